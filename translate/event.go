@@ -1,0 +1,192 @@
+package translate
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Kind tells the three things a subscriber can see apart.
+type Kind uint8
+
+// The kinds, in the order of their bits in a filter's kind set.
+const (
+	KindCommit Kind = iota + 1
+	KindIdentity
+	KindAccount
+)
+
+// String returns the kind as the wire spells it.
+func (k Kind) String() string {
+	switch k {
+	case KindCommit:
+		return "commit"
+	case KindIdentity:
+		return "identity"
+	case KindAccount:
+		return "account"
+	}
+	return "kind(" + strconv.Itoa(int(k)) + ")"
+}
+
+// Operation is what a commit event did to its record; identity and account events have OpNone.
+type Operation uint8
+
+// The operations of a commit event.
+const (
+	OpNone Operation = iota
+	OpCreate
+	OpUpdate
+	OpDelete
+)
+
+// String returns the operation as the wire spells it, "" for OpNone.
+func (o Operation) String() string {
+	switch o {
+	case OpNone:
+		return ""
+	case OpCreate:
+		return "create"
+	case OpUpdate:
+		return "update"
+	case OpDelete:
+		return "delete"
+	}
+	return "operation(" + strconv.Itoa(int(o)) + ")"
+}
+
+// Stream names one relay's unbroken sequence numbering: 24 bits of a hash of the relay's host and
+// the epoch. It is written as six lower-case hex digits.
+type Stream uint32
+
+// String returns the six hex digits.
+func (s Stream) String() string { return fmt.Sprintf("%06x", uint32(s)) }
+
+// Position says where an event came from. Positions of one stream order by (Seq, Op); those of
+// different streams do not compare.
+type Position struct {
+	Stream Stream
+	Seq    int64  // the relay's sequence number of the frame, > 0
+	Op     uint32 // index of the op in its frame; 0 for identity and account events
+}
+
+// AppendPosition appends p as "<stream>-<seq>-<op>", e.g. "b7e1c0-31527015322-0".
+func AppendPosition(dst []byte, p Position) []byte {
+	const hex = "0123456789abcdef"
+	for shift := 20; shift >= 0; shift -= 4 {
+		dst = append(dst, hex[uint32(p.Stream)>>shift&0xf])
+	}
+	dst = append(dst, '-')
+	dst = strconv.AppendInt(dst, p.Seq, 10)
+	dst = append(dst, '-')
+	return strconv.AppendUint(dst, uint64(p.Op), 10)
+}
+
+// String returns what AppendPosition appends.
+func (p Position) String() string { return string(AppendPosition(nil, p)) }
+
+// ParsePosition is the inverse of AppendPosition. It refuses every other spelling.
+func ParsePosition(s string) (Position, error) {
+	parts := strings.Split(s, "-")
+	if len(parts) == 3 && len(parts[0]) == 6 {
+		stream, err1 := strconv.ParseUint(parts[0], 16, 24)
+		seq, err2 := strconv.ParseInt(parts[1], 10, 64)
+		op, err3 := strconv.ParseUint(parts[2], 10, 32)
+		p := Position{Stream: Stream(stream), Seq: seq, Op: uint32(op)}
+		if err1 == nil && err2 == nil && err3 == nil && p.String() == s {
+			return p, nil
+		}
+	}
+	return Position{}, fmt.Errorf("position %.80q is not <stream>-<seq>-<op> (six hex digits, two decimal numbers)", s)
+}
+
+// Event describes one event of a Batch. Its bytes are in the batch; the batch's accessors find them.
+type Event struct {
+	Seq    int64  // the frame's sequence number
+	TimeUS int64  // Unix microseconds; 0 until Batch.Stamp
+	DIDUID uint64 // UID of the DID, 0 if it has none
+	URIUID uint64 // UID of at://did/collection/rkey, 0 if it has none or the event is not an op
+
+	Op        uint32 // index of the op in its frame
+	start     uint32 // first byte in Batch.JSON
+	end       uint32 // one past the last
+	coll      uint32 // offset of the collection from start; ops only
+	rkey      uint32 // offset of the record key from start; ops only
+	didLen    uint16
+	collLen   uint16
+	rkeyLen   uint16
+	Kind      Kind
+	Operation Operation
+}
+
+// stampDigits is the width of every time_us from September 2001 until November 2286, which is why it
+// can be written last, in place.
+const stampDigits = 16
+
+// MinTimeUS and MaxTimeUS bound what Batch.Stamp takes.
+const (
+	MinTimeUS = 1_000_000_000_000_000
+	MaxTimeUS = 9_999_999_999_999_999
+)
+
+// didAt is where the DID begins in every event's JSON: after {"did":"
+const didAt = 8
+
+// Batch holds the events of consecutive frames: their JSON back to back, and what the later steps
+// must know of each. It is owned by one goroutine at a time and reused after Reset; whoever keeps
+// bytes of it longer copies them.
+type Batch struct {
+	Events []Event
+	JSON   []byte
+	Counts Counts
+}
+
+// Reset empties the batch and keeps its memory.
+func (b *Batch) Reset() {
+	b.Events = b.Events[:0]
+	b.JSON = b.JSON[:0]
+	b.Counts = Counts{}
+}
+
+// Payload returns the JSON of event i. It aliases b.JSON.
+func (b *Batch) Payload(i int) []byte {
+	e := &b.Events[i]
+	return b.JSON[e.start:e.end:e.end]
+}
+
+// DID returns the DID of event i. It aliases b.JSON: no character of a valid DID is escaped in JSON.
+func (b *Batch) DID(i int) []byte {
+	e := &b.Events[i]
+	at := e.start + didAt
+	return b.JSON[at : at+uint32(e.didLen) : at+uint32(e.didLen)]
+}
+
+// Collection returns the NSID of op i, empty for identity and account events. It aliases b.JSON.
+func (b *Batch) Collection(i int) []byte {
+	e := &b.Events[i]
+	at := e.start + e.coll
+	return b.JSON[at : at+uint32(e.collLen) : at+uint32(e.collLen)]
+}
+
+// RecordKey returns the record key of op i, empty for identity and account events. It aliases b.JSON.
+func (b *Batch) RecordKey(i int) []byte {
+	e := &b.Events[i]
+	at := e.start + e.rkey
+	return b.JSON[at : at+uint32(e.rkeyLen) : at+uint32(e.rkeyLen)]
+}
+
+// Stamp sets the time_us of event i, in Event.TimeUS and in the JSON. timeUS must be within
+// MinTimeUS and MaxTimeUS.
+func (b *Batch) Stamp(i int, timeUS int64) {
+	if timeUS < MinTimeUS || timeUS > MaxTimeUS {
+		panic("translate: time_us " + strconv.FormatInt(timeUS, 10) + " does not have 16 digits")
+	}
+	e := &b.Events[i]
+	e.TimeUS = timeUS
+	at := e.start + didAt + uint32(e.didLen) + uint32(len(`","time_us":`))
+	digits := b.JSON[at : at+stampDigits]
+	for j := stampDigits - 1; j >= 0; j-- {
+		digits[j] = byte('0' + timeUS%10)
+		timeUS /= 10
+	}
+}
