@@ -1,0 +1,43 @@
+# The two a newcomer needs: make demo (or make run, on the real network) and make test.
+GO      ?= go
+LINT    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS := -X main.version=$(VERSION)
+FUZZTIME ?= 30s
+
+.PHONY: build run demo test test-long race lint fuzz bench clean
+
+build: ## bin/millrace, bin/relaysim and bin/bench
+	$(GO) build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
+
+run: build ## the real relay, data in ./data, websocket on :6008
+	./bin/millrace serve
+
+demo: build ## a simulated relay and millrace on this machine, nothing else needed
+	@./deploy/demo
+
+test: ## everything that takes under a minute
+	$(GO) test ./...
+
+test-long: ## the rest: kill -9 in mid-stream, long random schedules
+	MILLRACE_TEST_LONG=1 $(GO) test -timeout 30m ./...
+
+race:
+	$(GO) test -race -timeout 15m ./...
+
+lint:
+	$(GO) vet ./...
+	$(GO) run $(LINT) run ./...
+
+fuzz: ## every fuzz target for FUZZTIME each
+	@for p in $$($(GO) list ./...); do \
+	  for f in $$($(GO) test -list '^Fuzz' $$p | grep '^Fuzz'); do \
+	    echo "$$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$p || exit 1; \
+	  done; \
+	done
+
+bench: ## a benchmark per hot path
+	$(GO) test -run '^$$' -bench . -benchmem ./...
+
+clean:
+	rm -rf bin demo-data
