@@ -1,0 +1,80 @@
+package replay
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"millrace/translate"
+)
+
+// Mark is a place in the log: an event's stamp and position. The zero Mark is before everything.
+type Mark struct {
+	TimeUS   int64
+	Position translate.Position
+}
+
+type cursorKind uint8
+
+const (
+	cursorLive cursorKind = iota
+	cursorTime
+	cursorPosition
+)
+
+// Cursor says where a reader starts. The zero Cursor is live: only what comes from now on.
+type Cursor struct {
+	kind     cursorKind
+	timeUS   int64
+	position translate.Position
+}
+
+// LiveCursor starts with the first event that is appended after the reader was made.
+func LiveCursor() Cursor { return Cursor{} }
+
+// TimeCursor starts with the first event stamped us (Unix microseconds) or later; 0 is the oldest
+// event, and a stamp newer than the newest event in the log is live.
+func TimeCursor(us int64) Cursor { return Cursor{kind: cursorTime, timeUS: us} }
+
+// PositionCursor starts with the first event after p.
+func PositionCursor(p translate.Position) Cursor {
+	return Cursor{kind: cursorPosition, position: p}
+}
+
+// ParseCursor reads either kind: decimal Unix microseconds, or "<stream>-<seq>-<op>". A negative
+// number counts as 0.
+func ParseCursor(s string) (Cursor, error) {
+	if us, err := strconv.ParseInt(s, 10, 64); err == nil {
+		return TimeCursor(max(us, 0)), nil
+	}
+	if strings.IndexByte(s, '-') > 0 {
+		p, err := translate.ParsePosition(s)
+		if err != nil {
+			return Cursor{}, fmt.Errorf("parse cursor: %w", err)
+		}
+		return PositionCursor(p), nil
+	}
+	return Cursor{}, fmt.Errorf("cursor %.40q is neither Unix microseconds nor <stream>-<seq>-<op>", s)
+}
+
+// IsLive says whether c asks for new events only.
+func (c Cursor) IsLive() bool { return c.kind == cursorLive }
+
+// TimeUS returns the stamp of a time cursor.
+func (c Cursor) TimeUS() (us int64, ok bool) { return c.timeUS, c.kind == cursorTime }
+
+// Position returns the position of a position cursor.
+func (c Cursor) Position() (p translate.Position, ok bool) {
+	return c.position, c.kind == cursorPosition
+}
+
+// String returns the cursor as ParseCursor reads it, "live" for a live one.
+func (c Cursor) String() string {
+	switch c.kind {
+	case cursorTime:
+		return strconv.FormatInt(c.timeUS, 10)
+	case cursorPosition:
+		return c.position.String()
+	}
+	return "live"
+}
