@@ -1,0 +1,74 @@
+package dict
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// maxDecodeWindow is the largest window that a frame may declare. Others' encoders declare their usual
+// window, some MiB, however short the content is; it costs nothing, as content is decoded in place.
+const maxDecodeWindow = 1 << 29
+
+// Decoder decompresses frames, of ours or of others. It is safe for concurrent use.
+type Decoder struct {
+	maxBytes int
+	ids      map[uint32]struct{} // read-only
+	dec      *zstd.Decoder
+}
+
+// NewDecoder returns a decoder for frames of at most maxBytes of content, made with one of ds or
+// without a dictionary. Close it after use.
+func NewDecoder(maxBytes int, ds ...*Dictionary) (*Decoder, error) {
+	if maxBytes < 1 {
+		return nil, fmt.Errorf("maxBytes is %d, not at least 1", maxBytes)
+	}
+	raws := make([][]byte, len(ds))
+	ids := make(map[uint32]struct{}, len(ds))
+	for i, d := range ds {
+		raws[i] = d.raw
+		ids[d.id] = struct{}{}
+	}
+	dec, err := zstd.NewReader(nil,
+		zstd.WithDecoderConcurrency(0),
+		zstd.WithDecoderMaxWindow(maxDecodeWindow),
+		zstd.WithDecodeAllCapLimit(true),
+		zstd.WithDecoderDicts(raws...))
+	if err != nil {
+		return nil, fmt.Errorf("make decoder: %w", err)
+	}
+	return &Decoder{maxBytes: maxBytes, ids: ids, dec: dec}, nil
+}
+
+// Append decompresses src, which must be exactly one frame, and appends its content to dst, which it
+// returns extended, or as it was with an error. The slices must not overlap; neither is kept. An error
+// wraps ErrTooLarge (content over the decoder's limit; nothing was decoded or allocated),
+// ErrUnknownDictionary or ErrCorrupt.
+func (d *Decoder) Append(dst, src []byte) ([]byte, error) {
+	info, err := inspectFrame(src)
+	if err != nil {
+		return dst, err
+	}
+	if _, ok := d.ids[info.id]; !ok && info.id != 0 {
+		return dst, fmt.Errorf("%w: the frame is made with %d", ErrUnknownDictionary, info.id)
+	}
+	if info.sized && info.maxBytes > uint64(d.maxBytes) {
+		return dst, fmt.Errorf("%w: %d bytes, at most %d are taken", ErrTooLarge, info.maxBytes, d.maxBytes)
+	}
+	room := int(min(info.maxBytes, uint64(d.maxBytes)))
+	grown := slices.Grow(dst, room)
+	// The capacity is the decoder's limit. It would also count what dst already holds against it.
+	out, err := d.dec.DecodeAll(src, grown[len(dst):len(dst):len(dst)+room])
+	if errors.Is(err, zstd.ErrDecoderSizeExceeded) && !info.sized {
+		return dst, fmt.Errorf("%w: more than the %d bytes that are taken", ErrTooLarge, d.maxBytes)
+	}
+	if err != nil {
+		return dst, fmt.Errorf("%w: %w", ErrCorrupt, err)
+	}
+	return grown[:len(dst)+len(out)], nil
+}
+
+// Close frees the decoder. No call may be running; Append fails afterwards.
+func (d *Decoder) Close() { d.dec.Close() }

@@ -1,0 +1,159 @@
+//go:build cgo
+
+package dict
+
+// #cgo noescape ZSTD_compress2
+// #cgo nocallback ZSTD_compress2
+// #include "libzstd.h"
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"unsafe"
+
+	// Links libzstd; its Go functions are not used.
+	_ "github.com/DataDog/zstd"
+)
+
+// libzstdLevel is libzstd's level for events; docs/dictionaries.md has the measurements.
+const libzstdLevel = 3
+
+// newCoder returns the coder of this build.
+func newCoder(d *Dictionary) (coder, error) { return newLibzstdCoder(d, libzstdLevel) }
+
+// newLibzstdEncoder returns an Encoder of libzstd at the given level.
+func newLibzstdEncoder(d *Dictionary, level int) (*Encoder, error) {
+	c, err := newLibzstdCoder(d, level)
+	if err != nil {
+		return nil, err
+	}
+	return &Encoder{d: d, c: c}, nil
+}
+
+// checkLoads reports whether libzstd takes raw as a dictionary.
+func checkLoads(raw []byte) error {
+	cdict, err := digest(raw, libzstdLevel)
+	if err != nil {
+		return err
+	}
+	C.ZSTD_freeCDict(cdict)
+	return nil
+}
+
+// libzstdCoder is the coder of libzstd. Its C memory is freed by close, or when the coder is garbage.
+type libzstdCoder struct {
+	*libzstdMemory
+	cleanup runtime.Cleanup
+}
+
+// libzstdMemory owns the C memory of one coder. It must not refer to the coder.
+type libzstdMemory struct {
+	level int
+	cdict *C.ZSTD_CDict // read-only, shared by all contexts; nil without dictionary
+
+	// idle holds the contexts that are not in use, nil for those not yet made. Their number is fixed,
+	// so whoever has taken them all knows that no call runs.
+	idle chan *C.ZSTD_CCtx
+
+	once   sync.Once
+	closed chan struct{}
+}
+
+func newLibzstdCoder(d *Dictionary, level int) (*libzstdCoder, error) {
+	m := &libzstdMemory{
+		level:  level,
+		idle:   make(chan *C.ZSTD_CCtx, runtime.GOMAXPROCS(0)),
+		closed: make(chan struct{}),
+	}
+	for range cap(m.idle) {
+		m.idle <- nil
+	}
+	if d != nil {
+		cdict, err := digest(d.raw, level)
+		if err != nil {
+			return nil, fmt.Errorf("make encoder with dictionary %d: %w", d.id, err)
+		}
+		m.cdict = cdict
+	}
+	c := &libzstdCoder{libzstdMemory: m}
+	c.cleanup = runtime.AddCleanup(c, (*libzstdMemory).free, m)
+	return c, nil
+}
+
+// digest makes libzstd's own form of a dictionary. It copies raw.
+func digest(raw []byte, level int) (*C.ZSTD_CDict, error) {
+	cdict := C.ZSTD_createCDict(unsafe.Pointer(unsafe.SliceData(raw)), C.size_t(len(raw)), C.int(level))
+	if cdict == nil {
+		return nil, errors.New("libzstd does not take it")
+	}
+	return cdict, nil
+}
+
+func (c *libzstdCoder) append(dst, src []byte) ([]byte, bool) {
+	defer runtime.KeepAlive(c)
+	var ctx *C.ZSTD_CCtx
+	select {
+	case <-c.closed:
+		return dst, false
+	case ctx = <-c.idle:
+	}
+	if ctx == nil {
+		if ctx = c.newContext(); ctx == nil {
+			c.idle <- nil
+			return dst, false
+		}
+	}
+	room := dst[len(dst):cap(dst)]
+	n := C.ZSTD_compress2(ctx,
+		unsafe.Pointer(unsafe.SliceData(room)), C.size_t(len(room)),
+		unsafe.Pointer(unsafe.SliceData(src)), C.size_t(len(src)))
+	c.idle <- ctx
+	if C.ZSTD_isError(n) != 0 {
+		return dst, false
+	}
+	return dst[:len(dst)+int(n)], true
+}
+
+// newContext returns nil if there is no memory.
+func (m *libzstdMemory) newContext() *C.ZSTD_CCtx {
+	ctx := C.ZSTD_createCCtx()
+	if ctx == nil {
+		return nil
+	}
+	for _, p := range []struct{ param, value C.int }{
+		{C.millrace_c_compressionLevel, C.int(m.level)},
+		{C.millrace_c_windowLog, windowLog},
+		{C.millrace_c_contentSizeFlag, 1},
+		{C.millrace_c_checksumFlag, 0},
+		{C.millrace_c_dictIDFlag, 1},
+	} {
+		if C.ZSTD_isError(C.ZSTD_CCtx_setParameter(ctx, p.param, p.value)) != 0 {
+			C.ZSTD_freeCCtx(ctx)
+			return nil
+		}
+	}
+	if m.cdict != nil && C.ZSTD_isError(C.ZSTD_CCtx_refCDict(ctx, m.cdict)) != 0 {
+		C.ZSTD_freeCCtx(ctx)
+		return nil
+	}
+	return ctx
+}
+
+func (c *libzstdCoder) close() {
+	c.cleanup.Stop()
+	c.free()
+}
+
+// free waits until no context is in use and frees all memory, once.
+func (m *libzstdMemory) free() {
+	m.once.Do(func() {
+		close(m.closed)
+		for range cap(m.idle) {
+			C.ZSTD_freeCCtx(<-m.idle) // takes nil
+		}
+		C.ZSTD_freeCDict(m.cdict) // takes nil
+	})
+}

@@ -1,0 +1,121 @@
+package dict
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"sync"
+)
+
+// maxDictionaries bounds a Registry. A log keeps a dictionary only as long as it has blocks made with
+// it, so that dozens would mean dozens of changes within one retention.
+const maxDictionaries = 64
+
+// Registry knows dictionaries by their IDs and has one shared Encoder for each. It is safe for
+// concurrent use.
+type Registry struct {
+	stored *Dictionary
+
+	mu     sync.Mutex
+	byID   map[uint32]*entry
+	closed bool
+}
+
+// entry is a dictionary and, once somebody asked for it, its encoder.
+type entry struct {
+	d    *Dictionary
+	once sync.Once
+	enc  *Encoder
+	err  error
+}
+
+// NewRegistry returns a registry of stored, which is the dictionary that new blocks are compressed
+// with, and others.
+func NewRegistry(stored *Dictionary, others ...*Dictionary) (*Registry, error) {
+	r := &Registry{stored: stored, byID: make(map[uint32]*entry)}
+	for _, d := range append([]*Dictionary{stored}, others...) {
+		if err := r.Add(d); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+// Add makes d known. Adding the same dictionary again changes nothing; a different one with the same
+// ID is refused, because clients keep dictionaries by ID.
+func (r *Registry) Add(d *Dictionary) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if have, ok := r.byID[d.id]; ok {
+		if have.d.sum != d.sum {
+			return fmt.Errorf("two different dictionaries have the ID %d (SHA-256 %x and %x): train the newer one anew with another ID",
+				d.id, have.d.sum[:4], d.sum[:4])
+		}
+		return nil
+	}
+	if len(r.byID) == maxDictionaries {
+		return fmt.Errorf("dictionary %d: there are %d already, the most that can be served", d.id, maxDictionaries)
+	}
+	r.byID[d.id] = &entry{d: d}
+	return nil
+}
+
+// Stored returns the dictionary that new blocks are compressed with.
+func (r *Registry) Stored() *Dictionary { return r.stored }
+
+// Get returns the dictionary with the given ID.
+func (r *Registry) Get(id uint32) (*Dictionary, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e, ok := r.byID[id]
+	if !ok {
+		return nil, false
+	}
+	return e.d, true
+}
+
+// All returns all dictionaries by ascending ID.
+func (r *Registry) All() []*Dictionary {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := make([]*Dictionary, 0, len(r.byID))
+	for _, e := range r.byID {
+		all = append(all, e.d)
+	}
+	slices.SortFunc(all, func(a, b *Dictionary) int { return cmp.Compare(a.id, b.id) })
+	return all
+}
+
+// Encoder returns the shared encoder of the dictionary with the given ID, made when first asked for.
+// The registry closes it; the caller must not. An unknown ID is ErrUnknownDictionary.
+func (r *Registry) Encoder(id uint32) (*Encoder, error) {
+	r.mu.Lock()
+	e, ok := r.byID[id]
+	closed := r.closed
+	r.mu.Unlock()
+	if !ok {
+		return nil, fmt.Errorf("%w: %d", ErrUnknownDictionary, id)
+	}
+	if closed {
+		return nil, fmt.Errorf("encoder of dictionary %d: the registry is closed", id)
+	}
+	e.once.Do(func() { e.enc, e.err = NewEncoder(e.d) })
+	return e.enc, e.err
+}
+
+// Close closes all encoders. It waits for calls that still run and is safe to call twice.
+func (r *Registry) Close() {
+	r.mu.Lock()
+	r.closed = true
+	entries := make([]*entry, 0, len(r.byID))
+	for _, e := range r.byID {
+		entries = append(entries, e)
+	}
+	r.mu.Unlock()
+	for _, e := range entries {
+		e.once.Do(func() { e.err = fmt.Errorf("encoder of dictionary %d: the registry is closed", e.d.id) })
+		if e.enc != nil {
+			e.enc.Close()
+		}
+	}
+}
