@@ -191,3 +191,20 @@ func (c *Counts) Add(o *Counts) {
 	}
 	c.Filtered += o.Filtered
 }
+
+// counter returns the kind that Counts has the event under.
+func (e *Event) counter() EventKind {
+	switch e.Kind {
+	case KindIdentity:
+		return EventIdentity
+	case KindAccount:
+		return EventAccount
+	}
+	switch e.Operation {
+	case OpUpdate:
+		return EventUpdate
+	case OpDelete:
+		return EventDelete
+	}
+	return EventCreate
+}

@@ -1,2 +1,22 @@
 // Package translate turns a relay's frames into the JSON events that subscribers see.
+//
+// A frame is one websocket message of com.atproto.sync.subscribeRepos
+// (https://atproto.com/specs/event-stream): a header and a body, both DAG-CBOR. The events are
+// Jetstream's, byte for byte but for time_us, which Batch.Stamp writes later:
+//
+//	#commit    {"did":…,"time_us":0000000000000000,"kind":"commit","commit":{"rev":…,"operation":…,
+//	           "collection":…,"rkey":…,"record":…,"cid":…}}            record and cid not for deletes
+//	#identity  {"did":…,"time_us":…,"kind":"identity","identity":{"did":…,"handle"?:…,"seq":…,"time":…}}
+//	#account   {"did":…,"time_us":…,"kind":"account","account":{"active":…,"did":…,"seq":…,"status"?:…,"time":…}}
+//
+// Records become JSON in one pass over their bytes: keys sorted, strings escaped as encoding/json
+// escapes them, links as {"$link":…}, bytes as {"$bytes":…}, blobs in the order of indigo's structs.
+//
+// Frames are untrusted. What the protocol does not allow drops the operation or the frame and is
+// counted by its Reason; the other operations of the frame go on. A block is hashed only if an
+// operation names it. What a hostile frame can cost is bounded: MaxFrameBytes, MaxOps,
+// MaxRecordBytes, MaxDepth, MaxFrameJSONBytes; no number that a frame declares is allocated for.
+//
+// The package is pure: no goroutine, no I/O, no clock. A Translator is scratch memory and belongs to
+// one goroutine at a time, as does a Batch; there are no locks. In steady state nothing is allocated.
 package translate

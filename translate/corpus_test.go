@@ -1,0 +1,68 @@
+package translate
+
+import (
+	"bytes"
+	"encoding/binary"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// corpusPath returns the path of a file of the corpus, which is not part of the project, and skips the
+// test where there is none.
+func corpusPath(tb testing.TB, elem ...string) string {
+	tb.Helper()
+	path := filepath.Join(append([]string{"..", "..", "shared", "corpus"}, elem...)...)
+	if _, err := os.Stat(path); err != nil {
+		tb.Skipf("the corpus is not here: %v", err)
+	}
+	return path
+}
+
+func corpusFile(tb testing.TB, elem ...string) []byte {
+	tb.Helper()
+	data, err := os.ReadFile(corpusPath(tb, elem...))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return data
+}
+
+// corpusFrames returns the captured frames.
+func corpusFrames(tb testing.TB) [][]byte {
+	tb.Helper()
+	packed := corpusFile(tb, "frames.bin.zst")
+	zr, err := zstd.NewReader(nil)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer zr.Close()
+	data, err := zr.DecodeAll(packed, nil)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	var frames [][]byte
+	for len(data) > 0 {
+		n := binary.LittleEndian.Uint32(data)
+		frames = append(frames, data[4:4+n])
+		data = data[4+n:]
+	}
+	return frames
+}
+
+// corpusLines returns what production served for the captured frames.
+func corpusLines(tb testing.TB) [][]byte {
+	tb.Helper()
+	return bytes.Split(bytes.TrimSpace(corpusFile(tb, "expected.jsonl")), []byte("\n"))
+}
+
+func newTranslator(tb testing.TB, collections ...string) *Translator {
+	tb.Helper()
+	tr, err := New(Config{Collections: collections})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return tr
+}

@@ -1,0 +1,231 @@
+package translate
+
+import (
+	"hash/maphash"
+	"math"
+	"strconv"
+)
+
+// Limits of a frame.
+const (
+	// MaxFrameBytes is the largest frame, header included: the protocol's limit.
+	MaxFrameBytes = 5 << 20
+	// MaxOps is the largest number of operations of a commit.
+	MaxOps = 10_000
+	// MaxFrameJSONBytes is the most JSON that the events of one frame may come to. No frame of distinct
+	// records reaches it; one that names the same large record in thousands of operations would.
+	MaxFrameJSONBytes = 64 << 20
+	// MaxBatchJSONBytes is the most JSON that a batch may hold when a frame is appended.
+	MaxBatchJSONBytes = math.MaxUint32 - 2*MaxFrameJSONBytes
+)
+
+// Config says what a Translator keeps.
+type Config struct {
+	// Collections names the collections whose operations are kept: NSIDs, or prefixes such as
+	// app.bsky.*. Empty keeps all. Identity and account events are always kept.
+	Collections []string
+}
+
+// Translator turns frames into events. It holds scratch memory only: its output depends on nothing but
+// the frame and the Config. One goroutine uses it at a time.
+type Translator struct {
+	collections collectionSet
+	body        body
+	car         carIndex
+	record      recordCoder
+}
+
+// New returns a Translator, or an error that names the collection that is no NSID and no prefix.
+func New(cfg Config) (*Translator, error) {
+	collections, err := newCollectionSet(cfg.Collections)
+	if err != nil {
+		return nil, err
+	}
+	return &Translator{collections: collections, car: carIndex{seed: maphash.MakeSeed()}}, nil
+}
+
+// AppendFrame appends the events of a frame, one whole websocket message of
+// com.atproto.sync.subscribeRepos, to dst and counts what became of it in dst.Counts. The events are in
+// the order of the frame's operations; their time_us is 0 until Batch.Stamp. It keeps nothing of frame.
+//
+// It never fails: of input that the protocol does not allow it drops the operation or the frame, as
+// DESIGN.md section 5 has it, and counts the Reason. It panics if dst holds more than
+// MaxBatchJSONBytes.
+func (t *Translator) AppendFrame(dst *Batch, frame []byte) {
+	if len(dst.JSON) > MaxBatchJSONBytes {
+		panic("translate: a batch of " + strconv.Itoa(len(dst.JSON)) + " bytes is too large to append to")
+	}
+	events, json := len(dst.Events), len(dst.JSON)
+	drops, filtered := dst.Counts.Drops, dst.Counts.Filtered
+
+	kind, reason := t.appendFrame(dst, frame)
+	t.body = body{}
+	t.car.close()
+	t.record.trim()
+
+	dst.Counts.Frames[kind]++
+	if reason != kept {
+		dst.Events, dst.JSON = dst.Events[:events], dst.JSON[:json]
+		dst.Counts.Drops, dst.Counts.Filtered = drops, filtered
+		dst.Counts.Drops[reason]++
+	}
+	for i := events; i < len(dst.Events); i++ {
+		dst.Counts.Events[dst.Events[i].counter()]++
+	}
+}
+
+// kept is the Reason for not dropping something.
+const kept = NumReasons
+
+// appendFrame does the work of AppendFrame. If it returns a reason, what it appended and counted is
+// taken back.
+func (t *Translator) appendFrame(dst *Batch, frame []byte) (FrameKind, Reason) {
+	if len(frame) == 0 {
+		return FrameGarbage, ReasonEmptyFrame
+	}
+	d := decoder{buf: frame}
+	kind, reason := readHeader(&d)
+	if reason == kept && len(frame) > MaxFrameBytes {
+		reason = ReasonTooLarge
+	}
+	if reason != kept || kind == FrameSync || kind == FrameInfo {
+		return kind, reason
+	}
+	if reason = t.body.read(&d); reason != kept {
+		return kind, reason
+	}
+	switch kind {
+	case FrameIdentity:
+		return kind, t.appendIdentity(dst)
+	case FrameAccount:
+		return kind, t.appendAccount(dst)
+	}
+	return t.appendCommit(dst)
+}
+
+// readHeader reads a frame's header, {op: 1, t: "#commit"}.
+func readHeader(d *decoder) (FrameKind, Reason) {
+	var op, name []byte
+	for range d.container(majorMap) {
+		key := d.text()
+		value := d.raw()
+		switch string(key) {
+		case "op":
+			if op != nil {
+				return FrameGarbage, ReasonInvalidHeader
+			}
+			op = value
+		case "t":
+			if name != nil {
+				return FrameGarbage, ReasonInvalidHeader
+			}
+			name = value
+		}
+	}
+	if d.fail != failNone || len(op) == 0 {
+		return FrameGarbage, ReasonInvalidHeader
+	}
+	opValue := decoder{buf: op}
+	switch major, _, arg := opValue.head(); {
+	case major == majorNegInt && arg == 0: // -1
+		return FrameError, ReasonErrorFrame
+	case major != majorUint && major != majorNegInt:
+		return FrameGarbage, ReasonInvalidHeader
+	case major != majorUint || arg != 1:
+		return FrameUnknown, ReasonUnknownOp
+	}
+	text, ok := textOf(name)
+	if !ok {
+		return FrameGarbage, ReasonInvalidHeader
+	}
+	switch string(text) {
+	case "#commit":
+		return FrameCommit, kept
+	case "#identity":
+		return FrameIdentity, kept
+	case "#account":
+		return FrameAccount, kept
+	case "#sync":
+		return FrameSync, kept
+	case "#info":
+		return FrameInfo, kept
+	}
+	return FrameUnknown, ReasonUnknownKind
+}
+
+// appendEvent appends the beginning of an event, up to its kind, and the Event, whose end is still open.
+func appendEvent(dst *Batch, seq int64, did []byte, kind Kind) *Event {
+	start := len(dst.JSON)
+	json := append(dst.JSON, `{"did":"`...)
+	json = append(json, did...)
+	json = append(json, `","time_us":0000000000000000,"kind":"`...)
+	switch kind {
+	case KindCommit:
+		json = append(json, `commit","commit":{`...)
+	case KindIdentity:
+		json = append(json, `identity","identity":{`...)
+	case KindAccount:
+		json = append(json, `account","account":{`...)
+	}
+	dst.JSON = json
+	dst.Events = append(dst.Events, Event{Seq: seq, Kind: kind, start: uint32(start), didLen: uint16(len(did))})
+	return &dst.Events[len(dst.Events)-1]
+}
+
+// appendIdentity appends the event of an #identity: the members of indigo's
+// SyncSubscribeRepos_Identity in its order.
+func (t *Translator) appendIdentity(dst *Batch) Reason {
+	seq, did, time, reason := t.body.accountFields()
+	if reason != kept {
+		return reason
+	}
+	e := appendEvent(dst, seq, did, KindIdentity)
+	json := append(append(dst.JSON, `"did":"`...), did...)
+	json, ok := appendMember(append(json, '"'), `,"handle":`, t.body.fields[fieldHandle])
+	if !ok {
+		return ReasonInvalidBody
+	}
+	json = strconv.AppendInt(append(json, `,"seq":`...), seq, 10)
+	json = append(append(json, `,"time":"`...), time...)
+	dst.JSON = append(json, `"}}`...)
+	e.end = uint32(len(dst.JSON))
+	return kept
+}
+
+// appendAccount appends the event of an #account: the members of indigo's SyncSubscribeRepos_Account in
+// its order.
+func (t *Translator) appendAccount(dst *Batch) Reason {
+	seq, did, time, reason := t.body.accountFields()
+	if reason != kept {
+		return reason
+	}
+	active, ok := flagOf(t.body.fields[fieldActive])
+	if !ok {
+		return ReasonInvalidBody
+	}
+	e := appendEvent(dst, seq, did, KindAccount)
+	json := strconv.AppendBool(append(dst.JSON, `"active":`...), active)
+	json = append(append(json, `,"did":"`...), did...)
+	json = strconv.AppendInt(append(json, `","seq":`...), seq, 10)
+	json, ok = appendMember(json, `,"status":`, t.body.fields[fieldStatus])
+	if !ok {
+		return ReasonInvalidBody
+	}
+	json = append(append(json, `,"time":"`...), time...)
+	dst.JSON = append(json, `"}}`...)
+	e.end = uint32(len(dst.JSON))
+	return kept
+}
+
+// appendMember appends name and the text that value holds, or nothing if value is absent or null. ok is
+// false if it is anything else.
+func appendMember(json []byte, name string, value []byte) (_ []byte, ok bool) {
+	if isNull(value) {
+		return json, true
+	}
+	text, ok := textOf(value)
+	if !ok {
+		return json, false
+	}
+	return appendQuoted(append(json, name...), text)
+}
