@@ -1,0 +1,227 @@
+package consume
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gorilla/websocket"
+)
+
+const (
+	readBufferBytes = 64 << 10
+	writeTimeout    = 10 * time.Second       // of a ping or pong
+	closeTimeout    = time.Second            // of the close frame
+	lingerTimeout   = 250 * time.Millisecond // for the relay's answer to it
+)
+
+// errTooLong ends a connection on which skipping a message took too long.
+var errTooLong = errors.New("skipping a message over the size limit took too long")
+
+// refusedError is an HTTP answer other than the upgrade.
+type refusedError struct {
+	status string
+	name   string // the XRPC error's name, "" if the body is not one
+}
+
+func (e *refusedError) Error() string {
+	if e.name == "" {
+		return "the relay answered " + e.status
+	}
+	return "the relay answered " + e.status + ", " + e.name
+}
+
+// conn is one websocket connection to the relay: read by the goroutine that dialled it, written by its
+// keeper.
+type conn struct {
+	ws      *websocket.Conn
+	wire    *wire
+	recheck *time.Timer // when it fires, the keeper cuts the connection
+	pongs   chan string // the newest ping to be answered
+
+	stopKeeper chan struct{}
+	keeper     sync.WaitGroup
+}
+
+// dialer is what it takes to dial.
+type dialer struct {
+	dial             func(ctx context.Context, network, addr string) (net.Conn, error)
+	tls              *tls.Config
+	userAgent        string
+	handshakeTimeout time.Duration
+	pingInterval     time.Duration
+	silenceTimeout   time.Duration
+}
+
+// open dials url and starts the keeper. ctx bounds the connection's life, not only the handshake.
+func (d *dialer) open(ctx context.Context, url string) (*conn, error) {
+	hctx, cancel := context.WithTimeout(ctx, d.handshakeTimeout)
+	defer cancel()
+	var w *wire
+	stop := func() bool { return true }
+	ws, resp, err := (&websocket.Dialer{
+		NetDialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			nc, err := d.dial(ctx, network, addr)
+			if err != nil {
+				return nil, err
+			}
+			// Between connecting and the answer to the upgrade nothing else heeds the context.
+			w, stop = &wire{Conn: nc}, context.AfterFunc(hctx, func() { nc.Close() })
+			return w, nil
+		},
+		Proxy:           http.ProxyFromEnvironment,
+		TLSClientConfig: d.tls,
+		ReadBufferSize:  readBufferBytes,
+		WriteBufferSize: 1 << 10,
+	}).DialContext(hctx, url, http.Header{"User-Agent": {d.userAgent}})
+	if !stop() && err == nil {
+		ws.Close()
+		err = context.Cause(hctx)
+	}
+	if err != nil {
+		if hctx.Err() != nil {
+			return nil, fmt.Errorf("dial: %w", context.Cause(hctx))
+		}
+		if resp != nil && errors.Is(err, websocket.ErrBadHandshake) {
+			return nil, refusal(resp)
+		}
+		return nil, fmt.Errorf("dial: %w", err)
+	}
+	c := &conn{ws: ws, wire: w, recheck: time.NewTimer(time.Hour), pongs: make(chan string, 1), stopKeeper: make(chan struct{})}
+	c.recheck.Stop()
+	w.timeout = d.silenceTimeout
+	ws.SetPingHandler(c.answer)
+	ws.SetPongHandler(func(string) error { return nil })       // that it was read is enough
+	ws.SetCloseHandler(func(int, string) error { return nil }) // close answers it
+	c.keeper.Go(func() { c.keep(ctx, d.pingInterval) })
+	return c, nil
+}
+
+// refusal reads what an HTTP answer has to say. gorilla has read 1024 bytes of the body at most.
+func refusal(resp *http.Response) error {
+	e := &refusedError{status: resp.Status}
+	var body struct {
+		Error string `json:"error"`
+	}
+	if raw, err := io.ReadAll(resp.Body); err == nil && json.Unmarshal(raw, &body) == nil {
+		e.name = clip(body.Error, maxNameBytes)
+	}
+	return e
+}
+
+// answer hands a ping's data to the keeper. It never blocks: of several pings the newest is answered,
+// as RFC 6455 section 5.5.3 allows.
+func (c *conn) answer(data string) error {
+	for {
+		select {
+		case c.pongs <- data:
+			return nil
+		default:
+		}
+		select {
+		case <-c.pongs:
+		default:
+		}
+	}
+}
+
+// keep writes pings and pongs until it is stopped, and cuts the connection if it cannot, if ctx is done
+// or if the recheck is due.
+func (c *conn) keep(ctx context.Context, every time.Duration) {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		var err error
+		select {
+		case <-c.stopKeeper:
+			return
+		case <-ctx.Done():
+			c.wire.cut(causeStopped)
+			return
+		case <-c.recheck.C:
+			c.wire.cut(causeRecheck)
+			return
+		case <-tick.C:
+			err = c.ws.WriteControl(websocket.PingMessage, nil, time.Now().Add(writeTimeout))
+		case data := <-c.pongs:
+			err = c.ws.WriteControl(websocket.PongMessage, []byte(data), time.Now().Add(writeTimeout))
+		}
+		if err != nil {
+			c.wire.cut(causePing)
+			return
+		}
+	}
+}
+
+// close ends the connection and returns when the keeper has ended. If polite, the relay is told, and
+// given a moment to read it: closing a socket with unread data would take the close frame back.
+func (c *conn) close(polite bool) {
+	close(c.stopKeeper)
+	c.keeper.Wait()
+	c.recheck.Stop()
+	defer c.ws.Close()
+	if !polite {
+		return
+	}
+	bye := websocket.FormatCloseMessage(websocket.CloseNormalClosure, "")
+	if c.ws.WriteControl(websocket.CloseMessage, bye, time.Now().Add(closeTimeout)) != nil {
+		return
+	}
+	c.wire.Conn.SetReadDeadline(time.Now().Add(lingerTimeout))
+	io.CopyBuffer(io.Discard, struct{ io.Reader }{c.wire.Conn}, make([]byte, 16<<10))
+}
+
+// whyEnded names the cause of an error from reading.
+func (c *conn) whyEnded(err error) (cause, error) {
+	if why := c.wire.cutBy.Load(); why != nil {
+		return *why, nil
+	}
+	var ce *websocket.CloseError
+	var ne net.Error
+	switch {
+	case errors.Is(err, errTooLong):
+		return causeTooLong, err
+	case errors.As(err, &ce) && ce.Code != websocket.CloseAbnormalClosure:
+		return causeClosed, fmt.Errorf("the relay closed: %d %s", ce.Code, clip(ce.Text, maxTextBytes))
+	case errors.As(err, &ne) && ne.Timeout():
+		return causeSilent, errors.New("nothing came from the relay, no pong either")
+	case errors.Is(err, websocket.ErrReadLimit), strings.HasPrefix(err.Error(), "websocket: ") && ce == nil:
+		return causeProtocol, err
+	}
+	return causeLost, err
+}
+
+// wire is the connection below TLS. Each read may take timeout, counted from its beginning: time in
+// which nobody reads does not count.
+type wire struct {
+	net.Conn
+	timeout time.Duration // zero during the handshake, which has a deadline of its own
+	cutBy   atomic.Pointer[cause]
+}
+
+// Read reads what is there.
+func (w *wire) Read(p []byte) (int, error) {
+	if w.timeout > 0 {
+		w.Conn.SetReadDeadline(time.Now().Add(w.timeout))
+		if w.cutBy.Load() != nil { // cut came before the deadline just set, and was undone by it
+			return 0, net.ErrClosed
+		}
+	}
+	return w.Conn.Read(p)
+}
+
+// cut ends the present read and all later ones. The connection can still be written. The first cause
+// counts.
+func (w *wire) cut(why cause) {
+	w.cutBy.CompareAndSwap(nil, &why)
+	w.Conn.SetReadDeadline(time.Unix(1, 0))
+}

@@ -1,0 +1,70 @@
+// Package consume reads a relay's firehose (com.atproto.sync.subscribeRepos) over a websocket and
+// hands its frames over one by one, in order, each sequence number once, for as long as it is let.
+//
+//	dial ?cursor=last ──▶ read message ──▶ skim header, seq ──▶ numbering ──▶ Handle
+//	   ▲                     │ text, garbage,     │ #info, errors    │ repeats
+//	   │                     ▼ no seq             ▼                  ▼
+//	   └── back off ◀─────── counted ──────────── logged, counted ── counted
+//
+// # Frames
+//
+// A websocket message is one frame: two DAG-CBOR maps back to back, header and body
+// (https://atproto.com/specs/event-stream).
+//
+//	{"op": 1, "t": "#commit"}  {"seq": 31527015322, "repo": "did:plc:…", …}
+//	{"op": 1, "t": "#info"}    {"name": "OutdatedCursor", "message": …}     no seq
+//	{"op": -1}                 {"error": "FutureCursor", "message": …}      ends the connection
+//
+// The package reads of a frame only what it takes to put it in order: op, t and seq, found by a
+// skimmer that allocates nothing and takes any key order; of several equal keys the first counts.
+// Everything with a seq is handed over, whatever its type and however broken the rest of it is. What
+// has no readable header or seq, and text messages, are dropped and counted by reason; nothing a
+// relay sends ends Run.
+//
+// A message over MaxMessageBytes is skipped: at most MaxMessageBytes+1 of its bytes are ever in
+// memory, the rest is read in small pieces and forgotten. If its seq stands in the part that was
+// read, it is handed over as a Frame with nil Data before the rest is skipped, so that the position
+// moves past it and no reconnect can meet it again. Skipping may take as long as a silent relay is
+// waited for; then the connection is given up.
+//
+// # Numbering
+//
+// Frames at or below the last one handed over are repeats: dropped, counted. Three things are more
+// than repeats; type numbering, which is pure, tells them apart.
+//
+//   - A gap. The first frame after a resume lies beyond the next number: the relay's window may have
+//     moved on without us. The frame carries a Gap. A jump in the middle of a connection is none:
+//     several relays leave numbers out (frames they filter, batches they reserve), a connection is
+//     ordered and whole, so there a missing number was never sent to anyone.
+//   - A suspicion. Frames lie below the last one and none at or above it comes: the relay may
+//     have restarted its numbering. Relays differ in how they say so. Some answer the cursor with the
+//     error FutureCursor; then the next connection asks for no cursor, so that frames are seen at
+//     all. indigo's just goes live with lower numbers. A suspicion lasts until a frame at or above
+//     the last one ends it, or for EpochPatience; four times within that the relay is dialled afresh,
+//     for a host can come back with its old numbering. If it does, and frames were left out since,
+//     the connection is made again with the cursor instead of recording a gap.
+//   - A new epoch. The patience is over and a connection made within it still shows lower
+//     numbers. The epoch counts up, the relay is asked for everything from the lowest
+//     number seen meanwhile on, and the first frame handed over carries a Gap between the epochs. What
+//     was dropped while waiting so comes again; only what the relay sent before the first look is lost.
+//
+// A numbering that restarts just below the position, passes it within the patience and shows its
+// number on the way cannot be told from a relay that repeats itself; it counts as repeats.
+//
+// # Liveness
+//
+// A ping goes out every PingInterval. Any byte from the relay, pongs included, extends the wait, so a
+// quiet relay that answers is fine for ever and one that does not is redialled after SilenceTimeout.
+// The wait begins when a read begins. While Handle blocks nothing is read (that is the
+// backpressure), so it is not held against the relay that no pong was seen; our pings go on meanwhile,
+// from their own goroutine, and keep the path open. The relay's pings lie behind the
+// frames that we do not read, and could only be answered by taking those into memory; a relay that
+// drops us for it loses nothing for us, since we resume after the last frame handed over.
+//
+// # Concurrency
+//
+// Run has one goroutine that dials, reads and calls Handle, and per connection one that writes: pings,
+// and pongs on behalf of the reader (of several unanswered pings the newest). The close frame is written
+// after that one has ended, so each socket has one writer at any time. Both are gone when Run
+// returns. Status and the metrics may be read at any time. There is one lock, Client.mu, a leaf.
+package consume

@@ -1,0 +1,78 @@
+package consume
+
+import (
+	"io"
+	"time"
+)
+
+const (
+	minBuffer    = 64 << 10
+	discardChunk = 64 << 10
+	shrinkEvery  = 4096 // messages between two looks at whether the buffer is too large
+)
+
+// buffer holds the message that is being handled, one after the other.
+type buffer struct {
+	buf     []byte
+	highest int // largest message since the last look
+	count   int // messages since the last look
+}
+
+// read reads a message from r. tooLarge tells that it is over MaxMessageBytes, in which case msg is its
+// beginning and the rest is still in r. msg is valid until the next read.
+func (b *buffer) read(r io.Reader) (msg []byte, tooLarge bool, err error) {
+	b.shrink()
+	buf := b.buf[:0]
+	for {
+		if len(buf) == cap(buf) {
+			buf = append(make([]byte, 0, min(max(minBuffer, 2*cap(buf)), MaxMessageBytes+1)), buf...)
+		}
+		n, err := r.Read(buf[len(buf):cap(buf)])
+		buf = buf[:len(buf)+n]
+		b.buf = buf
+		if len(buf) > MaxMessageBytes {
+			b.highest = len(buf)
+			return buf, true, nil
+		}
+		if err == io.EOF {
+			b.highest = max(b.highest, len(buf))
+			return buf, false, nil
+		}
+		if err != nil {
+			return nil, false, err
+		}
+	}
+}
+
+// shrink gives memory back when the messages of late were much smaller than the buffer.
+func (b *buffer) shrink() {
+	if b.count++; b.count < shrinkEvery {
+		return
+	}
+	if want := max(minBuffer, 2*b.highest); cap(b.buf) >= 2*want {
+		b.buf = make([]byte, 0, want)
+	}
+	b.count, b.highest = 0, 0
+}
+
+// discard reads r to its end in small pieces. It gives up with errTooLong when that takes longer than
+// limit; a read that makes no progress ends by the connection's own deadline.
+func (b *buffer) discard(r io.Reader, limit time.Duration) error {
+	if cap(b.buf) < discardChunk {
+		b.buf = make([]byte, 0, discardChunk)
+	}
+	piece := b.buf[:discardChunk]
+	end := time.Now().Add(limit)
+	for {
+		_, err := r.Read(piece)
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if time.Now().After(end) {
+			return errTooLong
+		}
+	}
+}

@@ -1,0 +1,361 @@
+package consume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+)
+
+// relay is an in-process relay. Each connection runs script; when that returns the connection breaks,
+// without a close frame.
+type relay struct {
+	t      testing.TB
+	script func(p *peer)
+	conns  atomic.Int64
+	deaf   atomic.Bool // connections made from now on read nothing, so answer no ping
+	wg     sync.WaitGroup
+
+	mu      sync.Mutex
+	asked   []string // the cursor of each connection, "live" without one
+	times   []time.Time
+	refusal func(n int, w http.ResponseWriter) bool // true: it has answered
+	closes  []int                                   // codes of close frames received
+}
+
+// peer is one connection, as the relay sees it.
+type peer struct {
+	*relay
+	n      int // counts connections from 1
+	cursor string
+	ws     *websocket.Conn
+	gone   chan struct{} // closed when the client has gone; never on a deaf relay
+}
+
+func (r *relay) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	n := int(r.conns.Add(1))
+	p := &peer{relay: r, n: n, cursor: "live", gone: make(chan struct{})}
+	if q := req.URL.Query(); q.Has("cursor") {
+		p.cursor = q.Get("cursor")
+	}
+	r.mu.Lock()
+	r.asked = append(r.asked, p.cursor)
+	r.times = append(r.times, time.Now())
+	refusal := r.refusal
+	r.mu.Unlock()
+	if req.URL.Path != subscribePath {
+		r.t.Errorf("path %q", req.URL.Path)
+	}
+	if refusal != nil && refusal(n, w) {
+		return
+	}
+	ws, err := (&websocket.Upgrader{}).Upgrade(w, req, nil)
+	if err != nil {
+		r.t.Errorf("upgrade: %v", err)
+		return
+	}
+	r.wg.Add(1)
+	defer r.wg.Done()
+	defer ws.Close()
+	p.ws = ws
+	if !r.deaf.Load() {
+		r.wg.Go(func() {
+			defer close(p.gone)
+			for {
+				if _, _, err := ws.ReadMessage(); err != nil {
+					var ce *websocket.CloseError
+					if errors.As(err, &ce) {
+						r.mu.Lock()
+						r.closes = append(r.closes, ce.Code)
+						r.mu.Unlock()
+					}
+					return
+				}
+			}
+		})
+	}
+	r.script(p)
+}
+
+// send sends messages as they are, and reports whether the client was there.
+func (p *peer) send(msgs ...[]byte) bool {
+	for _, m := range msgs {
+		if p.ws.WriteMessage(websocket.BinaryMessage, m) != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// commits sends a #commit of every seq from first to last.
+func (p *peer) commits(first, last int64) bool {
+	for s := first; s <= last; s++ {
+		if !p.send(commitFrame(s)) {
+			return false
+		}
+	}
+	return true
+}
+
+// wait keeps the connection open until the client goes.
+func (p *peer) wait() { <-p.gone }
+
+func (r *relay) cursors() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.asked)
+}
+
+// pipes is a net.Listener whose connections are net.Pipes, which a synctest bubble can see through.
+type pipes struct {
+	conns chan net.Conn
+	done  chan struct{}
+	once  sync.Once
+}
+
+func (l *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.done:
+		return nil, net.ErrClosed
+	}
+}
+func (l *pipes) Close() error   { l.once.Do(func() { close(l.done) }); return nil }
+func (l *pipes) Addr() net.Addr { return &net.TCPAddr{} }
+
+func (l *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	client, server := net.Pipe()
+	select {
+	case l.conns <- server:
+		return client, nil
+	case <-l.done:
+		return nil, errors.New("relay is down")
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// pipeRelay starts a relay for use within a synctest bubble, and returns what dials it.
+func pipeRelay(t *testing.T, script func(p *peer)) (*relay, *pipes) {
+	r := &relay{t: t, script: script}
+	l := &pipes{conns: make(chan net.Conn), done: make(chan struct{})}
+	srv := &http.Server{Handler: r, ErrorLog: log.New(io.Discard, "", 0)}
+	go srv.Serve(l)
+	t.Cleanup(func() {
+		srv.Close()
+		r.wg.Wait()
+	})
+	return r, l
+}
+
+// socketRelay starts a relay on a loopback socket and returns its URL.
+func socketRelay(t testing.TB, script func(p *peer)) (*relay, string) {
+	r := &relay{t: t, script: script}
+	srv := httptest.NewServer(r)
+	t.Cleanup(func() {
+		srv.Close()
+		r.wg.Wait()
+	})
+	return r, srv.URL
+}
+
+// sink collects what Handle gets.
+type sink struct {
+	mu     sync.Mutex
+	frames []Frame // Data copied
+	came   chan struct{}
+	before func(ctx context.Context, f Frame) error
+}
+
+func newSink() *sink { return &sink{came: make(chan struct{}, 1)} }
+
+func (s *sink) handle(ctx context.Context, f Frame) error {
+	if s.before != nil {
+		if err := s.before(ctx, f); err != nil {
+			return err
+		}
+	}
+	data := f.Data
+	f.Data = slices.Clone(data)
+	clear(data) // the Client must not need it again
+	s.mu.Lock()
+	s.frames = append(s.frames, f)
+	s.mu.Unlock()
+	select {
+	case s.came <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+func (s *sink) all() []Frame {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.frames)
+}
+
+// until waits for n frames.
+func (s *sink) until(t testing.TB, n int) []Frame {
+	t.Helper()
+	timeout := time.After(24 * time.Hour) // of the bubble's clock
+	if _, ok := t.(*testing.B); ok {
+		timeout = time.After(time.Minute)
+	}
+	for {
+		if got := s.all(); len(got) >= n {
+			return got
+		}
+		select {
+		case <-s.came:
+		case <-timeout:
+			t.Fatalf("waited for %d frames, got %s", n, show(s.all()))
+		}
+	}
+}
+
+// show writes frames as epoch/seq, with their gaps.
+func show(fs []Frame) string {
+	var b strings.Builder
+	for _, f := range fs {
+		if b.Len() > 0 {
+			b.WriteByte(' ')
+		}
+		if g := f.Gap; g != nil {
+			fmt.Fprintf(&b, "[%d/%d..%d/%d] ", g.FromEpoch, g.From, g.ToEpoch, g.To)
+		}
+		fmt.Fprintf(&b, "%d/%d", f.Epoch, f.Seq)
+	}
+	return b.String()
+}
+
+// running is a Client under test.
+type running struct {
+	*Client
+	*sink
+	reg  *prometheus.Registry
+	stop func() error
+}
+
+// start runs a Client over l. cfg needs no URL, Dial, Handle, Registerer.
+func start(t testing.TB, l *pipes, cfg Config) *running {
+	t.Helper()
+	s := newSink()
+	return startWith(t, l, cfg, s)
+}
+
+func startWith(t testing.TB, l *pipes, cfg Config, s *sink) *running {
+	t.Helper()
+	reg := prometheus.NewPedanticRegistry()
+	cfg.Handle, cfg.Registerer = s.handle, reg
+	if l != nil {
+		cfg.URL, cfg.Dial = "ws://relay.test", l.dial
+	}
+	c, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- c.Run(ctx) }()
+	stop := sync.OnceValue(func() error {
+		cancel()
+		return <-done
+	})
+	t.Cleanup(func() {
+		if err := stop(); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+	return &running{Client: c, sink: s, reg: reg, stop: stop}
+}
+
+// metric returns the value of millrace_consume_<name> with the given label value, "" for none.
+func (r *running) metric(t testing.TB, name, label string) float64 {
+	t.Helper()
+	families, err := r.reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() != "millrace_consume_"+name {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			if label == "" || slices.ContainsFunc(m.GetLabel(), func(l *dto.LabelPair) bool { return l.GetValue() == label }) {
+				if m.GetCounter() != nil {
+					return m.GetCounter().GetValue()
+				}
+				return m.GetGauge().GetValue()
+			}
+		}
+	}
+	return 0
+}
+
+// Frames built by hand. The encoder knows short heads only where they suffice.
+
+func appendHead(b []byte, major byte, n uint64) []byte {
+	major <<= 5
+	switch {
+	case n < 24:
+		return append(b, major|byte(n))
+	case n < 1<<8:
+		return append(b, major|24, byte(n))
+	case n < 1<<16:
+		return append(b, major|25, byte(n>>8), byte(n))
+	case n < 1<<32:
+		return append(b, major|26, byte(n>>24), byte(n>>16), byte(n>>8), byte(n))
+	}
+	return append(b, major|27, byte(n>>56), byte(n>>48), byte(n>>40), byte(n>>32), byte(n>>24), byte(n>>16), byte(n>>8), byte(n))
+}
+
+func appendText(b []byte, s string) []byte {
+	return append(appendHead(b, majorText, uint64(len(s))), s...)
+}
+
+func messageHeader(typ string) []byte {
+	b := appendHead(nil, majorMap, 2)
+	b = appendHead(appendText(b, "op"), majorUint, 1)
+	return appendText(appendText(b, "t"), typ)
+}
+
+// frameOf returns a frame of the type with the seq behind and before other keys, and size bytes of blocks.
+func frameOf(typ string, seq int64, size int) []byte {
+	b := appendHead(messageHeader(typ), majorMap, 4)
+	b = appendText(appendText(appendHead(appendText(b, "ops"), majorArray, 1), "an op"), "seq")
+	b = appendHead(b, majorUint, uint64(seq))
+	b = appendText(appendText(b, "repo"), "did:plc:ewvi7nxzyoun6zhxrhs64oiz")
+	b = appendHead(appendText(b, "blocks"), majorBytes, uint64(size))
+	return append(b, make([]byte, size)...)
+}
+
+func commitFrame(seq int64) []byte { return frameOf(TypeCommit, seq, 20) }
+
+func errorFrameOf(name string) []byte {
+	b := appendHead(nil, majorMap, 1)
+	b = appendHead(appendText(b, "op"), majorNint, 0)
+	b = appendHead(b, majorMap, 2)
+	b = appendText(appendText(b, "error"), name)
+	return appendText(appendText(b, "message"), "because of "+name)
+}
+
+func infoFrameOf(name string) []byte {
+	b := appendHead(messageHeader(TypeInfo), majorMap, 2)
+	b = appendText(appendText(b, "name"), name)
+	return appendText(appendText(b, "message"), "because of "+name)
+}
