@@ -135,7 +135,8 @@ func (c *conn) answer(data string) error {
 }
 
 // keep writes pings and pongs until it is stopped, and cuts the connection if it cannot, if ctx is done
-// or if the recheck is due.
+// or if the recheck is due. It pings only while a read waits: otherwise there is traffic, or nobody to
+// read the pong.
 func (c *conn) keep(ctx context.Context, every time.Duration) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -151,6 +152,9 @@ func (c *conn) keep(ctx context.Context, every time.Duration) {
 			c.wire.cut(causeRecheck)
 			return
 		case <-tick.C:
+			if !c.wire.waiting.Load() {
+				continue
+			}
 			err = c.ws.WriteControl(websocket.PingMessage, nil, time.Now().Add(writeTimeout))
 		case data := <-c.pongs:
 			err = c.ws.WriteControl(websocket.PongMessage, []byte(data), time.Now().Add(writeTimeout))
@@ -205,6 +209,7 @@ func (c *conn) whyEnded(err error) (cause, error) {
 type wire struct {
 	net.Conn
 	timeout time.Duration // zero during the handshake, which has a deadline of its own
+	waiting atomic.Bool   // a read is under way
 	cutBy   atomic.Pointer[cause]
 }
 
@@ -216,7 +221,10 @@ func (w *wire) Read(p []byte) (int, error) {
 			return 0, net.ErrClosed
 		}
 	}
-	return w.Conn.Read(p)
+	w.waiting.Store(true)
+	n, err := w.Conn.Read(p)
+	w.waiting.Store(false)
+	return n, err
 }
 
 // cut ends the present read and all later ones. The connection can still be written. The first cause

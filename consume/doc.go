@@ -53,13 +53,16 @@
 //
 // # Liveness
 //
-// A ping goes out every PingInterval. Any byte from the relay, pongs included, extends the wait, so a
-// quiet relay that answers is fine for ever and one that does not is redialled after SilenceTimeout.
-// The wait begins when a read begins. While Handle blocks nothing is read (that is the
-// backpressure), so it is not held against the relay that no pong was seen; our pings go on meanwhile,
-// from their own goroutine, and keep the path open. The relay's pings lie behind the
-// frames that we do not read, and could only be answered by taking those into memory; a relay that
-// drops us for it loses nothing for us, since we resume after the last frame handed over.
+// A ping goes out every PingInterval in which a read waits. Any byte from the relay, pongs included,
+// extends the wait, so a quiet relay that answers is fine for ever and one that does not is redialled
+// after SilenceTimeout.
+//
+// While Handle blocks nothing is read (that is the backpressure). The wait begins when a
+// read begins, so it is not held against the relay that no pong was seen meanwhile; nor is it
+// pinged: it could not get the pong through behind the frames that we do not take, and some relays end
+// a connection for that. Its own pings lie behind those frames too and could only be answered by taking them
+// into memory. A relay that drops us for it loses nothing for us, since we resume after the last
+// frame handed over.
 //
 // # Concurrency
 //

@@ -47,6 +47,8 @@ type peer struct {
 }
 
 func (r *relay) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	r.wg.Add(1)
+	defer r.wg.Done()
 	n := int(r.conns.Add(1))
 	p := &peer{relay: r, n: n, cursor: "live", gone: make(chan struct{})}
 	if q := req.URL.Query(); q.Has("cursor") {
@@ -65,11 +67,8 @@ func (r *relay) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 	ws, err := (&websocket.Upgrader{}).Upgrade(w, req, nil)
 	if err != nil {
-		r.t.Errorf("upgrade: %v", err)
-		return
+		return // the client has gone
 	}
-	r.wg.Add(1)
-	defer r.wg.Done()
 	defer ws.Close()
 	p.ws = ws
 	if !r.deaf.Load() {

@@ -1,0 +1,235 @@
+package consume
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// simRelay is a relay as the numbering sees it: what it holds, in one numbering at a time.
+type simRelay struct {
+	rng       *rand.Rand
+	numbering int      // counts restarts
+	first     int64    // oldest seq still held
+	head      int64    // newest
+	holes     bool     // leaves numbers out
+	inclusive bool     // sends the cursor's own frame too
+	announce  bool     // says FutureCursor
+	frames    []simRow // of the present numbering, ascending
+}
+
+type simRow struct {
+	numbering int
+	seq       int64
+}
+
+func (r *simRelay) emit() {
+	r.head++
+	if r.holes && r.rng.IntN(4) == 0 {
+		r.head += r.rng.Int64N(5)
+	}
+	r.frames = append(r.frames, simRow{r.numbering, r.head})
+}
+
+// from returns what a connection gets at once; live frames follow by emit.
+func (r *simRelay) from(cursor int64, has bool) (rows []simRow, future bool) {
+	if !has {
+		return nil, false
+	}
+	if cursor > r.head && r.announce {
+		return nil, true
+	}
+	for _, row := range r.frames {
+		if row.seq > cursor || r.inclusive && row.seq == cursor {
+			rows = append(rows, row)
+		}
+	}
+	return rows, false
+}
+
+// TestNumberingRandom lets random relays restart, lose their window and break connections, and holds what
+// is handed over against what they sent.
+func TestNumberingRandom(t *testing.T) {
+	runs := 3000
+	if testing.Short() {
+		runs = 300
+	}
+	for seed := range uint64(runs) {
+		runNumbering(t, seed)
+		if t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
+	}
+}
+
+func runNumbering(t *testing.T, seed uint64) {
+	rng := rand.New(rand.NewPCG(seed, 7))
+	r := &simRelay{rng: rng, head: rng.Int64N(5000), holes: rng.IntN(2) == 0, inclusive: rng.IntN(2) == 0, announce: rng.IntN(2) == 0}
+	for range 20 + rng.IntN(50) {
+		r.emit()
+	}
+	now := time.Unix(1000, 0)
+	n := numbering{patience: 5 * time.Minute}
+	var got []simRow // what was handed over, by the relay's own names
+	var lastEpoch uint32
+	var lastSeq int64
+	gaps := map[int]bool{}    // index into got before which a gap is told
+	lost := map[simRow]bool{} // trimmed away before we could ask for it
+
+	for range 60 {
+		cursor, has := n.next()
+		rows, future := r.from(cursor, has)
+		n.opened()
+		if future {
+			n.futureCursor(now)
+			continue
+		}
+		recheck := time.Time{}
+		arm := func() {
+			if d, ok := n.recheckIn(now); ok {
+				recheck = now.Add(d)
+			}
+		}
+		arm()
+		for range 1 + rng.IntN(200) { // the connection's life
+			if len(rows) == 0 {
+				r.emit()
+				rows = r.frames[len(r.frames)-1:]
+				now = now.Add(time.Duration(rng.Int64N(int64(10 * time.Second))))
+			}
+			if !recheck.IsZero() && now.After(recheck) && n.suspect.on {
+				break
+			}
+			row := rows[0]
+			rows = rows[1:]
+			v := n.frame(now, row.seq)
+			if v.began {
+				arm()
+			}
+			if v.verdict == resume || v.verdict == newEpoch {
+				break
+			}
+			if v.verdict == repeat {
+				continue
+			}
+			if n.epoch == lastEpoch && row.seq <= lastSeq {
+				t.Errorf("handed over %d/%d after %d/%d", n.epoch, row.seq, lastEpoch, lastSeq)
+				return
+			}
+			if n.epoch != lastEpoch && (v.gap == nil || v.gap.FromEpoch != lastEpoch || v.gap.From != lastSeq) {
+				t.Errorf("epoch %d begins with gap %+v", n.epoch, v.gap)
+				return
+			}
+			if v.gap != nil {
+				gaps[len(got)] = true
+			}
+			lastEpoch, lastSeq = n.epoch, row.seq
+			got = append(got, row)
+		}
+		// Between connections time passes, frames come, windows move on, and the numbering may restart far below.
+		now = now.Add(time.Duration(rng.Int64N(int64(30 * time.Second))))
+		for range rng.IntN(20) {
+			r.emit()
+		}
+		if rng.IntN(10) == 0 && len(r.frames) > 50 {
+			for _, row := range r.frames[:len(r.frames)-5] {
+				lost[row] = true
+			}
+			r.frames = r.frames[len(r.frames)-5:]
+		}
+		if rng.IntN(15) == 0 && r.head > 4000 {
+			for _, row := range r.frames {
+				lost[row] = true
+			}
+			r.numbering++
+			r.head, r.frames = 0, nil
+		}
+	}
+	checkNumbering(t, r, got, gaps, lost)
+}
+
+// checkNumbering finds the frames that came between two handed over and were not: they must have been
+// lost at the relay, and a gap be told.
+func checkNumbering(t *testing.T, r *simRelay, got []simRow, gaps map[int]bool, lost map[simRow]bool) {
+	t.Helper()
+	seen := map[simRow]bool{}
+	for i, row := range got {
+		if seen[row] {
+			t.Errorf("handed over twice: %+v", row)
+			return
+		}
+		seen[row] = true
+		if i > 0 && row.numbering != got[i-1].numbering && !gaps[i] {
+			t.Errorf("no gap told between numberings, before %+v", row)
+		}
+	}
+	if len(got) == 0 {
+		return
+	}
+	for row := range lost {
+		if seen[row] || row.numbering != got[0].numbering && !inNumbering(got, row.numbering) {
+			continue
+		}
+		// The neighbours of row among those handed over must have a gap between them.
+		for i := 1; i < len(got); i++ {
+			a, b := got[i-1], got[i]
+			if a.numbering == row.numbering && b.numbering == row.numbering && a.seq < row.seq && row.seq < b.seq && !gaps[i] {
+				t.Errorf("%+v was lost between %+v and %+v and no gap told", row, a, b)
+				return
+			}
+		}
+	}
+	// What the relay still holds below the newest handed over must have been handed over, from the first on.
+	newest := got[len(got)-1]
+	first := int64(0)
+	for _, row := range got {
+		if row.numbering == newest.numbering {
+			first = row.seq
+			break
+		}
+	}
+	for _, row := range r.frames {
+		if row.numbering == newest.numbering && row.seq > first && row.seq < newest.seq && !seen[row] {
+			t.Errorf("%+v was not handed over, though %+v was", row, newest)
+			return
+		}
+	}
+}
+
+func inNumbering(rows []simRow, numbering int) bool {
+	for _, row := range rows {
+		if row.numbering == numbering {
+			return true
+		}
+	}
+	return false
+}
+
+// TestNumberingExtremes has a relay count as far as numbers go.
+func TestNumberingExtremes(t *testing.T) {
+	const most = 1<<63 - 1
+	n := numbering{patience: time.Minute, last: 10, have: true}
+	n.opened()
+	now := time.Unix(1000, 0)
+	if r := n.frame(now, most); r.verdict != deliver || r.gap == nil || r.gap.Frames() != most-11 {
+		t.Fatalf("%+v %+v", r, r.gap)
+	}
+	if r := n.frame(now, most); r.verdict != repeat || n.suspect.on {
+		t.Fatalf("%+v", r)
+	}
+	if r := n.frame(now, 11); r.verdict != repeat || !r.began {
+		t.Fatalf("%+v", r)
+	}
+	now = now.Add(2 * time.Minute)
+	n.opened()
+	if r := n.frame(now, 12); r.verdict != newEpoch {
+		t.Fatalf("%+v", r)
+	}
+	if cursor, has := n.next(); cursor != 10 || !has {
+		t.Fatalf("asks for %d, %v", cursor, has)
+	}
+	n.opened()
+	if r := n.frame(now, 11); r.verdict != deliver || *r.gap != (Gap{0, most, 1, 11}) {
+		t.Fatalf("%+v %+v", r, r.gap)
+	}
+}
