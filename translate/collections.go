@@ -9,8 +9,8 @@ import (
 
 // collectionSet is the set of collections to keep. The zero value holds all.
 type collectionSet struct {
-	exact    []string // sorted
-	prefixes []string // each ends in a dot
+	exact    [][]byte // sorted
+	prefixes [][]byte // each ends in a dot
 }
 
 // newCollectionSet makes a set of exact NSIDs and patterns such as app.bsky.*, which stand for whatever
@@ -21,14 +21,14 @@ func newCollectionSet(patterns []string) (collectionSet, error) {
 		prefix, isPrefix := strings.CutSuffix(p, "*")
 		switch {
 		case isPrefix && validNSIDPrefix(prefix):
-			set.prefixes = append(set.prefixes, prefix)
+			set.prefixes = append(set.prefixes, []byte(prefix))
 		case !isPrefix && validNSID([]byte(p)):
-			set.exact = append(set.exact, p)
+			set.exact = append(set.exact, []byte(p))
 		default:
 			return collectionSet{}, fmt.Errorf("collection %.400q is neither an NSID nor a prefix such as app.bsky.*", p)
 		}
 	}
-	slices.Sort(set.exact)
+	slices.SortFunc(set.exact, bytes.Compare)
 	return set, nil
 }
 
@@ -51,14 +51,11 @@ func (s *collectionSet) holds(collection []byte) bool {
 	if len(s.exact) == 0 && len(s.prefixes) == 0 {
 		return true
 	}
-	_, found := slices.BinarySearchFunc(s.exact, collection, func(e string, c []byte) int {
-		return strings.Compare(e, string(c))
-	})
-	if found {
+	if _, found := slices.BinarySearchFunc(s.exact, collection, bytes.Compare); found {
 		return true
 	}
 	for _, p := range s.prefixes {
-		if bytes.HasPrefix(collection, []byte(p)) {
+		if bytes.HasPrefix(collection, p) {
 			return true
 		}
 	}
