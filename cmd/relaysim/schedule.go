@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"time"
+)
+
+// fault is one line of a schedule file.
+type fault struct {
+	AtMS   int64             `json:"at_ms"` // since the schedule began
+	Seq    int64             `json:"seq"`   // newest when it happened
+	Epoch  uint32            `json:"epoch"`
+	Action string            `json:"action"`
+	Params map[string]string `json:"params,omitempty"`
+	Result map[string]any    `json:"result,omitempty"`
+	Error  string            `json:"error,omitempty"`
+}
+
+// runSchedule lets things go wrong until ctx ends. Which, with what parameters and how long after one
+// another follows from the seed; each is written to the schedule file before the next.
+func (r *relay) runSchedule(ctx context.Context, o *options) (err error) {
+	drawn, err := drawable(o.faultKinds)
+	if err != nil {
+		return err
+	}
+	var out *json.Encoder
+	if o.schedule != "" {
+		f, err := os.Create(o.schedule)
+		if err != nil {
+			return fmt.Errorf("create schedule: %w", err)
+		}
+		defer f.Close()
+		out = json.NewEncoder(f)
+	}
+	rng := newRand(o.seed, "faults")
+	began := time.Now()
+	for {
+		wait := time.Duration(rng.ExpFloat64() * float64(o.faultsEvery))
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(wait):
+		}
+		line := r.happen(ctx, drawn[rng.IntN(len(drawn))], rng)
+		line.AtMS = time.Since(began).Milliseconds()
+		if out == nil {
+			continue
+		}
+		if err := out.Encode(line); err != nil {
+			return fmt.Errorf("write schedule: %w", err)
+		}
+	}
+}
+
+// happen runs an action with parameters drawn from rng.
+func (r *relay) happen(ctx context.Context, a action, rng *rand.Rand) fault {
+	q := a.draw(rng, r)
+	n := r.producer.current.Load()
+	line := fault{Seq: n.win.head(), Epoch: n.epoch, Action: a.name}
+	for k := range q {
+		if line.Params == nil {
+			line.Params = make(map[string]string)
+		}
+		line.Params[k] = q.Get(k)
+	}
+	result, err := a.run(ctx, r, q)
+	line.Result = result
+	if err != nil {
+		line.Error = err.Error()
+	}
+	return line
+}
+
+// drawable returns the actions of those names that a schedule can draw, all of them for "".
+func drawable(names string) (drawn []action, err error) {
+	for _, a := range actions() {
+		if names == "" && a.draw != nil {
+			drawn = append(drawn, a)
+		}
+	}
+	if names == "" {
+		return drawn, nil
+	}
+	for name := range strings.SplitSeq(names, ",") {
+		found := false
+		for _, a := range actions() {
+			if a.name == name && a.draw != nil {
+				drawn, found = append(drawn, a), true
+			}
+		}
+		if !found {
+			return nil, fmt.Errorf("--fault-kinds: no action %q that can be drawn", name)
+		}
+	}
+	return drawn, nil
+}
