@@ -66,3 +66,26 @@ func newTranslator(tb testing.TB, collections ...string) *Translator {
 	}
 	return tr
 }
+
+// corpusSeeds returns the captured frames, none if there is no corpus.
+func corpusSeeds(tb testing.TB) [][]byte {
+	tb.Helper()
+	if _, err := os.Stat(filepath.Join("..", "..", "shared", "corpus")); err != nil {
+		return nil
+	}
+	return corpusFrames(tb)
+}
+
+// corpusRecords returns the records within the captured frames, none if there is no corpus.
+func corpusRecords(tb testing.TB) [][]byte {
+	tb.Helper()
+	var records [][]byte
+	for _, frame := range corpusSeeds(tb) {
+		for _, op := range readFrame(tb, frame).ops {
+			if op.record != nil {
+				records = append(records, op.record)
+			}
+		}
+	}
+	return records
+}
