@@ -6,8 +6,14 @@ import (
 	"io/fs"
 )
 
-// BuiltInID is the ID of the dictionary that BuiltIn returns. Data/README.md says how it was made.
-const BuiltInID = 51001
+// BuiltInID is the ID of the dictionary that BuiltIn returns; data/README.md says how it was made. The
+// next one gets the next ID. The range is ours by choice, within what RFC 8878 leaves to private use,
+// and WithID derives no ID from it.
+const (
+	BuiltInID      = 51001
+	firstBuiltInID = 51000
+	lastBuiltInID  = 51999
+)
 
 //go:embed data/*.zdict
 var shipped embed.FS

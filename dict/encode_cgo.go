@@ -19,18 +19,18 @@ import (
 )
 
 // libzstdLevel is libzstd's level for events; docs/dictionaries.md has the measurements.
-const libzstdLevel = 3
+const libzstdLevel = 1
 
 // newCoder returns the coder of this build.
 func newCoder(d *Dictionary) (coder, error) { return newLibzstdCoder(d, libzstdLevel) }
 
-// newLibzstdEncoder returns an Encoder of libzstd at the given level.
-func newLibzstdEncoder(d *Dictionary, level int) (*Encoder, error) {
-	c, err := newLibzstdCoder(d, level)
-	if err != nil {
-		return nil, err
+// libzstdMethods are the levels of libzstd worth comparing.
+func libzstdMethods() []Method {
+	var ms []Method
+	for _, level := range []int{1, 3, 6} {
+		ms = append(ms, Method{fmt.Sprintf("libzstd %d", level), func(d *Dictionary) (coder, error) { return newLibzstdCoder(d, level) }})
 	}
-	return &Encoder{d: d, c: c}, nil
+	return ms
 }
 
 // checkLoads reports whether libzstd takes raw as a dictionary.

@@ -20,15 +20,6 @@ type pureCoder struct {
 
 var _ coder = (*pureCoder)(nil)
 
-// newPureEncoder returns an Encoder in pure Go at the given level, in either build.
-func newPureEncoder(d *Dictionary, level zstd.EncoderLevel) (*Encoder, error) {
-	c, err := newPureCoder(d, level)
-	if err != nil {
-		return nil, err
-	}
-	return &Encoder{d: d, c: c}, nil
-}
-
 func newPureCoder(d *Dictionary, level zstd.EncoderLevel) (*pureCoder, error) {
 	build := func(singleSegment bool) (*zstd.Encoder, error) {
 		opts := []zstd.EOption{

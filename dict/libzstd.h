@@ -34,4 +34,35 @@ enum {
 	millrace_c_dictIDFlag = 202
 };
 
+/* Dictionary training. */
+
+MILLRACE_WEAK unsigned ZDICT_isError(size_t code);
+MILLRACE_WEAK const char *ZDICT_getErrorName(size_t code);
+
+typedef struct {
+	int compressionLevel;
+	unsigned notificationLevel;
+	unsigned dictID;
+} ZDICT_params_t;
+
+typedef struct {
+	unsigned k; /* length of the segments picked */
+	unsigned d; /* length of the strings counted */
+	unsigned f;
+	unsigned steps;
+	unsigned nbThreads;
+	double splitPoint;
+	unsigned accel;
+	unsigned shrinkDict;
+	unsigned shrinkDictMaxRegression;
+	ZDICT_params_t zParams;
+} ZDICT_fastCover_params_t;
+
+MILLRACE_WEAK size_t ZDICT_trainFromBuffer_fastCover(void *dict, size_t dictCapacity, const void *samples,
+                                                     const size_t *sampleSizes, unsigned samplesLen,
+                                                     ZDICT_fastCover_params_t params);
+MILLRACE_WEAK size_t ZDICT_finalizeDictionary(void *dict, size_t dictCapacity, const void *content, size_t contentSize,
+                                              const void *samples, const size_t *sampleSizes, unsigned samplesLen,
+                                              ZDICT_params_t params);
+
 #endif

@@ -1,0 +1,216 @@
+//go:build cgo
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"millrace/dict"
+)
+
+const corpusDir = "../../../shared/corpus"
+
+// loadCorpus returns what the corpus gives, or skips the test where there is none.
+func loadCorpus(t *testing.T) *material {
+	t.Helper()
+	if _, err := os.Stat(corpusDir); err != nil {
+		t.Skipf("the corpus of real data is not there: %v", err)
+	}
+	m, err := compose(corpusDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// TestReproducible: the dictionary that is built in is what this command makes.
+func TestReproducible(t *testing.T) {
+	m := loadCorpus(t)
+	d, _, err := m.dictionary(vocabularyBytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.SHA256() != dict.BuiltIn().SHA256() {
+		t.Errorf("made %x, built in is %x: if the change is meant, give the new dictionary a new ID and keep the old file", d.SHA256(), dict.BuiltIn().SHA256())
+	}
+}
+
+// TestNobodysPost: no text of a post in the corpus, of either side, is in the dictionary, nor any
+// DID, CID or handle; every phrase is by several authors.
+func TestNobodysPost(t *testing.T) {
+	m := loadCorpus(t)
+	d := dict.BuiltIn()
+	if text := wholePost(d, m.train.posts, m.held.posts); text != "" {
+		t.Errorf("a whole post is in the dictionary: %q", text)
+	}
+	var longest int
+	for _, p := range m.train.posts {
+		longest = max(longest, longestShared(d.Content(), []byte(p.text)))
+	}
+	if longest > maxPhraseBytes+8 {
+		t.Errorf("%d bytes of a post are in the dictionary", longest)
+	}
+	for _, posts := range [][]post{m.train.posts, m.held.posts, m.train.others, m.held.others} {
+		for _, p := range posts {
+			if bytes.Contains(d.Content(), []byte(p.did)) || bytes.Contains(d.Content(), []byte(p.cid)) {
+				t.Errorf("%s or %s is in the dictionary", p.did, p.cid)
+			}
+		}
+	}
+	for _, phrase := range vocabulary(m.train.posts, vocabularyBytes) {
+		authors := make(map[string]bool)
+		for _, p := range m.train.posts {
+			if bytes.Contains(writtenPart(p.record), []byte(phrase)) {
+				authors[p.did] = true
+			}
+		}
+		if len(authors) < minVocabularyAuthors {
+			t.Errorf("%q is by %d authors", phrase, len(authors))
+		}
+		if len(phrase) > maxPhraseBytes || !wanted(phrase) {
+			t.Errorf("%q is in the vocabulary", phrase)
+		}
+	}
+}
+
+// longestShared returns the length of the longest string of text that is in content.
+func longestShared(content, text []byte) int {
+	var longest int
+	for i := range text {
+		for i+longest < len(text) && bytes.Contains(content, text[i:i+longest+1]) {
+			longest++
+		}
+	}
+	return longest
+}
+
+// TestWholePostFinds makes sure that the check above can fail.
+func TestWholePostFinds(t *testing.T) {
+	posts := []post{{text: "short"}, {text: "has to be in the dictionary"}}
+	events := [][]byte{[]byte("has to be in the dictionary"), []byte("and so on and so forth"), []byte("one more, to have some")}
+	d, err := dict.FinishContent(bytes.Repeat([]byte("short, has to be in the dictionary. "), 20), events, 40_000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := wholePost(d, posts); got != posts[1].text {
+		t.Errorf("found %q", got)
+	}
+	if got := longestShared(d.Content(), []byte("xhas to beX")); got != len("has to be") {
+		t.Errorf("%d bytes shared", got)
+	}
+}
+
+// TestReach holds the built-in dictionary against what DESIGN.md section 10 asks for.
+func TestReach(t *testing.T) {
+	m := loadCorpus(t)
+	for _, method := range dict.Methods() {
+		e, err := method.NewEncoder(dict.BuiltIn())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer e.Close()
+		limit := 0.40
+		if strings.HasPrefix(method.String(), "klauspost") {
+			limit = 0.43
+		}
+		for name, events := range map[string][][]byte{"held out": m.heldEvents, "real": m.realEvents} {
+			if got := dict.Measure(e, events, 0).Ratio(); got > limit {
+				t.Errorf("%s, %s events: ratio %.3f, over %.2f", method, name, got, limit)
+			}
+		}
+	}
+}
+
+// TestComposed: composed events are JSON with sorted record keys, within the time span, and the two
+// sides of the split share no author.
+func TestComposed(t *testing.T) {
+	m := loadCorpus(t)
+	shares := make(map[string]int)
+	for _, event := range m.trainEvents {
+		var e struct {
+			Kind   string
+			TimeUS int64 `json:"time_us"`
+			Commit struct {
+				Operation, Collection string
+				Record                json.RawMessage
+			}
+		}
+		if err := json.Unmarshal(event, &e); err != nil {
+			t.Fatalf("%v: %s", err, event)
+		}
+		if when := time.UnixMicro(e.TimeUS); when.Before(time.Date(2026, 7, 1, 0, 0, 0, 0, time.UTC)) || when.After(time.Date(2027, 7, 2, 0, 0, 0, 0, time.UTC)) {
+			t.Errorf("time %v", when)
+		}
+		shares[e.Kind+" "+e.Commit.Operation+" "+e.Commit.Collection]++
+		if e.Commit.Record == nil {
+			continue
+		}
+		if keys := topKeys(t, e.Commit.Record); !isSorted(keys) {
+			t.Errorf("record keys %q: %s", keys, event)
+		}
+	}
+	for kind, percent := range map[string]int{"feed.like": 65, "feed.post": 12, "feed.repost": 10, "graph.follow": 8} {
+		got := 100 * shares["commit create app.bsky."+kind] / len(m.trainEvents)
+		if got < percent-1 || got > percent+1 {
+			t.Errorf("%s: %d %%, want %d", kind, got, percent)
+		}
+	}
+	for _, p := range m.held.posts {
+		if !heldOut(p.did) {
+			t.Errorf("%s is on the wrong side", p.did)
+		}
+	}
+	for _, p := range m.train.posts {
+		if heldOut(p.did) {
+			t.Errorf("%s is on the wrong side", p.did)
+		}
+	}
+}
+
+func topKeys(t *testing.T, record []byte) []string {
+	t.Helper()
+	dec := json.NewDecoder(bytes.NewReader(record))
+	var keys []string
+	depth, isKey := 0, false
+	for {
+		token, err := dec.Token()
+		if err == io.EOF {
+			return keys
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch v := token.(type) {
+		case json.Delim:
+			if v == '{' || v == '[' {
+				depth++
+			} else {
+				depth--
+			}
+			isKey = depth == 1
+		default:
+			if depth == 1 {
+				if isKey {
+					keys = append(keys, v.(string))
+				}
+				isKey = !isKey
+			}
+		}
+	}
+}
+
+// isSorted reports whether keys are in Go's order.
+func isSorted(keys []string) bool {
+	for i := 1; i < len(keys); i++ {
+		if keys[i-1] >= keys[i] {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"millrace/dict"
+)
+
+// timedFor is how long each cell of the table is measured.
+const timedFor = 300 * time.Millisecond
+
+// table measures, on events by authors that no training has seen, every encoder of this build with
+// every dictionary that was a candidate, and prints it as Markdown.
+func (m *material) table(w io.Writer, builtIn *dict.Dictionary) error {
+	rows := []struct {
+		name string
+		d    *dict.Dictionary
+	}{{"none", nil}}
+	add := func(name string, d *dict.Dictionary) {
+		rows = append(rows, struct {
+			name string
+			d    *dict.Dictionary
+		}{name, d})
+	}
+	raw, err := os.ReadFile(filepath.Join(m.dir, "jetstream_v1.zdict"))
+	if err != nil {
+		return err
+	}
+	jetstream, err := dict.Parse(raw)
+	if err != nil {
+		return err
+	}
+	add("`jetstream_v1.zdict`", jetstream)
+	for _, size := range []int{4 << 10, 16 << 10, 32 << 10, 64 << 10, 110 << 10} {
+		d, err := dict.Train(context.Background(), dict.TrainConfig{Events: m.trainEvents, MaxBytes: size})
+		if err != nil {
+			return err
+		}
+		add(fmt.Sprintf("trained, %d KiB", size>>10), d)
+	}
+	for _, size := range []int{0, 8 << 10, 16 << 10, 32 << 10} {
+		d, _, err := m.dictionary(size)
+		if err != nil {
+			return err
+		}
+		add(fmt.Sprintf("templates and vocabulary, %d KiB", len(d.Bytes())>>10), d)
+	}
+	add(fmt.Sprintf("**built-in**, %d KiB", len(builtIn.Bytes())>>10), builtIn)
+
+	fmt.Fprint(w, "| dictionary |")
+	for _, method := range dict.Methods() {
+		fmt.Fprintf(w, " %s |", method)
+	}
+	fmt.Fprint(w, "\n|---|")
+	for range dict.Methods() {
+		fmt.Fprint(w, "---|")
+	}
+	fmt.Fprintln(w)
+	for _, row := range rows {
+		fmt.Fprintf(w, "| %s |", row.name)
+		for _, method := range dict.Methods() {
+			e, err := method.NewEncoder(row.d)
+			if err != nil {
+				return err
+			}
+			composed, real := dict.Measure(e, m.heldEvents, timedFor), dict.Measure(e, m.realEvents, 0)
+			fmt.Fprintf(w, " %.3f / %.3f, %.1f µs |", composed.Ratio(), real.Ratio(), float64(composed.PerEvent.Nanoseconds())/1000)
+			e.Close()
+		}
+		fmt.Fprintln(w)
+	}
+	return nil
+}

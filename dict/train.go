@@ -1,0 +1,217 @@
+package dict
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"time"
+)
+
+// DefaultTrainBytes is how large a dictionary Train makes if it is not told. On events, larger ones
+// gain nothing that shows; docs/dictionaries.md has the measurements.
+const DefaultTrainBytes = 32 << 10
+
+// Bounds of what Train works on. libzstd's trainer needs some hundred samples to find anything; a
+// hundred thousand tell what a million do.
+const (
+	minTrainBytes  = 1 << 10
+	minTrainEvents = 200
+	maxSampleBytes = 1 << 30
+)
+
+// TrainHeldOutPercent of the authors are kept from training while Train compares trainers' settings.
+const TrainHeldOutPercent = 25
+
+// ErrTooFewEvents is returned by Train if it cannot learn from what it was given.
+var ErrTooFewEvents = errors.New("too few events to train a dictionary")
+
+// TrainConfig says what Train is to do.
+type TrainConfig struct {
+	Events   [][]byte        // events' JSON, as subscribers get it; only read
+	MaxBytes int             // size of the dictionary file; 0 means DefaultTrainBytes
+	ID       uint32          // 0 means one that is derived from the dictionary, below 65536
+	Progress func(TrainStep) // if not nil, called after each setting that was tried
+}
+
+// TrainStep reports one setting that Train has tried.
+type TrainStep struct {
+	Step, Steps int
+	Setting     string
+	Bytes       int     // size of the dictionary
+	Ratio       float64 // compressed by plain bytes of events by authors it was not trained on; 0 if Err
+	Err         error   // the trainer cannot use this setting on these events; not fatal
+}
+
+// trainer is one setting of a dictionary trainer.
+type trainer struct {
+	setting string
+	train   func(events [][]byte, maxBytes int, id uint32) ([]byte, error)
+}
+
+// Train makes a dictionary for events like cfg.Events: it tries the trainer's settings on some of the
+// authors, picks the one that compresses the others' events best, and trains with it on all. ctx is
+// looked at between settings.
+func Train(ctx context.Context, cfg TrainConfig) (*Dictionary, error) {
+	if cfg.MaxBytes == 0 {
+		cfg.MaxBytes = DefaultTrainBytes
+	}
+	if cfg.MaxBytes < minTrainBytes || cfg.MaxBytes > MaxBytes {
+		return nil, fmt.Errorf("dictionary size %d is outside of %d to %d", cfg.MaxBytes, minTrainBytes, MaxBytes)
+	}
+	var sum int
+	for _, e := range cfg.Events {
+		sum += len(e)
+	}
+	if sum > maxSampleBytes {
+		return nil, fmt.Errorf("%d bytes of events are more than %d: take fewer", sum, maxSampleBytes)
+	}
+	fit, check := SplitByAuthor(cfg.Events, TrainHeldOutPercent)
+	if len(cfg.Events) < minTrainEvents || len(check) == 0 || len(fit) == 0 {
+		return nil, fmt.Errorf("%w: %d, by authors of %d and of %d; at least %d by several authors are needed",
+			ErrTooFewEvents, len(cfg.Events), len(fit), len(check), minTrainEvents)
+	}
+	best, err := pickTrainer(ctx, cfg, fit, check)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := best.train(cfg.Events, cfg.MaxBytes, MinPrivateID)
+	if err != nil {
+		return nil, fmt.Errorf("train on all events: %w", err)
+	}
+	return WithID(raw, cfg.ID)
+}
+
+// pickTrainer returns the trainer whose dictionary of fit compresses check best.
+func pickTrainer(ctx context.Context, cfg TrainConfig, fit, check [][]byte) (trainer, error) {
+	var best trainer
+	var bestRatio float64
+	var errs []error
+	candidates := trainers()
+	for i, c := range candidates {
+		if err := context.Cause(ctx); err != nil {
+			return trainer{}, err
+		}
+		step := TrainStep{Step: i + 1, Steps: len(candidates), Setting: c.setting}
+		step.Bytes, step.Ratio, step.Err = tryTrainer(c, cfg.MaxBytes, fit, check)
+		if step.Err != nil {
+			errs = append(errs, step.Err)
+		} else if bestRatio == 0 || step.Ratio < bestRatio {
+			best, bestRatio = c, step.Ratio
+		}
+		if cfg.Progress != nil {
+			cfg.Progress(step)
+		}
+	}
+	if bestRatio == 0 {
+		return trainer{}, fmt.Errorf("%w: %w", ErrTooFewEvents, errors.Join(errs...))
+	}
+	return best, nil
+}
+
+func tryTrainer(t trainer, maxBytes int, fit, check [][]byte) (size int, ratio float64, err error) {
+	raw, err := t.train(fit, maxBytes, MinPrivateID)
+	if err != nil {
+		return 0, 0, err
+	}
+	d, err := Parse(raw)
+	if err != nil {
+		return 0, 0, err
+	}
+	e, err := NewEncoder(d)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer e.Close()
+	return len(raw), Measure(e, check, 0).Ratio(), nil
+}
+
+// WithID returns the dictionary in raw under the given ID, or for 0 under one from MinPrivateID to
+// 65535 that is derived from the other bytes: such an ID takes two bytes of each frame, not four.
+func WithID(raw []byte, id uint32) (*Dictionary, error) {
+	const header = 8
+	if len(raw) < header {
+		return nil, fmt.Errorf("%w: %d bytes", ErrNotDictionary, len(raw))
+	}
+	raw = slices.Clone(raw)
+	if id == 0 {
+		sum := sha256.Sum256(raw[header:])
+		id = MinPrivateID + uint32(binary.LittleEndian.Uint16(sum[:]))%(1<<16-MinPrivateID)
+		if id >= firstBuiltInID && id <= lastBuiltInID {
+			id -= firstBuiltInID - MinPrivateID
+		}
+	}
+	binary.LittleEndian.PutUint32(raw[4:], id)
+	return Parse(raw)
+}
+
+// SplitByAuthor splits events into those by some authors and those by heldOutPercent of them, so that
+// what is learnt from the first can be tried on the second. Which side an author is on depends on the
+// DID alone. The slices share the events' memory.
+func SplitByAuthor(events [][]byte, heldOutPercent int) (train, heldOut [][]byte) {
+	for _, e := range events {
+		h := fnv.New32a()
+		h.Write(author(e))
+		if h.Sum32()%100 < uint32(heldOutPercent) {
+			heldOut = append(heldOut, e)
+		} else {
+			train = append(train, e)
+		}
+	}
+	return train, heldOut
+}
+
+// author returns the DID that every event begins with, or the whole event if it begins otherwise.
+func author(event []byte) []byte {
+	rest, ok := bytes.CutPrefix(event, []byte(`{"did":"`))
+	if !ok {
+		return event
+	}
+	did, _, _ := bytes.Cut(rest, []byte{'"'})
+	return did
+}
+
+// Measurement is what an encoder made of some events, each compressed alone.
+type Measurement struct {
+	Events     int
+	Plain      int64         // bytes
+	Compressed int64         // bytes
+	PerEvent   time.Duration // mean of the fastest round
+}
+
+// Ratio returns compressed by plain bytes, 1 if there are none.
+func (m Measurement) Ratio() float64 {
+	if m.Plain == 0 {
+		return 1
+	}
+	return float64(m.Compressed) / float64(m.Plain)
+}
+
+// Measure compresses events with e, on one core: once to see the sizes, and for at least timed
+// (none if 0) over and over to see the time.
+func Measure(e *Encoder, events [][]byte, timed time.Duration) Measurement {
+	m := Measurement{Events: len(events)}
+	if len(events) == 0 {
+		return m
+	}
+	var buf []byte
+	for _, event := range events {
+		buf = e.Append(buf[:0], event)
+		m.Plain += int64(len(event))
+		m.Compressed += int64(len(buf))
+	}
+	for began := time.Now(); time.Since(began) < timed; {
+		round := time.Now()
+		for _, event := range events {
+			buf = e.Append(buf[:0], event)
+		}
+		if each := time.Since(round) / time.Duration(len(events)); m.PerEvent == 0 || each < m.PerEvent {
+			m.PerEvent = each
+		}
+	}
+	return m
+}

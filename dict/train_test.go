@@ -1,0 +1,184 @@
+package dict
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// madeEvents returns n likes by some authors, with random DIDs, keys and CIDs.
+func madeEvents(n, authors int) [][]byte {
+	rng := rand.New(rand.NewPCG(1, 2))
+	letters := func(n int) string {
+		b := make([]byte, n)
+		for i := range b {
+			b[i] = "abcdefghijklmnopqrstuvwxyz234567"[rng.IntN(32)]
+		}
+		return string(b)
+	}
+	dids := make([]string, authors)
+	for i := range dids {
+		dids[i] = letters(24)
+	}
+	var events [][]byte
+	for range n {
+		events = append(events, fmt.Appendf(nil,
+			`{"did":"did:plc:%s","time_us":1783175888%06d,"kind":"commit","commit":{"rev":"3mp%s","operation":"create","collection":"app.bsky.feed.like","rkey":"3mp%s","record":{"$type":"app.bsky.feed.like","createdAt":"2026-07-04T14:38:08.999Z","subject":{"cid":"bafyrei%s","uri":"at://did:plc:%s/app.bsky.feed.post/3mp%s"}},"cid":"bafyrei%s"}}`,
+			dids[rng.IntN(authors)], rng.IntN(1e6), letters(10), letters(10), letters(52), letters(24), letters(10), letters(52)))
+	}
+	return events
+}
+
+func TestTrain(t *testing.T) {
+	events := madeEvents(1000, 100)
+	var steps []TrainStep
+	d, err := Train(t.Context(), TrainConfig{Events: events, MaxBytes: 8 << 10, Progress: func(s TrainStep) { steps = append(steps, s) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(d.Bytes()) > 8<<10 {
+		t.Errorf("%d bytes", len(d.Bytes()))
+	}
+	if d.ID() < MinPrivateID || d.ID() >= 1<<16 || d.ID() == BuiltInID {
+		t.Errorf("ID %d", d.ID())
+	}
+	if len(steps) != len(trainers()) || steps[len(steps)-1].Step != len(steps) {
+		t.Errorf("%d steps reported", len(steps))
+	}
+	e, err := NewEncoder(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	plain, err := NewEncoder(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer plain.Close()
+	_, held := SplitByAuthor(events, TrainHeldOutPercent)
+	with, without := Measure(e, held, 0), Measure(plain, held, 0)
+	if with.Ratio() > 0.8*without.Ratio() || with.Ratio() == 0 {
+		t.Errorf("ratio %.3f, %.3f without dictionary", with.Ratio(), without.Ratio())
+	}
+}
+
+func TestTrainRefuses(t *testing.T) {
+	if _, err := Train(t.Context(), TrainConfig{Events: madeEvents(minTrainEvents-1, 50)}); !errors.Is(err, ErrTooFewEvents) {
+		t.Errorf("few events: %v", err)
+	}
+	if _, err := Train(t.Context(), TrainConfig{Events: madeEvents(1000, 1)}); !errors.Is(err, ErrTooFewEvents) {
+		t.Errorf("one author: %v", err)
+	}
+	for _, size := range []int{minTrainBytes - 1, MaxBytes + 1, -1} {
+		if _, err := Train(t.Context(), TrainConfig{Events: madeEvents(1000, 50), MaxBytes: size}); err == nil {
+			t.Errorf("size %d is taken", size)
+		}
+	}
+	stopped := errors.New("stopped")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(stopped)
+	if _, err := Train(ctx, TrainConfig{Events: madeEvents(1000, 50)}); !errors.Is(err, stopped) {
+		t.Errorf("cancelled: %v", err)
+	}
+}
+
+// TestTrainOnNothing: events too short to learn from give an error or a dictionary that works, as the
+// trainer sees fit, but no crash.
+func TestTrainOnNothing(t *testing.T) {
+	var events [][]byte
+	for i := range 1000 {
+		events = append(events, fmt.Appendf(nil, "%c", i%64+'!'))
+	}
+	d, err := Train(t.Context(), TrainConfig{Events: events, MaxBytes: 4096})
+	if err != nil {
+		if !errors.Is(err, ErrTooFewEvents) {
+			t.Errorf("error %v", err)
+		}
+		return
+	}
+	dec, err := NewDecoder(1<<20, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dec.Close()
+	for name, e := range encoders(t, d) {
+		if got, err := dec.Append(nil, e.Append(nil, []byte(testEvent))); err != nil || string(got) != testEvent {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+	}
+}
+
+func TestWithID(t *testing.T) {
+	raw := BuiltIn().Bytes()
+	if d, err := WithID(raw, 123_456_789); err != nil || d.ID() != 123_456_789 || !bytes.Equal(d.Content(), BuiltIn().Content()) {
+		t.Errorf("chosen ID: %v", err)
+	}
+	// A derived ID is a function of the content, small, private, and not one of ours.
+	seen := make(map[uint32]bool)
+	for i := range 300 {
+		other := bytes.Clone(raw)
+		other[len(other)-1], other[len(other)-2] = byte(i), byte(i>>8)
+		d, err := WithID(other, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if id := d.ID(); id < MinPrivateID || id >= 1<<16 || id >= firstBuiltInID && id <= lastBuiltInID {
+			t.Errorf("derived ID %d", id)
+		}
+		again, err := WithID(d.Bytes(), 0)
+		if err != nil || again.ID() != d.ID() {
+			t.Errorf("derived again: %v", err)
+		}
+		seen[d.ID()] = true
+	}
+	if len(seen) < 280 {
+		t.Errorf("300 dictionaries have %d IDs", len(seen))
+	}
+	if _, err := WithID(nil, 0); !errors.Is(err, ErrNotDictionary) {
+		t.Errorf("no bytes: %v", err)
+	}
+}
+
+func TestSplitByAuthor(t *testing.T) {
+	events := madeEvents(2000, 200)
+	train, held := SplitByAuthor(events, 25)
+	if len(train)+len(held) != len(events) {
+		t.Fatalf("%d and %d events of %d", len(train), len(held), len(events))
+	}
+	if share := float64(len(held)) / float64(len(events)); share < 0.15 || share > 0.35 {
+		t.Errorf("%.2f of the events are held out", share)
+	}
+	authors := make(map[string]bool)
+	for _, e := range train {
+		authors[string(author(e))] = true
+	}
+	for _, e := range held {
+		if authors[string(author(e))] {
+			t.Fatalf("%s is on both sides", author(e))
+		}
+	}
+	if got := string(author([]byte(testEvent))); got != "did:plc:abcdefghijklmnopqrstuvwx" {
+		t.Errorf("author %q", got)
+	}
+}
+
+func TestMeasure(t *testing.T) {
+	e, err := NewEncoder(BuiltIn())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	events := [][]byte{[]byte(testEvent), []byte("x")}
+	m := Measure(e, events, time.Millisecond)
+	want := Measurement{Events: 2, Plain: int64(len(testEvent) + 1), Compressed: int64(len(e.Append(nil, events[0])) + len(e.Append(nil, events[1]))), PerEvent: m.PerEvent}
+	if m != want || m.PerEvent <= 0 {
+		t.Errorf("%+v, want %+v", m, want)
+	}
+	if m := Measure(e, nil, time.Hour); m.Ratio() != 1 {
+		t.Errorf("no events: %+v", m)
+	}
+}
