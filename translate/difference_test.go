@@ -141,7 +141,7 @@ const (
 type walker struct {
 	buf     []byte
 	found   []string
-	lenient bool // pass over other tags and keys that come twice: in frames
+	lenient bool // pass over other tags, bad links and keys that come twice: in frames
 }
 
 var errWalk = errors.New("cut short or malformed")
@@ -224,14 +224,15 @@ func (w *walker) item(depth int, tagged bool) node {
 			panic(errWalk)
 		}
 		n := w.item(depth, true)
-		if n.kind != kindBytes || len(n.bytes) == 0 || n.bytes[0] != 0 {
+		if n.kind == kindBytes && len(n.bytes) > 0 && n.bytes[0] == 0 {
+			if c, err := cid.Cast(n.bytes[1:]); err == nil {
+				return node{kind: kindLink, link: c}
+			}
+		}
+		if !w.lenient {
 			panic(errWalk)
 		}
-		c, err := cid.Cast(n.bytes[1:])
-		if err != nil {
-			panic(errWalk)
-		}
-		return node{kind: kindLink, link: c}
+		return node{}
 	}
 	switch info {
 	case simpleNull, simpleUndefined:
