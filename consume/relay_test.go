@@ -14,6 +14,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gorilla/websocket"
@@ -153,10 +154,11 @@ func (l *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 func pipeRelay(t *testing.T, script func(p *peer)) (*relay, *pipes) {
 	r := &relay{t: t, script: script}
 	l := &pipes{conns: make(chan net.Conn), done: make(chan struct{})}
-	srv := &http.Server{Handler: r, ErrorLog: log.New(io.Discard, "", 0)}
+	srv := &http.Server{Handler: r, ErrorLog: discardLog()}
 	go srv.Serve(l)
 	t.Cleanup(func() {
 		srv.Close()
+		synctest.Wait() // no connection begins any more
 		r.wg.Wait()
 	})
 	return r, l
@@ -172,6 +174,8 @@ func socketRelay(t testing.TB, script func(p *peer)) (*relay, string) {
 	})
 	return r, srv.URL
 }
+
+func discardLog() *log.Logger { return log.New(io.Discard, "", 0) }
 
 // sink collects what Handle gets.
 type sink struct {

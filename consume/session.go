@@ -74,34 +74,40 @@ func (c *Client) read(ctx context.Context, conn *conn) ending {
 		if ctx.Err() != nil { // the buffer may hold many more messages
 			return ending{cause: causeStopped}
 		}
-		kind, r, err := conn.ws.NextReader()
-		if err != nil {
-			why, err := conn.whyEnded(err)
-			return ending{cause: why, err: err}
+		if e := c.next(ctx, conn); e.cause != "" {
+			return e
 		}
-		if kind != websocket.BinaryMessage {
-			c.m.drops[reasonText].Inc()
-			if err := c.buf.discard(r, c.cfg.SilenceTimeout); err != nil {
-				why, err := conn.whyEnded(err)
-				return ending{cause: why, err: err}
-			}
-			continue
-		}
-		msg, tooLarge, err := c.buf.read(r)
-		if err != nil {
-			why, err := conn.whyEnded(err)
-			return ending{cause: why, err: err}
+	}
+}
+
+// next reads one message and deals with it. An ending with a cause ends the connection.
+func (c *Client) next(ctx context.Context, conn *conn) ending {
+	broken := func(err error) ending {
+		why, err := conn.whyEnded(err)
+		return ending{cause: why, err: err}
+	}
+	kind, r, err := conn.ws.NextReader()
+	if err != nil {
+		return broken(err)
+	}
+	tooLarge := false
+	if kind == websocket.BinaryMessage {
+		var msg []byte
+		if msg, tooLarge, err = c.buf.read(r); err != nil {
+			return broken(err)
 		}
 		if e := c.message(ctx, conn, msg, tooLarge); e.cause != "" {
 			return e
 		}
-		if tooLarge {
-			if err := c.buf.discard(r, c.cfg.SilenceTimeout); err != nil {
-				why, err := conn.whyEnded(err)
-				return ending{cause: why, err: err}
-			}
+	} else {
+		c.m.drops[reasonText].Inc()
+	}
+	if tooLarge || kind != websocket.BinaryMessage {
+		if err := c.buf.discard(r, c.cfg.SilenceTimeout); err != nil {
+			return broken(err)
 		}
 	}
+	return ending{}
 }
 
 // message deals with one binary message, of which msg is only the beginning if it is too large. An

@@ -55,6 +55,9 @@ func oracle(msg []byte) (e envelope, why reason, ok bool) {
 	if header == nil || header.Kind() != datamodel.Kind_Map {
 		return e, 0, false
 	}
+	if hasOtherTags(msg) {
+		return e, 0, false // the decoder looks through tags that DAG-CBOR does not have
+	}
 	integer := func(n datamodel.Node, key string) (int64, bool) {
 		v, err := n.LookupByString(key)
 		if err != nil {
@@ -99,6 +102,24 @@ func oracle(msg []byte) (e envelope, why reason, ok bool) {
 		return envelope{}, reasonSeq, true
 	}
 	return e, reasonNone, true
+}
+
+// hasOtherTags tells whether a tag other than that of links stands anywhere in msg, as far as it can be read.
+func hasOtherTags(msg []byte) bool {
+	for at := 0; at >= 0 && at < len(msg); {
+		major, arg, next := readHead(msg, at)
+		if major == majorTag && arg != 42 {
+			return true
+		}
+		if major == majorBytes || major == majorText {
+			if arg > uint64(len(msg)) {
+				return false
+			}
+			next += int(arg)
+		}
+		at = next
+	}
+	return false
 }
 
 // checkSkim compares skim with the oracle, where that has an opinion.
