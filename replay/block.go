@@ -1,6 +1,11 @@
 package replay
 
-import "millrace/translate"
+import (
+	"fmt"
+	"sync"
+
+	"millrace/translate"
+)
 
 // Gap says that the relay may have withheld events: all between From (the last one that came before
 // it) and To (the frame that came after it) may be missing from the log.
@@ -21,17 +26,233 @@ type Input struct {
 	Batch    *translate.Batch // stamped, UIDs set; nil or empty: the block only moves the position
 }
 
-// Block is a sealed run of events, ready to be appended. It is immutable.
+// Block is a sealed run of events, ready to be appended. It is immutable, but for what Append, its
+// only user then, strips off it before it shows it to readers.
 type Block struct {
-	_ int
+	epoch    uint32
+	firstSeq int64
+	lastSeq  int64
+	gap      *Gap // with its TimeUS set
+
+	idx   *index // nil: the block has no event
+	plain []byte // frames back to back
+	zstd  []byte
+
+	// What is stored: the parts with their trailers. plain and zstd alias two of them.
+	sealedIndex, sealedPlain, sealedZstd []byte
 }
 
 // Events returns how many events the block holds.
-func (b *Block) Events() int { panic("not built yet") }
+func (b *Block) Events() int {
+	if b.idx == nil {
+		return 0
+	}
+	return b.idx.events()
+}
 
-// Bytes returns how much memory the block takes.
-func (b *Block) Bytes() int { panic("not built yet") }
+// Bytes returns how much memory the block takes, for the caller's budget.
+func (b *Block) Bytes() int { return int(b.memory()) + cap(b.sealedIndex) }
+
+// memory is what the block takes in the tail.
+func (b *Block) memory() int64 {
+	n := int64(128 + cap(b.plain) + cap(b.zstd))
+	if b.idx != nil {
+		n += b.idx.memory()
+	}
+	return n
+}
+
+// stored is how many bytes the block's parts have, before Pebble compresses them.
+func (b *Block) stored() int64 {
+	return int64(len(b.sealedIndex) + len(b.sealedPlain) + len(b.sealedZstd))
+}
+
+// startUS returns the first stamp of the block or its gap; 0 if it has neither.
+func (b *Block) startUS() int64 {
+	if b.gap != nil {
+		return b.gap.TimeUS
+	}
+	if b.idx != nil {
+		return b.idx.timeUS[0]
+	}
+	return 0
+}
 
 // Seal makes a block of in: frames and compresses each event, and encodes the columns. It is safe
 // for concurrent use, touches no disk, and keeps nothing of in.
-func (l *Log) Seal(in Input) (*Block, error) { panic("not built yet") }
+func (l *Log) Seal(in Input) (*Block, error) {
+	if in.FirstSeq < 1 || in.LastSeq < in.FirstSeq {
+		return nil, fmt.Errorf("seal block: frames %d to %d are not a run", in.FirstSeq, in.LastSeq)
+	}
+	b := &Block{epoch: in.Epoch, firstSeq: in.FirstSeq, lastSeq: in.LastSeq}
+	if in.Batch != nil && len(in.Batch.Events) > 0 {
+		s := newSealer(in.Epoch, l.encoder, l.stored.ID(), len(in.Batch.Events), len(in.Batch.JSON))
+		for i := range in.Batch.Events {
+			e := &in.Batch.Events[i]
+			err := s.add(event{
+				place:      place{in.Epoch, e.Seq, e.Op},
+				timeUS:     e.TimeUS,
+				kind:       e.Kind,
+				operation:  e.Operation,
+				collection: in.Batch.Collection(i),
+				did:        in.Batch.DID(i),
+				didUID:     e.DIDUID,
+				uriUID:     e.URIUID,
+				payload:    in.Batch.Payload(i),
+			})
+			if err != nil {
+				return nil, fmt.Errorf("seal block of frames %d to %d: %w", in.FirstSeq, in.LastSeq, err)
+			}
+		}
+		if err := s.finish(b); err != nil {
+			return nil, fmt.Errorf("seal block of frames %d to %d: %w", in.FirstSeq, in.LastSeq, err)
+		}
+	}
+	if in.Gap != nil {
+		g := *in.Gap
+		if g.TimeUS == 0 && b.idx != nil {
+			g.TimeUS = b.idx.timeUS[0]
+		}
+		if g.TimeUS <= 0 || b.idx != nil && g.TimeUS > b.idx.timeUS[0] {
+			return nil, fmt.Errorf("seal block of frames %d to %d: its gap's time_us %d is not before its events",
+				in.FirstSeq, in.LastSeq, g.TimeUS)
+		}
+		b.gap = &g
+	}
+	l.metrics.sealed.Inc()
+	return b, nil
+}
+
+// event is one event on its way into a block. The sealer copies what it keeps.
+type event struct {
+	place
+	timeUS     int64
+	kind       translate.Kind
+	operation  translate.Operation
+	collection []byte
+	did        []byte
+	didUID     uint64
+	uriUID     uint64
+	payload    []byte // one JSON object
+}
+
+// scratch is memory that a sealer needs only while it works.
+type scratch struct {
+	zstd        []byte
+	collections map[string]uint16
+	dids        map[string]uint16
+	names, keys []byte // the tables' text
+}
+
+// scratches keeps the maps and the compression buffer from one Seal to the next: together they are
+// larger than the block (BenchmarkSeal).
+var scratches = sync.Pool{New: func() any {
+	return &scratch{collections: make(map[string]uint16), dids: make(map[string]uint16)}
+}}
+
+// sealer builds one block.
+type sealer struct {
+	idx   *index
+	enc   compressor
+	plain []byte
+	*scratch
+	uids [2]bool // whether any DID, URI has a UID
+}
+
+func newSealer(epoch uint32, enc compressor, dictionary uint32, events, jsonBytes int) *sealer {
+	s := &sealer{
+		idx:     &index{epoch: epoch, dictionary: dictionary},
+		enc:     enc,
+		plain:   make([]byte, 0, jsonBytes+4*events+maxHeaderBytes+trailerBytes),
+		scratch: scratches.Get().(*scratch),
+	}
+	s.zstd = s.zstd[:0]
+	clear(s.collections)
+	clear(s.dids)
+	s.names, s.keys = s.names[:0], s.keys[:0]
+	x := s.idx
+	x.allocate(min(events, maxBlockEvents))
+	x.didUID = make([]uint64, 0, events)
+	x.uriUID = make([]uint64, 0, events)
+	x.timeUS, x.seq, x.op = x.timeUS[:0], x.seq[:0], x.op[:0]
+	x.plainEnd, x.zstdEnd = x.plainEnd[:0], x.zstdEnd[:0]
+	x.collection, x.did, x.kind = x.collection[:0], x.did[:0], x.kind[:0]
+	return s
+}
+
+// add appends one event.
+func (s *sealer) add(e event) error {
+	x := s.idx
+	n := len(x.timeUS)
+	switch {
+	case n == maxBlockEvents:
+		return fmt.Errorf("more than %d events", maxBlockEvents)
+	case len(s.plain)+len(e.payload) > maxBlockBytes-maxHeaderBytes:
+		return fmt.Errorf("more than %d bytes", maxBlockBytes)
+	case n == 0 && e.timeUS <= 0 || n > 0 && e.timeUS <= x.timeUS[n-1]:
+		return fmt.Errorf("event %d: time_us %d does not ascend", n, e.timeUS)
+	case n > 0 && !x.place(n-1).before(e.place):
+		return fmt.Errorf("event %d: seq %d, op %d does not ascend", n, e.seq, e.op)
+	}
+	s.plain = appendHeader(s.plain, opcodeText, len(e.payload))
+	s.plain = append(s.plain, e.payload...)
+	s.zstd = appendCompressed(s.zstd, s.enc, e.payload)
+
+	var collection uint16
+	if e.kind == translate.KindCommit {
+		collection = 1 + s.number(s.collections, &s.names, &x.collections, e.collection)
+	}
+	x.timeUS = append(x.timeUS, e.timeUS)
+	x.seq = append(x.seq, e.seq)
+	x.op = append(x.op, e.op)
+	x.kind = append(x.kind, uint8(e.kind)|uint8(e.operation)<<4)
+	x.kinds |= Kinds(e.kind)
+	x.collection = append(x.collection, collection)
+	x.did = append(x.did, s.number(s.dids, &s.keys, &x.dids, e.did))
+	x.didUID = append(x.didUID, e.didUID)
+	x.uriUID = append(x.uriUID, e.uriUID)
+	s.uids[0] = s.uids[0] || e.didUID != 0
+	s.uids[1] = s.uids[1] || e.uriUID != 0
+	x.plainEnd = append(x.plainEnd, uint32(len(s.plain)))
+	x.zstdEnd = append(x.zstdEnd, uint32(len(s.zstd)))
+	return nil
+}
+
+// number returns the number of a name in the table, which it enters if it is new.
+func (s *sealer) number(seen map[string]uint16, text *[]byte, t *table, name []byte) uint16 {
+	if i, ok := seen[string(name)]; ok {
+		return i
+	}
+	i := uint16(len(t.ends))
+	seen[string(name)] = i
+	*text = append(*text, name...)
+	t.ends = append(t.ends, uint32(len(*text)))
+	return i
+}
+
+// finish fills b. The sealer must not be used afterwards.
+func (s *sealer) finish(b *Block) error {
+	x := s.idx
+	last := x.events() - 1
+	if x.seq[0] < b.firstSeq || x.seq[last] > b.lastSeq {
+		return fmt.Errorf("its events are of frames %d to %d", x.seq[0], x.seq[last])
+	}
+	x.firstSeq, x.lastSeq = b.firstSeq, b.lastSeq
+	if !s.uids[0] {
+		x.didUID = nil
+	}
+	if !s.uids[1] {
+		x.uriUID = nil
+	}
+	x.collections.text, x.dids.text = string(s.names), string(s.keys)
+	key := x.key()
+	b.idx = x
+	b.sealedIndex = appendTrailer(appendIndex(make([]byte, 0, 24*len(x.timeUS)+len(s.names)+len(s.keys)+512), x), rangeIndex, key)
+	b.sealedPlain = appendTrailer(s.plain, rangePlain, key)
+	b.sealedZstd = appendTrailer(append(make([]byte, 0, len(s.zstd)+trailerBytes), s.zstd...), rangeZstd, key)
+	b.plain = b.sealedPlain[:len(s.plain):len(s.plain)]
+	b.zstd = b.sealedZstd[:len(s.zstd):len(s.zstd)]
+	scratches.Put(s.scratch)
+	s.scratch = nil
+	return nil
+}

@@ -1,13 +1,23 @@
 package replay
 
 import (
+	"errors"
+	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"millrace/dict"
+)
+
+// Defaults of Config's shares of memory.
+const (
+	defaultTailBytes   = 32 << 20
+	defaultCacheBytes  = 32 << 20
+	defaultPebbleBytes = 64 << 20
 )
 
 // Config is what Open needs. Dir, Relay and Dictionaries must be set.
@@ -22,7 +32,8 @@ type Config struct {
 	Retention      time.Duration // 0: position and tail only, nothing else is stored
 	RetentionBytes int64         // stored bytes before compression; 0: no limit
 
-	// The log's shares of the memory budget, in bytes; 0: a default for small machines.
+	// The log's shares of the memory budget, in bytes; 0: a default for small machines. What one
+	// Append commits should be well below an eighth of PebbleBytes.
 	TailBytes   int64 // newest blocks
 	CacheBytes  int64 // older blocks and variants that readers share
 	PebbleBytes int64 // memtables and block cache
@@ -33,4 +44,40 @@ type Config struct {
 	Monotonic  func() time.Duration // since any fixed moment; nil: the process's monotonic clock
 	Logger     *slog.Logger         // nil: discard
 	Registerer prometheus.Registerer
+}
+
+// withDefaults checks cfg and returns it with its zeros filled.
+func (cfg Config) withDefaults() (Config, error) {
+	switch {
+	case cfg.Dir == "":
+		return cfg, errors.New("Config.Dir is not set")
+	case cfg.Relay == "" || len(cfg.Relay) > maxRelayBytes || strings.ContainsAny(cfg.Relay, "/ \x00"):
+		return cfg, fmt.Errorf("Config.Relay %.80q is not host[:port]", cfg.Relay)
+	case cfg.Dictionaries == nil:
+		return cfg, errors.New("Config.Dictionaries is not set")
+	case cfg.Retention < 0 || cfg.RetentionBytes < 0:
+		return cfg, errors.New("Config.Retention and RetentionBytes must not be negative")
+	case cfg.TailBytes < 0 || cfg.CacheBytes < 0 || cfg.PebbleBytes < 0:
+		return cfg, errors.New("Config.TailBytes, CacheBytes and PebbleBytes must not be negative")
+	}
+	cfg.Relay = strings.ToLower(cfg.Relay)
+	fill := func(v *int64, to int64) {
+		if *v == 0 {
+			*v = to
+		}
+	}
+	fill(&cfg.TailBytes, defaultTailBytes)
+	fill(&cfg.CacheBytes, defaultCacheBytes)
+	fill(&cfg.PebbleBytes, defaultPebbleBytes)
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Monotonic == nil {
+		start := time.Now()
+		cfg.Monotonic = func() time.Duration { return time.Since(start) }
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	return cfg, nil
 }

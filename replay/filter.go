@@ -1,6 +1,13 @@
 package replay
 
-import "millrace/translate"
+import (
+	"fmt"
+	"strings"
+
+	"github.com/cespare/xxhash/v2"
+
+	"millrace/translate"
+)
 
 // KindSet is a set of event kinds. The zero KindSet stands for all of them.
 type KindSet uint8
@@ -29,10 +36,182 @@ type FilterConfig struct {
 	MaxPayloadBytes int
 }
 
+// Limits of a FilterConfig. Callers that face clients set their own, lower ones.
+const (
+	maxFilterCollections = 10_000
+	maxFilterDIDs        = 1_000_000
+)
+
 // Filter is a compiled FilterConfig. It is immutable and may be shared by any number of readers.
 type Filter struct {
-	cfg FilterConfig
+	kinds      KindSet
+	maxPayload int // 0: no limit
+
+	anyCollection bool
+	exact         map[string]struct{}
+	prefixes      []string // none is the prefix of another
+
+	// dids maps the xxhash64 of a DID to it, so that a block's hashes, computed once, serve all
+	// readers. The rare second DID of the same hash is in collided. nil: any DID.
+	dids     map[uint64]string
+	collided map[string]struct{}
 }
 
-// NewFilter compiles cfg; it keeps nothing of it.
-func NewFilter(cfg FilterConfig) (*Filter, error) { panic("not built yet") }
+// NewFilter compiles cfg; it keeps nothing of it but its strings.
+func NewFilter(cfg FilterConfig) (*Filter, error) {
+	const all = 1<<translate.KindCommit | 1<<translate.KindIdentity | 1<<translate.KindAccount
+	switch {
+	case cfg.Kinds&^all != 0:
+		return nil, fmt.Errorf("filter: unknown kinds in set %#b", cfg.Kinds)
+	case cfg.MaxPayloadBytes < 0:
+		return nil, fmt.Errorf("filter: MaxPayloadBytes is %d", cfg.MaxPayloadBytes)
+	case len(cfg.Collections) > maxFilterCollections:
+		return nil, fmt.Errorf("filter: %d collections, at most %d are taken", len(cfg.Collections), maxFilterCollections)
+	case len(cfg.DIDs) > maxFilterDIDs:
+		return nil, fmt.Errorf("filter: %d DIDs, at most %d are taken", len(cfg.DIDs), maxFilterDIDs)
+	}
+	f := &Filter{kinds: cfg.Kinds, maxPayload: cfg.MaxPayloadBytes, anyCollection: len(cfg.Collections) == 0}
+	if f.kinds == all {
+		f.kinds = 0
+	}
+	f.exact = make(map[string]struct{}, len(cfg.Collections))
+	for _, c := range cfg.Collections {
+		if p, ok := strings.CutSuffix(c, "*"); ok {
+			f.addPrefix(p)
+		} else {
+			f.exact[c] = struct{}{}
+		}
+	}
+	if len(cfg.DIDs) > 0 {
+		f.dids = make(map[uint64]string, len(cfg.DIDs))
+	}
+	for _, d := range cfg.DIDs {
+		h := xxhash.Sum64String(d)
+		if have, ok := f.dids[h]; ok && have != d {
+			if f.collided == nil {
+				f.collided = make(map[string]struct{})
+			}
+			f.collided[d] = struct{}{}
+			continue
+		}
+		f.dids[h] = d
+	}
+	return f, nil
+}
+
+// addPrefix adds p unless a shorter prefix covers it, and drops those that p covers.
+func (f *Filter) addPrefix(p string) {
+	kept := f.prefixes[:0]
+	for _, q := range f.prefixes {
+		if strings.HasPrefix(p, q) {
+			return
+		}
+		if !strings.HasPrefix(q, p) {
+			kept = append(kept, q)
+		}
+	}
+	f.prefixes = append(kept, p)
+	if p == "" {
+		f.anyCollection = true
+	}
+}
+
+// passesAll says whether no event is left out.
+func (f *Filter) passesAll() bool {
+	return f == nil || f.kinds == 0 && f.maxPayload == 0 && f.anyCollection && f.dids == nil
+}
+
+func (f *Filter) collection(name string) bool {
+	if _, ok := f.exact[name]; ok {
+		return true
+	}
+	for _, p := range f.prefixes {
+		if strings.HasPrefix(name, p) {
+			return true
+		}
+	}
+	return false
+}
+
+func (f *Filter) did(hash uint64, did string) bool {
+	have, ok := f.dids[hash]
+	if !ok {
+		return false
+	}
+	if have == did {
+		return true
+	}
+	_, ok = f.collided[did]
+	return ok
+}
+
+// matcher is a filter applied to one block: each distinct collection and DID is looked up once, and
+// an event costs three array reads. Its memory is used again for the next block.
+type matcher struct {
+	f           *Filter
+	idx         *index
+	collections []bool // by the collection column; nil: all pass
+	dids        []bool // by the DID column; nil: all pass
+
+	collectionMem, didMem []bool
+}
+
+// reset applies f to x. It returns false if no event of the block passes, as far as the tables tell.
+func (m *matcher) reset(f *Filter, x *index) bool {
+	m.f, m.idx, m.collections, m.dids = f, x, nil, nil
+	if f.kinds != 0 && f.kinds&x.kinds == 0 {
+		return false
+	}
+	if !f.anyCollection && !m.matchCollections() {
+		return false
+	}
+	return f.dids == nil || m.matchDIDs()
+}
+
+func (m *matcher) matchCollections() bool {
+	const others = 1<<translate.KindIdentity | 1<<translate.KindAccount
+	x := m.idx
+	m.collectionMem = m.collectionMem[:0]
+	any := x.kinds&others != 0 && (m.f.kinds == 0 || m.f.kinds&x.kinds&others != 0)
+	m.collectionMem = append(m.collectionMem, true) // 0: identity and account events
+	for i := range x.collections.len() {
+		ok := m.f.collection(x.collections.at(i))
+		any = any || ok
+		m.collectionMem = append(m.collectionMem, ok)
+	}
+	m.collections = m.collectionMem
+	return any
+}
+
+func (m *matcher) matchDIDs() bool {
+	x := m.idx
+	m.didMem = m.didMem[:0]
+	any := false
+	for i, h := range x.hashes() {
+		ok := m.f.did(h, x.dids.at(i))
+		any = any || ok
+		m.didMem = append(m.didMem, ok)
+	}
+	m.dids = m.didMem
+	return any
+}
+
+// next returns the first event from i on that passes, sizes apart; the block's number of events if
+// there is none.
+func (m *matcher) next(i int) int {
+	x := m.idx
+	n := x.events()
+	for ; i < n; i++ {
+		if m.dids != nil && !m.dids[x.did[i]] {
+			continue
+		}
+		if m.collections != nil && !m.collections[x.collection[i]] {
+			continue
+		}
+		if m.f.kinds != 0 && m.f.kinds&(1<<x.kindOf(i)) == 0 {
+			continue
+		}
+		return i
+	}
+	return n
+}

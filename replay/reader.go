@@ -1,5 +1,26 @@
 package replay
 
+import (
+	"errors"
+	"fmt"
+	"sort"
+
+	"millrace/translate"
+)
+
+const (
+	// defaultChunkBytes is a chunk's bound if ReaderConfig names none.
+	defaultChunkBytes = 256 << 10
+	// maxBlocksPerNext bounds what one call of Next looks at, so that a reader whose filter passes
+	// little still hears of its caller's deadlines.
+	maxBlocksPerNext = 256
+	// A chunk may keep blocks alive, by aliasing them, of pinFactor times its own bound. Beyond
+	// that, matches that are less than 1/pinFactor of their block are copied.
+	pinFactor = 4
+	// maxKeptRuns bounds the scratch memory that a reader keeps between calls.
+	maxKeptRuns = 1024
+)
+
 // ReaderConfig says what a reader starts with.
 type ReaderConfig struct {
 	Cursor        Cursor
@@ -11,7 +32,8 @@ type ReaderConfig struct {
 
 // Chunk is what one call of Next found. The caller owns the Chunk and passes it to Next again and
 // again; Frames (the outer slice) is overwritten by the next call, the bytes it points to never are:
-// they are immutable and shared with other readers.
+// they are immutable and shared with other readers. As long as it holds them it may keep some MiB of
+// the log in memory; see Reset.
 type Chunk struct {
 	// Frames are whole websocket frames, ready to be written one after the other. One slice may
 	// hold many frames.
@@ -20,33 +42,356 @@ type Chunk struct {
 	Bytes  int  // in Frames
 	Gap    *Gap // lies before Frames; nil: none
 	// Through is how far the reader has looked: every event up to here that passes the filter is
-	// in this chunk or was in an earlier one.
+	// in this chunk or was in an earlier one. Its position is zero while nothing was looked at.
 	Through Mark
 	// Live says that the reader has reached the end of the log. If it is false, call Next again,
 	// even if Frames is empty: one call looks at a bounded part of the log.
 	Live bool
 }
 
+// Reset empties the chunk, so that it keeps no bytes of the log alive. Call it before waiting.
+func (c *Chunk) Reset() {
+	clear(c.Frames)
+	*c = Chunk{Frames: c.Frames[:0]}
+}
+
 // Reader reads the log from a cursor on. One goroutine uses it. It holds no memory of the log
 // between calls, needs no closing, and may be dropped at any time.
 type Reader struct {
-	_ int
+	log      *Log
+	filter   *Filter // nil: everything passes
+	variant  variant
+	maxBytes int
+
+	next    int64 // the first stamp that was not looked at
+	gapNext int64 // the first stamp whose gap was not told; >= next but after a gap was told
+	through Mark
+	changed <-chan struct{}
+
+	// after is the position cursor's place: nothing at or before it is given, even if it comes only
+	// now, because the cursor was ahead of the log. Zero once it is of no use any more.
+	after         place
+	afterPosition translate.Position
+
+	clamped bool
+	oldest  Mark
+	atFloor bool // nothing was looked at yet, and the reader started at the oldest event
+
+	matcher matcher
+	runs    []run
 }
 
-// NewReader makes a reader. Errors: ErrUnknownStream, ErrUnknownDictionary, ErrClosed.
-func (l *Log) NewReader(cfg ReaderConfig) (*Reader, error) { panic("not built yet") }
+// run is a run of neighbouring frames, as byte offsets.
+type run struct{ from, to uint32 }
 
-// Next overwrites c with what comes next. It may read the disk but never waits for new events.
-// Errors: ErrFellOff, ErrClosed, *CorruptionError.
-func (r *Reader) Next(c *Chunk) error { panic("not built yet") }
+// NewReader makes a reader. Errors: ErrUnknownStream, ErrUnknownDictionary, ErrClosed.
+func (l *Log) NewReader(cfg ReaderConfig) (*Reader, error) {
+	l.storeMu.RLock()
+	defer l.storeMu.RUnlock()
+	s := l.snap.Load()
+	if s.err != nil {
+		return nil, s.err
+	}
+	if cfg.Dictionary != 0 {
+		if _, ok := l.cfg.Dictionaries.Get(cfg.Dictionary); !ok {
+			return nil, fmt.Errorf("%w: %d (new events are stored with %d)", ErrUnknownDictionary, cfg.Dictionary, l.stored.ID())
+		}
+	}
+	r := &Reader{
+		log:      l,
+		variant:  variant{extended: cfg.Extended, dictionary: cfg.Dictionary},
+		maxBytes: cfg.MaxChunkBytes,
+		changed:  s.changed,
+	}
+	if r.maxBytes <= 0 {
+		r.maxBytes = defaultChunkBytes
+	}
+	r.SetFilter(cfg.Filter)
+	err := r.seek(s, cfg.Cursor)
+	for errors.Is(err, ErrFellOff) {
+		// A trim came between: the cursor is older than the log now.
+		s = l.snap.Load()
+		err = r.seek(s, cfg.Cursor)
+	}
+	if err != nil {
+		return nil, err
+	}
+	l.metrics.readers.Inc()
+	return r, nil
+}
+
+// SetFilter replaces the filter (nil: everything), from the next event on.
+func (r *Reader) SetFilter(f *Filter) {
+	r.filter = f
+	if f.passesAll() {
+		r.filter = nil
+	}
+}
+
+// Clamped says whether the cursor was older than the log, and the mark of the oldest event there was,
+// where the reader started instead (zero if the log was empty).
+func (r *Reader) Clamped() (oldest Mark, clamped bool) { return r.oldest, r.clamped }
 
 // Wait returns a channel that is closed once there is more than the last Next saw, or the log is
 // closed. Get it after Next returned a Chunk that is Live.
-func (r *Reader) Wait() <-chan struct{} { panic("not built yet") }
+func (r *Reader) Wait() <-chan struct{} { return r.changed }
 
-// SetFilter replaces the filter (nil: everything), from the next event on.
-func (r *Reader) SetFilter(f *Filter) { panic("not built yet") }
+// Next overwrites c with what comes next. It may read the disk but never waits for new events.
+// Errors: ErrFellOff, ErrClosed, ErrFailed, *CorruptionError. After one, c is empty and the reader
+// stays where it was.
+func (r *Reader) Next(c *Chunk) error {
+	c.Reset()
+	l := r.log
+	l.storeMu.RLock()
+	defer l.storeMu.RUnlock()
+	s := l.snap.Load()
+	r.changed = s.changed
+	if s.err != nil {
+		return s.err
+	}
+	if r.next <= s.floor.timeUS {
+		if !r.atFloor {
+			l.metrics.fellOff.Inc()
+			return ErrFellOff
+		}
+		// It asked for the oldest event, and nobody was told yet which that is.
+		r.startAtFloor(s)
+	}
+	p := pass{r: r, c: c, s: s, scan: blockScan{l: l}}
+	err := p.run()
+	p.scan.close()
+	c.Through = r.through
+	if r.after != (place{}) {
+		c.Through.Position = r.afterPosition // the log is still behind it
+	}
+	if cap(r.runs) > maxKeptRuns {
+		r.runs = nil
+	}
+	if err != nil && c.Events == 0 && c.Gap == nil {
+		return err
+	}
+	// What came before an error is good. The error comes again with the next call.
+	return nil
+}
 
-// Clamped says whether the cursor was older than the log, and the oldest event's mark where the
-// reader started instead.
-func (r *Reader) Clamped() (oldest Mark, clamped bool) { panic("not built yet") }
+// pass is one call of Next.
+type pass struct {
+	r    *Reader
+	c    *Chunk
+	s    *snapshot
+	scan blockScan
+
+	pinned int // bytes of the blocks that the chunk's slices alias
+}
+
+// run goes from block to block until the chunk is full or ends for another reason.
+func (p *pass) run() error {
+	r, c, s := p.r, p.c, p.s
+	for range maxBlocksPerNext {
+		src, err := p.find()
+		if err != nil {
+			return err
+		}
+		limit := s.timeUS
+		if src.idx != nil {
+			limit = src.idx.timeUS[src.idx.firstAt(r.next)]
+		}
+		if done := p.gap(limit); done {
+			return nil
+		}
+		if src.idx == nil {
+			r.next = max(r.next, s.timeUS+1)
+			r.gapNext = max(r.gapNext, r.next)
+			r.through = s.end()
+			c.Live = true
+			return nil
+		}
+		full, err := p.take(src)
+		if err != nil || full {
+			return err
+		}
+	}
+	return nil
+}
+
+// find returns the block that has the first event from r.next on; an empty source at the end.
+func (p *pass) find() (source, error) {
+	r, s := p.r, p.s
+	if r.next > s.beforeTail.timeUS {
+		i := s.tailIndex(r.next)
+		if i == len(s.tail) {
+			return source{}, nil
+		}
+		return source{idx: s.tail[i].idx, blk: s.tail[i]}, nil
+	}
+	x, err := p.scan.find(s, r.next)
+	return source{idx: x}, err
+}
+
+// gap takes the next gap that lies at or before limit into the chunk. It returns true if the chunk
+// must end before the gap.
+func (p *pass) gap(limit int64) (done bool) {
+	r, c := p.r, p.c
+	for {
+		g, ok := p.s.gapAt(max(r.gapNext, r.next))
+		if !ok || g.TimeUS > limit {
+			return false
+		}
+		if r.beforeCursor(p.s, g) {
+			r.gapNext = g.TimeUS + 1
+			continue
+		}
+		if c.Events > 0 || c.Gap != nil {
+			return true
+		}
+		c.Gap = g
+		r.atFloor = false
+		r.gapNext = g.TimeUS + 1
+		if r.through.TimeUS < g.TimeUS-1 || r.through.Position == (translate.Position{}) {
+			r.through = Mark{g.TimeUS - 1, g.From}
+		}
+	}
+}
+
+// beforeCursor says whether the gap ends at or before the position the reader starts after.
+func (r *Reader) beforeCursor(s *snapshot, g *Gap) bool {
+	if r.after == (place{}) {
+		return false
+	}
+	epoch, ok := s.epochOf(g.To.Stream)
+	return ok && (epoch < r.after.epoch || epoch == r.after.epoch && g.To.Seq <= r.after.seq)
+}
+
+// take looks at the block's events from r.next on. It returns true if the chunk is full.
+func (p *pass) take(src source) (full bool, err error) {
+	r, x := p.r, src.idx
+	i := x.firstAt(r.next)
+	if r.after != (place{}) {
+		if x.epoch == r.after.epoch {
+			i = max(i, x.firstAfter(r.after))
+		}
+		if i < x.events() {
+			r.after = place{}
+		}
+	}
+	from, through := i, x.events()
+	if i < x.events() && (r.filter == nil || r.matcher.reset(r.filter, x)) {
+		through, err = p.match(src, i)
+		if err != nil {
+			return false, err
+		}
+	}
+	r.matcher.idx = nil // holds no block between calls
+	if through == x.events() {
+		r.next = x.key() + 1
+	} else {
+		r.next = x.timeUS[through]
+	}
+	r.gapNext = max(r.gapNext, r.next)
+	if through > 0 && (through > from || through == x.events()) {
+		r.atFloor = false
+		r.through = Mark{x.timeUS[through-1], translate.Position{
+			Stream: p.s.streamOf(x.epoch), Seq: x.seq[through-1], Op: x.op[through-1]}}
+	}
+	return through < x.events(), nil
+}
+
+// match puts the matching frames from event i on into the chunk, as far as they fit. It returns the
+// first event it did not look at.
+func (p *pass) match(src source, i int) (through int, err error) {
+	r, x := p.r, src.idx
+	stream := p.s.streamOf(x.epoch)
+	f := frames{ends: r.variant.storedEnds(x)}
+	if f.ends == nil {
+		if r.filter != nil && r.matcher.next(i) == x.events() {
+			return x.events(), nil
+		}
+		if f, err = r.log.frames(src, r.variant, stream); err != nil {
+			return i, err
+		}
+	}
+	room := r.maxBytes - p.c.Bytes
+	events, bytes := 0, 0
+	r.runs = r.runs[:0]
+	if r.filter == nil {
+		through, bytes = fit(f.ends, i, room, p.c.Events == 0)
+		if events = through - i; events > 0 {
+			r.runs = append(r.runs, run{startOf(f.ends, i), f.ends[through-1]})
+		}
+	} else {
+		through, events, bytes = r.collect(f.ends, i, room, p.c.Events == 0)
+	}
+	if events == 0 {
+		return through, nil
+	}
+	if f.data == nil {
+		if f, err = r.log.frames(src, r.variant, stream); err != nil {
+			return i, err
+		}
+	}
+	p.emit(f.data, bytes)
+	p.c.Events += events
+	p.c.Bytes += bytes
+	return through, nil
+}
+
+func startOf(ends []uint32, i int) uint32 {
+	if i == 0 {
+		return 0
+	}
+	return ends[i-1]
+}
+
+// fit returns how far one can go from event i on within room bytes, and how many that are. If must
+// is set, one event always fits.
+func fit(ends []uint32, i, room int, must bool) (through, bytes int) {
+	start := int(startOf(ends, i))
+	n := sort.Search(len(ends)-i, func(k int) bool { return int(ends[i+k])-start > room })
+	if n == 0 && must {
+		n = 1
+	}
+	if n == 0 {
+		return i, 0
+	}
+	return i + n, int(ends[i+n-1]) - start
+}
+
+// collect gathers the runs of frames that pass the filter, from event i on, as fit does.
+func (r *Reader) collect(ends []uint32, i, room int, must bool) (through, events, bytes int) {
+	for i = r.matcher.next(i); i < len(ends); i = r.matcher.next(i + 1) {
+		from, to := startOf(ends, i), ends[i]
+		size := int(to - from)
+		if limit := r.filter.maxPayload; limit > 0 && size-headerBytes(size) > limit {
+			continue
+		}
+		if bytes+size > room && !(must && events == 0) {
+			return i, events, bytes
+		}
+		if n := len(r.runs); n > 0 && r.runs[n-1].to == from {
+			r.runs[n-1].to = to
+		} else {
+			r.runs = append(r.runs, run{from, to})
+		}
+		events++
+		bytes += size
+	}
+	return i, events, bytes
+}
+
+// emit adds the runs, of bytes in all, to the chunk: by aliasing data, or copied if the chunk would
+// keep much more memory alive than it sends.
+func (p *pass) emit(data []byte, bytes int) {
+	c := p.c
+	if p.pinned+len(data) > pinFactor*p.r.maxBytes && bytes < len(data)/pinFactor {
+		own := make([]byte, 0, bytes)
+		for _, r := range p.r.runs {
+			own = append(own, data[r.from:r.to]...)
+		}
+		c.Frames = append(c.Frames, own)
+		return
+	}
+	p.pinned += len(data)
+	for _, r := range p.r.runs {
+		c.Frames = append(c.Frames, data[r.from:r.to:r.to])
+	}
+}

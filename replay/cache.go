@@ -1,0 +1,106 @@
+package replay
+
+import (
+	"container/list"
+	"errors"
+	"sync"
+)
+
+// cacheKey names one thing in the cache: a stored part of a block, or a variant of it.
+type cacheKey struct {
+	block   int64
+	part    byte // rangeIndex, rangePlain, rangeZstd; 0: the variant
+	variant variant
+}
+
+// frames are a variant's frames, back to back.
+type frames struct {
+	data []byte
+	ends []uint32 // one past each event's frame
+}
+
+// cacheEntry is what the cache holds, or will: its fields are set before done is closed and never
+// change after. Who holds an entry may use it even after it was evicted.
+type cacheEntry struct {
+	done chan struct{}
+	idx  *index // of part rangeIndex
+	frames
+	err error
+
+	key   cacheKey
+	bytes int64
+	at    *list.Element // nil: evicted, or not there yet
+}
+
+// cache keeps parts of blocks that are not in the tail, and variants, for all readers: the one that
+// comes first loads or builds, the others wait for it. It is bounded by bytes and evicts what was
+// used least recently.
+type cache struct {
+	maxBytes int64
+
+	mu      sync.Mutex
+	entries map[cacheKey]*cacheEntry
+	recent  *list.List // of *cacheEntry, most recent first
+	bytes   int64
+
+	hits, misses uint64
+}
+
+func newCache(maxBytes int64) *cache {
+	return &cache{maxBytes: maxBytes, entries: make(map[cacheKey]*cacheEntry), recent: list.New()}
+}
+
+// errUnfilled is the error of an entry until its owner sets another, or nil. Nobody sees it but
+// those who wait for an owner that panics.
+var errUnfilled = errors.New("the cache's loader did not finish")
+
+// find returns the entry of k. If mine is set, the caller must set its contents and err, and fill
+// it, whatever happens. Otherwise it is ready, or failed as its err says.
+func (c *cache) find(k cacheKey) (e *cacheEntry, mine bool) {
+	c.mu.Lock()
+	e, ok := c.entries[k]
+	if ok {
+		if e.at != nil {
+			c.recent.MoveToFront(e.at)
+		}
+		c.hits++
+		c.mu.Unlock()
+		<-e.done
+		return e, false
+	}
+	e = &cacheEntry{done: make(chan struct{}), key: k, err: errUnfilled}
+	c.entries[k] = e
+	c.misses++
+	c.mu.Unlock()
+	return e, true
+}
+
+// fill makes e, whose contents were set by its owner, available. One that failed is forgotten, so
+// that the next reader tries again.
+func (c *cache) fill(e *cacheEntry, bytes int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	defer close(e.done)
+	if e.err != nil {
+		delete(c.entries, e.key)
+		return
+	}
+	e.bytes = bytes + 256
+	e.at = c.recent.PushFront(e)
+	c.bytes += e.bytes
+	for c.bytes > c.maxBytes {
+		last := c.recent.Back()
+		old := last.Value.(*cacheEntry)
+		c.recent.Remove(last)
+		old.at = nil
+		delete(c.entries, old.key)
+		c.bytes -= old.bytes
+	}
+}
+
+// size returns how many bytes the cache holds, and its hits and misses so far.
+func (c *cache) size() (bytes int64, hits, misses uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.bytes, c.hits, c.misses
+}

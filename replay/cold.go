@@ -1,0 +1,144 @@
+package replay
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// blockScan walks over the indexes of stored blocks within one call of Next. It sees one state of
+// the store. Its user holds storeMu.
+type blockScan struct {
+	l  *Log
+	it *pebble.Iterator // nil until the first find
+	at int64            // key the iterator is at; 0: nowhere
+}
+
+// find returns the index of the first block that has an event stamped from or later. s is the
+// snapshot that says there is one: from > s.floor.timeUS and from <= s.beforeTail.timeUS.
+func (c *blockScan) find(s *snapshot, from int64) (*index, error) {
+	if err := c.open(s, from); err != nil {
+		return nil, err
+	}
+	var ok bool
+	if c.at != 0 && c.at == from-1 {
+		ok = c.it.Next()
+	} else {
+		ok = c.it.SeekGE(timeKey(rangeIndex, from))
+	}
+	if !ok {
+		if err := c.it.Error(); err != nil {
+			return nil, c.l.readError(rangeIndex, from, err)
+		}
+		return nil, c.l.corrupt(rangeIndex, s.beforeTail.timeUS, errMissing)
+	}
+	key, ok := keyTime(c.it.Key())
+	if !ok {
+		return nil, c.l.corrupt(rangeIndex, from, fmt.Errorf("key %x", c.it.Key()))
+	}
+	c.at = key
+	e, mine := c.l.cache.find(cacheKey{block: key, part: rangeIndex})
+	if !mine {
+		return e.idx, e.err
+	}
+	e.idx, e.err = c.l.decodeIndexAt(c.it, key)
+	var bytes int64
+	if e.err == nil {
+		bytes = e.idx.memory()
+	}
+	c.l.cache.fill(e, bytes)
+	return e.idx, e.err
+}
+
+// open makes the iterator. A trim publishes the new floor before it deletes what lies below. So if
+// the floor, looked at after the iterator was made, is still below from, the iterator cannot miss
+// what a trim deleted: it sees all blocks from there on.
+func (c *blockScan) open(s *snapshot, from int64) error {
+	if c.it != nil {
+		return nil
+	}
+	if err := c.l.store.err(); err != nil {
+		return err
+	}
+	// The upper bound keeps out what is in the store but not published yet, or never will be
+	// because its sync failed.
+	it, err := c.l.store.db.NewIter(&pebble.IterOptions{
+		LowerBound: timeKey(rangeIndex, from),
+		UpperBound: timeKey(rangeIndex, s.beforeTail.timeUS+1),
+	})
+	if err != nil {
+		return fmt.Errorf("read the log: %w", err)
+	}
+	c.it = it
+	if c.l.snap.Load().floor.timeUS >= from {
+		return ErrFellOff
+	}
+	return nil
+}
+
+func (c *blockScan) close() {
+	if c.it != nil {
+		_ = c.it.Close() // its error was returned by find
+		c.it = nil
+	}
+}
+
+// decodeIndexAt decodes the value that it is at.
+func (l *Log) decodeIndexAt(it *pebble.Iterator, key int64) (*index, error) {
+	sealed, err := it.ValueAndErr()
+	if err != nil {
+		return nil, l.readError(rangeIndex, key, err)
+	}
+	b, err := openTrailer(sealed, rangeIndex, key)
+	if err != nil {
+		return nil, l.corrupt(rangeIndex, key, err)
+	}
+	x, err := decodeIndex(b)
+	if err == nil && x.key() != key {
+		err = fmt.Errorf("its last event is stamped %d", x.key())
+	}
+	if err != nil {
+		return nil, l.corrupt(rangeIndex, key, err)
+	}
+	return x, nil
+}
+
+// readPart returns a stored part without its trailer.
+func (l *Log) readPart(r byte, key int64) ([]byte, error) {
+	sealed, ok, err := l.store.get(timeKey(r, key))
+	if err != nil {
+		return nil, l.readError(r, key, err)
+	}
+	if !ok {
+		// The trim that took it published its floor before, see blockScan.open.
+		if l.snap.Load().floor.timeUS >= key {
+			return nil, ErrFellOff
+		}
+		return nil, l.corrupt(r, key, errMissing)
+	}
+	b, err := openTrailer(sealed, r, key)
+	if err != nil {
+		return nil, l.corrupt(r, key, err)
+	}
+	return b, nil
+}
+
+// readError says what an error of Pebble's means: that the disk gave back something else than was
+// written, or that it could not be read.
+func (l *Log) readError(r byte, key int64, err error) error {
+	if errors.Is(err, ErrFailed) {
+		return err
+	}
+	if errors.Is(err, pebble.ErrCorruption) {
+		return l.corrupt(r, key, err)
+	}
+	return fmt.Errorf("read %s part of block %d: %w", rangeName(r), key, err)
+}
+
+// corrupt makes a *CorruptionError and fails the log with it: it no longer holds what it must.
+func (l *Log) corrupt(r byte, key int64, err error) error {
+	err = corrupt(r, key, err)
+	l.store.fail(err)
+	return err
+}

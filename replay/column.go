@@ -1,0 +1,230 @@
+package replay
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+)
+
+// Column codings. See doc.go for the picture.
+const (
+	codingOffset byte = iota // value[i] = base + raw[i]
+	codingDelta              // value[i] = value[i-1] + raw[i], the first from base
+)
+
+// number is what a column holds once decoded.
+type number interface {
+	~uint8 | ~uint16 | ~uint32 | ~uint64 | ~int64
+}
+
+// appendColumn appends the values, which must not be negative, as a column: id, coding, width,
+// base as a uvarint, and width bytes a value, little-endian. Ascending columns come out smaller with delta.
+func appendColumn[T number](dst []byte, id byte, delta bool, values []T) []byte {
+	var base, most uint64
+	if delta {
+		var last uint64
+		if len(values) > 0 {
+			base = uint64(values[0])
+			last = base
+		}
+		for _, v := range values {
+			most = max(most, uint64(v)-last)
+			last = uint64(v)
+		}
+	} else {
+		base = math.MaxUint64
+		for _, v := range values {
+			base = min(base, uint64(v))
+			most = max(most, uint64(v))
+		}
+		if len(values) == 0 {
+			base = 0
+		}
+		most -= base
+	}
+	width := widthOf(most)
+	coding := codingOffset
+	if delta {
+		coding = codingDelta
+	}
+	dst = append(dst, id, coding, byte(width))
+	dst = binary.AppendUvarint(dst, base)
+	from := base
+	for _, v := range values {
+		dst = appendUint(dst, uint64(v)-from, width)
+		if delta {
+			from = uint64(v)
+		}
+	}
+	return dst
+}
+
+// widthOf returns how many bytes a value of at most most takes: 0, 1, 2, 4 or 8.
+func widthOf(most uint64) int {
+	switch {
+	case most == 0:
+		return 0
+	case most <= math.MaxUint8:
+		return 1
+	case most <= math.MaxUint16:
+		return 2
+	case most <= math.MaxUint32:
+		return 4
+	}
+	return 8
+}
+
+func appendUint(dst []byte, v uint64, width int) []byte {
+	switch width {
+	case 0:
+		return dst
+	case 1:
+		return append(dst, byte(v))
+	case 2:
+		return binary.LittleEndian.AppendUint16(dst, uint16(v))
+	case 4:
+		return binary.LittleEndian.AppendUint32(dst, uint32(v))
+	}
+	return binary.LittleEndian.AppendUint64(dst, v)
+}
+
+// column is one that was found but not decoded yet. raw aliases the block's bytes.
+type column struct {
+	id     byte
+	coding byte
+	width  int
+	base   uint64
+	raw    []byte
+}
+
+// decoder walks over an encoded index and keeps its first error.
+type decoder struct {
+	b   []byte
+	err error
+}
+
+var errShort = errors.New("cut short")
+
+func (d *decoder) fail(err error) {
+	if d.err == nil {
+		d.err = err
+	}
+	d.b = nil
+}
+
+// take returns the next n bytes, aliasing the input; nil after an error.
+func (d *decoder) take(n int) []byte {
+	if n < 0 || n > len(d.b) {
+		d.fail(errShort)
+		return nil
+	}
+	v := d.b[:n:n]
+	d.b = d.b[n:]
+	return v
+}
+
+func (d *decoder) byte() byte {
+	if v := d.take(1); v != nil {
+		return v[0]
+	}
+	return 0
+}
+
+func (d *decoder) uint16() uint16 {
+	if v := d.take(2); v != nil {
+		return binary.LittleEndian.Uint16(v)
+	}
+	return 0
+}
+
+func (d *decoder) uint32() uint32 {
+	if v := d.take(4); v != nil {
+		return binary.LittleEndian.Uint32(v)
+	}
+	return 0
+}
+
+func (d *decoder) uint64() uint64 {
+	if v := d.take(8); v != nil {
+		return binary.LittleEndian.Uint64(v)
+	}
+	return 0
+}
+
+// seq reads a number that must be a valid int64, not negative.
+func (d *decoder) int64() int64 {
+	v := d.uint64()
+	if v > math.MaxInt64 {
+		d.fail(fmt.Errorf("number %d is out of range", v))
+		return 0
+	}
+	return int64(v)
+}
+
+// column reads the next column, of n values.
+func (d *decoder) column(n int) column {
+	c := column{id: d.byte(), coding: d.byte(), width: int(d.byte())}
+	base, k := binary.Uvarint(d.b)
+	if k <= 0 {
+		d.fail(errShort)
+		return column{}
+	}
+	d.b = d.b[k:]
+	c.base = base
+	switch {
+	case c.coding > codingDelta:
+		d.fail(fmt.Errorf("column %d has unknown coding %d", c.id, c.coding))
+	case c.width != 0 && c.width != 1 && c.width != 2 && c.width != 4 && c.width != 8:
+		d.fail(fmt.Errorf("column %d has width %d", c.id, c.width))
+	}
+	c.raw = d.take(n * c.width)
+	return c
+}
+
+// decode writes the column's values to dst, which has as many as the column. Values that do not fit
+// T are cut; callers bound what matters.
+func decode[T number](c column, dst []T) {
+	unpack(c, dst)
+	if c.coding == codingDelta {
+		v := T(c.base)
+		for i := range dst {
+			v += dst[i]
+			dst[i] = v
+		}
+		return
+	}
+	if c.base != 0 {
+		for i := range dst {
+			dst[i] += T(c.base)
+		}
+	}
+}
+
+func unpack[T number](c column, dst []T) {
+	raw := c.raw
+	switch c.width {
+	case 0:
+		clear(dst)
+	case 1:
+		raw = raw[:len(dst)]
+		for i := range dst {
+			dst[i] = T(raw[i])
+		}
+	case 2:
+		for i := range dst {
+			dst[i] = T(binary.LittleEndian.Uint16(raw[2*i:]))
+		}
+	case 4:
+		for i := range dst {
+			dst[i] = T(binary.LittleEndian.Uint32(raw[4*i:]))
+		}
+	case 8:
+		for i := range dst {
+			dst[i] = T(binary.LittleEndian.Uint64(raw[8*i:]))
+		}
+	}
+}
+
+// allZero says whether every value of the column is 0.
+func (c column) allZero() bool { return c.width == 0 && c.base == 0 }

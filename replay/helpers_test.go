@@ -1,0 +1,221 @@
+package replay
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"millrace/dict"
+	"millrace/translate"
+)
+
+const testRelay = "relay.example.com"
+
+// testStart is where the tests' clock begins.
+var testStart = time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
+
+// testClock is both clocks of a log under test.
+type testClock struct {
+	wall time.Time
+	mono time.Duration
+}
+
+func newTestClock() *testClock { return &testClock{wall: testStart} }
+
+func (c *testClock) now() time.Time           { return c.wall }
+func (c *testClock) monotonic() time.Duration { return c.mono }
+func (c *testClock) advance(d time.Duration)  { c.wall, c.mono = c.wall.Add(d), c.mono+d }
+func (c *testClock) step(d time.Duration)     { c.wall = c.wall.Add(d) }
+func (c *testClock) us() int64                { return c.wall.UnixMicro() }
+
+// testRegistry has the built-in dictionary stored, and a second one.
+func testRegistry(t testing.TB) *dict.Registry {
+	t.Helper()
+	r, err := dict.NewRegistry(dict.BuiltIn(), otherDictionary(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.Close)
+	return r
+}
+
+// otherDictionary is the built-in one under another ID.
+func otherDictionary(t testing.TB) *dict.Dictionary {
+	t.Helper()
+	raw := bytes.Clone(dict.BuiltIn().Bytes())
+	binary.LittleEndian.PutUint32(raw[4:], otherDictionaryID)
+	d, err := dict.Parse(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+const otherDictionaryID = 77_777
+
+func testConfig(t testing.TB, fs vfs.FS, c *testClock) Config {
+	t.Helper()
+	return Config{
+		Dir: "log", FS: fs, Relay: testRelay, UIDStore: "store-1",
+		Retention: 36 * time.Hour, TailBytes: 64 << 10, CacheBytes: 256 << 10, PebbleBytes: 8 << 20,
+		Dictionaries: testRegistry(t), Now: c.now, Monotonic: c.monotonic,
+	}
+}
+
+func mustOpen(t testing.TB, cfg Config) *Log {
+	t.Helper()
+	l, err := Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+// testEvent is an event as the tests know it: what a reader must give for it is computed anew from
+// this, not from a block.
+type testEvent struct {
+	place
+	timeUS     int64
+	kind       translate.Kind
+	operation  translate.Operation
+	collection string
+	did        string
+	didUID     uint64
+	uriUID     uint64
+	payload    string
+}
+
+// testBlock is a block's input as the tests know it.
+type testBlock struct {
+	epoch    uint32
+	firstSeq int64
+	lastSeq  int64
+	gap      *Gap
+	events   []testEvent
+}
+
+// seal makes the block that Log.Seal would, without a translate.Batch.
+func (b testBlock) seal(t testing.TB, l *Log) *Block {
+	t.Helper()
+	out := &Block{epoch: b.epoch, firstSeq: b.firstSeq, lastSeq: b.lastSeq, gap: b.gap}
+	if len(b.events) == 0 {
+		return out
+	}
+	s := newSealer(b.epoch, l.encoder, l.stored.ID(), len(b.events), 100)
+	for _, e := range b.events {
+		if err := s.add(e.event()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.finish(out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func (e testEvent) event() event {
+	return event{place: e.place, timeUS: e.timeUS, kind: e.kind, operation: e.operation,
+		collection: []byte(e.collection), did: []byte(e.did), didUID: e.didUID, uriUID: e.uriUID,
+		payload: []byte(e.payload)}
+}
+
+// json returns what a subscriber gets for e.
+func (e testEvent) json(extended bool) string {
+	if !extended {
+		return e.payload
+	}
+	s := strings.TrimSuffix(e.payload, "}")
+	s += fmt.Sprintf(`,"cursor":"%s-%d-%d"`, StreamOf(testRelay, e.epoch), e.seq, e.op)
+	switch {
+	case e.didUID != 0 && e.uriUID != 0:
+		s += fmt.Sprintf(`,"uids":{"did":"%d","uri":"%d"}`, e.didUID, e.uriUID)
+	case e.didUID != 0:
+		s += fmt.Sprintf(`,"uids":{"did":"%d"}`, e.didUID)
+	}
+	return s + "}"
+}
+
+var testCollections = []string{
+	"app.bsky.feed.like", "app.bsky.feed.post", "app.bsky.graph.follow", "app.bsky.feed.repost",
+	"com.example.thing", "app.bsky.feedback",
+}
+
+func testDID(n int) string { return fmt.Sprintf("did:plc:%024d", n) }
+
+// randomEvent makes one event; its payload is JSON, of a size from tiny to, rarely, over 64 KiB.
+func randomEvent(rng *rand.Rand, p place, timeUS int64) testEvent {
+	e := testEvent{place: p, timeUS: timeUS, did: testDID(rng.IntN(30))}
+	if rng.IntN(4) > 0 {
+		e.didUID = rng.Uint64() >> rng.IntN(60)
+	}
+	kind := "commit"
+	switch k := rng.IntN(10); k {
+	case 0:
+		e.kind, kind = translate.KindIdentity, "identity"
+	case 1:
+		e.kind, kind = translate.KindAccount, "account"
+	default:
+		e.kind = translate.KindCommit
+		e.operation = translate.Operation(1 + rng.IntN(3))
+		e.collection = testCollections[rng.IntN(len(testCollections))]
+		if e.didUID != 0 {
+			e.uriUID = rng.Uint64() | 1
+		}
+	}
+	size := rng.IntN(400)
+	switch rng.IntN(60) {
+	case 0:
+		size = 0
+	case 1:
+		size = 2_000 + rng.IntN(90_000)
+	}
+	text := make([]byte, size)
+	for i := range text {
+		text[i] = "abcdefghijklmnop"[rng.IntN(16)]
+	}
+	e.payload = fmt.Sprintf(`{"did":"%s","time_us":%d,"kind":"%s","x":"%s"}`, e.did, timeUS, kind, text)
+	return e
+}
+
+// parseFrames takes apart what a reader gave, as a websocket client would.
+func parseFrames(t testing.TB, c *Chunk, opcode byte) (payloads [][]byte) {
+	t.Helper()
+	total := 0
+	for _, b := range c.Frames {
+		total += len(b)
+		for len(b) > 0 {
+			if len(b) < 2 || b[0] != opcode {
+				t.Fatalf("frame begins with % x", b[:min(len(b), 4)])
+			}
+			n, h := int(b[1]), 2
+			switch n {
+			case 126:
+				n, h = int(binary.BigEndian.Uint16(b[2:])), 4
+				if n < 126 {
+					t.Fatalf("length %d in two bytes", n)
+				}
+			case 127:
+				n, h = int(binary.BigEndian.Uint64(b[2:])), 10
+				if n < 1<<16 {
+					t.Fatalf("length %d in eight bytes", n)
+				}
+			}
+			if len(b) < h+n {
+				t.Fatalf("frame of %d bytes is cut at %d", h+n, len(b))
+			}
+			payloads = append(payloads, b[h:h+n])
+			b = b[h+n:]
+		}
+	}
+	if total != c.Bytes || len(payloads) != c.Events {
+		t.Fatalf("chunk says %d bytes, %d events; has %d, %d", c.Bytes, c.Events, total, len(payloads))
+	}
+	return payloads
+}

@@ -1,0 +1,76 @@
+package replay
+
+import (
+	"encoding/binary"
+	"math"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// The key ranges of the store, by first byte. Each part of a block has a range of its own, because
+// the ranges grow at their ends only: tables of one range never overlap, so that compactions move
+// most of them instead of rewriting them. See doc.go for the picture.
+const (
+	rangeMeta       byte = 0x01
+	rangeDictionary byte = 0x02 // + ID, big-endian: the dictionary's file
+	rangeGap        byte = 0x08 // + time_us
+	rangeSeq        byte = 0x09 // + epoch, last seq
+	rangeSpan       byte = 0x0f // reserved for span summaries
+	rangeIndex      byte = 0x10 // + time_us of the last event, as the next two
+	rangePlain      byte = 0x11
+	rangeZstd       byte = 0x12
+)
+
+// Names of the meta values, after rangeMeta.
+const (
+	metaFormat  = "format"
+	metaState   = "state"
+	metaStreams = "streams"
+	metaUIDs    = "uid_store"
+)
+
+// blockKeyBytes is the length of a key in the ranges that are keyed by time_us.
+const blockKeyBytes = 1 + 8
+
+// seqKeyBytes is the length of a key of rangeSeq.
+const seqKeyBytes = 1 + 4 + 8
+
+// timeKey returns r + big-endian us: the key of a block's part or of a gap.
+func timeKey(r byte, us int64) []byte {
+	return binary.BigEndian.AppendUint64([]byte{r}, uint64(us))
+}
+
+// keyTime is the inverse of timeKey. A key of another length is one that this version did not write.
+func keyTime(key []byte) (us int64, ok bool) {
+	if len(key) != blockKeyBytes {
+		return 0, false
+	}
+	v := binary.BigEndian.Uint64(key[1:])
+	return int64(v), v <= math.MaxInt64
+}
+
+// seqKey returns the key of the block whose last frame is seq of epoch. Epochs, unlike the streams
+// they stand for, are in the order of the log, and so are these keys.
+func seqKey(epoch uint32, seq int64) []byte {
+	k := binary.BigEndian.AppendUint32([]byte{rangeSeq}, epoch)
+	return binary.BigEndian.AppendUint64(k, uint64(seq))
+}
+
+// metaKey returns the key of a meta value.
+func metaKey(name string) []byte { return append([]byte{rangeMeta}, name...) }
+
+// dictionaryKey returns the key of a dictionary's file.
+func dictionaryKey(id uint32) []byte {
+	return binary.BigEndian.AppendUint32([]byte{rangeDictionary}, id)
+}
+
+// spanPolicy tells Pebble to end a table where a range ends, so that no table spans two of them.
+func spanPolicy(start []byte) (pebble.SpanPolicy, []byte, error) {
+	if len(start) == 0 {
+		return pebble.SpanPolicy{}, []byte{rangeMeta}, nil
+	}
+	if start[0] == math.MaxUint8 {
+		return pebble.SpanPolicy{}, nil, nil
+	}
+	return pebble.SpanPolicy{}, []byte{start[0] + 1}, nil
+}

@@ -1,0 +1,124 @@
+package replay
+
+import (
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+const (
+	metricsNamespace = "millrace"
+	metricsSubsystem = "replay"
+)
+
+// metrics are the log's counters. Whatever the snapshot knows is read from it when asked for.
+type metrics struct {
+	reg        prometheus.Registerer // nil: not registered anywhere
+	registered []prometheus.Collector
+
+	sealed        prometheus.Counter
+	syncSeconds   prometheus.Histogram
+	readers       prometheus.Counter
+	fellOff       prometheus.Counter
+	variants      prometheus.Counter
+	trims         prometheus.Counter
+	trimmedBlocks prometheus.Counter
+	clockSteps    prometheus.Counter
+	trimPaused    atomic.Bool
+}
+
+// newMetrics makes the metrics of l and registers them with reg, if it is not nil. A name that is
+// taken already (by another log in the same process) stays the other's.
+func newMetrics(reg prometheus.Registerer, l *Log) *metrics {
+	m := &metrics{reg: reg}
+	counter := func(name, help string) prometheus.Counter {
+		c := prometheus.NewCounter(prometheus.CounterOpts{
+			Namespace: metricsNamespace, Subsystem: metricsSubsystem, Name: name, Help: help})
+		m.register(c)
+		return c
+	}
+	m.sealed = counter("sealed_blocks_total", "Blocks sealed.")
+	m.readers = counter("readers_total", "Readers made.")
+	m.fellOff = counter("readers_fell_off_total", "Readers that retention overtook.")
+	m.variants = counter("variants_built_total", "Variants of blocks built because they are not stored.")
+	m.trims = counter("trims_total", "Trims that dropped something.")
+	m.trimmedBlocks = counter("trimmed_blocks_total", "Blocks dropped by retention.")
+	m.clockSteps = counter("clock_steps_total", "Steps of the wall clock by more than a minute.")
+	m.syncSeconds = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Namespace: metricsNamespace, Subsystem: metricsSubsystem, Name: "commit_seconds",
+		Help:    "Duration of synced commits.",
+		Buckets: prometheus.ExponentialBuckets(50e-6, 2, 16)})
+	m.register(m.syncSeconds)
+	m.registerState(l)
+	return m
+}
+
+// registerState registers what is read from the log's snapshot.
+func (m *metrics) registerState(l *Log) {
+	add := func(typ prometheus.ValueType, name, help string, value func() float64) {
+		desc := prometheus.Opts{Namespace: metricsNamespace, Subsystem: metricsSubsystem, Name: name, Help: help}
+		if typ == prometheus.CounterValue {
+			m.register(prometheus.NewCounterFunc(prometheus.CounterOpts(desc), value))
+			return
+		}
+		m.register(prometheus.NewGaugeFunc(prometheus.GaugeOpts(desc), value))
+	}
+	held := func() totals { s := l.snap.Load(); return s.total.minus(s.trimmed) }
+	add(prometheus.CounterValue, "events_total", "Events appended since the log was made.",
+		func() float64 { return float64(l.snap.Load().total.events) })
+	add(prometheus.CounterValue, "blocks_total", "Blocks appended since the log was made.",
+		func() float64 { return float64(l.snap.Load().total.blocks) })
+	add(prometheus.CounterValue, "bytes_total", "Bytes appended since the log was made.",
+		func() float64 { return float64(l.snap.Load().total.bytes) })
+	add(prometheus.GaugeValue, "log_events", "Events in the log.", func() float64 { return float64(held().events) })
+	add(prometheus.GaugeValue, "log_blocks", "Blocks in the log.", func() float64 { return float64(held().blocks) })
+	add(prometheus.GaugeValue, "log_bytes", "Bytes in the log, before the store compresses them.",
+		func() float64 { return float64(held().bytes) })
+	add(prometheus.GaugeValue, "tail_bytes", "Memory that the newest blocks take.",
+		func() float64 { return float64(l.snap.Load().tailBytes) })
+	add(prometheus.GaugeValue, "gaps", "Gaps in the log.", func() float64 { return float64(len(l.snap.Load().gaps)) })
+	add(prometheus.GaugeValue, "oldest_seconds", "time_us of the oldest event, in seconds; 0 if there is none.",
+		func() float64 { return float64(l.snap.Load().oldest.timeUS) / 1e6 })
+	add(prometheus.GaugeValue, "newest_seconds", "time_us of the newest event, in seconds; 0 if there is none.",
+		func() float64 { return float64(l.snap.Load().newest.timeUS) / 1e6 })
+	add(prometheus.GaugeValue, "position_seq", "The relay's seq that is committed.",
+		func() float64 { return float64(l.snap.Load().seq) })
+	add(prometheus.GaugeValue, "epoch", "The epoch of the relay's numbering.",
+		func() float64 { return float64(l.snap.Load().epoch) })
+	add(prometheus.GaugeValue, "cache_bytes", "Memory that cached parts and variants take.",
+		func() float64 { b, _, _ := l.cache.size(); return float64(b) })
+	add(prometheus.CounterValue, "cache_hits_total", "Parts and variants found in the cache.",
+		func() float64 { _, h, _ := l.cache.size(); return float64(h) })
+	add(prometheus.CounterValue, "cache_misses_total", "Parts loaded and variants built for the cache.",
+		func() float64 { _, _, n := l.cache.size(); return float64(n) })
+	add(prometheus.GaugeValue, "trim_paused", "1 while trimming by age is paused because the clock was set.",
+		func() float64 {
+			if m.trimPaused.Load() {
+				return 1
+			}
+			return 0
+		})
+	add(prometheus.GaugeValue, "failed", "1 after a write or sync failed, or the log was found corrupt.",
+		func() float64 {
+			if l.store.err() != nil {
+				return 1
+			}
+			return 0
+		})
+}
+
+func (m *metrics) setTrimPaused(paused bool) { m.trimPaused.Store(paused) }
+
+func (m *metrics) register(c prometheus.Collector) {
+	if m.reg != nil && m.reg.Register(c) == nil {
+		m.registered = append(m.registered, c)
+	}
+}
+
+// unregister takes the metrics away, so that a log opened later can have them.
+func (m *metrics) unregister() {
+	for _, c := range m.registered {
+		m.reg.Unregister(c)
+	}
+	m.registered = nil
+}

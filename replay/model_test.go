@@ -1,0 +1,628 @@
+package replay
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/google/go-cmp/cmp"
+
+	"millrace/dict"
+	"millrace/translate"
+)
+
+// model is the log as a plain slice. Trimmed blocks stay in it: first counts them.
+type model struct {
+	blocks []modelBlock // those with events, oldest first
+	first  int
+	gaps   []Gap // all, in order
+	epoch  uint32
+	seq    int64
+	timeUS int64
+
+	begin place // place directly before the first frame the log was ever given
+}
+
+type modelBlock struct {
+	testBlock
+	stored int64
+}
+
+func (b modelBlock) last() testEvent { return b.events[len(b.events)-1] }
+
+// floor is the last event that was trimmed; nil: none was.
+func (m *model) floor() *testEvent {
+	if m.first == 0 {
+		return nil
+	}
+	e := m.blocks[m.first-1].last()
+	return &e
+}
+
+func (m *model) floorUS() int64 {
+	if f := m.floor(); f != nil {
+		return f.timeUS
+	}
+	return 0
+}
+
+func (m *model) append(b testBlock, stored int64) {
+	if m.begin == (place{}) {
+		m.begin = place{b.epoch, b.firstSeq - 1, math.MaxUint32}
+	}
+	m.epoch, m.seq = b.epoch, b.lastSeq
+	if b.gap != nil {
+		m.gaps = append(m.gaps, *b.gap)
+		m.timeUS = b.gap.TimeUS
+	}
+	if len(b.events) > 0 {
+		m.blocks = append(m.blocks, modelBlock{b, stored})
+		m.timeUS = b.events[len(b.events)-1].timeUS
+	}
+}
+
+func (m *model) clone() *model {
+	c := *m
+	c.blocks = m.blocks[:len(m.blocks):len(m.blocks)]
+	c.gaps = m.gaps[:len(m.gaps):len(m.gaps)]
+	return &c
+}
+
+// item is what a reader meets: an event or a gap.
+type item struct {
+	gap   *Gap
+	event *testEvent
+}
+
+// items returns what is in the log, in order.
+func (m *model) items() []item {
+	var out []item
+	gaps := m.gaps
+	for len(gaps) > 0 && gaps[0].TimeUS <= m.floorUS() {
+		gaps = gaps[1:]
+	}
+	for _, b := range m.blocks[m.first:] {
+		for i := range b.events {
+			for len(gaps) > 0 && gaps[0].TimeUS <= b.events[i].timeUS {
+				out = append(out, item{gap: &gaps[0]})
+				gaps = gaps[1:]
+			}
+			out = append(out, item{event: &b.events[i]})
+		}
+	}
+	for i := range gaps {
+		out = append(out, item{gap: &gaps[i]})
+	}
+	return out
+}
+
+// want is what a reader must give for a cursor; wait tells that the log has not reached it yet.
+func (m *model) want(c Cursor) (items []item, clamped bool) {
+	all := m.items()
+	from := func(us int64) []item {
+		for i, it := range all {
+			if it.gap != nil && it.gap.TimeUS >= us || it.event != nil && it.event.timeUS >= us {
+				return all[i:]
+			}
+		}
+		return nil
+	}
+	switch c.kind {
+	case cursorLive:
+		return nil, false
+	case cursorTime:
+		switch {
+		case c.timeUS == 0:
+			return all, false
+		case c.timeUS <= m.floorUS():
+			return all, true
+		case m.first == 0 && len(m.blocks) > 0 && c.timeUS < m.blocks[0].events[0].timeUS:
+			return all, true
+		case len(m.blocks) == 0 || c.timeUS > m.blocks[len(m.blocks)-1].last().timeUS:
+			return nil, false
+		}
+		return from(c.timeUS), false
+	}
+	p := place{0, c.position.Seq, c.position.Op}
+	for e := uint32(1); e <= m.epoch; e++ {
+		if StreamOf(testRelay, e) == c.position.Stream {
+			p.epoch = e
+		}
+	}
+	floor := m.begin
+	if f := m.floor(); f != nil {
+		floor = f.place
+	}
+	if p.before(floor) {
+		return all, true
+	}
+	for i, it := range all {
+		if it.event != nil && p.before(it.event.place) {
+			return all[i:], false
+		}
+		if it.gap != nil && (it.gap.To.Stream != c.position.Stream || it.gap.To.Seq > p.seq) && m.gapIsAfter(*it.gap, p) {
+			return all[i:], false
+		}
+	}
+	return nil, false
+}
+
+// gapIsAfter says whether the gap's far end is after p.
+func (m *model) gapIsAfter(g Gap, p place) bool {
+	for e := uint32(1); e <= m.epoch; e++ {
+		if StreamOf(testRelay, e) == g.To.Stream {
+			return e > p.epoch || e == p.epoch && g.To.Seq > p.seq
+		}
+	}
+	return false
+}
+
+// world drives a log and its model.
+type world struct {
+	t     *testing.T
+	rng   *rand.Rand
+	clock *testClock
+	fs    *vfs.MemFS
+	cfg   Config
+	log   *Log
+	m     *model
+	dec   *dict.Decoder
+	stamp int64
+}
+
+func newWorld(t *testing.T, seed uint64) *world {
+	w := &world{t: t, rng: rand.New(rand.NewPCG(seed, 1)), clock: newTestClock(), fs: vfs.NewCrashableMem(),
+		m: &model{epoch: firstEpoch}}
+	w.cfg = testConfig(t, w.fs, w.clock)
+	var err error
+	w.dec, err = dict.NewDecoder(1<<20, w.cfg.Dictionaries.All()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.dec.Close)
+	w.cfg.Retention = time.Duration(1+w.rng.IntN(20)) * time.Minute
+	if w.rng.IntN(2) == 0 {
+		w.cfg.RetentionBytes = int64(50_000 + w.rng.IntN(400_000))
+	}
+	w.cfg.TailBytes = int64(1 + w.rng.IntN(100_000))
+	w.cfg.CacheBytes = int64(1 + w.rng.IntN(300_000))
+	w.open()
+	return w
+}
+
+func (w *world) open() { w.log = mustOpen(w.t, w.cfg) }
+
+// next returns the next stamp.
+func (w *world) next() int64 {
+	w.stamp = max(w.clock.us(), w.stamp+1)
+	return w.stamp
+}
+
+// block makes a random block that follows m's last.
+func (w *world) block(m *model) testBlock {
+	b := testBlock{epoch: m.epoch, firstSeq: m.seq + 1 + int64(w.rng.IntN(3))}
+	from := translate.Position{Stream: StreamOf(testRelay, m.epoch), Seq: m.seq}
+	gap := m.seq > 0 && w.rng.IntN(8) == 0
+	if m.seq > 0 && w.rng.IntN(15) == 0 {
+		b.epoch++
+		b.firstSeq = 1 + int64(w.rng.IntN(50))
+		gap = w.rng.IntN(2) == 0
+	} else if gap {
+		b.firstSeq += int64(w.rng.IntN(100))
+	}
+	if gap {
+		b.gap = &Gap{From: from, To: translate.Position{Stream: StreamOf(testRelay, b.epoch), Seq: b.firstSeq}, TimeUS: w.next()}
+	}
+	seq := b.firstSeq
+	for range w.rng.IntN(12) {
+		seq += int64(w.rng.IntN(3))
+		ops := w.rng.IntN(4)
+		for op := range ops {
+			b.events = append(b.events, randomEvent(w.rng, place{b.epoch, seq, uint32(op)}, w.next()))
+		}
+		seq++
+	}
+	b.lastSeq = seq + int64(w.rng.IntN(2))
+	if gap && len(b.events) > 0 && w.rng.IntN(2) == 0 {
+		b.gap.TimeUS = b.events[0].timeUS // as Seal does for 0
+	}
+	return b
+}
+
+// append appends one to four blocks to the log and the model.
+func (w *world) append() {
+	w.clock.advance(time.Duration(w.rng.IntN(10_000)) * time.Millisecond)
+	var bs []*Block
+	for range 1 + w.rng.IntN(4) {
+		b := w.block(w.m)
+		sealed := b.seal(w.t, w.log)
+		w.m.append(b, sealed.stored())
+		bs = append(bs, sealed)
+	}
+	if err := w.log.Append(bs...); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// trim lets time pass and trims both.
+func (w *world) trim() {
+	if w.rng.IntN(2) == 0 {
+		w.clock.advance(time.Duration(w.rng.IntN(60)) * time.Second)
+	}
+	if err := w.log.Trim(w.t.Context()); err != nil {
+		w.t.Fatal(err)
+	}
+	m := w.m
+	limit := w.clock.wall.Add(-w.cfg.Retention).UnixMicro()
+	var bytes int64
+	for _, b := range m.blocks[m.first:] {
+		bytes += b.stored
+	}
+	for m.first < len(m.blocks) {
+		b := m.blocks[m.first]
+		if b.last().timeUS >= limit && (w.cfg.RetentionBytes == 0 || bytes <= w.cfg.RetentionBytes) {
+			break
+		}
+		bytes -= b.stored
+		m.first++
+	}
+}
+
+// check compares what the log says of itself with the model.
+func (w *world) check() {
+	w.t.Helper()
+	m := w.m
+	want := Progress{Stream: StreamOf(testRelay, m.epoch), Epoch: m.epoch, Seq: m.seq, TimeUS: m.timeUS}
+	if diff := cmp.Diff(want, w.log.Progress()); diff != "" {
+		w.t.Fatalf("progress: -want +got\n%s", diff)
+	}
+	r := Range{Retention: w.cfg.Retention}
+	for _, g := range m.gaps {
+		if g.TimeUS > m.floorUS() {
+			r.Gaps = append(r.Gaps, g)
+		}
+	}
+	if held := m.blocks[m.first:]; len(held) > 0 {
+		r.Oldest, r.Newest = markOf(held[0].events[0]), markOf(held[len(held)-1].last())
+		for _, b := range held {
+			r.Events += int64(len(b.events))
+			r.Bytes += b.stored
+		}
+	}
+	got := w.log.Range()
+	if len(got.Gaps) == 0 {
+		got.Gaps = nil
+	}
+	if diff := cmp.Diff(r, got); diff != "" {
+		w.t.Fatalf("range: -want +got\n%s", diff)
+	}
+}
+
+func markOf(e testEvent) Mark {
+	return Mark{e.timeUS, translate.Position{Stream: StreamOf(testRelay, e.epoch), Seq: e.seq, Op: e.op}}
+}
+
+// cursor draws a cursor of any sort.
+func (w *world) cursor() Cursor {
+	m := w.m
+	var events []testEvent
+	for _, b := range m.blocks {
+		events = append(events, b.events...)
+	}
+	jitter := int64(w.rng.IntN(3)) - 1
+	switch k := w.rng.IntN(12); {
+	case k == 0 || len(events) == 0:
+		return TimeCursor(0)
+	case k == 1:
+		return LiveCursor()
+	case k == 2:
+		return TimeCursor(m.timeUS + jitter)
+	case k == 3:
+		return PositionCursor(translate.Position{Stream: StreamOf(testRelay, m.epoch), Seq: max(m.seq+jitter, 0)})
+	case k == 4:
+		return PositionCursor(translate.Position{Stream: StreamOf(testRelay, 1+uint32(w.rng.IntN(int(m.epoch)))), Seq: int64(w.rng.IntN(200))})
+	}
+	e := events[w.rng.IntN(len(events))]
+	if w.rng.IntN(2) == 0 {
+		return TimeCursor(e.timeUS + jitter)
+	}
+	p := markOf(e).Position
+	switch w.rng.IntN(4) {
+	case 0:
+		p.Seq += jitter
+	case 1:
+		p.Op = uint32(max(int64(p.Op)+jitter, 0))
+	}
+	return PositionCursor(p)
+}
+
+// filter draws a filter, nil among them.
+func (w *world) filter() (*Filter, FilterConfig) {
+	var cfg FilterConfig
+	if w.rng.IntN(3) == 0 {
+		return nil, cfg
+	}
+	if w.rng.IntN(2) == 0 {
+		for range 1 + w.rng.IntN(3) {
+			c := testCollections[w.rng.IntN(len(testCollections))]
+			switch w.rng.IntN(4) {
+			case 0:
+				c = c[:strings.LastIndexByte(c, '.')+1] + "*"
+			case 1:
+				c = c[:w.rng.IntN(len(c))] + "*"
+			}
+			cfg.Collections = append(cfg.Collections, c)
+		}
+	}
+	if w.rng.IntN(3) == 0 {
+		for range 1 + w.rng.IntN(8) {
+			cfg.DIDs = append(cfg.DIDs, testDID(w.rng.IntN(33)))
+		}
+	}
+	if w.rng.IntN(3) == 0 {
+		cfg.Kinds = KindSet(w.rng.IntN(8)) << 1
+	}
+	if w.rng.IntN(3) == 0 {
+		cfg.MaxPayloadBytes = 60 + w.rng.IntN(500)
+	}
+	f, err := NewFilter(cfg)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return f, cfg
+}
+
+// passes is the filter as the specification has it, size apart.
+func passes(cfg FilterConfig, e *testEvent) bool {
+	if !cfg.Kinds.Has(e.kind) {
+		return false
+	}
+	ok := len(cfg.DIDs) == 0
+	for _, d := range cfg.DIDs {
+		ok = ok || d == e.did
+	}
+	if !ok {
+		return false
+	}
+	ok = len(cfg.Collections) == 0 || e.kind != translate.KindCommit
+	for _, c := range cfg.Collections {
+		p, prefix := strings.CutSuffix(c, "*")
+		ok = ok || c == e.collection || prefix && strings.HasPrefix(e.collection, p)
+	}
+	return ok
+}
+
+// read reads with a random reader until it is live, and compares.
+func (w *world) read() {
+	t := w.t
+	t.Helper()
+	f, fcfg := w.filter()
+	cfg := ReaderConfig{Cursor: w.cursor(), Filter: f, Extended: w.rng.IntN(2) == 0, MaxChunkBytes: 1 << w.rng.IntN(18)}
+	switch w.rng.IntN(3) {
+	case 0:
+		cfg.Dictionary = dict.BuiltIn().ID()
+	case 1:
+		cfg.Dictionary = otherDictionaryID
+	}
+	items, clamped := w.m.want(cfg.Cursor)
+	what := fmt.Sprintf("cursor %s, filter %+v, extended %t, dictionary %d", cfg.Cursor, fcfg, cfg.Extended, cfg.Dictionary)
+	r, err := w.log.NewReader(cfg)
+	if err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+	oldest, gotClamped := r.Clamped()
+	if gotClamped != clamped {
+		t.Fatalf("%s: clamped %t, want %t", what, gotClamped, clamped)
+	}
+	if clamped && oldest != w.log.Range().Oldest {
+		t.Fatalf("%s: clamped to %v, oldest is %v", what, oldest, w.log.Range().Oldest)
+	}
+	want := w.render(items, cfg, fcfg)
+	got := w.drain(r, cfg)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Fatalf("%s: -want +got\n%s", what, diff)
+	}
+}
+
+// render turns items into what drain returns.
+func (w *world) render(items []item, cfg ReaderConfig, fcfg FilterConfig) []string {
+	var enc *dict.Encoder
+	if cfg.Dictionary != 0 {
+		var err error
+		if enc, err = w.cfg.Dictionaries.Encoder(cfg.Dictionary); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	var out []string
+	for _, it := range items {
+		if it.gap != nil {
+			out = append(out, fmt.Sprintf("gap %v", *it.gap))
+			continue
+		}
+		if !passes(fcfg, it.event) {
+			continue
+		}
+		s := it.event.json(cfg.Extended)
+		size := len(s)
+		if enc != nil {
+			size = len(enc.Append(nil, []byte(s)))
+		}
+		if fcfg.MaxPayloadBytes > 0 && size > fcfg.MaxPayloadBytes {
+			continue
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// drain reads until the reader is live, and checks what must hold of each chunk.
+func (w *world) drain(r *Reader, cfg ReaderConfig) []string {
+	t := w.t
+	t.Helper()
+	var out []string
+	var c Chunk
+	var last Mark
+	opcode := byte(0x81)
+	if cfg.Dictionary != 0 {
+		opcode = 0x82
+	}
+	for calls := 0; ; calls++ {
+		if calls > 100_000 {
+			t.Fatal("the reader does not come to the end")
+		}
+		if err := r.Next(&c); err != nil {
+			t.Fatal(err)
+		}
+		if c.Through.TimeUS < last.TimeUS {
+			t.Fatalf("through went back from %v to %v", last, c.Through)
+		}
+		last = c.Through
+		if c.Gap != nil {
+			out = append(out, fmt.Sprintf("gap %v", *c.Gap))
+		}
+		if c.Bytes > cfg.MaxChunkBytes && c.Events > 1 {
+			t.Fatalf("chunk of %d events has %d bytes, more than %d", c.Events, c.Bytes, cfg.MaxChunkBytes)
+		}
+		for _, p := range parseFrames(t, &c, opcode) {
+			if cfg.Dictionary != 0 {
+				var err error
+				if p, err = w.dec.Append(nil, p); err != nil {
+					t.Fatal(err)
+				}
+			}
+			out = append(out, string(p))
+		}
+		if c.Live {
+			return out
+		}
+	}
+}
+
+// restart closes the log and opens it again, now and then with the other dictionary stored.
+func (w *world) restart() {
+	if err := w.log.Close(); err != nil {
+		w.t.Fatal(err)
+	}
+	if w.rng.IntN(3) == 0 {
+		a, b := dict.BuiltIn(), otherDictionary(w.t)
+		if w.cfg.Dictionaries.Stored().ID() == a.ID() {
+			a, b = b, a
+		}
+		r, err := dict.NewRegistry(a, b)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		w.t.Cleanup(r.Close)
+		w.cfg.Dictionaries = r
+	}
+	w.open()
+}
+
+// crash goes on with what is left after a crash now. Trims are not synced and may be undone.
+func (w *world) crash() {
+	w.fs = w.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: w.rng.IntN(101), RNG: rand.New(rand.NewPCG(w.rng.Uint64(), 2))})
+	_ = w.log.Close()
+	w.cfg.FS = w.fs
+	w.open()
+	w.adoptFloor()
+}
+
+// adoptFloor sets the model's floor to the log's, which must be one it had.
+func (w *world) adoptFloor() {
+	m := w.m
+	s := w.log.snap.Load()
+	for i := 0; i <= m.first; i++ {
+		at := int64(0)
+		if i > 0 {
+			at = m.blocks[i-1].last().timeUS
+		}
+		if s.floor.timeUS == at {
+			m.first = i
+			return
+		}
+	}
+	w.t.Fatalf("after a crash the floor is %d, it was never there", s.floor.timeUS)
+}
+
+// crashDuringAppend takes a crash's picture somewhere within an Append, and looks at it.
+func (w *world) crashDuringAppend() {
+	before := w.m.clone()
+	pictures := make(chan *vfs.MemFS)
+	delay := time.Duration(w.rng.IntN(400)) * time.Microsecond
+	cfg := vfs.CrashCloneCfg{UnsyncedDataPercent: w.rng.IntN(101), RNG: rand.New(rand.NewPCG(w.rng.Uint64(), 3))}
+	fs := w.fs
+	go func() {
+		time.Sleep(delay)
+		pictures <- fs.CrashClone(cfg)
+	}()
+	w.append()
+	after := w.m
+	other := *w
+	other.fs = <-pictures
+	other.cfg.FS = other.fs
+	other.open()
+	defer other.log.Close()
+	other.m = after.clone()
+	if p := other.log.Progress(); p.Seq == before.seq && p.Epoch == before.epoch {
+		other.m = before
+	}
+	other.adoptFloor()
+	other.check()
+	other.readAll()
+}
+
+// readAll reads everything.
+func (w *world) readAll() {
+	w.t.Helper()
+	cfg := ReaderConfig{Cursor: TimeCursor(0), MaxChunkBytes: 1 << 20}
+	r, err := w.log.NewReader(cfg)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if diff := cmp.Diff(w.render(w.m.items(), cfg, FilterConfig{}), w.drain(r, cfg)); diff != "" {
+		w.t.Fatalf("read all: -want +got\n%s", diff)
+	}
+}
+
+// TestModel compares the log with a plain slice under random appends, reads, trims, restarts and
+// crashes.
+func TestModel(t *testing.T) {
+	seeds := 12
+	if testing.Short() {
+		seeds = 3
+	}
+	base := uint64(time.Now().UnixNano())
+	for i := range seeds {
+		seed := base + uint64(i)
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			w := newWorld(t, seed)
+			for range 150 {
+				switch k := w.rng.IntN(20); {
+				case k < 7:
+					w.append()
+				case k < 15:
+					w.read()
+				case k < 16:
+					w.trim()
+				case k < 17:
+					w.restart()
+				case k < 18:
+					w.crash()
+				case k < 19:
+					w.crashDuringAppend()
+				default:
+					w.readAll()
+				}
+				w.check()
+			}
+			if errors.Is(w.log.store.err(), ErrFailed) {
+				t.Fatal(w.log.store.err())
+			}
+		})
+	}
+}

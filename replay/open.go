@@ -1,0 +1,285 @@
+package replay
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"millrace/dict"
+)
+
+// Open opens the log in cfg.Dir, or makes an empty one. It reads the meta values only, so that it
+// takes no longer for a larger log. Errors: ErrRelayMismatch, ErrUIDStoreMismatch, ErrNewerFormat,
+// *CorruptionError, and those of the disk.
+func Open(cfg Config) (*Log, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, fmt.Errorf("open log: %w", err)
+	}
+	st, err := openStore(&cfg)
+	if err != nil {
+		return nil, fmt.Errorf("open log: %w", err)
+	}
+	l, err := open(cfg, st)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open log in %s: %w", cfg.Dir, err), st.close())
+	}
+	return l, nil
+}
+
+func open(cfg Config, st *store) (*Log, error) {
+	l := &Log{
+		cfg:     cfg,
+		store:   st,
+		stored:  cfg.Dictionaries.Stored(),
+		cache:   newCache(cfg.CacheBytes),
+		closing: make(chan struct{}),
+	}
+	enc, err := cfg.Dictionaries.Encoder(l.stored.ID())
+	if err != nil {
+		return nil, fmt.Errorf("make the encoder: %w", err)
+	}
+	l.encoder = enc
+	o := opener{cfg: &cfg, store: st, batch: st.db.NewBatch(), snap: &snapshot{changed: make(chan struct{})}}
+	defer o.batch.Close()
+	for _, step := range []func() error{o.format, o.uidStore, o.dictionaries, o.streams, o.state, o.gaps} {
+		if err := step(); err != nil {
+			return nil, err
+		}
+	}
+	if !o.batch.Empty() {
+		if err := st.commit(o.batch, true); err != nil {
+			return nil, err
+		}
+	}
+	s := o.snap
+	s.beforeTail = s.newest
+	l.snap.Store(s)
+	l.clock = newClockWatch(cfg.Now, cfg.Monotonic, s.timeUS)
+	l.metrics = newMetrics(cfg.Registerer, l)
+	cfg.Logger.Info("log is open", "stream", s.streamOf(s.epoch).String(), "epoch", s.epoch, "seq", s.seq,
+		"oldest_us", s.oldest.timeUS, "newest_us", s.newest.timeUS,
+		"events", s.total.minus(s.trimmed).events, "bytes", s.total.minus(s.trimmed).bytes)
+	return l, nil
+}
+
+// opener reads the meta values into snap, in steps, and gathers what must be written in batch.
+type opener struct {
+	cfg   *Config
+	store *store
+	batch *pebble.Batch
+	snap  *snapshot
+	fresh bool // the store is empty
+}
+
+// meta returns a meta value; ok is false if there is none.
+func (o *opener) meta(name string) (value []byte, ok bool, err error) {
+	sealed, ok, err := o.store.get(metaKey(name))
+	if err != nil || !ok {
+		return nil, false, err
+	}
+	value, err = openTrailer(sealed, rangeMeta, 0)
+	if err != nil {
+		return nil, false, corrupt(rangeMeta, 0, fmt.Errorf("%s: %w", name, err))
+	}
+	return value, true, nil
+}
+
+func putMeta(b *pebble.Batch, name string, value []byte) error {
+	return b.Set(metaKey(name), appendTrailer(value, rangeMeta, 0), nil)
+}
+
+// format checks the version. Its value alone has no trailer: every version must be able to read it.
+func (o *opener) format() error {
+	v, ok, err := o.store.get(metaKey(metaFormat))
+	if err != nil {
+		return err
+	}
+	if !ok {
+		if !o.isEmpty() {
+			return corrupt(rangeMeta, 0, fmt.Errorf("%s: %w", metaFormat, errMissing))
+		}
+		o.fresh = true
+		return o.batch.Set(metaKey(metaFormat), binary.BigEndian.AppendUint32(nil, formatVersion), nil)
+	}
+	if len(v) != 4 {
+		return corrupt(rangeMeta, 0, fmt.Errorf("%s has %d bytes, not 4", metaFormat, len(v)))
+	}
+	if got := binary.BigEndian.Uint32(v); got > formatVersion {
+		return fmt.Errorf("%w: version %d, this program knows %d: start the newer program again, or move the directory away to begin an empty log",
+			ErrNewerFormat, got, formatVersion)
+	}
+	return nil
+}
+
+func (o *opener) isEmpty() bool {
+	it, err := o.store.db.NewIter(nil)
+	if err != nil {
+		return false
+	}
+	empty := !it.First()
+	return it.Close() == nil && empty
+}
+
+// uidStore checks whose UIDs the log holds. Interning may be turned off and on again, but the store
+// that was used first stays the log's.
+func (o *opener) uidStore() error {
+	v, ok, err := o.meta(metaUIDs)
+	if err != nil {
+		return err
+	}
+	switch {
+	case o.cfg.UIDStore == "":
+		return nil
+	case !ok:
+		return putMeta(o.batch, metaUIDs, []byte(o.cfg.UIDStore))
+	case string(v) != o.cfg.UIDStore:
+		return fmt.Errorf("%w: its UIDs are of store %s, but store %s is in use: give it the store it was made with, or move the log's directory away to begin an empty log",
+			ErrUIDStoreMismatch, v, o.cfg.UIDStore)
+	}
+	return nil
+}
+
+// dictionaries makes those known that blocks in the log may have been compressed with, and keeps the
+// one in use. So a dictionary may be replaced without the old file at hand.
+func (o *opener) dictionaries() error {
+	it, err := o.store.db.NewIter(&pebble.IterOptions{
+		LowerBound: []byte{rangeDictionary}, UpperBound: []byte{rangeDictionary + 1}})
+	if err != nil {
+		return fmt.Errorf("read the dictionaries: %w", err)
+	}
+	defer it.Close()
+	for it.First(); it.Valid(); it.Next() {
+		if len(it.Key()) != 5 {
+			return corrupt(rangeDictionary, 0, fmt.Errorf("key of %d bytes", len(it.Key())))
+		}
+		id := binary.BigEndian.Uint32(it.Key()[1:])
+		raw, err := openTrailer(it.Value(), rangeDictionary, int64(id))
+		if err != nil {
+			return corrupt(rangeDictionary, int64(id), err)
+		}
+		d, err := dict.Parse(raw)
+		if err != nil {
+			return corrupt(rangeDictionary, int64(id), err)
+		}
+		if err := o.cfg.Dictionaries.Add(d); err != nil {
+			return fmt.Errorf("the log has blocks made with another dictionary of the same ID: %w", err)
+		}
+	}
+	if err := it.Error(); err != nil {
+		return fmt.Errorf("read the dictionaries: %w", err)
+	}
+	d := o.cfg.Dictionaries.Stored()
+	if _, ok, err := o.store.get(dictionaryKey(d.ID())); err != nil || ok {
+		return err
+	}
+	return o.batch.Set(dictionaryKey(d.ID()),
+		appendTrailer(append([]byte(nil), d.Bytes()...), rangeDictionary, int64(d.ID())), nil)
+}
+
+// streams checks which relay the log follows, and begins a new epoch if it is told to.
+func (o *opener) streams() error {
+	v, ok, err := o.meta(metaStreams)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		if !o.fresh {
+			return corrupt(rangeMeta, 0, fmt.Errorf("%s: %w", metaStreams, errMissing))
+		}
+		o.snap.streams, err = addStream(nil, o.cfg.Relay, firstEpoch)
+		o.snap.epoch = firstEpoch
+		return errors.Join(err, putMeta(o.batch, metaStreams, appendStreams(nil, o.snap.streams)))
+	}
+	streams, err := decodeStreams(v)
+	if err != nil {
+		return corrupt(rangeMeta, 0, fmt.Errorf("%s: %w", metaStreams, err))
+	}
+	o.snap.streams = streams
+	last := streams[len(streams)-1]
+	o.snap.epoch = last.epoch
+	if !o.cfg.NewEpoch {
+		if last.relay != o.cfg.Relay {
+			return fmt.Errorf("%w: it follows %s, not %s: start with --new-epoch to go on with the other relay (readers' positions then name a new stream), or with the right --relay",
+				ErrRelayMismatch, last.relay, o.cfg.Relay)
+		}
+		return nil
+	}
+	epoch := last.epoch + 1
+	if o.snap.streams, err = addStream(streams, o.cfg.Relay, epoch); err != nil {
+		// Two tags in 16 million may be equal; the next epoch's will not be.
+		epoch++
+		if o.snap.streams, err = addStream(streams, o.cfg.Relay, epoch); err != nil {
+			return err
+		}
+	}
+	o.snap.epoch = epoch
+	return putMeta(o.batch, metaStreams, appendStreams(nil, o.snap.streams))
+}
+
+// state reads how far the log has come. It runs after streams.
+func (o *opener) state() error {
+	s := o.snap
+	v, ok, err := o.meta(metaState)
+	if err != nil {
+		return err
+	}
+	if !ok && !o.fresh {
+		return corrupt(rangeMeta, 0, fmt.Errorf("%s: %w", metaState, errMissing))
+	}
+	changed := !ok
+	if ok {
+		epoch := s.epoch
+		if s.state, err = decodeState(v); err != nil {
+			return corrupt(rangeMeta, 0, fmt.Errorf("%s: %w", metaState, err))
+		}
+		if s.epoch != epoch {
+			if !o.cfg.NewEpoch || s.epoch > epoch {
+				return corrupt(rangeMeta, 0, fmt.Errorf("%s: epoch %d, but the last stream's is %d", metaState, s.epoch, epoch))
+			}
+			s.epoch, s.seq, changed = epoch, 0, true
+		}
+	}
+	if o.cfg.Retention == 0 && s.oldest != (mark{}) {
+		// What an earlier run stored is dropped. (What this one will not store never was.)
+		if err := deleteThrough(o.batch, s.newest, s.epoch, s.seq); err != nil {
+			return err
+		}
+		s.floor, s.oldest, s.trimmed, changed = s.newest, mark{}, s.total, true
+	}
+	if !changed {
+		return nil
+	}
+	return putMeta(o.batch, metaState, appendState(nil, &s.state))
+}
+
+// gaps reads the gaps that are still in the log. It runs after state.
+func (o *opener) gaps() error {
+	it, err := o.store.db.NewIter(&pebble.IterOptions{
+		LowerBound: timeKey(rangeGap, o.snap.floor.timeUS+1), UpperBound: []byte{rangeGap + 1}})
+	if err != nil {
+		return fmt.Errorf("read the gaps: %w", err)
+	}
+	defer it.Close()
+	for it.First(); it.Valid(); it.Next() {
+		us, ok := keyTime(it.Key())
+		if !ok {
+			return corrupt(rangeGap, 0, fmt.Errorf("key %x", it.Key()))
+		}
+		v, err := openTrailer(it.Value(), rangeGap, us)
+		if err != nil {
+			return corrupt(rangeGap, us, err)
+		}
+		g, err := decodeGap(v, us)
+		if err != nil {
+			return corrupt(rangeGap, us, err)
+		}
+		o.snap.gaps = append(o.snap.gaps, g)
+	}
+	if err := it.Error(); err != nil {
+		return fmt.Errorf("read the gaps: %w", err)
+	}
+	return nil
+}

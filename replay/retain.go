@@ -1,0 +1,249 @@
+package replay
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+const (
+	// maxTrimBlocks bounds the blocks that one pass by bytes walks over.
+	maxTrimBlocks = 100_000
+	// maxGaps bounds the gaps in the log, which all are in memory. At more, the log is trimmed up to
+	// the newest that fit, so that no reader crosses one that is forgotten.
+	maxGaps = 100_000
+
+	minTrimInterval = time.Second
+	maxTrimInterval = 30 * time.Second
+)
+
+// trimInterval is how often Run trims: often enough that at most a hundredth of the retention is
+// kept too long, rarely enough that range deletions stay few.
+func (l *Log) trimInterval() time.Duration {
+	return min(max(l.cfg.Retention/100, minTrimInterval), maxTrimInterval)
+}
+
+// Trim does at once what Run does from time to time: it drops the oldest blocks that are older than
+// the retention, or beyond its bytes. A block goes when its last event is too old.
+func (l *Log) Trim(ctx context.Context) error {
+	return l.trim(ctx, l.cfg.RetentionBytes)
+}
+
+// TrimTo is Trim, and drops more of the oldest blocks until at most maxBytes are stored (as
+// Range.Bytes counts), for when the disk runs short; 0: drop everything.
+func (l *Log) TrimTo(ctx context.Context, maxBytes int64) error {
+	if limit := l.cfg.RetentionBytes; limit > 0 {
+		maxBytes = min(maxBytes, limit)
+	}
+	if maxBytes <= 0 {
+		maxBytes = -1
+	}
+	return l.trim(ctx, maxBytes)
+}
+
+// trim drops by age and down to maxBytes; 0: no limit, negative: nothing is left.
+func (l *Log) trim(ctx context.Context, maxBytes int64) error {
+	l.trimMu.Lock()
+	defer l.trimMu.Unlock()
+	paused := l.watchClock()
+	if l.cfg.Retention == 0 {
+		return nil
+	}
+	for ctx.Err() == nil {
+		s := l.snap.Load()
+		if s.err != nil || s.oldest == (mark{}) {
+			return nil
+		}
+		var key int64
+		if !paused {
+			key = l.cfg.Now().Add(-l.cfg.Retention).UnixMicro() - 1
+		}
+		if n := len(s.gaps); n > maxGaps {
+			key = max(key, s.gaps[n-maxGaps-1].TimeUS)
+		}
+		key, err := l.lastBlockAt(s, key)
+		if err != nil {
+			return fmt.Errorf("trim: %w", err)
+		}
+		byBytes, more, err := l.cutByBytes(s, maxBytes)
+		if err != nil {
+			return fmt.Errorf("trim: %w", err)
+		}
+		if key = max(key, byBytes); key <= s.floor.timeUS {
+			return nil
+		}
+		done, err := l.cut(s, key)
+		if err != nil {
+			return fmt.Errorf("trim: %w", err)
+		}
+		if done && !more {
+			return nil
+		}
+	}
+	return ctx.Err()
+}
+
+// lastBlockAt returns the key of the last block that has no event after us; 0 if there is none.
+func (l *Log) lastBlockAt(s *snapshot, us int64) (int64, error) {
+	if us <= s.floor.timeUS {
+		return 0, nil
+	}
+	us = min(us, s.newest.timeUS)
+	it, err := l.store.db.NewIter(&pebble.IterOptions{
+		LowerBound: timeKey(rangeIndex, s.floor.timeUS+1), UpperBound: timeKey(rangeIndex, us+1)})
+	if err != nil {
+		return 0, err
+	}
+	defer it.Close()
+	if !it.Last() {
+		return 0, it.Error()
+	}
+	key, ok := keyTime(it.Key())
+	if !ok {
+		return 0, l.corrupt(rangeIndex, us, fmt.Errorf("key %x", it.Key()))
+	}
+	return key, nil
+}
+
+// cutByBytes returns the key of the last block to drop so that at most maxBytes are left; 0 if there
+// is none. more says that it stopped early because the blocks were many.
+func (l *Log) cutByBytes(s *snapshot, maxBytes int64) (key int64, more bool, err error) {
+	if maxBytes < 0 {
+		return s.newest.timeUS, false, nil
+	}
+	if maxBytes == 0 || s.total.bytes-s.trimmed.bytes <= maxBytes {
+		return 0, false, nil
+	}
+	it, err := l.store.db.NewIter(&pebble.IterOptions{
+		LowerBound: []byte{rangeSeq}, UpperBound: []byte{rangeSeq + 1}})
+	if err != nil {
+		return 0, false, err
+	}
+	defer it.Close()
+	n := 0
+	for ok := it.First(); ok; ok = it.Next() {
+		_, seq, _ := seqOfKey(it.Key())
+		ref, err := decodeBlockRef(it.Value(), seq)
+		if err != nil {
+			return 0, false, l.corrupt(rangeSeq, seq, err)
+		}
+		if ref.key > s.newest.timeUS {
+			break // not published yet
+		}
+		if key = ref.key; s.total.bytes-ref.bytes <= maxBytes {
+			return key, false, nil
+		}
+		if n++; n == maxTrimBlocks {
+			return key, true, nil
+		}
+	}
+	return key, false, it.Error()
+}
+
+// cut drops all blocks up to the one at key. l.trimMu is held, so that nothing else moves the floor.
+// It returns false if an Append came between and it must be tried again.
+func (l *Log) cut(s *snapshot, key int64) (done bool, err error) {
+	it, err := l.store.db.NewIter(&pebble.IterOptions{
+		LowerBound: timeKey(rangeIndex, key), UpperBound: timeKey(rangeIndex, s.newest.timeUS+1)})
+	if err != nil {
+		return false, err
+	}
+	defer it.Close()
+	if !it.First() {
+		if err := it.Error(); err != nil {
+			return false, l.readError(rangeIndex, key, err)
+		}
+		return false, l.corrupt(rangeIndex, key, errMissing)
+	}
+	last, err := l.decodeIndexAt(it, key)
+	if err != nil {
+		return false, err
+	}
+	ref, err := l.blockRefOf(last)
+	if err != nil {
+		return false, err
+	}
+	var oldest mark
+	if it.Next() {
+		us, _ := keyTime(it.Key())
+		first, err := l.decodeIndexAt(it, us)
+		if err != nil {
+			return false, err
+		}
+		oldest = mark{first.timeUS[0], first.place(0)}
+	} else if err := it.Error(); err != nil {
+		return false, l.readError(rangeIndex, key, err)
+	}
+	return l.drop(last, ref, oldest)
+}
+
+func (l *Log) blockRefOf(x *index) (blockRef, error) {
+	v, ok, err := l.store.get(seqKey(x.epoch, x.lastSeq))
+	if err != nil {
+		return blockRef{}, l.readError(rangeSeq, x.key(), err)
+	}
+	if !ok {
+		return blockRef{}, l.corrupt(rangeSeq, x.key(), errMissing)
+	}
+	ref, err := decodeBlockRef(v, x.lastSeq)
+	if err == nil && ref.key != x.key() {
+		err = fmt.Errorf("it refers to block %d", ref.key)
+	}
+	if err != nil {
+		return blockRef{}, l.corrupt(rangeSeq, x.key(), err)
+	}
+	return ref, nil
+}
+
+// drop publishes the new floor and then deletes everything up to last, in this order: a reader that
+// finds something missing looks at the floor afterwards to see why.
+func (l *Log) drop(last *index, ref blockRef, oldest mark) (done bool, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	old := l.snap.Load()
+	if old.err != nil {
+		return true, nil
+	}
+	if oldest == (mark{}) && old.newest.timeUS > last.key() {
+		return false, nil
+	}
+	next := old.next()
+	next.floor = last.lastMark()
+	next.oldest = oldest
+	next.trimmed = ref.totals
+	next.gaps = gapsAfter(next.gaps, last.key())
+	next.trimTail(next.floor)
+	l.publish(next)
+
+	batch := l.store.db.NewBatch()
+	defer batch.Close()
+	if err := deleteThrough(batch, next.floor, last.epoch, last.lastSeq); err != nil {
+		return false, err
+	}
+	if err := putMeta(batch, metaState, appendState(nil, &next.state)); err != nil {
+		return false, err
+	}
+	// Not synced: should it be lost, the next trim does it again. Nothing can be half done.
+	if err := l.store.commit(batch, false); err != nil {
+		return false, err
+	}
+	dropped := next.trimmed.minus(old.trimmed)
+	l.metrics.trims.Inc()
+	l.metrics.trimmedBlocks.Add(float64(dropped.blocks))
+	l.cfg.Logger.Debug("log trimmed", "blocks", dropped.blocks, "events", dropped.events,
+		"bytes", dropped.bytes, "oldest_us", next.oldest.timeUS)
+	return true, nil
+}
+
+// deleteThrough adds range deletions to the batch: everything up to m, whose block ends with frame
+// lastSeq of epoch.
+func deleteThrough(batch *pebble.Batch, m mark, epoch uint32, lastSeq int64) error {
+	for _, r := range []byte{rangeGap, rangeIndex, rangePlain, rangeZstd} {
+		if err := batch.DeleteRange([]byte{r}, timeKey(r, m.timeUS+1), nil); err != nil {
+			return err
+		}
+	}
+	return batch.DeleteRange([]byte{rangeSeq}, seqKey(epoch, lastSeq+1), nil)
+}

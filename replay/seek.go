@@ -1,0 +1,166 @@
+package replay
+
+import (
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// seek sets the reader's place for a cursor. The caller holds storeMu.
+func (r *Reader) seek(s *snapshot, c Cursor) error {
+	switch c.kind {
+	case cursorTime:
+		r.seekTime(s, c.timeUS)
+		return nil
+	case cursorPosition:
+		return r.seekPosition(s, c)
+	}
+	r.startAtEnd(s)
+	return nil
+}
+
+func (r *Reader) startAtEnd(s *snapshot) {
+	r.next = s.timeUS + 1
+	r.gapNext = r.next
+	r.through = s.end()
+}
+
+// startAtFloor starts with the oldest event.
+func (r *Reader) startAtFloor(s *snapshot) {
+	r.next = s.floor.timeUS + 1
+	r.gapNext = r.next
+	r.through = Mark{TimeUS: s.floor.timeUS}
+	r.atFloor = true
+	if r.clamped {
+		r.oldest = s.export(s.oldest)
+	}
+}
+
+func (r *Reader) clamp(s *snapshot) {
+	r.clamped = true
+	r.startAtFloor(s)
+}
+
+func (r *Reader) seekTime(s *snapshot, us int64) {
+	switch {
+	case us <= 0:
+		r.startAtFloor(s)
+	case us <= s.floor.timeUS || s.floor.timeUS == 0 && us < s.oldest.timeUS:
+		r.clamp(s) // trimmed, or before the log began
+	case us > s.newest.timeUS:
+		r.startAtEnd(s)
+	default:
+		r.next, r.gapNext = us, us
+		r.through = Mark{TimeUS: us - 1}
+	}
+}
+
+// seekPosition starts directly after the position.
+func (r *Reader) seekPosition(s *snapshot, c Cursor) error {
+	pos := c.position
+	epoch, ok := s.epochOf(pos.Stream)
+	if !ok {
+		return fmt.Errorf("%w: %s (this log's is %s)", ErrUnknownStream, pos.Stream, s.streamOf(s.epoch))
+	}
+	p := place{epoch, pos.Seq, pos.Op}
+	if p.before(s.floor.place) {
+		r.clamp(s)
+		return nil
+	}
+	r.after, r.afterPosition = p, pos
+	if epoch == s.epoch && pos.Seq > s.seq {
+		r.startAtEnd(s)
+		return nil
+	}
+	if s.newest.place.before(p) || s.newest.place == p {
+		r.next = s.newest.timeUS + 1
+		r.gapNext = r.next
+		r.through = Mark{s.newest.timeUS, pos}
+		return nil
+	}
+	next, err := r.log.findAfter(s, p)
+	if err != nil {
+		return err
+	}
+	r.next, r.gapNext = next, next
+	r.through = Mark{next - 1, pos}
+	return nil
+}
+
+// findAfter returns a stamp after all events up to p and not after the next one, nor after a gap
+// that lies between. p is at or after the floor and before the newest event.
+func (l *Log) findAfter(s *snapshot, p place) (int64, error) {
+	// The block that p is in, or the first one after it, is the first whose last event is after p.
+	if s.beforeTail.place.before(p) || s.beforeTail.place == p {
+		i := 0
+		for ; i < len(s.tail)-1 && !p.before(s.tail[i].idx.lastMark().place); i++ {
+		}
+		before := max(s.beforeTail.timeUS, s.floor.timeUS)
+		if i > 0 {
+			before = s.tail[i-1].idx.key()
+		}
+		return afterIn(s.tail[i].idx, p, before), nil
+	}
+	it, err := l.store.db.NewIter(&pebble.IterOptions{
+		LowerBound: []byte{rangeSeq}, UpperBound: []byte{rangeSeq + 1}})
+	if err != nil {
+		return 0, fmt.Errorf("find position: %w", err)
+	}
+	defer it.Close()
+	if p.before(l.snap.Load().floor.place) {
+		return 0, ErrFellOff // see blockScan.open
+	}
+	for ok := it.SeekGE(seqKey(p.epoch, p.seq)); ok; ok = it.Next() {
+		epoch, seq, valid := seqOfKey(it.Key())
+		if !valid {
+			return 0, l.corrupt(rangeSeq, 0, fmt.Errorf("key %x", it.Key()))
+		}
+		ref, err := decodeBlockRef(it.Value(), seq)
+		if err != nil {
+			return 0, l.corrupt(rangeSeq, seq, err)
+		}
+		if !p.before(place{epoch, ref.seq, ref.op}) {
+			continue // the block covers p's frame, but has nothing after it
+		}
+		return l.findIn(s, it, ref, p)
+	}
+	if err := it.Error(); err != nil {
+		return 0, l.readError(rangeSeq, p.seq, err)
+	}
+	return 0, l.corrupt(rangeSeq, s.newest.seq, errMissing)
+}
+
+// findIn does the rest of findAfter in the block that ref, where it is, refers to.
+func (l *Log) findIn(s *snapshot, it *pebble.Iterator, ref blockRef, p place) (int64, error) {
+	before := s.floor.timeUS
+	if it.Prev() {
+		_, seq, _ := seqOfKey(it.Key())
+		prev, err := decodeBlockRef(it.Value(), seq)
+		if err != nil {
+			return 0, l.corrupt(rangeSeq, seq, err)
+		}
+		before = max(before, prev.key)
+	} else if err := it.Error(); err != nil {
+		return 0, l.readError(rangeSeq, p.seq, err)
+	}
+	scan := blockScan{l: l}
+	defer scan.close()
+	x, err := scan.find(s, ref.key)
+	if err != nil {
+		return 0, err
+	}
+	return afterIn(x, p, before), nil
+}
+
+// afterIn finds p in block x, the first that has an event after p. before is the stamp of the last
+// event of the block before it.
+func afterIn(x *index, p place, before int64) int64 {
+	i := 0
+	if x.epoch == p.epoch {
+		i = x.firstAfter(p)
+	}
+	if i == 0 {
+		return before + 1
+	}
+	return x.timeUS[i-1] + 1
+}

@@ -1,0 +1,201 @@
+package replay
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/sstable"
+)
+
+// Bounds of the memtable, which takes a quarter of Config.PebbleBytes.
+const (
+	minMemTable = 1 << 20
+	maxMemTable = 64 << 20
+)
+
+// maxCompactions run at once when Pebble falls behind; else one.
+const maxCompactions = 3
+
+// flushDelayDeleteRange is how long a trim may sit in the memtable before the tables it covers go.
+const flushDelayDeleteRange = 10 * time.Second
+
+// store is Pebble with an end to its failures. Pebble ends the process on an error it cannot
+// survive, or retries for ever in the background; here both become one failure that the log's owner
+// sees: failed is closed, failure says why, and from then on Pebble is not called again.
+type store struct {
+	db     *pebble.DB
+	logger *slog.Logger
+
+	once    sync.Once
+	failed  chan struct{}
+	failure error // read only after failed is closed
+}
+
+// openStore opens the Pebble database of cfg, which has its defaults.
+func openStore(cfg *Config) (*store, error) {
+	s := &store{logger: cfg.Logger, failed: make(chan struct{})}
+	opts := s.options(cfg)
+	err := s.guard(func() error {
+		db, err := pebble.Open(cfg.Dir, opts)
+		s.db = db
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open %s (is another process using it, or did a newer version write it?): %w", cfg.Dir, err)
+	}
+	return s, nil
+}
+
+func (s *store) options(cfg *Config) *pebble.Options {
+	memTable := min(max(cfg.PebbleBytes/4, minMemTable), maxMemTable)
+	opts := &pebble.Options{
+		FS:                          cfg.FS,
+		FormatMajorVersion:          pebble.FormatNewest,
+		CacheSize:                   max(cfg.PebbleBytes-2*memTable, 1<<20),
+		MemTableSize:                uint64(memTable),
+		MemTableStopWritesThreshold: 3,
+		L0CompactionThreshold:       4,
+		L0StopWritesThreshold:       64,
+		LBaseMaxBytes:               64 << 20,
+		BytesPerSync:                1 << 20,
+		MaxOpenFiles:                1000,
+		FlushDelayDeleteRange:       flushDelayDeleteRange,
+		CompactionConcurrencyRange:  func() (int, int) { return 1, min(maxCompactions, runtime.GOMAXPROCS(0)) },
+		Logger:                      (*pebbleLogger)(s),
+		EventListener: &pebble.EventListener{
+			BackgroundError: func(err error) {
+				s.fail(fmt.Errorf("background work of the store: %w", err))
+			},
+			DataCorruption: func(info pebble.DataCorruptionInfo) {
+				s.fail(&CorruptionError{Part: "store", Err: fmt.Errorf("%s: %w", info.Path, info.Details)})
+			},
+			DiskSlow: func(info pebble.DiskSlowInfo) {
+				s.logger.Warn("disk is slow", "path", info.Path, "op", info.OpType.String(), "took", info.Duration)
+			},
+		},
+	}
+	opts.Experimental.SpanPolicyFunc = spanPolicy
+	opts.TargetFileSizes[0] = 8 << 20
+	for i := range opts.Levels {
+		// One setting for all ranges: snappy shrinks plain to about a half at some GB/s, and leaves
+		// the zstd part, which it cannot shrink, as it is.
+		opts.Levels[i].Compression = func() *sstable.CompressionProfile { return sstable.SnappyCompression }
+		opts.Levels[i].BlockSize = 32 << 10
+	}
+	return opts
+}
+
+// fail records the first failure and lets everybody know.
+func (s *store) fail(err error) {
+	s.once.Do(func() {
+		var c *CorruptionError
+		if errors.As(err, &c) {
+			s.failure = fmt.Errorf("%w: %w", ErrFailed, err)
+		} else {
+			s.failure = fmt.Errorf("%w: %w (check the disk and its free space, then start the process again: what was committed is safe)",
+				ErrFailed, err)
+		}
+		close(s.failed)
+	})
+}
+
+// err returns the failure, nil while there is none.
+func (s *store) err() error {
+	select {
+	case <-s.failed:
+		return s.failure
+	default:
+		return nil
+	}
+}
+
+// guard runs f, which calls Pebble, in a goroutine of its own and waits for it, or for the failure
+// of the store, whichever is first: then f may never return (see pebbleLogger.Fatalf). A panic of
+// Pebble's is a failure too.
+func (s *store) guard(f func() error) error {
+	if err := s.err(); err != nil {
+		return err
+	}
+	done := make(chan error, 1)
+	go func() {
+		defer func() {
+			if p := recover(); p != nil {
+				s.fail(fmt.Errorf("panic in the store: %v", p))
+			}
+		}()
+		done <- f()
+	}()
+	select {
+	case err := <-done:
+		if failure := s.err(); failure != nil {
+			return failure
+		}
+		return err
+	case <-s.failed:
+		return s.failure
+	}
+}
+
+// commit writes b, synced if sync is set. An error is the failure of the store: after one nobody
+// knows what of b is on disk.
+func (s *store) commit(b *pebble.Batch, sync bool) error {
+	opts := pebble.NoSync
+	if sync {
+		opts = pebble.Sync
+	}
+	err := s.guard(func() error { return s.db.Apply(b, opts) })
+	if err != nil && !errors.Is(err, ErrFailed) {
+		s.fail(fmt.Errorf("commit: %w", err))
+		return s.failure
+	}
+	return err
+}
+
+// get returns a copy of key's value; ok is false if there is none.
+func (s *store) get(key []byte) (value []byte, ok bool, err error) {
+	if err := s.err(); err != nil {
+		return nil, false, err
+	}
+	v, closer, err := s.db.Get(key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	value = append([]byte(nil), v...)
+	return value, true, closer.Close()
+}
+
+// close closes Pebble. After a failure it leaves everything as it is: the process is about to end,
+// and the next start recovers from what was synced.
+func (s *store) close() error {
+	if err := s.err(); err != nil {
+		return err
+	}
+	return s.guard(s.db.Close)
+}
+
+// pebbleLogger is store as Pebble's logger.
+type pebbleLogger store
+
+func (l *pebbleLogger) Infof(format string, args ...any) {
+	l.logger.Debug("pebble", "message", fmt.Sprintf(format, args...))
+}
+
+func (l *pebbleLogger) Errorf(format string, args ...any) {
+	l.logger.Error("pebble", "message", fmt.Sprintf(format, args...))
+}
+
+// Fatalf must not return: Pebble would go on as if what failed had worked, and might then delete what
+// only it made superfluous. Ending the process is not for a library to do either. So the goroutine
+// stops here, for good, and the failure is told to whoever waits in guard or in Run.
+func (l *pebbleLogger) Fatalf(format string, args ...any) {
+	(*store)(l).fail(fmt.Errorf(format, args...))
+	select {}
+}

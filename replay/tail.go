@@ -1,0 +1,195 @@
+package replay
+
+import (
+	"fmt"
+	"math"
+	"sort"
+
+	"millrace/translate"
+)
+
+// maxTailBlocks bounds the tail by number too, because every Append copies the list of its blocks.
+const maxTailBlocks = 4096
+
+// snapshot is what readers see of the log: replaced whole, never changed. A new one is made under
+// Log.mu and published with one atomic store, which is what "publish" means in this package.
+type snapshot struct {
+	state
+	streams []stream
+	gaps    []Gap // by TimeUS, all after floor
+
+	// tail holds the newest blocks, oldest first: exactly those with events after beforeTail.
+	tail       []*Block
+	tailBytes  int64
+	beforeTail mark
+
+	// changed is closed when this snapshot is superseded, or the log closed. A reader takes it from
+	// the snapshot it looked at: whatever is published later, even before the reader starts to
+	// wait, closes that very channel. So no wake-up can be lost.
+	changed chan struct{}
+	err     error // the log is closed
+}
+
+// next returns a copy to be changed and published.
+func (s *snapshot) next() *snapshot {
+	n := *s
+	n.changed = make(chan struct{})
+	return &n
+}
+
+// push appends blocks with events to the tail and drops the oldest beyond the limits. It copies the
+// list, so that nobody's older snapshot keeps what is dropped, or sees what is new.
+func (s *snapshot) push(bs []*Block, maxBytes int64) {
+	n := len(s.tail) + len(bs)
+	total := s.tailBytes
+	for _, b := range bs {
+		total += b.memory()
+	}
+	drop := 0
+	at := func(i int) *Block {
+		if i < len(s.tail) {
+			return s.tail[i]
+		}
+		return bs[i-len(s.tail)]
+	}
+	for ; drop < n-1 && (total > maxBytes || n-drop > maxTailBlocks); drop++ {
+		total -= at(drop).memory()
+		s.beforeTail = at(drop).idx.lastMark()
+	}
+	tail := make([]*Block, 0, n-drop)
+	for i := drop; i < n; i++ {
+		tail = append(tail, at(i))
+	}
+	s.tail, s.tailBytes = tail, total
+}
+
+// trimTail drops the blocks of the tail up to m, which is a block's last mark.
+func (s *snapshot) trimTail(m mark) {
+	if m.timeUS <= s.beforeTail.timeUS {
+		return
+	}
+	i := s.tailIndex(m.timeUS + 1)
+	for _, b := range s.tail[:i] {
+		s.tailBytes -= b.memory()
+	}
+	s.tail = append([]*Block(nil), s.tail[i:]...)
+	s.beforeTail = m
+}
+
+// forgetBeforeTail moves the floor up to the tail, of a log that stores nothing.
+func (s *snapshot) forgetBeforeTail() {
+	if len(s.tail) == 0 || s.beforeTail.timeUS <= s.floor.timeUS {
+		return
+	}
+	first := s.tail[0].idx
+	s.floor = s.beforeTail
+	s.oldest = mark{first.timeUS[0], first.place(0)}
+	s.gaps = gapsAfter(s.gaps, s.floor.timeUS)
+	s.trimmed = s.total
+	for _, b := range s.tail {
+		s.trimmed.blocks--
+		s.trimmed.events -= int64(b.Events())
+		s.trimmed.bytes -= int64(len(b.plain) + len(b.zstd))
+	}
+}
+
+// tailIndex returns the first block of the tail that has an event stamped us or later.
+func (s *snapshot) tailIndex(us int64) int {
+	n := len(s.tail)
+	// Live readers want the last block.
+	if n > 0 && us <= s.tail[n-1].idx.key() && (n == 1 || us > s.tail[n-2].idx.key()) {
+		return n - 1
+	}
+	return sort.Search(n, func(i int) bool { return s.tail[i].idx.key() >= us })
+}
+
+// gapAt returns the first gap that lies at us or later.
+func (s *snapshot) gapAt(us int64) (*Gap, bool) {
+	if n := len(s.gaps); n == 0 || s.gaps[n-1].TimeUS < us {
+		return nil, false
+	}
+	i := sort.Search(len(s.gaps), func(i int) bool { return s.gaps[i].TimeUS >= us })
+	return &s.gaps[i], true
+}
+
+// gapsAfter returns the gaps that lie after us.
+func gapsAfter(gaps []Gap, us int64) []Gap {
+	i := sort.Search(len(gaps), func(i int) bool { return gaps[i].TimeUS > us })
+	return gaps[i:len(gaps):len(gaps)]
+}
+
+// streamOf returns the tag of an epoch; every epoch in the log has one.
+func (s *snapshot) streamOf(epoch uint32) translate.Stream {
+	for i := len(s.streams) - 1; i >= 0; i-- {
+		if s.streams[i].epoch == epoch {
+			return s.streams[i].tag
+		}
+	}
+	return 0
+}
+
+// epochOf is the inverse of streamOf.
+func (s *snapshot) epochOf(tag translate.Stream) (uint32, bool) {
+	for i := len(s.streams) - 1; i >= 0; i-- {
+		if s.streams[i].tag == tag {
+			return s.streams[i].epoch, true
+		}
+	}
+	return 0, false
+}
+
+// advance moves s over b, which follows it.
+func (s *snapshot) advance(b *Block) {
+	if s.floor.place == (place{}) {
+		// The log begins here: what came before this frame it never had.
+		s.floor.place = place{b.epoch, b.firstSeq - 1, math.MaxUint32}
+	}
+	if b.gap != nil {
+		s.gaps = append(s.gaps[:len(s.gaps):len(s.gaps)], *b.gap)
+		s.timeUS = b.gap.TimeUS
+	}
+	s.epoch, s.seq = b.epoch, b.lastSeq
+	x := b.idx
+	if x == nil {
+		return
+	}
+	if s.oldest == (mark{}) {
+		s.oldest = mark{x.timeUS[0], x.place(0)}
+	}
+	s.newest = x.lastMark()
+	s.timeUS = x.key()
+	s.total.add(b)
+}
+
+// follows checks that b comes directly after what s holds.
+func (s *state) follows(b *Block) error {
+	switch {
+	case b.epoch < s.epoch || b.epoch == s.epoch && b.firstSeq <= s.seq:
+		return fmt.Errorf("%w: frames %d to %d of epoch %d come after frame %d of epoch %d",
+			ErrOutOfOrder, b.firstSeq, b.lastSeq, b.epoch, s.seq, s.epoch)
+	case b.startUS() != 0 && b.startUS() <= s.timeUS:
+		return fmt.Errorf("%w: time_us %d of frames %d to %d is not after %d",
+			ErrOutOfOrder, b.startUS(), b.firstSeq, b.lastSeq, s.timeUS)
+	case b.idx != nil && b.sealedIndex == nil:
+		return fmt.Errorf("%w: frames %d to %d were appended before", ErrOutOfOrder, b.firstSeq, b.lastSeq)
+	}
+	return nil
+}
+
+// export turns m into what callers see.
+func (s *snapshot) export(m mark) Mark {
+	if m == (mark{}) {
+		return Mark{}
+	}
+	return Mark{m.timeUS, translate.Position{Stream: s.streamOf(m.epoch), Seq: m.seq, Op: m.op}}
+}
+
+// end is the mark of everything that is committed: the newest event, or the frame reached if that is
+// further on.
+func (s *snapshot) end() Mark {
+	m := mark{s.timeUS, place{s.epoch, s.seq, 0}}
+	if s.newest.epoch == s.epoch && s.newest.seq == s.seq {
+		m.op = s.newest.op
+	}
+	return s.export(m)
+}

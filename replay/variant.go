@@ -1,0 +1,157 @@
+package replay
+
+import (
+	"fmt"
+	"strconv"
+
+	"millrace/translate"
+)
+
+// variant is one of the forms that a block's events are sent in.
+type variant struct {
+	extended   bool
+	dictionary uint32 // 0: uncompressed
+}
+
+// source is a block that a reader looks at: its index and, if it is in the tail, the rest of it.
+type source struct {
+	idx *index
+	blk *Block // nil: not in the tail
+}
+
+// storedEnds returns where the frames of a stored variant end; nil if v is not one of the block's.
+func (v variant) storedEnds(x *index) []uint32 {
+	switch {
+	case v.extended:
+		return nil
+	case v.dictionary == 0:
+		return x.plainEnd
+	case v.dictionary == x.dictionary:
+		return x.zstdEnd
+	}
+	return nil
+}
+
+// frames returns the block's frames in variant v: from the tail, from the cache, from Pebble, or
+// built of the plain ones. The result is immutable and shared. The caller holds storeMu.
+func (l *Log) frames(src source, v variant, stream translate.Stream) (frames, error) {
+	x := src.idx
+	ends := v.storedEnds(x)
+	if ends == nil {
+		return l.build(src, v, stream)
+	}
+	r, last := rangePlain, x.plainEnd
+	if v.dictionary != 0 {
+		r, last = rangeZstd, x.zstdEnd
+	}
+	if src.blk != nil {
+		if r == rangePlain {
+			return frames{src.blk.plain, ends}, nil
+		}
+		return frames{src.blk.zstd, ends}, nil
+	}
+	data, err := l.load(r, x.key(), int(last[len(last)-1]))
+	return frames{data, ends}, err
+}
+
+// load returns a stored part of n bytes, from the cache or from Pebble.
+func (l *Log) load(r byte, key int64, n int) ([]byte, error) {
+	e, mine := l.cache.find(cacheKey{block: key, part: r})
+	if !mine {
+		return e.data, e.err
+	}
+	defer func() { l.cache.fill(e, int64(len(e.data))) }()
+	e.data, e.err = l.readPart(r, key)
+	if e.err == nil && len(e.data) != n {
+		e.err = l.corrupt(r, key, fmt.Errorf("it has %d bytes, the index says %d", len(e.data), n))
+	}
+	return e.data, e.err
+}
+
+// build returns a variant that is not stored. It is built once, whoever asks first.
+func (l *Log) build(src source, v variant, stream translate.Stream) (frames, error) {
+	e, mine := l.cache.find(cacheKey{block: src.idx.key(), variant: v})
+	if !mine {
+		return e.frames, e.err
+	}
+	defer func() { l.cache.fill(e, int64(cap(e.data)+4*cap(e.ends))) }()
+	plain, err := l.frames(src, variant{}, stream)
+	if err != nil {
+		e.err = err
+		return frames{}, err
+	}
+	var enc compressor
+	if v.dictionary != 0 {
+		if enc, err = l.cfg.Dictionaries.Encoder(v.dictionary); err != nil {
+			e.err = fmt.Errorf("build a variant of block %d: %w", src.idx.key(), err)
+			return frames{}, e.err
+		}
+	}
+	e.frames, e.err = buildVariant(src.idx, plain.data, v.extended, enc, stream), nil
+	l.metrics.variants.Inc()
+	return e.frames, nil
+}
+
+// buildVariant makes the frames of all events out of the plain ones. enc nil: uncompressed.
+func buildVariant(x *index, plain []byte, extended bool, enc compressor, stream translate.Stream) frames {
+	const extraBytes = 128 // about what extended adds
+	room := len(plain) + extraBytes*x.events()
+	if enc != nil {
+		room /= 2
+	}
+	f := frames{data: make([]byte, 0, room), ends: make([]uint32, x.events())}
+	var scratch []byte
+	var start uint32
+	for i, end := range x.plainEnd {
+		payload := payloadOf(plain[start:end])
+		start = end
+		if extended {
+			scratch = appendExtended(scratch[:0], x, i, payload, stream)
+			payload = scratch
+		}
+		if enc != nil {
+			f.data = appendCompressed(f.data, enc, payload)
+		} else {
+			f.data = appendHeader(f.data, opcodeText, len(payload))
+			f.data = append(f.data, payload...)
+		}
+		f.ends[i] = uint32(len(f.data))
+	}
+	if cap(f.data) > len(f.data)+len(f.data)/8 {
+		f.data = append(make([]byte, 0, len(f.data)), f.data...)
+	}
+	return f
+}
+
+// appendExtended appends event i's JSON with its cursor and UIDs added at the end of the object.
+func appendExtended(dst []byte, x *index, i int, payload []byte, stream translate.Stream) []byte {
+	dst = append(dst, payload[:len(payload)-1]...)
+	dst = append(dst, `,"cursor":"`...)
+	dst = translate.AppendPosition(dst, translate.Position{Stream: stream, Seq: x.seq[i], Op: x.op[i]})
+	dst = append(dst, '"')
+	var did, uri uint64
+	if x.didUID != nil {
+		did = x.didUID[i]
+	}
+	if x.uriUID != nil {
+		uri = x.uriUID[i]
+	}
+	if did != 0 || uri != 0 {
+		dst = append(dst, `,"uids":{`...)
+		if did != 0 {
+			dst = append(dst, `"did":"`...)
+			dst = strconv.AppendUint(dst, did, 10)
+			dst = append(dst, '"')
+		}
+		if uri != 0 {
+			if did != 0 {
+				dst = append(dst, ',')
+			}
+			dst = append(dst, `"uri":"`...)
+			dst = strconv.AppendUint(dst, uri, 10)
+			dst = append(dst, '"')
+		}
+		dst = append(dst, '}')
+	}
+	return append(dst, '}')
+}
