@@ -1,0 +1,40 @@
+// Package intern gives every DID and AT URI a uint64, its UID, for ever. One string has one UID and one UID stands for
+// one string; bytes are identity. A UID is sequence << (64-p) | n: each of the 2^p sequences is a
+// counter, n is from 1, and p, the prefix bits, is fixed with the store.
+//
+// # Way of a batch
+//
+// Resolve takes a block's strings in one call. What the caches know is done at once. The rest goes to the workers, by hash of
+// the DID, so that no two transactions of one Interner touch the same string. A worker puts all that waits for it, up
+// to some hundreds of strings, into one transaction of the store (package kv):
+//
+//	read   the counter of its sequence, the DIDs, the collections   (conflicting reads)
+//	read   the URIs, by the numbers of DID and collection
+//	write  a UID for each that has none: forward keys, one chunk for the run of UIDs, the raised counter
+//
+// A transaction that fails is begun anew and reads again what is there, which after an unknown outcome may be its own
+// writes. A worker stays with its randomly chosen sequence until that is exhausted, or until the counter is not
+// what the worker left there: then someone else uses it, and the worker draws another.
+//
+// Results and caches come only after a commit, so every UID that leaves the package is durable.
+//
+// # Keys and values
+//
+//	00 "store"               -> 01 p stripe-bits store-ID(16)
+//	00 "floor"               -> n below which no sequence begins; see SkipAhead
+//	00 "collections"         -> last collection number
+//	00 "import"              -> progress of an import; the store cannot be opened
+//	01 sequence(4)           -> last n given out
+//	02 NSID                  -> collection number
+//	03 number(4)             -> NSID
+//	1f name                  -> UID            f is the form; see codec.appendKey
+//	30 UID(8)                -> chunk: the names of this UID and of those that follow; see chunk.go
+//
+// Sizes in parentheses are big-endian bytes; all other numbers are varints. Collection numbers do not leave the store.
+// A string is found in one read after its DID and collection; a UID is found in the last chunk at or before it.
+//
+// # Concurrency
+//
+// An Interner is safe for concurrent use. Each worker is one goroutine that owns its transaction's buffers. Locks are leaves:
+// none is held while another is taken.
+package intern

@@ -1,0 +1,251 @@
+package intern
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+
+	"millrace/intern/kv"
+)
+
+// ErrWritten: the store was written while it was exported.
+var ErrWritten = errors.New("UID store was written during the export")
+
+// exportStep is how many keys one transaction of an export scans.
+const exportStep = 2000
+
+// File is what Export writes to; *os.File is one.
+type File interface {
+	io.ReadWriteSeeker
+	Truncate(size int64) error
+}
+
+// Summary is what a dump holds.
+type Summary struct {
+	StoreID     string
+	PrefixBits  int
+	Names       uint64 // DIDs and URIs
+	Collections uint64
+	Sequences   uint64
+	Bytes       int64
+}
+
+// Export writes a dump of a store that nobody writes meanwhile. If the file holds the beginning of a dump of the same
+// store, it goes on after the last good segment; a complete dump is only checked. The caller syncs and closes the file. progress,
+// if not nil, is told the names written so far.
+func Export(ctx context.Context, store kv.Store, f File, progress func(names uint64)) (*Summary, error) {
+	x := &exporter{store: store, progress: progress}
+	if err := x.run(ctx, f); err != nil {
+		return nil, fmt.Errorf("export UID store: %w", err)
+	}
+	return x.summary(), nil
+}
+
+type exporter struct {
+	store    kv.Store
+	header   dumpHeader
+	old      *dumpReader // what the file held
+	w        *dumpWriter
+	segment  segment // being filled
+	bytes    int64
+	progress func(uint64)
+}
+
+func (x *exporter) run(ctx context.Context, f File) error {
+	header, err := storeHeader(ctx, x.store)
+	if err != nil {
+		return err
+	}
+	x.header = header
+	complete, err := x.resume(f)
+	if err != nil || complete {
+		return err
+	}
+	for _, step := range []func(context.Context) error{x.collections, x.uids, x.sequences} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	if now, err := storeHeader(ctx, x.store); err != nil || now != header {
+		return errors.Join(err, ErrWritten)
+	}
+	if err := x.w.end(); err != nil {
+		return err
+	}
+	x.bytes, err = f.Seek(0, io.SeekCurrent)
+	return err
+}
+
+// storeHeader reads the header and the counters.
+func storeHeader(ctx context.Context, store kv.Store) (h dumpHeader, err error) {
+	err = kv.Run(ctx, store, func(txn kv.Txn) (err error) {
+		if h.header, err = loadHeader(ctx, txn); err != nil {
+			return err
+		}
+		value := make([][]byte, 1)
+		if err = txn.Get(ctx, [][]byte{keyFloor}, value); err == nil && value[0] != nil {
+			h.floor, err = number(value[0])
+		}
+		return err
+	})
+	if err != nil {
+		return h, err
+	}
+	err = kv.ScanAll(ctx, store, tagRange(tagSequence), exportStep, func(p kv.Pair) error {
+		n, err := number(p.Value)
+		h.counters++
+		h.total += n
+		return err
+	})
+	return h, err
+}
+
+// resume reads what the file holds and leaves it at the end of the last good segment.
+func (x *exporter) resume(f File) (complete bool, err error) {
+	size, err := f.Seek(0, io.SeekEnd)
+	if err != nil {
+		return false, err
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return false, err
+	}
+	x.old = newDumpReader(f)
+	x.w = &dumpWriter{w: bufio.NewWriterSize(f, 1<<20), sum: x.old.sum}
+	begun := size >= int64(len(dumpMagic)+segHeadBytes) // else not even a header
+	if begun {
+		if err := x.old.open(); err != nil {
+			return false, err
+		}
+		if x.old.header != x.header {
+			return false, errors.New("the file holds a dump of another store, or of this one at another time; remove it to begin anew")
+		}
+	}
+	for begun && err == nil {
+		_, err = x.old.segment()
+	}
+	if begun && err != io.EOF && !errors.Is(err, ErrDump) {
+		return false, err
+	}
+	x.w.counts, x.bytes = x.old.counts, x.old.offset
+	if x.old.kind == segEnd {
+		return true, nil
+	}
+	if err := f.Truncate(x.old.offset); err != nil {
+		return false, err
+	}
+	if _, err := f.Seek(x.old.offset, io.SeekStart); err != nil {
+		return false, err
+	}
+	if begun {
+		return false, nil
+	}
+	x.old.sum = sha256.New()
+	x.w.sum = x.old.sum
+	if err := x.w.write([]byte(dumpMagic)); err != nil {
+		return false, err
+	}
+	return false, x.w.segment(segment{segHeader, x.header.appendTo(nil)})
+}
+
+// fill adds to the segment of a kind and writes it when it is full.
+func (x *exporter) fill(kind byte, add func(dst []byte) []byte) error {
+	x.segment.kind = kind
+	x.segment.payload = add(x.segment.payload)
+	if len(x.segment.payload) < fillSegment {
+		return nil
+	}
+	return x.flush()
+}
+
+func (x *exporter) flush() error {
+	if len(x.segment.payload) == 0 {
+		return nil
+	}
+	err := x.w.segment(x.segment)
+	x.segment.payload = x.segment.payload[:0]
+	if x.progress != nil {
+		x.progress(x.w.counts.names)
+	}
+	return err
+}
+
+// collections are few: after an interruption among them, the export begins anew with them.
+func (x *exporter) collections(ctx context.Context) error {
+	if x.old.kind == segUIDs || x.old.kind == segSequences {
+		return nil
+	}
+	skip := x.w.counts.collections
+	err := kv.ScanAll(ctx, x.store, tagRange(tagCollNumber), exportStep, func(p kv.Pair) error {
+		if skip > 0 {
+			skip--
+			return nil
+		}
+		if len(p.Key) != 5 {
+			return broken("collection key", p.Key)
+		}
+		x.w.counts.collections++
+		return x.fill(segCollections, func(dst []byte) []byte {
+			dst = binary.AppendUvarint(dst, uint64(binary.BigEndian.Uint32(p.Key[1:])))
+			return append(binary.AppendUvarint(dst, uint64(len(p.Value))), p.Value...)
+		})
+	})
+	if err != nil {
+		return err
+	}
+	return x.flush()
+}
+
+func (x *exporter) uids(ctx context.Context) error {
+	if x.old.kind == segSequences {
+		return nil
+	}
+	from := tagRange(tagUIDs)
+	if x.old.next > 0 {
+		from.Begin = appendUIDKey(nil, x.old.next)
+	}
+	err := kv.ScanAll(ctx, x.store, from, exportStep, func(p kv.Pair) error {
+		_, count, err := openChunk(x.header.codec, p.Value)
+		if err != nil || len(p.Key) != 9 {
+			return broken("chunk", p.Value)
+		}
+		x.w.counts.names += uint64(count)
+		return x.fill(segUIDs, func(dst []byte) []byte {
+			dst = append(dst, p.Key[1:]...)
+			return append(binary.AppendUvarint(dst, uint64(len(p.Value))), p.Value...)
+		})
+	})
+	if err != nil {
+		return err
+	}
+	return x.flush()
+}
+
+func (x *exporter) sequences(ctx context.Context) error {
+	skip := x.w.counts.sequences
+	err := kv.ScanAll(ctx, x.store, tagRange(tagSequence), exportStep, func(p kv.Pair) error {
+		if skip > 0 {
+			skip--
+			return nil
+		}
+		x.w.counts.sequences++
+		return x.fill(segSequences, func(dst []byte) []byte {
+			return append(append(dst, bytes.TrimPrefix(p.Key, []byte{tagSequence})...), p.Value...)
+		})
+	})
+	if err != nil {
+		return err
+	}
+	return x.flush()
+}
+
+func (x *exporter) summary() *Summary { return x.header.summary(x.w.counts, x.bytes) }
+
+func (h *dumpHeader) summary(c dumpCounts, size int64) *Summary {
+	return &Summary{StoreID: h.ID(), PrefixBits: int(h.prefixBits), Names: c.names, Collections: c.collections,
+		Sequences: c.sequences, Bytes: size}
+}

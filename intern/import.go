@@ -1,0 +1,177 @@
+package intern
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+
+	"millrace/intern/kv"
+)
+
+// ErrNotEmpty: an import needs an empty store, or one that holds the same import's beginning.
+var ErrNotEmpty = errors.New("UID store is not empty")
+
+// CheckDump reads a dump from beginning to end and checks counts and checksums.
+func CheckDump(r io.Reader) (*Summary, error) {
+	d := newDumpReader(r)
+	err := d.open()
+	for err == nil {
+		_, err = d.segment()
+	}
+	switch {
+	case err != io.EOF:
+		return nil, err
+	case d.kind != segEnd:
+		return nil, fmt.Errorf("%w: it has no end", ErrDump)
+	}
+	return d.header.summary(d.counts, d.offset), nil
+}
+
+// Import brings a dump into an empty store: first names and keys, last the counters, and with them the header that
+// makes it a store. The store has the dump's store ID and prefix bits. The dump is checked whole before anything is
+// written. Begun again after an interruption it goes on where it was. progress, if not nil, is told the names
+// written so far.
+func Import(ctx context.Context, store kv.Store, r io.ReadSeeker, progress func(names uint64)) (*Summary, error) {
+	summary, err := CheckDump(r)
+	if err == nil {
+		_, err = r.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("check UID dump: %w", err)
+	}
+	m := &importer{store: store, reader: newDumpReader(r), progress: progress}
+	if err := m.run(ctx); err != nil {
+		return nil, fmt.Errorf("import UID dump: %w", err)
+	}
+	return summary, nil
+}
+
+// importer writes a dump into a store, a transaction a segment. Each also writes how far it has come: the
+// dump's header, and the offset of the next segment.
+type importer struct {
+	store    kv.Store
+	reader   *dumpReader
+	target   codec // the store's own
+	done     int64 // segments before this offset are in the store
+	lastColl uint32
+	progress func(uint64)
+}
+
+func (m *importer) run(ctx context.Context) error {
+	if err := m.reader.open(); err != nil {
+		return err
+	}
+	h := newHeader(int(m.reader.header.prefixBits), m.store.Limits())
+	h.storeID = m.reader.header.storeID
+	m.target = h.codec
+	if err := kv.Run(ctx, m.store, func(txn kv.Txn) error { return m.begin(ctx, txn) }); err != nil {
+		return err
+	}
+	for {
+		s, err := m.reader.segment()
+		if err != nil {
+			return err // io.EOF cannot be: CheckDump has seen the end
+		}
+		if s.kind == segEnd {
+			return m.finish(ctx, h)
+		}
+		if err := m.write(ctx, s); err != nil {
+			return err
+		}
+		if m.progress != nil {
+			m.progress(m.reader.counts.names)
+		}
+	}
+}
+
+// begin finds out how far an earlier import has come, or makes sure that the store is empty.
+func (m *importer) begin(ctx context.Context, txn kv.Txn) error {
+	value := make([][]byte, 1)
+	if err := txn.Get(ctx, [][]byte{keyImport}, value); err != nil {
+		return err
+	}
+	mark := m.reader.header.appendTo(nil)
+	if value[0] != nil {
+		at := len(value[0]) - 8
+		if at < 0 || string(value[0][:at]) != string(mark) {
+			return fmt.Errorf("%w: it holds the beginning of another import", ErrNotEmpty)
+		}
+		m.done = int64(binary.BigEndian.Uint64(value[0][at:]))
+		return nil
+	}
+	err := txn.Scan(ctx, kv.Range{Begin: []byte{0}, End: []byte{0xff}}, func(kv.Pair) (bool, error) { return false, ErrNotEmpty })
+	if err != nil {
+		return err
+	}
+	m.mark(txn, m.reader.offset)
+	return nil
+}
+
+func (m *importer) mark(txn kv.Txn, offset int64) {
+	txn.Set(keyImport, binary.BigEndian.AppendUint64(m.reader.header.appendTo(nil), uint64(offset)))
+}
+
+// write writes one segment, unless it is there.
+func (m *importer) write(ctx context.Context, s segment) error {
+	if s.kind == segCollections {
+		if err := eachCollection(s.payload, func(n uint32, _ []byte) error { m.lastColl = max(m.lastColl, n); return nil }); err != nil {
+			return err
+		}
+	}
+	if m.reader.offset <= m.done {
+		return nil
+	}
+	return kv.Run(ctx, m.store, func(txn kv.Txn) (err error) {
+		switch s.kind {
+		case segCollections:
+			err = eachCollection(s.payload, func(n uint32, nsid []byte) error {
+				txn.Set(appendCollNameKey(nil, nsid), binary.AppendUvarint(nil, uint64(n)))
+				txn.Set(appendCollNumberKey(nil, n), nsid)
+				return nil
+			})
+		case segUIDs:
+			err = eachChunk(s.payload, func(uid uint64, chunk []byte) error { return m.chunk(txn, uid, chunk) })
+		case segSequences:
+			err = eachSequence(s.payload, func(sequence uint32, last uint64) error {
+				txn.Set(appendSequenceKey(nil, sequence), binary.AppendUvarint(nil, last))
+				return nil
+			})
+		}
+		m.mark(txn, m.reader.offset)
+		return err
+	})
+}
+
+// chunk writes a chunk and the keys of its names.
+func (m *importer) chunk(txn kv.Txn, uid uint64, chunk []byte) error {
+	txn.Set(appendUIDKey(nil, uid), chunk)
+	c, _, err := openChunk(m.target, chunk)
+	if err != nil {
+		return err
+	}
+	var e entry
+	var key, value []byte
+	for c.next(&e) {
+		key, value = m.target.appendKey(key[:0], &e), m.target.appendUID(value[:0], uid)
+		txn.Set(key, value)
+		uid++
+	}
+	return c.err
+}
+
+// finish makes it a store.
+func (m *importer) finish(ctx context.Context, h header) error {
+	return kv.Run(ctx, m.store, func(txn kv.Txn) error {
+		txn.Set(keyStore, h.appendTo(nil))
+		if m.lastColl > 0 {
+			txn.Set(keyCollections, binary.AppendUvarint(nil, uint64(m.lastColl)))
+		}
+		if floor := m.reader.header.floor; floor > 0 {
+			txn.Set(keyFloor, binary.AppendUvarint(nil, floor))
+		}
+		txn.Clear(keyImport)
+		return nil
+	})
+}

@@ -1,0 +1,306 @@
+package intern
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"millrace/intern/kv"
+)
+
+// ErrClosed: the Interner was closed.
+var ErrClosed = errors.New("interner is closed")
+
+// Scope says what Resolve interns.
+type Scope uint8
+
+// The scopes.
+const (
+	ScopeAll  Scope = iota // DIDs and AT URIs
+	ScopeDIDs              // DIDs; every AT URI's UID is 0
+)
+
+// Config of an Interner. Zero fields take their defaults.
+type Config struct {
+	Store kv.Store // stays the caller's; close it after the Interner
+
+	// PrefixBits of a new store, 1 to 32. 0: DefaultPrefixBits. A store that exists must have been created with
+	// the same number, unless this is 0.
+	PrefixBits int
+
+	Workers      int           // transactions in flight; 0: 4
+	BatchStrings int           // most strings in one transaction; 0: 512
+	CacheBytes   int64         // for committed mappings; 0: 16 MiB; negative: no cache
+	Scope        Scope         // 0: ScopeAll
+	Timeout      time.Duration // of one attempt at a transaction; 0: 5 s
+	Seed         uint64        // of the choice of sequences; 0: random. For tests.
+
+	Logger     *slog.Logger          // nil: discard
+	Registerer prometheus.Registerer // nil: no metrics
+}
+
+// Limits of Config.
+const (
+	maxWorkers      = 4096
+	maxBatchStrings = 4096
+)
+
+func (c *Config) setDefaults() error {
+	switch {
+	case c.Store == nil:
+		return errors.New("Store is nil")
+	case c.PrefixBits != 0 && (c.PrefixBits < minPrefixBits || c.PrefixBits > maxPrefixBits):
+		return fmt.Errorf("PrefixBits %d is not %d to %d", c.PrefixBits, minPrefixBits, maxPrefixBits)
+	case c.Workers < 0 || c.Workers > maxWorkers:
+		return fmt.Errorf("Workers %d is not 1 to %d", c.Workers, maxWorkers)
+	case c.BatchStrings < 0 || c.BatchStrings > maxBatchStrings:
+		return fmt.Errorf("BatchStrings %d is not 1 to %d", c.BatchStrings, maxBatchStrings)
+	case c.Timeout < 0:
+		return fmt.Errorf("Timeout %v is negative", c.Timeout)
+	case c.Scope > ScopeDIDs:
+		return fmt.Errorf("Scope %d is unknown", c.Scope)
+	}
+	if c.Workers == 0 {
+		c.Workers = 4
+	}
+	if c.BatchStrings == 0 {
+		c.BatchStrings = 512
+	}
+	if c.CacheBytes == 0 {
+		c.CacheBytes = 16 << 20
+	}
+	if c.Timeout == 0 {
+		c.Timeout = 5 * time.Second
+	}
+	if c.Seed == 0 {
+		c.Seed = rand.Uint64()
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return nil
+}
+
+// Interner gives every DID and AT URI its UID. Safe for concurrent use.
+type Interner struct {
+	cfg         Config
+	store       kv.Store
+	header      header
+	codec       codec
+	metrics     *metrics
+	health      *health
+	dids, uris  *cache
+	collections *collections
+	sequences   *sequences
+	workers     []*worker
+
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+	wg     sync.WaitGroup // workers
+}
+
+// Open opens the store's UIDs, in an empty store with a new store ID, and starts the workers. A store that does
+// not answer is tried again until ctx ends; ctx has no meaning after Open has returned.
+func Open(ctx context.Context, cfg Config) (*Interner, error) {
+	if err := cfg.setDefaults(); err != nil {
+		return nil, fmt.Errorf("intern config: %w", err)
+	}
+	m, err := newMetrics(cfg.Registerer)
+	if err != nil {
+		return nil, fmt.Errorf("register metrics: %w", err)
+	}
+	in := &Interner{cfg: cfg, store: cfg.Store, metrics: m, health: newHealth(cfg.Logger, m), collections: newCollections()}
+	in.ctx, in.cancel = context.WithCancel(context.Background())
+	prefixBits := cfg.PrefixBits
+	if prefixBits == 0 {
+		prefixBits = DefaultPrefixBits
+	}
+	fresh := newHeader(prefixBits, cfg.Store.Limits())
+	err = in.retry(ctx, func(ctx context.Context, txn kv.Txn) (err error) {
+		in.header, err = openHeader(ctx, txn, fresh, cfg.PrefixBits)
+		return err
+	})
+	if err != nil {
+		in.cancel()
+		return nil, fmt.Errorf("open UID store: %w", err)
+	}
+	in.codec = in.header.codec
+	in.dids = newCache(cfg.CacheBytes / 4 * 3)
+	in.uris = newCache(cfg.CacheBytes / 4)
+	in.sequences = newSequences(in.codec.prefixBits, rand.New(rand.NewPCG(cfg.Seed, 1)))
+	for range cfg.Workers {
+		w := newWorker(in)
+		in.workers = append(in.workers, w)
+		in.wg.Go(w.run)
+	}
+	return in, nil
+}
+
+// StoreID names the store for ever: 32 hex digits. Logs record it.
+func (in *Interner) StoreID() string { return in.header.ID() }
+
+// PrefixBits returns p of the store: a UID's uppermost p bits are its sequence.
+func (in *Interner) PrefixBits() int { return int(in.codec.prefixBits) }
+
+// Status says whether the store answered last time.
+func (in *Interner) Status() Status { return in.health.status() }
+
+// Close stops the workers and waits for them. Batches under way end with ErrClosed. Safe twice.
+func (in *Interner) Close() error {
+	in.cancel()
+	in.wg.Wait()
+	return nil
+}
+
+// Request is one event's DID and, for an op, its path. Empty Collection: the DID only. The bytes are only read, and only
+// until Resolve returns.
+type Request struct {
+	DID        []byte
+	Collection []byte
+	RecordKey  []byte // empty: at://DID/Collection
+}
+
+// Result holds the UIDs of a Request; URIUID is 0 if it has no Collection, or with ScopeDIDs.
+type Result struct{ DIDUID, URIUID uint64 }
+
+// Resolve sets out[i] to the UIDs of reqs[i], which are durable in the store. Strings that had none get one now. It waits
+// for as long as the store is slow or down; only the end of ctx or of the Interner, an invalid string
+// (*InvalidError, nothing interned), or damage to the store ends it early, and then out is of no use.
+func (in *Interner) Resolve(ctx context.Context, reqs []Request, out []Result) error {
+	c := newCall(ctx)
+	for i := range reqs {
+		n, reason := reqs[i].name()
+		if reason != "" {
+			c.release()
+			return &InvalidError{Index: i, Reason: reason}
+		}
+		c.add(in, &n, i)
+	}
+	return in.finish(c, func(items []item) {
+		for i := range items {
+			out[items[i].index] = Result{DIDUID: items[i].didUID, URIUID: items[i].uriUID}
+		}
+	})
+}
+
+// name returns the name that r is for.
+func (r *Request) name() (name, string) {
+	n, reason := didName(r.DID)
+	if reason != "" || len(r.Collection) == 0 {
+		return n, reason
+	}
+	if reason = checkNSID(r.Collection); reason == "" && len(r.RecordKey) > 0 {
+		reason = checkRecordKey(r.RecordKey)
+	}
+	n.setPath(r.Collection, r.RecordKey)
+	return n, reason
+}
+
+// ResolveStrings is Resolve for whole strings: uids[i] is the UID of strings[i], a DID or any valid AT URI.
+func (in *Interner) ResolveStrings(ctx context.Context, strings []string, uids []uint64) error {
+	c := newCall(ctx)
+	for i, s := range strings {
+		n, reason := parseName([]byte(s))
+		if reason != "" {
+			c.release()
+			return &InvalidError{Index: i, Reason: reason}
+		}
+		c.add(in, &n, i)
+	}
+	return in.finish(c, func(items []item) {
+		for i := range items {
+			item := &items[i]
+			if uids[item.index] = item.uriUID; item.form.isDID() {
+				uids[item.index] = item.didUID
+			}
+		}
+	})
+}
+
+// finish has the workers do what the caches could not, waits, and passes all items on.
+func (in *Interner) finish(c *call, results func([]item)) error {
+	if in.dispatch(c) {
+		select {
+		case <-c.ready:
+		case <-c.ctx.Done():
+			return fmt.Errorf("intern: %w", context.Cause(c.ctx))
+		case <-in.ctx.Done():
+			return ErrClosed
+		}
+	}
+	if err := c.err; err != nil {
+		c.release()
+		return fmt.Errorf("intern: %w", err)
+	}
+	results(c.items)
+	c.release()
+	return nil
+}
+
+// dispatch queues the items that are not done with their workers. It returns false if there are none.
+func (in *Interner) dispatch(c *call) bool {
+	tasks := make([]task, len(in.workers))
+	parts := int32(0)
+	for i := range c.items {
+		item := &c.items[i]
+		if item.done() {
+			continue
+		}
+		t := &tasks[item.hash%uint64(len(tasks))]
+		if t.call == nil {
+			t.call = c
+			parts++
+		}
+		t.items = append(t.items, item)
+	}
+	c.parts.Store(parts)
+	for i, t := range tasks {
+		if t.call == nil {
+			continue
+		}
+		select {
+		case in.workers[i].queue <- t:
+		case <-c.ctx.Done():
+			return true // finish sees the same
+		case <-in.ctx.Done():
+			return true
+		}
+	}
+	return parts > 0
+}
+
+// retry runs fn in a transaction until it commits, fails for good, or ctx or the Interner ends.
+func (in *Interner) retry(ctx context.Context, fn func(context.Context, kv.Txn) error) error {
+	for attempts := 1; ; attempts++ {
+		err := in.attempt(ctx, fn)
+		if err == nil || !kv.Retryable(err) {
+			return err
+		}
+		if ctx.Err() != nil {
+			return errors.Join(context.Cause(ctx), err)
+		}
+		if in.ctx.Err() != nil {
+			return ErrClosed
+		}
+		if err := kv.Sleep(ctx, kv.Pause(attempts, err)); err != nil {
+			return err
+		}
+	}
+}
+
+// attempt runs fn in one transaction, which it gives the configured time.
+func (in *Interner) attempt(ctx context.Context, fn func(context.Context, kv.Txn) error) error {
+	attempt, cancel := context.WithTimeout(ctx, in.cfg.Timeout)
+	defer cancel()
+	err := kv.Once(attempt, in.store, func(txn kv.Txn) error { return fn(attempt, txn) })
+	if ctx.Err() == nil {
+		in.health.note(err)
+	}
+	return err
+}

@@ -1,0 +1,136 @@
+package intern
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// item is one string to be resolved, with the DID it hangs on, or a DID alone.
+type item struct {
+	did  []byte // forward key of the DID; nil for formHandle
+	coll []byte // collection, if its number is not known
+	text []byte // as in entry; for formRecord and formHandle
+
+	tid    uint64
+	didUID uint64 // 0: not known
+	uriUID uint64 // 0: not known, or there is no URI
+	hash   uint64 // of did, or of text for formHandle: decides on the worker
+
+	collNum uint32 // 0: not known, or there is no collection
+	index   int32  // of the request
+	form    form   // of the URI, if there is one
+	isURI   bool
+
+	didAt, collAt, uriAt int32 // of a transaction: places in its lists, -1 for none
+}
+
+// done says whether nothing is left to find out.
+func (i *item) done() bool { return (i.did == nil || i.didUID != 0) && (!i.isURI || i.uriUID != 0) }
+
+func hashKey(key []byte) uint64 { return xxhash.Sum64(key) }
+
+// call is one batch on its way through the workers. Its items and arena belong to the workers from the moment it is
+// queued until the last part is done; a caller that leaves early leaves the call to the garbage collector.
+type call struct {
+	ctx   context.Context
+	items []item
+	arena []byte // the items' bytes
+	key   []byte // scratch
+
+	parts atomic.Int32  // tasks not done yet
+	ready chan struct{} // receives one value when parts reaches 0
+
+	mu  sync.Mutex
+	err error // the first
+}
+
+var calls = sync.Pool{New: func() any { return &call{ready: make(chan struct{}, 1)} }}
+
+func newCall(ctx context.Context) *call {
+	c := calls.Get().(*call)
+	c.ctx, c.err = ctx, nil
+	c.items, c.arena = c.items[:0], c.arena[:0]
+	return c
+}
+
+// maxPooledArena keeps a rare huge batch from being kept for ever.
+const maxPooledArena = 1 << 20
+
+// release gives the call back. Only after every part is done.
+func (c *call) release() {
+	c.ctx = nil
+	if cap(c.arena) <= maxPooledArena && cap(c.items) <= maxPooledArena/64 {
+		clear(c.items)
+		calls.Put(c)
+	}
+}
+
+// keep copies b into the arena.
+func (c *call) keep(b []byte) []byte {
+	at := len(c.arena)
+	c.arena = append(c.arena, b...)
+	return c.arena[at:len(c.arena):len(c.arena)]
+}
+
+// finish says that one part is done.
+func (c *call) finish(err error) {
+	if err != nil {
+		c.mu.Lock()
+		if c.err == nil {
+			c.err = err
+		}
+		c.mu.Unlock()
+	}
+	if c.parts.Add(-1) == 0 {
+		c.ready <- struct{}{}
+	}
+}
+
+// add appends the item of a valid name, as far as the caches know it.
+func (c *call) add(in *Interner, n *name, index int) {
+	isURI := !n.form.isDID()
+	i := item{form: n.form, isURI: isURI && in.cfg.Scope == ScopeAll, index: int32(index)}
+	if n.form == formHandle {
+		if i.isURI {
+			i.text = c.keep(n.text)
+			i.hash = hashKey(i.text)
+		}
+		c.items = append(c.items, i)
+		return
+	}
+	c.key = appendDIDKey(c.key[:0], n.did)
+	i.hash = hashKey(c.key)
+	if i.didUID = in.dids.get(i.hash, c.key); i.didUID == 0 {
+		i.did = c.keep(c.key)
+	} else {
+		in.metrics.didHits.Inc()
+	}
+	if i.isURI {
+		c.addURI(in, n, &i)
+	}
+	c.items = append(c.items, i)
+}
+
+// addURI fills in what the item needs for its URI.
+func (c *call) addURI(in *Interner, n *name, i *item) {
+	i.tid = n.tid
+	if len(n.coll) > 0 {
+		if i.collNum = in.collections.number(n.coll); i.collNum == 0 {
+			i.coll = c.keep(n.coll)
+		}
+	}
+	if i.didUID != 0 && i.coll == nil {
+		e := entry{form: i.form, coll: i.collNum, auth: i.didUID, tid: i.tid, text: n.text}
+		c.key = in.codec.appendKey(c.key[:0], &e)
+		if i.uriUID = in.uris.get(hashKey(c.key), c.key); i.uriUID != 0 {
+			in.metrics.uriHits.Inc()
+			return
+		}
+	}
+	if i.form == formRecord {
+		i.text = c.keep(n.text)
+	}
+}

@@ -1,0 +1,100 @@
+package pebblekv
+
+import (
+	"fmt"
+	"log/slog"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/bloom"
+	"github.com/cockroachdb/pebble/v2/sstable/block"
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// Config says where the store is and how much memory it may use.
+type Config struct {
+	Dir           string
+	FS            vfs.FS // nil: the real one
+	CacheBytes    int64  // block cache; 0: 32 MiB
+	MemTableBytes int64  // one memtable; up to memTables are alive; 0: 16 MiB
+	Logger        *slog.Logger
+}
+
+// memTables is how many memtables may be alive: one being filled, the others being flushed.
+const memTables = 3
+
+func (c *Config) setDefaults() error {
+	if c.Dir == "" {
+		return fmt.Errorf("Dir is empty")
+	}
+	if c.CacheBytes < 0 || c.MemTableBytes < 0 {
+		return fmt.Errorf("CacheBytes %d or MemTableBytes %d is negative", c.CacheBytes, c.MemTableBytes)
+	}
+	if c.CacheBytes == 0 {
+		c.CacheBytes = 32 << 20
+	}
+	if c.MemTableBytes == 0 {
+		c.MemTableBytes = 16 << 20
+	}
+	if c.FS == nil {
+		c.FS = vfs.Default
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return nil
+}
+
+// formatVersion is written out so that a newer Pebble does not change the files of an older store unasked.
+const formatVersion = pebble.FormatValueSeparation
+
+// options are tuned for small keys and values that are written once and for ever: Bloom filters on every level
+// since most reads are for keys that are not there; zstd where the bulk of the data comes to rest;
+// larger blocks for it to work on.
+func (c *Config) options() *pebble.Options {
+	o := &pebble.Options{
+		FS:                          c.FS,
+		CacheSize:                   c.CacheBytes + memTables*c.MemTableBytes, // Pebble takes the memtables out of it
+		FormatMajorVersion:          formatVersion,
+		MemTableSize:                uint64(c.MemTableBytes),
+		MemTableStopWritesThreshold: memTables,
+		L0CompactionThreshold:       4,
+		L0StopWritesThreshold:       24,
+		LBaseMaxBytes:               64 << 20,
+		MaxOpenFiles:                1000,
+		WALBytesPerSync:             1 << 20,
+		Logger:                      logger{c.Logger},
+	}
+	o.CompactionConcurrencyRange = func() (int, int) { return 1, 2 }
+	o.TargetFileSizes[0] = 4 << 20
+	last := len(o.Levels) - 1
+	for i := range o.Levels {
+		l := &o.Levels[i]
+		l.BlockSize = 16 << 10
+		l.IndexBlockSize = 32 << 10
+		l.FilterPolicy = bloom.FilterPolicy(10)
+		profile := block.FastestCompression
+		if i == last {
+			profile = block.BalancedCompression
+		}
+		l.Compression = func() *block.CompressionProfile { return profile }
+	}
+	return o
+}
+
+// logger passes Pebble's messages on. What Pebble tells about its routine is for debugging.
+type logger struct{ l *slog.Logger }
+
+func (l logger) Infof(format string, args ...any) {
+	l.l.Debug("pebble", "message", fmt.Sprintf(format, args...))
+}
+
+func (l logger) Errorf(format string, args ...any) {
+	l.l.Error("pebble", "message", fmt.Sprintf(format, args...))
+}
+
+// Fatalf must not return: Pebble calls it when it cannot go on, as after a failed sync.
+func (l logger) Fatalf(format string, args ...any) {
+	message := fmt.Sprintf(format, args...)
+	l.l.Error("the UID store's disk failed; free or repair it, then start again", "message", message)
+	panic("pebblekv: " + message)
+}

@@ -1,0 +1,262 @@
+package pebblekv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"millrace/intern/kv"
+	"millrace/intern/kv/kvtest"
+)
+
+func open(t *testing.T, fs vfs.FS) *Store {
+	t.Helper()
+	s, err := Open(Config{Dir: "uids", FS: fs, MemTableBytes: 8 << 20, CacheBytes: 4 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func TestStore(t *testing.T) {
+	kvtest.Run(t, func(t *testing.T) kv.Store {
+		s := open(t, vfs.NewMem())
+		return s
+	})
+}
+
+func TestOneProcess(t *testing.T) {
+	dir := t.TempDir()
+	s, err := Open(Config{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(Config{Dir: dir}); err == nil {
+		t.Error("a second Open of one directory succeeded")
+	}
+	if err := errors.Join(s.Close(), s.Close()); err != nil {
+		t.Errorf("close twice: %v", err)
+	}
+	if _, err := s.Begin(context.Background()); !errors.Is(err, kv.ErrClosed) {
+		t.Errorf("begin after close: %v", err)
+	}
+}
+
+func TestConfig(t *testing.T) {
+	for _, cfg := range []Config{{}, {Dir: "d", CacheBytes: -1}, {Dir: "d", MemTableBytes: -1}} {
+		if _, err := Open(cfg); err == nil {
+			t.Errorf("%+v was accepted", cfg)
+		}
+	}
+}
+
+// TestCrash lets workers raise counters and kills the machine at a random moment: what was reported
+// committed is there, and what one transaction wrote is there whole.
+func TestCrash(t *testing.T) {
+	for round := range 8 {
+		seed := rand.Uint64()
+		fs := vfs.NewCrashableMem()
+		s, err := Open(Config{Dir: "uids", FS: fs})
+		if err != nil {
+			t.Fatal(err)
+		}
+		const workers = 4
+		committed := make([]uint64, workers) // by each worker, reported
+		var mu sync.Mutex
+		var wg sync.WaitGroup
+		crash := make(chan struct{})
+		for w := range workers {
+			wg.Go(func() {
+				a, b := fmt.Appendf(nil, "a%d", w), fmt.Appendf(nil, "b%d", w)
+				for n := uint64(1); ; n++ {
+					select {
+					case <-crash:
+						return
+					default:
+					}
+					err := kv.Once(context.Background(), s, func(txn kv.Txn) error {
+						txn.Set(a, fmt.Appendf(nil, "%d", n))
+						txn.Set(b, fmt.Appendf(nil, "%d", n))
+						return nil
+					})
+					if err != nil {
+						t.Errorf("seed %d: %v", seed, err)
+						return
+					}
+					mu.Lock()
+					committed[w] = n
+					mu.Unlock()
+				}
+			})
+		}
+		// Wait for a random amount of work, then clone while the workers go on.
+		for target := uint64(rand.N(200)); ; {
+			mu.Lock()
+			reached := committed[0] >= target
+			mu.Unlock()
+			if reached {
+				break
+			}
+		}
+		mu.Lock()
+		least := append([]uint64(nil), committed...)
+		mu.Unlock()
+		clone := fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 25 * (round % 4), RNG: rand.New(rand.NewPCG(seed, 1))})
+		close(crash)
+		wg.Wait()
+		_ = s.Close()
+
+		after := open(t, clone)
+		err = kv.Once(context.Background(), after, func(txn kv.Txn) error {
+			for w := range workers {
+				values := make([][]byte, 2)
+				if err := txn.Get(context.Background(), [][]byte{fmt.Appendf(nil, "a%d", w), fmt.Appendf(nil, "b%d", w)}, values); err != nil {
+					return err
+				}
+				var n uint64
+				_, _ = fmt.Sscan(string(values[0]), &n)
+				if string(values[0]) != string(values[1]) || n < least[w] {
+					t.Errorf("seed %d: worker %d has %q and %q, and was told of %d", seed, w, values[0], values[1], least[w])
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestReadsAreDurable reads what others write and crashes: whatever a committed transaction has read is there, also
+// when it wrote nothing itself.
+func TestReadsAreDurable(t *testing.T) {
+	fs := vfs.NewCrashableMem()
+	s, err := Open(Config{Dir: "uids", FS: fs})
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := []byte("n")
+	var wg sync.WaitGroup
+	stop := make(chan struct{})
+	wg.Go(func() {
+		for n := 1; ; n++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if err := kv.Once(context.Background(), s, func(txn kv.Txn) error { txn.Set(key, fmt.Appendf(nil, "%d", n)); return nil }); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	read := func(s *Store) (n int) {
+		err := kv.Once(context.Background(), s, func(txn kv.Txn) error {
+			value := make([][]byte, 1)
+			err := txn.Get(context.Background(), [][]byte{key}, value)
+			_, _ = fmt.Sscan(string(value[0]), &n)
+			return err
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		return n
+	}
+	for range 30 {
+		seen := read(s)
+		clone := fs.CrashClone(vfs.CrashCloneCfg{})
+		after, err := Open(Config{Dir: "uids", FS: clone})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := read(after); n < seen {
+			t.Errorf("read %d, but after a crash there is %d", seen, n)
+		}
+		_ = after.Close()
+	}
+	close(stop)
+	wg.Wait()
+	_ = s.Close()
+}
+
+// TestTracker checks the conflicts that it may not miss, over more keys than it remembers.
+func TestTracker(t *testing.T) {
+	tr := newTracker()
+	seed := rand.Uint64()
+	rng := rand.New(rand.NewPCG(seed, 1))
+	written := make(map[uint64]uint64) // key -> version
+	var admitted, refused, needless int
+	for range 3000 {
+		began := tr.begin() - min(tr.begin(), uint64(rng.IntN(40)))
+		reads, writes := make([]uint64, 20), make([]uint64, 200)
+		conflict := false
+		for i := range reads {
+			reads[i] = rng.Uint64N(300_000)
+			conflict = conflict || written[reads[i]] > began
+		}
+		for i := range writes {
+			writes[i] = rng.Uint64N(300_000)
+		}
+		version, ok, err := tr.admit(began, reads, writes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch {
+		case ok && conflict:
+			t.Fatalf("seed %d: a conflict was missed", seed)
+		case ok:
+			admitted++
+			for _, k := range writes {
+				written[k] = version
+			}
+			tr.shown(version)
+			tr.synced(version)
+		default:
+			refused++
+			if !conflict {
+				needless++
+			}
+		}
+	}
+	if admitted < 500 || refused == 0 || needless > 0 {
+		t.Errorf("seed %d: %d admitted, %d refused, %d of them needlessly", seed, admitted, refused, needless)
+	}
+	if n := len(tr.young) + len(tr.old); n > 2*rememberedKeys {
+		t.Errorf("%d keys are remembered", n)
+	}
+	if _, ok, _ := tr.admit(0, []uint64{1}, []uint64{2}); ok {
+		t.Error("a transaction from before the tracker's memory was admitted")
+	}
+}
+
+func TestTrackerBroken(t *testing.T) {
+	tr := newTracker()
+	disk := errors.New("disk")
+	if _, ok, err := tr.admit(0, nil, []uint64{1}); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	tr.fail(disk)
+	if _, _, err := tr.admit(0, nil, []uint64{1}); err != disk {
+		t.Errorf("admit after a failure: %v", err)
+	}
+	if err := tr.wait(1); err != disk {
+		t.Errorf("wait after a failure: %v", err)
+	}
+}
+
+func TestFatalDoesNotReturn(t *testing.T) {
+	defer func() {
+		if recover() == nil {
+			t.Error("Fatalf returned")
+		}
+	}()
+	logger{slog.New(slog.DiscardHandler)}.Fatalf("sync: %s", "failed")
+}

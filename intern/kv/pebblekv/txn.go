@@ -1,0 +1,215 @@
+package pebblekv
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"millrace/intern/kv"
+)
+
+type txn struct {
+	store   *Store
+	began   uint64           // everything up to this version is in the view
+	horizon uint64           // nothing beyond this version is in the view
+	iter    *pebble.Iterator // the view; nil before the first read
+	batch   *pebble.Batch    // nil before the first write
+	reads   []uint64         // hashes of the keys read by Get
+	writes  []uint64         // hashes of the keys written
+	size    int              // counts against limits.Bytes
+	err     error            // first write over a limit
+	arena   []byte           // what Get and Last returned lies here; never moved, see keep
+	done    bool             // committed or closed
+	closed  bool
+}
+
+func (t *txn) view() error {
+	if t.iter != nil {
+		return nil
+	}
+	iter, err := t.store.db.NewIter(nil)
+	if err != nil {
+		return fmt.Errorf("open view: %w", err)
+	}
+	t.iter = iter
+	t.horizon = t.store.tracker.horizon()
+	return nil
+}
+
+// Get implements kv.Txn. Every key is a seek of the one iterator, guarded by Bloom filters; ascending keys
+// make a seek start where the last one ended.
+func (t *txn) Get(ctx context.Context, keys, values [][]byte) error {
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	if err := t.view(); err != nil {
+		return err
+	}
+	for i, key := range keys {
+		t.size += len(key)
+		t.reads = append(t.reads, hashKey(key))
+		values[i] = nil
+		if t.iter.SeekPrefixGE(key) && bytes.Equal(t.iter.Key(), key) {
+			value, err := t.iter.ValueAndErr()
+			if err != nil {
+				return fmt.Errorf("read value: %w", err)
+			}
+			values[i] = t.keep(value)
+		} else if err := t.iter.Error(); err != nil {
+			return fmt.Errorf("read key: %w", err)
+		}
+	}
+	return nil
+}
+
+// Last implements kv.Txn.
+func (t *txn) Last(ctx context.Context, ranges []kv.Range, pairs []kv.Pair) error {
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	if err := t.view(); err != nil {
+		return err
+	}
+	for i, r := range ranges {
+		pairs[i] = kv.Pair{}
+		if t.iter.SeekLT(r.End) && bytes.Compare(t.iter.Key(), r.Begin) >= 0 {
+			value, err := t.iter.ValueAndErr()
+			if err != nil {
+				return fmt.Errorf("read value: %w", err)
+			}
+			pairs[i] = kv.Pair{Key: t.keep(t.iter.Key()), Value: t.keep(value)}
+		} else if err := t.iter.Error(); err != nil {
+			return fmt.Errorf("read last key: %w", err)
+		}
+	}
+	return nil
+}
+
+// Scan implements kv.Txn.
+func (t *txn) Scan(ctx context.Context, r kv.Range, fn func(kv.Pair) (bool, error)) error {
+	if err := t.view(); err != nil {
+		return err
+	}
+	for ok := t.iter.SeekGE(r.Begin); ok; ok = t.iter.Next() {
+		if bytes.Compare(t.iter.Key(), r.End) >= 0 {
+			return nil
+		}
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		value, err := t.iter.ValueAndErr()
+		if err != nil {
+			return fmt.Errorf("read value: %w", err)
+		}
+		more, err := fn(kv.Pair{Key: t.iter.Key(), Value: value})
+		if err != nil || !more {
+			return err
+		}
+	}
+	if err := t.iter.Error(); err != nil {
+		return fmt.Errorf("scan: %w", err)
+	}
+	return nil
+}
+
+// Set implements kv.Txn.
+func (t *txn) Set(key, value []byte) {
+	if len(key) > limits.Key || len(value) > limits.Value {
+		t.tooLarge("key of %d bytes, value of %d", len(key), len(value))
+		return
+	}
+	t.write(key, len(value))
+	if err := t.batch.Set(key, value, nil); err != nil && t.err == nil {
+		t.err = err
+	}
+}
+
+// Clear implements kv.Txn.
+func (t *txn) Clear(key []byte) {
+	t.write(key, 0)
+	if err := t.batch.Delete(key, nil); err != nil && t.err == nil {
+		t.err = err
+	}
+}
+
+func (t *txn) write(key []byte, valueLen int) {
+	if t.batch == nil {
+		t.batch = t.store.db.NewBatch()
+	}
+	t.writes = append(t.writes, hashKey(key))
+	t.size += len(key) + valueLen
+}
+
+func (t *txn) tooLarge(format string, args ...any) {
+	if t.err == nil {
+		t.err = fmt.Errorf("%w: "+format, append([]any{kv.ErrTooLarge}, args...)...)
+	}
+}
+
+// Commit implements kv.Txn.
+func (t *txn) Commit(ctx context.Context) error {
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	if t.done {
+		return fmt.Errorf("transaction is over")
+	}
+	t.done = true
+	if t.size > limits.Bytes {
+		t.tooLarge("%d bytes", t.size)
+	}
+	if t.err != nil {
+		return t.err
+	}
+	tracker := t.store.tracker
+	if t.batch == nil {
+		return tracker.wait(t.horizon)
+	}
+	version, ok, err := tracker.admit(t.began, t.reads, t.writes)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return kv.ErrConflict
+	}
+	if err := t.store.db.ApplyNoSyncWait(t.batch, pebble.Sync); err != nil {
+		err = fmt.Errorf("apply batch: %w", err)
+		tracker.fail(err)
+		return err
+	}
+	tracker.shown(version)
+	if err := t.batch.SyncWait(); err != nil {
+		err = fmt.Errorf("sync batch: %w", err)
+		tracker.fail(err)
+		return err
+	}
+	tracker.synced(version)
+	return nil
+}
+
+// Close implements kv.Txn.
+func (t *txn) Close() {
+	if t.closed {
+		return
+	}
+	t.closed, t.done = true, true
+	if t.iter != nil {
+		_ = t.iter.Close() // its errors were returned by the reads
+	}
+	if t.batch != nil {
+		_ = t.batch.Close()
+	}
+	t.store.inFlight.Done()
+}
+
+// keep copies b to where it stays until Close. It never returns nil.
+func (t *txn) keep(b []byte) []byte {
+	if t.arena == nil || cap(t.arena)-len(t.arena) < len(b) {
+		t.arena = make([]byte, 0, max(4<<10, len(b))) // the full one stays alive through what it gave out
+	}
+	at := len(t.arena)
+	t.arena = append(t.arena, b...)
+	return t.arena[at:len(t.arena):len(t.arena)]
+}

@@ -1,0 +1,111 @@
+package kv
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+)
+
+// Back-off of Run: the pause before the next attempt starts at minPause, doubles, is at most maxPause,
+// and is drawn evenly from its upper half. A conflict has lost a race, not met a sick store, so its
+// pause stays short.
+const (
+	minPause         = time.Millisecond
+	maxPause         = time.Second
+	maxConflictPause = 16 * time.Millisecond
+)
+
+// Pause returns how long to wait after the given number of attempts in a row failed, the last one
+// with err.
+func Pause(attempts int, err error) time.Duration {
+	limit := maxPause
+	if errors.Is(err, ErrConflict) {
+		limit = maxConflictPause
+	}
+	pause := min(minPause<<min(max(attempts-1, 0), 20), limit)
+	return pause/2 + rand.N(pause/2+1)
+}
+
+// Sleep waits for d or until the context ends, and then returns the context's cause.
+func Sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+		return nil
+	}
+}
+
+// Once runs fn in a transaction and commits it, one attempt. What fn has read may be used after a nil
+// return only.
+func Once(ctx context.Context, s Store, fn func(Txn) error) error {
+	txn, err := s.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer txn.Close()
+	if err := fn(txn); err != nil {
+		return err
+	}
+	return txn.Commit(ctx)
+}
+
+// Run runs fn in transactions until one commits, fn fails for good, or the context ends. fn may be
+// called any number of times, also when an earlier call's writes were in fact applied.
+func Run(ctx context.Context, s Store, fn func(Txn) error) error {
+	for attempts := 1; ; attempts++ {
+		err := Once(ctx, s, fn)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return errors.Join(context.Cause(ctx), err)
+		}
+		if !Retryable(err) {
+			return err
+		}
+		if err := Sleep(ctx, Pause(attempts, err)); err != nil {
+			return err
+		}
+	}
+}
+
+// ScanAll calls fn with the keys of r in order, reading them in as many transactions as it takes, each
+// of at most chunk keys. Together they are no single snapshot: keys written meanwhile may be seen or
+// not. An error of fn ends it and is returned as it is.
+func ScanAll(ctx context.Context, s Store, r Range, chunk int, fn func(Pair) error) error {
+	next := append([]byte(nil), r.Begin...)
+	for attempts := 1; ; {
+		n := 0
+		var fnErr error
+		from := Range{append([]byte(nil), next...), r.End}
+		err := Once(ctx, s, func(txn Txn) error {
+			return txn.Scan(ctx, from, func(p Pair) (bool, error) {
+				if fnErr = fn(p); fnErr != nil {
+					return false, nil
+				}
+				next = append(append(next[:0], p.Key...), 0) // the least key after it
+				n++
+				return n < chunk, nil
+			})
+		})
+		switch {
+		case fnErr != nil:
+			return fnErr
+		case err == nil && n < chunk:
+			return nil
+		case err != nil && (ctx.Err() != nil || !Retryable(err)):
+			return err
+		case err == nil || n > 0:
+			attempts = 1 // there was progress
+		default:
+			if err := Sleep(ctx, Pause(attempts, err)); err != nil {
+				return err
+			}
+			attempts++
+		}
+	}
+}

@@ -1,0 +1,158 @@
+package simkv
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"millrace/intern/kv"
+)
+
+// Config describes a simulated store.
+type Config struct {
+	Seed          uint64        // of the faults
+	ReadLatency   time.Duration // of Begin and of each Get, Last and Scan
+	CommitLatency time.Duration
+	Limits        kv.Limits // zero fields: FoundationDB's, with Spread
+}
+
+// foundation are FoundationDB's limits, its 10 MB and 5 s.
+var foundation = kv.Limits{Bytes: 10_000_000, Key: 10_000, Value: 100_000, Duration: 5 * time.Second, Spread: true}
+
+// Stats count commits by what came of them.
+type Stats struct {
+	Committed uint64 // applied and reported so
+	Conflicts uint64 // real ones
+	Injected  uint64 // failed by a fault, whatever it reported
+	ReadOnly  uint64 // commits without writes
+}
+
+// Store is a simulated store. Safe for concurrent use.
+type Store struct {
+	cfg  Config
+	dice *dice
+	late sync.WaitGroup // commits applied after their caller was told that nobody knows
+
+	mu     sync.RWMutex
+	faults Faults
+	down   bool
+	crash  uint64 // counts crashes; a transaction of an earlier one is dead
+	table  *table
+	last   uint64         // version of the last commit
+	active map[uint64]int // read versions in use
+	stats  Stats
+}
+
+var _ kv.Store = (*Store)(nil)
+
+// New returns an empty store.
+func New(cfg Config) *Store {
+	l := &cfg.Limits
+	if l.Bytes == 0 {
+		*l = foundation
+	}
+	return &Store{cfg: cfg, dice: newDice(cfg.Seed), table: newTable(), active: make(map[uint64]int)}
+}
+
+// Limits implements kv.Store.
+func (s *Store) Limits() kv.Limits { return s.cfg.Limits }
+
+// SetFaults replaces what goes wrong from now on.
+func (s *Store) SetFaults(f Faults) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.faults = f
+}
+
+// SetDown begins or ends an outage: while it lasts every call fails with kv.ErrUnavailable, and a commit
+// with kv.ErrUnknownOutcome though it is not applied.
+func (s *Store) SetDown(down bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.down = down
+}
+
+// Crash ends every transaction begun so far: its reads fail with kv.ErrUnavailable, its commit has an
+// unknown outcome, applied as often as not.
+func (s *Store) Crash() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.crash++
+}
+
+// Settle waits for the commits that are applied late.
+func (s *Store) Settle() { s.late.Wait() }
+
+// Stats returns the counts so far.
+func (s *Store) Stats() Stats {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.stats
+}
+
+// Begin implements kv.Store.
+func (s *Store) Begin(ctx context.Context) (kv.Txn, error) {
+	if err := s.pause(ctx, s.cfg.ReadLatency); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.down || s.dice.roll(s.faults.Unavailable) {
+		return nil, kv.ErrUnavailable
+	}
+	s.active[s.last]++
+	return &txn{store: s, at: s.last, crash: s.crash, begun: time.Now()}, nil
+}
+
+// pause takes the latency of a call and sometimes more.
+func (s *Store) pause(ctx context.Context, latency time.Duration) error {
+	s.mu.RLock()
+	faults := s.faults
+	s.mu.RUnlock()
+	if s.dice.roll(faults.Delay) {
+		latency += s.dice.upTo(faults.DelayBy)
+	}
+	if latency > 0 {
+		return kv.Sleep(ctx, latency)
+	}
+	return context.Cause(ctx)
+}
+
+// release forgets a reader at version at.
+func (s *Store) release(at uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.active[at]--; s.active[at] == 0 {
+		delete(s.active, at)
+	}
+}
+
+// oldestLocked returns the oldest version that a reader may still read.
+func (s *Store) oldestLocked() uint64 {
+	oldest := s.last
+	for at := range s.active {
+		oldest = min(oldest, at)
+	}
+	return oldest
+}
+
+// maxVersions is how many versions of a row are kept before those that nobody can read are pruned.
+const maxVersions = 8
+
+// applyLocked checks for conflicts and applies the writes.
+func (s *Store) applyLocked(at uint64, reads []string, writes []write) bool {
+	for _, key := range reads {
+		if r, ok := s.table.index[key]; ok && r.written() > at {
+			return false
+		}
+	}
+	s.last++
+	for _, w := range writes {
+		r := s.table.row(w.key)
+		r.versions = append(r.versions, version{s.last, w.value})
+		if len(r.versions) > maxVersions {
+			r.prune(s.oldestLocked())
+		}
+	}
+	return true
+}

@@ -1,0 +1,262 @@
+package intern
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+
+	"millrace/intern/kv"
+)
+
+// MaxLookup is the most strings or UIDs a batched look-up takes.
+const MaxLookup = 10_000
+
+// lookupStep is how many of them one transaction reads.
+const lookupStep = 500
+
+// Lookup returns the UID of a DID or AT URI. ok is false if it has none; a look-up never gives one. The error of a string
+// that is neither is an *InvalidError.
+func (in *Interner) Lookup(ctx context.Context, s string) (uid uint64, ok bool, err error) {
+	uids := make([]uint64, 1)
+	err = in.LookupStrings(ctx, []string{s}, uids)
+	return uids[0], uids[0] != 0, err
+}
+
+// LookupUID returns the DID or AT URI that uid stands for. ok is false if it stands for none.
+func (in *Interner) LookupUID(ctx context.Context, uid uint64) (s string, ok bool, err error) {
+	strings := make([]string, 1)
+	err = in.LookupUIDs(ctx, []uint64{uid}, strings)
+	return strings[0], strings[0] != "", err
+}
+
+// LookupStrings sets uids[i] to the UID of strings[i], 0 if it has none. At most MaxLookup.
+func (in *Interner) LookupStrings(ctx context.Context, strings []string, uids []uint64) error {
+	if len(strings) > MaxLookup {
+		return fmt.Errorf("%d strings, more than %d", len(strings), MaxLookup)
+	}
+	names := make([]name, len(strings))
+	for i, s := range strings {
+		n, reason := parseName([]byte(s))
+		if reason != "" {
+			return &InvalidError{Index: i, Reason: reason}
+		}
+		names[i] = n
+	}
+	for len(names) > 0 {
+		n := min(len(names), lookupStep)
+		err := in.retry(ctx, func(ctx context.Context, txn kv.Txn) error {
+			return in.lookupNames(ctx, txn, names[:n], uids[:n])
+		})
+		if err != nil {
+			return fmt.Errorf("look up strings: %w", err)
+		}
+		names, uids = names[n:], uids[n:]
+	}
+	return nil
+}
+
+// lookupNames reads DIDs and collections first, then the URIs' keys, which consist of their numbers.
+func (in *Interner) lookupNames(ctx context.Context, txn kv.Txn, names []name, uids []uint64) error {
+	keys := make([][]byte, 0, 2*len(names))
+	for i := range names {
+		did, coll := []byte{tagMeta}, []byte{tagMeta} // there is no such key
+		if n := &names[i]; n.form != formHandle {
+			did = appendDIDKey(nil, n.did)
+			if len(n.coll) > 0 {
+				coll = appendCollNameKey(nil, n.coll)
+			}
+		}
+		keys = append(keys, did, coll)
+	}
+	values := make([][]byte, len(keys))
+	if err := txn.Get(ctx, keys, values); err != nil {
+		return err
+	}
+	var uriKeys [][]byte
+	var at []int
+	for i := range names {
+		uids[i] = 0
+		key, uid, err := in.lookupKey(&names[i], values[2*i], values[2*i+1])
+		if err != nil {
+			return err
+		}
+		if key != nil {
+			uriKeys, at = append(uriKeys, key), append(at, i)
+		}
+		uids[i] = uid
+	}
+	values = make([][]byte, len(uriKeys))
+	if err := txn.Get(ctx, uriKeys, values); err != nil {
+		return err
+	}
+	for j, value := range values {
+		if value != nil {
+			uid, err := in.codec.uidValue(value)
+			if err != nil {
+				return err
+			}
+			uids[at[j]] = uid
+		}
+	}
+	return nil
+}
+
+// lookupKey returns the UID of a DID or the key of a URI, given what was read of its DID and collection. Neither if one of
+// them is not known.
+func (in *Interner) lookupKey(n *name, did, coll []byte) (key []byte, uid uint64, err error) {
+	e := entry{form: n.form, tid: n.tid, text: n.text}
+	if n.form == formHandle {
+		return in.codec.appendKey(nil, &e), 0, nil
+	}
+	if did == nil || len(n.coll) > 0 && coll == nil {
+		return nil, 0, nil
+	}
+	if e.auth, err = in.codec.uidValue(did); err != nil || n.form.isDID() {
+		return nil, e.auth, err
+	}
+	if len(n.coll) > 0 {
+		number, err := number(coll)
+		if err != nil {
+			return nil, 0, err
+		}
+		e.coll = uint32(number)
+	}
+	return in.codec.appendKey(nil, &e), 0, nil
+}
+
+// LookupUIDs sets strings[i] to what uids[i] stands for, "" if that is nothing. At most MaxLookup.
+func (in *Interner) LookupUIDs(ctx context.Context, uids []uint64, strings []string) error {
+	if len(uids) > MaxLookup {
+		return fmt.Errorf("%d UIDs, more than %d", len(uids), MaxLookup)
+	}
+	for len(uids) > 0 {
+		n := min(len(uids), lookupStep)
+		err := in.retry(ctx, func(ctx context.Context, txn kv.Txn) error {
+			return in.lookupUIDs(ctx, txn, uids[:n], strings[:n])
+		})
+		if err != nil {
+			return fmt.Errorf("look up UIDs: %w", err)
+		}
+		uids, strings = uids[n:], strings[n:]
+	}
+	return nil
+}
+
+func (in *Interner) lookupUIDs(ctx context.Context, txn kv.Txn, uids []uint64, strings []string) error {
+	entries, err := in.codec.entries(ctx, txn, uids)
+	if err != nil {
+		return err
+	}
+	var authorities []uint64 // of entries[of[i]]
+	var of []int
+	for i := range entries {
+		if entries[i].auth != 0 {
+			authorities, of = append(authorities, entries[i].auth), append(of, i)
+		}
+	}
+	dids, err := in.codec.entries(ctx, txn, authorities)
+	if err != nil {
+		return err
+	}
+	didOf := make(map[uint64]*entry, len(dids))
+	for i := range dids {
+		if !dids[i].form.isDID() || dids[i].text == nil {
+			return fmt.Errorf("%w: authority %d is not a DID", errBroken, authorities[i])
+		}
+		didOf[authorities[i]] = &dids[i]
+	}
+	for i := range entries {
+		e := &entries[i]
+		var coll string
+		if e.coll != 0 {
+			if coll, err = in.collectionName(ctx, txn, e.coll); err != nil {
+				return err
+			}
+		}
+		strings[i] = ""
+		if uids[i] != 0 && (e.text != nil || e.auth != 0) {
+			strings[i] = string(appendName(nil, e, didOf[e.auth], coll))
+		}
+	}
+	return nil
+}
+
+// appendName appends the string of an entry, given its authority's entry and its collection.
+func appendName(dst []byte, e, did *entry, coll string) []byte {
+	switch e.form {
+	case formPLC:
+		return appendPLCString(dst, e.text)
+	case formDID:
+		return append(append(dst, "did:"...), e.text...)
+	case formHandle:
+		return append(append(dst, schemeAT...), e.text...)
+	}
+	dst = appendName(append(dst, schemeAT...), did, nil, "")
+	if e.form == formAuthority {
+		return dst
+	}
+	dst = append(append(dst, '/'), coll...)
+	switch e.form {
+	case formRecord:
+		dst = append(append(dst, '/'), e.text...)
+	case formTID:
+		dst = appendTID(append(dst, '/'), e.tid)
+	}
+	return dst
+}
+
+// collectionName returns the collection of a number.
+func (in *Interner) collectionName(ctx context.Context, txn kv.Txn, number uint32) (string, error) {
+	if name := in.collections.name(number); name != "" {
+		return name, nil
+	}
+	value := make([][]byte, 1)
+	if err := txn.Get(ctx, [][]byte{appendCollNumberKey(nil, number)}, value); err != nil {
+		return "", err
+	}
+	if value[0] == nil {
+		return "", fmt.Errorf("%w: there is no collection %d", errBroken, number)
+	}
+	return string(value[0]), nil
+}
+
+// entries reads the entries of uids; a UID that stands for nothing has the zero entry. Their texts live as long as txn.
+func (c codec) entries(ctx context.Context, txn kv.Txn, uids []uint64) ([]entry, error) {
+	ranges := make([]kv.Range, len(uids))
+	for i, uid := range uids {
+		// The chunk that holds uid begins at uid or before, in the same sequence, at most maxChunkNames before.
+		sequence, n := c.split(uid)
+		first := c.join(sequence, n-min(n, maxChunkNames-1))
+		ranges[i] = kv.Range{Begin: appendUIDKey(nil, first), End: append(appendUIDKey(nil, uid), 0)}
+	}
+	pairs := make([]kv.Pair, len(uids))
+	if err := txn.Last(ctx, ranges, pairs); err != nil {
+		return nil, err
+	}
+	entries := make([]entry, len(uids))
+	for i, p := range pairs {
+		if p.Key == nil {
+			continue
+		}
+		if len(p.Key) != 9 {
+			return nil, broken("UID key", p.Key)
+		}
+		r, count, err := openChunk(c, p.Value)
+		if err != nil {
+			return nil, err
+		}
+		at := uids[i] - binary.BigEndian.Uint64(p.Key[1:])
+		if at >= uint64(count) {
+			continue
+		}
+		for ; ; at-- {
+			if !r.next(&entries[i]) {
+				return nil, r.err
+			}
+			if at == 0 {
+				break
+			}
+		}
+	}
+	return entries, nil
+}

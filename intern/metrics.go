@@ -1,0 +1,85 @@
+package intern
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// metrics of one Interner.
+type metrics struct {
+	didHits, didNew, didRead prometheus.Counter
+	uriHits, uriNew, uriRead prometheus.Counter
+	committed                prometheus.Counter
+	retries                  *prometheus.CounterVec
+	transactionSeconds       prometheus.Histogram
+	transactionStrings       prometheus.Histogram
+	sequenceContended        prometheus.Counter
+	sequenceExhausted        prometheus.Counter
+	outages                  prometheus.Counter
+	up                       prometheus.Gauge
+}
+
+// Labels of retries: why a transaction was begun anew.
+const (
+	retryConflict    = "conflict"
+	retryUnknown     = "unknown_outcome"
+	retryTooOld      = "too_old"
+	retryTooLarge    = "too_large"
+	retryUnavailable = "unavailable"
+)
+
+// newMetrics registers with r, or nowhere if r is nil.
+func newMetrics(r prometheus.Registerer) (*metrics, error) {
+	strings := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "millrace_intern_strings_total",
+		Help: "Strings interned, by kind and by where their UID came from: the cache, the store, or new.",
+	}, []string{"kind", "source"})
+	sequences := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "millrace_intern_sequence_changes_total",
+		Help: "Sequences given up by a worker, by reason.",
+	}, []string{"reason"})
+	m := &metrics{
+		didHits: strings.WithLabelValues("did", "cache"),
+		didNew:  strings.WithLabelValues("did", "new"),
+		didRead: strings.WithLabelValues("did", "store"),
+		uriHits: strings.WithLabelValues("uri", "cache"),
+		uriNew:  strings.WithLabelValues("uri", "new"),
+		uriRead: strings.WithLabelValues("uri", "store"),
+		committed: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "millrace_intern_transactions_total",
+			Help: "Transactions committed.",
+		}),
+		retries: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "millrace_intern_retries_total",
+			Help: "Transactions that had to be begun anew, by reason.",
+		}, []string{"reason"}),
+		transactionSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "millrace_intern_transaction_seconds",
+			Help:    "Time from a transaction's first attempt to its commit.",
+			Buckets: prometheus.ExponentialBuckets(0.0002, 2, 18),
+		}),
+		transactionStrings: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "millrace_intern_transaction_strings",
+			Help:    "Strings a transaction interned.",
+			Buckets: prometheus.ExponentialBuckets(1, 2, 11),
+		}),
+		sequenceContended: sequences.WithLabelValues("contended"),
+		sequenceExhausted: sequences.WithLabelValues("exhausted"),
+		outages: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "millrace_intern_outages_total",
+			Help: "Times the UID store became unreachable.",
+		}),
+		up: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "millrace_intern_up",
+			Help: "1 while the UID store answers, 0 during an outage.",
+		}),
+	}
+	m.up.Set(1)
+	if r == nil {
+		return m, nil
+	}
+	for _, c := range []prometheus.Collector{strings, sequences, m.committed, m.retries, m.transactionSeconds,
+		m.transactionStrings, m.outages, m.up} {
+		if err := r.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}

@@ -1,0 +1,179 @@
+package intern
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"sync"
+
+	"millrace/intern/kv"
+)
+
+// ErrExhausted: no sequence with UIDs left was found.
+var ErrExhausted = errors.New("UIDs are exhausted")
+
+// maxPicks is how many random sequences are looked at for one that is not exhausted.
+const maxPicks = 64
+
+// sequences hands random sequences to the workers of one Interner, no two the same while there are
+// enough. Safe for concurrent use.
+type sequences struct {
+	mu    sync.Mutex
+	rng   *rand.Rand
+	count uint64              // 1<<p
+	taken map[uint32]struct{} // by a worker
+}
+
+func newSequences(prefixBits uint, rng *rand.Rand) *sequences {
+	return &sequences{rng: rng, count: 1 << prefixBits, taken: make(map[uint32]struct{})}
+}
+
+// pick takes a random sequence.
+func (s *sequences) pick() uint32 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var sequence uint32
+	for range maxPicks {
+		sequence = uint32(s.rng.Uint64N(s.count))
+		if _, taken := s.taken[sequence]; !taken {
+			break
+		}
+	}
+	s.taken[sequence] = struct{}{}
+	return sequence
+}
+
+// giveBack ends what pick began.
+func (s *sequences) giveBack(sequence uint32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.taken, sequence)
+}
+
+// allocator takes UIDs from one sequence for one worker, transaction after transaction, until the sequence is
+// exhausted or turns out to be used by someone else; then it takes another.
+//
+// A transaction calls open, then uid as often as it likes, then finish; committed or failed follow.
+type allocator struct {
+	codec     codec
+	sequences *sequences
+	metrics   *metrics
+
+	held     bool
+	sequence uint32 // if held
+	known    bool   // whether expect is what the counter must be, if nobody else uses the sequence
+	expect   uint64
+	last     uint64 // last n given out
+	stored   uint64 // what the counter held in this transaction
+	key      []byte
+	left     []uint32 // sequences given up in this transaction: it must not read them again
+}
+
+// counterKey returns the key of the counter of the allocator's sequence. It is valid until another is taken.
+func (a *allocator) counterKey() []byte {
+	if !a.held {
+		a.held, a.known = true, false
+		a.sequence = a.sequences.pick()
+		a.key = appendSequenceKey(a.key[:0], a.sequence)
+	}
+	return a.key
+}
+
+// open begins a transaction; value is what it has read at counterKey.
+func (a *allocator) open(ctx context.Context, txn kv.Txn, value []byte) error {
+	if err := a.load(ctx, txn, value); err != nil {
+		return err
+	}
+	if a.known && a.stored != a.expect {
+		a.metrics.sequenceContended.Inc()
+		return a.change(ctx, txn)
+	}
+	return nil
+}
+
+// load takes over the counter's value. A sequence never used has none and begins at the floor.
+func (a *allocator) load(ctx context.Context, txn kv.Txn, value []byte) error {
+	if value == nil {
+		floor := make([][]byte, 1)
+		if err := txn.Get(ctx, [][]byte{keyFloor}, floor); err != nil {
+			return err
+		}
+		if value = floor[0]; value == nil {
+			a.stored, a.last = 0, 0
+			return nil
+		}
+	}
+	n, err := number(value)
+	a.stored, a.last = n, n
+	return err
+}
+
+// change gives the sequence up and takes another that is not exhausted.
+func (a *allocator) change(ctx context.Context, txn kv.Txn) error {
+	for range maxPicks {
+		if a.held {
+			a.left = append(a.left, a.sequence)
+			a.held = false
+		}
+		value := make([][]byte, 1)
+		key := a.counterKey()
+		if slices.Contains(a.left, a.sequence) {
+			continue
+		}
+		if err := txn.Get(ctx, [][]byte{key}, value); err != nil {
+			return err
+		}
+		if err := a.load(ctx, txn, value[0]); err != nil {
+			return err
+		}
+		if a.last < a.codec.maxN() {
+			return nil
+		}
+	}
+	return ErrExhausted
+}
+
+// uid returns a UID that is nobody's once the transaction commits.
+func (a *allocator) uid(ctx context.Context, txn kv.Txn) (uint64, error) {
+	if a.last >= a.codec.maxN() {
+		a.metrics.sequenceExhausted.Inc()
+		a.finish(txn)
+		if err := a.change(ctx, txn); err != nil {
+			return 0, err
+		}
+	}
+	a.last++
+	return a.codec.join(a.sequence, a.last), nil
+}
+
+// finish writes the raised counter.
+func (a *allocator) finish(txn kv.Txn) {
+	if a.last > a.stored {
+		txn.Set(a.key, binary.AppendUvarint(nil, a.last))
+	}
+}
+
+// committed says that the transaction was applied.
+func (a *allocator) committed() {
+	a.known, a.expect = true, a.last
+	a.endTransaction()
+}
+
+// failed says that it was not, or that nobody knows.
+func (a *allocator) failed(unknown bool) {
+	if unknown {
+		a.known = false
+	}
+	a.endTransaction()
+}
+
+func (a *allocator) endTransaction() {
+	for _, sequence := range a.left {
+		if !a.held || sequence != a.sequence {
+			a.sequences.giveBack(sequence)
+		}
+	}
+	a.left = a.left[:0]
+}

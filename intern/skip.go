@@ -1,0 +1,83 @@
+package intern
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+
+	"millrace/intern/kv"
+)
+
+// DefaultSkip is more UIDs than one sequence gives out in years.
+const DefaultSkip = 1 << 32
+
+// skipStep is how many counters one transaction raises.
+const skipStep = 500
+
+// SkipAhead raises every sequence of the store by n, so that after an older copy of a store was restored no UID is
+// given out again that was given out after the copy was made. n must exceed what any one sequence gave out in that time.
+//
+// Sequences that the copy does not know may have been used since as well. So the floor is raised too: the place where a
+// sequence without a counter begins. It returns how many counters were raised. Interrupted or repeated, it only skips more.
+func SkipAhead(ctx context.Context, store kv.Store, n uint64) (raised int, err error) {
+	var h header
+	err = kv.Run(ctx, store, func(txn kv.Txn) (err error) {
+		if h, err = loadHeader(ctx, txn); err != nil {
+			return err
+		}
+		if limit := h.maxN() / 4; n == 0 || n > limit {
+			return fmt.Errorf("cannot skip %d UIDs: not 1 to %d, a quarter of a sequence", n, limit)
+		}
+		return h.raise(ctx, txn, [][]byte{keyFloor}, n)
+	})
+	if err != nil {
+		return 0, fmt.Errorf("skip ahead: %w", err)
+	}
+	var keys [][]byte
+	flush := func() error {
+		err := kv.Run(ctx, store, func(txn kv.Txn) error { return h.raise(ctx, txn, keys, n) })
+		raised += len(keys)
+		keys = keys[:0]
+		return err
+	}
+	err = kv.ScanAll(ctx, store, tagRange(tagSequence), skipStep, func(p kv.Pair) error {
+		keys = append(keys, append([]byte(nil), p.Key...))
+		if len(keys) == skipStep {
+			return flush()
+		}
+		return nil
+	})
+	if err == nil && len(keys) > 0 {
+		err = flush()
+	}
+	if err != nil {
+		return raised, fmt.Errorf("skip ahead: %w", err)
+	}
+	return raised, nil
+}
+
+// raise adds n to counters. One that would pass the end of its sequence stops there.
+func (c codec) raise(ctx context.Context, txn kv.Txn, keys [][]byte, n uint64) error {
+	values := make([][]byte, len(keys))
+	if err := txn.Get(ctx, keys, values); err != nil {
+		return err
+	}
+	for i, value := range values {
+		last := uint64(0)
+		if value != nil {
+			var err error
+			if last, err = number(value); err != nil {
+				return err
+			}
+		}
+		last += min(n, c.maxN()-min(last, c.maxN()))
+		txn.Set(keys[i], binary.AppendUvarint(nil, last))
+	}
+	return nil
+}
+
+// maxN is the last n of a sequence.
+func (c codec) maxN() uint64 { return 1<<(64-c.prefixBits) - 1 }
+
+// tagRange holds the keys that begin with tag.
+func tagRange(tag byte) kv.Range { return kv.Range{Begin: []byte{tag}, End: []byte{tag + 1}} }

@@ -1,0 +1,373 @@
+package intern
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"math"
+	"slices"
+	"unsafe"
+
+	"millrace/intern/kv"
+)
+
+// maxCollection is the greatest collection number.
+const maxCollection = math.MaxInt32
+
+// transaction interns a set of items: collect once, then run in transactions of the store until one
+// commits, then committed. It belongs to one worker, whose buffers it keeps.
+type transaction struct {
+	in        *Interner
+	allocator allocator
+	items     []*item
+
+	dids  []didState
+	colls []collState
+	uris  []uriState
+	index map[string]int32 // key -> place in one of the lists; its strings are bytes of the items or of arena
+
+	keys, values [][]byte
+	read         []int32 // places in uris, in the order of their keys
+	arena        []byte
+	chunk        chunkWriter
+	scratch      []byte
+}
+
+// didState is a DID not known when the transaction was collected.
+type didState struct {
+	key   []byte // forward
+	uid   uint64
+	fresh bool // given its UID by this attempt
+}
+
+// collState is a collection whose number was not known.
+type collState struct {
+	name   []byte
+	number uint32
+	fresh  bool
+}
+
+// uriState is an AT URI.
+type uriState struct {
+	entry entry
+	key   []byte // forward
+	uid   uint64
+	fresh bool
+}
+
+func newTransaction(in *Interner) transaction {
+	return transaction{
+		in:        in,
+		allocator: allocator{codec: in.codec, sequences: in.sequences, metrics: in.metrics},
+		index:     make(map[string]int32),
+	}
+}
+
+// collect lists the DIDs and collections that have to be read, each once.
+func (t *transaction) collect(items []*item) {
+	t.items = items
+	t.dids, t.colls = t.dids[:0], t.colls[:0]
+	clear(t.index)
+	for _, i := range items {
+		i.didAt, i.collAt, i.uriAt = -1, -1, -1
+		if i.did != nil && i.didUID == 0 {
+			if uid := t.in.dids.get(i.hash, i.did); uid != 0 { // committed since the item was made
+				i.didUID = uid
+			} else if at, ok := t.index[alias(i.did)]; ok {
+				i.didAt = at
+			} else {
+				i.didAt = int32(len(t.dids))
+				t.index[alias(i.did)] = i.didAt
+				t.dids = append(t.dids, didState{key: i.did})
+			}
+		}
+		if i.coll != nil && i.collNum == 0 {
+			if at, ok := t.index[alias(i.coll)]; ok { // no NSID is the key of a DID
+				i.collAt = at
+			} else {
+				i.collAt = int32(len(t.colls))
+				t.index[alias(i.coll)] = i.collAt
+				t.colls = append(t.colls, collState{name: i.coll})
+			}
+		}
+	}
+}
+
+// alias returns b as a string without copying it: b must not change while the string is in use.
+func alias(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
+
+// run is one attempt. It may be called again after any error.
+func (t *transaction) run(ctx context.Context, txn kv.Txn) error {
+	t.arena = t.arena[:0]
+	if err := t.readNames(ctx, txn); err != nil {
+		return err
+	}
+	if err := t.giveDIDs(ctx, txn); err != nil {
+		return err
+	}
+	t.listURIs()
+	if err := t.readURIs(ctx, txn); err != nil {
+		return err
+	}
+	if err := t.giveURIs(ctx, txn); err != nil {
+		return err
+	}
+	t.flushChunk(txn)
+	t.allocator.finish(txn)
+	return nil
+}
+
+// keep returns what b, appended to the arena, has become. The arena's older parts stay where they are.
+func (t *transaction) keep(at int) []byte { return t.arena[at:len(t.arena):len(t.arena)] }
+
+func (t *transaction) get(ctx context.Context, txn kv.Txn) error {
+	t.values = slices.Grow(t.values[:0], len(t.keys))[:len(t.keys)]
+	return txn.Get(ctx, t.keys, t.values)
+}
+
+// readNames reads the counter of the sequence, the DIDs and the collections, and numbers new collections.
+func (t *transaction) readNames(ctx context.Context, txn kv.Txn) error {
+	t.keys = append(t.keys[:0], t.allocator.counterKey())
+	for i := range t.dids {
+		t.keys = append(t.keys, t.dids[i].key)
+	}
+	for i := range t.colls {
+		at := len(t.arena)
+		t.arena = appendCollNameKey(t.arena, t.colls[i].name)
+		t.keys = append(t.keys, t.keep(at))
+	}
+	if len(t.colls) > 0 {
+		t.keys = append(t.keys, keyCollections)
+	}
+	if err := t.get(ctx, txn); err != nil {
+		return err
+	}
+	if err := t.allocator.open(ctx, txn, t.values[0]); err != nil {
+		return err
+	}
+	for i := range t.dids {
+		d := &t.dids[i]
+		d.uid, d.fresh = 0, false
+		if value := t.values[1+i]; value != nil {
+			uid, err := t.in.codec.uidValue(value)
+			if err != nil {
+				return err
+			}
+			d.uid = uid
+		}
+	}
+	return t.numberCollections(txn, t.keys[1+len(t.dids):], t.values[1+len(t.dids):])
+}
+
+// numberCollections takes what was read of the collections, and last of their counter.
+func (t *transaction) numberCollections(txn kv.Txn, keys, values [][]byte) error {
+	if len(t.colls) == 0 {
+		return nil
+	}
+	last, before := uint64(0), uint64(0)
+	if counter := values[len(t.colls)]; counter != nil {
+		n, err := number(counter)
+		if err != nil {
+			return err
+		}
+		last, before = n, n
+	}
+	for i := range t.colls {
+		c := &t.colls[i]
+		if c.fresh = values[i] == nil; !c.fresh {
+			n, err := number(values[i])
+			if err != nil || n == 0 || n > maxCollection {
+				return broken("collection number", values[i])
+			}
+			c.number = uint32(n)
+			continue
+		}
+		if last++; last > maxCollection {
+			return ErrExhausted
+		}
+		c.number = uint32(last)
+		txn.Set(keys[i], binary.AppendUvarint(nil, last))
+		txn.Set(appendCollNumberKey(nil, c.number), c.name)
+	}
+	if last > before {
+		txn.Set(keyCollections, binary.AppendUvarint(nil, last))
+	}
+	return nil
+}
+
+// giveDIDs gives a UID to each DID that has none.
+func (t *transaction) giveDIDs(ctx context.Context, txn kv.Txn) error {
+	for i := range t.dids {
+		d := &t.dids[i]
+		if d.uid != 0 {
+			continue
+		}
+		uid, err := t.give(ctx, txn, d.key, &entry{form: form(d.key[0] - tagNames), text: d.key[1:]})
+		if err != nil {
+			return err
+		}
+		d.uid, d.fresh = uid, true
+	}
+	return nil
+}
+
+// give takes a UID and writes both directions.
+func (t *transaction) give(ctx context.Context, txn kv.Txn, key []byte, e *entry) (uint64, error) {
+	uid, err := t.allocator.uid(ctx, txn)
+	if err != nil {
+		return 0, err
+	}
+	t.scratch = t.in.codec.appendUID(t.scratch[:0], uid)
+	txn.Set(key, t.scratch)
+	if !t.chunk.takes(uid) {
+		t.flushChunk(txn)
+	}
+	t.chunk.add(t.in.codec, uid, e)
+	return uid, nil
+}
+
+func (t *transaction) flushChunk(txn kv.Txn) {
+	if t.chunk.count == 0 {
+		return
+	}
+	t.scratch = appendUIDKey(t.scratch[:0], t.chunk.first)
+	at := len(t.scratch)
+	t.scratch = t.chunk.appendTo(t.scratch)
+	txn.Set(t.scratch[:at], t.scratch[at:])
+}
+
+// listURIs makes the keys of the URIs, each once. Those of a new DID or in a new collection cannot be in the store,
+// and whoever brings them there meanwhile conflicts with us over the DID or the collection.
+func (t *transaction) listURIs() {
+	t.uris, t.read = t.uris[:0], t.read[:0]
+	clear(t.index)
+	for _, i := range t.items {
+		if !i.isURI || i.uriUID != 0 {
+			continue
+		}
+		e, fresh := entry{form: i.form, coll: i.collNum, auth: i.didUID, tid: i.tid, text: i.text}, false
+		if i.didAt >= 0 {
+			e.auth, fresh = t.dids[i.didAt].uid, t.dids[i.didAt].fresh
+		}
+		if i.collAt >= 0 {
+			e.coll, fresh = t.colls[i.collAt].number, fresh || t.colls[i.collAt].fresh
+		}
+		at := len(t.arena)
+		t.arena = t.in.codec.appendKey(t.arena, &e)
+		key := t.keep(at)
+		place, ok := t.index[alias(key)]
+		if !ok {
+			place = int32(len(t.uris))
+			t.index[alias(key)] = place
+			t.uris = append(t.uris, uriState{entry: e, key: key, fresh: fresh})
+			t.read = append(t.read, place)
+		}
+		i.uriAt = place
+	}
+	slices.SortFunc(t.read, func(a, b int32) int { return bytes.Compare(t.uris[a].key, t.uris[b].key) })
+}
+
+func (t *transaction) readURIs(ctx context.Context, txn kv.Txn) error {
+	t.keys = t.keys[:0]
+	for _, at := range t.read {
+		if u := &t.uris[at]; !u.fresh {
+			t.keys = append(t.keys, u.key)
+		}
+	}
+	if len(t.keys) == 0 {
+		return nil
+	}
+	if err := t.get(ctx, txn); err != nil {
+		return err
+	}
+	next := 0
+	for _, at := range t.read {
+		u := &t.uris[at]
+		if u.fresh {
+			continue
+		}
+		value := t.values[next]
+		next++
+		if u.fresh = value == nil; !u.fresh {
+			uid, err := t.in.codec.uidValue(value)
+			if err != nil {
+				return err
+			}
+			u.uid = uid
+		}
+	}
+	return nil
+}
+
+// giveURIs gives a UID to each URI that has none, in the order of their keys: neighbours in the one
+// direction are neighbours in the other.
+func (t *transaction) giveURIs(ctx context.Context, txn kv.Txn) (err error) {
+	for _, at := range t.read {
+		if u := &t.uris[at]; u.fresh {
+			if u.uid, err = t.give(ctx, txn, u.key, &u.entry); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// committed passes the results on to the items and to the caches.
+func (t *transaction) committed() {
+	t.allocator.committed()
+	in, m := t.in, t.in.metrics
+	for _, i := range t.items {
+		if i.didAt >= 0 {
+			i.didUID = t.dids[i.didAt].uid
+		}
+		if i.uriAt >= 0 {
+			i.uriUID = t.uris[i.uriAt].uid
+		}
+	}
+	fresh := 0
+	for i := range t.dids {
+		d := &t.dids[i]
+		in.dids.put(hashKey(d.key), d.key, d.uid)
+		fresh += one(d.fresh)
+	}
+	m.didNew.Add(float64(fresh))
+	m.didRead.Add(float64(len(t.dids) - fresh))
+	fresh = 0
+	for i := range t.uris {
+		u := &t.uris[i]
+		in.uris.put(hashKey(u.key), u.key, u.uid)
+		fresh += one(u.fresh)
+	}
+	m.uriNew.Add(float64(fresh))
+	m.uriRead.Add(float64(len(t.uris) - fresh))
+	for i := range t.colls {
+		in.collections.put(string(t.colls[i].name), t.colls[i].number)
+	}
+	m.committed.Inc()
+	m.transactionStrings.Observe(float64(len(t.items)))
+	t.release()
+}
+
+func one(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// failed says that the attempt came to nothing, or that its outcome is unknown.
+func (t *transaction) failed(unknown bool) {
+	t.allocator.failed(unknown)
+	t.chunk = chunkWriter{buf: t.chunk.buf[:0]}
+}
+
+// release forgets the items' bytes.
+func (t *transaction) release() {
+	clear(t.index)
+	clear(t.keys)
+	clear(t.values)
+	clear(t.dids)
+	clear(t.colls)
+	clear(t.uris)
+	t.items = nil
+}

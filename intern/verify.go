@@ -1,0 +1,266 @@
+package intern
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+
+	"millrace/intern/kv"
+)
+
+// maxProblems is how many problems a Report spells out.
+const maxProblems = 100
+
+// verifyStep is how many names are looked up, and how many keys scanned, in one transaction.
+const verifyStep = 1000
+
+// Report is what Verify found.
+type Report struct {
+	DIDs, URIs  uint64 // names by UID
+	Keys        uint64 // forward keys; a sound store has as many as names
+	Chunks      uint64
+	Collections uint64
+	Sequences   uint64 // used
+	Problems    uint64
+	Examples    []string // the first problems
+}
+
+// Sound says that there is no problem.
+func (r *Report) Sound() bool { return r.Problems == 0 }
+
+func (r *Report) problem(format string, args ...any) {
+	if r.Problems++; r.Problems <= maxProblems {
+		r.Examples = append(r.Examples, fmt.Sprintf(format, args...))
+	}
+}
+
+// Verify scans both directions of a store that nobody writes: they must be a bijection, every counter at or above
+// the UIDs of its sequence, every number defined. progress, if not nil, is told the names and keys seen so far.
+//
+// Every name is looked up by its key and must have the UID it came from. So no two UIDs have one name;
+// and as there are as many keys as names, no key is left over.
+func Verify(ctx context.Context, store kv.Store, progress func(seen uint64)) (*Report, error) {
+	v := &verifier{store: store, counters: make(map[uint32]uint64), authorities: make(map[uint64]struct{}), progress: progress}
+	err := kv.Run(ctx, store, func(txn kv.Txn) error {
+		h, err := loadHeader(ctx, txn)
+		v.codec = h.codec
+		return err
+	})
+	for _, step := range []func(context.Context) error{v.collections, v.sequences, v.names, v.keys} {
+		if err == nil {
+			err = step(ctx)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("verify UID store: %w", err)
+	}
+	if r := &v.report; r.Keys != r.DIDs+r.URIs {
+		r.problem("%d keys, but %d names", r.Keys, r.DIDs+r.URIs)
+	}
+	return &v.report, nil
+}
+
+type verifier struct {
+	store       kv.Store
+	codec       codec
+	report      Report
+	progress    func(uint64)
+	seen        uint64
+	lastColl    uint32
+	counters    map[uint32]uint64
+	next        uint64              // the least UID that the next chunk may begin with
+	authorities map[uint64]struct{} // known to be DIDs; emptied when it has grown to maxAuthorities
+	pending     []pendingName
+}
+
+const maxAuthorities = 1 << 20
+
+// pendingName is a name whose key is still to be looked up.
+type pendingName struct {
+	uid, auth uint64
+	key       []byte
+}
+
+func (v *verifier) saw() {
+	if v.seen++; v.progress != nil && v.seen%10_000 == 0 {
+		v.progress(v.seen)
+	}
+}
+
+// scan calls fn with every key of a tag. Damage that fn returns is a problem, not the end.
+func (v *verifier) scan(ctx context.Context, r kv.Range, fn func(kv.Pair) error) error {
+	return kv.ScanAll(ctx, v.store, r, verifyStep, func(p kv.Pair) error {
+		if err := fn(p); err != nil {
+			v.report.problem("key %x: %v", p.Key, err)
+		}
+		return nil
+	})
+}
+
+func (v *verifier) collections(ctx context.Context) error {
+	byName := make(map[string]uint64)
+	err := v.scan(ctx, tagRange(tagCollName), func(p kv.Pair) error {
+		n, err := number(p.Value)
+		byName[string(p.Key[1:])] = n
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	err = v.scan(ctx, tagRange(tagCollNumber), func(p kv.Pair) error {
+		if len(p.Key) != 5 {
+			return broken("collection key", p.Key)
+		}
+		n := binary.BigEndian.Uint32(p.Key[1:])
+		if byName[string(p.Value)] != uint64(n) {
+			return fmt.Errorf("collection %d is %.80q, which has number %d", n, p.Value, byName[string(p.Value)])
+		}
+		v.report.Collections++
+		v.lastColl = n
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if uint64(len(byName)) != v.report.Collections {
+		v.report.problem("%d collections by name, %d by number", len(byName), v.report.Collections)
+	}
+	return kv.Run(ctx, v.store, func(txn kv.Txn) error {
+		value := make([][]byte, 1)
+		if err := txn.Get(ctx, [][]byte{keyCollections}, value); err != nil {
+			return err
+		}
+		last := uint64(0)
+		if value[0] != nil {
+			last, _ = number(value[0])
+		}
+		if last < uint64(v.lastColl) {
+			v.report.problem("collection counter %d is below collection %d", last, v.lastColl)
+		}
+		return nil
+	})
+}
+
+func (v *verifier) sequences(ctx context.Context) error {
+	return v.scan(ctx, tagRange(tagSequence), func(p kv.Pair) error {
+		if len(p.Key) != 5 {
+			return broken("sequence key", p.Key)
+		}
+		n, err := number(p.Value)
+		v.counters[binary.BigEndian.Uint32(p.Key[1:])] = n
+		v.report.Sequences++
+		return err
+	})
+}
+
+// names reads all chunks and looks their names up.
+func (v *verifier) names(ctx context.Context) error {
+	var checkErr error
+	err := v.scan(ctx, tagRange(tagUIDs), func(p kv.Pair) error {
+		if checkErr != nil {
+			return nil
+		}
+		if len(v.pending) >= verifyStep {
+			if checkErr = v.check(ctx); checkErr != nil {
+				return nil
+			}
+		}
+		return v.chunk(p)
+	})
+	if err == nil {
+		err = checkErr
+	}
+	if err == nil {
+		err = v.check(ctx)
+	}
+	return err
+}
+
+// chunk takes the names of one chunk.
+func (v *verifier) chunk(p kv.Pair) error {
+	v.report.Chunks++
+	if len(p.Key) != 9 {
+		return broken("UID key", p.Key)
+	}
+	uid := binary.BigEndian.Uint64(p.Key[1:])
+	r, count, err := openChunk(v.codec, p.Value)
+	if err != nil {
+		return err
+	}
+	sequence, n := v.codec.split(uid)
+	if last := n + uint64(count) - 1; n == 0 || last > v.counters[sequence] {
+		v.report.problem("UIDs %d to %d of sequence %d, whose counter is %d", n, last, sequence, v.counters[sequence])
+	}
+	if uid < v.next {
+		v.report.problem("chunk at %x overlaps the one before it", uid)
+	}
+	v.next = uid + uint64(count)
+	var e entry
+	for r.next(&e) {
+		if e.form.isDID() {
+			v.report.DIDs++
+		} else {
+			v.report.URIs++
+		}
+		if e.coll > v.lastColl {
+			v.report.problem("UID %d: there is no collection %d", uid, e.coll)
+		}
+		v.pending = append(v.pending, pendingName{uid: uid, auth: e.auth, key: v.codec.appendKey(nil, &e)})
+		uid++
+		v.saw()
+	}
+	return r.err
+}
+
+// check looks up the pending names' keys and authorities.
+func (v *verifier) check(ctx context.Context) error {
+	keys, values := make([][]byte, len(v.pending)), make([][]byte, len(v.pending))
+	var authorities []uint64
+	for i, p := range v.pending {
+		keys[i] = p.key
+		if _, ok := v.authorities[p.auth]; !ok && p.auth != 0 {
+			if len(v.authorities) >= maxAuthorities {
+				clear(v.authorities)
+			}
+			v.authorities[p.auth] = struct{}{}
+			authorities = append(authorities, p.auth)
+		}
+	}
+	return kv.Run(ctx, v.store, func(txn kv.Txn) error {
+		if err := txn.Get(ctx, keys, values); err != nil {
+			return err
+		}
+		dids, err := v.codec.entries(ctx, txn, authorities)
+		if err != nil {
+			return err
+		}
+		for i, p := range v.pending {
+			if values[i] == nil {
+				v.report.problem("UID %d: its name has no UID", p.uid)
+			} else if uid, err := v.codec.uidValue(values[i]); err != nil || uid != p.uid {
+				v.report.problem("UID %d: its name has UID %d", p.uid, uid)
+			}
+		}
+		for i := range dids {
+			if !dids[i].form.isDID() || dids[i].text == nil {
+				v.report.problem("authority %d is not a DID", authorities[i])
+			}
+		}
+		v.pending = v.pending[:0]
+		return nil
+	})
+}
+
+// keys reads all forward keys.
+func (v *verifier) keys(ctx context.Context) error {
+	all := kv.Range{Begin: []byte{tagNames}, End: []byte{tagUIDs}}
+	return v.scan(ctx, all, func(p kv.Pair) error {
+		v.report.Keys++
+		v.saw()
+		if _, err := v.codec.key(p.Key); err != nil {
+			return err
+		}
+		_, err := v.codec.uidValue(p.Value)
+		return err
+	})
+}

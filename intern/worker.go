@@ -1,0 +1,150 @@
+package intern
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"millrace/intern/kv"
+)
+
+// queueTasks is how many tasks may wait for a worker before callers wait with theirs.
+const queueTasks = 64
+
+// task is the part of a call that falls to one worker.
+type task struct {
+	call  *call
+	items []*item
+}
+
+// worker interns the strings whose DIDs' hashes fall to it, one transaction at a time. All tasks that are waiting
+// when it begins one share it, up to BatchStrings.
+type worker struct {
+	in    *Interner
+	queue chan task
+	txn   transaction
+	batch []task
+	items []*item // of batch
+}
+
+func newWorker(in *Interner) *worker {
+	return &worker{in: in, queue: make(chan task, queueTasks), txn: newTransaction(in)}
+}
+
+// run works until the Interner is closed.
+func (w *worker) run() {
+	for {
+		select {
+		case t := <-w.queue:
+			w.gather(t)
+			err := w.intern(w.items)
+			for i := range w.batch {
+				w.batch[i].call.finish(err)
+			}
+			clear(w.batch)
+			clear(w.items)
+		case <-w.in.ctx.Done():
+			return
+		}
+	}
+}
+
+// gather fills the batch with first and what else is waiting.
+func (w *worker) gather(first task) {
+	w.batch = append(w.batch[:0], first)
+	w.items = append(w.items[:0], first.items...)
+	for len(w.items) < w.in.cfg.BatchStrings {
+		select {
+		case t := <-w.queue:
+			w.batch = append(w.batch, t)
+			w.items = append(w.items, t.items...)
+		default:
+			return
+		}
+	}
+}
+
+// maxItemBytes bounds what the strings of one transaction hold together, so that it stays far below
+// any store's limit: each string is stored about twice.
+const maxItemBytes = 512 << 10
+
+// intern interns items in transactions of at most BatchStrings.
+func (w *worker) intern(items []*item) error {
+	for len(items) > 0 {
+		n, size := 0, 0
+		for n < len(items) && n < w.in.cfg.BatchStrings && size < maxItemBytes {
+			size += len(items[n].did) + len(items[n].coll) + len(items[n].text)
+			n++
+		}
+		if err := w.commit(items[:n]); err != nil {
+			return err
+		}
+		items = items[n:]
+	}
+	return nil
+}
+
+// commit interns items in one transaction, or in several if it is too large or takes too long. It tries for as long
+// as someone waits for the result.
+func (w *worker) commit(items []*item) error {
+	begun := time.Now()
+	w.txn.collect(items)
+	tooOld := 0
+	for attempts := 1; ; attempts++ {
+		err := w.in.attempt(w.in.ctx, w.txn.run)
+		if err == nil {
+			w.txn.committed()
+			w.in.metrics.transactionSeconds.Observe(time.Since(begun).Seconds())
+			return nil
+		}
+		w.txn.failed(!errors.Is(err, kv.ErrConflict))
+		if w.in.ctx.Err() != nil {
+			return ErrClosed
+		}
+		w.countRetry(err)
+		if errors.Is(err, kv.ErrTooOld) {
+			tooOld++
+		}
+		if (errors.Is(err, kv.ErrTooLarge) || tooOld > 1) && len(items) > 1 {
+			half := len(items) / 2
+			if err := w.commit(items[:half]); err != nil {
+				return err
+			}
+			return w.commit(items[half:])
+		}
+		if !kv.Retryable(err) {
+			return err
+		}
+		if cause := w.abandoned(); cause != nil {
+			return cause
+		}
+		if err := kv.Sleep(w.in.ctx, kv.Pause(attempts, err)); err != nil {
+			return ErrClosed
+		}
+	}
+}
+
+// abandoned returns why nobody waits for the batch any more, nil if someone does.
+func (w *worker) abandoned() (cause error) {
+	for _, t := range w.batch {
+		if cause = context.Cause(t.call.ctx); cause == nil {
+			return nil
+		}
+	}
+	return cause
+}
+
+func (w *worker) countRetry(err error) {
+	reason := retryUnavailable
+	switch {
+	case errors.Is(err, kv.ErrConflict):
+		reason = retryConflict
+	case errors.Is(err, kv.ErrUnknownOutcome):
+		reason = retryUnknown
+	case errors.Is(err, kv.ErrTooOld):
+		reason = retryTooOld
+	case errors.Is(err, kv.ErrTooLarge):
+		reason = retryTooLarge
+	}
+	w.in.metrics.retries.WithLabelValues(reason).Inc()
+}
