@@ -1,0 +1,219 @@
+package translate
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestLimits holds that what is just within a limit is served. What is beyond is among the bad ones.
+func TestLimits(t *testing.T) {
+	nested := any("core")
+	for range MaxDepth - 1 {
+		nested = []any{nested}
+	}
+	fill := func(n int) []byte { // a record of n bytes
+		rec := cborOf(cborMap{{"a", make([]byte, n-8)}})
+		return append(rec, make([]byte, n-len(rec))...)
+	}
+	manyKeys := make(cborMap, maxContainerLen)
+	for i := range manyKeys {
+		manyKeys[i] = pair{fmt.Sprintf("%05x", i*7919%0xfffff), 0}
+	}
+	records := map[string][]byte{
+		"depth":    cborOf(cborMap{{"a", nested}}),
+		"size":     fill(MaxRecordBytes),
+		"key":      cborOf(cborMap{{strings.Repeat("k", maxKeyBytes), 1}}),
+		"elements": cborOf(cborMap{{"a", append(cborRaw{0x9a, 0, 2, 0, 0}, make([]byte, maxContainerLen)...)}}),
+		"entries":  cborOf(manyKeys),
+	}
+	if len(records["size"]) != MaxRecordBytes {
+		t.Fatalf("a record of %d bytes", len(records["size"]))
+	}
+	tr := newTranslator(t)
+	for name, rec := range records {
+		var b Batch
+		tr.AppendFrame(&b, frameOf("#commit", commitBody(carOf(blockOf(rec)), createOp("a.b.c/d", rec))))
+		if len(b.Events) != 1 {
+			t.Errorf("%s: drops %v", name, dropsOf(&b.Counts))
+			continue
+		}
+		checkBatch(t, &b)
+	}
+	var ops []any
+	for i := range MaxOps {
+		ops = append(ops, deleteOp(fmt.Sprintf("a.b.c/%d", i)))
+	}
+	body := commitBody(carOf(), ops...)
+	size := len(frameOf("#commit", body.with("blobs", make([]byte, 1<<20)))) - 1<<20
+	var b Batch
+	frame := frameOf("#commit", body.with("blobs", make([]byte, MaxFrameBytes-size)))
+	tr.AppendFrame(&b, frame)
+	if len(frame) != MaxFrameBytes || len(b.Events) != MaxOps {
+		t.Errorf("a frame of %d bytes gave %d events", len(frame), len(b.Events))
+	}
+	checkBatch(t, &b)
+}
+
+// allocated returns how many bytes f allocates.
+func allocated(f func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
+}
+
+// TestDeclaredSizes holds that no declared length, however large, is believed: neither of a record,
+// nor of a frame, nor of a CAR.
+func TestDeclaredSizes(t *testing.T) {
+	var frames [][]byte
+	for _, major := range []byte{majorBytes, majorText, majorArray, majorMap} {
+		for _, n := range []uint64{1 << 16, 1 << 24, 1<<31 - 1, 1 << 31, 1<<32 - 1, 1 << 40, 1<<63 - 1, 1 << 63, 1<<64 - 1} {
+			item := cborRaw(binary.BigEndian.AppendUint64([]byte{major<<5 | 27}, n))
+			rec := cborOf(cborMap{{"a", item}})
+			frames = append(frames,
+				frameOf("#commit", commitBody(carOf(blockOf(rec)), createOp("a.b.c/d", rec))),
+				frameOf("#commit", item),
+				frameOf("#identity", identityBody().with("handle", item)),
+				frameOf("#commit", commitBody(nil).with("ops", item)),
+				frameOf("#commit", commitBody(nil, cborMap{{"path", item}})),
+				append(cborOf(cborMap{{"op", 1}, {"t", item}}), make([]byte, 40)...),
+				item)
+		}
+	}
+	for _, n := range []uint64{1 << 20, 1 << 31, 1 << 32, 1 << 62, 1<<64 - 1} {
+		car := binary.AppendUvarint(carOf(), n)
+		frames = append(frames, frameOf("#commit", commitBody(car, createOp("a.b.c/d", goodCreate))))
+	}
+	tr := newTranslator(t)
+	var b Batch
+	if n := allocated(func() {
+		for _, frame := range frames {
+			tr.AppendFrame(&b, frame)
+		}
+	}); n > 1<<20 {
+		t.Errorf("%d frames of some hundred bytes made %d bytes", len(frames), n)
+	}
+	if len(b.Events) != 0 {
+		t.Errorf("%d events", len(b.Events))
+	}
+}
+
+// TestHostileFrames holds that the largest and most twisted frames are over in bounded time and memory,
+// and that the memory is not kept. Each takes some milliseconds; the limit is for slow machines.
+func TestHostileFrames(t *testing.T) {
+	repeat := func(n int, op any) []any { return slices.Repeat([]any{op}, n) }
+	create := func(rec []byte, n int) []byte {
+		return frameOf("#commit", commitBody(carOf(blockOf(rec)), repeat(n, createOp("a.b.c/d", rec))...))
+	}
+	deepArrays := append(cborOf(cborMap{{"a", nil}})[:3], bytes.Repeat([]byte{0x81}, MaxRecordBytes-3)...)
+	// Maps of two entries in the wrong order, 63 within each other, around as many numbers as fit.
+	deepMaps := cborOf(cborMap{{"a", append(cborRaw{0x9a, 0, 1, 0, 0}, make([]byte, 1<<16)...)}})
+	for range MaxDepth - 2 {
+		deepMaps = cborOf(cborMap{{"b", cborRaw(deepMaps)}, {"a", 1}})
+	}
+	deepBody := func(head byte) cborRaw { // a field that never ends
+		return append(cborOf(cborMap{{"x", nil}})[:3], bytes.Repeat([]byte{head}, MaxFrameBytes-100)...)
+	}
+	invalidAtEnd := cborOf(cborMap{{"a", make([]byte, MaxRecordBytes-20)}, {"b", 1.5}})
+	// Every byte of the text becomes six.
+	escaped := cborOf(cborMap{{"a", strings.Repeat("<", MaxRecordBytes-20)}})
+	var colliding []carBlock
+	for i := range 80_000 {
+		c := cidOf([]byte("collide"))
+		binary.BigEndian.PutUint32(c[32:], uint32(i))
+		colliding = append(colliding, carBlock{c, nil})
+	}
+	missing := []any{}
+	for i := range 9000 {
+		c := cidOf([]byte("collide"))
+		binary.BigEndian.PutUint32(c[32:], uint32(1<<31+i))
+		missing = append(missing, createOp("a.b.c/d", nil).with("cid", cborLink(c)))
+	}
+	cases := []struct {
+		name   string
+		frame  []byte
+		events int
+		drops  map[string]uint64
+	}{
+		{"arrays to the end of a record", create(deepArrays, 1), 0, map[string]uint64{"invalid_record": 1}},
+		{"arrays to the end of a frame", frameOf("#commit", deepBody(0x81)), 0,
+			map[string]uint64{"truncated_frame": 1}},
+		{"tags to the end of a frame", frameOf("#commit", deepBody(0xc1)), 0,
+			map[string]uint64{"truncated_frame": 1}},
+		{"deep maps out of order", create(deepMaps, 200), 200, map[string]uint64{}},
+		{"one invalid record named often", create(invalidAtEnd, MaxOps), 0, map[string]uint64{"invalid_record": MaxOps}},
+		{"one large record named often", create(escaped, MaxOps), 0, map[string]uint64{"too_large": 1}},
+		{"one tampered record named often", frameOf("#commit", commitBody(carOf(carBlock{cidOf(escaped), invalidAtEnd}), repeat(MaxOps, createOp("a.b.c/d", escaped))...)),
+			0, map[string]uint64{"cid_mismatch": MaxOps}},
+		{"CIDs alike", frameOf("#commit", commitBody(carOf(colliding...), missing...)), 0, map[string]uint64{"missing_block": 9000}},
+	}
+	tr := newTranslator(t)
+	for _, tc := range cases {
+		if len(tc.frame) > MaxFrameBytes {
+			t.Fatalf("%s: %d bytes", tc.name, len(tc.frame))
+		}
+		var b Batch
+		start := time.Now()
+		tr.AppendFrame(&b, tc.frame)
+		if took := time.Since(start); took > 5*time.Second {
+			t.Errorf("%s: took %v", tc.name, took)
+		} else {
+			t.Logf("%s: %d bytes took %v", tc.name, len(tc.frame), took)
+		}
+		if diff := cmp.Diff(tc.drops, dropsOf(&b.Counts)); diff != "" || len(b.Events) != tc.events {
+			t.Errorf("%s: %d events, drops (-want +got):\n%s", tc.name, len(b.Events), diff)
+		}
+		for i := range b.Events {
+			b.Stamp(i, MinTimeUS)
+			if i == 0 && !json.Valid(b.Payload(i)) || !bytes.Equal(b.Payload(i), b.Payload(0)) {
+				t.Fatalf("%s: event %d is no JSON or not as the first", tc.name, i)
+			}
+		}
+		if cap(b.JSON) > 4*MaxFrameJSONBytes {
+			t.Errorf("%s: the batch grew to %d bytes", tc.name, cap(b.JSON))
+		}
+		if cap(tr.record.entries) > maxKeptEntries || cap(tr.record.scratch) > maxKeptScratch || cap(tr.car.blocks) > maxKeptBlocks {
+			t.Errorf("%s: %d entries, %d bytes and %d blocks of scratch are kept", tc.name,
+				cap(tr.record.entries), cap(tr.record.scratch), cap(tr.car.blocks))
+		}
+	}
+}
+
+// TestSharedBlocks holds that operations that name the same block, and CARs that hold one twice, give
+// what they would alone.
+func TestSharedBlocks(t *testing.T) {
+	rec, other := testRecord("shared \u2028"), testRecord("other")
+	tr := newTranslator(t)
+	for _, extra := range []int{0, fewBlocks + 5} {
+		blocks := []carBlock{blockOf(other), blockOf(rec), blockOf(rec), {cidOf(rec), []byte("not it")}}
+		for i := range extra {
+			blocks = append(blocks, blockOf(cborOf(cborMap{{"n", i}})))
+		}
+		var ops []any
+		for i := range 4 * fewLookups {
+			ops = append(ops, createOp(fmt.Sprintf("a.b.c/%d", i), [][]byte{rec, other}[i%2]))
+		}
+		var b Batch
+		tr.AppendFrame(&b, frameOf("#commit", commitBody(carOf(blocks...), ops...)))
+		if len(b.Events) != len(ops) {
+			t.Fatalf("%d events, drops %v", len(b.Events), dropsOf(&b.Counts))
+		}
+		for i := range b.Events {
+			want, _ := ourRecord(&recordCoder{}, [][]byte{rec, other}[i%2])
+			if !bytes.Contains(b.Payload(i), append([]byte(`"record":`), want...)) {
+				t.Errorf("event %d: %s", i, b.Payload(i))
+			}
+		}
+		checkBatch(t, &b)
+	}
+}
