@@ -3,10 +3,12 @@ package translate
 import (
 	"bytes"
 	"encoding/binary"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"testing"
 
+	"github.com/bluesky-social/indigo/atproto/atdata"
 	"github.com/klauspost/compress/zstd"
 )
 
@@ -30,10 +32,8 @@ func corpusFile(tb testing.TB, elem ...string) []byte {
 	return data
 }
 
-// corpusFrames returns the captured frames.
-func corpusFrames(tb testing.TB) [][]byte {
+func unzstd(tb testing.TB, packed []byte) []byte {
 	tb.Helper()
-	packed := corpusFile(tb, "frames.bin.zst")
 	zr, err := zstd.NewReader(nil)
 	if err != nil {
 		tb.Fatal(err)
@@ -43,6 +43,13 @@ func corpusFrames(tb testing.TB) [][]byte {
 	if err != nil {
 		tb.Fatal(err)
 	}
+	return data
+}
+
+// corpusFrames returns the captured frames.
+func corpusFrames(tb testing.TB) [][]byte {
+	tb.Helper()
+	data := unzstd(tb, corpusFile(tb, "frames.bin.zst"))
 	var frames [][]byte
 	for len(data) > 0 {
 		n := binary.LittleEndian.Uint32(data)
@@ -88,4 +95,36 @@ func corpusRecords(tb testing.TB) [][]byte {
 		}
 	}
 	return records
+}
+
+// corpusCommit is a line of the corpus's larger set: an event, and its record put back into DAG-CBOR by
+// indigo.
+type corpusCommit struct {
+	line   []byte
+	event  jetstreamEvent
+	record []byte
+}
+
+// corpusCommits returns that set, without its deletes.
+func corpusCommits(tb testing.TB) []corpusCommit {
+	tb.Helper()
+	var out []corpusCommit
+	for line := range bytes.Lines(unzstd(tb, corpusFile(tb, "records.ndjson.zst"))) {
+		c := corpusCommit{line: bytes.TrimSpace(line)}
+		if err := json.Unmarshal(line, &c.event); err != nil {
+			tb.Fatal(err)
+		}
+		if c.event.Commit.Operation == "delete" {
+			continue
+		}
+		obj, err := atdata.UnmarshalJSON(c.event.Commit.Record)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		if c.record, err = atdata.MarshalCBOR(obj); err != nil {
+			tb.Fatal(err)
+		}
+		out = append(out, c)
+	}
+	return out
 }

@@ -49,3 +49,26 @@ func TestGolden(t *testing.T) {
 		t.Errorf("dropped something: %v", b.Counts.Drops)
 	}
 }
+
+// TestCorpusRecords holds the corpus's larger set of real records: each, put back into DAG-CBOR, has its
+// CID, and the frame that creates it gives its line.
+func TestCorpusRecords(t *testing.T) {
+	tr := newTranslator(t)
+	var b Batch
+	for _, c := range corpusCommits(t) {
+		e := c.event.Commit
+		if cid := cidText(cidOf(c.record)); cid != e.CID {
+			t.Fatalf("%s: CID %s", c.line, cid)
+		}
+		op := createOp(e.Collection+"/"+e.RKey, c.record).with("action", e.Operation)
+		b.Reset()
+		tr.AppendFrame(&b, frameOf("#commit", commitBody(carOf(blockOf(c.record)), op).with("repo", c.event.DID).with("rev", e.Rev)))
+		if len(b.Events) != 1 {
+			t.Fatalf("%s: drops %v", c.line, dropsOf(&b.Counts))
+		}
+		b.Stamp(0, c.event.TimeUS)
+		if !bytes.Equal(b.Payload(0), c.line) {
+			t.Fatalf("got  %s\nwant %s", b.Payload(0), c.line)
+		}
+	}
+}
