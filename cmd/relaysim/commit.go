@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"fmt"
 	"time"
 
@@ -41,7 +40,7 @@ func (a *account) perform(templates []*template, withTruth bool) error {
 			return fmt.Errorf("insert %s: %w", o.path, err)
 		}
 	}
-	if err := r.sign(a.acts[0].time.Add(-time.Hour)); err != nil {
+	if err := r.snapshot(a.acts[0].time.Add(-time.Hour)); err != nil {
 		return err
 	}
 	for _, act := range a.acts {
@@ -76,6 +75,11 @@ func (r *repository) body(a *act) (kind string, body cbg.CBORMarshaler, err erro
 		}
 		return "#account", body, nil
 	case actSync:
+		if r.signed == nil { // nothing was committed since the world began
+			if err := r.sign(); err != nil {
+				return "", nil, err
+			}
+		}
 		r.car.begin(r.commit)
 		r.car.add(r.commit, r.signed)
 		rev := makeTID(r.last)
@@ -109,7 +113,10 @@ func (r *repository) apply(a *act) (*comatproto.SyncSubscribeRepos_Commit, error
 	if _, err := r.tree.WriteDiffBlocks(context.Background(), &r.car); err != nil {
 		return nil, fmt.Errorf("write tree: %w", err)
 	}
-	if err := r.sign(a.time); err != nil {
+	if err := r.snapshot(a.time); err != nil {
+		return nil, err
+	}
+	if err := r.sign(); err != nil {
 		return nil, err
 	}
 	rev := makeTID(r.last)
@@ -149,14 +156,19 @@ func (r *repository) applyOp(o op) (*comatproto.SyncSubscribeRepos_RepoOp, error
 	return out, nil
 }
 
-// sign makes a commit of the tree as it is.
-func (r *repository) sign(t time.Time) error {
+// snapshot makes the tree as it is now the repository's state at t.
+func (r *repository) snapshot(t time.Time) error {
 	root, err := r.tree.RootCID()
 	if err != nil {
 		return fmt.Errorf("tree root: %w", err)
 	}
 	r.data = *root
 	r.last = r.rev(r.last, t)
+	return nil
+}
+
+// sign makes the commit of the repository's state.
+func (r *repository) sign() error {
 	rev := makeTID(r.last)
 	commit := repo.Commit{DID: r.did, Version: repo.ATPROTO_REPO_VERSION, Data: r.data, Rev: string(rev[:])}
 	if err := commit.Sign(r.key); err != nil {
@@ -167,7 +179,7 @@ func (r *repository) sign(t time.Time) error {
 		return fmt.Errorf("encode commit: %w", err)
 	}
 	r.signed = buf.Bytes()
-	r.commit = digestCID(sha256.Sum256(r.signed))
+	r.commit = blockCID(r.signed)
 	return nil
 }
 

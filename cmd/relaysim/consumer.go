@@ -44,9 +44,6 @@ func (c *consumer) take(maxBytes int) (wire []byte, frames int, more <-chan stru
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	c.releaseLocked()
-	if w.closed != nil {
-		return nil, 0, nil, w.closed
-	}
 	if c.ended != nil {
 		return nil, 0, nil, c.ended
 	}
@@ -54,7 +51,7 @@ func (c *consumer) take(maxBytes int) (wire []byte, frames int, more <-chan stru
 		return nil, 0, nil, errTooSlow
 	}
 	if c.at.ord == w.next {
-		return nil, 0, w.published, nil
+		return nil, 0, w.published, w.closed
 	}
 	_, ch := w.markLocked(c.at.ord)
 	from := ch.startLocked(c.at.ord)

@@ -233,11 +233,6 @@ func message(kind string, body any) []byte {
 // blockCID returns the CID of a DAG-CBOR block.
 func blockCID(data []byte) cid.Cid {
 	sum := sha256.Sum256(data)
-	return digestCID(sum)
-}
-
-// digestCID returns the DAG-CBOR CID with that SHA-256.
-func digestCID(sum [sha256.Size]byte) cid.Cid {
 	hash, err := multihash.Encode(sum[:], multihash.SHA2_256)
 	if err != nil {
 		panic("relaysim: " + err.Error())

@@ -104,9 +104,11 @@ func (p *producer) run(ctx context.Context) error {
 	for {
 		n, wait := p.allowed(time.Now())
 		if n > 0 {
-			if err := p.produce(n); err != nil {
+			made, err := p.produce(n)
+			if err != nil {
 				return err
 			}
+			p.spend(made)
 			wait = 0
 		}
 		timer.Reset(wait)
@@ -144,9 +146,7 @@ func (p *producer) allowed(now time.Time) (frames int64, wait time.Duration) {
 	}
 	p.started = true
 	if p.burst > 0 {
-		left = min(left, p.burst)
-		p.burst -= left
-		return left, 0
+		return min(left, p.burst), 0
 	}
 	if p.cfg.rate > 0 {
 		return p.rated(now, left)
@@ -165,10 +165,17 @@ func (p *producer) rated(now time.Time, left int64) (frames int64, wait time.Dur
 	if wait := p.due.Sub(now); wait > 0 {
 		return 0, wait
 	}
-	each := float64(time.Second) / p.cfg.rate
-	frames = min(left, 1+int64(float64(now.Sub(p.due))/each))
-	p.due = p.due.Add(time.Duration(each * float64(frames)))
-	return frames, 0
+	return min(left, 1+int64(now.Sub(p.due).Seconds()*p.cfg.rate)), 0
+}
+
+// spend takes frames that were made off what is due.
+func (p *producer) spend(made int64) {
+	switch {
+	case p.burst > 0:
+		p.burst -= made
+	case p.cfg.rate > 0:
+		p.due = p.due.Add(time.Duration(float64(made) / p.cfg.rate * float64(time.Second)))
+	}
 }
 
 // finish notes the end of the stream once.
@@ -179,22 +186,20 @@ func (p *producer) finish() {
 	}
 }
 
-// produce makes up to n messages and publishes them.
-func (p *producer) produce(n int64) error {
+// produce makes up to n messages, publishes them, and says how many there were.
+func (p *producer) produce(n int64) (made int64, err error) {
 	p.batch.reset()
-	for range n {
+	for made < n && len(p.batch.wire) < batchBytes && !p.cfg.traffic.done() {
 		if p.cfg.renumberAfter > 0 && p.inEpoch == p.cfg.renumberAfter {
 			if err := p.flush(); err != nil {
-				return err
+				return made, err
 			}
 			p.renumber(0)
 		}
 		p.one()
-		if len(p.batch.wire) >= batchBytes || p.cfg.traffic.done() {
-			break
-		}
+		made++
 	}
-	return p.flush()
+	return made, p.flush()
 }
 
 // one adds one message to the batch.

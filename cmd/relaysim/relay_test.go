@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -146,7 +147,7 @@ func (r *testRelay) lines() []string {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	return strings.SplitAfter(strings.TrimSuffix(string(b), "\n"), "\n")
+	return slices.Collect(strings.Lines(string(b)))
 }
 
 // seqOf returns the sequence number of a frame that a relay may send.

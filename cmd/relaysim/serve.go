@@ -17,11 +17,12 @@ import (
 const (
 	subscribePath = "/xrpc/com.atproto.sync.subscribeRepos"
 
-	writeBytes   = 256 << 10        // of data in one write
-	writeTimeout = 30 * time.Second // for one write
-	maxInbound   = 1 << 20          // of a consumer's message; relays expect none
-	pingInterval = 30 * time.Second
-	waitingPongs = 16 // pings beyond that many unanswered ones are ignored
+	writeBytes    = 256 << 10        // of data in one write
+	writeTimeout  = 30 * time.Second // for one write
+	maxInbound    = 1 << 20          // of a consumer's message; relays expect none
+	pingInterval  = 30 * time.Second
+	lingerTimeout = 2 * time.Second // for a consumer to take the end of what was written
+	waitingPongs  = 16              // pings beyond that many unanswered ones are ignored
 )
 
 // relay serves what the producer makes.
@@ -98,6 +99,19 @@ func (r *relay) subscribe(w http.ResponseWriter, req *http.Request) {
 	go func() { defer close(read); c.read() }()
 	err = r.feed(ctx, c, cursor, live)
 	r.log.Debug("consumer left", "remote", req.RemoteAddr, "cause", err)
+	c.hangUp(err, read)
+}
+
+// hangUp closes the connection, which ends the reading of it. What was written still arrives if the stream
+// ended by itself.
+func (c *conn) hangUp(why error, read <-chan struct{}) {
+	if tcp, ok := c.raw.(*net.TCPConn); ok && (errors.Is(why, errRenumbering) || errors.Is(why, errTooSlow) || errors.Is(why, errFuture)) {
+		_ = tcp.CloseWrite()
+		select {
+		case <-read:
+		case <-time.After(lingerTimeout):
+		}
+	}
 	c.raw.Close()
 	<-read
 }
@@ -150,7 +164,7 @@ func (r *relay) feed(ctx context.Context, c *conn, cursor int64, live bool) erro
 	place, outdated, future := win.join(cursor, live)
 	defer place.leave()
 	if future && r.futureError {
-		return c.end(errorFrame("FutureCursor", "the cursor is beyond the newest event"))
+		return c.end(errFuture, errorFrame("FutureCursor", "the cursor is beyond the newest event"))
 	}
 	if outdated && r.outdatedInfo {
 		if err := c.write(infoFrame("OutdatedCursor", "the oldest events asked for are gone")); err != nil {
@@ -163,7 +177,7 @@ func (r *relay) feed(ctx context.Context, c *conn, cursor int64, live bool) erro
 		wire, frames, more, err := place.take(writeBytes)
 		switch {
 		case errors.Is(err, errTooSlow):
-			return c.end(errorFrame("ConsumerTooSlow", "the consumer did not keep up"))
+			return c.end(err, errorFrame("ConsumerTooSlow", "the consumer did not keep up"))
 		case err != nil:
 			return err
 		case frames > 0:
@@ -208,13 +222,13 @@ func (c *conn) write(wire []byte) error {
 	return err
 }
 
-// end writes a last message and a close frame.
-func (c *conn) end(wire []byte) error {
+// end writes a last message and a close frame, and returns why.
+func (c *conn) end(why error, wire []byte) error {
 	const policyViolation = "\x88\x02\x03\xf0"
 	if err := c.write(append(wire, policyViolation...)); err != nil {
 		return err
 	}
-	return errDisconnect
+	return why
 }
 
 // errorFrame makes the message of an error, header included.

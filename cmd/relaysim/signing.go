@@ -13,23 +13,33 @@ import (
 )
 
 // signingKey is an account's P-256 key. Unlike indigo's it signs deterministically (RFC 6979), so that a
-// world is a function of its seed.
+// world is a function of its seed. It implements atcrypto.PrivateKey.
 type signingKey struct {
-	*atcrypto.PrivateKeyP256
 	key *ecdsa.PrivateKey
 }
 
 // newSigningKey makes the key of those 32 bytes.
 func newSigningKey(raw []byte) (*signingKey, error) {
-	exported, err := atcrypto.ParsePrivateBytesP256(raw)
-	if err != nil {
-		return nil, err
-	}
 	key, err := ecdsa.ParseRawPrivateKey(elliptic.P256(), raw)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("make signing key: %w", err)
 	}
-	return &signingKey{PrivateKeyP256: exported, key: key}, nil
+	return &signingKey{key: key}, nil
+}
+
+// Equal implements atcrypto.PrivateKey.
+func (k *signingKey) Equal(other atcrypto.PrivateKey) bool {
+	o, ok := other.(*signingKey)
+	return ok && k.key.Equal(o.key)
+}
+
+// PublicKey implements atcrypto.PrivateKey.
+func (k *signingKey) PublicKey() (atcrypto.PublicKey, error) {
+	raw, err := k.key.PublicKey.Bytes()
+	if err != nil {
+		return nil, fmt.Errorf("encode public key: %w", err)
+	}
+	return atcrypto.ParsePublicUncompressedBytesP256(raw)
 }
 
 // HashAndSign implements atcrypto.PrivateKey: the 64-byte signature with the lower of the two

@@ -14,6 +14,7 @@ const maxFreeChunks = 16
 
 // Reasons for which a window ends a consumer.
 var (
+	errFuture      = errors.New("the cursor is beyond the newest frame")
 	errTooSlow     = errors.New("the window has moved past the consumer")
 	errDisconnect  = errors.New("disconnected on demand")
 	errRenumbering = errors.New("the numbering has changed")
@@ -174,7 +175,7 @@ func (w *window) forget(keep int64) int64 {
 	return w.gone
 }
 
-// close ends the window: consumers are told why.
+// close ends the window: consumers are told why, once they have taken what is in it.
 func (w *window) close(why error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
