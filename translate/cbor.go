@@ -141,11 +141,11 @@ func (d *decoder) container(want byte) int {
 
 // holds reports whether the rest of the input is long enough for the n entries of an array or map.
 func (d *decoder) holds(major byte, n uint64) bool {
-	perEntry := uint64(1)
+	rest := uint64(d.rest())
 	if major == majorMap {
-		perEntry = 2
+		rest /= 2
 	}
-	return n <= uint64(d.rest())/perEntry
+	return n <= rest
 }
 
 // skip passes over one item of any depth. It checks that the item is well formed, not what is in it, in
