@@ -1,0 +1,63 @@
+package public
+
+import (
+	"encoding/json"
+	"net/http"
+
+	"millrace/replay"
+)
+
+// markJSON is a place in the log as /cursors shows it.
+type markJSON struct {
+	TimeUS int64  `json:"time_us"`
+	Cursor string `json:"cursor"`
+}
+
+type gapJSON struct {
+	From   string `json:"from"`
+	To     string `json:"to"`
+	TimeUS int64  `json:"time_us"`
+}
+
+type cursorsJSON struct {
+	Oldest     *markJSON `json:"oldest"` // null: the log is empty
+	Newest     *markJSON `json:"newest"`
+	RetentionS int64     `json:"retention_s"`
+	Gaps       []gapJSON `json:"gaps"`
+}
+
+func newMarkJSON(m replay.Mark) *markJSON {
+	if m.TimeUS == 0 {
+		return nil
+	}
+	return &markJSON{TimeUS: m.TimeUS, Cursor: m.Position.String()}
+}
+
+// handleCursors tells what the log holds.
+func (s *Server) handleCursors(w http.ResponseWriter, _ *http.Request) {
+	rng := s.source.rangeOf()
+	answer := cursorsJSON{
+		Oldest:     newMarkJSON(rng.Oldest),
+		Newest:     newMarkJSON(rng.Newest),
+		RetentionS: int64(rng.Retention.Seconds()),
+		Gaps:       make([]gapJSON, len(rng.Gaps)),
+	}
+	for i, g := range rng.Gaps {
+		answer.Gaps[i] = gapJSON{From: g.From.String(), To: g.To.String(), TimeUS: g.TimeUS}
+	}
+	s.writeJSON(w, http.StatusOK, answer)
+}
+
+// writeJSON answers with v, which must be marshallable, and is not to be cached.
+func (s *Server) writeJSON(w http.ResponseWriter, status int, v any) {
+	body, err := json.Marshal(v)
+	if err != nil {
+		s.log.Error("answer cannot be encoded", "error", err)
+		http.Error(w, "internal error", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	w.Write(append(body, '\n'))
+}

@@ -1,0 +1,37 @@
+// Package public serves the log over HTTP and websockets: Jetstream's v1 wire and what is ours on top
+// of it (docs/wire.md has every row), plus cursors, dictionaries and health.
+//
+// # Subscribers
+//
+// A subscriber is two goroutines and one socket:
+//
+//	replay.Reader ──Next──▶ pull loop ──whole frames──▶ socket ──▶ client
+//	                          ▲    ▲                      │
+//	         filter, ending ──┘    └── pong, close ◀── read loop (gorilla)
+//
+// The pull loop is the only one that writes. It asks the reader for the next chunk, which is frames
+// that are ready to be sent, and hands them to the kernel in one call, many events at a time. The read
+// loop answers what the client sends by leaving it in the subscriber's mailbox and kicking the pull
+// loop; it never waits for a write. gorilla, which would write pongs and close frames by itself, is
+// given a connection whose Write only takes note, so that nothing ever lands inside another frame.
+//
+// The HTTP handler returns as soon as both goroutines run: the request and its URL, which may be half
+// a megabyte, are garbage by then.
+//
+// # Backpressure
+//
+// A client that takes bytes slowly makes its pull loop wait, and nobody else. What is left of the
+// chunk is copied, so that it pins no block of the log; the copy counts against Config.ClientBytes, as
+// do filters. Inbound bytes are read at a bounded rate and messages within bounded memory.
+//
+// # Wake-ups
+//
+// A reader at the end of the log waits on a channel that all share. With many subscribers each pulls
+// at most once per pace (see Server.pace), so that a small block every few milliseconds does not wake
+// thousands of goroutines each time.
+//
+// # Locks
+//
+// Server.mu (the set of subscribers), subscriber.mu (its mailbox) and addresses.mu are leaves: nothing
+// is called and no other lock is taken while one is held.
+package public

@@ -1,0 +1,37 @@
+package public
+
+import "millrace/replay"
+
+// What a compiled filter takes beside the bytes of its strings: a map entry and a string header for
+// each, generously.
+const filterEntryBytes = 64
+
+// filter is a compiled filter and what it counts against the budget.
+type filter struct {
+	compiled *replay.Filter // nil: everything passes
+	bytes    int64
+}
+
+// compile makes w and kinds a filter. The caller owns the result's share of b and releases it. ok is
+// false if nothing was left of b.
+func compile(w *wants, kinds replay.KindSet, b *budget) (f filter, ok bool, err error) {
+	entries := len(w.collections.members) + len(w.dids.members)
+	if entries == 0 && w.maxPayload == 0 && kinds == 0 {
+		return filter{}, true, nil
+	}
+	f.bytes = int64(w.collections.bytes + w.dids.bytes + entries*filterEntryBytes)
+	if !b.reserve(f.bytes) {
+		return filter{}, false, nil
+	}
+	f.compiled, err = replay.NewFilter(replay.FilterConfig{
+		Collections:     w.collections.members,
+		DIDs:            w.dids.members,
+		Kinds:           kinds,
+		MaxPayloadBytes: w.maxPayload,
+	})
+	if err != nil {
+		b.release(f.bytes)
+		return filter{}, true, err
+	}
+	return f, true, nil
+}

@@ -1,0 +1,471 @@
+package public
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"millrace/replay"
+)
+
+// endless is a source without an end of large frames.
+func endless(payload int) source {
+	f := appendFrame(nil, frameText, bytes.Repeat([]byte("x"), payload))
+	return fakeSource(func(c *replay.Chunk) error {
+		*c = replay.Chunk{Through: mark(1)}
+		for c.Bytes < maxChunkBytes {
+			c.Frames = append(c.Frames, f)
+			c.Events++
+			c.Bytes += len(f)
+		}
+		return nil
+	})
+}
+
+func TestPingFloodDuringSlowReplay(t *testing.T) {
+	l := newTestLog(t)
+	for range 40 {
+		l.add(posts(250)...)
+	}
+	all := l.all()
+	s := serve(t, l, nil)
+	c := s.rawDial("cursor=0")
+	stop := make(chan struct{})
+	flooded := make(chan int)
+	go func() {
+		n := 0
+		defer func() { flooded <- n }()
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if _, err := c.Write(mask(framePing, fmt.Appendf(nil, "ping %d", n))); err != nil {
+				return
+			}
+			n++
+		}
+	}()
+	lastPong := -1
+	for i := 0; i < len(all); {
+		first, payload, err := c.frame()
+		if err != nil {
+			t.Fatalf("after %d events: %v", i, err)
+		}
+		switch first {
+		case frameText:
+			if string(payload) != all[i].json {
+				t.Fatalf("event %d is %s", i, payload)
+			}
+			if i++; i%100 == 0 {
+				time.Sleep(2 * time.Millisecond)
+			}
+		case framePong:
+			n, err := strconv.Atoi(strings.TrimPrefix(string(payload), "ping "))
+			if err != nil || n <= lastPong {
+				t.Fatalf("pong %q after %d", payload, lastPong)
+			}
+			lastPong = n
+		default:
+			t.Fatalf("frame %x", first)
+		}
+	}
+	close(stop)
+	n := <-flooded
+	if n < 1000 || lastPong < 0 {
+		t.Errorf("only %d pings, last answer %d", n, lastPong)
+	}
+}
+
+func TestProtocolErrors(t *testing.T) {
+	l, _ := mixed(t)
+	s := serve(t, l, nil)
+	frames := map[string][]byte{
+		"unmasked":                    appendFrame(nil, frameText, []byte("{}")),
+		"reserved bits":               mask(0xf1, []byte("{}")),
+		"opcode":                      mask(0x83, []byte("{}")),
+		"fragmented ping":             mask(0x09, nil),
+		"long ping":                   mask(framePing, bytes.Repeat([]byte("x"), 126)),
+		"continuation out of nothing": mask(0x80, []byte("{}")),
+		"message in a message":        append(mask(0x01, []byte("{")), mask(frameText, []byte("}"))...),
+		"invalid close code":          mask(frameClose, []byte{0, 5}),
+	}
+	for name, f := range frames {
+		for _, query := range []string{"", "extended=true", "requireHello=true"} {
+			c := s.rawDial(query)
+			if _, err := c.Write(f); err != nil {
+				t.Fatal(err)
+			}
+			for {
+				first, payload, err := c.frame()
+				if err != nil {
+					t.Errorf("%s %s: %v instead of a close frame", name, query, err)
+					break
+				}
+				if first == frameClose {
+					if len(payload) < 2 || int(payload[0])<<8|int(payload[1]) != websocket.CloseProtocolError {
+						t.Errorf("%s: closed with %q", name, payload)
+					}
+					break
+				}
+			}
+		}
+	}
+	s.waitMetric("ends_total", endProtocol, float64(3*len(frames)))
+}
+
+func TestEndlessFragments(t *testing.T) {
+	l, _ := mixed(t)
+	s := serve(t, l, func(_ *Config, tm *timing) { tm.message = 200 * time.Millisecond })
+	for _, fragment := range []string{"", "x"} {
+		for _, first := range []byte{0x01, 0x02} { // text, binary
+			c := s.rawDial("")
+			go func() {
+				c.Write(mask(first, nil))
+				for {
+					if _, err := c.Write(mask(0x00, []byte(fragment))); err != nil {
+						return
+					}
+					time.Sleep(time.Millisecond)
+				}
+			}()
+			first, payload, err := c.frame()
+			if err != nil || first != frameClose || int(payload[0])<<8|int(payload[1]) != websocket.ClosePolicyViolation {
+				t.Errorf("ended with %x %q %v", first, payload, err)
+			}
+		}
+	}
+	s.waitMetric("ends_total", endSlowMessage, 4)
+}
+
+func TestInboundFlood(t *testing.T) {
+	l, _ := mixed(t)
+	s := serve(t, l, func(_ *Config, tm *timing) { tm.flood = 300 * time.Millisecond })
+	c := s.rawDial("")
+	go func() {
+		flood := bytes.Repeat(mask(framePong, bytes.Repeat([]byte("x"), 125)), 100)
+		for {
+			if _, err := c.Write(flood); err != nil {
+				return
+			}
+		}
+	}()
+	first, payload, err := c.frame()
+	if err != nil || first != frameClose || int(payload[0])<<8|int(payload[1]) != websocket.ClosePolicyViolation {
+		t.Errorf("ended with %x %q %v", first, payload, err)
+	}
+	s.waitMetric("ends_total", endFlood, 1)
+}
+
+func TestGarbage(t *testing.T) {
+	l, _ := mixed(t)
+	s := serve(t, l, nil)
+	c := s.dial("")
+	garbage := []byte(noise(9_999_999))
+	if err := c.WriteMessage(websocket.BinaryMessage, garbage); err != nil {
+		t.Fatal(err)
+	}
+	c.want(l.add(identity(didN(1)))...)
+	go c.WriteMessage(websocket.TextMessage, garbage)
+	c.wantClose(1000, "failed to unmarshal")
+	for range 20 { // bytes that are not even frames
+		nc := s.rawDial("")
+		nc.Write(garbage[:100_000])
+		io.Copy(io.Discard, nc)
+	}
+	eventually(t, "all are gone", func() bool { return s.count.Load() == 0 })
+}
+
+func TestHalfOpenHandshakes(t *testing.T) {
+	l, _ := mixed(t)
+	s := serve(t, l, func(_ *Config, tm *timing) { tm.header = 300 * time.Millisecond })
+	var open []net.Conn
+	for i := range 60 {
+		nc, err := net.Dial("tcp", s.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer nc.Close()
+		if i%2 == 0 {
+			fmt.Fprintf(nc, "GET /subscribe HTTP/1.1\r\nHost: x\r\nX-Long: ")
+		}
+		open = append(open, nc)
+	}
+	s.dial("cursor=0").want(l.all()...)
+	for _, nc := range open {
+		nc.SetReadDeadline(time.Now().Add(testTimeout))
+		if _, err := io.Copy(io.Discard, nc); isTimeout(err) {
+			t.Fatal("a half-open handshake is kept")
+		}
+	}
+	eventually(t, "no handshakes left", func() bool { return s.handshakes.count() == 0 })
+}
+
+func TestUnfinishedHandshakesAreBounded(t *testing.T) {
+	s := serve(t, newTestLog(t), nil)
+	for range maxHandshakes {
+		nc, err := net.Dial("tcp", s.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer nc.Close()
+	}
+	eventually(t, "all slots taken", func() bool { return s.handshakes.count() == maxHandshakes })
+	if nc, err := net.Dial("tcp", s.addr); err == nil { // else it was reset already
+		defer nc.Close()
+		nc.SetReadDeadline(time.Now().Add(testTimeout))
+		if _, err := nc.Read(make([]byte, 1)); err == nil || isTimeout(err) {
+			t.Errorf("one too many: %v", err)
+		}
+	}
+	s.waitMetric("rejected_total", rejectUnfinished, 1)
+}
+
+func TestSlowSubscriberIsEnded(t *testing.T) {
+	s := serveSource(t, endless(1000), newRegistry(t), func(cfg *Config, tm *timing) {
+		cfg.SlowTimeout = 400 * time.Millisecond
+		tm.grace = testTimeout
+	})
+	plain, extended := s.rawDial(""), s.rawDial("extended=true")
+	healthy := s.rawDial("")
+	for range 10_000 {
+		if _, _, err := healthy.frame(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	healthy.Close()
+	s.waitMetric("ends_total", endSlow, 1)
+	// The plain one was reset. What it has yet to read ends in the middle of nothing it is told.
+	for {
+		first, _, err := plain.frame()
+		if err != nil {
+			break
+		}
+		if first == frameClose {
+			t.Fatal("a slow plain subscriber got a close frame")
+		}
+	}
+	// The extended one starts to read within the grace period and is told.
+	for {
+		first, payload, err := extended.frame()
+		if err != nil {
+			t.Fatalf("the slow extended subscriber was not told: %v", err)
+		}
+		if first == frameClose {
+			if code := int(payload[0])<<8 | int(payload[1]); code != websocket.CloseTryAgainLater {
+				t.Errorf("code %d %s", code, payload[2:])
+			}
+			break
+		}
+	}
+	s.waitMetric("ends_total", endSlow, 2)
+}
+
+func TestSlowButSteadySubscriberStays(t *testing.T) {
+	s := serveSource(t, endless(1000), newRegistry(t), func(cfg *Config, _ *timing) { cfg.SlowTimeout = 2 * time.Second })
+	c := s.rawDial("")
+	behind := false
+	for begin := time.Now(); time.Since(begin) < 3*time.Second; time.Sleep(5 * time.Millisecond) {
+		for range 2 { // 400 KB/s: each chunk makes the writer wait
+			if _, _, err := c.frame(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		behind = behind || s.budget.used.Load() > 0
+	}
+	if !behind {
+		t.Error("it never fell behind")
+	}
+}
+
+func TestSlowSubscribersShareTheBudget(t *testing.T) {
+	s := serveSource(t, endless(1000), newRegistry(t), func(cfg *Config, _ *timing) { cfg.ClientBytes = 1000 })
+	s.rawDial("extended=true")
+	s.waitMetric("ends_total", endOverloaded, 1)
+	eventually(t, "it is gone", func() bool { return s.count.Load() == 0 })
+}
+
+func TestServerPings(t *testing.T) {
+	l, _ := mixed(t)
+	s := serve(t, l, func(_ *Config, tm *timing) { tm.ping, tm.silent = 20*time.Millisecond, time.Second })
+	c := s.dial("")
+	done := make(chan error, 1)
+	go func() {
+		_, _, err := c.ReadMessage() // answers pings
+		done <- err
+	}()
+	hello := s.dial("requireHello=true")
+	go hello.ReadMessage()
+	s.waitMetric("pings_total", "", 130)
+	if s.count.Load() != 2 {
+		t.Fatalf("%d subscribers left", s.count.Load())
+	}
+	l.add(identity(didN(1)))
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestSilentPeerIsEnded(t *testing.T) {
+	l, _ := mixed(t)
+	s := serve(t, l, func(_ *Config, tm *timing) { tm.ping, tm.silent = 20*time.Millisecond, 100*time.Millisecond })
+	for _, query := range []string{"", "requireHello=true", "extended=true"} {
+		c := s.rawDial(query)
+		for {
+			first, _, err := c.frame()
+			if err != nil {
+				break
+			}
+			if first == frameClose {
+				t.Errorf("%q: a dead peer got a close frame", query)
+			}
+		}
+	}
+	s.waitMetric("ends_total", endSilent, 3)
+}
+
+func TestSlowReaderIsNotTakenForDead(t *testing.T) {
+	// 100 KB are on their way before the first ping: the client may take 100 s for them.
+	f := appendFrame(nil, frameText, bytes.Repeat([]byte("x"), 100<<10))
+	calls := 0
+	s := serveSource(t, fakeSource(func(c *replay.Chunk) error {
+		*c = replay.Chunk{Through: mark(1), Live: true}
+		if calls++; calls == 1 {
+			c.Frames, c.Events, c.Bytes = [][]byte{f}, 1, len(f)
+		}
+		return nil
+	}), newRegistry(t), func(_ *Config, tm *timing) { tm.ping, tm.silent = 20*time.Millisecond, 100*time.Millisecond })
+	s.rawDial("")
+	s.waitMetric("pings_total", "", 30)
+	if s.count.Load() != 1 {
+		t.Error("a client that may still be reading was ended")
+	}
+}
+
+func TestVanishingClients(t *testing.T) {
+	l := newTestLog(t)
+	for range 10 {
+		l.add(posts(100)...)
+	}
+	s := serve(t, l, nil)
+	for i := range 60 {
+		c := s.rawDial([]string{"cursor=0", "cursor=0&extended=true&wantedDids=" + didN(1), "requireHello=true"}[i%3])
+		if i%2 == 0 {
+			c.frame0()
+		}
+		c.Conn.(*net.TCPConn).SetLinger(0)
+		c.Close()
+	}
+	l.add(posts(10)...)
+	eventually(t, "all are gone", func() bool { return s.count.Load() == 0 })
+	if used := s.budget.used.Load(); used != 0 {
+		t.Errorf("%d bytes are still counted for clients", used)
+	}
+}
+
+// frame0 tries to read for a moment.
+func (c *rawClient) frame0() {
+	c.SetReadDeadline(time.Now().Add(5 * time.Millisecond))
+	c.br.ReadByte()
+}
+
+func TestClientBudget(t *testing.T) {
+	l, _ := mixed(t)
+	s := serve(t, l, func(cfg *Config, _ *timing) { cfg.ClientBytes = 150 << 10 })
+	var dids []string
+	for i := range 1000 {
+		dids = append(dids, `"`+didN(i)+`"`)
+	}
+	big := `{"wantedDids":[` + strings.Join(dids, ",") + `]}` // about 96 KB
+	first := s.dial("")
+	first.update(big)
+	s.waitMetric("options_updates_total", "", 1)
+	first.update(strings.Replace(big, didN(1), didN(5000), 1)) // replaces the first only once it is there
+	first.wantClose(websocket.CloseAbnormalClosure, "")
+	eventually(t, "given back", func() bool { return s.budget.used.Load() == 0 })
+
+	holder := s.dial("")
+	holder.update(big)
+	s.waitMetric("options_updates_total", "", 2)
+	extended := s.dial("extended=true")
+	extended.update(big)
+	extended.wantClose(websocket.CloseTryAgainLater, "memory")
+	var q strings.Builder
+	for i := range 1000 {
+		q.WriteString("&wantedDids=" + didN(i))
+	}
+	resp, body := s.refused(q.String(), nil)
+	if resp.StatusCode != 503 || resp.Header.Get("Retry-After") == "" {
+		t.Errorf("%s %q", resp.Status, body)
+	}
+	holder.Close()
+	eventually(t, "given back", func() bool { return s.budget.used.Load() == 0 })
+	s.dial(q.String())
+}
+
+func TestEventsPerSecond(t *testing.T) {
+	l := newTestLog(t)
+	l.add(posts(60)...)
+	s := serve(t, l, func(cfg *Config, _ *timing) { cfg.MaxEventsPerSecond = 100 })
+	c := s.dial("cursor=0")
+	c.want(l.all()...)
+	begin := time.Now()
+	c.want(l.add(posts(1)...)...)
+	if took := time.Since(begin); took < 400*time.Millisecond || took > 5*time.Second {
+		t.Errorf("61st event after %v, want 600 ms", took)
+	}
+}
+
+func TestNoGoroutineLeaks(t *testing.T) {
+	before := runtime.NumGoroutine()
+	t.Run("connections", func(t *testing.T) {
+		l, _ := mixed(t)
+		s := serve(t, l, nil)
+		for i := range 30 {
+			query := []string{"cursor=0", "requireHello=true", "extended=true&heartbeat=1"}[i%3]
+			c := s.rawDial(query)
+			switch i % 4 {
+			case 0:
+				c.Close()
+			case 1:
+				c.Write(mask(frameText, []byte("x")))
+			case 2:
+				c.Write(mask(frameClose, nil))
+			}
+		}
+	})
+	for deadline := time.Now().Add(testTimeout); runtime.NumGoroutine() > before; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			stacks := make([]byte, 1<<20)
+			t.Fatalf("%d goroutines, %d before\n%s", runtime.NumGoroutine(), before, stacks[:runtime.Stack(stacks, true)])
+		}
+	}
+}
+
+func TestShutdownDeadline(t *testing.T) {
+	s := serveSource(t, endless(1000), newRegistry(t), nil)
+	c := s.rawDial("extended=true") // never reads
+	eventually(t, "it is behind", func() bool { return s.budget.used.Load() > 0 })
+	ctx, cancel := contextWithTimeout(300 * time.Millisecond)
+	defer cancel()
+	begin := time.Now()
+	if err := s.Shutdown(ctx); err == nil {
+		t.Error("a subscriber that reads nothing ended in order")
+	}
+	if took := time.Since(begin); took > 3*time.Second {
+		t.Errorf("shutdown took %v", took)
+	}
+	if _, err := io.Copy(io.Discard, c); isTimeout(err) && !errors.Is(err, io.EOF) {
+		t.Error("the connection is still open")
+	}
+}

@@ -1,0 +1,448 @@
+package public
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"millrace/replay"
+)
+
+func contextWithTimeout(d time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), d)
+}
+
+// get asks the handler directly.
+func (s *testServer) get(method, path string, header http.Header) *httptest.ResponseRecorder {
+	s.t.Helper()
+	r := httptest.NewRequest(method, path, nil)
+	for k, v := range header {
+		r.Header[k] = v
+	}
+	w := httptest.NewRecorder()
+	s.Handler().ServeHTTP(w, r)
+	return w
+}
+
+func TestCursors(t *testing.T) {
+	l := newTestLog(t)
+	s := serve(t, l, nil)
+	want := `{"oldest":null,"newest":null,"retention_s":129600,"gaps":[]}` + "\n"
+	if got := s.get("GET", "/cursors", nil).Body.String(); got != want {
+		t.Errorf("empty log: %s, want %s", got, want)
+	}
+	l.add(posts(5)...)
+	from := l.all()[4].pos
+	l.seq += 10
+	to := from
+	to.Seq = l.seq + 1
+	gap := &replay.Gap{From: from, To: to}
+	l.addAfter(gap, posts(5)...)
+	all := l.all()
+	w := s.get("GET", "/cursors", nil)
+	want = fmt.Sprintf(`{"oldest":{"time_us":%d,"cursor":"%s"},"newest":{"time_us":%d,"cursor":"%s"},"retention_s":129600,"gaps":[{"from":"%s","to":"%s","time_us":%d}]}`+"\n",
+		all[0].timeUS, all[0].cursor(), all[9].timeUS, all[9].cursor(), from, to, gap.TimeUS)
+	if got := w.Body.String(); got != want || w.Header().Get("Content-Type") != "application/json" {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+func TestDictionaries(t *testing.T) {
+	l := newTestLog(t)
+	s := serve(t, l, nil)
+	d := l.dictionaries.Stored()
+	sum := d.SHA256()
+	want := fmt.Sprintf(`{"dictionaries":[{"id":%d,"bytes":%d,"sha256":"%x","stored":true,"url":"/dictionaries/%d"}]}`+"\n", d.ID(), len(d.Bytes()), sum, d.ID())
+	if got := s.get("GET", "/dictionaries", nil).Body.String(); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	path := fmt.Sprintf("/dictionaries/%d", d.ID())
+	w := s.get("GET", path, nil)
+	etag := w.Header().Get("ETag")
+	if w.Code != 200 || !bytes.Equal(w.Body.Bytes(), d.Bytes()) || etag != fmt.Sprintf(`"%x"`, sum) ||
+		!strings.Contains(w.Header().Get("Cache-Control"), "immutable") {
+		t.Errorf("%d, %d bytes, %v", w.Code, w.Body.Len(), w.Header())
+	}
+	if w := s.get("GET", path, http.Header{"If-None-Match": {etag}}); w.Code != http.StatusNotModified || w.Body.Len() != 0 {
+		t.Errorf("with its ETag: %d, %d bytes", w.Code, w.Body.Len())
+	}
+	if w := s.get("HEAD", path, nil); w.Code != 200 || w.Body.Len() != 0 {
+		t.Errorf("HEAD: %d, %d bytes", w.Code, w.Body.Len())
+	}
+	if w := s.get("GET", "/dictionaries/4242", nil); w.Code != 404 {
+		t.Errorf("unknown: %d", w.Code)
+	}
+	if w := s.get("GET", "/dictionaries/x", nil); w.Code != 400 {
+		t.Errorf("no number: %d", w.Code)
+	}
+}
+
+func TestHealth(t *testing.T) {
+	var checks []Check
+	s := serve(t, newTestLog(t), func(cfg *Config, _ *timing) { cfg.Health = func() Health { return Health{Checks: checks} } })
+	if w := s.get("GET", "/healthz", nil); w.Code != 200 || w.Body.String() != "ok\n" {
+		t.Errorf("/healthz: %d %q", w.Code, w.Body)
+	}
+	ready := func(code int, want string) {
+		t.Helper()
+		if w := s.get("GET", "/readyz", nil); w.Code != code || w.Body.String() != want+"\n" {
+			t.Errorf("/readyz: %d %s\nwant %d %s", w.Code, w.Body, code, want)
+		}
+	}
+	ready(200, `{"ready":true,"checks":[{"name":"serving","ok":true}]}`)
+	checks = []Check{{Name: "relay", OK: true, Detail: "relay.test"}, {Name: "disk", Detail: "1 GiB left"}}
+	ready(503, `{"ready":false,"checks":[{"name":"relay","ok":true,"detail":"relay.test"},{"name":"disk","ok":false,"detail":"1 GiB left"},{"name":"serving","ok":true}]}`)
+	checks = nil
+	ctx, cancel := contextWithTimeout(time.Second)
+	defer cancel()
+	if err := s.Shutdown(ctx); err != nil {
+		t.Error(err)
+	}
+	ready(503, `{"ready":false,"checks":[{"name":"serving","ok":false}]}`)
+}
+
+func TestIndex(t *testing.T) {
+	s := serve(t, newTestLog(t), nil)
+	body := s.get("GET", "http://millrace.test/", nil).Body.String()
+	for _, word := range []string{"millrace test", "websocat 'ws://millrace.test/subscribe", "/cursors", "/dictionaries", "/readyz"} {
+		if !strings.Contains(body, word) {
+			t.Errorf("%q is missing in\n%s", word, body)
+		}
+	}
+	if w := s.get("GET", "/nothing", nil); w.Code != 404 {
+		t.Errorf("/nothing: %d", w.Code)
+	}
+}
+
+func TestCORS(t *testing.T) {
+	s := serve(t, newTestLog(t), nil)
+	for _, path := range []string{"/", "/cursors", "/dictionaries", "/dictionaries/x", "/healthz", "/readyz", "/subscribe", "/nothing"} {
+		for _, method := range []string{"GET", "HEAD", "OPTIONS"} {
+			w := s.get(method, path, http.Header{"Origin": {"https://elsewhere.example"}})
+			if got := w.Header().Get("Access-Control-Allow-Origin"); got != "*" {
+				t.Errorf("%s %s: Access-Control-Allow-Origin %q", method, path, got)
+			}
+			if method == "OPTIONS" && (w.Code != 204 || w.Header().Get("Access-Control-Allow-Headers") != "*") {
+				t.Errorf("OPTIONS %s: %d %v", path, w.Code, w.Header())
+			}
+		}
+	}
+}
+
+// from dials as if through a proxy on loopback that is trusted.
+func from(addr string) http.Header { return http.Header{"X-Forwarded-For": {addr}} }
+
+func trustLoopback(cfg *Config) {
+	cfg.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+}
+
+func TestConnectionsPerAddress(t *testing.T) {
+	l, _ := mixed(t)
+	s := serve(t, l, func(cfg *Config, _ *timing) { trustLoopback(cfg); cfg.MaxConnectionsPerIP = 3 })
+	for range 3 {
+		s.dialFrom("203.0.113.7")
+	}
+	resp, body := s.refused("", from("203.0.113.7"))
+	if resp.StatusCode != 429 || resp.Header.Get("Retry-After") != "5" || !strings.Contains(body, "3 connections") {
+		t.Errorf("%s %v %q", resp.Status, resp.Header, body)
+	}
+	s.dialFrom("203.0.113.8")
+	for i := range 3 { // one /64
+		s.dialFrom(fmt.Sprintf("2001:db8:1:2::%d", i+1))
+	}
+	if resp, _ := s.refused("", from("2001:db8:1:2:ffff::1")); resp.StatusCode != 429 {
+		t.Errorf("the same /64: %s", resp.Status)
+	}
+	s.dialFrom("2001:db8:1:3::1")
+	for range 10 {
+		s.dialFrom("127.0.0.1")
+	}
+	if got := s.metric("rejected_total", rejectConnections); got != 2 {
+		t.Errorf("%v rejected", got)
+	}
+}
+
+func (s *testServer) dialFrom(addr string) *client {
+	s.t.Helper()
+	c, _ := s.dialWith(new(dialer), "", from(addr))
+	return c
+}
+
+func TestConnectionsAreGivenBack(t *testing.T) {
+	l, _ := mixed(t)
+	s := serve(t, l, func(cfg *Config, _ *timing) {
+		trustLoopback(cfg)
+		cfg.MaxConnectionsPerIP, cfg.MaxConnections, cfg.AttemptBurst = 1, 1, 1000
+	})
+	for range 20 {
+		c := s.dialFrom("203.0.113.7")
+		c.Close()
+		eventually(t, "given back", func() bool { return s.count.Load() == 0 })
+		if resp, _ := s.refused("cursor=x", from("203.0.113.7")); resp.StatusCode != 400 {
+			t.Fatalf("bad request: %s", resp.Status)
+		}
+	}
+}
+
+func TestAttemptsPerAddress(t *testing.T) {
+	s := serve(t, newTestLog(t), func(cfg *Config, _ *timing) {
+		trustLoopback(cfg)
+		cfg.AttemptsPerSecond, cfg.AttemptBurst = 0.5, 3
+	})
+	for range 3 {
+		if resp, _ := s.refused("cursor=x", from("203.0.113.7")); resp.StatusCode != 400 {
+			t.Fatalf("%s", resp.Status)
+		}
+	}
+	resp, _ := s.refused("", from("203.0.113.7"))
+	if resp.StatusCode != 429 || resp.Header.Get("Retry-After") != "2" {
+		t.Errorf("%s, Retry-After %q", resp.Status, resp.Header.Get("Retry-After"))
+	}
+	s.dialFrom("203.0.113.9")
+}
+
+func TestMaxConnections(t *testing.T) {
+	l, _ := mixed(t)
+	s := serve(t, l, func(cfg *Config, _ *timing) { cfg.MaxConnections = 2 })
+	first := s.dial("")
+	s.dial("")
+	resp, body := s.refused("", nil)
+	if resp.StatusCode != 503 || resp.Header.Get("Retry-After") == "" || !strings.Contains(body, "too many") {
+		t.Errorf("%s %q", resp.Status, body)
+	}
+	first.Close()
+	eventually(t, "room again", func() bool { return s.count.Load() == 1 })
+	s.dial("")
+}
+
+func TestForwardedFor(t *testing.T) {
+	trusted := proxies{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")}
+	for _, tt := range []struct {
+		peer     string
+		header   []string
+		want     string
+		forwards bool
+	}{
+		{"203.0.113.7:1000", nil, "203.0.113.7", false},
+		{"203.0.113.7:1000", []string{"198.51.100.1"}, "203.0.113.7", true},
+		{"10.1.1.1:1000", nil, "10.1.1.1", false},
+		{"10.1.1.1:1000", []string{"198.51.100.1"}, "198.51.100.1", false},
+		{"10.1.1.1:1000", []string{"127.0.0.1, 198.51.100.1"}, "198.51.100.1", false},
+		{"10.1.1.1:1000", []string{"198.51.100.1, 10.2.2.2"}, "198.51.100.1", false},
+		{"10.1.1.1:1000", []string{"6.6.6.6", "198.51.100.1,10.2.2.2 , 10.3.3.3"}, "198.51.100.1", false},
+		{"10.1.1.1:1000", []string{"10.4.4.4, 10.2.2.2"}, "10.4.4.4", false},
+		{"10.1.1.1:1000", []string{"198.51.100.1, unknown, 10.2.2.2"}, "10.2.2.2", false},
+		{"10.1.1.1:1000", []string{"198.51.100.1:4711"}, "198.51.100.1", false},
+		{"[fd00::1]:1000", []string{"[2001:db8::1]:4711"}, "2001:db8::1", false},
+		{"[fd00::1%eth0]:1000", []string{"2001:db8::1"}, "2001:db8::1", false},
+		{"[::ffff:10.1.1.1]:1000", []string{"::ffff:198.51.100.1"}, "198.51.100.1", false},
+	} {
+		r := httptest.NewRequest("GET", "/subscribe", nil)
+		r.RemoteAddr = tt.peer
+		r.Header["X-Forwarded-For"] = tt.header
+		got, forwards := trusted.clientOf(r)
+		if got.String() != tt.want || forwards != tt.forwards {
+			t.Errorf("%s %q: %v %v, want %s %v", tt.peer, tt.header, got, forwards, tt.want, tt.forwards)
+		}
+	}
+}
+
+func TestSharedProxyIsReported(t *testing.T) {
+	l, _ := mixed(t)
+	var log syncBuffer
+	s := serve(t, l, func(cfg *Config, _ *timing) { cfg.Logger = newTextLogger(&log) })
+	for i := range sharedProxyConnections + 5 {
+		s.dialFrom(fmt.Sprintf("203.0.113.%d", i))
+	}
+	if n := strings.Count(log.String(), "no trusted proxy"); n != 1 {
+		t.Errorf("reported %d times:\n%s", n, log.String())
+	}
+	if got := s.metric("untrusted_forwards_total", ""); got != sharedProxyConnections+5 {
+		t.Errorf("%v counted", got)
+	}
+}
+
+func TestAddressesAreForgotten(t *testing.T) {
+	a := &addresses{maxConnections: 1, attemptsPerSecond: 1, attemptBurst: 1, all: map[netip.Prefix]*address{}}
+	now := time.Now()
+	addr := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{20, byte(i >> 16), byte(i >> 8), byte(i)}) }
+	for i := range maxAddresses {
+		if v := a.admit(addr(i), false, now); v.rejected != "" {
+			t.Fatalf("address %d: %+v", i, v)
+		}
+		a.leave(addr(i))
+	}
+	if v := a.admit(addr(maxAddresses), false, now); v.rejected != rejectAddresses {
+		t.Errorf("one too many: %+v", v)
+	}
+	if v := a.admit(addr(maxAddresses), false, now.Add(2*time.Second)); v.rejected != "" || len(a.all) != 1 {
+		t.Errorf("later: %+v, %d remembered", v, len(a.all))
+	}
+}
+
+func TestEndsAreLogged(t *testing.T) {
+	l, all := mixed(t)
+	var log syncBuffer
+	s := serve(t, l, func(cfg *Config, _ *timing) { cfg.Logger = newTextLogger(&log) })
+	c := s.dial("cursor=0&extended=true")
+	c.wantExtended(all...)
+	c.say("x")
+	c.wantClose(1000, "")
+	eventually(t, "logged", func() bool { return strings.Contains(log.String(), "subscriber ended") })
+	for _, word := range []string{"address=127.0.0.1", "reason=invalid_message", "variant=extended", "events=7"} {
+		if !strings.Contains(log.String(), word) {
+			t.Errorf("%s is missing in %s", word, log.String())
+		}
+	}
+	if got := s.metric("delivered_events_total", ""); got != 7 {
+		t.Errorf("%v events", got)
+	}
+	if got := s.metric("subscribers", "extended"); got != 0 {
+		t.Errorf("%v subscribers", got)
+	}
+}
+
+func TestConfigIsChecked(t *testing.T) {
+	ok := Config{Dictionaries: newRegistry(t)}
+	for name, change := range map[string]func(*Config){
+		"Dictionaries":        func(c *Config) { c.Dictionaries = nil },
+		"MaxConnections":      func(c *Config) { c.MaxConnections = -1 },
+		"MaxConnectionsPerIP": func(c *Config) { c.MaxConnectionsPerIP = -1 },
+		"AttemptsPerSecond":   func(c *Config) { c.AttemptsPerSecond = -1 },
+		"MaxEventsPerSecond":  func(c *Config) { c.MaxEventsPerSecond = -1 },
+		"SlowTimeout":         func(c *Config) { c.SlowTimeout = -1 },
+		"ClientBytes":         func(c *Config) { c.ClientBytes = -1 },
+		"TrustedProxies":      func(c *Config) { c.TrustedProxies = make([]netip.Prefix, 1) },
+	} {
+		cfg := ok
+		change(&cfg)
+		if _, err := newServer(cfg, source{}, defaultTiming()); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := New(ok); err == nil || !strings.Contains(err.Error(), "Log") {
+		t.Errorf("Log: %v", err)
+	}
+}
+
+// TestWireTableNamesRealTests keeps docs/wire.md honest.
+func TestWireTableNamesRealTests(t *testing.T) {
+	doc, err := os.ReadFile("../docs/wire.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := map[string]bool{}
+	packages, err := parser.ParseDir(token.NewFileSet(), ".", func(f fs.FileInfo) bool { return strings.HasSuffix(f.Name(), "_test.go") }, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range packages {
+		for _, f := range p.Files {
+			for _, d := range f.Decls {
+				if fn, ok := d.(*ast.FuncDecl); ok {
+					tests[fn.Name.Name] = true
+				}
+			}
+		}
+	}
+	named := regexp.MustCompile("`(Test[A-Za-z0-9]+)`")
+	rows := 0
+	for i, line := range strings.Split(string(doc), "\n") {
+		for _, m := range named.FindAllStringSubmatch(line, -1) {
+			if !tests[m[1]] {
+				t.Errorf("line %d names %s, which there is not", i+1, m[1])
+			}
+		}
+		head := strings.HasPrefix(line, "|---") || strings.HasSuffix(line, "pinned by |")
+		if strings.HasPrefix(line, "| ") && !head {
+			rows++
+			if cells := strings.Split(line, "|"); !named.MatchString(cells[len(cells)-2]) {
+				// "client vanished" and the like still have one
+				t.Errorf("line %d names no test: %s", i+1, line)
+			}
+		}
+	}
+	if rows < 60 {
+		t.Errorf("only %d rows", rows)
+	}
+}
+
+func TestParseMessages(t *testing.T) {
+	w, err := parseUpdate([]byte(`{"type":"options_update","payload":{"wantedDids":["` + didN(1) + `","` + didN(1) + `"],"wantedDids":["` + didN(2) + `"],"wantedCollections":["a.b.c","a.*","a.b.c"],"maxMessageSizeBytes":7}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{didN(2)}, w.dids.members); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]string{"a.b.c", "a.*"}, w.collections.members); diff != "" {
+		t.Error(diff)
+	}
+	if w.maxPayload != 7 {
+		t.Errorf("maxPayload %d", w.maxPayload)
+	}
+}
+
+func FuzzParseUpdate(f *testing.F) {
+	f.Add([]byte(`{"type":"options_update","payload":{"wantedDids":["did:plc:abc"],"wantedCollections":["a.b.c"],"maxMessageSizeBytes":7}}`))
+	f.Add([]byte(`{"payload":null,"type":"options_update"}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		w, err := parseUpdate(data)
+		if w == nil || err != nil {
+			return
+		}
+		if len(w.dids.members) > maxWantedDIDs || len(w.collections.members) > maxWantedCollections || w.maxPayload < 0 {
+			t.Errorf("%d DIDs, %d collections, maxPayload %d", len(w.dids.members), len(w.collections.members), w.maxPayload)
+		}
+		// What it took must be what encoding/json sees.
+		var plain struct {
+			Payload struct {
+				WantedDIDs []string `json:"wantedDids"`
+			} `json:"payload"`
+		}
+		if err := json.Unmarshal(data, &plain); err != nil {
+			t.Fatalf("taken, but encoding/json says: %v", err)
+		}
+		for _, did := range plain.Payload.WantedDIDs {
+			if !slices.Contains(w.dids.members, did) {
+				t.Errorf("%q is missing", did)
+			}
+		}
+	})
+}
+
+func TestMessages(t *testing.T) {
+	if got := appendCloseFrame(nil, 1000, strings.Repeat("x", 122)+"é"); len(got) != 2+2+122 {
+		t.Errorf("close frame of %d bytes: %q", len(got), got)
+	}
+	for _, n := range []int{0, 1, 125, 126, 65535, 65536, 70000} {
+		f := appendFrame([]byte("prefix"), frameText, bytes.Repeat([]byte("x"), n))[len("prefix"):]
+		if frameLen(f) != len(f) || frameLen(append(f, "more"...)) != len(f) {
+			t.Errorf("%d bytes: frameLen %d, want %d", n, frameLen(f), len(f))
+		}
+	}
+	for _, short := range [][]byte{nil, {0x81}, {0x81, 126}, {0x81, 126, 1}, {0x81, 127, 0, 0, 0, 0, 0, 0, 1}} {
+		if frameLen(short) != 0 {
+			t.Errorf("% x: %d", short, frameLen(short))
+		}
+	}
+}
+
+var _ io.Writer = (*syncBuffer)(nil)

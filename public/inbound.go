@@ -1,0 +1,226 @@
+package public
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+
+	"github.com/gorilla/websocket"
+	"golang.org/x/time/rate"
+)
+
+// Bounds of what is read from clients.
+const (
+	maxMessageBytes = 10_000_000
+	// smallMessageBytes may be held by every connection at once, larger messages only by as many
+	// as there are slots.
+	smallMessageBytes  = 4 << 10
+	mediumMessageBytes = 1 << 20
+	maxMediumMessages  = 32
+
+	// maxDrainBytes is how much is read, to be forgotten, from a client that was told to go.
+	maxDrainBytes = 32 << 20
+
+	updatesPerSecond = 1
+	updateBurst      = 20
+)
+
+// gate bounds how many larger messages are in memory at once, over all connections.
+type gate struct {
+	medium chan struct{}
+	large  chan struct{}
+}
+
+func newGate(clientBytes int64) *gate {
+	n := min(max(clientBytes/8/mediumMessageBytes, 2), maxMediumMessages)
+	return &gate{medium: make(chan struct{}, n), large: make(chan struct{}, 1)}
+}
+
+var errGateClosed = errors.New("no room for the message")
+
+func enter(slots chan struct{}, done <-chan struct{}, patience time.Duration) error {
+	select {
+	case slots <- struct{}{}:
+		return nil
+	default:
+	}
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case slots <- struct{}{}:
+		return nil
+	case <-done:
+		return net.ErrClosed
+	case <-timer.C:
+		return errGateClosed
+	}
+}
+
+// readLoop reads what the client sends until the connection ends. It never writes, and waits for the
+// pull loop in nothing.
+func (s *subscriber) readLoop() {
+	defer close(s.readDone)
+	s.ws.SetReadLimit(maxMessageBytes)
+	s.ws.SetPingHandler(s.conn.pinged)
+	s.ws.SetPongHandler(s.conn.ponged)
+	s.ws.SetCloseHandler(func(int, string) error { return nil })
+	for {
+		kind, r, err := s.ws.NextReader()
+		if err == nil {
+			err = s.readMessage(kind, r)
+		}
+		if err != nil {
+			e := s.endingOfReadError(err)
+			s.end(e)
+			if !e.dead && e.reason != endClientClose {
+				// Bytes that nobody read would make the kernel reset the connection, and the
+				// client lose what it was told last.
+				io.CopyN(io.Discard, s.conn.Conn, maxDrainBytes)
+			}
+			return
+		}
+	}
+}
+
+// readMessage reads one message and does what it says. Its errors are those of the connection; what
+// is wrong with the message itself ends the connection but not the reading, so that the client's
+// close frame is still seen.
+func (s *subscriber) readMessage(kind int, r io.Reader) error {
+	patience := s.server.timing.message
+	extend := func() { s.conn.Conn.SetReadDeadline(time.Now().Add(patience)) }
+	extend()
+	defer s.conn.Conn.SetReadDeadline(time.Time{})
+	if kind != websocket.TextMessage || s.ended() {
+		_, err := io.Copy(io.Discard, r)
+		return err
+	}
+	gate := s.server.gate
+	data, more, err := readUpTo(nil, r, smallMessageBytes)
+	if err != nil {
+		return err
+	}
+	for _, size := range []struct {
+		slots chan struct{}
+		bytes int
+	}{{gate.medium, mediumMessageBytes}, {gate.large, maxMessageBytes}} {
+		if !more {
+			break
+		}
+		if err := enter(size.slots, s.conn.done, patience); err != nil {
+			return err
+		}
+		defer func() { <-size.slots }()
+		extend()
+		if data, more, err = readUpTo(data, r, size.bytes); err != nil {
+			return err
+		}
+	}
+	if err := s.waitForUpdate(); err != nil {
+		return err
+	}
+	s.update(data)
+	return nil
+}
+
+// waitForUpdate holds a client back that sends messages faster than they are worked off.
+func (s *subscriber) waitForUpdate() error {
+	if s.updates == nil {
+		s.updates = rate.NewLimiter(updatesPerSecond, updateBurst)
+	}
+	wait := s.updates.Reserve().Delay()
+	if wait == 0 {
+		return nil
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-s.conn.done:
+		return net.ErrClosed
+	}
+}
+
+// readUpTo appends to data until r ends or data has limit bytes; more says that it did not end.
+func readUpTo(data []byte, r io.Reader, limit int) (_ []byte, more bool, err error) {
+	for {
+		if len(data) == limit {
+			// One more byte tells whether the message ends here.
+			var one [1]byte
+			n, err := io.ReadFull(r, one[:])
+			if n == 1 {
+				return append(data, one[0]), true, nil
+			}
+			if errors.Is(err, io.EOF) {
+				err = nil
+			}
+			return data, false, err
+		}
+		if len(data) == cap(data) {
+			size := min(max(2*cap(data), 512), limit)
+			grown := make([]byte, len(data), size)
+			copy(grown, data)
+			data = grown
+		}
+		n, err := r.Read(data[len(data):cap(data)])
+		data = data[:len(data)+n]
+		if errors.Is(err, io.EOF) {
+			return data, false, nil
+		}
+		if err != nil {
+			return data, false, err
+		}
+	}
+}
+
+// update does what a text message asks for.
+func (s *subscriber) update(data []byte) {
+	w, err := parseUpdate(data)
+	if err != nil {
+		s.end(invalidEnding(err))
+		return
+	}
+	if w == nil {
+		return
+	}
+	f, ok, err := compile(w, s.opts.kinds, &s.server.budget)
+	switch {
+	case !ok:
+		s.end(overloadedEnding("the filter"))
+	case err != nil:
+		s.end(invalidEnding(fmt.Errorf("failed to parse subscriber options: %w", err)))
+	default:
+		s.server.metrics.updates.Inc()
+		s.post(f)
+	}
+}
+
+func (s *subscriber) endingOfReadError(err error) ending {
+	if errors.Is(err, websocket.ErrReadLimit) {
+		return ending{
+			reason: endTooBig, code: websocket.CloseMessageTooBig,
+			text: fmt.Sprintf("messages may have at most %d bytes", maxMessageBytes),
+		}
+	}
+	if frame := s.conn.takeCloseFrame(); frame != nil {
+		return ending{reason: endProtocol, frame: frame}
+	}
+	var closed *websocket.CloseError
+	var netErr net.Error
+	switch {
+	case errors.As(err, &closed) && closed.Code == websocket.CloseNoStatusReceived:
+		return ending{reason: endClientClose, frame: []byte{frameClose, 0}}
+	case errors.As(err, &closed) && closed.Code != websocket.CloseAbnormalClosure:
+		return ending{reason: endClientClose, frame: appendCloseFrame(nil, closed.Code, "")}
+	case errors.Is(err, errFlood):
+		return policyEnding(endFlood, "too much is sent")
+	case errors.Is(err, errGateClosed):
+		return overloadedEnding("large messages")
+	case errors.As(err, &netErr) && netErr.Timeout():
+		return policyEnding(endSlowMessage, "a message was begun and not finished in time")
+	default:
+		return ending{reason: endClientGone, dead: true}
+	}
+}

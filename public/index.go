@@ -1,0 +1,24 @@
+package public
+
+import (
+	"fmt"
+	"net/http"
+)
+
+// handleIndex says what is served here.
+func (s *Server) handleIndex(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	fmt.Fprintf(w, `millrace %[1]s
+
+An AT Protocol firehose as JSON events, live, filtered and replayed; Jetstream's wire.
+
+  websocat 'ws://%[2]s/subscribe?wantedCollections=app.bsky.feed.post&cursor=0'
+
+  GET /subscribe           websocket; docs/wire.md has all parameters
+  GET /cursors             what the log holds
+  GET /dictionaries        zstd dictionaries for compress=true; /dictionaries/{id} is the file
+  GET /healthz, /readyz    alive; ready, and why not
+
+Subscribers now: %[3]d
+`, s.cfg.Version, r.Host, s.count.Load())
+}

@@ -1,0 +1,83 @@
+package public
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// Reasons for turning a client away before the upgrade, beside those of limit.go.
+const (
+	rejectBadRequest     = "bad_request"
+	rejectHandshake      = "handshake"
+	rejectMaximum        = "max_connections"
+	rejectMemory         = "client_memory"
+	rejectShutdown       = "unavailable"
+	rejectUnfinished     = "unfinished_handshakes"
+	rejectUnfinishedPeer = "address_unfinished_handshakes"
+)
+
+// metrics of the package. No label ever holds an address or an identifier.
+type metrics struct {
+	subscribers *prometheus.GaugeVec // by variant
+	events      prometheus.Counter
+	bytes       prometheus.Counter
+	ends        *prometheus.CounterVec // by reason
+	rejected    *prometheus.CounterVec // by reason
+	pings       prometheus.Counter
+	updates     prometheus.Counter
+	forwarded   prometheus.Counter
+	lag         prometheus.Histogram
+}
+
+func newMetrics(s *Server, r prometheus.Registerer) metrics {
+	const namespace, subsystem = "millrace", "public"
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: name, Help: help})
+	}
+	vec := func(name, help, label string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: name, Help: help}, []string{label})
+	}
+	gauge := func(name, help string, read func() float64) prometheus.GaugeFunc {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: namespace, Subsystem: subsystem, Name: name, Help: help}, read)
+	}
+	m := metrics{
+		subscribers: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Namespace: namespace, Subsystem: subsystem, Name: "subscribers",
+			Help: "Connected subscribers by variant: plain, extended, zstd or extended_zstd.",
+		}, []string{"variant"}),
+		events:    counter("delivered_events_total", "Events sent to subscribers."),
+		bytes:     counter("delivered_bytes_total", "Bytes of event frames sent to subscribers."),
+		ends:      vec("ends_total", "Subscriber connections that ended, by reason.", "reason"),
+		rejected:  vec("rejected_total", "Connections and handshakes turned away, by reason.", "reason"),
+		pings:     counter("pings_total", "Pings sent to subscribers."),
+		updates:   counter("options_updates_total", "Options updates of subscribers that were put in force."),
+		forwarded: counter("untrusted_forwards_total", "Handshakes with X-Forwarded-For from an address that is no trusted proxy."),
+		lag: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Namespace: namespace, Subsystem: subsystem, Name: "lag_seconds",
+			Help:    "From an event's time_us until a write to a live subscriber that includes it returned; one observation a write.",
+			Buckets: []float64{.001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 60},
+		}),
+	}
+	if r == nil {
+		return m
+	}
+	r.MustRegister(m.subscribers, m.events, m.bytes, m.ends, m.rejected, m.pings, m.updates, m.forwarded, m.lag,
+		gauge("client_bytes", "Memory that filters and slow clients' events take, of the budget for clients.",
+			func() float64 { return float64(s.budget.used.Load()) }),
+		gauge("client_bytes_limit", "The budget for clients.",
+			func() float64 { return float64(s.budget.max) }),
+		gauge("unfinished_handshakes", "Connections that are no subscribers (yet).",
+			func() float64 { return float64(s.handshakes.count()) }),
+	)
+	return m
+}
+
+// variant names what a subscriber is sent.
+func (o *options) variant() string {
+	switch {
+	case o.extended && o.compress:
+		return "extended_zstd"
+	case o.extended:
+		return "extended"
+	case o.compress:
+		return "zstd"
+	}
+	return "plain"
+}

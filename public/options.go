@@ -1,0 +1,334 @@
+package public
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/bluesky-social/indigo/atproto/syntax"
+
+	"millrace/replay"
+	"millrace/translate"
+)
+
+// Limits of the v1 contract.
+const (
+	maxWantedCollections = 100
+	maxWantedDIDs        = 10_000
+	maxHeartbeatSeconds  = 3600
+)
+
+// errInvalidOptions begins every complaint about what a client asked for.
+var errInvalidOptions = errors.New("invalid subscriber options")
+
+func invalidOption(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", errInvalidOptions, fmt.Sprintf(format, args...))
+}
+
+// wants is the part of the options that an options update replaces.
+type wants struct {
+	collections wantedSet
+	dids        wantedSet
+	maxPayload  int // bytes; 0: no limit
+}
+
+// options is what one subscriber asked for.
+type options struct {
+	wants        wants
+	cursor       replay.Cursor
+	requireHello bool
+	compress     bool // with the stored dictionary, unless dictionary is set
+
+	// Ours:
+	extended   bool
+	strict     bool
+	kinds      replay.KindSet
+	dictionary uint32 // 0: none was named
+	heartbeat  time.Duration
+}
+
+// parseOptions reads a subscriber's request. Its errors are for the client to read.
+func parseOptions(r *http.Request) (options, error) {
+	q, err := parseQuery(r.URL.RawQuery)
+	if err != nil {
+		return options{}, invalidOption("query string: %v", err)
+	}
+	o := options{
+		requireHello: q.Get("requireHello") == "true",
+		compress:     q.Get("compress") == "true" || strings.Contains(r.Header.Get("Socket-Encoding"), "zstd"),
+	}
+	o.wants.collections = newCollectionSet()
+	o.wants.dids = newDIDSet()
+	// An empty value stands for none at all: "empty = all collections".
+	o.wants.collections.addNonEmpty(q["wantedCollections"])
+	o.wants.dids.addNonEmpty(q["wantedDids"])
+	o.wants.maxPayload = parseMaxMessageSize(q.Get("maxMessageSizeBytes"))
+	if err := o.wants.check(); err != nil {
+		return options{}, err
+	}
+	if s := q.Get("cursor"); s != "" {
+		if o.cursor, err = replay.ParseCursor(s); err != nil {
+			return options{}, invalidOption("%v", err)
+		}
+	}
+	return o, o.parseOwn(q)
+}
+
+// parseQuery is url.ParseQuery without its limit of 10,000 parameters, which as many DIDs and a cursor
+// exceed. The server's limit on the request line bounds it.
+func parseQuery(raw string) (url.Values, error) {
+	q := make(url.Values)
+	for pair := range strings.SplitSeq(raw, "&") {
+		if pair == "" {
+			continue
+		}
+		if strings.Contains(pair, ";") {
+			return nil, errors.New("a semicolon separates nothing")
+		}
+		key, value, _ := strings.Cut(pair, "=")
+		key, err := url.QueryUnescape(key)
+		if err != nil {
+			return nil, err
+		}
+		if value, err = url.QueryUnescape(value); err != nil {
+			return nil, err
+		}
+		q[key] = append(q[key], value)
+	}
+	return q, nil
+}
+
+// parseOwn reads the parameters that Jetstream does not have.
+func (o *options) parseOwn(q url.Values) error {
+	var err error
+	if o.extended, err = parseSwitch(q, "extended"); err != nil {
+		return err
+	}
+	if o.strict, err = parseSwitch(q, "strict"); err != nil {
+		return err
+	}
+	if o.kinds, err = parseKinds(q["wantedKinds"]); err != nil {
+		return err
+	}
+	if s := q.Get("zstdDictionary"); s != "" {
+		id, err := strconv.ParseUint(s, 10, 32)
+		if err != nil || id == 0 {
+			return invalidOption("zstdDictionary %.40q is no dictionary ID", s)
+		}
+		o.dictionary, o.compress = uint32(id), true
+	}
+	if s := q.Get("heartbeat"); s != "" {
+		n, err := strconv.Atoi(s)
+		if err != nil || n < 1 || n > maxHeartbeatSeconds {
+			return invalidOption("heartbeat %.40q is not a number of seconds from 1 to %d", s, maxHeartbeatSeconds)
+		}
+		o.heartbeat = time.Duration(n) * time.Second
+	}
+	return nil
+}
+
+func parseSwitch(q url.Values, name string) (bool, error) {
+	switch s := q.Get(name); s {
+	case "true":
+		return true, nil
+	case "", "false":
+		return false, nil
+	default:
+		return false, invalidOption("%s %.40q is neither true nor false", name, s)
+	}
+}
+
+func parseKinds(values []string) (replay.KindSet, error) {
+	var kinds []translate.Kind
+	for _, v := range values {
+		for s := range strings.SplitSeq(v, ",") {
+			switch s {
+			case "":
+			case translate.KindCommit.String():
+				kinds = append(kinds, translate.KindCommit)
+			case translate.KindIdentity.String():
+				kinds = append(kinds, translate.KindIdentity)
+			case translate.KindAccount.String():
+				kinds = append(kinds, translate.KindAccount)
+			default:
+				return 0, invalidOption("wantedKinds %.40q is none of commit, identity, account", s)
+			}
+		}
+	}
+	return replay.Kinds(kinds...), nil
+}
+
+// parseMaxMessageSize takes what is malformed or negative for 0, as v1 does.
+func parseMaxMessageSize(s string) int {
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		return 0
+	}
+	return max(n, 0)
+}
+
+func (w *wants) check() error {
+	if w.collections.err != nil {
+		return w.collections.err
+	}
+	return w.dids.err
+}
+
+// update is the envelope of a message from a client. Its payload is read at once, into the sets, but
+// whether that failed matters only if the type is options_update.
+type update struct {
+	Type    string        `json:"type"`
+	Payload updatePayload `json:"payload"`
+}
+
+const typeOptionsUpdate = "options_update"
+
+type updatePayload struct {
+	present bool
+	wants   wants
+	err     error
+}
+
+// UnmarshalJSON implements json.Unmarshaler. It never fails: the error is kept.
+func (p *updatePayload) UnmarshalJSON(data []byte) error {
+	fields := struct {
+		WantedCollections   wantedSet `json:"wantedCollections"`
+		WantedDIDs          wantedSet `json:"wantedDids"`
+		MaxMessageSizeBytes int       `json:"maxMessageSizeBytes"`
+	}{WantedCollections: newCollectionSet(), WantedDIDs: newDIDSet()}
+	p.present = true
+	p.err = json.Unmarshal(data, &fields)
+	p.wants = wants{
+		collections: fields.WantedCollections, dids: fields.WantedDIDs,
+		maxPayload: max(fields.MaxMessageSizeBytes, 0),
+	}
+	return nil
+}
+
+// parseUpdate reads a text message from a client. It returns nil, nil for messages that mean nothing
+// to us. Nothing of the result refers to data.
+func parseUpdate(data []byte) (*wants, error) {
+	var m update
+	if err := json.Unmarshal(data, &m); err != nil {
+		return nil, fmt.Errorf("failed to unmarshal subscriber sourced message: %w", err)
+	}
+	if m.Type != typeOptionsUpdate {
+		return nil, nil
+	}
+	if !m.Payload.present {
+		return nil, errors.New("failed to unmarshal subscriber options update: there is no payload")
+	}
+	if err := m.Payload.err; err != nil {
+		return nil, fmt.Errorf("failed to unmarshal subscriber options update: %w", err)
+	}
+	if err := m.Payload.wants.check(); err != nil {
+		return nil, fmt.Errorf("failed to parse subscriber options: %w", err)
+	}
+	return &m.Payload.wants, nil
+}
+
+// wantedSet is a set of collections or DIDs in which duplicates cost nothing: a message of 10 MB makes
+// no more of it than its limit.
+type wantedSet struct {
+	limit int
+	what  string
+	valid func(string) bool
+
+	members []string
+	seen    map[string]struct{}
+	bytes   int
+	err     error // the first thing that was wrong
+}
+
+func newCollectionSet() wantedSet {
+	return wantedSet{limit: maxWantedCollections, what: "collection", valid: validCollection}
+}
+
+func newDIDSet() wantedSet {
+	return wantedSet{limit: maxWantedDIDs, what: "DID", valid: func(s string) bool {
+		_, err := syntax.ParseDID(s)
+		return err == nil
+	}}
+}
+
+// maxPrefixBytes bounds what is taken as a prefix: no NSID is longer.
+const maxPrefixBytes = 317
+
+// validCollection accepts exact NSIDs, and anything that ends in ".*" as a prefix.
+func validCollection(s string) bool {
+	if strings.HasSuffix(s, ".*") {
+		return len(s) <= maxPrefixBytes+1
+	}
+	_, err := syntax.ParseNSID(s)
+	return err == nil
+}
+
+func (s *wantedSet) addNonEmpty(values []string) {
+	for _, v := range values {
+		if v != "" {
+			s.add(v)
+		}
+	}
+}
+
+func (s *wantedSet) add(v string) {
+	if s.err != nil {
+		return
+	}
+	if _, ok := s.seen[v]; ok {
+		return
+	}
+	if !s.valid(v) {
+		s.err = invalidOption("invalid %s: %.80q", s.what, v)
+		return
+	}
+	if len(s.members) == s.limit {
+		s.err = invalidOption("too many wanted %ss: at most %d", s.what, s.limit)
+		return
+	}
+	if s.seen == nil {
+		s.seen = make(map[string]struct{})
+	}
+	v = strings.Clone(v)
+	s.seen[v] = struct{}{}
+	s.members = append(s.members, v)
+	s.bytes += len(v)
+}
+
+// UnmarshalJSON implements json.Unmarshaler for an array of strings, or null. It fails only if data is
+// something else; what is wrong with a member is in s.err.
+func (s *wantedSet) UnmarshalJSON(data []byte) error {
+	s.members, s.seen, s.bytes, s.err = nil, nil, 0, nil // of two members with one name the last counts
+	dec := json.NewDecoder(bytes.NewReader(data))
+	token, err := dec.Token()
+	if err != nil {
+		return err
+	}
+	if token == nil {
+		return nil
+	}
+	if token != json.Delim('[') {
+		return fmt.Errorf("wanted %ss are no array", s.what)
+	}
+	for dec.More() {
+		token, err := dec.Token()
+		if err != nil {
+			return err
+		}
+		v, ok := token.(string)
+		if !ok {
+			return fmt.Errorf("a wanted %s is no string", s.what)
+		}
+		s.add(v)
+		if s.err != nil {
+			return nil
+		}
+	}
+	return nil
+}

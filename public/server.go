@@ -1,0 +1,398 @@
+package public
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gorilla/websocket"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"millrace/dict"
+	"millrace/replay"
+)
+
+// Config is what New needs. Log and Dictionaries must be set; zeros elsewhere stand for the defaults
+// named.
+type Config struct {
+	Log          *replay.Log
+	Dictionaries *dict.Registry
+	Health       func() Health // asked by /readyz; nil: always ready
+	Version      string        // "dev"
+
+	MaxConnections      int            // subscribers in all; 20000
+	MaxConnectionsPerIP int            // subscribers of one address (IPv6: of one /64); 100
+	AttemptsPerSecond   float64        // handshakes of one address; 10
+	AttemptBurst        int            // of them at once; twice MaxConnectionsPerIP
+	TrustedProxies      []netip.Prefix // whose X-Forwarded-For is believed
+	MaxEventsPerSecond  float64        // to one subscriber; 0: no limit
+
+	SlowTimeout     time.Duration // a subscriber that takes nothing for that long is ended; 30 s
+	ShutdownTimeout time.Duration // for Serve when its context is done; 10 s
+	ClientBytes     int64         // what clients may make us remember: filters, slow clients' events; 32 MiB
+
+	Logger     *slog.Logger          // nil: discard
+	Registerer prometheus.Registerer // nil: metrics are not registered
+}
+
+func (c *Config) validate() error {
+	switch {
+	case c.Dictionaries == nil:
+		return errors.New("public: Config.Dictionaries is missing")
+	case c.MaxConnections < 0:
+		return fmt.Errorf("public: Config.MaxConnections is negative: %d", c.MaxConnections)
+	case c.MaxConnectionsPerIP < 0:
+		return fmt.Errorf("public: Config.MaxConnectionsPerIP is negative: %d", c.MaxConnectionsPerIP)
+	case c.AttemptsPerSecond < 0 || c.AttemptBurst < 0:
+		return fmt.Errorf("public: Config.AttemptsPerSecond or AttemptBurst is negative: %g, %d", c.AttemptsPerSecond, c.AttemptBurst)
+	case c.MaxEventsPerSecond < 0:
+		return fmt.Errorf("public: Config.MaxEventsPerSecond is negative: %g", c.MaxEventsPerSecond)
+	case c.SlowTimeout < 0 || c.ShutdownTimeout < 0:
+		return fmt.Errorf("public: Config.SlowTimeout or ShutdownTimeout is negative: %v, %v", c.SlowTimeout, c.ShutdownTimeout)
+	case c.ClientBytes < 0:
+		return fmt.Errorf("public: Config.ClientBytes is negative: %d", c.ClientBytes)
+	}
+	for _, p := range c.TrustedProxies {
+		if !p.IsValid() {
+			return errors.New("public: Config.TrustedProxies has an invalid prefix")
+		}
+	}
+	return nil
+}
+
+func (c *Config) setDefaults() {
+	setDefault(&c.Version, "dev")
+	setDefault(&c.MaxConnections, 20_000)
+	setDefault(&c.MaxConnectionsPerIP, 100)
+	setDefault(&c.AttemptsPerSecond, 10)
+	setDefault(&c.AttemptBurst, 2*c.MaxConnectionsPerIP)
+	setDefault(&c.SlowTimeout, 30*time.Second)
+	setDefault(&c.ShutdownTimeout, 10*time.Second)
+	setDefault(&c.ClientBytes, 32<<20)
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Health == nil {
+		c.Health = func() Health { return Health{} }
+	}
+}
+
+func setDefault[T comparable](v *T, d T) {
+	var zero T
+	if *v == zero {
+		*v = d
+	}
+}
+
+// timing is what tests shorten.
+type timing struct {
+	ping    time.Duration // between pings
+	silent  time.Duration // without a sign of life, until a client is taken for dead
+	message time.Duration // for one message to arrive
+	flood   time.Duration // of sending without end
+	grace   time.Duration // for a client that is ended to take what is said last
+	linger  time.Duration // for it to close its side
+	header  time.Duration // for a request's headers to arrive
+}
+
+func defaultTiming() timing {
+	return timing{
+		ping: 30 * time.Second, silent: 90 * time.Second, message: 10 * time.Second, flood: time.Minute,
+		grace: 5 * time.Second, linger: 2 * time.Second, header: 10 * time.Second,
+	}
+}
+
+// source is where events come from: the log, or a test's stand-in.
+type source struct {
+	newReader func(replay.ReaderConfig) (reader, error)
+	rangeOf   func() replay.Range
+}
+
+func logSource(l *replay.Log) source {
+	return source{
+		newReader: func(cfg replay.ReaderConfig) (reader, error) { return l.NewReader(cfg) },
+		rangeOf:   l.Range,
+	}
+}
+
+// Server serves the log. Its methods are safe for concurrent use.
+type Server struct {
+	cfg        Config
+	log        *slog.Logger
+	source     source
+	timing     timing
+	metrics    metrics
+	proxies    proxies
+	addresses  *addresses
+	handshakes *handshakes
+	gate       *gate
+	budget     budget
+	upgrader   websocket.Upgrader
+	handler    http.Handler
+
+	// running counts what New's goroutines are: two for each subscriber.
+	running sync.WaitGroup
+	count   atomic.Int64 // len(subscribers)
+
+	mu          sync.Mutex
+	subscribers map[*subscriber]struct{}
+	servers     map[*http.Server]struct{}
+	closing     bool
+}
+
+// New makes a Server. It starts nothing.
+func New(cfg Config) (*Server, error) {
+	if cfg.Log == nil {
+		return nil, errors.New("public: Config.Log is missing")
+	}
+	return newServer(cfg, logSource(cfg.Log), defaultTiming())
+}
+
+func newServer(cfg Config, src source, t timing) (*Server, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	cfg.setDefaults()
+	s := &Server{
+		cfg: cfg, log: cfg.Logger, source: src, timing: t, proxies: cfg.TrustedProxies,
+		addresses: &addresses{
+			maxConnections:    cfg.MaxConnectionsPerIP,
+			attemptsPerSecond: cfg.AttemptsPerSecond,
+			attemptBurst:      float64(cfg.AttemptBurst),
+			all:               make(map[netip.Prefix]*address),
+		},
+		gate:        newGate(cfg.ClientBytes),
+		budget:      budget{max: cfg.ClientBytes},
+		upgrader:    newUpgrader(),
+		subscribers: make(map[*subscriber]struct{}),
+		servers:     make(map[*http.Server]struct{}),
+	}
+	s.handshakes = newHandshakes(s.proxies, func(reason string) { s.metrics.rejected.WithLabelValues(reason).Inc() })
+	s.metrics = newMetrics(s, cfg.Registerer)
+	s.handler = s.routes()
+	return s, nil
+}
+
+// Handler returns the public routes. Serve adds limits below HTTP, which other servers lack.
+func (s *Server) Handler() http.Handler { return s.handler }
+
+func (s *Server) routes() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /subscribe", s.handleSubscribe)
+	mux.HandleFunc("GET /cursors", s.handleCursors)
+	mux.HandleFunc("GET /dictionaries", s.handleDictionaries)
+	mux.HandleFunc("GET /dictionaries/{id}", s.handleDictionary)
+	mux.HandleFunc("GET /healthz", s.handleHealthz)
+	mux.HandleFunc("GET /readyz", s.handleReadyz)
+	mux.HandleFunc("GET /{$}", s.handleIndex)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Server", "millrace/"+s.cfg.Version)
+		h.Set("Access-Control-Allow-Origin", "*")
+		h.Set("Access-Control-Expose-Headers", "*")
+		if r.Method == http.MethodOptions {
+			h.Set("Access-Control-Allow-Methods", "GET, HEAD, OPTIONS")
+			h.Set("Access-Control-Allow-Headers", "*")
+			h.Set("Access-Control-Max-Age", "86400")
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
+}
+
+// Serve serves connections of ln, which it closes, until ctx is done or Shutdown is called. It then
+// returns nil, all subscribers having ended.
+func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
+	hs := &http.Server{
+		Handler:           s.handler,
+		ReadHeaderTimeout: s.timing.header,
+		ReadTimeout:       s.timing.header,
+		WriteTimeout:      3 * s.timing.header,
+		IdleTimeout:       time.Minute,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ConnState:         s.handshakes.changed,
+		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+	if !s.addServer(hs) {
+		ln.Close()
+		return nil
+	}
+	shutdown := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(shutdown)
+		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.ShutdownTimeout)
+		defer cancel()
+		if err := s.Shutdown(limited); err != nil {
+			s.log.Warn("shutdown was not orderly", "error", err)
+		}
+	})
+	err := hs.Serve(ln)
+	if !stop() {
+		<-shutdown
+	}
+	if errors.Is(err, http.ErrServerClosed) {
+		s.running.Wait()
+		return nil
+	}
+	return fmt.Errorf("serve %s: %w", ln.Addr(), err)
+}
+
+func (s *Server) addServer(hs *http.Server) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closing {
+		s.servers[hs] = struct{}{}
+	}
+	return !s.closing
+}
+
+// Shutdown refuses new subscribers, tells those there are (docs/wire.md, section 6), and waits until
+// all have ended. When ctx is done it closes what is left without a word, waits for that, and returns
+// ctx's error. It is safe to call twice.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.mu.Lock()
+	s.closing = true
+	subs := make([]*subscriber, 0, len(s.subscribers))
+	for sub := range s.subscribers {
+		subs = append(subs, sub)
+	}
+	servers := make([]*http.Server, 0, len(s.servers))
+	for hs := range s.servers {
+		servers = append(servers, hs)
+	}
+	s.mu.Unlock()
+
+	patience := shutdownPatience
+	if deadline, ok := ctx.Deadline(); ok {
+		patience = min(patience, time.Until(deadline)/2)
+	}
+	for _, sub := range subs {
+		if sub.started.Load() {
+			sub.end(shutdownEnding(patience))
+		}
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.running.Wait()
+	}()
+	for _, hs := range servers {
+		// Requests are short; a handshake that is not finished by now will not be.
+		brief, cancel := context.WithTimeout(ctx, time.Second)
+		if err := hs.Shutdown(brief); err != nil {
+			hs.Close()
+		}
+		cancel()
+	}
+	var err error
+	select {
+	case <-ended:
+	case <-ctx.Done():
+		err = ctx.Err()
+		s.closeAll()
+		<-ended
+	}
+	return err
+}
+
+// shutdownPatience is how long a slow subscriber may take for the events that are on their way.
+const shutdownPatience = 2 * time.Second
+
+// closeAll closes all subscribers' sockets.
+func (s *Server) closeAll() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for sub := range s.subscribers {
+		if sub.started.Load() {
+			sub.conn.Conn.Close()
+		}
+	}
+}
+
+// register makes room for sub, unless the server is full or closing.
+func (s *Server) register(sub *subscriber) *refusal {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closing:
+		return unavailable(rejectShutdown, "shutting down")
+	case len(s.subscribers) >= s.cfg.MaxConnections:
+		return unavailable(rejectMaximum, "too many subscribers")
+	}
+	s.subscribers[sub] = struct{}{}
+	s.count.Store(int64(len(s.subscribers)))
+	s.running.Add(1)
+	return nil
+}
+
+// start runs sub on goroutines of its own.
+func (s *Server) start(sub *subscriber) {
+	s.metrics.subscribers.WithLabelValues(sub.opts.variant()).Inc()
+	s.running.Go(sub.readLoop)
+	s.running.Go(sub.run)
+	// Shutdown may have missed it.
+	s.mu.Lock()
+	sub.started.Store(true)
+	closing := s.closing
+	s.mu.Unlock()
+	if closing {
+		sub.end(shutdownEnding(0))
+	}
+	s.running.Done() // register's
+}
+
+// ended accounts for sub's end and forgets it.
+func (s *Server) ended(sub *subscriber, e ending) {
+	s.metrics.subscribers.WithLabelValues(sub.opts.variant()).Dec()
+	s.metrics.ends.WithLabelValues(e.reason).Inc()
+	s.log.Debug("subscriber ended", "address", sub.client, "reason", e.reason, "variant", sub.opts.variant(),
+		"events", sub.events, "bytes", sub.bytes, "duration", time.Since(sub.begun))
+	s.remove(sub)
+}
+
+// forget undoes newSubscriber for one whose handshake failed.
+func (s *Server) forget(sub *subscriber) {
+	s.remove(sub)
+	s.running.Done()
+}
+
+func (s *Server) remove(sub *subscriber) {
+	s.budget.release(sub.filter.bytes)
+	s.addresses.leave(sub.client)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.subscribers, sub)
+	s.count.Store(int64(len(s.subscribers)))
+}
+
+// Bounds of pace.
+const (
+	paceEach = 20 * time.Microsecond
+	minPace  = 2 * time.Millisecond
+	maxPace  = 100 * time.Millisecond
+)
+
+// pace is how often a live subscriber looks for new events, at most: with few of them as soon as there
+// are any, with many so seldom that all together do not spend a core on it.
+func (s *Server) pace() time.Duration {
+	pace := time.Duration(s.count.Load()) * paceEach
+	if pace < minPace {
+		return 0
+	}
+	return min(pace, maxPace)
+}
+
+// logReadError logs what the log said to a subscriber, unless that is of no interest to the operator.
+func (s *Server) logReadError(err error) {
+	if !errors.Is(err, replay.ErrFellOff) && !errors.Is(err, replay.ErrClosed) {
+		s.log.Error("the log cannot be read", "error", err)
+	}
+}

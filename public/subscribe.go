@@ -1,0 +1,234 @@
+package public
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"millrace/dict"
+	"millrace/replay"
+)
+
+// Headers of ours in the answer to a websocket handshake.
+const (
+	headerOldest     = "Millrace-Oldest-Cursor"
+	headerDictionary = "Millrace-Dictionary"
+)
+
+// handshakeTimeout bounds how long the answer to a handshake may take to be sent.
+const handshakeTimeout = 10 * time.Second
+
+// refusal is an error before the upgrade.
+type refusal struct {
+	status     int
+	reason     string // for the metric
+	text       string // for the client
+	retryAfter time.Duration
+}
+
+func badRequest(err error) *refusal {
+	return &refusal{status: http.StatusBadRequest, reason: rejectBadRequest, text: err.Error()}
+}
+
+func unavailable(reason, text string) *refusal {
+	return &refusal{status: http.StatusServiceUnavailable, reason: reason, text: text, retryAfter: 5 * time.Second}
+}
+
+func (f *refusal) write(w http.ResponseWriter) {
+	if f.retryAfter > 0 {
+		seconds := int64((f.retryAfter + time.Second - 1) / time.Second)
+		w.Header().Set("Retry-After", strconv.FormatInt(seconds, 10))
+	}
+	http.Error(w, f.text, f.status)
+}
+
+// handleSubscribe upgrades the connection and leaves it to a subscriber of its own.
+func (s *Server) handleSubscribe(w http.ResponseWriter, r *http.Request) {
+	client, refused := s.admit(r)
+	if refused != nil {
+		s.refuse(w, refused)
+		return
+	}
+	sub, refused := s.newSubscriber(r, client)
+	if refused != nil {
+		s.addresses.leave(client)
+		s.refuse(w, refused)
+		return
+	}
+	if err := sub.upgrade(w, r); err != nil {
+		s.metrics.rejected.WithLabelValues(rejectHandshake).Inc()
+		s.forget(sub)
+		return
+	}
+	s.start(sub)
+}
+
+func (s *Server) refuse(w http.ResponseWriter, f *refusal) {
+	s.metrics.rejected.WithLabelValues(f.reason).Inc()
+	f.write(w)
+}
+
+// admit checks who asks. If it returns no refusal the caller must tell s.addresses when client leaves.
+func (s *Server) admit(r *http.Request) (netip.Addr, *refusal) {
+	client, forwards := s.proxies.clientOf(r)
+	if forwards {
+		s.metrics.forwarded.Inc()
+	}
+	v := s.addresses.admit(client, forwards, time.Now())
+	if v.shared {
+		s.log.Warn("many clients come through one address that is no trusted proxy: they share its limits",
+			"address", client, "flag", "--trusted-proxies")
+	}
+	switch v.rejected {
+	case "":
+		return client, nil
+	case rejectConnections:
+		return client, &refusal{
+			status: http.StatusTooManyRequests, reason: v.rejected, retryAfter: v.retryAfter,
+			text: fmt.Sprintf("your address has %d connections, the most it may have", s.cfg.MaxConnectionsPerIP),
+		}
+	case rejectAttempts:
+		return client, &refusal{
+			status: http.StatusTooManyRequests, reason: v.rejected, retryAfter: v.retryAfter,
+			text: "your address connects too often",
+		}
+	default:
+		return client, unavailable(v.rejected, "too many clients")
+	}
+}
+
+// newSubscriber checks what is asked for. The subscriber is registered and its filter counted; forget
+// undoes both.
+func (s *Server) newSubscriber(r *http.Request, client netip.Addr) (*subscriber, *refusal) {
+	opts, err := parseOptions(r)
+	if err != nil {
+		return nil, badRequest(err)
+	}
+	enc, refused := s.encoder(&opts)
+	if refused != nil {
+		return nil, refused
+	}
+	f, ok, err := compile(&opts.wants, opts.kinds, &s.budget)
+	if err != nil {
+		return nil, badRequest(invalidOption("%v", err))
+	}
+	if !ok {
+		return nil, unavailable(rejectMemory, "no memory left for the filter")
+	}
+	opts.wants = wants{}
+	sub := &subscriber{
+		server: s, opts: opts, client: client, filter: f,
+		messages: messages{enc: enc},
+		readDone: make(chan struct{}),
+	}
+	if refused := sub.open(); refused != nil {
+		s.budget.release(f.bytes)
+		return nil, refused
+	}
+	if refused := s.register(sub); refused != nil {
+		s.budget.release(f.bytes)
+		return nil, refused
+	}
+	return sub, nil
+}
+
+// encoder settles which dictionary compresses the connection, and returns its encoder, nil for none.
+func (s *Server) encoder(opts *options) (*dict.Encoder, *refusal) {
+	if !opts.compress {
+		return nil, nil
+	}
+	stored := s.cfg.Dictionaries.Stored().ID()
+	if opts.dictionary == 0 {
+		opts.dictionary = stored
+	}
+	if _, ok := s.cfg.Dictionaries.Get(opts.dictionary); !ok {
+		return nil, badRequest(invalidOption("unknown zstdDictionary %d: the stored one is %d, /dictionaries lists all",
+			opts.dictionary, stored))
+	}
+	enc, err := s.cfg.Dictionaries.Encoder(opts.dictionary)
+	if err != nil {
+		return nil, unavailable(rejectShutdown, err.Error())
+	}
+	return enc, nil
+}
+
+// open makes the subscriber's reader.
+func (s *subscriber) open() *refusal {
+	var err error
+	s.reader, err = s.server.source.newReader(replay.ReaderConfig{
+		Cursor:        s.opts.cursor,
+		Filter:        s.filter.compiled,
+		Extended:      s.opts.extended,
+		Dictionary:    s.opts.dictionary,
+		MaxChunkBytes: maxChunkBytes,
+	})
+	switch {
+	case errors.Is(err, replay.ErrUnknownStream):
+		return badRequest(invalidOption("cursor %s: %v", s.opts.cursor, err))
+	case err != nil:
+		return unavailable(rejectShutdown, "the log cannot be read at the moment")
+	}
+	us, isTime := s.opts.cursor.TimeUS()
+	if oldest, clamped := s.reader.Clamped(); clamped && s.opts.strict && !(isTime && us == 0) {
+		return badRequest(invalidOption("cursor %s is older than the log, whose oldest is %d (%s)",
+			s.opts.cursor, oldest.TimeUS, oldest.Position))
+	}
+	return nil
+}
+
+// upgrade answers the handshake. An error means that the client has its answer already.
+func (s *subscriber) upgrade(w http.ResponseWriter, r *http.Request) error {
+	header := w.Header().Clone()
+	if oldest := s.server.source.rangeOf().Oldest; oldest.TimeUS != 0 {
+		header.Set(headerOldest, strconv.FormatInt(oldest.TimeUS, 10))
+	}
+	if s.opts.compress {
+		header.Set(headerDictionary, strconv.FormatUint(uint64(s.opts.dictionary), 10))
+	}
+	h := &hijacker{ResponseWriter: w, floodTimeout: s.server.timing.flood}
+	ws, err := s.server.upgrader.Upgrade(h, r, header)
+	if err != nil {
+		return err
+	}
+	s.ws, s.conn = ws, h.conn
+	s.conn.framing.Store(true)
+	s.writer = writer{
+		raw: s.conn.Conn, slowTimeout: s.server.cfg.SlowTimeout, budget: &s.server.budget, stop: s.cut,
+	}
+	return nil
+}
+
+func newUpgrader() websocket.Upgrader {
+	return websocket.Upgrader{
+		HandshakeTimeout: handshakeTimeout,
+		ReadBufferSize:   readBufferBytes,
+		WriteBufferPool:  noBuffers{},
+		CheckOrigin:      func(*http.Request) bool { return true },
+		Error: func(w http.ResponseWriter, r *http.Request, status int, reason error) {
+			http.Error(w, fmt.Sprintf("%v\nThis is a websocket: connect to ws://%s/subscribe", reason, r.Host), status)
+		},
+	}
+}
+
+// readBufferBytes is gorilla's read buffer; clients send little.
+const readBufferBytes = 1 << 10
+
+// noBuffers keeps gorilla from holding a write buffer for each connection: it never writes messages.
+type noBuffers struct{}
+
+func (noBuffers) Get() any { return nil }
+func (noBuffers) Put(any)  {}
+
+// closeRaw ends the TCP connection. If reset, what the kernel still holds for the client is dropped.
+func closeRaw(c net.Conn, reset bool) {
+	if tcp, ok := c.(*net.TCPConn); ok && reset {
+		tcp.SetLinger(0)
+	}
+	c.Close()
+}

@@ -1,0 +1,407 @@
+package public
+
+import (
+	"errors"
+	"net"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gorilla/websocket"
+	"golang.org/x/time/rate"
+
+	"millrace/replay"
+)
+
+// maxChunkBytes is how much one write takes at most, but for a single larger event.
+const maxChunkBytes = 128 << 10
+
+// reader is what a subscriber needs of a replay.Reader.
+type reader interface {
+	Next(c *replay.Chunk) error
+	Wait() <-chan struct{}
+	SetFilter(f *replay.Filter)
+	Clamped() (oldest replay.Mark, clamped bool)
+}
+
+// subscriber is one connection. See the package comment for who does what.
+type subscriber struct {
+	server *Server
+	opts   options
+	client netip.Addr
+
+	ws       *websocket.Conn // read loop
+	conn     *conn
+	updates  *rate.Limiter // read loop
+	readDone chan struct{} // closed when the read loop has ended
+	started  atomic.Bool   // ws, conn and writer are set
+
+	// mu guards the mailbox: what the pull loop is to do next.
+	mu     sync.Mutex
+	posted bool    // next is a new filter
+	next   filter  // in force from the next event on
+	ending *ending // the first one counts
+
+	// Of the pull loop only:
+	reader   reader
+	filter   filter // in force
+	chunk    replay.Chunk
+	writer   writer
+	messages messages
+	head     []byte // scratch
+	tail     []byte // scratch
+	through  replay.Mark
+	atEnd    bool // the last chunk reached the end of the log
+	live     bool // one did
+
+	timer       *time.Timer
+	begun       time.Time
+	lastMessage time.Time // sent to the client; pings and pongs are none
+	nextPing    time.Time
+	lastPull    time.Time
+	resumeAt    time.Time // no event is sent before, if events/s are limited
+	events      int64
+	bytes       int64
+}
+
+// post leaves a filter for the pull loop. It owns f's share of the budget from now on.
+func (s *subscriber) post(f filter) {
+	s.mu.Lock()
+	old := s.next
+	if !s.posted {
+		old = filter{}
+	}
+	s.next, s.posted = f, true
+	s.mu.Unlock()
+	s.server.budget.release(old.bytes)
+	s.conn.wake()
+}
+
+// takeFilter puts a posted filter in force and says whether there was one.
+func (s *subscriber) takeFilter() bool {
+	s.mu.Lock()
+	f, posted := s.next, s.posted
+	s.next, s.posted = filter{}, false
+	s.mu.Unlock()
+	if posted {
+		s.server.budget.release(s.filter.bytes)
+		s.filter = f
+	}
+	return posted
+}
+
+// end tells the pull loop to end the connection. Only the first ending counts.
+func (s *subscriber) end(e ending) {
+	e.at = time.Now()
+	s.mu.Lock()
+	if s.ending == nil {
+		s.ending = &e
+	}
+	s.mu.Unlock()
+	if e.dead {
+		s.conn.Conn.Close()
+	}
+	s.conn.wake()
+}
+
+func (s *subscriber) ended() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ending != nil
+}
+
+// cut says whether a write that blocks is to be given up: the connection is ending, and not in a way
+// that leaves time for the rest of the chunk.
+func (s *subscriber) cut() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ending != nil && time.Since(s.ending.at) >= s.ending.patience
+}
+
+// run is the pull loop from start to end.
+func (s *subscriber) run() {
+	s.begun = time.Now()
+	s.lastMessage = s.begun
+	s.nextPing = s.begun.Add(s.server.timing.ping)
+	s.timer = time.NewTimer(s.server.timing.ping)
+	defer s.timer.Stop()
+	if err := s.pull(); err != nil && !errors.Is(err, errCut) {
+		s.end(s.endingOfWriteError(err))
+	}
+	s.finish()
+}
+
+// pull sends until the connection is to end: then it returns nil, or the error of a write.
+func (s *subscriber) pull() error {
+	if s.opts.requireHello {
+		if err := s.awaitHello(); err != nil || s.ended() {
+			return err
+		}
+	}
+	if oldest, clamped := s.reader.Clamped(); clamped && s.opts.extended {
+		s.head = s.messages.appendClamped(s.head[:0], s.opts.cursor, oldest)
+		if err := s.send(nil); err != nil {
+			return err
+		}
+	}
+	for !s.ended() {
+		if s.takeFilter() {
+			s.reader.SetFilter(s.filter.compiled)
+		}
+		if err := s.reader.Next(&s.chunk); err != nil {
+			s.server.logReadError(err)
+			s.end(endingOfReaderError(err))
+			return nil
+		}
+		s.lastPull = time.Now()
+		if err := s.deliver(); err != nil {
+			return err
+		}
+		if err := s.rest(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// awaitHello sends nothing but pings until the first valid options update.
+func (s *subscriber) awaitHello() error {
+	for !s.ended() {
+		if s.takeFilter() {
+			// Live means live from now on.
+			s.lastMessage = time.Now()
+			switch refused := s.open(); {
+			case refused == nil:
+			case refused.status == http.StatusBadRequest: // it was all right when it connected
+				s.end(endingOfReaderError(replay.ErrFellOff))
+			default:
+				s.end(endingOfReaderError(replay.ErrClosed))
+			}
+			return nil
+		}
+		select {
+		case <-s.conn.kick:
+		case <-s.timerAt(s.nextPing):
+		}
+		if err := s.send(nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// deliver sends the chunk and what belongs before and after it.
+func (s *subscriber) deliver() error {
+	c := &s.chunk
+	s.head, s.tail = s.head[:0], s.tail[:0]
+	s.through = c.Through
+	if c.Gap != nil && s.opts.extended {
+		s.head = s.messages.appendGap(s.head, c.Gap)
+	}
+	s.atEnd = c.Live
+	if c.Live && !s.live {
+		s.live = true
+		if s.opts.extended {
+			s.tail = s.messages.appendLive(s.tail, c.Through)
+		}
+	}
+	if c.Events == 0 && s.heartbeatDue() {
+		s.tail = s.messages.appendHeartbeat(s.tail, s.through)
+	}
+	if err := s.send(c.Frames); err != nil {
+		return err
+	}
+	if c.Events > 0 {
+		s.count(c)
+	}
+	c.Reset()
+	if s.atEnd && cap(c.Frames) > keptSlices {
+		c.Frames = nil
+	}
+	return nil
+}
+
+// send writes s.head, frames and s.tail, and before them the pong and the ping that are due.
+func (s *subscriber) send(frames [][]byte) error {
+	if len(s.head)+len(frames)+len(s.tail) > 0 {
+		s.lastMessage = time.Now()
+	}
+	s.head = s.conn.appendPong(s.head)
+	if now := time.Now(); !now.Before(s.nextPing) {
+		if s.silent() {
+			s.end(ending{reason: endSilent, recoverable: true, reset: true, dead: true})
+			return nil
+		}
+		s.head = appendFrame(s.head, framePing, strconv.AppendInt(nil, s.writer.written, 10))
+		s.nextPing = now.Add(s.server.timing.ping)
+		s.server.metrics.pings.Inc()
+	}
+	if len(s.head)+len(frames)+len(s.tail) == 0 {
+		return nil
+	}
+	err := s.writer.send(s.head, frames, s.tail)
+	s.head, s.tail = s.head[:0], s.tail[:0]
+	return err
+}
+
+// silent says whether the client is to be taken for dead: it sent nothing, not even pongs, for longer
+// than a slow one needs to read what it was sent.
+func (s *subscriber) silent() bool {
+	backlog := s.writer.written - s.conn.taken.Load()
+	return s.conn.silence() > s.server.timing.silent+time.Duration(backlog)*time.Second/slowestBytesPerSecond
+}
+
+// slowestBytesPerSecond is how fast a client must read at least to be seen alive.
+const slowestBytesPerSecond = 1 << 10
+
+// rest waits until there is something to do: more to read, a message in the mailbox, a ping or a
+// heartbeat that is due.
+func (s *subscriber) rest() error {
+	for !s.ended() {
+		now := time.Now()
+		until := s.nextPing
+		if s.opts.heartbeat > 0 {
+			until = earlier(until, s.lastMessage.Add(s.opts.heartbeat))
+		}
+		var more <-chan struct{}
+		resume := s.resumeAt
+		if s.atEnd {
+			resume = later(resume, s.lastPull.Add(s.server.pace()))
+		}
+		switch {
+		case now.Before(resume):
+			until = earlier(until, resume)
+		case s.atEnd:
+			more = s.reader.Wait()
+		default:
+			select {
+			case <-s.conn.kick:
+			default:
+				return nil
+			}
+			return s.send(nil)
+		}
+		select {
+		case <-more:
+			return nil
+		case <-s.conn.kick:
+			if s.filterPosted() {
+				return s.send(nil)
+			}
+		case <-s.timerAt(until):
+		}
+		if s.heartbeatDue() {
+			s.tail = s.messages.appendHeartbeat(s.tail[:0], s.through)
+		}
+		if err := s.send(nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *subscriber) filterPosted() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.posted
+}
+
+// heartbeatDue says whether nothing was sent for so long that the client wants to hear that.
+func (s *subscriber) heartbeatDue() bool {
+	return s.opts.heartbeat > 0 && time.Since(s.lastMessage) >= s.opts.heartbeat
+}
+
+// count accounts for a chunk that was sent.
+func (s *subscriber) count(c *replay.Chunk) {
+	s.events += int64(c.Events)
+	s.bytes += int64(c.Bytes)
+	m := &s.server.metrics
+	m.events.Add(float64(c.Events))
+	m.bytes.Add(float64(c.Bytes))
+	now := time.Now()
+	if s.live {
+		m.lag.Observe(now.Sub(time.UnixMicro(c.Through.TimeUS)).Seconds())
+	}
+	if perSecond := s.server.cfg.MaxEventsPerSecond; perSecond > 0 {
+		s.resumeAt = later(s.resumeAt, now).Add(time.Duration(float64(c.Events) / perSecond * float64(time.Second)))
+	}
+}
+
+// endingOfWriteError says why the connection ends if a write failed.
+func (s *subscriber) endingOfWriteError(err error) ending {
+	switch {
+	case errors.Is(err, errSlow):
+		return slowEnding(s.server.cfg.SlowTimeout)
+	case errors.Is(err, errNoMemory):
+		return overloadedEnding("a slow client's events")
+	default:
+		return ending{reason: endWriteFailure, dead: true}
+	}
+}
+
+// finish ends the connection as its ending asks, and forgets the subscriber.
+func (s *subscriber) finish() {
+	s.mu.Lock()
+	e := *s.ending
+	s.mu.Unlock()
+	if !e.dead {
+		s.say(&e)
+	}
+	closeRaw(s.conn.Conn, e.reset)
+	close(s.conn.done)
+	<-s.readDone
+	s.takeFilter() // what was posted and never put in force counts too
+	s.server.ended(s, e)
+}
+
+// say sends what is to be sent last, and gives the client time to take it.
+func (s *subscriber) say(e *ending) {
+	var last []byte
+	if e.reason == endShutdown && s.opts.extended {
+		mark := s.through
+		if s.writer.rest != nil {
+			mark = replay.Mark{} // events of the last chunk were not sent
+		}
+		last = s.messages.appendGoingAway(last, mark)
+	}
+	last = append(last, e.closeFrame(s.opts.extended)...)
+	patience := s.server.timing.grace
+	if e.reset && e.closeFrame(s.opts.extended) == nil {
+		return
+	}
+	if err := s.writer.finish(last, patience); err != nil {
+		e.reset = true
+		return
+	}
+	e.reset = false
+	if tcp, ok := s.conn.Conn.(*net.TCPConn); ok {
+		tcp.CloseWrite()
+	}
+	select {
+	case <-s.readDone:
+	case <-time.After(s.server.timing.linger):
+	}
+}
+
+// timerAt returns a channel that fires at t. There is one timer a subscriber.
+func (s *subscriber) timerAt(t time.Time) <-chan time.Time {
+	s.timer.Reset(time.Until(t))
+	return s.timer.C
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}

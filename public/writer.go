@@ -1,0 +1,195 @@
+package public
+
+import (
+	"errors"
+	"net"
+	"os"
+	"time"
+)
+
+// How long one write may block before the writer looks up. The first is short: a client that has not
+// taken a chunk by then gets a copy of the rest, so that the chunk's block can go.
+const (
+	firstPatience = 100 * time.Millisecond
+	nextPatience  = time.Second
+)
+
+var (
+	errCut        = errors.New("ended while frames were being written")
+	errSlow       = errors.New("the client takes nothing")
+	errNoMemory   = errors.New("no memory left for a slow client's frames")
+	errIncomplete = errors.New("the frame could not be finished")
+)
+
+// writer sends whole frames over one socket. One goroutine uses it.
+type writer struct {
+	raw         net.Conn
+	slowTimeout time.Duration
+	budget      *budget
+	// stop is asked while a write blocks: whether to cut it short now.
+	stop func() bool
+
+	bufs    net.Buffers // what is yet to be written; consumed by the kernel
+	scratch net.Buffers // bufs' memory
+	written int64       // bytes in all
+
+	// What a slow client has yet to take, from the start of a frame; nil if it keeps up.
+	rest   []byte
+	restAt int  // bytes of rest that are already written
+	broken bool // the last frame cannot be finished
+}
+
+// send writes head, frames and tail. Each must be whole frames. It empties frames while it waits for a
+// slow client, and keeps nothing of the slices once it returns. After an error only finish may be
+// called.
+func (w *writer) send(head []byte, frames [][]byte, tail []byte) error {
+	w.bufs = w.scratch[:0]
+	if len(head) > 0 {
+		w.bufs = append(w.bufs, head)
+	}
+	w.bufs = append(w.bufs, frames...)
+	if len(tail) > 0 {
+		w.bufs = append(w.bufs, tail)
+	}
+	w.scratch = w.bufs[:0]
+	defer w.release()
+
+	n, err := w.write(firstPatience)
+	if err == nil {
+		return nil
+	}
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		w.broken = true
+		return err
+	}
+	if err := w.keepRest(head, frames, tail, n); err != nil {
+		w.broken = true
+		return err
+	}
+	clear(frames)
+	defer w.budget.release(int64(len(w.rest)))
+	return w.sendRest(n > 0)
+}
+
+// write hands w.bufs to the kernel and returns how much it took.
+func (w *writer) write(patience time.Duration) (int64, error) {
+	if err := w.raw.SetWriteDeadline(time.Now().Add(patience)); err != nil {
+		return 0, err
+	}
+	n, err := w.bufs.WriteTo(w.raw)
+	w.written += n
+	return n, err
+}
+
+// keptSlices is how long a list of slices may be that an idle subscriber keeps for its next chunk.
+const keptSlices = 64
+
+// release forgets the slices that were sent, and memory that only a rare long list needs.
+func (w *writer) release() {
+	w.bufs = nil
+	if cap(w.scratch) > keptSlices {
+		w.scratch = nil
+		return
+	}
+	clear(w.scratch[:cap(w.scratch)])
+}
+
+// keepRest copies what is left after n bytes of head, frames and tail, from the start of the frame
+// that was cut.
+func (w *writer) keepRest(head []byte, frames [][]byte, tail []byte, n int64) error {
+	var left int64
+	for _, b := range w.bufs {
+		left += int64(len(b))
+	}
+	all := append(append([][]byte{head}, frames...), tail)
+	for i, b := range all {
+		if n >= int64(len(b)) {
+			n -= int64(len(b))
+			continue
+		}
+		start := 0
+		for {
+			size := frameLen(b[start:])
+			if int64(start+size) > n || size == 0 {
+				break
+			}
+			start += size
+		}
+		total := left + n - int64(start)
+		if !w.budget.reserve(total) {
+			return errNoMemory
+		}
+		w.rest = make([]byte, 0, total)
+		w.rest = append(w.rest, b[start:]...)
+		for _, b := range all[i+1:] {
+			w.rest = append(w.rest, b...)
+		}
+		w.restAt = int(n) - start
+		return nil
+	}
+	return nil
+}
+
+// sendRest goes on until the client has taken everything, or nothing for slowTimeout, or the
+// connection is to end.
+func (w *writer) sendRest(progress bool) error {
+	since := time.Now()
+	if !progress {
+		since = since.Add(-firstPatience)
+	}
+	patience := min(nextPatience, max(w.slowTimeout/4, time.Millisecond))
+	for w.restAt < len(w.rest) {
+		if w.stop() {
+			return errCut
+		}
+		w.bufs = append(w.scratch[:0], w.rest[w.restAt:])
+		n, err := w.write(patience)
+		w.restAt += int(n)
+		if n > 0 {
+			since = time.Now()
+		}
+		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			return err
+		}
+		if time.Since(since) >= w.slowTimeout {
+			return errSlow
+		}
+	}
+	w.rest, w.restAt = nil, 0
+	return nil
+}
+
+// finish writes the rest of a frame that was cut, and last (may be nil), within patience.
+func (w *writer) finish(last []byte, patience time.Duration) error {
+	if w.broken {
+		return errIncomplete
+	}
+	w.bufs = nil
+	if w.restAt > 0 {
+		end := 0
+		for end < w.restAt {
+			size := frameLen(w.rest[end:])
+			if size == 0 {
+				return errIncomplete
+			}
+			end += size
+		}
+		if end > w.restAt {
+			w.bufs = append(w.bufs, w.rest[w.restAt:end])
+		}
+		w.rest, w.restAt = nil, 0
+	}
+	if len(last) > 0 {
+		w.bufs = append(w.bufs, last)
+	}
+	if len(w.bufs) == 0 {
+		return nil
+	}
+	deadline := time.Now().Add(patience)
+	for {
+		_, err := w.write(time.Until(deadline))
+		if err == nil || !errors.Is(err, os.ErrDeadlineExceeded) || time.Now().After(deadline) {
+			return err
+		}
+	}
+}
