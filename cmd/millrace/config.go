@@ -1,0 +1,200 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/netip"
+	"path/filepath"
+	"strconv"
+	"time"
+)
+
+// config is everything `millrace serve` can be told; DESIGN's table of flags is its order.
+type config struct {
+	relay         string
+	relayCursor   optionalInt
+	newEpoch      bool
+	epochPatience time.Duration
+
+	dataDir       string
+	listen        string
+	metricsListen string
+
+	retention      time.Duration
+	retentionBytes byteSize
+	collections    list
+
+	intern        choice
+	internScope   choice
+	fdbCluster    string
+	internTimeout time.Duration
+	uidPrefixBits int
+
+	dictionary string
+	memory     byteSize
+
+	maxConnections      int
+	maxConnectionsPerIP int
+	trustedProxies      list
+
+	slowTimeout     time.Duration
+	shutdownTimeout time.Duration
+	minFreeDisk     byteSize
+
+	logFormat choice
+	logLevel  choice
+}
+
+// optionalInt is a whole number that may be left out.
+type optionalInt struct {
+	set   bool
+	value int64
+}
+
+func (o *optionalInt) String() string {
+	if o == nil || !o.set {
+		return ""
+	}
+	return strconv.FormatInt(o.value, 10)
+}
+
+// Set implements flag.Value.
+func (o *optionalInt) Set(s string) error {
+	v, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || v < 0 {
+		return fmt.Errorf("%q is not a whole number of 0 or more", s)
+	}
+	*o = optionalInt{true, v}
+	return nil
+}
+
+func newServeFlags() (*flag.FlagSet, *config) {
+	c := &config{
+		intern:      choice{"pebble", []string{"pebble", "fdb", "off"}},
+		internScope: choice{"all", []string{"all", "dids"}},
+		memory:      256 << 20,
+		minFreeDisk: 2 << 30,
+		logFormat:   choice{"text", []string{"text", "json"}},
+		logLevel:    choice{"info", []string{"debug", "info", "warn", "error"}},
+	}
+	fs := flag.NewFlagSet("serve", flag.ContinueOnError)
+	c.registerSource(fs)
+	c.registerStores(fs)
+	c.registerServing(fs)
+	return fs, c
+}
+
+func (c *config) registerSource(fs *flag.FlagSet) {
+	fs.StringVar(&c.relay, "relay", "wss://bsky.network", "relay `URL`: a host or a full URL; the path of\ncom.atproto.sync.subscribeRepos is added where it is missing")
+	fs.Var(&c.relayCursor, "relay-cursor", "start at this `seq` of the relay when the log is empty (0: as far back as the relay\ngoes; left out: live); below the position of a log that has one it needs --new-epoch")
+	fs.BoolVar(&c.newEpoch, "new-epoch", false, "begin a new epoch: the relay has restarted its numbering, or --relay names\nanother host than the log was written from")
+	fs.DurationVar(&c.epochPatience, "epoch-patience", 5*time.Minute, "how long a relay may send nothing but old numbers before millrace believes that\nits numbering has restarted (`duration`)")
+	fs.Var(&c.collections, "collections", "store and serve only these collections (`NSID`s or prefix.*, separated by commas,\nmay be repeated); identity and account events are always kept")
+}
+
+func (c *config) registerStores(fs *flag.FlagSet) {
+	fs.StringVar(&c.dataDir, "data-dir", "./data", "`directory` of the event log and the embedded UID store")
+	fs.DurationVar(&c.retention, "retention", 36*time.Hour, "how long events stay for replay (`duration`); 0 keeps only the position on disk and the\nnewest events in memory")
+	fs.Var(&c.retentionBytes, "retention-bytes", "trim the oldest events when the log takes more than this (`size`; 0: no limit)")
+	fs.Var(&c.intern, "intern", "where UIDs come from: `pebble` (embedded), fdb (FoundationDB, in a binary built with\n-tags fdb) or off")
+	fs.Var(&c.internScope, "intern-scope", "what gets UIDs: `all` (DIDs and AT URIs, some 45 bytes of disk for ever each) or dids")
+	fs.StringVar(&c.fdbCluster, "fdb-cluster-file", "", "cluster `file` of FoundationDB, with --intern=fdb")
+	fs.DurationVar(&c.internTimeout, "intern-timeout", 5*time.Second, "longest time one transaction of the UID store may take (`duration`)")
+	fs.IntVar(&c.uidPrefixBits, "uid-prefix-bits", 14, "bits of a UID that name its sequence (`number`); fixed when a store is made")
+	fs.StringVar(&c.dictionary, "zstd-dictionary", "", "zstd dictionary `file` that compressed events are stored with; left out: the built-in one.\nJetstream's official file makes existing compressed clients work as they are")
+	fs.Var(&c.minFreeDisk, "min-free-disk", "below this much free disk (`size`) millrace is not ready, trims early, and then stops reading\nthe relay until there is room")
+}
+
+func (c *config) registerServing(fs *flag.FlagSet) {
+	fs.StringVar(&c.listen, "listen", ":6008", "public `address`")
+	fs.StringVar(&c.metricsListen, "metrics-listen", "127.0.0.1:6009", "`address` of /metrics and /debug/pprof; empty turns both off")
+	fs.Var(&c.memory, "memory", "the whole memory budget (`size`, from 64MiB up); also the Go runtime's limit")
+	fs.IntVar(&c.maxConnections, "max-connections", 20000, "subscribers in all (`number`)")
+	fs.IntVar(&c.maxConnectionsPerIP, "max-connections-per-ip", 100, "subscribers per client address (`number`); loopback is not counted")
+	fs.Var(&c.trustedProxies, "trusted-proxies", "`CIDR`s of proxies whose X-Forwarded-For is believed (separated by commas, may be repeated)")
+	fs.DurationVar(&c.slowTimeout, "slow-timeout", 30*time.Second, "a subscriber that takes nothing for this long (`duration`) is ended")
+	fs.DurationVar(&c.shutdownTimeout, "shutdown-timeout", 10*time.Second, "how long a clean stop may take (`duration`)")
+	fs.Var(&c.logFormat, "log-format", "`text` or json")
+	fs.Var(&c.logLevel, "log-level", "debug, `info`, warn or error")
+}
+
+// parseServe reads flags and environment and checks what can be checked without touching anything.
+func parseServe(args, environ []string) (*config, error) {
+	fs, c := newServeFlags()
+	if err := parseFlags(fs, args, environ); err != nil {
+		return nil, err
+	}
+	if fs.NArg() > 0 {
+		return nil, usageError{fmt.Errorf("millrace serve takes no argument %q; see millrace serve --help", fs.Arg(0))}
+	}
+	if err := c.validate(); err != nil {
+		return nil, usageError{err}
+	}
+	return c, nil
+}
+
+func (c *config) validate() error {
+	for _, d := range []struct {
+		name  string
+		value time.Duration
+		least time.Duration
+	}{
+		{"epoch-patience", c.epochPatience, time.Second},
+		{"retention", c.retention, 0},
+		{"intern-timeout", c.internTimeout, 100 * time.Millisecond},
+		{"slow-timeout", c.slowTimeout, time.Second},
+		{"shutdown-timeout", c.shutdownTimeout, 100 * time.Millisecond},
+	} {
+		if d.value < d.least {
+			return fmt.Errorf("--%s %v is below %v", d.name, d.value, d.least)
+		}
+	}
+	if c.memory < minMemory {
+		return fmt.Errorf("--memory %s is below %s", c.memory, byteSize(minMemory))
+	}
+	if c.uidPrefixBits < 1 || c.uidPrefixBits > 24 {
+		return fmt.Errorf("--uid-prefix-bits %d is not between 1 and 24", c.uidPrefixBits)
+	}
+	if c.maxConnections < 1 || c.maxConnectionsPerIP < 1 {
+		return errors.New("--max-connections and --max-connections-per-ip must be 1 or more")
+	}
+	if c.dataDir == "" {
+		return errors.New("--data-dir is empty")
+	}
+	_, err := c.proxies()
+	return err
+}
+
+// proxies parses --trusted-proxies; a bare address is a network of one.
+func (c *config) proxies() ([]netip.Prefix, error) {
+	var ps []netip.Prefix
+	for _, s := range c.trustedProxies {
+		if a, err := netip.ParseAddr(s); err == nil {
+			ps = append(ps, netip.PrefixFrom(a, a.BitLen()))
+			continue
+		}
+		p, err := netip.ParsePrefix(s)
+		if err != nil {
+			return nil, fmt.Errorf("--trusted-proxies %q is neither an address nor a network such as 10.0.0.0/8", s)
+		}
+		ps = append(ps, p)
+	}
+	return ps, nil
+}
+
+func (c *config) logDir() string { return filepath.Join(c.dataDir, "log") }
+
+func printServeHelp(w io.Writer) {
+	fs, c := newServeFlags()
+	fmt.Fprint(w, `millrace serve: follow a relay, keep its events, serve them over websockets
+
+Every flag has a twin in the environment (right column); a flag wins over it. Sizes are bytes or
+carry a unit (KiB, MiB, GiB, kB, MB, GB); durations are Go's (90s, 36h).
+
+`)
+	printFlags(w, fs)
+	fmt.Fprintln(w)
+	memoryShares(c.memory).print(w, c.memory)
+}

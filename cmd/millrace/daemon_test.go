@@ -1,0 +1,280 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+	"github.com/klauspost/compress/zstd"
+
+	dto "github.com/prometheus/client_model/go"
+)
+
+// corpusDir is where real captured frames are, beside the repository.
+const corpusDir = "../../../shared/corpus"
+
+// corpusFile opens one of the captured files and skips the test, saying so, where there is none.
+func corpusFile(t *testing.T, name string) []byte {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join(corpusDir, name))
+	if os.IsNotExist(err) {
+		t.Skipf("SKIPPED: %s is not beside the repository; this test needs the captured frames", filepath.Join("../shared/corpus", name))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}
+
+// corpusFrames returns the captured frames of one minute of the real network.
+func corpusFrames(t *testing.T) [][]byte {
+	t.Helper()
+	dec, err := zstd.NewReader(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dec.Close()
+	raw, err := dec.DecodeAll(corpusFile(t, "frames.bin.zst"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var frames [][]byte
+	for len(raw) > 0 {
+		n := binary.LittleEndian.Uint32(raw)
+		frames = append(frames, raw[4:4+n])
+		raw = raw[4+n:]
+	}
+	return frames
+}
+
+// corpusEvents returns what production Jetstream served for corpusFrames.
+func corpusEvents(t *testing.T) []string {
+	t.Helper()
+	return strings.Split(strings.TrimSpace(string(corpusFile(t, "expected.jsonl"))), "\n")
+}
+
+// testRelay is a relay that sends what the test gives it, to one consumer at a time.
+type testRelay struct {
+	url  string
+	send chan []byte
+}
+
+func newTestRelay(t *testing.T) *testRelay {
+	r := &testRelay{send: make(chan []byte, 1<<10)}
+	up := websocket.Upgrader{}
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		c, err := up.Upgrade(w, req, nil)
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		gone := make(chan struct{})
+		go func() { // answers pings and notices the end; ends with the connection
+			defer close(gone)
+			for {
+				if _, _, err := c.NextReader(); err != nil {
+					return
+				}
+			}
+		}()
+		for {
+			select {
+			case frame := <-r.send:
+				if c.WriteMessage(websocket.BinaryMessage, frame) != nil {
+					return
+				}
+			case <-gone:
+				return
+			}
+		}
+	}))
+	t.Cleanup(srv.Close)
+	r.url = "ws" + strings.TrimPrefix(srv.URL, "http")
+	return r
+}
+
+// testDaemon is a daemon of this process.
+type testDaemon struct {
+	*daemon
+	addr string
+	stop func() error // stops it and returns what run returned; safe twice
+}
+
+// startDaemon runs `millrace serve` in this process with further flags, on a port of its own.
+func startDaemon(t *testing.T, relay, dir string, flags ...string) *testDaemon {
+	t.Helper()
+	args := append([]string{
+		"--relay", relay, "--data-dir", dir, "--listen", "127.0.0.1:0", "--metrics-listen", "",
+		"--memory", "64MiB", "--min-free-disk", "0", "--log-level", "warn",
+	}, flags...)
+	cfg, err := parseServe(args, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := newDaemon(t.Context(), cfg, slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelError})))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- d.run(ctx) }()
+	var once sync.Once
+	var result error
+	td := &testDaemon{daemon: d, addr: d.publicListener.Addr().String(), stop: func() error {
+		once.Do(func() {
+			cancel()
+			select {
+			case result = <-ended:
+			case <-time.After(20 * time.Second):
+				result = fmt.Errorf("the daemon did not stop within 20 s")
+			}
+		})
+		return result
+	}}
+	t.Cleanup(func() {
+		if err := td.stop(); err != nil {
+			t.Errorf("stop: %v", err)
+		}
+	})
+	return td
+}
+
+type testWriter struct{ t *testing.T }
+
+func (w testWriter) Write(p []byte) (int, error) {
+	w.t.Log(strings.TrimSpace(string(p)))
+	return len(p), nil
+}
+
+// counter returns the value of one of the daemon's counters or gauges, by the text that begins its
+// line: millrace_translate_dropped_total{reason="invalid_did"}.
+func (d *testDaemon) counter(t *testing.T, name string, labels ...string) float64 {
+	t.Helper()
+	families, err := d.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sum float64
+	for _, f := range families {
+		if f.GetName() != name {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			if hasLabels(m, labels) {
+				sum += m.GetCounter().GetValue() + m.GetGauge().GetValue()
+			}
+		}
+	}
+	return sum
+}
+
+func hasLabels(m *dto.Metric, values []string) bool {
+	for _, want := range values {
+		found := false
+		for _, l := range m.GetLabel() {
+			found = found || l.GetValue() == want
+		}
+		if !found {
+			return false
+		}
+	}
+	return true
+}
+
+// subscriber reads one subscription with gorilla's client.
+type subscriber struct {
+	conn   *websocket.Conn
+	decode func([]byte) ([]byte, error) // nil: plain
+}
+
+func subscribe(t *testing.T, addr, query string) *subscriber {
+	t.Helper()
+	conn, resp, err := websocket.DefaultDialer.Dial("ws://"+addr+"/subscribe?"+query, nil)
+	if err != nil {
+		if resp != nil {
+			body, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
+			err = fmt.Errorf("%w: %s: %s", err, resp.Status, body)
+		}
+		t.Fatalf("subscribe %s: %v", query, err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return &subscriber{conn: conn}
+}
+
+// next returns the next message within a deadline.
+func (s *subscriber) next(wait time.Duration) ([]byte, error) {
+	_ = s.conn.SetReadDeadline(time.Now().Add(wait))
+	_, msg, err := s.conn.ReadMessage()
+	if err == nil && s.decode != nil {
+		msg, err = s.decode(msg)
+	}
+	return msg, err
+}
+
+// lines returns the next n messages.
+func (s *subscriber) lines(t *testing.T, n int) []string {
+	t.Helper()
+	var out []string
+	for len(out) < n {
+		msg, err := s.next(20 * time.Second)
+		if err != nil {
+			t.Fatalf("after %d of %d events: %v", len(out), n, err)
+		}
+		out = append(out, string(msg))
+	}
+	return out
+}
+
+// waitFor polls until ok, for ten seconds.
+func waitFor(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		if ok() {
+			return
+		}
+	}
+	t.Fatalf("waited in vain for %s", what)
+}
+
+// binaries builds millrace and relaysim once and returns their paths.
+var binaries = sync.OnceValues(func() (map[string]string, error) {
+	dir, err := os.MkdirTemp("", "millrace-test-bin")
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]string{}
+	for _, name := range []string{"millrace", "relaysim"} {
+		out[name] = filepath.Join(dir, name)
+		if err := goBuild(out[name], "millrace/cmd/"+name); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+})
+
+// firstLine returns the first line that begins with prefix, without it.
+func firstLine(r io.Reader, prefix string) (string, error) {
+	s := bufio.NewScanner(r)
+	for s.Scan() {
+		if rest, ok := strings.CutPrefix(s.Text(), prefix); ok {
+			return rest, nil
+		}
+	}
+	return "", fmt.Errorf("no line begins with %q: %w", prefix, s.Err())
+}
+
+func listenLoopback() (net.Listener, error)      { return net.Listen("tcp", "127.0.0.1:0") }
+func dialLoopback(addr string) (net.Conn, error) { return net.DialTimeout("tcp", addr, time.Second) }

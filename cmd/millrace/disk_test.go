@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"time"
+)
+
+func TestDiskWatch(t *testing.T) {
+	var free int64
+	trims := 0
+	clock := time.Unix(1e9, 0)
+	g := &gate{}
+	d := &diskWatch{
+		minFree: 1000, gate: g, logger: slog.New(slog.DiscardHandler), gauge: newDiskGauge(nil),
+		now:  func() time.Time { return clock },
+		free: func(string) (int64, error) { return free, nil },
+		trim: func(context.Context) error { trims++; return nil },
+	}
+	open := func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		return g.wait(ctx) == nil
+	}
+	for _, step := range []struct {
+		free  int64
+		state diskState
+		open  bool
+		trims int
+	}{
+		{5000, diskFine, true, 0},
+		{999, diskShort, true, 1},
+		{1050, diskShort, true, 2}, // not enough to leave the state
+		{1101, diskFine, true, 2},
+		{499, diskFull, false, 3},
+		{540, diskFull, false, 4},
+		{560, diskShort, true, 5},
+		{0, diskFull, false, 6},
+		{5000, diskFine, true, 6},
+	} {
+		free = step.free
+		clock = clock.Add(diskTrimEvery)
+		d.check(t.Context())
+		if got := diskState(d.state.Load()); got != step.state || open() != step.open || trims != step.trims {
+			t.Fatalf("with %d free: state %d, gate open %v, %d trims; want %d, %v, %d",
+				step.free, got, open(), trims, step.state, step.open, step.trims)
+		}
+	}
+	// Pebble gets time to give files back.
+	free = 0
+	d.check(t.Context())
+	d.check(t.Context())
+	if free = 5000; trims != 7 {
+		t.Errorf("%d trims, want one within diskTrimEvery", trims-6)
+	}
+	d.check(t.Context())
+	// A file system that cannot be asked changes nothing.
+	d.free = func(string) (int64, error) { return 0, errors.New("stale handle") }
+	d.check(t.Context())
+	if diskState(d.state.Load()) != diskFine || !open() {
+		t.Error("an unknown amount of free disk stopped reading")
+	}
+}
+
+func TestGateWakesAll(t *testing.T) {
+	g := &gate{}
+	g.set(false)
+	if g.set(false) {
+		t.Error("closing a closed gate changed something")
+	}
+	const n = 3
+	done := make(chan error, n)
+	for range n {
+		go func() { done <- g.wait(t.Context()) }()
+	}
+	select {
+	case <-done:
+		t.Fatal("went through a closed gate")
+	case <-time.After(20 * time.Millisecond):
+	}
+	g.set(true)
+	for range n {
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,347 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"millrace/translate"
+)
+
+// long tells whether the tests may take minutes: make test-long.
+func long() bool { return os.Getenv("MILLRACE_TEST_LONG") != "" }
+
+// millraceProcess is a daemon in a process of its own, to be killed.
+type millraceProcess struct {
+	cmd    *exec.Cmd
+	addr   string
+	stderr *bytes.Buffer
+}
+
+func startMillrace(t *testing.T, relay, dir, addr string, flags ...string) *millraceProcess {
+	t.Helper()
+	bin, err := binaries()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &millraceProcess{addr: addr, stderr: &bytes.Buffer{}}
+	p.cmd = exec.Command(bin["millrace"], append([]string{"serve", "--relay", relay, "--data-dir", dir, "--listen", addr,
+		"--metrics-listen", "", "--memory", "64MiB", "--min-free-disk", "0", "--log-level", "warn"}, flags...)...)
+	p.cmd.Stderr = p.stderr
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.kill)
+	return p
+}
+
+// kill is kill -9. Safe twice.
+func (p *millraceProcess) kill() {
+	_ = p.cmd.Process.Kill()
+	_ = p.cmd.Wait()
+}
+
+// A process killed at random moments, and started again each time, holds the truth: nothing is
+// missing, doubled or out of order. A subscriber that goes on by position after each kill saw the
+// very events, time_us included, that the log has in the end: nothing was shown that a restart took
+// back.
+func TestKill9(t *testing.T) {
+	t.Parallel()
+	kills, frames := 3, 6000
+	if long() {
+		kills, frames = 20, 50_000
+	}
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	sim := startRelaysim(t, "--rate", "2000", "--frames", strconv.Itoa(frames), "--wait-for-consumer")
+	dir, addr := t.TempDir(), freeAddr(t)
+
+	follow := &follower{t: t, addr: addr, ended: make(chan struct{})}
+	var following sync.WaitGroup
+	following.Go(follow.run)
+	t.Cleanup(func() { follow.stop(); following.Wait() })
+
+	for range kills {
+		p := startMillrace(t, sim.url, dir, addr)
+		time.Sleep(100*time.Millisecond + time.Duration(rng.Int64N(int64(time.Second))))
+		p.kill()
+		if p.stderr.Len() > 0 {
+			t.Logf("%s", p.stderr)
+		}
+	}
+	startMillrace(t, sim.url, dir, addr)
+	sim.waitMade(t, int64(frames))
+	want := readTruth(t, sim.truth)
+	waitServing(t, addr)
+	got := readAll(t, addr, "cursor=0", len(want))
+	checkExact(t, "the log", got, want)
+
+	waitFor(t, "the follower to see everything", func() bool { return follow.count() >= len(want) })
+	follow.stop()
+	following.Wait()
+	checkExact(t, "the follower", follow.events, want)
+	for i := range got {
+		if shown := follow.events[i]; shown != got[i] {
+			t.Fatalf("event %d was shown with time_us %d and UIDs %s, %s, but the log has %d and %s, %s: it was published before it was durable",
+				i, shown.TimeUS, shown.DID, shown.URI, got[i].TimeUS, got[i].DID, got[i].URI)
+		}
+	}
+	checkUIDs(t, got)
+	t.Logf("%d events exact after %d kills", len(want), kills)
+}
+
+// follower subscribes again and again, each time after the last position it has seen.
+type follower struct {
+	t     *testing.T
+	addr  string
+	ended chan struct{}
+
+	mu     sync.Mutex
+	once   sync.Once
+	events []truthEvent
+}
+
+func (f *follower) stop() { f.once.Do(func() { close(f.ended) }) }
+
+func (f *follower) count() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.events)
+}
+
+func (f *follower) run() {
+	cursor, seen := "0", streams{}
+	for {
+		select {
+		case <-f.ended:
+			return
+		case <-time.After(20 * time.Millisecond):
+		}
+		conn, _, err := websocket.DefaultDialer.Dial("ws://"+f.addr+"/subscribe?extended=true&cursor="+cursor, nil)
+		if err != nil {
+			continue // not up yet, or killed
+		}
+		done := make(chan struct{})
+		go func() { // ends with this connection
+			select {
+			case <-f.ended:
+			case <-done:
+			}
+			conn.Close()
+		}()
+		for {
+			_, msg, err := conn.ReadMessage()
+			if err != nil {
+				break
+			}
+			if !isEvent(msg) {
+				continue
+			}
+			e := seen.parse(f.t, string(msg))
+			cursor = nextCursor(msg)
+			f.mu.Lock()
+			f.events = append(f.events, e)
+			f.mu.Unlock()
+		}
+		close(done)
+	}
+}
+
+// Malformed frames of every kind among good ones: the process lives, keeps its connection, holds every
+// good event, and counts each reason.
+func TestHostileFrames(t *testing.T) {
+	t.Parallel()
+	frames := 3000
+	if long() {
+		frames = 40_000 // the huge kinds come once in 64 rounds
+	}
+	sim := startRelaysim(t, "--frames", strconv.Itoa(frames), "--hostile-every", "3", "--wait-for-consumer")
+	d := startDaemon(t, sim.url, t.TempDir())
+	sim.waitMade(t, int64(frames))
+	want := readTruth(t, sim.truth)
+	checkExact(t, "the log", readAll(t, d.addr, "cursor=0", len(want)), want)
+
+	if n := d.counter(t, "millrace_consume_reconnects_total"); n != 0 {
+		t.Errorf("%v reconnects, want none", n)
+	}
+	if !d.client.Status().Connected {
+		t.Error("the relay is not connected any more")
+	}
+	for _, r := range []translate.Reason{
+		translate.ReasonTruncatedFrame, translate.ReasonUnknownKind,
+		translate.ReasonInvalidDID, translate.ReasonInvalidRev, translate.ReasonInvalidTime,
+		translate.ReasonInvalidCAR, translate.ReasonInvalidPath, translate.ReasonUnknownAction, translate.ReasonMissingCID,
+		translate.ReasonMissingBlock, translate.ReasonCIDMismatch, translate.ReasonInvalidRecord, translate.ReasonTooLarge,
+	} {
+		if r == translate.ReasonTooLarge && !long() {
+			continue
+		}
+		if d.counter(t, "millrace_translate_dropped_total", r.String()) == 0 {
+			t.Errorf("nothing was counted as %s", r)
+		}
+	}
+	for _, kind := range []translate.FrameKind{translate.FrameTooBig, translate.FrameSync, translate.FrameUnknown} {
+		if d.counter(t, "millrace_translate_frames_total", kind.String()) == 0 {
+			t.Errorf("no frame was counted as %s", kind)
+		}
+	}
+	// What has no readable header or seq never leaves consume.
+	for _, reason := range []string{"text", "empty", "bad_header", "bad_op", "no_seq"} {
+		if d.counter(t, "millrace_consume_dropped_total", reason) == 0 {
+			t.Errorf("consume dropped nothing as %s", reason)
+		}
+	}
+}
+
+// With interning off events have no UIDs; with DIDs only, no UIDs of URIs.
+func TestInternScopes(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		flag     string
+		did, uri bool
+	}{{"--intern=off", false, false}, {"--intern-scope=dids", true, false}, {"--intern=pebble", true, true}} {
+		sim := startRelaysim(t, "--frames", "200", "--wait-for-consumer")
+		d := startDaemon(t, sim.url, t.TempDir(), tc.flag)
+		sim.waitMade(t, 200)
+		did, uri := 0, 0
+		want := readTruth(t, sim.truth)
+		for _, e := range readAll(t, d.addr, "cursor=0", len(want)) {
+			if e.DID != "" {
+				did++
+			}
+			if e.URI != "" {
+				uri++
+			}
+		}
+		if (did == len(want)) != tc.did || (did == 0) == tc.did || (uri > 0) != tc.uri {
+			t.Errorf("%s: of %d events %d have a DID's UID, %d a URI's", tc.flag, len(want), did, uri)
+		}
+	}
+}
+
+// The relay's numbering jumps, repeats, restarts without a word, and comes back: each does what is
+// promised and the log stays exact.
+func TestNumbering(t *testing.T) {
+	t.Parallel()
+	sim := startRelaysim(t, "--rate", "2000", "--wait-for-consumer", "--first-seq", "1000000")
+	d := startDaemon(t, sim.url, t.TempDir(), "--epoch-patience", "1s")
+	at := func(n int64) { t.Helper(); sim.waitMade(t, sim.messages(t)+n) }
+	at(500)
+	sim.do(t, "jump?by=5000") // in mid-connection: the relay just leaves numbers out
+	at(500)
+	sim.do(t, "repeat?n=300")
+	at(500)
+	if n := d.counter(t, "millrace_consume_gaps_total"); n != 0 {
+		t.Errorf("%v gaps, want none so far", n)
+	}
+	if n := d.counter(t, "millrace_consume_repeats_total"); n < 300 {
+		t.Errorf("%v repeats counted, want 300", n)
+	}
+	sim.do(t, "restart-numbering") // begins at 1, silently
+	waitFor(t, "a new epoch", func() bool { return d.log.Progress().Epoch == 2 })
+	at(500)
+	sim.do(t, "disconnect?after=0")
+	at(500)
+	if n := len(d.log.Range().Gaps); n != 1 {
+		t.Errorf("%d gaps in the log, want one, between the epochs: %v", n, d.log.Range().Gaps)
+	}
+	// What the new numbering had sent before our first look at it is the gap; all else is there. The
+	// truth goes on growing: compare with the part that was there first.
+	want := slices.DeleteFunc(readTruth(t, sim.truth), func(e truthEvent) bool {
+		return e.Epoch == 1 && e.Seq < d.log.Range().Gaps[0].To.Seq
+	})
+	got := readFirst(t, d.addr, len(want))
+	checkExact(t, "the log", got, want)
+}
+
+// readFirst reads the first n events.
+func readFirst(t *testing.T, addr string, n int) []truthEvent {
+	t.Helper()
+	s := subscribe(t, addr, "extended=true&cursor=0")
+	seen := streams{}
+	var out []truthEvent
+	for len(out) < n {
+		msg, err := s.next(20 * time.Second)
+		if err != nil {
+			t.Fatalf("after %d of %d events: %v", len(out), n, err)
+		}
+		if isEvent(msg) {
+			out = append(out, seen.parse(t, string(msg)))
+		}
+	}
+	return out
+}
+
+// A relay whose window has moved past our position: what is lost is a gap that the log tells.
+func TestMovedWindow(t *testing.T) {
+	t.Parallel()
+	sim := startRelaysim(t, "--rate", "1000", "--wait-for-consumer")
+	dir := t.TempDir()
+	d := startDaemon(t, sim.url, dir)
+	sim.waitMade(t, 500)
+	if err := d.stop(); err != nil {
+		t.Fatal(err)
+	}
+	position := d.log.Progress().Seq
+	sim.waitMade(t, sim.messages(t)+500)
+	sim.do(t, "forget?keep=100")
+	d = startDaemon(t, sim.url, dir)
+	waitFor(t, "the gap", func() bool { return len(d.log.Range().Gaps) == 1 })
+	gap := d.log.Range().Gaps[0]
+	if gap.From.Seq != position || gap.To.Seq <= position+1 {
+		t.Errorf("gap %v to %v, want it from %d", gap.From, gap.To, position)
+	}
+	// A subscriber who reads across is told, and has all else.
+	s := subscribe(t, d.addr, "extended=true&cursor=0")
+	seen, told := streams{}, ""
+	for last := int64(0); last < gap.To.Seq; {
+		msg, err := s.next(10 * time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bytes.Contains(msg, []byte(`"name":"gap"`)) {
+			told = string(msg)
+		}
+		if isEvent(msg) {
+			last = seen.parse(t, string(msg)).Seq
+		}
+	}
+	for _, want := range []string{gap.From.String(), gap.To.String()} {
+		if !bytes.Contains([]byte(told), []byte(want)) {
+			t.Errorf("the subscriber was told %q, want %s in it", told, want)
+		}
+	}
+}
+
+// freeAddr returns an address that nothing listens on.
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	l, err := listenLoopback()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// waitServing waits until the server at addr takes connections.
+func waitServing(t *testing.T, addr string) {
+	t.Helper()
+	waitFor(t, fmt.Sprintf("the server at %s", addr), func() bool {
+		conn, err := dialLoopback(addr)
+		if err == nil {
+			conn.Close()
+		}
+		return err == nil
+	})
+}

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// envPrefix begins the name of every environment variable that stands for a flag.
+const envPrefix = "MILLRACE_"
+
+// envTestPrefix begins those that only tests read; they are no mistake on the daemon's side.
+const envTestPrefix = "MILLRACE_TEST_"
+
+// envName returns the twin of a flag: data-dir is MILLRACE_DATA_DIR.
+func envName(flagName string) string {
+	return envPrefix + strings.ToUpper(strings.ReplaceAll(flagName, "-", "_"))
+}
+
+// parseFlags sets fs from the environment first and the arguments second, so that an argument wins.
+// A variable that begins with MILLRACE_ and names no flag of any sub-command is an error, as is an
+// argument that is no flag.
+func parseFlags(fs *flag.FlagSet, args, environ []string) error {
+	fs.SetOutput(io.Discard)
+	for _, kv := range environ {
+		name, value, _ := strings.Cut(kv, "=")
+		if !strings.HasPrefix(name, envPrefix) || strings.HasPrefix(name, envTestPrefix) {
+			continue
+		}
+		flagName := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(name, envPrefix), "_", "-"))
+		if fs.Lookup(flagName) == nil {
+			return usageError{fmt.Errorf("environment variable %s names no flag of millrace %s; unset it or see millrace %s --help",
+				name, fs.Name(), fs.Name())}
+		}
+		if err := fs.Set(flagName, value); err != nil {
+			return usageError{fmt.Errorf("environment variable %s=%q: %w", name, value, err)}
+		}
+	}
+	if err := fs.Parse(args); err != nil {
+		return usageError{err}
+	}
+	return nil
+}
+
+// osEnviron is what parseFlags is given outside of tests.
+func osEnviron() []string { return os.Environ() }
+
+// usageError is a mistake in how millrace was called: exit code 2.
+type usageError struct{ err error }
+
+func (e usageError) Error() string { return e.err.Error() }
+func (e usageError) Unwrap() error { return e.err }
+
+// byteSize is a flag value in bytes: 256MiB, 2GiB, 500MB, 1048576.
+type byteSize int64
+
+var byteUnits = []struct {
+	suffix string
+	bytes  int64
+}{
+	{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40},
+	{"kB", 1e3}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"B", 1},
+}
+
+func parseByteSize(s string) (byteSize, error) {
+	number, unit := s, int64(1)
+	for _, u := range byteUnits {
+		if head, ok := strings.CutSuffix(s, u.suffix); ok {
+			number, unit = strings.TrimSpace(head), u.bytes
+			break
+		}
+	}
+	v, err := strconv.ParseFloat(number, 64)
+	if err != nil || !(v >= 0 && v*float64(unit) <= math.MaxInt64/2) { // so that NaN is refused too
+		return 0, fmt.Errorf("%q is not a size such as 256MiB, 2GB or 1048576", s)
+	}
+	return byteSize(v * float64(unit)), nil
+}
+
+// String writes the size in the largest binary unit that divides it.
+func (b byteSize) String() string {
+	for _, u := range []struct {
+		suffix string
+		bytes  int64
+	}{{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}} {
+		if b != 0 && int64(b)%u.bytes == 0 {
+			return strconv.FormatInt(int64(b)/u.bytes, 10) + u.suffix
+		}
+	}
+	return strconv.FormatInt(int64(b), 10)
+}
+
+// Set implements flag.Value.
+func (b *byteSize) Set(s string) error {
+	v, err := parseByteSize(s)
+	if err == nil {
+		*b = v
+	}
+	return err
+}
+
+// list is a flag that may be repeated and whose values may be separated by commas or spaces.
+type list []string
+
+func (l *list) String() string { return strings.Join(*l, ",") }
+
+// Set implements flag.Value.
+func (l *list) Set(s string) error {
+	for _, v := range strings.FieldsFunc(s, func(r rune) bool { return r == ',' || r == ' ' }) {
+		if !slices.Contains(*l, v) {
+			*l = append(*l, v)
+		}
+	}
+	return nil
+}
+
+// choice is a flag that takes one of a few words.
+type choice struct {
+	value   string
+	allowed []string
+}
+
+func (c *choice) String() string { return c.value }
+
+// Set implements flag.Value.
+func (c *choice) Set(s string) error {
+	if !slices.Contains(c.allowed, s) {
+		return fmt.Errorf("%q is not one of %s", s, strings.Join(c.allowed, ", "))
+	}
+	c.value = s
+	return nil
+}
+
+// printFlags writes the flags of fs as a manual: name, default and twin on one line, the text below.
+func printFlags(w io.Writer, fs *flag.FlagSet) {
+	fs.VisitAll(func(f *flag.Flag) {
+		kind, text := flag.UnquoteUsage(f)
+		head := "--" + f.Name
+		if kind != "" {
+			head += " " + kind
+		}
+		def := f.DefValue
+		if def == "" || def == "false" {
+			def = "–"
+		}
+		fmt.Fprintf(w, "  %-32s default %-16s %s\n", head, def, envName(f.Name))
+		for _, line := range strings.Split(text, "\n") {
+			fmt.Fprintf(w, "      %s\n", line)
+		}
+	})
+}

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestServeFlags(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		args    []string
+		environ []string
+		check   func(*config) bool
+		err     string // part of the error; "" means none
+	}{
+		{name: "defaults", check: func(c *config) bool {
+			return c.relay == "wss://bsky.network" && c.retention == 36*time.Hour && c.memory == 256<<20 &&
+				c.intern.value == "pebble" && c.uidPrefixBits == 14 && !c.relayCursor.set
+		}},
+		{name: "twin", environ: []string{"MILLRACE_DATA_DIR=/x", "PATH=/bin"}, check: func(c *config) bool { return c.dataDir == "/x" }},
+		{name: "argument wins over twin", args: []string{"--data-dir", "/y"}, environ: []string{"MILLRACE_DATA_DIR=/x"},
+			check: func(c *config) bool { return c.dataDir == "/y" }},
+		{name: "unknown flag", args: []string{"--relai", "x"}, err: "relai"},
+		{name: "unknown variable", environ: []string{"MILLRACE_RELAI=x"}, err: "MILLRACE_RELAI names no flag"},
+		{name: "variables of tests pass", environ: []string{"MILLRACE_TEST_LONG=1"}},
+		{name: "bad value in variable", environ: []string{"MILLRACE_MEMORY=much"}, err: `MILLRACE_MEMORY="much"`},
+		{name: "stray argument", args: []string{"bsky.network"}, err: "takes no argument"},
+		{name: "relay cursor 0 is not absent", args: []string{"--relay-cursor=0"}, check: func(c *config) bool { return c.relayCursor.set && c.relayCursor.value == 0 }},
+		{name: "negative relay cursor", args: []string{"--relay-cursor=-1"}, err: "0 or more"},
+		{name: "too little memory", args: []string{"--memory", "32MiB"}, err: "below 64MiB"},
+		{name: "lists", args: []string{"--collections", "a.b.c,d.e.*", "--collections", "a.b.c f.g.h"},
+			check: func(c *config) bool { return strings.Join(c.collections, " ") == "a.b.c d.e.* f.g.h" }},
+		{name: "choice", args: []string{"--intern", "redis"}, err: "pebble, fdb, off"},
+		{name: "proxies", args: []string{"--trusted-proxies", "10.0.0.1,fd00::/8"}},
+		{name: "bad proxy", args: []string{"--trusted-proxies", "nginx"}, err: "10.0.0.0/8"},
+		{name: "negative duration", args: []string{"--retention=-1h"}, err: "--retention"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c, err := parseServe(tc.args, tc.environ)
+			if tc.err != "" {
+				var usage usageError
+				if err == nil || !strings.Contains(err.Error(), tc.err) || !errors.As(err, &usage) {
+					t.Fatalf("error %v, want a usage error with %q", err, tc.err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tc.check != nil && !tc.check(c) {
+				t.Errorf("wrong value in %+v", c)
+			}
+		})
+	}
+}
+
+func TestByteSize(t *testing.T) {
+	for in, want := range map[string]byteSize{
+		"0": 0, "1048576": 1 << 20, "256MiB": 256 << 20, "2GiB": 2 << 30, "1.5GiB": 3 << 29,
+		"500MB": 500e6, "10kB": 10e3, "7B": 7, "2 GiB": 2 << 30,
+	} {
+		got, err := parseByteSize(in)
+		if err != nil || got != want {
+			t.Errorf("parseByteSize(%q) = %d, %v; want %d", in, got, err, want)
+		}
+		if back, err := parseByteSize(got.String()); err != nil || back != got {
+			t.Errorf("%d writes itself as %q, which reads as %d, %v", got, got, back, err)
+		}
+	}
+	for _, in := range []string{"", "MiB", "-1", "1e30", "NaN", "12XB", "Inf"} {
+		if got, err := parseByteSize(in); err == nil {
+			t.Errorf("parseByteSize(%q) = %d, want an error", in, got)
+		}
+	}
+}
+
+// The manual has every flag with its twin, and the shares of the budget add up to no more than it.
+func TestServeHelp(t *testing.T) {
+	var out bytes.Buffer
+	if code := run(t.Context(), []string{"serve", "--help"}, &out, &out); code != exitOK {
+		t.Fatalf("exit code %d", code)
+	}
+	for _, want := range []string{
+		"--relay URL", "MILLRACE_RELAY", "--relay-cursor", "--new-epoch", "--epoch-patience", "--data-dir", "--listen",
+		"--metrics-listen", "--retention", "--retention-bytes", "--collections", "--intern", "--intern-scope",
+		"--fdb-cluster-file", "--intern-timeout", "--uid-prefix-bits", "--zstd-dictionary", "--memory", "--max-connections",
+		"--max-connections-per-ip", "--trusted-proxies", "--slow-timeout", "--shutdown-timeout", "--min-free-disk",
+		"--log-format", "--log-level", "How --memory 256MiB is shared out",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the manual lacks %q", want)
+		}
+	}
+	s := memoryShares(minMemory)
+	if sum := s.inFlight + s.tail + s.cache + s.log + s.intern + s.clients; sum > minMemory {
+		t.Errorf("shares add up to %d of %d", sum, minMemory)
+	}
+}
+
+func TestExitCodes(t *testing.T) {
+	var out bytes.Buffer
+	for _, tc := range []struct {
+		args []string
+		want int
+	}{
+		{nil, exitUsage},
+		{[]string{"serv"}, exitUsage},
+		{[]string{"serve", "--nope"}, exitUsage},
+		{[]string{"tail", "--url", "ftp://x"}, exitUsage},
+		{[]string{"version"}, exitOK},
+		{[]string{"--help"}, exitOK},
+		{[]string{"tail", "--help"}, exitOK},
+	} {
+		if got := run(t.Context(), tc.args, &out, &out); got != tc.want {
+			t.Errorf("millrace %v: exit code %d, want %d", tc.args, got, tc.want)
+		}
+	}
+}

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"millrace/consume"
+	"millrace/public"
+)
+
+// maxReadyLag is how old the oldest frame between the socket and the disk may be on a server that
+// calls itself ready.
+const maxReadyLag = 10 * time.Second
+
+// health answers /readyz.
+type health struct {
+	client   *consume.Client
+	pipeline *pipeline
+	disk     *diskWatch
+}
+
+func (h *health) check() public.Health {
+	return public.Health{Checks: []public.Check{h.relay(), h.lag(), h.free()}}
+}
+
+func (h *health) relay() public.Check {
+	s := h.client.Status()
+	c := public.Check{Name: "relay_connected", OK: s.Connected && !s.Suspect}
+	switch {
+	case s.Suspect:
+		c.Detail = fmt.Sprintf("%s sends numbers at or below seq %d; a new epoch begins after --epoch-patience", s.Host, s.Seq)
+	case !s.Connected && s.LastError != "":
+		c.Detail = fmt.Sprintf("%s: %s", s.Host, s.LastError)
+	default:
+		c.Detail = fmt.Sprintf("%s, epoch %d, seq %d", s.Host, s.Epoch, s.Seq)
+	}
+	return c
+}
+
+func (h *health) lag() public.Check {
+	lag := h.pipeline.lag()
+	return public.Check{
+		Name: "lag_small", OK: lag < maxReadyLag,
+		Detail: fmt.Sprintf("the oldest frame not yet durable is %.3f s old", lag.Seconds()),
+	}
+}
+
+func (h *health) free() public.Check {
+	c := public.Check{Name: "disk_free", OK: true}
+	switch diskState(h.disk.state.Load()) {
+	case diskShort:
+		c.OK, c.Detail = false, "below --min-free-disk: the log is trimmed early"
+	case diskFull:
+		c.OK, c.Detail = false, "below half of --min-free-disk: reading the relay is paused"
+	}
+	return c
+}

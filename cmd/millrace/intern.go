@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"millrace/intern"
+	"millrace/intern/kv"
+	"millrace/intern/kv/pebblekv"
+	"millrace/translate"
+)
+
+// uidStore is the store that UIDs come from, and what works on it.
+type uidStore struct {
+	interner *intern.Interner
+	store    interface {
+		kv.Store
+		Close() error
+	}
+}
+
+// internDir is where the embedded store is.
+func (c *config) internDir() string { return filepath.Join(c.dataDir, "intern") }
+
+// openUIDs opens the UID store that cfg asks for. With --intern=off there is none: nil.
+func (d *daemon) openUIDs(ctx context.Context, bytes int64) (*uidStore, error) {
+	cfg := d.cfg
+	switch cfg.intern.value {
+	case "off":
+		return nil, nil
+	case "fdb":
+		return nil, usageError{errors.New("--intern=fdb: this binary was built without -tags fdb; use --intern=pebble or off")}
+	}
+	logger := d.logger.With("part", "intern")
+	store, err := pebblekv.Open(pebblekv.Config{Dir: cfg.internDir(), CacheBytes: bytes / 2, Logger: logger})
+	if err != nil {
+		return nil, fmt.Errorf("open the UID store in %s: %w", cfg.internDir(), err)
+	}
+	u := &uidStore{store: store}
+	scope := intern.ScopeAll
+	if cfg.internScope.value == "dids" {
+		scope = intern.ScopeDIDs
+	}
+	u.interner, err = intern.Open(ctx, intern.Config{
+		Store:      store,
+		PrefixBits: cfg.uidPrefixBits,
+		CacheBytes: bytes / 4,
+		Scope:      scope,
+		Timeout:    cfg.internTimeout,
+		Logger:     logger,
+		Registerer: d.registry,
+	})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open the UIDs in %s: %w", cfg.internDir(), err), store.Close())
+	}
+	return u, nil
+}
+
+// storeID returns what logs record, "" without a store.
+func (u *uidStore) storeID() string {
+	if u == nil {
+		return ""
+	}
+	return u.interner.StoreID()
+}
+
+func (u *uidStore) close() error {
+	if u == nil {
+		return nil
+	}
+	return errors.Join(u.interner.Close(), u.store.Close())
+}
+
+// batchResolver gives the events of a batch their UIDs. One goroutine uses it.
+type batchResolver struct {
+	interner *intern.Interner
+	requests []intern.Request
+	results  []intern.Result
+}
+
+// Resolve implements resolver.
+func (r *batchResolver) Resolve(ctx context.Context, b *translate.Batch) error {
+	r.requests = r.requests[:0]
+	for i := range b.Events {
+		r.requests = append(r.requests, intern.Request{DID: b.DID(i), Collection: b.Collection(i), RecordKey: b.RecordKey(i)})
+	}
+	if n := len(r.requests); cap(r.results) < n {
+		r.results = make([]intern.Result, n)
+	}
+	r.results = r.results[:len(r.requests)]
+	if err := r.interner.Resolve(ctx, r.requests, r.results); err != nil {
+		return err
+	}
+	for i, u := range r.results {
+		b.Events[i].DIDUID, b.Events[i].URIUID = u.DIDUID, u.URIUID
+	}
+	clear(r.requests) // they point into the batch
+	return nil
+}

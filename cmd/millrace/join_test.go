@@ -1,0 +1,132 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Ten subscribers with cursor=0 join a running stream of 2,000 frames a second one after the other;
+// each sees every event from the oldest to the newest once, in order.
+func TestReplaysJoinARunningStream(t *testing.T) {
+	t.Parallel()
+	frames := 6000
+	if long() {
+		frames = 20_000
+	}
+	sim := startRelaysim(t, "--rate", "2000", "--frames", strconv.Itoa(frames), "--wait-for-consumer")
+	d := startDaemon(t, sim.url, t.TempDir())
+	const subscribers = 10
+	var got [subscribers][]truthEvent
+	var reading sync.WaitGroup
+	for i := range subscribers {
+		sim.waitMade(t, int64(frames*(i+1)/(subscribers+2)))
+		s := subscribe(t, d.addr, "extended=true&cursor=0")
+		reading.Go(func() {
+			seen := streams{}
+			for {
+				msg, err := s.next(3 * time.Second)
+				if err != nil {
+					return
+				}
+				if isEvent(msg) {
+					got[i] = append(got[i], seen.parse(t, string(msg)))
+				}
+			}
+		})
+	}
+	reading.Wait()
+	want := readTruth(t, sim.truth)
+	for i := range got {
+		checkExact(t, fmt.Sprintf("subscriber %d", i), got[i], want)
+	}
+}
+
+// Cursors just below, at and above the newest event of a running stream: each gets a run of the log
+// without a gap, that begins where its cursor says.
+func TestCursorsNearTheNewestEvent(t *testing.T) {
+	t.Parallel()
+	const frames = 4000
+	sim := startRelaysim(t, "--rate", "2000", "--frames", strconv.Itoa(frames), "--wait-for-consumer")
+	d := startDaemon(t, sim.url, t.TempDir())
+	sim.waitMade(t, 500)
+
+	type joined struct {
+		name   string
+		newest int64 // of the log just before it joined
+		cursor int64
+		got    []truthEvent
+	}
+	var all []*joined
+	var reading sync.WaitGroup
+	for round := range 5 {
+		for _, offset := range []int64{-1_000_000, -1, 0, 1, 1_000, 10_000_000} {
+			j := &joined{newest: newestTimeUS(t, d.addr)}
+			j.cursor = j.newest + offset
+			j.name = fmt.Sprintf("round %d, newest %+d µs", round, offset)
+			s := subscribe(t, d.addr, "extended=true&cursor="+strconv.FormatInt(j.cursor, 10))
+			all = append(all, j)
+			reading.Go(func() {
+				seen := streams{}
+				for {
+					msg, err := s.next(3 * time.Second)
+					if err != nil {
+						return
+					}
+					if isEvent(msg) {
+						j.got = append(j.got, seen.parse(t, string(msg)))
+					}
+				}
+			})
+		}
+	}
+	reading.Wait()
+	want := readTruth(t, sim.truth)
+	whole := readAll(t, d.addr, "cursor=0", len(want))
+	checkExact(t, "the log", whole, want)
+	for _, j := range all {
+		if len(j.got) == 0 {
+			t.Fatalf("%s: no event", j.name)
+		}
+		from := len(whole) - len(j.got)
+		if from < 0 {
+			t.Fatalf("%s: %d events, but the log has %d", j.name, len(j.got), len(whole))
+		}
+		for i, e := range j.got {
+			if e != whole[from+i] {
+				t.Fatalf("%s: event %d is %s, want %s", j.name, i, e.place(), whole[from+i].place())
+			}
+		}
+		first := whole[from]
+		switch {
+		case j.cursor <= j.newest && from > 0 && whole[from-1].TimeUS >= j.cursor:
+			t.Errorf("%s: began at %d and left out %d, which its cursor %d includes", j.name, first.TimeUS, whole[from-1].TimeUS, j.cursor)
+		case j.cursor <= j.newest && first.TimeUS < j.cursor:
+			t.Errorf("%s: began at %d, before its cursor %d", j.name, first.TimeUS, j.cursor)
+		case j.cursor > j.newest && first.TimeUS <= j.newest:
+			t.Errorf("%s: began at %d, not live, though its cursor %d was after the newest event %d", j.name, first.TimeUS, j.cursor, j.newest)
+		}
+	}
+}
+
+func newestTimeUS(t *testing.T, addr string) int64 {
+	t.Helper()
+	resp, err := http.Get("http://" + addr + "/cursors")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var cursors struct {
+		Newest struct {
+			TimeUS int64 `json:"time_us"`
+		}
+	}
+	if err := json.NewDecoder(resp.Body).Decode(&cursors); err != nil {
+		t.Fatal(err)
+	}
+	return cursors.Newest.TimeUS
+}

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"millrace/translate"
+)
+
+// pipelineMetrics are the daemon's own: what came of frames, and where time goes between the relay's
+// socket and the disk.
+type pipelineMetrics struct {
+	frames      [translate.NumFrameKinds]prometheus.Counter
+	events      [translate.NumEventKinds]prometheus.Counter
+	drops       [translate.NumReasons]prometheus.Counter
+	filtered    prometheus.Counter
+	blocked     prometheus.Counter
+	blockEvents prometheus.Histogram
+	age         prometheus.Histogram
+	stage       struct{ translate, intern, seal, commit prometheus.Observer }
+}
+
+func newPipelineMetrics(reg prometheus.Registerer) *pipelineMetrics {
+	frames := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "millrace_translate_frames_total", Help: "Frames translated, by kind.",
+	}, []string{"kind"})
+	events := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "millrace_translate_events_total", Help: "Events that came of frames, by operation or kind.",
+	}, []string{"kind"})
+	drops := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "millrace_translate_dropped_total", Help: "Frames and ops that were dropped, by reason.",
+	}, []string{"reason"})
+	stages := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "millrace_pipeline_stage_seconds", Help: "Time that one block (commit: one group of blocks) spent being worked on, by stage.",
+		Buckets: prometheus.ExponentialBuckets(50e-6, 2, 16),
+	}, []string{"stage"})
+	m := &pipelineMetrics{
+		filtered: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "millrace_translate_filtered_total", Help: "Ops left out because of --collections.",
+		}),
+		blocked: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "millrace_pipeline_blocked_seconds_total", Help: "Time that reading the relay waited for the log or the UID store.",
+		}),
+		blockEvents: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "millrace_pipeline_block_events", Help: "Events in a block.",
+			Buckets: prometheus.ExponentialBuckets(1, 2, 14),
+		}),
+		age: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "millrace_pipeline_lag_seconds", Help: "Time from a block's first frame read to the block durable and published.",
+			Buckets: prometheus.ExponentialBuckets(500e-6, 2, 16),
+		}),
+	}
+	for i := range m.frames {
+		m.frames[i] = frames.WithLabelValues(translate.FrameKind(i).String())
+	}
+	for i := range m.events {
+		m.events[i] = events.WithLabelValues(translate.EventKind(i).String())
+	}
+	for i := range m.drops {
+		m.drops[i] = drops.WithLabelValues(translate.Reason(i).String())
+	}
+	m.stage.translate = stages.WithLabelValues("translate")
+	m.stage.intern = stages.WithLabelValues("intern")
+	m.stage.seal = stages.WithLabelValues("seal")
+	m.stage.commit = stages.WithLabelValues("commit")
+	if reg != nil {
+		reg.MustRegister(frames, events, drops, stages, m.filtered, m.blocked, m.blockEvents, m.age)
+	}
+	return m
+}
+
+// translated adds what one batch counted.
+func (m *pipelineMetrics) translated(b *translate.Batch, took time.Duration) {
+	m.stage.translate.Observe(took.Seconds())
+	add := func(c prometheus.Counter, n uint64) {
+		if n > 0 {
+			c.Add(float64(n))
+		}
+	}
+	for i, n := range b.Counts.Frames {
+		add(m.frames[i], uint64(n))
+	}
+	for i, n := range b.Counts.Events {
+		add(m.events[i], uint64(n))
+	}
+	for i, n := range b.Counts.Drops {
+		add(m.drops[i], uint64(n))
+	}
+	add(m.filtered, uint64(b.Counts.Filtered))
+}

@@ -1,0 +1,330 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"os"
+	"runtime/debug"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/sync/errgroup"
+
+	"millrace/consume"
+	"millrace/dict"
+	"millrace/public"
+	"millrace/replay"
+)
+
+// daemon is the built parts of `millrace serve`.
+type daemon struct {
+	cfg      *config
+	logger   *slog.Logger
+	registry *prometheus.Registry
+
+	dicts    *dict.Registry
+	uids     *uidStore // nil: --intern=off
+	log      *replay.Log
+	pipeline *pipeline
+	client   *consume.Client
+	disk     *diskWatch
+	server   *public.Server
+	health   *health
+
+	publicListener  net.Listener
+	metricsListener net.Listener // nil: off
+}
+
+func runServe(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	cfg, err := parseServe(args, osEnviron())
+	if isHelp(err) {
+		printServeHelp(stdout)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	debug.SetMemoryLimit(int64(cfg.memory))
+	d, err := newDaemon(ctx, cfg, newLogger(cfg, stderr))
+	if err != nil {
+		return err
+	}
+	return d.run(ctx)
+}
+
+func newLogger(cfg *config, w io.Writer) *slog.Logger {
+	levels := map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}
+	opts := &slog.HandlerOptions{Level: levels[cfg.logLevel.value]}
+	if cfg.logFormat.value == "json" {
+		return slog.New(slog.NewJSONHandler(w, opts))
+	}
+	return slog.New(slog.NewTextHandler(w, opts))
+}
+
+// newDaemon opens and builds everything; on an error what was opened is closed again.
+func newDaemon(ctx context.Context, cfg *config, logger *slog.Logger) (d *daemon, err error) {
+	d = &daemon{cfg: cfg, logger: logger, registry: prometheus.NewRegistry()}
+	defer func() {
+		if err != nil {
+			d.close()
+		}
+	}()
+	d.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	share := memoryShares(cfg.memory)
+	if err := d.openStores(ctx, share); err != nil {
+		return d, err
+	}
+	if err := d.buildIngest(share); err != nil {
+		return d, err
+	}
+	return d, d.buildServing(share)
+}
+
+func (d *daemon) openStores(ctx context.Context, share shares) error {
+	cfg := d.cfg
+	if err := os.MkdirAll(cfg.dataDir, 0o755); err != nil {
+		return fmt.Errorf("make --data-dir: %w", err)
+	}
+	stored := dict.BuiltIn()
+	if cfg.dictionary != "" {
+		raw, err := os.ReadFile(cfg.dictionary)
+		if err != nil {
+			return fmt.Errorf("read --zstd-dictionary: %w", err)
+		}
+		if stored, err = dict.Parse(raw); err != nil {
+			return fmt.Errorf("--zstd-dictionary %s: %w", cfg.dictionary, err)
+		}
+	}
+	var err error
+	if d.dicts, err = dict.NewRegistry(stored, dict.Shipped()...); err != nil {
+		return fmt.Errorf("dictionaries: %w", err)
+	}
+	host, err := consume.Host(cfg.relay)
+	if err != nil {
+		return usageError{fmt.Errorf("--relay: %w", err)}
+	}
+	if d.uids, err = d.openUIDs(ctx, share.intern); err != nil {
+		return err
+	}
+	d.log, err = replay.Open(replay.Config{
+		Dir:            cfg.logDir(),
+		Relay:          host,
+		NewEpoch:       cfg.newEpoch,
+		UIDStore:       d.uids.storeID(),
+		Retention:      cfg.retention,
+		RetentionBytes: int64(cfg.retentionBytes),
+		TailBytes:      share.tail,
+		CacheBytes:     share.cache,
+		PebbleBytes:    share.log,
+		Dictionaries:   d.dicts,
+		Logger:         d.logger.With("part", "replay"),
+		Registerer:     d.registry,
+	})
+	if errors.Is(err, replay.ErrRelayMismatch) {
+		return fmt.Errorf("open the log in %s: %w; give the relay it was written from, another --data-dir, or --new-epoch to go on in this log", cfg.logDir(), err)
+	}
+	if err != nil {
+		return fmt.Errorf("open the log in %s: %w", cfg.logDir(), err)
+	}
+	return nil
+}
+
+func (d *daemon) buildIngest(share shares) error {
+	cfg := d.cfg
+	at := d.log.Progress()
+	if cfg.relayCursor.set && cfg.relayCursor.value < at.Seq {
+		return usageError{fmt.Errorf("--relay-cursor %d is below the log's position %d: the events in between would be "+
+			"in the log twice; leave it out to resume, or give --new-epoch too", cfg.relayCursor.value, at.Seq)}
+	}
+	ingest := pipelineConfig{
+		log:           d.log,
+		collections:   cfg.collections,
+		inFlightBytes: share.inFlight,
+		now:           time.Now,
+		registerer:    d.registry,
+	}
+	if d.uids != nil {
+		ingest.resolver = &batchResolver{interner: d.uids.interner}
+	}
+	d.pipeline = newPipeline(ingest)
+	client := consume.Config{
+		URL:           cfg.relay,
+		Epoch:         at.Epoch,
+		Cursor:        at.Seq,
+		EpochPatience: cfg.epochPatience,
+		Handle:        d.pipeline.Handle,
+		UserAgent:     "millrace/" + version,
+		Logger:        d.logger.With("part", "consume"),
+		Registerer:    d.registry,
+	}
+	if cfg.relayCursor.set {
+		client.Start = &cfg.relayCursor.value
+	}
+	if newest := d.log.Range().Newest; at.Seq == 0 && newest.TimeUS != 0 {
+		// An operator's new epoch: what lies between the log's newest event and the first frame is unknown.
+		client.Previous = &consume.Mark{Epoch: at.Epoch - 1, Seq: newest.Position.Seq}
+	}
+	var err error
+	if d.client, err = consume.New(client); err != nil {
+		return fmt.Errorf("relay client: %w", err)
+	}
+	d.disk = &diskWatch{
+		dir:     cfg.dataDir,
+		minFree: int64(cfg.minFreeDisk),
+		free:    freeBytes,
+		trim:    d.trimEarly,
+		gate:    &d.pipeline.gate,
+		logger:  d.logger.With("part", "disk"),
+		now:     time.Now,
+		gauge:   newDiskGauge(d.registry),
+	}
+	return nil
+}
+
+func (d *daemon) buildServing(share shares) error {
+	cfg := d.cfg
+	proxies, err := cfg.proxies()
+	if err != nil {
+		return err
+	}
+	d.health = &health{client: d.client, pipeline: d.pipeline, disk: d.disk}
+	d.server, err = public.New(public.Config{
+		Log:                 d.log,
+		Dictionaries:        d.dicts,
+		Health:              d.health.check,
+		Version:             version,
+		MaxConnections:      cfg.maxConnections,
+		MaxConnectionsPerIP: cfg.maxConnectionsPerIP,
+		TrustedProxies:      proxies,
+		SlowTimeout:         cfg.slowTimeout,
+		ClientBytes:         share.clients,
+		Logger:              d.logger.With("part", "public"),
+		Registerer:          d.registry,
+	})
+	if err != nil {
+		return fmt.Errorf("public server: %w", err)
+	}
+	if d.publicListener, err = net.Listen("tcp", cfg.listen); err != nil {
+		return fmt.Errorf("--listen: %w", err)
+	}
+	if cfg.metricsListen == "" {
+		return nil
+	}
+	if d.metricsListener, err = net.Listen("tcp", cfg.metricsListen); err != nil {
+		return fmt.Errorf("--metrics-listen: %w", err)
+	}
+	return nil
+}
+
+// run works until ctx ends or a part fails, then stops everything in order: reading the relay,
+// draining into the log, telling subscribers, closing the stores.
+func (d *daemon) run(ctx context.Context) error {
+	defer d.close()
+	d.logger.Info("millrace serves", "version", version, "relay", d.cfg.relay,
+		"listen", d.publicListener.Addr().String(), "metrics_listen", addrOf(d.metricsListener),
+		"data_dir", d.cfg.dataDir, "seq", d.log.Progress().Seq, "epoch", d.log.Progress().Epoch,
+		"dictionary", d.dicts.Stored().ID())
+	g, gctx := errgroup.WithContext(ctx)
+	// deadline ends --shutdown-timeout after the stop began; what has not finished by then is cut off.
+	deadline, cut := context.WithCancelCause(context.Background())
+	defer cut(nil)
+	defer context.AfterFunc(gctx, func() {
+		d.logger.Info("stopping", "cause", context.Cause(gctx))
+		time.AfterFunc(d.cfg.shutdownTimeout, func() { cut(errShutdownTimeout) })
+	})()
+
+	drained := make(chan struct{})
+	g.Go(func() error {
+		defer close(drained)
+		return d.ingest(gctx, deadline)
+	})
+	g.Go(func() error { return d.log.Run(gctx) })
+	g.Go(func() error { return d.disk.Run(gctx) })
+	g.Go(func() error { return d.server.Serve(deadline, d.publicListener) }) // until Shutdown below
+	g.Go(func() error {
+		<-gctx.Done()
+		<-drained
+		return d.server.Shutdown(deadline)
+	})
+	if d.metricsListener != nil {
+		g.Go(func() error { return serveMetrics(gctx, d.metricsListener, d.registry) })
+	}
+	err := g.Wait()
+	if err == nil {
+		d.logger.Info("stopped", "seq", d.log.Progress().Seq, "epoch", d.log.Progress().Epoch)
+	}
+	return err
+}
+
+// errShutdownTimeout is the cause of what is cut off when a stop takes too long.
+var errShutdownTimeout = errors.New("--shutdown-timeout is over")
+
+// ingest reads the relay until ctx ends, then drains what was read, until deadline at the latest.
+func (d *daemon) ingest(ctx, deadline context.Context) error {
+	g, gctx := errgroup.WithContext(deadline)
+	g.Go(func() error { return d.pipeline.Run(gctx) })
+	g.Go(func() error {
+		defer d.pipeline.finish()
+		reading, stop := context.WithCancel(gctx)
+		defer stop()
+		defer context.AfterFunc(ctx, stop)()
+		return d.client.Run(reading)
+	})
+	return g.Wait()
+}
+
+// trimEarly gives up a twentieth of the log, oldest first.
+func (d *daemon) trimEarly(ctx context.Context) error {
+	return d.log.TrimTo(ctx, d.log.Range().Bytes/20*19)
+}
+
+// close closes what is open, in the order that the rest needs.
+func (d *daemon) close() {
+	for _, l := range []net.Listener{d.publicListener, d.metricsListener} {
+		if l != nil {
+			_ = l.Close() // closed already after a clean stop
+		}
+	}
+	if d.log != nil {
+		if err := d.log.Close(); err != nil {
+			d.logger.Error("close the log", "err", err)
+		}
+	}
+	if err := d.uids.close(); err != nil {
+		d.logger.Error("close the UID store", "err", err)
+	}
+	if d.dicts != nil {
+		d.dicts.Close()
+	}
+}
+
+func serveMetrics(ctx context.Context, l net.Listener, reg *prometheus.Registry) error {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{Registry: reg}))
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	defer context.AfterFunc(ctx, func() { _ = srv.Close() })()
+	if err := srv.Serve(l); err != nil && !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve metrics: %w", err)
+	}
+	return nil
+}
+
+func addrOf(l net.Listener) string {
+	if l == nil {
+		return "off"
+	}
+	return l.Addr().String()
+}

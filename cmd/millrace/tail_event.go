@@ -1,0 +1,29 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"strconv"
+)
+
+// headerDictionary is the upgrade response's header with the ID of the dictionary in use.
+const headerDictionary = "Millrace-Dictionary"
+
+// isEvent tells events from info messages and heartbeats, which begin with their kind.
+func isEvent(line []byte) bool { return bytes.HasPrefix(line, []byte(`{"did":`)) }
+
+// nextCursor is where to go on after the event: behind its position if it has one, else at its
+// time_us, which is inclusive.
+func nextCursor(line []byte) string {
+	var e struct {
+		TimeUS int64  `json:"time_us"`
+		Cursor string `json:"cursor"`
+	}
+	if err := json.Unmarshal(line, &e); err != nil {
+		return ""
+	}
+	if e.Cursor != "" {
+		return e.Cursor
+	}
+	return strconv.FormatInt(e.TimeUS, 10)
+}

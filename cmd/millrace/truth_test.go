@@ -1,0 +1,227 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"millrace/translate"
+)
+
+// truthEvent is one event as the tests compare it.
+type truthEvent struct {
+	Epoch  int
+	Seq    int64
+	Op     uint32
+	TimeUS int64
+	DID    string // UIDs, "" if the event has none
+	URI    string
+	JSON   string // the plain event with time_us 0
+}
+
+func (e truthEvent) place() string { return fmt.Sprintf("epoch %d seq %d op %d", e.Epoch, e.Seq, e.Op) }
+
+// readTruth reads what relaysim says that a correct consumer must hold.
+func readTruth(t *testing.T, path string) []truthEvent {
+	t.Helper()
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []truthEvent
+	for line := range bytes.Lines(raw) {
+		var l struct {
+			Epoch int             `json:"epoch"`
+			Seq   int64           `json:"seq"`
+			Op    uint32          `json:"op"`
+			Event json.RawMessage `json:"event"`
+		}
+		if err := json.Unmarshal(line, &l); err != nil {
+			t.Fatalf("truth line %d: %v", len(out)+1, err)
+		}
+		out = append(out, truthEvent{Epoch: l.Epoch, Seq: l.Seq, Op: l.Op, JSON: string(l.Event)})
+	}
+	return out
+}
+
+// streams numbers stream tags in the order they are first seen, which is that of the epochs.
+type streams map[translate.Stream]int
+
+func (s streams) epoch(tag translate.Stream) int {
+	if n, ok := s[tag]; ok {
+		return n
+	}
+	s[tag] = len(s)
+	return s[tag]
+}
+
+// parseTruthEvent reads an event as served; plain ones have no place.
+func parseTruthEvent(t *testing.T, line string) truthEvent { return streams{}.parse(t, line) }
+
+// parse reads an extended event: its position, and the plain event that is left without it.
+func (s streams) parse(t *testing.T, line string) truthEvent {
+	t.Helper()
+	var tail struct {
+		TimeUS int64  `json:"time_us"`
+		Cursor string `json:"cursor"`
+		UIDs   struct{ DID, URI string }
+	}
+	if err := json.Unmarshal([]byte(line), &tail); err != nil {
+		t.Fatalf("not JSON: %v: %.300s", err, line)
+	}
+	e := truthEvent{TimeUS: tail.TimeUS, DID: tail.UIDs.DID, URI: tail.UIDs.URI}
+	if tail.Cursor != "" {
+		p, err := translate.ParsePosition(tail.Cursor)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.Epoch, e.Seq, e.Op = s.epoch(p.Stream), p.Seq, p.Op
+		at := strings.LastIndex(line, `,"cursor":"`+tail.Cursor+`"`)
+		line = line[:at] + "}"
+	}
+	e.JSON = strings.Replace(line, `"time_us":`+strconv.FormatInt(e.TimeUS, 10), `"time_us":0`, 1)
+	return e
+}
+
+// checkExact compares what was served with the truth: nothing missing, doubled, changed or out of
+// order, and time_us strictly increasing.
+func checkExact(t *testing.T, who string, got, want []truthEvent) {
+	t.Helper()
+	last := int64(0)
+	for i, g := range got {
+		if i == len(want) {
+			t.Fatalf("%s: %d events too many, the first is %s: %.200s", who, len(got)-i, g.place(), g.JSON)
+		}
+		w := want[i]
+		if g.Epoch != w.Epoch || g.Seq != w.Seq || g.Op != w.Op || g.JSON != w.JSON {
+			t.Fatalf("%s: event %d is\n%s %s\nwant\n%s %s", who, i, g.place(), g.JSON, w.place(), w.JSON)
+		}
+		if g.TimeUS <= last {
+			t.Fatalf("%s: event %d: time_us %d after %d", who, i, g.TimeUS, last)
+		}
+		last = g.TimeUS
+	}
+	if len(got) < len(want) {
+		t.Fatalf("%s: %d of %d events, the first that is missing is %s", who, len(got), len(want), want[len(got)].place())
+	}
+}
+
+// readAll reads extended events from a cursor until n came, and makes sure that no more come.
+func readAll(t *testing.T, addr, query string, n int) []truthEvent {
+	t.Helper()
+	s := subscribe(t, addr, "extended=true&"+query)
+	defer s.conn.Close()
+	seen := streams{}
+	var out []truthEvent
+	for {
+		wait := 20 * time.Second
+		if len(out) >= n {
+			wait = 100 * time.Millisecond
+		}
+		msg, err := s.next(wait)
+		if err != nil {
+			if len(out) < n {
+				t.Fatalf("after %d of %d events: %v", len(out), n, err)
+			}
+			return out
+		}
+		if isEvent(msg) {
+			out = append(out, seen.parse(t, string(msg)))
+		}
+	}
+}
+
+// simulator is a running relaysim.
+type simulator struct {
+	url   string // ws://…
+	truth string // its truth file
+	admin string // http://…/admin/
+}
+
+// startRelaysim runs the simulated relay as a process of its own until the test ends.
+func startRelaysim(t *testing.T, flags ...string) *simulator {
+	t.Helper()
+	bin, err := binaries()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sim := &simulator{truth: filepath.Join(t.TempDir(), "truth.jsonl")}
+	args := append([]string{"--listen", "127.0.0.1:0", "--truth", sim.truth, "--generate", "4000", "--accounts", "500", "--log-level", "ERROR"}, flags...)
+	cmd := exec.Command(bin["relaysim"], args...)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	if sim.url, err = firstLine(out, "listening "); err != nil {
+		t.Fatalf("relaysim %v: %v\n%s", flags, err, &stderr)
+	}
+	sim.admin = strings.Replace(sim.url, "ws://", "http://", 1) + "/admin/"
+	return sim
+}
+
+// do asks for an action of relaysim's admin endpoints.
+func (s *simulator) do(t *testing.T, action string) {
+	t.Helper()
+	resp, err := http.Post(s.admin+action, "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		body, _ := io.ReadAll(resp.Body)
+		t.Fatalf("%s: %s: %s", action, resp.Status, body)
+	}
+}
+
+// status tells how many messages relaysim has made.
+func (s *simulator) messages(t *testing.T) int64 {
+	t.Helper()
+	resp, err := http.Get(s.admin + "status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var status struct{ Messages int64 }
+	if err := json.NewDecoder(resp.Body).Decode(&status); err != nil {
+		t.Fatal(err)
+	}
+	return status.Messages
+}
+
+// waitMade waits until relaysim has made n messages.
+func (s *simulator) waitMade(t *testing.T, n int64) {
+	t.Helper()
+	for end := time.Now().Add(2 * time.Minute); s.messages(t) < n; time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("relaysim made %d of %d messages in two minutes", s.messages(t), n)
+		}
+	}
+}
+
+// goBuild builds a command of this module.
+func goBuild(out, pkg string) error {
+	cmd := exec.Command("go", "build", "-o", out, pkg)
+	if text, err := cmd.CombinedOutput(); err != nil {
+		return errors.Join(fmt.Errorf("go build %s: %w", pkg, err), errors.New(string(text)))
+	}
+	return nil
+}
