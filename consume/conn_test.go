@@ -215,7 +215,7 @@ func TestCancel(t *testing.T) {
 				time.Sleep(time.Second)
 			})
 			r.refusal = func(n int, w http.ResponseWriter) bool {
-				time.Sleep(time.Second)
+				time.Sleep(3 * time.Second)
 				if n%3 == 1 {
 					http.Error(w, "no", 500)
 				}
@@ -280,6 +280,25 @@ func TestHandshakeTimeout(t *testing.T) {
 			t.Errorf("took %v", took)
 		}
 		wantMetric(t, c, "reconnects_total", string(causeDial), 1)
+	})
+}
+
+// TestCutBeforeRead cuts a connection that nobody reads: the next read must not wait.
+func TestCutBeforeRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ours, theirs := net.Pipe()
+		defer theirs.Close()
+		defer ours.Close()
+		w := &wire{Conn: ours, timeout: time.Hour}
+		w.cut(causeRecheck)
+		w.cut(causeStopped)
+		began := time.Now()
+		if _, err := w.Read(make([]byte, 1)); err == nil || time.Since(began) > 0 {
+			t.Errorf("read: %v after %v", err, time.Since(began))
+		}
+		if why := *w.cutBy.Load(); why != causeRecheck {
+			t.Errorf("cut by %s", why)
+		}
 	})
 }
 

@@ -44,12 +44,12 @@
 //     for a host can come back with its old numbering. If it does, and frames were left out since,
 //     the connection is made again with the cursor instead of recording a gap.
 //   - A new epoch. The patience is over and a connection made within it still shows lower
-//     numbers. The epoch counts up, the relay is asked for everything from the lowest
+//     numbers; or the numbers climb back to the last one and under it stands another event. The epoch counts up, the relay is asked for everything from the lowest
 //     number seen meanwhile on, and the first frame handed over carries a Gap between the epochs. What
 //     was dropped while waiting so comes again; only what the relay sent before the first look is lost.
 //
-// A numbering that restarts just below the position, passes it within the patience and shows its
-// number on the way cannot be told from a relay that repeats itself; it counts as repeats.
+// A numbering that restarts and passes the position where nobody sees it, while we are not connected
+// or with that very number left out, cannot be told from one that went on.
 //
 // # Liveness
 //

@@ -323,20 +323,62 @@ func TestNoRestart(t *testing.T) {
 	}
 }
 
+// TestOvertaken restarts the numbering so little below the position that it passes it within the patience.
+// What stands under the last number tells, and nothing is lost.
+func TestOvertaken(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		frame func(seq int64) []byte // of the relay after its restart
+		want  string
+	}{
+		{"another repo", func(seq int64) []byte { return frameBy("did:plc:other", TypeCommit, seq, 20) },
+			"0/1001 [0/1001..1/990] 1/990 1/991 1/992 1/993 1/994 1/995 1/996 1/997 1/998 1/999 1/1000 1/1001 1/1002 1/1003"},
+		{"another type", func(seq int64) []byte { return frameOf(TypeSync, seq, 20) },
+			"0/1001 [0/1001..1/990] 1/990 1/991 1/992 1/993 1/994 1/995 1/996 1/997 1/998 1/999 1/1000 1/1001 1/1002 1/1003"},
+		{"the same event, otherwise encoded", func(seq int64) []byte { return frameOf(TypeCommit, seq, 21) }, "0/1001 0/1002 0/1003"},
+		{"unreadable behind the seq", func(seq int64) []byte { return commitFrame(seq)[:38] }, "0/1001 0/1002 0/1003"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, l := pipeRelay(t, func(p *peer) {
+					if p.n == 1 {
+						p.commits(1001, 1001)
+						return
+					}
+					first := int64(990) // whatever the cursor: the first time it is beyond the head
+					for s := first; s <= 1003; s++ {
+						p.send(tt.frame(s))
+					}
+					p.wait()
+				})
+				c := start(t, l, Config{Cursor: 1000})
+				began := time.Now()
+				wantFrames(t, c, 3, tt.want)
+				if took := time.Since(began); took > 10*time.Second {
+					t.Errorf("took %v", took)
+				}
+			})
+		})
+	}
+}
+
 // TestFutureStart has an operator's start beyond the relay's head: there is nothing to wait for.
 func TestFutureStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, l := pipeRelay(t, func(p *peer) {
-			if p.cursor == "9000" {
+			switch {
+			case p.cursor == "9000":
 				p.send(errorFrameOf(errorFutureCursor))
-			} else {
+			case p.n == 2:
+				return
+			default:
 				p.commits(50, 51)
 			}
 			p.wait()
 		})
 		c := start(t, l, Config{Start: ptr[int64](9000)})
 		wantFrames(t, c, 2, "0/50 0/51")
-		wantCursors(t, r, "9000", "live")
+		wantCursors(t, r, "9000", "live", "live")
 		if c.Status().Suspect {
 			t.Error("suspect")
 		}

@@ -19,8 +19,8 @@ type Frame struct {
 	Seq   int64  // > 0, and above the one before it within the epoch
 	Type  string // one of the Type constants
 
-	// Data is the whole message, header and body. It belongs to the Client and is valid only until
-	// Handle returns. It is nil for a message over MaxMessageBytes, which has no events: it is handed
+	// Data is the whole message, header and body. It belongs to the Client: it must not be changed,
+	// and is valid only until Handle returns. It is nil for a message over MaxMessageBytes, which has no events: it is handed
 	// over so that the position moves past it.
 	Data []byte
 
@@ -109,6 +109,27 @@ func skim(msg []byte) (envelope, reason) {
 		return envelope{}, reasonSeq
 	}
 	return e, reasonNone
+}
+
+// otherEvent tells whether two frames of the same seq are surely not the same event: type, account or
+// revision can be read from both and differ. A relay may encode an event differently
+// the next time, so the bytes do not count.
+func otherEvent(a, b []byte) bool {
+	ea, why := skim(a)
+	eb, whyB := skim(b)
+	if why != reasonNone || whyB != reasonNone || ea.seq != eb.seq {
+		return false
+	}
+	if ea.typ != eb.typ {
+		return true
+	}
+	for _, key := range []string{"repo", "did", "rev"} {
+		x, y := findText(a, ea.body, key), findText(b, eb.body, key)
+		if x != nil && y != nil && string(x) != string(y) {
+			return true
+		}
+	}
+	return false
 }
 
 // internType returns the constant that spells t, without allocating.

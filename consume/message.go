@@ -8,18 +8,23 @@ import (
 const (
 	minBuffer    = 64 << 10
 	discardChunk = 64 << 10
-	shrinkEvery  = 4096 // messages between two looks at whether the buffer is too large
+
+	// shrinkEvery is the number of messages between two looks at whether the buffer is too large. It is odd,
+	// so that both buffers come under the eye when each message is kept.
+	shrinkEvery = 4095
 )
 
-// buffer holds the message that is being handled, one after the other.
+// buffer holds the message that is being handled, and the last one that was handed over.
 type buffer struct {
 	buf     []byte
+	kept    []byte
 	highest int // largest message since the last look
 	count   int // messages since the last look
 }
 
 // read reads a message from r. tooLarge tells that it is over MaxMessageBytes, in which case msg is its
-// beginning and the rest is still in r. msg is valid until the next read.
+// beginning and the rest is still in r. msg is valid until the next read; if keep is called, until the
+// next keep.
 func (b *buffer) read(r io.Reader) (msg []byte, tooLarge bool, err error) {
 	b.shrink()
 	buf := b.buf[:0]
@@ -43,6 +48,9 @@ func (b *buffer) read(r io.Reader) (msg []byte, tooLarge bool, err error) {
 		}
 	}
 }
+
+// keep keeps the message that was read last.
+func (b *buffer) keep() { b.buf, b.kept = b.kept, b.buf }
 
 // shrink gives memory back when the messages of late were much smaller than the buffer.
 func (b *buffer) shrink() {

@@ -116,13 +116,22 @@ func (n *numbering) futureCursor(now time.Time) (began bool) {
 	return true
 }
 
-// frame rules on a frame. For deliver it counts the frame as handed over.
-func (n *numbering) frame(now time.Time, seq int64) ruling {
+// climbs tells whether the frame seq would be the last one again, reached from below: then frame must be
+// told whether it is the same event.
+func (n *numbering) climbs(seq int64) bool {
+	return n.have && seq == n.last && n.footing == footBelow
+}
+
+// frame rules on a frame. For deliver it counts the frame as handed over. other tells that it climbs and is
+// another event than the last one of that number: the numbering did restart, there is nothing to wait for.
+func (n *numbering) frame(now time.Time, seq int64, other bool) ruling {
 	switch {
 	case !n.have:
 		return n.deliver(seq, nil)
 	case seq < n.last:
 		return n.below(now, seq)
+	case other:
+		return n.restart()
 	case seq == n.last:
 		// The relay stands where we do: it repeats itself (an inclusive cursor), it does not restart.
 		n.footing = footAt
@@ -170,12 +179,17 @@ func (n *numbering) below(now time.Time, seq int64) ruling {
 	if s.conn == n.conn || now.Sub(s.since) < n.patience {
 		return ruling{verdict: repeat, began: began}
 	}
+	return n.restart()
+}
+
+// restart begins a new epoch with the lowest suspect.
+func (n *numbering) restart() ruling {
 	if n.previous == nil { // else nothing was handed over of this epoch
 		n.previous = &Mark{Epoch: n.epoch, Seq: n.last}
 	}
 	n.epoch++
-	n.last = s.lowest - 1
+	n.last = n.suspect.lowest - 1
 	n.start, n.goLive, n.resumes = nil, false, 0
-	s.on = false
+	n.suspect.on = false
 	return ruling{verdict: newEpoch}
 }

@@ -98,7 +98,7 @@ func runNumbering(t *testing.T, seed uint64) {
 			}
 			row := rows[0]
 			rows = rows[1:]
-			v := n.frame(now, row.seq)
+			v := n.frame(now, row.seq, n.climbs(row.seq) && row.numbering != got[len(got)-1].numbering)
 			if v.began {
 				arm()
 			}
@@ -201,31 +201,63 @@ func inNumbering(rows []simRow, numbering int) bool {
 	return false
 }
 
+// TestNumberingOneConnection sees nothing but low numbers on one connection, for longer than the patience:
+// only a new one can show that the relay does not have its old numbering back.
+func TestNumberingOneConnection(t *testing.T) {
+	n := numbering{patience: time.Minute, last: 10, have: true}
+	n.opened()
+	now := time.Unix(1000, 0)
+	if n.climbs(10) {
+		t.Error("climbs to the last one from nowhere: an inclusive cursor does that")
+	}
+	for seq := range int64(5) {
+		if r := n.frame(now, 1+seq, false); r.verdict != repeat || r.began != (seq == 0) {
+			t.Fatalf("%d: %+v", seq, r)
+		}
+		now = now.Add(time.Minute)
+	}
+	if d, ok := n.recheckIn(now); d != time.Minute/rechecks || !ok {
+		t.Errorf("recheck in %v, %v", d, ok)
+	}
+	if !n.climbs(10) || n.climbs(9) {
+		t.Error("does not climb to the last one from below")
+	}
+	if r := n.frame(now, 10, false); r.verdict != repeat || !r.ended || n.suspect.on {
+		t.Errorf("at the last one: %+v", r)
+	}
+	if _, ok := n.recheckIn(now); ok {
+		t.Error("recheck without a suspicion")
+	}
+	if n.climbs(10) {
+		t.Error("climbs to the last one twice")
+	}
+}
+
 // TestNumberingExtremes has a relay count as far as numbers go.
 func TestNumberingExtremes(t *testing.T) {
 	const most = 1<<63 - 1
 	n := numbering{patience: time.Minute, last: 10, have: true}
 	n.opened()
 	now := time.Unix(1000, 0)
-	if r := n.frame(now, most); r.verdict != deliver || r.gap == nil || r.gap.Frames() != most-11 {
+	if r := n.frame(now, most, false); r.verdict != deliver || r.gap == nil || r.gap.Frames() != most-11 {
 		t.Fatalf("%+v %+v", r, r.gap)
 	}
-	if r := n.frame(now, most); r.verdict != repeat || n.suspect.on {
+	if r := n.frame(now, most, false); r.verdict != repeat || n.suspect.on {
 		t.Fatalf("%+v", r)
 	}
-	if r := n.frame(now, 11); r.verdict != repeat || !r.began {
+	if r := n.frame(now, 11, false); r.verdict != repeat || !r.began {
 		t.Fatalf("%+v", r)
 	}
 	now = now.Add(2 * time.Minute)
 	n.opened()
-	if r := n.frame(now, 12); r.verdict != newEpoch {
+	if r := n.frame(now, 12, false); r.verdict != newEpoch {
 		t.Fatalf("%+v", r)
 	}
 	if cursor, has := n.next(); cursor != 10 || !has {
 		t.Fatalf("asks for %d, %v", cursor, has)
 	}
 	n.opened()
-	if r := n.frame(now, 11); r.verdict != deliver || *r.gap != (Gap{0, most, 1, 11}) {
+	if r := n.frame(now, 11, false); r.verdict != deliver || *r.gap != (Gap{0, most, 1, 11}) {
 		t.Fatalf("%+v %+v", r, r.gap)
 	}
 }

@@ -193,9 +193,7 @@ func (s *sink) handle(ctx context.Context, f Frame) error {
 			return err
 		}
 	}
-	data := f.Data
-	f.Data = slices.Clone(data)
-	clear(data) // the Client must not need it again
+	f.Data = slices.Clone(f.Data)
 	s.mu.Lock()
 	s.frames = append(s.frames, f)
 	s.mu.Unlock()
@@ -337,12 +335,16 @@ func messageHeader(typ string) []byte {
 	return appendText(appendText(b, "t"), typ)
 }
 
+const testRepo = "did:plc:ewvi7nxzyoun6zhxrhs64oiz"
+
 // frameOf returns a frame of the type with the seq behind and before other keys, and size bytes of blocks.
-func frameOf(typ string, seq int64, size int) []byte {
+func frameOf(typ string, seq int64, size int) []byte { return frameBy(testRepo, typ, seq, size) }
+
+func frameBy(repo, typ string, seq int64, size int) []byte {
 	b := appendHead(messageHeader(typ), majorMap, 4)
 	b = appendText(appendText(appendHead(appendText(b, "ops"), majorArray, 1), "an op"), "seq")
 	b = appendHead(b, majorUint, uint64(seq))
-	b = appendText(appendText(b, "repo"), "did:plc:ewvi7nxzyoun6zhxrhs64oiz")
+	b = appendText(appendText(b, "repo"), repo)
 	b = appendHead(appendText(b, "blocks"), majorBytes, uint64(size))
 	return append(b, make([]byte, size)...)
 }

@@ -140,15 +140,16 @@ func (c *Client) message(ctx context.Context, conn *conn, msg []byte, tooLarge b
 	if tooLarge {
 		f.Data = nil
 	}
-	return c.frame(ctx, conn, f)
+	return c.frame(ctx, conn, f, msg)
 }
 
-// frame puts a frame in its place in the numbering, and hands it over if it is new.
-func (c *Client) frame(ctx context.Context, conn *conn, f Frame) ending {
+// frame puts a frame, which msg is or begins, in its place in the numbering, and hands it over if it is
+// new.
+func (c *Client) frame(ctx context.Context, conn *conn, f Frame, msg []byte) ending {
 	now := time.Now()
 	c.lastFrame.Store(now.UnixNano())
 	before := c.num.last
-	r := c.num.frame(now, f.Seq)
+	r := c.num.frame(now, f.Seq, c.num.climbs(f.Seq) && otherEvent(c.buf.kept, msg))
 	if r.began {
 		c.suspected(conn, f.Seq)
 	}
@@ -172,6 +173,7 @@ func (c *Client) frame(ctx context.Context, conn *conn, f Frame) ending {
 		c.log.Warn("gap: frames may be lost", "from_epoch", r.gap.FromEpoch, "from_seq", r.gap.From,
 			"to_epoch", r.gap.ToEpoch, "to_seq", r.gap.To)
 	}
+	c.buf.keep()
 	err := c.cfg.Handle(ctx, f)
 	c.blocked.Add(int64(time.Since(now)))
 	if err != nil {

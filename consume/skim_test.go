@@ -196,6 +196,7 @@ func TestSkim(t *testing.T) {
 		{"array longer than all", commit + "\xa2aa\x9a\xff\xff\xff\xff\xf6cseq\x05", reasonSeq, 0},
 		{"map longer than all", commit + "\xbb\xff\xff\xff\xff\xff\xff\xff\xffcseq", reasonSeq, 0},
 		{"nested maps of full length", commit + "\xa2aa\xbb\x7f\xff\xff\xff\xff\xff\xff\xff\xbb\x7f\xff\xff\xff\xff\xff\xff\xffcseq\x05", reasonSeq, 0},
+		{"map whose length wraps around", commit + "\xa2aa\xbb\x7f\xff\xff\xff\xff\xff\xff\xffcseq\x05", reasonSeq, 0},
 		{"text longer than all", commit + "\xa2aa\x7b\xff\xff\xff\xff\xff\xff\xff\xffcseq\x05", reasonSeq, 0},
 		{"error", "\xa1bop\x20\xa0", reasonNone, 0},
 		{"error without body", "\xa1bop\x20", reasonNone, 0},

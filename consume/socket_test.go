@@ -250,6 +250,19 @@ func TestBufferShrinks(t *testing.T) {
 	if cap(b.buf) > 2*minBuffer {
 		t.Errorf("%d bytes kept", cap(b.buf))
 	}
+	for range 2 { // both buffers large
+		b.read(bytes.NewReader(large))
+		b.keep()
+	}
+	for range 3 * shrinkEvery {
+		b.read(bytes.NewReader(small))
+		if b.keep(); string(b.kept) != "small" {
+			t.Fatalf("kept %q", b.kept)
+		}
+	}
+	if cap(b.buf)+cap(b.kept) > 4*minBuffer {
+		t.Errorf("%d and %d bytes kept", cap(b.buf), cap(b.kept))
+	}
 }
 
 // BenchmarkRun is frames per second through Run, from a relay in the same process that sends flat out.
