@@ -181,15 +181,16 @@ func (c *Client) Run(ctx context.Context) error {
 		return errors.New("consume: Run was called before")
 	}
 	var b backoff
+	stopped := func() bool { return ctx.Err() != nil }
 	for {
 		e := c.session(ctx)
 		switch {
 		case e.cause == causeHandleError:
-			if ctx.Err() != nil && (errors.Is(e.err, ctx.Err()) || errors.Is(e.err, context.Cause(ctx))) {
+			if stopped() && (errors.Is(e.err, ctx.Err()) || errors.Is(e.err, context.Cause(ctx))) {
 				return nil
 			}
 			return e.err
-		case ctx.Err() != nil:
+		case stopped():
 			return nil
 		}
 		c.m.reconnects.WithLabelValues(string(e.cause)).Inc()
@@ -199,8 +200,7 @@ func (c *Client) Run(ctx context.Context) error {
 			wait = b.next()
 		}
 		c.logEnd(e, wait)
-		sleep(ctx, wait)
-		if ctx.Err() != nil {
+		if sleep(ctx, wait); stopped() {
 			return nil
 		}
 	}

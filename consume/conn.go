@@ -82,7 +82,7 @@ func (d *dialer) open(ctx context.Context, url string) (*conn, error) {
 		TLSClientConfig: d.tls,
 		ReadBufferSize:  readBufferBytes,
 		WriteBufferSize: 1 << 10,
-	}).DialContext(hctx, url, http.Header{"User-Agent": {d.userAgent}})
+	}).DialContext(hctx, url, http.Header{"User-Agent": {d.userAgent}}) //nolint:bodyclose // gorilla's needs no closing
 	if !stop() && err == nil {
 		ws.Close()
 		err = context.Cause(hctx)
@@ -180,8 +180,9 @@ func (c *conn) close(polite bool) {
 	if c.ws.WriteControl(websocket.CloseMessage, bye, time.Now().Add(closeTimeout)) != nil {
 		return
 	}
-	c.wire.Conn.SetReadDeadline(time.Now().Add(lingerTimeout))
-	io.CopyBuffer(io.Discard, struct{ io.Reader }{c.wire.Conn}, make([]byte, 16<<10))
+	if c.wire.SetReadDeadline(time.Now().Add(lingerTimeout)) == nil {
+		_, _ = io.CopyBuffer(io.Discard, struct{ io.Reader }{c.wire.Conn}, make([]byte, 16<<10))
+	}
 }
 
 // whyEnded names the cause of an error from reading.
@@ -216,7 +217,9 @@ type wire struct {
 // Read reads what is there.
 func (w *wire) Read(p []byte) (int, error) {
 	if w.timeout > 0 {
-		w.Conn.SetReadDeadline(time.Now().Add(w.timeout))
+		if err := w.SetReadDeadline(time.Now().Add(w.timeout)); err != nil {
+			return 0, err
+		}
 		if w.cutBy.Load() != nil { // cut came before the deadline just set, and was undone by it
 			return 0, net.ErrClosed
 		}
@@ -231,5 +234,5 @@ func (w *wire) Read(p []byte) (int, error) {
 // counts.
 func (w *wire) cut(why cause) {
 	w.cutBy.CompareAndSwap(nil, &why)
-	w.Conn.SetReadDeadline(time.Unix(1, 0))
+	_ = w.SetReadDeadline(time.Unix(1, 0)) // it fails on a closed connection only
 }

@@ -217,7 +217,7 @@ func TestCancel(t *testing.T) {
 			r.refusal = func(n int, w http.ResponseWriter) bool {
 				time.Sleep(3 * time.Second)
 				if n%3 == 1 {
-					http.Error(w, "no", 500)
+					http.Error(w, "no", http.StatusInternalServerError)
 				}
 				return n%3 == 1
 			}

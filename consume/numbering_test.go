@@ -10,7 +10,6 @@ import (
 type simRelay struct {
 	rng       *rand.Rand
 	numbering int      // counts restarts
-	first     int64    // oldest seq still held
 	head      int64    // newest
 	holes     bool     // leaves numbers out
 	inclusive bool     // sends the cursor's own frame too
@@ -58,90 +57,117 @@ func TestNumberingRandom(t *testing.T) {
 	}
 }
 
+// simRun is one run: the relay, the numbering, and what came of them.
+type simRun struct {
+	t         *testing.T
+	rng       *rand.Rand
+	r         *simRelay
+	n         numbering
+	now       time.Time
+	got       []simRow // what was handed over, by the relay's own names
+	lastEpoch uint32
+	lastSeq   int64
+	gaps      map[int]bool    // index into got before which a gap is told
+	lost      map[simRow]bool // trimmed away before we could ask for it
+}
+
 func runNumbering(t *testing.T, seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 7))
-	r := &simRelay{rng: rng, head: rng.Int64N(5000), holes: rng.IntN(2) == 0, inclusive: rng.IntN(2) == 0, announce: rng.IntN(2) == 0}
+	s := &simRun{
+		t: t, rng: rng,
+		r:    &simRelay{rng: rng, head: rng.Int64N(5000), holes: rng.IntN(2) == 0, inclusive: rng.IntN(2) == 0, announce: rng.IntN(2) == 0},
+		n:    numbering{patience: 5 * time.Minute},
+		now:  time.Unix(1000, 0),
+		gaps: map[int]bool{}, lost: map[simRow]bool{},
+	}
 	for range 20 + rng.IntN(50) {
+		s.r.emit()
+	}
+	for range 60 {
+		s.connect()
+		s.pass()
+		if t.Failed() {
+			return
+		}
+	}
+	checkNumbering(t, s.r, s.got, s.gaps, s.lost)
+}
+
+// connect makes one connection and lives it to its end.
+func (s *simRun) connect() {
+	cursor, has := s.n.next()
+	rows, future := s.r.from(cursor, has)
+	s.n.opened()
+	if future {
+		s.n.futureCursor(s.now)
+		return
+	}
+	recheck := time.Time{}
+	arm := func() {
+		if d, ok := s.n.recheckIn(s.now); ok {
+			recheck = s.now.Add(d)
+		}
+	}
+	arm()
+	for range 1 + s.rng.IntN(200) {
+		if len(rows) == 0 {
+			s.r.emit()
+			rows = s.r.frames[len(s.r.frames)-1:]
+			s.now = s.now.Add(time.Duration(s.rng.Int64N(int64(10 * time.Second))))
+		}
+		if !recheck.IsZero() && s.now.After(recheck) && s.n.suspect.on {
+			return
+		}
+		row := rows[0]
+		rows = rows[1:]
+		v := s.n.frame(s.now, row.seq, s.n.climbs(row.seq) && row.numbering != s.got[len(s.got)-1].numbering)
+		if v.began {
+			arm()
+		}
+		switch v.verdict {
+		case resume, newEpoch:
+			return
+		case deliver:
+			s.take(row, v.gap)
+		}
+	}
+}
+
+// take takes a frame that is handed over.
+func (s *simRun) take(row simRow, gap *Gap) {
+	if s.n.epoch == s.lastEpoch && row.seq <= s.lastSeq {
+		s.t.Errorf("handed over %d/%d after %d/%d", s.n.epoch, row.seq, s.lastEpoch, s.lastSeq)
+	}
+	if s.n.epoch != s.lastEpoch && (gap == nil || gap.FromEpoch != s.lastEpoch || gap.From != s.lastSeq) {
+		s.t.Errorf("epoch %d begins with gap %+v", s.n.epoch, gap)
+	}
+	if gap != nil {
+		s.gaps[len(s.got)] = true
+	}
+	s.lastEpoch, s.lastSeq = s.n.epoch, row.seq
+	s.got = append(s.got, row)
+}
+
+// pass lets time pass between connections: frames come, windows move on, the numbering may restart far below.
+func (s *simRun) pass() {
+	r := s.r
+	s.now = s.now.Add(time.Duration(s.rng.Int64N(int64(30 * time.Second))))
+	for range s.rng.IntN(20) {
 		r.emit()
 	}
-	now := time.Unix(1000, 0)
-	n := numbering{patience: 5 * time.Minute}
-	var got []simRow // what was handed over, by the relay's own names
-	var lastEpoch uint32
-	var lastSeq int64
-	gaps := map[int]bool{}    // index into got before which a gap is told
-	lost := map[simRow]bool{} // trimmed away before we could ask for it
-
-	for range 60 {
-		cursor, has := n.next()
-		rows, future := r.from(cursor, has)
-		n.opened()
-		if future {
-			n.futureCursor(now)
-			continue
+	if s.rng.IntN(10) == 0 && len(r.frames) > 50 {
+		for _, row := range r.frames[:len(r.frames)-5] {
+			s.lost[row] = true
 		}
-		recheck := time.Time{}
-		arm := func() {
-			if d, ok := n.recheckIn(now); ok {
-				recheck = now.Add(d)
-			}
-		}
-		arm()
-		for range 1 + rng.IntN(200) { // the connection's life
-			if len(rows) == 0 {
-				r.emit()
-				rows = r.frames[len(r.frames)-1:]
-				now = now.Add(time.Duration(rng.Int64N(int64(10 * time.Second))))
-			}
-			if !recheck.IsZero() && now.After(recheck) && n.suspect.on {
-				break
-			}
-			row := rows[0]
-			rows = rows[1:]
-			v := n.frame(now, row.seq, n.climbs(row.seq) && row.numbering != got[len(got)-1].numbering)
-			if v.began {
-				arm()
-			}
-			if v.verdict == resume || v.verdict == newEpoch {
-				break
-			}
-			if v.verdict == repeat {
-				continue
-			}
-			if n.epoch == lastEpoch && row.seq <= lastSeq {
-				t.Errorf("handed over %d/%d after %d/%d", n.epoch, row.seq, lastEpoch, lastSeq)
-				return
-			}
-			if n.epoch != lastEpoch && (v.gap == nil || v.gap.FromEpoch != lastEpoch || v.gap.From != lastSeq) {
-				t.Errorf("epoch %d begins with gap %+v", n.epoch, v.gap)
-				return
-			}
-			if v.gap != nil {
-				gaps[len(got)] = true
-			}
-			lastEpoch, lastSeq = n.epoch, row.seq
-			got = append(got, row)
-		}
-		// Between connections time passes, frames come, windows move on, and the numbering may restart far below.
-		now = now.Add(time.Duration(rng.Int64N(int64(30 * time.Second))))
-		for range rng.IntN(20) {
-			r.emit()
-		}
-		if rng.IntN(10) == 0 && len(r.frames) > 50 {
-			for _, row := range r.frames[:len(r.frames)-5] {
-				lost[row] = true
-			}
-			r.frames = r.frames[len(r.frames)-5:]
-		}
-		if rng.IntN(15) == 0 && r.head > 4000 {
-			for _, row := range r.frames {
-				lost[row] = true
-			}
-			r.numbering++
-			r.head, r.frames = 0, nil
-		}
+		r.frames = r.frames[len(r.frames)-5:]
 	}
-	checkNumbering(t, r, got, gaps, lost)
+	if s.rng.IntN(15) == 0 && r.head > 4000 {
+		for _, row := range r.frames {
+			s.lost[row] = true
+		}
+		r.numbering++
+		r.head, r.frames = 0, nil
+	}
 }
 
 // checkNumbering finds the frames that came between two handed over and were not: they must have been

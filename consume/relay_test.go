@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -21,6 +22,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 )
+
+// TestMain keeps a proxy of the environment out of the tests.
+func TestMain(m *testing.M) {
+	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"} {
+		os.Unsetenv(name)
+	}
+	os.Exit(m.Run())
+}
 
 // relay is an in-process relay. Each connection runs script; when that returns the connection breaks,
 // without a close frame.
