@@ -22,7 +22,8 @@
 // relay sends ends Run.
 //
 // A message over MaxMessageBytes is skipped: at most MaxMessageBytes+1 of its bytes are ever in
-// memory, the rest is read in small pieces and forgotten. If its seq stands in the part that was
+// memory, the rest is read in small pieces and forgotten. (Two buffers of at most that size take turns,
+// so that the last frame handed over can be compared; they shrink when messages do.) If its seq stands in the part that was
 // read, it is handed over as a Frame with nil Data before the rest is skipped, so that the position
 // moves past it and no reconnect can meet it again. Skipping may take as long as a silent relay is
 // waited for; then the connection is given up.
@@ -44,9 +45,11 @@
 //     for a host can come back with its old numbering. If it does, and frames were left out since,
 //     the connection is made again with the cursor instead of recording a gap.
 //   - A new epoch. The patience is over and a connection made within it still shows lower
-//     numbers; or the numbers climb back to the last one and under it stands another event. The epoch counts up, the relay is asked for everything from the lowest
-//     number seen meanwhile on, and the first frame handed over carries a Gap between the epochs. What
-//     was dropped while waiting so comes again; only what the relay sent before the first look is lost.
+//     numbers; or the numbers climb back to the last one, and under it stands an event of another
+//     type, account or revision than the one handed over. The epoch counts up, the relay is asked for
+//     everything from the lowest number seen meanwhile on, and the first frame handed over carries a
+//     Gap between the epochs. What was dropped while waiting so comes again; only what the relay sent
+//     before the first look is lost.
 //
 // A numbering that restarts and passes the position where nobody sees it, while we are not connected
 // or with that very number left out, cannot be told from one that went on.
@@ -59,10 +62,10 @@
 //
 // While Handle blocks nothing is read (that is the backpressure). The wait begins when a
 // read begins, so it is not held against the relay that no pong was seen meanwhile; nor is it
-// pinged: it could not get the pong through behind the frames that we do not take, and some relays end
-// a connection for that. Its own pings lie behind those frames too and could only be answered by taking them
-// into memory. A relay that drops us for it loses nothing for us, since we resume after the last
-// frame handed over.
+// pinged: it could not get the pong through behind the frames that we do not take, and some relays
+// end a connection for that. Its own pings lie behind those frames too and could only be answered by
+// taking them into memory. A relay that drops us for it loses nothing for us, since we resume after
+// the last frame handed over.
 //
 // # Concurrency
 //
