@@ -25,7 +25,7 @@ const (
 )
 
 // magic begins every dictionary: 0xEC30A437, little-endian.
-var magic = [4]byte{0x37, 0xa4, 0x30, 0xec}
+const magic = "\x37\xa4\x30\xec"
 
 // Errors that callers tell apart.
 var (
@@ -52,8 +52,8 @@ func Parse(raw []byte) (*Dictionary, error) {
 	if len(raw) < MinBytes || len(raw) > MaxBytes {
 		return fail("%d bytes are outside of %d to %d", len(raw), MinBytes, MaxBytes)
 	}
-	if !bytes.HasPrefix(raw, magic[:]) {
-		return fail("it begins with % x instead of % x", raw[:len(magic)], magic)
+	if !bytes.HasPrefix(raw, []byte(magic)) {
+		return fail("it begins with % x instead of % x", raw[:len(magic)], []byte(magic))
 	}
 	id := binary.LittleEndian.Uint32(raw[len(magic):])
 	if id == 0 {

@@ -59,7 +59,7 @@ func TestTrain(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer plain.Close()
-	_, held := SplitByAuthor(events, TrainHeldOutPercent)
+	_, held := SplitByAuthor(events, 25)
 	with, without := Measure(e, held, 0), Measure(plain, held, 0)
 	if with.Ratio() > 0.8*without.Ratio() || with.Ratio() == 0 {
 		t.Errorf("ratio %.3f, %.3f without dictionary", with.Ratio(), without.Ratio())
@@ -160,6 +160,11 @@ func TestSplitByAuthor(t *testing.T) {
 		if authors[string(author(e))] {
 			t.Fatalf("%s is on both sides", author(e))
 		}
+	}
+	// Another salt splits either side again, in about the same proportion.
+	again, heldAgain := splitByAuthor(held, 50, "other")
+	if len(again) < len(held)/5 || len(heldAgain) < len(held)/5 {
+		t.Errorf("%d events are split again into %d and %d", len(held), len(again), len(heldAgain))
 	}
 	if got := string(author([]byte(testEvent))); got != "did:plc:abcdefghijklmnopqrstuvwx" {
 		t.Errorf("author %q", got)

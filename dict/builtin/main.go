@@ -1,7 +1,7 @@
 // Command builtin makes the dictionary that package dict has built in, and measures it:
 //
 //	go run ./dict/builtin -corpus ../shared/corpus -out dict/data/51001.zdict
-//	go run ./dict/builtin -corpus ../shared/corpus -table
+//	go run ./dict/builtin -corpus ../shared/corpus -table -streams
 //
 // It needs cgo and the corpus of real data. The same corpus makes the same dictionary. What it does
 // is described in docs/dictionaries.md.
@@ -46,6 +46,7 @@ func run(args []string, stdout io.Writer) error {
 	out := flags.String("out", "", "write the dictionary to this `file`")
 	events := flags.String("events", "", "write the composed events to train.ndjson and held.ndjson in this `directory`")
 	table := flags.Bool("table", false, "measure dictionaries and encoders on held-out events")
+	streams := flags.Bool("streams", false, "measure a streaming context per subscriber instead of a dictionary")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -73,7 +74,12 @@ func run(args []string, stdout io.Writer) error {
 		}
 	}
 	if *table {
-		return m.table(stdout, d)
+		if err := m.table(stdout, d); err != nil {
+			return err
+		}
+	}
+	if *streams {
+		return m.streams(stdout)
 	}
 	return nil
 }

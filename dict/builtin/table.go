@@ -12,7 +12,7 @@ import (
 )
 
 // timedFor is how long each cell of the table is measured.
-const timedFor = 300 * time.Millisecond
+const timedFor = 500 * time.Millisecond
 
 // table measures, on events by authors that no training has seen, every encoder of this build with
 // every dictionary that was a candidate, and prints it as Markdown.

@@ -8,13 +8,13 @@ import "strings"
 // frequent last, nearest to the event.
 
 // Blanks for what varies, of the right lengths.
-var (
-	blankDID     = "did:plc:" + strings.Repeat("_", 24)
-	blankCID     = "bafyrei" + strings.Repeat("_", 52)
-	blankBlobCID = "bafkrei" + strings.Repeat("_", 52)
-	blankTID     = "3m" + strings.Repeat("_", 11)
-	blankTimeUS  = "17" + strings.Repeat("_", 14)
-	blankSeq     = "3" + strings.Repeat("_", 10)
+const (
+	blankDID     = "did:plc:________________________"
+	blankCID     = "bafyrei____________________________________________________"
+	blankBlobCID = "bafkrei____________________________________________________"
+	blankTID     = "3m___________"
+	blankTimeUS  = "17______________"
+	blankSeq     = "3__________"
 	blankTime    = "2026-__-__T__:__:__.___Z"
 	blankPost    = "at://" + blankDID + "/app.bsky.feed.post/" + blankTID
 	blankRef     = `{"cid":"` + blankCID + `","uri":"` + blankPost + `"}`

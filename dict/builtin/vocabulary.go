@@ -109,11 +109,15 @@ func writtenPart(record []byte) []byte {
 	return text[:bytes.LastIndexByte(text, '"')]
 }
 
-// unwanted strings keep a phrase out of the vocabulary: handles, addresses and coarse words.
-var unwanted = []string{"@", "did:", "bsky.social", "bsky.app", "fuck", "shit"}
-
+// wanted tells whether text may be in a vocabulary: it is whole characters, and no part of a handle, an
+// address or a coarse word.
 func wanted(text string) bool {
-	return utf8.ValidString(text) && !slices.ContainsFunc(unwanted, func(s string) bool { return strings.Contains(text, s) })
+	for _, s := range []string{"@", "did:", "bsky.social", "bsky.app", "fuck", "shit"} {
+		if strings.Contains(text, s) {
+			return false
+		}
+	}
+	return utf8.ValidString(text)
 }
 
 // phraseHeap has the phrase with the largest gain first; ties are broken by the text, so that a
