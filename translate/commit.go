@@ -143,7 +143,7 @@ func (o *op) blockCID() ([]byte, Reason) {
 	}
 	d := decoder{buf: o.cid}
 	cid := linkCID(d.link())
-	if len(cid) != cidBytes || !isBlockCID(cid) {
+	if !isBlockCID(cid) {
 		return nil, ReasonInvalidCID
 	}
 	return cid, kept

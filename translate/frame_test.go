@@ -108,6 +108,10 @@ func badRecords() map[string][]byte {
 		}
 		return a(v)
 	}
+	nestedMaps := any(cborMap{})
+	for range MaxDepth {
+		nestedMaps = cborMap{{"a", nestedMaps}}
+	}
 	huge := make([]byte, MaxRecordBytes)
 	return map[string][]byte{
 		"empty":                    {},
@@ -121,7 +125,7 @@ func badRecords() map[string][]byte {
 		"a legacy blob":            cborOf(cborMap{{"cid", cidText(cidOf(nil))}, {"mimeType", "a/b"}}),
 		"over 1 MiB":               a(huge),
 		"nested too deep":          nested(MaxDepth + 1),
-		"maps nested too deep":     bytes.Repeat([]byte{0xa1, 0x61, 'a'}, 100),
+		"maps nested too deep":     cborOf(nestedMaps),
 		"key twice":                cborOf(cborMap{{"a", 1}, {"a", 2}}),
 		"key twice, not adjacent":  cborOf(cborMap{{"a", 1}, {"b", 2}, {"a", 3}}),
 		"key twice within":         a(cborMap{{"k", 1}, {"k", 1}}),
@@ -223,6 +227,7 @@ func TestBadFrame(t *testing.T) {
 	account := func(key string, value any) []byte { return frameOf("#account", accountBody().with(key, value)) }
 	header := func(h any) []byte { return appendCBOR(cborOf(h), body) }
 	whole := frameOf("#commit", body)
+	overhead := len(commit("blobs", make([]byte, 1<<20))) - 1<<20
 	manyOps := make([]any, MaxOps+1)
 	for i := range manyOps {
 		manyOps[i] = deleteOp("app.bsky.feed.post/a")
@@ -281,7 +286,7 @@ func TestBadFrame(t *testing.T) {
 		{"time of February 30", commit("time", "2026-02-30T14:38:08Z"), FrameCommit, ReasonInvalidTime},
 		{"time is a number", commit("time", 1783175888), FrameCommit, ReasonInvalidTime},
 		{"too many ops", commit("ops", manyOps), FrameCommit, ReasonTooLarge},
-		{"over 5 MiB", commit("blobs", make([]byte, MaxFrameBytes)), FrameCommit, ReasonTooLarge},
+		{"over 5 MiB", commit("blobs", make([]byte, MaxFrameBytes+1-overhead)), FrameCommit, ReasonTooLarge},
 		{"identity without did", frameOf("#identity", identityBody().without("did")), FrameIdentity, ReasonInvalidDID},
 		{"identity, bad did", identity("did", "did:"), FrameIdentity, ReasonInvalidDID},
 		{"identity, bad time", identity("time", ""), FrameIdentity, ReasonInvalidTime},

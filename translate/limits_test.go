@@ -189,6 +189,23 @@ func TestHostileFrames(t *testing.T) {
 	}
 }
 
+// TestManyBlocks holds that one Translator finds the blocks of CARs of all sizes, one after another.
+func TestManyBlocks(t *testing.T) {
+	tr := newTranslator(t)
+	for _, n := range []int{300, fewBlocks + 1, 40, 1, 5000, fewBlocks, 300, 2000} {
+		var b Batch
+		tr.AppendFrame(&b, manyBlocksFrame(n))
+		if len(b.Events) != n {
+			t.Errorf("%d blocks: %d events, drops %v", n, len(b.Events), dropsOf(&b.Counts))
+		}
+		for i := range b.Events {
+			if !bytes.Contains(b.Payload(i), fmt.Appendf(nil, `"n":%d}`, i)) {
+				t.Fatalf("event %d of %d: %s", i, n, b.Payload(i))
+			}
+		}
+	}
+}
+
 // TestSharedBlocks holds that operations that name the same block, and CARs that hold one twice, give
 // what they would alone.
 func TestSharedBlocks(t *testing.T) {

@@ -171,7 +171,7 @@ func (r *recordCoder) appendLink(dst []byte) []byte {
 }
 
 func (r *recordCoder) appendArray(dst []byte, n uint64, depth int) []byte {
-	if depth > MaxDepth || n > maxContainerLen || !r.holds(majorArray, n) {
+	if depth > MaxDepth || n > maxContainerLen {
 		r.setFail(failMalformed)
 		return dst
 	}
@@ -191,7 +191,7 @@ func (r *recordCoder) appendArray(dst []byte, n uint64, depth int) []byte {
 // appendMap appends a map of n entries, sorted by key. If it is one of the objects that stand for
 // something else (a link, bytes, a blob), it is checked and brought into that object's form.
 func (r *recordCoder) appendMap(dst []byte, n uint64, depth int) []byte {
-	if depth > MaxDepth || n > maxContainerLen || !r.holds(majorMap, n) {
+	if depth > MaxDepth || n > maxContainerLen {
 		r.setFail(failMalformed)
 		return dst
 	}
