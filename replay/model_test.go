@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/google/go-cmp/cmp"
 
@@ -301,6 +303,49 @@ func (w *world) check() {
 	if diff := cmp.Diff(r, got); diff != "" {
 		w.t.Fatalf("range: -want +got\n%s", diff)
 	}
+	w.checkStore()
+	s := w.log.snap.Load()
+	if len(s.tail) > 0 && s.tail[0].idx.key() <= s.floor.timeUS {
+		w.t.Fatalf("the tail keeps block %d, the floor is %d", s.tail[0].idx.key(), s.floor.timeUS)
+	}
+	var bytes int64
+	for _, b := range s.tail {
+		bytes += b.memory()
+	}
+	if bytes != s.tailBytes || bytes > w.cfg.TailBytes && len(s.tail) > 1 {
+		w.t.Fatalf("the tail has %d bytes in %d blocks, says %d, limit %d", bytes, len(s.tail), s.tailBytes, w.cfg.TailBytes)
+	}
+}
+
+// checkStore compares the keys in the store with the model: nothing is missing, and nothing left.
+func (w *world) checkStore() {
+	w.t.Helper()
+	var want []string
+	for _, b := range w.m.blocks[w.m.first:] {
+		us := b.last().timeUS
+		for _, r := range []byte{rangeIndex, rangePlain, rangeZstd} {
+			want = append(want, string(timeKey(r, us)))
+		}
+		want = append(want, string(seqKey(b.epoch, b.lastSeq)))
+	}
+	for _, g := range w.m.gaps {
+		if g.TimeUS > w.m.floorUS() {
+			want = append(want, string(timeKey(rangeGap, g.TimeUS)))
+		}
+	}
+	slices.Sort(want)
+	var got []string
+	it, err := w.log.store.db.NewIter(&pebble.IterOptions{LowerBound: []byte{rangeGap}})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer it.Close()
+	for it.First(); it.Valid(); it.Next() {
+		got = append(got, string(it.Key()))
+	}
+	if !slices.Equal(want, got) {
+		w.t.Fatalf("keys in the store: want %d, got %d\n%x\n%x", len(want), len(got), want, got)
+	}
 }
 
 func markOf(e testEvent) Mark {
@@ -324,6 +369,8 @@ func (w *world) cursor() Cursor {
 		return TimeCursor(m.timeUS + jitter)
 	case k == 3:
 		return PositionCursor(translate.Position{Stream: StreamOf(testRelay, m.epoch), Seq: max(m.seq+jitter, 0)})
+	case k == 4 && w.rng.IntN(2) == 0:
+		return TimeCursor(events[0].timeUS - 1 - int64(w.rng.IntN(1000)))
 	case k == 4:
 		return PositionCursor(translate.Position{Stream: StreamOf(testRelay, 1+uint32(w.rng.IntN(int(m.epoch)))), Seq: int64(w.rng.IntN(200))})
 	}

@@ -1,0 +1,295 @@
+package replay
+
+import (
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"millrace/translate"
+)
+
+func TestParseCursor(t *testing.T) {
+	p := translate.Position{Stream: 0xb7e1c0, Seq: 31527015322, Op: 2}
+	for _, tc := range []struct {
+		in   string
+		want Cursor
+		ok   bool
+	}{
+		{"0", TimeCursor(0), true},
+		{"1725519626134432", TimeCursor(1725519626134432), true},
+		{"-5", TimeCursor(0), true},
+		{"9223372036854775807", TimeCursor(1<<63 - 1), true},
+		{"b7e1c0-31527015322-2", PositionCursor(p), true},
+		{"b7e1c0-31527015322", Cursor{}, false},
+		{"B7E1C0-31527015322-2", Cursor{}, false},
+		{"9223372036854775808", Cursor{}, false},
+		{"12.5", Cursor{}, false},
+		{"", Cursor{}, false},
+		{"live", Cursor{}, false},
+		{"-", Cursor{}, false},
+	} {
+		got, err := ParseCursor(tc.in)
+		if (err == nil) != tc.ok || got != tc.want {
+			t.Errorf("ParseCursor(%q) = %v, %v", tc.in, got, err)
+		}
+		if tc.ok && tc.in != "-5" && got.String() != tc.in {
+			t.Errorf("%q becomes %q", tc.in, got)
+		}
+	}
+}
+
+// lines appends blocks by hand: each element is one block's events, as "epoch:seq/op".
+type lines struct {
+	t     *testing.T
+	l     *Log
+	clock *testClock
+	stamp int64
+}
+
+func (a *lines) block(epoch uint32, first, last int64, places ...place) testBlock {
+	b := testBlock{epoch: epoch, firstSeq: first, lastSeq: last}
+	for _, p := range places {
+		a.stamp = max(a.stamp+1, a.clock.us())
+		p.epoch = epoch
+		b.events = append(b.events, testEvent{place: p, timeUS: a.stamp, kind: translate.KindCommit,
+			operation: translate.OpCreate, collection: "app.bsky.feed.post", did: testDID(1), payload: `{"p":"` + p.text() + `"}`})
+	}
+	return b
+}
+
+func (p place) text() string {
+	return translate.Position{Stream: translate.Stream(p.epoch), Seq: p.seq, Op: p.op}.String()
+}
+
+func (a *lines) append(bs ...testBlock) {
+	a.t.Helper()
+	var sealed []*Block
+	for _, b := range bs {
+		sealed = append(sealed, b.seal(a.t, a.l))
+	}
+	if err := a.l.Append(sealed...); err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+// read returns the payloads and gaps up to the end of the log.
+func (a *lines) read(r *Reader) string {
+	a.t.Helper()
+	var out []string
+	var c Chunk
+	for {
+		if err := r.Next(&c); err != nil {
+			a.t.Fatal(err)
+		}
+		if c.Gap != nil {
+			out = append(out, "gap")
+		}
+		for _, p := range parseFrames(a.t, &c, opcodeText) {
+			out = append(out, strings.TrimSuffix(strings.TrimPrefix(string(p), `{"p":"00000`), `"}`))
+		}
+		if c.Live {
+			return strings.Join(out, " ")
+		}
+	}
+}
+
+// TestPositionCursors checks where a position leads that is within, between, behind and ahead of
+// blocks, or of an older epoch; also as readers do that wait for the log to come there.
+func TestPositionCursors(t *testing.T) {
+	for _, tail := range []int64{1, 1 << 20} { // from disk and from the tail
+		clock := newTestClock()
+		cfg := testConfig(t, vfs.NewMem(), clock)
+		cfg.TailBytes = tail
+		a := &lines{t: t, l: mustOpen(t, cfg), clock: clock}
+		a.append(
+			a.block(1, 10, 14, place{seq: 11}, place{seq: 11, op: 2}, place{seq: 13}),
+			a.block(1, 15, 16),
+			a.block(1, 17, 20, place{seq: 18}),
+			a.block(2, 3, 5, place{seq: 4}),
+		)
+		at := func(epoch uint32, seq int64, op uint32) Cursor {
+			return PositionCursor(translate.Position{Stream: StreamOf(testRelay, epoch), Seq: seq, Op: op})
+		}
+		later := " 2-8-1 2-9-0"
+		for _, tc := range []struct {
+			name    string
+			c       Cursor
+			now     string
+			after   string // what a later append gives
+			clamped bool
+		}{
+			{"first frame of the log has no event", at(1, 10, 0), "1-11-0 1-11-2 1-13-0 1-18-0 2-4-0", "2-8-0" + later, false},
+			{"within a frame", at(1, 11, 0), "1-11-2 1-13-0 1-18-0 2-4-0", "2-8-0" + later, false},
+			{"op that gave no event", at(1, 11, 1), "1-11-2 1-13-0 1-18-0 2-4-0", "2-8-0" + later, false},
+			{"past the ops of a frame", at(1, 11, 9), "1-13-0 1-18-0 2-4-0", "2-8-0" + later, false},
+			{"frame without events within a block", at(1, 12, 0), "1-13-0 1-18-0 2-4-0", "2-8-0" + later, false},
+			{"end of a block's events", at(1, 13, 0), "1-18-0 2-4-0", "2-8-0" + later, false},
+			{"end of a block's frames", at(1, 14, 0), "1-18-0 2-4-0", "2-8-0" + later, false},
+			{"block without events", at(1, 15, 3), "1-18-0 2-4-0", "2-8-0" + later, false},
+			{"end of an older epoch", at(1, 20, 0), "2-4-0", "2-8-0" + later, false},
+			{"beyond the end of an older epoch", at(1, 99, 0), "2-4-0", "2-8-0" + later, false},
+			{"before the epoch's first frame", at(2, 1, 0), "2-4-0", "2-8-0" + later, false},
+			{"newest event", at(2, 4, 0), "", "2-8-0" + later, false},
+			{"frame reached", at(2, 5, 0), "", "2-8-0" + later, false},
+			{"ahead, next frame", at(2, 6, 0), "", "2-8-0" + later, false},
+			{"ahead, within a frame to come", at(2, 8, 0), "", "2-8-1 2-9-0", false},
+			{"ahead, past a frame to come", at(2, 8, 7), "", "2-9-0", false},
+			{"far ahead", at(2, 1000, 0), "", "", false},
+			{"older than the log", at(1, 9, 0), "1-11-0 1-11-2 1-13-0 1-18-0 2-4-0", "2-8-0" + later, true},
+		} {
+			r, err := a.l.NewReader(ReaderConfig{Cursor: tc.c})
+			if err != nil {
+				t.Fatal(tc.name, err)
+			}
+			if got := a.read(r); got != tc.now {
+				t.Errorf("tail %d, %s: %q, want %q", tail, tc.name, got, tc.now)
+			}
+			if _, clamped := r.Clamped(); clamped != tc.clamped {
+				t.Errorf("tail %d, %s: clamped %t", tail, tc.name, clamped)
+			}
+		}
+		if _, err := a.l.NewReader(ReaderConfig{Cursor: at(3, 1, 0)}); !errors.Is(err, ErrUnknownStream) {
+			t.Errorf("unknown stream: %v", err)
+		}
+		// Ahead of the log, then caught up with, in two steps.
+		var c Chunk
+		for _, tc := range []struct {
+			c    Cursor
+			want string
+		}{
+			{at(2, 8, 0), "2-8-1 2-9-0"}, {at(2, 8, 7), "2-9-0"}, {at(2, 1000, 0), ""}, {at(2, 5, 0), "2-8-0 2-8-1 2-9-0"},
+			{LiveCursor(), "2-8-0 2-8-1 2-9-0"}, {TimeCursor(a.stamp + 100), "2-8-0 2-8-1 2-9-0"},
+		} {
+			r, err := a.l.NewReader(ReaderConfig{Cursor: tc.c})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := a.read(r); got != "" {
+				t.Errorf("%v: %q", tc.c, got)
+			}
+			defer func() {
+				if got := a.read(r); got != tc.want {
+					t.Errorf("tail %d, %v after more came: %q, want %q", tail, tc.c, got, tc.want)
+				}
+				if err := r.Next(&c); err != nil {
+					t.Error(err)
+				}
+				p, ok := tc.c.Position()
+				if ok && p.Seq > 9 && c.Through.Position != p {
+					t.Errorf("%v: through %v, which would repeat events elsewhere", tc.c, c.Through.Position)
+				}
+			}()
+		}
+		a.append(a.block(2, 6, 7))
+		a.append(a.block(2, 8, 10, place{seq: 8}, place{seq: 8, op: 1}, place{seq: 9}))
+	}
+}
+
+// TestPositionAheadNewEpoch: a position that the log never reaches, because the relay restarts its
+// numbering, must not hide the new epoch's events.
+func TestPositionAheadNewEpoch(t *testing.T) {
+	clock := newTestClock()
+	a := &lines{t: t, l: mustOpen(t, testConfig(t, vfs.NewMem(), clock)), clock: clock}
+	a.append(a.block(1, 1, 5, place{seq: 5}))
+	r, err := a.l.NewReader(ReaderConfig{Cursor: PositionCursor(translate.Position{Stream: StreamOf(testRelay, 1), Seq: 500})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := a.block(2, 1, 1, place{seq: 1})
+	b.gap = &Gap{From: translate.Position{Stream: StreamOf(testRelay, 1), Seq: 5},
+		To: translate.Position{Stream: StreamOf(testRelay, 2), Seq: 1}, TimeUS: b.events[0].timeUS}
+	a.append(a.block(1, 6, 9, place{seq: 9}), a.block(2, 1, 2, place{seq: 1}, place{seq: 2}))
+	if got := a.read(r); got != "2-1-0 2-2-0" {
+		t.Errorf("got %q", got)
+	}
+}
+
+// TestGaps: a reader is told of a gap if it crosses it, between the chunks it lies between.
+func TestGaps(t *testing.T) {
+	clock := newTestClock()
+	cfg := testConfig(t, vfs.NewMem(), clock)
+	a := &lines{t: t, l: mustOpen(t, cfg), clock: clock}
+	stream := StreamOf(testRelay, 1)
+	gapped := func(b testBlock, from int64, us int64) testBlock {
+		b.gap = &Gap{From: translate.Position{Stream: stream, Seq: from}, To: translate.Position{Stream: stream, Seq: b.firstSeq}, TimeUS: us}
+		return b
+	}
+	a.append(a.block(1, 1, 2, place{seq: 1}, place{seq: 2}))
+	b := a.block(1, 10, 11, place{seq: 10}, place{seq: 11})
+	a.append(gapped(b, 2, b.events[0].timeUS))
+	a.stamp++
+	a.append(gapped(a.block(1, 20, 20), 11, a.stamp)) // nothing came after it yet
+	at := func(seq int64) Cursor { return PositionCursor(translate.Position{Stream: stream, Seq: seq}) }
+	for _, tc := range []struct {
+		c    Cursor
+		want string
+	}{
+		{TimeCursor(0), "1-1-0 1-2-0 gap 1-10-0 1-11-0 gap"},
+		{at(2), "gap 1-10-0 1-11-0 gap"},
+		{at(5), "gap 1-10-0 1-11-0 gap"}, // its events may be what is missing
+		{at(10), "1-11-0 gap"},
+		{at(11), "gap"},
+		{at(15), "gap"},
+		{at(20), ""},
+		{at(21), ""},
+		{LiveCursor(), ""},
+		{TimeCursor(a.stamp), ""}, // newer than the newest event
+		{TimeCursor(b.events[1].timeUS), "1-11-0 gap"},
+	} {
+		for range 2 {
+			r, err := a.l.NewReader(ReaderConfig{Cursor: tc.c, MaxChunkBytes: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := a.read(r); got != tc.want {
+				t.Errorf("%v: %q, want %q", tc.c, got, tc.want)
+			}
+		}
+	}
+	if err := a.l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	a.l = mustOpen(t, cfg)
+	if n := len(a.l.Range().Gaps); n != 2 {
+		t.Errorf("%d gaps after a restart, want 2", n)
+	}
+	r, err := a.l.NewReader(ReaderConfig{Cursor: at(15)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := a.read(r); got != "gap" {
+		t.Errorf("after a restart: %q", got)
+	}
+}
+
+func TestStamper(t *testing.T) {
+	clock := newTestClock()
+	s := NewStamper(0, clock.now)
+	first := s.Next()
+	if first != clock.us() {
+		t.Errorf("first stamp %d, the clock says %d", first, clock.us())
+	}
+	clock.step(-time.Hour)
+	if got := s.Next(); got != first+1 {
+		t.Errorf("after the clock went back: %d, want %d", got, first+1)
+	}
+	clock.step(2 * time.Hour)
+	if got := s.Next(); got != clock.us() {
+		t.Errorf("after the clock went on: %d, want %d", got, clock.us())
+	}
+	rng := rand.New(rand.NewPCG(1, 1))
+	last := NewStamper(first+1_000_000, clock.now)
+	prev := int64(first + 1_000_000)
+	for range 1000 {
+		clock.step(time.Duration(rng.IntN(2000)-1000) * time.Millisecond)
+		next := last.Next()
+		if next <= prev {
+			t.Fatalf("%d follows %d", next, prev)
+		}
+		prev = next
+	}
+}

@@ -1,0 +1,269 @@
+package replay
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// tenBlocks appends ten blocks a minute apart, of one event each.
+func tenBlocks(t *testing.T, cfg Config, clock *testClock) *lines {
+	t.Helper()
+	a := &lines{t: t, l: mustOpen(t, cfg), clock: clock}
+	for i := range int64(10) {
+		clock.advance(time.Minute)
+		a.append(a.block(1, i+1, i+1, place{seq: i + 1}))
+	}
+	return a
+}
+
+func TestReaderFallsOff(t *testing.T) {
+	for _, tail := range []int64{1, 1 << 20} {
+		clock := newTestClock()
+		cfg := testConfig(t, vfs.NewMem(), clock)
+		cfg.Retention, cfg.TailBytes = time.Hour, tail
+		a := tenBlocks(t, cfg, clock)
+		reader := func(c Cursor) *Reader {
+			r, err := a.l.NewReader(ReaderConfig{Cursor: c, MaxChunkBytes: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return r
+		}
+		third := a.l.Range().Oldest.TimeUS + 2*time.Minute.Microseconds()
+		var c Chunk
+		lost, oldest, started, live := reader(TimeCursor(third)), reader(TimeCursor(0)), reader(TimeCursor(0)), reader(LiveCursor())
+		if err := started.Next(&c); err != nil {
+			t.Fatal(err)
+		}
+		clock.advance(56 * time.Minute)
+		if err := a.l.Trim(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := lost.Next(&c); !errors.Is(err, ErrFellOff) || c.Events > 0 {
+			t.Errorf("tail %d: a reader in what was trimmed: %v", tail, err)
+		}
+		if err := started.Next(&c); !errors.Is(err, ErrFellOff) {
+			t.Errorf("tail %d: a reader that began there: %v", tail, err)
+		}
+		if got := a.read(oldest); got != "1-6-0 1-7-0 1-8-0 1-9-0 1-10-0" {
+			t.Errorf("tail %d: a reader that asked for the oldest and had nothing yet: %q", tail, got)
+		}
+		if got := a.read(live); got != "" {
+			t.Errorf("tail %d: a live reader: %q", tail, got)
+		}
+		r := reader(TimeCursor(third))
+		mark, clamped := r.Clamped()
+		if !clamped || mark != a.l.Range().Oldest || mark.TimeUS <= third {
+			t.Errorf("tail %d: clamped %t to %v", tail, clamped, mark)
+		}
+		clock.advance(24 * time.Hour)
+		if err := a.l.Trim(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := a.l.Range(); got.Oldest != (Mark{}) || got.Newest != (Mark{}) || got.Events != 0 || got.Bytes != 0 {
+			t.Errorf("tail %d: everything is old, range is %+v", tail, got)
+		}
+		if got := a.read(live); got != "" {
+			t.Errorf("tail %d: a live reader on the empty log: %q", tail, got)
+		}
+		a.append(a.block(1, 11, 11, place{seq: 11}))
+		if got := a.read(live); got != "1-11-0" {
+			t.Errorf("tail %d: a live reader: %q", tail, got)
+		}
+	}
+}
+
+func TestTrimTo(t *testing.T) {
+	clock := newTestClock()
+	a := tenBlocks(t, testConfig(t, vfs.NewMem(), clock), clock)
+	all := a.l.Range().Bytes
+	if err := a.l.TrimTo(t.Context(), all/2+10); err != nil { // the last block is a digit longer
+		t.Fatal(err)
+	}
+	if r := a.l.Range(); r.Bytes > all/2+10 || r.Events != 5 {
+		t.Errorf("trimmed to %d of %d bytes, %d events", r.Bytes, all, r.Events)
+	}
+	if err := a.l.TrimTo(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	if r := a.l.Range(); r.Bytes != 0 || r.Oldest != (Mark{}) {
+		t.Errorf("trimmed to nothing: %+v", r)
+	}
+}
+
+// TestClockStep: after the clock was set, age does not count until it was steady for ten minutes.
+func TestClockStep(t *testing.T) {
+	clock := newTestClock()
+	cfg := testConfig(t, vfs.NewMem(), clock)
+	cfg.Retention = time.Hour
+	var logged strings.Builder
+	cfg.Logger = slog.New(slog.NewTextHandler(&logged, nil))
+	a := tenBlocks(t, cfg, clock)
+	events := func(step, wait time.Duration) int64 {
+		t.Helper()
+		clock.step(step)
+		clock.advance(wait)
+		if err := a.l.Trim(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return a.l.Range().Events
+	}
+	if n := events(0, 55*time.Minute); n > 6 || n < 5 {
+		t.Fatalf("%d events are left after an hour", n)
+	}
+	left := a.l.Range().Events
+	if n := events(59*time.Second, 0); n >= left {
+		t.Errorf("a step of 59 s: %d events are left", n)
+	}
+	left = a.l.Range().Events
+	if strings.Contains(logged.String(), "level=ERROR") {
+		t.Errorf("alarm without a reason: %s", &logged)
+	}
+	if n := events(5*time.Hour, 0); n != left {
+		t.Errorf("after a step of 5 h: %d events are left of %d", n, left)
+	}
+	if !strings.Contains(logged.String(), "level=ERROR") {
+		t.Error("no alarm")
+	}
+	if n := events(0, 9*time.Minute); n != left {
+		t.Errorf("9 minutes later: %d events are left of %d", n, left)
+	}
+	if n := events(-2*time.Minute, 0); n != left {
+		t.Errorf("after a step back: %d events are left of %d", n, left)
+	}
+	if n := events(0, 9*time.Minute); n != left {
+		t.Errorf("9 minutes after that: %d events are left of %d", n, left)
+	}
+	if n := events(0, 2*time.Minute); n != 0 {
+		t.Errorf("once steady: %d events are left", n)
+	}
+}
+
+// TestClockBehindAtOpen: a clock that is behind the log when it opens counts as a step.
+func TestClockBehindAtOpen(t *testing.T) {
+	clock := newTestClock()
+	cfg := testConfig(t, vfs.NewMem(), clock)
+	a := tenBlocks(t, cfg, clock)
+	if err := a.l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	clock.step(-time.Hour)
+	a.l = mustOpen(t, cfg)
+	if !a.l.clock.paused {
+		t.Error("trimming by age is not paused")
+	}
+	if got, want := NewStamper(a.l.Progress().TimeUS, clock.now).Next(), a.stamp+1; got != want {
+		t.Errorf("next stamp %d, want %d", got, want)
+	}
+}
+
+// TestRetentionZero: position and tail only.
+func TestRetentionZero(t *testing.T) {
+	clock := newTestClock()
+	cfg := testConfig(t, vfs.NewMem(), clock)
+	a := tenBlocks(t, cfg, clock) // with retention
+	if err := a.l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Retention = 0
+	cfg.TailBytes = 3000
+	open := func() {
+		a.l = mustOpen(t, cfg)
+		r, err := a.l.NewReader(ReaderConfig{Cursor: TimeCursor(0)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := a.read(r); got != "" {
+			t.Errorf("an old log's events: %q", got)
+		}
+		it, err := a.l.store.db.NewIter(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer it.Close()
+		if it.SeekGE([]byte{rangeGap}); it.Valid() {
+			t.Errorf("the store holds %x", it.Key())
+		}
+		_, err = a.l.NewReader(ReaderConfig{Cursor: PositionCursor(a.l.Range().Newest.Position)})
+		if !errors.Is(err, ErrUnknownStream) {
+			t.Errorf("a zero position: %v", err)
+		}
+	}
+	open()
+	slow, err := a.l.NewReader(ReaderConfig{Cursor: LiveCursor()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range int64(50) {
+		a.append(a.block(1, 100+i, 100+i, place{seq: 100 + i}))
+	}
+	var c Chunk
+	if err := slow.Next(&c); !errors.Is(err, ErrFellOff) {
+		t.Errorf("a reader older than the tail: %v", err)
+	}
+	r, err := a.l.NewReader(ReaderConfig{Cursor: TimeCursor(0)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := a.read(r)
+	if !strings.HasSuffix(got, "1-148-0 1-149-0") || strings.Contains(got, "1-120-0") {
+		t.Errorf("the tail: %q", got)
+	}
+	if n := int64(len(strings.Fields(got))); a.l.Range().Events != n || a.l.Range().Oldest.Position.Seq != 150-n {
+		t.Errorf("range %+v, the tail has %d", a.l.Range(), n)
+	}
+	end := a.l.Range().Newest
+	if err := a.l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	open()
+	if p := a.l.Progress(); p.Seq != 149 || p.TimeUS != a.stamp {
+		t.Errorf("progress %+v", p)
+	}
+	for seq, want := range map[int64]bool{end.Position.Seq: false, end.Position.Seq - 1: true} {
+		p := end.Position
+		p.Seq = seq
+		r, err := a.l.NewReader(ReaderConfig{Cursor: PositionCursor(p)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, clamped := r.Clamped(); clamped != want {
+			t.Errorf("position %v after a restart: clamped %t", p, clamped)
+		}
+	}
+	a.append(a.block(1, 200, 200, place{seq: 200}))
+}
+
+// TestRun trims in the background and ends with its context, and with a failure.
+func TestRun(t *testing.T) {
+	clock := newTestClock()
+	cfg := testConfig(t, vfs.NewMem(), clock)
+	cfg.Retention = time.Minute + time.Second
+	a := tenBlocks(t, cfg, clock)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- a.l.Run(ctx) }()
+	deadline := time.After(10 * time.Second)
+	for a.l.Range().Events > 2 {
+		select {
+		case <-deadline:
+			t.Fatal("Run did not trim")
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Errorf("Run: %v", err)
+	}
+	go func() { done <- a.l.Run(context.Background()) }()
+	a.l.store.fail(errors.New("disk gone"))
+	if err := <-done; !errors.Is(err, ErrFailed) || !strings.Contains(err.Error(), "disk gone") {
+		t.Errorf("Run of a failed log: %v", err)
+	}
+}
