@@ -43,7 +43,7 @@ func numberingActions() []action {
 		number("forget", "keep=N: move the window past all but the newest N messages", "keep", 0, maxBurst,
 			func(r *relay, n int64) (map[string]any, error) {
 				return map[string]any{"lost_through": r.producer.now.win.forget(n)}, nil
-			}, nil),
+			}, func(rng *rand.Rand) int64 { return rng.Int64N(1000) }).asRisky(),
 		number("restart-numbering", "after=N: close connections and begin again after N (0), silently", "after", 0, maxJump,
 			func(r *relay, n int64) (map[string]any, error) {
 				if r.producer.cfg.traffic.verbatim {
@@ -51,14 +51,14 @@ func numberingActions() []action {
 				}
 				r.producer.renumber(n)
 				return map[string]any{"epoch": r.producer.now.epoch}, nil
-			}, nil),
+			}, func(rng *rand.Rand) int64 { return rng.Int64N(100) }).asRisky(),
 		number("comeback", "close connections and return to the numbering before the last restart-numbering", "", 0, 0,
 			func(r *relay, _ int64) (map[string]any, error) {
 				if err := r.producer.comeback(); err != nil {
 					return nil, err
 				}
 				return map[string]any{"epoch": r.producer.now.epoch, "seq": r.producer.now.seq}, nil
-			}, nil),
+			}, func(*rand.Rand) int64 { return 0 }).asRisky(),
 		{
 			name: "inject", help: "kind=K: send a malformed message of that kind; --list-hostile names them",
 			run: runInject, draw: func(rng *rand.Rand, r *relay) url.Values {
@@ -71,6 +71,12 @@ func numberingActions() []action {
 			draw: func(rng *rand.Rand, _ *relay) url.Values { return drawDuration(rng, 500*time.Millisecond) },
 		},
 	}
+}
+
+// asRisky marks an action as one that schedules draw only if it is named.
+func (a action) asRisky() action {
+	a.risky = true
+	return a
 }
 
 func drawDuration(rng *rand.Rand, most time.Duration) url.Values {

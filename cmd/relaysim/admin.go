@@ -18,7 +18,10 @@ type action struct {
 	name string
 	help string // its parameters and what it does
 	run  func(ctx context.Context, r *relay, q url.Values) (map[string]any, error)
-	draw func(rng *rand.Rand, r *relay) url.Values // random parameters; nil: not for schedules
+	draw func(rng *rand.Rand, r *relay) url.Values // random parameters for schedules
+
+	// A consumer may be unable to hold all of the truth after it: schedules draw it only if it is named.
+	risky bool
 }
 
 // routeAdmin adds the admin endpoints.
@@ -101,10 +104,8 @@ func number(name, help, parameter string, otherwise, most int64, run func(r *rel
 		}
 		return result, err
 	}}
-	if draw != nil {
-		a.draw = func(rng *rand.Rand, _ *relay) url.Values {
-			return url.Values{parameter: {strconv.FormatInt(draw(rng), 10)}}
-		}
+	a.draw = func(rng *rand.Rand, _ *relay) url.Values {
+		return url.Values{parameter: {strconv.FormatInt(draw(rng), 10)}}
 	}
 	return a
 }

@@ -31,5 +31,9 @@
 // left behind is sent ConsumerTooSlow and is disconnected. Flat out (rate 0) the producer keeps at
 // most half a window ahead of the slowest connected consumer, or, while nobody is connected, of the
 // place that the last one had reached; so a consumer is never left behind, and one that returns
-// with a cursor at most half a window old finds its place.
+// with a cursor at most half a window old finds its place. What counts is what was written to the
+// consumer's socket, whose buffers on both sides hold some megabytes that it may not have read.
+//
+// The end of a numbering reaches the consumers that are connected: they are sent the rest of the window
+// first. A disconnect does not wait, and cuts a frame in two if it is told to.
 package main

@@ -57,7 +57,9 @@ The stream is made ahead, and then repeated with fresh envelopes (seq, time, rev
 DIDs drawn from a skewed population) for as long as it runs. With --rate frames are due at fixed times,
 and a consumer that the window has left behind is sent ConsumerTooSlow. Without it the stream runs flat
 out: as fast as the slowest consumer takes it, never more than half a window ahead of it, or of the place
-where the last one left while nobody is connected; so none is left behind.
+where the last one left while nobody is connected; so none is left behind. What counts as taken is what was
+written to its socket, whose buffers hold some megabytes: a window that is to outlast a consumer's crash must
+be some times larger.
 
 POST /admin/ACTION makes things happen on a running relay; GET /admin/ lists the actions and GET /admin/status
 says where the stream is.
@@ -116,7 +118,7 @@ func (o *options) define(fs *flag.FlagSet) {
 	fs.BoolVar(&o.listHostile, "list-hostile", false, "list the kinds of malformed messages, and end")
 
 	fs.DurationVar(&o.faultsEvery, "faults-every", 0, "let something go wrong that often on average, drawn from the seed; 0: never")
-	fs.StringVar(&o.faultKinds, "fault-kinds", "", "the admin `actions` for --faults-every, between commas; default: all that can be drawn")
+	fs.StringVar(&o.faultKinds, "fault-kinds", "", "the admin `actions` for --faults-every, between commas; default: all after which a consumer can still hold everything, which excludes forget, restart-numbering and comeback")
 	fs.StringVar(&o.schedule, "schedule", "", "write each fault to `file`, one JSON line each")
 }
 

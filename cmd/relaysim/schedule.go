@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strings"
 	"time"
 )
@@ -76,26 +77,19 @@ func (r *relay) happen(ctx context.Context, a action, rng *rand.Rand) fault {
 	return line
 }
 
-// drawable returns the actions of those names that a schedule can draw, all of them for "".
+// drawable returns the actions of those names, or for "" those after which a consumer can still hold
+// everything.
 func drawable(names string) (drawn []action, err error) {
-	for _, a := range actions() {
-		if names == "" && a.draw != nil {
-			drawn = append(drawn, a)
-		}
-	}
+	all := actions()
 	if names == "" {
-		return drawn, nil
+		return slices.DeleteFunc(all, func(a action) bool { return a.risky }), nil
 	}
 	for name := range strings.SplitSeq(names, ",") {
-		found := false
-		for _, a := range actions() {
-			if a.name == name && a.draw != nil {
-				drawn, found = append(drawn, a), true
-			}
+		i := slices.IndexFunc(all, func(a action) bool { return a.name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("--fault-kinds: no action is called %q; GET /admin/ names them", name)
 		}
-		if !found {
-			return nil, fmt.Errorf("--fault-kinds: no action %q that can be drawn", name)
-		}
+		drawn = append(drawn, all[i])
 	}
 	return drawn, nil
 }

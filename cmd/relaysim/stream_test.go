@@ -144,7 +144,7 @@ func TestRate(t *testing.T) {
 	if got < rate*.9 || got > rate*1.1 {
 		t.Errorf("%.0f frames/s, want %d", got, rate)
 	}
-	if most > 100*time.Millisecond {
+	if most > 250*time.Millisecond {
 		t.Errorf("nothing came for %v", most)
 	}
 }
