@@ -136,15 +136,14 @@ func (r *chunkReader) nextOther(e *entry, f form, b []byte) bool {
 	case formAuthority:
 		e.auth, b, ok = r.codec.uid(b)
 	}
-	size := uint64(plcBytes)
-	if ok && (f == formDID || f == formRecord || f == formHandle) {
-		size, b, ok = uvarint(b)
-	} else if f != formPLC {
-		size = 0
+	switch {
+	case ok && f == formPLC:
+		if ok = len(b) >= plcBytes; ok {
+			e.text, b = b[:plcBytes:plcBytes], b[plcBytes:]
+		}
+	case ok && (f == formDID || f == formRecord || f == formHandle):
+		e.text, b, ok = text(b)
 	}
-	if !ok || size > uint64(len(b)) {
-		return false
-	}
-	e.text, r.rest = b[:size:size], b[size:]
-	return true
+	r.rest = b
+	return ok
 }

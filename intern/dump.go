@@ -42,10 +42,8 @@ const (
 	fillSegment  = 64 << 10
 )
 
-// ErrDump: a dump is damaged or incomplete.
+// ErrDump means: a dump is damaged or incomplete.
 var ErrDump = errors.New("UID dump is damaged or incomplete")
-
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // segment is one segment of a dump.
 type segment struct {
@@ -54,7 +52,8 @@ type segment struct {
 }
 
 func (s segment) crc() uint32 {
-	return crc32.Update(crc32.Checksum([]byte{s.kind}, castagnoli), castagnoli, s.payload)
+	table := crc32.MakeTable(crc32.Castagnoli) // made once
+	return crc32.Update(crc32.Checksum([]byte{s.kind}, table), table, s.payload)
 }
 
 // dumpWriter appends segments.
@@ -141,7 +140,7 @@ func (r *dumpReader) open() error {
 func (r *dumpReader) segment() (segment, error) {
 	var head [segHeadBytes]byte
 	if n, err := io.ReadFull(r.r, head[:]); err != nil {
-		if n == 0 && err == io.EOF {
+		if n == 0 && errors.Is(err, io.EOF) {
 			return segment{}, io.EOF
 		}
 		return segment{}, r.damage(err, "cut off")
@@ -171,7 +170,7 @@ func (r *dumpReader) segment() (segment, error) {
 }
 
 func (r *dumpReader) damage(err error, format string, args ...any) error {
-	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("read UID dump at byte %d: %w", r.offset, err)
 	}
 	return fmt.Errorf("%w: at byte %d: %s", ErrDump, r.offset, fmt.Sprintf(format, args...))

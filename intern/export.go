@@ -13,7 +13,7 @@ import (
 	"millrace/intern/kv"
 )
 
-// ErrWritten: the store was written while it was exported.
+// ErrWritten means: the store was written while it was exported.
 var ErrWritten = errors.New("UID store was written during the export")
 
 // exportStep is how many keys one transaction of an export scans.
@@ -88,7 +88,7 @@ func storeHeader(ctx context.Context, store kv.Store) (h dumpHeader, err error) 
 			return err
 		}
 		value := make([][]byte, 1)
-		if err = txn.Get(ctx, [][]byte{keyFloor}, value); err == nil && value[0] != nil {
+		if err = txn.Get(ctx, [][]byte{[]byte(keyFloor)}, value); err == nil && value[0] != nil {
 			h.floor, err = number(value[0])
 		}
 		return err
@@ -128,7 +128,7 @@ func (x *exporter) resume(f File) (complete bool, err error) {
 	for begun && err == nil {
 		_, err = x.old.segment()
 	}
-	if begun && err != io.EOF && !errors.Is(err, ErrDump) {
+	if begun && !errors.Is(err, io.EOF) && !errors.Is(err, ErrDump) {
 		return false, err
 	}
 	x.w.counts, x.bytes = x.old.counts, x.old.offset

@@ -24,13 +24,13 @@ const spreadBits = 8
 // formatVersion is the first number in the header.
 const formatVersion = 1
 
-// ErrPrefixBits: the store was created with another number of prefix bits.
+// ErrPrefixBits means: the store was created with another number of prefix bits.
 var ErrPrefixBits = errors.New("UID store has other prefix bits")
 
-// ErrUnfinished: an import into the store was begun and not finished.
+// ErrUnfinished means: an import into the store was begun and not finished.
 var ErrUnfinished = errors.New("UID store holds an unfinished import; run the import again to finish it")
 
-// ErrEmptyStore: there is nothing in the store.
+// ErrEmptyStore means: there is nothing in the store.
 var ErrEmptyStore = errors.New("UID store is empty")
 
 // header is what is fixed when a store is created.
@@ -76,7 +76,7 @@ func parseHeader(b []byte) (h header, err error) {
 // loadHeader reads the header of a store that is complete. It returns ErrEmptyStore or ErrUnfinished for others.
 func loadHeader(ctx context.Context, txn kv.Txn) (header, error) {
 	values := make([][]byte, 2)
-	if err := txn.Get(ctx, [][]byte{keyImport, keyStore}, values); err != nil {
+	if err := txn.Get(ctx, [][]byte{[]byte(keyImport), []byte(keyStore)}, values); err != nil {
 		return header{}, err
 	}
 	switch {
@@ -92,7 +92,7 @@ func loadHeader(ctx context.Context, txn kv.Txn) (header, error) {
 func openHeader(ctx context.Context, txn kv.Txn, fresh header, prefixBits int) (header, error) {
 	h, err := loadHeader(ctx, txn)
 	if errors.Is(err, ErrEmptyStore) {
-		txn.Set(keyStore, fresh.appendTo(nil))
+		txn.Set([]byte(keyStore), fresh.appendTo(nil))
 		return fresh, nil
 	}
 	if err == nil && prefixBits != 0 && uint(prefixBits) != h.prefixBits {

@@ -10,7 +10,7 @@ import (
 	"millrace/intern/kv"
 )
 
-// ErrNotEmpty: an import needs an empty store, or one that holds the same import's beginning.
+// ErrNotEmpty means: an import needs an empty store, or one that holds the same import's beginning.
 var ErrNotEmpty = errors.New("UID store is not empty")
 
 // CheckDump reads a dump from beginning to end and checks counts and checksums.
@@ -21,7 +21,7 @@ func CheckDump(r io.Reader) (*Summary, error) {
 		_, err = d.segment()
 	}
 	switch {
-	case err != io.EOF:
+	case !errors.Is(err, io.EOF):
 		return nil, err
 	case d.kind != segEnd:
 		return nil, fmt.Errorf("%w: it has no end", ErrDump)
@@ -89,7 +89,7 @@ func (m *importer) run(ctx context.Context) error {
 // begin finds out how far an earlier import has come, or makes sure that the store is empty.
 func (m *importer) begin(ctx context.Context, txn kv.Txn) error {
 	value := make([][]byte, 1)
-	if err := txn.Get(ctx, [][]byte{keyImport}, value); err != nil {
+	if err := txn.Get(ctx, [][]byte{[]byte(keyImport)}, value); err != nil {
 		return err
 	}
 	mark := m.reader.header.appendTo(nil)
@@ -110,7 +110,7 @@ func (m *importer) begin(ctx context.Context, txn kv.Txn) error {
 }
 
 func (m *importer) mark(txn kv.Txn, offset int64) {
-	txn.Set(keyImport, binary.BigEndian.AppendUint64(m.reader.header.appendTo(nil), uint64(offset)))
+	txn.Set([]byte(keyImport), binary.BigEndian.AppendUint64(m.reader.header.appendTo(nil), uint64(offset)))
 }
 
 // write writes one segment, unless it is there.
@@ -127,7 +127,7 @@ func (m *importer) write(ctx context.Context, s segment) error {
 		switch s.kind {
 		case segCollections:
 			err = eachCollection(s.payload, func(n uint32, nsid []byte) error {
-				txn.Set(appendCollNameKey(nil, nsid), binary.AppendUvarint(nil, uint64(n)))
+				txn.Set(appendCollNameKey(nil, nsid), appendNumber(uint64(n)))
 				txn.Set(appendCollNumberKey(nil, n), nsid)
 				return nil
 			})
@@ -135,7 +135,7 @@ func (m *importer) write(ctx context.Context, s segment) error {
 			err = eachChunk(s.payload, func(uid uint64, chunk []byte) error { return m.chunk(txn, uid, chunk) })
 		case segSequences:
 			err = eachSequence(s.payload, func(sequence uint32, last uint64) error {
-				txn.Set(appendSequenceKey(nil, sequence), binary.AppendUvarint(nil, last))
+				txn.Set(appendSequenceKey(nil, sequence), appendNumber(last))
 				return nil
 			})
 		}
@@ -164,14 +164,14 @@ func (m *importer) chunk(txn kv.Txn, uid uint64, chunk []byte) error {
 // finish makes it a store.
 func (m *importer) finish(ctx context.Context, h header) error {
 	return kv.Run(ctx, m.store, func(txn kv.Txn) error {
-		txn.Set(keyStore, h.appendTo(nil))
+		txn.Set([]byte(keyStore), h.appendTo(nil))
 		if m.lastColl > 0 {
-			txn.Set(keyCollections, binary.AppendUvarint(nil, uint64(m.lastColl)))
+			txn.Set([]byte(keyCollections), appendNumber(uint64(m.lastColl)))
 		}
 		if floor := m.reader.header.floor; floor > 0 {
-			txn.Set(keyFloor, binary.AppendUvarint(nil, floor))
+			txn.Set([]byte(keyFloor), appendNumber(floor))
 		}
-		txn.Clear(keyImport)
+		txn.Clear([]byte(keyImport))
 		return nil
 	})
 }

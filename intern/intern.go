@@ -14,7 +14,7 @@ import (
 	"millrace/intern/kv"
 )
 
-// ErrClosed: the Interner was closed.
+// ErrClosed means: the Interner was closed.
 var ErrClosed = errors.New("interner is closed")
 
 // Scope says what Resolve interns.
@@ -54,17 +54,17 @@ const (
 func (c *Config) setDefaults() error {
 	switch {
 	case c.Store == nil:
-		return errors.New("Store is nil")
+		return errors.New("no Store")
 	case c.PrefixBits != 0 && (c.PrefixBits < minPrefixBits || c.PrefixBits > maxPrefixBits):
-		return fmt.Errorf("PrefixBits %d is not %d to %d", c.PrefixBits, minPrefixBits, maxPrefixBits)
+		return fmt.Errorf("field PrefixBits: %d is not %d to %d", c.PrefixBits, minPrefixBits, maxPrefixBits)
 	case c.Workers < 0 || c.Workers > maxWorkers:
-		return fmt.Errorf("Workers %d is not 1 to %d", c.Workers, maxWorkers)
+		return fmt.Errorf("field Workers: %d is not 1 to %d", c.Workers, maxWorkers)
 	case c.BatchStrings < 0 || c.BatchStrings > maxBatchStrings:
-		return fmt.Errorf("BatchStrings %d is not 1 to %d", c.BatchStrings, maxBatchStrings)
+		return fmt.Errorf("field BatchStrings: %d is not 1 to %d", c.BatchStrings, maxBatchStrings)
 	case c.Timeout < 0:
-		return fmt.Errorf("Timeout %v is negative", c.Timeout)
+		return fmt.Errorf("field Timeout: %v is negative", c.Timeout)
 	case c.Scope > ScopeDIDs:
-		return fmt.Errorf("Scope %d is unknown", c.Scope)
+		return fmt.Errorf("field Scope: %d is unknown", c.Scope)
 	}
 	if c.Workers == 0 {
 		c.Workers = 4
@@ -99,6 +99,7 @@ type Interner struct {
 	collections *collections
 	sequences   *sequences
 	workers     []*worker
+	calls       sync.Pool // of *call
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -173,11 +174,11 @@ type Result struct{ DIDUID, URIUID uint64 }
 // for as long as the store is slow or down; only the end of ctx or of the Interner, an invalid string
 // (*InvalidError, nothing interned), or damage to the store ends it early, and then out is of no use.
 func (in *Interner) Resolve(ctx context.Context, reqs []Request, out []Result) error {
-	c := newCall(ctx)
+	c := in.newCall(ctx)
 	for i := range reqs {
 		n, reason := reqs[i].name()
 		if reason != "" {
-			c.release()
+			in.release(c)
 			return &InvalidError{Index: i, Reason: reason}
 		}
 		c.add(in, &n, i)
@@ -204,11 +205,11 @@ func (r *Request) name() (name, string) {
 
 // ResolveStrings is Resolve for whole strings: uids[i] is the UID of strings[i], a DID or any valid AT URI.
 func (in *Interner) ResolveStrings(ctx context.Context, strings []string, uids []uint64) error {
-	c := newCall(ctx)
+	c := in.newCall(ctx)
 	for i, s := range strings {
 		n, reason := parseName([]byte(s))
 		if reason != "" {
-			c.release()
+			in.release(c)
 			return &InvalidError{Index: i, Reason: reason}
 		}
 		c.add(in, &n, i)
@@ -235,11 +236,11 @@ func (in *Interner) finish(c *call, results func([]item)) error {
 		}
 	}
 	if err := c.err; err != nil {
-		c.release()
+		in.release(c)
 		return fmt.Errorf("intern: %w", err)
 	}
 	results(c.items)
-	c.release()
+	in.release(c)
 	return nil
 }
 
@@ -288,8 +289,8 @@ func (in *Interner) retry(ctx context.Context, fn func(context.Context, kv.Txn) 
 		if in.ctx.Err() != nil {
 			return ErrClosed
 		}
-		if err := kv.Sleep(ctx, kv.Pause(attempts, err)); err != nil {
-			return err
+		if ended := kv.Sleep(ctx, kv.Pause(attempts, err)); ended != nil {
+			return errors.Join(ended, err)
 		}
 	}
 }

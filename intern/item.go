@@ -47,10 +47,11 @@ type call struct {
 	err error // the first
 }
 
-var calls = sync.Pool{New: func() any { return &call{ready: make(chan struct{}, 1)} }}
-
-func newCall(ctx context.Context) *call {
-	c := calls.Get().(*call)
+func (in *Interner) newCall(ctx context.Context) *call {
+	c, ok := in.calls.Get().(*call)
+	if !ok {
+		c = &call{ready: make(chan struct{}, 1)}
+	}
 	c.ctx, c.err = ctx, nil
 	c.items, c.arena = c.items[:0], c.arena[:0]
 	return c
@@ -59,12 +60,12 @@ func newCall(ctx context.Context) *call {
 // maxPooledArena keeps a rare huge batch from being kept for ever.
 const maxPooledArena = 1 << 20
 
-// release gives the call back. Only after every part is done.
-func (c *call) release() {
+// release takes a call back for the next batch. Only after every part is done.
+func (in *Interner) release(c *call) {
 	c.ctx = nil
 	if cap(c.arena) <= maxPooledArena && cap(c.items) <= maxPooledArena/64 {
 		clear(c.items)
-		calls.Put(c)
+		in.calls.Put(c)
 	}
 }
 

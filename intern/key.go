@@ -19,11 +19,12 @@ const (
 	tagEnd        = 0x31
 )
 
-var (
-	keyStore       = []byte("\x00store")       // header
-	keyFloor       = []byte("\x00floor")       // see skip.go
-	keyCollections = []byte("\x00collections") // last collection number given out
-	keyImport      = []byte("\x00import")      // an import that is not finished
+// The keys under tagMeta.
+const (
+	keyStore       = "\x00store"       // header
+	keyFloor       = "\x00floor"       // where sequences without a counter begin; see SkipAhead
+	keyCollections = "\x00collections" // last collection number given out
+	keyImport      = "\x00import"      // how far an import has come
 )
 
 // entry is a name as it is stored: DIDs packed, authorities and collections as numbers.
@@ -212,3 +213,6 @@ func appendDIDKey(dst, did []byte) []byte {
 	}
 	return appendDIDText(append(dst, tagNames+byte(f)), f, did)
 }
+
+// appendNumber returns a value that number reads.
+func appendNumber(n uint64) []byte { return binary.AppendUvarint(nil, n) }

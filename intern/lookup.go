@@ -147,11 +147,10 @@ func (in *Interner) lookupUIDs(ctx context.Context, txn kv.Txn, uids []uint64, s
 	if err != nil {
 		return err
 	}
-	var authorities []uint64 // of entries[of[i]]
-	var of []int
+	var authorities []uint64
 	for i := range entries {
 		if entries[i].auth != 0 {
-			authorities, of = append(authorities, entries[i].auth), append(of, i)
+			authorities = append(authorities, entries[i].auth)
 		}
 	}
 	dids, err := in.codec.entries(ctx, txn, authorities)

@@ -27,11 +27,11 @@ type name struct {
 	tid  uint64 // formTID: the record key, packed
 }
 
-var schemeAT = []byte("at://")
+const schemeAT = "at://"
 
 // parseName takes a DID or AT URI apart. reason is why it is invalid, "" if it is not.
 func parseName(s []byte) (n name, reason string) {
-	rest, isURI := bytes.CutPrefix(s, schemeAT)
+	rest, isURI := bytes.CutPrefix(s, []byte(schemeAT))
 	if !isURI {
 		if !bytes.HasPrefix(s, []byte("did:")) {
 			return name{}, `begins with neither "did:" nor "at://"`

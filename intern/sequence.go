@@ -2,7 +2,6 @@ package intern
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"math/rand/v2"
 	"slices"
@@ -11,7 +10,7 @@ import (
 	"millrace/intern/kv"
 )
 
-// ErrExhausted: no sequence with UIDs left was found.
+// ErrExhausted means: no sequence with UIDs left was found.
 var ErrExhausted = errors.New("UIDs are exhausted")
 
 // maxPicks is how many random sequences are looked at for one that is not exhausted.
@@ -97,7 +96,7 @@ func (a *allocator) open(ctx context.Context, txn kv.Txn, value []byte) error {
 func (a *allocator) load(ctx context.Context, txn kv.Txn, value []byte) error {
 	if value == nil {
 		floor := make([][]byte, 1)
-		if err := txn.Get(ctx, [][]byte{keyFloor}, floor); err != nil {
+		if err := txn.Get(ctx, [][]byte{[]byte(keyFloor)}, floor); err != nil {
 			return err
 		}
 		if value = floor[0]; value == nil {
@@ -151,7 +150,7 @@ func (a *allocator) uid(ctx context.Context, txn kv.Txn) (uint64, error) {
 // finish writes the raised counter.
 func (a *allocator) finish(txn kv.Txn) {
 	if a.last > a.stored {
-		txn.Set(a.key, binary.AppendUvarint(nil, a.last))
+		txn.Set(a.key, appendNumber(a.last))
 	}
 }
 

@@ -2,7 +2,6 @@ package intern
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 
 	"millrace/intern/kv"
@@ -28,7 +27,7 @@ func SkipAhead(ctx context.Context, store kv.Store, n uint64) (raised int, err e
 		if limit := h.maxN() / 4; n == 0 || n > limit {
 			return fmt.Errorf("cannot skip %d UIDs: not 1 to %d, a quarter of a sequence", n, limit)
 		}
-		return h.raise(ctx, txn, [][]byte{keyFloor}, n)
+		return h.raise(ctx, txn, [][]byte{[]byte(keyFloor)}, n)
 	})
 	if err != nil {
 		return 0, fmt.Errorf("skip ahead: %w", err)
@@ -71,7 +70,7 @@ func (c codec) raise(ctx context.Context, txn kv.Txn, keys [][]byte, n uint64) e
 			}
 		}
 		last += min(n, c.maxN()-min(last, c.maxN()))
-		txn.Set(keys[i], binary.AppendUvarint(nil, last))
+		txn.Set(keys[i], appendNumber(last))
 	}
 	return nil
 }

@@ -14,7 +14,7 @@ const (
 	maxRKey   = 512
 )
 
-// ErrInvalid: a string that is neither a valid DID nor a valid AT URI. It comes as an *InvalidError.
+// ErrInvalid means: a string that is neither a valid DID nor a valid AT URI. It comes as an *InvalidError.
 var ErrInvalid = errors.New("neither a DID nor an AT URI")
 
 // InvalidError says which string of a batch is invalid, and why.
@@ -40,7 +40,9 @@ const (
 	classRKey               // may stand in a record key
 )
 
-var classes = func() (t [256]uint8) {
+var classes = classTable() //nolint:gochecknoglobals // a table
+
+func classTable() (t [256]uint8) {
 	for c := range 256 {
 		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
 		if letter {
@@ -60,7 +62,7 @@ var classes = func() (t [256]uint8) {
 		t[c] |= classRKey
 	}
 	return t
-}()
+}
 
 // all says whether every byte of s is of the class.
 func all(s []byte, class uint8) bool {

@@ -7,7 +7,7 @@ const tidLen = 13
 
 const tidAlphabet = "234567abcdefghijklmnopqrstuvwxyz"
 
-var tidDigits = digitsOf(tidAlphabet)
+var tidDigits = digitsOf(tidAlphabet) //nolint:gochecknoglobals // a table
 
 // digitsOf returns each byte's place in a 32-character alphabet, 0xff for bytes not in it.
 func digitsOf(alphabet string) (t [256]uint8) {
@@ -51,7 +51,7 @@ const (
 
 const plcAlphabet = "abcdefghijklmnopqrstuvwxyz234567"
 
-var plcDigits = digitsOf(plcAlphabet)
+var plcDigits = digitsOf(plcAlphabet) //nolint:gochecknoglobals // a table
 
 // isPLC says whether s is a DID that appendPLC packs.
 func isPLC(s []byte) bool {

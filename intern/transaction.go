@@ -3,7 +3,6 @@ package intern
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"math"
 	"slices"
 	"unsafe"
@@ -137,7 +136,7 @@ func (t *transaction) readNames(ctx context.Context, txn kv.Txn) error {
 		t.keys = append(t.keys, t.keep(at))
 	}
 	if len(t.colls) > 0 {
-		t.keys = append(t.keys, keyCollections)
+		t.keys = append(t.keys, []byte(keyCollections))
 	}
 	if err := t.get(ctx, txn); err != nil {
 		return err
@@ -186,11 +185,11 @@ func (t *transaction) numberCollections(txn kv.Txn, keys, values [][]byte) error
 			return ErrExhausted
 		}
 		c.number = uint32(last)
-		txn.Set(keys[i], binary.AppendUvarint(nil, last))
+		txn.Set(keys[i], appendNumber(last))
 		txn.Set(appendCollNumberKey(nil, c.number), c.name)
 	}
 	if last > before {
-		txn.Set(keyCollections, binary.AppendUvarint(nil, last))
+		txn.Set([]byte(keyCollections), appendNumber(last))
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package intern
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 
 	"millrace/intern/kv"
@@ -71,6 +72,7 @@ type verifier struct {
 	next        uint64              // the least UID that the next chunk may begin with
 	authorities map[uint64]struct{} // known to be DIDs; emptied when it has grown to maxAuthorities
 	pending     []pendingName
+	pendingSize int // bytes of their keys
 }
 
 const maxAuthorities = 1 << 20
@@ -87,13 +89,15 @@ func (v *verifier) saw() {
 	}
 }
 
-// scan calls fn with every key of a tag. Damage that fn returns is a problem, not the end.
+// scan calls fn with every key of a range. Damage that fn returns is a problem, not the end.
 func (v *verifier) scan(ctx context.Context, r kv.Range, fn func(kv.Pair) error) error {
 	return kv.ScanAll(ctx, v.store, r, verifyStep, func(p kv.Pair) error {
-		if err := fn(p); err != nil {
+		err := fn(p)
+		if errors.Is(err, errBroken) {
 			v.report.problem("key %x: %v", p.Key, err)
+			return nil
 		}
-		return nil
+		return err
 	})
 }
 
@@ -113,7 +117,7 @@ func (v *verifier) collections(ctx context.Context) error {
 		}
 		n := binary.BigEndian.Uint32(p.Key[1:])
 		if byName[string(p.Value)] != uint64(n) {
-			return fmt.Errorf("collection %d is %.80q, which has number %d", n, p.Value, byName[string(p.Value)])
+			v.report.problem("collection %d is %.80q, which has number %d", n, p.Value, byName[string(p.Value)])
 		}
 		v.report.Collections++
 		v.lastColl = n
@@ -127,7 +131,7 @@ func (v *verifier) collections(ctx context.Context) error {
 	}
 	return kv.Run(ctx, v.store, func(txn kv.Txn) error {
 		value := make([][]byte, 1)
-		if err := txn.Get(ctx, [][]byte{keyCollections}, value); err != nil {
+		if err := txn.Get(ctx, [][]byte{[]byte(keyCollections)}, value); err != nil {
 			return err
 		}
 		last := uint64(0)
@@ -155,23 +159,20 @@ func (v *verifier) sequences(ctx context.Context) error {
 
 // names reads all chunks and looks their names up.
 func (v *verifier) names(ctx context.Context) error {
-	var checkErr error
 	err := v.scan(ctx, tagRange(tagUIDs), func(p kv.Pair) error {
-		if checkErr != nil {
-			return nil
-		}
-		if len(v.pending) >= verifyStep {
-			if checkErr = v.check(ctx); checkErr != nil {
-				return nil
+		if len(v.pending) >= verifyStep || v.pendingSize > v.store.Limits().Bytes/4 {
+			if err := v.check(ctx); err != nil {
+				return err
 			}
 		}
 		return v.chunk(p)
 	})
 	if err == nil {
-		err = checkErr
-	}
-	if err == nil {
 		err = v.check(ctx)
+	}
+	if errors.Is(err, errBroken) {
+		v.report.problem("%v", err)
+		return nil
 	}
 	return err
 }
@@ -205,7 +206,9 @@ func (v *verifier) chunk(p kv.Pair) error {
 		if e.coll > v.lastColl {
 			v.report.problem("UID %d: there is no collection %d", uid, e.coll)
 		}
-		v.pending = append(v.pending, pendingName{uid: uid, auth: e.auth, key: v.codec.appendKey(nil, &e)})
+		key := v.codec.appendKey(nil, &e)
+		v.pending = append(v.pending, pendingName{uid: uid, auth: e.auth, key: key})
+		v.pendingSize += len(key)
 		uid++
 		v.saw()
 	}
@@ -214,9 +217,11 @@ func (v *verifier) chunk(p kv.Pair) error {
 
 // check looks up the pending names' keys and authorities.
 func (v *verifier) check(ctx context.Context) error {
-	keys, values := make([][]byte, len(v.pending)), make([][]byte, len(v.pending))
+	pending := v.pending
+	v.pending, v.pendingSize = nil, 0
+	keys, values := make([][]byte, len(pending)), make([][]byte, len(pending))
 	var authorities []uint64
-	for i, p := range v.pending {
+	for i, p := range pending {
 		keys[i] = p.key
 		if _, ok := v.authorities[p.auth]; !ok && p.auth != 0 {
 			if len(v.authorities) >= maxAuthorities {
@@ -234,7 +239,7 @@ func (v *verifier) check(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		for i, p := range v.pending {
+		for i, p := range pending {
 			if values[i] == nil {
 				v.report.problem("UID %d: its name has no UID", p.uid)
 			} else if uid, err := v.codec.uidValue(values[i]); err != nil || uid != p.uid {
@@ -246,7 +251,6 @@ func (v *verifier) check(ctx context.Context) error {
 				v.report.problem("authority %d is not a DID", authorities[i])
 			}
 		}
-		v.pending = v.pending[:0]
 		return nil
 	})
 }

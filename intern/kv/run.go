@@ -67,8 +67,8 @@ func Run(ctx context.Context, s Store, fn func(Txn) error) error {
 		if !Retryable(err) {
 			return err
 		}
-		if err := Sleep(ctx, Pause(attempts, err)); err != nil {
-			return err
+		if ended := Sleep(ctx, Pause(attempts, err)); ended != nil {
+			return errors.Join(ended, err)
 		}
 	}
 }
@@ -84,12 +84,10 @@ func ScanAll(ctx context.Context, s Store, r Range, chunk int, fn func(Pair) err
 		from := Range{append([]byte(nil), next...), r.End}
 		err := Once(ctx, s, func(txn Txn) error {
 			return txn.Scan(ctx, from, func(p Pair) (bool, error) {
-				if fnErr = fn(p); fnErr != nil {
-					return false, nil
-				}
+				fnErr = fn(p)
 				next = append(append(next[:0], p.Key...), 0) // the least key after it
 				n++
-				return n < chunk, nil
+				return fnErr == nil && n < chunk, nil
 			})
 		})
 		switch {
@@ -102,8 +100,8 @@ func ScanAll(ctx context.Context, s Store, r Range, chunk int, fn func(Pair) err
 		case err == nil || n > 0:
 			attempts = 1 // there was progress
 		default:
-			if err := Sleep(ctx, Pause(attempts, err)); err != nil {
-				return err
+			if ended := Sleep(ctx, Pause(attempts, err)); ended != nil {
+				return errors.Join(ended, err)
 			}
 			attempts++
 		}

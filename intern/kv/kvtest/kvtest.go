@@ -218,7 +218,7 @@ func scan(t *testing.T, s kv.Store) {
 		}
 	}
 	stop := errors.New("stop")
-	if err := kv.ScanAll(context.Background(), s, kv.Range{Begin: []byte("k"), End: []byte("l")}, 10, func(kv.Pair) error { return stop }); err != stop {
+	if err := kv.ScanAll(context.Background(), s, kv.Range{Begin: []byte("k"), End: []byte("l")}, 10, func(kv.Pair) error { return stop }); !errors.Is(err, stop) {
 		t.Errorf("error of the callback became %v", err)
 	}
 }

@@ -24,10 +24,10 @@ const memTables = 3
 
 func (c *Config) setDefaults() error {
 	if c.Dir == "" {
-		return fmt.Errorf("Dir is empty")
+		return fmt.Errorf("no Dir")
 	}
 	if c.CacheBytes < 0 || c.MemTableBytes < 0 {
-		return fmt.Errorf("CacheBytes %d or MemTableBytes %d is negative", c.CacheBytes, c.MemTableBytes)
+		return fmt.Errorf("negative CacheBytes %d or MemTableBytes %d", c.CacheBytes, c.MemTableBytes)
 	}
 	if c.CacheBytes == 0 {
 		c.CacheBytes = 32 << 20

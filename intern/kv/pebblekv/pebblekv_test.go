@@ -244,10 +244,10 @@ func TestTrackerBroken(t *testing.T) {
 		t.Fatal(ok, err)
 	}
 	tr.fail(disk)
-	if _, _, err := tr.admit(0, nil, []uint64{1}); err != disk {
+	if _, _, err := tr.admit(0, nil, []uint64{1}); !errors.Is(err, disk) {
 		t.Errorf("admit after a failure: %v", err)
 	}
-	if err := tr.wait(1); err != disk {
+	if err := tr.wait(1); !errors.Is(err, disk) {
 		t.Errorf("wait after a failure: %v", err)
 	}
 }

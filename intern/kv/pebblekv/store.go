@@ -11,8 +11,12 @@ import (
 	"millrace/intern/kv"
 )
 
-// limits keep a batch far below Pebble's memtable and a transaction within what other stores take too.
-var limits = kv.Limits{Bytes: 4 << 20, Key: 8 << 10, Value: 64 << 10}
+// The limits keep a batch far below Pebble's memtable and a transaction within what other stores take too.
+const (
+	maxBytes = 4 << 20
+	maxKey   = 8 << 10
+	maxValue = 64 << 10
+)
 
 // Store is an open store. Safe for concurrent use.
 type Store struct {
@@ -39,7 +43,7 @@ func Open(cfg Config) (*Store, error) {
 }
 
 // Limits implements kv.Store.
-func (s *Store) Limits() kv.Limits { return limits }
+func (s *Store) Limits() kv.Limits { return kv.Limits{Bytes: maxBytes, Key: maxKey, Value: maxValue} }
 
 // Begin implements kv.Store.
 func (s *Store) Begin(ctx context.Context) (kv.Txn, error) {

@@ -18,7 +18,7 @@ type txn struct {
 	batch   *pebble.Batch    // nil before the first write
 	reads   []uint64         // hashes of the keys read by Get
 	writes  []uint64         // hashes of the keys written
-	size    int              // counts against limits.Bytes
+	size    int              // counts against maxBytes
 	err     error            // first write over a limit
 	arena   []byte           // what Get and Last returned lies here; never moved, see keep
 	done    bool             // committed or closed
@@ -116,7 +116,7 @@ func (t *txn) Scan(ctx context.Context, r kv.Range, fn func(kv.Pair) (bool, erro
 
 // Set implements kv.Txn.
 func (t *txn) Set(key, value []byte) {
-	if len(key) > limits.Key || len(value) > limits.Value {
+	if len(key) > maxKey || len(value) > maxValue {
 		t.tooLarge("key of %d bytes, value of %d", len(key), len(value))
 		return
 	}
@@ -157,7 +157,7 @@ func (t *txn) Commit(ctx context.Context) error {
 		return fmt.Errorf("transaction is over")
 	}
 	t.done = true
-	if t.size > limits.Bytes {
+	if t.size > maxBytes {
 		t.tooLarge("%d bytes", t.size)
 	}
 	if t.err != nil {

@@ -13,11 +13,13 @@ type Config struct {
 	Seed          uint64        // of the faults
 	ReadLatency   time.Duration // of Begin and of each Get, Last and Scan
 	CommitLatency time.Duration
-	Limits        kv.Limits // zero fields: FoundationDB's, with Spread
+	Limits        kv.Limits // Bytes 0: FoundationDB's, with Spread
 }
 
-// foundation are FoundationDB's limits, its 10 MB and 5 s.
-var foundation = kv.Limits{Bytes: 10_000_000, Key: 10_000, Value: 100_000, Duration: 5 * time.Second, Spread: true}
+// foundation returns FoundationDB's limits, its 10 MB and 5 s.
+func foundation() kv.Limits {
+	return kv.Limits{Bytes: 10_000_000, Key: 10_000, Value: 100_000, Duration: 5 * time.Second, Spread: true}
+}
 
 // Stats count commits by what came of them.
 type Stats struct {
@@ -47,9 +49,8 @@ var _ kv.Store = (*Store)(nil)
 
 // New returns an empty store.
 func New(cfg Config) *Store {
-	l := &cfg.Limits
-	if l.Bytes == 0 {
-		*l = foundation
+	if cfg.Limits.Bytes == 0 {
+		cfg.Limits = foundation()
 	}
 	return &Store{cfg: cfg, dice: newDice(cfg.Seed), table: newTable(), active: make(map[uint64]int)}
 }

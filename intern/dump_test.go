@@ -1,0 +1,333 @@
+package intern
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"millrace/intern/kv"
+	"millrace/intern/kv/pebblekv"
+	"millrace/intern/kv/simkv"
+)
+
+// filled returns a store with many strings, and their UIDs.
+func filled(t *testing.T, store kv.Store, strings int) map[string]uint64 {
+	t.Helper()
+	in := openOn(t, store, Config{})
+	defer in.Close()
+	want := make(map[string]uint64)
+	rng := rand.New(rand.NewPCG(1, 1))
+	for len(want) < strings {
+		batch := randomStrings(rng, 100)
+		for range 100 {
+			batch = append(batch, fmt.Sprintf("at://did:web:big.com/a.b.c/%s", appendTID(nil, rng.Uint64()>>1)))
+		}
+		for i, uid := range resolve(t, in, batch...) {
+			want[batch[i]] = uid
+		}
+	}
+	return want
+}
+
+func create(t *testing.T, name string) *os.File {
+	t.Helper()
+	f, err := os.OpenFile(filepath.Join(t.TempDir(), name), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Close() })
+	return f
+}
+
+// exported returns the dump of a store.
+func exported(t *testing.T, store kv.Store) []byte {
+	t.Helper()
+	f := create(t, "dump")
+	var told uint64
+	sum, err := Export(ctx, store, f, func(n uint64) { told = n })
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(f.Name())
+	if err != nil || told != sum.Names || int64(len(b)) != sum.Bytes {
+		t.Fatalf("%v: %d bytes, told of %d names, summary %+v", err, len(b), told, *sum)
+	}
+	return b
+}
+
+// TestExportImport moves a store with keys in place to one with keys spread, and back.
+func TestExportImport(t *testing.T) {
+	from, err := pebblekv.Open(pebblekv.Config{Dir: "uids", FS: vfs.NewMem()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer from.Close()
+	want := filled(t, from, 20_000)
+	dump := exported(t, from)
+	to := simkv.New(simkv.Config{})
+	sum, err := Import(ctx, to, bytes.NewReader(dump), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if int(sum.Names) < len(want) || sum.PrefixBits != 14 || sum.Collections == 0 || sum.Sequences == 0 {
+		t.Errorf("summary %+v", *sum)
+	}
+	checkStore(t, to, want)
+	one, two := openOn(t, from, Config{}), openOn(t, to, Config{})
+	if one.StoreID() != two.StoreID() || sum.StoreID != one.StoreID() {
+		t.Errorf("store IDs %s, %s, %s", one.StoreID(), two.StoreID(), sum.StoreID)
+	}
+	if one.codec == two.codec {
+		t.Error("both stores have the same layout")
+	}
+	if again := exported(t, to); string(again[len(dump)-200:]) == "" || len(again) != len(dump) {
+		t.Errorf("the dump of the copy has %d bytes, that of the original %d", len(again), len(dump))
+	}
+	resolve(t, two, "did:web:after.com") // and it works
+	checkStore(t, to, want)
+	if _, err := Import(ctx, to, bytes.NewReader(dump), nil); !errors.Is(err, ErrNotEmpty) {
+		t.Errorf("import into a store in use: %v", err)
+	}
+}
+
+// TestExportResumes cuts a dump at any place: the next export goes on and gives the same bytes.
+func TestExportResumes(t *testing.T) {
+	store := simkv.New(simkv.Config{})
+	filled(t, store, 20_000)
+	dump := exported(t, store)
+	rng := rand.New(rand.NewPCG(rand.Uint64(), 1))
+	for _, at := range []int{0, 3, len(dump), len(dump) - 1, len(dump) - 60, len(dump) / 2, rng.IntN(len(dump)-200) + 200, rng.IntN(len(dump)-200) + 200} {
+		f := create(t, "dump")
+		if _, err := f.Write(dump[:at]); err != nil {
+			t.Fatal(err)
+		}
+		if at > 1000 && at < len(dump) { // the end of a file may be garbage after a crash
+			if _, err := f.Write(make([]byte, 100)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := Export(ctx, store, f, nil); err != nil {
+			t.Fatalf("cut at %d of %d: %v", at, len(dump), err)
+		}
+		if got, _ := os.ReadFile(f.Name()); !bytes.Equal(got, dump) {
+			t.Errorf("cut at %d: %d bytes instead of %d", at, len(got), len(dump))
+		}
+	}
+	other := simkv.New(simkv.Config{})
+	filled(t, other, 10)
+	f := create(t, "dump")
+	_, _ = f.Write(dump[:len(dump)/2])
+	if _, err := Export(ctx, other, f, nil); err == nil {
+		t.Error("an export of another store goes on with this one's dump")
+	}
+	if _, err := Export(ctx, simkv.New(simkv.Config{}), create(t, "x"), nil); !errors.Is(err, ErrEmptyStore) {
+		t.Errorf("export of an empty store: %v", err)
+	}
+}
+
+// TestExportSeesWriters checks that a store written meanwhile is not exported silently in part.
+func TestExportSeesWriters(t *testing.T) {
+	store := simkv.New(simkv.Config{})
+	filled(t, store, 20_000)
+	in := openOn(t, store, Config{})
+	n := 0
+	_, err := Export(ctx, store, create(t, "dump"), func(uint64) {
+		n++
+		resolve(t, in, fmt.Sprintf("did:web:late%d.com", n))
+	})
+	if !errors.Is(err, ErrWritten) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// failing is a store that fails for good after some commits.
+type failing struct {
+	kv.Store
+	left int
+}
+
+type failingTxn struct {
+	kv.Txn
+	s *failing
+}
+
+var errKilled = errors.New("killed")
+
+func (s *failing) Begin(c context.Context) (kv.Txn, error) {
+	txn, err := s.Store.Begin(c)
+	return &failingTxn{txn, s}, err
+}
+
+func (t *failingTxn) Commit(c context.Context) error {
+	if t.s.left--; t.s.left < 0 {
+		return errKilled
+	}
+	return t.Txn.Commit(c)
+}
+
+// TestImportResumes kills an import after every number of transactions: the store cannot be opened, and the
+// next import finishes it.
+func TestImportResumes(t *testing.T) {
+	source := simkv.New(simkv.Config{})
+	want := filled(t, source, 20_000)
+	dump := exported(t, source)
+	for commits := 0; ; commits++ {
+		store := simkv.New(simkv.Config{})
+		_, err := Import(ctx, &failing{Store: store, left: commits}, bytes.NewReader(dump), nil)
+		if err == nil {
+			if commits < 4 {
+				t.Errorf("an import took only %d transactions", commits)
+			}
+			break
+		}
+		if !errors.Is(err, errKilled) {
+			t.Fatal(err)
+		}
+		if commits > 0 {
+			if _, err := Open(ctx, Config{Store: store}); !errors.Is(err, ErrUnfinished) {
+				t.Errorf("after %d transactions: open: %v", commits, err)
+			}
+			other := simkv.New(simkv.Config{})
+			filled(t, other, 10)
+			if _, err := Import(ctx, store, bytes.NewReader(exported(t, other)), nil); !errors.Is(err, ErrNotEmpty) {
+				t.Errorf("another dump into an unfinished import: %v", err)
+			}
+		}
+		wrote := store.Stats().Committed
+		if _, err := Import(ctx, store, bytes.NewReader(dump), nil); err != nil {
+			t.Fatal(err)
+		}
+		if commits > 3 && store.Stats().Committed-wrote > wrote+100 {
+			t.Error("the import began anew")
+		}
+		checkStore(t, store, want)
+	}
+}
+
+// TestDamagedDump flips each of many bytes and cuts the dump at many places: nothing is imported.
+func TestDamagedDump(t *testing.T) {
+	source := simkv.New(simkv.Config{})
+	filled(t, source, 500)
+	dump := exported(t, source)
+	for at := 0; at < len(dump); at += 1 + at/20 {
+		for _, bad := range [][]byte{append(append(append([]byte(nil), dump[:at]...), dump[at]^0x20), dump[at+1:]...), dump[:at]} {
+			if _, err := CheckDump(bytes.NewReader(bad)); err == nil {
+				t.Fatalf("damage at byte %d of %d is not seen", at, len(dump))
+			}
+		}
+	}
+	store := simkv.New(simkv.Config{})
+	if _, err := Import(ctx, store, bytes.NewReader(dump[:len(dump)-1]), nil); !errors.Is(err, ErrDump) {
+		t.Errorf("import: %v", err)
+	}
+	if n := store.Stats().Committed; n != 0 {
+		t.Errorf("%d transactions of a damaged dump", n)
+	}
+	if _, err := CheckDump(io.MultiReader(bytes.NewReader(dump), bytes.NewReader(dump))); !errors.Is(err, ErrDump) {
+		t.Errorf("two dumps in one: %v", err)
+	}
+}
+
+// TestSkipAhead restores an old copy: what was given out since is not given out again, in sequences that the copy knows and in
+// others.
+func TestSkipAhead(t *testing.T) {
+	store := simkv.New(simkv.Config{})
+	want := filled(t, store, 2000)
+	dump := exported(t, store)
+	since := make(map[uint64]string) // given out after the copy
+	for seed := range uint64(8) {    // in many sequences
+		in := openOn(t, store, Config{Workers: 4, Seed: seed + 1})
+		for i := range 50 {
+			s := fmt.Sprintf("did:web:since%d.%d.com", seed, i)
+			since[resolve(t, in, s)[0]] = s
+		}
+		_ = in.Close()
+	}
+	for _, skip := range []bool{false, true} {
+		restored := simkv.New(simkv.Config{})
+		if _, err := Import(ctx, restored, bytes.NewReader(dump), nil); err != nil {
+			t.Fatal(err)
+		}
+		if skip {
+			if n, err := SkipAhead(ctx, restored, 1000); err != nil || n == 0 {
+				t.Fatalf("%d counters raised: %v", n, err)
+			}
+		}
+		reused := 0
+		for seed := range uint64(8) {
+			in := openOn(t, restored, Config{Workers: 4, Seed: seed + 1}) // the same sequences
+			for i := range 50 {
+				if s := fmt.Sprintf("did:web:other%d.%d.com", seed, i); since[resolve(t, in, s)[0]] != "" {
+					reused++
+				}
+			}
+			_ = in.Close()
+		}
+		if skip && reused > 0 || !skip && reused == 0 {
+			t.Errorf("skip ahead %v: %d UIDs were given out again", skip, reused)
+		}
+		checkStore(t, restored, want)
+	}
+	for _, n := range []uint64{0, 1 << 60} {
+		if _, err := SkipAhead(ctx, store, n); err == nil {
+			t.Errorf("skipping %d is accepted", n)
+		}
+	}
+	if _, err := SkipAhead(ctx, simkv.New(simkv.Config{}), 10); !errors.Is(err, ErrEmptyStore) {
+		t.Errorf("empty store: %v", err)
+	}
+}
+
+// TestVerifyFinds breaks a store in each way that Verify promises to find.
+func TestVerifyFinds(t *testing.T) {
+	did := appendDIDKey(nil, []byte("did:web:1.com"))
+	for name, damage := range map[string]func(kv.Txn, codec, uint64){
+		"counter too low": func(txn kv.Txn, c codec, uid uint64) {
+			s, _ := c.split(uid)
+			txn.Set(appendSequenceKey(nil, s), appendNumber(1))
+		},
+		"counter gone":       func(txn kv.Txn, c codec, uid uint64) { s, _ := c.split(uid); txn.Clear(appendSequenceKey(nil, s)) },
+		"key gone":           func(txn kv.Txn, c codec, uid uint64) { txn.Clear(did) },
+		"key with other UID": func(txn kv.Txn, c codec, uid uint64) { txn.Set(did, c.appendUID(nil, uid+1)) },
+		"key too many": func(txn kv.Txn, c codec, uid uint64) {
+			txn.Set(appendDIDKey(nil, []byte("did:web:2.com")), c.appendUID(nil, uid))
+		},
+		"garbage key": func(txn kv.Txn, c codec, uid uint64) { txn.Set([]byte{tagNames, 1, 2}, c.appendUID(nil, uid)) },
+		"chunk gone":  func(txn kv.Txn, c codec, uid uint64) { txn.Clear(appendUIDKey(nil, uid)) },
+		"chunk twice": func(txn kv.Txn, c codec, uid uint64) {
+			var w chunkWriter
+			w.add(c, 1, &entry{form: formDID, text: []byte("web:1.com")})
+			txn.Set(appendUIDKey(nil, uid+1), w.appendTo(nil))
+		},
+		"collection gone":    func(txn kv.Txn, c codec, uid uint64) { txn.Clear(appendCollNumberKey(nil, 1)) },
+		"collection renamed": func(txn kv.Txn, c codec, uid uint64) { txn.Set(appendCollNumberKey(nil, 1), []byte("x.y.z")) },
+		"collection counter": func(txn kv.Txn, c codec, uid uint64) { txn.Clear([]byte(keyCollections)) },
+		"authority not a DID": func(txn kv.Txn, c codec, uid uint64) {
+			var w chunkWriter
+			w.add(c, 1, &entry{form: formHandle, text: []byte("jo.hn")})
+			txn.Set(appendUIDKey(nil, uid), w.appendTo(nil))
+		},
+	} {
+		store := simkv.New(simkv.Config{})
+		in := openOn(t, store, Config{Workers: 1})
+		uid := resolve(t, in, "did:web:1.com")[0]
+		resolve(t, in, "at://did:web:1.com/a.b.c/x", "at://did:web:1.com/a.b.c")
+		checkStore(t, store, nil)
+		if err := kv.Run(ctx, store, func(txn kv.Txn) error { damage(txn, in.codec, uid); return nil }); err != nil {
+			t.Fatal(err)
+		}
+		var told uint64
+		report, err := Verify(ctx, store, func(n uint64) { told = n })
+		if err != nil || report.Sound() || len(report.Examples) == 0 || told > 0 {
+			t.Errorf("%s: %+v, %v", name, report, err)
+		}
+	}
+}
