@@ -22,6 +22,7 @@ type Report struct {
 	Chunks      uint64
 	Collections uint64
 	Sequences   uint64 // used
+	Given       uint64 // sum of their counters: UIDs given out or skipped
 	Problems    uint64
 	Examples    []string // the first problems
 }
@@ -153,6 +154,7 @@ func (v *verifier) sequences(ctx context.Context) error {
 		n, err := number(p.Value)
 		v.counters[binary.BigEndian.Uint32(p.Key[1:])] = n
 		v.report.Sequences++
+		v.report.Given += n
 		return err
 	})
 }

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"encoding/base32"
+	"encoding/binary"
+	"math/rand/v2"
+	"sync"
+
+	"millrace/intern"
+)
+
+// traffic makes the DIDs, collections and record keys of new records as a relay's stream has them: likes for the most part, few
+// busy DIDs and many that are not, TIDs close to now. Safe for concurrent use.
+type traffic struct {
+	mu     sync.Mutex
+	rng    *rand.Rand
+	now    uint64 // Unix microseconds, of a clock that advances 1/1500 s a record
+	made   uint64
+	perDID uint64
+	random bool // TIDs anywhere in three years
+}
+
+// The stream that is imitated.
+const (
+	recordMicros  = 1_000_000 / 1500 // between two records
+	lateMicros    = 1e6              // mean of how late a record comes, exponentially distributed
+	trafficStart  = 1_783_000_000_000_000
+	threeYears    = 3 * 365 * 86400 * 1_000_000
+	leastDIDs     = 1000
+	tidAlphabet   = "234567abcdefghijklmnopqrstuvwxyz"
+	tidCharacters = 13
+)
+
+// kinds are the collections with their shares in percent.
+func kinds() []struct {
+	nsid  string
+	share int
+} {
+	return []struct {
+		nsid  string
+		share int
+	}{{"app.bsky.feed.like", 66}, {"app.bsky.feed.post", 13}, {"app.bsky.feed.repost", 11}, {"app.bsky.graph.follow", 9}, {"app.bsky.graph.block", 1}}
+}
+
+func newTraffic(seed uint64, perDID int, random bool) *traffic {
+	return &traffic{rng: rand.New(rand.NewPCG(seed, 7)), now: trafficStart, perDID: uint64(perDID), random: random}
+}
+
+// batch holds requests and the bytes they point to.
+type batch struct {
+	reqs  []intern.Request
+	out   []intern.Result
+	arena []byte
+}
+
+func newBatch(n int) *batch {
+	return &batch{reqs: make([]intern.Request, n), out: make([]intern.Result, n)}
+}
+
+// next fills b with records that were never made before.
+func (t *traffic) next(b *batch) {
+	type record struct {
+		did, tid uint64
+		kind     int
+	}
+	records := make([]record, len(b.reqs))
+	t.mu.Lock()
+	for i := range records {
+		t.made++
+		t.now += recordMicros
+		at := t.now - uint64(t.rng.ExpFloat64()*lateMicros)
+		if t.random {
+			at = t.now - t.rng.Uint64N(threeYears)
+		}
+		z := t.rng.Float64()
+		population := max(leastDIDs, t.made/t.perDID)
+		records[i] = record{did: uint64(z * z * float64(population)), tid: at<<10 | t.rng.Uint64N(1024), kind: t.rng.IntN(100)}
+	}
+	t.mu.Unlock()
+	b.arena = b.arena[:0]
+	all := kinds()
+	for i, r := range records {
+		from := len(b.arena)
+		b.arena = appendDID(b.arena, r.did)
+		mid := len(b.arena)
+		b.arena = appendTID(b.arena, r.tid)
+		share := 0
+		for _, k := range all {
+			if share += k.share; r.kind < share {
+				b.reqs[i].Collection = []byte(k.nsid)
+				break
+			}
+		}
+		b.reqs[i].DID, b.reqs[i].RecordKey = b.arena[from:mid:mid], b.arena[mid:len(b.arena):len(b.arena)]
+	}
+}
+
+// appendDID appends the did:plc of a number.
+func appendDID(dst []byte, n uint64) []byte {
+	var packed [16]byte
+	binary.BigEndian.PutUint64(packed[:], mix(n))
+	binary.BigEndian.PutUint64(packed[8:], mix(n+1<<40))
+	encoding := base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
+	return encoding.AppendEncode(append(dst, "did:plc:"...), packed[:15])
+}
+
+// mix spreads a number over 64 bits.
+func mix(n uint64) uint64 {
+	n += 0x9e3779b97f4a7c15
+	n = (n ^ n>>30) * 0xbf58476d1ce4e5b9
+	n = (n ^ n>>27) * 0x94d049bb133111eb
+	return n ^ n>>31
+}
+
+func appendTID(dst []byte, tid uint64) []byte {
+	for shift := 5 * (tidCharacters - 1); shift >= 0; shift -= 5 {
+		dst = append(dst, tidAlphabet[tid>>shift&31])
+	}
+	return dst
+}
+
+// uri returns the AT URI of a request.
+func uri(r *intern.Request) []byte {
+	b := append([]byte("at://"), r.DID...)
+	b = append(append(b, '/'), r.Collection...)
+	return append(append(b, '/'), r.RecordKey...)
+}
