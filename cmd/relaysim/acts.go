@@ -81,20 +81,7 @@ func (w *world) followOps(a *account) []op {
 			"createdAt": w.timestamp(), "subject": w.someone(),
 		}))
 	}
-	return w.distinct(ops)
-}
-
-// distinct drops ops on paths that an earlier one is on.
-func (w *world) distinct(ops []op) []op {
-	seen := make(map[string]bool, len(ops))
-	out := ops[:0]
-	for _, o := range ops {
-		if !seen[o.path] {
-			seen[o.path] = true
-			out = append(out, o)
-		}
-	}
-	return out
+	return ops
 }
 
 // profile creates or updates the account's profile.
@@ -131,7 +118,7 @@ func (w *world) listOps(a *account) []op {
 			"createdAt": w.timestamp(), "subject": w.someone(), "list": "at://" + a.did + "/app.bsky.graph.list/" + list,
 		}))
 	}
-	return w.distinct(ops)
+	return ops
 }
 
 // deletes removes a record, now and then many, or does both: removes one and makes another.
@@ -151,7 +138,7 @@ func (w *world) deletes(a *account) []op {
 	if len(ops) == 0 || w.chance(20) {
 		ops = append(ops, w.like(a))
 	}
-	return w.distinct(ops)
+	return ops
 }
 
 // accountAct takes an account down, or brings it back.
@@ -171,5 +158,5 @@ func (w *world) tooBig(a *account) act {
 	for range 20 {
 		ops = append(ops, w.like(a))
 	}
-	return act{kind: actTooBig, ops: w.distinct(ops)}
+	return act{kind: actTooBig, ops: ops}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -34,7 +35,7 @@ func readCapture(name string) (frames [][]byte, err error) {
 	}
 	for {
 		var head [4]byte
-		if _, err := io.ReadFull(r, head[:]); err == io.EOF {
+		if _, err := io.ReadFull(r, head[:]); errors.Is(err, io.EOF) {
 			return frames, nil
 		} else if err != nil {
 			return nil, fmt.Errorf("read capture, frame %d: %w", len(frames), err)

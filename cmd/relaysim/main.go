@@ -20,7 +20,7 @@ func main() {
 
 // mainRun returns the exit code: 0 after a clean stop, 1 after a failure, 2 for a bad command line.
 func mainRun(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	o, err := parseOptions(args, stdout, stderr)
+	o, err := parseOptions(args, stdout)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		return 0

@@ -164,7 +164,7 @@ func carBlocks(b []byte) (map[cid.Cid][]byte, error) {
 	blocks := make(map[cid.Cid][]byte)
 	for {
 		block, err := r.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return blocks, nil
 		}
 		if err != nil {

@@ -68,7 +68,7 @@ Flags:
 `
 
 // parseOptions reads the command line. Help goes to stdout, complaints to the error.
-func parseOptions(args []string, stdout, _ io.Writer) (*options, error) {
+func parseOptions(args []string, stdout io.Writer) (*options, error) {
 	o := &options{}
 	fs := flag.NewFlagSet("relaysim", flag.ContinueOnError)
 	fs.SetOutput(io.Discard)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -134,7 +133,7 @@ func TestScheduleDraws(t *testing.T) {
 			if a.risky {
 				t.Fatalf("%s was drawn", a.name)
 			}
-			out = append(out, fmt.Sprint(a.name, url.Values(a.draw(rng, r.relay)).Encode()))
+			out = append(out, fmt.Sprint(a.name, a.draw(rng, r.relay).Encode()))
 		}
 		return out
 	}

@@ -33,7 +33,7 @@ func startRelay(t testing.TB, flags ...string) *testRelay {
 	truth := filepath.Join(t.TempDir(), "truth.jsonl")
 	args := append([]string{"--listen", "127.0.0.1:0", "--generate", "600", "--accounts", "60", "--population", "500",
 		"--clock", "virtual", "--truth", truth}, flags...)
-	o, err := parseOptions(args, io.Discard, io.Discard)
+	o, err := parseOptions(args, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -54,7 +54,7 @@ func benchmarkServe(b *testing.B, source string, truth bool) {
 
 // BenchmarkProduce makes frames without sending them.
 func BenchmarkProduce(b *testing.B) {
-	o, err := parseOptions([]string{"--generate", "5000"}, io.Discard, io.Discard)
+	o, err := parseOptions([]string{"--generate", "5000"}, io.Discard)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -32,6 +32,7 @@ type world struct {
 	posts    []postRef  // recent ones, for likes and replies
 	words    *lexicon
 	now      time.Time
+	lastTID  uint64
 }
 
 // postRef points to a post.
@@ -126,9 +127,10 @@ func (w *world) somePost() postRef {
 // someone returns the DID of an account of the world.
 func (w *world) someone() string { return w.people.did(w.people.draw()) }
 
-// tid returns a TID of about now, as a record key: unique but for chance of one in millions.
+// tid returns a TID of about now, as a record key: above all before.
 func (w *world) tid() string {
-	t := makeTID(uint64(w.now.UnixMicro())<<10 | uint64(w.rng.IntN(1<<10)))
+	w.lastTID = max(w.lastTID+1, uint64(w.now.UnixMicro())<<10|uint64(w.rng.IntN(1<<10)))
+	t := makeTID(w.lastTID)
 	return string(t[:])
 }
 

@@ -102,10 +102,10 @@ func TestWorldVerifies(t *testing.T) {
 			t.Fatalf("frame %d: tree %v (%v), commit says %v", i, root, err, commit.Data)
 		}
 		for _, op := range c.Ops {
-			switch {
-			case op.Action == "update":
+			switch op.Action {
+			case "update":
 				updates++
-			case op.Action == "delete":
+			case "delete":
 				deletes++
 			}
 			if op.Action != "create" && op.Prev == nil {
