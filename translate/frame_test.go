@@ -99,7 +99,7 @@ func badOps() []badOp {
 
 // badRecords are blocks that are no record.
 func badRecords() map[string][]byte {
-	link := cborLink(cidOf(nil))
+	link, text := cborLink(cidOf(nil)), cidText(cidOf(nil))
 	a := func(v any) []byte { return cborOf(cborMap{{"a", v}}) }
 	nested := func(depth int) []byte { // the record itself included
 		v := any(1)
@@ -163,6 +163,14 @@ func badRecords() map[string][]byte {
 		"link of version 2":        a(cborLink(append([]byte{2}, cidOf(nil)[1:]...))),
 		"link with more after it":  a(cborLink(append(cidOf(nil), 1))),
 		"link object of more":      a(cborMap{{"$link", cidText(cidOf(nil))}, {"b", 1}}),
+		"link object with $type":   a(cborMap{{"$link", cidText(cidOf(nil))}, {"$type", "x"}}),
+		"link object, bits over":   a(cborMap{{"$link", text[:len(text)-1] + "b"}}),
+		"link object, char over":   a(cborMap{{"$link", text + "a"}}),
+		"link object of version 0": a(cborMap{{"$link", "b" + string(appendBase32(nil, cidOf(nil)[2:]))}}),
+		"link of another prefix":   a(cborTag{42, append([]byte{1}, cidOf(nil)...)}),
+		"link, codec in vain":      a(cborLink(append([]byte{1, 0xf1, 0}, cidOf(nil)[2:]...))),
+		"link, codec of ten bytes": a(cborLink(append(append([]byte{1}, "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"...), cidOf(nil)[2:]...))),
+		"bytes object with $type":  a(cborMap{{"$bytes", "AAAA"}, {"$type", "x"}}),
 		"link object of no CID":    a(cborMap{{"$link", "."}}),
 		"link object of a number":  a(cborMap{{"$link", 1234}}),
 		"bytes object of more":     a(cborMap{{"$bytes", "AAAA"}, {"b", 1}}),
@@ -263,6 +271,7 @@ func TestBadFrame(t *testing.T) {
 		{"body with a number for a key", frameOf("#commit", append(cborMap{{1, 1}}, body...)), FrameCommit, ReasonInvalidBody},
 		{"body with seq twice", frameOf("#commit", append(cborMap{{"seq", 1}}, body...)), FrameCommit, ReasonInvalidBody},
 		{"body of declared size", frameOf("#commit", cborRaw{0xbb, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}), FrameCommit, ReasonTruncatedFrame},
+		{"body with a reserved simple value", commit("more", cborRaw{0xf8, 0x20}), FrameCommit, ReasonInvalidBody},
 		{"ops is null", commit("ops", nil), FrameCommit, ReasonInvalidBody},
 		{"ops is a map", commit("ops", cborMap{}), FrameCommit, ReasonInvalidBody},
 		{"ops missing", frameOf("#commit", body.without("ops")), FrameCommit, ReasonInvalidBody},

@@ -189,6 +189,29 @@ func TestHostileFrames(t *testing.T) {
 	}
 }
 
+// TestTakeBack holds that a frame that is dropped when it has already given events takes back what it
+// counted, too.
+func TestTakeBack(t *testing.T) {
+	rec := cborOf(cborMap{{"a", strings.Repeat("<", MaxRecordBytes-20)}})
+	ops := []any{nil, deleteOp("not.wanted.here/a"), deleteOp("a.b.c/d")}
+	ops = append(ops, slices.Repeat([]any{createOp("a.b.c/d", rec)}, MaxFrameJSONBytes/(6*MaxRecordBytes)+1)...)
+	body := commitBody(carOf(blockOf(rec)), ops...)
+	good := frameOf("#commit", body.with("ops", ops[:4]))
+	tr := newTranslator(t, "a.b.*")
+	var b Batch
+	tr.AppendFrame(&b, good)
+	want, size := b.Counts, len(b.JSON)
+	if len(b.Events) != 2 || want.Filtered != 1 || want.Drops[ReasonInvalidOp] != 1 {
+		t.Fatalf("%d events, counted %+v", len(b.Events), want)
+	}
+	tr.AppendFrame(&b, frameOf("#commit", body))
+	want.Frames[FrameCommit]++
+	want.Drops[ReasonTooLarge]++
+	if b.Counts != want || len(b.Events) != 2 || len(b.JSON) != size {
+		t.Errorf("%d events, counted %+v, want %+v", len(b.Events), b.Counts, want)
+	}
+}
+
 // TestManyBlocks holds that one Translator finds the blocks of CARs of all sizes, one after another.
 func TestManyBlocks(t *testing.T) {
 	tr := newTranslator(t)

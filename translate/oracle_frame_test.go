@@ -55,14 +55,14 @@ func indigoFrame(tb testing.TB, frame []byte, fixBytes bool) (out []indigoEvent,
 			return nil, err
 		}
 		e.DID = e.Identity.Did
-		err = checkEnvelope(e.DID, "", e.Identity.Time)
+		err = checkEnvelope(e.DID, e.Identity.Time)
 	case "#account":
 		e.Account = &comatproto.SyncSubscribeRepos_Account{}
 		if err := e.Account.UnmarshalCBOR(r); err != nil {
 			return nil, err
 		}
 		e.DID = e.Account.Did
-		err = checkEnvelope(e.DID, "", e.Account.Time)
+		err = checkEnvelope(e.DID, e.Account.Time)
 	case "#commit":
 		var commit comatproto.SyncSubscribeRepos_Commit
 		if err := commit.UnmarshalCBOR(r); err != nil {
@@ -71,7 +71,7 @@ func indigoFrame(tb testing.TB, frame []byte, fixBytes bool) (out []indigoEvent,
 		if commit.TooBig {
 			return nil, nil
 		}
-		if err := checkEnvelope(commit.Repo, commit.Rev, commit.Time); err != nil {
+		if err := checkEnvelope(commit.Repo, commit.Time, commit.Rev); err != nil {
 			return nil, err
 		}
 		return indigoOps(tb, &commit, fixBytes), nil
@@ -84,15 +84,16 @@ func indigoFrame(tb testing.TB, frame []byte, fixBytes bool) (out []indigoEvent,
 	return []indigoEvent{{payload: e.marshal(tb)}}, nil
 }
 
-// checkEnvelope checks what a frame says beside its contents; rev is empty where there is none.
-func checkEnvelope(did, rev, time string) error {
+// checkEnvelope checks what a frame says beside its contents; only commits have a rev.
+func checkEnvelope(did, time string, rev ...string) error {
 	_, err1 := syntax.ParseDID(did)
 	_, err2 := syntax.ParseDatetime(time)
-	var err3 error
-	if rev != "" {
-		_, err3 = syntax.ParseTID(rev)
+	err := errors.Join(err1, err2)
+	for _, r := range rev {
+		_, err3 := syntax.ParseTID(r)
+		err = errors.Join(err, err3)
 	}
-	return errors.Join(err1, err2, err3)
+	return err
 }
 
 // indigoOps returns the events of a commit's operations, without those that indigo has an error for.
@@ -194,11 +195,11 @@ func plainEvent(tb testing.TB, f plainFrame, e *Event) ([]byte, error) {
 	switch e.Kind {
 	case KindIdentity:
 		out.Identity = &comatproto.SyncSubscribeRepos_Identity{Did: out.DID, Seq: seq, Time: time, Handle: body["handle"].optional()}
-		return out.marshal(tb), checkEnvelope(out.DID, "", time)
+		return out.marshal(tb), checkEnvelope(out.DID, time)
 	case KindAccount:
 		out.Account = &comatproto.SyncSubscribeRepos_Account{Did: out.DID, Seq: seq, Time: time, Status: body["status"].optional(),
 			Active: body["active"].integer == 1}
-		return out.marshal(tb), checkEnvelope(out.DID, "", time)
+		return out.marshal(tb), checkEnvelope(out.DID, time)
 	}
 	if int(e.Op) >= len(f.ops) {
 		return nil, fmt.Errorf("there are %d ops", len(f.ops))
@@ -207,7 +208,7 @@ func plainEvent(tb testing.TB, f plainFrame, e *Event) ([]byte, error) {
 	out.DID = body["repo"].text
 	rev := body["rev"].text
 	collection, rkey, err := syntax.ParseRepoPath(op.path)
-	if err = errors.Join(err, checkEnvelope(out.DID, rev, time)); err != nil || rev == "" {
+	if err = errors.Join(err, checkEnvelope(out.DID, time, rev)); err != nil {
 		return nil, fmt.Errorf("rev %q: %w", rev, err)
 	}
 	out.Commit = &jetstreamCommit{Rev: rev, Operation: op.action, Collection: collection.String(), RKey: rkey.String()}
