@@ -1,0 +1,275 @@
+package replay
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"millrace/translate"
+)
+
+var errDisk = errors.New("the disk said no")
+
+// failingFS fails every operation that fails picks, once it is armed.
+type failingFS struct {
+	armed atomic.Bool
+	fails func(errorfs.Op) bool
+}
+
+func (f *failingFS) wrap(fs vfs.FS) vfs.FS {
+	return errorfs.Wrap(fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if f.armed.Load() && f.fails(op) {
+			return errDisk
+		}
+		return nil
+	}))
+}
+
+// TestFailedWrites: after a failed sync or write Append never works again and Run says why; what was
+// committed before is there after a restart, and the failed block whole or not at all.
+func TestFailedWrites(t *testing.T) {
+	for name, fails := range map[string]func(errorfs.Op) bool{
+		"sync":  func(op errorfs.Op) bool { return op.Kind == errorfs.OpFileSync || op.Kind == errorfs.OpFileSyncData },
+		"write": func(op errorfs.Op) bool { return op.Kind == errorfs.OpFileWrite },
+		"both": func(op errorfs.Op) bool {
+			return op.Kind == errorfs.OpFileSync || op.Kind == errorfs.OpFileSyncData || op.Kind == errorfs.OpFileWrite
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, 5)
+			_ = w.log.Close()
+			faults := &failingFS{fails: fails}
+			w.cfg.FS = faults.wrap(w.fs)
+			w.open()
+			for range 10 {
+				w.append()
+			}
+			w.check()
+			reader, err := w.log.NewReader(ReaderConfig{Cursor: LiveCursor()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			before := w.m.clone()
+			faults.armed.Store(true)
+			b := w.block(w.m)
+			for len(b.events) == 0 {
+				b = w.block(w.m)
+			}
+			sealed := b.seal(t, w.log)
+			w.m.append(b, sealed.stored())
+			if err := w.log.Append(sealed); !errors.Is(err, ErrFailed) {
+				t.Fatalf("append: %v", err)
+			}
+			faults.armed.Store(false) // a disk that works again changes nothing
+			var c Chunk
+			if err := reader.Next(&c); err != nil || c.Events != 0 {
+				t.Errorf("a reader sees %d events that may not be durable, %v", c.Events, err)
+			}
+			if err := w.log.Append(b.seal(t, w.log)); !errors.Is(err, ErrFailed) {
+				t.Errorf("append after the failure: %v", err)
+			}
+			if err := w.log.Run(t.Context()); !errors.Is(err, ErrFailed) || !strings.Contains(err.Error(), errDisk.Error()) {
+				t.Errorf("run: %v", err)
+			}
+			w.fs = w.fs.CrashClone(vfs.CrashCloneCfg{})
+			if err := w.log.Close(); !errors.Is(err, ErrFailed) {
+				t.Errorf("close: %v", err)
+			}
+			w.cfg.FS = w.fs
+			w.open()
+			if w.log.Progress().Seq == before.seq {
+				w.m = before
+			}
+			w.check()
+			w.readAll()
+			w.append()
+			w.readAll()
+		})
+	}
+}
+
+// TestFailedFlush: what fails in Pebble's background stops the log too.
+func TestFailedFlush(t *testing.T) {
+	w := newWorld(t, 6)
+	_ = w.log.Close()
+	faults := &failingFS{fails: func(op errorfs.Op) bool {
+		return strings.HasSuffix(op.Path, ".sst") && op.Kind != errorfs.OpFileClose
+	}}
+	w.cfg.FS = faults.wrap(w.fs)
+	w.open()
+	w.append()
+	faults.armed.Store(true)
+	go func() { _ = w.log.store.db.Flush() }()
+	done := make(chan error, 1)
+	go func() { done <- w.log.Run(t.Context()) }()
+	select {
+	case err := <-done:
+		if !errors.Is(err, ErrFailed) || !strings.Contains(err.Error(), errDisk.Error()) {
+			t.Errorf("run: %v", err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("nobody heard of a failed flush")
+	}
+	b := w.block(w.m)
+	if err := w.log.Append(b.seal(t, w.log)); !errors.Is(err, ErrFailed) {
+		t.Errorf("append: %v", err)
+	}
+	w.cfg.FS = w.fs.CrashClone(vfs.CrashCloneCfg{})
+	_ = w.log.Close()
+	w.open()
+	w.readAll()
+}
+
+// TestFailedOpen: a disk that fails while the log opens is an error, not an exit.
+func TestFailedOpen(t *testing.T) {
+	for i := range 40 {
+		fs := vfs.NewMem()
+		n := 0
+		faults := &failingFS{fails: func(op errorfs.Op) bool {
+			if op.Kind == errorfs.OpFileSync || op.Kind == errorfs.OpFileWrite || op.Kind == errorfs.OpCreate {
+				n++
+			}
+			return n > i
+		}}
+		faults.armed.Store(true)
+		cfg := testConfig(t, fs, newTestClock())
+		cfg.FS = lockedFS(faults, fs)
+		l, err := Open(cfg)
+		if err == nil {
+			faults.armed.Store(false)
+			if err := l.Close(); err != nil && !errors.Is(err, ErrFailed) {
+				t.Errorf("fault %d: close: %v", i, err)
+			}
+			continue
+		}
+		if !strings.Contains(err.Error(), errDisk.Error()) {
+			t.Errorf("fault %d: %v", i, err)
+		}
+	}
+}
+
+// lockedFS makes the counting of faults safe for Pebble's goroutines.
+func lockedFS(f *failingFS, fs vfs.FS) vfs.FS {
+	inner := f.fails
+	turn := make(chan struct{}, 1)
+	f.fails = func(op errorfs.Op) bool {
+		turn <- struct{}{}
+		defer func() { <-turn }()
+		return inner(op)
+	}
+	return f.wrap(fs)
+}
+
+// TestCorruption flips a bit in, or takes away, each thing the log stores, and reads.
+func TestCorruption(t *testing.T) {
+	clock := newTestClock()
+	for _, r := range []byte{rangeIndex, rangePlain, rangeZstd, rangeSeq, rangeGap, rangeDictionary, rangeMeta} {
+		for _, how := range []string{"flip", "cut", "delete"} {
+			if how == "delete" && r != rangePlain && r != rangeZstd && r != rangeMeta {
+				continue // nothing else refers to it; Pebble itself notices when a table is lost
+			}
+			t.Run(rangeName(r)+"/"+how, func(t *testing.T) {
+				cfg := testConfig(t, vfs.NewMem(), clock)
+				a := tenBlocks(t, cfg, clock)
+				b := a.block(1, 20, 20, place{seq: 20})
+				b.gap = &Gap{From: a.l.Range().Newest.Position, To: a.l.Range().Newest.Position, TimeUS: b.events[0].timeUS}
+				a.append(b)
+				position := a.l.Range().Newest.Position
+				position.Seq = 5
+				_ = a.l.Close()
+				damage(t, cfg, r, how)
+				err := readEverything(t, cfg, position)
+				var c *CorruptionError
+				if !errors.As(err, &c) {
+					t.Fatalf("got %v", err)
+				}
+				if c.Part != rangeName(r) || r != rangeMeta && r != rangeSeq && c.Key == 0 {
+					t.Errorf("it names part %q, key %d", c.Part, c.Key)
+				}
+				if !strings.Contains(err.Error(), "restore") {
+					t.Errorf("it does not say what to do: %v", err)
+				}
+			})
+		}
+	}
+}
+
+// damage changes one value of the range in the closed log.
+func damage(t *testing.T, cfg Config, r byte, how string) {
+	t.Helper()
+	db, err := pebble.Open(cfg.Dir, &pebble.Options{FS: cfg.FS, Logger: silent{}, FormatMajorVersion: pebble.FormatNewest})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	it, err := db.NewIter(&pebble.IterOptions{LowerBound: []byte{r}, UpperBound: []byte{r + 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer it.Close()
+	it.First()
+	for i := 0; i < 4 && r != rangeMeta && r != rangeGap && r != rangeDictionary; i++ {
+		it.Next()
+	}
+	if r == rangeMeta {
+		it.SeekGE(metaKey(metaState))
+	}
+	key, value := append([]byte(nil), it.Key()...), append([]byte(nil), it.Value()...)
+	switch how {
+	case "flip":
+		value[len(value)/2] ^= 0x10
+		err = db.Set(key, value, pebble.Sync)
+	case "cut":
+		err = db.Set(key, value[:len(value)-3], pebble.Sync)
+	case "delete":
+		err = db.Delete(key, pebble.Sync)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// readEverything opens the log and reads all of it in several ways; it returns the first error. The
+// log must then be failed, so that the process stops.
+func readEverything(t *testing.T, cfg Config, p translate.Position) error {
+	t.Helper()
+	l, err := Open(cfg)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	first := l.Range().Oldest
+	for _, rc := range []ReaderConfig{
+		{Cursor: PositionCursor(p)}, {Cursor: TimeCursor(first.TimeUS)}, {Cursor: TimeCursor(0), Extended: true},
+		{Cursor: TimeCursor(0), Dictionary: cfg.Dictionaries.Stored().ID()},
+	} {
+		r, err := l.NewReader(rc)
+		for err == nil {
+			var c Chunk
+			if err = r.Next(&c); c.Live {
+				break
+			}
+		}
+		if err != nil {
+			if l.store.err() == nil {
+				return fmt.Errorf("the log was not failed by %w", err)
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// silent is a logger for Pebble.
+type silent struct{}
+
+func (silent) Infof(string, ...any)      {}
+func (silent) Errorf(string, ...any)     {}
+func (silent) Fatalf(f string, a ...any) { panic(fmt.Sprintf(f, a...)) }

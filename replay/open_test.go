@@ -1,0 +1,217 @@
+package replay
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"millrace/dict"
+	"millrace/translate"
+)
+
+// TestOpenRefuses: what must not be mixed is refused, and the error says what to do.
+func TestOpenRefuses(t *testing.T) {
+	clock := newTestClock()
+	cfg := testConfig(t, vfs.NewMem(), clock)
+	l := mustOpen(t, cfg)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		name   string
+		change func(*Config)
+		is     error
+		says   string
+	}{
+		{"another relay", func(c *Config) { c.Relay = "other.example.com" }, ErrRelayMismatch, "--new-epoch"},
+		{"another UID store", func(c *Config) { c.UIDStore = "store-2" }, ErrUIDStoreMismatch, "store-2"},
+		{"no directory", func(c *Config) { c.Dir = "" }, nil, "Config.Dir"},
+		{"a URL", func(c *Config) { c.Relay = "wss://relay.example.com" }, nil, "Config.Relay"},
+		{"no dictionaries", func(c *Config) { c.Dictionaries = nil }, nil, "Config.Dictionaries"},
+		{"negative retention", func(c *Config) { c.Retention = -1 }, nil, "Config.Retention"},
+		{"negative memory", func(c *Config) { c.CacheBytes = -1 }, nil, "CacheBytes"},
+	} {
+		c := cfg
+		tc.change(&c)
+		l, err := Open(c)
+		if err == nil {
+			_ = l.Close()
+			t.Errorf("%s is taken", tc.name)
+			continue
+		}
+		if tc.is != nil && !errors.Is(err, tc.is) || !strings.Contains(err.Error(), tc.says) {
+			t.Errorf("%s: %v", tc.name, err)
+		}
+	}
+	for _, change := range []func(*Config){
+		func(c *Config) { c.UIDStore = "" }, // interning was turned off
+		func(c *Config) { c.Relay = "RELAY.example.com" },
+		func(*Config) {},
+	} {
+		c := cfg
+		change(&c)
+		if err := mustOpen(t, c).Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	db, err := pebble.Open(cfg.Dir, &pebble.Options{FS: cfg.FS, Logger: silent{}, FormatMajorVersion: pebble.FormatNewest})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Set(metaKey(metaFormat), binary.BigEndian.AppendUint32(nil, formatVersion+1), pebble.Sync); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(cfg); !errors.Is(err, ErrNewerFormat) {
+		t.Errorf("a newer format: %v", err)
+	}
+}
+
+// TestNewEpoch: the operator's new epoch begins a stream; the old one's positions stay known, and
+// another relay is taken with it.
+func TestNewEpoch(t *testing.T) {
+	clock := newTestClock()
+	cfg := testConfig(t, vfs.NewMem(), clock)
+	a := tenBlocks(t, cfg, clock)
+	old := a.l.Range().Oldest.Position
+	stamp := a.l.Progress().TimeUS
+	_ = a.l.Close()
+	cfg.NewEpoch = true
+	cfg.Relay = "other.example.com"
+	a.l = mustOpen(t, cfg)
+	want := Progress{Stream: StreamOf("other.example.com", 2), Epoch: 2, TimeUS: stamp}
+	if got := a.l.Progress(); got != want {
+		t.Errorf("progress %+v, want %+v", got, want)
+	}
+	_ = a.l.Close()
+	cfg.NewEpoch = false
+	a.l = mustOpen(t, cfg)
+	if got := a.l.Progress(); got != want {
+		t.Errorf("progress after a restart %+v, want %+v", got, want)
+	}
+	if err := a.l.Append(a.block(1, 50, 50, place{seq: 50}).seal(t, a.l)); !errors.Is(err, ErrOutOfOrder) {
+		t.Errorf("an old epoch's block: %v", err)
+	}
+	a.append(a.block(2, 1, 1, place{seq: 1}))
+	r, err := a.l.NewReader(ReaderConfig{Cursor: PositionCursor(old)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := a.read(r); got != "1-2-0 1-3-0 1-4-0 1-5-0 1-6-0 1-7-0 1-8-0 1-9-0 1-10-0 2-1-0" {
+		t.Errorf("got %q", got)
+	}
+	if got := a.l.Range().Newest.Position; got != (translate.Position{Stream: want.Stream, Seq: 1}) {
+		t.Errorf("newest is %v", got)
+	}
+}
+
+func TestAppendOutOfOrder(t *testing.T) {
+	clock := newTestClock()
+	a := tenBlocks(t, testConfig(t, vfs.NewMem(), clock), clock)
+	before := a.l.Progress()
+	twice := a.block(1, 11, 11, place{seq: 11}).seal(t, a.l)
+	late := a.block(1, 12, 12, place{seq: 12})
+	late.events[0].timeUS = before.TimeUS
+	for name, bs := range map[string][]*Block{
+		"a repeat":              {a.block(1, 10, 12, place{seq: 12}).seal(t, a.l)},
+		"an older stamp":        {late.seal(t, a.l)},
+		"the same block twice":  {twice, twice},
+		"a good one, then not":  {a.block(1, 11, 11, place{seq: 11}).seal(t, a.l), a.block(1, 11, 12, place{seq: 12}).seal(t, a.l)},
+		"position going back":   {a.block(1, 9, 9).seal(t, a.l)},
+		"gap stamped in before": {&Block{epoch: 1, firstSeq: 11, lastSeq: 11, gap: &Gap{TimeUS: before.TimeUS}}},
+	} {
+		if err := a.l.Append(bs...); !errors.Is(err, ErrOutOfOrder) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if got := a.l.Progress(); got != before {
+			t.Errorf("%s: progress is %+v, was %+v", name, got, before)
+		}
+	}
+	a.append(a.block(1, 30, 30, place{seq: 30}))
+}
+
+// TestDictionaryChange: blocks made with an older dictionary are read without its file at hand.
+func TestDictionaryChange(t *testing.T) {
+	w := newWorld(t, 9)
+	w.cfg.RetentionBytes = 0
+	for range 20 {
+		w.append()
+	}
+	if err := w.log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	reg, err := dict.NewRegistry(otherDictionary(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(reg.Close)
+	w.cfg.Dictionaries = reg
+	w.open()
+	if _, ok := reg.Get(dict.BuiltIn().ID()); !ok {
+		t.Fatal("the log's dictionary is not in the registry")
+	}
+	for range 20 {
+		w.append()
+	}
+	for _, id := range []uint32{dict.BuiltIn().ID(), otherDictionaryID} {
+		cfg := ReaderConfig{Cursor: TimeCursor(0), Dictionary: id, MaxChunkBytes: 1 << 20}
+		r, err := w.log.NewReader(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := w.drain(r, cfg)
+		want := w.render(w.m.items(), ReaderConfig{}, FilterConfig{})
+		if fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("dictionary %d: %d items, want %d", id, len(got), len(want))
+		}
+	}
+	if _, err := w.log.NewReader(ReaderConfig{Dictionary: 1}); !errors.Is(err, ErrUnknownDictionary) {
+		t.Errorf("an unknown dictionary: %v", err)
+	}
+}
+
+func TestClose(t *testing.T) {
+	clock := newTestClock()
+	a := tenBlocks(t, testConfig(t, vfs.NewMem(), clock), clock)
+	r, err := a.l.NewReader(ReaderConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c Chunk
+	if err := r.Next(&c); err != nil || !c.Live {
+		t.Fatal(err, c.Live)
+	}
+	wait := r.Wait()
+	for range 2 {
+		if err := a.l.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	select {
+	case <-wait:
+	default:
+		t.Error("a waiting reader was not woken")
+	}
+	if err := r.Next(&c); !errors.Is(err, ErrClosed) {
+		t.Errorf("next: %v", err)
+	}
+	if _, err := a.l.NewReader(ReaderConfig{}); !errors.Is(err, ErrClosed) {
+		t.Errorf("new reader: %v", err)
+	}
+	if err := a.l.Append(a.block(1, 11, 11).seal(t, a.l)); !errors.Is(err, ErrClosed) {
+		t.Errorf("append: %v", err)
+	}
+	if err := a.l.Run(t.Context()); err != nil {
+		t.Errorf("run: %v", err)
+	}
+	if err := a.l.Trim(t.Context()); err != nil {
+		t.Errorf("trim: %v", err)
+	}
+}
