@@ -1,6 +1,9 @@
 package intern
 
-import "sync"
+import (
+	"bytes"
+	"sync"
+)
 
 // cache maps forward keys to UIDs. It holds only what is known to be committed; since that never changes, an
 // entry is never wrong, only evicted. Its memory is taken once and holds no pointers. Keys longer than
@@ -12,25 +15,29 @@ const (
 )
 
 type cacheSlot struct {
-	uid  uint64 // 0: empty
+	uid  uint64
 	size uint8
 	key  [cacheKey]byte
 }
 
-// cacheSet is the slots of the keys of one hash. Eviction gives slots that were read since the hand last passed a
-// second chance.
+// cacheSet is the slots of the keys of one hash. Its tags, in front and together, spare most reads of slots. Eviction gives
+// slots that were read since the hand last passed a second chance.
 type cacheSet struct {
-	slots [cacheWays]cacheSlot
-	used  uint8 // bit per slot: read since the hand passed
+	tags  [cacheWays]uint8 // of the hash; 0: the slot is empty
+	used  uint8            // bit per slot: read since the hand passed
 	hand  uint8
+	slots [cacheWays]cacheSlot
 }
+
+// tagOf takes bits of the hash that do not choose the set.
+func tagOf(hash uint64) uint8 { return uint8(hash) | 1 }
 
 type cache struct {
 	locks [cacheLocks]sync.Mutex // lock i guards the sets whose number is i modulo cacheLocks
 	sets  []cacheSet
 }
 
-const cacheSetBytes = cacheWays*32 + 8
+const cacheSetBytes = cacheWays*32 + 16
 
 // newCache returns a cache of about maxBytes, nil if that is too little for any.
 func newCache(maxBytes int64) *cache {
@@ -54,11 +61,9 @@ func (c *cache) get(hash uint64, key []byte) uint64 {
 	lock.Lock()
 	defer lock.Unlock()
 	s := &c.sets[at]
-	for i := range s.slots {
-		if slot := &s.slots[i]; slot.uid != 0 && string(slot.key[:slot.size]) == string(key) {
-			s.used |= 1 << i
-			return slot.uid
-		}
+	if i := s.find(tagOf(hash), key); i >= 0 {
+		s.used |= 1 << i
+		return s.slots[i].uid
 	}
 	return 0
 }
@@ -73,15 +78,10 @@ func (c *cache) put(hash uint64, key []byte, uid uint64) {
 	lock.Lock()
 	defer lock.Unlock()
 	s := &c.sets[at]
-	free := -1
-	for i := range s.slots {
-		slot := &s.slots[i]
-		if slot.uid == 0 {
-			free = i
-		} else if string(slot.key[:slot.size]) == string(key) {
-			return
-		}
+	if s.find(tagOf(hash), key) >= 0 {
+		return
 	}
+	free := bytes.IndexByte(s.tags[:], 0)
 	for free < 0 {
 		if bit := uint8(1) << s.hand; s.used&bit != 0 {
 			s.used &^= bit
@@ -90,9 +90,20 @@ func (c *cache) put(hash uint64, key []byte, uid uint64) {
 		}
 		s.hand = (s.hand + 1) % cacheWays
 	}
+	s.tags[free] = tagOf(hash)
 	slot := &s.slots[free]
 	slot.uid, slot.size = uid, uint8(len(key))
 	copy(slot.key[:], key)
+}
+
+// find returns the place of a key, -1 if it is not in the set.
+func (s *cacheSet) find(tag uint8, key []byte) int {
+	for i, t := range s.tags {
+		if t == tag && string(s.slots[i].key[:s.slots[i].size]) == string(key) {
+			return i
+		}
+	}
+	return -1
 }
 
 // maxCollections is how many collections are remembered; some thousand are in use on the network, but

@@ -10,11 +10,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"millrace/intern/kv"
+	"millrace/intern/kv/pebblekv"
 	"millrace/intern/kv/simkv"
 )
 
@@ -485,4 +487,19 @@ func randomStrings(rng *rand.Rand, n int) []string {
 		}
 	}
 	return out
+}
+
+func newMemStore(t *testing.T) *pebblekv.Store {
+	t.Helper()
+	store, err := pebblekv.Open(pebblekv.Config{Dir: "uids", FS: vfs.NewMem()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	return store
+}
+
+func counterValue(t *testing.T, c prometheus.Counter) float64 {
+	t.Helper()
+	return testutil.ToFloat64(c)
 }
