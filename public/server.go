@@ -24,6 +24,7 @@ import (
 type Config struct {
 	Log          *replay.Log
 	Dictionaries *dict.Registry
+	UIDs         UIDs          // for look-ups; nil: interning is off
 	Health       func() Health // asked by /readyz; nil: always ready
 	Version      string        // "dev"
 
@@ -136,6 +137,7 @@ type Server struct {
 	budget     budget
 	upgrader   websocket.Upgrader
 	handler    http.Handler
+	lookups    chan struct{} // a token for each look-up under way
 
 	// running counts what New's goroutines are: two for each subscriber.
 	running sync.WaitGroup
@@ -171,6 +173,7 @@ func newServer(cfg Config, src source, t timing) (*Server, error) {
 		gate:        newGate(cfg.ClientBytes),
 		budget:      budget{max: cfg.ClientBytes},
 		upgrader:    newUpgrader(),
+		lookups:     make(chan struct{}, lookupsAtOnce),
 		subscribers: make(map[*subscriber]struct{}),
 		servers:     make(map[*http.Server]struct{}),
 	}
@@ -189,6 +192,9 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("GET /cursors", s.handleCursors)
 	mux.HandleFunc("GET /dictionaries", s.handleDictionaries)
 	mux.HandleFunc("GET /dictionaries/{id}", s.handleDictionary)
+	mux.HandleFunc("GET /uid", s.handleUIDOf)
+	mux.HandleFunc("GET /uid/{uid}", s.handleUID)
+	mux.HandleFunc("POST /uids", s.handleUIDs)
 	mux.HandleFunc("GET /healthz", s.handleHealthz)
 	mux.HandleFunc("GET /readyz", s.handleReadyz)
 	mux.HandleFunc("GET /{$}", s.handleIndex)
@@ -198,7 +204,7 @@ func (s *Server) routes() http.Handler {
 		h.Set("Access-Control-Allow-Origin", "*")
 		h.Set("Access-Control-Expose-Headers", "*")
 		if r.Method == http.MethodOptions {
-			h.Set("Access-Control-Allow-Methods", "GET, HEAD, OPTIONS")
+			h.Set("Access-Control-Allow-Methods", "GET, HEAD, POST, OPTIONS")
 			h.Set("Access-Control-Allow-Headers", "*")
 			h.Set("Access-Control-Max-Age", "86400")
 			w.WriteHeader(http.StatusNoContent)

@@ -17,10 +17,15 @@ type health struct {
 	client   *consume.Client
 	pipeline *pipeline
 	disk     *diskWatch
+	uids     *uidStore // nil: --intern=off
 }
 
 func (h *health) check() public.Health {
-	return public.Health{Checks: []public.Check{h.relay(), h.lag(), h.free()}}
+	checks := []public.Check{h.relay(), h.lag(), h.free()}
+	if h.uids != nil {
+		checks = append(checks, h.store())
+	}
+	return public.Health{Checks: checks}
 }
 
 func (h *health) relay() public.Check {
@@ -52,6 +57,15 @@ func (h *health) free() public.Check {
 		c.OK, c.Detail = false, "below --min-free-disk: the log is trimmed early"
 	case diskFull:
 		c.OK, c.Detail = false, "below half of --min-free-disk: reading the relay is paused"
+	}
+	return c
+}
+
+func (h *health) store() public.Check {
+	s := h.uids.interner.Status()
+	c := public.Check{Name: "uid_store_reachable", OK: s.Reachable}
+	if !s.Reachable {
+		c.Detail = fmt.Sprintf("since %s: %v", s.Since.UTC().Format(time.RFC3339), s.Err)
 	}
 	return c
 }

@@ -56,7 +56,9 @@ func (j *job) reset(keepBytes int) {
 func (j *job) translate(t *translate.Translator) {
 	begin := 0
 	for _, f := range j.frames {
-		t.AppendFrame(&j.batch, j.raw[begin:f.end])
+		if f.end > begin { // without data it was too large; consume has counted it
+			t.AppendFrame(&j.batch, j.raw[begin:f.end])
+		}
 		begin = f.end
 	}
 }

@@ -50,7 +50,7 @@ func TestReplaysJoinARunningStream(t *testing.T) {
 // without a gap, that begins where its cursor says.
 func TestCursorsNearTheNewestEvent(t *testing.T) {
 	t.Parallel()
-	const frames = 4000
+	const frames = 6000
 	sim := startRelaysim(t, "--rate", "2000", "--frames", strconv.Itoa(frames), "--wait-for-consumer")
 	d := startDaemon(t, sim.url, t.TempDir())
 	sim.waitMade(t, 500)
@@ -90,7 +90,11 @@ func TestCursorsNearTheNewestEvent(t *testing.T) {
 	checkExact(t, "the log", whole, want)
 	for _, j := range all {
 		if len(j.got) == 0 {
-			t.Fatalf("%s: no event", j.name)
+			// It joined live when the last event had come, which only a slow machine lets happen.
+			if newest := whole[len(whole)-1].TimeUS; j.cursor <= newest || j.newest < newest-int64(time.Second/time.Microsecond) {
+				t.Fatalf("%s: no event, though the log goes on to %d", j.name, newest)
+			}
+			continue
 		}
 		from := len(whole) - len(j.got)
 		if from < 0 {

@@ -54,6 +54,12 @@ func dispatch(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 		return runServe(ctx, rest, stdout, stderr)
 	case "tail":
 		return runTail(ctx, rest, stdout, stderr)
+	case "dict":
+		return runDict(ctx, rest, stdout, stderr)
+	case "uid":
+		return runUID(ctx, rest, stdout, stderr)
+	case "intern":
+		return runIntern(ctx, rest, stdout, stderr)
 	case "version", "--version", "-version":
 		fmt.Fprintln(stdout, "millrace", version)
 		return nil
@@ -69,6 +75,9 @@ func printHelp(w io.Writer) {
 
   millrace serve     follow a relay, keep its events, serve them over websockets
   millrace tail      print events of a running server, or of any Jetstream
+  millrace dict      train a zstd dictionary, or print what one is
+  millrace uid       ask a running server what a UID stands for, or the reverse
+  millrace intern    export, import, verify, repair the embedded UID store
   millrace version   print the version
 
 millrace COMMAND --help is the manual of each.

@@ -195,8 +195,8 @@ func (d *daemon) buildServing(share shares) error {
 	if err != nil {
 		return err
 	}
-	d.health = &health{client: d.client, pipeline: d.pipeline, disk: d.disk}
-	d.server, err = public.New(public.Config{
+	d.health = &health{client: d.client, pipeline: d.pipeline, disk: d.disk, uids: d.uids}
+	serving := public.Config{
 		Log:                 d.log,
 		Dictionaries:        d.dicts,
 		Health:              d.health.check,
@@ -208,8 +208,11 @@ func (d *daemon) buildServing(share shares) error {
 		ClientBytes:         share.clients,
 		Logger:              d.logger.With("part", "public"),
 		Registerer:          d.registry,
-	})
-	if err != nil {
+	}
+	if d.uids != nil {
+		serving.UIDs = d.uids.interner
+	}
+	if d.server, err = public.New(serving); err != nil {
 		return fmt.Errorf("public server: %w", err)
 	}
 	if d.publicListener, err = net.Listen("tcp", cfg.listen); err != nil {

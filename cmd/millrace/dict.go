@@ -1,0 +1,385 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"text/tabwriter"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+
+	"millrace/dict"
+)
+
+const (
+	dictHeldOutPercent = 20               // of the authors, kept from training to report on
+	dictTimedFor       = time.Second / 2  // per row of the report
+	maxDictEvent       = maxTailMessage   // bytes of a line
+	maxDictWindow      = 128 << 20        // what the zstd command's strongest levels need
+	dictProgress       = 10 * time.Second // between two lines while events are collected
+)
+
+const dictHelp = `millrace dict: zstd dictionaries
+
+  millrace dict train [flags] FILE…       make one of events: JSON, one a line, also zstd-compressed; - is stdin
+  millrace dict train [flags] --url URL   make one of a running server's events
+  millrace dict inspect FILE…             print what dictionaries are
+
+A trained dictionary has pieces of the events in it, also of what people wrote, and a server hands its
+dictionaries to anybody. Do not train with events that are not public.
+
+`
+
+// runDict is millrace dict: training and inspecting dictionaries.
+func runDict(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	if len(args) == 0 {
+		return usageError{errors.New("millrace dict what, train or inspect? See millrace dict --help")}
+	}
+	switch args[0] {
+	case "train":
+		return runDictTrain(ctx, args[1:], stdout, stderr)
+	case "inspect":
+		return runDictInspect(args[1:], stdout)
+	case "help", "--help", "-help", "-h":
+		fs, _ := newDictTrainFlags()
+		fmt.Fprint(stdout, dictHelp, "flags of train:\n\n")
+		printFlags(stdout, fs)
+		return nil
+	}
+	return usageError{fmt.Errorf("millrace dict has no %.40q, but train and inspect; see millrace dict --help", args[0])}
+}
+
+// dictTrainConfig is what `millrace dict train` can be told.
+type dictTrainConfig struct {
+	url     string
+	cursor  string
+	samples int
+	size    byteSize
+	id      uint64
+	out     string
+	compare list
+}
+
+func newDictTrainFlags() (*flag.FlagSet, *dictTrainConfig) {
+	c := &dictTrainConfig{size: dict.DefaultTrainBytes}
+	fs := flag.NewFlagSet("dict train", flag.ContinueOnError)
+	fs.StringVar(&c.url, "url", "", "take the events of the server at this `URL` instead of files'")
+	fs.StringVar(&c.cursor, "cursor", "", "with --url, start at this `cursor`; 0: the oldest event; left out: live")
+	fs.IntVar(&c.samples, "samples", 50_000, "learn from at most this `number` of events; of more in files, evenly picked ones")
+	fs.Var(&c.size, "size", "`size` of the dictionary file")
+	fs.Uint64Var(&c.id, "id", 0, "ID of the dictionary, a `number` from 32768 to 2147483647; up to 65535 it takes two bytes of each\nevent, above four; 0: one of the former, derived from the contents")
+	fs.StringVar(&c.out, "out", "", "write the dictionary to this `file`, which must not exist; left out: <ID>.zdict")
+	fs.Var(&c.compare, "compare", "report on this dictionary `file` too (may be repeated)")
+	return fs, c
+}
+
+func (c *dictTrainConfig) validate(files []string) error {
+	switch {
+	case c.url == "" && len(files) == 0:
+		return errors.New("millrace dict train needs events: name files, - for stdin, or a server with --url")
+	case c.url != "" && len(files) > 0:
+		return errors.New("millrace dict train takes events from files or from --url, not from both")
+	case c.url == "" && c.cursor != "":
+		return errors.New("--cursor goes with --url")
+	case c.samples < 1:
+		return fmt.Errorf("--samples %d: at least 1 is needed, some thousands are sensible", c.samples)
+	case c.id != 0 && (c.id < dict.MinPrivateID || c.id > dict.MaxPrivateID):
+		return fmt.Errorf("--id %d is outside of %d to %d, the IDs that zstd leaves to private use", c.id, dict.MinPrivateID, dict.MaxPrivateID)
+	}
+	return nil
+}
+
+func runDictTrain(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	fs, cfg := newDictTrainFlags()
+	err := parseFlags(fs, args, nil)
+	if isHelp(err) {
+		fmt.Fprint(stdout, dictHelp, "flags of train:\n\n")
+		printFlags(stdout, fs)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := cfg.validate(fs.Args()); err != nil {
+		return usageError{err}
+	}
+	compared, err := loadDictionaries(cfg.compare)
+	if err != nil {
+		return err
+	}
+	events, err := cfg.events(ctx, fs.Args(), stderr)
+	if err != nil {
+		return err
+	}
+	train, held := dict.SplitByAuthor(events, dictHeldOutPercent)
+	fmt.Fprintf(stderr, "%d events: %d to train with, %d by other authors to report on\n", len(events), len(train), len(held))
+	d, err := dict.Train(ctx, dict.TrainConfig{
+		Events: train, MaxBytes: int(cfg.size), ID: uint32(cfg.id),
+		Progress: func(s dict.TrainStep) { printTrainStep(stderr, s) },
+	})
+	if err != nil {
+		return err
+	}
+	if cfg.out == "" {
+		cfg.out = strconv.Itoa(int(d.ID())) + ".zdict"
+	}
+	if err := writeNewFile(cfg.out, d.Bytes()); err != nil {
+		return err
+	}
+	return reportDictionary(stdout, cfg.out, d, compared, held)
+}
+
+func printTrainStep(w io.Writer, s dict.TrainStep) {
+	if s.Err != nil {
+		fmt.Fprintf(w, "%2d of %d: %s: %v\n", s.Step, s.Steps, s.Setting, s.Err)
+		return
+	}
+	fmt.Fprintf(w, "%2d of %d: %s: %d bytes, ratio %.4f\n", s.Step, s.Steps, s.Setting, s.Bytes, s.Ratio)
+}
+
+// namedDictionary is a row of the report.
+type namedDictionary struct {
+	name string
+	d    *dict.Dictionary // nil: none
+}
+
+func loadDictionaries(paths []string) ([]namedDictionary, error) {
+	var ds []namedDictionary
+	for _, path := range paths {
+		raw, err := os.ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("read dictionary: %w", err)
+		}
+		d, err := dict.Parse(raw)
+		if err != nil {
+			return nil, fmt.Errorf("read dictionary: %s: %w", path, err)
+		}
+		ds = append(ds, namedDictionary{path, d})
+	}
+	return ds, nil
+}
+
+// writeNewFile writes a file that does not exist yet, whole or not at all.
+func writeNewFile(path string, data []byte) (err error) {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("write dictionary: %s exists already: servers and clients may rely on it; choose another name with --out", path)
+	}
+	if err != nil {
+		return fmt.Errorf("write dictionary: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			os.Remove(path)
+			err = fmt.Errorf("write dictionary: %w", err)
+		}
+	}()
+	if _, err := f.Write(data); err != nil {
+		f.Close()
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		f.Close()
+		return err
+	}
+	return f.Close()
+}
+
+// reportDictionary prints what the new dictionary is worth beside others.
+func reportDictionary(w io.Writer, path string, d *dict.Dictionary, compared []namedDictionary, held [][]byte) error {
+	if len(held) == 0 {
+		fmt.Fprintf(w, "%s: dictionary %d, %d bytes; too few authors to report on\n", path, d.ID(), len(d.Bytes()))
+		return nil
+	}
+	fmt.Fprintf(w, "Each of %d events that no training saw, compressed alone:\n\n", len(held))
+	rows := append([]namedDictionary{{"no dictionary", nil}, {"built-in", dict.BuiltIn()}}, compared...)
+	rows = append(rows, namedDictionary{path, d})
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprint(table, "ID\tbytes\tratio\tµs an event\t\n")
+	for _, row := range rows {
+		e, err := dict.NewEncoder(row.d)
+		if err != nil {
+			return err
+		}
+		m := dict.Measure(e, held, dictTimedFor)
+		e.Close()
+		id, size := "–", "–"
+		if row.d != nil {
+			id, size = strconv.Itoa(int(row.d.ID())), strconv.Itoa(len(row.d.Bytes()))
+		}
+		fmt.Fprintf(table, "%s\t%s\t%.3f\t%.1f\t  %s\n", id, size, m.Ratio(), float64(m.PerEvent.Nanoseconds())/1000, row.name)
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "\nTo use it: millrace serve --zstd-dictionary %s\n", path)
+	return nil
+}
+
+// events collects the samples.
+func (c *dictTrainConfig) events(ctx context.Context, files []string, stderr io.Writer) ([][]byte, error) {
+	s := &sampler{max: c.samples, rng: rand.New(rand.NewPCG(1, 1)), stderr: stderr, said: time.Now()}
+	if c.url != "" {
+		return s.fromServer(ctx, c.url, c.cursor)
+	}
+	for _, path := range files {
+		if err := s.readFile(ctx, path); err != nil {
+			return nil, fmt.Errorf("read events: %w", err)
+		}
+	}
+	return s.events, nil
+}
+
+// sampler keeps at most max events, each of those it has seen with the same probability.
+type sampler struct {
+	max    int
+	rng    *rand.Rand
+	seen   int
+	events [][]byte
+
+	stderr  io.Writer
+	said    time.Time // when progress was last told
+	partial []byte    // of a line, between Writes
+}
+
+// add takes an event, which it copies.
+func (s *sampler) add(event []byte) {
+	s.seen++
+	if len(s.events) < s.max {
+		s.events = append(s.events, bytes.Clone(event))
+	} else if i := s.rng.IntN(s.seen); i < s.max {
+		s.events[i] = bytes.Clone(event)
+	}
+	if now := time.Now(); now.Sub(s.said) >= dictProgress {
+		s.said = now
+		fmt.Fprintf(s.stderr, "%d events so far\n", s.seen)
+	}
+}
+
+// readFile adds the events of a file, plain or compressed, or of stdin.
+func (s *sampler) readFile(ctx context.Context, path string) error {
+	var in io.Reader = os.Stdin
+	if path != "-" {
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		in = f
+	}
+	buffered := bufio.NewReaderSize(in, 64<<10)
+	in = buffered
+	if start, _ := buffered.Peek(4); string(start) == "\x28\xb5\x2f\xfd" {
+		dec, err := zstd.NewReader(buffered, zstd.WithDecoderMaxWindow(maxDictWindow))
+		if err != nil {
+			return err
+		}
+		defer dec.Close()
+		in = dec
+	}
+	lines := bufio.NewScanner(in)
+	lines.Buffer(nil, maxDictEvent)
+	for n := 1; lines.Scan(); n++ {
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		line := bytes.TrimSpace(lines.Bytes())
+		if len(line) == 0 {
+			continue
+		}
+		if line[0] != '{' || line[len(line)-1] != '}' {
+			return fmt.Errorf("%s: line %d is not an event: one JSON object a line is expected, as millrace tail prints them", path, n)
+		}
+		s.add(line)
+	}
+	if err := lines.Err(); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}
+
+// fromServer takes events as millrace tail gets them, until there are enough.
+func (s *sampler) fromServer(ctx context.Context, url, cursor string) ([][]byte, error) {
+	base, err := subscribeURL(url)
+	if err != nil {
+		return nil, usageError{fmt.Errorf("--url: %w", err)}
+	}
+	t := &tailer{
+		cfg: &tailConfig{count: int64(s.max)}, base: base, cursor: cursor,
+		out: bufio.NewWriter(s), stderr: s.stderr,
+	}
+	if err := t.run(ctx); err != nil {
+		return nil, err
+	}
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
+	return s.events, nil
+}
+
+// Write takes whole lines and parts of lines, as the tailer prints them.
+func (s *sampler) Write(p []byte) (int, error) {
+	for rest := p; ; {
+		line, after, whole := bytes.Cut(rest, []byte{'\n'})
+		s.partial = append(s.partial, line...)
+		if !whole {
+			return len(p), nil
+		}
+		if isEvent(s.partial) {
+			s.add(s.partial)
+		}
+		s.partial, rest = s.partial[:0], after
+	}
+}
+
+// runDictInspect prints what dictionary files are.
+func runDictInspect(args []string, stdout io.Writer) error {
+	if len(args) == 0 {
+		return usageError{errors.New("millrace dict inspect needs the name of a dictionary file")}
+	}
+	ds, err := loadDictionaries(args)
+	if err != nil {
+		return err
+	}
+	for i, nd := range ds {
+		if i > 0 {
+			fmt.Fprintln(stdout)
+		}
+		d := nd.d
+		fmt.Fprintf(stdout, "file      %s\nID        %d (%s)\nbytes     %d: %d of header and tables, %d of content\nSHA-256   %x\n",
+			nd.name, d.ID(), describeID(d), len(d.Bytes()), len(d.Bytes())-len(d.Content()), len(d.Content()), d.SHA256())
+	}
+	return nil
+}
+
+// describeID says what an ID means for frames, and whether the dictionary is known.
+func describeID(d *dict.Dictionary) string {
+	width := 4
+	switch {
+	case d.ID() < 1<<8:
+		width = 1
+	case d.ID() < 1<<16:
+		width = 2
+	}
+	text := fmt.Sprintf("%d bytes of each frame", width)
+	if d.ID() < dict.MinPrivateID || d.ID() > dict.MaxPrivateID {
+		text += "; zstd reserves it for a public registry"
+	}
+	for _, s := range dict.Shipped() {
+		if s.SHA256() == d.SHA256() {
+			return text + "; shipped with millrace"
+		}
+		if s.ID() == d.ID() {
+			return text + "; another dictionary with this ID is shipped with millrace, so it cannot be served"
+		}
+	}
+	return text
+}

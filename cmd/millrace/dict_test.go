@@ -1,0 +1,204 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+	"github.com/klauspost/compress/zstd"
+
+	"millrace/dict"
+)
+
+// dictEvents returns n made-up likes by a hundred authors.
+func dictEvents(n int) []string {
+	rng := rand.New(rand.NewPCG(1, 2))
+	letters := func(n int) string {
+		b := make([]byte, n)
+		for i := range b {
+			b[i] = "abcdefghijklmnopqrstuvwxyz234567"[rng.IntN(32)]
+		}
+		return string(b)
+	}
+	dids := make([]string, 100)
+	for i := range dids {
+		dids[i] = letters(24)
+	}
+	var events []string
+	for i := range n {
+		events = append(events, fmt.Sprintf(
+			`{"did":"did:plc:%s","time_us":1783175888%06d,"kind":"commit","commit":{"rev":"3mp%s","operation":"create","collection":"app.bsky.feed.like","rkey":"3mp%s","record":{"$type":"app.bsky.feed.like","createdAt":"2026-07-04T14:38:08.999Z","subject":{"cid":"bafyrei%s","uri":"at://did:plc:%s/app.bsky.feed.post/3mp%s"}},"cid":"bafyrei%s"}}`,
+			dids[rng.IntN(len(dids))], i, letters(10), letters(10), letters(52), letters(24), letters(10), letters(52)))
+	}
+	return events
+}
+
+func runDictOK(t *testing.T, args ...string) (stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	if err := runDict(t.Context(), args, &out, &errs); err != nil {
+		t.Fatalf("millrace dict %s: %v\n%s", strings.Join(args, " "), err, errs.String())
+	}
+	return out.String(), errs.String()
+}
+
+func wantAll(t *testing.T, text string, wants ...string) {
+	t.Helper()
+	for _, want := range wants {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in:\n%s", want, text)
+		}
+	}
+}
+
+func TestDictTrainFromFiles(t *testing.T) {
+	dir := t.TempDir()
+	lines := []byte(strings.Join(dictEvents(1200), "\n"))
+	plain, packed, out := filepath.Join(dir, "a.ndjson"), filepath.Join(dir, "b.ndjson.zst"), filepath.Join(dir, "new.zdict")
+	enc, err := zstd.NewWriter(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, data := range map[string][]byte{plain: lines, packed: enc.EncodeAll(lines, nil), filepath.Join(dir, "old.zdict"): dict.BuiltIn().Bytes()} {
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stdout, stderr := runDictOK(t, "train", "--samples", "2000", "--size", "8KiB", "--id", "40404", "--out", out, "--compare", filepath.Join(dir, "old.zdict"), plain, packed)
+	wantAll(t, stderr, "2000 events", "1 of ")
+	wantAll(t, stdout, "no dictionary", "built-in", "old.zdict", "40404", "millrace serve --zstd-dictionary "+out)
+	raw, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d, err := dict.Parse(raw); err != nil || d.ID() != 40404 || len(raw) > 8<<10 {
+		t.Errorf("%d bytes, error %v", len(raw), err)
+	}
+
+	// A second run does not replace it.
+	err = runDict(t.Context(), []string{"train", "--size", "8KiB", "--out", out, plain}, &bytes.Buffer{}, &bytes.Buffer{})
+	if err == nil || !strings.Contains(err.Error(), "--out") {
+		t.Errorf("error %v", err)
+	}
+
+	stdout, _ = runDictOK(t, "inspect", out, filepath.Join(dir, "old.zdict"))
+	wantAll(t, stdout, "ID        40404 (2 bytes of each frame)", fmt.Sprintf("ID        %d (2 bytes of each frame; shipped with millrace)", dict.BuiltInID),
+		fmt.Sprintf("SHA-256   %x", dict.BuiltIn().SHA256()))
+}
+
+// TestDictTrainFromServer: the events come over a websocket, on as many connections as it takes.
+func TestDictTrainFromServer(t *testing.T) {
+	events := dictEvents(600)
+	var cursor string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		cursor = r.URL.Query().Get("cursor")
+		upgrader := websocket.Upgrader{}
+		conn, err := upgrader.Upgrade(w, r, nil)
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		for _, e := range events {
+			if conn.WriteMessage(websocket.TextMessage, []byte(e)) != nil {
+				return
+			}
+		}
+		_, _, _ = conn.ReadMessage() // until the client goes
+	}))
+	defer server.Close()
+	out := filepath.Join(t.TempDir(), "new.zdict")
+	stdout, stderr := runDictOK(t, "train", "--url", server.URL, "--cursor", "0", "--samples", "500", "--size", "4KiB", "--out", out)
+	wantAll(t, stderr, "500 events")
+	wantAll(t, stdout, out)
+	if cursor != "0" {
+		t.Errorf("the server was asked for cursor %q", cursor)
+	}
+}
+
+func TestDictRefuses(t *testing.T) {
+	dir := t.TempDir()
+	few, text := filepath.Join(dir, "few"), filepath.Join(dir, "text")
+	if err := os.WriteFile(few, []byte(strings.Join(dictEvents(5), "\n")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(text, []byte("{\"did\":\"x\"}\n\nhello\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		args  string
+		usage bool
+		want  string
+	}{
+		{"", true, "train or inspect"},
+		{"frobnicate", true, "frobnicate"},
+		{"train", true, "needs events"},
+		{"train --url ws://h x", true, "not from both"},
+		{"train --cursor 5 x", true, "--cursor goes with --url"},
+		{"train --samples 0 x", true, "--samples 0"},
+		{"train --id 7 x", true, "32768"},
+		{"train --id 4294967296 x", true, "2147483647"},
+		{"train --size huge x", true, "huge"},
+		{"train --url gopher://h", true, "--url"},
+		{"train " + filepath.Join(dir, "absent"), false, "absent"},
+		{"train " + few, false, "too few events"},
+		{"train --size 1 " + few, false, "size 1 "},
+		{"train " + text, false, "line 3 is not an event"},
+		{"train --compare " + text + " " + few, false, "not a zstd dictionary"},
+		{"inspect", true, "name of a dictionary file"},
+		{"inspect " + text, false, "not a zstd dictionary"},
+		{"inspect " + filepath.Join(dir, "absent"), false, "absent"},
+	} {
+		err := runDict(t.Context(), strings.Fields(tc.args), &bytes.Buffer{}, &bytes.Buffer{})
+		if err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("millrace dict %s: error %v, want one with %q", tc.args, err, tc.want)
+		}
+		if got := errors.As(err, new(usageError)); got != tc.usage {
+			t.Errorf("millrace dict %s: usage error %t", tc.args, got)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := runDict(ctx, []string{"train", few}, &bytes.Buffer{}, &bytes.Buffer{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+}
+
+func TestDictHelp(t *testing.T) {
+	for _, args := range [][]string{{"--help"}, {"train", "--help"}} {
+		stdout, _ := runDictOK(t, args...)
+		wantAll(t, stdout, "millrace dict inspect", "--samples", "--compare")
+	}
+}
+
+// TestSampler: of more events than asked for, all are as likely.
+func TestSampler(t *testing.T) {
+	const seen, kept, rounds = 100, 10, 2000
+	var counts [seen]int
+	for round := range rounds {
+		s := &sampler{max: kept, rng: rand.New(rand.NewPCG(uint64(round), 1)), said: time.Now()}
+		for i := range seen {
+			s.add([]byte{byte(i)})
+		}
+		if len(s.events) != kept {
+			t.Fatalf("%d events", len(s.events))
+		}
+		for _, e := range s.events {
+			counts[e[0]]++
+		}
+	}
+	for i, n := range counts {
+		if want := rounds * kept / seen; n < want*3/4 || n > want*5/4 {
+			t.Errorf("event %d was kept %d times, want about %d", i, n, want)
+		}
+	}
+}

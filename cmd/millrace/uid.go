@@ -1,0 +1,101 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// maxUIDArgs is how many a server looks up at once.
+const maxUIDArgs = 1000
+
+func runUID(ctx context.Context, args []string, stdout, _ io.Writer) error {
+	fs := flag.NewFlagSet("uid", flag.ContinueOnError)
+	server := fs.String("url", "http://127.0.0.1:6008", "server `URL`")
+	err := parseFlags(fs, args, nil)
+	if isHelp(err) {
+		fmt.Fprint(stdout, "millrace uid DID|URI|UID…: ask a running server what UIDs stand for, or what stands for them\n\n")
+		printFlags(stdout, fs)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if fs.NArg() == 0 || fs.NArg() > maxUIDArgs {
+		return usageError{fmt.Errorf("usage: millrace uid [--url URL] DID|URI|UID…, up to %d", maxUIDArgs)}
+	}
+	base, err := subscribeURL(*server)
+	if err != nil {
+		return usageError{fmt.Errorf("--url: %w", err)}
+	}
+	base.Scheme = strings.Replace(base.Scheme, "ws", "http", 1)
+	base.Path = strings.TrimSuffix(base.Path, "/subscribe") + "/uids"
+	return lookupUIDs(ctx, base, fs.Args(), stdout)
+}
+
+// lookupUIDs prints the UID and the string of each argument, "unknown" for one that has no other half, and fails if anything is.
+func lookupUIDs(ctx context.Context, u *url.URL, args []string, stdout io.Writer) error {
+	request := map[string][]string{"strings": {}, "uids": {}}
+	for _, a := range args {
+		key := "strings"
+		if isUID(a) {
+			key = "uids"
+		}
+		request[key] = append(request[key], a)
+	}
+	body, err := json.Marshal(request)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, u.String(), bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return fmt.Errorf("ask the server: %w", err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
+		return fmt.Errorf("%s: %s: %s", u, resp.Status, strings.TrimSpace(string(text)))
+	}
+	var answer struct{ Strings, UIDs map[string]*string }
+	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
+		return fmt.Errorf("read the answer: %w", err)
+	}
+	unknown := 0
+	for _, a := range args {
+		uid, str := answer.Strings[a], &a
+		if isUID(a) {
+			uid, str = &a, answer.UIDs[a]
+		}
+		if uid == nil || str == nil {
+			unknown++
+			fmt.Fprintf(stdout, "unknown\t%s\n", a)
+			continue
+		}
+		fmt.Fprintf(stdout, "%s\t%s\n", *uid, *str)
+	}
+	if unknown > 0 {
+		return fmt.Errorf("%d of %d are unknown to the server", unknown, len(args))
+	}
+	return nil
+}
+
+// isUID tells UIDs from DIDs and AT URIs, which begin with a letter.
+func isUID(s string) bool {
+	_, err := strconv.ParseUint(s, 10, 64)
+	return err == nil
+}

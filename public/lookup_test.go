@@ -1,0 +1,157 @@
+package public
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"millrace/dict"
+	"millrace/intern"
+	"millrace/intern/kv/pebblekv"
+	"millrace/replay"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// newInterner returns an interner over an empty store in memory.
+func newInterner(t *testing.T) *intern.Interner {
+	t.Helper()
+	store, err := pebblekv.Open(pebblekv.Config{Dir: "uids", FS: vfs.NewMem()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := intern.Open(t.Context(), intern.Config{Store: store, Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { in.Close(); store.Close() })
+	return in
+}
+
+// lookupServer serves look-ups in uids and nothing else.
+func lookupServer(t *testing.T, uids UIDs) http.Handler {
+	t.Helper()
+	dicts, err := dict.NewRegistry(dict.BuiltIn())
+	if err != nil {
+		t.Fatal(err)
+	}
+	src := source{rangeOf: func() replay.Range { return replay.Range{} }}
+	s, err := newServer(Config{Dictionaries: dicts, UIDs: uids}, src, defaultTiming())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.Handler()
+}
+
+func ask(h http.Handler, method, target, body string) (status int, answer string) {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(method, target, strings.NewReader(body)))
+	text, _ := io.ReadAll(w.Body)
+	return w.Code, strings.TrimSpace(string(text))
+}
+
+const (
+	lookupDID = "did:plc:ewvi7nxzyoun6zhxrhs64oiz"
+	lookupURI = "at://did:plc:ewvi7nxzyoun6zhxrhs64oiz/app.bsky.feed.post/3k4duaz5vfs2b"
+)
+
+func TestUIDLookups(t *testing.T) {
+	in := newInterner(t)
+	uids := make([]uint64, 2)
+	if err := in.ResolveStrings(t.Context(), []string{lookupDID, lookupURI}, uids); err != nil {
+		t.Fatal(err)
+	}
+	did := newUIDJSON(uids[0], lookupDID)
+	uri := newUIDJSON(uids[1], lookupURI)
+	h := lookupServer(t, in)
+	for _, tc := range []struct {
+		target string
+		status int
+		answer string // the whole of it if it is JSON, else a part
+	}{
+		{"/uid?did=" + lookupDID, 200, `{"uid":"` + did.UID + `","did":"` + lookupDID + `"}`},
+		{"/uid?uri=" + lookupURI, 200, `{"uid":"` + uri.UID + `","uri":"` + lookupURI + `"}`},
+		{"/uid/" + did.UID, 200, `{"uid":"` + did.UID + `","did":"` + lookupDID + `"}`},
+		{"/uid/" + uri.UID, 200, `{"uid":"` + uri.UID + `","uri":"` + lookupURI + `"}`},
+		{"/uid?did=did:plc:zzzzzzzzzzzzzzzzzzzzzzzz", 404, "has no UID"},
+		{"/uid?uri=" + lookupURI + "x", 404, "has no UID"},
+		{"/uid/1", 404, "stands for nothing"},
+		{"/uid/18446744073709551615", 404, "stands for nothing"},
+		{"/uid/18446744073709551616", 400, "no UID"},
+		{"/uid/-1", 400, "no UID"},
+		{"/uid/007", 400, "no UID"},
+		{"/uid/x", 400, "no UID"},
+		{"/uid", 400, "ask for one of"},
+		{"/uid?did=" + lookupDID + "&uri=" + lookupURI, 400, "ask for one of"},
+		{"/uid?did=did:plc", 400, "neither a DID nor an AT URI"},
+		{"/uid?did=" + lookupURI, 400, "with uri="},
+		{"/uid?uri=" + lookupDID, 400, "with did="},
+		{"/uid?uri=at://", 400, "neither a DID nor an AT URI"},
+	} {
+		status, answer := ask(h, "GET", tc.target, "")
+		if status != tc.status || (status == 200 && answer != tc.answer) || !strings.Contains(answer, tc.answer) {
+			t.Errorf("GET %s: %d %s, want %d %s", tc.target, status, answer, tc.status, tc.answer)
+		}
+	}
+	// None of the look-ups gave a UID.
+	if _, ok, err := in.Lookup(t.Context(), lookupURI+"x"); ok || err != nil {
+		t.Errorf("a look-up gave a UID (%v)", err)
+	}
+}
+
+func TestUIDBatches(t *testing.T) {
+	in := newInterner(t)
+	uids := make([]uint64, 2)
+	if err := in.ResolveStrings(t.Context(), []string{lookupDID, lookupURI}, uids); err != nil {
+		t.Fatal(err)
+	}
+	did := newUIDJSON(uids[0], lookupDID).UID
+	many := func(n int) string {
+		return `{"strings":["` + strings.Repeat(lookupDID+`","`, n-1) + lookupDID + `"]}`
+	}
+	h := lookupServer(t, in)
+	for _, tc := range []struct {
+		body   string
+		status int
+		answer string
+	}{
+		{`{"strings":["` + lookupDID + `","did:web:example.com"],"uids":["` + did + `","1"]}`, 200,
+			`{"strings":{"did:plc:ewvi7nxzyoun6zhxrhs64oiz":"` + did + `","did:web:example.com":null},"uids":{"1":null,"` + did + `":"` + lookupDID + `"}}`},
+		{`{}`, 200, `{"strings":{},"uids":{}}`},
+		{many(1000), 200, did},
+		{many(1001), 400, "more than 1000"},
+		{`{"strings":["` + lookupDID + `","nothing"]}`, 400, `"nothing" is neither a DID nor an AT URI`},
+		{`{"uids":["1.5"]}`, 400, "no UID"},
+		{`{"uids":[1]}`, 400, "the body is not"},
+		{`{"string":[]}`, 400, "the body is not"},
+		{``, 400, "the body is not"},
+		{`{"strings":["` + strings.Repeat("a", maxLookupBytes) + `"]}`, 400, "the body is not"},
+	} {
+		status, answer := ask(h, "POST", "/uids", tc.body)
+		if status != tc.status || !strings.Contains(answer, tc.answer) {
+			t.Errorf("POST %.80s: %d %.300s, want %d %s", tc.body, status, answer, tc.status, tc.answer)
+		}
+	}
+	if status, _ := ask(h, "GET", "/uids", ""); status != 405 {
+		t.Errorf("GET /uids: %d, want 405", status)
+	}
+}
+
+// downUIDs is a UID store that does not answer.
+type downUIDs struct{}
+
+func (downUIDs) LookupStrings(context.Context, []string, []uint64) error { return errors.New("down") }
+func (downUIDs) LookupUIDs(context.Context, []uint64, []string) error    { return errors.New("down") }
+
+func TestUIDStoreOffOrDown(t *testing.T) {
+	if status, answer := ask(lookupServer(t, nil), "GET", "/uid?did="+lookupDID, ""); status != 404 || !strings.Contains(answer, "--intern=off") {
+		t.Errorf("off: %d %s", status, answer)
+	}
+	if status, answer := ask(lookupServer(t, downUIDs{}), "GET", "/uid?did="+lookupDID, ""); status != 503 || strings.Contains(answer, "down") {
+		t.Errorf("down: %d %s", status, answer)
+	}
+}
