@@ -17,6 +17,10 @@
 // operation names it. What a hostile frame can cost is bounded: MaxFrameBytes, MaxOps,
 // MaxRecordBytes, MaxDepth, MaxFrameJSONBytes; no number that a frame declares is allocated for.
 //
+// Where this reads otherwise than indigo does (atproto/atdata for records, api/atproto and
+// atproto/repo for frames), difference_test.go and frame_difference_test.go name it, say why, and
+// prove it by example; everywhere else the fuzzers hold the two equal.
+//
 // The package is pure: no goroutine, no I/O, no clock. A Translator is scratch memory and belongs to
 // one goroutine at a time, as does a Batch; there are no locks. In steady state nothing is allocated.
 package translate
