@@ -1,0 +1,109 @@
+package main
+
+import (
+	"bytes"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// millrace runs a command line in this process and returns its exit code and what it printed.
+func millrace(t *testing.T, args ...string) (int, string) {
+	t.Helper()
+	var out bytes.Buffer
+	code := run(t.Context(), args, &out, &out)
+	return code, out.String()
+}
+
+// The UIDs that a server gave survive export and import, and each command says what it found.
+func TestInternCommands(t *testing.T) {
+	t.Parallel()
+	sim := startRelaysim(t, "--frames", "500", "--wait-for-consumer")
+	dir := t.TempDir()
+	d := startDaemon(t, sim.url, dir)
+	sim.waitMade(t, 500)
+	events := readAll(t, d.addr, "cursor=0", len(readTruth(t, sim.truth)))
+	checkUIDs(t, events)
+
+	// The look-up command, both ways, against the running server.
+	var e truthEvent
+	for _, e = range events {
+		if e.URI != "" {
+			break
+		}
+	}
+	code, out := millrace(t, "uid", "--url", "http://"+d.addr, e.DID, e.URI)
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	if code != exitOK || len(lines) != 2 || !strings.HasPrefix(lines[1], e.URI+"\tat://") {
+		t.Fatalf("millrace uid: exit code %d\n%s", code, out)
+	}
+	did := strings.TrimPrefix(lines[0], e.DID+"\t")
+	if code, out = millrace(t, "uid", "--url", "http://"+d.addr, did); code != exitOK || out != e.DID+"\t"+did+"\n" {
+		t.Errorf("millrace uid %s: exit code %d\n%s", did, code, out)
+	}
+	if code, out = millrace(t, "uid", "--url", "http://"+d.addr, "did:web:nobody.example", did); code != exitFailed || !strings.Contains(out, "unknown\tdid:web:nobody.example") {
+		t.Errorf("an unknown DID: exit code %d\n%s", code, out)
+	}
+	if code, out = millrace(t, "uid", "--url", "http://"+d.addr, "did:"); code != exitFailed || !strings.Contains(out, "neither a DID nor an AT URI") {
+		t.Errorf("an invalid DID: exit code %d\n%s", code, out)
+	}
+
+	// While the server runs the store is its own.
+	if code, out = millrace(t, "intern", "verify", "--data-dir", dir); code != exitFailed || !strings.Contains(out, "stop the server") {
+		t.Errorf("verify beside a running server: exit code %d\n%s", code, out)
+	}
+	if err := d.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if code, out = millrace(t, "intern", "verify", "--data-dir", dir); code != exitOK || !strings.Contains(out, " 0 problems") {
+		t.Fatalf("verify: exit code %d\n%s", code, out)
+	}
+	dump, copied := filepath.Join(t.TempDir(), "uids.dump"), t.TempDir()
+	if code, out = millrace(t, "intern", "export", "--data-dir", dir, dump); code != exitOK {
+		t.Fatalf("export: exit code %d\n%s", code, out)
+	}
+	if code, out = millrace(t, "intern", "import", "--data-dir", copied, dump); code != exitOK {
+		t.Fatalf("import: exit code %d\n%s", code, out)
+	}
+	if code, out = millrace(t, "intern", "skip-ahead", "--data-dir", copied, "--by", "1000"); code != exitOK {
+		t.Fatalf("skip-ahead: exit code %d\n%s", code, out)
+	}
+	if code, out = millrace(t, "intern", "verify", "--data-dir", copied); code != exitOK || !strings.Contains(out, " 0 problems") {
+		t.Fatalf("verify the copy: exit code %d\n%s", code, out)
+	}
+	if code, _ = millrace(t, "intern", "verify", "--data-dir", t.TempDir()); code != exitFailed {
+		t.Errorf("verify without a store: exit code %d", code)
+	}
+	if code, _ = millrace(t, "intern", "export"); code != exitUsage {
+		t.Errorf("export without a file: exit code %d", code)
+	}
+
+	// The log opens with the copy, which has the same store ID, and not with another store.
+	if err := os.RemoveAll(filepath.Join(dir, "intern")); err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := parseServe([]string{"--relay", sim.url, "--data-dir", dir, "--listen", "127.0.0.1:0", "--metrics-listen", ""}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := newDaemon(t.Context(), cfg, newLogger(cfg, testWriter{t})); err == nil || !strings.Contains(err.Error(), "UID store") {
+		t.Errorf("a log with another UID store: %v", err)
+	}
+	if err := os.RemoveAll(filepath.Join(dir, "intern")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(filepath.Join(copied, "intern"), filepath.Join(dir, "intern")); err != nil {
+		t.Fatal(err)
+	}
+	d = startDaemon(t, sim.url, dir)
+	resp, err := http.Get("http://" + d.addr + "/uid/" + e.URI)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		t.Errorf("after import: /uid/%s: %s", e.URI, resp.Status)
+	}
+}
