@@ -79,13 +79,13 @@ func (m *pipelineMetrics) translated(b *translate.Batch, took time.Duration) {
 		}
 	}
 	for i, n := range b.Counts.Frames {
-		add(m.frames[i], uint64(n))
+		add(m.frames[i], n)
 	}
 	for i, n := range b.Counts.Events {
-		add(m.events[i], uint64(n))
+		add(m.events[i], n)
 	}
 	for i, n := range b.Counts.Drops {
-		add(m.drops[i], uint64(n))
+		add(m.drops[i], n)
 	}
-	add(m.filtered, uint64(b.Counts.Filtered))
+	add(m.filtered, b.Counts.Filtered)
 }
