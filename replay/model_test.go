@@ -639,9 +639,9 @@ func (w *world) readAll() {
 // TestModel compares the log with a plain slice under random appends, reads, trims, restarts and
 // crashes.
 func TestModel(t *testing.T) {
-	seeds := 12
+	seeds := 6
 	if testing.Short() {
-		seeds = 3
+		seeds = 2
 	}
 	base := uint64(time.Now().UnixNano())
 	for i := range seeds {

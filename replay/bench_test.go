@@ -1,0 +1,251 @@
+package replay
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/klauspost/compress/zstd"
+
+	"millrace/dict"
+	"millrace/translate"
+)
+
+const benchBlockEvents = 512
+
+// benchEvents makes n events with real payloads of the corpus, as far as it is there, in about the
+// mix of collections that the network has.
+func benchEvents(b *testing.B, n int) []testEvent {
+	b.Helper()
+	var payloads [][]byte
+	if packed, err := os.ReadFile(filepath.Join(corpusDir, "records.ndjson.zst")); err == nil {
+		dec, err := zstd.NewReader(nil)
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer dec.Close()
+		raw, err := dec.DecodeAll(packed, nil)
+		if err != nil {
+			b.Fatal(err)
+		}
+		payloads = bytes.Split(bytes.TrimSpace(raw), []byte("\n"))
+	}
+	var events []testEvent
+	for i := range n {
+		e := testEvent{place: place{1, int64(i + 1), 0}, timeUS: testStart.UnixMicro() + int64(i)*50, kind: translate.KindCommit,
+			operation: translate.OpCreate, collection: testCollections[i*i%len(testCollections)], did: testDID(i * 7919 % 400),
+			didUID: 1<<50 + uint64(i*7919%400), uriUID: 2<<50 + uint64(i)}
+		if len(payloads) > 0 {
+			p := payloads[i*31%len(payloads)]
+			var head struct {
+				DID    string
+				Commit struct{ Collection string }
+			}
+			if err := json.Unmarshal(p, &head); err != nil {
+				b.Fatal(err)
+			}
+			e.payload, e.did, e.collection = string(p), head.DID, head.Commit.Collection
+		} else {
+			e.payload = fmt.Sprintf(`{"did":"%s","time_us":%d,"kind":"commit","commit":{"rev":"3kabcdefghijk","operation":"create","collection":"%s","rkey":"3kabcdefgh%03d","record":{"$type":"app.bsky.feed.like","createdAt":"2026-07-01T12:00:00.000Z","subject":{"cid":"bafyreib2rxk3rh6kzwq","uri":"at://did:plc:abc/app.bsky.feed.post/3k%d"}},"cid":"bafyreigdyr"}}`,
+				e.did, e.timeUS, e.collection, i%1000, i)
+		}
+		events = append(events, e)
+	}
+	return events
+}
+
+func payloadBytes(events []testEvent) (n int64) {
+	for _, e := range events {
+		n += int64(len(e.payload))
+	}
+	return n
+}
+
+// benchLog is a log on the real disk with so many blocks.
+func benchLog(b *testing.B, cfg Config, blocks int) (*Log, []testEvent) {
+	b.Helper()
+	cfg.Dir, cfg.FS = b.TempDir(), nil
+	l := mustOpen(b, cfg)
+	events := benchEvents(b, blocks*benchBlockEvents)
+	for i := 0; i < len(events); i += benchBlockEvents {
+		tb := testBlock{epoch: 1, firstSeq: int64(i + 1), lastSeq: int64(i + benchBlockEvents), events: events[i : i+benchBlockEvents]}
+		if err := l.Append(tb.seal(b, l)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	return l, events
+}
+
+// BenchmarkSeal seals 512 real events.
+func BenchmarkSeal(b *testing.B) {
+	l := mustOpen(b, testConfig(b, vfs.NewMem(), newTestClock()))
+	events := benchEvents(b, benchBlockEvents)
+	tb := testBlock{epoch: 1, firstSeq: 1, lastSeq: benchBlockEvents, events: events}
+	inputs := make([]event, len(events))
+	for i, e := range events {
+		inputs[i] = e.event()
+	}
+	size := tb.seal(b, l)
+	b.ReportMetric(float64(len(size.sealedIndex))/benchBlockEvents, "index-B/event")
+	b.ReportMetric(float64(len(size.sealedPlain))/benchBlockEvents, "plain-B/event")
+	b.ReportMetric(float64(len(size.sealedZstd))/benchBlockEvents, "zstd-B/event")
+	for name, enc := range map[string]compressor{"zstd": l.encoder, "uncompressed": copyCompressor{}} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			b.SetBytes(payloadBytes(events))
+			for b.Loop() {
+				out := &Block{epoch: 1, firstSeq: 1, lastSeq: benchBlockEvents}
+				s := newSealer(1, enc, 1, len(inputs), int(payloadBytes(events)))
+				for i := range inputs {
+					if err := s.add(inputs[i]); err != nil {
+						b.Fatal(err)
+					}
+				}
+				if err := s.finish(out); err != nil {
+					b.Fatal(err)
+				}
+			}
+			perEvent(b, benchBlockEvents)
+		})
+	}
+}
+
+func perEvent(b *testing.B, events int) {
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(events), "ns/event")
+	b.ReportMetric(float64(b.N)*float64(events)/b.Elapsed().Seconds(), "events/s")
+}
+
+// BenchmarkAppend commits blocks of 512 events, one sync each, on the disk of the temporary directory.
+func BenchmarkAppend(b *testing.B) {
+	cfg := testConfig(b, nil, newTestClock())
+	cfg.Dir, cfg.PebbleBytes = b.TempDir(), 128<<20
+	l := mustOpen(b, cfg)
+	events := benchEvents(b, benchBlockEvents)
+	b.ReportAllocs()
+	b.SetBytes(payloadBytes(events))
+	seq, us := int64(0), testStart.UnixMicro()
+	for b.Loop() {
+		b.StopTimer()
+		for i := range events {
+			seq++
+			us += 10
+			events[i].seq, events[i].timeUS = seq, us
+		}
+		tb := testBlock{epoch: 1, firstSeq: seq - benchBlockEvents + 1, lastSeq: seq, events: events}
+		blk := tb.seal(b, l)
+		b.StartTimer()
+		if err := l.Append(blk); err != nil {
+			b.Fatal(err)
+		}
+	}
+	perEvent(b, benchBlockEvents)
+	m := l.store.db.Metrics()
+	total := l.snap.Load().total.bytes
+	written := m.WAL.BytesWritten
+	for _, lv := range m.Levels {
+		written += lv.TableBytesFlushed + lv.TableBytesCompacted
+	}
+	b.ReportMetric(float64(written)/float64(total), "write-amp")
+}
+
+// BenchmarkRead reads a whole log of 200,000 events again and again.
+func BenchmarkRead(b *testing.B) {
+	const blocks = 400
+	rare, err := NewFilter(FilterConfig{DIDs: []string{testDID(7919 * 5 % 400)}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	likes, err := NewFilter(FilterConfig{Collections: []string{"app.bsky.feed.like"}, Kinds: Kinds(translate.KindCommit)})
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, place := range []struct {
+		name        string
+		tail, cache int64
+	}{{"tail", 1 << 30, 1}, {"cached", 1, 1 << 30}, {"cold", 1, 1}} {
+		cfg := testConfig(b, nil, newTestClock())
+		cfg.TailBytes, cfg.CacheBytes, cfg.PebbleBytes = place.tail, place.cache, 32<<20
+		l, events := benchLog(b, cfg, blocks)
+		if err := l.store.db.Flush(); err != nil {
+			b.Fatal(err)
+		}
+		for _, rc := range []struct {
+			name string
+			cfg  ReaderConfig
+		}{
+			{"plain", ReaderConfig{}},
+			{"zstd", ReaderConfig{Dictionary: dict.BuiltIn().ID()}},
+			{"likes", ReaderConfig{Filter: likes}},
+			{"one-did", ReaderConfig{Filter: rare}},
+			{"likes-max-size", ReaderConfig{Filter: must(NewFilter(FilterConfig{Collections: []string{"app.bsky.feed.like"}, MaxPayloadBytes: 600}))}},
+		} {
+			b.Run(place.name+"/"+rc.name, func(b *testing.B) {
+				b.ReportAllocs()
+				rc.cfg.Cursor = TimeCursor(0)
+				var c Chunk
+				sent := 0
+				for b.Loop() {
+					r, err := l.NewReader(rc.cfg)
+					if err != nil {
+						b.Fatal(err)
+					}
+					sent = 0
+					for c.Live = false; !c.Live; {
+						if err := r.Next(&c); err != nil {
+							b.Fatal(err)
+						}
+						sent += c.Bytes
+					}
+				}
+				b.SetBytes(int64(sent))
+				perEvent(b, len(events))
+			})
+		}
+	}
+}
+
+func must(f *Filter, err error) *Filter {
+	if err != nil {
+		panic(err)
+	}
+	return f
+}
+
+// BenchmarkVariant builds what is not stored, for a block of 512 events.
+func BenchmarkVariant(b *testing.B) {
+	l := mustOpen(b, testConfig(b, vfs.NewMem(), newTestClock()))
+	events := benchEvents(b, benchBlockEvents)
+	blk := testBlock{epoch: 1, firstSeq: 1, lastSeq: benchBlockEvents, events: events}.seal(b, l)
+	for name, enc := range map[string]compressor{"extended": nil, "extended-zstd": l.encoder} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			b.SetBytes(payloadBytes(events))
+			for b.Loop() {
+				buildVariant(blk.idx, blk.plain, true, enc, 1)
+			}
+			perEvent(b, benchBlockEvents)
+		})
+	}
+}
+
+// BenchmarkDecodeIndex decodes the index part of 512 events.
+func BenchmarkDecodeIndex(b *testing.B) {
+	l := mustOpen(b, testConfig(b, vfs.NewMem(), newTestClock()))
+	blk := testBlock{epoch: 1, firstSeq: 1, lastSeq: benchBlockEvents, events: benchEvents(b, benchBlockEvents)}.seal(b, l)
+	b.ReportAllocs()
+	b.SetBytes(int64(len(blk.sealedIndex)))
+	for b.Loop() {
+		body, err := openTrailer(blk.sealedIndex, rangeIndex, blk.idx.key())
+		if err != nil {
+			b.Fatal(err)
+		}
+		if _, err := decodeIndex(body); err != nil {
+			b.Fatal(err)
+		}
+	}
+	perEvent(b, benchBlockEvents)
+}

@@ -1,0 +1,206 @@
+package replay
+
+import (
+	"encoding/binary"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/klauspost/compress/zstd"
+
+	"millrace/dict"
+	"millrace/translate"
+)
+
+const corpusDir = "../../shared/corpus"
+
+// corpusFrames returns the real frames, or skips.
+func corpusFrames(t testing.TB) [][]byte {
+	t.Helper()
+	packed, err := os.ReadFile(filepath.Join(corpusDir, "frames.bin.zst"))
+	if err != nil {
+		t.Skipf("needs the corpus: %v", err)
+	}
+	dec, err := zstd.NewReader(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dec.Close()
+	b, err := dec.DecodeAll(packed, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var frames [][]byte
+	for len(b) >= 4 {
+		n := binary.LittleEndian.Uint32(b)
+		frames = append(frames, b[4:4+n])
+		b = b[4+n:]
+	}
+	return frames
+}
+
+// withoutStamp takes the time_us out, which differs from production's.
+func withoutStamp(s string) string {
+	i := strings.Index(s, `"time_us":`)
+	return s[:i] + s[i+len(`"time_us":`)+16:]
+}
+
+// TestCorpus: real frames, sealed from batches frame by frame, come out of the log as production
+// served them: live, replayed from disk, and compressed with the dictionary that clients carry.
+func TestCorpus(t *testing.T) {
+	frames := corpusFrames(t)
+	lines, err := os.ReadFile(filepath.Join(corpusDir, "expected.jsonl"))
+	if err != nil {
+		t.Skipf("needs the corpus: %v", err)
+	}
+	raw, err := os.ReadFile(filepath.Join(corpusDir, "jetstream_v1.zdict"))
+	if err != nil {
+		t.Skipf("needs the corpus: %v", err)
+	}
+	want := strings.Split(strings.TrimSpace(string(lines)), "\n")
+	d, err := dict.Parse(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dec, err := dict.NewDecoder(1<<20, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dec.Close()
+	clock := newTestClock()
+	cfg := testConfig(t, vfs.NewMem(), clock)
+	if cfg.Dictionaries, err = dict.NewRegistry(d); err != nil {
+		t.Fatal(err)
+	}
+	defer cfg.Dictionaries.Close()
+	l := mustOpen(t, cfg)
+	live, err := l.NewReader(ReaderConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	appendFrames(t, l, frames, clock)
+	check := func(name string, r *Reader, compressed bool) {
+		t.Helper()
+		var got []string
+		for c := (Chunk{}); !c.Live; {
+			if err := r.Next(&c); err != nil {
+				t.Fatal(err)
+			}
+			opcode := opcodeText
+			if compressed {
+				opcode = opcodeBinary
+			}
+			for _, p := range parseFrames(t, &c, opcode) {
+				if compressed {
+					if p, err = dec.Append(nil, p); err != nil {
+						t.Fatal(err)
+					}
+				}
+				got = append(got, string(p))
+			}
+		}
+		if len(got) != len(want) {
+			t.Fatalf("%s: %d events, want %d", name, len(got), len(want))
+		}
+		for i := range got {
+			if withoutStamp(got[i]) != withoutStamp(want[i]) {
+				t.Errorf("%s: event %d is\n%s\nwant\n%s", name, i, got[i], want[i])
+			}
+		}
+	}
+	check("live", live, false)
+	_ = l.Close()
+	l = mustOpen(t, cfg)
+	for _, id := range []uint32{0, d.ID()} {
+		r, err := l.NewReader(ReaderConfig{Cursor: TimeCursor(0), Dictionary: id})
+		if err != nil {
+			t.Fatal(err)
+		}
+		check("replayed", r, id != 0)
+	}
+}
+
+// appendFrames runs frames through translate into the log, five frames a block.
+func appendFrames(t testing.TB, l *Log, frames [][]byte, clock *testClock) {
+	t.Helper()
+	tr, err := translate.New(translate.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stamper := NewStamper(l.Progress().TimeUS, clock.now)
+	var batch translate.Batch
+	for len(frames) > 0 {
+		n := min(5, len(frames))
+		batch.Reset()
+		first := l.Progress().Seq + 1
+		for _, f := range frames[:n] {
+			tr.AppendFrame(&batch, f)
+		}
+		frames = frames[n:]
+		clock.advance(time.Second)
+		stamper.StampBatch(&batch)
+		in := Input{Epoch: 1, FirstSeq: first, LastSeq: first, Batch: &batch}
+		for i := range batch.Events {
+			batch.Events[i].DIDUID, batch.Events[i].URIUID = uint64(i+1), uint64(i+2)
+			in.LastSeq = batch.Events[i].Seq
+		}
+		b, err := l.Seal(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Seal keeps nothing of its input.
+		for i := range batch.JSON {
+			batch.JSON[i] = 0xaa
+		}
+		if err := l.Append(b); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestSealRefuses: inputs that break the log's order are refused before they are stored.
+func TestSealRefuses(t *testing.T) {
+	frames := corpusFrames(t)
+	clock := newTestClock()
+	l := mustOpen(t, testConfig(t, vfs.NewMem(), clock))
+	tr, err := translate.New(translate.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var batch translate.Batch
+	for _, f := range frames {
+		tr.AppendFrame(&batch, f)
+	}
+	first, last := batch.Events[0].Seq, batch.Events[len(batch.Events)-1].Seq
+	seal := func(in Input) error { _, err := l.Seal(in); return err }
+	good := Input{Epoch: 1, FirstSeq: first, LastSeq: last, Batch: &batch}
+	if seal(good) == nil {
+		t.Error("a batch without stamps is taken")
+	}
+	NewStamper(0, clock.now).StampBatch(&batch)
+	if err := seal(good); err != nil {
+		t.Fatal(err)
+	}
+	for name, change := range map[string]func(*Input){
+		"no frames":                func(in *Input) { in.FirstSeq, in.LastSeq, in.Batch = 0, 0, nil },
+		"frames back to front":     func(in *Input) { in.FirstSeq, in.LastSeq = last, first },
+		"events before its frames": func(in *Input) { in.FirstSeq++ },
+		"events after its frames":  func(in *Input) { in.LastSeq-- },
+		"gap within":               func(in *Input) { in.Gap = &Gap{TimeUS: batch.Events[1].TimeUS} },
+		"gap without a stamp":      func(in *Input) { in.Gap, in.Batch = &Gap{}, nil },
+	} {
+		in := good
+		change(&in)
+		if seal(in) == nil {
+			t.Errorf("%s: taken", name)
+		}
+	}
+	in := good
+	in.Gap = &Gap{}
+	if b, err := l.Seal(in); err != nil || b.gap.TimeUS != batch.Events[0].TimeUS || in.Gap.TimeUS != 0 {
+		t.Errorf("gap without a stamp before events: %v", err)
+	}
+}

@@ -1,0 +1,351 @@
+package replay
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"millrace/dict"
+	"millrace/translate"
+)
+
+// TestConcurrentReaders: readers of all sorts that run beside an appender and trims see each event
+// from their cursor on once, in order, live or not.
+func TestConcurrentReaders(t *testing.T) {
+	const blocks, readers = 400, 8
+	seed := uint64(time.Now().UnixNano())
+	rng := rand.New(rand.NewPCG(seed, 1))
+	clock := newTestClock()
+	cfg := testConfig(t, vfs.NewMem(), clock)
+	cfg.TailBytes, cfg.CacheBytes = 8<<10, 64<<10
+	l := mustOpen(t, cfg)
+	a := &lines{t: t, l: l, clock: clock}
+	inputs := make([]*Block, blocks)
+	var seqs [blocks + 1]int64 // last seq of the blocks before
+	seq := int64(0)
+	for i := range inputs {
+		var places []place
+		first := seq + 1
+		for range rng.IntN(6) {
+			seq++
+			places = append(places, place{seq: seq})
+		}
+		seq++ // a frame without events
+		inputs[i] = a.block(1, first, seq, places...).seal(t, l)
+		seqs[i+1] = seq
+	}
+	newest := seq
+	var appended atomic.Int64
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for i, b := range inputs {
+			if err := l.Append(b); err != nil {
+				t.Error(err)
+				return
+			}
+			appended.Store(int64(i + 1))
+			if i%100 == 50 {
+				if err := l.Trim(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	})
+	want := make(map[int64]bool) // seqs with events
+	for _, b := range inputs {
+		if b.idx != nil {
+			for _, s := range b.idx.seq {
+				want[s] = true
+			}
+		}
+	}
+	for n := range readers {
+		rc := ReaderConfig{Cursor: TimeCursor(0), MaxChunkBytes: 1 << (4 + n)}
+		switch n % 4 {
+		case 1:
+			rc.Cursor = PositionCursor(translate.Position{Stream: StreamOf(testRelay, 1), Seq: int64(rng.IntN(500))})
+		case 2:
+			rc.Extended = true
+		case 3:
+			rc.Dictionary = dict.BuiltIn().ID()
+		}
+		delay := time.Duration(rng.IntN(20)) * time.Millisecond
+		wg.Go(func() {
+			time.Sleep(delay)
+			if err := follow(l, rc, newest, want); err != nil {
+				t.Errorf("seed %d, reader %d: %v", seed, n, err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// follow reads until frame newest and checks what it counts: through positions must ascend, and the
+// events between must be as many as want says.
+func follow(l *Log, rc ReaderConfig, newest int64, want map[int64]bool) error {
+	for {
+		r, err := l.NewReader(rc)
+		if errors.Is(err, ErrUnknownStream) || err == nil && l.Progress().Seq == 0 {
+			time.Sleep(time.Millisecond) // begin once the log has
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		var from int64
+		if p, ok := rc.Cursor.Position(); ok {
+			from = p.Seq
+		}
+		return followFrom(r, from, newest, want)
+	}
+}
+
+func followFrom(r *Reader, at, newest int64, want map[int64]bool) error {
+	var c Chunk
+	deadline := time.After(30 * time.Second)
+	for at < newest {
+		if err := r.Next(&c); err != nil {
+			return err
+		}
+		events := 0
+		to := max(at, c.Through.Position.Seq)
+		for s := at + 1; s <= to; s++ {
+			if want[s] {
+				events++
+			}
+		}
+		if events != c.Events {
+			return fmt.Errorf("%d events in frames %d to %d, want %d", c.Events, at+1, to, events)
+		}
+		if at = to; !c.Live || at == newest {
+			continue
+		}
+		select {
+		case <-r.Wait():
+		case <-deadline:
+			return fmt.Errorf("nothing comes after frame %d of %d, the log is at %+v", at, newest, r.log.Progress())
+		}
+	}
+	return nil
+}
+
+// TestSharedLoads: many readers of the same cold blocks load each part once, and build each variant
+// once.
+func TestSharedLoads(t *testing.T) {
+	clock := newTestClock()
+	cfg := testConfig(t, vfs.NewMem(), clock)
+	cfg.TailBytes, cfg.CacheBytes = 1, 16<<20
+	a := tenBlocks(t, cfg, clock) // 9 blocks are not in the tail
+	var wg sync.WaitGroup
+	for range 20 {
+		wg.Go(func() {
+			r, err := a.l.NewReader(ReaderConfig{Cursor: TimeCursor(0), Extended: true, Dictionary: otherDictionaryID})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			var c Chunk
+			for !c.Live {
+				if err := r.Next(&c); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	// 9 indexes, 9 plain parts, 10 variants
+	if _, _, misses := a.l.cache.size(); misses != 28 {
+		t.Errorf("%d loads and builds, want 28", misses)
+	}
+}
+
+// TestCacheBound: the cache stays within its bytes.
+func TestCacheBound(t *testing.T) {
+	c := newCache(10_000)
+	for i := range int64(1000) {
+		e, mine := c.find(cacheKey{block: i % 90, part: rangePlain})
+		if mine {
+			e.data, e.err = make([]byte, 100), nil
+			c.fill(e, 100)
+		}
+		if c.bytes > c.maxBytes || c.recent.Len() != len(c.entries) {
+			t.Fatalf("%d bytes, %d entries, %d in the list", c.bytes, len(c.entries), c.recent.Len())
+		}
+	}
+	e, _ := c.find(cacheKey{block: 5000})
+	e.err = errors.New("no")
+	c.fill(e, 0)
+	if _, mine := c.find(cacheKey{block: 5000}); !mine {
+		t.Error("a failed load is remembered")
+	}
+}
+
+// TestChunkCopies: a chunk that takes little of many large blocks does not keep them all in memory.
+func TestChunkCopies(t *testing.T) {
+	clock := newTestClock()
+	cfg := testConfig(t, vfs.NewMem(), clock)
+	cfg.TailBytes, cfg.CacheBytes = 1, 1<<20
+	a := &lines{t: t, l: mustOpen(t, cfg), clock: clock}
+	pad := strings.Repeat("x", 1000)
+	for i := range int64(40) {
+		b := a.block(1, i*10+1, i*10+10, place{seq: i*10 + 1}, place{seq: i*10 + 2}, place{seq: i*10 + 3}, place{seq: i*10 + 4}, place{seq: i*10 + 5}, place{seq: i*10 + 6})
+		for j := range b.events {
+			b.events[j].payload = `{"x":"` + pad + `"}`
+		}
+		b.events[3].did, b.events[3].payload = testDID(2), `{"small":1}`
+		a.append(b)
+	}
+	f, err := NewFilter(FilterConfig{DIDs: []string{testDID(2)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := a.l.NewReader(ReaderConfig{Cursor: TimeCursor(0), Filter: f, MaxChunkBytes: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c Chunk
+	if err := r.Next(&c); err != nil {
+		t.Fatal(err)
+	}
+	if c.Events != 40 || !c.Live {
+		t.Fatalf("%d events, live %t", c.Events, c.Live)
+	}
+	copied := 0
+	for _, f := range c.Frames {
+		if cap(f) == len(f) && len(f) < 20 {
+			copied++
+		}
+	}
+	// Every slice is full-capacity; those that alias share an array with the cache.
+	aliased := 0
+	for _, f := range c.Frames {
+		for _, e := range a.l.cache.entries {
+			if len(e.data) > 0 && len(f) > 0 && overlaps(e.data, f) {
+				aliased++
+			}
+		}
+	}
+	if aliased > pinFactor*1000/5000+1 {
+		t.Errorf("%d of %d slices keep their blocks alive", aliased, copied)
+	}
+	c.Reset()
+	if full := c.Frames[:40]; full[0] != nil || full[39] != nil {
+		t.Error("Reset keeps the bytes")
+	}
+}
+
+// overlaps says whether b is part of a's array.
+func overlaps(a, b []byte) bool {
+	for i := range a {
+		if &a[i] == &b[0] {
+			return true
+		}
+	}
+	return false
+}
+
+// TestSetFilter: a new filter is in force from the next event.
+func TestSetFilter(t *testing.T) {
+	clock := newTestClock()
+	a := &lines{t: t, l: mustOpen(t, testConfig(t, vfs.NewMem(), clock)), clock: clock}
+	a.append(a.block(1, 1, 4, place{seq: 1}, place{seq: 2}, place{seq: 3}, place{seq: 4}))
+	r, err := a.l.NewReader(ReaderConfig{Cursor: TimeCursor(0), MaxChunkBytes: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c Chunk
+	if err := r.Next(&c); err != nil || c.Events != 1 || c.Live {
+		t.Fatal(c.Events, err)
+	}
+	none, err := NewFilter(FilterConfig{DIDs: []string{"did:web:nobody.example"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.SetFilter(none)
+	if got := a.read(r); got != "" {
+		t.Errorf("got %q", got)
+	}
+	a.append(a.block(1, 5, 6, place{seq: 5}))
+	if got := a.read(r); got != "" {
+		t.Errorf("got %q", got)
+	}
+	r.SetFilter(nil)
+	a.append(a.block(1, 7, 7, place{seq: 7}))
+	if got := a.read(r); got != "1-7-0" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestNewFilter(t *testing.T) {
+	for _, cfg := range []FilterConfig{
+		{Kinds: 1}, {Kinds: 1 << 5}, {MaxPayloadBytes: -1},
+		{Collections: make([]string, maxFilterCollections+1)}, {DIDs: make([]string, maxFilterDIDs+1)},
+	} {
+		if _, err := NewFilter(cfg); err == nil {
+			t.Errorf("a filter of kinds %b, %d collections, %d DIDs, %d bytes is taken", cfg.Kinds, len(cfg.Collections), len(cfg.DIDs), cfg.MaxPayloadBytes)
+		}
+	}
+	for _, cfg := range []FilterConfig{
+		{}, {Collections: []string{"a.b.c", "*"}}, {Kinds: Kinds(translate.KindAccount, translate.KindCommit, translate.KindIdentity)},
+	} {
+		f, err := NewFilter(cfg)
+		if err != nil || !f.passesAll() {
+			t.Errorf("%+v does not pass all, %v", cfg, err)
+		}
+	}
+	f, err := NewFilter(FilterConfig{Collections: []string{"a.b.*", "a.*", "a.b.c.*", "c*"}})
+	if err != nil || len(f.prefixes) != 2 {
+		t.Errorf("prefixes %q, %v", f.prefixes, err)
+	}
+}
+
+// TestNextAllocs: an unfiltered or filtered live read allocates nothing.
+func TestNextAllocs(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	clock := newTestClock()
+	cfg := testConfig(t, vfs.NewMem(), clock)
+	cfg.TailBytes = 16 << 20
+	l := mustOpen(t, cfg)
+	w := &world{t: t, rng: rand.New(rand.NewPCG(1, 1)), clock: clock, m: &model{epoch: 1}, log: l}
+	for range 50 {
+		w.append()
+	}
+	f, err := NewFilter(FilterConfig{Collections: []string{"app.bsky.feed.*"}, DIDs: []string{testDID(1), testDID(2)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, rc := range []ReaderConfig{{}, {Dictionary: dict.BuiltIn().ID()}, {Filter: f}} {
+		rc.Cursor = TimeCursor(0)
+		r, err := l.NewReader(rc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var c Chunk
+		start := *r
+		events := 0
+		n := testing.AllocsPerRun(100, func() {
+			runs, m := r.runs, r.matcher
+			*r = start
+			r.runs, r.matcher = runs, m
+			for c.Live = false; !c.Live; {
+				if err := r.Next(&c); err != nil {
+					t.Fatal(err)
+				}
+				events += c.Events
+			}
+		})
+		if n > 0 || events == 0 {
+			t.Errorf("%v allocations for %d events", n, events)
+		}
+	}
+}
