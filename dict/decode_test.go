@@ -175,3 +175,36 @@ func TestZstdCommand(t *testing.T) {
 		}
 	}
 }
+
+// TestInspectFrame: what is said of a frame before anything is decoded, or memory set aside for it.
+func TestInspectFrame(t *testing.T) {
+	const header = "\x28\xb5\x2f\xfd"
+	for _, tc := range []struct {
+		name  string
+		frame string
+		want  frameInfo
+		err   string
+	}{
+		{"empty", header + "\x20\x00" + "\x01\x00\x00", frameInfo{sized: true}, ""},
+		{"raw block", header + "\x20\x02" + "\x11\x00\x00" + "ab", frameInfo{sized: true, maxBytes: 2}, ""},
+		{"RLE block", header + "\x20\x09" + "\x4b\x00\x00" + "a", frameInfo{sized: true, maxBytes: 9}, ""},
+		{"dictionary", header + "\x22\x39\xc7\x00" + "\x01\x00\x00", frameInfo{id: BuiltInID, sized: true}, ""},
+		{"unsized", header + "\x00\x38" + "\x4b\x00\x00" + "a", frameInfo{maxBytes: 9}, ""},
+		{"unsized, two blocks", header + "\x00\x38" + "\x10\x00\x00" + "ab" + "\x15\x00\x00" + "ab", frameInfo{maxBytes: 2 + maxBlockBytes}, ""},
+		{"checksum", header + "\x24\x00" + "\x01\x00\x00" + "1234", frameInfo{sized: true}, ""},
+		{"checksum cut off", header + "\x24\x00" + "\x01\x00\x00" + "123", frameInfo{}, "checksum"},
+		{"states too much", header + "\x20\x03" + "\x11\x00\x00" + "ab", frameInfo{}, "cannot hold the 3 bytes"},
+		{"reserved block", header + "\x20\x00" + "\x07\x00\x00", frameInfo{}, "reserved block type"},
+		{"block cut off", header + "\x20\x02" + "\x11\x00\x00" + "a", frameInfo{}, "cut off in a block"},
+		{"no last block", header + "\x20\x02" + "\x10\x00\x00" + "ab", frameInfo{}, "cut off in a block header"},
+		{"one byte follows", header + "\x20\x00" + "\x01\x00\x00" + "x", frameInfo{}, "1 bytes follow"},
+	} {
+		got, err := inspectFrame([]byte(tc.frame))
+		if tc.err == "" && (err != nil || got != tc.want) {
+			t.Errorf("%s: %+v, %v; want %+v", tc.name, got, err, tc.want)
+		}
+		if tc.err != "" && (!errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), tc.err)) {
+			t.Errorf("%s: error %v, want ErrCorrupt with %q", tc.name, err, tc.err)
+		}
+	}
+}

@@ -2,10 +2,12 @@ package dict
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 )
@@ -63,6 +65,20 @@ func TestTrain(t *testing.T) {
 	with, without := Measure(e, held, 0), Measure(plain, held, 0)
 	if with.Ratio() > 0.8*without.Ratio() || with.Ratio() == 0 {
 		t.Errorf("ratio %.3f, %.3f without dictionary", with.Ratio(), without.Ratio())
+	}
+}
+
+// TestPickTrainer: the setting that is reported to compress best is the one taken.
+func TestPickTrainer(t *testing.T) {
+	fit, check := SplitByAuthor(madeEvents(600, 60), 25)
+	var steps []TrainStep
+	got, err := pickTrainer(t.Context(), TrainConfig{MaxBytes: 4 << 10, Progress: func(s TrainStep) { steps = append(steps, s) }}, fit, check)
+	if err != nil {
+		t.Fatal(err)
+	}
+	best := slices.MinFunc(steps, func(a, b TrainStep) int { return cmp.Compare(a.Ratio, b.Ratio) })
+	if got.setting != best.Setting {
+		t.Errorf("took %s, but %s compresses best: %+v", got.setting, best.Setting, steps)
 	}
 }
 
