@@ -1,0 +1,318 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	comatproto "github.com/bluesky-social/indigo/api/atproto"
+	"github.com/bluesky-social/indigo/events"
+
+	"millrace/consume"
+	"millrace/replay"
+	"millrace/translate"
+)
+
+// fakeLog remembers what was sealed and appended, and fails or dawdles on demand.
+type fakeLog struct {
+	sealErr   error
+	appendErr error
+	dawdle    time.Duration // of each Append
+
+	mu      sync.Mutex
+	sealed  map[*replay.Block]sealedInput
+	appends [][]sealedInput
+}
+
+// sealedInput is what the log kept of an Input.
+type sealedInput struct {
+	epoch       uint32
+	first, last int64
+	gap         *replay.Gap
+	seqs        []int64
+	timeUS      []int64
+}
+
+func (l *fakeLog) Progress() replay.Progress               { return replay.Progress{Epoch: 1} }
+func (l *fakeLog) StreamOfEpoch(e uint32) translate.Stream { return translate.Stream(e) }
+
+func (l *fakeLog) Seal(in replay.Input) (*replay.Block, error) {
+	if l.sealErr != nil {
+		return nil, l.sealErr
+	}
+	s := sealedInput{epoch: in.Epoch, first: in.FirstSeq, last: in.LastSeq, gap: in.Gap}
+	for i := range in.Batch.Events {
+		s.seqs = append(s.seqs, in.Batch.Events[i].Seq)
+		s.timeUS = append(s.timeUS, in.Batch.Events[i].TimeUS)
+	}
+	b := &replay.Block{}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.sealed == nil {
+		l.sealed = map[*replay.Block]sealedInput{}
+	}
+	l.sealed[b] = s
+	return b, nil
+}
+
+func (l *fakeLog) Append(blocks ...*replay.Block) error {
+	time.Sleep(l.dawdle)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.appendErr != nil {
+		return l.appendErr
+	}
+	var group []sealedInput
+	for _, b := range blocks {
+		group = append(group, l.sealed[b])
+	}
+	l.appends = append(l.appends, group)
+	return nil
+}
+
+// blocks returns everything appended, in order.
+func (l *fakeLog) blocks() []sealedInput {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var all []sealedInput
+	for _, group := range l.appends {
+		all = append(all, group...)
+	}
+	return all
+}
+
+// identityFrame is a frame of one event; syncFrame is one of none.
+func identityFrame(t testing.TB, seq int64) consume.Frame {
+	return frameOf(t, seq, "#identity", &comatproto.SyncSubscribeRepos_Identity{
+		Did: "did:plc:ewvi7nxzyoun6zhxrhs64oiz", Seq: seq, Time: "2026-11-20T00:00:00Z",
+	})
+}
+
+func syncFrame(t testing.TB, seq int64) consume.Frame {
+	return frameOf(t, seq, "#sync", &comatproto.SyncSubscribeRepos_Sync{
+		Did: "did:plc:ewvi7nxzyoun6zhxrhs64oiz", Rev: "3k4duaz5vfs2b", Seq: seq, Time: "2026-11-20T00:00:00Z", Blocks: []byte{},
+	})
+}
+
+func frameOf(t testing.TB, seq int64, typ string, body interface {
+	MarshalCBOR(w io.Writer) error
+}) consume.Frame {
+	t.Helper()
+	var buf bytes.Buffer
+	header := events.EventHeader{Op: events.EvtKindMessage, MsgType: typ}
+	if err := errors.Join(header.MarshalCBOR(&buf), body.MarshalCBOR(&buf)); err != nil {
+		t.Fatal(err)
+	}
+	return consume.Frame{Epoch: 1, Seq: seq, Type: typ, Data: buf.Bytes()}
+}
+
+// runPipeline runs a pipeline over log in a bubble of its own, feeds it, and returns Run's error.
+func runPipeline(t *testing.T, log *fakeLog, feed func(ctx context.Context, p *pipeline) error) error {
+	t.Helper()
+	p := newPipeline(pipelineConfig{log: log, inFlightBytes: 8 << 20, now: time.Now})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- p.Run(ctx) }()
+	if err := feed(ctx, p); err != nil {
+		cancel()
+		<-ended
+		return err
+	}
+	p.finish()
+	p.finish() // safe twice
+	return <-ended
+}
+
+// A block is sealed when its oldest frame is five milliseconds old, ends with a frame, and follows the
+// one before it; nothing is lost at the end.
+func TestPipelineBlocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &fakeLog{}
+		err := runPipeline(t, log, func(ctx context.Context, p *pipeline) error {
+			for seq := int64(1); seq <= 20; seq++ {
+				if err := p.Handle(ctx, identityFrame(t, seq)); err != nil {
+					return err
+				}
+				time.Sleep(2 * time.Millisecond)
+			}
+			if lag := p.lag(); lag > maxBlockAge {
+				t.Errorf("the oldest frame is %v old", lag)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		next, lastUS := int64(1), int64(0)
+		for i, b := range log.blocks() {
+			if b.first != next || b.last < b.first || len(b.seqs) != int(b.last-b.first+1) || len(b.seqs) > 3 {
+				t.Fatalf("block %d holds %d to %d, want it from %d on, three frames at most", i, b.first, b.last, next)
+			}
+			for _, us := range b.timeUS {
+				if us <= lastUS {
+					t.Fatalf("block %d: time_us %d after %d", i, us, lastUS)
+				}
+				lastUS = us
+			}
+			next = b.last + 1
+		}
+		if next != 21 {
+			t.Errorf("the log ends before frame %d, want 21", next)
+		}
+	})
+}
+
+// Frames without events move the position once a second; a gap among them is recorded at its place.
+func TestPipelinePositions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &fakeLog{}
+		err := runPipeline(t, log, func(ctx context.Context, p *pipeline) error {
+			for seq := int64(1); seq <= 1030; seq++ { // four seconds and a bit
+				f := syncFrame(t, seq)
+				if seq%300 == 0 {
+					f = identityFrame(t, seq)
+				}
+				if seq == 200 {
+					f.Gap = &consume.Gap{FromEpoch: 1, From: 150, ToEpoch: 1, To: 200}
+				}
+				if err := p.Handle(ctx, f); err != nil {
+					return err
+				}
+				time.Sleep(4 * time.Millisecond)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		blocks := log.blocks()
+		if n := len(blocks); n < 8 || n > 16 {
+			t.Errorf("%d positions committed in four seconds", n)
+		}
+		if last := blocks[len(blocks)-1].last; last != 1030 {
+			t.Errorf("the position is %d, want 1030", last)
+		}
+		gaps := 0
+		for i, b := range blocks {
+			if i > 0 && b.last <= blocks[i-1].last {
+				t.Errorf("block %d ends at %d, the one before it at %d", i, b.last, blocks[i-1].last)
+			}
+			if b.gap == nil {
+				continue
+			}
+			gaps++
+			if b.first != 200 || b.gap.To.Seq != 200 || b.gap.TimeUS == 0 || i == 0 || blocks[i-1].last != 199 {
+				t.Errorf("the gap %+v is in block %d, which begins at %d", b.gap, i, b.first)
+			}
+		}
+		if gaps != 1 {
+			t.Errorf("%d gaps, want 1", gaps)
+		}
+	})
+}
+
+// An epoch never shares a block with another.
+func TestPipelineEpochs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &fakeLog{}
+		err := runPipeline(t, log, func(ctx context.Context, p *pipeline) error {
+			for seq := int64(1); seq <= 10; seq++ {
+				f := identityFrame(t, seq)
+				f.Epoch = uint32(1 + seq/6)
+				if err := p.Handle(ctx, f); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b := log.blocks(); len(b) != 2 || b[0].last != 5 || b[1].epoch != 2 || b[1].first != 6 {
+			t.Errorf("blocks %+v, want one an epoch", b)
+		}
+	})
+}
+
+// While the log is slow a fixed number of jobs is in flight and Handle waits; then all goes on.
+func TestPipelineBackPressure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &fakeLog{dawdle: time.Second}
+		const frames = 100
+		handled := 0
+		err := runPipeline(t, log, func(ctx context.Context, p *pipeline) error {
+			for seq := int64(1); seq <= frames; seq++ {
+				if err := p.Handle(ctx, identityFrame(t, seq)); err != nil {
+					return err
+				}
+				handled++
+				p.mu.Lock()
+				if n := len(p.opened); n > jobsInFlight {
+					t.Errorf("%d jobs in flight", n)
+				}
+				p.mu.Unlock()
+				time.Sleep(20 * time.Millisecond) // a job each
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		groups := 0
+		for _, g := range log.appends {
+			groups = max(groups, len(g))
+		}
+		if n := len(log.blocks()); n != frames || groups < 2 {
+			t.Errorf("%d blocks, at most %d a sync; want %d, and several a sync", n, groups, frames)
+		}
+	})
+}
+
+// A log that fails, at sealing or at appending, stops the pipeline with its error.
+func TestPipelineFailures(t *testing.T) {
+	for name, log := range map[string]*fakeLog{
+		"seal":   {sealErr: errors.New("no encoder")},
+		"append": {appendErr: errors.New("sync failed")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				err := runPipeline(t, log, func(ctx context.Context, p *pipeline) error {
+					return p.Handle(ctx, identityFrame(t, 1))
+				})
+				if want := errors.Join(log.sealErr, log.appendErr); err == nil || !errors.Is(err, log.sealErr) && !errors.Is(err, log.appendErr) {
+					t.Errorf("Run returned %v, want %v", err, want)
+				}
+			})
+		})
+	}
+}
+
+// Handle gives up when its context ends, also at a closed gate.
+func TestPipelineGate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &fakeLog{}
+		err := runPipeline(t, log, func(ctx context.Context, p *pipeline) error {
+			p.gate.set(false)
+			limited, cancel := context.WithTimeout(ctx, time.Second)
+			defer cancel()
+			if err := p.Handle(limited, identityFrame(t, 1)); !errors.Is(err, context.DeadlineExceeded) {
+				return fmt.Errorf("through a closed gate: %w", err)
+			}
+			p.gate.set(true)
+			return p.Handle(ctx, identityFrame(t, 2))
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b := log.blocks(); len(b) != 1 || b[0].first != 2 {
+			t.Errorf("blocks %+v, want frame 2 alone", b)
+		}
+	})
+}
