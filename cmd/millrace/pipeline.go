@@ -386,13 +386,13 @@ func (c *committer) flush(all bool) error {
 		}
 		m.stage.commit.Observe(time.Since(start).Seconds())
 	}
+	c.p.landed(len(c.jobs))
 	for _, j := range c.jobs {
 		m.age.Observe(time.Since(j.opened).Seconds())
 		m.blockEvents.Observe(float64(len(j.batch.Events)))
 		j.reset(2 * c.p.blockBytes)
 		c.p.free <- j
 	}
-	c.p.landed(len(c.jobs))
 	clear(c.blocks)
 	c.jobs, c.blocks = c.jobs[:0], c.blocks[:0]
 	return nil

@@ -176,7 +176,8 @@ func TestPipelinePositions(t *testing.T) {
 		err := runPipeline(t, log, func(ctx context.Context, p *pipeline) error {
 			for seq := int64(1); seq <= 1030; seq++ { // four seconds and a bit
 				f := syncFrame(t, seq)
-				if seq%300 == 0 {
+				if seq%300 == 0 || seq == 1030 {
+					time.Sleep(20 * time.Millisecond) // a block of its own, after one without events
 					f = identityFrame(t, seq)
 				}
 				if seq == 200 {
