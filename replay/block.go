@@ -1,8 +1,12 @@
 package replay
 
 import (
+	"bytes"
 	"fmt"
+	"slices"
 	"sync"
+
+	"github.com/cespare/xxhash/v2"
 
 	"millrace/translate"
 )
@@ -138,17 +142,66 @@ type event struct {
 
 // scratch is memory that a sealer needs only while it works.
 type scratch struct {
-	zstd        []byte
-	collections map[string]uint16
-	dids        map[string]uint16
-	names, keys []byte // the tables' text
+	zstd              []byte
+	collections, dids nameTable
 }
 
-// scratches keeps the maps and the compression buffer from one Seal to the next: together they are
+// scratches keeps the tables and the compression buffer from one Seal to the next: together they are
 // larger than the block (BenchmarkSeal).
-var scratches = sync.Pool{New: func() any {
-	return &scratch{collections: make(map[string]uint16), dids: make(map[string]uint16)}
-}}
+var scratches = sync.Pool{New: func() any { return new(scratch) }}
+
+// maxKeptZstd bounds the buffer that goes back to scratches.
+const maxKeptZstd = 4 << 20
+
+// nameTable numbers distinct names. It is an open hash table without deletions, at most half full.
+type nameTable struct {
+	text   []byte
+	ends   []uint32
+	hashes []uint64
+	slots  []uint16 // 1 + number; 0: free
+}
+
+func (t *nameTable) reset() {
+	t.text, t.ends, t.hashes = t.text[:0], t.ends[:0], t.hashes[:0]
+	clear(t.slots)
+}
+
+// number returns the number of a name, which it enters if it is new.
+func (t *nameTable) number(name []byte) uint16 {
+	if 2*len(t.ends) >= len(t.slots) {
+		t.grow()
+	}
+	h := xxhash.Sum64(name)
+	mask := uint64(len(t.slots) - 1)
+	for at := h & mask; ; at = (at + 1) & mask {
+		n := t.slots[at]
+		if n == 0 {
+			t.text = append(t.text, name...)
+			t.ends = append(t.ends, uint32(len(t.text)))
+			t.hashes = append(t.hashes, h)
+			t.slots[at] = uint16(len(t.ends))
+			return uint16(len(t.ends) - 1)
+		}
+		if t.hashes[n-1] == h && bytes.Equal(t.text[startOf(t.ends, int(n-1)):t.ends[n-1]], name) {
+			return n - 1
+		}
+	}
+}
+
+func (t *nameTable) grow() {
+	t.slots = make([]uint16, max(64, 2*len(t.slots)))
+	mask := uint64(len(t.slots) - 1)
+	for i, h := range t.hashes {
+		at := h & mask
+		for t.slots[at] != 0 {
+			at = (at + 1) & mask
+		}
+		t.slots[at] = uint16(i + 1)
+	}
+}
+
+// table returns a copy that is the caller's.
+func (t *nameTable) table() table { return table{string(t.text), slices.Clone(t.ends)} }
 
 // sealer builds one block.
 type sealer struct {
@@ -167,9 +220,8 @@ func newSealer(epoch uint32, enc compressor, dictionary uint32, events, jsonByte
 		scratch: scratches.Get().(*scratch),
 	}
 	s.zstd = s.zstd[:0]
-	clear(s.collections)
-	clear(s.dids)
-	s.names, s.keys = s.names[:0], s.keys[:0]
+	s.collections.reset()
+	s.dids.reset()
 	x := s.idx
 	x.allocate(min(events, maxBlockEvents))
 	x.didUID = make([]uint64, 0, events)
@@ -200,7 +252,7 @@ func (s *sealer) add(e event) error {
 
 	var collection uint16
 	if e.kind == translate.KindCommit {
-		collection = 1 + s.number(s.collections, &s.names, &x.collections, e.collection)
+		collection = 1 + s.collections.number(e.collection)
 	}
 	x.timeUS = append(x.timeUS, e.timeUS)
 	x.seq = append(x.seq, e.seq)
@@ -208,7 +260,7 @@ func (s *sealer) add(e event) error {
 	x.kind = append(x.kind, uint8(e.kind)|uint8(e.operation)<<4)
 	x.kinds |= Kinds(e.kind)
 	x.collection = append(x.collection, collection)
-	x.did = append(x.did, s.number(s.dids, &s.keys, &x.dids, e.did))
+	x.did = append(x.did, s.dids.number(e.did))
 	x.didUID = append(x.didUID, e.didUID)
 	x.uriUID = append(x.uriUID, e.uriUID)
 	s.uids[0] = s.uids[0] || e.didUID != 0
@@ -216,18 +268,6 @@ func (s *sealer) add(e event) error {
 	x.plainEnd = append(x.plainEnd, uint32(len(s.plain)))
 	x.zstdEnd = append(x.zstdEnd, uint32(len(s.zstd)))
 	return nil
-}
-
-// number returns the number of a name in the table, which it enters if it is new.
-func (s *sealer) number(seen map[string]uint16, text *[]byte, t *table, name []byte) uint16 {
-	if i, ok := seen[string(name)]; ok {
-		return i
-	}
-	i := uint16(len(t.ends))
-	seen[string(name)] = i
-	*text = append(*text, name...)
-	t.ends = append(t.ends, uint32(len(*text)))
-	return i
 }
 
 // finish fills b. The sealer must not be used afterwards.
@@ -244,15 +284,19 @@ func (s *sealer) finish(b *Block) error {
 	if !s.uids[1] {
 		x.uriUID = nil
 	}
-	x.collections.text, x.dids.text = string(s.names), string(s.keys)
+	x.collections, x.dids = s.collections.table(), s.dids.table()
+	hashes := slices.Clone(s.dids.hashes)
+	x.didHashes.Store(&hashes)
 	key := x.key()
 	b.idx = x
-	b.sealedIndex = appendTrailer(appendIndex(make([]byte, 0, 24*len(x.timeUS)+len(s.names)+len(s.keys)+512), x), rangeIndex, key)
+	b.sealedIndex = appendTrailer(appendIndex(make([]byte, 0, 32*len(x.timeUS)+len(s.dids.text)+len(s.collections.text)+512), x), rangeIndex, key)
 	b.sealedPlain = appendTrailer(s.plain, rangePlain, key)
 	b.sealedZstd = appendTrailer(append(make([]byte, 0, len(s.zstd)+trailerBytes), s.zstd...), rangeZstd, key)
 	b.plain = b.sealedPlain[:len(s.plain):len(s.plain)]
 	b.zstd = b.sealedZstd[:len(s.zstd):len(s.zstd)]
-	scratches.Put(s.scratch)
+	if cap(s.zstd) <= maxKeptZstd {
+		scratches.Put(s.scratch)
+	}
 	s.scratch = nil
 	return nil
 }

@@ -152,7 +152,7 @@ func (d *decoder) uint64() uint64 {
 	return 0
 }
 
-// seq reads a number that must be a valid int64, not negative.
+// int64 reads a number that must fit, and not be negative.
 func (d *decoder) int64() int64 {
 	v := d.uint64()
 	if v > math.MaxInt64 {

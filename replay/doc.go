@@ -37,7 +37,7 @@
 //
 // Pebble holds one key range per part. All but meta grow at one end only; tables are cut where ranges
 // meet (spanPolicy), so compactions move them instead of merging ranges. One compression setting
-// serves all: snappy shrinks the plain part; what it cannot shrink (zstd) Pebble stores as it is.
+// serves all: MinLZ shrinks the plain part; what it cannot shrink (zstd) Pebble stores as it is.
 //
 //	01 name                      meta: format | state | streams | uid_store
 //	02 ID:u32                    a dictionary that blocks were made with
