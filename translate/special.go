@@ -114,11 +114,14 @@ func (r *recordCoder) finishBytes(dst []byte, start int, entries []entry) []byte
 	// Of what JSON escapes, base64 knows only the line breaks, which its decoder passes over.
 	text := r.scratch[:0]
 	for s := dst[e.value+1 : e.end-1]; len(s) > 0; s = s[1:] {
-		if s[0] == '\\' && (s[1] == 'n' || s[1] == 'r') {
-			s = s[1:]
+		if s[0] != '\\' {
+			text = append(text, s[0])
 			continue
 		}
-		text = append(text, s[0])
+		if s = s[1:]; s[0] != 'n' && s[0] != 'r' { // an escape has two characters at least
+			r.setFail(failMalformed)
+			return dst
+		}
 	}
 	length := len(text)
 	text, err := base64.RawStdEncoding.AppendDecode(text, text)
