@@ -52,15 +52,37 @@ func (j *job) reset(keepBytes int) {
 	j.batch.Reset()
 }
 
-// translate fills the batch from the frames.
-func (j *job) translate(t *translate.Translator) {
+// translator is a *translate.Translator.
+type translator interface {
+	AppendFrame(dst *translate.Batch, frame []byte)
+}
+
+// translate fills the batch from the frames. It returns the frames whose translation panicked, which is a
+// bug, and what the panic said: they are dropped, for no frame may stop the stream, and t, in whatever state
+// it was left, must not be used again.
+func (j *job) translate(t translator) (broken []int64, reason any) {
 	begin := 0
 	for _, f := range j.frames {
 		if f.end > begin { // without data it was too large; consume has counted it
-			t.AppendFrame(&j.batch, j.raw[begin:f.end])
+			if r := appendFrame(t, &j.batch, j.raw[begin:f.end]); r != nil {
+				broken, reason = append(broken, f.seq), r
+			}
 		}
 		begin = f.end
 	}
+	return broken, reason
+}
+
+// appendFrame is t.AppendFrame that undoes itself and returns the reason if it panics.
+func appendFrame(t translator, dst *translate.Batch, frame []byte) (reason any) {
+	events, json := len(dst.Events), len(dst.JSON)
+	defer func() {
+		if reason = recover(); reason != nil {
+			dst.Events, dst.JSON = dst.Events[:events], dst.JSON[:json]
+		}
+	}()
+	t.AppendFrame(dst, frame)
+	return nil
 }
 
 // input is what the log seals.

@@ -15,6 +15,7 @@ type pipelineMetrics struct {
 	events      [translate.NumEventKinds]prometheus.Counter
 	drops       [translate.NumReasons]prometheus.Counter
 	filtered    prometheus.Counter
+	panics      prometheus.Counter
 	blocked     prometheus.Counter
 	blockEvents prometheus.Histogram
 	age         prometheus.Histogram
@@ -38,6 +39,9 @@ func newPipelineMetrics(reg prometheus.Registerer) *pipelineMetrics {
 	m := &pipelineMetrics{
 		filtered: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "millrace_translate_filtered_total", Help: "Ops left out because of --collections.",
+		}),
+		panics: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "millrace_translate_panics_total", Help: "Frames dropped because translating them hit a bug.",
 		}),
 		blocked: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "millrace_pipeline_blocked_seconds_total", Help: "Time that reading the relay waited for the log or the UID store.",
@@ -65,7 +69,7 @@ func newPipelineMetrics(reg prometheus.Registerer) *pipelineMetrics {
 	m.stage.seal = stages.WithLabelValues("seal")
 	m.stage.commit = stages.WithLabelValues("commit")
 	if reg != nil {
-		reg.MustRegister(frames, events, drops, stages, m.filtered, m.blocked, m.blockEvents, m.age)
+		reg.MustRegister(frames, events, drops, stages, m.filtered, m.panics, m.blocked, m.blockEvents, m.age)
 	}
 	return m
 }

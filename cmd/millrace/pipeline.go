@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"runtime"
 	"sync"
 	"time"
@@ -47,6 +48,7 @@ type pipelineConfig struct {
 	collections   []string
 	inFlightBytes int64
 	now           func() time.Time
+	logger        *slog.Logger
 	registerer    prometheus.Registerer
 }
 
@@ -210,11 +212,7 @@ func (p *pipeline) finish() {
 func (p *pipeline) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for range max(2, runtime.GOMAXPROCS(0)) {
-		t, err := translate.New(translate.Config{Collections: p.cfg.collections})
-		if err != nil {
-			return fmt.Errorf("translate: %w", err)
-		}
-		g.Go(func() error { return p.worker(ctx, t) })
+		g.Go(func() error { return p.worker(ctx) })
 	}
 	g.Go(func() error { return p.order(ctx) })
 	g.Go(func() error { return p.commit(ctx) })
@@ -222,7 +220,11 @@ func (p *pipeline) Run(ctx context.Context) error {
 }
 
 // worker translates and seals. Sealing comes first, as it is nearer to the end.
-func (p *pipeline) worker(ctx context.Context, t *translate.Translator) error {
+func (p *pipeline) worker(ctx context.Context) error {
+	t, err := p.newTranslator()
+	if err != nil {
+		return err
+	}
 	work, seals := p.work, p.seals
 	for work != nil || seals != nil {
 		select {
@@ -247,14 +249,38 @@ func (p *pipeline) worker(ctx context.Context, t *translate.Translator) error {
 				work = nil
 				continue
 			}
-			start := time.Now()
-			j.translate(t)
-			p.metrics.translated(&j.batch, time.Since(start))
-			j.translated <- struct{}{}
+			if err := p.translate(j, &t); err != nil {
+				return err
+			}
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
+	return nil
+}
+
+func (p *pipeline) newTranslator() (*translate.Translator, error) {
+	t, err := translate.New(translate.Config{Collections: p.cfg.collections})
+	if err != nil {
+		return nil, fmt.Errorf("translate: %w", err)
+	}
+	return t, nil
+}
+
+// translate fills j's batch with *t, and replaces *t after a panic.
+func (p *pipeline) translate(j *job, t **translate.Translator) error {
+	start := time.Now()
+	broken, reason := j.translate(*t)
+	if len(broken) > 0 {
+		p.metrics.panics.Add(float64(len(broken)))
+		p.cfg.logger.Error("translating a frame panicked; it is dropped, please report it", "seqs", broken, "panic", fmt.Sprint(reason))
+		var err error
+		if *t, err = p.newTranslator(); err != nil {
+			return err
+		}
+	}
+	p.metrics.translated(&j.batch, time.Since(start))
+	j.translated <- struct{}{}
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -115,7 +116,7 @@ func frameOf(t testing.TB, seq int64, typ string, body interface {
 // runPipeline runs a pipeline over log in a bubble of its own, feeds it, and returns Run's error.
 func runPipeline(t *testing.T, log *fakeLog, feed func(ctx context.Context, p *pipeline) error) error {
 	t.Helper()
-	p := newPipeline(pipelineConfig{log: log, inFlightBytes: 8 << 20, now: time.Now})
+	p := newPipeline(pipelineConfig{log: log, inFlightBytes: 8 << 20, now: time.Now, logger: slog.New(slog.DiscardHandler)})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	ended := make(chan error, 1)
@@ -316,4 +317,37 @@ func TestPipelineGate(t *testing.T) {
 			t.Errorf("blocks %+v, want frame 2 alone", b)
 		}
 	})
+}
+
+// panicky is a translator with a bug: it panics in the middle of every second frame.
+type panicky struct {
+	translator
+	calls int
+}
+
+func (p *panicky) AppendFrame(dst *translate.Batch, frame []byte) {
+	p.translator.AppendFrame(dst, frame)
+	if p.calls++; p.calls%2 == 0 {
+		panic("index out of range")
+	}
+}
+
+// A frame on which translate panics is dropped whole, its neighbours are kept.
+func TestTranslatePanics(t *testing.T) {
+	real, err := translate.New(translate.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := newJob()
+	for seq := int64(1); seq <= 4; seq++ {
+		j.add(identityFrame(t, seq))
+	}
+	broken, reason := j.translate(&panicky{translator: real})
+	if fmt.Sprint(broken) != "[2 4]" || reason != "index out of range" {
+		t.Errorf("broken frames %v: %v", broken, reason)
+	}
+	if len(j.batch.Events) != 2 || j.batch.Events[0].Seq != 1 || j.batch.Events[1].Seq != 3 ||
+		len(j.batch.JSON) != len(j.batch.Payload(0))+len(j.batch.Payload(1)) {
+		t.Errorf("the batch holds %+v", j.batch.Events)
+	}
 }

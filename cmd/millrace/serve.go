@@ -149,6 +149,7 @@ func (d *daemon) buildIngest(share shares) error {
 		collections:   cfg.collections,
 		inFlightBytes: share.inFlight,
 		now:           time.Now,
+		logger:        d.logger.With("part", "pipeline"),
 		registerer:    d.registry,
 	}
 	if d.uids != nil {
