@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"millrace/intern/kv"
 	"millrace/intern/kv/pebblekv"
@@ -197,5 +198,8 @@ func TestUnknownOutcomes(t *testing.T) {
 		store.SetFaults(simkv.Faults{})
 		store.Settle()
 		checkStore(t, store, want)
+		if n := testutil.ToFloat64(in.metrics.sequenceContended); n != 0 && faults.UnknownLate == 0 {
+			t.Errorf("%+v: the interner took its own writes for %v contended sequences", faults, n)
+		}
 	}
 }

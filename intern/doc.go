@@ -35,6 +35,6 @@
 //
 // # Concurrency
 //
-// An Interner is safe for concurrent use. Each worker is one goroutine that owns its transaction's buffers. Locks are leaves:
-// none is held while another is taken.
+// An Interner is safe for concurrent use. Each worker is one goroutine that owns its transaction's buffers. Interner.numbering
+// is taken first and held through a transaction; all other locks are leaves: none is held while another is taken.
 package intern

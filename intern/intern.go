@@ -99,7 +99,8 @@ type Interner struct {
 	collections *collections
 	sequences   *sequences
 	workers     []*worker
-	calls       sync.Pool // of *call
+	calls       sync.Pool  // of *call
+	numbering   sync.Mutex // held by a worker through a transaction that numbers collections
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc

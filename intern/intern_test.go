@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -305,9 +306,11 @@ func TestSequences(t *testing.T) {
 	checkStore(t, store, nil)
 }
 
-// TestExhausted fills sequences to their ends: UIDs stay unique, then run out.
+// TestExhausted fills sequences to their ends, on a store with faults: UIDs stay unique, then run out.
 func TestExhausted(t *testing.T) {
-	store := simkv.New(simkv.Config{})
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	store := simkv.New(simkv.Config{Seed: seed})
 	in := openOn(t, store, Config{Workers: 2, PrefixBits: 2, CacheBytes: -1})
 	const left = 50
 	err := kv.Run(ctx, store, func(txn kv.Txn) error {
@@ -319,6 +322,7 @@ func TestExhausted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	store.SetFaults(simkv.Faults{Unavailable: 0.2, Conflict: 0.1})
 	want := make(map[string]uint64)
 	for n := 0; ; n++ {
 		batch := make([]string, 7)
@@ -336,17 +340,19 @@ func TestExhausted(t *testing.T) {
 			want[s] = uids[i]
 		}
 	}
+	store.SetFaults(simkv.Faults{})
 	if len(want) > 4*left || len(want) < 3*left {
 		t.Errorf("%d UIDs were given out, of %d", len(want), 4*left)
 	}
 	checkStore(t, store, want)
 }
 
-// TestOutage takes the store away: Resolve waits, and goes on when it is back.
+// TestOutage takes the store away: Resolve waits, and goes on when it is back. The log tells of it twice.
 func TestOutage(t *testing.T) {
 	store := simkv.New(simkv.Config{})
 	registry := prometheus.NewRegistry()
-	in := openOn(t, store, Config{Registerer: registry})
+	var lines strings.Builder
+	in := openOn(t, store, Config{Registerer: registry, Logger: slog.New(slog.NewTextHandler(&lines, nil))})
 	if !in.Status().Reachable {
 		t.Error("store is not reachable at first")
 	}
@@ -376,6 +382,13 @@ func TestOutage(t *testing.T) {
 	}
 	if n := testutil.ToFloat64(in.metrics.outages); n != 1 {
 		t.Errorf("%v outages counted", n)
+	}
+	_ = in.Close()
+	if out := lines.String(); strings.Count(out, "\n") != 2 || !strings.Contains(out, "does not answer") || !strings.Contains(out, "answers again") {
+		t.Errorf("log:\n%s", out)
+	}
+	if _, err := Open(ctx, Config{Store: store, Registerer: registry}); err == nil {
+		t.Error("metrics were registered twice")
 	}
 	checkStore(t, store, nil)
 }
@@ -502,4 +515,68 @@ func newMemStore(t *testing.T) *pebblekv.Store {
 func counterValue(t *testing.T, c prometheus.Counter) float64 {
 	t.Helper()
 	return testutil.ToFloat64(c)
+}
+
+// flaky is a store whose nth read from now fails.
+type flaky struct {
+	kv.Store
+	reads int
+}
+
+type flakyTxn struct {
+	kv.Txn
+	s *flaky
+}
+
+func (s *flaky) Begin(c context.Context) (kv.Txn, error) {
+	txn, err := s.Store.Begin(c)
+	return &flakyTxn{txn, s}, err
+}
+
+func (t *flakyTxn) Get(c context.Context, keys, values [][]byte) error {
+	if t.s.reads--; t.s.reads == 0 {
+		return kv.ErrUnavailable
+	}
+	return t.Txn.Get(c, keys, values)
+}
+
+// TestFailureBetweenSequences has each read of a transaction that needs two sequences fail in turn: nothing of the
+// attempt may be left over.
+func TestFailureBetweenSequences(t *testing.T) {
+	for n := range 8 {
+		for seed := range uint64(6) {
+			sim := simkv.New(simkv.Config{})
+			store := &flaky{Store: sim}
+			in := openOn(t, store, Config{Workers: 1, PrefixBits: 2, Seed: seed + 1})
+			err := kv.Run(ctx, sim, func(txn kv.Txn) error {
+				for s := range uint32(4) {
+					txn.Set(appendSequenceKey(nil, s), appendNumber(in.codec.maxN()-3))
+				}
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			store.reads = n
+			resolve(t, in, "did:web:1.com", "did:web:2.com", "did:web:3.com", "did:web:4.com", "did:web:5.com")
+			checkStore(t, sim, nil)
+		}
+	}
+}
+
+// TestNewCollections has all workers meet the same new collections at once: they number them without conflicts.
+func TestNewCollections(t *testing.T) {
+	store := simkv.New(simkv.Config{CommitLatency: time.Millisecond})
+	in := openOn(t, store, Config{Workers: 32})
+	for round := range 5 {
+		var batch []string
+		for i := range 100 {
+			batch = append(batch, fmt.Sprintf("at://did:web:%d.com/a.b.c%d/x", i, round))
+		}
+		resolve(t, in, batch...)
+	}
+	if stats := store.Stats(); stats.Conflicts > 0 {
+		t.Errorf("%d conflicts of the interner with itself", stats.Conflicts)
+	}
+	checkStore(t, store, nil)
 }

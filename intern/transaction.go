@@ -81,7 +81,9 @@ func (t *transaction) collect(items []*item) {
 			}
 		}
 		if i.coll != nil && i.collNum == 0 {
-			if at, ok := t.index[alias(i.coll)]; ok { // no NSID is the key of a DID
+			if n := t.in.collections.number(i.coll); n != 0 { // committed since the item was made
+				i.collNum = n
+			} else if at, ok := t.index[alias(i.coll)]; ok { // no NSID is the key of a DID
 				i.collAt = at
 			} else {
 				i.collAt = int32(len(t.colls))
@@ -91,6 +93,9 @@ func (t *transaction) collect(items []*item) {
 		}
 	}
 }
+
+// numbers says whether there are collections whose number is not known.
+func (t *transaction) numbers() bool { return len(t.colls) > 0 }
 
 // alias returns b as a string without copying it: b must not change while the string is in use.
 func alias(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

@@ -76,7 +76,7 @@ func (w *worker) intern(items []*item) error {
 			size += len(items[n].did) + len(items[n].coll) + len(items[n].text)
 			n++
 		}
-		if err := w.commit(items[:n]); err != nil {
+		if err := w.split(items[:n]); err != nil {
 			return err
 		}
 		items = items[n:]
@@ -84,11 +84,36 @@ func (w *worker) intern(items []*item) error {
 	return nil
 }
 
-// commit interns items in one transaction, or in several if it is too large or takes too long. It tries for as long
-// as someone waits for the result.
+// errSplit says that a transaction is too large or takes too long, and can be made smaller.
+var errSplit = errors.New("transaction must be split")
+
+// split interns items in one transaction, or in smaller ones if it must be.
+func (w *worker) split(items []*item) error {
+	err := w.commit(items)
+	if !errors.Is(err, errSplit) {
+		return err
+	}
+	half := len(items) / 2
+	if err := w.split(items[:half]); err != nil {
+		return err
+	}
+	return w.split(items[half:])
+}
+
+// commit interns items in one transaction. It tries for as long as someone waits for the result.
 func (w *worker) commit(items []*item) error {
 	begun := time.Now()
 	w.txn.collect(items)
+	if w.txn.numbers() {
+		// All that number collections raise one counter. One at a time they do not conflict, and most that waited
+		// find their collections numbered.
+		w.in.numbering.Lock()
+		if w.txn.collect(items); w.txn.numbers() {
+			defer w.in.numbering.Unlock()
+		} else {
+			w.in.numbering.Unlock()
+		}
+	}
 	tooOld := 0
 	for attempts := 1; ; attempts++ {
 		err := w.in.attempt(w.in.ctx, w.txn.run)
@@ -106,11 +131,7 @@ func (w *worker) commit(items []*item) error {
 			tooOld++
 		}
 		if (errors.Is(err, kv.ErrTooLarge) || tooOld > 1) && len(items) > 1 {
-			half := len(items) / 2
-			if err := w.commit(items[:half]); err != nil {
-				return err
-			}
-			return w.commit(items[half:])
+			return errSplit
 		}
 		if !kv.Retryable(err) {
 			return err

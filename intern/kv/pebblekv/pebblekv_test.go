@@ -195,7 +195,7 @@ func TestTracker(t *testing.T) {
 	written := make(map[uint64]uint64) // key -> version
 	var admitted, refused, needless int
 	for range 3000 {
-		began := tr.begin() - min(tr.begin(), uint64(rng.IntN(40)))
+		began := tr.visible.upTo - min(tr.visible.upTo, uint64(rng.IntN(40)))
 		reads, writes := make([]uint64, 20), make([]uint64, 200)
 		conflict := false
 		for i := range reads {
@@ -234,6 +234,37 @@ func TestTracker(t *testing.T) {
 	}
 	if _, ok, _ := tr.admit(0, []uint64{1}, []uint64{2}); ok {
 		t.Error("a transaction from before the tracker's memory was admitted")
+	}
+}
+
+// TestTrackerWaitsForSlow keeps a transaction open while others write more keys than are remembered: it is
+// refused only for what it has read.
+func TestTrackerWaitsForSlow(t *testing.T) {
+	tr := newTracker()
+	for _, hits := range []bool{false, true} {
+		began := tr.begin()
+		for i := range 3 * rememberedKeys / 500 {
+			writes := make([]uint64, 500)
+			for j := range writes {
+				writes[j] = uint64(1e9 + i*500 + j)
+			}
+			version, ok, err := tr.admit(began, nil, writes)
+			if !ok || err != nil {
+				t.Fatal(ok, err)
+			}
+			tr.shown(version)
+		}
+		read := uint64(1)
+		if hits {
+			read = 1e9
+		}
+		if _, ok, _ := tr.admit(began, []uint64{read}, []uint64{2}); ok == hits {
+			t.Errorf("a slow transaction was admitted: %v", ok)
+		}
+		tr.end(began)
+	}
+	if len(tr.active) != 0 {
+		t.Errorf("%d transactions are active", len(tr.active))
 	}
 }
 

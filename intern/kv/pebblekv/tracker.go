@@ -6,9 +6,13 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// rememberedKeys is how many written keys one of the tracker's two generations holds before the older
-// one is forgotten: some 60 transactions' worth, and about 2 MB.
-const rememberedKeys = 1 << 16
+// rememberedKeys is how many written keys one of the tracker's two generations holds before the older one is
+// forgotten: some 100 transactions' worth, and about 2 MB. While a transaction is in flight that needs the older one,
+// the younger may grow to maxRememberedKeys.
+const (
+	rememberedKeys    = 1 << 16
+	maxRememberedKeys = 1 << 20
+)
 
 // tracker numbers the commits and finds conflicts between them. A commit passes three points: admitted
 // (its writes conflict with transactions begun before it is visible), visible (readers see it), durable
@@ -22,21 +26,32 @@ type tracker struct {
 	old     map[uint64]uint64 // the generation before
 	floor   uint64            // of versions up to it, writes may have been forgotten
 	rotated uint64            // last version before young was begun
+	active  map[uint64]int    // transactions in flight by the version they began at
 	cond    sync.Cond         // durable moved, or broken was set
 	broken  error             // a commit that failed in Pebble; nothing is known after it
 }
 
 func newTracker() *tracker {
-	t := &tracker{young: make(map[uint64]uint64), old: make(map[uint64]uint64)}
+	t := &tracker{young: make(map[uint64]uint64), old: make(map[uint64]uint64), active: make(map[uint64]int)}
 	t.cond.L = &t.mu
 	return t
 }
 
-// begin returns the version up to which a view opened afterwards surely sees everything.
+// begin returns the version up to which a view opened afterwards surely sees everything. end must follow.
 func (t *tracker) begin() uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.active[t.visible.upTo]++
 	return t.visible.upTo
+}
+
+// end says that the transaction begun at a version is over.
+func (t *tracker) end(began uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.active[began]--; t.active[began] == 0 {
+		delete(t.active, began)
+	}
 }
 
 // horizon returns the version beyond which a view opened before surely sees nothing.
@@ -65,7 +80,7 @@ func (t *tracker) admit(began uint64, reads, writes []uint64) (version uint64, o
 		}
 	}
 	t.last++
-	if len(t.young)+len(writes) > rememberedKeys && len(t.young) > 0 {
+	if n := len(t.young) + len(writes); n > rememberedKeys && (n > maxRememberedKeys || !t.neededLocked()) {
 		t.old, t.young = t.young, t.old
 		clear(t.young)
 		t.floor = t.rotated
@@ -75,6 +90,16 @@ func (t *tracker) admit(began uint64, reads, writes []uint64) (version uint64, o
 		t.young[h] = t.last
 	}
 	return t.last, true, nil
+}
+
+// neededLocked says whether a transaction in flight began before the younger generation.
+func (t *tracker) neededLocked() bool {
+	for began := range t.active {
+		if began < t.rotated {
+			return true
+		}
+	}
+	return false
 }
 
 // shown records that version is visible.

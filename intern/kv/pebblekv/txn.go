@@ -201,6 +201,7 @@ func (t *txn) Close() {
 	if t.batch != nil {
 		_ = t.batch.Close()
 	}
+	t.store.tracker.end(t.began)
 	t.store.inFlight.Done()
 }
 

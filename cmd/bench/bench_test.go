@@ -1,0 +1,92 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"io"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestSnowflake has the clock stand still, go back and jump: UIDs stay unique and ascend.
+func TestSnowflake(t *testing.T) {
+	milli := int64(1_783_000_000_000)
+	s := snowflake{now: func() time.Time { return time.UnixMilli(milli) }, shard: 5}
+	var last uint64
+	for i := range 30_000 {
+		switch {
+		case i == 12_000:
+			milli -= 60_000
+		case i == 20_000:
+			milli += 120_000
+		case i%7000 == 0:
+			milli++
+		}
+		uid := s.next()
+		if uid <= last || uid>>12&1023 != 5 {
+			t.Fatalf("UID %d: %x after %x", i, uid, last)
+		}
+		last = uid
+	}
+}
+
+func TestCollisions(t *testing.T) {
+	hashes := []uint64{0x1000 << 48, 0x1001 << 48, 0x2000 << 48, 0x1002 << 48}
+	for bits, want := range map[int]int{16: 0, 15: 1, 12: 3, 4: 3} {
+		if got := collisions(hashes, bits); got != want {
+			t.Errorf("%d bits: %d pairs, want %d", bits, got, want)
+		}
+	}
+}
+
+// TestTraffic checks that what is made is new and valid.
+func TestTraffic(t *testing.T) {
+	for _, random := range []bool{false, true} {
+		source, seen := newTraffic(1, 20, random), make(map[string]bool)
+		b := newBatch(100)
+		for range 50 {
+			source.next(b)
+			for i := range b.reqs {
+				s := string(uri(&b.reqs[i]))
+				if seen[s] || len(b.reqs[i].DID) != 32 || len(b.reqs[i].RecordKey) != 13 {
+					t.Fatalf("%q is not new or not as expected", s)
+				}
+				seen[s] = true
+			}
+		}
+	}
+}
+
+// TestIntern runs every part of the command, small.
+func TestIntern(t *testing.T) {
+	var out bytes.Buffer
+	args := []string{"intern", "-dir", t.TempDir(), "-workers", "2", "-time", "20ms", "-sim-read", "10us", "-sim-commit", "20us",
+		"-uris", "2000,4000", "-keys", "1000,2000", "-bits", "16,24"}
+	if err := run(context.Background(), args, &out); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range schemes() {
+		if n := strings.Count(out.String(), "| "+s.name+" | 2 |"); n != 2 {
+			t.Errorf("%d rows of %q", n, s.name)
+		}
+	}
+	for _, want := range []string{"| 2000 | ", "| 4000 | ", "| 1000 | 16 |", "| 2000 | 24 |"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no row %q in\n%s", want, out.String())
+		}
+	}
+}
+
+func TestUsage(t *testing.T) {
+	for _, args := range [][]string{{"nope"}, {"intern", "-only", "nope"}, {"intern", "-workers", "0"}, {"intern", "extra"}, {"intern", "-only", "load", "-tids", "x"}} {
+		if err := run(context.Background(), args, io.Discard); err == nil || errors.Is(err, flag.ErrHelp) {
+			t.Errorf("%v: %v", args, err)
+		}
+	}
+	if err := run(context.Background(), nil, io.Discard); !errors.Is(err, flag.ErrHelp) {
+		t.Errorf("no arguments: %v", err)
+	}
+}
