@@ -170,7 +170,7 @@ func BenchmarkRead(b *testing.B) {
 	for _, place := range []struct {
 		name        string
 		tail, cache int64
-	}{{"tail", 1 << 30, 1}, {"cached", 1, 1 << 30}, {"cold", 1, 1}} {
+	}{{"tail", 1 << 30, 1}, {"cached", 1, 1 << 30}, {"cold", 1, 2 << 20}} {
 		cfg := testConfig(b, nil, newTestClock())
 		cfg.TailBytes, cfg.CacheBytes, cfg.PebbleBytes = place.tail, place.cache, 32<<20
 		l, events := benchLog(b, cfg, blocks)
