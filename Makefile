@@ -5,7 +5,7 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -X main.version=$(VERSION)
 FUZZTIME ?= 30s
 
-.PHONY: build run demo test test-long race lint fuzz bench clean
+.PHONY: build run demo test test-long race lint fuzz bench dictionary clean
 
 build: ## bin/millrace, bin/relaysim and bin/bench
 	$(GO) build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
@@ -38,6 +38,9 @@ fuzz: ## every fuzz target for FUZZTIME each
 
 bench: ## a benchmark per hot path
 	$(GO) test -run '^$$' -bench . -benchmem ./...
+
+dictionary: ## the built-in dictionary again, from ../shared/corpus; takes minutes
+	$(GO) run ./dict/builtin -corpus ../shared/corpus -out dict/data/51001.zdict
 
 clean:
 	rm -rf bin demo-data
