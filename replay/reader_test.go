@@ -314,7 +314,7 @@ func TestNextAllocs(t *testing.T) {
 	}
 	clock := newTestClock()
 	cfg := testConfig(t, vfs.NewMem(), clock)
-	cfg.TailBytes = 16 << 20
+	cfg.TailBytes, cfg.PebbleBytes = 16<<20, 256<<20 // no flush shall allocate meanwhile
 	l := mustOpen(t, cfg)
 	w := &world{t: t, rng: rand.New(rand.NewPCG(1, 1)), clock: clock, m: &model{epoch: 1}, log: l}
 	for range 50 {

@@ -238,6 +238,58 @@ func TestRetentionZero(t *testing.T) {
 		}
 	}
 	a.append(a.block(1, 200, 200, place{seq: 200}))
+	_ = a.l.Close()
+	cfg.Retention = time.Hour // from now on; what was not stored must not be looked for
+	a.l = mustOpen(t, cfg)
+	if r := a.l.Range(); r.Events != 0 || r.Oldest != (Mark{}) {
+		t.Errorf("with retention again: %+v", r)
+	}
+	a.append(a.block(1, 201, 201, place{seq: 201}))
+	if r, err = a.l.NewReader(ReaderConfig{Cursor: PositionCursor(end.Position)}); err != nil {
+		t.Fatal(err)
+	}
+	if got := a.read(r); got != "1-201-0" {
+		t.Errorf("with retention again: %q", got)
+	}
+	if _, clamped := r.Clamped(); !clamped {
+		t.Error("what was not stored is not told")
+	}
+}
+
+// TestTrimUnderReader: a reader that looked at the log before a trim, and at the store after it, falls
+// off instead of skipping what was deleted.
+func TestTrimUnderReader(t *testing.T) {
+	clock := newTestClock()
+	cfg := testConfig(t, vfs.NewMem(), clock)
+	cfg.TailBytes, cfg.CacheBytes = 1, 1
+	a := tenBlocks(t, cfg, clock)
+	s := a.l.snap.Load()
+	before := blockScan{l: a.l}
+	defer before.close()
+	x, err := before.find(s, s.oldest.timeUS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.l.TrimTo(t.Context(), a.l.Range().Bytes/2); err != nil {
+		t.Fatal(err)
+	}
+	after := blockScan{l: a.l}
+	defer after.close()
+	if _, err := after.find(s, s.oldest.timeUS); !errors.Is(err, ErrFellOff) {
+		t.Errorf("find after the trim: %v", err)
+	}
+	if _, err := a.l.readPart(rangePlain, x.key()); !errors.Is(err, ErrFellOff) {
+		t.Errorf("read a part after the trim: %v", err)
+	}
+	if y, err := before.find(s, x.key()+1); err != nil || y.seq[0] != 2 {
+		t.Errorf("the scan made before the trim goes on: %v", err)
+	}
+	if _, err := a.l.findAfter(s, s.oldest.place); !errors.Is(err, ErrFellOff) {
+		t.Errorf("find a position after the trim: %v", err)
+	}
+	if a.l.store.err() != nil {
+		t.Error(a.l.store.err())
+	}
 }
 
 // TestRun trims in the background and ends with its context, and with a failure.
