@@ -195,12 +195,12 @@ func TestTracker(t *testing.T) {
 	written := make(map[uint64]uint64) // key -> version
 	var admitted, refused, needless int
 	for range 3000 {
-		began := tr.visible.upTo - min(tr.visible.upTo, uint64(rng.IntN(40)))
+		began := start{upTo: tr.visible.upTo - min(tr.visible.upTo, uint64(rng.IntN(40)))}
 		reads, writes := make([]uint64, 20), make([]uint64, 200)
 		conflict := false
 		for i := range reads {
 			reads[i] = rng.Uint64N(300_000)
-			conflict = conflict || written[reads[i]] > began
+			conflict = conflict || written[reads[i]] > began.upTo
 		}
 		for i := range writes {
 			writes[i] = rng.Uint64N(300_000)
@@ -232,8 +232,28 @@ func TestTracker(t *testing.T) {
 	if n := len(tr.young) + len(tr.old); n > 2*rememberedKeys {
 		t.Errorf("%d keys are remembered", n)
 	}
-	if _, ok, _ := tr.admit(0, []uint64{1}, []uint64{2}); ok {
+	if _, ok, _ := tr.admit(start{}, []uint64{1}, []uint64{2}); ok {
 		t.Error("a transaction from before the tracker's memory was admitted")
+	}
+}
+
+// TestTrackerOutOfOrder has a commit become visible before the one ahead of it: whoever begins then sees it, and is not
+// refused for having read what it wrote; only for what the other wrote.
+func TestTrackerOutOfOrder(t *testing.T) {
+	tr := newTracker()
+	slow, _, _ := tr.admit(tr.begin(), nil, []uint64{1})
+	fast, _, _ := tr.admit(tr.begin(), nil, []uint64{2})
+	tr.shown(fast)
+	began := tr.begin()
+	if _, ok, _ := tr.admit(began, []uint64{2}, []uint64{3}); !ok {
+		t.Error("refused for a write that it has seen")
+	}
+	if _, ok, _ := tr.admit(began, []uint64{1}, []uint64{3}); ok {
+		t.Error("admitted though it has not seen a write")
+	}
+	tr.shown(slow)
+	if _, ok, _ := tr.admit(tr.begin(), []uint64{1, 2}, []uint64{3}); !ok {
+		t.Error("refused though it has seen all")
 	}
 }
 
@@ -271,11 +291,11 @@ func TestTrackerWaitsForSlow(t *testing.T) {
 func TestTrackerBroken(t *testing.T) {
 	tr := newTracker()
 	disk := errors.New("disk")
-	if _, ok, err := tr.admit(0, nil, []uint64{1}); !ok || err != nil {
+	if _, ok, err := tr.admit(start{}, nil, []uint64{1}); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
 	tr.fail(disk)
-	if _, _, err := tr.admit(0, nil, []uint64{1}); !errors.Is(err, disk) {
+	if _, _, err := tr.admit(start{}, nil, []uint64{1}); !errors.Is(err, disk) {
 		t.Errorf("admit after a failure: %v", err)
 	}
 	if err := tr.wait(1); !errors.Is(err, disk) {

@@ -1,6 +1,8 @@
 package pebblekv
 
 import (
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/cespare/xxhash/v2"
@@ -37,20 +39,32 @@ func newTracker() *tracker {
 	return t
 }
 
-// begin returns the version up to which a view opened afterwards surely sees everything. end must follow.
-func (t *tracker) begin() uint64 {
+// start is what a view opened afterwards surely sees: every version up to upTo, and those in ahead, which became visible
+// before one that precedes them.
+type start struct {
+	upTo  uint64
+	ahead []uint64
+}
+
+// sees says whether the view surely sees a version.
+func (s *start) sees(version uint64) bool {
+	return version <= s.upTo || slices.Contains(s.ahead, version)
+}
+
+// begin returns what a view opened now sees. end must follow.
+func (t *tracker) begin() start {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.active[t.visible.upTo]++
-	return t.visible.upTo
+	return start{t.visible.upTo, slices.Collect(maps.Keys(t.visible.ahead))}
 }
 
-// end says that the transaction begun at a version is over.
-func (t *tracker) end(began uint64) {
+// end says that the transaction is over.
+func (t *tracker) end(began start) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.active[began]--; t.active[began] == 0 {
-		delete(t.active, began)
+	if t.active[began.upTo]--; t.active[began.upTo] == 0 {
+		delete(t.active, began.upTo)
 	}
 }
 
@@ -61,20 +75,19 @@ func (t *tracker) horizon() uint64 {
 	return t.last
 }
 
-// admit checks what was read, as hashes, since version began, and if nothing conflicts returns the version of
-// this commit.
-func (t *tracker) admit(began uint64, reads, writes []uint64) (version uint64, ok bool, err error) {
+// admit checks what was read, as hashes, and if nothing conflicts returns the version of this commit.
+func (t *tracker) admit(began start, reads, writes []uint64) (version uint64, ok bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.broken != nil {
 		return 0, false, t.broken
 	}
-	if len(reads) > 0 && began < t.floor {
+	if len(reads) > 0 && began.upTo < t.floor {
 		return 0, false, nil
 	}
-	if began < t.last {
+	if began.upTo < t.last {
 		for _, h := range reads {
-			if t.young[h] > began || t.old[h] > began {
+			if !began.sees(t.young[h]) || !began.sees(t.old[h]) {
 				return 0, false, nil
 			}
 		}

@@ -12,7 +12,7 @@ import (
 
 type txn struct {
 	store   *Store
-	began   uint64           // everything up to this version is in the view
+	began   start            // this is in the view
 	horizon uint64           // nothing beyond this version is in the view
 	iter    *pebble.Iterator // the view; nil before the first read
 	batch   *pebble.Batch    // nil before the first write
