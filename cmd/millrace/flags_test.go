@@ -95,8 +95,12 @@ func TestServeHelp(t *testing.T) {
 		}
 	}
 	s := memoryShares(minMemory)
-	if sum := s.inFlight + s.tail + s.cache + s.log + s.intern + s.clients; sum > minMemory {
+	sum := s.inFlight + s.tail + s.cache + s.log + s.uids + s.strings + s.clients + s.garbage + s.fixed
+	if sum > minMemory || sum < minMemory-100 {
 		t.Errorf("shares add up to %d of %d", sum, minMemory)
+	}
+	if heap := s.inFlight + s.tail + s.cache + s.strings + s.clients; s.goLimit(minMemory) <= heap {
+		t.Errorf("the Go runtime's limit %d leaves nothing beside %d of live heap", s.goLimit(minMemory), heap)
 	}
 }
 

@@ -25,7 +25,7 @@ type uidStore struct {
 func (c *config) internDir() string { return filepath.Join(c.dataDir, "intern") }
 
 // openUIDs opens the UID store that cfg asks for. With --intern=off there is none: nil.
-func (d *daemon) openUIDs(ctx context.Context, bytes int64) (*uidStore, error) {
+func (d *daemon) openUIDs(ctx context.Context, share shares) (*uidStore, error) {
 	cfg := d.cfg
 	switch cfg.intern.value {
 	case "off":
@@ -34,7 +34,12 @@ func (d *daemon) openUIDs(ctx context.Context, bytes int64) (*uidStore, error) {
 		return nil, usageError{errors.New("--intern=fdb: this binary was built without -tags fdb; use --intern=pebble or off")}
 	}
 	logger := d.logger.With("part", "intern")
-	store, err := pebblekv.Open(pebblekv.Config{Dir: cfg.internDir(), CacheBytes: bytes / 2, Logger: logger})
+	store, err := pebblekv.Open(pebblekv.Config{
+		Dir:           cfg.internDir(),
+		MemTableBytes: share.uids / 4, // up to three are alive
+		CacheBytes:    share.uids / 4,
+		Logger:        logger,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("open the UID store in %s: %w", cfg.internDir(), err)
 	}
@@ -46,7 +51,7 @@ func (d *daemon) openUIDs(ctx context.Context, bytes int64) (*uidStore, error) {
 	u.interner, err = intern.Open(ctx, intern.Config{
 		Store:      store,
 		PrefixBits: cfg.uidPrefixBits,
-		CacheBytes: bytes / 4,
+		CacheBytes: share.strings,
 		Scope:      scope,
 		Timeout:    cfg.internTimeout,
 		Logger:     logger,

@@ -52,7 +52,7 @@ func runServe(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	if err != nil {
 		return err
 	}
-	debug.SetMemoryLimit(int64(cfg.memory))
+	debug.SetMemoryLimit(memoryShares(cfg.memory).goLimit(cfg.memory))
 	d, err := newDaemon(ctx, cfg, newLogger(cfg, stderr))
 	if err != nil {
 		return err
@@ -111,7 +111,7 @@ func (d *daemon) openStores(ctx context.Context, share shares) error {
 	if err != nil {
 		return usageError{fmt.Errorf("--relay: %w", err)}
 	}
-	if d.uids, err = d.openUIDs(ctx, share.intern); err != nil {
+	if d.uids, err = d.openUIDs(ctx, share); err != nil {
 		return err
 	}
 	d.log, err = replay.Open(replay.Config{
