@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"millrace/intern/kv/pebblekv"
 )
 
@@ -96,4 +98,27 @@ func BenchmarkResolveNew(b *testing.B) {
 	}
 	wg.Wait()
 	b.ReportMetric(float64(b.N)/time.Since(begun).Seconds(), "URIs/s")
+}
+
+// BenchmarkResolveKnown resolves a block of 512 that the caches know.
+func BenchmarkResolveKnown(b *testing.B) {
+	store, err := pebblekv.Open(pebblekv.Config{Dir: "uids", FS: vfs.NewMem()})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer store.Close()
+	in, err := Open(context.Background(), Config{Store: store})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer in.Close()
+	reqs, out := make([]Request, 512), make([]Result, 512)
+	newTraffic(1, 1000).next(reqs)
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := in.Resolve(context.Background(), reqs, out); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.N*len(reqs))/b.Elapsed().Seconds(), "strings/s")
 }
