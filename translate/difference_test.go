@@ -16,7 +16,7 @@ import (
 // atproto/atdata does. In everything else the two agree, which FuzzRecord holds.
 type difference struct {
 	name    string
-	why     string // the row of DESIGN.md section 5 that asks for it, or what else does
+	why     string // the row of docs/input.md that asks for it, or what else does
 	example []byte // a record, in DAG-CBOR
 	ours    string // the JSON this package makes of it, "" if it drops it
 	indigo  string // the JSON indigo makes of it, "" if it refuses it

@@ -49,7 +49,7 @@ func New(cfg Config) (*Translator, error) {
 // the order of the frame's operations; their time_us is 0 until Batch.Stamp. It keeps nothing of frame.
 //
 // It never fails: of input that the protocol does not allow it drops the operation or the frame, as
-// DESIGN.md section 5 has it, and counts the Reason. It panics if dst holds more than
+// docs/input.md has it, and counts the Reason. It panics if dst holds more than
 // MaxBatchJSONBytes.
 func (t *Translator) AppendFrame(dst *Batch, frame []byte) {
 	if len(dst.JSON) > MaxBatchJSONBytes {

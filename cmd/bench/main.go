@@ -1,4 +1,4 @@
-// Command bench measures what DESIGN.md section 10 promises, one sub-command a subject.
+// Command bench measures what millrace promises, one sub-command a subject.
 package main
 
 import (

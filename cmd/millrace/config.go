@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// config is everything `millrace serve` can be told; DESIGN's table of flags is its order.
+// config is everything `millrace serve` can be told.
 type config struct {
 	relay         string
 	relayCursor   optionalInt

@@ -94,7 +94,7 @@ func findHostile(name string) (*hostileKind, error) {
 	return nil, fmt.Errorf("unknown hostile kind %q; --list-hostile names them", name)
 }
 
-// hostileKinds returns the whole library, in the order of DESIGN.md section 5.
+// hostileKinds returns the whole library, in the order of docs/input.md.
 func hostileKinds() []*hostileKind {
 	var all []*hostileKind
 	all = append(all, messageKinds()...)

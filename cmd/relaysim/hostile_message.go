@@ -1,6 +1,6 @@
 package main
 
-// The reasons that DESIGN.md section 5 groups as "by reason"; the others are spelt as they are there.
+// The reasons that docs/input.md groups as "by reason"; the others are spelt as they are there.
 const (
 	reasonFrame       = "bad frame"
 	reasonUnknown     = "unknown kind or op"

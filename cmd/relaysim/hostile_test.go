@@ -22,7 +22,7 @@ func testKit() *kit {
 	return k
 }
 
-// TestHostileCovers looks for a kind for each row and each cause in DESIGN.md section 5.
+// TestHostileCovers looks for a kind for each row and each cause in docs/input.md.
 func TestHostileCovers(t *testing.T) {
 	all := hostileKinds()
 	for _, name := range []string{
@@ -69,7 +69,7 @@ func TestHostileSizes(t *testing.T) {
 	}
 }
 
-// differs names the kinds of which indigo holds more or less than DESIGN.md section 5 says.
+// differs names the kinds of which indigo holds more or less than docs/input.md says.
 func differs(name string) bool {
 	return slices.Contains([]string{
 		"body-without-seq", "body-seq-negative", // has no notion of a position
