@@ -116,7 +116,7 @@ func TestResolveKnown(t *testing.T) {
 	run()
 	before := in.metrics.committed
 	count := counterValue(t, before)
-	if allocs := testing.AllocsPerRun(100, run); allocs > 2 {
+	if allocs := testing.AllocsPerRun(100, run); allocs > 10 { // 1; more with -race, where pools forget
 		t.Errorf("%.1f allocations for 100 known strings", allocs)
 	}
 	if n := counterValue(t, before) - count; n != 0 {

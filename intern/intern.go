@@ -247,12 +247,15 @@ func (in *Interner) finish(c *call, results func([]item)) error {
 
 // dispatch queues the items that are not done with their workers. It returns false if there are none.
 func (in *Interner) dispatch(c *call) bool {
-	tasks := make([]task, len(in.workers))
+	var tasks []task
 	parts := int32(0)
 	for i := range c.items {
 		item := &c.items[i]
 		if item.done() {
 			continue
+		}
+		if tasks == nil {
+			tasks = make([]task, len(in.workers))
 		}
 		t := &tasks[item.hash%uint64(len(tasks))]
 		if t.call == nil {

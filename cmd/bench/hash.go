@@ -40,7 +40,7 @@ func benchHash(ctx context.Context, f *internFlags, out io.Writer) error {
 	fmt.Fprintln(out, "|---:|---:|---:|")
 	for _, n := range []float64{1e8, 1e9, 5.06e9, 15e9, 100e9} {
 		pairs := n * (n - 1) / math.Exp2(65)
-		fmt.Fprintf(out, "| %.3g | %.3g | %.2g %% |\n", n, pairs, -math.Expm1(-pairs)*100)
+		fmt.Fprintf(out, "| %.3g | %.3g | %.3g %% |\n", n, pairs, -math.Expm1(-pairs)*100)
 	}
 	fmt.Fprintln(out)
 	return nil
