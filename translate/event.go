@@ -138,6 +138,7 @@ const didAt = 8
 type Batch struct {
 	Events []Event
 	JSON   []byte
+	Time   []byte // when the newest of the frames was sent: RFC 3339, as its sender says; empty: none says
 	Counts Counts
 }
 
@@ -145,6 +146,7 @@ type Batch struct {
 func (b *Batch) Reset() {
 	b.Events = b.Events[:0]
 	b.JSON = b.JSON[:0]
+	b.Time = b.Time[:0]
 	b.Counts = Counts{}
 }
 

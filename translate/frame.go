@@ -59,6 +59,10 @@ func (t *Translator) AppendFrame(dst *Batch, frame []byte) {
 	drops, filtered := dst.Counts.Drops, dst.Counts.Filtered
 
 	kind, reason := t.appendFrame(dst, frame)
+	if reason == kept && (kind == FrameCommit || kind == FrameIdentity || kind == FrameAccount) {
+		time, _ := textOf(t.body.fields[fieldTime])
+		dst.Time = append(dst.Time[:0], time...)
+	}
 	t.body = body{}
 	t.car.close()
 	t.record.trim()

@@ -24,22 +24,35 @@ func long() bool { return os.Getenv("MILLRACE_TEST_LONG") != "" }
 type millraceProcess struct {
 	cmd    *exec.Cmd
 	addr   string
-	stderr *bytes.Buffer
+	stderr *bytes.Buffer // to be read once exited is closed
+	exited chan struct{}
 }
 
 func startMillrace(t *testing.T, relay, dir, addr string, flags ...string) *millraceProcess {
+	t.Helper()
+	return startMillraceUnder(t, nil, relay, dir, addr, flags...)
+}
+
+// startMillraceUnder starts it by another command that ends with executing its arguments.
+func startMillraceUnder(t *testing.T, wrapper []string, relay, dir, addr string, flags ...string) *millraceProcess {
 	t.Helper()
 	bin, err := binaries()
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &millraceProcess{addr: addr, stderr: &bytes.Buffer{}}
-	p.cmd = exec.Command(bin["millrace"], append([]string{"serve", "--relay", relay, "--data-dir", dir, "--listen", addr,
-		"--metrics-listen", "", "--memory", "64MiB", "--min-free-disk", "0", "--log-level", "warn"}, flags...)...)
+	p := &millraceProcess{addr: addr, stderr: &bytes.Buffer{}, exited: make(chan struct{})}
+	argv := append(slices.Clone(wrapper), bin["millrace"], "serve", "--relay", relay, "--data-dir", dir, "--listen", addr,
+		"--metrics-listen", "", "--memory", "64MiB", "--min-free-disk", "0", "--log-level", "warn")
+	argv = append(argv, flags...)
+	p.cmd = exec.Command(argv[0], argv[1:]...)
 	p.cmd.Stderr = p.stderr
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	go func() { // ends with the process, which kill ends
+		defer close(p.exited)
+		_ = p.cmd.Wait()
+	}()
 	t.Cleanup(p.kill)
 	return p
 }
@@ -47,7 +60,7 @@ func startMillrace(t *testing.T, relay, dir, addr string, flags ...string) *mill
 // kill is kill -9. Safe twice.
 func (p *millraceProcess) kill() {
 	_ = p.cmd.Process.Kill()
-	_ = p.cmd.Wait()
+	<-p.exited
 }
 
 // A process killed at random moments, and started again each time, holds the truth: nothing is

@@ -8,9 +8,13 @@ import (
 	"millrace/public"
 )
 
-// maxReadyLag is how old the oldest frame between the socket and the disk may be on a server that
-// calls itself ready.
-const maxReadyLag = 10 * time.Second
+const (
+	// maxReadyLag is how old the oldest frame between the socket and the disk may be on a server that
+	// calls itself ready.
+	maxReadyLag = 10 * time.Second
+	// maxReadyRelayLag is how old frames may be when they come: above it we catch up on a backlog.
+	maxReadyRelayLag = time.Minute
+)
 
 // health answers /readyz.
 type health struct {
@@ -43,10 +47,11 @@ func (h *health) relay() public.Check {
 }
 
 func (h *health) lag() public.Check {
-	lag := h.pipeline.lag()
+	lag, relay := h.pipeline.lag(), h.pipeline.relay.median()
 	return public.Check{
-		Name: "lag_small", OK: lag < maxReadyLag,
-		Detail: fmt.Sprintf("the oldest frame not yet durable is %.3f s old", lag.Seconds()),
+		Name: "lag_small", OK: lag < maxReadyLag && relay < maxReadyRelayLag,
+		Detail: fmt.Sprintf("frames are %.1f s old when they come, and the oldest one not yet durable is %.3f s old",
+			relay.Seconds(), lag.Seconds()),
 	}
 }
 

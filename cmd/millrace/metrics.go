@@ -22,7 +22,7 @@ type pipelineMetrics struct {
 	stage       struct{ translate, intern, seal, commit prometheus.Observer }
 }
 
-func newPipelineMetrics(reg prometheus.Registerer) *pipelineMetrics {
+func newPipelineMetrics(reg prometheus.Registerer, p *pipeline) *pipelineMetrics {
 	frames := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "millrace_translate_frames_total", Help: "Frames translated, by kind.",
 	}, []string{"kind"})
@@ -68,8 +68,11 @@ func newPipelineMetrics(reg prometheus.Registerer) *pipelineMetrics {
 	m.stage.intern = stages.WithLabelValues("intern")
 	m.stage.seal = stages.WithLabelValues("seal")
 	m.stage.commit = stages.WithLabelValues("commit")
+	relayLag := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "millrace_relay_lag_seconds", Help: "How old frames were when they came, by their own time: median of the newest blocks.",
+	}, func() float64 { return p.relay.median().Seconds() })
 	if reg != nil {
-		reg.MustRegister(frames, events, drops, stages, m.filtered, m.panics, m.blocked, m.blockEvents, m.age)
+		reg.MustRegister(relayLag, frames, events, drops, stages, m.filtered, m.panics, m.blocked, m.blockEvents, m.age)
 	}
 	return m
 }

@@ -65,7 +65,8 @@ type pipeline struct {
 	seals   chan *job // stamped, to be sealed
 	commits chan *job // the same jobs in order
 
-	gate gate // closed while the disk is short
+	gate  gate     // closed while the disk is short
+	relay relayLag // how old frames are when they come
 
 	mu       sync.Mutex
 	open     *job        // being filled, nil if none
@@ -78,8 +79,7 @@ type pipeline struct {
 
 func newPipeline(cfg pipelineConfig) *pipeline {
 	p := &pipeline{
-		cfg:     cfg,
-		metrics: newPipelineMetrics(cfg.registerer),
+		cfg: cfg,
 		// A job holds its frames, their JSON and its block: about three times its raw bytes.
 		blockBytes: int(min(max(cfg.inFlightBytes/(3*jobsInFlight), 128<<10), 4<<20)),
 		free:       make(chan *job, jobsInFlight),
@@ -89,6 +89,7 @@ func newPipeline(cfg pipelineConfig) *pipeline {
 		commits:    make(chan *job, jobsInFlight),
 		stamper:    replay.NewStamper(cfg.log.Progress().TimeUS, cfg.now),
 	}
+	p.metrics = newPipelineMetrics(cfg.registerer, p)
 	for range jobsInFlight {
 		p.free <- newJob()
 	}
@@ -279,6 +280,7 @@ func (p *pipeline) translate(j *job, t **translate.Translator) error {
 			return err
 		}
 	}
+	p.relay.observe(string(j.batch.Time), p.cfg.now())
 	p.metrics.translated(&j.batch, time.Since(start))
 	j.translated <- struct{}{}
 	return nil

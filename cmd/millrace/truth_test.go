@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -54,22 +55,32 @@ func readTruth(t *testing.T, path string) []truthEvent {
 	return out
 }
 
-// streams numbers stream tags in the order they are first seen, which is that of the epochs.
-type streams map[translate.Stream]int
+// streams numbers stream tags in the order they are first seen, which is that of the epochs for who reads
+// from the beginning. Readers of one log may share it.
+type streams struct {
+	mu   sync.Mutex
+	tags map[translate.Stream]int
+}
 
-func (s streams) epoch(tag translate.Stream) int {
-	if n, ok := s[tag]; ok {
-		return n
+func (s *streams) epoch(tag translate.Stream) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n, ok := s.tags[tag]
+	if !ok {
+		if s.tags == nil {
+			s.tags = map[translate.Stream]int{}
+		}
+		n = len(s.tags)
+		s.tags[tag] = n
 	}
-	s[tag] = len(s)
-	return s[tag]
+	return n
 }
 
 // parseTruthEvent reads an event as served; plain ones have no place.
-func parseTruthEvent(t *testing.T, line string) truthEvent { return streams{}.parse(t, line) }
+func parseTruthEvent(t *testing.T, line string) truthEvent { return (&streams{}).parse(t, line) }
 
 // parse reads an extended event: its position, and the plain event that is left without it.
-func (s streams) parse(t *testing.T, line string) truthEvent {
+func (s *streams) parse(t *testing.T, line string) truthEvent {
 	t.Helper()
 	var tail struct {
 		TimeUS int64  `json:"time_us"`

@@ -1,0 +1,453 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"millrace/translate"
+)
+
+const (
+	// soakPatience is --epoch-patience in lossy rounds; the relay comes back with its old numbering well
+	// within it.
+	soakPatience = 3 * time.Second
+	// soakNumberings: a restarted numbering begins this much below the one before, so that a
+	// seq alone tells which numbering it is of, and no numbering climbs to where another was.
+	soakNumberings = int64(1e9)
+	// soakSettle bounds each wait for the daemon to catch up: relays are redialled after up to 30 s.
+	soakSettle = 90 * time.Second
+)
+
+// round is one round of the soak while it runs.
+type round struct {
+	t      *testing.T
+	plan   soakPlan
+	total  *survived
+	sim    *simulator
+	dir    string
+	addr   string
+	rng    *rand.Rand // of the processes; the faults have their own
+	seen   streams
+	losses losses
+	floor  int64 // where the newest numbering begins
+
+	process *millraceProcess // nil: none runs
+}
+
+// losses is what the relay may have taken from us.
+type losses struct {
+	through   map[int64]int64 // by numbering (seq / soakNumberings): the window has been moved past this seq
+	abandoned map[int]bool    // truth's epochs that came and went within the patience
+}
+
+func runSoakRound(t *testing.T, plan soakPlan, total *survived) {
+	r := &round{
+		t: t, plan: plan, total: total, addr: freeAddr(t),
+		rng:    rand.New(rand.NewPCG(plan.seed, 2)),
+		losses: losses{through: map[int64]int64{}, abandoned: map[int]bool{}},
+		floor:  1000 * soakNumberings,
+	}
+	dir, err := os.MkdirTemp("", "millrace-soak")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.dir = dir
+	defer func() {
+		if t.Failed() {
+			t.Logf("the failed plan is %v\nits data directory is kept: %s", plan, dir)
+			return
+		}
+		_ = os.RemoveAll(dir)
+	}()
+	r.sim = startRelaysim(t, "--seed", strconv.FormatUint(plan.seed, 10), "--rate", strconv.Itoa(plan.rate), "--wait-for-consumer",
+		"--first-seq", strconv.FormatInt(r.floor+1, 10), "--hostile-every", strconv.Itoa(plan.hostile),
+		"--outdated-cursor-info="+strconv.FormatBool(plan.seed%2 == 0), "--future-cursor-error="+strconv.FormatBool(plan.seed%4 < 2))
+
+	watchers := newWatchers(r)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var watching sync.WaitGroup
+	for _, w := range watchers {
+		watching.Go(func() { w.run(ctx) })
+	}
+	r.live()
+	r.settle()
+	truth, log, gaps := r.check()
+	for _, w := range watchers {
+		w.waitFor(t, log)
+	}
+	cancel()
+	watching.Wait()
+	for _, w := range watchers {
+		w.check(t, log, gaps)
+		total.add("events checked, live", len(w.events))
+	}
+	r.replays(log)
+	r.stop()
+	if code, out := millrace(t, "intern", "verify", "--data-dir", dir); code != exitOK || !strings.Contains(out, " 0 problems") {
+		t.Fatalf("millrace intern verify: exit code %d\n%s", code, out)
+	}
+	total.add("rounds", 1)
+	total.add("events in the logs", len(log))
+	total.add("events that the relay lost, all within gaps", len(truth)-len(log))
+	total.add("gaps", len(gaps))
+}
+
+// live is the time in which everything goes wrong.
+func (r *round) live() {
+	end := time.Now().Add(r.plan.length)
+	r.start(nil)
+	r.catchUp() // until something is committed a restart begins live, and misses what was before
+	ctx, cancel := context.WithDeadline(r.t.Context(), end)
+	defer cancel()
+	var failing sync.WaitGroup
+	failing.Go(func() { r.relayFails(ctx) })
+	defer failing.Wait()
+	for time.Now().Before(end) && !r.t.Failed() {
+		if r.plan.lossy {
+			r.relayLoses()
+		}
+		life := time.Duration(r.rng.ExpFloat64() * float64(r.plan.killEvery))
+		r.sleep(min(life, time.Until(end)))
+		r.end()
+		if r.rng.IntN(4) == 0 { // and stays away for a while
+			r.sleep(time.Duration(r.rng.Int64N(int64(time.Second))))
+		}
+		r.start(r.wrapper())
+	}
+}
+
+// wrapper is what the next process is started by: now and then a limit for the size of its files, which
+// makes a write fail in the middle as a full disk does.
+func (r *round) wrapper() []string {
+	if !r.plan.writeLimit || r.rng.IntN(2) == 0 {
+		return nil
+	}
+	return []string{"sh", "-c", `ulimit -f "$1"; shift; exec "$@"`, "sh", strconv.Itoa(200 + r.rng.IntN(4000))}
+}
+
+// start starts the daemon.
+func (r *round) start(wrapper []string) {
+	var flags []string
+	if r.plan.lossy {
+		flags = []string{"--epoch-patience", soakPatience.String()}
+	}
+	r.process = startMillraceUnder(r.t, wrapper, r.sim.url, r.dir, r.addr, flags...)
+	r.total.add("processes", 1)
+	if wrapper != nil {
+		r.total.add("processes with a limit of what they may write", 1)
+	}
+}
+
+// limited tells whether the process may end by itself since it cannot write.
+func (p *millraceProcess) limited() bool { return filepath.Base(p.cmd.Path) == "sh" }
+
+// sleep waits and watches over the process.
+func (r *round) sleep(d time.Duration) {
+	exited := make(chan struct{})
+	if r.process != nil {
+		exited = r.process.exited
+	}
+	select {
+	case <-time.After(max(d, 0)):
+	case <-exited:
+		r.exited()
+	}
+}
+
+// exited judges the end of a process that ended by itself.
+func (r *round) exited() {
+	p := r.process
+	r.process = nil
+	said := p.stderr.String()
+	if !p.limited() || p.cmd.ProcessState.Success() || !strings.Contains(said, "file too large") {
+		r.t.Errorf("the daemon ended by itself: %v\n%.4000s", p.cmd.ProcessState, said)
+		return
+	}
+	r.total.add("stops on failed writes", 1)
+}
+
+// end ends the process in one of the ways in which processes end.
+func (r *round) end() {
+	p := r.process
+	if p == nil {
+		return
+	}
+	select {
+	case <-p.exited:
+		r.exited()
+		return
+	default:
+	}
+	r.process = nil
+	switch n := r.rng.IntN(8); {
+	case n == 0:
+		r.terminate(p)
+	case n == 1:
+		_ = p.cmd.Process.Signal(syscall.SIGTERM)
+		time.Sleep(time.Duration(r.rng.Int64N(int64(50 * time.Millisecond))))
+		p.kill()
+		r.total.add("kill -9 while stopping", 1)
+	default:
+		p.kill()
+		r.total.add("kill -9", 1)
+	}
+}
+
+// terminate is SIGTERM, after which the daemon must end cleanly.
+func (r *round) terminate(p *millraceProcess) {
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-p.exited:
+	case <-time.After(30 * time.Second):
+		r.t.Errorf("the daemon did not stop within 30 s of SIGTERM")
+		p.kill()
+		return
+	}
+	if state := p.cmd.ProcessState; !state.Success() && !p.limited() && state.Sys().(syscall.WaitStatus).Signal() != syscall.SIGTERM {
+		// A signal that comes before the daemon has asked for it ends it at once.
+		r.t.Errorf("after SIGTERM: %v\n%.4000s", p.cmd.ProcessState, p.stderr)
+	}
+	r.total.add("SIGTERM", 1)
+}
+
+func (r *round) stop() {
+	r.terminate(r.process)
+	r.process = nil
+}
+
+// settle ends the stream and waits until the log has all of it.
+func (r *round) settle() {
+	if r.process != nil {
+		r.process.kill()
+	}
+	r.start(nil)
+	r.catchUp() // so that nothing can be lost behind what comes last
+	r.sim.do(r.t, "quiet?for=1h")
+	for was := int64(-1); was != r.sim.messages(r.t); time.Sleep(50 * time.Millisecond) {
+		was = r.sim.messages(r.t)
+	}
+	r.catchUp()
+}
+
+// catchUp waits until the log has what is now the truth's last event.
+func (r *round) catchUp() {
+	r.t.Helper()
+	last := int64(0)
+	for end := time.Now().Add(soakSettle); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if last == 0 {
+			last = r.lastTrueSeq()
+			continue
+		}
+		if c, err := r.cursors(); err == nil && c.Newest != nil {
+			p, err := translate.ParsePosition(c.Newest.Cursor)
+			if err != nil {
+				r.t.Fatal(err)
+			}
+			if p.Seq/soakNumberings == last/soakNumberings && p.Seq >= last {
+				return
+			}
+		}
+		select {
+		case <-r.process.exited:
+			r.exited()
+			r.t.Fatal("no daemon is left")
+		default:
+		}
+	}
+	c, err := r.cursors()
+	r.process.kill()
+	r.t.Fatalf("the log did not reach seq %d within %v: cursors %+v, %v\n%.8000s", last, soakSettle, c.Newest, err, r.process.stderr)
+}
+
+// lastTrueSeq is that of the truth file's last whole line, 0 if there is none yet.
+func (r *round) lastTrueSeq() int64 {
+	raw, err := os.ReadFile(r.sim.truth)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	raw = raw[:bytes.LastIndexByte(raw, '\n')+1]
+	if len(raw) == 0 {
+		return 0
+	}
+	var line struct{ Seq int64 }
+	if err := json.Unmarshal(raw[bytes.LastIndexByte(raw[:len(raw)-1], '\n')+1:], &line); err != nil {
+		r.t.Fatal(err)
+	}
+	return line.Seq
+}
+
+// soakCursors is what /cursors answers.
+type soakCursors struct {
+	Newest *struct {
+		TimeUS int64 `json:"time_us"`
+		Cursor string
+	}
+	Gaps []soakGap
+}
+
+type soakGap struct{ From, To string }
+
+func (r *round) cursors() (c soakCursors, err error) {
+	resp, err := http.Get("http://" + r.addr + "/cursors")
+	if err != nil {
+		return c, err
+	}
+	defer resp.Body.Close()
+	return c, json.NewDecoder(resp.Body).Decode(&c)
+}
+
+// relayFault is something that the relay does wrong without losing anything.
+type relayFault struct {
+	name string
+	draw func(rng *rand.Rand) url.Values
+}
+
+func whole(name string, least, most int) func(*rand.Rand) url.Values {
+	return func(rng *rand.Rand) url.Values {
+		return url.Values{name: {strconv.Itoa(least + rng.IntN(most-least+1))}}
+	}
+}
+
+func lasting(most time.Duration) func(*rand.Rand) url.Values {
+	return func(rng *rand.Rand) url.Values {
+		return url.Values{"for": {time.Duration(rng.Int64N(int64(most))).Round(time.Millisecond).String()}}
+	}
+}
+
+// relayFaults are all of them but injected messages, whose kinds relaysim names.
+var relayFaults = []relayFault{
+	{"disconnect", whole("after", 0, 20_000)},
+	{"too-slow", func(*rand.Rand) url.Values { return nil }},
+	{"stall", lasting(500 * time.Millisecond)},
+	{"drip", func(rng *rand.Rand) url.Values {
+		q := lasting(500 * time.Millisecond)(rng)
+		q.Set("bytes", strconv.Itoa(1000+rng.IntN(100_000)))
+		return q
+	}},
+	{"quiet", lasting(500 * time.Millisecond)},
+	{"jump", whole("by", 1, 5000)},
+	{"repeat", whole("n", 1, 200)},
+	{"burst", whole("n", 1, 2000)},
+}
+
+// hostileKindNames asks relaysim which malformed messages it knows.
+var hostileKindNames = sync.OnceValues(func() ([]string, error) {
+	bin, err := binaries()
+	if err != nil {
+		return nil, err
+	}
+	out, err := exec.Command(bin["relaysim"], "--list-hostile").Output()
+	var names []string
+	for line := range strings.Lines(string(out)) {
+		names = append(names, strings.Fields(line)[0])
+	}
+	return names, err
+})
+
+// relayFails lets the relay do wrong until ctx ends.
+func (r *round) relayFails(ctx context.Context) {
+	kinds, err := hostileKindNames()
+	if err != nil {
+		r.t.Error(err)
+		return
+	}
+	rng := rand.New(rand.NewPCG(r.plan.seed, 3))
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(time.Duration(rng.ExpFloat64() * float64(r.plan.faultEvery))):
+		}
+		f := relayFault{"inject", func(rng *rand.Rand) url.Values { return url.Values{"kind": {kinds[rng.IntN(len(kinds))]}} }}
+		if n := rng.IntN(len(relayFaults) + 1); n < len(relayFaults) {
+			f = relayFaults[n]
+		}
+		if _, err := r.sim.act(f.name, f.draw(rng)); err != nil {
+			r.t.Errorf("relaysim: %v", err)
+			return
+		}
+		r.total.add("relay fault: "+f.name, 1)
+	}
+}
+
+// relayLoses lets the relay lose frames, or restart its numbering, now and then.
+func (r *round) relayLoses() {
+	act := func(name string, q url.Values) (result struct {
+		Epoch       int
+		LostThrough int64 `json:"lost_through"`
+	}) {
+		raw, err := r.sim.act(name, q)
+		if err == nil {
+			err = json.Unmarshal(raw, &result)
+		}
+		if err != nil {
+			r.t.Fatalf("relaysim: %v", err)
+		}
+		r.total.add("relay fault: "+name, 1)
+		return result
+	}
+	switch r.rng.IntN(6) {
+	case 0, 1:
+		lost := act("forget", whole("keep", 0, 500)(r.rng)).LostThrough
+		r.losses.through[lost/soakNumberings] = max(r.losses.through[lost/soakNumberings], lost)
+	case 2:
+		began := time.Now()
+		r.floor -= soakNumberings
+		epoch := act("restart-numbering", url.Values{"after": {strconv.FormatInt(r.floor, 10)}}).Epoch
+		r.losses.abandoned[epoch] = true
+		r.sleep(time.Duration(r.rng.Int64N(int64(soakPatience / 4))))
+		if r.rng.IntN(2) == 0 {
+			r.end()
+			r.start(nil)
+		}
+		act("comeback", nil)
+		if took := time.Since(began); took > soakPatience*3/4 {
+			r.t.Fatalf("the relay was away for %v, too long to tell what is right: the machine is too slow", took)
+		}
+		r.sleep(time.Second)
+	case 3:
+		if r.process == nil {
+			return
+		}
+		r.floor -= soakNumberings
+		act("restart-numbering", url.Values{"after": {strconv.FormatInt(r.floor, 10)}})
+		if r.rng.IntN(2) == 0 {
+			r.sleep(time.Duration(r.rng.Int64N(int64(soakPatience))))
+			r.end()
+			r.start(nil)
+		}
+		r.catchUp() // or the next restart would hide this one
+	}
+}
+
+// act asks for an action of relaysim's admin endpoints and returns its answer.
+func (s *simulator) act(name string, q url.Values) ([]byte, error) {
+	resp, err := http.Post(s.admin+name+"?"+q.Encode(), "", nil)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	var body bytes.Buffer
+	if _, err := body.ReadFrom(resp.Body); err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s %s: %s: %s", name, q.Encode(), resp.Status, &body)
+	}
+	return body.Bytes(), nil
+}
