@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -74,6 +75,8 @@ func TestGolden(t *testing.T) {
 	add("gap", timeKey(rangeGap, gap.TimeUS), appendTrailer(appendGap(nil, gap), rangeGap, gap.TimeUS))
 	add("state", metaKey(metaState), appendTrailer(appendState(nil, &st), rangeMeta, 0))
 	add("streams", metaKey(metaStreams), appendTrailer(appendStreams(nil, []stream{{epoch: 1, relay: "bsky.network"}, {epoch: 3, relay: testRelay}}), rangeMeta, 0))
+	uses := []use{{id: 51001, sinceUS: 1782900000000000, through: 1782900000000009}, {id: otherDictionaryID, sinceUS: 1782907200000000, from: 1782900000000009}}
+	add("dictionaries", metaKey(metaDictionaries), appendTrailer(appendUses(nil, uses), rangeMeta, 0))
 	add("dictionary", dictionaryKey(51001), nil)
 	out.WriteString("stream of bsky.network, epoch 1: " + StreamOf("bsky.network", 1).String() + "\n")
 	if StreamOf("BSKY.Network", 1) != StreamOf("bsky.network", 1) {
@@ -96,6 +99,15 @@ func TestGolden(t *testing.T) {
 		t.Errorf("-want +got\n%s", diff)
 	}
 	// What was written can be read.
+	if got, err := decodeUses(appendUses(nil, uses)); err != nil || !slices.Equal(got, uses) {
+		t.Errorf("dictionaries become %+v, %v", got, err)
+	}
+	if _, err := decodeUses(appendUses(nil, []use{uses[0], uses[0]})); err == nil {
+		t.Error("a dictionary that is there twice is taken")
+	}
+	if _, err := decodeUses(appendUses(nil, uses)[1:]); err == nil {
+		t.Error("cut dictionaries are taken")
+	}
 	if got, err := decodeState(appendState(nil, &st)); err != nil || got != st {
 		t.Errorf("state becomes %+v, %v", got, err)
 	}

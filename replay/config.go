@@ -20,11 +20,16 @@ const (
 	defaultPebbleBytes = 64 << 20
 )
 
-// Config is what Open needs. Dir, Relay and Dictionaries must be set.
+// Config is what Open needs. Dir, Dictionaries and, unless ReadOnly, Relay must be set.
 type Config struct {
 	Dir   string // the log's own directory, made if absent
 	FS    vfs.FS // nil: the real file system
 	Relay string // host[:port]; names the stream, together with the epoch
+
+	// ReadOnly opens a log that exists and changes nothing in it; of its directory it only holds the
+	// lock. Relay and UIDStore may be empty then, for whatever the log's are; NewEpoch and Retention
+	// must be. Append fails, trims do nothing.
+	ReadOnly bool
 
 	NewEpoch bool   // start a new epoch: the operator says that the relay's numbering is another one
 	UIDStore string // ID of the store that UIDs come from; "": interning is off
@@ -51,6 +56,9 @@ func (cfg Config) withDefaults() (Config, error) {
 	switch {
 	case cfg.Dir == "":
 		return cfg, errors.New("Config.Dir is not set")
+	case cfg.ReadOnly && (cfg.NewEpoch || cfg.Retention != 0 || cfg.RetentionBytes != 0):
+		return cfg, errors.New("Config.ReadOnly does not go with NewEpoch, Retention and RetentionBytes")
+	case cfg.ReadOnly && cfg.Relay == "":
 	case cfg.Relay == "" || len(cfg.Relay) > maxRelayBytes || strings.ContainsAny(cfg.Relay, "/ \x00"):
 		return cfg, fmt.Errorf("Config.Relay %.80q is not host[:port]", cfg.Relay)
 	case cfg.Dictionaries == nil:

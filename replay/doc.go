@@ -39,8 +39,8 @@
 // meet (spanPolicy), so compactions move them instead of merging ranges. One compression setting
 // serves all: MinLZ shrinks the plain part; what it cannot shrink (zstd) Pebble stores as it is.
 //
-//	01 name                      meta: format | state | streams | uid_store
-//	02 ID:u32                    a dictionary that blocks were made with
+//	01 name                      meta: format | state | streams | uid_store | dictionaries
+//	02 ID:u32                    a dictionary that blocks in the log may be made with
 //	08 time_us:u64               gap
 //	09 epoch:u32 lastSeq:u64     block reference: key, seq and op of the last event, totals so far
 //	0f                           reserved for span summaries

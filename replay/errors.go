@@ -24,6 +24,13 @@ var (
 	ErrRelayMismatch = errors.New("the log belongs to another relay")
 	// ErrUIDStoreMismatch: the log's UIDs come from another UID store.
 	ErrUIDStoreMismatch = errors.New("the log belongs to another UID store")
+	// ErrNoLog: Config.ReadOnly was given, and there is no log in the directory.
+	ErrNoLog = errors.New("there is no log")
+	// ErrInUse: Config.ReadOnly was given, and the log's directory cannot be locked, most likely
+	// because another process has it open.
+	ErrInUse = errors.New("the log is in use")
+	// ErrReadOnly: Append to a log that is open for reading only.
+	ErrReadOnly = errors.New("the log is open for reading only")
 	// ErrNewerFormat: a newer millrace wrote this log.
 	ErrNewerFormat = errors.New("the log has a newer format")
 )

@@ -27,6 +27,8 @@ const (
 	metaState   = "state"
 	metaStreams = "streams"
 	metaUIDs    = "uid_store"
+
+	metaDictionaries = "dictionaries"
 )
 
 // blockKeyBytes is the length of a key in the ranges that are keyed by time_us.

@@ -6,12 +6,10 @@ import (
 	"fmt"
 
 	"github.com/cockroachdb/pebble/v2"
-
-	"millrace/dict"
 )
 
 // Open opens the log in cfg.Dir, or makes an empty one. It reads the meta values only, so that it
-// takes no longer for a larger log. Errors: ErrRelayMismatch, ErrUIDStoreMismatch, ErrNewerFormat,
+// takes no longer for a larger log. Errors: ErrNoLog, ErrInUse (both if read only), ErrRelayMismatch, ErrUIDStoreMismatch, ErrNewerFormat,
 // *CorruptionError, and those of the disk.
 func Open(cfg Config) (*Log, error) {
 	cfg, err := cfg.withDefaults()
@@ -44,12 +42,12 @@ func open(cfg Config, st *store) (*Log, error) {
 	l.encoder = enc
 	o := opener{cfg: &cfg, store: st, batch: st.db.NewBatch(), snap: &snapshot{changed: make(chan struct{})}}
 	defer o.batch.Close()
-	for _, step := range []func() error{o.format, o.uidStore, o.dictionaries, o.streams, o.state, o.gaps} {
+	for _, step := range []func() error{o.format, o.uidStore, o.streams, o.state, o.dictionaries, o.gaps} {
 		if err := step(); err != nil {
 			return nil, err
 		}
 	}
-	if !o.batch.Empty() {
+	if !o.batch.Empty() && !cfg.ReadOnly {
 		if err := st.commit(o.batch, true); err != nil {
 			return nil, err
 		}
@@ -101,6 +99,9 @@ func (o *opener) format() error {
 		if !o.isEmpty() {
 			return corrupt(rangeMeta, 0, fmt.Errorf("%s: %w", metaFormat, errMissing))
 		}
+		if o.cfg.ReadOnly {
+			return ErrNoLog
+		}
 		o.fresh = true
 		return o.batch.Set(metaKey(metaFormat), binary.BigEndian.AppendUint32(nil, formatVersion), nil)
 	}
@@ -142,43 +143,6 @@ func (o *opener) uidStore() error {
 	return nil
 }
 
-// dictionaries makes those known that blocks in the log may have been compressed with, and keeps the
-// one in use. So a dictionary may be replaced without the old file at hand.
-func (o *opener) dictionaries() error {
-	it, err := o.store.db.NewIter(&pebble.IterOptions{
-		LowerBound: []byte{rangeDictionary}, UpperBound: []byte{rangeDictionary + 1}})
-	if err != nil {
-		return fmt.Errorf("read the dictionaries: %w", err)
-	}
-	defer it.Close()
-	for it.First(); it.Valid(); it.Next() {
-		if len(it.Key()) != 5 {
-			return corrupt(rangeDictionary, 0, fmt.Errorf("key of %d bytes", len(it.Key())))
-		}
-		id := binary.BigEndian.Uint32(it.Key()[1:])
-		raw, err := openTrailer(it.Value(), rangeDictionary, int64(id))
-		if err != nil {
-			return corrupt(rangeDictionary, int64(id), err)
-		}
-		d, err := dict.Parse(raw)
-		if err != nil {
-			return corrupt(rangeDictionary, int64(id), err)
-		}
-		if err := o.cfg.Dictionaries.Add(d); err != nil {
-			return fmt.Errorf("the log has blocks made with another dictionary of the same ID: %w", err)
-		}
-	}
-	if err := it.Error(); err != nil {
-		return fmt.Errorf("read the dictionaries: %w", err)
-	}
-	d := o.cfg.Dictionaries.Stored()
-	if _, ok, err := o.store.get(dictionaryKey(d.ID())); err != nil || ok {
-		return err
-	}
-	return o.batch.Set(dictionaryKey(d.ID()),
-		appendTrailer(append([]byte(nil), d.Bytes()...), rangeDictionary, int64(d.ID())), nil)
-}
-
 // streams checks which relay the log follows, and begins a new epoch if it is told to.
 func (o *opener) streams() error {
 	v, ok, err := o.meta(metaStreams)
@@ -201,7 +165,7 @@ func (o *opener) streams() error {
 	last := streams[len(streams)-1]
 	o.snap.epoch = last.epoch
 	if !o.cfg.NewEpoch {
-		if last.relay != o.cfg.Relay {
+		if last.relay != o.cfg.Relay && (o.cfg.Relay != "" || !o.cfg.ReadOnly) {
 			return fmt.Errorf("%w: it follows %s, not %s: start with --new-epoch to go on with the other relay (readers' positions then name a new stream), or with the right --relay",
 				ErrRelayMismatch, last.relay, o.cfg.Relay)
 		}
@@ -242,7 +206,7 @@ func (o *opener) state() error {
 			s.epoch, s.seq, changed = epoch, 0, true
 		}
 	}
-	if o.cfg.Retention == 0 && s.oldest != (mark{}) {
+	if o.cfg.Retention == 0 && !o.cfg.ReadOnly && s.oldest != (mark{}) {
 		// What an earlier run stored is dropped. (What this one will not store never was.)
 		if err := deleteThrough(o.batch, s.newest, s.epoch, s.seq); err != nil {
 			return err

@@ -214,6 +214,7 @@ func (l *Log) drop(last *index, ref blockRef, oldest mark) (done bool, err error
 	next.oldest = oldest
 	next.trimmed = ref.totals
 	next.gaps = gapsAfter(next.gaps, last.key())
+	next.uses = neededUses(old.uses, last.key())
 	next.trimTail(next.floor)
 	l.publish(next)
 
@@ -224,6 +225,11 @@ func (l *Log) drop(last *index, ref blockRef, oldest mark) (done bool, err error
 	}
 	if err := putMeta(batch, metaState, appendState(nil, &next.state)); err != nil {
 		return false, err
+	}
+	if len(next.uses) < len(old.uses) {
+		if err := putUses(batch, old.uses, next.uses); err != nil {
+			return false, err
+		}
 	}
 	// Not synced: should it be lost, the next trim does it again. Nothing can be half done.
 	if err := l.store.commit(batch, false); err != nil {

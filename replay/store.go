@@ -4,12 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"runtime"
 	"sync"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/sstable"
+	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
 // Bounds of the memtable, which takes a quarter of Config.PebbleBytes.
@@ -29,6 +31,7 @@ const flushDelayDeleteRange = 10 * time.Second
 // sees: failed is closed, failure says why, and from then on Pebble is not called again.
 type store struct {
 	db     *pebble.DB
+	lock   *pebble.Lock // nil: db has its own
 	logger *slog.Logger
 
 	once    sync.Once
@@ -40,15 +43,43 @@ type store struct {
 func openStore(cfg *Config) (*store, error) {
 	s := &store{logger: cfg.Logger, failed: make(chan struct{})}
 	opts := s.options(cfg)
+	if cfg.ReadOnly {
+		if err := s.lockExisting(cfg); err != nil {
+			return nil, err
+		}
+		opts.ReadOnly, opts.Lock = true, s.lock
+	}
 	err := s.guard(func() error {
 		db, err := pebble.Open(cfg.Dir, opts)
 		s.db = db
 		return err
 	})
 	if err != nil {
+		if s.lock != nil {
+			err = errors.Join(err, s.lock.Close())
+		}
 		return nil, fmt.Errorf("open %s (is another process using it, or did a newer version write it?): %w", cfg.Dir, err)
 	}
 	return s, nil
+}
+
+// lockExisting takes the lock of a directory that has a store in it. (To take it makes a file.)
+func (s *store) lockExisting(cfg *Config) error {
+	fs := cfg.FS
+	if fs == nil {
+		fs = vfs.Default
+	}
+	desc, err := pebble.Peek(cfg.Dir, fs)
+	if errors.Is(err, os.ErrNotExist) || err == nil && !desc.Exists {
+		return fmt.Errorf("%w in %s", ErrNoLog, cfg.Dir)
+	}
+	if err != nil {
+		return fmt.Errorf("look into %s: %w", cfg.Dir, err)
+	}
+	if s.lock, err = pebble.LockDirectory(cfg.Dir, fs); err != nil {
+		return fmt.Errorf("%w: lock %s: %w: end the process that has it open first", ErrInUse, cfg.Dir, err)
+	}
+	return nil
 }
 
 func (s *store) options(cfg *Config) *pebble.Options {
@@ -179,7 +210,11 @@ func (s *store) close() error {
 	if err := s.err(); err != nil {
 		return err
 	}
-	return s.guard(s.db.Close)
+	err := s.guard(s.db.Close)
+	if s.lock != nil {
+		err = errors.Join(err, s.lock.Close())
+	}
+	return err
 }
 
 // pebbleLogger is store as Pebble's logger.

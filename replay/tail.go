@@ -17,6 +17,7 @@ type snapshot struct {
 	state
 	streams []stream
 	gaps    []Gap // by TimeUS, all after floor
+	uses    []use // dictionaries that the store has; the stored one is last
 
 	// tail holds the newest blocks, oldest first: exactly those with events after beforeTail.
 	tail       []*Block

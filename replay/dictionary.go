@@ -1,0 +1,200 @@
+package replay
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"millrace/dict"
+)
+
+// DictionaryUse is a dictionary that the log keeps, because blocks in it may be compressed with it.
+type DictionaryUse struct {
+	ID     uint32
+	Since  time.Time // when it first became the stored one; zero: before that was recorded
+	Stored bool      // new blocks are compressed with it
+}
+
+// Dictionaries returns the dictionaries that the log keeps, the stored one last. One that was replaced
+// goes with the last block that may be compressed with it.
+func (l *Log) Dictionaries() []DictionaryUse {
+	uses := l.snap.Load().uses
+	out := make([]DictionaryUse, len(uses))
+	for i, u := range uses {
+		out[i] = DictionaryUse{ID: u.id, Stored: i == len(uses)-1}
+		if u.sinceUS != 0 {
+			out[i].Since = time.UnixMicro(u.sinceUS).UTC()
+		}
+	}
+	return out
+}
+
+// use says which blocks a dictionary may have compressed: none stamped after through, unless it is
+// the stored one, which is the last of the log's uses.
+type use struct {
+	id      uint32
+	sinceUS int64 // wall clock when it first became the stored one; 0: not known
+	from    int64 // the log's newest stamp when it last became that
+	through int64 // the log's newest stamp when another took its place, if blocks came between; else as before
+}
+
+// appendUses appends the value of metaDictionaries, without trailer.
+func appendUses(dst []byte, uses []use) []byte {
+	for _, u := range uses {
+		dst = binary.LittleEndian.AppendUint32(dst, u.id)
+		dst = binary.LittleEndian.AppendUint64(dst, uint64(u.sinceUS))
+		dst = binary.LittleEndian.AppendUint64(dst, uint64(u.from))
+		dst = binary.LittleEndian.AppendUint64(dst, uint64(u.through))
+	}
+	return dst
+}
+
+func decodeUses(b []byte) ([]use, error) {
+	d := &decoder{b: b}
+	var uses []use
+	for d.err == nil && len(d.b) > 0 {
+		u := use{id: d.uint32(), sinceUS: d.int64(), from: d.int64(), through: d.int64()}
+		if findUse(uses, u.id) >= 0 {
+			d.fail(fmt.Errorf("dictionary %d is in it twice", u.id))
+		}
+		uses = append(uses, u)
+	}
+	return uses, d.end()
+}
+
+// findUse returns the index of the dictionary's use, -1 if it has none.
+func findUse(uses []use, id uint32) int {
+	return slices.IndexFunc(uses, func(u use) bool { return u.id == id })
+}
+
+// replaceStored makes id the stored dictionary of a log whose newest stamp is timeUS. It may reorder
+// uses.
+func replaceStored(uses []use, id uint32, nowUS, timeUS int64) []use {
+	if n := len(uses); n > 0 {
+		last := &uses[n-1]
+		if last.id == id {
+			return uses
+		}
+		if timeUS > last.from {
+			last.through = timeUS
+		}
+	}
+	u := use{id: id, sinceUS: nowUS}
+	if i := findUse(uses, id); i >= 0 {
+		u = uses[i]
+		uses = slices.Delete(uses, i, i+1)
+	}
+	u.from = timeUS
+	return append(uses, u)
+}
+
+// neededUses returns the uses that blocks after floorUS may be of, and the stored one.
+func neededUses(uses []use, floorUS int64) []use {
+	var needed []use
+	for i, u := range uses {
+		if i == len(uses)-1 || u.through > floorUS {
+			needed = append(needed, u)
+		}
+	}
+	return needed
+}
+
+// putUses adds to the batch what makes the store's dictionaries, which are those of old, those of next.
+func putUses(batch *pebble.Batch, old, next []use) error {
+	for _, u := range old {
+		if findUse(next, u.id) < 0 {
+			if err := batch.Delete(dictionaryKey(u.id), nil); err != nil {
+				return err
+			}
+		}
+	}
+	return putMeta(batch, metaDictionaries, appendUses(nil, next))
+}
+
+// dictionaries makes those known that blocks in the log may be compressed with, keeps the one in use,
+// and drops those that no block needs any more. So a dictionary may be replaced without the old file
+// at hand. It runs after state.
+func (o *opener) dictionaries() error {
+	files, err := o.dictionaryFiles()
+	if err != nil {
+		return err
+	}
+	v, _, err := o.meta(metaDictionaries)
+	if err != nil {
+		return err
+	}
+	recorded, err := decodeUses(v)
+	if err != nil {
+		return corrupt(rangeMeta, 0, fmt.Errorf("%s: %w", metaDictionaries, err))
+	}
+	// Versions that did not record uses stored the file alone: it may be of any block there is.
+	had := make([]use, 0, len(files)+1)
+	for id := range files {
+		if findUse(recorded, id) < 0 {
+			had = append(had, use{id: id, through: o.snap.timeUS})
+		}
+	}
+	slices.SortFunc(had, func(a, b use) int { return cmp.Compare(a.id, b.id) })
+	had = append(had, recorded...)
+	for _, u := range recorded {
+		if files[u.id] == nil {
+			return corrupt(rangeDictionary, int64(u.id), errMissing)
+		}
+	}
+	stored := o.cfg.Dictionaries.Stored()
+	uses := had
+	if !o.cfg.ReadOnly {
+		uses = replaceStored(slices.Clone(had), stored.ID(), o.cfg.Now().UnixMicro(), o.snap.timeUS)
+	}
+	uses = neededUses(uses, o.snap.floor.timeUS)
+	for _, u := range uses {
+		if d := files[u.id]; d == nil {
+			continue
+		} else if err := o.cfg.Dictionaries.Add(d); err != nil {
+			return fmt.Errorf("the log has blocks made with another dictionary of the same ID: %w", err)
+		}
+	}
+	o.snap.uses = uses
+	if slices.Equal(uses, recorded) {
+		return nil
+	}
+	if files[stored.ID()] == nil {
+		err = o.batch.Set(dictionaryKey(stored.ID()),
+			appendTrailer(slices.Clone(stored.Bytes()), rangeDictionary, int64(stored.ID())), nil)
+	}
+	return errors.Join(err, putUses(o.batch, had, uses))
+}
+
+// dictionaryFiles reads the dictionaries in the store.
+func (o *opener) dictionaryFiles() (map[uint32]*dict.Dictionary, error) {
+	it, err := o.store.db.NewIter(&pebble.IterOptions{
+		LowerBound: []byte{rangeDictionary}, UpperBound: []byte{rangeDictionary + 1}})
+	if err != nil {
+		return nil, fmt.Errorf("read the dictionaries: %w", err)
+	}
+	defer it.Close()
+	files := make(map[uint32]*dict.Dictionary)
+	for it.First(); it.Valid(); it.Next() {
+		if len(it.Key()) != 5 {
+			return nil, corrupt(rangeDictionary, 0, fmt.Errorf("key of %d bytes", len(it.Key())))
+		}
+		id := binary.BigEndian.Uint32(it.Key()[1:])
+		raw, err := openTrailer(it.Value(), rangeDictionary, int64(id))
+		if err != nil {
+			return nil, corrupt(rangeDictionary, int64(id), err)
+		}
+		// The dictionary keeps the bytes, the iterator reuses them.
+		if files[id], err = dict.Parse(slices.Clone(raw)); err != nil {
+			return nil, corrupt(rangeDictionary, int64(id), err)
+		}
+	}
+	if err := it.Error(); err != nil {
+		return nil, fmt.Errorf("read the dictionaries: %w", err)
+	}
+	return files, nil
+}
