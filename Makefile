@@ -4,8 +4,9 @@ LINT    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -X main.version=$(VERSION)
 FUZZTIME ?= 30s
+MINUTES ?= 10
 
-.PHONY: build run demo test test-long race lint fuzz bench dictionary clean
+.PHONY: build run demo test test-long race soak lint fuzz bench dictionary clean
 
 build: ## bin/millrace, bin/relaysim and bin/bench
 	$(GO) build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
@@ -24,6 +25,9 @@ test-long: ## the rest: kill -9 in mid-stream, long random schedules
 
 race:
 	$(GO) test -race -timeout 15m ./...
+
+soak: ## kills, relay faults, failed writes by a random schedule for MINUTES; SEED repeats one (docs/testing.md)
+	MILLRACE_TEST_SOAK_SEED=$(SEED) MILLRACE_TEST_SOAK_MINUTES=$(MINUTES) $(GO) test -count=1 -timeout 0 -v -run '^TestSoak$$' ./cmd/millrace
 
 lint:
 	$(GO) vet ./...

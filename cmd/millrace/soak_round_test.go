@@ -251,9 +251,8 @@ func (r *round) catchUp() {
 	for end := time.Now().Add(soakSettle); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		if last == 0 {
 			last = r.lastTrueSeq()
-			continue
 		}
-		if c, err := r.cursors(); err == nil && c.Newest != nil {
+		if c, err := r.cursors(); err == nil && c.Newest != nil && last != 0 {
 			p, err := translate.ParsePosition(c.Newest.Cursor)
 			if err != nil {
 				r.t.Fatal(err)

@@ -53,19 +53,19 @@ func planSoak(seed uint64, round int, length time.Duration) soakPlan {
 }
 
 // TestSoak is a few seconds of soak with a seed of its own each time, or as much of it, from the seed, as
-// MILLRACE_SOAK_MINUTES and MILLRACE_SOAK_SEED say.
+// MILLRACE_TEST_SOAK_MINUTES and MILLRACE_TEST_SOAK_SEED say.
 func TestSoak(t *testing.T) {
-	minutes, err := strconv.ParseFloat(cmpOr(os.Getenv("MILLRACE_SOAK_MINUTES"), "0"), 64)
+	minutes, err := strconv.ParseFloat(cmpOr(os.Getenv("MILLRACE_TEST_SOAK_MINUTES"), "0"), 64)
 	if err != nil {
-		t.Fatalf("MILLRACE_SOAK_MINUTES: %v", err)
+		t.Fatalf("MILLRACE_TEST_SOAK_MINUTES: %v", err)
 	}
 	seed := uint64(rand.Uint32())
-	if s := os.Getenv("MILLRACE_SOAK_SEED"); s != "" {
+	if s := os.Getenv("MILLRACE_TEST_SOAK_SEED"); s != "" {
 		if seed, err = strconv.ParseUint(s, 10, 64); err != nil {
-			t.Fatalf("MILLRACE_SOAK_SEED: %v", err)
+			t.Fatalf("MILLRACE_TEST_SOAK_SEED: %v", err)
 		}
 	}
-	t.Logf("seed %d: make soak SEED=%d MINUTES=%s", seed, seed, cmpOr(os.Getenv("MILLRACE_SOAK_MINUTES"), "1"))
+	t.Logf("seed %d: make soak SEED=%d MINUTES=%s", seed, seed, cmpOr(os.Getenv("MILLRACE_TEST_SOAK_MINUTES"), "1"))
 	total := newSurvived()
 	defer func() { t.Logf("survived, seed %d:\n%s", seed, total) }()
 	if minutes == 0 {

@@ -1,0 +1,193 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+)
+
+// watcher subscribes again and again, each time from where its last connection ended, and keeps what it saw.
+type watcher struct {
+	r        *round
+	name     string
+	filter   soakFilter
+	extended bool
+	decode   func([]byte) ([]byte, error) // nil: plain
+	further  url.Values
+
+	cursor string // where the next connection begins; run's own
+	lastUS int64  // of the last event, when the cursor is a time
+
+	mu      sync.Mutex
+	events  []truthEvent
+	gaps    map[soakGap]bool
+	through int64 // time_us up to which heartbeats promise that all was sent
+	err     error // the first thing that must not be
+}
+
+// newWatchers returns subscribers of every kind.
+func newWatchers(r *round) []*watcher {
+	decode := soakDecode(r.t)
+	all := []*watcher{
+		{name: "extended, by position", extended: true},
+		{name: "v1, by time"},
+		{name: "v1 compressed, likes, by time", decode: decode, filter: soakFilter{collections: []string{"app.bsky.feed.like"}}},
+		{name: "extended compressed, a rare collection, by heartbeat", extended: true, decode: decode,
+			filter: soakFilter{collections: []string{"app.bsky.graph.*"}, kinds: []string{"commit"}}, further: url.Values{"heartbeat": {"1"}}},
+		{name: "extended, nothing but accounts, by heartbeat", extended: true,
+			filter: soakFilter{kinds: []string{"account"}}, further: url.Values{"heartbeat": {"1"}}},
+	}
+	for _, w := range all {
+		w.r, w.cursor, w.gaps = r, "0", map[soakGap]bool{}
+	}
+	return all
+}
+
+func (w *watcher) failed(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.err == nil {
+		w.err = fmt.Errorf(format, args...)
+	}
+}
+
+// run watches until ctx ends.
+func (w *watcher) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		w.connect(ctx)
+		select {
+		case <-ctx.Done():
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// connect reads one connection to its end.
+func (w *watcher) connect(ctx context.Context) {
+	q := w.filter.values()
+	for k, v := range w.further {
+		q[k] = v
+	}
+	q.Set("cursor", w.cursor)
+	q.Set("extended", strconv.FormatBool(w.extended))
+	q.Set("compress", strconv.FormatBool(w.decode != nil))
+	conn, resp, err := websocket.DefaultDialer.DialContext(ctx, "ws://"+w.r.addr+"/subscribe?"+q.Encode(), nil)
+	if err != nil {
+		if resp != nil && resp.StatusCode == 400 {
+			w.failed("cursor %s: %s", w.cursor, resp.Status)
+		}
+		return // not up yet, or killed
+	}
+	w.r.total.add("subscriptions", 1)
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	defer conn.Close()
+	for first := true; ; {
+		_, msg, err := conn.ReadMessage()
+		if err != nil {
+			return
+		}
+		if w.decode != nil {
+			if msg, err = w.decode(msg); err != nil {
+				w.failed("decompress: %w", err)
+				return
+			}
+		}
+		if !isEvent(msg) {
+			w.message(msg)
+			continue
+		}
+		e := w.r.seen.parse(w.r.t, string(msg))
+		if again := first && !w.extended && w.lastUS != 0; again {
+			// A time is inclusive: the event it is of comes again.
+			first = false
+			if e.TimeUS != w.lastUS {
+				w.failed("cursor %d began with %d", w.lastUS, e.TimeUS)
+			}
+			continue
+		}
+		first = false
+		w.cursor, w.lastUS = nextCursor(msg), e.TimeUS
+		w.mu.Lock()
+		if e.TimeUS <= w.through && w.err == nil {
+			w.err = fmt.Errorf("event %d came after a heartbeat that said that all up to %d had come", e.TimeUS, w.through)
+		}
+		w.events = append(w.events, e)
+		w.mu.Unlock()
+	}
+}
+
+// message takes an info message or a heartbeat.
+func (w *watcher) message(msg []byte) {
+	var m struct {
+		Kind   string
+		TimeUS int64 `json:"time_us"`
+		Cursor string
+		Info   struct {
+			Name string
+			soakGap
+		}
+	}
+	if err := json.Unmarshal(msg, &m); err != nil {
+		w.failed("%q: %w", msg, err)
+		return
+	}
+	switch {
+	case m.Kind == "heartbeat" && m.Cursor != "":
+		w.cursor = m.Cursor
+		w.mu.Lock()
+		w.through = max(w.through, m.TimeUS)
+		w.mu.Unlock()
+		w.r.total.add("heartbeats gone on from", 1)
+	case m.Info.Name == "gap":
+		w.mu.Lock()
+		w.gaps[m.Info.soakGap] = true
+		w.mu.Unlock()
+	case !w.extended:
+		w.failed("a v1 subscriber was sent %s", msg)
+	case strings.HasPrefix(m.Info.Name, "cursor_clamped"):
+		w.failed("clamped, though nothing was trimmed: %s", msg)
+	}
+}
+
+// waitFor waits until the watcher has seen the log.
+func (w *watcher) waitFor(t *testing.T, log []truthEvent) {
+	t.Helper()
+	want := len(w.filter.apply(log, factsOf(t, log)))
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		w.mu.Lock()
+		enough := len(w.events) >= want || w.err != nil
+		w.mu.Unlock()
+		if enough {
+			time.Sleep(20 * time.Millisecond) // for events too many
+			return
+		}
+	}
+}
+
+// check holds what the watcher saw over all its connections, which are closed, against the log.
+func (w *watcher) check(t *testing.T, log []truthEvent, gaps []soakGap) {
+	t.Helper()
+	if w.err != nil {
+		t.Fatalf("subscriber (%s): %v", w.name, w.err)
+	}
+	want := asServed(w.filter.apply(log, factsOf(t, log)), w.extended)
+	if err := sameEvents(w.events, want); err != nil {
+		t.Fatalf("subscriber (%s): %v", w.name, err)
+	}
+	if !w.extended {
+		return
+	}
+	for _, g := range gaps {
+		if !w.gaps[g] {
+			t.Errorf("subscriber (%s): was not told of the gap %v", w.name, g)
+		}
+	}
+}
