@@ -5,31 +5,45 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
+
+	"millrace/replay"
 )
 
 // dictionaryJSON is a dictionary as /dictionaries lists it.
 type dictionaryJSON struct {
-	ID     uint32 `json:"id"`
-	Bytes  int    `json:"bytes"`
-	SHA256 string `json:"sha256"`
-	Stored bool   `json:"stored"` // it compresses for compress=true
-	URL    string `json:"url"`
+	ID     uint32     `json:"id"`
+	Bytes  int        `json:"bytes"`
+	SHA256 string     `json:"sha256"`
+	Stored bool       `json:"stored"` // it compresses for compress=true
+	InLog  bool       `json:"in_log"` // blocks in the log may be compressed with it
+	Since  *time.Time `json:"since"`  // when it first became the stored one of this log; null: unknown, or never
+	URL    string     `json:"url"`
 }
 
-// handleDictionaries lists the dictionaries.
+// handleDictionaries lists the dictionaries: those that the log keeps, and others that can be asked for
+// by ID.
 func (s *Server) handleDictionaries(w http.ResponseWriter, _ *http.Request) {
 	stored := s.cfg.Dictionaries.Stored().ID()
 	answer := struct {
 		Dictionaries []dictionaryJSON `json:"dictionaries"`
 	}{}
+	uses := s.source.dictionaries()
 	for _, d := range s.cfg.Dictionaries.All() {
 		sum := d.SHA256()
-		answer.Dictionaries = append(answer.Dictionaries, dictionaryJSON{
+		j := dictionaryJSON{
 			ID: d.ID(), Bytes: len(d.Bytes()), SHA256: hex.EncodeToString(sum[:]), Stored: d.ID() == stored,
 			URL: fmt.Sprintf("/dictionaries/%d", d.ID()),
-		})
+		}
+		if i := slices.IndexFunc(uses, func(u replay.DictionaryUse) bool { return u.ID == d.ID() }); i >= 0 {
+			j.InLog = true
+			if since := uses[i].Since.Truncate(time.Millisecond); !since.IsZero() {
+				j.Since = &since
+			}
+		}
+		answer.Dictionaries = append(answer.Dictionaries, j)
 	}
 	s.writeJSON(w, http.StatusOK, answer)
 }

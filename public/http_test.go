@@ -69,7 +69,9 @@ func TestDictionaries(t *testing.T) {
 	s := serve(t, l, nil)
 	d := l.dictionaries.Stored()
 	sum := d.SHA256()
-	want := fmt.Sprintf(`{"dictionaries":[{"id":%d,"bytes":%d,"sha256":"%x","stored":true,"url":"/dictionaries/%d"}]}`+"\n", d.ID(), len(d.Bytes()), sum, d.ID())
+	since := l.Dictionaries()[0].Since.Truncate(time.Millisecond).Format(time.RFC3339Nano)
+	want := fmt.Sprintf(`{"dictionaries":[{"id":%d,"bytes":%d,"sha256":"%x","stored":true,"in_log":true,"since":"%s","url":"/dictionaries/%d"}]}`+"\n",
+		d.ID(), len(d.Bytes()), sum, since, d.ID())
 	if got := s.get("GET", "/dictionaries", nil).Body.String(); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

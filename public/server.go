@@ -112,14 +112,16 @@ func defaultTiming() timing {
 
 // source is where events come from: the log, or a test's stand-in.
 type source struct {
-	newReader func(replay.ReaderConfig) (reader, error)
-	rangeOf   func() replay.Range
+	newReader    func(replay.ReaderConfig) (reader, error)
+	rangeOf      func() replay.Range
+	dictionaries func() []replay.DictionaryUse
 }
 
 func logSource(l *replay.Log) source {
 	return source{
-		newReader: func(cfg replay.ReaderConfig) (reader, error) { return l.NewReader(cfg) },
-		rangeOf:   l.Range,
+		newReader:    func(cfg replay.ReaderConfig) (reader, error) { return l.NewReader(cfg) },
+		rangeOf:      l.Range,
+		dictionaries: l.Dictionaries,
 	}
 }
 
