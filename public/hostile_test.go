@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -88,6 +89,7 @@ func TestPingFloodDuringSlowReplay(t *testing.T) {
 }
 
 func TestProtocolErrors(t *testing.T) {
+	t.Parallel()
 	l, _ := mixed(t)
 	s := serve(t, l, nil)
 	frames := map[string][]byte{
@@ -125,6 +127,7 @@ func TestProtocolErrors(t *testing.T) {
 }
 
 func TestEndlessFragments(t *testing.T) {
+	t.Parallel()
 	l, _ := mixed(t)
 	s := serve(t, l, func(_ *Config, tm *timing) { tm.message = 200 * time.Millisecond })
 	for _, fragment := range []string{"", "x"} {
@@ -149,6 +152,7 @@ func TestEndlessFragments(t *testing.T) {
 }
 
 func TestInboundFlood(t *testing.T) {
+	t.Parallel()
 	l, _ := mixed(t)
 	s := serve(t, l, func(_ *Config, tm *timing) { tm.flood = 300 * time.Millisecond })
 	c := s.rawDial("")
@@ -168,6 +172,7 @@ func TestInboundFlood(t *testing.T) {
 }
 
 func TestGarbage(t *testing.T) {
+	t.Parallel()
 	l, _ := mixed(t)
 	s := serve(t, l, nil)
 	c := s.dial("")
@@ -232,6 +237,7 @@ func TestUnfinishedHandshakesAreBounded(t *testing.T) {
 }
 
 func TestSlowSubscriberIsEnded(t *testing.T) {
+	t.Parallel()
 	s := serveSource(t, endless(1000), newRegistry(t), func(cfg *Config, tm *timing) {
 		cfg.SlowTimeout = 400 * time.Millisecond
 		tm.grace = testTimeout
@@ -272,6 +278,7 @@ func TestSlowSubscriberIsEnded(t *testing.T) {
 }
 
 func TestSlowButSteadySubscriberStays(t *testing.T) {
+	t.Parallel()
 	s := serveSource(t, endless(1000), newRegistry(t), func(cfg *Config, _ *timing) { cfg.SlowTimeout = 2 * time.Second })
 	c := s.rawDial("")
 	behind := false
@@ -296,6 +303,7 @@ func TestSlowSubscribersShareTheBudget(t *testing.T) {
 }
 
 func TestServerPings(t *testing.T) {
+	t.Parallel()
 	l, _ := mixed(t)
 	s := serve(t, l, func(_ *Config, tm *timing) { tm.ping, tm.silent = 20*time.Millisecond, time.Second })
 	c := s.dial("")
@@ -380,6 +388,7 @@ func (c *rawClient) frame0() {
 }
 
 func TestClientBudget(t *testing.T) {
+	t.Parallel()
 	l, _ := mixed(t)
 	s := serve(t, l, func(cfg *Config, _ *timing) { cfg.ClientBytes = 150 << 10 })
 	var dids []string
@@ -468,4 +477,78 @@ func TestShutdownDeadline(t *testing.T) {
 	if _, err := io.Copy(io.Discard, c); isTimeout(err) && !errors.Is(err, io.EOF) {
 		t.Error("the connection is still open")
 	}
+}
+
+func TestShutdownOfASlowSubscriber(t *testing.T) {
+	s := serveSource(t, endless(1000), newRegistry(t), func(_ *Config, tm *timing) { tm.patience = 100 * time.Millisecond })
+	c := s.rawDial("extended=true")
+	eventually(t, "it is behind", func() bool { return s.budget.used.Load() > 0 })
+	ended := make(chan error, 1)
+	go func() {
+		ctx, cancel := contextWithTimeout(testTimeout)
+		defer cancel()
+		ended <- s.Shutdown(ctx)
+	}()
+	eventually(t, "cut", func() bool { return s.budget.used.Load() == 0 })
+	var last []byte
+	for {
+		first, payload, err := c.frame()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if first == frameClose {
+			if code := int(payload[0])<<8 | int(payload[1]); code != websocket.CloseServiceRestart {
+				t.Errorf("code %d", code)
+			}
+			break
+		}
+		last = payload
+	}
+	if m := infoOf(t, last, "going_away"); m["cursor"] != nil {
+		t.Errorf("a chunk was cut, but the client is told to resume after it: %v", m)
+	}
+	c.Close()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestLastWordsSurviveUnreadBytes(t *testing.T) {
+	l, _ := mixed(t)
+	s := serve(t, l, nil)
+	c := s.rawDial("")
+	if _, err := c.Write(appendFrame(nil, frameText, []byte("unmasked"))); err != nil {
+		t.Fatal(err)
+	}
+	for range 20 {
+		if _, err := c.Write(make([]byte, 100<<10)); err != nil {
+			t.Fatalf("the server did not wait for the client: %v", err)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if first, _, err := c.frame(); first != frameClose || err != nil {
+		t.Errorf("frame %x, %v", first, err)
+	}
+}
+
+func TestReplaysTakeTurns(t *testing.T) {
+	var running, most atomic.Int64
+	live := atomic.Bool{}
+	s := serveSource(t, fakeSource(func(c *replay.Chunk) error {
+		n := running.Add(1)
+		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+		}
+		time.Sleep(time.Millisecond)
+		running.Add(-1)
+		*c = replay.Chunk{Through: mark(1), Live: live.Load()}
+		return nil
+	}), newRegistry(t), nil)
+	for range 40 {
+		s.rawDial("")
+	}
+	time.Sleep(100 * time.Millisecond)
+	if n, limit := most.Load(), int64(cap(s.catchingUp)); n > limit || n < 2 {
+		t.Errorf("%d replays looked through the log at once, want at most %d", n, limit)
+	}
+	live.Store(true)
 }

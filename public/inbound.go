@@ -70,6 +70,9 @@ func (s *subscriber) readLoop() {
 		kind, r, err := s.ws.NextReader()
 		if err == nil {
 			err = s.readMessage(kind, r)
+			if deadlineErr := s.conn.Conn.SetReadDeadline(time.Time{}); err == nil {
+				err = deadlineErr
+			}
 		}
 		if err != nil {
 			e := s.endingOfReadError(err)
@@ -77,7 +80,7 @@ func (s *subscriber) readLoop() {
 			if !e.dead && e.reason != endClientClose {
 				// Bytes that nobody read would make the kernel reset the connection, and the
 				// client lose what it was told last.
-				io.CopyN(io.Discard, s.conn.Conn, maxDrainBytes)
+				_, _ = io.CopyN(io.Discard, s.conn.Conn, maxDrainBytes) // as far as it goes
 			}
 			return
 		}
@@ -88,11 +91,19 @@ func (s *subscriber) readLoop() {
 // is wrong with the message itself ends the connection but not the reading, so that the client's
 // close frame is still seen.
 func (s *subscriber) readMessage(kind int, r io.Reader) error {
+	text := kind == websocket.TextMessage && !s.ended()
+	if text {
+		// Before any of it is read: a client that has to wait takes no room meanwhile.
+		if err := s.waitForUpdate(); err != nil {
+			return err
+		}
+	}
 	patience := s.server.timing.message
-	extend := func() { s.conn.Conn.SetReadDeadline(time.Now().Add(patience)) }
-	extend()
-	defer s.conn.Conn.SetReadDeadline(time.Time{})
-	if kind != websocket.TextMessage || s.ended() {
+	extend := func() error { return s.conn.Conn.SetReadDeadline(time.Now().Add(patience)) }
+	if err := extend(); err != nil {
+		return err
+	}
+	if !text {
 		_, err := io.Copy(io.Discard, r)
 		return err
 	}
@@ -112,13 +123,12 @@ func (s *subscriber) readMessage(kind int, r io.Reader) error {
 			return err
 		}
 		defer func() { <-size.slots }()
-		extend()
+		if err := extend(); err != nil {
+			return err
+		}
 		if data, more, err = readUpTo(data, r, size.bytes); err != nil {
 			return err
 		}
-	}
-	if err := s.waitForUpdate(); err != nil {
-		return err
 	}
 	s.update(data)
 	return nil

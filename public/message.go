@@ -88,17 +88,19 @@ func (m *messages) append(dst, payload []byte) []byte {
 	return appendFrame(dst, frameBinary, m.scratch)
 }
 
-// appendMark appends the members time_us and cursor, with a comma before each; nothing for a mark
-// before the first event.
+// appendMark appends the members time_us and cursor, with a comma before each, as far as they are
+// known: before the first event neither is, between a time cursor and the first event only time_us.
 func appendMark(dst []byte, m replay.Mark) []byte {
-	if m.TimeUS == 0 {
-		return dst
+	if m.TimeUS != 0 {
+		dst = append(dst, `,"time_us":`...)
+		dst = strconv.AppendInt(dst, m.TimeUS, 10)
 	}
-	dst = append(dst, `,"time_us":`...)
-	dst = strconv.AppendInt(dst, m.TimeUS, 10)
-	dst = append(dst, `,"cursor":"`...)
-	dst = append(dst, m.Position.String()...)
-	return append(dst, '"')
+	if m.Position.Seq != 0 {
+		dst = append(dst, `,"cursor":"`...)
+		dst = append(dst, m.Position.String()...)
+		dst = append(dst, '"')
+	}
+	return dst
 }
 
 // appendHeartbeat appends a frame that says: everything up to through was sent.

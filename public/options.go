@@ -1,7 +1,6 @@
 package public
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -272,11 +271,12 @@ func validCollection(s string) bool {
 func (s *wantedSet) addNonEmpty(values []string) {
 	for _, v := range values {
 		if v != "" {
-			s.add(v)
+			s.add(strings.Clone(v)) // lest it keep the whole query
 		}
 	}
 }
 
+// add adds v, which it keeps.
 func (s *wantedSet) add(v string) {
 	if s.err != nil {
 		return
@@ -295,7 +295,6 @@ func (s *wantedSet) add(v string) {
 	if s.seen == nil {
 		s.seen = make(map[string]struct{})
 	}
-	v = strings.Clone(v)
 	s.seen[v] = struct{}{}
 	s.members = append(s.members, v)
 	s.bytes += len(v)
@@ -304,31 +303,52 @@ func (s *wantedSet) add(v string) {
 // UnmarshalJSON implements json.Unmarshaler for an array of strings, or null. It fails only if data is
 // something else; what is wrong with a member is in s.err.
 func (s *wantedSet) UnmarshalJSON(data []byte) error {
-	s.members, s.seen, s.bytes, s.err = nil, nil, 0, nil // of two members with one name the last counts
-	dec := json.NewDecoder(bytes.NewReader(data))
-	token, err := dec.Token()
-	if err != nil {
-		return err
-	}
-	if token == nil {
+	s.members, s.seen, s.bytes, s.err = nil, nil, 0, nil // of two arrays under one name the last counts
+	if data[0] == 'n' {
 		return nil
 	}
-	if token != json.Delim('[') {
+	if data[0] != '[' {
 		return fmt.Errorf("wanted %ss are no array", s.what)
 	}
-	for dec.More() {
-		token, err := dec.Token()
-		if err != nil {
-			return err
-		}
-		v, ok := token.(string)
-		if !ok {
+	// data is valid JSON, so that only strings need a closer look.
+	for i := 1; s.err == nil; {
+		switch c := data[i]; c {
+		case ' ', '\t', '\r', '\n', ',':
+			i++
+		case ']':
+			return nil
+		case '"':
+			end, escaped := i+1, false
+			for ; data[end] != '"'; end++ {
+				if data[end] == '\\' {
+					escaped = true
+					end++
+				}
+			}
+			if err := s.addLiteral(data[i:end+1], escaped); err != nil {
+				return err
+			}
+			i = end + 1
+		default:
 			return fmt.Errorf("a wanted %s is no string", s.what)
 		}
-		s.add(v)
-		if s.err != nil {
-			return nil
-		}
 	}
+	return nil
+}
+
+// addLiteral adds a JSON string, quotes and all.
+func (s *wantedSet) addLiteral(literal []byte, escaped bool) error {
+	if !escaped {
+		raw := literal[1 : len(literal)-1]
+		if _, ok := s.seen[string(raw)]; !ok {
+			s.add(string(raw))
+		}
+		return nil
+	}
+	var v string
+	if err := json.Unmarshal(literal, &v); err != nil {
+		return err
+	}
+	s.add(v)
 	return nil
 }

@@ -102,6 +102,7 @@ func TestPositionCursor(t *testing.T) {
 }
 
 func TestPositionCursorAheadOfTheLog(t *testing.T) {
+	t.Parallel()
 	l := newTestLog(t)
 	last := l.add(posts(3)...)[2]
 	ahead := last.pos
@@ -176,6 +177,7 @@ func TestOwnParametersAreChecked(t *testing.T) {
 }
 
 func TestHeartbeat(t *testing.T) {
+	t.Parallel()
 	l := newTestLog(t)
 	s := serve(t, l, nil)
 	if m := s.dial("heartbeat=1").info("heartbeat"); m["cursor"] != nil || fmt.Sprint(m["time_us"]) != "0" {
@@ -262,6 +264,7 @@ func thenError(err error) source {
 }
 
 func TestFellOffRetention(t *testing.T) {
+	t.Parallel()
 	s := serveSource(t, thenError(fmt.Errorf("read: %w", replay.ErrFellOff)), newRegistry(t), nil)
 	for query, code := range map[string]int{"": websocket.CloseAbnormalClosure, "extended=true": closeFellOff} {
 		c := s.dial(query)
@@ -274,6 +277,7 @@ func TestFellOffRetention(t *testing.T) {
 }
 
 func TestLogFailure(t *testing.T) {
+	t.Parallel()
 	s := serveSource(t, thenError(errors.New("disk on fire")), newRegistry(t), nil)
 	s.dial("").wantClose(websocket.CloseAbnormalClosure, "")
 	s.dial("extended=true").wantClose(websocket.CloseInternalServerErr, "cannot be read")
@@ -281,6 +285,7 @@ func TestLogFailure(t *testing.T) {
 }
 
 func TestShutdown(t *testing.T) {
+	t.Parallel()
 	l, all := mixed(t)
 	s := serve(t, l, nil)
 	plain, extended := s.dial("cursor=0"), s.dial("cursor=0&extended=true")
@@ -325,6 +330,7 @@ func TestShutdownRefusesNewSubscribers(t *testing.T) {
 }
 
 func TestShutdownUnderLoad(t *testing.T) {
+	t.Parallel()
 	l := newTestLog(t)
 	s := serve(t, l, nil)
 	var stop atomic.Bool

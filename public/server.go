@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -98,15 +99,18 @@ type timing struct {
 	silent  time.Duration // without a sign of life, until a client is taken for dead
 	message time.Duration // for one message to arrive
 	flood   time.Duration // of sending without end
-	grace   time.Duration // for a client that is ended to take what is said last
-	linger  time.Duration // for it to close its side
-	header  time.Duration // for a request's headers to arrive
+	// At the end of a connection:
+	patience time.Duration // for the chunk that is on its way, at a shutdown
+	grace    time.Duration // for what is said last
+	linger   time.Duration // for the client to close its side
+
+	header time.Duration // for a request's headers to arrive
 }
 
 func defaultTiming() timing {
 	return timing{
 		ping: 30 * time.Second, silent: 90 * time.Second, message: 10 * time.Second, flood: time.Minute,
-		grace: 5 * time.Second, linger: 2 * time.Second, header: 10 * time.Second,
+		patience: 2 * time.Second, grace: 5 * time.Second, linger: 2 * time.Second, header: 10 * time.Second,
 	}
 }
 
@@ -136,6 +140,7 @@ type Server struct {
 	addresses  *addresses
 	handshakes *handshakes
 	gate       *gate
+	catchingUp chan struct{} // a slot for each subscriber that looks through the log
 	budget     budget
 	upgrader   websocket.Upgrader
 	handler    http.Handler
@@ -173,6 +178,7 @@ func newServer(cfg Config, src source, t timing) (*Server, error) {
 			all:               make(map[netip.Prefix]*address),
 		},
 		gate:        newGate(cfg.ClientBytes),
+		catchingUp:  make(chan struct{}, 2*runtime.GOMAXPROCS(0)),
 		budget:      budget{max: cfg.ClientBytes},
 		upgrader:    newUpgrader(),
 		lookups:     make(chan struct{}, lookupsAtOnce),
@@ -278,7 +284,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	}
 	s.mu.Unlock()
 
-	patience := shutdownPatience
+	patience := s.timing.patience
 	if deadline, ok := ctx.Deadline(); ok {
 		patience = min(patience, time.Until(deadline)/2)
 	}
@@ -310,9 +316,6 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	}
 	return err
 }
-
-// shutdownPatience is how long a slow subscriber may take for the events that are on their way.
-const shutdownPatience = 2 * time.Second
 
 // closeAll closes all subscribers' sockets.
 func (s *Server) closeAll() {

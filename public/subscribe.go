@@ -174,8 +174,7 @@ func (s *subscriber) open() *refusal {
 	case err != nil:
 		return unavailable(rejectShutdown, "the log cannot be read at the moment")
 	}
-	us, isTime := s.opts.cursor.TimeUS()
-	if oldest, clamped := s.reader.Clamped(); clamped && s.opts.strict && !(isTime && us == 0) {
+	if oldest, clamped := s.reader.Clamped(); clamped && s.opts.strict {
 		return badRequest(invalidOption("cursor %s is older than the log, whose oldest is %d (%s)",
 			s.opts.cursor, oldest.TimeUS, oldest.Position))
 	}
@@ -228,7 +227,7 @@ func (noBuffers) Put(any)  {}
 // closeRaw ends the TCP connection. If reset, what the kernel still holds for the client is dropped.
 func closeRaw(c net.Conn, reset bool) {
 	if tcp, ok := c.(*net.TCPConn); ok && reset {
-		tcp.SetLinger(0)
+		_ = tcp.SetLinger(0) // else it is closed in order
 	}
 	c.Close()
 }

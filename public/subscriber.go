@@ -151,7 +151,7 @@ func (s *subscriber) pull() error {
 		if s.takeFilter() {
 			s.reader.SetFilter(s.filter.compiled)
 		}
-		if err := s.reader.Next(&s.chunk); err != nil {
+		if err := s.nextChunk(); err != nil {
 			s.server.logReadError(err)
 			s.end(endingOfReaderError(err))
 			return nil
@@ -165,6 +165,16 @@ func (s *subscriber) pull() error {
 		}
 	}
 	return nil
+}
+
+// nextChunk reads the next chunk. Only a few subscribers that are catching up do so at a time: looking
+// through the log is all work and no waiting, and those who are live would wait for it.
+func (s *subscriber) nextChunk() error {
+	if !s.atEnd {
+		s.server.catchingUp <- struct{}{}
+		defer func() { <-s.server.catchingUp }()
+	}
+	return s.reader.Next(&s.chunk)
 }
 
 // awaitHello sends nothing but pings until the first valid options update.
@@ -218,8 +228,11 @@ func (s *subscriber) deliver() error {
 		s.count(c)
 	}
 	c.Reset()
-	if s.atEnd && cap(c.Frames) > keptSlices {
-		c.Frames = nil
+	if s.atEnd {
+		s.writer.trim()
+		if cap(c.Frames) > keptSlices {
+			c.Frames = nil
+		}
 	}
 	return nil
 }
@@ -287,10 +300,7 @@ func (s *subscriber) rest() error {
 		select {
 		case <-more:
 			return nil
-		case <-s.conn.kick:
-			if s.filterPosted() {
-				return s.send(nil)
-			}
+		case <-s.conn.kick: // a filter waits for the next chunk
 		case <-s.timerAt(until):
 		}
 		if s.heartbeatDue() {
@@ -301,12 +311,6 @@ func (s *subscriber) rest() error {
 		}
 	}
 	return nil
-}
-
-func (s *subscriber) filterPosted() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.posted
 }
 
 // heartbeatDue says whether nothing was sent for so long that the client wants to hear that.
@@ -378,7 +382,9 @@ func (s *subscriber) say(e *ending) {
 	}
 	e.reset = false
 	if tcp, ok := s.conn.Conn.(*net.TCPConn); ok {
-		tcp.CloseWrite()
+		if err := tcp.CloseWrite(); err != nil {
+			return
+		}
 	}
 	select {
 	case <-s.readDone:

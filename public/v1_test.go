@@ -529,6 +529,7 @@ func TestTooLargeMessage(t *testing.T) {
 }
 
 func TestManyOptionsUpdates(t *testing.T) {
+	t.Parallel()
 	l, _ := mixed(t)
 	s := serve(t, l, nil)
 	c := s.dial("")

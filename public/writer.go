@@ -81,17 +81,20 @@ func (w *writer) write(patience time.Duration) (int64, error) {
 	return n, err
 }
 
+// release forgets the slices that were sent.
+func (w *writer) release() {
+	w.bufs = nil
+	clear(w.scratch[:cap(w.scratch)])
+}
+
 // keptSlices is how long a list of slices may be that an idle subscriber keeps for its next chunk.
 const keptSlices = 64
 
-// release forgets the slices that were sent, and memory that only a rare long list needs.
-func (w *writer) release() {
-	w.bufs = nil
+// trim gives back memory that is needed while there is much to send.
+func (w *writer) trim() {
 	if cap(w.scratch) > keptSlices {
 		w.scratch = nil
-		return
 	}
-	clear(w.scratch[:cap(w.scratch)])
 }
 
 // keepRest copies what is left after n bytes of head, frames and tail, from the start of the frame

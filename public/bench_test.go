@@ -1,0 +1,205 @@
+package public
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"millrace/replay"
+)
+
+// loopback returns both ends of a TCP connection; everything written to the first is read and
+// forgotten.
+func loopback(b *testing.B) net.Conn {
+	b.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer ln.Close()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		c, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		io.CopyBuffer(io.Discard, struct{ io.Reader }{c}, make([]byte, 256<<10))
+	}()
+	c, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { c.Close(); <-done })
+	return c
+}
+
+// BenchmarkSocketWrite sends frames of 500 bytes: one at a time; many at a time from slices of their
+// own, as a filtered replay does; and many at a time from one slice, as an unfiltered one does.
+func BenchmarkSocketWrite(b *testing.B) {
+	frame := appendFrame(nil, frameText, bytes.Repeat([]byte("x"), 496))
+	const many = maxChunkBytes / 500
+	for _, bm := range []struct {
+		name           string
+		slices, frames int // a write; frames a slice
+	}{{"one", 1, 1}, {"many slices", many, 1}, {"one slice", 1, many}} {
+		b.Run(bm.name, func(b *testing.B) {
+			w := writer{raw: loopback(b), slowTimeout: time.Minute, budget: &budget{max: 1 << 20}, stop: func() bool { return false }}
+			slice := bytes.Repeat(frame, bm.frames)
+			frames := make([][]byte, bm.slices)
+			events := bm.slices * bm.frames
+			b.ReportAllocs()
+			b.SetBytes(int64(events * len(frame)))
+			for b.Loop() {
+				for i := range frames {
+					frames[i] = slice
+				}
+				if err := w.send(nil, frames, nil); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(b.N)*float64(events)/b.Elapsed().Seconds(), "events/s")
+		})
+	}
+}
+
+// BenchmarkReplay is a whole replay of 50,000 events over a websocket, connection and all.
+func BenchmarkReplay(b *testing.B) {
+	l := newTestLog(b)
+	for range 100 {
+		l.add(posts(500)...)
+	}
+	for _, bm := range []struct {
+		name, query string
+		events      int
+	}{
+		{"plain", "", 50_000},
+		{"collection", "&wantedCollections=app.bsky.feed.*", 50_000},
+		{"did", "&wantedDids=" + didN(3), 7_100},
+		{"zstd", "&compress=true", 50_000},
+	} {
+		b.Run(bm.name, func(b *testing.B) {
+			s := serve(b, l, nil)
+			// The first run tells how many bytes there are to be read.
+			c := s.rawDial("cursor=0" + bm.query)
+			bytes := 0
+			for range bm.events {
+				_, payload, err := c.frame()
+				if err != nil {
+					b.Fatal(err)
+				}
+				bytes += len(appendFrame(nil, frameText, payload))
+			}
+			c.Close()
+			buf := make([]byte, 256<<10)
+			b.ReportAllocs()
+			b.SetBytes(int64(bytes))
+			for b.Loop() {
+				c := s.rawDial("cursor=0" + bm.query)
+				for left := bytes - c.br.Buffered(); left > 0; {
+					n, err := c.Conn.Read(buf)
+					if err != nil {
+						b.Fatal(err)
+					}
+					left -= n
+				}
+				c.Close()
+			}
+			b.ReportMetric(float64(b.N*bm.events)/b.Elapsed().Seconds(), "events/s")
+		})
+	}
+}
+
+func BenchmarkParseUpdate(b *testing.B) {
+	var m bytes.Buffer
+	m.WriteString(`{"type":"options_update","payload":{"wantedDids":["` + didN(0) + `"`)
+	for i := range 9_999 {
+		fmt.Fprintf(&m, `,"%s"`, didN(i+1))
+	}
+	m.WriteString(`]}}`)
+	b.SetBytes(int64(m.Len()))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := parseUpdate(m.Bytes()); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// TestQuietSubscribersAreSmall bounds what a subscriber takes that has nothing to be sent, the test's
+// own end of the connection included.
+func TestQuietSubscribersAreSmall(t *testing.T) {
+	const clients, maxBytes = 1000, 40 << 10
+	l, all := mixed(t)
+	s := serve(t, l, func(cfg *Config, _ *timing) { cfg.MaxConnections = 2 * clients })
+	memory := func() int {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return int(m.HeapInuse + m.StackInuse)
+	}
+	connect := func(n int) {
+		for range n {
+			c := s.rawDial("cursor=0")
+			for range all {
+				if _, _, err := c.frame(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			c.br = nil
+		}
+	}
+	connect(100)
+	before := memory()
+	connect(clients)
+	each := (memory() - before) / clients
+	t.Logf("%d bytes each", each)
+	if each > maxBytes {
+		t.Errorf("a quiet subscriber takes %d bytes, want at most %d", each, maxBytes)
+	}
+}
+
+// TestManySubscribersWakeSeldom counts how often an idle crowd looks at a log that is written to all
+// the time.
+func TestManySubscribersWakeSeldom(t *testing.T) {
+	const clients = 500 // pace: 10 ms
+	var pulls atomic.Int64
+	more := make(chan struct{})
+	src := source{
+		newReader: func(replay.ReaderConfig) (reader, error) {
+			return &busyReader{fakeReader{next: func(c *replay.Chunk) error {
+				*c = replay.Chunk{Live: true, Through: mark(1)}
+				pulls.Add(1)
+				return nil
+			}}, more}, nil
+		},
+		rangeOf: func() replay.Range { return replay.Range{} },
+	}
+	s := serveSource(t, src, newRegistry(t), func(cfg *Config, _ *timing) { cfg.MaxConnections = 2 * clients })
+	for range clients {
+		s.rawDial("")
+	}
+	eventually(t, "all are there", func() bool { return s.count.Load() == clients && pulls.Load() >= clients })
+	begin := time.Now()
+	close(more)
+	time.Sleep(300 * time.Millisecond)
+	perSecond := float64(pulls.Load()-clients) / time.Since(begin).Seconds() / clients
+	if limit := 1.2 / s.pace().Seconds(); perSecond > limit || perSecond < 1 {
+		t.Errorf("each of %d subscribers looked %.0f times a second, want at most %.0f", clients, perSecond, limit)
+	}
+}
+
+// busyReader always has more once more is closed.
+type busyReader struct {
+	fakeReader
+	more chan struct{}
+}
+
+func (r *busyReader) Wait() <-chan struct{} { return r.more }

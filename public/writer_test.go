@@ -1,0 +1,101 @@
+package public
+
+import (
+	"bytes"
+	"errors"
+	"net"
+	"os"
+	"testing"
+	"time"
+)
+
+// stubbornConn takes so many bytes and then none until it is told to go on.
+type stubbornConn struct {
+	net.Conn
+	room int
+	got  bytes.Buffer
+}
+
+func (c *stubbornConn) SetWriteDeadline(time.Time) error { return nil }
+
+func (c *stubbornConn) Write(p []byte) (int, error) {
+	n := min(c.room, len(p))
+	c.room -= n
+	c.got.Write(p[:n])
+	if n < len(p) {
+		return n, os.ErrDeadlineExceeded
+	}
+	return n, nil
+}
+
+// TestWriterEndsAtAFrame cuts a write at every byte. What was sent must then be whole frames, no more
+// than the one that was cut.
+func TestWriterEndsAtAFrame(t *testing.T) {
+	head := appendFrame(appendFrame(nil, framePong, []byte("p")), framePing, nil)
+	var frames [][]byte
+	for i := range 3 {
+		two := appendFrame(nil, frameText, bytes.Repeat([]byte("x"), 124+i))
+		frames = append(frames, appendFrame(two, frameText, []byte("end")))
+	}
+	tail := appendFrame(nil, frameText, []byte("tail"))
+	last := appendCloseFrame(nil, 1013, "slow")
+	all := bytes.Join([][]byte{head, bytes.Join(frames, nil), tail}, nil)
+	ends := []int{0}
+	for at := 0; at < len(all); {
+		at += frameLen(all[at:])
+		ends = append(ends, at)
+	}
+	for cut := range len(all) {
+		// The first write gets half of it, the next one the other half.
+		c := &stubbornConn{room: cut / 2}
+		b := &budget{max: 1 << 20}
+		asked := 0
+		w := writer{raw: c, slowTimeout: time.Hour, budget: b, stop: func() bool {
+			c.room += cut - cut/2
+			asked++
+			return asked > 1
+		}}
+		if err := w.send(head, append([][]byte(nil), frames...), tail); !errors.Is(err, errCut) {
+			t.Fatalf("cut at %d: %v", cut, err)
+		}
+		c.room = 1 << 20
+		if err := w.finish(last, time.Second); err != nil {
+			t.Fatal(err)
+		}
+		end := 0
+		for _, e := range ends {
+			if end = e; e >= cut {
+				break
+			}
+		}
+		if want := append(all[:end:end], last...); !bytes.Equal(c.got.Bytes(), want) {
+			t.Fatalf("cut at %d: sent\n%q\nwant\n%q", cut, c.got.Bytes(), want)
+		}
+		if b.used.Load() != 0 {
+			t.Fatalf("cut at %d: %d bytes are still counted", cut, b.used.Load())
+		}
+	}
+}
+
+// TestWriterGoesOn cuts a write at every byte, and lets it go on.
+func TestWriterGoesOn(t *testing.T) {
+	frames := [][]byte{appendFrame(nil, frameText, bytes.Repeat([]byte("x"), 130)), appendFrame(nil, frameText, []byte("y"))}
+	all := bytes.Join(frames, nil)
+	for cut := range len(all) {
+		c := &stubbornConn{room: cut}
+		given := append([][]byte(nil), frames...)
+		w := writer{raw: c, slowTimeout: time.Hour, budget: &budget{max: 1 << 20}, stop: func() bool {
+			c.room += 7
+			return false
+		}}
+		if err := w.send(nil, given, nil); err != nil {
+			t.Fatalf("cut at %d: %v", cut, err)
+		}
+		if !bytes.Equal(c.got.Bytes(), all) || w.written != int64(len(all)) {
+			t.Fatalf("cut at %d: sent %d bytes %q", cut, w.written, c.got.Bytes())
+		}
+		if given[0] != nil || w.rest != nil {
+			t.Fatalf("cut at %d: the log's bytes are kept", cut)
+		}
+	}
+}
