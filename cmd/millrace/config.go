@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
 // config is everything `millrace serve` can be told.
@@ -45,6 +47,22 @@ type config struct {
 
 	logFormat choice
 	logLevel  choice
+
+	seams seams
+}
+
+// seams are what tests put in the place of the real things. No flag sets them.
+type seams struct {
+	now func() time.Time // the wall clock of the log's stamps and of retention; nil: time.Now
+	fs  vfs.FS           // of both stores; nil: the real one
+}
+
+// now is the wall clock that events are stamped with.
+func (c *config) now() func() time.Time {
+	if c.seams.now != nil {
+		return c.seams.now
+	}
+	return time.Now
 }
 
 // optionalInt is a whole number that may be left out.

@@ -36,6 +36,7 @@ func (d *daemon) openUIDs(ctx context.Context, share shares) (*uidStore, error) 
 	logger := d.logger.With("part", "intern")
 	store, err := pebblekv.Open(pebblekv.Config{
 		Dir:           cfg.internDir(),
+		FS:            cfg.seams.fs,
 		MemTableBytes: share.uids / 4, // up to three are alive
 		CacheBytes:    share.uids / 4,
 		Logger:        logger,

@@ -125,6 +125,8 @@ func (d *daemon) openStores(ctx context.Context, share shares) error {
 		CacheBytes:     share.cache,
 		PebbleBytes:    share.log,
 		Dictionaries:   d.dicts,
+		FS:             cfg.seams.fs,
+		Now:            cfg.seams.now,
 		Logger:         d.logger.With("part", "replay"),
 		Registerer:     d.registry,
 	})
@@ -148,7 +150,7 @@ func (d *daemon) buildIngest(share shares) error {
 		log:           d.log,
 		collections:   cfg.collections,
 		inFlightBytes: share.inFlight,
-		now:           time.Now,
+		now:           cfg.now(),
 		logger:        d.logger.With("part", "pipeline"),
 		registerer:    d.registry,
 	}

@@ -307,7 +307,7 @@ func soakCursor(rng *rand.Rand, seen *streams, log []truthEvent, at int) (cursor
 		}
 		return translate.Position{Stream: seen.tag(e.Epoch), Seq: e.Seq, Op: 1 << 20}.String(), from
 	default: // exclusive
-		return translate.Position{Stream: seen.tag(e.Epoch), Seq: e.Seq, Op: e.Op}.String(), at + 1
+		return e.position(seen).String(), at + 1
 	}
 }
 

@@ -30,6 +30,11 @@ type truthEvent struct {
 	JSON   string // the plain event with time_us 0
 }
 
+// position is the event's, if streams has numbered its stream.
+func (e truthEvent) position(s *streams) translate.Position {
+	return translate.Position{Stream: s.tag(e.Epoch), Seq: e.Seq, Op: e.Op}
+}
+
 func (e truthEvent) place() string { return fmt.Sprintf("epoch %d seq %d op %d", e.Epoch, e.Seq, e.Op) }
 
 // readTruth reads what relaysim says that a correct consumer must hold.

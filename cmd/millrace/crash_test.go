@@ -1,0 +1,237 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	"github.com/gorilla/websocket"
+
+	"millrace/replay"
+)
+
+// machine is what a daemon of this process runs on while its power fails, its disk fails and its clock
+// steps. It outlives the daemons.
+type machine struct {
+	t      *testing.T
+	rng    *rand.Rand
+	relay  string
+	dir    string
+	disk   *vfs.MemFS // forgets at a power loss what was not synced
+	offset atomic.Int64
+	seen   streams
+
+	cursor string
+	shown  []truthEvent // what a subscriber saw, and no later life may take back
+}
+
+var errBadSector = errors.New("bad sector")
+
+// life is one daemon's time on the machine.
+type life struct {
+	*machine
+	cutAt   int64        // the power goes at the so manieth sync; 0: it does not
+	failAt  int64        // from the so manieth sync of the log on all of them fail; 0: none does
+	syncs   atomic.Int64 // so far
+	ended   chan struct{}
+	once    sync.Once
+	clone   *vfs.MemFS // what is left after the power loss; read once ended is closed
+	atPoint int        // how many events had been shown by then
+
+	mu   sync.Mutex
+	seen []truthEvent
+	last string // cursor behind them
+}
+
+// sync is called before each sync of either store.
+func (l *life) sync(op errorfs.Op) error {
+	if op.Kind != errorfs.OpFileSync && op.Kind != errorfs.OpFileSyncData && op.Kind != errorfs.OpFileSyncTo {
+		return nil
+	}
+	n := l.syncs.Add(1)
+	if l.failAt > 0 && n >= l.failAt && strings.HasPrefix(op.Path, filepath.Join(l.dir, "log")) {
+		return errBadSector
+	}
+	if l.cutAt > 0 && n == l.cutAt {
+		l.powerLoss()
+	}
+	return nil
+}
+
+// powerLoss notes what was shown, and then what the disk holds.
+func (l *life) powerLoss() {
+	l.once.Do(func() {
+		l.mu.Lock()
+		l.atPoint = len(l.seen)
+		l.mu.Unlock()
+		l.clone = l.disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: []int{0, 50, 100}[l.cutAt%3], RNG: rand.New(rand.NewPCG(uint64(l.cutAt), 4))})
+		close(l.ended)
+	})
+}
+
+// subscribe keeps what one subscriber is shown until the connection ends.
+func (l *life) subscribe(conn *websocket.Conn) {
+	for {
+		_, msg, err := conn.ReadMessage()
+		if err != nil {
+			return
+		}
+		if !isEvent(msg) {
+			continue
+		}
+		e := l.machine.seen.parse(l.t, string(msg))
+		l.mu.Lock()
+		l.seen = append(l.seen, e)
+		l.mu.Unlock()
+	}
+}
+
+// live runs a daemon until its power goes, its disk fails, or it is stopped when until returns.
+func (l *life) live(until func(addr string, ended <-chan struct{})) {
+	t := l.t
+	t.Helper()
+	cfg, err := parseServe([]string{"--relay", l.relay, "--data-dir", l.dir, "--listen", "127.0.0.1:0",
+		"--metrics-listen", "", "--memory", "64MiB", "--min-free-disk", "0"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.seams = seams{
+		now: func() time.Time { return time.Now().Add(time.Duration(l.offset.Load())) },
+		fs:  errorfs.Wrap(l.disk, errorfs.InjectorFunc(l.sync)),
+	}
+	d, err := newDaemon(t.Context(), cfg, slog.New(slog.DiscardHandler))
+	if err != nil {
+		if l.failAt == 0 || !errors.Is(err, replay.ErrFailed) && !errors.Is(err, errBadSector) {
+			t.Fatalf("start: %v", err)
+		}
+		l.failed()
+		return
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ran := make(chan error, 1)
+	go func() { ran <- d.run(ctx) }() // waited for below
+	addr := d.publicListener.Addr().String()
+	conn, _, err := websocket.DefaultDialer.Dial("ws://"+addr+"/subscribe?extended=true&cursor="+l.cursor, nil)
+	var watching sync.WaitGroup
+	if err == nil {
+		watching.Go(func() { l.subscribe(conn) })
+	} else if l.failAt == 0 {
+		t.Fatalf("subscribe after %s: %v", l.cursor, err)
+	}
+	until(addr, l.ended)
+	if l.failAt == 0 {
+		cancel()
+	}
+	select {
+	case err = <-ran:
+	case <-time.After(20 * time.Second):
+		t.Fatal("the daemon did not end within 20 s")
+	}
+	switch {
+	case l.failAt > 0 && !errors.Is(err, replay.ErrFailed):
+		t.Fatalf("with a failed sync run returned %v", err)
+	case l.failAt == 0 && err != nil:
+		t.Fatalf("run: %v", err)
+	}
+	if conn != nil {
+		conn.Close()
+	}
+	watching.Wait()
+	if l.failAt > 0 {
+		l.failed()
+	}
+	l.bury()
+}
+
+// failed is a power loss after the disk has failed.
+func (l *life) failed() {
+	l.cutAt = l.failAt
+	l.powerLoss()
+}
+
+// bury hands what is left to the machine.
+func (l *life) bury() {
+	if l.clone != nil {
+		l.machine.disk = l.clone
+		l.seen = l.seen[:l.atPoint]
+	}
+	if n := len(l.seen); n > 0 {
+		e := l.seen[n-1]
+		l.machine.cursor = (e.position(&l.machine.seen)).String()
+		l.machine.shown = append(l.machine.shown, l.seen...)
+	}
+}
+
+// A machine whose power goes at any sync of either store, whose log cannot be synced any more, and whose
+// clock steps back and forth by up to two hours, all at random: the log is exact, its stamps increase, its
+// UIDs are a bijection, and nothing that a subscriber was shown is ever taken back.
+func TestPowerLoss(t *testing.T) {
+	t.Parallel()
+	lives := 8
+	if long() {
+		lives = 150
+	}
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	sim := startRelaysim(t, "--rate", "2000", "--wait-for-consumer", "--window-frames", "2000000", "--window-bytes", strconv.Itoa(1<<30))
+	m := &machine{t: t, rng: rng, relay: sim.url, dir: filepath.Join(t.TempDir(), "data"), disk: vfs.NewCrashableMem(), cursor: "0"}
+
+	// The first one commits something: before, a restart begins live.
+	(&life{machine: m, ended: make(chan struct{})}).live(func(addr string, _ <-chan struct{}) {
+		readFirst(t, addr, 1)
+	})
+	cuts, fails, steps := 0, 0, 0
+	for range lives {
+		l := &life{machine: m, ended: make(chan struct{})}
+		switch n := 1 + rng.Int64N(1+int64(rng.IntN(500))); rng.IntN(4) {
+		case 0:
+			l.failAt = n
+			fails++
+		default:
+			l.cutAt = n
+			cuts++
+		}
+		l.live(func(_ string, ended <-chan struct{}) {
+			for {
+				select {
+				case <-ended:
+					return
+				case <-time.After(time.Duration(1+rng.IntN(25)) * time.Millisecond):
+				}
+				if l.failAt > 0 && l.syncs.Load() >= l.failAt {
+					return
+				}
+				m.offset.Store(rng.Int64N(int64(4*time.Hour)) - int64(2*time.Hour))
+				steps++
+			}
+		})
+	}
+	sim.do(t, "quiet?for=1h")
+	time.Sleep(50 * time.Millisecond)
+	want := readTruth(t, sim.truth)
+	var got []truthEvent
+	(&life{machine: m, ended: make(chan struct{})}).live(func(addr string, _ <-chan struct{}) {
+		got = readAll(t, addr, "cursor=0", len(want))
+	})
+	checkExact(t, "the log", got, want)
+	checkUIDs(t, got)
+	if len(m.shown) > len(got) {
+		t.Fatalf("%d events were shown, the log has %d", len(m.shown), len(got))
+	}
+	if err := sameEvents(m.shown, got[:len(m.shown)]); err != nil {
+		t.Fatalf("what was shown is not what the log has (it was published before it was durable): %v", err)
+	}
+	t.Logf("%d events exact, %d of them shown, after %d power losses, %d failed syncs, %d clock steps", len(got), len(m.shown), cuts, fails, steps)
+}
