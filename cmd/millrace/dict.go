@@ -1,20 +1,15 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"os"
 	"strconv"
 	"text/tabwriter"
 	"time"
-
-	"github.com/klauspost/compress/zstd"
 
 	"millrace/dict"
 )
@@ -31,6 +26,8 @@ const dictHelp = `millrace dict: zstd dictionaries
 
   millrace dict train [flags] FILE…       make one of events: JSON, one a line, also zstd-compressed; - is stdin
   millrace dict train [flags] --url URL   make one of a running server's events
+  millrace dict train [flags] --data-dir DIR
+                                          make one of what a stopped server has in its log, which is only read
   millrace dict inspect FILE…             print what dictionaries are
 
 A trained dictionary has pieces of the events in it, also of what people wrote, and a server hands its
@@ -60,6 +57,7 @@ func runDict(ctx context.Context, args []string, stdout, stderr io.Writer) error
 // dictTrainConfig is what `millrace dict train` can be told.
 type dictTrainConfig struct {
 	url     string
+	dataDir string
 	cursor  string
 	samples int
 	size    byteSize
@@ -72,8 +70,9 @@ func newDictTrainFlags() (*flag.FlagSet, *dictTrainConfig) {
 	c := &dictTrainConfig{size: dict.DefaultTrainBytes}
 	fs := flag.NewFlagSet("dict train", flag.ContinueOnError)
 	fs.StringVar(&c.url, "url", "", "take the events of the server at this `URL` instead of files'")
-	fs.StringVar(&c.cursor, "cursor", "", "with --url, start at this `cursor`; 0: the oldest event; left out: live")
-	fs.IntVar(&c.samples, "samples", 50_000, "learn from at most this `number` of events; of more in files, evenly picked ones")
+	fs.StringVar(&c.dataDir, "data-dir", "", "take the events in the log of the server whose --data-dir is this `DIR`; it must not be running")
+	fs.StringVar(&c.cursor, "cursor", "", "with --url or --data-dir, start at this `cursor`; 0: the oldest event; left out: with --url live,\nwith --data-dir the oldest event")
+	fs.IntVar(&c.samples, "samples", 50_000, "learn from at most this `number` of events; of more in files or a log, evenly picked ones")
 	fs.Var(&c.size, "size", "`size` of the dictionary file")
 	fs.Uint64Var(&c.id, "id", 0, "ID of the dictionary, a `number` from 32768 to 2147483647; up to 65535 it takes two bytes of each\nevent, above four; 0: one of the former, derived from the contents")
 	fs.StringVar(&c.out, "out", "", "write the dictionary to this `file`, which must not exist; left out: <ID>.zdict")
@@ -82,13 +81,19 @@ func newDictTrainFlags() (*flag.FlagSet, *dictTrainConfig) {
 }
 
 func (c *dictTrainConfig) validate(files []string) error {
+	sources := 0
+	for _, given := range []bool{c.url != "", c.dataDir != "", len(files) > 0} {
+		if given {
+			sources++
+		}
+	}
 	switch {
-	case c.url == "" && len(files) == 0:
-		return errors.New("millrace dict train needs events: name files, - for stdin, or a server with --url")
-	case c.url != "" && len(files) > 0:
-		return errors.New("millrace dict train takes events from files or from --url, not from both")
-	case c.url == "" && c.cursor != "":
-		return errors.New("--cursor goes with --url")
+	case sources == 0:
+		return errors.New("millrace dict train needs events: name files, - for stdin, a server with --url, or its directory with --data-dir")
+	case sources > 1:
+		return errors.New("millrace dict train takes events from files, from --url, or from --data-dir, not from several")
+	case c.cursor != "" && len(files) > 0:
+		return errors.New("--cursor goes with --url and --data-dir")
 	case c.samples < 1:
 		return fmt.Errorf("--samples %d: at least 1 is needed, some thousands are sensible", c.samples)
 	case c.id != 0 && (c.id < dict.MinPrivateID || c.id > dict.MaxPrivateID):
@@ -222,122 +227,6 @@ func reportDictionary(w io.Writer, path string, d *dict.Dictionary, compared []n
 	}
 	fmt.Fprintf(w, "\nTo use it: millrace serve --zstd-dictionary %s\n", path)
 	return nil
-}
-
-// events collects the samples.
-func (c *dictTrainConfig) events(ctx context.Context, files []string, stderr io.Writer) ([][]byte, error) {
-	s := &sampler{max: c.samples, rng: rand.New(rand.NewPCG(1, 1)), stderr: stderr, said: time.Now()}
-	if c.url != "" {
-		return s.fromServer(ctx, c.url, c.cursor)
-	}
-	for _, path := range files {
-		if err := s.readFile(ctx, path); err != nil {
-			return nil, fmt.Errorf("read events: %w", err)
-		}
-	}
-	return s.events, nil
-}
-
-// sampler keeps at most max events, each of those it has seen with the same probability.
-type sampler struct {
-	max    int
-	rng    *rand.Rand
-	seen   int
-	events [][]byte
-
-	stderr  io.Writer
-	said    time.Time // when progress was last told
-	partial []byte    // of a line, between Writes
-}
-
-// add takes an event, which it copies.
-func (s *sampler) add(event []byte) {
-	s.seen++
-	if len(s.events) < s.max {
-		s.events = append(s.events, bytes.Clone(event))
-	} else if i := s.rng.IntN(s.seen); i < s.max {
-		s.events[i] = bytes.Clone(event)
-	}
-	if now := time.Now(); now.Sub(s.said) >= dictProgress {
-		s.said = now
-		fmt.Fprintf(s.stderr, "%d events so far\n", s.seen)
-	}
-}
-
-// readFile adds the events of a file, plain or compressed, or of stdin.
-func (s *sampler) readFile(ctx context.Context, path string) error {
-	var in io.Reader = os.Stdin
-	if path != "-" {
-		f, err := os.Open(path)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		in = f
-	}
-	buffered := bufio.NewReaderSize(in, 64<<10)
-	in = buffered
-	if start, _ := buffered.Peek(4); string(start) == "\x28\xb5\x2f\xfd" {
-		dec, err := zstd.NewReader(buffered, zstd.WithDecoderMaxWindow(maxDictWindow))
-		if err != nil {
-			return err
-		}
-		defer dec.Close()
-		in = dec
-	}
-	lines := bufio.NewScanner(in)
-	lines.Buffer(nil, maxDictEvent)
-	for n := 1; lines.Scan(); n++ {
-		if err := context.Cause(ctx); err != nil {
-			return err
-		}
-		line := bytes.TrimSpace(lines.Bytes())
-		if len(line) == 0 {
-			continue
-		}
-		if line[0] != '{' || line[len(line)-1] != '}' {
-			return fmt.Errorf("%s: line %d is not an event: one JSON object a line is expected, as millrace tail prints them", path, n)
-		}
-		s.add(line)
-	}
-	if err := lines.Err(); err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	return nil
-}
-
-// fromServer takes events as millrace tail gets them, until there are enough.
-func (s *sampler) fromServer(ctx context.Context, url, cursor string) ([][]byte, error) {
-	base, err := subscribeURL(url)
-	if err != nil {
-		return nil, usageError{fmt.Errorf("--url: %w", err)}
-	}
-	t := &tailer{
-		cfg: &tailConfig{count: int64(s.max)}, base: base, cursor: cursor,
-		out: bufio.NewWriter(s), stderr: s.stderr,
-	}
-	if err := t.run(ctx); err != nil {
-		return nil, err
-	}
-	if err := context.Cause(ctx); err != nil {
-		return nil, err
-	}
-	return s.events, nil
-}
-
-// Write takes whole lines and parts of lines, as the tailer prints them.
-func (s *sampler) Write(p []byte) (int, error) {
-	for rest := p; ; {
-		line, after, whole := bytes.Cut(rest, []byte{'\n'})
-		s.partial = append(s.partial, line...)
-		if !whole {
-			return len(p), nil
-		}
-		if isEvent(s.partial) {
-			s.add(s.partial)
-		}
-		s.partial, rest = s.partial[:0], after
-	}
 }
 
 // runDictInspect prints what dictionary files are.

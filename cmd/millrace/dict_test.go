@@ -3,8 +3,10 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -14,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	comatproto "github.com/bluesky-social/indigo/api/atproto"
+	"github.com/google/go-cmp/cmp"
 	"github.com/gorilla/websocket"
 	"github.com/klauspost/compress/zstd"
 
@@ -125,6 +129,93 @@ func TestDictTrainFromServer(t *testing.T) {
 	}
 }
 
+// TestDictTrainFromDataDir: the events come from the log of a server that was stopped; of one that runs
+// they do not.
+func TestDictTrainFromDataDir(t *testing.T) {
+	t.Parallel()
+	relay, dir := newTestRelay(t), t.TempDir()
+	d := startDaemon(t, relay.url, dir)
+	live := subscribe(t, d.addr, "")
+	const frames = 600
+	for seq := range int64(frames) {
+		did := fmt.Sprintf("did:plc:ewvi7nxzyoun6zhxrhs64o%c%c", 'a'+seq%26, 'a'+seq/26)
+		relay.send <- frameOf(t, seq+1, "#identity", &comatproto.SyncSubscribeRepos_Identity{
+			Did: did, Seq: seq + 1, Time: "2026-11-20T00:00:00Z",
+		}).Data
+	}
+	want := live.lines(t, frames)
+	train := []string{"train", "--data-dir", dir, "--size", "4KiB"}
+	err := runDict(t.Context(), train, &bytes.Buffer{}, &bytes.Buffer{})
+	if err == nil || !strings.Contains(err.Error(), "stop the server first, or take its events with --url") {
+		t.Errorf("of a running server: %v", err)
+	}
+	if err := d.stop(); err != nil {
+		t.Fatal(err)
+	}
+	s := &sampler{max: 2 * frames, rng: rand.New(rand.NewPCG(1, 1)), stderr: io.Discard, said: time.Now()}
+	if _, err := s.fromLog(t.Context(), dir, ""); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, e := range s.events {
+		got = append(got, string(e))
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("events of the log: -want +got\n%s", diff)
+	}
+
+	out := filepath.Join(t.TempDir(), "new.zdict")
+	stdout, stderr := runDictOK(t, append(train, "--samples", "500", "--out", out)...)
+	wantAll(t, stderr, "500 events")
+	wantAll(t, stdout, "built-in", out)
+	last := parseTruthEvent(t, want[frames-1])
+	err = runDict(t.Context(), append(train, "--cursor", fmt.Sprint(last.TimeUS)), &bytes.Buffer{}, &bytes.Buffer{})
+	if err == nil || !strings.Contains(err.Error(), "too few events") {
+		t.Errorf("of the last event: %v", err)
+	}
+	// The server goes on where it stopped.
+	d = startDaemon(t, relay.url, dir)
+	if diff := cmp.Diff(want, subscribe(t, d.addr, "cursor=0").lines(t, frames)); diff != "" {
+		t.Errorf("after training: -want +got\n%s", diff)
+	}
+}
+
+func TestCutFrame(t *testing.T) {
+	var frames []byte
+	var want []string
+	for _, n := range []int{0, 1, 125, 126, 1<<16 - 1, 1 << 16} {
+		p := bytes.Repeat([]byte{'x'}, n)
+		var out bytes.Buffer
+		switch {
+		case n < 126:
+			out.Write([]byte{0x81, byte(n)})
+		case n < 1<<16:
+			out.Write(binary.BigEndian.AppendUint16([]byte{0x81, 126}, uint16(n)))
+		default:
+			out.Write(binary.BigEndian.AppendUint64([]byte{0x81, 127}, uint64(n)))
+		}
+		out.Write(p)
+		frames, want = append(frames, out.Bytes()...), append(want, string(p))
+		for _, cut := range []int{0, 1, out.Len() - n - 1, out.Len() - 1} {
+			if _, _, err := cutFrame(out.Bytes()[:cut]); err == nil {
+				t.Errorf("a payload of %d bytes, cut to %d with its header, is taken", n, cut)
+			}
+		}
+	}
+	var got []string
+	for len(frames) > 0 {
+		var p []byte
+		var err error
+		if p, frames, err = cutFrame(frames); err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, string(p))
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+}
+
 func TestDictRefuses(t *testing.T) {
 	dir := t.TempDir()
 	few, text := filepath.Join(dir, "few"), filepath.Join(dir, "text")
@@ -142,7 +233,11 @@ func TestDictRefuses(t *testing.T) {
 		{"", true, "train or inspect"},
 		{"frobnicate", true, "frobnicate"},
 		{"train", true, "needs events"},
-		{"train --url ws://h x", true, "not from both"},
+		{"train --url ws://h x", true, "not from several"},
+		{"train --data-dir d x", true, "not from several"},
+		{"train --data-dir d --url ws://h", true, "not from several"},
+		{"train --data-dir " + dir, false, "no server's data directory"},
+		{"train --data-dir d --cursor x-", true, "--cursor"},
 		{"train --cursor 5 x", true, "--cursor goes with --url"},
 		{"train --samples 0 x", true, "--samples 0"},
 		{"train --id 7 x", true, "32768"},

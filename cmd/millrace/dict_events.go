@@ -1,0 +1,223 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+
+	"millrace/dict"
+	"millrace/replay"
+)
+
+// events collects the samples.
+func (c *dictTrainConfig) events(ctx context.Context, files []string, stderr io.Writer) ([][]byte, error) {
+	s := &sampler{max: c.samples, rng: rand.New(rand.NewPCG(1, 1)), stderr: stderr, said: time.Now()}
+	switch {
+	case c.url != "":
+		return s.fromServer(ctx, c.url, c.cursor)
+	case c.dataDir != "":
+		return s.fromLog(ctx, c.dataDir, c.cursor)
+	}
+	for _, path := range files {
+		if err := s.readFile(ctx, path); err != nil {
+			return nil, fmt.Errorf("read events: %w", err)
+		}
+	}
+	return s.events, nil
+}
+
+// sampler keeps at most max events, each of those it has seen with the same probability.
+type sampler struct {
+	max    int
+	rng    *rand.Rand
+	seen   int
+	events [][]byte
+
+	stderr  io.Writer
+	said    time.Time // when progress was last told
+	partial []byte    // of a line, between Writes
+}
+
+// add takes an event, which it copies.
+func (s *sampler) add(event []byte) {
+	s.seen++
+	if len(s.events) < s.max {
+		s.events = append(s.events, bytes.Clone(event))
+	} else if i := s.rng.IntN(s.seen); i < s.max {
+		s.events[i] = bytes.Clone(event)
+	}
+	if now := time.Now(); now.Sub(s.said) >= dictProgress {
+		s.said = now
+		fmt.Fprintf(s.stderr, "%d events so far\n", s.seen)
+	}
+}
+
+// readFile adds the events of a file, plain or compressed, or of stdin.
+func (s *sampler) readFile(ctx context.Context, path string) error {
+	var in io.Reader = os.Stdin
+	if path != "-" {
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		in = f
+	}
+	buffered := bufio.NewReaderSize(in, 64<<10)
+	in = buffered
+	if start, _ := buffered.Peek(4); string(start) == "\x28\xb5\x2f\xfd" {
+		dec, err := zstd.NewReader(buffered, zstd.WithDecoderMaxWindow(maxDictWindow))
+		if err != nil {
+			return err
+		}
+		defer dec.Close()
+		in = dec
+	}
+	lines := bufio.NewScanner(in)
+	lines.Buffer(nil, maxDictEvent)
+	for n := 1; lines.Scan(); n++ {
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		line := bytes.TrimSpace(lines.Bytes())
+		if len(line) == 0 {
+			continue
+		}
+		if line[0] != '{' || line[len(line)-1] != '}' {
+			return fmt.Errorf("%s: line %d is not an event: one JSON object a line is expected, as millrace tail prints them", path, n)
+		}
+		s.add(line)
+	}
+	if err := lines.Err(); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}
+
+// fromServer takes events as millrace tail gets them, until there are enough.
+func (s *sampler) fromServer(ctx context.Context, url, cursor string) ([][]byte, error) {
+	base, err := subscribeURL(url)
+	if err != nil {
+		return nil, usageError{fmt.Errorf("--url: %w", err)}
+	}
+	t := &tailer{
+		cfg: &tailConfig{count: int64(s.max)}, base: base, cursor: cursor,
+		out: bufio.NewWriter(s), stderr: s.stderr,
+	}
+	if err := t.run(ctx); err != nil {
+		return nil, err
+	}
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
+	return s.events, nil
+}
+
+// fromLog takes events from the log in a data directory, up to its end. It changes nothing there.
+func (s *sampler) fromLog(ctx context.Context, dataDir, cursor string) (_ [][]byte, err error) {
+	from := replay.TimeCursor(0)
+	if cursor != "" {
+		if from, err = replay.ParseCursor(cursor); err != nil {
+			return nil, usageError{fmt.Errorf("--cursor: %w", err)}
+		}
+	}
+	dicts, err := dict.NewRegistry(dict.BuiltIn(), dict.Shipped()...)
+	if err != nil {
+		return nil, err
+	}
+	defer dicts.Close()
+	log, err := replay.Open(replay.Config{Dir: (&config{dataDir: dataDir}).logDir(), ReadOnly: true, Dictionaries: dicts})
+	switch {
+	case errors.Is(err, replay.ErrNoLog):
+		return nil, fmt.Errorf("--data-dir %s is no server's data directory: %w", dataDir, err)
+	case errors.Is(err, replay.ErrInUse):
+		return nil, fmt.Errorf("--data-dir %s: stop the server first, or take its events with --url: %w", dataDir, err)
+	case err != nil:
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, log.Close()) }()
+	if err := s.readLog(ctx, log, from); err != nil {
+		return nil, fmt.Errorf("read the log in %s: %w", dataDir, err)
+	}
+	return s.events, nil
+}
+
+func (s *sampler) readLog(ctx context.Context, log *replay.Log, from replay.Cursor) error {
+	r, err := log.NewReader(replay.ReaderConfig{Cursor: from})
+	if err != nil {
+		return err
+	}
+	for c := (replay.Chunk{}); !c.Live; {
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		if err := r.Next(&c); err != nil {
+			return err
+		}
+		for _, frames := range c.Frames {
+			for len(frames) > 0 {
+				var event []byte
+				if event, frames, err = cutFrame(frames); err != nil {
+					return err
+				}
+				s.add(event)
+			}
+		}
+	}
+	if s.seen == 0 {
+		return errors.New("it holds no events")
+	}
+	return nil
+}
+
+// cutFrame cuts the first of some unmasked websocket frames off (RFC 6455, 5.2). Both results alias b.
+func cutFrame(b []byte) (payload, rest []byte, err error) {
+	errCut := errors.New("a frame is cut short")
+	if len(b) < 2 {
+		return nil, nil, errCut
+	}
+	head, n := 2, uint64(b[1])
+	switch n {
+	case 126:
+		head = 4
+	case 127:
+		head = 10
+	}
+	if len(b) < head {
+		return nil, nil, errCut
+	}
+	switch head {
+	case 4:
+		n = uint64(binary.BigEndian.Uint16(b[2:]))
+	case 10:
+		n = binary.BigEndian.Uint64(b[2:])
+	}
+	if n > uint64(len(b)-head) {
+		return nil, nil, errCut
+	}
+	return b[head : head+int(n)], b[head+int(n):], nil
+}
+
+// Write takes whole lines and parts of lines, as the tailer prints them.
+func (s *sampler) Write(p []byte) (int, error) {
+	for rest := p; ; {
+		line, after, whole := bytes.Cut(rest, []byte{'\n'})
+		s.partial = append(s.partial, line...)
+		if !whole {
+			return len(p), nil
+		}
+		if isEvent(s.partial) {
+			s.add(s.partial)
+		}
+		s.partial, rest = s.partial[:0], after
+	}
+}
