@@ -17,6 +17,7 @@ An AT Protocol firehose as JSON events, live, filtered and replayed; Jetstream's
   GET /subscribe           websocket; docs/wire.md has all parameters
   GET /cursors             what the log holds
   GET /dictionaries        zstd dictionaries for compress=true; /dictionaries/{id} is the file
+  GET /uid, POST /uids     look UIDs up: /uid?did=…, /uid?uri=…, /uid/{uid}
   GET /healthz, /readyz    alive; ready, and why not
 
 Subscribers now: %[3]d

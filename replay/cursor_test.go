@@ -283,7 +283,7 @@ func TestStamper(t *testing.T) {
 	}
 	rng := rand.New(rand.NewPCG(1, 1))
 	last := NewStamper(first+1_000_000, clock.now)
-	prev := int64(first + 1_000_000)
+	prev := first + 1_000_000
 	for range 1000 {
 		clock.step(time.Duration(rng.IntN(2000)-1000) * time.Millisecond)
 		next := last.Next()
