@@ -236,7 +236,7 @@ func sameEvents(got, want []truthEvent) error {
 // soakDecode decompresses what subscribers get.
 func soakDecode(t *testing.T) func([]byte) ([]byte, error) {
 	t.Helper()
-	d, err := dict.NewDecoder(16<<20, dict.Shipped()...)
+	d, err := dict.NewDecoder(16<<20, append(dict.Shipped(), soakDictionary(t))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -253,14 +253,20 @@ func (r *round) replays(log []truthEvent) {
 	for range soakReplays {
 		at := r.rng.IntN(len(log))
 		cursor, from := soakCursor(r.rng, &r.seen, log, at)
-		extended, compressed := r.rng.IntN(2) == 0, r.rng.IntN(2) == 0
+		extended, dictionary := r.rng.IntN(2) == 0, []string{"", "stored", strconv.Itoa(dict.BuiltInID)}[r.rng.IntN(3)]
 		filter := soakFilterAt(r.rng, facts)
 		q := filter.values()
 		q.Set("cursor", cursor)
 		q.Set("extended", strconv.FormatBool(extended))
-		q.Set("compress", strconv.FormatBool(compressed))
+		switch dictionary {
+		case "":
+		case "stored":
+			q.Set("compress", "true")
+		default: // the stored one, or one that blocks are compressed with on demand
+			q.Set("zstdDictionary", dictionary)
+		}
 		s := subscribe(r.t, r.addr, q.Encode())
-		if compressed {
+		if dictionary != "" {
 			s.decode = decode
 		}
 		want := asServed(filter.apply(log[from:], facts[from:]), extended)

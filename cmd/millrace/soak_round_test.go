@@ -45,7 +45,10 @@ type round struct {
 	losses losses
 	floor  int64 // where the newest numbering begins
 
+	flags   []string         // of every process
 	process *millraceProcess // nil: none runs
+	mayFail bool             // the process may end by itself, since it cannot write
+	disk    *smallDisk       // nil: the data directory is on the machine's own
 }
 
 // losses is what the relay may have taken from us.
@@ -65,7 +68,7 @@ func runSoakRound(t *testing.T, plan soakPlan, total *survived) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.dir = dir
+	r.dir = filepath.Join(dir, "data")
 	defer func() {
 		if t.Failed() {
 			t.Logf("the failed plan is %v\nits data directory is kept: %s", plan, dir)
@@ -73,6 +76,16 @@ func runSoakRound(t *testing.T, plan soakPlan, total *survived) {
 		}
 		_ = os.RemoveAll(dir)
 	}()
+	if plan.diskFull {
+		r.disk = mountDisk(t, r.dir)
+		r.plan.writeLimit = r.disk == nil
+	}
+	if plan.lossy {
+		r.flags = append(r.flags, "--epoch-patience", soakPatience.String())
+	}
+	if plan.dictionary {
+		r.flags = append(r.flags, "--zstd-dictionary", writeSoakDictionary(t, dir))
+	}
 	r.sim = startRelaysim(t, "--seed", strconv.FormatUint(plan.seed, 10), "--rate", strconv.Itoa(plan.rate), "--wait-for-consumer",
 		"--first-seq", strconv.FormatInt(r.floor+1, 10), "--hostile-every", strconv.Itoa(plan.hostile),
 		"--outdated-cursor-info="+strconv.FormatBool(plan.seed%2 == 0), "--future-cursor-error="+strconv.FormatBool(plan.seed%4 < 2))
@@ -98,7 +111,7 @@ func runSoakRound(t *testing.T, plan soakPlan, total *survived) {
 	}
 	r.replays(log)
 	r.stop()
-	if code, out := millrace(t, "intern", "verify", "--data-dir", dir); code != exitOK || !strings.Contains(out, " 0 problems") {
+	if code, out := millrace(t, "intern", "verify", "--data-dir", r.dir); code != exitOK || !strings.Contains(out, " 0 problems") {
 		t.Fatalf("millrace intern verify: exit code %d\n%s", code, out)
 	}
 	total.add("rounds", 1)
@@ -127,6 +140,7 @@ func (r *round) live() {
 		if r.rng.IntN(4) == 0 { // and stays away for a while
 			r.sleep(time.Duration(r.rng.Int64N(int64(time.Second))))
 		}
+		r.disk.fillOrEmpty(r)
 		r.start(r.wrapper())
 	}
 }
@@ -142,19 +156,13 @@ func (r *round) wrapper() []string {
 
 // start starts the daemon.
 func (r *round) start(wrapper []string) {
-	var flags []string
-	if r.plan.lossy {
-		flags = []string{"--epoch-patience", soakPatience.String()}
-	}
-	r.process = startMillraceUnder(r.t, wrapper, r.sim.url, r.dir, r.addr, flags...)
+	r.process = startMillraceUnder(r.t, wrapper, r.sim.url, r.dir, r.addr, r.flags...)
+	r.mayFail = wrapper != nil || r.disk.isFull()
 	r.total.add("processes", 1)
 	if wrapper != nil {
 		r.total.add("processes with a limit of what they may write", 1)
 	}
 }
-
-// limited tells whether the process may end by itself since it cannot write.
-func (p *millraceProcess) limited() bool { return filepath.Base(p.cmd.Path) == "sh" }
 
 // sleep waits and watches over the process.
 func (r *round) sleep(d time.Duration) {
@@ -174,7 +182,7 @@ func (r *round) exited() {
 	p := r.process
 	r.process = nil
 	said := p.stderr.String()
-	if !p.limited() || p.cmd.ProcessState.Success() || !strings.Contains(said, "file too large") {
+	if !r.mayFail || p.cmd.ProcessState.Success() || !strings.Contains(said, "file too large") && !strings.Contains(said, "no space left") {
 		r.t.Errorf("the daemon ended by itself: %v\n%.4000s", p.cmd.ProcessState, said)
 		return
 	}
@@ -218,7 +226,7 @@ func (r *round) terminate(p *millraceProcess) {
 		p.kill()
 		return
 	}
-	if state := p.cmd.ProcessState; !state.Success() && !p.limited() && state.Sys().(syscall.WaitStatus).Signal() != syscall.SIGTERM {
+	if state := p.cmd.ProcessState; !state.Success() && !r.mayFail && state.Sys().(syscall.WaitStatus).Signal() != syscall.SIGTERM {
 		// A signal that comes before the daemon has asked for it ends it at once.
 		r.t.Errorf("after SIGTERM: %v\n%.4000s", p.cmd.ProcessState, p.stderr)
 	}
@@ -235,6 +243,7 @@ func (r *round) settle() {
 	if r.process != nil {
 		r.process.kill()
 	}
+	r.disk.empty(r.t)
 	r.start(nil)
 	r.catchUp() // so that nothing can be lost behind what comes last
 	r.sim.do(r.t, "quiet?for=1h")

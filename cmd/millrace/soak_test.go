@@ -31,12 +31,14 @@ type soakPlan struct {
 	killEvery  time.Duration // mean life of a process
 	hostile    int           // one in so many messages is malformed; 0: none but injected ones
 	lossy      bool          // the relay also loses frames and restarts its numbering
-	writeLimit bool          // some processes cannot write beyond a size, as on a full disk
+	writeLimit bool          // some processes cannot write files beyond a size
+	diskFull   bool          // the disk is full now and then; where no disk can be mounted, writeLimit
+	dictionary bool          // the stored dictionary is an operator's
 }
 
 func (p soakPlan) String() string {
-	return fmt.Sprintf("seed %d: %v at %d frames/s, a fault every %v, a life of %v, hostile 1/%d, lossy %v, write limit %v",
-		p.seed, p.length, p.rate, p.faultEvery, p.killEvery, p.hostile, p.lossy, p.writeLimit)
+	return fmt.Sprintf("seed %d: %v at %d frames/s, a fault every %v, a life of %v, hostile 1/%d, lossy %v, write limit %v, disk full %v, own dictionary %v",
+		p.seed, p.length, p.rate, p.faultEvery, p.killEvery, p.hostile, p.lossy, p.writeLimit, p.diskFull, p.dictionary)
 }
 
 // planSoak draws the plan of a round. Kinds of rounds take turns, so that a short soak has all.
@@ -47,8 +49,10 @@ func planSoak(seed uint64, round int, length time.Duration) soakPlan {
 	p.faultEvery = time.Duration(100+rng.IntN(400)) * time.Millisecond
 	p.killEvery = time.Duration(1000+rng.IntN(2000)) * time.Millisecond
 	p.hostile = []int{0, 50, 500}[rng.IntN(3)]
-	p.lossy = round%3 == 1
-	p.writeLimit = round%3 == 2
+	p.lossy = round%4 == 1
+	p.diskFull = round%4 == 2
+	p.writeLimit = round%4 == 3
+	p.dictionary = rng.IntN(2) == 0
 	return p
 }
 
@@ -70,12 +74,12 @@ func TestSoak(t *testing.T) {
 	defer func() { t.Logf("survived, seed %d:\n%s", seed, total) }()
 	if minutes == 0 {
 		t.Parallel()
-		plan := planSoak(seed, int(seed%3), 2*time.Second)
+		plan := planSoak(seed, int(seed%4), 2*time.Second)
 		plan.killEvery, plan.faultEvery = 400*time.Millisecond, 50*time.Millisecond
 		runSoakRound(t, plan, total)
 		return
 	}
-	length := min(soakRound, time.Duration(minutes*float64(time.Minute))/3)
+	length := min(soakRound, time.Duration(minutes*float64(time.Minute))/6)
 	end := time.Now().Add(time.Duration(minutes * float64(time.Minute)))
 	for round := 0; time.Now().Before(end) && !t.Failed(); round++ {
 		plan := planSoak(seed, round, length)
