@@ -1,7 +1,7 @@
 // Command builtin makes the dictionary that package dict has built in, and measures it:
 //
 //	go run ./dict/builtin -corpus ../shared/corpus -out dict/data/51001.zdict
-//	go run ./dict/builtin -corpus ../shared/corpus -table -streams
+//	go run ./dict/builtin -corpus ../shared/corpus -table -records -streams
 //
 // It needs cgo and the corpus of real data. The same corpus makes the same dictionary. What it does
 // is described in docs/dictionaries.md.
@@ -46,6 +46,7 @@ func run(args []string, stdout io.Writer) error {
 	out := flags.String("out", "", "write the dictionary to this `file`")
 	events := flags.String("events", "", "write the composed events to train.ndjson and held.ndjson in this `directory`")
 	table := flags.Bool("table", false, "measure dictionaries and encoders on held-out events")
+	records := flags.Bool("records", false, "measure on all real records of authors that were held out")
 	streams := flags.Bool("streams", false, "measure a streaming context per subscriber instead of a dictionary")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -75,6 +76,11 @@ func run(args []string, stdout io.Writer) error {
 	}
 	if *table {
 		if err := m.table(stdout, d); err != nil {
+			return err
+		}
+	}
+	if *records {
+		if err := m.records(stdout, d); err != nil {
 			return err
 		}
 	}

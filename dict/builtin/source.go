@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
@@ -18,6 +19,7 @@ type source struct {
 	posts  []post
 	others []post // profiles, lists, generators: whatever else there are real records of
 	refs   []ref
+	events [][]byte // of all real records, whole
 }
 
 // post is a real record with the DID of its author and its real CID.
@@ -75,6 +77,7 @@ func load(dir string) (train, held *source, err error) {
 		}
 		p := post{did: e.DID, collection: e.Commit.Collection, rkey: e.Commit.Rkey, cid: e.Commit.CID, record: e.Commit.Record}
 		s := side(p.did)
+		s.events = append(s.events, bytes.Clone(line))
 		switch p.collection {
 		case "app.bsky.feed.post":
 			var r struct{ Text string }
