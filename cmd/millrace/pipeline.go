@@ -24,6 +24,9 @@ const (
 	maxPositionAge = time.Second
 	// jobsInFlight is how many blocks are between the socket and the disk at once.
 	jobsInFlight = 8
+	// internsInFlight is how many blocks ask for their UIDs at once. The UID store answers several about as
+	// fast as one: they share its transactions and its syncs.
+	internsInFlight = 4
 	// maxGroup is how many sealed blocks share one sync.
 	maxGroup = jobsInFlight
 )
@@ -37,14 +40,14 @@ type eventLog interface {
 }
 
 // resolver gives the events of a batch their UIDs, durable before it returns. It retries what can be
-// retried, so an error ends the process.
+// retried, so an error ends the process. One goroutine uses it.
 type resolver interface {
 	Resolve(ctx context.Context, b *translate.Batch) error
 }
 
 type pipelineConfig struct {
 	log           eventLog
-	resolver      resolver // nil: no UIDs
+	newResolver   func() resolver // nil: no UIDs
 	collections   []string
 	inFlightBytes int64
 	now           func() time.Time
@@ -52,8 +55,8 @@ type pipelineConfig struct {
 	registerer    prometheus.Registerer
 }
 
-// pipeline takes frames to the durable log: batched, translated and sealed in parallel, stamped,
-// interned and committed in the relay's order.
+// pipeline takes frames to the durable log: batched, translated, interned and sealed in parallel, stamped
+// and committed in the relay's order.
 type pipeline struct {
 	cfg        pipelineConfig
 	metrics    *pipelineMetrics
@@ -62,7 +65,8 @@ type pipeline struct {
 	free    chan *job // jobs that nobody uses
 	work    chan *job // to be translated
 	ordered chan *job // the same jobs in the relay's order
-	seals   chan *job // stamped, to be sealed
+	interns chan *job // stamped, to get UIDs
+	seals   chan *job // stamped, with UIDs, to be sealed
 	commits chan *job // the same jobs in order
 
 	gate  gate     // closed while the disk is short
@@ -85,6 +89,7 @@ func newPipeline(cfg pipelineConfig) *pipeline {
 		free:       make(chan *job, jobsInFlight),
 		work:       make(chan *job, jobsInFlight),
 		ordered:    make(chan *job, jobsInFlight),
+		interns:    make(chan *job, jobsInFlight),
 		seals:      make(chan *job, jobsInFlight),
 		commits:    make(chan *job, jobsInFlight),
 		stamper:    replay.NewStamper(cfg.log.Progress().TimeUS, cfg.now),
@@ -216,6 +221,7 @@ func (p *pipeline) Run(ctx context.Context) error {
 		g.Go(func() error { return p.worker(ctx) })
 	}
 	g.Go(func() error { return p.order(ctx) })
+	g.Go(func() error { return p.internAll(ctx) })
 	g.Go(func() error { return p.commit(ctx) })
 	return g.Wait()
 }
@@ -294,10 +300,10 @@ func (p *pipeline) seal(j *job) {
 	j.sealed <- err
 }
 
-// order stamps and interns, one job after the other.
+// order stamps the jobs one after the other, as the relay sent them.
 func (p *pipeline) order(ctx context.Context) error {
 	defer close(p.commits)
-	defer close(p.seals)
+	defer close(p.interns)
 	for j := range p.ordered {
 		select {
 		case <-j.translated:
@@ -305,15 +311,39 @@ func (p *pipeline) order(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 		p.stamp(j)
-		if p.cfg.resolver != nil && len(j.batch.Events) > 0 {
+		p.interns <- j
+		p.commits <- j
+	}
+	return nil
+}
+
+// internAll gets jobs their UIDs, several at once.
+func (p *pipeline) internAll(ctx context.Context) error {
+	defer close(p.seals)
+	if p.cfg.newResolver == nil {
+		for j := range p.interns {
+			p.seals <- j
+		}
+		return nil
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	for range internsInFlight {
+		r := p.cfg.newResolver()
+		g.Go(func() error { return p.intern(ctx, r) })
+	}
+	return g.Wait()
+}
+
+func (p *pipeline) intern(ctx context.Context, r resolver) error {
+	for j := range p.interns {
+		if len(j.batch.Events) > 0 {
 			start := time.Now()
-			if err := p.cfg.resolver.Resolve(ctx, &j.batch); err != nil {
+			if err := r.Resolve(ctx, &j.batch); err != nil {
 				return fmt.Errorf("intern: %w", err)
 			}
 			p.metrics.stage.intern.Observe(time.Since(start).Seconds())
 		}
 		p.seals <- j
-		p.commits <- j
 	}
 	return nil
 }

@@ -38,6 +38,7 @@ type sealedInput struct {
 	gap         *replay.Gap
 	seqs        []int64
 	timeUS      []int64
+	uids        []uint64
 }
 
 func (l *fakeLog) Progress() replay.Progress               { return replay.Progress{Epoch: 1} }
@@ -51,6 +52,7 @@ func (l *fakeLog) Seal(in replay.Input) (*replay.Block, error) {
 	for i := range in.Batch.Events {
 		s.seqs = append(s.seqs, in.Batch.Events[i].Seq)
 		s.timeUS = append(s.timeUS, in.Batch.Events[i].TimeUS)
+		s.uids = append(s.uids, in.Batch.Events[i].DIDUID)
 	}
 	b := &replay.Block{}
 	l.mu.Lock()
@@ -116,15 +118,22 @@ func frameOf(t testing.TB, seq int64, typ string, body interface {
 // runPipeline runs a pipeline over log in a bubble of its own, feeds it, and returns Run's error.
 func runPipeline(t *testing.T, log *fakeLog, feed func(ctx context.Context, p *pipeline) error) error {
 	t.Helper()
-	p := newPipeline(pipelineConfig{log: log, inFlightBytes: 8 << 20, now: time.Now, logger: slog.New(slog.DiscardHandler)})
+	return runPipelineWith(t, log, nil, feed)
+}
+
+func runPipelineWith(t *testing.T, log *fakeLog, newResolver func() resolver, feed func(ctx context.Context, p *pipeline) error) error {
+	t.Helper()
+	p := newPipeline(pipelineConfig{log: log, newResolver: newResolver, inFlightBytes: 8 << 20, now: time.Now, logger: slog.New(slog.DiscardHandler)})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	ended := make(chan error, 1)
-	go func() { ended <- p.Run(ctx) }()
+	go func() {
+		defer cancel() // as the daemon stops reading when the pipeline has ended
+		ended <- p.Run(ctx)
+	}()
 	if err := feed(ctx, p); err != nil {
 		cancel()
-		<-ended
-		return err
+		return errors.Join(err, <-ended)
 	}
 	p.finish()
 	p.finish() // safe twice
@@ -275,6 +284,67 @@ func TestPipelineBackPressure(t *testing.T) {
 			t.Errorf("%d blocks, at most %d a sync; want %d, and several a sync", n, groups, frames)
 		}
 	})
+}
+
+// slowResolver gives UIDs after a while, later for earlier calls.
+type slowResolver struct {
+	mu    *sync.Mutex
+	calls *int
+	fail  error
+}
+
+func (r slowResolver) Resolve(ctx context.Context, b *translate.Batch) error {
+	r.mu.Lock()
+	*r.calls++
+	wait := time.Duration(100-*r.calls%4*20) * time.Millisecond
+	r.mu.Unlock()
+	select {
+	case <-time.After(wait):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	for i := range b.Events {
+		b.Events[i].DIDUID = uint64(b.Events[i].Seq)
+	}
+	return r.fail
+}
+
+// Blocks that get their UIDs out of order are committed in order, each with its own; a UID store that
+// fails for good stops the pipeline.
+func TestPipelineInterns(t *testing.T) {
+	for _, fail := range []error{nil, errors.New("the store is damaged")} {
+		synctest.Test(t, func(t *testing.T) {
+			log := &fakeLog{}
+			slow := slowResolver{&sync.Mutex{}, new(int), fail}
+			err := runPipelineWith(t, log, func() resolver { return slow }, func(ctx context.Context, p *pipeline) error {
+				for seq := int64(1); seq <= 40; seq++ {
+					if err := p.Handle(ctx, identityFrame(t, seq)); err != nil {
+						return err
+					}
+					time.Sleep(10 * time.Millisecond) // a job each
+				}
+				return nil
+			})
+			if fail != nil {
+				if !errors.Is(err, fail) {
+					t.Errorf("Run returned %v, want %v", err, fail)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			blocks := log.blocks()
+			for i, b := range blocks {
+				if b.first != int64(i+1) || len(b.uids) != 1 || b.uids[0] != uint64(i+1) {
+					t.Fatalf("block %d begins at %d and has the UIDs %v", i, b.first, b.uids)
+				}
+			}
+			if len(blocks) != 40 {
+				t.Errorf("%d blocks, want 40", len(blocks))
+			}
+		})
+	}
 }
 
 // A log that fails, at sealing or at appending, stops the pipeline with its error.

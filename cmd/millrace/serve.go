@@ -155,7 +155,7 @@ func (d *daemon) buildIngest(share shares) error {
 		registerer:    d.registry,
 	}
 	if d.uids != nil {
-		ingest.resolver = &batchResolver{interner: d.uids.interner}
+		ingest.newResolver = func() resolver { return &batchResolver{interner: d.uids.interner} }
 	}
 	d.pipeline = newPipeline(ingest)
 	client := consume.Config{
