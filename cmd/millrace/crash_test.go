@@ -182,9 +182,7 @@ func TestPowerLoss(t *testing.T) {
 	if long() {
 		lives = 150
 	}
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	rng := rand.New(rand.NewPCG(seed, 0))
+	rng := rand.New(rand.NewPCG(testSeed(t), 0))
 	sim := startRelaysim(t, "--rate", "2000", "--wait-for-consumer", "--window-frames", "2000000", "--window-bytes", strconv.Itoa(1<<30))
 	m := &machine{t: t, rng: rng, relay: sim.url, dir: filepath.Join(t.TempDir(), "data"), disk: vfs.NewCrashableMem(), cursor: "0"}
 

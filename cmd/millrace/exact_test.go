@@ -20,6 +20,20 @@ import (
 // long tells whether the tests may take minutes: make test-long.
 func long() bool { return os.Getenv("MILLRACE_TEST_LONG") != "" }
 
+// testSeed is MILLRACE_TEST_SEED, to repeat a failure, or a fresh one; it is printed.
+func testSeed(t *testing.T) uint64 {
+	t.Helper()
+	seed := rand.Uint64()
+	if s := os.Getenv("MILLRACE_TEST_SEED"); s != "" {
+		var err error
+		if seed, err = strconv.ParseUint(s, 10, 64); err != nil {
+			t.Fatalf("MILLRACE_TEST_SEED: %v", err)
+		}
+	}
+	t.Logf("seed %d", seed)
+	return seed
+}
+
 // millraceProcess is a daemon in a process of its own, to be killed.
 type millraceProcess struct {
 	cmd    *exec.Cmd
@@ -73,9 +87,7 @@ func TestKill9(t *testing.T) {
 	if long() {
 		kills, frames = 20, 50_000
 	}
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	rng := rand.New(rand.NewPCG(seed, 0))
+	rng := rand.New(rand.NewPCG(testSeed(t), 0))
 	sim := startRelaysim(t, "--rate", "2000", "--frames", strconv.Itoa(frames), "--wait-for-consumer")
 	dir, addr := t.TempDir(), freeAddr(t)
 

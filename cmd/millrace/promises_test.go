@@ -1,0 +1,52 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// Every row of docs/testing.md's first table names a test, and each test it names is in the file it says.
+func TestPromisesNameRealTests(t *testing.T) {
+	root := filepath.Join("..", "..")
+	doc, err := os.ReadFile(filepath.Join(root, "docs", "testing.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	promises, _, _ := strings.Cut(string(doc), "\n## The soak")
+	named := regexp.MustCompile("`([A-Za-z0-9_/]+_test\\.go|(?:Test|Fuzz)[A-Za-z0-9]+)`")
+	rows, sources := 0, map[string]string{}
+	for i, line := range strings.Split(promises, "\n") {
+		if !strings.HasPrefix(line, "| ") || strings.HasPrefix(line, "| promise") {
+			continue
+		}
+		rows++
+		file, tests := "", 0
+		for _, m := range named.FindAllStringSubmatch(line, -1) {
+			name := m[1]
+			if strings.HasSuffix(name, ".go") {
+				file = name
+				if _, ok := sources[file]; !ok {
+					src, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(file)))
+					if err != nil {
+						t.Errorf("line %d: %v", i+1, err)
+					}
+					sources[file] = string(src)
+				}
+				continue
+			}
+			tests++
+			if !strings.Contains(sources[file], "\nfunc "+name+"(") {
+				t.Errorf("line %d: there is no %s in %q", i+1, name, file)
+			}
+		}
+		if tests == 0 {
+			t.Errorf("line %d names no test: %s", i+1, line)
+		}
+	}
+	if rows < 15 {
+		t.Errorf("only %d rows", rows)
+	}
+}
