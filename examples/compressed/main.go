@@ -64,10 +64,11 @@ func run(server string, count int) error {
 	}
 	defer decoder.Close()
 
-	conn, _, err := websocket.DefaultDialer.Dial(fmt.Sprintf("%s/subscribe?cursor=0&zstdDictionary=%d", server, id), nil)
+	conn, resp, err := websocket.DefaultDialer.Dial(fmt.Sprintf("%s/subscribe?cursor=0&zstdDictionary=%d", server, id), nil)
 	if err != nil {
 		return err
 	}
+	defer resp.Body.Close()
 	defer conn.Close()
 	var event []byte
 	for n := 0; count == 0 || n < count; n++ {
