@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -303,6 +304,7 @@ func (w *world) check() {
 		w.t.Fatalf("range: -want +got\n%s", diff)
 	}
 	w.checkStore()
+	w.checkDictionaries()
 	s := w.log.snap.Load()
 	if len(s.tail) > 0 && s.tail[0].idx.key() <= s.floor.timeUS {
 		w.t.Fatalf("the tail keeps block %d, the floor is %d", s.tail[0].idx.key(), s.floor.timeUS)
@@ -345,6 +347,44 @@ func (w *world) checkStore() {
 	if !slices.Equal(want, got) {
 		w.t.Fatalf("keys in the store: want %d, got %d\n%x\n%x", len(want), len(got), want, got)
 	}
+}
+
+// checkDictionaries: every block's dictionary is in the store, and no other than the log says it keeps.
+func (w *world) checkDictionaries() {
+	w.t.Helper()
+	kept := make(map[uint32]bool)
+	for _, u := range w.log.Dictionaries() {
+		kept[u.ID] = true
+	}
+	scan := func(r byte, f func(key, value []byte)) {
+		it, err := w.log.store.db.NewIter(&pebble.IterOptions{LowerBound: []byte{r}, UpperBound: []byte{r + 1}})
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		defer it.Close()
+		for it.First(); it.Valid(); it.Next() {
+			f(it.Key(), it.Value())
+		}
+	}
+	held := make(map[uint32]bool)
+	scan(rangeDictionary, func(key, _ []byte) { held[binary.BigEndian.Uint32(key[1:])] = true })
+	if diff := cmp.Diff(kept, held); diff != "" {
+		w.t.Fatalf("dictionaries: -kept +held\n%s", diff)
+	}
+	scan(rangeIndex, func(key, value []byte) {
+		us, _ := keyTime(key)
+		body, err := openTrailer(value, rangeIndex, us)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		x, err := decodeIndex(body)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		if !held[x.dictionary] {
+			w.t.Fatalf("block %d is made with dictionary %d, the store has %v", us, x.dictionary, held)
+		}
+	})
 }
 
 func markOf(e testEvent) Mark {
