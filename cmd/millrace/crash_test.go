@@ -1,11 +1,13 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
 	"math/rand/v2"
 	"path/filepath"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
@@ -40,17 +42,17 @@ var errBadSector = errors.New("bad sector")
 // life is one daemon's time on the machine.
 type life struct {
 	*machine
-	cutAt   int64        // the power goes at the so manieth sync; 0: it does not
-	failAt  int64        // from the so manieth sync of the log on all of them fail; 0: none does
-	syncs   atomic.Int64 // so far
-	ended   chan struct{}
-	once    sync.Once
-	clone   *vfs.MemFS // what is left after the power loss; read once ended is closed
-	atPoint int        // how many events had been shown by then
+	cutAt  int64        // the power goes at the so manieth sync; 0: it does not
+	failAt int64        // from the so manieth sync of the log on all of them fail; 0: none does
+	syncs  atomic.Int64 // so far
 
-	mu   sync.Mutex
-	seen []truthEvent
-	last string // cursor behind them
+	once    sync.Once
+	ended   chan struct{} // closed at the power loss, by once
+	clone   *vfs.MemFS    // what is left then; not to be read before
+	atPoint int           // how many events had been shown before
+
+	mu     sync.Mutex
+	events []truthEvent // that its subscriber was shown
 }
 
 // sync is called before each sync of either store.
@@ -59,7 +61,8 @@ func (l *life) sync(op errorfs.Op) error {
 		return nil
 	}
 	n := l.syncs.Add(1)
-	if l.failAt > 0 && n >= l.failAt && strings.HasPrefix(op.Path, filepath.Join(l.dir, "log")) {
+	if l.failAt > 0 && n >= l.failAt && strings.HasPrefix(op.Path, filepath.Join(l.dir, "log")) && strings.HasSuffix(op.Path, ".log") &&
+		!bytes.Contains(debug.Stack(), []byte("rotateWAL")) { // there Pebble ends the process, which is this one
 		return errBadSector
 	}
 	if l.cutAt > 0 && n == l.cutAt {
@@ -72,7 +75,7 @@ func (l *life) sync(op errorfs.Op) error {
 func (l *life) powerLoss() {
 	l.once.Do(func() {
 		l.mu.Lock()
-		l.atPoint = len(l.seen)
+		l.atPoint = len(l.events)
 		l.mu.Unlock()
 		l.clone = l.disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: []int{0, 50, 100}[l.cutAt%3], RNG: rand.New(rand.NewPCG(uint64(l.cutAt), 4))})
 		close(l.ended)
@@ -89,9 +92,9 @@ func (l *life) subscribe(conn *websocket.Conn) {
 		if !isEvent(msg) {
 			continue
 		}
-		e := l.machine.seen.parse(l.t, string(msg))
+		e := l.seen.parse(l.t, string(msg))
 		l.mu.Lock()
-		l.seen = append(l.seen, e)
+		l.events = append(l.events, e)
 		l.mu.Unlock()
 	}
 }
@@ -115,6 +118,7 @@ func (l *life) live(until func(addr string, ended <-chan struct{})) {
 			t.Fatalf("start: %v", err)
 		}
 		l.failed()
+		l.bury()
 		return
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -163,13 +167,12 @@ func (l *life) failed() {
 // bury hands what is left to the machine.
 func (l *life) bury() {
 	if l.clone != nil {
-		l.machine.disk = l.clone
-		l.seen = l.seen[:l.atPoint]
+		l.disk = l.clone
+		l.events = l.events[:l.atPoint]
 	}
-	if n := len(l.seen); n > 0 {
-		e := l.seen[n-1]
-		l.machine.cursor = (e.position(&l.machine.seen)).String()
-		l.machine.shown = append(l.machine.shown, l.seen...)
+	if n := len(l.events); n > 0 {
+		l.cursor = l.events[n-1].position(&l.seen).String()
+		l.shown = append(l.shown, l.events...)
 	}
 }
 
@@ -178,7 +181,7 @@ func (l *life) bury() {
 // UIDs are a bijection, and nothing that a subscriber was shown is ever taken back.
 func TestPowerLoss(t *testing.T) {
 	t.Parallel()
-	lives := 8
+	lives := 6
 	if long() {
 		lives = 150
 	}
@@ -191,10 +194,10 @@ func TestPowerLoss(t *testing.T) {
 		readFirst(t, addr, 1)
 	})
 	cuts, fails, steps := 0, 0, 0
-	for range lives {
+	for i := range lives {
 		l := &life{machine: m, ended: make(chan struct{})}
-		switch n := 1 + rng.Int64N(1+int64(rng.IntN(500))); rng.IntN(4) {
-		case 0:
+		switch n := 1 + rng.Int64N(1+int64(rng.IntN(500))); i % 4 {
+		case 2:
 			l.failAt = n
 			fails++
 		default:

@@ -44,6 +44,7 @@ type round struct {
 	seen   streams
 	losses losses
 	floor  int64 // where the newest numbering begins
+	now    int64 // where the relay's present one begins
 
 	flags   []string         // of every process
 	process *millraceProcess // nil: none runs
@@ -62,7 +63,7 @@ func runSoakRound(t *testing.T, plan soakPlan, total *survived) {
 		t: t, plan: plan, total: total, addr: freeAddr(t),
 		rng:    rand.New(rand.NewPCG(plan.seed, 2)),
 		losses: losses{through: map[int64]int64{}, abandoned: map[int]bool{}},
-		floor:  1000 * soakNumberings,
+		floor:  1000 * soakNumberings, now: 1000 * soakNumberings,
 	}
 	dir, err := os.MkdirTemp("", "millrace-soak")
 	if err != nil {
@@ -253,20 +254,20 @@ func (r *round) settle() {
 	r.catchUp()
 }
 
-// catchUp waits until the log has what is now the truth's last event.
+// catchUp waits until the log has what is now the truth's last event, of the relay's present numbering.
 func (r *round) catchUp() {
 	r.t.Helper()
 	last := int64(0)
 	for end := time.Now().Add(soakSettle); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		if last == 0 {
+		if last == 0 || numbering(last) != numbering(r.now) {
 			last = r.lastTrueSeq()
 		}
-		if c, err := r.cursors(); err == nil && c.Newest != nil && last != 0 {
+		if c, err := r.cursors(); err == nil && c.Newest != nil && numbering(last) == numbering(r.now) {
 			p, err := translate.ParsePosition(c.Newest.Cursor)
 			if err != nil {
 				r.t.Fatal(err)
 			}
-			if p.Seq/soakNumberings == last/soakNumberings && p.Seq >= last {
+			if numbering(p.Seq) == numbering(last) && p.Seq >= last {
 				return
 			}
 		}
@@ -433,6 +434,7 @@ func (r *round) relayLoses() {
 			return
 		}
 		r.floor -= soakNumberings
+		r.now = r.floor
 		act("restart-numbering", url.Values{"after": {strconv.FormatInt(r.floor, 10)}})
 		if r.rng.IntN(2) == 0 {
 			r.sleep(time.Duration(r.rng.Int64N(int64(soakPatience))))
