@@ -134,6 +134,7 @@ func (r *restartable) readers(what string, ds ...*dict.Dictionary) (read func(ev
 					r.t.Fatalf("%s: cursor=0%s: event %d is kind %d, %s\nwant %s", what, sub.query, n, kind, got, e.json)
 				}
 			}
+			clients[i].Close()
 		}
 	}
 }
