@@ -67,7 +67,7 @@ func (t *Translator) appendOps(dst *Batch, c *commit) Reason {
 		if reason != kept {
 			dst.Counts.Drops[reason]++
 		}
-		if len(dst.JSON)-c.jsonStart > MaxFrameJSONBytes {
+		if len(dst.JSON)-c.jsonStart > t.maxJSONBytes {
 			return ReasonTooLarge
 		}
 	}

@@ -1,6 +1,7 @@
 package translate
 
 import (
+	"fmt"
 	"hash/maphash"
 	"math"
 	"strconv"
@@ -12,9 +13,10 @@ const (
 	MaxFrameBytes = 5 << 20
 	// MaxOps is the largest number of operations of a commit.
 	MaxOps = 10_000
-	// MaxFrameJSONBytes is the most JSON that the events of one frame may come to. No frame of distinct
-	// records reaches it; one that names the same large record in thousands of operations would.
-	MaxFrameJSONBytes = 64 << 20
+	// MaxFrameJSONBytes is the most JSON that the events of one frame may come to: over three times the
+	// largest frame. One that names the same large record in thousands of operations would come to more,
+	// or one of megabytes that JSON has to escape.
+	MaxFrameJSONBytes = 16 << 20
 	// MaxBatchJSONBytes is the most JSON that a batch may hold when a frame is appended.
 	MaxBatchJSONBytes = math.MaxUint32 - 2*MaxFrameJSONBytes
 )
@@ -24,15 +26,20 @@ type Config struct {
 	// Collections names the collections whose operations are kept: NSIDs, or prefixes such as
 	// app.bsky.*. Empty keeps all. Identity and account events are always kept.
 	Collections []string
+
+	// MaxFrameJSONBytes drops frames that come to more JSON as too large; 0: the constant, which it must
+	// not exceed.
+	MaxFrameJSONBytes int
 }
 
 // Translator turns frames into events. It holds scratch memory only: its output depends on nothing but
 // the frame and the Config. One goroutine uses it at a time.
 type Translator struct {
-	collections collectionSet
-	body        body
-	car         carIndex
-	record      recordCoder
+	collections  collectionSet
+	maxJSONBytes int // of a frame
+	body         body
+	car          carIndex
+	record       recordCoder
 }
 
 // New returns a Translator, or an error that names the collection that is no NSID and no prefix.
@@ -41,7 +48,14 @@ func New(cfg Config) (*Translator, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Translator{collections: collections, car: carIndex{seed: maphash.MakeSeed()}}, nil
+	maxJSONBytes := cfg.MaxFrameJSONBytes
+	if maxJSONBytes == 0 {
+		maxJSONBytes = MaxFrameJSONBytes
+	}
+	if maxJSONBytes < 0 || maxJSONBytes > MaxFrameJSONBytes {
+		return nil, fmt.Errorf("config: MaxFrameJSONBytes %d is not 1 to %d", maxJSONBytes, MaxFrameJSONBytes)
+	}
+	return &Translator{collections: collections, maxJSONBytes: maxJSONBytes, car: carIndex{seed: maphash.MakeSeed()}}, nil
 }
 
 // AppendFrame appends the events of a frame, one whole websocket message of

@@ -17,8 +17,11 @@ type job struct {
 	gap    *replay.Gap // what may have been lost directly before the first frame
 	opened time.Time   // when the first frame came
 
-	batch translate.Batch
-	block *replay.Block
+	from, to int // the frames that batch covers
+	batch    translate.Batch
+	block    *replay.Block
+
+	done chan struct{} // nil: the job goes back to the pool; else closed once its block is durable
 
 	translated chan struct{} // one token when batch is filled
 	sealed     chan error    // one token when block is made, or why it is not
@@ -43,6 +46,7 @@ func (j *job) add(f consume.Frame) {
 // reset empties the job for reuse and lets go of buffers that one huge frame made larger than keepBytes.
 func (j *job) reset(keepBytes int) {
 	j.raw, j.frames, j.gap, j.block = j.raw[:0], j.frames[:0], nil, nil
+	j.from, j.to = 0, 0
 	if cap(j.raw) > keepBytes {
 		j.raw = nil
 	}
@@ -52,45 +56,66 @@ func (j *job) reset(keepBytes int) {
 	j.batch.Reset()
 }
 
-// translator is a *translate.Translator.
-type translator interface {
-	AppendFrame(dst *translate.Batch, frame []byte)
+// batchLimit is where a batch ends and the frames that are left wait for the next block.
+type batchLimit struct {
+	events int
+	bytes  int // of JSON
 }
 
-// translate fills the batch from the frames. It returns the frames whose translation panicked, which is a
-// bug, and what the panic said: they are dropped, for no frame may stop the stream, and t, in whatever state
-// it was left, must not be used again.
-func (j *job) translate(t translator) (broken []int64, reason any) {
-	begin := 0
-	for _, f := range j.frames {
-		if f.end > begin { // without data it was too large; consume has counted it
-			if r := appendFrame(t, &j.batch, j.raw[begin:f.end]); r != nil {
-				broken, reason = append(broken, f.seq), r
-			}
+// reached tells whether b is full.
+func (l batchLimit) reached(b *translate.Batch) bool {
+	return len(b.Events) >= l.events || len(b.JSON) >= l.bytes
+}
+
+// translate fills the batch with the frames from j.to on, until all are in it or limit is reached, and
+// sets j.from and j.to to those it covers. One that comes to more JSON than t allows is left for a t that
+// allows more, unless whole: then it is dropped.
+func (j *job) translate(t *frameTranslator, limit batchLimit, whole bool) error {
+	j.from = j.to
+	for ; j.to < len(j.frames) && !limit.reached(&j.batch); j.to++ {
+		frame := j.frame(j.to)
+		if len(frame) == 0 {
+			continue // it was too large; consume has counted it
 		}
-		begin = f.end
+		counts := j.batch.Counts
+		if err := t.append(&j.batch, frame, j.frames[j.to].seq); err != nil {
+			return err
+		}
+		if !whole && j.batch.Counts.Drops[translate.ReasonTooLarge] > counts.Drops[translate.ReasonTooLarge] {
+			j.batch.Counts = counts
+			break
+		}
 	}
-	return broken, reason
+	return nil
 }
 
-// appendFrame is t.AppendFrame that undoes itself and returns the reason if it panics.
-func appendFrame(t translator, dst *translate.Batch, frame []byte) (reason any) {
-	events, json := len(dst.Events), len(dst.JSON)
-	defer func() {
-		if reason = recover(); reason != nil {
-			dst.Events, dst.JSON = dst.Events[:events], dst.JSON[:json]
-		}
-	}()
-	t.AppendFrame(dst, frame)
-	return nil
+// frame returns the bytes of frame i, none if it came without.
+func (j *job) frame(i int) []byte {
+	begin := 0
+	if i > 0 {
+		begin = j.frames[i-1].end
+	}
+	return j.raw[begin:j.frames[i].end]
+}
+
+// split takes what is translated out of j into a job of its own, which comes before what is left in j.
+// The new job belongs to no pool; done is closed once its block is durable.
+func (j *job) split() *job {
+	part := newJob()
+	part.epoch, part.gap, part.opened = j.epoch, j.gap, j.opened
+	part.frames, part.from, part.to = j.frames, j.from, j.to
+	part.batch, j.batch = j.batch, part.batch
+	part.done = make(chan struct{})
+	j.gap = nil
+	return part
 }
 
 // input is what the log seals.
 func (j *job) input() replay.Input {
 	return replay.Input{
 		Epoch:    j.epoch,
-		FirstSeq: j.frames[0].seq,
-		LastSeq:  j.frames[len(j.frames)-1].seq,
+		FirstSeq: j.frames[j.from].seq,
+		LastSeq:  j.frames[j.to-1].seq,
 		Gap:      j.gap,
 		Batch:    &j.batch,
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -27,6 +28,9 @@ const (
 	// internsInFlight is how many blocks ask for their UIDs at once. The UID store answers several about as
 	// fast as one: they share its transactions and its syncs.
 	internsInFlight = 4
+	// maxBlockEvents ends a block at the next frame's end: with the most ops that a frame may have
+	// (translate.MaxOps) it stays below what the log takes (replay's 65,535).
+	maxBlockEvents = 32_768
 	// maxGroup is how many sealed blocks share one sync.
 	maxGroup = jobsInFlight
 )
@@ -50,6 +54,7 @@ type pipelineConfig struct {
 	newResolver   func() resolver // nil: no UIDs
 	collections   []string
 	inFlightBytes int64
+	appendBytes   int // of blocks that share one sync, about; 0: 8 MiB
 	now           func() time.Time
 	logger        *slog.Logger
 	registerer    prometheus.Registerer
@@ -60,7 +65,8 @@ type pipelineConfig struct {
 type pipeline struct {
 	cfg        pipelineConfig
 	metrics    *pipelineMetrics
-	blockBytes int // raw bytes that close a job
+	blockBytes int        // raw bytes that close a job
+	limit      batchLimit // of a block
 
 	free    chan *job // jobs that nobody uses
 	work    chan *job // to be translated
@@ -82,10 +88,12 @@ type pipeline struct {
 }
 
 func newPipeline(cfg pipelineConfig) *pipeline {
+	cfg.appendBytes = cmp.Or(cfg.appendBytes, 8<<20)
 	p := &pipeline{
 		cfg: cfg,
 		// A job holds its frames, their JSON and its block: about three times its raw bytes.
 		blockBytes: int(min(max(cfg.inFlightBytes/(3*jobsInFlight), 128<<10), 4<<20)),
+		limit:      batchLimit{events: maxBlockEvents},
 		free:       make(chan *job, jobsInFlight),
 		work:       make(chan *job, jobsInFlight),
 		ordered:    make(chan *job, jobsInFlight),
@@ -94,6 +102,7 @@ func newPipeline(cfg pipelineConfig) *pipeline {
 		commits:    make(chan *job, jobsInFlight),
 		stamper:    replay.NewStamper(cfg.log.Progress().TimeUS, cfg.now),
 	}
+	p.limit.bytes = 2 * p.blockBytes // JSON takes less than the frames it comes from, unless they are hostile
 	p.metrics = newPipelineMetrics(cfg.registerer, p)
 	for range jobsInFlight {
 		p.free <- newJob()
@@ -181,8 +190,14 @@ func (p *pipeline) dispatchLocked() {
 	p.work <- j
 }
 
-// landed notes that the n oldest jobs are durable.
-func (p *pipeline) landed(n int) {
+// landed notes that these jobs, the oldest in flight, are durable.
+func (p *pipeline) landed(jobs []*job) {
+	n := 0
+	for _, j := range jobs {
+		if j.done == nil { // the first part of a job does not count, the last does
+			n++
+		}
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.opened = append(p.opened[:0], p.opened[n:]...)
@@ -228,10 +243,7 @@ func (p *pipeline) Run(ctx context.Context) error {
 
 // worker translates and seals. Sealing comes first, as it is nearer to the end.
 func (p *pipeline) worker(ctx context.Context) error {
-	t, err := p.newTranslator()
-	if err != nil {
-		return err
-	}
+	t := p.newTranslator(p.limit.bytes)
 	work, seals := p.work, p.seals
 	for work != nil || seals != nil {
 		select {
@@ -256,9 +268,10 @@ func (p *pipeline) worker(ctx context.Context) error {
 				work = nil
 				continue
 			}
-			if err := p.translate(j, &t); err != nil {
+			if err := p.translate(j, t, false); err != nil {
 				return err
 			}
+			j.translated <- struct{}{}
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -266,29 +279,25 @@ func (p *pipeline) worker(ctx context.Context) error {
 	return nil
 }
 
-func (p *pipeline) newTranslator() (*translate.Translator, error) {
-	t, err := translate.New(translate.Config{Collections: p.cfg.collections})
-	if err != nil {
-		return nil, fmt.Errorf("translate: %w", err)
+// newTranslator makes a translator that drops frames of more than maxJSONBytes.
+func (p *pipeline) newTranslator(maxJSONBytes int) *frameTranslator {
+	return &frameTranslator{
+		make: func() (translator, error) {
+			return translate.New(translate.Config{Collections: p.cfg.collections, MaxFrameJSONBytes: maxJSONBytes})
+		},
+		panics: p.metrics.panics,
+		logger: p.cfg.logger,
 	}
-	return t, nil
 }
 
-// translate fills j's batch with *t, and replaces *t after a panic.
-func (p *pipeline) translate(j *job, t **translate.Translator) error {
+// translate fills j's batch, as job.translate does.
+func (p *pipeline) translate(j *job, t *frameTranslator, whole bool) error {
 	start := time.Now()
-	broken, reason := j.translate(*t)
-	if len(broken) > 0 {
-		p.metrics.panics.Add(float64(len(broken)))
-		p.cfg.logger.Error("translating a frame panicked; it is dropped, please report it", "seqs", broken, "panic", fmt.Sprint(reason))
-		var err error
-		if *t, err = p.newTranslator(); err != nil {
-			return err
-		}
+	if err := j.translate(t, p.limit, whole); err != nil {
+		return err
 	}
 	p.relay.observe(string(j.batch.Time), p.cfg.now())
 	p.metrics.translated(&j.batch, time.Since(start))
-	j.translated <- struct{}{}
 	return nil
 }
 
@@ -300,21 +309,43 @@ func (p *pipeline) seal(j *job) {
 	j.sealed <- err
 }
 
-// order stamps the jobs one after the other, as the relay sent them.
+// order stamps the jobs one after the other, as the relay sent them. A job whose frames come to more than
+// one block is worked off a block at a time, the next translated when the one before is durable, so that
+// a few frames that come to very much JSON cannot take more than their share of memory.
 func (p *pipeline) order(ctx context.Context) error {
 	defer close(p.commits)
 	defer close(p.interns)
+	t := p.newTranslator(translate.MaxFrameJSONBytes)
 	for j := range p.ordered {
 		select {
 		case <-j.translated:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		p.stamp(j)
-		p.interns <- j
-		p.commits <- j
+		for j.to < len(j.frames) {
+			if j.to > j.from {
+				part := j.split()
+				p.forward(part)
+				select {
+				case <-part.done:
+				case <-ctx.Done():
+					return context.Cause(ctx)
+				}
+			}
+			if err := p.translate(j, t, true); err != nil {
+				return err
+			}
+		}
+		p.forward(j)
 	}
 	return nil
+}
+
+// forward stamps j and hands it on.
+func (p *pipeline) forward(j *job) {
+	p.stamp(j)
+	p.interns <- j
+	p.commits <- j
 }
 
 // internAll gets jobs their UIDs, several at once.
@@ -393,6 +424,7 @@ type committer struct {
 
 // gather takes j and every job behind it that is sealed already.
 func (c *committer) gather(ctx context.Context, j *job) error {
+	bytes := 0
 	for {
 		select {
 		case err := <-j.sealed:
@@ -403,7 +435,7 @@ func (c *committer) gather(ctx context.Context, j *job) error {
 			return context.Cause(ctx)
 		}
 		c.jobs = append(c.jobs, j)
-		if len(c.jobs) == maxGroup {
+		if bytes += j.block.Bytes(); len(c.jobs) == maxGroup || bytes >= c.p.cfg.appendBytes {
 			return nil
 		}
 		select {
@@ -444,10 +476,14 @@ func (c *committer) flush(all bool) error {
 		}
 		m.stage.commit.Observe(time.Since(start).Seconds())
 	}
-	c.p.landed(len(c.jobs))
+	c.p.landed(c.jobs)
 	for _, j := range c.jobs {
 		m.age.Observe(time.Since(j.opened).Seconds())
 		m.blockEvents.Observe(float64(len(j.batch.Events)))
+		if j.done != nil {
+			close(j.done)
+			continue
+		}
 		j.reset(2 * c.p.blockBytes)
 		c.p.free <- j
 	}

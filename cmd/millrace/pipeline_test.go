@@ -14,6 +14,8 @@ import (
 
 	comatproto "github.com/bluesky-social/indigo/api/atproto"
 	"github.com/bluesky-social/indigo/events"
+	lexutil "github.com/bluesky-social/indigo/lex/util"
+	"github.com/ipfs/go-cid"
 
 	"millrace/consume"
 	"millrace/replay"
@@ -118,12 +120,13 @@ func frameOf(t testing.TB, seq int64, typ string, body interface {
 // runPipeline runs a pipeline over log in a bubble of its own, feeds it, and returns Run's error.
 func runPipeline(t *testing.T, log *fakeLog, feed func(ctx context.Context, p *pipeline) error) error {
 	t.Helper()
-	return runPipelineWith(t, log, nil, feed)
+	return runPipelineWith(t, pipelineConfig{log: log, inFlightBytes: 8 << 20}, feed)
 }
 
-func runPipelineWith(t *testing.T, log *fakeLog, newResolver func() resolver, feed func(ctx context.Context, p *pipeline) error) error {
+func runPipelineWith(t *testing.T, cfg pipelineConfig, feed func(ctx context.Context, p *pipeline) error) error {
 	t.Helper()
-	p := newPipeline(pipelineConfig{log: log, newResolver: newResolver, inFlightBytes: 8 << 20, now: time.Now, logger: slog.New(slog.DiscardHandler)})
+	cfg.now, cfg.logger = time.Now, slog.New(slog.DiscardHandler)
+	p := newPipeline(cfg)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	ended := make(chan error, 1)
@@ -316,7 +319,7 @@ func TestPipelineInterns(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			log := &fakeLog{}
 			slow := slowResolver{&sync.Mutex{}, new(int), fail}
-			err := runPipelineWith(t, log, func() resolver { return slow }, func(ctx context.Context, p *pipeline) error {
+			err := runPipelineWith(t, pipelineConfig{log: log, inFlightBytes: 8 << 20, newResolver: func() resolver { return slow }}, func(ctx context.Context, p *pipeline) error {
 				for seq := int64(1); seq <= 40; seq++ {
 					if err := p.Handle(ctx, identityFrame(t, seq)); err != nil {
 						return err
@@ -389,35 +392,112 @@ func TestPipelineGate(t *testing.T) {
 	})
 }
 
-// panicky is a translator with a bug: it panics in the middle of every second frame.
+// panicky is a translator with a bug: it panics in the middle of every second frame, and is of no use
+// from then on.
 type panicky struct {
 	translator
-	calls int
+	calls  *int
+	broken bool
 }
 
 func (p *panicky) AppendFrame(dst *translate.Batch, frame []byte) {
+	if p.broken {
+		return
+	}
 	p.translator.AppendFrame(dst, frame)
-	if p.calls++; p.calls%2 == 0 {
+	if *p.calls++; *p.calls%2 == 0 {
+		p.broken = true
 		panic("index out of range")
 	}
 }
 
-// A frame on which translate panics is dropped whole, its neighbours are kept.
+// A frame on which translate panics is dropped whole, all its neighbours are kept.
 func TestTranslatePanics(t *testing.T) {
-	real, err := translate.New(translate.Config{})
+	p := newPipeline(pipelineConfig{log: &fakeLog{}, inFlightBytes: 8 << 20, now: time.Now, logger: slog.New(slog.DiscardHandler)})
+	ft, calls := p.newTranslator(0), 0
+	sound := ft.make
+	ft.make = func() (translator, error) {
+		real, err := sound()
+		return &panicky{translator: real, calls: &calls}, err
+	}
+	j := newJob()
+	for seq := int64(1); seq <= 7; seq++ {
+		j.add(identityFrame(t, seq))
+	}
+	if err := j.translate(ft, p.limit, true); err != nil {
+		t.Fatal(err)
+	}
+	var seqs []int64
+	size := 0
+	for i, e := range j.batch.Events {
+		seqs = append(seqs, e.Seq)
+		size += len(j.batch.Payload(i))
+	}
+	if fmt.Sprint(seqs) != "[1 3 5 7]" || len(j.batch.JSON) != size || j.batch.Counts.Events[translate.EventIdentity] != 4 {
+		t.Errorf("frames %v are kept, %d counted", seqs, j.batch.Counts.Events[translate.EventIdentity])
+	}
+}
+
+// deletesFrame is a small frame of n events.
+func deletesFrame(t testing.TB, seq int64, n int) consume.Frame {
+	ops := make([]*comatproto.SyncSubscribeRepos_RepoOp, n)
+	for i := range ops {
+		ops[i] = &comatproto.SyncSubscribeRepos_RepoOp{Action: "delete", Path: "a.b.c/x"}
+	}
+	return frameOf(t, seq, "#commit", &comatproto.SyncSubscribeRepos_Commit{
+		Repo: "did:plc:ewvi7nxzyoun6zhxrhs64oiz", Rev: "3k4duaz5vfs2b", Seq: seq, Time: "2026-11-20T00:00:00Z",
+		Ops: ops, Blobs: []lexutil.LexLink{}, Blocks: []byte{}, Commit: lexutil.LexLink(testCID(t)),
+	})
+}
+
+func testCID(t testing.TB) cid.Cid {
+	c, err := cid.Decode("bafyreiguce4jh7kcbmof3pmcvasifqtw24b6isakj5ve5ga2b4z4alpc4i")
 	if err != nil {
 		t.Fatal(err)
 	}
-	j := newJob()
-	for seq := int64(1); seq <= 4; seq++ {
-		j.add(identityFrame(t, seq))
-	}
-	broken, reason := j.translate(&panicky{translator: real})
-	if fmt.Sprint(broken) != "[2 4]" || reason != "index out of range" {
-		t.Errorf("broken frames %v: %v", broken, reason)
-	}
-	if len(j.batch.Events) != 2 || j.batch.Events[0].Seq != 1 || j.batch.Events[1].Seq != 3 ||
-		len(j.batch.JSON) != len(j.batch.Payload(0))+len(j.batch.Payload(1)) {
-		t.Errorf("the batch holds %+v", j.batch.Events)
+	return c
+}
+
+// Frames that come to very many events, or to much JSON, make several blocks out of one job, and at no
+// time more than one such block is in flight; their neighbours come before and after them as they should.
+func TestPipelineHostileBursts(t *testing.T) {
+	for _, inFlightBytes := range []int64{
+		8 << 20, // one frame of 8,000 deletes comes to more JSON than a block may
+		1 << 30, // several come to more events
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			log := &fakeLog{}
+			counts := []int{1, 8000, 8000, 8000, 8000, 8000, 8000, 1, 8000, 7000, 2}
+			cfg := pipelineConfig{log: log, inFlightBytes: inFlightBytes}
+			err := runPipelineWith(t, cfg, func(ctx context.Context, p *pipeline) error {
+				for i, n := range counts {
+					if err := p.Handle(ctx, deletesFrame(t, int64(i+1), n)); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			perSeq, next := make([]int, len(counts)+1), int64(1)
+			for i, b := range log.blocks() {
+				if b.first != next || len(b.seqs) > maxBlockEvents+8000 {
+					t.Fatalf("block %d begins at frame %d with %d events, want it to begin at %d", i, b.first, len(b.seqs), next)
+				}
+				next = b.last + 1
+				for _, seq := range b.seqs {
+					perSeq[seq]++
+				}
+			}
+			for i, n := range counts {
+				if perSeq[i+1] != n {
+					t.Errorf("frame %d gave %d events, want %d", i+1, perSeq[i+1], n)
+				}
+			}
+			if int(next) != len(counts)+1 {
+				t.Errorf("the log ends before frame %d", next)
+			}
+		})
 	}
 }

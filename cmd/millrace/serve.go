@@ -150,6 +150,7 @@ func (d *daemon) buildIngest(share shares) error {
 		log:           d.log,
 		collections:   cfg.collections,
 		inFlightBytes: share.inFlight,
+		appendBytes:   int(share.log / 8),
 		now:           cfg.now(),
 		logger:        d.logger.With("part", "pipeline"),
 		registerer:    d.registry,

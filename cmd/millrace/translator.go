@@ -1,0 +1,52 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"millrace/translate"
+)
+
+// translator is a *translate.Translator.
+type translator interface {
+	AppendFrame(dst *translate.Batch, frame []byte)
+}
+
+// frameTranslator is a translator that survives its own bugs: a frame on which it panics is dropped, for
+// no frame may stop the stream, and would again after a restart. One goroutine uses it.
+type frameTranslator struct {
+	make   func() (translator, error)
+	t      translator
+	panics prometheus.Counter
+	logger *slog.Logger
+}
+
+// append appends the events of a frame. It fails only if a new translator cannot be made.
+func (f *frameTranslator) append(dst *translate.Batch, frame []byte, seq int64) error {
+	if f.t == nil {
+		var err error
+		if f.t, err = f.make(); err != nil {
+			return fmt.Errorf("translate: %w", err)
+		}
+	}
+	if reason := f.try(dst, frame); reason != nil {
+		f.t = nil // whatever state it was left in
+		f.panics.Inc()
+		f.logger.Error("translating a frame panicked; it is dropped, please report it", "seq", seq, "panic", fmt.Sprint(reason))
+	}
+	return nil
+}
+
+// try undoes what AppendFrame did and returns the reason if it panics.
+func (f *frameTranslator) try(dst *translate.Batch, frame []byte) (reason any) {
+	events, json, counts := len(dst.Events), len(dst.JSON), dst.Counts
+	defer func() {
+		if reason = recover(); reason != nil {
+			dst.Events, dst.JSON, dst.Counts = dst.Events[:events], dst.JSON[:json], counts
+		}
+	}()
+	f.t.AppendFrame(dst, frame)
+	return nil
+}
