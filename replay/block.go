@@ -83,7 +83,8 @@ func (b *Block) startUS() int64 {
 }
 
 // Seal makes a block of in: frames and compresses each event, and encodes the columns. It is safe
-// for concurrent use, touches no disk, and keeps nothing of in.
+// for concurrent use, touches no disk, and keeps nothing of in. More than MaxBlockEvents or
+// MaxBlockBytes is an error.
 func (l *Log) Seal(in Input) (*Block, error) {
 	if in.FirstSeq < 1 || in.LastSeq < in.FirstSeq {
 		return nil, fmt.Errorf("seal block: frames %d to %d are not a run", in.FirstSeq, in.LastSeq)
@@ -223,7 +224,7 @@ func newSealer(epoch uint32, enc compressor, dictionary uint32, events, jsonByte
 	s.collections.reset()
 	s.dids.reset()
 	x := s.idx
-	x.allocate(min(events, maxBlockEvents))
+	x.allocate(min(events, MaxBlockEvents))
 	x.didUID = make([]uint64, 0, events)
 	x.uriUID = make([]uint64, 0, events)
 	x.timeUS, x.seq, x.op = x.timeUS[:0], x.seq[:0], x.op[:0]
@@ -237,10 +238,10 @@ func (s *sealer) add(e event) error {
 	x := s.idx
 	n := len(x.timeUS)
 	switch {
-	case n == maxBlockEvents:
-		return fmt.Errorf("more than %d events", maxBlockEvents)
-	case len(s.plain)+len(e.payload) > maxBlockBytes-maxHeaderBytes:
-		return fmt.Errorf("more than %d bytes", maxBlockBytes)
+	case n == MaxBlockEvents:
+		return fmt.Errorf("more than %d events", MaxBlockEvents)
+	case len(s.plain)+len(e.payload) > MaxBlockBytes-maxHeaderBytes:
+		return fmt.Errorf("more than %d bytes", MaxBlockBytes)
 	case n == 0 && e.timeUS <= 0 || n > 0 && e.timeUS <= x.timeUS[n-1]:
 		return fmt.Errorf("event %d: time_us %d does not ascend", n, e.timeUS)
 	case n > 0 && !x.place(n-1).before(e.place):
@@ -248,7 +249,9 @@ func (s *sealer) add(e event) error {
 	}
 	s.plain = appendHeader(s.plain, opcodeText, len(e.payload))
 	s.plain = append(s.plain, e.payload...)
-	s.zstd = appendCompressed(s.zstd, s.enc, e.payload)
+	if s.zstd = appendCompressed(s.zstd, s.enc, e.payload); len(s.zstd) > MaxBlockBytes {
+		return fmt.Errorf("more than %d bytes, compressed", MaxBlockBytes)
+	}
 
 	var collection uint16
 	if e.kind == translate.KindCommit {

@@ -31,10 +31,14 @@ const (
 	columnLast            = columnReserved
 )
 
-// Limits of a block. Seal refuses more.
+// Limits of a block. Seal refuses more, so who fills a batch from many frames splits it before. (A
+// frame must not be split: a position covers whole frames.)
 const (
-	maxBlockEvents = math.MaxUint16
-	maxBlockBytes  = 1 << 30 // of either part
+	// MaxBlockEvents is how many events a block holds at most.
+	MaxBlockEvents = math.MaxUint16
+	// MaxBlockBytes is how large each of a block's plain and zstd parts may be. Both hold a few bytes
+	// more per event than its JSON: a batch with half as much JSON always fits.
+	MaxBlockBytes = 1 << 30
 )
 
 // index is the decoded index part of a block: what filters and look-ups read. It is immutable. The
@@ -171,7 +175,7 @@ func decodeIndex(b []byte) (*index, error) {
 	x.kinds = KindSet(d.byte())
 	columns := int(d.byte())
 	d.take(2)
-	if d.err == nil && (n < 1 || n > maxBlockEvents) {
+	if d.err == nil && (n < 1 || n > MaxBlockEvents) {
 		d.fail(fmt.Errorf("it has %d events", n))
 	}
 	x.collections = d.table(columnCollectionEnds, collections)
@@ -279,9 +283,9 @@ func (x *index) check() error {
 			return fmt.Errorf("event %d: no DID %d", i, x.did[i])
 		case int(x.collection[i]) > x.collections.len():
 			return fmt.Errorf("event %d: no collection %d", i, x.collection[i])
-		case x.plainEnd[i] < plain+2 || x.plainEnd[i] > maxBlockBytes:
+		case x.plainEnd[i] < plain+2 || x.plainEnd[i] > MaxBlockBytes:
 			return fmt.Errorf("event %d: plain frame ends at %d", i, x.plainEnd[i])
-		case x.zstdEnd[i] < zstd+2 || x.zstdEnd[i] > maxBlockBytes:
+		case x.zstdEnd[i] < zstd+2 || x.zstdEnd[i] > MaxBlockBytes:
 			return fmt.Errorf("event %d: compressed frame ends at %d", i, x.zstdEnd[i])
 		}
 		time, plain, zstd = x.timeUS[i], x.plainEnd[i], x.zstdEnd[i]

@@ -1,0 +1,60 @@
+package replay
+
+import (
+	"strings"
+	"testing"
+
+	"millrace/dict"
+	"millrace/translate"
+)
+
+// growCompressor makes frames that are one KiB larger than their content.
+type growCompressor struct{}
+
+func (growCompressor) Append(dst, src []byte) []byte {
+	return append(append(dst, make([]byte, 1<<10)...), src...)
+}
+
+// TestBlockLimits: a block takes what its exported limits say and not more.
+func TestBlockLimits(t *testing.T) {
+	add := func(s *sealer, n int, payload string) error {
+		return s.add(event{place: place{1, int64(n + 1), 0}, timeUS: int64(n + 1), kind: translate.KindIdentity,
+			did: []byte("did:web:example.com"), payload: []byte(payload)})
+	}
+	s := newSealer(1, fakeCompressor{}, 1, MaxBlockEvents, 4*MaxBlockEvents)
+	for n := range MaxBlockEvents {
+		if err := add(s, n, "{}"); err != nil {
+			t.Fatalf("event %d: %v", n, err)
+		}
+	}
+	if err := add(s, MaxBlockEvents, "{}"); err == nil || !strings.Contains(err.Error(), "events") {
+		t.Errorf("one event more: %v", err)
+	}
+	b := &Block{epoch: 1, firstSeq: 1, lastSeq: MaxBlockEvents}
+	if err := s.finish(b); err != nil || b.Events() != MaxBlockEvents {
+		t.Errorf("a full block: %d events, %v", b.Events(), err)
+	}
+	if raceEnabled {
+		return // the detector would make what follows real memory
+	}
+	full := make([]byte, MaxBlockBytes+4<<10) // only its ends are ever written to
+	text := strings.Repeat("x", 100)
+	for _, tc := range []struct {
+		name        string
+		plain, zstd int // bytes free
+		enc         compressor
+		ok          bool
+	}{
+		{"just enough plain", 100 + maxHeaderBytes, MaxBlockBytes, fakeCompressor{}, true},
+		{"plain a byte short", 99 + maxHeaderBytes, MaxBlockBytes, fakeCompressor{}, false},
+		{"just enough zstd", MaxBlockBytes, 1<<10 + 100 + 4, growCompressor{}, true},
+		{"zstd a byte short", MaxBlockBytes, 1<<10 + 100 + 3, growCompressor{}, false},
+	} {
+		s := newSealer(1, tc.enc, dict.BuiltIn().ID(), 1, 100)
+		s.plain = full[:MaxBlockBytes-tc.plain]
+		s.scratch = &scratch{zstd: full[:MaxBlockBytes-tc.zstd]}
+		if err := add(s, 0, text); (err == nil) != tc.ok {
+			t.Errorf("%s: %v", tc.name, err)
+		}
+	}
+}
