@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -16,8 +18,10 @@ import (
 const (
 	// maxLookups is how many strings and UIDs together one POST /uids may name.
 	maxLookups = 1000
-	// maxLookupBytes bounds its body: an AT URI has at most 8 KiB.
-	maxLookupBytes = 9 << 20
+	// maxLookupBytes bounds its body: 2 KiB for each of them, of which an AT URI seldom needs a tenth.
+	maxLookupBytes = 2 << 20
+	// batchesAtOnce is how many bodies are read, and held, at the same time.
+	batchesAtOnce = 8
 	// lookupsAtOnce is how many requests read the UID store at the same time.
 	lookupsAtOnce = 8
 	// lookupTimeout is how long one may take, waiting for its turn included.
@@ -61,20 +65,15 @@ type lookup struct {
 
 // run does the look-up. On an error it has answered.
 func (l *lookup) run(s *Server, w http.ResponseWriter, r *http.Request) bool {
-	if s.cfg.UIDs == nil {
-		http.Error(w, "this server gives no UIDs (--intern=off)", http.StatusNotFound)
+	if !s.givesUIDs(w) {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), lookupTimeout)
 	defer cancel()
-	select {
-	case s.lookups <- struct{}{}:
-		defer func() { <-s.lookups }()
-	case <-ctx.Done():
-		w.Header().Set("Retry-After", "5")
-		http.Error(w, "too many look-ups at once", http.StatusServiceUnavailable)
+	if !takeTurn(ctx, w, s.lookups) {
 		return false
 	}
+	defer func() { <-s.lookups }()
 	l.foundUIDs = make([]uint64, len(l.strings))
 	l.foundStrings = make([]string, len(l.uids))
 	err := s.cfg.UIDs.LookupStrings(ctx, l.strings, l.foundUIDs)
@@ -93,6 +92,26 @@ func (l *lookup) run(s *Server, w http.ResponseWriter, r *http.Request) bool {
 		http.Error(w, "the UID store does not answer", http.StatusServiceUnavailable)
 	}
 	return false
+}
+
+// givesUIDs says whether there are UIDs to look up. If not it has answered.
+func (s *Server) givesUIDs(w http.ResponseWriter) bool {
+	if s.cfg.UIDs == nil {
+		http.Error(w, "this server gives no UIDs (--intern=off)", http.StatusNotFound)
+	}
+	return s.cfg.UIDs != nil
+}
+
+// takeTurn waits for one of slots, which the caller then empties again. If it got none it has answered.
+func takeTurn(ctx context.Context, w http.ResponseWriter, slots chan<- struct{}) bool {
+	select {
+	case slots <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		w.Header().Set("Retry-After", "5")
+		http.Error(w, "too many look-ups at once", http.StatusServiceUnavailable)
+		return false
+	}
 }
 
 // handleUIDOf answers GET /uid?did=… and /uid?uri=….
@@ -147,22 +166,22 @@ func parseUID(s string) (uint64, error) {
 // handleUIDs answers POST /uids: {"strings":[…],"uids":["…"]} is answered with two objects of the same
 // names, that map each to what it stands for, null if unknown.
 func (s *Server) handleUIDs(w http.ResponseWriter, r *http.Request) {
-	var request struct {
-		Strings []string `json:"strings"`
-		UIDs    []string `json:"uids"`
-	}
-	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxLookupBytes))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&request); err != nil {
-		http.Error(w, `the body is not {"strings":["<DID or AT URI>",…],"uids":["<UID>",…]}: `+err.Error(), http.StatusBadRequest)
+	if !s.givesUIDs(w) {
 		return
 	}
-	if n := len(request.Strings) + len(request.UIDs); n > maxLookups {
-		http.Error(w, fmt.Sprintf("%d look-ups, more than %d at once", n, maxLookups), http.StatusBadRequest)
+	ctx, cancel := context.WithTimeout(r.Context(), lookupTimeout)
+	defer cancel()
+	// Before any of the body is read: those who wait take no room meanwhile.
+	if !takeTurn(ctx, w, s.batches) {
 		return
 	}
-	l := lookup{strings: request.Strings}
-	for _, s := range request.UIDs {
+	defer func() { <-s.batches }()
+	request, ok := s.readBatch(w, r)
+	if !ok {
+		return
+	}
+	l := lookup{strings: request.strings}
+	for _, s := range request.uids {
 		uid, err := parseUID(s)
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
@@ -184,11 +203,110 @@ func (s *Server) handleUIDs(w http.ResponseWriter, r *http.Request) {
 			answer.Strings[str] = &text
 		}
 	}
-	for i, uid := range request.UIDs {
+	for i, uid := range request.uids {
 		answer.UIDs[uid] = nil
 		if found := l.foundStrings[i]; found != "" {
 			answer.UIDs[uid] = &found
 		}
 	}
 	s.writeJSON(w, http.StatusOK, answer)
+}
+
+// batch is the body of a POST /uids.
+type batch struct {
+	strings []string
+	uids    []string
+}
+
+// readBatch reads the body within timing.body. If it fails it has answered.
+func (s *Server) readBatch(w http.ResponseWriter, r *http.Request) (batch, bool) {
+	// A client that sends little by little must not keep its turn. Tests' recorders have no deadlines.
+	control := http.NewResponseController(w)
+	if err := control.SetReadDeadline(time.Now().Add(s.timing.body)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return batch{}, false // the connection is gone
+	}
+	b, err := decodeBatch(http.MaxBytesReader(w, r.Body, maxLookupBytes))
+	var tooLarge *http.MaxBytesError
+	var netErr net.Error
+	switch {
+	case err == nil:
+		// The server reads on to notice a client that leaves: not an end of the look-up's time.
+		_ = control.SetReadDeadline(time.Now().Add(lookupTimeout))
+		return b, true
+	case errors.As(err, &tooLarge):
+		http.Error(w, fmt.Sprintf("the body has more than %d bytes", maxLookupBytes), http.StatusRequestEntityTooLarge)
+	case errors.As(err, &netErr) && netErr.Timeout():
+		http.Error(w, fmt.Sprintf("the body did not arrive within %v", s.timing.body), http.StatusRequestTimeout)
+	case errors.Is(err, errManyLookups):
+		http.Error(w, err.Error(), http.StatusBadRequest)
+	default:
+		http.Error(w, `the body is not {"strings":["<DID or AT URI>",…],"uids":["<UID>",…]}: `+err.Error(), http.StatusBadRequest)
+	}
+	return batch{}, false
+}
+
+var errManyLookups = fmt.Errorf("more than %d look-ups at once", maxLookups)
+
+// decodeBatch reads a batch token by token, and nothing after the first look-up that is one too many.
+func decodeBatch(r io.Reader) (b batch, err error) {
+	d := json.NewDecoder(r)
+	if err := wantDelim(d, '{'); err != nil {
+		return b, err
+	}
+	for d.More() {
+		name, err := d.Token()
+		if err != nil {
+			return b, err
+		}
+		switch name {
+		case "strings":
+			err = b.decodeList(d, &b.strings)
+		case "uids":
+			err = b.decodeList(d, &b.uids)
+		default:
+			err = fmt.Errorf("unknown member %.40q", name)
+		}
+		if err != nil {
+			return b, err
+		}
+	}
+	return b, wantDelim(d, '}')
+}
+
+// decodeList appends an array of strings, or null, to list, which is one of b's.
+func (b *batch) decodeList(d *json.Decoder, list *[]string) error {
+	switch t, err := d.Token(); {
+	case err != nil:
+		return err
+	case t == nil:
+		return nil
+	case t != json.Delim('['):
+		return errors.New("an array of strings is missing")
+	}
+	for d.More() {
+		t, err := d.Token()
+		if err != nil {
+			return err
+		}
+		entry, ok := t.(string)
+		if !ok {
+			return errors.New("an array has a member that is no string")
+		}
+		if len(b.strings)+len(b.uids) == maxLookups {
+			return errManyLookups
+		}
+		*list = append(*list, entry)
+	}
+	return wantDelim(d, ']')
+}
+
+func wantDelim(d *json.Decoder, want json.Delim) error {
+	t, err := d.Token()
+	if err != nil {
+		return err
+	}
+	if t != want {
+		return fmt.Errorf("%q is missing", want.String())
+	}
+	return nil
 }

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"millrace/dict"
 	"millrace/intern"
@@ -129,7 +131,12 @@ func TestUIDBatches(t *testing.T) {
 		{`{"uids":[1]}`, 400, "the body is not"},
 		{`{"string":[]}`, 400, "the body is not"},
 		{``, 400, "the body is not"},
-		{`{"strings":["` + strings.Repeat("a", maxLookupBytes) + `"]}`, 400, "the body is not"},
+		{`{"strings":["` + strings.Repeat("a", maxLookupBytes) + `"]}`, 413, "more than 2097152 bytes"},
+		{`{"uids":["1"],"strings":null,"uids":[]}`, 200, `{"strings":{},"uids":{"1":null}}`},
+		{`{"strings":{}}`, 400, "the body is not"},
+		{`{"strings":["` + lookupDID + `"`, 400, "the body is not"},
+		{`{"strings":["` + lookupDID + `"]`, 400, "the body is not"},
+		{`[]`, 400, "the body is not"},
 	} {
 		status, answer := ask(h, "POST", "/uids", tc.body)
 		if status != tc.status || !strings.Contains(answer, tc.answer) {
@@ -154,4 +161,79 @@ func TestUIDStoreOffOrDown(t *testing.T) {
 	if status, answer := ask(lookupServer(t, downUIDs{}), "GET", "/uid?did="+lookupDID, ""); status != 503 || strings.Contains(answer, "down") {
 		t.Errorf("down: %d %s", status, answer)
 	}
+}
+
+// countedBody counts what is read of it.
+type countedBody struct {
+	io.Reader
+	read int
+}
+
+func (b *countedBody) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	b.read += n
+	return n, err
+}
+
+// TestUIDBatchIsNotReadInVain checks how much is read of a body that would become a list of half a million strings.
+func TestUIDBatchIsNotReadInVain(t *testing.T) {
+	bomb := `{"strings":[` + strings.Repeat(`"",`, 600_000) + `""]}`
+	post := func(ctx context.Context, s *Server) (status, read int) {
+		body := &countedBody{Reader: strings.NewReader(bomb)}
+		w := httptest.NewRecorder()
+		s.Handler().ServeHTTP(w, httptest.NewRequest("POST", "/uids", body).WithContext(ctx))
+		return w.Code, body.read
+	}
+	src := source{rangeOf: func() replay.Range { return replay.Range{} }}
+	start := func(uids UIDs) *Server {
+		s, err := newServer(Config{Dictionaries: newRegistry(t), UIDs: uids}, src, defaultTiming())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	if status, read := post(t.Context(), start(nil)); status != 404 || read != 0 {
+		t.Errorf("without UIDs: %d after %d bytes", status, read)
+	}
+	s := start(downUIDs{})
+	if status, read := post(t.Context(), s); status != 400 || read > 64<<10 {
+		t.Errorf("%d after %d bytes, want 400 after the first thousand strings", status, read)
+	}
+	if n := len(s.batches); n != 0 {
+		t.Fatalf("%d turns were not given back", n)
+	}
+	for range batchesAtOnce {
+		s.batches <- struct{}{}
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if status, read := post(gone, s); status != 503 || read != 0 {
+		t.Errorf("with all turns taken: %d after %d bytes", status, read)
+	}
+}
+
+func TestDrippedUIDBatchLosesItsTurn(t *testing.T) {
+	l := newTestLog(t)
+	s := serve(t, l, func(cfg *Config, tm *timing) {
+		cfg.UIDs = downUIDs{}
+		tm.body = 100 * time.Millisecond
+	})
+	nc, err := net.Dial("tcp", s.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	begin := time.Now()
+	if _, err := io.WriteString(nc, "POST /uids HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{\"strings\":["); err != nil {
+		t.Fatal(err)
+	}
+	nc.SetReadDeadline(time.Now().Add(testTimeout))
+	status := make([]byte, 12)
+	if _, err := io.ReadFull(nc, status); err != nil || string(status) != "HTTP/1.1 408" {
+		t.Fatalf("%q, %v", status, err)
+	}
+	if took := time.Since(begin); took > 4*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	eventually(t, "its turn is given back", func() bool { return len(s.batches) == 0 })
 }

@@ -105,12 +105,14 @@ type timing struct {
 	linger   time.Duration // for the client to close its side
 
 	header time.Duration // for a request's headers to arrive
+	body   time.Duration // for the body of a POST /uids
 }
 
 func defaultTiming() timing {
 	return timing{
 		ping: 30 * time.Second, silent: 90 * time.Second, message: 10 * time.Second, flood: time.Minute,
 		patience: 2 * time.Second, grace: 5 * time.Second, linger: 2 * time.Second, header: 10 * time.Second,
+		body: 5 * time.Second,
 	}
 }
 
@@ -145,6 +147,7 @@ type Server struct {
 	upgrader   websocket.Upgrader
 	handler    http.Handler
 	lookups    chan struct{} // a token for each look-up under way
+	batches    chan struct{} // a token for each POST /uids under way
 
 	// running counts what New's goroutines are: two for each subscriber.
 	running sync.WaitGroup
@@ -182,6 +185,7 @@ func newServer(cfg Config, src source, t timing) (*Server, error) {
 		budget:      budget{max: cfg.ClientBytes},
 		upgrader:    newUpgrader(),
 		lookups:     make(chan struct{}, lookupsAtOnce),
+		batches:     make(chan struct{}, batchesAtOnce),
 		subscribers: make(map[*subscriber]struct{}),
 		servers:     make(map[*http.Server]struct{}),
 	}
