@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -38,6 +39,16 @@ type machine struct {
 }
 
 var errBadSector = errors.New("bad sector")
+
+// watchedFS makes new files where Pebble wants to use old ones again: errorfs does not see what happens to those.
+type watchedFS struct{ *errorfs.FS }
+
+func (fs watchedFS) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	if err := fs.Remove(oldname); err != nil {
+		return nil, err
+	}
+	return fs.Create(newname, category)
+}
 
 // life is one daemon's time on the machine.
 type life struct {
@@ -110,7 +121,7 @@ func (l *life) live(until func(addr string, ended <-chan struct{})) {
 	}
 	cfg.seams = seams{
 		now: func() time.Time { return time.Now().Add(time.Duration(l.offset.Load())) },
-		fs:  errorfs.Wrap(l.disk, errorfs.InjectorFunc(l.sync)),
+		fs:  watchedFS{errorfs.Wrap(l.disk, errorfs.InjectorFunc(l.sync))},
 	}
 	d, err := newDaemon(t.Context(), cfg, slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -140,7 +151,9 @@ func (l *life) live(until func(addr string, ended <-chan struct{})) {
 	select {
 	case err = <-ran:
 	case <-time.After(20 * time.Second):
-		t.Fatal("the daemon did not end within 20 s")
+		stacks := make([]byte, 1<<20)
+		t.Fatalf("the daemon did not end within 20 s (cut at sync %d, failing from %d on, of %d)\n%s",
+			l.cutAt, l.failAt, l.syncs.Load(), stacks[:runtime.Stack(stacks, true)])
 	}
 	switch {
 	case l.failAt > 0 && !errors.Is(err, replay.ErrFailed):
