@@ -181,6 +181,7 @@ func (c *Client) Run(ctx context.Context) error {
 		return errors.New("consume: Run was called before")
 	}
 	var b backoff
+	var lastEpoch time.Time // when a new epoch last began; zero: none did
 	stopped := func() bool { return ctx.Err() != nil }
 	for {
 		e := c.session(ctx)
@@ -196,7 +197,17 @@ func (c *Client) Run(ctx context.Context) error {
 		c.m.reconnects.WithLabelValues(string(e.cause)).Inc()
 		b.ended(e.up)
 		var wait time.Duration
-		if e.cause != causeRecheck && e.cause != causeNewEpoch { // those two the patience limits
+		switch e.cause {
+		case causeRecheck: // the patience limits these
+		case causeNewEpoch:
+			// One epoch is a restart, seen at once. The next so soon comes of a relay that shows other
+			// events under the same numbers again and again: each costs an epoch, a gap and repeats.
+			soon := !lastEpoch.IsZero() && time.Since(lastEpoch) < c.cfg.EpochPatience
+			lastEpoch = time.Now()
+			if soon {
+				wait = b.next()
+			}
+		default:
 			wait = b.next()
 		}
 		c.logEnd(e, wait)

@@ -49,7 +49,8 @@
 //     type, account or revision than the one handed over. The epoch counts up, the relay is asked for
 //     everything from the lowest number seen meanwhile on, and the first frame handed over carries a
 //     Gap between the epochs. What was dropped while waiting so comes again; only what the relay sent
-//     before the first look is lost.
+//     before the first look is lost. A relay that goes back and forth between numberings begins an
+//     epoch each time; those that begin within EpochPatience of the one before are backed off.
 //
 // A numbering that restarts and passes the position where nobody sees it, while we are not connected
 // or with that very number left out, cannot be told from one that went on.

@@ -2,6 +2,7 @@ package consume
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -360,6 +361,41 @@ func TestOvertaken(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestAlternating has a relay that shows the events of two numberings in turn under the same numbers. The
+// first change is a restart, which is followed at once; the many that follow are backed off.
+func TestAlternating(t *testing.T) {
+	const most = 500 // bounds the loop that there must not be
+	synctest.Test(t, func(t *testing.T) {
+		r, l := pipeRelay(t, func(p *peer) {
+			if p.n == 1 {
+				p.commits(1001, 1001)
+			}
+			for _, repo := range []string{"did:plc:one", "did:plc:other"} {
+				for s := int64(990); s <= 1001 && p.n < most; s++ {
+					if !p.send(frameBy(repo, TypeCommit, s, 20)) {
+						return
+					}
+				}
+			}
+			p.wait()
+		})
+		c := start(t, l, Config{Cursor: 1000})
+		time.Sleep(10 * time.Minute)
+		r.mu.Lock()
+		times := slices.Clone(r.times)
+		r.mu.Unlock()
+		if n := len(times); n < 20 || n > 100 {
+			t.Fatalf("%d connections in 10 minutes", n)
+		}
+		if d := times[1].Sub(times[0]); d != 0 {
+			t.Errorf("the first new epoch waited for %v", d)
+		}
+		if got := c.metric(t, "epochs_begun_total", ""); got < float64(len(times)-2) {
+			t.Errorf("%v epochs in %d connections", got, len(times))
+		}
+	})
 }
 
 // TestFutureStart has an operator's start beyond the relay's head: there is nothing to wait for.

@@ -123,7 +123,9 @@ func (n *numbering) climbs(seq int64) bool {
 }
 
 // frame rules on a frame. For deliver it counts the frame as handed over. other tells that it climbs and is
-// another event than the last one of that number: the numbering did restart, there is nothing to wait for.
+// another event than the last one of that number: these are other numbers, and no patience would show more.
+// A relay that alternates between two numberings gets there with every change of its; nothing here limits
+// how often, Client.Run does.
 func (n *numbering) frame(now time.Time, seq int64, other bool) ruling {
 	switch {
 	case !n.have:
