@@ -32,8 +32,8 @@ type Cursor struct {
 // LiveCursor starts with the first event that is appended after the reader was made.
 func LiveCursor() Cursor { return Cursor{} }
 
-// TimeCursor starts with the first event stamped us (Unix microseconds) or later; 0 is the oldest
-// event, and a stamp newer than the newest event in the log is live.
+// TimeCursor starts with the first event, or gap, stamped us (Unix microseconds) or later; 0 is the
+// oldest event, and a stamp newer than the newest in the log, be it an event's or a gap's, is live.
 func TimeCursor(us int64) Cursor { return Cursor{kind: cursorTime, timeUS: us} }
 
 // PositionCursor starts with the first event after p.

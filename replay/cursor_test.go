@@ -237,7 +237,9 @@ func TestGaps(t *testing.T) {
 		{at(20), ""},
 		{at(21), ""},
 		{LiveCursor(), ""},
-		{TimeCursor(a.stamp), ""}, // newer than the newest event
+		{TimeCursor(b.events[1].timeUS + 1), "gap"}, // newer than the newest event, not than the gap
+		{TimeCursor(a.stamp), "gap"},
+		{TimeCursor(a.stamp + 1), ""},
 		{TimeCursor(b.events[1].timeUS), "1-11-0 gap"},
 	} {
 		for range 2 {

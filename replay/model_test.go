@@ -125,7 +125,7 @@ func (m *model) want(c Cursor) (items []item, clamped bool) {
 			return all, true
 		case m.first == 0 && len(m.blocks) > 0 && c.timeUS < m.blocks[0].events[0].timeUS:
 			return all, true
-		case len(m.blocks) == 0 || c.timeUS > m.blocks[len(m.blocks)-1].last().timeUS:
+		case c.timeUS > m.timeUS:
 			return nil, false
 		}
 		return from(c.timeUS), false

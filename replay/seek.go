@@ -47,7 +47,7 @@ func (r *Reader) seekTime(s *snapshot, us int64) {
 		r.startAtFloor(s)
 	case us <= s.floor.timeUS || s.floor.timeUS == 0 && us < s.oldest.timeUS:
 		r.clamp(s) // trimmed, or before the log began
-	case us > s.newest.timeUS:
+	case us > s.timeUS: // not newest's: a gap may lie behind it
 		r.startAtEnd(s)
 	default:
 		r.next, r.gapNext = us, us
