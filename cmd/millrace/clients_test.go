@@ -16,7 +16,7 @@ import (
 )
 
 // exampleDir is where the clients are that docs/dictionaries.md shows.
-const exampleDir = "../../examples/compressed"
+const exampleDir = "../../docs/examples/compressed"
 
 // compressedServer serves some hundred events, of the captured frames too where there are any, and
 // returns its address and them. Its dictionary is the built-in one, or that in the flags.
@@ -61,7 +61,7 @@ func output(t *testing.T, dir, name string, args ...string) []string {
 func TestCompressedClients(t *testing.T) {
 	t.Parallel()
 	example := filepath.Join(t.TempDir(), "compressed")
-	if err := goBuild(example, "millrace/examples/compressed"); err != nil {
+	if err := goBuild(example, "millrace/docs/examples/compressed"); err != nil {
 		t.Fatal(err)
 	}
 	check := func(name string, flags ...string) {

@@ -1,6 +1,6 @@
 // Compressed prints a server's events, which come compressed with its dictionary:
 //
-//	go run ./examples/compressed [ws://localhost:6008] [number of events]
+//	go run ./docs/examples/compressed [ws://localhost:6008] [number of events]
 //
 // It needs nothing of millrace but the server.
 package main
