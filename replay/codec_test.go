@@ -60,7 +60,8 @@ func TestGolden(t *testing.T) {
 		floor:  mark{1782900000000000, place{2, 77, 5}},
 		oldest: mark{1782900000000009, place{3, 1, 0}},
 		newest: mark{1782907200300000, place{3, 31527015330, 1}},
-		total:  totals{1000, 512000, 1 << 40}, trimmed: totals{10, 5000, 1 << 30}}
+		total:  totals{1000, 512000, 1 << 40}, trimmed: totals{10, 5000, 1 << 30},
+		previous: EpochEnd{2, 90}}
 	tag := StreamOf(testRelay, 3)
 	gap := &Gap{From: translate.Position{Stream: StreamOf(testRelay, 2), Seq: 77, Op: 5}, To: translate.Position{Stream: tag, Seq: 1}, TimeUS: 1782900000000005}
 	var out strings.Builder

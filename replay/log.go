@@ -22,6 +22,17 @@ type Progress struct {
 	Epoch  uint32
 	Seq    int64 // 0: nothing of this epoch yet
 	TimeUS int64 // newest stamp given out, over all epochs; 0: none
+
+	// Previous is, while Seq is 0, how far the last epoch came that has any frame: a Gap of unknown
+	// size lies between it and the first frame to come. Zero if no epoch has a frame, and as soon as
+	// this one has.
+	Previous EpochEnd
+}
+
+// EpochEnd is the last frame committed of an epoch, whether it gave an event or not.
+type EpochEnd struct {
+	Epoch uint32
+	Seq   int64
 }
 
 // Range is what the log holds.
@@ -58,7 +69,7 @@ type Log struct {
 // Progress returns what was committed last.
 func (l *Log) Progress() Progress {
 	s := l.snap.Load()
-	return Progress{Stream: s.streamOf(s.epoch), Epoch: s.epoch, Seq: s.seq, TimeUS: s.timeUS}
+	return Progress{Stream: s.streamOf(s.epoch), Epoch: s.epoch, Seq: s.seq, TimeUS: s.timeUS, Previous: s.previous}
 }
 
 // Range returns what the log holds now. The caller must not change its Gaps.

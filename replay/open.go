@@ -203,6 +203,9 @@ func (o *opener) state() error {
 			if !o.cfg.NewEpoch || s.epoch > epoch {
 				return corrupt(rangeMeta, 0, fmt.Errorf("%s: epoch %d, but the last stream's is %d", metaState, s.epoch, epoch))
 			}
+			if s.seq > 0 { // else nothing came since the epoch that is noted already
+				s.previous = EpochEnd{s.epoch, s.seq}
+			}
 			s.epoch, s.seq, changed = epoch, 0, true
 		}
 	}

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/google/go-cmp/cmp"
 
 	"millrace/dict"
 	"millrace/translate"
@@ -86,7 +88,7 @@ func TestNewEpoch(t *testing.T) {
 	cfg.NewEpoch = true
 	cfg.Relay = "other.example.com"
 	a.l = mustOpen(t, cfg)
-	want := Progress{Stream: StreamOf("other.example.com", 2), Epoch: 2, TimeUS: stamp}
+	want := Progress{Stream: StreamOf("other.example.com", 2), Epoch: 2, TimeUS: stamp, Previous: EpochEnd{1, 10}}
 	if got := a.l.Progress(); got != want {
 		t.Errorf("progress %+v, want %+v", got, want)
 	}
@@ -109,6 +111,56 @@ func TestNewEpoch(t *testing.T) {
 	}
 	if got := a.l.Range().Newest.Position; got != (translate.Position{Stream: want.Stream, Seq: 1}) {
 		t.Errorf("newest is %v", got)
+	}
+}
+
+// TestPreviousEpoch: where the last epoch with a frame ended is known until the next has one, also
+// across restarts and epochs without a frame, and though the log holds no event.
+func TestPreviousEpoch(t *testing.T) {
+	for _, retention := range []time.Duration{0, time.Hour} {
+		clock := newTestClock()
+		cfg := testConfig(t, vfs.NewMem(), clock)
+		cfg.Retention = retention
+		a := &lines{t: t, l: mustOpen(t, cfg), clock: clock}
+		expect := func(what string, epoch uint32, seq int64, previous EpochEnd) {
+			t.Helper()
+			want := Progress{Stream: StreamOf(testRelay, epoch), Epoch: epoch, Seq: seq, TimeUS: a.stamp, Previous: previous}
+			if diff := cmp.Diff(want, a.l.Progress()); diff != "" {
+				t.Errorf("retention %v, %s: -want +got\n%s", retention, what, diff)
+			}
+		}
+		reopen := func(newEpoch bool) {
+			t.Helper()
+			if err := a.l.Close(); err != nil {
+				t.Fatal(err)
+			}
+			cfg.NewEpoch = newEpoch
+			a.l = mustOpen(t, cfg)
+		}
+		reopen(true)
+		expect("new epoch of a log without frames", 2, 0, EpochEnd{})
+		a.append(a.block(2, 5, 7, place{seq: 6}))
+		a.append(a.block(2, 8, 9)) // gives no event, and counts all the same
+		expect("frames", 2, 9, EpochEnd{})
+		clock.advance(2 * time.Hour)
+		if err := a.l.Trim(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		reopen(true)
+		if got := a.l.Range().Newest; got != (Mark{}) {
+			t.Fatalf("the log still holds %v", got)
+		}
+		expect("new epoch", 3, 0, EpochEnd{2, 9})
+		reopen(false)
+		expect("restart", 3, 0, EpochEnd{2, 9})
+		reopen(true)
+		expect("another new epoch", 4, 0, EpochEnd{2, 9})
+		a.append(a.block(4, 1, 1))
+		expect("first frame", 4, 1, EpochEnd{})
+		reopen(false)
+		expect("restart after it", 4, 1, EpochEnd{})
+		reopen(true)
+		expect("new epoch after a frame without events", 5, 0, EpochEnd{4, 1})
 	}
 }
 

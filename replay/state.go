@@ -45,6 +45,8 @@ type state struct {
 	oldest mark // first event; zero: the log is empty
 	newest mark // last event ever appended, trimmed or not; zero: none yet
 
+	previous EpochEnd // see Progress
+
 	// Totals over all time; floor's are those of what was trimmed.
 	total, trimmed totals
 }
@@ -92,13 +94,16 @@ func appendState(dst []byte, s *state) []byte {
 	dst = appendMark(dst, s.oldest)
 	dst = appendMark(dst, s.newest)
 	dst = appendTotals(dst, s.total)
-	return appendTotals(dst, s.trimmed)
+	dst = appendTotals(dst, s.trimmed)
+	dst = binary.LittleEndian.AppendUint32(dst, s.previous.Epoch)
+	return binary.LittleEndian.AppendUint64(dst, uint64(s.previous.Seq))
 }
 
 func decodeState(b []byte) (state, error) {
 	d := &decoder{b: b}
 	s := state{epoch: d.uint32(), seq: d.int64(), timeUS: d.int64(),
-		floor: d.mark(), oldest: d.mark(), newest: d.mark(), total: d.totals(), trimmed: d.totals()}
+		floor: d.mark(), oldest: d.mark(), newest: d.mark(), total: d.totals(), trimmed: d.totals(),
+		previous: EpochEnd{d.uint32(), d.int64()}}
 	return s, d.end()
 }
 

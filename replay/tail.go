@@ -149,7 +149,7 @@ func (s *snapshot) advance(b *Block) {
 		s.gaps = append(s.gaps[:len(s.gaps):len(s.gaps)], *b.gap)
 		s.timeUS = b.gap.TimeUS
 	}
-	s.epoch, s.seq = b.epoch, b.lastSeq
+	s.epoch, s.seq, s.previous = b.epoch, b.lastSeq, EpochEnd{}
 	x := b.idx
 	if x == nil {
 		return
