@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/google/go-cmp/cmp"
 
 	"millrace/translate"
 )
@@ -206,6 +207,93 @@ func TestPositionAheadNewEpoch(t *testing.T) {
 	if got := a.read(r); got != "2-1-0 2-2-0" {
 		t.Errorf("got %q", got)
 	}
+}
+
+// TestPositionBeforeBegin: a log that begins after the position that a reader waits for tells it so, once,
+// be it caught up with from memory or from disk.
+func TestPositionBeforeBegin(t *testing.T) {
+	for _, tail := range []int64{1, 1 << 20} {
+		for _, tc := range []struct {
+			name string
+			seq  int64
+			want string // once the log has events
+			gap  bool
+		}{
+			{"well before", 4000, "1-5001-0 1-5001-1 1-5003-0 1-5010-0", true},
+			{"within the frame before the first", 4999, "1-5001-0 1-5001-1 1-5003-0 1-5010-0", true},
+			{"first frame", 5000, "1-5001-0 1-5001-1 1-5003-0 1-5010-0", false},
+			{"later frame", 5001, "1-5001-1 1-5003-0 1-5010-0", false},
+			{"still ahead", 6000, "", false},
+		} {
+			clock := newTestClock()
+			cfg := testConfig(t, vfs.NewMem(), clock)
+			cfg.TailBytes = tail
+			a := &lines{t: t, l: mustOpen(t, cfg), clock: clock}
+			at := translate.Position{Stream: StreamOf(testRelay, 1), Seq: tc.seq}
+			r, err := a.l.NewReader(ReaderConfig{Cursor: PositionCursor(at)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := a.read(r); got != "" {
+				t.Errorf("%s: an empty log gives %q", tc.name, got)
+			}
+			a.append(a.block(1, 5000, 5000))
+			var c Chunk
+			if err := r.Next(&c); err != nil || c.Gap != nil || c.Through.Position != at {
+				t.Errorf("%s: before the first event: %+v, %v", tc.name, c, err)
+			}
+			a.append(a.block(1, 5001, 5003, place{seq: 5001}, place{seq: 5001, op: 1}, place{seq: 5003}))
+			a.append(a.block(1, 5004, 5010, place{seq: 5010}))
+			var got []string
+			for c.Live = false; !c.Live; {
+				if err := r.Next(&c); err != nil {
+					t.Fatal(err)
+				}
+				if c.Gap != nil {
+					first := a.l.Range().Oldest
+					want := &Gap{From: at, To: first.Position, TimeUS: first.TimeUS}
+					if diff := cmp.Diff(want, c.Gap); diff != "" || !tc.gap || len(got) > 0 {
+						t.Errorf("tail %d, %s: gap after %q: -want +got\n%s", tail, tc.name, got, diff)
+					}
+					tc.gap = false
+				}
+				for _, p := range parseFrames(t, &c, opcodeText) {
+					got = append(got, strings.TrimSuffix(strings.TrimPrefix(string(p), `{"p":"00000`), `"}`))
+				}
+			}
+			if strings.Join(got, " ") != tc.want || tc.gap {
+				t.Errorf("tail %d, %s: %q, want %q; told of no gap: %t", tail, tc.name, got, tc.want, tc.gap)
+			}
+			a.append(a.block(1, 5011, 5011, place{seq: 5011}))
+			if got := a.read(r); strings.Contains(got, "gap") || (got == "") != (tc.want == "") {
+				t.Errorf("tail %d, %s: then %q", tail, tc.name, got)
+			}
+		}
+	}
+}
+
+// TestPositionBeforeBeginNewEpoch: the same, of a stream that never had a frame.
+func TestPositionBeforeBeginNewEpoch(t *testing.T) {
+	clock := newTestClock()
+	cfg := testConfig(t, vfs.NewMem(), clock)
+	l := mustOpen(t, cfg)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	cfg.NewEpoch = true
+	a := &lines{t: t, l: mustOpen(t, cfg), clock: clock}
+	for epoch, want := range map[uint32]string{1: "gap 2-7-0", 2: "gap 2-7-0"} {
+		r, err := a.l.NewReader(ReaderConfig{Cursor: PositionCursor(translate.Position{Stream: StreamOf(testRelay, epoch), Seq: 3})})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if got := a.read(r); got != want {
+				t.Errorf("epoch %d: %q, want %q", epoch, got, want)
+			}
+		}()
+	}
+	a.append(a.block(2, 7, 7, place{seq: 7}))
 }
 
 // TestGaps: a reader is told of a gap if it crosses it, between the chunks it lies between.

@@ -38,9 +38,12 @@ type Chunk struct {
 	// Frames are whole websocket frames, ready to be written one after the other. One slice may
 	// hold many frames.
 	Frames [][]byte
-	Events int  // in Frames
-	Bytes  int  // in Frames
-	Gap    *Gap // lies before Frames; nil: none
+	Events int // in Frames
+	Bytes  int // in Frames
+	// Gap lies before Frames; nil: none. It is one of the log's, or the way from the position that
+	// the reader was to start after to the log's first event, if the log began only when the
+	// reader waited, and after that position.
+	Gap *Gap
 	// Through is how far the reader has looked: every event up to here that passes the filter is
 	// in this chunk or was in an earlier one. Its position is zero while nothing was looked at.
 	Through Mark
@@ -129,7 +132,8 @@ func (r *Reader) SetFilter(f *Filter) {
 }
 
 // Clamped says whether the cursor was older than the log, and the mark of the oldest event there was,
-// where the reader started instead (zero if the log was empty).
+// where the reader started instead (zero if the log was empty). It is settled by NewReader: a position
+// that is older than a log that begins only later shows as a Chunk's Gap.
 func (r *Reader) Clamped() (oldest Mark, clamped bool) { return r.oldest, r.clamped }
 
 // Wait returns a channel that is closed once there is more than the last Next saw, or the log is
@@ -157,6 +161,7 @@ func (r *Reader) Next(c *Chunk) error {
 		// It asked for the oldest event, and nobody was told yet which that is.
 		r.startAtFloor(s)
 	}
+	c.Gap = r.beginGap(s)
 	p := pass{r: r, c: c, s: s, scan: blockScan{l: l}}
 	err := p.run()
 	p.scan.close()
@@ -172,6 +177,19 @@ func (r *Reader) Next(c *Chunk) error {
 	}
 	// What came before an error is good. The error comes again with the next call.
 	return nil
+}
+
+// beginGap returns the gap between the position that the reader waits for and the first event of a log
+// that turned out to begin after it; nil if there is none, or no event yet. NewReader would have clamped
+// the cursor, but then the log had not begun.
+func (r *Reader) beginGap(s *snapshot) *Gap {
+	if r.after == (place{}) || s.oldest == (mark{}) || !r.after.before(s.floor.place) {
+		return nil
+	}
+	first := s.export(s.oldest)
+	g := &Gap{From: r.afterPosition, To: first.Position, TimeUS: first.TimeUS}
+	r.after = place{} // all there is comes after it
+	return g
 }
 
 // pass is one call of Next.
