@@ -169,10 +169,8 @@ func (c *conn) wake() {
 	}
 }
 
-// silence returns for how long nothing came.
-func (c *conn) silence() time.Duration {
-	return time.Since(c.started) - time.Duration(c.heard.Load())
-}
+// heardAt returns when bytes came last, from started.
+func (c *conn) heardAt() time.Duration { return time.Duration(c.heard.Load()) }
 
 // hijacker gives gorilla a conn in place of the connection it takes over.
 type hijacker struct {

@@ -61,6 +61,7 @@ type subscriber struct {
 	begun       time.Time
 	lastMessage time.Time // sent to the client; pings and pongs are none
 	nextPing    time.Time
+	pinged      time.Duration // from conn.started to the first ping since the client was heard last; 0: none
 	lastPull    time.Time
 	resumeAt    time.Time // no event is sent before, if events/s are limited
 	events      int64
@@ -148,13 +149,8 @@ func (s *subscriber) pull() error {
 		}
 	}
 	for !s.ended() {
-		if s.takeFilter() {
-			s.reader.SetFilter(s.filter.compiled)
-		}
-		if err := s.nextChunk(); err != nil {
-			s.server.logReadError(err)
-			s.end(endingOfReaderError(err))
-			return nil
+		if ok, err := s.nextChunk(); !ok {
+			return err
 		}
 		s.lastPull = time.Now()
 		if err := s.deliver(); err != nil {
@@ -167,14 +163,47 @@ func (s *subscriber) pull() error {
 	return nil
 }
 
-// nextChunk reads the next chunk. Only a few subscribers that are catching up do so at a time: looking
-// through the log is all work and no waiting, and those who are live would wait for it.
-func (s *subscriber) nextChunk() error {
+// nextChunk reads the next chunk, unless the connection is to end. Its error is that of a write. Only a
+// few subscribers that are catching up read at a time: looking through the log is all work and no
+// waiting, and those who are live would wait for it.
+func (s *subscriber) nextChunk() (ok bool, err error) {
 	if !s.atEnd {
-		s.server.catchingUp <- struct{}{}
+		if ok, err := s.awaitTurn(); !ok {
+			return false, err
+		}
 		defer func() { <-s.server.catchingUp }()
 	}
-	return s.reader.Next(&s.chunk)
+	if s.takeFilter() {
+		s.reader.SetFilter(s.filter.compiled)
+	}
+	if err := s.reader.Next(&s.chunk); err != nil {
+		s.server.logReadError(err)
+		s.end(endingOfReaderError(err))
+		return false, nil
+	}
+	return true, nil
+}
+
+// awaitTurn waits for a slot of Server.catchingUp, and sends what is due meanwhile. It comes back without one
+// if the connection is to end.
+func (s *subscriber) awaitTurn() (ok bool, err error) {
+	select {
+	case s.server.catchingUp <- struct{}{}:
+		return true, nil
+	default:
+	}
+	for !s.ended() {
+		select {
+		case s.server.catchingUp <- struct{}{}:
+			return true, nil
+		case <-s.conn.kick: // a filter waits for the next chunk
+		case <-s.timerAt(s.dueAt()):
+		}
+		if err := s.sendDue(); err != nil {
+			return false, err
+		}
+	}
+	return false, nil
 }
 
 // awaitHello sends nothing but pings until the first valid options update.
@@ -248,6 +277,9 @@ func (s *subscriber) send(frames [][]byte) error {
 			s.end(ending{reason: endSilent, recoverable: true, reset: true, dead: true})
 			return nil
 		}
+		if s.conn.heardAt() >= s.pinged {
+			s.pinged = now.Sub(s.conn.started)
+		}
 		s.head = appendFrame(s.head, framePing, strconv.AppendInt(nil, s.writer.written, 10))
 		s.nextPing = now.Add(s.server.timing.ping)
 		s.server.metrics.pings.Inc()
@@ -260,11 +292,15 @@ func (s *subscriber) send(frames [][]byte) error {
 	return err
 }
 
-// silent says whether the client is to be taken for dead: it sent nothing, not even pongs, for longer
-// than a slow one needs to read what it was sent.
+// silent says whether the client is to be taken for dead: since it was sent a ping it sent nothing, not
+// even pongs, for longer than a slow one needs to read what it was sent. Silence before a ping says
+// nothing.
 func (s *subscriber) silent() bool {
+	if s.conn.heardAt() >= s.pinged {
+		return false
+	}
 	backlog := s.writer.written - s.conn.taken.Load()
-	return s.conn.silence() > s.server.timing.silent+time.Duration(backlog)*time.Second/slowestBytesPerSecond
+	return time.Since(s.conn.started)-s.pinged > s.server.timing.silent+time.Duration(backlog)*time.Second/slowestBytesPerSecond
 }
 
 // slowestBytesPerSecond is how fast a client must read at least to be seen alive.
@@ -275,10 +311,7 @@ const slowestBytesPerSecond = 1 << 10
 func (s *subscriber) rest() error {
 	for !s.ended() {
 		now := time.Now()
-		until := s.nextPing
-		if s.opts.heartbeat > 0 {
-			until = earlier(until, s.lastMessage.Add(s.opts.heartbeat))
-		}
+		until := s.dueAt()
 		var more <-chan struct{}
 		resume := s.resumeAt
 		if s.atEnd {
@@ -303,14 +336,27 @@ func (s *subscriber) rest() error {
 		case <-s.conn.kick: // a filter waits for the next chunk
 		case <-s.timerAt(until):
 		}
-		if s.heartbeatDue() {
-			s.tail = s.messages.appendHeartbeat(s.tail[:0], s.through)
-		}
-		if err := s.send(nil); err != nil {
+		if err := s.sendDue(); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// dueAt is when the next ping or heartbeat is due.
+func (s *subscriber) dueAt() time.Time {
+	if s.opts.heartbeat > 0 {
+		return earlier(s.nextPing, s.lastMessage.Add(s.opts.heartbeat))
+	}
+	return s.nextPing
+}
+
+// sendDue sends the heartbeat, the ping and the pong that are due.
+func (s *subscriber) sendDue() error {
+	if s.heartbeatDue() {
+		s.tail = s.messages.appendHeartbeat(s.tail[:0], s.through)
+	}
+	return s.send(nil)
 }
 
 // heartbeatDue says whether nothing was sent for so long that the client wants to hear that.
