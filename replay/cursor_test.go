@@ -296,6 +296,45 @@ func TestPositionBeforeBeginNewEpoch(t *testing.T) {
 	a.append(a.block(2, 7, 7, place{seq: 7}))
 }
 
+// TestPositionBeforeBeginGap: the log's own gap before its first event comes in a chunk after that, and
+// nothing a subscriber may resume from lies before its position.
+func TestPositionBeforeBeginGap(t *testing.T) {
+	clock := newTestClock()
+	a := &lines{t: t, l: mustOpen(t, testConfig(t, vfs.NewMem(), clock)), clock: clock}
+	at := translate.Position{Stream: StreamOf(testRelay, 1), Seq: 4000}
+	r, err := a.l.NewReader(ReaderConfig{Cursor: PositionCursor(at)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := a.block(1, 5000, 5000, place{seq: 5000})
+	us := b.events[0].timeUS
+	b.gap = &Gap{From: translate.Position{Stream: at.Stream, Seq: 4500}, To: translate.Position{Stream: at.Stream, Seq: 5000}, TimeUS: us}
+	a.append(b)
+	first := translate.Position{Stream: at.Stream, Seq: 5000}
+	type seen struct {
+		Gap     *Gap
+		Events  int
+		Through Mark
+		Live    bool
+	}
+	want := []seen{
+		{Gap: &Gap{From: at, To: first, TimeUS: us}, Through: Mark{us - 1, at}},
+		{Gap: b.gap, Events: 1, Through: Mark{us, first}, Live: true},
+		{Through: Mark{us, first}, Live: true},
+	}
+	var got []seen
+	var c Chunk
+	for range want {
+		if err := r.Next(&c); err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, seen{c.Gap, c.Events, c.Through, c.Live})
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+}
+
 // TestGaps: a reader is told of a gap if it crosses it, between the chunks it lies between.
 func TestGaps(t *testing.T) {
 	clock := newTestClock()

@@ -188,6 +188,7 @@ func (r *Reader) beginGap(s *snapshot) *Gap {
 	}
 	first := s.export(s.oldest)
 	g := &Gap{From: r.afterPosition, To: first.Position, TimeUS: first.TimeUS}
+	r.through = Mark{first.TimeUS - 1, r.afterPosition}
 	r.after = place{} // all there is comes after it
 	return g
 }
