@@ -15,7 +15,7 @@ func TestPromisesNameRealTests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	promises, _, _ := strings.Cut(string(doc), "\n## The soak")
+	promises, rest, _ := strings.Cut(string(doc), "\n## The soak")
 	named := regexp.MustCompile("`([A-Za-z0-9_/]+_test\\.go|(?:Test|Fuzz)[A-Za-z0-9]+)`")
 	rows, sources := 0, map[string]string{}
 	for i, line := range strings.Split(promises, "\n") {
@@ -48,5 +48,15 @@ func TestPromisesNameRealTests(t *testing.T) {
 	}
 	if rows < 15 {
 		t.Errorf("only %d rows", rows)
+	}
+	// Further down tests are named without their files, which are among those above.
+	for _, m := range named.FindAllStringSubmatch(rest, -1) {
+		found := false
+		for _, src := range sources {
+			found = found || strings.Contains(src, "\nfunc "+m[1]+"(")
+		}
+		if !found {
+			t.Errorf("there is no %s in any of the files named", m[1])
+		}
 	}
 }
