@@ -270,8 +270,15 @@ type rawClient struct {
 	br *bufio.Reader
 }
 
-func (s *testServer) rawDial(query string) *rawClient {
+func (s *testServer) rawDial(query string) *rawClient { return s.rawDialFrom("", query) }
+
+// rawDialFrom is rawDial by way of a proxy, which counts if the server trusts loopback.
+func (s *testServer) rawDialFrom(client, query string) *rawClient {
 	s.t.Helper()
+	forwarded := ""
+	if client != "" {
+		forwarded = "X-Forwarded-For: " + client + "\r\n"
+	}
 	nc, err := net.Dial("tcp", s.addr)
 	if err != nil {
 		s.t.Fatal(err)
@@ -279,7 +286,7 @@ func (s *testServer) rawDial(query string) *rawClient {
 	s.t.Cleanup(func() { nc.Close() })
 	nc.(*net.TCPConn).SetReadBuffer(256 << 10)
 	fmt.Fprintf(nc, "GET /subscribe?%s HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
-		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n", query, s.addr)
+		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n%s\r\n", query, s.addr, forwarded)
 	c := &rawClient{Conn: nc, t: s.t, br: bufio.NewReaderSize(nc, 16)}
 	status, err := c.br.ReadString('\n')
 	if err != nil || !strings.Contains(status, "101") {

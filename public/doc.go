@@ -22,7 +22,8 @@
 //
 // A client that takes bytes slowly makes its pull loop wait, and nobody else. What is left of the
 // chunk is copied, so that it pins no block of the log; the copy counts against Config.ClientBytes, as
-// do filters. Inbound bytes are read at a bounded rate and messages within bounded memory.
+// do filters. Each of the two has half of it, so that slow clients refuse nobody a filter, and one
+// address has at most an eighth; loopback has no such share. Inbound bytes are read at a bounded rate and messages within bounded memory.
 //
 // # Wake-ups
 //
@@ -32,6 +33,6 @@
 //
 // # Locks
 //
-// Server.mu (the set of subscribers), subscriber.mu (its mailbox) and addresses.mu are leaves: nothing
+// Server.mu (the set of subscribers), subscriber.mu (its mailbox), addresses.mu and budget.mu are leaves: nothing
 // is called and no other lock is taken while one is held.
 package public

@@ -12,15 +12,15 @@ type filter struct {
 	bytes    int64
 }
 
-// compile makes w and kinds a filter. The caller owns the result's share of b and releases it. ok is
-// false if nothing was left of b.
-func compile(w *wants, kinds replay.KindSet, b *budget) (f filter, ok bool, err error) {
+// compile makes w and kinds a filter. The caller owns the result's share of a and releases it. ok is
+// false if nothing was left of a.
+func compile(w *wants, kinds replay.KindSet, a purse) (f filter, ok bool, err error) {
 	entries := len(w.collections.members) + len(w.dids.members)
 	if entries == 0 && w.maxPayload == 0 && kinds == 0 {
 		return filter{}, true, nil
 	}
 	f.bytes = int64(w.collections.bytes + w.dids.bytes + entries*filterEntryBytes)
-	if !b.reserve(f.bytes) {
+	if !a.reserve(f.bytes) {
 		return filter{}, false, nil
 	}
 	f.compiled, err = replay.NewFilter(replay.FilterConfig{
@@ -30,7 +30,7 @@ func compile(w *wants, kinds replay.KindSet, b *budget) (f filter, ok bool, err 
 		MaxPayloadBytes: w.maxPayload,
 	})
 	if err != nil {
-		b.release(f.bytes)
+		a.release(f.bytes)
 		return filter{}, true, err
 	}
 	return f, true, nil

@@ -390,7 +390,7 @@ func (c *rawClient) frame0() {
 func TestClientBudget(t *testing.T) {
 	t.Parallel()
 	l, _ := mixed(t)
-	s := serve(t, l, func(cfg *Config, _ *timing) { cfg.ClientBytes = 150 << 10 })
+	s := serve(t, l, func(cfg *Config, _ *timing) { cfg.ClientBytes = 300 << 10 })
 	var dids []string
 	for i := range 1000 {
 		dids = append(dids, `"`+didN(i)+`"`)

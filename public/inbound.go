@@ -195,7 +195,7 @@ func (s *subscriber) update(data []byte) {
 	if w == nil {
 		return
 	}
-	f, ok, err := compile(w, s.opts.kinds, &s.server.budget)
+	f, ok, err := compile(w, s.opts.kinds, s.filters())
 	switch {
 	case !ok:
 		s.end(overloadedEnding("the filter"))

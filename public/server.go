@@ -38,7 +38,7 @@ type Config struct {
 
 	SlowTimeout     time.Duration // a subscriber that takes nothing for that long is ended; 30 s
 	ShutdownTimeout time.Duration // for Serve when its context is done; 10 s
-	ClientBytes     int64         // what clients may make us remember: filters, slow clients' events; 32 MiB
+	ClientBytes     int64         // what clients may make us remember: filters, slow clients' events (half each, an eighth for one address); 32 MiB
 
 	Logger     *slog.Logger          // nil: discard
 	Registerer prometheus.Registerer // nil: metrics are not registered
@@ -380,7 +380,7 @@ func (s *Server) forget(sub *subscriber) {
 }
 
 func (s *Server) remove(sub *subscriber) {
-	s.budget.release(sub.filter.bytes)
+	sub.filters().release(sub.filter.bytes)
 	s.addresses.leave(sub.client)
 	s.mu.Lock()
 	defer s.mu.Unlock()

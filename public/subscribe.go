@@ -114,7 +114,8 @@ func (s *Server) newSubscriber(r *http.Request, client netip.Addr) (*subscriber,
 	if refused != nil {
 		return nil, refused
 	}
-	f, ok, err := compile(&opts.wants, opts.kinds, &s.budget)
+	filters := s.budget.purse(forFilters, client)
+	f, ok, err := compile(&opts.wants, opts.kinds, filters)
 	if err != nil {
 		return nil, badRequest(invalidOption("%v", err))
 	}
@@ -128,11 +129,11 @@ func (s *Server) newSubscriber(r *http.Request, client netip.Addr) (*subscriber,
 		readDone: make(chan struct{}),
 	}
 	if refused := sub.open(); refused != nil {
-		s.budget.release(f.bytes)
+		filters.release(f.bytes)
 		return nil, refused
 	}
 	if refused := s.register(sub); refused != nil {
-		s.budget.release(f.bytes)
+		filters.release(f.bytes)
 		return nil, refused
 	}
 	return sub, nil
@@ -198,7 +199,8 @@ func (s *subscriber) upgrade(w http.ResponseWriter, r *http.Request) error {
 	s.ws, s.conn = ws, h.conn
 	s.conn.framing.Store(true)
 	s.writer = writer{
-		raw: s.conn.Conn, slowTimeout: s.server.cfg.SlowTimeout, budget: &s.server.budget, stop: s.cut,
+		raw: s.conn.Conn, slowTimeout: s.server.cfg.SlowTimeout, stop: s.cut,
+		budget: s.server.budget.purse(forRests, s.client),
 	}
 	return nil
 }

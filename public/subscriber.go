@@ -68,6 +68,9 @@ type subscriber struct {
 	bytes       int64
 }
 
+// filters is what the subscriber's filters count against.
+func (s *subscriber) filters() purse { return s.server.budget.purse(forFilters, s.client) }
+
 // post leaves a filter for the pull loop. It owns f's share of the budget from now on.
 func (s *subscriber) post(f filter) {
 	s.mu.Lock()
@@ -77,7 +80,7 @@ func (s *subscriber) post(f filter) {
 	}
 	s.next, s.posted = f, true
 	s.mu.Unlock()
-	s.server.budget.release(old.bytes)
+	s.filters().release(old.bytes)
 	s.conn.wake()
 }
 
@@ -88,7 +91,7 @@ func (s *subscriber) takeFilter() bool {
 	s.next, s.posted = filter{}, false
 	s.mu.Unlock()
 	if posted {
-		s.server.budget.release(s.filter.bytes)
+		s.filters().release(s.filter.bytes)
 		s.filter = f
 	}
 	return posted

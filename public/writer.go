@@ -25,7 +25,7 @@ var (
 type writer struct {
 	raw         net.Conn
 	slowTimeout time.Duration
-	budget      *budget
+	budget      purse
 	// stop is asked while a write blocks: whether to cut it short now.
 	stop func() bool
 

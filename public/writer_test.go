@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"net"
+	"net/netip"
 	"os"
 	"testing"
 	"time"
@@ -50,7 +51,7 @@ func TestWriterEndsAtAFrame(t *testing.T) {
 		c := &stubbornConn{room: cut / 2}
 		b := &budget{max: 1 << 20}
 		asked := 0
-		w := writer{raw: c, slowTimeout: time.Hour, budget: b, stop: func() bool {
+		w := writer{raw: c, slowTimeout: time.Hour, budget: b.purse(forRests, netip.IPv6Loopback()), stop: func() bool {
 			c.room += cut - cut/2
 			asked++
 			return asked > 1
@@ -84,7 +85,7 @@ func TestWriterGoesOn(t *testing.T) {
 	for cut := range len(all) {
 		c := &stubbornConn{room: cut}
 		given := append([][]byte(nil), frames...)
-		w := writer{raw: c, slowTimeout: time.Hour, budget: &budget{max: 1 << 20}, stop: func() bool {
+		w := writer{raw: c, slowTimeout: time.Hour, budget: (&budget{max: 1 << 20}).purse(forRests, netip.IPv6Loopback()), stop: func() bool {
 			c.room += 7
 			return false
 		}}
