@@ -7,6 +7,9 @@ import (
 	"millrace/replay"
 )
 
+// maxListedGaps bounds an answer: a log may have a hundred times as many.
+const maxListedGaps = 1000
+
 // markJSON is a place in the log as /cursors shows it.
 type markJSON struct {
 	TimeUS int64  `json:"time_us"`
@@ -23,7 +26,8 @@ type cursorsJSON struct {
 	Oldest     *markJSON `json:"oldest"` // null: the log is empty
 	Newest     *markJSON `json:"newest"`
 	RetentionS int64     `json:"retention_s"`
-	Gaps       []gapJSON `json:"gaps"`
+	Gaps       []gapJSON `json:"gaps"` // the newest maxListedGaps, oldest first
+	GapsTotal  int       `json:"gaps_total"`
 }
 
 func newMarkJSON(m replay.Mark) *markJSON {
@@ -36,13 +40,15 @@ func newMarkJSON(m replay.Mark) *markJSON {
 // handleCursors tells what the log holds.
 func (s *Server) handleCursors(w http.ResponseWriter, _ *http.Request) {
 	rng := s.source.rangeOf()
+	gaps := rng.Gaps[max(0, len(rng.Gaps)-maxListedGaps):]
 	answer := cursorsJSON{
 		Oldest:     newMarkJSON(rng.Oldest),
 		Newest:     newMarkJSON(rng.Newest),
 		RetentionS: int64(rng.Retention.Seconds()),
-		Gaps:       make([]gapJSON, len(rng.Gaps)),
+		Gaps:       make([]gapJSON, len(gaps)),
+		GapsTotal:  len(rng.Gaps),
 	}
-	for i, g := range rng.Gaps {
+	for i, g := range gaps {
 		answer.Gaps[i] = gapJSON{From: g.From.String(), To: g.To.String(), TimeUS: g.TimeUS}
 	}
 	s.writeJSON(w, http.StatusOK, answer)

@@ -46,7 +46,7 @@ func (s *testServer) get(method, path string, header http.Header) *httptest.Resp
 func TestCursors(t *testing.T) {
 	l := newTestLog(t)
 	s := serve(t, l, nil)
-	want := `{"oldest":null,"newest":null,"retention_s":129600,"gaps":[]}` + "\n"
+	want := `{"oldest":null,"newest":null,"retention_s":129600,"gaps":[],"gaps_total":0}` + "\n"
 	if got := s.get("GET", "/cursors", nil).Body.String(); got != want {
 		t.Errorf("empty log: %s, want %s", got, want)
 	}
@@ -59,10 +59,33 @@ func TestCursors(t *testing.T) {
 	l.addAfter(gap, posts(5)...)
 	all := l.all()
 	w := s.get("GET", "/cursors", nil)
-	want = fmt.Sprintf(`{"oldest":{"time_us":%d,"cursor":"%s"},"newest":{"time_us":%d,"cursor":"%s"},"retention_s":129600,"gaps":[{"from":"%s","to":"%s","time_us":%d}]}`+"\n",
+	want = fmt.Sprintf(`{"oldest":{"time_us":%d,"cursor":"%s"},"newest":{"time_us":%d,"cursor":"%s"},"retention_s":129600,"gaps":[{"from":"%s","to":"%s","time_us":%d}],"gaps_total":1}`+"\n",
 		all[0].timeUS, all[0].cursor(), all[9].timeUS, all[9].cursor(), from, to, gap.TimeUS)
 	if got := w.Body.String(); got != want || w.Header().Get("Content-Type") != "application/json" {
 		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+func TestCursorsListsTheNewestGaps(t *testing.T) {
+	src := source{rangeOf: func() replay.Range {
+		rng := replay.Range{Gaps: make([]replay.Gap, 2500)}
+		for i := range rng.Gaps {
+			rng.Gaps[i].TimeUS = int64(i + 1)
+		}
+		return rng
+	}}
+	s := serveSource(t, src, newRegistry(t), nil)
+	var answer struct {
+		Gaps []struct {
+			TimeUS int64 `json:"time_us"`
+		} `json:"gaps"`
+		Total int `json:"gaps_total"`
+	}
+	if err := json.Unmarshal(s.get("GET", "/cursors", nil).Body.Bytes(), &answer); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(answer.Gaps); n != 1000 || answer.Gaps[0].TimeUS != 1501 || answer.Gaps[n-1].TimeUS != 2500 || answer.Total != 2500 {
+		t.Errorf("%d of %d gaps, from %v on, want the newest 1000 of 2500", n, answer.Total, answer.Gaps[:min(n, 1)])
 	}
 }
 
