@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"millrace/translate"
 )
 
 // config is everything `millrace serve` can be told.
@@ -180,6 +182,9 @@ func (c *config) validate() error {
 	}
 	if c.dataDir == "" {
 		return errors.New("--data-dir is empty")
+	}
+	if _, err := translate.New(translate.Config{Collections: c.collections}); err != nil {
+		return fmt.Errorf("--collections: %w", err)
 	}
 	_, err := c.proxies()
 	return err

@@ -23,13 +23,13 @@ func envName(flagName string) string {
 }
 
 // parseFlags sets fs from the environment first and the arguments second, so that an argument wins.
-// A variable that begins with MILLRACE_ and names no flag of any sub-command is an error, as is an
-// argument that is no flag.
+// A variable that begins with MILLRACE_ and names no flag of fs is an error, as is an argument that is no
+// flag.
 func parseFlags(fs *flag.FlagSet, args, environ []string) error {
 	fs.SetOutput(io.Discard)
 	for _, kv := range environ {
 		name, value, _ := strings.Cut(kv, "=")
-		if !strings.HasPrefix(name, envPrefix) || strings.HasPrefix(name, envTestPrefix) {
+		if !strings.HasPrefix(name, envPrefix) || isForeignEnv(name) {
 			continue
 		}
 		flagName := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(name, envPrefix), "_", "-"))
@@ -45,6 +45,13 @@ func parseFlags(fs *flag.FlagSet, args, environ []string) error {
 		return usageError{err}
 	}
 	return nil
+}
+
+// isForeignEnv tells variables that begin like ours and are somebody else's: those of tests, and those that
+// Kubernetes sets in pods beside a service of the name millrace.
+func isForeignEnv(name string) bool {
+	return strings.HasPrefix(name, envTestPrefix) || strings.HasPrefix(name, envPrefix+"SERVICE_") ||
+		name == envPrefix+"PORT" || strings.HasPrefix(name, envPrefix+"PORT_")
 }
 
 // osEnviron is what parseFlags is given outside of tests.

@@ -47,7 +47,7 @@ func (h *health) relay() public.Check {
 }
 
 func (h *health) lag() public.Check {
-	lag, relay := h.pipeline.lag(), h.pipeline.relay.median()
+	lag, relay := h.pipeline.lag(), h.pipeline.relay.median(h.pipeline.cfg.now())
 	return public.Check{
 		Name: "lag_small", OK: lag < maxReadyLag && relay < maxReadyRelayLag,
 		Detail: fmt.Sprintf("frames are %.1f s old when they come, and the oldest one not yet durable is %.3f s old",

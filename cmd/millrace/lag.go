@@ -10,11 +10,20 @@ import (
 // them to the relay, whose clock may be off, or lie.
 const lagSamples = 31
 
+// lagMemory is how long a sample counts. Behind a relay that is quiet for longer we are caught up, however
+// old its last frames were when they came.
+const lagMemory = time.Minute
+
 // relayLag follows how old frames are when they come: large while we catch up on a relay's backlog.
 type relayLag struct {
 	mu      sync.Mutex
-	samples [lagSamples]time.Duration
+	samples [lagSamples]lagSample
 	n       int // samples ever taken
+}
+
+type lagSample struct {
+	came time.Time
+	age  time.Duration // at that moment
 }
 
 // observe takes the time of a block's newest frame, RFC 3339.
@@ -25,18 +34,23 @@ func (l *relayLag) observe(sent string, now time.Time) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.samples[l.n%lagSamples] = max(now.Sub(t), 0)
+	l.samples[l.n%lagSamples] = lagSample{now, max(now.Sub(t), 0)}
 	l.n++
 }
 
-// median returns the lag, 0 before the first sample.
-func (l *relayLag) median() time.Duration {
+// median returns the lag of what came in the minute before now, 0 if nothing did.
+func (l *relayLag) median(now time.Time) time.Duration {
+	var ages []time.Duration
 	l.mu.Lock()
-	sorted := slices.Clone(l.samples[:min(l.n, lagSamples)])
+	for _, s := range l.samples[:min(l.n, lagSamples)] {
+		if now.Sub(s.came) < lagMemory {
+			ages = append(ages, s.age)
+		}
+	}
 	l.mu.Unlock()
-	if len(sorted) == 0 {
+	if len(ages) == 0 {
 		return 0
 	}
-	slices.Sort(sorted)
-	return sorted[len(sorted)/2]
+	slices.Sort(ages)
+	return ages[len(ages)/2]
 }

@@ -8,15 +8,15 @@ import (
 func TestRelayLag(t *testing.T) {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	var l relayLag
-	if l.median() != 0 {
+	if l.median(now) != 0 {
 		t.Error("a lag before the first frame")
 	}
 	sent := func(ago time.Duration) string { return now.Add(-ago).Format(time.RFC3339Nano) }
 	for range lagSamples {
 		l.observe(sent(time.Hour), now)
 	}
-	if l.median() != time.Hour {
-		t.Errorf("catching up: %v", l.median())
+	if l.median(now) != time.Hour {
+		t.Errorf("catching up: %v", l.median(now))
 	}
 	// Few clocks that are wrong change nothing, and neither does what is no time.
 	for i := range lagSamples {
@@ -29,7 +29,10 @@ func TestRelayLag(t *testing.T) {
 		l.observe(sent(2*time.Second), now)
 		l.observe("2026-11-20T23:59:60Z", now)
 	}
-	if got := l.median(); got != 2*time.Second {
+	if got := l.median(now); got != 2*time.Second {
 		t.Errorf("live: %v, want 2s", got)
+	}
+	if got := l.median(now.Add(lagMemory)); got != 0 {
+		t.Errorf("behind a quiet relay: %v, want 0", got)
 	}
 }

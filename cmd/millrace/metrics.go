@@ -69,8 +69,8 @@ func newPipelineMetrics(reg prometheus.Registerer, p *pipeline) *pipelineMetrics
 	m.stage.seal = stages.WithLabelValues("seal")
 	m.stage.commit = stages.WithLabelValues("commit")
 	relayLag := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "millrace_relay_lag_seconds", Help: "How old frames were when they came, by their own time: median of the newest blocks.",
-	}, func() float64 { return p.relay.median().Seconds() })
+		Name: "millrace_relay_lag_seconds", Help: "How old frames were when they came, by their own time: median of the newest blocks of the last minute.",
+	}, func() float64 { return p.relay.median(p.cfg.now()).Seconds() })
 	if reg != nil {
 		reg.MustRegister(relayLag, frames, events, drops, stages, m.filtered, m.panics, m.blocked, m.blockEvents, m.age)
 	}

@@ -39,6 +39,8 @@ type daemon struct {
 	server   *public.Server
 	health   *health
 
+	stuck func() // ends the process if a stop hangs; tests have none
+
 	publicListener  net.Listener
 	metricsListener net.Listener // nil: off
 }
@@ -57,6 +59,10 @@ func runServe(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	if err != nil {
 		return err
 	}
+	d.stuck = func() {
+		fmt.Fprintln(stderr, "millrace: stopping hangs: giving up; what was committed is safe")
+		os.Exit(exitFailed)
+	}
 	return d.run(ctx)
 }
 
@@ -71,7 +77,7 @@ func newLogger(cfg *config, w io.Writer) *slog.Logger {
 
 // newDaemon opens and builds everything; on an error what was opened is closed again.
 func newDaemon(ctx context.Context, cfg *config, logger *slog.Logger) (d *daemon, err error) {
-	d = &daemon{cfg: cfg, logger: logger, registry: prometheus.NewRegistry()}
+	d = &daemon{cfg: cfg, logger: logger, registry: prometheus.NewRegistry(), stuck: func() {}}
 	defer func() {
 		if err != nil {
 			d.close()
@@ -172,9 +178,9 @@ func (d *daemon) buildIngest(share shares) error {
 	if cfg.relayCursor.set {
 		client.Start = &cfg.relayCursor.value
 	}
-	if newest := d.log.Range().Newest; at.Seq == 0 && newest.TimeUS != 0 {
-		// An operator's new epoch: what lies between the log's newest event and the first frame is unknown.
-		client.Previous = &consume.Mark{Epoch: at.Epoch - 1, Seq: newest.Position.Seq}
+	if p := at.Previous; p.Epoch != 0 {
+		// An operator's new epoch: what lies between the end of the one before and the first frame is unknown.
+		client.Previous = &consume.Mark{Epoch: p.Epoch, Seq: p.Seq}
 	}
 	var err error
 	if d.client, err = consume.New(client); err != nil {
@@ -240,43 +246,63 @@ func (d *daemon) run(ctx context.Context) error {
 		"data_dir", d.cfg.dataDir, "seq", d.log.Progress().Seq, "epoch", d.log.Progress().Epoch,
 		"dictionary", d.dicts.Stored().ID())
 	g, gctx := errgroup.WithContext(ctx)
-	// deadline ends --shutdown-timeout after the stop began; what has not finished by then is cut off.
-	deadline, cut := context.WithCancelCause(context.Background())
+	// What was read has half of --shutdown-timeout to become durable; what then remains is for goodbyes.
+	drain, cut := context.WithCancelCause(context.Background())
 	defer cut(nil)
 	defer context.AfterFunc(gctx, func() {
 		d.logger.Info("stopping", "cause", context.Cause(gctx))
-		time.AfterFunc(d.cfg.shutdownTimeout, func() { cut(errShutdownTimeout) })
+		time.AfterFunc(d.cfg.shutdownTimeout/2, func() { cut(errShutdownTimeout) })
+		time.AfterFunc(d.cfg.shutdownTimeout+stuckTimeout, d.stuck)
 	})()
 
 	drained := make(chan struct{})
 	g.Go(func() error {
 		defer close(drained)
-		return d.ingest(gctx, deadline)
+		return d.ingest(gctx, drain)
 	})
 	g.Go(func() error { return d.log.Run(gctx) })
 	g.Go(func() error { return d.disk.Run(gctx) })
-	g.Go(func() error { return d.server.Serve(deadline, d.publicListener) }) // until Shutdown below
+	g.Go(func() error { return d.server.Serve(context.WithoutCancel(ctx), d.publicListener) }) // until goodbye
 	g.Go(func() error {
 		<-gctx.Done()
+		stop := time.Now()
 		<-drained
-		return d.server.Shutdown(deadline)
+		d.goodbye(d.cfg.shutdownTimeout - time.Since(stop))
+		return nil
 	})
 	if d.metricsListener != nil {
 		g.Go(func() error { return serveMetrics(gctx, d.metricsListener, d.registry) })
 	}
 	err := g.Wait()
+	if errors.Is(err, errShutdownTimeout) {
+		d.logger.Warn("stopped before all that was read was durable; the relay will be asked for it again", "err", err)
+		err = nil
+	}
 	if err == nil {
 		d.logger.Info("stopped", "seq", d.log.Progress().Seq, "epoch", d.log.Progress().Epoch)
 	}
 	return err
 }
 
+// stuckTimeout is how long after --shutdown-timeout a stop that hangs, in a disk that answers no more say, is
+// given up.
+const stuckTimeout = 5 * time.Second
+
 // errShutdownTimeout is the cause of what is cut off when a stop takes too long.
 var errShutdownTimeout = errors.New("--shutdown-timeout is over")
 
-// ingest reads the relay until ctx ends, then drains what was read, until deadline at the latest.
-func (d *daemon) ingest(ctx, deadline context.Context) error {
-	g, gctx := errgroup.WithContext(deadline)
+// goodbye tells subscribers to come back later. Those who do not listen are cut off.
+func (d *daemon) goodbye(within time.Duration) {
+	ctx, cancel := context.WithTimeoutCause(context.Background(), within, errShutdownTimeout)
+	defer cancel()
+	if err := d.server.Shutdown(ctx); err != nil {
+		d.logger.Warn("some subscribers were cut off", "err", err)
+	}
+}
+
+// ingest reads the relay until ctx ends, then drains what was read, until drain ends at the latest.
+func (d *daemon) ingest(ctx, drain context.Context) error {
+	g, gctx := errgroup.WithContext(drain)
 	g.Go(func() error { return d.pipeline.Run(gctx) })
 	g.Go(func() error {
 		defer d.pipeline.finish()
