@@ -278,10 +278,14 @@ func TestFellOffRetention(t *testing.T) {
 
 func TestLogFailure(t *testing.T) {
 	t.Parallel()
-	s := serveSource(t, thenError(errors.New("disk on fire")), newRegistry(t), nil)
+	var said syncBuffer
+	s := serveSource(t, thenError(errors.New("disk on fire")), newRegistry(t), func(cfg *Config, _ *timing) { cfg.Logger = newTextLogger(&said) })
 	s.dial("").wantClose(websocket.CloseAbnormalClosure, "")
 	s.dial("extended=true").wantClose(websocket.CloseInternalServerErr, "cannot be read")
 	s.waitMetric("ends_total", endLogFailure, 2)
+	if n := strings.Count(said.String(), "disk on fire"); n != 1 {
+		t.Errorf("the failure was logged %d times, want once", n)
+	}
 }
 
 func TestShutdown(t *testing.T) {

@@ -153,6 +153,8 @@ type Server struct {
 	running sync.WaitGroup
 	count   atomic.Int64 // len(subscribers)
 
+	readErrorAt atomic.Int64 // Unix nanoseconds when logReadError logged last; 0: never
+
 	mu          sync.Mutex
 	subscribers map[*subscriber]struct{}
 	servers     map[*http.Server]struct{}
@@ -405,9 +407,19 @@ func (s *Server) pace() time.Duration {
 	return min(pace, maxPace)
 }
 
-// logReadError logs what the log said to a subscriber, unless that is of no interest to the operator.
+// readErrorEvery is how often at most a failure to read the log is logged: each replay meets it.
+const readErrorEvery = time.Minute
+
+// logReadError logs what the log said to a subscriber, unless that is of no interest to the operator or
+// was logged a moment ago. The metric counts all.
 func (s *Server) logReadError(err error) {
-	if !errors.Is(err, replay.ErrFellOff) && !errors.Is(err, replay.ErrClosed) {
-		s.log.Error("the log cannot be read", "error", err)
+	if errors.Is(err, replay.ErrFellOff) || errors.Is(err, replay.ErrClosed) {
+		return
 	}
+	now := time.Now().UnixNano()
+	last := s.readErrorAt.Load()
+	if last != 0 && now-last < int64(readErrorEvery) || !s.readErrorAt.CompareAndSwap(last, now) {
+		return
+	}
+	s.log.Error("the log cannot be read", "error", err)
 }
