@@ -23,7 +23,9 @@
 // A client that takes bytes slowly makes its pull loop wait, and nobody else. What is left of the
 // chunk is copied, so that it pins no block of the log; the copy counts against Config.ClientBytes, as
 // do filters. Each of the two has half of it, so that slow clients refuse nobody a filter, and one
-// address has at most an eighth; loopback has no such share. Inbound bytes are read at a bounded rate and messages within bounded memory.
+// address has at most an eighth; loopback has no such share. What every
+// subscriber takes, slow or not, is outside of it: two goroutines, their buffers and a reader, some
+// 16 KB, which Config.MaxConnections alone bounds (320 MB at its default). Inbound bytes are read at a bounded rate and messages within bounded memory.
 //
 // # Wake-ups
 //
