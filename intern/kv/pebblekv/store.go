@@ -22,6 +22,7 @@ const (
 type Store struct {
 	db      *pebble.DB
 	tracker *tracker
+	failing *failing
 
 	mu       sync.Mutex
 	closed   bool
@@ -35,11 +36,14 @@ func Open(cfg Config) (*Store, error) {
 	if err := cfg.setDefaults(); err != nil {
 		return nil, fmt.Errorf("pebblekv config: %w", err)
 	}
-	db, err := pebble.Open(cfg.Dir, cfg.options())
+	f := &failing{log: cfg.Logger}
+	options := cfg.options()
+	options.EventListener = &pebble.EventListener{BackgroundError: f.note}
+	db, err := pebble.Open(cfg.Dir, options)
 	if err != nil {
 		return nil, fmt.Errorf("open UID store in %s: %w", cfg.Dir, err)
 	}
-	return &Store{db: db, tracker: newTracker()}, nil
+	return &Store{db: db, tracker: newTracker(), failing: f}, nil
 }
 
 // Limits implements kv.Store.
@@ -84,6 +88,9 @@ func (s *Store) Close() error {
 	s.closed = true
 	s.mu.Unlock()
 	s.inFlight.Wait()
+	if s.failing.is() {
+		return s.db.Close() // a flush would be tried for ever; the log has all
+	}
 	// A flush now spares the next start the replay of the log. If it fails, the log still has all.
 	return errors.Join(s.db.Flush(), s.db.Close())
 }
