@@ -17,7 +17,7 @@ run: build ## the real relay, data in ./data, websocket on :6008
 demo: build ## a simulated relay and millrace on this machine, nothing else needed
 	@./deploy/demo
 
-test: ## everything that takes under a minute
+test: ## all that takes a minute or so
 	$(GO) test ./...
 
 test-long: ## the rest: kill -9 in mid-stream, long random schedules

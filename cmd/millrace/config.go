@@ -119,7 +119,7 @@ func (c *config) registerStores(fs *flag.FlagSet) {
 	fs.DurationVar(&c.retention, "retention", 36*time.Hour, "how long events stay for replay (`duration`); 0 keeps only the position on disk and the\nnewest events in memory")
 	fs.Var(&c.retentionBytes, "retention-bytes", "trim the oldest events when the log takes more than this (`size`; 0: no limit)")
 	fs.Var(&c.intern, "intern", "where UIDs come from: `pebble` (embedded), fdb (FoundationDB, in a binary built with\n-tags fdb) or off")
-	fs.Var(&c.internScope, "intern-scope", "what gets UIDs: `all` (DIDs and AT URIs, some 45 bytes of disk for ever each) or dids")
+	fs.Var(&c.internScope, "intern-scope", "what gets UIDs: `all` (DIDs and AT URIs, some 40 bytes of disk for ever each) or dids")
 	fs.StringVar(&c.fdbCluster, "fdb-cluster-file", "", "cluster `file` of FoundationDB, with --intern=fdb")
 	fs.DurationVar(&c.internTimeout, "intern-timeout", 5*time.Second, "longest time one transaction of the UID store may take (`duration`)")
 	fs.IntVar(&c.uidPrefixBits, "uid-prefix-bits", 14, "bits of a UID that name its sequence (`number`); fixed when a store is made")
@@ -217,7 +217,7 @@ Every flag has a twin in the environment (right column); a flag wins over it. Si
 carry a unit (KiB, MiB, GiB, kB, MB, GB); durations are Go's (90s, 36h).
 
 `)
-	printFlags(w, fs)
+	printFlags(w, fs, true)
 	fmt.Fprintln(w)
 	memoryShares(c.memory).print(w, c.memory)
 }

@@ -48,7 +48,7 @@ func runDict(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	case "help", "--help", "-help", "-h":
 		fs, _ := newDictTrainFlags()
 		fmt.Fprint(stdout, dictHelp, "flags of train:\n\n")
-		printFlags(stdout, fs)
+		printFlags(stdout, fs, false)
 		return nil
 	}
 	return usageError{fmt.Errorf("millrace dict has no %.40q, but train and inspect; see millrace dict --help", args[0])}
@@ -107,7 +107,7 @@ func runDictTrain(ctx context.Context, args []string, stdout, stderr io.Writer) 
 	err := parseFlags(fs, args, nil)
 	if isHelp(err) {
 		fmt.Fprint(stdout, dictHelp, "flags of train:\n\n")
-		printFlags(stdout, fs)
+		printFlags(stdout, fs, false)
 		return nil
 	}
 	if err != nil {

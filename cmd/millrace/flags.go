@@ -143,8 +143,9 @@ func (c *choice) Set(s string) error {
 	return nil
 }
 
-// printFlags writes the flags of fs as a manual: name, default and twin on one line, the text below.
-func printFlags(w io.Writer, fs *flag.FlagSet) {
+// printFlags writes the flags of fs as a manual: name, default and, if it has them, twin on one line, the
+// text below.
+func printFlags(w io.Writer, fs *flag.FlagSet, twins bool) {
 	fs.VisitAll(func(f *flag.Flag) {
 		kind, text := flag.UnquoteUsage(f)
 		head := "--" + f.Name
@@ -155,7 +156,11 @@ func printFlags(w io.Writer, fs *flag.FlagSet) {
 		if def == "" || def == "false" {
 			def = "–"
 		}
-		fmt.Fprintf(w, "  %-32s default %-16s %s\n", head, def, envName(f.Name))
+		line := fmt.Sprintf("  %-32s default %-16s", head, def)
+		if twins {
+			line += " " + envName(f.Name)
+		}
+		fmt.Fprintln(w, strings.TrimRight(line, " "))
 		for _, line := range strings.Split(text, "\n") {
 			fmt.Fprintf(w, "      %s\n", line)
 		}

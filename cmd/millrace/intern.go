@@ -42,7 +42,7 @@ func (d *daemon) openUIDs(ctx context.Context, share shares) (*uidStore, error) 
 		Logger:        logger,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("open the UID store in %s: %w", cfg.internDir(), err)
+		return nil, fmt.Errorf("open the UID store in %s: %w (does another millrace use this --data-dir?)", cfg.internDir(), err)
 	}
 	u := &uidStore{store: store}
 	scope := intern.ScopeAll

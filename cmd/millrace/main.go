@@ -77,7 +77,7 @@ func printHelp(w io.Writer) {
   millrace tail      print events of a running server, or of any Jetstream
   millrace dict      train a zstd dictionary, or print what one is
   millrace uid       ask a running server what a UID stands for, or the reverse
-  millrace intern    export, import, verify, repair the embedded UID store
+  millrace intern    export, import, verify and otherwise care for the embedded UID store
   millrace version   print the version
 
 millrace COMMAND --help is the manual of each.

@@ -62,7 +62,7 @@ func runTail(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	err := parseFlags(fs, args, nil)
 	if isHelp(err) {
 		fmt.Fprint(stdout, "millrace tail: print a server's events, a line each\n\n")
-		printFlags(stdout, fs)
+		printFlags(stdout, fs, false)
 		return nil
 	}
 	if err != nil {
@@ -70,6 +70,9 @@ func runTail(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	}
 	if fs.NArg() > 0 {
 		return usageError{fmt.Errorf("millrace tail takes no argument %q; see millrace tail --help", fs.Arg(0))}
+	}
+	if cfg.count < 0 {
+		return usageError{fmt.Errorf("--count %d is negative", cfg.count)}
 	}
 	t := &tailer{cfg: cfg, out: bufio.NewWriterSize(stdout, 64<<10), stderr: stderr, cursor: cfg.cursor}
 	if t.base, err = subscribeURL(cfg.url); err != nil {
@@ -233,7 +236,7 @@ func (t *tailer) print(kind int, msg []byte) error {
 		}
 		var err error
 		if t.line, err = t.dict.Append(t.line[:0], msg); err != nil {
-			return fmt.Errorf("decompress: %w", err)
+			return fmt.Errorf("decompress: %w: %w (without --zstd-dictionary the server's own is fetched)", errRefused, err)
 		}
 		line = t.line
 	}
@@ -262,9 +265,12 @@ func (t *tailer) print(kind int, msg []byte) error {
 // openDecoder gets the dictionary: from --zstd-dictionary, or from the server by its ID.
 func (t *tailer) openDecoder(ctx context.Context, id string) error {
 	t.closeDecoder()
-	raw, err := os.ReadFile(t.cfg.dictionary)
+	var raw []byte
+	var err error
 	if t.cfg.dictionary == "" {
 		raw, err = t.fetchDictionary(ctx, id)
+	} else if raw, err = os.ReadFile(t.cfg.dictionary); err != nil {
+		err = fmt.Errorf("--zstd-dictionary %w: %w", errRefused, err)
 	}
 	if err != nil {
 		return err

@@ -23,7 +23,7 @@ func runUID(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	err := parseFlags(fs, args, nil)
 	if isHelp(err) {
 		fmt.Fprint(stdout, "millrace uid DID|URI|UID…: ask a running server what UIDs stand for, or what stands for them\n\n")
-		printFlags(stdout, fs)
+		printFlags(stdout, fs, false)
 		return nil
 	}
 	if err != nil {
