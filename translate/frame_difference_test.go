@@ -246,7 +246,7 @@ func FuzzFrame(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, frame []byte) {
 		if len(frame) > maxFuzzBytes {
-			t.Skip()
+			return // large inputs slow the fuzzer down and have tests of their own
 		}
 		checkFrame(t, newTranslator(t), frame)
 	})

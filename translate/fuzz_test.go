@@ -36,7 +36,7 @@ func FuzzRecord(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, record []byte) {
 		if len(record) > maxFuzzBytes {
-			t.Skip()
+			return // large inputs slow the fuzzer down and have tests of their own
 		}
 		var c recordCoder
 		checkRecord(t, &c, record)
