@@ -29,6 +29,7 @@ var errTooLong = errors.New("skipping a message over the size limit took too lon
 
 // refusedError is an HTTP answer other than the upgrade.
 type refusedError struct {
+	code   int
 	status string
 	name   string // the XRPC error's name, "" if the body is not one
 }
@@ -108,7 +109,7 @@ func (d *dialer) open(ctx context.Context, url string) (*conn, error) {
 
 // refusal reads what an HTTP answer has to say. gorilla has read 1024 bytes of the body at most.
 func refusal(resp *http.Response) error {
-	e := &refusedError{status: resp.Status}
+	e := &refusedError{code: resp.StatusCode, status: resp.Status}
 	var body struct {
 		Error string `json:"error"`
 	}

@@ -269,8 +269,12 @@ func (c *Client) logEnd(e ending, wait time.Duration) {
 	if e.cause == causeRecheck || e.cause == causeNewEpoch || e.cause == causeResume {
 		level = slog.LevelInfo
 	}
-	c.log.Log(context.Background(), level, "not connected to relay", "host", c.url.Host, "cause", string(e.cause),
-		"error", e.err, "up", e.up.Round(time.Millisecond), "retry_in", wait.Round(time.Millisecond))
+	attrs := []any{"host", c.url.Host, "cause", string(e.cause),
+		"error", e.err, "up", e.up.Round(time.Millisecond), "retry_in", wait.Round(time.Millisecond)}
+	if help := advice(e.err); help != "" && e.up == 0 {
+		attrs = append(attrs, "advice", help)
+	}
+	c.log.Log(context.Background(), level, "not connected to relay", attrs...)
 }
 
 // String says it in one line.

@@ -1,0 +1,78 @@
+package consume
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"syscall"
+
+	"github.com/gorilla/websocket"
+)
+
+// advice says what an operator can do about a connection to the relay that was not made, in the log beside
+// the error; "" if the error says it all.
+func advice(err error) string {
+	var (
+		refused  *refusedError
+		dns      *net.DNSError
+		unknown  x509.UnknownAuthorityError
+		hostname x509.HostnameError
+		invalid  x509.CertificateInvalidError
+		record   tls.RecordHeaderError
+	)
+	switch {
+	case err == nil:
+		return ""
+	case errors.As(err, &refused):
+		return refused.advice()
+	case errors.As(err, &dns) && dns.IsNotFound:
+		return "no host has this name: check --relay, and the machine's DNS"
+	case errors.As(err, &dns):
+		return "the machine's DNS does not answer"
+	case errors.As(err, &unknown):
+		return "its certificate is of an authority that this machine does not know: install ca-certificates, or the authority's certificate"
+	case errors.As(err, &hostname):
+		return "its certificate is another host's: check --relay"
+	case errors.As(err, &invalid):
+		return "its certificate is not valid now: check this machine's clock; else it is the relay's to renew"
+	case errors.As(err, &record):
+		return "it does not speak TLS: if it is meant to be so, give --relay ws:// instead of wss://"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "nothing listens there: check host and port of --relay, and that the relay runs"
+	case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH):
+		return "this machine has no way there: check its network"
+	case errors.Is(err, os.ErrDeadlineExceeded), isTimeout(err):
+		return "it does not answer: check host and port of --relay, and what firewalls let through"
+	case errors.Is(err, websocket.ErrBadHandshake), strings.Contains(err.Error(), "malformed HTTP"): // which has no type
+		return "it does not speak websocket: check host and port of --relay"
+	}
+	return ""
+}
+
+func isTimeout(err error) bool {
+	var ne net.Error
+	return errors.As(err, &ne) && ne.Timeout()
+}
+
+// advice says what an answer other than the upgrade means most of the time.
+func (e *refusedError) advice() string {
+	switch {
+	case e.code == http.StatusUnauthorized, e.code == http.StatusForbidden:
+		return "it does not let this machine in: ask its operator, or follow another relay with --relay"
+	case e.code == http.StatusNotFound, e.code == http.StatusMethodNotAllowed, e.code >= 200 && e.code < 300:
+		return "there is no com.atproto.sync.subscribeRepos: is --relay a relay, or a PDS?"
+	case e.code >= 300 && e.code < 400:
+		return "it sends us elsewhere, where we do not follow: give that address with --relay"
+	case e.code == http.StatusTooManyRequests:
+		return "it takes no more connections from here for now: end other consumers on this machine; it is tried again"
+	case e.code == http.StatusBadRequest:
+		return "it does not speak websocket there, or speaks TLS only: check --relay, wss:// for TLS, ws:// without"
+	case e.code >= 500:
+		return "it, or the proxy before it, is in trouble; it is tried again"
+	}
+	return ""
+}

@@ -1,0 +1,99 @@
+package consume
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Each way in which a relay may not let us in is told with what to do about it.
+func TestAdvice(t *testing.T) {
+	answer := func(status int, header ...string) func(*testing.T) string {
+		return func(t *testing.T) string {
+			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				for _, h := range header {
+					w.Header().Set("Location", h)
+				}
+				w.WriteHeader(status)
+			}))
+			t.Cleanup(srv.Close)
+			return strings.Replace(srv.URL, "http", "ws", 1)
+		}
+	}
+	raw := func(talk func(net.Conn)) func(*testing.T) string {
+		return func(t *testing.T) string {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { l.Close() })
+			go func() { // ends with the listener
+				for {
+					c, err := l.Accept()
+					if err != nil {
+						return
+					}
+					talk(c)
+				}
+			}()
+			return "ws://" + l.Addr().String()
+		}
+	}
+	plain := answer(http.StatusOK)
+	for _, tc := range []struct {
+		name  string
+		relay func(*testing.T) string
+		want  string
+	}{
+		{"401", answer(http.StatusUnauthorized), "ask its operator"},
+		{"403", answer(http.StatusForbidden), "ask its operator"},
+		{"404", answer(http.StatusNotFound), "is --relay a relay"},
+		{"200", plain, "is --relay a relay"},
+		{"301", answer(http.StatusMovedPermanently, "https://other.example.com"), "give that address"},
+		{"400", answer(http.StatusBadRequest), "wss:// for TLS"},
+		{"429", answer(http.StatusTooManyRequests), "end other consumers"},
+		{"502", answer(http.StatusBadGateway), "in trouble"},
+		{"TLS without a known authority", func(t *testing.T) string {
+			srv := httptest.NewUnstartedServer(http.NotFoundHandler())
+			srv.Config.ErrorLog = nil
+			srv.StartTLS()
+			t.Cleanup(srv.Close)
+			return strings.Replace(srv.URL, "https", "wss", 1)
+		}, "ca-certificates"},
+		{"TLS where there is none", func(t *testing.T) string { return strings.Replace(plain(t), "ws://", "wss://", 1) }, "ws:// instead of wss://"},
+		{"nothing there", func(t *testing.T) string {
+			srv := httptest.NewServer(http.NotFoundHandler())
+			srv.Close()
+			return strings.Replace(srv.URL, "http", "ws", 1)
+		}, "nothing listens there"},
+		{"no HTTP", raw(func(c net.Conn) { fmt.Fprint(c, "220 smtp.example.com ready\r\n\r\n"); c.Close() }), "does not speak websocket"},
+		{"no answer", raw(func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }), "it does not answer"},
+		{"no such host", func(*testing.T) string { return "relay.invalid" }, "DNS"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			u, err := parseURL(tc.relay(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			d := dialer{dial: (&net.Dialer{}).DialContext, handshakeTimeout: time.Second, pingInterval: time.Minute, silenceTimeout: time.Minute}
+			c, err := d.open(context.Background(), u.String())
+			if err == nil {
+				c.close(false)
+				t.Fatal("there is a connection")
+			}
+			if got := advice(err); !strings.Contains(got, tc.want) {
+				t.Errorf("advice %q for %q, want %q in it", got, err, tc.want)
+			}
+		})
+	}
+	if got := advice(nil); got != "" {
+		t.Errorf("advice for nothing: %q", got)
+	}
+}
