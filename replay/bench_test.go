@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
+	"time"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/klauspost/compress/zstd"
 
@@ -114,46 +117,110 @@ func BenchmarkSeal(b *testing.B) {
 	}
 }
 
+// cpuTime is what the process has used so far, on all cores: it holds on a busy machine too.
+func cpuTime() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
 func perEvent(b *testing.B, events int) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(events), "ns/event")
 	b.ReportMetric(float64(b.N)*float64(events)/b.Elapsed().Seconds(), "events/s")
 }
 
-// BenchmarkAppend commits blocks of 512 events, one sync each, on the disk of the temporary directory.
+// BenchmarkAppend makes logs of 200,000 real events on the disk of the temporary directory: of blocks of 512
+// events, as at full speed, and of 8, as at 1,500 events/s; each block with its own sync.
 func BenchmarkAppend(b *testing.B) {
-	cfg := testConfig(b, nil, newTestClock())
-	cfg.Dir, cfg.PebbleBytes = b.TempDir(), 128<<20
-	l := mustOpen(b, cfg)
-	events := benchEvents(b, benchBlockEvents)
-	b.ReportAllocs()
-	b.SetBytes(payloadBytes(events))
-	seq, us := int64(0), testStart.UnixMicro()
-	for b.Loop() {
-		b.StopTimer()
-		for i := range events {
-			seq++
-			us += 10
-			events[i].seq, events[i].timeUS = seq, us
-		}
-		tb := testBlock{epoch: 1, firstSeq: seq - benchBlockEvents + 1, lastSeq: seq, events: events}
-		blk := tb.seal(b, l)
-		b.StartTimer()
-		if err := l.Append(blk); err != nil {
-			b.Fatal(err)
-		}
+	const n = 200_000
+	for _, size := range []int{512, 8} {
+		b.Run(fmt.Sprintf("blocks-of-%d", size), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				b.StopTimer()
+				cfg := testConfig(b, nil, newTestClock())
+				cfg.Dir, cfg.keepSmall, cfg.TailBytes, cfg.PebbleBytes = b.TempDir(), false, 32<<20, 64<<20
+				l := mustOpen(b, cfg)
+				events := benchEvents(b, n/10)
+				var blocks []*Block
+				b.StartTimer()
+				for at := range n / size {
+					if len(blocks) == 0 {
+						b.StopTimer()
+						for k := range 100 {
+							blocks = append(blocks, benchBlock(b, l, events, (at+k)*size, size))
+						}
+						b.StartTimer()
+					}
+					if err := l.Append(blocks[0]); err != nil {
+						b.Fatal(err)
+					}
+					blocks = blocks[1:]
+				}
+				b.StopTimer()
+				reportWrites(b, l, n)
+				if err := l.Close(); err != nil {
+					b.Fatal(err)
+				}
+				b.StartTimer()
+			}
+			perEvent(b, n)
+		})
 	}
-	perEvent(b, benchBlockEvents)
+}
+
+// benchBlock makes the block of events from number at on, taken round and round from events.
+func benchBlock(b *testing.B, l *Log, events []testEvent, at, size int) *Block {
+	tb := testBlock{epoch: 1, firstSeq: int64(at + 1), lastSeq: int64(at + size)}
+	for i := at; i < at+size; i++ {
+		e := events[i%len(events)]
+		e.seq, e.timeUS, e.uriUID = int64(i+1), testStart.UnixMicro()+int64(i)*600, 2<<50+uint64(i)
+		tb.events = append(tb.events, e)
+	}
+	return tb.seal(b, l)
+}
+
+// reportWrites reports what the store wrote for the n events in it, after all is flushed: write amplification
+// is against the bytes of the log's parts.
+func reportWrites(b *testing.B, l *Log, n int) {
 	if err := l.store.db.Flush(); err != nil {
 		b.Fatal(err)
 	}
 	m := l.store.db.Metrics()
-	b.ReportMetric(float64(m.Total().TablesSize)/float64(b.N)/benchBlockEvents, "disk-B/event")
-	total := l.snap.Load().total.bytes
-	written := m.WAL.BytesWritten
-	for _, lv := range m.Levels {
-		written += lv.TableBytesFlushed + lv.TableBytesCompacted
+	for m.Compact.NumInProgress > 0 {
+		time.Sleep(10 * time.Millisecond)
+		m = l.store.db.Metrics()
 	}
-	b.ReportMetric(float64(written)/float64(total), "write-amp")
+	s := l.snap.Load()
+	parts := float64(s.total.bytes)
+	raw := 0
+	it, err := l.store.db.NewIter(&pebble.IterOptions{LowerBound: []byte{rangePlain}, UpperBound: []byte{rangePlain + 1}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	for it.First(); it.Valid(); it.Next() {
+		plain, err := unpack(it.Value()[:len(it.Value())-trailerBytes])
+		if err != nil {
+			b.Fatal(err)
+		}
+		raw += len(plain) - len(it.Value())
+	}
+	_ = it.Close()
+	b.ReportMetric((parts+float64(raw))/float64(n), "uncompressed-B/event")
+	var flushed, compacted uint64
+	for _, lv := range m.Levels {
+		flushed += lv.TableBytesFlushed
+		compacted += lv.TableBytesCompacted
+	}
+	b.ReportMetric(float64(m.Total().TablesSize)/float64(n), "disk-B/event")
+	b.ReportMetric(parts/float64(n), "parts-B/event")
+	b.ReportMetric(float64(m.WAL.BytesWritten)/parts, "wal-amp")
+	b.ReportMetric(float64(flushed)/parts, "flush-amp")
+	b.ReportMetric(float64(compacted)/parts, "compact-amp")
+	b.ReportMetric(float64(s.total.blocks), "blocks")
+	b.ReportMetric(float64(m.Compact.MoveCount), "moves")
 }
 
 // BenchmarkRead reads a whole log of 200,000 events again and again.
@@ -192,6 +259,7 @@ func BenchmarkRead(b *testing.B) {
 				rc.cfg.Cursor = TimeCursor(0)
 				var c Chunk
 				sent := 0
+				cpu := cpuTime()
 				for b.Loop() {
 					r, err := l.NewReader(rc.cfg)
 					if err != nil {
@@ -205,6 +273,7 @@ func BenchmarkRead(b *testing.B) {
 						sent += c.Bytes
 					}
 				}
+				b.ReportMetric(float64(cpuTime()-cpu)/float64(b.N)/float64(len(events)), "cpu-ns/event")
 				b.SetBytes(int64(sent))
 				perEvent(b, len(events))
 			})

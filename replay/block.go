@@ -42,8 +42,9 @@ type Block struct {
 	plain []byte // frames back to back
 	zstd  []byte
 
-	// What is stored: the parts with their trailers. plain and zstd alias two of them.
+	// What is stored: the parts with their trailers. zstd aliases one of them.
 	sealedIndex, sealedPlain, sealedZstd []byte
+	storedBytes                          int64 // of the three
 }
 
 // Events returns how many events the block holds.
@@ -55,7 +56,7 @@ func (b *Block) Events() int {
 }
 
 // Bytes returns how much memory the block takes, for the caller's budget.
-func (b *Block) Bytes() int { return int(b.memory()) + cap(b.sealedIndex) }
+func (b *Block) Bytes() int { return int(b.memory()) + cap(b.sealedIndex) + cap(b.sealedPlain) }
 
 // memory is what the block takes in the tail.
 func (b *Block) memory() int64 {
@@ -67,9 +68,7 @@ func (b *Block) memory() int64 {
 }
 
 // stored is how many bytes the block's parts have, before Pebble compresses them.
-func (b *Block) stored() int64 {
-	return int64(len(b.sealedIndex) + len(b.sealedPlain) + len(b.sealedZstd))
-}
+func (b *Block) stored() int64 { return b.storedBytes }
 
 // startUS returns the first stamp of the block or its gap; 0 if it has neither.
 func (b *Block) startUS() int64 {
@@ -160,6 +159,7 @@ type nameTable struct {
 	ends   []uint32
 	hashes []uint64
 	slots  []uint16 // 1 + number; 0: free
+	name   []byte   // of numberString
 }
 
 func (t *nameTable) reset() {
@@ -189,6 +189,12 @@ func (t *nameTable) number(name []byte) uint16 {
 	}
 }
 
+// numberString is number for a name that is a string.
+func (t *nameTable) numberString(name string) uint16 {
+	t.name = append(t.name[:0], name...)
+	return t.number(t.name)
+}
+
 func (t *nameTable) grow() {
 	t.slots = make([]uint16, max(64, 2*len(t.slots)))
 	mask := uint64(len(t.slots) - 1)
@@ -215,22 +221,27 @@ type sealer struct {
 
 func newSealer(epoch uint32, enc compressor, dictionary uint32, events, jsonBytes int) *sealer {
 	s := &sealer{
-		idx:     &index{epoch: epoch, dictionary: dictionary},
+		idx:     newIndex(epoch, dictionary, min(events, MaxBlockEvents)),
 		enc:     enc,
-		plain:   make([]byte, 0, jsonBytes+4*events+maxHeaderBytes+trailerBytes),
+		plain:   make([]byte, 0, jsonBytes+4*events+maxHeaderBytes),
 		scratch: scratches.Get().(*scratch),
 	}
 	s.zstd = s.zstd[:0]
 	s.collections.reset()
 	s.dids.reset()
-	x := s.idx
-	x.allocate(min(events, MaxBlockEvents))
+	return s
+}
+
+// newIndex makes an index to append to, with room for so many events.
+func newIndex(epoch, dictionary uint32, events int) *index {
+	x := &index{epoch: epoch, dictionary: dictionary}
+	x.allocate(events)
 	x.didUID = make([]uint64, 0, events)
 	x.uriUID = make([]uint64, 0, events)
 	x.timeUS, x.seq, x.op = x.timeUS[:0], x.seq[:0], x.op[:0]
 	x.plainEnd, x.zstdEnd = x.plainEnd[:0], x.zstdEnd[:0]
 	x.collection, x.did, x.kind = x.collection[:0], x.did[:0], x.kind[:0]
-	return s
+	return x
 }
 
 // add appends one event.
@@ -287,19 +298,25 @@ func (s *sealer) finish(b *Block) error {
 	if !s.uids[1] {
 		x.uriUID = nil
 	}
-	x.collections, x.dids = s.collections.table(), s.dids.table()
-	hashes := slices.Clone(s.dids.hashes)
-	x.didHashes.Store(&hashes)
-	key := x.key()
-	b.idx = x
-	b.sealedIndex = appendTrailer(appendIndex(make([]byte, 0, 32*len(x.timeUS)+len(s.dids.text)+len(s.collections.text)+512), x), rangeIndex, key)
-	b.sealedPlain = appendTrailer(s.plain, rangePlain, key)
-	b.sealedZstd = appendTrailer(append(make([]byte, 0, len(s.zstd)+trailerBytes), s.zstd...), rangeZstd, key)
-	b.plain = b.sealedPlain[:len(s.plain):len(s.plain)]
-	b.zstd = b.sealedZstd[:len(s.zstd):len(s.zstd)]
+	b.seal(x, s.scratch, s.plain, append(make([]byte, 0, len(s.zstd)+trailerBytes), s.zstd...))
 	if cap(s.zstd) <= maxKeptZstd {
 		scratches.Put(s.scratch)
 	}
 	s.scratch = nil
 	return nil
+}
+
+// seal fills b with x, to which it adds t's names, and the parts, which become b's.
+func (b *Block) seal(x *index, t *scratch, plain, zstd []byte) {
+	x.collections, x.dids = t.collections.table(), t.dids.table()
+	hashes := slices.Clone(t.dids.hashes)
+	x.didHashes.Store(&hashes)
+	key := x.key()
+	b.idx = x
+	b.sealedIndex = appendTrailer(appendIndex(make([]byte, 0, 32*len(x.timeUS)+len(t.dids.text)+len(t.collections.text)+512), x), rangeIndex, key)
+	b.sealedPlain = appendTrailer(appendPacked(make([]byte, 0, maxPackedLen(len(plain))), plain), rangePlain, key)
+	b.sealedZstd = appendTrailer(zstd, rangeZstd, key)
+	b.plain = plain[:len(plain):len(plain)]
+	b.zstd = b.sealedZstd[:len(zstd):len(zstd)]
+	b.storedBytes = int64(len(b.sealedIndex) + len(b.sealedPlain) + len(b.sealedZstd))
 }

@@ -9,8 +9,11 @@ import (
 // cacheKey names one thing in the cache: a stored part of a block, or a variant of it.
 type cacheKey struct {
 	block   int64
-	part    byte // rangeIndex, rangePlain, rangeZstd; 0: the variant
+	part    byte // its range; 0: the variant
+	lean    bool // an index that decodeLean made
+	others  bool // the variant is of a span's copies of identity and account events, block is the span's key
 	variant variant
+	first   int64 // stamp of its first event, if a variant: small blocks have variants, and a merged one has the key of its last
 }
 
 // frames are a variant's frames, back to back.
@@ -23,7 +26,8 @@ type frames struct {
 // change after. Who holds an entry may use it even after it was evicted.
 type cacheEntry struct {
 	done chan struct{}
-	idx  *index // of part rangeIndex
+	idx  *index // of part rangeIndex or rangeOthersIndex
+	span *span  // of part rangeSpan
 	frames
 	err error
 

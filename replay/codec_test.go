@@ -79,6 +79,11 @@ func TestGolden(t *testing.T) {
 	uses := []use{{id: 51001, sinceUS: 1782900000000000, through: 1782900000000009}, {id: otherDictionaryID, sinceUS: 1782907200000000, from: 1782900000000009}}
 	add("dictionaries", metaKey(metaDictionaries), appendTrailer(appendUses(nil, uses), rangeMeta, 0))
 	add("dictionary", dictionaryKey(51001), nil)
+	span := newOpenSpan(3)
+	span.add(fingerprintKey{1, 2}, b.idx, b.plain, b.zstd, b.stored())
+	for _, v := range span.values() {
+		add(rangeName(v.r), timeKey(v.r, us), v.value)
+	}
 	out.WriteString("stream of bsky.network, epoch 1: " + StreamOf("bsky.network", 1).String() + "\n")
 	if StreamOf("BSKY.Network", 1) != StreamOf("bsky.network", 1) {
 		t.Error("the case of a host matters")

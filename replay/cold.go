@@ -13,6 +13,11 @@ type blockScan struct {
 	l  *Log
 	it *pebble.Iterator // nil until the first find
 	at int64            // key the iterator is at; 0: nowhere
+
+	lean bool // its user takes indexes that decodeLean made
+
+	spans *pebble.Iterator // nil until the first spanKey
+	found []int            // scratch of blocksOf
 }
 
 // find returns the index of the first block that has an event stamped from or later. s is the
@@ -38,11 +43,15 @@ func (c *blockScan) find(s *snapshot, from int64) (*index, error) {
 		return nil, c.l.corrupt(rangeIndex, from, fmt.Errorf("key %x", c.it.Key()))
 	}
 	c.at = key
-	e, mine := c.l.cache.find(cacheKey{block: key, part: rangeIndex})
+	e, mine := c.l.cache.find(cacheKey{block: key, part: rangeIndex, lean: c.lean})
 	if !mine {
 		return e.idx, e.err
 	}
-	e.idx, e.err = c.l.decodeIndexAt(c.it, key)
+	decode := decodeIndex
+	if c.lean {
+		decode = decodeLean
+	}
+	e.idx, e.err = c.l.decodeAt(c.it, key, decode)
 	var bytes int64
 	if e.err == nil {
 		bytes = e.idx.memory()
@@ -58,23 +67,27 @@ func (c *blockScan) open(s *snapshot, from int64) error {
 	if c.it != nil {
 		return nil
 	}
+	it, err := c.iterator(rangeIndex, s.beforeTail.timeUS, from)
+	c.it = it
+	return err
+}
+
+// iterator makes one over range r, from from up to last.
+func (c *blockScan) iterator(r byte, last, from int64) (*pebble.Iterator, error) {
 	if err := c.l.store.err(); err != nil {
-		return err
+		return nil, err
 	}
 	// The upper bound keeps out what is in the store but not published yet, or never will be
 	// because its sync failed.
-	it, err := c.l.store.db.NewIter(&pebble.IterOptions{
-		LowerBound: timeKey(rangeIndex, from),
-		UpperBound: timeKey(rangeIndex, s.beforeTail.timeUS+1),
-	})
+	it, err := c.l.store.db.NewIter(&pebble.IterOptions{LowerBound: timeKey(r, from), UpperBound: timeKey(r, last+1)})
 	if err != nil {
-		return fmt.Errorf("read the log: %w", err)
+		return nil, fmt.Errorf("read the log: %w", err)
 	}
-	c.it = it
 	if c.l.snap.Load().floor.timeUS >= from {
-		return ErrFellOff
+		_ = it.Close()
+		return nil, ErrFellOff
 	}
-	return nil
+	return it, nil
 }
 
 func (c *blockScan) close() {
@@ -82,10 +95,18 @@ func (c *blockScan) close() {
 		_ = c.it.Close() // its error was returned by find
 		c.it = nil
 	}
+	if c.spans != nil {
+		_ = c.spans.Close()
+		c.spans = nil
+	}
 }
 
 // decodeIndexAt decodes the value that it is at.
 func (l *Log) decodeIndexAt(it *pebble.Iterator, key int64) (*index, error) {
+	return l.decodeAt(it, key, decodeIndex)
+}
+
+func (l *Log) decodeAt(it *pebble.Iterator, key int64, decode func([]byte) (*index, error)) (*index, error) {
 	sealed, err := it.ValueAndErr()
 	if err != nil {
 		return nil, l.readError(rangeIndex, key, err)
@@ -94,7 +115,7 @@ func (l *Log) decodeIndexAt(it *pebble.Iterator, key int64) (*index, error) {
 	if err != nil {
 		return nil, l.corrupt(rangeIndex, key, err)
 	}
-	x, err := decodeIndex(b)
+	x, err := decode(b)
 	if err == nil && x.key() != key {
 		err = fmt.Errorf("its last event is stamped %d", x.key())
 	}
@@ -111,17 +132,22 @@ func (l *Log) readPart(r byte, key int64) ([]byte, error) {
 		return nil, l.readError(r, key, err)
 	}
 	if !ok {
-		// The trim that took it published its floor before, see blockScan.open.
-		if l.snap.Load().floor.timeUS >= key {
-			return nil, ErrFellOff
-		}
-		return nil, l.corrupt(r, key, errMissing)
+		return nil, l.missing(r, key)
 	}
 	b, err := openTrailer(sealed, r, key)
 	if err != nil {
 		return nil, l.corrupt(r, key, err)
 	}
 	return b, nil
+}
+
+// missing says why a value is not there.
+func (l *Log) missing(r byte, key int64) error {
+	// A trim that took it published its floor before, see blockScan.open.
+	if l.snap.Load().floor.timeUS >= key {
+		return ErrFellOff
+	}
+	return l.corrupt(r, key, errMissing)
 }
 
 // readError says what an error of Pebble's means: that the disk gave back something else than was

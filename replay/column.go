@@ -185,23 +185,49 @@ func (d *decoder) column(n int) column {
 // decode writes the column's values to dst, which has as many as the column. Values that do not fit
 // T are cut; callers bound what matters.
 func decode[T number](c column, dst []T) {
-	unpack(c, dst)
-	if c.coding == codingDelta {
-		v := T(c.base)
+	raw, v := c.raw, T(c.base)
+	delta := c.coding == codingDelta
+	switch {
+	case c.width == 1 && delta:
+		raw = raw[:len(dst)]
 		for i := range dst {
-			v += dst[i]
+			v += T(raw[i])
+			dst[i] = v
+		}
+		return
+	case c.width == 2 && delta:
+		for i := range dst {
+			v += T(binary.LittleEndian.Uint16(raw[2*i:]))
 			dst[i] = v
 		}
 		return
 	}
-	if c.base != 0 {
+	numbers(c, dst)
+	if delta {
 		for i := range dst {
-			dst[i] += T(c.base)
+			v += dst[i]
+			dst[i] = v
+		}
+	} else if v != 0 {
+		for i := range dst {
+			dst[i] += v
 		}
 	}
 }
 
-func unpack[T number](c column, dst []T) {
+// last returns the last value of a delta column that has one.
+func (c column) last() uint64 {
+	n := 1
+	if c.width > 0 {
+		n = len(c.raw) / c.width
+	}
+	values := make([]uint64, n)
+	decode(c, values)
+	return values[n-1]
+}
+
+// numbers writes the column's numbers, without the base, to dst.
+func numbers[T number](c column, dst []T) {
 	raw := c.raw
 	switch c.width {
 	case 0:

@@ -31,6 +31,8 @@ var (
 	ErrInUse = errors.New("the log is in use")
 	// ErrReadOnly: Append to a log that is open for reading only.
 	ErrReadOnly = errors.New("the log is open for reading only")
+	// ErrOlderFormat: a version of millrace before the first release wrote this log.
+	ErrOlderFormat = errors.New("the log has an older format")
 	// ErrNewerFormat: a newer millrace wrote this log.
 	ErrNewerFormat = errors.New("the log has a newer format")
 )

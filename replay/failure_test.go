@@ -123,6 +123,7 @@ func TestFailedFlush(t *testing.T) {
 	}
 	w.cfg.FS = w.fs.CrashClone(vfs.CrashCloneCfg{})
 	_ = w.log.Close()
+	faults.armed.Store(false) // or Pebble, which nobody stopped, would try again as long as the tests run
 	w.open()
 	w.readAll()
 }
@@ -142,8 +143,8 @@ func TestFailedOpen(t *testing.T) {
 		cfg := testConfig(t, fs, newTestClock())
 		cfg.FS = lockedFS(faults, fs)
 		l, err := Open(cfg)
+		faults.armed.Store(false)
 		if err == nil {
-			faults.armed.Store(false)
 			if err := l.Close(); err != nil && !errors.Is(err, ErrFailed) {
 				t.Errorf("fault %d: close: %v", i, err)
 			}
@@ -170,14 +171,20 @@ func lockedFS(f *failingFS, fs vfs.FS) vfs.FS {
 // TestCorruption flips a bit in, or takes away, each thing the log stores, and reads.
 func TestCorruption(t *testing.T) {
 	clock := newTestClock()
-	for _, r := range []byte{rangeIndex, rangePlain, rangeZstd, rangeSeq, rangeGap, rangeDictionary, rangeMeta} {
+	for _, r := range []byte{rangeIndex, rangePlain, rangeZstd, rangeSeq, rangeGap, rangeDictionary, rangeMeta,
+		rangeSpan, rangeSpanDIDs, rangeSpanBlocks, rangeOthersIndex, rangeOthersPlain, rangeOthersZstd} {
 		for _, how := range []string{"flip", "cut", "delete"} {
-			if how == "delete" && r != rangePlain && r != rangeZstd && r != rangeMeta {
+			if how == "delete" && (r == rangeIndex || r == rangeSeq || r == rangeGap || r == rangeDictionary || r == rangeSpan) {
 				continue // nothing else refers to it; Pebble itself notices when a table is lost
 			}
 			t.Run(rangeName(r)+"/"+how, func(t *testing.T) {
 				cfg := testConfig(t, vfs.NewMem(), clock)
+				cfg.Retention = 2 * time.Hour // so that a span covers two of the blocks
 				a := tenBlocks(t, cfg, clock)
+				other := a.block(1, 11, 11, place{seq: 11})
+				other.events[0].kind, other.events[0].operation, other.events[0].collection = translate.KindIdentity, 0, ""
+				a.append(other)
+				clock.advance(time.Hour / 2)
 				b := a.block(1, 20, 20, place{seq: 20})
 				b.gap = &Gap{From: a.l.Range().Newest.Position, To: a.l.Range().Newest.Position, TimeUS: b.events[0].timeUS}
 				a.append(b)
@@ -215,7 +222,7 @@ func damage(t *testing.T, cfg Config, r byte, how string) {
 	}
 	defer it.Close()
 	it.First()
-	for i := 0; i < 4 && r != rangeMeta && r != rangeGap && r != rangeDictionary; i++ {
+	for i := 0; i < 4 && r >= rangeSeq && r != rangeGap && r != rangeSpan && r < rangeSpanDIDs; i++ {
 		it.Next()
 	}
 	if r == rangeMeta {
@@ -249,6 +256,9 @@ func readEverything(t *testing.T, cfg Config, p translate.Position) error {
 	for _, rc := range []ReaderConfig{
 		{Cursor: PositionCursor(p)}, {Cursor: TimeCursor(first.TimeUS)}, {Cursor: TimeCursor(0), Extended: true},
 		{Cursor: TimeCursor(0), Dictionary: cfg.Dictionaries.Stored().ID()},
+		{Cursor: TimeCursor(0), Filter: must(NewFilter(FilterConfig{DIDs: []string{testDID(1)}}))},
+		{Cursor: TimeCursor(0), Filter: must(NewFilter(FilterConfig{Collections: []string{"com.example.none"}}))},
+		{Cursor: TimeCursor(0), Filter: must(NewFilter(FilterConfig{Kinds: Kinds(translate.KindIdentity)})), Dictionary: cfg.Dictionaries.Stored().ID()},
 	} {
 		r, err := l.NewReader(rc)
 		for err == nil {

@@ -3,8 +3,7 @@ package replay
 import (
 	"fmt"
 	"strings"
-
-	"github.com/cespare/xxhash/v2"
+	"sync/atomic"
 
 	"millrace/translate"
 )
@@ -51,13 +50,32 @@ type Filter struct {
 	exact         map[string]struct{}
 	prefixes      []string // none is the prefix of another
 
-	// dids maps the xxhash64 of a DID to it, so that a block's hashes, computed once, serve all
-	// readers. The rare second DID of the same hash is in collided. nil: any DID.
-	dids     map[uint64]string
-	collided map[string]struct{}
+	dids *didSet // nil: any DID
+
+	// fingerprints of the DIDs, made for the log that asks first; another log makes its own.
+	fingerprints atomic.Pointer[filterFingerprints]
 }
 
-// NewFilter compiles cfg; it keeps nothing of it but its strings.
+type filterFingerprints struct {
+	key fingerprintKey
+	of  []uint64
+}
+
+// fingerprintsFor returns the fingerprints of the filter's DIDs. They take 8 bytes a DID for as long as
+// the filter lives.
+func (f *Filter) fingerprintsFor(k fingerprintKey) []uint64 {
+	if p := f.fingerprints.Load(); p != nil && p.key == k {
+		return p.of
+	}
+	of := make([]uint64, 0, f.dids.len())
+	for d := range f.dids.all() {
+		of = append(of, k.of(d))
+	}
+	f.fingerprints.Store(&filterFingerprints{k, of})
+	return of
+}
+
+// NewFilter compiles cfg; it keeps nothing of it but the strings of collections. See FilterConfig.Bytes for what it takes.
 func NewFilter(cfg FilterConfig) (*Filter, error) {
 	const all = 1<<translate.KindCommit | 1<<translate.KindIdentity | 1<<translate.KindAccount
 	switch {
@@ -83,18 +101,7 @@ func NewFilter(cfg FilterConfig) (*Filter, error) {
 		}
 	}
 	if len(cfg.DIDs) > 0 {
-		f.dids = make(map[uint64]string, len(cfg.DIDs))
-	}
-	for _, d := range cfg.DIDs {
-		h := xxhash.Sum64String(d)
-		if have, ok := f.dids[h]; ok && have != d {
-			if f.collided == nil {
-				f.collided = make(map[string]struct{})
-			}
-			f.collided[d] = struct{}{}
-			continue
-		}
-		f.dids[h] = d
+		f.dids = newDIDSet(cfg.DIDs)
 	}
 	return f, nil
 }
@@ -133,18 +140,6 @@ func (f *Filter) collection(name string) bool {
 	return false
 }
 
-func (f *Filter) did(hash uint64, did string) bool {
-	have, ok := f.dids[hash]
-	if !ok {
-		return false
-	}
-	if have == did {
-		return true
-	}
-	_, ok = f.collided[did]
-	return ok
-}
-
 // matcher is a filter applied to one block: each distinct collection and DID is looked up once, and
 // an event costs three array reads. Its memory is used again for the next block.
 type matcher struct {
@@ -168,11 +163,13 @@ func (m *matcher) reset(f *Filter, x *index) bool {
 	return f.dids == nil || m.matchDIDs()
 }
 
+// otherKinds are the kinds that pass any collection filter.
+const otherKinds KindSet = 1<<translate.KindIdentity | 1<<translate.KindAccount
+
 func (m *matcher) matchCollections() bool {
-	const others = 1<<translate.KindIdentity | 1<<translate.KindAccount
 	x := m.idx
 	m.collectionMem = m.collectionMem[:0]
-	any := x.kinds&others != 0 && (m.f.kinds == 0 || m.f.kinds&x.kinds&others != 0)
+	any := x.kinds&otherKinds != 0 && (m.f.kinds == 0 || m.f.kinds&x.kinds&otherKinds != 0)
 	m.collectionMem = append(m.collectionMem, true) // 0: identity and account events
 	for i := range x.collections.len() {
 		ok := m.f.collection(x.collections.at(i))
@@ -188,7 +185,7 @@ func (m *matcher) matchDIDs() bool {
 	m.didMem = m.didMem[:0]
 	any := false
 	for i, h := range x.hashes() {
-		ok := m.f.did(h, x.dids.at(i))
+		ok := m.f.dids.has(h, x.dids.at(i))
 		any = any || ok
 		m.didMem = append(m.didMem, ok)
 	}

@@ -63,6 +63,7 @@ type index struct {
 
 	collections table
 	dids        table
+	lean        bool                     // decodeLean made it: kind, collection, did, UIDs and tables are missing
 	didHashes   atomic.Pointer[[]uint64] // made when first asked for
 }
 
@@ -124,7 +125,10 @@ func (x *index) hashes() []uint64 {
 
 // memory returns about how many bytes the index takes, hashes included.
 func (x *index) memory() int64 {
-	perEvent := 8 + 8 + 4 + 1 + 2 + 2 + 4 + 4
+	perEvent := 8 + 8 + 4 + 4 + 4
+	if !x.lean {
+		perEvent += 1 + 2 + 2
+	}
 	if x.didUID != nil {
 		perEvent += 8
 	}
@@ -167,7 +171,12 @@ func appendIndex(dst []byte, x *index) []byte {
 
 // decodeIndex decodes what appendIndex made. It keeps nothing of b. It takes nothing on trust that a
 // reader would later index with, so that no bytes make it, or a reader, panic.
-func decodeIndex(b []byte) (*index, error) {
+func decodeIndex(b []byte) (*index, error) { return decodeColumns(b, false) }
+
+// decodeLean decodes only what a reader of everything needs: no kinds, collections, DIDs and UIDs.
+func decodeLean(b []byte) (*index, error) { return decodeColumns(b, true) }
+
+func decodeColumns(b []byte, lean bool) (*index, error) {
 	d := &decoder{b: b}
 	n := int(d.uint32())
 	x := &index{epoch: d.uint32(), firstSeq: d.int64(), lastSeq: d.int64(), dictionary: d.uint32()}
@@ -178,11 +187,17 @@ func decodeIndex(b []byte) (*index, error) {
 	if d.err == nil && (n < 1 || n > MaxBlockEvents) {
 		d.fail(fmt.Errorf("it has %d events", n))
 	}
-	x.collections = d.table(columnCollectionEnds, collections)
-	x.dids = d.table(columnDIDEnds, dids)
+	if lean {
+		d.skipTable(collections)
+		d.skipTable(dids)
+	} else {
+		x.collections = d.table(columnCollectionEnds, collections)
+		x.dids = d.table(columnDIDEnds, dids)
+	}
 	if d.err != nil {
 		return nil, d.err
 	}
+	x.lean = lean
 	x.allocate(n)
 	var seen uint32
 	for range columns {
@@ -193,7 +208,9 @@ func decodeIndex(b []byte) (*index, error) {
 		if c.id >= columnTime && c.id <= columnLast {
 			seen |= 1 << (c.id - columnTime)
 		}
-		x.set(c)
+		if !lean || isLean(c.id) {
+			x.set(c)
+		}
 	}
 	if want := uint32(1)<<(columnLast-columnTime+1) - 1; seen != want {
 		return nil, fmt.Errorf("it lacks columns: has %b, not %b", seen, want)
@@ -202,6 +219,23 @@ func decodeIndex(b []byte) (*index, error) {
 		return nil, fmt.Errorf("%d bytes follow it", len(d.b))
 	}
 	return x, x.check()
+}
+
+// isLean says whether readers of everything need the column.
+func isLean(id byte) bool {
+	switch id {
+	case columnTime, columnSeq, columnOp, columnPlainEnd, columnZstdEnd:
+		return true
+	}
+	return false
+}
+
+// skipTable passes over a table of n strings.
+func (d *decoder) skipTable(n int) {
+	c := d.column(n)
+	if d.err == nil && n > 0 {
+		d.take(int(c.last()))
+	}
 }
 
 // table reads a table of n strings.
@@ -231,6 +265,9 @@ func (x *index) allocate(n int) {
 	x.timeUS, x.seq = wide[:n:n], wide[n:]
 	mid := make([]uint32, 3*n)
 	x.op, x.plainEnd, x.zstdEnd = mid[:n:n], mid[n:2*n:2*n], mid[2*n:]
+	if x.lean {
+		return
+	}
 	narrow := make([]uint16, 2*n)
 	x.collection, x.did = narrow[:n:n], narrow[n:]
 	x.kind = make([]uint8, n)
@@ -279,10 +316,13 @@ func (x *index) check() error {
 		switch {
 		case x.timeUS[i] <= time:
 			return fmt.Errorf("event %d: time_us does not ascend", i)
+		case x.lean:
 		case int(x.did[i]) >= x.dids.len():
 			return fmt.Errorf("event %d: no DID %d", i, x.did[i])
 		case int(x.collection[i]) > x.collections.len():
 			return fmt.Errorf("event %d: no collection %d", i, x.collection[i])
+		}
+		switch {
 		case x.plainEnd[i] < plain+2 || x.plainEnd[i] > MaxBlockBytes:
 			return fmt.Errorf("event %d: plain frame ends at %d", i, x.plainEnd[i])
 		case x.zstdEnd[i] < zstd+2 || x.zstdEnd[i] > MaxBlockBytes:

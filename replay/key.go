@@ -15,11 +15,23 @@ const (
 	rangeDictionary byte = 0x02 // + ID, big-endian: the dictionary's file
 	rangeGap        byte = 0x08 // + time_us
 	rangeSeq        byte = 0x09 // + epoch, last seq
-	rangeSpan       byte = 0x0f // reserved for span summaries
-	rangeIndex      byte = 0x10 // + time_us of the last event, as the next two
+	rangeSpan       byte = 0x0f // + time_us of the last event, as all the next
+	rangeIndex      byte = 0x10
 	rangePlain      byte = 0x11
 	rangeZstd       byte = 0x12
+
+	rangeSpanDIDs    byte = 0x13 // fingerprints of a span's DIDs
+	rangeSpanBlocks  byte = 0x14 // the blocks they are in
+	rangeOthersIndex byte = 0x15 // copies of a span's identity and account events, as a block's parts
+	rangeOthersPlain byte = 0x16
+	rangeOthersZstd  byte = 0x17
 )
+
+// storeRanges returns all ranges, in order.
+func storeRanges() []byte {
+	return []byte{rangeMeta, rangeDictionary, rangeGap, rangeSeq, rangeSpan, rangeIndex, rangePlain, rangeZstd,
+		rangeSpanDIDs, rangeSpanBlocks, rangeOthersIndex, rangeOthersPlain, rangeOthersZstd}
+}
 
 // Names of the meta values, after rangeMeta.
 const (
@@ -29,6 +41,8 @@ const (
 	metaUIDs    = "uid_store"
 
 	metaDictionaries = "dictionaries"
+
+	metaFingerprintKey = "fingerprint_key"
 )
 
 // blockKeyBytes is the length of a key in the ranges that are keyed by time_us.

@@ -7,8 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2"
-
 	"millrace/dict"
 	"millrace/translate"
 )
@@ -46,18 +44,24 @@ type Range struct {
 
 // Log is the event log. One goroutine appends; everything else is safe for concurrent use.
 type Log struct {
-	cfg     Config
-	store   *store
-	stored  *dict.Dictionary
-	encoder compressor // with stored
-	cache   *cache
-	metrics *metrics
-	snap    atomic.Pointer[snapshot] // written under mu
+	cfg       Config
+	store     *store
+	stored    *dict.Dictionary
+	encoder   compressor // with stored
+	cache     *cache
+	metrics   *metrics
+	counts    *counts
+	unflushed int64                    // bytes of batches since the last flush began; guarded by mu
+	spans     *spanWriter              // guarded by mu, but for its key
+	snap      atomic.Pointer[snapshot] // written under mu
 
 	trimMu sync.Mutex  // serialises trims; before mu
 	clock  *clockWatch // guarded by trimMu
 
 	mu sync.Mutex // serialises changes of the log; before storeMu
+
+	aheads chan struct{} // holds one for each block that is being read ahead; Close fills it
+	passes atomic.Int32  // calls of Next under way
 
 	// storeMu keeps the store open under readers: they hold it shared, Close exclusively.
 	storeMu  sync.RWMutex
@@ -104,104 +108,32 @@ func (l *Log) Append(bs ...*Block) error {
 	if err := l.store.err(); err != nil {
 		return err
 	}
-	next := old.next()
+	p := appendPass{log: l, next: old.next()}
+	if err := p.check(bs); err != nil {
+		return fmt.Errorf("append: %w", err)
+	}
 	size := 1 << 10
 	for _, b := range bs {
 		size += int(b.stored()) + 1<<9
 	}
-	batch := l.store.db.NewBatchWithSize(size)
-	defer batch.Close()
-	withEvents, err := l.stage(batch, next, bs)
-	if err != nil {
-		return fmt.Errorf("append: %w", err)
+	p.batch = l.store.db.NewBatchWithSize(size)
+	defer p.batch.Close()
+	if err := p.stage(bs); err != nil {
+		l.store.fail(fmt.Errorf("make a batch: %w", err))
+		return fmt.Errorf("append: %w", l.store.err())
 	}
 	start := time.Now()
-	if err := l.store.commit(batch, true); err != nil {
+	if err := l.store.commit(p.batch, true); err != nil {
 		return fmt.Errorf("append: %w", err)
 	}
 	l.metrics.syncSeconds.Observe(time.Since(start).Seconds())
-	for _, b := range bs {
-		b.sealedIndex, b.sealedPlain, b.sealedZstd = nil, nil, nil
-	}
-	if len(withEvents) > 0 {
-		next.push(withEvents, l.cfg.TailBytes)
-	}
+	l.counts.add(p.strip(bs), l.cfg.Monotonic())
 	if l.cfg.Retention == 0 {
-		next.forgetBeforeTail()
+		p.next.forgetBeforeTail()
 	}
-	l.publish(next)
-	return nil
-}
-
-// stage applies the blocks to next and adds to the batch what is to be stored. It returns the
-// blocks that have events.
-func (l *Log) stage(batch *pebble.Batch, next *snapshot, bs []*Block) ([]*Block, error) {
-	withEvents := make([]*Block, 0, len(bs))
-	newEpoch := false
-	var bytes int64
-	for _, b := range bs {
-		if err := next.follows(b); err != nil {
-			return nil, err
-		}
-		if bytes += b.stored(); bytes > maxAppendBytes {
-			return nil, fmt.Errorf("more than %d bytes at once", int64(maxAppendBytes))
-		}
-		if b.epoch != next.epoch {
-			var err error
-			if next.streams, err = addStream(next.streams, l.cfg.Relay, b.epoch); err != nil {
-				return nil, err
-			}
-			newEpoch = true
-		}
-		next.advance(b)
-		if b.idx != nil {
-			withEvents = append(withEvents, b)
-		}
-		if l.cfg.Retention > 0 {
-			if err := putBlock(batch, b, next.total); err != nil {
-				return nil, err
-			}
-		}
-	}
-	if newEpoch {
-		if err := putMeta(batch, metaStreams, appendStreams(nil, next.streams)); err != nil {
-			return nil, err
-		}
-	}
-	durable := next.state
-	if l.cfg.Retention == 0 {
-		durable.floor, durable.oldest, durable.trimmed = durable.newest, mark{}, durable.total
-	}
-	return withEvents, putMeta(batch, metaState, appendState(nil, &durable))
-}
-
-// putBlock adds a block's parts and its gap to the batch. total includes the block.
-func putBlock(batch *pebble.Batch, b *Block, total totals) error {
-	if g := b.gap; g != nil {
-		v := appendTrailer(appendGap(make([]byte, 0, gapBytes+trailerBytes), g), rangeGap, g.TimeUS)
-		if err := batch.Set(timeKey(rangeGap, g.TimeUS), v, nil); err != nil {
-			return err
-		}
-	}
-	x := b.idx
-	if x == nil {
-		return nil
-	}
-	last := x.events() - 1
-	ref := blockRef{key: x.key(), seq: x.seq[last], op: x.op[last], totals: total}
-	key := x.key()
-	for _, p := range []struct {
-		key   []byte
-		value []byte
-	}{
-		{seqKey(b.epoch, b.lastSeq), appendTrailer(appendBlockRef(nil, ref), rangeSeq, b.lastSeq)},
-		{timeKey(rangeIndex, key), b.sealedIndex},
-		{timeKey(rangePlain, key), b.sealedPlain},
-		{timeKey(rangeZstd, key), b.sealedZstd},
-	} {
-		if err := batch.Set(p.key, p.value, nil); err != nil {
-			return err
-		}
+	l.publish(p.next)
+	if err := p.flushIfDue(); err != nil {
+		return fmt.Errorf("append: %w", err)
 	}
 	return nil
 }
@@ -233,12 +165,34 @@ func (l *Log) Run(ctx context.Context) error {
 	}
 }
 
+// failedCloseWait is how long Close waits for calls that still run once the store has failed. Pebble stops with
+// its lock held then, and a call that needs the lock, if only to let go of an iterator, never returns.
+const failedCloseWait = time.Second
+
 // Close ends readers (they get ErrClosed), waits for calls that still run, and closes the store. It
 // is safe to call twice, and from any goroutine.
 func (l *Log) Close() error {
+	closed := make(chan error, 1)
+	go func() { closed <- l.close() }()
+	select {
+	case err := <-closed:
+		return err
+	case <-l.store.failed:
+	}
+	select {
+	case err := <-closed:
+		return err
+	case <-time.After(failedCloseWait):
+		l.metrics.unregister()
+		return fmt.Errorf("close log: %w", l.store.err())
+	}
+}
+
+func (l *Log) close() error {
 	l.mu.Lock()
 	s := l.snap.Load()
-	if s.err == nil {
+	first := s.err == nil
+	if first {
 		close(l.closing)
 		next := s.next()
 		next.err = ErrClosed
@@ -246,6 +200,11 @@ func (l *Log) Close() error {
 		l.publish(next)
 	}
 	l.mu.Unlock()
+	if first {
+		for range cap(l.aheads) {
+			l.aheads <- struct{}{} // waits for those that still read ahead, and lets nobody begin
+		}
+	}
 	l.trimMu.Lock() // a trim that still runs sees closing and ends
 	defer l.trimMu.Unlock()
 	l.storeMu.Lock()

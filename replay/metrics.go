@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"sync"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,8 +16,12 @@ const (
 type metrics struct {
 	reg        prometheus.Registerer // nil: not registered anywhere
 	registered []prometheus.Collector
+	gone       sync.Once // unregister did its work
 
 	sealed        prometheus.Counter
+	blocks        prometheus.Counter
+	bytes         prometheus.Counter
+	mergedBlocks  prometheus.Counter
 	syncSeconds   prometheus.Histogram
 	readers       prometheus.Counter
 	fellOff       prometheus.Counter
@@ -38,6 +43,9 @@ func newMetrics(reg prometheus.Registerer, l *Log) *metrics {
 		return c
 	}
 	m.sealed = counter("sealed_blocks_total", "Blocks sealed.")
+	m.blocks = counter("blocks_total", "Blocks with events appended, before small ones were merged.")
+	m.bytes = counter("bytes_total", "Bytes of blocks appended, before small ones were merged.")
+	m.mergedBlocks = counter("merged_blocks_total", "Small blocks that were merged into larger ones.")
 	m.readers = counter("readers_total", "Readers made.")
 	m.fellOff = counter("readers_fell_off_total", "Readers that retention overtook.")
 	m.variants = counter("variants_built_total", "Variants of blocks built because they are not stored.")
@@ -66,10 +74,6 @@ func (m *metrics) registerState(l *Log) {
 	held := func() totals { s := l.snap.Load(); return s.total.minus(s.trimmed) }
 	add(prometheus.CounterValue, "events_total", "Events appended since the log was made.",
 		func() float64 { return float64(l.snap.Load().total.events) })
-	add(prometheus.CounterValue, "blocks_total", "Blocks appended since the log was made.",
-		func() float64 { return float64(l.snap.Load().total.blocks) })
-	add(prometheus.CounterValue, "bytes_total", "Bytes appended since the log was made.",
-		func() float64 { return float64(l.snap.Load().total.bytes) })
 	add(prometheus.GaugeValue, "log_events", "Events in the log.", func() float64 { return float64(held().events) })
 	add(prometheus.GaugeValue, "log_blocks", "Blocks in the log.", func() float64 { return float64(held().blocks) })
 	add(prometheus.GaugeValue, "log_bytes", "Bytes in the log, before the store compresses them.",
@@ -117,8 +121,9 @@ func (m *metrics) register(c prometheus.Collector) {
 
 // unregister takes the metrics away, so that a log opened later can have them.
 func (m *metrics) unregister() {
-	for _, c := range m.registered {
-		m.reg.Unregister(c)
-	}
-	m.registered = nil
+	m.gone.Do(func() {
+		for _, c := range m.registered {
+			m.reg.Unregister(c)
+		}
+	})
 }

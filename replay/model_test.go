@@ -35,6 +35,65 @@ type modelBlock struct {
 	stored int64
 }
 
+// adoptBlocks takes over how the log's events are cut into blocks, after it made sure that the log has
+// exactly the model's blocks, some of them merged: it checks every event's place and stamp, and the sizes.
+func (w *world) adoptBlocks() {
+	w.t.Helper()
+	m := w.m
+	if w.cfg.Retention == 0 {
+		return
+	}
+	held := m.blocks[m.first:]
+	blocks := m.blocks[:m.first:m.first]
+	it, err := w.log.store.db.NewIter(&pebble.IterOptions{LowerBound: []byte{rangeIndex}, UpperBound: []byte{rangeIndex + 1}})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer it.Close()
+	for it.First(); it.Valid(); it.Next() {
+		us, _ := keyTime(it.Key())
+		x, err := w.log.decodeIndexAt(it, us)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		b := modelBlock{stored: int64(len(it.Value()))}
+		for _, r := range []byte{rangePlain, rangeZstd} {
+			v, ok, err := w.log.store.get(timeKey(r, us))
+			if err != nil || !ok {
+				w.t.Fatalf("block %d lacks part %s: %v", us, rangeName(r), err)
+			}
+			b.stored += int64(len(v))
+		}
+		n := 0
+		for len(b.events) < x.events() && n < len(held) {
+			b.events = append(b.events[:len(b.events):len(b.events)], held[n].events...)
+			n++
+		}
+		if n == 0 || len(b.events) != x.events() || n == 1 && b.stored != held[0].stored {
+			w.t.Fatalf("block %d has %d events in %d bytes, it can not be %d blocks with %d", us, x.events(), b.stored, n, len(b.events))
+		}
+		for i, e := range b.events {
+			if e.place != x.place(i) || e.timeUS != x.timeUS[i] {
+				w.t.Fatalf("block %d: event %d is %v at %d, not %v at %d", us, i, x.place(i), x.timeUS[i], e.place, e.timeUS)
+			}
+			if i > 0 && slices.ContainsFunc(m.gaps, func(g Gap) bool { return g.TimeUS > b.events[i-1].timeUS && g.TimeUS <= e.timeUS }) {
+				w.t.Fatalf("block %d has a gap within it", us)
+			}
+		}
+		b.epoch, b.firstSeq, b.lastSeq, b.gap = held[0].epoch, held[0].firstSeq, held[n-1].lastSeq, held[0].gap
+		if x.firstSeq != b.firstSeq || x.lastSeq != b.lastSeq {
+			w.t.Fatalf("block %d covers frames %d to %d, not %d to %d", us, x.firstSeq, x.lastSeq, b.firstSeq, b.lastSeq)
+		}
+		blocks = append(blocks, b)
+		held = held[n:]
+		w.merged += n - 1
+	}
+	if len(held) > 0 {
+		w.t.Fatalf("%d blocks are not in the store", len(held))
+	}
+	m.blocks = blocks
+}
+
 func (b modelBlock) last() testEvent { return b.events[len(b.events)-1] }
 
 // floor is the last event that was trimmed; nil: none was.
@@ -166,21 +225,23 @@ func (m *model) gapIsAfter(g Gap, p place) bool {
 
 // world drives a log and its model.
 type world struct {
-	t     *testing.T
-	rng   *rand.Rand
-	clock *testClock
-	fs    *vfs.MemFS
-	cfg   Config
-	log   *Log
-	m     *model
-	dec   *dict.Decoder
-	stamp int64
+	t      *testing.T
+	rng    *rand.Rand
+	clock  *testClock
+	fs     *vfs.MemFS
+	cfg    Config
+	log    *Log
+	m      *model
+	dec    *dict.Decoder
+	merged int // blocks that others took in
+	stamp  int64
 }
 
 func newWorld(t *testing.T, seed uint64) *world {
 	w := &world{t: t, rng: rand.New(rand.NewPCG(seed, 1)), clock: newTestClock(), fs: vfs.NewCrashableMem(),
 		m: &model{epoch: firstEpoch}}
 	w.cfg = testConfig(t, w.fs, w.clock)
+	w.cfg.keepSmall = false
 	var err error
 	w.dec, err = dict.NewDecoder(1<<20, w.cfg.Dictionaries.All()...)
 	if err != nil {
@@ -253,6 +314,8 @@ func (w *world) append() {
 
 // trim lets time pass and trims both.
 func (w *world) trim() {
+	w.adoptBlocks()
+	spans, spanned := w.spans()
 	if w.rng.IntN(2) == 0 {
 		w.clock.advance(time.Duration(w.rng.IntN(60)) * time.Second)
 	}
@@ -265,19 +328,40 @@ func (w *world) trim() {
 	for _, b := range m.blocks[m.first:] {
 		bytes += b.stored
 	}
-	for m.first < len(m.blocks) {
-		b := m.blocks[m.first]
-		if b.last().timeUS >= limit && (w.cfg.RetentionBytes == 0 || bytes <= w.cfg.RetentionBytes) {
-			break
-		}
-		bytes -= b.stored
-		m.first++
+	byAge, byBytes := m.first, m.first
+	for byAge < len(m.blocks) && m.blocks[byAge].last().timeUS < limit {
+		byAge++
 	}
+	for byAge > m.first && m.blocks[byAge-1].last().timeUS <= spanned && !spans[m.blocks[byAge-1].last().timeUS] {
+		byAge--
+	}
+	for byBytes < len(m.blocks) && w.cfg.RetentionBytes > 0 && (bytes > w.cfg.RetentionBytes ||
+		byBytes > m.first && m.blocks[byBytes-1].last().timeUS <= spanned && !spans[m.blocks[byBytes-1].last().timeUS]) {
+		bytes -= m.blocks[byBytes].stored
+		byBytes++
+	}
+	m.first = max(byAge, byBytes)
+}
+
+// spans returns the keys of the spans in the store, and the newest.
+func (w *world) spans() (spans map[int64]bool, newest int64) {
+	spans = make(map[int64]bool)
+	it, err := w.log.store.db.NewIter(&pebble.IterOptions{LowerBound: []byte{rangeSpan}, UpperBound: []byte{rangeSpan + 1}})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer it.Close()
+	for it.First(); it.Valid(); it.Next() {
+		newest, _ = keyTime(it.Key())
+		spans[newest] = true
+	}
+	return spans, newest
 }
 
 // check compares what the log says of itself with the model.
 func (w *world) check() {
 	w.t.Helper()
+	w.adoptBlocks()
 	m := w.m
 	want := Progress{Stream: StreamOf(testRelay, m.epoch), Epoch: m.epoch, Seq: m.seq, TimeUS: m.timeUS}
 	if diff := cmp.Diff(want, w.log.Progress()); diff != "" {
@@ -342,6 +426,12 @@ func (w *world) checkStore() {
 	}
 	defer it.Close()
 	for it.First(); it.Valid(); it.Next() {
+		if r := it.Key()[0]; r == rangeSpan || r >= rangeSpanDIDs {
+			if us, ok := keyTime(it.Key()); !ok || us <= w.m.floorUS() {
+				w.t.Fatalf("%s %d is left, the floor is %d", rangeName(r), us, w.m.floorUS())
+			}
+			continue
+		}
 		got = append(got, string(it.Key()))
 	}
 	if !slices.Equal(want, got) {
@@ -391,79 +481,6 @@ func markOf(e testEvent) Mark {
 	return Mark{e.timeUS, translate.Position{Stream: StreamOf(testRelay, e.epoch), Seq: e.seq, Op: e.op}}
 }
 
-// restart closes the log and opens it again, now and then with the other dictionary stored.
-func (w *world) restart() {
-	if err := w.log.Close(); err != nil {
-		w.t.Fatal(err)
-	}
-	if w.rng.IntN(3) == 0 {
-		a, b := dict.BuiltIn(), otherDictionary(w.t)
-		if w.cfg.Dictionaries.Stored().ID() == a.ID() {
-			a, b = b, a
-		}
-		r, err := dict.NewRegistry(a, b)
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		w.t.Cleanup(r.Close)
-		w.cfg.Dictionaries = r
-	}
-	w.open()
-}
-
-// crash goes on with what is left after a crash now. Trims are not synced and may be undone.
-func (w *world) crash() {
-	w.fs = w.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: w.rng.IntN(101), RNG: rand.New(rand.NewPCG(w.rng.Uint64(), 2))})
-	_ = w.log.Close()
-	w.cfg.FS = w.fs
-	w.open()
-	w.adoptFloor()
-}
-
-// adoptFloor sets the model's floor to the log's, which must be one it had.
-func (w *world) adoptFloor() {
-	m := w.m
-	s := w.log.snap.Load()
-	for i := 0; i <= m.first; i++ {
-		at := int64(0)
-		if i > 0 {
-			at = m.blocks[i-1].last().timeUS
-		}
-		if s.floor.timeUS == at {
-			m.first = i
-			return
-		}
-	}
-	w.t.Fatalf("after a crash the floor is %d, it was never there", s.floor.timeUS)
-}
-
-// crashDuringAppend takes a crash's picture somewhere within an Append, and looks at it.
-func (w *world) crashDuringAppend() {
-	before := w.m.clone()
-	pictures := make(chan *vfs.MemFS)
-	delay := time.Duration(w.rng.IntN(400)) * time.Microsecond
-	cfg := vfs.CrashCloneCfg{UnsyncedDataPercent: w.rng.IntN(101), RNG: rand.New(rand.NewPCG(w.rng.Uint64(), 3))}
-	fs := w.fs
-	go func() {
-		time.Sleep(delay)
-		pictures <- fs.CrashClone(cfg)
-	}()
-	w.append()
-	after := w.m
-	other := *w
-	other.fs = <-pictures
-	other.cfg.FS = other.fs
-	other.open()
-	defer other.log.Close()
-	other.m = after.clone()
-	if p := other.log.Progress(); p.Seq == before.seq && p.Epoch == before.epoch {
-		other.m = before
-	}
-	other.adoptFloor()
-	other.check()
-	other.readAll()
-}
-
 // readAll reads everything.
 func (w *world) readAll() {
 	w.t.Helper()
@@ -485,6 +502,12 @@ func TestModel(t *testing.T) {
 		seeds = 2
 	}
 	base := uint64(time.Now().UnixNano())
+	merged := 0
+	defer func() {
+		if merged == 0 {
+			t.Error("no block was merged in any run")
+		}
+	}()
 	for i := range seeds {
 		seed := base + uint64(i)
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -508,6 +531,7 @@ func TestModel(t *testing.T) {
 				}
 				w.check()
 			}
+			merged += w.merged
 			if errors.Is(w.log.store.err(), ErrFailed) {
 				t.Fatal(w.log.store.err())
 			}

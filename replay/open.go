@@ -8,8 +8,8 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// Open opens the log in cfg.Dir, or makes an empty one. It reads the meta values only, so that it
-// takes no longer for a larger log. Errors: ErrNoLog, ErrInUse (both if read only), ErrRelayMismatch, ErrUIDStoreMismatch, ErrNewerFormat,
+// Open opens the log in cfg.Dir, or makes an empty one. It reads the meta values, and the indexes of the
+// blocks that no span covers yet, so that it takes no longer for a larger log. Errors: ErrNoLog, ErrInUse (both if read only), ErrRelayMismatch, ErrUIDStoreMismatch, ErrNewerFormat,
 // *CorruptionError, and those of the disk.
 func Open(cfg Config) (*Log, error) {
 	cfg, err := cfg.withDefaults()
@@ -34,6 +34,7 @@ func open(cfg Config, st *store) (*Log, error) {
 		stored:  cfg.Dictionaries.Stored(),
 		cache:   newCache(cfg.CacheBytes),
 		closing: make(chan struct{}),
+		aheads:  make(chan struct{}, aheads()),
 	}
 	enc, err := cfg.Dictionaries.Encoder(l.stored.ID())
 	if err != nil {
@@ -42,7 +43,7 @@ func open(cfg Config, st *store) (*Log, error) {
 	l.encoder = enc
 	o := opener{cfg: &cfg, store: st, batch: st.db.NewBatch(), snap: &snapshot{changed: make(chan struct{})}}
 	defer o.batch.Close()
-	for _, step := range []func() error{o.format, o.uidStore, o.streams, o.state, o.dictionaries, o.gaps} {
+	for _, step := range []func() error{o.format, o.uidStore, o.streams, o.state, o.dictionaries, o.gaps, o.fingerprintKey, o.openSpan} {
 		if err := step(); err != nil {
 			return nil, err
 		}
@@ -54,9 +55,11 @@ func open(cfg Config, st *store) (*Log, error) {
 	}
 	s := o.snap
 	s.beforeTail = s.newest
+	l.spans = o.spans
 	l.snap.Store(s)
 	l.clock = newClockWatch(cfg.Now, cfg.Monotonic, s.timeUS)
 	l.metrics = newMetrics(cfg.Registerer, l)
+	l.counts = newCounts(cfg.Now(), cfg.Monotonic())
 	cfg.Logger.Info("log is open", "stream", s.streamOf(s.epoch).String(), "epoch", s.epoch, "seq", s.seq,
 		"oldest_us", s.oldest.timeUS, "newest_us", s.newest.timeUS,
 		"events", s.total.minus(s.trimmed).events, "bytes", s.total.minus(s.trimmed).bytes)
@@ -70,6 +73,7 @@ type opener struct {
 	batch *pebble.Batch
 	snap  *snapshot
 	fresh bool // the store is empty
+	spans *spanWriter
 }
 
 // meta returns a meta value; ok is false if there is none.
@@ -108,7 +112,12 @@ func (o *opener) format() error {
 	if len(v) != 4 {
 		return corrupt(rangeMeta, 0, fmt.Errorf("%s has %d bytes, not 4", metaFormat, len(v)))
 	}
-	if got := binary.BigEndian.Uint32(v); got > formatVersion {
+	got := binary.BigEndian.Uint32(v)
+	if got < formatVersion {
+		return fmt.Errorf("%w: version %d, this program writes %d, and no release wrote the older: move the directory away to begin an empty log",
+			ErrOlderFormat, got, formatVersion)
+	}
+	if got > formatVersion {
 		return fmt.Errorf("%w: version %d, this program knows %d: start the newer program again, or move the directory away to begin an empty log",
 			ErrNewerFormat, got, formatVersion)
 	}
@@ -166,6 +175,9 @@ func (o *opener) streams() error {
 	o.snap.epoch = last.epoch
 	if !o.cfg.NewEpoch {
 		if last.relay != o.cfg.Relay && (o.cfg.Relay != "" || !o.cfg.ReadOnly) {
+			if unused, err := o.isUnused(); err != nil || unused && !o.cfg.ReadOnly {
+				return errors.Join(err, o.follow(last.epoch))
+			}
 			return fmt.Errorf("%w: it follows %s, not %s: start with --new-epoch to go on with the other relay (readers' positions then name a new stream), or with the right --relay",
 				ErrRelayMismatch, last.relay, o.cfg.Relay)
 		}
@@ -180,6 +192,28 @@ func (o *opener) streams() error {
 		}
 	}
 	o.snap.epoch = epoch
+	return putMeta(o.batch, metaStreams, appendStreams(nil, o.snap.streams))
+}
+
+// isUnused says whether the log holds no event and no position, nor ever did: then nothing ties it to the
+// relay it was made for.
+func (o *opener) isUnused() (bool, error) {
+	v, ok, err := o.meta(metaState)
+	if err != nil || !ok {
+		return false, err
+	}
+	s, err := decodeState(v)
+	if err != nil {
+		return false, corrupt(rangeMeta, 0, fmt.Errorf("%s: %w", metaState, err))
+	}
+	return s.seq == 0 && s.timeUS == 0 && s.previous == (EpochEnd{}) && s.newest == (mark{}), nil
+}
+
+// follow makes epoch one of the configured relay, of a log that is not used yet.
+func (o *opener) follow(epoch uint32) (err error) {
+	if o.snap.streams, err = addStream(nil, o.cfg.Relay, epoch); err != nil {
+		return err
+	}
 	return putMeta(o.batch, metaStreams, appendStreams(nil, o.snap.streams))
 }
 

@@ -20,8 +20,9 @@ import (
 func TestOpenRefuses(t *testing.T) {
 	clock := newTestClock()
 	cfg := testConfig(t, vfs.NewMem(), clock)
-	l := mustOpen(t, cfg)
-	if err := l.Close(); err != nil {
+	a := &lines{t: t, l: mustOpen(t, cfg), clock: clock}
+	a.append(a.block(1, 1, 1, place{seq: 1}))
+	if err := a.l.Close(); err != nil {
 		t.Fatal(err)
 	}
 	for _, tc := range []struct {
@@ -265,5 +266,38 @@ func TestClose(t *testing.T) {
 	}
 	if err := a.l.Trim(t.Context()); err != nil {
 		t.Errorf("trim: %v", err)
+	}
+}
+
+// TestMistypedRelay: a log that holds nothing yet follows whatever relay it is opened with.
+func TestMistypedRelay(t *testing.T) {
+	clock := newTestClock()
+	cfg := testConfig(t, vfs.NewMem(), clock)
+	cfg.Relay = "relay.exmaple.com"
+	if err := mustOpen(t, cfg).Close(); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the second time it is known
+		cfg.Relay = testRelay
+		l := mustOpen(t, cfg)
+		if got, want := l.Progress().Stream, StreamOf(testRelay, firstEpoch); got != want {
+			t.Fatalf("the stream is %v, want %v", got, want)
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l := mustOpen(t, cfg)
+	position := testBlock{epoch: firstEpoch, firstSeq: 7, lastSeq: 7} // no event, but a position
+	if err := l.Append(position.seal(t, l)); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Relay = "relay.exmaple.com"
+	if l, err := Open(cfg); !errors.Is(err, ErrRelayMismatch) {
+		_ = l.Close()
+		t.Errorf("a log with a position: %v", err)
 	}
 }

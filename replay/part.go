@@ -10,7 +10,7 @@ import (
 
 // formatVersion is the version of everything this package writes. A change that older code would
 // misread raises it.
-const formatVersion = 1
+const formatVersion = 2
 
 // trailerBytes is the length of what seals each value: range, version, two zero bytes, hash.
 const trailerBytes = 4 + 8
@@ -69,6 +69,18 @@ func rangeName(r byte) string {
 		return "plain"
 	case rangeZstd:
 		return "zstd"
+	case rangeSpan:
+		return "span"
+	case rangeSpanDIDs:
+		return "span_dids"
+	case rangeSpanBlocks:
+		return "span_blocks"
+	case rangeOthersIndex:
+		return "others_index"
+	case rangeOthersPlain:
+		return "others_plain"
+	case rangeOthersZstd:
+		return "others_zstd"
 	}
 	return fmt.Sprintf("range %#02x", r)
 }

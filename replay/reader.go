@@ -81,7 +81,10 @@ type Reader struct {
 	atFloor bool // nothing was looked at yet, and the reader started at the oldest event
 
 	matcher matcher
+	plan    plan // for the span that the reader is in
 	runs    []run
+
+	aheadTo int64 // from where on the last block begins that the log was asked to read ahead
 }
 
 // run is a run of neighbouring frames, as byte offsets.
@@ -125,7 +128,7 @@ func (l *Log) NewReader(cfg ReaderConfig) (*Reader, error) {
 
 // SetFilter replaces the filter (nil: everything), from the next event on.
 func (r *Reader) SetFilter(f *Filter) {
-	r.filter = f
+	r.filter, r.plan, r.aheadTo = f, plan{}, 0
 	if f.passesAll() {
 		r.filter = nil
 	}
@@ -162,9 +165,13 @@ func (r *Reader) Next(c *Chunk) error {
 		r.startAtFloor(s)
 	}
 	c.Gap = r.beginGap(s)
-	p := pass{r: r, c: c, s: s, scan: blockScan{l: l}}
-	err := p.run()
-	p.scan.close()
+	err := r.pass(s, c)
+	for errors.Is(err, ErrFellOff) && r.atFloor && c.Events == 0 {
+		// A trim came between. Nobody was told yet which event is the oldest.
+		s = l.snap.Load()
+		r.startAtFloor(s)
+		err = r.pass(s, c)
+	}
 	c.Through = r.through
 	if r.after != (place{}) {
 		c.Through.Position = r.afterPosition // the log is still behind it
@@ -177,6 +184,15 @@ func (r *Reader) Next(c *Chunk) error {
 	}
 	// What came before an error is good. The error comes again with the next call.
 	return nil
+}
+
+// pass looks at what s has from r.next on.
+func (r *Reader) pass(s *snapshot, c *Chunk) error {
+	p := pass{r: r, c: c, s: s, scan: blockScan{l: r.log, lean: r.filter == nil && !r.variant.extended}}
+	defer p.scan.close()
+	r.log.passes.Add(1)
+	defer r.log.passes.Add(-1)
+	return p.run()
 }
 
 // beginGap returns the gap between the position that the reader waits for and the first event of a log
@@ -212,11 +228,18 @@ func (p *pass) run() error {
 			return err
 		}
 		limit := s.timeUS
-		if src.idx != nil {
+		switch {
+		case src.idx != nil:
 			limit = src.idx.timeUS[src.idx.firstAt(r.next)]
+		case src.skip != (mark{}):
+			limit = src.skip.timeUS
 		}
 		if done := p.gap(limit); done {
 			return nil
+		}
+		if src.skip != (mark{}) {
+			r.skip(s.export(src.skip))
+			continue
 		}
 		if src.idx == nil {
 			r.next = max(r.next, s.timeUS+1)
@@ -243,8 +266,20 @@ func (p *pass) find() (source, error) {
 		}
 		return source{idx: s.tail[i].idx, blk: s.tail[i]}, nil
 	}
+	// A reader that waits for its position looks at all blocks until it has found it.
+	if r.next <= s.spanned && r.filter.selective() && r.after == (place{}) {
+		return p.findSpan()
+	}
 	x, err := p.scan.find(s, r.next)
 	return source{idx: x}, err
+}
+
+// skip goes on behind m, up to which nothing passes the filter.
+func (r *Reader) skip(m Mark) {
+	r.next = m.TimeUS + 1
+	r.gapNext = max(r.gapNext, r.next)
+	r.through = m
+	r.atFloor = false
 }
 
 // gap takes the next gap that lies at or before limit into the chunk. It returns true if the chunk
@@ -285,6 +320,11 @@ func (r *Reader) beforeCursor(s *snapshot, g *Gap) bool {
 func (p *pass) take(src source) (full bool, err error) {
 	r, x := p.r, src.idx
 	i := x.firstAt(r.next)
+	end, next := src.bounds()
+	if g, ok := p.s.gapAt(r.gapNext); ok && g.TimeUS < next {
+		// No gap lies within a block, but within a span.
+		end, next = x.firstAt(g.TimeUS), g.TimeUS
+	}
 	if r.after != (place{}) {
 		if x.epoch == r.after.epoch {
 			i = max(i, x.firstAfter(r.after))
@@ -293,37 +333,37 @@ func (p *pass) take(src source) (full bool, err error) {
 			r.after = place{}
 		}
 	}
-	from, through := i, x.events()
-	if i < x.events() && (r.filter == nil || r.matcher.reset(r.filter, x)) {
-		through, err = p.match(src, i)
+	from, through := i, end
+	if i < end && (r.filter == nil || r.matcher.reset(r.filter, x)) {
+		through, err = p.match(src, i, end)
 		if err != nil {
 			return false, err
 		}
 	}
 	r.matcher.idx = nil // holds no block between calls
-	if through == x.events() {
-		r.next = x.key() + 1
+	if through == end {
+		r.next = next
 	} else {
 		r.next = x.timeUS[through]
 	}
 	r.gapNext = max(r.gapNext, r.next)
-	if through > 0 && (through > from || through == x.events()) {
+	if through > 0 && (through > from || through == end) {
 		r.atFloor = false
 		r.through = Mark{x.timeUS[through-1], translate.Position{
 			Stream: p.s.streamOf(x.epoch), Seq: x.seq[through-1], Op: x.op[through-1]}}
 	}
-	return through < x.events(), nil
+	return through < end, nil
 }
 
-// match puts the matching frames from event i on into the chunk, as far as they fit. It returns the
-// first event it did not look at.
-func (p *pass) match(src source, i int) (through int, err error) {
+// match puts the matching frames from event i on and before end into the chunk, as far as they fit. It
+// returns the first event it did not look at.
+func (p *pass) match(src source, i, end int) (through int, err error) {
 	r, x := p.r, src.idx
 	stream := p.s.streamOf(x.epoch)
 	f := frames{ends: r.variant.storedEnds(x)}
 	if f.ends == nil {
-		if r.filter != nil && r.matcher.next(i) == x.events() {
-			return x.events(), nil
+		if r.filter != nil && r.matcher.next(i) >= end {
+			return end, nil
 		}
 		if f, err = r.log.frames(src, r.variant, stream); err != nil {
 			return i, err
@@ -333,12 +373,12 @@ func (p *pass) match(src source, i int) (through int, err error) {
 	events, bytes := 0, 0
 	r.runs = r.runs[:0]
 	if r.filter == nil {
-		through, bytes = fit(f.ends, i, room, p.c.Events == 0)
+		through, bytes = fit(f.ends[:end], i, room, p.c.Events == 0)
 		if events = through - i; events > 0 {
 			r.runs = append(r.runs, run{startOf(f.ends, i), f.ends[through-1]})
 		}
 	} else {
-		through, events, bytes = r.collect(f.ends, i, room, p.c.Events == 0)
+		through, events, bytes = r.collect(f.ends[:end], i, room, p.c.Events == 0)
 	}
 	if events == 0 {
 		return through, nil
@@ -347,6 +387,9 @@ func (p *pass) match(src source, i int) (through int, err error) {
 		if f, err = r.log.frames(src, r.variant, stream); err != nil {
 			return i, err
 		}
+	}
+	if src.blk == nil && src.others == 0 {
+		p.lookAhead(x, len(f.data))
 	}
 	p.emit(f.data, bytes)
 	p.c.Events += events
@@ -394,7 +437,7 @@ func (r *Reader) collect(ends []uint32, i, room int, must bool) (through, events
 		events++
 		bytes += size
 	}
-	return i, events, bytes
+	return len(ends), events, bytes
 }
 
 // emit adds the runs, of bytes in all, to the chunk: by aliasing data, or copied if the chunk would

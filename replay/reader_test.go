@@ -3,6 +3,7 @@ package replay
 import (
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -307,7 +308,8 @@ func TestNewFilter(t *testing.T) {
 	}
 }
 
-// TestNextAllocs: an unfiltered or filtered live read allocates nothing.
+// TestNextAllocs: an unfiltered or filtered live read allocates nothing. The runtime counts what the whole
+// process allocates, so of several counts the lowest is Next's.
 func TestNextAllocs(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")
@@ -333,17 +335,20 @@ func TestNextAllocs(t *testing.T) {
 		var c Chunk
 		start := *r
 		events := 0
-		n := testing.AllocsPerRun(100, func() {
-			runs, m := r.runs, r.matcher
-			*r = start
-			r.runs, r.matcher = runs, m
-			for c.Live = false; !c.Live; {
-				if err := r.Next(&c); err != nil {
-					t.Fatal(err)
+		n := math.Inf(1)
+		for range 10 {
+			n = min(n, testing.AllocsPerRun(10, func() {
+				runs, m := r.runs, r.matcher
+				*r = start
+				r.runs, r.matcher = runs, m
+				for c.Live = false; !c.Live; {
+					if err := r.Next(&c); err != nil {
+						t.Fatal(err)
+					}
+					events += c.Events
 				}
-				events += c.Events
-			}
-		})
+			}))
+		}
 		if n > 0 || events == 0 {
 			t.Errorf("%v allocations for %d events", n, events)
 		}

@@ -26,7 +26,8 @@ func (l *Log) trimInterval() time.Duration {
 }
 
 // Trim does at once what Run does from time to time: it drops the oldest blocks that are older than
-// the retention, or beyond its bytes. A block goes when its last event is too old.
+// the retention, or beyond its bytes, a whole span at a time. A span goes when its last event is too old, and
+// it covers at most 1/64 of the retention, in time and in bytes.
 func (l *Log) Trim(ctx context.Context) error {
 	return l.trim(ctx, l.cfg.RetentionBytes)
 }
@@ -51,8 +52,11 @@ func (l *Log) trim(ctx context.Context, maxBytes int64) error {
 	if l.cfg.Retention == 0 {
 		return nil
 	}
+	var s *snapshot
 	for ctx.Err() == nil {
-		s := l.snap.Load()
+		if s == nil {
+			s = l.snap.Load()
+		}
 		if s.err != nil || s.oldest == (mark{}) {
 			return nil
 		}
@@ -67,12 +71,23 @@ func (l *Log) trim(ctx context.Context, maxBytes int64) error {
 		if err != nil {
 			return fmt.Errorf("trim: %w", err)
 		}
+		if key, err = l.spanBefore(s, key); err != nil {
+			return fmt.Errorf("trim: %w", err)
+		}
 		byBytes, more, err := l.cutByBytes(s, maxBytes)
 		if err != nil {
 			return fmt.Errorf("trim: %w", err)
 		}
+		if byBytes, err = l.spanAfter(s, byBytes); err != nil {
+			return fmt.Errorf("trim: %w", err)
+		}
 		if key = max(key, byBytes); key <= s.floor.timeUS {
 			return nil
+		}
+		if key > s.stable() {
+			// It would cut the group. Nothing is lost if its blocks stay small.
+			s = l.settle()
+			continue
 		}
 		done, err := l.cut(s, key)
 		if err != nil {
@@ -81,6 +96,7 @@ func (l *Log) trim(ctx context.Context, maxBytes int64) error {
 		if done && !more {
 			return nil
 		}
+		s = nil
 	}
 	return ctx.Err()
 }
@@ -105,6 +121,40 @@ func (l *Log) lastBlockAt(s *snapshot, us int64) (int64, error) {
 		return 0, l.corrupt(rangeIndex, us, fmt.Errorf("key %x", it.Key()))
 	}
 	return key, nil
+}
+
+// spanBefore returns the key of the last span that ends at or before key, 0 if there is none: by age the
+// log is trimmed a span at a time, so that trims, and the range deletions they leave, are few. Behind the
+// newest span key stays as it is.
+func (l *Log) spanBefore(s *snapshot, key int64) (int64, error) {
+	if key <= s.floor.timeUS || key > s.spanned {
+		return key, nil
+	}
+	it, err := l.store.db.NewIter(&pebble.IterOptions{
+		LowerBound: timeKey(rangeSpan, s.floor.timeUS+1), UpperBound: timeKey(rangeSpan, key+1)})
+	if err != nil {
+		return 0, err
+	}
+	defer it.Close()
+	if !it.Last() {
+		return 0, it.Error()
+	}
+	us, ok := keyTime(it.Key())
+	if !ok {
+		return 0, l.corrupt(rangeSpan, key, fmt.Errorf("key %x", it.Key()))
+	}
+	return us, nil
+}
+
+// spanAfter returns the key of the first span that ends at or after key: a limit in bytes holds.
+func (l *Log) spanAfter(s *snapshot, key int64) (int64, error) {
+	if key <= s.floor.timeUS || key > s.spanned {
+		return key, nil
+	}
+	scan := blockScan{l: l}
+	defer scan.close()
+	us, err := scan.spanKey(s, key)
+	return us, err
 }
 
 // cutByBytes returns the key of the last block to drop so that at most maxBytes are left; 0 if there
@@ -216,6 +266,7 @@ func (l *Log) drop(last *index, ref blockRef, oldest mark) (done bool, err error
 	next.gaps = gapsAfter(next.gaps, last.key())
 	next.uses = neededUses(old.uses, last.key())
 	next.trimTail(next.floor)
+	l.spans.trimmed(last.key())
 	l.publish(next)
 
 	batch := l.store.db.NewBatch()
@@ -246,7 +297,8 @@ func (l *Log) drop(last *index, ref blockRef, oldest mark) (done bool, err error
 // deleteThrough adds range deletions to the batch: everything up to m, whose block ends with frame
 // lastSeq of epoch.
 func deleteThrough(batch *pebble.Batch, m mark, epoch uint32, lastSeq int64) error {
-	for _, r := range []byte{rangeGap, rangeIndex, rangePlain, rangeZstd} {
+	for _, r := range []byte{rangeGap, rangeSpan, rangeIndex, rangePlain, rangeZstd, rangeSpanDIDs, rangeSpanBlocks,
+		rangeOthersIndex, rangeOthersPlain, rangeOthersZstd} {
 		if err := batch.DeleteRange([]byte{r}, timeKey(r, m.timeUS+1), nil); err != nil {
 			return err
 		}

@@ -24,6 +24,13 @@ type snapshot struct {
 	tailBytes  int64
 	beforeTail mark
 
+	// The newest group blocks of the tail are small and will be one, see merge.go. Trims and all that
+	// relies on blocks that stay as they are keep to those before.
+	group     int
+	groupBase totals // before the group
+
+	spanned int64 // key of the newest span; 0: none
+
 	// changed is closed when this snapshot is superseded, or the log closed. A reader takes it from
 	// the snapshot it looked at: whatever is published later, even before the reader starts to
 	// wait, closes that very channel. So no wake-up can be lost.
@@ -38,30 +45,29 @@ func (s *snapshot) next() *snapshot {
 	return &n
 }
 
-// push appends blocks with events to the tail and drops the oldest beyond the limits. It copies the
-// list, so that nobody's older snapshot keeps what is dropped, or sees what is new.
-func (s *snapshot) push(bs []*Block, maxBytes int64) {
-	n := len(s.tail) + len(bs)
-	total := s.tailBytes
-	for _, b := range bs {
-		total += b.memory()
-	}
+// shrinkTail drops the oldest blocks beyond the limits, but none of the group and not the newest. The
+// list must be s's own.
+func (s *snapshot) shrinkTail(maxBytes int64) {
+	n := len(s.tail)
+	kept := max(s.group, 1)
 	drop := 0
-	at := func(i int) *Block {
-		if i < len(s.tail) {
-			return s.tail[i]
-		}
-		return bs[i-len(s.tail)]
+	for ; drop < n-kept && (s.tailBytes > maxBytes || n-drop > maxTailBlocks); drop++ {
+		s.tailBytes -= s.tail[drop].memory()
+		s.beforeTail = s.tail[drop].idx.lastMark()
 	}
-	for ; drop < n-1 && (total > maxBytes || n-drop > maxTailBlocks); drop++ {
-		total -= at(drop).memory()
-		s.beforeTail = at(drop).idx.lastMark()
+	clear(s.tail[:drop]) // the array lives as long as the list
+	s.tail = s.tail[drop:]
+}
+
+// stable is the key of the last block that will stay as it is.
+func (s *snapshot) stable() int64 {
+	if s.group == 0 {
+		return s.newest.timeUS
 	}
-	tail := make([]*Block, 0, n-drop)
-	for i := drop; i < n; i++ {
-		tail = append(tail, at(i))
+	if i := len(s.tail) - s.group; i > 0 {
+		return s.tail[i-1].idx.key()
 	}
-	s.tail, s.tailBytes = tail, total
+	return s.beforeTail.timeUS
 }
 
 // trimTail drops the blocks of the tail up to m, which is a block's last mark.

@@ -17,6 +17,31 @@ type variant struct {
 type source struct {
 	idx *index
 	blk *Block // nil: not in the tail
+
+	// others is the key of the span whose copies of identity and account events idx is of; 0: of a block.
+	// Of them only those before event end are looked at; what comes next is at stamp next.
+	others int64
+	end    int
+	next   int64
+
+	// skip, if idx is nil, is the mark up to which nothing passes the filter; zero: the log ends here.
+	skip mark
+}
+
+// bounds returns how many of the events are to be looked at, and the stamp where to go on behind them.
+func (s source) bounds() (end int, next int64) {
+	if s.others != 0 {
+		return s.end, s.next
+	}
+	return s.idx.events(), s.idx.key() + 1
+}
+
+// key is the key that the parts are stored under.
+func (s source) key() int64 {
+	if s.others != 0 {
+		return s.others
+	}
+	return s.idx.key()
 }
 
 // storedEnds returns where the frames of a stored variant end; nil if v is not one of the block's.
@@ -44,13 +69,16 @@ func (l *Log) frames(src source, v variant, stream translate.Stream) (frames, er
 	if v.dictionary != 0 {
 		r, last = rangeZstd, x.zstdEnd
 	}
+	if src.others != 0 {
+		r += rangeOthersPlain - rangePlain
+	}
 	if src.blk != nil {
 		if r == rangePlain {
 			return frames{src.blk.plain, ends}, nil
 		}
 		return frames{src.blk.zstd, ends}, nil
 	}
-	data, err := l.load(r, x.key(), int(last[len(last)-1]))
+	data, err := l.load(r, src.key(), int(last[len(last)-1]))
 	return frames{data, ends}, err
 }
 
@@ -61,7 +89,14 @@ func (l *Log) load(r byte, key int64, n int) ([]byte, error) {
 		return e.data, e.err
 	}
 	defer func() { l.cache.fill(e, int64(len(e.data))) }()
-	e.data, e.err = l.readPart(r, key)
+	if r == rangePlain || r == rangeOthersPlain {
+		e.err = l.view(r, key, func(b []byte) (err error) {
+			e.data, err = unpack(b)
+			return err
+		})
+	} else {
+		e.data, e.err = l.readPart(r, key)
+	}
 	if e.err == nil && len(e.data) != n {
 		e.err = l.corrupt(r, key, fmt.Errorf("it has %d bytes, the index says %d", len(e.data), n))
 	}
@@ -70,7 +105,7 @@ func (l *Log) load(r byte, key int64, n int) ([]byte, error) {
 
 // build returns a variant that is not stored. It is built once, whoever asks first.
 func (l *Log) build(src source, v variant, stream translate.Stream) (frames, error) {
-	e, mine := l.cache.find(cacheKey{block: src.idx.key(), variant: v})
+	e, mine := l.cache.find(cacheKey{block: src.key(), others: src.others != 0, first: src.idx.timeUS[0], variant: v})
 	if !mine {
 		return e.frames, e.err
 	}

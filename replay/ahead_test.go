@@ -1,0 +1,84 @@
+package replay
+
+import (
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// TestReadAhead: while a reader of everything has one block, the next is loaded, and only that.
+func TestReadAhead(t *testing.T) {
+	clock := newTestClock()
+	cfg := testConfig(t, vfs.NewMem(), clock)
+	cfg.TailBytes = 1
+	a := tenBlocks(t, cfg, clock)
+	filter := must(NewFilter(FilterConfig{DIDs: []string{testDID(1)}}))
+	var small uint64
+	for _, tc := range []struct {
+		name  string
+		cfg   ReaderConfig
+		cache int64
+		busy  bool // others read ahead already
+		loads uint64
+	}{
+		// The indexes of two blocks, as the second shows that the chunk is full, and frames of one; then
+		// what was read ahead.
+		{"everything", ReaderConfig{}, 1 << 20, false, 3 + 1},
+		{"others are first", ReaderConfig{}, 1 << 20, true, 3},
+		{"extended", ReaderConfig{Extended: true}, 1 << 20, false, 2 + 2 + 2},
+		{"filtered", ReaderConfig{Filter: filter}, 1 << 20, false, 3 + 1},
+		{"filtered, others are first", ReaderConfig{Filter: filter}, 1 << 20, true, 3},
+		{"a small cache", ReaderConfig{}, 100, true, 0},
+		{"a small cache", ReaderConfig{}, 100, false, 0},
+	} {
+		for range cap(a.l.aheads) {
+			if tc.busy {
+				a.l.aheads <- struct{}{}
+			}
+		}
+		a.l.cache = newCache(tc.cache)
+		tc.cfg.Cursor, tc.cfg.MaxChunkBytes = TimeCursor(0), 1
+		r, err := a.l.NewReader(tc.cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var c Chunk
+		if err := r.Next(&c); err != nil || c.Events != 1 {
+			t.Fatalf("%s: %d events, %v", tc.name, c.Events, err)
+		}
+		for range cap(a.l.aheads) {
+			if !tc.busy {
+				a.l.aheads <- struct{}{} // waits
+			}
+		}
+		for range cap(a.l.aheads) {
+			<-a.l.aheads
+		}
+		_, _, loads := a.l.cache.size()
+		if tc.loads == 0 {
+			if small == 0 {
+				small = loads // this time nothing can be read ahead
+			}
+			tc.loads = small
+		}
+		if loads != tc.loads {
+			t.Errorf("%s: %d parts were loaded, want %d", tc.name, loads, tc.loads)
+		}
+	}
+	// A log may be closed while it reads ahead.
+	for range 20 {
+		l := a.l
+		r, err := l.NewReader(ReaderConfig{Cursor: TimeCursor(0), MaxChunkBytes: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var c Chunk
+		if err := r.Next(&c); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		a.l = mustOpen(t, cfg)
+	}
+}

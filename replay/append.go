@@ -1,0 +1,213 @@
+package replay
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// appendPass is one Append: it makes the next snapshot and the batch that brings the store there.
+type appendPass struct {
+	log   *Log
+	next  *snapshot
+	batch *pebble.Batch
+
+	// unwritten is how many of the tail's newest blocks are neither in the store nor in the batch:
+	// small ones, that may become part of a merged block before they would be written.
+	unwritten int
+	merged    []*Block
+
+	flush bool // the memtable is about to be full: a flush begins after the commit
+}
+
+// check makes sure that the blocks follow the log and can be staged, before anything is changed.
+func (p *appendPass) check(bs []*Block) error {
+	s := *p.next // its own place, the lists are copied before they grow
+	var bytes int64
+	for _, b := range bs {
+		if err := s.follows(b); err != nil {
+			return err
+		}
+		if bytes += b.stored(); bytes > maxAppendBytes {
+			return fmt.Errorf("more than %d bytes at once", int64(maxAppendBytes))
+		}
+		if b.epoch != s.epoch {
+			var err error
+			if s.streams, err = addStream(s.streams, p.log.cfg.Relay, b.epoch); err != nil {
+				return err
+			}
+		}
+		s.epoch, s.seq = b.epoch, b.lastSeq
+		if b.gap != nil {
+			s.timeUS = b.gap.TimeUS
+		}
+		if b.idx != nil {
+			s.timeUS = b.idx.key()
+		}
+	}
+	p.next.streams = s.streams
+	return nil
+}
+
+// stage applies the blocks, which were checked, to next, and adds to the batch what is to be stored.
+func (p *appendPass) stage(bs []*Block) error {
+	l, n := p.log, p.next
+	n.tail = append(make([]*Block, 0, len(n.tail)+len(bs)), n.tail...)
+	if err := p.joinSettled(); err != nil {
+		return err
+	}
+	newEpoch := false
+	for _, b := range bs {
+		newEpoch = newEpoch || b.epoch != n.epoch
+		if n.group > 0 && (b.gap != nil || b.idx != nil && !n.joins(b, l.cfg.TailBytes)) {
+			if err := p.closeGroup(); err != nil {
+				return err
+			}
+		}
+		before := n.total
+		n.advance(b)
+		if err := p.putGap(b.gap); err != nil {
+			return err
+		}
+		if b.idx == nil {
+			continue
+		}
+		l.metrics.blocks.Inc()
+		l.metrics.bytes.Add(float64(b.stored()))
+		n.tail = append(n.tail, b)
+		n.tailBytes += b.memory()
+		if l.cfg.keepSmall || !isSmall(b, l.cfg.TailBytes) {
+			if err := errors.Join(p.put(b, n.total), p.joinSpan(b)); err != nil {
+				return err
+			}
+			continue
+		}
+		if n.group == 0 {
+			n.groupBase = before
+		}
+		n.group++
+		p.unwritten++
+	}
+	if p.flush = p.flushIsDue(); p.flush && n.group > 0 {
+		if err := p.closeGroup(); err != nil {
+			return err
+		}
+	}
+	if err := p.putUnwritten(); err != nil {
+		return err
+	}
+	n.shrinkTail(l.cfg.TailBytes)
+	if newEpoch {
+		if err := putMeta(p.batch, metaStreams, appendStreams(nil, n.streams)); err != nil {
+			return err
+		}
+	}
+	durable := n.state
+	if l.cfg.Retention == 0 {
+		durable.floor, durable.oldest, durable.trimmed = durable.newest, mark{}, durable.total
+	}
+	return putMeta(p.batch, metaState, appendState(nil, &durable))
+}
+
+// putBytes is about what put adds to a batch beside a block's parts, and more than the state takes.
+const putBytes = 256
+
+// flushIsDue says whether the memtable is about to be full with this batch and what is yet to be written. The
+// log flushes it then, with no group open: a group that went over into the next memtable would have its deletions
+// there, and tables that overlap those before, so that compactions would write the old ones again.
+func (p *appendPass) flushIsDue() bool {
+	bytes := int64(p.batch.Len()) + putBytes
+	if p.log.cfg.Retention > 0 {
+		for _, b := range p.next.tail[len(p.next.tail)-p.unwritten:] {
+			bytes += b.stored() + putBytes
+		}
+	}
+	return p.log.unflushed+bytes > p.log.store.memTableBytes*3/4
+}
+
+// flushIfDue begins a flush after the batch was committed, if it is due.
+func (p *appendPass) flushIfDue() error {
+	l := p.log
+	if !p.flush {
+		l.unflushed += int64(p.batch.Len())
+		return nil
+	}
+	l.unflushed = 0
+	err := l.store.guard(func() error {
+		_, err := l.store.db.AsyncFlush()
+		return err
+	})
+	if err != nil {
+		l.store.fail(fmt.Errorf("begin a flush: %w", err))
+		return l.store.err()
+	}
+	return nil
+}
+
+// putUnwritten adds those small blocks to the batch that came with this Append and are not merged yet.
+func (p *appendPass) putUnwritten() error {
+	n := p.next
+	total := n.groupBase
+	group := n.tail[len(n.tail)-n.group:]
+	for i, b := range group {
+		total.add(b)
+		if i < len(group)-p.unwritten {
+			continue
+		}
+		if err := p.put(b, total); err != nil {
+			return err
+		}
+	}
+	p.unwritten = 0
+	return nil
+}
+
+func (p *appendPass) putGap(g *Gap) error {
+	if g == nil || p.log.cfg.Retention == 0 {
+		return nil
+	}
+	v := appendTrailer(appendGap(make([]byte, 0, gapBytes+trailerBytes), g), rangeGap, g.TimeUS)
+	return p.batch.Set(timeKey(rangeGap, g.TimeUS), v, nil)
+}
+
+// put adds a block's parts to the batch, if any are stored at all. total includes the block.
+func (p *appendPass) put(b *Block, total totals) error {
+	if p.log.cfg.Retention == 0 {
+		return nil
+	}
+	x := b.idx
+	last := x.events() - 1
+	ref := blockRef{key: x.key(), seq: x.seq[last], op: x.op[last], totals: total}
+	key := x.key()
+	for _, v := range []struct {
+		key   []byte
+		value []byte
+	}{
+		{seqKey(b.epoch, b.lastSeq), appendTrailer(appendBlockRef(nil, ref), rangeSeq, b.lastSeq)},
+		{timeKey(rangeIndex, key), b.sealedIndex},
+		{timeKey(rangePlain, key), b.sealedPlain},
+		{timeKey(rangeZstd, key), b.sealedZstd},
+	} {
+		if err := p.batch.Set(v.key, v.value, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// strip drops what only this Append needed, before readers see the blocks, and returns those of bs that
+// have events.
+func (p *appendPass) strip(bs []*Block) []*Block {
+	withEvents := make([]*Block, 0, len(bs))
+	for _, b := range bs {
+		if b.idx != nil {
+			withEvents = append(withEvents, b)
+		}
+	}
+	for _, b := range slices.Concat(bs, p.merged) {
+		b.sealedIndex, b.sealedPlain, b.sealedZstd = nil, nil, nil
+	}
+	return withEvents
+}

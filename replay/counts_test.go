@@ -1,0 +1,150 @@
+package replay
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/google/go-cmp/cmp"
+
+	"millrace/translate"
+)
+
+// counted is what the tests expect of a counter, by step.
+type counted map[int64]uint32
+
+func (n counted) count(step int64) Count {
+	var c Count
+	for _, events := range n {
+		c.Total += int64(events)
+	}
+	c.Recent = []uint32{}
+	for i := max(step-CountSteps+1, 0); i <= step; i++ {
+		c.Recent = append(c.Recent, n[i])
+	}
+	return c
+}
+
+// TestCounts appends blocks at random moments and compares every counter with a plain map by step.
+func TestCounts(t *testing.T) {
+	clock := newTestClock()
+	l := mustOpen(t, testConfig(t, vfs.NewMem(), clock))
+	rng := rand.New(rand.NewPCG(1, 2))
+	want := map[string]counted{}
+	add := func(what string, step int64) {
+		if want[what] == nil {
+			want[what] = counted{}
+		}
+		want[what][step]++
+	}
+	var plain, zstd int64
+	seq := int64(0)
+	for range 400 {
+		clock.advance(time.Duration(rng.Int64N(int64(3 * CountStep))))
+		if rng.IntN(20) == 0 {
+			clock.advance(CountStep * time.Duration(rng.Int64N(CountSteps)))
+		}
+		clock.step(time.Duration(rng.Int64N(int64(time.Second)))) // the wall clock does not matter
+		step := int64(clock.mono / CountStep)
+		b := testBlock{epoch: 1, firstSeq: seq + 1}
+		for range rng.IntN(20) {
+			seq++
+			e := testEvent{place: place{1, seq, 0}, timeUS: testStart.UnixMicro() + seq, did: "did:web:example.com", payload: `{"a":1}`}
+			switch k := rng.IntN(5); k {
+			case 3:
+				e.kind = translate.KindIdentity
+				add("identity", step)
+			case 4:
+				e.kind = translate.KindAccount
+				add("account", step)
+			default:
+				e.kind, e.operation = translate.KindCommit, translate.OpCreate+translate.Operation(k)
+				e.collection = fmt.Sprintf("com.example.c%d", rng.IntN(5))
+				add(e.operation.String(), step)
+				add(e.collection, step)
+			}
+			b.events = append(b.events, e)
+		}
+		seq++
+		b.lastSeq = seq
+		sealed := b.seal(t, l)
+		plain, zstd = plain+int64(len(sealed.plain)), zstd+int64(len(sealed.zstd))
+		if err := l.Append(sealed); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := l.Counts()
+	step := int64(clock.mono/CountStep) - 1
+	wanted := Counts{
+		Since: testStart, Until: clock.wall, Step: step,
+		Creates: want["create"].count(step), Updates: want["update"].count(step), Deletes: want["delete"].count(step),
+		Identities: want["identity"].count(step), Accounts: want["account"].count(step),
+		Other: counted{}.count(step), PlainBytes: plain, ZstdBytes: zstd,
+	}
+	for i, c := range got.Collections {
+		wanted.Collections = append(wanted.Collections, CollectionCount{c.Name, want[c.Name].count(step)})
+		if i > 0 && c.Total > got.Collections[i-1].Total {
+			t.Errorf("collection %d is more frequent than the one before", i)
+		}
+	}
+	if diff := cmp.Diff(wanted, got); diff != "" || len(got.Collections) != 5 {
+		t.Errorf("%d collections; -want +got\n%s", len(got.Collections), diff)
+	}
+}
+
+// TestCountsOfMany: of very many collections the rare ones are counted together, and none is lost.
+func TestCountsOfMany(t *testing.T) {
+	c := newCounts(testStart, 0)
+	c.advance(CountStep * 3 / 2)
+	const many = 10 * maxCounted
+	for i := range many {
+		for range 3 {
+			c.collection("com.example.frequent").add(c.step, 1)
+		}
+		c.collection(fmt.Sprintf("com.example.junk%d", i)).add(c.step, 1)
+	}
+	got := c.read(CountStep * 2)
+	if n := len(got.Collections); n > maxCounted {
+		t.Errorf("%d collections are counted apart", n)
+	}
+	if first := got.Collections[0]; first.Name != "com.example.frequent" || first.Total != 3*many {
+		t.Errorf("the first is %s with %d", first.Name, first.Total)
+	}
+	total, recent := got.Other.Total, int64(got.Other.Recent[1])
+	for _, n := range got.Collections {
+		total += n.Total
+		recent += int64(n.Recent[1])
+	}
+	if total != 4*many || recent != 4*many || got.Step != 1 {
+		t.Errorf("%d in all, %d in step %d; want %d in step 1", total, recent, got.Step, 4*many)
+	}
+}
+
+func TestCountsWhileNothingCame(t *testing.T) {
+	c := newCounts(testStart, 5*time.Second)
+	if got := c.read(5 * time.Second); got.Step != -1 || len(got.Creates.Recent) != 0 {
+		t.Errorf("at once: step %d, %v", got.Step, got.Creates.Recent)
+	}
+	c.kinds[countedCreate].add(c.step, 7)
+	if got := c.read(5*time.Second + CountStep); got.Step != 0 || !cmp.Equal(got.Creates, Count{7, []uint32{7}}) {
+		t.Errorf("after a step: step %d, %v", got.Step, got.Creates)
+	}
+	if got := c.read(1000 * time.Hour); got.Creates.Total != 7 || cmp.Diff(make([]uint32, CountSteps), got.Creates.Recent) != "" {
+		t.Errorf("much later: %v", got.Creates)
+	}
+}
+
+func TestDiskBytes(t *testing.T) {
+	l := mustOpen(t, testConfig(t, vfs.NewMem(), newTestClock()))
+	if got := l.DiskBytes(); got <= 0 {
+		t.Errorf("%d bytes", got)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := l.DiskBytes(); got != 0 {
+		t.Errorf("%d bytes after Close", got)
+	}
+}

@@ -1,0 +1,119 @@
+package replay
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"millrace/translate"
+)
+
+// spannedLog is a log on the real disk of n events by about n/5 accounts, some of them busy: one account
+// has 10 events, one collection 100, 12 % are posts and 1.5 % identity and account events.
+func spannedLog(b *testing.B, n int) *Log {
+	b.Helper()
+	cfg := testConfig(b, nil, newTestClock())
+	cfg.Dir, cfg.TailBytes, cfg.CacheBytes, cfg.PebbleBytes = b.TempDir(), 1<<20, 16<<20, 32<<20
+	l := mustOpen(b, cfg)
+	rng := rand.New(rand.NewPCG(1, 1))
+	var events []testEvent
+	for i := range n {
+		e := testEvent{place: place{1, int64(i + 1), 0}, timeUS: testStart.UnixMicro() + int64(i)*600,
+			kind: translate.KindCommit, operation: translate.OpCreate, collection: "app.bsky.feed.like",
+			did: testDID(int(float64(n/5) * rng.Float64() * rng.Float64()))}
+		switch k := rng.IntN(1000); {
+		case i%(n/10) == n/20:
+			e.did = "did:plc:rare"
+		case i%(n/100) == n/200:
+			e.collection = "com.example.rare"
+		case k < 120:
+			e.collection = "app.bsky.feed.post"
+		case k < 135:
+			e.kind, e.operation, e.collection = translate.KindIdentity, 0, ""
+		case k < 300:
+			e.collection = fmt.Sprintf("app.bsky.graph.c%d", k%40)
+		}
+		e.payload = fmt.Sprintf(`{"did":"%s","time_us":%d,"kind":"commit","commit":{"rev":"3kabcdefghijk","operation":"create","collection":"%s","rkey":"3kabcdefgh%03d","record":{"$type":"app.bsky.feed.like","subject":{"uri":"at://did:plc:abc/app.bsky.feed.post/3k%d"}},"cid":"bafyreigdyr"}}`,
+			e.did, e.timeUS, e.collection, i%1000, i)
+		events = append(events, e)
+		if len(events) == 1024 {
+			tb := testBlock{epoch: 1, firstSeq: events[0].seq, lastSeq: e.seq, events: events}
+			if err := l.Append(tb.seal(b, l)); err != nil {
+				b.Fatal(err)
+			}
+			events = events[:0]
+		}
+	}
+	if err := l.store.db.Flush(); err != nil {
+		b.Fatal(err)
+	}
+	return l
+}
+
+// BenchmarkSpans replays through filters out of a log of 600,000 events, nothing cached by us.
+func BenchmarkSpans(b *testing.B) {
+	const n = 600_000
+	l := spannedLog(b, n)
+	perEventBytes := func(rs ...byte) float64 {
+		total := 0
+		for _, r := range rs {
+			it, err := l.store.db.NewIter(&pebble.IterOptions{LowerBound: []byte{r}, UpperBound: []byte{r + 1}})
+			if err != nil {
+				b.Fatal(err)
+			}
+			for it.First(); it.Valid(); it.Next() {
+				total += len(it.Value())
+			}
+			_ = it.Close()
+		}
+		return float64(total) / n
+	}
+	b.Logf("bytes an event: spans %.2f, DIDs %.2f, their blocks %.2f, copies of others %.2f; index %.1f, plain %.1f, zstd %.1f",
+		perEventBytes(rangeSpan), perEventBytes(rangeSpanDIDs), perEventBytes(rangeSpanBlocks),
+		perEventBytes(rangeOthersIndex, rangeOthersPlain, rangeOthersZstd),
+		perEventBytes(rangeIndex), perEventBytes(rangePlain), perEventBytes(rangeZstd))
+	dids := func(n int) (out []string) {
+		for i := range n {
+			out = append(out, testDID(90_000+i)) // quiet ones
+		}
+		return out
+	}
+	commits := Kinds(translate.KindCommit)
+	for _, tc := range []struct {
+		name string
+		cfg  FilterConfig
+	}{
+		{"one-did", FilterConfig{DIDs: []string{"did:plc:rare"}}},
+		{"absent-did", FilterConfig{DIDs: []string{"did:plc:none"}}},
+		{"1000-dids", FilterConfig{DIDs: dids(1000)}},
+		{"10000-dids", FilterConfig{DIDs: dids(10_000)}},
+		{"rare-collection-commits", FilterConfig{Collections: []string{"com.example.rare"}, Kinds: commits}},
+		{"rare-collection", FilterConfig{Collections: []string{"com.example.rare"}}},
+		{"posts", FilterConfig{Collections: []string{"app.bsky.feed.post"}, Kinds: commits}},
+	} {
+		b.Run(tc.name, func(b *testing.B) {
+			f := must(NewFilter(tc.cfg))
+			var c Chunk
+			events := 0
+			cpu := cpuTime()
+			for b.Loop() {
+				l.cache = newCache(l.cfg.CacheBytes)
+				r, err := l.NewReader(ReaderConfig{Filter: f, Cursor: TimeCursor(0)})
+				if err != nil {
+					b.Fatal(err)
+				}
+				events = 0
+				for c.Live = false; !c.Live; {
+					if err := r.Next(&c); err != nil {
+						b.Fatal(err)
+					}
+					events += c.Events
+				}
+			}
+			b.ReportMetric(float64(events), "events")
+			b.ReportMetric(float64(cpuTime()-cpu)/float64(b.N)/1e6/(n/1e6), "cpu-ms/million")
+		})
+	}
+}

@@ -1,0 +1,399 @@
+package replay
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"millrace/translate"
+)
+
+// spanWriter gathers blocks that stay as they are, and stores a span when enough came together.
+type spanWriter struct {
+	key       fingerprintKey
+	maxMicros int64
+	maxBytes  int64 // 0: no limit
+
+	open    *openSpan // nil: empty
+	settled []*Block  // stay small, but did not join yet
+	through int64     // key of the newest span; 0: none
+}
+
+func newSpanWriter(cfg *Config, key fingerprintKey) *spanWriter {
+	return &spanWriter{
+		key:       key,
+		maxMicros: max(cfg.Retention.Microseconds()/spanRetentionShare, 1),
+		maxBytes:  cfg.RetentionBytes / spanRetentionShare,
+	}
+}
+
+// join takes the next block. If it does not fit, the span of those before it is added to the batch.
+func (w *spanWriter) join(batch *pebble.Batch, x *index, plain, zstd []byte, bytes int64) error {
+	if w.open != nil && !w.open.fits(x, bytes, w.maxMicros, w.maxBytes) {
+		for _, v := range w.open.values() {
+			if err := batch.Set(timeKey(v.r, w.open.key()), v.value, nil); err != nil {
+				return err
+			}
+		}
+		w.through = w.open.key()
+		w.open = nil
+	}
+	if w.open == nil {
+		w.open = newOpenSpan(x.epoch)
+	}
+	w.open.add(w.key, x, plain, zstd, bytes)
+	return nil
+}
+
+// trimmed forgets what lies at or before the floor.
+func (w *spanWriter) trimmed(floorUS int64) {
+	if w.open != nil && w.open.key() <= floorUS {
+		w.open = nil
+	}
+}
+
+// joinSpan lets a block that stays as it is join the open span.
+func (p *appendPass) joinSpan(b *Block) error {
+	l := p.log
+	if l.cfg.Retention == 0 || b.idx.key() <= p.next.floor.timeUS {
+		return nil
+	}
+	err := l.spans.join(p.batch, b.idx, b.plain, b.zstd, b.stored())
+	p.next.spanned = l.spans.through
+	return err
+}
+
+// joinSettled lets the blocks join that a trim settled.
+func (p *appendPass) joinSettled() error {
+	for _, b := range p.log.spans.settled {
+		if err := p.joinSpan(b); err != nil {
+			return err
+		}
+	}
+	p.log.spans.settled = nil
+	return nil
+}
+
+// fingerprintKey reads the log's key, or makes it.
+func (o *opener) fingerprintKey() error {
+	v, ok, err := o.meta(metaFingerprintKey)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		if !o.fresh {
+			return corrupt(rangeMeta, 0, fmt.Errorf("%s: %w", metaFingerprintKey, errMissing))
+		}
+		v = make([]byte, fingerprintKeyBytes, fingerprintKeyBytes+trailerBytes)
+		_, _ = rand.Read(v) // never fails
+		if err := putMeta(o.batch, metaFingerprintKey, v); err != nil {
+			return err
+		}
+	}
+	if len(v) != fingerprintKeyBytes {
+		return corrupt(rangeMeta, 0, fmt.Errorf("%s has %d bytes, not %d", metaFingerprintKey, len(v), fingerprintKeyBytes))
+	}
+	o.spans = newSpanWriter(o.cfg, decodeFingerprintKey(v))
+	return nil
+}
+
+// openSpan finds the newest span and gathers the blocks behind it, from their indexes alone. It runs
+// after state.
+func (o *opener) openSpan() error {
+	s := o.snap
+	it, err := o.store.db.NewIter(&pebble.IterOptions{
+		LowerBound: timeKey(rangeSpan, s.floor.timeUS+1), UpperBound: []byte{rangeSpan + 1}})
+	if err != nil {
+		return fmt.Errorf("read the spans: %w", err)
+	}
+	defer it.Close()
+	if it.Last() {
+		us, ok := keyTime(it.Key())
+		if !ok || us > s.newest.timeUS {
+			return corrupt(rangeSpan, us, fmt.Errorf("key %x", it.Key()))
+		}
+		o.spans.through, s.spanned = us, us
+	} else if err := it.Error(); err != nil {
+		return fmt.Errorf("read the spans: %w", err)
+	}
+	if o.cfg.ReadOnly || o.cfg.Retention == 0 {
+		return nil
+	}
+	return o.gatherSpan(max(s.spanned, s.floor.timeUS))
+}
+
+// gatherSpan lets the blocks after us join.
+func (o *opener) gatherSpan(us int64) error {
+	it, err := o.store.db.NewIter(&pebble.IterOptions{
+		LowerBound: timeKey(rangeIndex, us+1), UpperBound: []byte{rangeIndex + 1}})
+	if err != nil {
+		return fmt.Errorf("read the newest blocks: %w", err)
+	}
+	defer it.Close()
+	for ok := it.First(); ok; ok = it.Next() {
+		key, _ := keyTime(it.Key())
+		sealed, err := it.ValueAndErr()
+		if err != nil {
+			return corrupt(rangeIndex, key, err)
+		}
+		body, err := openTrailer(sealed, rangeIndex, key)
+		if err != nil {
+			return corrupt(rangeIndex, key, err)
+		}
+		x, err := decodeIndex(body)
+		if err != nil {
+			return corrupt(rangeIndex, key, err)
+		}
+		bytes := int64(len(sealed)) + int64(x.plainEnd[x.events()-1]) + int64(x.zstdEnd[x.events()-1]) + 2*trailerBytes
+		if err := o.spans.join(o.batch, x, nil, nil, bytes); err != nil {
+			return err
+		}
+	}
+	o.snap.spanned = o.spans.through
+	return it.Error()
+}
+
+// plan is where, as a span says, the events are that a filter passes.
+type plan struct {
+	key    int64 // of the span; 0: no plan
+	blocks blockSet
+	// others says that identity and account events that are not in blocks are wanted, from the
+	// span's copies of them.
+	others bool
+	// after are the keys of the blocks after the one that was found last; 0: none in this span.
+	after [aheadBlocks]int64
+}
+
+// selective says whether spans can tell f where to look.
+func (f *Filter) selective() bool {
+	return f != nil && (!f.anyCollection || f.dids != nil || f.kinds != 0)
+}
+
+// plan returns where to look in the span for events that f passes, DIDs apart.
+func (s *span) plan(f *Filter) plan {
+	p := plan{key: s.key()}
+	all := firstBlocks(len(s.keys))
+	commits := f.kinds.Has(translate.KindCommit)
+	if commits && f.anyCollection {
+		p.blocks = all
+		return p
+	}
+	if commits {
+		for i := range s.collections.len() {
+			if f.collection(s.collections.at(i)) {
+				p.blocks.union(&s.present[i])
+			}
+		}
+	}
+	var others blockSet
+	if f.kinds.Has(translate.KindIdentity) {
+		others.union(&s.identityIn)
+	}
+	if f.kinds.Has(translate.KindAccount) {
+		others.union(&s.accountIn)
+	}
+	if s.others && f.dids == nil {
+		p.others = !others.empty()
+	} else {
+		p.blocks.union(&others)
+	}
+	return p
+}
+
+// findSpan is find for a filter that spans can tell where to look, at a place that they cover.
+func (p *pass) findSpan() (source, error) {
+	r, s := p.r, p.s
+	sp, err := p.scan.span(s, r.next, r.plan.key)
+	if err != nil {
+		return source{}, err
+	}
+	if r.plan.key != sp.key() {
+		pl := sp.plan(r.filter)
+		if r.filter.dids != nil && !pl.blocks.empty() {
+			of, err := p.scan.blocksOf(sp, r.filter.fingerprintsFor(r.log.spans.key))
+			if err != nil {
+				return source{}, err
+			}
+			pl.blocks.intersect(&of)
+		}
+		r.plan = pl
+	}
+	// The span may reach into the tail; then the rest of it is read from there.
+	end := sp.lastMark()
+	if end.timeUS > s.beforeTail.timeUS {
+		end = s.beforeTail
+	}
+	next := r.plan.blocks.next(sp.firstWith(r.next))
+	until := end.timeUS + 1
+	if next < len(sp.keys) && sp.keys[next] <= end.timeUS {
+		until = sp.first[next]
+	} else {
+		next = maxSpanBlocks
+	}
+	if r.plan.others && r.next < until {
+		src, err := p.others(sp, until)
+		if err != nil || src.idx != nil {
+			return src, err
+		}
+	}
+	if next == maxSpanBlocks {
+		return source{skip: end}, nil
+	}
+	r.plan.after = [aheadBlocks]int64{}
+	for i, n := 0, next; i < aheadBlocks; i++ {
+		if n = r.plan.blocks.next(n + 1); n >= len(sp.keys) || sp.keys[n] > end.timeUS {
+			break
+		}
+		r.plan.after[i] = sp.keys[n]
+	}
+	x, err := p.scan.find(s, sp.keys[next])
+	if err == nil && x.key() != sp.keys[next] {
+		err = r.log.corrupt(rangeSpan, sp.key(), fmt.Errorf("its block %d is not there", sp.keys[next]))
+	}
+	return source{idx: x}, err
+}
+
+// others returns the copies of identity and account events from r.next on and before until; an empty
+// source if there are none.
+func (p *pass) others(sp *span, until int64) (source, error) {
+	x, err := p.r.log.othersIndex(sp.key())
+	if err != nil {
+		return source{}, err
+	}
+	i, end := x.firstAt(p.r.next), x.firstAt(until)
+	if i >= end {
+		return source{}, nil
+	}
+	return source{idx: x, others: sp.key(), end: end, next: until}, nil
+}
+
+// othersIndex returns the index of a span's copies.
+func (l *Log) othersIndex(key int64) (*index, error) {
+	e, mine := l.cache.find(cacheKey{block: key, part: rangeOthersIndex})
+	if !mine {
+		return e.idx, e.err
+	}
+	var bytes int64
+	defer func() { l.cache.fill(e, bytes) }()
+	b, err := l.readPart(rangeOthersIndex, key)
+	if err != nil {
+		e.err = err
+		return nil, err
+	}
+	if e.idx, err = decodeIndex(b); err != nil {
+		e.err = l.corrupt(rangeOthersIndex, key, err)
+		return nil, e.err
+	}
+	bytes, e.err = e.idx.memory(), nil
+	return e.idx, nil
+}
+
+// span returns the first span that covers from or what comes after it; known is the key of the span that
+// the reader was in before. It exists: from <= s.spanned.
+func (c *blockScan) span(s *snapshot, from, known int64) (*span, error) {
+	if known < from {
+		key, err := c.spanKey(s, from)
+		if err != nil {
+			return nil, err
+		}
+		known = key
+	}
+	e, mine := c.l.cache.find(cacheKey{block: known, part: rangeSpan})
+	if !mine {
+		return e.span, e.err
+	}
+	var bytes int64
+	defer func() { c.l.cache.fill(e, bytes) }()
+	b, err := c.l.readPart(rangeSpan, known)
+	if err != nil {
+		e.err = err
+		return nil, err
+	}
+	e.span, err = decodeSpan(b)
+	if err == nil && e.span.key() != known {
+		err = fmt.Errorf("its last block is %d", e.span.key())
+	}
+	if err != nil {
+		e.err = c.l.corrupt(rangeSpan, known, err)
+		return nil, e.err
+	}
+	bytes, e.err = e.span.memory(), nil
+	return e.span, nil
+}
+
+// spanKey returns the key of the first span at or after from.
+func (c *blockScan) spanKey(s *snapshot, from int64) (int64, error) {
+	if c.spans == nil {
+		it, err := c.iterator(rangeSpan, s.spanned, from)
+		if err != nil {
+			return 0, err
+		}
+		c.spans = it
+	}
+	if !c.spans.SeekGE(timeKey(rangeSpan, from)) {
+		if err := c.spans.Error(); err != nil {
+			return 0, c.l.readError(rangeSpan, from, err)
+		}
+		return 0, c.l.corrupt(rangeSpan, s.spanned, errMissing)
+	}
+	key, ok := keyTime(c.spans.Key())
+	if !ok {
+		return 0, c.l.corrupt(rangeSpan, from, fmt.Errorf("key %x", c.spans.Key()))
+	}
+	return key, nil
+}
+
+// blocksOf returns the blocks of a span that may have events of the DIDs with these fingerprints. What
+// it reads is large and looked at once, so it goes past the cache.
+func (c *blockScan) blocksOf(sp *span, fingerprints []uint64) (set blockSet, err error) {
+	key := sp.key()
+	c.found = c.found[:0]
+	n := 0
+	err = c.l.view(rangeSpanDIDs, key, func(b []byte) error {
+		v, err := openSpanDIDs(b)
+		n = v.n
+		for i := 0; i < len(fingerprints) && err == nil; i++ {
+			if e := v.find(fingerprints[i]); e >= 0 {
+				c.found = append(c.found, e)
+			}
+		}
+		return err
+	})
+	if err != nil || len(c.found) == 0 {
+		return set, err
+	}
+	err = c.l.view(rangeSpanBlocks, key, func(b []byte) error {
+		v, err := openSpanBlocks(b, n)
+		for i := 0; i < len(c.found) && err == nil; i++ {
+			err = v.addTo(&set, c.found[i])
+		}
+		return err
+	})
+	return set, err
+}
+
+// view calls f with a stored value, without its trailer, which f must not keep. An error of f's means
+// that the value is corrupt.
+func (l *Log) view(r byte, key int64, f func(b []byte) error) error {
+	if err := l.store.err(); err != nil {
+		return err
+	}
+	sealed, closer, err := l.store.db.Get(timeKey(r, key))
+	if errors.Is(err, pebble.ErrNotFound) {
+		return l.missing(r, key)
+	}
+	if err != nil {
+		return l.readError(r, key, err)
+	}
+	defer closer.Close()
+	b, err := openTrailer(sealed, r, key)
+	if err == nil {
+		err = f(b)
+	}
+	if err != nil {
+		return l.corrupt(r, key, err)
+	}
+	return nil
+}

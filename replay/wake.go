@@ -1,0 +1,55 @@
+package replay
+
+// Many readers wait at the end of the log for what few of them want. Who serves many waits for all of them
+// on one channel, Log.Changed, and then asks each reader, with Pending, whether it is worth waking.
+
+// Changed returns a channel that is closed once the log holds more than when Changed was called, or is
+// closed. Get it before looking at readers: then nothing is missed.
+func (l *Log) Changed() <-chan struct{} { return l.snap.Load().changed }
+
+// Glance is memory that Pending uses; the zero value is ready. One goroutine uses it, for any number of
+// readers.
+type Glance struct{ matcher matcher }
+
+// Pending says whether Next has something for a reader whose last chunk was Live: an event that passes the
+// filter (sizes apart), a gap, or an error. If it has not, Pending has moved the reader on over what was
+// appended meanwhile, as Next would have, and returns how far; else it has done so up to what is pending. It
+// looks at the tail's tables only, never at the disk, and costs the less the fewer blocks were appended. Only
+// who may call Next may call it.
+func (r *Reader) Pending(g *Glance) (through Mark, pending bool) {
+	s := r.log.snap.Load()
+	switch {
+	case s.err != nil, r.after != (place{}), r.atFloor, r.next <= s.floor.timeUS, r.next <= s.beforeTail.timeUS:
+		return r.through, true // Next knows what to make of it
+	}
+	r.changed = s.changed
+	if r.next <= s.timeUS {
+		if _, gap := s.gapAt(max(r.gapNext, r.next)); gap || !r.passOver(s, &g.matcher) {
+			return r.through, true
+		}
+		r.next = s.timeUS + 1
+		r.gapNext = max(r.gapNext, r.next)
+	}
+	r.through = s.end()
+	return r.through, false
+}
+
+// passOver moves the reader on over blocks of the tail that hold nothing for it, and says whether it has
+// passed all of them.
+func (r *Reader) passOver(s *snapshot, m *matcher) bool {
+	defer func() { m.f, m.idx = nil, nil }() // holds nothing between calls
+	for _, b := range s.tail[s.tailIndex(r.next):] {
+		if r.filter == nil {
+			return false
+		}
+		x := b.idx
+		if m.reset(r.filter, x) && m.next(x.firstAt(r.next)) < x.events() {
+			return false
+		}
+		last := x.lastMark()
+		r.next = last.timeUS + 1
+		r.gapNext = max(r.gapNext, r.next)
+		r.through = s.export(last)
+	}
+	return true
+}

@@ -1,0 +1,111 @@
+package replay
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"millrace/dict"
+)
+
+// TestPending has pairs of live readers: one calls Next after each append, the other only if Pending says so.
+// Both must get the same and be told that they got as far.
+func TestPending(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	w := newWorld(t, seed)
+	w.log.cfg.RetentionBytes, w.cfg.RetentionBytes = 0, 0 // one large block must not take all readers along
+	type pair struct {
+		cfg          ReaderConfig
+		eager, lazy  *Reader
+		want, got    []string
+		woken, spare int
+	}
+	newPair := func() *pair {
+		f, _ := w.filter()
+		p := &pair{cfg: ReaderConfig{Cursor: LiveCursor(), Filter: f, MaxChunkBytes: 1 << (4 + w.rng.IntN(14))}}
+		if w.rng.IntN(2) == 0 {
+			p.cfg.Dictionary = dict.BuiltIn().ID()
+		}
+		for _, r := range []**Reader{&p.eager, &p.lazy} {
+			var err error
+			if *r, err = w.log.NewReader(p.cfg); err != nil {
+				t.Fatal(err)
+			}
+			w.drain(*r, p.cfg)
+		}
+		return p
+	}
+	w.append()
+	var pairs []*pair
+	for range 20 {
+		pairs = append(pairs, newPair())
+	}
+	var g Glance
+	var c Chunk
+	for range 300 {
+		for range w.rng.IntN(3) {
+			w.append()
+		}
+		if w.rng.IntN(20) == 0 {
+			w.trim()
+		}
+		for _, p := range pairs {
+			p.want = append(p.want, w.drain(p.eager, p.cfg)...)
+			through, pending := p.lazy.Pending(&g)
+			if pending {
+				p.woken++
+				p.got = append(p.got, w.drain(p.lazy, p.cfg)...)
+			} else {
+				p.spare++
+				if through != p.eager.through {
+					t.Fatalf("filter %+v: Pending went to %v, Next to %v", p.cfg.Filter, through, p.eager.through)
+				}
+			}
+			if w.rng.IntN(10) > 0 {
+				continue
+			}
+			if err := p.lazy.Next(&c); err != nil || c.Events > 0 || c.Gap != nil {
+				t.Fatalf("filter %+v: %d events, gap %v, error %v are left", p.cfg.Filter, c.Events, c.Gap, err)
+			}
+		}
+	}
+	woken, spare := 0, 0
+	for _, p := range pairs {
+		if diff := cmp.Diff(p.want, p.got); diff != "" {
+			t.Errorf("filter %+v: -eager +lazy\n%s", p.cfg.Filter, diff)
+		}
+		woken, spare = woken+p.woken, spare+p.spare
+	}
+	if woken == 0 || spare == 0 {
+		t.Errorf("woken %d times, left alone %d times", woken, spare)
+	}
+}
+
+// TestPendingEndsWithTheLog: a closed log is something to wake for.
+func TestPendingEndsWithTheLog(t *testing.T) {
+	w := newWorld(t, 1)
+	w.append()
+	r, err := w.log.NewReader(ReaderConfig{Cursor: LiveCursor()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.drain(r, ReaderConfig{MaxChunkBytes: 1})
+	changed := w.log.Changed()
+	var g Glance
+	if _, pending := r.Pending(&g); pending {
+		t.Error("there is something at the end")
+	}
+	if err := w.log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-changed:
+	default:
+		t.Error("nobody was told that the log is closed")
+	}
+	if _, pending := r.Pending(&g); !pending {
+		t.Error("a reader of a closed log sleeps on")
+	}
+}
