@@ -1,0 +1,61 @@
+package replay
+
+import (
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// Checkpoint makes a copy of the log in dir, which must not exist: a log of its own that Open takes, with
+// everything that was committed before the call, and perhaps some of what is committed during it, whole
+// blocks always. It returns how far the log had come before. Appending and reading go on meanwhile.
+// Tables are linked where dir is on the log's file system, so that it takes a moment, and copied else; until
+// it is done no file of the log is deleted. Errors: ErrReadOnly, ErrClosed, ErrFailed, and those of the
+// disk, after which there is no dir.
+func (l *Log) Checkpoint(dir string) (Progress, error) {
+	if l.cfg.ReadOnly {
+		return Progress{}, fmt.Errorf("checkpoint: %w", ErrReadOnly)
+	}
+	l.storeMu.RLock() // Close waits for us
+	defer l.storeMu.RUnlock()
+	if l.closed {
+		return Progress{}, fmt.Errorf("checkpoint: %w", ErrClosed)
+	}
+	at := l.Progress()
+	if err := l.store.checkpoint(dir); err != nil {
+		return Progress{}, fmt.Errorf("checkpoint: %w", err)
+	}
+	return at, nil
+}
+
+// CheckpointClosed is Log.Checkpoint of a log that no process has open. Of cfg it needs what Open of a
+// log to be read only needs. Errors: ErrNoLog, ErrInUse, those of Open and of the disk.
+func CheckpointClosed(cfg Config, dir string) (Progress, error) {
+	cfg.ReadOnly = true
+	l, err := Open(cfg)
+	if err != nil {
+		return Progress{}, err
+	}
+	at := l.Progress()
+	if err := l.Close(); err != nil {
+		return Progress{}, err
+	}
+	// Pebble makes checkpoints of databases that may be written only. Nothing but Pebble's own is.
+	if cfg, err = cfg.withDefaults(); err != nil {
+		return Progress{}, fmt.Errorf("open log: %w", err)
+	}
+	cfg.ReadOnly = false
+	st, err := openStore(&cfg)
+	if err != nil {
+		return Progress{}, fmt.Errorf("open log: %w", err)
+	}
+	if err := st.checkpoint(dir); err != nil {
+		_ = st.close() // the first error says more
+		return Progress{}, fmt.Errorf("checkpoint: %w", err)
+	}
+	return at, st.close()
+}
+
+func (s *store) checkpoint(dir string) error {
+	return s.guard(func() error { return s.db.Checkpoint(dir, pebble.WithFlushedWAL()) })
+}
