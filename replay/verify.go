@@ -1,0 +1,122 @@
+package replay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// FormatVersion is the version of the formats that this package writes.
+const FormatVersion = formatVersion
+
+// Defaults and limits of Verify.
+const (
+	defaultProblemsKept = 100
+	verifyPebbleBytes   = 64 << 20
+	progressInterval    = time.Second
+	maxVerifyWorkers    = 64
+)
+
+// VerifyConfig is what Verify needs. Dir must be set.
+type VerifyConfig struct {
+	Dir          string // the log's own directory
+	FS           vfs.FS // nil: the real file system
+	Workers      int    // blocks checked at once; 0: one a processor
+	ProblemsKept int    // how many problems the report spells out; 0: 100
+	// Progress is told about once a second how far it is, from one goroutine; nil: nobody.
+	Progress func(VerifyProgress)
+	Logger   *slog.Logger // nil: discard
+}
+
+// VerifyProgress is how far Verify has come.
+type VerifyProgress struct {
+	Blocks, Events    int64
+	Bytes, TotalBytes int64 // of blocks' parts before Pebble compresses them; TotalBytes 0: not known
+}
+
+// VerifyReport is what Verify found.
+type VerifyReport struct {
+	Blocks, Events, Bytes int64 // Bytes: of blocks' parts before Pebble compresses them
+	Spans, Gaps           int64
+	Dictionaries          int
+	Oldest, Newest        int64 // stamps of the first and last event; 0: none
+	Problems              int64
+	Examples              []Problem // the first of them, in the log's order as far as they have a place in it
+}
+
+// Sound says whether nothing is wrong.
+func (r *VerifyReport) Sound() bool { return r.Problems == 0 }
+
+// Problem is one thing that is wrong, and where.
+type Problem struct {
+	Part   string // which part of which key range: "index", "plain", "zstd", "seq", "span", "gap", "meta", ...
+	Block  int64  // the block's key (time_us of its last event), or that of another range's value; 0: none
+	Event  int    // within the block; -1: none
+	Offset int64  // first wrong byte within the part; -1: not known
+	Text   string
+}
+
+// String returns the problem on one line.
+func (p Problem) String() string {
+	var b strings.Builder
+	b.WriteString(p.Part)
+	if p.Block != 0 {
+		fmt.Fprintf(&b, " %d", p.Block)
+	}
+	if p.Event >= 0 {
+		fmt.Fprintf(&b, ", event %d", p.Event)
+	}
+	if p.Offset >= 0 {
+		fmt.Fprintf(&b, ", byte %d", p.Offset)
+	}
+	return b.String() + ": " + strings.Join(strings.Fields(p.Text), " ") // Pebble's errors have lines
+}
+
+// Verify checks a log that nobody has open, whole and without changing it: that every value is what was
+// written; that stamps and positions ascend; that columns and tables say what the events' bytes say; that
+// the compressed events are the plain ones, byte for byte, with dictionaries that the log has; that block
+// references, spans, gaps and the progress record fit the blocks. What is wrong is in the report; an error means that the
+// check could not be made: ErrNoLog, ErrInUse, ErrNewerFormat, ctx's, and those of the disk.
+func Verify(ctx context.Context, cfg VerifyConfig) (*VerifyReport, error) {
+	if cfg.Dir == "" {
+		return nil, errors.New("verify log: VerifyConfig.Dir is not set")
+	}
+	if cfg.Workers <= 0 {
+		cfg.Workers = runtime.GOMAXPROCS(0)
+	}
+	cfg.Workers = min(cfg.Workers, maxVerifyWorkers)
+	if cfg.ProblemsKept <= 0 {
+		cfg.ProblemsKept = defaultProblemsKept
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	st, err := openStore(&Config{Dir: cfg.Dir, FS: cfg.FS, ReadOnly: true, PebbleBytes: verifyPebbleBytes, Logger: cfg.Logger})
+	if err != nil {
+		return nil, fmt.Errorf("verify log: %w", err)
+	}
+	v := &verifier{cfg: cfg, db: st.db, report: &VerifyReport{}}
+	if err = v.run(ctx); err == nil {
+		err = ctx.Err() // which stages may have met as the end of their work
+	}
+	// Not store.close: that leaves a store open that has failed, and finding corruption is no failure here.
+	err = errors.Join(err, v.db.Close(), st.lock.Close())
+	if err != nil {
+		return nil, fmt.Errorf("verify log in %s: %w", cfg.Dir, err)
+	}
+	return v.report, nil
+}
+
+// add notes a problem.
+func (r *VerifyReport) add(p Problem, keep int) {
+	r.Problems++
+	if len(r.Examples) < keep {
+		r.Examples = append(r.Examples, p)
+	}
+}

@@ -1,0 +1,143 @@
+package replay
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+
+	"millrace/translate"
+)
+
+// maxNamed bounds how much of a value a problem's text shows.
+const maxNamed = 80
+
+// eventHead reads the beginning of an event's JSON, which translate writes in one way only. It keeps its
+// first error and where it is.
+type eventHead struct {
+	b   []byte
+	at  int
+	err error
+}
+
+// literal reads s, byte for byte.
+func (h *eventHead) literal(s string) {
+	if h.err != nil {
+		return
+	}
+	if len(h.b)-h.at < len(s) || string(h.b[h.at:h.at+len(s)]) != s {
+		h.err = fmt.Errorf("has %.*q where %q should be", maxNamed, h.b[min(h.at, len(h.b)):min(h.at+len(s), len(h.b))], s)
+		return
+	}
+	h.at += len(s)
+}
+
+// value reads s, which the index says is there, and the quote that ends it.
+func (h *eventHead) value(what, s string) {
+	if h.err != nil {
+		return
+	}
+	n := len(s)
+	if len(h.b)-h.at < n+1 || string(h.b[h.at:h.at+n]) != s || h.b[h.at+n] != '"' {
+		h.err = fmt.Errorf("%s is %q, the index says %.*q", what, h.text(), maxNamed, s)
+		return
+	}
+	h.at += n + 1
+}
+
+// skipString reads a string without escapes, and its quote.
+func (h *eventHead) skipString() {
+	if h.err != nil {
+		return
+	}
+	for i := h.at; i < len(h.b); i++ {
+		if h.b[i] == '"' {
+			h.at = i + 1
+			return
+		}
+	}
+	h.err = errShort
+}
+
+// text returns what is at the reader's place, up to a quote.
+func (h *eventHead) text() []byte {
+	rest := h.b[h.at:min(h.at+maxNamed, len(h.b))]
+	for i, c := range rest {
+		if c == '"' {
+			return rest[:i]
+		}
+	}
+	return rest
+}
+
+// checkPayload compares an event's JSON with the index. It returns the first wrong byte's offset.
+func (x *index) checkPayload(i int, payload []byte) (at int, err error) {
+	h := eventHead{b: payload}
+	h.literal(`{"did":"`)
+	h.value("did", x.dids.at(int(x.did[i])))
+	h.literal(`,"time_us":`)
+	var digits [20]byte
+	if stamp := strconv.AppendInt(digits[:0], x.timeUS[i], 10); h.err == nil {
+		end := h.at + len(stamp)
+		if len(payload) < end || string(payload[h.at:end]) != string(stamp) {
+			return h.at, fmt.Errorf("time_us is %q, the index says %d", payload[h.at:min(end, len(payload))], x.timeUS[i])
+		}
+		h.at = end
+	}
+	h.literal(`,"kind":"`)
+	kind := x.kindOf(i)
+	h.value("kind", kind.String())
+	h.literal(`,"`)
+	h.literal(kind.String())
+	if kind == translate.KindCommit {
+		h.literal(`":{"rev":"`)
+		h.skipString()
+		h.literal(`,"operation":"`)
+		h.value("operation", translate.Operation(x.kind[i]>>4).String())
+		h.literal(`,"collection":"`)
+		h.value("collection", x.collections.at(int(x.collection[i])-1))
+		h.literal(`,"rkey":"`)
+	} else {
+		h.literal(`":{`)
+	}
+	if h.err != nil {
+		return h.at, h.err
+	}
+	if payload[len(payload)-1] != '}' || !json.Valid(payload) {
+		return badJSON(payload)
+	}
+	return 0, nil
+}
+
+// badJSON says where payload ceases to be one JSON value.
+func badJSON(payload []byte) (at int, err error) {
+	var raw json.RawMessage
+	err = json.Unmarshal(payload, &raw)
+	if syntax, ok := err.(*json.SyntaxError); ok { //nolint:errorlint // Unmarshal returns it bare
+		return max(int(syntax.Offset)-1, 0), fmt.Errorf("not JSON: %w", err)
+	}
+	return len(payload) - 1, fmt.Errorf("JSON does not end with '}'")
+}
+
+// checkColumns checks event i's columns against each other, beyond what decodeIndex makes sure of.
+func (x *index) checkColumns(i int) error {
+	kind, operation := x.kindOf(i), translate.Operation(x.kind[i]>>4)
+	switch {
+	case i > 0 && !x.place(i-1).before(x.place(i)):
+		return fmt.Errorf("seq %d, op %d does not follow seq %d, op %d", x.seq[i], x.op[i], x.seq[i-1], x.op[i-1])
+	case x.seq[i] < x.firstSeq || x.seq[i] > x.lastSeq:
+		return fmt.Errorf("seq %d is outside of the block's frames %d to %d", x.seq[i], x.firstSeq, x.lastSeq)
+	case kind < translate.KindCommit || kind > translate.KindAccount:
+		return fmt.Errorf("unknown kind %d", kind)
+	case !x.kinds.Has(kind) || x.kinds == 0:
+		return fmt.Errorf("kind %s is not in the block's set %#b", kind, x.kinds)
+	case kind == translate.KindCommit && (operation < translate.OpCreate || operation > translate.OpDelete):
+		return fmt.Errorf("a commit event with operation %d", operation)
+	case kind != translate.KindCommit && (operation != translate.OpNone || x.collection[i] != 0):
+		return fmt.Errorf("an event of kind %s with operation %d, collection %d", kind, operation, x.collection[i])
+	case kind == translate.KindCommit && x.collection[i] == 0:
+		return fmt.Errorf("a commit event without a collection")
+	case kind != translate.KindCommit && x.uriUID != nil && x.uriUID[i] != 0:
+		return fmt.Errorf("an event of kind %s with URI UID %d", kind, x.uriUID[i])
+	}
+	return nil
+}

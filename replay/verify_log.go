@@ -1,0 +1,279 @@
+package replay
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"golang.org/x/sync/errgroup"
+
+	"millrace/dict"
+)
+
+// blocksPerWorker is how many blocks are in memory for each worker: one it checks, and some that are read ahead.
+const blocksPerWorker = 3
+
+// verifier is one Verify.
+type verifier struct {
+	cfg VerifyConfig
+	db  *pebble.DB
+
+	mu     sync.Mutex
+	report *VerifyReport
+
+	// The meta values, as far as they can be read.
+	state    state
+	hasState bool
+	streams  []stream
+	uses     []use
+	files    map[uint32]*dict.Dictionary
+	gaps     []Gap
+	decoders *decoders
+
+	chain chain // the collector's
+}
+
+// note adds a problem. Safe for concurrent use.
+func (v *verifier) note(p Problem) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.report.add(p, v.cfg.ProblemsKept)
+}
+
+// fault notes a problem of a value as a whole.
+func (v *verifier) fault(r byte, key int64, format string, args ...any) {
+	v.note(Problem{Part: rangeName(r), Block: key, Event: -1, Offset: -1, Text: fmt.Sprintf(format, args...)})
+}
+
+func (v *verifier) run(ctx context.Context) error {
+	if err := v.meta(); err != nil {
+		return err
+	}
+	var err error
+	if v.decoders, err = newDecoders(v.files); err != nil {
+		return err
+	}
+	defer v.decoders.close()
+	if err := v.blocks(ctx); err != nil {
+		return err
+	}
+	if v.hasState {
+		v.checkState(&v.chain)
+	}
+	return v.keys()
+}
+
+// meta reads what is in the meta, dictionary and gap ranges.
+func (v *verifier) meta() error {
+	format, err := v.get(metaKey(metaFormat))
+	switch {
+	case err != nil:
+		v.fault(rangeMeta, 0, "%s: %v", metaFormat, err)
+	case format == nil && v.isEmpty():
+		return ErrNoLog
+	case len(format) != 4:
+		v.fault(rangeMeta, 0, "%s has %d bytes, not 4", metaFormat, len(format))
+	case binary.BigEndian.Uint32(format) > formatVersion:
+		return fmt.Errorf("%w: version %d, this program knows %d: use the newer program", ErrNewerFormat, binary.BigEndian.Uint32(format), formatVersion)
+	}
+	v.metaValue(metaStreams, true, func(b []byte) (err error) { v.streams, err = decodeStreams(b); return })
+	v.metaValue(metaState, true, func(b []byte) (err error) {
+		v.state, err = decodeState(b)
+		v.hasState = err == nil
+		return
+	})
+	v.metaValue(metaDictionaries, false, func(b []byte) (err error) { v.uses, err = decodeUses(b); return })
+	v.metaValue(metaUIDs, false, func([]byte) error { return nil })
+	if err := v.dictionaries(); err != nil {
+		return err
+	}
+	return v.readGaps()
+}
+
+// metaValue reads a meta value, if it is there.
+func (v *verifier) metaValue(name string, must bool, decode func([]byte) error) {
+	sealed, err := v.get(metaKey(name))
+	if sealed == nil && err == nil {
+		if must {
+			v.fault(rangeMeta, 0, "%s: %v", name, errMissing)
+		}
+		return
+	}
+	var value []byte
+	if err == nil {
+		value, err = openTrailer(sealed, rangeMeta, 0)
+	}
+	if err == nil {
+		err = decode(value)
+	}
+	if err != nil {
+		v.fault(rangeMeta, 0, "%s: %v", name, err)
+	}
+}
+
+// get returns a copy of key's value; nil: there is none.
+func (v *verifier) get(key []byte) ([]byte, error) {
+	value, closer, err := v.db.Get(key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	value = slices.Clone(value)
+	return value, closer.Close()
+}
+
+func (v *verifier) isEmpty() bool {
+	it, err := v.db.NewIter(nil)
+	if err != nil {
+		return false
+	}
+	empty := !it.First()
+	return it.Close() == nil && empty
+}
+
+// dictionaries reads the dictionaries, and compares them with those that the log says it uses.
+func (v *verifier) dictionaries() error {
+	it, err := v.db.NewIter(&pebble.IterOptions{LowerBound: []byte{rangeDictionary}, UpperBound: []byte{rangeDictionary + 1}})
+	if err != nil {
+		return fmt.Errorf("read the dictionaries: %w", err)
+	}
+	defer it.Close()
+	v.files = make(map[uint32]*dict.Dictionary)
+	for it.First(); it.Valid(); it.Next() {
+		if len(it.Key()) != 5 {
+			v.fault(rangeDictionary, 0, "no value of this range has key %x", it.Key())
+			continue
+		}
+		id := binary.BigEndian.Uint32(it.Key()[1:])
+		raw, err := openTrailer(it.Value(), rangeDictionary, int64(id))
+		if err == nil {
+			var d *dict.Dictionary
+			if d, err = dict.Parse(slices.Clone(raw)); err == nil && d.ID() != id {
+				err = fmt.Errorf("it is dictionary %d", d.ID())
+			}
+			v.files[id] = d
+		}
+		if err != nil {
+			delete(v.files, id)
+			v.fault(rangeDictionary, int64(id), "%v", err)
+		}
+	}
+	if err := it.Error(); err != nil {
+		v.fault(rangeDictionary, 0, "what follows cannot be read: %v", err)
+	}
+	for _, u := range v.uses {
+		if v.files[u.id] == nil {
+			v.fault(rangeDictionary, int64(u.id), "it is missing or broken, and blocks may be compressed with it")
+		}
+	}
+	v.report.Dictionaries = len(v.files)
+	return nil
+}
+
+// readGaps reads the gaps and checks that they lie in the log.
+func (v *verifier) readGaps() error {
+	s, err := v.scan(rangeGap)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	for ; s.ok; s.next() {
+		b, err := openTrailer(s.value, rangeGap, s.key)
+		var g Gap
+		if err == nil {
+			g, err = decodeGap(b, s.key)
+		}
+		switch {
+		case err != nil:
+			v.fault(rangeGap, s.key, "%v", err)
+			continue
+		case v.hasState && s.key > v.state.timeUS:
+			v.fault(rangeGap, s.key, "it lies behind the newest stamp that the progress record knows, %d", v.state.timeUS)
+		case len(v.streams) > 0 && !v.knowsStream(g):
+			v.fault(rangeGap, s.key, "it leads from %s to %s, of a stream that the log never followed", g.From, g.To)
+		}
+		v.gaps = append(v.gaps, g)
+	}
+	v.report.Gaps = int64(len(v.gaps))
+	return nil
+}
+
+// knowsStream says whether the log followed the stream that the gap leads to. (Where it comes from may be
+// forgotten, see maxEpochs.)
+func (v *verifier) knowsStream(g Gap) bool {
+	return slices.ContainsFunc(v.streams, func(s stream) bool { return s.tag == g.To.Stream })
+}
+
+// blocks checks all blocks: one goroutine reads, some check, one compares each with its neighbours.
+func (v *verifier) blocks(ctx context.Context) error {
+	n := v.cfg.Workers * blocksPerWorker
+	free, work, ordered := make(chan *blockCheck, n), make(chan *blockCheck, n), make(chan *blockCheck, n)
+	for range n {
+		free <- &blockCheck{done: make(chan struct{}, 1)}
+	}
+	if err := v.chain.open(v); err != nil {
+		return err
+	}
+	defer v.chain.close()
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return v.read(ctx, free, work, ordered) })
+	for range v.cfg.Workers {
+		g.Go(func() error {
+			for b := range work {
+				b.check(v.decoders)
+				b.done <- struct{}{}
+			}
+			return nil
+		})
+	}
+	g.Go(func() error {
+		told := time.Now()
+		for b := range ordered {
+			<-b.done
+			v.collect(b)
+			free <- b
+			if v.cfg.Progress != nil && time.Since(told) >= progressInterval {
+				told = time.Now()
+				v.cfg.Progress(v.progress())
+			}
+		}
+		return v.chain.leftovers(v)
+	})
+	return g.Wait()
+}
+
+func (v *verifier) progress() VerifyProgress {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	p := VerifyProgress{Blocks: v.report.Blocks, Events: v.report.Events, Bytes: v.report.Bytes}
+	if v.hasState {
+		p.TotalBytes = v.state.total.minus(v.state.trimmed).bytes
+	}
+	return p
+}
+
+// collect counts a block, and compares it with what came before.
+func (v *verifier) collect(b *blockCheck) {
+	for _, p := range b.problems {
+		v.note(p)
+	}
+	v.mu.Lock()
+	v.report.Blocks++
+	v.report.Bytes += b.bytes
+	if b.idx != nil {
+		v.report.Events += int64(b.idx.events())
+		if v.report.Oldest == 0 {
+			v.report.Oldest = b.idx.timeUS[0]
+		}
+		v.report.Newest = b.key
+	}
+	v.mu.Unlock()
+	v.chain.add(v, b)
+}

@@ -1,0 +1,148 @@
+package replay
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// rangeScan walks over the values of one range. A table that cannot be read ends Pebble's iterators; the
+// scan then notes it and goes on behind it.
+type rangeScan struct {
+	v       *verifier
+	r       byte
+	it      *pebble.Iterator
+	ok      bool   // it is at a value
+	key     int64  // the number in its key: of ranges that are keyed by time_us
+	value   []byte // good until next
+	lastKey []byte
+}
+
+func (v *verifier) scan(r byte) (*rangeScan, error) {
+	it, err := v.db.NewIter(&pebble.IterOptions{LowerBound: []byte{r}, UpperBound: []byte{r + 1}})
+	if err != nil {
+		return nil, fmt.Errorf("read the %s range: %w", rangeName(r), err)
+	}
+	s := &rangeScan{v: v, r: r, it: it}
+	s.settle(it.First())
+	return s, nil
+}
+
+func (s *rangeScan) next() { s.settle(s.it.Next()) }
+
+// settle takes in where the iterator came to: a value, the end, or something that cannot be read.
+func (s *rangeScan) settle(ok bool) {
+	for {
+		if ok {
+			var err error
+			if s.value, err = s.it.ValueAndErr(); err == nil && s.takeKey() {
+				s.ok = true
+				return
+			}
+			if err != nil {
+				s.v.note(Problem{Part: rangeName(s.r), Block: s.number(s.it.Key()), Event: -1, Offset: -1, Text: err.Error()})
+			}
+			ok = s.it.Next()
+			continue
+		}
+		err := s.it.Error()
+		if err == nil {
+			s.ok = false
+			return
+		}
+		s.v.note(Problem{Part: rangeName(s.r), Block: s.key, Event: -1, Offset: -1,
+			Text: fmt.Sprintf("what follows cannot be read: %v", err)})
+		if ok = s.skip(); !ok {
+			s.ok = false
+			return
+		}
+	}
+}
+
+// takeKey reads the key that the iterator is at. A key of another shape is noted, and left out.
+func (s *rangeScan) takeKey() bool {
+	k := s.it.Key()
+	s.lastKey = append(s.lastKey[:0], k...)
+	if s.r == rangeSeq {
+		if _, _, ok := seqOfKey(k); ok {
+			return true
+		}
+	} else if us, ok := keyTime(k); ok {
+		s.key = us
+		return true
+	}
+	s.v.note(Problem{Part: rangeName(s.r), Event: -1, Offset: -1, Text: fmt.Sprintf("no value of this range has key %x", k)})
+	return false
+}
+
+// number returns the number that a problem names for a key.
+func (s *rangeScan) number(k []byte) int64 {
+	if _, seq, ok := seqOfKey(k); ok && s.r == rangeSeq {
+		return seq
+	}
+	us, _ := keyTime(k)
+	return us
+}
+
+// skip goes on behind what cannot be read, whose end is not known: it looks for the next value that can, in
+// steps that double, a microsecond first. (Where every block of the rest of the range is unreadable that is the end.)
+func (s *rangeScan) skip() bool {
+	if s.r == rangeSeq {
+		return false // it is small; blocks are found without it
+	}
+	for step := int64(1); step > 0 && s.key <= s.key+step; step *= 2 {
+		if s.it.SeekGE(timeKey(s.r, s.key+step)) {
+			return true
+		}
+		if s.it.Error() == nil {
+			return false
+		}
+	}
+	return false
+}
+
+func (s *rangeScan) close() { _ = s.it.Close() } // its errors were noted
+
+// read hands the blocks, in the order of their keys, to the workers and, in the same order, to ordered.
+func (v *verifier) read(ctx context.Context, free, work, ordered chan *blockCheck) error {
+	defer close(work)
+	defer close(ordered)
+	var scans [3]*rangeScan
+	for i, r := range blockRanges() {
+		s, err := v.scan(r)
+		if err != nil {
+			return err
+		}
+		defer s.close()
+		scans[i] = s
+	}
+	for {
+		var key int64
+		for _, s := range scans {
+			if s.ok && (key == 0 || s.key < key) {
+				key = s.key
+			}
+		}
+		if key == 0 {
+			return nil
+		}
+		var b *blockCheck
+		select {
+		case b = <-free:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		b.key = key
+		for i, s := range scans {
+			p := &b.parts[i]
+			p.present = s.ok && s.key == key
+			if p.present {
+				p.sealed = append(p.sealed[:0], s.value...)
+				s.next()
+			}
+		}
+		work <- b // never waits: it holds as many as there are
+		ordered <- b
+	}
+}

@@ -1,0 +1,157 @@
+package replay
+
+import (
+	"bytes"
+	"encoding/binary"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// lastSpanned is the last block of the first span of verifyLog: the epoch ends there.
+const lastSpanned = 3
+
+// span changes the first span.
+func (e *editor) span(change func(s *span)) {
+	e.resealed(rangeSpan, lastSpanned, func(b []byte) []byte {
+		s, err := decodeSpan(b)
+		if err != nil {
+			e.t.Fatal(err)
+		}
+		change(s)
+		return appendSpan(nil, s)
+	})
+}
+
+// others changes the index of the first span's copies.
+func (e *editor) others(change func(x *index)) {
+	e.resealed(rangeOthersIndex, lastSpanned, func(b []byte) []byte {
+		x, err := decodeIndex(b)
+		if err != nil {
+			e.t.Fatal(err)
+		}
+		change(x)
+		return appendIndex(nil, x)
+	})
+}
+
+// spanDamages are of spans and what belongs to them.
+func spanDamages() []logDamage {
+	const s = lastSpanned
+	return []logDamage{
+		{"flipped span", func(e *editor) { e.raw(rangeSpan, s, flip(9)) }, "span", s, -1, "checksum", false},
+		{"no span", func(e *editor) { e.remove(timeKey(rangeSpan, e.keys[s])) }, "span_dids", s, -1, "no span has it", false},
+		{"span's collection count", func(e *editor) { e.span(func(s *span) { s.counts[1]++ }) }, "span", s, -1, "events of collection", true},
+		{"span's identities", func(e *editor) { e.span(func(s *span) { s.identities-- }) }, "span", s, -1, "identity", true},
+		{"span lacks a block of a collection", func(e *editor) { e.span(func(s *span) { s.present[0][0] &^= 2 }) }, "span", s, -1, "whether it has collection", true},
+		{"span has one too many", func(e *editor) {
+			e.span(func(s *span) {
+				s.collections.text += "a.b.c"
+				s.collections.ends = append(s.collections.ends, uint32(len(s.collections.text)))
+				s.counts, s.present = append(s.counts, 0), append(s.present, blockSet{2})
+			})
+		}, "span", s, -1, "whether it has collection", true},
+		{"span lacks a collection", func(e *editor) {
+			e.span(func(s *span) { s.collections.text = strings.Replace(s.collections.text, "like", "lake", 1) })
+		}, "span", s, -1, "is not among the span's", false},
+		{"span lacks identities of a block", func(e *editor) { e.span(func(s *span) { s.identityIn[0] &^= 1 }) }, "span", s, -1, "whether it has identity", true},
+		{"span lacks accounts of a block", func(e *editor) { e.span(func(s *span) { s.accountIn[0] &^= 4 }) }, "span", s, -1, "whether it has account", true},
+		{"span's block begins elsewhere", func(e *editor) { e.span(func(s *span) { s.first[2]++ }) }, "span", s, -1, "it says stamps", true},
+		{"span's block has fewer events", func(e *editor) { e.span(func(s *span) { s.events[2]-- }) }, "span", s, -1, "it says stamps", true},
+		{"span of fewer blocks", func(e *editor) {
+			e.span(func(s *span) {
+				s.first, s.keys, s.seq, s.op, s.events = s.first[1:], s.keys[1:], s.seq[1:], s.op[1:], s.events[1:]
+				for _, set := range []*blockSet{&s.present[0], &s.present[1], &s.present[2], &s.identityIn, &s.accountIn} {
+					set[0] >>= 1
+				}
+			})
+		}, "span", s, -1, "it is of 3 blocks", true},
+		{"span under another key", func(e *editor) {
+			v := e.get(timeKey(rangeSpan, e.keys[s]))
+			e.remove(timeKey(rangeSpan, e.keys[s]))
+			e.set(timeKey(rangeSpan, e.keys[s]-1), appendTrailer(v[:len(v)-trailerBytes], rangeSpan, e.keys[s]-1))
+		}, "span", -1, -1, "its last block is not there", false},
+		{"span behind the end", func(e *editor) {
+			v := e.get(timeKey(rangeSpan, e.keys[s]))
+			e.set(timeKey(rangeSpan, e.keys[5]+1), appendTrailer(v[:len(v)-trailerBytes], rangeSpan, e.keys[5]+1))
+		}, "span", -1, -1, "its last block is not there", true},
+		{"missing DIDs", func(e *editor) { e.remove(timeKey(rangeSpanDIDs, e.keys[s])) }, "span_dids", s, -1, "missing", true},
+		{"missing lists of blocks", func(e *editor) { e.remove(timeKey(rangeSpanBlocks, e.keys[s])) }, "span_blocks", s, -1, "missing", true},
+		{"changed fingerprint", func(e *editor) {
+			e.resealed(rangeSpanDIDs, s, func(b []byte) []byte { b[len(b)-1] ^= 1; return b })
+		}, "span_dids", s, -1, "is not in it", true},
+		{"another fingerprint key", func(e *editor) {
+			e.set(metaKey(metaFingerprintKey), appendTrailer(bytes.Repeat([]byte{7}, fingerprintKeyBytes), rangeMeta, 0))
+		}, "span_dids", s, -1, "is not in it", true},
+		{"no fingerprint key", func(e *editor) { e.remove(metaKey(metaFingerprintKey)) }, "meta", -1, -1, metaFingerprintKey, true},
+		{"list lacks a block", func(e *editor) {
+			e.resealed(rangeSpanBlocks, s, func(b []byte) []byte { b[len(b)-1] = 99; return b })
+		}, "span_blocks", s, -1, "not in its list", true},
+		{"list has a block too many", func(e *editor) {
+			e.resealed(rangeSpanBlocks, s, func(b []byte) []byte {
+				n := binary.LittleEndian.Uint32(b)
+				b[4+n-1]++ // the last entry has one more
+				return append(b, 77)
+			})
+		}, "span_blocks", s, -1, "its lists name", true},
+		{"missing copies", func(e *editor) { e.remove(timeKey(rangeOthersPlain, e.keys[s])) }, "others_plain", s, -1, "missing", true},
+		{"copy of another event", func(e *editor) { e.others(func(x *index) { x.seq[1]++ }) }, "others_index", s, 1, "its columns differ", true},
+		{"copy of another DID", func(e *editor) { e.others(func(x *index) { x.did[1] = x.did[0] }) }, "others_index", s, 1, "its columns differ", true},
+		{"copy's frame", func(e *editor) { e.resealed(rangeOthersZstd, s, flip(20)) }, "others_zstd", s, 0, "the copy is not", true},
+		{"span that says it has no copies", func(e *editor) { e.span(func(s *span) { s.others = false }) }, "others_plain", s, -1, "no span has it", false},
+	}
+}
+
+// TestVerifySpans: a span is counted, and found whole also if it was begun before a restart, or its first blocks
+// were trimmed.
+func TestVerifySpans(t *testing.T) {
+	fs, _ := verifyLog(t)
+	if r := mustVerify(t, fs); !r.Sound() || r.Spans != 1 {
+		t.Fatalf("%+v", r)
+	}
+	clock := newTestClock()
+	clock.advance(1e9)
+	cfg := testConfig(t, fs, clock)
+	l := mustOpen(t, cfg) // gathers the blocks of epoch 2, without their frames
+	us, seq := l.Progress().TimeUS, l.Progress().Seq
+	for epoch := range uint32(2) {
+		for n := range 5 {
+			b := testBlock{epoch: 2 + epoch, firstSeq: seq + 1}
+			for i := range 3 + n {
+				us, seq = us+5, seq+1
+				b.events = append(b.events, shapedEvent(place{b.epoch, seq, 0}, us, i))
+			}
+			b.lastSeq = seq
+			if err := l.Append(b.seal(t, l)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	_ = l.Close()
+	r := mustVerify(t, fs)
+	if !r.Sound() || r.Spans != 2 {
+		t.Fatalf("after a restart: %+v", r)
+	}
+	for limit := int64(8); limit > 1; limit-- {
+		l = mustOpen(t, cfg)
+		if err := l.TrimTo(t.Context(), r.Bytes*limit/9); err != nil {
+			t.Fatal(err)
+		}
+		_ = l.Close()
+		if r := mustVerify(t, fs); !r.Sound() {
+			t.Fatalf("trimmed to %d ninths: %v", limit, r.Examples)
+		}
+	}
+}
+
+// TestVerifySpanOfBrokenBlock: what cannot be read of a block does not make its span wrong.
+func TestVerifySpanOfBrokenBlock(t *testing.T) {
+	fs, keys := verifyLog(t)
+	tamper(t, fs, func(db *pebble.DB) { (&editor{t, db, keys}).raw(rangeIndex, 1, flip(30)) })
+	for _, p := range mustVerify(t, fs).Examples {
+		if strings.HasPrefix(p.Part, "span") || strings.HasPrefix(p.Part, "others") {
+			t.Errorf("%s", p)
+		}
+	}
+}

@@ -1,0 +1,497 @@
+package replay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"millrace/dict"
+	"millrace/translate"
+)
+
+// verifyLog makes a log on a file system of its own: some blocks of events as translate writes them, of two
+// epochs, with a gap between. It returns the blocks' keys.
+func verifyLog(t *testing.T) (fs *vfs.MemFS, keys []int64) {
+	t.Helper()
+	fs = vfs.NewMem()
+	clock := newTestClock()
+	cfg := testConfig(t, fs, clock)
+	l := mustOpen(t, cfg)
+	us, seq := clock.us(), int64(100)
+	for n := range 6 {
+		b := testBlock{epoch: 1, firstSeq: seq + 1}
+		if n >= 4 {
+			b.epoch = 2
+		}
+		if n == 4 {
+			us += 10
+			b.gap = &Gap{From: markOf(testEvent{place: place{1, seq, 0}}).Position, TimeUS: us,
+				To: translate.Position{Stream: StreamOf(testRelay, 2), Seq: seq + 1}}
+		}
+		for i := range 12 + n {
+			us += 7
+			if i%3 > 0 || i == 0 {
+				seq++
+			}
+			b.events = append(b.events, shapedEvent(place{b.epoch, seq, uint32(i)}, us, i))
+		}
+		b.lastSeq = seq
+		keys = append(keys, us)
+		if err := l.Append(b.seal(t, l)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return fs, keys
+}
+
+// shapedEvent is event i of its block, with JSON as translate writes it.
+func shapedEvent(p place, us int64, i int) testEvent {
+	e := testEvent{place: p, timeUS: us, did: testDID(i % 5), didUID: uint64(1 + i%5), kind: translate.KindCommit,
+		operation: translate.Operation(1 + i%3), collection: testCollections[i%3], uriUID: uint64(us)}
+	switch i % 6 {
+	case 4:
+		e.kind, e.operation, e.collection, e.uriUID = translate.KindIdentity, translate.OpNone, "", 0
+		e.payload = fmt.Sprintf(`{"did":"%s","time_us":%d,"kind":"identity","identity":{"did":"%[1]s","seq":%d,"time":"x"}}`, e.did, us, p.seq)
+	case 5:
+		e.kind, e.operation, e.collection, e.uriUID = translate.KindAccount, translate.OpNone, "", 0
+		e.payload = fmt.Sprintf(`{"did":"%s","time_us":%d,"kind":"account","account":{"active":true,"did":"%[1]s","seq":%d}}`, e.did, us, p.seq)
+	default:
+		e.payload = fmt.Sprintf(`{"did":"%s","time_us":%d,"kind":"commit","commit":{"rev":"3l","operation":"%s","collection":"%s","rkey":"3k","cid":"x"}}`,
+			e.did, us, e.operation, e.collection)
+	}
+	return e
+}
+
+// tamper changes a log's store behind the log's back.
+func tamper(t *testing.T, fs vfs.FS, change func(db *pebble.DB)) {
+	t.Helper()
+	opts := &pebble.Options{FS: fs, FormatMajorVersion: pebble.FormatNewest, Logger: (*pebbleLogger)(&store{logger: slog.New(slog.DiscardHandler)})}
+	opts.Experimental.SpanPolicyFunc = spanPolicy
+	db, err := pebble.Open("log", opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	change(db)
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func mustVerify(t *testing.T, fs vfs.FS) *VerifyReport {
+	t.Helper()
+	r, err := Verify(t.Context(), VerifyConfig{Dir: "log", FS: fs, Workers: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// editor changes values of a store.
+type editor struct {
+	t    *testing.T
+	db   *pebble.DB
+	keys []int64 // of the blocks
+}
+
+func (e *editor) get(key []byte) []byte {
+	v, closer, err := e.db.Get(key)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	defer closer.Close()
+	return slices.Clone(v)
+}
+
+func (e *editor) set(key, value []byte) {
+	if err := e.db.Set(key, value, pebble.Sync); err != nil {
+		e.t.Fatal(err)
+	}
+}
+
+func (e *editor) remove(key []byte) {
+	if err := e.db.Delete(key, pebble.Sync); err != nil {
+		e.t.Fatal(err)
+	}
+}
+
+// raw changes the sealed bytes of block n's part.
+func (e *editor) raw(r byte, n int, change func(b []byte) []byte) {
+	key := timeKey(r, e.keys[n])
+	e.set(key, change(e.get(key)))
+}
+
+// resealed changes a part's contents and seals it again, so that no checksum tells.
+func (e *editor) resealed(r byte, n int, change func(b []byte) []byte) {
+	e.raw(r, n, func(b []byte) []byte {
+		b = b[:len(b)-trailerBytes]
+		if r != rangePlain {
+			return appendTrailer(change(b), r, e.keys[n])
+		}
+		plain, err := unpack(b)
+		if err != nil {
+			e.t.Fatal(err)
+		}
+		return appendTrailer(appendPacked(nil, change(plain)), r, e.keys[n])
+	})
+}
+
+// index changes block n's index.
+func (e *editor) index(n int, change func(x *index)) {
+	e.resealed(rangeIndex, n, func(b []byte) []byte {
+		x, err := decodeIndex(b)
+		if err != nil {
+			e.t.Fatal(err)
+		}
+		change(x)
+		return appendIndex(nil, x)
+	})
+}
+
+// state changes the progress record.
+func (e *editor) state(change func(s *state)) {
+	v := e.get(metaKey(metaState))
+	s, err := decodeState(v[:len(v)-trailerBytes])
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	change(&s)
+	e.set(metaKey(metaState), appendTrailer(appendState(nil, &s), rangeMeta, 0))
+}
+
+// ref changes the reference to block n.
+func (e *editor) ref(n int, change func(r *blockRef) (keep bool)) {
+	it, err := e.db.NewIter(&pebble.IterOptions{LowerBound: []byte{rangeSeq}, UpperBound: []byte{rangeSeq + 1}})
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	defer it.Close()
+	for it.First(); it.Valid(); it.Next() {
+		_, seq, _ := seqOfKey(it.Key())
+		ref, err := decodeBlockRef(it.Value(), seq)
+		if err != nil {
+			e.t.Fatal(err)
+		}
+		if ref.key != e.keys[n] {
+			continue
+		}
+		key := slices.Clone(it.Key())
+		if change(&ref) {
+			e.set(key, appendTrailer(appendBlockRef(nil, ref), rangeSeq, seq))
+		} else {
+			e.remove(key)
+		}
+		return
+	}
+	e.t.Fatalf("no reference to block %d", n)
+}
+
+// logDamage is something that may be wrong with a log, and what Verify must say: of part and block (an index into
+// keys; -1: another key), with text.
+type logDamage struct {
+	name  string
+	do    func(e *editor)
+	part  string
+	block int
+	event int
+	text  string
+	only  bool // nothing else is wrong
+}
+
+func flip(at int) func(b []byte) []byte {
+	return func(b []byte) []byte { b[at] ^= 0x10; return b }
+}
+
+// TestVerifyFinds damages a log in one way after the other; each is found and named.
+func TestVerifyFinds(t *testing.T) {
+	for _, d := range slices.Concat(partDamages(), indexDamages(), otherDamages(), spanDamages()) {
+		t.Run(d.name, func(t *testing.T) {
+			fs, keys := verifyLog(t)
+			tamper(t, fs, func(db *pebble.DB) { d.do(&editor{t, db, keys}) })
+			r := mustVerify(t, fs)
+			want := int64(0)
+			if d.block >= 0 {
+				want = keys[d.block]
+			}
+			if !slices.ContainsFunc(r.Examples, func(p Problem) bool {
+				return p.Part == d.part && (d.block < 0 || p.Block == want) && p.Event == d.event && strings.Contains(p.Text, d.text)
+			}) {
+				t.Errorf("not found; the report has\n%v", r.Examples)
+			}
+			if d.only && r.Problems != 1 {
+				t.Errorf("%d problems: %v", r.Problems, r.Examples)
+			}
+			if r.Sound() {
+				t.Error("the log is said to be sound")
+			}
+		})
+	}
+}
+
+// partDamages are of the stored bytes.
+func partDamages() []logDamage {
+	return []logDamage{
+		{"flipped plain", func(e *editor) { e.raw(rangePlain, 2, flip(40)) }, "plain", 2, -1, "checksum", true},
+		{"flipped zstd", func(e *editor) { e.raw(rangeZstd, 0, flip(30)) }, "zstd", 0, -1, "checksum", true},
+		{"flipped index", func(e *editor) { e.raw(rangeIndex, 5, flip(70)) }, "index", 5, -1, "checksum", false},
+		{"flipped trailer", func(e *editor) {
+			e.raw(rangePlain, 1, func(b []byte) []byte { b[len(b)-1] ^= 1; return b })
+		}, "plain", 1, -1, "checksum", true},
+		{"another block's part", func(e *editor) {
+			e.raw(rangePlain, 1, func([]byte) []byte { return e.get(timeKey(rangePlain, e.keys[0])) })
+		}, "plain", 1, -1, "checksum", false},
+		{"empty value", func(e *editor) { e.raw(rangeZstd, 3, func([]byte) []byte { return nil }) }, "zstd", 3, -1, "too few", false},
+		{"missing index", func(e *editor) { e.remove(timeKey(rangeIndex, e.keys[1])) }, "index", 1, -1, "missing", true},
+		{"missing plain", func(e *editor) { e.remove(timeKey(rangePlain, e.keys[1])) }, "plain", 1, -1, "missing", true},
+		{"missing zstd", func(e *editor) { e.remove(timeKey(rangeZstd, e.keys[1])) }, "zstd", 1, -1, "missing", true},
+		{"cut plain", func(e *editor) {
+			e.resealed(rangePlain, 2, func(b []byte) []byte { return b[:len(b)-5] })
+		}, "plain", 2, -1, "the index says", false},
+		{"wrong frame header", func(e *editor) { e.resealed(rangePlain, 2, flip(0)) }, "plain", 2, 0, "begins with", true},
+		{"changed rkey", func(e *editor) {
+			e.resealed(rangePlain, 2, func(b []byte) []byte {
+				at := strings.Index(string(b), `"rkey":"3k"`)
+				b[at+9] = 'z'
+				return b
+			})
+		}, "zstd", 2, 0, "differs from the plain event", true},
+		{"not JSON", func(e *editor) {
+			e.resealed(rangePlain, 0, func(b []byte) []byte {
+				b[strings.Index(string(b), `,"cid"`)] = ';'
+				return b
+			})
+		}, "plain", 0, 0, "not JSON", false},
+		{"not zstd", func(e *editor) { e.resealed(rangeZstd, 4, flip(4)) }, "zstd", 4, 0, "", true},
+	}
+}
+
+// indexDamages are columns that are not what the events say.
+func indexDamages() []logDamage {
+	return []logDamage{
+		{"wrong DID", func(e *editor) { e.index(0, func(x *index) { x.did[1] = x.did[2] }) }, "plain", 0, 1, "did is", false},
+		{"wrong stamp", func(e *editor) { e.index(0, func(x *index) { x.timeUS[1]++ }) }, "plain", 0, 1, "time_us is", true},
+		{"wrong collection", func(e *editor) { e.index(0, func(x *index) { x.collection[0] = 3 }) }, "plain", 0, 0, "collection is", false},
+		{"wrong operation", func(e *editor) { e.index(0, func(x *index) { x.kind[0] = 1 | 3<<4 }) }, "plain", 0, 0, "operation is", true},
+		{"wrong kind", func(e *editor) { e.index(0, func(x *index) { x.kind[4] = 3 }) }, "plain", 0, 4, "kind is", false},
+		{"identity with a collection", func(e *editor) { e.index(0, func(x *index) { x.collection[4] = 1 }) }, "index", 0, 4, "collection 1", true},
+		{"commit without a collection", func(e *editor) { e.index(0, func(x *index) { x.collection[0] = 0 }) }, "index", 0, 0, "without a collection", false},
+		{"kinds", func(e *editor) { e.index(0, func(x *index) { x.kinds |= 1 }) }, "index", 0, -1, "set of kinds", true},
+		{"seq out of the block", func(e *editor) { e.index(1, func(x *index) { x.firstSeq = x.seq[0] + 1 }) }, "index", 1, 0, "outside of the block's frames", false},
+		{"seq back", func(e *editor) { e.index(1, func(x *index) { x.seq[3] = x.seq[1] }) }, "index", 1, 3, "does not follow", false},
+		{"frame ends", func(e *editor) { e.index(1, func(x *index) { x.plainEnd[2]++ }) }, "plain", 1, 2, "begins with", false},
+		{"zstd ends", func(e *editor) { e.index(1, func(x *index) { x.zstdEnd[2]-- }) }, "zstd", 1, 2, "begins with", false},
+		{"DID twice", func(e *editor) {
+			e.index(1, func(x *index) { x.dids.text = x.dids.at(1) + x.dids.text[len(x.dids.at(0)):] })
+		}, "index", 1, -1, "in its table twice", false},
+		{"DID not needed", func(e *editor) {
+			e.index(1, func(x *index) {
+				x.dids.text += "did:web:nobody.example"
+				x.dids.ends = append(x.dids.ends, uint32(len(x.dids.text)))
+			})
+		}, "index", 1, -1, "no event is of DID", false},
+		{"two UIDs in a block", func(e *editor) { e.index(2, func(x *index) { x.didUID[7] = 99 }) }, "index", 2, 7, "has UID 99", false},
+		{"another UID than before", func(e *editor) {
+			e.index(2, func(x *index) {
+				for i, d := range x.did {
+					if d == x.did[0] {
+						x.didUID[i] = 77
+					}
+				}
+			})
+		}, "index", 2, 0, "in an earlier block", false},
+		{"URI UID of an identity", func(e *editor) { e.index(2, func(x *index) { x.uriUID[4] = 5 }) }, "index", 2, 4, "URI UID", false},
+		{"unknown dictionary", func(e *editor) { e.index(3, func(x *index) { x.dictionary = 4711 }) }, "zstd", 3, -1, "dictionary 4711", false},
+		{"unknown epoch", func(e *editor) { e.index(5, func(x *index) { x.epoch = 9 }) }, "index", 5, -1, "epoch 9", false},
+		{"stamp of the block before", func(e *editor) { e.index(3, func(x *index) { x.timeUS[0] = e.keys[2] }) }, "index", 3, 0, "not after the block before", false},
+		{"frames of the block before", func(e *editor) { e.index(3, func(x *index) { x.firstSeq -= 2 }) }, "index", 3, -1, "those of a block before", false},
+		{"seq of the block before", func(e *editor) {
+			e.index(3, func(x *index) { x.seq[0], x.firstSeq = x.seq[0]-3, x.firstSeq-3 })
+		}, "index", 3, 0, "does not follow", false},
+	}
+}
+
+// otherDamages are of what leads to the blocks.
+func otherDamages() []logDamage {
+	return []logDamage{
+		{"no reference", func(e *editor) { e.ref(2, func(*blockRef) bool { return false }) }, "seq", 2, -1, "no reference", true},
+		{"reference to nowhere", func(e *editor) {
+			e.ref(2, func(r *blockRef) bool { r.key++; return true })
+		}, "seq", -1, -1, "which is not there", false},
+		{"last reference to nowhere", func(e *editor) {
+			e.ref(5, func(r *blockRef) bool { r.key++; return true })
+		}, "seq", -1, -1, "which is not there", false},
+		{"reference to another event", func(e *editor) { e.ref(2, func(r *blockRef) bool { r.op++; return true }) }, "seq", -1, -1, "it ends with", true},
+		{"totals", func(e *editor) { e.ref(2, func(r *blockRef) bool { r.events++; return true }) }, "seq", -1, -1, "its totals are", false},
+		{"reference's checksum", func(e *editor) {
+			e.ref(2, func(r *blockRef) bool { return false })
+			e.set(seqKey(1, 131), []byte("0123456789abcdef"))
+		}, "seq", -1, -1, "checksum", true},
+		{"newest event", func(e *editor) { e.state(func(s *state) { s.newest.op++ }) }, "meta", -1, -1, "newest event", true},
+		{"oldest event", func(e *editor) { e.state(func(s *state) { s.oldest.timeUS++ }) }, "meta", -1, -1, "oldest event", true},
+		{"state's totals", func(e *editor) { e.state(func(s *state) { s.total.events++ }) }, "meta", -1, -1, "its totals are", true},
+		{"position", func(e *editor) { e.state(func(s *state) { s.seq -= 5 }) }, "meta", -1, -1, "the position is", true},
+		{"newest stamp", func(e *editor) { e.state(func(s *state) { s.timeUS -= 5 }) }, "meta", -1, -1, "newest stamp", true},
+		{"floor", func(e *editor) { e.state(func(s *state) { s.floor.timeUS = s.oldest.timeUS }) }, "meta", -1, -1, "is dropped", true},
+		{"epoch", func(e *editor) { e.state(func(s *state) { s.epoch++ }) }, "meta", -1, -1, "epoch", true},
+		{"last block gone", func(e *editor) {
+			for _, r := range blockRanges() {
+				e.remove(timeKey(r, e.keys[5]))
+			}
+			e.ref(5, func(*blockRef) bool { return false })
+		}, "meta", -1, -1, "newest event", false},
+		{"no state", func(e *editor) { e.remove(metaKey(metaState)) }, "meta", -1, -1, "state: it is missing", true},
+		{"broken state", func(e *editor) { e.set(metaKey(metaState), flip(3)(e.get(metaKey(metaState)))) }, "meta", -1, -1, "state: checksum", true},
+		{"broken streams", func(e *editor) { e.set(metaKey(metaStreams), flip(3)(e.get(metaKey(metaStreams)))) }, "meta", -1, -1, "streams: checksum", true},
+		{"no format", func(e *editor) { e.remove(metaKey(metaFormat)) }, "meta", -1, -1, "format", true},
+		{"no dictionary", func(e *editor) { e.remove(dictionaryKey(dict.BuiltIn().ID())) }, "dictionary", -1, -1, "missing", false},
+		{"broken dictionary", func(e *editor) {
+			k := dictionaryKey(dict.BuiltIn().ID())
+			e.set(k, flip(99)(e.get(k)))
+		}, "dictionary", -1, -1, "checksum", false},
+		{"dictionary not in use", func(e *editor) {
+			v := appendUses(nil, []use{{id: otherDictionaryID}})
+			e.set(metaKey(metaDictionaries), appendTrailer(v, rangeMeta, 0))
+		}, "index", 0, -1, "not among those", false},
+		{"gap within a block", func(e *editor) {
+			us := e.keys[1] - 3
+			v := appendGap(nil, &Gap{To: translate.Position{Stream: StreamOf(testRelay, 1)}})
+			e.set(timeKey(rangeGap, us), appendTrailer(v, rangeGap, us))
+		}, "gap", -1, -1, "within block", true},
+		{"gap behind the end", func(e *editor) {
+			us := e.keys[5] + 3
+			v := appendGap(nil, &Gap{To: translate.Position{Stream: StreamOf(testRelay, 1)}})
+			e.set(timeKey(rangeGap, us), appendTrailer(v, rangeGap, us))
+		}, "gap", -1, -1, "behind the newest stamp", true},
+		{"gap to nowhere", func(e *editor) {
+			us := e.keys[0] + 1
+			e.set(timeKey(rangeGap, us), appendTrailer(appendGap(nil, &Gap{}), rangeGap, us))
+		}, "gap", -1, -1, "never followed", true},
+		{"odd key", func(e *editor) { e.set([]byte{rangePlain, 1, 2}, []byte("x")) }, "plain", -1, -1, "no value of this range", true},
+		{"unknown range", func(e *editor) { e.set([]byte{0x77, 1}, []byte("x")) }, "store", -1, -1, "no range", true},
+	}
+}
+
+// TestVerifySound: nothing is wrong with a whole log, also one that was trimmed, is empty, or stores nothing,
+// and the report counts what is there.
+func TestVerifySound(t *testing.T) {
+	fs, keys := verifyLog(t)
+	r := mustVerify(t, fs)
+	if !r.Sound() || r.Blocks != 6 || r.Events != 6*12+15 || r.Gaps != 1 || r.Dictionaries != 1 || r.Newest != keys[5] || r.Oldest == 0 {
+		t.Fatalf("%+v", r)
+	}
+	cfg := testConfig(t, fs, newTestClock())
+	l := mustOpen(t, cfg)
+	if err := l.TrimTo(t.Context(), l.Range().Bytes/2); err != nil {
+		t.Fatal(err)
+	}
+	_ = l.Close()
+	if r = mustVerify(t, fs); !r.Sound() || r.Blocks == 0 || r.Blocks == 6 {
+		t.Errorf("trimmed: %+v", r)
+	}
+	l = mustOpen(t, cfg)
+	if err := l.TrimTo(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	_ = l.Close()
+	if r = mustVerify(t, fs); !r.Sound() || r.Blocks != 0 {
+		t.Errorf("emptied: %+v", r)
+	}
+	cfg = testConfig(t, vfs.NewMem(), newTestClock())
+	_ = mustOpen(t, cfg).Close()
+	if r = mustVerify(t, cfg.FS); !r.Sound() || r.Blocks != 0 {
+		t.Errorf("new: %+v", r)
+	}
+}
+
+// TestVerifyRefuses: what cannot be checked is an error, not a problem.
+func TestVerifyRefuses(t *testing.T) {
+	if _, err := Verify(t.Context(), VerifyConfig{Dir: "log", FS: vfs.NewMem()}); !errors.Is(err, ErrNoLog) {
+		t.Errorf("no log: %v", err)
+	}
+	if _, err := Verify(t.Context(), VerifyConfig{}); err == nil {
+		t.Error("no directory: no error")
+	}
+	fs, _ := verifyLog(t)
+	l := mustOpen(t, testConfig(t, fs, newTestClock()))
+	if _, err := Verify(t.Context(), VerifyConfig{Dir: "log", FS: fs}); !errors.Is(err, ErrInUse) {
+		t.Errorf("a log in use: %v", err)
+	}
+	_ = l.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Verify(ctx, VerifyConfig{Dir: "log", FS: fs}); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+	mustVerify(t, fs) // the lock was given back
+	tamper(t, fs, func(db *pebble.DB) {
+		(&editor{t: t, db: db}).set(metaKey(metaFormat), []byte{0, 0, 0, formatVersion + 1})
+	})
+	if _, err := Verify(t.Context(), VerifyConfig{Dir: "log", FS: fs}); !errors.Is(err, ErrNewerFormat) {
+		t.Errorf("a newer format: %v", err)
+	}
+}
+
+// TestVerifyUnreadable: a table that the disk gives back damaged is named, and what lies behind it is checked.
+func TestVerifyUnreadable(t *testing.T) {
+	fs, keys := verifyLog(t)
+	var broken string
+	tamper(t, fs, func(db *pebble.DB) {
+		e := &editor{t, db, keys}
+		for n := range keys { // each block's plain part in a table of its own
+			e.raw(rangePlain, n, func(b []byte) []byte { return b })
+			if err := db.Flush(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		levels, err := db.SSTables()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, level := range levels {
+			for _, table := range level {
+				if us, _ := keyTime(table.Smallest.UserKey); table.Smallest.UserKey[0] == rangePlain && us == keys[2] {
+					broken = fmt.Sprintf("%s.sst", table.FileNum)
+				}
+			}
+		}
+	})
+	breakFile(t, fs, fs.PathJoin("log", broken))
+	r := mustVerify(t, fs)
+	if r.Blocks != int64(len(keys)) || !slices.ContainsFunc(r.Examples, func(p Problem) bool {
+		return p.Part == "plain" && strings.Contains(p.Text, "cannot be read: pebble: file "+strings.TrimSuffix(broken, ".sst")) &&
+			!strings.Contains(p.String(), "\n")
+	}) {
+		t.Errorf("%d blocks, %d problems:\n%v", r.Blocks, r.Problems, r.Examples)
+	}
+	for _, p := range r.Examples {
+		if p.Block == keys[5] || p.Block == keys[0] {
+			t.Errorf("of a block whose parts can be read: %s", p)
+		}
+	}
+}
+
+// breakFile flips a bit near the beginning of a file.
+func breakFile(t *testing.T, fs vfs.FS, path string) {
+	t.Helper()
+	f, err := fs.OpenReadWrite(path, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	b := make([]byte, 1)
+	if _, err := f.ReadAt(b, 100); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteAt([]byte{b[0] ^ 1}, 100); err != nil {
+		t.Fatal(err)
+	}
+}
