@@ -22,7 +22,7 @@ import (
 func TestChaos(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	store := simkv.New(simkv.Config{Seed: seed})
+	store := simkv.New(simkv.Config{Seed: seed, Shared: true})
 	first := openOn(t, store, Config{Workers: 1})
 	_ = first.Close()
 	store.SetFaults(simkv.Faults{
@@ -77,7 +77,8 @@ func trouble(store *simkv.Store, rng *rand.Rand, stop <-chan struct{}) {
 
 // chaosLife runs one instance. Unless it is the last life, the instance dies in the middle.
 func chaosLife(t *testing.T, store kv.Store, rng *rand.Rand, mu *sync.Mutex, want map[string]uint64, workers, callers int, last bool) {
-	in, err := Open(ctx, Config{Store: store, Workers: workers, BatchStrings: 1 + rng.IntN(64), CacheBytes: 32 << 10, Seed: rng.Uint64()})
+	in, err := Open(ctx, Config{Store: store, Workers: workers, BatchStrings: 1 + rng.IntN(64), CacheBytes: 32 << 10, Seed: rng.Uint64(),
+		pace: quickPace()})
 	if err != nil {
 		t.Error(err)
 		return
@@ -162,9 +163,9 @@ func TestCrashes(t *testing.T) {
 			})
 		}
 		time.Sleep(time.Duration(rng.IntN(60)) * time.Millisecond)
-		mu.Lock() // what was recorded so far was returned before the crash
+		mu.Lock()
+		kill() // what is recorded was returned before, so before the crash
 		clone := fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: rng.IntN(4) * 33, RNG: rand.New(rand.NewPCG(seed, uint64(round)))})
-		kill()
 		mu.Unlock()
 		wg.Wait()
 		_ = in.Close()

@@ -18,6 +18,14 @@
 //
 // Results and caches come only after a commit, so every UID that leaves the package is durable.
 //
+// # Several Interners on one store
+//
+// Interners whose store can be shared (kv.Limits.Shared) find each other by signs of life in the store: one small blind write and
+// one small snapshot read each in 200 ms. Every shard of the strings, 256 by hash of the DID, has one leader (peers.go). It interns as above;
+// the others, who see the same strings within milliseconds on the same stream, read what it writes, chunk by chunk (tail.go), and
+// take the UIDs from there (follow.go). What does not come in 250 ms they look up and intern themselves. None of this is
+// needed for UIDs to be right, that is the transactions' conflicts' work; it spares repeating each other's transactions.
+//
 // # Keys and values
 //
 //	00 "store"               -> 01 p stripe-bits store-ID(16)
@@ -27,6 +35,7 @@
 //	01 sequence(4)           -> last n given out
 //	02 NSID                  -> collection number
 //	03 number(4)             -> NSID
+//	04 instance(8)           -> its sign of life and sequences, while it runs; see peers.go
 //	1f name                  -> UID            f is the form; see codec.appendKey
 //	30 UID(8)                -> chunk: the names of this UID and of those that follow; see chunk.go
 //

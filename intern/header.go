@@ -27,6 +27,9 @@ const formatVersion = 1
 // ErrPrefixBits means: the store was created with another number of prefix bits.
 var ErrPrefixBits = errors.New("UID store has other prefix bits")
 
+// ErrNewerFormat means: a newer millrace made the store.
+var ErrNewerFormat = errors.New("UID store has a newer format")
+
 // ErrUnfinished means: an import into the store was begun and not finished.
 var ErrUnfinished = errors.New("UID store holds an unfinished import; run the import again to finish it")
 
@@ -62,10 +65,10 @@ func parseHeader(b []byte) (h header, err error) {
 	if !ok {
 		return header{}, broken("header", b)
 	}
-	if version != formatVersion {
-		return header{}, fmt.Errorf("UID store has format %d; this millrace knows format %d", version, formatVersion)
+	if version > formatVersion {
+		return header{}, fmt.Errorf("%w: %d; this millrace knows %d", ErrNewerFormat, version, formatVersion)
 	}
-	if len(rest) != 2+len(h.storeID) || rest[0] < minPrefixBits || rest[0] > maxPrefixBits || rest[1] > 8 {
+	if version == 0 || len(rest) != 2+len(h.storeID) || rest[0] < minPrefixBits || rest[0] > maxPrefixBits || rest[1] > 8 {
 		return header{}, broken("header", b)
 	}
 	h.prefixBits, h.stripeBits = uint(rest[0]), uint(rest[1])

@@ -24,6 +24,7 @@ type health struct {
 
 	mu    sync.Mutex
 	state Status
+	heard time.Time // when the store last answered
 }
 
 func newHealth(log *slog.Logger, m *metrics) *health {
@@ -35,6 +36,9 @@ func outage(err error) bool {
 	return errors.Is(err, kv.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)
 }
 
+// recently is how long ago a store answered that one transaction which ran out of time does not make unreachable.
+const recently = time.Second
+
 // note takes the outcome of an attempt. Errors that say nothing about the store's health leave it as it was.
 func (h *health) note(err error) {
 	up := err == nil || errors.Is(err, kv.ErrConflict)
@@ -43,6 +47,12 @@ func (h *health) note(err error) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	now := time.Now()
+	if up {
+		h.heard = now
+	} else if errors.Is(err, context.DeadlineExceeded) && now.Sub(h.heard) < recently {
+		return // one slow transaction among others that are not
+	}
 	if up == h.state.Reachable {
 		return
 	}

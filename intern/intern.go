@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -41,8 +43,14 @@ type Config struct {
 	Timeout      time.Duration // of one attempt at a transaction; 0: 5 s
 	Seed         uint64        // of the choice of sequences; 0: random. For tests.
 
+	// Alone says not to look for other Interners on a store that can be shared. They may be there: what all of them write
+	// stays right, but they repeat each other's work.
+	Alone bool
+
 	Logger     *slog.Logger          // nil: discard
 	Registerer prometheus.Registerer // nil: no metrics
+
+	pace pace // for tests; zero: the default
 }
 
 // Limits of Config.
@@ -78,8 +86,14 @@ func (c *Config) setDefaults() error {
 	if c.Timeout == 0 {
 		c.Timeout = 5 * time.Second
 	}
+	if limit := c.Store.Limits().Duration; limit > 0 {
+		c.Timeout = min(c.Timeout, limit*4/5) // well before the store gives up
+	}
 	if c.Seed == 0 {
 		c.Seed = rand.Uint64()
+	}
+	if c.pace.beat == 0 {
+		c.pace = defaultPace()
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -99,8 +113,11 @@ type Interner struct {
 	collections *collections
 	sequences   *sequences
 	workers     []*worker
-	calls       sync.Pool  // of *call
-	numbering   sync.Mutex // held by a worker through a transaction that numbers collections
+	calls       sync.Pool    // of *call
+	numbering   sync.Mutex   // held by a worker through a transaction that numbers collections
+	peers       *peers       // nil: alone on the store
+	follower    *follower    // nil likewise
+	speed       atomic.Int64 // nanoseconds a transaction takes, of late
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -141,7 +158,23 @@ func Open(ctx context.Context, cfg Config) (*Interner, error) {
 		in.workers = append(in.workers, w)
 		in.wg.Go(w.run)
 	}
+	if cfg.Store.Limits().Shared && !cfg.Alone {
+		in.meet(rand.Uint64())
+	}
 	return in, nil
+}
+
+// meet begins to work with the other Interners on the store.
+func (in *Interner) meet(id uint64) {
+	in.speed.Store(int64(in.cfg.pace.holdOff) * 2 / 5) // until something is known
+	in.peers = newPeers(in, id, in.cfg.pace)
+	_ = in.peers.step(in.ctx) // if it fails, the next beat does it
+	t := newTail(in, in.peers)
+	in.follower = newFollower(in, t, in.cfg.pace)
+	in.wg.Go(in.peers.run)
+	in.wg.Go(t.run)
+	in.wg.Go(in.follower.run)
+	in.wg.Go(in.follower.glancer)
 }
 
 // StoreID names the store for ever: 32 hex digits. Logs record it.
@@ -157,6 +190,9 @@ func (in *Interner) Status() Status { return in.health.status() }
 func (in *Interner) Close() error {
 	in.cancel()
 	in.wg.Wait()
+	if in.peers != nil {
+		in.peers.leave()
+	}
 	return nil
 }
 
@@ -245,39 +281,72 @@ func (in *Interner) finish(c *call, results func([]item)) error {
 	return nil
 }
 
-// dispatch queues the items that are not done with their workers. It returns false if there are none.
+// dispatch queues the items that are not done, with the follower if another Interner leads them, else with their
+// workers. It returns false if there are none.
 func (in *Interner) dispatch(c *call) bool {
-	var tasks []task
-	parts := int32(0)
+	var ours []*item
+	theirs := task{call: c}
+	var v *view
+	if in.peers != nil {
+		v = in.peers.view.Load()
+	}
 	for i := range c.items {
 		item := &c.items[i]
-		if item.done() {
-			continue
+		switch {
+		case item.done():
+		case v != nil && v.leader(item.hash) != nil:
+			theirs.items = append(theirs.items, item)
+		default:
+			ours = append(ours, item)
 		}
-		if tasks == nil {
-			tasks = make([]task, len(in.workers))
-		}
-		t := &tasks[item.hash%uint64(len(tasks))]
-		if t.call == nil {
-			t.call = c
-			parts++
-		}
-		t.items = append(t.items, item)
 	}
-	c.parts.Store(parts)
-	for i, t := range tasks {
-		if t.call == nil {
-			continue
-		}
+	if len(ours)+len(theirs.items) == 0 {
+		return false
+	}
+	tasks := in.split(c, ours)
+	c.parts.Store(int32(len(tasks)))
+	if len(theirs.items) > 0 {
+		c.parts.Add(1)
 		select {
-		case in.workers[i].queue <- t:
+		case in.follower.queue <- theirs:
 		case <-c.ctx.Done():
 			return true // finish sees the same
 		case <-in.ctx.Done():
 			return true
 		}
 	}
-	return parts > 0
+	for _, t := range tasks {
+		if !in.handOver(t) {
+			break
+		}
+	}
+	return true
+}
+
+// split sorts items by worker.
+func (in *Interner) split(c *call, items []*item) []task {
+	if len(items) == 0 {
+		return nil
+	}
+	tasks := make([]task, len(in.workers))
+	for _, item := range items {
+		at := int(item.hash % uint64(len(tasks)))
+		tasks[at].call, tasks[at].worker = c, at
+		tasks[at].items = append(tasks[at].items, item)
+	}
+	return slices.DeleteFunc(tasks, func(t task) bool { return t.call == nil })
+}
+
+// handOver queues a task with its worker. It returns false if nobody waits for it any more.
+func (in *Interner) handOver(t task) bool {
+	select {
+	case in.workers[t.worker].queue <- t:
+		return true
+	case <-t.call.ctx.Done():
+		return false
+	case <-in.ctx.Done():
+		return false
+	}
 }
 
 // retry runs fn in a transaction until it commits, fails for good, or ctx or the Interner ends.
@@ -301,7 +370,11 @@ func (in *Interner) retry(ctx context.Context, fn func(context.Context, kv.Txn) 
 
 // attempt runs fn in one transaction, which it gives the configured time.
 func (in *Interner) attempt(ctx context.Context, fn func(context.Context, kv.Txn) error) error {
-	attempt, cancel := context.WithTimeout(ctx, in.cfg.Timeout)
+	return in.attemptWithin(ctx, in.cfg.Timeout, fn)
+}
+
+func (in *Interner) attemptWithin(ctx context.Context, limit time.Duration, fn func(context.Context, kv.Txn) error) error {
+	attempt, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	err := kv.Once(attempt, in.store, func(txn kv.Txn) error { return fn(attempt, txn) })
 	if ctx.Err() == nil {

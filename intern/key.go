@@ -14,6 +14,7 @@ const (
 	tagSequence   = 0x01 // + sequence, 4 bytes -> last n given out
 	tagCollName   = 0x02 // + NSID -> number
 	tagCollNumber = 0x03 // + number, 4 bytes -> NSID
+	tagInstances  = 0x04 // + instance, 8 bytes -> its sign of life; see peers.go
 	tagNames      = 0x10 // + form: forward keys -> UID
 	tagUIDs       = 0x30 // + first UID, 8 bytes -> chunk of names
 	tagEnd        = 0x31
@@ -186,6 +187,9 @@ func appendCollNumberKey(dst []byte, coll uint32) []byte {
 func appendUIDKey(dst []byte, uid uint64) []byte {
 	return binary.BigEndian.AppendUint64(append(dst, tagUIDs), uid)
 }
+
+// uidOfKey reads a key of appendUIDKey's, whose length was checked.
+func uidOfKey(key []byte) uint64 { return binary.BigEndian.Uint64(key[1:]) }
 
 // number reads a value that holds one varint.
 func number(b []byte) (uint64, error) {

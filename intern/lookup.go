@@ -2,7 +2,6 @@ package intern
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 
 	"millrace/intern/kv"
@@ -244,7 +243,7 @@ func (c codec) entries(ctx context.Context, txn kv.Txn, uids []uint64) ([]entry,
 		if err != nil {
 			return nil, err
 		}
-		at := uids[i] - binary.BigEndian.Uint64(p.Key[1:])
+		at := uids[i] - uidOfKey(p.Key)
 		if at >= uint64(count) {
 			continue
 		}

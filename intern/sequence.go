@@ -3,6 +3,7 @@ package intern
 import (
 	"context"
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -42,6 +43,13 @@ func (s *sequences) pick() uint32 {
 	}
 	s.taken[sequence] = struct{}{}
 	return sequence
+}
+
+// inUse returns the sequences that are taken.
+func (s *sequences) inUse() []uint32 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Sorted(maps.Keys(s.taken))
 }
 
 // giveBack ends what pick began.

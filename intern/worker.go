@@ -13,8 +13,9 @@ const queueTasks = 64
 
 // task is the part of a call that falls to one worker.
 type task struct {
-	call  *call
-	items []*item
+	call   *call
+	items  []*item
+	worker int // whose it is, unless it is the follower's
 }
 
 // worker interns the strings whose DIDs' hashes fall to it, one transaction at a time. All tasks that are waiting
@@ -119,7 +120,9 @@ func (w *worker) commit(items []*item) error {
 		err := w.in.attempt(w.in.ctx, w.txn.run)
 		if err == nil {
 			w.txn.committed()
-			w.in.metrics.transactionSeconds.Observe(time.Since(begun).Seconds())
+			took := time.Since(begun)
+			w.in.metrics.transactionSeconds.Observe(took.Seconds())
+			w.in.noteSpeed(took)
 			return nil
 		}
 		w.txn.failed(!errors.Is(err, kv.ErrConflict))

@@ -15,5 +15,5 @@
 // Begin, Get, Last, Scan, Commit, in this order in one goroutine, make a transaction; transactions are
 // independent and run concurrently. Run is the retry loop.
 //
-// Stores: pebblekv (one process), simkv (in memory, with faults, for tests and benchmarks).
+// Stores: pebblekv (one process), fdbkv (FoundationDB, with -tags fdb), simkv (in memory, with faults, for tests and benchmarks).
 package kv

@@ -38,6 +38,8 @@ type Limits struct {
 	// Spread says that keys written in ascending order gather on one machine and should be spread over
 	// the key space. It is false for a store on one machine, where ascending order is the cheapest.
 	Spread bool
+	// Shared says that other processes may have the store open at the same time.
+	Shared bool
 }
 
 // Store holds keys and values, both byte strings, in the order of the keys' bytes.

@@ -13,8 +13,14 @@ import (
 	"millrace/intern/kv"
 )
 
-// A store on a disk that takes no more tables still closes, and tells of it once.
+// A store on a disk that takes no more tables still closes, and tells of it once; also if the flush of its
+// closing is the first to notice.
 func TestCloseOnFullDisk(t *testing.T) {
+	t.Run("noticed before", func(t *testing.T) { testCloseOnFullDisk(t, true) })
+	t.Run("noticed at the end", func(t *testing.T) { testCloseOnFullDisk(t, false) })
+}
+
+func testCloseOnFullDisk(t *testing.T, before bool) {
 	full := errors.New("no space left on device")
 	fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if strings.HasSuffix(op.Path, ".sst") && op.Kind == errorfs.OpCreate {
@@ -31,12 +37,14 @@ func TestCloseOnFullDisk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.db.AsyncFlush(); err != nil {
-		t.Fatal(err)
-	}
-	for end := time.Now().Add(10 * time.Second); !s.failing.is(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("no failure was noted")
+	if before {
+		if _, err := s.db.AsyncFlush(); err != nil {
+			t.Fatal(err)
+		}
+		for end := time.Now().Add(10 * time.Second); !s.failing.is(); time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatal("no failure was noted")
+			}
 		}
 	}
 	closed := make(chan error, 1)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -88,9 +89,30 @@ func (s *Store) Close() error {
 	s.closed = true
 	s.mu.Unlock()
 	s.inFlight.Wait()
+	return errors.Join(s.flush(), s.db.Close())
+}
+
+// flushLook is how often a flush that takes its time is looked after.
+const flushLook = 50 * time.Millisecond
+
+// flush spares the next start the replay of the log. On a failing disk Pebble would try for ever, so that it is
+// left alone: the log has all.
+func (s *Store) flush() error {
 	if s.failing.is() {
-		return s.db.Close() // a flush would be tried for ever; the log has all
+		return nil
 	}
-	// A flush now spares the next start the replay of the log. If it fails, the log still has all.
-	return errors.Join(s.db.Flush(), s.db.Close())
+	flushed, err := s.db.AsyncFlush()
+	if err != nil {
+		return err
+	}
+	look := time.NewTicker(flushLook)
+	defer look.Stop()
+	for !s.failing.is() {
+		select {
+		case <-flushed:
+			return nil
+		case <-look.C:
+		}
+	}
+	return nil
 }

@@ -14,6 +14,7 @@ type Config struct {
 	ReadLatency   time.Duration // of Begin and of each Get, Last and Scan
 	CommitLatency time.Duration
 	Limits        kv.Limits // Bytes 0: FoundationDB's, with Spread
+	Shared        bool      // sets Limits.Shared: Interners on the store look for each other
 }
 
 // foundation returns FoundationDB's limits, its 10 MB and 5 s.
@@ -52,6 +53,7 @@ func New(cfg Config) *Store {
 	if cfg.Limits.Bytes == 0 {
 		cfg.Limits = foundation()
 	}
+	cfg.Limits.Shared = cfg.Limits.Shared || cfg.Shared
 	return &Store{cfg: cfg, dice: newDice(cfg.Seed), table: newTable(), active: make(map[uint64]int)}
 }
 

@@ -1,0 +1,54 @@
+package intern
+
+import (
+	"context"
+	"fmt"
+
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"millrace/intern/kv"
+)
+
+// countStep is how many counters one transaction reads.
+const countStep = 1000
+
+// Count returns how many UIDs the store has given out, to whichever Interner: the sum of its sequences' counters
+// without what SkipAhead skipped. It reads one key for each sequence that was ever used, and tries for as long as ctx
+// lives.
+func (in *Interner) Count(ctx context.Context) (uids uint64, err error) {
+	var floor uint64
+	err = kv.Run(ctx, in.store, func(txn kv.Txn) error {
+		values := make([][]byte, 1)
+		if err := txn.Get(ctx, [][]byte{[]byte(keyFloor)}, values); err != nil || values[0] == nil {
+			return err
+		}
+		floor, err = number(values[0])
+		return err
+	})
+	if err == nil {
+		err = kv.ScanAll(ctx, in.store, tagRange(tagSequence), countStep, func(p kv.Pair) error {
+			last, err := number(p.Value)
+			uids += last - min(floor, last)
+			return err
+		})
+	}
+	if err != nil {
+		return 0, fmt.Errorf("count UIDs: %w", err)
+	}
+	return uids, nil
+}
+
+// Given returns how many UIDs this Interner has given to DIDs and to AT URIs since it was opened.
+func (in *Interner) Given() (dids, uris uint64) {
+	return counted(in.metrics.didNew), counted(in.metrics.uriNew)
+}
+
+func counted(c prometheus.Counter) uint64 {
+	var m dto.Metric
+	if c.Write(&m) != nil {
+		return 0 // a counter always can
+	}
+	return uint64(m.GetCounter().GetValue())
+}

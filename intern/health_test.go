@@ -1,0 +1,40 @@
+package intern
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"millrace/intern/kv"
+)
+
+// TestHealth has one transaction run out of time among others that do not: that is no outage; when none has been answered for
+// a while it is, and so is a store that says that it cannot be reached.
+func TestHealth(t *testing.T) {
+	m, err := newMetrics(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	late := fmt.Errorf("%w: %w", kv.ErrUnavailable, context.DeadlineExceeded)
+	h := newHealth(slog.New(slog.DiscardHandler), m)
+	h.note(nil)
+	h.note(late)
+	if !h.status().Reachable {
+		t.Error("one late answer made the store unreachable")
+	}
+	h.heard = time.Now().Add(-2 * recently)
+	h.note(late)
+	if s := h.status(); s.Reachable || s.Err == nil {
+		t.Error("no answer for long, and the store is reachable")
+	}
+	h.note(kv.ErrConflict)
+	if !h.status().Reachable {
+		t.Error("a conflict is an answer")
+	}
+	h.note(kv.ErrUnavailable)
+	if h.status().Reachable {
+		t.Error("the store says that it is unavailable, and is reachable")
+	}
+}

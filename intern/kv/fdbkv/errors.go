@@ -1,0 +1,78 @@
+//go:build fdb
+
+package fdbkv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/apple/foundationdb/bindings/go/src/fdb"
+
+	"millrace/intern/kv"
+)
+
+// FoundationDB's error codes that mean something of their own here
+// (https://apple.github.io/foundationdb/api-error-codes.html).
+const (
+	codeTooOld           = 1007
+	codeNotCommitted     = 1020
+	codeUnknownResult    = 1021
+	codeUnknownFatal     = 1022
+	codeCancelled        = 1025
+	codeTimedOut         = 1031
+	codeLocked           = 1038
+	codeVersionChanged   = 1039
+	codeCommitMemory     = 1042
+	codeBatchThrottled   = 1051
+	codeReadMemory       = 1078
+	codeTagThrottled     = 1213
+	codeProxyThrottled   = 1223
+	codeFutureVersion    = 1009
+	codeProcessBehind    = 1037
+	codeFirstClientError = 2000
+	codeTransactionLarge = 2101
+	codeKeyLarge         = 2102
+	codeValueLarge       = 2103
+)
+
+// translate says in kv's words what an error of FoundationDB's means. commit says that a commit was under way.
+//
+//	conflict                                      ErrConflict
+//	older than five seconds                       ErrTooOld
+//	too large                                     ErrTooLarge
+//	refused before it was tried: throttled,
+//	  out of memory, behind, database locked      ErrUnavailable
+//	commit_unknown_result, cancelled, timed out,
+//	  cluster_version_changed, anything else
+//	  below 2000 (conditions of the cluster)      ErrUnknownOutcome of a commit, ErrUnavailable of a read
+//	2000 and up (wrong use of the API, bugs)      itself, final
+//
+// If the context ended, its cause comes along.
+func translate(ctx context.Context, err error, commit bool) error {
+	var e fdb.Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	switch e.Code {
+	case codeNotCommitted:
+		return fmt.Errorf("%w: %w", kv.ErrConflict, err)
+	case codeTooOld:
+		return fmt.Errorf("%w: %w", kv.ErrTooOld, err)
+	case codeTransactionLarge, codeKeyLarge, codeValueLarge:
+		return fmt.Errorf("%w: %w", kv.ErrTooLarge, err)
+	case codeLocked, codeCommitMemory, codeBatchThrottled, codeReadMemory, codeTagThrottled, codeProxyThrottled, codeFutureVersion, codeProcessBehind:
+		return fmt.Errorf("%w: %w", kv.ErrUnavailable, err)
+	}
+	if e.Code >= codeFirstClientError {
+		return err
+	}
+	meaning := kv.ErrUnavailable
+	if commit {
+		meaning = kv.ErrUnknownOutcome
+	}
+	if cause := context.Cause(ctx); cause != nil {
+		return fmt.Errorf("%w: %w: %w", meaning, err, cause)
+	}
+	return fmt.Errorf("%w: %w", meaning, err)
+}

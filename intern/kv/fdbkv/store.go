@@ -1,0 +1,193 @@
+//go:build fdb
+
+package fdbkv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/apple/foundationdb/bindings/go/src/fdb"
+	"github.com/apple/foundationdb/bindings/go/src/fdb/directory"
+
+	"millrace/intern/kv"
+)
+
+// apiVersion is FoundationDB's API as this package knows it.
+const apiVersion = 730
+
+// The limits. FoundationDB's own are 10 MB, 10,000 and 100,000 bytes and 5 s; a key's directory prefix comes on top.
+const (
+	maxBytes    = 4_000_000
+	maxKey      = 9_000
+	maxValue    = 100_000
+	maxDuration = 5 * time.Second
+)
+
+// openTimeout is the time of one attempt to open the directory.
+const openTimeout = 2 * time.Second
+
+// sayEvery is how often Open says that the cluster still does not answer.
+const sayEvery = 30 * time.Second
+
+// Config says which cluster and where in it.
+type Config struct {
+	ClusterFile string   // empty: FoundationDB's default, FDB_CLUSTER_FILE or /etc/foundationdb/fdb.cluster
+	Directory   []string // path in the directory layer; nil: "millrace"
+	Logger      *slog.Logger
+}
+
+func (c *Config) setDefaults() error {
+	if c.ClusterFile != "" {
+		if _, err := os.Stat(c.ClusterFile); err != nil {
+			return fmt.Errorf("cluster file: %w", err)
+		}
+	}
+	if c.Directory == nil {
+		c.Directory = []string{"millrace"}
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return nil
+}
+
+// Store is a directory of a cluster. Safe for concurrent use.
+type Store struct {
+	db     fdb.Database
+	prefix []byte // of all keys
+	closed atomic.Bool
+}
+
+var _ kv.Store = (*Store)(nil)
+
+// Open opens the directory, creating it if there is none. While the cluster does not answer it says so in the log and
+// keeps trying, until ctx ends. A cluster file that cannot be read is an error at once.
+func Open(ctx context.Context, cfg Config) (*Store, error) {
+	if err := cfg.setDefaults(); err != nil {
+		return nil, fmt.Errorf("fdbkv config: %w", err)
+	}
+	if err := fdb.APIVersion(apiVersion); err != nil {
+		return nil, fmt.Errorf("select FoundationDB's API version %d: %w", apiVersion, err)
+	}
+	db, err := fdb.OpenDatabase(cfg.ClusterFile)
+	if err != nil {
+		return nil, fmt.Errorf("open FoundationDB with cluster file %q: %w", cfg.ClusterFile, err)
+	}
+	s := &Store{db: db}
+	begun, said := time.Now(), time.Time{}
+	for attempts := 1; ; attempts++ {
+		err := s.openDirectory(ctx, cfg.Directory)
+		if err == nil {
+			if !said.IsZero() {
+				cfg.Logger.Info("FoundationDB answers", "waited_seconds", time.Since(begun).Seconds())
+			}
+			return s, nil
+		}
+		if ctx.Err() != nil {
+			return nil, errors.Join(context.Cause(ctx), err)
+		}
+		if !kv.Retryable(err) {
+			return nil, fmt.Errorf("open directory %s: %w", strings.Join(cfg.Directory, "/"), err)
+		}
+		if now := time.Now(); !errors.Is(err, kv.ErrConflict) && now.Sub(said) >= sayEvery {
+			cfg.Logger.Warn("FoundationDB does not answer; still trying", "cluster_file", cfg.ClusterFile, "err", err)
+			said = now
+		}
+		if ended := kv.Sleep(ctx, kv.Pause(attempts, err)); ended != nil {
+			return nil, errors.Join(ended, err)
+		}
+	}
+}
+
+// openDirectory is one attempt. The directory layer would retry by itself for ever and in silence if it were given the
+// database instead of a transaction.
+func (s *Store) openDirectory(ctx context.Context, path []string) error {
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	tr, err := s.db.CreateTransaction()
+	if err != nil {
+		return translate(ctx, err, false)
+	}
+	defer context.AfterFunc(ctx, tr.Cancel)()
+	dir, err := directory.CreateOrOpen(tr, path, nil)
+	if err != nil {
+		return translate(ctx, err, false)
+	}
+	if err := tr.Commit().Get(); err != nil {
+		return translate(ctx, err, true)
+	}
+	s.prefix = dir.Bytes()
+	return nil
+}
+
+// Limits implements kv.Store.
+func (s *Store) Limits() kv.Limits {
+	return kv.Limits{Bytes: maxBytes, Key: maxKey, Value: maxValue, Duration: maxDuration, Spread: true, Shared: true}
+}
+
+// Begin implements kv.Store. Nothing is sent yet: the first read fetches the version that all reads are of.
+func (s *Store) Begin(ctx context.Context) (kv.Txn, error) {
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
+	if s.closed.Load() {
+		return nil, kv.ErrClosed
+	}
+	tr, err := s.db.CreateTransaction()
+	if err != nil {
+		return nil, translate(ctx, err, false)
+	}
+	options := tr.Options()
+	err = errors.Join(options.SetTimeout(maxDuration.Milliseconds()), options.SetReadYourWritesDisable())
+	if err != nil {
+		return nil, fmt.Errorf("set transaction options: %w", err)
+	}
+	return &txn{store: s, tr: tr}, nil
+}
+
+// Close ends new transactions. Safe twice. The client's connections stay until the process ends.
+func (s *Store) Close() error {
+	s.closed.Store(true)
+	return nil
+}
+
+// Remove deletes a directory and all that is in it. For tests and for giving space back.
+func Remove(ctx context.Context, clusterFile string, path []string) error {
+	if err := fdb.APIVersion(apiVersion); err != nil {
+		return err
+	}
+	db, err := fdb.OpenDatabase(clusterFile)
+	if err != nil {
+		return err
+	}
+	for attempts := 1; ; attempts++ {
+		err := func() error {
+			ctx, cancel := context.WithTimeout(ctx, openTimeout)
+			defer cancel()
+			tr, err := db.CreateTransaction()
+			if err != nil {
+				return translate(ctx, err, false)
+			}
+			defer context.AfterFunc(ctx, tr.Cancel)()
+			if _, err := directory.Root().Remove(tr, path); err != nil {
+				return translate(ctx, err, false)
+			}
+			if err := tr.Commit().Get(); err != nil {
+				return translate(ctx, err, true)
+			}
+			return nil
+		}()
+		if err == nil || !kv.Retryable(err) || ctx.Err() != nil {
+			return err
+		}
+		if ended := kv.Sleep(ctx, kv.Pause(attempts, err)); ended != nil {
+			return errors.Join(ended, err)
+		}
+	}
+}
