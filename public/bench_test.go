@@ -7,11 +7,8 @@ import (
 	"net"
 	"net/netip"
 	"runtime"
-	"sync/atomic"
 	"testing"
 	"time"
-
-	"millrace/replay"
 )
 
 // loopback returns both ends of a TCP connection; everything written to the first is read and
@@ -166,41 +163,3 @@ func TestQuietSubscribersAreSmall(t *testing.T) {
 		t.Errorf("a quiet subscriber takes %d bytes, want at most %d", each, maxBytes)
 	}
 }
-
-// TestManySubscribersWakeSeldom counts how often an idle crowd looks at a log that is written to all
-// the time.
-func TestManySubscribersWakeSeldom(t *testing.T) {
-	const clients = 500 // pace: 10 ms
-	var pulls atomic.Int64
-	more := make(chan struct{})
-	src := source{
-		newReader: func(replay.ReaderConfig) (reader, error) {
-			return &busyReader{fakeReader{next: func(c *replay.Chunk) error {
-				*c = replay.Chunk{Live: true, Through: mark(1)}
-				pulls.Add(1)
-				return nil
-			}}, more}, nil
-		},
-		rangeOf: func() replay.Range { return replay.Range{} },
-	}
-	s := serveSource(t, src, newRegistry(t), func(cfg *Config, _ *timing) { cfg.MaxConnections = 2 * clients })
-	for range clients {
-		s.rawDial("")
-	}
-	eventually(t, "all are there", func() bool { return s.count.Load() == clients && pulls.Load() >= clients })
-	begin := time.Now()
-	close(more)
-	time.Sleep(300 * time.Millisecond)
-	perSecond := float64(pulls.Load()-clients) / time.Since(begin).Seconds() / clients
-	if limit := 1.2 / s.pace().Seconds(); perSecond > limit || perSecond < 1 {
-		t.Errorf("each of %d subscribers looked %.0f times a second, want at most %.0f", clients, perSecond, limit)
-	}
-}
-
-// busyReader always has more once more is closed.
-type busyReader struct {
-	fakeReader
-	more chan struct{}
-}
-
-func (r *busyReader) Wait() <-chan struct{} { return r.more }

@@ -6,8 +6,18 @@ import (
 	"sync/atomic"
 )
 
-// addressShares is how many addresses at least it takes to use up a budget.
-const addressShares = 8
+const (
+	// addressShares is how many addresses at least it takes to use up a budget, unless it is small.
+	addressShares = 8
+	// largeFilterBytes is what a filter of maxWantedCollections and of maxWantedDIDs, all of them did:plc, takes
+	// at most. One address may have two of them, so that one can be replaced by another.
+	largeFilterBytes = 320_000
+)
+
+// addressShare is how many bytes of a budget one address may have.
+func addressShare(budget int64) int64 {
+	return min(budget/2, max(budget/addressShares, 2*largeFilterBytes))
+}
 
 // half is one of the two parts of a budget. Neither gives to the other.
 type half int
@@ -20,8 +30,9 @@ const (
 // budget counts what clients make us remember. It never waits: who asks for more than is left, or than
 // one address may have, is refused.
 type budget struct {
-	max  int64 // bytes; half of it for each half
-	used atomic.Int64
+	max        int64 // bytes; half of it for each half
+	perAddress int64 // bytes
+	used       atomic.Int64
 
 	mu        sync.Mutex
 	halves    [2]int64
@@ -48,7 +59,7 @@ func (p purse) reserve(n int64) bool {
 	}
 	if !p.client.IsLoopback() && n > 0 {
 		key := addressKey(p.client)
-		if p.byAddress[key]+n > p.max/addressShares {
+		if p.byAddress[key]+n > p.perAddress {
 			return false
 		}
 		if p.byAddress == nil {

@@ -1,12 +1,17 @@
 package public
 
 import (
+	"fmt"
+	"net/http"
 	"net/netip"
+	"strings"
 	"testing"
+
+	"millrace/replay"
 )
 
 func TestBudgetShares(t *testing.T) {
-	b := &budget{max: 800}
+	b := &budget{max: 800, perAddress: 100}
 	var held []purse
 	take := func(h half, client string, n int64, want bool) {
 		t.Helper()
@@ -55,7 +60,7 @@ func TestSlowAddressTakesOnlyItsShare(t *testing.T) {
 		s.rawDialFrom("192.0.2.1", "")
 	}
 	s.waitMetric("ends_total", endOverloaded, 1)
-	if used := s.budget.used.Load(); used > 4<<20/addressShares {
+	if used := s.budget.used.Load(); used > addressShare(4<<20) {
 		t.Errorf("one address holds %d bytes", used)
 	}
 	for _, other := range []string{"192.0.2.2", "192.0.2.3"} {
@@ -66,4 +71,49 @@ func TestSlowAddressTakesOnlyItsShare(t *testing.T) {
 			return s.budget.byAddress[addressKey(netip.MustParseAddr(other))] > 32<<10
 		})
 	}
+}
+
+// TestLargestFilterFitsTheSmallestBudget takes what --memory 64MiB leaves for clients: an address has room for the
+// largest filter that wire.md allows, and for another in its place.
+func TestLargestFilterFitsTheSmallestBudget(t *testing.T) {
+	var cfg replay.FilterConfig
+	for i := range maxWantedCollections {
+		cfg.Collections = append(cfg.Collections, strings.Repeat("a", maxPrefixBytes-3)+fmt.Sprint(100+i))
+	}
+	for i := range maxWantedDIDs {
+		cfg.DIDs = append(cfg.DIDs, didN(i))
+	}
+	if n := cfg.Bytes(); n > largeFilterBytes {
+		t.Errorf("the largest filter takes %d bytes, not %d", n, largeFilterBytes)
+	}
+	l := newTestLog(t)
+	s := serve(t, l, func(cfg *Config, _ *timing) {
+		cfg.ClientBytes = 1_835_000 // cmd/millrace/flags_test.go holds memoryShares to it
+		cfg.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
+	})
+	from := http.Header{"X-Forwarded-For": {"192.0.2.1"}}
+	c, _ := s.dialWith(new(dialer), "wantedDids="+strings.Join(cfg.DIDs, "&wantedDids="), from)
+	c.want(l.add(identity(didN(9_999)))...)
+	for i := range 3 {
+		other := didN(20_000 + i)
+		c.update(`{"wantedDids":["` + other + `","` + strings.Join(cfg.DIDs[1:], `","`) + `"]}`)
+		s.waitMetric("options_updates_total", "", float64(i+1))
+		eventually(t, "the filter is in force", s.noFilterWaits)
+		c.want(l.add(identity(other))...)
+	}
+}
+
+// noFilterWaits says whether every filter that came is in force for the events to come.
+func (s *testServer) noFilterWaits() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for sub := range s.subscribers {
+		sub.mu.Lock()
+		waits := sub.posted
+		sub.mu.Unlock()
+		if waits {
+			return false
+		}
+	}
+	return true
 }

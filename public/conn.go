@@ -43,6 +43,7 @@ type conn struct {
 	creditAt       time.Time
 	throttledSince time.Time
 	floodTimeout   time.Duration
+	throttled      func() // told when the client must wait; nil: nobody is
 }
 
 func newConn(raw net.Conn, floodTimeout time.Duration) *conn {
@@ -86,6 +87,9 @@ func (c *conn) throttle() error {
 	}
 	if c.throttledSince.IsZero() {
 		c.throttledSince = time.Now()
+		if c.throttled != nil {
+			c.throttled()
+		}
 	}
 	for c.credit < inboundPause.Seconds()*inboundBytesPerSecond {
 		if time.Since(c.throttledSince) > c.floodTimeout {
@@ -185,6 +189,6 @@ func (h *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	h.conn = newConn(raw, h.floodTimeout)
+	h.conn = newConn(rawOf(raw), h.floodTimeout)
 	return h.conn, rw, nil
 }

@@ -23,18 +23,21 @@
 // A client that takes bytes slowly makes its pull loop wait, and nobody else. What is left of the
 // chunk is copied, so that it pins no block of the log; the copy counts against Config.ClientBytes, as
 // do filters. Each of the two has half of it, so that slow clients refuse nobody a filter, and one
-// address has at most an eighth; loopback has no such share. What every
+// address has at most an eighth, but room for two large filters; loopback has no such share. What every
 // subscriber takes, slow or not, is outside of it: two goroutines, their buffers and a reader, some
 // 16 KB, which Config.MaxConnections alone bounds (320 MB at its default). Inbound bytes are read at a bounded rate and messages within bounded memory.
 //
 // # Wake-ups
 //
-// A reader at the end of the log waits on a channel that all share. With many subscribers each pulls
-// at most once per pace (see Server.pace), so that a small block every few milliseconds does not wake
-// thousands of goroutines each time.
+// A subscriber at the end of the log parks: it gives its reader to the waker, one goroutine for all. That one
+// goes round as long as the log grows, looks for each subscriber at the tables of the newest blocks
+// (replay.Reader.Pending), and wakes those that something passes to. A round takes the longer the more are
+// woken (see pace), so that a small block every few milliseconds does not make for thousands of small writes
+// each time. Heartbeats tell how far the waker has looked.
 //
 // # Locks
 //
-// Server.mu (the set of subscribers), subscriber.mu (its mailbox), addresses.mu and budget.mu are leaves: nothing
-// is called and no other lock is taken while one is held.
+// Server.mu (the set of subscribers), subscriber.mu (its mailbox), waker.mu, gate.mu, addresses.mu and budget.mu are leaves: nothing
+// is called and no other lock is taken while one is held. parking.mu is held while the waker uses a reader;
+// subscriber.mu is taken, and conn.wake called, under it.
 package public

@@ -2,10 +2,6 @@ package public
 
 import "millrace/replay"
 
-// What a compiled filter takes beside the bytes of its strings: a map entry and a string header for
-// each, generously.
-const filterEntryBytes = 64
-
 // filter is a compiled filter and what it counts against the budget.
 type filter struct {
 	compiled *replay.Filter // nil: everything passes
@@ -19,16 +15,17 @@ func compile(w *wants, kinds replay.KindSet, a purse) (f filter, ok bool, err er
 	if entries == 0 && w.maxPayload == 0 && kinds == 0 {
 		return filter{}, true, nil
 	}
-	f.bytes = int64(w.collections.bytes + w.dids.bytes + entries*filterEntryBytes)
-	if !a.reserve(f.bytes) {
-		return filter{}, false, nil
-	}
-	f.compiled, err = replay.NewFilter(replay.FilterConfig{
+	cfg := replay.FilterConfig{
 		Collections:     w.collections.members,
 		DIDs:            w.dids.members,
 		Kinds:           kinds,
 		MaxPayloadBytes: w.maxPayload,
-	})
+	}
+	f.bytes = cfg.Bytes()
+	if !a.reserve(f.bytes) {
+		return filter{}, false, nil
+	}
+	f.compiled, err = replay.NewFilter(cfg)
 	if err != nil {
 		a.release(f.bytes)
 		return filter{}, true, err

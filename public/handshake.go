@@ -8,7 +8,7 @@ import (
 )
 
 // Bounds of connections that are no subscribers: handshakes under way, slow or hostile, and idle HTTP.
-// Each may hold a request line of up to maxHeaderBytes.
+// Each may hold a request line of up to smallHeaderBytes, and a few one of up to maxHeaderBytes (see headerConn).
 const (
 	maxHandshakes        = 512
 	maxHandshakesPerPeer = 64
@@ -18,14 +18,14 @@ const (
 // handshakes counts connections from when they are accepted until they are hijacked or closed.
 type handshakes struct {
 	proxies proxies
-	reject  func(reason string)
+	reject  func(peer netip.Addr, reason string)
 
 	mu     sync.Mutex
 	open   map[net.Conn]netip.Prefix
 	byPeer map[netip.Prefix]int
 }
 
-func newHandshakes(p proxies, reject func(reason string)) *handshakes {
+func newHandshakes(p proxies, reject func(peer netip.Addr, reason string)) *handshakes {
 	return &handshakes{
 		proxies: p, reject: reject,
 		open: make(map[net.Conn]netip.Prefix), byPeer: make(map[netip.Prefix]int),
@@ -42,18 +42,21 @@ func (h *handshakes) count() int {
 func (h *handshakes) changed(c net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateNew:
-		if reason := h.opened(c); reason != "" {
-			h.reject(reason)
-			closeRaw(c, true)
+		peer, _ := parseAddr(c.RemoteAddr().String())
+		if reason := h.opened(c, peer); reason != "" {
+			h.reject(peer, reason)
+			closeRaw(rawOf(c), true)
 		}
 	case http.StateHijacked, http.StateClosed:
 		h.closed(c)
 	}
+	if c, ok := c.(*headerConn); ok {
+		c.headers(state == http.StateNew || state == http.StateIdle) // it is active once they are read
+	}
 }
 
 // opened counts c, and returns why it is one too many.
-func (h *handshakes) opened(c net.Conn) string {
-	peer, _ := parseAddr(c.RemoteAddr().String())
+func (h *handshakes) opened(c net.Conn, peer netip.Addr) string {
 	key := addressKey(peer)
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -502,3 +502,34 @@ func TestMessages(t *testing.T) {
 }
 
 var _ io.Writer = (*syncBuffer)(nil)
+
+// TestTurnedAwayIsLogged: whoever is turned away or ended leaves a debug line with address and reason, and counts.
+func TestTurnedAwayIsLogged(t *testing.T) {
+	t.Parallel()
+	var out syncBuffer
+	l, _ := mixed(t)
+	s := serve(t, l, func(cfg *Config, _ *timing) {
+		cfg.Logger = newTextLogger(&out)
+		cfg.MaxConnections = 1
+		cfg.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
+	})
+	c := s.rawDialFrom("192.0.2.7", "")
+	s.refused("", http.Header{"X-Forwarded-For": {"192.0.2.8"}})
+	s.refused("cursor=x", http.Header{"X-Forwarded-For": {"192.0.2.9"}})
+	if _, err := c.Write(mask(frameClose, []byte{3, 232})); err != nil {
+		t.Fatal(err)
+	}
+	s.waitMetric("ends_total", endClientClose, 1)
+	for _, want := range []string{
+		`msg="subscriber ended" address=192.0.2.7 reason=client_close`,
+		`msg="client turned away" address=192.0.2.8 reason=max_connections`,
+		`msg="client turned away" address=192.0.2.9 reason=bad_request`,
+	} {
+		eventually(t, want, func() bool { return strings.Contains(out.String(), want) })
+	}
+	for name, want := range map[string]float64{"connections_limit": 1, "connections_per_address_limit": 100, "addresses": 3} {
+		if got := s.metric(name, ""); got != want {
+			t.Errorf("%s is %v, want %v", name, got, want)
+		}
+	}
+}

@@ -27,37 +27,6 @@ const (
 	updateBurst      = 20
 )
 
-// gate bounds how many larger messages are in memory at once, over all connections.
-type gate struct {
-	medium chan struct{}
-	large  chan struct{}
-}
-
-func newGate(clientBytes int64) *gate {
-	n := min(max(clientBytes/8/mediumMessageBytes, 2), maxMediumMessages)
-	return &gate{medium: make(chan struct{}, n), large: make(chan struct{}, 1)}
-}
-
-var errGateClosed = errors.New("no room for the message")
-
-func enter(slots chan struct{}, done <-chan struct{}, patience time.Duration) error {
-	select {
-	case slots <- struct{}{}:
-		return nil
-	default:
-	}
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
-	select {
-	case slots <- struct{}{}:
-		return nil
-	case <-done:
-		return net.ErrClosed
-	case <-timer.C:
-		return errGateClosed
-	}
-}
-
 // readLoop reads what the client sends until the connection ends. It never writes, and waits for the
 // pull loop in nothing.
 func (s *subscriber) readLoop() {
@@ -107,27 +76,30 @@ func (s *subscriber) readMessage(kind int, r io.Reader) error {
 		_, err := io.Copy(io.Discard, r)
 		return err
 	}
-	gate := s.server.gate
 	data, more, err := readUpTo(nil, r, smallMessageBytes)
 	if err != nil {
 		return err
 	}
-	for _, size := range []struct {
-		slots chan struct{}
-		bytes int
-	}{{gate.medium, mediumMessageBytes}, {gate.large, maxMessageBytes}} {
-		if !more {
-			break
-		}
-		if err := enter(size.slots, s.conn.done, patience); err != nil {
+	if more {
+		s.server.metrics.large.Inc()
+		pass, err := s.server.gate.enter(s.client, s.conn.done, gatePatience*patience)
+		if err != nil {
 			return err
 		}
-		defer func() { <-size.slots }()
-		if err := extend(); err != nil {
-			return err
-		}
-		if data, more, err = readUpTo(data, r, size.bytes); err != nil {
-			return err
+		defer pass.leave()
+		for _, limit := range []int{mediumMessageBytes, maxMessageBytes} {
+			if !more {
+				break
+			}
+			if err := pass.next(); err != nil {
+				return err
+			}
+			if err := extend(); err != nil {
+				return err
+			}
+			if data, more, err = readUpTo(data, r, limit); err != nil {
+				return err
+			}
 		}
 	}
 	s.update(data)
@@ -143,6 +115,7 @@ func (s *subscriber) waitForUpdate() error {
 	if wait == 0 {
 		return nil
 	}
+	s.server.metrics.held.WithLabelValues(heldUpdates).Inc()
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
@@ -202,8 +175,8 @@ func (s *subscriber) update(data []byte) {
 	case err != nil:
 		s.end(invalidEnding(fmt.Errorf("failed to parse subscriber options: %w", err)))
 	default:
-		s.server.metrics.updates.Inc()
 		s.post(f)
+		s.server.metrics.updates.Inc()
 	}
 }
 

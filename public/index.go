@@ -5,8 +5,8 @@ import (
 	"net/http"
 )
 
-// handleIndex says what is served here.
-func (s *Server) handleIndex(w http.ResponseWriter, r *http.Request) {
+// writeIndexText says what is served here.
+func (s *Server) writeIndexText(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	fmt.Fprintf(w, `millrace %[1]s
 
@@ -18,6 +18,7 @@ An AT Protocol firehose as JSON events, live, filtered and replayed; Jetstream's
   GET /cursors             what the log holds
   GET /dictionaries        zstd dictionaries for compress=true; /dictionaries/{id} is the file
   GET /uid, POST /uids     look UIDs up: /uid?did=…, /uid?uri=…, /uid/{uid}
+  GET /status              how it is doing, as JSON; a browser gets a page here that shows it
   GET /healthz, /readyz    alive; ready, and why not
 
 Subscribers now: %[3]d

@@ -87,6 +87,13 @@ func (a *addresses) admit(client netip.Addr, forwards bool, now time.Time) verdi
 	return v
 }
 
+// count is how many addresses are remembered.
+func (a *addresses) count() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.all)
+}
+
 // leave undoes one admit.
 func (a *addresses) leave(client netip.Addr) {
 	a.mu.Lock()

@@ -13,6 +13,13 @@ const (
 	rejectUnfinishedPeer = "address_unfinished_handshakes"
 )
 
+// Limits that hold a client back for a while without ending it.
+const (
+	heldUpdates = "options_updates"
+	heldInbound = "inbound_bytes"
+	heldEvents  = "events_per_second"
+)
+
 // metrics of the package. No label ever holds an address or an identifier.
 type metrics struct {
 	subscribers *prometheus.GaugeVec // by variant
@@ -22,6 +29,8 @@ type metrics struct {
 	rejected    *prometheus.CounterVec // by reason
 	pings       prometheus.Counter
 	updates     prometheus.Counter
+	held        *prometheus.CounterVec // by limit
+	large       prometheus.Counter
 	forwarded   prometheus.Counter
 	lag         prometheus.Histogram
 }
@@ -48,6 +57,8 @@ func newMetrics(s *Server, r prometheus.Registerer) metrics {
 		rejected:  vec("rejected_total", "Connections and handshakes turned away, by reason.", "reason"),
 		pings:     counter("pings_total", "Pings sent to subscribers."),
 		updates:   counter("options_updates_total", "Options updates of subscribers that were put in force."),
+		held:      vec("held_back_total", "How often a limit made a client wait: options_updates, inbound_bytes or events_per_second.", "limit"),
+		large:     counter("large_messages_total", "Messages from clients of more than 4 KiB, which wait for room."),
 		forwarded: counter("untrusted_forwards_total", "Handshakes with X-Forwarded-For from an address that is no trusted proxy."),
 		lag: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: namespace, Subsystem: subsystem, Name: "lag_seconds",
@@ -58,11 +69,17 @@ func newMetrics(s *Server, r prometheus.Registerer) metrics {
 	if r == nil {
 		return m
 	}
-	r.MustRegister(m.subscribers, m.events, m.bytes, m.ends, m.rejected, m.pings, m.updates, m.forwarded, m.lag,
+	r.MustRegister(m.subscribers, m.events, m.bytes, m.ends, m.rejected, m.pings, m.updates, m.held, m.large, m.forwarded, m.lag,
 		gauge("client_bytes", "Memory that filters and slow clients' events take, of the budget for clients.",
 			func() float64 { return float64(s.budget.used.Load()) }),
 		gauge("client_bytes_limit", "The budget for clients.",
 			func() float64 { return float64(s.budget.max) }),
+		gauge("connections_limit", "How many subscribers there may be.",
+			func() float64 { return float64(s.cfg.MaxConnections) }),
+		gauge("connections_per_address_limit", "How many subscribers an address may have.",
+			func() float64 { return float64(s.addresses.maxConnections) }),
+		gauge("addresses", "Client addresses that are remembered for their limits.",
+			func() float64 { return float64(s.addresses.count()) }),
 		gauge("unfinished_handshakes", "Connections that are no subscribers (yet).",
 			func() float64 { return float64(s.handshakes.count()) }),
 	)

@@ -230,10 +230,10 @@ type fakeReader struct {
 	clamped bool
 }
 
-func (r *fakeReader) Next(c *replay.Chunk) error   { return r.next(c) }
-func (r *fakeReader) Wait() <-chan struct{}        { return nil }
-func (r *fakeReader) SetFilter(*replay.Filter)     {}
-func (r *fakeReader) Clamped() (replay.Mark, bool) { return mark(1), r.clamped }
+func (r *fakeReader) Next(c *replay.Chunk) error                 { return r.next(c) }
+func (r *fakeReader) Pending(*replay.Glance) (replay.Mark, bool) { return mark(1), false }
+func (r *fakeReader) SetFilter(*replay.Filter)                   {}
+func (r *fakeReader) Clamped() (replay.Mark, bool)               { return mark(1), r.clamped }
 func mark(seq int64) replay.Mark {
 	return replay.Mark{TimeUS: seq, Position: translate.Position{Stream: 0xabc, Seq: seq}}
 }
@@ -241,6 +241,7 @@ func mark(seq int64) replay.Mark {
 // fakeSource is a source of one fakeReader after the other.
 func fakeSource(next func(c *replay.Chunk) error) source {
 	return source{
+		changed:   func() <-chan struct{} { return nil },
 		newReader: func(replay.ReaderConfig) (reader, error) { return &fakeReader{next: next}, nil },
 		rangeOf:   func() replay.Range { return replay.Range{} },
 	}
@@ -249,6 +250,7 @@ func fakeSource(next func(c *replay.Chunk) error) source {
 // thenError is a reader that gives one event and then an error.
 func thenError(err error) source {
 	return source{
+		changed: func() <-chan struct{} { return nil },
 		newReader: func(replay.ReaderConfig) (reader, error) {
 			calls := 0
 			return &fakeReader{next: func(c *replay.Chunk) error {

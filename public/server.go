@@ -25,9 +25,10 @@ import (
 type Config struct {
 	Log          *replay.Log
 	Dictionaries *dict.Registry
-	UIDs         UIDs          // for look-ups; nil: interning is off
-	Health       func() Health // asked by /readyz; nil: always ready
-	Version      string        // "dev"
+	UIDs         UIDs           // for look-ups; nil: interning is off
+	Health       func() Health  // asked by /readyz; nil: always ready
+	Process      func() Process // asked by /status; nil: nothing is known
+	Version      string         // "dev"
 
 	MaxConnections      int            // subscribers in all; 20000
 	MaxConnectionsPerIP int            // subscribers of one address (IPv6: of one /64); 100
@@ -38,7 +39,7 @@ type Config struct {
 
 	SlowTimeout     time.Duration // a subscriber that takes nothing for that long is ended; 30 s
 	ShutdownTimeout time.Duration // for Serve when its context is done; 10 s
-	ClientBytes     int64         // what clients may make us remember: filters, slow clients' events (half each, an eighth for one address); 32 MiB
+	ClientBytes     int64         // what clients may make us remember: filters, slow clients' events (half each; for one address an eighth, or 640 kB if that is more and no more than a half); 32 MiB
 
 	Logger     *slog.Logger          // nil: discard
 	Registerer prometheus.Registerer // nil: metrics are not registered
@@ -84,6 +85,9 @@ func (c *Config) setDefaults() {
 	if c.Health == nil {
 		c.Health = func() Health { return Health{} }
 	}
+	if c.Process == nil {
+		c.Process = func() Process { return Process{} }
+	}
 }
 
 func setDefault[T comparable](v *T, d T) {
@@ -119,15 +123,23 @@ func defaultTiming() timing {
 // source is where events come from: the log, or a test's stand-in.
 type source struct {
 	newReader    func(replay.ReaderConfig) (reader, error)
+	changed      func() <-chan struct{}
 	rangeOf      func() replay.Range
 	dictionaries func() []replay.DictionaryUse
+	counts       func() replay.Counts
+	progress     func() replay.Progress
+	diskBytes    func() int64
 }
 
 func logSource(l *replay.Log) source {
 	return source{
 		newReader:    func(cfg replay.ReaderConfig) (reader, error) { return l.NewReader(cfg) },
+		changed:      l.Changed,
 		rangeOf:      l.Range,
 		dictionaries: l.Dictionaries,
+		counts:       l.Counts,
+		progress:     l.Progress,
+		diskBytes:    l.DiskBytes,
 	}
 }
 
@@ -142,14 +154,18 @@ type Server struct {
 	addresses  *addresses
 	handshakes *handshakes
 	gate       *gate
+	headers    *gate         // for large request lines and headers
 	catchingUp chan struct{} // a slot for each subscriber that looks through the log
+	waker      *waker
 	budget     budget
 	upgrader   websocket.Upgrader
 	handler    http.Handler
+	status     status
+	assets     func() (map[string]*asset, error)
 	lookups    chan struct{} // a token for each look-up under way
 	batches    chan struct{} // a token for each POST /uids under way
 
-	// running counts what New's goroutines are: two for each subscriber.
+	// running counts the goroutines: two for each subscriber, and the waker's.
 	running sync.WaitGroup
 	count   atomic.Int64 // len(subscribers)
 
@@ -183,15 +199,18 @@ func newServer(cfg Config, src source, t timing) (*Server, error) {
 			all:               make(map[netip.Prefix]*address),
 		},
 		gate:        newGate(cfg.ClientBytes),
+		headers:     newHeaderGate(cfg.ClientBytes),
 		catchingUp:  make(chan struct{}, 2*runtime.GOMAXPROCS(0)),
-		budget:      budget{max: cfg.ClientBytes},
+		waker:       newWaker(src.changed),
+		budget:      budget{max: cfg.ClientBytes, perAddress: addressShare(cfg.ClientBytes)},
 		upgrader:    newUpgrader(),
 		lookups:     make(chan struct{}, lookupsAtOnce),
 		batches:     make(chan struct{}, batchesAtOnce),
+		assets:      sync.OnceValues(loadAssets),
 		subscribers: make(map[*subscriber]struct{}),
 		servers:     make(map[*http.Server]struct{}),
 	}
-	s.handshakes = newHandshakes(s.proxies, func(reason string) { s.metrics.rejected.WithLabelValues(reason).Inc() })
+	s.handshakes = newHandshakes(s.proxies, s.rejected)
 	s.metrics = newMetrics(s, cfg.Registerer)
 	s.handler = s.routes()
 	return s, nil
@@ -211,6 +230,8 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("POST /uids", s.handleUIDs)
 	mux.HandleFunc("GET /healthz", s.handleHealthz)
 	mux.HandleFunc("GET /readyz", s.handleReadyz)
+	mux.HandleFunc("GET /status", s.handleStatus)
+	mux.HandleFunc("GET /web/{path...}", s.handleAsset)
 	mux.HandleFunc("GET /{$}", s.handleIndex)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -254,7 +275,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 			s.log.Warn("shutdown was not orderly", "error", err)
 		}
 	})
-	err := hs.Serve(ln)
+	err := hs.Serve(&headerListener{Listener: ln, gate: s.headers, patience: s.timing.header, proxies: s.proxies})
 	if !stop() {
 		<-shutdown
 	}
@@ -353,6 +374,9 @@ func (s *Server) register(sub *subscriber) *refusal {
 // start runs sub on goroutines of its own.
 func (s *Server) start(sub *subscriber) {
 	s.metrics.subscribers.WithLabelValues(sub.opts.variant()).Inc()
+	if s.waker.join(sub) {
+		s.running.Go(s.waker.run)
+	}
 	s.running.Go(sub.readLoop)
 	s.running.Go(sub.run)
 	// Shutdown may have missed it.
@@ -388,23 +412,6 @@ func (s *Server) remove(sub *subscriber) {
 	defer s.mu.Unlock()
 	delete(s.subscribers, sub)
 	s.count.Store(int64(len(s.subscribers)))
-}
-
-// Bounds of pace.
-const (
-	paceEach = 20 * time.Microsecond
-	minPace  = 2 * time.Millisecond
-	maxPace  = 100 * time.Millisecond
-)
-
-// pace is how often a live subscriber looks for new events, at most: with few of them as soon as there
-// are any, with many so seldom that all together do not spend a core on it.
-func (s *Server) pace() time.Duration {
-	pace := time.Duration(s.count.Load()) * paceEach
-	if pace < minPace {
-		return 0
-	}
-	return min(pace, maxPace)
 }
 
 // readErrorEvery is how often at most a failure to read the log is logged: each replay meets it.

@@ -52,26 +52,32 @@ func (f *refusal) write(w http.ResponseWriter) {
 func (s *Server) handleSubscribe(w http.ResponseWriter, r *http.Request) {
 	client, refused := s.admit(r)
 	if refused != nil {
-		s.refuse(w, refused)
+		s.refuse(w, client, refused)
 		return
 	}
 	sub, refused := s.newSubscriber(r, client)
 	if refused != nil {
 		s.addresses.leave(client)
-		s.refuse(w, refused)
+		s.refuse(w, client, refused)
 		return
 	}
 	if err := sub.upgrade(w, r); err != nil {
-		s.metrics.rejected.WithLabelValues(rejectHandshake).Inc()
+		s.rejected(client, rejectHandshake)
 		s.forget(sub)
 		return
 	}
 	s.start(sub)
 }
 
-func (s *Server) refuse(w http.ResponseWriter, f *refusal) {
-	s.metrics.rejected.WithLabelValues(f.reason).Inc()
+func (s *Server) refuse(w http.ResponseWriter, client netip.Addr, f *refusal) {
+	s.rejected(client, f.reason)
 	f.write(w)
+}
+
+// rejected accounts for a client that was turned away before it was a subscriber.
+func (s *Server) rejected(client netip.Addr, reason string) {
+	s.metrics.rejected.WithLabelValues(reason).Inc()
+	s.log.Debug("client turned away", "address", client, "reason", reason)
 }
 
 // admit checks who asks. If it returns no refusal the caller must tell s.addresses when client leaves.
@@ -197,6 +203,7 @@ func (s *subscriber) upgrade(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	s.ws, s.conn = ws, h.conn
+	s.conn.throttled = s.server.metrics.held.WithLabelValues(heldInbound).Inc
 	s.conn.framing.Store(true)
 	s.writer = writer{
 		raw: s.conn.Conn, slowTimeout: s.server.cfg.SlowTimeout, stop: s.cut,

@@ -22,7 +22,7 @@ const maxChunkBytes = 128 << 10
 // reader is what a subscriber needs of a replay.Reader.
 type reader interface {
 	Next(c *replay.Chunk) error
-	Wait() <-chan struct{}
+	Pending(g *replay.Glance) (through replay.Mark, pending bool)
 	SetFilter(f *replay.Filter)
 	Clamped() (oldest replay.Mark, clamped bool)
 }
@@ -45,7 +45,10 @@ type subscriber struct {
 	next   filter  // in force from the next event on
 	ending *ending // the first one counts
 
-	// Of the pull loop only:
+	place   int // among the waker's members; guarded by its mu
+	parking parking
+
+	// Of the pull loop only (reader and through: while it is not parked):
 	reader   reader
 	filter   filter // in force
 	chunk    replay.Chunk
@@ -62,8 +65,7 @@ type subscriber struct {
 	lastMessage time.Time // sent to the client; pings and pongs are none
 	nextPing    time.Time
 	pinged      time.Duration // from conn.started to the first ping since the client was heard last; 0: none
-	lastPull    time.Time
-	resumeAt    time.Time // no event is sent before, if events/s are limited
+	resumeAt    time.Time     // no event is sent before, if events/s are limited
 	events      int64
 	bytes       int64
 }
@@ -84,6 +86,13 @@ func (s *subscriber) post(f filter) {
 	s.conn.wake()
 }
 
+// hasPosted says whether a filter waits for the pull loop.
+func (s *subscriber) hasPosted() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.posted
+}
+
 // takeFilter puts a posted filter in force and says whether there was one.
 func (s *subscriber) takeFilter() bool {
 	s.mu.Lock()
@@ -95,6 +104,13 @@ func (s *subscriber) takeFilter() bool {
 		s.filter = f
 	}
 	return posted
+}
+
+// applyFilter gives a posted filter to the reader.
+func (s *subscriber) applyFilter() {
+	if s.takeFilter() {
+		s.reader.SetFilter(s.filter.compiled)
+	}
 }
 
 // end tells the pull loop to end the connection. Only the first ending counts.
@@ -132,6 +148,7 @@ func (s *subscriber) run() {
 	s.nextPing = s.begun.Add(s.server.timing.ping)
 	s.timer = time.NewTimer(s.server.timing.ping)
 	defer s.timer.Stop()
+	defer s.server.waker.leave(s)
 	if err := s.pull(); err != nil && !errors.Is(err, errCut) {
 		s.end(s.endingOfWriteError(err))
 	}
@@ -155,7 +172,6 @@ func (s *subscriber) pull() error {
 		if ok, err := s.nextChunk(); !ok {
 			return err
 		}
-		s.lastPull = time.Now()
 		if err := s.deliver(); err != nil {
 			return err
 		}
@@ -176,9 +192,7 @@ func (s *subscriber) nextChunk() (ok bool, err error) {
 		}
 		defer func() { <-s.server.catchingUp }()
 	}
-	if s.takeFilter() {
-		s.reader.SetFilter(s.filter.compiled)
-	}
+	s.applyFilter()
 	if err := s.reader.Next(&s.chunk); err != nil {
 		s.server.logReadError(err)
 		s.end(endingOfReaderError(err))
@@ -313,18 +327,24 @@ const slowestBytesPerSecond = 1 << 10
 // heartbeat that is due.
 func (s *subscriber) rest() error {
 	for !s.ended() {
-		now := time.Now()
-		until := s.dueAt()
-		var more <-chan struct{}
-		resume := s.resumeAt
-		if s.atEnd {
-			resume = later(resume, s.lastPull.Add(s.server.pace()))
-		}
 		switch {
-		case now.Before(resume):
-			until = earlier(until, resume)
+		case time.Now().Before(s.resumeAt):
+			s.server.metrics.held.WithLabelValues(heldEvents).Inc()
+			select {
+			case <-s.conn.kick: // a filter waits for the next chunk
+			case <-s.timerAt(earlier(s.dueAt(), s.resumeAt)):
+			}
 		case s.atEnd:
-			more = s.reader.Wait()
+			s.park()
+			select {
+			case <-s.conn.kick:
+			case <-s.timerAt(s.dueAt()):
+			}
+			woken := s.unpark()
+			s.applyFilter() // the waker, too, must go by it
+			if woken {
+				return nil
+			}
 		default:
 			select {
 			case <-s.conn.kick:
@@ -332,12 +352,6 @@ func (s *subscriber) rest() error {
 				return nil
 			}
 			return s.send(nil)
-		}
-		select {
-		case <-more:
-			return nil
-		case <-s.conn.kick: // a filter waits for the next chunk
-		case <-s.timerAt(until):
 		}
 		if err := s.sendDue(); err != nil {
 			return err

@@ -538,6 +538,7 @@ func TestManyOptionsUpdates(t *testing.T) {
 		c.update(fmt.Sprintf(`{"wantedDids":["%s"]}`, didN(i)))
 	}
 	s.waitMetric("options_updates_total", "", updateBurst+2)
+	s.waitMetric("held_back_total", heldUpdates, 1)
 	if took := time.Since(begin); took < time.Second {
 		t.Errorf("%d updates were put in force within %v", updateBurst+2, took)
 	}

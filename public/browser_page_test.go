@@ -1,0 +1,210 @@
+package public
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// hostileText is what a post might say.
+const hostileText = `</bdi></li><img src=x onerror="document.title='taken'"><script>document.title='taken'</script> ‮txt`
+
+// feed appends a block of events of five accounts now and then, until the returned function is called.
+func feed(l *testLog) (stop func()) {
+	ended, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for n := 0; ; n++ {
+			rkey := fmt.Sprintf("3l%011d", n)
+			l.add(
+				create(didN(1), "app.bsky.feed.post", rkey, hostileText),
+				create(didN(2), "app.bsky.feed.like", rkey, fmt.Sprint("like ", n)),
+				create(didN(3), "app.bsky.graph.follow", rkey, fmt.Sprint("follow ", n)),
+				create(didN(4), "com.example."+strings.Repeat("long", 15), rkey, strings.Repeat("wide", 200)),
+				identity(didN(5)),
+			)
+			select {
+			case <-ended:
+				return
+			case <-time.After(50 * time.Millisecond):
+			}
+		}
+	}()
+	return func() { close(ended); <-done }
+}
+
+const (
+	// cells returns an expression for the distinct contents of a column of the live view.
+	cells = `[...new Set([...document.querySelectorAll('#events .%s')].map((e) => e.%s))].sort().join()`
+	press = `[...document.querySelectorAll('button')].find((b) => b.textContent === %q).click()`
+)
+
+// TestPage drives the page in Chromium: it renders, updates, filters, pauses, and leaves what it shows text.
+func TestPage(t *testing.T) {
+	t.Parallel()
+	b := startBrowser(t)
+	l := newTestLog(t)
+	stop := feed(l)
+	defer stop()
+	s := serve(t, l, func(cfg *Config, _ *timing) {
+		cfg.Process = func() Process {
+			return Process{Relay: &Relay{Host: "relay.test", Connected: true, Since: time.Now()}, UIDs: &UIDCount{Total: 1234567}}
+		}
+	})
+	p := b.open("http://"+s.addr+"/", 1280)
+	p.until("it renders", `document.querySelectorAll('#legend li').length === 5 && document.querySelector('#chart canvas') !== null`)
+	for selector, want := range map[string]string{
+		"#state-text": "Following relay.test", "#uids-total": "1,234,567", "#server": "Versiontest", "#relay": "relay.test",
+	} {
+		if got := p.text(selector); !strings.Contains(got, want) {
+			t.Errorf("%s is %q, not %q", selector, got, want)
+		}
+	}
+	p.eval(`window.total = document.querySelector('#total').textContent`)
+	p.until("it updates", `window.total !== document.querySelector('#total').textContent && Number(document.querySelector('#rate').textContent) > 0`)
+	p.eval(`document.querySelector('[value=kinds]').click()`)
+	p.until("it splits by kind", `document.querySelector('#legend').textContent.includes('identity')`)
+
+	p.eval(fmt.Sprintf(press, "app.bsky.feed.post"))
+	if got, want := p.text("#line"), fmt.Sprintf("websocat 'ws://%s/subscribe?wantedCollections=app.bsky.feed.post'", s.addr); got != want {
+		t.Errorf("the command is %s, not %s", got, want)
+	}
+	p.eval(fmt.Sprintf(press, "Watch"))
+	p.until("posts and identities come", fmt.Sprintf(cells, "op", "dataset.op")+` === 'create,identity'`)
+	if got := string(p.eval(fmt.Sprintf(cells, "what", "textContent"))); got != `",app.bsky.feed.post"` {
+		t.Errorf("with that filter came %s", got)
+	}
+	// A command in a shell must not be left by what somebody types.
+	p.eval(`document.querySelector('#dids').value = "did:plc:x'; reboot"; document.querySelector('#dids').dispatchEvent(new Event('input'))`)
+	p.until("a bad DID is refused", `document.querySelector('#problem').textContent.includes('not a DID') && !document.querySelector('#line').textContent.includes('reboot')`)
+	p.eval(fmt.Sprintf(press, "app.bsky.feed.post"))
+	p.eval(fmt.Sprintf(`document.querySelector('#dids').value = %q; document.querySelector('#dids').dispatchEvent(new Event('input'))`, didN(2)))
+	p.until("one account's come", fmt.Sprintf(cells, "what", "textContent")+` === 'app.bsky.feed.like'`)
+	if got, want := p.text("#line"), fmt.Sprintf("websocat 'ws://%s/subscribe?wantedDids=%s'", s.addr, didN(2)); got != want {
+		t.Errorf("the command is %s, not %s", got, want)
+	}
+	testPageIsBounded(p)
+	p.eval(fmt.Sprintf(press, "Stop"))
+	s.waitNobody()
+	p.calm(s.addr)
+}
+
+func (s *testServer) waitNobody() {
+	s.t.Helper()
+	eventually(s.t, "nobody watches", func() bool { return s.count.Load() == 0 })
+}
+
+// testPageIsBounded: the list holds but so many rows, shows hostile text as it is, and stands still while it is paused.
+func testPageIsBounded(p *tab) {
+	p.t.Helper()
+	p.eval(`document.querySelector('#dids').value = ''; document.querySelector('#from').value = 'oldest'; document.querySelector('#from').dispatchEvent(new Event('input'))`)
+	p.until("all kinds come", fmt.Sprintf(cells, "op", "dataset.op")+` === 'create,identity' && document.querySelectorAll('#events li').length > 20`)
+	p.until("hostile text is text", fmt.Sprintf(`[...document.querySelectorAll('#events .text')].some((e) => e.textContent === %q)`, hostileText))
+	if title := p.text("title"); title != "millrace" {
+		p.t.Errorf("the title is %q", title)
+	}
+	p.eval(`document.querySelector('#events summary').click()`)
+	p.until("an open event pauses", `document.querySelector('#pause').textContent === 'Go on' && document.querySelector('#events pre').textContent.includes('"time_us"')`)
+	p.eval(`window.first = document.querySelector('#events').firstElementChild`)
+	time.Sleep(600 * time.Millisecond)
+	if got := string(p.eval(`window.first === document.querySelector('#events').firstElementChild`)); got != "true" {
+		p.t.Error("it does not stand still")
+	}
+	p.eval(fmt.Sprintf(press, "Go on"))
+	p.until("it goes on", `window.first !== document.querySelector('#events').firstElementChild`)
+	p.until("it is bounded", `document.querySelectorAll('#events li').length === 100`)
+}
+
+// TestPageOnAPhone: nothing is wider than the screen, in the light and in the dark, and what is there has a name.
+func TestPageOnAPhone(t *testing.T) {
+	t.Parallel()
+	b := startBrowser(t)
+	l := newTestLog(t)
+	stop := feed(l)
+	defer stop()
+	s := serve(t, l, nil)
+	p := b.open("http://"+s.addr+"/", 390)
+	p.until("it renders", `document.querySelector('#chart canvas') !== null && document.querySelectorAll('#chips button').length === 4`)
+	p.eval(fmt.Sprintf(press, "Watch"))
+	p.until("events come", `document.querySelectorAll('#events li').length > 5`)
+	p.eval(`document.querySelector('#events summary').click()`)
+	var grounds []string
+	for _, scheme := range []string{"light", "dark"} {
+		p.call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": scheme}}})
+		p.until("it fits in the "+scheme, `document.documentElement.scrollWidth <= 390 && document.querySelector('#chart canvas') !== null`)
+		grounds = append(grounds, string(p.eval(`getComputedStyle(document.body).backgroundColor`)))
+	}
+	if grounds[0] == grounds[1] {
+		t.Errorf("light is as dark: %s", grounds)
+	}
+	var nameless []string
+	err := json.Unmarshal(p.eval(`[...document.querySelectorAll('button, input, select, a')].filter((e) =>
+		!(e.textContent.trim() || e.labels?.length || e.getAttribute('aria-label'))).map((e) => e.outerHTML)`), &nameless)
+	if err != nil || len(nameless) > 0 {
+		t.Errorf("without a name: %v %v", nameless, err)
+	}
+	p.calm(s.addr)
+}
+
+// TestBrowserFromAnotherOrigin: a page that another server served subscribes, replays, updates its filter and looks up
+// cursors.
+func TestBrowserFromAnotherOrigin(t *testing.T) {
+	t.Parallel()
+	b := startBrowser(t)
+	l, all := mixed(t)
+	s := serve(t, l, nil)
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		fmt.Fprint(w, `<!doctype html><link rel="icon" href="data:,"><title>elsewhere</title>`)
+	}))
+	defer other.Close()
+	p := b.open(other.URL+"/", 800)
+	p.until("it is there", `document.title === 'elsewhere'`)
+	p.eval(fmt.Sprintf(`window.events = []; window.socket = new WebSocket('ws://%s/subscribe?cursor=0&wantedDids=%s');
+		socket.onmessage = (e) => events.push(e.data)`, s.addr, all[0].did))
+	var want []string
+	for _, e := range all {
+		if e.did == all[0].did {
+			want = append(want, e.json)
+		}
+	}
+	received := func(n int) (got []string) {
+		t.Helper()
+		p.until(fmt.Sprintf("%d events come", n), fmt.Sprintf(`window.events.length >= %d`, n))
+		if err := json.Unmarshal(p.eval(`window.events`), &got); err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	if diff := cmp.Diff(want, received(len(want))); diff != "" || len(want) == 0 {
+		t.Errorf("-want +got\n%s", diff)
+	}
+	p.eval(`socket.send(JSON.stringify({type: 'options_update', payload: {wantedCollections: ['app.bsky.graph.follow']}}))`)
+	s.waitMetric("options_updates_total", "", 1)
+	time.Sleep(50 * time.Millisecond) // in force from the next read on
+	added := l.add(
+		create(didN(7), "app.bsky.feed.post", "3l00000000001", "not asked for"),
+		create(didN(8), "app.bsky.graph.follow", "3l00000000002", "asked for"),
+	)
+	want = append(want, added[1].json)
+	if diff := cmp.Diff(want, received(len(want))); diff != "" {
+		t.Errorf("after the update: -want +got\n%s", diff)
+	}
+	cursors := string(p.eval(fmt.Sprintf(`fetch('http://%s/cursors').then((r) => r.text())`, s.addr)))
+	if !strings.Contains(cursors, added[1].cursor()) {
+		t.Errorf("/cursors from another origin: %s", cursors)
+	}
+	p.calm(s.addr, strings.TrimPrefix(other.URL, "http://"))
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !slices.ContainsFunc(p.requests, func(u string) bool { return strings.HasPrefix(u, "ws://"+s.addr) }) {
+		t.Errorf("no websocket was seen among %v", p.requests)
+	}
+}

@@ -1,0 +1,159 @@
+package public
+
+import (
+	"net/netip"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+)
+
+// long says whether tests may take minutes.
+func long() bool { return os.Getenv("MILLRACE_TEST_LONG") != "" }
+
+// largeUpdate is an options update of n bytes that asks for one DID.
+func largeUpdate(n int, did string) []byte {
+	m := `{"type":"options_update","payload":{"wantedDids":["` + did + `"]}}`
+	return []byte(m + strings.Repeat(" ", n-len(m)))
+}
+
+// TestHalfSentUpdatesStarveNobody has one address send half of a large message on each of many connections:
+// the large one of another address gets through.
+func TestHalfSentUpdatesStarveNobody(t *testing.T) {
+	t.Parallel()
+	l, _ := mixed(t)
+	s := serve(t, l, func(cfg *Config, tm *timing) {
+		cfg.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
+		tm.message = 1500 * time.Millisecond
+	})
+	const attackers = 30
+	half := largeUpdate(3<<20, didN(1))
+	frame := mask(frameText, half)[:2<<20]
+	var sending sync.WaitGroup
+	for range attackers {
+		c := s.rawDialFrom("192.0.2.1", "wantedDids="+didN(999))
+		sending.Go(func() { c.Write(frame) })
+	}
+	eventually(t, "the gate is taken", func() bool { return len(s.gate.large) == 1 })
+	c := s.rawDialFrom("192.0.2.2", "wantedDids="+didN(999))
+	if _, err := c.Write(mask(frameText, largeUpdate(3<<20, didN(5)))); err != nil {
+		t.Fatal(err)
+	}
+	s.waitMetric("options_updates_total", "", 1)
+	want := l.add(identity(didN(5)))
+	if _, payload, err := c.frame(); err != nil || string(payload) != want[0].json {
+		t.Errorf("got %s, %v", payload, err)
+	}
+	s.waitMetric("ends_total", endSlowMessage, 1)
+	for s.count.Load() > 1 { // all attackers end
+		time.Sleep(10 * time.Millisecond)
+	}
+	sending.Wait()
+	if n := s.metric("ends_total", endOverloaded) + s.metric("ends_total", endSlowMessage); n != attackers {
+		t.Errorf("%v of %d attackers were ended", n, attackers)
+	}
+	eventually(t, "the gate is empty", func() bool {
+		s.gate.mu.Lock()
+		defer s.gate.mu.Unlock()
+		return len(s.gate.turns) == 0 && len(s.gate.large) == 0 && len(s.gate.medium) == 0
+	})
+}
+
+// TestManyLargeUpdates sends the largest updates there may be on many connections at once: all are put in
+// force or refused, memory stays bounded, and a healthy subscriber gets its events.
+func TestManyLargeUpdates(t *testing.T) {
+	clients := 12
+	if long() {
+		clients = 100
+	}
+	const maxGrowth = 160 << 20 // one large message, its medium waiters, the clients' copies of theirs, and garbage
+	l, _ := mixed(t)
+	s := serve(t, l, func(_ *Config, tm *timing) { tm.message = testTimeout })
+	var before, now runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	frame := mask(frameText, largeUpdate(maxMessageBytes, didN(5)))
+	var peak atomic.Uint64
+	var sending sync.WaitGroup
+	for range clients {
+		c := s.rawDial("wantedDids=" + didN(999))
+		sending.Go(func() { c.Write(frame) })
+	}
+	healthy := s.dial("")
+	done := make(chan struct{})
+	go func() { sending.Wait(); close(done) }()
+	for sent := false; !sent; {
+		begin := time.Now()
+		healthy.want(l.add(posts(2)...)...)
+		if took := time.Since(begin); took > 5*time.Second {
+			t.Errorf("an event took %v", took)
+		}
+		runtime.ReadMemStats(&now)
+		peak.Store(max(peak.Load(), now.HeapAlloc))
+		select {
+		case <-done:
+			sent = true
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	ended := func() float64 { return s.metric("ends_total", endOverloaded) + s.metric("options_updates_total", "") }
+	eventually(t, "all are dealt with", func() bool { return ended() >= float64(clients) })
+	if grown := int64(peak.Load()) - int64(before.HeapAlloc); grown > maxGrowth {
+		t.Errorf("the heap grew by %d MiB", grown>>20)
+	} else {
+		t.Logf("the heap grew by %d MiB", grown>>20)
+	}
+}
+
+// TestReconnectStorm has clients come and go as fast as they can, in all the ways there are.
+func TestReconnectStorm(t *testing.T) {
+	visits := 400
+	if long() {
+		visits = 20_000
+	}
+	l, _ := mixed(t)
+	s := serve(t, l, nil)
+	healthy := s.dial("")
+	var left atomic.Int64
+	left.Store(int64(visits))
+	var storm sync.WaitGroup
+	for i := range 8 {
+		storm.Go(func() {
+			for n := left.Add(-1); n >= 0; n = left.Add(-1) {
+				query := []string{"cursor=0", "", "extended=true&compress=true", "wantedDids=" + didN(int(n))}[n%4]
+				ws, _, err := new(dialer).Dial(s.url(query), nil)
+				if err != nil {
+					t.Errorf("%d: %v", i, err)
+					return
+				}
+				if n%3 == 0 {
+					ws.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(1000, ""), time.Now().Add(time.Second))
+				}
+				ws.Close()
+			}
+		})
+	}
+	over := make(chan struct{})
+	go func() { storm.Wait(); close(over) }()
+	events := 0
+	for going := true; going; events++ {
+		healthy.want(l.add(identity(didN(1)))...)
+		select {
+		case <-over:
+			going = false
+		default:
+		}
+	}
+	eventually(t, "all but one are gone", func() bool { return s.count.Load() == 1 })
+	if total := s.metric("ends_total", endClientGone) + s.metric("ends_total", endClientClose) + s.metric("ends_total", endWriteFailure); total != float64(visits) {
+		t.Errorf("%v ends are counted for %d visits", total, visits)
+	}
+	if events < 3 {
+		t.Errorf("the healthy subscriber got %d events during the storm", events)
+	}
+}

@@ -1,0 +1,145 @@
+package public
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"millrace/replay"
+)
+
+const (
+	// statusEvery is how often a status is computed at most, however many ask.
+	statusEvery = time.Second
+	// statusCollections is how many collections a status names; the rest is one number.
+	statusCollections = 20
+	// historyCollections is how many of them have a history.
+	historyCollections = 7
+	// rateSteps is how many steps a rate is the mean of: ten seconds.
+	rateSteps = int(10 * time.Second / replay.CountStep)
+)
+
+// Process is what the process knows and the log does not, for /status.
+type Process struct {
+	Relay *Relay    // nil: unknown
+	UIDs  *UIDCount // nil: interning is off
+}
+
+// Relay is the relay that events come from.
+type Relay struct {
+	Host      string
+	Connected bool
+	Since     time.Time     // when Connected last changed
+	Error     string        // why it is not connected
+	Lag       time.Duration // how old frames are when they come
+	Pending   time.Duration // how old the oldest frame is that came and is not durable yet
+}
+
+// UIDCount counts UIDs.
+type UIDCount struct {
+	Total    uint64 // in the store, as far as this process knows
+	NewDIDs  uint64 // given by this process
+	NewURIs  uint64
+	DIDsOnly bool // URIs get none
+}
+
+// status computes statuses and keeps the newest.
+type status struct {
+	mu     sync.Mutex
+	at     time.Time // of now
+	now    statusJSON
+	steps  historyJSON    // all there are
+	bodies map[int][]byte // now, encoded, by the length of the history: at most replay.CountSteps + 1
+}
+
+// handleStatus tells what the page shows.
+func (s *Server) handleStatus(w http.ResponseWriter, r *http.Request) {
+	steps := 0
+	if v := r.URL.Query().Get("history"); v != "" {
+		n, err := strconv.Atoi(v)
+		if err != nil || n < 0 {
+			http.Error(w, fmt.Sprintf("history=%.20q is not a number of steps", v), http.StatusBadRequest)
+			return
+		}
+		steps = min(n, replay.CountSteps)
+	}
+	body, err := s.statusBody(steps)
+	if err != nil {
+		s.log.Error("answer cannot be encoded", "error", err)
+		http.Error(w, "internal error", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.Write(body)
+}
+
+// statusBody returns the status with that much history, encoded. It is shared: nobody may change it.
+func (s *Server) statusBody(steps int) ([]byte, error) {
+	st := &s.status
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if now := time.Now(); st.bodies == nil || now.Sub(st.at) >= statusEvery {
+		st.now, st.steps = s.computeStatus()
+		st.at, st.bodies = now, make(map[int][]byte)
+	}
+	if body, ok := st.bodies[steps]; ok {
+		return body, nil
+	}
+	answer := st.now
+	if steps > 0 {
+		answer.History = st.steps.last(steps)
+	}
+	body, err := json.Marshal(answer)
+	if err != nil {
+		return nil, err
+	}
+	body = append(body, '\n')
+	st.bodies[steps] = body
+	return body, nil
+}
+
+func (s *Server) computeStatus() (statusJSON, historyJSON) {
+	rng, counts, dictionary := s.source.rangeOf(), s.source.counts(), s.cfg.Dictionaries.Stored()
+	answer := statusJSON{
+		Version: s.cfg.Version,
+		TimeUS:  counts.Until.UnixMicro(),
+		Started: counts.Since.UTC().Truncate(time.Millisecond),
+		UptimeS: int64(counts.Until.Sub(counts.Since).Seconds()),
+		Log: logJSON{
+			Oldest: newMarkJSON(rng.Oldest), Newest: newMarkJSON(rng.Newest), RetentionS: int64(rng.Retention.Seconds()),
+			Events: rng.Events, Bytes: rng.Bytes, DiskBytes: s.source.diskBytes(), Gaps: len(rng.Gaps),
+		},
+		Events: newEventsJSON(&counts),
+		Subscribers: subscribersJSON{
+			Now: s.count.Load(), Max: s.cfg.MaxConnections,
+			DeliveredEvents: counterValue(s.metrics.events), DeliveredBytes: counterValue(s.metrics.bytes),
+		},
+		Dictionary: storedDictionary{
+			ID: dictionary.ID(), Bytes: len(dictionary.Bytes()), URL: fmt.Sprintf("/dictionaries/%d", dictionary.ID()),
+		},
+	}
+	if counts.PlainBytes > 0 {
+		ratio := float64(counts.ZstdBytes) / float64(counts.PlainBytes)
+		answer.Dictionary.Ratio = &ratio
+	}
+	process := s.cfg.Process()
+	if r := process.Relay; r != nil {
+		at := s.source.progress()
+		answer.Relay = &relayJSON{
+			Host: r.Host, Connected: r.Connected, Since: r.Since.UTC().Truncate(time.Millisecond), Error: r.Error,
+			Stream: at.Stream.String(), Epoch: at.Epoch, Seq: at.Seq,
+			LagS: r.Lag.Seconds(), PendingS: r.Pending.Seconds(),
+		}
+	}
+	if u := process.UIDs; u != nil {
+		answer.UIDs = &uidsJSON{Total: u.Total, NewDIDs: u.NewDIDs, NewURIs: u.NewURIs, Scope: "all"}
+		if u.DIDsOnly {
+			answer.UIDs.Scope = "dids"
+		}
+	}
+	return answer, newHistoryJSON(&counts)
+}

@@ -1,0 +1,294 @@
+package public
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"millrace/replay"
+)
+
+func TestPace(t *testing.T) {
+	for _, c := range []struct {
+		members, busy int
+		want          time.Duration
+	}{
+		{1, 1, 0},
+		{9, 9, 0},
+		{12, 12, 2400 * time.Microsecond},
+		{100, 100, 20 * time.Millisecond},
+		{1000, 1000, crowdPace},
+		{1000, 1, 5 * time.Millisecond},
+		{2000, 2000, 40 * time.Millisecond},
+		{10_000, 0, 50 * time.Millisecond},
+		{20_000, 20_000, maxPace},
+	} {
+		if got := pace(c.members, float64(c.busy)); got != c.want {
+			t.Errorf("%d members, %d of them busy: %v a round, want %v", c.members, c.busy, got, c.want)
+		}
+	}
+}
+
+// busyReader always has more; it counts how often it is asked.
+type busyReader struct {
+	fakeReader
+	glances *atomic.Int64
+}
+
+func (r *busyReader) Pending(*replay.Glance) (replay.Mark, bool) {
+	r.glances.Add(1)
+	return mark(1), true
+}
+
+// TestManySubscribersWakeSeldom counts how often a crowd pulls from a log that is written to all the time.
+func TestManySubscribersWakeSeldom(t *testing.T) {
+	const clients = 500
+	var pulls, glances atomic.Int64
+	always := make(chan struct{})
+	close(always)
+	s := serveSource(t, source{
+		newReader: func(replay.ReaderConfig) (reader, error) {
+			return &busyReader{fakeReader{next: func(c *replay.Chunk) error {
+				*c = replay.Chunk{Live: true, Through: mark(1)}
+				pulls.Add(1)
+				return nil
+			}}, &glances}, nil
+		},
+		changed: func() <-chan struct{} { return always },
+		rangeOf: func() replay.Range { return replay.Range{} },
+	}, newRegistry(t), func(cfg *Config, _ *timing) { cfg.MaxConnections = 2 * clients })
+	for range clients {
+		s.rawDial("")
+	}
+	time.Sleep(100 * time.Millisecond) // the waker knows how many they are
+	before, begin := pulls.Load(), time.Now()
+	time.Sleep(500 * time.Millisecond)
+	perSecond := float64(pulls.Load()-before) / time.Since(begin).Seconds() / clients
+	if limit := 1.2 / crowdPace.Seconds(); perSecond > limit || perSecond < 1 {
+		t.Errorf("each of %d subscribers pulled %.0f times a second, want at most %.0f", clients, perSecond, limit)
+	}
+}
+
+// TestNobodyIsWokenInVain has many subscribers that nothing passes to: they are looked at, but do not pull.
+func TestNobodyIsWokenInVain(t *testing.T) {
+	const clients = 50
+	l := newTestLog(t)
+	l.add(posts(1)...)
+	src := logSource(l.Log)
+	var pulls atomic.Int64
+	inner := src.newReader
+	src.newReader = func(cfg replay.ReaderConfig) (reader, error) {
+		r, err := inner(cfg)
+		return &countingReader{r, &pulls}, err
+	}
+	s := serveSource(t, src, l.dictionaries, nil)
+	var quiet []*client
+	for range clients {
+		quiet = append(quiet, s.dial("extended=true&heartbeat=1&wantedDids="+didN(77)))
+	}
+	for _, c := range quiet {
+		c.info("live")
+	}
+	busy := s.dial("")
+	before := pulls.Load()
+	var last truth
+	for range 100 {
+		added := l.add(posts(3)...)
+		last = added[len(added)-1]
+		busy.want(added...)
+	}
+	if n := pulls.Load() - before; n > 2*100+2 {
+		t.Errorf("%d pulls for 100 blocks that only one subscriber wants", n)
+	}
+	// A heartbeat tells how far they have been looked at for, and what comes then is sent.
+	for _, c := range quiet {
+		for {
+			if m := c.info("heartbeat"); fmt.Sprint(m["cursor"]) == last.cursor() {
+				break
+			}
+		}
+	}
+	l.add(identity(didN(77)))
+	for _, c := range quiet {
+		for {
+			if _, m := c.next(); strings.Contains(string(m), didN(77)) {
+				break
+			}
+		}
+	}
+}
+
+type countingReader struct {
+	reader
+	pulls *atomic.Int64
+}
+
+func (r *countingReader) Next(c *replay.Chunk) error {
+	r.pulls.Add(1)
+	return r.reader.Next(c)
+}
+
+// TestUpdateOfASleeper changes the filter of a subscriber that waits: what passes only the new one must wake
+// it.
+func TestUpdateOfASleeper(t *testing.T) {
+	l := newTestLog(t)
+	l.add(posts(1)...)
+	s := serve(t, l, nil)
+	c := s.dial("wantedDids=" + didN(77))
+	for i := range 20 {
+		l.add(posts(1)...)
+		c.update(fmt.Sprintf(`{"wantedDids":["%s"]}`, didN(100+i)))
+		s.waitMetric("options_updates_total", "", float64(i+1))
+		time.Sleep(5 * time.Millisecond) // it is asleep again
+		l.add(identity(didN(77)))
+		c.want(l.add(identity(didN(100 + i)))...)
+	}
+}
+
+// TestNoWakeUpIsLost appends while subscribers come, go, write and wait: each gets every event soon.
+func TestNoWakeUpIsLost(t *testing.T) {
+	l := newTestLog(t)
+	l.add(posts(1)...)
+	s := serve(t, l, nil)
+	all := s.dial("")
+	one := s.dial("wantedDids=" + didN(77))
+	stop := make(chan struct{})
+	gone := make(chan struct{})
+	go func() { // comes and goes, so that members move
+		defer close(gone)
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if nc, _, err := new(dialer).Dial(s.url(fmt.Sprintf("wantedDids=%s", didN(i))), nil); err == nil {
+				nc.Close()
+			}
+		}
+	}()
+	for range 300 {
+		e := l.add(identity(didN(77)))
+		all.want(e...)
+		one.want(e...)
+	}
+	close(stop)
+	<-gone
+}
+
+// TestLateParkerIsNotPassedOver has the waker come by while a subscriber is about to park.
+func TestLateParkerIsNotPassedOver(t *testing.T) {
+	w := newWaker(nil)
+	var glances atomic.Int64
+	s := &subscriber{server: &Server{waker: w}, conn: newConn(nil, 0), reader: &busyReader{glances: &glances}}
+	var g replay.Glance
+	nudged := func() bool {
+		select {
+		case <-w.nudged:
+			return true
+		default:
+			return false
+		}
+	}
+	if s.park(); nudged() {
+		t.Error("another round is asked for, but nobody was passed over")
+	}
+	if !s.glance(&g) || s.glance(&g) || !s.unpark() || glances.Load() != 1 {
+		t.Error("it was not woken, or twice")
+	}
+	if s.glance(&g) {
+		t.Error("its reader was used while it was not parked")
+	}
+	if s.park(); !nudged() {
+		t.Error("it was passed over, and waits for ever")
+	}
+}
+
+// TestNewcomerTakesNobodysTurn has somebody join while the waker goes round: it looks at the newcomer in place of
+// a member, who must not wait for the log's next change.
+func TestNewcomerTakesNobodysTurn(t *testing.T) {
+	w := newWaker(nil)
+	w.timer = time.NewTimer(0)
+	defer w.timer.Stop()
+	var newcomer sync.Once
+	join := func(glances *atomic.Int64, onGlance func()) {
+		s := &subscriber{server: &Server{waker: w}, conn: newConn(nil, 0)}
+		s.reader = &idleReader{glances: glances, onGlance: onGlance}
+		s.park()
+		w.join(s)
+	}
+	members := minPaced() // so many that a round takes a while
+	glances := make([]atomic.Int64, members+1)
+	for i := range members {
+		join(&glances[i], func() { newcomer.Do(func() { join(&glances[members], func() {}) }) })
+	}
+	select {
+	case <-w.nudged:
+	default:
+	}
+	w.round()
+	select {
+	case <-w.nudged:
+		w.round()
+	default:
+	}
+	for i := range glances {
+		if glances[i].Load() == 0 {
+			t.Errorf("member %d of %d was passed over, and waits for ever", i, members+1)
+		}
+	}
+}
+
+// minPaced is how many idle members make a round take a time.
+func minPaced() int {
+	n := 1
+	for pace(n, 0) == 0 {
+		n++
+	}
+	return n
+}
+
+// idleReader never has anything.
+type idleReader struct {
+	fakeReader
+	glances  *atomic.Int64
+	onGlance func()
+}
+
+func (r *idleReader) Pending(*replay.Glance) (replay.Mark, bool) {
+	r.glances.Add(1)
+	r.onGlance()
+	return mark(1), false
+}
+
+// TestPendingIsNotThrough: how far a reader that waits for its position has looked is behind that position,
+// and nobody may be told to go on from there.
+func TestPendingIsNotThrough(t *testing.T) {
+	var glances atomic.Int64
+	s := &subscriber{server: &Server{}, conn: newConn(nil, 0), reader: &busyReader{glances: &glances}, through: mark(7)}
+	s.park()
+	if !s.glance(new(replay.Glance)) || s.through != mark(7) {
+		t.Errorf("through is %v, which Next never said", s.through)
+	}
+}
+
+// TestPostedFilterStopsTheWaker: once a filter is posted nothing may be passed over by the one before.
+func TestPostedFilterStopsTheWaker(t *testing.T) {
+	var glances atomic.Int64
+	server := &Server{budget: budget{max: 1 << 20}, waker: newWaker(nil)}
+	s := &subscriber{server: server, conn: newConn(nil, 0), reader: &busyReader{glances: &glances}}
+	s.park()
+	s.post(filter{})
+	if s.glance(new(replay.Glance)) || glances.Load() != 0 || !s.parking.missed {
+		t.Errorf("the waker looked %d times with a filter that is no longer in force; comes again: %v", glances.Load(), s.parking.missed)
+	}
+	s.unpark()
+	s.applyFilter()
+	s.park()
+	if !s.glance(new(replay.Glance)) {
+		t.Error("nothing is pending with the new filter")
+	}
+}
