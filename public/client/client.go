@@ -1,0 +1,317 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"net/http"
+	"net/url"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gorilla/websocket"
+)
+
+// refusalPatience is how long a client that has been served goes on asking a server that refuses it: the
+// next instance behind the same address may not.
+const refusalPatience = time.Minute
+
+// healthyAfter is how long a connection must last to count as a success even if nothing came of it.
+const healthyAfter = 10 * time.Second
+
+// Client is one subscription. Events is for one goroutine at a time; the other methods are safe for
+// concurrent use.
+type Client struct {
+	cfg       Config
+	subscribe *url.URL
+	header    http.Header
+	metrics   metrics
+	place     *place
+	patience  time.Duration // refusalPatience
+
+	running atomic.Bool
+	parser  parser  // of Events
+	decoder decoder // of Events
+	served  bool    // Events': a message has come, ever
+	// Events': the server has heartbeats; 0: it has none, as far as is known.
+	heartbeat time.Duration
+
+	mu      sync.Mutex
+	options Options
+	version int   // of options
+	conn    *conn // nil: none
+}
+
+// New makes a client. It connects when its events are asked for.
+func New(cfg Config) (*Client, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	u, err := SubscribeURL(cfg.URL)
+	if err != nil {
+		return nil, fmt.Errorf("client: Config.URL: %w", err)
+	}
+	cfg.setDefaults()
+	c := &Client{
+		cfg: cfg, subscribe: u, header: cfg.Header.Clone(), metrics: newMetrics(cfg.Registerer),
+		place: newPlace(cfg.Cursor, cfg.Overlap), patience: refusalPatience, options: cfg.Options.clone(),
+	}
+	if c.header == nil {
+		c.header = make(http.Header)
+	}
+	if c.header.Get("User-Agent") == "" {
+		c.header.Set("User-Agent", cfg.UserAgent)
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.TLSClientConfig = cfg.TLS
+	transport.DisableKeepAlives = true // it is used once in a long while
+	c.decoder = decoder{
+		subscribe: u, dir: cfg.DictionaryDir, known: slices.Clone(cfg.Dictionaries), header: c.header,
+		http: &http.Client{Transport: transport}, fetches: c.metrics.fetches.Inc,
+	}
+	return c, nil
+}
+
+// Cursor returns where a subscription starts that is to go on after the event that was given out last:
+// Config.Cursor for another client, at another time. It is a position; from a plain Jetstream the event's
+// time_us, which is inclusive; "" if there is nothing to go on from. Within the loop it covers the event
+// at hand, and after it a later position if the server has said that nothing that is wanted came before
+// that.
+func (c *Client) Cursor() string {
+	cursor, _ := c.place.current()
+	return cursor
+}
+
+// Update replaces the options. They are in force from some later event on, and over all connections.
+// An error means that nothing has changed; a server that does not like them ends the iteration.
+func (c *Client) Update(o Options) error {
+	if err := o.validate(); err != nil {
+		return fmt.Errorf("client: update: %w", err)
+	}
+	c.mu.Lock()
+	c.options = o.clone()
+	c.version++
+	conn := c.conn
+	c.mu.Unlock()
+	c.place.changed()
+	if conn != nil {
+		return c.tell(conn)
+	}
+	return nil
+}
+
+// tell sends the options over k: those that are the newest when it is k's turn to be written to, so that what
+// the server hears last is never older.
+func (c *Client) tell(k *conn) error {
+	k.writeMu.Lock()
+	defer k.writeMu.Unlock()
+	c.mu.Lock()
+	o := c.options
+	c.mu.Unlock()
+	msg, err := updateMessage(o)
+	if err != nil {
+		return err
+	}
+	k.writeLocked(msg)
+	return nil
+}
+
+func updateMessage(o Options) ([]byte, error) {
+	type payload struct {
+		Collections []string `json:"wantedCollections"`
+		DIDs        []string `json:"wantedDids"`
+		MaxBytes    int      `json:"maxMessageSizeBytes"`
+	}
+	return json.Marshal(struct {
+		Type    string  `json:"type"`
+		Payload payload `json:"payload"`
+	}{"options_update", payload{append([]string{}, o.Collections...), append([]string{}, o.DIDs...), o.MaxMessageBytes}})
+}
+
+// Events connects, and yields the events from the cursor on, each once and in order, over as many
+// connections as that takes. It ends, with the error last, when ctx is done (its cause); when the server
+// refuses what is asked for (*RefusedError, *ClosedError); or when events cannot be read (ErrDictionary,
+// ErrTooLarge, ErrUnreadable). It ends without one when the loop is left; a later call then goes on with the next event.
+func (c *Client) Events(ctx context.Context) iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		if !c.running.CompareAndSwap(false, true) {
+			yield(Event{}, ErrRunning)
+			return
+		}
+		defer c.running.Store(false)
+		defer c.decoder.close()
+		if err := c.run(ctx, yield); !errors.Is(err, errLeft) {
+			yield(Event{}, err)
+		}
+	}
+}
+
+// run connects again and again. Its error is never nil.
+func (c *Client) run(ctx context.Context, yield func(Event, error) bool) error {
+	b := newBackoff(c.cfg.MinBackoff, c.cfg.MaxBackoff)
+	refusedSince, unreadableAt := time.Time{}, "never"
+	for {
+		began := time.Now()
+		messages, err := c.connection(ctx, yield)
+		switch {
+		case errors.Is(err, errLeft):
+			return err
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case c.cfg.NoReconnect:
+			return err
+		}
+		if messages > 0 || time.Since(began) > healthyAfter {
+			b.reset()
+			refusedSince = time.Time{}
+		}
+		if errors.Is(err, ErrUnreadable) {
+			if at := c.Cursor(); at != unreadableAt {
+				unreadableAt = at
+			} else {
+				return err // it was no accident
+			}
+		}
+		if isPermanent(err) {
+			if refusedSince.IsZero() {
+				refusedSince = time.Now()
+			}
+			if !c.served || !isRefusal(err) || time.Since(refusedSince) >= c.patience {
+				return err
+			}
+		}
+		wait := max(b.wait(), retryAfter(err))
+		c.cfg.Logger.Debug("connection ended", "error", err, "wait", wait)
+		c.cfg.OnWait()
+		c.cfg.OnDisconnect(err, wait)
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// connection reads one connection to its end. It returns how many messages came.
+func (c *Client) connection(ctx context.Context, yield func(Event, error) bool) (messages int, err error) {
+	k, err := c.connect(ctx)
+	if k == nil {
+		c.metrics.failures.Inc()
+		return 0, err
+	}
+	c.metrics.connects.Inc()
+	defer func() {
+		c.mu.Lock()
+		c.conn = nil
+		c.mu.Unlock()
+		k.close()
+		c.metrics.disconnects.Inc()
+	}()
+	defer context.AfterFunc(ctx, func() { k.ws.Close() })()
+	if err != nil {
+		return 0, err
+	}
+	for {
+		kind, msg, err := k.read()
+		if err != nil {
+			return k.live.messages, err
+		}
+		c.served = true
+		c.metrics.bytes.Add(float64(len(msg)))
+		var own []byte
+		if kind == websocket.BinaryMessage {
+			if own, err = c.decoder.decode(ctx, msg); err != nil {
+				return k.live.messages, err
+			}
+		} else {
+			own = slices.Clone(msg)
+		}
+		if err := c.give(k, own, yield); err != nil {
+			return k.live.messages, err
+		}
+	}
+}
+
+// connect makes a connection that has the newest options. One that is returned with an error must be closed, too.
+func (c *Client) connect(ctx context.Context) (*conn, error) {
+	c.mu.Lock()
+	o, version := c.options, c.version
+	c.mu.Unlock()
+	query, hello := c.cfg.query(c.subscribe.Query(), o, c.place.resume())
+	k, err := c.dial(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	k.live.heartbeat = c.heartbeat
+	c.mu.Lock()
+	c.conn = k
+	hello = hello || c.version != version
+	c.mu.Unlock()
+	if hello {
+		return k, c.tell(k)
+	}
+	return k, nil
+}
+
+// give passes one message on: to the loop, or to Config.OnInfo. raw is the receiver's.
+func (c *Client) give(k *conn, raw []byte, yield func(Event, error) bool) error {
+	if !isEvent(raw) {
+		return c.inform(k, raw)
+	}
+	e, err := c.parser.parse(raw)
+	if err != nil {
+		return fmt.Errorf("%w: %w: %.200q", ErrUnreadable, err, raw)
+	}
+	c.expectHeartbeats(k, e.Cursor != "")
+	if !c.place.take(&e) {
+		c.metrics.duplicates.Inc()
+		return nil
+	}
+	if len(c.cfg.Kinds) > 0 && !slices.Contains(c.cfg.Kinds, e.Kind) {
+		return nil // a plain Jetstream sends all kinds
+	}
+	c.metrics.events.Inc()
+	if !yield(e, nil) {
+		return errLeft
+	}
+	return nil
+}
+
+// expectHeartbeats notes whether the server sends them: millraces do, plain Jetstreams do not.
+func (c *Client) expectHeartbeats(k *conn, yes bool) {
+	c.heartbeat = 0
+	if yes {
+		c.heartbeat = c.cfg.Heartbeat
+	}
+	k.live.heartbeat = c.heartbeat
+}
+
+// isEvent tells events from what a millrace says besides: that begins with its kind.
+func isEvent(raw []byte) bool {
+	m := members{b: raw}
+	name, value, _, ok := m.next()
+	return !ok || string(name) != "kind" || string(value) != `"info"` && string(value) != `"heartbeat"`
+}
+
+// inform notes what the server says besides events.
+func (c *Client) inform(k *conn, raw []byte) error {
+	i, err := parseInfo(raw)
+	if err != nil {
+		return fmt.Errorf("%w: %w: %.200q", ErrUnreadable, err, raw)
+	}
+	c.expectHeartbeats(k, true)
+	switch i.Name {
+	case InfoLive:
+		c.place.live(i.Cursor, i.TimeUS, time.Now())
+	case InfoHeartbeat, InfoGoingAway:
+		c.place.reach(i.Cursor, i.TimeUS)
+	}
+	c.cfg.OnInfo(i)
+	return nil
+}

@@ -1,0 +1,229 @@
+package client
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"millrace/dict"
+)
+
+// Limits of the wire: a server refuses more.
+const (
+	MaxCollections = 100
+	MaxDIDs        = 10_000
+)
+
+// Defaults of Config.
+const (
+	defaultMinBackoff = 500 * time.Millisecond
+	defaultMaxBackoff = 30 * time.Second
+	defaultHeartbeat  = 10 * time.Second
+	defaultSilence    = 45 * time.Second
+	defaultOverlap    = 5 * time.Second
+)
+
+// Options is the part of a subscription that Client.Update replaces while it runs.
+type Options struct {
+	Collections     []string // exact NSIDs or "prefix.*", at most MaxCollections; empty: all
+	DIDs            []string // at most MaxDIDs; empty: all
+	MaxMessageBytes int      // events that are larger as sent are left out; 0: no limit
+}
+
+func (o Options) validate() error {
+	switch {
+	case len(o.Collections) > MaxCollections:
+		return fmt.Errorf("%d collections, a server takes %d", len(o.Collections), MaxCollections)
+	case len(o.DIDs) > MaxDIDs:
+		return fmt.Errorf("%d DIDs, a server takes %d", len(o.DIDs), MaxDIDs)
+	case o.MaxMessageBytes < 0:
+		return fmt.Errorf("MaxMessageBytes is negative: %d", o.MaxMessageBytes)
+	}
+	return nil
+}
+
+func (o Options) clone() Options {
+	o.Collections, o.DIDs = slices.Clone(o.Collections), slices.Clone(o.DIDs)
+	return o
+}
+
+// Config is what New needs. URL must be set; zeros elsewhere stand for the defaults named.
+type Config struct {
+	URL string // ws, wss, http or https; a missing scheme is ws, a missing path /subscribe
+
+	Options Options // what is asked for first
+	Kinds   []Kind  // empty: all
+
+	// Cursor is where to start: a position ("<stream>-<seq>-<op>", exclusive), Unix microseconds
+	// (inclusive; "0" is the oldest event there is), or "" for what comes from now on.
+	Cursor string
+	// Strict makes a cursor that is older than the server's log an error. Else the subscription starts
+	// at the oldest event, and OnInfo is told (InfoClamped). Plain Jetstreams do so in silence.
+	Strict bool
+
+	// Compress asks for zstd. Dictionaries are fetched from the server by their IDs, once, and kept: in
+	// memory, and in DictionaryDir if that is set (made if absent). Dictionaries are those that are known
+	// beforehand; a plain Jetstream does not serve its own.
+	Compress      bool
+	DictionaryDir string
+	Dictionaries  []*dict.Dictionary
+
+	// OnInfo is told what the server says besides events, in its place among them; OnWait is called
+	// before the client waits for the network, if events have come since it last did: what was made of
+	// them can be flushed. OnDisconnect is called when a connection ends, or none is made, before the
+	// wait for the next one. All three run within the iteration, which goes on when they return.
+	OnInfo       func(Info)
+	OnWait       func()
+	OnDisconnect func(err error, wait time.Duration)
+
+	// NoReconnect ends the iteration with the first connection, and its error.
+	NoReconnect bool
+	MinBackoff  time.Duration // before the second attempt, on average; 500 ms
+	MaxBackoff  time.Duration // 30 s; a server's Retry-After may ask for more
+
+	Heartbeat time.Duration // a sign of life that is asked of the server; whole seconds; 10 s
+	Silence   time.Duration // with nothing heard for so long a connection is given up; 45 s
+	// Overlap is how far before the last event a plain Jetstream is asked to go back after a break:
+	// another instance may have stamped the same events a little later. What comes twice is dropped. 5 s.
+	Overlap time.Duration
+
+	TLS       *tls.Config // nil: the defaults
+	Header    http.Header // sent with each handshake
+	UserAgent string      // "millrace-client"
+
+	Logger     *slog.Logger          // nil: discard
+	Registerer prometheus.Registerer // nil: metrics are not registered
+}
+
+func (c *Config) validate() error {
+	if err := c.Options.validate(); err != nil {
+		return fmt.Errorf("client: Config.Options: %w", err)
+	}
+	for _, k := range c.Kinds {
+		if k != KindCommit && k != KindIdentity && k != KindAccount {
+			return fmt.Errorf("client: Config.Kinds: %.40q is none of commit, identity, account", k)
+		}
+	}
+	if c.Cursor != "" && !isCursor(c.Cursor) {
+		return fmt.Errorf("client: Config.Cursor %.40q is neither Unix microseconds nor <stream>-<seq>-<op>", c.Cursor)
+	}
+	switch {
+	case c.MinBackoff < 0 || c.MaxBackoff < 0:
+		return errors.New("client: Config.MinBackoff or MaxBackoff is negative")
+	case c.Heartbeat < 0 || c.Heartbeat%time.Second != 0 || c.Heartbeat > time.Hour:
+		return fmt.Errorf("client: Config.Heartbeat %v is not a number of seconds up to an hour", c.Heartbeat)
+	case c.Silence < 0 || c.Overlap < 0:
+		return errors.New("client: Config.Silence or Overlap is negative")
+	}
+	return nil
+}
+
+func (c *Config) setDefaults() {
+	setDefault(&c.MinBackoff, defaultMinBackoff)
+	setDefault(&c.MaxBackoff, max(c.MinBackoff, defaultMaxBackoff))
+	setDefault(&c.Heartbeat, defaultHeartbeat)
+	setDefault(&c.Silence, defaultSilence)
+	setDefault(&c.Overlap, defaultOverlap)
+	setDefault(&c.UserAgent, "millrace-client")
+	if c.OnInfo == nil {
+		c.OnInfo = func(Info) {}
+	}
+	if c.OnWait == nil {
+		c.OnWait = func() {}
+	}
+	if c.OnDisconnect == nil {
+		c.OnDisconnect = func(error, time.Duration) {}
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+}
+
+func setDefault[T comparable](v *T, d T) {
+	var zero T
+	if *v == zero {
+		*v = d
+	}
+}
+
+// SubscribeURL completes what a person types (a host, a base URL, or the whole of it) to the URL of a
+// server's subscriptions.
+func SubscribeURL(s string) (*url.URL, error) {
+	if !strings.Contains(s, "://") {
+		s = "ws://" + s
+	}
+	u, err := url.Parse(s)
+	if err != nil {
+		return nil, err
+	}
+	switch u.Scheme {
+	case "ws", "wss":
+	case "http":
+		u.Scheme = "ws"
+	case "https":
+		u.Scheme = "wss"
+	default:
+		return nil, fmt.Errorf("%q is neither ws, wss, http nor https", u.Scheme)
+	}
+	if u.Host == "" {
+		return nil, fmt.Errorf("%q names no host", s)
+	}
+	if u.Path == "" || u.Path == "/" {
+		u.Path = "/subscribe"
+	}
+	return u, nil
+}
+
+// endpoint returns the URL of another of the server's endpoints.
+func endpoint(subscribe *url.URL, path string) string {
+	u := *subscribe
+	u.Scheme = strings.Replace(u.Scheme, "ws", "http", 1)
+	u.Path, u.RawQuery = strings.TrimSuffix(u.Path, "/subscribe")+path, ""
+	return u.String()
+}
+
+// maxQueryBytes is the longest query that is sent in a URL: proxies refuse long ones. What a longer one
+// asks for is sent as an options update.
+const maxQueryBytes = 4 << 10
+
+// query returns what a connection asks for. If hello is set the options are left out, and an update with
+// them must be sent first.
+func (c *Config) query(base url.Values, o Options, cursor string) (query string, hello bool) {
+	q := make(url.Values)
+	for k, v := range base {
+		q[k] = v
+	}
+	q.Set("extended", "true") // a plain Jetstream ignores what it does not know
+	q.Set("heartbeat", strconv.Itoa(int(c.Heartbeat/time.Second)))
+	if cursor != "" {
+		q.Set("cursor", cursor)
+	}
+	if c.Compress {
+		q.Set("compress", "true")
+	}
+	if c.Strict {
+		q.Set("strict", "true")
+	}
+	for _, k := range c.Kinds {
+		q.Add("wantedKinds", string(k))
+	}
+	short := q.Encode()
+	q["wantedCollections"] = append(q["wantedCollections"], o.Collections...)
+	q["wantedDids"] = append(q["wantedDids"], o.DIDs...)
+	if o.MaxMessageBytes > 0 {
+		q.Set("maxMessageSizeBytes", strconv.Itoa(o.MaxMessageBytes))
+	}
+	if long := q.Encode(); len(long) <= maxQueryBytes {
+		return long, false
+	}
+	return short + "&requireHello=true", true
+}

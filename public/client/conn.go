@@ -1,0 +1,194 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gorilla/websocket"
+)
+
+const (
+	handshakeTimeout = 15 * time.Second
+	writeTimeout     = 10 * time.Second
+	readBufferBytes  = 64 << 10
+	pingsPerSilence  = 3
+)
+
+// silentHeartbeats is how many heartbeats a millrace may miss.
+const silentHeartbeats = 3
+
+// liveConn is a connection on which it is noticed that the other side is silent. Reads are those of one
+// goroutine, which also sets the fields.
+type liveConn struct {
+	net.Conn
+	silence time.Duration // for any byte to come
+	onWait  func()        // see Config.OnWait
+
+	started   bool          // the handshake is done
+	heartbeat time.Duration // for a message to come; 0: it need not
+	messages  int           // that came
+	seen      int           // of them, when waiting began
+	waiting   time.Time     // since
+}
+
+// Read implements net.Conn. It is called when all that came before is used up.
+func (c *liveConn) Read(p []byte) (int, error) {
+	if !c.started {
+		return c.Conn.Read(p)
+	}
+	now := time.Now()
+	if c.seen != c.messages || c.waiting.IsZero() {
+		c.onWait()
+		c.seen = c.messages
+		now = time.Now()
+		c.waiting = now
+	}
+	deadline := now.Add(c.silence)
+	if c.heartbeat > 0 {
+		if due := c.waiting.Add(max(c.silence, silentHeartbeats*c.heartbeat)); due.Before(deadline) {
+			deadline = due
+		}
+	}
+	if err := c.SetReadDeadline(deadline); err != nil {
+		return 0, err
+	}
+	n, err := c.Conn.Read(p)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = fmt.Errorf("%w for %v", ErrSilent, time.Since(c.waiting).Round(time.Millisecond))
+	}
+	return n, err
+}
+
+// conn is one connection to the server.
+type conn struct {
+	ws   *websocket.Conn
+	live *liveConn
+	buf  []byte // of the message that is read
+
+	writeMu sync.Mutex // serialises messages
+	ended   chan struct{}
+	pings   sync.WaitGroup
+}
+
+// dial connects and shakes hands.
+func (c *Client) dial(ctx context.Context, query string) (*conn, error) {
+	live := &liveConn{silence: c.cfg.Silence, onWait: c.cfg.OnWait}
+	d := websocket.Dialer{
+		HandshakeTimeout: handshakeTimeout,
+		ReadBufferSize:   readBufferBytes,
+		Proxy:            http.ProxyFromEnvironment,
+		TLSClientConfig:  c.cfg.TLS,
+		NetDialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			raw, err := (&net.Dialer{}).DialContext(ctx, network, address)
+			if err != nil {
+				return nil, err
+			}
+			live.Conn = raw
+			return live, nil
+		},
+	}
+	u := *c.subscribe
+	u.RawQuery = query
+	ws, resp, err := d.DialContext(ctx, u.String(), c.header)
+	if err != nil {
+		if resp != nil && errors.Is(err, websocket.ErrBadHandshake) {
+			return nil, refusalOf(resp)
+		}
+		return nil, fmt.Errorf("connect: %w", err)
+	}
+	ws.SetReadLimit(maxMessageBytes)
+	live.started = true
+	k := &conn{ws: ws, live: live, ended: make(chan struct{})}
+	k.pings.Go(func() { k.ping(c.cfg.Silence / pingsPerSilence) })
+	return k, nil
+}
+
+// refusalOf reads what a server answered instead of what was asked of it.
+func refusalOf(resp *http.Response) error {
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10)) // as far as it goes
+	resp.Body.Close()
+	return &RefusedError{
+		Status: resp.StatusCode, Reason: strings.TrimSpace(string(body)),
+		RetryAfter: parseRetryAfter(resp.Header.Get("Retry-After"), time.Now()),
+	}
+}
+
+// ping makes the other side say something now and then, until the connection ends.
+func (k *conn) ping(every time.Duration) {
+	t := time.NewTicker(max(every, time.Millisecond))
+	defer t.Stop()
+	for {
+		select {
+		case <-k.ended:
+			return
+		case <-t.C:
+			_ = k.ws.WriteControl(websocket.PingMessage, nil, time.Now().Add(writeTimeout)) // the reader notices
+		}
+	}
+}
+
+// close ends the connection at once, and what belongs to it.
+func (k *conn) close() {
+	close(k.ended)
+	k.ws.Close()
+	k.pings.Wait()
+}
+
+// writeLocked sends a text message. If that fails the connection is of no use any more, and is closed: the
+// reader notices.
+func (k *conn) writeLocked(msg []byte) {
+	err := k.ws.SetWriteDeadline(time.Now().Add(writeTimeout))
+	if err == nil {
+		err = k.ws.WriteMessage(websocket.TextMessage, msg)
+	}
+	if err != nil {
+		k.ws.Close()
+	}
+}
+
+// read returns the next message, which is valid until the next call.
+func (k *conn) read() (kind int, msg []byte, err error) {
+	kind, r, err := k.ws.NextReader()
+	if err != nil {
+		return 0, nil, endOf(err)
+	}
+	k.buf = k.buf[:0]
+	for {
+		if len(k.buf) == cap(k.buf) {
+			grown := make([]byte, len(k.buf), max(2*cap(k.buf), 4<<10))
+			copy(grown, k.buf)
+			k.buf = grown
+		}
+		n, err := r.Read(k.buf[len(k.buf):cap(k.buf)])
+		k.buf = k.buf[:len(k.buf)+n]
+		if errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+			k.live.messages++
+			return kind, k.buf, nil
+		}
+		if err != nil {
+			return 0, nil, endOf(err)
+		}
+	}
+}
+
+// endOf says in our words how the connection ended.
+func endOf(err error) error {
+	var closed *websocket.CloseError
+	switch {
+	case errors.As(err, &closed) && closed.Code != websocket.CloseAbnormalClosure:
+		return &ClosedError{Code: closed.Code, Reason: closed.Text}
+	case errors.Is(err, websocket.ErrReadLimit):
+		return fmt.Errorf("%w: over %d bytes", ErrTooLarge, maxMessageBytes)
+	case errors.As(err, &closed):
+		return errors.New("the connection broke")
+	}
+	return fmt.Errorf("the connection broke: %w", err)
+}

@@ -1,0 +1,262 @@
+package client
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// Kind tells events apart.
+type Kind string
+
+// The kinds of events.
+const (
+	KindCommit   Kind = "commit"
+	KindIdentity Kind = "identity"
+	KindAccount  Kind = "account"
+)
+
+// Operations of a commit.
+const (
+	OpCreate = "create"
+	OpUpdate = "update"
+	OpDelete = "delete"
+)
+
+// Event is one thing that happened. It is the receiver's own: nothing in it is used again.
+type Event struct {
+	DID    string
+	TimeUS int64 // the server's stamp, Unix microseconds
+	Kind   Kind
+
+	// The one that Kind names is set.
+	Commit   *Commit
+	Identity *Identity
+	Account  *Account
+
+	// Cursor is the event's position: a subscription that starts with it goes on with the next event, on
+	// every millrace that follows the same relay. "" from a plain Jetstream.
+	Cursor string
+	UIDs   UIDs
+
+	Raw json.RawMessage // all of it, as it came
+
+	timeAt, timeEnd int // time_us's value in Raw
+	plainEnd        int // where in Raw begins what extended=true added, ",…}"; the last byte if nothing
+}
+
+// Commit is what an operation did to a record.
+type Commit struct {
+	Rev        string
+	Operation  string // OpCreate, OpUpdate or OpDelete
+	Collection string
+	RKey       string
+	Record     json.RawMessage // nil for deletes; as it came
+	CID        string          // "" for deletes
+}
+
+// Identity says that a DID's handle, keys or services may have changed.
+type Identity struct {
+	DID    string `json:"did"`
+	Handle string `json:"handle"`
+	Seq    int64  `json:"seq"`
+	Time   string `json:"time"`
+}
+
+// Account says whether an account is served by its host, and if not, why.
+type Account struct {
+	Active bool   `json:"active"`
+	DID    string `json:"did"`
+	Seq    int64  `json:"seq"`
+	Status string `json:"status"`
+	Time   string `json:"time"`
+}
+
+// UIDs stand for strings, on every millrace that shares the UID store. 0: there is none.
+type UIDs struct {
+	DID uint64
+	URI uint64 // of the commit's record
+}
+
+// Time returns TimeUS as a time.
+func (e *Event) Time() time.Time { return time.UnixMicro(e.TimeUS) }
+
+// URI returns the AT URI of a commit's record, "" for other events.
+func (e *Event) URI() string {
+	if e.Commit == nil {
+		return ""
+	}
+	return "at://" + e.DID + "/" + e.Commit.Collection + "/" + e.Commit.RKey
+}
+
+// AppendPlain appends the event as Jetstream's clients know it: Raw without what a millrace adds to it,
+// position and UIDs.
+func (e *Event) AppendPlain(dst []byte) []byte {
+	if e.plainEnd == 0 {
+		return append(dst, e.Raw...)
+	}
+	return append(append(dst, e.Raw[:e.plainEnd]...), '}')
+}
+
+// maxNames bounds the parser's table of strings that come again and again.
+const maxNames = 4096
+
+// parser reads messages. One goroutine uses it.
+type parser struct {
+	names   map[string]string // collections, operations and kinds
+	scratch []byte
+}
+
+// name returns b as a string that is shared with earlier events.
+func (p *parser) name(b []byte) string {
+	if s, ok := p.names[string(b)]; ok {
+		return s
+	}
+	if p.names == nil || len(p.names) == maxNames {
+		p.names = make(map[string]string)
+	}
+	s := string(b)
+	p.names[s] = s
+	return s
+}
+
+// fields are an event's strings before they are copied, all at once.
+type fields struct {
+	did, rev, rkey, cid, cursor []byte
+}
+
+// parse reads an event. It keeps raw, as Event.Raw.
+func (p *parser) parse(raw []byte) (Event, error) {
+	e := Event{Raw: raw}
+	var f fields
+	m := members{b: raw}
+	added := 0 // where the first member of ours begins
+	for {
+		before := m.at
+		name, value, at, ok := m.next()
+		if !ok {
+			break
+		}
+		var err error
+		switch string(name) {
+		case "did":
+			f.did, err = text(value)
+		case "time_us":
+			e.timeAt, e.timeEnd = at, at+len(value)
+			e.TimeUS, err = strconv.ParseInt(string(value), 10, 64)
+		case "kind":
+			var kind []byte
+			kind, err = text(value)
+			e.Kind = Kind(p.name(kind))
+		case "commit":
+			err = p.parseCommit(&e, &f, value)
+		case "identity":
+			e.Identity = new(Identity)
+			err = json.Unmarshal(value, e.Identity)
+		case "account":
+			e.Account = new(Account)
+			err = json.Unmarshal(value, e.Account)
+		case "cursor":
+			added = before
+			f.cursor, err = text(value)
+		case "uids":
+			e.UIDs, err = parseUIDs(value)
+		}
+		if err != nil {
+			return Event{}, fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	switch {
+	case m.err != nil:
+		return Event{}, m.err
+	case len(f.did) == 0 || e.timeAt == 0:
+		return Event{}, fmt.Errorf("%w: no did or time_us", errJSON)
+	}
+	e.plainEnd = bytes.LastIndexByte(raw, '}')
+	if added > 0 {
+		e.plainEnd = added
+	}
+	p.copyFields(&e, &f)
+	return e, nil
+}
+
+func (p *parser) parseCommit(e *Event, f *fields, value []byte) error {
+	c := new(Commit)
+	e.Commit = c
+	m := members{b: value}
+	for {
+		name, value, _, ok := m.next()
+		if !ok {
+			return m.err
+		}
+		var err error
+		var s []byte
+		switch string(name) {
+		case "rev":
+			f.rev, err = text(value)
+		case "operation":
+			s, err = text(value)
+			c.Operation = p.name(s)
+		case "collection":
+			s, err = text(value)
+			c.Collection = p.name(s)
+		case "rkey":
+			f.rkey, err = text(value)
+		case "record":
+			c.Record = value
+		case "cid":
+			f.cid, err = text(value)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// copyFields gives the event its strings, which are parts of one.
+func (p *parser) copyFields(e *Event, f *fields) {
+	b := append(p.scratch[:0], f.did...)
+	b = append(b, f.rev...)
+	b = append(b, f.rkey...)
+	b = append(b, f.cid...)
+	b = append(b, f.cursor...)
+	p.scratch = b
+	s := string(b)
+	cut := func(n int) string {
+		head := s[:n]
+		s = s[n:]
+		return head
+	}
+	e.DID = cut(len(f.did))
+	if e.Commit != nil {
+		e.Commit.Rev, e.Commit.RKey, e.Commit.CID = cut(len(f.rev)), cut(len(f.rkey)), cut(len(f.cid))
+	}
+	e.Cursor = cut(len(f.cursor))
+}
+
+func parseUIDs(value []byte) (UIDs, error) {
+	var u UIDs
+	m := members{b: value}
+	for {
+		name, value, _, ok := m.next()
+		if !ok {
+			return u, m.err
+		}
+		s, err := text(value)
+		if err != nil {
+			return u, err
+		}
+		n, err := strconv.ParseUint(string(s), 10, 64)
+		if err != nil {
+			return u, err
+		}
+		switch string(name) {
+		case "did":
+			u.DID = n
+		case "uri":
+			u.URI = n
+		}
+	}
+}

@@ -1,0 +1,14 @@
+package client
+
+import "time"
+
+// SetPatience shortens how long a client that was served goes on asking a server that refuses it.
+func (c *Client) SetPatience(d time.Duration) { c.patience = d }
+
+// HoldWrites keeps everybody from writing to the connection that there is, until release is called.
+func (c *Client) HoldWrites() (release func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.conn.writeMu.Lock()
+	return c.conn.writeMu.Unlock
+}

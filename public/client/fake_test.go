@@ -1,0 +1,244 @@
+package client_test
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/binary"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"millrace/dict"
+	"millrace/public/client"
+)
+
+// fake serves websockets that say whatever the test lets them say; then they answer pings, and no more.
+func fake(t *testing.T, say func(n int, ws *websocket.Conn)) (url string, connections *atomic.Int64) {
+	t.Helper()
+	connections = new(atomic.Int64)
+	up := websocket.Upgrader{}
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/subscribe" {
+			http.NotFound(w, r)
+			return
+		}
+		ws, err := up.Upgrade(w, r, nil)
+		if err != nil {
+			return
+		}
+		defer ws.Close()
+		say(int(connections.Add(1)), ws)
+		for {
+			if _, _, err := ws.NextReader(); err != nil {
+				return
+			}
+		}
+	}))
+	t.Cleanup(srv.Close)
+	return srv.URL, connections
+}
+
+const oneEvent = `{"did":"did:plc:a","time_us":1790000000000000,"kind":"identity","identity":{"did":"did:plc:a","seq":1,"time":"t"}}`
+
+// What cannot be read is asked for once more, and then it is an error; what needs a dictionary that is not
+// to be had, or is larger than anything can be, is one at once.
+func TestUnreadable(t *testing.T) {
+	t.Parallel()
+	registry, err := dict.NewRegistry(dict.BuiltIn())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer registry.Close()
+	enc, err := registry.Encoder(dict.BuiltInID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		kind  int
+		msg   []byte
+		want  error
+		conns int64
+	}{
+		"no event":      {websocket.TextMessage, []byte(`{"did":"did:plc:a"}`), client.ErrUnreadable, 2},
+		"no JSON":       {websocket.TextMessage, []byte(`hello`), client.ErrUnreadable, 2},
+		"broken info":   {websocket.TextMessage, []byte(`{"kind":"info","info":[]}`), client.ErrUnreadable, 2},
+		"no zstd":       {websocket.BinaryMessage, []byte(`hello`), client.ErrUnreadable, 2},
+		"no dictionary": {websocket.BinaryMessage, enc.Append(nil, []byte(oneEvent)), client.ErrDictionary, 1},
+		"too large":     {websocket.TextMessage, make([]byte, 9<<20), client.ErrTooLarge, 1},
+	} {
+		url, conns := fake(t, func(_ int, ws *websocket.Conn) { _ = ws.WriteMessage(tc.kind, tc.msg) })
+		if err := firstError(t, newClient(t, client.Config{URL: url})); !errors.Is(err, tc.want) || conns.Load() != tc.conns {
+			t.Errorf("%s: %v after %d connections, want %v after %d", name, err, conns.Load(), tc.want, tc.conns)
+		}
+	}
+	// Once is an accident, and a dictionary that is known need not be fetched.
+	url, _ := fake(t, func(n int, ws *websocket.Conn) {
+		msg := []byte("hello")
+		if n == 2 {
+			msg = enc.Append(nil, []byte(oneEvent))
+		}
+		_ = ws.WriteMessage(websocket.BinaryMessage, msg)
+	})
+	c := newClient(t, client.Config{URL: url, Compress: true, Dictionaries: []*dict.Dictionary{dict.BuiltIn()}})
+	if got := read(t, c, 1); string(got[0].Raw) != oneEvent {
+		t.Errorf("got %s", got[0].Raw)
+	}
+}
+
+// A millrace that answers pings and sends neither events nor heartbeats is stuck.
+func TestMissingHeartbeats(t *testing.T) {
+	t.Parallel()
+	extended := strings.TrimSuffix(oneEvent, "}") + `,"cursor":"b7e1c0-1-0"}`
+	url, conns := fake(t, func(n int, ws *websocket.Conn) {
+		if n == 1 {
+			_ = ws.WriteMessage(websocket.TextMessage, []byte(extended))
+		}
+	})
+	var ended error
+	begin := time.Now()
+	c := newClient(t, client.Config{URL: url, Silence: 300 * time.Millisecond, Heartbeat: time.Second, NoReconnect: true,
+		OnDisconnect: func(err error, _ time.Duration) { ended = err }})
+	for _, err := range c.Events(t.Context()) {
+		ended = err
+	}
+	if took := time.Since(begin); !errors.Is(ended, client.ErrSilent) || took < 3*time.Second || took > 10*time.Second || conns.Load() != 1 {
+		t.Errorf("%v after %v and %d connections", ended, took, conns.Load())
+	}
+}
+
+// Options that change while a connection is made are sent over it.
+func TestUpdateWhileConnecting(t *testing.T) {
+	t.Parallel()
+	l := newEventLog(t)
+	s := serve(t, l)
+	var c *client.Client
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := c.Update(client.Options{DIDs: []string{didN(2)}}); err != nil {
+			t.Error(err)
+		}
+		s.public.Handler().ServeHTTP(w, r)
+	}))
+	defer srv.Close()
+	told := false
+	c = newClient(t, client.Config{URL: srv.URL, Options: client.Options{DIDs: []string{didN(1)}}, OnInfo: func(i client.Info) {
+		if i.Name == client.InfoLive && !told {
+			told = true
+			time.AfterFunc(200*time.Millisecond, func() { l.add(identity(didN(1)), identity(didN(2))) })
+		}
+	}})
+	if got := read(t, c, 1); got[0].DID != didN(2) {
+		t.Errorf("got an event of %s, want one of %s", got[0].DID, didN(2))
+	}
+}
+
+// Of two updates at a time the server hears last of the one that the client will go by, whoever writes first.
+func TestUpdatesAtATime(t *testing.T) {
+	t.Parallel()
+	heard := make(chan string, 2)
+	url, _ := fake(t, func(_ int, ws *websocket.Conn) {
+		_ = ws.WriteMessage(websocket.TextMessage, []byte(oneEvent))
+		for range cap(heard) {
+			_, msg, err := ws.ReadMessage()
+			if err != nil {
+				return
+			}
+			heard <- string(msg)
+		}
+	})
+	c := newClient(t, client.Config{URL: url})
+	for _, err := range c.Events(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		release := c.HoldWrites()
+		var updating sync.WaitGroup
+		for i := 1; i <= cap(heard); i++ {
+			updating.Go(func() {
+				if err := c.Update(client.Options{DIDs: []string{didN(i)}}); err != nil {
+					t.Error(err)
+				}
+			})
+			time.Sleep(50 * time.Millisecond) // they wait for their turns
+		}
+		release()
+		updating.Wait()
+		for range cap(heard) {
+			if msg := <-heard; !strings.Contains(msg, didN(2)) {
+				t.Errorf("the server heard %s, but the options are those of %s by then", msg, didN(2))
+			}
+		}
+		break
+	}
+}
+
+func TestTLS(t *testing.T) {
+	t.Parallel()
+	l := newEventLog(t)
+	l.add(traffic(0, 20)...)
+	srv := httptest.NewTLSServer(serve(t, l).public.Handler())
+	defer srv.Close()
+	roots := x509.NewCertPool()
+	roots.AddCert(srv.Certificate())
+	c := newClient(t, client.Config{URL: srv.URL, Cursor: "0", Compress: true, TLS: &tls.Config{RootCAs: roots}})
+	check(t, read(t, c, len(l.all())), l.all())
+	quiet(t, c)
+}
+
+// A file that was kept under a wrong name is not taken for what its name says.
+func TestDictionaryOfAnotherID(t *testing.T) {
+	t.Parallel()
+	l := newEventLog(t)
+	s := serve(t, l)
+	l.add(traffic(0, 5)...)
+	cfg := client.Config{URL: s.URL, Cursor: "0", Compress: true, DictionaryDir: t.TempDir()}
+	check(t, read(t, newClient(t, cfg), 5), l.all()[:5])
+	files, err := filepath.Glob(filepath.Join(cfg.DictionaryDir, "*"))
+	if err != nil || len(files) != 1 {
+		t.Fatal(files, err)
+	}
+	raw, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	binary.LittleEndian.PutUint32(raw[4:], 4242)
+	if err := os.WriteFile(files[0], raw, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	check(t, read(t, newClient(t, cfg), 5), l.all()[:5])
+	if mended, err := os.ReadFile(files[0]); err != nil || binary.LittleEndian.Uint32(mended[4:]) != dict.BuiltInID {
+		t.Errorf("the file is not replaced: %v", err)
+	}
+}
+
+// BenchmarkEvents reads a log of some megabytes through the whole client.
+func BenchmarkEvents(b *testing.B) {
+	for _, compress := range []bool{false, true} {
+		b.Run(map[bool]string{false: "plain", true: "zstd"}[compress], func(b *testing.B) {
+			l := newEventLog(b)
+			s := serve(b, l)
+			for i := range 20 {
+				l.add(traffic(500*i, 500)...)
+			}
+			all := l.all()
+			bytes := 0
+			for _, e := range all {
+				bytes += len(e.json)
+			}
+			b.SetBytes(int64(bytes))
+			b.ReportAllocs()
+			for b.Loop() {
+				read(b, newClient(b, client.Config{URL: s.URL, Cursor: "0", Compress: compress}), len(all))
+			}
+			b.ReportMetric(float64(b.N*len(all))/b.Elapsed().Seconds(), "events/s")
+		})
+	}
+}

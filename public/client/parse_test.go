@@ -1,0 +1,229 @@
+package client
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+const commitLine = `{"did":"did:plc:abc","time_us":1795211644641595,"kind":"commit","commit":{"rev":"3n2rhrgoy3a3m","operation":"create",` +
+	`"collection":"app.bsky.feed.like","rkey":"3n2rhrgoy3afp","record":{"$type":"app.bsky.feed.like","x":["]}\\\"",{}]},"cid":"bafy"},` +
+	`"cursor":"b7e1c0-31527015322-0","uids":{"did":"18446744073709551615","uri":"7"}}`
+
+func TestParse(t *testing.T) {
+	var p parser
+	got, err := p.parse([]byte(commitLine))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Event{
+		DID: "did:plc:abc", TimeUS: 1795211644641595, Kind: KindCommit, Cursor: "b7e1c0-31527015322-0", UIDs: UIDs{1<<64 - 1, 7},
+		Raw: json.RawMessage(commitLine), Commit: &Commit{
+			Rev: "3n2rhrgoy3a3m", Operation: OpCreate, Collection: "app.bsky.feed.like", RKey: "3n2rhrgoy3afp",
+			Record: json.RawMessage(`{"$type":"app.bsky.feed.like","x":["]}\\\"",{}]}`), CID: "bafy",
+		},
+	}
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(Event{})); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+	plain := commitLine[:bytes.Index([]byte(commitLine), []byte(`,"cursor"`))] + "}"
+	if s := string(got.AppendPlain([]byte("x"))); s != "x"+plain {
+		t.Errorf("plain is %s", s)
+	}
+	for _, bad := range []string{
+		"", "{", "{}", "[]", "null", `{"did":"x"}`, `{"did":"x","time_us":"1"}`, `{"did":"x","time_us":1`, `{"did":"x","time_us":1}}`,
+		`{"did":"x" "time_us":1}`, `{"did":"x","time_us":1,"commit":[]}`, `{"did":1,"time_us":1}`, `{"did":"x","time_us":1,"uids":{"did":"-1"}}`,
+		`{"did":"x\","time_us":1}`, `{"did":"x","time_us":1,"commit":{"rev":"\q"}}`, `{"did":"x","time_us":}`, `{"did":"x","time_us":1,"identity":"x"}`,
+	} {
+		if e, err := p.parse([]byte(bad)); err == nil {
+			t.Errorf("%s is read as %+v", bad, e)
+		}
+	}
+}
+
+// FuzzParse: nothing makes the parser panic, and what encoding/json takes for an event it reads alike.
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(commitLine))
+	f.Add([]byte(` { "did" : "\u00e9\"" , "time_us" : 1 , "kind" : "account", "account":{"active":true,"seq":1} } `))
+	f.Add([]byte(`{"kind":"info","info":{"name":"live","message":"m","oldest":1}}`))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		_, _ = parseInfo(raw)
+		var p parser
+		e, err := p.parse(raw)
+		if err != nil {
+			return
+		}
+		e.AppendPlain(nil)
+		var w window
+		w.hash(&e)
+		var want struct {
+			DID    string `json:"did"`
+			TimeUS int64  `json:"time_us"`
+			Cursor string `json:"cursor"`
+		}
+		if !json.Valid(raw) || json.Unmarshal(raw, &want) != nil || hasCaseTwins(raw) {
+			return
+		}
+		if e.DID != want.DID || e.TimeUS != want.TimeUS || e.Cursor != want.Cursor {
+			t.Errorf("%s: read as %+v, want %+v", raw, e, want)
+		}
+	})
+}
+
+// hasCaseTwins says whether encoding/json could take a member for another: names in other letters or
+// with escapes, or names twice.
+func hasCaseTwins(raw []byte) bool {
+	seen := map[string]bool{}
+	m := members{b: raw}
+	for {
+		name, _, _, ok := m.next()
+		if !ok {
+			return false
+		}
+		s := string(bytes.ToLower(name))
+		if seen[s] || s != string(name) || bytes.IndexByte(name, '\\') >= 0 || !isASCII(name) {
+			return true
+		}
+		seen[s] = true
+	}
+}
+
+func isASCII(b []byte) bool {
+	for _, c := range b {
+		if c >= 0x80 {
+			return false
+		}
+	}
+	return true
+}
+
+// An event costs the Commit and its strings, beside the message.
+func TestParseAllocations(t *testing.T) {
+	var p parser
+	raw := []byte(commitLine)
+	if n := testing.AllocsPerRun(100, func() {
+		if _, err := p.parse(raw); err != nil {
+			t.Fatal(err)
+		}
+	}); n > 2 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func BenchmarkParse(b *testing.B) {
+	var p parser
+	raw := []byte(commitLine)
+	b.ReportAllocs()
+	b.SetBytes(int64(len(raw)))
+	for b.Loop() {
+		if _, err := p.parse(raw); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func TestParseInfo(t *testing.T) {
+	for raw, want := range map[string]Info{
+		`{"kind":"heartbeat","time_us":5,"cursor":"a-1-0"}`:                                                   {Name: InfoHeartbeat, TimeUS: 5, Cursor: "a-1-0"},
+		`{"kind":"info","info":{"name":"live","message":"m","time_us":5,"cursor":"a-1-0"}}`:                   {Name: InfoLive, Message: "m", TimeUS: 5, Cursor: "a-1-0"},
+		`{"kind":"info","info":{"name":"gap","from":"a-1-0","to":"a-3-0","time_us":5}}`:                       {Name: InfoGap, From: "a-1-0", To: "a-3-0", TimeUS: 5},
+		`{"kind":"info","info":{"name":"cursor_clamped","requested":"1","oldest":9,"oldest_cursor":"a-1-0"}}`: {Name: InfoClamped, Requested: "1", OldestUS: 9, OldestCursor: "a-1-0"},
+		`{"kind":"info","info":{"name":"cursor_clamped","requested":1,"oldest":9}}`:                           {Name: InfoClamped, Requested: "1", OldestUS: 9},
+		`{"kind":"news"}`: {},
+	} {
+		want.Raw = json.RawMessage(raw)
+		got, err := parseInfo([]byte(raw))
+		if diff := cmp.Diff(want, got); diff != "" || err != nil {
+			t.Errorf("%s: %v, -want +got\n%s", raw, err, diff)
+		}
+	}
+	if _, err := parseInfo([]byte("{")); !errors.Is(err, errJSON) {
+		t.Error(err)
+	}
+}
+
+func TestPositionsOrder(t *testing.T) {
+	for _, tc := range []struct {
+		p, q string
+		want bool
+	}{
+		{"a-2-0", "a-1-5", true}, {"a-1-1", "a-1-0", true}, {"a-1-0", "a-1-0", false}, {"a-1-9", "a-2-0", false}, {"b-1-0", "a-9-9", true},
+	} {
+		p, ok1 := parsePosition(tc.p)
+		q, ok2 := parsePosition(tc.q)
+		if !ok1 || !ok2 || p.follows(q) != tc.want {
+			t.Errorf("%s follows %s: %v", tc.p, tc.q, !tc.want)
+		}
+	}
+	for _, bad := range []string{"", "a", "a-1", "-1-0", "a-x-0", "a-1-x", "a--1-0", "a-1-0-0"} {
+		if _, ok := parsePosition(bad); ok {
+			t.Errorf("%q is a position", bad)
+		}
+	}
+}
+
+func TestBackoff(t *testing.T) {
+	b := newBackoff(time.Second, 8*time.Second)
+	for _, extreme := range []time.Duration{0, 1} {
+		b.random = func(n time.Duration) time.Duration { return extreme * (n - 1) }
+		b.reset()
+		for _, base := range []time.Duration{1, 2, 4, 8, 8, 8} {
+			if got, want := b.wait(), base*time.Second/2+extreme*base*time.Second; got != want {
+				t.Errorf("waited %v, want %v", got, want)
+			}
+		}
+	}
+}
+
+func TestParseRetryAfter(t *testing.T) {
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	for s, want := range map[string]time.Duration{
+		"": 0, "5": 5 * time.Second, "-5": 0, "soon": 0, "99999": 10 * time.Minute,
+		"Fri, 20 Nov 2026 12:00:07 GMT": 7 * time.Second, "Fri, 20 Nov 2026 11:00:00 GMT": 0,
+	} {
+		if got := parseRetryAfter(s, now); got != want {
+			t.Errorf("%q: %v, want %v", s, got, want)
+		}
+	}
+}
+
+// The window forgets what is old, by time and by number, and nothing else.
+func TestWindow(t *testing.T) {
+	event := func(n int) *Event {
+		raw := `{"did":"did:plc:` + strconv.Itoa(n) + `","time_us":1,"kind":"identity"}`
+		var p parser
+		e, err := p.parse([]byte(raw))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &e
+	}
+	w := window{spanUS: 1000}
+	for n := range 3 * maxWindow {
+		e := event(n)
+		e.TimeUS = int64(n) / 200
+		if !w.add(e) || w.add(e) {
+			t.Fatalf("event %d: not new, or new twice", n)
+		}
+		if n == 5000 && w.add(event(1)) {
+			t.Fatal("event 1 is forgotten already")
+		}
+	}
+	if len(w.seen) != maxWindow || len(w.order) > 2*maxWindow+1 {
+		t.Errorf("%d remembered, %d kept", len(w.seen), len(w.order))
+	}
+	late := event(-1)
+	late.TimeUS = w.newest + 2000
+	if w.add(late); len(w.seen) != 1 {
+		t.Errorf("%d remembered from before the span", len(w.seen))
+	}
+	if w.forget(); !w.empty() || !w.add(late) {
+		t.Error("not forgotten")
+	}
+}

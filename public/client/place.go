@@ -1,0 +1,113 @@
+package client
+
+import (
+	"strconv"
+	"sync"
+	"time"
+)
+
+// place is how far the subscription has come, and so where the next connection starts. It is safe for
+// concurrent use; one goroutine changes it.
+type place struct {
+	overlapUS int64
+
+	mu       sync.Mutex
+	cursor   string   // after what was given out; "": live
+	position position // of cursor, if it is one
+	lastUS   int64    // newest stamp that was given out
+	// plain: cursor is the stamp of an event that was given out, of a server that has no positions.
+	plain   bool
+	floorUS int64 // plain: nothing before is asked for again
+	window  window
+}
+
+func newPlace(cursor string, overlap time.Duration) *place {
+	p := &place{cursor: cursor, overlapUS: overlap.Microseconds()}
+	p.position, _ = parsePosition(cursor)
+	p.window.spanUS = 4 * p.overlapUS
+	return p
+}
+
+// take notes the event, and says whether it is to be given out.
+func (p *place) take(e *Event) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if e.Cursor == "" {
+		return p.takePlain(e)
+	}
+	at, ok := parsePosition(e.Cursor)
+	if ok && !at.follows(p.position) {
+		return false
+	}
+	fresh := p.window.empty() || p.window.add(e)
+	p.cursor, p.position, p.plain = e.Cursor, at, false
+	p.lastUS = max(p.lastUS, e.TimeUS)
+	return fresh
+}
+
+// takePlain is take of an event without a position. p.mu is held.
+func (p *place) takePlain(e *Event) bool {
+	if !p.plain {
+		p.plain, p.floorUS = true, e.TimeUS
+		p.position = position{}
+		p.lastUS = 0
+	}
+	fresh := p.window.add(e)
+	if e.TimeUS > p.lastUS {
+		p.lastUS = e.TimeUS
+		p.cursor = strconv.FormatInt(e.TimeUS, 10)
+	}
+	return fresh
+}
+
+// reach notes that everything up to the position has been given out.
+func (p *place) reach(cursor string, timeUS int64) {
+	at, ok := parsePosition(cursor)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if ok && at.follows(p.position) {
+		p.cursor, p.position, p.plain = cursor, at, false
+		p.lastUS = max(p.lastUS, timeUS)
+	}
+}
+
+// clockSkew is how far a server's clock may be behind ours.
+const clockSkew = time.Minute
+
+// live notes that a millrace's log has been read to its end, at the position, "" if it is empty.
+func (p *place) live(cursor string, timeUS int64, now time.Time) {
+	p.reach(cursor, timeUS)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cursor == "" && cursor == "" {
+		// All that this log will ever hold comes after this; but the next connection may be to another.
+		p.cursor = strconv.FormatInt(now.Add(-clockSkew).UnixMicro(), 10)
+	}
+	p.window.forget()
+}
+
+// changed notes that other options are in force from here on: what is before is not to come again.
+func (p *place) changed() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.plain {
+		p.floorUS = p.lastUS
+	}
+}
+
+// resume returns the cursor for the next connection.
+func (p *place) resume() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.plain {
+		return p.cursor
+	}
+	return strconv.FormatInt(max(p.floorUS, p.lastUS-p.overlapUS), 10)
+}
+
+// current returns what Client.Cursor does.
+func (p *place) current() (cursor string, timeUS int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.cursor, p.lastUS
+}

@@ -1,0 +1,52 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// maxRangeBytes bounds the answer: a thousand gaps are some 100 KB.
+const maxRangeBytes = 4 << 20
+
+// Mark is a place in a server's log.
+type Mark struct {
+	TimeUS int64  `json:"time_us"`
+	Cursor string `json:"cursor"` // a position
+}
+
+// Gap lies where the relay may have lost events.
+type Gap struct {
+	From   string `json:"from"` // positions
+	To     string `json:"to"`
+	TimeUS int64  `json:"time_us"`
+}
+
+// LogRange is what a server's log holds.
+type LogRange struct {
+	Oldest, Newest *Mark // nil: the log is empty
+	Retention      time.Duration
+	Gaps           []Gap // the newest of them, oldest first
+}
+
+// Range asks the server what its log holds. Plain Jetstreams cannot say: *RefusedError.
+func (c *Client) Range(ctx context.Context) (LogRange, error) {
+	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
+	defer cancel()
+	body, err := get(ctx, c.decoder.http, c.header, endpoint(c.subscribe, "/cursors"), maxRangeBytes)
+	if err != nil {
+		return LogRange{}, fmt.Errorf("client: range of the log: %w", err)
+	}
+	var answer struct {
+		Oldest, Newest *Mark
+		RetentionS     int64 `json:"retention_s"`
+		Gaps           []Gap
+	}
+	if err := json.Unmarshal(body, &answer); err != nil {
+		return LogRange{}, fmt.Errorf("client: range of the log: %w", err)
+	}
+	return LogRange{
+		Oldest: answer.Oldest, Newest: answer.Newest, Retention: time.Duration(answer.RetentionS) * time.Second, Gaps: answer.Gaps,
+	}, nil
+}

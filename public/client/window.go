@@ -1,0 +1,63 @@
+package client
+
+import "hash/maphash"
+
+// maxWindow bounds the events that a window remembers: some 4 MB.
+const maxWindow = 1 << 17
+
+// window remembers the newest events by hash, to drop those that come again. A plain Jetstream has no
+// better way: its cursors are times, inclusive, and another instance's stamps are others.
+type window struct {
+	seed    maphash.Seed
+	seen    map[uint64]struct{}
+	order   []windowEntry // a ring from head on
+	head    int
+	spanUS  int64
+	newest  int64
+	started bool
+}
+
+type windowEntry struct {
+	hash   uint64
+	timeUS int64
+}
+
+// hash returns a hash of the event but for its stamp and what a millrace adds to it.
+func (w *window) hash(e *Event) uint64 {
+	if !w.started {
+		w.seed, w.seen, w.started = maphash.MakeSeed(), make(map[uint64]struct{}), true
+	}
+	var h maphash.Hash
+	h.SetSeed(w.seed)
+	_, _ = h.Write(e.Raw[:e.timeAt]) // never fails
+	_, _ = h.Write(e.Raw[e.timeEnd:e.plainEnd])
+	return h.Sum64()
+}
+
+// add remembers the event, and says whether it is new.
+func (w *window) add(e *Event) bool {
+	h := w.hash(e)
+	if _, ok := w.seen[h]; ok {
+		return false
+	}
+	w.newest = max(w.newest, e.TimeUS)
+	for len(w.order)-w.head >= maxWindow || w.head < len(w.order) && w.order[w.head].timeUS < w.newest-w.spanUS {
+		delete(w.seen, w.order[w.head].hash)
+		w.head++
+	}
+	if w.head > 0 && w.head >= len(w.order)/2 {
+		w.order = append(w.order[:0], w.order[w.head:]...)
+		w.head = 0
+	}
+	w.seen[h] = struct{}{}
+	w.order = append(w.order, windowEntry{h, e.TimeUS})
+	return true
+}
+
+func (w *window) empty() bool { return len(w.seen) == 0 }
+
+// forget empties the window.
+func (w *window) forget() {
+	clear(w.seen)
+	w.order, w.head, w.newest = w.order[:0], 0, 0
+}
