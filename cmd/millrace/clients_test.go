@@ -71,7 +71,7 @@ func TestCompressedClients(t *testing.T) {
 			t.Errorf("%s: the example: -want +got\n%s", name, diff)
 		}
 		var out, errs bytes.Buffer
-		err := runTail(t.Context(), []string{"--url", addr, "--cursor", "0", "--compress", "--count", fmt.Sprint(len(want))}, &out, &errs)
+		err := runTail(t.Context(), []string{"--url", addr, "--cursor", "0", "--compress", "--dictionary-cache", "", "--count", fmt.Sprint(len(want))}, &out, &errs)
 		if err != nil {
 			t.Fatalf("%s: millrace tail: %v\n%s", name, err, errs.String())
 		}
@@ -86,26 +86,9 @@ func TestCompressedClients(t *testing.T) {
 
 // TestJavaScriptClient runs the example for Node, with the packages from the registry that npm is set to.
 func TestJavaScriptClient(t *testing.T) {
-	if os.Getenv("MILLRACE_TEST_LONG") == "" {
-		t.Skip("MILLRACE_TEST_LONG is not set: this test installs npm packages")
-	}
+	needsClients(t)
 	t.Parallel()
-	for _, command := range []string{"node", "npm"} {
-		if _, err := exec.LookPath(command); err != nil {
-			t.Skipf("SKIPPED: there is no %s", command)
-		}
-	}
-	dir := t.TempDir()
-	if err := os.CopyFS(dir, os.DirFS(exampleDir)); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	install := exec.CommandContext(ctx, "npm", "install", "--no-audit", "--no-fund", "--ignore-scripts")
-	install.Dir = dir
-	if out, err := install.CombinedOutput(); err != nil {
-		t.Skipf("SKIPPED: npm install: %v\n%s", err, out)
-	}
+	dir := npmInstall(t, exampleDir)
 	addr, want := compressedServer(t)
 	if diff := cmp.Diff(want, output(t, dir, "node", "client.mjs", "ws://"+addr, fmt.Sprint(len(want)))); diff != "" {
 		t.Errorf("-want +got\n%s", diff)

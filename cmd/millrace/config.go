@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"strconv"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"millrace/dict"
 	"millrace/translate"
 )
 
@@ -41,6 +43,7 @@ type config struct {
 
 	maxConnections      int
 	maxConnectionsPerIP int
+	maxEventsPerSecond  int
 	trustedProxies      list
 
 	slowTimeout     time.Duration
@@ -129,10 +132,11 @@ func (c *config) registerStores(fs *flag.FlagSet) {
 
 func (c *config) registerServing(fs *flag.FlagSet) {
 	fs.StringVar(&c.listen, "listen", ":6008", "public `address`")
-	fs.StringVar(&c.metricsListen, "metrics-listen", "127.0.0.1:6009", "`address` of /metrics and /debug/pprof; empty turns both off")
+	fs.StringVar(&c.metricsListen, "metrics-listen", "127.0.0.1:6009", "`address` of /metrics, /debug/pprof and backups; empty turns them off")
 	fs.Var(&c.memory, "memory", "the whole memory budget (`size`, from 64MiB up); also the Go runtime's limit")
 	fs.IntVar(&c.maxConnections, "max-connections", 20000, "subscribers in all (`number`)")
 	fs.IntVar(&c.maxConnectionsPerIP, "max-connections-per-ip", 100, "subscribers per client address (`number`); loopback is not counted")
+	fs.IntVar(&c.maxEventsPerSecond, "max-events-per-second", 0, "events a second to one subscriber (`number`), on average; more wait in the log. 0: no limit")
 	fs.Var(&c.trustedProxies, "trusted-proxies", "`CIDR`s of proxies whose X-Forwarded-For is believed (separated by commas, may be repeated)")
 	fs.DurationVar(&c.slowTimeout, "slow-timeout", 30*time.Second, "a subscriber that takes nothing for this long (`duration`) is ended")
 	fs.DurationVar(&c.shutdownTimeout, "shutdown-timeout", 10*time.Second, "how long a clean stop may take (`duration`)")
@@ -180,6 +184,9 @@ func (c *config) validate() error {
 	if c.maxConnections < 1 || c.maxConnectionsPerIP < 1 {
 		return errors.New("--max-connections and --max-connections-per-ip must be 1 or more")
 	}
+	if c.maxEventsPerSecond < 0 {
+		return fmt.Errorf("--max-events-per-second %d is negative", c.maxEventsPerSecond)
+	}
 	if c.dataDir == "" {
 		return errors.New("--data-dir is empty")
 	}
@@ -205,6 +212,23 @@ func (c *config) proxies() ([]netip.Prefix, error) {
 		ps = append(ps, p)
 	}
 	return ps, nil
+}
+
+// storedDictionary reads --zstd-dictionary, or takes the built-in one.
+func (c *config) storedDictionary() (*dict.Dictionary, error) {
+	if c.dictionary == "" {
+		return dict.BuiltIn(), nil
+	}
+	const want = "Give the file of a zstd dictionary: Jetstream's, or one that millrace dict train has made; millrace dict inspect FILE says what a file is."
+	raw, err := os.ReadFile(c.dictionary)
+	if err != nil {
+		return nil, advise(fmt.Errorf("read --zstd-dictionary: %w", err), want)
+	}
+	d, err := dict.Parse(raw)
+	if err != nil {
+		return nil, advise(fmt.Errorf("--zstd-dictionary %s: %w", c.dictionary, err), want)
+	}
+	return d, nil
 }
 
 func (c *config) logDir() string { return filepath.Join(c.dataDir, "log") }

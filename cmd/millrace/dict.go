@@ -17,7 +17,7 @@ import (
 const (
 	dictHeldOutPercent = 20               // of the authors, kept from training to report on
 	dictTimedFor       = time.Second / 2  // per row of the report
-	maxDictEvent       = maxTailMessage   // bytes of a line
+	maxDictEvent       = 8 << 20          // bytes of a line; the largest event is a 1 MiB record with every byte escaped
 	maxDictWindow      = 128 << 20        // what the zstd command's strongest levels need
 	dictProgress       = 10 * time.Second // between two lines while events are collected
 )

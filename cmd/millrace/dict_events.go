@@ -15,6 +15,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"millrace/dict"
+	"millrace/public/client"
 	"millrace/replay"
 )
 
@@ -42,9 +43,8 @@ type sampler struct {
 	seen   int
 	events [][]byte
 
-	stderr  io.Writer
-	said    time.Time // when progress was last told
-	partial []byte    // of a line, between Writes
+	stderr io.Writer
+	said   time.Time // when progress was last told
 }
 
 // add takes an event, which it copies.
@@ -105,19 +105,24 @@ func (s *sampler) readFile(ctx context.Context, path string) error {
 
 // fromServer takes events as millrace tail gets them, until there are enough.
 func (s *sampler) fromServer(ctx context.Context, url, cursor string) ([][]byte, error) {
-	base, err := subscribeURL(url)
+	c, err := client.New(client.Config{
+		URL: url, Cursor: cursor, UserAgent: "millrace-dict/" + version,
+		OnDisconnect: func(err error, wait time.Duration) {
+			fmt.Fprintf(s.stderr, "millrace dict: %v; connecting again in %.1f s\n", err, wait.Seconds())
+		},
+	})
 	if err != nil {
 		return nil, usageError{fmt.Errorf("--url: %w", err)}
 	}
-	t := &tailer{
-		cfg: &tailConfig{count: int64(s.max)}, base: base, cursor: cursor,
-		out: bufio.NewWriter(s), stderr: s.stderr,
-	}
-	if err := t.run(ctx); err != nil {
-		return nil, err
-	}
-	if err := context.Cause(ctx); err != nil {
-		return nil, err
+	var line []byte
+	for e, err := range c.Events(ctx) {
+		if err != nil {
+			return nil, err
+		}
+		line = e.AppendPlain(line[:0])
+		if s.add(line); s.seen == s.max {
+			break
+		}
 	}
 	return s.events, nil
 }
@@ -205,19 +210,4 @@ func cutFrame(b []byte) (payload, rest []byte, err error) {
 		return nil, nil, errCut
 	}
 	return b[head : head+int(n)], b[head+int(n):], nil
-}
-
-// Write takes whole lines and parts of lines, as the tailer prints them.
-func (s *sampler) Write(p []byte) (int, error) {
-	for rest := p; ; {
-		line, after, whole := bytes.Cut(rest, []byte{'\n'})
-		s.partial = append(s.partial, line...)
-		if !whole {
-			return len(p), nil
-		}
-		if isEvent(s.partial) {
-			s.add(s.partial)
-		}
-		s.partial, rest = s.partial[:0], after
-	}
 }

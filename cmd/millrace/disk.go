@@ -37,8 +37,9 @@ type diskWatch struct {
 	logger  *slog.Logger
 	gauge   prometheus.Gauge
 
-	state   atomic.Int32 // a diskState
-	trimmed time.Time    // when trim was last called; check's own
+	state    atomic.Int32 // a diskState
+	lastFree atomic.Int64 // bytes, when last looked
+	trimmed  time.Time    // when trim was last called; check's own
 }
 
 func newDiskGauge(reg prometheus.Registerer) prometheus.Gauge {
@@ -81,15 +82,16 @@ func (d *diskWatch) check(ctx context.Context) {
 		return
 	}
 	d.gauge.Set(float64(free))
+	d.lastFree.Store(free)
 	was, now := diskState(d.state.Load()), d.next(free)
 	d.state.Store(int32(now))
 	if d.gate.set(now != diskFull) || was != now {
 		level, text := slog.LevelInfo, "disk has room again"
 		switch now {
 		case diskShort:
-			level, text = slog.LevelWarn, "disk is short: trimming the log early"
+			level, text = slog.LevelWarn, "disk is short: trimming the log early; free some room, or lower --retention"
 		case diskFull:
-			level, text = slog.LevelError, "disk is nearly full: reading the relay is paused until there is room"
+			level, text = slog.LevelError, "disk is nearly full: reading the relay is paused until there is room; free some, or lower --min-free-disk"
 		}
 		d.logger.Log(ctx, level, text, "free_bytes", free, "min_free_bytes", d.minFree, "dir", d.dir)
 	}

@@ -34,15 +34,15 @@ func parseFlags(fs *flag.FlagSet, args, environ []string) error {
 		}
 		flagName := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(name, envPrefix), "_", "-"))
 		if fs.Lookup(flagName) == nil {
-			return usageError{fmt.Errorf("environment variable %s names no flag of millrace %s; unset it or see millrace %s --help",
-				name, fs.Name(), fs.Name())}
+			return usageError{fmt.Errorf("environment variable %s names no flag of millrace %s%s; unset it or see millrace %s --help",
+				name, fs.Name(), didYouMean(name, namesOf(fs, envName)), fs.Name())}
 		}
 		if err := fs.Set(flagName, value); err != nil {
-			return usageError{fmt.Errorf("environment variable %s=%q: %w", name, value, err)}
+			return usageError{fmt.Errorf("environment variable %s=%q: %s", name, value, whatIsWanted(fs, flagName, err.Error()))}
 		}
 	}
 	if err := fs.Parse(args); err != nil {
-		return usageError{err}
+		return usageError{explainFlag(fs, err)}
 	}
 	return nil
 }

@@ -88,8 +88,8 @@ func TestServeHelp(t *testing.T) {
 		"--relay URL", "MILLRACE_RELAY", "--relay-cursor", "--new-epoch", "--epoch-patience", "--data-dir", "--listen",
 		"--metrics-listen", "--retention", "--retention-bytes", "--collections", "--intern", "--intern-scope",
 		"--fdb-cluster-file", "--intern-timeout", "--uid-prefix-bits", "--zstd-dictionary", "--memory", "--max-connections",
-		"--max-connections-per-ip", "--trusted-proxies", "--slow-timeout", "--shutdown-timeout", "--min-free-disk",
-		"--log-format", "--log-level", "How --memory 256MiB is shared out",
+		"--max-connections-per-ip", "--max-events-per-second", "--trusted-proxies", "--slow-timeout", "--shutdown-timeout", "--min-free-disk",
+		"--log-format", "--log-level", "How --memory 256MiB is shared out", "2,905 subscribers",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the manual lacks %q", want)
@@ -99,6 +99,9 @@ func TestServeHelp(t *testing.T) {
 	sum := s.inFlight + s.tail + s.cache + s.log + s.uids + s.strings + s.clients + s.garbage + s.fixed
 	if sum > minMemory || sum < minMemory-100 {
 		t.Errorf("shares add up to %d of %d", sum, minMemory)
+	}
+	if s.clients < 1_835_000 {
+		t.Errorf("clients have %d bytes: no room for the largest filter, see TestLargestFilterFitsTheSmallestBudget", s.clients)
 	}
 	if heap := s.inFlight + s.tail + s.cache + s.strings + s.clients; s.goLimit(minMemory) <= heap {
 		t.Errorf("the Go runtime's limit %d leaves nothing beside %d of live heap", s.goLimit(minMemory), heap)

@@ -40,6 +40,8 @@ func (h *health) relay() public.Check {
 		c.Detail = fmt.Sprintf("%s sends numbers at or below seq %d; a new epoch begins after --epoch-patience", s.Host, s.Seq)
 	case !s.Connected && s.LastError != "":
 		c.Detail = fmt.Sprintf("%s: %s", s.Host, s.LastError)
+	case !s.Connected:
+		c.Detail = fmt.Sprintf("%s: no connection yet", s.Host)
 	default:
 		c.Detail = fmt.Sprintf("%s, epoch %d, seq %d", s.Host, s.Epoch, s.Seq)
 	}
@@ -57,11 +59,12 @@ func (h *health) lag() public.Check {
 
 func (h *health) free() public.Check {
 	c := public.Check{Name: "disk_free", OK: true}
+	has := fmt.Sprintf("%d MiB are free in %s", h.disk.lastFree.Load()>>20, h.disk.dir)
 	switch diskState(h.disk.state.Load()) {
 	case diskShort:
-		c.OK, c.Detail = false, "below --min-free-disk: the log is trimmed early"
+		c.OK, c.Detail = false, has+", less than --min-free-disk: the log is trimmed early until there is room"
 	case diskFull:
-		c.OK, c.Detail = false, "below half of --min-free-disk: reading the relay is paused"
+		c.OK, c.Detail = false, has+", less than half of --min-free-disk: reading the relay is paused until there is room"
 	}
 	return c
 }

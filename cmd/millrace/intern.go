@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"path/filepath"
 
 	"millrace/intern"
@@ -12,13 +13,16 @@ import (
 	"millrace/translate"
 )
 
+// closableStore is a store that this process opened.
+type closableStore interface {
+	kv.Store
+	Close() error
+}
+
 // uidStore is the store that UIDs come from, and what works on it.
 type uidStore struct {
 	interner *intern.Interner
-	store    interface {
-		kv.Store
-		Close() error
-	}
+	store    closableStore
 }
 
 // internDir is where the embedded store is.
@@ -27,22 +31,13 @@ func (c *config) internDir() string { return filepath.Join(c.dataDir, "intern") 
 // openUIDs opens the UID store that cfg asks for. With --intern=off there is none: nil.
 func (d *daemon) openUIDs(ctx context.Context, share shares) (*uidStore, error) {
 	cfg := d.cfg
-	switch cfg.intern.value {
-	case "off":
+	if cfg.intern.value == "off" {
 		return nil, nil
-	case "fdb":
-		return nil, usageError{errors.New("--intern=fdb: this binary was built without -tags fdb; use --intern=pebble or off")}
 	}
 	logger := d.logger.With("part", "intern")
-	store, err := pebblekv.Open(pebblekv.Config{
-		Dir:           cfg.internDir(),
-		FS:            cfg.seams.fs,
-		MemTableBytes: share.uids / 4, // up to three are alive
-		CacheBytes:    share.uids / 4,
-		Logger:        logger,
-	})
+	store, place, err := d.openUIDStore(ctx, share, logger)
 	if err != nil {
-		return nil, fmt.Errorf("open the UID store in %s: %w (does another millrace use this --data-dir?)", cfg.internDir(), err)
+		return nil, err
 	}
 	u := &uidStore{store: store}
 	scope := intern.ScopeAll
@@ -59,9 +54,29 @@ func (d *daemon) openUIDs(ctx context.Context, share shares) (*uidStore, error) 
 		Registerer: d.registry,
 	})
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open the UIDs in %s: %w", cfg.internDir(), err), store.Close())
+		return nil, errors.Join(fmt.Errorf("open the UIDs in %s: %w", place, err), store.Close())
 	}
 	return u, nil
+}
+
+// openUIDStore opens the store itself and says where it is. FoundationDB is waited for until ctx ends.
+func (d *daemon) openUIDStore(ctx context.Context, share shares, logger *slog.Logger) (store closableStore, place string, err error) {
+	cfg := d.cfg
+	if cfg.intern.value == "fdb" {
+		store, err = openFoundation(ctx, cfg.fdbCluster, logger)
+		return store, "FoundationDB", err
+	}
+	store, err = pebblekv.Open(pebblekv.Config{
+		Dir:           cfg.internDir(),
+		FS:            cfg.seams.fs,
+		MemTableBytes: share.uids / 4, // up to three are alive
+		CacheBytes:    share.uids / 4,
+		Logger:        logger,
+	})
+	if err != nil {
+		return nil, "", err
+	}
+	return store, cfg.internDir(), nil
 }
 
 // storeID returns what logs record, "" without a store.

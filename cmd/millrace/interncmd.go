@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -36,7 +37,7 @@ func internJobs() []internJob {
 
 // internRun is what a job works with.
 type internRun struct {
-	store  *pebblekv.Store
+	store  closableStore
 	file   string // of export and import
 	by     uint64 // of skip-ahead
 	stdout io.Writer
@@ -60,23 +61,18 @@ func runIntern(ctx context.Context, args []string, stdout, stderr io.Writer) err
 func isHelpWord(s string) bool { return strings.TrimLeft(s, "-") == "help" || s == "-h" }
 
 func printInternHelp(w io.Writer) {
-	fmt.Fprint(w, "millrace intern: care for the embedded UID store of a server that is not running\n\n")
+	fmt.Fprint(w, "millrace intern: care for the UID store of servers that are not running\n\n")
 	for _, job := range internJobs() {
 		fmt.Fprintf(w, "  millrace intern %-10s %-5s  %s\n", job.name, job.args, job.help)
 	}
 	fmt.Fprint(w, "\n  --data-dir DIR  the server's data directory (default ./data, MILLRACE_DATA_DIR)\n"+
+		"  --intern S      pebble, the embedded store (default), or fdb (MILLRACE_INTERN)\n"+
+		"  --fdb-cluster-file FILE  with --intern=fdb (MILLRACE_FDB_CLUSTER_FILE); stop every server that shares the store\n"+
 		"  --by N          of skip-ahead: more UIDs than one sequence gave out since the copy was made\n")
 }
 
 func (job internJob) start(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
-	fs := flag.NewFlagSet("intern "+job.name, flag.ContinueOnError)
-	dataDir := fs.String("data-dir", "./data", "")
-	by := fs.Uint64("by", intern.DefaultSkip, "")
-	env := []string{}
-	if dir, ok := os.LookupEnv(envName("data-dir")); ok {
-		env = append(env, envName("data-dir")+"="+dir)
-	}
-	err = parseFlags(fs, args, env)
+	where, err := job.parse(args)
 	if isHelp(err) {
 		printInternHelp(stdout)
 		return nil
@@ -84,22 +80,62 @@ func (job internJob) start(ctx context.Context, args []string, stdout, stderr io
 	if err != nil {
 		return err
 	}
-	if want := len(strings.Fields(job.args)); fs.NArg() != want {
-		return usageError{fmt.Errorf("usage: millrace intern %s [--data-dir DIR] %s", job.name, job.args)}
-	}
-	dir := (&config{dataDir: *dataDir}).internDir()
-	if _, err := os.Stat(dir); job.name != "import" && errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("there is no UID store in %s: name the server's --data-dir", dir)
-	}
-	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
-		return fmt.Errorf("make --data-dir: %w", err)
-	}
-	store, err := pebblekv.Open(pebblekv.Config{Dir: dir, CacheBytes: 128 << 20, MemTableBytes: 64 << 20})
+	store, err := where.open(ctx, job.name == "import", stderr)
 	if err != nil {
-		return fmt.Errorf("open the UID store in %s: %w (stop the server that uses it)", dir, err)
+		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	return job.run(ctx, &internRun{store: store, file: fs.Arg(0), by: *by, stdout: stdout, stderr: stderr})
+	return job.run(ctx, &internRun{store: store, file: where.file, by: where.by, stdout: stdout, stderr: stderr})
+}
+
+// internPlace is what the flags of a job say.
+type internPlace struct {
+	dir     string // of the embedded store
+	intern  choice
+	cluster string
+	file    string
+	by      uint64
+}
+
+func (job internJob) parse(args []string) (*internPlace, error) {
+	p := &internPlace{intern: choice{"pebble", []string{"pebble", "fdb"}}}
+	fs := flag.NewFlagSet("intern "+job.name, flag.ContinueOnError)
+	dataDir := fs.String("data-dir", "./data", "")
+	fs.Var(&p.intern, "intern", "")
+	fs.StringVar(&p.cluster, "fdb-cluster-file", "", "")
+	fs.Uint64Var(&p.by, "by", intern.DefaultSkip, "")
+	env := []string{} // the server's variables that say where its store is
+	for _, name := range []string{"data-dir", "intern", "fdb-cluster-file"} {
+		if value, ok := os.LookupEnv(envName(name)); ok {
+			env = append(env, envName(name)+"="+value)
+		}
+	}
+	if err := parseFlags(fs, args, env); err != nil {
+		return nil, err
+	}
+	if want := len(strings.Fields(job.args)); fs.NArg() != want {
+		return nil, usageError{fmt.Errorf("usage: millrace intern %s [--data-dir DIR] %s", job.name, job.args)}
+	}
+	p.dir, p.file = (&config{dataDir: *dataDir}).internDir(), fs.Arg(0)
+	return p, nil
+}
+
+// open opens the store. Unless create, there must be one already.
+func (p *internPlace) open(ctx context.Context, create bool, stderr io.Writer) (closableStore, error) {
+	if p.intern.value == "fdb" {
+		return openFoundation(ctx, p.cluster, slog.New(slog.NewTextHandler(stderr, nil)))
+	}
+	if _, err := os.Stat(p.dir); !create && errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("there is no UID store in %s: name the server's --data-dir", p.dir)
+	}
+	if err := os.MkdirAll(filepath.Dir(p.dir), 0o755); err != nil {
+		return nil, fmt.Errorf("make --data-dir: %w", err)
+	}
+	store, err := pebblekv.Open(pebblekv.Config{Dir: p.dir, CacheBytes: 128 << 20, MemTableBytes: 64 << 20})
+	if err != nil {
+		return nil, advise(err, "If a server uses it, stop the server first.")
+	}
+	return store, nil
 }
 
 // progress tells how many names or keys are done, now and then.
@@ -162,7 +198,13 @@ func (r *internRun) verify(ctx context.Context) error {
 	return nil
 }
 
-func (r *internRun) compact(ctx context.Context) error { return r.store.Compact(ctx) }
+func (r *internRun) compact(ctx context.Context) error {
+	store, ok := r.store.(*pebblekv.Store)
+	if !ok {
+		return usageError{errors.New("compact is for the embedded store; FoundationDB sees to its files itself")}
+	}
+	return store.Compact(ctx)
+}
 
 func (r *internRun) skipAhead(ctx context.Context) error {
 	n, err := intern.SkipAhead(ctx, r.store, r.by)

@@ -11,11 +11,12 @@ import (
 // job is the frames of one future block on their way through the pipeline. It belongs to one stage
 // at a time and is reused once its block is durable.
 type job struct {
-	raw    []byte // the frames' bytes back to back
+	raw    []byte // the frames' bytes back to back; nil once all are translated
 	frames []frameRef
 	epoch  uint32
 	gap    *replay.Gap // what may have been lost directly before the first frame
 	opened time.Time   // when the first frame came
+	queued time.Time   // when it began to wait for the stage that it is in or will be next
 
 	from, to int // the frames that batch covers
 	batch    translate.Batch
@@ -43,13 +44,10 @@ func (j *job) add(f consume.Frame) {
 	j.frames = append(j.frames, frameRef{f.Seq, len(j.raw)})
 }
 
-// reset empties the job for reuse and lets go of buffers that one huge frame made larger than keepBytes.
+// reset empties the job for reuse and lets go of a buffer that huge frames made larger than keepBytes.
 func (j *job) reset(keepBytes int) {
-	j.raw, j.frames, j.gap, j.block = j.raw[:0], j.frames[:0], nil, nil
+	j.frames, j.gap, j.block = j.frames[:0], nil, nil
 	j.from, j.to = 0, 0
-	if cap(j.raw) > keepBytes {
-		j.raw = nil
-	}
 	if cap(j.batch.JSON) > keepBytes {
 		j.batch.JSON = nil
 	}

@@ -8,8 +8,13 @@ import (
 const (
 	// minMemory is the least budget that the daemon starts with.
 	minMemory = 64 << 20
-	// fixedBytes is what the process takes whatever it does: the program's own pages, stacks, the Go runtime.
-	fixedBytes = 24 << 20
+	// programBytes is how many of the program's own pages and of libc's are resident under load.
+	programBytes = 21 << 20
+	// fixedBytes is what the process takes whatever it does: its pages, stacks, the Go runtime's own.
+	fixedBytes = programBytes + 8<<20
+	// subscriberBytes is about what a subscriber takes who waits: two stacks, its reader and its buffers. It is in
+	// no share, lest a budget that is large enough for quiet ones turn them away: what they take is room for garbage.
+	subscriberBytes = 16 << 10
 )
 
 // shares says who may hold how much of --memory, in bytes.
@@ -30,20 +35,22 @@ func memoryShares(total byteSize) shares {
 	part := func(twentieths int64) int64 { return (int64(total) - fixedBytes) / 20 * twentieths }
 	return shares{
 		inFlight: part(2),
-		tail:     part(3),
+		tail:     part(2),
 		cache:    part(2),
 		log:      part(4),
 		uids:     part(3),
 		strings:  part(2),
 		clients:  part(1),
-		garbage:  part(3),
+		garbage:  part(4),
 		fixed:    fixedBytes,
 	}
 }
 
-// goLimit is what remains for the Go runtime: Pebble keeps its memtables and block cache outside of it,
-// and half of what is fixed is the program's own pages.
-func (s shares) goLimit(total byteSize) int64 { return int64(total) - s.log - s.uids - s.fixed/2 }
+// goLimit is what remains for the Go runtime: Pebble keeps its memtables and block cache outside of it, as
+// the program's own pages are. An eighth is what malloc loses between blocks.
+func (s shares) goLimit(total byteSize) int64 {
+	return int64(total) - (s.log+s.uids)/8*9 - programBytes
+}
 
 func (s shares) print(w io.Writer, total byteSize) {
 	fmt.Fprintf(w, "How --memory %s is shared out:\n", total)
@@ -63,4 +70,7 @@ func (s shares) print(w io.Writer, total byteSize) {
 	} {
 		fmt.Fprintf(w, "  %5.0f MiB  %s\n", float64(row.bytes)/(1<<20), row.what)
 	}
+	fmt.Fprintf(w, "A subscriber takes about %d KiB beside what the shares count, of the room for garbage:\n"+
+		"%s subscribers fill it. With more of them more than --memory is resident.\n",
+		subscriberBytes>>10, thousands(s.garbage/subscriberBytes))
 }

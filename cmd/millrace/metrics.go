@@ -1,7 +1,7 @@
 package main
 
 import (
-	"time"
+	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -19,7 +19,8 @@ type pipelineMetrics struct {
 	blocked     prometheus.Counter
 	blockEvents prometheus.Histogram
 	age         prometheus.Histogram
-	stage       struct{ translate, intern, seal, commit prometheus.Observer }
+	groupBlocks prometheus.Histogram
+	stages      [numStages]*stageMetrics
 }
 
 func newPipelineMetrics(reg prometheus.Registerer, p *pipeline) *pipelineMetrics {
@@ -54,6 +55,10 @@ func newPipelineMetrics(reg prometheus.Registerer, p *pipeline) *pipelineMetrics
 			Name: "millrace_pipeline_lag_seconds", Help: "Time from a block's first frame read to the block durable and published.",
 			Buckets: prometheus.ExponentialBuckets(500e-6, 2, 16),
 		}),
+		groupBlocks: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "millrace_pipeline_commit_blocks", Help: "Blocks that were committed by one sync.",
+			Buckets: prometheus.LinearBuckets(1, 1, maxGroup),
+		}),
 	}
 	for i := range m.frames {
 		m.frames[i] = frames.WithLabelValues(translate.FrameKind(i).String())
@@ -64,22 +69,31 @@ func newPipelineMetrics(reg prometheus.Registerer, p *pipeline) *pipelineMetrics
 	for i := range m.drops {
 		m.drops[i] = drops.WithLabelValues(translate.Reason(i).String())
 	}
-	m.stage.translate = stages.WithLabelValues("translate")
-	m.stage.intern = stages.WithLabelValues("intern")
-	m.stage.seal = stages.WithLabelValues("seal")
-	m.stage.commit = stages.WithLabelValues("commit")
+	waits := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "millrace_pipeline_wait_seconds_total", Help: "Time that blocks waited for a stage to take them, by stage. The stage that most is waited for is the limit.",
+	}, []string{"stage"})
+	for s := range m.stages {
+		label := stage(s).String()
+		m.stages[s] = &stageMetrics{seconds: stages.WithLabelValues(label), wait: waits.WithLabelValues(label)}
+	}
+	inFlight := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "millrace_pipeline_blocks_in_flight", Help: "Blocks between the relay's socket and the disk, of " + strconv.Itoa(jobsInFlight) + " at most.",
+	}, func() float64 { return float64(p.inFlight()) })
+	queues := &queueGauge{
+		desc:   prometheus.NewDesc("millrace_pipeline_queue_blocks", "Blocks that wait for a stage to take them, by stage.", []string{"stage"}, nil),
+		stages: &m.stages,
+	}
 	relayLag := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "millrace_relay_lag_seconds", Help: "How old frames were when they came, by their own time: median of the newest blocks of the last minute.",
 	}, func() float64 { return p.relay.median(p.cfg.now()).Seconds() })
 	if reg != nil {
-		reg.MustRegister(relayLag, frames, events, drops, stages, m.filtered, m.panics, m.blocked, m.blockEvents, m.age)
+		reg.MustRegister(relayLag, frames, events, drops, stages, m.filtered, m.panics, m.blocked, m.blockEvents, m.age, m.groupBlocks, waits, inFlight, queues)
 	}
 	return m
 }
 
 // translated adds what one batch counted.
-func (m *pipelineMetrics) translated(b *translate.Batch, took time.Duration) {
-	m.stage.translate.Observe(took.Seconds())
+func (m *pipelineMetrics) translated(b *translate.Batch) {
 	add := func(c prometheus.Counter, n uint64) {
 		if n > 0 {
 			c.Add(float64(n))

@@ -25,14 +25,18 @@ const (
 	maxPositionAge = time.Second
 	// jobsInFlight is how many blocks are between the socket and the disk at once.
 	jobsInFlight = 8
+	// busyJobs is how many of them are enough to keep every stage at work: while they are in flight the
+	// open block stays open, however old it is, and fills.
+	busyJobs = 4
+	// rawsInFlight is how many blocks' frames are in memory at once: one is being filled while others are
+	// translated. Behind that a job has no use for them.
+	rawsInFlight = 3
 	// internsInFlight is how many blocks ask for their UIDs at once. The UID store answers several about as
 	// fast as one: they share its transactions and its syncs.
 	internsInFlight = 4
 	// maxBlockEvents ends a block at the next frame's end: with the most ops that a frame may have
 	// (translate.MaxOps) it stays below what the log takes (replay's 65,535).
 	maxBlockEvents = 32_768
-	// maxGroup is how many sealed blocks share one sync.
-	maxGroup = jobsInFlight
 )
 
 // eventLog is what the pipeline asks of the log.
@@ -68,12 +72,13 @@ type pipeline struct {
 	blockBytes int        // raw bytes that close a job
 	limit      batchLimit // of a block
 
-	free    chan *job // jobs that nobody uses
-	work    chan *job // to be translated
-	ordered chan *job // the same jobs in the relay's order
-	interns chan *job // stamped, to get UIDs
-	seals   chan *job // stamped, with UIDs, to be sealed
-	commits chan *job // the same jobs in order
+	free    chan *job   // jobs that nobody uses
+	raws    chan []byte // buffers for frames that nobody uses
+	work    chan *job   // to be translated
+	ordered chan *job   // the same jobs in the relay's order
+	interns chan *job   // stamped, to get UIDs
+	seals   chan *job   // stamped, with UIDs, to be sealed
+	commits chan *job   // the same jobs in order
 
 	gate  gate     // closed while the disk is short
 	relay relayLag // how old frames are when they come
@@ -91,10 +96,11 @@ func newPipeline(cfg pipelineConfig) *pipeline {
 	cfg.appendBytes = cmp.Or(cfg.appendBytes, 8<<20)
 	p := &pipeline{
 		cfg: cfg,
-		// A job holds its frames, their JSON and its block: about three times its raw bytes.
-		blockBytes: int(min(max(cfg.inFlightBytes/(3*jobsInFlight), 128<<10), 4<<20)),
+		// A job's JSON and its block come to about as much as its frames.
+		blockBytes: int(min(max(cfg.inFlightBytes/(rawsInFlight+jobsInFlight), 128<<10), 4<<20)),
 		limit:      batchLimit{events: maxBlockEvents},
 		free:       make(chan *job, jobsInFlight),
+		raws:       make(chan []byte, rawsInFlight),
 		work:       make(chan *job, jobsInFlight),
 		ordered:    make(chan *job, jobsInFlight),
 		interns:    make(chan *job, jobsInFlight),
@@ -102,10 +108,13 @@ func newPipeline(cfg pipelineConfig) *pipeline {
 		commits:    make(chan *job, jobsInFlight),
 		stamper:    replay.NewStamper(cfg.log.Progress().TimeUS, cfg.now),
 	}
-	p.limit.bytes = 2 * p.blockBytes // JSON takes less than the frames it comes from, unless they are hostile
+	p.limit.bytes = p.blockBytes // JSON takes less than the frames it comes from, unless they are hostile
 	p.metrics = newPipelineMetrics(cfg.registerer, p)
 	for range jobsInFlight {
 		p.free <- newJob()
+	}
+	for range rawsInFlight {
+		p.raws <- nil // made when it is needed
 	}
 	p.flush = time.AfterFunc(time.Hour, p.flushAged)
 	p.flush.Stop()
@@ -148,30 +157,63 @@ func (p *pipeline) Handle(ctx context.Context, f consume.Frame) error {
 	return nil
 }
 
-// takeLocked waits for a free job. It gives mu back while it waits.
+// takeLocked waits for a free job and a buffer for its frames. It gives mu back while it waits.
 func (p *pipeline) takeLocked(ctx context.Context) (*job, error) {
-	select {
-	case j := <-p.free:
-		return j, nil
-	default:
-	}
 	p.mu.Unlock()
 	defer p.mu.Lock()
-	blocked := time.Now()
-	defer func() { p.metrics.blocked.Add(time.Since(blocked).Seconds()) }()
-	select {
-	case j := <-p.free:
-		return j, nil
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+	raw, err := take(ctx, p.raws, p.metrics.blocked)
+	if err != nil {
+		return nil, err
 	}
+	j, err := take(ctx, p.free, p.metrics.blocked)
+	if err != nil {
+		p.raws <- raw
+		return nil, err
+	}
+	if j.raw = raw; raw == nil {
+		j.raw = make([]byte, 0, p.blockBytes+p.blockBytes/8) // the last frame goes beyond
+	}
+	return j, nil
+}
+
+// take receives from a channel and counts the time that it has to wait.
+func take[T any](ctx context.Context, from <-chan T, blocked prometheus.Counter) (v T, err error) {
+	select {
+	case v = <-from:
+		return v, nil
+	default:
+	}
+	begun := time.Now()
+	defer func() { blocked.Add(time.Since(begun).Seconds()) }()
+	select {
+	case v = <-from:
+		return v, nil
+	case <-ctx.Done():
+		return v, context.Cause(ctx)
+	}
+}
+
+// releaseRaw gives the buffer back of a job whose frames are translated.
+func (p *pipeline) releaseRaw(j *job) {
+	raw := j.raw[:0]
+	if cap(raw) > 2*p.blockBytes {
+		raw = nil // a huge frame made it so large
+	}
+	j.raw = nil
+	p.raws <- raw
 }
 
 // flushAged runs when the open job may be maxBlockAge old.
 func (p *pipeline) flushAged() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.open == nil {
+	p.flushAgedLocked()
+}
+
+// flushAgedLocked dispatches the open job if it is old enough and there is use for it. If there is not,
+// landed calls again: so blocks grow with the load.
+func (p *pipeline) flushAgedLocked() {
+	if p.open == nil || len(p.opened) > busyJobs {
 		return
 	}
 	if wait := maxBlockAge - time.Since(p.open.opened); wait > 0 {
@@ -181,13 +223,13 @@ func (p *pipeline) flushAged() {
 	p.dispatchLocked()
 }
 
-// dispatchLocked hands the open job on. The channels hold as many jobs as exist, so it never waits.
+// dispatchLocked hands the open job on.
 func (p *pipeline) dispatchLocked() {
 	j := p.open
 	p.open = nil
 	p.flush.Stop()
 	p.ordered <- j
-	p.work <- j
+	p.queue(p.work, j, stageTranslate)
 }
 
 // landed notes that these jobs, the oldest in flight, are durable.
@@ -201,6 +243,7 @@ func (p *pipeline) landed(jobs []*job) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.opened = append(p.opened[:0], p.opened[n:]...)
+	p.flushAgedLocked()
 }
 
 // lag returns the age of the oldest frame that is not durable yet, 0 if all are.
@@ -211,6 +254,13 @@ func (p *pipeline) lag() time.Duration {
 		return 0
 	}
 	return time.Since(p.opened[0])
+}
+
+// inFlight is how many blocks are open or on their way to the disk.
+func (p *pipeline) inFlight() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.opened)
 }
 
 // finish says that no more frames come: what is in flight drains and Run returns. Safe twice.
@@ -237,14 +287,24 @@ func (p *pipeline) Run(ctx context.Context) error {
 	}
 	g.Go(func() error { return p.order(ctx) })
 	g.Go(func() error { return p.internAll(ctx) })
-	g.Go(func() error { return p.commit(ctx) })
+	g.Go(func() error {
+		profileAs(ctx, stageCommit)
+		return p.commit(ctx)
+	})
 	return g.Wait()
+}
+
+// queue hands j to a stage. The channels hold as many jobs as exist, so it never waits.
+func (p *pipeline) queue(to chan<- *job, j *job, s stage) {
+	p.metrics.stages[s].queued(j)
+	to <- j
 }
 
 // worker translates and seals. Sealing comes first, as it is nearer to the end.
 func (p *pipeline) worker(ctx context.Context) error {
 	t := p.newTranslator(p.limit.bytes)
 	work, seals := p.work, p.seals
+	as := newStageContexts(ctx)
 	for work != nil || seals != nil {
 		select {
 		case j, ok := <-seals:
@@ -252,7 +312,7 @@ func (p *pipeline) worker(ctx context.Context) error {
 				seals = nil
 				continue
 			}
-			p.seal(j)
+			p.seal(j, &as)
 			continue
 		default:
 		}
@@ -262,14 +322,19 @@ func (p *pipeline) worker(ctx context.Context) error {
 				seals = nil
 				continue
 			}
-			p.seal(j)
+			p.seal(j, &as)
 		case j, ok := <-work:
 			if !ok {
 				work = nil
 				continue
 			}
+			as.enter(stageTranslate)
+			p.metrics.stages[stageTranslate].started(j)
 			if err := p.translate(j, t, false); err != nil {
 				return err
+			}
+			if j.to == len(j.frames) {
+				p.releaseRaw(j)
 			}
 			j.translated <- struct{}{}
 		case <-ctx.Done():
@@ -297,15 +362,18 @@ func (p *pipeline) translate(j *job, t *frameTranslator, whole bool) error {
 		return err
 	}
 	p.relay.observe(string(j.batch.Time), p.cfg.now())
-	p.metrics.translated(&j.batch, time.Since(start))
+	p.metrics.stages[stageTranslate].done(start)
+	p.metrics.translated(&j.batch)
 	return nil
 }
 
-func (p *pipeline) seal(j *job) {
-	start := time.Now()
+func (p *pipeline) seal(j *job, as *stageContexts) {
+	as.enter(stageSeal)
+	start := p.metrics.stages[stageSeal].started(j)
 	var err error
 	j.block, err = p.cfg.log.Seal(j.input())
-	p.metrics.stage.seal.Observe(time.Since(start).Seconds())
+	p.metrics.stages[stageSeal].done(start)
+	p.metrics.stages[stageCommit].queued(j)
 	j.sealed <- err
 }
 
@@ -316,7 +384,11 @@ func (p *pipeline) order(ctx context.Context) error {
 	defer close(p.commits)
 	defer close(p.interns)
 	t := p.newTranslator(translate.MaxFrameJSONBytes)
-	for j := range p.ordered {
+	for {
+		j, err := next(ctx, p.ordered)
+		if j == nil {
+			return err
+		}
 		select {
 		case <-j.translated:
 		case <-ctx.Done():
@@ -335,48 +407,69 @@ func (p *pipeline) order(ctx context.Context) error {
 			if err := p.translate(j, t, true); err != nil {
 				return err
 			}
+			if j.to == len(j.frames) {
+				p.releaseRaw(j)
+			}
 		}
 		p.forward(j)
 	}
-	return nil
+}
+
+// next returns the next job of a stage: nil once the channel is closed, or, with an error, once ctx ends. A stage
+// that only waited for its channel would wait for frames when another has failed.
+func next(ctx context.Context, from <-chan *job) (*job, error) {
+	select {
+	case j := <-from:
+		return j, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
 }
 
 // forward stamps j and hands it on.
 func (p *pipeline) forward(j *job) {
 	p.stamp(j)
-	p.interns <- j
 	p.commits <- j
+	if p.cfg.newResolver == nil {
+		p.queue(p.seals, j, stageSeal)
+		return
+	}
+	p.queue(p.interns, j, stageIntern)
 }
 
 // internAll gets jobs their UIDs, several at once.
 func (p *pipeline) internAll(ctx context.Context) error {
 	defer close(p.seals)
 	if p.cfg.newResolver == nil {
-		for j := range p.interns {
-			p.seals <- j
-		}
+		<-p.interns // order hands jobs to the sealers itself, and closes this when it is through
 		return nil
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	for range internsInFlight {
 		r := p.cfg.newResolver()
-		g.Go(func() error { return p.intern(ctx, r) })
+		g.Go(func() error {
+			profileAs(ctx, stageIntern)
+			return p.intern(ctx, r)
+		})
 	}
 	return g.Wait()
 }
 
 func (p *pipeline) intern(ctx context.Context, r resolver) error {
-	for j := range p.interns {
+	for {
+		j, err := next(ctx, p.interns)
+		if j == nil {
+			return err
+		}
+		start := p.metrics.stages[stageIntern].started(j)
 		if len(j.batch.Events) > 0 {
-			start := time.Now()
 			if err := r.Resolve(ctx, &j.batch); err != nil {
 				return fmt.Errorf("intern: %w", err)
 			}
-			p.metrics.stage.intern.Observe(time.Since(start).Seconds())
+			p.metrics.stages[stageIntern].done(start)
 		}
-		p.seals <- j
+		p.queue(p.seals, j, stageSeal)
 	}
-	return nil
 }
 
 // stamp gives the gap, if there is one, and every event behind it their time_us.
@@ -385,109 +478,4 @@ func (p *pipeline) stamp(j *job) {
 		j.gap.TimeUS = p.stamper.Next()
 	}
 	p.stamper.StampBatch(&j.batch)
-}
-
-// commit makes sealed jobs durable in order, as many at a time as are ready.
-func (p *pipeline) commit(ctx context.Context) error {
-	c := committer{p: p}
-	positions := time.NewTicker(maxPositionAge / 2)
-	defer positions.Stop()
-	for {
-		select {
-		case j, ok := <-p.commits:
-			if !ok {
-				return c.flush(true)
-			}
-			if err := c.gather(ctx, j); err != nil {
-				return err
-			}
-			if err := c.flush(false); err != nil {
-				return err
-			}
-		case <-positions.C:
-			if err := c.flush(true); err != nil {
-				return err
-			}
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-}
-
-// committer collects jobs for one Append.
-type committer struct {
-	p      *pipeline
-	jobs   []*job
-	blocks []*replay.Block
-	idle   *replay.Block // newest block without events, not yet appended
-}
-
-// gather takes j and every job behind it that is sealed already.
-func (c *committer) gather(ctx context.Context, j *job) error {
-	bytes := 0
-	for {
-		select {
-		case err := <-j.sealed:
-			if err != nil {
-				return fmt.Errorf("seal block: %w", err)
-			}
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-		c.jobs = append(c.jobs, j)
-		if bytes += j.block.Bytes(); len(c.jobs) == maxGroup || bytes >= c.p.cfg.appendBytes {
-			return nil
-		}
-		select {
-		case next, ok := <-c.p.commits:
-			if !ok {
-				return nil // the next receive sees it too
-			}
-			j = next
-		default:
-			return nil
-		}
-	}
-}
-
-// flush appends what was gathered. Blocks without events, which only move the position, wait for one
-// with events or for the ticker (all), unless a gap must be recorded.
-func (c *committer) flush(all bool) error {
-	m := c.p.metrics
-	for _, j := range c.jobs {
-		if len(j.batch.Events) == 0 && j.gap == nil {
-			c.idle = j.block
-			continue
-		}
-		if c.idle != nil && j.gap != nil {
-			c.blocks = append(c.blocks, c.idle) // the position before the gap
-		}
-		c.idle = nil
-		c.blocks = append(c.blocks, j.block)
-	}
-	if all && c.idle != nil {
-		c.blocks = append(c.blocks, c.idle)
-		c.idle = nil
-	}
-	if len(c.blocks) > 0 {
-		start := time.Now()
-		if err := c.p.cfg.log.Append(c.blocks...); err != nil {
-			return fmt.Errorf("append to the log: %w", err)
-		}
-		m.stage.commit.Observe(time.Since(start).Seconds())
-	}
-	c.p.landed(c.jobs)
-	for _, j := range c.jobs {
-		m.age.Observe(time.Since(j.opened).Seconds())
-		m.blockEvents.Observe(float64(len(j.batch.Events)))
-		if j.done != nil {
-			close(j.done)
-			continue
-		}
-		j.reset(2 * c.p.blockBytes)
-		c.p.free <- j
-	}
-	clear(c.blocks)
-	c.jobs, c.blocks = c.jobs[:0], c.blocks[:0]
-	return nil
 }

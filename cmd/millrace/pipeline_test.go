@@ -255,38 +255,48 @@ func TestPipelineEpochs(t *testing.T) {
 	})
 }
 
-// While the log is slow a fixed number of jobs is in flight and Handle waits; then all goes on.
+// While the log is slow a fixed number of jobs is in flight and Handle waits; then all goes on. Blocks that
+// age meanwhile grow instead of becoming more.
 func TestPipelineBackPressure(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		log := &fakeLog{dawdle: time.Second}
-		const frames = 100
-		handled := 0
-		err := runPipeline(t, log, func(ctx context.Context, p *pipeline) error {
-			for seq := int64(1); seq <= frames; seq++ {
-				if err := p.Handle(ctx, identityFrame(t, seq)); err != nil {
-					return err
+	const frames = 100
+	for name, blockBytes := range map[string]int{"full": 1, "aged": 1 << 20} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				log, most := &fakeLog{dawdle: time.Second}, 0
+				err := runPipeline(t, log, func(ctx context.Context, p *pipeline) error {
+					p.blockBytes = blockBytes
+					for seq := int64(1); seq <= frames; seq++ {
+						if err := p.Handle(ctx, identityFrame(t, seq)); err != nil {
+							return err
+						}
+						most = max(most, p.inFlight())
+						time.Sleep(20 * time.Millisecond) // older than a block may get
+					}
+					return nil
+				})
+				if err != nil {
+					t.Fatal(err)
 				}
-				handled++
-				p.mu.Lock()
-				if n := len(p.opened); n > jobsInFlight {
-					t.Errorf("%d jobs in flight", n)
+				events, groups, largest := 0, 0, 0
+				for _, g := range log.appends {
+					groups = max(groups, len(g))
 				}
-				p.mu.Unlock()
-				time.Sleep(20 * time.Millisecond) // a job each
-			}
-			return nil
+				for _, b := range log.blocks() {
+					events += len(b.seqs)
+					largest = max(largest, len(b.seqs))
+				}
+				blocks := len(log.blocks())
+				if events != frames || groups < 2 {
+					t.Errorf("%d events, at most %d blocks a sync; want %d, and several a sync", events, groups, frames)
+				}
+				if full := blockBytes == 1; full && (blocks != frames || most != jobsInFlight) {
+					t.Errorf("%d blocks, %d in flight at most; want a block a frame and %d in flight", blocks, most, jobsInFlight)
+				} else if !full && (largest < 40 || most > busyJobs+1) {
+					t.Errorf("the largest block has %d frames, %d were in flight; want a second's worth and %d", largest, most, busyJobs+1)
+				}
+			})
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		groups := 0
-		for _, g := range log.appends {
-			groups = max(groups, len(g))
-		}
-		if n := len(log.blocks()); n != frames || groups < 2 {
-			t.Errorf("%d blocks, at most %d a sync; want %d, and several a sync", n, groups, frames)
-		}
-	})
+	}
 }
 
 // slowResolver gives UIDs after a while, later for earlier calls.
@@ -320,11 +330,12 @@ func TestPipelineInterns(t *testing.T) {
 			log := &fakeLog{}
 			slow := slowResolver{&sync.Mutex{}, new(int), fail}
 			err := runPipelineWith(t, pipelineConfig{log: log, inFlightBytes: 8 << 20, newResolver: func() resolver { return slow }}, func(ctx context.Context, p *pipeline) error {
+				p.blockBytes = 1 // a job each
 				for seq := int64(1); seq <= 40; seq++ {
 					if err := p.Handle(ctx, identityFrame(t, seq)); err != nil {
 						return err
 					}
-					time.Sleep(10 * time.Millisecond) // a job each
+					time.Sleep(10 * time.Millisecond)
 				}
 				return nil
 			})

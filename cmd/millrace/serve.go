@@ -7,15 +7,12 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"net/http"
-	"net/http/pprof"
 	"os"
 	"runtime/debug"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"golang.org/x/sync/errgroup"
 
 	"millrace/consume"
@@ -30,20 +27,26 @@ type daemon struct {
 	logger   *slog.Logger
 	registry *prometheus.Registry
 
-	dicts    *dict.Registry
-	uids     *uidStore // nil: --intern=off
-	log      *replay.Log
-	pipeline *pipeline
-	client   *consume.Client
-	disk     *diskWatch
-	server   *public.Server
-	health   *health
+	dicts       *dict.Registry
+	uids        *uidStore // nil: --intern=off
+	uidsAtStart uint64    // given out before
+	log         *replay.Log
+	pipeline    *pipeline
+	client      *consume.Client
+	disk        *diskWatch
+	server      *public.Server
+	health      *health
 
 	stuck func() // ends the process if a stop hangs; tests have none
 
 	publicListener  net.Listener
 	metricsListener net.Listener // nil: off
+	control         *control     // nil: off; published in the data directory
 }
+
+// gcPercent is more than Go's 100: most of what is allocated are blocks of the log for readers, which the memory
+// limit bounds anyhow. It makes a cold replay some 15 % faster.
+const gcPercent = 300
 
 func runServe(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	cfg, err := parseServe(args, osEnviron())
@@ -54,12 +57,26 @@ func runServe(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	if err != nil {
 		return err
 	}
+	tidyMalloc()
+	debug.SetGCPercent(gcPercent)
 	debug.SetMemoryLimit(memoryShares(cfg.memory).goLimit(cfg.memory))
-	d, err := newDaemon(ctx, cfg, newLogger(cfg, stderr))
+	logger := newLogger(cfg, stderr)
+	d, err := newDaemon(ctx, cfg, logger)
+	if ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.Cause(ctx))) {
+		logger.Info("millrace was stopped before it served")
+		return nil
+	}
 	if err != nil {
 		return err
 	}
+	stopped := make(chan struct{})
+	defer close(stopped)
 	d.stuck = func() {
+		select {
+		case <-stopped:
+			return
+		default:
+		}
 		fmt.Fprintln(stderr, "millrace: stopping hangs: giving up; what was committed is safe")
 		os.Exit(exitFailed)
 	}
@@ -68,11 +85,19 @@ func runServe(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 
 func newLogger(cfg *config, w io.Writer) *slog.Logger {
 	levels := map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}
-	opts := &slog.HandlerOptions{Level: levels[cfg.logLevel.value]}
+	opts := &slog.HandlerOptions{Level: levels[cfg.logLevel.value], ReplaceAttr: plainError}
 	if cfg.logFormat.value == "json" {
 		return slog.New(slog.NewJSONHandler(w, opts))
 	}
 	return slog.New(slog.NewTextHandler(w, opts))
+}
+
+// plainError keeps errors to what they say: Pebble's would come with a stack trace each.
+func plainError(_ []string, a slog.Attr) slog.Attr {
+	if err, ok := a.Value.Any().(error); ok {
+		a.Value = slog.StringValue(err.Error())
+	}
+	return a
 }
 
 // newDaemon opens and builds everything; on an error what was opened is closed again.
@@ -96,29 +121,27 @@ func newDaemon(ctx context.Context, cfg *config, logger *slog.Logger) (d *daemon
 
 func (d *daemon) openStores(ctx context.Context, share shares) error {
 	cfg := d.cfg
+	stored, err := cfg.storedDictionary()
+	if err != nil {
+		return err
+	}
 	if err := os.MkdirAll(cfg.dataDir, 0o755); err != nil {
-		return fmt.Errorf("make --data-dir: %w", err)
+		return adviseDataDir(err, cfg.dataDir)
 	}
-	stored := dict.BuiltIn()
-	if cfg.dictionary != "" {
-		raw, err := os.ReadFile(cfg.dictionary)
-		if err != nil {
-			return fmt.Errorf("read --zstd-dictionary: %w", err)
-		}
-		if stored, err = dict.Parse(raw); err != nil {
-			return fmt.Errorf("--zstd-dictionary %s: %w", cfg.dictionary, err)
-		}
-	}
-	var err error
 	if d.dicts, err = dict.NewRegistry(stored, dict.Shipped()...); err != nil {
 		return fmt.Errorf("dictionaries: %w", err)
 	}
 	host, err := consume.Host(cfg.relay)
 	if err != nil {
-		return usageError{fmt.Errorf("--relay: %w", err)}
+		return usageError{fmt.Errorf("--%w", err)} // its errors begin with "relay"
 	}
 	if d.uids, err = d.openUIDs(ctx, share); err != nil {
-		return err
+		return adviseDataDir(err, cfg.dataDir)
+	}
+	if d.uids != nil {
+		if d.uidsAtStart, err = d.uids.interner.Count(ctx); err != nil {
+			return err
+		}
 	}
 	d.log, err = replay.Open(replay.Config{
 		Dir:            cfg.logDir(),
@@ -136,13 +159,7 @@ func (d *daemon) openStores(ctx context.Context, share shares) error {
 		Logger:         d.logger.With("part", "replay"),
 		Registerer:     d.registry,
 	})
-	if errors.Is(err, replay.ErrRelayMismatch) {
-		return fmt.Errorf("open the log in %s: %w; give the relay it was written from, another --data-dir, or --new-epoch to go on in this log", cfg.logDir(), err)
-	}
-	if err != nil {
-		return fmt.Errorf("open the log in %s: %w", cfg.logDir(), err)
-	}
-	return nil
+	return adviseDataDir(err, cfg.dataDir)
 }
 
 func (d *daemon) buildIngest(share shares) error {
@@ -210,9 +227,11 @@ func (d *daemon) buildServing(share shares) error {
 		Log:                 d.log,
 		Dictionaries:        d.dicts,
 		Health:              d.health.check,
+		Process:             d.process,
 		Version:             version,
 		MaxConnections:      cfg.maxConnections,
 		MaxConnectionsPerIP: cfg.maxConnectionsPerIP,
+		MaxEventsPerSecond:  float64(cfg.maxEventsPerSecond),
 		TrustedProxies:      proxies,
 		SlowTimeout:         cfg.slowTimeout,
 		ClientBytes:         share.clients,
@@ -225,16 +244,7 @@ func (d *daemon) buildServing(share shares) error {
 	if d.server, err = public.New(serving); err != nil {
 		return fmt.Errorf("public server: %w", err)
 	}
-	if d.publicListener, err = net.Listen("tcp", cfg.listen); err != nil {
-		return fmt.Errorf("--listen: %w", err)
-	}
-	if cfg.metricsListen == "" {
-		return nil
-	}
-	if d.metricsListener, err = net.Listen("tcp", cfg.metricsListen); err != nil {
-		return fmt.Errorf("--metrics-listen: %w", err)
-	}
-	return nil
+	return d.listen()
 }
 
 // run works until ctx ends or a part fails, then stops everything in order: reading the relay,
@@ -271,7 +281,7 @@ func (d *daemon) run(ctx context.Context) error {
 		return nil
 	})
 	if d.metricsListener != nil {
-		g.Go(func() error { return serveMetrics(gctx, d.metricsListener, d.registry) })
+		g.Go(func() error { return d.serveMetrics(gctx) })
 	}
 	err := g.Wait()
 	if errors.Is(err, errShutdownTimeout) {
@@ -321,6 +331,11 @@ func (d *daemon) trimEarly(ctx context.Context) error {
 
 // close closes what is open, in the order that the rest needs.
 func (d *daemon) close() {
+	if d.control != nil {
+		if err := withdrawControl(d.cfg.dataDir); err != nil {
+			d.logger.Warn("a stale file is left in the data directory", "err", err)
+		}
+	}
 	for _, l := range []net.Listener{d.publicListener, d.metricsListener} {
 		if l != nil {
 			_ = l.Close() // closed already after a clean stop
@@ -337,22 +352,6 @@ func (d *daemon) close() {
 	if d.dicts != nil {
 		d.dicts.Close()
 	}
-}
-
-func serveMetrics(ctx context.Context, l net.Listener, reg *prometheus.Registry) error {
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{Registry: reg}))
-	mux.HandleFunc("/debug/pprof/", pprof.Index)
-	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
-	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
-	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
-	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
-	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
-	defer context.AfterFunc(ctx, func() { _ = srv.Close() })()
-	if err := srv.Serve(l); err != nil && !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("serve metrics: %w", err)
-	}
-	return nil
 }
 
 func addrOf(l net.Listener) string {

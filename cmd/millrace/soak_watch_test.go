@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"net/url"
 	"strconv"
 	"strings"
@@ -22,6 +23,7 @@ type watcher struct {
 	extended bool
 	decode   func([]byte) ([]byte, error) // nil: plain
 	further  url.Values
+	updates  *updates // nil: the filter stays
 
 	cursor string // where the next connection begins; run's own
 	lastUS int64  // of the last event, when the cursor is a time
@@ -44,6 +46,8 @@ func newWatchers(r *round) []*watcher {
 			filter: soakFilter{collections: []string{"app.bsky.graph.*"}, kinds: []string{"commit"}}, further: url.Values{"heartbeat": {"1"}}},
 		{name: "extended, nothing but accounts, by heartbeat", extended: true,
 			filter: soakFilter{kinds: []string{"account"}}, further: url.Values{"heartbeat": {"1"}}},
+		{name: "extended, updating its options", extended: true,
+			further: url.Values{"heartbeat": {"1"}}, updates: &updates{rng: rand.New(rand.NewPCG(r.plan.seed, 4))}},
 	}
 	for _, w := range all {
 		w.r, w.cursor, w.gaps = r, "0", map[soakGap]bool{}
@@ -73,6 +77,11 @@ func (w *watcher) run(ctx context.Context) {
 // connect reads one connection to its end.
 func (w *watcher) connect(ctx context.Context) {
 	q := w.filter.values()
+	if w.updates != nil {
+		w.mu.Lock()
+		q = w.updates.connect(len(w.events)).values()
+		w.mu.Unlock()
+	}
 	for k, v := range w.further {
 		q[k] = v
 	}
@@ -89,6 +98,11 @@ func (w *watcher) connect(ctx context.Context) {
 	w.r.total.add("subscriptions", 1)
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	defer conn.Close()
+	if w.updates != nil {
+		ended := make(chan struct{})
+		defer close(ended)
+		go w.updating(conn, ended)
+	}
 	for first := true; ; {
 		_, msg, err := conn.ReadMessage()
 		if err != nil {
@@ -116,7 +130,7 @@ func (w *watcher) connect(ctx context.Context) {
 		first = false
 		w.cursor, w.lastUS = nextCursor(msg), e.TimeUS
 		w.mu.Lock()
-		if e.TimeUS <= w.through && w.err == nil {
+		if e.TimeUS <= w.through && w.updates == nil && w.err == nil {
 			w.err = fmt.Errorf("event %d came after a heartbeat that said that all up to %d had come", e.TimeUS, w.through)
 		}
 		w.events = append(w.events, e)
@@ -141,7 +155,9 @@ func (w *watcher) message(msg []byte) {
 	}
 	switch {
 	case m.Kind == "heartbeat" && m.Cursor != "":
-		w.cursor = m.Cursor
+		if w.updates == nil { // else what one filter left out the next may want
+			w.cursor = m.Cursor
+		}
 		w.mu.Lock()
 		w.through = max(w.through, m.TimeUS)
 		w.mu.Unlock()
@@ -164,6 +180,9 @@ func (w *watcher) waitFor(t *testing.T, log []truthEvent) {
 	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		w.mu.Lock()
 		enough := len(w.events) >= want || w.err != nil
+		if w.updates != nil {
+			enough = w.through >= log[len(log)-1].TimeUS || w.err != nil
+		}
 		w.mu.Unlock()
 		if enough {
 			time.Sleep(20 * time.Millisecond) // for events too many
@@ -178,8 +197,13 @@ func (w *watcher) check(t *testing.T, log []truthEvent, gaps []soakGap) {
 	if w.err != nil {
 		t.Fatalf("subscriber (%s): %v", w.name, w.err)
 	}
-	want := asServed(w.filter.apply(log, factsOf(t, log)), w.extended)
-	if err := sameEvents(w.events, want); err != nil {
+	var err error
+	if w.updates != nil {
+		err = w.updates.explain(w.events, log, factsOf(t, log))
+	} else {
+		err = sameEvents(w.events, asServed(w.filter.apply(log, factsOf(t, log)), w.extended))
+	}
+	if err != nil {
 		t.Fatalf("subscriber (%s): %v", w.name, err)
 	}
 	if !w.extended {

@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -98,5 +100,16 @@ func TestStartErrors(t *testing.T) {
 		if code != tc.code || !strings.Contains(string(out), tc.want) {
 			t.Errorf("millrace serve %v: exit code %d, want %d and %q\n%s", tc.args, code, tc.code, tc.want, out)
 		}
+	}
+}
+
+// TestStopWhileStarting: a signal that comes while the stores are being opened is no failure.
+func TestStopWhileStarting(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("terminated signal received"))
+	var said bytes.Buffer
+	args := []string{"--relay", "ws://127.0.0.1:1", "--data-dir", t.TempDir(), "--listen", "127.0.0.1:0", "--metrics-listen", ""}
+	if err := runServe(ctx, args, io.Discard, &said); err != nil {
+		t.Errorf("%v\n%s", err, &said)
 	}
 }

@@ -4,312 +4,304 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
-	"net/url"
-	"os"
+	"os/signal"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
 	"time"
 
-	"github.com/gorilla/websocket"
-
-	"millrace/dict"
+	"millrace/public/client"
 )
 
 const (
-	maxTailMessage = 8 << 20          // bytes; the largest event is a 1 MiB record with every byte escaped
-	tailDial       = 15 * time.Second // to connect and shake hands
-	tailSilence    = 90 * time.Second // the server pings every 30 s
-	maxTailBackoff = 30 * time.Second
+	tailHeartbeat = 2 * time.Second
+	tailBuffer    = 64 << 10 // bytes of output that wait for the next pause of the input
+	// endGrace is how long after --until its last events may still be on their way.
+	endGrace = 2 * time.Second
+	// endQuiet is how long a server that does not say that it is live has to be quiet.
+	endQuiet = 5 * time.Second
+	// connectPatience is how long a server may take to begin.
+	connectPatience = 5 * time.Second
 )
 
-// tailConfig is what `millrace tail` can be told.
-type tailConfig struct {
-	url         string
-	collections list
-	dids        list
-	kinds       list
-	cursor      string
-	compress    bool
-	dictionary  string
-	extended    bool
-	count       int64
-	once        bool
-}
-
-func newTailFlags() (*flag.FlagSet, *tailConfig) {
-	c := &tailConfig{}
-	fs := flag.NewFlagSet("tail", flag.ContinueOnError)
-	fs.StringVar(&c.url, "url", "ws://127.0.0.1:6008", "server `URL`; the path /subscribe is added where it is missing")
-	fs.Var(&c.collections, "collections", "only these (`NSID`s or prefix.*, separated by commas, may be repeated)")
-	fs.Var(&c.dids, "dids", "only these `DID`s (separated by commas, may be repeated)")
-	fs.Var(&c.kinds, "kinds", "only these `kinds`: commit, identity, account (millrace only)")
-	fs.StringVar(&c.cursor, "cursor", "", "start at this time_us, or after this position (`cursor`); 0: the oldest event; left out: live")
-	fs.BoolVar(&c.compress, "compress", false, "ask for zstd with the server's dictionary, which is fetched from it")
-	fs.StringVar(&c.dictionary, "zstd-dictionary", "", "dictionary `file` for --compress, for servers that do not serve theirs")
-	fs.BoolVar(&c.extended, "extended", false, "events with position and UIDs, info messages, reasons for endings (millrace only)")
-	fs.Int64Var(&c.count, "count", 0, "end after this `number` of events; 0: never")
-	fs.BoolVar(&c.once, "once", false, "end when the connection ends instead of connecting again")
-	return fs, c
-}
-
 func runTail(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	fs, cfg := newTailFlags()
-	err := parseFlags(fs, args, nil)
+	cfg, err := parseTail(args)
 	if isHelp(err) {
-		fmt.Fprint(stdout, "millrace tail: print a server's events, a line each\n\n")
-		printFlags(stdout, fs, false)
+		printTailManual(stdout)
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	if fs.NArg() > 0 {
-		return usageError{fmt.Errorf("millrace tail takes no argument %q; see millrace tail --help", fs.Arg(0))}
+	// With the pipe's reader gone a write is to fail, not to end the process with a signal.
+	signal.Ignore(syscall.SIGPIPE)
+	t := &tailer{
+		cfg: cfg, stderr: stderr, out: bufio.NewWriterSize(stdout, tailBuffer),
+		readable: cfg.pretty || !cfg.json && isTerminal(stdout),
+		form:     form{colour: wantsColour() && isTerminal(stdout), zone: time.Local},
+		progress: progress{now: time.Now}, begun: time.Now(),
 	}
-	if cfg.count < 0 {
-		return usageError{fmt.Errorf("--count %d is negative", cfg.count)}
-	}
-	t := &tailer{cfg: cfg, out: bufio.NewWriterSize(stdout, 64<<10), stderr: stderr, cursor: cfg.cursor}
-	if t.base, err = subscribeURL(cfg.url); err != nil {
-		return usageError{fmt.Errorf("--url: %w", err)}
+	if isTerminal(stderr) {
+		t.progress.w = stderr
 	}
 	return t.run(ctx)
 }
 
-// subscribeURL completes what a person types: a host, a base URL, or the whole of it.
-func subscribeURL(s string) (*url.URL, error) {
-	if !strings.Contains(s, "://") {
-		s = "ws://" + s
-	}
-	u, err := url.Parse(s)
-	if err != nil {
-		return nil, err
-	}
-	switch u.Scheme {
-	case "ws", "wss":
-	case "http":
-		u.Scheme = "ws"
-	case "https":
-		u.Scheme = "wss"
-	default:
-		return nil, fmt.Errorf("%q is neither ws, wss, http nor https", u.Scheme)
-	}
-	if u.Host == "" {
-		return nil, fmt.Errorf("%q names no host", s)
-	}
-	if u.Path == "" || u.Path == "/" {
-		u.Path = "/subscribe"
-	}
-	return u, nil
-}
+// errTailDone ends the subscription: all that was asked for is printed.
+var errTailDone = errors.New("done")
 
-// tailer prints one subscription, over as many connections as it takes.
+// tailer prints one subscription. One goroutine uses it but for what is atomic.
 type tailer struct {
-	cfg    *tailConfig
-	base   *url.URL
-	out    *bufio.Writer
-	stderr io.Writer
+	cfg      *tailConfig
+	stderr   io.Writer
+	out      *bufio.Writer
+	readable bool
+	form     form
+	progress progress
+	line     []byte // scratch
 
-	cursor  string // where the next connection starts
-	last    string // the last line printed, to drop what an inclusive cursor repeats
+	begun   time.Time
+	end     end
+	done    context.CancelCauseFunc // ends the subscription
 	printed int64
-	dict    *dict.Decoder // of the current connection, nil if plain
-	line    []byte
-}
+	cursor  string      // after what was printed
+	file    *cursorFile // nil: none
+	skipUS  int64       // events without a position up to here were printed by an earlier run
+	failed  error       // of the output
 
-// errRefused is an answer that a second try would not change.
-var errRefused = errors.New("refused")
+	noted  string       // in file
+	live   atomic.Bool  // the server says that all it has was sent
+	talks  atomic.Bool  // it says such things: it is a millrace
+	busyTo atomic.Int64 // Unix nanoseconds; quiet before that means nothing
+}
 
 func (t *tailer) run(ctx context.Context) error {
-	defer t.closeDecoder()
-	backoff := time.Second
-	for {
-		began := time.Now()
-		err := t.connection(ctx)
-		if flushErr := t.out.Flush(); flushErr != nil {
-			return fmt.Errorf("write: %w", flushErr)
-		}
-		switch {
-		case ctx.Err() != nil, errors.Is(err, io.EOF):
-			return nil
-		case errors.Is(err, errRefused), t.cfg.once:
-			return err
-		}
-		if time.Since(began) > time.Minute {
-			backoff = time.Second
-		}
-		wait := backoff/2 + rand.N(backoff)
-		fmt.Fprintf(t.stderr, "millrace tail: %v; connecting again in %.1f s\n", err, wait.Seconds())
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			return nil
-		}
-		backoff = min(2*backoff, maxTailBackoff)
-	}
-}
-
-func (t *tailer) query() string {
-	q := t.base.Query()
-	for _, c := range t.cfg.collections {
-		q.Add("wantedCollections", c)
-	}
-	for _, d := range t.cfg.dids {
-		q.Add("wantedDids", d)
-	}
-	if len(t.cfg.kinds) > 0 {
-		q.Set("wantedKinds", strings.Join(t.cfg.kinds, ","))
-	}
-	if t.cursor != "" {
-		q.Set("cursor", t.cursor)
-	}
-	if t.cfg.compress {
-		q.Set("compress", "true")
-	}
-	if t.cfg.extended {
-		q.Set("extended", "true")
-	}
-	return q.Encode()
-}
-
-// connection prints one connection's events. io.EOF means that --count is reached.
-func (t *tailer) connection(ctx context.Context) error {
-	u := *t.base
-	u.RawQuery = t.query()
-	dialer := websocket.Dialer{HandshakeTimeout: tailDial, ReadBufferSize: 64 << 10, Proxy: http.ProxyFromEnvironment}
-	conn, resp, err := dialer.DialContext(ctx, u.String(), http.Header{"User-Agent": {"millrace-tail/" + version}})
+	now := t.begun
+	cfg, err := t.cfg.clientConfig()
 	if err != nil {
-		return dialError(resp, err)
+		return err
 	}
-	defer conn.Close()
-	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	if t.cfg.compress {
-		if err := t.openDecoder(ctx, resp.Header.Get(headerDictionary)); err != nil {
-			return err
+	if cfg.Cursor, err = t.start(now); err != nil {
+		return err
+	}
+	var askServer bool
+	if t.end, askServer, err = parseUntil(t.cfg.until, now); err != nil {
+		return err
+	}
+	cfg.OnInfo, cfg.OnWait, cfg.OnDisconnect = t.inform, t.flush, t.disconnected
+	c, err := client.New(cfg)
+	if err != nil {
+		return usageError{err}
+	}
+	if askServer {
+		if t.end.timeUS, err = askNewest(ctx, c, t.stderr, t.cfg.once, t.end.timeUS); err != nil {
+			return t.ended(ctx, err)
 		}
 	}
-	conn.SetReadLimit(maxTailMessage)
-	ping := conn.PingHandler()
-	conn.SetPingHandler(func(data string) error {
-		_ = conn.SetReadDeadline(time.Now().Add(tailSilence))
-		return ping(data)
-	})
-	for {
-		_ = conn.SetReadDeadline(time.Now().Add(tailSilence))
-		kind, msg, err := conn.ReadMessage()
+	following, done := context.WithCancelCause(ctx)
+	t.done = done
+	var watching sync.WaitGroup
+	watching.Go(func() { t.watchEnd(following) })
+	err = t.follow(following, c)
+	done(nil)
+	watching.Wait()
+	t.flush()
+	t.progress.erase()
+	err = t.ended(ctx, err)
+	if t.file != nil {
+		err = errors.Join(err, t.file.close())
+	}
+	return err
+}
+
+// start says where to start: where the last run ended, or as the flags say.
+func (t *tailer) start(now time.Time) (string, error) {
+	cursor := t.cfg.cursor
+	if t.cfg.since != "" {
+		us, err := parseMoment(t.cfg.since, now)
 		if err != nil {
-			return err
+			return "", usageError{fmt.Errorf("--since %w", err)}
 		}
-		if err := t.print(kind, msg); err != nil {
-			return err
-		}
+		cursor = strconv.FormatInt(us, 10)
 	}
+	if t.cfg.cursorFile == "" {
+		return cursor, nil
+	}
+	t.file = &cursorFile{name: t.cfg.cursorFile}
+	kept, err := readCursorFile(t.cfg.cursorFile)
+	if err != nil || kept == "" {
+		return cursor, err
+	}
+	// A time is inclusive, a position is not.
+	t.skipUS, _ = parseMicros(kept)
+	return kept, nil
 }
 
-// dialError says what the server answered, if it did.
-func dialError(resp *http.Response, err error) error {
-	if resp == nil {
-		return fmt.Errorf("connect: %w", err)
-	}
-	defer resp.Body.Close()
-	body, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
-	text := strings.TrimSpace(string(body))
-	if text == "" {
-		text = err.Error()
-	}
-	if resp.StatusCode >= 400 && resp.StatusCode < 500 && resp.StatusCode != http.StatusTooManyRequests {
-		return fmt.Errorf("the server %w: %s: %s", errRefused, resp.Status, text)
-	}
-	return fmt.Errorf("connect: %s: %s", resp.Status, text)
-}
-
-func (t *tailer) print(kind int, msg []byte) error {
-	line := msg
-	if kind == websocket.BinaryMessage {
-		if t.dict == nil {
-			return fmt.Errorf("the server %w the wire: a binary message on a plain connection", errRefused)
+// follow prints until the end, or an error.
+func (t *tailer) follow(ctx context.Context, c *client.Client) error {
+	for e, err := range c.Events(ctx) {
+		if err != nil {
+			return t.advise(err)
 		}
-		var err error
-		if t.line, err = t.dict.Append(t.line[:0], msg); err != nil {
-			return fmt.Errorf("decompress: %w: %w (without --zstd-dictionary the server's own is fetched)", errRefused, err)
+		t.busyTo.Store(time.Now().UnixNano())
+		switch {
+		case e.TimeUS <= t.skipUS:
+			continue
+		case e.TimeUS > t.end.timeUS:
+			return nil
+		case e.Cursor == "" && t.end.live && e.TimeUS > t.begun.UnixMicro():
+			return nil // a plain Jetstream does not say that it is live
 		}
-		line = t.line
-	}
-	event := isEvent(line)
-	if event {
-		if string(line) == t.last {
-			return nil // the event at an inclusive cursor, seen before the break
+		t.print(&e)
+		if t.printed++; t.printed == t.cfg.count {
+			return nil
 		}
-		t.last = string(line)
-		t.cursor = nextCursor(line)
-	}
-	_, _ = t.out.Write(line) // a failed write is kept and told by Flush
-	_ = t.out.WriteByte('\n')
-	if err := t.out.Flush(); err != nil {
-		return fmt.Errorf("write: %w: %w", errRefused, err)
-	}
-	if !event {
-		return nil
-	}
-	if t.printed++; t.cfg.count > 0 && t.printed >= t.cfg.count {
-		return io.EOF
 	}
 	return nil
 }
 
-// openDecoder gets the dictionary: from --zstd-dictionary, or from the server by its ID.
-func (t *tailer) openDecoder(ctx context.Context, id string) error {
-	t.closeDecoder()
-	var raw []byte
-	var err error
-	if t.cfg.dictionary == "" {
-		raw, err = t.fetchDictionary(ctx, id)
-	} else if raw, err = os.ReadFile(t.cfg.dictionary); err != nil {
-		err = fmt.Errorf("--zstd-dictionary %w: %w", errRefused, err)
+// advise says what to do about a cursor that a server does not take, if it is our file's.
+func (t *tailer) advise(err error) error {
+	var refused *client.RefusedError
+	if t.file != nil && errors.As(err, &refused) && refused.Status == http.StatusBadRequest && strings.Contains(refused.Reason, "cursor") {
+		return fmt.Errorf("%w; if %s is of another server's log, remove it, or name another --cursor-file", err, t.file.name)
 	}
-	if err != nil {
-		return err
-	}
-	d, err := dict.Parse(raw)
-	if err != nil {
-		return fmt.Errorf("the dictionary: %w: %w", errRefused, err)
-	}
-	t.dict, err = dict.NewDecoder(maxTailMessage, d)
 	return err
 }
 
-func (t *tailer) fetchDictionary(ctx context.Context, id string) ([]byte, error) {
-	if _, err := strconv.ParseUint(id, 10, 32); err != nil {
-		return nil, fmt.Errorf("the server %w to name its dictionary; give its file with --zstd-dictionary", errRefused)
+func (t *tailer) print(e *client.Event) {
+	switch {
+	case t.readable:
+		t.line = t.form.appendEvent(t.line[:0], e)
+	case t.cfg.extended:
+		t.line = append(append(t.line[:0], e.Raw...), '\n')
+	default:
+		t.line = append(e.AppendPlain(t.line[:0]), '\n')
 	}
-	u := *t.base
-	u.Scheme = strings.Replace(u.Scheme, "ws", "http", 1)
-	u.Path, u.RawQuery = strings.TrimSuffix(u.Path, "/subscribe")+"/dictionaries/"+id, ""
-	ctx, cancel := context.WithTimeout(ctx, tailDial)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
-	if err != nil {
-		return nil, err
+	t.progress.see(e.TimeUS, 1)
+	t.write(t.line)
+	if t.cursor = e.Cursor; e.Cursor == "" {
+		t.cursor = strconv.FormatInt(e.TimeUS, 10)
 	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return nil, fmt.Errorf("fetch the dictionary: %w", err)
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("fetch the dictionary: %s: %s", u.String(), resp.Status)
-	}
-	return io.ReadAll(io.LimitReader(resp.Body, 4<<20))
 }
 
-func (t *tailer) closeDecoder() {
-	if t.dict != nil {
-		t.dict.Close()
-		t.dict = nil
+func (t *tailer) write(line []byte) {
+	if t.out.Available() < len(line) {
+		t.progress.erase() // it is flushed now, maybe to the same terminal
 	}
+	if _, err := t.out.Write(line); err != nil && t.failed == nil {
+		t.failed = err
+	}
+}
+
+// flush writes out what is printed, and notes how far that is.
+func (t *tailer) flush() {
+	if t.out.Buffered() > 0 {
+		t.progress.erase()
+	}
+	if err := t.out.Flush(); err != nil && t.failed == nil {
+		t.failed = err
+	}
+	if t.failed == nil && t.file != nil && t.cursor != t.noted {
+		t.noted = t.cursor
+		t.failed = t.file.note(t.cursor)
+	}
+	if t.failed != nil && t.done != nil {
+		t.done(t.failed)
+	}
+	t.progress.draw()
+}
+
+// inform takes what the server says besides events.
+func (t *tailer) inform(i client.Info) {
+	t.talks.Store(true)
+	if i.Name == client.InfoHeartbeat || i.Name == client.InfoLive || i.Name == client.InfoGoingAway {
+		t.progress.see(i.TimeUS, 0)
+		if i.Cursor != "" && i.TimeUS <= t.end.timeUS {
+			t.cursor = i.Cursor // nothing that is wanted came before that
+		}
+	}
+	switch {
+	case i.Name == client.InfoHeartbeat: // the client's own
+	case t.cfg.extended && !t.readable:
+		t.write(append(i.Raw, '\n'))
+	case i.Name == client.InfoClamped || i.Name == client.InfoGap:
+		t.say("%s", describe(i))
+	}
+	if i.Name == client.InfoLive {
+		t.live.Store(true)
+	}
+	if i.TimeUS > 0 && i.TimeUS >= t.end.timeUS || i.Name == client.InfoLive && t.end.live {
+		t.done(errTailDone)
+	}
+}
+
+// describe says what is missing.
+func describe(i client.Info) string {
+	if i.Name == client.InfoGap {
+		return fmt.Sprintf("the relay may have lost events between %s and %s", i.From, i.To)
+	}
+	if i.OldestUS == 0 {
+		return "the server's log is empty: its first event will be the first here"
+	}
+	return fmt.Sprintf("the server's log begins at %s (%d), after %s: what was before is not there",
+		time.UnixMicro(i.OldestUS).Format(time.DateTime), i.OldestUS, i.Requested)
+}
+
+func (t *tailer) disconnected(err error, wait time.Duration) {
+	t.live.Store(false)
+	t.busyTo.Store(time.Now().Add(wait + connectPatience).UnixNano())
+	t.say("%v; connecting again in %.1f s", err, wait.Seconds())
+}
+
+// say writes a line for people.
+func (t *tailer) say(format string, args ...any) {
+	t.progress.erase()
+	fmt.Fprintf(t.stderr, "millrace tail: "+format+"\n", args...)
+}
+
+// watchEnd ends the subscription once --until has passed and nothing more can come, though no event says so.
+func (t *tailer) watchEnd(ctx context.Context) {
+	if t.end.never() {
+		return
+	}
+	t.busyTo.CompareAndSwap(0, time.Now().Add(connectPatience).UnixNano())
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(endGrace / 8):
+		}
+		now := time.Now()
+		if !t.end.live && now.Before(time.UnixMicro(t.end.timeUS).Add(endGrace)) {
+			continue
+		}
+		quiet := now.Sub(time.Unix(0, t.busyTo.Load()))
+		if t.live.Load() || !t.talks.Load() && quiet > endQuiet {
+			t.done(errTailDone)
+			return
+		}
+	}
+}
+
+// ended says how the process is to end.
+func (t *tailer) ended(ctx context.Context, err error) error {
+	switch {
+	case errors.Is(t.failed, syscall.EPIPE):
+		return nil // head has what it wants
+	case t.failed != nil:
+		return fmt.Errorf("write: %w", t.failed)
+	case err == nil || errors.Is(err, errTailDone):
+		return nil
+	case ctx.Err() == nil:
+		return err
+	case t.cfg.count == 0 && t.cfg.until == "":
+		return nil // that is how it ends
+	}
+	return exitCode(exitInterrupted)
 }

@@ -1,6 +1,200 @@
 package main
 
-import "testing"
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"millrace/public/client"
+)
+
+func TestTailFlags(t *testing.T) {
+	for _, tc := range []struct {
+		args []string
+		want string // part of the complaint; "": none
+	}{
+		{nil, ""},
+		{[]string{"--server", "example.test", "--collections", "a.b.c,d.e.*", "--kinds", "commit"}, ""},
+		{[]string{"--cursor", "1", "--since", "2h"}, "--cursor and --since"},
+		{[]string{"--json", "--pretty"}, "--json and --pretty"},
+		{[]string{"--kinds", "post"}, "none of commit"},
+		{[]string{"--count", "-1"}, "negative"},
+		{[]string{"--max-message-bytes", "-1"}, "negative"},
+		{[]string{"now"}, "takes no argument"},
+		{[]string{"--url", "ftp://x"}, "--url"},
+	} {
+		_, err := parseTail(tc.args)
+		if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
+			t.Errorf("%v: %v, want %q", tc.args, err, tc.want)
+		}
+	}
+	for _, args := range [][]string{{"--since", "yesterday"}, {"--until", "then"}, {"--cursor", "x"}} {
+		var out bytes.Buffer
+		if code := run(t.Context(), append([]string{"tail"}, args...), &out, &out); code != exitUsage {
+			t.Errorf("%v: exit code %d\n%s", args, code, &out)
+		}
+	}
+}
+
+// The manual names every flag, and says what a person needs first.
+func TestTailManual(t *testing.T) {
+	var out bytes.Buffer
+	if code := run(t.Context(), []string{"tail", "--help"}, &out, &out); code != exitOK {
+		t.Fatal(code)
+	}
+	for _, want := range []string{"--server", "--since", "--cursor-file", "NO_COLOR", "Exit codes", "| jq", "the user's"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is missing in\n%s", want, &out)
+		}
+	}
+}
+
+func TestParseMoment(t *testing.T) {
+	zone := time.FixedZone("there", 2*3600)
+	now := time.Date(2026, 11, 20, 21, 30, 0, 0, zone)
+	for s, want := range map[string]time.Time{
+		"2h": now.Add(-2 * time.Hour), "90m": now.Add(-90 * time.Minute), "1.5d": now.Add(-36 * time.Hour), "0s": now,
+		"2026-11-20": time.Date(2026, 11, 20, 0, 0, 0, 0, zone), "2026-11-20 21:15": now.Add(-15 * time.Minute),
+		"2026-11-20T21:15": now.Add(-15 * time.Minute), "2026-11-20 21:29:59": now.Add(-time.Second),
+		"2026-11-20T19:30:00Z": now, "2026-11-20T21:30:00.5+02:00": now.Add(time.Second / 2), "1795210200000000": time.UnixMicro(1795210200000000),
+	} {
+		if us, err := parseMoment(s, now); err != nil || us != want.UnixMicro() {
+			t.Errorf("%s: %v, %v, want %v", s, time.UnixMicro(us).In(zone), err, want)
+		}
+	}
+	for _, s := range []string{"", "-2h", "d", "-1d", "noon", "2026-13-01", "17952102"} {
+		if us, err := parseMoment(s, now); err == nil {
+			t.Errorf("%q: %v", s, time.UnixMicro(us))
+		}
+	}
+}
+
+func TestCursorFile(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "at")
+	if s, err := readCursorFile(name); s != "" || err != nil {
+		t.Errorf("no file: %q, %v", s, err)
+	}
+	f := &cursorFile{name: name}
+	for _, cursor := range []string{"", "b7e1c0-1-0", "b7e1c0-2-0"} {
+		if err := f.note(cursor); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := os.Stat(name); err == nil {
+		t.Error("it is written at once, and so each time")
+	}
+	waitFor(t, "the file", func() bool { s, _ := readCursorFile(name); return s == "b7e1c0-2-0" })
+	if err := f.note("b7e1c0-3-0"); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.close(); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := readCursorFile(name); s != "b7e1c0-3-0" || err != nil {
+		t.Errorf("after close: %q, %v", s, err)
+	}
+	if files, _ := os.ReadDir(filepath.Dir(name)); len(files) != 1 {
+		t.Errorf("it leaves %v", files)
+	}
+	for _, broken := range []string{"", "two words"} {
+		if err := os.WriteFile(name, []byte(broken), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := readCursorFile(name); err == nil || !strings.Contains(err.Error(), "remove it") {
+			t.Errorf("%q: %v", broken, err)
+		}
+	}
+	nowhere := &cursorFile{name: filepath.Join(name, "below", "a", "file"), pending: "x"}
+	if err := nowhere.close(); err == nil {
+		t.Error("a file that cannot be written is no error")
+	}
+}
+
+func TestTailForm(t *testing.T) {
+	at := int64(1795210200123000)
+	commit := func(op, record string) *client.Event {
+		return &client.Event{DID: "did:plc:x", TimeUS: at, Kind: client.KindCommit,
+			Commit: &client.Commit{Operation: op, Collection: "app.bsky.feed.post", RKey: "3k", Record: json.RawMessage(record)}}
+	}
+	plain := form{zone: time.UTC}
+	for want, e := range map[string]*client.Event{
+		"21:30:00.123 create   app.bsky.feed.post      did:plc:x/3k two lines · end\n":                   commit("create", `{"text":"two\nlines \u001b end"}`),
+		"21:30:00.123 create   app.bsky.feed.post      did:plc:x/3k → at://y\n":                          commit("create", `{"subject":{"cid":"c","uri":"at://y"}}`),
+		"21:30:00.123 update   app.bsky.feed.post      did:plc:x/3k → did:plc:y\n":                       commit("update", `{"subject":"did:plc:y"}`),
+		"21:30:00.123 create   app.bsky.feed.post      did:plc:x/3k {\"n\":1}\n":                         commit("create", `{"n":1}`),
+		"21:30:00.123 delete   app.bsky.feed.post      did:plc:x/3k\n":                                   commit("delete", ""),
+		"21:30:00.123 identity did:plc:x a.test\n":                                                       {DID: "did:plc:x", TimeUS: at, Kind: client.KindIdentity, Identity: &client.Identity{DID: "did:plc:x", Handle: "a.test"}},
+		"21:30:00.123 account  did:plc:x inactive deleted\n":                                             {DID: "did:plc:x", TimeUS: at, Kind: client.KindAccount, Account: &client.Account{DID: "did:plc:x", Status: "deleted"}},
+		"21:30:00.123 account  did:plc:x active\n":                                                       {DID: "did:plc:x", TimeUS: at, Kind: client.KindAccount, Account: &client.Account{DID: "did:plc:x", Active: true}},
+		"21:30:00.123 create   app.bsky.feed.post      did:plc:x/3k " + strings.Repeat("ü", 100) + "…\n": commit("create", `{"text":"`+strings.Repeat("ü", 101)+`"}`),
+	} {
+		if diff := cmp.Diff(want, string(plain.appendEvent(nil, e))); diff != "" {
+			t.Errorf("-want +got\n%s", diff)
+		}
+	}
+	coloured := string(form{colour: true, zone: time.UTC}.appendEvent(nil, commit("delete", "")))
+	if !strings.Contains(coloured, colourRed+"delete"+colourNone) || strings.Contains(printable("\x1b[31m\u202e", 10), "\x1b") {
+		t.Errorf("%q", coloured)
+	}
+	if isTerminal(&bytes.Buffer{}) {
+		t.Error("a buffer is a terminal")
+	}
+	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	if isTerminal(null) {
+		t.Error(os.DevNull, "is a terminal")
+	}
+	t.Setenv("TERM", "xterm")
+	t.Setenv("NO_COLOR", "")
+	if !wantsColour() {
+		t.Error("no colours though nobody minds")
+	}
+	t.Setenv("NO_COLOR", "1")
+	if wantsColour() {
+		t.Error("NO_COLOR is not honoured")
+	}
+}
+
+func TestTailProgress(t *testing.T) {
+	var out bytes.Buffer
+	now := time.Date(2026, 11, 20, 21, 0, 0, 0, time.UTC)
+	p := progress{w: &out, now: func() time.Time { return now }}
+	p.draw()
+	p.see(now.Add(-3*time.Hour).UnixMicro(), 1)
+	now = now.Add(10 * time.Second)
+	p.see(now.Add(-2*time.Hour).UnixMicro(), 12_345_669)
+	p.draw()
+	p.draw()
+	// An hour and 10 s of events in 10 s: 361 times as fast as they came.
+	want := eraseLine + "at 2026-11-20 19:00:10, 2 h 0 min behind, 1,234,567 events/s, live in 20 s"
+	if out.String() != want {
+		t.Errorf("got  %q\nwant %q", &out, want)
+	}
+	now = now.Add(time.Second)
+	p.see(now.UnixMicro(), 1)
+	p.draw()
+	if out.String() != want+eraseLine {
+		t.Errorf("live: %q", &out)
+	}
+	for d, want := range map[time.Duration]string{59 * time.Second: "59 s", 61 * time.Second: "1 min 1 s", 49 * time.Hour: "2 d 1 h"} {
+		if got := roughly(d); got != want {
+			t.Errorf("%v: %s", d, got)
+		}
+	}
+	(&progress{now: time.Now}).draw()
+}
 
 func TestSubscribeURL(t *testing.T) {
 	for in, want := range map[string]string{
@@ -31,5 +225,21 @@ func TestNextCursor(t *testing.T) {
 		if got := nextCursor([]byte(in)); got != want {
 			t.Errorf("nextCursor(%s) = %q, want %q", in, got, want)
 		}
+	}
+}
+
+// TestTailForeignCursorFile: a cursor file that another log made is refused with what to do.
+func TestTailForeignCursorFile(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "the cursor's stream is unknown to this log", http.StatusBadRequest)
+	}))
+	defer server.Close()
+	name := filepath.Join(t.TempDir(), "at.cursor")
+	if err := os.WriteFile(name, []byte("ddcead-8428-0\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	err := runTail(t.Context(), []string{"--server", server.URL, "--cursor-file", name}, io.Discard, io.Discard)
+	if err == nil || !strings.Contains(err.Error(), "if "+name+" is of another server's log, remove it") {
+		t.Errorf("%v", err)
 	}
 }

@@ -6,9 +6,6 @@ import (
 	"strconv"
 )
 
-// headerDictionary is the upgrade response's header with the ID of the dictionary in use.
-const headerDictionary = "Millrace-Dictionary"
-
 // isEvent tells events from info messages and heartbeats, which begin with their kind.
 func isEvent(line []byte) bool { return bytes.HasPrefix(line, []byte(`{"did":`)) }
 

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"millrace/intern"
+	"millrace/replay"
+)
+
+// advised is an error and what to do about it, which is printed on a line of its own.
+type advised struct {
+	err    error
+	advice string
+}
+
+func (e *advised) Error() string { return e.err.Error() + "\n  " + e.advice }
+func (e *advised) Unwrap() error { return e.err }
+
+// advise adds to err what to do about it, in whole sentences. An error that has advice already keeps that.
+func advise(err error, advice string) error {
+	var has *advised
+	if err == nil || errors.As(err, &has) {
+		return err
+	}
+	return &advised{err, advice}
+}
+
+// isLocked tells whether a store could not be opened since another process has it open.
+func isLocked(err error) bool {
+	return errors.Is(err, replay.ErrInUse) || errors.Is(err, syscall.EAGAIN)
+}
+
+// adviseDataDir explains why the data directory, or a store in it, could not be opened.
+func adviseDataDir(err error, dataDir string) error {
+	abs, absErr := filepath.Abs(dataDir)
+	if absErr != nil {
+		abs = dataDir
+	}
+	switch {
+	case err == nil:
+		return nil
+	case isLocked(err):
+		return advise(fmt.Errorf("--data-dir %s is in use by another process", dataDir),
+			fmt.Sprintf("Most likely another millrace runs on it (fuser %s/log/LOCK names it). Stop that one, or give this one a --data-dir of its own.", abs))
+	case errors.Is(err, os.ErrPermission):
+		return advise(fmt.Errorf("--data-dir %s: %w", dataDir, syscallOf(err)),
+			fmt.Sprintf("millrace runs as user %d, who may not write there. Give it the directory (chown -R %d %s), or name another with --data-dir.",
+				os.Geteuid(), os.Geteuid(), abs))
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return advise(fmt.Errorf("--data-dir %s: %w", dataDir, syscallOf(err)),
+			"Free some room there, then start again: what was committed is safe. Smaller --retention or --retention-bytes keep the log smaller.")
+	case errors.Is(err, syscall.EROFS):
+		return advise(fmt.Errorf("--data-dir %s: %w", dataDir, syscallOf(err)), "The file system is mounted read-only. Name another directory with --data-dir.")
+	case errors.Is(err, syscall.ENOTDIR), errors.Is(err, os.ErrExist), errors.Is(err, os.ErrNotExist):
+		return advise(fmt.Errorf("--data-dir %s: %w", dataDir, err), "No directory can be made there. Name another with --data-dir.")
+	case errors.Is(err, intern.ErrNewerFormat), strings.Contains(err.Error(), "unknown format major version"): // Pebble's, which has no type
+		return advise(err, "A newer millrace wrote it: start that one again, or give this one another --data-dir.")
+	case errors.Is(err, intern.ErrPrefixBits):
+		return advise(err, "They are fixed when a store is made: give --uid-prefix-bits the number it was made with.")
+	case errors.Is(err, intern.ErrUnfinished):
+		return advise(err, "millrace intern import with the same file goes on where it stopped.")
+	}
+	return err
+}
+
+// syscallOf returns the operating system's error with the path it is about, without what was wrapped around.
+func syscallOf(err error) error {
+	var path *os.PathError
+	if errors.As(err, &path) {
+		return path
+	}
+	return err
+}
+
+// adviseListen explains why an address could not be listened on.
+func adviseListen(err error, flagName, address string) error {
+	var op *net.OpError
+	if errors.As(err, &op) {
+		err = op.Err
+	}
+	said := fmt.Errorf("--%s %s: %w", flagName, address, err)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return advise(said, fmt.Sprintf("Another process listens there, perhaps another millrace (ss -ltnp names it). Stop it, or choose another address with --%s.", flagName))
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return advise(said, "This machine has no such address. Give one that it has, or only a port, such as :6008, for all of them.")
+	case errors.Is(err, os.ErrPermission):
+		return advise(said, "Ports below 1024 need root or CAP_NET_BIND_SERVICE. Choose a higher port, and put a proxy in front (docs/operations.md).")
+	}
+	return advise(said, "Give host:port, such as 127.0.0.1:6008, or only a port, such as :6008.")
+}

@@ -1,0 +1,267 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"millrace/dict"
+	"millrace/intern"
+	"millrace/intern/kv/pebblekv"
+	"millrace/replay"
+)
+
+const backupHelp = `millrace backup: copy the event log and the embedded UID store of a server, also while it runs
+
+  millrace backup --data-dir DIR --to DIR
+
+A running server makes the copy itself: it is asked over its --metrics-listen address, which it leaves,
+with a secret, in DIR/control.json. Whoever may read that file may ask. Without a running server the
+stores are opened and copied here. The copy is a data directory: docs/operations.md says how to restore it.
+
+`
+
+// backupManifest is what is known of a backup. It is the file backup.json in it, and what a server answers.
+type backupManifest struct {
+	Dir      string    `json:"dir"`
+	Made     time.Time `json:"made"`
+	Version  string    `json:"version"`             // of the millrace that made it
+	Stream   string    `json:"stream"`              // the log holds everything of it ...
+	Epoch    uint32    `json:"epoch"`               //
+	Seq      int64     `json:"seq"`                 // ... up to this number of the relay's, perhaps some more
+	TimeUS   int64     `json:"time_us"`             // newest stamp given out by then
+	UIDStore string    `json:"uid_store,omitempty"` // ID; empty: UIDs are not in the backup
+}
+
+// manifestFile is the name of backupManifest's file.
+const manifestFile = "backup.json"
+
+// backupConfig is what `millrace backup` can be told.
+type backupConfig struct {
+	dataDir string
+	to      string
+}
+
+func newBackupFlags() (*flag.FlagSet, *backupConfig) {
+	c := &backupConfig{}
+	fs := flag.NewFlagSet("backup", flag.ContinueOnError)
+	fs.StringVar(&c.dataDir, "data-dir", "./data", "the server's data `directory` (also MILLRACE_DATA_DIR)")
+	fs.StringVar(&c.to, "to", "", "`directory` to make; on the file system of --data-dir it takes a moment and at first no room")
+	return fs, c
+}
+
+func runBackup(ctx context.Context, args []string, stdout, _ io.Writer) error {
+	fs, cfg := newBackupFlags()
+	err := parseFlags(fs, args, environOf("data-dir"))
+	if isHelp(err) {
+		fmt.Fprint(stdout, backupHelp)
+		printFlags(stdout, fs, false)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	switch {
+	case fs.NArg() > 0:
+		return usageError{fmt.Errorf("millrace backup takes no argument %.80q; see millrace backup --help", fs.Arg(0))}
+	case cfg.to == "":
+		return usageError{errors.New("--to is missing: name a directory that does not exist, to put the backup into")}
+	}
+	if cfg.to, err = filepath.Abs(cfg.to); err != nil {
+		return fmt.Errorf("--to: %w", err)
+	}
+	m, err := cfg.backUp(ctx)
+	if err != nil {
+		return fmt.Errorf("back up %s: %w", cfg.dataDir, err)
+	}
+	uids := "no UID store (interning is off, or UIDs are in FoundationDB)"
+	if m.UIDStore != "" {
+		uids = "UID store " + m.UIDStore
+	}
+	fmt.Fprintf(stdout, "backed up to %s: the log up to seq %d of epoch %d, %s\n", m.Dir, m.Seq, m.Epoch, uids)
+	return nil
+}
+
+// environOf returns the part of the environment that stands for one flag.
+func environOf(flagName string) []string {
+	if v, ok := os.LookupEnv(envName(flagName)); ok {
+		return []string{envName(flagName) + "=" + v}
+	}
+	return nil
+}
+
+// backUp asks the server that runs, or copies the stores of one that does not.
+func (c *backupConfig) backUp(ctx context.Context) (*backupManifest, error) {
+	running, err := readControl(c.dataDir)
+	if err != nil {
+		return nil, err
+	}
+	if running != nil {
+		m, err := running.backUp(ctx, c.to)
+		if !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, errNotOurs) {
+			return m, err
+		} // it was killed, and left the file behind
+	}
+	m, err := makeBackup(c.to, c.copyStopped)
+	if err != nil && isLocked(err) {
+		return nil, advise(fmt.Errorf("%s is in use by another process, which cannot be asked for a backup", c.dataDir),
+			"It runs with --metrics-listen '', or is no server. Start it with --metrics-listen 127.0.0.1:6009, or stop it while the backup is made.")
+	}
+	return m, err
+}
+
+// copyStopped copies the stores of a server that does not run.
+func (c *backupConfig) copyStopped(dir string) (*backupManifest, error) {
+	source := config{dataDir: c.dataDir}
+	dicts, err := dict.NewRegistry(dict.BuiltIn(), dict.Shipped()...)
+	if err != nil {
+		return nil, err
+	}
+	defer dicts.Close()
+	at, err := replay.CheckpointClosed(replay.Config{Dir: source.logDir(), Dictionaries: dicts}, filepath.Join(dir, "log"))
+	if errors.Is(err, replay.ErrNoLog) {
+		return nil, advise(err, "Give --data-dir the directory that the server is given.")
+	}
+	if err != nil {
+		return nil, err
+	}
+	m := manifestOf(at)
+	if _, err := os.Stat(source.internDir()); errors.Is(err, os.ErrNotExist) {
+		return m, nil // --intern=off, or UIDs are kept elsewhere
+	}
+	m.UIDStore, err = copyUIDs(source.internDir(), filepath.Join(dir, "intern"))
+	return m, err
+}
+
+// copyUIDs copies the embedded UID store in from, which no process has open, and returns its ID.
+func copyUIDs(from, to string) (id string, err error) {
+	store, err := pebblekv.Open(pebblekv.Config{Dir: from})
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	interner, err := intern.Open(context.Background(), intern.Config{Store: store})
+	if err != nil {
+		return "", err
+	}
+	id = interner.StoreID()
+	return id, errors.Join(interner.Close(), store.Checkpoint(to))
+}
+
+func manifestOf(at replay.Progress) *backupManifest {
+	return &backupManifest{
+		Made: time.Now().UTC(), Version: version,
+		Stream: at.Stream.String(), Epoch: at.Epoch, Seq: at.Seq, TimeUS: at.TimeUS,
+	}
+}
+
+// makeBackup lets fill put a backup into a new directory, which gets the name of to only when it is whole
+// and on disk: what is called to.partial is none.
+func makeBackup(to string, fill func(dir string) (*backupManifest, error)) (m *backupManifest, err error) {
+	if _, err := os.Lstat(to); err == nil {
+		return nil, advise(fmt.Errorf("%s exists", to), "Name a directory that does not exist with --to.")
+	} else if !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("--to: %w", err)
+	}
+	partial := to + ".partial"
+	if err := os.Mkdir(partial, 0o750); err != nil {
+		return nil, adviseMkdir(err, partial)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.RemoveAll(partial))
+		}
+	}()
+	if m, err = fill(partial); err != nil {
+		return nil, err
+	}
+	m.Dir = to
+	raw, err := json.MarshalIndent(m, "", "  ")
+	if err != nil {
+		return nil, err
+	}
+	if err := writeSynced(filepath.Join(partial, manifestFile), append(raw, '\n'), 0o644); err != nil {
+		return nil, err
+	}
+	if err := syncDir(partial); err != nil {
+		return nil, err
+	}
+	if err := os.Rename(partial, to); err != nil {
+		return nil, err
+	}
+	return m, syncDir(filepath.Dir(to))
+}
+
+func adviseMkdir(err error, partial string) error {
+	switch {
+	case errors.Is(err, os.ErrExist):
+		return advise(fmt.Errorf("%s exists: a backup was interrupted, or is being made", partial), "Remove it if no backup is being made.")
+	case errors.Is(err, os.ErrNotExist):
+		return advise(err, "Make the directory above it first, on the machine, or in the container, that the server runs on.")
+	case errors.Is(err, os.ErrPermission):
+		return advise(err, "A running server makes the backup with its own rights: name a place where it may write.")
+	}
+	return err
+}
+
+// writeSynced writes a new file and syncs it.
+func writeSynced(name string, raw []byte, mode os.FileMode) error {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(raw)
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+func syncDir(name string) error {
+	d, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// errNotOurs means: at the address in control.json something else answers.
+var errNotOurs = errors.New("at the address in control.json there is no such server")
+
+// backUp asks the server for a backup. It may take as long as copying the data takes.
+func (c *control) backUp(ctx context.Context, to string) (*backupManifest, error) {
+	body, err := json.Marshal(backupRequest{To: to})
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+c.Address+"/backup", bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Authorization", "Bearer "+c.Token)
+	direct := &http.Client{Transport: &http.Transport{Proxy: nil}}
+	resp, err := direct.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("ask the server: %w", err)
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	if err != nil {
+		return nil, fmt.Errorf("ask the server: %w", err)
+	}
+	switch resp.StatusCode {
+	case http.StatusOK:
+		m := &backupManifest{}
+		return m, json.Unmarshal(answer, m)
+	case http.StatusUnauthorized, http.StatusNotFound, http.StatusMethodNotAllowed:
+		return nil, errNotOurs
+	}
+	return nil, fmt.Errorf("the server says: %s", strings.TrimSpace(string(answer)))
+}

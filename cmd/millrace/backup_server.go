@@ -1,0 +1,187 @@
+package main
+
+import (
+	"crypto/rand"
+	"crypto/subtle"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+)
+
+// control is how a command on the same machine reaches the server of a data directory. It is the file
+// control.json there, which only the server's user, and root, may read; it exists while the server runs with
+// --metrics-listen.
+type control struct {
+	Address string `json:"address"` // host:port of --metrics-listen
+	Token   string `json:"token"`   // new with each start
+}
+
+const controlFile = "control.json"
+
+// readControl returns nil if there is no such file.
+func readControl(dataDir string) (*control, error) {
+	raw, err := os.ReadFile(filepath.Join(dataDir, controlFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if errors.Is(err, os.ErrPermission) {
+		return nil, advise(err, "Run this as the user that the server runs as.")
+	}
+	if err != nil {
+		return nil, err
+	}
+	c := &control{}
+	if err := json.Unmarshal(raw, c); err != nil {
+		return nil, fmt.Errorf("read %s: %w", filepath.Join(dataDir, controlFile), err)
+	}
+	return c, nil
+}
+
+// publish writes the file. What an earlier process left, which did not end in good order, is replaced.
+func (c *control) publish(dataDir string) error {
+	raw, err := json.Marshal(c)
+	if err != nil {
+		return err
+	}
+	if err := withdrawControl(dataDir); err != nil {
+		return err
+	}
+	return writeSynced(filepath.Join(dataDir, controlFile), append(raw, '\n'), 0o600)
+}
+
+// withdrawControl removes the file, if there is one.
+func withdrawControl(dataDir string) error {
+	if err := os.Remove(filepath.Join(dataDir, controlFile)); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// controlFor makes the secret of a server whose metrics are served at addr. One that listens everywhere is
+// reached on the loopback interface.
+func controlFor(addr net.Addr) *control {
+	address := addr.String()
+	if a, err := netip.ParseAddrPort(address); err == nil && a.Addr().IsUnspecified() {
+		address = netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), a.Port()).String()
+	}
+	return &control{Address: address, Token: rand.Text()}
+}
+
+// backupRequest is the body of POST /backup.
+type backupRequest struct {
+	To string `json:"to"` // absolute path on the server's machine; must not exist
+}
+
+// maxBackupRequest bounds that body, in bytes.
+const maxBackupRequest = 64 << 10
+
+// backups answers POST /backup. It takes requests from this machine only, with the token.
+type backups struct {
+	token string
+	make  func(to string) (*backupManifest, error)
+	one   sync.Mutex // held while a backup is made
+}
+
+func (b *backups) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	switch {
+	case !fromHere(r):
+		http.Error(w, "backups can be asked for on the same machine only", http.StatusForbidden)
+		return
+	case subtle.ConstantTimeCompare([]byte(token), []byte(b.token)) != 1:
+		http.Error(w, "the token of the data directory's "+controlFile+" is needed", http.StatusUnauthorized)
+		return
+	}
+	var request backupRequest
+	if err := json.NewDecoder(io.LimitReader(r.Body, maxBackupRequest)).Decode(&request); err != nil {
+		http.Error(w, "no request for a backup: "+err.Error(), http.StatusBadRequest)
+		return
+	}
+	if !b.one.TryLock() {
+		http.Error(w, "another backup is being made", http.StatusConflict)
+		return
+	}
+	defer b.one.Unlock()
+	m, err := b.make(request.To)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(m) // the client is gone if it fails; the backup is there
+}
+
+// fromHere tells whether a request comes from the machine it came to.
+func fromHere(r *http.Request) bool {
+	remote, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return false
+	}
+	if remote.Addr().Unmap().IsLoopback() {
+		return true
+	}
+	local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	if !ok {
+		return false
+	}
+	to, err := netip.ParseAddrPort(local.String())
+	return err == nil && to.Addr().Unmap() == remote.Addr().Unmap()
+}
+
+// backUp copies the log and then the UID store, so that each UID in the copy of the log is in that of the store.
+func (d *daemon) backUp(to string) (*backupManifest, error) {
+	if !filepath.IsAbs(to) {
+		return nil, fmt.Errorf("%.200q is no absolute path", to)
+	}
+	for _, ours := range []string{d.cfg.logDir(), d.cfg.internDir()} {
+		if isWithin(to, ours) {
+			return nil, advise(fmt.Errorf("%s is within %s", to, ours), "Name a directory outside of the stores with --to.")
+		}
+	}
+	m, err := makeBackup(filepath.Clean(to), func(dir string) (*backupManifest, error) {
+		at, err := d.log.Checkpoint(filepath.Join(dir, "log"))
+		if err != nil {
+			return nil, err
+		}
+		m := manifestOf(at)
+		if d.uids == nil {
+			return m, nil
+		}
+		store, ok := d.uids.store.(interface{ Checkpoint(dir string) error })
+		if !ok {
+			return m, nil // it is not in the data directory
+		}
+		m.UIDStore = d.uids.storeID()
+		return m, store.Checkpoint(filepath.Join(dir, "intern"))
+	})
+	if err != nil {
+		d.logger.Warn("backup failed", "to", to, "err", err)
+		return nil, err
+	}
+	d.logger.Info("backup made", "to", m.Dir, "epoch", m.Epoch, "seq", m.Seq)
+	return m, nil
+}
+
+// isWithin tells whether path is dir or below it. Symbolic links in the part that exists are followed.
+func isWithin(path, dir string) bool {
+	parent, err := filepath.EvalSymlinks(filepath.Dir(path))
+	if err != nil {
+		return false // making it will fail
+	}
+	if dir, err = filepath.Abs(dir); err != nil {
+		return true
+	}
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = real
+	}
+	rel, err := filepath.Rel(dir, filepath.Join(parent, filepath.Base(path)))
+	return err == nil && rel != ".." && !strings.HasPrefix(rel, "../")
+}

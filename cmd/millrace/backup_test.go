@@ -1,0 +1,324 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// uidsOf returns what each UID stands for in events, and checks that none stands for two strings.
+func uidsOf(t *testing.T, events ...[]truthEvent) map[string]string {
+	t.Helper()
+	of := make(map[string]string)
+	for _, es := range events {
+		for _, e := range es {
+			var body struct {
+				DID    string
+				Commit struct{ Collection, RKey string }
+			}
+			if err := json.Unmarshal([]byte(e.JSON), &body); err != nil {
+				t.Fatal(err)
+			}
+			note := func(uid, stands string) {
+				if was, ok := of[uid]; ok && was != stands {
+					t.Fatalf("UID %s stands for %s and for %s", uid, was, stands)
+				}
+				of[uid] = stands
+			}
+			note(e.DID, body.DID)
+			if e.URI != "" {
+				note(e.URI, "at://"+body.DID+"/"+body.Commit.Collection+"/"+body.Commit.RKey)
+			}
+		}
+	}
+	return of
+}
+
+// checkStoreKnows asks the server what the UIDs stand for.
+func checkStoreKnows(t *testing.T, addr string, uids map[string]string) {
+	t.Helper()
+	for batch := range slices.Chunk(slices.Collect(maps.Keys(uids)), 1000) {
+		body, err := json.Marshal(map[string][]string{"uids": batch})
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.Post("http://"+addr+"/uids", "application/json", bytes.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var answer struct{ UIDs map[string]*string }
+		err = json.NewDecoder(resp.Body).Decode(&answer)
+		resp.Body.Close()
+		if err != nil || resp.StatusCode != http.StatusOK {
+			t.Fatalf("POST /uids: %s, %v", resp.Status, err)
+		}
+		for _, uid := range batch {
+			if got := answer.UIDs[uid]; got == nil || *got != uids[uid] {
+				t.Fatalf("the store knows not what UID %s of the log stands for, %s", uid, uids[uid])
+			}
+		}
+	}
+}
+
+// A backup that was made of a running server under load, restored after the server was killed and all its
+// data lost: every event up to the backup is there as it was, the relay is asked for the rest, and no UID that
+// anybody saw, the ones given out after the backup included, comes to stand for something else.
+func TestBackupAndRestore(t *testing.T) {
+	t.Parallel()
+	const frames = 5000
+	sim := startRelaysim(t, "--rate", "2000", "--frames", fmt.Sprint(frames), "--wait-for-consumer")
+	dir, addr := filepath.Join(t.TempDir(), "data"), freeAddr(t)
+	// Of few sequences a restored server certainly goes on with one that was used after the backup.
+	flags := []string{"--metrics-listen", "127.0.0.1:0", "--uid-prefix-bits", "1"}
+	p := startMillrace(t, sim.url, dir, addr, flags...)
+	waitServing(t, addr)
+	follow := &follower{t: t, addr: addr, ended: make(chan struct{})}
+	var following sync.WaitGroup
+	following.Go(follow.run)
+	t.Cleanup(func() { follow.stop(); following.Wait() })
+
+	waitFor(t, "events", func() bool { return follow.count() > 1500 })
+	saved := filepath.Join(filepath.Dir(dir), "saved")
+	code, out := millrace(t, "backup", "--data-dir", dir, "--to", saved)
+	if code != exitOK || !strings.Contains(out, "backed up to "+saved) {
+		t.Fatalf("millrace backup: exit code %d\n%s", code, out)
+	}
+	atBackup := follow.count()
+	waitFor(t, "more events", func() bool { return follow.count() > atBackup+1000 })
+	p.kill()
+	follow.stop()
+	following.Wait()
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+
+	if err := os.Rename(saved, dir); err != nil {
+		t.Fatal(err)
+	}
+	if code, out = millrace(t, "intern", "skip-ahead", "--data-dir", dir); code != exitOK {
+		t.Fatalf("skip-ahead: exit code %d\n%s", code, out)
+	}
+	for _, check := range [][]string{{"verify", "--data-dir", dir}, {"intern", "verify", "--data-dir", dir}} {
+		if code, out = millrace(t, check...); code != exitOK || !strings.Contains(out, " 0 problems") {
+			t.Fatalf("millrace %s: exit code %d\n%s", strings.Join(check, " "), code, out)
+		}
+	}
+	startMillrace(t, sim.url, dir, addr, flags...)
+	sim.waitMade(t, frames)
+	want := readTruth(t, sim.truth)
+	waitServing(t, addr)
+	got := readAll(t, addr, "cursor=0", len(want))
+	checkExact(t, "the restored log", got, want)
+	checkUIDs(t, got)
+	checkStoreKnows(t, addr, uidsOf(t, got))
+	uidsOf(t, got, follow.events)
+
+	manifest := readManifest(t, dir)
+	kept, again := 0, 0
+	for i, seen := range follow.events {
+		switch {
+		case got[i] == seen:
+			kept++
+		case seen.Seq <= manifest.Seq:
+			t.Fatalf("%s was before the backup and is another one now: time_us %d, UIDs %s, %s; it was %d, %s, %s",
+				seen.place(), got[i].TimeUS, got[i].DID, got[i].URI, seen.TimeUS, seen.DID, seen.URI)
+		default:
+			again++
+		}
+	}
+	if kept < 1500 || again == 0 {
+		t.Errorf("of what was seen before the crash %d events are as they were and %d came anew", kept, again)
+	}
+	t.Logf("backup at seq %d; %d events kept, %d asked for again, %d in all", manifest.Seq, kept, again, len(got))
+}
+
+func readManifest(t *testing.T, dir string) (m backupManifest) {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join(dir, manifestFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(raw, &m); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// A stopped server's data, a server that was killed, and one without a UID store are backed up as well; what
+// is in the way is told.
+func TestBackupOfAStoppedServer(t *testing.T) {
+	t.Parallel()
+	sim := startRelaysim(t, "--frames", "300", "--wait-for-consumer")
+	dir := t.TempDir()
+	d := startDaemon(t, sim.url, dir)
+	sim.waitMade(t, 300)
+	want := readTruth(t, sim.truth)
+	before := readAll(t, d.addr, "cursor=0", len(want))
+	to := filepath.Join(t.TempDir(), "saved")
+	if code, out := millrace(t, "backup", "--data-dir", dir, "--to", to); code != exitFailed || !strings.Contains(out, "--metrics-listen") {
+		t.Errorf("of a server that cannot be asked: exit code %d\n%s", code, out)
+	}
+	if err := d.stop(); err != nil {
+		t.Fatal(err)
+	}
+	killed := &control{Address: freeAddr(t), Token: "stale"}
+	if err := killed.publish(dir); err != nil {
+		t.Fatal(err)
+	}
+	if code, out := millrace(t, "backup", "--data-dir", dir, "--to", to); code != exitOK {
+		t.Fatalf("exit code %d\n%s", code, out)
+	}
+	m := readManifest(t, to)
+	if m.Seq != d.log.Progress().Seq || m.UIDStore != d.uids.storeID() || m.Dir != to {
+		t.Errorf("manifest %+v", m)
+	}
+	for _, tc := range []struct {
+		name string
+		args []string
+		code int
+		says string
+	}{
+		{"over another", []string{"--data-dir", dir, "--to", to}, exitFailed, "exists"},
+		{"of nothing", []string{"--data-dir", t.TempDir(), "--to", to + "2"}, exitFailed, "there is no log"},
+		{"nowhere", []string{"--data-dir", dir}, exitUsage, "--to is missing"},
+		{"below nothing", []string{"--data-dir", dir, "--to", filepath.Join(to, "a", "b")}, exitFailed, "directory above"},
+	} {
+		if code, out := millrace(t, append([]string{"backup"}, tc.args...)...); code != tc.code || !strings.Contains(out, tc.says) {
+			t.Errorf("%s: exit code %d\n%s", tc.name, code, out)
+		}
+	}
+	if left, err := filepath.Glob(to + "*.partial"); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+	restored := startDaemon(t, sim.url, to)
+	if diff := cmp.Diff(before, readAll(t, restored.addr, "cursor=0", len(want))); diff != "" {
+		t.Errorf("the restored log: -want +got\n%s", diff)
+	}
+
+	off := startDaemon(t, sim.url, t.TempDir(), "--intern", "off", "--metrics-listen", "127.0.0.1:0")
+	if code, out := millrace(t, "backup", "--data-dir", off.cfg.dataDir, "--to", to+"3"); code != exitOK || !strings.Contains(out, "no UID store") {
+		t.Errorf("without UIDs: exit code %d\n%s", code, out)
+	}
+}
+
+// Only who may read the data directory, and is on the machine, may have a backup made, and not everywhere.
+func TestBackupIsGuarded(t *testing.T) {
+	t.Parallel()
+	relay := newTestRelay(t)
+	d := startDaemon(t, relay.url, t.TempDir(), "--metrics-listen", "127.0.0.1:0")
+	c, err := readControl(d.cfg.dataDir)
+	if err != nil || c == nil {
+		t.Fatalf("control.json: %v, %v", c, err)
+	}
+	if info, err := os.Stat(filepath.Join(d.cfg.dataDir, controlFile)); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("control.json: %v, %v", info.Mode(), err)
+	}
+	ask := func(handler http.Handler, remote, token, body string) (int, string) {
+		r := httptest.NewRequest(http.MethodPost, "/backup", strings.NewReader(body))
+		r.RemoteAddr = remote
+		r.Header.Set("Authorization", "Bearer "+token)
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		return w.Code, w.Body.String()
+	}
+	to := filepath.Join(t.TempDir(), "saved")
+	good := func(to string) string { return fmt.Sprintf(`{"to":%q}`, to) }
+	routes := d.operatorRoutes()
+	for _, tc := range []struct {
+		name, remote, token, body string
+		want                      int
+	}{
+		{"wrong token", "127.0.0.1:9", "x", good(to), http.StatusUnauthorized},
+		{"no token", "127.0.0.1:9", "", good(to), http.StatusUnauthorized},
+		{"another machine", "192.0.2.1:9", c.Token, good(to), http.StatusForbidden},
+		{"no JSON", "127.0.0.1:9", c.Token, "to=/x", http.StatusBadRequest},
+		{"endless", "127.0.0.1:9", c.Token, `{"to":"` + strings.Repeat("x", maxBackupRequest), http.StatusBadRequest},
+		{"relative", "127.0.0.1:9", c.Token, good("saved"), http.StatusInternalServerError},
+		{"within the log", "127.0.0.1:9", c.Token, good(filepath.Join(d.cfg.logDir(), "saved")), http.StatusInternalServerError},
+		{"within the UIDs", "127.0.0.1:9", c.Token, good(d.cfg.dataDir + "/x/../intern/saved"), http.StatusInternalServerError},
+		{"right", "[::1]:9", c.Token, good(to), http.StatusOK},
+		{"twice", "[::1]:9", c.Token, good(to), http.StatusInternalServerError},
+	} {
+		if got, text := ask(routes, tc.remote, tc.token, tc.body); got != tc.want {
+			t.Errorf("%s: status %d, want %d: %s", tc.name, got, tc.want, text)
+		}
+	}
+
+	// One at a time.
+	busy, release := make(chan struct{}), make(chan struct{})
+	b := &backups{token: "t", make: func(to string) (*backupManifest, error) {
+		close(busy)
+		<-release
+		return &backupManifest{Dir: to}, nil
+	}}
+	first := make(chan int)
+	go func() {
+		code, _ := ask(b, "127.0.0.1:9", "t", good("/x"))
+		first <- code
+	}()
+	<-busy
+	if got, _ := ask(b, "127.0.0.1:9", "t", good("/y")); got != http.StatusConflict {
+		t.Errorf("a second one at once: status %d", got)
+	}
+	close(release)
+	if got := <-first; got != http.StatusOK {
+		t.Errorf("the first one: status %d", got)
+	}
+
+	if err := d.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := readControl(d.cfg.dataDir); c != nil || err != nil {
+		t.Errorf("after the stop control.json is still there: %v, %v", c, err)
+	}
+}
+
+// What answers at the address in control.json may be something else by now.
+func TestBackupAsksTheRightServer(t *testing.T) {
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.NotFound(w, r)
+	}))
+	defer other.Close()
+	dir := t.TempDir()
+	stale := &control{Address: strings.TrimPrefix(other.URL, "http://"), Token: "old"}
+	if err := stale.publish(dir); err != nil {
+		t.Fatal(err)
+	}
+	code, out := millrace(t, "backup", "--data-dir", dir, "--to", filepath.Join(t.TempDir(), "saved"))
+	if code != exitFailed || !strings.Contains(out, "there is no log") {
+		t.Errorf("exit code %d\n%s", code, out)
+	}
+}
+
+// POST /backup is reached over the network as it is by a handler.
+func TestBackupEndpoint(t *testing.T) {
+	t.Parallel()
+	relay := newTestRelay(t)
+	d := startDaemon(t, relay.url, t.TempDir(), "--metrics-listen", "0.0.0.0:0")
+	c, err := readControl(d.cfg.dataDir)
+	if err != nil || c == nil || !strings.HasPrefix(c.Address, "127.0.0.1:") {
+		t.Fatalf("control.json: %+v, %v", c, err)
+	}
+	client := http.Client{Timeout: 10 * time.Second}
+	resp, err := client.Post("http://"+c.Address+"/backup", "application/json", bytes.NewReader([]byte(`{"to":"/x"}`)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if body, _ := io.ReadAll(resp.Body); resp.StatusCode != http.StatusUnauthorized || !strings.Contains(string(body), controlFile) {
+		t.Errorf("%s: %s", resp.Status, body)
+	}
+}

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// described is a metric as the code has it.
+type described struct {
+	name, help string
+	labels     string // separated by commas
+	kind       string // "" where none has been made yet
+}
+
+var descText = regexp.MustCompile(`^Desc\{fqName: "([^"]+)", help: "(.*?)"(?:, unit: ".*")?, constLabels: \{.*\}, variableLabels: \{(.*)\}\}$`)
+
+// metricsOf returns the metrics of ours that a running daemon has registered.
+func metricsOf(t *testing.T, d *testDaemon) map[string]described {
+	t.Helper()
+	descs := make(chan *prometheus.Desc)
+	go func() { // ends when all are told
+		defer close(descs)
+		d.registry.Describe(descs)
+	}()
+	all := make(map[string]described)
+	for desc := range descs {
+		m := descText.FindStringSubmatch(desc.String())
+		if m == nil {
+			t.Fatalf("cannot read %s", desc)
+		}
+		if strings.HasPrefix(m[1], "millrace_") {
+			all[m[1]] = described{name: m[1], help: m[2], labels: strings.Join(strings.FieldsFunc(m[3], func(r rune) bool { return r == ',' || r == ' ' }), ", ")}
+		}
+	}
+	families, err := d.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if m, ok := all[f.GetName()]; ok {
+			m.kind = strings.ToLower(f.GetType().String())
+			all[f.GetName()] = m
+		}
+	}
+	return all
+}
+
+// row is what the table of metrics should have for m.
+func (m described) row() string {
+	labels := "–"
+	if m.labels != "" {
+		labels = "`" + strings.ReplaceAll(m.labels, ", ", "`, `") + "`"
+	}
+	kind := m.kind
+	if kind == "" {
+		kind = "TYPE"
+	}
+	return fmt.Sprintf("| `%s` | %s | UNIT | %s | %s |", m.name, kind, labels, m.help)
+}
+
+// Every metric in the documentation exists, with these labels and of this type, and the table in
+// docs/operations.md has every one.
+func TestDocsMetrics(t *testing.T) {
+	t.Parallel()
+	docs := readDocs(t)
+	relay := newTestRelay(t)
+	real := metricsOf(t, startDaemon(t, relay.url, t.TempDir()))
+	if len(real) < 50 {
+		t.Fatalf("found only %d metrics", len(real))
+	}
+	find(docs, `\b(millrace_[a-z0-9_]+[a-z0-9])\b`, func(at string, m []string) {
+		name := m[1]
+		for _, suffix := range []string{"_bucket", "_sum", "_count"} {
+			if base, ok := strings.CutSuffix(name, suffix); ok && real[base].kind == "histogram" {
+				name = base
+			}
+		}
+		if _, ok := real[name]; !ok && !strings.Contains(lineAt(docs, at), "-tags fdb") {
+			t.Errorf("%s: there is no metric %s", at, name)
+		}
+	})
+	rows := make(map[string][]string)
+	find(docs, "^\\| `(millrace_[a-z0-9_]+)` \\| ([a-z]+) \\| ([^|]*) \\| ([^|]*) \\| (.*) \\|$", func(at string, m []string) {
+		if strings.HasPrefix(at, operationsDoc) {
+			rows[m[1]] = m
+		}
+	})
+	for _, name := range slices.Sorted(maps.Keys(real)) {
+		m := real[name]
+		row, ok := rows[name]
+		switch {
+		case !ok:
+			t.Errorf("add this row to the table of metrics in %s, with its unit:\n%s", operationsDoc, m.row())
+		case m.kind != "" && row[2] != m.kind:
+			t.Errorf("%s: %s is a %s, not a %s", operationsDoc, name, m.kind, row[2])
+		case strings.Trim(strings.ReplaceAll(row[4], "`", ""), "– ") != m.labels:
+			t.Errorf("%s: %s has the labels %q, not %q", operationsDoc, name, m.labels, row[4])
+		case strings.TrimSpace(row[3]) == "" || row[3] == "UNIT":
+			t.Errorf("%s: %s has no unit (– if it has none)", operationsDoc, name)
+		}
+	}
+}

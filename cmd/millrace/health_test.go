@@ -1,0 +1,34 @@
+package main
+
+import (
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+)
+
+// What /readyz says of the disk has the figures that help.
+func TestDiskHealth(t *testing.T) {
+	free := int64(0)
+	d := &diskWatch{
+		dir: "/var/lib/millrace", minFree: 2 << 30, gate: &gate{}, logger: slog.New(slog.DiscardHandler), gauge: newDiskGauge(nil),
+		now: time.Now, free: func(string) (int64, error) { return free, nil }, trimmed: time.Now(),
+	}
+	h := &health{disk: d}
+	for _, tc := range []struct {
+		free int64
+		ok   bool
+		says string
+	}{
+		{4 << 30, true, ""},
+		{1536 << 20, false, "1536 MiB are free in /var/lib/millrace, less than --min-free-disk: the log is trimmed early"},
+		{512 << 20, false, "512 MiB are free in /var/lib/millrace, less than half of --min-free-disk: reading the relay is paused"},
+		{4 << 30, true, ""},
+	} {
+		free = tc.free
+		d.check(t.Context())
+		if c := h.free(); c.OK != tc.ok || !strings.HasPrefix(c.Detail, tc.says) || c.OK != (c.Detail == "") {
+			t.Errorf("with %d free: %+v", tc.free, c)
+		}
+	}
+}

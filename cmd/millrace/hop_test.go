@@ -1,0 +1,186 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"millrace/translate"
+)
+
+// lazyLine passes TCP connections on to a relay, under one address for all. While it is lazy the second
+// connection, and whatever comes after it, gets nothing.
+type lazyLine struct {
+	url   string
+	lazy  atomic.Bool
+	conns atomic.Int64
+}
+
+func newLazyLine(t *testing.T, relay string) *lazyLine {
+	t.Helper()
+	ln, err := listenLoopback()
+	if err != nil {
+		t.Fatal(err)
+	}
+	host, _, _ := strings.Cut(strings.TrimPrefix(relay, "ws://"), "/")
+	l := &lazyLine{url: strings.Replace(relay, host, ln.Addr().String(), 1)}
+	var running sync.WaitGroup
+	t.Cleanup(func() {
+		ln.Close()
+		running.Wait()
+	})
+	running.Go(func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			n := l.conns.Add(1)
+			running.Go(func() { l.carry(c, host, n > 1) })
+		}
+	})
+	return l
+}
+
+func (l *lazyLine) carry(c net.Conn, relay string, mayBeLazy bool) {
+	defer c.Close()
+	up, err := net.Dial("tcp", relay)
+	if err != nil {
+		return
+	}
+	defer up.Close()
+	done := make(chan struct{})
+	go func() { // ends when either connection does
+		defer close(done)
+		_, _ = io.Copy(up, c)
+		up.Close()
+	}()
+	buf := make([]byte, 16<<10)
+	for {
+		for mayBeLazy && l.lazy.Load() {
+			time.Sleep(5 * time.Millisecond)
+		}
+		n, err := up.Read(buf)
+		if err != nil {
+			break
+		}
+		if _, err := c.Write(buf[:n]); err != nil {
+			break
+		}
+	}
+	c.Close()
+	<-done
+}
+
+// Two instances follow one relay, the second of them now and then by a second late; a subscriber goes from
+// one to the other again and again with the last position it saw. It sees the truth once, in order.
+func TestHoppingBetweenInstances(t *testing.T) {
+	t.Parallel()
+	duration, rate, stay := 6*time.Second, 1000, 300*time.Millisecond
+	if long() {
+		duration, stay = time.Minute, 3*time.Second
+	}
+	rng := rand.New(rand.NewPCG(testSeed(t), 0))
+	frames := rate * int(duration/time.Second)
+	sim := startRelaysim(t, "--rate", strconv.Itoa(rate), "--frames", strconv.Itoa(frames), "--wait-for-consumer")
+	line := newLazyLine(t, sim.url)
+	first := startDaemon(t, line.url, t.TempDir())
+	waitFor(t, "the first instance to be connected", func() bool { return line.conns.Load() == 1 })
+	second := startDaemon(t, line.url, t.TempDir())
+	waitFor(t, "the second instance to hold something", func() bool { return second.log.Progress().Seq > 0 })
+
+	lazing := make(chan struct{})
+	stop := make(chan struct{})
+	go func() { // until stop
+		defer close(lazing)
+		for on := true; ; on = !on {
+			line.lazy.Store(on)
+			select {
+			case <-stop:
+				line.lazy.Store(false)
+				return
+			case <-time.After(stay + stay/3):
+			}
+		}
+	}()
+	stopLazing := sync.OnceFunc(func() { close(stop); <-lazing })
+	defer stopLazing()
+
+	sim.waitMade(t, int64(rate/2)) // so that the second has begun by where the first is left
+	h := hopper{t: t}
+	ahead := 0
+	for at := 0; ; at++ {
+		d := []*testDaemon{first, second}[at%2]
+		if d.log.Progress().Seq < h.last.Seq {
+			ahead++
+		}
+		relayIsDone := sim.messages(t) >= int64(frames)
+		if relayIsDone {
+			stopLazing()
+		}
+		h.visit(d.addr, stay/2+time.Duration(rng.Int64N(int64(stay))), relayIsDone)
+		if h.done {
+			break
+		}
+	}
+	want := readTruth(t, sim.truth)
+	for i := range h.events {
+		h.events[i].TimeUS = int64(i) + 1 // each instance has stamps of its own
+	}
+	checkExact(t, fmt.Sprintf("after %d visits", h.visits), h.events, want)
+	if ahead == 0 {
+		t.Error("never did the subscriber come to an instance that was behind it")
+	}
+	t.Logf("%d events in %d visits, %d of them to an instance that was behind", len(h.events), h.visits, ahead)
+}
+
+// hopper is a subscriber that takes nothing along but its last position.
+type hopper struct {
+	t      *testing.T
+	seen   streams
+	last   translate.Position
+	events []truthEvent
+	visits int
+	done   bool
+}
+
+// visit reads from an instance for a while; if the relay has made its last frame, until nothing comes any
+// more.
+func (h *hopper) visit(addr string, stay time.Duration, relayIsDone bool) {
+	h.t.Helper()
+	cursor := "0"
+	if h.last != (translate.Position{}) {
+		cursor = h.last.String()
+	}
+	s := subscribe(h.t, addr, "extended=true&strict=true&cursor="+cursor)
+	defer s.conn.Close()
+	h.visits++
+	patience := stay
+	if relayIsDone {
+		patience = 3 * time.Second
+	}
+	for end := time.Now().Add(stay); relayIsDone || time.Now().Before(end); {
+		wait := patience
+		if !relayIsDone {
+			wait = time.Until(end)
+		}
+		msg, err := s.next(wait)
+		if err != nil {
+			h.done = relayIsDone
+			return
+		}
+		if !isEvent(msg) {
+			continue
+		}
+		e := h.seen.parse(h.t, string(msg))
+		h.events = append(h.events, e)
+		h.last = e.position(&h.seen)
+	}
+}

@@ -1,0 +1,19 @@
+//go:build fdb
+
+package main
+
+import (
+	"context"
+	"log/slog"
+
+	"millrace/intern/kv/fdbkv"
+)
+
+// openFoundation opens the UID store in FoundationDB, and waits for as long as the cluster does not answer.
+func openFoundation(ctx context.Context, clusterFile string, logger *slog.Logger) (closableStore, error) {
+	store, err := fdbkv.Open(ctx, fdbkv.Config{ClusterFile: clusterFile, Logger: logger})
+	if err != nil {
+		return nil, err
+	}
+	return store, nil
+}

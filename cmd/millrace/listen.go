@@ -1,0 +1,53 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// listen opens the listeners, and tells commands on this machine where the one for operators is.
+func (d *daemon) listen() error {
+	cfg := d.cfg
+	var err error
+	if d.publicListener, err = net.Listen("tcp", cfg.listen); err != nil {
+		return adviseListen(err, "listen", cfg.listen)
+	}
+	if cfg.metricsListen == "" {
+		return withdrawControl(cfg.dataDir) // a process that was killed may have left it
+	}
+	if d.metricsListener, err = net.Listen("tcp", cfg.metricsListen); err != nil {
+		return adviseListen(err, "metrics-listen", cfg.metricsListen)
+	}
+	d.control = controlFor(d.metricsListener.Addr())
+	return adviseDataDir(d.control.publish(cfg.dataDir), cfg.dataDir)
+}
+
+// operatorRoutes are those of --metrics-listen.
+func (d *daemon) operatorRoutes() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(d.registry, promhttp.HandlerOpts{Registry: d.registry}))
+	mux.Handle("POST /backup", &backups{token: d.control.Token, make: d.backUp})
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	return mux
+}
+
+// serveMetrics serves operatorRoutes until ctx ends.
+func (d *daemon) serveMetrics(ctx context.Context) error {
+	srv := &http.Server{Handler: d.operatorRoutes(), ReadHeaderTimeout: 10 * time.Second}
+	defer context.AfterFunc(ctx, func() { _ = srv.Close() })()
+	if err := srv.Serve(d.metricsListener); err != nil && !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve metrics: %w", err)
+	}
+	return nil
+}

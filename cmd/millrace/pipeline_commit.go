@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"millrace/replay"
+)
+
+// maxGroup is how many sealed blocks share one sync.
+const maxGroup = jobsInFlight
+
+// commit makes sealed jobs durable in order, as many at a time as are ready.
+func (p *pipeline) commit(ctx context.Context) error {
+	c := committer{p: p}
+	positions := time.NewTicker(maxPositionAge / 2)
+	defer positions.Stop()
+	for {
+		j := c.next // it was not sealed when it was taken
+		if c.next = nil; j == nil {
+			var ok bool
+			select {
+			case j, ok = <-p.commits:
+				if !ok {
+					return c.flush(true)
+				}
+			case <-positions.C:
+				if err := c.flush(true); err != nil {
+					return err
+				}
+				continue
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+		if err := c.gather(ctx, j); err != nil {
+			return err
+		}
+		due := false
+		select {
+		case <-positions.C:
+			due = true
+		default:
+		}
+		if err := c.flush(due); err != nil {
+			return err
+		}
+	}
+}
+
+// committer collects jobs for one Append.
+type committer struct {
+	p      *pipeline
+	next   *job // taken off commits, and not sealed when it was
+	jobs   []*job
+	blocks []*replay.Block
+	idle   *replay.Block // newest block without events, not yet appended
+}
+
+// gather takes j and those jobs directly behind it that are sealed already.
+func (c *committer) gather(ctx context.Context, j *job) error {
+	select {
+	case err := <-j.sealed:
+		if err != nil {
+			return fmt.Errorf("seal block: %w", err)
+		}
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	for bytes := 0; ; {
+		c.p.metrics.stages[stageCommit].started(j)
+		c.jobs = append(c.jobs, j)
+		if bytes += j.block.Bytes(); len(c.jobs) == maxGroup || bytes >= c.p.cfg.appendBytes {
+			return nil
+		}
+		if c.next == nil {
+			select {
+			case c.next = <-c.p.commits: // nil: closed, which the next receive sees too
+			default:
+			}
+		}
+		if c.next == nil {
+			return nil
+		}
+		select {
+		case err := <-c.next.sealed:
+			if err != nil {
+				return fmt.Errorf("seal block: %w", err)
+			}
+		default:
+			return nil
+		}
+		j, c.next = c.next, nil
+	}
+}
+
+// flush appends what was gathered. Blocks without events, which only move the position, wait for one
+// with events or for the ticker (all), unless a gap must be recorded.
+func (c *committer) flush(all bool) error {
+	m := c.p.metrics
+	for _, j := range c.jobs {
+		if len(j.batch.Events) == 0 && j.gap == nil {
+			c.idle = j.block
+			continue
+		}
+		if c.idle != nil && j.gap != nil {
+			c.blocks = append(c.blocks, c.idle) // the position before the gap
+		}
+		c.idle = nil
+		c.blocks = append(c.blocks, j.block)
+	}
+	if all && c.idle != nil {
+		c.blocks = append(c.blocks, c.idle)
+		c.idle = nil
+	}
+	if len(c.blocks) > 0 {
+		start := time.Now()
+		if err := c.p.cfg.log.Append(c.blocks...); err != nil {
+			return fmt.Errorf("append to the log: %w", err)
+		}
+		m.stages[stageCommit].done(start)
+		m.groupBlocks.Observe(float64(len(c.blocks)))
+	}
+	c.p.landed(c.jobs)
+	for _, j := range c.jobs {
+		m.age.Observe(time.Since(j.opened).Seconds())
+		m.blockEvents.Observe(float64(len(j.batch.Events)))
+		if j.done != nil {
+			close(j.done)
+			continue
+		}
+		j.reset(2 * c.p.blockBytes)
+		c.p.free <- j
+	}
+	clear(c.blocks)
+	c.jobs, c.blocks = c.jobs[:0], c.blocks[:0]
+	return nil
+}

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+)
+
+// slowSyncFS is the real disk with syncs that take that much longer.
+func slowSyncFS(by time.Duration) vfs.FS {
+	return watchedFS{errorfs.Wrap(vfs.Default, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		switch op.Kind {
+		case errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo:
+			time.Sleep(by)
+		}
+		return nil
+	}))}
+}
+
+// While a relay sends as fast as it is read and every sync takes 50 ms, of both stores, reading slows down
+// and memory stays where it was.
+func TestSlowDiskSlowsReading(t *testing.T) {
+	relay := startRelaysim(t, "--generate", "500", "--window-frames", "20000", "--wait-for-consumer", "--truth", "")
+	cfg, err := parseServe([]string{"--relay", relay.url, "--data-dir", t.TempDir(), "--listen", "127.0.0.1:0",
+		"--metrics-listen", "", "--memory", "64MiB", "--min-free-disk", "0"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.seams.fs = slowSyncFS(50 * time.Millisecond)
+	d, err := newDaemon(t.Context(), cfg, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- d.run(ctx) }() // waited for at the end
+	td := &testDaemon{daemon: d}
+	var before, now runtime.MemStats
+	runtime.ReadMemStats(&before)
+	most, highest := 0, uint64(0)
+	for begun := time.Now(); time.Since(begun) < 4*time.Second; time.Sleep(20 * time.Millisecond) {
+		runtime.ReadMemStats(&now)
+		most, highest = max(most, td.pipeline.inFlight()), max(highest, now.HeapInuse)
+	}
+	grown := int64(highest) - int64(before.HeapInuse)
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("the daemon ended: %v", err)
+	}
+	blocked := td.counter(t, "millrace_pipeline_blocked_seconds_total")
+	events := td.counter(t, "millrace_translate_events_total")
+	t.Logf("%.0f events, reading waited %.1f s, %d blocks in flight, heap grew by %d MiB", events, blocked, most, grown>>20)
+	if events == 0 || blocked < 1 {
+		t.Errorf("%.0f events came, and reading waited %.1f s: want some, and most of four seconds", events, blocked)
+	}
+	if most > jobsInFlight || grown > 100<<20 {
+		t.Errorf("%d blocks in flight, heap grew by %d MiB; want %d and what --memory allows", most, grown>>20, jobsInFlight)
+	}
+}

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"millrace/consume"
+	"millrace/translate"
+)
+
+// TestEndWithoutUIDs: without a UID store the ordering stage may hand a job to the sealers although the
+// pipeline is to end by now.
+func TestEndWithoutUIDs(t *testing.T) {
+	p := newPipeline(pipelineConfig{log: &fakeLog{}, inFlightBytes: 8 << 20, now: time.Now})
+	ctx, cancel := context.WithCancel(context.Background())
+	if err := p.Handle(ctx, consume.Frame{Epoch: 1, Seq: 1}); err != nil {
+		t.Fatal(err)
+	}
+	p.mu.Lock()
+	p.dispatchLocked()
+	p.mu.Unlock()
+	j := <-p.work
+	cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- p.internAll(ctx) }()
+	time.Sleep(10 * time.Millisecond)
+	p.forward(j) // panics if the sealers' channel is closed
+	close(p.interns)
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+type brokenResolver struct{ err error }
+
+func (r brokenResolver) Resolve(context.Context, *translate.Batch) error { return r.err }
+
+// TestQuietFailure: a failure of the UID store, the sealing or the log ends the pipeline at once, though the
+// relay sends nothing more.
+func TestQuietFailure(t *testing.T) {
+	broken := errors.New("broken")
+	for name, cfg := range map[string]pipelineConfig{
+		"UIDs":   {log: &fakeLog{}, newResolver: func() resolver { return brokenResolver{broken} }},
+		"seal":   {log: &fakeLog{sealErr: broken}},
+		"append": {log: &fakeLog{appendErr: broken}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cfg.inFlightBytes = 8 << 20
+				err := runPipelineWith(t, cfg, func(ctx context.Context, p *pipeline) error {
+					if err := p.Handle(ctx, identityFrame(t, 1)); err != nil {
+						return err
+					}
+					select {
+					case <-ctx.Done():
+					case <-time.After(time.Minute):
+						t.Error("it still runs a minute after the failure")
+					}
+					return nil
+				})
+				if !errors.Is(err, broken) {
+					t.Errorf("Run: %v", err)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"runtime/pprof"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// stage is a part of the pipeline in which a block is worked on.
+type stage uint8
+
+const (
+	stageTranslate stage = iota
+	stageIntern
+	stageSeal
+	stageCommit
+	numStages
+)
+
+// String is the stage's label in metrics and profiles.
+func (s stage) String() string {
+	return [numStages]string{"translate", "intern", "seal", "commit"}[s]
+}
+
+// stageMetrics are those of one stage. Safe for concurrent use, as far as each block is in one stage.
+type stageMetrics struct {
+	seconds prometheus.Observer // of work on a block
+	wait    prometheus.Counter  // seconds that blocks waited for it
+	waiting atomic.Int64        // blocks that wait now
+}
+
+// queued notes that j waits for the stage from now on.
+func (m *stageMetrics) queued(j *job) {
+	j.queued = time.Now()
+	m.waiting.Add(1)
+}
+
+// started notes that the stage takes j, and returns when that was.
+func (m *stageMetrics) started(j *job) time.Time {
+	now := time.Now()
+	m.wait.Add(now.Sub(j.queued).Seconds())
+	m.waiting.Add(-1)
+	return now
+}
+
+// done notes that the work that began at start is done.
+func (m *stageMetrics) done(start time.Time) { m.seconds.Observe(time.Since(start).Seconds()) }
+
+// queueGauge shows how many blocks wait for each stage. It implements prometheus.Collector.
+type queueGauge struct {
+	desc   *prometheus.Desc
+	stages *[numStages]*stageMetrics
+}
+
+func (q *queueGauge) Describe(to chan<- *prometheus.Desc) { to <- q.desc }
+
+func (q *queueGauge) Collect(to chan<- prometheus.Metric) {
+	for s, m := range q.stages {
+		to <- prometheus.MustNewConstMetric(q.desc, prometheus.GaugeValue, float64(m.waiting.Load()), stage(s).String())
+	}
+}
+
+// stageContexts carry the labels that CPU profiles show stages by: go tool pprof -tagfocus stage=seal.
+type stageContexts [numStages]context.Context
+
+func newStageContexts(ctx context.Context) (c stageContexts) {
+	for s := range c {
+		c[s] = pprof.WithLabels(ctx, pprof.Labels("stage", stage(s).String()))
+	}
+	return c
+}
+
+// enter labels what this goroutine does from now on.
+func (c *stageContexts) enter(s stage) { pprof.SetGoroutineLabels(c[s]) }
+
+// profileAs labels everything that this goroutine does from now on.
+func profileAs(ctx context.Context, s stage) {
+	c := newStageContexts(ctx)
+	c.enter(s)
+}

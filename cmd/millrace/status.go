@@ -1,0 +1,22 @@
+package main
+
+import (
+	"millrace/public"
+)
+
+// process is what the status page shows beside the log.
+func (d *daemon) process() public.Process {
+	relay := d.client.Status()
+	p := public.Process{Relay: &public.Relay{
+		Host: relay.Host, Connected: relay.Connected, Since: relay.Since, Error: relay.LastError,
+		Lag: d.pipeline.relay.median(d.pipeline.cfg.now()), Pending: d.pipeline.lag(),
+	}}
+	if d.uids != nil {
+		dids, uris := d.uids.interner.Given()
+		p.UIDs = &public.UIDCount{
+			Total: d.uidsAtStart + dids + uris, NewDIDs: dids, NewURIs: uris,
+			DIDsOnly: d.cfg.internScope.value == "dids",
+		}
+	}
+	return p
+}

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+
+	comatproto "github.com/bluesky-social/indigo/api/atproto"
+)
+
+// TestStatusOfADaemon: what the page shows beside the log comes from the parts that know it, also after a restart.
+func TestStatusOfADaemon(t *testing.T) {
+	t.Parallel()
+	relay := newTestRelay(t)
+	dir := t.TempDir()
+	type status struct {
+		Relay struct {
+			Host      string
+			Connected bool
+			Seq       int64
+		}
+		Events struct{ Total int64 }
+		Log    struct {
+			Events    int64
+			DiskBytes int64 `json:"disk_bytes"`
+		}
+		UIDs struct {
+			Total   uint64
+			NewDIDs uint64 `json:"new_dids"`
+			Scope   string
+		}
+	}
+	ask := func(d *testDaemon) (s status) {
+		t.Helper()
+		resp, err := http.Get("http://" + d.addr + "/status")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if err := json.NewDecoder(resp.Body).Decode(&s); err != nil || resp.StatusCode != http.StatusOK {
+			t.Fatalf("%s: %v", resp.Status, err)
+		}
+		return s
+	}
+	send := func(seq int64, did string) {
+		relay.send <- frameOf(t, seq, "#identity", &comatproto.SyncSubscribeRepos_Identity{Did: did, Seq: seq, Time: "2026-11-20T00:00:00Z"}).Data
+	}
+	d := startDaemon(t, relay.url, dir, "--intern-scope", "dids")
+	send(1, "did:web:a.example.com")
+	send(2, "did:web:b.example.com")
+	send(3, "did:web:a.example.com")
+	waitFor(t, "three events", func() bool { return ask(d).Events.Total == 3 })
+	s := ask(d)
+	if host := strings.TrimPrefix(relay.url, "ws://"); s.Relay.Host != host || !s.Relay.Connected || s.Relay.Seq != 3 || s.Log.DiskBytes == 0 {
+		t.Errorf("%+v", s)
+	}
+	if s.UIDs.Total != 2 || s.UIDs.NewDIDs != 2 || s.UIDs.Scope != "dids" {
+		t.Errorf("UIDs: %+v", s.UIDs)
+	}
+	if err := d.stop(); err != nil {
+		t.Fatal(err)
+	}
+	d = startDaemon(t, relay.url, dir)
+	send(4, "did:web:c.example.com")
+	waitFor(t, "one more event", func() bool { return ask(d).Events.Total == 1 })
+	if s = ask(d); s.UIDs.Total != 3 || s.UIDs.NewDIDs != 1 || s.UIDs.Scope != "all" || s.Log.Events != 4 {
+		t.Errorf("after a restart: %+v", s)
+	}
+	d2 := startDaemon(t, relay.url, t.TempDir(), "--intern", "off")
+	resp, err := http.Get("http://" + d2.addr + "/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var raw map[string]json.RawMessage
+	if err := json.NewDecoder(resp.Body).Decode(&raw); err != nil || string(raw["uids"]) != "null" {
+		t.Errorf("--intern=off: uids is %s, %v", raw["uids"], err)
+	}
+}

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+)
+
+// cursorEvery is how often at most the cursor file is written, and how long at most it lags.
+const cursorEvery = 250 * time.Millisecond
+
+// cursorFile keeps how far the output is written. It is safe for concurrent use.
+type cursorFile struct {
+	name string
+
+	mu      sync.Mutex
+	pending string // "": nothing to write
+	timer   *time.Timer
+	err     error // of a write; the file is of no use any more
+}
+
+// readCursorFile returns the cursor that is kept there, "" if the file does not exist.
+func readCursorFile(name string) (string, error) {
+	raw, err := os.ReadFile(name)
+	if errors.Is(err, os.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("--cursor-file: %w", err)
+	}
+	s := strings.TrimSpace(string(raw))
+	if s == "" || strings.ContainsAny(s, " \n") {
+		return "", fmt.Errorf("--cursor-file: %s holds no cursor: %.60q; remove it to start with --cursor or --since", name, s)
+	}
+	return s, nil
+}
+
+// note says that the output is written up to the cursor. Its error is that of an earlier write.
+func (f *cursorFile) note(cursor string) error {
+	if cursor == "" {
+		return nil
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.pending = cursor
+	if f.timer == nil {
+		f.timer = time.AfterFunc(cursorEvery, func() {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.timer = nil
+			f.writeLocked()
+		})
+	}
+	return f.err
+}
+
+// close writes what is pending.
+func (f *cursorFile) close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.timer != nil {
+		f.timer.Stop()
+		f.timer = nil
+	}
+	f.writeLocked()
+	return f.err
+}
+
+// writeLocked replaces the file, so that it holds either the old cursor or the new one, come what may.
+func (f *cursorFile) writeLocked() {
+	if f.pending == "" || f.err != nil {
+		return
+	}
+	f.err = replaceFile(f.name, f.pending+"\n")
+	f.pending = ""
+}
+
+func replaceFile(name, content string) error {
+	tmp, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".*")
+	if err != nil {
+		return fmt.Errorf("--cursor-file: %w", err)
+	}
+	_, err = tmp.WriteString(content)
+	err = errors.Join(err, tmp.Chmod(0o644), tmp.Sync(), tmp.Close())
+	if err == nil {
+		err = os.Rename(tmp.Name(), name)
+	}
+	if err != nil {
+		_ = os.Remove(tmp.Name())
+		return fmt.Errorf("--cursor-file: %w", err)
+	}
+	return nil
+}

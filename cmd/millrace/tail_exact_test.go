@@ -1,0 +1,368 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+)
+
+// network passes connections on to a server until it is broken.
+type network struct {
+	net.Listener
+	to string
+
+	mu    sync.Mutex
+	conns []net.Conn
+	wg    sync.WaitGroup
+}
+
+func newNetwork(t *testing.T, to string) *network {
+	t.Helper()
+	l, err := listenLoopback()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &network{Listener: l, to: to}
+	n.wg.Go(n.run)
+	t.Cleanup(func() {
+		l.Close()
+		n.breakAll()
+		n.wg.Wait()
+	})
+	return n
+}
+
+func (n *network) run() {
+	for {
+		c, err := n.Accept()
+		if err != nil {
+			return
+		}
+		s, err := dialLoopback(n.to)
+		if err != nil {
+			c.Close()
+			continue
+		}
+		n.mu.Lock()
+		n.conns = append(n.conns, c, s)
+		n.mu.Unlock()
+		for _, pair := range [][2]net.Conn{{c, s}, {s, c}} {
+			n.wg.Go(func() {
+				_, _ = io.Copy(pair[0], pair[1])
+				pair[0].Close()
+				pair[1].Close()
+			})
+		}
+	}
+}
+
+// breakAll ends all connections at once, wherever they are in a frame.
+func (n *network) breakAll() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, c := range n.conns {
+		_ = c.(*net.TCPConn).SetLinger(0)
+		c.Close()
+	}
+	n.conns = nil
+}
+
+// tailProcess is millrace tail in a process of its own, whose output is appended to a file.
+type tailProcess struct {
+	cmd    *exec.Cmd
+	stderr bytes.Buffer
+}
+
+func startTail(t *testing.T, output string, args ...string) *tailProcess {
+	t.Helper()
+	bin, err := binaries()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := os.OpenFile(output, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	p := &tailProcess{cmd: exec.Command(bin["millrace"], append([]string{"tail", "--dictionary-cache", ""}, args...)...)}
+	p.cmd.Stdout, p.cmd.Stderr = out, &p.stderr
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.cmd.Process.Kill(); _ = p.cmd.Wait() })
+	return p
+}
+
+// interrupt is ^C. It returns the exit code.
+func (p *tailProcess) interrupt(t *testing.T) int {
+	t.Helper()
+	if err := p.cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	err := p.cmd.Wait()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return p.cmd.ProcessState.ExitCode()
+}
+
+// millrace tail --since through breaks of the network, a server that is killed and started again, and its own end and new
+// start with a cursor file: the output is the truth, nothing missing, nothing twice.
+func TestTailExact(t *testing.T) {
+	t.Parallel()
+	for _, flag := range []string{"--extended", "--compress"} {
+		t.Run(flag, func(t *testing.T) {
+			t.Parallel()
+			const frames = 4000
+			sim := startRelaysim(t, "--rate", "1000", "--frames", "4000", "--wait-for-consumer")
+			dir, addr := t.TempDir(), freeAddr(t)
+			server := startMillrace(t, sim.url, dir, addr)
+			waitServing(t, addr)
+			net := newNetwork(t, addr)
+			output := filepath.Join(t.TempDir(), "events.jsonl")
+			args := []string{"--server", net.Addr().String(), "--since", "1h", flag, "--cursor-file", filepath.Join(t.TempDir(), "cursor")}
+			lines := func() []string {
+				raw, err := os.ReadFile(output)
+				if err != nil {
+					t.Fatal(err)
+				}
+				all := strings.SplitAfter(string(raw), "\n")
+				all = slices.DeleteFunc(all, func(s string) bool { return !strings.HasSuffix(s, "\n") || !isEvent([]byte(s)) })
+				return all
+			}
+			reach := func(n int) {
+				t.Helper()
+				for end := time.Now().Add(time.Minute); len(lines()) < n; time.Sleep(20 * time.Millisecond) {
+					if time.Now().After(end) {
+						t.Fatalf("%d of %d lines", len(lines()), n)
+					}
+				}
+			}
+			tail := startTail(t, output, args...)
+			reach(300)
+			net.breakAll()
+			reach(700)
+			server.kill()
+			startMillrace(t, sim.url, dir, addr)
+			reach(1300)
+			net.breakAll()
+			reach(1600)
+			if code := tail.interrupt(t); code != exitOK {
+				t.Errorf("exit code %d\n%s", code, &tail.stderr)
+			}
+			if n := strings.Count(tail.stderr.String(), "connecting again"); n < 2 {
+				t.Errorf("it tells of %d new connections, want 2 or more:\n%s", n, &tail.stderr)
+			}
+			tail = startTail(t, output, args...)
+			reach(2000)
+			net.breakAll()
+			sim.waitMade(t, frames)
+			want := readTruth(t, sim.truth)
+			reach(len(want))
+			time.Sleep(100 * time.Millisecond)
+			if code := tail.interrupt(t); code != exitOK {
+				t.Errorf("exit code %d\n%s", code, &tail.stderr)
+			}
+			seen := streams{}
+			var got []truthEvent
+			for _, line := range lines() {
+				got = append(got, seen.parse(t, strings.TrimSuffix(line, "\n")))
+			}
+			if flag != "--extended" {
+				for i := range want {
+					want[i].Epoch, want[i].Seq, want[i].Op = 0, 0, 0
+				}
+			}
+			checkExact(t, "millrace tail", got, want)
+			t.Logf("%d events exact", len(want))
+		})
+	}
+}
+
+// How tail ends, and what it says then.
+func TestTailEndings(t *testing.T) {
+	t.Parallel()
+	relay := newTestRelay(t)
+	d := startDaemon(t, relay.url, t.TempDir())
+	live := subscribe(t, d.addr, "")
+	for seq := int64(1); seq <= 200; seq++ {
+		relay.send <- identityFrame(t, seq).Data
+	}
+	live.lines(t, 200)
+	output := filepath.Join(t.TempDir(), "out")
+	wait := func(p *tailProcess) int { _ = p.cmd.Wait(); return p.cmd.ProcessState.ExitCode() }
+
+	if p := startTail(t, output, "--url", d.addr, "--cursor", "0", "--count", "7"); wait(p) != exitOK || countLines(t, output) != 7 || p.stderr.Len() > 0 {
+		t.Errorf("--count 7: %v, %d lines\n%s", p.cmd.ProcessState, countLines(t, output), &p.stderr)
+	}
+	for _, until := range []string{"now", "live", "0s"} {
+		out := output + until
+		if p := startTail(t, out, "--url", d.addr, "--since", "1h", "--until", until); wait(p) != exitOK || countLines(t, out) != 200 {
+			t.Errorf("--until %s: %v, %d lines\n%s", until, p.cmd.ProcessState, countLines(t, out), &p.stderr)
+		}
+	}
+	out := output + "soon" // nothing comes any more, and the clock alone says that it is over
+	begin := time.Now()
+	until := begin.Add(time.Second).Format(time.RFC3339Nano)
+	if p := startTail(t, out, "--url", d.addr, "--cursor", "0", "--until", until); wait(p) != exitOK || countLines(t, out) != 200 || time.Since(begin) < time.Second {
+		t.Errorf("--until %s: %v, %d lines\n%s", until, p.cmd.ProcessState, countLines(t, out), &p.stderr)
+	}
+	// Nothing matches, and still the cursor file says how far that is known.
+	file := filepath.Join(t.TempDir(), "cursor")
+	none := startTail(t, output+"none", "--url", d.addr, "--cursor", "0", "--dids", "did:plc:none", "--until", "now", "--cursor-file", file)
+	kept, err := "", error(nil)
+	if wait(none) == exitOK {
+		kept, err = readCursorFile(file)
+	}
+	if want := d.log.Range().Newest.Position.String(); err != nil || kept != want {
+		t.Errorf("nothing matched, and the cursor file says %q, %v, want %s", kept, err, want)
+	}
+	p := startTail(t, "/dev/full", "--url", d.addr, "--cursor", "0")
+	if code := wait(p); code != exitFailed || !strings.Contains(p.stderr.String(), "no space left") {
+		t.Errorf("full disk: exit code %d\n%s", code, &p.stderr)
+	}
+	p = startTail(t, output, "--url", d.addr, "--cursor", "0", "--count", "1000")
+	waitFor(t, "207 lines", func() bool { return countLines(t, output) == 207 })
+	if code := p.interrupt(t); code != exitInterrupted {
+		t.Errorf("interrupted before --count: exit code %d", code)
+	}
+	p = startTail(t, output, "--url", d.addr, "--collections", "a b")
+	if code := wait(p); code != exitFailed || !strings.Contains(p.stderr.String(), "invalid subscriber options") {
+		t.Errorf("refused: exit code %d\n%s", code, &p.stderr)
+	}
+	p = startTail(t, output, "--url", freeAddr(t), "--once")
+	if code := wait(p); code != exitFailed || !strings.Contains(p.stderr.String(), "connection refused") {
+		t.Errorf("--once: exit code %d\n%s", code, &p.stderr)
+	}
+}
+
+// Against a Jetstream that is no millrace: what there is until now, with a cursor file that is a time, and inclusive.
+func TestTailPlainJetstream(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	var stamps []int64
+	up := websocket.Upgrader{}
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		cursor, err := strconv.ParseInt(r.URL.Query().Get("cursor"), 10, 64)
+		if r.URL.Path != "/subscribe" || err != nil {
+			http.NotFound(w, r)
+			return
+		}
+		ws, err := up.Upgrade(w, r, nil)
+		if err != nil {
+			return
+		}
+		defer ws.Close()
+		mu.Lock()
+		for _, us := range stamps {
+			if us >= cursor {
+				_ = ws.WriteMessage(websocket.TextMessage, fmt.Appendf(nil, `{"did":"did:plc:a","time_us":%d,"kind":"identity","identity":{"did":"did:plc:a","seq":%d,"time":"t"}}`, us, us))
+			}
+		}
+		mu.Unlock()
+		for { // until it leaves; answers pings
+			if _, _, err := ws.NextReader(); err != nil {
+				return
+			}
+		}
+	}))
+	defer srv.Close()
+	file := filepath.Join(t.TempDir(), "cursor")
+	read := func(flags ...string) []string {
+		t.Helper()
+		var out, errs bytes.Buffer
+		args := append([]string{"--url", srv.URL, "--cursor", "0", "--cursor-file", file}, flags...)
+		if err := runTail(t.Context(), args, &out, &errs); err != nil || errs.Len() > 0 {
+			t.Fatalf("%v\n%s", err, &errs)
+		}
+		return strings.Split(strings.TrimSpace(out.String()), "\n")
+	}
+	base := time.Now().Add(-time.Hour).UnixMicro()
+	for i := range int64(5) {
+		stamps = append(stamps, base+i)
+	}
+	if got := read("--count", "3"); len(got) != 3 {
+		t.Errorf("first %d lines", len(got))
+	}
+	if s, err := readCursorFile(file); s != strconv.FormatInt(base+2, 10) || err != nil {
+		t.Errorf("the file says %q, %v", s, err)
+	}
+	mu.Lock()
+	stamps = append(stamps, base+5, time.Now().Add(time.Minute).UnixMicro())
+	mu.Unlock()
+	got := read("--until", "now") // the last one is not of now
+	if len(got) != 3 || !strings.Contains(got[0], strconv.FormatInt(base+3, 10)) || !strings.Contains(got[2], strconv.FormatInt(base+5, 10)) {
+		t.Errorf("then %v", got)
+	}
+	mu.Lock()
+	stamps = append(stamps[:len(stamps)-1], base+6)
+	mu.Unlock()
+	if got := read("--until", "1m"); len(got) != 1 || !strings.Contains(got[0], strconv.FormatInt(base+6, 10)) {
+		t.Errorf("quiet, and so at its end: %v", got)
+	}
+}
+
+// The reader of the pipe has seen enough: no word, no error.
+func TestTailPipe(t *testing.T) {
+	t.Parallel()
+	relay := newTestRelay(t)
+	d := startDaemon(t, relay.url, t.TempDir())
+	live := subscribe(t, d.addr, "")
+	for seq := int64(1); seq <= 1000; seq++ { // more than a pipe holds
+		relay.send <- identityFrame(t, seq).Data
+	}
+	live.lines(t, 1000)
+	bin, err := binaries()
+	if err != nil {
+		t.Fatal(err)
+	}
+	script := bin["millrace"] + " tail --url " + d.addr + " --cursor 0 ; echo code $? >&2"
+	cmd := exec.Command("sh", "-c", "("+script+") | head -n 3")
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	timer := time.AfterFunc(20*time.Second, func() { _ = cmd.Process.Kill() })
+	defer timer.Stop()
+	// tail notices with its next write.
+	sent := make(chan struct{})
+	go func() {
+		defer close(sent)
+		for seq := int64(1001); seq <= 1010; seq++ {
+			relay.send <- identityFrame(t, seq).Data
+			time.Sleep(50 * time.Millisecond)
+		}
+	}()
+	err = cmd.Wait()
+	<-sent
+	if err != nil || strings.Count(stdout.String(), "\n") != 3 || stderr.String() != "code 0\n" {
+		t.Errorf("%v, %d lines, stderr %q, want 3 lines and code 0", err, strings.Count(stdout.String(), "\n"), &stderr)
+	}
+}
+
+func countLines(t *testing.T, name string) int {
+	t.Helper()
+	raw, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bytes.Count(raw, []byte("\n"))
+}

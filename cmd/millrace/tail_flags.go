@@ -1,0 +1,195 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"millrace/dict"
+	"millrace/public/client"
+)
+
+// defaultServer is where a server listens that was told nothing else.
+const defaultServer = "ws://localhost:6008"
+
+const tailManual = `millrace tail: print a server's events, a line each
+
+It follows a millrace, or any Jetstream, from now on, or from --cursor, --since or --cursor-file on. A connection
+that breaks is made again, with growing pauses, and goes on exactly where it was: nothing is missing and nothing comes
+twice, also if the server was started again or another instance answers. (A Jetstream that is no millrace has only times to
+go by: what comes twice after a break is dropped, but what it loses is lost.)
+
+  millrace tail --collections app.bsky.feed.post                       new posts, as they come
+  millrace tail --since 2h --until now --collections app.bsky.graph.*  the last two hours of follows, blocks and lists
+  millrace tail --dids did:plc:… --cursor 0 | jq .commit.record        all there is of one account
+  millrace tail --cursor-file at.cursor >>events.jsonl                 on from where the last run ended
+  millrace tail --server wss://jetstream2.us-east.bsky.network         somebody else's server
+
+Output is a line of JSON for each event, byte for byte what a subscriber gets; on a terminal a line to read, unless
+--json is given. Colours are left out if NO_COLOR is set. While old events are read and standard error is a
+terminal, a line there says how far that is.
+
+--since, --until and a time in general: 2h, 90m, 3d (so long ago), 2026-11-20, "2026-11-20 21:30", 2026-11-20T21:30:00Z, or Unix
+microseconds. By this machine's clock; without a zone, in its time zone.
+
+Exit codes: 0 done, or interrupted when there was no end to wait for, or the reader of the pipe has left;
+130 interrupted before --count or --until was reached; 1 an error, with the server's reason; 2 wrong usage.
+
+`
+
+// tailConfig is what `millrace tail` can be told.
+type tailConfig struct {
+	url             string
+	collections     list
+	dids            list
+	kinds           list
+	maxMessageBytes int
+	cursor          string
+	since           string
+	until           string
+	cursorFile      string
+	strict          bool
+	compress        bool
+	dictionary      string
+	dictionaryCache string
+	extended        bool
+	json            bool
+	pretty          bool
+	count           int64
+	once            bool
+}
+
+func newTailFlags() (*flag.FlagSet, *tailConfig) {
+	c := &tailConfig{}
+	fs := flag.NewFlagSet("tail", flag.ContinueOnError)
+	fs.StringVar(&c.url, "url", defaultServer, "server `URL`, or host and port; the path /subscribe is added where it is missing")
+	fs.StringVar(&c.url, "server", defaultServer, "another name of --`URL`")
+	fs.Var(&c.collections, "collections", "only these (`NSID`s or prefix.*, separated by commas, may be repeated); identity and account events still come,\nsee --kinds")
+	fs.Var(&c.dids, "dids", "only these `DID`s (separated by commas, may be repeated)")
+	fs.Var(&c.kinds, "kinds", "only these `kinds`: commit, identity, account")
+	fs.IntVar(&c.maxMessageBytes, "max-message-bytes", 0, "leave out events that are larger than so many `bytes` as sent; 0: no limit")
+	fs.StringVar(&c.cursor, "cursor", "", "start at this time_us, or after this position (`cursor`); 0: the oldest event; left out: live")
+	fs.StringVar(&c.since, "since", "", "start at this `time`, see above")
+	fs.StringVar(&c.until, "until", "", "end with the last event up to this `time`, see above; now: with what the server has when we begin;\nlive: with what it has when we have read it all")
+	fs.StringVar(&c.cursorFile, "cursor-file", "", "keep in this `file` how far the output is written, and go on from there if it exists (--cursor and --since\nare for the first time). After kill -9 what came in its last quarter of a second comes again")
+	fs.BoolVar(&c.strict, "strict", false, "fail if the cursor is older than the server's log, instead of starting at its oldest event (millrace only)")
+	fs.BoolVar(&c.compress, "compress", false, "ask for zstd with the server's dictionary, which is fetched from it")
+	fs.StringVar(&c.dictionary, "zstd-dictionary", "", "dictionary `file` for --compress, for servers that do not serve theirs")
+	fs.StringVar(&c.dictionaryCache, "dictionary-cache", defaultDictionaryCache(), "`directory` where fetched dictionaries are kept; empty: nowhere")
+	fs.BoolVar(&c.extended, "extended", false, "events with position and UIDs, and info messages, as lines of their own (millrace only)")
+	fs.BoolVar(&c.json, "json", false, "JSON on a terminal, too")
+	fs.BoolVar(&c.pretty, "pretty", false, "the form for terminals even if standard output is none")
+	fs.Int64Var(&c.count, "count", 0, "end after this `number` of events; 0: never")
+	fs.BoolVar(&c.once, "once", false, "end when the connection ends instead of connecting again")
+	return fs, c
+}
+
+// defaultDictionaryCache is in the user's cache directory, if there is one.
+func defaultDictionaryCache() string {
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(dir, "millrace", "dictionaries")
+}
+
+// parseTail reads the arguments. Its error is that of the user, or flag.ErrHelp.
+func parseTail(args []string) (*tailConfig, error) {
+	fs, c := newTailFlags()
+	if err := parseFlags(fs, args, nil); err != nil {
+		return nil, err
+	}
+	wrong := func(format string, args ...any) (*tailConfig, error) {
+		return nil, usageError{fmt.Errorf(format, args...)}
+	}
+	switch {
+	case fs.NArg() > 0:
+		return wrong("millrace tail takes no argument %q; see millrace tail --help", fs.Arg(0))
+	case c.count < 0:
+		return wrong("--count %d is negative", c.count)
+	case c.maxMessageBytes < 0:
+		return wrong("--max-message-bytes %d is negative", c.maxMessageBytes)
+	case c.cursor != "" && c.since != "":
+		return wrong("--cursor and --since both say where to start; give one")
+	case c.json && c.pretty:
+		return wrong("--json and --pretty both say what to print; give one")
+	}
+	for _, k := range c.kinds {
+		if !slices.Contains([]client.Kind{client.KindCommit, client.KindIdentity, client.KindAccount}, client.Kind(k)) {
+			return wrong("--kinds %q is none of commit, identity, account", k)
+		}
+	}
+	if _, err := subscribeURL(c.url); err != nil {
+		return wrong("--url: %w", err)
+	}
+	return c, nil
+}
+
+// clientConfig is what the client is told by the flags alone.
+func (c *tailConfig) clientConfig() (client.Config, error) {
+	cfg := client.Config{
+		URL:      c.url,
+		Options:  client.Options{Collections: c.collections, DIDs: c.dids, MaxMessageBytes: c.maxMessageBytes},
+		Cursor:   c.cursor,
+		Strict:   c.strict,
+		Compress: c.compress, DictionaryDir: c.dictionaryCache,
+		NoReconnect: c.once,
+		Heartbeat:   tailHeartbeat,
+		UserAgent:   "millrace-tail/" + version,
+	}
+	for _, k := range c.kinds {
+		cfg.Kinds = append(cfg.Kinds, client.Kind(k))
+	}
+	if c.compress && c.dictionary != "" {
+		raw, err := os.ReadFile(c.dictionary)
+		if err != nil {
+			return cfg, fmt.Errorf("--zstd-dictionary: %w", err)
+		}
+		d, err := dict.Parse(raw)
+		if err != nil {
+			return cfg, fmt.Errorf("--zstd-dictionary %s: %w", c.dictionary, err)
+		}
+		cfg.Dictionaries = []*dict.Dictionary{d}
+	}
+	return cfg, nil
+}
+
+func printTailManual(w io.Writer) {
+	fmt.Fprint(w, tailManual)
+	fs, _ := newTailFlags()
+	if f := fs.Lookup("dictionary-cache"); f.DefValue != "" {
+		f.DefValue = "the user's" // where that is differs
+	}
+	printFlags(w, fs, false)
+}
+
+// subscribeURL completes what a person types: a host, a base URL, or the whole of it.
+func subscribeURL(s string) (*url.URL, error) { return client.SubscribeURL(s) }
+
+// errMoment ends a complaint about a time.
+var errMoment = errors.New("is no time such as 2h, 2026-11-20, \"2026-11-20 21:30\" or 2026-11-20T21:30:00Z")
+
+// parseMoment reads a time, or how long ago it was, as Unix microseconds.
+func parseMoment(s string, now time.Time) (int64, error) {
+	if d, ok := parseAgo(s); ok {
+		return now.Add(-d).UnixMicro(), nil
+	}
+	if us, ok := parseMicros(s); ok {
+		return us, nil
+	}
+	for _, layout := range []string{
+		time.RFC3339Nano, "2006-01-02T15:04Z07:00", "2006-01-02 15:04:05Z07:00", "2006-01-02 15:04:05", "2006-01-02 15:04",
+		"2006-01-02T15:04:05", "2006-01-02T15:04", time.DateOnly,
+	} {
+		if t, err := time.ParseInLocation(layout, s, now.Location()); err == nil {
+			return t.UnixMicro(), nil
+		}
+	}
+	return 0, fmt.Errorf("%q %w", s, errMoment)
+}

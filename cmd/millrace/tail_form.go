@@ -1,0 +1,151 @@
+package main
+
+import (
+	"encoding/json"
+	"io"
+	"os"
+	"strings"
+	"time"
+	"unicode"
+
+	"millrace/public/client"
+)
+
+// maxExcerpt is how many characters of a record a readable line shows.
+const maxExcerpt = 100
+
+// Colours, as ANSI escapes.
+const (
+	colourNone   = "\x1b[0m"
+	colourDim    = "\x1b[2m"
+	colourRed    = "\x1b[31m"
+	colourGreen  = "\x1b[32m"
+	colourYellow = "\x1b[33m"
+	colourCyan   = "\x1b[36m"
+	colourPurple = "\x1b[35m"
+)
+
+// isTerminal says whether w is one, and not the device that swallows everything.
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	st, err := f.Stat()
+	if err != nil || st.Mode()&os.ModeCharDevice == 0 {
+		return false
+	}
+	null, err := os.Stat(os.DevNull)
+	return err != nil || !os.SameFile(st, null)
+}
+
+// wantsColour honours NO_COLOR (no-color.org) and terminals that cannot.
+func wantsColour() bool { return os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" }
+
+// form writes events for people.
+type form struct {
+	colour bool
+	zone   *time.Location
+}
+
+// paint appends s in a colour.
+func (f form) paint(dst []byte, colour, s string) []byte {
+	if !f.colour {
+		return append(dst, s...)
+	}
+	return append(append(append(dst, colour...), s...), colourNone...)
+}
+
+// pad appends s, and blanks up to a width.
+func (f form) pad(dst []byte, colour, s string, width int) []byte {
+	dst = f.paint(dst, colour, s)
+	if n := width - len(s); n > 0 {
+		dst = append(dst, strings.Repeat(" ", n)...)
+	}
+	return append(dst, ' ')
+}
+
+// appendEvent appends one line:
+//
+//	21:30:05.123 create app.bsky.feed.post did:plc:…/3k… what it says
+func (f form) appendEvent(dst []byte, e *client.Event) []byte {
+	dst = f.paint(dst, colourDim, e.Time().In(f.zone).Format("15:04:05.000"))
+	dst = append(dst, ' ')
+	switch {
+	case e.Commit != nil:
+		c := e.Commit
+		colour := map[string]string{client.OpCreate: colourGreen, client.OpUpdate: colourYellow, client.OpDelete: colourRed}[c.Operation]
+		dst = f.pad(dst, colour, printable(c.Operation, maxExcerpt), len("identity"))
+		dst = f.pad(dst, colourCyan, printable(c.Collection, maxExcerpt), len("app.bsky.graph.listitem"))
+		dst = f.paint(dst, colourDim, printable(e.DID+"/"+c.RKey, 3*maxExcerpt))
+		if text := excerpt(c.Record); text != "" {
+			dst = append(append(dst, ' '), text...)
+		}
+	case e.Identity != nil:
+		dst = f.pad(dst, colourPurple, string(e.Kind), len("identity"))
+		dst = append(dst, printable(strings.TrimSpace(e.Identity.DID+" "+e.Identity.Handle), 3*maxExcerpt)...)
+	case e.Account != nil:
+		status := "active"
+		if !e.Account.Active {
+			status = "inactive"
+		}
+		dst = f.pad(dst, colourPurple, string(e.Kind), len("identity"))
+		dst = append(dst, printable(strings.TrimSpace(e.Account.DID+" "+status+" "+e.Account.Status), 3*maxExcerpt)...)
+	default:
+		dst = f.pad(dst, colourPurple, printable(string(e.Kind), maxExcerpt), len("identity"))
+		dst = append(dst, printable(string(e.Raw), maxExcerpt)...)
+	}
+	return append(dst, '\n')
+}
+
+// excerpt is what a record says, as far as one line can tell.
+func excerpt(record json.RawMessage) string {
+	if len(record) == 0 {
+		return ""
+	}
+	var r struct {
+		Text        string
+		DisplayName string `json:"displayName"`
+		Name        string
+		Subject     json.RawMessage
+	}
+	if err := json.Unmarshal(record, &r); err == nil {
+		var subject struct{ URI string }
+		var name string
+		switch {
+		case r.Text != "":
+			return printable(r.Text, maxExcerpt)
+		case json.Unmarshal(r.Subject, &name) == nil && name != "":
+			return "→ " + printable(name, maxExcerpt)
+		case json.Unmarshal(r.Subject, &subject) == nil && subject.URI != "":
+			return "→ " + printable(subject.URI, maxExcerpt)
+		case r.DisplayName != "":
+			return printable(r.DisplayName, maxExcerpt)
+		case r.Name != "":
+			return printable(r.Name, maxExcerpt)
+		}
+	}
+	return printable(string(record), maxExcerpt)
+}
+
+// printable is s on one line, cut to so many characters, without what could steer a terminal or turn the
+// line around: anybody may write anything into a record.
+func printable(s string, most int) string {
+	var b strings.Builder
+	n := 0
+	for _, r := range s {
+		if n == most {
+			b.WriteRune('…')
+			break
+		}
+		switch {
+		case unicode.IsSpace(r):
+			r = ' '
+		case !unicode.IsPrint(r):
+			r = '·'
+		}
+		b.WriteRune(r)
+		n++
+	}
+	return b.String()
+}

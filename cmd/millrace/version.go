@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+
+	"millrace/dict"
+)
+
+// version is set by the linker (make build).
+var version = "dev"
+
+// The modules whose versions say most about a build.
+const (
+	pebbleModule  = "github.com/cockroachdb/pebble/v2"
+	libzstdModule = "github.com/DataDog/zstd"
+	pureModule    = "github.com/klauspost/compress"
+)
+
+// build is what is known of how this program was made. What is not known is "unknown".
+type build struct {
+	version  string
+	commit   string // with date, and whether the tree had changes
+	golang   string
+	zstd     string // what compresses events
+	uidStore string // what --intern can be
+	pebble   string
+}
+
+// thisBuild reads what the Go tool and the linker put into the program.
+func thisBuild() build {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		info = &debug.BuildInfo{}
+	}
+	return readBuild(info)
+}
+
+func readBuild(info *debug.BuildInfo) build {
+	settings := make(map[string]string)
+	for _, s := range info.Settings {
+		settings[s.Key] = s.Value
+	}
+	modules := make(map[string]string)
+	for _, m := range info.Deps {
+		if m.Replace != nil {
+			m = m.Replace
+		}
+		modules[m.Path] = m.Version
+	}
+	b := build{
+		version: version,
+		commit:  commitOf(settings),
+		golang:  fmt.Sprintf("%s %s/%s", runtime.Version(), runtime.GOOS, runtime.GOARCH),
+		zstd:    "klauspost/compress " + known(modules[pureModule]) + " (pure Go; built with cgo, libzstd is several times faster)",
+		pebble:  known(modules[pebbleModule]),
+	}
+	if v := info.Main.Version; b.version == "dev" && v != "" && v != "(devel)" {
+		b.version = v
+	}
+	if hasLibzstd() {
+		b.zstd = "libzstd by way of cgo (DataDog/zstd " + known(modules[libzstdModule]) + ")"
+	}
+	b.uidStore = "pebble, off"
+	if hasTag(settings["-tags"], "fdb") {
+		b.uidStore = "pebble, fdb, off"
+	}
+	return b
+}
+
+// hasLibzstd tells whether events are compressed by libzstd rather than in pure Go.
+func hasLibzstd() bool {
+	return slices.ContainsFunc(dict.Methods(), func(m dict.Method) bool { return strings.HasPrefix(m.String(), "libzstd") })
+}
+
+func commitOf(settings map[string]string) string {
+	commit := known(settings["vcs.revision"])
+	if at := settings["vcs.time"]; at != "" {
+		commit += " of " + at
+	}
+	if settings["vcs.modified"] == "true" {
+		commit += ", with changes"
+	}
+	return commit
+}
+
+func known(s string) string {
+	if s == "" {
+		return "unknown"
+	}
+	return s
+}
+
+// hasTag tells whether tags, separated as the Go tool records them, has tag.
+func hasTag(tags, tag string) bool {
+	for t := range strings.FieldsFuncSeq(tags, func(r rune) bool { return r == ',' || r == ' ' }) {
+		if t == tag {
+			return true
+		}
+	}
+	return false
+}
+
+// print writes the version on the first line, as other programs may read it, and the rest below.
+func (b build) print(w io.Writer) {
+	fmt.Fprintf(w, "millrace %s\n", b.version)
+	for _, row := range [][2]string{
+		{"commit", b.commit}, {"go", b.golang}, {"pebble", b.pebble}, {"zstd", b.zstd}, {"--intern", b.uidStore},
+	} {
+		fmt.Fprintf(w, "  %-9s %s\n", row[0], row[1])
+	}
+}
+
+func runVersion(_ context.Context, args []string, stdout, _ io.Writer) error {
+	switch {
+	case len(args) == 0:
+		thisBuild().print(stdout)
+	case isHelpWord(args[0]):
+		fmt.Fprint(stdout, "millrace version: print the version and how it was built\n")
+	default:
+		return usageError{fmt.Errorf("millrace version takes no argument %.40q", args[0])}
+	}
+	return nil
+}

@@ -1,0 +1,60 @@
+package main
+
+import (
+	"runtime/debug"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestVersion(t *testing.T) {
+	for _, word := range []string{"version", "--version"} {
+		code, out := millrace(t, word)
+		if code != exitOK || !strings.HasPrefix(out, "millrace "+version+"\n") {
+			t.Errorf("millrace %s: exit code %d\n%s", word, code, out)
+		}
+		for _, want := range []string{"commit ", "go ", "pebble ", "zstd ", "--intern "} {
+			if !strings.Contains(out, "\n  "+want) {
+				t.Errorf("millrace %s says nothing of %s:\n%s", word, want, out)
+			}
+		}
+	}
+	if code, out := millrace(t, "version", "please"); code != exitUsage {
+		t.Errorf("millrace version please: exit code %d\n%s", code, out)
+	}
+}
+
+func TestReadBuild(t *testing.T) {
+	info := &debug.BuildInfo{
+		Main: debug.Module{Version: "v0.1.0"},
+		Deps: []*debug.Module{
+			{Path: pebbleModule, Version: "v2.1.0", Replace: &debug.Module{Path: pebbleModule, Version: "v2.1.1"}},
+			{Path: libzstdModule, Version: "v1.5.7"},
+			{Path: pureModule, Version: "v1.18.0"},
+		},
+		Settings: []debug.BuildSetting{
+			{Key: "-tags", Value: "netgo,fdb"}, {Key: "vcs.revision", Value: "abc"},
+			{Key: "vcs.time", Value: "2026-11-20T00:00:00Z"}, {Key: "vcs.modified", Value: "true"},
+		},
+	}
+	got := readBuild(info)
+	want := build{
+		version: "v0.1.0", commit: "abc of 2026-11-20T00:00:00Z, with changes", golang: got.golang,
+		zstd:   "klauspost/compress v1.18.0 (pure Go; built with cgo, libzstd is several times faster)",
+		pebble: "v2.1.1", uidStore: "pebble, fdb, off",
+	}
+	if hasLibzstd() {
+		want.zstd = "libzstd by way of cgo (DataDog/zstd v1.5.7)"
+	}
+	if version != "dev" {
+		want.version = version
+	}
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(build{})); diff != "" {
+		t.Error(diff)
+	}
+	got = readBuild(&debug.BuildInfo{Settings: []debug.BuildSetting{{Key: "-tags", Value: "fdbx"}}})
+	if got.commit != "unknown" || got.pebble != "unknown" || got.uidStore != "pebble, off" {
+		t.Errorf("of an unknown build: %+v", got)
+	}
+}
