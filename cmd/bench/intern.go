@@ -35,6 +35,15 @@ type internFlags struct {
 	profile      string
 	schemes      string
 	internStores string
+
+	clusterFile string
+	keep        bool
+	store       string
+	instances   []int
+	runFor      time.Duration
+	child       bool
+	childPath   string
+	childStart  int64
 }
 
 // ints is a flag that takes numbers separated by commas.
@@ -60,15 +69,22 @@ func (f ints) Set(s string) error {
 }
 
 func runIntern(ctx context.Context, args []string, out io.Writer) error {
-	f := internFlags{workers: []int{1, 4, 16, 64, 256}, uris: []int{1_000_000}, hashBits: []int{32, 40, 48}, hashKeys: []int{100_000, 1_000_000, 10_000_000}}
+	f := internFlags{workers: []int{1, 4, 16, 64, 256}, uris: []int{1_000_000}, hashBits: []int{32, 40, 48}, hashKeys: []int{100_000, 1_000_000, 10_000_000}, instances: []int{1, 2, 4}}
 	fs := flag.NewFlagSet("bench intern", flag.ContinueOnError)
-	fs.StringVar(&f.only, "only", "", "schemes, load or hash; empty: all")
+	fs.StringVar(&f.only, "only", "", "schemes, load, hash or instances; empty: the first three")
 	fs.StringVar(&f.dir, "dir", "", "where stores are made and removed again; empty: the system's temporary directory")
 	fs.Uint64Var(&f.seed, "seed", 1, "of the strings")
 	fs.Var(ints{&f.workers}, "workers", "schemes: transactions in flight")
 	fs.DurationVar(&f.cell, "time", 2*time.Second, "schemes: for each cell")
 	fs.StringVar(&f.schemes, "schemes", "", "schemes: those whose names contain this")
-	fs.StringVar(&f.internStores, "stores", "sim,pebble", "schemes: stores")
+	fs.StringVar(&f.internStores, "stores", "sim,pebble", "schemes: stores, of sim, pebble and fdb")
+	fs.StringVar(&f.clusterFile, "fdb-cluster-file", "", "cluster file of FoundationDB (in a bench built with -tags fdb)")
+	fs.StringVar(&f.store, "store", "", "the store of schemes and load: pebble or fdb; empty: as -stores says, and pebble")
+	fs.BoolVar(&f.keep, "keep", false, "load: leave the strings in FoundationDB, so that fdbcli can tell their size")
+	fs.Var(ints{&f.instances}, "instances", "instances: processes at once, first one alone")
+	fs.DurationVar(&f.runFor, "run", 10*time.Second, "instances: for each number of them")
+	fs.StringVar(&f.childPath, "child", "", "instances: be one of the processes, in this directory (for its own use)")
+	fs.Int64Var(&f.childStart, "child-start", 0, "instances: when it begins, Unix nanoseconds (for its own use)")
 	fs.DurationVar(&f.readDelay, "sim-read", 500*time.Microsecond, "schemes: time of a read on the simulated store")
 	fs.DurationVar(&f.commitDelay, "sim-commit", 1500*time.Microsecond, "schemes: time of a commit on the simulated store")
 	fs.Var(ints{&f.uris}, "uris", "load: measure at these numbers of URIs, ascending")
@@ -90,6 +106,14 @@ func runIntern(ctx context.Context, args []string, out io.Writer) error {
 	if fs.NArg() > 0 {
 		return fmt.Errorf("unexpected argument %q", fs.Arg(0))
 	}
+	f.child = f.childPath != ""
+	switch f.store {
+	case "":
+	case "pebble", "fdb":
+		f.internStores = f.store
+	default:
+		return fmt.Errorf("-store %q is not pebble or fdb", f.store)
+	}
 	stop, err := startProfile(f.profile)
 	if err != nil {
 		return err
@@ -98,10 +122,10 @@ func runIntern(ctx context.Context, args []string, out io.Writer) error {
 	parts := []struct {
 		name string
 		run  func(context.Context, *internFlags, io.Writer) error
-	}{{"schemes", benchSchemes}, {"load", benchLoad}, {"hash", benchHash}}
+	}{{"schemes", benchSchemes}, {"load", benchLoad}, {"hash", benchHash}, {"instances", benchInstances}}
 	known := false
 	for _, p := range parts {
-		if f.only != "" && f.only != p.name {
+		if f.only != p.name && (f.only != "" || p.name == "instances") {
 			continue
 		}
 		known = true
@@ -110,7 +134,7 @@ func runIntern(ctx context.Context, args []string, out io.Writer) error {
 		}
 	}
 	if !known {
-		return fmt.Errorf("-only %q is not schemes, load or hash", f.only)
+		return fmt.Errorf("-only %q is not schemes, load, hash or instances", f.only)
 	}
 	return nil
 }

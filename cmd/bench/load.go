@@ -21,6 +21,9 @@ func benchLoad(ctx context.Context, f *internFlags, out io.Writer) error {
 	if f.tids != "live" && f.tids != "random" {
 		return fmt.Errorf("-tids %q is not live or random", f.tids)
 	}
+	if f.store == "fdb" {
+		return loadFoundation(ctx, f, out)
+	}
 	dir, err := os.MkdirTemp(f.dir, "millrace-bench-")
 	if err != nil {
 		return err

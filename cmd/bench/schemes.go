@@ -32,6 +32,7 @@ func schemes() []scheme {
 		{"one counter, string by string", 1, allocCounter},
 		{"one counter, batches of 500", 500, allocCounter},
 		{"random sequence per string", 1, allocRandom},
+		{"FoundationDB's allocator, string by string", 1, allocWindow},
 		{"Snowflake, string by string", 1, allocSnowflake},
 		{"Snowflake, batches of 500", 500, allocSnowflake},
 		{"batched sequences (millrace)", 500, nil},
@@ -105,13 +106,13 @@ func (s *snowflake) next() uint64 {
 	return s.milli&(1<<41-1)<<22 | s.shard&(1<<10-1)<<12 | s.seq
 }
 
-// counted is a store that counts commits with writes.
-type counted struct {
+// countedStore counts commits with writes.
+type countedStore struct {
 	kv.Store
 	committed, conflicts atomic.Uint64
 }
 
-func (s *counted) Begin(ctx context.Context) (kv.Txn, error) {
+func (s *countedStore) Begin(ctx context.Context) (kv.Txn, error) {
 	txn, err := s.Store.Begin(ctx)
 	if err != nil {
 		return nil, err
@@ -121,7 +122,7 @@ func (s *counted) Begin(ctx context.Context) (kv.Txn, error) {
 
 type countedTxn struct {
 	kv.Txn
-	store *counted
+	store *countedStore
 	wrote bool
 }
 
@@ -144,6 +145,7 @@ type cell struct {
 	conflicts float64 // share of the commits
 	seconds   float64
 	latencies latencies
+	windowed  bool // the scheme leaves holes
 }
 
 func benchSchemes(ctx context.Context, f *internFlags, out io.Writer) error {
@@ -151,10 +153,12 @@ func benchSchemes(ctx context.Context, f *internFlags, out io.Writer) error {
 		switch name {
 		case "sim":
 			fmt.Fprintf(out, "Simulated store, %v a read, %v a commit, both directions written, strings that are all new, %v a cell.\n\n", f.readDelay, f.commitDelay, f.cell)
+		case "fdb":
+			fmt.Fprintf(out, "FoundationDB, both directions written, strings that are all new, %v a cell.\n\n", f.cell)
 		case "pebble":
 			fmt.Fprintf(out, "Pebble, each commit synced, both directions written, strings that are all new, %v a cell.\n\n", f.cell)
 		default:
-			return fmt.Errorf("-stores %q: not sim or pebble", name)
+			return fmt.Errorf("-stores %q: not sim, pebble or fdb", name)
 		}
 		fmt.Fprintln(out, "| scheme | workers | UIDs/s | conflicts | p50 ms | p99 ms | UIDs wasted |")
 		fmt.Fprintln(out, "|---|---:|---:|---:|---:|---:|---:|")
@@ -179,10 +183,18 @@ func benchSchemes(ctx context.Context, f *internFlags, out io.Writer) error {
 
 // schemeOn measures one cell on a new store.
 func schemeOn(ctx context.Context, f *internFlags, storeName string, s scheme, workers int) (*cell, error) {
-	var store counted
-	if storeName == "sim" {
+	var store countedStore
+	switch storeName {
+	case "sim":
 		store.Store = simkv.New(simkv.Config{Seed: f.seed, ReadLatency: f.readDelay, CommitLatency: f.commitDelay})
-	} else {
+	case "fdb":
+		in, remove, err := foundationDirectory(ctx, f, "schemes")
+		if err != nil {
+			return nil, err
+		}
+		defer remove()
+		store.Store = in
+	default:
 		dir, err := os.MkdirTemp(f.dir, "millrace-bench-")
 		if err != nil {
 			return nil, err
@@ -198,10 +210,14 @@ func schemeOn(ctx context.Context, f *internFlags, storeName string, s scheme, w
 	source := newTraffic(f.seed, f.perDID, f.tids == "random")
 	c := &cell{}
 	var err error
+	c.windowed = strings.HasPrefix(s.name, "FoundationDB's")
 	if s.alloc == nil {
 		err = runInterner(ctx, f, &store, s, workers, source, c)
 	} else {
 		err = runScheme(ctx, f, &store, s, workers, source, c)
+	}
+	if err == nil && c.windowed {
+		c.wasted, err = windowWaste(ctx, store.Store, c.uids)
 	}
 	if total := store.committed.Load() + store.conflicts.Load(); total > 0 {
 		c.conflicts = float64(store.conflicts.Load()) / float64(total)
@@ -266,7 +282,7 @@ func internPlainly(ctx context.Context, txn kv.Txn, s scheme, w *schemeWorker, b
 
 // runInterner measures the Interner itself, with as many batches in flight as workers.
 func runInterner(ctx context.Context, f *internFlags, store kv.Store, s scheme, workers int, source *traffic, c *cell) error {
-	in, err := intern.Open(ctx, intern.Config{Store: store, Workers: workers, Seed: f.seed, CacheBytes: int64(f.cacheMiB) << 20})
+	in, err := intern.Open(ctx, intern.Config{Store: store, Alone: true, Workers: workers, Seed: f.seed, CacheBytes: int64(f.cacheMiB) << 20})
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os/exec"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// budgetLine is a part of what an event may cost. On two cores 100,000 events a second leave 20 µs for
+// everything.
+type budgetLine struct {
+	what string
+	us   float64  // what it may cost
+	of   []string // functions of the server's profile, of which none calls another; nil: of the relay, the clients or all the rest
+}
+
+const (
+	budgetRelay   = "relay: frames made, numbered, written, and the truth of them"
+	budgetClients = "subscriber: read, parsed, held against the truth"
+	budgetRest    = "server: all else (scheduler, timers, metrics)"
+)
+
+// eventBudget is the budget of the whole pipeline, relay and subscriber included.
+func eventBudget() []budgetLine {
+	return []budgetLine{
+		{"server: read the socket, find type and number, copy", 1.5, []string{"millrace/consume.(*Client).Run"}},
+		{"server: translate", 2.5, []string{"main.(*job).translate"}},
+		{"server: intern", 3.5, []string{"main.(*pipeline).intern", "millrace/intern.(*worker).run"}},
+		{"server: seal (frame, compress, columns)", 3.5, []string{"millrace/replay.(*Log).Seal"}},
+		{"server: commit and publish", 1.0, []string{"main.(*pipeline).commit", "millrace/replay.(*store).guard.func1"}},
+		{"server: write-ahead logs", 0.5, []string{"github.com/cockroachdb/pebble/v2/record.(*LogWriter).flushLoop"}},
+		{"server: flushes and compactions, both stores", 2.0, []string{"github.com/cockroachdb/pebble/v2.(*DB).runCompaction"}},
+		{"server: one subscriber", 0.5, []string{"millrace/public.(*subscriber).run"}},
+		{"server: garbage collection", 0.5, []string{"runtime.gcBgMarkWorker", "runtime.bgsweep", "runtime.bgscavenge"}},
+		{budgetRest, 1.0, nil},
+		{budgetRelay, 2.5, nil},
+		{budgetClients, 1.0, nil},
+	}
+}
+
+// printBudget holds what the cell's CPU profile shows against the budget.
+func printBudget(ctx context.Context, out io.Writer, r *ingestResult) error {
+	total, spent, err := readProfile(ctx, r.cell.profile)
+	if err != nil {
+		return err
+	}
+	events := float64(max(r.reading.events, 1))
+	each := func(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 / events }
+	// The profile misses a little of what the system counts; it says how the system's count divides.
+	scale := float64(r.server) / float64(max(total, 1))
+	t := tabwriter.NewWriter(out, 0, 0, 1, ' ', 0)
+	fmt.Fprintln(t, "| where an event's time goes\t| budget µs\t| measured µs\t|")
+	fmt.Fprintln(t, "|---\t|---:\t|---:\t|")
+	budget, sum, rest := 0.0, 0.0, total
+	for _, line := range eventBudget() {
+		var us float64
+		switch line.what {
+		case budgetRelay:
+			us = each(r.relay)
+		case budgetClients:
+			us = each(r.clients)
+		case budgetRest:
+			us = each(rest) * scale
+		default:
+			for _, f := range line.of {
+				us += each(spent[f]) * scale
+				rest -= spent[f]
+			}
+		}
+		budget += line.us
+		sum += us
+		fmt.Fprintf(t, "| %s\t| %.1f\t| %.2f\t|\n", line.what, line.us, us)
+	}
+	fmt.Fprintf(t, "| all\t| %.1f\t| %.2f\t|\n", budget, sum)
+	return t.Flush()
+}
+
+// readProfile returns the time in a CPU profile, in all and by function with what it calls.
+func readProfile(ctx context.Context, file string) (total time.Duration, by map[string]time.Duration, err error) {
+	text, err := exec.CommandContext(ctx, "go", "tool", "pprof", "-top", "-cum", "-nodecount=1000000", "-nodefraction=0", "-unit=ms", file).Output()
+	if err != nil {
+		return 0, nil, fmt.Errorf("read the profile: %w", err)
+	}
+	by = map[string]time.Duration{}
+	for line := range strings.Lines(string(text)) {
+		if _, after, ok := strings.Cut(line, "Total samples = "); ok {
+			total = milliseconds(strings.Fields(after)[0])
+			continue
+		}
+		// flat flat% sum% cum cum% name; " (inline)" may follow
+		if f := strings.Fields(line); len(f) >= 6 && strings.HasSuffix(f[4], "%") {
+			by[f[5]] = milliseconds(f[3])
+		}
+	}
+	if total == 0 {
+		return 0, nil, fmt.Errorf("read the profile: no samples in %s", file)
+	}
+	return total, by, nil
+}
+
+// milliseconds reads what pprof prints with -unit=ms: 12ms, 0.
+func milliseconds(s string) time.Duration {
+	v, err := strconv.ParseFloat(strings.TrimSuffix(s, "ms"), 64)
+	if err != nil {
+		return 0
+	}
+	return time.Duration(v * float64(time.Millisecond))
+}

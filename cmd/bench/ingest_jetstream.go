@@ -1,0 +1,290 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	comatproto "github.com/bluesky-social/indigo/api/atproto"
+	"github.com/bluesky-social/indigo/atproto/atdata"
+	"github.com/bluesky-social/indigo/events"
+	"github.com/bluesky-social/indigo/events/schedulers/parallel"
+	"github.com/bluesky-social/indigo/repo"
+	"github.com/gorilla/websocket"
+	"github.com/ipfs/go-cid"
+	"github.com/klauspost/compress/zstd"
+	"golang.org/x/sync/errgroup"
+
+	"millrace/dict"
+)
+
+// Jetstream's own sizes.
+const (
+	jetstreamWorkers = 100    // commits that are read at once
+	jetstreamBuffer  = 10_000 // events between them and the sequencer
+	jetstreamOutbox  = 50_000 // events that a subscriber may be behind
+)
+
+// jetstream is the way of an event through Jetstream v1, as a process of its own: commits are read in
+// parallel through indigo's repository, one goroutine stamps, marshals, compresses and stores event by event,
+// and each subscriber gets each event by a write of its own. It has no cursor and no replay. It is
+// kinder than the original in three things: it traces nothing, it counts nothing, and a slow subscriber holds
+// it up instead of being thrown out.
+type jetstream struct {
+	store   *jetstreamStore
+	encoder *zstd.Encoder
+	events  chan *baselineEvent
+
+	mu       sync.RWMutex
+	outboxes map[chan []byte]<-chan struct{} // closed when the subscriber is gone
+}
+
+type baselineEvent struct {
+	DID      string                                  `json:"did"`
+	TimeUS   int64                                   `json:"time_us"`
+	Kind     string                                  `json:"kind"`
+	Commit   *baselineCommit                         `json:"commit,omitempty"`
+	Identity *comatproto.SyncSubscribeRepos_Identity `json:"identity,omitempty"`
+	Account  *comatproto.SyncSubscribeRepos_Account  `json:"account,omitempty"`
+}
+
+type baselineCommit struct {
+	Rev        string          `json:"rev"`
+	Operation  string          `json:"operation"`
+	Collection string          `json:"collection"`
+	RKey       string          `json:"rkey"`
+	Record     json.RawMessage `json:"record,omitempty"`
+	CID        string          `json:"cid,omitempty"`
+}
+
+// runJetstream serves until ctx ends. Its first line on out is "listening ws://ADDRESS".
+func runJetstream(ctx context.Context, args []string, out io.Writer) error {
+	f := flag.NewFlagSet("bench jetstream", flag.ContinueOnError)
+	relay := f.String("relay", "ws://127.0.0.1:2470", "`URL` of the relay")
+	dir := f.String("dir", "", "`directory` of the stores")
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	if *dir == "" {
+		return errors.New("-dir is missing")
+	}
+	store, err := openJetstreamStore(*dir)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	encoder, err := jetstreamEncoder(dict.BuiltIn().Bytes())
+	if err != nil {
+		return err
+	}
+	defer encoder.Close()
+	j := &jetstream{store: store, encoder: encoder, events: make(chan *baselineEvent, jetstreamBuffer), outboxes: make(map[chan []byte]<-chan struct{})}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "listening ws://%s\n", listener.Addr())
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /subscribe", j.subscribe)
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
+	})
+	g.Go(func() error { return j.sequence(ctx) })
+	g.Go(func() error { return j.consume(ctx, *relay) })
+	g.Go(func() error {
+		<-ctx.Done()
+		return server.Close()
+	})
+	err = g.Wait()
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// consume reads the relay with indigo's reader and its parallel scheduler.
+func (j *jetstream) consume(ctx context.Context, relay string) error {
+	ws, response, err := websocket.DefaultDialer.DialContext(ctx, relay+"/xrpc/com.atproto.sync.subscribeRepos", nil)
+	if err != nil {
+		return fmt.Errorf("dial the relay: %w", err)
+	}
+	defer response.Body.Close()
+	defer ws.Close()
+	scheduler := parallel.NewScheduler(jetstreamWorkers, 1000, "bench", func(_ context.Context, e *events.XRPCStreamEvent) error {
+		return j.handle(ctx, e)
+	})
+	return events.HandleRepoStream(ctx, ws, scheduler, slog.New(slog.DiscardHandler))
+}
+
+// handle makes events of one frame.
+func (j *jetstream) handle(ctx context.Context, e *events.XRPCStreamEvent) error {
+	switch {
+	case e.RepoCommit != nil:
+		return j.commit(ctx, e.RepoCommit)
+	case e.RepoIdentity != nil:
+		return j.hand(ctx, &baselineEvent{DID: e.RepoIdentity.Did, Kind: "identity", Identity: e.RepoIdentity})
+	case e.RepoAccount != nil:
+		return j.hand(ctx, &baselineEvent{DID: e.RepoAccount.Did, Kind: "account", Account: e.RepoAccount})
+	}
+	return nil
+}
+
+// hand gives an event to the sequencer.
+func (j *jetstream) hand(ctx context.Context, e *baselineEvent) error {
+	select {
+	case j.events <- e:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// commit reads the whole slice of the repository, finds each record by its path and re-encodes it.
+func (j *jetstream) commit(ctx context.Context, commit *comatproto.SyncSubscribeRepos_Commit) error {
+	if commit.TooBig {
+		return nil
+	}
+	if _, err := time.Parse(time.RFC3339, commit.Time); err != nil {
+		return nil //nolint:nilerr // dropped, as all that is malformed
+	}
+	slice, err := repo.ReadRepoFromCar(ctx, bytes.NewReader(commit.Blocks))
+	if err != nil {
+		return nil //nolint:nilerr // dropped
+	}
+	for _, op := range commit.Ops {
+		collection, rkey, ok := strings.Cut(op.Path, "/")
+		if !ok {
+			continue
+		}
+		e := &baselineEvent{DID: commit.Repo, Kind: "commit", Commit: &baselineCommit{
+			Rev: commit.Rev, Operation: op.Action, Collection: collection, RKey: rkey,
+		}}
+		if op.Action != "delete" {
+			if op.Cid == nil || !e.Commit.read(ctx, slice, op) {
+				continue
+			}
+		}
+		if err := j.hand(ctx, e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// read fills in the record and its CID. The record is looked for in the tree by its path. When relaysim
+// repeats its frames it gives creates new record keys, which their trees do not have; then, after the same
+// walk, the block is taken by the CID that the operation names.
+func (c *baselineCommit) read(ctx context.Context, slice *repo.Repo, op *comatproto.SyncSubscribeRepos_RepoOp) bool {
+	var data []byte
+	found, raw, err := slice.GetRecordBytes(ctx, op.Path)
+	if err == nil {
+		data = *raw
+	} else {
+		block, err := slice.Blockstore().Get(ctx, cid.Cid(*op.Cid))
+		if err != nil {
+			return false
+		}
+		found, data = block.Cid(), block.RawData()
+	}
+	if c.CID = found.String(); c.CID != op.Cid.String() {
+		return false
+	}
+	record, err := atdata.UnmarshalCBOR(data)
+	if err != nil {
+		return false
+	}
+	c.Record, err = json.Marshal(record)
+	return err == nil
+}
+
+// sequence is the one goroutine that stamps, marshals, compresses, stores and hands out every event.
+func (j *jetstream) sequence(ctx context.Context) error {
+	var last int64
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case e := <-j.events:
+			last = max(last+1, time.Now().UnixMicro())
+			e.TimeUS = last
+			plain, err := json.Marshal(e)
+			if err != nil {
+				return fmt.Errorf("marshal: %w", err)
+			}
+			collection := ""
+			if e.Commit != nil {
+				collection = e.Commit.Collection
+			}
+			if err := j.store.Put(e.TimeUS, e.DID, collection, plain, j.encoder.EncodeAll(plain, nil)); err != nil {
+				return err
+			}
+			j.emit(ctx, plain)
+		}
+	}
+}
+
+// emit puts an event into every outbox.
+func (j *jetstream) emit(ctx context.Context, plain []byte) {
+	j.mu.RLock()
+	defer j.mu.RUnlock()
+	for outbox, gone := range j.outboxes {
+		select {
+		case outbox <- plain:
+		case <-gone:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// subscribe serves one subscriber, live, plain and unfiltered.
+func (j *jetstream) subscribe(w http.ResponseWriter, r *http.Request) {
+	up := websocket.Upgrader{}
+	ws, err := up.Upgrade(w, r, nil)
+	if err != nil {
+		return // Upgrade has answered
+	}
+	defer ws.Close()
+	outbox, gone := make(chan []byte, jetstreamOutbox), make(chan struct{})
+	j.mu.Lock()
+	j.outboxes[outbox] = gone
+	j.mu.Unlock()
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		defer close(gone)
+		for {
+			if _, _, err := ws.ReadMessage(); err != nil {
+				return
+			}
+		}
+	})
+	for err == nil {
+		select {
+		case <-gone:
+			err = net.ErrClosed
+		case plain := <-outbox:
+			if err = ws.SetWriteDeadline(time.Now().Add(10 * time.Second)); err == nil {
+				err = ws.WriteMessage(websocket.TextMessage, plain)
+			}
+		}
+	}
+	ws.Close()
+	reading.Wait()
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	delete(j.outboxes, outbox)
+}

@@ -1,0 +1,22 @@
+//go:build !linux
+
+package main
+
+import (
+	"errors"
+	"os"
+	"syscall"
+)
+
+// errLinux says that a measurement reads /proc or uses what only Linux has.
+var errLinux = errors.New("this measurement runs on Linux only")
+
+func childAttributes() *syscall.SysProcAttr { return nil }
+
+func makePipe(string) error { return errLinux }
+
+func growPipe(*os.File, int) error { return errLinux }
+
+func syncData(f *os.File) error { return f.Sync() }
+
+func pin(int) (unpin func() error, err error) { return nil, errLinux }

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/gorilla/websocket"
+)
+
+// baselineServer replays a store laid out as Jetstream's over websockets as Jetstream does: everything from the
+// cursor on is looked at, and each event that passes is one write.
+type baselineServer struct {
+	store *jetstreamStore
+	http  *http.Server
+	addr  string
+	done  chan struct{}
+
+	stopping chan struct{}
+	replays  sync.WaitGroup // that read the store; of clients that came before stop
+}
+
+// startBaseline opens the store in dir and serves it on a port of the loopback address.
+func startBaseline(dir string) (*baselineServer, error) {
+	store, err := openJetstreamStore(dir)
+	if err != nil {
+		return nil, err
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, errors.Join(err, store.Close())
+	}
+	s := &baselineServer{store: store, addr: ln.Addr().String(), done: make(chan struct{}), stopping: make(chan struct{})}
+	s.http = &http.Server{Handler: http.HandlerFunc(s.subscribe)} //nolint:gosec // its only client is ours
+	go func() {
+		defer close(s.done)
+		_ = s.http.Serve(ln) // until stop
+	}()
+	return s, nil
+}
+
+// stop ends replays and closes the store.
+func (s *baselineServer) stop() error {
+	close(s.stopping)
+	err := s.http.Close()
+	<-s.done
+	s.replays.Wait() // http knows nothing of hijacked connections
+	return errors.Join(err, s.store.Close())
+}
+
+// baselineFilter is what v1 looks at for each event.
+type baselineFilter struct {
+	dids, collections map[string]struct{} // empty: all
+}
+
+func (f *baselineFilter) passes(e *jetstreamEvent) bool {
+	if len(f.dids) > 0 {
+		if _, ok := f.dids[string(e.did)]; !ok {
+			return false
+		}
+	}
+	if len(f.collections) > 0 && e.collection != nil {
+		if _, ok := f.collections[string(e.collection)]; !ok {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *baselineServer) subscribe(w http.ResponseWriter, r *http.Request) {
+	f := baselineFilter{dids: map[string]struct{}{}, collections: map[string]struct{}{}}
+	compressed, opcode := false, websocket.TextMessage
+	var cursor int64
+	// Not url.Values: there may be more parameters than they take. No value of ours is escaped.
+	for pair := range strings.SplitSeq(r.URL.RawQuery, "&") {
+		switch key, value, _ := strings.Cut(pair, "="); key {
+		case "wantedDids":
+			f.dids[value] = struct{}{}
+		case "wantedCollections":
+			f.collections[value] = struct{}{}
+		case "compress":
+			compressed, opcode = true, websocket.BinaryMessage
+		case "cursor":
+			cursor, _ = strconv.ParseInt(value, 10, 64) // 0 is the oldest
+		}
+	}
+	up := websocket.Upgrader{ReadBufferSize: 10 << 10, WriteBufferSize: 10 << 10}
+	ws, err := up.Upgrade(w, r, nil)
+	if err != nil {
+		return
+	}
+	defer ws.Close()
+	// A failed write is the client's end; a failed replay shows as events that the client waits for.
+	s.replays.Add(1)
+	_ = s.store.Replay(compressed, cursor, func(e *jetstreamEvent) error {
+		select {
+		case <-s.stopping:
+			return net.ErrClosed
+		default:
+		}
+		if !f.passes(e) {
+			return nil
+		}
+		return ws.WriteMessage(opcode, e.payload)
+	})
+	s.replays.Done()
+	// Jetstream would go live. This one says that it is through, and waits until the client leaves.
+	_ = ws.WriteMessage(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""))
+	_, _, _ = ws.ReadMessage()
+}
+
+// wanted makes the query for these DIDs and collections, from the oldest event on.
+func wanted(dids, collections []string, more ...string) string {
+	var q strings.Builder
+	q.WriteString("cursor=0")
+	for _, d := range dids {
+		q.WriteString("&wantedDids=" + d)
+	}
+	for _, c := range collections {
+		q.WriteString("&wantedCollections=" + c)
+	}
+	for _, m := range more {
+		q.WriteString("&" + m)
+	}
+	return q.String()
+}
+
+// withBaseline runs f against the baseline.
+func (b *replayBench) withBaseline(ctx context.Context, f func(ctx context.Context, addr string) error) error {
+	s, err := startBaseline(b.baselineDir())
+	if err != nil {
+		return err
+	}
+	return errors.Join(f(ctx, s.addr), s.stop())
+}

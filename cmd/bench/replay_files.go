@@ -1,0 +1,129 @@
+package main
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// writtenBytes is what a store wrote, by what it wrote it to.
+type writtenBytes struct {
+	WAL    int64 `json:"wal"`
+	Tables int64 `json:"tables"` // flushed and compacted
+}
+
+// countingFS is the real file system, and counts what is written to it. Syncs can be left out, for measurements of
+// bytes alone.
+type countingFS struct {
+	vfs.FS
+	noSync      bool
+	wal, tables atomic.Int64
+}
+
+func newCountingFS(noSync bool) *countingFS { return &countingFS{FS: vfs.Default, noSync: noSync} }
+
+func (c *countingFS) written() writtenBytes {
+	return writtenBytes{WAL: c.wal.Load(), Tables: c.tables.Load()}
+}
+
+func (c *countingFS) wrap(name string, f vfs.File, err error) (vfs.File, error) {
+	if err != nil {
+		return nil, err
+	}
+	to := &c.tables
+	if strings.HasSuffix(name, ".log") {
+		to = &c.wal
+	} else if !isTable(name) {
+		to = new(atomic.Int64)
+	}
+	return &countingFile{File: f, to: to, noSync: c.noSync}, nil
+}
+
+// Create implements vfs.FS.
+func (c *countingFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	f, err := c.FS.Create(name, category)
+	return c.wrap(name, f, err)
+}
+
+// ReuseForWrite implements vfs.FS.
+func (c *countingFS) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	f, err := c.FS.ReuseForWrite(oldname, newname, category)
+	return c.wrap(newname, f, err)
+}
+
+type countingFile struct {
+	vfs.File
+	to     *atomic.Int64
+	noSync bool
+}
+
+// Write implements vfs.File.
+func (f *countingFile) Write(p []byte) (int, error) {
+	n, err := f.File.Write(p)
+	f.to.Add(int64(n))
+	return n, err
+}
+
+// Sync implements vfs.File.
+func (f *countingFile) Sync() error {
+	if f.noSync {
+		return nil
+	}
+	return f.File.Sync()
+}
+
+// SyncData implements vfs.File.
+func (f *countingFile) SyncData() error {
+	if f.noSync {
+		return nil
+	}
+	return f.File.SyncData()
+}
+
+// tableBytesIn is how much the tables under dir hold. (Write-ahead logs that are kept to be used again say nothing.)
+func tableBytesIn(dir string) (total int64, err error) {
+	err = filepath.WalkDir(dir, func(name string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() || !isTable(name) {
+			return err
+		}
+		info, err := e.Info()
+		if err == nil {
+			total += info.Size()
+		}
+		return err
+	})
+	return total, err
+}
+
+// isTable says whether a file of Pebble's holds values.
+func isTable(name string) bool {
+	return strings.HasSuffix(name, ".sst") || strings.HasSuffix(name, ".blob")
+}
+
+// forgetCached asks the kernel to drop the pages of the files under dir from its cache, so that what is read next comes
+// from the disk. It says whether that was possible.
+func forgetCached(dir string) (bool, error) {
+	done := true
+	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		if err := f.Sync(); err != nil { // only clean pages can be dropped
+			return err
+		}
+		if dropPages(f) != nil {
+			done = false
+		}
+		return nil
+	})
+	return done, err
+}

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"bytes"
+	"encoding/binary"
+)
+
+// The needles: what the log of bench replay has few of, spread evenly over it.
+const (
+	needleDID              = "did:plc:needleneedleneedleneedle"
+	needleDIDEvents        = 10
+	needleCollection       = "net.needle.a.stack" // as long as the one it replaces
+	needleCollectionEvents = 100
+
+	// identityEvery is how many frames of the relay's become one identity frame, so that these and accounts come to
+	// 1.5 % of the events.
+	identityEvery = 126
+)
+
+// likePath begins the path of a like in a frame's ops: key, header of a text of 32 bytes, collection.
+const (
+	likePath  = "\x64path\x78\x20app.bsky.feed.like/"
+	repoField = "\x64repo\x78\x20"
+	didBytes  = 32 // of a did:plc
+)
+
+// framePlanter rewrites frames of a simulated relay so that the log gets its needles. One goroutine uses it.
+type framePlanter struct {
+	frames     int // about how many there will be, at least
+	seen       int
+	dids       int // needles planted
+	collection int
+	identities int
+	scratch    []byte
+}
+
+// plant returns frame, or one that takes its place under the same seq. The result is good until the next call.
+func (p *framePlanter) plant(frame []byte, seq int64) []byte {
+	p.seen++
+	if bytes.Count(frame, []byte("\x64path")) != 1 || !bytes.Contains(frame, []byte("\x66create")) {
+		return frame
+	}
+	path, repo := bytes.Index(frame, []byte(likePath)), bytes.Index(frame, []byte(repoField))
+	if path < 0 || repo < 0 {
+		return frame
+	}
+	repo += len(repoField)
+	switch {
+	case p.due(p.dids, needleDIDEvents):
+		p.dids++
+		p.scratch = append(p.scratch[:0], frame...)
+		copy(p.scratch[repo:repo+didBytes], needleDID)
+	case p.due(p.collection, needleCollectionEvents):
+		p.collection++
+		p.scratch = append(p.scratch[:0], frame...)
+		copy(p.scratch[path+len("\x64path\x78\x20"):], needleCollection)
+	case p.seen/identityEvery > p.identities:
+		p.identities++
+		p.scratch = appendIdentity(p.scratch[:0], frame[repo:repo+didBytes], seq)
+	default:
+		return frame
+	}
+	return p.scratch
+}
+
+// due says whether the next of so many needles, of which some are planted, is to come now. The last comes well
+// before the end.
+func (p *framePlanter) due(planted, needles int) bool {
+	return planted < needles && p.seen >= (2*planted+1)*p.frames/(2*needles)
+}
+
+// appendIdentity appends an #identity frame (DAG-CBOR, keys in canonical order).
+func appendIdentity(dst, did []byte, seq int64) []byte {
+	dst = append(dst, "\xa2\x61t\x69#identity\x62op\x01"...)
+	dst = append(dst, "\xa4\x63did\x78\x20"...)
+	dst = append(dst, did...)
+	dst = append(dst, "\x63seq"...)
+	dst = appendCBORUint(dst, uint64(seq))
+	dst = append(dst, "\x64time\x78\x182026-01-01T00:00:00.000Z\x66handle\x78\x1f"...)
+	dst = append(dst, did[len("did:plc:"):len("did:plc:")+18]...)
+	return append(dst, ".bsky.example"...)
+}
+
+// appendCBORUint appends an unsigned number in its shortest form.
+func appendCBORUint(dst []byte, v uint64) []byte {
+	switch {
+	case v < 24:
+		return append(dst, byte(v))
+	case v < 1<<8:
+		return append(dst, 24, byte(v))
+	case v < 1<<16:
+		return binary.BigEndian.AppendUint16(append(dst, 25), uint16(v))
+	case v < 1<<32:
+		return binary.BigEndian.AppendUint32(append(dst, 26), uint32(v))
+	}
+	return binary.BigEndian.AppendUint64(append(dst, 27), v)
+}

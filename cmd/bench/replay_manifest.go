@@ -1,0 +1,115 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"millrace/replay"
+)
+
+// replayParams say what a kept log is made of. Whatever changes what would be made is here, so that a log made
+// otherwise is made anew.
+type replayParams struct {
+	Generator      int    `json:"generator"` // raised with every change of how logs are made
+	FormatVersion  int    `json:"format_version"`
+	Seed           uint64 `json:"seed"`
+	Events         int64  `json:"events"`
+	BaselineEvents int64  `json:"baseline_events"`
+}
+
+const replayGenerator = 2
+
+// world is how many frames the relay makes: real commits that are then repeated with fresh envelopes.
+func (p *replayParams) world() int64 { return min(max(p.Events/10, 500), 20_000) }
+
+// replayManifest is what is known of a kept log. It is written last: a log without one is not whole.
+type replayManifest struct {
+	Params       replayParams       `json:"params"`
+	Events       int64              `json:"events"` // a few more than were asked for: blocks are whole
+	Blocks       int64              `json:"blocks"`
+	OldestUS     int64              `json:"oldest_us"`
+	NewestUS     int64              `json:"newest_us"`
+	Kinds        map[string]int64   `json:"kinds"`       // events of each
+	Collections  map[string]int64   `json:"collections"` // events of each
+	DIDs         int64              `json:"dids"`
+	Lists        map[int]replayDIDs `json:"lists"` // lists of DIDs, by their length
+	Baseline     replayBaselinePart `json:"baseline"`
+	Log          replayStored       `json:"log"`
+	Frames       int                `json:"frames"` // kept in framesFile
+	BuildSeconds map[string]float64 `json:"build_seconds"`
+}
+
+// replayDIDs are DIDs drawn at random from those in the log, and how many events are theirs.
+type replayDIDs struct {
+	DIDs   []string `json:"dids"`
+	Events int64    `json:"events"`
+}
+
+// replayBaselinePart is the part of the events, from the oldest on, that the store laid out as Jetstream's holds.
+type replayBaselinePart struct {
+	Events      int64            `json:"events"`
+	Collections map[string]int64 `json:"collections"`
+	Stored      replayStored     `json:"stored"`
+}
+
+// replayStored is what a store takes.
+type replayStored struct {
+	Given   int64        `json:"given"`   // bytes of keys and values that it was given
+	Written writtenBytes `json:"written"` // at full speed, compactions included
+	Disk    int64        `json:"disk"`    // after a flush and once compactions have come to rest
+	Seconds float64      `json:"seconds"`
+}
+
+// What is in the directory of a kept log.
+const (
+	manifestFile = "manifest.json"
+	framesFile   = "frames.bin" // some of the relay's frames, each behind its length (u32, little-endian)
+	logDirectory = "log"
+	baseline     = "baseline"
+)
+
+// readManifest returns the manifest of a kept log that was made with these parameters; nil: there is none.
+func readManifest(dir string, p replayParams) (*replayManifest, error) {
+	raw, err := os.ReadFile(filepath.Join(dir, manifestFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	m := &replayManifest{}
+	if json.Unmarshal(raw, m) == nil && m.Params == p {
+		return m, nil
+	}
+	return nil, nil // another version's, or of other parameters
+}
+
+func (m *replayManifest) write(dir string) error {
+	raw, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, manifestFile), raw, 0o644)
+}
+
+// removeKept removes what an earlier run made in dir, and nothing else.
+func removeKept(dir string) error {
+	for _, name := range []string{manifestFile, framesFile, logDirectory, baseline} {
+		if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// params of this version, for a log of so many events.
+func newReplayParams(events, baselineEvents int64, seed uint64) (replayParams, error) {
+	if events < 1000 || baselineEvents < 100 || baselineEvents > events {
+		return replayParams{}, fmt.Errorf("a log of %d events, %d of them for the baseline: too few, or more than there are", events, baselineEvents)
+	}
+	return replayParams{replayGenerator, replay.FormatVersion, seed, events, baselineEvents}, nil
+}
