@@ -6,10 +6,19 @@ LDFLAGS := -X main.version=$(VERSION)
 FUZZTIME ?= 30s
 MINUTES ?= 10
 
-.PHONY: build run demo test test-long race soak lint fuzz bench dictionary clean
+.PHONY: build build-fdb fdb-test run demo test test-long race soak lint fuzz bench bench-go dictionary clean
 
 build: ## bin/millrace, bin/relaysim and bin/bench
 	$(GO) build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
+
+build-fdb: ## the same with FoundationDB; needs its client package, 7.3 or later (docs/foundationdb.md)
+	$(GO) build -tags fdb -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
+
+fdb-test: ## on the cluster of MILLRACE_TEST_FDB_CLUSTER_FILE, or on private fdbserver processes; those that stop servers always on such
+	$(GO) vet -tags fdb ./intern/... ./cmd/...
+	$(GO) test -tags fdb -count=1 -timeout 15m ./intern/kv/fdbkv/...
+	$(GO) test -tags fdb -count=1 -timeout 15m -run Foundation ./intern ./cmd/bench
+	$(GO) test -tags fdb -count=1 -timeout 15m -run Foundation ./cmd/millrace
 
 run: build ## the real relay, data in ./data, websocket on :6008
 	./bin/millrace serve
@@ -40,7 +49,10 @@ fuzz: ## every fuzz target for FUZZTIME each
 	  done; \
 	done
 
-bench: ## a benchmark per hot path
+bench: ## what millrace is to reach, as one table: whole processes; ten minutes, of which the first run takes two to build a log (docs/performance.md)
+	$(GO) run ./cmd/bench all
+
+bench-go: ## a Go benchmark per hot path
 	$(GO) test -run '^$$' -bench . -benchmem ./...
 
 dictionary: ## the built-in dictionary again, from ../shared/corpus; takes minutes
