@@ -144,12 +144,15 @@ func (l *Log) publish(next *snapshot) {
 	close(old.changed)
 }
 
-// Run trims the log as its retention asks and watches the clock until ctx is done or the log is
-// closed (then it returns nil) or the log fails (then it returns why, and the process should stop).
+// Run trims the log as its retention asks, at once and then from time to time, and watches the clock until ctx is done
+// or the log is closed (then it returns nil) or the log fails (then it returns why, and the process should stop).
 func (l *Log) Run(ctx context.Context) error {
 	tick := time.NewTicker(l.trimInterval())
 	defer tick.Stop()
 	for {
+		if err := l.Trim(ctx); err != nil && ctx.Err() == nil {
+			return fmt.Errorf("run log: %w", err)
+		}
 		select {
 		case <-ctx.Done():
 			return nil
@@ -158,9 +161,6 @@ func (l *Log) Run(ctx context.Context) error {
 		case <-l.store.failed:
 			return fmt.Errorf("run log: %w", l.store.err())
 		case <-tick.C:
-			if err := l.Trim(ctx); err != nil && ctx.Err() == nil {
-				return fmt.Errorf("run log: %w", err)
-			}
 		}
 	}
 }

@@ -20,8 +20,8 @@ import (
 // numbering tells which of a soak's numberings a seq is of.
 func numbering(seq int64) int64 { return seq / soakNumberings }
 
-// check reads the log from its beginning and holds it against the truth. It returns both, and the log's
-// gaps.
+// check reads the log from its beginning, or takes what was seen of it where its beginning was trimmed, and holds
+// it against the truth. It returns both, and the log's gaps.
 func (r *round) check() (truth, log []truthEvent, gaps []soakGap) {
 	t := r.t
 	truth = slices.DeleteFunc(readTruth(t, r.sim.truth), func(e truthEvent) bool { return r.losses.abandoned[e.Epoch] })
@@ -29,7 +29,11 @@ func (r *round) check() (truth, log []truthEvent, gaps []soakGap) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	log = readThrough(t, r.addr, &r.seen, c.Newest.Cursor)
+	if r.plan.trims {
+		log = r.watchers[0].seenThrough(t, c.Newest.Cursor)
+	} else {
+		log = readThrough(t, r.addr, &r.seen, c.Newest.Cursor)
+	}
 	checkLosses(t, log, truth, c.Gaps, r.losses)
 	checkUIDs(t, log)
 	r.total.add("events checked, the log against the truth", len(log))

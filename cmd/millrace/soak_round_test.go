@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -28,6 +29,9 @@ const (
 	// soakNumberings: a restarted numbering begins this much below the one before, so that a
 	// seq alone tells which numbering it is of, and no numbering climbs to where another was.
 	soakNumberings = int64(1e9)
+	// soakRetention is --retention-bytes where logs are trimmed: some 16,000 events, several seconds of them, so
+	// that nobody falls off who is back as soon as the daemon is.
+	soakRetention = 12 << 20
 	// soakSettle bounds each wait for the daemon to catch up: relays are redialled after up to 30 s.
 	soakSettle = 90 * time.Second
 )
@@ -46,7 +50,9 @@ type round struct {
 	floor  int64 // where the newest numbering begins
 	now    int64 // where the relay's present one begins
 
-	flags   []string         // of every process
+	flags    []string // of every process
+	watchers []*watcher
+
 	process *millraceProcess // nil: none runs
 	mayFail bool             // the process may end by itself, since it cannot write
 	disk    *smallDisk       // nil: the data directory is on the machine's own
@@ -91,27 +97,34 @@ func runSoakRound(t *testing.T, plan soakPlan, total *survived) {
 		"--first-seq", strconv.FormatInt(r.floor+1, 10), "--hostile-every", strconv.Itoa(plan.hostile),
 		"--outdated-cursor-info="+strconv.FormatBool(plan.seed%2 == 0), "--future-cursor-error="+strconv.FormatBool(plan.seed%4 < 2))
 
-	watchers := newWatchers(r)
+	r.watchers = newWatchers(r)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var watching sync.WaitGroup
-	for _, w := range watchers {
+	for _, w := range r.watchers {
 		watching.Go(func() { w.run(ctx) })
 	}
 	r.live()
 	r.settle()
 	truth, log, gaps := r.check()
-	for _, w := range watchers {
+	for _, w := range r.watchers {
 		w.waitFor(t, log)
 	}
 	cancel()
 	watching.Wait()
-	for _, w := range watchers {
+	for _, w := range r.watchers {
 		w.check(t, log, gaps)
 		total.add("events checked, live", len(w.events))
 	}
-	r.replays(log)
+	if plan.trims {
+		r.replays(r.trim(log))
+	} else {
+		r.replays(log)
+	}
 	r.stop()
+	if code, out := millrace(t, "verify", "--data-dir", r.dir); code != exitOK {
+		t.Fatalf("millrace verify: exit code %d\n%s", code, out)
+	}
 	if code, out := millrace(t, "intern", "verify", "--data-dir", r.dir); code != exitOK || !strings.Contains(out, " 0 problems") {
 		t.Fatalf("millrace intern verify: exit code %d\n%s", code, out)
 	}
@@ -157,7 +170,15 @@ func (r *round) wrapper() []string {
 
 // start starts the daemon.
 func (r *round) start(wrapper []string) {
-	r.process = startMillraceUnder(r.t, wrapper, r.sim.url, r.dir, r.addr, r.flags...)
+	flags := r.flags
+	if r.plan.trims {
+		limit := soakRetention
+		if !r.together() {
+			limit *= 16
+		}
+		flags = append(slices.Clone(flags), "--retention-bytes", strconv.Itoa(limit))
+	}
+	r.process = startMillraceUnder(r.t, wrapper, r.sim.url, r.dir, r.addr, flags...)
 	r.mayFail = wrapper != nil || r.disk.isFull()
 	r.total.add("processes", 1)
 	if wrapper != nil {

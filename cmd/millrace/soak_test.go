@@ -33,12 +33,13 @@ type soakPlan struct {
 	lossy      bool          // the relay also loses frames and restarts its numbering
 	writeLimit bool          // some processes cannot write files beyond a size
 	diskFull   bool          // the disk is full now and then; where no disk can be mounted, writeLimit
+	trims      bool          // the log keeps little of what it was given
 	dictionary bool          // the stored dictionary is an operator's
 }
 
 func (p soakPlan) String() string {
-	return fmt.Sprintf("seed %d: %v at %d frames/s, a fault every %v, a life of %v, hostile 1/%d, lossy %v, write limit %v, disk full %v, own dictionary %v",
-		p.seed, p.length, p.rate, p.faultEvery, p.killEvery, p.hostile, p.lossy, p.writeLimit, p.diskFull, p.dictionary)
+	return fmt.Sprintf("seed %d: %v at %d frames/s, a fault every %v, a life of %v, hostile 1/%d, lossy %v, write limit %v, disk full %v, trims %v, own dictionary %v",
+		p.seed, p.length, p.rate, p.faultEvery, p.killEvery, p.hostile, p.lossy, p.writeLimit, p.diskFull, p.trims, p.dictionary)
 }
 
 // planSoak draws the plan of a round. Kinds of rounds take turns, so that a short soak has all; a round is the first
@@ -50,6 +51,7 @@ func planSoak(seed uint64, round int, length time.Duration) soakPlan {
 	p.faultEvery = time.Duration(100+rng.IntN(400)) * time.Millisecond
 	p.killEvery = time.Duration(1000+rng.IntN(2000)) * time.Millisecond
 	p.hostile = []int{0, 50, 500}[rng.IntN(3)]
+	p.trims = p.seed%4 == 0
 	p.lossy = p.seed%4 == 1
 	p.diskFull = p.seed%4 == 2
 	p.writeLimit = p.seed%4 == 3
