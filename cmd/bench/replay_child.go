@@ -145,11 +145,20 @@ func (b replayBinaries) startServer(ctx context.Context, dataDir string, args ..
 	return c, addr, time.Since(begun), nil
 }
 
-// bareSocket sends so many bytes through a loopback connection, 64 KiB a write, and returns how long it takes.
-func bareSocket(ctx context.Context, bytes int64) (time.Duration, error) {
+// bareSample is how much of a subscription's frames the bare socket sends again and again: more than a core's own caches
+// hold, as events are that nobody has sent before.
+const bareSample = 8 << 20
+
+// bareWrite is how much the bare socket is given in one write.
+const bareWrite = 64 << 10
+
+// bareSocket sends so many bytes of a subscription's own frames through a loopback connection, 64 KiB a write, to the very
+// client that reads the subscription: it reads as much at once and counts the same frames, so that the two differ in
+// the server alone.
+func bareSocket(ctx context.Context, frames []byte, bytes int64) (streamed, error) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		return 0, err
+		return streamed{}, err
 	}
 	defer ln.Close()
 	sent := make(chan error, 1)
@@ -160,27 +169,41 @@ func bareSocket(ctx context.Context, bytes int64) (time.Duration, error) {
 			return
 		}
 		defer conn.Close()
-		piece := make([]byte, 64<<10)
-		for left := bytes; left > 0 && err == nil; left -= int64(len(piece)) {
-			_, err = conn.Write(piece[:min(left, int64(len(piece)))])
+		for left, at := bytes, 0; left > 0 && err == nil; {
+			n := int(min(bareWrite, left, int64(len(frames)-at)))
+			_, err = conn.Write(frames[at : at+n])
+			left -= int64(n)
+			at = (at + n) % len(frames)
 		}
 		sent <- err
 	}()
 	conn, err := net.Dial("tcp", ln.Addr().String())
 	if err != nil {
-		return 0, err
+		return streamed{}, err
 	}
-	defer conn.Close()
-	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	c := &frameClient{conn: conn, buf: make([]byte, clientBuffer)}
+	defer c.close()
+	defer context.AfterFunc(ctx, c.close)()
 	begun := time.Now()
-	buf := make([]byte, clientBuffer)
-	for got := int64(0); got < bytes; {
-		n, err := conn.Read(buf)
-		if err != nil {
-			return 0, err
+	for c.bytes < bytes {
+		if err := c.read(); err != nil {
+			return streamed{}, err
 		}
-		got += int64(n)
 	}
-	took := time.Since(begun)
-	return took, <-sent
+	return streamed{c.frames, c.bytes, time.Since(begun)}, <-sent
+}
+
+// bare measures the socket with what a subscription sends.
+func (b *replayBench) bare(ctx context.Context, addr, query string, s streamed) (streamed, error) {
+	sample, err := sampleFrames(ctx, addr, query, s)
+	if err != nil {
+		return streamed{}, fmt.Errorf("frames for the bare socket: %w", err)
+	}
+	all := make([]streamed, b.f.repeat)
+	for i := range all {
+		if all[i], err = bareSocket(ctx, sample, s.bytes); err != nil {
+			return streamed{}, fmt.Errorf("bare socket: %w", err)
+		}
+	}
+	return medianOf(all), nil
 }

@@ -2,11 +2,13 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -15,7 +17,8 @@ import (
 const clientBuffer = 256 << 10
 
 // frameClient is a websocket client that is as cheap as one can be, so that what is measured is the server: it reads
-// large pieces and looks at nothing but the frames' headers.
+// large pieces and looks at nothing but the frames' headers. It shares two cores with the server, so that what it
+// takes is taken from it.
 type frameClient struct {
 	conn net.Conn
 	buf  []byte
@@ -102,6 +105,13 @@ func (c *frameClient) until(frames int64) error {
 func (c *frameClient) skim(b []byte) {
 	c.bytes += int64(len(b))
 	for len(b) > 0 {
+		if c.skip == 0 && len(c.head) == 0 && c.payload == nil {
+			n, frames := wholeFrames(b)
+			c.frames += frames
+			if b = b[n:]; len(b) == 0 {
+				return
+			}
+		}
 		if c.skip > 0 {
 			n := min(c.skip, int64(len(b)))
 			c.skip -= n
@@ -136,6 +146,30 @@ func (c *frameClient) skim(b []byte) {
 		}
 	}
 }
+
+// wholeFrames counts the data frames that b begins with whole, and the bytes they take. It stops at a control frame, and
+// at the last few bytes of b.
+func wholeFrames(b []byte) (n int, frames int64) {
+	for n+maxFrameHeader <= len(b) && b[n]&0xf <= 2 {
+		size := int(b[n+1])
+		end := n + 2 + size
+		switch {
+		case size == 126:
+			end = n + 4 + int(binary.BigEndian.Uint16(b[n+2:]))
+		case size == 127:
+			end = n + 10 + int(binary.BigEndian.Uint64(b[n+2:]))
+		}
+		if end > len(b) || end < n {
+			break
+		}
+		n = end
+		frames++
+	}
+	return n, frames
+}
+
+// maxFrameHeader is the longest header of an unmasked frame.
+const maxFrameHeader = 10
 
 func (c *frameClient) ended() {
 	switch {
@@ -185,6 +219,42 @@ func stream(ctx context.Context, addr, query string, events int64) (streamed, er
 		return streamed{}, fmt.Errorf("%.60s: %w", query, errors.Join(err, context.Cause(ctx)))
 	}
 	return streamed{c.frames, c.bytes, time.Since(begun)}, nil
+}
+
+// sampleFrames returns whole frames that a subscription begins with: bareSample bytes at most, or all of its s.events.
+func sampleFrames(ctx context.Context, addr, query string, s streamed) ([]byte, error) {
+	c, err := dialFrames(ctx, addr, "/subscribe?"+query)
+	if err != nil {
+		return nil, err
+	}
+	defer c.close()
+	defer context.AfterFunc(ctx, c.close)()
+	got := append(make([]byte, 0, bareSample), c.have...)
+	for want := int(min(bareSample, s.bytes)); len(got) < want; {
+		n, err := c.conn.Read(got[len(got):want])
+		got = got[:len(got)+n]
+		if err != nil {
+			return nil, err
+		}
+	}
+	end := 0
+	for {
+		size, n := frameHeader(got[end:])
+		if n == 0 || int64(end+n)+size > int64(len(got)) {
+			break
+		}
+		end += n + int(size)
+	}
+	if end == 0 {
+		return nil, errors.New("not one whole frame")
+	}
+	return got[:end], nil
+}
+
+// medianOf returns the one that took neither the longest nor the shortest.
+func medianOf(all []streamed) streamed {
+	slices.SortFunc(all, func(x, y streamed) int { return cmp.Compare(x.took, y.took) })
+	return all[len(all)/2]
 }
 
 // stampIn reads time_us, which follows the DID at an event's beginning; 0 if it is not there.

@@ -158,12 +158,15 @@ func TestPlantedIdentity(t *testing.T) {
 
 // TestBareSocket and the baseline's scan end.
 func TestBareSocket(t *testing.T) {
-	if took, err := bareSocket(t.Context(), 3<<20+17); err != nil || took <= 0 {
-		t.Errorf("%v, %v", took, err)
+	frames := bytes.Repeat(append([]byte{0x81, 126, 1, 0}, make([]byte, 256)...), 1000)
+	const times = 12
+	got, err := bareSocket(t.Context(), frames, times*int64(len(frames))+17)
+	if err != nil || got.took <= 0 || got.events != times*1000 || got.bytes != times*int64(len(frames))+17 {
+		t.Errorf("%+v, %v", got, err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := bareSocket(ctx, 1<<40); err == nil {
+	if _, err := bareSocket(ctx, frames, 1<<40); err == nil {
 		t.Error("it does not hear that its context is done")
 	}
 }
