@@ -29,9 +29,9 @@ const (
 	// soakNumberings: a restarted numbering begins this much below the one before, so that a
 	// seq alone tells which numbering it is of, and no numbering climbs to where another was.
 	soakNumberings = int64(1e9)
-	// soakRetention is --retention-bytes where logs are trimmed: some 16,000 events, several seconds of them, so
+	// soakRetention is --retention-bytes where logs are trimmed: some 14,000 events, several seconds of them, so
 	// that nobody falls off who is back as soon as the daemon is.
-	soakRetention = 12 << 20
+	soakRetention = 6 << 20
 	// soakSettle bounds each wait for the daemon to catch up: relays are redialled after up to 30 s.
 	soakSettle = 90 * time.Second
 )

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+)
+
+// Ten subscribers sit at the oldest end of a log that is trimmed, and stop reading. The trims do not wait for them, and
+// somebody who reads on misses nothing. When they read again, what they get is the log from where they began, whole
+// and in order, up to where they fell off; then they are ended in the way they asked for.
+func TestRetentionDoesNotWaitForSlowReaders(t *testing.T) {
+	t.Parallel()
+	const frames, trimmed = 30_000, 15_000
+	sim := startRelaysim(t, "--rate", "5000", "--frames", strconv.Itoa(frames), "--wait-for-consumer")
+	d := startDaemon(t, sim.url, t.TempDir(), "--intern=off", "--retention", "100s", "--retention-bytes", "4MiB", "--slow-timeout", "5m")
+	healthy := subscribe(t, d.addr, "extended=true&cursor=0")
+	var lines []string
+	var count atomic.Int64 // of lines
+	var reading sync.WaitGroup
+	reading.Go(func() { // until it is closed
+		for {
+			msg, err := healthy.next(time.Minute)
+			if err != nil {
+				return
+			}
+			if isEvent(msg) {
+				lines = append(lines, string(msg))
+				count.Add(1)
+			}
+		}
+	})
+	sim.waitMade(t, 100)
+
+	var slow []slowReader
+	for i := range 10 {
+		r := slowReader{extended: i%2 == 0}
+		r.subscriber = *subscribe(t, d.addr, "cursor=0&extended="+strconv.FormatBool(r.extended))
+		for !isEvent(r.first) {
+			var err error
+			if r.first, err = r.next(20 * time.Second); err != nil {
+				t.Fatal(err)
+			}
+		}
+		slow = append(slow, r)
+	}
+	for end := time.Now().Add(time.Minute); d.log.Range().Oldest.Position.Seq < trimmed; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("after a minute the log still begins at %v", d.log.Range().Oldest)
+		}
+	}
+
+	sim.waitMade(t, frames)
+	want := readTruth(t, sim.truth)
+	waitFor(t, "all that the relay sent", func() bool { return count.Load() >= int64(len(want)) })
+	healthy.conn.Close()
+	reading.Wait()
+	seen, got := streams{}, make([]truthEvent, 0, len(lines))
+	for _, line := range lines {
+		got = append(got, seen.parse(t, line))
+	}
+	checkExact(t, "the subscriber that reads on", got, want)
+	defer reading.Wait()
+	for i, r := range slow {
+		reading.Go(func() { r.check(t, i, got) })
+	}
+}
+
+// slowReader is a subscriber that stopped reading after its first event.
+type slowReader struct {
+	subscriber
+	extended bool
+	first    []byte
+}
+
+// check reads to the end, and compares what comes with the log as somebody else saw it.
+func (r *slowReader) check(t *testing.T, i int, log []truthEvent) {
+	var events []string
+	msg, err := r.first, error(nil)
+	for ; err == nil; msg, err = r.next(20 * time.Second) {
+		if isEvent(msg) {
+			events = append(events, string(msg))
+		}
+	}
+	code := websocket.CloseAbnormalClosure // as Jetstream
+	if r.extended {
+		code = 4001
+	}
+	if !websocket.IsCloseError(err, code) {
+		t.Errorf("reader %d, extended %t, ended with %v, want code %d", i, r.extended, err, code)
+	}
+	seen := streams{}
+	first := seen.parse(t, events[0])
+	at := slices.IndexFunc(log, func(e truthEvent) bool { return e.TimeUS == first.TimeUS })
+	if at < 0 || at+len(events) >= len(log) {
+		t.Errorf("reader %d began at event %d and read %d, of %d", i, at, len(events), len(log))
+		return
+	}
+	for j, e := range events {
+		if e := seen.parse(t, e); e.TimeUS != log[at+j].TimeUS || e.JSON != log[at+j].JSON {
+			t.Errorf("reader %d: event %d is %+v, want %+v", i, j, e, log[at+j])
+			return
+		}
+	}
+}
