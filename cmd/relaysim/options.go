@@ -21,6 +21,7 @@ type options struct {
 	generate   int
 	accounts   int
 	population int
+	keepKeys   bool
 	clock      string
 
 	rate            float64
@@ -97,6 +98,7 @@ func (o *options) define(fs *flag.FlagSet) {
 	fs.IntVar(&o.generate, "generate", 20_000, "`frames` of the generated world; they are real, signed commits the first time round")
 	fs.IntVar(&o.accounts, "accounts", 4_000, "`number` of accounts of the generated world; a few do most")
 	fs.IntVar(&o.population, "population", 100_000, "`number` of DIDs that repeated frames are spread over, those of the world among them")
+	fs.BoolVar(&o.keepKeys, "keep-record-keys", false, "repeated frames keep their record keys, for a consumer that finds records by their path in the frame's tree, which has no others; a record is then created and deleted again and again")
 	fs.StringVar(&o.clock, "clock", "wall", "where time and rev come from: wall, or virtual (1 ms a frame from 2026-01-01 on, so that the bytes sent follow from the flags alone)")
 
 	fs.Float64Var(&o.rate, "rate", 0, "`frames` a second; 0: flat out")

@@ -40,6 +40,7 @@ func build(o *options, log *slog.Logger) (*relay, error) {
 	if err != nil {
 		return nil, err
 	}
+	t.keepKeys = o.keepKeys
 	t.verbatim, t.once, t.fresh = o.verbatim(), o.once, o.capture != "" && !o.once
 	firstSeq := o.firstSeq
 	if t.verbatim {

@@ -7,7 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bluesky-social/indigo/atproto/repo"
+	"github.com/bluesky-social/indigo/atproto/syntax"
 	"github.com/google/go-cmp/cmp"
+	"github.com/ipfs/go-cid"
 )
 
 // trimLines cuts the line ends off: for diffs that can be read.
@@ -107,6 +110,41 @@ func TestRewrittenEnvelopes(t *testing.T) {
 	if deletes == 0 || hits < deletes/3 {
 		t.Errorf("%d of %d deletes hit a record", hits, deletes)
 	}
+}
+
+// TestKeptRecordKeys: what a repeated frame creates is in its tree, by its path.
+func TestKeptRecordKeys(t *testing.T) {
+	const frames = 1500
+	r := startRelay(t, "--frames", "1500", "--wait-for-consumer", "--keep-record-keys")
+	messages := r.connect("").read(frames)
+	found := 0
+	for i, m := range messages {
+		c := decode(t, m.data).RepoCommit
+		if c == nil || c.TooBig {
+			continue
+		}
+		_, slice, err := repo.LoadRepoFromCAR(t.Context(), bytes.NewReader(c.Blocks))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, op := range c.Ops {
+			if op.Action == "delete" {
+				continue
+			}
+			collection, rkey, _ := strings.Cut(op.Path, "/")
+			if id, err := slice.MST.Get([]byte(op.Path)); err != nil || id == nil || *id != cid.Cid(*op.Cid) {
+				t.Fatalf("message %d: %s is %v in the tree, want %v: %v", i, op.Path, id, op.Cid, err)
+			}
+			if _, _, err := slice.GetRecordBytes(t.Context(), syntax.NSID(collection), syntax.RecordKey(rkey)); err != nil {
+				t.Fatalf("message %d: %s: %v", i, op.Path, err)
+			}
+			found++
+		}
+	}
+	if found < frames/2 {
+		t.Errorf("only %d records", found)
+	}
+	checkTruth(t, recompute(t, 0, messages), r.lines())
 }
 
 // TestSameBytesTwice: with the virtual clock the stream follows from the flags alone, hostile messages included.

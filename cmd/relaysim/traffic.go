@@ -21,12 +21,13 @@ type victim struct {
 // The first pass over the templates sends what they were made of, under the numbering and the time of
 // now. In later passes frames keep their records and change their envelopes: rev and the record keys of
 // creates are fresh and rising, the DID is drawn from the population, and a frame that deletes a
-// record deletes one that an earlier frame has created.
+// record deletes one that an earlier frame has created. If keys are kept they are those that a frame was made with.
 type traffic struct {
 	templates []*template
 	verbatim  bool // send captured frames as they were found
 	once      bool // end after the first pass
 	fresh     bool // rewrite the first pass too
+	keepKeys  bool // leave record keys as the frames' trees have them
 
 	clock   *clock
 	people  *population
@@ -84,11 +85,12 @@ func (t *traffic) rewrite(tmpl *template) {
 	rkeys := t.rkeys[:0]
 	for i, use := range tmpl.rkeys {
 		rkey := tmpl.original.rkeys[i]
-		switch use.action {
-		case "create":
+		switch {
+		case t.keepKeys:
+		case use.action == "create":
 			rkey = t.clock.tid()
 			t.remember(use.collection, victim{did: person, rkey: rkey})
-		case "delete":
+		case use.action == "delete":
 			if list := t.victims[use.collection]; tmpl.ops == 1 && len(list) > 0 {
 				n := t.rng.IntN(len(list))
 				person, rkey = list[n].did, list[n].rkey
