@@ -25,7 +25,7 @@
 // do filters. Each of the two has half of it, so that slow clients refuse nobody a filter, and one
 // address has at most an eighth, but room for two large filters; loopback has no such share. What every
 // subscriber takes, slow or not, is outside of it: two goroutines, their buffers and a reader, some
-// 16 KB, which Config.MaxConnections alone bounds (320 MB at its default). Inbound bytes are read at a bounded rate and messages within bounded memory.
+// 16 KiB, which Config.MaxConnections bounds. Inbound bytes are read at a bounded rate and messages within bounded memory.
 //
 // # Wake-ups
 //

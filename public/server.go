@@ -363,7 +363,7 @@ func (s *Server) register(sub *subscriber) *refusal {
 	case s.closing:
 		return unavailable(rejectShutdown, "shutting down")
 	case len(s.subscribers) >= s.cfg.MaxConnections:
-		return unavailable(rejectMaximum, "too many subscribers")
+		return unavailable(rejectMaximum, fmt.Sprintf("too many subscribers: there are %d, the most that this server takes", s.cfg.MaxConnections))
 	}
 	s.subscribers[sub] = struct{}{}
 	s.count.Store(int64(len(s.subscribers)))

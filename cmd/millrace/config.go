@@ -134,7 +134,7 @@ func (c *config) registerServing(fs *flag.FlagSet) {
 	fs.StringVar(&c.listen, "listen", ":6008", "public `address`")
 	fs.StringVar(&c.metricsListen, "metrics-listen", "127.0.0.1:6009", "`address` of /metrics, /debug/pprof and backups; empty turns them off")
 	fs.Var(&c.memory, "memory", "the whole memory budget (`size`, from 64MiB up); also the Go runtime's limit")
-	fs.IntVar(&c.maxConnections, "max-connections", 20000, "subscribers in all (`number`)")
+	fs.IntVar(&c.maxConnections, "max-connections", 20000, "subscribers in all (`number`), if --memory has room for them")
 	fs.IntVar(&c.maxConnectionsPerIP, "max-connections-per-ip", 100, "subscribers per client address (`number`); loopback is not counted")
 	fs.IntVar(&c.maxEventsPerSecond, "max-events-per-second", 0, "events a second to one subscriber (`number`), on average; more wait in the log. 0: no limit")
 	fs.Var(&c.trustedProxies, "trusted-proxies", "`CIDR`s of proxies whose X-Forwarded-For is believed (separated by commas, may be repeated)")

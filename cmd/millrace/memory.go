@@ -12,8 +12,8 @@ const (
 	programBytes = 21 << 20
 	// fixedBytes is what the process takes whatever it does: its pages, stacks, the Go runtime's own.
 	fixedBytes = programBytes + 8<<20
-	// subscriberBytes is about what a subscriber takes who waits: two stacks, its reader and its buffers. It is in
-	// no share, lest a budget that is large enough for quiet ones turn them away: what they take is room for garbage.
+	// subscriberBytes is about what a subscriber takes who waits: two stacks, its reader and its buffers. They take
+	// three quarters of the room for garbage at the most; with more the collector would never rest.
 	subscriberBytes = 16 << 10
 )
 
@@ -46,6 +46,9 @@ func memoryShares(total byteSize) shares {
 	}
 }
 
+// subscribers is how many there is room for.
+func (s shares) subscribers() int { return int(s.garbage / 4 * 3 / subscriberBytes) }
+
 // goLimit is what remains for the Go runtime: Pebble keeps its memtables and block cache outside of it, as
 // the program's own pages are. An eighth is what malloc loses between blocks.
 func (s shares) goLimit(total byteSize) int64 {
@@ -70,7 +73,7 @@ func (s shares) print(w io.Writer, total byteSize) {
 	} {
 		fmt.Fprintf(w, "  %5.0f MiB  %s\n", float64(row.bytes)/(1<<20), row.what)
 	}
-	fmt.Fprintf(w, "A subscriber takes about %d KiB beside what the shares count, of the room for garbage:\n"+
-		"%s subscribers fill it. With more of them more than --memory is resident.\n",
-		subscriberBytes>>10, thousands(s.garbage/subscriberBytes))
+	fmt.Fprintf(w, "A subscriber takes about %d KiB of the room for garbage, and all of them three quarters of it at the most:\n"+
+		"there is room for %s. One more is turned away with 503, as by --max-connections.\n",
+		subscriberBytes>>10, thousands(int64(s.subscribers())))
 }

@@ -222,6 +222,11 @@ func (d *daemon) buildServing(share shares) error {
 	if err != nil {
 		return err
 	}
+	connections := cfg.maxConnections
+	if room := share.subscribers(); room < connections {
+		connections = room
+		d.logger.Info("--memory has room for fewer subscribers than --max-connections", "subscribers", room, "max_connections", cfg.maxConnections)
+	}
 	d.health = &health{client: d.client, pipeline: d.pipeline, disk: d.disk, uids: d.uids}
 	serving := public.Config{
 		Log:                 d.log,
@@ -229,7 +234,7 @@ func (d *daemon) buildServing(share shares) error {
 		Health:              d.health.check,
 		Process:             d.process,
 		Version:             version,
-		MaxConnections:      cfg.maxConnections,
+		MaxConnections:      connections,
 		MaxConnectionsPerIP: cfg.maxConnectionsPerIP,
 		MaxEventsPerSecond:  float64(cfg.maxEventsPerSecond),
 		TrustedProxies:      proxies,
