@@ -2,6 +2,7 @@ package public
 
 import (
 	"bytes"
+	"io"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,71 +16,79 @@ import (
 // TestQueuedReplaysAreKeptAlive keeps the log from all replays: they must be pinged, told of silence, ended
 // if dead and only then, and go on once they get their turn.
 func TestQueuedReplaysAreKeptAlive(t *testing.T) {
-	l, all := mixed(t)
-	s := serve(t, l, func(_ *Config, tm *timing) { tm.ping, tm.silent = 20*time.Millisecond, 200*time.Millisecond })
-	for range cap(s.catchingUp) {
-		s.catchingUp <- struct{}{}
-	}
-	free := sync.OnceFunc(func() {
+	bubble(t, func(t *testing.T) {
+		l, all := mixed(t)
+		s := serveBubble(t, l, nil)
 		for range cap(s.catchingUp) {
-			<-s.catchingUp
+			s.catchingUp <- struct{}{}
+		}
+		free := sync.OnceFunc(func() {
+			for range cap(s.catchingUp) {
+				<-s.catchingUp
+			}
+		})
+		defer free()
+		const healthy = 10
+		var heartbeats atomic.Int64
+		read := make(chan error, healthy)
+		for range healthy {
+			c := s.dial("cursor=0&heartbeat=1")
+			go func() { // reading answers pings
+				for events := 0; events < len(all); {
+					_, m, err := c.ReadMessage()
+					if err != nil {
+						read <- err
+						return
+					}
+					if bytes.Contains(m, []byte(`"kind":"heartbeat"`)) {
+						heartbeats.Add(1)
+					} else {
+						events++
+					}
+				}
+				read <- nil
+			}()
+		}
+		leaves := s.dial("cursor=0")
+		if err := leaves.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(1000, ""), time.Now().Add(testTimeout)); err != nil {
+			t.Fatal(err)
+		}
+		leaves.wantClose(1000, "")
+		dead := s.rawDial("cursor=0")
+		go io.Copy(io.Discard, dead) // answers no ping
+		time.Sleep(5 * time.Minute)
+		s.waitMetric("ends_total", endSilent, 1)
+		if n := heartbeats.Load(); n < healthy*(5*60-2) {
+			t.Errorf("%d heartbeats", n)
+		}
+		if n := s.count.Load(); n != healthy {
+			t.Errorf("%d of %d healthy subscribers are left", n, healthy)
+		}
+		free()
+		for range healthy {
+			if err := <-read; err != nil {
+				t.Error(err)
+			}
 		}
 	})
-	defer free()
-	const healthy = 10
-	var heartbeats atomic.Int64
-	read := make(chan error, healthy)
-	for range healthy {
-		c := s.dial("cursor=0&heartbeat=1")
-		go func() { // reading answers pings
-			for events := 0; events < len(all); {
-				_, m, err := c.ReadMessage()
-				if err != nil {
-					read <- err
-					return
-				}
-				if bytes.Contains(m, []byte(`"kind":"heartbeat"`)) {
-					heartbeats.Add(1)
-				} else {
-					events++
-				}
-			}
-			read <- nil
-		}()
-	}
-	leaves := s.dial("cursor=0")
-	if err := leaves.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(1000, ""), time.Now().Add(testTimeout)); err != nil {
-		t.Fatal(err)
-	}
-	leaves.wantClose(1000, "")
-	s.rawDial("cursor=0") // answers no ping
-	s.waitMetric("ends_total", endSilent, 1)
-	eventually(t, "heartbeats", func() bool { return heartbeats.Load() >= healthy || len(read) > 0 })
-	if n := s.count.Load(); n != healthy {
-		t.Errorf("%d of %d healthy subscribers are left", n, healthy)
-	}
-	free()
-	for range healthy {
-		if err := <-read; err != nil {
-			t.Error(err)
-		}
-	}
 }
 
 // TestSilenceBeforeAPingIsNoDeath lets one read of the log take longer than a client may be silent.
 func TestSilenceBeforeAPingIsNoDeath(t *testing.T) {
-	calls := 0
-	s := serveSource(t, fakeSource(func(c *replay.Chunk) error {
-		*c = replay.Chunk{Through: mark(1), Live: true}
-		if calls++; calls == 1 {
-			time.Sleep(300 * time.Millisecond)
+	bubble(t, func(t *testing.T) {
+		calls := 0
+		s := serveSourceBubble(t, fakeSource(func(c *replay.Chunk) error {
+			*c = replay.Chunk{Through: mark(1), Live: true}
+			if calls++; calls == 1 {
+				time.Sleep(10 * time.Minute)
+			}
+			return nil
+		}), newRegistry(t), nil)
+		c := s.dial("")
+		go c.ReadMessage() // answers pings
+		time.Sleep(20 * time.Minute)
+		if s.waitMetric("pings_total", "", 19); s.count.Load() != 1 {
+			t.Error("a healthy subscriber was ended")
 		}
-		return nil
-	}), newRegistry(t), func(_ *Config, tm *timing) { tm.ping, tm.silent = 20*time.Millisecond, 200*time.Millisecond })
-	c := s.dial("")
-	go c.ReadMessage() // answers pings
-	s.waitMetric("pings_total", "", 30)
-	if s.count.Load() != 1 {
-		t.Error("a healthy subscriber was ended")
-	}
+	})
 }

@@ -187,8 +187,7 @@ func TestBrowserFromAnotherOrigin(t *testing.T) {
 		t.Errorf("-want +got\n%s", diff)
 	}
 	p.eval(`socket.send(JSON.stringify({type: 'options_update', payload: {wantedCollections: ['app.bsky.graph.follow']}}))`)
-	s.waitMetric("options_updates_total", "", 1)
-	time.Sleep(50 * time.Millisecond) // in force from the next read on
+	s.waitUpdates(1)
 	added := l.add(
 		create(didN(7), "app.bsky.feed.post", "3l00000000001", "not asked for"),
 		create(didN(8), "app.bsky.graph.follow", "3l00000000002", "asked for"),

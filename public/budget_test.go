@@ -97,8 +97,7 @@ func TestLargestFilterFitsTheSmallestBudget(t *testing.T) {
 	for i := range 3 {
 		other := didN(20_000 + i)
 		c.update(`{"wantedDids":["` + other + `","` + strings.Join(cfg.DIDs[1:], `","`) + `"]}`)
-		s.waitMetric("options_updates_total", "", float64(i+1))
-		eventually(t, "the filter is in force", s.noFilterWaits)
+		s.waitUpdates(i + 1)
 		c.want(l.add(identity(other))...)
 	}
 }

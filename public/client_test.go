@@ -27,6 +27,7 @@ type testServer struct {
 	*Server
 	t        testing.TB
 	addr     string
+	dialer   dialer
 	registry *prometheus.Registry
 }
 
@@ -38,6 +39,15 @@ func serve(t testing.TB, l *testLog, change func(*Config, *timing)) *testServer 
 
 func serveSource(t testing.TB, src source, dictionaries *dict.Registry, change func(*Config, *timing)) *testServer {
 	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return serveOn(t, ln, src, dictionaries, change)
+}
+
+func serveOn(t testing.TB, ln net.Listener, src source, dictionaries *dict.Registry, change func(*Config, *timing)) *testServer {
+	t.Helper()
 	registry := prometheus.NewRegistry()
 	cfg := Config{Dictionaries: dictionaries, Version: "test", Registerer: registry}
 	timing := defaultTiming()
@@ -46,10 +56,6 @@ func serveSource(t testing.TB, src source, dictionaries *dict.Registry, change f
 		change(&cfg, &timing)
 	}
 	s, err := newServer(cfg, src, timing)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +74,7 @@ func serveSource(t testing.TB, src source, dictionaries *dict.Registry, change f
 			t.Errorf("%d bytes of the clients' budget were never given back", used)
 		}
 	})
-	return &testServer{Server: s, t: t, addr: ln.Addr().String(), registry: registry}
+	return &testServer{Server: s, t: t, addr: ln.Addr().String(), registry: registry, dialer: dialer{NetDial: net.Dial}}
 }
 
 // metric returns the value of a counter or gauge, with its label's value if it has one.
@@ -100,11 +106,38 @@ func (s *testServer) waitMetric(name, label string, want float64) {
 
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(testTimeout); !ok(); time.Sleep(2 * time.Millisecond) {
+	wait := time.Millisecond
+	for deadline := time.Now().Add(testTimeout); !ok(); time.Sleep(wait) {
 		if time.Now().After(deadline) {
 			t.Fatalf("never happened: %s", what)
 		}
+		wait = min(wait+wait/4, 50*time.Millisecond)
 	}
+}
+
+// waitUpdates waits until so many options updates came and are in force.
+func (s *testServer) waitUpdates(n int) {
+	s.t.Helper()
+	s.waitMetric("options_updates_total", "", float64(n))
+	eventually(s.t, "the filters are in force", s.noFilterWaits)
+}
+
+// waitIdle waits until n subscribers wait at the end of the log for more.
+func (s *testServer) waitIdle(n int) {
+	s.t.Helper()
+	eventually(s.t, fmt.Sprintf("%d subscribers are at the end", n), func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		parked := 0
+		for sub := range s.subscribers {
+			sub.parking.mu.Lock()
+			if sub.parking.parked {
+				parked++
+			}
+			sub.parking.mu.Unlock()
+		}
+		return parked == n
+	})
 }
 
 func (s *testServer) url(query string) string { return "ws://" + s.addr + "/subscribe?" + query }
@@ -117,7 +150,7 @@ type client struct {
 
 func (s *testServer) dial(query string) *client {
 	s.t.Helper()
-	c, _ := s.dialWith(&websocket.Dialer{}, query, nil)
+	c, _ := s.dialWith(&s.dialer, query, nil)
 	return c
 }
 
@@ -142,7 +175,7 @@ func bodyOf(resp *http.Response) string {
 // refused dials and returns the answer that must not be an upgrade.
 func (s *testServer) refused(query string, header http.Header) (*http.Response, string) {
 	s.t.Helper()
-	ws, resp, err := websocket.DefaultDialer.Dial(s.url(query), header)
+	ws, resp, err := s.dialer.Dial(s.url(query), header)
 	if err == nil {
 		ws.Close()
 		s.t.Fatalf("%.100s was accepted", query)
@@ -270,6 +303,17 @@ type rawClient struct {
 	br *bufio.Reader
 }
 
+// connect opens a connection and says nothing.
+func (s *testServer) connect() net.Conn {
+	s.t.Helper()
+	nc, err := s.dialer.NetDial("tcp", s.addr)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { nc.Close() })
+	return nc
+}
+
 func (s *testServer) rawDial(query string) *rawClient { return s.rawDialFrom("", query) }
 
 // rawDialFrom is rawDial by way of a proxy, which counts if the server trusts loopback.
@@ -279,12 +323,10 @@ func (s *testServer) rawDialFrom(client, query string) *rawClient {
 	if client != "" {
 		forwarded = "X-Forwarded-For: " + client + "\r\n"
 	}
-	nc, err := net.Dial("tcp", s.addr)
-	if err != nil {
-		s.t.Fatal(err)
+	nc := s.connect()
+	if tcp, ok := nc.(*net.TCPConn); ok {
+		tcp.SetReadBuffer(256 << 10)
 	}
-	s.t.Cleanup(func() { nc.Close() })
-	nc.(*net.TCPConn).SetReadBuffer(256 << 10)
 	fmt.Fprintf(nc, "GET /subscribe?%s HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
 		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n%s\r\n", query, s.addr, forwarded)
 	c := &rawClient{Conn: nc, t: s.t, br: bufio.NewReaderSize(nc, 16)}

@@ -25,42 +25,42 @@ func largeUpdate(n int, did string) []byte {
 // TestHalfSentUpdatesStarveNobody has one address send half of a large message on each of many connections:
 // the large one of another address gets through.
 func TestHalfSentUpdatesStarveNobody(t *testing.T) {
-	t.Parallel()
-	l, _ := mixed(t)
-	s := serve(t, l, func(cfg *Config, tm *timing) {
-		cfg.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
-		tm.message = 1500 * time.Millisecond
-	})
-	const attackers = 30
-	half := largeUpdate(3<<20, didN(1))
-	frame := mask(frameText, half)[:2<<20]
-	var sending sync.WaitGroup
-	for range attackers {
-		c := s.rawDialFrom("192.0.2.1", "wantedDids="+didN(999))
-		sending.Go(func() { c.Write(frame) })
-	}
-	eventually(t, "the gate is taken", func() bool { return len(s.gate.large) == 1 })
-	c := s.rawDialFrom("192.0.2.2", "wantedDids="+didN(999))
-	if _, err := c.Write(mask(frameText, largeUpdate(3<<20, didN(5)))); err != nil {
-		t.Fatal(err)
-	}
-	s.waitMetric("options_updates_total", "", 1)
-	want := l.add(identity(didN(5)))
-	if _, payload, err := c.frame(); err != nil || string(payload) != want[0].json {
-		t.Errorf("got %s, %v", payload, err)
-	}
-	s.waitMetric("ends_total", endSlowMessage, 1)
-	for s.count.Load() > 1 { // all attackers end
-		time.Sleep(10 * time.Millisecond)
-	}
-	sending.Wait()
-	if n := s.metric("ends_total", endOverloaded) + s.metric("ends_total", endSlowMessage); n != attackers {
-		t.Errorf("%v of %d attackers were ended", n, attackers)
-	}
-	eventually(t, "the gate is empty", func() bool {
-		s.gate.mu.Lock()
-		defer s.gate.mu.Unlock()
-		return len(s.gate.turns) == 0 && len(s.gate.large) == 0 && len(s.gate.medium) == 0
+	bubble(t, func(t *testing.T) {
+		l, _ := mixed(t)
+		s := serveBubble(t, l, func(cfg *Config, _ *timing) {
+			cfg.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
+		})
+		const attackers = 30
+		half := largeUpdate(3<<20, didN(1))
+		frame := mask(frameText, half)[:2<<20]
+		var sending sync.WaitGroup
+		for range attackers {
+			c := s.rawDialFrom("192.0.2.1", "wantedDids="+didN(999))
+			sending.Go(func() { c.Write(frame) })
+		}
+		eventually(t, "the gate is taken", func() bool { return len(s.gate.large) == 1 })
+		c := s.rawDialFrom("192.0.2.2", "wantedDids="+didN(999))
+		if _, err := c.Write(mask(frameText, largeUpdate(3<<20, didN(5)))); err != nil {
+			t.Fatal(err)
+		}
+		s.waitMetric("options_updates_total", "", 1)
+		want := l.add(identity(didN(5)))
+		if _, payload, err := c.frame(); err != nil || string(payload) != want[0].json {
+			t.Errorf("got %s, %v", payload, err)
+		}
+		for s.count.Load() > 1 { // all attackers end
+			time.Sleep(time.Second)
+		}
+		s.waitMetric("ends_total", endSlowMessage, 1)
+		sending.Wait()
+		if n := s.metric("ends_total", endOverloaded) + s.metric("ends_total", endSlowMessage); n != attackers {
+			t.Errorf("%v of %d attackers were ended", n, attackers)
+		}
+		eventually(t, "the gate is empty", func() bool {
+			s.gate.mu.Lock()
+			defer s.gate.mu.Unlock()
+			return len(s.gate.turns) == 0 && len(s.gate.large) == 0 && len(s.gate.medium) == 0
+		})
 	})
 }
 
@@ -73,7 +73,7 @@ func TestManyLargeUpdates(t *testing.T) {
 	}
 	const maxGrowth = 160 << 20 // one large message, its medium waiters, the clients' copies of theirs, and garbage
 	l, _ := mixed(t)
-	s := serve(t, l, func(_ *Config, tm *timing) { tm.message = testTimeout })
+	s := serve(t, l, func(_ *Config, tm *timing) { tm.message = 3 * testTimeout })
 	var before, now runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
@@ -90,7 +90,7 @@ func TestManyLargeUpdates(t *testing.T) {
 	for sent := false; !sent; {
 		begin := time.Now()
 		healthy.want(l.add(posts(2)...)...)
-		if took := time.Since(begin); took > 5*time.Second {
+		if took := time.Since(begin); took > testTimeout/2 {
 			t.Errorf("an event took %v", took)
 		}
 		runtime.ReadMemStats(&now)

@@ -42,20 +42,20 @@ func TestPingFloodDuringSlowReplay(t *testing.T) {
 	s := serve(t, l, nil)
 	c := s.rawDial("cursor=0")
 	stop := make(chan struct{})
-	flooded := make(chan int)
+	flooded := make(chan struct{})
+	var sent atomic.Int64
 	go func() {
-		n := 0
-		defer func() { flooded <- n }()
+		defer close(flooded)
 		for {
 			select {
 			case <-stop:
 				return
 			default:
 			}
-			if _, err := c.Write(mask(framePing, fmt.Appendf(nil, "ping %d", n))); err != nil {
+			if _, err := c.Write(mask(framePing, fmt.Appendf(nil, "ping %d", sent.Load()))); err != nil {
 				return
 			}
-			n++
+			sent.Add(1)
 		}
 	}()
 	lastPong := -1
@@ -72,6 +72,9 @@ func TestPingFloodDuringSlowReplay(t *testing.T) {
 			if i++; i%100 == 0 {
 				time.Sleep(2 * time.Millisecond)
 			}
+			if i == len(all)/2 { // however fast the replay is, and whoever has the processor
+				eventually(t, "a thousand pings", func() bool { return sent.Load() >= 1000 })
+			}
 		case framePong:
 			n, err := strconv.Atoi(strings.TrimPrefix(string(payload), "ping "))
 			if err != nil || n <= lastPong {
@@ -83,9 +86,9 @@ func TestPingFloodDuringSlowReplay(t *testing.T) {
 		}
 	}
 	close(stop)
-	n := <-flooded
-	if n < 1000 || lastPong < 0 {
-		t.Errorf("only %d pings, last answer %d", n, lastPong)
+	<-flooded
+	if lastPong < 0 {
+		t.Errorf("none of %d pings was answered", sent.Load())
 	}
 }
 
@@ -194,60 +197,57 @@ func TestGarbage(t *testing.T) {
 }
 
 func TestHalfOpenHandshakes(t *testing.T) {
-	l, _ := mixed(t)
-	s := serve(t, l, func(_ *Config, tm *timing) { tm.header = 300 * time.Millisecond })
-	var open []net.Conn
-	for i := range 60 {
-		nc, err := net.Dial("tcp", s.addr)
-		if err != nil {
-			t.Fatal(err)
+	bubble(t, func(t *testing.T) {
+		l, _ := mixed(t)
+		s := serveBubble(t, l, nil)
+		var open []net.Conn
+		for i := range 60 {
+			nc := s.connect()
+			if i%2 == 0 {
+				fmt.Fprintf(nc, "GET /subscribe HTTP/1.1\r\nHost: x\r\nX-Long: ")
+			}
+			open = append(open, nc)
 		}
-		defer nc.Close()
-		if i%2 == 0 {
-			fmt.Fprintf(nc, "GET /subscribe HTTP/1.1\r\nHost: x\r\nX-Long: ")
+		s.dial("cursor=0").want(l.all()...)
+		for _, nc := range open {
+			nc.SetReadDeadline(time.Now().Add(testTimeout))
+			if _, err := io.Copy(io.Discard, nc); isTimeout(err) {
+				t.Fatal("a half-open handshake is kept")
+			}
 		}
-		open = append(open, nc)
-	}
-	s.dial("cursor=0").want(l.all()...)
-	for _, nc := range open {
-		nc.SetReadDeadline(time.Now().Add(testTimeout))
-		if _, err := io.Copy(io.Discard, nc); isTimeout(err) {
-			t.Fatal("a half-open handshake is kept")
-		}
-	}
-	eventually(t, "no handshakes left", func() bool { return s.handshakes.count() == 0 })
+		eventually(t, "no handshakes left", func() bool { return s.handshakes.count() == 0 })
+	})
 }
 
 // TestLargeHeadersWait has many connections send a large request line each and not end it: few are taken in, and a
 // subscriber with many DIDs gets in when those are given up.
 func TestLargeHeadersWait(t *testing.T) {
-	l := newTestLog(t)
-	s := serve(t, l, func(cfg *Config, tm *timing) { tm.header, cfg.ClientBytes = 500*time.Millisecond, 1<<20 })
-	var sending sync.WaitGroup
-	defer sending.Wait()
-	for range 40 {
-		nc, err := net.Dial("tcp", s.addr)
-		if err != nil {
-			t.Fatal(err)
+	bubble(t, func(t *testing.T) {
+		l := newTestLog(t)
+		s := serveBubble(t, l, func(cfg *Config, _ *timing) { cfg.ClientBytes = 1 << 20 })
+		var sending sync.WaitGroup
+		defer sending.Wait()
+		for range 40 {
+			nc := s.connect()
+			sending.Go(func() { fmt.Fprint(nc, "GET /subscribe?x=", strings.Repeat("x", 900<<10)) }) // until it is given up
 		}
-		defer nc.Close()
-		sending.Go(func() { fmt.Fprint(nc, "GET /subscribe?x=", strings.Repeat("x", 900<<10)) }) // until it is given up
-	}
-	most := 0
-	for end := time.Now().Add(400 * time.Millisecond); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		most = max(most, len(s.headers.medium))
-	}
-	if most == 0 || most > minLargeHeaders {
-		t.Errorf("%d large headers are read at once, want up to %d", most, minLargeHeaders)
-	}
-	eventually(t, "they are given up", func() bool { return s.handshakes.count() == 0 && len(s.headers.medium) == 0 })
-	var query strings.Builder
-	for i := range 10_000 {
-		query.WriteString("&wantedDids=" + didN(i))
-	}
-	c := s.dial(query.String()[1:])
-	eventually(t, "the slot is given back", func() bool { return len(s.headers.medium) == 0 })
-	c.want(l.add(identity(didN(9_999)))...)
+		most := 0
+		for end := time.Now().Add(9 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+			most = max(most, len(s.headers.medium))
+		}
+		if most == 0 || most > minLargeHeaders {
+			t.Errorf("%d large headers are read at once, want up to %d", most, minLargeHeaders)
+		}
+		time.Sleep(time.Minute)
+		eventually(t, "they are given up", func() bool { return s.handshakes.count() == 0 && len(s.headers.medium) == 0 })
+		var query strings.Builder
+		for i := range 10_000 {
+			query.WriteString("&wantedDids=" + didN(i))
+		}
+		c := s.dial(query.String()[1:])
+		eventually(t, "the slot is given back", func() bool { return len(s.headers.medium) == 0 })
+		c.want(l.add(identity(didN(9_999)))...)
+	})
 }
 
 func TestUnfinishedHandshakesAreBounded(t *testing.T) {
@@ -273,7 +273,7 @@ func TestUnfinishedHandshakesAreBounded(t *testing.T) {
 func TestSlowSubscriberIsEnded(t *testing.T) {
 	t.Parallel()
 	s := serveSource(t, endless(1000), newRegistry(t), func(cfg *Config, tm *timing) {
-		cfg.SlowTimeout = 2 * time.Second // on a busy machine the healthy one may be late by much
+		cfg.SlowTimeout = 5 * time.Second // a loaded machine keeps the healthy one from reading for seconds
 		tm.grace = testTimeout
 	})
 	plain, extended := s.rawDial(""), s.rawDial("extended=true")
@@ -323,21 +323,22 @@ func TestSlowSubscriberIsEnded(t *testing.T) {
 }
 
 func TestSlowButSteadySubscriberStays(t *testing.T) {
-	t.Parallel()
-	s := serveSource(t, endless(1000), newRegistry(t), func(cfg *Config, _ *timing) { cfg.SlowTimeout = 2 * time.Second })
-	c := s.rawDial("")
-	behind := false
-	for begin := time.Now(); time.Since(begin) < 3*time.Second; time.Sleep(5 * time.Millisecond) {
-		for range 2 { // 400 KB/s: each chunk makes the writer wait
-			if _, _, err := c.frame(); err != nil {
-				t.Fatal(err)
+	bubble(t, func(t *testing.T) {
+		s := serveSourceBubble(t, endless(1000), newRegistry(t), nil)
+		c := s.rawDial("")
+		behind := false
+		for begin := time.Now(); time.Since(begin) < time.Minute; time.Sleep(5 * time.Millisecond) {
+			for range 2 { // 400 KB/s: each chunk makes the writer wait
+				if _, _, err := c.frame(); err != nil {
+					t.Fatal(err)
+				}
 			}
+			behind = behind || s.budget.used.Load() > 0
 		}
-		behind = behind || s.budget.used.Load() > 0
-	}
-	if !behind {
-		t.Error("it never fell behind")
-	}
+		if !behind {
+			t.Error("it never fell behind")
+		}
+	})
 }
 
 func TestSlowSubscribersShareTheBudget(t *testing.T) {
@@ -348,25 +349,27 @@ func TestSlowSubscribersShareTheBudget(t *testing.T) {
 }
 
 func TestServerPings(t *testing.T) {
-	t.Parallel()
-	l, _ := mixed(t)
-	s := serve(t, l, func(_ *Config, tm *timing) { tm.ping, tm.silent = 20*time.Millisecond, time.Second })
-	c := s.dial("")
-	done := make(chan error, 1)
-	go func() {
-		_, _, err := c.ReadMessage() // answers pings
-		done <- err
-	}()
-	hello := s.dial("requireHello=true")
-	go hello.ReadMessage()
-	s.waitMetric("pings_total", "", 130)
-	if s.count.Load() != 2 {
-		t.Fatalf("%d subscribers left", s.count.Load())
-	}
-	l.add(identity(didN(1)))
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
+	bubble(t, func(t *testing.T) {
+		l, _ := mixed(t)
+		s := serveBubble(t, l, nil)
+		c := s.dial("")
+		done := make(chan error, 1)
+		go func() {
+			_, _, err := c.ReadMessage() // answers pings
+			done <- err
+		}()
+		hello := s.dial("requireHello=true")
+		go hello.ReadMessage()
+		time.Sleep(20 * time.Minute)
+		s.waitMetric("pings_total", "", 2*39)
+		if s.count.Load() != 2 {
+			t.Fatalf("%d subscribers left", s.count.Load())
+		}
+		l.add(identity(didN(1)))
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 func TestSilentPeerIsEnded(t *testing.T) {
@@ -433,52 +436,55 @@ func (c *rawClient) frame0() {
 }
 
 func TestClientBudget(t *testing.T) {
-	t.Parallel()
-	l, _ := mixed(t)
-	s := serve(t, l, func(cfg *Config, _ *timing) { cfg.ClientBytes = 80 << 10 })
-	var dids []string
-	for i := range 1000 {
-		dids = append(dids, `"`+didN(i)+`"`)
-	}
-	big := `{"wantedDids":[` + strings.Join(dids, ",") + `]}` // about 26 KB
-	first := s.dial("")
-	first.update(big)
-	s.waitMetric("options_updates_total", "", 1)
-	first.update(strings.Replace(big, didN(1), didN(5000), 1)) // replaces the first only once it is there
-	first.wantClose(websocket.CloseAbnormalClosure, "")
-	eventually(t, "given back", func() bool { return s.budget.used.Load() == 0 })
+	bubble(t, func(t *testing.T) {
+		l, _ := mixed(t)
+		s := serveBubble(t, l, func(cfg *Config, _ *timing) { cfg.ClientBytes = 80 << 10 })
+		var dids []string
+		for i := range 1000 {
+			dids = append(dids, `"`+didN(i)+`"`)
+		}
+		big := `{"wantedDids":[` + strings.Join(dids, ",") + `]}` // about 26 KB
+		first := s.dial("")
+		first.update(big)
+		s.waitMetric("options_updates_total", "", 1)
+		first.update(strings.Replace(big, didN(1), didN(5000), 1)) // replaces the first only once it is there
+		first.wantClose(websocket.CloseAbnormalClosure, "")
+		eventually(t, "given back", func() bool { return s.budget.used.Load() == 0 })
 
-	holder := s.dial("")
-	holder.update(big)
-	s.waitMetric("options_updates_total", "", 2)
-	extended := s.dial("extended=true")
-	extended.update(big)
-	extended.wantClose(websocket.CloseTryAgainLater, "memory")
-	var q strings.Builder
-	for i := range 1000 {
-		q.WriteString("&wantedDids=" + didN(i))
-	}
-	resp, body := s.refused(q.String(), nil)
-	if resp.StatusCode != 503 || resp.Header.Get("Retry-After") == "" {
-		t.Errorf("%s %q", resp.Status, body)
-	}
-	holder.Close()
-	eventually(t, "given back", func() bool { return s.budget.used.Load() == 0 })
-	s.dial(q.String())
+		holder := s.dial("")
+		holder.update(big)
+		s.waitMetric("options_updates_total", "", 2)
+		extended := s.dial("extended=true")
+		extended.update(big)
+		extended.wantClose(websocket.CloseTryAgainLater, "memory")
+		var q strings.Builder
+		for i := range 1000 {
+			q.WriteString("&wantedDids=" + didN(i))
+		}
+		resp, body := s.refused(q.String(), nil)
+		if resp.StatusCode != 503 || resp.Header.Get("Retry-After") == "" {
+			t.Errorf("%s %q", resp.Status, body)
+		}
+		holder.Close()
+		eventually(t, "given back", func() bool { return s.budget.used.Load() == 0 })
+		s.dial(q.String())
+	})
 }
 
 func TestEventsPerSecond(t *testing.T) {
-	l := newTestLog(t)
-	l.add(posts(60)...)
-	s := serve(t, l, func(cfg *Config, _ *timing) { cfg.MaxEventsPerSecond = 100 })
-	c := s.dial("cursor=0")
-	c.want(l.all()...)
-	begin := time.Now()
-	c.want(l.add(posts(1)...)...)
-	if took := time.Since(begin); took < 400*time.Millisecond || took > 5*time.Second {
-		t.Errorf("61st event after %v, want 600 ms", took)
-	}
-	s.waitMetric("held_back_total", heldEvents, 1)
+	bubble(t, func(t *testing.T) {
+		l := newTestLog(t)
+		l.add(posts(60)...)
+		s := serveBubble(t, l, func(cfg *Config, _ *timing) { cfg.MaxEventsPerSecond = 100 })
+		c := s.dial("cursor=0")
+		c.want(l.all()...)
+		begin := time.Now()
+		c.want(l.add(posts(1)...)...)
+		if took := time.Since(begin); took < 590*time.Millisecond || took > 700*time.Millisecond {
+			t.Errorf("61st event after %v, want 600 ms", took)
+		}
+		s.waitMetric("held_back_total", heldEvents, 1)
+	})
 }
 
 func TestNoGoroutineLeaks(t *testing.T) {
@@ -508,25 +514,27 @@ func TestNoGoroutineLeaks(t *testing.T) {
 }
 
 func TestShutdownDeadline(t *testing.T) {
-	s := serveSource(t, endless(1000), newRegistry(t), nil)
-	c := s.rawDial("extended=true") // never reads
-	eventually(t, "it is behind", func() bool { return s.budget.used.Load() > 0 })
-	ctx, cancel := contextWithTimeout(300 * time.Millisecond)
-	defer cancel()
-	begin := time.Now()
-	if err := s.Shutdown(ctx); err == nil {
-		t.Error("a subscriber that reads nothing ended in order")
-	}
-	if took := time.Since(begin); took > 3*time.Second {
-		t.Errorf("shutdown took %v", took)
-	}
-	if _, err := io.Copy(io.Discard, c); isTimeout(err) && !errors.Is(err, io.EOF) {
-		t.Error("the connection is still open")
-	}
+	bubble(t, func(t *testing.T) {
+		s := serveSourceBubble(t, endless(1000), newRegistry(t), nil)
+		c := s.rawDial("extended=true") // never reads
+		eventually(t, "it is behind", func() bool { return s.budget.used.Load() > 0 })
+		ctx, cancel := contextWithTimeout(300 * time.Millisecond)
+		defer cancel()
+		begin := time.Now()
+		if err := s.Shutdown(ctx); err == nil {
+			t.Error("a subscriber that reads nothing ended in order")
+		}
+		if took := time.Since(begin); took > time.Second {
+			t.Errorf("shutdown took %v", took)
+		}
+		if _, err := io.Copy(io.Discard, c); isTimeout(err) && !errors.Is(err, io.EOF) {
+			t.Error("the connection is still open")
+		}
+	})
 }
 
 func TestShutdownOfASlowSubscriber(t *testing.T) {
-	s := serveSource(t, endless(1000), newRegistry(t), func(_ *Config, tm *timing) { tm.patience = 100 * time.Millisecond })
+	s := serveSource(t, endless(1000), newRegistry(t), func(_ *Config, tm *timing) { tm.patience, tm.grace = 100*time.Millisecond, testTimeout })
 	c := s.rawDial("extended=true")
 	eventually(t, "it is behind", func() bool { return s.budget.used.Load() > 0 })
 	ended := make(chan error, 1)
@@ -561,7 +569,7 @@ func TestShutdownOfASlowSubscriber(t *testing.T) {
 
 func TestLastWordsSurviveUnreadBytes(t *testing.T) {
 	l, _ := mixed(t)
-	s := serve(t, l, nil)
+	s := serve(t, l, func(_ *Config, tm *timing) { tm.linger = testTimeout })
 	c := s.rawDial("")
 	if _, err := c.Write(appendFrame(nil, frameText, []byte("unmasked"))); err != nil {
 		t.Fatal(err)
@@ -592,8 +600,9 @@ func TestReplaysTakeTurns(t *testing.T) {
 	for range 40 {
 		s.rawDial("")
 	}
+	eventually(t, "two replays at a time", func() bool { return most.Load() >= 2 })
 	time.Sleep(100 * time.Millisecond)
-	if n, limit := most.Load(), int64(cap(s.catchingUp)); n > limit || n < 2 {
+	if n, limit := most.Load(), int64(cap(s.catchingUp)); n > limit {
 		t.Errorf("%d replays looked through the log at once, want at most %d", n, limit)
 	}
 	live.Store(true)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -213,27 +212,22 @@ func TestUIDBatchIsNotReadInVain(t *testing.T) {
 }
 
 func TestDrippedUIDBatchLosesItsTurn(t *testing.T) {
-	l := newTestLog(t)
-	s := serve(t, l, func(cfg *Config, tm *timing) {
-		cfg.UIDs = downUIDs{}
-		tm.body = 100 * time.Millisecond
+	bubble(t, func(t *testing.T) {
+		l := newTestLog(t)
+		s := serveBubble(t, l, func(cfg *Config, _ *timing) { cfg.UIDs = downUIDs{} })
+		nc := s.connect()
+		begin := time.Now()
+		if _, err := io.WriteString(nc, "POST /uids HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{\"strings\":["); err != nil {
+			t.Fatal(err)
+		}
+		nc.SetReadDeadline(time.Now().Add(testTimeout))
+		status := make([]byte, 12)
+		if _, err := io.ReadFull(nc, status); err != nil || string(status) != "HTTP/1.1 408" {
+			t.Fatalf("%q, %v", status, err)
+		}
+		if took := time.Since(begin); took > 6*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		eventually(t, "its turn is given back", func() bool { return len(s.batches) == 0 })
 	})
-	nc, err := net.Dial("tcp", s.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	begin := time.Now()
-	if _, err := io.WriteString(nc, "POST /uids HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{\"strings\":["); err != nil {
-		t.Fatal(err)
-	}
-	nc.SetReadDeadline(time.Now().Add(testTimeout))
-	status := make([]byte, 12)
-	if _, err := io.ReadFull(nc, status); err != nil || string(status) != "HTTP/1.1 408" {
-		t.Fatalf("%q, %v", status, err)
-	}
-	if took := time.Since(begin); took > 4*time.Second {
-		t.Errorf("it took %v", took)
-	}
-	eventually(t, "its turn is given back", func() bool { return len(s.batches) == 0 })
 }

@@ -396,8 +396,8 @@ func TestRequireHello(t *testing.T) {
 	live, second := s.dial("requireHello=true"), s.dial("requireHello=true")
 	between := l.add(identity(didN(8)))
 	live.update(`{"wantedDids":["` + didN(8) + `"]}`)
-	s.waitMetric("options_updates_total", "", 1)
-	time.Sleep(50 * time.Millisecond)
+	s.waitUpdates(1)
+	s.waitIdle(2) // plain and live
 	l.add(identity(didN(9)))
 	live.want(l.add(identity(didN(8)))...)
 	replay.update(`{"wantedCollections":["app.bsky.feed.post"]}`)
@@ -412,13 +412,12 @@ func TestOptionsUpdate(t *testing.T) {
 	l, _ := mixed(t)
 	s := serve(t, l, nil)
 	c := s.dial("wantedCollections=app.bsky.feed.post&wantedKinds=commit&maxMessageSizeBytes=100000")
-	updates := 0.0
+	updates := 0
 	update := func(payload string) {
 		t.Helper()
 		c.update(payload)
 		updates++
-		s.waitMetric("options_updates_total", "", updates)
-		time.Sleep(20 * time.Millisecond) // until the pull loop has it
+		s.waitUpdates(updates)
 	}
 	all := func() []truth {
 		return l.add(
@@ -440,8 +439,7 @@ func TestOptionsUpdate(t *testing.T) {
 	c.want(pick(all(), 0, 1, 2)...)
 	c.say(`{"payload":{"wantedCollections":["com.example.thing"]},"type":"options_update"}`)
 	updates++
-	s.waitMetric("options_updates_total", "", updates)
-	time.Sleep(20 * time.Millisecond)
+	s.waitUpdates(updates)
 	c.want(pick(all(), 2)...)
 	update(`null`)
 	c.want(pick(all(), 0, 1, 2)...)
@@ -518,8 +516,7 @@ func TestTooLargeMessage(t *testing.T) {
 	if err := c.WriteMessage(websocket.TextMessage, padded(10_000_000)); err != nil {
 		t.Fatal(err)
 	}
-	s.waitMetric("options_updates_total", "", 1)
-	time.Sleep(20 * time.Millisecond)
+	s.waitUpdates(1)
 	c.want(l.add(create(didN(1), "app.bsky.feed.like", "1", ""), identity(didN(1)))[1])
 	go c.WriteMessage(websocket.TextMessage, padded(10_000_001))
 	c.wantClose(websocket.CloseMessageTooBig, "10000000 bytes")
@@ -529,21 +526,21 @@ func TestTooLargeMessage(t *testing.T) {
 }
 
 func TestManyOptionsUpdates(t *testing.T) {
-	t.Parallel()
-	l, _ := mixed(t)
-	s := serve(t, l, nil)
-	c := s.dial("")
-	begin := time.Now()
-	for i := range updateBurst + 2 {
-		c.update(fmt.Sprintf(`{"wantedDids":["%s"]}`, didN(i)))
-	}
-	s.waitMetric("options_updates_total", "", updateBurst+2)
-	s.waitMetric("held_back_total", heldUpdates, 1)
-	if took := time.Since(begin); took < time.Second {
-		t.Errorf("%d updates were put in force within %v", updateBurst+2, took)
-	}
-	time.Sleep(20 * time.Millisecond)
-	c.want(l.add(identity(didN(1)), identity(didN(updateBurst+1)))[1])
+	bubble(t, func(t *testing.T) {
+		l, _ := mixed(t)
+		s := serveBubble(t, l, nil)
+		c := s.dial("")
+		begin := time.Now()
+		for i := range updateBurst + 2 {
+			c.update(fmt.Sprintf(`{"wantedDids":["%s"]}`, didN(i)))
+		}
+		s.waitUpdates(updateBurst + 2)
+		s.waitMetric("held_back_total", heldUpdates, 1)
+		if took := time.Since(begin); took < time.Second {
+			t.Errorf("%d updates were put in force within %v", updateBurst+2, took)
+		}
+		c.want(l.add(identity(didN(1)), identity(didN(updateBurst+1)))[1])
+	})
 }
 
 func TestPingIsAnswered(t *testing.T) {
@@ -553,7 +550,7 @@ func TestPingIsAnswered(t *testing.T) {
 	c.SetPongHandler(func(p string) error { pongs <- p; return nil })
 	go io.Copy(io.Discard, neverEnding{c})
 	for _, payload := range []string{"", "hello", strings.Repeat("x", 125)} {
-		if err := c.WriteControl(websocket.PingMessage, []byte(payload), time.Now().Add(time.Second)); err != nil {
+		if err := c.WriteControl(websocket.PingMessage, []byte(payload), time.Now().Add(testTimeout)); err != nil {
 			t.Fatal(err)
 		}
 		select {
@@ -580,7 +577,7 @@ func TestClientClose(t *testing.T) {
 	s := serve(t, l, nil)
 	for _, code := range []int{1000, 1001, 4321} {
 		c := s.dial("")
-		if err := c.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(code, "bye"), time.Now().Add(time.Second)); err != nil {
+		if err := c.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(code, "bye"), time.Now().Add(testTimeout)); err != nil {
 			t.Fatal(err)
 		}
 		c.wantClose(code, "")

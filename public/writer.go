@@ -191,7 +191,7 @@ func (w *writer) finish(last []byte, patience time.Duration) error {
 	deadline := time.Now().Add(patience)
 	for {
 		_, err := w.write(time.Until(deadline))
-		if err == nil || !errors.Is(err, os.ErrDeadlineExceeded) || time.Now().After(deadline) {
+		if err == nil || !errors.Is(err, os.ErrDeadlineExceeded) || !time.Now().Before(deadline) {
 			return err
 		}
 	}
