@@ -27,6 +27,8 @@ type ingestFlags struct {
 	rates    []int
 	profile  string
 	serve    string // more flags for the server, full
+
+	jetstream string // program of Jetstream v1; "": its row is left out
 }
 
 // ingestCell is one measurement: a relay, a server, subscribers.
@@ -34,6 +36,7 @@ type ingestCell struct {
 	group       string // what -only names
 	name        string
 	binary      string // of the server; "": subscribers read the relay itself
+	original    bool   // binary is Jetstream's
 	args        []string
 	rate        int // events a second, about; 0: as fast as it goes
 	subscribers int
@@ -46,6 +49,7 @@ const (
 	oursBinary   = "millrace"
 	noCgoBinary  = "millrace-nocgo"
 	benchItself  = "bench" // in the mode of the baseline
+	originalCell = "Jetstream itself"
 	fullCell     = "durable log with UIDs, one live subscriber"
 	baselineCell = "the Jetstream way"
 	relayCell    = "the relay alone, one reader"
@@ -65,11 +69,16 @@ func runIngest(ctx context.Context, args []string, out io.Writer) error {
 	fs.Var(ints{&f.rates}, "rates", "cost: events a second")
 	fs.StringVar(&f.profile, "cpuprofile", "", "full: write the server's CPU profile to this file, and hold it against the budget")
 	fs.StringVar(&f.serve, "serve", "", "full: more flags for millrace serve")
+	fs.StringVar(&f.jetstream, "jetstream", "", "jetstream: `program` of a Jetstream v1 server that you have built; it is measured too, with its defaults but for "+
+		"--max-sub-rate, which would let a subscriber have 5,000 events/s and then throw it out. This row and the one of the Jetstream way have a relay with --keep-record-keys")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
 	if fs.NArg() > 0 {
 		return fmt.Errorf("unexpected argument %q", fs.Arg(0))
+	}
+	if err := f.checkJetstream(); err != nil {
+		return err
 	}
 	cells := f.cells()
 	if f.only != "" {
@@ -120,6 +129,9 @@ func (f *ingestFlags) cells() []ingestCell {
 		{group: "nocgo", name: "built without cgo", binary: noCgoBinary, duration: f.cell},
 		{group: "jetstream", name: baselineCell, binary: benchItself, duration: f.cell},
 		{group: "core", name: "everything on one core", binary: oursBinary, cpus: 1, duration: f.cell},
+	}
+	if f.jetstream != "" {
+		cells = append(cells, ingestCell{group: "jetstream", name: originalCell, binary: f.jetstream, original: true, duration: f.cell})
 	}
 	for _, memory := range []string{"64MiB", "256MiB"} {
 		cells = append(cells, ingestCell{group: "quiet", name: quietName(memory), binary: oursBinary,

@@ -21,6 +21,7 @@ type ingestResult struct {
 	cell     ingestCell
 	seconds  float64
 	reading  meterReading  // of the first subscriber
+	frames   int64         // that the relay made; up to half its window more or fewer than the server has read
 	server   time.Duration // CPU time of each
 	relay    time.Duration
 	clients  time.Duration
@@ -35,6 +36,7 @@ func (r *ingestResult) rate() float64 { return float64(r.reading.events) / r.sec
 // bench is the running parts of a cell.
 type cellParts struct {
 	relay, server *process
+	status        string // URL of where the relay's stream is
 	metrics       string // base URL of the server's metrics, "" if it has none
 	meter         meter
 }
@@ -48,6 +50,9 @@ const (
 	ratedWindowBytes  = "1073741824"
 )
 
+// subscribeRepos is where a relay's stream is.
+const subscribeRepos = "/xrpc/com.atproto.sync.subscribeRepos"
+
 // relayArgs are the relay's, but for the truth.
 func (f *ingestFlags) relayArgs(c *ingestCell) []string {
 	generate := f.generate
@@ -56,11 +61,17 @@ func (f *ingestFlags) relayArgs(c *ingestCell) []string {
 		generate = max(min(generate, int(float64(c.rate)*f.warm.Seconds()/2)), 500)
 	}
 	args := []string{"--listen", "127.0.0.1:0", "--wait-for-consumer", "--generate", strconv.Itoa(generate)}
+	if c.jetstreams() {
+		args = append(args, "--keep-record-keys") // a record is looked for by its path
+	}
 	if c.rate > 0 {
 		return append(args, "--rate", fmt.Sprint(float64(c.rate)/opsAFrame), "--window-frames", ratedWindowFrames, "--window-bytes", ratedWindowBytes)
 	}
 	return append(args, "--window-frames", "20000")
 }
+
+// jetstreams says whether the server is Jetstream, or does what it does.
+func (c *ingestCell) jetstreams() bool { return c.original || c.binary == benchItself }
 
 // measure runs one cell in dir.
 func (f *ingestFlags) measure(ctx context.Context, c *ingestCell, bin, dir string) (r *ingestResult, err error) {
@@ -73,7 +84,7 @@ func (f *ingestFlags) measure(ctx context.Context, c *ingestCell, bin, dir strin
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	checked := c.binary != benchItself && c.binary != ""
+	checked := c.binary != "" && !c.jetstreams()
 	var t *truth
 	args := f.relayArgs(c)
 	if checked {
@@ -91,7 +102,8 @@ func (f *ingestFlags) measure(ctx context.Context, c *ingestCell, bin, dir strin
 	if err != nil {
 		return nil, err
 	}
-	address := relay + "/xrpc/com.atproto.sync.subscribeRepos?cursor=0"
+	p.status = "http" + strings.TrimPrefix(relay, "ws") + "/admin/status"
+	address := relay + subscribeRepos + "?cursor=0"
 	if c.binary != "" {
 		if address, err = p.serve(ctx, c, bin, dir, relay); err != nil {
 			return nil, err
@@ -108,6 +120,9 @@ func (f *ingestFlags) measure(ctx context.Context, c *ingestCell, bin, dir strin
 // serve starts the server and returns where to subscribe.
 func (p *cellParts) serve(ctx context.Context, c *ingestCell, bin, dir, relay string) (address string, err error) {
 	data := filepath.Join(dir, "data")
+	if c.original {
+		return p.serveOriginal(ctx, c.binary, data, relay)
+	}
 	if c.binary == benchItself {
 		self, err := os.Executable()
 		if err != nil {
@@ -203,6 +218,7 @@ func (p *cellParts) count(ctx context.Context, r *ingestResult) error {
 	if err != nil {
 		return err
 	}
+	r.frames = after.frames - before.frames
 	r.server, r.relay, r.clients = after.server-before.server, after.relay-before.relay, after.clients-before.clients
 	r.metrics = map[string]float64{}
 	for name, v := range after.metrics {
@@ -218,6 +234,7 @@ func (p *cellParts) count(ctx context.Context, r *ingestResult) error {
 // cellSample is what has been used up to some moment.
 type cellSample struct {
 	server, relay, clients time.Duration
+	frames                 int64
 	metrics                map[string]float64
 }
 
@@ -226,6 +243,9 @@ func (p *cellParts) sample(r *ingestResult) (s cellSample, err error) {
 		return s, err
 	}
 	if s.clients, err = cpuOf(os.Getpid()); err != nil {
+		return s, err
+	}
+	if s.frames, err = relayFrames(p.status); err != nil {
 		return s, err
 	}
 	if p.server == nil {
@@ -317,6 +337,20 @@ func scrape(address string) (map[string]float64, error) {
 		}
 	}
 	return metrics, nil
+}
+
+// relayFrames returns how many frames a relay has made.
+func relayFrames(address string) (int64, error) {
+	response, err := http.Get(address) //nolint:noctx // on this machine, and done at once
+	if err != nil {
+		return 0, fmt.Errorf("ask the relay: %w", err)
+	}
+	defer response.Body.Close()
+	var status struct{ Messages int64 }
+	if err := json.NewDecoder(response.Body).Decode(&status); err != nil {
+		return 0, fmt.Errorf("ask the relay: %w", err)
+	}
+	return status.Messages, nil
 }
 
 // download writes what an address answers to a file.

@@ -12,13 +12,13 @@ func printIngest(out io.Writer, results []*ingestResult, bare bareResources) err
 	fmt.Fprintf(out, "Bare: %s MB/s through a loopback socket in writes of 64 KiB; %s ms an fdatasync of 64 KiB (median of %d).\n\n",
 		thousands(bare.socket/1e6), ms(bare.sync), bareSyncs)
 	t := tabwriter.NewWriter(out, 0, 0, 1, ' ', 0)
-	fmt.Fprintln(t, "| what\t| s\t| events/s\t| bytes an event\t| CPU µs an event: server\t| relay\t| clients\t"+
+	fmt.Fprintln(t, "| what\t| s\t| events/s\t| events a frame\t| bytes an event\t| CPU µs an event: server\t| relay\t| clients\t"+
 		"| lag ms from stamp, p50\t| p99\t| from relay, p50\t| p99\t| resident MiB\t| peak\t| longest gap ms\t| over 100 ms\t|")
-	fmt.Fprintln(t, "|---\t|---:\t|---:\t|---:\t|---:\t|---:\t|---:\t|---:\t|---:\t|---:\t|---:\t|---:\t|---:\t|---:\t|---:\t|")
+	fmt.Fprintln(t, "|---\t|---:\t|---:\t|---:\t|---:\t|---:\t|---:\t|---:\t|---:\t|---:\t|---:\t|---:\t|---:\t|---:\t|---:\t|---:\t|")
 	for _, r := range results {
 		n := &r.reading
-		fmt.Fprintf(t, "| %s\t| %.0f\t| %s\t| %.0f\t| %s\t| %s\t| %s\t| %s\t| %s\t| %s\t| %s\t| %.0f\t| %.0f\t| %s\t| %d\t|\n",
-			r.cell.name, r.seconds, thousands(r.rate()), float64(n.bytes)/float64(max(n.events, 1)),
+		fmt.Fprintf(t, "| %s\t| %.0f\t| %s\t| %.2f\t| %.0f\t| %s\t| %s\t| %s\t| %s\t| %s\t| %s\t| %s\t| %.0f\t| %.0f\t| %s\t| %d\t|\n",
+			r.cell.name, r.seconds, thousands(r.rate()), float64(n.events)/float64(max(r.frames, 1)), float64(n.bytes)/float64(max(n.events, 1)),
 			r.each(r.server), r.each(r.relay), r.each(r.clients),
 			ms(n.stamp.quantile(0.5)), ms(n.stamp.quantile(0.99)), ms(n.relay.quantile(0.5)), ms(n.relay.quantile(0.99)),
 			float64(r.resident)/(1<<20), float64(r.peak)/(1<<20), ms(n.gap), n.gaps)

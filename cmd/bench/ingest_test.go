@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -193,13 +195,87 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// TestMain lets the program under test start itself again, for the Jetstream way.
+// TestMain lets the program under test start itself again, for the Jetstream way and in place of Jetstream itself.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == "jetstream" {
+	switch {
+	case len(os.Args) > 1 && os.Args[1] == "jetstream":
 		main()
-		return
+	case len(os.Args) > 1 && os.Args[1] == "--ws-url":
+		fmt.Fprintln(os.Stderr, fakeJetstream(os.Args[1:]))
+		os.Exit(1)
+	default:
+		os.Exit(m.Run())
 	}
-	os.Exit(m.Run())
+}
+
+// fakeJetstream takes the flags that the bench gives Jetstream, and sends each subscriber what they are.
+func fakeJetstream(args []string) error {
+	fs := flag.NewFlagSet("fake", flag.ContinueOnError)
+	relay, listen := fs.String("ws-url", "", ""), fs.String("listen-addr", "", "")
+	for _, name := range []string{"data-dir", "metrics-listen-addr", "max-sub-rate"} {
+		fs.String(name, "", "")
+	}
+	if err := fs.Parse(args); err != nil {
+		return err
+	}
+	if *relay == "ws://refused"+subscribeRepos {
+		return errors.New("this relay refuses")
+	}
+	http.HandleFunc("GET /subscribe", func(w http.ResponseWriter, r *http.Request) {
+		if ws, err := (&websocket.Upgrader{}).Upgrade(w, r, nil); err == nil {
+			_ = ws.WriteMessage(websocket.TextMessage, []byte(strings.Join(args, " ")))
+		}
+	})
+	return http.ListenAndServe(*listen, nil) //nolint:gosec // its only client is ours
+}
+
+// TestOriginal: Jetstream is started with flags that it has, and what it says when it ends is passed on.
+func TestOriginal(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &cellParts{}
+	address, err := p.serveOriginal(t.Context(), self, "/data", "ws://relay")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.server.stop()
+	feed, err := dialFeed(t.Context(), address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer feed.conn.Close()
+	got, err := feed.next()
+	if want := "--ws-url ws://relay/xrpc/com.atproto.sync.subscribeRepos --data-dir /data"; err != nil || !strings.HasPrefix(string(got), want) {
+		t.Errorf("started with %s, %v, want %s", got, err, want)
+	}
+	if _, err = (&cellParts{}).serveOriginal(t.Context(), self, "/data", "ws://refused"); err == nil || !strings.Contains(err.Error(), "this relay refuses") {
+		t.Errorf("it ended: %v", err)
+	}
+}
+
+// TestJetstreamFlag: what is no program is refused at once.
+func TestJetstreamFlag(t *testing.T) {
+	text := filepath.Join(t.TempDir(), "text")
+	if err := os.WriteFile(text, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{"/nowhere/jetstream", t.TempDir(), text} {
+		err := run(t.Context(), []string{"ingest", "-only", "jetstream", "-bin", "/nowhere", "-jetstream", file}, io.Discard)
+		if err == nil || !strings.Contains(err.Error(), "-jetstream") || !strings.Contains(err.Error(), file) {
+			t.Errorf("%s: %v", file, err)
+		}
+	}
+	f := &ingestFlags{jetstream: "x"}
+	cells := f.cells()
+	at := slices.IndexFunc(cells, func(c ingestCell) bool { return c.original })
+	if at < 0 || cells[at].name != originalCell || !slices.Contains(f.relayArgs(&cells[at]), "--keep-record-keys") {
+		t.Errorf("no cell for Jetstream itself in %v", cells)
+	}
+	if at := slices.IndexFunc((&ingestFlags{}).cells(), func(c ingestCell) bool { return c.original }); at >= 0 {
+		t.Error("Jetstream itself is measured without -jetstream")
+	}
 }
 
 // TestIngest runs every cell, briefly.
