@@ -238,10 +238,10 @@ func (s *subscriber) lines(t *testing.T, n int) []string {
 	return out
 }
 
-// waitFor polls until ok, for ten seconds.
+// waitFor polls until ok, for a minute.
 func waitFor(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		if ok() {
 			return
 		}

@@ -328,7 +328,7 @@ func TestMovedWindow(t *testing.T) {
 	s := subscribe(t, d.addr, "extended=true&cursor=0")
 	seen, told := streams{}, ""
 	for last := int64(0); last < gap.To.Seq; {
-		msg, err := s.next(10 * time.Second)
+		msg, err := s.next(20 * time.Second)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -88,13 +88,13 @@ func TestHoppingBetweenInstances(t *testing.T) {
 		duration, stay = time.Minute, 3*time.Second
 	}
 	rng := rand.New(rand.NewPCG(testSeed(t), 0))
-	frames := rate * int(duration/time.Second)
-	sim := startRelaysim(t, "--rate", strconv.Itoa(rate), "--frames", strconv.Itoa(frames), "--wait-for-consumer")
+	frames := int64(rate) * int64(duration/time.Second)
+	sim := startRelaysim(t, "--rate", strconv.Itoa(rate), "--wait-for-consumer")
 	line := newLazyLine(t, sim.url)
 	first := startDaemon(t, line.url, t.TempDir())
 	waitFor(t, "the first instance to be connected", func() bool { return line.conns.Load() == 1 })
 	second := startDaemon(t, line.url, t.TempDir())
-	waitFor(t, "the second instance to hold something", func() bool { return second.log.Progress().Seq > 0 })
+	waitFor(t, "the second instance to hold something", func() bool { return second.log.Range().Oldest.Position.Seq > 0 })
 
 	lazing := make(chan struct{})
 	stop := make(chan struct{})
@@ -113,24 +113,21 @@ func TestHoppingBetweenInstances(t *testing.T) {
 	stopLazing := sync.OnceFunc(func() { close(stop); <-lazing })
 	defer stopLazing()
 
-	sim.waitMade(t, int64(rate/2)) // so that the second has begun by where the first is left
 	h := hopper{t: t}
+	for h.last.Seq < second.log.Range().Oldest.Position.Seq { // so that the second has begun by where the first is left
+		h.visit(first.addr, stay)
+	}
 	ahead := 0
-	for at := 0; ; at++ {
+	for at, made := 1, int64(0); made < frames || ahead == 0 && made < 10*frames; at, made = at+1, sim.messages(t) {
 		d := []*testDaemon{first, second}[at%2]
 		if d.log.Progress().Seq < h.last.Seq {
 			ahead++
 		}
-		relayIsDone := sim.messages(t) >= int64(frames)
-		if relayIsDone {
-			stopLazing()
-		}
-		h.visit(d.addr, stay/2+time.Duration(rng.Int64N(int64(stay))), relayIsDone)
-		if h.done {
-			break
-		}
+		h.visit(d.addr, stay/2+time.Duration(rng.Int64N(int64(stay))))
 	}
-	want := readTruth(t, sim.truth)
+	want := sim.settle(t)
+	stopLazing()
+	h.lastVisit(second.addr, want[len(want)-1].Seq)
 	for i := range h.events {
 		h.events[i].TimeUS = int64(i) + 1 // each instance has stamps of its own
 	}
@@ -148,32 +145,37 @@ type hopper struct {
 	last   translate.Position
 	events []truthEvent
 	visits int
-	done   bool
 }
 
-// visit reads from an instance for a while; if the relay has made its last frame, until nothing comes any
-// more.
-func (h *hopper) visit(addr string, stay time.Duration, relayIsDone bool) {
+// subscribe goes on where the last visit ended.
+func (h *hopper) subscribe(addr string) *subscriber {
 	h.t.Helper()
 	cursor := "0"
 	if h.last != (translate.Position{}) {
 		cursor = h.last.String()
 	}
-	s := subscribe(h.t, addr, "extended=true&strict=true&cursor="+cursor)
-	defer s.conn.Close()
 	h.visits++
-	patience := stay
-	if relayIsDone {
-		patience = 3 * time.Second
-	}
-	for end := time.Now().Add(stay); relayIsDone || time.Now().Before(end); {
-		wait := patience
-		if !relayIsDone {
-			wait = time.Until(end)
-		}
-		msg, err := s.next(wait)
+	return subscribe(h.t, addr, "extended=true&strict=true&heartbeat=1&cursor="+cursor)
+}
+
+// lastVisit reads from an instance through the seq end.
+func (h *hopper) lastVisit(addr string, end int64) {
+	h.t.Helper()
+	s := h.subscribe(addr)
+	defer s.conn.Close()
+	var known atomic.Int64
+	known.Store(end)
+	h.events = append(h.events, s.readThrough(h.t, &h.seen, &known)...)
+}
+
+// visit reads from an instance for a while.
+func (h *hopper) visit(addr string, stay time.Duration) {
+	h.t.Helper()
+	s := h.subscribe(addr)
+	defer s.conn.Close()
+	for end := time.Now().Add(stay); time.Now().Before(end); {
+		msg, err := s.next(time.Until(end))
 		if err != nil {
-			h.done = relayIsDone
 			return
 		}
 		if !isEvent(msg) {

@@ -43,20 +43,24 @@ func TestSlowDiskSlowsReading(t *testing.T) {
 	var before, now runtime.MemStats
 	runtime.ReadMemStats(&before)
 	most, highest := 0, uint64(0)
-	for begun := time.Now(); time.Since(begun) < 4*time.Second; time.Sleep(20 * time.Millisecond) {
-		runtime.ReadMemStats(&now)
-		most, highest = max(most, td.pipeline.inFlight()), max(highest, now.HeapInuse)
+	waited := func() float64 { return td.counter(t, "millrace_pipeline_blocked_seconds_total") }
+	for begun := time.Now(); time.Since(begun) < time.Minute && waited() < 1; {
+		for range 100 {
+			runtime.ReadMemStats(&now)
+			most, highest = max(most, td.pipeline.inFlight()), max(highest, now.HeapInuse)
+			time.Sleep(20 * time.Millisecond)
+		}
 	}
 	grown := int64(highest) - int64(before.HeapInuse)
 	cancel()
 	if err := <-ended; err != nil {
 		t.Errorf("the daemon ended: %v", err)
 	}
-	blocked := td.counter(t, "millrace_pipeline_blocked_seconds_total")
+	blocked := waited()
 	events := td.counter(t, "millrace_translate_events_total")
 	t.Logf("%.0f events, reading waited %.1f s, %d blocks in flight, heap grew by %d MiB", events, blocked, most, grown>>20)
 	if events == 0 || blocked < 1 {
-		t.Errorf("%.0f events came, and reading waited %.1f s: want some, and most of four seconds", events, blocked)
+		t.Errorf("%.0f events came, and reading waited %.1f s in a minute: want some, and a second", events, blocked)
 	}
 	if most > jobsInFlight || grown > 100<<20 {
 		t.Errorf("%d blocks in flight, heap grew by %d MiB; want %d and what --memory allows", most, grown>>20, jobsInFlight)

@@ -39,7 +39,7 @@ func TestSIGTERM(t *testing.T) {
 	}
 	var last []byte
 	for {
-		msg, err := reading.next(10 * time.Second)
+		msg, err := reading.next(20 * time.Second)
 		if err != nil {
 			if !strings.Contains(err.Error(), "1012") {
 				t.Errorf("the subscriber that reads got %v, want close code 1012", err)
@@ -52,7 +52,7 @@ func TestSIGTERM(t *testing.T) {
 		t.Errorf("the last message is %.200s, want going_away", last)
 	}
 	<-p.exited
-	if code := p.cmd.ProcessState.ExitCode(); code != exitOK || time.Since(begin) > 6*time.Second {
+	if code := p.cmd.ProcessState.ExitCode(); code != exitOK || time.Since(begin) > 9*time.Second {
 		t.Errorf("ended after %v with exit code %d\n%s", time.Since(begin), code, p.stderr)
 	}
 	if !strings.Contains(p.stderr.String(), "msg=stopped") {

@@ -52,7 +52,7 @@ func TestRestartUnderLoad(t *testing.T) {
 			t.Fatal(err)
 		}
 		<-p.exited
-		if took := time.Since(begun); took > 2*deadline || p.cmd.ProcessState.ExitCode() != exitOK {
+		if took := time.Since(begun); took > 3*deadline || p.cmd.ProcessState.ExitCode() != exitOK {
 			t.Errorf("it took %v to stop, exit code %d\n%s", took, p.cmd.ProcessState.ExitCode(), p.stderr)
 		}
 		reading.Wait()

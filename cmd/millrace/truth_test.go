@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -157,6 +158,43 @@ func readAll(t *testing.T, addr, query string, n int) []truthEvent {
 	}
 }
 
+// readThrough reads extended events of one numbering, and heartbeats, until one of these says that all through the seq
+// end has been sent. end may be known later, 0 until then: that nothing comes for a while does not tell the end of a
+// stream from a machine that stands still.
+func (s *subscriber) readThrough(t *testing.T, seen *streams, end *atomic.Int64) (out []truthEvent) {
+	t.Helper()
+	var events []string // parsed when all is read: nobody is to be slow
+	defer func() {
+		for _, e := range events {
+			out = append(out, seen.parse(t, e))
+		}
+	}()
+	for {
+		msg, err := s.next(time.Minute)
+		if err != nil {
+			t.Errorf("after %d events, before the end: %v", len(events), err)
+			return nil
+		}
+		if isEvent(msg) {
+			events = append(events, string(msg))
+			continue
+		}
+		var m struct{ Kind, Cursor string }
+		if err := json.Unmarshal(msg, &m); err != nil {
+			t.Errorf("%v: %.300s", err, msg)
+			return nil
+		}
+		if last := end.Load(); last > 0 && m.Kind == "heartbeat" && m.Cursor != "" {
+			if p, err := translate.ParsePosition(m.Cursor); err != nil || p.Seq >= last {
+				if err != nil {
+					t.Error(err)
+				}
+				return nil
+			}
+		}
+	}
+}
+
 // simulator is a running relaysim.
 type simulator struct {
 	url   string // ws://…
@@ -221,6 +259,13 @@ func (s *simulator) messages(t *testing.T) int64 {
 		t.Fatal(err)
 	}
 	return status.Messages
+}
+
+// settle ends the stream and returns the truth of all of it.
+func (s *simulator) settle(t *testing.T) []truthEvent {
+	t.Helper()
+	s.do(t, "quiet?for=1h")
+	return readTruth(t, s.truth)
 }
 
 // waitMade waits until relaysim has made n messages.
