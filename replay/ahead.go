@@ -1,51 +1,69 @@
 package replay
 
-import "runtime"
+import (
+	"runtime"
 
-const (
-	// aheadShare is how many of a block's size the cache must hold, so that what is read ahead is not
-	// evicted before it is used.
-	aheadShare = 8
-	// maxAheads is how many blocks are read ahead at once, at most, of all readers.
-	maxAheads = 4
-	// aheadBlocks is how many blocks a reader is ahead of itself, if it knows which they are.
-	aheadBlocks = 2
+	"millrace/translate"
 )
 
-// aheads is how many blocks are read ahead at once.
+const (
+	// aheadShare is how many of a block's size the caches must hold, so that what is read ahead is not
+	// evicted before it is used.
+	aheadShare = 8
+	// maxAheads is how many blocks are read ahead at once, at most, of all readers that do not wait for the disk.
+	maxAheads = 4
+	// aheadBlocks is how many blocks such a reader is ahead of itself, if it knows which they are.
+	aheadBlocks = 2
+	// aheadEventBytes is about what a part has for an event, of blocks that nobody looked at.
+	aheadEventBytes = 256
+)
+
+// aheads is how many blocks are read ahead at once, unless it is for readers that wait for the disk.
 func aheads() int { return min(maxAheads, runtime.GOMAXPROCS(0)) }
 
 // ahead is the block that a reader will want next.
 type ahead struct {
 	from    int64   // it is the first that has an event stamped from or later
+	exact   bool    // from is its key
+	before  *index  // of the block before it, if its reader was there
 	filter  *Filter // its frames are wanted if this passes something in it; nil: they are
 	variant variant
 	lean    bool
+	slow    bool // its reader waits for the disk
 }
 
-// lookAhead begins to load what comes after block x, of so many bytes, which is about to be written out. A span's plan
-// says which blocks those are; without one it is the next.
+// lookAhead begins to load what comes after block x, of which so many bytes are about to be written out. If a span led to
+// it, that knows which blocks those are; else it is the next.
 func (p *pass) lookAhead(x *index, bytes int) {
 	r := p.r
-	after := [aheadBlocks]int64{x.key() + 1}
-	if r.plan.key >= x.key() {
-		after = r.plan.after
+	if p.span != nil {
+		p.lookAheadInSpans(p.span, p.block+1, bytes)
+		return
 	}
-	for _, from := range after {
-		if from > r.aheadTo && r.log.readAhead(p.s, ahead{from, r.filter, r.variant, p.scan.lean}, bytes) {
-			r.aheadTo = from
-		}
+	from := x.key() + 1
+	if from > r.aheadTo && r.log.readAhead(p.s, ahead{from: from, before: x, filter: r.filter, variant: r.variant, lean: p.scan.lean}, bytes) {
+		r.aheadTo = from
 	}
 }
 
-// readAhead begins to load a block into the cache, if it is not in the tail. It never waits: if enough is being
-// read ahead already, it returns false. bytes is about what a block has.
+// aheadBytes is how many bytes the smaller one of the caches has that blocks are read ahead into.
+func (l *Log) aheadBytes() int64 { return min(l.cache.maxBytes, l.store.cacheBytes) }
+
+// readAhead begins to load a block into the caches, if it is not in the tail. It never waits: if enough is being
+// read ahead already, it returns false. bytes is about what a block's part has.
 func (l *Log) readAhead(s *snapshot, a ahead, bytes int) bool {
-	if a.from > s.beforeTail.timeUS || int64(bytes)*aheadShare > l.cache.maxBytes {
+	if a.from > s.beforeTail.timeUS || int64(bytes)*aheadShare > l.aheadBytes() {
 		return false
 	}
-	if l.passes.Load() > 1 && len(l.aheads) >= cap(l.aheads)/2 {
-		return false // several readers keep the processors busy as it is; live ones need them too
+	most := aheads()
+	if a.slow {
+		most = cap(l.aheads)
+	}
+	if l.passes.Load() > 1 {
+		most /= 2 // several readers keep the processors busy as it is; live ones need them too
+	}
+	if len(l.aheads) >= most {
+		return false
 	}
 	select { // Close waits for what has a place
 	case l.aheads <- struct{}{}:
@@ -59,15 +77,36 @@ func (l *Log) readAhead(s *snapshot, a ahead, bytes int) bool {
 		if l.snap.Load().err != nil {
 			return
 		}
-		scan := blockScan{l: l, lean: a.lean}
-		defer scan.close()
-		x, err := scan.find(s, a.from)
+		x, err := l.aheadIndex(s, &a)
 		if err != nil {
 			return // the reader meets it itself
 		}
 		if m := (matcher{}); a.filter == nil || m.reset(a.filter, x) && m.next(0) < x.events() {
-			_, _ = l.frames(source{idx: x}, a.variant, s.streamOf(x.epoch))
+			l.fetch(source{idx: x}, a.variant, s.streamOf(x.epoch))
 		}
 	}()
 	return true
+}
+
+// aheadIndex returns the index of the block to be read ahead.
+func (l *Log) aheadIndex(s *snapshot, a *ahead) (*index, error) {
+	if a.exact {
+		return l.indexOf(a.from)
+	}
+	scan := blockScan{l: l, lean: a.lean, before: a.before}
+	defer scan.close()
+	return scan.find(s, a.from)
+}
+
+// fetch makes a block's frames be in memory, if all goes well: the variant in the cache, or the stored part in
+// Pebble's, with its checksum computed.
+func (l *Log) fetch(src source, v variant, stream translate.Stream) {
+	ends := v.storedEnds(src.idx)
+	if ends == nil {
+		_, _ = l.build(src, v, stream)
+		return
+	}
+	if p, err := l.openPart(src.idx, src.part(v), src.key(), int(ends[len(ends)-1])); err == nil {
+		p.close()
+	}
 }

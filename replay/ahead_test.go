@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"millrace/dict"
 )
 
 // TestReadAhead: while a reader of everything has one block, the next is loaded, and only that.
@@ -13,23 +15,36 @@ func TestReadAhead(t *testing.T) {
 	cfg.TailBytes = 1
 	a := tenBlocks(t, cfg, clock)
 	filter := must(NewFilter(FilterConfig{DIDs: []string{testDID(1)}}))
+	s, scan := a.l.snap.Load(), blockScan{l: a.l}
+	first, err := scan.find(s, s.floor.timeUS+1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, err := scan.find(s, first.key()+1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := x.key()
+	scan.close()
 	var small uint64
 	for _, tc := range []struct {
 		name  string
 		cfg   ReaderConfig
 		cache int64
-		busy  bool // others read ahead already
-		loads uint64
+		busy  bool   // others read ahead already
+		loads uint64 // into the cache
+		part  byte   // of the second block, that was read though nobody asked for it
 	}{
-		// The indexes of two blocks, as the second shows that the chunk is full, and frames of one; then
-		// what was read ahead.
-		{"everything", ReaderConfig{}, 1 << 20, false, 3 + 1},
-		{"others are first", ReaderConfig{}, 1 << 20, true, 3},
-		{"extended", ReaderConfig{Extended: true}, 1 << 20, false, 2 + 2 + 2},
-		{"filtered", ReaderConfig{Filter: filter}, 1 << 20, false, 3 + 1},
-		{"filtered, others are first", ReaderConfig{Filter: filter}, 1 << 20, true, 3},
-		{"a small cache", ReaderConfig{}, 100, true, 0},
-		{"a small cache", ReaderConfig{}, 100, false, 0},
+		// The indexes of two blocks, as the second shows that the chunk is full; then what was read ahead.
+		{"everything", ReaderConfig{}, 1 << 20, false, 2, rangePlain},
+		{"compressed", ReaderConfig{Dictionary: dict.BuiltIn().ID()}, 1 << 20, false, 2, rangeZstd},
+		{"others are first", ReaderConfig{}, 1 << 20, true, 2, 0},
+		{"extended", ReaderConfig{Extended: true}, 1 << 20, false, 2 + 2, rangePlain},
+		{"extended, others are first", ReaderConfig{Extended: true}, 1 << 20, true, 2 + 2, rangePlain}, // to see how long its frame is
+		{"filtered", ReaderConfig{Filter: filter}, 1 << 20, false, 2, rangePlain},
+		{"filtered, others are first", ReaderConfig{Filter: filter}, 1 << 20, true, 2, 0},
+		{"a small cache", ReaderConfig{}, 100, true, 0, 0},
+		{"a small cache", ReaderConfig{}, 100, false, 0, 0},
 	} {
 		for range cap(a.l.aheads) {
 			if tc.busy {
@@ -63,6 +78,14 @@ func TestReadAhead(t *testing.T) {
 		}
 		if loads != tc.loads {
 			t.Errorf("%s: %d parts were loaded, want %d", tc.name, loads, tc.loads)
+		}
+		var checked uint32
+		lean := tc.cfg.Filter == nil && !tc.cfg.Extended
+		if e := a.l.cache.peek(cacheKey{block: second, part: rangeIndex, lean: lean}); e != nil {
+			checked = e.idx.checked.Load()
+		}
+		if want := uint32(1) << (tc.part & 0xf); tc.part == 0 && checked != 0 || tc.part != 0 && checked != want {
+			t.Errorf("%s: of the second block the parts %b were read, want that of range %#02x", tc.name, checked, tc.part)
 		}
 	}
 	// A log may be closed while it reads ahead.

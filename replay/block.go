@@ -314,7 +314,7 @@ func (b *Block) seal(x *index, t *scratch, plain, zstd []byte) {
 	key := x.key()
 	b.idx = x
 	b.sealedIndex = appendTrailer(appendIndex(make([]byte, 0, 32*len(x.timeUS)+len(t.dids.text)+len(t.collections.text)+512), x), rangeIndex, key)
-	b.sealedPlain = appendTrailer(appendPacked(make([]byte, 0, maxPackedLen(len(plain))), plain), rangePlain, key)
+	b.sealedPlain = appendTrailer(appendPacked(make([]byte, 0, maxPackedLen(len(plain))), plain, x.plainEnd), rangePlain, key)
 	b.sealedZstd = appendTrailer(zstd, rangeZstd, key)
 	b.plain = plain[:len(plain):len(plain)]
 	b.zstd = b.sealedZstd[:len(zstd):len(zstd)]

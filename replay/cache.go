@@ -10,6 +10,7 @@ import (
 type cacheKey struct {
 	block   int64
 	part    byte // its range; 0: the variant
+	piece   int  // of a plain part
 	lean    bool // an index that decodeLean made
 	others  bool // the variant is of a span's copies of identity and account events, block is the span's key
 	variant variant
@@ -77,6 +78,26 @@ func (c *cache) find(k cacheKey) (e *cacheEntry, mine bool) {
 	c.misses++
 	c.mu.Unlock()
 	return e, true
+}
+
+// peek returns the entry of k if there is one that is good, or about to be.
+func (c *cache) peek(k cacheKey) *cacheEntry {
+	c.mu.Lock()
+	e, ok := c.entries[k]
+	if ok {
+		if e.at != nil {
+			c.recent.MoveToFront(e.at)
+		}
+		c.hits++
+	}
+	c.mu.Unlock()
+	if !ok {
+		return nil
+	}
+	if <-e.done; e.err != nil {
+		return nil
+	}
+	return e
 }
 
 // fill makes e, whose contents were set by its owner, available. One that failed is forgotten, so

@@ -14,15 +14,24 @@ type blockScan struct {
 	it *pebble.Iterator // nil until the first find
 	at int64            // key the iterator is at; 0: nowhere
 
-	lean bool // its user takes indexes that decodeLean made
+	lean   bool   // its user takes indexes that decodeLean made
+	before *index // its user was in that block before; nil: in none
 
-	spans *pebble.Iterator // nil until the first spanKey
-	found []int            // scratch of blocksOf
+	spans *pebble.Iterator // nil until the first spansFrom
 }
 
 // find returns the index of the first block that has an event stamped from or later. s is the
 // snapshot that says there is one: from > s.floor.timeUS and from <= s.beforeTail.timeUS.
 func (c *blockScan) find(s *snapshot, from int64) (*index, error) {
+	before := c.before
+	if before != nil && before.key() != from-1 {
+		before = nil
+	}
+	if before != nil && before.after.Load() != 0 {
+		if e := c.l.cache.peek(cacheKey{block: before.after.Load(), part: rangeIndex, lean: c.lean}); e != nil {
+			return e.idx, nil
+		}
+	}
 	if err := c.open(s, from); err != nil {
 		return nil, err
 	}
@@ -43,6 +52,9 @@ func (c *blockScan) find(s *snapshot, from int64) (*index, error) {
 		return nil, c.l.corrupt(rangeIndex, from, fmt.Errorf("key %x", c.it.Key()))
 	}
 	c.at = key
+	if before != nil {
+		before.after.Store(key) // for good: on disk no block comes between
+	}
 	e, mine := c.l.cache.find(cacheKey{block: key, part: rangeIndex, lean: c.lean})
 	if !mine {
 		return e.idx, e.err
@@ -57,6 +69,26 @@ func (c *blockScan) find(s *snapshot, from int64) (*index, error) {
 		bytes = e.idx.memory()
 	}
 	c.l.cache.fill(e, bytes)
+	return e.idx, e.err
+}
+
+// indexOf returns the index of a block on disk whose key is known.
+func (l *Log) indexOf(key int64) (*index, error) {
+	e, mine := l.cache.find(cacheKey{block: key, part: rangeIndex})
+	if !mine {
+		return e.idx, e.err
+	}
+	var bytes int64
+	defer func() { l.cache.fill(e, bytes) }()
+	e.err = l.view(rangeIndex, key, func(b []byte) (err error) {
+		if e.idx, err = decodeIndex(b); err == nil && e.idx.key() != key {
+			err = fmt.Errorf("its last event is stamped %d", e.idx.key())
+		}
+		return err
+	})
+	if e.err == nil {
+		bytes = e.idx.memory()
+	}
 	return e.idx, e.err
 }
 

@@ -45,7 +45,8 @@ type Config struct {
 
 	Dictionaries *dict.Registry // its Stored dictionary compresses the stored variant
 
-	keepSmall bool // for tests that count blocks: small ones are never merged
+	keepSmall  bool // for tests that count blocks: small ones are never merged
+	alwaysSlow bool // for tests: readers look ahead as if each look had to wait for the disk
 
 	Now        func() time.Time     // wall clock; nil: time.Now
 	Monotonic  func() time.Duration // since any fixed moment; nil: the process's monotonic clock

@@ -20,8 +20,8 @@
 // The snapshot is one immutable value behind an atomic pointer: state, gaps, streams, and the tail,
 // which is the newest blocks within Config.TailBytes (and at most maxTailBlocks). A reader loads it
 // once per Next. Its place is a time_us, the first it has not looked at. If that is beyond
-// snapshot.beforeTail, the block is in the tail; else it is in Pebble, found by a seek, and its parts
-// come through the cache. Each snapshot has a channel that is closed when the next one replaces it.
+// snapshot.beforeTail, the block is in the tail; else it is in Pebble, found by a seek or by what the block
+// before it remembers. Its index comes through the cache, its frames from Pebble's to the chunk (fetch.go). Each snapshot has a channel that is closed when the next one replaces it.
 // A reader waits on the channel of the very snapshot it looked at last: what came in between has
 // closed it already, so no wake-up is lost.
 //
@@ -29,12 +29,14 @@
 // looks at the floor afterwards: if that is still below its place, nothing it needs was deleted
 // before; otherwise it fell off.
 //
-// A reader of everything that has come to a block on disk has the next one loaded into the cache by a
-// goroutine of the log's, while its caller writes the first to the socket (ahead.go).
+// A reader of everything that has come to a block on disk has the next one read by a goroutine of the log's, while
+// its caller writes the first to the socket (ahead.go). One whose filter passes little, and that had to wait for the
+// disk, looks at up to maxLooks spans at once, and has as many blocks read that they name (scout.go).
 //
-// Memory: tail and cache are bounded by Config. A reader holds no block between calls; a Chunk keeps
-// alive what its Frames alias, at most about 2*pinFactor times the reader's MaxChunkBytes, as sparse
-// matches are copied. Pebble has its own share.
+// Memory: tail and cache are bounded by Config. A reader holds no block between calls; a Chunk has memory of its own
+// of MaxChunkBytes for what is read from the disk, until it is Reset, or keeps alive what its Frames alias, at most about
+// 2*pinFactor times MaxChunkBytes, as sparse matches are copied. Who unpacks a piece of a block first does it in that
+// memory, and leaves nothing in the cache; from the second on they share it there. Pebble has its own share.
 //
 // # Small blocks
 //
@@ -104,9 +106,10 @@
 //
 // where key is the number in the key (lastSeq for references; 0 for meta). The plain part is the
 // events as websocket text frames back to back, as they are if they are less than 4 KiB, else compressed
-// with MinLZ in chunks of 1 MiB:
+// with MinLZ in pieces of whole frames, of 64 KiB at most; a larger frame is a piece of its own, or several of 1 MiB:
 //
-//	| coding:u8 (0: as they are, 1: MinLZ) | 0:u24 | bytes of the frames:u32 | frames …, or chunks: length:u32, MinLZ … |
+//	| coding:u8 (0: as they are, 1: MinLZ) | 0:u8 | pieces:u16 (0 if as they are) | bytes of the frames:u32 |
+//	| for each piece: where it ends among the pieces:u32, and in the frames:u32 | frames …, or the pieces … |
 //
 // The zstd part is the events as binary frames, each event compressed alone with the dictionary the index
 // names. The index:

@@ -65,6 +65,12 @@ type index struct {
 	dids        table
 	lean        bool                     // decodeLean made it: kind, collection, did, UIDs and tables are missing
 	didHashes   atomic.Pointer[[]uint64] // made when first asked for
+
+	// What readers of a block on disk know of it: which parts' checksums were right (a bit by range), which pieces of
+	// the plain part somebody unpacked, and the key of the block after it (0: nobody looked).
+	checked atomic.Uint32
+	touched atomic.Uint64
+	after   atomic.Int64
 }
 
 // table is a list of distinct strings, back to back.

@@ -61,6 +61,7 @@ type Log struct {
 	mu sync.Mutex // serialises changes of the log; before storeMu
 
 	aheads chan struct{} // holds one for each block that is being read ahead; Close fills it
+	looks  chan struct{} // and for each span that a reader looks at beside another
 	passes atomic.Int32  // calls of Next under way
 
 	// storeMu keeps the store open under readers: they hold it shared, Close exclusively.

@@ -34,7 +34,8 @@ func open(cfg Config, st *store) (*Log, error) {
 		stored:  cfg.Dictionaries.Stored(),
 		cache:   newCache(cfg.CacheBytes),
 		closing: make(chan struct{}),
-		aheads:  make(chan struct{}, aheads()),
+		aheads:  make(chan struct{}, maxLooks),
+		looks:   make(chan struct{}, maxLooks),
 	}
 	enc, err := cfg.Dictionaries.Encoder(l.stored.ID())
 	if err != nil {

@@ -31,9 +31,9 @@ type ReaderConfig struct {
 }
 
 // Chunk is what one call of Next found. The caller owns the Chunk and passes it to Next again and
-// again; Frames (the outer slice) is overwritten by the next call, the bytes it points to never are:
-// they are immutable and shared with other readers. As long as it holds them it may keep some MiB of
-// the log in memory; see Reset.
+// again. Frames and the bytes they point to are good until the next call with the Chunk, or its Reset; they
+// must not be changed, as other readers may share them. As long as it holds them it may keep some MiB of
+// the log in memory; see Reset. A Chunk must not be copied.
 type Chunk struct {
 	// Frames are whole websocket frames, ready to be written one after the other. One slice may
 	// hold many frames.
@@ -50,11 +50,15 @@ type Chunk struct {
 	// Live says that the reader has reached the end of the log. If it is false, call Next again,
 	// even if Frames is empty: one call looks at a bounded part of the log.
 	Live bool
+
+	arena *arena // what was read from the disk is there; nil: not needed yet
+	grows bool   // the last slice of Frames is the arena's last, too
 }
 
 // Reset empties the chunk, so that it keeps no bytes of the log alive. Call it before waiting.
 func (c *Chunk) Reset() {
 	clear(c.Frames)
+	c.arena.free()
 	*c = Chunk{Frames: c.Frames[:0]}
 }
 
@@ -81,9 +85,12 @@ type Reader struct {
 	atFloor bool // nothing was looked at yet, and the reader started at the oldest event
 
 	matcher matcher
-	plan    plan // for the span that the reader is in
+	plan    plan   // for the span that the reader is in
+	coming  []plan // for those behind it, as far as it looked; at most maxLooks
+	depth   int    // how far it looks ahead: 0 and 1: not at all
 	runs    []run
 
+	block   int64 // key of the block on disk that it found last without a span; 0: none
 	aheadTo int64 // from where on the last block begins that the log was asked to read ahead
 }
 
@@ -128,7 +135,7 @@ func (l *Log) NewReader(cfg ReaderConfig) (*Reader, error) {
 
 // SetFilter replaces the filter (nil: everything), from the next event on.
 func (r *Reader) SetFilter(f *Filter) {
-	r.filter, r.plan, r.aheadTo = f, plan{}, 0
+	r.filter, r.plan, r.coming, r.aheadTo = f, plan{}, nil, 0
 	if f.passesAll() {
 		r.filter = nil
 	}
@@ -216,6 +223,9 @@ type pass struct {
 	s    *snapshot
 	scan blockScan
 
+	span  *span // that the last block was found in; nil: it was found without
+	block int   // and its number there
+
 	pinned int // bytes of the blocks that the chunk's slices alias
 }
 
@@ -270,8 +280,29 @@ func (p *pass) find() (source, error) {
 	if r.next <= s.spanned && r.filter.selective() && r.after == (place{}) {
 		return p.findSpan()
 	}
-	x, err := p.scan.find(s, r.next)
+	p.span = nil
+	x, err := p.findBlock()
 	return source{idx: x}, err
+}
+
+// findBlock is find for a block on disk. Most often it is the one that the last chunk ended in, or the one after
+// that, which was read ahead: then the cache has it.
+func (p *pass) findBlock() (*index, error) {
+	r := p.r
+	if p.scan.before == nil && r.block != 0 {
+		if e := r.log.cache.peek(cacheKey{block: r.block, part: rangeIndex, lean: p.scan.lean}); e != nil {
+			if e.idx.key() >= r.next {
+				return e.idx, nil
+			}
+			p.scan.before = e.idx
+		}
+	}
+	x, err := p.scan.find(p.s, r.next)
+	if err != nil {
+		return nil, err
+	}
+	r.block, p.scan.before = x.key(), x
+	return x, nil
 }
 
 // skip goes on behind m, up to which nothing passes the filter.
@@ -359,34 +390,43 @@ func (p *pass) take(src source) (full bool, err error) {
 // returns the first event it did not look at.
 func (p *pass) match(src source, i, end int) (through int, err error) {
 	r, x := p.r, src.idx
-	stream := p.s.streamOf(x.epoch)
-	f := frames{ends: r.variant.storedEnds(x)}
-	if f.ends == nil {
-		if r.filter != nil && r.matcher.next(i) >= end {
-			return end, nil
-		}
-		if f, err = r.log.frames(src, r.variant, stream); err != nil {
-			return i, err
-		}
+	ends := r.variant.storedEnds(x)
+	if ends == nil || src.blk != nil {
+		return p.matchHeld(src, i, end)
 	}
-	room := r.maxBytes - p.c.Bytes
-	events, bytes := 0, 0
-	r.runs = r.runs[:0]
-	if r.filter == nil {
-		through, bytes = fit(f.ends[:end], i, room, p.c.Events == 0)
-		if events = through - i; events > 0 {
-			r.runs = append(r.runs, run{startOf(f.ends, i), f.ends[through-1]})
-		}
-	} else {
-		through, events, bytes = r.collect(f.ends[:end], i, room, p.c.Events == 0)
-	}
+	through, events, bytes := p.choose(ends[:end], i)
 	if events == 0 {
 		return through, nil
 	}
-	if f.data == nil {
-		if f, err = r.log.frames(src, r.variant, stream); err != nil {
-			return i, err
+	stored, err := r.log.openPart(x, src.part(r.variant), src.key(), int(ends[len(ends)-1]))
+	if err != nil {
+		return i, err
+	}
+	defer stored.close()
+	if r.filter == nil {
+		through = stored.wholePieces(ends[:end], i, through, p.c.Events == 0)
+		if events = through - i; events == 0 {
+			return through, nil
 		}
+		bytes = int(ends[through-1] - startOf(ends, i))
+		r.runs[0].to = ends[through-1]
+	}
+	return through, p.give(src, &stored, events, bytes)
+}
+
+// matchHeld is match for a block that is in the tail, or a variant that is not stored.
+func (p *pass) matchHeld(src source, i, end int) (through int, err error) {
+	r, x := p.r, src.idx
+	if r.filter != nil && r.matcher.next(i) >= end {
+		return end, nil
+	}
+	f, err := r.log.frames(src, r.variant, p.s.streamOf(x.epoch))
+	if err != nil {
+		return i, err
+	}
+	through, events, bytes := p.choose(f.ends[:end], i)
+	if events == 0 {
+		return through, nil
 	}
 	if src.blk == nil && src.others == 0 {
 		p.lookAhead(x, len(f.data))
@@ -395,6 +435,37 @@ func (p *pass) match(src source, i, end int) (through int, err error) {
 	p.c.Events += events
 	p.c.Bytes += bytes
 	return through, nil
+}
+
+// choose gathers the runs of frames that are wanted, from event i on, as far as they fit.
+func (p *pass) choose(ends []uint32, i int) (through, events, bytes int) {
+	r := p.r
+	room := r.maxBytes - p.c.Bytes
+	r.runs = r.runs[:0]
+	if r.filter != nil {
+		return r.collect(ends, i, room, p.c.Events == 0)
+	}
+	through, bytes = fit(ends, i, room, p.c.Events == 0)
+	if events = through - i; events > 0 {
+		r.runs = append(r.runs, run{startOf(ends, i), ends[through-1]})
+	}
+	return through, events, bytes
+}
+
+// give copies the runs, of bytes in all, out of a stored part.
+func (p *pass) give(src source, stored *storedPart, events, bytes int) error {
+	c := p.c
+	if src.others == 0 {
+		p.lookAhead(src.idx, len(stored.packed.body))
+	}
+	b, own := c.room(bytes, stored.packed.bytes, p.r.maxBytes)
+	if err := stored.copyRuns(b, p.r.runs); err != nil {
+		return err
+	}
+	c.add(b, own)
+	c.Events += events
+	c.Bytes += bytes
+	return nil
 }
 
 func startOf(ends []uint32, i int) uint32 {
@@ -449,9 +520,10 @@ func (p *pass) emit(data []byte, bytes int) {
 		for _, r := range p.r.runs {
 			own = append(own, data[r.from:r.to]...)
 		}
-		c.Frames = append(c.Frames, own)
+		c.Frames, c.grows = append(c.Frames, own), false
 		return
 	}
+	c.grows = false
 	p.pinned += len(data)
 	for _, r := range p.r.runs {
 		c.Frames = append(c.Frames, data[r.from:r.to:r.to])

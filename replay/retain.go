@@ -153,8 +153,11 @@ func (l *Log) spanAfter(s *snapshot, key int64) (int64, error) {
 	}
 	scan := blockScan{l: l}
 	defer scan.close()
-	us, err := scan.spanKey(s, key)
-	return us, err
+	spans, err := scan.spansFrom(s, key, 1)
+	if err != nil {
+		return 0, err
+	}
+	return spans[0].key(), nil
 }
 
 // cutByBytes returns the key of the last block to drop so that at most maxBytes are left; 0 if there

@@ -305,7 +305,7 @@ func (o *openSpan) values() []spanValue {
 	if o.others {
 		x := o.copies.finish()
 		out = append(out, spanValue{rangeOthersIndex, appendIndex(nil, x)},
-			spanValue{rangeOthersPlain, appendPacked(make([]byte, 0, maxPackedLen(len(o.copies.plain))), o.copies.plain)}, spanValue{rangeOthersZstd, o.copies.zstd})
+			spanValue{rangeOthersPlain, appendPacked(make([]byte, 0, maxPackedLen(len(o.copies.plain))), o.copies.plain, x.plainEnd)}, spanValue{rangeOthersZstd, o.copies.zstd})
 	}
 	for i, v := range out {
 		out[i].value = appendTrailer(v.value, v.r, key)

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -162,8 +163,6 @@ type plan struct {
 	// others says that identity and account events that are not in blocks are wanted, from the
 	// span's copies of them.
 	others bool
-	// after are the keys of the blocks after the one that was found last; 0: none in this span.
-	after [aheadBlocks]int64
 }
 
 // selective says whether spans can tell f where to look.
@@ -205,20 +204,14 @@ func (s *span) plan(f *Filter) plan {
 // findSpan is find for a filter that spans can tell where to look, at a place that they cover.
 func (p *pass) findSpan() (source, error) {
 	r, s := p.r, p.s
-	sp, err := p.scan.span(s, r.next, r.plan.key)
+	if r.plan.key < r.next {
+		if err := p.nextPlan(); err != nil {
+			return source{}, err
+		}
+	}
+	sp, err := r.log.spanOf(r.plan.key)
 	if err != nil {
 		return source{}, err
-	}
-	if r.plan.key != sp.key() {
-		pl := sp.plan(r.filter)
-		if r.filter.dids != nil && !pl.blocks.empty() {
-			of, err := p.scan.blocksOf(sp, r.filter.fingerprintsFor(r.log.spans.key))
-			if err != nil {
-				return source{}, err
-			}
-			pl.blocks.intersect(&of)
-		}
-		r.plan = pl
 	}
 	// The span may reach into the tail; then the rest of it is read from there.
 	end := sp.lastMark()
@@ -241,17 +234,13 @@ func (p *pass) findSpan() (source, error) {
 	if next == maxSpanBlocks {
 		return source{skip: end}, nil
 	}
-	r.plan.after = [aheadBlocks]int64{}
-	for i, n := 0, next; i < aheadBlocks; i++ {
-		if n = r.plan.blocks.next(n + 1); n >= len(sp.keys) || sp.keys[n] > end.timeUS {
-			break
-		}
-		r.plan.after[i] = sp.keys[n]
+	p.span, p.block = sp, next
+	if p.depth() > 1 {
+		p.lookAheadInSpans(sp, next, int(sp.events[next])*aheadEventBytes)
 	}
-	x, err := p.scan.find(s, sp.keys[next])
-	if err == nil && x.key() != sp.keys[next] {
-		err = r.log.corrupt(rangeSpan, sp.key(), fmt.Errorf("its block %d is not there", sp.keys[next]))
-	}
+	begun := time.Now()
+	x, err := r.log.indexOf(sp.keys[next])
+	r.looked(time.Since(begun) > slowLook)
 	return source{idx: x}, err
 }
 
@@ -290,84 +279,110 @@ func (l *Log) othersIndex(key int64) (*index, error) {
 	return e.idx, nil
 }
 
-// span returns the first span that covers from or what comes after it; known is the key of the span that
-// the reader was in before. It exists: from <= s.spanned.
-func (c *blockScan) span(s *snapshot, from, known int64) (*span, error) {
-	if known < from {
-		key, err := c.spanKey(s, from)
-		if err != nil {
-			return nil, err
-		}
-		known = key
-	}
-	e, mine := c.l.cache.find(cacheKey{block: known, part: rangeSpan})
+// spanOf returns a span whose key is known.
+func (l *Log) spanOf(key int64) (*span, error) {
+	e, mine := l.cache.find(cacheKey{block: key, part: rangeSpan})
 	if !mine {
 		return e.span, e.err
 	}
-	var bytes int64
-	defer func() { c.l.cache.fill(e, bytes) }()
-	b, err := c.l.readPart(rangeSpan, known)
-	if err != nil {
-		e.err = err
-		return nil, err
-	}
-	e.span, err = decodeSpan(b)
-	if err == nil && e.span.key() != known {
-		err = fmt.Errorf("its last block is %d", e.span.key())
-	}
-	if err != nil {
-		e.err = c.l.corrupt(rangeSpan, known, err)
-		return nil, e.err
-	}
-	bytes, e.err = e.span.memory(), nil
-	return e.span, nil
+	defer func() { l.cache.fill(e, e.spanBytes()) }()
+	e.err = l.view(rangeSpan, key, e.decodeSpan)
+	return e.span, e.err
 }
 
-// spanKey returns the key of the first span at or after from.
-func (c *blockScan) spanKey(s *snapshot, from int64) (int64, error) {
+// decodeSpan fills the entry of a span.
+func (e *cacheEntry) decodeSpan(b []byte) (err error) {
+	if e.span, err = decodeSpan(b); err == nil && e.span.key() != e.key.block {
+		err = fmt.Errorf("its last block is %d", e.span.key())
+	}
+	return err
+}
+
+func (e *cacheEntry) spanBytes() int64 {
+	if e.err != nil {
+		return 0
+	}
+	return e.span.memory()
+}
+
+// spansFrom returns the first span that covers from or what comes after it, and those behind it, n in all at most. There
+// is one: from <= s.spanned. It reads them in a row, which a disk answers fastest.
+func (c *blockScan) spansFrom(s *snapshot, from int64, n int) ([]*span, error) {
 	if c.spans == nil {
 		it, err := c.iterator(rangeSpan, s.spanned, from)
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
 		c.spans = it
 	}
-	if !c.spans.SeekGE(timeKey(rangeSpan, from)) {
-		if err := c.spans.Error(); err != nil {
-			return 0, c.l.readError(rangeSpan, from, err)
+	var spans []*span
+	for ok := c.spans.SeekGE(timeKey(rangeSpan, from)); ok && len(spans) < n; ok = c.spans.Next() {
+		sp, err := c.spanAt()
+		if err != nil && len(spans) == 0 {
+			return nil, err
 		}
-		return 0, c.l.corrupt(rangeSpan, s.spanned, errMissing)
+		if err != nil {
+			return spans, nil // it comes again when the reader is there
+		}
+		spans = append(spans, sp)
 	}
+	if len(spans) > 0 {
+		return spans, nil
+	}
+	if err := c.spans.Error(); err != nil {
+		return nil, c.l.readError(rangeSpan, from, err)
+	}
+	return nil, c.l.corrupt(rangeSpan, s.spanned, errMissing)
+}
+
+// spanAt returns the span that the iterator is at.
+func (c *blockScan) spanAt() (*span, error) {
 	key, ok := keyTime(c.spans.Key())
 	if !ok {
-		return 0, c.l.corrupt(rangeSpan, from, fmt.Errorf("key %x", c.spans.Key()))
+		return nil, c.l.corrupt(rangeSpan, 0, fmt.Errorf("key %x", c.spans.Key()))
 	}
-	return key, nil
+	e, mine := c.l.cache.find(cacheKey{block: key, part: rangeSpan})
+	if !mine {
+		return e.span, e.err
+	}
+	defer func() { c.l.cache.fill(e, e.spanBytes()) }()
+	sealed, err := c.spans.ValueAndErr()
+	if err != nil {
+		e.err = c.l.readError(rangeSpan, key, err)
+		return nil, e.err
+	}
+	b, err := openTrailer(sealed, rangeSpan, key)
+	if err == nil {
+		err = e.decodeSpan(b)
+	}
+	if e.err = err; err != nil {
+		e.err = c.l.corrupt(rangeSpan, key, err)
+	}
+	return e.span, e.err
 }
 
 // blocksOf returns the blocks of a span that may have events of the DIDs with these fingerprints. What
 // it reads is large and looked at once, so it goes past the cache.
-func (c *blockScan) blocksOf(sp *span, fingerprints []uint64) (set blockSet, err error) {
-	key := sp.key()
-	c.found = c.found[:0]
+func (l *Log) blocksOf(key int64, fingerprints []uint64) (set blockSet, err error) {
+	var found []int
 	n := 0
-	err = c.l.view(rangeSpanDIDs, key, func(b []byte) error {
+	err = l.view(rangeSpanDIDs, key, func(b []byte) error {
 		v, err := openSpanDIDs(b)
 		n = v.n
 		for i := 0; i < len(fingerprints) && err == nil; i++ {
 			if e := v.find(fingerprints[i]); e >= 0 {
-				c.found = append(c.found, e)
+				found = append(found, e)
 			}
 		}
 		return err
 	})
-	if err != nil || len(c.found) == 0 {
+	if err != nil || len(found) == 0 {
 		return set, err
 	}
-	err = c.l.view(rangeSpanBlocks, key, func(b []byte) error {
+	err = l.view(rangeSpanBlocks, key, func(b []byte) error {
 		v, err := openSpanBlocks(b, n)
-		for i := 0; i < len(c.found) && err == nil; i++ {
-			err = v.addTo(&set, c.found[i])
+		for i := 0; i < len(found) && err == nil; i++ {
+			err = v.addTo(&set, found[i])
 		}
 		return err
 	})

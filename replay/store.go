@@ -51,6 +51,7 @@ type store struct {
 	lock *pebble.Lock // nil: db has its own
 
 	memTableBytes int64
+	cacheBytes    int64 // of blocks
 	logger        *slog.Logger
 
 	once    sync.Once
@@ -106,11 +107,11 @@ func (s *store) lockExisting(cfg *Config) error {
 
 func (s *store) options(cfg *Config) *pebble.Options {
 	memTable := min(max(cfg.PebbleBytes/4, minMemTable), maxMemTable)
-	s.memTableBytes = memTable
+	s.memTableBytes, s.cacheBytes = memTable, max(cfg.PebbleBytes-2*memTable, 1<<20)
 	opts := &pebble.Options{
 		FS:                          cfg.FS,
 		FormatMajorVersion:          pebble.FormatNewest,
-		CacheSize:                   max(cfg.PebbleBytes-2*memTable, 1<<20),
+		CacheSize:                   s.cacheBytes,
 		MemTableSize:                uint64(memTable),
 		MemTableStopWritesThreshold: 3,
 		L0CompactionThreshold:       l0Threshold,

@@ -57,50 +57,46 @@ func (v variant) storedEnds(x *index) []uint32 {
 	return nil
 }
 
-// frames returns the block's frames in variant v: from the tail, from the cache, from Pebble, or
-// built of the plain ones. The result is immutable and shared. The caller holds storeMu.
-func (l *Log) frames(src source, v variant, stream translate.Stream) (frames, error) {
-	x := src.idx
-	ends := v.storedEnds(x)
-	if ends == nil {
-		return l.build(src, v, stream)
-	}
-	r, last := rangePlain, x.plainEnd
+// part is the range of the part that has the frames of a stored variant.
+func (s source) part(v variant) byte {
+	r := rangePlain
 	if v.dictionary != 0 {
-		r, last = rangeZstd, x.zstdEnd
+		r = rangeZstd
 	}
-	if src.others != 0 {
+	if s.others != 0 {
 		r += rangeOthersPlain - rangePlain
 	}
-	if src.blk != nil {
-		if r == rangePlain {
-			return frames{src.blk.plain, ends}, nil
-		}
-		return frames{src.blk.zstd, ends}, nil
-	}
-	data, err := l.load(r, src.key(), int(last[len(last)-1]))
-	return frames{data, ends}, err
+	return r
 }
 
-// load returns a stored part of n bytes, from the cache or from Pebble.
-func (l *Log) load(r byte, key int64, n int) ([]byte, error) {
-	e, mine := l.cache.find(cacheKey{block: key, part: r})
-	if !mine {
-		return e.data, e.err
+// frames returns the frames of a block of the tail, or those of a variant that is not stored: from the cache, or built
+// of the plain ones. The result is immutable and shared. The caller holds storeMu.
+func (l *Log) frames(src source, v variant, stream translate.Stream) (frames, error) {
+	ends := v.storedEnds(src.idx)
+	switch {
+	case ends == nil:
+		return l.build(src, v, stream)
+	case v.dictionary == 0:
+		return frames{src.blk.plain, ends}, nil
 	}
-	defer func() { l.cache.fill(e, int64(len(e.data))) }()
-	if r == rangePlain || r == rangeOthersPlain {
-		e.err = l.view(r, key, func(b []byte) (err error) {
-			e.data, err = unpack(b)
-			return err
-		})
-	} else {
-		e.data, e.err = l.readPart(r, key)
+	return frames{src.blk.zstd, ends}, nil
+}
+
+// plain returns the plain frames of a source, in a's memory if they are not in the tail.
+func (l *Log) plain(src source, a *arena) ([]byte, error) {
+	if src.blk != nil {
+		return src.blk.plain, nil
 	}
-	if e.err == nil && len(e.data) != n {
-		e.err = l.corrupt(r, key, fmt.Errorf("it has %d bytes, the index says %d", len(e.data), n))
+	x := src.idx
+	p, err := l.openPart(x, src.part(variant{}), src.key(), int(x.plainEnd[x.events()-1]))
+	if err != nil {
+		return nil, err
 	}
-	return e.data, e.err
+	defer p.close()
+	if a.b, err = p.packed.appendAll(a.b[:0]); err != nil {
+		return nil, l.corrupt(p.r, p.key, err)
+	}
+	return a.b, nil
 }
 
 // build returns a variant that is not stored. It is built once, whoever asks first.
@@ -110,7 +106,9 @@ func (l *Log) build(src source, v variant, stream translate.Stream) (frames, err
 		return e.frames, e.err
 	}
 	defer func() { l.cache.fill(e, int64(cap(e.data)+4*cap(e.ends))) }()
-	plain, err := l.frames(src, variant{}, stream)
+	a := newArena(0)
+	defer a.free()
+	plain, err := l.plain(src, a)
 	if err != nil {
 		e.err = err
 		return frames{}, err
@@ -122,7 +120,7 @@ func (l *Log) build(src source, v variant, stream translate.Stream) (frames, err
 			return frames{}, e.err
 		}
 	}
-	e.frames, e.err = buildVariant(src.idx, plain.data, v.extended, enc, stream), nil
+	e.frames, e.err = buildVariant(src.idx, plain, v.extended, enc, stream), nil
 	l.metrics.variants.Inc()
 	return e.frames, nil
 }

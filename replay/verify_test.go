@@ -141,7 +141,7 @@ func (e *editor) resealed(r byte, n int, change func(b []byte) []byte) {
 		if err != nil {
 			e.t.Fatal(err)
 		}
-		return appendTrailer(appendPacked(nil, change(plain)), r, e.keys[n])
+		return appendTrailer(appendPacked(nil, change(plain), nil), r, e.keys[n])
 	})
 }
 

@@ -1,0 +1,226 @@
+package replay
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// Frames of a block on disk go straight from what Pebble holds in its cache to the memory of the chunk that they
+// are given in: unpacked, or copied. That memory is used again for the next chunk. So a reader of everything costs no
+// allocation and no more memory than its chunk, and stays in the processor's caches. What several readers unpack
+// goes to the log's cache, from the second one on: see storedPart.sharedPiece.
+
+// arena is memory of a chunk, or for a piece of which not all is wanted.
+type arena struct{ b []byte }
+
+// arenas are those that nobody uses. They are all of about the same size: a chunk's, or a piece's.
+var arenas = sync.Pool{New: func() any { return new(arena) }}
+
+// maxKeptArena bounds what goes back to arenas.
+const maxKeptArena = 1 << 20
+
+// newArena returns an empty one with room for n bytes.
+func newArena(n int) *arena {
+	a := arenas.Get().(*arena)
+	if cap(a.b) < n {
+		a.b = make([]byte, 0, n)
+	}
+	a.b = a.b[:0]
+	return a
+}
+
+func (a *arena) free() {
+	if a != nil && cap(a.b) <= maxKeptArena {
+		arenas.Put(a)
+	}
+}
+
+// sparseShare: matches that are less than this share of their block do not get an arena, but memory of their own.
+const sparseShare = 64
+
+// room returns n bytes for frames of a block of so many bytes; maxBytes is the chunk's bound. What is written there is
+// the chunk's only with add. own says whether they are of its arena.
+func (c *Chunk) room(n, blockBytes, maxBytes int) (b []byte, own bool) {
+	if c.arena == nil && n >= blockBytes/sparseShare {
+		c.arena = newArena(max(maxBytes, n))
+	}
+	if c.arena == nil || cap(c.arena.b)-len(c.arena.b) < n { // few, or one large event
+		return make([]byte, n), false
+	}
+	start := len(c.arena.b)
+	return c.arena.b[start : start+n : start+n], true
+}
+
+// add adds what room returned to the frames: to the last slice of them, if it ends there.
+func (c *Chunk) add(b []byte, own bool) {
+	last := len(c.Frames) - 1
+	if own {
+		a := c.arena
+		a.b = a.b[:len(a.b)+len(b)]
+		if c.grows {
+			c.Frames[last] = a.b[len(a.b)-len(b)-len(c.Frames[last]) : len(a.b) : len(a.b)]
+			return
+		}
+	}
+	c.Frames, c.grows = append(c.Frames, b), own
+}
+
+// storedPart is a plain or zstd part of a block that is not in the tail, for as long as a call of Next takes: its memory is
+// Pebble's.
+type storedPart struct {
+	l      *Log
+	x      *index
+	r      byte
+	key    int64
+	closer io.Closer
+	packed packed // a zstd part is one piece as it is
+}
+
+// openPart opens a part of n bytes of frames; x is its index. Close it.
+func (l *Log) openPart(x *index, r byte, key int64, n int) (p storedPart, err error) {
+	p = storedPart{l: l, x: x, r: r, key: key}
+	if err := l.store.err(); err != nil {
+		return p, err
+	}
+	sealed, closer, err := l.store.db.Get(timeKey(r, key))
+	if errors.Is(err, pebble.ErrNotFound) {
+		return p, l.missing(r, key)
+	}
+	if err != nil {
+		return p, l.readError(r, key, err)
+	}
+	p.closer = closer
+	if err := p.check(sealed, n); err != nil {
+		p.close()
+		return p, l.corrupt(r, key, err)
+	}
+	return p, nil
+}
+
+// check looks at the value. Its checksum, which is over all of it, is computed once for as long as the index is in the
+// cache: Pebble has one of its own for what comes from the disk again.
+func (p *storedPart) check(sealed []byte, n int) (err error) {
+	checked := uint32(1) << (p.r & 0xf)
+	var body []byte
+	if p.x.checked.Load()&checked != 0 && len(sealed) >= trailerBytes {
+		body = sealed[:len(sealed)-trailerBytes]
+	} else if body, err = openTrailer(sealed, p.r, p.key); err != nil {
+		return err
+	}
+	p.packed = packed{bytes: len(body), body: body}
+	if p.r == rangePlain || p.r == rangeOthersPlain {
+		if p.packed, err = openPacked(body); err != nil {
+			return err
+		}
+	}
+	if p.packed.bytes != n {
+		return fmt.Errorf("it has %d bytes, the index says %d", p.packed.bytes, n)
+	}
+	p.x.checked.Or(checked)
+	return nil
+}
+
+func (p *storedPart) close() {
+	if p.closer != nil {
+		_ = p.closer.Close() // the value was read
+		p.closer = nil
+	}
+}
+
+// sharedPieces is how many pieces of a part the cache may have: the first.
+const sharedPieces = 64
+
+// sharedPiece returns a piece from the cache, if somebody looked at it before, as far as the index remembers. Who comes
+// first unpacks it for himself, nil: he may well be the only one.
+func (p *storedPart) sharedPiece(i int) ([]byte, error) {
+	if p.packed.heads == nil || i >= sharedPieces {
+		return nil, nil
+	}
+	if bit := uint64(1) << i; p.x.touched.Or(bit)&bit == 0 {
+		return nil, nil
+	}
+	e, mine := p.l.cache.find(cacheKey{block: p.key, part: p.r, piece: i})
+	if !mine {
+		return e.data, e.err
+	}
+	defer func() { p.l.cache.fill(e, int64(len(e.data))) }()
+	from, to := p.packed.piece(i)
+	e.data = make([]byte, to-from)
+	e.err = p.unpack(e.data, i)
+	return e.data, e.err
+}
+
+// unpack writes piece i to dst, which is as long.
+func (p *storedPart) unpack(dst []byte, i int) error {
+	if err := p.packed.unpack(dst, i); err != nil {
+		return p.l.corrupt(p.r, p.key, err)
+	}
+	return nil
+}
+
+// copyRuns copies the runs, which ascend, to dst, which is as long as they are together. It changes runs.
+func (p *storedPart) copyRuns(dst []byte, runs []run) error {
+	var scratch *arena
+	defer func() { scratch.free() }()
+	for len(runs) > 0 {
+		i := p.packed.pieceAt(int(runs[0].from))
+		from, to := p.packed.piece(i)
+		var data []byte // of the piece
+		if p.packed.heads == nil {
+			data = p.packed.body
+		} else if shared, err := p.sharedPiece(i); err != nil {
+			return err
+		} else if shared != nil {
+			data = shared
+		} else if int(runs[0].from) == from && int(runs[0].to) >= to {
+			if err := p.unpack(dst[:to-from], i); err != nil {
+				return err
+			}
+			dst = dst[to-from:]
+			if runs[0].from = uint32(to); runs[0].to == runs[0].from {
+				runs = runs[1:]
+			}
+			continue
+		} else {
+			if scratch == nil || cap(scratch.b) < to-from {
+				scratch.free()
+				scratch = newArena(max(to-from, pieceBytes))
+			}
+			data = scratch.b[:to-from]
+			if err := p.unpack(data, i); err != nil {
+				return err
+			}
+		}
+		for len(runs) > 0 && int(runs[0].from) < to {
+			n := copy(dst, data[int(runs[0].from)-from:min(int(runs[0].to), to)-from])
+			dst = dst[n:]
+			if runs[0].from += uint32(n); runs[0].from < runs[0].to {
+				break // it goes on in the next piece
+			}
+			runs = runs[1:]
+		}
+	}
+	return nil
+}
+
+// wholePieces returns how many of the events from i on and before through end with a piece. A reader of everything takes
+// those, so that it does not unpack a piece twice. If that were none of them, and must is set, it is all.
+func (p *storedPart) wholePieces(ends []uint32, i, through int, must bool) int {
+	if p.packed.heads == nil || through == len(ends) {
+		return through
+	}
+	piece := p.packed.pieceAt(int(ends[through-1]))
+	end, _ := p.packed.piece(piece)
+	kept := through
+	for kept > i && int(ends[kept-1]) > end {
+		kept--
+	}
+	if kept == i && must || kept > 0 && int(ends[kept-1]) != end {
+		return through // all of one piece, or of one large event
+	}
+	return kept
+}

@@ -1,0 +1,131 @@
+package replay
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// fatBlocks is a log of blocks of some pieces each, none of them in the tail but the last, and its plain frames.
+func fatBlocks(t *testing.T) (l *Log, plain []byte) {
+	t.Helper()
+	cfg := testConfig(t, vfs.NewMem(), newTestClock())
+	cfg.TailBytes, cfg.CacheBytes = 1, 16<<20
+	l = mustOpen(t, cfg)
+	rng := rand.New(rand.NewPCG(8, 8))
+	for i := int64(1); i <= 400; {
+		tb := testBlock{epoch: 1, firstSeq: i}
+		for range 100 {
+			e := randomEvent(rng, place{1, i, 0}, testStart.UnixMicro()+1000*i)
+			letters := make([]byte, 1000+rng.IntN(2000))
+			for k := range letters {
+				letters[k] = 'a' + byte(rng.IntN(4))
+			}
+			e.payload = `{"text":"` + string(letters) + `"}`
+			tb.events = append(tb.events, e)
+			i++
+		}
+		tb.lastSeq = i - 1
+		b := tb.seal(t, l)
+		plain = append(plain, b.plain...)
+		if err := l.Append(b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return l, plain
+}
+
+// pieces is how many pieces of plain parts the cache has.
+func (c *cache) pieces() (n int) {
+	for k := range c.entries {
+		if k.part == rangePlain {
+			n++
+		}
+	}
+	return n
+}
+
+// TestPieces: who reads alone leaves no frames in the cache, those who come later share what they unpack, and all
+// read the same. A chunk keeps its bytes whatever other chunks do.
+func TestPieces(t *testing.T) {
+	l, want := fatBlocks(t)
+	unpacked := 0
+	for n, tc := range []struct {
+		chunk int
+		alone bool
+	}{{128 << 10, true}, {64 << 10, false}, {1, false}, {5000, false}, {1 << 20, false}} {
+		r, err := l.NewReader(ReaderConfig{Cursor: TimeCursor(0), MaxChunkBytes: tc.chunk})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got, held []byte
+		chunks := [3]Chunk{}
+		for i := 0; ; i++ {
+			c := &chunks[i%len(chunks)]
+			if err := r.Next(c); err != nil {
+				t.Fatal(err)
+			}
+			if c.Live && c.Events == 0 {
+				break
+			}
+			held = held[:0]
+			for k := range chunks { // oldest first
+				held = append(held, bytes.Join(chunks[(i+1+k)%len(chunks)].Frames, nil)...)
+			}
+			got = append(got, bytes.Join(c.Frames, nil)...)
+			if !bytes.HasSuffix(got, held) {
+				t.Fatalf("reader %d: a chunk that is held changes", n)
+			}
+			if tc.chunk >= 64<<10 && len(c.Frames) > 2 || c.Bytes > max(tc.chunk, 4000) {
+				t.Fatalf("reader %d: %d bytes in %d slices", n, c.Bytes, len(c.Frames))
+			}
+		}
+		if !bytes.Equal(got, want) {
+			t.Fatalf("reader %d: it reads other frames", n)
+		}
+		pieces := l.cache.pieces()
+		if tc.alone && pieces > 0 || !tc.alone && pieces == 0 || unpacked > 0 && pieces != unpacked {
+			t.Errorf("reader %d leaves %d pieces in the cache, before were %d", n, pieces, unpacked)
+		}
+		unpacked = pieces
+	}
+}
+
+// TestPiecesOfMatches: a reader of few matches unpacks only the pieces that have one, and its chunk holds no more than
+// the matches.
+func TestPiecesOfMatches(t *testing.T) {
+	l, _ := fatBlocks(t)
+	s, scan := l.snap.Load(), blockScan{l: l}
+	defer scan.close()
+	x, err := scan.find(s, s.floor.timeUS+1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	filter := must(NewFilter(FilterConfig{DIDs: []string{x.dids.at(int(x.did[50]))}}))
+	r, err := l.NewReader(ReaderConfig{Cursor: TimeCursor(0), Filter: filter})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var m matcher
+	m.reset(filter, x)
+	var want uint64
+	p, err := l.openPart(x, rangePlain, x.key(), int(x.plainEnd[x.events()-1]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := m.next(0); i < x.events(); i = m.next(i + 1) {
+		want |= 1 << p.packed.pieceAt(int(startOf(x.plainEnd, i)))
+	}
+	p.close()
+	var c Chunk
+	for !c.Live {
+		if err := r.Next(&c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := x.touched.Load(); got != want || want == 0 || want == 1<<3-1 {
+		t.Errorf("it unpacked pieces %b, want %b", got, want)
+	}
+}
