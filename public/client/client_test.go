@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -95,7 +96,7 @@ func TestFaults(t *testing.T) {
 			p.breakBy(randomFaults(rand.New(rand.NewPCG(rng.Uint64(), 1)), 40_000))
 			breaks := map[string]int{}
 			c := newClient(t, client.Config{
-				URL: p.url(), Cursor: "0", Compress: compress, Silence: 300 * time.Millisecond,
+				URL: p.url(), Cursor: "0", Compress: compress, Silence: time.Second,
 				OnDisconnect: func(err error, _ time.Duration) {
 					what, _, _ := strings.Cut(err.Error(), ":")
 					breaks[what]++
@@ -258,10 +259,10 @@ func TestUpdate(t *testing.T) {
 	l := newEventLog(t)
 	s := serve(t, l)
 	p := newProxy(t, s.addr())
-	c := newClient(t, client.Config{URL: p.url(), Options: client.Options{DIDs: []string{didN(20)}}})
+	c := newClient(t, client.Config{URL: p.url(), Options: client.Options{DIDs: []string{didN(20)}},
+		OnInfo: onceLive(func() { l.add(identity(didN(21)), identity(didN(20))) })})
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	time.AfterFunc(50*time.Millisecond, func() { l.add(identity(didN(21)), identity(didN(20))) })
 	var got []string
 	for e, err := range c.Events(ctx) {
 		if err != nil {
@@ -320,11 +321,21 @@ func TestPermanentErrors(t *testing.T) {
 			t.Errorf("%s: %v, want %q", name, err, tc.want)
 		}
 	}
-	c := newClient(t, client.Config{URL: s.URL, OnInfo: nil})
-	time.AfterFunc(50*time.Millisecond, func() { c.Update(client.Options{Collections: []string{"a b"}}) })
+	var c *client.Client
+	c = newClient(t, client.Config{URL: s.URL, OnInfo: onceLive(func() { c.Update(client.Options{Collections: []string{"a b"}}) })})
 	var closed *client.ClosedError
 	if err := firstError(t, c); !errors.As(err, &closed) || closed.Code != 1000 || !strings.Contains(closed.Reason, "a b") {
 		t.Errorf("a bad update ends with %v", err)
+	}
+}
+
+// onceLive returns an OnInfo that does something when the server first says that the client is live.
+func onceLive(do func()) func(client.Info) {
+	var once sync.Once
+	return func(i client.Info) {
+		if i.Name == client.InfoLive {
+			once.Do(do)
+		}
 	}
 }
 
@@ -407,7 +418,7 @@ func TestSilence(t *testing.T) {
 	}
 	// The loop's own slowness is no silence.
 	silent = nil
-	slow := newClient(t, client.Config{URL: s.URL, Cursor: "0", Silence: time.Second, OnDisconnect: func(err error, _ time.Duration) { silent = err }})
+	slow := newClient(t, client.Config{URL: s.URL, Cursor: "0", Silence: 3 * time.Second, OnDisconnect: func(err error, _ time.Duration) { silent = err }})
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	n := 0
@@ -415,7 +426,7 @@ func TestSilence(t *testing.T) {
 		if n++; n == len(l.all()) {
 			break
 		}
-		time.Sleep(1200 * time.Millisecond / time.Duration(n*n))
+		time.Sleep(3600 * time.Millisecond / time.Duration(n*n))
 	}
 	if silent != nil {
 		t.Errorf("the loop was slow, and the connection ended with %v", silent)

@@ -200,8 +200,8 @@ func TestQuietJetstream(t *testing.T) {
 		}
 	}))
 	defer silent.Close()
-	c := newClient(t, client.Config{URL: silent.URL, Silence: time.Second, OnDisconnect: func(err error, _ time.Duration) { t.Error(err) }})
-	ctx, cancel := context.WithTimeout(t.Context(), 2500*time.Millisecond)
+	c := newClient(t, client.Config{URL: silent.URL, Silence: 3 * time.Second, OnDisconnect: func(err error, _ time.Duration) { t.Error(err) }})
+	ctx, cancel := context.WithTimeout(t.Context(), 7*time.Second)
 	defer cancel()
 	n := 0
 	for e, err := range c.Events(ctx) {
