@@ -40,6 +40,8 @@ const (
 	jetstreamOutbox  = 50_000 // events that a subscriber may be behind
 	jetstreamEmits   = 100    // subscribers that are handed an event at once
 	noPace           = 1e9    // events/s, for the limit of a subscriber
+
+	jetstreamWriteTimeout = 10 * time.Second
 )
 
 // jetstream is the way of an event through Jetstream v1, as a process of its own: commits are read in
@@ -344,7 +346,7 @@ func (j *jetstream) subscribe(w http.ResponseWriter, r *http.Request) {
 			if err = j.pace.Wait(r.Context()); err != nil {
 				break
 			}
-			if err = ws.SetWriteDeadline(time.Now().Add(10 * time.Second)); err == nil {
+			if err = ws.SetWriteDeadline(time.Now().Add(jetstreamWriteTimeout)); err == nil {
 				err = ws.WriteMessage(websocket.TextMessage, plain)
 			}
 		}
