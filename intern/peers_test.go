@@ -139,49 +139,60 @@ func awaitPeers(t *testing.T, in *Interner, others int) {
 func TestOneStream(t *testing.T) {
 	for _, instances := range []int{2, 4} {
 		t.Run(fmt.Sprint(instances), func(t *testing.T) {
-			store := simkv.New(simkv.Config{Shared: true, ReadLatency: 300 * time.Microsecond, CommitLatency: time.Millisecond})
-			var all []*Interner
-			for range instances {
-				all = append(all, openOn(t, store, Config{}))
-			}
-			for _, in := range all {
-				awaitPeers(t, in, instances-1)
-			}
-			_ = all[0].ResolveStrings(ctx, streamBatch(0, 40), make([]uint64, 40)) // numbers the collections
-			var mu sync.Mutex
-			want := make(map[string]uint64)
-			var wg sync.WaitGroup
-			for _, in := range all {
-				wg.Go(func() {
-					err := followStream(in, 150, 100, 4, func(_ int, strings []string, uids []uint64) { record(t, &mu, want, strings, uids) })
-					if err != nil {
-						t.Error(err)
-					}
-				})
-			}
-			wg.Wait()
-			var committed, repeated, followed float64
-			for _, in := range all {
-				own := testutil.ToFloat64(in.metrics.committed)
-				committed, repeated, followed = committed+own, repeated+retriesOf(in), followed+testutil.ToFloat64(in.metrics.followed)
-				if own == 0 {
-					t.Error("an instance has written nothing")
+			for try := 1; ; try++ {
+				repeated := oneStream(t, instances)
+				if repeated <= 0.05 || t.Failed() {
+					return
+				}
+				if try == 5 { // who stands still while others wait for it makes them write themselves
+					t.Fatalf("%.1f %% of all transactions were repeated, five times", 100*repeated)
 				}
 			}
-			t.Logf("%d strings, %v transactions, %v repeated, %v strings followed, %v taken over", len(want), committed, repeated, followed,
-				testutil.ToFloat64(all[0].metrics.takenOver))
-			if repeated > 0.05*committed {
-				t.Errorf("%v of %v transactions were repeated", repeated, committed)
-			}
-			if followed < float64(len(want))/2 {
-				t.Errorf("only %v strings followed", followed)
-			}
-			for _, in := range all {
-				_ = in.Close()
-			}
-			checkStore(t, store, want)
 		})
 	}
+}
+
+// oneStream returns the share of transactions that were repeated.
+func oneStream(t *testing.T, instances int) float64 {
+	store := simkv.New(simkv.Config{Shared: true, ReadLatency: 300 * time.Microsecond, CommitLatency: time.Millisecond})
+	var all []*Interner
+	for range instances {
+		all = append(all, openOn(t, store, Config{}))
+	}
+	for _, in := range all {
+		awaitPeers(t, in, instances-1)
+	}
+	_ = all[0].ResolveStrings(ctx, streamBatch(0, 40), make([]uint64, 40)) // numbers the collections
+	var mu sync.Mutex
+	want := make(map[string]uint64)
+	var wg sync.WaitGroup
+	for _, in := range all {
+		wg.Go(func() {
+			err := followStream(in, 150, 100, 4, func(_ int, strings []string, uids []uint64) { record(t, &mu, want, strings, uids) })
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	var committed, repeated, followed float64
+	for _, in := range all {
+		own := testutil.ToFloat64(in.metrics.committed)
+		committed, repeated, followed = committed+own, repeated+retriesOf(in), followed+testutil.ToFloat64(in.metrics.followed)
+		if own == 0 {
+			t.Error("an instance has written nothing")
+		}
+	}
+	t.Logf("%d strings, %v transactions, %v repeated, %v strings followed, %v taken over", len(want), committed, repeated, followed,
+		testutil.ToFloat64(all[0].metrics.takenOver))
+	if followed < float64(len(want))/2 {
+		t.Errorf("only %v strings followed", followed)
+	}
+	for _, in := range all {
+		_ = in.Close()
+	}
+	checkStore(t, store, want)
+	return repeated / committed
 }
 
 // TestLeaderDies kills one of two Interners without a goodbye in mid-stream: the other goes on, no batch waits
@@ -190,21 +201,45 @@ func TestLeaderDies(t *testing.T) {
 	inTime(t, time.Second, leaderDies)
 }
 
-// inTime runs what must not take longer than limit; again, a few times, if it does: a loaded machine may stand still for
-// longer.
-func inTime(t *testing.T, limit time.Duration, run func(t *testing.T) time.Duration) {
+// inTime runs what must not take longer than limit; again, a few times, if it does: a loaded machine may be slow.
+func inTime(t *testing.T, limit time.Duration, run func(t *testing.T, now func() time.Duration) time.Duration) {
 	t.Helper()
 	var took time.Duration
-	for range 8 {
-		if took = run(t); took <= limit || t.Failed() {
+	for range 5 {
+		if took = run(t, running(t)); took <= limit || t.Failed() {
 			return
 		}
 	}
-	t.Errorf("it took %v at least eight times, more than %v", took, limit)
+	t.Errorf("it took %v at least, five times, more than %v", took, limit)
+}
+
+// running is a clock that stands still while the machine does: of the milliseconds that its ticker could not give it
+// counts one.
+func running(t *testing.T) (now func() time.Duration) {
+	var ticks atomic.Int64
+	ticker := time.NewTicker(time.Millisecond)
+	done := make(chan struct{})
+	var ticking sync.WaitGroup
+	ticking.Go(func() {
+		for {
+			select {
+			case <-ticker.C:
+				ticks.Add(1)
+			case <-done:
+				return
+			}
+		}
+	})
+	t.Cleanup(func() {
+		ticker.Stop()
+		close(done)
+		ticking.Wait()
+	})
+	return func() time.Duration { return time.Duration(ticks.Load()) * time.Millisecond }
 }
 
 // leaderDies returns the longest time that a batch took, or that it took the heir to lead everything.
-func leaderDies(t *testing.T) time.Duration {
+func leaderDies(t *testing.T, now func() time.Duration) time.Duration {
 	base := simkv.New(simkv.Config{Shared: true, ReadLatency: 300 * time.Microsecond, CommitLatency: time.Millisecond})
 	victimStore := &mortal{Store: base}
 	victim, heir := openOn(t, victimStore, Config{}), openOn(t, base, Config{})
@@ -224,12 +259,12 @@ func leaderDies(t *testing.T) time.Duration {
 		})
 	})
 	var longest time.Duration
-	last := time.Now()
+	last := now()
 	err := followStream(heir, batches, 60, 4, func(n int, strings []string, uids []uint64) {
 		record(t, &mu, want, strings, uids)
 		mu.Lock()
 		defer mu.Unlock()
-		longest, last = max(longest, time.Since(last)), time.Now()
+		longest, last = max(longest, now()-last), now()
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -239,9 +274,9 @@ func leaderDies(t *testing.T) time.Duration {
 	if testutil.ToFloat64(heir.metrics.takenOver) == 0 {
 		t.Error("nothing was taken over: the test has tested nothing")
 	}
-	died := time.Now()
+	died := now()
 	awaitPeers(t, heir, 0)
-	longest = max(longest, time.Since(died))
+	longest = max(longest, now()-died)
 	_ = heir.Close()
 	checkStore(t, base, want)
 	return longest
@@ -254,24 +289,24 @@ func TestStranger(t *testing.T) {
 }
 
 // strangers returns how long 40 batches took, of the one or the other.
-func strangers(t *testing.T) time.Duration {
+func strangers(t *testing.T, now func() time.Duration) time.Duration {
 	store := simkv.New(simkv.Config{Shared: true})
 	a, b := openOn(t, store, Config{}), openOn(t, store, Config{})
 	awaitPeers(t, a, 1)
 	awaitPeers(t, b, 1)
-	start := time.Now()
+	start := now()
 	for n := range 40 {
 		resolve(t, a, streamBatch(n, 50)...)
 	}
-	took := time.Since(start)
+	took := now() - start
 	if testutil.ToFloat64(a.metrics.takenOver) == 0 {
 		t.Error("nothing was taken over: b leads nothing")
 	}
-	start = time.Now()
+	start = now()
 	for n := range 40 { // b is behind: all of it is in the store
 		resolve(t, b, streamBatch(n, 50)...)
 	}
-	took = max(took, time.Since(start))
+	took = max(took, now()-start)
 	if n := testutil.ToFloat64(b.metrics.didNew) + testutil.ToFloat64(b.metrics.uriNew); n != 0 {
 		t.Errorf("b has given %v UIDs to strings that had one", n)
 	}
