@@ -1,4 +1,3 @@
-// Command bench measures what millrace promises, one sub-command a subject.
 package main
 
 import (
