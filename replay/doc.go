@@ -106,7 +106,7 @@
 //
 // where key is the number in the key (lastSeq for references; 0 for meta). The plain part is the
 // events as websocket text frames back to back, as they are if they are less than 4 KiB, else compressed
-// with MinLZ in pieces of whole frames, of 64 KiB at most; a larger frame is a piece of its own, or several of 1 MiB:
+// with MinLZ in pieces of whole frames, of 128 KiB at most; a larger frame is a piece of its own, or several of 1 MiB:
 //
 //	| coding:u8 (0: as they are, 1: MinLZ) | 0:u8 | pieces:u16 (0 if as they are) | bytes of the frames:u32 |
 //	| for each piece: where it ends among the pieces:u32, and in the frames:u32 | frames …, or the pieces … |
