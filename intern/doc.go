@@ -16,6 +16,10 @@
 // writes. A worker stays with its randomly chosen sequence until that is exhausted, or until the counter is not
 // what the worker left there: then someone else uses it, and the worker draws another.
 //
+// A call of few strings that finds no transaction in flight does not go to the workers: its caller interns all of them
+// in one transaction, for as long as which the workers begin none (direct.go). So a quiet stream costs one commit a block.
+// A store that can be shared knows nothing of this.
+//
 // Results and caches come only after a commit, so every UID that leaves the package is durable.
 //
 // # Several Interners on one store
@@ -44,6 +48,6 @@
 //
 // # Concurrency
 //
-// An Interner is safe for concurrent use. Each worker is one goroutine that owns its transaction's buffers. Interner.numbering
-// is taken first and held through a transaction; all other locks are leaves: none is held while another is taken.
+// An Interner is safe for concurrent use. Each worker is one goroutine that owns its transaction's buffers. Interner.shards
+// and then Interner.numbering are taken first and held through a transaction; all other locks are leaves: none is held while another is taken.
 package intern

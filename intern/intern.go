@@ -114,6 +114,8 @@ type Interner struct {
 	sequences   *sequences
 	workers     []*worker
 	calls       sync.Pool    // of *call
+	exclusive   bool         // nobody else has the store open
+	shards      sync.RWMutex // held by a worker through a transaction, and by direct, exclusively
 	numbering   sync.Mutex   // held by a worker through a transaction that numbers collections
 	peers       *peers       // nil: alone on the store
 	follower    *follower    // nil likewise
@@ -134,7 +136,8 @@ func Open(ctx context.Context, cfg Config) (*Interner, error) {
 	if err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
-	in := &Interner{cfg: cfg, store: cfg.Store, metrics: m, health: newHealth(cfg.Logger, m), collections: newCollections()}
+	in := &Interner{cfg: cfg, store: cfg.Store, metrics: m, health: newHealth(cfg.Logger, m), collections: newCollections(),
+		exclusive: !cfg.Store.Limits().Shared}
 	in.ctx, in.cancel = context.WithCancel(context.Background())
 	prefixBits := cfg.PrefixBits
 	if prefixBits == 0 {
@@ -190,6 +193,8 @@ func (in *Interner) Status() Status { return in.health.status() }
 func (in *Interner) Close() error {
 	in.cancel()
 	in.wg.Wait()
+	in.shards.Lock() // a call that has no worker is over
+	defer in.shards.Unlock()
 	if in.peers != nil {
 		in.peers.leave()
 	}
@@ -300,7 +305,7 @@ func (in *Interner) dispatch(c *call) bool {
 			ours = append(ours, item)
 		}
 	}
-	if len(ours)+len(theirs.items) == 0 {
+	if len(ours)+len(theirs.items) == 0 || len(theirs.items) == 0 && in.direct(c, ours) {
 		return false
 	}
 	tasks := in.split(c, ours)

@@ -37,17 +37,24 @@ func (w *worker) run() {
 	for {
 		select {
 		case t := <-w.queue:
-			w.gather(t)
-			err := w.intern(w.items)
-			for i := range w.batch {
-				w.batch[i].call.finish(err)
-			}
-			clear(w.batch)
-			clear(w.items)
+			w.work(t)
 		case <-w.in.ctx.Done():
 			return
 		}
 	}
+}
+
+// work interns first and what else is waiting.
+func (w *worker) work(first task) {
+	w.in.shards.RLock()
+	w.gather(first)
+	err := w.intern(w.items)
+	w.in.shards.RUnlock() // before anybody goes on: what comes next may be done directly
+	for i := range w.batch {
+		w.batch[i].call.finish(err)
+	}
+	clear(w.batch)
+	clear(w.items)
 }
 
 // gather fills the batch with first and what else is waiting.
