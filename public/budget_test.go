@@ -56,7 +56,7 @@ func TestSlowAddressTakesOnlyItsShare(t *testing.T) {
 		cfg.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
 		cfg.ClientBytes = 4 << 20
 	})
-	for range 10 { // each with a rest of up to 128 KiB
+	for range 40 { // each with a rest of up to 128 KiB, or of little
 		s.rawDialFrom("192.0.2.1", "")
 	}
 	s.waitMetric("ends_total", endOverloaded, 1)
@@ -64,7 +64,9 @@ func TestSlowAddressTakesOnlyItsShare(t *testing.T) {
 		t.Errorf("one address holds %d bytes", used)
 	}
 	for _, other := range []string{"192.0.2.2", "192.0.2.3"} {
-		s.rawDialFrom(other, "wantedDids="+didN(1))
+		for range 3 { // of one there may be little left when it is given up
+			s.rawDialFrom(other, "wantedDids="+didN(1))
+		}
 		eventually(t, "the rest of another's chunk is kept", func() bool {
 			s.budget.mu.Lock()
 			defer s.budget.mu.Unlock()
