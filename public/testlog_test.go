@@ -1,8 +1,6 @@
 package public
 
 import (
-	"crypto/sha256"
-	"encoding/binary"
 	"fmt"
 	"strings"
 	"sync"
@@ -11,6 +9,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"millrace/dict"
+	"millrace/public/internal/testframe"
 	"millrace/replay"
 	"millrace/translate"
 )
@@ -70,8 +69,7 @@ func newTestLog(t testing.TB) *testLog {
 	return l
 }
 
-// frame makes a frame with a given sequence number.
-type frame func(seq int64) []byte
+type frame = testframe.Frame
 
 // add appends one block of the frames' events, and returns them.
 func (l *testLog) add(frames ...frame) []truth { return l.addAfter(nil, frames...) }
@@ -119,85 +117,10 @@ func (l *testLog) all() []truth {
 }
 
 // didN returns a valid did:plc.
-func didN(n int) string {
-	const alphabet = "abcdefghijklmnopqrstuvwxyz234567"
-	b := []byte("did:plc:aaaaaaaaaaaaaaaaaaaaaaaa")
-	for i := len(b) - 1; n > 0; i-- {
-		b[i] = alphabet[n%32]
-		n /= 32
-	}
-	return string(b)
-}
+func didN(n int) string { return testframe.DID(n) }
 
-// The CBOR that frames need.
-type (
-	field  struct{ key, value any }
-	fields []field
-	cidRef []byte
-)
-
-func appendCBOR(dst []byte, v any) []byte {
-	head := func(major byte, n int) []byte {
-		switch {
-		case n < 24:
-			return append(dst, major<<5|byte(n))
-		case n < 1<<8:
-			return append(dst, major<<5|24, byte(n))
-		case n < 1<<16:
-			return binary.BigEndian.AppendUint16(append(dst, major<<5|25), uint16(n))
-		}
-		return binary.BigEndian.AppendUint32(append(dst, major<<5|26), uint32(n))
-	}
-	switch v := v.(type) {
-	case nil:
-		return append(dst, 0xf6)
-	case bool:
-		if v {
-			return append(dst, 0xf5)
-		}
-		return append(dst, 0xf4)
-	case int:
-		return head(0, v)
-	case string:
-		return append(head(3, len(v)), v...)
-	case []byte:
-		return append(head(2, len(v)), v...)
-	case cidRef:
-		dst = append(dst, 0xd8, 42)
-		return appendCBOR(dst, append([]byte{0}, v...))
-	case []any:
-		dst = head(4, len(v))
-		for _, e := range v {
-			dst = appendCBOR(dst, e)
-		}
-		return dst
-	case fields:
-		dst = head(5, len(v))
-		for _, f := range v {
-			dst = appendCBOR(appendCBOR(dst, f.key), f.value)
-		}
-		return dst
-	}
-	panic(fmt.Sprintf("no CBOR for %T", v))
-}
-
-const frameTime = "2026-01-02T03:04:05.678Z"
-
-func frameOf(kind string, body fields) []byte {
-	return appendCBOR(appendCBOR(nil, fields{{"t", kind}, {"op", 1}}), body)
-}
-
-func identity(did string) frame {
-	return func(seq int64) []byte {
-		return frameOf("#identity", fields{{"did", did}, {"seq", int(seq)}, {"time", frameTime}, {"handle", "someone.test"}})
-	}
-}
-
-func account(did string) frame {
-	return func(seq int64) []byte {
-		return frameOf("#account", fields{{"did", did}, {"seq", int(seq)}, {"time", frameTime}, {"active", true}})
-	}
-}
+func identity(did string) frame { return testframe.Identity(did) }
+func account(did string) frame  { return testframe.Account(did, "") }
 
 // create makes a commit with one record of about len(text) bytes.
 func create(did, collection, rkey, text string) frame {
@@ -206,22 +129,7 @@ func create(did, collection, rkey, text string) frame {
 
 // creates makes a commit with the same record under several keys.
 func creates(did, collection, text string, rkeys ...string) frame {
-	record := appendCBOR(nil, fields{{"text", text}, {"$type", collection}})
-	sum := sha256.Sum256(record)
-	cid := append([]byte{1, 0x71, 0x12, 32}, sum[:]...)
-	header := appendCBOR(nil, fields{{"roots", []any{cidRef(cid)}}, {"version", 1}})
-	car := append(binary.AppendUvarint(nil, uint64(len(header))), header...)
-	car = append(append(binary.AppendUvarint(car, uint64(len(cid)+len(record))), cid...), record...)
-	var ops []any
-	for _, rkey := range rkeys {
-		ops = append(ops, fields{{"cid", cidRef(cid)}, {"path", collection + "/" + rkey}, {"action", "create"}})
-	}
-	return func(seq int64) []byte {
-		return frameOf("#commit", fields{
-			{"ops", ops}, {"rev", "3kabcdefghi2a"}, {"seq", int(seq)}, {"repo", did}, {"time", frameTime},
-			{"blobs", []any{}}, {"since", nil}, {"blocks", car}, {"commit", cidRef(cid)}, {"rebase", false}, {"tooBig", false},
-		})
-	}
+	return testframe.Commit(did, collection, text, "", rkeys...)
 }
 
 // posts makes n frames of various authors.

@@ -1,8 +1,6 @@
 package client_test
 
 import (
-	"crypto/sha256"
-	"encoding/binary"
 	"fmt"
 	"regexp"
 	"strings"
@@ -12,6 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"millrace/dict"
+	"millrace/public/internal/testframe"
 	"millrace/replay"
 	"millrace/translate"
 )
@@ -67,8 +66,7 @@ func newEventLog(t testing.TB) *eventLog {
 	return l
 }
 
-// frame makes a frame with a given sequence number.
-type frame func(seq int64) []byte
+type frame = testframe.Frame
 
 // add appends the frames' events as one block, and returns them.
 func (l *eventLog) add(frames ...frame) []truth {
@@ -110,102 +108,14 @@ func (l *eventLog) all() []truth {
 }
 
 // didN returns a valid did:plc.
-func didN(n int) string {
-	const alphabet = "abcdefghijklmnopqrstuvwxyz234567"
-	b := []byte("did:plc:aaaaaaaaaaaaaaaaaaaaaaaa")
-	for i := len(b) - 1; n > 0; i-- {
-		b[i] = alphabet[n%32]
-		n /= 32
-	}
-	return string(b)
-}
+func didN(n int) string { return testframe.DID(n) }
 
-// The CBOR that frames need.
-type (
-	field  struct{ key, value any }
-	object []field
-	cidRef []byte
-)
-
-func cborHead(dst []byte, major byte, n int) []byte {
-	switch {
-	case n < 24:
-		return append(dst, major<<5|byte(n))
-	case n < 1<<8:
-		return append(dst, major<<5|24, byte(n))
-	case n < 1<<16:
-		return binary.BigEndian.AppendUint16(append(dst, major<<5|25), uint16(n))
-	}
-	return binary.BigEndian.AppendUint32(append(dst, major<<5|26), uint32(n))
-}
-
-func appendCBOR(dst []byte, v any) []byte {
-	switch v := v.(type) {
-	case nil:
-		return append(dst, 0xf6)
-	case bool:
-		return append(dst, map[bool]byte{false: 0xf4, true: 0xf5}[v])
-	case int:
-		return cborHead(dst, 0, v)
-	case string:
-		return append(cborHead(dst, 3, len(v)), v...)
-	case []byte:
-		return append(cborHead(dst, 2, len(v)), v...)
-	case cidRef:
-		return appendCBOR(append(dst, 0xd8, 42), append([]byte{0}, v...))
-	case []any:
-		dst = cborHead(dst, 4, len(v))
-		for _, e := range v {
-			dst = appendCBOR(dst, e)
-		}
-		return dst
-	case object:
-		dst = cborHead(dst, 5, len(v))
-		for _, f := range v {
-			dst = appendCBOR(appendCBOR(dst, f.key), f.value)
-		}
-		return dst
-	}
-	panic(fmt.Sprintf("no CBOR for %T", v))
-}
-
-const frameTime = "2026-01-02T03:04:05.678Z"
-
-func frameOf(kind string, body object) []byte {
-	return appendCBOR(appendCBOR(nil, object{{"t", kind}, {"op", 1}}), body)
-}
-
-func identity(did string) frame {
-	return func(seq int64) []byte {
-		return frameOf("#identity", object{{"did", did}, {"seq", int(seq)}, {"time", frameTime}, {"handle", "someone.test"}})
-	}
-}
-
-func account(did string) frame {
-	return func(seq int64) []byte {
-		return frameOf("#account", object{{"did", did}, {"seq", int(seq)}, {"time", frameTime}, {"active", false}, {"status", "deactivated"}})
-	}
-}
+func identity(did string) frame { return testframe.Identity(did) }
+func account(did string) frame  { return testframe.Account(did, "deactivated") }
 
 // commit makes a frame that creates the same record under several keys, and deletes another.
 func commit(did, collection, text string, rkeys ...string) frame {
-	record := appendCBOR(nil, object{{"text", text}, {"$type", collection}})
-	sum := sha256.Sum256(record)
-	cid := append([]byte{1, 0x71, 0x12, 32}, sum[:]...)
-	header := appendCBOR(nil, object{{"roots", []any{cidRef(cid)}}, {"version", 1}})
-	car := append(binary.AppendUvarint(nil, uint64(len(header))), header...)
-	car = append(append(binary.AppendUvarint(car, uint64(len(cid)+len(record))), cid...), record...)
-	ops := []any{}
-	for _, rkey := range rkeys {
-		ops = append(ops, object{{"cid", cidRef(cid)}, {"path", collection + "/" + rkey}, {"action", "create"}})
-	}
-	ops = append(ops, object{{"cid", nil}, {"path", collection + "/gone"}, {"action", "delete"}})
-	return func(seq int64) []byte {
-		return frameOf("#commit", object{
-			{"ops", ops}, {"rev", "3kabcdefghi2a"}, {"seq", int(seq)}, {"repo", did}, {"time", frameTime},
-			{"blobs", []any{}}, {"since", nil}, {"blocks", car}, {"commit", cidRef(cid)}, {"rebase", false}, {"tooBig", false},
-		})
-	}
+	return testframe.Commit(did, collection, text, "gone", rkeys...)
 }
 
 // traffic makes n frames of all kinds. The i-th is the same each time.
