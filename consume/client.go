@@ -45,6 +45,12 @@ type Config struct {
 	// of it ends Run. The context is Run's.
 	Handle func(ctx context.Context, f Frame) error
 
+	// Idle, if set, is called by Handle's goroutine when everything that came was handed over, before it waits for
+	// more, and once more when the connection has ended. It may take a moment and return true: then it is looked
+	// again whether something came, and if not, Idle is called again. So frames that come one by one can be read
+	// several at a time. It is not called on connections whose sockets cannot be looked into (see Dial).
+	Idle func() (again bool)
+
 	PingInterval     time.Duration // 0: 15 s
 	SilenceTimeout   time.Duration // how long a relay may answer no ping; above PingInterval; 0: three of it
 	HandshakeTimeout time.Duration // for TCP, TLS and upgrade together; 0: 20 s
@@ -156,7 +162,7 @@ func New(cfg Config) (*Client, error) {
 		url: u,
 		dialer: dialer{
 			dial: cfg.Dial, tls: cfg.TLS, userAgent: cfg.UserAgent, handshakeTimeout: cfg.HandshakeTimeout,
-			pingInterval: cfg.PingInterval, silenceTimeout: cfg.SilenceTimeout,
+			pingInterval: cfg.PingInterval, silenceTimeout: cfg.SilenceTimeout, idle: cfg.Idle,
 		},
 		num: numbering{
 			patience: cfg.EpochPatience, epoch: cfg.Epoch, last: cfg.Cursor, have: cfg.Cursor > 0,

@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/gorilla/websocket"
@@ -61,6 +60,7 @@ type dialer struct {
 	handshakeTimeout time.Duration
 	pingInterval     time.Duration
 	silenceTimeout   time.Duration
+	idle             func() bool // nil: none
 }
 
 // open dials url and starts the keeper. ctx bounds the connection's life, not only the handshake.
@@ -100,6 +100,7 @@ func (d *dialer) open(ctx context.Context, url string) (*conn, error) {
 	c := &conn{ws: ws, wire: w, recheck: time.NewTimer(time.Hour), pongs: make(chan string, 1), stopKeeper: make(chan struct{})}
 	c.recheck.Stop()
 	w.timeout = d.silenceTimeout
+	w.setIdle(d.idle)
 	ws.SetPingHandler(c.answer)
 	ws.SetPongHandler(func(string) error { return nil })       // that it was read is enough
 	ws.SetCloseHandler(func(int, string) error { return nil }) // close answers it
@@ -204,36 +205,4 @@ func (c *conn) whyEnded(err error) (cause, error) {
 		return causeProtocol, err
 	}
 	return causeLost, err
-}
-
-// wire is the connection below TLS. Each read may take timeout, counted from its beginning: time in
-// which nobody reads does not count.
-type wire struct {
-	net.Conn
-	timeout time.Duration // zero during the handshake, which has a deadline of its own
-	waiting atomic.Bool   // a read is under way
-	cutBy   atomic.Pointer[cause]
-}
-
-// Read reads what is there.
-func (w *wire) Read(p []byte) (int, error) {
-	if w.timeout > 0 {
-		if err := w.SetReadDeadline(time.Now().Add(w.timeout)); err != nil {
-			return 0, err
-		}
-		if w.cutBy.Load() != nil { // cut came before the deadline just set, and was undone by it
-			return 0, net.ErrClosed
-		}
-	}
-	w.waiting.Store(true)
-	n, err := w.Conn.Read(p)
-	w.waiting.Store(false)
-	return n, err
-}
-
-// cut ends the present read and all later ones. The connection can still be written. The first cause
-// counts.
-func (w *wire) cut(why cause) {
-	w.cutBy.CompareAndSwap(nil, &why)
-	_ = w.SetReadDeadline(time.Unix(1, 0)) // it fails on a closed connection only
 }

@@ -68,6 +68,12 @@
 // taking them into memory. A relay that drops us for it loses nothing for us, since we resume after
 // the last frame handed over.
 //
+// # Frames that come one by one
+//
+// To wake a goroutine for a frame costs more than the frame. So who has time for it sets Idle: before a read would wait,
+// it may let some milliseconds pass, after which the socket is looked into, without waiting, and what came is handed
+// over at once. Only when Idle says that it has waited enough does a read wait.
+//
 // # Concurrency
 //
 // Run has one goroutine that dials, reads and calls Handle, and per connection one that writes: pings,

@@ -42,6 +42,8 @@ func (c *Client) session(ctx context.Context) ending {
 	}
 	c.armRecheck(conn)
 	e := c.read(ctx, conn)
+	for c.cfg.Idle != nil && c.cfg.Idle() { // what came last must not wait for the next connection
+	}
 	switch e.cause {
 	case causeLost, causeSilent, causePing, causeProtocol:
 		conn.close(false)

@@ -1,0 +1,83 @@
+package consume
+
+import (
+	"errors"
+	"net"
+	"os"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// wire is the connection below TLS. Each read may take timeout, counted from its beginning: time in
+// which nobody reads does not count.
+type wire struct {
+	net.Conn
+	timeout time.Duration // zero during the handshake, which has a deadline of its own
+	waiting atomic.Bool   // a read is under way
+	cutBy   atomic.Pointer[cause]
+
+	idle func() bool     // see Config.Idle; nil: none
+	raw  syscall.RawConn // set if idle is
+}
+
+// setIdle has idle called before a read that would wait, if the connection can be looked into.
+func (w *wire) setIdle(idle func() bool) {
+	c, ok := w.Conn.(syscall.Conn)
+	if !ok || idle == nil || !canLook {
+		return
+	}
+	if raw, err := c.SyscallConn(); err == nil {
+		w.idle, w.raw = idle, raw
+	}
+}
+
+// Read reads what is there.
+func (w *wire) Read(p []byte) (int, error) {
+	for w.idle != nil {
+		n, err := w.look(p)
+		if !errors.Is(err, errNothing) {
+			return n, err
+		}
+		if !w.idle() {
+			break
+		}
+	}
+	if w.timeout > 0 {
+		if err := w.SetReadDeadline(time.Now().Add(w.timeout)); err != nil {
+			return 0, err
+		}
+		if w.cutBy.Load() != nil { // cut came before the deadline just set, and was undone by it
+			return 0, net.ErrClosed
+		}
+	}
+	w.waiting.Store(true)
+	n, err := w.Conn.Read(p)
+	w.waiting.Store(false)
+	return n, err
+}
+
+// errNothing says that there is nothing to be read.
+var errNothing = errors.New("nothing came")
+
+// look reads what is there and does not wait.
+func (w *wire) look(p []byte) (n int, err error) {
+	rawErr := w.raw.Read(func(fd uintptr) bool {
+		n, err = lookInto(fd, p)
+		return true
+	})
+	switch {
+	case rawErr == nil:
+		return n, err
+	case errors.Is(rawErr, os.ErrDeadlineExceeded):
+		return 0, errNothing // of an earlier read, or cut: the next one sets a new deadline, or sees it
+	}
+	return 0, rawErr
+}
+
+// cut ends the present read and all later ones. The connection can still be written. The first cause
+// counts.
+func (w *wire) cut(why cause) {
+	w.cutBy.CompareAndSwap(nil, &why)
+	_ = w.SetReadDeadline(time.Unix(1, 0)) // it fails on a closed connection only
+}
