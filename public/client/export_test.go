@@ -9,7 +9,7 @@ func (c *Client) SetPatience(d time.Duration) { c.patience = d }
 func (c *Client) Updates() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return int(c.version)
+	return c.version
 }
 
 // HoldWrites keeps everybody from writing to the connection that there is, until release is called.
