@@ -22,7 +22,7 @@ func TestDiskWatch(t *testing.T) {
 	open := func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
-		return g.wait(ctx) == nil
+		return g.wait(ctx, func() {}) == nil
 	}
 	for _, step := range []struct {
 		free  int64
@@ -73,7 +73,7 @@ func TestGateWakesAll(t *testing.T) {
 	const n = 3
 	done := make(chan error, n)
 	for range n {
-		go func() { done <- g.wait(t.Context()) }()
+		go func() { done <- g.wait(t.Context(), func() {}) }()
 	}
 	select {
 	case <-done:

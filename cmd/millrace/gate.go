@@ -11,8 +11,8 @@ type gate struct {
 	closed chan struct{} // non-nil while the gate is closed; closed by open
 }
 
-// wait returns once the gate is open or ctx ends.
-func (g *gate) wait(ctx context.Context) error {
+// wait returns once the gate is open or ctx ends. If it has to wait it calls before first.
+func (g *gate) wait(ctx context.Context, before func()) error {
 	for {
 		g.mu.Lock()
 		closed := g.closed
@@ -20,6 +20,7 @@ func (g *gate) wait(ctx context.Context) error {
 		if closed == nil {
 			return nil
 		}
+		before()
 		select {
 		case <-closed:
 		case <-ctx.Done():

@@ -17,6 +17,7 @@ type job struct {
 	gap    *replay.Gap // what may have been lost directly before the first frame
 	opened time.Time   // when the first frame came
 	queued time.Time   // when it began to wait for the stage that it is in or will be next
+	alone  bool        // nothing else was in flight when it was handed on: one goroutine takes it to the disk
 
 	from, to int // the frames that batch covers
 	batch    translate.Batch

@@ -34,6 +34,11 @@ const (
 	// internsInFlight is how many blocks ask for their UIDs at once. The UID store answers several about as
 	// fast as one: they share its transactions and its syncs.
 	internsInFlight = 4
+	// maxCalmBytes is how many bytes of frames a block, and the one before it, may have for the reader to sleep while it
+	// fills: what comes meanwhile waits in the socket, whose buffer holds more than that.
+	maxCalmBytes = 64 << 10
+	// sleepOver makes a sleep of whole milliseconds one wait of the runtime's instead of two.
+	sleepOver = 60 * time.Microsecond
 	// maxBlockEvents ends a block at the next frame's end: with the most ops that a frame may have
 	// (translate.MaxOps) it stays below what the log takes (replay's 65,535).
 	maxBlockEvents = 32_768
@@ -86,10 +91,13 @@ type pipeline struct {
 	mu       sync.Mutex
 	open     *job        // being filled, nil if none
 	flush    *time.Timer // dispatches open when it is maxBlockAge old
+	calm     bool        // the reader calls Idle and little comes: it dispatches open, flush need not
+	last     int         // bytes of the frames of the job that was dispatched last
 	opened   []time.Time // when the first frames of jobs in flight came, oldest first
 	finished bool        // no frames come any more
 
-	stamper *replay.Stamper // the ordering stage's own
+	stamper   *replay.Stamper // the ordering stage's own
+	committer committer
 }
 
 func newPipeline(cfg pipelineConfig) *pipeline {
@@ -110,6 +118,8 @@ func newPipeline(cfg pipelineConfig) *pipeline {
 	}
 	p.limit.bytes = p.blockBytes // JSON takes less than the frames it comes from, unless they are hostile
 	p.metrics = newPipelineMetrics(cfg.registerer, p)
+	p.committer.p, p.committer.turn = p, make(chan struct{}, 1)
+	p.committer.turn <- struct{}{}
 	for range jobsInFlight {
 		p.free <- newJob()
 	}
@@ -124,7 +134,7 @@ func newPipeline(cfg pipelineConfig) *pipeline {
 // Handle takes one frame in; consume calls it in order from one goroutine. It blocks while
 // every job is in flight or the disk is short, and that is the back-pressure.
 func (p *pipeline) Handle(ctx context.Context, f consume.Frame) error {
-	if err := p.gate.wait(ctx); err != nil {
+	if err := p.gate.wait(ctx, p.flushAged); err != nil { // as Idle is not called meanwhile
 		return err
 	}
 	var gap *replay.Gap
@@ -148,13 +158,48 @@ func (p *pipeline) Handle(ctx context.Context, f consume.Frame) error {
 		j.epoch, j.gap, j.opened = f.Epoch, gap, time.Now()
 		p.open = j
 		p.opened = append(p.opened, j.opened)
-		p.flush.Reset(maxBlockAge)
+		if !p.calm {
+			p.flush.Reset(maxBlockAge)
+		}
 	}
 	p.open.add(f)
+	if p.calm && len(p.open.raw) > maxCalmBytes {
+		p.calm = false
+		p.flush.Reset(maxBlockAge - time.Since(p.open.opened))
+	}
 	if len(p.open.raw) >= p.blockBytes {
 		p.dispatchLocked()
 	}
 	return nil
+}
+
+// Idle is consume's: everything that came was handled, and the next read would wait. While little comes it sleeps until
+// the open block is to be dispatched, so that its frames are read together instead of one by one, and nobody need be
+// woken to dispatch it. It returns true when it is to be looked once more whether something came.
+func (p *pipeline) Idle() (again bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.open == nil {
+		return false
+	}
+	// The runtime waits for whole milliseconds, and for what is left once more.
+	wait := (maxBlockAge - time.Since(p.open.opened)).Round(time.Millisecond)
+	if wait <= 0 && len(p.opened) <= busyJobs {
+		p.dispatchLocked()
+	}
+	if wait <= 0 {
+		return false
+	}
+	if !p.calm {
+		if max(p.last, len(p.open.raw)) > maxCalmBytes || !p.flush.Stop() {
+			return false
+		}
+		p.calm = true
+	}
+	p.mu.Unlock()
+	time.Sleep(wait + sleepOver)
+	p.mu.Lock()
+	return true
 }
 
 // takeLocked waits for a free job and a buffer for its frames. It gives mu back while it waits.
@@ -228,6 +273,11 @@ func (p *pipeline) dispatchLocked() {
 	j := p.open
 	p.open = nil
 	p.flush.Stop()
+	p.last = len(j.raw)
+	if j.alone = len(p.opened) == 1 && len(j.raw) <= maxAloneBytes; j.alone {
+		p.queue(p.ordered, j, stageTranslate)
+		return
+	}
 	p.ordered <- j
 	p.queue(p.work, j, stageTranslate)
 }
@@ -242,8 +292,11 @@ func (p *pipeline) landed(jobs []*job) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	busy := len(p.opened) > busyJobs
 	p.opened = append(p.opened[:0], p.opened[n:]...)
-	p.flushAgedLocked()
+	if busy {
+		p.flushAgedLocked()
+	}
 }
 
 // lag returns the age of the oldest frame that is not durable yet, 0 if all are.
@@ -384,15 +437,32 @@ func (p *pipeline) order(ctx context.Context) error {
 	defer close(p.commits)
 	defer close(p.interns)
 	t := p.newTranslator(translate.MaxFrameJSONBytes)
+	l := newLoner(ctx, p)
 	for {
 		j, err := next(ctx, p.ordered)
 		if j == nil {
 			return err
 		}
-		select {
-		case <-j.translated:
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		if j.alone {
+			l.as.enter(stageTranslate)
+			p.metrics.stages[stageTranslate].started(j)
+			if err := p.translate(j, t, true); err != nil {
+				return err
+			}
+			if j.to == len(j.frames) {
+				p.releaseRaw(j)
+				p.stamp(j)
+				if err := l.work(ctx, j); err != nil {
+					return err
+				}
+				continue
+			}
+		} else {
+			select {
+			case <-j.translated:
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
 		}
 		for j.to < len(j.frames) {
 			if j.to > j.from {

@@ -13,7 +13,7 @@ const maxGroup = jobsInFlight
 
 // commit makes sealed jobs durable in order, as many at a time as are ready.
 func (p *pipeline) commit(ctx context.Context) error {
-	c := committer{p: p}
+	c := &p.committer
 	positions := time.NewTicker(maxPositionAge / 2)
 	defer positions.Stop()
 	for {
@@ -49,13 +49,26 @@ func (p *pipeline) commit(ctx context.Context) error {
 	}
 }
 
-// committer collects jobs for one Append.
+// committer collects jobs for one Append. The commit stage gathers several; the ordering stage commits one, when
+// nothing else is in flight.
 type committer struct {
-	p      *pipeline
-	next   *job // taken off commits, and not sealed when it was
+	p    *pipeline
+	next *job // taken off commits, and not sealed when it was
+
+	// turn holds one while nobody appends: also when the ordering stage commits, the commit stage may have a position.
+	turn   chan struct{}
 	jobs   []*job
 	blocks []*replay.Block
 	idle   *replay.Block // newest block without events, not yet appended
+}
+
+// one commits a sealed job.
+func (c *committer) one(j *job) error {
+	<-c.turn
+	defer func() { c.turn <- struct{}{} }()
+	c.p.metrics.stages[stageCommit].started(j)
+	c.jobs = append(c.jobs, j)
+	return c.land(false)
 }
 
 // gather takes j and those jobs directly behind it that are sealed already.
@@ -95,9 +108,16 @@ func (c *committer) gather(ctx context.Context, j *job) error {
 	}
 }
 
-// flush appends what was gathered. Blocks without events, which only move the position, wait for one
-// with events or for the ticker (all), unless a gap must be recorded.
+// flush appends what was gathered, as land does.
 func (c *committer) flush(all bool) error {
+	<-c.turn
+	defer func() { c.turn <- struct{}{} }()
+	return c.land(all)
+}
+
+// land appends what was gathered. Blocks without events, which only move the position, wait for one
+// with events or for the ticker (all), unless a gap must be recorded.
+func (c *committer) land(all bool) error {
 	m := c.p.metrics
 	for _, j := range c.jobs {
 		if len(j.batch.Events) == 0 && j.gap == nil {

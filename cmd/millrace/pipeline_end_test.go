@@ -22,7 +22,7 @@ func TestEndWithoutUIDs(t *testing.T) {
 	p.mu.Lock()
 	p.dispatchLocked()
 	p.mu.Unlock()
-	j := <-p.work
+	j := <-p.ordered
 	cancel()
 	ended := make(chan error, 1)
 	go func() { ended <- p.internAll(ctx) }()

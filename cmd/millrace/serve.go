@@ -188,6 +188,7 @@ func (d *daemon) buildIngest(share shares) error {
 		Cursor:        at.Seq,
 		EpochPatience: cfg.epochPatience,
 		Handle:        d.pipeline.Handle,
+		Idle:          d.pipeline.Idle,
 		UserAgent:     "millrace/" + version,
 		Logger:        d.logger.With("part", "consume"),
 		Registerer:    d.registry,

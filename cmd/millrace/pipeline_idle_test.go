@@ -1,0 +1,92 @@
+package main
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"millrace/consume"
+)
+
+// A reader that finds nothing waits, while little comes, until the open block is old enough, and then it is handed on:
+// what came meanwhile is in it. A timer does it for a reader that cannot come back, for blocks behind large ones, and for
+// those that become large.
+func TestPipelineIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &fakeLog{}
+		large := identityFrame(t, 0)
+		large.Data = append(large.Data, make([]byte, maxCalmBytes+1)...) // dropped, but not before it is in a block
+		err := runPipeline(t, log, func(ctx context.Context, p *pipeline) error {
+			seq := int64(0)
+			handle := func(f consume.Frame) {
+				t.Helper()
+				seq++
+				f.Seq = seq
+				if err := p.Handle(ctx, f); err != nil {
+					t.Error(err)
+				}
+			}
+			for range 3 {
+				begun := time.Now()
+				handle(identityFrame(t, seq+1))
+				if !p.Idle() {
+					t.Error("the reader should look once more")
+				}
+				if slept := time.Since(begun); slept < maxBlockAge || slept > maxBlockAge+time.Millisecond {
+					t.Errorf("it slept %v", slept)
+				}
+				handle(identityFrame(t, seq+1))
+				if p.inFlight() != 1 {
+					t.Error("the block was handed on too early")
+				}
+				if p.Idle() {
+					t.Error("the reader need not look any more")
+				}
+				synctest.Wait()
+				if n := p.inFlight(); n != 0 {
+					t.Errorf("%d blocks in flight", n)
+				}
+				if p.Idle() {
+					t.Error("nothing is open, and it is to be looked again")
+				}
+			}
+			if blocks := log.blocks(); len(blocks) != 3 || blocks[2].first != 5 || blocks[2].last != 6 {
+				t.Errorf("blocks %+v", blocks)
+			}
+
+			landed := func(what string) {
+				t.Helper()
+				time.Sleep(maxBlockAge + time.Millisecond)
+				synctest.Wait()
+				if n := p.inFlight(); n != 0 {
+					t.Errorf("%s: %d blocks in flight", what, n)
+				}
+			}
+			handle(identityFrame(t, seq+1))
+			handle(large)
+			landed("a block that became large")
+			handle(identityFrame(t, seq+1))
+			if begun := time.Now(); p.Idle() || time.Since(begun) > 0 {
+				t.Error("the reader waited behind a large block")
+			}
+			landed("a block behind a large one")
+			handle(identityFrame(t, seq+1))
+			if !p.Idle() {
+				t.Error("it does not wait again behind a small block")
+			}
+			p.Idle()
+			handle(identityFrame(t, seq+1)) // nothing but Idle would hand it on
+			p.gate.set(false)
+			stuck, cancel := context.WithTimeout(ctx, time.Second)
+			defer cancel()
+			_ = p.Handle(stuck, identityFrame(t, seq+1))
+			landed("a reader that is kept out")
+			p.gate.set(true)
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	})
+}
