@@ -89,7 +89,7 @@ func TestServeHelp(t *testing.T) {
 		"--metrics-listen", "--retention", "--retention-bytes", "--collections", "--intern", "--intern-scope",
 		"--fdb-cluster-file", "--intern-timeout", "--uid-prefix-bits", "--zstd-dictionary", "--memory", "--max-connections",
 		"--max-connections-per-ip", "--max-events-per-second", "--trusted-proxies", "--slow-timeout", "--shutdown-timeout", "--min-free-disk",
-		"--log-format", "--log-level", "How --memory 256MiB is shared out", "2,905 subscribers",
+		"--log-format", "--log-level", "How --memory 256MiB is shared out", "there is room for 2,179.",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the manual lacks %q", want)
