@@ -206,7 +206,7 @@ func (s *subscriber) upgrade(w http.ResponseWriter, r *http.Request) error {
 	s.conn.throttled = s.server.metrics.held.WithLabelValues(heldInbound).Inc
 	s.conn.framing.Store(true)
 	s.writer = writer{
-		raw: s.conn.Conn, slowTimeout: s.server.cfg.SlowTimeout, stop: s.cut,
+		raw: s.conn.Conn, slowTimeout: s.server.cfg.SlowTimeout, stop: s.cut, kept: s.chunk.Release,
 		budget: s.server.budget.purse(forRests, s.client),
 	}
 	return nil

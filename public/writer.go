@@ -28,6 +28,8 @@ type writer struct {
 	budget      purse
 	// stop is asked while a write blocks: whether to cut it short now.
 	stop func() bool
+	// kept is told that the frames' memory may go, as a slow client gets a copy of the rest; nil: nobody.
+	kept func()
 
 	bufs    net.Buffers // what is yet to be written; consumed by the kernel
 	scratch net.Buffers // bufs' memory
@@ -67,6 +69,9 @@ func (w *writer) send(head []byte, frames [][]byte, tail []byte) error {
 		return err
 	}
 	clear(frames)
+	if w.kept != nil {
+		w.kept()
+	}
 	defer w.budget.release(int64(len(w.rest)))
 	return w.sendRest(n > 0)
 }

@@ -132,3 +132,23 @@ func TestPiecesOfMatches(t *testing.T) {
 		t.Errorf("it unpacked pieces %b, want %b", got, want)
 	}
 }
+
+// TestRelease: a chunk gives its memory back once, and still says how far it came.
+func TestRelease(t *testing.T) {
+	l, want := fatBlocks(t)
+	r, err := l.NewReader(ReaderConfig{Cursor: TimeCursor(0)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c Chunk
+	if err := r.Next(&c); err != nil || c.arena == nil || !bytes.HasPrefix(want, bytes.Join(c.Frames, nil)) {
+		t.Fatalf("%d events, arena %v, %v", c.Events, c.arena, err)
+	}
+	events, bytes, through := c.Events, c.Bytes, c.Through
+	c.Release()
+	if len(c.Frames) > 0 || c.arena != nil || c.Events != events || c.Bytes != bytes || c.Through != through {
+		t.Errorf("it becomes %+v", c)
+	}
+	c.Release()
+	c.Reset()
+}

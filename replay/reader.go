@@ -55,10 +55,16 @@ type Chunk struct {
 	grows bool   // the last slice of Frames is the arena's last, too
 }
 
-// Reset empties the chunk, so that it keeps no bytes of the log alive. Call it before waiting.
-func (c *Chunk) Reset() {
+// Release gives the frames' memory back before the chunk is used again; what else it says stays.
+func (c *Chunk) Release() {
 	clear(c.Frames)
 	c.arena.free()
+	c.Frames, c.arena, c.grows = c.Frames[:0], nil, false
+}
+
+// Reset empties the chunk, so that it keeps no bytes of the log alive. Call it before waiting.
+func (c *Chunk) Reset() {
+	c.Release()
 	*c = Chunk{Frames: c.Frames[:0]}
 }
 
