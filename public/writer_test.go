@@ -84,10 +84,15 @@ func TestWriterGoesOn(t *testing.T) {
 	all := bytes.Join(frames, nil)
 	for cut := range len(all) {
 		c := &stubbornConn{room: cut}
-		given := append([][]byte(nil), frames...)
+		given := [][]byte{bytes.Clone(frames[0]), bytes.Clone(frames[1])}
+		memory, kept := [][]byte{given[0], given[1]}, 0
 		w := writer{raw: c, slowTimeout: time.Hour, budget: (&budget{max: 1 << 20}).purse(forRests, netip.IPv6Loopback()), stop: func() bool {
 			c.room += 7
 			return false
+		}, kept: func() { // from here on others write there
+			kept++
+			clear(memory[0])
+			clear(memory[1])
 		}}
 		if err := w.send(nil, given, nil); err != nil {
 			t.Fatalf("cut at %d: %v", cut, err)
@@ -95,8 +100,8 @@ func TestWriterGoesOn(t *testing.T) {
 		if !bytes.Equal(c.got.Bytes(), all) || w.written != int64(len(all)) {
 			t.Fatalf("cut at %d: sent %d bytes %q", cut, w.written, c.got.Bytes())
 		}
-		if given[0] != nil || w.rest != nil {
-			t.Fatalf("cut at %d: the log's bytes are kept", cut)
+		if given[0] != nil || w.rest != nil || kept != 1 {
+			t.Fatalf("cut at %d: the log's bytes are kept, %d times given back", cut, kept)
 		}
 	}
 }
