@@ -322,7 +322,7 @@ func (c *blockScan) spansFrom(s *snapshot, from int64, n int) ([]*span, error) {
 			return nil, err
 		}
 		if err != nil {
-			return spans, nil // it comes again when the reader is there
+			return spans, nil //nolint:nilerr // it comes again when the reader is there
 		}
 		spans = append(spans, sp)
 	}
