@@ -96,8 +96,11 @@ func TestKill9(t *testing.T) {
 	following.Go(follow.run)
 	t.Cleanup(func() { follow.stop(); following.Wait() })
 
-	for range kills {
+	for n := range kills {
 		p := startMillrace(t, sim.url, dir, addr)
+		if n == 0 { // until something is committed a restart begins live, and misses what was before
+			waitFor(t, "the first event", func() bool { return follow.count() > 0 })
+		}
 		time.Sleep(100*time.Millisecond + time.Duration(rng.Int64N(int64(time.Second))))
 		p.kill()
 		if p.stderr.Len() > 0 {

@@ -59,7 +59,7 @@ func (r *relay) status() map[string]any {
 	consumers := len(r.conns)
 	r.mu.Unlock()
 	return map[string]any{
-		"epoch": n.epoch, "seq": n.win.head(), "messages": r.producer.made.Load(),
+		"epoch": n.epoch, "seq": n.win.head(), "messages": r.producer.shown.Load(),
 		"sent": r.sent.Load(), "consumers": consumers,
 	}
 }

@@ -47,6 +47,7 @@ type producer struct {
 	commands chan func()
 	current  atomic.Pointer[numbering]
 	made     atomic.Int64 // messages so far
+	shown    atomic.Int64 // of them, those that are in the truth file and in the window
 
 	// Owned by run:
 	now      numbering
@@ -223,6 +224,7 @@ func (p *producer) flush() error {
 		return err
 	}
 	p.now.win.publish(&p.batch)
+	p.shown.Store(p.made.Load())
 	p.batch.reset()
 	return nil
 }
@@ -264,6 +266,7 @@ func (p *producer) repeat(n int64) int {
 		p.batch.entries = append(p.batch.entries, entry{end: len(p.batch.wire)})
 	}
 	p.now.win.publish(&p.batch)
+	p.shown.Store(p.made.Load())
 	p.batch.reset()
 	return len(messages)
 }
