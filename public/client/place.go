@@ -49,6 +49,9 @@ func (p *place) take(e *Event) bool {
 func (p *place) takePlain(e *Event) bool {
 	if !p.plain {
 		p.plain, p.floorUS = true, e.TimeUS
+		if start, err := strconv.ParseInt(p.cursor, 10, 64); err == nil {
+			p.floorUS = min(p.floorUS, start) // another instance's stamps may be earlier than this one's
+		}
 		p.position = position{}
 		p.lastUS = 0
 	}
