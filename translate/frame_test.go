@@ -194,6 +194,7 @@ func badRecords() map[string][]byte {
 		"blob, ref as a map":       a(cborMap{{"$type", "blob"}, {"ref", cborMap{}}, {"mimeType", "a/b"}, {"size", 1}}),
 		"legacy blob of no CID":    a(cborMap{{"cid", "none"}, {"mimeType", "a/b"}}),
 		"legacy blob, cid null":    a(cborMap{{"cid", nil}, {"mimeType", "a/b"}}),
+		"legacy blob, like a link": a(cborMap{{"cid", cborMap{{"$link", cidText(cidOf(nil))}}}, {"mimeType", "a/b"}}),
 		"legacy blob, no type":     a(cborMap{{"cid", cidText(cidOf(nil))}, {"mimeType", 1}}),
 		"cut short":                a("abc")[:5],
 		"array longer than block":  a(cborRaw{0x9b, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}),

@@ -166,7 +166,8 @@ func (r *recordCoder) finishLegacyBlob(dst []byte, start int, cid, mime *entry) 
 		}
 		return dst // cid sorts before mimeType, as the form has it
 	}
-	if !bytes.HasPrefix(value, []byte(linkObject)) {
+	// A map that has the form of a link is none here, as indigo has it: the value must begin with a tag.
+	if !bytes.HasPrefix(value, []byte(linkObject)) || r.buf[cid.key+cid.keyLen]>>5 != majorTag {
 		r.setFail(failMalformed)
 		return dst
 	}
