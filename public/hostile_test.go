@@ -2,11 +2,9 @@ package public
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"net"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -15,23 +13,7 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
-
-	"millrace/replay"
 )
-
-// endless is a source without an end of large frames.
-func endless(payload int) source {
-	f := appendFrame(nil, frameText, bytes.Repeat([]byte("x"), payload))
-	return fakeSource(func(c *replay.Chunk) error {
-		*c = replay.Chunk{Through: mark(1)}
-		for c.Bytes < maxChunkBytes {
-			c.Frames = append(c.Frames, f)
-			c.Events++
-			c.Bytes += len(f)
-		}
-		return nil
-	})
-}
 
 func TestPingFloodDuringSlowReplay(t *testing.T) {
 	l := newTestLog(t)
@@ -270,84 +252,6 @@ func TestUnfinishedHandshakesAreBounded(t *testing.T) {
 	s.waitMetric("rejected_total", rejectUnfinished, 1)
 }
 
-func TestSlowSubscriberIsEnded(t *testing.T) {
-	t.Parallel()
-	s := serveSource(t, endless(1000), newRegistry(t), func(cfg *Config, tm *timing) {
-		cfg.SlowTimeout = 5 * time.Second // a loaded machine keeps the healthy one from reading for seconds
-		tm.grace = testTimeout
-	})
-	plain, extended := s.rawDial(""), s.rawDial("extended=true")
-	healthy := s.rawDial("")
-	for range 10_000 {
-		if _, _, err := healthy.frame(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	healthy.Close()
-	s.waitMetric("ends_total", endSlow, 1)
-	// Each is judged on its own: one that read before that would not be slow any more.
-	eventually(t, "both are judged", func() bool {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		for sub := range s.subscribers {
-			if !sub.ended() {
-				return false
-			}
-		}
-		return true
-	})
-	// The plain one was reset. What it has yet to read ends in the middle of nothing it is told.
-	for {
-		first, _, err := plain.frame()
-		if err != nil {
-			break
-		}
-		if first == frameClose {
-			t.Fatal("a slow plain subscriber got a close frame")
-		}
-	}
-	// The extended one starts to read within the grace period and is told.
-	for {
-		first, payload, err := extended.frame()
-		if err != nil {
-			t.Fatalf("the slow extended subscriber was not told: %v", err)
-		}
-		if first == frameClose {
-			if code := int(payload[0])<<8 | int(payload[1]); code != websocket.CloseTryAgainLater {
-				t.Errorf("code %d %s", code, payload[2:])
-			}
-			break
-		}
-	}
-	s.waitMetric("ends_total", endSlow, 2)
-}
-
-func TestSlowButSteadySubscriberStays(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := serveSourceBubble(t, endless(1000), newRegistry(t), nil)
-		c := s.rawDial("")
-		behind := false
-		for begin := time.Now(); time.Since(begin) < time.Minute; time.Sleep(5 * time.Millisecond) {
-			for range 2 { // 400 KB/s: each chunk makes the writer wait
-				if _, _, err := c.frame(); err != nil {
-					t.Fatal(err)
-				}
-			}
-			behind = behind || s.budget.used.Load() > 0
-		}
-		if !behind {
-			t.Error("it never fell behind")
-		}
-	})
-}
-
-func TestSlowSubscribersShareTheBudget(t *testing.T) {
-	s := serveSource(t, endless(1000), newRegistry(t), func(cfg *Config, _ *timing) { cfg.ClientBytes = 1000 })
-	s.rawDial("extended=true")
-	s.waitMetric("ends_total", endOverloaded, 1)
-	eventually(t, "it is gone", func() bool { return s.count.Load() == 0 })
-}
-
 func TestServerPings(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l, _ := mixed(t)
@@ -390,24 +294,6 @@ func TestSilentPeerIsEnded(t *testing.T) {
 	s.waitMetric("ends_total", endSilent, 3)
 }
 
-func TestSlowReaderIsNotTakenForDead(t *testing.T) {
-	// 100 KB are on their way before the first ping: the client may take 100 s for them.
-	f := appendFrame(nil, frameText, bytes.Repeat([]byte("x"), 100<<10))
-	calls := 0
-	s := serveSource(t, fakeSource(func(c *replay.Chunk) error {
-		*c = replay.Chunk{Through: mark(1), Live: true}
-		if calls++; calls == 1 {
-			c.Frames, c.Events, c.Bytes = [][]byte{f}, 1, len(f)
-		}
-		return nil
-	}), newRegistry(t), func(_ *Config, tm *timing) { tm.ping, tm.silent = 20*time.Millisecond, 100*time.Millisecond })
-	s.rawDial("")
-	s.waitMetric("pings_total", "", 30)
-	if s.count.Load() != 1 {
-		t.Error("a client that may still be reading was ended")
-	}
-}
-
 func TestVanishingClients(t *testing.T) {
 	l := newTestLog(t)
 	for range 10 {
@@ -433,177 +319,4 @@ func TestVanishingClients(t *testing.T) {
 func (c *rawClient) frame0() {
 	c.SetReadDeadline(time.Now().Add(5 * time.Millisecond))
 	c.br.ReadByte()
-}
-
-func TestClientBudget(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		l, _ := mixed(t)
-		s := serveBubble(t, l, func(cfg *Config, _ *timing) { cfg.ClientBytes = 80 << 10 })
-		var dids []string
-		for i := range 1000 {
-			dids = append(dids, `"`+didN(i)+`"`)
-		}
-		big := `{"wantedDids":[` + strings.Join(dids, ",") + `]}` // about 26 KB
-		first := s.dial("")
-		first.update(big)
-		s.waitMetric("options_updates_total", "", 1)
-		first.update(strings.Replace(big, didN(1), didN(5000), 1)) // replaces the first only once it is there
-		first.wantClose(websocket.CloseAbnormalClosure, "")
-		eventually(t, "given back", func() bool { return s.budget.used.Load() == 0 })
-
-		holder := s.dial("")
-		holder.update(big)
-		s.waitMetric("options_updates_total", "", 2)
-		extended := s.dial("extended=true")
-		extended.update(big)
-		extended.wantClose(websocket.CloseTryAgainLater, "memory")
-		var q strings.Builder
-		for i := range 1000 {
-			q.WriteString("&wantedDids=" + didN(i))
-		}
-		resp, body := s.refused(q.String(), nil)
-		if resp.StatusCode != 503 || resp.Header.Get("Retry-After") == "" {
-			t.Errorf("%s %q", resp.Status, body)
-		}
-		holder.Close()
-		eventually(t, "given back", func() bool { return s.budget.used.Load() == 0 })
-		s.dial(q.String())
-	})
-}
-
-func TestEventsPerSecond(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		l := newTestLog(t)
-		l.add(posts(60)...)
-		s := serveBubble(t, l, func(cfg *Config, _ *timing) { cfg.MaxEventsPerSecond = 100 })
-		c := s.dial("cursor=0")
-		c.want(l.all()...)
-		begin := time.Now()
-		c.want(l.add(posts(1)...)...)
-		if took := time.Since(begin); took < 590*time.Millisecond || took > 700*time.Millisecond {
-			t.Errorf("61st event after %v, want 600 ms", took)
-		}
-		s.waitMetric("held_back_total", heldEvents, 1)
-	})
-}
-
-func TestNoGoroutineLeaks(t *testing.T) {
-	before := runtime.NumGoroutine()
-	t.Run("connections", func(t *testing.T) {
-		l, _ := mixed(t)
-		s := serve(t, l, nil)
-		for i := range 30 {
-			query := []string{"cursor=0", "requireHello=true", "extended=true&heartbeat=1"}[i%3]
-			c := s.rawDial(query)
-			switch i % 4 {
-			case 0:
-				c.Close()
-			case 1:
-				c.Write(mask(frameText, []byte("x")))
-			case 2:
-				c.Write(mask(frameClose, nil))
-			}
-		}
-	})
-	for deadline := time.Now().Add(testTimeout); runtime.NumGoroutine() > before; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			stacks := make([]byte, 1<<20)
-			t.Fatalf("%d goroutines, %d before\n%s", runtime.NumGoroutine(), before, stacks[:runtime.Stack(stacks, true)])
-		}
-	}
-}
-
-func TestShutdownDeadline(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := serveSourceBubble(t, endless(1000), newRegistry(t), nil)
-		c := s.rawDial("extended=true") // never reads
-		eventually(t, "it is behind", func() bool { return s.budget.used.Load() > 0 })
-		ctx, cancel := contextWithTimeout(300 * time.Millisecond)
-		defer cancel()
-		begin := time.Now()
-		if err := s.Shutdown(ctx); err == nil {
-			t.Error("a subscriber that reads nothing ended in order")
-		}
-		if took := time.Since(begin); took > time.Second {
-			t.Errorf("shutdown took %v", took)
-		}
-		if _, err := io.Copy(io.Discard, c); isTimeout(err) && !errors.Is(err, io.EOF) {
-			t.Error("the connection is still open")
-		}
-	})
-}
-
-func TestShutdownOfASlowSubscriber(t *testing.T) {
-	s := serveSource(t, endless(1000), newRegistry(t), func(_ *Config, tm *timing) { tm.patience, tm.grace = 100*time.Millisecond, testTimeout })
-	c := s.rawDial("extended=true")
-	eventually(t, "it is behind", func() bool { return s.budget.used.Load() > 0 })
-	ended := make(chan error, 1)
-	go func() {
-		ctx, cancel := contextWithTimeout(testTimeout)
-		defer cancel()
-		ended <- s.Shutdown(ctx)
-	}()
-	eventually(t, "cut", func() bool { return s.budget.used.Load() == 0 })
-	var last []byte
-	for {
-		first, payload, err := c.frame()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if first == frameClose {
-			if code := int(payload[0])<<8 | int(payload[1]); code != websocket.CloseServiceRestart {
-				t.Errorf("code %d", code)
-			}
-			break
-		}
-		last = payload
-	}
-	if m := infoOf(t, last, "going_away"); m["cursor"] != nil {
-		t.Errorf("a chunk was cut, but the client is told to resume after it: %v", m)
-	}
-	c.Close()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
-}
-
-func TestLastWordsSurviveUnreadBytes(t *testing.T) {
-	l, _ := mixed(t)
-	s := serve(t, l, func(_ *Config, tm *timing) { tm.linger = testTimeout })
-	c := s.rawDial("")
-	if _, err := c.Write(appendFrame(nil, frameText, []byte("unmasked"))); err != nil {
-		t.Fatal(err)
-	}
-	for range 20 {
-		if _, err := c.Write(make([]byte, 100<<10)); err != nil {
-			t.Fatalf("the server did not wait for the client: %v", err)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	if first, _, err := c.frame(); first != frameClose || err != nil {
-		t.Errorf("frame %x, %v", first, err)
-	}
-}
-
-func TestReplaysTakeTurns(t *testing.T) {
-	var running, most atomic.Int64
-	live := atomic.Bool{}
-	s := serveSource(t, fakeSource(func(c *replay.Chunk) error {
-		n := running.Add(1)
-		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
-		}
-		time.Sleep(time.Millisecond)
-		running.Add(-1)
-		*c = replay.Chunk{Through: mark(1), Live: live.Load()}
-		return nil
-	}), newRegistry(t), nil)
-	for range 40 {
-		s.rawDial("")
-	}
-	eventually(t, "two replays at a time", func() bool { return most.Load() >= 2 })
-	time.Sleep(100 * time.Millisecond)
-	if n, limit := most.Load(), int64(cap(s.catchingUp)); n > limit {
-		t.Errorf("%d replays looked through the log at once, want at most %d", n, limit)
-	}
-	live.Store(true)
 }

@@ -1,11 +1,9 @@
 package public
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -292,104 +290,4 @@ func TestLogFailure(t *testing.T) {
 			t.Errorf("the failure was logged %d times, want once", n)
 		}
 	})
-}
-
-func TestShutdown(t *testing.T) {
-	t.Parallel()
-	l, all := mixed(t)
-	s := serve(t, l, nil)
-	plain, extended := s.dial("cursor=0"), s.dial("cursor=0&extended=true")
-	hello := s.dial("requireHello=true&extended=true")
-	plain.want(all...)
-	extended.wantExtended(all...)
-	extended.info("live")
-	slow := s.rawDial("cursor=0")
-	ended := make(chan error, 1)
-	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		ended <- s.Shutdown(ctx)
-	}()
-	m := extended.info("going_away")
-	if last := all[len(all)-1]; m["cursor"] != last.cursor() {
-		t.Errorf("going_away %v, want cursor %s", m, last.cursor())
-	}
-	extended.wantClose(websocket.CloseServiceRestart, "shutting down")
-	plain.wantClose(websocket.CloseAbnormalClosure, "")
-	hello.wantClose(websocket.CloseServiceRestart, "")
-	slow.Close()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
-	if got := s.metric("ends_total", endShutdown) + s.metric("ends_total", endClientGone); got != 4 {
-		t.Errorf("%v ended", got)
-	}
-}
-
-func TestShutdownRefusesNewSubscribers(t *testing.T) {
-	l, _ := mixed(t)
-	s := serve(t, l, nil)
-	s.dial("")
-	s.mu.Lock()
-	s.closing = true
-	s.mu.Unlock()
-	resp, body := s.refused("", nil)
-	if resp.StatusCode != 503 || resp.Header.Get("Retry-After") == "" || !strings.Contains(body, "shutting down") {
-		t.Errorf("%s %q", resp.Status, body)
-	}
-}
-
-func TestShutdownUnderLoad(t *testing.T) {
-	t.Parallel()
-	l := newTestLog(t)
-	s := serve(t, l, func(_ *Config, tm *timing) { tm.patience = testTimeout / 2 })
-	var stop atomic.Bool
-	fed := make(chan struct{})
-	go func() {
-		defer close(fed)
-		for !stop.Load() {
-			l.add(posts(20)...)
-			time.Sleep(2 * time.Millisecond)
-		}
-	}()
-	type result struct {
-		events int
-		err    error
-	}
-	results := make(chan result, 40)
-	for i := range cap(results) {
-		c := s.rawDial([]string{"cursor=0", "cursor=0&extended=true"}[i%2])
-		go func() {
-			var r result
-			for r.err == nil {
-				_, _, r.err = c.frame()
-				r.events++
-				if i < 4 && r.events%4 == 0 { // slow ones
-					time.Sleep(time.Millisecond)
-				}
-			}
-			results <- r
-		}()
-	}
-	time.Sleep(300 * time.Millisecond)
-	begin := time.Now()
-	ctx, cancel := context.WithTimeout(context.Background(), testTimeout/2)
-	defer cancel()
-	if err := s.Shutdown(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
-		t.Error(err)
-	}
-	if took := time.Since(begin); took > testTimeout {
-		t.Errorf("shutdown took %v", took)
-	}
-	stop.Store(true)
-	<-fed
-	cut := 0
-	for range cap(results) {
-		if r := <-results; strings.Contains(r.err.Error(), "cut") {
-			cut++
-		}
-	}
-	if cut > 4 {
-		t.Errorf("%d of %d clients got a frame that was cut", cut, cap(results))
-	}
 }

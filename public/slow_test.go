@@ -1,0 +1,198 @@
+package public
+
+import (
+	"bytes"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"millrace/replay"
+)
+
+// endless is a source without an end of large frames.
+func endless(payload int) source {
+	f := appendFrame(nil, frameText, bytes.Repeat([]byte("x"), payload))
+	return fakeSource(func(c *replay.Chunk) error {
+		*c = replay.Chunk{Through: mark(1)}
+		for c.Bytes < maxChunkBytes {
+			c.Frames = append(c.Frames, f)
+			c.Events++
+			c.Bytes += len(f)
+		}
+		return nil
+	})
+}
+
+func TestSlowSubscriberIsEnded(t *testing.T) {
+	t.Parallel()
+	s := serveSource(t, endless(1000), newRegistry(t), func(cfg *Config, tm *timing) {
+		cfg.SlowTimeout = 5 * time.Second // a loaded machine keeps the healthy one from reading for seconds
+		tm.grace = testTimeout
+	})
+	plain, extended := s.rawDial(""), s.rawDial("extended=true")
+	healthy := s.rawDial("")
+	for range 10_000 {
+		if _, _, err := healthy.frame(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	healthy.Close()
+	s.waitMetric("ends_total", endSlow, 1)
+	// Each is judged on its own: one that read before that would not be slow any more.
+	eventually(t, "both are judged", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for sub := range s.subscribers {
+			if !sub.ended() {
+				return false
+			}
+		}
+		return true
+	})
+	// The plain one was reset. What it has yet to read ends in the middle of nothing it is told.
+	for {
+		first, _, err := plain.frame()
+		if err != nil {
+			break
+		}
+		if first == frameClose {
+			t.Fatal("a slow plain subscriber got a close frame")
+		}
+	}
+	// The extended one starts to read within the grace period and is told.
+	for {
+		first, payload, err := extended.frame()
+		if err != nil {
+			t.Fatalf("the slow extended subscriber was not told: %v", err)
+		}
+		if first == frameClose {
+			if code := int(payload[0])<<8 | int(payload[1]); code != websocket.CloseTryAgainLater {
+				t.Errorf("code %d %s", code, payload[2:])
+			}
+			break
+		}
+	}
+	s.waitMetric("ends_total", endSlow, 2)
+}
+
+func TestSlowButSteadySubscriberStays(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := serveSourceBubble(t, endless(1000), newRegistry(t), nil)
+		c := s.rawDial("")
+		behind := false
+		for begin := time.Now(); time.Since(begin) < time.Minute; time.Sleep(5 * time.Millisecond) {
+			for range 2 { // 400 KB/s: each chunk makes the writer wait
+				if _, _, err := c.frame(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			behind = behind || s.budget.used.Load() > 0
+		}
+		if !behind {
+			t.Error("it never fell behind")
+		}
+	})
+}
+
+func TestSlowSubscribersShareTheBudget(t *testing.T) {
+	s := serveSource(t, endless(1000), newRegistry(t), func(cfg *Config, _ *timing) { cfg.ClientBytes = 1000 })
+	s.rawDial("extended=true")
+	s.waitMetric("ends_total", endOverloaded, 1)
+	eventually(t, "it is gone", func() bool { return s.count.Load() == 0 })
+}
+
+func TestSlowReaderIsNotTakenForDead(t *testing.T) {
+	// 100 KB are on their way before the first ping: the client may take 100 s for them.
+	f := appendFrame(nil, frameText, bytes.Repeat([]byte("x"), 100<<10))
+	calls := 0
+	s := serveSource(t, fakeSource(func(c *replay.Chunk) error {
+		*c = replay.Chunk{Through: mark(1), Live: true}
+		if calls++; calls == 1 {
+			c.Frames, c.Events, c.Bytes = [][]byte{f}, 1, len(f)
+		}
+		return nil
+	}), newRegistry(t), func(_ *Config, tm *timing) { tm.ping, tm.silent = 20*time.Millisecond, 100*time.Millisecond })
+	s.rawDial("")
+	s.waitMetric("pings_total", "", 30)
+	if s.count.Load() != 1 {
+		t.Error("a client that may still be reading was ended")
+	}
+}
+
+func TestClientBudget(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l, _ := mixed(t)
+		s := serveBubble(t, l, func(cfg *Config, _ *timing) { cfg.ClientBytes = 80 << 10 })
+		var dids []string
+		for i := range 1000 {
+			dids = append(dids, `"`+didN(i)+`"`)
+		}
+		big := `{"wantedDids":[` + strings.Join(dids, ",") + `]}` // about 26 KB
+		first := s.dial("")
+		first.update(big)
+		s.waitMetric("options_updates_total", "", 1)
+		first.update(strings.Replace(big, didN(1), didN(5000), 1)) // replaces the first only once it is there
+		first.wantClose(websocket.CloseAbnormalClosure, "")
+		eventually(t, "given back", func() bool { return s.budget.used.Load() == 0 })
+
+		holder := s.dial("")
+		holder.update(big)
+		s.waitMetric("options_updates_total", "", 2)
+		extended := s.dial("extended=true")
+		extended.update(big)
+		extended.wantClose(websocket.CloseTryAgainLater, "memory")
+		var q strings.Builder
+		for i := range 1000 {
+			q.WriteString("&wantedDids=" + didN(i))
+		}
+		resp, body := s.refused(q.String(), nil)
+		if resp.StatusCode != 503 || resp.Header.Get("Retry-After") == "" {
+			t.Errorf("%s %q", resp.Status, body)
+		}
+		holder.Close()
+		eventually(t, "given back", func() bool { return s.budget.used.Load() == 0 })
+		s.dial(q.String())
+	})
+}
+
+func TestEventsPerSecond(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l := newTestLog(t)
+		l.add(posts(60)...)
+		s := serveBubble(t, l, func(cfg *Config, _ *timing) { cfg.MaxEventsPerSecond = 100 })
+		c := s.dial("cursor=0")
+		c.want(l.all()...)
+		begin := time.Now()
+		c.want(l.add(posts(1)...)...)
+		if took := time.Since(begin); took < 590*time.Millisecond || took > 700*time.Millisecond {
+			t.Errorf("61st event after %v, want 600 ms", took)
+		}
+		s.waitMetric("held_back_total", heldEvents, 1)
+	})
+}
+
+func TestReplaysTakeTurns(t *testing.T) {
+	var running, most atomic.Int64
+	live := atomic.Bool{}
+	s := serveSource(t, fakeSource(func(c *replay.Chunk) error {
+		n := running.Add(1)
+		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+		}
+		time.Sleep(time.Millisecond)
+		running.Add(-1)
+		*c = replay.Chunk{Through: mark(1), Live: live.Load()}
+		return nil
+	}), newRegistry(t), nil)
+	for range 40 {
+		s.rawDial("")
+	}
+	eventually(t, "two replays at a time", func() bool { return most.Load() >= 2 })
+	time.Sleep(100 * time.Millisecond)
+	if n, limit := most.Load(), int64(cap(s.catchingUp)); n > limit {
+		t.Errorf("%d replays looked through the log at once, want at most %d", n, limit)
+	}
+	live.Store(true)
+}
