@@ -147,6 +147,16 @@ func (f *follower) count() int {
 	return len(f.events)
 }
 
+// seq returns the relay's number of the newest event seen.
+func (f *follower) seq() int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.events) == 0 {
+		return 0
+	}
+	return f.events[len(f.events)-1].Seq
+}
+
 func (f *follower) run() {
 	cursor, seen := "0", streams{}
 	for {
