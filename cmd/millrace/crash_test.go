@@ -199,7 +199,7 @@ func TestPowerLoss(t *testing.T) {
 		lives = 150
 	}
 	rng := rand.New(rand.NewPCG(testSeed(t), 0))
-	sim := startRelaysim(t, "--rate", "2000", "--wait-for-consumer", "--window-frames", "2000000", "--window-bytes", strconv.Itoa(1<<30))
+	sim := startRelaysim(t, "--rate", "1000", "--wait-for-consumer", "--window-frames", "2000000", "--window-bytes", strconv.Itoa(1<<30))
 	m := &machine{t: t, rng: rng, relay: sim.url, dir: filepath.Join(t.TempDir(), "data"), disk: vfs.NewCrashableMem(), cursor: "0"}
 
 	// The first one commits something: before, a restart begins live.

@@ -34,6 +34,15 @@ func testSeed(t *testing.T) uint64 {
 	return seed
 }
 
+// skipUnderRace is for tests whose server is a process of its own: the race detector would see nothing of it, and slow
+// down the clients that are to keep up with it.
+func skipUnderRace(t *testing.T) {
+	t.Helper()
+	if raceEnabled {
+		t.Skip("the server is a process that the race detector does not watch")
+	}
+}
+
 // millraceProcess is a daemon in a process of its own, to be killed.
 type millraceProcess struct {
 	cmd    *exec.Cmd
@@ -50,6 +59,7 @@ func startMillrace(t *testing.T, relay, dir, addr string, flags ...string) *mill
 // startMillraceUnder starts it by another command that ends with executing its arguments.
 func startMillraceUnder(t *testing.T, wrapper []string, relay, dir, addr string, flags ...string) *millraceProcess {
 	t.Helper()
+	skipUnderRace(t)
 	bin, err := binaries()
 	if err != nil {
 		t.Fatal(err)

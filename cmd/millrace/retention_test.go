@@ -16,8 +16,8 @@ import (
 // and in order, up to where they fell off; then they are ended in the way they asked for.
 func TestRetentionDoesNotWaitForSlowReaders(t *testing.T) {
 	t.Parallel()
-	const frames, trimmed = 30_000, 15_000
-	sim := startRelaysim(t, "--rate", "5000", "--frames", strconv.Itoa(frames), "--wait-for-consumer")
+	const frames, trimmed = 20_000, 10_000
+	sim := startRelaysim(t, "--rate", "2500", "--frames", strconv.Itoa(frames), "--wait-for-consumer")
 	d := startDaemon(t, sim.url, t.TempDir(), "--intern=off", "--retention", "100s", "--retention-bytes", "4MiB", "--slow-timeout", "5m")
 	healthy := subscribe(t, d.addr, "extended=true&cursor=0")
 	var lines []string

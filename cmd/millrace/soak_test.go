@@ -62,6 +62,7 @@ func planSoak(seed uint64, round int, length time.Duration) soakPlan {
 // TestSoak is a few seconds of soak with a seed of its own each time, or as much of it, from the seed, as
 // MILLRACE_TEST_SOAK_MINUTES and MILLRACE_TEST_SOAK_SEED say.
 func TestSoak(t *testing.T) {
+	skipUnderRace(t)
 	minutes, err := strconv.ParseFloat(cmpOr(os.Getenv("MILLRACE_TEST_SOAK_MINUTES"), "0"), 64)
 	if err != nil {
 		t.Fatalf("MILLRACE_TEST_SOAK_MINUTES: %v", err)
