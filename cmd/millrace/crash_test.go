@@ -196,7 +196,7 @@ func TestPowerLoss(t *testing.T) {
 	t.Parallel()
 	lives := 6
 	if long() {
-		lives = 150
+		lives = 60
 	}
 	rng := rand.New(rand.NewPCG(testSeed(t), 0))
 	sim := startRelaysim(t, "--rate", "1000", "--wait-for-consumer", "--window-frames", "2000000", "--window-bytes", strconv.Itoa(1<<30))

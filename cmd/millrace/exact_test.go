@@ -335,6 +335,7 @@ func TestMovedWindow(t *testing.T) {
 	dir := t.TempDir()
 	d := startDaemon(t, sim.url, dir)
 	sim.waitMade(t, 500)
+	waitFor(t, "something in the log", func() bool { return d.log.Progress().Seq > 0 })
 	if err := d.stop(); err != nil {
 		t.Fatal(err)
 	}

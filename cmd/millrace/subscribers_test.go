@@ -22,11 +22,11 @@ func TestRestartUnderLoad(t *testing.T) {
 	t.Parallel()
 	restarts, crowd, frames := 2, 40, 12_000
 	if long() {
-		restarts, crowd, frames = 8, 300, 60_000
+		restarts, crowd, frames = 8, 100, 30_000
 	}
-	sim := startRelaysim(t, "--rate", "2000", "--frames", strconv.Itoa(frames), "--wait-for-consumer")
+	sim := startRelaysim(t, "--rate", "1500", "--frames", strconv.Itoa(frames), "--wait-for-consumer")
 	dir, addr := t.TempDir(), freeAddr(t)
-	const deadline = 3 * time.Second
+	const deadline = 6 * time.Second
 	start := func() *millraceProcess {
 		p := startMillrace(t, sim.url, dir, addr, "--shutdown-timeout", deadline.String(), "--memory", "256MiB")
 		waitServing(t, addr)
