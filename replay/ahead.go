@@ -28,7 +28,7 @@ type ahead struct {
 	before  *index  // of the block before it, if its reader was there
 	filter  *Filter // its frames are wanted if this passes something in it; nil: they are
 	variant variant
-	lean    bool
+	outline bool // its reader goes by outlines
 	slow    bool // its reader waits for the disk
 }
 
@@ -41,7 +41,7 @@ func (p *pass) lookAhead(x *index, bytes int) {
 		return
 	}
 	from := x.key() + 1
-	if from > r.aheadTo && r.log.readAhead(p.s, ahead{from: from, before: x, filter: r.filter, variant: r.variant, lean: p.scan.lean}, bytes) {
+	if from > r.aheadTo && r.log.readAhead(p.s, ahead{from: from, before: x, filter: r.filter, variant: r.variant, outline: p.scan.outline}, bytes) {
 		r.aheadTo = from
 	}
 }
@@ -93,7 +93,7 @@ func (l *Log) aheadIndex(s *snapshot, a *ahead) (*index, error) {
 	if a.exact {
 		return l.indexOf(a.from)
 	}
-	scan := blockScan{l: l, lean: a.lean, before: a.before}
+	scan := blockScan{l: l, outline: a.outline, before: a.before}
 	defer scan.close()
 	return scan.find(s, a.from)
 }

@@ -80,8 +80,11 @@ func TestReadAhead(t *testing.T) {
 			t.Errorf("%s: %d parts were loaded, want %d", tc.name, loads, tc.loads)
 		}
 		var checked uint32
-		lean := tc.cfg.Filter == nil && !tc.cfg.Extended
-		if e := a.l.cache.peek(cacheKey{block: second, part: rangeIndex, lean: lean}); e != nil {
+		part := rangeIndex
+		if tc.cfg.Filter == nil && !tc.cfg.Extended {
+			part = rangeOutline
+		}
+		if e := a.l.cache.peek(cacheKey{block: second, part: part}); e != nil {
 			checked = e.idx.checked.Load()
 		}
 		if want := uint32(1) << (tc.part & 0xf); tc.part == 0 && checked != 0 || tc.part != 0 && checked != want {

@@ -189,6 +189,7 @@ func (p *appendPass) put(b *Block, total totals) error {
 		{timeKey(rangeIndex, key), b.sealedIndex},
 		{timeKey(rangePlain, key), b.sealedPlain},
 		{timeKey(rangeZstd, key), b.sealedZstd},
+		{timeKey(rangeOutline, key), b.sealedOutline},
 	} {
 		if err := p.batch.Set(v.key, v.value, nil); err != nil {
 			return err
@@ -207,7 +208,7 @@ func (p *appendPass) strip(bs []*Block) []*Block {
 		}
 	}
 	for _, b := range slices.Concat(bs, p.merged) {
-		b.sealedIndex, b.sealedPlain, b.sealedZstd = nil, nil, nil
+		b.sealedIndex, b.sealedPlain, b.sealedZstd, b.sealedOutline = nil, nil, nil, nil
 	}
 	return withEvents
 }

@@ -43,8 +43,8 @@ type Block struct {
 	zstd  []byte
 
 	// What is stored: the parts with their trailers. zstd aliases one of them.
-	sealedIndex, sealedPlain, sealedZstd []byte
-	storedBytes                          int64 // of the three
+	sealedIndex, sealedPlain, sealedZstd, sealedOutline []byte
+	storedBytes                                         int64 // of the four
 }
 
 // Events returns how many events the block holds.
@@ -56,7 +56,7 @@ func (b *Block) Events() int {
 }
 
 // Bytes returns how much memory the block takes, for the caller's budget.
-func (b *Block) Bytes() int { return int(b.memory()) + cap(b.sealedIndex) + cap(b.sealedPlain) }
+func (b *Block) Bytes() int { return int(b.memory()) + cap(b.sealedIndex) + cap(b.sealedPlain) + cap(b.sealedOutline) }
 
 // memory is what the block takes in the tail.
 func (b *Block) memory() int64 {
@@ -316,7 +316,8 @@ func (b *Block) seal(x *index, t *scratch, plain, zstd []byte) {
 	b.sealedIndex = appendTrailer(appendIndex(make([]byte, 0, 32*len(x.timeUS)+len(t.dids.text)+len(t.collections.text)+512), x), rangeIndex, key)
 	b.sealedPlain = appendTrailer(appendPacked(make([]byte, 0, maxPackedLen(len(plain))), plain, x.plainEnd), rangePlain, key)
 	b.sealedZstd = appendTrailer(zstd, rangeZstd, key)
+	b.sealedOutline = appendTrailer(appendOutline(make([]byte, 0, 12*len(x.timeUS)+128), x), rangeOutline, key)
 	b.plain = plain[:len(plain):len(plain)]
 	b.zstd = b.sealedZstd[:len(zstd):len(zstd)]
-	b.storedBytes = int64(len(b.sealedIndex) + len(b.sealedPlain) + len(b.sealedZstd))
+	b.storedBytes = int64(len(b.sealedIndex) + len(b.sealedPlain) + len(b.sealedZstd) + len(b.sealedOutline))
 }

@@ -11,7 +11,6 @@ type cacheKey struct {
 	block   int64
 	part    byte // its range; 0: the variant
 	piece   int  // of a plain part
-	lean    bool // an index that decodeLean made
 	others  bool // the variant is of a span's copies of identity and account events, block is the span's key
 	variant variant
 	first   int64 // stamp of its first event, if a variant: small blocks have variants, and a merged one has the key of its last
@@ -27,7 +26,7 @@ type frames struct {
 // change after. Who holds an entry may use it even after it was evicted.
 type cacheEntry struct {
 	done chan struct{}
-	idx  *index // of part rangeIndex or rangeOthersIndex
+	idx  *index // of part rangeIndex, rangeOutline or rangeOthersIndex
 	span *span  // of part rangeSpan
 	frames
 	err error

@@ -72,6 +72,7 @@ func TestGolden(t *testing.T) {
 	add("index", timeKey(rangeIndex, us), b.sealedIndex)
 	add("plain", timeKey(rangePlain, us), b.sealedPlain)
 	add("zstd", timeKey(rangeZstd, us), b.sealedZstd)
+	add("outline", timeKey(rangeOutline, us), b.sealedOutline)
 	add("seq", seqKey(3, 31527015330), appendTrailer(appendBlockRef(nil, blockRef{us, 31527015330, 1, st.total}), rangeSeq, 31527015330))
 	add("gap", timeKey(rangeGap, gap.TimeUS), appendTrailer(appendGap(nil, gap), rangeGap, gap.TimeUS))
 	add("state", metaKey(metaState), appendTrailer(appendState(nil, &st), rangeMeta, 0))

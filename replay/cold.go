@@ -14,10 +14,18 @@ type blockScan struct {
 	it *pebble.Iterator // nil until the first find
 	at int64            // key the iterator is at; 0: nowhere
 
-	lean   bool   // its user takes indexes that decodeLean made
-	before *index // its user was in that block before; nil: in none
+	outline bool   // its user takes outlines for indexes
+	before  *index // its user was in that block before; nil: in none
 
 	spans *pebble.Iterator // nil until the first spansFrom
+}
+
+// part is the range of the indexes that its user takes.
+func (c *blockScan) part() byte {
+	if c.outline {
+		return rangeOutline
+	}
+	return rangeIndex
 }
 
 // find returns the index of the first block that has an event stamped from or later. s is the
@@ -28,7 +36,7 @@ func (c *blockScan) find(s *snapshot, from int64) (*index, error) {
 		before = nil
 	}
 	if before != nil && before.after.Load() != 0 {
-		if e := c.l.cache.peek(cacheKey{block: before.after.Load(), part: rangeIndex, lean: c.lean}); e != nil {
+		if e := c.l.cache.peek(cacheKey{block: before.after.Load(), part: c.part()}); e != nil {
 			return e.idx, nil
 		}
 	}
@@ -39,31 +47,27 @@ func (c *blockScan) find(s *snapshot, from int64) (*index, error) {
 	if c.at != 0 && c.at == from-1 {
 		ok = c.it.Next()
 	} else {
-		ok = c.it.SeekGE(timeKey(rangeIndex, from))
+		ok = c.it.SeekGE(timeKey(c.part(), from))
 	}
 	if !ok {
 		if err := c.it.Error(); err != nil {
-			return nil, c.l.readError(rangeIndex, from, err)
+			return nil, c.l.readError(c.part(), from, err)
 		}
-		return nil, c.l.corrupt(rangeIndex, s.beforeTail.timeUS, errMissing)
+		return nil, c.l.corrupt(c.part(), s.beforeTail.timeUS, errMissing)
 	}
 	key, ok := keyTime(c.it.Key())
 	if !ok {
-		return nil, c.l.corrupt(rangeIndex, from, fmt.Errorf("key %x", c.it.Key()))
+		return nil, c.l.corrupt(c.part(), from, fmt.Errorf("key %x", c.it.Key()))
 	}
 	c.at = key
 	if before != nil {
 		before.after.Store(key) // for good: on disk no block comes between
 	}
-	e, mine := c.l.cache.find(cacheKey{block: key, part: rangeIndex, lean: c.lean})
+	e, mine := c.l.cache.find(cacheKey{block: key, part: c.part()})
 	if !mine {
 		return e.idx, e.err
 	}
-	decode := decodeIndex
-	if c.lean {
-		decode = decodeLean
-	}
-	e.idx, e.err = c.l.decodeAt(c.it, key, decode)
+	e.idx, e.err = c.l.decodeAt(c.it, c.part(), key)
 	var bytes int64
 	if e.err == nil {
 		bytes = e.idx.memory()
@@ -99,7 +103,7 @@ func (c *blockScan) open(s *snapshot, from int64) error {
 	if c.it != nil {
 		return nil
 	}
-	it, err := c.iterator(rangeIndex, s.beforeTail.timeUS, from)
+	it, err := c.iterator(c.part(), s.beforeTail.timeUS, from)
 	c.it = it
 	return err
 }
@@ -133,26 +137,26 @@ func (c *blockScan) close() {
 	}
 }
 
-// decodeIndexAt decodes the value that it is at.
-func (l *Log) decodeIndexAt(it *pebble.Iterator, key int64) (*index, error) {
-	return l.decodeAt(it, key, decodeIndex)
-}
-
-func (l *Log) decodeAt(it *pebble.Iterator, key int64, decode func([]byte) (*index, error)) (*index, error) {
+// decodeAt decodes the index or the outline that it is at.
+func (l *Log) decodeAt(it *pebble.Iterator, r byte, key int64) (*index, error) {
 	sealed, err := it.ValueAndErr()
 	if err != nil {
-		return nil, l.readError(rangeIndex, key, err)
+		return nil, l.readError(r, key, err)
 	}
-	b, err := openTrailer(sealed, rangeIndex, key)
+	b, err := openTrailer(sealed, r, key)
 	if err != nil {
-		return nil, l.corrupt(rangeIndex, key, err)
+		return nil, l.corrupt(r, key, err)
+	}
+	decode := decodeIndex
+	if r == rangeOutline {
+		decode = decodeOutline
 	}
 	x, err := decode(b)
 	if err == nil && x.key() != key {
 		err = fmt.Errorf("its last event is stamped %d", x.key())
 	}
 	if err != nil {
-		return nil, l.corrupt(rangeIndex, key, err)
+		return nil, l.corrupt(r, key, err)
 	}
 	return x, nil
 }

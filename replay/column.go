@@ -215,17 +215,6 @@ func decode[T number](c column, dst []T) {
 	}
 }
 
-// last returns the last value of a delta column that has one.
-func (c column) last() uint64 {
-	n := 1
-	if c.width > 0 {
-		n = len(c.raw) / c.width
-	}
-	values := make([]uint64, n)
-	decode(c, values)
-	return values[n-1]
-}
-
 // numbers writes the column's numbers, without the base, to dst.
 func numbers[T number](c column, dst []T) {
 	raw := c.raw

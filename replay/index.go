@@ -29,6 +29,8 @@ const (
 	columnZstdEnd    byte = 25
 	columnReserved   byte = 26 // what the records refer to; all zero until it is used
 	columnLast            = columnReserved
+
+	outlineColumns = 5
 )
 
 // Limits of a block. Seal refuses more, so who fills a batch from many frames splits it before. (A
@@ -63,7 +65,7 @@ type index struct {
 
 	collections table
 	dids        table
-	lean        bool                     // decodeLean made it: kind, collection, did, UIDs and tables are missing
+	outline     bool                     // kinds, collections, DIDs and UIDs are missing
 	didHashes   atomic.Pointer[[]uint64] // made when first asked for
 
 	// What readers of a block on disk know of it: which parts' checksums were right (a bit by range), which pieces of
@@ -132,7 +134,7 @@ func (x *index) hashes() []uint64 {
 // memory returns about how many bytes the index takes, hashes included.
 func (x *index) memory() int64 {
 	perEvent := 8 + 8 + 4 + 4 + 4
-	if !x.lean {
+	if !x.outline {
 		perEvent += 1 + 2 + 2
 	}
 	if x.didUID != nil {
@@ -175,14 +177,25 @@ func appendIndex(dst []byte, x *index) []byte {
 	return appendColumn(dst, columnReserved, false, []uint8(nil))
 }
 
+// appendOutline appends those of the index's columns that readers of everything need, without trailer: they are a fifth
+// of it.
+func appendOutline(dst []byte, x *index) []byte {
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(x.events()))
+	dst = binary.LittleEndian.AppendUint32(dst, x.epoch)
+	dst = binary.LittleEndian.AppendUint64(dst, uint64(x.firstSeq))
+	dst = binary.LittleEndian.AppendUint64(dst, uint64(x.lastSeq))
+	dst = binary.LittleEndian.AppendUint32(dst, x.dictionary)
+	dst = append(dst, byte(x.kinds), outlineColumns, 0, 0)
+	dst = appendColumn(dst, columnTime, true, x.timeUS)
+	dst = appendColumn(dst, columnSeq, true, x.seq)
+	dst = appendColumn(dst, columnOp, false, x.op)
+	dst = appendColumn(dst, columnPlainEnd, true, x.plainEnd)
+	return appendColumn(dst, columnZstdEnd, true, x.zstdEnd)
+}
+
 // decodeIndex decodes what appendIndex made. It keeps nothing of b. It takes nothing on trust that a
 // reader would later index with, so that no bytes make it, or a reader, panic.
-func decodeIndex(b []byte) (*index, error) { return decodeColumns(b, false) }
-
-// decodeLean decodes only what a reader of everything needs: no kinds, collections, DIDs and UIDs.
-func decodeLean(b []byte) (*index, error) { return decodeColumns(b, true) }
-
-func decodeColumns(b []byte, lean bool) (*index, error) {
+func decodeIndex(b []byte) (*index, error) {
 	d := &decoder{b: b}
 	n := int(d.uint32())
 	x := &index{epoch: d.uint32(), firstSeq: d.int64(), lastSeq: d.int64(), dictionary: d.uint32()}
@@ -190,20 +203,37 @@ func decodeColumns(b []byte, lean bool) (*index, error) {
 	x.kinds = KindSet(d.byte())
 	columns := int(d.byte())
 	d.take(2)
+	d.checkEvents(n)
+	x.collections = d.table(columnCollectionEnds, collections)
+	x.dids = d.table(columnDIDEnds, dids)
+	return x.decodeColumns(d, n, columns, 1<<(columnLast-columnTime+1)-1)
+}
+
+// decodeOutline decodes what appendOutline made, as decodeIndex does.
+func decodeOutline(b []byte) (*index, error) {
+	d := &decoder{b: b}
+	n := int(d.uint32())
+	x := &index{outline: true, epoch: d.uint32(), firstSeq: d.int64(), lastSeq: d.int64(), dictionary: d.uint32()}
+	x.kinds = KindSet(d.byte())
+	columns := int(d.byte())
+	d.take(2)
+	d.checkEvents(n)
+	return x.decodeColumns(d, n, columns, 1<<(columnTime-columnTime)|1<<(columnSeq-columnTime)|1<<(columnOp-columnTime)|
+		1<<(columnPlainEnd-columnTime)|1<<(columnZstdEnd-columnTime))
+}
+
+// checkEvents fails for a number of events that no block has.
+func (d *decoder) checkEvents(n int) {
 	if d.err == nil && (n < 1 || n > MaxBlockEvents) {
 		d.fail(fmt.Errorf("it has %d events", n))
 	}
-	if lean {
-		d.skipTable(collections)
-		d.skipTable(dids)
-	} else {
-		x.collections = d.table(columnCollectionEnds, collections)
-		x.dids = d.table(columnDIDEnds, dids)
-	}
+}
+
+// decodeColumns reads so many columns of n events, to the end. want has a bit for each that must be there.
+func (x *index) decodeColumns(d *decoder, n, columns int, want uint32) (*index, error) {
 	if d.err != nil {
 		return nil, d.err
 	}
-	x.lean = lean
 	x.allocate(n)
 	var seen uint32
 	for range columns {
@@ -214,34 +244,15 @@ func decodeColumns(b []byte, lean bool) (*index, error) {
 		if c.id >= columnTime && c.id <= columnLast {
 			seen |= 1 << (c.id - columnTime)
 		}
-		if !lean || isLean(c.id) {
-			x.set(c)
-		}
+		x.set(c)
 	}
-	if want := uint32(1)<<(columnLast-columnTime+1) - 1; seen != want {
+	if seen != want {
 		return nil, fmt.Errorf("it lacks columns: has %b, not %b", seen, want)
 	}
 	if len(d.b) > 0 {
 		return nil, fmt.Errorf("%d bytes follow it", len(d.b))
 	}
 	return x, x.check()
-}
-
-// isLean says whether readers of everything need the column.
-func isLean(id byte) bool {
-	switch id {
-	case columnTime, columnSeq, columnOp, columnPlainEnd, columnZstdEnd:
-		return true
-	}
-	return false
-}
-
-// skipTable passes over a table of n strings.
-func (d *decoder) skipTable(n int) {
-	c := d.column(n)
-	if d.err == nil && n > 0 {
-		d.take(int(c.last()))
-	}
 }
 
 // table reads a table of n strings.
@@ -271,7 +282,7 @@ func (x *index) allocate(n int) {
 	x.timeUS, x.seq = wide[:n:n], wide[n:]
 	mid := make([]uint32, 3*n)
 	x.op, x.plainEnd, x.zstdEnd = mid[:n:n], mid[n:2*n:2*n], mid[2*n:]
-	if x.lean {
+	if x.outline {
 		return
 	}
 	narrow := make([]uint16, 2*n)
@@ -322,7 +333,7 @@ func (x *index) check() error {
 		switch {
 		case x.timeUS[i] <= time:
 			return fmt.Errorf("event %d: time_us does not ascend", i)
-		case x.lean:
+		case x.outline:
 		case int(x.did[i]) >= x.dids.len():
 			return fmt.Errorf("event %d: no DID %d", i, x.did[i])
 		case int(x.collection[i]) > x.collections.len():

@@ -25,13 +25,17 @@ const (
 	rangeOthersIndex byte = 0x15 // copies of a span's identity and account events, as a block's parts
 	rangeOthersPlain byte = 0x16
 	rangeOthersZstd  byte = 0x17
+	rangeOutline     byte = 0x18 // of a block: what readers of everything need of its index
 )
 
 // storeRanges returns all ranges, in order.
 func storeRanges() []byte {
 	return []byte{rangeMeta, rangeDictionary, rangeGap, rangeSeq, rangeSpan, rangeIndex, rangePlain, rangeZstd,
-		rangeSpanDIDs, rangeSpanBlocks, rangeOthersIndex, rangeOthersPlain, rangeOthersZstd}
+		rangeSpanDIDs, rangeSpanBlocks, rangeOthersIndex, rangeOthersPlain, rangeOthersZstd, rangeOutline}
 }
+
+// blockRanges returns the ranges of a block's parts, in the order in which blockCheck has them.
+func blockRanges() [4]byte { return [4]byte{rangeIndex, rangePlain, rangeZstd, rangeOutline} }
 
 // Names of the meta values, after rangeMeta.
 const (

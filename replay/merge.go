@@ -161,7 +161,7 @@ func (p *appendPass) closeGroup() error {
 func (p *appendPass) deleteBlocks(bs []*Block) error {
 	var key [seqKeyBytes]byte
 	for _, b := range bs {
-		for _, r := range []byte{rangeIndex, rangePlain, rangeZstd} {
+		for _, r := range blockRanges() {
 			k := binary.BigEndian.AppendUint64(append(key[:0], r), uint64(b.idx.key()))
 			if err := p.batch.SingleDelete(k, nil); err != nil {
 				return err

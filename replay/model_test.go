@@ -52,12 +52,12 @@ func (w *world) adoptBlocks() {
 	defer it.Close()
 	for it.First(); it.Valid(); it.Next() {
 		us, _ := keyTime(it.Key())
-		x, err := w.log.decodeIndexAt(it, us)
+		x, err := w.log.decodeAt(it, rangeIndex, us)
 		if err != nil {
 			w.t.Fatal(err)
 		}
 		b := modelBlock{stored: int64(len(it.Value()))}
-		for _, r := range []byte{rangePlain, rangeZstd} {
+		for _, r := range []byte{rangePlain, rangeZstd, rangeOutline} {
 			v, ok, err := w.log.store.get(timeKey(r, us))
 			if err != nil || !ok {
 				w.t.Fatalf("block %d lacks part %s: %v", us, rangeName(r), err)
@@ -409,7 +409,7 @@ func (w *world) checkStore() {
 	var want []string
 	for _, b := range w.m.blocks[w.m.first:] {
 		us := b.last().timeUS
-		for _, r := range []byte{rangeIndex, rangePlain, rangeZstd} {
+		for _, r := range blockRanges() {
 			want = append(want, string(timeKey(r, us)))
 		}
 		want = append(want, string(seqKey(b.epoch, b.lastSeq)))
@@ -427,7 +427,7 @@ func (w *world) checkStore() {
 	}
 	defer it.Close()
 	for it.First(); it.Valid(); it.Next() {
-		if r := it.Key()[0]; r == rangeSpan || r >= rangeSpanDIDs {
+		if r := it.Key()[0]; r == rangeSpan || r >= rangeSpanDIDs && r != rangeOutline {
 			if us, ok := keyTime(it.Key()); !ok || us <= w.m.floorUS() {
 				w.t.Fatalf("%s %d is left, the floor is %d", rangeName(r), us, w.m.floorUS())
 			}

@@ -10,7 +10,7 @@ import (
 
 // formatVersion is the version of everything this package writes. A change that older code would
 // misread raises it.
-const formatVersion = 3
+const formatVersion = 4
 
 // trailerBytes is the length of what seals each value: range, version, two zero bytes, hash.
 const trailerBytes = 4 + 8
@@ -69,6 +69,8 @@ func rangeName(r byte) string {
 		return "plain"
 	case rangeZstd:
 		return "zstd"
+	case rangeOutline:
+		return "outline"
 	case rangeSpan:
 		return "span"
 	case rangeSpanDIDs:

@@ -201,7 +201,7 @@ func (r *Reader) Next(c *Chunk) error {
 
 // pass looks at what s has from r.next on.
 func (r *Reader) pass(s *snapshot, c *Chunk) error {
-	p := pass{r: r, c: c, s: s, scan: blockScan{l: r.log, lean: r.filter == nil && !r.variant.extended}}
+	p := pass{r: r, c: c, s: s, scan: blockScan{l: r.log, outline: r.filter == nil && !r.variant.extended}}
 	defer p.scan.close()
 	r.log.passes.Add(1)
 	defer r.log.passes.Add(-1)
@@ -296,7 +296,7 @@ func (p *pass) find() (source, error) {
 func (p *pass) findBlock() (*index, error) {
 	r := p.r
 	if p.scan.before == nil && r.block != 0 {
-		if e := r.log.cache.peek(cacheKey{block: r.block, part: rangeIndex, lean: p.scan.lean}); e != nil {
+		if e := r.log.cache.peek(cacheKey{block: r.block, part: p.scan.part()}); e != nil {
 			if e.idx.key() >= r.next {
 				return e.idx, nil
 			}

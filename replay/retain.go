@@ -210,7 +210,7 @@ func (l *Log) cut(s *snapshot, key int64) (done bool, err error) {
 		}
 		return false, l.corrupt(rangeIndex, key, errMissing)
 	}
-	last, err := l.decodeIndexAt(it, key)
+	last, err := l.decodeAt(it, rangeIndex, key)
 	if err != nil {
 		return false, err
 	}
@@ -221,7 +221,7 @@ func (l *Log) cut(s *snapshot, key int64) (done bool, err error) {
 	var oldest mark
 	if it.Next() {
 		us, _ := keyTime(it.Key())
-		first, err := l.decodeIndexAt(it, us)
+		first, err := l.decodeAt(it, rangeIndex, us)
 		if err != nil {
 			return false, err
 		}
@@ -301,7 +301,7 @@ func (l *Log) drop(last *index, ref blockRef, oldest mark) (done bool, err error
 // lastSeq of epoch.
 func deleteThrough(batch *pebble.Batch, m mark, epoch uint32, lastSeq int64) error {
 	for _, r := range []byte{rangeGap, rangeSpan, rangeIndex, rangePlain, rangeZstd, rangeSpanDIDs, rangeSpanBlocks,
-		rangeOthersIndex, rangeOthersPlain, rangeOthersZstd} {
+		rangeOthersIndex, rangeOthersPlain, rangeOthersZstd, rangeOutline} {
 		if err := batch.DeleteRange([]byte{r}, timeKey(r, m.timeUS+1), nil); err != nil {
 			return err
 		}

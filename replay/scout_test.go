@@ -75,7 +75,7 @@ func TestScout(t *testing.T) {
 		}
 		read, unread := 0, 0
 		for k, e := range l.cache.entries {
-			if k.part != rangeIndex || k.block > all[1899].timeUS || k.lean {
+			if k.part != rangeIndex || k.block > all[1899].timeUS {
 				continue
 			}
 			if read++; e.idx.checked.Load() == 0 {

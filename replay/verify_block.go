@@ -2,6 +2,7 @@ package replay
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 
 	"millrace/dict"
@@ -11,7 +12,7 @@ import (
 // problems, the collector compares it with its neighbours. Its memory is used again.
 type blockCheck struct {
 	key   int64
-	parts [3]sealedPart // index, plain, zstd
+	parts [4]sealedPart // in the order of blockRanges
 	done  chan struct{} // one token when a worker is through with it
 
 	idx      *index // nil: it cannot be read
@@ -29,9 +30,6 @@ type sealedPart struct {
 	sealed  []byte // owned by the blockCheck
 }
 
-// blockRanges are the ranges of blockCheck.parts.
-func blockRanges() [3]byte { return [3]byte{rangeIndex, rangePlain, rangeZstd} }
-
 func (b *blockCheck) problem(r byte, event int, offset int64, err error) {
 	b.problems = append(b.problems, Problem{Part: rangeName(r), Block: b.key, Event: event, Offset: offset, Text: err.Error()})
 }
@@ -39,7 +37,7 @@ func (b *blockCheck) problem(r byte, event int, offset int64, err error) {
 // check finds what is wrong with the block by itself.
 func (b *blockCheck) check(decoders *decoders) {
 	b.idx, b.plain, b.zstd, b.bytes, b.problems = nil, nil, nil, 0, b.problems[:0]
-	var parts [3][]byte
+	var parts [4][]byte
 	for i, r := range blockRanges() {
 		p := &b.parts[i]
 		if !p.present {
@@ -71,6 +69,9 @@ func (b *blockCheck) check(decoders *decoders) {
 	}
 	b.idx = x
 	b.checkIndex(x)
+	if parts[3] != nil {
+		b.checkOutline(x, parts[3])
+	}
 	b.plain = b.framesOf(rangePlain, parts[1], x.plainEnd)
 	b.zstd = b.framesOf(rangeZstd, parts[2], x.zstdEnd)
 	if b.plain != nil {
@@ -118,6 +119,18 @@ func (b *blockCheck) checkIndex(x *index) {
 	}
 	b.checkTable("collection", &x.collections, usedCollections)
 	b.checkTable("DID", &x.dids, usedDIDs)
+}
+
+// checkOutline checks that the outline says what the index says.
+func (b *blockCheck) checkOutline(x *index, part []byte) {
+	if _, err := decodeOutline(part); err != nil {
+		b.problem(rangeOutline, -1, -1, err)
+		return
+	}
+	want := appendOutline(nil, x)
+	if !bytes.Equal(part, want) {
+		b.problem(rangeOutline, -1, int64(differAt(part, want)), errors.New("it is not what the index makes"))
+	}
 }
 
 // checkTable checks that each name is in the table once, and needed.
@@ -192,14 +205,22 @@ func (b *blockCheck) checkZstd(x *index, plain, zstd []byte, decoders *decoders)
 	}
 }
 
+// differAt returns the first byte in which a and b differ.
+func differAt(a, b []byte) int {
+	n := min(len(a), len(b))
+	for i := range n {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	return n
+}
+
 // differ says where the decompressed event is not the plain one.
 func differ(got, want []byte) error {
-	n := min(len(got), len(want))
-	for i := range n {
-		if got[i] != want[i] {
-			return fmt.Errorf("decompressed it differs from the plain event at byte %d of its JSON: %q, not %q",
-				i, got[i:min(i+16, len(got))], want[i:min(i+16, len(want))])
-		}
+	if i := differAt(got, want); i < min(len(got), len(want)) {
+		return fmt.Errorf("decompressed it differs from the plain event at byte %d of its JSON: %q, not %q",
+			i, got[i:min(i+16, len(got))], want[i:min(i+16, len(want))])
 	}
 	return fmt.Errorf("decompressed it has %d bytes, the plain event %d", len(got), len(want))
 }

@@ -108,7 +108,7 @@ func (s *rangeScan) close() { _ = s.it.Close() } // its errors were noted
 func (v *verifier) read(ctx context.Context, free, work, ordered chan *blockCheck) error {
 	defer close(work)
 	defer close(ordered)
-	var scans [3]*rangeScan
+	var scans [4]*rangeScan
 	for i, r := range blockRanges() {
 		s, err := v.scan(r)
 		if err != nil {

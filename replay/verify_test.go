@@ -145,16 +145,19 @@ func (e *editor) resealed(r byte, n int, change func(b []byte) []byte) {
 	})
 }
 
-// index changes block n's index.
+// index changes block n's index, and the outline with it.
 func (e *editor) index(n int, change func(x *index)) {
+	var outline []byte
 	e.resealed(rangeIndex, n, func(b []byte) []byte {
 		x, err := decodeIndex(b)
 		if err != nil {
 			e.t.Fatal(err)
 		}
 		change(x)
+		outline = appendOutline(nil, x)
 		return appendIndex(nil, x)
 	})
+	e.resealed(rangeOutline, n, func([]byte) []byte { return outline })
 }
 
 // state changes the progress record.
@@ -253,6 +256,21 @@ func partDamages() []logDamage {
 		{"missing index", func(e *editor) { e.remove(timeKey(rangeIndex, e.keys[1])) }, "index", 1, -1, "missing", true},
 		{"missing plain", func(e *editor) { e.remove(timeKey(rangePlain, e.keys[1])) }, "plain", 1, -1, "missing", true},
 		{"missing zstd", func(e *editor) { e.remove(timeKey(rangeZstd, e.keys[1])) }, "zstd", 1, -1, "missing", true},
+		{"missing outline", func(e *editor) { e.remove(timeKey(rangeOutline, e.keys[1])) }, "outline", 1, -1, "missing", true},
+		{"flipped outline", func(e *editor) { e.raw(rangeOutline, 5, flip(40)) }, "outline", 5, -1, "checksum", true},
+		{"cut outline", func(e *editor) {
+			e.resealed(rangeOutline, 2, func(b []byte) []byte { return b[:len(b)-5] })
+		}, "outline", 2, -1, "cut short", false},
+		{"another outline", func(e *editor) {
+			e.resealed(rangeOutline, 2, func(b []byte) []byte {
+				x, err := decodeOutline(b)
+				if err != nil {
+					e.t.Fatal(err)
+				}
+				x.plainEnd[0]--
+				return appendOutline(nil, x)
+			})
+		}, "outline", 2, -1, "not what the index makes", true},
 		{"cut plain", func(e *editor) {
 			e.resealed(rangePlain, 2, func(b []byte) []byte { return b[:len(b)-5] })
 		}, "plain", 2, -1, "the index says", false},
