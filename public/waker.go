@@ -29,11 +29,14 @@ type waker struct {
 
 // Bounds of a round.
 const (
-	wakeTick  = time.Millisecond // a round is cut into such parts
-	wakeEach  = 200 * time.Microsecond
-	glanceAt  = 5 * time.Microsecond // by this the time of a round grows with those who are not woken
+	ticks     = 16               // a round is cut into so many parts at most,
+	wakeTick  = time.Millisecond // none of which is shorter
+	few       = 25
+	fewEach   = 200 * time.Microsecond // by this the time of a round grows with the few who are woken first
+	wakeEach  = 320 * time.Microsecond // and by this with the others
+	glanceAt  = 5 * time.Microsecond   // and by this with those who are not woken
 	crowdEach = 20 * time.Microsecond
-	crowdPace = 25 * time.Millisecond
+	crowdPace = 28 * time.Millisecond
 	maxPace   = 100 * time.Millisecond
 	minPace   = 2 * time.Millisecond
 	busyDecay = 0.9 // a round
@@ -43,12 +46,13 @@ func newWaker(changed func() <-chan struct{}) *waker {
 	return &waker{changed: changed, nudged: make(chan struct{}, 1)}
 }
 
-// pace is how long a round takes: of members, busy of whom are woken each time. With few there is no delay;
+// pace is how long a round takes: of members, busy of whom are woken each time. With a handful there is no delay;
 // then it grows so that waking takes about a twentieth of a core, up to where lag would begin to be felt; and
 // from there, with more than a thousand, so slowly that waking takes half a core at the most.
 func pace(members int, busy float64) time.Duration {
-	each := func(d time.Duration) time.Duration { return time.Duration(busy * float64(d)) }
-	p := min(each(wakeEach), max(crowdPace, each(crowdEach)))
+	each := func(n float64, d time.Duration) time.Duration { return time.Duration(n * float64(d)) }
+	p := each(min(busy, few), fewEach) + each(max(busy-few, 0), wakeEach)
+	p = min(p, max(crowdPace, each(busy, crowdEach)))
 	p = max(p, time.Duration(members)*glanceAt)
 	if p < minPace {
 		return 0
@@ -116,12 +120,13 @@ func (w *waker) round() bool {
 		return false
 	}
 	took := pace(members, w.busy)
+	tick := max(took/ticks, wakeTick)
 	begun := time.Now()
 	woken := 0
 	for seen := 0; seen < members; {
 		due := members
 		if took > 0 {
-			w.sleep()
+			w.sleep(tick)
 			due = min(members, 1+int(int64(members)*int64(time.Since(begun))/int64(took)))
 		}
 		w.take(due - seen)
@@ -134,14 +139,14 @@ func (w *waker) round() bool {
 		clear(w.batch)
 	}
 	if took == 0 {
-		w.sleep() // a closed log says that it has changed for as long as somebody is left
+		w.sleep(tick) // a closed log says that it has changed for as long as somebody is left
 	}
 	w.busy = max(float64(woken), w.busy*busyDecay)
 	return true
 }
 
-func (w *waker) sleep() {
-	w.timer.Reset(wakeTick)
+func (w *waker) sleep(d time.Duration) {
+	w.timer.Reset(d)
 	<-w.timer.C
 }
 
