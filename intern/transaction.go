@@ -339,8 +339,12 @@ func (t *transaction) committed() {
 	fresh = 0
 	for i := range t.uris {
 		u := &t.uris[i]
-		in.uris.put(hashKey(u.key), u.key, u.uid)
 		fresh += one(u.fresh)
+		// Few records are named again after they were made, and not soon. Other instances, though, name what we have
+		// just written.
+		if !u.fresh || !in.exclusive {
+			in.uris.put(hashKey(u.key), u.key, u.uid)
+		}
 	}
 	m.uriNew.Add(float64(fresh))
 	m.uriRead.Add(float64(len(t.uris) - fresh))

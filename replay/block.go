@@ -56,7 +56,9 @@ func (b *Block) Events() int {
 }
 
 // Bytes returns how much memory the block takes, for the caller's budget.
-func (b *Block) Bytes() int { return int(b.memory()) + cap(b.sealedIndex) + cap(b.sealedPlain) + cap(b.sealedOutline) }
+func (b *Block) Bytes() int {
+	return int(b.memory()) + cap(b.sealedIndex) + cap(b.sealedPlain) + cap(b.sealedOutline)
+}
 
 // memory is what the block takes in the tail.
 func (b *Block) memory() int64 {

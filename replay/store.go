@@ -35,11 +35,6 @@ const (
 // maxCompactions run at once when Pebble falls behind; else one.
 const maxCompactions = 3
 
-// minReduction is one setting for all ranges: MinLZ where its assembly is (else snappy), for what becomes much
-// smaller by it. That is the index. The plain part is compressed already; the zstd part would lose a quarter of its
-// bytes, and a cold compressed reader a third of its speed.
-const minReduction = 30 // percent
-
 // flushDelayDeleteRange is how long a trim may sit in the memtable before the tables it covers go.
 const flushDelayDeleteRange = 10 * time.Second
 
@@ -137,8 +132,10 @@ func (s *store) options(cfg *Config) *pebble.Options {
 	}
 	opts.Experimental.SpanPolicyFunc = spanPolicy
 	opts.TargetFileSizes[0] = targetFileBytes
-	compression := *sstable.FastestCompression
-	compression.Name, compression.MinReductionPercent = "millrace", minReduction
+	// What spanPolicy does not have compressed is stored as it is. A copy of the profile, as Pebble compresses nothing
+	// with its own, whatever spanPolicy says.
+	compression := *sstable.NoCompression
+	compression.Name = "millrace"
 	for i := range opts.Levels {
 		opts.Levels[i].Compression = func() *sstable.CompressionProfile { return &compression }
 		opts.Levels[i].BlockSize = 32 << 10
