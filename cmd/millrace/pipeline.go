@@ -23,6 +23,9 @@ const (
 	maxBlockAge = 5 * time.Millisecond
 	// maxPositionAge is how long the position may be ahead of the log when frames bring no events.
 	maxPositionAge = time.Second
+	// maxJobBytes is how many bytes of frames a block may have: what is done to it stays within a core's own cache, and those
+	// in flight are a lag of some 30 ms at full speed, where four times that many would be 100.
+	maxJobBytes = 1 << 20
 	// jobsInFlight is how many blocks are between the socket and the disk at once.
 	jobsInFlight = 8
 	// busyJobs is how many of them are enough to keep every stage at work: while they are in flight the
@@ -105,7 +108,7 @@ func newPipeline(cfg pipelineConfig) *pipeline {
 	p := &pipeline{
 		cfg: cfg,
 		// A job's JSON and its block come to about as much as its frames.
-		blockBytes: int(min(max(cfg.inFlightBytes/(rawsInFlight+jobsInFlight), 128<<10), 4<<20)),
+		blockBytes: int(min(max(cfg.inFlightBytes/(rawsInFlight+jobsInFlight), 128<<10), maxJobBytes)),
 		limit:      batchLimit{events: maxBlockEvents},
 		free:       make(chan *job, jobsInFlight),
 		raws:       make(chan []byte, rawsInFlight),
