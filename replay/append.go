@@ -208,7 +208,7 @@ func (p *appendPass) strip(bs []*Block) []*Block {
 		}
 	}
 	for _, b := range slices.Concat(bs, p.merged) {
-		b.sealedIndex, b.sealedPlain, b.sealedZstd, b.sealedOutline = nil, nil, nil, nil
+		b.strip()
 	}
 	return withEvents
 }

@@ -42,7 +42,8 @@ type Block struct {
 	plain []byte // frames back to back
 	zstd  []byte
 
-	// What is stored: the parts with their trailers. zstd aliases one of them.
+	// What is stored: the parts with their trailers, in sealing's memory but for zstd, which aliases the last of them.
+	sealing                                             *sealBuffer
 	sealedIndex, sealedPlain, sealedZstd, sealedOutline []byte
 	storedBytes                                         int64 // of the four
 }
@@ -140,6 +141,29 @@ type event struct {
 	didUID     uint64
 	uriUID     uint64
 	payload    []byte // one JSON object
+}
+
+// sealBuffer is memory for the sealed parts but zstd, until they are in the store.
+type sealBuffer struct{ b []byte }
+
+// sealBuffers are those that nobody uses. A third of what a block takes is garbage else.
+var sealBuffers = sync.Pool{New: func() any { return new(sealBuffer) }}
+
+// maxKeptSealed bounds what goes back to sealBuffers.
+const maxKeptSealed = 4 << 20
+
+// room returns an empty slice with room for n bytes.
+func (s *sealBuffer) room(n int) []byte {
+	s.b = slices.Grow(s.b[:0], n)
+	return s.b
+}
+
+// strip drops what is in the store.
+func (b *Block) strip() {
+	if s := b.sealing; s != nil && cap(s.b) <= maxKeptSealed {
+		sealBuffers.Put(s)
+	}
+	b.sealing, b.sealedIndex, b.sealedPlain, b.sealedZstd, b.sealedOutline = nil, nil, nil, nil, nil
 }
 
 // scratch is memory that a sealer needs only while it works.
@@ -315,10 +339,14 @@ func (b *Block) seal(x *index, t *scratch, plain, zstd []byte) {
 	x.didHashes.Store(&hashes)
 	key := x.key()
 	b.idx = x
-	b.sealedIndex = appendTrailer(appendIndex(make([]byte, 0, 32*len(x.timeUS)+len(t.dids.text)+len(t.collections.text)+512), x), rangeIndex, key)
-	b.sealedPlain = appendTrailer(appendPacked(make([]byte, 0, maxPackedLen(len(plain))), plain, x.plainEnd), rangePlain, key)
 	b.sealedZstd = appendTrailer(zstd, rangeZstd, key)
-	b.sealedOutline = appendTrailer(appendOutline(make([]byte, 0, 12*len(x.timeUS)+128), x), rangeOutline, key)
+	b.sealing = sealBuffers.Get().(*sealBuffer)
+	rest := b.sealing.room(32*len(x.timeUS) + len(t.dids.text) + len(t.collections.text) + 512 + maxPackedLen(len(plain)) + 12*len(x.timeUS) + 128)
+	b.sealedIndex = appendTrailer(appendIndex(rest, x), rangeIndex, key)
+	rest = b.sealedIndex[len(b.sealedIndex):]
+	b.sealedPlain = appendTrailer(appendPacked(rest, plain, x.plainEnd), rangePlain, key)
+	rest = b.sealedPlain[len(b.sealedPlain):]
+	b.sealedOutline = appendTrailer(appendOutline(rest, x), rangeOutline, key)
 	b.plain = plain[:len(plain):len(plain)]
 	b.zstd = b.sealedZstd[:len(zstd):len(zstd)]
 	b.storedBytes = int64(len(b.sealedIndex) + len(b.sealedPlain) + len(b.sealedZstd) + len(b.sealedOutline))
