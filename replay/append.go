@@ -208,7 +208,7 @@ func (p *appendPass) strip(bs []*Block) []*Block {
 		}
 	}
 	for _, b := range slices.Concat(bs, p.merged) {
-		b.strip()
+		b.strip(p.log.cfg.scribble)
 	}
 	return withEvents
 }

@@ -58,7 +58,11 @@ func (b *Block) Events() int {
 
 // Bytes returns how much memory the block takes, for the caller's budget.
 func (b *Block) Bytes() int {
-	return int(b.memory()) + cap(b.sealedIndex) + cap(b.sealedPlain) + cap(b.sealedOutline)
+	n := int(b.memory())
+	if b.sealing != nil {
+		n += cap(b.sealing.b)
+	}
+	return n
 }
 
 // memory is what the block takes in the tail.
@@ -158,9 +162,17 @@ func (s *sealBuffer) room(n int) []byte {
 	return s.b
 }
 
-// strip drops what is in the store.
-func (b *Block) strip() {
+// cut returns the slice, without the room behind it, and that room.
+func cut(b []byte) (used, rest []byte) { return b[:len(b):len(b)], b[len(b):] }
+
+// strip drops what is in the store. Tests have it scribbled over.
+func (b *Block) strip(scribble bool) {
 	if s := b.sealing; s != nil && cap(s.b) <= maxKeptSealed {
+		if scribble {
+			for i := range s.b[:cap(s.b)] {
+				s.b[:cap(s.b)][i] = 0xdb
+			}
+		}
 		sealBuffers.Put(s)
 	}
 	b.sealing, b.sealedIndex, b.sealedPlain, b.sealedZstd, b.sealedOutline = nil, nil, nil, nil, nil
@@ -342,11 +354,9 @@ func (b *Block) seal(x *index, t *scratch, plain, zstd []byte) {
 	b.sealedZstd = appendTrailer(zstd, rangeZstd, key)
 	b.sealing = sealBuffers.Get().(*sealBuffer)
 	rest := b.sealing.room(32*len(x.timeUS) + len(t.dids.text) + len(t.collections.text) + 512 + maxPackedLen(len(plain)) + 12*len(x.timeUS) + 128)
-	b.sealedIndex = appendTrailer(appendIndex(rest, x), rangeIndex, key)
-	rest = b.sealedIndex[len(b.sealedIndex):]
-	b.sealedPlain = appendTrailer(appendPacked(rest, plain, x.plainEnd), rangePlain, key)
-	rest = b.sealedPlain[len(b.sealedPlain):]
-	b.sealedOutline = appendTrailer(appendOutline(rest, x), rangeOutline, key)
+	b.sealedIndex, rest = cut(appendTrailer(appendIndex(rest, x), rangeIndex, key))
+	b.sealedPlain, rest = cut(appendTrailer(appendPacked(rest, plain, x.plainEnd), rangePlain, key))
+	b.sealedOutline, _ = cut(appendTrailer(appendOutline(rest, x), rangeOutline, key))
 	b.plain = plain[:len(plain):len(plain)]
 	b.zstd = b.sealedZstd[:len(zstd):len(zstd)]
 	b.storedBytes = int64(len(b.sealedIndex) + len(b.sealedPlain) + len(b.sealedZstd) + len(b.sealedOutline))

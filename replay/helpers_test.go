@@ -61,8 +61,9 @@ const otherDictionaryID = 77_777
 
 func testConfig(t testing.TB, fs vfs.FS, c *testClock) Config {
 	t.Helper()
+	_, test := t.(*testing.T)
 	return Config{
-		Dir: "log", FS: fs, Relay: testRelay, UIDStore: "store-1",
+		Dir: "log", FS: fs, scribble: test, Relay: testRelay, UIDStore: "store-1",
 		Retention: 36 * time.Hour, TailBytes: 64 << 10, CacheBytes: 256 << 10, PebbleBytes: 8 << 20,
 		Dictionaries: testRegistry(t), keepSmall: true, Now: c.now, Monotonic: c.monotonic,
 	}

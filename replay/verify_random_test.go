@@ -102,7 +102,7 @@ func (w *verifyWorld) check() {
 func TestVerifyRandom(t *testing.T) {
 	seeds := uint64(8)
 	if os.Getenv("MILLRACE_TEST_LONG") != "" {
-		seeds = 300
+		seeds = 120
 	}
 	for seed := range seeds {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
