@@ -218,9 +218,12 @@ func decodeOutline(b []byte) (*index, error) {
 	columns := int(d.byte())
 	d.take(2)
 	d.checkEvents(n)
-	return x.decodeColumns(d, n, columns, 1<<(columnTime-columnTime)|1<<(columnSeq-columnTime)|1<<(columnOp-columnTime)|
-		1<<(columnPlainEnd-columnTime)|1<<(columnZstdEnd-columnTime))
+	return x.decodeColumns(d, n, columns, columnBit(columnTime)|columnBit(columnSeq)|columnBit(columnOp)|
+		columnBit(columnPlainEnd)|columnBit(columnZstdEnd))
 }
+
+// columnBit stands for the column in a set of those that there are one value an event of.
+func columnBit(id byte) uint32 { return 1 << (id - columnTime) }
 
 // checkEvents fails for a number of events that no block has.
 func (d *decoder) checkEvents(n int) {
@@ -242,7 +245,7 @@ func (x *index) decodeColumns(d *decoder, n, columns int, want uint32) (*index, 
 			return nil, d.err
 		}
 		if c.id >= columnTime && c.id <= columnLast {
-			seen |= 1 << (c.id - columnTime)
+			seen |= columnBit(c.id)
 		}
 		x.set(c)
 	}
