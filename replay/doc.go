@@ -71,7 +71,7 @@
 // reads frames of those that have one. Spans are decoded into the cache (some 10 KiB each); fingerprints
 // are looked at in place and go past it, as do lists of blocks. In bytes an event (BenchmarkSpans -v: an account
 // has 5 events on average, 1.5 % are identity events): fingerprints 1.8, lists of blocks 1.6, copies 2.3, the
-// rest below 0.1; beside 156 of the blocks' parts there. For 36 hours at 1,500 events/s that is 1.1 GB in 3,000
+// rest below 0.1; beside 162 of the blocks' parts there. For 36 hours at 1,500 events/s that is 1.1 GB in 3,000
 // spans. In memory there is of all this only what the cache holds, and what gathers for the next span.
 //
 // # Keys
@@ -122,8 +122,8 @@
 //	| column 16: time_us | 17: seq | 18: op | 19: kind + 16*operation | 20: collection + 1, 0 = none |
 //	| 21: DID | 22: DID UID | 23: URI UID | 24: ends in plain | 25: ends in zstd | 26: reserved, all 0 |
 //
-// The outline repeats those of its columns that a reader of everything needs, some 8 bytes an event where the index has
-// 60 (which for such a reader were a sixth of its time):
+// The outline repeats those of its columns that a reader of everything needs: 6 bytes an event where the index has 44
+// (BenchmarkSpans -v), to find and read which took such a reader a fifth of its time.
 //
 //	| events:u32 | epoch:u32 | firstSeq:u64 | lastSeq:u64 | dictionary:u32 | kinds:u8 | columns:u8 | 0:u16 |
 //	| column 16 | 17 | 18 | 24 | 25 |

@@ -177,8 +177,8 @@ func appendIndex(dst []byte, x *index) []byte {
 	return appendColumn(dst, columnReserved, false, []uint8(nil))
 }
 
-// appendOutline appends those of the index's columns that readers of everything need, without trailer: they are a fifth
-// of it.
+// appendOutline appends those of the index's columns that readers of everything need, without trailer: they are a
+// seventh of it.
 func appendOutline(dst []byte, x *index) []byte {
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(x.events()))
 	dst = binary.LittleEndian.AppendUint32(dst, x.epoch)

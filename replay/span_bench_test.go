@@ -70,10 +70,10 @@ func BenchmarkSpans(b *testing.B) {
 		}
 		return float64(total) / n
 	}
-	b.Logf("bytes an event: spans %.2f, DIDs %.2f, their blocks %.2f, copies of others %.2f; index %.1f, plain %.1f, zstd %.1f",
+	b.Logf("bytes an event: spans %.2f, DIDs %.2f, their blocks %.2f, copies of others %.2f; index %.1f, outline %.1f, plain %.1f, zstd %.1f",
 		perEventBytes(rangeSpan), perEventBytes(rangeSpanDIDs), perEventBytes(rangeSpanBlocks),
 		perEventBytes(rangeOthersIndex, rangeOthersPlain, rangeOthersZstd),
-		perEventBytes(rangeIndex), perEventBytes(rangePlain), perEventBytes(rangeZstd))
+		perEventBytes(rangeIndex), perEventBytes(rangeOutline), perEventBytes(rangePlain), perEventBytes(rangeZstd))
 	dids := func(n int) (out []string) {
 		for i := range n {
 			out = append(out, testDID(90_000+i)) // quiet ones
