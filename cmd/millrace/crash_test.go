@@ -50,6 +50,23 @@ func (fs watchedFS) ReuseForWrite(oldname, newname string, category vfs.DiskWrit
 	return fs.Create(newname, category)
 }
 
+// orderedFS makes the names in a directory durable before it makes a marker there. Pebble counts on that, as ext4,
+// XFS and Btrfs keep it: a marker must not outlive the name of the manifest that was synced before it was made.
+type orderedFS struct{ *vfs.MemFS }
+
+func (fs orderedFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	if strings.HasPrefix(filepath.Base(name), "marker.") {
+		dir, err := fs.OpenDir(filepath.Dir(name))
+		if err != nil {
+			return nil, err
+		}
+		if err := errors.Join(dir.Sync(), dir.Close()); err != nil {
+			return nil, err
+		}
+	}
+	return fs.MemFS.Create(name, category)
+}
+
 // life is one daemon's time on the machine.
 type life struct {
 	*machine
@@ -121,7 +138,7 @@ func (l *life) live(until func(addr string, ended <-chan struct{})) {
 	}
 	cfg.seams = seams{
 		now: func() time.Time { return time.Now().Add(time.Duration(l.offset.Load())) },
-		fs:  watchedFS{errorfs.Wrap(l.disk, errorfs.InjectorFunc(l.sync))},
+		fs:  watchedFS{errorfs.Wrap(orderedFS{l.disk}, errorfs.InjectorFunc(l.sync))},
 	}
 	d, err := newDaemon(t.Context(), cfg, slog.New(slog.DiscardHandler))
 	if err != nil {
