@@ -2,6 +2,7 @@ package public
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"millrace/replay"
@@ -20,6 +21,8 @@ type waker struct {
 	running bool          // there is a goroutine
 	nudged  chan struct{} // capacity 1: somebody may have been passed over
 
+	shown struct{ round, woken atomic.Int64 } // see Server.Pace
+
 	// Of the goroutine only:
 	glance replay.Glance
 	batch  []*subscriber
@@ -30,7 +33,8 @@ type waker struct {
 // Bounds of a round.
 const (
 	ticks     = 16               // a round is cut into so many parts at most,
-	wakeTick  = time.Millisecond // none of which is shorter
+	tickOf    = 16               // none of which is for fewer members
+	wakeTick  = time.Millisecond // or shorter
 	few       = 25
 	fewEach   = 200 * time.Microsecond // by this the time of a round grows with the few who are woken first
 	wakeEach  = 320 * time.Microsecond // and by this with the others
@@ -58,6 +62,14 @@ func pace(members int, busy float64) time.Duration {
 		return 0
 	}
 	return min(p, maxPace)
+}
+
+// Pace tells how often live subscribers are looked at: every one of them once in the time of a round, 0 when they are so
+// few that they are not kept waiting at all, and how many of them there is something for each time. Who publishes more
+// often than that does work that nobody has anything from. Safe for concurrent use.
+func (s *Server) Pace() (round time.Duration, woken int) {
+	shown := &s.waker.shown
+	return time.Duration(shown.round.Load()), int(shown.woken.Load())
 }
 
 // join makes s a member. If it returns true the caller must start run.
@@ -113,14 +125,16 @@ func (w *waker) round() bool {
 	w.mu.Lock()
 	members := len(w.members)
 	if members == 0 {
-		w.running = false
+		w.running, w.busy = false, 0
 	}
-	w.mu.Unlock()
+	took := pace(members, w.busy)
+	w.shown.round.Store(int64(took))
+	w.shown.woken.Store(int64(w.busy))
+	w.mu.Unlock() // from here on another goroutine may be the waker's, if nobody is left
 	if members == 0 {
 		return false
 	}
-	took := pace(members, w.busy)
-	tick := max(took/ticks, wakeTick)
+	tick := max(took/time.Duration(min(max(members/tickOf, 1), ticks)), wakeTick)
 	begun := time.Now()
 	woken := 0
 	for seen := 0; seen < members; {

@@ -2,6 +2,7 @@ package public
 
 import (
 	"fmt"
+	"io"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -62,8 +63,9 @@ func TestManySubscribersWakeSeldom(t *testing.T) {
 		changed: func() <-chan struct{} { return always },
 		rangeOf: func() replay.Range { return replay.Range{} },
 	}, newRegistry(t), func(cfg *Config, _ *timing) { cfg.MaxConnections = 2 * clients })
+	var conns []io.Closer
 	for range clients {
-		s.rawDial("")
+		conns = append(conns, s.rawDial(""))
 	}
 	time.Sleep(100 * time.Millisecond) // the waker knows how many they are
 	before, begin := pulls.Load(), time.Now()
@@ -73,6 +75,13 @@ func TestManySubscribersWakeSeldom(t *testing.T) {
 	if limit := 1.2 / crowdPace.Seconds(); perSecond > limit {
 		t.Errorf("each of %d subscribers pulled %.0f times a second, want at most %.0f", clients, perSecond, limit)
 	}
+	if round, woken := s.Pace(); round != crowdPace || woken > clients || woken < clients/2 {
+		t.Errorf("Pace says a round of %v for %d of %d", round, woken, clients)
+	}
+	for _, c := range conns {
+		c.Close()
+	}
+	eventually(t, "Pace is of nobody", func() bool { round, woken := s.Pace(); return round == 0 && woken == 0 })
 }
 
 // TestNobodyIsWokenInVain has many subscribers that nothing passes to: they are looked at, but do not pull.

@@ -14,10 +14,11 @@ type job struct {
 	raw    []byte // the frames' bytes back to back; nil once all are translated
 	frames []frameRef
 	epoch  uint32
-	gap    *replay.Gap // what may have been lost directly before the first frame
-	opened time.Time   // when the first frame came
-	queued time.Time   // when it began to wait for the stage that it is in or will be next
-	alone  bool        // nothing else was in flight when it was handed on: one goroutine takes it to the disk
+	gap    *replay.Gap   // what may have been lost directly before the first frame
+	opened time.Time     // when the first frame came
+	maxAge time.Duration // so old it may be when it is handed on, unless enough are in flight
+	queued time.Time     // when it began to wait for the stage that it is in or will be next
+	alone  bool          // nothing else was in flight when it was handed on: one goroutine takes it to the disk
 
 	from, to int // the frames that batch covers
 	batch    translate.Batch
@@ -44,6 +45,9 @@ func (j *job) add(f consume.Frame) {
 	j.raw = append(j.raw, f.Data...)
 	j.frames = append(j.frames, frameRef{f.Seq, len(j.raw)})
 }
+
+// dueIn is how long the job may stay open yet, below 0 if it is overdue.
+func (j *job) dueIn() time.Duration { return j.maxAge - time.Since(j.opened) }
 
 // reset empties the job for reuse and lets go of a buffer that huge frames made larger than keepBytes.
 func (j *job) reset(keepBytes int) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	"runtime"
 	"sync"
 	"time"
@@ -18,9 +19,13 @@ import (
 )
 
 const (
-	// maxBlockAge is how old the oldest frame of a block may be when the block is sealed: the price in
-	// lag of everything that is done once per block.
-	maxBlockAge = 5 * time.Millisecond
+	// minBlockAge is how old the oldest frame of a block is when the block is sealed, if it was not full before: the
+	// price in lag of everything that is done once per block. It grows, to maxBlockAge, with the time that a crowd of
+	// subscribers waits anyhow: see blockAge.
+	minBlockAge = 5 * time.Millisecond
+	maxBlockAge = 16 * time.Millisecond
+	// blockWakes is how many subscribers are woken and written to for what a small block costs.
+	blockWakes = 32
 	// maxPositionAge is how long the position may be ahead of the log when frames bring no events.
 	maxPositionAge = time.Second
 	// maxJobBytes is how many bytes of frames a block may have: what is done to it stays within a core's own cache, and those
@@ -66,7 +71,8 @@ type pipelineConfig struct {
 	newResolver   func() resolver // nil: no UIDs
 	collections   []string
 	inFlightBytes int64
-	appendBytes   int // of blocks that share one sync, about; 0: 8 MiB
+	appendBytes   int                                     // of blocks that share one sync, about; 0: 8 MiB
+	pace          func() (round time.Duration, woken int) // of subscribers, as Server.Pace; nil: there are none
 	now           func() time.Time
 	logger        *slog.Logger
 	registerer    prometheus.Registerer
@@ -93,7 +99,7 @@ type pipeline struct {
 
 	mu       sync.Mutex
 	open     *job        // being filled, nil if none
-	flush    *time.Timer // dispatches open when it is maxBlockAge old
+	flush    *time.Timer // dispatches open when it is as old as it may be
 	calm     bool        // the reader calls Idle and little comes: it dispatches open, flush need not
 	last     int         // bytes of the frames of the job that was dispatched last
 	opened   []time.Time // when the first frames of jobs in flight came, oldest first
@@ -158,17 +164,20 @@ func (p *pipeline) Handle(ctx context.Context, f consume.Frame) error {
 		if err != nil {
 			return err
 		}
-		j.epoch, j.gap, j.opened = f.Epoch, gap, time.Now()
+		j.epoch, j.gap, j.opened, j.maxAge = f.Epoch, gap, time.Now(), minBlockAge
+		if p.cfg.pace != nil {
+			j.maxAge = blockAge(p.cfg.pace())
+		}
 		p.open = j
 		p.opened = append(p.opened, j.opened)
 		if !p.calm {
-			p.flush.Reset(maxBlockAge)
+			p.flush.Reset(j.maxAge)
 		}
 	}
 	p.open.add(f)
 	if p.calm && len(p.open.raw) > maxCalmBytes {
 		p.calm = false
-		p.flush.Reset(maxBlockAge - time.Since(p.open.opened))
+		p.flush.Reset(p.open.dueIn())
 	}
 	if len(p.open.raw) >= p.blockBytes {
 		p.dispatchLocked()
@@ -186,7 +195,7 @@ func (p *pipeline) Idle() (again bool) {
 		return false
 	}
 	// The runtime waits for whole milliseconds, and for what is left once more.
-	wait := (maxBlockAge - time.Since(p.open.opened)).Round(time.Millisecond)
+	wait := p.open.dueIn().Round(time.Millisecond)
 	if wait <= 0 && len(p.opened) <= busyJobs {
 		p.dispatchLocked()
 	}
@@ -224,6 +233,15 @@ func (p *pipeline) takeLocked(ctx context.Context) (*job, error) {
 	return j, nil
 }
 
+// blockAge is how old a block may get when subscribers are looked at once in a round, and woken of them have something to
+// read each time. An event waits for its block, and then for the subscriber's turn. Blocks cost a small part of a core at
+// any rate, wakes another, and both are in inverse proportion to the time that is given to them: for a given lag their sum
+// is least when the times are as the roots of what they cost once.
+func blockAge(round time.Duration, woken int) time.Duration {
+	age := time.Duration(float64(round) * math.Sqrt(blockWakes/float64(max(woken, 1))))
+	return min(max(age, minBlockAge), maxBlockAge)
+}
+
 // take receives from a channel and counts the time that it has to wait.
 func take[T any](ctx context.Context, from <-chan T, blocked prometheus.Counter) (v T, err error) {
 	select {
@@ -251,7 +269,7 @@ func (p *pipeline) releaseRaw(j *job) {
 	p.raws <- raw
 }
 
-// flushAged runs when the open job may be maxBlockAge old.
+// flushAged runs when the open job may be as old as it is to get.
 func (p *pipeline) flushAged() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -264,7 +282,7 @@ func (p *pipeline) flushAgedLocked() {
 	if p.open == nil || len(p.opened) > busyJobs {
 		return
 	}
-	if wait := maxBlockAge - time.Since(p.open.opened); wait > 0 {
+	if wait := p.open.dueIn(); wait > 0 {
 		p.flush.Reset(wait)
 		return
 	}

@@ -33,7 +33,7 @@ func TestPipelineIdle(t *testing.T) {
 				if !p.Idle() {
 					t.Error("the reader should look once more")
 				}
-				if slept := time.Since(begun); slept < maxBlockAge || slept > maxBlockAge+time.Millisecond {
+				if slept := time.Since(begun); slept < minBlockAge || slept > minBlockAge+time.Millisecond {
 					t.Errorf("it slept %v", slept)
 				}
 				handle(identityFrame(t, seq+1))
@@ -57,7 +57,7 @@ func TestPipelineIdle(t *testing.T) {
 
 			landed := func(what string) {
 				t.Helper()
-				time.Sleep(maxBlockAge + time.Millisecond)
+				time.Sleep(minBlockAge + time.Millisecond)
 				synctest.Wait()
 				if n := p.inFlight(); n != 0 {
 					t.Errorf("%s: %d blocks in flight", what, n)
@@ -87,6 +87,62 @@ func TestPipelineIdle(t *testing.T) {
 		})
 		if err != nil {
 			t.Fatal(err)
+		}
+	})
+}
+
+// Blocks get older when subscribers are kept waiting anyhow, the less so the more of them there are: waking them then
+// costs more than blocks do. With a handful of subscribers, or none, nobody waits for more.
+func TestBlockAge(t *testing.T) {
+	const ms = time.Millisecond
+	for _, c := range []struct {
+		round    time.Duration
+		woken    int
+		min, max time.Duration
+	}{
+		{0, 0, minBlockAge, minBlockAge},
+		{0, 10, minBlockAge, minBlockAge},
+		{2400 * time.Microsecond, 12, minBlockAge, minBlockAge},
+		{13 * ms, 50, 10 * ms, 11 * ms},
+		{28 * ms, 100, 15 * ms, maxBlockAge},
+		{28 * ms, 300, 9 * ms, 10 * ms},
+		{28 * ms, 1000, minBlockAge, 6 * ms},
+		{50 * ms, 0, maxBlockAge, maxBlockAge}, // ten thousand that nothing is for
+	} {
+		if got := blockAge(c.round, c.woken); got < c.min || got > c.max {
+			t.Errorf("a round of %v for %d: blocks of %v, want %v to %v", c.round, c.woken, got, c.min, c.max)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		for name, wait := range map[string]func(p *pipeline){
+			"a reader that waits":   func(p *pipeline) { p.Idle(); p.Idle() },
+			"one that comes by not": func(*pipeline) { time.Sleep(2 * maxBlockAge) },
+		} {
+			log := &fakeLog{}
+			cfg := pipelineConfig{log: log, inFlightBytes: 8 << 20, pace: func() (time.Duration, int) { return 28 * ms, 100 }}
+			err := runPipelineWith(t, cfg, func(ctx context.Context, p *pipeline) error {
+				begun := time.Now()
+				if err := p.Handle(ctx, identityFrame(t, 1)); err != nil {
+					return err
+				}
+				waited := make(chan struct{})
+				go func() { wait(p); close(waited) }()
+				time.Sleep(2 * minBlockAge)
+				synctest.Wait()
+				if len(log.blocks()) > 0 {
+					t.Errorf("%s: a block within %v", name, time.Since(begun))
+				}
+				time.Sleep(maxBlockAge - 2*minBlockAge + ms)
+				synctest.Wait()
+				if len(log.blocks()) != 1 {
+					t.Errorf("%s: no block after %v", name, time.Since(begun))
+				}
+				<-waited
+				return nil
+			})
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
 		}
 	})
 }

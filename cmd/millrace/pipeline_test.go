@@ -155,7 +155,7 @@ func TestPipelineBlocks(t *testing.T) {
 				}
 				time.Sleep(2 * time.Millisecond)
 			}
-			if lag := p.lag(); lag > maxBlockAge {
+			if lag := p.lag(); lag > minBlockAge {
 				t.Errorf("the oldest frame is %v old", lag)
 			}
 			return nil
