@@ -83,7 +83,7 @@ func TestGolden(t *testing.T) {
 	span := newOpenSpan(3)
 	span.add(fingerprintKey{1, 2}, b.idx, b.plain, b.zstd, b.stored())
 	for _, v := range span.values() {
-		add(rangeName(v.r), timeKey(v.r, us), v.value)
+		add(rangeName(v.key[0]), v.key, v.value)
 	}
 	out.WriteString("stream of bsky.network, epoch 1: " + StreamOf("bsky.network", 1).String() + "\n")
 	if StreamOf("BSKY.Network", 1) != StreamOf("bsky.network", 1) {

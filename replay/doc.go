@@ -17,7 +17,7 @@
 //
 // # Snapshot, tail, wake-up
 //
-// The snapshot is one immutable value behind an atomic pointer: state, gaps, streams, and the tail,
+// The snapshot is one immutable value behind an atomic pointer: state, gaps, streams, the spans' keys, and the tail,
 // which is the newest blocks within Config.TailBytes (and at most maxTailBlocks). A reader loads it
 // once per Next. Its place is a time_us, the first it has not looked at. If that is beyond
 // snapshot.beforeTail, the block is in the tail; else it is in Pebble, found by a seek or by what the block
@@ -63,16 +63,18 @@
 //   - of each DID in it: a fingerprint and the blocks it is in. A fingerprint is SipHash-2-4 under a key
 //     that is random for each log and never leaves it, so that nobody can choose DIDs that collide. It is cut so
 //     short that of 20,000 DIDs that are not in the span about one seems to be, which costs a look into one
-//     block, whose own table of DIDs decides;
+//     block, whose own table of DIDs decides. They are in 32 shards by their first bits, so that who looks
+//     for one DID reads some 8 KiB of a span;
 //   - the identity and account events once more, copied (unless they are more than 1 MiB), since they pass
 //     every collection filter: so a reader of a rare collection does not open all other blocks for them.
 //
 // A reader with a filter looks at the span, then at the indexes of blocks that may have a match, then
-// reads frames of those that have one. Spans are decoded into the cache (some 10 KiB each); fingerprints
-// are looked at in place and go past it, as do lists of blocks. In bytes an event (BenchmarkSpans -v: an account
-// has 5 events on average, 1.5 % are identity events): fingerprints 1.8, lists of blocks 1.6, copies 2.3, the
+// reads frames of those that have one. One that wants all of some DIDs looks at their shards first, and not at spans
+// that have none of them. Spans are decoded into the cache (some 10 KiB each); fingerprints
+// are looked at in place and go past it. In bytes an event (BenchmarkSpans -v: an account
+// has 5 events on average, 1.5 % are identity events): fingerprints with their blocks 3.4, copies 2.3, the
 // rest below 0.1; beside 162 of the blocks' parts there. For 36 hours at 1,500 events/s that is 1.1 GB in 3,000
-// spans. In memory there is of all this only what the cache holds, and what gathers for the next span.
+// spans. In memory there is of all this only the keys, what the cache holds, and what gathers for the next span.
 //
 // # Keys
 //
@@ -89,8 +91,7 @@
 //	10 time_us:u64               index part of the block whose last event has that stamp
 //	11 time_us:u64               its plain part
 //	12 time_us:u64               its zstd part
-//	13 time_us:u64               fingerprints of the DIDs of the span
-//	14 time_us:u64               the blocks they are in
+//	13 time_us:u64 shard:u8      fingerprints of the DIDs of the span in that shard, and the blocks they are in
 //	15 time_us:u64               index of the copies of the span's identity and account events
 //	16 time_us:u64               their plain frames
 //	17 time_us:u64               their zstd frames
@@ -142,10 +143,11 @@
 //	| column 1: ends of the collections' names | names … | column 37: events, by collection |
 //	| blocks with identity events | with account events | with each collection … |
 //
-// its fingerprints, cut to b+16 bits and in ascending order, and their blocks:
+// a shard of its fingerprints, which are without the five bits that choose the shard, cut to b+16 bits and in ascending
+// order, with their blocks:
 //
-//	| n:u32 | b:u8 | 0:u24 | for each value of the upper b bits, and one more: index of the first:u16 | lower 16 bits:u16 … |
-//	| n:u32 | after each 64 fingerprints but the last: blocks so far:u32 … | number of blocks - 1:u8 … | blocks:u8 … |
+//	| n:u32 | b:u8 | shard:u8 | 0:u16 | for each value of the upper b bits, and one more: index of the first:u16 | lower 16 bits:u16 … |
+//	| after each 64 fingerprints but the last: blocks so far:u32 … | number of blocks - 1:u8 … | blocks:u8 … |
 //
 // and its copies, which are parts as a block's.
 //

@@ -2,6 +2,7 @@ package replay
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -61,7 +62,7 @@ type filterFingerprints struct {
 	of  []uint64
 }
 
-// fingerprintsFor returns the fingerprints of the filter's DIDs. They take 8 bytes a DID for as long as
+// fingerprintsFor returns the fingerprints of the filter's DIDs, in ascending order. They take 8 bytes a DID for as long as
 // the filter lives.
 func (f *Filter) fingerprintsFor(k fingerprintKey) []uint64 {
 	if p := f.fingerprints.Load(); p != nil && p.key == k {
@@ -71,6 +72,7 @@ func (f *Filter) fingerprintsFor(k fingerprintKey) []uint64 {
 	for d := range f.dids.all() {
 		of = append(of, k.of(d))
 	}
+	slices.Sort(of)
 	f.fingerprints.Store(&filterFingerprints{k, of})
 	return of
 }

@@ -20,8 +20,7 @@ const (
 	rangePlain      byte = 0x11
 	rangeZstd       byte = 0x12
 
-	rangeSpanDIDs    byte = 0x13 // fingerprints of a span's DIDs
-	rangeSpanBlocks  byte = 0x14 // the blocks they are in
+	rangeSpanDIDs    byte = 0x13 // + a shard's number: fingerprints of a span's DIDs, and the blocks they are in
 	rangeOthersIndex byte = 0x15 // copies of a span's identity and account events, as a block's parts
 	rangeOthersPlain byte = 0x16
 	rangeOthersZstd  byte = 0x17
@@ -31,7 +30,7 @@ const (
 // storeRanges returns all ranges, in order.
 func storeRanges() []byte {
 	return []byte{rangeMeta, rangeDictionary, rangeGap, rangeSeq, rangeSpan, rangeIndex, rangePlain, rangeZstd,
-		rangeSpanDIDs, rangeSpanBlocks, rangeOthersIndex, rangeOthersPlain, rangeOthersZstd, rangeOutline}
+		rangeSpanDIDs, rangeOthersIndex, rangeOthersPlain, rangeOthersZstd, rangeOutline}
 }
 
 // blockRanges returns the ranges of a block's parts, in the order in which blockCheck has them.
@@ -67,6 +66,17 @@ func keyTime(key []byte) (us int64, ok bool) {
 	}
 	v := binary.BigEndian.Uint64(key[1:])
 	return int64(v), v <= math.MaxInt64
+}
+
+// shardKey returns the key of a shard of the DIDs of the span whose key is us.
+func shardKey(us int64, shard int) []byte { return append(timeKey(rangeSpanDIDs, us), byte(shard)) }
+
+// shardKeyTime is the inverse of shardKey.
+func shardKeyTime(key []byte) (us int64, ok bool) {
+	if len(key) != blockKeyBytes+1 || key[blockKeyBytes] >= didShards {
+		return 0, false
+	}
+	return keyTime(key[:blockKeyBytes])
 }
 
 // seqKey returns the key of the block whose last frame is seq of epoch. Epochs, unlike the streams

@@ -421,6 +421,7 @@ func (w *world) checkStore() {
 	}
 	slices.Sort(want)
 	var got []string
+	var spans []int64
 	it, err := w.log.store.db.NewIter(&pebble.IterOptions{LowerBound: []byte{rangeGap}})
 	if err != nil {
 		w.t.Fatal(err)
@@ -428,8 +429,15 @@ func (w *world) checkStore() {
 	defer it.Close()
 	for it.First(); it.Valid(); it.Next() {
 		if r := it.Key()[0]; r == rangeSpan || r >= rangeSpanDIDs && r != rangeOutline {
-			if us, ok := keyTime(it.Key()); !ok || us <= w.m.floorUS() {
+			us, ok := keyTime(it.Key())
+			if r == rangeSpanDIDs {
+				us, ok = shardKeyTime(it.Key())
+			}
+			if !ok || us <= w.m.floorUS() {
 				w.t.Fatalf("%s %d is left, the floor is %d", rangeName(r), us, w.m.floorUS())
+			}
+			if r == rangeSpan {
+				spans = append(spans, us)
 			}
 			continue
 		}
@@ -437,6 +445,9 @@ func (w *world) checkStore() {
 	}
 	if !slices.Equal(want, got) {
 		w.t.Fatalf("keys in the store: want %d, got %d\n%x\n%x", len(want), len(got), want, got)
+	}
+	if known := w.log.snap.Load().spans; !slices.Equal(spans, known) {
+		w.t.Fatalf("spans in the store: %d; readers know %d", spans, known)
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 
 // formatVersion is the version of everything this package writes. A change that older code would
 // misread raises it.
-const formatVersion = 4
+const formatVersion = 5
 
 // trailerBytes is the length of what seals each value: range, version, two zero bytes, hash.
 const trailerBytes = 4 + 8
@@ -75,8 +75,6 @@ func rangeName(r byte) string {
 		return "span"
 	case rangeSpanDIDs:
 		return "span_dids"
-	case rangeSpanBlocks:
-		return "span_blocks"
 	case rangeOthersIndex:
 		return "others_index"
 	case rangeOthersPlain:

@@ -232,13 +232,14 @@ type pass struct {
 	span  *span // that the last block was found in; nil: it was found without
 	block int   // and its number there
 
+	steps  int // blocks and spans looked at
 	pinned int // bytes of the blocks that the chunk's slices alias
 }
 
 // run goes from block to block until the chunk is full or ends for another reason.
 func (p *pass) run() error {
 	r, c, s := p.r, p.c, p.s
-	for range maxBlocksPerNext {
+	for ; p.steps < maxBlocksPerNext; p.steps++ {
 		src, err := p.find()
 		if err != nil {
 			return err

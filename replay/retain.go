@@ -71,17 +71,12 @@ func (l *Log) trim(ctx context.Context, maxBytes int64) error {
 		if err != nil {
 			return fmt.Errorf("trim: %w", err)
 		}
-		if key, err = l.spanBefore(s, key); err != nil {
-			return fmt.Errorf("trim: %w", err)
-		}
+		key = s.spanBefore(key)
 		byBytes, more, err := l.cutByBytes(s, maxBytes)
 		if err != nil {
 			return fmt.Errorf("trim: %w", err)
 		}
-		if byBytes, err = l.spanAfter(s, byBytes); err != nil {
-			return fmt.Errorf("trim: %w", err)
-		}
-		if key = max(key, byBytes); key <= s.floor.timeUS {
+		if key = max(key, s.spanAfter(byBytes)); key <= s.floor.timeUS {
 			return nil
 		}
 		if key > s.stable() {
@@ -126,38 +121,23 @@ func (l *Log) lastBlockAt(s *snapshot, us int64) (int64, error) {
 // spanBefore returns the key of the last span that ends at or before key, 0 if there is none: by age the
 // log is trimmed a span at a time, so that trims, and the range deletions they leave, are few. Behind the
 // newest span key stays as it is.
-func (l *Log) spanBefore(s *snapshot, key int64) (int64, error) {
+func (s *snapshot) spanBefore(key int64) int64 {
 	if key <= s.floor.timeUS || key > s.spanned {
-		return key, nil
+		return key
 	}
-	it, err := l.store.db.NewIter(&pebble.IterOptions{
-		LowerBound: timeKey(rangeSpan, s.floor.timeUS+1), UpperBound: timeKey(rangeSpan, key+1)})
-	if err != nil {
-		return 0, err
+	n := len(s.spans) - len(s.spansSince(key+1))
+	if n == 0 {
+		return 0
 	}
-	defer it.Close()
-	if !it.Last() {
-		return 0, it.Error()
-	}
-	us, ok := keyTime(it.Key())
-	if !ok {
-		return 0, l.corrupt(rangeSpan, key, fmt.Errorf("key %x", it.Key()))
-	}
-	return us, nil
+	return s.spans[n-1]
 }
 
 // spanAfter returns the key of the first span that ends at or after key: a limit in bytes holds.
-func (l *Log) spanAfter(s *snapshot, key int64) (int64, error) {
+func (s *snapshot) spanAfter(key int64) int64 {
 	if key <= s.floor.timeUS || key > s.spanned {
-		return key, nil
+		return key
 	}
-	scan := blockScan{l: l}
-	defer scan.close()
-	spans, err := scan.spansFrom(s, key, 1)
-	if err != nil {
-		return 0, err
-	}
-	return spans[0].key(), nil
+	return s.spansSince(key)[0]
 }
 
 // cutByBytes returns the key of the last block to drop so that at most maxBytes are left; 0 if there
@@ -268,6 +248,7 @@ func (l *Log) drop(last *index, ref blockRef, oldest mark) (done bool, err error
 	next.trimmed = ref.totals
 	next.gaps = gapsAfter(next.gaps, last.key())
 	next.uses = neededUses(old.uses, last.key())
+	next.spans = next.spansSince(last.key() + 1)
 	next.trimTail(next.floor)
 	l.spans.trimmed(last.key())
 	l.publish(next)
@@ -300,7 +281,7 @@ func (l *Log) drop(last *index, ref blockRef, oldest mark) (done bool, err error
 // deleteThrough adds range deletions to the batch: everything up to m, whose block ends with frame
 // lastSeq of epoch.
 func deleteThrough(batch *pebble.Batch, m mark, epoch uint32, lastSeq int64) error {
-	for _, r := range []byte{rangeGap, rangeSpan, rangeIndex, rangePlain, rangeZstd, rangeSpanDIDs, rangeSpanBlocks,
+	for _, r := range []byte{rangeGap, rangeSpan, rangeIndex, rangePlain, rangeZstd, rangeSpanDIDs,
 		rangeOthersIndex, rangeOthersPlain, rangeOthersZstd, rangeOutline} {
 		if err := batch.DeleteRange([]byte{r}, timeKey(r, m.timeUS+1), nil); err != nil {
 			return err

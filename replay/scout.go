@@ -19,27 +19,32 @@ const (
 	slowFingerprint = 100 * time.Nanosecond
 )
 
-// nextPlan makes r.plan the one of the span that has r.next. Plans of spans behind it that were made with it are kept
-// in r.coming.
+// nextPlan makes r.plan the one of the span that has r.next, or of a later one if those before it have nothing: if all that it
+// looks at have nothing, of the last. Plans of spans behind it that were made with it are kept in r.coming.
 func (p *pass) nextPlan() error {
 	r := p.r
 	for len(r.coming) > 0 && r.coming[0].key < r.next {
 		r.coming = r.coming[1:]
 	}
-	if len(r.coming) == 0 {
-		spans, err := p.scan.spansFrom(p.s, r.next, p.depth())
-		if err != nil {
-			return err
+	for from := r.next; ; from = r.plan.key + 1 {
+		if len(r.coming) == 0 {
+			coming, err := p.looks(from, p.depth())
+			if err != nil && from > r.next {
+				return nil //nolint:nilerr // it comes again when the reader is there
+			}
+			if err != nil {
+				return err
+			}
+			r.coming = coming
 		}
-		if r.coming, err = p.looks(spans); err != nil {
-			return err
+		r.plan, r.coming = r.coming[0], r.coming[1:]
+		if len(r.coming) == 0 {
+			r.coming = nil
+		}
+		if p.steps++; !r.plan.empty() || r.plan.key >= p.s.spanned || p.steps >= maxBlocksPerNext {
+			return nil
 		}
 	}
-	r.plan, r.coming = r.coming[0], r.coming[1:]
-	if len(r.coming) == 0 {
-		r.coming = nil
-	}
-	return nil
 }
 
 // depth is how far the reader may look ahead. While others read, too, there is something to do until the disk
@@ -67,28 +72,39 @@ type look struct {
 	err  error
 }
 
-// looks makes the plans of spans, of those before the first that fails; its error if that is the first of all.
-func (p *pass) looks(spans []*span) ([]plan, error) {
+// looks makes the plans of the span that has from and of those behind it, n in all at most, and only of those before the
+// first that fails; its error if that is the first of all.
+func (p *pass) looks(from int64, n int) (plans []plan, err error) {
+	if p.r.filter.dids != nil {
+		return p.looksForDIDs(from, n)
+	}
+	spans, err := p.scan.spansFrom(p.s, from, n)
+	for _, sp := range spans {
+		plans = append(plans, sp.plan(p.r.filter))
+	}
+	return plans, err
+}
+
+// looksForDIDs is looks for a filter with DIDs, at several spans at once.
+func (p *pass) looksForDIDs(from int64, n int) ([]plan, error) {
 	l, f := p.r.log, p.r.filter
-	looks := make([]look, len(spans))
+	keys := p.s.spansSince(from)
+	keys = keys[:min(n, len(keys))] // one at least: from <= s.spanned
+	looks := make([]look, len(keys))
 	var wg sync.WaitGroup
-	for i, sp := range spans {
-		looks[i].plan = sp.plan(f)
-		if f.dids == nil || looks[i].plan.blocks.empty() {
-			continue
-		}
-		if i < len(spans)-1 && l.mayLook() {
+	for i, key := range keys {
+		if i < len(keys)-1 && l.mayLook() {
 			// Next, which holds storeMu, waits for it.
 			wg.Go(func() {
 				defer l.hasLooked()
-				looks[i].at(l, sp, f)
+				looks[i].at(l, key, f)
 			})
 			continue
 		}
-		looks[i].at(l, sp, f)
+		looks[i].at(l, key, f)
 	}
 	wg.Wait()
-	plans := make([]plan, 0, len(spans))
+	plans := make([]plan, 0, len(looks))
 	for i := range looks {
 		if err := looks[i].err; err != nil && i == 0 {
 			return nil, err
@@ -96,9 +112,7 @@ func (p *pass) looks(spans []*span) ([]plan, error) {
 			break // it comes again when the reader is there
 		}
 		plans = append(plans, looks[i].plan)
-		if f.dids != nil {
-			p.r.looked(looks[i].slow)
-		}
+		p.r.looked(looks[i].slow)
 	}
 	return plans, nil //nolint:nilerr // one behind the first comes again when the reader is there
 }
@@ -115,14 +129,30 @@ func (l *Log) mayLook() bool {
 
 func (l *Log) hasLooked() { <-l.looks }
 
-// at leaves those blocks in the plan that may have one of the filter's DIDs.
-func (k *look) at(l *Log, sp *span, f *Filter) {
+// at plans the blocks that may have events of the filter's DIDs. If it wants all of those, most spans have none, and their
+// fingerprints say so: then nothing else of them is read.
+func (k *look) at(l *Log, key int64, f *Filter) {
 	begun := time.Now()
 	fingerprints := f.fingerprintsFor(l.spans.key)
-	of, err := l.blocksOf(sp.key(), fingerprints)
+	defer func() { k.slow = time.Since(begun) > slowLook+time.Duration(len(fingerprints))*slowFingerprint }()
+	var of blockSet
+	k.plan = plan{key: key}
+	onlyDIDs := f.anyCollection && f.kinds == 0
+	if onlyDIDs {
+		if of, k.err = l.blocksOf(key, fingerprints); k.err != nil || of.empty() {
+			return
+		}
+	}
+	sp, err := l.spanOf(key)
+	if err != nil {
+		k.err = err
+		return
+	}
+	k.plan = sp.plan(f)
+	if !onlyDIDs && !k.plan.blocks.empty() {
+		of, k.err = l.blocksOf(key, fingerprints)
+	}
 	k.plan.blocks.intersect(&of)
-	k.err = err
-	k.slow = time.Since(begun) > slowLook+time.Duration(len(fingerprints))*slowFingerprint
 }
 
 // lookAheadInSpans begins to load the blocks from block n of the span on that the plans name, in order: as many as
@@ -144,10 +174,11 @@ func (p *pass) lookAheadInSpans(sp *span, n, bytes int) {
 				return
 			}
 		}
-		if len(coming) == 0 {
-			return
+		for pl, n = nil, 0; pl == nil || pl.empty(); pl, coming = &coming[0], coming[1:] {
+			if len(coming) == 0 {
+				return
+			}
 		}
-		pl, coming, n = &coming[0], coming[1:], 0
 		e := r.log.cache.peek(cacheKey{block: pl.key, part: rangeSpan})
 		if e == nil {
 			return

@@ -73,8 +73,11 @@ func TestScout(t *testing.T) {
 		for range cap(l.aheads) {
 			<-l.aheads
 		}
-		read, unread := 0, 0
+		read, unread, spans := 0, 0, 0
 		for k, e := range l.cache.entries {
+			if k.part == rangeSpan {
+				spans++
+			}
 			if k.part != rangeIndex || k.block > all[1899].timeUS {
 				continue
 			}
@@ -84,6 +87,9 @@ func TestScout(t *testing.T) {
 		}
 		if want := blocksWith[tc.name]; read > want+2 || read < want-20 || unread > 2 {
 			t.Errorf("%s: it read %d indexes, of %d blocks no part, want %d and none", tc.name, read, unread, want)
+		}
+		if tc.name == "none" && spans > 8 {
+			t.Errorf("%s: it read %d spans of %d; how far it came, only a few need say", tc.name, spans, len(l.snap.Load().spans))
 		}
 		if len(l.looks) != 0 {
 			t.Errorf("%d looks have no end", len(l.looks))

@@ -13,7 +13,7 @@ import (
 // Limits of a span. It ends before the block that would bring it over one of them, so a single larger
 // block is a span of its own.
 const (
-	maxSpanEvents      = 1<<16 - 1 // the fingerprints of so many DIDs have 16-bit places
+	maxSpanEvents      = 1<<16 - 1 // the fingerprints of so many DIDs have 16-bit places, even all in one shard
 	maxSpanBlocks      = 256       // a block's number in its span has 8 bits
 	maxSpanCollections = 4096
 	// maxOthersBytes bounds the copies of a span's identity and account events. If they are more, the
@@ -289,26 +289,27 @@ func (o *openSpan) add(k fingerprintKey, x *index, plain, zstd []byte, bytes int
 	}
 }
 
-// spanValue is one value that makes up a span, with its trailer.
-type spanValue struct {
-	r     byte
-	value []byte
-}
+// spanValue is one value that makes up a span, with its trailer, and where it is stored.
+type spanValue struct{ key, value []byte }
 
-// values returns what is to be stored for the span, under its key in each range.
+// values returns what is to be stored for the span.
 func (o *openSpan) values() []spanValue {
 	o.collections.text = string(o.text)
 	o.others = o.copies != nil && o.copies.idx != nil
 	key := o.key()
-	dids, blocks := appendSpanDIDs(o.pairs)
-	out := []spanValue{{rangeSpan, appendSpan(nil, &o.span)}, {rangeSpanDIDs, dids}, {rangeSpanBlocks, blocks}}
+	out := make([]spanValue, 0, 4+didShards)
+	add := func(r byte, k, value []byte) {
+		out = append(out, spanValue{k, appendTrailer(value, r, key)})
+	}
+	add(rangeSpan, timeKey(rangeSpan, key), appendSpan(nil, &o.span))
+	for i, pairs := range shardsOf(o.pairs) {
+		add(rangeSpanDIDs, shardKey(key, i), appendShard(nil, i, pairs))
+	}
 	if o.others {
 		x := o.copies.finish()
-		out = append(out, spanValue{rangeOthersIndex, appendIndex(nil, x)},
-			spanValue{rangeOthersPlain, appendPacked(make([]byte, 0, maxPackedLen(len(o.copies.plain))), o.copies.plain, x.plainEnd)}, spanValue{rangeOthersZstd, o.copies.zstd})
-	}
-	for i, v := range out {
-		out[i].value = appendTrailer(v.value, v.r, key)
+		add(rangeOthersIndex, timeKey(rangeOthersIndex, key), appendIndex(nil, x))
+		add(rangeOthersPlain, timeKey(rangeOthersPlain, key), appendPacked(make([]byte, 0, maxPackedLen(len(o.copies.plain))), o.copies.plain, x.plainEnd))
+		add(rangeOthersZstd, timeKey(rangeOthersZstd, key), o.copies.zstd)
 	}
 	return out
 }
@@ -377,13 +378,31 @@ func (c *othersBuilder) finish() *index {
 	return x
 }
 
-// appendSpanDIDs makes the values of rangeSpanDIDs and rangeSpanBlocks, without trailers. It sorts pairs.
-//
-// The fingerprints are those of the DIDs, cut to bucketBits + 16 bits, in ascending order; where
-// those of two DIDs are equal then, they have one entry. An entry's blocks are those of its DIDs.
-func appendSpanDIDs(pairs []uint64) (dids, blocks []byte) {
+// The DIDs of a span are in shards, by the upper bits of their fingerprints, each a value of its own: who looks for a few
+// reads a few KiB of each span.
+const (
+	didShardBits = 5
+	didShards    = 1 << didShardBits
+)
+
+func shardOf(fingerprint uint64) int { return int(fingerprint >> (64 - didShardBits)) }
+
+// shardsOf sorts pairs and cuts them into those of each shard.
+func shardsOf(pairs []uint64) (shards [didShards][]uint64) {
 	slices.Sort(pairs)
 	pairs = slices.Compact(pairs)
+	for i := range shards {
+		n := sort.Search(len(pairs), func(j int) bool { return shardOf(pairs[j]) > i })
+		shards[i], pairs = pairs[:n], pairs[n:]
+	}
+	return shards
+}
+
+// appendShard appends the value of a shard of rangeSpanDIDs, without trailer. Its pairs ascend.
+//
+// The fingerprints are those of the DIDs without the shard's bits, cut to bucketBits + 16 bits, in ascending order; where
+// those of two DIDs are equal then, they have one entry. An entry's blocks are those of its DIDs.
+func appendShard(dst []byte, shard int, pairs []uint64) []byte {
 	distinct := 0
 	for i, p := range pairs {
 		if i == 0 || p>>8 != pairs[i-1]>>8 {
@@ -391,16 +410,16 @@ func appendSpanDIDs(pairs []uint64) (dids, blocks []byte) {
 		}
 	}
 	bucketBits := max(0, bits.Len(uint(distinct))-didBucketBits)
-	shift := 64 - bucketBits - 16
+	cutOf := func(pair uint64) uint64 { return pair << didShardBits >> (64 - bucketBits - 16) }
 
 	var lows []uint16
 	starts := make([]uint16, 1<<bucketBits+1)
 	var counts, numbers []byte
 	var ends []uint32
 	for i := 0; i < len(pairs); {
-		cut := pairs[i] >> shift
+		cut := cutOf(pairs[i])
 		var set blockSet
-		for ; i < len(pairs) && pairs[i]>>shift == cut; i++ {
+		for ; i < len(pairs) && cutOf(pairs[i]) == cut; i++ {
 			set.add(int(pairs[i] & 0xff))
 		}
 		n := len(lows)
@@ -415,22 +434,21 @@ func appendSpanDIDs(pairs []uint64) (dids, blocks []byte) {
 		}
 		counts = append(counts, byte(len(numbers)-before-1))
 	}
-	dids = binary.LittleEndian.AppendUint32(nil, uint32(len(lows)))
-	dids = append(dids, byte(bucketBits), 0, 0, 0)
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(lows)))
+	dst = append(dst, byte(bucketBits), byte(shard), 0, 0)
 	at := uint16(0)
 	for _, n := range starts {
 		at += n
-		dids = binary.LittleEndian.AppendUint16(dids, at)
+		dst = binary.LittleEndian.AppendUint16(dst, at)
 	}
 	for _, low := range lows {
-		dids = binary.LittleEndian.AppendUint16(dids, low)
+		dst = binary.LittleEndian.AppendUint16(dst, low)
 	}
-	blocks = binary.LittleEndian.AppendUint32(nil, uint32(len(lows)))
 	for _, e := range ends {
-		blocks = binary.LittleEndian.AppendUint32(blocks, e)
+		dst = binary.LittleEndian.AppendUint32(dst, e)
 	}
-	blocks = append(blocks, counts...)
-	return dids, append(blocks, numbers...)
+	dst = append(dst, counts...)
+	return append(dst, numbers...)
 }
 
 const (
@@ -441,27 +459,35 @@ const (
 	didGroup = 64
 )
 
-// spanDIDs looks at a value of rangeSpanDIDs.
-type spanDIDs struct {
-	n, bucketBits int
-	starts, lows  []byte
+// didShard looks at a value of rangeSpanDIDs.
+type didShard struct {
+	n, bucketBits         int
+	starts, lows          []byte
+	ends, counts, numbers []byte
 }
 
-func openSpanDIDs(b []byte) (v spanDIDs, err error) {
+// openShard looks at the value of a shard.
+func openShard(b []byte, shard int) (v didShard, err error) {
 	d := &decoder{b: b}
 	v.n, v.bucketBits = int(d.uint32()), int(d.byte())
-	d.take(3)
+	if of := int(d.byte()); d.err == nil && of != shard {
+		d.fail(fmt.Errorf("it is of shard %d, not %d", of, shard))
+	}
+	d.take(2)
 	if v.bucketBits > 16 {
 		d.fail(fmt.Errorf("its buckets are named by %d bits", v.bucketBits))
 	}
 	v.starts = d.take(2 * (1<<min(v.bucketBits, 16) + 1))
 	v.lows = d.take(2 * v.n)
+	v.ends = d.take(4 * (max(v.n-1, 0) / didGroup))
+	v.counts = d.take(v.n)
+	v.numbers, d.b = d.b, nil
 	return v, d.end()
 }
 
 // find returns the entry of a fingerprint; -1 if there is none, so that its DID is in none of the blocks.
-func (v *spanDIDs) find(fingerprint uint64) int {
-	cut := fingerprint >> (64 - v.bucketBits - 16)
+func (v *didShard) find(fingerprint uint64) int {
+	cut := fingerprint << didShardBits >> (64 - v.bucketBits - 16)
 	low := uint16(cut)
 	bucket := int(cut >> 16)
 	from := int(binary.LittleEndian.Uint16(v.starts[2*bucket:]))
@@ -474,25 +500,8 @@ func (v *spanDIDs) find(fingerprint uint64) int {
 	return -1
 }
 
-// spanBlocks looks at a value of rangeSpanBlocks.
-type spanBlocks struct {
-	ends            []byte
-	counts, numbers []byte
-}
-
-func openSpanBlocks(b []byte, n int) (v spanBlocks, err error) {
-	d := &decoder{b: b}
-	if got := int(d.uint32()); d.err == nil && got != n {
-		d.fail(fmt.Errorf("it is of %d DIDs, not %d", got, n))
-	}
-	v.ends = d.take(4 * (max(n-1, 0) / didGroup))
-	v.counts = d.take(n)
-	v.numbers, d.b = d.b, nil
-	return v, d.end()
-}
-
 // addTo adds the blocks of entry i to the set.
-func (v *spanBlocks) addTo(set *blockSet, i int) error {
+func (v *didShard) addTo(set *blockSet, i int) error {
 	at := 0
 	if g := i / didGroup; g > 0 {
 		at = int(binary.LittleEndian.Uint32(v.ends[4*(g-1):]))

@@ -70,8 +70,8 @@ func BenchmarkSpans(b *testing.B) {
 		}
 		return float64(total) / n
 	}
-	b.Logf("bytes an event: spans %.2f, DIDs %.2f, their blocks %.2f, copies of others %.2f; index %.1f, outline %.1f, plain %.1f, zstd %.1f",
-		perEventBytes(rangeSpan), perEventBytes(rangeSpanDIDs), perEventBytes(rangeSpanBlocks),
+	b.Logf("bytes an event: spans %.2f, DIDs with their blocks %.2f, copies of others %.2f; index %.1f, outline %.1f, plain %.1f, zstd %.1f",
+		perEventBytes(rangeSpan), perEventBytes(rangeSpanDIDs),
 		perEventBytes(rangeOthersIndex, rangeOthersPlain, rangeOthersZstd),
 		perEventBytes(rangeIndex), perEventBytes(rangeOutline), perEventBytes(rangePlain), perEventBytes(rangeZstd))
 	dids := func(n int) (out []string) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -46,23 +47,26 @@ func TestSpanDIDs(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed, 2))
 	for _, size := range [][2]int{{1, 1}, {1, 50}, {3, 20}, {256, 2}, {40, 100}} {
 		o, dids := spanOf(t, l, rng, size[0], size[1])
-		rawDIDs, rawBlocks := appendSpanDIDs(o.pairs)
-		v, err := openSpanDIDs(rawDIDs)
-		if err != nil {
-			t.Fatal(err)
+		var shards [didShards]didShard
+		for i, pairs := range shardsOf(o.pairs) {
+			var err error
+			if shards[i], err = openShard(appendShard(nil, i, pairs), i); err != nil {
+				t.Fatal(err)
+			}
 		}
-		lists, err := openSpanBlocks(rawBlocks, v.n)
-		if err != nil {
-			t.Fatal(err)
+		find := func(did string) (*didShard, int) {
+			fingerprint := l.spans.key.of(did)
+			v := &shards[shardOf(fingerprint)]
+			return v, v.find(fingerprint)
 		}
 		extra := 0
 		for did, want := range dids {
 			var got blockSet
-			i := v.find(l.spans.key.of(did))
+			v, i := find(did)
 			if i < 0 {
 				t.Fatalf("seed %d, %v: %s is not found", seed, size, did)
 			}
-			if err := lists.addTo(&got, i); err != nil {
+			if err := v.addTo(&got, i); err != nil {
 				t.Fatal(err)
 			}
 			missing := want
@@ -76,7 +80,7 @@ func TestSpanDIDs(t *testing.T) {
 		}
 		found := 0
 		for i := range 10_000 {
-			if v.find(l.spans.key.of(fmt.Sprint("did:web:", i))) >= 0 {
+			if _, e := find(fmt.Sprint("did:web:", i)); e >= 0 {
 				found++
 			}
 		}
@@ -184,6 +188,9 @@ func TestSpansSkip(t *testing.T) {
 			}
 			if read[rangeIndex] != tc.blocks || read[rangeOthersIndex] > 0 != tc.others {
 				t.Errorf("it read %d indexes, want %d; others %d", read[rangeIndex], tc.blocks, read[rangeOthersIndex])
+			}
+			if strings.HasSuffix(tc.name, "not there") && read[rangeSpan] != 1 {
+				t.Errorf("it read %d of two spans; the last one says how far that goes", read[rangeSpan])
 			}
 		})
 	}

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"sort"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -34,7 +35,7 @@ func newSpanWriter(cfg *Config, key fingerprintKey) *spanWriter {
 func (w *spanWriter) join(batch *pebble.Batch, x *index, plain, zstd []byte, bytes int64) error {
 	if w.open != nil && !w.open.fits(x, bytes, w.maxMicros, w.maxBytes) {
 		for _, v := range w.open.values() {
-			if err := batch.Set(timeKey(v.r, w.open.key()), v.value, nil); err != nil {
+			if err := batch.Set(v.key, v.value, nil); err != nil {
 				return err
 			}
 		}
@@ -62,7 +63,7 @@ func (p *appendPass) joinSpan(b *Block) error {
 		return nil
 	}
 	err := l.spans.join(p.batch, b.idx, b.plain, b.zstd, b.stored())
-	p.next.spanned = l.spans.through
+	p.next.spanEnds(l.spans.through)
 	return err
 }
 
@@ -100,7 +101,7 @@ func (o *opener) fingerprintKey() error {
 	return nil
 }
 
-// openSpan finds the newest span and gathers the blocks behind it, from their indexes alone. It runs
+// openSpan lists the spans and gathers the blocks behind the newest, from their indexes alone. It runs
 // after state.
 func (o *opener) openSpan() error {
 	s := o.snap
@@ -110,13 +111,15 @@ func (o *opener) openSpan() error {
 		return fmt.Errorf("read the spans: %w", err)
 	}
 	defer it.Close()
-	if it.Last() {
+	for it.First(); it.Valid(); it.Next() {
 		us, ok := keyTime(it.Key())
 		if !ok || us > s.newest.timeUS {
 			return corrupt(rangeSpan, us, fmt.Errorf("key %x", it.Key()))
 		}
-		o.spans.through, s.spanned = us, us
-	} else if err := it.Error(); err != nil {
+		o.spans.through = us
+		s.spanEnds(us)
+	}
+	if err := it.Error(); err != nil {
 		return fmt.Errorf("read the spans: %w", err)
 	}
 	if o.cfg.ReadOnly || o.cfg.Retention == 0 {
@@ -151,8 +154,8 @@ func (o *opener) gatherSpan(us int64) error {
 		if err := o.spans.join(o.batch, x, nil, nil, bytes); err != nil {
 			return err
 		}
+		o.snap.spanEnds(o.spans.through)
 	}
-	o.snap.spanned = o.spans.through
 	return it.Error()
 }
 
@@ -164,6 +167,9 @@ type plan struct {
 	// span's copies of them.
 	others bool
 }
+
+// empty says that nothing in the span passes.
+func (p *plan) empty() bool { return p.blocks.empty() && !p.others }
 
 // selective says whether spans can tell f where to look.
 func (f *Filter) selective() bool {
@@ -361,41 +367,41 @@ func (c *blockScan) spanAt() (*span, error) {
 	return e.span, e.err
 }
 
-// blocksOf returns the blocks of a span that may have events of the DIDs with these fingerprints. What
-// it reads is large and looked at once, so it goes past the cache.
+// blocksOf returns the blocks of a span that may have events of the DIDs with these fingerprints, which ascend. What
+// it reads is looked at once, so it goes past the cache.
 func (l *Log) blocksOf(key int64, fingerprints []uint64) (set blockSet, err error) {
-	var found []int
-	n := 0
-	err = l.view(rangeSpanDIDs, key, func(b []byte) error {
-		v, err := openSpanDIDs(b)
-		n = v.n
-		for i := 0; i < len(fingerprints) && err == nil; i++ {
-			if e := v.find(fingerprints[i]); e >= 0 {
-				found = append(found, e)
+	for len(fingerprints) > 0 {
+		shard := shardOf(fingerprints[0])
+		n := sort.Search(len(fingerprints), func(i int) bool { return shardOf(fingerprints[i]) > shard })
+		err := l.viewAt(shardKey(key, shard), rangeSpanDIDs, key, func(b []byte) error {
+			v, err := openShard(b, shard)
+			for i := 0; i < n && err == nil; i++ {
+				if e := v.find(fingerprints[i]); e >= 0 {
+					err = v.addTo(&set, e)
+				}
 			}
+			return err
+		})
+		if err != nil {
+			return set, err
 		}
-		return err
-	})
-	if err != nil || len(found) == 0 {
-		return set, err
+		fingerprints = fingerprints[n:]
 	}
-	err = l.view(rangeSpanBlocks, key, func(b []byte) error {
-		v, err := openSpanBlocks(b, n)
-		for i := 0; i < len(found) && err == nil; i++ {
-			err = v.addTo(&set, found[i])
-		}
-		return err
-	})
-	return set, err
+	return set, nil
 }
 
 // view calls f with a stored value, without its trailer, which f must not keep. An error of f's means
 // that the value is corrupt.
 func (l *Log) view(r byte, key int64, f func(b []byte) error) error {
+	return l.viewAt(timeKey(r, key), r, key, f)
+}
+
+// viewAt is view of the value at storeKey, whose trailer names r and key.
+func (l *Log) viewAt(storeKey []byte, r byte, key int64, f func(b []byte) error) error {
 	if err := l.store.err(); err != nil {
 		return err
 	}
-	sealed, closer, err := l.store.db.Get(timeKey(r, key))
+	sealed, closer, err := l.store.db.Get(storeKey)
 	if errors.Is(err, pebble.ErrNotFound) {
 		return l.missing(r, key)
 	}

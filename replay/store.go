@@ -138,7 +138,7 @@ func (s *store) options(cfg *Config) *pebble.Options {
 	compression.Name = "millrace"
 	for i := range opts.Levels {
 		opts.Levels[i].Compression = func() *sstable.CompressionProfile { return &compression }
-		opts.Levels[i].BlockSize = 32 << 10
+		opts.Levels[i].BlockSize = 8 << 10
 	}
 	return opts
 }

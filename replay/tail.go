@@ -29,7 +29,8 @@ type snapshot struct {
 	group     int
 	groupBase totals // before the group
 
-	spanned int64 // key of the newest span; 0: none
+	spanned int64   // key of the newest span; 0: none
+	spans   []int64 // the keys of all after floor
 
 	// changed is closed when this snapshot is superseded, or the log closed. A reader takes it from
 	// the snapshot it looked at: whatever is published later, even before the reader starts to
@@ -43,6 +44,18 @@ func (s *snapshot) next() *snapshot {
 	n := *s
 	n.changed = make(chan struct{})
 	return &n
+}
+
+// spanEnds notes that a span was stored. key may be one that was noted before.
+func (s *snapshot) spanEnds(key int64) {
+	if key > s.spanned {
+		s.spanned, s.spans = key, append(s.spans, key) // one writer: what older snapshots see stays as it is
+	}
+}
+
+// spansSince returns the keys of the spans from the one on that covers from, or what comes after it.
+func (s *snapshot) spansSince(from int64) []int64 {
+	return s.spans[sort.Search(len(s.spans), func(i int) bool { return s.spans[i] >= from }):]
 }
 
 // shrinkTail drops the oldest blocks beyond the limits, but none of the group and not the newest. The

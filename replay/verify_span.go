@@ -181,8 +181,11 @@ func (c *spanCheck) checkCounts(s *span) {
 }
 
 // value returns a value of the span's, without its trailer; nil if it cannot be had, which is noted.
-func (c *spanCheck) value(r byte, key int64) []byte {
-	sealed, err := c.v.get(timeKey(r, key))
+func (c *spanCheck) value(r byte, key int64) []byte { return c.valueAt(timeKey(r, key), r, key) }
+
+// valueAt is value of what is at storeKey.
+func (c *spanCheck) valueAt(storeKey []byte, r byte, key int64) []byte {
+	sealed, err := c.v.get(storeKey)
 	if err == nil && sealed == nil {
 		err = errMissing
 	}
@@ -200,21 +203,24 @@ func (c *spanCheck) value(r byte, key int64) []byte {
 // checkDIDs looks up each DID of each block, as a reader would, and that no other blocks are named.
 func (c *spanCheck) checkDIDs(s *span, trimmed int) {
 	key := s.key()
-	dids, blocks := c.value(rangeSpanDIDs, key), c.value(rangeSpanBlocks, key)
-	if dids == nil || blocks == nil || !c.hasKey {
+	var shards [didShards]didShard
+	named := 0
+	for i := range shards {
+		b := c.valueAt(shardKey(key, i), rangeSpanDIDs, key)
+		if b == nil {
+			return
+		}
+		var err error
+		if shards[i], err = openShard(b, i); err != nil {
+			c.v.fault(rangeSpanDIDs, key, "%v", err)
+			return
+		}
+		named += len(shards[i].numbers)
+	}
+	if !c.hasKey {
 		return
 	}
-	entries, err := openSpanDIDs(dids)
-	if err != nil {
-		c.v.fault(rangeSpanDIDs, key, "%v", err)
-		return
-	}
-	lists, err := openSpanBlocks(blocks, entries.n)
-	if err != nil {
-		c.v.fault(rangeSpanBlocks, key, "%v", err)
-		return
-	}
-	var pairs []uint32 // entry, block
+	var pairs []uint32 // shard, entry, block
 	whole := trimmed == 0
 	for i, b := range c.blocks {
 		if b.idx == nil {
@@ -223,22 +229,24 @@ func (c *spanCheck) checkDIDs(s *span, trimmed int) {
 		}
 		for d := range b.idx.dids.len() {
 			did := b.idx.dids.at(d)
-			e := entries.find(c.key.of(did))
+			fingerprint := c.key.of(did)
+			shard := shardOf(fingerprint)
+			e := shards[shard].find(fingerprint)
 			if e < 0 {
 				c.v.fault(rangeSpanDIDs, key, "%.*q of block %d is not in it", maxNamed, did, b.key)
 				return
 			}
 			var set blockSet
-			if err := lists.addTo(&set, e); err != nil || !set.has(trimmed+i) {
-				c.v.fault(rangeSpanBlocks, key, "%.*q of block %d: the block is not in its list (%v)", maxNamed, did, b.key, err)
+			if err := shards[shard].addTo(&set, e); err != nil || !set.has(trimmed+i) {
+				c.v.fault(rangeSpanDIDs, key, "%.*q of block %d: the block is not in its list (%v)", maxNamed, did, b.key, err)
 				return
 			}
-			pairs = append(pairs, uint32(e)<<8|uint32(i))
+			pairs = append(pairs, uint32(shard)<<24|uint32(e)<<8|uint32(i))
 		}
 	}
 	slices.Sort(pairs)
-	if n := len(slices.Compact(pairs)); whole && n != len(lists.numbers) {
-		c.v.fault(rangeSpanBlocks, key, "its lists name %d blocks; of the DIDs there are %d", len(lists.numbers), n)
+	if n := len(slices.Compact(pairs)); whole && n != named {
+		c.v.fault(rangeSpanDIDs, key, "its lists name %d blocks; of the DIDs there are %d", named, n)
 	}
 }
 
@@ -322,13 +330,16 @@ func (c *spanCheck) leftovers() error {
 		c.v.fault(rangeSpan, c.spans.key, "its last block is not there")
 		c.seen[c.spans.key] = false
 	}
-	for _, r := range []byte{rangeSpanDIDs, rangeSpanBlocks, rangeOthersIndex, rangeOthersPlain, rangeOthersZstd} {
+	for _, r := range []byte{rangeSpanDIDs, rangeOthersIndex, rangeOthersPlain, rangeOthersZstd} {
 		it, err := c.v.db.NewIter(&pebble.IterOptions{LowerBound: []byte{r}, UpperBound: []byte{r + 1}})
 		if err != nil {
 			return fmt.Errorf("read the %s range: %w", rangeName(r), err)
 		}
 		for it.First(); it.Valid(); it.Next() {
 			key, ok := keyTime(it.Key())
+			if r == rangeSpanDIDs {
+				key, ok = shardKeyTime(it.Key())
+			}
 			if others, spanned := c.seen[key]; !ok || !spanned || r >= rangeOthersIndex && !others {
 				c.v.fault(r, key, "no span has it")
 			}

@@ -2,7 +2,6 @@ package replay
 
 import (
 	"bytes"
-	"encoding/binary"
 	"strings"
 	"testing"
 
@@ -76,25 +75,29 @@ func spanDamages() []logDamage {
 			v := e.get(timeKey(rangeSpan, e.keys[s]))
 			e.set(timeKey(rangeSpan, e.keys[5]+1), appendTrailer(v[:len(v)-trailerBytes], rangeSpan, e.keys[5]+1))
 		}, "span", -1, -1, "its last block is not there", true},
-		{"missing DIDs", func(e *editor) { e.remove(timeKey(rangeSpanDIDs, e.keys[s])) }, "span_dids", s, -1, "missing", true},
-		{"missing lists of blocks", func(e *editor) { e.remove(timeKey(rangeSpanBlocks, e.keys[s])) }, "span_blocks", s, -1, "missing", true},
+		{"missing DIDs", func(e *editor) { e.remove(shardKey(e.keys[s], didShards-1)) }, "span_dids", s, -1, "missing", true},
+		{"a shard of others", func(e *editor) {
+			e.set(shardKey(e.keys[s], 1), e.get(shardKey(e.keys[s], 0)))
+		}, "span_dids", s, -1, "it is of shard 0, not 1", true},
+		{"a shard too many", func(e *editor) {
+			e.set(shardKey(e.keys[s], didShards), e.get(shardKey(e.keys[s], 0)))
+		}, "span_dids", -1, -1, "no span has it", false},
 		{"changed fingerprint", func(e *editor) {
-			e.resealed(rangeSpanDIDs, s, func(b []byte) []byte { b[len(b)-1] ^= 1; return b })
+			e.shards(s, func(v didShard, b []byte) []byte { v.lows[0] ^= 1; return b })
 		}, "span_dids", s, -1, "is not in it", true},
 		{"another fingerprint key", func(e *editor) {
 			e.set(metaKey(metaFingerprintKey), appendTrailer(bytes.Repeat([]byte{7}, fingerprintKeyBytes), rangeMeta, 0))
 		}, "span_dids", s, -1, "is not in it", true},
 		{"no fingerprint key", func(e *editor) { e.remove(metaKey(metaFingerprintKey)) }, "meta", -1, -1, metaFingerprintKey, true},
 		{"list lacks a block", func(e *editor) {
-			e.resealed(rangeSpanBlocks, s, func(b []byte) []byte { b[len(b)-1] = 99; return b })
-		}, "span_blocks", s, -1, "not in its list", true},
+			e.shards(s, func(v didShard, b []byte) []byte { v.numbers[len(v.numbers)-1] = 99; return b })
+		}, "span_dids", s, -1, "not in its list", true},
 		{"list has a block too many", func(e *editor) {
-			e.resealed(rangeSpanBlocks, s, func(b []byte) []byte {
-				n := binary.LittleEndian.Uint32(b)
-				b[4+n-1]++ // the last entry has one more
+			e.shards(s, func(v didShard, b []byte) []byte {
+				v.counts[v.n-1]++ // the last entry has one more
 				return append(b, 77)
 			})
-		}, "span_blocks", s, -1, "its lists name", true},
+		}, "span_dids", s, -1, "its lists name", true},
 		{"missing copies", func(e *editor) { e.remove(timeKey(rangeOthersPlain, e.keys[s])) }, "others_plain", s, -1, "missing", true},
 		{"copy of another event", func(e *editor) { e.others(func(x *index) { x.seq[1]++ }) }, "others_index", s, 1, "its columns differ", true},
 		{"copy of another DID", func(e *editor) { e.others(func(x *index) { x.did[1] = x.did[0] }) }, "others_index", s, 1, "its columns differ", true},

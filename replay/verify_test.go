@@ -145,6 +145,22 @@ func (e *editor) resealed(r byte, n int, change func(b []byte) []byte) {
 	})
 }
 
+// shards changes those shards of the DIDs of the span that ends with block n which are not empty. v looks into b.
+func (e *editor) shards(n int, change func(v didShard, b []byte) []byte) {
+	for i := range didShards {
+		k := shardKey(e.keys[n], i)
+		b := e.get(k)
+		b = b[:len(b)-trailerBytes]
+		v, err := openShard(b, i)
+		if err != nil {
+			e.t.Fatal(err)
+		}
+		if v.n > 0 {
+			e.set(k, appendTrailer(change(v, b), rangeSpanDIDs, e.keys[n]))
+		}
+	}
+}
+
 // index changes block n's index, and the outline with it.
 func (e *editor) index(n int, change func(x *index)) {
 	var outline []byte
