@@ -77,7 +77,7 @@ func runIngest(ctx context.Context, args []string, out io.Writer) error {
 	if fs.NArg() > 0 {
 		return fmt.Errorf("unexpected argument %q", fs.Arg(0))
 	}
-	if err := f.checkJetstream(); err != nil {
+	if err := checkJetstream(&f.jetstream); err != nil {
 		return err
 	}
 	cells := f.cells()

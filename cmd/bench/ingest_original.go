@@ -11,12 +11,12 @@ import (
 )
 
 // checkJetstream says what is wrong with -jetstream before minutes are spent, and makes it a path from the root.
-func (f *ingestFlags) checkJetstream() (err error) {
-	if f.jetstream == "" {
+func checkJetstream(program *string) (err error) {
+	if *program == "" {
 		return nil
 	}
-	if f.jetstream, err = filepath.Abs(f.jetstream); err == nil {
-		_, err = exec.LookPath(f.jetstream)
+	if *program, err = filepath.Abs(*program); err == nil {
+		_, err = exec.LookPath(*program)
 	}
 	if err != nil {
 		return fmt.Errorf("-jetstream: this is no program of a Jetstream v1 server: %w", err)
@@ -36,8 +36,7 @@ func (p *cellParts) serveOriginal(ctx context.Context, program, data, relay stri
 		free[i] = listener.Addr().String()
 		listener.Close()
 	}
-	if p.server, err = startProcess(ctx, program, []string{"--ws-url", relay + subscribeRepos, "--data-dir", data,
-		"--listen-addr", free[0], "--metrics-listen-addr", free[1], "--max-sub-rate", "1e9"}); err != nil {
+	if p.server, err = startProcess(ctx, program, originalFlags(relay, data, free[0], free[1])); err != nil {
 		return "", err
 	}
 	for begun := time.Now(); ; {
@@ -54,4 +53,9 @@ func (p *cellParts) serveOriginal(ctx context.Context, program, data, relay stri
 			return "", p.server.failed(err)
 		}
 	}
+}
+
+func originalFlags(relay, data, listen, metrics string) []string {
+	return []string{"--ws-url", relay + subscribeRepos, "--data-dir", data, "--listen-addr", listen, "--metrics-listen-addr", metrics,
+		"--max-sub-rate", "1e9"}
 }

@@ -59,7 +59,7 @@ func (f *replayFlags) define(fs *flag.FlagSet) {
 	fs.BoolVar(&f.rebuild, "rebuild", false, "make the log anew, even if there is one")
 	fs.StringVar(&f.only, "only", "", "`parts` to measure, between commas: all, filters, live, start, disk, retention; default: all of them")
 	fs.IntVar(&f.repeat, "repeat", 3, "times that a replay is measured; the median counts")
-	fs.IntVar(&f.cold, "cold", 3, "times that one is measured with a fresh server and nothing in the page cache; the worst counts")
+	fs.IntVar(&f.cold, "cold", 3, "times that one is measured with a server that has served nothing and the log not in the page cache; the worst counts")
 	fs.IntVar(&f.readers, "readers", 50, "cold replays at once, beside a live stream")
 	fs.IntVar(&f.liveRate, "live-rate", 2000, "frames/s of that live stream: a tenth more events")
 	fs.DurationVar(&f.live, "live", 15*time.Second, "how long that takes")

@@ -156,6 +156,9 @@ func wanted(dids, collections []string, more ...string) string {
 
 // withBaseline runs f against the baseline.
 func (b *replayBench) withBaseline(ctx context.Context, f func(ctx context.Context, addr string) error) error {
+	if err := readCached(b.baselineDir()); err != nil {
+		return err
+	}
 	s, err := startBaseline(b.baselineDir())
 	if err != nil {
 		return err

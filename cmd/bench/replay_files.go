@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -104,23 +106,41 @@ func isTable(name string) bool {
 	return strings.HasSuffix(name, ".sst") || strings.HasSuffix(name, ".blob")
 }
 
+// eachFile calls f with every file under dir. One that a compaction takes away meanwhile is left out.
+func eachFile(dir string, f func(file *os.File) error) error {
+	return filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		file, err := os.Open(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		return f(file)
+	})
+}
+
+// readCached reads the files under dir, so that they are in the kernel's page cache.
+func readCached(dir string) error {
+	return eachFile(dir, func(file *os.File) error {
+		_, err := io.Copy(io.Discard, struct{ io.Reader }{file})
+		return err
+	})
+}
+
 // forgetCached asks the kernel to drop the pages of the files under dir from its cache, so that what is read next comes
 // from the disk. It says whether that was possible.
 func forgetCached(dir string) (bool, error) {
 	done := true
-	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
-		if err != nil || e.IsDir() {
+	err := eachFile(dir, func(file *os.File) error {
+		if err := file.Sync(); err != nil { // only clean pages can be dropped
 			return err
 		}
-		f, err := os.Open(path)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		if err := f.Sync(); err != nil { // only clean pages can be dropped
-			return err
-		}
-		if dropPages(f) != nil {
+		if dropPages(file) != nil {
 			done = false
 		}
 		return nil

@@ -26,6 +26,8 @@ type subscribersFlags struct {
 	profile  string
 	millrace string
 	relaysim string
+
+	jetstream string // program of Jetstream v1; "": it is left out
 }
 
 func defaultSubscribersFlags() subscribersFlags {
@@ -38,6 +40,7 @@ type scenario struct {
 	rate        float64 // frames a second
 	crowd       []class
 	quiet       bool     // what counts is what each takes
+	original    bool     // the server is Jetstream v1
 	flags       []string // further ones of millrace serve
 	reachCPU    float64  // cores; 0: none was set
 	reachLag    time.Duration
@@ -50,6 +53,7 @@ type class struct {
 	query   string
 	dids    int  // how many each asks for; its own draw of those that are in the stream
 	pace    pace // how it reads
+	live    bool // without a cursor; otherwise it gets all there is of its part of the log
 	inTruth bool // what it got is compared, event by event
 }
 
@@ -65,7 +69,7 @@ const (
 const oneCollection = "wantedCollections=app.bsky.feed.post&wantedKinds=commit"
 
 func scenarios(f *subscribersFlags) []scenario {
-	return []scenario{
+	all := []scenario{
 		{name: "mixed", about: "1,000 live subscribers", rate: cmp.Or(f.rate, 2000), reachCPU: 1, reachLag: 50 * time.Millisecond, crowd: []class{
 			{name: "unfiltered, compressed", n: 300, query: "compress=true", inTruth: true},
 			{name: "one collection", n: 300, query: oneCollection, inTruth: true},
@@ -86,12 +90,17 @@ func scenarios(f *subscribersFlags) []scenario {
 				{name: "reads nothing", n: 50, pace: never},
 			}},
 	}
+	if f.jetstream != "" {
+		all = append(all, scenario{name: "jetstream", about: "100 subscribers of one collection of Jetstream v1", rate: cmp.Or(f.rate, 1000),
+			original: true, crowd: []class{{name: "one collection", n: 100, query: "wantedCollections=app.bsky.feed.post", live: true}}})
+	}
+	return all
 }
 
 func runSubscribers(ctx context.Context, args []string, out io.Writer) error {
 	f := defaultSubscribersFlags()
 	fs := flag.NewFlagSet("bench subscribers", flag.ContinueOnError)
-	fs.StringVar(&f.only, "only", "", "one `scenario`: mixed, collection, quiet or slow; default: all")
+	fs.StringVar(&f.only, "only", "", "one `scenario`: mixed, collection, quiet, slow or jetstream; default: all")
 	fs.Float64Var(&f.rate, "rate", 0, "`frames` a second, in place of the scenario's own")
 	fs.DurationVar(&f.seconds, "for", f.seconds, "how long is measured, once all are connected and live")
 	fs.IntVar(&f.quiet, "quiet", f.quiet, "`number` of quiet subscribers; each takes a file descriptor on either side")
@@ -100,7 +109,11 @@ func runSubscribers(ctx context.Context, args []string, out io.Writer) error {
 	fs.StringVar(&f.profile, "profile", "", "write a CPU profile of the server to `file` while it is measured")
 	fs.StringVar(&f.millrace, "millrace", "", "the `program` to measure; default: built from this tree")
 	fs.StringVar(&f.relaysim, "relaysim", "", "the relay's `program`; default: built from this tree")
+	fs.StringVar(&f.jetstream, "jetstream", "", "`program` of a Jetstream v1 server that you have built: the scenario jetstream is collection with it as the server")
 	if err := fs.Parse(args); err != nil {
+		return err
+	}
+	if err := checkJetstream(&f.jetstream); err != nil {
 		return err
 	}
 	dir, err := os.MkdirTemp(f.dir, "millrace-bench-")
@@ -122,6 +135,9 @@ func runSubscribers(ctx context.Context, args []string, out io.Writer) error {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
 		r.print(out)
+	}
+	if !found && f.only == "jetstream" {
+		return errors.New("the scenario jetstream needs -jetstream and the program of a server")
 	}
 	if !found {
 		return fmt.Errorf("no scenario %q", f.only)
@@ -213,22 +229,22 @@ func measureScenario(ctx context.Context, f *subscribersFlags, s scenario, dir s
 	if err != nil {
 		return nil, err
 	}
-	relay, err := startRelay(ctx, f, dir, s.rate, int64(s.rate*total.Seconds()))
+	relay, err := startRelay(ctx, f, dir, &s, int64(s.rate*total.Seconds()))
 	if err != nil {
 		return nil, err
 	}
 	defer relay.stop()
-	server, err := startServer(ctx, f, dir, relay.url, s.flags)
+	server, err := startServer(ctx, f, dir, relay.url, &s)
 	if err != nil {
 		return nil, err
 	}
 	defer server.stop()
 	r := &result{scenario: s}
-	if err := sleep(ctx, 2*time.Second); err != nil {
+	if err := pause(ctx, 2*time.Second); err != nil {
 		return nil, err
 	}
 	before := server.usage()
-	if err := sleep(ctx, alone); err != nil {
+	if err := pause(ctx, alone); err != nil {
 		return nil, err
 	}
 	after := server.usage()
@@ -240,13 +256,19 @@ func measureScenario(ctx context.Context, f *subscribersFlags, s scenario, dir s
 		return nil, err
 	}
 	defer crowd.close()
-	if err := sleep(ctx, settle); err != nil {
+	if err := pause(ctx, settle); err != nil {
 		return nil, err
 	}
 	if err := r.measure(ctx, f, crowd, server, relay); err != nil {
 		return nil, err
 	}
 	r.kernel = socketBytes() - kernel
+	if s.original {
+		for _, c := range r.crowd {
+			r.classes = append(r.classes, crowd.judge(c, nil))
+		}
+		return r, nil
+	}
 	if r.ends, err = server.metrics("millrace_public_ends_total"); err != nil {
 		return nil, err
 	}
@@ -264,7 +286,7 @@ func (r *result) measure(ctx context.Context, f *subscribersFlags, crowd *crowd,
 	s0, r0, c0, made := server.usage(), relay.usage(), ownUsage(), relay.messages()
 	end := time.Now().Add(f.seconds)
 	for time.Now().Before(end) {
-		if err := sleep(ctx, min(time.Second, time.Until(end))); err != nil {
+		if err := pause(ctx, min(time.Second, time.Until(end))); err != nil {
 			return err
 		}
 		r.rssMost = max(r.rssMost, server.usage().rss)
@@ -310,15 +332,6 @@ func connectTime(s scenario) time.Duration {
 		n += c.n + c.n*c.dids/100
 	}
 	return time.Duration(n) * time.Millisecond
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-time.After(d):
-		return nil
-	}
 }
 
 // percentiles of lags in microseconds, each with how many events had it.

@@ -42,7 +42,8 @@ const loopPause = 500 * time.Microsecond
 // perSource is how many connections come from one address: a pair of addresses has 28,000 ports.
 const perSource = 5000
 
-// connectCrowd connects everybody with cursor=0, so that each must get all there is of its part of the log.
+// connectCrowd connects everybody, with cursor=0, so that each must get all there is of its part of the log, if its
+// class is not of those who come for what is live.
 func connectCrowd(ctx context.Context, s scenario, addr, truth string) (*crowd, error) {
 	epoll, err := syscall.EpollCreate1(syscall.EPOLL_CLOEXEC)
 	if err != nil {
@@ -124,7 +125,10 @@ func (k *skimmer) drawDIDs(rng *rand.Rand, known []string) {
 
 func (k *skimmer) query() string {
 	var q strings.Builder
-	q.WriteString("cursor=0&" + k.class.query)
+	if !k.class.live {
+		q.WriteString("cursor=0&")
+	}
+	q.WriteString(k.class.query)
 	for d := range k.dids {
 		q.WriteString("&wantedDids=" + d)
 	}
@@ -284,7 +288,7 @@ func (c *crowd) drain(ctx context.Context, log *heldLog) {
 		if sum != last {
 			last, since = sum, time.Now()
 		}
-		if sleep(ctx, 100*time.Millisecond) != nil {
+		if pause(ctx, 100*time.Millisecond) != nil {
 			return
 		}
 	}

@@ -121,10 +121,14 @@ type relayProcess struct {
 	frames int64  // it ends with
 }
 
-func startRelay(ctx context.Context, f *subscribersFlags, dir string, rate float64, frames int64) (*relayProcess, error) {
+func startRelay(ctx context.Context, f *subscribersFlags, dir string, of *scenario, frames int64) (*relayProcess, error) {
 	r := &relayProcess{truth: filepath.Join(dir, "truth.jsonl"), frames: frames}
-	out, err := r.start(ctx, f.relaysim, "--listen", "127.0.0.1:0", "--truth", r.truth, "--rate", strconv.FormatFloat(rate, 'f', -1, 64),
-		"--frames", strconv.FormatInt(frames, 10), "--wait-for-consumer", "--log-level", "ERROR")
+	args := []string{"--listen", "127.0.0.1:0", "--truth", r.truth, "--rate", strconv.FormatFloat(of.rate, 'f', -1, 64),
+		"--frames", strconv.FormatInt(frames, 10), "--wait-for-consumer", "--log-level", "ERROR"}
+	if of.original {
+		args = append(args, "--keep-record-keys") // a record is looked for by its path
+	}
+	out, err := r.start(ctx, f.relaysim, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +158,7 @@ func (r *relayProcess) messages() int64 {
 // end waits for the relay's last frame and returns the truth, one line an event.
 func (r *relayProcess) end(ctx context.Context) ([]json.RawMessage, error) {
 	for r.messages() < r.frames {
-		if err := sleep(ctx, 100*time.Millisecond); err != nil {
+		if err := pause(ctx, 100*time.Millisecond); err != nil {
 			return nil, err
 		}
 	}
@@ -179,7 +183,7 @@ type serverProcess struct {
 	addr, metricsAddr string
 }
 
-func startServer(ctx context.Context, f *subscribersFlags, dir, relay string, flags []string) (*serverProcess, error) {
+func startServer(ctx context.Context, f *subscribersFlags, dir, relay string, of *scenario) (*serverProcess, error) {
 	s := &serverProcess{}
 	for _, addr := range []*string{&s.addr, &s.metricsAddr} {
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -189,9 +193,13 @@ func startServer(ctx context.Context, f *subscribersFlags, dir, relay string, fl
 		*addr = ln.Addr().String()
 		ln.Close()
 	}
-	args := append([]string{"serve", "--relay", relay, "--data-dir", filepath.Join(dir, "data"), "--listen", s.addr,
-		"--metrics-listen", s.metricsAddr, "--min-free-disk", "0", "--log-level", "warn", "--memory", f.memory}, flags...)
-	if _, err := s.start(ctx, f.millrace, args...); err != nil {
+	data := filepath.Join(dir, "data")
+	program, args := f.millrace, append([]string{"serve", "--relay", relay, "--data-dir", data, "--listen", s.addr,
+		"--metrics-listen", s.metricsAddr, "--min-free-disk", "0", "--log-level", "warn", "--memory", f.memory}, of.flags...)
+	if of.original {
+		program, args = f.jetstream, originalFlags(relay, data, s.addr, s.metricsAddr)
+	}
+	if _, err := s.start(ctx, program, args...); err != nil {
 		return nil, err
 	}
 	for end := time.Now().Add(20 * time.Second); ; {
@@ -202,9 +210,9 @@ func startServer(ctx context.Context, f *subscribersFlags, dir, relay string, fl
 		}
 		if time.Now().After(end) {
 			s.stop()
-			return nil, fmt.Errorf("millrace serve: %w: %s", err, &s.stderr)
+			return nil, fmt.Errorf("%s: %w: %s", filepath.Base(program), err, &s.stderr)
 		}
-		if err := sleep(ctx, 50*time.Millisecond); err != nil {
+		if err := pause(ctx, 50*time.Millisecond); err != nil {
 			s.stop()
 			return nil, err
 		}

@@ -80,7 +80,7 @@ func TestFoundationInstances(t *testing.T) {
 	for _, n := range []int{2, 4} {
 		t.Run(strconv.Itoa(n), func(t *testing.T) {
 			server := fdbtest.Start(t)
-			const frames = 8000
+			const frames = 16_000 // they begin at once, and repeat transactions until they know each other, some 600 ms
 			sim := startRelaysim(t, "--rate", "1500", "--frames", strconv.Itoa(frames))
 			var all []*testDaemon
 			for range n {
