@@ -209,18 +209,26 @@ func reportWrites(b *testing.B, l *Log, n int) {
 	}
 	_ = it.Close()
 	b.ReportMetric((parts+float64(raw))/float64(n), "uncompressed-B/event")
-	var flushed, compacted uint64
-	for _, lv := range m.Levels {
-		flushed += lv.TableBytesFlushed
-		compacted += lv.TableBytesCompacted
-	}
-	b.ReportMetric(float64(m.Total().TablesSize)/float64(n), "disk-B/event")
+	flushed, compacted := writtenByPebble(m)
+	b.ReportMetric(float64(uint64(m.Total().TablesSize)+m.BlobFiles.LiveSize)/float64(n), "disk-B/event")
 	b.ReportMetric(parts/float64(n), "parts-B/event")
 	b.ReportMetric(float64(m.WAL.BytesWritten)/parts, "wal-amp")
 	b.ReportMetric(float64(flushed)/parts, "flush-amp")
 	b.ReportMetric(float64(compacted)/parts, "compact-amp")
 	b.ReportMetric(float64(s.total.blocks), "blocks")
 	b.ReportMetric(float64(m.Compact.MoveCount), "moves")
+}
+
+// writtenByPebble returns how many bytes flushes and compactions have written, to tables and to blob files.
+func writtenByPebble(m *pebble.Metrics) (flushed, compacted uint64) {
+	for i, level := range m.Levels {
+		flushed += level.TableBytesFlushed + level.BlobBytesFlushed
+		compacted += level.TableBytesCompacted
+		if i > 0 { // Pebble counts those of a flush twice
+			compacted += level.BlobBytesCompacted
+		}
+	}
+	return flushed, compacted
 }
 
 // BenchmarkRead reads a whole log of 200,000 events again and again.

@@ -96,7 +96,8 @@ func dictionaryKey(id uint32) []byte {
 
 // spanPolicy tells Pebble to end a table where a range ends, so that no table spans two of them, and to compress what
 // becomes smaller by it: with MinLZ where its assembly is, else with snappy. The plain part is compressed already; the
-// zstd part would lose a quarter of its bytes, and a cold compressed reader a third of its speed.
+// zstd part would lose a quarter of its bytes, and a cold compressed reader a third of its speed. What it does not compress
+// goes to blob files.
 func spanPolicy(start []byte) (pebble.SpanPolicy, []byte, error) {
 	if len(start) == 0 {
 		return pebble.SpanPolicy{}, []byte{rangeMeta}, nil
@@ -108,6 +109,7 @@ func spanPolicy(start []byte) (pebble.SpanPolicy, []byte, error) {
 	case rangePlain, rangeZstd, rangeOthersPlain, rangeOthersZstd:
 	default:
 		p.PreferFastCompression = true
+		p.ValueStoragePolicy = pebble.ValueStorageLowReadLatency
 	}
 	return p, []byte{start[0] + 1}, nil
 }

@@ -61,6 +61,61 @@ func quietLog(t testing.TB, l *Log, events []testEvent, size int) {
 	}
 }
 
+// TestFlushedPartsStay: with a memtable of minBlobMemTable compactions leave plain and zstd parts where a flush has put
+// them, and a trim takes them from the disk all the same.
+func TestFlushedPartsStay(t *testing.T) {
+	clock := newTestClock()
+	cfg := testConfig(t, vfs.NewMem(), clock)
+	cfg.PebbleBytes = 4 * minBlobMemTable
+	l := mustOpen(t, cfg)
+	rng := rand.New(rand.NewPCG(3, 1))
+	payload := func() string {
+		text := make([]byte, 10_000)
+		for i := range text {
+			text[i] = 'a' + byte(rng.IntN(26))
+		}
+		return string(text)
+	}
+	for i := range 120 {
+		tb := testBlock{epoch: 1, firstSeq: int64(20*i + 1), lastSeq: int64(20*i + 20)}
+		for op := range 20 {
+			e := randomEvent(rng, place{1, int64(20*i + 1 + op), 0}, clock.us())
+			e.payload = e.payload[:len(e.payload)-1] + `,"text":"` + payload() + `"}`
+			tb.events = append(tb.events, e)
+			clock.advance(time.Millisecond)
+		}
+		if err := l.Append(tb.seal(t, l)); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.store.db.Flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m := l.store.db.Metrics()
+	for ; m.Compact.NumInProgress > 0; m = l.store.db.Metrics() {
+		time.Sleep(time.Millisecond)
+	}
+	if m.Compact.Count < 2 {
+		t.Fatalf("%d compactions", m.Compact.Count)
+	}
+	flushed, compacted := writtenByPebble(m)
+	held := l.Range()
+	if flushed < uint64(held.Bytes)/2 || compacted > flushed/20 {
+		t.Errorf("of %d bytes flushes wrote %d, and compactions %d again", held.Bytes, flushed, compacted)
+	}
+	if err := l.TrimTo(t.Context(), held.Bytes/4); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.store.db.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(20 * time.Second); l.DiskBytes() > int64(flushed)*6/10; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d bytes of %d remain on the disk: %s", l.DiskBytes(), flushed, l.store.db.Metrics())
+		}
+	}
+}
+
 // TestQuietLog: a log of small blocks is stored in large ones, and a flush writes little but those.
 func TestQuietLog(t *testing.T) {
 	cfg := testConfig(t, vfs.NewMem(), newTestClock())
@@ -81,7 +136,7 @@ func TestQuietLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := l.store.db.Metrics()
-	if got := m.Levels[0].TableBytesFlushed; got > uint64(held.bytes)*11/10 {
+	if got := m.Levels[0].TableBytesFlushed + m.Levels[0].BlobBytesFlushed; got > uint64(held.bytes)*11/10 {
 		t.Errorf("a flush wrote %d bytes for %d bytes of blocks", got, held.bytes)
 	}
 	// A memtable that fills in the middle of a group leaves those of one group.

@@ -255,6 +255,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	w.cfg.TailBytes = int64(1 + w.rng.IntN(100_000))
 	w.cfg.CacheBytes = int64(1 + w.rng.IntN(300_000))
 	w.cfg.alwaysSlow = seed%2 == 0
+	w.cfg.blobValue = int(seed / 2 % 2)
 	w.open()
 	return w
 }
