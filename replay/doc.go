@@ -109,10 +109,13 @@
 //
 // where key is the number in the key (lastSeq for references; 0 for meta). The plain part is the
 // events as websocket text frames back to back, as they are if they are less than 4 KiB, else compressed
-// with MinLZ in pieces of whole frames, of 128 KiB at most; a larger frame is a piece of its own, or several of 1 MiB:
+// with MinLZ in pieces of whole frames, of 128 KiB at most; a larger frame is a piece of its own, or several of 1 MiB.
+// From 64 KiB on, each piece is in up to 8 strands: the frames of each collection that has a sixteenth of the block's
+// bytes, and before them all others. A strand is the frames back to back, compressed by itself; an empty one has no bytes:
 //
-//	| coding:u8 (0: as they are, 1: MinLZ) | 0:u8 | pieces:u16 (0 if as they are) | bytes of the frames:u32 |
-//	| for each piece: where it ends among the pieces:u32, and in the frames:u32 | frames …, or the pieces … |
+//	| coding:u8 (0: as they are, 1: MinLZ) | strands:u8 | pieces:u16 (0 and 0 if as they are) | bytes of the frames:u32 |
+//	| for each piece: where it ends in the frames:u32, and for each of its strands, where that ends in the last field:u32 |
+//	| if there are several: the strand of each event:u8 … | frames …, or the strands … |
 //
 // The zstd part is the events as binary frames, each event compressed alone with the dictionary the index
 // names. The index:

@@ -39,6 +39,23 @@ func (a *arena) free() {
 	}
 }
 
+// loan is an arena that is taken when it is needed.
+type loan struct{ a *arena }
+
+// bytes returns n bytes, good until the next call or free.
+func (l *loan) bytes(n int) []byte {
+	if l.a == nil || cap(l.a.b) < n {
+		l.a.free()
+		l.a = newArena(max(n, pieceBytes))
+	}
+	return l.a.b[:n]
+}
+
+func (l *loan) free() {
+	l.a.free()
+	l.a = nil
+}
+
 // sparseShare: matches that are less than this share of their block do not get an arena, but memory of their own.
 const sparseShare = 64
 
@@ -113,7 +130,7 @@ func (p *storedPart) check(sealed []byte, n int) (err error) {
 	}
 	p.packed = packed{bytes: len(body), body: body}
 	if p.r == rangePlain || p.r == rangeOthersPlain {
-		if p.packed, err = openPacked(body); err != nil {
+		if p.packed, err = openPacked(body, p.ends()); err != nil {
 			return err
 		}
 	}
@@ -122,6 +139,14 @@ func (p *storedPart) check(sealed []byte, n int) (err error) {
 	}
 	p.x.checked.Or(checked)
 	return nil
+}
+
+// ends are those of its frames.
+func (p *storedPart) ends() []uint32 {
+	if p.r == rangePlain || p.r == rangeOthersPlain {
+		return p.x.plainEnd
+	}
+	return p.x.zstdEnd
 }
 
 func (p *storedPart) close() {
@@ -136,7 +161,7 @@ const sharedPieces = 64
 
 // sharedPiece returns a piece from the cache, if somebody looked at it before, as far as the index remembers. Who comes
 // first unpacks it for himself, nil: he may well be the only one.
-func (p *storedPart) sharedPiece(i int) ([]byte, error) {
+func (p *storedPart) sharedPiece(i int, mem *loan) ([]byte, error) {
 	if p.packed.heads == nil || i >= sharedPieces {
 		return nil, nil
 	}
@@ -150,61 +175,70 @@ func (p *storedPart) sharedPiece(i int) ([]byte, error) {
 	defer func() { p.l.cache.fill(e, int64(len(e.data))) }()
 	from, to := p.packed.piece(i)
 	e.data = make([]byte, to-from)
-	e.err = p.unpack(e.data, i)
+	e.err = p.corrupt(p.packed.unpack(e.data, i, mem))
 	return e.data, e.err
 }
 
-// unpack writes piece i to dst, which is as long.
-func (p *storedPart) unpack(dst []byte, i int) error {
-	if err := p.packed.unpack(dst, i); err != nil {
-		return p.l.corrupt(p.r, p.key, err)
+// corrupt fails the log for an error, if it is one, of what the part holds.
+func (p *storedPart) corrupt(err error) error {
+	if err != nil {
+		err = p.l.corrupt(p.r, p.key, err)
+	}
+	return err
+}
+
+// copyRuns copies the runs, which are of whole frames and ascend, to dst, which is as long as they are together. It
+// changes runs.
+func (p *storedPart) copyRuns(dst []byte, runs []run) error {
+	var mem loan
+	defer mem.free()
+	for len(runs) > 0 {
+		i := p.packed.pieceAt(int(runs[0].from))
+		n, err := p.copyPiece(dst, i, runs, &mem)
+		if err != nil {
+			return err
+		}
+		dst = dst[n:]
+		_, to := p.packed.piece(i)
+		for len(runs) > 0 && int(runs[0].to) <= to {
+			runs = runs[1:]
+		}
+		if len(runs) > 0 && int(runs[0].from) < to {
+			runs[0].from = uint32(to) // it goes on in the next piece
+		}
 	}
 	return nil
 }
 
-// copyRuns copies the runs, which ascend, to dst, which is as long as they are together. It changes runs.
-func (p *storedPart) copyRuns(dst []byte, runs []run) error {
-	var scratch *arena
-	defer func() { scratch.free() }()
-	for len(runs) > 0 {
-		i := p.packed.pieceAt(int(runs[0].from))
-		from, to := p.packed.piece(i)
-		var data []byte // of the piece
-		if p.packed.heads == nil {
-			data = p.packed.body
-		} else if shared, err := p.sharedPiece(i); err != nil {
-			return err
-		} else if shared != nil {
-			data = shared
-		} else if int(runs[0].from) == from && int(runs[0].to) >= to {
-			if err := p.unpack(dst[:to-from], i); err != nil {
-				return err
-			}
-			dst = dst[to-from:]
-			if runs[0].from = uint32(to); runs[0].to == runs[0].from {
-				runs = runs[1:]
-			}
-			continue
-		} else {
-			if scratch == nil || cap(scratch.b) < to-from {
-				scratch.free()
-				scratch = newArena(max(to-from, pieceBytes))
-			}
-			data = scratch.b[:to-from]
-			if err := p.unpack(data, i); err != nil {
-				return err
-			}
-		}
-		for len(runs) > 0 && int(runs[0].from) < to {
-			n := copy(dst, data[int(runs[0].from)-from:min(int(runs[0].to), to)-from])
-			dst = dst[n:]
-			if runs[0].from += uint32(n); runs[0].from < runs[0].to {
-				break // it goes on in the next piece
-			}
-			runs = runs[1:]
+// copyPiece copies to dst what the runs, the first of which is in piece i, want of it, and returns how much that is.
+func (p *storedPart) copyPiece(dst []byte, i int, runs []run, mem *loan) (n int, err error) {
+	from, to := p.packed.piece(i)
+	data := p.packed.body // as it is, if it is one piece
+	if p.packed.heads != nil {
+		if data, err = p.sharedPiece(i, mem); err != nil {
+			return 0, err
 		}
 	}
-	return nil
+	switch {
+	case data != nil:
+	case int(runs[0].from) == from && int(runs[0].to) >= to:
+		n, err = to-from, p.packed.unpack(dst[:to-from], i, mem)
+	case p.packed.strands > 1:
+		n, err = p.packed.gather(dst, i, runs, mem)
+	default:
+		data = mem.bytes(to - from)
+		err = p.packed.unpackStrand(data, i, 0)
+	}
+	if err != nil || data == nil {
+		return n, p.corrupt(err)
+	}
+	for _, r := range runs {
+		if int(r.from) >= to {
+			break
+		}
+		n += copy(dst[n:], data[int(r.from)-from:min(int(r.to), to)-from])
+	}
+	return n, nil
 }
 
 // wholePieces returns how many of the events from i on and before through end with a piece. A reader of everything takes

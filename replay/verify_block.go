@@ -49,11 +49,6 @@ func (b *blockCheck) check(decoders *decoders) {
 		if parts[i], err = openTrailer(p.sealed, r, b.key); err != nil {
 			b.problem(r, -1, -1, err)
 			parts[i] = nil
-		} else if r == rangePlain {
-			if parts[i], err = unpack(parts[i]); err != nil {
-				b.problem(r, -1, -1, err)
-				parts[i] = nil
-			}
 		}
 	}
 	if parts[0] == nil {
@@ -71,6 +66,12 @@ func (b *blockCheck) check(decoders *decoders) {
 	b.checkIndex(x)
 	if parts[3] != nil {
 		b.checkOutline(x, parts[3])
+	}
+	if parts[1] != nil {
+		if parts[1], err = unpack(parts[1], x.plainEnd); err != nil {
+			b.problem(rangePlain, -1, -1, err)
+			parts[1] = nil
+		}
 	}
 	b.plain = b.framesOf(rangePlain, parts[1], x.plainEnd)
 	b.zstd = b.framesOf(rangeZstd, parts[2], x.zstdEnd)

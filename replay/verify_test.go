@@ -137,11 +137,16 @@ func (e *editor) resealed(r byte, n int, change func(b []byte) []byte) {
 		if r != rangePlain {
 			return appendTrailer(change(b), r, e.keys[n])
 		}
-		plain, err := unpack(b)
+		idx := e.get(timeKey(rangeIndex, e.keys[n]))
+		x, err := decodeIndex(idx[:len(idx)-trailerBytes])
 		if err != nil {
 			e.t.Fatal(err)
 		}
-		return appendTrailer(appendPacked(nil, change(plain), nil), r, e.keys[n])
+		plain, err := unpack(b, x.plainEnd)
+		if err != nil {
+			e.t.Fatal(err)
+		}
+		return appendTrailer(appendPacked(nil, change(plain), nil, nil), r, e.keys[n])
 	})
 }
 

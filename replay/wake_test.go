@@ -16,6 +16,8 @@ func TestPending(t *testing.T) {
 	t.Logf("seed %d", seed)
 	w := newWorld(t, seed)
 	w.log.cfg.RetentionBytes, w.cfg.RetentionBytes = 0, 0 // one large block must not take all readers along
+	w.cfg.Retention = max(w.cfg.Retention, 5*time.Minute) // nor one step's time
+	w.log.cfg.Retention = w.cfg.Retention
 	type pair struct {
 		cfg          ReaderConfig
 		eager, lazy  *Reader
