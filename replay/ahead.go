@@ -90,11 +90,11 @@ func (l *Log) readAhead(s *snapshot, a ahead, bytes int) bool {
 
 // aheadIndex returns the index of the block to be read ahead.
 func (l *Log) aheadIndex(s *snapshot, a *ahead) (*index, error) {
-	if a.exact {
-		return l.indexOf(a.from)
-	}
 	scan := blockScan{l: l, outline: a.outline, before: a.before}
 	defer scan.close()
+	if a.exact {
+		return l.indexOf(scan.part(), a.from)
+	}
 	return scan.find(s, a.from)
 }
 

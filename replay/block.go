@@ -353,7 +353,7 @@ func (b *Block) seal(x *index, t *scratch, plain, zstd []byte) {
 	b.idx = x
 	b.sealedZstd = appendTrailer(zstd, rangeZstd, key)
 	b.sealing = sealBuffers.Get().(*sealBuffer)
-	rest := b.sealing.room(32*len(x.timeUS) + len(t.dids.text) + len(t.collections.text) + 512 + maxPackedLen(len(plain), len(x.timeUS)) + 12*len(x.timeUS) + 128)
+	rest := b.sealing.room(32*len(x.timeUS) + len(t.dids.text) + len(t.collections.text) + 512 + maxPackedLen(len(plain), len(x.timeUS)) + 15*len(x.timeUS) + len(t.collections.text) + 256)
 	b.sealedIndex, rest = cut(appendTrailer(appendIndex(rest, x), rangeIndex, key))
 	b.sealedPlain, rest = cut(appendTrailer(appendPacked(rest, plain, x.plainEnd, x.collection), rangePlain, key))
 	b.sealedOutline, _ = cut(appendTrailer(appendOutline(rest, x), rangeOutline, key))

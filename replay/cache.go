@@ -10,7 +10,7 @@ import (
 type cacheKey struct {
 	block   int64
 	part    byte // its range; 0: the variant
-	piece   int  // of a plain part
+	strand  int  // of a plain part, counted over its pieces
 	others  bool // the variant is of a span's copies of identity and account events, block is the span's key
 	variant variant
 	first   int64 // stamp of its first event, if a variant: small blocks have variants, and a merged one has the key of its last

@@ -76,16 +76,16 @@ func (c *blockScan) find(s *snapshot, from int64) (*index, error) {
 	return e.idx, e.err
 }
 
-// indexOf returns the index of a block on disk whose key is known.
-func (l *Log) indexOf(key int64) (*index, error) {
-	e, mine := l.cache.find(cacheKey{block: key, part: rangeIndex})
+// indexOf returns the index of a block on disk whose key is known, or its outline: what range r has of it.
+func (l *Log) indexOf(r byte, key int64) (*index, error) {
+	e, mine := l.cache.find(cacheKey{block: key, part: r})
 	if !mine {
 		return e.idx, e.err
 	}
 	var bytes int64
 	defer func() { l.cache.fill(e, bytes) }()
-	e.err = l.view(rangeIndex, key, func(b []byte) (err error) {
-		if e.idx, err = decodeIndex(b); err == nil && e.idx.key() != key {
+	e.err = l.view(r, key, func(b []byte) (err error) {
+		if e.idx, err = decoderOf(r)(b); err == nil && e.idx.key() != key {
 			err = fmt.Errorf("its last event is stamped %d", e.idx.key())
 		}
 		return err
@@ -147,11 +147,7 @@ func (l *Log) decodeAt(it *pebble.Iterator, r byte, key int64) (*index, error) {
 	if err != nil {
 		return nil, l.corrupt(r, key, err)
 	}
-	decode := decodeIndex
-	if r == rangeOutline {
-		decode = decodeOutline
-	}
-	x, err := decode(b)
+	x, err := decoderOf(r)(b)
 	if err == nil && x.key() != key {
 		err = fmt.Errorf("its last event is stamped %d", x.key())
 	}
@@ -159,6 +155,14 @@ func (l *Log) decodeAt(it *pebble.Iterator, r byte, key int64) (*index, error) {
 		return nil, l.corrupt(r, key, err)
 	}
 	return x, nil
+}
+
+// decoderOf returns what decodes the values of a range of indexes or outlines.
+func decoderOf(r byte) func(b []byte) (*index, error) {
+	if r == rangeOutline {
+		return decodeOutline
+	}
+	return decodeIndex
 }
 
 // readPart returns a stored part without its trailer.

@@ -21,7 +21,7 @@
 // which is the newest blocks within Config.TailBytes (and at most maxTailBlocks). A reader loads it
 // once per Next. Its place is a time_us, the first it has not looked at. If that is beyond
 // snapshot.beforeTail, the block is in the tail; else it is in Pebble, found by a seek or by what the block
-// before it remembers. Its index, or for a reader of everything its outline, comes through the cache, its frames from
+// before it remembers. Its index, or for a reader that wants neither certain DIDs nor UIDs its outline, comes through the cache, its frames from
 // Pebble's to the chunk (fetch.go). Each snapshot has a channel that is closed when the next one replaces it.
 // A reader waits on the channel of the very snapshot it looked at last: what came in between has
 // closed it already, so no wake-up is lost.
@@ -126,11 +126,11 @@
 //	| column 16: time_us | 17: seq | 18: op | 19: kind + 16*operation | 20: collection + 1, 0 = none |
 //	| 21: DID | 22: DID UID | 23: URI UID | 24: ends in plain | 25: ends in zstd | 26: reserved, all 0 |
 //
-// The outline repeats those of its columns that a reader of everything needs: 6 bytes an event where the index has 44
-// (BenchmarkSpans -v), to find and read which took such a reader a fifth of its time.
+// The outline repeats what of it readers need who do not look for DIDs and do not want UIDs: 8 bytes an event where the
+// index has 44 (BenchmarkSpans -v), to find and read which took such a reader a quarter of its time.
 //
-//	| events:u32 | epoch:u32 | firstSeq:u64 | lastSeq:u64 | dictionary:u32 | kinds:u8 | columns:u8 | 0:u16 |
-//	| column 16 | 17 | 18 | 24 | 25 |
+//	| events:u32 | epoch:u32 | firstSeq:u64 | lastSeq:u64 | dictionary:u32 | collections:u16 | kinds:u8 | columns:u8 |
+//	| column 1: ends of the collections' names | names … | column 16 | 17 | 18 | 19 | 20 | 24 | 25 |
 //
 // and a column:
 //

@@ -12,7 +12,7 @@ import (
 // Frames of a block on disk go straight from what Pebble holds in its cache to the memory of the chunk that they
 // are given in: unpacked, or copied. That memory is used again for the next chunk. So a reader of everything costs no
 // allocation and no more memory than its chunk, and stays in the processor's caches. What several readers unpack
-// goes to the log's cache, from the second one on: see storedPart.sharedPiece.
+// goes to the log's cache, from the second one on: see storedPart.shared.
 
 // arena is memory of a chunk, or for a piece of which not all is wanted.
 type arena struct{ b []byte }
@@ -156,26 +156,26 @@ func (p *storedPart) close() {
 	}
 }
 
-// sharedPieces is how many pieces of a part the cache may have: the first.
-const sharedPieces = 64
+// sharedStrands is how many strands of a part the cache may have: the first.
+const sharedStrands = 64
 
-// sharedPiece returns a piece from the cache, if somebody looked at it before, as far as the index remembers. Who comes
-// first unpacks it for himself, nil: he may well be the only one.
-func (p *storedPart) sharedPiece(i int, mem *loan) ([]byte, error) {
-	if p.packed.heads == nil || i >= sharedPieces {
+// shared returns a strand of piece i from the cache, if somebody looked at it before, as far as the index remembers. Who
+// comes first unpacks it for himself, nil: he may well be the only one.
+func (p *storedPart) shared(i, strand, size int) ([]byte, error) {
+	n := i*p.packed.strands + strand
+	if n >= sharedStrands {
 		return nil, nil
 	}
-	if bit := uint64(1) << i; p.x.touched.Or(bit)&bit == 0 {
+	if bit := uint64(1) << n; p.x.touched.Or(bit)&bit == 0 {
 		return nil, nil
 	}
-	e, mine := p.l.cache.find(cacheKey{block: p.key, part: p.r, piece: i})
+	e, mine := p.l.cache.find(cacheKey{block: p.key, part: p.r, strand: n})
 	if !mine {
 		return e.data, e.err
 	}
 	defer func() { p.l.cache.fill(e, int64(len(e.data))) }()
-	from, to := p.packed.piece(i)
-	e.data = make([]byte, to-from)
-	e.err = p.corrupt(p.packed.unpack(e.data, i, mem))
+	e.data = make([]byte, size)
+	e.err = p.packed.unpackStrand(e.data, i, strand)
 	return e.data, e.err
 }
 
@@ -213,24 +213,24 @@ func (p *storedPart) copyRuns(dst []byte, runs []run) error {
 // copyPiece copies to dst what the runs, the first of which is in piece i, want of it, and returns how much that is.
 func (p *storedPart) copyPiece(dst []byte, i int, runs []run, mem *loan) (n int, err error) {
 	from, to := p.packed.piece(i)
-	data := p.packed.body // as it is, if it is one piece
+	if p.packed.strands > 1 {
+		n, err = p.packed.gather(dst, i, runs, mem, func(strand, size int) ([]byte, error) { return p.shared(i, strand, size) })
+		return n, p.corrupt(err)
+	}
+	data := p.packed.body // as it is, if it is not packed
 	if p.packed.heads != nil {
-		if data, err = p.sharedPiece(i, mem); err != nil {
-			return 0, err
+		if data, err = p.shared(i, 0, to-from); err != nil {
+			return 0, p.corrupt(err)
 		}
 	}
-	switch {
-	case data != nil:
-	case int(runs[0].from) == from && int(runs[0].to) >= to:
-		n, err = to-from, p.packed.unpack(dst[:to-from], i, mem)
-	case p.packed.strands > 1:
-		n, err = p.packed.gather(dst, i, runs, mem)
-	default:
-		data = mem.bytes(to - from)
-		err = p.packed.unpackStrand(data, i, 0)
+	if data == nil && int(runs[0].from) == from && int(runs[0].to) >= to {
+		return to - from, p.corrupt(p.packed.unpackStrand(dst[:to-from], i, 0))
 	}
-	if err != nil || data == nil {
-		return n, p.corrupt(err)
+	if data == nil {
+		data = mem.bytes(to - from)
+		if err := p.corrupt(p.packed.unpackStrand(data, i, 0)); err != nil {
+			return 0, err
+		}
 	}
 	for _, r := range runs {
 		if int(r.from) >= to {

@@ -96,8 +96,7 @@ func TestPieces(t *testing.T) {
 	}
 }
 
-// TestPiecesOfMatches: a reader of few matches unpacks only the pieces that have one, and its chunk holds no more than
-// the matches.
+// TestPiecesOfMatches: a reader of few matches unpacks only the strands of pieces that have one.
 func TestPiecesOfMatches(t *testing.T) {
 	l, _ := fatBlocks(t)
 	s, scan := l.snap.Load(), blockScan{l: l}
@@ -118,8 +117,11 @@ func TestPiecesOfMatches(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if p.packed.strands < 2 {
+		t.Fatalf("%d strands", p.packed.strands)
+	}
 	for i := m.next(0); i < x.events(); i = m.next(i + 1) {
-		want |= 1 << p.packed.pieceAt(int(startOf(x.plainEnd, i)))
+		want |= 1 << (p.packed.pieceAt(int(startOf(x.plainEnd, i)))*p.packed.strands + int(p.packed.of[i]))
 	}
 	p.close()
 	var c Chunk
@@ -129,7 +131,7 @@ func TestPiecesOfMatches(t *testing.T) {
 		}
 	}
 	if got := x.touched.Load(); got != want || bits.OnesCount64(want) != 1 {
-		t.Errorf("it unpacked pieces %b, want %b", got, want)
+		t.Errorf("it unpacked strands %b, want %b", got, want)
 	}
 }
 

@@ -30,7 +30,7 @@ const (
 	columnReserved   byte = 26 // what the records refer to; all zero until it is used
 	columnLast            = columnReserved
 
-	outlineColumns = 5
+	outlineColumns = 7
 )
 
 // Limits of a block. Seal refuses more, so who fills a batch from many frames splits it before. (A
@@ -65,10 +65,10 @@ type index struct {
 
 	collections table
 	dids        table
-	outline     bool                     // kinds, collections, DIDs and UIDs are missing
+	outline     bool                     // DIDs and UIDs are missing
 	didHashes   atomic.Pointer[[]uint64] // made when first asked for
 
-	// What readers of a block on disk know of it: which parts' checksums were right (a bit by range), which pieces of
+	// What readers of a block on disk know of it: which parts' checksums were right (a bit by range), which strands of
 	// the plain part somebody unpacked, and the key of the block after it (0: nobody looked).
 	checked atomic.Uint32
 	touched atomic.Uint64
@@ -133,9 +133,9 @@ func (x *index) hashes() []uint64 {
 
 // memory returns about how many bytes the index takes, hashes included.
 func (x *index) memory() int64 {
-	perEvent := 8 + 8 + 4 + 4 + 4
+	perEvent := 8 + 8 + 4 + 1 + 2 + 4 + 4
 	if !x.outline {
-		perEvent += 1 + 2 + 2
+		perEvent += 2
 	}
 	if x.didUID != nil {
 		perEvent += 8
@@ -177,18 +177,25 @@ func appendIndex(dst []byte, x *index) []byte {
 	return appendColumn(dst, columnReserved, false, []uint8(nil))
 }
 
-// appendOutline appends those of the index's columns that readers of everything need, without trailer: they are a
-// seventh of it.
+// appendOutline appends what of the index readers need who do not look for DIDs or want UIDs, without trailer: it is a
+// fifth.
 func appendOutline(dst []byte, x *index) []byte {
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(x.events()))
 	dst = binary.LittleEndian.AppendUint32(dst, x.epoch)
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(x.firstSeq))
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(x.lastSeq))
 	dst = binary.LittleEndian.AppendUint32(dst, x.dictionary)
-	dst = append(dst, byte(x.kinds), outlineColumns, 0, 0)
+	dst = binary.LittleEndian.AppendUint16(dst, uint16(x.collections.len()))
+	dst = append(dst, byte(x.kinds), outlineColumns)
+
+	dst = appendColumn(dst, columnCollectionEnds, true, x.collections.ends)
+	dst = append(dst, x.collections.text...)
+
 	dst = appendColumn(dst, columnTime, true, x.timeUS)
 	dst = appendColumn(dst, columnSeq, true, x.seq)
 	dst = appendColumn(dst, columnOp, false, x.op)
+	dst = appendColumn(dst, columnKind, false, x.kind)
+	dst = appendColumn(dst, columnCollection, false, x.collection)
 	dst = appendColumn(dst, columnPlainEnd, true, x.plainEnd)
 	return appendColumn(dst, columnZstdEnd, true, x.zstdEnd)
 }
@@ -214,12 +221,13 @@ func decodeOutline(b []byte) (*index, error) {
 	d := &decoder{b: b}
 	n := int(d.uint32())
 	x := &index{outline: true, epoch: d.uint32(), firstSeq: d.int64(), lastSeq: d.int64(), dictionary: d.uint32()}
+	collections := int(d.uint16())
 	x.kinds = KindSet(d.byte())
 	columns := int(d.byte())
-	d.take(2)
 	d.checkEvents(n)
+	x.collections = d.table(columnCollectionEnds, collections)
 	return x.decodeColumns(d, n, columns, columnBit(columnTime)|columnBit(columnSeq)|columnBit(columnOp)|
-		columnBit(columnPlainEnd)|columnBit(columnZstdEnd))
+		columnBit(columnKind)|columnBit(columnCollection)|columnBit(columnPlainEnd)|columnBit(columnZstdEnd))
 }
 
 // columnBit stands for the column in a set of those that there are one value an event of.
@@ -285,12 +293,13 @@ func (x *index) allocate(n int) {
 	x.timeUS, x.seq = wide[:n:n], wide[n:]
 	mid := make([]uint32, 3*n)
 	x.op, x.plainEnd, x.zstdEnd = mid[:n:n], mid[n:2*n:2*n], mid[2*n:]
+	x.kind = make([]uint8, n)
 	if x.outline {
+		x.collection = make([]uint16, n)
 		return
 	}
 	narrow := make([]uint16, 2*n)
 	x.collection, x.did = narrow[:n:n], narrow[n:]
-	x.kind = make([]uint8, n)
 }
 
 // set decodes one column into its slice. Columns that this version does not know are left out.
@@ -336,11 +345,10 @@ func (x *index) check() error {
 		switch {
 		case x.timeUS[i] <= time:
 			return fmt.Errorf("event %d: time_us does not ascend", i)
-		case x.outline:
-		case int(x.did[i]) >= x.dids.len():
-			return fmt.Errorf("event %d: no DID %d", i, x.did[i])
 		case int(x.collection[i]) > x.collections.len():
 			return fmt.Errorf("event %d: no collection %d", i, x.collection[i])
+		case !x.outline && int(x.did[i]) >= x.dids.len():
+			return fmt.Errorf("event %d: no DID %d", i, x.did[i])
 		}
 		switch {
 		case x.plainEnd[i] < plain+2 || x.plainEnd[i] > MaxBlockBytes:

@@ -24,7 +24,7 @@ const (
 	rangeOthersIndex byte = 0x15 // copies of a span's identity and account events, as a block's parts
 	rangeOthersPlain byte = 0x16
 	rangeOthersZstd  byte = 0x17
-	rangeOutline     byte = 0x18 // of a block: what readers of everything need of its index
+	rangeOutline     byte = 0x18 // of a block: what most readers need of its index
 )
 
 // storeRanges returns all ranges, in order.

@@ -288,7 +288,7 @@ func (p *packed) unpack(dst []byte, i int, mem *loan) error {
 		return p.unpackStrand(dst, i, 0)
 	}
 	from, to := p.piece(i)
-	_, err := p.gather(dst, i, []run{{uint32(from), uint32(to)}}, mem)
+	_, err := p.gather(dst, i, []run{{uint32(from), uint32(to)}}, mem, nil)
 	return err
 }
 
@@ -317,13 +317,15 @@ func (p *packed) strandEnd(i, strand int) int {
 }
 
 // gather writes what the runs, which are of whole frames and ascend, want of piece i to dst, one behind the other, and
-// returns how much that is. It unpacks only the strands that they want something of.
-func (p *packed) gather(dst []byte, i int, runs []run, mem *loan) (n int, err error) {
+// returns how much that is. It unpacks only the strands that they want something of, and of those only the ones that
+// shared, which may be nil, returns no bytes for.
+func (p *packed) gather(dst []byte, i int, runs []run, mem *loan, shared func(strand, size int) ([]byte, error)) (n int, err error) {
 	begin, limit := p.piece(i)
 	from, to := uint32(begin), uint32(limit)
 	first := endingAfter(p.ends, from)
 	var at [maxStrands]uint32 // first the sizes of the strands, then how far each is read
-	var wanted uint32         // a bit for each strand
+	var data [maxStrands][]byte
+	var wanted uint32 // a bit for each strand
 	wants := cursor{runs: runs}
 	for e, start := first, from; start < to; e++ {
 		end := min(p.ends[e], to)
@@ -337,24 +339,31 @@ func (p *packed) gather(dst []byte, i int, runs []run, mem *loan) (n int, err er
 		}
 		start = end
 	}
-	data := mem.bytes(int(to - from))
-	unpacked := uint32(0)
+	room := mem.bytes(int(to - from))
 	for s := range p.strands {
-		size := at[s]
-		at[s] = unpacked
-		if wanted&(1<<s) != 0 {
-			if err := p.unpackStrand(data[unpacked:unpacked+size], i, s); err != nil {
+		size := int(at[s])
+		at[s] = 0
+		if wanted&(1<<s) == 0 {
+			continue
+		}
+		if shared != nil {
+			if data[s], err = shared(s, size); err != nil {
 				return 0, err
 			}
 		}
-		unpacked += size
+		if data[s] == nil {
+			data[s], room = room[:size], room[size:]
+			if err := p.unpackStrand(data[s], i, s); err != nil {
+				return 0, err
+			}
+		}
 	}
 	wants = cursor{runs: runs}
 	for e, start := first, from; start < to; e++ {
 		end := min(p.ends[e], to)
 		s := p.of[e]
 		if wants.has(start) {
-			n += copy(dst[n:], data[at[s]:at[s]+end-start])
+			n += copy(dst[n:], data[s][at[s]:at[s]+end-start])
 		}
 		at[s] += end - start
 		start = end

@@ -93,7 +93,7 @@ func testGather(t *testing.T, rng *rand.Rand, p *packed, frames []byte) {
 			}
 		}
 		dst := make([]byte, len(want))
-		if n, err := p.gather(dst, i, runs, &mem); err != nil || n != len(want) || !bytes.Equal(dst, want) {
+		if n, err := p.gather(dst, i, runs, &mem, nil); err != nil || n != len(want) || !bytes.Equal(dst, want) {
 			t.Fatalf("piece %d of %d strands: %d bytes of %d runs, want %d: %v", i, p.strands, n, len(runs), len(want), err)
 		}
 		from = to
@@ -148,7 +148,7 @@ func TestStrands(t *testing.T) {
 					continue
 				}
 				dst := make([]byte, size)
-				if _, err := q.gather(dst, 0, []run{{startOf(ends, e), ends[e]}}, &mem); err != nil || !bytes.Equal(dst, frames[startOf(ends, e):ends[e]]) {
+				if _, err := q.gather(dst, 0, []run{{startOf(ends, e), ends[e]}}, &mem, nil); err != nil || !bytes.Equal(dst, frames[startOf(ends, e):ends[e]]) {
 					t.Fatalf("event %d of collection %d, with strand %d alone: %v", e, c, strand, err)
 				}
 			}

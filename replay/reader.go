@@ -201,11 +201,16 @@ func (r *Reader) Next(c *Chunk) error {
 
 // pass looks at what s has from r.next on.
 func (r *Reader) pass(s *snapshot, c *Chunk) error {
-	p := pass{r: r, c: c, s: s, scan: blockScan{l: r.log, outline: r.filter == nil && !r.variant.extended}}
+	p := pass{r: r, c: c, s: s, scan: blockScan{l: r.log, outline: r.byOutlines()}}
 	defer p.scan.close()
 	r.log.passes.Add(1)
 	defer r.log.passes.Add(-1)
 	return p.run()
+}
+
+// byOutlines says whether the outlines of blocks tell the reader all that it needs of their indexes.
+func (r *Reader) byOutlines() bool {
+	return !r.variant.extended && (r.filter == nil || r.filter.dids == nil)
 }
 
 // beginGap returns the gap between the position that the reader waits for and the first event of a log

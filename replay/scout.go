@@ -165,7 +165,7 @@ func (p *pass) lookAheadInSpans(sp *span, n, bytes int) {
 		for n = pl.blocks.next(n); n < len(sp.keys); n = pl.blocks.next(n + 1) {
 			key := sp.keys[n]
 			if key > r.aheadTo {
-				if !r.log.readAhead(p.s, ahead{from: key, exact: true, filter: r.filter, variant: r.variant, slow: window > aheadBlocks}, bytes) {
+				if !r.log.readAhead(p.s, ahead{from: key, exact: true, outline: p.scan.outline, filter: r.filter, variant: r.variant, slow: window > aheadBlocks}, bytes) {
 					return
 				}
 				r.aheadTo = key

@@ -245,7 +245,7 @@ func (p *pass) findSpan() (source, error) {
 		p.lookAheadInSpans(sp, next, int(sp.events[next])*aheadEventBytes)
 	}
 	begun := time.Now()
-	x, err := r.log.indexOf(sp.keys[next])
+	x, err := r.log.indexOf(p.scan.part(), sp.keys[next])
 	r.looked(time.Since(begun) > slowLook)
 	return source{idx: x}, err
 }
