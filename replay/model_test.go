@@ -511,7 +511,7 @@ func (w *world) readAll() {
 // crashes.
 func TestModel(t *testing.T) {
 	seeds := 6
-	if testing.Short() {
+	if testing.Short() || raceEnabled {
 		seeds = 2
 	}
 	base := uint64(time.Now().UnixNano())

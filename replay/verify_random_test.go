@@ -101,6 +101,9 @@ func (w *verifyWorld) check() {
 // TestVerifyRandom: whatever happens to a log, merging, spans, trims, restarts and crashes, nothing is wrong with it.
 func TestVerifyRandom(t *testing.T) {
 	seeds := uint64(8)
+	if raceEnabled {
+		seeds = 2
+	}
 	if os.Getenv("MILLRACE_TEST_LONG") != "" {
 		seeds = 120
 	}
