@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 
@@ -41,7 +42,8 @@ func (s *rangeScan) settle(ok bool) {
 				return
 			}
 			if err != nil {
-				s.v.note(Problem{Part: rangeName(s.r), Block: s.number(s.it.Key()), Event: -1, Offset: -1, Text: err.Error()})
+				ok = s.passValue(err)
+				continue
 			}
 			ok = s.it.Next()
 			continue
@@ -58,6 +60,16 @@ func (s *rangeScan) settle(ok bool) {
 			return
 		}
 	}
+}
+
+// passValue notes that a value cannot be read, and goes on behind it: in a blob file those of the next are whole.
+func (s *rangeScan) passValue(err error) bool {
+	k := bytes.Clone(s.it.Key())
+	s.v.note(Problem{Part: rangeName(s.r), Block: s.number(k), Event: -1, Offset: -1, Text: err.Error()})
+	if us, ok := keyTime(k); ok && s.r != rangeSeq {
+		s.key = us
+	}
+	return s.it.SeekGE(append(k, 0))
 }
 
 // takeKey reads the key that the iterator is at. A key of another shape is noted, and left out.

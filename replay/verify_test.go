@@ -77,6 +77,12 @@ func tamper(t *testing.T, fs vfs.FS, change func(db *pebble.DB)) {
 	t.Helper()
 	opts := &pebble.Options{FS: fs, FormatMajorVersion: pebble.FormatNewest, Logger: (*pebbleLogger)(&store{logger: slog.New(slog.DiscardHandler)})}
 	opts.Experimental.SpanPolicyFunc = spanPolicy
+	opts.Experimental.ValueSeparationPolicy = func() pebble.ValueSeparationPolicy {
+		return pebble.ValueSeparationPolicy{Enabled: true, MinimumSize: 1000, MaxBlobReferenceDepth: 8, TargetGarbageRatio: 1}
+	}
+	for i := range opts.Levels {
+		opts.Levels[i].BlockSize = 1 // a block for each value
+	}
 	db, err := pebble.Open("log", opts)
 	if err != nil {
 		t.Fatal(err)
@@ -503,7 +509,7 @@ func TestVerifyUnreadable(t *testing.T) {
 			}
 		}
 	})
-	breakFile(t, fs, fs.PathJoin("log", broken))
+	breakFile(t, fs, fs.PathJoin("log", broken), 100)
 	r := mustVerify(t, fs)
 	if r.Blocks != int64(len(keys)) || !slices.ContainsFunc(r.Examples, func(p Problem) bool {
 		return p.Part == "plain" && strings.Contains(p.Text, "cannot be read: pebble: file "+strings.TrimSuffix(broken, ".sst")) &&
@@ -518,8 +524,49 @@ func TestVerifyUnreadable(t *testing.T) {
 	}
 }
 
-// breakFile flips a bit near the beginning of a file.
-func breakFile(t *testing.T, fs vfs.FS, path string) {
+// TestVerifyUnreadableValue: of a blob file that the disk gives back damaged, all values are checked but the damaged one.
+func TestVerifyUnreadableValue(t *testing.T) {
+	fs, keys := verifyLog(t)
+	tamper(t, fs, func(db *pebble.DB) {
+		e := &editor{t, db, keys}
+		for n := range keys {
+			e.raw(rangePlain, n, func(b []byte) []byte { return b })
+		}
+		if err := db.Flush(); err != nil {
+			t.Fatal(err)
+		}
+	})
+	names, err := fs.List("log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	largest, size := "", int64(0)
+	for _, name := range names {
+		info, err := fs.Stat(fs.PathJoin("log", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasSuffix(name, ".blob") && info.Size() > size {
+			largest, size = name, info.Size()
+		}
+	}
+	breakFile(t, fs, fs.PathJoin("log", largest), size/2)
+	r := mustVerify(t, fs)
+	if r.Blocks != int64(len(keys)) || r.Problems == 0 {
+		t.Fatalf("%d blocks, %d problems", r.Blocks, r.Problems)
+	}
+	for _, p := range r.Examples {
+		if p.Part != "plain" || p.Block != r.Examples[0].Block {
+			t.Errorf("%s", p)
+		}
+	}
+	if n := slices.Index(keys, r.Examples[0].Block); n < 1 || n == len(keys)-1 || !strings.Contains(r.Examples[0].Text, "checksum mismatch") {
+		t.Errorf("block %d: %s", n, r.Examples[0])
+	}
+}
+
+// breakFile flips a bit of a file.
+func breakFile(t *testing.T, fs vfs.FS, path string, at int64) {
 	t.Helper()
 	f, err := fs.OpenReadWrite(path, vfs.WriteCategoryUnspecified)
 	if err != nil {
@@ -527,10 +574,10 @@ func breakFile(t *testing.T, fs vfs.FS, path string) {
 	}
 	defer f.Close()
 	b := make([]byte, 1)
-	if _, err := f.ReadAt(b, 100); err != nil {
+	if _, err := f.ReadAt(b, at); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.WriteAt([]byte{b[0] ^ 1}, 100); err != nil {
+	if _, err := f.WriteAt([]byte{b[0] ^ 1}, at); err != nil {
 		t.Fatal(err)
 	}
 }
