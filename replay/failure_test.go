@@ -95,6 +95,30 @@ func TestFailedWrites(t *testing.T) {
 	}
 }
 
+// TestUnreadableBlob: a blob file that cannot be read is told as that, and not as a log that holds something wrong.
+func TestUnreadableBlob(t *testing.T) {
+	clock := newTestClock()
+	cfg := testConfig(t, vfs.NewMem(), clock)
+	cfg.blobValue = 1
+	a := tenBlocks(t, cfg, clock)
+	if err := a.l.store.db.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	position := a.l.Range().Newest.Position
+	position.Seq = 5
+	_ = a.l.Close()
+	faults := &failingFS{fails: func(op errorfs.Op) bool {
+		return strings.HasSuffix(op.Path, ".blob") && (op.Kind == errorfs.OpFileReadAt || op.Kind == errorfs.OpOpen)
+	}}
+	faults.armed.Store(true)
+	cfg.FS = faults.wrap(cfg.FS)
+	err := readEverything(t, cfg, position)
+	var c *CorruptionError
+	if errors.As(err, &c) || !errors.Is(err, errDisk) || !strings.Contains(err.Error(), "read plain part of block") {
+		t.Errorf("got %v", err)
+	}
+}
+
 // TestFailedFlush: what fails in Pebble's background stops the log too.
 func TestFailedFlush(t *testing.T) {
 	w := newWorld(t, 6)

@@ -100,15 +100,9 @@ type storedPart struct {
 // openPart opens a part of n bytes of frames; x is its index. Close it.
 func (l *Log) openPart(x *index, r byte, key int64, n int) (p storedPart, err error) {
 	p = storedPart{l: l, x: x, r: r, key: key}
-	if err := l.store.err(); err != nil {
-		return p, err
-	}
-	sealed, closer, err := l.store.db.Get(timeKey(r, key))
-	if errors.Is(err, pebble.ErrNotFound) {
-		return p, l.missing(r, key)
-	}
+	sealed, closer, err := l.open(timeKey(r, key), r, key)
 	if err != nil {
-		return p, l.readError(r, key, err)
+		return p, err
 	}
 	p.closer = closer
 	if err := p.check(sealed, n); err != nil {
@@ -116,6 +110,26 @@ func (l *Log) openPart(x *index, r byte, key int64, n int) (p storedPart, err er
 		return p, l.corrupt(r, key, err)
 	}
 	return p, nil
+}
+
+// open returns the sealed value at storeKey, whose trailer names r and key. It is good until closer is closed.
+func (l *Log) open(storeKey []byte, r byte, key int64) (sealed []byte, closer io.Closer, err error) {
+	if err := l.store.err(); err != nil {
+		return nil, nil, err
+	}
+	sealed, closer, err = l.store.db.Get(storeKey)
+	if err == nil && len(sealed) == 0 {
+		err = closer.Close() // that a blob file cannot be read Get tells here only
+	}
+	switch {
+	case errors.Is(err, pebble.ErrNotFound):
+		return nil, nil, l.missing(r, key)
+	case err != nil:
+		return nil, nil, l.readError(r, key, err)
+	case len(sealed) == 0:
+		return nil, nil, l.corrupt(r, key, errors.New("it is empty"))
+	}
+	return sealed, closer, nil
 }
 
 // check looks at the value. Its checksum, which is over all of it, is computed once for as long as the index is in the

@@ -2,7 +2,6 @@ package replay
 
 import (
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"sort"
 	"time"
@@ -398,15 +397,9 @@ func (l *Log) view(r byte, key int64, f func(b []byte) error) error {
 
 // viewAt is view of the value at storeKey, whose trailer names r and key.
 func (l *Log) viewAt(storeKey []byte, r byte, key int64, f func(b []byte) error) error {
-	if err := l.store.err(); err != nil {
-		return err
-	}
-	sealed, closer, err := l.store.db.Get(storeKey)
-	if errors.Is(err, pebble.ErrNotFound) {
-		return l.missing(r, key)
-	}
+	sealed, closer, err := l.open(storeKey, r, key)
 	if err != nil {
-		return l.readError(r, key, err)
+		return err
 	}
 	defer closer.Close()
 	b, err := openTrailer(sealed, r, key)
