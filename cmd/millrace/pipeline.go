@@ -23,9 +23,9 @@ const (
 	// price in lag of everything that is done once per block. It grows, to maxBlockAge, with the time that a crowd of
 	// subscribers waits anyhow: see blockAge.
 	minBlockAge = 5 * time.Millisecond
-	maxBlockAge = 16 * time.Millisecond
+	maxBlockAge = 24 * time.Millisecond
 	// blockWakes is how many subscribers are woken and written to for what a small block costs.
-	blockWakes = 32
+	blockWakes = 64
 	// maxPositionAge is how long the position may be ahead of the log when frames bring no events.
 	maxPositionAge = time.Second
 	// maxJobBytes is how many bytes of frames a block may have: what is done to it stays within a core's own cache, and those

@@ -102,11 +102,11 @@ func TestBlockAge(t *testing.T) {
 	}{
 		{0, 0, minBlockAge, minBlockAge},
 		{0, 10, minBlockAge, minBlockAge},
-		{2400 * time.Microsecond, 12, minBlockAge, minBlockAge},
-		{13 * ms, 50, 10 * ms, 11 * ms},
-		{28 * ms, 100, 15 * ms, maxBlockAge},
-		{28 * ms, 300, 9 * ms, 10 * ms},
-		{28 * ms, 1000, minBlockAge, 6 * ms},
+		{2400 * time.Microsecond, 12, minBlockAge, 6 * ms},
+		{13 * ms, 50, 14 * ms, 15 * ms},
+		{28 * ms, 100, 22 * ms, maxBlockAge},
+		{28 * ms, 300, 12 * ms, 14 * ms},
+		{28 * ms, 1000, 7 * ms, 8 * ms},
 		{50 * ms, 0, maxBlockAge, maxBlockAge}, // ten thousand that nothing is for
 	} {
 		if got := blockAge(c.round, c.woken); got < c.min || got > c.max {
