@@ -36,8 +36,9 @@
 //
 // Memory: tail and cache are bounded by Config. A reader holds no block between calls; a Chunk has memory of its own
 // of MaxChunkBytes for what is read from the disk, until it is Reset, or keeps alive what its Frames alias, at most about
-// 2*pinFactor times MaxChunkBytes, as sparse matches are copied. Who unpacks a piece of a block first does it in that
-// memory, and leaves nothing in the cache; from the second on they share it there. Pebble has its own share.
+// 2*pinFactor times MaxChunkBytes, as sparse matches are copied. Who unpacks a strand of a block first does it in that
+// memory, or in some that is given back at once, and leaves nothing in the cache; from the second on they share it there,
+// if it is one of the part's first 64. Pebble has its own share.
 //
 // # Small blocks
 //
@@ -111,7 +112,7 @@
 // events as websocket text frames back to back, as they are if they are less than 4 KiB, else compressed
 // with MinLZ in pieces of whole frames, of 128 KiB at most; a larger frame is a piece of its own, or several of 1 MiB.
 // From 64 KiB on, each piece is in up to 8 strands: the frames of each collection that has a sixteenth of the block's
-// bytes, and before them all others. A strand is the frames back to back, compressed by itself; an empty one has no bytes:
+// bytes (identity and account events count as one; of more than 7 the first), and before them all others. A strand is the frames back to back, compressed by itself; an empty one has no bytes:
 //
 //	| coding:u8 (0: as they are, 1: MinLZ) | strands:u8 | pieces:u16 (0 and 0 if as they are) | bytes of the frames:u32 |
 //	| for each piece: where it ends in the frames:u32, and for each of its strands, where that ends in the last field:u32 |

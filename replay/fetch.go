@@ -144,7 +144,7 @@ func (p *storedPart) check(sealed []byte, n int) (err error) {
 	}
 	p.packed = packed{bytes: len(body), body: body}
 	if p.r == rangePlain || p.r == rangeOthersPlain {
-		if p.packed, err = openPacked(body, p.ends()); err != nil {
+		if p.packed, err = openPacked(body, p.x.plainEnd); err != nil {
 			return err
 		}
 	}
@@ -153,14 +153,6 @@ func (p *storedPart) check(sealed []byte, n int) (err error) {
 	}
 	p.x.checked.Or(checked)
 	return nil
-}
-
-// ends are those of its frames.
-func (p *storedPart) ends() []uint32 {
-	if p.r == rangePlain || p.r == rangeOthersPlain {
-		return p.x.plainEnd
-	}
-	return p.x.zstdEnd
 }
 
 func (p *storedPart) close() {
@@ -185,6 +177,9 @@ func (p *storedPart) shared(i, strand, size int) ([]byte, error) {
 	}
 	e, mine := p.l.cache.find(cacheKey{block: p.key, part: p.r, strand: n})
 	if !mine {
+		if e.err == nil && len(e.data) != size {
+			return nil, fmt.Errorf("strand %d of piece %d has %d bytes, the index says %d", strand, i, len(e.data), size)
+		}
 		return e.data, e.err
 	}
 	defer func() { p.l.cache.fill(e, int64(len(e.data))) }()

@@ -28,10 +28,10 @@ const (
 // empty. To move each flushed table instead would leave some 80,000 of them in a log of 36 hours at 1,500
 // events/s, whose metadata is not within the memory budget.
 //
-// What a flush writes of plain and zstd parts goes to blob files, two a flush, that compactions leave alone: for each byte
-// of the log 1.02 are written beside the WAL instead of 1.82. A blob file takes 700 bytes of memory; with memtables of
-// 11 MiB (a budget of 256 MiB) the log of those 36 hours has 26,000. With smaller memtables than minBlobMemTable they
-// would be too many, and tables keep their values.
+// What a flush writes of plain and zstd parts goes to blob files, two a flush (four if it has a large span's copies), that
+// compactions leave alone: for each byte of the log 1.02 are written beside the WAL instead of 1.82. A blob file takes
+// 700 bytes of memory; with memtables of 11 MiB (a budget of 256 MiB) the log of those 36 hours has 26,000. With
+// smaller memtables than minBlobMemTable they would be too many, and tables keep their values.
 const (
 	l0Threshold     = 4
 	l0Files         = 128

@@ -69,6 +69,7 @@ func (s *rangeScan) passValue(err error) bool {
 	if us, ok := keyTime(k); ok && s.r != rangeSeq {
 		s.key = us
 	}
+	s.it.First() // or Pebble takes a SeekGE after one whose value failed for being at the end already
 	return s.it.SeekGE(append(k, 0))
 }
 

@@ -524,8 +524,16 @@ func TestVerifyUnreadable(t *testing.T) {
 	}
 }
 
-// TestVerifyUnreadableValue: of a blob file that the disk gives back damaged, all values are checked but the damaged one.
+// TestVerifyUnreadableValue: of a blob file that the disk gives back damaged, all values are checked but the damaged ones,
+// neighbours among them.
 func TestVerifyUnreadableValue(t *testing.T) {
+	for _, damaged := range []int64{1, 2} {
+		t.Run(fmt.Sprint(damaged), func(t *testing.T) { testUnreadableValues(t, damaged) })
+	}
+}
+
+func testUnreadableValues(t *testing.T, damaged int64) {
+	t.Helper()
 	fs, keys := verifyLog(t)
 	tamper(t, fs, func(db *pebble.DB) {
 		e := &editor{t, db, keys}
@@ -550,15 +558,21 @@ func TestVerifyUnreadableValue(t *testing.T) {
 			largest, size = name, info.Size()
 		}
 	}
-	breakFile(t, fs, fs.PathJoin("log", largest), size/2)
+	for i := range damaged { // the values are a sixth of the file each, about
+		breakFile(t, fs, fs.PathJoin("log", largest), size*(5+2*i)/12)
+	}
 	r := mustVerify(t, fs)
 	if r.Blocks != int64(len(keys)) || r.Problems == 0 {
 		t.Fatalf("%d blocks, %d problems", r.Blocks, r.Problems)
 	}
+	blocks := map[int64]bool{}
 	for _, p := range r.Examples {
-		if p.Part != "plain" || p.Block != r.Examples[0].Block {
+		if blocks[p.Block] = true; p.Part != "plain" || p.Block == keys[0] || p.Block == keys[len(keys)-1] {
 			t.Errorf("%s", p)
 		}
+	}
+	if int64(len(blocks)) != damaged {
+		t.Errorf("problems with %d blocks, %d are damaged: %v", len(blocks), damaged, r.Examples)
 	}
 	if n := slices.Index(keys, r.Examples[0].Block); n < 1 || n == len(keys)-1 || !strings.Contains(r.Examples[0].Text, "checksum mismatch") {
 		t.Errorf("block %d: %s", n, r.Examples[0])
