@@ -535,15 +535,7 @@ func TestVerifyUnreadableValue(t *testing.T) {
 func testUnreadableValues(t *testing.T, damaged int64) {
 	t.Helper()
 	fs, keys := verifyLog(t)
-	tamper(t, fs, func(db *pebble.DB) {
-		e := &editor{t, db, keys}
-		for n := range keys {
-			e.raw(rangePlain, n, func(b []byte) []byte { return b })
-		}
-		if err := db.Flush(); err != nil {
-			t.Fatal(err)
-		}
-	})
+	tamper(t, fs, func(*pebble.DB) {}) // flushes what the log has: each value is in one file only
 	names, err := fs.List("log")
 	if err != nil {
 		t.Fatal(err)
