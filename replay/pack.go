@@ -326,7 +326,7 @@ func (p *packed) gather(dst []byte, i int, runs []run, mem *loan, shared func(st
 	var at [maxStrands]uint32 // first the sizes of the strands, then how far each is read
 	var data [maxStrands][]byte
 	var wanted uint32 // a bit for each strand
-	wants := cursor{runs: runs}
+	wants := runCursor{runs: runs}
 	for e, start := first, from; start < to; e++ {
 		end := min(p.ends[e], to)
 		s := p.of[e]
@@ -358,7 +358,7 @@ func (p *packed) gather(dst []byte, i int, runs []run, mem *loan, shared func(st
 			}
 		}
 	}
-	wants = cursor{runs: runs}
+	wants = runCursor{runs: runs}
 	for e, start := first, from; start < to; e++ {
 		end := min(p.ends[e], to)
 		s := p.of[e]
@@ -371,11 +371,11 @@ func (p *packed) gather(dst []byte, i int, runs []run, mem *loan, shared func(st
 	return n, nil
 }
 
-// cursor goes through runs that ascend.
-type cursor struct{ runs []run }
+// runCursor goes through runs that ascend.
+type runCursor struct{ runs []run }
 
 // has says whether a run covers offset. Offsets ascend from call to call.
-func (c *cursor) has(offset uint32) bool {
+func (c *runCursor) has(offset uint32) bool {
 	for len(c.runs) > 0 && c.runs[0].to <= offset {
 		c.runs = c.runs[1:]
 	}
