@@ -10,16 +10,18 @@ const (
 	// aheadShare is how many of a block's size the caches must hold, so that what is read ahead is not
 	// evicted before it is used.
 	aheadShare = 8
-	// maxAheads is how many blocks are read ahead at once, at most, of all readers that do not wait for the disk.
-	maxAheads = 4
+	// aheadsByCore is how many blocks are read ahead at once for each core, of all readers that do not wait for the disk, and
+	// maxAheads how many at most. One a core is too few: who has read its block must then wait for the reader to ask again.
+	aheadsByCore = 2
+	maxAheads    = 4
 	// aheadBlocks is how many blocks such a reader is ahead of itself, if it knows which they are.
-	aheadBlocks = 2
+	aheadBlocks = 3
 	// aheadEventBytes is about what a part has for an event, of blocks that nobody looked at.
 	aheadEventBytes = 256
 )
 
 // aheads is how many blocks are read ahead at once, unless it is for readers that wait for the disk.
-func aheads() int { return min(maxAheads, runtime.GOMAXPROCS(0)) }
+func aheads() int { return min(maxAheads, aheadsByCore*runtime.GOMAXPROCS(0)) }
 
 // ahead is the block that a reader will want next.
 type ahead struct {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sort"
+	"time"
 
 	"millrace/translate"
 )
@@ -410,11 +411,16 @@ func (p *pass) match(src source, i, end int) (through int, err error) {
 	if events == 0 {
 		return through, nil
 	}
-	stored, err := r.log.openPart(x, src.part(r.variant), src.key(), int(ends[len(ends)-1]))
+	size := int(ends[len(ends)-1])
+	begun := time.Now()
+	stored, err := r.log.openPart(x, src.part(r.variant), src.key(), size)
 	if err != nil {
 		return i, err
 	}
 	defer stored.close()
+	if p.span != nil && src.others == 0 {
+		r.looked(time.Since(begun) > slowLook+time.Duration(size)*slowByte)
+	}
 	if r.filter == nil {
 		through = stored.wholePieces(ends[:end], i, through, p.c.Events == 0)
 		if events = through - i; events == 0 {

@@ -17,6 +17,9 @@ const (
 	slowLook = 200 * time.Microsecond
 	// slowFingerprint is what is added to it by DID of the filter.
 	slowFingerprint = 100 * time.Nanosecond
+	// slowByte is what is added to it by byte of the frames in a block's part: to copy the part out of the page cache and to
+	// compute its checksums takes a third of that.
+	slowByte = time.Nanosecond
 )
 
 // nextPlan makes r.plan the one of the span that has r.next, or of a later one if those before it have nothing: if all that it

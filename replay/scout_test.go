@@ -2,10 +2,12 @@ package replay
 
 import (
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
@@ -97,5 +99,79 @@ func TestScout(t *testing.T) {
 	}
 	if deepest != maxLooks {
 		t.Errorf("it looked %d spans ahead at most, want %d", deepest, maxLooks)
+	}
+}
+
+// TestSlowParts: a reader that spans lead, and that finds what they say at once but waits for the frames, goes on with
+// several blocks at once, too. One that waits for nothing does not.
+func TestSlowParts(t *testing.T) {
+	const slow = 10 * time.Millisecond
+	disk := &failingFS{fails: func(op errorfs.Op) bool {
+		if op.Kind == errorfs.OpFileReadAt && strings.HasSuffix(op.Path, ".blob") {
+			time.Sleep(slow)
+		}
+		return false
+	}}
+	cfg := testConfig(t, disk.wrap(vfs.NewMem()), newTestClock())
+	cfg.TailBytes, cfg.CacheBytes, cfg.blobValue = 1, 64<<20, 1
+	cfg.Retention = spanRetentionShare * 50 * time.Millisecond // spans of 50 events
+	l := mustOpen(t, cfg)
+	rng := rand.New(rand.NewPCG(5, 5))
+	wanted := 0
+	for seq := int64(1); seq <= 2000; seq += 10 {
+		tb := testBlock{epoch: 1, firstSeq: seq, lastSeq: seq + 9}
+		for i := seq; i <= tb.lastSeq; i++ {
+			e := randomEvent(rng, place{1, i, 0}, testStart.UnixMicro()+1000*i)
+			if e.kind == translate.KindCommit && i%30 == 0 {
+				e.collection = "com.example.some"
+				wanted++
+			}
+			tb.events = append(tb.events, e)
+		}
+		if err := l.Append(tb.seal(t, l)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.store.db.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range l.snap.Load().spansSince(0) { // what says where the events are is in the log's cache
+		sp, err := l.spanOf(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, block := range sp.keys {
+			if _, err := l.indexOf(rangeOutline, block); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	filter := must(NewFilter(FilterConfig{Collections: []string{"com.example.some"}, Kinds: Kinds(translate.KindCommit)}))
+	for _, armed := range []bool{true, false} { // the second time Pebble's cache has what the first read
+		disk.armed.Store(armed)
+		r, err := l.NewReader(ReaderConfig{Cursor: TimeCursor(0), MaxChunkBytes: 1, Filter: filter})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var c Chunk
+		events, deep, before := 0, 0, r.depth
+		for !c.Live {
+			if err := r.Next(&c); err != nil {
+				t.Fatal(err)
+			}
+			if events += c.Events; r.depth > before {
+				deep++
+			}
+			before = r.depth
+		}
+		if events != wanted {
+			t.Errorf("it read %d events of %d", events, wanted)
+		}
+		if armed && deep == 0 {
+			t.Errorf("it waited %v for each of %d blocks, and did not look ahead", slow, wanted)
+		}
+		if !armed && deep > wanted/2 {
+			t.Errorf("it looked further ahead at %d of %d blocks, and waited for none", deep, wanted)
+		}
 	}
 }

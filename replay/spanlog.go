@@ -245,7 +245,9 @@ func (p *pass) findSpan() (source, error) {
 	}
 	begun := time.Now()
 	x, err := r.log.indexOf(p.scan.part(), sp.keys[next])
-	r.looked(time.Since(begun) > slowLook)
+	if slow := time.Since(begun) > slowLook; slow || err == nil && r.variant.storedEnds(x) == nil {
+		r.looked(slow) // else the look into its part tells
+	}
 	return source{idx: x}, err
 }
 
