@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,6 +19,9 @@ import (
 
 	"github.com/gorilla/websocket"
 )
+
+// patience is for what must come.
+const patience = time.Minute
 
 // testRelay is a relay that serves on a port of its own for one test.
 type testRelay struct {
@@ -86,7 +90,7 @@ func (r *testRelay) connect(query string) *testConsumer {
 
 // next reads one message, or returns why it cannot.
 func (c *testConsumer) next() (received, error) {
-	if err := c.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
 		return received{}, err
 	}
 	kind, data, err := c.ReadMessage()
@@ -110,7 +114,7 @@ func (c *testConsumer) read(n int) (messages []received) {
 func (c *testConsumer) drain(n int) (messages []received) {
 	c.t.Helper()
 	for {
-		wait := 20 * time.Second
+		wait := patience
 		if len(messages) >= n {
 			wait = 100 * time.Millisecond
 		}
@@ -147,14 +151,14 @@ func (r *testRelay) post(path string) map[string]any {
 	return out
 }
 
-// lines returns the truth written so far.
+// lines returns the truth written so far, but for what is being written.
 func (r *testRelay) lines() []string {
 	r.t.Helper()
 	b, err := os.ReadFile(r.truth)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	return slices.Collect(strings.Lines(string(b)))
+	return slices.Collect(strings.Lines(string(b[:bytes.LastIndexByte(b, '\n')+1])))
 }
 
 // seqOf returns the sequence number of a frame that a relay may send.

@@ -35,14 +35,15 @@ func upTo(from, to int64) (list []int64) {
 	return list
 }
 
+// waitMade waits until n messages are made, written down, and in the window.
 func waitMade(t testing.TB, r *testRelay, n int64) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
-		if r.producer.made.Load() >= n {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+		if r.producer.shown.Load() >= n {
 			return
 		}
 	}
-	t.Fatalf("%d messages made, want %d", r.producer.made.Load(), n)
+	t.Fatalf("%d messages made, want %d", r.producer.shown.Load(), n)
 }
 
 // TestResume asks for every kind of cursor.
@@ -129,8 +130,16 @@ func TestResumeOverChunks(t *testing.T) {
 func TestFlatOut(t *testing.T) {
 	const frames = 6000
 	r := startRelay(t, "--frames", "6000", "--window-frames", "300", "--wait-for-consumer")
-	r.post("quiet?for=300ms") // until all are there
+	r.post("quiet?for=1h") // until all are there
 	consumers := []*testConsumer{r.connect("cursor=0"), r.connect("cursor=0"), r.connect("cursor=0")}
+	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		if _, _, joined := r.producer.current.Load().win.lead(); joined == int64(len(consumers)) {
+			break
+		} else if time.Now().After(end) {
+			t.Fatalf("%d consumers are there", joined)
+		}
+	}
+	r.post("quiet?for=0s")
 	var group sync.WaitGroup
 	for i, c := range consumers {
 		group.Go(func() {
@@ -180,7 +189,7 @@ func TestFlatOutReturn(t *testing.T) {
 func TestFlatOutAlone(t *testing.T) {
 	r := startRelay(t, "--window-frames", "1000")
 	waitMade(t, r, 500)
-	time.Sleep(20 * time.Millisecond)
+	time.Sleep(20 * time.Millisecond) // in which more may come
 	if made := r.producer.made.Load(); made != 500 {
 		t.Errorf("%d frames made, want 500", made)
 	}
@@ -230,7 +239,7 @@ func TestPings(t *testing.T) {
 			case <-stop:
 				return
 			case <-time.After(time.Millisecond):
-				_ = c.WriteControl(websocket.PingMessage, []byte("ping"), time.Now().Add(time.Second))
+				_ = c.WriteControl(websocket.PingMessage, []byte("ping"), time.Now().Add(patience))
 			}
 		}
 	})
@@ -245,7 +254,7 @@ func TestPings(t *testing.T) {
 	}
 	r.post("quiet?for=1h")
 	c.read(int(r.producer.made.Load()) - len(got))
-	if err := c.WriteControl(websocket.PingMessage, []byte("quiet"), time.Now().Add(20*time.Second)); err != nil {
+	if err := c.WriteControl(websocket.PingMessage, []byte("quiet"), time.Now().Add(patience)); err != nil {
 		t.Fatal(err)
 	}
 	if m, err := c.next(); !errors.Is(err, quiet) {
