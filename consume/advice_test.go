@@ -68,9 +68,17 @@ func TestAdvice(t *testing.T) {
 		}, "ca-certificates"},
 		{"TLS where there is none", func(t *testing.T) string { return strings.Replace(plain(t), "ws://", "wss://", 1) }, "ws:// instead of wss://"},
 		{"nothing there", func(t *testing.T) string {
-			srv := httptest.NewServer(http.NotFoundHandler())
-			srv.Close()
-			return strings.Replace(srv.URL, "http", "ws", 1)
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			c, err := net.Dial("tcp", l.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { c.Close() })
+			return "ws://" + c.LocalAddr().String() // the port is taken, so that nobody else comes to listen there
 		}, "nothing listens there"},
 		{"no HTTP", raw(func(c net.Conn) { fmt.Fprint(c, "220 smtp.example.com ready\r\n\r\n"); c.Close() }), "does not speak websocket"},
 		{"no answer", raw(func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }), "it does not answer"},
@@ -82,7 +90,11 @@ func TestAdvice(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			d := dialer{dial: (&net.Dialer{}).DialContext, handshakeTimeout: time.Second, pingInterval: time.Minute, silenceTimeout: time.Minute}
+			timeout := patience
+			if tc.name == "no answer" {
+				timeout = time.Second
+			}
+			d := dialer{dial: (&net.Dialer{}).DialContext, handshakeTimeout: timeout, pingInterval: time.Minute, silenceTimeout: time.Minute}
 			c, err := d.open(context.Background(), u.String())
 			if err == nil {
 				c.close(false)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/http/httptest"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -12,16 +13,20 @@ import (
 // waited enough, reading waits; and it is called once more when the connection has ended.
 func TestIdle(t *testing.T) {
 	const rounds, batch = 5, 4
-	idling, sent, read := make(chan bool), make(chan bool), make(chan bool)
+	idling, sent, read := make(chan bool), make(chan int), make(chan bool)
 	r := &relay{t: t}
 	r.script = func(p *peer) {
 		next := int64(1)
 		for range rounds {
 			p.commits(next, next) // reading waits for it
 			<-idling
+			n := 0
+			for seq := next + 1; seq <= next+batch; seq++ {
+				n += 2 + len(commitFrame(seq))
+			}
 			p.commits(next+1, next+batch)
 			next += batch + 1
-			sent <- true
+			sent <- n
 			<-read
 		}
 		p.commits(next, next) // and ends the connection
@@ -32,7 +37,15 @@ func TestIdle(t *testing.T) {
 	defer cancel()
 	var seqs []int64
 	calls, since := 0, 0 // of Idle; frames since it was called
+	var socket syscall.RawConn
 	c, err := New(Config{URL: srv.URL,
+		Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+			if err == nil {
+				socket, err = conn.(*net.TCPConn).SyscallConn()
+			}
+			return conn, err
+		},
 		Handle: func(_ context.Context, f Frame) error {
 			seqs = append(seqs, f.Seq)
 			since++
@@ -45,8 +58,7 @@ func TestIdle(t *testing.T) {
 			switch {
 			case got == 1 && len(seqs) < rounds*(batch+1):
 				idling <- true
-				<-sent
-				time.Sleep(20 * time.Millisecond) // it is in the socket
+				awaitBytes(t, socket, <-sent)
 				return true
 			case got == batch && len(seqs) <= rounds*(batch+1):
 				read <- true
@@ -90,9 +102,20 @@ func TestLook(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	send := func(s string) {
+		t.Helper()
+		if _, err := far.Write([]byte(s)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	asked := 0
-	w := &wire{Conn: near, timeout: time.Minute}
-	w.setIdle(func() bool { asked++; return asked < 3 })
+	w := &wire{Conn: near, timeout: patience}
+	w.setIdle(func() bool {
+		if asked++; asked == 3 {
+			time.AfterFunc(10*time.Millisecond, func() { _, _ = far.Write([]byte("two")) }) // while it waits, mostly
+		}
+		return asked < 3
+	})
 	if w.idle == nil {
 		t.Skip("sockets cannot be looked into here")
 	}
@@ -105,18 +128,11 @@ func TestLook(t *testing.T) {
 		}
 		return string(p[:n])
 	}
-	send := func(s string) {
-		t.Helper()
-		if _, err := far.Write([]byte(s)); err != nil {
-			t.Fatal(err)
-		}
-	}
 	send("one")
-	time.Sleep(10 * time.Millisecond)
+	awaitBytes(t, w.raw, len("one"))
 	if got := read(); got != "one" || asked != 0 {
 		t.Errorf("%q, Idle called %d times", got, asked)
 	}
-	time.AfterFunc(10*time.Millisecond, func() { _, _ = far.Write([]byte("two")) })
 	if got := read(); got != "two" || asked != 3 {
 		t.Errorf("%q, Idle called %d times", got, asked)
 	}
@@ -132,7 +148,7 @@ func TestLook(t *testing.T) {
 	if n, err := w.Read(p); err == nil {
 		t.Errorf("a connection that was cut gave %q", p[:n])
 	}
-	gone := &wire{Conn: near, timeout: time.Minute}
+	gone := &wire{Conn: near, timeout: patience}
 	gone.setIdle(func() bool { return true })
 	if err := near.SetReadDeadline(time.Time{}); err != nil {
 		t.Fatal(err)

@@ -23,6 +23,9 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
+// patience is for what must come.
+const patience = time.Minute
+
 // TestMain keeps a proxy of the environment out of the tests.
 func TestMain(m *testing.M) {
 	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"} {
@@ -224,7 +227,7 @@ func (s *sink) until(t testing.TB, n int) []Frame {
 	t.Helper()
 	timeout := time.After(24 * time.Hour) // of the bubble's clock
 	if _, ok := t.(*testing.B); ok {
-		timeout = time.After(time.Minute)
+		timeout = time.After(patience)
 	}
 	for {
 		if got := s.all(); len(got) >= n {

@@ -69,11 +69,10 @@ func synthetic(n, size int) (msgs [][]byte) {
 // waitGoroutines waits until there are no more goroutines than before.
 func waitGoroutines(t *testing.T, before int) {
 	t.Helper()
-	for range 100 {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		if runtime.NumGoroutine() <= before {
 			return
 		}
-		time.Sleep(20 * time.Millisecond)
 	}
 	buf := make([]byte, 1<<20)
 	t.Errorf("%d goroutines, %d before:\n%s", runtime.NumGoroutine(), before, buf[:runtime.Stack(buf, true)])
@@ -177,14 +176,13 @@ func TestUntrusted(t *testing.T) {
 	defer srv.Close()
 	s := newSink()
 	c := startWith(t, nil, Config{URL: srv.URL}, s)
-	for range 200 {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if msg := c.Status().LastError; msg != "" {
 			if !strings.Contains(msg, "certificate") {
 				t.Errorf("LastError %q", msg)
 			}
 			return
 		}
-		time.Sleep(10 * time.Millisecond)
 	}
 	t.Error("no error")
 }
