@@ -14,7 +14,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -309,7 +308,7 @@ func TestBackupEndpoint(t *testing.T) {
 	if err != nil || c == nil || !strings.HasPrefix(c.Address, "127.0.0.1:") {
 		t.Fatalf("control.json: %+v, %v", c, err)
 	}
-	client := http.Client{Timeout: 10 * time.Second}
+	client := http.Client{Timeout: patience}
 	resp, err := client.Post("http://"+c.Address+"/backup", "application/json", bytes.NewReader([]byte(`{"to":"/x"}`)))
 	if err != nil {
 		t.Fatal(err)

@@ -356,7 +356,7 @@ func wscatReads(t *testing.T, dir, first, second string) {
 	server.kill()
 	select {
 	case <-c.done:
-	case <-time.After(20 * time.Second):
+	case <-time.After(patience):
 		t.Fatal("wscat does not notice that the server is gone")
 	}
 	events := c.events
@@ -383,9 +383,7 @@ func wscatReads(t *testing.T, dir, first, second string) {
 // log's stamps.
 func heldTruth(t *testing.T, sim *simulator, addr string) []string {
 	t.Helper()
-	sim.do(t, "quiet?for=1h")
-	time.Sleep(100 * time.Millisecond)
-	want := readTruth(t, sim.truth)
+	want := sim.settle(t)
 	events := readAll(t, addr, "cursor=0", len(want))
 	checkExact(t, "the log", events, want)
 	lines := make([]string, len(want))

@@ -138,8 +138,8 @@ func startDaemon(t *testing.T, relay, dir string, flags ...string) *testDaemon {
 			cancel()
 			select {
 			case result = <-ended:
-			case <-time.After(20 * time.Second):
-				result = fmt.Errorf("the daemon did not stop within 20 s")
+			case <-time.After(patience):
+				result = fmt.Errorf("the daemon did not stop within %v", patience)
 			}
 		})
 		return result
@@ -229,7 +229,7 @@ func (s *subscriber) lines(t *testing.T, n int) []string {
 	t.Helper()
 	var out []string
 	for len(out) < n {
-		msg, err := s.next(20 * time.Second)
+		msg, err := s.next(patience)
 		if err != nil {
 			t.Fatalf("after %d of %d events: %v", len(out), n, err)
 		}
@@ -238,10 +238,10 @@ func (s *subscriber) lines(t *testing.T, n int) []string {
 	return out
 }
 
-// waitFor polls until ok, for a minute.
+// waitFor polls until ok.
 func waitFor(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(2 * patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		if ok() {
 			return
 		}

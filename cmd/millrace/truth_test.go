@@ -38,7 +38,7 @@ func (e truthEvent) position(s *streams) translate.Position {
 
 func (e truthEvent) place() string { return fmt.Sprintf("epoch %d seq %d op %d", e.Epoch, e.Seq, e.Op) }
 
-// readTruth reads what relaysim says that a correct consumer must hold.
+// readTruth reads what relaysim says that a correct consumer must hold. It may write on meanwhile.
 func readTruth(t *testing.T, path string) []truthEvent {
 	t.Helper()
 	raw, err := os.ReadFile(path)
@@ -46,6 +46,7 @@ func readTruth(t *testing.T, path string) []truthEvent {
 		t.Fatal(err)
 	}
 	var out []truthEvent
+	raw = raw[:bytes.LastIndexByte(raw, '\n')+1] // behind it is what is being written
 	for line := range bytes.Lines(raw) {
 		var l struct {
 			Epoch int             `json:"epoch"`
@@ -141,7 +142,7 @@ func readAll(t *testing.T, addr, query string, n int) []truthEvent {
 	seen := streams{}
 	var out []truthEvent
 	for {
-		wait := 20 * time.Second
+		wait := patience
 		if len(out) >= n {
 			wait = 100 * time.Millisecond
 		}
@@ -170,7 +171,7 @@ func (s *subscriber) readThrough(t *testing.T, seen *streams, end *atomic.Int64)
 		}
 	}()
 	for {
-		msg, err := s.next(time.Minute)
+		msg, err := s.next(patience)
 		if err != nil {
 			t.Errorf("after %d events, before the end: %v", len(events), err)
 			return nil
@@ -271,9 +272,9 @@ func (s *simulator) settle(t *testing.T) []truthEvent {
 // waitMade waits until relaysim has made n messages.
 func (s *simulator) waitMade(t *testing.T, n int64) {
 	t.Helper()
-	for end := time.Now().Add(2 * time.Minute); s.messages(t) < n; time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(5 * patience); s.messages(t) < n; time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("relaysim made %d of %d messages in two minutes", s.messages(t), n)
+			t.Fatalf("relaysim made %d of %d messages in five minutes", s.messages(t), n)
 		}
 	}
 }

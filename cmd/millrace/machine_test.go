@@ -1,0 +1,135 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net"
+	"os"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// The machine that the tests run on may be slow, stand still for seconds, and have other tests on it.
+
+// patience is for what must come. How soon is checked elsewhere, if it is promised.
+const patience = time.Minute
+
+// freeAddr returns an address that nothing listens on until the test does. Its port is below those that the system
+// gives to outgoing connections, and no other test, of this process or another, is given it before this one ends.
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	const least = 10_000
+	limit := 32_768
+	if raw, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range"); err == nil {
+		if _, err := fmt.Sscan(string(raw), &limit); err != nil {
+			t.Fatalf("ip_local_port_range: %v", err)
+		}
+	}
+	if limit <= least { // they are given to anybody
+		limit = 65_536
+	}
+	start := rand.IntN(limit - least)
+	for i := range limit - least {
+		addr := fmt.Sprintf("127.0.0.1:%d", least+(start+i)%(limit-least))
+		mine, err := net.ListenPacket("udp", addr) // says to other tests that it is taken
+		if err != nil {
+			continue
+		}
+		l, err := net.Listen("tcp", addr)
+		if err != nil {
+			mine.Close()
+			continue
+		}
+		l.Close()
+		t.Cleanup(func() { mine.Close() })
+		return addr
+	}
+	t.Fatal("no port is free")
+	return ""
+}
+
+// waitServing waits until the server at addr takes connections.
+func waitServing(t *testing.T, addr string) {
+	t.Helper()
+	waitFor(t, fmt.Sprintf("the server at %s", addr), func() bool {
+		conn, err := dialLoopback(addr)
+		if err == nil {
+			conn.Close()
+		}
+		return err == nil
+	})
+}
+
+// giveHeapBack undoes what `millrace serve` in this process has done to the heap of all tests.
+func giveHeapBack() {
+	debug.SetMemoryLimit(math.MaxInt64)
+	debug.SetGCPercent(100)
+}
+
+// complaints are what was wrong in one attempt of inTime. It is safe for concurrent use.
+type complaints struct {
+	mu  sync.Mutex
+	all []string
+}
+
+func (c *complaints) errorf(format string, args ...any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.all = append(c.all, fmt.Sprintf(format, args...))
+}
+
+func (c *complaints) any() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.all) > 0
+}
+
+// inTime is for what millrace promises to do within a time, and cannot while the machine stands still: an attempt during
+// which it did so proves nothing when there are complaints, and is made again.
+func inTime(t *testing.T, attempt func(wrong *complaints)) {
+	t.Helper()
+	const attempts = 10
+	for n := 1; ; n++ {
+		longest := standstill()
+		wrong := &complaints{}
+		attempt(wrong)
+		still := longest()
+		if !wrong.any() {
+			return
+		}
+		if still < 200*time.Millisecond || n == attempts {
+			t.Fatalf("%s\n(attempt %d; the machine stood still for up to %v)", strings.Join(wrong.all, "\n"), n, still)
+		}
+		t.Logf("attempt %d, in which the machine stood still for %v:\n%s", n, still, strings.Join(wrong.all, "\n"))
+	}
+}
+
+// standstill measures until longest is called for how long at most this process was not let run.
+func standstill() (longest func() time.Duration) {
+	const tick = 10 * time.Millisecond
+	stop := make(chan struct{})
+	var most time.Duration
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		ticker := time.NewTicker(tick)
+		defer ticker.Stop()
+		for last := time.Now(); ; {
+			select {
+			case <-ticker.C:
+			case <-stop:
+				most = max(most, time.Since(last)-tick)
+				return
+			}
+			most, last = max(most, time.Since(last)-tick), time.Now()
+		}
+	})
+	return func() time.Duration {
+		close(stop)
+		watching.Wait()
+		return most
+	}
+}
