@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -17,7 +18,12 @@ import (
 // SIGTERM is a clean end with exit code 0, also while a subscriber takes nothing.
 func TestSIGTERM(t *testing.T) {
 	t.Parallel()
+	inTime(t, func(wrong *complaints) { sigterm(t, wrong) })
+}
+
+func sigterm(t *testing.T, wrong *complaints) {
 	sim := startRelaysim(t, "--rate", "2000", "--wait-for-consumer")
+	defer sim.do(t, "quiet?for=1h")
 	addr := freeAddr(t)
 	p := startMillrace(t, sim.url, t.TempDir(), addr, "--shutdown-timeout", "2s", "--log-level", "info")
 	waitServing(t, addr)
@@ -31,32 +37,38 @@ func TestSIGTERM(t *testing.T) {
 		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n")); err != nil {
 		t.Fatal(err)
 	}
-	reading := subscribe(t, addr, "extended=true&cursor=0")
+	s := subscribe(t, addr, "extended=true&cursor=0")
+	var last []byte
+	var end error
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		for {
+			msg, err := s.next(patience)
+			if err != nil {
+				end = err
+				return
+			}
+			last = bytes.Clone(msg)
+		}
+	})
 	sim.waitMade(t, 4000)
 	begin := time.Now()
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	var last []byte
-	for {
-		msg, err := reading.next(20 * time.Second)
-		if err != nil {
-			if !strings.Contains(err.Error(), "1012") {
-				t.Errorf("the subscriber that reads got %v, want close code 1012", err)
-			}
-			break
-		}
-		last = bytes.Clone(msg)
+	<-p.exited
+	if code, took := p.cmd.ProcessState.ExitCode(), time.Since(begin); code != exitOK || took > 9*time.Second {
+		wrong.errorf("ended after %v with exit code %d\n%s", took, code, p.stderr)
+	}
+	reading.Wait()
+	if !strings.Contains(end.Error(), "1012") {
+		wrong.errorf("the subscriber that reads got %v, want close code 1012", end)
 	}
 	if !bytes.Contains(last, []byte("going_away")) {
-		t.Errorf("the last message is %.200s, want going_away", last)
-	}
-	<-p.exited
-	if code := p.cmd.ProcessState.ExitCode(); code != exitOK || time.Since(begin) > 9*time.Second {
-		t.Errorf("ended after %v with exit code %d\n%s", time.Since(begin), code, p.stderr)
+		wrong.errorf("the last message is %.200s, want going_away", last)
 	}
 	if !strings.Contains(p.stderr.String(), "msg=stopped") {
-		t.Errorf("the log does not say that it stopped:\n%s", p.stderr)
+		wrong.errorf("the log does not say that it stopped:\n%s", p.stderr)
 	}
 }
 
@@ -90,7 +102,7 @@ func TestStartErrors(t *testing.T) {
 		{[]string{"--intern", "fdb"}, exitUsage, "-tags fdb"},
 	} {
 		args := append([]string{"serve", "--data-dir", t.TempDir(), "--listen", "127.0.0.1:0", "--metrics-listen", "", "--relay", "ws://127.0.0.1:1"}, tc.args...)
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 		out, err := exec.CommandContext(ctx, bin["millrace"], args...).CombinedOutput()
 		cancel()
 		code := exitOK
@@ -109,6 +121,7 @@ func TestStopWhileStarting(t *testing.T) {
 	cancel(errors.New("terminated signal received"))
 	var said bytes.Buffer
 	args := []string{"--relay", "ws://127.0.0.1:1", "--data-dir", t.TempDir(), "--listen", "127.0.0.1:0", "--metrics-listen", ""}
+	defer giveHeapBack()
 	if err := runServe(ctx, args, io.Discard, &said); err != nil {
 		t.Errorf("%v\n%s", err, &said)
 	}

@@ -20,6 +20,10 @@ import (
 // Some subscribers read nothing meanwhile, and change none of that.
 func TestRestartUnderLoad(t *testing.T) {
 	t.Parallel()
+	inTime(t, func(wrong *complaints) { restartUnderLoad(t, wrong) })
+}
+
+func restartUnderLoad(t *testing.T, wrong *complaints) {
 	restarts, crowd, frames := 2, 40, 12_000
 	if long() {
 		restarts, crowd, frames = 8, 100, 30_000
@@ -35,7 +39,7 @@ func TestRestartUnderLoad(t *testing.T) {
 	p := start()
 	readers := make([]*loadReader, crowd)
 	for i := range readers {
-		readers[i] = &loadReader{t: t, addr: addr, extended: i%2 == 0, compressed: i%4 >= 2, cursor: "0"}
+		readers[i] = &loadReader{t: t, wrong: wrong, addr: addr, extended: i%2 == 0, compressed: i%4 >= 2, cursor: "0"}
 	}
 	for i := range restarts {
 		var reading sync.WaitGroup
@@ -53,9 +57,12 @@ func TestRestartUnderLoad(t *testing.T) {
 		}
 		<-p.exited
 		if took := time.Since(begun); took > 3*deadline || p.cmd.ProcessState.ExitCode() != exitOK {
-			t.Errorf("it took %v to stop, exit code %d\n%s", took, p.cmd.ProcessState.ExitCode(), p.stderr)
+			wrong.errorf("it took %v to stop, exit code %d\n%s", took, p.cmd.ProcessState.ExitCode(), p.stderr)
 		}
 		reading.Wait()
+		if wrong.any() {
+			return
+		}
 		p = start()
 	}
 	sim.waitMade(t, int64(frames))
@@ -79,6 +86,7 @@ func TestRestartUnderLoad(t *testing.T) {
 // loadReader reads frames by hand, to see where its stream ends.
 type loadReader struct {
 	t                    *testing.T
+	wrong                *complaints
 	addr, cursor         string
 	extended, compressed bool
 
@@ -94,7 +102,7 @@ func (r *loadReader) connect() {
 
 // read reads until the connection ends, which must be between two frames.
 func (r *loadReader) read() {
-	_ = r.conn.SetReadDeadline(time.Now().Add(time.Minute))
+	_ = r.conn.SetReadDeadline(time.Now().Add(5 * patience))
 	var last []byte
 	first := byte(0)
 	for {
@@ -103,7 +111,7 @@ func (r *loadReader) read() {
 			break
 		}
 		if err != nil {
-			r.t.Errorf("extended %t, compressed %t: the stream ended with %v", r.extended, r.compressed, err)
+			r.wrong.errorf("extended %t, compressed %t: the stream ended with %v", r.extended, r.compressed, err)
 			return
 		}
 		if first = f; f == 0x88 {
@@ -116,14 +124,14 @@ func (r *loadReader) read() {
 	}
 	switch {
 	case !r.extended && first == 0x88:
-		r.t.Error("a plain subscriber got a close frame")
+		r.wrong.errorf("a plain subscriber got a close frame")
 	case r.extended && first != 0x88:
-		r.t.Error("an extended subscriber got no close frame")
+		r.wrong.errorf("an extended subscriber got no close frame")
 	case r.extended && !r.compressed:
 		_, rest, _ := bytes.Cut(last, []byte(`"cursor":"`))
 		cursor, _, ok := strings.Cut(string(rest), `"`)
 		if !ok || !bytes.Contains(last, []byte("going_away")) {
-			r.t.Errorf("the last message is %.200s, want going_away with a cursor", last)
+			r.wrong.errorf("the last message is %.200s, want going_away with a cursor", last)
 		}
 		r.cursor = cursor
 	}
