@@ -47,7 +47,7 @@ func readThrough(t *testing.T, addr string, seen *streams, newest string) []trut
 	defer s.conn.Close()
 	var out []truthEvent
 	for {
-		msg, err := s.next(20 * time.Second)
+		msg, err := s.next(patience)
 		if err != nil {
 			t.Fatalf("the log ends after %d events: %v", len(out), err)
 		}
@@ -276,7 +276,7 @@ func (r *round) replays(log []truthEvent) {
 		want := asServed(filter.apply(log[from:], facts[from:]), extended)
 		var got []truthEvent
 		for {
-			wait := 20 * time.Second
+			wait := patience
 			if len(got) >= len(want) {
 				wait = 30 * time.Millisecond
 			}

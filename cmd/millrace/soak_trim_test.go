@@ -1,24 +1,66 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
+	"math"
 	"net/http"
+	"os"
 	"slices"
+	"sort"
+	"strconv"
 	"testing"
 	"time"
+
+	"millrace/translate"
 )
 
-// together says whether subscribers that want everything have all seen about the same, so that none of them falls off
-// a log that is trimmed now.
+// together says whether all subscribers are so near to the end of the truth, and so of the log, which is a beginning of it,
+// that none of them falls off a log that is trimmed now.
 func (r *round) together() bool {
-	least, most := 1<<62, 0
-	for _, w := range r.watchers[:2] {
-		w.mu.Lock()
-		n := len(w.events)
-		w.mu.Unlock()
-		least, most = min(least, n), max(most, n)
+	const near = 4000 // events; of soakRetention at least some 7,000 are kept
+	raw, err := os.ReadFile(r.sim.truth)
+	if err != nil {
+		r.t.Fatal(err)
 	}
-	return most-least < 4000
+	least := r.leastSeq()
+	for range near {
+		raw = raw[:max(0, bytes.LastIndexByte(raw, '\n'))]
+		_, line, _ := bytes.Cut(raw[bytes.LastIndexByte(raw, '\n')+1:], []byte(`"seq":`))
+		if len(line) == 0 {
+			return true // there are no more
+		}
+		seq, err := strconv.ParseInt(string(line[:bytes.IndexByte(line, ',')]), 10, 64)
+		if err != nil {
+			r.t.Fatalf("truth: %v", err)
+		}
+		if seq <= least {
+			return true
+		}
+	}
+	return false
+}
+
+// leastSeq is that of the place where the subscriber goes on who is furthest behind.
+func (r *round) leastSeq() int64 {
+	all := r.watchers[0] // gets every event, with its place
+	all.mu.Lock()
+	seen := slices.Clone(all.events)
+	all.mu.Unlock()
+	least := int64(math.MaxInt64)
+	for _, w := range r.watchers {
+		w.mu.Lock()
+		cursor, us := w.cursor, w.lastUS
+		w.mu.Unlock()
+		seq := int64(0) // it has seen nothing, and wants the oldest
+		if p, err := translate.ParsePosition(cursor); err == nil {
+			seq = p.Seq
+		} else if n := sort.Search(len(seen), func(i int) bool { return seen[i].TimeUS > us }); n > 0 {
+			seq = seen[n-1].Seq
+		}
+		least = min(least, seq)
+	}
+	return least
 }
 
 // seenThrough waits until the subscriber, whom nothing is filtered for, has seen the event that has the cursor, and
@@ -44,6 +86,7 @@ func (w *watcher) seenThrough(t *testing.T, cursor string) []truthEvent {
 // kept, and no less than half of that.
 func (r *round) trim(log []truthEvent) []truthEvent {
 	r.process.kill()
+	r.calm = true
 	r.start(nil)
 	var status struct{ Log struct{ Bytes int64 } }
 	for end := time.Now().Add(soakSettle); ; time.Sleep(10 * time.Millisecond) {

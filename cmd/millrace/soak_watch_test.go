@@ -25,10 +25,9 @@ type watcher struct {
 	further  url.Values
 	updates  *updates // nil: the filter stays
 
-	cursor string // where the next connection begins; run's own
-	lastUS int64  // of the last event, when the cursor is a time
-
 	mu      sync.Mutex
+	cursor  string // where the next connection begins; only run writes it
+	lastUS  int64  // of the last event, when the cursor is a time; likewise
 	events  []truthEvent
 	gaps    map[soakGap]bool
 	through int64 // time_us up to which heartbeats promise that all was sent
@@ -100,12 +99,14 @@ func (w *watcher) connect(ctx context.Context) {
 	}
 	w.r.total.add("subscriptions", 1)
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	defer conn.Close()
 	if w.updates != nil {
 		ended := make(chan struct{})
+		var updating sync.WaitGroup
+		updating.Go(func() { w.updating(conn, ended) })
+		defer updating.Wait()
 		defer close(ended)
-		go w.updating(conn, ended)
 	}
+	defer conn.Close()
 	for first := true; ; {
 		_, msg, err := conn.ReadMessage()
 		if err != nil {
@@ -131,8 +132,8 @@ func (w *watcher) connect(ctx context.Context) {
 			continue
 		}
 		first = false
-		w.cursor, w.lastUS = nextCursor(msg), e.TimeUS
 		w.mu.Lock()
+		w.cursor, w.lastUS = nextCursor(msg), e.TimeUS
 		if e.TimeUS <= w.through && w.updates == nil && w.err == nil {
 			w.err = fmt.Errorf("event %d came after a heartbeat that said that all up to %d had come", e.TimeUS, w.through)
 		}
@@ -158,10 +159,10 @@ func (w *watcher) message(msg []byte) {
 	}
 	switch {
 	case m.Kind == "heartbeat" && m.Cursor != "":
+		w.mu.Lock()
 		if w.updates == nil { // else what one filter left out the next may want
 			w.cursor = m.Cursor
 		}
-		w.mu.Lock()
 		w.through = max(w.through, m.TimeUS)
 		w.mu.Unlock()
 		w.r.total.add("heartbeats gone on from", 1)
@@ -180,7 +181,7 @@ func (w *watcher) message(msg []byte) {
 func (w *watcher) waitFor(t *testing.T, log []truthEvent) {
 	t.Helper()
 	want := len(w.filter.apply(log, factsOf(t, log)))
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(soakSettle); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		w.mu.Lock()
 		enough := len(w.events) >= want || w.err != nil
 		if w.updates != nil {
