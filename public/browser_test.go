@@ -76,7 +76,7 @@ func startBrowser(t *testing.T) *browser {
 	select {
 	case a := <-address:
 		return &browser{t: t, base: "http://" + a}
-	case <-time.After(testTimeout):
+	case <-time.After(2 * patience()):
 		t.Fatal("chromium does not start")
 		return nil
 	}
@@ -192,7 +192,7 @@ func (p *tab) call(method string, params any) json.RawMessage {
 			p.t.Fatalf("%s: %s", method, result)
 		}
 		return result
-	case <-time.After(testTimeout):
+	case <-time.After(patience()):
 		p.t.Fatalf("%s is not answered", method)
 		return nil
 	}
@@ -225,7 +225,7 @@ func (p *tab) text(selector string) string {
 // until waits until an expression is true.
 func (p *tab) until(what, expression string) {
 	p.t.Helper()
-	for deadline := time.Now().Add(testTimeout); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(patience()); ; time.Sleep(20 * time.Millisecond) {
 		if got := string(p.eval(expression)); got == "true" {
 			return
 		} else if time.Now().After(deadline) {

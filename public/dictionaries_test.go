@@ -48,7 +48,7 @@ func (r *restartable) restart(d *dict.Dictionary) {
 	r.t.Helper()
 	next := &testLog{t: r.t, seq: 1000}
 	if r.l != nil {
-		ctx, cancel := context.WithTimeout(r.t.Context(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(r.t.Context(), patience())
 		defer cancel()
 		if err := r.s.Shutdown(ctx); err != nil {
 			r.t.Fatal(err)

@@ -161,7 +161,7 @@ func TestInboundFlood(t *testing.T) {
 func TestGarbage(t *testing.T) {
 	t.Parallel()
 	l, _ := mixed(t)
-	s := serve(t, l, nil)
+	s := serve(t, l, func(_ *Config, tm *timing) { tm.message = time.Hour }) // ten megabytes take their time
 	c := s.dial("")
 	garbage := []byte(noise(9_999_999))
 	if err := c.WriteMessage(websocket.BinaryMessage, garbage); err != nil {
@@ -233,7 +233,7 @@ func TestLargeHeadersWait(t *testing.T) {
 }
 
 func TestUnfinishedHandshakesAreBounded(t *testing.T) {
-	s := serve(t, newTestLog(t), nil)
+	s := serve(t, newTestLog(t), func(_ *Config, tm *timing) { tm.header = time.Hour }) // until all are there
 	for range maxHandshakes {
 		nc, err := net.Dial("tcp", s.addr)
 		if err != nil {
@@ -244,7 +244,7 @@ func TestUnfinishedHandshakesAreBounded(t *testing.T) {
 	eventually(t, "all slots taken", func() bool { return s.handshakes.count() == maxHandshakes })
 	if nc, err := net.Dial("tcp", s.addr); err == nil { // else it was reset already
 		defer nc.Close()
-		nc.SetReadDeadline(time.Now().Add(testTimeout))
+		nc.SetReadDeadline(time.Now().Add(patience()))
 		if _, err := nc.Read(make([]byte, 1)); err == nil || isTimeout(err) {
 			t.Errorf("one too many: %v", err)
 		}

@@ -138,7 +138,7 @@ func TestHealth(t *testing.T) {
 	checks = []Check{{Name: "relay", OK: true, Detail: "relay.test"}, {Name: "disk", Detail: "1 GiB left"}}
 	ready(503, `{"ready":false,"checks":[{"name":"relay","ok":true,"detail":"relay.test"},{"name":"disk","ok":false,"detail":"1 GiB left"},{"name":"serving","ok":true}]}`)
 	checks = nil
-	ctx, cancel := contextWithTimeout(testTimeout)
+	ctx, cancel := contextWithTimeout(patience())
 	defer cancel()
 	if err := s.Shutdown(ctx); err != nil {
 		t.Error(err)

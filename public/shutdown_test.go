@@ -25,7 +25,7 @@ func TestShutdown(t *testing.T) {
 	slow := s.rawDial("cursor=0")
 	ended := make(chan error, 1)
 	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), patience())
 		defer cancel()
 		ended <- s.Shutdown(ctx)
 	}()
@@ -139,7 +139,7 @@ func TestShutdownOfASlowSubscriber(t *testing.T) {
 	eventually(t, "it is behind", func() bool { return s.budget.used.Load() > 0 })
 	ended := make(chan error, 1)
 	go func() {
-		ctx, cancel := contextWithTimeout(testTimeout)
+		ctx, cancel := contextWithTimeout(patience())
 		defer cancel()
 		ended <- s.Shutdown(ctx)
 	}()
@@ -203,7 +203,7 @@ func TestNoGoroutineLeaks(t *testing.T) {
 			}
 		}
 	})
-	for deadline := time.Now().Add(testTimeout); runtime.NumGoroutine() > before; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(patience()); runtime.NumGoroutine() > before; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			stacks := make([]byte, 1<<20)
 			t.Fatalf("%d goroutines, %d before\n%s", runtime.NumGoroutine(), before, stacks[:runtime.Stack(stacks, true)])

@@ -29,7 +29,7 @@ func endless(payload int) source {
 func TestSlowSubscriberIsEnded(t *testing.T) {
 	t.Parallel()
 	s := serveSource(t, endless(1000), newRegistry(t), func(cfg *Config, tm *timing) {
-		cfg.SlowTimeout = 5 * time.Second // a loaded machine keeps the healthy one from reading for seconds
+		cfg.SlowTimeout = 10 * time.Second // a loaded machine keeps the healthy one from reading for seconds
 		tm.grace = testTimeout
 	})
 	plain, extended := s.rawDial(""), s.rawDial("extended=true")

@@ -285,7 +285,7 @@ func TestTenReplaysJoinARunningStream(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 		c := s.dial("cursor=0")
 		go func() {
-			c.SetReadDeadline(time.Now().Add(time.Minute))
+			c.SetReadDeadline(time.Now().Add(3 * patience()))
 			var got []string
 			for len(got) < 1000+blocks*perBlock {
 				_, p, err := c.ReadMessage()
@@ -507,7 +507,7 @@ func TestUnknownMessagesAreIgnored(t *testing.T) {
 
 func TestTooLargeMessage(t *testing.T) {
 	l, _ := mixed(t)
-	s := serve(t, l, nil)
+	s := serve(t, l, func(_ *Config, tm *timing) { tm.message = time.Hour }) // ten megabytes take their time
 	padded := func(size int) []byte {
 		m := []byte(`{"type":"options_update","payload":{"wantedCollections":["app.bsky.feed.post"]}}`)
 		return append(m, bytes.Repeat([]byte(" "), size-len(m))...)
@@ -550,7 +550,7 @@ func TestPingIsAnswered(t *testing.T) {
 	c.SetPongHandler(func(p string) error { pongs <- p; return nil })
 	go io.Copy(io.Discard, neverEnding{c})
 	for _, payload := range []string{"", "hello", strings.Repeat("x", 125)} {
-		if err := c.WriteControl(websocket.PingMessage, []byte(payload), time.Now().Add(testTimeout)); err != nil {
+		if err := c.WriteControl(websocket.PingMessage, []byte(payload), time.Now().Add(patience())); err != nil {
 			t.Fatal(err)
 		}
 		select {
@@ -558,7 +558,7 @@ func TestPingIsAnswered(t *testing.T) {
 			if got != payload {
 				t.Errorf("pong %q, want %q", got, payload)
 			}
-		case <-time.After(testTimeout):
+		case <-time.After(patience()):
 			t.Fatalf("no pong for %q", payload)
 		}
 	}
@@ -577,7 +577,7 @@ func TestClientClose(t *testing.T) {
 	s := serve(t, l, nil)
 	for _, code := range []int{1000, 1001, 4321} {
 		c := s.dial("")
-		if err := c.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(code, "bye"), time.Now().Add(testTimeout)); err != nil {
+		if err := c.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(code, "bye"), time.Now().Add(patience())); err != nil {
 			t.Fatal(err)
 		}
 		c.wantClose(code, "")

@@ -67,8 +67,9 @@ func TestManySubscribersWakeSeldom(t *testing.T) {
 	for range clients {
 		conns = append(conns, s.rawDial(""))
 	}
-	time.Sleep(100 * time.Millisecond) // the waker knows how many they are
-	before, begin := pulls.Load(), time.Now()
+	eventually(t, "the waker knows how many they are", func() bool { round, woken := s.Pace(); return round == crowdPace && woken >= clients/2 })
+	begin := time.Now() // before they are counted, and later the other way round
+	before := pulls.Load()
 	time.Sleep(500 * time.Millisecond)
 	eventually(t, "they pull", func() bool { return pulls.Load()-before >= clients/2 })
 	perSecond := float64(pulls.Load()-before) / time.Since(begin).Seconds() / clients
@@ -105,6 +106,7 @@ func TestNobodyIsWokenInVain(t *testing.T) {
 		c.info("live")
 	}
 	busy := s.dial("")
+	s.waitIdle(clients + 1)
 	before := pulls.Load()
 	var last truth
 	for range 100 {

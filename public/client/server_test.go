@@ -17,7 +17,8 @@ import (
 	"millrace/public/client"
 )
 
-const patience = 20 * time.Second
+// patience is for what must come.
+const patience = 2 * time.Minute
 
 // instance is a millrace of this process.
 type instance struct {
