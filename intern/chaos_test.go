@@ -128,7 +128,8 @@ func TestCrashes(t *testing.T) {
 	var mu sync.Mutex
 	want := make(map[string]uint64) // the plain map
 	storeID := ""
-	for round := range 10 {
+	const rounds, least = 10, 500
+	for round := range rounds {
 		store, err := pebblekv.Open(pebblekv.Config{Dir: "uids", FS: fs, MemTableBytes: 256 << 10, CacheBytes: 1 << 20})
 		if err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
@@ -162,8 +163,19 @@ func TestCrashes(t *testing.T) {
 				}
 			})
 		}
-		time.Sleep(time.Duration(rng.IntN(60)) * time.Millisecond)
+		// It happens at some time while the map grows; the last one waits until there is enough.
 		mu.Lock()
+		enough := len(want) + rng.IntN(2*least/rounds)
+		if round == rounds-1 {
+			enough = max(enough, least)
+		}
+		for end := time.Now().Add(patience); len(want) < enough; mu.Lock() {
+			mu.Unlock()
+			if time.Now().After(end) {
+				t.Fatalf("seed %d: %d strings, waited for %d", seed, len(want), enough)
+			}
+			time.Sleep(100 * time.Microsecond)
+		}
 		kill() // what is recorded was returned before, so before the crash
 		clone := fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: rng.IntN(4) * 33, RNG: rand.New(rand.NewPCG(seed, uint64(round)))})
 		mu.Unlock()
@@ -178,7 +190,7 @@ func TestCrashes(t *testing.T) {
 	}
 	defer store.Close()
 	checkStore(t, store, want)
-	if len(want) < 500 {
+	if len(want) < least {
 		t.Errorf("only %d strings", len(want))
 	}
 	t.Logf("%d strings", len(want))

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -104,6 +105,7 @@ func TestCrash(t *testing.T) {
 			if reached {
 				break
 			}
+			time.Sleep(50 * time.Microsecond)
 		}
 		mu.Lock()
 		least := append([]uint64(nil), committed...)

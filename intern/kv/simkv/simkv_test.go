@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"millrace/intern/kv"
@@ -130,18 +131,20 @@ func TestOutageAndCrash(t *testing.T) {
 
 // TestLateCommitLoses checks that a commit applied late conflicts like any other.
 func TestLateCommitLoses(t *testing.T) {
-	s := New(Config{Seed: 1})
-	s.SetFaults(Faults{UnknownLate: 1, LateBy: 20 * time.Millisecond})
-	_ = set(s, "k")
-	s.SetFaults(Faults{})
-	if err := set(s, "k"); err != nil {
-		t.Fatal(err)
-	}
-	before := s.Stats().Committed
-	s.Settle()
-	if r := s.table.index["k"]; len(r.versions) != 1 || before != 1 {
-		t.Errorf("%d versions, %d commits, want 1 and 1", len(r.versions), before)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		s := New(Config{Seed: 1})
+		s.SetFaults(Faults{UnknownLate: 1, LateBy: 20 * time.Millisecond})
+		_ = set(s, "k")
+		s.SetFaults(Faults{})
+		if err := set(s, "k"); err != nil {
+			t.Fatal(err)
+		}
+		before := s.Stats().Committed
+		s.Settle()
+		if r := s.table.index["k"]; len(r.versions) != 1 || before != 1 {
+			t.Errorf("%d versions, %d commits, want 1 and 1", len(r.versions), before)
+		}
+	})
 }
 
 // TestVersionsArePruned writes one key often while an old reader keeps its view.
