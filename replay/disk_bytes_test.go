@@ -37,7 +37,7 @@ func TestDiskBytesAfterFailure(t *testing.T) {
 		if n != 0 {
 			t.Errorf("%d bytes", n)
 		}
-	case <-time.After(5 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("DiskBytes hangs")
 	}
 }
@@ -63,7 +63,7 @@ func TestCloseAfterFailure(t *testing.T) {
 		if !errors.Is(err, ErrFailed) {
 			t.Error(err)
 		}
-	case <-time.After(10 * failedCloseWait):
+	case <-time.After(time.Minute):
 		t.Fatal("Close hangs")
 	}
 }

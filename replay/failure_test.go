@@ -138,7 +138,7 @@ func TestFailedFlush(t *testing.T) {
 		if !errors.Is(err, ErrFailed) || !strings.Contains(err.Error(), errDisk.Error()) {
 			t.Errorf("run: %v", err)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("nobody heard of a failed flush")
 	}
 	b := w.block(w.m)

@@ -92,7 +92,7 @@ func TestFlushedPartsStay(t *testing.T) {
 		}
 	}
 	m := l.store.db.Metrics()
-	for ; m.Compact.NumInProgress > 0; m = l.store.db.Metrics() {
+	for end := time.Now().Add(time.Minute); m.Compact.NumInProgress > 0 || m.Compact.Count < 2 && time.Now().Before(end); m = l.store.db.Metrics() {
 		time.Sleep(time.Millisecond)
 	}
 	if m.Compact.Count < 2 {
@@ -109,7 +109,7 @@ func TestFlushedPartsStay(t *testing.T) {
 	if err := l.store.db.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(20 * time.Second); l.DiskBytes() > int64(flushed)*6/10; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); l.DiskBytes() > int64(flushed)*6/10; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("%d bytes of %d remain on the disk: %s", l.DiskBytes(), flushed, l.store.db.Metrics())
 		}

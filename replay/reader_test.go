@@ -110,7 +110,6 @@ func follow(l *Log, rc ReaderConfig, newest int64, want map[int64]bool) error {
 
 func followFrom(r *Reader, at, newest int64, want map[int64]bool) error {
 	var c Chunk
-	deadline := time.After(30 * time.Second)
 	for at < newest {
 		if err := r.Next(&c); err != nil {
 			return err
@@ -130,7 +129,7 @@ func followFrom(r *Reader, at, newest int64, want map[int64]bool) error {
 		}
 		select {
 		case <-r.Wait():
-		case <-deadline:
+		case <-time.After(time.Minute):
 			return fmt.Errorf("nothing comes after frame %d of %d, the log is at %+v", at, newest, r.log.Progress())
 		}
 	}

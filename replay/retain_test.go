@@ -301,7 +301,7 @@ func TestRun(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- a.l.Run(ctx) }()
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(time.Minute)
 	for a.l.Range().Events > 2 {
 		select {
 		case <-deadline:

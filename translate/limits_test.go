@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"math"
 	"runtime"
 	"slices"
 	"strings"
@@ -163,9 +164,14 @@ func TestHostileFrames(t *testing.T) {
 			t.Fatalf("%s: %d bytes", tc.name, len(tc.frame))
 		}
 		var b Batch
-		start := time.Now()
-		tr.AppendFrame(&b, tc.frame)
-		if took := time.Since(start); took > 5*time.Second {
+		took := time.Duration(math.MaxInt64)
+		for try := 0; try < 3 && took > 5*time.Second; try++ { // again if the machine did something else
+			b = Batch{}
+			start := time.Now()
+			tr.AppendFrame(&b, tc.frame)
+			took = min(took, time.Since(start))
+		}
+		if took > 5*time.Second {
 			t.Errorf("%s: took %v", tc.name, took)
 		} else {
 			t.Logf("%s: %d bytes took %v", tc.name, len(tc.frame), took)

@@ -150,7 +150,7 @@ func TestFeed(t *testing.T) {
 		defer ws.Close()
 		for i, n := range sizes {
 			if i == 3 {
-				if err := ws.WriteControl(websocket.PingMessage, []byte("are you there"), time.Now().Add(time.Second)); err != nil {
+				if err := ws.WriteControl(websocket.PingMessage, []byte("are you there"), time.Now().Add(time.Minute)); err != nil {
 					t.Error(err)
 				}
 			}
