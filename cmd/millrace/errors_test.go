@@ -211,11 +211,12 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 			} else {
 				t.Parallel()
 			}
+			args := tc.args(t, t.TempDir()) // may build programs
 			ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 			defer cancel()
 			var out bytes.Buffer
 			defer giveHeapBack()
-			code := run(ctx, tc.args(t, t.TempDir()), &out, &out)
+			code := run(ctx, args, &out, &out)
 			checkTrouble(t, out.String(), code, tc.code, tc.says)
 		})
 	}
