@@ -29,11 +29,12 @@
 //
 // # Wake-ups
 //
-// A subscriber at the end of the log parks: it gives its reader to the waker, one goroutine for all. That one
-// goes round as long as the log grows, looks for each subscriber at the tables of the newest blocks
-// (replay.Reader.Pending), and wakes those that something passes to. A round takes the longer the more are
-// woken (see pace), so that a small block every few milliseconds does not make for thousands of small writes
-// each time. Heartbeats tell how far the waker has looked.
+// A subscriber at the end of the log parks: it gives its reader to the waker, one goroutine for all. When the log
+// has grown it looks for subscribers at the tables of the newest blocks (replay.Reader.Pending), and wakes those that
+// something passes to: all of them at once, or a large crowd by turns. How long it is until a subscriber has its turn again,
+// a round, is the longer the more are woken (see pace), so that a small block every few milliseconds does not make for
+// thousands of small writes each time; and as Server.Pace tells the pipeline of it, blocks are made when it is somebody's turn.
+// Nobody waits for a block, and then again for the turn. Heartbeats tell how far the waker has looked.
 //
 // # Locks
 //

@@ -1,6 +1,7 @@
 package public
 
 import (
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -8,10 +9,10 @@ import (
 	"millrace/replay"
 )
 
-// waker wakes subscribers that wait at the end of the log, and only those that there is something for. Its
-// goroutine goes round: it looks at every subscriber once in a time that is the longer the more of them get
-// events, so that a small block every few milliseconds does not make for as many small writes to each. What
-// it looks at is in memory and shared by all; a subscriber that nothing passes to stays asleep.
+// waker wakes subscribers that wait at the end of the log, and only those that there is something for. Its goroutine
+// looks at all of them, in turns, as soon as the log has more. The more of them get events the longer it is until a
+// subscriber's next turn (see pace), so that a small block every few milliseconds does not make for as many small writes to
+// each. What it looks at is in memory and shared by all; a subscriber that nothing passes to stays asleep.
 type waker struct {
 	changed func() <-chan struct{} // closed when the log has more; see replay.Log.Changed
 
@@ -21,29 +22,34 @@ type waker struct {
 	running bool          // there is a goroutine
 	nudged  chan struct{} // capacity 1: somebody may have been passed over
 
-	shown struct{ round, woken atomic.Int64 } // see Server.Pace
+	shown atomic.Int64 // see Server.Pace
 
 	// Of the goroutine only:
 	glance replay.Glance
 	batch  []*subscriber
 	timer  *time.Timer
-	busy   float64 // how many are woken in a round, lately at most
+	last   time.Time // when the last turn began,
+	fresh  time.Time // and the last that came with a change of the log
+	left   int       // how many are to be looked at yet since the log changed
+	seen   int       // how many were since busy was set,
+	woken  int       // and woken
+	busy   float64   // how many are woken in a round, lately at most
 }
 
-// Bounds of a round.
+// A round is the time in which every subscriber has a turn, if the log changes all the time.
 const (
-	ticks     = 16               // a round is cut into so many parts at most,
-	tickOf    = 16               // none of which is for fewer members
-	wakeTick  = time.Millisecond // or shorter
-	few       = 25
-	fewEach   = 200 * time.Microsecond // by this the time of a round grows with the few who are woken first
-	wakeEach  = 320 * time.Microsecond // and by this with the others
+	wakeEach  = 450 * time.Microsecond // by this a round grows with those who are woken
+	crowdPace = 45 * time.Millisecond  // up to this,
+	crowdEach = 20 * time.Microsecond  // and then by this;
 	glanceAt  = 5 * time.Microsecond   // and by this with those who are not woken
-	crowdEach = 20 * time.Microsecond
-	crowdPace = 28 * time.Millisecond
+	minPace   = 2 * time.Millisecond   // shorter ones are none
 	maxPace   = 100 * time.Millisecond
-	minPace   = 2 * time.Millisecond
 	busyDecay = 0.9 // a round
+
+	turnWakes   = 512              // so many are woken at once at most, or
+	wakeGlances = 32               // as many times this are looked at
+	minTurn     = time.Millisecond // from one turn to the next
+	maxTurns    = 16               // in a round
 )
 
 func newWaker(changed func() <-chan struct{}) *waker {
@@ -52,11 +58,10 @@ func newWaker(changed func() <-chan struct{}) *waker {
 
 // pace is how long a round takes: of members, busy of whom are woken each time. With a handful there is no delay;
 // then it grows so that waking takes about a twentieth of a core, up to where lag would begin to be felt; and
-// from there, with more than a thousand, so slowly that waking takes half a core at the most.
+// from there, with more than two thousand, so slowly that waking takes half a core at the most.
 func pace(members int, busy float64) time.Duration {
-	each := func(n float64, d time.Duration) time.Duration { return time.Duration(n * float64(d)) }
-	p := each(min(busy, few), fewEach) + each(max(busy-few, 0), wakeEach)
-	p = min(p, max(crowdPace, each(busy, crowdEach)))
+	p := time.Duration(busy * float64(wakeEach))
+	p = min(p, max(crowdPace, time.Duration(busy*float64(crowdEach))))
 	p = max(p, time.Duration(members)*glanceAt)
 	if p < minPace {
 		return 0
@@ -64,13 +69,28 @@ func pace(members int, busy float64) time.Duration {
 	return min(p, maxPace)
 }
 
-// Pace tells how often live subscribers are looked at: every one of them once in the time of a round, 0 when they are so
-// few that they are not kept waiting at all, and how many of them there is something for each time. Who publishes more
-// often than that does work that nobody has anything from. Safe for concurrent use.
-func (s *Server) Pace() (round time.Duration, woken int) {
-	shown := &s.waker.shown
-	return time.Duration(shown.round.Load()), int(shown.woken.Load())
+// turns is in how many parts a round is cut, so that none of them keeps the cores from everything else for long.
+func turns(members int, busy float64) int {
+	return min(1+(int(busy)+members/wakeGlances)/turnWakes, maxTurns)
 }
+
+// due is how many of members have their turn, if the one before was since ago: as many as in that part of a round, and all rather
+// than nearly all; but not many more than in one of its parts.
+func due(members, parts int, since, round time.Duration) int {
+	if since >= round*3/4 {
+		since = round
+	}
+	n := members
+	if since < round {
+		n = 1 + int(int64(members)*int64(since)/int64(round))
+	}
+	return min(n, 1+2*members/parts)
+}
+
+// Pace tells how often it is some live subscribers' turn to be sent what is new, 0 when they are so few that they are not
+// kept waiting at all. Each turn comes with what is published: who publishes more often does work that nobody has
+// anything from. Safe for concurrent use.
+func (s *Server) Pace() time.Duration { return time.Duration(s.waker.shown.Load()) }
 
 // join makes s a member. If it returns true the caller must start run.
 func (w *waker) join(s *subscriber) (start bool) {
@@ -96,7 +116,7 @@ func (w *waker) leave(s *subscriber) {
 	w.nudge() // moved may have been passed over; or nobody is left
 }
 
-// nudge asks for another round.
+// nudge asks for another look at everybody.
 func (w *waker) nudge() {
 	select {
 	case w.nudged <- struct{}{}:
@@ -104,64 +124,75 @@ func (w *waker) nudge() {
 	}
 }
 
-// run goes round until there are no members.
+// run takes turns until there are no members.
 func (w *waker) run() {
-	w.timer = time.NewTimer(0)
+	w.timer = time.NewTimer(time.Hour)
 	defer w.timer.Stop()
-	for {
+	for grown := true; ; {
 		changed := w.changed()
-		if !w.round() {
+		next, members := w.turn(grown)
+		if !members {
 			return
 		}
+		var late <-chan time.Time // nil: all were looked at
+		if next > 0 {
+			w.timer.Reset(next)
+			late = w.timer.C
+		}
+		grown = false
 		select {
 		case <-changed:
+			grown = true
 		case <-w.nudged:
+			w.left = math.MaxInt
+		case <-late:
 		}
 	}
 }
 
-// round looks at every member once. It returns false when there are none, and run must end.
-func (w *waker) round() bool {
+// turn looks at the members who have waited longest: at all of them, if the log has grown and it is a round since the last
+// turn for that, whatever turns there were meanwhile for those who were left. next is when those who are left now are to
+// have theirs if the log does not grow sooner, 0 if nobody is left. Without members run must end.
+func (w *waker) turn(grown bool) (next time.Duration, some bool) {
 	w.mu.Lock()
 	members := len(w.members)
 	if members == 0 {
-		w.running, w.busy = false, 0
+		w.running, w.busy, w.seen, w.woken = false, 0, 0, 0
 	}
-	took := pace(members, w.busy)
-	w.shown.round.Store(int64(took))
-	w.shown.woken.Store(int64(w.busy))
+	round, parts := pace(members, w.busy), turns(members, w.busy)
+	w.shown.Store(int64(round) / int64(parts))
 	w.mu.Unlock() // from here on another goroutine may be the waker's, if nobody is left
 	if members == 0 {
-		return false
+		return 0, false
 	}
-	tick := max(took/time.Duration(min(max(members/tickOf, 1), ticks)), wakeTick)
-	begun := time.Now()
-	woken := 0
-	for seen := 0; seen < members; {
-		due := members
-		if took > 0 {
-			w.sleep(tick)
-			due = min(members, 1+int(int64(members)*int64(time.Since(begun))/int64(took)))
+	if early := max(round/maxTurns, minTurn) - time.Since(w.last); early > 0 {
+		w.timer.Reset(early) // also as a closed log says that it has changed for as long as somebody is left
+		<-w.timer.C
+	}
+	now := time.Now()
+	since := now.Sub(w.last)
+	if grown {
+		since = now.Sub(w.fresh)
+		w.fresh, w.left = now, members
+	}
+	w.last, w.left = now, min(w.left, members)
+	w.take(min(due(members, parts, since, round), w.left))
+	for _, s := range w.batch {
+		if s.glance(&w.glance) {
+			w.woken++
 		}
-		w.take(due - seen)
-		seen = due
-		for _, s := range w.batch {
-			if s.glance(&w.glance) {
-				woken++
-			}
-		}
-		clear(w.batch)
 	}
-	if took == 0 {
-		w.sleep(tick) // a closed log says that it has changed for as long as somebody is left
+	w.left -= len(w.batch)
+	w.seen += len(w.batch)
+	clear(w.batch)
+	if w.seen >= members {
+		w.busy = max(float64(w.woken)*float64(members)/float64(w.seen), w.busy*busyDecay)
+		w.seen, w.woken = 0, 0
 	}
-	w.busy = max(float64(woken), w.busy*busyDecay)
-	return true
-}
-
-func (w *waker) sleep(d time.Duration) {
-	w.timer.Reset(d)
-	<-w.timer.C
+	if w.left <= 0 {
+		return 0, true
+	}
+	return max(min(since, round/time.Duration(parts))*3/2, minTurn), true // the log should have grown before
 }
 
 // take sets the batch to the next n members.

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"millrace/replay"
@@ -18,14 +19,13 @@ func TestPace(t *testing.T) {
 		want          time.Duration
 	}{
 		{1, 1, 0},
-		{9, 9, 0},
-		{12, 12, 2400 * time.Microsecond},
-		{25, 25, 5 * time.Millisecond},
-		{50, 50, 13 * time.Millisecond},
+		{4, 4, 0},
+		{12, 12, 12 * wakeEach},
+		{50, 50, 50 * wakeEach},
 		{100, 100, crowdPace},
 		{1000, 1000, crowdPace},
 		{1000, 1, 5 * time.Millisecond},
-		{2000, 2000, 40 * time.Millisecond},
+		{3000, 3000, 60 * time.Millisecond},
 		{10_000, 0, 50 * time.Millisecond},
 		{20_000, 20_000, maxPace},
 	} {
@@ -67,7 +67,7 @@ func TestManySubscribersWakeSeldom(t *testing.T) {
 	for range clients {
 		conns = append(conns, s.rawDial(""))
 	}
-	eventually(t, "the waker knows how many they are", func() bool { round, woken := s.Pace(); return round == crowdPace && woken >= clients/2 })
+	eventually(t, "the waker knows how many they are", func() bool { return s.Pace() >= crowdPace/2 })
 	begin := time.Now() // before they are counted, and later the other way round
 	before := pulls.Load()
 	time.Sleep(500 * time.Millisecond)
@@ -76,13 +76,13 @@ func TestManySubscribersWakeSeldom(t *testing.T) {
 	if limit := 1.2 / crowdPace.Seconds(); perSecond > limit {
 		t.Errorf("each of %d subscribers pulled %.0f times a second, want at most %.0f", clients, perSecond, limit)
 	}
-	if round, woken := s.Pace(); round != crowdPace || woken > clients || woken < clients/2 {
-		t.Errorf("Pace says a round of %v for %d of %d", round, woken, clients)
+	if every := s.Pace(); every < crowdPace/2 || every > crowdPace {
+		t.Errorf("Pace says every %v for %d", every, clients)
 	}
 	for _, c := range conns {
 		c.Close()
 	}
-	eventually(t, "Pace is of nobody", func() bool { round, woken := s.Pace(); return round == 0 && woken == 0 })
+	eventually(t, "Pace is of nobody", func() bool { return s.Pace() == 0 })
 }
 
 // TestNobodyIsWokenInVain has many subscribers that nothing passes to: they are looked at, but do not pull.
@@ -243,16 +243,81 @@ func TestNewcomerTakesNobodysTurn(t *testing.T) {
 	case <-w.nudged:
 	default:
 	}
-	w.round()
-	select {
-	case <-w.nudged:
-		w.round()
-	default:
+	for nudged := true; nudged; {
+		w.lookAtAll()
+		select {
+		case <-w.nudged:
+		default:
+			nudged = false
+		}
 	}
 	for i := range glances {
 		if glances[i].Load() == 0 {
 			t.Errorf("member %d of %d was passed over, and waits for ever", i, members+1)
 		}
+	}
+}
+
+// lookAtAll is what run does when the log has changed once.
+func (w *waker) lookAtAll() {
+	next, _ := w.turn(true)
+	for next > 0 {
+		next, _ = w.turn(false)
+	}
+}
+
+// TestTurns: when a round is over all have their turn at once, as many as may be; when the log has changed sooner, only
+// those who have waited longest; and those who are left have theirs soon though it does not change again.
+func TestTurns(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		members int
+		ago     float64 // when the log had grown before, in rounds
+		turns   []int   // how many are looked at in the first ones
+	}{
+		{"a round is over", 100, 1, []int{100}},
+		{"or nearly", 100, 0.8, []int{100}},
+		{"long ago", 100, 100, []int{100}},
+		{"half of one", 100, 0.5, []int{57, 43}},
+		{"two in quick succession", 160, 0, []int{11, 16}},
+		{"a crowd", 1000, 1. / 3, []int{396, 501, 103}},
+		{"a crowd, and a round is over", 1000, 1, []int{667, 333}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWaker(nil)
+			w.timer = time.NewTimer(time.Hour)
+			defer w.timer.Stop()
+			glances := make([]atomic.Int64, c.members)
+			for i := range glances {
+				s := &subscriber{server: &Server{waker: w}, conn: newConn(nil, 0)}
+				s.reader = &idleReader{glances: &glances[i], onGlance: func() {}}
+				s.park()
+				w.join(s)
+			}
+			w.busy = float64(c.members)
+			round := pace(c.members, w.busy)
+			w.fresh, w.last = time.Now().Add(-time.Duration(c.ago*float64(round))), time.Now()
+			seen := 0
+			for i, more := 0, true; more; i++ {
+				next, _ := w.turn(i == 0)
+				more = next > 0
+				looked := 0
+				for j := range glances {
+					looked += int(glances[j].Load())
+				}
+				if i < len(c.turns) && looked-seen != c.turns[i] || !more && i < len(c.turns)-1 || next > round {
+					t.Errorf("%s: turn %d is for %d members, the next in %v", c.name, i+1, looked-seen, next)
+				}
+				seen = looked
+				time.Sleep(next)
+				w.busy = float64(c.members)
+			}
+			for i := range glances {
+				if n := glances[i].Load(); n != 1 {
+					t.Errorf("%s: member %d was looked at %d times", c.name, i, n)
+				}
+			}
+		})
 	}
 }
 

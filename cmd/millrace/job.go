@@ -49,6 +49,9 @@ func (j *job) add(f consume.Frame) {
 // dueIn is how long the job may stay open yet, below 0 if it is overdue.
 func (j *job) dueIn() time.Duration { return j.maxAge - time.Since(j.opened) }
 
+// scaled is how many bytes the job may have of what one that is minBlockAge old may have bytes of.
+func (j *job) scaled(bytes int) int { return int(int64(bytes) * int64(j.maxAge) / int64(minBlockAge)) }
+
 // reset empties the job for reuse and lets go of a buffer that huge frames made larger than keepBytes.
 func (j *job) reset(keepBytes int) {
 	j.frames, j.gap, j.block = j.frames[:0], nil, nil

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"math"
 	"runtime"
 	"sync"
 	"time"
@@ -20,12 +19,10 @@ import (
 
 const (
 	// minBlockAge is how old the oldest frame of a block is when the block is sealed, if it was not full before: the
-	// price in lag of everything that is done once per block. It grows, to maxBlockAge, with the time that a crowd of
-	// subscribers waits anyhow: see blockAge.
+	// price in lag of everything that is done once per block. It grows, to maxBlockAge, to the time between two turns of a
+	// crowd of subscribers, who are then sent what is new at once.
 	minBlockAge = 5 * time.Millisecond
-	maxBlockAge = 24 * time.Millisecond
-	// blockWakes is how many subscribers are woken and written to for what a small block costs.
-	blockWakes = 64
+	maxBlockAge = 50 * time.Millisecond
 	// maxPositionAge is how long the position may be ahead of the log when frames bring no events.
 	maxPositionAge = time.Second
 	// maxJobBytes is how many bytes of frames a block may have: what is done to it stays within a core's own cache, and those
@@ -42,8 +39,8 @@ const (
 	// internsInFlight is how many blocks ask for their UIDs at once. The UID store answers several about as
 	// fast as one: they share its transactions and its syncs.
 	internsInFlight = 4
-	// maxCalmBytes is how many bytes of frames a block, and the one before it, may have for the reader to sleep while it
-	// fills: what comes meanwhile waits in the socket, whose buffer holds more than that.
+	// maxCalmBytes is how many bytes of frames a block, and the one before it, may have for every minBlockAge of its age for
+	// the reader to sleep while it fills: so many may wait in the socket, whose buffer holds more.
 	maxCalmBytes = 64 << 10
 	// sleepOver makes a sleep of whole milliseconds one wait of the runtime's instead of two.
 	sleepOver = 60 * time.Microsecond
@@ -71,8 +68,8 @@ type pipelineConfig struct {
 	newResolver   func() resolver // nil: no UIDs
 	collections   []string
 	inFlightBytes int64
-	appendBytes   int                                     // of blocks that share one sync, about; 0: 8 MiB
-	pace          func() (round time.Duration, woken int) // of subscribers, as Server.Pace; nil: there are none
+	appendBytes   int                  // of blocks that share one sync, about; 0: 8 MiB
+	pace          func() time.Duration // of subscribers, as Server.Pace; nil: there are none
 	now           func() time.Time
 	logger        *slog.Logger
 	registerer    prometheus.Registerer
@@ -166,7 +163,7 @@ func (p *pipeline) Handle(ctx context.Context, f consume.Frame) error {
 		}
 		j.epoch, j.gap, j.opened, j.maxAge = f.Epoch, gap, time.Now(), minBlockAge
 		if p.cfg.pace != nil {
-			j.maxAge = blockAge(p.cfg.pace())
+			j.maxAge = min(max(p.cfg.pace(), minBlockAge), maxBlockAge)
 		}
 		p.open = j
 		p.opened = append(p.opened, j.opened)
@@ -175,7 +172,7 @@ func (p *pipeline) Handle(ctx context.Context, f consume.Frame) error {
 		}
 	}
 	p.open.add(f)
-	if p.calm && len(p.open.raw) > maxCalmBytes {
+	if p.calm && len(p.open.raw) > p.open.scaled(maxCalmBytes) {
 		p.calm = false
 		p.flush.Reset(p.open.dueIn())
 	}
@@ -203,10 +200,14 @@ func (p *pipeline) Idle() (again bool) {
 		return false
 	}
 	if !p.calm {
-		if max(p.last, len(p.open.raw)) > maxCalmBytes || !p.flush.Stop() {
+		if max(p.last, len(p.open.raw)) > p.open.scaled(maxCalmBytes) || !p.flush.Stop() {
 			return false
 		}
 		p.calm = true
+	}
+	if p.last > maxCalmBytes { // more often, as the socket's buffer would be full
+		nap := time.Duration(float64(p.open.maxAge) * maxCalmBytes / float64(p.last))
+		wait = min(wait, max(nap.Truncate(time.Millisecond), time.Millisecond))
 	}
 	p.mu.Unlock()
 	time.Sleep(wait + sleepOver)
@@ -231,15 +232,6 @@ func (p *pipeline) takeLocked(ctx context.Context) (*job, error) {
 		j.raw = make([]byte, 0, p.blockBytes+p.blockBytes/8) // the last frame goes beyond
 	}
 	return j, nil
-}
-
-// blockAge is how old a block may get when subscribers are looked at once in a round, and woken of them have something to
-// read each time. An event waits for its block, and then for the subscriber's turn. Blocks cost a small part of a core at
-// any rate, wakes another, and both are in inverse proportion to the time that is given to them: for a given lag their sum
-// is least when the times are as the roots of what they cost once.
-func blockAge(round time.Duration, woken int) time.Duration {
-	age := time.Duration(float64(round) * math.Sqrt(blockWakes/float64(max(woken, 1))))
-	return min(max(age, minBlockAge), maxBlockAge)
 }
 
 // take receives from a channel and counts the time that it has to wait.
@@ -295,7 +287,7 @@ func (p *pipeline) dispatchLocked() {
 	p.open = nil
 	p.flush.Stop()
 	p.last = len(j.raw)
-	if j.alone = len(p.opened) == 1 && len(j.raw) <= maxAloneBytes; j.alone {
+	if j.alone = len(p.opened) == 1 && len(j.raw) <= j.scaled(maxAloneBytes); j.alone {
 		p.queue(p.ordered, j, stageTranslate)
 		return
 	}

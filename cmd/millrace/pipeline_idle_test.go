@@ -91,35 +91,16 @@ func TestPipelineIdle(t *testing.T) {
 	})
 }
 
-// Blocks get older when subscribers are kept waiting anyhow, the less so the more of them there are: waking them then
-// costs more than blocks do. With a handful of subscribers, or none, nobody waits for more.
+// Blocks get older in front of a crowd of subscribers: as old as it takes until it is their turn again.
 func TestBlockAge(t *testing.T) {
 	const ms = time.Millisecond
-	for _, c := range []struct {
-		round    time.Duration
-		woken    int
-		min, max time.Duration
-	}{
-		{0, 0, minBlockAge, minBlockAge},
-		{0, 10, minBlockAge, minBlockAge},
-		{2400 * time.Microsecond, 12, minBlockAge, 6 * ms},
-		{13 * ms, 50, 14 * ms, 15 * ms},
-		{28 * ms, 100, 22 * ms, maxBlockAge},
-		{28 * ms, 300, 12 * ms, 14 * ms},
-		{28 * ms, 1000, 7 * ms, 8 * ms},
-		{50 * ms, 0, maxBlockAge, maxBlockAge}, // ten thousand that nothing is for
-	} {
-		if got := blockAge(c.round, c.woken); got < c.min || got > c.max {
-			t.Errorf("a round of %v for %d: blocks of %v, want %v to %v", c.round, c.woken, got, c.min, c.max)
-		}
-	}
 	synctest.Test(t, func(t *testing.T) {
 		for name, wait := range map[string]func(p *pipeline){
 			"a reader that waits":   func(p *pipeline) { p.Idle(); p.Idle() },
 			"one that comes by not": func(*pipeline) { time.Sleep(2 * maxBlockAge) },
 		} {
 			log := &fakeLog{}
-			cfg := pipelineConfig{log: log, inFlightBytes: 8 << 20, pace: func() (time.Duration, int) { return 28 * ms, 100 }}
+			cfg := pipelineConfig{log: log, inFlightBytes: 8 << 20, pace: func() time.Duration { return 2 * maxBlockAge }}
 			err := runPipelineWith(t, cfg, func(ctx context.Context, p *pipeline) error {
 				begun := time.Now()
 				if err := p.Handle(ctx, identityFrame(t, 1)); err != nil {
@@ -127,12 +108,12 @@ func TestBlockAge(t *testing.T) {
 				}
 				waited := make(chan struct{})
 				go func() { wait(p); close(waited) }()
-				time.Sleep(2 * minBlockAge)
+				time.Sleep(maxBlockAge - ms)
 				synctest.Wait()
 				if len(log.blocks()) > 0 {
 					t.Errorf("%s: a block within %v", name, time.Since(begun))
 				}
-				time.Sleep(maxBlockAge - 2*minBlockAge + ms)
+				time.Sleep(2 * ms)
 				synctest.Wait()
 				if len(log.blocks()) != 1 {
 					t.Errorf("%s: no block after %v", name, time.Since(begun))
@@ -143,6 +124,46 @@ func TestBlockAge(t *testing.T) {
 			if err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
+		}
+	})
+}
+
+// A block that is to get old may have the more bytes for the reader to sleep while it fills, and for one goroutine to take it
+// to the disk; but the reader sleeps no longer than the socket takes what comes.
+func TestOldBlock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const ms = time.Millisecond
+		cfg := pipelineConfig{log: &fakeLog{}, inFlightBytes: 8 << 20, pace: func() time.Duration { return 8 * minBlockAge }}
+		err := runPipelineWith(t, cfg, func(ctx context.Context, p *pipeline) error {
+			frame := identityFrame(t, 1)
+			frame.Data = append(frame.Data, make([]byte, 4*maxCalmBytes)...) // dropped, but not before it is in a block
+			for i, nap := range []time.Duration{8 * minBlockAge, 2 * minBlockAge} {
+				frame.Seq = int64(i + 1)
+				if err := p.Handle(ctx, frame); err != nil {
+					return err
+				}
+				begun, j, naps := time.Now(), p.open, 0
+				for p.Idle() {
+					naps++
+					if slept := time.Since(begun); naps == 1 && (slept < nap-ms || slept > nap+ms) {
+						t.Errorf("block %d: it slept %v, want %v", i+1, slept, nap)
+					}
+				}
+				if slept := time.Since(begun); naps == 0 || slept < 8*minBlockAge || slept > 8*minBlockAge+ms {
+					t.Errorf("block %d: it was handed on after %v and %d naps", i+1, slept, naps)
+				}
+				synctest.Wait()
+				if !j.alone {
+					t.Errorf("block %d went from goroutine to goroutine", i+1)
+				}
+			}
+			if n := p.inFlight(); n != 0 {
+				t.Errorf("%d blocks in flight", n)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
 		}
 	})
 }
