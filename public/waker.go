@@ -39,17 +39,18 @@ type waker struct {
 // A round is the time in which every subscriber has a turn, if the log changes all the time.
 const (
 	wakeEach  = 450 * time.Microsecond // by this a round grows with those who are woken
-	crowdPace = 45 * time.Millisecond  // up to this,
-	crowdEach = 20 * time.Microsecond  // and then by this;
+	crowdPace = 45 * time.Millisecond  // up to this, or less: see maxWait;
+	crowdEach = 20 * time.Microsecond  // but not beyond what is this for each of them;
 	glanceAt  = 5 * time.Microsecond   // and by this with those who are not woken
 	minPace   = 2 * time.Millisecond   // shorter ones are none
 	maxPace   = 100 * time.Millisecond
 	busyDecay = 0.9 // a round
 
-	turnWakes   = 512              // so many are woken at once at most, or
-	wakeGlances = 32               // as many times this are looked at
-	minTurn     = time.Millisecond // from one turn to the next
-	maxTurns    = 16               // in a round
+	maxWait     = 24 * time.Millisecond // from a block to the turn of who is last, where there are several turns
+	turnWakes   = 512                   // so many are woken at once at most, or
+	wakeGlances = 32                    // as many times this are looked at
+	minTurn     = time.Millisecond      // from one turn to the next
+	maxTurns    = 16                    // in a round
 )
 
 func newWaker(changed func() <-chan struct{}) *waker {
@@ -58,10 +59,14 @@ func newWaker(changed func() <-chan struct{}) *waker {
 
 // pace is how long a round takes: of members, busy of whom are woken each time. With a handful there is no delay;
 // then it grows so that waking takes about a twentieth of a core, up to where lag would begin to be felt; and
-// from there, with more than two thousand, so slowly that waking takes half a core at the most.
+// from there, with some two thousand, so slowly that waking takes half a core at the most.
 func pace(members int, busy float64) time.Duration {
+	most := crowdPace
+	if parts := time.Duration(turns(members, busy)); parts > 1 {
+		most = min(most, maxWait*parts/(parts-1))
+	}
 	p := time.Duration(busy * float64(wakeEach))
-	p = min(p, max(crowdPace, time.Duration(busy*float64(crowdEach))))
+	p = min(p, max(most, time.Duration(busy*float64(crowdEach))))
 	p = max(p, time.Duration(members)*glanceAt)
 	if p < minPace {
 		return 0
