@@ -46,7 +46,7 @@ const (
 	maxPace   = 100 * time.Millisecond
 	busyDecay = 0.9 // a round
 
-	maxWait     = 24 * time.Millisecond // from a block to the turn of who is last, where there are several turns
+	maxWait     = 16 * time.Millisecond // from a block to the turn of who is last, where there are several turns
 	turnWakes   = 512                   // so many are woken at once at most, or
 	wakeGlances = 32                    // as many times this are looked at
 	minTurn     = time.Millisecond      // from one turn to the next
@@ -59,7 +59,7 @@ func newWaker(changed func() <-chan struct{}) *waker {
 
 // pace is how long a round takes: of members, busy of whom are woken each time. With a handful there is no delay;
 // then it grows so that waking takes about a twentieth of a core, up to where lag would begin to be felt; and
-// from there, with some two thousand, so slowly that waking takes half a core at the most.
+// from there, with more than a thousand, so slowly that waking takes half a core at the most.
 func pace(members int, busy float64) time.Duration {
 	most := crowdPace
 	if parts := time.Duration(turns(members, busy)); parts > 1 {
