@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/apple/foundationdb/bindings/go/src/fdb"
 
@@ -50,11 +51,11 @@ const (
 //
 // If the context ended, its cause comes along.
 func translate(ctx context.Context, err error, commit bool) error {
-	var e fdb.Error
-	if !errors.As(err, &e) {
+	code, ok := codeOf(err)
+	if !ok {
 		return err
 	}
-	switch e.Code {
+	switch code {
 	case codeNotCommitted:
 		return fmt.Errorf("%w: %w", kv.ErrConflict, err)
 	case codeTooOld:
@@ -64,7 +65,7 @@ func translate(ctx context.Context, err error, commit bool) error {
 	case codeLocked, codeCommitMemory, codeBatchThrottled, codeReadMemory, codeTagThrottled, codeProxyThrottled, codeFutureVersion, codeProcessBehind:
 		return fmt.Errorf("%w: %w", kv.ErrUnavailable, err)
 	}
-	if e.Code >= codeFirstClientError {
+	if code >= codeFirstClientError {
 		return err
 	}
 	meaning := kv.ErrUnavailable
@@ -75,4 +76,19 @@ func translate(ctx context.Context, err error, commit bool) error {
 		return fmt.Errorf("%w: %w: %w", meaning, err, cause)
 	}
 	return fmt.Errorf("%w: %w", meaning, err)
+}
+
+// codeOf returns FoundationDB's code of an error. Of one that the directory layer's allocator met the binding passes on
+// nothing but the words.
+func codeOf(err error) (code int, ok bool) {
+	var e fdb.Error
+	if errors.As(err, &e) {
+		return e.Code, true
+	}
+	_, words, ok := strings.Cut(err.Error(), "FoundationDB error code ")
+	if !ok {
+		return 0, false
+	}
+	n, _ := fmt.Sscanf(words, "%d", &code)
+	return code, n == 1
 }

@@ -37,6 +37,17 @@ func TestTranslate(t *testing.T) {
 			}
 		}
 	}
+	// As the directory layer passes on what its allocator meets.
+	for text, want := range map[string]bool{
+		"unable to allocate new directory prefix (" + fdb.Error{Code: 1025}.Error() + ")": true,
+		"unable to allocate new directory prefix (" + fdb.Error{Code: 2000}.Error() + ")": false,
+		"FoundationDB error code of old": false,
+		"the directory exists":           false,
+	} {
+		if err := translate(context.Background(), errors.New(text), false); kv.Retryable(err) != want {
+			t.Errorf("%q: tried again %v, want %v", text, !want, want)
+		}
+	}
 	if err := translate(context.Background(), fdb.Error{Code: 2000}, true); kv.Retryable(err) {
 		t.Errorf("a client error is tried again: %v", err)
 	}
