@@ -100,8 +100,8 @@ func (l *Log) aheadIndex(s *snapshot, a *ahead) (*index, error) {
 	return scan.find(s, a.from)
 }
 
-// fetch makes a block's frames be in memory, if all goes well: the variant in the cache, or the stored part in
-// Pebble's, with its checksum computed.
+// fetch makes a block's frames be in memory, if all goes well: the variant in the cache, or the stored part
+// parked, with its checksum computed.
 func (l *Log) fetch(src source, v variant, stream translate.Stream) {
 	ends := v.storedEnds(src.idx)
 	if ends == nil {
@@ -109,6 +109,6 @@ func (l *Log) fetch(src source, v variant, stream translate.Stream) {
 		return
 	}
 	if p, err := l.openPart(src.idx, src.part(v), src.key(), int(ends[len(ends)-1])); err == nil {
-		p.close()
+		l.parked.leave(&p)
 	}
 }

@@ -86,8 +86,8 @@ func (c *Chunk) add(b []byte, own bool) {
 	c.Frames, c.grows = append(c.Frames, b), own
 }
 
-// storedPart is a plain or zstd part of a block that is not in the tail, for as long as a call of Next takes: its memory is
-// Pebble's.
+// storedPart is a plain or zstd part of a block that is not in the tail, for as long as a call of Next takes, or until the next
+// one comes for it where it was parked: its memory is Pebble's.
 type storedPart struct {
 	l      *Log
 	x      *index
@@ -97,8 +97,15 @@ type storedPart struct {
 	packed packed // a zstd part is one piece as it is
 }
 
-// openPart opens a part of n bytes of frames; x is its index. Close it.
+// openPart opens a part of n bytes of frames; x is its index. Close it, or leave it in l.parked.
 func (l *Log) openPart(x *index, r byte, key int64, n int) (p storedPart, err error) {
+	if p, ok := l.parked.take(r, key); ok {
+		if p.x = x; p.packed.bytes == n && l.store.err() == nil {
+			x.checked.Or(p.checkedBit())
+			return p, nil
+		}
+		p.close()
+	}
 	p = storedPart{l: l, x: x, r: r, key: key}
 	sealed, closer, err := l.open(timeKey(r, key), r, key)
 	if err != nil {
@@ -135,7 +142,7 @@ func (l *Log) open(storeKey []byte, r byte, key int64) (sealed []byte, closer io
 // check looks at the value. Its checksum, which is over all of it, is computed once for as long as the index is in the
 // cache: Pebble has one of its own for what comes from the disk again.
 func (p *storedPart) check(sealed []byte, n int) (err error) {
-	checked := uint32(1) << (p.r & 0xf)
+	checked := p.checkedBit()
 	var body []byte
 	if p.x.checked.Load()&checked != 0 && len(sealed) >= trailerBytes {
 		body = sealed[:len(sealed)-trailerBytes]
@@ -154,6 +161,9 @@ func (p *storedPart) check(sealed []byte, n int) (err error) {
 	p.x.checked.Or(checked)
 	return nil
 }
+
+// checkedBit is the part's bit in its index's checked.
+func (p *storedPart) checkedBit() uint32 { return 1 << (p.r & 0xf) }
 
 func (p *storedPart) close() {
 	if p.closer != nil {

@@ -63,6 +63,7 @@ type Log struct {
 	aheads chan struct{} // holds one for each block that is being read ahead; Close fills it
 	looks  chan struct{} // and for each span that a reader looks at beside another
 	passes atomic.Int32  // calls of Next under way
+	parked parked        // parts that are open
 
 	// storeMu keeps the store open under readers: they hold it shared, Close exclusively.
 	storeMu  sync.RWMutex
@@ -214,6 +215,7 @@ func (l *Log) close() error {
 		return l.closeErr
 	}
 	l.closed = true
+	l.parked.close()
 	if err := l.store.close(); err != nil {
 		l.closeErr = fmt.Errorf("close log: %w", err)
 	}

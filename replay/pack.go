@@ -3,6 +3,7 @@ package replay
 import (
 	"encoding/binary"
 	"fmt"
+	"math/bits"
 	"sort"
 	"sync"
 
@@ -324,6 +325,7 @@ func (p *packed) gather(dst []byte, i int, runs []run, mem *loan, shared func(st
 	from, to := uint32(begin), uint32(limit)
 	first := endingAfter(p.ends, from)
 	var at [maxStrands]uint32 // first the sizes of the strands, then how far each is read
+	var size uint32           // of what is wanted
 	var data [maxStrands][]byte
 	var wanted uint32 // a bit for each strand
 	wants := runCursor{runs: runs}
@@ -336,9 +338,11 @@ func (p *packed) gather(dst []byte, i int, runs []run, mem *loan, shared func(st
 		at[s] += end - start
 		if wants.has(start) {
 			wanted |= 1 << s
+			size += end - start
 		}
 		start = end
 	}
+	whole := bits.OnesCount32(wanted) == 1 && size == at[bits.TrailingZeros32(wanted)] // of one strand: as it is
 	room := mem.bytes(int(to - from))
 	for s := range p.strands {
 		size := int(at[s])
@@ -350,6 +354,9 @@ func (p *packed) gather(dst []byte, i int, runs []run, mem *loan, shared func(st
 			if data[s], err = shared(s, size); err != nil {
 				return 0, err
 			}
+		}
+		if data[s] == nil && whole {
+			return size, p.unpackStrand(dst[:size], i, s)
 		}
 		if data[s] == nil {
 			data[s], room = room[:size], room[size:]

@@ -417,7 +417,13 @@ func (p *pass) match(src source, i, end int) (through int, err error) {
 	if err != nil {
 		return i, err
 	}
-	defer stored.close()
+	defer func() {
+		if err == nil && through < len(ends) { // the next call goes on here
+			r.log.parked.leave(&stored)
+		} else {
+			stored.close()
+		}
+	}()
 	if p.span != nil && src.others == 0 {
 		r.looked(time.Since(begun) > slowLook+time.Duration(size)*slowByte)
 	}

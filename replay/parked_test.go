@@ -1,0 +1,125 @@
+package replay
+
+import (
+	"bytes"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// noteClose notes which parts are closed.
+type noteClose struct {
+	closed *[]int64
+	key    int64
+}
+
+func (n noteClose) Close() error {
+	*n.closed = append(*n.closed, n.key)
+	return nil
+}
+
+// TestParked: each part that is left is taken once or closed once: the oldest when there are too many, all when nobody comes
+// for them, or when the log is closed.
+func TestParked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &Log{cache: newCache(1 << 20), store: &store{cacheBytes: 1 << 20}}
+		var closed []int64
+		part := func(key int64) *storedPart {
+			return &storedPart{l: l, r: rangePlain, key: key, closer: noteClose{&closed, key}}
+		}
+		check := func(when string, want ...int64) {
+			t.Helper()
+			l.parked.mu.Lock() // which sweeps hold
+			defer l.parked.mu.Unlock()
+			if !slices.Equal(closed, want) {
+				t.Errorf("%s: %v are closed, want %v", when, closed, want)
+			}
+			closed = nil
+		}
+		for key := range int64(maxParked + 2) {
+			l.parked.leave(part(key))
+		}
+		check("two too many", 0, 1)
+		if _, ok := l.parked.take(rangeZstd, 4); ok {
+			t.Error("another range's part is taken")
+		}
+		p, ok := l.parked.take(rangePlain, 4)
+		if _, again := l.parked.take(rangePlain, 4); !ok || p.key != 4 || again {
+			t.Errorf("taken %v, again %v: %d", ok, again, p.key)
+		}
+		time.Sleep(parkedTime + time.Millisecond)
+		check("after one sweep")
+		l.parked.leave(&p)
+		if p, ok := l.parked.take(rangePlain, 2); ok {
+			p.close()
+		}
+		check("its user's", 2)
+		time.Sleep(parkedTime)
+		check("after two sweeps", 3, 5, 6, 7, 8, 9)
+		time.Sleep(2 * parkedTime)
+		check("after four sweeps", 4)
+		synctest.Wait()
+		if l.parked.timer != nil {
+			t.Error("sweeps go on with nothing left")
+		}
+		large := part(20)
+		large.packed.body = make([]byte, 1<<20/parkedShare+1)
+		l.parked.leave(large)
+		check("a large one", 20)
+		l.parked.leave(part(21))
+		l.parked.leave(part(22))
+		l.parked.close()
+		check("the log closes", 21, 22)
+		time.Sleep(4 * parkedTime)
+		check("afterwards")
+	})
+}
+
+// TestParkedParts: a reader that goes on in a block finds its part where it left it, and finishes with none; nobody's does not
+// keep the log from closing.
+func TestParkedParts(t *testing.T) {
+	l, want := fatBlocks(t)
+	r, err := l.NewReader(ReaderConfig{Cursor: TimeCursor(0), MaxChunkBytes: 128 << 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c Chunk
+	var got []byte
+	found := 0
+	for !c.Live {
+		begun := time.Now()
+		if err := r.Next(&c); err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, bytes.Join(c.Frames, nil)...)
+		s := l.snap.Load()
+		if i := slices.IndexFunc(s.tail, func(b *Block) bool { return b.idx.key() >= r.next }); i >= 0 && r.next > s.beforeTail.timeUS {
+			continue
+		}
+		x, err := l.indexOf(rangeOutline, r.block)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, ok := l.parked.take(rangePlain, r.block)
+		if within := r.next > x.timeUS[0] && r.next <= x.key(); within && !ok && time.Since(begun) < parkedTime/2 {
+			t.Errorf("at stamp %d of block %d: its part is not parked", r.next, r.block)
+		}
+		if ok {
+			found++
+			l.parked.leave(&p)
+		}
+	}
+	if !bytes.Equal(got, want) || found == 0 {
+		t.Errorf("%d of %d bytes, parts were found %d times", len(got), len(want), found)
+	}
+	if r, err = l.NewReader(ReaderConfig{Cursor: TimeCursor(0), MaxChunkBytes: 128 << 10}); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Next(&c); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
