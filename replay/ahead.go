@@ -84,7 +84,7 @@ func (l *Log) readAhead(s *snapshot, a ahead, bytes int) bool {
 			return // the reader meets it itself
 		}
 		if m := (matcher{}); a.filter == nil || m.reset(a.filter, x) && m.next(0) < x.events() {
-			l.fetch(source{idx: x}, a.variant, s.streamOf(x.epoch))
+			l.fetch(source{idx: x}, a.filter, a.variant, s.streamOf(x.epoch))
 		}
 	}()
 	return true
@@ -100,15 +100,16 @@ func (l *Log) aheadIndex(s *snapshot, a *ahead) (*index, error) {
 	return scan.find(s, a.from)
 }
 
-// fetch makes a block's frames be in memory, if all goes well: the variant in the cache, or the stored part
-// parked, with its checksum computed.
-func (l *Log) fetch(src source, v variant, stream translate.Stream) {
+// fetch makes those of a block's frames that pass a filter (nil: all) be in memory, if all goes well: the variant in the
+// cache, or what there is of the stored part parked, with its checksum computed.
+func (l *Log) fetch(src source, f *Filter, v variant, stream translate.Stream) {
 	ends := v.storedEnds(src.idx)
 	if ends == nil {
 		_, _ = l.build(src, v, stream)
 		return
 	}
 	if p, err := l.openPart(src.idx, src.part(v), src.key(), int(ends[len(ends)-1])); err == nil {
+		p.loadFor(f)
 		l.parked.leave(&p)
 	}
 }

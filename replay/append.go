@@ -181,21 +181,15 @@ func (p *appendPass) put(b *Block, total totals) error {
 	last := x.events() - 1
 	ref := blockRef{key: x.key(), seq: x.seq[last], op: x.op[last], totals: total}
 	key := x.key()
-	for _, v := range []struct {
-		key   []byte
-		value []byte
-	}{
-		{seqKey(b.epoch, b.lastSeq), appendTrailer(appendBlockRef(nil, ref), rangeSeq, b.lastSeq)},
-		{timeKey(rangeIndex, key), b.sealedIndex},
-		{timeKey(rangePlain, key), b.sealedPlain},
-		{timeKey(rangeZstd, key), b.sealedZstd},
-		{timeKey(rangeOutline, key), b.sealedOutline},
-	} {
-		if err := p.batch.Set(v.key, v.value, nil); err != nil {
-			return err
-		}
+	err := errors.Join(
+		p.batch.Set(seqKey(b.epoch, b.lastSeq), appendTrailer(appendBlockRef(nil, ref), rangeSeq, b.lastSeq), nil),
+		p.batch.Set(timeKey(rangeIndex, key), b.sealedIndex, nil),
+		p.batch.Set(timeKey(rangeZstd, key), b.sealedZstd, nil),
+		p.batch.Set(timeKey(rangeOutline, key), b.sealedOutline, nil))
+	for s, value := range b.sealedPlain {
+		err = errors.Join(err, p.batch.Set(strandKey(key, s), value, nil))
 	}
-	return nil
+	return err
 }
 
 // strip drops what only this Append needed, before readers see the blocks, and returns those of bs that

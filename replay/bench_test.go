@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -95,7 +96,7 @@ func BenchmarkSeal(b *testing.B) {
 	}
 	size := tb.seal(b, l)
 	b.ReportMetric(float64(len(size.sealedIndex))/benchBlockEvents, "index-B/event")
-	b.ReportMetric(float64(len(size.sealedPlain))/benchBlockEvents, "plain-B/event")
+	b.ReportMetric(float64(len(slices.Concat(size.sealedPlain...)))/benchBlockEvents, "plain-B/event")
 	b.ReportMetric(float64(len(size.sealedZstd))/benchBlockEvents, "zstd-B/event")
 	for name, enc := range map[string]compressor{"zstd": l.encoder, "uncompressed": copyCompressor{}} {
 		b.Run(name, func(b *testing.B) {

@@ -2,6 +2,7 @@ package replay
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"slices"
 	"sync"
@@ -43,9 +44,12 @@ type Block struct {
 	zstd  []byte
 
 	// What is stored: the parts with their trailers, in sealing's memory but for zstd, which aliases the last of them.
-	sealing                                             *sealBuffer
-	sealedIndex, sealedPlain, sealedZstd, sealedOutline []byte
-	storedBytes                                         int64 // of the four
+	sealing                                *sealBuffer
+	sealedIndex, sealedZstd, sealedOutline []byte
+	sealedPlain                            [][]byte // by strand
+	strands                                int      // how many those are
+	stranded                               int      // from how many bytes on they are several; 0: minStranded
+	storedBytes                            int64    // of all
 }
 
 // Events returns how many events the block holds.
@@ -95,7 +99,7 @@ func (l *Log) Seal(in Input) (*Block, error) {
 	if in.FirstSeq < 1 || in.LastSeq < in.FirstSeq {
 		return nil, fmt.Errorf("seal block: frames %d to %d are not a run", in.FirstSeq, in.LastSeq)
 	}
-	b := &Block{epoch: in.Epoch, firstSeq: in.FirstSeq, lastSeq: in.LastSeq}
+	b := &Block{epoch: in.Epoch, firstSeq: in.FirstSeq, lastSeq: in.LastSeq, stranded: l.cfg.stranded}
 	if in.Batch != nil && len(in.Batch.Events) > 0 {
 		s := newSealer(in.Epoch, l.encoder, l.stored.ID(), len(in.Batch.Events), len(in.Batch.JSON))
 		for i := range in.Batch.Events {
@@ -355,9 +359,17 @@ func (b *Block) seal(x *index, t *scratch, plain, zstd []byte) {
 	b.sealing = sealBuffers.Get().(*sealBuffer)
 	rest := b.sealing.room(32*len(x.timeUS) + len(t.dids.text) + len(t.collections.text) + 512 + maxPackedLen(len(plain), len(x.timeUS)) + 15*len(x.timeUS) + len(t.collections.text) + 256)
 	b.sealedIndex, rest = cut(appendTrailer(appendIndex(rest, x), rangeIndex, key))
-	b.sealedPlain, rest = cut(appendTrailer(appendPacked(rest, plain, x.plainEnd, x.collection), rangePlain, key))
+	k := packers.Get().(*packer)
+	b.strands = k.pack(plain, x.plainEnd, x.collection, cmp.Or(b.stranded, minStranded))
+	b.sealedPlain = make([][]byte, b.strands)
+	b.storedBytes = 0
+	for s := range b.sealedPlain {
+		b.sealedPlain[s], rest = cut(appendTrailer(k.appendValue(rest, s), rangePlain, key))
+		b.storedBytes += int64(len(b.sealedPlain[s]))
+	}
+	k.free()
 	b.sealedOutline, _ = cut(appendTrailer(appendOutline(rest, x), rangeOutline, key))
 	b.plain = plain[:len(plain):len(plain)]
 	b.zstd = b.sealedZstd[:len(zstd):len(zstd)]
-	b.storedBytes = int64(len(b.sealedIndex) + len(b.sealedPlain) + len(b.sealedZstd) + len(b.sealedOutline))
+	b.storedBytes += int64(len(b.sealedIndex) + len(b.sealedZstd) + len(b.sealedOutline))
 }

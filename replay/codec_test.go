@@ -70,7 +70,9 @@ func TestGolden(t *testing.T) {
 	}
 	us := b.idx.key()
 	add("index", timeKey(rangeIndex, us), b.sealedIndex)
-	add("plain", timeKey(rangePlain, us), b.sealedPlain)
+	for s, value := range b.sealedPlain {
+		add("plain", strandKey(us, s), value)
+	}
 	add("zstd", timeKey(rangeZstd, us), b.sealedZstd)
 	add("outline", timeKey(rangeOutline, us), b.sealedOutline)
 	add("seq", seqKey(3, 31527015330), appendTrailer(appendBlockRef(nil, blockRef{us, 31527015330, 1, st.total}), rangeSeq, 31527015330))

@@ -91,7 +91,8 @@
 //	09 epoch:u32 lastSeq:u64     block reference: key, seq and op of the last event, totals so far
 //	0f time_us:u64               span whose last event has that stamp
 //	10 time_us:u64               index part of the block whose last event has that stamp
-//	11 time_us:u64               its plain part
+//	11 time_us:u64               its plain part; of one in strands the first
+//	11 time_us:u64 strand:u8     another strand of it
 //	12 time_us:u64               its zstd part
 //	13 time_us:u64 shard:u8      fingerprints of the DIDs of the span in that shard, and the blocks they are in
 //	15 time_us:u64               index of the copies of the span's identity and account events
@@ -112,12 +113,17 @@
 // where key is the number in the key (lastSeq for references; 0 for meta). The plain part is the
 // events as websocket text frames back to back, as they are if they are less than 4 KiB, else compressed
 // with MinLZ in pieces of whole frames, of 128 KiB at most; a larger frame is a piece of its own, or several of 1 MiB.
-// From 64 KiB on, each piece is in up to 8 strands: the frames of each collection that has a sixteenth of the block's
-// bytes (identity and account events count as one; of more than 7 the first), and before them all others. A strand is the frames back to back, compressed by itself; an empty one has no bytes:
+// From 128 KiB on, each piece is in up to 8 strands: the frames of each collection that has a sixteenth of the block's
+// bytes (identity and account events count as one; of more than 7 the first), and before them all others, which is strand 0. What a piece
+// has of a strand is its frames back to back, compressed by themselves; of none no bytes. A strand is that of all pieces. The first value has
 //
 //	| coding:u8 (0: as they are, 1: MinLZ) | strands:u8 | pieces:u16 (0 and 0 if as they are) | bytes of the frames:u32 |
-//	| for each piece: where it ends in the frames:u32, and for each of its strands, where that ends in the last field:u32 |
-//	| if there are several: the strand of each event:u8 … | frames …, or the strands … |
+//	| for each piece: where it ends in the frames:u32, and for each strand, where it ends in that:u32 |
+//	| if there are several: the strand of each event:u8 … | frames …, or strand 0 … |
+//
+// and each other strand a value of its own, so that a reader of posts reads posts:
+//
+//	| strand:u8 | strand … |
 //
 // The zstd part is the events as binary frames, each event compressed alone with the dictionary the index
 // names. The index:

@@ -12,7 +12,7 @@ import (
 // Frames of a block on disk go straight from what Pebble holds in its cache to the memory of the chunk that they
 // are given in: unpacked, or copied. That memory is used again for the next chunk. So a reader of everything costs no
 // allocation and no more memory than its chunk, and stays in the processor's caches. What several readers unpack
-// goes to the log's cache, from the second one on: see storedPart.shared.
+// goes to the log's cache, from the second one on: see storedPart.unpacked.
 
 // arena is memory of a chunk, or for a piece of which not all is wanted.
 type arena struct{ b []byte }
@@ -89,12 +89,13 @@ func (c *Chunk) add(b []byte, own bool) {
 // storedPart is a plain or zstd part of a block that is not in the tail, for as long as a call of Next takes, or until the next
 // one comes for it where it was parked: its memory is Pebble's.
 type storedPart struct {
-	l      *Log
-	x      *index
-	r      byte
-	key    int64
-	closer io.Closer
-	packed packed // a zstd part is one piece as it is
+	l       *Log
+	x       *index
+	r       byte
+	key     int64
+	closers [maxStrands]io.Closer // of the values that it has
+	packed  packed                // a zstd part is one piece as it is
+	err     error                 // why something that it has not could not be had; told
 }
 
 // openPart opens a part of n bytes of frames; x is its index. Close it, or leave it in l.parked.
@@ -111,7 +112,7 @@ func (l *Log) openPart(x *index, r byte, key int64, n int) (p storedPart, err er
 	if err != nil {
 		return p, err
 	}
-	p.closer = closer
+	p.closers[0] = closer
 	if err := p.check(sealed, n); err != nil {
 		p.close()
 		return p, l.corrupt(r, key, err)
@@ -139,17 +140,14 @@ func (l *Log) open(storeKey []byte, r byte, key int64) (sealed []byte, closer io
 	return sealed, closer, nil
 }
 
-// check looks at the value. Its checksum, which is over all of it, is computed once for as long as the index is in the
-// cache: Pebble has one of its own for what comes from the disk again.
-func (p *storedPart) check(sealed []byte, n int) (err error) {
+// check looks at the first value.
+func (p *storedPart) check(sealed []byte, n int) error {
 	checked := p.checkedBit()
-	var body []byte
-	if p.x.checked.Load()&checked != 0 && len(sealed) >= trailerBytes {
-		body = sealed[:len(sealed)-trailerBytes]
-	} else if body, err = openTrailer(sealed, p.r, p.key); err != nil {
+	body, err := p.openTrailer(sealed, checked)
+	if err != nil {
 		return err
 	}
-	p.packed = packed{bytes: len(body), body: body}
+	p.packed = packed{bytes: len(body), bodies: [maxStrands][]byte{body}}
 	if p.r == rangePlain || p.r == rangeOthersPlain {
 		if p.packed, err = openPacked(body, p.x.plainEnd); err != nil {
 			return err
@@ -165,19 +163,75 @@ func (p *storedPart) check(sealed []byte, n int) (err error) {
 // checkedBit is the part's bit in its index's checked.
 func (p *storedPart) checkedBit() uint32 { return 1 << (p.r & 0xf) }
 
+// openTrailer is openTrailer for a value with the given bit in the index's checked. Its checksum, which is over all of it, is
+// computed once for as long as the index is in the cache: Pebble has one of its own for what comes from the disk again.
+func (p *storedPart) openTrailer(sealed []byte, checked uint32) ([]byte, error) {
+	if p.x.checked.Load()&checked != 0 && len(sealed) >= trailerBytes {
+		return sealed[:len(sealed)-trailerBytes], nil
+	}
+	return openTrailer(sealed, p.r, p.key)
+}
+
+// strandChecked is the bit of strand 0 in an index's checked; those of the others follow.
+const strandChecked = 1 << 16
+
+// load reads a strand that has a value of its own, unless it was read.
+func (p *storedPart) load(s int) error {
+	if p.packed.bodies[s] != nil {
+		return nil
+	}
+	sealed, closer, err := p.l.open(strandKey(p.key, s), p.r, p.key)
+	if err != nil {
+		p.err = err
+		return err
+	}
+	p.closers[s] = closer
+	checked := uint32(strandChecked) << s
+	body, err := p.openTrailer(sealed, checked)
+	if err == nil {
+		err = p.packed.setStrand(s, body)
+	}
+	if err != nil {
+		return p.corrupt(err)
+	}
+	p.x.checked.Or(checked)
+	return nil
+}
+
+// loadFor reads what a reader with that filter will want of it.
+func (p *storedPart) loadFor(f *Filter) {
+	var m matcher
+	if p.packed.strands < 2 || f != nil && !m.reset(f, p.x) {
+		return
+	}
+	var wanted [maxStrands]bool
+	for i := 0; f != nil && i < len(p.packed.of); i++ {
+		if i = m.next(i); i < len(p.packed.of) {
+			wanted[p.packed.of[i]%maxStrands] = true
+		}
+	}
+	for s := range p.packed.strands {
+		if (f == nil || wanted[s]) && p.load(s) != nil {
+			return // the reader meets it itself
+		}
+	}
+}
+
 func (p *storedPart) close() {
-	if p.closer != nil {
-		_ = p.closer.Close() // the value was read
-		p.closer = nil
+	for i, c := range p.closers {
+		if c != nil {
+			_ = c.Close() // the value was read
+			p.closers[i] = nil
+		}
 	}
 }
 
 // sharedStrands is how many strands of a part the cache may have: the first.
 const sharedStrands = 64
 
-// shared returns a strand of piece i from the cache, if somebody looked at it before, as far as the index remembers. Who
+// unpacked returns a strand of piece i from the cache, if somebody looked at it before, as far as the index remembers. Who
 // comes first unpacks it for himself, nil: he may well be the only one.
-func (p *storedPart) shared(i, strand, size int) ([]byte, error) {
+func (p *storedPart) unpacked(i, strand, size int) ([]byte, error) {
 	n := i*p.packed.strands + strand
 	if n >= sharedStrands {
 		return nil, nil
@@ -188,22 +242,29 @@ func (p *storedPart) shared(i, strand, size int) ([]byte, error) {
 	e, mine := p.l.cache.find(cacheKey{block: p.key, part: p.r, strand: n})
 	if !mine {
 		if e.err == nil && len(e.data) != size {
-			return nil, fmt.Errorf("strand %d of piece %d has %d bytes, the index says %d", strand, i, len(e.data), size)
+			return nil, p.corrupt(fmt.Errorf("strand %d of piece %d has %d bytes, the index says %d", strand, i, len(e.data), size))
 		}
+		p.err = e.err
 		return e.data, e.err
 	}
 	defer func() { p.l.cache.fill(e, int64(len(e.data))) }()
+	if e.err = p.load(strand); e.err != nil {
+		return nil, e.err
+	}
 	e.data = make([]byte, size)
-	e.err = p.packed.unpackStrand(e.data, i, strand)
+	e.err = p.corrupt(p.packed.unpackStrand(e.data, i, strand))
 	return e.data, e.err
 }
 
-// corrupt fails the log for an error, if it is one, of what the part holds.
+// corrupt fails the log for an error, if it is one, of what the part holds, unless it was told already.
 func (p *storedPart) corrupt(err error) error {
-	if err != nil {
-		err = p.l.corrupt(p.r, p.key, err)
+	if err != nil && p.err == nil {
+		p.err = p.l.corrupt(p.r, p.key, err)
 	}
-	return err
+	if err != nil {
+		return p.err
+	}
+	return nil
 }
 
 // copyRuns copies the runs, which are of whole frames and ascend, to dst, which is as long as they are together. It
@@ -233,12 +294,12 @@ func (p *storedPart) copyRuns(dst []byte, runs []run) error {
 func (p *storedPart) copyPiece(dst []byte, i int, runs []run, mem *loan) (n int, err error) {
 	from, to := p.packed.piece(i)
 	if p.packed.strands > 1 {
-		n, err = p.packed.gather(dst, i, runs, mem, func(strand, size int) ([]byte, error) { return p.shared(i, strand, size) })
+		n, err = p.packed.gather(dst, i, runs, mem, p)
 		return n, p.corrupt(err)
 	}
-	data := p.packed.body // as it is, if it is not packed
+	data := p.packed.bodies[0] // as it is, if it is not packed
 	if p.packed.heads != nil {
-		if data, err = p.shared(i, 0, to-from); err != nil {
+		if data, err = p.unpacked(i, 0, to-from); err != nil {
 			return 0, p.corrupt(err)
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"millrace/translate"
 )
 
 // fatBlocks is a log of blocks of some pieces each, none of them in the tail but the last, and its plain frames.
@@ -153,4 +155,57 @@ func TestRelease(t *testing.T) {
 	}
 	c.Release()
 	c.Reset()
+}
+
+// TestFetchStrands: what is read ahead has the strands that its reader's filter passes something of, and no others.
+func TestFetchStrands(t *testing.T) {
+	l, _ := fatBlocks(t)
+	s, scan := l.snap.Load(), blockScan{l: l}
+	defer scan.close()
+	x, err := scan.find(s, s.floor.timeUS+1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	loaded := map[int]bool{}
+	for name, cfg := range map[string]FilterConfig{
+		"everything": {},
+		"a DID":      {DIDs: []string{"did:plc:rare"}},
+		"nothing":    {DIDs: []string{"did:plc:nobody"}},
+		"one":        {Collections: testCollections[:1], Kinds: Kinds(translate.KindCommit)},
+		"two":        {Collections: testCollections[1:3], Kinds: Kinds(translate.KindCommit)},
+	} {
+		filter := must(NewFilter(cfg))
+		var m matcher
+		var want, got [maxStrands]bool
+		if filter.passesAll() {
+			filter = nil
+		}
+		l.fetch(source{idx: x}, filter, variant{}, s.streamOf(x.epoch))
+		p, ok := l.parked.take(rangePlain, x.key())
+		if !ok {
+			t.Fatalf("%s: it is not parked", name)
+		}
+		want[0] = true
+		if filter == nil || m.reset(filter, x) {
+			for i := range x.events() {
+				if filter == nil || m.next(i) == i {
+					want[p.packed.of[i]] = true
+				}
+			}
+		}
+		n := 0
+		for strand, body := range p.packed.bodies {
+			if got[strand] = body != nil; got[strand] {
+				n++
+			}
+		}
+		p.close()
+		loaded[n] = true
+		if got != want {
+			t.Errorf("%s: strands %v are read, want %v", name, got, want)
+		}
+	}
+	if len(loaded) < 3 {
+		t.Errorf("only %v strands were read", loaded)
+	}
 }

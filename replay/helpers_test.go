@@ -105,7 +105,7 @@ type testBlock struct {
 // seal makes the block that Log.Seal would, without a translate.Batch.
 func (b testBlock) seal(t testing.TB, l *Log) *Block {
 	t.Helper()
-	out := &Block{epoch: b.epoch, firstSeq: b.firstSeq, lastSeq: b.lastSeq, gap: b.gap}
+	out := &Block{epoch: b.epoch, firstSeq: b.firstSeq, lastSeq: b.lastSeq, gap: b.gap, stranded: l.cfg.stranded}
 	if len(b.events) == 0 {
 		return out
 	}

@@ -17,7 +17,7 @@ const (
 	rangeSeq        byte = 0x09 // + epoch, last seq
 	rangeSpan       byte = 0x0f // + time_us of the last event, as all the next
 	rangeIndex      byte = 0x10
-	rangePlain      byte = 0x11
+	rangePlain      byte = 0x11 // or that and a strand's number
 	rangeZstd       byte = 0x12
 
 	rangeSpanDIDs    byte = 0x13 // + a shard's number: fingerprints of a span's DIDs, and the blocks they are in
@@ -66,6 +66,24 @@ func keyTime(key []byte) (us int64, ok bool) {
 	}
 	v := binary.BigEndian.Uint64(key[1:])
 	return int64(v), v <= math.MaxInt64
+}
+
+// strandKey returns the key of strand s of the plain part of the block whose key is us; the first is in the part's own
+// value.
+func strandKey(us int64, s int) []byte {
+	if s == 0 {
+		return timeKey(rangePlain, us)
+	}
+	return append(timeKey(rangePlain, us), byte(s))
+}
+
+// strandKeyTime is the inverse of strandKey.
+func strandKeyTime(key []byte) (us int64, s int, ok bool) {
+	if len(key) == blockKeyBytes+1 && key[blockKeyBytes] > 0 && key[blockKeyBytes] < maxStrands {
+		s, key = int(key[blockKeyBytes]), key[:blockKeyBytes]
+	}
+	us, ok = keyTime(key)
+	return us, s, ok
 }
 
 // shardKey returns the key of a shard of the DIDs of the span whose key is us.

@@ -68,7 +68,7 @@ func merge(bs []*Block) *Block {
 		zstd = append(zstd, b.zstd...)
 	}
 	x.dropZeroUIDs()
-	out := &Block{epoch: first.epoch, firstSeq: x.firstSeq, lastSeq: x.lastSeq}
+	out := &Block{epoch: first.epoch, firstSeq: x.firstSeq, lastSeq: x.lastSeq, stranded: first.stranded}
 	out.seal(x, t, plain, zstd)
 	scratches.Put(t)
 	return out
@@ -145,6 +145,11 @@ func (p *appendPass) closeGroup() error {
 		if err := p.deleteBlocks(group[:min(written, len(group)-1)]); err != nil {
 			return err
 		}
+		if written == len(group) { // its last one's key is the merged block's
+			if err := p.deleteStrands(group[len(group)-1], merged.strands); err != nil {
+				return err
+			}
+		}
 	}
 	n.tail = append(n.tail[:len(n.tail)-len(group)], merged)
 	n.total = base
@@ -167,7 +172,20 @@ func (p *appendPass) deleteBlocks(bs []*Block) error {
 				return err
 			}
 		}
+		if err := p.deleteStrands(b, 1); err != nil {
+			return err
+		}
 		if err := p.batch.SingleDelete(seqKey(b.epoch, b.lastSeq), nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// deleteStrands adds to the batch the deletion of a block's strands from number first on.
+func (p *appendPass) deleteStrands(b *Block, first int) error {
+	for s := first; s < b.strands; s++ {
+		if err := p.batch.SingleDelete(strandKey(b.idx.key(), s), nil); err != nil {
 			return err
 		}
 	}

@@ -32,7 +32,8 @@ type model struct {
 
 type modelBlock struct {
 	testBlock
-	stored int64
+	stored  int64
+	strands int // values that its plain part has
 }
 
 // adoptBlocks takes over how the log's events are cut into blocks, after it made sure that the log has
@@ -63,6 +64,17 @@ func (w *world) adoptBlocks() {
 				w.t.Fatalf("block %d lacks part %s: %v", us, rangeName(r), err)
 			}
 			b.stored += int64(len(v))
+			if r == rangePlain {
+				b.strands = max(1, int(v[1]))
+			}
+		}
+		for s := 1; s < b.strands; s++ {
+			v, ok, err := w.log.store.get(strandKey(us, s))
+			if err != nil || !ok {
+				w.t.Fatalf("block %d lacks strand %d of %d: %v", us, s, b.strands, err)
+			}
+			b.stored += int64(len(v))
+			w.stranded++
 		}
 		n := 0
 		for len(b.events) < x.events() && n < len(held) {
@@ -122,7 +134,7 @@ func (m *model) append(b testBlock, stored int64) {
 		m.timeUS = b.gap.TimeUS
 	}
 	if len(b.events) > 0 {
-		m.blocks = append(m.blocks, modelBlock{b, stored})
+		m.blocks = append(m.blocks, modelBlock{testBlock: b, stored: stored})
 		m.timeUS = b.events[len(b.events)-1].timeUS
 	}
 }
@@ -225,16 +237,17 @@ func (m *model) gapIsAfter(g Gap, p place) bool {
 
 // world drives a log and its model.
 type world struct {
-	t      *testing.T
-	rng    *rand.Rand
-	clock  *testClock
-	fs     *vfs.MemFS
-	cfg    Config
-	log    *Log
-	m      *model
-	dec    *dict.Decoder
-	merged int // blocks that others took in
-	stamp  int64
+	t        *testing.T
+	rng      *rand.Rand
+	clock    *testClock
+	fs       *vfs.MemFS
+	cfg      Config
+	log      *Log
+	m        *model
+	dec      *dict.Decoder
+	merged   int // blocks that others took in
+	stranded int // values that strands have of their own
+	stamp    int64
 }
 
 func newWorld(t *testing.T, seed uint64) *world {
@@ -256,6 +269,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	w.cfg.CacheBytes = int64(1 + w.rng.IntN(300_000))
 	w.cfg.alwaysSlow = seed%2 == 0
 	w.cfg.blobValue = int(seed / 2 % 2)
+	w.cfg.stranded = []int{1, 3000, 0}[seed%3]
 	w.open()
 	return w
 }
@@ -412,6 +426,9 @@ func (w *world) checkStore() {
 		us := b.last().timeUS
 		for _, r := range blockRanges() {
 			want = append(want, string(timeKey(r, us)))
+			for s := 1; r == rangePlain && s < b.strands; s++ {
+				want = append(want, string(strandKey(us, s)))
+			}
 		}
 		want = append(want, string(seqKey(b.epoch, b.lastSeq)))
 	}
@@ -515,10 +532,10 @@ func TestModel(t *testing.T) {
 		seeds = 2
 	}
 	base := uint64(time.Now().UnixNano())
-	merged := 0
+	merged, stranded := 0, 0
 	defer func() {
-		if merged == 0 {
-			t.Error("no block was merged in any run")
+		if merged == 0 || stranded == 0 {
+			t.Errorf("%d blocks were merged, and %d strands seen, in all runs", merged, stranded)
 		}
 	}()
 	for i := range seeds {
@@ -545,6 +562,7 @@ func TestModel(t *testing.T) {
 				w.check()
 			}
 			merged += w.merged
+			stranded += w.stranded
 			if errors.Is(w.log.store.err(), ErrFailed) {
 				t.Fatal(w.log.store.err())
 			}

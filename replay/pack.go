@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/bits"
+	"slices"
 	"sort"
 	"sync"
 
@@ -16,7 +17,8 @@ import (
 //
 // Within a piece, the frames of a collection that has much of the block are compressed as a strand of their own, and all
 // others' as another. Who reads the posts among the likes unpacks the posts; who reads everything puts the strands' frames
-// back into their order, which takes him less time than a twentieth of the whole.
+// back into their order, which takes him less time than a twentieth of the whole. Strands are values of their own, so that who
+// wants one does not read the others.
 const (
 	packedRaw   byte = iota // the frames as they are
 	packedMinLZ             // pieces
@@ -32,91 +34,131 @@ const (
 	minPacked       = 4 << 10 // a smaller part is not compressed
 	packedHeadBytes = 8
 
-	maxStrands  = 8              // of a block, with the others'
-	strandShare = 16             // a collection has its own if it has such a part of the bytes
-	minStranded = pieceBytes / 2 // a smaller part has one
+	maxStrands  = 8          // of a block, with the others'
+	strandShare = 16         // a collection has its own if it has such a part of the bytes
+	minStranded = pieceBytes // a smaller part has one: its strands would be smaller than minBlobValue
 )
 
-// packer is memory that packing needs only while it works.
+// packer packs a plain part into the values it is stored as: one, or one for each strand.
 type packer struct {
+	frames  int // bytes of them
+	pieces  []uint32
+	strands int
+
 	bytes []int   // by collection
 	own   []uint8 // the strand of each collection
-	of    []uint8 // the strand of each event
-	parts [maxStrands][]byte
+	of    []uint8 // the strand of each event, if there are several
+
+	parts [maxStrands][]byte   // of the piece that is packed
+	out   [maxStrands][]byte   // of the strands: what is packed
+	ends  [maxStrands][]uint32 // and where the pieces end in it
 }
 
 var packers = sync.Pool{New: func() any { return new(packer) }}
 
-// maxKeptStrand bounds what goes back to packers.
-const maxKeptStrand = pieceBytes
+// maxKeptStrand bounds what goes back to packers, in each of a strand's buffers.
+const maxKeptStrand = 2 * pieceBytes
 
-// appendPacked appends the value of a plain part, without trailer: of frames, that end at ends, each of its collection;
-// collections nil: they are all of one.
-func appendPacked(dst, frames []byte, ends []uint32, collections []uint16) []byte {
-	if len(frames) < minPacked {
-		dst = append(dst, packedRaw, 0, 0, 0)
-		dst = binary.LittleEndian.AppendUint32(dst, uint32(len(frames)))
-		return append(dst, frames...)
+// pack packs frames that end at ends, each of its collection; collections nil: they are all of one. It returns how many
+// values that makes, which appendValue has. From stranded bytes on they may be several.
+func (k *packer) pack(frames []byte, ends []uint32, collections []uint16, stranded int) (values int) {
+	k.frames = len(frames)
+	for s := range k.out {
+		k.out[s], k.ends[s] = k.out[s][:0], k.ends[s][:0]
 	}
-	k := packers.Get().(*packer)
-	strands := k.divide(len(frames), ends, collections)
-	pieces := cutPieces(len(frames), ends)
-	dst = append(dst, packedMinLZ, byte(strands))
-	dst = binary.LittleEndian.AppendUint16(dst, uint16(len(pieces)))
-	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(frames)))
-	head := len(dst)
-	dst = append(dst, make([]byte, pieceHeadBytes(strands)*len(pieces))...)
-	dst = append(dst, k.of...)
-	body := len(dst)
-	put := func(v int) {
-		binary.LittleEndian.PutUint32(dst[head:], uint32(v))
-		head += 4
+	if len(frames) < min(minPacked, stranded) {
+		k.out[0] = append(k.out[0], frames...)
+		k.strands, k.pieces, k.of = 0, nil, k.of[:0]
+		return 1
 	}
+	k.strands = 1
+	if k.of = k.of[:0]; len(frames) >= stranded && collections != nil {
+		k.strands = k.divide(len(frames), ends, collections)
+	}
+	k.pieces = cutPieces(len(frames), ends)
 	from := uint32(0)
-	for _, to := range pieces {
-		put(int(to))
-		if strands == 1 {
-			dst = appendMinLZ(dst, frames[from:to])
-			put(len(dst) - body)
+	for _, to := range k.pieces {
+		if k.strands == 1 {
+			k.put(0, frames[from:to])
 		} else {
 			k.part(frames, ends, from, to)
-			for i := range strands {
-				dst = appendMinLZ(dst, k.parts[i])
-				put(len(dst) - body)
+			for s := range k.strands {
+				k.put(s, k.parts[s])
 			}
 		}
 		from = to
 	}
-	for i := range k.parts {
-		if cap(k.parts[i]) > maxKeptStrand {
-			k.parts[i] = nil
+	return k.strands
+}
+
+// put packs a strand of the next piece.
+func (k *packer) put(s int, b []byte) {
+	k.out[s] = appendMinLZ(k.out[s], b)
+	k.ends[s] = append(k.ends[s], uint32(len(k.out[s])))
+}
+
+// appendValue appends value s, without trailer.
+func (k *packer) appendValue(dst []byte, s int) []byte {
+	if s > 0 {
+		return append(append(dst, byte(s)), k.out[s]...)
+	}
+	coding := packedMinLZ
+	if k.strands == 0 {
+		coding = packedRaw
+	}
+	dst = append(dst, coding, byte(k.strands))
+	dst = binary.LittleEndian.AppendUint16(dst, uint16(len(k.pieces)))
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(k.frames))
+	for i, end := range k.pieces {
+		dst = binary.LittleEndian.AppendUint32(dst, end)
+		for s := range k.strands {
+			dst = binary.LittleEndian.AppendUint32(dst, k.ends[s][i])
+		}
+	}
+	dst = append(dst, k.of...)
+	return append(dst, k.out[0]...)
+}
+
+// free gives k back.
+func (k *packer) free() {
+	for s := range k.parts {
+		if cap(k.parts[s]) > maxKeptStrand {
+			k.parts[s] = nil
+		}
+		if cap(k.out[s]) > maxKeptStrand {
+			k.out[s] = nil
 		}
 	}
 	packers.Put(k)
-	return dst
+}
+
+// appendPacked appends the value, without trailer, of a part that is one.
+func appendPacked(dst, frames []byte, ends []uint32) []byte {
+	k := packers.Get().(*packer)
+	defer k.free()
+	k.pack(frames, ends, nil, minStranded)
+	return k.appendValue(dst, 0)
 }
 
 // pieceHeadBytes is how much the head of a piece takes.
 func pieceHeadBytes(strands int) int { return 4 + 4*strands }
 
+// appendMinLZ appends b packed; an empty one has no bytes.
 func appendMinLZ(dst, b []byte) []byte {
 	if len(b) == 0 {
 		return dst
 	}
+	dst = slices.Grow(dst, minlz.MaxEncodedLen(len(b)))
 	packed, err := minlz.Encode(dst[len(dst):cap(dst)], b, minlz.LevelFastest)
 	if err != nil {
 		panic(fmt.Sprintf("compress %d bytes: %v", len(b), err)) // only if they are too many
 	}
-	return append(dst, packed...) // onto itself if they fitted
+	return append(dst, packed...) // onto itself
 }
 
 // divide chooses the strands of n bytes of frames, and says how many they are. If they are more than one, k.of has
 // each event's, else it is empty.
 func (k *packer) divide(n int, ends []uint32, collections []uint16) (strands int) {
-	k.of = k.of[:0]
-	if n < minStranded || collections == nil {
-		return 1
-	}
 	k.bytes = k.bytes[:0]
 	from := uint32(0)
 	for i, c := range collections {
@@ -191,24 +233,25 @@ func cutPieces(n int, ends []uint32) (pieces []uint32) {
 	return pieces
 }
 
-// maxPackedLen is how much appendPacked and a trailer append at most for n bytes of so many events.
+// maxPackedLen is how much the values of n bytes of so many events take at most, with their trailers.
 func maxPackedLen(n, events int) int {
 	// Two neighbours are together more than pieceBytes.
 	pieces := 2*(n/pieceBytes) + n/maxPieceBytes + 2
-	return packedHeadBytes + trailerBytes + n + events + pieces*(pieceHeadBytes(maxStrands)+maxStrands*(minlz.MaxEncodedLen(0)+16))
+	return packedHeadBytes + maxStrands*(1+trailerBytes) + n + events + pieces*(pieceHeadBytes(maxStrands)+maxStrands*(minlz.MaxEncodedLen(0)+16))
 }
 
-// packed looks at a value that appendPacked made.
+// packed looks at what packer made.
 type packed struct {
 	bytes   int    // of the frames
 	heads   []byte // nil: the frames as they are, one piece
 	strands int
-	of      []byte   // the strand of each event, if there are several
-	ends    []uint32 // of the events
-	body    []byte
+	of      []byte             // the strand of each event, if there are several
+	ends    []uint32           // of the events
+	bodies  [maxStrands][]byte // what the values have of each strand; those but the first may be nil until they are needed
 }
 
-// openPacked takes nothing on trust that its methods would index with. ends are those of the frames, which it keeps.
+// openPacked opens the first value. It takes nothing on trust that its methods would index with. ends are those of the
+// frames, which it keeps.
 func openPacked(b []byte, ends []uint32) (p packed, err error) {
 	d := &decoder{b: b}
 	coding := d.byte()
@@ -221,41 +264,71 @@ func openPacked(b []byte, ends []uint32) (p packed, err error) {
 			p.of, p.ends = d.take(len(ends)), ends
 		}
 	}
-	p.body = d.b
+	p.bodies[0] = d.b
 	switch {
 	case d.err != nil:
 		return p, d.err
 	case p.bytes > MaxBlockBytes:
 		return p, fmt.Errorf("it says that it has %d bytes", p.bytes)
-	case coding == packedRaw && p.strands == 0 && pieces == 0 && len(p.body) == p.bytes:
+	case coding == packedRaw && p.strands == 0 && pieces == 0 && len(d.b) == p.bytes:
 		return p, nil
 	case coding != packedMinLZ || p.strands == 0 || p.strands > maxStrands || pieces == 0:
-		return p, fmt.Errorf("%d bytes with coding %d in %d pieces of %d strands, for %d bytes", len(p.body), coding, pieces, p.strands, p.bytes)
+		return p, fmt.Errorf("%d bytes with coding %d in %d pieces of %d strands, for %d bytes", len(d.b), coding, pieces, p.strands, p.bytes)
 	case p.strands > 1 && (len(ends) == 0 || int(ends[len(ends)-1]) != p.bytes):
 		return p, fmt.Errorf("it has %d bytes in %d strands, and other events", p.bytes, p.strands)
 	}
-	var at, from int
+	var from int
+	var at [maxStrands]int
 	for i := range pieces {
 		to := p.head(i, 0)
-		if to <= from || to-from > maxPieceBytes || p.head(i, p.strands) <= at {
-			return p, fmt.Errorf("its piece %d is of bytes %d to %d, for %d to %d", i, at, p.head(i, p.strands), from, to)
+		if to <= from || to-from > maxPieceBytes {
+			return p, fmt.Errorf("its piece %d is from %d to %d", i, from, to)
 		}
+		some := false
 		for s := range p.strands {
 			end := p.head(i, 1+s)
-			if end < at {
-				return p, fmt.Errorf("strand %d of its piece %d ends at %d, before %d", s, i, end, at)
+			if end < at[s] {
+				return p, fmt.Errorf("strand %d of its piece %d ends at %d, before %d", s, i, end, at[s])
 			}
-			at = end
+			some = some || end > at[s]
+			at[s] = end
+		}
+		if !some {
+			return p, fmt.Errorf("its piece %d is empty", i)
 		}
 		from = to
 	}
-	if at != len(p.body) || from != p.bytes {
-		return p, fmt.Errorf("its pieces have %d of %d bytes, for %d of %d", at, len(p.body), from, p.bytes)
+	if at[0] != len(d.b) || from != p.bytes {
+		return p, fmt.Errorf("its pieces have %d of %d bytes, for %d of %d", at[0], len(d.b), from, p.bytes)
 	}
 	return p, nil
 }
 
-// head returns a number of piece i's head: where it ends in the frames, and from 1 on where its strands end in the body.
+// setStrand takes the value of a strand but the first.
+func (p *packed) setStrand(s int, b []byte) error {
+	switch want := p.head(p.pieces()-1, 1+s); {
+	case len(b) == 0 || b[0] != byte(s):
+		return fmt.Errorf("what is stored as strand %d is something else", s)
+	case len(b)-1 != want:
+		return fmt.Errorf("strand %d has %d bytes, not %d", s, len(b)-1, want)
+	}
+	p.bodies[s] = b[1:]
+	return nil
+}
+
+// stored is how many bytes all strands have.
+func (p *packed) stored() int {
+	n := len(p.bodies[0])
+	for s := 1; s < p.strands; s++ {
+		n += p.head(p.pieces()-1, 1+s)
+	}
+	return n
+}
+
+// pieces is how many there are of frames that are packed.
+func (p *packed) pieces() int { return len(p.heads) / pieceHeadBytes(p.strands) }
+
+// head returns a number of piece i's head: where it ends in the frames, and from 1 on where its strands end in the bodies.
 func (p *packed) head(i, n int) int {
 	return int(binary.LittleEndian.Uint32(p.heads[pieceHeadBytes(p.strands)*i+4*n:]))
 }
@@ -265,7 +338,7 @@ func (p *packed) pieceAt(offset int) int {
 	if p.heads == nil {
 		return 0
 	}
-	return sort.Search(len(p.heads)/pieceHeadBytes(p.strands), func(i int) bool { return p.head(i, 0) > offset })
+	return sort.Search(p.pieces(), func(i int) bool { return p.head(i, 0) > offset })
 }
 
 // piece returns where piece i of the frames begins and ends.
@@ -279,48 +352,52 @@ func (p *packed) piece(i int) (from, to int) {
 	return from, p.head(i, 0)
 }
 
-// unpack writes piece i to dst, which is as long as the piece. mem is for what it needs meanwhile.
-func (p *packed) unpack(dst []byte, i int, mem *loan) error {
+// strandSource is where strands come from that packed does not have.
+type strandSource interface {
+	// unpacked returns a strand of a piece, of size bytes, if it is at hand; else nil.
+	unpacked(piece, strand, size int) ([]byte, error)
+	// load makes packed have a strand's body.
+	load(strand int) error
+}
+
+// unpack writes piece i to dst, which is as long as the piece. mem is for what it needs meanwhile; src may be nil.
+func (p *packed) unpack(dst []byte, i int, mem *loan, src strandSource) error {
 	switch {
 	case p.heads == nil:
-		copy(dst, p.body)
+		copy(dst, p.bodies[0])
 		return nil
 	case p.strands == 1:
 		return p.unpackStrand(dst, i, 0)
 	}
 	from, to := p.piece(i)
-	_, err := p.gather(dst, i, []run{{uint32(from), uint32(to)}}, mem, nil)
+	_, err := p.gather(dst, i, []run{{uint32(from), uint32(to)}}, mem, src)
 	return err
 }
 
 // unpackStrand writes a strand of piece i to dst, which is as long.
 func (p *packed) unpackStrand(dst []byte, i, strand int) error {
-	start := 0
-	if i > 0 || strand > 0 {
-		start = p.strandEnd(i, strand-1)
+	body := p.bodies[strand]
+	if body == nil {
+		return fmt.Errorf("strand %d: %w", strand, errMissing)
 	}
-	got, err := minlz.Decode(dst[:len(dst):len(dst)], p.body[start:p.strandEnd(i, strand)])
+	start := 0
+	if i > 0 {
+		start = p.head(i-1, 1+strand)
+	}
+	got, err := minlz.Decode(dst[:len(dst):len(dst)], body[start:p.head(i, 1+strand)])
 	if err == nil && len(got) != len(dst) {
 		err = fmt.Errorf("%d bytes, not %d", len(got), len(dst))
 	}
 	if err != nil {
-		return fmt.Errorf("unpack piece %d: %w", i, err)
+		return fmt.Errorf("unpack strand %d of piece %d: %w", strand, i, err)
 	}
 	return nil
 }
 
-// strandEnd returns where a strand of piece i ends in the body; strand -1 is the last of the piece before.
-func (p *packed) strandEnd(i, strand int) int {
-	if strand < 0 {
-		i, strand = i-1, p.strands-1
-	}
-	return p.head(i, 1+strand)
-}
-
 // gather writes what the runs, which are of whole frames and ascend, want of piece i to dst, one behind the other, and
-// returns how much that is. It unpacks only the strands that they want something of, and of those only the ones that
-// shared, which may be nil, returns no bytes for.
-func (p *packed) gather(dst []byte, i int, runs []run, mem *loan, shared func(strand, size int) ([]byte, error)) (n int, err error) {
+// returns how much that is. It looks only at the strands that they want something of, and unpacks only those that src, which
+// may be nil, does not have unpacked.
+func (p *packed) gather(dst []byte, i int, runs []run, mem *loan, src strandSource) (n int, err error) {
 	begin, limit := p.piece(i)
 	from, to := uint32(begin), uint32(limit)
 	first := endingAfter(p.ends, from)
@@ -350,19 +427,25 @@ func (p *packed) gather(dst []byte, i int, runs []run, mem *loan, shared func(st
 		if wanted&(1<<s) == 0 {
 			continue
 		}
-		if shared != nil {
-			if data[s], err = shared(s, size); err != nil {
+		if src != nil {
+			if data[s], err = src.unpacked(i, s, size); err != nil {
 				return 0, err
 			}
 		}
-		if data[s] == nil && whole {
+		if data[s] != nil {
+			continue
+		}
+		if src != nil {
+			if err := src.load(s); err != nil {
+				return 0, err
+			}
+		}
+		if whole {
 			return size, p.unpackStrand(dst[:size], i, s)
 		}
-		if data[s] == nil {
-			data[s], room = room[:size], room[size:]
-			if err := p.unpackStrand(data[s], i, s); err != nil {
-				return 0, err
-			}
+		data[s], room = room[:size], room[size:]
+		if err := p.unpackStrand(data[s], i, s); err != nil {
+			return 0, err
 		}
 	}
 	wants = runCursor{runs: runs}
@@ -389,15 +472,15 @@ func (c *runCursor) has(offset uint32) bool {
 	return len(c.runs) > 0 && c.runs[0].from <= offset
 }
 
-// appendAll appends the frames to dst.
-func (p *packed) appendAll(dst []byte) ([]byte, error) {
+// appendAll appends the frames to dst. src may be nil.
+func (p *packed) appendAll(dst []byte, src strandSource) ([]byte, error) {
 	var mem loan
 	defer mem.free()
 	start := len(dst)
 	dst = append(dst, make([]byte, p.bytes)...)
 	for at, i := 0, 0; at < p.bytes; i++ {
 		from, to := p.piece(i)
-		if err := p.unpack(dst[start+from:start+to], i, &mem); err != nil {
+		if err := p.unpack(dst[start+from:start+to], i, &mem, src); err != nil {
 			return nil, err
 		}
 		at = to
@@ -405,11 +488,24 @@ func (p *packed) appendAll(dst []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// unpack returns the frames of a value that appendPacked made, which end at ends. The result is the caller's.
-func unpack(b []byte, ends []uint32) ([]byte, error) {
+// unpack returns the frames that end at ends, of the values that packer made: the first, and those of the other strands by
+// number, which may be nil: then there are none. The result is the caller's.
+func unpack(b []byte, ends []uint32, strands *[maxStrands][]byte) ([]byte, error) {
 	p, err := openPacked(b, ends)
 	if err != nil {
 		return nil, err
 	}
-	return p.appendAll(nil)
+	for s := 1; strands != nil && s < maxStrands; s++ {
+		b := strands[s]
+		switch {
+		case b == nil:
+		case s >= p.strands:
+			return nil, fmt.Errorf("there is a strand %d, of %d", s, p.strands)
+		default:
+			if err := p.setStrand(s, b); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return p.appendAll(nil, nil)
 }

@@ -2,6 +2,7 @@ package replay
 
 import (
 	"bytes"
+	"errors"
 	"math/rand/v2"
 	"testing"
 )
@@ -15,6 +16,31 @@ func TestPack(t *testing.T) {
 			}
 		}
 	}
+}
+
+// packValues returns the first value, and those of the other strands, in memory of their own.
+func packValues(frames []byte, ends []uint32, collections []uint16, stranded int) (first []byte, strands [maxStrands][]byte) {
+	var k packer
+	n := k.pack(frames, ends, collections, stranded)
+	for s := 1; s < n; s++ {
+		strands[s] = k.appendValue(nil, s)
+	}
+	return k.appendValue(nil, 0), strands
+}
+
+// openStrands is openPacked with all strands.
+func openStrands(t *testing.T, first []byte, strands [maxStrands][]byte, ends []uint32) packed {
+	t.Helper()
+	p, err := openPacked(first, ends)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for s := 1; s < p.strands; s++ {
+		if err := p.setStrand(s, strands[s]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return p
 }
 
 // testPack packs n bytes of so many letters, in frames of most bytes at most.
@@ -37,27 +63,34 @@ func testPack(t *testing.T, rng *rand.Rand, n, letters, most int) {
 	if rng.IntN(4) == 0 {
 		collections = nil
 	}
-	value := appendPacked([]byte("prefix"), frames, ends, collections)
-	got, err := unpack(value[len("prefix"):], ends)
-	if err != nil || !bytes.Equal(got, frames) || string(value[:6]) != "prefix" {
+	stranded := []int{1, minStranded}[rng.IntN(2)]
+	value, strands := packValues(frames, ends, collections, stranded)
+	got, err := unpack(value, ends, &strands)
+	if err != nil || !bytes.Equal(got, frames) {
 		t.Fatalf("%d bytes of %d letters: they become %d, %v", n, letters, len(got), err)
 	}
-	if len(value)-6+trailerBytes > maxPackedLen(n, len(ends)) {
-		t.Errorf("%d bytes take %d, more than %d", n, len(value)-6, maxPackedLen(n, len(ends))-trailerBytes)
+	size := len(value) + trailerBytes
+	for _, b := range strands {
+		if size += len(b); b != nil {
+			size += trailerBytes
+		}
 	}
-	if n >= minPacked && letters == 2 && len(value) > n/2 {
-		t.Errorf("%d bytes of two letters take %d", n, len(value))
+	if size > maxPackedLen(n, len(ends)) {
+		t.Errorf("%d bytes take %d, more than %d", n, size, maxPackedLen(n, len(ends)))
 	}
-	p, err := openPacked(value[6:], ends)
-	if err != nil {
-		t.Fatal(err)
+	if n >= minPacked && letters == 2 && size > n/2+maxStrands*trailerBytes {
+		t.Errorf("%d bytes of two letters take %d", n, size)
+	}
+	p := openStrands(t, value, strands, ends)
+	if p.strands > 1 && n < stranded || p.stored() > size {
+		t.Errorf("%d bytes are in %d strands, of %d bytes; several from %d on", n, p.strands, p.stored(), stranded)
 	}
 	var mem loan
 	defer mem.free()
 	for at, i := 0, 0; at < n; i++ {
 		from, to := p.piece(i)
 		piece := make([]byte, to-from)
-		switch err := p.unpack(piece, i, &mem); {
+		switch err := p.unpack(piece, i, &mem, nil); {
 		case err != nil || from != at || !bytes.Equal(piece, frames[from:to]) || p.pieceAt(from) != i || p.pieceAt(to-1) != i:
 			t.Fatalf("piece %d is %d to %d, not from %d: %v", i, from, to, at, err)
 		case most <= pieceBytes && (!isEnd[to] || to-from > pieceBytes):
@@ -66,10 +99,10 @@ func testPack(t *testing.T, rng *rand.Rand, n, letters, most int) {
 		at = to
 	}
 	for range 20 {
-		bad := bytes.Clone(value[6:])
+		bad := bytes.Clone(value)
 		bad[rng.IntN(min(len(bad), 200))] ^= 1 << rng.IntN(8)
-		_, _ = unpack(bad[:len(bad)-rng.IntN(2)], ends) // must not panic
-		_, _ = unpack(value[6:], ends[:rng.IntN(1+len(ends))])
+		_, _ = unpack(bad[:len(bad)-rng.IntN(2)], ends, &strands) // must not panic
+		_, _ = unpack(value, ends[:rng.IntN(1+len(ends))], &strands)
 	}
 	testGather(t, rng, &p, frames)
 }
@@ -100,7 +133,7 @@ func testGather(t *testing.T, rng *rand.Rand, p *packed, frames []byte) {
 	}
 }
 
-// TestStrands: a collection that has much of a block is a strand, for which nothing else is unpacked.
+// TestStrands: a collection that has much of a block is a strand, for which no other is looked at.
 func TestStrands(t *testing.T) {
 	const events, size = 600, 500
 	rng := rand.New(rand.NewPCG(6, 6))
@@ -117,28 +150,16 @@ func TestStrands(t *testing.T) {
 		}
 		ends, collections = append(ends, uint32(len(frames))), append(collections, c)
 	}
-	value := appendPacked(nil, frames, ends, collections)
-	p, err := openPacked(value, ends)
-	if err != nil || p.strands != 4 {
-		t.Fatalf("%d strands, %v", p.strands, err)
+	value, strands := packValues(frames, ends, collections, minStranded)
+	if p := openStrands(t, value, strands, ends); p.strands != 4 {
+		t.Fatalf("%d strands", p.strands)
 	}
 	for strand, want := range [][]uint16{{4, 15}, {1}, {2}, {3}} { // what no other strand has is in the first
-		at := len(value) - len(p.body)
-		bad := bytes.Clone(value)
-		for s := range p.strands {
+		q := openStrands(t, value, strands, ends)
+		for s := range q.strands {
 			if s != strand {
-				start := at
-				if s > 0 {
-					start += p.head(0, s)
-				}
-				for k := start; k < at+p.head(0, 1+s); k++ {
-					bad[k] = 0xff
-				}
+				q.bodies[s] = nil
 			}
-		}
-		q, err := openPacked(bad, ends)
-		if err != nil {
-			t.Fatal(err)
 		}
 		var mem loan
 		_, to := q.piece(0)
@@ -153,10 +174,19 @@ func TestStrands(t *testing.T) {
 				}
 			}
 		}
-		if err := q.unpack(make([]byte, to), 0, &mem); err == nil {
-			t.Errorf("the other strands than %d are not missed", strand)
+		if err := q.unpack(make([]byte, to), 0, &mem, nil); !errors.Is(err, errMissing) {
+			t.Errorf("the other strands than %d are not missed: %v", strand, err)
 		}
 		mem.free()
+	}
+	strands[1], strands[2] = strands[2], strands[1]
+	if _, err := unpack(value, ends, &strands); err == nil {
+		t.Error("strands may change places")
+	}
+	strands[1], strands[2] = strands[2], strands[1]
+	strands[3] = nil
+	if _, err := unpack(value, ends, &strands); !errors.Is(err, errMissing) {
+		t.Errorf("without one of its strands: %v", err)
 	}
 }
 
@@ -166,23 +196,39 @@ func TestPackedLayout(t *testing.T) {
 		3, 0, 0, 0, 5, 0, 0, 0, // where the first ends
 		7, 0, 0, 0, 11, 0, 0, 0,
 		0, 0, 'a', 'b', 'c', 0, 0, 'd', 'e', 'f', 'g'}
-	if got, err := unpack(value, nil); err != nil || string(got) != "abcdefg" {
+	if got, err := unpack(value, nil, nil); err != nil || string(got) != "abcdefg" {
 		t.Errorf("it becomes %q, %v", got, err)
 	}
 	stranded := []byte{packedMinLZ, 2, 1, 0, 7, 0, 0, 0,
-		7, 0, 0, 0, 6, 0, 0, 0, 11, 0, 0, 0, // where the piece ends, and its strands
+		7, 0, 0, 0, 6, 0, 0, 0, 5, 0, 0, 0, // where the piece ends, and its strands
 		1, 0, 1, // the strand of each event
-		0, 0, 'c', 'd', 'e', 'f', 0, 0, 'a', 'b', 'g'}
+		0, 0, 'c', 'd', 'e', 'f'}
+	strands := [maxStrands][]byte{1: {1, 0, 0, 'a', 'b', 'g'}}
 	ends := []uint32{2, 6, 7}
-	if got, err := unpack(stranded, ends); err != nil || string(got) != "abcdefg" {
+	if got, err := unpack(stranded, ends, &strands); err != nil || string(got) != "abcdefg" {
 		t.Errorf("it becomes %q, %v", got, err)
 	}
-	for _, value := range [][]byte{value, stranded} {
+	for n, value := range [][]byte{value, stranded} {
+		var others *[maxStrands][]byte
+		if n == 1 {
+			others = &strands
+		}
 		for i := range value[:24] {
 			bad := bytes.Clone(value)
 			bad[i]++
-			if got, err := unpack(bad, ends); err == nil {
+			if got, err := unpack(bad, ends, others); err == nil {
 				t.Errorf("byte %d is %d: it becomes %q", i, bad[i], got)
+			}
+		}
+		for i := 0; others != nil && i < len(strands[1]); i++ {
+			bad := strands
+			if bad[1] = bytes.Clone(strands[1]); i < 3 {
+				bad[1][i]++
+			} else {
+				bad[1] = bad[1][:i]
+			}
+			if got, err := unpack(value, ends, &bad); err == nil {
+				t.Errorf("strand 1 is %x: it becomes %q", bad[1], got)
 			}
 		}
 	}

@@ -26,7 +26,7 @@ type parked struct {
 
 // leave gives up a part, which must not be used any more. The caller holds storeMu.
 func (k *parked) leave(p *storedPart) {
-	if int64(len(p.packed.body))*parkedShare > p.l.aheadBytes() {
+	if int64(p.packed.stored())*parkedShare > p.l.aheadBytes() {
 		p.close()
 		return
 	}

@@ -2,6 +2,7 @@ package replay
 
 import (
 	"bytes"
+	"io"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -26,7 +27,7 @@ func TestParked(t *testing.T) {
 		l := &Log{cache: newCache(1 << 20), store: &store{cacheBytes: 1 << 20}}
 		var closed []int64
 		part := func(key int64) *storedPart {
-			return &storedPart{l: l, r: rangePlain, key: key, closer: noteClose{&closed, key}}
+			return &storedPart{l: l, r: rangePlain, key: key, closers: [maxStrands]io.Closer{noteClose{&closed, key}}}
 		}
 		check := func(when string, want ...int64) {
 			t.Helper()
@@ -64,7 +65,7 @@ func TestParked(t *testing.T) {
 			t.Error("sweeps go on with nothing left")
 		}
 		large := part(20)
-		large.packed.body = make([]byte, 1<<20/parkedShare+1)
+		large.packed.bodies[0] = make([]byte, 1<<20/parkedShare+1)
 		l.parked.leave(large)
 		check("a large one", 20)
 		l.parked.leave(part(21))

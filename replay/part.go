@@ -10,7 +10,7 @@ import (
 
 // formatVersion is the version of everything this package writes. A change that older code would
 // misread raises it.
-const formatVersion = 6
+const formatVersion = 7
 
 // trailerBytes is the length of what seals each value: range, version, two zero bytes, hash.
 const trailerBytes = 4 + 8

@@ -480,7 +480,7 @@ func (p *pass) choose(ends []uint32, i int) (through, events, bytes int) {
 func (p *pass) give(src source, stored *storedPart, events, bytes int) error {
 	c := p.c
 	if src.others == 0 {
-		p.lookAhead(src.idx, len(stored.packed.body))
+		p.lookAhead(src.idx, stored.packed.stored())
 	}
 	b, own := c.room(bytes, stored.packed.bytes, p.r.maxBytes)
 	if err := stored.copyRuns(b, p.r.runs); err != nil {

@@ -308,7 +308,7 @@ func (o *openSpan) values() []spanValue {
 	if o.others {
 		x := o.copies.finish()
 		add(rangeOthersIndex, timeKey(rangeOthersIndex, key), appendIndex(nil, x))
-		add(rangeOthersPlain, timeKey(rangeOthersPlain, key), appendPacked(make([]byte, 0, maxPackedLen(len(o.copies.plain), x.events())), o.copies.plain, x.plainEnd, nil))
+		add(rangeOthersPlain, timeKey(rangeOthersPlain, key), appendPacked(make([]byte, 0, maxPackedLen(len(o.copies.plain), x.events())), o.copies.plain, x.plainEnd))
 		add(rangeOthersZstd, timeKey(rangeOthersZstd, key), o.copies.zstd)
 	}
 	return out

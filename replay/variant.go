@@ -93,9 +93,11 @@ func (l *Log) plain(src source, a *arena) ([]byte, error) {
 		return nil, err
 	}
 	defer p.close()
-	if a.b, err = p.packed.appendAll(a.b[:0]); err != nil {
-		return nil, l.corrupt(p.r, p.key, err)
+	all, err := p.packed.appendAll(a.b[:0], &p)
+	if err != nil {
+		return nil, p.corrupt(err)
 	}
+	a.b = all
 	return a.b, nil
 }
 

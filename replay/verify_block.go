@@ -19,15 +19,24 @@ type blockCheck struct {
 	plain    []byte // its frames; nil: they cannot be read, or not found with idx
 	zstd     []byte
 	bytes    int64 // of the parts, sealed
+	whole    bool  // none is missing
 	problems []Problem
 
 	payload []byte // scratch
 }
 
-// sealedPart is a stored value.
+// sealedPart is what is stored of a part: one value, or of plain one for each strand.
 type sealedPart struct {
-	present bool
-	sealed  []byte // owned by the blockCheck
+	present uint8              // a bit for each value that there is
+	sealed  [maxStrands][]byte // owned by the blockCheck
+}
+
+// open opens value s of range r; nil: there is none.
+func (p *sealedPart) open(s int, r byte, key int64) ([]byte, error) {
+	if p.present&(1<<s) == 0 {
+		return nil, nil
+	}
+	return openTrailer(p.sealed[s], r, key)
 }
 
 func (b *blockCheck) problem(r byte, event int, offset int64, err error) {
@@ -36,19 +45,22 @@ func (b *blockCheck) problem(r byte, event int, offset int64, err error) {
 
 // check finds what is wrong with the block by itself.
 func (b *blockCheck) check(decoders *decoders) {
-	b.idx, b.plain, b.zstd, b.bytes, b.problems = nil, nil, nil, 0, b.problems[:0]
+	b.idx, b.plain, b.zstd, b.bytes, b.whole, b.problems = nil, nil, nil, 0, true, b.problems[:0]
 	var parts [4][]byte
 	for i, r := range blockRanges() {
 		p := &b.parts[i]
-		if !p.present {
-			b.problem(r, -1, -1, errMissing)
-			continue
+		for s, sealed := range p.sealed {
+			if p.present&(1<<s) != 0 {
+				b.bytes += int64(len(sealed))
+			}
 		}
-		b.bytes += int64(len(p.sealed))
 		var err error
-		if parts[i], err = openTrailer(p.sealed, r, b.key); err != nil {
+		if parts[i], err = p.open(0, r, b.key); err == nil && parts[i] == nil {
+			err = errMissing
+			b.whole = false
+		}
+		if err != nil {
 			b.problem(r, -1, -1, err)
-			parts[i] = nil
 		}
 	}
 	if parts[0] == nil {
@@ -68,10 +80,7 @@ func (b *blockCheck) check(decoders *decoders) {
 		b.checkOutline(x, parts[3])
 	}
 	if parts[1] != nil {
-		if parts[1], err = unpack(parts[1], x.plainEnd); err != nil {
-			b.problem(rangePlain, -1, -1, err)
-			parts[1] = nil
-		}
+		parts[1] = b.unpack(x, parts[1])
 	}
 	b.plain = b.framesOf(rangePlain, parts[1], x.plainEnd)
 	b.zstd = b.framesOf(rangeZstd, parts[2], x.zstdEnd)
@@ -81,6 +90,25 @@ func (b *blockCheck) check(decoders *decoders) {
 	if b.zstd != nil {
 		b.checkZstd(x, b.plain, b.zstd, decoders)
 	}
+}
+
+// unpack returns the plain frames, of the first value and those of the other strands; nil if they cannot be read.
+func (b *blockCheck) unpack(x *index, first []byte) []byte {
+	var strands [maxStrands][]byte
+	for s := 1; s < maxStrands; s++ {
+		var err error
+		if strands[s], err = b.parts[1].open(s, rangePlain, b.key); err != nil {
+			b.problem(rangePlain, -1, -1, fmt.Errorf("strand %d: %w", s, err))
+			return nil
+		}
+	}
+	plain, err := unpack(first, x.plainEnd, &strands)
+	if err != nil {
+		b.whole = b.whole && !errors.Is(err, errMissing)
+		b.problem(rangePlain, -1, -1, err)
+		return nil
+	}
+	return plain
 }
 
 // framesOf returns the part if it is as long as the index says, else nil.

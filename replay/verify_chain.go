@@ -138,8 +138,7 @@ func (c *chain) checkRef(v *verifier, b *blockCheck, ref blockRef, epoch uint32,
 	want.blocks++
 	want.events += int64(b.idx.events())
 	want.bytes += b.bytes
-	whole := b.parts[1].present && b.parts[2].present && b.parts[3].present
-	if c.hasTotal && whole && ref.totals != want {
+	if c.hasTotal && b.whole && ref.totals != want {
 		v.fault(rangeSeq, seq, "its totals are %d blocks, %d events, %d bytes; counted: %d, %d, %d",
 			ref.blocks, ref.events, ref.bytes, want.blocks, want.events, want.bytes)
 	}

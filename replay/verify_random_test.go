@@ -112,7 +112,7 @@ func TestVerifyRandom(t *testing.T) {
 			clock := newTestClock()
 			w := &verifyWorld{t: t, rng: rand.New(rand.NewPCG(seed, 6)), clock: clock, fs: vfs.NewCrashableMem(), us: clock.us()}
 			w.cfg = testConfig(t, w.fs, clock)
-			w.cfg.blobValue = int(seed % 2)
+			w.cfg.blobValue, w.cfg.stranded = int(seed%2), []int{0, 1, 1000}[seed%3]
 			w.log = mustOpen(t, w.cfg)
 			for range 120 {
 				w.step()

@@ -16,6 +16,7 @@ type rangeScan struct {
 	it      *pebble.Iterator
 	ok      bool   // it is at a value
 	key     int64  // the number in its key: of ranges that are keyed by time_us
+	strand  int    // of rangePlain: which one the value has
 	value   []byte // good until next
 	lastKey []byte
 }
@@ -66,7 +67,7 @@ func (s *rangeScan) settle(ok bool) {
 func (s *rangeScan) passValue(err error) bool {
 	k := bytes.Clone(s.it.Key())
 	s.v.note(Problem{Part: rangeName(s.r), Block: s.number(k), Event: -1, Offset: -1, Text: err.Error()})
-	if us, ok := keyTime(k); ok && s.r != rangeSeq {
+	if us, _, ok := s.place(k); ok && s.r != rangeSeq {
 		s.key = us
 	}
 	s.it.First() // or Pebble takes a SeekGE after one whose value failed for being at the end already
@@ -81,8 +82,8 @@ func (s *rangeScan) takeKey() bool {
 		if _, _, ok := seqOfKey(k); ok {
 			return true
 		}
-	} else if us, ok := keyTime(k); ok {
-		s.key = us
+	} else if us, strand, ok := s.place(k); ok {
+		s.key, s.strand = us, strand
 		return true
 	}
 	s.v.note(Problem{Part: rangeName(s.r), Event: -1, Offset: -1, Text: fmt.Sprintf("no value of this range has key %x", k)})
@@ -94,8 +95,17 @@ func (s *rangeScan) number(k []byte) int64 {
 	if _, seq, ok := seqOfKey(k); ok && s.r == rangeSeq {
 		return seq
 	}
-	us, _ := keyTime(k)
+	us, _, _ := s.place(k)
 	return us
+}
+
+// place takes the key of a range that is keyed by time_us apart.
+func (s *rangeScan) place(k []byte) (us int64, strand int, ok bool) {
+	if s.r == rangePlain {
+		return strandKeyTime(k)
+	}
+	us, ok = keyTime(k)
+	return us, 0, ok
 }
 
 // skip goes on behind what cannot be read, whose end is not known: it looks for the next value that can, in
@@ -149,10 +159,9 @@ func (v *verifier) read(ctx context.Context, free, work, ordered chan *blockChec
 		b.key = key
 		for i, s := range scans {
 			p := &b.parts[i]
-			p.present = s.ok && s.key == key
-			if p.present {
-				p.sealed = append(p.sealed[:0], s.value...)
-				s.next()
+			for p.present = 0; s.ok && s.key == key; s.next() {
+				p.present |= 1 << s.strand
+				p.sealed[s.strand] = append(p.sealed[s.strand][:0], s.value...)
 			}
 		}
 		work <- b // never waits: it holds as many as there are

@@ -262,7 +262,7 @@ func (c *spanCheck) checkOthers(s *span) {
 		c.v.fault(rangeOthersIndex, key, "%v", err)
 		return
 	}
-	if plain, err = unpack(plain, x.plainEnd); err != nil {
+	if plain, err = unpack(plain, x.plainEnd, nil); err != nil {
 		c.v.fault(rangeOthersPlain, key, "%v", err)
 		return
 	}
