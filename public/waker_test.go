@@ -3,6 +3,7 @@ package public
 import (
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -50,7 +51,14 @@ func (r *busyReader) Pending(*replay.Glance) (replay.Mark, bool) {
 
 // TestManySubscribersWakeSeldom counts how often a crowd pulls from a log that is written to all the time.
 func TestManySubscribersWakeSeldom(t *testing.T) {
-	const clients = 400 // of more some have their turn with the next block
+	for _, clients := range []int{400, 1000} { // all at once, and in parts
+		t.Run(strconv.Itoa(clients), func(t *testing.T) { wakeSeldom(t, clients) })
+	}
+}
+
+func wakeSeldom(t *testing.T, clients int) {
+	every := pace(clients, float64(clients))
+	turn := every / time.Duration(turns(clients, float64(clients)))
 	var pulls, glances atomic.Int64
 	always := make(chan struct{})
 	close(always)
@@ -69,17 +77,17 @@ func TestManySubscribersWakeSeldom(t *testing.T) {
 	for range clients {
 		conns = append(conns, s.rawDial(""))
 	}
-	eventually(t, "the waker knows how many they are", func() bool { return s.Pace() >= crowdPace/2 })
+	eventually(t, "the waker knows how many they are", func() bool { return s.Pace() >= turn/2 })
 	begin := time.Now() // before they are counted, and later the other way round
 	before := pulls.Load()
 	time.Sleep(500 * time.Millisecond)
-	eventually(t, "they pull", func() bool { return pulls.Load()-before >= clients/2 })
-	perSecond := float64(pulls.Load()-before) / time.Since(begin).Seconds() / clients
-	if limit := 1.2 / crowdPace.Seconds(); perSecond > limit {
+	eventually(t, "they pull", func() bool { return pulls.Load()-before >= int64(clients)/2 })
+	perSecond := float64(pulls.Load()-before) / time.Since(begin).Seconds() / float64(clients)
+	if limit := 1.2 / every.Seconds(); perSecond > limit {
 		t.Errorf("each of %d subscribers pulled %.0f times a second, want at most %.0f", clients, perSecond, limit)
 	}
-	if every := s.Pace(); every < crowdPace/2 || every > crowdPace {
-		t.Errorf("Pace says every %v for %d", every, clients)
+	if got := s.Pace(); got < turn/2 || got > min(2*turn, every) {
+		t.Errorf("Pace says every %v for %d, want %v", got, clients, turn)
 	}
 	for _, c := range conns {
 		c.Close()

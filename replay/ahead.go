@@ -109,7 +109,10 @@ func (l *Log) fetch(src source, f *Filter, v variant, stream translate.Stream) {
 		return
 	}
 	if p, err := l.openPart(src.idx, src.part(v), src.key(), int(ends[len(ends)-1])); err == nil {
-		p.loadFor(f)
+		if p.loadFor(f); p.err != nil {
+			p.close() // the reader meets it itself
+			return
+		}
 		l.parked.leave(&p)
 	}
 }

@@ -198,7 +198,7 @@ func (p *storedPart) load(s int) error {
 	return nil
 }
 
-// loadFor reads what a reader with that filter will want of it.
+// loadFor reads what a reader with that filter will want of it; p.err says whether it could.
 func (p *storedPart) loadFor(f *Filter) {
 	var m matcher
 	if p.packed.strands < 2 || f != nil && !m.reset(f, p.x) {
@@ -212,7 +212,7 @@ func (p *storedPart) loadFor(f *Filter) {
 	}
 	for s := range p.packed.strands {
 		if (f == nil || wanted[s]) && p.load(s) != nil {
-			return // the reader meets it itself
+			return
 		}
 	}
 }
