@@ -51,6 +51,7 @@ func TestParse(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(commitLine))
 	f.Add([]byte(` { "did" : "\u00e9\"" , "time_us" : 1 , "kind" : "account", "account":{"active":true,"seq":1} } `))
+	f.Add([]byte("{\"did\":\"did:plc:\xff\",\"time_us\":1,\"cursor\":\"b7e1c0\xff-1-0\"}"))
 	f.Add([]byte(`{"kind":"info","info":{"name":"live","message":"m","oldest":1}}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		_, _ = parseInfo(raw)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"unicode/utf8"
 )
 
 var errJSON = errors.New("not a JSON object as a server sends it")
@@ -143,12 +144,13 @@ func skipNested(b []byte, i int) int {
 	return -1
 }
 
-// text returns the content of a JSON string. It aliases value unless there are escapes in it.
+// text returns the content of a JSON string. It aliases value unless there are escapes in it, or bytes that are no UTF-8, for
+// which U+FFFD stands then, as encoding/json has it.
 func text(value []byte) ([]byte, error) {
 	if len(value) < 2 || value[0] != '"' {
 		return nil, fmt.Errorf("%w: %.40q is no string", errJSON, value)
 	}
-	if bytes.IndexByte(value, '\\') < 0 {
+	if bytes.IndexByte(value, '\\') < 0 && utf8.Valid(value) {
 		return value[1 : len(value)-1], nil
 	}
 	var s string
