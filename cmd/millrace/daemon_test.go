@@ -249,12 +249,24 @@ func waitFor(t *testing.T, what string, ok func() bool) {
 	t.Fatalf("waited in vain for %s", what)
 }
 
+// TestMain takes away what binaries built.
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if binariesDir != "" {
+		_ = os.RemoveAll(binariesDir)
+	}
+	os.Exit(code)
+}
+
+var binariesDir string
+
 // binaries builds millrace and relaysim once and returns their paths.
 var binaries = sync.OnceValues(func() (map[string]string, error) {
 	dir, err := os.MkdirTemp("", "millrace-test-bin")
 	if err != nil {
 		return nil, err
 	}
+	binariesDir = dir
 	out := map[string]string{}
 	for _, name := range []string{"millrace", "relaysim"} {
 		out[name] = filepath.Join(dir, name)
