@@ -362,7 +362,6 @@ func (b *Block) seal(x *index, t *scratch, plain, zstd []byte) {
 	k := packers.Get().(*packer)
 	b.strands = k.pack(plain, x.plainEnd, x.collection, cmp.Or(b.stranded, minStranded))
 	b.sealedPlain = make([][]byte, b.strands)
-	b.storedBytes = 0
 	for s := range b.sealedPlain {
 		b.sealedPlain[s], rest = cut(appendTrailer(k.appendValue(rest, s), rangePlain, key))
 		b.storedBytes += int64(len(b.sealedPlain[s]))

@@ -42,6 +42,18 @@ func fatBlocks(t *testing.T) (l *Log, plain []byte) {
 	return l, plain
 }
 
+// firstBlock returns the index of the log's oldest block.
+func firstBlock(t *testing.T, l *Log) *index {
+	t.Helper()
+	s, scan := l.snap.Load(), blockScan{l: l}
+	defer scan.close()
+	x, err := scan.find(s, s.floor.timeUS+1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return x
+}
+
 // pieces is how many pieces of plain parts the cache has.
 func (c *cache) pieces() (n int) {
 	for k := range c.entries {
@@ -101,12 +113,7 @@ func TestPieces(t *testing.T) {
 // TestPiecesOfMatches: a reader of few matches unpacks only the strands of pieces that have one.
 func TestPiecesOfMatches(t *testing.T) {
 	l, _ := fatBlocks(t)
-	s, scan := l.snap.Load(), blockScan{l: l}
-	defer scan.close()
-	x, err := scan.find(s, s.floor.timeUS+1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	x := firstBlock(t, l)
 	filter := must(NewFilter(FilterConfig{DIDs: []string{"did:plc:rare"}}))
 	r, err := l.NewReader(ReaderConfig{Cursor: TimeCursor(0), Filter: filter})
 	if err != nil {
@@ -160,12 +167,7 @@ func TestRelease(t *testing.T) {
 // TestFetchStrands: what is read ahead has the strands that its reader's filter passes something of, and no others.
 func TestFetchStrands(t *testing.T) {
 	l, _ := fatBlocks(t)
-	s, scan := l.snap.Load(), blockScan{l: l}
-	defer scan.close()
-	x, err := scan.find(s, s.floor.timeUS+1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	x := firstBlock(t, l)
 	loaded := map[int]bool{}
 	for name, cfg := range map[string]FilterConfig{
 		"everything": {},
@@ -180,7 +182,7 @@ func TestFetchStrands(t *testing.T) {
 		if filter.passesAll() {
 			filter = nil
 		}
-		l.fetch(source{idx: x}, filter, variant{}, s.streamOf(x.epoch))
+		l.fetch(source{idx: x}, filter, variant{}, 0)
 		p, ok := l.parked.take(rangePlain, x.key())
 		if !ok {
 			t.Fatalf("%s: it is not parked", name)

@@ -1,0 +1,100 @@
+package replay
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// strandDamages are of values that strands have of their own.
+func strandDamages() []logDamage {
+	const block = 2
+	set := func(e *editor, s int, b []byte) { e.set(strandKey(e.keys[block], s), b) }
+	get := func(e *editor, s int) []byte { return e.get(strandKey(e.keys[block], s)) }
+	return []logDamage{
+		{"missing", func(e *editor) { e.remove(strandKey(e.keys[block], 1)) }, "plain", block, -1, "strand 1: it is missing", true},
+		{"flipped", func(e *editor) { set(e, 2, flip(5)(get(e, 2))) }, "plain", block, -1, "strand 2: checksum", true},
+		{"flipped trailer", func(e *editor) {
+			b := get(e, 3)
+			set(e, 3, flip(len(b)-1)(b))
+		}, "plain", block, -1, "strand 3: checksum", true},
+		{"exchanged", func(e *editor) {
+			one, two := get(e, 1), get(e, 2)
+			set(e, 1, two)
+			set(e, 2, one)
+		}, "plain", block, -1, "stored as strand 1 is something else", true},
+		{"another block's", func(e *editor) { set(e, 1, e.get(strandKey(e.keys[block+1], 1))) }, "plain", block, -1, "strand 1: checksum", false},
+		{"cut", func(e *editor) {
+			b := get(e, 1)
+			set(e, 1, appendTrailer(b[:len(b)-trailerBytes-1], rangePlain, e.keys[block]))
+		}, "plain", block, -1, "strand 1 has", false},
+		{"empty", func(e *editor) { set(e, 1, nil) }, "plain", block, -1, "too few", false},
+		{"missing first", func(e *editor) { e.remove(timeKey(rangePlain, e.keys[block])) }, "plain", block, -1, "missing", true},
+	}
+}
+
+// TestVerifyFindsStrands is TestVerifyFinds for strands. Readers are told, too, and are given nothing of the block.
+func TestVerifyFindsStrands(t *testing.T) {
+	for _, d := range strandDamages() {
+		t.Run(d.name, func(t *testing.T) {
+			fs, keys := verifyLogOf(t, 1)
+			if r := mustVerify(t, fs); !r.Sound() {
+				t.Fatalf("before: %v", r.Examples)
+			}
+			tamper(t, fs, func(db *pebble.DB) { d.do(&editor{t, db, keys}) })
+			findDamage(t, mustVerify(t, fs), &d, keys)
+			l := mustOpen(t, testConfig(t, fs, newTestClock()))
+			r, err := l.NewReader(ReaderConfig{Cursor: TimeCursor(0), MaxChunkBytes: 1000})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var c Chunk
+			var corruption *CorruptionError
+			for err == nil && !c.Live {
+				if err = r.Next(&c); c.Through.TimeUS > keys[d.block-1] {
+					t.Fatalf("it reads up to %d", c.Through.TimeUS)
+				}
+			}
+			if !errors.As(err, &corruption) || corruption.Part != "plain" || int64(corruption.Key) != keys[d.block] {
+				t.Errorf("a reader is told %v", err)
+			}
+		})
+	}
+	for _, d := range []logDamage{
+		{"one too many", func(e *editor) {
+			b := e.get(strandKey(e.keys[1], 1))
+			e.set(strandKey(e.keys[1], maxStrands-1), b)
+		}, "plain", 1, -1, "there is a strand 7", false},
+		{"strand 0", func(e *editor) { e.set(append(timeKey(rangePlain, e.keys[1]), 0), []byte("x")) }, "plain", -1, -1, "no value of this range", true},
+		{"strand 8", func(e *editor) { e.set(strandKey(e.keys[1], maxStrands), []byte("x")) }, "plain", -1, -1, "no value of this range", true},
+	} {
+		t.Run(d.name, func(t *testing.T) {
+			fs, keys := verifyLogOf(t, 1)
+			tamper(t, fs, func(db *pebble.DB) { d.do(&editor{t, db, keys}) })
+			findDamage(t, mustVerify(t, fs), &d, keys)
+		})
+	}
+}
+
+// findDamage checks that the report has the damage.
+func findDamage(t *testing.T, r *VerifyReport, d *logDamage, keys []int64) {
+	t.Helper()
+	want := int64(0)
+	if d.block >= 0 {
+		want = keys[d.block]
+	}
+	if !slices.ContainsFunc(r.Examples, func(p Problem) bool {
+		return p.Part == d.part && (d.block < 0 || p.Block == want) && p.Event == d.event && strings.Contains(p.Text, d.text)
+	}) {
+		t.Errorf("not found; the report has\n%v", r.Examples)
+	}
+	if d.only && r.Problems != 1 {
+		t.Errorf("%d problems: %v", r.Problems, r.Examples)
+	}
+	if r.Sound() {
+		t.Error("the log is said to be sound")
+	}
+}
