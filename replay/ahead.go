@@ -18,6 +18,9 @@ const (
 	aheadBlocks = 3
 	// aheadEventBytes is about what a part has for an event, of blocks that nobody looked at.
 	aheadEventBytes = 256
+	// walkBlocks is of how many blocks outlines are read at once by who reads a block ahead. One by one, each takes as long again
+	// to look for as to read.
+	walkBlocks = 8
 )
 
 // aheads is how many blocks are read ahead at once, unless it is for readers that wait for the disk.
@@ -25,6 +28,7 @@ func aheads() int { return min(maxAheads, aheadsByCore*runtime.GOMAXPROCS(0)) }
 
 // ahead is the block that a reader will want next.
 type ahead struct {
+	s       *snapshot
 	from    int64   // it is the first that has an event stamped from or later
 	exact   bool    // from is its key
 	before  *index  // of the block before it, if its reader was there
@@ -32,6 +36,7 @@ type ahead struct {
 	variant variant
 	outline bool // its reader goes by outlines
 	slow    bool // its reader waits for the disk
+	sparse  bool // its reader leaves out most of the blocks behind it
 }
 
 // lookAhead begins to load what comes after block x, of which so many bytes are about to be written out. If a span led to
@@ -51,7 +56,7 @@ func (p *pass) lookAhead(x *index, bytes int) {
 // aheadBytes is how many bytes the smaller one of the caches has that blocks are read ahead into.
 func (l *Log) aheadBytes() int64 { return min(l.cache.maxBytes, l.store.cacheBytes) }
 
-// readAhead begins to load a block into the caches, if it is not in the tail. It never waits: if enough is being
+// readAhead begins to load a block of s into the caches, if it is not in the tail. It never waits: if enough is being
 // read ahead already, it returns false. bytes is about what a block's part has.
 func (l *Log) readAhead(s *snapshot, a ahead, bytes int) bool {
 	if a.from > s.beforeTail.timeUS || int64(bytes)*aheadShare > l.aheadBytes() {
@@ -72,32 +77,91 @@ func (l *Log) readAhead(s *snapshot, a ahead, bytes int) bool {
 	default:
 		return false
 	}
-	go func() {
-		defer func() { <-l.aheads }()
-		l.storeMu.RLock()
-		defer l.storeMu.RUnlock()
-		if l.snap.Load().err != nil {
-			return
-		}
-		x, err := l.aheadIndex(s, &a)
-		if err != nil {
-			return // the reader meets it itself
-		}
-		if m := (matcher{}); a.filter == nil || m.reset(a.filter, x) && m.next(0) < x.events() {
-			l.fetch(source{idx: x}, a.filter, a.variant, s.streamOf(x.epoch))
-		}
-	}()
+	a.s = s
+	select {
+	case l.toRead <- a:
+	default:
+		go l.readsAhead(a)
+	}
 	return true
 }
 
-// aheadIndex returns the index of the block to be read ahead.
-func (l *Log) aheadIndex(s *snapshot, a *ahead) (*index, error) {
+// readsAhead reads a block, and then those that it is given, until the log is closed or enough others wait for some: a new
+// goroutine for each would first of all have to make its stack as large as Pebble needs it.
+func (l *Log) readsAhead(a ahead) {
+	defer l.idle.Add(-1)
+	for {
+		l.load(&a)
+		a = ahead{} // it keeps nothing while it waits
+		<-l.aheads
+		if l.idle.Add(1) > maxAheads {
+			return
+		}
+		select {
+		case a = <-l.toRead:
+			l.idle.Add(-1)
+		case <-l.closing:
+			return
+		}
+	}
+}
+
+// load reads what a asks for.
+func (l *Log) load(a *ahead) {
+	l.storeMu.RLock()
+	defer l.storeMu.RUnlock()
+	if l.snap.Load().err != nil {
+		return
+	}
 	scan := blockScan{l: l, outline: a.outline, before: a.before}
 	defer scan.close()
-	if a.exact {
-		return l.indexOf(scan.part(), a.from)
+	x, err := scan.ahead(a)
+	if err != nil {
+		return // the reader meets it itself
 	}
-	return scan.find(s, a.from)
+	if m := (matcher{}); a.filter == nil || m.reset(a.filter, x) && m.next(0) < x.events() {
+		l.fetch(source{idx: x}, a.filter, a.variant, a.s.streamOf(x.epoch))
+	}
+	if a.outline && !a.sparse {
+		scan.walkOn(a.s, x)
+	}
+}
+
+// ahead returns the index of the block to be read ahead.
+func (c *blockScan) ahead(a *ahead) (*index, error) {
+	if a.exact {
+		return c.l.indexOf(c.part(), a.from)
+	}
+	return c.find(a.s, a.from)
+}
+
+// walkOn makes the outlines of the blocks behind x be in the cache, unless those of the next two are.
+func (c *blockScan) walkOn(s *snapshot, x *index) {
+	if x.memory()*walkBlocks*aheadShare > c.l.cache.maxBytes || c.l.knows(x, 2) {
+		return
+	}
+	for range walkBlocks {
+		if x.key() >= s.beforeTail.timeUS {
+			return
+		}
+		c.before = x
+		var err error
+		if x, err = c.find(s, x.key()+1); err != nil {
+			return // the reader meets it itself
+		}
+	}
+}
+
+// knows says whether the outlines of the n blocks behind x are in the cache, or about to be.
+func (l *Log) knows(x *index, n int) bool {
+	for range n {
+		e := l.cache.peek(cacheKey{block: x.after.Load(), part: rangeOutline})
+		if e == nil {
+			return false
+		}
+		x = e.idx
+	}
+	return true
 }
 
 // fetch makes those of a block's frames that pass a filter (nil: all) be in memory, if all goes well: the variant in the

@@ -2,6 +2,7 @@ package replay
 
 import (
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -35,9 +36,10 @@ func TestReadAhead(t *testing.T) {
 		loads uint64 // into the cache
 		part  byte   // of the second block, that was read though nobody asked for it
 	}{
-		// The indexes of two blocks, as the second shows that the chunk is full; then what was read ahead.
-		{"everything", ReaderConfig{}, 1 << 20, false, 2, rangePlain},
-		{"compressed", ReaderConfig{Dictionary: dict.BuiltIn().ID()}, 1 << 20, false, 2, rangeZstd},
+		// The indexes of two blocks, as the second shows that the chunk is full; then what was read ahead, which walks on over
+		// the outlines of all nine blocks on disk.
+		{"everything", ReaderConfig{}, 1 << 20, false, 9, rangePlain},
+		{"compressed", ReaderConfig{Dictionary: dict.BuiltIn().ID()}, 1 << 20, false, 9, rangeZstd},
 		{"others are first", ReaderConfig{}, 1 << 20, true, 2, 0},
 		{"extended", ReaderConfig{Extended: true}, 1 << 20, false, 2 + 2, rangePlain},
 		{"extended, others are first", ReaderConfig{Extended: true}, 1 << 20, true, 2 + 2, rangePlain}, // to see how long its frame is
@@ -107,4 +109,61 @@ func TestReadAhead(t *testing.T) {
 		}
 		a.l = mustOpen(t, cfg)
 	}
+}
+
+// TestWalkOn: who reads everything finds the outlines of the next blocks in the cache, some at a time, each read once; and
+// those who read them ahead end with the log.
+func TestWalkOn(t *testing.T) {
+	const blocks = 60
+	clock := newTestClock()
+	cfg := testConfig(t, vfs.NewMem(), clock)
+	cfg.TailBytes, cfg.CacheBytes = 1, 16<<20
+	a := &lines{t: t, l: mustOpen(t, cfg), clock: clock}
+	for i := range int64(blocks) {
+		clock.advance(time.Second)
+		a.append(a.block(1, i+1, i+1, place{seq: i + 1}))
+	}
+	l := a.l
+	r, err := l.NewReader(ReaderConfig{Cursor: TimeCursor(0), MaxChunkBytes: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	onDisk := blocks - len(l.snap.Load().tail)
+	var c Chunk
+	for i := 0; i < onDisk; i++ {
+		if err := r.Next(&c); err != nil || c.Events != 1 {
+			t.Fatalf("block %d: %d events, %v", i, c.Events, err)
+		}
+		for range cap(l.aheads) { // waits for what is read ahead
+			l.aheads <- struct{}{}
+		}
+		for range cap(l.aheads) {
+			<-l.aheads
+		}
+		known := 0
+		for k := range l.cache.entries {
+			if k.part == rangeOutline {
+				known++
+			}
+		}
+		if least, most := min(i+1+3, onDisk), min(i+1+3+walkBlocks, onDisk); known < least || known > most {
+			t.Errorf("after block %d the cache has %d outlines, want %d to %d", i, known, least, most)
+		}
+	}
+	if _, _, loads := l.cache.size(); loads != uint64(onDisk) {
+		t.Errorf("%d outlines were read, there are %d", loads, onDisk)
+	}
+	idle := func(least, most int32) {
+		t.Helper()
+		for begun := time.Now(); l.idle.Load() < least || l.idle.Load() > most; time.Sleep(time.Millisecond) {
+			if time.Since(begun) > time.Minute {
+				t.Fatalf("%d wait for a block to read, want %d to %d", l.idle.Load(), least, most)
+			}
+		}
+	}
+	idle(1, maxAheads)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	idle(0, 0)
 }

@@ -311,20 +311,28 @@ func BenchmarkVariant(b *testing.B) {
 	}
 }
 
-// BenchmarkDecodeIndex decodes the index part of 512 events.
+// BenchmarkDecodeIndex decodes the index part of 512 events, and the outline.
 func BenchmarkDecodeIndex(b *testing.B) {
 	l := mustOpen(b, testConfig(b, vfs.NewMem(), newTestClock()))
 	blk := testBlock{epoch: 1, firstSeq: 1, lastSeq: benchBlockEvents, events: benchEvents(b, benchBlockEvents)}.seal(b, l)
-	b.ReportAllocs()
-	b.SetBytes(int64(len(blk.sealedIndex)))
-	for b.Loop() {
-		body, err := openTrailer(blk.sealedIndex, rangeIndex, blk.idx.key())
-		if err != nil {
-			b.Fatal(err)
-		}
-		if _, err := decodeIndex(body); err != nil {
-			b.Fatal(err)
-		}
+	for _, part := range []struct {
+		name   string
+		r      byte
+		sealed []byte
+	}{{"index", rangeIndex, blk.sealedIndex}, {"outline", rangeOutline, blk.sealedOutline}} {
+		b.Run(part.name, func(b *testing.B) {
+			b.ReportAllocs()
+			b.SetBytes(int64(len(part.sealed)))
+			for b.Loop() {
+				body, err := openTrailer(part.sealed, part.r, blk.idx.key())
+				if err != nil {
+					b.Fatal(err)
+				}
+				if _, err := decoderOf(part.r)(body); err != nil {
+					b.Fatal(err)
+				}
+			}
+			perEvent(b, benchBlockEvents)
+		})
 	}
-	perEvent(b, benchBlockEvents)
 }

@@ -31,7 +31,8 @@
 // before; otherwise it fell off.
 //
 // A reader of everything that has come to a block on disk has the next one read by a goroutine of the log's, while
-// its caller writes the first to the socket (ahead.go). One whose filter passes little, and that had to wait for the
+// its caller writes the first to the socket (ahead.go); then that walks on over the outlines of the next, several at a
+// time. One whose filter passes little, and that had to wait for the
 // disk, looks at up to maxLooks spans at once, and has as many blocks read that they name (scout.go).
 //
 // Memory: tail and cache are bounded by Config. A reader holds no block between calls; a Chunk has memory of its own
@@ -170,5 +171,5 @@
 // commits), Log.storeMu (shared: readers; exclusive: Close), cache.mu. Nobody waits for another
 // goroutine with cache.mu held; a cache entry's owner never waits for another entry that waits for it
 // (variants wait for parts, parts for nothing). Goroutines that read ahead hold storeMu as readers do; Close
-// waits for them.
+// waits for them. Between two blocks up to maxAheads of them wait for more, until the log is closed.
 package replay

@@ -61,6 +61,8 @@ type Log struct {
 	mu sync.Mutex // serialises changes of the log; before storeMu
 
 	aheads chan struct{} // holds one for each block that is being read ahead; Close fills it
+	toRead chan ahead    // to goroutines that have read one and wait for the next
+	idle   atomic.Int32  // how many wait
 	looks  chan struct{} // and for each span that a reader looks at beside another
 	passes atomic.Int32  // calls of Next under way
 	parked parked        // parts that are open

@@ -36,6 +36,7 @@ func open(cfg Config, st *store) (*Log, error) {
 		cache:   newCache(cfg.CacheBytes),
 		closing: make(chan struct{}),
 		aheads:  make(chan struct{}, maxLooks),
+		toRead:  make(chan ahead),
 		looks:   make(chan struct{}, maxLooks),
 	}
 	enc, err := cfg.Dictionaries.Encoder(l.stored.ID())

@@ -425,7 +425,7 @@ func (p *pass) match(src source, i, end int) (through int, err error) {
 		}
 	}()
 	if p.span != nil && src.others == 0 {
-		r.looked(time.Since(begun) > slowLook+time.Duration(size)*slowByte)
+		r.looked(time.Since(begun) > slowLook+time.Duration(len(stored.packed.bodies[0]))*slowByte)
 	}
 	if r.filter == nil {
 		through = stored.wholePieces(ends[:end], i, through, p.c.Events == 0)

@@ -17,8 +17,8 @@ const (
 	slowLook = 200 * time.Microsecond
 	// slowFingerprint is what is added to it by DID of the filter.
 	slowFingerprint = 100 * time.Nanosecond
-	// slowByte is what is added to it by byte of the frames in a block's part: to copy the part out of the page cache and to
-	// compute its checksums takes a third of that.
+	// slowByte is what is added to it by byte of a part's first value: to copy that out of the page cache and to compute its
+	// checksums takes a third of that.
 	slowByte = time.Nanosecond
 )
 
@@ -168,7 +168,9 @@ func (p *pass) lookAheadInSpans(sp *span, n, bytes int) {
 		for n = pl.blocks.next(n); n < len(sp.keys); n = pl.blocks.next(n + 1) {
 			key := sp.keys[n]
 			if key > r.aheadTo {
-				if !r.log.readAhead(p.s, ahead{from: key, exact: true, outline: p.scan.outline, filter: r.filter, variant: r.variant, slow: window > aheadBlocks}, bytes) {
+				a := ahead{from: key, exact: true, outline: p.scan.outline, filter: r.filter, variant: r.variant,
+					slow: window > aheadBlocks, sparse: pl.blocks.count(n+1, n+1+walkBlocks) <= walkBlocks/2}
+				if !r.log.readAhead(p.s, a, bytes) {
 					return
 				}
 				r.aheadTo = key

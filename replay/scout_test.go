@@ -175,3 +175,58 @@ func TestSlowParts(t *testing.T) {
 		}
 	}
 }
+
+// TestSlowStrands: what a reader wants of a large block may be small, and is waited for no less.
+func TestSlowStrands(t *testing.T) {
+	const slow = 2 * time.Millisecond
+	disk := &failingFS{fails: func(op errorfs.Op) bool {
+		if op.Kind == errorfs.OpFileReadAt && strings.HasSuffix(op.Path, ".blob") {
+			time.Sleep(slow)
+		}
+		return false
+	}}
+	cfg := testConfig(t, disk.wrap(vfs.NewMem()), newTestClock())
+	cfg.TailBytes, cfg.CacheBytes, cfg.PebbleBytes, cfg.blobValue = 1, 256<<20, 256<<20, 1
+	cfg.Retention = spanRetentionShare * 50 * time.Millisecond // spans of five blocks
+	l := mustOpen(t, cfg)
+	rng := rand.New(rand.NewPCG(6, 6))
+	const blocks = 40
+	for i := range int64(blocks) {
+		tb := testBlock{epoch: 1, firstSeq: 10*i + 1, lastSeq: 10*i + 10}
+		for seq := tb.firstSeq; seq <= tb.lastSeq; seq++ {
+			e := randomEvent(rng, place{1, seq, 0}, testStart.UnixMicro()+1000*seq)
+			if e.kind, e.collection = translate.KindCommit, "com.example.large"; seq == tb.firstSeq+5 {
+				e.collection = "com.example.small"
+			} else {
+				e.payload = `{"kind":"commit","text":"` + strings.Repeat("all ", 128<<10) + `"}`
+			}
+			tb.events = append(tb.events, e)
+		}
+		if err := l.Append(tb.seal(t, l)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.store.db.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	disk.armed.Store(true)
+	filter := must(NewFilter(FilterConfig{Collections: []string{"com.example.small"}, Kinds: Kinds(translate.KindCommit)}))
+	r, err := l.NewReader(ReaderConfig{Cursor: TimeCursor(0), MaxChunkBytes: 1, Filter: filter})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c Chunk
+	events, deep, before := 0, 0, r.depth
+	for !c.Live {
+		if err := r.Next(&c); err != nil {
+			t.Fatal(err)
+		}
+		if events += c.Events; r.depth > before {
+			deep++
+		}
+		before = r.depth
+	}
+	if events != blocks || deep < 3 {
+		t.Errorf("it read %d events of %d, waited for most of them, and looked further ahead at %d", events, blocks, deep)
+	}
+}

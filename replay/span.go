@@ -60,6 +60,14 @@ func (s *blockSet) next(i int) int {
 	return maxSpanBlocks
 }
 
+// count returns how many members there are from i on and before end.
+func (s *blockSet) count(i, end int) (n int) {
+	for i = s.next(i); i < min(end, maxSpanBlocks); i = s.next(i + 1) {
+		n++
+	}
+	return n
+}
+
 // firstBlocks is the set of the first n blocks.
 func firstBlocks(n int) (s blockSet) {
 	for i := range n {
