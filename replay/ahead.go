@@ -16,6 +16,9 @@ const (
 	maxAheads    = 4
 	// aheadBlocks is how many blocks such a reader is ahead of itself, if it knows which they are.
 	aheadBlocks = 3
+	// nextBlocks is how many blocks any other reader is ahead of itself, if the outline of the first is known. One is too few where
+	// a chunk has the rest of a block and the begin of the next.
+	nextBlocks = 2
 	// aheadEventBytes is about what a part has for an event, of blocks that nobody looked at.
 	aheadEventBytes = 256
 	// walkBlocks is of how many blocks outlines are read at once by who reads a block ahead. One by one, each takes as long again
@@ -47,9 +50,19 @@ func (p *pass) lookAhead(x *index, bytes int) {
 		p.lookAheadInSpans(p.span, p.block+1, bytes)
 		return
 	}
-	from := x.key() + 1
-	if from > r.aheadTo && r.log.readAhead(p.s, ahead{from: from, before: x, filter: r.filter, variant: r.variant, outline: p.scan.outline}, bytes) {
-		r.aheadTo = from
+	for range nextBlocks {
+		if from := x.key() + 1; from > r.aheadTo {
+			a := ahead{from: from, before: x, filter: r.filter, variant: r.variant, outline: p.scan.outline}
+			if !r.log.readAhead(p.s, a, bytes) {
+				return
+			}
+			r.aheadTo = from
+		}
+		e := r.log.cache.peek(cacheKey{block: x.after.Load(), part: p.scan.part()})
+		if e == nil {
+			return
+		}
+		x = e.idx
 	}
 }
 

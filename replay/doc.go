@@ -30,8 +30,8 @@
 // looks at the floor afterwards: if that is still below its place, nothing it needs was deleted
 // before; otherwise it fell off.
 //
-// A reader of everything that has come to a block on disk has the next one read by a goroutine of the log's, while
-// its caller writes the first to the socket (ahead.go); then that walks on over the outlines of the next, several at a
+// A reader of everything that has come to a block on disk has the next two read by goroutines of the log's, while
+// its caller writes the first to the socket (ahead.go); then they walk on over the outlines of those behind, several at a
 // time. One whose filter passes little, and that had to wait for the
 // disk, looks at up to maxLooks spans at once, and has as many blocks read that they name (scout.go).
 //
