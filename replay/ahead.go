@@ -2,6 +2,7 @@ package replay
 
 import (
 	"runtime"
+	"sync/atomic"
 
 	"millrace/translate"
 )
@@ -37,9 +38,10 @@ type ahead struct {
 	before  *index  // of the block before it, if its reader was there
 	filter  *Filter // its frames are wanted if this passes something in it; nil: they are
 	variant variant
-	outline bool // its reader goes by outlines
-	slow    bool // its reader waits for the disk
-	sparse  bool // its reader leaves out most of the blocks behind it
+	outline bool          // its reader goes by outlines
+	slow    bool          // its reader waits for the disk
+	sparse  bool          // its reader leaves out most of the blocks behind it
+	reached *atomic.Int64 // its reader's
 }
 
 // lookAhead begins to load what comes after block x, of which so many bytes are about to be written out. If a span led to
@@ -52,7 +54,7 @@ func (p *pass) lookAhead(x *index, bytes int) {
 	}
 	for range nextBlocks {
 		if from := x.key() + 1; from > r.aheadTo {
-			a := ahead{from: from, before: x, filter: r.filter, variant: r.variant, outline: p.scan.outline}
+			a := ahead{from: from, before: x, filter: r.filter, variant: r.variant, outline: p.scan.outline, reached: r.reached}
 			if !r.log.readAhead(p.s, a, bytes) {
 				return
 			}
@@ -132,7 +134,7 @@ func (l *Log) load(a *ahead) {
 	if err != nil {
 		return // the reader meets it itself
 	}
-	if m := (matcher{}); a.filter == nil || m.reset(a.filter, x) && m.next(0) < x.events() {
+	if m := (matcher{}); a.reached.Load() < x.key() && (a.filter == nil || m.reset(a.filter, x) && m.next(0) < x.events()) {
 		l.fetch(source{idx: x}, a.filter, a.variant, a.s.streamOf(x.epoch))
 	}
 	if a.outline && !a.sparse {

@@ -174,3 +174,47 @@ func TestWalkOn(t *testing.T) {
 	}
 	idle(0, 0)
 }
+
+// TestTooLate: frames that their reader has come to are not read ahead for it any more.
+func TestTooLate(t *testing.T) {
+	clock := newTestClock()
+	cfg := testConfig(t, vfs.NewMem(), clock)
+	cfg.TailBytes, cfg.CacheBytes = 1, 16<<20
+	a := tenBlocks(t, cfg, clock)
+	r, err := a.l.NewReader(ReaderConfig{Cursor: TimeCursor(0), MaxChunkBytes: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, scan := a.l.snap.Load(), blockScan{l: a.l, outline: true}
+	defer scan.close()
+	first, err := scan.find(s, s.floor.timeUS+1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := scan.find(s, first.key()+1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	taken := func() bool {
+		p, ok := a.l.parked.take(rangePlain, second.key())
+		p.close()
+		return ok
+	}
+	var c Chunk
+	for i, want := range []bool{true, false} { // before the second block, and in it
+		if err := r.Next(&c); err != nil || c.Events != 1 {
+			t.Fatalf("%d events, %v", c.Events, err)
+		}
+		for range cap(a.l.aheads) { // waits for what is read ahead
+			a.l.aheads <- struct{}{}
+		}
+		taken() // what it had read ahead for it
+		a.l.load(&ahead{s: s, from: second.key(), exact: true, outline: true, sparse: true, reached: r.reached})
+		if got := taken(); got != want {
+			t.Errorf("reader in block %d: the second was read: %v, want %v", i, got, want)
+		}
+		for range cap(a.l.aheads) {
+			<-a.l.aheads
+		}
+	}
+}

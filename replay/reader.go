@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sort"
+	"sync/atomic"
 	"time"
 
 	"millrace/translate"
@@ -99,6 +100,8 @@ type Reader struct {
 
 	block   int64 // key of the block on disk that it found last without a span; 0: none
 	aheadTo int64 // from where on the last block begins that the log was asked to read ahead
+	// reached is the key of the block whose frames it came to last. Who was to read that ahead for it, and is late, does not.
+	reached *atomic.Int64
 }
 
 // run is a run of neighbouring frames, as byte offsets.
@@ -122,6 +125,7 @@ func (l *Log) NewReader(cfg ReaderConfig) (*Reader, error) {
 		variant:  variant{extended: cfg.Extended, dictionary: cfg.Dictionary},
 		maxBytes: cfg.MaxChunkBytes,
 		changed:  s.changed,
+		reached:  new(atomic.Int64),
 	}
 	if r.maxBytes <= 0 {
 		r.maxBytes = defaultChunkBytes
@@ -412,6 +416,9 @@ func (p *pass) match(src source, i, end int) (through int, err error) {
 		return through, nil
 	}
 	size := int(ends[len(ends)-1])
+	if src.others == 0 {
+		r.reached.Store(x.key())
+	}
 	begun := time.Now()
 	stored, err := r.log.openPart(x, src.part(r.variant), src.key(), size)
 	if err != nil {

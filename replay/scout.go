@@ -168,7 +168,7 @@ func (p *pass) lookAheadInSpans(sp *span, n, bytes int) {
 		for n = pl.blocks.next(n); n < len(sp.keys); n = pl.blocks.next(n + 1) {
 			key := sp.keys[n]
 			if key > r.aheadTo {
-				a := ahead{from: key, exact: true, outline: p.scan.outline, filter: r.filter, variant: r.variant,
+				a := ahead{from: key, exact: true, outline: p.scan.outline, filter: r.filter, variant: r.variant, reached: r.reached,
 					slow: window > aheadBlocks, sparse: pl.blocks.count(n+1, n+1+walkBlocks) <= walkBlocks/2}
 				if !r.log.readAhead(p.s, a, bytes) {
 					return
