@@ -12,9 +12,9 @@ const (
 	// evicted before it is used.
 	aheadShare = 8
 	// aheadsByCore is how many blocks are read ahead at once for each core, of all readers that do not wait for the disk, and
-	// maxAheads how many at most. One a core is too few: who has read its block must then wait for the reader to ask again.
-	aheadsByCore = 2
-	maxAheads    = 4
+	// maxAheads how many at most. With few, their reader finds all places taken by some that walk on, or wait for a core.
+	aheadsByCore = 4
+	maxAheads    = 8
 	// aheadBlocks is how many blocks such a reader is ahead of itself, if it knows which they are.
 	aheadBlocks = 3
 	// nextBlocks is how many blocks any other reader is ahead of itself, if the outline of the first is known. One is too few where
@@ -77,12 +77,12 @@ func (l *Log) readAhead(s *snapshot, a ahead, bytes int) bool {
 	if a.from > s.beforeTail.timeUS || int64(bytes)*aheadShare > l.aheadBytes() {
 		return false
 	}
-	most := aheads()
+	most, share := aheads(), 4
 	if a.slow {
-		most = cap(l.aheads)
+		most, share = cap(l.aheads), 2
 	}
 	if l.passes.Load() > 1 {
-		most /= 2 // several readers keep the processors busy as it is; live ones need them too
+		most /= share // several readers keep the processors busy as it is; live ones need them too
 	}
 	if len(l.aheads) >= most {
 		return false
