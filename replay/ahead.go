@@ -3,8 +3,6 @@ package replay
 import (
 	"runtime"
 	"sync/atomic"
-
-	"millrace/translate"
 )
 
 const (
@@ -135,7 +133,7 @@ func (l *Log) load(a *ahead) {
 		return // the reader meets it itself
 	}
 	if m := (matcher{}); a.reached.Load() < x.key() && (a.filter == nil || m.reset(a.filter, x) && m.next(0) < x.events()) {
-		l.fetch(source{idx: x}, a.filter, a.variant, a.s.streamOf(x.epoch))
+		l.fetch(x, a)
 	}
 	if a.outline && !a.sparse {
 		scan.walkOn(a.s, x)
@@ -179,19 +177,29 @@ func (l *Log) knows(x *index, n int) bool {
 	return true
 }
 
-// fetch makes those of a block's frames that pass a filter (nil: all) be in memory, if all goes well: the variant in the
-// cache, or what there is of the stored part parked, with its checksum computed.
-func (l *Log) fetch(src source, f *Filter, v variant, stream translate.Stream) {
-	ends := v.storedEnds(src.idx)
+// fetch makes those of block x's frames that a asks for be in memory, if all goes well: the variant in the cache, or
+// what there is of the stored part parked, with its checksum computed, and for a reader of everything unpacked.
+func (l *Log) fetch(x *index, a *ahead) {
+	src := source{idx: x}
+	ends := a.variant.storedEnds(x)
 	if ends == nil {
-		_, _ = l.build(src, v, stream)
+		_, _ = l.build(src, a.variant, a.s.streamOf(x.epoch))
 		return
 	}
-	if p, err := l.openPart(src.idx, src.part(v), src.key(), int(ends[len(ends)-1])); err == nil {
-		if p.loadFor(f); p.err != nil {
-			p.close() // the reader meets it itself
-			return
-		}
-		l.parked.leave(&p)
+	p, err := l.openPart(x, src.part(a.variant), x.key(), int(ends[len(ends)-1]))
+	if err != nil {
+		return // the reader meets it itself
 	}
+	if p.loadFor(a.filter); p.err != nil {
+		p.close() // likewise
+		return
+	}
+	if a.filter == nil && l.passes.Load() <= 1 && l.parked.prepares(&p) {
+		p.prepare(a.reached)
+	}
+	if a.reached.Load() > x.key() { // its reader did not wait
+		p.close()
+		return
+	}
+	l.parked.leave(&p)
 }

@@ -31,8 +31,8 @@
 // before; otherwise it fell off.
 //
 // A reader of everything that has come to a block on disk has the next two read by goroutines of the log's, while
-// its caller writes the first to the socket (ahead.go); then they walk on over the outlines of those behind, several at a
-// time. One whose filter passes little, and that had to wait for the
+// its caller writes the first to the socket (ahead.go), and if it is the only one at work, unpacked (ready.go); then they walk
+// on over the outlines of those behind, several at a time. One whose filter passes little, and that had to wait for the
 // disk, looks at up to maxLooks spans at once, and has as many blocks read that they name (scout.go).
 //
 // Memory: tail and cache are bounded by Config. A reader holds no block between calls; a Chunk has memory of its own
@@ -40,7 +40,8 @@
 // 2*pinFactor times MaxChunkBytes, as sparse matches are copied. Who unpacks a strand of a block first does it in that
 // memory, or in some that is given back at once, and leaves nothing in the cache; from the second on they share it there,
 // if it is one of the part's first 64. Pebble has its own share. Beyond its cache it keeps what is parked: up to 8 open parts, half of
-// that cache at most, that a reader has not finished, or that were read ahead for one; nobody's for longer than a second.
+// that cache at most, that a reader has not finished, or that were read ahead for one; nobody's for longer than a second. What is
+// unpacked of them is as much again.
 //
 // # Small blocks
 //

@@ -12,7 +12,8 @@ import (
 // Frames of a block on disk go straight from what Pebble holds in its cache to the memory of the chunk that they
 // are given in: unpacked, or copied. That memory is used again for the next chunk. So a reader of everything costs no
 // allocation and no more memory than its chunk, and stays in the processor's caches. What several readers unpack
-// goes to the log's cache, from the second one on: see storedPart.unpacked.
+// goes to the log's cache, from the second one on: see storedPart.unpacked. What was unpacked ahead for a reader is
+// given to the chunk as it is: see ready.go.
 
 // arena is memory of a chunk, or for a piece of which not all is wanted.
 type arena struct{ b []byte }
@@ -95,6 +96,7 @@ type storedPart struct {
 	key     int64
 	closers [maxStrands]io.Closer // of the values that it has
 	packed  packed                // a zstd part is one piece as it is
+	ready   []*arena              // the pieces that were unpacked ahead; nil: none were
 	err     error                 // why something that it has not could not be had; told
 }
 
@@ -218,6 +220,7 @@ func (p *storedPart) loadFor(f *Filter) {
 }
 
 func (p *storedPart) close() {
+	p.dropReady()
 	for i, c := range p.closers {
 		if c != nil {
 			_ = c.Close() // the value was read
@@ -293,12 +296,13 @@ func (p *storedPart) copyRuns(dst []byte, runs []run) error {
 // copyPiece copies to dst what the runs, the first of which is in piece i, want of it, and returns how much that is.
 func (p *storedPart) copyPiece(dst []byte, i int, runs []run, mem *loan) (n int, err error) {
 	from, to := p.packed.piece(i)
-	if p.packed.strands > 1 {
+	data := p.packed.bodies[0] // as it is, if it is not packed
+	if a := p.readyPiece(i); a != nil {
+		data = a.b
+	} else if p.packed.strands > 1 {
 		n, err = p.packed.gather(dst, i, runs, mem, p)
 		return n, p.corrupt(err)
-	}
-	data := p.packed.bodies[0] // as it is, if it is not packed
-	if p.packed.heads != nil {
+	} else if p.packed.heads != nil {
 		if data, err = p.unpacked(i, 0, to-from); err != nil {
 			return 0, p.corrupt(err)
 		}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"math/bits"
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -182,7 +183,7 @@ func TestFetchStrands(t *testing.T) {
 		if filter.passesAll() {
 			filter = nil
 		}
-		l.fetch(source{idx: x}, filter, variant{}, 0)
+		l.fetch(x, &ahead{filter: filter, reached: new(atomic.Int64)})
 		p, ok := l.parked.take(rangePlain, x.key())
 		if !ok {
 			t.Fatalf("%s: it is not parked", name)

@@ -22,9 +22,23 @@ type parked struct {
 	parts []storedPart
 	older int         // as many are there since the last sweep, at least
 	timer *time.Timer // of the next sweep; nil: nothing is parked
+
+	wasted time.Time // when pieces that were unpacked ahead were last given up, as nobody had come for them
 }
 
-// leave gives up a part, which must not be used any more. The caller holds storeMu.
+// prepares says whether p's pieces may be unpacked ahead: if they are as small as a part must be that is left, and no such
+// pieces were wasted of late.
+func (k *parked) prepares(p *storedPart) bool {
+	if int64(p.packed.bytes)*parkedShare > p.l.aheadBytes() {
+		return false
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return time.Since(k.wasted) > parkedTime
+}
+
+// leave gives up a part, which must not be used any more. If it was left here before as well, they become one. The caller
+// holds storeMu.
 func (k *parked) leave(p *storedPart) {
 	if int64(p.packed.stored())*parkedShare > p.l.aheadBytes() {
 		p.close()
@@ -32,6 +46,11 @@ func (k *parked) leave(p *storedPart) {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if i := k.index(p.r, p.key); i >= 0 && k.parts[i].packed.bytes == p.packed.bytes {
+		p.takeReady(&k.parts[i])
+		k.parts[i].close()
+		k.remove(i)
+	}
 	if len(k.parts) == maxParked {
 		k.drop(1)
 	}
@@ -45,14 +64,33 @@ func (k *parked) leave(p *storedPart) {
 func (k *parked) take(r byte, key int64) (p storedPart, ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for i := range k.parts {
-		if k.parts[i].r == r && k.parts[i].key == key {
-			p = k.parts[i]
-			k.remove(i)
-			return p, true
-		}
+	if i := k.index(r, key); i >= 0 {
+		p = k.parts[i]
+		k.remove(i)
+		return p, true
 	}
 	return p, false
+}
+
+// finish closes a part whose reader has gone on, and what was made ready for him meanwhile.
+func (k *parked) finish(p *storedPart) {
+	p.close()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if i := k.index(p.r, p.key); i >= 0 && k.parts[i].ready != nil {
+		k.parts[i].close()
+		k.remove(i)
+	}
+}
+
+// index returns where a part is; -1: nowhere.
+func (k *parked) index(r byte, key int64) int {
+	for i := range k.parts {
+		if k.parts[i].r == r && k.parts[i].key == key {
+			return i
+		}
+	}
+	return -1
 }
 
 func (k *parked) remove(i int) {
@@ -68,6 +106,9 @@ func (k *parked) remove(i int) {
 // drop closes the oldest n.
 func (k *parked) drop(n int) {
 	for range n {
+		if k.parts[0].dropReady() {
+			k.wasted = time.Now()
+		}
 		k.parts[0].close()
 		k.remove(0)
 	}

@@ -53,21 +53,26 @@ type Chunk struct {
 	// even if Frames is empty: one call looks at a bounded part of the log.
 	Live bool
 
-	arena *arena // what was read from the disk is there; nil: not needed yet
-	grows bool   // the last slice of Frames is the arena's last, too
+	arena *arena   // what was read from the disk is there; nil: not needed yet
+	grows bool     // the last slice of Frames is the arena's last, too
+	lent  []*arena // pieces that are in Frames as they were read ahead
 }
 
 // Release gives the frames' memory back before the chunk is used again; what else it says stays.
 func (c *Chunk) Release() {
 	clear(c.Frames)
 	c.arena.free()
-	c.Frames, c.arena, c.grows = c.Frames[:0], nil, false
+	for _, a := range c.lent {
+		a.free()
+	}
+	clear(c.lent)
+	c.Frames, c.lent, c.arena, c.grows = c.Frames[:0], c.lent[:0], nil, false
 }
 
 // Reset empties the chunk, so that it keeps no bytes of the log alive. Call it before waiting.
 func (c *Chunk) Reset() {
 	c.Release()
-	*c = Chunk{Frames: c.Frames[:0]}
+	*c = Chunk{Frames: c.Frames[:0], lent: c.lent[:0]}
 }
 
 // Reader reads the log from a cursor on. One goroutine uses it. It holds no memory of the log
@@ -425,9 +430,12 @@ func (p *pass) match(src source, i, end int) (through int, err error) {
 		return i, err
 	}
 	defer func() {
-		if err == nil && through < len(ends) { // the next call goes on here
+		switch {
+		case err == nil && through < len(ends): // the next call goes on here
 			r.log.parked.leave(&stored)
-		} else {
+		case r.filter == nil:
+			r.log.parked.finish(&stored)
+		default:
 			stored.close()
 		}
 	}()
@@ -483,17 +491,19 @@ func (p *pass) choose(ends []uint32, i int) (through, events, bytes int) {
 	return through, events, bytes
 }
 
-// give copies the runs, of bytes in all, out of a stored part.
+// give takes the runs, of bytes in all, out of a stored part.
 func (p *pass) give(src source, stored *storedPart, events, bytes int) error {
 	c := p.c
 	if src.others == 0 {
 		p.lookAhead(src.idx, stored.packed.stored())
 	}
-	b, own := c.room(bytes, stored.packed.bytes, p.r.maxBytes)
-	if err := stored.copyRuns(b, p.r.runs); err != nil {
-		return err
+	if len(p.r.runs) > 1 || !stored.lend(c, p.r.runs[0]) {
+		b, own := c.room(bytes, stored.packed.bytes, p.r.maxBytes)
+		if err := stored.copyRuns(b, p.r.runs); err != nil {
+			return err
+		}
+		c.add(b, own)
 	}
-	c.add(b, own)
 	c.Events += events
 	c.Bytes += bytes
 	return nil

@@ -1,0 +1,287 @@
+package replay
+
+import (
+	"bytes"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// allStrands opens the plain part of block x, with all it has.
+func allStrands(t *testing.T, l *Log, x *index) storedPart {
+	t.Helper()
+	p, err := l.openPart(x, rangePlain, x.key(), int(x.plainEnd[x.events()-1]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.loadFor(nil); p.err != nil {
+		t.Fatal(p.err)
+	}
+	if p.packed.strands < 2 || p.packed.pieces() < 3 {
+		t.Fatalf("%d strands, %d pieces", p.packed.strands, p.packed.pieces())
+	}
+	return p
+}
+
+// TestPrepare: pieces are unpacked ahead from the last one on, until there is an error or their reader comes.
+func TestPrepare(t *testing.T) {
+	l, want := fatBlocks(t)
+	x := firstBlock(t, l)
+	check := func(when string, p *storedPart, ready func(i int) bool) {
+		t.Helper()
+		for i := range p.packed.pieces() {
+			a := p.readyPiece(i)
+			if (a != nil) != ready(i) {
+				t.Errorf("%s: piece %d is ready: %v", when, i, a != nil)
+			}
+			if from, to := p.packed.piece(i); a != nil && !bytes.Equal(a.b, want[from:to]) {
+				t.Errorf("%s: piece %d has other frames", when, i)
+			}
+		}
+	}
+	var reached atomic.Int64
+	p := allStrands(t, l, x)
+	check("at first", &p, func(int) bool { return false })
+	reached.Store(x.key() - 1)
+	p.prepare(&reached)
+	check("before the block", &p, func(int) bool { return true })
+	p.ready[1].free()
+	p.ready[1] = nil
+	kept := p.ready[0]
+	p.prepare(&reached)
+	check("again", &p, func(int) bool { return true })
+	if p.ready[0] != kept {
+		t.Error("what is ready is unpacked again")
+	}
+	p.close()
+	check("closed", &p, func(int) bool { return false })
+
+	p = allStrands(t, l, x)
+	defer p.close()
+	reached.Store(x.key())
+	p.prepare(&reached)
+	check("in the block", &p, func(int) bool { return false })
+	reached.Store(0)
+	p.packed.bodies[1] = slices.Concat([]byte{0xff, 0xff, 0xff, 0xff}, p.packed.bodies[1][4:])
+	p.prepare(&reached)
+	check("damaged at its begin", &p, func(i int) bool { return i > 0 })
+	if p.err != nil || l.store.err() != nil {
+		t.Errorf("what its reader has not come to fails the log: %v, %v", p.err, l.store.err())
+	}
+}
+
+// TestLend: a run of whole pieces that are ready is given away, anything else is copied, from those that are.
+func TestLend(t *testing.T) {
+	l, want := fatBlocks(t)
+	x := firstBlock(t, l)
+	pieces := 0
+	for n := 0; n == 0 || n < pieces*pieces; n++ {
+		p := allStrands(t, l, x)
+		pieces = p.packed.pieces()
+		first, last := n/pieces, n%pieces
+		if first > last {
+			p.close()
+			continue
+		}
+		p.prepare(new(atomic.Int64))
+		begin, _ := p.packed.piece(first)
+		_, end := p.packed.piece(last)
+		var c Chunk
+		for _, r := range []run{
+			{uint32(begin) + 1, uint32(end)}, {uint32(begin), uint32(end) - 1}, // no whole pieces
+		} {
+			if p.lend(&c, r) || len(c.Frames) > 0 {
+				t.Fatalf("pieces %d to %d: %v is lent", first, last, r)
+			}
+		}
+		hole := p.ready[last]
+		p.ready[last] = nil
+		if p.lend(&c, run{uint32(begin), uint32(end)}) || len(c.Frames) > 0 {
+			t.Fatalf("pieces %d to %d: the last is lent without being there", first, last)
+		}
+		p.ready[last] = hole
+		hole.b[0] ^= 1 // shows where a copy is from
+		marked := bytes.Clone(want[begin:end])
+		at, _ := p.packed.piece(last)
+		marked[at-begin] ^= 1
+		b := make([]byte, end-begin)
+		if err := p.copyRuns(b, []run{{uint32(begin), uint32(end)}}); err != nil || !bytes.Equal(b, marked) {
+			t.Fatalf("pieces %d to %d: they are not copied from what is ready: %v", first, last, err)
+		}
+		if !p.lend(&c, run{uint32(begin), uint32(end)}) || !bytes.Equal(bytes.Join(c.Frames, nil), marked) {
+			t.Fatalf("pieces %d to %d are not lent", first, last)
+		}
+		for i := range pieces {
+			if lent := i >= first && i <= last; (p.readyPiece(i) == nil) != lent {
+				t.Fatalf("pieces %d to %d are lent: piece %d is ready: %v", first, last, i, !lent)
+			}
+		}
+		if p.close(); !bytes.Equal(bytes.Join(c.Frames, nil), marked) {
+			t.Fatalf("pieces %d to %d are gone with their part", first, last)
+		}
+		if c.Release(); len(c.lent) > 0 || len(c.Frames) > 0 {
+			t.Fatalf("a chunk that is released has %d pieces", len(c.lent))
+		}
+	}
+}
+
+// TestReadersOfReady: whatever is ready, readers read the same.
+func TestReadersOfReady(t *testing.T) {
+	l, want := fatBlocks(t)
+	var blocks []*index
+	for s, x := l.snap.Load(), firstBlock(t, l); ; {
+		blocks = append(blocks, x)
+		scan := blockScan{l: l, before: x}
+		if x.key() >= s.beforeTail.timeUS {
+			break
+		}
+		var err error
+		if x, err = scan.find(s, x.key()+1); err != nil {
+			t.Fatal(err)
+		}
+		scan.close()
+	}
+	lent := 0
+	for mask := range 8 {
+		for _, size := range []int{1 << 20, 256 << 10, 128 << 10, 100 << 10, 5000} {
+			for _, x := range blocks {
+				p := allStrands(t, l, x)
+				p.prepare(new(atomic.Int64))
+				for i := range p.ready {
+					if mask&(1<<(i%3)) == 0 {
+						p.ready[i].free()
+						p.ready[i] = nil
+					}
+				}
+				l.parked.leave(&p)
+			}
+			r, err := l.NewReader(ReaderConfig{Cursor: TimeCursor(0), MaxChunkBytes: size})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var c Chunk
+			var got []byte
+			for !c.Live {
+				if err := r.Next(&c); err != nil {
+					t.Fatal(err)
+				}
+				lent += len(c.lent)
+				n := len(got)
+				for _, b := range c.Frames {
+					got = append(got, b...)
+				}
+				if len(got)-n != c.Bytes {
+					t.Fatalf("chunks of %d, ready %b: %d bytes, it says %d", size, mask, len(got)-n, c.Bytes)
+				}
+			}
+			if !bytes.Equal(got, want) {
+				t.Fatalf("chunks of %d, ready %b: other frames", size, mask)
+			}
+		}
+	}
+	if len(blocks) < 3 || lent == 0 {
+		t.Errorf("%d blocks, %d pieces lent", len(blocks), lent)
+	}
+}
+
+// TestReadyParked: what is ready of a part that is parked goes to its reader, or ends with him; what nobody came for ends
+// unpacking ahead for a while.
+func TestReadyParked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &Log{cache: newCache(1 << 20), store: &store{cacheBytes: 1 << 20}}
+		defer l.parked.close()
+		part := func(key int64, ready ...int) *storedPart {
+			p := &storedPart{l: l, r: rangePlain, key: key, packed: packed{bytes: 1000}}
+			if len(ready) > 0 {
+				p.ready = make([]*arena, 4)
+			}
+			for _, i := range ready {
+				p.ready[i] = newArena(0)
+			}
+			return p
+		}
+		ready := func(key int64) (got []int) {
+			p, ok := l.parked.take(rangePlain, key)
+			if !ok {
+				return []int{-1}
+			}
+			for i, a := range p.ready {
+				if a != nil {
+					got = append(got, i)
+				}
+			}
+			l.parked.leave(&p)
+			return got
+		}
+		for _, tc := range []struct{ first, second, want []int }{
+			{nil, nil, nil}, {[]int{1}, nil, []int{1}}, {nil, []int{1}, []int{1}}, {[]int{0, 3}, []int{1, 3}, []int{0, 1, 3}},
+		} {
+			l.parked.leave(part(1, tc.first...))
+			l.parked.leave(part(1, tc.second...))
+			if got := ready(1); !slices.Equal(got, tc.want) || len(l.parked.parts) != 1 {
+				t.Errorf("%v and %v: %v are ready, of %d parts", tc.first, tc.second, got, len(l.parked.parts))
+			}
+			if p, ok := l.parked.take(rangePlain, 1); ok {
+				p.close()
+			}
+		}
+		l.parked.leave(part(2, 1))
+		larger := part(2)
+		larger.packed.bytes++
+		if l.parked.leave(larger); len(l.parked.parts) != 2 {
+			t.Errorf("the part of a block and of what it was merged into become %d", len(l.parked.parts))
+		}
+		l.parked.finish(part(2))
+		l.parked.finish(part(2))
+		if len(l.parked.parts) != 1 || l.parked.parts[0].packed.bytes != larger.packed.bytes {
+			t.Errorf("its reader has gone on: %d parts", len(l.parked.parts))
+		}
+		if !l.parked.prepares(part(3)) {
+			t.Error("nothing was wasted, nothing more is unpacked ahead")
+		}
+		large := part(3)
+		if large.packed.bytes = 1<<20/parkedShare + 1; l.parked.prepares(large) {
+			t.Error("a large part is unpacked ahead")
+		}
+		for key := range int64(maxParked + 1) {
+			l.parked.leave(part(10+key, 2))
+		}
+		if l.parked.prepares(part(3)) {
+			t.Error("pieces were wasted, and more are unpacked ahead")
+		}
+		for key := range int64(maxParked + 1) { // all that are left
+			if p, ok := l.parked.take(rangePlain, 10+key); ok {
+				p.close()
+			}
+		}
+		if time.Sleep(parkedTime + time.Millisecond); !l.parked.prepares(part(3)) {
+			t.Error("what was wasted is not forgotten")
+		}
+		l.parked.leave(part(4, 0))
+		if time.Sleep(2*parkedTime + time.Millisecond); l.parked.prepares(part(3)) {
+			t.Error("a sweep wasted pieces, and more are unpacked ahead")
+		}
+	})
+}
+
+// TestLateParts: a part whose reader has left its block behind meanwhile is not kept for him.
+func TestLateParts(t *testing.T) {
+	l, _ := fatBlocks(t)
+	l.store.cacheBytes = 16 << 20 // else its blocks are too large to be unpacked ahead
+	x := firstBlock(t, l)
+	for reached, want := range map[int64]bool{0: true, x.key(): true, x.key() + 1: false} {
+		a := ahead{reached: new(atomic.Int64)}
+		a.reached.Store(reached)
+		l.fetch(x, &a)
+		p, ok := l.parked.take(rangePlain, x.key())
+		if ok != want {
+			t.Errorf("its reader reached %d, the block is %d: the part is parked: %v", reached, x.key(), ok)
+		}
+		if some := p.dropReady(); some != (reached < x.key()) {
+			t.Errorf("its reader reached %d, the block is %d: pieces are ready: %v", reached, x.key(), some)
+		}
+		p.close()
+	}
+}
