@@ -33,7 +33,8 @@
 // A reader of everything that has come to a block on disk has the next two read by goroutines of the log's, while
 // its caller writes the first to the socket (ahead.go), and if it is the only one at work, unpacked (ready.go); then they walk
 // on over the outlines of those behind, several at a time. One whose filter passes little, and that had to wait for the
-// disk, looks at up to maxLooks spans at once, and has as many blocks read that they name (scout.go).
+// disk, looks at up to maxLooks spans at once, and has as many blocks read that they name (scout.go). Blob files have the kernel
+// read ahead where values are read one behind the other and the disk is waited for (blobfile.go).
 //
 // Memory: tail and cache are bounded by Config. A reader holds no block between calls; a Chunk has memory of its own
 // of MaxChunkBytes for what is read from the disk, until it is Reset, or keeps alive what its Frames alias, at most about

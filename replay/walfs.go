@@ -49,3 +49,12 @@ func (f *walFS) wrap(name string, file vfs.File, err error) (vfs.File, error) {
 	}
 	return file, err
 }
+
+// Open implements vfs.FS.
+func (f *walFS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
+	file, err := f.FS.Open(name, opts...)
+	if err == nil && strings.HasSuffix(name, ".blob") {
+		file = &blobFile{File: file}
+	}
+	return file, err
+}

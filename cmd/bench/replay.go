@@ -43,6 +43,7 @@ type replayPart struct {
 func replayParts() []replayPart {
 	return []replayPart{
 		{"all", (*replayBench).measureAll},
+		{"cold", (*replayBench).measureCold},
 		{"filters", (*replayBench).measureFilters},
 		{"live", (*replayBench).measureLive},
 		{"start", (*replayBench).measureStart},
@@ -57,7 +58,7 @@ func (f *replayFlags) define(fs *flag.FlagSet) {
 	fs.Int64Var(&f.baselineEvents, "baseline-events", 0, "of them, the oldest, in the store laid out as Jetstream's; default: a fifth")
 	fs.Uint64Var(&f.seed, "seed", 1, "of the events")
 	fs.BoolVar(&f.rebuild, "rebuild", false, "make the log anew, even if there is one")
-	fs.StringVar(&f.only, "only", "", "`parts` to measure, between commas: all, filters, live, start, disk, retention; default: all of them")
+	fs.StringVar(&f.only, "only", "", "`parts` to measure, between commas: all, cold, filters, live, start, disk, retention; default: all of them")
 	fs.IntVar(&f.repeat, "repeat", 3, "times that a replay is measured; the median counts")
 	fs.IntVar(&f.cold, "cold", 3, "times that one is measured with a server that has served nothing and the log not in the page cache; the worst counts")
 	fs.IntVar(&f.readers, "readers", 50, "cold replays at once, beside a live stream")

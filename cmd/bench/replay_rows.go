@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -127,6 +128,32 @@ func (b *replayBench) measureAll(ctx context.Context) error {
 	})
 }
 
+// measureCold replays much of the log from the disk.
+func (b *replayBench) measureCold(ctx context.Context) error {
+	var rates []string
+	for _, v := range []struct {
+		name, query string
+		events      int64
+	}{
+		{"plain", "cursor=0", b.m.Events},
+		{"compressed", "cursor=0&compress=true", b.m.Events},
+		{postCollection, wanted(nil, []string{postCollection}), b.posts()},
+	} {
+		s, err := b.worstCold(ctx, v.query, v.events)
+		if err != nil {
+			return fmt.Errorf("%s, cold: %w", v.name, err)
+		}
+		rates = append(rates, v.name+" "+perSecond(s.rate()))
+	}
+	b.row(reachRow{what: "much of the log, cold", ours: strings.Join(rates, ", ")})
+	return nil
+}
+
+// posts is how many events a reader of one large collection gets.
+func (b *replayBench) posts() int64 {
+	return b.m.Collections[postCollection] + b.m.Kinds["identity"] + b.m.Kinds["account"]
+}
+
 // filterRow is a filtered replay.
 type filterRow struct {
 	what              string
@@ -243,7 +270,7 @@ func (b *replayBench) filterRow(ctx context.Context, r filterRow, base time.Dura
 // measurePosts replays one collection of many events.
 func (b *replayBench) measurePosts(ctx context.Context, base streamed) error {
 	return b.withServer(ctx, func(ctx context.Context, addr string) error {
-		events := b.m.Collections[postCollection] + b.m.Kinds["identity"] + b.m.Kinds["account"]
+		events := b.posts()
 		query := wanted(nil, []string{postCollection})
 		s, err := b.median(ctx, addr, query, events)
 		if err != nil {

@@ -28,7 +28,7 @@ func TestReplay(t *testing.T) {
 	if err := runReplay(t.Context(), args, &out); err != nil {
 		t.Fatal(err)
 	}
-	for _, row := range []string{"all, plain", "all, compressed", "all, extended", "one DID (10 events)", "1,000 DIDs", "wantedKinds=commit (100 events)",
+	for _, row := range []string{"all, plain", "all, compressed", "all, extended", "much of the log, cold", "one DID (10 events)", "1,000 DIDs", "wantedKinds=commit (100 events)",
 		"v1 wire", "app.bsky.feed.post (1", "4 cold replays", "start of the server", "disk, bytes", "at full speed", "at 1,500 events/s", "under 10 slow readers"} {
 		if strings.Count(out.String(), row) != 1 {
 			t.Errorf("no row of %q", row)
