@@ -80,6 +80,9 @@ func (c *skimmer) connect(addr syscall.SockaddrInet4, host, query string) (err e
 	answer := make([]byte, 0, 4<<10)
 	for !bytes.Contains(answer, []byte("\r\n\r\n")) {
 		n, err := syscall.Read(fd, answer[len(answer):cap(answer)])
+		if err == syscall.EINTR { // with a limit on reads, the scheduler's signals end them too
+			continue
+		}
 		if err != nil || n == 0 {
 			return fmt.Errorf("handshake: %w after %q", errors.Join(err, errGone), answer)
 		}

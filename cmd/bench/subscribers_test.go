@@ -3,7 +3,14 @@
 package main
 
 import (
+	"bufio"
+	"io"
 	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"runtime"
+	"syscall"
 	"testing"
 	"time"
 
@@ -96,5 +103,47 @@ func TestPercentiles(t *testing.T) {
 	p50, p99, most := h.percentiles()
 	if p50 != 500*time.Microsecond || p99 != 990*time.Microsecond || most != time.Millisecond {
 		t.Errorf("p50 %v, p99 %v, most %v", p50, p99, most)
+	}
+}
+
+// TestSkimmerSignals sends the signals of Go's scheduler to a skimmer that waits for the answer to its handshake.
+func TestSkimmerSignals(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	thread, done := make(chan int, 1), make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		thread <- syscall.Gettid()
+		c := skimmer{class: &class{}, source: 1}
+		err := c.connect(syscall.SockaddrInet4{Port: ln.Addr().(*net.TCPAddr).Port, Addr: [4]byte{127, 0, 0, 1}}, "test", "")
+		if err == nil {
+			err = syscall.Close(c.fd)
+		}
+		done <- err
+	}()
+	conn, err := ln.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := http.ReadRequest(bufio.NewReader(conn)); err != nil {
+		t.Fatal(err)
+	}
+	tid := <-thread
+	for range 100 {
+		if _, _, errno := syscall.Syscall(syscall.SYS_TGKILL, uintptr(os.Getpid()), uintptr(tid), uintptr(syscall.SIGURG)); errno != 0 {
+			break // it has ended: done says why
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if _, err := io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
 	}
 }
