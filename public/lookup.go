@@ -247,7 +247,8 @@ func (s *Server) readBatch(w http.ResponseWriter, r *http.Request) (batch, bool)
 
 var errManyLookups = fmt.Errorf("more than %d look-ups at once", maxLookups)
 
-// decodeBatch reads a batch token by token, and nothing after the first look-up that is one too many.
+// decodeBatch reads a batch token by token, up to the first look-up that is one too many. Nothing but
+// white space may follow the object.
 func decodeBatch(r io.Reader) (b batch, err error) {
 	d := json.NewDecoder(r)
 	if err := wantDelim(d, '{'); err != nil {
@@ -270,7 +271,17 @@ func decodeBatch(r io.Reader) (b batch, err error) {
 			return b, err
 		}
 	}
-	return b, wantDelim(d, '}')
+	if err := wantDelim(d, '}'); err != nil {
+		return b, err
+	}
+	switch t, err := d.Token(); {
+	case errors.Is(err, io.EOF):
+		return b, nil
+	case err != nil:
+		return b, err
+	default:
+		return b, fmt.Errorf("%.40q follows the object", fmt.Sprint(t))
+	}
 }
 
 // decodeList appends an array of strings, or null, to list, which is one of b's.

@@ -136,6 +136,12 @@ func TestUIDBatches(t *testing.T) {
 		{`{"strings":["` + lookupDID + `"`, 400, "the body is not"},
 		{`{"strings":["` + lookupDID + `"]`, 400, "the body is not"},
 		{`[]`, 400, "the body is not"},
+		{"{} \r\n\t", 200, `{"strings":{},"uids":{}}`},
+		{`{}{}`, 400, "the body is not"},
+		{`{}]`, 400, "the body is not"},
+		{`{}x`, 400, "the body is not"},
+		{`{"uids":["1"]} "more"`, 400, "follows the object"},
+		{`{}` + strings.Repeat(" ", maxLookupBytes), 413, "more than 2097152 bytes"},
 	} {
 		status, answer := ask(h, "POST", "/uids", tc.body)
 		if status != tc.status || !strings.Contains(answer, tc.answer) {

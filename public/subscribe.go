@@ -197,6 +197,10 @@ func (s *subscriber) upgrade(w http.ResponseWriter, r *http.Request) error {
 	if s.opts.compress {
 		header.Set(headerDictionary, strconv.FormatUint(uint64(s.opts.dictionary), 10))
 	}
+	if !r.ProtoAtLeast(1, 1) {
+		s.server.upgrader.Error(w, r, http.StatusBadRequest, errHTTP10)
+		return errHTTP10
+	}
 	h := &hijacker{ResponseWriter: w, floodTimeout: s.server.timing.flood}
 	ws, err := s.server.upgrader.Upgrade(h, r, header)
 	if err != nil {
@@ -211,6 +215,9 @@ func (s *subscriber) upgrade(w http.ResponseWriter, r *http.Request) error {
 	}
 	return nil
 }
+
+// errHTTP10 answers a handshake that RFC 9110, 7.8 forbids to upgrade; gorilla does not check it.
+var errHTTP10 = errors.New("the request is HTTP/1.0: a websocket needs HTTP/1.1")
 
 func newUpgrader() websocket.Upgrader {
 	return websocket.Upgrader{

@@ -1,6 +1,7 @@
 package public
 
 import (
+	"bufio"
 	"bytes"
 	"fmt"
 	"io"
@@ -39,6 +40,27 @@ func TestPlainGetIsTold(t *testing.T) {
 	}
 	if s.count.Load() != 0 || s.metric("rejected_total", rejectHandshake) != 1 {
 		t.Errorf("%d subscribers, %v rejected", s.count.Load(), s.metric("rejected_total", rejectHandshake))
+	}
+}
+
+// TestHTTP10IsNotUpgraded: a server must ignore the Upgrade header of HTTP/1.0 (RFC 9110, 7.8).
+func TestHTTP10IsNotUpgraded(t *testing.T) {
+	s := serve(t, newTestLog(t), nil)
+	nc := s.connect()
+	fmt.Fprintf(nc, "GET /subscribe HTTP/1.0\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
+		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n", s.addr)
+	nc.SetReadDeadline(time.Now().Add(patience()))
+	resp, err := http.ReadResponse(bufio.NewReader(nc), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if body := bodyOf(resp); resp.StatusCode != 400 || !strings.Contains(body, "HTTP/1.1") {
+		t.Errorf("%s %q", resp.Status, body)
+	}
+	s.waitMetric("rejected_total", rejectHandshake, 1)
+	if s.count.Load() != 0 {
+		t.Errorf("%d subscribers", s.count.Load())
 	}
 }
 

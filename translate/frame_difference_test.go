@@ -118,6 +118,8 @@ func frameDifferences(tb testing.TB) []frameDifference {
 		{diffSeq, "positions need it", frameOf("#commit", body.with("seq", 0)), nil, []string{"a"}},
 		{diffSeq, "positions need it", frameOf("#identity", identityBody().without("seq")), nil, []string{"identity"}},
 		{diffActive, "unknown is not inactive", frameOf("#account", accountBody().without("active")), nil, []string{"account"}},
+		{diffTime, "time (RFC 3339) invalid", frameOf("#commit", body.with("time", "2026-11-24T03:00:00,5Z")), nil, []string{"a"}},
+		{diffTime, "time (RFC 3339) invalid", frameOf("#identity", identityBody().with("time", "2026-11-24T03:00:00+24:00")), nil, []string{"identity"}},
 		{diffBodyUTF8, "not CBOR", frameOf("#identity", identityBody().with("handle", "\xff")), nil, []string{"identity"}},
 		{diffBodyUTF8, "not CBOR", frameOf("#account", accountBody().with("status", "\xff")), nil, []string{"account"}},
 		{diffOtherCID, "its SHA-256 is not the op's CID", frameOf("#commit", repoBody(tb, nil, good, oddHash)), []string{"a"}, []string{"a", "odd"}},

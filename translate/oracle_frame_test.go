@@ -241,6 +241,7 @@ const (
 	diffTwice     = "a field twice"
 	diffSeq       = "seq missing or below 1"
 	diffActive    = "an account without active"
+	diffTime      = "a time that is not RFC 3339"
 	diffBodyUTF8  = "a handle or status that is not UTF-8"
 	diffOtherCID  = "a record's CID that is not of SHA-256 and DAG-CBOR or raw"
 	diffCARHeader = "a CAR's header in a form of its own"
@@ -261,6 +262,7 @@ func frameDivergences(f plainFrame, ev *indigoEvent) []string {
 	if f.header.entries["t"].text == "#account" {
 		note(diffActive, body["active"].kind != kindBool)
 	}
+	note(diffTime, parseDatetime(body["time"].text) != nil)
 	for _, key := range []string{"handle", "status"} {
 		note(diffBodyUTF8, !utf8.ValidString(body[key].text))
 	}

@@ -127,9 +127,8 @@ func validNSIDName(s []byte) bool {
 }
 
 // validDatetime reports whether s is a date and time by RFC 3339 as the AT Protocol narrows it
-// (https://atproto.com/specs/lexicon#datetime), with the liberties of indigo's syntax.ParseDatetime: a
-// comma may begin the fraction, and the offset may be up to 24:59. No byte of a valid one is escaped
-// in JSON.
+// (https://atproto.com/specs/lexicon#datetime). indigo's syntax.ParseDatetime also takes a comma
+// before the fraction and offsets of 24 hours. No byte of a valid one is escaped in JSON.
 func validDatetime(s []byte) bool {
 	const shape = "0000-00-00T00:00:00"
 	if len(s) > maxDatetimeBytes || len(s) <= len(shape) {
@@ -153,9 +152,9 @@ func validDatetime(s []byte) bool {
 }
 
 // skipFraction returns s without a leading fraction of a second of 1 to 20 digits, or nil where what
-// follows the mark is no such fraction.
+// follows the dot is no such fraction.
 func skipFraction(s []byte) []byte {
-	if len(s) == 0 || s[0] != '.' && s[0] != ',' {
+	if len(s) == 0 || s[0] != '.' {
 		return s
 	}
 	n := 1
@@ -178,7 +177,7 @@ func zoneMinutes(s []byte) (minutes int, ok bool) {
 		return 0, false
 	}
 	hour, minute := twoDigits(s[1:]), twoDigits(s[4:])
-	if hour > 24 || minute > 59 || s[0] == '-' && hour == 0 && minute == 0 {
+	if hour > 23 || minute > 59 || s[0] == '-' && hour == 0 && minute == 0 {
 		return 0, false
 	}
 	if s[0] == '-' {

@@ -1,6 +1,8 @@
 package translate
 
 import (
+	"errors"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -20,8 +22,19 @@ var identifiers = []identifier{
 	{"TID", validTID, func(s string) error { _, err := syntax.ParseTID(s); return err }, "tid"},
 	{"NSID", validNSID, func(s string) error { _, err := syntax.ParseNSID(s); return err }, "nsid"},
 	{"record key", validRecordKey, func(s string) error { _, err := syntax.ParseRecordKey(s); return err }, "recordkey"},
-	{"datetime", validDatetime, func(s string) error { _, err := syntax.ParseDatetime(s); return err }, "datetime"},
+	{"datetime", validDatetime, parseDatetime, "datetime"},
 }
+
+// parseDatetime is indigo's parser, held to RFC 3339 (diffTime).
+func parseDatetime(s string) error {
+	_, err := syntax.ParseDatetime(s)
+	if err == nil && !rfc3339.MatchString(s) {
+		err = errors.New("not RFC 3339")
+	}
+	return err
+}
+
+var rfc3339 = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]([01]\d|2[0-3]):[0-5]\d)$`)
 
 // identifierSeeds are valid and nearly valid identifiers of all sorts.
 var identifierSeeds = []string{

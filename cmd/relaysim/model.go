@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	comatproto "github.com/bluesky-social/indigo/api/atproto"
 	"github.com/bluesky-social/indigo/atproto/atdata"
@@ -98,10 +99,12 @@ func splitFrame(frame []byte) (kind string, body []byte, err error) {
 	return kind, frame[s.at:], nil
 }
 
-func validEnvelope(did, time string) bool {
+func validEnvelope(did, sent string) bool {
 	_, errDID := syntax.ParseDID(did)
-	_, errTime := syntax.ParseDatetime(time)
-	return errDID == nil && errTime == nil
+	_, errTime := syntax.ParseDatetime(sent)
+	// indigo takes more than RFC 3339: a comma before the fraction, and offsets of 24 hours.
+	strict := !strings.Contains(sent, ",") && !strings.Contains(sent, "+24:") && !strings.Contains(sent, "-24:")
+	return errDID == nil && errTime == nil && strict
 }
 
 // expectCommit goes through the ops of a commit.
