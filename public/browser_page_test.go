@@ -59,7 +59,7 @@ func TestPage(t *testing.T) {
 		}
 	})
 	p := b.open("http://"+s.addr+"/", 1280)
-	p.until("it renders", `document.querySelectorAll('#legend li').length === 5 && document.querySelector('#chart canvas') !== null`)
+	p.until("it renders", `document.querySelectorAll('#legend li').length === 5 && document.querySelector('#chart svg') !== null`)
 	for selector, want := range map[string]string{
 		"#state-text": "Following relay.test", "#uids-total": "1,234,567", "#server": "Versiontest", "#relay": "relay.test",
 	} {
@@ -71,6 +71,7 @@ func TestPage(t *testing.T) {
 	p.until("it updates", `window.total !== document.querySelector('#total').textContent && Number(document.querySelector('#rate').textContent) > 0`)
 	p.eval(`document.querySelector('[value=kinds]').click()`)
 	p.until("it splits by kind", `document.querySelector('#legend').textContent.includes('identity')`)
+	testChartByKeyboard(p)
 
 	p.eval(fmt.Sprintf(press, "app.bsky.feed.post"))
 	if got, want := p.text("#line"), fmt.Sprintf("websocat 'ws://%s/subscribe?wantedCollections=app.bsky.feed.post'", s.addr); got != want {
@@ -94,6 +95,30 @@ func TestPage(t *testing.T) {
 	p.eval(fmt.Sprintf(press, "Stop"))
 	s.waitNobody()
 	p.calm(s.addr)
+}
+
+// testChartByKeyboard: the arrow keys select a moment, the legend and the chart's description have its rates, and Escape
+// goes back to the mean.
+func testChartByKeyboard(p *tab) {
+	p.t.Helper()
+	const key = `document.querySelector('#chart').dispatchEvent(new KeyboardEvent('keydown', {key: '%s', cancelable: true}))`
+	p.eval(`document.querySelector('#chart').focus()`)
+	if got := string(p.eval(`document.activeElement.id`)); got != `"chart"` {
+		p.t.Errorf("the focus is on %s", got)
+	}
+	p.eval(fmt.Sprintf(key, "Home"))
+	p.eval(fmt.Sprintf(key, "ArrowRight"))
+	for _, want := range []string{
+		`document.querySelector('#legend-when').textContent.startsWith('At ')`,
+		`document.querySelector('#chart').getAttribute('aria-valuenow') === '1'`,
+		`/^At .*: create [0-9.,]+, .*, identity [0-9.,]+, account 0$/.test(document.querySelector('#chart').getAttribute('aria-valuetext'))`,
+		`document.querySelector('#chart .marker').style.display === ''`,
+	} {
+		p.until("a moment is selected", want)
+	}
+	p.eval(fmt.Sprintf(key, "Escape"))
+	p.until("no moment is selected", `document.querySelector('#legend-when').textContent.startsWith('Mean') &&
+		document.querySelector('#chart').getAttribute('aria-valuetext').startsWith('Mean')`)
 }
 
 func (s *testServer) waitNobody() {
@@ -131,14 +156,14 @@ func TestPageOnAPhone(t *testing.T) {
 	defer stop()
 	s := serve(t, l, nil)
 	p := b.open("http://"+s.addr+"/", 390)
-	p.until("it renders", `document.querySelector('#chart canvas') !== null && document.querySelectorAll('#chips button').length === 4`)
+	p.until("it renders", `document.querySelector('#chart svg') !== null && document.querySelectorAll('#chips button').length === 4`)
 	p.eval(fmt.Sprintf(press, "Watch"))
 	p.until("events come", `document.querySelectorAll('#events li').length > 5`)
 	p.eval(`document.querySelector('#events summary').click()`)
 	var grounds []string
 	for _, scheme := range []string{"light", "dark"} {
 		p.call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": scheme}}})
-		p.until("it fits in the "+scheme, `document.documentElement.scrollWidth <= 390 && document.querySelector('#chart canvas') !== null`)
+		p.until("it fits in the "+scheme, `document.documentElement.scrollWidth <= 390 && document.querySelector('#chart svg') !== null`)
 		grounds = append(grounds, string(p.eval(`getComputedStyle(document.body).backgroundColor`)))
 	}
 	if grounds[0] == grounds[1] {

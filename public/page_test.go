@@ -3,10 +3,7 @@ package public
 import (
 	"bytes"
 	"compress/gzip"
-	"crypto/sha256"
-	"fmt"
 	"io"
-	"io/fs"
 	"net/http"
 	"regexp"
 	"strings"
@@ -61,15 +58,14 @@ func TestPageIsServed(t *testing.T) {
 			t.Errorf("%s: unpacked it is %d bytes: %v", path, len(body), err)
 		}
 	}
-	for _, path := range []string{"/web/", "/web/none.js", "/web/uplot", "/web/../page.go", "/web/..%2fpage.go"} {
+	for _, path := range []string{"/web/", "/web/none.js", "/web/../page.go", "/web/..%2fpage.go"} {
 		if w := s.get("GET", path, nil); w.Code == 200 {
 			t.Errorf("%s: %d, %d bytes", path, w.Code, w.Body.Len())
 		}
 	}
 }
 
-// TestPageIsWhole: what the page refers to is embedded, nothing of it is elsewhere, and the chart library is the file
-// that its README names.
+// TestPageIsWhole: what the page refers to is embedded, and nothing of it is elsewhere.
 func TestPageIsWhole(t *testing.T) {
 	assets, err := loadAssets()
 	if err != nil {
@@ -82,7 +78,7 @@ func TestPageIsWhole(t *testing.T) {
 	for _, a := range assets {
 		total += len(a.gzipped)
 	}
-	if total > 60<<10 {
+	if total > 30<<10 {
 		t.Errorf("the page is %d bytes, compressed", total)
 	}
 	html := string(assets["index.html"].body)
@@ -94,20 +90,9 @@ func TestPageIsWhole(t *testing.T) {
 		}
 	}
 	elsewhere := regexp.MustCompile(`(?i)(?:src|href)="(?:https?:)?//|@import|:\s*url\(|\son[a-z]+="|\sstyle="|<script>|innerHTML|insertAdjacentHTML|document\.write|\beval\(`)
-	for _, name := range []string{"index.html", "page.css", "page.js", "chart.js", "watch.js", "event.js", "format.js"} {
+	for _, name := range []string{"index.html", "page.css", "page.js", "chart.js", "history.js", "watch.js", "event.js", "format.js"} {
 		if found := elsewhere.Find(assets[name].body); found != nil {
 			t.Errorf("%s has %q", name, found)
-		}
-	}
-	readme := string(assets["uplot/README.md"].body)
-	files, err := fs.Glob(webFiles, "web/uplot/*")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range files {
-		name = strings.TrimPrefix(name, "web/")
-		if name != "uplot/README.md" && !strings.Contains(readme, fmt.Sprintf("`%x`", sha256.Sum256(assets[name].body))) {
-			t.Errorf("%s is not what uplot/README.md names", name)
 		}
 	}
 }

@@ -1,177 +1,202 @@
-// The stacked chart of events a second, and its legend.
+// The stacked chart of events a second, drawn as SVG, and its legend. The pointer, or the arrow keys
+// while the chart has the focus, select a moment: the legend then shows that moment's rates.
 
 import { clock, count, element, rate } from './format.js';
 
-const uPlot = window.uPlot;
-const shortest = 30; // seconds that the chart shows at least
-
-// steps of the axis: whole numbers
-const steps = [1, 2, 5].flatMap((n) => [...Array(9).keys()].map((e) => n * 10 ** e)).sort((a, b) => a - b);
+const minSpan = 30;     // seconds that the time axis shows at least
+const minTop = 4;       // events a second that the other axis shows at least
+const tickSpace = 80;   // pixels between two labels of the time axis, at least
+const gridSpace = 44;   // pixels between two lines of the grid, at least
+const margin = { top: 8, right: 8, bottom: 28, left: 56 };
+const timeSteps = [5, 10, 15, 30, 60, 120, 300]; // seconds
 
 const names = { other: 'other collections' };
 
-// History holds the last steps of /status by series; step n is the n-th since the server's start.
-export class History {
-  constructor() { this.clear(); }
+const nameOf = (series) => names[series.name] ?? series.name;
 
-  clear() { this.last = -1; this.kinds = []; this.collections = []; }
-
-  // missing is how many steps to ask for, to have all that the server has.
-  missing() { return this.last < 0 ? 150 : 8; }
-
-  // merge takes what the server sent; false: it does not join what is here, ask for everything.
-  merge(h) {
-    this.step = h.step_ms / 1000;
-    const fresh = h.last_step - this.last;
-    const sent = h.kinds[0].events.length;
-    const same = (a, b) => a.length === b.length && a.every((s, i) => s.name === b[i].name);
-    const whole = this.last < 0;
-    if (!whole && (fresh < 0 || fresh > sent || !same(this.collections, h.collections))) {
-      this.clear();
-      return false;
-    }
-    for (const part of ['kinds', 'collections']) {
-      if (whole) {
-        this[part] = h[part].map((s) => ({ name: s.name, events: s.events.slice() }));
-      } else if (fresh > 0) {
-        h[part].forEach((s, i) => {
-          const events = this[part][i].events;
-          events.push(...s.events.slice(-fresh));
-          events.splice(0, Math.max(0, events.length - 150));
-        });
-      }
-    }
-    this.last = h.last_step;
-    this.end = h.end_us / 1e6;
-    return true;
-  }
+function svg(tag, attributes, ...children) {
+  const e = document.createElementNS('http://www.w3.org/2000/svg', tag);
+  for (const [name, value] of Object.entries(attributes)) e.setAttribute(name, value);
+  e.append(...children);
+  return e;
 }
 
-const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+// roundStep returns the smallest of 1, 2, 5, 10, 20, 50 … that is at least n.
+function roundStep(n) {
+  const power = 10 ** Math.floor(Math.log10(Math.max(n, 1)));
+  return [1, 2, 5, 10].map((m) => m * power).find((step) => step >= n);
+}
 
 export class Chart {
+  // A Chart draws into box, lists its series in legend, and writes into when what the legend's rates are of.
   constructor(box, legend, when) {
     this.box = box;
     this.legend = legend;
     this.when = when;
     this.split = 'collections';
-    this.hover = null; // index into the data
-    new ResizeObserver(() => this.plot && this.plot.setSize(this.size())).observe(box);
-    matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => this.rebuild());
+    this.selected = null; // index of the selected moment
+    new ResizeObserver(() => this.redraw()).observe(box);
+    this.listen();
   }
 
-  size() { return { width: this.box.clientWidth, height: this.box.clientHeight }; }
+  listen() {
+    this.box.addEventListener('pointermove', (e) => this.select(this.indexAt(e.clientX - this.box.getBoundingClientRect().left)));
+    for (const type of ['pointerleave', 'pointercancel', 'blur']) this.box.addEventListener(type, () => this.select(null));
+    this.box.addEventListener('keydown', (e) => {
+      if (!this.history || e.altKey || e.ctrlKey || e.metaKey) return;
+      const last = this.length() - 1;
+      const at = this.selected ?? last;
+      const moves = {
+        ArrowLeft: at - 1, ArrowDown: at - 1, PageDown: at - 10, Home: 0,
+        ArrowRight: at + 1, ArrowUp: at + 1, PageUp: at + 10, End: last, Escape: null,
+      };
+      if (!(e.key in moves)) return;
+      e.preventDefault();
+      const to = moves[e.key];
+      this.select(to === null ? null : Math.max(0, Math.min(to, last)));
+      this.describe();
+    });
+  }
 
   setSplit(split) {
     this.split = split;
-    this.rebuild();
+    this.redraw();
   }
 
-  rebuild() {
-    if (this.plot) this.plot.destroy();
-    this.plot = null;
-    this.shown = '';
-    if (this.history) this.draw(this.history, this.current);
-  }
+  redraw() { if (this.history) this.draw(this.history); }
 
-  // draw shows a History, and in the legend the rates of /status.
-  draw(history, current) {
+  // draw shows a History.
+  draw(history) {
     this.history = history;
-    this.current = current;
-    const series = history[this.split];
-    const key = series.map((s) => s.name).join();
-    if (!this.plot || this.shown !== key) {
-      if (this.plot) this.plot.destroy();
+    const key = this.series().map((s) => s.name).join();
+    if (this.shown !== key) {
       this.shown = key;
-      this.colors = css('--series').split(',').map((c) => c.trim());
-      this.plot = new uPlot(this.options(series), this.data(series), this.box);
-      this.makeLegend(series);
-    } else {
-      this.plot.setData(this.data(series));
+      this.makeLegend();
     }
-    this.fillLegend();
-    const last = series.map((s) => `${names[s.name] ?? s.name} ${rate(this.now(s))}`).join(', ');
-    this.box.setAttribute('aria-label', `Events a second in the last minutes, by ${this.split}. Now: ${last}`);
+    this.scale();
+    this.marker = svg('line', { class: 'marker', y1: margin.top, y2: this.bottom });
+    const size = { width: this.box.clientWidth, height: this.box.clientHeight };
+    this.box.replaceChildren(svg('svg', { ...size, 'aria-hidden': 'true' }, ...this.grid(), ...this.areas(), ...this.clockTicks(), this.marker));
+    this.select(this.selected);
+    if (document.activeElement !== this.box) this.describe();
   }
 
-  color(i) {
-    const n = this.history[this.split].length;
-    return this.split === 'collections' && i === n - 1 ? this.colors.at(-1) : this.colors[i % (this.colors.length - 1)];
-  }
+  series() { return this.history[this.split]; }
 
-  // data stacks the series, the first at the bottom.
-  data(series) {
-    const n = series[0].events.length;
-    const { end, step } = this.history;
-    const times = Array.from({ length: n }, (_, i) => end - (n - 1 - i) * step);
-    const stacked = [];
-    let below = new Array(n).fill(0);
-    for (const s of series) {
-      below = below.map((v, i) => v + s.events[i] / step);
-      stacked.push(below);
+  length() { return this.series()[0].events.length; }
+
+  timeOf(i) { return this.history.end - (this.length() - 1 - i) * this.history.step; }
+
+  // scale stacks the series, the first at the bottom, and sets how times and rates become pixels.
+  scale() {
+    let below = new Array(this.length()).fill(0);
+    this.stack = [below];
+    for (const s of this.series()) {
+      below = below.map((v, i) => v + s.events[i] / this.history.step);
+      this.stack.push(below);
     }
-    return [times, ...stacked];
+    this.right = Math.max(this.box.clientWidth - margin.right, margin.left + 1);
+    this.bottom = Math.max(this.box.clientHeight - margin.bottom, margin.top + 1);
+    this.start = Math.min(this.timeOf(0), this.history.end - minSpan);
+    this.top = Math.max(minTop, 1.12 * Math.max(...below));
+    const width = this.right - margin.left;
+    const height = this.bottom - margin.top;
+    this.x = (time) => margin.left + (width * (time - this.start)) / (this.history.end - this.start);
+    this.y = (value) => this.bottom - (height * value) / this.top;
   }
 
-  options(series) {
-    const muted = css('--muted');
-    const axis = { stroke: muted, font: '12px system-ui, sans-serif', ticks: { show: false }, grid: { stroke: css('--grid'), width: 1 } };
-    const bands = series.slice(1).map((_, i) => ({ series: [i + 2, i + 1] }));
-    return {
-      ...this.size(),
-      padding: [8, 8, 0, 0],
-      legend: { show: false },
-      cursor: { y: false, points: { show: false }, drag: { setScale: false, x: false, y: false } },
-      bands,
-      scales: {
-        x: { time: true, range: (u, min, max) => (max === null ? [0, 1] : [Math.min(min, max - shortest), max]) },
-        y: { range: (u, min, max) => [0, Math.max(4, (max ?? 0) * 1.12)] },
-      },
-      axes: [
-        {
-          ...axis, grid: { show: false }, space: 80, size: 36, incrs: [5, 10, 15, 30, 60, 120, 300],
-          // One that would be cut off at the right edge is left out.
-          values: (u, ticks, i, space, incr) => ticks.map((t) => (u.valToPos(t, 'x') > u.over.clientWidth - 24 ? ''
-            : clock(new Date(t * 1000)).slice(-8, incr < 60 ? undefined : -3))),
-        },
-        { ...axis, size: 56, space: 44, incrs: steps, values: (u, ticks) => ticks.map(count) },
-      ],
-      series: [{}, ...series.map((s, i) => ({
-        label: s.name, stroke: this.color(i), width: 1.25, fill: `${this.color(i)}b8`, points: { show: false },
-      }))],
-      hooks: { setCursor: [(u) => { this.hover = u.cursor.idx ?? null; this.fillLegend(); }] },
-    };
+  grid() {
+    const step = roundStep((this.top * gridSpace) / (this.bottom - margin.top));
+    const lines = [];
+    for (let value = 0; value <= this.top; value += step) {
+      const y = Math.round(this.y(value)) + 0.5;
+      lines.push(
+        svg('line', { class: 'grid', x1: margin.left, x2: this.right, y1: y, y2: y }),
+        svg('text', { class: 'tick', x: margin.left - 8, y: y + 4, 'text-anchor': 'end' }, count(value)),
+      );
+    }
+    return lines;
   }
 
-  makeLegend(series) {
+  clockTicks() {
+    const span = this.history.end - this.start;
+    const least = (span * tickSpace) / (this.right - margin.left);
+    const step = timeSteps.find((s) => s >= least) ?? timeSteps.at(-1);
+    const ticks = [];
+    for (let time = Math.ceil(this.start / step) * step; this.x(time) < this.right - 24; time += step) {
+      const text = clock(new Date(time * 1000)).slice(-8, step < 60 ? undefined : -3);
+      ticks.push(svg('text', { class: 'tick', x: this.x(time), y: this.bottom + 20, 'text-anchor': 'middle' }, text));
+    }
+    return ticks;
+  }
+
+  areas() {
+    const points = this.stack.map((values) => values.map((v, i) => `${this.x(this.timeOf(i)).toFixed(1)},${this.y(v).toFixed(1)}`));
+    return this.series().map((_, i) => {
+      const edge = `M${points[i + 1].join('L')}`;
+      const group = svg('g', { class: 'area' },
+        svg('path', { class: 'fill', d: `${edge}L${points[i].slice().reverse().join('L')}Z` }),
+        svg('path', { class: 'edge', d: edge }));
+      this.paint(group, i);
+      return group;
+    });
+  }
+
+  // paint gives an element of series i its color. The last collection is the sum of all others, and grey.
+  paint(e, i) {
+    const rest = this.split === 'collections' && i === this.series().length - 1;
+    e.style.setProperty('--color', `var(--series-${rest ? 'rest' : i % 7})`);
+  }
+
+  makeLegend() {
     this.values = [];
-    this.legend.replaceChildren(...series.map((s, i) => {
+    this.legend.replaceChildren(...this.series().map((s, i) => {
       const swatch = element('span', { class: 'swatch', 'aria-hidden': 'true' });
-      swatch.style.background = this.color(i);
+      this.paint(swatch, i);
       const value = element('span', { class: 'value' });
       this.values.push(value);
-      const name = names[s.name] ?? s.name;
-      return element('li', {}, swatch, element('span', { class: 'name', title: name }, name), value);
+      return element('li', {}, swatch, element('span', { class: 'name', title: nameOf(s) }, nameOf(s)), value);
     }));
   }
 
-  // now is the mean of the last ten seconds.
-  now(s) {
-    const last = s.events.slice(-5);
-    return last.length ? last.reduce((a, b) => a + b, 0) / (last.length * this.history.step) : 0;
+  // indexAt returns the index of the moment nearest to a horizontal place, null without data.
+  indexAt(x) {
+    if (!this.history) return null;
+    const first = this.x(this.timeOf(0));
+    const each = (this.right - first) / Math.max(1, this.length() - 1);
+    return Math.max(0, Math.min(Math.round((x - first) / each), this.length() - 1));
   }
 
-  fillLegend() {
-    if (!this.values || !this.history) return;
-    const series = this.history[this.split];
-    const at = this.hover;
-    const hovering = at !== null && series[0] && at < series[0].events.length;
-    series.forEach((s, i) => {
-      if (this.values[i]) this.values[i].textContent = rate(hovering ? s.events[at] / this.history.step : this.now(s));
-    });
-    const end = this.history.end;
-    this.when.textContent = hovering
-      ? `At ${clock(new Date((end - (series[0].events.length - 1 - at) * this.history.step) * 1000))}`
-      : 'Mean of the last ten seconds';
+  // select shows the rates of one moment in the legend, or with null those of the last ten seconds.
+  select(i) {
+    this.selected = i;
+    if (!this.history) return;
+    if (i !== null) this.selected = i = Math.min(i, this.length() - 1);
+    this.marker.style.display = i === null ? 'none' : '';
+    if (i !== null) {
+      const x = this.x(this.timeOf(i));
+      this.marker.setAttribute('x1', x);
+      this.marker.setAttribute('x2', x);
+    }
+    this.series().forEach((s, n) => { this.values[n].textContent = rate(this.rateOf(s)); });
+    this.when.textContent = this.moment();
+  }
+
+  moment() {
+    return this.selected === null ? 'Mean of the last ten seconds' : `At ${clock(new Date(this.timeOf(this.selected) * 1000))}`;
+  }
+
+  // rateOf is a series' rate at the selected moment, or its mean over the last ten seconds.
+  rateOf(s) {
+    const some = this.selected === null ? s.events.slice(-5) : [s.events[this.selected]];
+    return some.reduce((a, b) => a + b, 0) / (Math.max(1, some.length) * this.history.step);
+  }
+
+  // describe says in words what the legend shows, for those who do not see it.
+  describe() {
+    const rates = this.series().map((s) => `${nameOf(s)} ${rate(this.rateOf(s))}`).join(', ');
+    const last = this.length() - 1;
+    const attributes = { valuemin: 0, valuemax: last, valuenow: this.selected ?? last, valuetext: `${this.moment()}: ${rates}` };
+    for (const [name, value] of Object.entries(attributes)) this.box.setAttribute(`aria-${name}`, value);
   }
 }

@@ -1,7 +1,8 @@
 // The page: asks /status every two seconds and shows it. The live view is in watch.js.
 
-import { Chart, History } from './chart.js';
+import { Chart } from './chart.js';
 import { bytes, clock, count, duration, element, rate } from './format.js';
+import { History } from './history.js';
 import { Watch } from './watch.js';
 
 const every = 2000; // ms between two questions
@@ -117,7 +118,7 @@ function show(answer) {
   const e = answer.events;
   $('rate').textContent = rate(e.per_second);
   $('total').textContent = `${count(e.total)} since ${clock(new Date(answer.started))}`;
-  if (history.last >= 0) chart.draw(history, e);
+  if (history.last >= 0) chart.draw(history);
   watch.suggest(e.collections.map((c) => c.name));
 }
 
