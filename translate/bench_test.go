@@ -1,6 +1,9 @@
 package translate
 
-import "testing"
+import (
+	"math"
+	"testing"
+)
 
 // benchFrames returns the captured frames and their mean size.
 func benchFrames(b *testing.B) (frames [][]byte, meanBytes int64) {
@@ -103,7 +106,7 @@ func benchmarkRecords(b *testing.B, records [][]byte) {
 			i = 0
 		}
 		var ok bool
-		if dst, ok = c.appendRecord(dst[:0], records[i]); !ok {
+		if dst, ok = c.appendRecord(dst[:0], records[i], math.MaxInt); !ok {
 			b.Fatalf("record %x", records[i])
 		}
 		i++

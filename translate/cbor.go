@@ -35,6 +35,7 @@ const (
 	failNone      failure = iota
 	failTruncated         // the input ends within an item
 	failMalformed         // no CBOR, or CBOR of a form that this package refuses
+	failTooLarge          // it is over a limit as JSON
 )
 
 // decoder reads CBOR items off a slice that it does not own. It keeps the first failure; after it every

@@ -64,6 +64,9 @@ func (t *Translator) appendOps(dst *Batch, c *commit) Reason {
 		if reason == kept {
 			reason = t.appendOp(dst, c, &o, uint32(i))
 		}
+		if reason == ReasonTooLarge {
+			return reason
+		}
 		if reason != kept {
 			dst.Counts.Drops[reason]++
 		}
@@ -150,7 +153,7 @@ func (o *op) blockCID() ([]byte, Reason) {
 }
 
 // appendOp appends the event of an operation. A reason it returns is for dropping the operation, and
-// nothing has been appended then.
+// nothing has been appended then; ReasonTooLarge is for dropping the frame.
 func (t *Translator) appendOp(dst *Batch, c *commit, o *op, index uint32) Reason {
 	operation := o.operation()
 	if operation == OpNone {
@@ -190,9 +193,10 @@ func (t *Translator) appendOp(dst *Batch, c *commit, o *op, index uint32) Reason
 	json = append(append(json, rkey...), '"')
 	if blk != nil {
 		json = append(json, `,"record":`...)
-		if json, ok = t.appendBlock(json, blk); !ok {
+		var reason Reason
+		if json, reason = t.appendBlock(json, blk, c.jsonStart+t.maxJSONBytes); reason != kept {
 			dst.Events, dst.JSON = dst.Events[:events], json[:start]
-			return ReasonInvalidRecord
+			return reason
 		}
 		json = append(appendCID(append(json, `,"cid":"`...), cid), '"')
 	}
@@ -234,18 +238,24 @@ func (t *Translator) findBlock(cid []byte) (*block, Reason) {
 	return b, kept
 }
 
-// appendBlock appends a checked block's record to json, the batch's. Each block is translated once; what
-// came of it is copied for whoever names it again.
-func (t *Translator) appendBlock(json []byte, b *block) (_ []byte, ok bool) {
+// appendBlock appends a checked block's record to json, the batch's, which must not grow beyond limit.
+// Each block is translated once; what came of it is copied for each operation that names it again.
+func (t *Translator) appendBlock(json []byte, b *block, limit int) ([]byte, Reason) {
 	if b.state == blockRecord {
-		return append(json, json[b.json:b.json+b.jsonN]...), true
+		if len(json)+int(b.jsonN) > limit {
+			return json, ReasonTooLarge
+		}
+		return append(json, json[b.json:b.json+b.jsonN]...), kept
 	}
 	start := len(json)
-	json, ok = t.record.appendRecord(json, t.car.data(b))
-	if !ok {
-		b.state = blockInvalid
-		return json, false
+	json, ok := t.record.appendRecord(json, t.car.data(b), limit)
+	switch {
+	case ok:
+		b.state, b.json, b.jsonN = blockRecord, uint32(start), uint32(len(json)-start)
+		return json, kept
+	case t.record.fail == failTooLarge:
+		return json, ReasonTooLarge
 	}
-	b.state, b.json, b.jsonN = blockRecord, uint32(start), uint32(len(json)-start)
-	return json, true
+	b.state = blockInvalid
+	return json, ReasonInvalidRecord
 }

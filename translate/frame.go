@@ -11,12 +11,12 @@ import (
 const (
 	// MaxFrameBytes is the largest frame, header included: the protocol's limit.
 	MaxFrameBytes = 5 << 20
-	// MaxOps is the largest number of operations of a commit.
-	MaxOps = 10_000
-	// MaxFrameJSONBytes is the most JSON that the events of one frame may come to: over three times the
-	// largest frame. One that names the same large record in thousands of operations would come to more,
-	// or one of megabytes that JSON has to escape.
-	MaxFrameJSONBytes = 16 << 20
+	// MaxOps is the largest number of operations of a commit: what ten bits can number. The protocol
+	// allows 200.
+	MaxOps = 1023
+	// MaxFrameJSONBytes is the most JSON that the events of one frame may come to. The largest frame in
+	// base64 is less; only a record that many operations name, or megabytes that JSON has to escape, are more.
+	MaxFrameJSONBytes = 8 << 20
 	// MaxBatchJSONBytes is the most JSON that a batch may hold when a frame is appended.
 	MaxBatchJSONBytes = math.MaxUint32 - 2*MaxFrameJSONBytes
 )

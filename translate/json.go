@@ -1,6 +1,7 @@
 package translate
 
 import (
+	"bytes"
 	"encoding/binary"
 	"unicode/utf8"
 )
@@ -34,6 +35,24 @@ func appendQuoted(dst, s []byte) (_ []byte, ok bool) {
 		start = i
 	}
 }
+
+// quotedLen returns how many bytes appendQuoted appends.
+func quotedLen(s []byte) int {
+	var escape [6]byte
+	n := len(`""`) + len(s)
+	for i := safePrefix(s); i < len(s); i += 1 + safePrefix(s[i+1:]) {
+		switch c := s[i]; {
+		case c < utf8.RuneSelf:
+			n += len(appendEscape(escape[:0], c)) - 1
+		case bytes.HasPrefix(s[i:], []byte("\u2028")), bytes.HasPrefix(s[i:], []byte("\u2029")):
+			n += len(`\u2028`) - len("\u2028")
+		}
+	}
+	return n
+}
+
+// maxQuotedLen is the most that quotedLen returns for n bytes.
+func maxQuotedLen(n int) int { return len(`""`) + 6*n }
 
 // safePrefix returns how many bytes at the beginning of s are ASCII that needs no escape. It looks at
 // eight at a time.

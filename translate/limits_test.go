@@ -135,7 +135,7 @@ func TestHostileFrames(t *testing.T) {
 		colliding = append(colliding, carBlock{c, nil})
 	}
 	missing := []any{}
-	for i := range 9000 {
+	for i := range MaxOps {
 		c := cidOf([]byte("collide"))
 		binary.BigEndian.PutUint32(c[32:], uint32(1<<31+i))
 		missing = append(missing, createOp("a.b.c/d", nil).with("cid", cborLink(c)))
@@ -151,12 +151,12 @@ func TestHostileFrames(t *testing.T) {
 			map[string]uint64{"truncated_frame": 1}},
 		{"tags to the end of a frame", frameOf("#commit", deepBody(0xc1)), 0,
 			map[string]uint64{"truncated_frame": 1}},
-		{"deep maps out of order", create(deepMaps, 100), 100, map[string]uint64{}},
+		{"deep maps out of order", create(deepMaps, 50), 50, map[string]uint64{}},
 		{"one invalid record named often", create(invalidAtEnd, MaxOps), 0, map[string]uint64{"invalid_record": MaxOps}},
 		{"one large record named often", create(escaped, MaxOps), 0, map[string]uint64{"too_large": 1}},
 		{"one tampered record named often", frameOf("#commit", commitBody(carOf(carBlock{cidOf(escaped), invalidAtEnd}), repeat(MaxOps, createOp("a.b.c/d", escaped))...)),
 			0, map[string]uint64{"cid_mismatch": MaxOps}},
-		{"CIDs alike", frameOf("#commit", commitBody(carOf(colliding...), missing...)), 0, map[string]uint64{"missing_block": 9000}},
+		{"CIDs alike", frameOf("#commit", commitBody(carOf(colliding...), missing...)), 0, map[string]uint64{"missing_block": MaxOps}},
 	}
 	tr := newTranslator(t)
 	for _, tc := range cases {
@@ -195,6 +195,53 @@ func TestHostileFrames(t *testing.T) {
 	}
 }
 
+// TestFrameJSON holds that a frame of exactly as much JSON as is allowed is served, and with a byte less is
+// dropped, before memory is taken for what is too large.
+func TestFrameJSON(t *testing.T) {
+	escaped := cborOf(cborMap{{"a", strings.Repeat("<", MaxRecordBytes-20)}})
+	small := testRecord("small")
+	for _, tc := range []struct {
+		name  string
+		frame []byte
+	}{
+		{"one record", frameOf("#commit", commitBody(carOf(blockOf(escaped)), createOp("a.b.c/d", escaped)))},
+		{"one record, named again", frameOf("#commit", commitBody(carOf(blockOf(small)), slices.Repeat([]any{createOp("a.b.c/d", small)}, MaxOps)...))},
+		{"one record after another", frameOf("#commit", commitBody(carOf(blockOf(escaped), blockOf(small)), createOp("a.b.c/d", small), createOp("a.b.c/d", escaped)))},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var all Batch
+			newTranslator(t).AppendFrame(&all, tc.frame)
+			size := len(all.JSON)
+			for _, less := range []int{0, 1} {
+				tr, err := New(Config{MaxFrameJSONBytes: size - less})
+				if err != nil {
+					t.Fatal(err)
+				}
+				b := Batch{JSON: make([]byte, 0, size+64)}
+				tr.AppendFrame(&b, tc.frame) // makes its scratch
+				b.Reset()
+				n := allocated(func() { tr.AppendFrame(&b, tc.frame) })
+				if dropped := b.Counts.Drops[ReasonTooLarge] == 1 && len(b.Events) == 0; dropped != (less == 1) {
+					t.Errorf("%d bytes less: %d events, drops %v", less, len(b.Events), dropsOf(&b.Counts))
+				}
+				if n > 1<<18 {
+					t.Errorf("%d bytes less: %d bytes were allocated", less, n)
+				}
+			}
+		})
+	}
+	tr, err := New(Config{MaxFrameJSONBytes: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b Batch
+	if n := allocated(func() {
+		tr.AppendFrame(&b, frameOf("#commit", commitBody(carOf(blockOf(escaped)), createOp("a.b.c/d", escaped))))
+	}); n > 1<<20+1<<19+uint64(len(escaped))*4 || b.Counts.Drops[ReasonTooLarge] != 1 {
+		t.Errorf("%d bytes were allocated, drops %v", n, dropsOf(&b.Counts))
+	}
+}
+
 // TestTakeBack holds that a frame that is dropped when it has already given events takes back what it
 // counted, too.
 func TestTakeBack(t *testing.T) {
@@ -221,7 +268,7 @@ func TestTakeBack(t *testing.T) {
 // TestManyBlocks holds that one Translator finds the blocks of CARs of all sizes, one after another.
 func TestManyBlocks(t *testing.T) {
 	tr := newTranslator(t)
-	for _, n := range []int{300, fewBlocks + 1, 40, 1, 5000, fewBlocks, 300, 2000} {
+	for _, n := range []int{300, fewBlocks + 1, 40, 1, MaxOps, fewBlocks, 300, 900} {
 		var b Batch
 		tr.AppendFrame(&b, manyBlocksFrame(n))
 		if len(b.Events) != n {

@@ -242,6 +242,7 @@ const (
 	diffSeq       = "seq missing or below 1"
 	diffActive    = "an account without active"
 	diffTime      = "a time that is not RFC 3339"
+	diffManyOps   = "more than 1023 ops"
 	diffBodyUTF8  = "a handle or status that is not UTF-8"
 	diffOtherCID  = "a record's CID that is not of SHA-256 and DAG-CBOR or raw"
 	diffCARHeader = "a CAR's header in a form of its own"
@@ -266,6 +267,7 @@ func frameDivergences(f plainFrame, ev *indigoEvent) []string {
 	for _, key := range []string{"handle", "status"} {
 		note(diffBodyUTF8, !utf8.ValidString(body[key].text))
 	}
+	note(diffManyOps, len(body["ops"].elements) > MaxOps)
 	if ops := body["ops"].elements; ev.op < len(ops) {
 		note(diffTwice, ops[ev.op].twice)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"math"
 	"runtime/debug"
 
 	"github.com/bluesky-social/indigo/atproto/atdata"
@@ -49,7 +50,7 @@ func fillBytes(v any) any {
 // ourRecord returns the JSON that this package makes of a record.
 func ourRecord(c *recordCoder, record []byte) (out []byte, ok bool) {
 	const before = "before"
-	out, ok = c.appendRecord([]byte(before), record)
+	out, ok = c.appendRecord([]byte(before), record, math.MaxInt)
 	if !bytes.HasPrefix(out, []byte(before)) {
 		panic("appendRecord touched what was there")
 	}

@@ -40,19 +40,21 @@ type entry struct {
 // out in another order than they come in, the entries of a map are put in order once they are all there.
 type recordCoder struct {
 	decoder
+	limit   int     // how far dst may grow
 	entries []entry // those of all maps that are open
 	scratch []byte  // of whatever method runs, not across calls
 }
 
 // appendRecord appends block, a record in DAG-CBOR, as JSON. ok is false if it is not one that the
-// data model allows; dst then holds part of it.
+// data model allows, or if dst would grow beyond limit, which fail says; dst then holds part of it.
 //
 // Like indigo it reads undefined as null and does not mind bytes after the record.
-func (r *recordCoder) appendRecord(dst, block []byte) (_ []byte, ok bool) {
+func (r *recordCoder) appendRecord(dst, block []byte, limit int) (_ []byte, ok bool) {
 	if len(block) == 0 || len(block) > MaxRecordBytes || block[0]>>5 != majorMap {
 		return dst, false
 	}
 	r.reset(block)
+	r.limit = limit
 	r.entries = r.entries[:0]
 	dst = r.appendValue(dst, 1)
 	r.buf = nil
@@ -106,6 +108,10 @@ func (r *recordCoder) appendValue(dst []byte, depth int) []byte {
 }
 
 func (r *recordCoder) appendText(dst, s []byte) []byte {
+	if room := r.limit - len(dst); maxQuotedLen(len(s)) > room && quotedLen(s) > room {
+		r.setFail(failTooLarge)
+		return dst
+	}
 	dst, ok := appendQuoted(dst, s)
 	if !ok {
 		r.setFail(failMalformed)

@@ -99,6 +99,9 @@ func TestStrings(t *testing.T) {
 			if got, ok := appendQuoted([]byte("z"), []byte(text)); !ok || string(got) != "z"+string(want) {
 				t.Fatalf("%q: got %s, %t, want %s", text, got, ok, want)
 			}
+			if n := quotedLen([]byte(text)); n != len(want) || n > maxQuotedLen(len(text)) {
+				t.Fatalf("%q: quotedLen is %d, want %d", text, n, len(want))
+			}
 		}
 	}
 	for _, s := range []string{"\x80", "\xc0\x80", "\xc3", "\xe2\x80", "\xe2\x80\x22", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xff"} {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/base64"
 	"strings"
 
 	"github.com/ipfs/go-cid"
@@ -110,26 +111,79 @@ func opKinds() []*hostileKind {
 	}
 }
 
-// hugeKinds are larger than the protocol allows.
+// hugeKinds are at or beyond the limits of a frame.
 func hugeKinds() []*hostileKind {
-	ops := &hostileKind{name: "ops-10001", reason: reasonTooLarge, huge: true, make: func(k *kit) hostileMessage {
-		parts := make([]part, 10_001)
-		for i := range parts {
-			parts[i] = k.remove()
-			parts[i].keep = false
-		}
-		return k.commit(nil, parts...)
-	}}
-	frame := &hostileKind{name: "frame-over-5-mib", reason: reasonTooLarge, huge: true, make: func(k *kit) hostileMessage {
+	frame := &hostileKind{name: "frame-over-5-mib", reason: reasonTooLarge, make: func(k *kit) hostileMessage {
 		p := k.like()
 		p.keep = false
 		return k.commit(func(b map[string]any) { b["blobs"] = make([]byte, 5<<20) }, p)
 	}}
+	padded := &hostileKind{name: "odd-frame-4-mib", make: func(k *kit) hostileMessage {
+		return k.commit(func(b map[string]any) {
+			for _, unknown := range []string{"x", "y", "z"} {
+				b[unknown] = make([]byte, 4<<20/3)
+			}
+		}, k.like(), k.remove())
+	}}
 	record := amid("record-over-1-mib", reasonRecord, func(k *kit) part {
-		return k.put("create", "app.bsky.feed.post", appendValue(nil, map[string]any{
-			"$type": "app.bsky.feed.post", "text": strings.Repeat("a", 1<<20),
-		}))
+		return k.put("create", "app.bsky.feed.post", post(strings.Repeat("a", 1<<20)))
 	})
-	record.huge = true
-	return []*hostileKind{ops, record, frame}
+	controls := &hostileKind{name: "control-characters", reason: reasonTooLarge, make: func(k *kit) hostileMessage {
+		return k.dropped(
+			k.put("create", "app.bsky.feed.post", post(strings.Repeat("\x01", 1<<20-1024))),
+			k.put("create", "app.bsky.feed.post", post(strings.Repeat("\x02", 1<<20-1024))))
+	}}
+	large := &hostileKind{name: "records-of-1-mib", reason: reasonTooLarge, make: func(k *kit) hostileMessage {
+		return k.dropped(k.manyOps(17, 1<<20-1024)...)
+	}}
+	quarters := &hostileKind{name: "odd-records-of-256-kib", make: func(k *kit) hostileMessage {
+		var parts []part
+		for range 4 {
+			noise := make([]byte, 192<<10)
+			for i := range noise {
+				noise[i] = byte(k.rng.Uint32())
+			}
+			parts = append(parts, k.put("create", "app.bsky.feed.post", post(base64.StdEncoding.EncodeToString(noise))))
+		}
+		return k.commit(nil, parts...)
+	}}
+	manyOps := &hostileKind{name: "odd-ops-1023", make: func(k *kit) hostileMessage { return k.commit(nil, k.manyOps(1023, 300)...) }}
+	all := []*hostileKind{
+		tooMany("ops-1024", 1024, 300), tooMany("ops-10000", 10_000, 1200), manyOps,
+		record, controls, large, quarters, padded, frame,
+	}
+	for _, kind := range all {
+		kind.huge = true
+	}
+	return all
+}
+
+// post returns a post record of that text.
+func post(text string) []byte {
+	return appendValue(nil, map[string]any{"$type": "app.bsky.feed.post", "text": text})
+}
+
+// manyOps returns a commit of n creates that name one record, of about so many bytes.
+func (k *kit) manyOps(n, bytes int) []part {
+	parts := make([]part, n)
+	parts[0] = k.put("create", "app.bsky.feed.post", post(strings.Repeat("x", bytes)))
+	for i := 1; i < n; i++ {
+		parts[i] = parts[0]
+		parts[i].path, parts[i].data = "app.bsky.feed.post/"+k.rkey(), nil
+	}
+	return parts
+}
+
+// dropped returns a commit of parts that a consumer drops whole.
+func (k *kit) dropped(parts ...part) hostileMessage {
+	m := k.commit(nil, parts...)
+	m.keep = nil
+	return m
+}
+
+// tooMany makes a kind with more ops than a frame may have.
+func tooMany(name string, n, bytes int) *hostileKind {
+	return &hostileKind{name: name, reason: reasonTooLarge, make: func(k *kit) hostileMessage {
+		return k.dropped(k.manyOps(n, bytes)...)
+	}}
 }
