@@ -3,6 +3,8 @@ package replay
 import (
 	"runtime"
 	"sync/atomic"
+
+	"millrace/replay/internal/format"
 )
 
 const (
@@ -168,7 +170,7 @@ func (c *blockScan) walkOn(s *snapshot, x *index) {
 // knows says whether the outlines of the n blocks behind x are in the cache, or about to be.
 func (l *Log) knows(x *index, n int) bool {
 	for range n {
-		e := l.cache.peek(cacheKey{block: x.after.Load(), part: rangeOutline})
+		e := l.cache.peek(cacheKey{block: x.after.Load(), part: format.RangeSlimIndex})
 		if e == nil {
 			return false
 		}

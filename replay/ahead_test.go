@@ -7,6 +7,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"millrace/dict"
+	"millrace/replay/internal/format"
 )
 
 // TestReadAhead: while a reader of everything has one block, the next is loaded, and only that.
@@ -32,18 +33,18 @@ func TestReadAhead(t *testing.T) {
 		name  string
 		cfg   ReaderConfig
 		cache int64
-		busy  bool   // others read ahead already
-		loads uint64 // into the cache
-		part  byte   // of the second block, that was read though nobody asked for it
+		busy  bool         // others read ahead already
+		loads uint64       // into the cache
+		part  format.Range // of the second block, that was read though nobody asked for it
 	}{
 		// The indexes of two blocks, as the second shows that the chunk is full; then what was read ahead, which walks on over
 		// the outlines of all nine blocks on disk.
-		{"everything", ReaderConfig{}, 1 << 20, false, 9, rangePlain},
-		{"compressed", ReaderConfig{Dictionary: dict.BuiltIn().ID()}, 1 << 20, false, 9, rangeZstd},
+		{"everything", ReaderConfig{}, 1 << 20, false, 9, format.RangePlain},
+		{"compressed", ReaderConfig{Dictionary: dict.BuiltIn().ID()}, 1 << 20, false, 9, format.RangeZstd},
 		{"others are first", ReaderConfig{}, 1 << 20, true, 2, 0},
-		{"extended", ReaderConfig{Extended: true}, 1 << 20, false, 2 + 2, rangePlain},
-		{"extended, others are first", ReaderConfig{Extended: true}, 1 << 20, true, 2 + 2, rangePlain}, // to see how long its frame is
-		{"filtered", ReaderConfig{Filter: filter}, 1 << 20, false, 2, rangePlain},
+		{"extended", ReaderConfig{Extended: true}, 1 << 20, false, 2 + 2, format.RangePlain},
+		{"extended, others are first", ReaderConfig{Extended: true}, 1 << 20, true, 2 + 2, format.RangePlain}, // to see how long its frame is
+		{"filtered", ReaderConfig{Filter: filter}, 1 << 20, false, 2, format.RangePlain},
 		{"filtered, others are first", ReaderConfig{Filter: filter}, 1 << 20, true, 2, 0},
 		{"a small cache", ReaderConfig{}, 100, true, 0, 0},
 		{"a small cache", ReaderConfig{}, 100, false, 0, 0},
@@ -82,9 +83,9 @@ func TestReadAhead(t *testing.T) {
 			t.Errorf("%s: %d parts were loaded, want %d", tc.name, loads, tc.loads)
 		}
 		var checked uint32
-		part := rangeIndex
+		part := format.RangeIndex
 		if tc.cfg.Filter == nil && !tc.cfg.Extended {
-			part = rangeOutline
+			part = format.RangeSlimIndex
 		}
 		if e := a.l.cache.peek(cacheKey{block: second, part: part}); e != nil {
 			checked = e.idx.checked.Load()
@@ -142,7 +143,7 @@ func TestWalkOn(t *testing.T) {
 		}
 		known, read := 0, 0
 		for k, e := range l.cache.entries {
-			if k.part != rangeOutline {
+			if k.part != format.RangeSlimIndex {
 				continue
 			}
 			if known++; e.idx.checked.Load() != 0 {
@@ -196,7 +197,7 @@ func TestTooLate(t *testing.T) {
 		t.Fatal(err)
 	}
 	taken := func() bool {
-		p, ok := a.l.parked.take(rangePlain, second.key())
+		p, ok := a.l.parked.take(format.RangePlain, second.key())
 		p.close()
 		return ok
 	}

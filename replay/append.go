@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
+
+	"millrace/replay/internal/format"
 )
 
 // appendPass is one Append: it makes the next snapshot and the batch that brings the store there.
@@ -100,7 +102,7 @@ func (p *appendPass) stage(bs []*Block) error {
 	}
 	n.shrinkTail(l.cfg.TailBytes)
 	if newEpoch {
-		if err := putMeta(p.batch, metaStreams, appendStreams(nil, n.streams)); err != nil {
+		if err := putMeta(p.batch, format.MetaStreams, appendStreams(nil, n.streams)); err != nil {
 			return err
 		}
 	}
@@ -108,7 +110,7 @@ func (p *appendPass) stage(bs []*Block) error {
 	if l.cfg.Retention == 0 {
 		durable.floor, durable.oldest, durable.trimmed = durable.newest, mark{}, durable.total
 	}
-	return putMeta(p.batch, metaState, appendState(nil, &durable))
+	return putMeta(p.batch, format.MetaState, appendState(nil, &durable))
 }
 
 // putBytes is about what put adds to a batch beside a block's parts, and more than the state takes.
@@ -168,8 +170,8 @@ func (p *appendPass) putGap(g *Gap) error {
 	if g == nil || p.log.cfg.Retention == 0 {
 		return nil
 	}
-	v := appendTrailer(appendGap(make([]byte, 0, gapBytes+trailerBytes), g), rangeGap, g.TimeUS)
-	return p.batch.Set(timeKey(rangeGap, g.TimeUS), v, nil)
+	v := format.AppendTrailer(appendGap(make([]byte, 0, gapBytes+format.TrailerBytes), g), format.RangeGap, g.TimeUS)
+	return p.batch.Set(format.TimeKey(format.RangeGap, g.TimeUS), v, nil)
 }
 
 // put adds a block's parts to the batch, if any are stored at all. total includes the block.
@@ -182,12 +184,12 @@ func (p *appendPass) put(b *Block, total totals) error {
 	ref := blockRef{key: x.key(), seq: x.seq[last], op: x.op[last], totals: total}
 	key := x.key()
 	err := errors.Join(
-		p.batch.Set(seqKey(b.epoch, b.lastSeq), appendTrailer(appendBlockRef(nil, ref), rangeSeq, b.lastSeq), nil),
-		p.batch.Set(timeKey(rangeIndex, key), b.sealedIndex, nil),
-		p.batch.Set(timeKey(rangeZstd, key), b.sealedZstd, nil),
-		p.batch.Set(timeKey(rangeOutline, key), b.sealedOutline, nil))
+		p.batch.Set(format.SeqKey(b.epoch, b.lastSeq), format.AppendTrailer(appendBlockRef(nil, ref), format.RangeSeq, b.lastSeq), nil),
+		p.batch.Set(format.TimeKey(format.RangeIndex, key), b.sealedIndex, nil),
+		p.batch.Set(format.TimeKey(format.RangeZstd, key), b.sealedZstd, nil),
+		p.batch.Set(format.TimeKey(format.RangeSlimIndex, key), b.sealedOutline, nil))
 	for s, value := range b.sealedPlain {
-		err = errors.Join(err, p.batch.Set(strandKey(key, s), value, nil))
+		err = errors.Join(err, p.batch.Set(format.SubstreamKey(key, s), value, nil))
 	}
 	return err
 }

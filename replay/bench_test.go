@@ -17,6 +17,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"millrace/dict"
+	"millrace/replay/internal/format"
 	"millrace/translate"
 )
 
@@ -98,7 +99,7 @@ func BenchmarkSeal(b *testing.B) {
 	b.ReportMetric(float64(len(size.sealedIndex))/benchBlockEvents, "index-B/event")
 	b.ReportMetric(float64(len(slices.Concat(size.sealedPlain...)))/benchBlockEvents, "plain-B/event")
 	b.ReportMetric(float64(len(size.sealedZstd))/benchBlockEvents, "zstd-B/event")
-	for name, enc := range map[string]compressor{"zstd": l.encoder, "uncompressed": copyCompressor{}} {
+	for name, enc := range map[string]format.Compressor{"zstd": l.encoder, "uncompressed": copyCompressor{}} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			b.SetBytes(payloadBytes(events))
@@ -198,7 +199,7 @@ func reportWrites(b *testing.B, l *Log, n int) {
 	s := l.snap.Load()
 	parts := float64(s.total.bytes)
 	raw := 0
-	it, err := l.store.db.NewIter(&pebble.IterOptions{LowerBound: []byte{rangePlain}, UpperBound: []byte{rangePlain + 1}})
+	it, err := l.store.db.NewIter(&pebble.IterOptions{LowerBound: format.RangePlain.Start(), UpperBound: format.RangePlain.End()})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -299,7 +300,7 @@ func BenchmarkVariant(b *testing.B) {
 	l := mustOpen(b, testConfig(b, vfs.NewMem(), newTestClock()))
 	events := benchEvents(b, benchBlockEvents)
 	blk := testBlock{epoch: 1, firstSeq: 1, lastSeq: benchBlockEvents, events: events}.seal(b, l)
-	for name, enc := range map[string]compressor{"extended": nil, "extended-zstd": l.encoder} {
+	for name, enc := range map[string]format.Compressor{"extended": nil, "extended-zstd": l.encoder} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			b.SetBytes(payloadBytes(events))
@@ -317,14 +318,14 @@ func BenchmarkDecodeIndex(b *testing.B) {
 	blk := testBlock{epoch: 1, firstSeq: 1, lastSeq: benchBlockEvents, events: benchEvents(b, benchBlockEvents)}.seal(b, l)
 	for _, part := range []struct {
 		name   string
-		r      byte
+		r      format.Range
 		sealed []byte
-	}{{"index", rangeIndex, blk.sealedIndex}, {"outline", rangeOutline, blk.sealedOutline}} {
+	}{{"index", format.RangeIndex, blk.sealedIndex}, {"outline", format.RangeSlimIndex, blk.sealedOutline}} {
 		b.Run(part.name, func(b *testing.B) {
 			b.ReportAllocs()
 			b.SetBytes(int64(len(part.sealed)))
 			for b.Loop() {
-				body, err := openTrailer(part.sealed, part.r, blk.idx.key())
+				body, err := format.OpenTrailer(part.sealed, part.r, blk.idx.key())
 				if err != nil {
 					b.Fatal(err)
 				}

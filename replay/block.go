@@ -9,6 +9,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"millrace/replay/internal/format"
 	"millrace/translate"
 )
 
@@ -255,17 +256,17 @@ func (t *nameTable) table() table { return table{string(t.text), slices.Clone(t.
 // sealer builds one block.
 type sealer struct {
 	idx   *index
-	enc   compressor
+	enc   format.Compressor
 	plain []byte
 	*scratch
 	uids [2]bool // whether any DID, URI has a UID
 }
 
-func newSealer(epoch uint32, enc compressor, dictionary uint32, events, jsonBytes int) *sealer {
+func newSealer(epoch uint32, enc format.Compressor, dictionary uint32, events, jsonBytes int) *sealer {
 	s := &sealer{
 		idx:     newIndex(epoch, dictionary, min(events, MaxBlockEvents)),
 		enc:     enc,
-		plain:   make([]byte, 0, jsonBytes+4*events+maxHeaderBytes),
+		plain:   make([]byte, 0, jsonBytes+4*events+format.MaxFrameHeaderBytes),
 		scratch: scratches.Get().(*scratch),
 	}
 	s.zstd = s.zstd[:0]
@@ -293,16 +294,16 @@ func (s *sealer) add(e event) error {
 	switch {
 	case n == MaxBlockEvents:
 		return fmt.Errorf("more than %d events", MaxBlockEvents)
-	case len(s.plain)+len(e.payload) > MaxBlockBytes-maxHeaderBytes:
+	case len(s.plain)+len(e.payload) > MaxBlockBytes-format.MaxFrameHeaderBytes:
 		return fmt.Errorf("more than %d bytes", MaxBlockBytes)
 	case n == 0 && e.timeUS <= 0 || n > 0 && e.timeUS <= x.timeUS[n-1]:
 		return fmt.Errorf("event %d: time_us %d does not ascend", n, e.timeUS)
 	case n > 0 && !x.place(n-1).before(e.place):
 		return fmt.Errorf("event %d: seq %d, op %d does not ascend", n, e.seq, e.op)
 	}
-	s.plain = appendHeader(s.plain, opcodeText, len(e.payload))
+	s.plain = format.AppendFrameHeader(s.plain, format.OpcodeText, len(e.payload))
 	s.plain = append(s.plain, e.payload...)
-	if s.zstd = appendCompressed(s.zstd, s.enc, e.payload); len(s.zstd) > MaxBlockBytes {
+	if s.zstd = format.AppendCompressed(s.zstd, s.enc, e.payload); len(s.zstd) > MaxBlockBytes {
 		return fmt.Errorf("more than %d bytes, compressed", MaxBlockBytes)
 	}
 
@@ -340,7 +341,7 @@ func (s *sealer) finish(b *Block) error {
 	if !s.uids[1] {
 		x.uriUID = nil
 	}
-	b.seal(x, s.scratch, s.plain, append(make([]byte, 0, len(s.zstd)+trailerBytes), s.zstd...))
+	b.seal(x, s.scratch, s.plain, append(make([]byte, 0, len(s.zstd)+format.TrailerBytes), s.zstd...))
 	if cap(s.zstd) <= maxKeptZstd {
 		scratches.Put(s.scratch)
 	}
@@ -355,19 +356,19 @@ func (b *Block) seal(x *index, t *scratch, plain, zstd []byte) {
 	x.didHashes.Store(&hashes)
 	key := x.key()
 	b.idx = x
-	b.sealedZstd = appendTrailer(zstd, rangeZstd, key)
+	b.sealedZstd = format.AppendTrailer(zstd, format.RangeZstd, key)
 	b.sealing = sealBuffers.Get().(*sealBuffer)
 	rest := b.sealing.room(32*len(x.timeUS) + len(t.dids.text) + len(t.collections.text) + 512 + maxPackedLen(len(plain), len(x.timeUS)) + 15*len(x.timeUS) + len(t.collections.text) + 256)
-	b.sealedIndex, rest = cut(appendTrailer(appendIndex(rest, x), rangeIndex, key))
+	b.sealedIndex, rest = cut(format.AppendTrailer(appendIndex(rest, x), format.RangeIndex, key))
 	k := packers.Get().(*packer)
 	b.strands = k.pack(plain, x.plainEnd, x.collection, cmp.Or(b.stranded, minStranded))
 	b.sealedPlain = make([][]byte, b.strands)
 	for s := range b.sealedPlain {
-		b.sealedPlain[s], rest = cut(appendTrailer(k.appendValue(rest, s), rangePlain, key))
+		b.sealedPlain[s], rest = cut(format.AppendTrailer(k.appendValue(rest, s), format.RangePlain, key))
 		b.storedBytes += int64(len(b.sealedPlain[s]))
 	}
 	k.free()
-	b.sealedOutline, _ = cut(appendTrailer(appendOutline(rest, x), rangeOutline, key))
+	b.sealedOutline, _ = cut(format.AppendTrailer(appendOutline(rest, x), format.RangeSlimIndex, key))
 	b.plain = plain[:len(plain):len(plain)]
 	b.zstd = b.sealedZstd[:len(zstd):len(zstd)]
 	b.storedBytes += int64(len(b.sealedIndex) + len(b.sealedZstd) + len(b.sealedOutline))

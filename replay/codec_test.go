@@ -3,7 +3,6 @@ package replay
 import (
 	"bytes"
 	"encoding/hex"
-	"errors"
 	"flag"
 	"math"
 	"math/rand/v2"
@@ -16,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"millrace/replay/internal/format"
 	"millrace/translate"
 )
 
@@ -53,7 +53,7 @@ func goldenBlock(t testing.TB) *Block {
 }
 
 // TestGolden pins every format that is on disk. If it fails, logs in the field no longer open: raise
-// formatVersion and keep reading the old one.
+// Version and keep reading the old one.
 func TestGolden(t *testing.T) {
 	b := goldenBlock(t)
 	st := state{epoch: 3, seq: 31527015330, timeUS: 1782907200300000,
@@ -69,23 +69,23 @@ func TestGolden(t *testing.T) {
 		out.WriteString(name + "\nkey " + hex.EncodeToString(key) + "\n" + hex.Dump(value) + "\n")
 	}
 	us := b.idx.key()
-	add("index", timeKey(rangeIndex, us), b.sealedIndex)
+	add("index", format.TimeKey(format.RangeIndex, us), b.sealedIndex)
 	for s, value := range b.sealedPlain {
-		add("plain", strandKey(us, s), value)
+		add("plain", format.SubstreamKey(us, s), value)
 	}
-	add("zstd", timeKey(rangeZstd, us), b.sealedZstd)
-	add("outline", timeKey(rangeOutline, us), b.sealedOutline)
-	add("seq", seqKey(3, 31527015330), appendTrailer(appendBlockRef(nil, blockRef{us, 31527015330, 1, st.total}), rangeSeq, 31527015330))
-	add("gap", timeKey(rangeGap, gap.TimeUS), appendTrailer(appendGap(nil, gap), rangeGap, gap.TimeUS))
-	add("state", metaKey(metaState), appendTrailer(appendState(nil, &st), rangeMeta, 0))
-	add("streams", metaKey(metaStreams), appendTrailer(appendStreams(nil, []stream{{epoch: 1, relay: "bsky.network"}, {epoch: 3, relay: testRelay}}), rangeMeta, 0))
+	add("zstd", format.TimeKey(format.RangeZstd, us), b.sealedZstd)
+	add("slim_index", format.TimeKey(format.RangeSlimIndex, us), b.sealedOutline)
+	add("seq", format.SeqKey(3, 31527015330), format.AppendTrailer(appendBlockRef(nil, blockRef{us, 31527015330, 1, st.total}), format.RangeSeq, 31527015330))
+	add("gap", format.TimeKey(format.RangeGap, gap.TimeUS), format.AppendTrailer(appendGap(nil, gap), format.RangeGap, gap.TimeUS))
+	add("state", format.MetaKey(format.MetaState), format.AppendTrailer(appendState(nil, &st), format.RangeMeta, 0))
+	add("streams", format.MetaKey(format.MetaStreams), format.AppendTrailer(appendStreams(nil, []stream{{epoch: 1, relay: "bsky.network"}, {epoch: 3, relay: testRelay}}), format.RangeMeta, 0))
 	uses := []use{{id: 51001, sinceUS: 1782900000000000, through: 1782900000000009}, {id: otherDictionaryID, sinceUS: 1782907200000000, from: 1782900000000009}}
-	add("dictionaries", metaKey(metaDictionaries), appendTrailer(appendUses(nil, uses), rangeMeta, 0))
-	add("dictionary", dictionaryKey(51001), nil)
+	add("dictionaries", format.MetaKey(format.MetaDictionaries), format.AppendTrailer(appendUses(nil, uses), format.RangeMeta, 0))
+	add("dictionary", format.DictionaryKey(51001), nil)
 	span := newOpenSpan(3)
 	span.add(fingerprintKey{1, 2}, b.idx, b.plain, b.zstd, b.stored())
 	for _, v := range span.values() {
-		add(rangeName(v.key[0]), v.key, v.value)
+		add(format.Range(v.key[0]).String(), v.key, v.value)
 	}
 	out.WriteString("stream of bsky.network, epoch 1: " + StreamOf("bsky.network", 1).String() + "\n")
 	if StreamOf("BSKY.Network", 1) != StreamOf("bsky.network", 1) {
@@ -187,45 +187,10 @@ func TestColumn(t *testing.T) {
 	}
 }
 
-// TestTrailer: any flipped bit, another key or another range is found.
-func TestTrailer(t *testing.T) {
-	sealed := appendTrailer([]byte("some bytes"), rangePlain, 42)
-	if got, err := openTrailer(sealed, rangePlain, 42); err != nil || string(got) != "some bytes" {
-		t.Fatalf("%q, %v", got, err)
-	}
-	for i := range 8 * len(sealed) {
-		bad := bytes.Clone(sealed)
-		bad[i/8] ^= 1 << (i % 8)
-		if _, err := openTrailer(bad, rangePlain, 42); err == nil {
-			t.Errorf("bit %d flipped, nobody noticed", i)
-		}
-	}
-	for n := range sealed {
-		if _, err := openTrailer(sealed[:n], rangePlain, 42); err == nil {
-			t.Errorf("cut to %d bytes, nobody noticed", n)
-		}
-	}
-	if _, err := openTrailer(sealed, rangePlain, 43); err == nil {
-		t.Error("under another key, nobody noticed")
-	}
-	if _, err := openTrailer(sealed, rangeZstd, 42); err == nil {
-		t.Error("in another range, nobody noticed")
-	}
-	newer := append([]byte("x"), rangePlain, formatVersion+1, 0, 0)
-	newer = newer[:len(newer):len(newer)]
-	h := partHash(newer, 1)
-	for i := range 8 {
-		newer = append(newer, byte(h>>(8*i)))
-	}
-	if _, err := openTrailer(newer, rangePlain, 1); !errors.Is(err, ErrNewerFormat) {
-		t.Errorf("a newer version: %v", err)
-	}
-}
-
 // FuzzDecodeIndex: no bytes make the decoder panic, or a reader of what it took.
 func FuzzDecodeIndex(f *testing.F) {
 	b := goldenBlock(f)
-	body := b.sealedIndex[:len(b.sealedIndex)-trailerBytes]
+	body := b.sealedIndex[:len(b.sealedIndex)-format.TrailerBytes]
 	f.Add(body)
 	f.Add(body[:50])
 	filter, err := NewFilter(FilterConfig{Collections: []string{"app.*"}, DIDs: []string{"did:web:example.com"}})
@@ -253,29 +218,6 @@ func FuzzDecodeIndex(f *testing.F) {
 			t.Fatal(diff)
 		}
 	})
-}
-
-func TestFrameHeaders(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 2))
-	for _, n := range []int{0, 1, 124, 125, 126, 127, 65534, 65535, 65536, 70000} {
-		payload := make([]byte, n)
-		for i := range payload {
-			payload[i] = byte(rng.Uint32())
-		}
-		for _, frame := range [][]byte{
-			append(appendHeader([]byte("before"), opcodeText, n), payload...),
-			appendCompressed([]byte("before"), copyCompressor{}, payload),
-		} {
-			frame = bytes.TrimPrefix(frame, []byte("before"))
-			c := Chunk{Frames: [][]byte{frame}, Events: 1, Bytes: len(frame)}
-			if got := parseFrames(t, &c, frame[0]); len(got) != 1 || !bytes.Equal(got[0], payload) {
-				t.Errorf("payload of %d bytes does not come back", n)
-			}
-			if !bytes.Equal(payloadOf(frame), payload) {
-				t.Errorf("payloadOf a frame of %d bytes", n)
-			}
-		}
-	}
 }
 
 type copyCompressor struct{}

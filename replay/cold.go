@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/cockroachdb/pebble/v2"
+
+	"millrace/replay/internal/format"
 )
 
 // blockScan walks over the indexes of stored blocks within one call of Next. It sees one state of
@@ -21,11 +23,11 @@ type blockScan struct {
 }
 
 // part is the range of the indexes that its user takes.
-func (c *blockScan) part() byte {
+func (c *blockScan) part() format.Range {
 	if c.outline {
-		return rangeOutline
+		return format.RangeSlimIndex
 	}
-	return rangeIndex
+	return format.RangeIndex
 }
 
 // find returns the index of the first block that has an event stamped from or later. s is the
@@ -47,15 +49,15 @@ func (c *blockScan) find(s *snapshot, from int64) (*index, error) {
 	if c.at != 0 && c.at == from-1 {
 		ok = c.it.Next()
 	} else {
-		ok = c.it.SeekGE(timeKey(c.part(), from))
+		ok = c.it.SeekGE(format.TimeKey(c.part(), from))
 	}
 	if !ok {
 		if err := c.it.Error(); err != nil {
 			return nil, c.l.readError(c.part(), from, err)
 		}
-		return nil, c.l.corrupt(c.part(), s.beforeTail.timeUS, errMissing)
+		return nil, c.l.corrupt(c.part(), s.beforeTail.timeUS, format.ErrMissing)
 	}
-	key, ok := keyTime(c.it.Key())
+	key, ok := format.ParseTimeKey(c.it.Key())
 	if !ok {
 		return nil, c.l.corrupt(c.part(), from, fmt.Errorf("key %x", c.it.Key()))
 	}
@@ -77,7 +79,7 @@ func (c *blockScan) find(s *snapshot, from int64) (*index, error) {
 }
 
 // indexOf returns the index of a block on disk whose key is known, or its outline: what range r has of it.
-func (l *Log) indexOf(r byte, key int64) (*index, error) {
+func (l *Log) indexOf(r format.Range, key int64) (*index, error) {
 	e, mine := l.cache.find(cacheKey{block: key, part: r})
 	if !mine {
 		return e.idx, e.err
@@ -109,13 +111,13 @@ func (c *blockScan) open(s *snapshot, from int64) error {
 }
 
 // iterator makes one over range r, from from up to last.
-func (c *blockScan) iterator(r byte, last, from int64) (*pebble.Iterator, error) {
+func (c *blockScan) iterator(r format.Range, last, from int64) (*pebble.Iterator, error) {
 	if err := c.l.store.err(); err != nil {
 		return nil, err
 	}
 	// The upper bound keeps out what is in the store but not published yet, or never will be
 	// because its sync failed.
-	it, err := c.l.store.db.NewIter(&pebble.IterOptions{LowerBound: timeKey(r, from), UpperBound: timeKey(r, last+1)})
+	it, err := c.l.store.db.NewIter(&pebble.IterOptions{LowerBound: format.TimeKey(r, from), UpperBound: format.TimeKey(r, last+1)})
 	if err != nil {
 		return nil, fmt.Errorf("read the log: %w", err)
 	}
@@ -138,12 +140,12 @@ func (c *blockScan) close() {
 }
 
 // decodeAt decodes the index or the outline that it is at.
-func (l *Log) decodeAt(it *pebble.Iterator, r byte, key int64) (*index, error) {
+func (l *Log) decodeAt(it *pebble.Iterator, r format.Range, key int64) (*index, error) {
 	sealed, err := it.ValueAndErr()
 	if err != nil {
 		return nil, l.readError(r, key, err)
 	}
-	b, err := openTrailer(sealed, r, key)
+	b, err := format.OpenTrailer(sealed, r, key)
 	if err != nil {
 		return nil, l.corrupt(r, key, err)
 	}
@@ -158,23 +160,23 @@ func (l *Log) decodeAt(it *pebble.Iterator, r byte, key int64) (*index, error) {
 }
 
 // decoderOf returns what decodes the values of a range of indexes or outlines.
-func decoderOf(r byte) func(b []byte) (*index, error) {
-	if r == rangeOutline {
+func decoderOf(r format.Range) func(b []byte) (*index, error) {
+	if r == format.RangeSlimIndex {
 		return decodeOutline
 	}
 	return decodeIndex
 }
 
 // readPart returns a stored part without its trailer.
-func (l *Log) readPart(r byte, key int64) ([]byte, error) {
-	sealed, ok, err := l.store.get(timeKey(r, key))
+func (l *Log) readPart(r format.Range, key int64) ([]byte, error) {
+	sealed, ok, err := l.store.get(format.TimeKey(r, key))
 	if err != nil {
 		return nil, l.readError(r, key, err)
 	}
 	if !ok {
 		return nil, l.missing(r, key)
 	}
-	b, err := openTrailer(sealed, r, key)
+	b, err := format.OpenTrailer(sealed, r, key)
 	if err != nil {
 		return nil, l.corrupt(r, key, err)
 	}
@@ -182,28 +184,28 @@ func (l *Log) readPart(r byte, key int64) ([]byte, error) {
 }
 
 // missing says why a value is not there.
-func (l *Log) missing(r byte, key int64) error {
+func (l *Log) missing(r format.Range, key int64) error {
 	// A trim that took it published its floor before, see blockScan.open.
 	if l.snap.Load().floor.timeUS >= key {
 		return ErrFellOff
 	}
-	return l.corrupt(r, key, errMissing)
+	return l.corrupt(r, key, format.ErrMissing)
 }
 
 // readError says what an error of Pebble's means: that the disk gave back something else than was
 // written, or that it could not be read.
-func (l *Log) readError(r byte, key int64, err error) error {
+func (l *Log) readError(r format.Range, key int64, err error) error {
 	if errors.Is(err, ErrFailed) {
 		return err
 	}
 	if errors.Is(err, pebble.ErrCorruption) {
 		return l.corrupt(r, key, err)
 	}
-	return fmt.Errorf("read %s part of block %d: %w", rangeName(r), key, err)
+	return fmt.Errorf("read %s part of block %d: %w", r.String(), key, err)
 }
 
 // corrupt makes a *CorruptionError and fails the log with it: it no longer holds what it must.
-func (l *Log) corrupt(r byte, key int64, err error) error {
+func (l *Log) corrupt(r format.Range, key int64, err error) error {
 	err = corrupt(r, key, err)
 	l.store.fail(err)
 	return err

@@ -12,6 +12,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"millrace/dict"
+	"millrace/replay/internal/format"
 	"millrace/translate"
 )
 
@@ -89,9 +90,9 @@ func TestCorpus(t *testing.T) {
 			if err := r.Next(&c); err != nil {
 				t.Fatal(err)
 			}
-			opcode := opcodeText
+			opcode := format.OpcodeText
 			if compressed {
-				opcode = opcodeBinary
+				opcode = format.OpcodeBinary
 			}
 			for _, p := range parseFrames(t, &c, opcode) {
 				if compressed {

@@ -10,6 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/google/go-cmp/cmp"
 
+	"millrace/replay/internal/format"
 	"millrace/translate"
 )
 
@@ -89,7 +90,7 @@ func (a *lines) read(r *Reader) string {
 		if c.Gap != nil {
 			out = append(out, "gap")
 		}
-		for _, p := range parseFrames(a.t, &c, opcodeText) {
+		for _, p := range parseFrames(a.t, &c, format.OpcodeText) {
 			out = append(out, strings.TrimSuffix(strings.TrimPrefix(string(p), `{"p":"00000`), `"}`))
 		}
 		if c.Live {
@@ -257,7 +258,7 @@ func TestPositionBeforeBegin(t *testing.T) {
 					}
 					tc.gap = false
 				}
-				for _, p := range parseFrames(t, &c, opcodeText) {
+				for _, p := range parseFrames(t, &c, format.OpcodeText) {
 					got = append(got, strings.TrimSuffix(strings.TrimPrefix(string(p), `{"p":"00000`), `"}`))
 				}
 			}

@@ -11,6 +11,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"millrace/dict"
+	"millrace/replay/internal/format"
 )
 
 // DictionaryUse is a dictionary that the log keeps, because blocks in it may be compressed with it.
@@ -43,7 +44,7 @@ type use struct {
 	through int64 // the log's newest stamp when another took its place, if blocks came between; else as before
 }
 
-// appendUses appends the value of metaDictionaries, without trailer.
+// appendUses appends the value of MetaDictionaries, without trailer.
 func appendUses(dst []byte, uses []use) []byte {
 	for _, u := range uses {
 		dst = binary.LittleEndian.AppendUint32(dst, u.id)
@@ -108,12 +109,12 @@ func neededUses(uses []use, floorUS int64) []use {
 func putUses(batch *pebble.Batch, old, next []use) error {
 	for _, u := range old {
 		if findUse(next, u.id) < 0 {
-			if err := batch.Delete(dictionaryKey(u.id), nil); err != nil {
+			if err := batch.Delete(format.DictionaryKey(u.id), nil); err != nil {
 				return err
 			}
 		}
 	}
-	return putMeta(batch, metaDictionaries, appendUses(nil, next))
+	return putMeta(batch, format.MetaDictionaries, appendUses(nil, next))
 }
 
 // dictionaries makes those known that blocks in the log may be compressed with, keeps the one in use,
@@ -124,13 +125,13 @@ func (o *opener) dictionaries() error {
 	if err != nil {
 		return err
 	}
-	v, _, err := o.meta(metaDictionaries)
+	v, _, err := o.meta(format.MetaDictionaries)
 	if err != nil {
 		return err
 	}
 	recorded, err := decodeUses(v)
 	if err != nil {
-		return corrupt(rangeMeta, 0, fmt.Errorf("%s: %w", metaDictionaries, err))
+		return corrupt(format.RangeMeta, 0, fmt.Errorf("%s: %w", format.MetaDictionaries, err))
 	}
 	// Versions that did not record uses stored the file alone: it may be of any block there is.
 	had := make([]use, 0, len(files)+1)
@@ -143,7 +144,7 @@ func (o *opener) dictionaries() error {
 	had = append(had, recorded...)
 	for _, u := range recorded {
 		if files[u.id] == nil {
-			return corrupt(rangeDictionary, int64(u.id), errMissing)
+			return corrupt(format.RangeDictionary, int64(u.id), format.ErrMissing)
 		}
 	}
 	stored := o.cfg.Dictionaries.Stored()
@@ -164,8 +165,8 @@ func (o *opener) dictionaries() error {
 		return nil
 	}
 	if files[stored.ID()] == nil {
-		err = o.batch.Set(dictionaryKey(stored.ID()),
-			appendTrailer(slices.Clone(stored.Bytes()), rangeDictionary, int64(stored.ID())), nil)
+		err = o.batch.Set(format.DictionaryKey(stored.ID()),
+			format.AppendTrailer(slices.Clone(stored.Bytes()), format.RangeDictionary, int64(stored.ID())), nil)
 	}
 	return errors.Join(err, putUses(o.batch, had, uses))
 }
@@ -173,7 +174,7 @@ func (o *opener) dictionaries() error {
 // dictionaryFiles reads the dictionaries in the store.
 func (o *opener) dictionaryFiles() (map[uint32]*dict.Dictionary, error) {
 	it, err := o.store.db.NewIter(&pebble.IterOptions{
-		LowerBound: []byte{rangeDictionary}, UpperBound: []byte{rangeDictionary + 1}})
+		LowerBound: format.RangeDictionary.Start(), UpperBound: format.RangeDictionary.End()})
 	if err != nil {
 		return nil, fmt.Errorf("read the dictionaries: %w", err)
 	}
@@ -181,16 +182,16 @@ func (o *opener) dictionaryFiles() (map[uint32]*dict.Dictionary, error) {
 	files := make(map[uint32]*dict.Dictionary)
 	for it.First(); it.Valid(); it.Next() {
 		if len(it.Key()) != 5 {
-			return nil, corrupt(rangeDictionary, 0, fmt.Errorf("key of %d bytes", len(it.Key())))
+			return nil, corrupt(format.RangeDictionary, 0, fmt.Errorf("key of %d bytes", len(it.Key())))
 		}
 		id := binary.BigEndian.Uint32(it.Key()[1:])
-		raw, err := openTrailer(it.Value(), rangeDictionary, int64(id))
+		raw, err := format.OpenTrailer(it.Value(), format.RangeDictionary, int64(id))
 		if err != nil {
-			return nil, corrupt(rangeDictionary, int64(id), err)
+			return nil, corrupt(format.RangeDictionary, int64(id), err)
 		}
 		// The dictionary keeps the bytes, the iterator reuses them.
 		if files[id], err = dict.Parse(slices.Clone(raw)); err != nil {
-			return nil, corrupt(rangeDictionary, int64(id), err)
+			return nil, corrupt(format.RangeDictionary, int64(id), err)
 		}
 	}
 	if err := it.Error(); err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"millrace/dict"
+	"millrace/replay/internal/format"
 )
 
 // withID is the built-in dictionary under another ID.
@@ -67,7 +68,7 @@ func (l *dictionaryLog) want(what string, want ...DictionaryUse) {
 	if diff := cmp.Diff(want, l.l.Dictionaries()); diff != "" {
 		l.t.Errorf("%s: -want +got\n%s", what, diff)
 	}
-	it, err := l.l.store.db.NewIter(&pebble.IterOptions{LowerBound: []byte{rangeDictionary}, UpperBound: []byte{rangeDictionary + 1}})
+	it, err := l.l.store.db.NewIter(&pebble.IterOptions{LowerBound: format.RangeDictionary.Start(), UpperBound: format.RangeDictionary.End()})
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -91,13 +92,13 @@ func (l *dictionaryLog) wantEvents(what string, first int64, ids ...uint32) {
 		}
 		d, ok := l.cfg.Dictionaries.Get(id)
 		var dec *dict.Decoder
-		opcode := opcodeText
+		opcode := format.OpcodeText
 		if ok {
 			if dec, err = dict.NewDecoder(1<<20, d); err != nil {
 				l.t.Fatal(err)
 			}
 			defer dec.Close()
-			opcode = opcodeBinary
+			opcode = format.OpcodeBinary
 		}
 		var want, got []string
 		for seq := first; seq <= l.seq; seq++ {
@@ -217,7 +218,7 @@ func TestDictionariesOfOlderVersion(t *testing.T) {
 		l.restart(d)
 		l.appendBlocks(2)
 	}
-	if err := l.l.store.db.Delete(metaKey(metaDictionaries), pebble.Sync); err != nil {
+	if err := l.l.store.db.Delete(format.MetaKey(format.MetaDictionaries), pebble.Sync); err != nil {
 		t.Fatal(err)
 	}
 	l.restart(dict.BuiltIn())
@@ -238,7 +239,7 @@ func TestDictionaryMissing(t *testing.T) {
 	l.restart(withID(t, otherDictionaryID))
 	l.appendBlocks(1)
 	l.restart(dict.BuiltIn())
-	if err := l.l.store.db.Delete(dictionaryKey(otherDictionaryID), pebble.Sync); err != nil {
+	if err := l.l.store.db.Delete(format.DictionaryKey(otherDictionaryID), pebble.Sync); err != nil {
 		t.Fatal(err)
 	}
 	if err := l.l.Close(); err != nil {

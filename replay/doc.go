@@ -104,7 +104,7 @@
 //	18 time_us:u64               outline of the block whose last event has that stamp
 //
 // Numbers in keys are big-endian. So the first block at or after a time cursor is one seek, and the
-// one after a position is one seek over rangeSeq: epochs, unlike streams, are in the log's order.
+// one after a position is one seek over RangeSeq: epochs, unlike streams, are in the log's order.
 //
 // # Values
 //

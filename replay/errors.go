@@ -3,6 +3,8 @@ package replay
 import (
 	"errors"
 	"fmt"
+
+	"millrace/replay/internal/format"
 )
 
 // Errors that callers branch on. They come wrapped; use errors.Is.
@@ -34,7 +36,7 @@ var (
 	// ErrOlderFormat: a version of millrace before the first release wrote this log.
 	ErrOlderFormat = errors.New("the log has an older format")
 	// ErrNewerFormat: a newer millrace wrote this log.
-	ErrNewerFormat = errors.New("the log has a newer format")
+	ErrNewerFormat = format.ErrNewerVersion
 )
 
 // CorruptionError says that bytes this log wrote are no longer what it wrote. The process should
@@ -54,3 +56,7 @@ func (e *CorruptionError) Error() string {
 
 // Unwrap returns what was wrong.
 func (e *CorruptionError) Unwrap() error { return e.Err }
+
+func corrupt(r format.Range, key int64, err error) error {
+	return &CorruptionError{Part: r.String(), Key: uint64(key), Err: err}
+}

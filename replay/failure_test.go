@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"millrace/replay/internal/format"
 	"millrace/translate"
 )
 
@@ -195,13 +196,13 @@ func lockedFS(f *failingFS, fs vfs.FS) vfs.FS {
 // TestCorruption flips a bit in, or takes away, each thing the log stores, and reads.
 func TestCorruption(t *testing.T) {
 	clock := newTestClock()
-	for _, r := range []byte{rangeIndex, rangePlain, rangeZstd, rangeSeq, rangeGap, rangeDictionary, rangeMeta,
-		rangeSpan, rangeSpanDIDs, rangeOthersIndex, rangeOthersPlain, rangeOthersZstd, rangeOutline} {
+	for _, r := range []format.Range{format.RangeIndex, format.RangePlain, format.RangeZstd, format.RangeSeq, format.RangeGap, format.RangeDictionary, format.RangeMeta,
+		format.RangeSpan, format.RangeSpanDIDs, format.RangeCopiesIndex, format.RangeCopiesPlain, format.RangeCopiesZstd, format.RangeSlimIndex} {
 		for _, how := range []string{"flip", "cut", "delete"} {
-			if how == "delete" && (r == rangeIndex || r == rangeSeq || r == rangeGap || r == rangeDictionary || r == rangeSpan || r == rangeOutline) {
+			if how == "delete" && (r == format.RangeIndex || r == format.RangeSeq || r == format.RangeGap || r == format.RangeDictionary || r == format.RangeSpan || r == format.RangeSlimIndex) {
 				continue // nothing else refers to it; Pebble itself notices when a table is lost
 			}
-			t.Run(rangeName(r)+"/"+how, func(t *testing.T) {
+			t.Run(r.String()+"/"+how, func(t *testing.T) {
 				cfg := testConfig(t, vfs.NewMem(), clock)
 				cfg.Retention = 2 * time.Hour // so that a span covers two of the blocks
 				a := tenBlocks(t, cfg, clock)
@@ -221,7 +222,7 @@ func TestCorruption(t *testing.T) {
 				if !errors.As(err, &c) {
 					t.Fatalf("got %v", err)
 				}
-				if c.Part != rangeName(r) || r != rangeMeta && r != rangeSeq && c.Key == 0 {
+				if c.Part != r.String() || r != format.RangeMeta && r != format.RangeSeq && c.Key == 0 {
 					t.Errorf("it names part %q, key %d", c.Part, c.Key)
 				}
 				if !strings.Contains(err.Error(), "restore") {
@@ -233,24 +234,24 @@ func TestCorruption(t *testing.T) {
 }
 
 // damage changes one value of the range in the closed log, or all shards of DIDs.
-func damage(t *testing.T, cfg Config, r byte, how string) {
+func damage(t *testing.T, cfg Config, r format.Range, how string) {
 	t.Helper()
 	db, err := pebble.Open(cfg.Dir, &pebble.Options{FS: cfg.FS, Logger: silent{}, FormatMajorVersion: pebble.FormatNewest})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	it, err := db.NewIter(&pebble.IterOptions{LowerBound: []byte{r}, UpperBound: []byte{r + 1}})
+	it, err := db.NewIter(&pebble.IterOptions{LowerBound: r.Start(), UpperBound: r.End()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer it.Close()
 	it.First()
-	for i := 0; i < 4 && r >= rangeSeq && r != rangeGap && r != rangeSpan && r < rangeSpanDIDs; i++ {
+	for i := 0; i < 4 && r >= format.RangeSeq && r != format.RangeGap && r != format.RangeSpan && r < format.RangeSpanDIDs; i++ {
 		it.Next()
 	}
-	if r == rangeMeta {
-		it.SeekGE(metaKey(metaState))
+	if r == format.RangeMeta {
+		it.SeekGE(format.MetaKey(format.MetaState))
 	}
 	for ; it.Valid(); it.Next() {
 		key, value := append([]byte(nil), it.Key()...), append([]byte(nil), it.Value()...)
@@ -266,7 +267,7 @@ func damage(t *testing.T, cfg Config, r byte, how string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r != rangeSpanDIDs { // of which a reader looks only at those shards that its DIDs are in
+		if r != format.RangeSpanDIDs { // of which a reader looks only at those shards that its DIDs are in
 			return
 		}
 	}

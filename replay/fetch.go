@@ -7,6 +7,8 @@ import (
 	"sync"
 
 	"github.com/cockroachdb/pebble/v2"
+
+	"millrace/replay/internal/format"
 )
 
 // Frames of a block on disk go straight from what Pebble holds in its cache to the memory of the chunk that they
@@ -92,16 +94,16 @@ func (c *Chunk) add(b []byte, own bool) {
 type storedPart struct {
 	l       *Log
 	x       *index
-	r       byte
+	r       format.Range
 	key     int64
-	closers [maxStrands]io.Closer // of the values that it has
-	packed  packed                // a zstd part is one piece as it is
-	ready   []*arena              // the pieces that were unpacked ahead; nil: none were
-	err     error                 // why something that it has not could not be had; told
+	closers [format.MaxSubstreams]io.Closer // of the values that it has
+	packed  packed                          // a zstd part is one piece as it is
+	ready   []*arena                        // the pieces that were unpacked ahead; nil: none were
+	err     error                           // why something that it has not could not be had; told
 }
 
 // openPart opens a part of n bytes of frames; x is its index. Close it, or leave it in l.parked.
-func (l *Log) openPart(x *index, r byte, key int64, n int) (p storedPart, err error) {
+func (l *Log) openPart(x *index, r format.Range, key int64, n int) (p storedPart, err error) {
 	if p, ok := l.parked.take(r, key); ok {
 		if p.x = x; p.packed.bytes == n && l.store.err() == nil {
 			x.checked.Or(p.checkedBit())
@@ -110,7 +112,7 @@ func (l *Log) openPart(x *index, r byte, key int64, n int) (p storedPart, err er
 		p.close()
 	}
 	p = storedPart{l: l, x: x, r: r, key: key}
-	sealed, closer, err := l.open(timeKey(r, key), r, key)
+	sealed, closer, err := l.open(format.TimeKey(r, key), r, key)
 	if err != nil {
 		return p, err
 	}
@@ -123,7 +125,7 @@ func (l *Log) openPart(x *index, r byte, key int64, n int) (p storedPart, err er
 }
 
 // open returns the sealed value at storeKey, whose trailer names r and key. It is good until closer is closed.
-func (l *Log) open(storeKey []byte, r byte, key int64) (sealed []byte, closer io.Closer, err error) {
+func (l *Log) open(storeKey []byte, r format.Range, key int64) (sealed []byte, closer io.Closer, err error) {
 	if err := l.store.err(); err != nil {
 		return nil, nil, err
 	}
@@ -149,8 +151,8 @@ func (p *storedPart) check(sealed []byte, n int) error {
 	if err != nil {
 		return err
 	}
-	p.packed = packed{bytes: len(body), bodies: [maxStrands][]byte{body}}
-	if p.r == rangePlain || p.r == rangeOthersPlain {
+	p.packed = packed{bytes: len(body), bodies: [format.MaxSubstreams][]byte{body}}
+	if p.r == format.RangePlain || p.r == format.RangeCopiesPlain {
 		if p.packed, err = openPacked(body, p.x.plainEnd); err != nil {
 			return err
 		}
@@ -165,13 +167,13 @@ func (p *storedPart) check(sealed []byte, n int) error {
 // checkedBit is the part's bit in its index's checked.
 func (p *storedPart) checkedBit() uint32 { return 1 << (p.r & 0xf) }
 
-// openTrailer is openTrailer for a value with the given bit in the index's checked. Its checksum, which is over all of it, is
+// OpenTrailer is OpenTrailer for a value with the given bit in the index's checked. Its checksum, which is over all of it, is
 // computed once for as long as the index is in the cache: Pebble has one of its own for what comes from the disk again.
 func (p *storedPart) openTrailer(sealed []byte, checked uint32) ([]byte, error) {
-	if p.x.checked.Load()&checked != 0 && len(sealed) >= trailerBytes {
-		return sealed[:len(sealed)-trailerBytes], nil
+	if p.x.checked.Load()&checked != 0 && len(sealed) >= format.TrailerBytes {
+		return sealed[:len(sealed)-format.TrailerBytes], nil
 	}
-	return openTrailer(sealed, p.r, p.key)
+	return format.OpenTrailer(sealed, p.r, p.key)
 }
 
 // strandChecked is the bit of strand 0 in an index's checked; those of the others follow.
@@ -182,7 +184,7 @@ func (p *storedPart) load(s int) error {
 	if p.packed.bodies[s] != nil {
 		return nil
 	}
-	sealed, closer, err := p.l.open(strandKey(p.key, s), p.r, p.key)
+	sealed, closer, err := p.l.open(format.SubstreamKey(p.key, s), p.r, p.key)
 	if err != nil {
 		p.err = err
 		return err
@@ -206,10 +208,10 @@ func (p *storedPart) loadFor(f *Filter) {
 	if p.packed.strands < 2 || f != nil && !m.reset(f, p.x) {
 		return
 	}
-	var wanted [maxStrands]bool
+	var wanted [format.MaxSubstreams]bool
 	for i := 0; f != nil && i < len(p.packed.of); i++ {
 		if i = m.next(i); i < len(p.packed.of) {
-			wanted[p.packed.of[i]%maxStrands] = true
+			wanted[p.packed.of[i]%format.MaxSubstreams] = true
 		}
 	}
 	for s := range p.packed.strands {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"millrace/replay/internal/format"
 	"millrace/translate"
 )
 
@@ -58,7 +59,7 @@ func firstBlock(t *testing.T, l *Log) *index {
 // pieces is how many pieces of plain parts the cache has.
 func (c *cache) pieces() (n int) {
 	for k := range c.entries {
-		if k.part == rangePlain {
+		if k.part == format.RangePlain {
 			n++
 		}
 	}
@@ -123,7 +124,7 @@ func TestPiecesOfMatches(t *testing.T) {
 	var m matcher
 	m.reset(filter, x)
 	var want uint64
-	p, err := l.openPart(x, rangePlain, x.key(), int(x.plainEnd[x.events()-1]))
+	p, err := l.openPart(x, format.RangePlain, x.key(), int(x.plainEnd[x.events()-1]))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,12 +180,12 @@ func TestFetchStrands(t *testing.T) {
 	} {
 		filter := must(NewFilter(cfg))
 		var m matcher
-		var want, got [maxStrands]bool
+		var want, got [format.MaxSubstreams]bool
 		if filter.passesAll() {
 			filter = nil
 		}
 		l.fetch(x, &ahead{filter: filter, reached: new(atomic.Int64)})
-		p, ok := l.parked.take(rangePlain, x.key())
+		p, ok := l.parked.take(format.RangePlain, x.key())
 		if !ok {
 			t.Fatalf("%s: it is not parked", name)
 		}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"millrace/dict"
+	"millrace/replay/internal/format"
 	"millrace/translate"
 )
 
@@ -42,11 +43,11 @@ func TestBlockLimits(t *testing.T) {
 	for _, tc := range []struct {
 		name        string
 		plain, zstd int // bytes free
-		enc         compressor
+		enc         format.Compressor
 		ok          bool
 	}{
-		{"just enough plain", 100 + maxHeaderBytes, MaxBlockBytes, fakeCompressor{}, true},
-		{"plain a byte short", 99 + maxHeaderBytes, MaxBlockBytes, fakeCompressor{}, false},
+		{"just enough plain", 100 + format.MaxFrameHeaderBytes, MaxBlockBytes, fakeCompressor{}, true},
+		{"plain a byte short", 99 + format.MaxFrameHeaderBytes, MaxBlockBytes, fakeCompressor{}, false},
 		{"just enough zstd", MaxBlockBytes, 1<<10 + 100 + 4, growCompressor{}, true},
 		{"zstd a byte short", MaxBlockBytes, 1<<10 + 100 + 3, growCompressor{}, false},
 	} {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"millrace/dict"
+	"millrace/replay/internal/format"
 	"millrace/translate"
 )
 
@@ -47,7 +48,7 @@ type Log struct {
 	cfg       Config
 	store     *store
 	stored    *dict.Dictionary
-	encoder   compressor // with stored
+	encoder   format.Compressor // with stored
 	cache     *cache
 	metrics   *metrics
 	counts    *counts

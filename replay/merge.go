@@ -1,8 +1,9 @@
 package replay
 
 import (
-	"encoding/binary"
 	"slices"
+
+	"millrace/replay/internal/format"
 )
 
 // Blocks of a quiet relay are small: every 5 ms makes one. So the newest small blocks, the group, are
@@ -61,7 +62,7 @@ func merge(bs []*Block) *Block {
 	t.collections.reset()
 	t.dids.reset()
 	plain := make([]byte, 0, plainBytes)
-	zstd := make([]byte, 0, zstdBytes+trailerBytes)
+	zstd := make([]byte, 0, zstdBytes+format.TrailerBytes)
 	for _, b := range bs {
 		x.concat(b.idx, t, uint32(len(plain)), uint32(len(zstd)))
 		plain = append(plain, b.plain...)
@@ -164,18 +165,17 @@ func (p *appendPass) closeGroup() error {
 
 // deleteBlocks adds to the batch the deletion of blocks that were written once and not overwritten.
 func (p *appendPass) deleteBlocks(bs []*Block) error {
-	var key [seqKeyBytes]byte
+	var key [format.TimeKeyBytes]byte
 	for _, b := range bs {
-		for _, r := range blockRanges() {
-			k := binary.BigEndian.AppendUint64(append(key[:0], r), uint64(b.idx.key()))
-			if err := p.batch.SingleDelete(k, nil); err != nil {
+		for _, r := range format.BlockRanges() {
+			if err := p.batch.SingleDelete(format.AppendTimeKey(key[:0], r, b.idx.key()), nil); err != nil {
 				return err
 			}
 		}
 		if err := p.deleteStrands(b, 1); err != nil {
 			return err
 		}
-		if err := p.batch.SingleDelete(seqKey(b.epoch, b.lastSeq), nil); err != nil {
+		if err := p.batch.SingleDelete(format.SeqKey(b.epoch, b.lastSeq), nil); err != nil {
 			return err
 		}
 	}
@@ -185,7 +185,7 @@ func (p *appendPass) deleteBlocks(bs []*Block) error {
 // deleteStrands adds to the batch the deletion of a block's strands from number first on.
 func (p *appendPass) deleteStrands(b *Block, first int) error {
 	for s := first; s < b.strands; s++ {
-		if err := p.batch.SingleDelete(strandKey(b.idx.key(), s), nil); err != nil {
+		if err := p.batch.SingleDelete(format.SubstreamKey(b.idx.key(), s), nil); err != nil {
 			return err
 		}
 	}

@@ -9,6 +9,8 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/google/go-cmp/cmp"
+
+	"millrace/replay/internal/format"
 )
 
 // TestMergeEqualsSeal: a merged block is the block that all its events would have been sealed to, byte
@@ -145,7 +147,7 @@ func TestQuietLog(t *testing.T) {
 		t.Errorf("%d deletions came to the disk", n)
 	}
 	keys := 0
-	it, err := l.store.db.NewIter(&pebble.IterOptions{LowerBound: []byte{rangeIndex}, UpperBound: []byte{rangeIndex + 1}})
+	it, err := l.store.db.NewIter(&pebble.IterOptions{LowerBound: format.RangeIndex.Start(), UpperBound: format.RangeIndex.End()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"millrace/dict"
+	"millrace/replay/internal/format"
 	"millrace/translate"
 )
 
@@ -46,30 +47,30 @@ func (w *world) adoptBlocks() {
 	}
 	held := m.blocks[m.first:]
 	blocks := m.blocks[:m.first:m.first]
-	it, err := w.log.store.db.NewIter(&pebble.IterOptions{LowerBound: []byte{rangeIndex}, UpperBound: []byte{rangeIndex + 1}})
+	it, err := w.log.store.db.NewIter(&pebble.IterOptions{LowerBound: format.RangeIndex.Start(), UpperBound: format.RangeIndex.End()})
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	defer it.Close()
 	for it.First(); it.Valid(); it.Next() {
-		us, _ := keyTime(it.Key())
-		x, err := w.log.decodeAt(it, rangeIndex, us)
+		us, _ := format.ParseTimeKey(it.Key())
+		x, err := w.log.decodeAt(it, format.RangeIndex, us)
 		if err != nil {
 			w.t.Fatal(err)
 		}
 		b := modelBlock{stored: int64(len(it.Value()))}
-		for _, r := range []byte{rangePlain, rangeZstd, rangeOutline} {
-			v, ok, err := w.log.store.get(timeKey(r, us))
+		for _, r := range []format.Range{format.RangePlain, format.RangeZstd, format.RangeSlimIndex} {
+			v, ok, err := w.log.store.get(format.TimeKey(r, us))
 			if err != nil || !ok {
-				w.t.Fatalf("block %d lacks part %s: %v", us, rangeName(r), err)
+				w.t.Fatalf("block %d lacks part %s: %v", us, r.String(), err)
 			}
 			b.stored += int64(len(v))
-			if r == rangePlain {
+			if r == format.RangePlain {
 				b.strands = max(1, int(v[1]))
 			}
 		}
 		for s := 1; s < b.strands; s++ {
-			v, ok, err := w.log.store.get(strandKey(us, s))
+			v, ok, err := w.log.store.get(format.SubstreamKey(us, s))
 			if err != nil || !ok {
 				w.t.Fatalf("block %d lacks strand %d of %d: %v", us, s, b.strands, err)
 			}
@@ -362,13 +363,13 @@ func (w *world) trim() {
 // spans returns the keys of the spans in the store, and the newest.
 func (w *world) spans() (spans map[int64]bool, newest int64) {
 	spans = make(map[int64]bool)
-	it, err := w.log.store.db.NewIter(&pebble.IterOptions{LowerBound: []byte{rangeSpan}, UpperBound: []byte{rangeSpan + 1}})
+	it, err := w.log.store.db.NewIter(&pebble.IterOptions{LowerBound: format.RangeSpan.Start(), UpperBound: format.RangeSpan.End()})
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	defer it.Close()
 	for it.First(); it.Valid(); it.Next() {
-		newest, _ = keyTime(it.Key())
+		newest, _ = format.ParseTimeKey(it.Key())
 		spans[newest] = true
 	}
 	return spans, newest
@@ -424,37 +425,37 @@ func (w *world) checkStore() {
 	var want []string
 	for _, b := range w.m.blocks[w.m.first:] {
 		us := b.last().timeUS
-		for _, r := range blockRanges() {
-			want = append(want, string(timeKey(r, us)))
-			for s := 1; r == rangePlain && s < b.strands; s++ {
-				want = append(want, string(strandKey(us, s)))
+		for _, r := range format.BlockRanges() {
+			want = append(want, string(format.TimeKey(r, us)))
+			for s := 1; r == format.RangePlain && s < b.strands; s++ {
+				want = append(want, string(format.SubstreamKey(us, s)))
 			}
 		}
-		want = append(want, string(seqKey(b.epoch, b.lastSeq)))
+		want = append(want, string(format.SeqKey(b.epoch, b.lastSeq)))
 	}
 	for _, g := range w.m.gaps {
 		if g.TimeUS > w.m.floorUS() {
-			want = append(want, string(timeKey(rangeGap, g.TimeUS)))
+			want = append(want, string(format.TimeKey(format.RangeGap, g.TimeUS)))
 		}
 	}
 	slices.Sort(want)
 	var got []string
 	var spans []int64
-	it, err := w.log.store.db.NewIter(&pebble.IterOptions{LowerBound: []byte{rangeGap}})
+	it, err := w.log.store.db.NewIter(&pebble.IterOptions{LowerBound: format.RangeGap.Start()})
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	defer it.Close()
 	for it.First(); it.Valid(); it.Next() {
-		if r := it.Key()[0]; r == rangeSpan || r >= rangeSpanDIDs && r != rangeOutline {
-			us, ok := keyTime(it.Key())
-			if r == rangeSpanDIDs {
-				us, ok = shardKeyTime(it.Key())
+		if r := format.Range(it.Key()[0]); r == format.RangeSpan || r >= format.RangeSpanDIDs && r != format.RangeSlimIndex {
+			us, ok := format.ParseTimeKey(it.Key())
+			if r == format.RangeSpanDIDs {
+				us, ok = format.ParseShardKey(it.Key())
 			}
 			if !ok || us <= w.m.floorUS() {
-				w.t.Fatalf("%s %d is left, the floor is %d", rangeName(r), us, w.m.floorUS())
+				w.t.Fatalf("%s %d is left, the floor is %d", r.String(), us, w.m.floorUS())
 			}
-			if r == rangeSpan {
+			if r == format.RangeSpan {
 				spans = append(spans, us)
 			}
 			continue
@@ -476,8 +477,8 @@ func (w *world) checkDictionaries() {
 	for _, u := range w.log.Dictionaries() {
 		kept[u.ID] = true
 	}
-	scan := func(r byte, f func(key, value []byte)) {
-		it, err := w.log.store.db.NewIter(&pebble.IterOptions{LowerBound: []byte{r}, UpperBound: []byte{r + 1}})
+	scan := func(r format.Range, f func(key, value []byte)) {
+		it, err := w.log.store.db.NewIter(&pebble.IterOptions{LowerBound: r.Start(), UpperBound: r.End()})
 		if err != nil {
 			w.t.Fatal(err)
 		}
@@ -487,13 +488,13 @@ func (w *world) checkDictionaries() {
 		}
 	}
 	held := make(map[uint32]bool)
-	scan(rangeDictionary, func(key, _ []byte) { held[binary.BigEndian.Uint32(key[1:])] = true })
+	scan(format.RangeDictionary, func(key, _ []byte) { held[binary.BigEndian.Uint32(key[1:])] = true })
 	if diff := cmp.Diff(kept, held); diff != "" {
 		w.t.Fatalf("dictionaries: -kept +held\n%s", diff)
 	}
-	scan(rangeIndex, func(key, value []byte) {
-		us, _ := keyTime(key)
-		body, err := openTrailer(value, rangeIndex, us)
+	scan(format.RangeIndex, func(key, value []byte) {
+		us, _ := format.ParseTimeKey(key)
+		body, err := format.OpenTrailer(value, format.RangeIndex, us)
 		if err != nil {
 			w.t.Fatal(err)
 		}

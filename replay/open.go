@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"github.com/cockroachdb/pebble/v2"
+
+	"millrace/replay/internal/format"
 )
 
 // Open opens the log in cfg.Dir, or makes an empty one. It reads the meta values, the keys of the spans (of a log of 36 hours
@@ -81,48 +83,48 @@ type opener struct {
 
 // meta returns a meta value; ok is false if there is none.
 func (o *opener) meta(name string) (value []byte, ok bool, err error) {
-	sealed, ok, err := o.store.get(metaKey(name))
+	sealed, ok, err := o.store.get(format.MetaKey(name))
 	if err != nil || !ok {
 		return nil, false, err
 	}
-	value, err = openTrailer(sealed, rangeMeta, 0)
+	value, err = format.OpenTrailer(sealed, format.RangeMeta, 0)
 	if err != nil {
-		return nil, false, corrupt(rangeMeta, 0, fmt.Errorf("%s: %w", name, err))
+		return nil, false, corrupt(format.RangeMeta, 0, fmt.Errorf("%s: %w", name, err))
 	}
 	return value, true, nil
 }
 
 func putMeta(b *pebble.Batch, name string, value []byte) error {
-	return b.Set(metaKey(name), appendTrailer(value, rangeMeta, 0), nil)
+	return b.Set(format.MetaKey(name), format.AppendTrailer(value, format.RangeMeta, 0), nil)
 }
 
 // format checks the version. Its value alone has no trailer: every version must be able to read it.
 func (o *opener) format() error {
-	v, ok, err := o.store.get(metaKey(metaFormat))
+	v, ok, err := o.store.get(format.MetaKey(format.MetaFormat))
 	if err != nil {
 		return err
 	}
 	if !ok {
 		if !o.isEmpty() {
-			return corrupt(rangeMeta, 0, fmt.Errorf("%s: %w", metaFormat, errMissing))
+			return corrupt(format.RangeMeta, 0, fmt.Errorf("%s: %w", format.MetaFormat, format.ErrMissing))
 		}
 		if o.cfg.ReadOnly {
 			return ErrNoLog
 		}
 		o.fresh = true
-		return o.batch.Set(metaKey(metaFormat), binary.BigEndian.AppendUint32(nil, formatVersion), nil)
+		return o.batch.Set(format.MetaKey(format.MetaFormat), binary.BigEndian.AppendUint32(nil, format.Version), nil)
 	}
 	if len(v) != 4 {
-		return corrupt(rangeMeta, 0, fmt.Errorf("%s has %d bytes, not 4", metaFormat, len(v)))
+		return corrupt(format.RangeMeta, 0, fmt.Errorf("%s has %d bytes, not 4", format.MetaFormat, len(v)))
 	}
 	got := binary.BigEndian.Uint32(v)
-	if got < formatVersion {
+	if got < format.Version {
 		return fmt.Errorf("%w: version %d, this program writes %d, and no release wrote the older: move the directory away to begin an empty log",
-			ErrOlderFormat, got, formatVersion)
+			ErrOlderFormat, got, format.Version)
 	}
-	if got > formatVersion {
+	if got > format.Version {
 		return fmt.Errorf("%w: version %d, this program knows %d: start the newer program again, or move the directory away to begin an empty log",
-			ErrNewerFormat, got, formatVersion)
+			ErrNewerFormat, got, format.Version)
 	}
 	return nil
 }
@@ -139,7 +141,7 @@ func (o *opener) isEmpty() bool {
 // uidStore checks whose UIDs the log holds. Interning may be turned off and on again, but the store
 // that was used first stays the log's.
 func (o *opener) uidStore() error {
-	v, ok, err := o.meta(metaUIDs)
+	v, ok, err := o.meta(format.MetaUIDs)
 	if err != nil {
 		return err
 	}
@@ -147,7 +149,7 @@ func (o *opener) uidStore() error {
 	case o.cfg.UIDStore == "":
 		return nil
 	case !ok:
-		return putMeta(o.batch, metaUIDs, []byte(o.cfg.UIDStore))
+		return putMeta(o.batch, format.MetaUIDs, []byte(o.cfg.UIDStore))
 	case string(v) != o.cfg.UIDStore:
 		return fmt.Errorf("%w: its UIDs are of store %s, but store %s is in use: give it the store it was made with, or move the log's directory away to begin an empty log",
 			ErrUIDStoreMismatch, v, o.cfg.UIDStore)
@@ -157,21 +159,21 @@ func (o *opener) uidStore() error {
 
 // streams checks which relay the log follows, and begins a new epoch if it is told to.
 func (o *opener) streams() error {
-	v, ok, err := o.meta(metaStreams)
+	v, ok, err := o.meta(format.MetaStreams)
 	if err != nil {
 		return err
 	}
 	if !ok {
 		if !o.fresh {
-			return corrupt(rangeMeta, 0, fmt.Errorf("%s: %w", metaStreams, errMissing))
+			return corrupt(format.RangeMeta, 0, fmt.Errorf("%s: %w", format.MetaStreams, format.ErrMissing))
 		}
 		o.snap.streams, err = addStream(nil, o.cfg.Relay, firstEpoch)
 		o.snap.epoch = firstEpoch
-		return errors.Join(err, putMeta(o.batch, metaStreams, appendStreams(nil, o.snap.streams)))
+		return errors.Join(err, putMeta(o.batch, format.MetaStreams, appendStreams(nil, o.snap.streams)))
 	}
 	streams, err := decodeStreams(v)
 	if err != nil {
-		return corrupt(rangeMeta, 0, fmt.Errorf("%s: %w", metaStreams, err))
+		return corrupt(format.RangeMeta, 0, fmt.Errorf("%s: %w", format.MetaStreams, err))
 	}
 	o.snap.streams = streams
 	last := streams[len(streams)-1]
@@ -195,19 +197,19 @@ func (o *opener) streams() error {
 		}
 	}
 	o.snap.epoch = epoch
-	return putMeta(o.batch, metaStreams, appendStreams(nil, o.snap.streams))
+	return putMeta(o.batch, format.MetaStreams, appendStreams(nil, o.snap.streams))
 }
 
 // isUnused says whether the log holds no event and no position, nor ever did: then nothing ties it to the
 // relay it was made for.
 func (o *opener) isUnused() (bool, error) {
-	v, ok, err := o.meta(metaState)
+	v, ok, err := o.meta(format.MetaState)
 	if err != nil || !ok {
 		return false, err
 	}
 	s, err := decodeState(v)
 	if err != nil {
-		return false, corrupt(rangeMeta, 0, fmt.Errorf("%s: %w", metaState, err))
+		return false, corrupt(format.RangeMeta, 0, fmt.Errorf("%s: %w", format.MetaState, err))
 	}
 	return s.seq == 0 && s.timeUS == 0 && s.previous == (EpochEnd{}) && s.newest == (mark{}), nil
 }
@@ -217,28 +219,28 @@ func (o *opener) follow(epoch uint32) (err error) {
 	if o.snap.streams, err = addStream(nil, o.cfg.Relay, epoch); err != nil {
 		return err
 	}
-	return putMeta(o.batch, metaStreams, appendStreams(nil, o.snap.streams))
+	return putMeta(o.batch, format.MetaStreams, appendStreams(nil, o.snap.streams))
 }
 
 // state reads how far the log has come. It runs after streams.
 func (o *opener) state() error {
 	s := o.snap
-	v, ok, err := o.meta(metaState)
+	v, ok, err := o.meta(format.MetaState)
 	if err != nil {
 		return err
 	}
 	if !ok && !o.fresh {
-		return corrupt(rangeMeta, 0, fmt.Errorf("%s: %w", metaState, errMissing))
+		return corrupt(format.RangeMeta, 0, fmt.Errorf("%s: %w", format.MetaState, format.ErrMissing))
 	}
 	changed := !ok
 	if ok {
 		epoch := s.epoch
 		if s.state, err = decodeState(v); err != nil {
-			return corrupt(rangeMeta, 0, fmt.Errorf("%s: %w", metaState, err))
+			return corrupt(format.RangeMeta, 0, fmt.Errorf("%s: %w", format.MetaState, err))
 		}
 		if s.epoch != epoch {
 			if !o.cfg.NewEpoch || s.epoch > epoch {
-				return corrupt(rangeMeta, 0, fmt.Errorf("%s: epoch %d, but the last stream's is %d", metaState, s.epoch, epoch))
+				return corrupt(format.RangeMeta, 0, fmt.Errorf("%s: epoch %d, but the last stream's is %d", format.MetaState, s.epoch, epoch))
 			}
 			if s.seq > 0 { // else nothing came since the epoch that is noted already
 				s.previous = EpochEnd{s.epoch, s.seq}
@@ -256,29 +258,29 @@ func (o *opener) state() error {
 	if !changed {
 		return nil
 	}
-	return putMeta(o.batch, metaState, appendState(nil, &s.state))
+	return putMeta(o.batch, format.MetaState, appendState(nil, &s.state))
 }
 
 // gaps reads the gaps that are still in the log. It runs after state.
 func (o *opener) gaps() error {
 	it, err := o.store.db.NewIter(&pebble.IterOptions{
-		LowerBound: timeKey(rangeGap, o.snap.floor.timeUS+1), UpperBound: []byte{rangeGap + 1}})
+		LowerBound: format.TimeKey(format.RangeGap, o.snap.floor.timeUS+1), UpperBound: format.RangeGap.End()})
 	if err != nil {
 		return fmt.Errorf("read the gaps: %w", err)
 	}
 	defer it.Close()
 	for it.First(); it.Valid(); it.Next() {
-		us, ok := keyTime(it.Key())
+		us, ok := format.ParseTimeKey(it.Key())
 		if !ok {
-			return corrupt(rangeGap, 0, fmt.Errorf("key %x", it.Key()))
+			return corrupt(format.RangeGap, 0, fmt.Errorf("key %x", it.Key()))
 		}
-		v, err := openTrailer(it.Value(), rangeGap, us)
+		v, err := format.OpenTrailer(it.Value(), format.RangeGap, us)
 		if err != nil {
-			return corrupt(rangeGap, us, err)
+			return corrupt(format.RangeGap, us, err)
 		}
 		g, err := decodeGap(v, us)
 		if err != nil {
-			return corrupt(rangeGap, us, err)
+			return corrupt(format.RangeGap, us, err)
 		}
 		o.snap.gaps = append(o.snap.gaps, g)
 	}

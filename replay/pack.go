@@ -9,6 +9,8 @@ import (
 	"sync"
 
 	"github.com/minio/minlz"
+
+	"millrace/replay/internal/format"
 )
 
 // The plain part is compressed by us and not by Pebble, in pieces of whole frames that can be had one by one: a
@@ -34,7 +36,6 @@ const (
 	minPacked       = 4 << 10 // a smaller part is not compressed
 	packedHeadBytes = 8
 
-	maxStrands  = 8          // of a block, with the others'
 	strandShare = 16         // a collection has its own if it has such a part of the bytes
 	minStranded = pieceBytes // a smaller part has one: its strands would be smaller than minBlobValue
 )
@@ -49,9 +50,9 @@ type packer struct {
 	own   []uint8 // the strand of each collection
 	of    []uint8 // the strand of each event, if there are several
 
-	parts [maxStrands][]byte   // of the piece that is packed
-	out   [maxStrands][]byte   // of the strands: what is packed
-	ends  [maxStrands][]uint32 // and where the pieces end in it
+	parts [format.MaxSubstreams][]byte   // of the piece that is packed
+	out   [format.MaxSubstreams][]byte   // of the strands: what is packed
+	ends  [format.MaxSubstreams][]uint32 // and where the pieces end in it
 }
 
 var packers = sync.Pool{New: func() any { return new(packer) }}
@@ -173,7 +174,7 @@ func (k *packer) divide(n int, ends []uint32, collections []uint16) (strands int
 	rest := n
 	for _, b := range k.bytes {
 		own := 0
-		if b >= n/strandShare && strands < maxStrands {
+		if b >= n/strandShare && strands < format.MaxSubstreams {
 			own = strands
 			strands++
 			rest -= b
@@ -237,7 +238,7 @@ func cutPieces(n int, ends []uint32) (pieces []uint32) {
 func maxPackedLen(n, events int) int {
 	// Two neighbours are together more than pieceBytes.
 	pieces := 2*(n/pieceBytes) + n/maxPieceBytes + 2
-	return packedHeadBytes + maxStrands*(1+trailerBytes) + n + events + pieces*(pieceHeadBytes(maxStrands)+maxStrands*(minlz.MaxEncodedLen(0)+16))
+	return packedHeadBytes + format.MaxSubstreams*(1+format.TrailerBytes) + n + events + pieces*(pieceHeadBytes(format.MaxSubstreams)+format.MaxSubstreams*(minlz.MaxEncodedLen(0)+16))
 }
 
 // packed looks at what packer made.
@@ -245,9 +246,9 @@ type packed struct {
 	bytes   int    // of the frames
 	heads   []byte // nil: the frames as they are, one piece
 	strands int
-	of      []byte             // the strand of each event, if there are several
-	ends    []uint32           // of the events
-	bodies  [maxStrands][]byte // what the values have of each strand; those but the first may be nil until they are needed
+	of      []byte                       // the strand of each event, if there are several
+	ends    []uint32                     // of the events
+	bodies  [format.MaxSubstreams][]byte // what the values have of each strand; those but the first may be nil until they are needed
 }
 
 // openPacked opens the first value. It takes nothing on trust that its methods would index with. ends are those of the
@@ -272,13 +273,13 @@ func openPacked(b []byte, ends []uint32) (p packed, err error) {
 		return p, fmt.Errorf("it says that it has %d bytes", p.bytes)
 	case coding == packedRaw && p.strands == 0 && pieces == 0 && len(d.b) == p.bytes:
 		return p, nil
-	case coding != packedMinLZ || p.strands == 0 || p.strands > maxStrands || pieces == 0:
+	case coding != packedMinLZ || p.strands == 0 || p.strands > format.MaxSubstreams || pieces == 0:
 		return p, fmt.Errorf("%d bytes with coding %d in %d pieces of %d strands, for %d bytes", len(d.b), coding, pieces, p.strands, p.bytes)
 	case p.strands > 1 && (len(ends) == 0 || int(ends[len(ends)-1]) != p.bytes):
 		return p, fmt.Errorf("it has %d bytes in %d strands, and other events", p.bytes, p.strands)
 	}
 	var from int
-	var at [maxStrands]int
+	var at [format.MaxSubstreams]int
 	for i := range pieces {
 		to := p.head(i, 0)
 		if to <= from || to-from > maxPieceBytes {
@@ -378,7 +379,7 @@ func (p *packed) unpack(dst []byte, i int, mem *loan, src strandSource) error {
 func (p *packed) unpackStrand(dst []byte, i, strand int) error {
 	body := p.bodies[strand]
 	if body == nil {
-		return fmt.Errorf("strand %d: %w", strand, errMissing)
+		return fmt.Errorf("strand %d: %w", strand, format.ErrMissing)
 	}
 	start := 0
 	if i > 0 {
@@ -401,9 +402,9 @@ func (p *packed) gather(dst []byte, i int, runs []run, mem *loan, src strandSour
 	begin, limit := p.piece(i)
 	from, to := uint32(begin), uint32(limit)
 	first := endingAfter(p.ends, from)
-	var at [maxStrands]uint32 // first the sizes of the strands, then how far each is read
-	var size uint32           // of what is wanted
-	var data [maxStrands][]byte
+	var at [format.MaxSubstreams]uint32 // first the sizes of the strands, then how far each is read
+	var size uint32                     // of what is wanted
+	var data [format.MaxSubstreams][]byte
 	var wanted uint32 // a bit for each strand
 	wants := runCursor{runs: runs}
 	for e, start := first, from; start < to; e++ {
@@ -490,12 +491,12 @@ func (p *packed) appendAll(dst []byte, src strandSource) ([]byte, error) {
 
 // unpack returns the frames that end at ends, of the values that packer made: the first, and those of the other strands by
 // number, which may be nil: then there are none. The result is the caller's.
-func unpack(b []byte, ends []uint32, strands *[maxStrands][]byte) ([]byte, error) {
+func unpack(b []byte, ends []uint32, strands *[format.MaxSubstreams][]byte) ([]byte, error) {
 	p, err := openPacked(b, ends)
 	if err != nil {
 		return nil, err
 	}
-	for s := 1; strands != nil && s < maxStrands; s++ {
+	for s := 1; strands != nil && s < format.MaxSubstreams; s++ {
 		b := strands[s]
 		switch {
 		case b == nil:

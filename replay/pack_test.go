@@ -5,6 +5,8 @@ import (
 	"errors"
 	"math/rand/v2"
 	"testing"
+
+	"millrace/replay/internal/format"
 )
 
 func TestPack(t *testing.T) {
@@ -19,7 +21,7 @@ func TestPack(t *testing.T) {
 }
 
 // packValues returns the first value, and those of the other strands, in memory of their own.
-func packValues(frames []byte, ends []uint32, collections []uint16, stranded int) (first []byte, strands [maxStrands][]byte) {
+func packValues(frames []byte, ends []uint32, collections []uint16, stranded int) (first []byte, strands [format.MaxSubstreams][]byte) {
 	var k packer
 	n := k.pack(frames, ends, collections, stranded)
 	for s := 1; s < n; s++ {
@@ -29,7 +31,7 @@ func packValues(frames []byte, ends []uint32, collections []uint16, stranded int
 }
 
 // openStrands is openPacked with all strands.
-func openStrands(t *testing.T, first []byte, strands [maxStrands][]byte, ends []uint32) packed {
+func openStrands(t *testing.T, first []byte, strands [format.MaxSubstreams][]byte, ends []uint32) packed {
 	t.Helper()
 	p, err := openPacked(first, ends)
 	if err != nil {
@@ -58,7 +60,7 @@ func testPack(t *testing.T, rng *rand.Rand, n, letters, most int) {
 	}
 	collections := make([]uint16, len(ends))
 	for i := range collections {
-		collections[i] = uint16(rng.IntN(1 + rng.IntN(2*maxStrands)))
+		collections[i] = uint16(rng.IntN(1 + rng.IntN(2*format.MaxSubstreams)))
 	}
 	if rng.IntN(4) == 0 {
 		collections = nil
@@ -69,16 +71,16 @@ func testPack(t *testing.T, rng *rand.Rand, n, letters, most int) {
 	if err != nil || !bytes.Equal(got, frames) {
 		t.Fatalf("%d bytes of %d letters: they become %d, %v", n, letters, len(got), err)
 	}
-	size := len(value) + trailerBytes
+	size := len(value) + format.TrailerBytes
 	for _, b := range strands {
 		if size += len(b); b != nil {
-			size += trailerBytes
+			size += format.TrailerBytes
 		}
 	}
 	if size > maxPackedLen(n, len(ends)) {
 		t.Errorf("%d bytes take %d, more than %d", n, size, maxPackedLen(n, len(ends)))
 	}
-	if n >= minPacked && letters == 2 && size > n/2+maxStrands*trailerBytes {
+	if n >= minPacked && letters == 2 && size > n/2+format.MaxSubstreams*format.TrailerBytes {
 		t.Errorf("%d bytes of two letters take %d", n, size)
 	}
 	p := openStrands(t, value, strands, ends)
@@ -174,7 +176,7 @@ func TestStrands(t *testing.T) {
 				}
 			}
 		}
-		if err := q.unpack(make([]byte, to), 0, &mem, nil); !errors.Is(err, errMissing) {
+		if err := q.unpack(make([]byte, to), 0, &mem, nil); !errors.Is(err, format.ErrMissing) {
 			t.Errorf("the other strands than %d are not missed: %v", strand, err)
 		}
 		mem.free()
@@ -185,7 +187,7 @@ func TestStrands(t *testing.T) {
 	}
 	strands[1], strands[2] = strands[2], strands[1]
 	strands[3] = nil
-	if _, err := unpack(value, ends, &strands); !errors.Is(err, errMissing) {
+	if _, err := unpack(value, ends, &strands); !errors.Is(err, format.ErrMissing) {
 		t.Errorf("without one of its strands: %v", err)
 	}
 }
@@ -203,13 +205,13 @@ func TestPackedLayout(t *testing.T) {
 		7, 0, 0, 0, 6, 0, 0, 0, 5, 0, 0, 0, // where the piece ends, and its strands
 		1, 0, 1, // the strand of each event
 		0, 0, 'c', 'd', 'e', 'f'}
-	strands := [maxStrands][]byte{1: {1, 0, 0, 'a', 'b', 'g'}}
+	strands := [format.MaxSubstreams][]byte{1: {1, 0, 0, 'a', 'b', 'g'}}
 	ends := []uint32{2, 6, 7}
 	if got, err := unpack(stranded, ends, &strands); err != nil || string(got) != "abcdefg" {
 		t.Errorf("it becomes %q, %v", got, err)
 	}
 	for n, value := range [][]byte{value, stranded} {
-		var others *[maxStrands][]byte
+		var others *[format.MaxSubstreams][]byte
 		if n == 1 {
 			others = &strands
 		}

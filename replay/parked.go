@@ -3,6 +3,8 @@ package replay
 import (
 	"sync"
 	"time"
+
+	"millrace/replay/internal/format"
 )
 
 // A stored part that was read ahead is looked up and looked at once more by its reader, and again by each call of Next
@@ -61,7 +63,7 @@ func (k *parked) leave(p *storedPart) {
 }
 
 // take returns a part that was left, for its next user to close or leave.
-func (k *parked) take(r byte, key int64) (p storedPart, ok bool) {
+func (k *parked) take(r format.Range, key int64) (p storedPart, ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if i := k.index(r, key); i >= 0 {
@@ -84,7 +86,7 @@ func (k *parked) finish(p *storedPart) {
 }
 
 // index returns where a part is; -1: nowhere.
-func (k *parked) index(r byte, key int64) int {
+func (k *parked) index(r format.Range, key int64) int {
 	for i := range k.parts {
 		if k.parts[i].r == r && k.parts[i].key == key {
 			return i

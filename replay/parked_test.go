@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"millrace/replay/internal/format"
 )
 
 // noteClose notes which parts are closed.
@@ -27,7 +29,7 @@ func TestParked(t *testing.T) {
 		l := &Log{cache: newCache(1 << 20), store: &store{cacheBytes: 1 << 20}}
 		var closed []int64
 		part := func(key int64) *storedPart {
-			return &storedPart{l: l, r: rangePlain, key: key, closers: [maxStrands]io.Closer{noteClose{&closed, key}}}
+			return &storedPart{l: l, r: format.RangePlain, key: key, closers: [format.MaxSubstreams]io.Closer{noteClose{&closed, key}}}
 		}
 		check := func(when string, want ...int64) {
 			t.Helper()
@@ -42,17 +44,17 @@ func TestParked(t *testing.T) {
 			l.parked.leave(part(key))
 		}
 		check("two too many", 0, 1)
-		if _, ok := l.parked.take(rangeZstd, 4); ok {
+		if _, ok := l.parked.take(format.RangeZstd, 4); ok {
 			t.Error("another range's part is taken")
 		}
-		p, ok := l.parked.take(rangePlain, 4)
-		if _, again := l.parked.take(rangePlain, 4); !ok || p.key != 4 || again {
+		p, ok := l.parked.take(format.RangePlain, 4)
+		if _, again := l.parked.take(format.RangePlain, 4); !ok || p.key != 4 || again {
 			t.Errorf("taken %v, again %v: %d", ok, again, p.key)
 		}
 		time.Sleep(parkedTime + time.Millisecond)
 		check("after one sweep")
 		l.parked.leave(&p)
-		if p, ok := l.parked.take(rangePlain, 2); ok {
+		if p, ok := l.parked.take(format.RangePlain, 2); ok {
 			p.close()
 		}
 		check("its user's", 2)
@@ -98,11 +100,11 @@ func TestParkedParts(t *testing.T) {
 		if i := slices.IndexFunc(s.tail, func(b *Block) bool { return b.idx.key() >= r.next }); i >= 0 && r.next > s.beforeTail.timeUS {
 			continue
 		}
-		x, err := l.indexOf(rangeOutline, r.block)
+		x, err := l.indexOf(format.RangeSlimIndex, r.block)
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, ok := l.parked.take(rangePlain, r.block)
+		p, ok := l.parked.take(format.RangePlain, r.block)
 		if within := r.next > x.timeUS[0] && r.next <= x.key(); within && !ok && time.Since(begun) < parkedTime/2 {
 			t.Errorf("at stamp %d of block %d: its part is not parked", r.next, r.block)
 		}

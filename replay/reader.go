@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"millrace/replay/internal/format"
 	"millrace/translate"
 )
 
@@ -535,7 +536,7 @@ func (r *Reader) collect(ends []uint32, i, room int, must bool) (through, events
 	for i = r.matcher.next(i); i < len(ends); i = r.matcher.next(i + 1) {
 		from, to := startOf(ends, i), ends[i]
 		size := int(to - from)
-		if limit := r.filter.maxPayload; limit > 0 && size-headerBytes(size) > limit {
+		if limit := r.filter.maxPayload; limit > 0 && size-format.FrameHeaderBytes(size) > limit {
 			continue
 		}
 		if bytes+size > room && !(must && events == 0) {

@@ -14,6 +14,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"millrace/dict"
+	"millrace/replay/internal/format"
 	"millrace/translate"
 )
 
@@ -171,7 +172,7 @@ func TestSharedLoads(t *testing.T) {
 func TestCacheBound(t *testing.T) {
 	c := newCache(10_000)
 	for i := range int64(1000) {
-		e, mine := c.find(cacheKey{block: i % 90, part: rangePlain})
+		e, mine := c.find(cacheKey{block: i % 90, part: format.RangePlain})
 		if mine {
 			e.data, e.err = make([]byte, 100), nil
 			c.fill(e, 100)

@@ -7,12 +7,14 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"millrace/replay/internal/format"
 )
 
 // allStrands opens the plain part of block x, with all it has.
 func allStrands(t *testing.T, l *Log, x *index) storedPart {
 	t.Helper()
-	p, err := l.openPart(x, rangePlain, x.key(), int(x.plainEnd[x.events()-1]))
+	p, err := l.openPart(x, format.RangePlain, x.key(), int(x.plainEnd[x.events()-1]))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +195,7 @@ func TestReadyParked(t *testing.T) {
 		l := &Log{cache: newCache(1 << 20), store: &store{cacheBytes: 1 << 20}}
 		defer l.parked.close()
 		part := func(key int64, ready ...int) *storedPart {
-			p := &storedPart{l: l, r: rangePlain, key: key, packed: packed{bytes: 1000}}
+			p := &storedPart{l: l, r: format.RangePlain, key: key, packed: packed{bytes: 1000}}
 			if len(ready) > 0 {
 				p.ready = make([]*arena, 4)
 			}
@@ -203,7 +205,7 @@ func TestReadyParked(t *testing.T) {
 			return p
 		}
 		ready := func(key int64) (got []int) {
-			p, ok := l.parked.take(rangePlain, key)
+			p, ok := l.parked.take(format.RangePlain, key)
 			if !ok {
 				return []int{-1}
 			}
@@ -223,7 +225,7 @@ func TestReadyParked(t *testing.T) {
 			if got := ready(1); !slices.Equal(got, tc.want) || len(l.parked.parts) != 1 {
 				t.Errorf("%v and %v: %v are ready, of %d parts", tc.first, tc.second, got, len(l.parked.parts))
 			}
-			if p, ok := l.parked.take(rangePlain, 1); ok {
+			if p, ok := l.parked.take(format.RangePlain, 1); ok {
 				p.close()
 			}
 		}
@@ -252,7 +254,7 @@ func TestReadyParked(t *testing.T) {
 			t.Error("pieces were wasted, and more are unpacked ahead")
 		}
 		for key := range int64(maxParked + 1) { // all that are left
-			if p, ok := l.parked.take(rangePlain, 10+key); ok {
+			if p, ok := l.parked.take(format.RangePlain, 10+key); ok {
 				p.close()
 			}
 		}
@@ -275,7 +277,7 @@ func TestLateParts(t *testing.T) {
 		a := ahead{reached: new(atomic.Int64)}
 		a.reached.Store(reached)
 		l.fetch(x, &a)
-		p, ok := l.parked.take(rangePlain, x.key())
+		p, ok := l.parked.take(format.RangePlain, x.key())
 		if ok != want {
 			t.Errorf("its reader reached %d, the block is %d: the part is parked: %v", reached, x.key(), ok)
 		}

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+
+	"millrace/replay/internal/format"
 )
 
 const (
@@ -103,7 +105,7 @@ func (l *Log) lastBlockAt(s *snapshot, us int64) (int64, error) {
 	}
 	us = min(us, s.newest.timeUS)
 	it, err := l.store.db.NewIter(&pebble.IterOptions{
-		LowerBound: timeKey(rangeIndex, s.floor.timeUS+1), UpperBound: timeKey(rangeIndex, us+1)})
+		LowerBound: format.TimeKey(format.RangeIndex, s.floor.timeUS+1), UpperBound: format.TimeKey(format.RangeIndex, us+1)})
 	if err != nil {
 		return 0, err
 	}
@@ -111,9 +113,9 @@ func (l *Log) lastBlockAt(s *snapshot, us int64) (int64, error) {
 	if !it.Last() {
 		return 0, it.Error()
 	}
-	key, ok := keyTime(it.Key())
+	key, ok := format.ParseTimeKey(it.Key())
 	if !ok {
-		return 0, l.corrupt(rangeIndex, us, fmt.Errorf("key %x", it.Key()))
+		return 0, l.corrupt(format.RangeIndex, us, fmt.Errorf("key %x", it.Key()))
 	}
 	return key, nil
 }
@@ -150,17 +152,17 @@ func (l *Log) cutByBytes(s *snapshot, maxBytes int64) (key int64, more bool, err
 		return 0, false, nil
 	}
 	it, err := l.store.db.NewIter(&pebble.IterOptions{
-		LowerBound: []byte{rangeSeq}, UpperBound: []byte{rangeSeq + 1}})
+		LowerBound: format.RangeSeq.Start(), UpperBound: format.RangeSeq.End()})
 	if err != nil {
 		return 0, false, err
 	}
 	defer it.Close()
 	n := 0
 	for ok := it.First(); ok; ok = it.Next() {
-		_, seq, _ := seqOfKey(it.Key())
+		_, seq, _ := format.ParseSeqKey(it.Key())
 		ref, err := decodeBlockRef(it.Value(), seq)
 		if err != nil {
-			return 0, false, l.corrupt(rangeSeq, seq, err)
+			return 0, false, l.corrupt(format.RangeSeq, seq, err)
 		}
 		if ref.key > s.newest.timeUS {
 			break // not published yet
@@ -179,18 +181,18 @@ func (l *Log) cutByBytes(s *snapshot, maxBytes int64) (key int64, more bool, err
 // It returns false if an Append came between and it must be tried again.
 func (l *Log) cut(s *snapshot, key int64) (done bool, err error) {
 	it, err := l.store.db.NewIter(&pebble.IterOptions{
-		LowerBound: timeKey(rangeIndex, key), UpperBound: timeKey(rangeIndex, s.newest.timeUS+1)})
+		LowerBound: format.TimeKey(format.RangeIndex, key), UpperBound: format.TimeKey(format.RangeIndex, s.newest.timeUS+1)})
 	if err != nil {
 		return false, err
 	}
 	defer it.Close()
 	if !it.First() {
 		if err := it.Error(); err != nil {
-			return false, l.readError(rangeIndex, key, err)
+			return false, l.readError(format.RangeIndex, key, err)
 		}
-		return false, l.corrupt(rangeIndex, key, errMissing)
+		return false, l.corrupt(format.RangeIndex, key, format.ErrMissing)
 	}
-	last, err := l.decodeAt(it, rangeIndex, key)
+	last, err := l.decodeAt(it, format.RangeIndex, key)
 	if err != nil {
 		return false, err
 	}
@@ -200,32 +202,32 @@ func (l *Log) cut(s *snapshot, key int64) (done bool, err error) {
 	}
 	var oldest mark
 	if it.Next() {
-		us, _ := keyTime(it.Key())
-		first, err := l.decodeAt(it, rangeIndex, us)
+		us, _ := format.ParseTimeKey(it.Key())
+		first, err := l.decodeAt(it, format.RangeIndex, us)
 		if err != nil {
 			return false, err
 		}
 		oldest = mark{first.timeUS[0], first.place(0)}
 	} else if err := it.Error(); err != nil {
-		return false, l.readError(rangeIndex, key, err)
+		return false, l.readError(format.RangeIndex, key, err)
 	}
 	return l.drop(last, ref, oldest)
 }
 
 func (l *Log) blockRefOf(x *index) (blockRef, error) {
-	v, ok, err := l.store.get(seqKey(x.epoch, x.lastSeq))
+	v, ok, err := l.store.get(format.SeqKey(x.epoch, x.lastSeq))
 	if err != nil {
-		return blockRef{}, l.readError(rangeSeq, x.key(), err)
+		return blockRef{}, l.readError(format.RangeSeq, x.key(), err)
 	}
 	if !ok {
-		return blockRef{}, l.corrupt(rangeSeq, x.key(), errMissing)
+		return blockRef{}, l.corrupt(format.RangeSeq, x.key(), format.ErrMissing)
 	}
 	ref, err := decodeBlockRef(v, x.lastSeq)
 	if err == nil && ref.key != x.key() {
 		err = fmt.Errorf("it refers to block %d", ref.key)
 	}
 	if err != nil {
-		return blockRef{}, l.corrupt(rangeSeq, x.key(), err)
+		return blockRef{}, l.corrupt(format.RangeSeq, x.key(), err)
 	}
 	return ref, nil
 }
@@ -258,7 +260,7 @@ func (l *Log) drop(last *index, ref blockRef, oldest mark) (done bool, err error
 	if err := deleteThrough(batch, next.floor, last.epoch, last.lastSeq); err != nil {
 		return false, err
 	}
-	if err := putMeta(batch, metaState, appendState(nil, &next.state)); err != nil {
+	if err := putMeta(batch, format.MetaState, appendState(nil, &next.state)); err != nil {
 		return false, err
 	}
 	if len(next.uses) < len(old.uses) {
@@ -281,11 +283,11 @@ func (l *Log) drop(last *index, ref blockRef, oldest mark) (done bool, err error
 // deleteThrough adds range deletions to the batch: everything up to m, whose block ends with frame
 // lastSeq of epoch.
 func deleteThrough(batch *pebble.Batch, m mark, epoch uint32, lastSeq int64) error {
-	for _, r := range []byte{rangeGap, rangeSpan, rangeIndex, rangePlain, rangeZstd, rangeSpanDIDs,
-		rangeOthersIndex, rangeOthersPlain, rangeOthersZstd, rangeOutline} {
-		if err := batch.DeleteRange([]byte{r}, timeKey(r, m.timeUS+1), nil); err != nil {
+	for _, r := range []format.Range{format.RangeGap, format.RangeSpan, format.RangeIndex, format.RangePlain, format.RangeZstd, format.RangeSpanDIDs,
+		format.RangeCopiesIndex, format.RangeCopiesPlain, format.RangeCopiesZstd, format.RangeSlimIndex} {
+		if err := batch.DeleteRange(r.Start(), format.TimeKey(r, m.timeUS+1), nil); err != nil {
 			return err
 		}
 	}
-	return batch.DeleteRange([]byte{rangeSeq}, seqKey(epoch, lastSeq+1), nil)
+	return batch.DeleteRange(format.RangeSeq.Start(), format.SeqKey(epoch, lastSeq+1), nil)
 }

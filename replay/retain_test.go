@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"millrace/replay/internal/format"
 )
 
 // tenBlocks appends ten blocks a minute apart, of one event each.
@@ -187,7 +189,7 @@ func TestRetentionZero(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer it.Close()
-		if it.SeekGE([]byte{rangeGap}); it.Valid() {
+		if it.SeekGE(format.RangeGap.Start()); it.Valid() {
 			t.Errorf("the store holds %x", it.Key())
 		}
 		_, err = a.l.NewReader(ReaderConfig{Cursor: PositionCursor(a.l.Range().Newest.Position)})
@@ -278,7 +280,7 @@ func TestTrimUnderReader(t *testing.T) {
 	if _, err := after.find(s, s.oldest.timeUS); !errors.Is(err, ErrFellOff) {
 		t.Errorf("find after the trim: %v", err)
 	}
-	if _, err := a.l.readPart(rangePlain, x.key()); !errors.Is(err, ErrFellOff) {
+	if _, err := a.l.readPart(format.RangePlain, x.key()); !errors.Is(err, ErrFellOff) {
 		t.Errorf("read a part after the trim: %v", err)
 	}
 	if y, err := before.find(s, x.key()+1); err != nil || y.seq[0] != 2 {

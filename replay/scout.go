@@ -3,6 +3,8 @@ package replay
 import (
 	"sync"
 	"time"
+
+	"millrace/replay/internal/format"
 )
 
 // A reader whose filter passes little looks at one span after the other, and then at few blocks of each. From memory that
@@ -184,7 +186,7 @@ func (p *pass) lookAheadInSpans(sp *span, n, bytes int) {
 				return
 			}
 		}
-		e := r.log.cache.peek(cacheKey{block: pl.key, part: rangeSpan})
+		e := r.log.cache.peek(cacheKey{block: pl.key, part: format.RangeSpan})
 		if e == nil {
 			return
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"millrace/replay/internal/format"
 	"millrace/translate"
 )
 
@@ -77,10 +78,10 @@ func TestScout(t *testing.T) {
 		}
 		read, unread, spans := 0, 0, 0
 		for k, e := range l.cache.entries {
-			if k.part == rangeSpan {
+			if k.part == format.RangeSpan {
 				spans++
 			}
-			if k.part != rangeIndex || k.block > all[1899].timeUS {
+			if k.part != format.RangeIndex || k.block > all[1899].timeUS {
 				continue
 			}
 			if read++; e.idx.checked.Load() == 0 {
@@ -141,7 +142,7 @@ func TestSlowParts(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, block := range sp.keys {
-			if _, err := l.indexOf(rangeOutline, block); err != nil {
+			if _, err := l.indexOf(format.RangeSlimIndex, block); err != nil {
 				t.Fatal(err)
 			}
 		}

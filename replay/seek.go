@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"github.com/cockroachdb/pebble/v2"
+
+	"millrace/replay/internal/format"
 )
 
 // seek sets the reader's place for a cursor. The caller holds storeMu.
@@ -102,7 +104,7 @@ func (l *Log) findAfter(s *snapshot, p place) (int64, error) {
 		return afterIn(s.tail[i].idx, p, before), nil
 	}
 	it, err := l.store.db.NewIter(&pebble.IterOptions{
-		LowerBound: []byte{rangeSeq}, UpperBound: []byte{rangeSeq + 1}})
+		LowerBound: format.RangeSeq.Start(), UpperBound: format.RangeSeq.End()})
 	if err != nil {
 		return 0, fmt.Errorf("find position: %w", err)
 	}
@@ -110,14 +112,14 @@ func (l *Log) findAfter(s *snapshot, p place) (int64, error) {
 	if p.before(l.snap.Load().floor.place) {
 		return 0, ErrFellOff // see blockScan.open
 	}
-	for ok := it.SeekGE(seqKey(p.epoch, p.seq)); ok; ok = it.Next() {
-		epoch, seq, valid := seqOfKey(it.Key())
+	for ok := it.SeekGE(format.SeqKey(p.epoch, p.seq)); ok; ok = it.Next() {
+		epoch, seq, valid := format.ParseSeqKey(it.Key())
 		if !valid {
-			return 0, l.corrupt(rangeSeq, 0, fmt.Errorf("key %x", it.Key()))
+			return 0, l.corrupt(format.RangeSeq, 0, fmt.Errorf("key %x", it.Key()))
 		}
 		ref, err := decodeBlockRef(it.Value(), seq)
 		if err != nil {
-			return 0, l.corrupt(rangeSeq, seq, err)
+			return 0, l.corrupt(format.RangeSeq, seq, err)
 		}
 		if !p.before(place{epoch, ref.seq, ref.op}) {
 			continue // the block covers p's frame, but has nothing after it
@@ -125,23 +127,23 @@ func (l *Log) findAfter(s *snapshot, p place) (int64, error) {
 		return l.findIn(s, it, ref, p)
 	}
 	if err := it.Error(); err != nil {
-		return 0, l.readError(rangeSeq, p.seq, err)
+		return 0, l.readError(format.RangeSeq, p.seq, err)
 	}
-	return 0, l.corrupt(rangeSeq, s.newest.seq, errMissing)
+	return 0, l.corrupt(format.RangeSeq, s.newest.seq, format.ErrMissing)
 }
 
 // findIn does the rest of findAfter in the block that ref, where it is, refers to.
 func (l *Log) findIn(s *snapshot, it *pebble.Iterator, ref blockRef, p place) (int64, error) {
 	before := s.floor.timeUS
 	if it.Prev() {
-		_, seq, _ := seqOfKey(it.Key())
+		_, seq, _ := format.ParseSeqKey(it.Key())
 		prev, err := decodeBlockRef(it.Value(), seq)
 		if err != nil {
-			return 0, l.corrupt(rangeSeq, seq, err)
+			return 0, l.corrupt(format.RangeSeq, seq, err)
 		}
 		before = max(before, prev.key)
 	} else if err := it.Error(); err != nil {
-		return 0, l.readError(rangeSeq, p.seq, err)
+		return 0, l.readError(format.RangeSeq, p.seq, err)
 	}
 	scan := blockScan{l: l}
 	defer scan.close()

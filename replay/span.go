@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sort"
 
+	"millrace/replay/internal/format"
 	"millrace/translate"
 )
 
@@ -77,7 +78,7 @@ func firstBlocks(n int) (s blockSet) {
 }
 
 // span says what is in a run of blocks, which are all of one epoch. It is the decoded value of a key of
-// rangeSpan, and immutable.
+// RangeSpan, and immutable.
 type span struct {
 	epoch uint32
 	// By block:
@@ -94,7 +95,7 @@ type span struct {
 	// Identity and account events pass every collection filter.
 	identities, accounts  uint32
 	identityIn, accountIn blockSet
-	others                bool // they are stored once more, apart, under rangeOthersIndex and the next two
+	others                bool // they are stored once more, apart, under RangeCopiesIndex and the next two
 }
 
 func (s *span) key() int64 { return s.keys[len(s.keys)-1] }
@@ -305,19 +306,19 @@ func (o *openSpan) values() []spanValue {
 	o.collections.text = string(o.text)
 	o.others = o.copies != nil && o.copies.idx != nil
 	key := o.key()
-	out := make([]spanValue, 0, 4+didShards)
-	add := func(r byte, k, value []byte) {
-		out = append(out, spanValue{k, appendTrailer(value, r, key)})
+	out := make([]spanValue, 0, 4+format.DIDShards)
+	add := func(r format.Range, k, value []byte) {
+		out = append(out, spanValue{k, format.AppendTrailer(value, r, key)})
 	}
-	add(rangeSpan, timeKey(rangeSpan, key), appendSpan(nil, &o.span))
+	add(format.RangeSpan, format.TimeKey(format.RangeSpan, key), appendSpan(nil, &o.span))
 	for i, pairs := range shardsOf(o.pairs) {
-		add(rangeSpanDIDs, shardKey(key, i), appendShard(nil, i, pairs))
+		add(format.RangeSpanDIDs, format.ShardKey(key, i), appendShard(nil, i, pairs))
 	}
 	if o.others {
 		x := o.copies.finish()
-		add(rangeOthersIndex, timeKey(rangeOthersIndex, key), appendIndex(nil, x))
-		add(rangeOthersPlain, timeKey(rangeOthersPlain, key), appendPacked(make([]byte, 0, maxPackedLen(len(o.copies.plain), x.events())), o.copies.plain, x.plainEnd))
-		add(rangeOthersZstd, timeKey(rangeOthersZstd, key), o.copies.zstd)
+		add(format.RangeCopiesIndex, format.TimeKey(format.RangeCopiesIndex, key), appendIndex(nil, x))
+		add(format.RangeCopiesPlain, format.TimeKey(format.RangeCopiesPlain, key), appendPacked(make([]byte, 0, maxPackedLen(len(o.copies.plain), x.events())), o.copies.plain, x.plainEnd))
+		add(format.RangeCopiesZstd, format.TimeKey(format.RangeCopiesZstd, key), o.copies.zstd)
 	}
 	return out
 }
@@ -388,15 +389,10 @@ func (c *othersBuilder) finish() *index {
 
 // The DIDs of a span are in shards, by the upper bits of their fingerprints, each a value of its own: who looks for a few
 // reads a few KiB of each span.
-const (
-	didShardBits = 5
-	didShards    = 1 << didShardBits
-)
-
-func shardOf(fingerprint uint64) int { return int(fingerprint >> (64 - didShardBits)) }
+func shardOf(fingerprint uint64) int { return int(fingerprint >> (64 - format.DIDShardBits)) }
 
 // shardsOf sorts pairs and cuts them into those of each shard.
-func shardsOf(pairs []uint64) (shards [didShards][]uint64) {
+func shardsOf(pairs []uint64) (shards [format.DIDShards][]uint64) {
 	slices.Sort(pairs)
 	pairs = slices.Compact(pairs)
 	for i := range shards {
@@ -406,7 +402,7 @@ func shardsOf(pairs []uint64) (shards [didShards][]uint64) {
 	return shards
 }
 
-// appendShard appends the value of a shard of rangeSpanDIDs, without trailer. Its pairs ascend.
+// appendShard appends the value of a shard of RangeSpanDIDs, without trailer. Its pairs ascend.
 //
 // The fingerprints are those of the DIDs without the shard's bits, cut to bucketBits + 16 bits, in ascending order; where
 // those of two DIDs are equal then, they have one entry. An entry's blocks are those of its DIDs.
@@ -418,7 +414,7 @@ func appendShard(dst []byte, shard int, pairs []uint64) []byte {
 		}
 	}
 	bucketBits := max(0, bits.Len(uint(distinct))-didBucketBits)
-	cutOf := func(pair uint64) uint64 { return pair << didShardBits >> (64 - bucketBits - 16) }
+	cutOf := func(pair uint64) uint64 { return pair << format.DIDShardBits >> (64 - bucketBits - 16) }
 
 	var lows []uint16
 	starts := make([]uint16, 1<<bucketBits+1)
@@ -467,7 +463,7 @@ const (
 	didGroup = 64
 )
 
-// didShard looks at a value of rangeSpanDIDs.
+// didShard looks at a value of RangeSpanDIDs.
 type didShard struct {
 	n, bucketBits         int
 	starts, lows          []byte
@@ -495,7 +491,7 @@ func openShard(b []byte, shard int) (v didShard, err error) {
 
 // find returns the entry of a fingerprint; -1 if there is none, so that its DID is in none of the blocks.
 func (v *didShard) find(fingerprint uint64) int {
-	cut := fingerprint << didShardBits >> (64 - v.bucketBits - 16)
+	cut := fingerprint << format.DIDShardBits >> (64 - v.bucketBits - 16)
 	low := uint16(cut)
 	bucket := int(cut >> 16)
 	from := int(binary.LittleEndian.Uint16(v.starts[2*bucket:]))

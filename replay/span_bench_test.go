@@ -7,6 +7,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
+	"millrace/replay/internal/format"
 	"millrace/translate"
 )
 
@@ -56,10 +57,10 @@ func spannedLog(b *testing.B, n int) *Log {
 func BenchmarkSpans(b *testing.B) {
 	const n = 600_000
 	l := spannedLog(b, n)
-	perEventBytes := func(rs ...byte) float64 {
+	perEventBytes := func(rs ...format.Range) float64 {
 		total := 0
 		for _, r := range rs {
-			it, err := l.store.db.NewIter(&pebble.IterOptions{LowerBound: []byte{r}, UpperBound: []byte{r + 1}})
+			it, err := l.store.db.NewIter(&pebble.IterOptions{LowerBound: r.Start(), UpperBound: r.End()})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -71,9 +72,9 @@ func BenchmarkSpans(b *testing.B) {
 		return float64(total) / n
 	}
 	b.Logf("bytes an event: spans %.2f, DIDs with their blocks %.2f, copies of others %.2f; index %.1f, outline %.1f, plain %.1f, zstd %.1f",
-		perEventBytes(rangeSpan), perEventBytes(rangeSpanDIDs),
-		perEventBytes(rangeOthersIndex, rangeOthersPlain, rangeOthersZstd),
-		perEventBytes(rangeIndex), perEventBytes(rangeOutline), perEventBytes(rangePlain), perEventBytes(rangeZstd))
+		perEventBytes(format.RangeSpan), perEventBytes(format.RangeSpanDIDs),
+		perEventBytes(format.RangeCopiesIndex, format.RangeCopiesPlain, format.RangeCopiesZstd),
+		perEventBytes(format.RangeIndex), perEventBytes(format.RangeSlimIndex), perEventBytes(format.RangePlain), perEventBytes(format.RangeZstd))
 	dids := func(n int) (out []string) {
 		for i := range n {
 			out = append(out, testDID(90_000+i)) // quiet ones

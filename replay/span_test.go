@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"millrace/replay/internal/format"
 	"millrace/translate"
 )
 
@@ -47,7 +48,7 @@ func TestSpanDIDs(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed, 2))
 	for _, size := range [][2]int{{1, 1}, {1, 50}, {3, 20}, {256, 2}, {40, 100}} {
 		o, dids := spanOf(t, l, rng, size[0], size[1])
-		var shards [didShards]didShard
+		var shards [format.DIDShards]didShard
 		for i, pairs := range shardsOf(o.pairs) {
 			var err error
 			if shards[i], err = openShard(appendShard(nil, i, pairs), i); err != nil {
@@ -180,7 +181,7 @@ func TestSpansSkip(t *testing.T) {
 			for range cap(l.aheads) {
 				<-l.aheads
 			}
-			read := map[byte]int{}
+			read := map[format.Range]int{}
 			for k := range l.cache.entries {
 				if k.block <= l.snap.Load().spanned {
 					read[k.part]++
@@ -190,11 +191,11 @@ func TestSpansSkip(t *testing.T) {
 			if len(tc.cfg.DIDs) > 0 {
 				indexes, outlines = tc.blocks, 0
 			}
-			if read[rangeIndex] != indexes || read[rangeOutline] != outlines || read[rangeOthersIndex] > 0 != tc.others {
-				t.Errorf("it read %d indexes and %d outlines, want %d and %d; others %d", read[rangeIndex], read[rangeOutline], indexes, outlines, read[rangeOthersIndex])
+			if read[format.RangeIndex] != indexes || read[format.RangeSlimIndex] != outlines || read[format.RangeCopiesIndex] > 0 != tc.others {
+				t.Errorf("it read %d indexes and %d outlines, want %d and %d; others %d", read[format.RangeIndex], read[format.RangeSlimIndex], indexes, outlines, read[format.RangeCopiesIndex])
 			}
-			if strings.HasSuffix(tc.name, "not there") && read[rangeSpan] != 1 {
-				t.Errorf("it read %d of two spans; the last one says how far that goes", read[rangeSpan])
+			if strings.HasSuffix(tc.name, "not there") && read[format.RangeSpan] != 1 {
+				t.Errorf("it read %d of two spans; the last one says how far that goes", read[format.RangeSpan])
 			}
 		})
 	}

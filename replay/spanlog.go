@@ -8,6 +8,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
+	"millrace/replay/internal/format"
 	"millrace/translate"
 )
 
@@ -79,22 +80,22 @@ func (p *appendPass) joinSettled() error {
 
 // fingerprintKey reads the log's key, or makes it.
 func (o *opener) fingerprintKey() error {
-	v, ok, err := o.meta(metaFingerprintKey)
+	v, ok, err := o.meta(format.MetaFingerprintKey)
 	if err != nil {
 		return err
 	}
 	if !ok {
 		if !o.fresh {
-			return corrupt(rangeMeta, 0, fmt.Errorf("%s: %w", metaFingerprintKey, errMissing))
+			return corrupt(format.RangeMeta, 0, fmt.Errorf("%s: %w", format.MetaFingerprintKey, format.ErrMissing))
 		}
-		v = make([]byte, fingerprintKeyBytes, fingerprintKeyBytes+trailerBytes)
+		v = make([]byte, fingerprintKeyBytes, fingerprintKeyBytes+format.TrailerBytes)
 		_, _ = rand.Read(v) // never fails
-		if err := putMeta(o.batch, metaFingerprintKey, v); err != nil {
+		if err := putMeta(o.batch, format.MetaFingerprintKey, v); err != nil {
 			return err
 		}
 	}
 	if len(v) != fingerprintKeyBytes {
-		return corrupt(rangeMeta, 0, fmt.Errorf("%s has %d bytes, not %d", metaFingerprintKey, len(v), fingerprintKeyBytes))
+		return corrupt(format.RangeMeta, 0, fmt.Errorf("%s has %d bytes, not %d", format.MetaFingerprintKey, len(v), fingerprintKeyBytes))
 	}
 	o.spans = newSpanWriter(o.cfg, decodeFingerprintKey(v))
 	return nil
@@ -105,15 +106,15 @@ func (o *opener) fingerprintKey() error {
 func (o *opener) openSpan() error {
 	s := o.snap
 	it, err := o.store.db.NewIter(&pebble.IterOptions{
-		LowerBound: timeKey(rangeSpan, s.floor.timeUS+1), UpperBound: []byte{rangeSpan + 1}})
+		LowerBound: format.TimeKey(format.RangeSpan, s.floor.timeUS+1), UpperBound: format.RangeSpan.End()})
 	if err != nil {
 		return fmt.Errorf("read the spans: %w", err)
 	}
 	defer it.Close()
 	for it.First(); it.Valid(); it.Next() {
-		us, ok := keyTime(it.Key())
+		us, ok := format.ParseTimeKey(it.Key())
 		if !ok || us > s.newest.timeUS {
-			return corrupt(rangeSpan, us, fmt.Errorf("key %x", it.Key()))
+			return corrupt(format.RangeSpan, us, fmt.Errorf("key %x", it.Key()))
 		}
 		o.spans.through = us
 		s.spanEnds(us)
@@ -130,26 +131,26 @@ func (o *opener) openSpan() error {
 // gatherSpan lets the blocks after us join.
 func (o *opener) gatherSpan(us int64) error {
 	it, err := o.store.db.NewIter(&pebble.IterOptions{
-		LowerBound: timeKey(rangeIndex, us+1), UpperBound: []byte{rangeIndex + 1}})
+		LowerBound: format.TimeKey(format.RangeIndex, us+1), UpperBound: format.RangeIndex.End()})
 	if err != nil {
 		return fmt.Errorf("read the newest blocks: %w", err)
 	}
 	defer it.Close()
 	for ok := it.First(); ok; ok = it.Next() {
-		key, _ := keyTime(it.Key())
+		key, _ := format.ParseTimeKey(it.Key())
 		sealed, err := it.ValueAndErr()
 		if err != nil {
-			return corrupt(rangeIndex, key, err)
+			return corrupt(format.RangeIndex, key, err)
 		}
-		body, err := openTrailer(sealed, rangeIndex, key)
+		body, err := format.OpenTrailer(sealed, format.RangeIndex, key)
 		if err != nil {
-			return corrupt(rangeIndex, key, err)
+			return corrupt(format.RangeIndex, key, err)
 		}
 		x, err := decodeIndex(body)
 		if err != nil {
-			return corrupt(rangeIndex, key, err)
+			return corrupt(format.RangeIndex, key, err)
 		}
-		bytes := int64(len(sealed)) + int64(x.plainEnd[x.events()-1]) + int64(x.zstdEnd[x.events()-1]) + 2*trailerBytes
+		bytes := int64(len(sealed)) + int64(x.plainEnd[x.events()-1]) + int64(x.zstdEnd[x.events()-1]) + 2*format.TrailerBytes
 		if err := o.spans.join(o.batch, x, nil, nil, bytes); err != nil {
 			return err
 		}
@@ -267,19 +268,19 @@ func (p *pass) others(sp *span, until int64) (source, error) {
 
 // othersIndex returns the index of a span's copies.
 func (l *Log) othersIndex(key int64) (*index, error) {
-	e, mine := l.cache.find(cacheKey{block: key, part: rangeOthersIndex})
+	e, mine := l.cache.find(cacheKey{block: key, part: format.RangeCopiesIndex})
 	if !mine {
 		return e.idx, e.err
 	}
 	var bytes int64
 	defer func() { l.cache.fill(e, bytes) }()
-	b, err := l.readPart(rangeOthersIndex, key)
+	b, err := l.readPart(format.RangeCopiesIndex, key)
 	if err != nil {
 		e.err = err
 		return nil, err
 	}
 	if e.idx, err = decodeIndex(b); err != nil {
-		e.err = l.corrupt(rangeOthersIndex, key, err)
+		e.err = l.corrupt(format.RangeCopiesIndex, key, err)
 		return nil, e.err
 	}
 	bytes, e.err = e.idx.memory(), nil
@@ -288,12 +289,12 @@ func (l *Log) othersIndex(key int64) (*index, error) {
 
 // spanOf returns a span whose key is known.
 func (l *Log) spanOf(key int64) (*span, error) {
-	e, mine := l.cache.find(cacheKey{block: key, part: rangeSpan})
+	e, mine := l.cache.find(cacheKey{block: key, part: format.RangeSpan})
 	if !mine {
 		return e.span, e.err
 	}
 	defer func() { l.cache.fill(e, e.spanBytes()) }()
-	e.err = l.view(rangeSpan, key, e.decodeSpan)
+	e.err = l.view(format.RangeSpan, key, e.decodeSpan)
 	return e.span, e.err
 }
 
@@ -316,14 +317,14 @@ func (e *cacheEntry) spanBytes() int64 {
 // is one: from <= s.spanned. It reads them in a row, which a disk answers fastest.
 func (c *blockScan) spansFrom(s *snapshot, from int64, n int) ([]*span, error) {
 	if c.spans == nil {
-		it, err := c.iterator(rangeSpan, s.spanned, from)
+		it, err := c.iterator(format.RangeSpan, s.spanned, from)
 		if err != nil {
 			return nil, err
 		}
 		c.spans = it
 	}
 	var spans []*span
-	for ok := c.spans.SeekGE(timeKey(rangeSpan, from)); ok && len(spans) < n; ok = c.spans.Next() {
+	for ok := c.spans.SeekGE(format.TimeKey(format.RangeSpan, from)); ok && len(spans) < n; ok = c.spans.Next() {
 		sp, err := c.spanAt()
 		if err != nil && len(spans) == 0 {
 			return nil, err
@@ -337,33 +338,33 @@ func (c *blockScan) spansFrom(s *snapshot, from int64, n int) ([]*span, error) {
 		return spans, nil
 	}
 	if err := c.spans.Error(); err != nil {
-		return nil, c.l.readError(rangeSpan, from, err)
+		return nil, c.l.readError(format.RangeSpan, from, err)
 	}
-	return nil, c.l.corrupt(rangeSpan, s.spanned, errMissing)
+	return nil, c.l.corrupt(format.RangeSpan, s.spanned, format.ErrMissing)
 }
 
 // spanAt returns the span that the iterator is at.
 func (c *blockScan) spanAt() (*span, error) {
-	key, ok := keyTime(c.spans.Key())
+	key, ok := format.ParseTimeKey(c.spans.Key())
 	if !ok {
-		return nil, c.l.corrupt(rangeSpan, 0, fmt.Errorf("key %x", c.spans.Key()))
+		return nil, c.l.corrupt(format.RangeSpan, 0, fmt.Errorf("key %x", c.spans.Key()))
 	}
-	e, mine := c.l.cache.find(cacheKey{block: key, part: rangeSpan})
+	e, mine := c.l.cache.find(cacheKey{block: key, part: format.RangeSpan})
 	if !mine {
 		return e.span, e.err
 	}
 	defer func() { c.l.cache.fill(e, e.spanBytes()) }()
 	sealed, err := c.spans.ValueAndErr()
 	if err != nil {
-		e.err = c.l.readError(rangeSpan, key, err)
+		e.err = c.l.readError(format.RangeSpan, key, err)
 		return nil, e.err
 	}
-	b, err := openTrailer(sealed, rangeSpan, key)
+	b, err := format.OpenTrailer(sealed, format.RangeSpan, key)
 	if err == nil {
 		err = e.decodeSpan(b)
 	}
 	if e.err = err; err != nil {
-		e.err = c.l.corrupt(rangeSpan, key, err)
+		e.err = c.l.corrupt(format.RangeSpan, key, err)
 	}
 	return e.span, e.err
 }
@@ -374,7 +375,7 @@ func (l *Log) blocksOf(key int64, fingerprints []uint64) (set blockSet, err erro
 	for len(fingerprints) > 0 {
 		shard := shardOf(fingerprints[0])
 		n := sort.Search(len(fingerprints), func(i int) bool { return shardOf(fingerprints[i]) > shard })
-		err := l.viewAt(shardKey(key, shard), rangeSpanDIDs, key, func(b []byte) error {
+		err := l.viewAt(format.ShardKey(key, shard), format.RangeSpanDIDs, key, func(b []byte) error {
 			v, err := openShard(b, shard)
 			for i := 0; i < n && err == nil; i++ {
 				if e := v.find(fingerprints[i]); e >= 0 {
@@ -393,18 +394,18 @@ func (l *Log) blocksOf(key int64, fingerprints []uint64) (set blockSet, err erro
 
 // view calls f with a stored value, without its trailer, which f must not keep. An error of f's means
 // that the value is corrupt.
-func (l *Log) view(r byte, key int64, f func(b []byte) error) error {
-	return l.viewAt(timeKey(r, key), r, key, f)
+func (l *Log) view(r format.Range, key int64, f func(b []byte) error) error {
+	return l.viewAt(format.TimeKey(r, key), r, key, f)
 }
 
 // viewAt is view of the value at storeKey, whose trailer names r and key.
-func (l *Log) viewAt(storeKey []byte, r byte, key int64, f func(b []byte) error) error {
+func (l *Log) viewAt(storeKey []byte, r format.Range, key int64, f func(b []byte) error) error {
 	sealed, closer, err := l.open(storeKey, r, key)
 	if err != nil {
 		return err
 	}
 	defer closer.Close()
-	b, err := openTrailer(sealed, r, key)
+	b, err := format.OpenTrailer(sealed, r, key)
 	if err == nil {
 		err = f(b)
 	}

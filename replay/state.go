@@ -3,11 +3,11 @@ package replay
 import (
 	"encoding/binary"
 	"fmt"
-	"math"
 	"strings"
 
 	"github.com/cespare/xxhash/v2"
 
+	"millrace/replay/internal/format"
 	"millrace/translate"
 )
 
@@ -85,7 +85,7 @@ func appendTotals(dst []byte, t totals) []byte {
 
 func (d *decoder) totals() totals { return totals{d.int64(), d.int64(), d.int64()} }
 
-// appendState appends the value of metaState, without trailer.
+// appendState appends the value of MetaState, without trailer.
 func appendState(dst []byte, s *state) []byte {
 	dst = binary.LittleEndian.AppendUint32(dst, s.epoch)
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(s.seq))
@@ -115,7 +115,7 @@ func (d *decoder) end() error {
 	return d.err
 }
 
-// appendStreams appends the value of metaStreams, without trailer.
+// appendStreams appends the value of MetaStreams, without trailer.
 func appendStreams(dst []byte, streams []stream) []byte {
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(streams)))
 	for _, s := range streams {
@@ -188,7 +188,7 @@ func decodeGap(b []byte, timeUS int64) (Gap, error) {
 	return g, d.end()
 }
 
-// blockRef is the value of rangeSeq: where the block is, and the totals up to and including it.
+// blockRef is the value of RangeSeq: where the block is, and the totals up to and including it.
 type blockRef struct {
 	key int64
 	seq int64 // of its last event, whose stamp is key
@@ -203,22 +203,13 @@ func appendBlockRef(dst []byte, r blockRef) []byte {
 	return appendTotals(dst, r.totals)
 }
 
-// decodeBlockRef decodes the value of a key of rangeSeq.
+// decodeBlockRef decodes the value of a key of RangeSeq.
 func decodeBlockRef(sealed []byte, seq int64) (blockRef, error) {
-	b, err := openTrailer(sealed, rangeSeq, seq)
+	b, err := format.OpenTrailer(sealed, format.RangeSeq, seq)
 	if err != nil {
 		return blockRef{}, err
 	}
 	d := &decoder{b: b}
 	r := blockRef{key: d.int64(), seq: d.int64(), op: d.uint32(), totals: d.totals()}
 	return r, d.end()
-}
-
-// seqOfKey returns epoch and seq of a key of rangeSeq.
-func seqOfKey(key []byte) (epoch uint32, seq int64, ok bool) {
-	if len(key) != seqKeyBytes {
-		return 0, 0, false
-	}
-	v := binary.BigEndian.Uint64(key[5:])
-	return binary.BigEndian.Uint32(key[1:]), int64(v), v <= math.MaxInt64
 }

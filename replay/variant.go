@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 
+	"millrace/replay/internal/format"
 	"millrace/translate"
 )
 
@@ -58,13 +59,13 @@ func (v variant) storedEnds(x *index) []uint32 {
 }
 
 // part is the range of the part that has the frames of a stored variant.
-func (s source) part(v variant) byte {
-	r := rangePlain
+func (s source) part(v variant) format.Range {
+	r := format.RangePlain
 	if v.dictionary != 0 {
-		r = rangeZstd
+		r = format.RangeZstd
 	}
 	if s.others != 0 {
-		r += rangeOthersPlain - rangePlain
+		r += format.RangeCopiesPlain - format.RangePlain
 	}
 	return r
 }
@@ -115,7 +116,7 @@ func (l *Log) build(src source, v variant, stream translate.Stream) (frames, err
 		e.err = err
 		return frames{}, err
 	}
-	var enc compressor
+	var enc format.Compressor
 	if v.dictionary != 0 {
 		if enc, err = l.cfg.Dictionaries.Encoder(v.dictionary); err != nil {
 			e.err = fmt.Errorf("build a variant of block %d: %w", src.idx.key(), err)
@@ -128,7 +129,7 @@ func (l *Log) build(src source, v variant, stream translate.Stream) (frames, err
 }
 
 // buildVariant makes the frames of all events out of the plain ones. enc nil: uncompressed.
-func buildVariant(x *index, plain []byte, extended bool, enc compressor, stream translate.Stream) frames {
+func buildVariant(x *index, plain []byte, extended bool, enc format.Compressor, stream translate.Stream) frames {
 	const extraBytes = 128 // about what extended adds
 	room := len(plain) + extraBytes*x.events()
 	if enc != nil {
@@ -138,16 +139,16 @@ func buildVariant(x *index, plain []byte, extended bool, enc compressor, stream 
 	var scratch []byte
 	var start uint32
 	for i, end := range x.plainEnd {
-		payload := payloadOf(plain[start:end])
+		payload := format.FramePayload(plain[start:end])
 		start = end
 		if extended {
 			scratch = appendExtended(scratch[:0], x, i, payload, stream)
 			payload = scratch
 		}
 		if enc != nil {
-			f.data = appendCompressed(f.data, enc, payload)
+			f.data = format.AppendCompressed(f.data, enc, payload)
 		} else {
-			f.data = appendHeader(f.data, opcodeText, len(payload))
+			f.data = format.AppendFrameHeader(f.data, format.OpcodeText, len(payload))
 			f.data = append(f.data, payload...)
 		}
 		f.ends[i] = uint32(len(f.data))

@@ -10,10 +10,12 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"millrace/replay/internal/format"
 )
 
 // FormatVersion is the version of the formats that this package writes.
-const FormatVersion = formatVersion
+const FormatVersion = format.Version
 
 // Defaults and limits of Verify.
 const (

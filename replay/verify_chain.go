@@ -5,6 +5,8 @@ import (
 	"math"
 
 	"github.com/cockroachdb/pebble/v2"
+
+	"millrace/replay/internal/format"
 )
 
 // maxVerifiedDIDs bounds the DIDs whose UIDs are compared over the whole log, some 40 bytes each.
@@ -31,7 +33,7 @@ type chain struct {
 func (c *chain) open(v *verifier) (err error) {
 	c.uids = make(map[uint64]uint64)
 	c.totals, c.hasTotal = v.state.trimmed, v.hasState
-	if c.refs, err = v.scan(rangeSeq); err != nil {
+	if c.refs, err = v.scan(format.RangeSeq); err != nil {
 		return err
 	}
 	if err = c.spans.open(v); err != nil {
@@ -50,7 +52,7 @@ func (c *chain) add(v *verifier, b *blockCheck) {
 	c.spans.add(b)
 	ref, epoch, seq, hasRef := c.refOf(v, b.key)
 	if !hasRef && !c.brokenRef {
-		v.fault(rangeSeq, b.key, "no reference leads to the block")
+		v.fault(format.RangeSeq, b.key, "no reference leads to the block")
 	}
 	c.brokenRef = false
 	x := b.idx
@@ -67,7 +69,7 @@ func (c *chain) add(v *verifier, b *blockCheck) {
 	c.checkGaps(v, x)
 	c.checkUIDs(v, x)
 	if len(v.uses) > 0 && findUse(v.uses, x.dictionary) < 0 {
-		v.fault(rangeIndex, b.key, "it is made with dictionary %d, which is not among those that the log says it uses", x.dictionary)
+		v.fault(format.RangeIndex, b.key, "it is made with dictionary %d, which is not among those that the log says it uses", x.dictionary)
 	}
 	c.totals, c.hasTotal = ref.totals, hasRef
 	if c.blocks == 0 {
@@ -81,16 +83,16 @@ func (c *chain) add(v *verifier, b *blockCheck) {
 func (c *chain) follow(v *verifier, x *index) {
 	key := x.key()
 	if x.timeUS[0] <= c.lastKey {
-		v.note(Problem{Part: rangeName(rangeIndex), Block: key, Event: 0, Offset: -1,
+		v.note(Problem{Part: format.RangeIndex.String(), Block: key, Event: 0, Offset: -1,
 			Text: fmt.Sprintf("time_us %d is not after the block before, %d", x.timeUS[0], c.lastKey)})
 	}
 	if c.last != (mark{}) {
 		switch p := x.place(0); {
 		case !c.last.before(p):
-			v.note(Problem{Part: rangeName(rangeIndex), Block: key, Event: 0, Offset: -1,
+			v.note(Problem{Part: format.RangeIndex.String(), Block: key, Event: 0, Offset: -1,
 				Text: fmt.Sprintf("seq %d, op %d of epoch %d does not follow seq %d, op %d of epoch %d", p.seq, p.op, p.epoch, c.last.seq, c.last.op, c.last.epoch)})
 		case x.epoch == c.last.epoch && x.firstSeq <= c.lastSeq:
-			v.fault(rangeIndex, key, "its frames begin with %d, those of a block before end with %d", x.firstSeq, c.lastSeq)
+			v.fault(format.RangeIndex, key, "its frames begin with %d, those of a block before end with %d", x.firstSeq, c.lastSeq)
 		}
 	}
 	known := len(v.streams) == 0
@@ -98,24 +100,24 @@ func (c *chain) follow(v *verifier, x *index) {
 		known = known || s.epoch == x.epoch
 	}
 	if !known {
-		v.fault(rangeIndex, key, "it is of epoch %d, which the log does not know", x.epoch)
+		v.fault(format.RangeIndex, key, "it is of epoch %d, which the log does not know", x.epoch)
 	}
 }
 
 // refOf returns the reference that leads to the block. Those before it, to blocks that are not there, are noted.
 func (c *chain) refOf(v *verifier, key int64) (ref blockRef, epoch uint32, seq int64, ok bool) {
 	for ; c.refs.ok; c.refs.next() {
-		epoch, seq, _ = seqOfKey(c.refs.lastKey)
+		epoch, seq, _ = format.ParseSeqKey(c.refs.lastKey)
 		ref, err := decodeBlockRef(c.refs.value, seq)
 		switch {
 		case err != nil:
-			v.fault(rangeSeq, seq, "%v", err)
+			v.fault(format.RangeSeq, seq, "%v", err)
 			c.brokenRef = true
 			continue
 		case ref.key > key:
 			return blockRef{}, 0, 0, false
 		case ref.key < key:
-			v.fault(rangeSeq, seq, "it leads to block %d, which is not there", ref.key)
+			v.fault(format.RangeSeq, seq, "it leads to block %d, which is not there", ref.key)
 			continue
 		}
 		c.refs.next()
@@ -128,18 +130,18 @@ func (c *chain) refOf(v *verifier, key int64) (ref blockRef, epoch uint32, seq i
 func (c *chain) checkRef(v *verifier, b *blockCheck, ref blockRef, epoch uint32, seq int64) {
 	last := b.idx.lastMark()
 	if epoch != b.idx.epoch || seq != b.idx.lastSeq {
-		v.fault(rangeSeq, seq, "the reference to block %d is under seq %d of epoch %d, but the block ends with seq %d of epoch %d",
+		v.fault(format.RangeSeq, seq, "the reference to block %d is under seq %d of epoch %d, but the block ends with seq %d of epoch %d",
 			b.key, seq, epoch, b.idx.lastSeq, b.idx.epoch)
 	}
 	if ref.seq != last.seq || ref.op != last.op {
-		v.fault(rangeSeq, seq, "it says that block %d ends with seq %d, op %d; it ends with seq %d, op %d", b.key, ref.seq, ref.op, last.seq, last.op)
+		v.fault(format.RangeSeq, seq, "it says that block %d ends with seq %d, op %d; it ends with seq %d, op %d", b.key, ref.seq, ref.op, last.seq, last.op)
 	}
 	want := c.totals
 	want.blocks++
 	want.events += int64(b.idx.events())
 	want.bytes += b.bytes
 	if c.hasTotal && b.whole && ref.totals != want {
-		v.fault(rangeSeq, seq, "its totals are %d blocks, %d events, %d bytes; counted: %d, %d, %d",
+		v.fault(format.RangeSeq, seq, "its totals are %d blocks, %d events, %d bytes; counted: %d, %d, %d",
 			ref.blocks, ref.events, ref.bytes, want.blocks, want.events, want.bytes)
 	}
 }
@@ -148,7 +150,7 @@ func (c *chain) checkRef(v *verifier, b *blockCheck, ref blockRef, epoch uint32,
 func (c *chain) checkGaps(v *verifier, x *index) {
 	for ; c.gap < len(v.gaps) && v.gaps[c.gap].TimeUS <= x.key(); c.gap++ {
 		if us := v.gaps[c.gap].TimeUS; us > x.timeUS[0] {
-			v.fault(rangeGap, us, "it lies within block %d, which begins at %d", x.key(), x.timeUS[0])
+			v.fault(format.RangeGap, us, "it lies within block %d, which begins at %d", x.key(), x.timeUS[0])
 		}
 	}
 }
@@ -168,7 +170,7 @@ func (c *chain) checkUIDs(v *verifier, x *index) {
 		case !ok && len(c.uids) < maxVerifiedDIDs:
 			c.uids[hashes[d]] = uid
 		case ok && have != uid:
-			v.note(Problem{Part: rangeName(rangeIndex), Block: x.key(), Event: i, Offset: -1,
+			v.note(Problem{Part: format.RangeIndex.String(), Block: x.key(), Event: i, Offset: -1,
 				Text: fmt.Sprintf("%.*q has UID %d, and in an earlier block %d", maxNamed, x.dids.at(int(d)), uid, have)})
 		}
 	}
@@ -177,8 +179,8 @@ func (c *chain) checkUIDs(v *verifier, x *index) {
 // checkState compares the progress record with the blocks, once all were seen.
 func (v *verifier) checkState(c *chain) {
 	s := &v.state
-	wrong := func(format string, args ...any) {
-		v.fault(rangeMeta, 0, "%s: %s", metaState, fmt.Sprintf(format, args...))
+	wrong := func(text string, args ...any) {
+		v.fault(format.RangeMeta, 0, "%s: %s", format.MetaState, fmt.Sprintf(text, args...))
 	}
 	if n := len(v.streams); n > 0 && v.streams[n-1].epoch != s.epoch {
 		wrong("its epoch is %d, that of the newest stream %d", s.epoch, v.streams[n-1].epoch)
@@ -223,13 +225,13 @@ func (c *chain) leftovers(v *verifier) error {
 
 // keys looks for keys in ranges that this version does not write.
 func (v *verifier) keys() error {
-	known := storeRanges()
+	known := format.Ranges()
 	var from []byte // nil: from the first key on
 	for i := 0; i <= len(known); i++ {
 		opts := &pebble.IterOptions{LowerBound: from}
 		if i < len(known) {
-			opts.UpperBound = []byte{known[i]}
-			from = []byte{known[i] + 1}
+			opts.UpperBound = known[i].Start()
+			from = known[i].End()
 		}
 		it, err := v.db.NewIter(opts)
 		if err != nil {

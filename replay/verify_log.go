@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"millrace/dict"
+	"millrace/replay/internal/format"
 )
 
 // blocksPerWorker is how many blocks are in memory for each worker: one it checks, and some that are read ahead.
@@ -46,8 +47,8 @@ func (v *verifier) note(p Problem) {
 }
 
 // fault notes a problem of a value as a whole.
-func (v *verifier) fault(r byte, key int64, format string, args ...any) {
-	v.note(Problem{Part: rangeName(r), Block: key, Event: -1, Offset: -1, Text: fmt.Sprintf(format, args...)})
+func (v *verifier) fault(r format.Range, key int64, text string, args ...any) {
+	v.note(Problem{Part: r.String(), Block: key, Event: -1, Offset: -1, Text: fmt.Sprintf(text, args...)})
 }
 
 func (v *verifier) run(ctx context.Context) error {
@@ -70,25 +71,25 @@ func (v *verifier) run(ctx context.Context) error {
 
 // meta reads what is in the meta, dictionary and gap ranges.
 func (v *verifier) meta() error {
-	format, err := v.get(metaKey(metaFormat))
+	version, err := v.get(format.MetaKey(format.MetaFormat))
 	switch {
 	case err != nil:
-		v.fault(rangeMeta, 0, "%s: %v", metaFormat, err)
-	case format == nil && v.isEmpty():
+		v.fault(format.RangeMeta, 0, "%s: %v", format.MetaFormat, err)
+	case version == nil && v.isEmpty():
 		return ErrNoLog
-	case len(format) != 4:
-		v.fault(rangeMeta, 0, "%s has %d bytes, not 4", metaFormat, len(format))
-	case binary.BigEndian.Uint32(format) > formatVersion:
-		return fmt.Errorf("%w: version %d, this program knows %d: use the newer program", ErrNewerFormat, binary.BigEndian.Uint32(format), formatVersion)
+	case len(version) != 4:
+		v.fault(format.RangeMeta, 0, "%s has %d bytes, not 4", format.MetaFormat, len(version))
+	case binary.BigEndian.Uint32(version) > format.Version:
+		return fmt.Errorf("%w: version %d, this program knows %d: use the newer program", ErrNewerFormat, binary.BigEndian.Uint32(version), format.Version)
 	}
-	v.metaValue(metaStreams, true, func(b []byte) (err error) { v.streams, err = decodeStreams(b); return })
-	v.metaValue(metaState, true, func(b []byte) (err error) {
+	v.metaValue(format.MetaStreams, true, func(b []byte) (err error) { v.streams, err = decodeStreams(b); return })
+	v.metaValue(format.MetaState, true, func(b []byte) (err error) {
 		v.state, err = decodeState(b)
 		v.hasState = err == nil
 		return
 	})
-	v.metaValue(metaDictionaries, false, func(b []byte) (err error) { v.uses, err = decodeUses(b); return })
-	v.metaValue(metaUIDs, false, func([]byte) error { return nil })
+	v.metaValue(format.MetaDictionaries, false, func(b []byte) (err error) { v.uses, err = decodeUses(b); return })
+	v.metaValue(format.MetaUIDs, false, func([]byte) error { return nil })
 	if err := v.dictionaries(); err != nil {
 		return err
 	}
@@ -97,22 +98,22 @@ func (v *verifier) meta() error {
 
 // metaValue reads a meta value, if it is there.
 func (v *verifier) metaValue(name string, must bool, decode func([]byte) error) {
-	sealed, err := v.get(metaKey(name))
+	sealed, err := v.get(format.MetaKey(name))
 	if sealed == nil && err == nil {
 		if must {
-			v.fault(rangeMeta, 0, "%s: %v", name, errMissing)
+			v.fault(format.RangeMeta, 0, "%s: %v", name, format.ErrMissing)
 		}
 		return
 	}
 	var value []byte
 	if err == nil {
-		value, err = openTrailer(sealed, rangeMeta, 0)
+		value, err = format.OpenTrailer(sealed, format.RangeMeta, 0)
 	}
 	if err == nil {
 		err = decode(value)
 	}
 	if err != nil {
-		v.fault(rangeMeta, 0, "%s: %v", name, err)
+		v.fault(format.RangeMeta, 0, "%s: %v", name, err)
 	}
 }
 
@@ -140,7 +141,7 @@ func (v *verifier) isEmpty() bool {
 
 // dictionaries reads the dictionaries, and compares them with those that the log says it uses.
 func (v *verifier) dictionaries() error {
-	it, err := v.db.NewIter(&pebble.IterOptions{LowerBound: []byte{rangeDictionary}, UpperBound: []byte{rangeDictionary + 1}})
+	it, err := v.db.NewIter(&pebble.IterOptions{LowerBound: format.RangeDictionary.Start(), UpperBound: format.RangeDictionary.End()})
 	if err != nil {
 		return fmt.Errorf("read the dictionaries: %w", err)
 	}
@@ -148,11 +149,11 @@ func (v *verifier) dictionaries() error {
 	v.files = make(map[uint32]*dict.Dictionary)
 	for it.First(); it.Valid(); it.Next() {
 		if len(it.Key()) != 5 {
-			v.fault(rangeDictionary, 0, "no value of this range has key %x", it.Key())
+			v.fault(format.RangeDictionary, 0, "no value of this range has key %x", it.Key())
 			continue
 		}
 		id := binary.BigEndian.Uint32(it.Key()[1:])
-		raw, err := openTrailer(it.Value(), rangeDictionary, int64(id))
+		raw, err := format.OpenTrailer(it.Value(), format.RangeDictionary, int64(id))
 		if err == nil {
 			var d *dict.Dictionary
 			if d, err = dict.Parse(slices.Clone(raw)); err == nil && d.ID() != id {
@@ -162,15 +163,15 @@ func (v *verifier) dictionaries() error {
 		}
 		if err != nil {
 			delete(v.files, id)
-			v.fault(rangeDictionary, int64(id), "%v", err)
+			v.fault(format.RangeDictionary, int64(id), "%v", err)
 		}
 	}
 	if err := it.Error(); err != nil {
-		v.fault(rangeDictionary, 0, "what follows cannot be read: %v", err)
+		v.fault(format.RangeDictionary, 0, "what follows cannot be read: %v", err)
 	}
 	for _, u := range v.uses {
 		if v.files[u.id] == nil {
-			v.fault(rangeDictionary, int64(u.id), "it is missing or broken, and blocks may be compressed with it")
+			v.fault(format.RangeDictionary, int64(u.id), "missing or broken, and blocks may be compressed with it")
 		}
 	}
 	v.report.Dictionaries = len(v.files)
@@ -179,25 +180,25 @@ func (v *verifier) dictionaries() error {
 
 // readGaps reads the gaps and checks that they lie in the log.
 func (v *verifier) readGaps() error {
-	s, err := v.scan(rangeGap)
+	s, err := v.scan(format.RangeGap)
 	if err != nil {
 		return err
 	}
 	defer s.close()
 	for ; s.ok; s.next() {
-		b, err := openTrailer(s.value, rangeGap, s.key)
+		b, err := format.OpenTrailer(s.value, format.RangeGap, s.key)
 		var g Gap
 		if err == nil {
 			g, err = decodeGap(b, s.key)
 		}
 		switch {
 		case err != nil:
-			v.fault(rangeGap, s.key, "%v", err)
+			v.fault(format.RangeGap, s.key, "%v", err)
 			continue
 		case v.hasState && s.key > v.state.timeUS:
-			v.fault(rangeGap, s.key, "it lies behind the newest stamp that the progress record knows, %d", v.state.timeUS)
+			v.fault(format.RangeGap, s.key, "it lies behind the newest stamp that the progress record knows, %d", v.state.timeUS)
 		case len(v.streams) > 0 && !v.knowsStream(g):
-			v.fault(rangeGap, s.key, "it leads from %s to %s, of a stream that the log never followed", g.From, g.To)
+			v.fault(format.RangeGap, s.key, "it leads from %s to %s, of a stream that the log never followed", g.From, g.To)
 		}
 		v.gaps = append(v.gaps, g)
 	}

@@ -6,25 +6,27 @@ import (
 	"fmt"
 
 	"github.com/cockroachdb/pebble/v2"
+
+	"millrace/replay/internal/format"
 )
 
 // rangeScan walks over the values of one range. A table that cannot be read ends Pebble's iterators; the
 // scan then notes it and goes on behind it.
 type rangeScan struct {
 	v       *verifier
-	r       byte
+	r       format.Range
 	it      *pebble.Iterator
 	ok      bool   // it is at a value
 	key     int64  // the number in its key: of ranges that are keyed by time_us
-	strand  int    // of rangePlain: which one the value has
+	strand  int    // of RangePlain: which one the value has
 	value   []byte // good until next
 	lastKey []byte
 }
 
-func (v *verifier) scan(r byte) (*rangeScan, error) {
-	it, err := v.db.NewIter(&pebble.IterOptions{LowerBound: []byte{r}, UpperBound: []byte{r + 1}})
+func (v *verifier) scan(r format.Range) (*rangeScan, error) {
+	it, err := v.db.NewIter(&pebble.IterOptions{LowerBound: r.Start(), UpperBound: r.End()})
 	if err != nil {
-		return nil, fmt.Errorf("read the %s range: %w", rangeName(r), err)
+		return nil, fmt.Errorf("read the %s range: %w", r.String(), err)
 	}
 	s := &rangeScan{v: v, r: r, it: it}
 	s.settle(it.First())
@@ -54,7 +56,7 @@ func (s *rangeScan) settle(ok bool) {
 			s.ok = false
 			return
 		}
-		s.v.note(Problem{Part: rangeName(s.r), Block: s.key, Event: -1, Offset: -1,
+		s.v.note(Problem{Part: s.r.String(), Block: s.key, Event: -1, Offset: -1,
 			Text: fmt.Sprintf("what follows cannot be read: %v", err)})
 		if ok = s.skip(); !ok {
 			s.ok = false
@@ -66,8 +68,8 @@ func (s *rangeScan) settle(ok bool) {
 // passValue notes that a value cannot be read, and goes on behind it: in a blob file those of the next are whole.
 func (s *rangeScan) passValue(err error) bool {
 	k := bytes.Clone(s.it.Key())
-	s.v.note(Problem{Part: rangeName(s.r), Block: s.number(k), Event: -1, Offset: -1, Text: err.Error()})
-	if us, _, ok := s.place(k); ok && s.r != rangeSeq {
+	s.v.note(Problem{Part: s.r.String(), Block: s.number(k), Event: -1, Offset: -1, Text: err.Error()})
+	if us, _, ok := s.place(k); ok && s.r != format.RangeSeq {
 		s.key = us
 	}
 	s.it.First() // or Pebble takes a SeekGE after one whose value failed for being at the end already
@@ -78,21 +80,21 @@ func (s *rangeScan) passValue(err error) bool {
 func (s *rangeScan) takeKey() bool {
 	k := s.it.Key()
 	s.lastKey = append(s.lastKey[:0], k...)
-	if s.r == rangeSeq {
-		if _, _, ok := seqOfKey(k); ok {
+	if s.r == format.RangeSeq {
+		if _, _, ok := format.ParseSeqKey(k); ok {
 			return true
 		}
 	} else if us, strand, ok := s.place(k); ok {
 		s.key, s.strand = us, strand
 		return true
 	}
-	s.v.note(Problem{Part: rangeName(s.r), Event: -1, Offset: -1, Text: fmt.Sprintf("no value of this range has key %x", k)})
+	s.v.note(Problem{Part: s.r.String(), Event: -1, Offset: -1, Text: fmt.Sprintf("no value of this range has key %x", k)})
 	return false
 }
 
 // number returns the number that a problem names for a key.
 func (s *rangeScan) number(k []byte) int64 {
-	if _, seq, ok := seqOfKey(k); ok && s.r == rangeSeq {
+	if _, seq, ok := format.ParseSeqKey(k); ok && s.r == format.RangeSeq {
 		return seq
 	}
 	us, _, _ := s.place(k)
@@ -101,21 +103,21 @@ func (s *rangeScan) number(k []byte) int64 {
 
 // place takes the key of a range that is keyed by time_us apart.
 func (s *rangeScan) place(k []byte) (us int64, strand int, ok bool) {
-	if s.r == rangePlain {
-		return strandKeyTime(k)
+	if s.r == format.RangePlain {
+		return format.ParseSubstreamKey(k)
 	}
-	us, ok = keyTime(k)
+	us, ok = format.ParseTimeKey(k)
 	return us, 0, ok
 }
 
 // skip goes on behind what cannot be read, whose end is not known: it looks for the next value that can, in
 // steps that double, a microsecond first. (Where every block of the rest of the range is unreadable that is the end.)
 func (s *rangeScan) skip() bool {
-	if s.r == rangeSeq {
+	if s.r == format.RangeSeq {
 		return false // it is small; blocks are found without it
 	}
 	for step := int64(1); step > 0 && s.key <= s.key+step; step *= 2 {
-		if s.it.SeekGE(timeKey(s.r, s.key+step)) {
+		if s.it.SeekGE(format.TimeKey(s.r, s.key+step)) {
 			return true
 		}
 		if s.it.Error() == nil {
@@ -132,7 +134,7 @@ func (v *verifier) read(ctx context.Context, free, work, ordered chan *blockChec
 	defer close(work)
 	defer close(ordered)
 	var scans [4]*rangeScan
-	for i, r := range blockRanges() {
+	for i, r := range format.BlockRanges() {
 		s, err := v.scan(r)
 		if err != nil {
 			return err

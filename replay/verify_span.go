@@ -7,6 +7,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
+	"millrace/replay/internal/format"
 	"millrace/translate"
 )
 
@@ -32,14 +33,14 @@ const maxSpannedBlocks = 4 * maxSpanBlocks
 
 func (c *spanCheck) open(v *verifier) (err error) {
 	c.v, c.seen = v, make(map[int64]bool)
-	v.metaValue(metaFingerprintKey, true, func(b []byte) error {
+	v.metaValue(format.MetaFingerprintKey, true, func(b []byte) error {
 		if len(b) != fingerprintKeyBytes {
 			return fmt.Errorf("it has %d bytes, not %d", len(b), fingerprintKeyBytes)
 		}
 		c.key, c.hasKey = decodeFingerprintKey(b), true
 		return nil
 	})
-	c.spans, err = v.scan(rangeSpan)
+	c.spans, err = v.scan(format.RangeSpan)
 	return err
 }
 
@@ -70,7 +71,7 @@ func (c *spanCheck) add(b *blockCheck) {
 // missed notes spans that end before key with a block that is not there.
 func (c *spanCheck) missed(key int64) {
 	for ; c.spans.ok && c.spans.key < key; c.spans.next() {
-		c.v.fault(rangeSpan, c.spans.key, "its last block is not there")
+		c.v.fault(format.RangeSpan, c.spans.key, "its last block is not there")
 		c.seen[c.spans.key] = false
 	}
 }
@@ -80,7 +81,7 @@ func (c *spanCheck) check() {
 	key := c.spans.key
 	c.v.report.Spans++
 	c.seen[key] = false
-	b, err := openTrailer(c.spans.value, rangeSpan, key)
+	b, err := format.OpenTrailer(c.spans.value, format.RangeSpan, key)
 	var s *span
 	if err == nil {
 		s, err = decodeSpan(b)
@@ -89,13 +90,13 @@ func (c *spanCheck) check() {
 		err = fmt.Errorf("its last block is %d", s.key())
 	}
 	if err != nil {
-		c.v.fault(rangeSpan, key, "%v", err)
+		c.v.fault(format.RangeSpan, key, "%v", err)
 		return
 	}
 	c.seen[key] = s.others
 	trimmed := len(s.keys) - len(c.blocks)
 	if trimmed < 0 || trimmed > 0 && (len(c.seen) > 1 || s.keys[trimmed-1] > c.v.state.floor.timeUS) {
-		c.v.fault(rangeSpan, key, "it is of %d blocks, but there are %d since the span before", len(s.keys), len(c.blocks))
+		c.v.fault(format.RangeSpan, key, "it is of %d blocks, but there are %d since the span before", len(s.keys), len(c.blocks))
 		return
 	}
 	names := make(map[string]int, s.collections.len())
@@ -104,7 +105,7 @@ func (c *spanCheck) check() {
 	}
 	for i := range c.blocks {
 		if err := s.checkBlock(trimmed+i, &c.blocks[i], names); err != nil {
-			c.v.fault(rangeSpan, key, "block %d: %v", c.blocks[i].key, err)
+			c.v.fault(format.RangeSpan, key, "block %d: %v", c.blocks[i].key, err)
 		}
 	}
 	if trimmed == 0 {
@@ -171,27 +172,29 @@ func (c *spanCheck) checkCounts(s *span) {
 		}
 	}
 	if s.identities != identities || s.accounts != accounts {
-		c.v.fault(rangeSpan, s.key(), "it says %d identity and %d account events; there are %d and %d", s.identities, s.accounts, identities, accounts)
+		c.v.fault(format.RangeSpan, s.key(), "it says %d identity and %d account events; there are %d and %d", s.identities, s.accounts, identities, accounts)
 	}
 	for i := range s.collections.len() {
 		if name := s.collections.at(i); s.counts[i] != counts[name] {
-			c.v.fault(rangeSpan, s.key(), "it says %d events of collection %.*q; there are %d", s.counts[i], maxNamed, name, counts[name])
+			c.v.fault(format.RangeSpan, s.key(), "it says %d events of collection %.*q; there are %d", s.counts[i], maxNamed, name, counts[name])
 		}
 	}
 }
 
 // value returns a value of the span's, without its trailer; nil if it cannot be had, which is noted.
-func (c *spanCheck) value(r byte, key int64) []byte { return c.valueAt(timeKey(r, key), r, key) }
+func (c *spanCheck) value(r format.Range, key int64) []byte {
+	return c.valueAt(format.TimeKey(r, key), r, key)
+}
 
 // valueAt is value of what is at storeKey.
-func (c *spanCheck) valueAt(storeKey []byte, r byte, key int64) []byte {
+func (c *spanCheck) valueAt(storeKey []byte, r format.Range, key int64) []byte {
 	sealed, err := c.v.get(storeKey)
 	if err == nil && sealed == nil {
-		err = errMissing
+		err = format.ErrMissing
 	}
 	var b []byte
 	if err == nil {
-		b, err = openTrailer(sealed, r, key)
+		b, err = format.OpenTrailer(sealed, r, key)
 	}
 	if err != nil {
 		c.v.fault(r, key, "%v", err)
@@ -203,16 +206,16 @@ func (c *spanCheck) valueAt(storeKey []byte, r byte, key int64) []byte {
 // checkDIDs looks up each DID of each block, as a reader would, and that no other blocks are named.
 func (c *spanCheck) checkDIDs(s *span, trimmed int) {
 	key := s.key()
-	var shards [didShards]didShard
+	var shards [format.DIDShards]didShard
 	named := 0
 	for i := range shards {
-		b := c.valueAt(shardKey(key, i), rangeSpanDIDs, key)
+		b := c.valueAt(format.ShardKey(key, i), format.RangeSpanDIDs, key)
 		if b == nil {
 			return
 		}
 		var err error
 		if shards[i], err = openShard(b, i); err != nil {
-			c.v.fault(rangeSpanDIDs, key, "%v", err)
+			c.v.fault(format.RangeSpanDIDs, key, "%v", err)
 			return
 		}
 		named += len(shards[i].numbers)
@@ -233,12 +236,12 @@ func (c *spanCheck) checkDIDs(s *span, trimmed int) {
 			shard := shardOf(fingerprint)
 			e := shards[shard].find(fingerprint)
 			if e < 0 {
-				c.v.fault(rangeSpanDIDs, key, "%.*q of block %d is not in it", maxNamed, did, b.key)
+				c.v.fault(format.RangeSpanDIDs, key, "%.*q of block %d is not in it", maxNamed, did, b.key)
 				return
 			}
 			var set blockSet
 			if err := shards[shard].addTo(&set, e); err != nil || !set.has(trimmed+i) {
-				c.v.fault(rangeSpanDIDs, key, "%.*q of block %d: the block is not in its list (%v)", maxNamed, did, b.key, err)
+				c.v.fault(format.RangeSpanDIDs, key, "%.*q of block %d: the block is not in its list (%v)", maxNamed, did, b.key, err)
 				return
 			}
 			pairs = append(pairs, uint32(shard)<<24|uint32(e)<<8|uint32(i))
@@ -246,29 +249,29 @@ func (c *spanCheck) checkDIDs(s *span, trimmed int) {
 	}
 	slices.Sort(pairs)
 	if n := len(slices.Compact(pairs)); whole && n != named {
-		c.v.fault(rangeSpanDIDs, key, "its lists name %d blocks; of the DIDs there are %d", named, n)
+		c.v.fault(format.RangeSpanDIDs, key, "its lists name %d blocks; of the DIDs there are %d", named, n)
 	}
 }
 
 // checkOthers compares the copies of identity and account events with the events.
 func (c *spanCheck) checkOthers(s *span) {
 	key := s.key()
-	sealed, plain, zstd := c.value(rangeOthersIndex, key), c.value(rangeOthersPlain, key), c.value(rangeOthersZstd, key)
+	sealed, plain, zstd := c.value(format.RangeCopiesIndex, key), c.value(format.RangeCopiesPlain, key), c.value(format.RangeCopiesZstd, key)
 	if sealed == nil || plain == nil || zstd == nil {
 		return
 	}
 	x, err := decodeIndex(sealed)
 	if err != nil {
-		c.v.fault(rangeOthersIndex, key, "%v", err)
+		c.v.fault(format.RangeCopiesIndex, key, "%v", err)
 		return
 	}
 	if plain, err = unpack(plain, x.plainEnd, nil); err != nil {
-		c.v.fault(rangeOthersPlain, key, "%v", err)
+		c.v.fault(format.RangeCopiesPlain, key, "%v", err)
 		return
 	}
 	n := x.events()
 	if int(x.plainEnd[n-1]) != len(plain) || int(x.zstdEnd[n-1]) != len(zstd) {
-		c.v.fault(rangeOthersIndex, key, "its frames end at %d and %d; the parts have %d and %d bytes", x.plainEnd[n-1], x.zstdEnd[n-1], len(plain), len(zstd))
+		c.v.fault(format.RangeCopiesIndex, key, "its frames end at %d and %d; the parts have %d and %d bytes", x.plainEnd[n-1], x.zstdEnd[n-1], len(plain), len(zstd))
 		return
 	}
 	i := 0
@@ -285,19 +288,19 @@ func (c *spanCheck) checkOthers(s *span) {
 				continue
 			}
 			if err := copyDiffers(x, i, b.idx, e); err != nil {
-				c.v.note(Problem{Part: rangeName(rangeOthersIndex), Block: key, Event: i, Offset: -1, Text: fmt.Sprintf("the copy of block %d's event %d: %v", b.key, e, err)})
+				c.v.note(Problem{Part: format.RangeCopiesIndex.String(), Block: key, Event: i, Offset: -1, Text: fmt.Sprintf("the copy of block %d's event %d: %v", b.key, e, err)})
 				return
 			}
 			for _, p := range []struct {
-				r         byte
+				r         format.Range
 				copy, own []byte
 				at        uint32
 			}{
-				{rangeOthersPlain, plain[startOf(x.plainEnd, i):x.plainEnd[i]], b.plain[n], startOf(x.plainEnd, i)},
-				{rangeOthersZstd, zstd[startOf(x.zstdEnd, i):x.zstdEnd[i]], b.zstd[n], startOf(x.zstdEnd, i)},
+				{format.RangeCopiesPlain, plain[startOf(x.plainEnd, i):x.plainEnd[i]], b.plain[n], startOf(x.plainEnd, i)},
+				{format.RangeCopiesZstd, zstd[startOf(x.zstdEnd, i):x.zstdEnd[i]], b.zstd[n], startOf(x.zstdEnd, i)},
 			} {
 				if !bytes.Equal(p.copy, p.own) {
-					c.v.note(Problem{Part: rangeName(p.r), Block: key, Event: i, Offset: int64(p.at),
+					c.v.note(Problem{Part: p.r.String(), Block: key, Event: i, Offset: int64(p.at),
 						Text: fmt.Sprintf("the copy is not what event %d of block %d is", e, b.key)})
 				}
 			}
@@ -306,14 +309,14 @@ func (c *spanCheck) checkOthers(s *span) {
 		}
 	}
 	if i != x.events() {
-		c.v.fault(rangeOthersIndex, key, "it has %d events; there are %d", x.events(), i)
+		c.v.fault(format.RangeCopiesIndex, key, "it has %d events; there are %d", x.events(), i)
 	}
 }
 
 // copyDiffers compares the columns of a copy with those of the event.
 func copyDiffers(x *index, i int, y *index, k int) error {
 	if i >= x.events() {
-		return errMissing
+		return format.ErrMissing
 	}
 	same := x.timeUS[i] == y.timeUS[k] && x.place(i) == y.place(k) && x.kind[i] == y.kind[k] && x.collection[i] == 0 &&
 		x.dids.at(int(x.did[i])) == y.dids.at(int(y.did[k])) && uidAt(x.didUID, i) == uidAt(y.didUID, k) && uidAt(x.uriUID, i) == uidAt(y.uriUID, k) &&
@@ -327,20 +330,20 @@ func copyDiffers(x *index, i int, y *index, k int) error {
 // leftovers notes what belongs to no span, once all blocks were seen.
 func (c *spanCheck) leftovers() error {
 	for ; c.spans.ok; c.spans.next() {
-		c.v.fault(rangeSpan, c.spans.key, "its last block is not there")
+		c.v.fault(format.RangeSpan, c.spans.key, "its last block is not there")
 		c.seen[c.spans.key] = false
 	}
-	for _, r := range []byte{rangeSpanDIDs, rangeOthersIndex, rangeOthersPlain, rangeOthersZstd} {
-		it, err := c.v.db.NewIter(&pebble.IterOptions{LowerBound: []byte{r}, UpperBound: []byte{r + 1}})
+	for _, r := range []format.Range{format.RangeSpanDIDs, format.RangeCopiesIndex, format.RangeCopiesPlain, format.RangeCopiesZstd} {
+		it, err := c.v.db.NewIter(&pebble.IterOptions{LowerBound: r.Start(), UpperBound: r.End()})
 		if err != nil {
-			return fmt.Errorf("read the %s range: %w", rangeName(r), err)
+			return fmt.Errorf("read the %s range: %w", r.String(), err)
 		}
 		for it.First(); it.Valid(); it.Next() {
-			key, ok := keyTime(it.Key())
-			if r == rangeSpanDIDs {
-				key, ok = shardKeyTime(it.Key())
+			key, ok := format.ParseTimeKey(it.Key())
+			if r == format.RangeSpanDIDs {
+				key, ok = format.ParseShardKey(it.Key())
 			}
-			if others, spanned := c.seen[key]; !ok || !spanned || r >= rangeOthersIndex && !others {
+			if others, spanned := c.seen[key]; !ok || !spanned || r >= format.RangeCopiesIndex && !others {
 				c.v.fault(r, key, "no span has it")
 			}
 		}

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2"
+
+	"millrace/replay/internal/format"
 )
 
 // lastSpanned is the last block of the first span of verifyLog: the epoch ends there.
@@ -13,7 +15,7 @@ const lastSpanned = 3
 
 // span changes the first span.
 func (e *editor) span(change func(s *span)) {
-	e.resealed(rangeSpan, lastSpanned, func(b []byte) []byte {
+	e.resealed(format.RangeSpan, lastSpanned, func(b []byte) []byte {
 		s, err := decodeSpan(b)
 		if err != nil {
 			e.t.Fatal(err)
@@ -25,7 +27,7 @@ func (e *editor) span(change func(s *span)) {
 
 // others changes the index of the first span's copies.
 func (e *editor) others(change func(x *index)) {
-	e.resealed(rangeOthersIndex, lastSpanned, func(b []byte) []byte {
+	e.resealed(format.RangeCopiesIndex, lastSpanned, func(b []byte) []byte {
 		x, err := decodeIndex(b)
 		if err != nil {
 			e.t.Fatal(err)
@@ -39,8 +41,8 @@ func (e *editor) others(change func(x *index)) {
 func spanDamages() []logDamage {
 	const s = lastSpanned
 	return []logDamage{
-		{"flipped span", func(e *editor) { e.raw(rangeSpan, s, flip(9)) }, "span", s, -1, "checksum", false},
-		{"no span", func(e *editor) { e.remove(timeKey(rangeSpan, e.keys[s])) }, "span_dids", s, -1, "no span has it", false},
+		{"flipped span", func(e *editor) { e.raw(format.RangeSpan, s, flip(9)) }, "span", s, -1, "checksum", false},
+		{"no span", func(e *editor) { e.remove(format.TimeKey(format.RangeSpan, e.keys[s])) }, "span_dids", s, -1, "no span has it", false},
 		{"span's collection count", func(e *editor) { e.span(func(s *span) { s.counts[1]++ }) }, "span", s, -1, "events of collection", true},
 		{"span's identities", func(e *editor) { e.span(func(s *span) { s.identities-- }) }, "span", s, -1, "identity", true},
 		{"span lacks a block of a collection", func(e *editor) { e.span(func(s *span) { s.present[0][0] &^= 2 }) }, "span", s, -1, "whether it has collection", true},
@@ -67,28 +69,28 @@ func spanDamages() []logDamage {
 			})
 		}, "span", s, -1, "it is of 3 blocks", true},
 		{"span under another key", func(e *editor) {
-			v := e.get(timeKey(rangeSpan, e.keys[s]))
-			e.remove(timeKey(rangeSpan, e.keys[s]))
-			e.set(timeKey(rangeSpan, e.keys[s]-1), appendTrailer(v[:len(v)-trailerBytes], rangeSpan, e.keys[s]-1))
+			v := e.get(format.TimeKey(format.RangeSpan, e.keys[s]))
+			e.remove(format.TimeKey(format.RangeSpan, e.keys[s]))
+			e.set(format.TimeKey(format.RangeSpan, e.keys[s]-1), format.AppendTrailer(v[:len(v)-format.TrailerBytes], format.RangeSpan, e.keys[s]-1))
 		}, "span", -1, -1, "its last block is not there", false},
 		{"span behind the end", func(e *editor) {
-			v := e.get(timeKey(rangeSpan, e.keys[s]))
-			e.set(timeKey(rangeSpan, e.keys[5]+1), appendTrailer(v[:len(v)-trailerBytes], rangeSpan, e.keys[5]+1))
+			v := e.get(format.TimeKey(format.RangeSpan, e.keys[s]))
+			e.set(format.TimeKey(format.RangeSpan, e.keys[5]+1), format.AppendTrailer(v[:len(v)-format.TrailerBytes], format.RangeSpan, e.keys[5]+1))
 		}, "span", -1, -1, "its last block is not there", true},
-		{"missing DIDs", func(e *editor) { e.remove(shardKey(e.keys[s], didShards-1)) }, "span_dids", s, -1, "missing", true},
+		{"missing DIDs", func(e *editor) { e.remove(format.ShardKey(e.keys[s], format.DIDShards-1)) }, "span_dids", s, -1, "missing", true},
 		{"a shard of others", func(e *editor) {
-			e.set(shardKey(e.keys[s], 1), e.get(shardKey(e.keys[s], 0)))
+			e.set(format.ShardKey(e.keys[s], 1), e.get(format.ShardKey(e.keys[s], 0)))
 		}, "span_dids", s, -1, "it is of shard 0, not 1", true},
 		{"a shard too many", func(e *editor) {
-			e.set(shardKey(e.keys[s], didShards), e.get(shardKey(e.keys[s], 0)))
+			e.set(format.ShardKey(e.keys[s], format.DIDShards), e.get(format.ShardKey(e.keys[s], 0)))
 		}, "span_dids", -1, -1, "no span has it", false},
 		{"changed fingerprint", func(e *editor) {
 			e.shards(s, func(v didShard, b []byte) []byte { v.lows[0] ^= 1; return b })
 		}, "span_dids", s, -1, "is not in it", true},
 		{"another fingerprint key", func(e *editor) {
-			e.set(metaKey(metaFingerprintKey), appendTrailer(bytes.Repeat([]byte{7}, fingerprintKeyBytes), rangeMeta, 0))
+			e.set(format.MetaKey(format.MetaFingerprintKey), format.AppendTrailer(bytes.Repeat([]byte{7}, fingerprintKeyBytes), format.RangeMeta, 0))
 		}, "span_dids", s, -1, "is not in it", true},
-		{"no fingerprint key", func(e *editor) { e.remove(metaKey(metaFingerprintKey)) }, "meta", -1, -1, metaFingerprintKey, true},
+		{"no fingerprint key", func(e *editor) { e.remove(format.MetaKey(format.MetaFingerprintKey)) }, "meta", -1, -1, format.MetaFingerprintKey, true},
 		{"list lacks a block", func(e *editor) {
 			e.shards(s, func(v didShard, b []byte) []byte { v.numbers[len(v.numbers)-1] = 99; return b })
 		}, "span_dids", s, -1, "not in its list", true},
@@ -98,11 +100,11 @@ func spanDamages() []logDamage {
 				return append(b, 77)
 			})
 		}, "span_dids", s, -1, "its lists name", true},
-		{"missing copies", func(e *editor) { e.remove(timeKey(rangeOthersPlain, e.keys[s])) }, "others_plain", s, -1, "missing", true},
-		{"copy of another event", func(e *editor) { e.others(func(x *index) { x.seq[1]++ }) }, "others_index", s, 1, "its columns differ", true},
-		{"copy of another DID", func(e *editor) { e.others(func(x *index) { x.did[1] = x.did[0] }) }, "others_index", s, 1, "its columns differ", true},
-		{"copy's frame", func(e *editor) { e.resealed(rangeOthersZstd, s, flip(20)) }, "others_zstd", s, 0, "the copy is not", true},
-		{"span that says it has no copies", func(e *editor) { e.span(func(s *span) { s.others = false }) }, "others_plain", s, -1, "no span has it", false},
+		{"missing copies", func(e *editor) { e.remove(format.TimeKey(format.RangeCopiesPlain, e.keys[s])) }, "copies_plain", s, -1, "missing", true},
+		{"copy of another event", func(e *editor) { e.others(func(x *index) { x.seq[1]++ }) }, "copies_index", s, 1, "its columns differ", true},
+		{"copy of another DID", func(e *editor) { e.others(func(x *index) { x.did[1] = x.did[0] }) }, "copies_index", s, 1, "its columns differ", true},
+		{"copy's frame", func(e *editor) { e.resealed(format.RangeCopiesZstd, s, flip(20)) }, "copies_zstd", s, 0, "the copy is not", true},
+		{"span that says it has no copies", func(e *editor) { e.span(func(s *span) { s.others = false }) }, "copies_plain", s, -1, "no span has it", false},
 	}
 }
 
@@ -151,7 +153,7 @@ func TestVerifySpans(t *testing.T) {
 // TestVerifySpanOfBrokenBlock: what cannot be read of a block does not make its span wrong.
 func TestVerifySpanOfBrokenBlock(t *testing.T) {
 	fs, keys := verifyLog(t)
-	tamper(t, fs, func(db *pebble.DB) { (&editor{t, db, keys}).raw(rangeIndex, 1, flip(30)) })
+	tamper(t, fs, func(db *pebble.DB) { (&editor{t, db, keys}).raw(format.RangeIndex, 1, flip(30)) })
 	for _, p := range mustVerify(t, fs).Examples {
 		if strings.HasPrefix(p.Part, "span") || strings.HasPrefix(p.Part, "others") {
 			t.Errorf("%s", p)

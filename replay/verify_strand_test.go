@@ -7,15 +7,17 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2"
+
+	"millrace/replay/internal/format"
 )
 
 // strandDamages are of values that strands have of their own.
 func strandDamages() []logDamage {
 	const block = 2
-	set := func(e *editor, s int, b []byte) { e.set(strandKey(e.keys[block], s), b) }
-	get := func(e *editor, s int) []byte { return e.get(strandKey(e.keys[block], s)) }
+	set := func(e *editor, s int, b []byte) { e.set(format.SubstreamKey(e.keys[block], s), b) }
+	get := func(e *editor, s int) []byte { return e.get(format.SubstreamKey(e.keys[block], s)) }
 	return []logDamage{
-		{"missing", func(e *editor) { e.remove(strandKey(e.keys[block], 1)) }, "plain", block, -1, "strand 1: it is missing", true},
+		{"missing", func(e *editor) { e.remove(format.SubstreamKey(e.keys[block], 1)) }, "plain", block, -1, "strand 1: missing", true},
 		{"flipped", func(e *editor) { set(e, 2, flip(5)(get(e, 2))) }, "plain", block, -1, "strand 2: checksum", true},
 		{"flipped trailer", func(e *editor) {
 			b := get(e, 3)
@@ -26,13 +28,13 @@ func strandDamages() []logDamage {
 			set(e, 1, two)
 			set(e, 2, one)
 		}, "plain", block, -1, "stored as strand 1 is something else", true},
-		{"another block's", func(e *editor) { set(e, 1, e.get(strandKey(e.keys[block+1], 1))) }, "plain", block, -1, "strand 1: checksum", false},
+		{"another block's", func(e *editor) { set(e, 1, e.get(format.SubstreamKey(e.keys[block+1], 1))) }, "plain", block, -1, "strand 1: checksum", false},
 		{"cut", func(e *editor) {
 			b := get(e, 1)
-			set(e, 1, appendTrailer(b[:len(b)-trailerBytes-1], rangePlain, e.keys[block]))
+			set(e, 1, format.AppendTrailer(b[:len(b)-format.TrailerBytes-1], format.RangePlain, e.keys[block]))
 		}, "plain", block, -1, "strand 1 has", false},
 		{"empty", func(e *editor) { set(e, 1, nil) }, "plain", block, -1, "too few", false},
-		{"missing first", func(e *editor) { e.remove(timeKey(rangePlain, e.keys[block])) }, "plain", block, -1, "missing", true},
+		{"missing first", func(e *editor) { e.remove(format.TimeKey(format.RangePlain, e.keys[block])) }, "plain", block, -1, "missing", true},
 	}
 }
 
@@ -65,11 +67,11 @@ func TestVerifyFindsStrands(t *testing.T) {
 	}
 	for _, d := range []logDamage{
 		{"one too many", func(e *editor) {
-			b := e.get(strandKey(e.keys[1], 1))
-			e.set(strandKey(e.keys[1], maxStrands-1), b)
+			b := e.get(format.SubstreamKey(e.keys[1], 1))
+			e.set(format.SubstreamKey(e.keys[1], format.MaxSubstreams-1), b)
 		}, "plain", 1, -1, "there is a strand 7", false},
-		{"strand 0", func(e *editor) { e.set(append(timeKey(rangePlain, e.keys[1]), 0), []byte("x")) }, "plain", -1, -1, "no value of this range", true},
-		{"strand 8", func(e *editor) { e.set(strandKey(e.keys[1], maxStrands), []byte("x")) }, "plain", -1, -1, "no value of this range", true},
+		{"strand 0", func(e *editor) { e.set(append(format.TimeKey(format.RangePlain, e.keys[1]), 0), []byte("x")) }, "plain", -1, -1, "no value of this range", true},
+		{"strand 8", func(e *editor) { e.set(format.SubstreamKey(e.keys[1], format.MaxSubstreams), []byte("x")) }, "plain", -1, -1, "no value of this range", true},
 	} {
 		t.Run(d.name, func(t *testing.T) {
 			fs, keys := verifyLogOf(t, 1)

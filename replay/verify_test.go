@@ -13,6 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"millrace/dict"
+	"millrace/replay/internal/format"
 	"millrace/translate"
 )
 
@@ -138,20 +139,20 @@ func (e *editor) remove(key []byte) {
 }
 
 // raw changes the sealed bytes of block n's part.
-func (e *editor) raw(r byte, n int, change func(b []byte) []byte) {
-	key := timeKey(r, e.keys[n])
+func (e *editor) raw(r format.Range, n int, change func(b []byte) []byte) {
+	key := format.TimeKey(r, e.keys[n])
 	e.set(key, change(e.get(key)))
 }
 
 // resealed changes a part's contents and seals it again, so that no checksum tells.
-func (e *editor) resealed(r byte, n int, change func(b []byte) []byte) {
+func (e *editor) resealed(r format.Range, n int, change func(b []byte) []byte) {
 	e.raw(r, n, func(b []byte) []byte {
-		b = b[:len(b)-trailerBytes]
-		if r != rangePlain {
-			return appendTrailer(change(b), r, e.keys[n])
+		b = b[:len(b)-format.TrailerBytes]
+		if r != format.RangePlain {
+			return format.AppendTrailer(change(b), r, e.keys[n])
 		}
-		idx := e.get(timeKey(rangeIndex, e.keys[n]))
-		x, err := decodeIndex(idx[:len(idx)-trailerBytes])
+		idx := e.get(format.TimeKey(format.RangeIndex, e.keys[n]))
+		x, err := decodeIndex(idx[:len(idx)-format.TrailerBytes])
 		if err != nil {
 			e.t.Fatal(err)
 		}
@@ -159,22 +160,22 @@ func (e *editor) resealed(r byte, n int, change func(b []byte) []byte) {
 		if err != nil {
 			e.t.Fatal(err)
 		}
-		return appendTrailer(appendPacked(nil, change(plain), nil), r, e.keys[n])
+		return format.AppendTrailer(appendPacked(nil, change(plain), nil), r, e.keys[n])
 	})
 }
 
 // shards changes those shards of the DIDs of the span that ends with block n which are not empty. v looks into b.
 func (e *editor) shards(n int, change func(v didShard, b []byte) []byte) {
-	for i := range didShards {
-		k := shardKey(e.keys[n], i)
+	for i := range format.DIDShards {
+		k := format.ShardKey(e.keys[n], i)
 		b := e.get(k)
-		b = b[:len(b)-trailerBytes]
+		b = b[:len(b)-format.TrailerBytes]
 		v, err := openShard(b, i)
 		if err != nil {
 			e.t.Fatal(err)
 		}
 		if v.n > 0 {
-			e.set(k, appendTrailer(change(v, b), rangeSpanDIDs, e.keys[n]))
+			e.set(k, format.AppendTrailer(change(v, b), format.RangeSpanDIDs, e.keys[n]))
 		}
 	}
 }
@@ -182,7 +183,7 @@ func (e *editor) shards(n int, change func(v didShard, b []byte) []byte) {
 // index changes block n's index, and the outline with it.
 func (e *editor) index(n int, change func(x *index)) {
 	var outline []byte
-	e.resealed(rangeIndex, n, func(b []byte) []byte {
+	e.resealed(format.RangeIndex, n, func(b []byte) []byte {
 		x, err := decodeIndex(b)
 		if err != nil {
 			e.t.Fatal(err)
@@ -191,29 +192,29 @@ func (e *editor) index(n int, change func(x *index)) {
 		outline = appendOutline(nil, x)
 		return appendIndex(nil, x)
 	})
-	e.resealed(rangeOutline, n, func([]byte) []byte { return outline })
+	e.resealed(format.RangeSlimIndex, n, func([]byte) []byte { return outline })
 }
 
 // state changes the progress record.
 func (e *editor) state(change func(s *state)) {
-	v := e.get(metaKey(metaState))
-	s, err := decodeState(v[:len(v)-trailerBytes])
+	v := e.get(format.MetaKey(format.MetaState))
+	s, err := decodeState(v[:len(v)-format.TrailerBytes])
 	if err != nil {
 		e.t.Fatal(err)
 	}
 	change(&s)
-	e.set(metaKey(metaState), appendTrailer(appendState(nil, &s), rangeMeta, 0))
+	e.set(format.MetaKey(format.MetaState), format.AppendTrailer(appendState(nil, &s), format.RangeMeta, 0))
 }
 
 // ref changes the reference to block n.
 func (e *editor) ref(n int, change func(r *blockRef) (keep bool)) {
-	it, err := e.db.NewIter(&pebble.IterOptions{LowerBound: []byte{rangeSeq}, UpperBound: []byte{rangeSeq + 1}})
+	it, err := e.db.NewIter(&pebble.IterOptions{LowerBound: format.RangeSeq.Start(), UpperBound: format.RangeSeq.End()})
 	if err != nil {
 		e.t.Fatal(err)
 	}
 	defer it.Close()
 	for it.First(); it.Valid(); it.Next() {
-		_, seq, _ := seqOfKey(it.Key())
+		_, seq, _ := format.ParseSeqKey(it.Key())
 		ref, err := decodeBlockRef(it.Value(), seq)
 		if err != nil {
 			e.t.Fatal(err)
@@ -223,7 +224,7 @@ func (e *editor) ref(n int, change func(r *blockRef) (keep bool)) {
 		}
 		key := slices.Clone(it.Key())
 		if change(&ref) {
-			e.set(key, appendTrailer(appendBlockRef(nil, ref), rangeSeq, seq))
+			e.set(key, format.AppendTrailer(appendBlockRef(nil, ref), format.RangeSeq, seq))
 		} else {
 			e.remove(key)
 		}
@@ -262,26 +263,26 @@ func TestVerifyFinds(t *testing.T) {
 // partDamages are of the stored bytes.
 func partDamages() []logDamage {
 	return []logDamage{
-		{"flipped plain", func(e *editor) { e.raw(rangePlain, 2, flip(40)) }, "plain", 2, -1, "checksum", true},
-		{"flipped zstd", func(e *editor) { e.raw(rangeZstd, 0, flip(30)) }, "zstd", 0, -1, "checksum", true},
-		{"flipped index", func(e *editor) { e.raw(rangeIndex, 5, flip(70)) }, "index", 5, -1, "checksum", false},
+		{"flipped plain", func(e *editor) { e.raw(format.RangePlain, 2, flip(40)) }, "plain", 2, -1, "checksum", true},
+		{"flipped zstd", func(e *editor) { e.raw(format.RangeZstd, 0, flip(30)) }, "zstd", 0, -1, "checksum", true},
+		{"flipped index", func(e *editor) { e.raw(format.RangeIndex, 5, flip(70)) }, "index", 5, -1, "checksum", false},
 		{"flipped trailer", func(e *editor) {
-			e.raw(rangePlain, 1, func(b []byte) []byte { b[len(b)-1] ^= 1; return b })
+			e.raw(format.RangePlain, 1, func(b []byte) []byte { b[len(b)-1] ^= 1; return b })
 		}, "plain", 1, -1, "checksum", true},
 		{"another block's part", func(e *editor) {
-			e.raw(rangePlain, 1, func([]byte) []byte { return e.get(timeKey(rangePlain, e.keys[0])) })
+			e.raw(format.RangePlain, 1, func([]byte) []byte { return e.get(format.TimeKey(format.RangePlain, e.keys[0])) })
 		}, "plain", 1, -1, "checksum", false},
-		{"empty value", func(e *editor) { e.raw(rangeZstd, 3, func([]byte) []byte { return nil }) }, "zstd", 3, -1, "too few", false},
-		{"missing index", func(e *editor) { e.remove(timeKey(rangeIndex, e.keys[1])) }, "index", 1, -1, "missing", true},
-		{"missing plain", func(e *editor) { e.remove(timeKey(rangePlain, e.keys[1])) }, "plain", 1, -1, "missing", true},
-		{"missing zstd", func(e *editor) { e.remove(timeKey(rangeZstd, e.keys[1])) }, "zstd", 1, -1, "missing", true},
-		{"missing outline", func(e *editor) { e.remove(timeKey(rangeOutline, e.keys[1])) }, "outline", 1, -1, "missing", true},
-		{"flipped outline", func(e *editor) { e.raw(rangeOutline, 5, flip(40)) }, "outline", 5, -1, "checksum", true},
+		{"empty value", func(e *editor) { e.raw(format.RangeZstd, 3, func([]byte) []byte { return nil }) }, "zstd", 3, -1, "too few", false},
+		{"missing index", func(e *editor) { e.remove(format.TimeKey(format.RangeIndex, e.keys[1])) }, "index", 1, -1, "missing", true},
+		{"missing plain", func(e *editor) { e.remove(format.TimeKey(format.RangePlain, e.keys[1])) }, "plain", 1, -1, "missing", true},
+		{"missing zstd", func(e *editor) { e.remove(format.TimeKey(format.RangeZstd, e.keys[1])) }, "zstd", 1, -1, "missing", true},
+		{"missing outline", func(e *editor) { e.remove(format.TimeKey(format.RangeSlimIndex, e.keys[1])) }, "slim_index", 1, -1, "missing", true},
+		{"flipped outline", func(e *editor) { e.raw(format.RangeSlimIndex, 5, flip(40)) }, "slim_index", 5, -1, "checksum", true},
 		{"cut outline", func(e *editor) {
-			e.resealed(rangeOutline, 2, func(b []byte) []byte { return b[:len(b)-5] })
-		}, "outline", 2, -1, "cut short", false},
+			e.resealed(format.RangeSlimIndex, 2, func(b []byte) []byte { return b[:len(b)-5] })
+		}, "slim_index", 2, -1, "cut short", false},
 		{"another outline", func(e *editor) {
-			e.resealed(rangeOutline, 2, func(b []byte) []byte {
+			e.resealed(format.RangeSlimIndex, 2, func(b []byte) []byte {
 				x, err := decodeOutline(b)
 				if err != nil {
 					e.t.Fatal(err)
@@ -289,25 +290,25 @@ func partDamages() []logDamage {
 				x.plainEnd[0]--
 				return appendOutline(nil, x)
 			})
-		}, "outline", 2, -1, "not what the index makes", true},
+		}, "slim_index", 2, -1, "not what the index makes", true},
 		{"cut plain", func(e *editor) {
-			e.resealed(rangePlain, 2, func(b []byte) []byte { return b[:len(b)-5] })
+			e.resealed(format.RangePlain, 2, func(b []byte) []byte { return b[:len(b)-5] })
 		}, "plain", 2, -1, "the index says", false},
-		{"wrong frame header", func(e *editor) { e.resealed(rangePlain, 2, flip(0)) }, "plain", 2, 0, "begins with", true},
+		{"wrong frame header", func(e *editor) { e.resealed(format.RangePlain, 2, flip(0)) }, "plain", 2, 0, "begins with", true},
 		{"changed rkey", func(e *editor) {
-			e.resealed(rangePlain, 2, func(b []byte) []byte {
+			e.resealed(format.RangePlain, 2, func(b []byte) []byte {
 				at := strings.Index(string(b), `"rkey":"3k"`)
 				b[at+9] = 'z'
 				return b
 			})
 		}, "zstd", 2, 0, "differs from the plain event", true},
 		{"not JSON", func(e *editor) {
-			e.resealed(rangePlain, 0, func(b []byte) []byte {
+			e.resealed(format.RangePlain, 0, func(b []byte) []byte {
 				b[strings.Index(string(b), `,"cid"`)] = ';'
 				return b
 			})
 		}, "plain", 0, 0, "not JSON", false},
-		{"not zstd", func(e *editor) { e.resealed(rangeZstd, 4, flip(4)) }, "zstd", 4, 0, "", true},
+		{"not zstd", func(e *editor) { e.resealed(format.RangeZstd, 4, flip(4)) }, "zstd", 4, 0, "", true},
 	}
 }
 
@@ -370,7 +371,7 @@ func otherDamages() []logDamage {
 		{"totals", func(e *editor) { e.ref(2, func(r *blockRef) bool { r.events++; return true }) }, "seq", -1, -1, "its totals are", false},
 		{"reference's checksum", func(e *editor) {
 			e.ref(2, func(r *blockRef) bool { return false })
-			e.set(seqKey(1, 131), []byte("0123456789abcdef"))
+			e.set(format.SeqKey(1, 131), []byte("0123456789abcdef"))
 		}, "seq", -1, -1, "checksum", true},
 		{"newest event", func(e *editor) { e.state(func(s *state) { s.newest.op++ }) }, "meta", -1, -1, "newest event", true},
 		{"oldest event", func(e *editor) { e.state(func(s *state) { s.oldest.timeUS++ }) }, "meta", -1, -1, "oldest event", true},
@@ -380,39 +381,43 @@ func otherDamages() []logDamage {
 		{"floor", func(e *editor) { e.state(func(s *state) { s.floor.timeUS = s.oldest.timeUS }) }, "meta", -1, -1, "is dropped", true},
 		{"epoch", func(e *editor) { e.state(func(s *state) { s.epoch++ }) }, "meta", -1, -1, "epoch", true},
 		{"last block gone", func(e *editor) {
-			for _, r := range blockRanges() {
-				e.remove(timeKey(r, e.keys[5]))
+			for _, r := range format.BlockRanges() {
+				e.remove(format.TimeKey(r, e.keys[5]))
 			}
 			e.ref(5, func(*blockRef) bool { return false })
 		}, "meta", -1, -1, "newest event", false},
-		{"no state", func(e *editor) { e.remove(metaKey(metaState)) }, "meta", -1, -1, "state: it is missing", true},
-		{"broken state", func(e *editor) { e.set(metaKey(metaState), flip(3)(e.get(metaKey(metaState)))) }, "meta", -1, -1, "state: checksum", true},
-		{"broken streams", func(e *editor) { e.set(metaKey(metaStreams), flip(3)(e.get(metaKey(metaStreams)))) }, "meta", -1, -1, "streams: checksum", true},
-		{"no format", func(e *editor) { e.remove(metaKey(metaFormat)) }, "meta", -1, -1, "format", true},
-		{"no dictionary", func(e *editor) { e.remove(dictionaryKey(dict.BuiltIn().ID())) }, "dictionary", -1, -1, "missing", false},
+		{"no state", func(e *editor) { e.remove(format.MetaKey(format.MetaState)) }, "meta", -1, -1, "state: missing", true},
+		{"broken state", func(e *editor) {
+			e.set(format.MetaKey(format.MetaState), flip(3)(e.get(format.MetaKey(format.MetaState))))
+		}, "meta", -1, -1, "state: checksum", true},
+		{"broken streams", func(e *editor) {
+			e.set(format.MetaKey(format.MetaStreams), flip(3)(e.get(format.MetaKey(format.MetaStreams))))
+		}, "meta", -1, -1, "streams: checksum", true},
+		{"no format", func(e *editor) { e.remove(format.MetaKey(format.MetaFormat)) }, "meta", -1, -1, "format", true},
+		{"no dictionary", func(e *editor) { e.remove(format.DictionaryKey(dict.BuiltIn().ID())) }, "dictionary", -1, -1, "missing", false},
 		{"broken dictionary", func(e *editor) {
-			k := dictionaryKey(dict.BuiltIn().ID())
+			k := format.DictionaryKey(dict.BuiltIn().ID())
 			e.set(k, flip(99)(e.get(k)))
 		}, "dictionary", -1, -1, "checksum", false},
 		{"dictionary not in use", func(e *editor) {
 			v := appendUses(nil, []use{{id: otherDictionaryID}})
-			e.set(metaKey(metaDictionaries), appendTrailer(v, rangeMeta, 0))
+			e.set(format.MetaKey(format.MetaDictionaries), format.AppendTrailer(v, format.RangeMeta, 0))
 		}, "index", 0, -1, "not among those", false},
 		{"gap within a block", func(e *editor) {
 			us := e.keys[1] - 3
 			v := appendGap(nil, &Gap{To: translate.Position{Stream: StreamOf(testRelay, 1)}})
-			e.set(timeKey(rangeGap, us), appendTrailer(v, rangeGap, us))
+			e.set(format.TimeKey(format.RangeGap, us), format.AppendTrailer(v, format.RangeGap, us))
 		}, "gap", -1, -1, "within block", true},
 		{"gap behind the end", func(e *editor) {
 			us := e.keys[5] + 3
 			v := appendGap(nil, &Gap{To: translate.Position{Stream: StreamOf(testRelay, 1)}})
-			e.set(timeKey(rangeGap, us), appendTrailer(v, rangeGap, us))
+			e.set(format.TimeKey(format.RangeGap, us), format.AppendTrailer(v, format.RangeGap, us))
 		}, "gap", -1, -1, "behind the newest stamp", true},
 		{"gap to nowhere", func(e *editor) {
 			us := e.keys[0] + 1
-			e.set(timeKey(rangeGap, us), appendTrailer(appendGap(nil, &Gap{}), rangeGap, us))
+			e.set(format.TimeKey(format.RangeGap, us), format.AppendTrailer(appendGap(nil, &Gap{}), format.RangeGap, us))
 		}, "gap", -1, -1, "never followed", true},
-		{"odd key", func(e *editor) { e.set([]byte{rangePlain, 1, 2}, []byte("x")) }, "plain", -1, -1, "no value of this range", true},
+		{"odd key", func(e *editor) { e.set([]byte{byte(format.RangePlain), 1, 2}, []byte("x")) }, "plain", -1, -1, "no value of this range", true},
 		{"unknown range", func(e *editor) { e.set([]byte{0x77, 1}, []byte("x")) }, "store", -1, -1, "no range", true},
 	}
 }
@@ -470,7 +475,7 @@ func TestVerifyRefuses(t *testing.T) {
 	}
 	mustVerify(t, fs) // the lock was given back
 	tamper(t, fs, func(db *pebble.DB) {
-		(&editor{t: t, db: db}).set(metaKey(metaFormat), []byte{0, 0, 0, formatVersion + 1})
+		(&editor{t: t, db: db}).set(format.MetaKey(format.MetaFormat), []byte{0, 0, 0, format.Version + 1})
 	})
 	if _, err := Verify(t.Context(), VerifyConfig{Dir: "log", FS: fs}); !errors.Is(err, ErrNewerFormat) {
 		t.Errorf("a newer format: %v", err)
@@ -484,7 +489,7 @@ func TestVerifyUnreadable(t *testing.T) {
 	tamper(t, fs, func(db *pebble.DB) {
 		e := &editor{t, db, keys}
 		for n := range keys { // each block's plain part in a table of its own
-			e.raw(rangePlain, n, func(b []byte) []byte { return b })
+			e.raw(format.RangePlain, n, func(b []byte) []byte { return b })
 			if err := db.Flush(); err != nil {
 				t.Fatal(err)
 			}
@@ -495,7 +500,7 @@ func TestVerifyUnreadable(t *testing.T) {
 		}
 		for _, level := range levels {
 			for _, table := range level {
-				if us, _ := keyTime(table.Smallest.UserKey); table.Smallest.UserKey[0] == rangePlain && us == keys[2] {
+				if us, _ := format.ParseTimeKey(table.Smallest.UserKey); table.Smallest.UserKey[0] == byte(format.RangePlain) && us == keys[2] {
 					broken = fmt.Sprintf("%s.sst", table.FileNum)
 				}
 			}

@@ -1,0 +1,178 @@
+package format
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+)
+
+// Range is a range of the store's keys: all that begin with this byte. Each part of a block has a
+// range of its own, because the ranges grow at their ends only: tables of one range never overlap, so
+// that compactions move most of them instead of rewriting them.
+type Range byte
+
+// The ranges. Of those from RangeSpan on, a key is the range and the time_us of the last event of the
+// block or span, and in three of them one byte more.
+const (
+	RangeMeta       Range = 0x01 // and the name of a meta value
+	RangeDictionary Range = 0x02 // and a dictionary's ID: the dictionary's file
+	RangeGap        Range = 0x08 // and the gap's time_us
+	RangeSeq        Range = 0x09 // and epoch and last seq of a block: a reference to the block
+
+	RangeSpan        Range = 0x0f
+	RangeIndex       Range = 0x10
+	RangePlain       Range = 0x11 // and the number of a substream, but for the first
+	RangeZstd        Range = 0x12
+	RangeSpanDIDs    Range = 0x13 // and the number of a shard of the span's DID index
+	RangeCopiesIndex Range = 0x15 // copies of a span's identity and account events, as a block's parts
+	RangeCopiesPlain Range = 0x16
+	RangeCopiesZstd  Range = 0x17
+	RangeSlimIndex   Range = 0x18
+)
+
+// Ranges returns all ranges, in the order of their keys.
+func Ranges() []Range {
+	return []Range{RangeMeta, RangeDictionary, RangeGap, RangeSeq, RangeSpan, RangeIndex, RangePlain, RangeZstd,
+		RangeSpanDIDs, RangeCopiesIndex, RangeCopiesPlain, RangeCopiesZstd, RangeSlimIndex}
+}
+
+// BlockRanges returns the ranges of a block's parts: index, plain, zstd, slim index.
+func BlockRanges() [4]Range { return [4]Range{RangeIndex, RangePlain, RangeZstd, RangeSlimIndex} }
+
+// String returns the range's name in errors: "index", "plain", …
+func (r Range) String() string {
+	switch r {
+	case RangeMeta:
+		return "meta"
+	case RangeDictionary:
+		return "dictionary"
+	case RangeGap:
+		return "gap"
+	case RangeSeq:
+		return "seq"
+	case RangeIndex:
+		return "index"
+	case RangePlain:
+		return "plain"
+	case RangeZstd:
+		return "zstd"
+	case RangeSlimIndex:
+		return "slim_index"
+	case RangeSpan:
+		return "span"
+	case RangeSpanDIDs:
+		return "span_dids"
+	case RangeCopiesIndex:
+		return "copies_index"
+	case RangeCopiesPlain:
+		return "copies_plain"
+	case RangeCopiesZstd:
+		return "copies_zstd"
+	}
+	return fmt.Sprintf("range %#02x", byte(r))
+}
+
+// Start returns the lower bound of the range's keys, inclusive.
+func (r Range) Start() []byte { return []byte{byte(r)} }
+
+// End returns the upper bound of the range's keys, exclusive.
+func (r Range) End() []byte { return []byte{byte(r) + 1} }
+
+// Names of the meta values, which follow RangeMeta in their keys.
+const (
+	MetaFormat         = "format"
+	MetaState          = "state"
+	MetaStreams        = "streams"
+	MetaUIDs           = "uid_store"
+	MetaDictionaries   = "dictionaries"
+	MetaFingerprintKey = "fingerprint_key"
+)
+
+const (
+	// TimeKeyBytes is the length of a key of TimeKey.
+	TimeKeyBytes = 1 + 8
+	// seqKeyBytes is the length of a key of RangeSeq.
+	seqKeyBytes = 1 + 4 + 8
+
+	// MaxSubstreams is how many substreams a block's plain part has at most.
+	MaxSubstreams = 8
+	// DIDShardBits is how many of a fingerprint's upper bits choose its shard.
+	DIDShardBits = 5
+	// DIDShards is how many shards the DID index of a span has.
+	DIDShards = 1 << DIDShardBits
+)
+
+// TimeKey returns the key of what r has for the time_us.
+func TimeKey(r Range, timeUS int64) []byte {
+	return AppendTimeKey(make([]byte, 0, TimeKeyBytes), r, timeUS)
+}
+
+// AppendTimeKey appends the key that TimeKey returns.
+func AppendTimeKey(dst []byte, r Range, timeUS int64) []byte {
+	return binary.BigEndian.AppendUint64(append(dst, byte(r)), uint64(timeUS))
+}
+
+// ParseTimeKey is the inverse of TimeKey. ok is false if the key has another form.
+func ParseTimeKey(key []byte) (timeUS int64, ok bool) {
+	if len(key) != TimeKeyBytes {
+		return 0, false
+	}
+	v := binary.BigEndian.Uint64(key[1:])
+	return int64(v), v <= math.MaxInt64
+}
+
+// SubstreamKey returns the key of a substream of the plain part of the block whose key is timeUS. The first is in
+// the part's own value.
+func SubstreamKey(timeUS int64, substream int) []byte {
+	key := AppendTimeKey(make([]byte, 0, TimeKeyBytes+1), RangePlain, timeUS)
+	if substream > 0 {
+		key = append(key, byte(substream))
+	}
+	return key
+}
+
+// ParseSubstreamKey is the inverse of SubstreamKey. ok is false if the key has another form.
+func ParseSubstreamKey(key []byte) (timeUS int64, substream int, ok bool) {
+	if len(key) == TimeKeyBytes+1 && key[TimeKeyBytes] > 0 && key[TimeKeyBytes] < MaxSubstreams {
+		substream, key = int(key[TimeKeyBytes]), key[:TimeKeyBytes]
+	}
+	timeUS, ok = ParseTimeKey(key)
+	return timeUS, substream, ok
+}
+
+// ShardKey returns the key of a shard of the DID index of the span whose key is timeUS.
+func ShardKey(timeUS int64, shard int) []byte {
+	return append(AppendTimeKey(make([]byte, 0, TimeKeyBytes+1), RangeSpanDIDs, timeUS), byte(shard))
+}
+
+// ParseShardKey is the inverse of ShardKey, but for the shard. ok is false if the key has another form.
+func ParseShardKey(key []byte) (timeUS int64, ok bool) {
+	if len(key) != TimeKeyBytes+1 || key[TimeKeyBytes] >= DIDShards {
+		return 0, false
+	}
+	return ParseTimeKey(key[:TimeKeyBytes])
+}
+
+// SeqKey returns the key of the reference to the block whose last frame is seq of epoch. Epochs, unlike
+// the streams that they stand for, are in the order of the log, and so are these keys.
+func SeqKey(epoch uint32, seq int64) []byte {
+	key := binary.BigEndian.AppendUint32(append(make([]byte, 0, seqKeyBytes), byte(RangeSeq)), epoch)
+	return binary.BigEndian.AppendUint64(key, uint64(seq))
+}
+
+// ParseSeqKey is the inverse of SeqKey. ok is false if the key has another form.
+func ParseSeqKey(key []byte) (epoch uint32, seq int64, ok bool) {
+	if len(key) != seqKeyBytes {
+		return 0, 0, false
+	}
+	v := binary.BigEndian.Uint64(key[5:])
+	return binary.BigEndian.Uint32(key[1:]), int64(v), v <= math.MaxInt64
+}
+
+// MetaKey returns the key of a meta value.
+func MetaKey(name string) []byte { return append([]byte{byte(RangeMeta)}, name...) }
+
+// DictionaryKey returns the key of a dictionary's file.
+func DictionaryKey(id uint32) []byte {
+	return binary.BigEndian.AppendUint32([]byte{byte(RangeDictionary)}, id)
+}

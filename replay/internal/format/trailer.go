@@ -1,0 +1,62 @@
+package format
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// Version is the version of everything this package writes. A change that older code would
+// misread raises it.
+const Version = 7
+
+// TrailerBytes is the length of the trailer that ends each stored value: range, version, two zero bytes, hash.
+const TrailerBytes = 4 + 8
+
+// Errors that callers branch on. They come wrapped; use errors.Is.
+var (
+	// ErrNewerVersion: a newer version of this program wrote the value.
+	ErrNewerVersion = errors.New("the log has a newer format")
+	// ErrMissing: the store lacks a value that others refer to.
+	ErrMissing = errors.New("missing")
+)
+
+// AppendTrailer ends a value that is stored under a key of range r with the given number: time_us, last seq,
+// dictionary ID, or 0 for meta values. It appends the range, the version, and xxhash64 of the number, the
+// value and the trailer so far. So neither a flipped bit nor a value under a wrong key goes unnoticed.
+func AppendTrailer(value []byte, r Range, key int64) []byte {
+	value = append(value, byte(r), Version, 0, 0)
+	return binary.LittleEndian.AppendUint64(value, valueHash(value, key))
+}
+
+// OpenTrailer checks what AppendTrailer appended and returns the value without it, aliasing sealed. A value of a
+// newer version is ErrNewerVersion.
+func OpenTrailer(sealed []byte, r Range, key int64) ([]byte, error) {
+	if len(sealed) < TrailerBytes {
+		return nil, fmt.Errorf("%d bytes are too few", len(sealed))
+	}
+	n := len(sealed) - TrailerBytes
+	body, sum := sealed[:n+4], binary.LittleEndian.Uint64(sealed[n+4:])
+	if got := valueHash(body, key); got != sum {
+		return nil, fmt.Errorf("checksum is %016x, not %016x", got, sum)
+	}
+	if body[n] != byte(r) {
+		return nil, fmt.Errorf("it is of range %#02x, not %#02x", body[n], byte(r))
+	}
+	if v := body[n+1]; v != Version {
+		return nil, fmt.Errorf("%w: version %d, this is %d", ErrNewerVersion, v, Version)
+	}
+	return sealed[:n:n], nil
+}
+
+func valueHash(body []byte, key int64) uint64 {
+	var d xxhash.Digest
+	d.Reset()
+	var k [8]byte
+	binary.BigEndian.PutUint64(k[:], uint64(key))
+	_, _ = d.Write(k[:]) // never fails
+	_, _ = d.Write(body)
+	return d.Sum64()
+}
