@@ -7,9 +7,8 @@ import (
 )
 
 const (
-	backoffBase = 500 * time.Millisecond // the most waited before the first new attempt
-	backoffCap  = 30 * time.Second       // the most ever waited
-	healthyFor  = time.Minute            // a connection that lasted so long begins the count anew
+	backoffBase = 500 * time.Millisecond // the longest wait before the first new attempt
+	backoffCap  = 30 * time.Second       // the longest wait of all
 )
 
 // backoff spreads reconnects: before attempt n it waits a random time between zero and
@@ -34,11 +33,38 @@ func (b *backoff) next() time.Duration {
 	return time.Duration(random(int64(most) + 1))
 }
 
-// ended tells how long the last connection was up, zero if it never was.
-func (b *backoff) ended(up time.Duration) {
-	if up >= healthyFor {
-		b.attempt = 0
+// reset begins the count anew.
+func (b *backoff) reset() { b.attempt = 0 }
+
+// reconnects decides how long to wait before the next connection. It reads no clock.
+type reconnects struct {
+	patience time.Duration // EpochPatience
+
+	dials     backoff
+	epochs    backoff
+	lastEpoch time.Time // when a new epoch last began; zero: none did
+}
+
+// wait returns how long to wait after a connection that ended at now.
+func (r *reconnects) wait(now time.Time, e ending) time.Duration {
+	if e.delivered {
+		r.dials.reset()
 	}
+	switch e.cause {
+	case causeRecheck:
+		return 0 // the patience limits these
+	case causeNewEpoch:
+		// A relay that restarts is followed at once. One that shows other events under the same
+		// numbers again and again is not: each change costs an epoch, a gap and repeats.
+		soon := !r.lastEpoch.IsZero() && now.Sub(r.lastEpoch) < r.patience
+		r.lastEpoch = now
+		if soon {
+			return r.epochs.next()
+		}
+		r.epochs.reset()
+		return 0
+	}
+	return r.dials.next()
 }
 
 // sleep waits for d or until ctx is done.

@@ -21,13 +21,9 @@ func TestBackoff(t *testing.T) {
 			t.Errorf("attempt %d waits at least %v", i, got)
 		}
 	}
-	most.ended(healthyFor - 1)
-	if got := most.next(); got != backoffCap {
-		t.Errorf("after a short connection: %v", got)
-	}
-	most.ended(healthyFor)
+	most.reset()
 	if got := most.next(); got != backoffBase {
-		t.Errorf("after a healthy one: %v", got)
+		t.Errorf("after a reset: %v", got)
 	}
 	for range 100 {
 		if got := (&backoff{attempt: 1 << 40}).next(); got < 0 || got > backoffCap {
@@ -36,11 +32,43 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
-// TestBackoffInRun lets dials fail for an hour and then a minute of health pass.
+// TestReconnects is the table of the waits, at their longest, after connections that ended.
+func TestReconnects(t *testing.T) {
+	longest := backoff{random: func(n int64) int64 { return n - 1 }}
+	r := reconnects{patience: 5 * time.Minute, dials: longest, epochs: longest}
+	now := time.Unix(1000, 0)
+	for i, tt := range []struct {
+		e     ending
+		after time.Duration // since the one before
+		want  time.Duration
+	}{
+		{e: ending{cause: causeDial}, want: backoffBase},
+		{e: ending{cause: causeLost, up: time.Hour}, want: 2 * backoffBase}, // nothing was delivered
+		{e: ending{cause: causeErrorFrame}, want: 4 * backoffBase},
+		{e: ending{cause: causeLost, delivered: true}, want: backoffBase},
+		{e: ending{cause: causeResume}, want: 2 * backoffBase},
+		{e: ending{cause: causeRecheck}, want: 0},
+		{e: ending{cause: causeRefused}, want: 4 * backoffBase},
+		{e: ending{cause: causeNewEpoch, delivered: true}, want: 0},
+		{e: ending{cause: causeNewEpoch, delivered: true}, after: time.Minute, want: backoffBase},
+		{e: ending{cause: causeNewEpoch, delivered: true}, after: time.Minute, want: 2 * backoffBase},
+		{e: ending{cause: causeLost, delivered: true}, want: backoffBase},
+		{e: ending{cause: causeNewEpoch, delivered: true}, after: 5 * time.Minute, want: 0},
+		{e: ending{cause: causeNewEpoch, delivered: true}, after: time.Minute, want: backoffBase},
+	} {
+		now = now.Add(tt.after)
+		if got := r.wait(now, tt.e); got != tt.want {
+			t.Errorf("%d: waits %v after %+v, want %v", i, got, tt.e, tt.want)
+		}
+	}
+}
+
+// TestBackoffInRun lets dials fail for an hour, and then lets each connection deliver a frame.
 func TestBackoffInRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, l := pipeRelay(t, func(p *peer) {
-			time.Sleep(90 * time.Second)
+			p.commits(10+int64(p.n), 10+int64(p.n))
+			time.Sleep(2 * time.Second)
 		})
 		var dials []time.Time
 		began := time.Now()
@@ -74,12 +102,12 @@ func TestBackoffInRun(t *testing.T) {
 			t.Errorf("mean wait %v over %d dials, want half the cap", mean, len(failing))
 		}
 		for i, d := range late {
-			if d -= 90 * time.Second; d > backoffBase {
-				t.Errorf("wait %d after a healthy connection was %v", i, d)
+			if d -= 2 * time.Second; d > backoffBase {
+				t.Errorf("wait %d after a connection that delivered was %v", i, d)
 			}
 		}
-		if len(late) < 35 {
-			t.Errorf("%d healthy connections in an hour", len(late))
+		if len(late) < 1400 {
+			t.Errorf("%d connections in an hour", len(late))
 		}
 	})
 }

@@ -18,8 +18,8 @@ import (
 // Config says what a Client reads, and from where on. URL and Handle must be set.
 type Config struct {
 	// URL is the relay: a host with or without port, or a ws, wss, http or https URL. Without a
-	// scheme it is wss, for loopback hosts ws. The XRPC path is added where it is missing. HTTP proxies
-	// are taken from the environment.
+	// scheme it is wss, for loopback hosts ws. The XRPC path is added where it is missing. HTTP
+	// proxies are taken from the environment.
 	URL string
 
 	// Epoch and Cursor are the position committed: the numbering's epoch and the last seq handled
@@ -28,9 +28,9 @@ type Config struct {
 	Epoch  uint32
 	Cursor int64
 
-	// Start, if not nil, is where the first connection begins, after *Start, instead of after Cursor;
-	// 0 means at the oldest frame the relay has. It must not lie below Cursor: for that the caller begins
-	// a new epoch.
+	// Start, if not nil, is where the first connection begins, after *Start, instead of after
+	// Cursor; 0 means at the oldest frame the relay has. It must not lie below Cursor: for that
+	// the caller begins a new epoch.
 	Start *int64
 
 	// Previous, if Cursor is 0 and an operator began a new epoch, is the end of the one before: the
@@ -41,14 +41,15 @@ type Config struct {
 	// 0 means 5 minutes.
 	EpochPatience time.Duration
 
-	// Handle gets the frames in order, all from one goroutine. While it blocks nothing is read. An error
-	// of it ends Run. The context is Run's.
+	// Handle gets the frames in order, all from one goroutine. While it blocks nothing is read. An
+	// error of it ends Run. The context is Run's.
 	Handle func(ctx context.Context, f Frame) error
 
-	// Idle, if set, is called by Handle's goroutine when everything that came was handed over, before it waits for
-	// more, and once more when the connection has ended. It may take a moment and return true: then it is looked
-	// again whether something came, and if not, Idle is called again. So frames that come one by one can be read
-	// several at a time. It is not called on connections whose sockets cannot be looked into (see Dial).
+	// Idle, if set, is called by Handle's goroutine when everything that came was handed over,
+	// before it waits for more, and once more when the connection has ended. It may take a moment
+	// and return true: then it is looked again whether something came, and if not, Idle is called
+	// again. So frames that come one by one can be read several at a time. It is not called on
+	// connections whose sockets cannot be looked into (see Dial).
 	Idle func() (again bool)
 
 	PingInterval     time.Duration // 0: 15 s
@@ -180,14 +181,13 @@ func New(cfg Config) (*Client, error) {
 }
 
 // Run connects, reads and hands over frames until ctx is done, for which it returns nil, or Handle
-// returns an error, which it returns. It reconnects after everything else. When it returns its connection
-// is closed and its goroutines have ended. It may be called once.
+// returns an error, which it returns. It reconnects after everything else. When it returns its
+// connection is closed and its goroutines have ended. It may be called once.
 func (c *Client) Run(ctx context.Context) error {
 	if !c.ran.CompareAndSwap(false, true) {
 		return errors.New("consume: Run was called before")
 	}
-	var b backoff
-	var lastEpoch time.Time // when a new epoch last began; zero: none did
+	again := reconnects{patience: c.cfg.EpochPatience}
 	stopped := func() bool { return ctx.Err() != nil }
 	for {
 		e := c.session(ctx)
@@ -201,21 +201,7 @@ func (c *Client) Run(ctx context.Context) error {
 			return nil
 		}
 		c.m.reconnects.WithLabelValues(string(e.cause)).Inc()
-		b.ended(e.up)
-		var wait time.Duration
-		switch e.cause {
-		case causeRecheck: // the patience limits these
-		case causeNewEpoch:
-			// One epoch is a restart, seen at once. The next so soon comes of a relay that shows other
-			// events under the same numbers again and again: each costs an epoch, a gap and repeats.
-			soon := !lastEpoch.IsZero() && time.Since(lastEpoch) < c.cfg.EpochPatience
-			lastEpoch = time.Now()
-			if soon {
-				wait = b.next()
-			}
-		default:
-			wait = b.next()
-		}
+		wait := again.wait(time.Now(), e)
 		c.logEnd(e, wait)
 		if sleep(ctx, wait); stopped() {
 			return nil

@@ -188,7 +188,8 @@ func TestTooLarge(t *testing.T) {
 	})
 }
 
-// TestTooLargeBreaks shows that a message over the limit which never arrives whole is not met again.
+// TestTooLargeBreaks shows that a message over the limit which never arrives whole is not met
+// again.
 func TestTooLargeBreaks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, l := pipeRelay(t, func(p *peer) {
@@ -249,33 +250,136 @@ func TestCutAnywhere(t *testing.T) {
 	}
 }
 
+// TestErrorFrames reads on behind an error frame. How the connection ends is named after the error
+// frame if no frame followed it.
 func TestErrorFrames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, l := pipeRelay(t, func(p *peer) {
 			switch p.n {
-			case 1:
+			case 1: // goes on, and then breaks
 				p.commits(11, 12)
-				p.send(errorFrameOf(errorTooSlow), commitFrame(13)) // nothing counts behind an error frame
+				p.send(errorFrameOf(errorTooSlow), commitFrame(13))
 			case 2:
-				p.send(errorFrameOf("Fnord"))
+				p.send(errorFrameOf(errorTooSlow))
 			case 3:
+				p.send(errorFrameOf("Fnord"))
+				p.ws.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(1008, "fnord"), time.Now().Add(time.Second))
+				p.wait()
+			case 4:
 				p.ws.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(1012, "restart"), time.Now().Add(time.Second))
-			case 4: // not a frame that websocket knows
+				p.wait()
+			case 5: // not a frame that websocket knows
 				p.ws.NetConn().Write([]byte{0x8f, 0})
+				p.wait()
 			default:
-				p.commits(13, 13)
+				p.commits(14, 14)
+				p.wait()
 			}
-			p.wait()
 		})
 		c := start(t, l, Config{Cursor: 10})
-		wantFrames(t, c, 3, "0/11 0/12 0/13")
-		wantCursors(t, r, "10", "12", "12", "12", "12")
-		wantMetric(t, c, "error_frames_total", errorTooSlow, 1)
+		wantFrames(t, c, 4, "0/11 0/12 0/13 0/14")
+		wantCursors(t, r, "10", "13", "13", "13", "13", "13")
+		wantMetric(t, c, "error_frames_total", errorTooSlow, 2)
 		wantMetric(t, c, "error_frames_total", errorOther, 1)
+		wantMetric(t, c, "reconnects_total", string(causeLost), 1)
 		wantMetric(t, c, "reconnects_total", string(causeTooSlow), 1)
 		wantMetric(t, c, "reconnects_total", string(causeErrorFrame), 1)
 		wantMetric(t, c, "reconnects_total", string(causeClosed), 1)
 		wantMetric(t, c, "reconnects_total", string(causeProtocol), 1)
+	})
+}
+
+// TestErrorFrameAtOnePlace has a relay that sends an error frame at the same place of its stream
+// each time, of any name: it is passed on the first connection.
+func TestErrorFrameAtOnePlace(t *testing.T) {
+	for _, name := range []string{errorTooSlow, errorFutureCursor, "Fnord"} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r, l := pipeRelay(t, func(p *peer) {
+					p.commits(11, 12)
+					for range 100 {
+						p.send(errorFrameOf(name))
+					}
+					p.commits(13, 14)
+					p.wait()
+				})
+				c := start(t, l, Config{Cursor: 10})
+				wantFrames(t, c, 4, "0/11 0/12 0/13 0/14")
+				time.Sleep(10 * time.Minute)
+				wantCursors(t, r, "10")
+				wantMetric(t, c, "error_frames_total", "", 100)
+				if st := c.Status(); st.Suspect || !st.Connected {
+					t.Errorf("status: %+v", st)
+				}
+			})
+		})
+	}
+}
+
+// TestErrorFrameThenSilence has a relay that sends error frames, one every few seconds, and
+// neither closes nor goes on.
+func TestErrorFrameThenSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, l := pipeRelay(t, func(p *peer) {
+			if p.n > 1 {
+				p.commits(11, 11)
+				p.wait()
+			}
+			for p.send(errorFrameOf("Fnord")) {
+				select {
+				case <-time.After(errorFrameWait / 3):
+				case <-p.gone:
+					return
+				}
+			}
+		})
+		c := start(t, l, Config{Cursor: 10})
+		began := time.Now()
+		c.until(t, 1)
+		if took := time.Since(began); took < errorFrameWait || took > errorFrameWait+backoffBase {
+			t.Errorf("took %v", took)
+		}
+		wantCursors(t, r, "10", "10")
+		wantMetric(t, c, "reconnects_total", string(causeErrorFrame), 1)
+	})
+}
+
+// TestFlakyRelay has a relay of 20 frames a second that cuts every few seconds: all is handed over
+// within 3 s of the end.
+func TestFlakyRelay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const total, every = 2_400, 50 * time.Millisecond
+		began := time.Now()
+		_, l := pipeRelay(t, func(p *peer) {
+			next, _ := strconv.ParseInt(p.cursor, 10, 64)
+			cut := time.After(time.Second + time.Duration(p.n%5)*time.Second)
+			for next++; next <= total; next++ {
+				select {
+				case <-time.After(time.Until(began.Add(time.Duration(next) * every))):
+				case <-cut:
+					return
+				case <-p.gone:
+					return
+				}
+				if !p.commits(next, next) {
+					return
+				}
+			}
+			p.wait()
+		})
+		c := start(t, l, Config{Start: ptr[int64](0)})
+		c.until(t, total)
+		if late := time.Since(began) - total*every; late > 3*time.Second {
+			t.Errorf("all were handed over %v after the end", late)
+		}
+		for i, f := range c.all() {
+			if f.Seq != int64(i)+1 || f.Gap != nil {
+				t.Fatalf("frame %d: %s", i, show([]Frame{f}))
+			}
+		}
+		if n := c.metric(t, "reconnects_total", string(causeLost)); n < 30 {
+			t.Errorf("%v connections were cut", n)
+		}
 	})
 }
 

@@ -40,12 +40,13 @@ func (e *refusedError) Error() string {
 	return "the relay answered " + e.status + ", " + e.name
 }
 
-// conn is one websocket connection to the relay: read by the goroutine that dialled it, written by its
-// keeper.
+// conn is one websocket connection to the relay: read by the goroutine that dialled it, written by
+// its keeper.
 type conn struct {
 	ws      *websocket.Conn
 	wire    *wire
 	recheck *time.Timer // when it fires, the keeper cuts the connection
+	failed  *time.Timer // the same, when nothing follows an error frame
 	pongs   chan string // the newest ping to be answered
 
 	stopKeeper chan struct{}
@@ -97,8 +98,12 @@ func (d *dialer) open(ctx context.Context, url string) (*conn, error) {
 		}
 		return nil, fmt.Errorf("dial: %w", err)
 	}
-	c := &conn{ws: ws, wire: w, recheck: time.NewTimer(time.Hour), pongs: make(chan string, 1), stopKeeper: make(chan struct{})}
+	c := &conn{
+		ws: ws, wire: w, recheck: time.NewTimer(time.Hour), failed: time.NewTimer(time.Hour),
+		pongs: make(chan string, 1), stopKeeper: make(chan struct{}),
+	}
 	c.recheck.Stop()
+	c.failed.Stop()
 	w.timeout = d.silenceTimeout
 	w.setIdle(d.idle)
 	ws.SetPingHandler(c.answer)
@@ -120,8 +125,8 @@ func refusal(resp *http.Response) error {
 	return e
 }
 
-// answer hands a ping's data to the keeper. It never blocks: of several pings the newest is answered,
-// as RFC 6455 section 5.5.3 allows.
+// answer hands a ping's data to the keeper. It never blocks: of several pings the newest is
+// answered, as RFC 6455 section 5.5.3 allows.
 func (c *conn) answer(data string) error {
 	for {
 		select {
@@ -136,9 +141,9 @@ func (c *conn) answer(data string) error {
 	}
 }
 
-// keep writes pings and pongs until it is stopped, and cuts the connection if it cannot, if ctx is done
-// or if the recheck is due. It pings only while a read waits: otherwise there is traffic, or nobody to
-// read the pong.
+// keep writes pings and pongs until it is stopped, and cuts the connection if it cannot, if ctx is
+// done or if one of the timers fires. It pings only while a read waits: otherwise there is
+// traffic, or nobody to read the pong.
 func (c *conn) keep(ctx context.Context, every time.Duration) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -152,6 +157,9 @@ func (c *conn) keep(ctx context.Context, every time.Duration) {
 			return
 		case <-c.recheck.C:
 			c.wire.cut(causeRecheck)
+			return
+		case <-c.failed.C:
+			c.wire.cut(causeErrorFrame)
 			return
 		case <-tick.C:
 			if !c.wire.waiting.Load() {
@@ -168,12 +176,14 @@ func (c *conn) keep(ctx context.Context, every time.Duration) {
 	}
 }
 
-// close ends the connection and returns when the keeper has ended. If polite, the relay is told, and
-// given a moment to read it: closing a socket with unread data would take the close frame back.
+// close ends the connection and returns when the keeper has ended. If polite, the relay is told,
+// and given a moment to read it: closing a socket with unread data would take the close frame
+// back.
 func (c *conn) close(polite bool) {
 	close(c.stopKeeper)
 	c.keeper.Wait()
 	c.recheck.Stop()
+	c.failed.Stop()
 	defer c.ws.Close()
 	if !polite {
 		return

@@ -80,7 +80,8 @@ func (m *muted) Write(p []byte) (int, error) {
 	return m.Conn.Write(p)
 }
 
-// TestWriteFails has a relay that takes nothing: the ping cannot be written, though frames still come.
+// TestWriteFails has a relay that takes nothing: the ping cannot be written, though frames still
+// come.
 func TestWriteFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, l := pipeRelay(t, nil)
@@ -107,7 +108,8 @@ func TestWriteFails(t *testing.T) {
 	})
 }
 
-// TestSlowHandle blocks for longer than any timeout: nothing is lost, the relay is not held to account.
+// TestSlowHandle blocks for longer than any timeout: nothing is lost, the relay is not held to
+// account.
 func TestSlowHandle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, l := pipeRelay(t, func(p *peer) {
@@ -128,8 +130,8 @@ func TestSlowHandle(t *testing.T) {
 	})
 }
 
-// TestSlowHandleDropped is the same with a relay that drops us meanwhile, as one does that buffers only so
-// much.
+// TestSlowHandleDropped is the same with a relay that drops us meanwhile, as one does that buffers
+// only so much.
 func TestSlowHandleDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, l := pipeRelay(t, func(p *peer) {
@@ -195,7 +197,8 @@ func TestPings(t *testing.T) {
 	})
 }
 
-// TestCancel stops at many moments: while dialling, in the handshake, reading, skipping, handling, waiting.
+// TestCancel stops at many moments: while dialling, in the handshake, reading, skipping, handling,
+// waiting.
 func TestCancel(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for i := range 120 {

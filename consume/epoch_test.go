@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// restarted is a relay whose numbering has restarted: one frame every 10 s from seq first on, all kept.
-// Like indigo's, it goes live if the cursor is beyond its head; if announce is set it says
+// restarted is a relay whose numbering has restarted: one frame every 10 s from seq first on, all
+// kept. Like indigo's, it goes live if the cursor is beyond its head; if announce is set it says
 // FutureCursor instead.
 type restarted struct {
 	first    int64
@@ -159,7 +159,8 @@ func TestRestartTwice(t *testing.T) {
 	})
 }
 
-// TestQuietRestart has a relay with a frame an hour, whose first suspect comes long before the second.
+// TestQuietRestart has a relay with a frame an hour, whose first suspect comes long before the
+// second.
 func TestQuietRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, l := pipeRelay(t, func(p *peer) {
@@ -218,11 +219,27 @@ func TestNoRestart(t *testing.T) {
 		},
 		want: "0/1001", n: 1,
 	}, {
-		name: "one frame again, out of order, then silence",
+		name: "one frame again, out of order, then silence on the same connection",
+		script: func(p *peer) {
+			if p.n > 1 {
+				return
+			}
+			p.commits(1001, 1002)
+			p.commits(1000, 1000)
+			select {
+			case <-time.After(long):
+				p.commits(1004, 1004)
+				p.wait()
+			case <-p.gone:
+			}
+		},
+		want: "0/1001 0/1002 0/1004", n: 3,
+	}, {
+		name: "two frames again, out of order, then silence",
 		script: func(p *peer) {
 			if p.n == 1 {
 				p.commits(1001, 1002)
-				p.commits(1000, 1000)
+				p.commits(999, 1000)
 				p.wait()
 				return
 			}
@@ -324,8 +341,8 @@ func TestNoRestart(t *testing.T) {
 	}
 }
 
-// TestOvertaken restarts the numbering so little below the position that it passes it within the patience.
-// What stands under the last number tells, and nothing is lost.
+// TestOvertaken restarts the numbering so little below the position that it passes it within the
+// patience. What stands under the last number tells, and nothing is lost.
 func TestOvertaken(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -363,8 +380,9 @@ func TestOvertaken(t *testing.T) {
 	}
 }
 
-// TestAlternating has a relay that shows the events of two numberings in turn under the same numbers. The
-// first change is a restart, which is followed at once; the many that follow are backed off.
+// TestAlternating has a relay that shows the events of two numberings in turn under the same
+// numbers. The first change is a restart, which is followed at once; the many that follow are
+// backed off.
 func TestAlternating(t *testing.T) {
 	const most = 500 // bounds the loop that there must not be
 	synctest.Test(t, func(t *testing.T) {

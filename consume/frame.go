@@ -1,6 +1,7 @@
 package consume
 
-// MaxMessageBytes is the size of the largest message that is read: the protocol's limit for a frame.
+// MaxMessageBytes is the size of the largest message that is read: the protocol's limit for a
+// frame.
 const MaxMessageBytes = 5 << 20
 
 // The types of frame the protocol has, as Frame.Type and as the "type" label of the metrics.
@@ -19,9 +20,9 @@ type Frame struct {
 	Seq   int64  // > 0, and above the one before it within the epoch
 	Type  string // one of the Type constants
 
-	// Data is the whole message, header and body. It belongs to the Client: it must not be changed,
-	// and is valid only until Handle returns. It is nil for a message over MaxMessageBytes, which has no events: it is handed
-	// over so that the position moves past it.
+	// Data is the whole message, header and body. It belongs to the Client: it must not be
+	// changed, and is valid only until Handle returns. It is nil for a message over
+	// MaxMessageBytes, which has no events: it is handed over so that the position moves past it.
 	Data []byte
 
 	// Gap is not nil if frames may have been lost directly before this one.
@@ -79,8 +80,8 @@ type envelope struct {
 	body int    // offset of the body
 }
 
-// skim reads the envelope of a message, or says why the message cannot be used. It allocates nothing,
-// keeps nothing of msg, and takes messages that are cut off anywhere behind the seq.
+// skim reads the envelope of a message, or says why the message cannot be used. It allocates
+// nothing, keeps nothing of msg, and takes messages that are cut off anywhere behind the seq.
 func skim(msg []byte) (envelope, reason) {
 	if len(msg) == 0 {
 		return envelope{}, reasonEmpty
@@ -111,9 +112,9 @@ func skim(msg []byte) (envelope, reason) {
 	return e, reasonNone
 }
 
-// otherEvent tells whether two frames of the same seq are surely not the same event: type, account or
-// revision can be read from both and differ. A relay may encode an event differently
-// the next time, so the bytes do not count.
+// otherEvent tells whether two frames of the same seq are surely not the same event: type, account
+// or revision can be read from both and differ. A relay may encode an event differently the next
+// time, so the bytes do not count.
 func otherEvent(a, b []byte) bool {
 	ea, why := skim(a)
 	eb, whyB := skim(b)

@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// TestIdle: frames that come while Idle waits are handed over together before it is called again; when it says that it has
-// waited enough, reading waits; and it is called once more when the connection has ended.
+// TestIdle: frames that come while Idle waits are handed over together before it is called again;
+// when it says that it has waited enough, reading waits; and it is called once more when the
+// connection has ended.
 func TestIdle(t *testing.T) {
 	const rounds, batch = 5, 4
 	idling, sent, read := make(chan bool), make(chan int), make(chan bool)
@@ -86,8 +87,8 @@ func TestIdle(t *testing.T) {
 	}
 }
 
-// TestLook: what was sent is seen without waiting, also behind a deadline that has passed; a connection that was cut, or
-// has ended, says so.
+// TestLook: what was sent is seen without waiting, also behind a deadline that has passed; a
+// connection that was cut, or has ended, says so.
 func TestLook(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

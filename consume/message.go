@@ -9,8 +9,8 @@ const (
 	minBuffer    = 64 << 10
 	discardChunk = 64 << 10
 
-	// shrinkEvery is the number of messages between two looks at whether the buffer is too large. It is odd,
-	// so that both buffers come under the eye when each message is kept.
+	// shrinkEvery is the number of messages between two looks at whether the buffer is too large.
+	// It is odd, so that both buffers come under the eye when each message is kept.
 	shrinkEvery = 4095
 )
 
@@ -22,9 +22,9 @@ type buffer struct {
 	count   int // messages since the last look
 }
 
-// read reads a message from r. tooLarge tells that it is over MaxMessageBytes, in which case msg is its
-// beginning and the rest is still in r. msg is valid until the next read; if keep is called, until the
-// next keep.
+// read reads a message from r. tooLarge tells that it is over MaxMessageBytes, in which case msg
+// is its beginning and the rest is still in r. msg is valid until the next read; if keep is
+// called, until the next keep.
 func (b *buffer) read(r io.Reader) (msg []byte, tooLarge bool, err error) {
 	b.shrink()
 	buf := b.buf[:0]
@@ -63,8 +63,8 @@ func (b *buffer) shrink() {
 	b.count, b.highest = 0, 0
 }
 
-// discard reads r to its end in small pieces. It gives up with errTooLong when that takes longer than
-// limit; a read that makes no progress ends by the connection's own deadline.
+// discard reads r to its end in small pieces. It gives up with errTooLong when that takes longer
+// than limit; a read that makes no progress ends by the connection's own deadline.
 func (b *buffer) discard(r io.Reader, limit time.Duration) error {
 	if cap(b.buf) < discardChunk {
 		b.buf = make([]byte, 0, discardChunk)

@@ -2,47 +2,87 @@ package consume
 
 import "time"
 
+// connState is what the present connection has shown of the numbers that follow the last one.
+type connState uint8
+
+const (
+	// connAsked has been asked for what follows the last number. No frame came yet: a jump means
+	// that the relay does not have the numbers between.
+	connAsked connState = iota
+	// connUnsure began without a cursor, or sends frames below the last one. Before the next frame
+	// above it others may be missing that the relay has.
+	connUnsure
+	// connFollows has reached the last number. What comes next is whole.
+	connFollows
+)
+
 // verdict says what to do with a frame.
 type verdict uint8
 
 const (
 	deliver  verdict = iota // hand it over
 	repeat                  // drop it: it was handed over before
-	resume                  // drop it and reconnect with the cursor: frames before it were left out
+	resume                  // drop it and reconnect with the cursor: frames before it may be missing
 	newEpoch                // drop it and reconnect with the cursor: the numbering began anew
 )
 
-// ruling is what numbering.frame decides.
-type ruling struct {
-	verdict verdict
-	gap     *Gap // with deliver: what may be missing before the frame
-	began   bool // the frame began a suspicion
-	ended   bool // the frame ended one
+// observation is a frame's number, and what is known when it comes.
+type observation struct {
+	first   bool      // no number is known: the frame is the first of all
+	step    int64     // the frame's number less the last one
+	other   bool      // step is 0, and the frame is another event than the last one
+	conn    connState // of the present connection
+	below   int64     // how many frames directly before this one lay below the last number
+	resumes int       // connections in a row that were given up with resume
+	expired bool      // a reset has been suspected for the patience, and since before this connection
 }
 
-// footing is what is known, on the present connection, of the numbers between the last frame handed
-// over and the next one the relay sends.
-type footing uint8
+// decision is what follows from an observation.
+type decision struct {
+	verdict verdict
+	conn    connState // of the connection from now on
+	suspect bool      // the relay may have restarted its numbering
+	gap     bool      // with deliver: frames may be missing before this one
+}
 
-const (
-	footAsked footing = iota // asked for what follows the cursor; nothing came yet
-	footLive                 // asked for no cursor; nothing came yet
-	footBelow                // the newest frame lies below the last one
-	footAt                   // the newest frame is the last one: nothing is missing behind it
-)
-
-// maxResumes limits how often in a row a connection is given up because frames were left out. A relay
-// that keeps on leaving them out does not have them: the gap is recorded.
+// maxResumes limits how often in a row a connection is given up for missing frames. A relay that
+// keeps on leaving them out does not have them: the gap is recorded.
 const maxResumes = 3
 
-// rechecks is how many times within the patience a suspected relay is dialled afresh.
+// decide is the policy of the numbering.
+//
+// A connection that follows the last number is ordered and whole. There a jump is no gap, and a
+// single frame below the last number is a repeat and no more. A second one in a row, or one before
+// the connection follows, makes a reset suspected.
+func decide(o observation) decision {
+	switch {
+	case o.first:
+		return decision{verdict: deliver, conn: connFollows}
+	case o.step < 0 && o.conn == connFollows && o.below == 0:
+		return decision{verdict: repeat, conn: connFollows}
+	case o.step < 0 && o.expired, o.step == 0 && o.other:
+		return decision{verdict: newEpoch}
+	case o.step < 0:
+		return decision{verdict: repeat, conn: connUnsure, suspect: true}
+	case o.step == 0: // the relay is where we are: it repeats itself and does not restart
+		return decision{verdict: repeat, conn: connFollows}
+	case o.step == 1 || o.conn == connFollows:
+		return decision{verdict: deliver, conn: connFollows}
+	case o.conn == connUnsure && o.resumes < maxResumes:
+		return decision{verdict: resume}
+	}
+	return decision{verdict: deliver, conn: connFollows, gap: true}
+}
+
+// rechecks is how many times within the patience a relay is dialled anew while a reset is
+// suspected.
 const rechecks = 4
 
-// numbering decides which frames are new, which are repeats, and when a relay has restarted its
-// numbering. It is pure: the clock is given to it, and it does no I/O.
+// numbering keeps the position in a relay's numbers, and applies decide to each frame. It does no
+// I/O, and is given the time.
 //
-// The connection's life goes next (what to ask for), opened, then frame for every frame, futureCursor if the
-// relay says so.
+// For each connection its owner calls next (what to ask for), opened, and then frame for each
+// frame, or futureCursor if the relay says so.
 type numbering struct {
 	patience time.Duration
 
@@ -52,26 +92,33 @@ type numbering struct {
 	start    *int64 // where the operator wants the first connection to start
 	previous *Mark  // the end of an earlier epoch, until a frame of this one is handed over
 	goLive   bool   // the next connection asks for no cursor
-	resumes  int    // connections given up in a row for frames left out
+	resumes  int    // connections given up in a row for missing frames
 
-	conn    uint64 // counts connections
-	footing footing
-	suspect suspicion
+	conn  uint64 // counts connections
+	state connState
+	below belowRun
+	reset suspectedReset
 }
 
-// suspicion is the time in which all frames lie below the last one.
-type suspicion struct {
-	on     bool
-	since  time.Time
-	conn   uint64 // the connection it began on, or the failed one that said FutureCursor
-	lowest int64  // the lowest seq seen since, 0 if none was
-	frames int64  // dropped since
+// belowRun is the frames below the last one that came since one at or above it, on all connections.
+type belowRun struct {
+	frames int64
+	lowest int64 // 0: none
 }
 
-// next returns what the next connection is to ask for.
+// suspectedReset lasts until a frame at or above the last one comes, or a new epoch begins.
+type suspectedReset struct {
+	on    bool
+	since time.Time
+	conn  uint64 // the connection on which it began, or the one before the dial that was refused with FutureCursor
+}
+
+// next returns what the next connection must ask for.
 func (n *numbering) next() (cursor int64, has bool) {
+	n.state = connAsked
 	switch {
 	case n.goLive:
+		n.state = connUnsure
 		return 0, false
 	case n.start != nil:
 		return *n.start, true
@@ -82,116 +129,110 @@ func (n *numbering) next() (cursor int64, has bool) {
 // opened begins a connection that was dialled with what next returned.
 func (n *numbering) opened() {
 	n.conn++
-	n.footing = footAsked
-	if n.goLive {
-		n.footing = footLive
-		n.goLive = false
-	}
+	n.goLive = false
 }
 
-// recheckIn returns after how long the connection is to be given up to see whether the relay has its
-// old numbering back; ok is false if that need not be. It is asked when a connection opens and
-// when a suspicion begins.
+// recheckIn returns after how long the connection must be given up to see whether the relay has its
+// old numbering back; ok is false if it need not be. It is asked when a connection opens and when a
+// reset becomes suspected.
 func (n *numbering) recheckIn(now time.Time) (d time.Duration, ok bool) {
-	s := &n.suspect
-	if !s.on || now.Sub(s.since) >= n.patience && s.conn != n.conn {
+	if !n.reset.on || n.expired(now) {
 		return 0, false
 	}
 	return max(n.patience/rechecks, time.Millisecond), true
 }
 
-// futureCursor notes that the relay called the cursor of this connection one of the future. The next
-// connection asks for none, so that the relay's numbers are seen. It reports whether that begins a
-// suspicion.
-func (n *numbering) futureCursor(now time.Time) (began bool) {
-	n.goLive = true
-	if !n.have {
-		n.start = nil // the operator's wish cannot be met
-		return false
-	}
-	if n.suspect.on {
-		return false
-	}
-	n.suspect = suspicion{on: true, since: now, conn: n.conn}
-	return true
+// expired says that a reset has been suspected for the patience and that this connection is newer.
+func (n *numbering) expired(now time.Time) bool {
+	return n.reset.on && n.reset.conn != n.conn && now.Sub(n.reset.since) >= n.patience
 }
 
-// climbs tells whether the frame seq would be the last one again, reached from below: then frame must be
-// told whether it is the same event.
-func (n *numbering) climbs(seq int64) bool {
-	return n.have && seq == n.last && n.footing == footBelow
-}
-
-// frame rules on a frame. For deliver it counts the frame as handed over. other tells that it climbs and is
-// another event than the last one of that number: these are other numbers, and no patience would show more.
-// A relay that alternates between two numberings gets there with every change of its; nothing here limits
-// how often, Client.Run does.
-func (n *numbering) frame(now time.Time, seq int64, other bool) ruling {
+// futureCursor notes that the relay called the cursor of this connection, or of the one being
+// dialled, one of the future. The next connection asks for none, so that the relay's numbers are
+// seen. A relay that has sent a frame at or above the cursor contradicts itself, and is not
+// believed.
+func (n *numbering) futureCursor(now time.Time) {
 	switch {
+	case n.state == connFollows:
 	case !n.have:
-		return n.deliver(seq, nil)
-	case seq < n.last:
-		return n.below(now, seq)
-	case other:
-		return n.restart()
-	case seq == n.last:
-		// The relay stands where we do: it repeats itself (an inclusive cursor), it does not restart.
-		n.footing = footAt
-		r := ruling{verdict: repeat, ended: n.suspect.on}
-		n.suspect.on = false
-		return r
+		n.goLive, n.start = true, nil // the operator's wish cannot be met
+	default:
+		n.goLive, n.state = true, connUnsure
+		n.suspect(now)
 	}
-	if n.footing == footAt || seq-n.last == 1 {
-		return n.deliver(seq, nil)
+}
+
+func (n *numbering) suspect(now time.Time) {
+	if !n.reset.on {
+		n.reset = suspectedReset{on: true, since: now, conn: n.conn}
 	}
-	if n.footing != footAsked && n.resumes < maxResumes {
+}
+
+// catchesUp says that the frame seq would be the last one again, reached from below. Then frame
+// must be told whether it is the same event.
+func (n *numbering) catchesUp(seq int64) bool {
+	return n.have && seq == n.last && n.below.frames > 0 && n.state != connFollows
+}
+
+// frame decides about a frame. With deliver it counts it as handed over; gap says what may be
+// missing before it. other says that it catches up and is another event than the last one of that
+// number: the numbering is another one, and no patience would show more.
+func (n *numbering) frame(now time.Time, seq int64, other bool) (v verdict, gap *Gap) {
+	d := decide(observation{
+		first: !n.have, step: seq - n.last, other: other,
+		conn: n.state, below: n.below.frames, resumes: n.resumes, expired: n.expired(now),
+	})
+	below := n.have && seq < n.last
+	if below {
+		n.below.add(seq)
+	}
+	switch {
+	case d.verdict == newEpoch:
+		n.restart()
+		return newEpoch, nil
+	case d.suspect:
+		n.suspect(now)
+	case !below:
+		n.reset.on, n.below, n.goLive = false, belowRun{}, false
+	}
+	n.state = d.conn
+	switch d.verdict {
+	case deliver:
+		gap = n.deliver(seq, d.gap)
+	case resume:
 		n.resumes++
-		r := ruling{verdict: resume, ended: n.suspect.on}
-		n.suspect.on = false
-		return r
 	}
-	return n.deliver(seq, &Gap{FromEpoch: n.epoch, From: n.last, ToEpoch: n.epoch, To: seq})
+	return d.verdict, gap
 }
 
-func (n *numbering) deliver(seq int64, gap *Gap) ruling {
-	if p := n.previous; p != nil {
-		gap = &Gap{FromEpoch: p.Epoch, From: p.Seq, ToEpoch: n.epoch, To: seq}
-		n.previous = nil
+func (b *belowRun) add(seq int64) {
+	if b.lowest == 0 || seq < b.lowest {
+		b.lowest = seq
 	}
-	r := ruling{verdict: deliver, gap: gap, ended: n.suspect.on}
-	n.suspect.on = false
-	n.last, n.have, n.start = seq, true, nil
+	b.frames++
+}
+
+// deliver moves the position to seq.
+func (n *numbering) deliver(seq int64, jumped bool) (gap *Gap) {
+	switch {
+	case n.previous != nil:
+		gap = &Gap{FromEpoch: n.previous.Epoch, From: n.previous.Seq, ToEpoch: n.epoch, To: seq}
+	case jumped:
+		gap = &Gap{FromEpoch: n.epoch, From: n.last, ToEpoch: n.epoch, To: seq}
+	}
+	n.last, n.have = seq, true
+	n.start, n.previous = nil, nil
 	n.resumes = 0
-	n.footing = footAt
-	return r
+	return gap
 }
 
-// below rules on a frame under the last one: a repeat, and reason for suspicion.
-func (n *numbering) below(now time.Time, seq int64) ruling {
-	n.footing = footBelow
-	s := &n.suspect
-	began := !s.on
-	if began {
-		*s = suspicion{on: true, since: now, conn: n.conn}
-	}
-	if s.lowest == 0 || seq < s.lowest {
-		s.lowest = seq
-	}
-	s.frames++
-	if s.conn == n.conn || now.Sub(s.since) < n.patience {
-		return ruling{verdict: repeat, began: began}
-	}
-	return n.restart()
-}
-
-// restart begins a new epoch with the lowest suspect.
-func (n *numbering) restart() ruling {
+// restart begins a new epoch with the lowest frame seen below the last one.
+func (n *numbering) restart() {
 	if n.previous == nil { // else nothing was handed over of this epoch
 		n.previous = &Mark{Epoch: n.epoch, Seq: n.last}
 	}
 	n.epoch++
-	n.last = n.suspect.lowest - 1
+	n.last = n.below.lowest - 1
 	n.start, n.goLive, n.resumes = nil, false, 0
-	n.suspect.on = false
-	return ruling{verdict: newEpoch}
+	n.reset.on, n.below = false, belowRun{}
 }

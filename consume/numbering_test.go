@@ -46,8 +46,8 @@ func (r *simRelay) from(cursor int64, has bool) (rows []simRow, future bool) {
 	return rows, false
 }
 
-// TestNumberingRandom lets random relays restart, lose their window and break connections, and holds what
-// is handed over against what they sent.
+// TestNumberingRandom lets random relays restart, lose their window, break connections and send
+// old frames in between, and compares what is handed over with what they sent.
 func TestNumberingRandom(t *testing.T) {
 	for seed := range uint64(400) {
 		runNumbering(t, seed)
@@ -115,20 +115,28 @@ func (s *simRun) connect() {
 			rows = s.r.frames[len(s.r.frames)-1:]
 			s.now = s.now.Add(time.Duration(s.rng.Int64N(int64(10 * time.Second))))
 		}
-		if !recheck.IsZero() && s.now.After(recheck) && s.n.suspect.on {
+		if !recheck.IsZero() && s.now.After(recheck) && s.n.reset.on {
 			return
 		}
 		row := rows[0]
-		rows = rows[1:]
-		v := s.n.frame(s.now, row.seq, s.n.climbs(row.seq) && row.numbering != s.got[len(s.got)-1].numbering)
-		if v.began {
+		if old := row.seq - 1000; old > 0 && s.n.have && old < s.n.last && s.rng.IntN(50) == 0 {
+			row.seq = old // a stray one, before the row
+		} else {
+			rows = rows[1:]
+		}
+		suspected, state := s.n.reset.on, s.n.state
+		verdict, gap := s.n.frame(s.now, row.seq, s.n.catchesUp(row.seq) && row.numbering != s.got[len(s.got)-1].numbering)
+		if !suspected && s.n.reset.on {
 			arm()
 		}
-		switch v.verdict {
+		if verdict == resume && state == connFollows {
+			s.t.Errorf("connection given up at %+v, though it followed", row)
+		}
+		switch verdict {
 		case resume, newEpoch:
 			return
 		case deliver:
-			s.take(row, v.gap)
+			s.take(row, gap)
 		}
 	}
 }
@@ -148,7 +156,8 @@ func (s *simRun) take(row simRow, gap *Gap) {
 	s.got = append(s.got, row)
 }
 
-// pass lets time pass between connections: frames come, windows move on, the numbering may restart far below.
+// pass lets time pass between connections: frames come, windows move on, the numbering may restart
+// far below.
 func (s *simRun) pass() {
 	r := s.r
 	s.now = s.now.Add(time.Duration(s.rng.Int64N(int64(30 * time.Second))))
@@ -170,8 +179,8 @@ func (s *simRun) pass() {
 	}
 }
 
-// checkNumbering finds the frames that came between two handed over and were not: they must have been
-// lost at the relay, and a gap be told.
+// checkNumbering finds the frames that came between two handed over and were not: they must have
+// been lost at the relay, and a gap be told.
 func checkNumbering(t *testing.T, r *simRelay, got []simRow, gaps map[int]bool, lost map[simRow]bool) {
 	t.Helper()
 	seen := map[simRow]bool{}
@@ -201,7 +210,8 @@ func checkNumbering(t *testing.T, r *simRelay, got []simRow, gaps map[int]bool, 
 			}
 		}
 	}
-	// What the relay still holds below the newest handed over must have been handed over, from the first on.
+	// What the relay still holds below the newest handed over must have been handed over, from the
+	// first on.
 	newest := got[len(got)-1]
 	first := int64(0)
 	for _, row := range got {
@@ -227,35 +237,151 @@ func inNumbering(rows []simRow, numbering int) bool {
 	return false
 }
 
-// TestNumberingOneConnection sees nothing but low numbers on one connection, for longer than the patience:
-// only a new one can show that the relay does not have its old numbering back.
+// TestDecide is the table of the numbering's policy.
+func TestDecide(t *testing.T) {
+	follows := func(o observation) observation { o.conn = connFollows; return o }
+	unsure := func(o observation) observation { o.conn = connUnsure; return o }
+	suspect := decision{verdict: repeat, conn: connUnsure, suspect: true}
+	for _, tt := range []struct {
+		name string
+		o    observation
+		want decision
+	}{
+		{"the first of all", observation{first: true, step: 500}, decision{verdict: deliver, conn: connFollows}},
+		{"the next, asked", observation{step: 1}, decision{verdict: deliver, conn: connFollows}},
+		{"the next, unsure", unsure(observation{step: 1}), decision{verdict: deliver, conn: connFollows}},
+		{"the next, following", follows(observation{step: 1}), decision{verdict: deliver, conn: connFollows}},
+		{"the last again, asked", observation{}, decision{verdict: repeat, conn: connFollows}},
+		{"the last again, unsure", unsure(observation{below: 9}), decision{verdict: repeat, conn: connFollows}},
+		{"the last again, following", follows(observation{}), decision{verdict: repeat, conn: connFollows}},
+		{"the last number, another event", unsure(observation{below: 9, other: true}), decision{verdict: newEpoch}},
+		{"a jump, asked: the relay lost some", observation{step: 5}, decision{verdict: deliver, conn: connFollows, gap: true}},
+		{"a jump, following: numbers left out", follows(observation{step: 5}), decision{verdict: deliver, conn: connFollows}},
+		{"a jump behind a single old frame", follows(observation{step: 5, below: 1}), decision{verdict: deliver, conn: connFollows}},
+		{"a jump, unsure", unsure(observation{step: 2}), decision{verdict: resume}},
+		{"a jump, unsure, for the last time", unsure(observation{step: 2, resumes: maxResumes - 1}), decision{verdict: resume}},
+		{"a jump, unsure, too often", unsure(observation{step: 2, resumes: maxResumes}), decision{verdict: deliver, conn: connFollows, gap: true}},
+		{"an old frame, asked", observation{step: -1}, suspect},
+		{"an old frame, unsure", unsure(observation{step: -1, below: 1}), suspect},
+		{"a single old frame, following", follows(observation{step: -100_000}), decision{verdict: repeat, conn: connFollows}},
+		{"a second old frame, following", follows(observation{step: -100_000, below: 1}), suspect},
+		{"an old frame, for the patience", observation{step: -1, below: 7, expired: true}, decision{verdict: newEpoch}},
+		{"a higher one after the patience", observation{step: 1, below: 7, expired: true}, decision{verdict: deliver, conn: connFollows}},
+	} {
+		if got := decide(tt.o); got != tt.want {
+			t.Errorf("%s: %+v, want %+v", tt.name, got, tt.want)
+		}
+	}
+}
+
+// steps feeds frames to n, and returns the last verdict and gap.
+func steps(n *numbering, now time.Time, seqs ...int64) (v verdict, gap *Gap) {
+	for _, seq := range seqs {
+		v, gap = n.frame(now, seq, false)
+	}
+	return v, gap
+}
+
+// TestOldFramesAmongGoodOnes mixes single old frames with good ones that leave numbers out: no
+// connection is given up.
+func TestOldFramesAmongGoodOnes(t *testing.T) {
+	n := numbering{patience: time.Minute, last: 1_000_000, have: true}
+	n.next()
+	n.opened()
+	now := time.Unix(1000, 0)
+	for i := range int64(1000) {
+		seq := n.last + 1
+		if i%2 == 1 {
+			seq++ // the old frame took a number
+		}
+		if v, gap := n.frame(now, seq, false); v != deliver || gap != nil {
+			t.Fatalf("frame %d: %v, gap %v", i, v, gap)
+		}
+		if v, _ := n.frame(now, seq-100_000, false); v != repeat || n.reset.on {
+			t.Fatalf("old frame %d: %v, reset suspected: %v", i, v, n.reset.on)
+		}
+		if _, ok := n.recheckIn(now); ok {
+			t.Fatalf("old frame %d has the relay dialled anew", i)
+		}
+	}
+}
+
+// TestResumesCountInARow leaves frames out more often than is allowed in a row, with good frames
+// in between: each time they are asked for again.
+func TestResumesCountInARow(t *testing.T) {
+	n := numbering{patience: time.Minute, last: 100, have: true}
+	now := time.Unix(1000, 0)
+	for i := range 3 * maxResumes {
+		n.next()
+		n.opened()
+		if v, _ := steps(&n, now, n.last+1, 5, 6, n.last+4); v != resume {
+			t.Fatalf("hole %d: %v, want resume", i, v)
+		}
+	}
+	for range maxResumes - 1 { // in a row
+		n.next()
+		n.opened()
+		if v, _ := steps(&n, now, 5, n.last+2); v != resume {
+			t.Fatalf("%v, want resume", v)
+		}
+	}
+	n.next()
+	n.opened()
+	if v, gap := steps(&n, now, 5, n.last+2); v != deliver || gap == nil {
+		t.Fatalf("%v, gap %v: the relay does not have them", v, gap)
+	}
+}
+
+// TestContradictedFutureCursor has a relay call the cursor one of the future among good frames.
+func TestContradictedFutureCursor(t *testing.T) {
+	n := numbering{patience: time.Minute, last: 10, have: true}
+	now := time.Unix(1000, 0)
+	n.next()
+	n.opened()
+	n.frame(now, 11, false)
+	n.futureCursor(now)
+	if cursor, has := n.next(); !has || cursor != 11 || n.reset.on {
+		t.Errorf("next connection asks for %d, %v; reset suspected: %v", cursor, has, n.reset.on)
+	}
+	n.opened()
+	n.futureCursor(now)
+	if v, gap := n.frame(now, 15, false); v != resume || gap != nil {
+		t.Errorf("live behind the error: %v, gap %v", v, gap)
+	}
+	if cursor, has := n.next(); !has || cursor != 11 || n.reset.on {
+		t.Errorf("next connection asks for %d, %v; reset suspected: %v", cursor, has, n.reset.on)
+	}
+}
+
+// TestNumberingOneConnection sees nothing but low numbers on one connection, for longer than the
+// patience: only a new one can show that the relay does not have its old numbering back.
 func TestNumberingOneConnection(t *testing.T) {
 	n := numbering{patience: time.Minute, last: 10, have: true}
 	n.opened()
 	now := time.Unix(1000, 0)
-	if n.climbs(10) {
-		t.Error("climbs to the last one from nowhere: an inclusive cursor does that")
+	if n.catchesUp(10) {
+		t.Error("catches up with the last one from nowhere: an inclusive cursor does that")
 	}
 	for seq := range int64(5) {
-		if r := n.frame(now, 1+seq, false); r.verdict != repeat || r.began != (seq == 0) {
-			t.Fatalf("%d: %+v", seq, r)
+		if v, _ := n.frame(now, 1+seq, false); v != repeat || !n.reset.on {
+			t.Fatalf("%d: %v, reset suspected: %v", seq, v, n.reset.on)
 		}
 		now = now.Add(time.Minute)
 	}
 	if d, ok := n.recheckIn(now); d != time.Minute/rechecks || !ok {
 		t.Errorf("recheck in %v, %v", d, ok)
 	}
-	if !n.climbs(10) || n.climbs(9) {
-		t.Error("does not climb to the last one from below")
+	if !n.catchesUp(10) || n.catchesUp(9) {
+		t.Error("does not catch up with the last one from below")
 	}
-	if r := n.frame(now, 10, false); r.verdict != repeat || !r.ended || n.suspect.on {
-		t.Errorf("at the last one: %+v", r)
+	if v, _ := n.frame(now, 10, false); v != repeat || n.reset.on {
+		t.Errorf("at the last one: %v, reset suspected: %v", v, n.reset.on)
 	}
 	if _, ok := n.recheckIn(now); ok {
-		t.Error("recheck without a suspicion")
+		t.Error("recheck without a suspected reset")
 	}
-	if n.climbs(10) {
-		t.Error("climbs to the last one twice")
+	if n.catchesUp(10) {
+		t.Error("catches up with the last one twice")
 	}
 }
 
@@ -265,25 +391,26 @@ func TestNumberingExtremes(t *testing.T) {
 	n := numbering{patience: time.Minute, last: 10, have: true}
 	n.opened()
 	now := time.Unix(1000, 0)
-	if r := n.frame(now, most, false); r.verdict != deliver || r.gap == nil || r.gap.Frames() != most-11 {
-		t.Fatalf("%+v %+v", r, r.gap)
+	if v, gap := n.frame(now, most, false); v != deliver || gap == nil || gap.Frames() != most-11 {
+		t.Fatalf("%v %+v", v, gap)
 	}
-	if r := n.frame(now, most, false); r.verdict != repeat || n.suspect.on {
-		t.Fatalf("%+v", r)
+	if v, _ := n.frame(now, most, false); v != repeat || n.reset.on {
+		t.Fatalf("%v, reset suspected: %v", v, n.reset.on)
 	}
-	if r := n.frame(now, 11, false); r.verdict != repeat || !r.began {
-		t.Fatalf("%+v", r)
+	if v, _ := steps(&n, now, 11, 12); v != repeat || !n.reset.on {
+		t.Fatalf("%v, reset suspected: %v", v, n.reset.on)
 	}
 	now = now.Add(2 * time.Minute)
+	n.next()
 	n.opened()
-	if r := n.frame(now, 12, false); r.verdict != newEpoch {
-		t.Fatalf("%+v", r)
+	if v, _ := n.frame(now, 12, false); v != newEpoch {
+		t.Fatalf("%v", v)
 	}
 	if cursor, has := n.next(); cursor != 10 || !has {
 		t.Fatalf("asks for %d, %v", cursor, has)
 	}
 	n.opened()
-	if r := n.frame(now, 11, false); r.verdict != deliver || *r.gap != (Gap{0, most, 1, 11}) {
-		t.Fatalf("%+v %+v", r, r.gap)
+	if v, gap := n.frame(now, 11, false); v != deliver || *gap != (Gap{0, most, 1, 11}) {
+		t.Fatalf("%v %+v", v, gap)
 	}
 }

@@ -34,8 +34,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// relay is an in-process relay. Each connection runs script; when that returns the connection breaks,
-// without a close frame.
+// relay is an in-process relay. Each connection runs script; when that returns the connection
+// breaks, without a close frame.
 type relay struct {
 	t      testing.TB
 	script func(p *peer)
@@ -349,7 +349,8 @@ func messageHeader(typ string) []byte {
 
 const testRepo = "did:plc:ewvi7nxzyoun6zhxrhs64oiz"
 
-// frameOf returns a frame of the type with the seq behind and before other keys, and size bytes of blocks.
+// frameOf returns a frame of the type with the seq behind and before other keys, and size bytes of
+// blocks.
 func frameOf(typ string, seq int64, size int) []byte { return frameBy(testRepo, typ, seq, size) }
 
 func frameBy(repo, typ string, seq int64, size int) []byte {

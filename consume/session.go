@@ -12,17 +12,30 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Limits of what is logged of a relay's own words.
 const (
+	// Limits of what is logged of a relay's own words.
 	maxNameBytes = 64
 	maxTextBytes = 200
+
+	// errorFrameWait is how long no frame may follow an error frame before the connection is given
+	// up.
+	errorFrameWait = 10 * time.Second
 )
 
 // ending is how a connection ended, or why there was none.
 type ending struct {
-	cause cause
-	err   error         // what there is to say of it; may be nil
-	up    time.Duration // how long there was a connection
+	cause     cause
+	err       error         // what there is to say of it; may be nil
+	up        time.Duration // how long there was a connection
+	delivered bool          // frames were handed over
+}
+
+// session is one connection and what came of it. It belongs to Run's goroutine.
+type session struct {
+	*Client
+	conn      *conn
+	delivered bool
+	said      ending // the error frame after which no frame came yet; its cause is "" without one
 }
 
 // session makes one connection and reads it to its end.
@@ -40,8 +53,9 @@ func (c *Client) session(ctx context.Context) ending {
 	} else {
 		c.log.Info("connected to relay, live", "host", c.url.Host, "epoch", c.num.epoch)
 	}
-	c.armRecheck(conn)
-	e := c.read(ctx, conn)
+	s := &session{Client: c, conn: conn}
+	s.armRecheck()
+	e := s.read(ctx)
 	for c.cfg.Idle != nil && c.cfg.Idle() { // what came last must not wait for the next connection
 	}
 	switch e.cause {
@@ -50,7 +64,10 @@ func (c *Client) session(ctx context.Context) ending {
 	default:
 		conn.close(true)
 	}
-	e.up = time.Since(up)
+	if s.said.cause != "" && (e.cause == causeClosed || e.cause == causeLost || e.cause == causeErrorFrame) {
+		e = s.said
+	}
+	e.up, e.delivered = time.Since(up), s.delivered
 	c.setConnected(false, e.String())
 	return e
 }
@@ -71,41 +88,41 @@ func (c *Client) notOpened(err error) ending {
 }
 
 // read reads messages until the connection ends or must be given up.
-func (c *Client) read(ctx context.Context, conn *conn) ending {
+func (s *session) read(ctx context.Context) ending {
 	for {
 		if ctx.Err() != nil { // the buffer may hold many more messages
 			return ending{cause: causeStopped}
 		}
-		if e := c.next(ctx, conn); e.cause != "" {
+		if e := s.next(ctx); e.cause != "" {
 			return e
 		}
 	}
 }
 
 // next reads one message and deals with it. An ending with a cause ends the connection.
-func (c *Client) next(ctx context.Context, conn *conn) ending {
+func (s *session) next(ctx context.Context) ending {
 	broken := func(err error) ending {
-		why, err := conn.whyEnded(err)
+		why, err := s.conn.whyEnded(err)
 		return ending{cause: why, err: err}
 	}
-	kind, r, err := conn.ws.NextReader()
+	kind, r, err := s.conn.ws.NextReader()
 	if err != nil {
 		return broken(err)
 	}
 	tooLarge := false
 	if kind == websocket.BinaryMessage {
 		var msg []byte
-		if msg, tooLarge, err = c.buf.read(r); err != nil {
+		if msg, tooLarge, err = s.buf.read(r); err != nil {
 			return broken(err)
 		}
-		if e := c.message(ctx, conn, msg, tooLarge); e.cause != "" {
+		if e := s.message(ctx, msg, tooLarge); e.cause != "" {
 			return e
 		}
 	} else {
-		c.m.drops[reasonText].Inc()
+		s.m.drops[reasonText].Inc()
 	}
 	if tooLarge || kind != websocket.BinaryMessage {
-		if err := c.buf.discard(r, c.cfg.SilenceTimeout); err != nil {
+		if err := s.buf.discard(r, s.cfg.SilenceTimeout); err != nil {
 			return broken(err)
 		}
 	}
@@ -114,12 +131,12 @@ func (c *Client) next(ctx context.Context, conn *conn) ending {
 
 // message deals with one binary message, of which msg is only the beginning if it is too large. An
 // ending with a cause ends the connection.
-func (c *Client) message(ctx context.Context, conn *conn, msg []byte, tooLarge bool) ending {
+func (s *session) message(ctx context.Context, msg []byte, tooLarge bool) ending {
 	env, drop := skim(msg)
 	if tooLarge {
-		c.m.drops[reasonTooLarge].Inc()
-		c.logs.tooLarge.Do(func() {
-			c.log.Warn("skipped a message over the size limit", "limit_bytes", MaxMessageBytes, "type", env.typ, "seq", env.seq)
+		s.m.drops[reasonTooLarge].Inc()
+		s.logs.tooLarge.Do(func() {
+			s.log.Warn("skipped a message over the size limit", "limit_bytes", MaxMessageBytes, "type", env.typ, "seq", env.seq)
 		})
 		if drop != reasonNone || env.seq == 0 {
 			return ending{}
@@ -127,141 +144,156 @@ func (c *Client) message(ctx context.Context, conn *conn, msg []byte, tooLarge b
 	}
 	switch {
 	case drop != reasonNone:
-		c.m.drops[drop].Inc()
+		s.m.drops[drop].Inc()
 		return ending{}
 	case env.op == opError:
-		return c.errorFrame(msg, env)
+		s.errorFrame(msg, env)
+		return ending{}
 	}
-	c.m.frames[env.typ].Inc()
-	c.m.bytes[env.typ].Add(float64(len(msg)))
+	s.m.frames[env.typ].Inc()
+	s.m.bytes[env.typ].Add(float64(len(msg)))
 	if env.typ == TypeInfo {
-		c.info(msg, env)
+		s.info(msg, env)
 		return ending{}
 	}
 	f := Frame{Seq: env.seq, Type: env.typ, Data: msg}
 	if tooLarge {
 		f.Data = nil
 	}
-	return c.frame(ctx, conn, f, msg)
+	return s.frame(ctx, f, msg)
 }
 
-// frame puts a frame, which msg is or begins, in its place in the numbering, and hands it over if it is
-// new.
-func (c *Client) frame(ctx context.Context, conn *conn, f Frame, msg []byte) ending {
+// frame decides about a frame, which msg is or begins, and hands it over if it is new.
+func (s *session) frame(ctx context.Context, f Frame, msg []byte) ending {
 	now := time.Now()
-	c.lastFrame.Store(now.UnixNano())
-	before := c.num.last
-	r := c.num.frame(now, f.Seq, c.num.climbs(f.Seq) && otherEvent(c.buf.kept, msg))
-	if r.began {
-		c.suspected(conn, f.Seq)
+	s.lastFrame.Store(now.UnixNano())
+	if s.said.cause != "" {
+		s.said = ending{}
+		s.conn.failed.Stop()
 	}
-	if r.ended {
-		c.cleared(conn, before, f.Seq)
+	last, below, suspected := s.num.last, s.num.below.frames, s.num.reset.on
+	verdict, gap := s.num.frame(now, f.Seq, s.num.catchesUp(f.Seq) && otherEvent(s.buf.kept, msg))
+	switch {
+	case verdict == newEpoch:
+		s.epochBegan(last)
+		return ending{cause: causeNewEpoch}
+	case !suspected && s.num.reset.on:
+		s.resetSuspected(f.Seq)
+	case suspected && !s.num.reset.on:
+		s.resetDenied(last, f.Seq, below)
 	}
-	switch r.verdict {
+	switch verdict {
 	case repeat:
-		c.m.repeats.Inc()
+		s.m.repeats.Inc()
 		return ending{}
 	case resume:
 		return ending{cause: causeResume}
-	case newEpoch:
-		c.begunEpoch(before)
-		return ending{cause: causeNewEpoch}
 	}
-	f.Epoch, f.Gap = c.num.epoch, r.gap
-	if r.gap != nil {
-		c.m.gaps.Inc()
-		c.m.missed.Add(float64(r.gap.Frames()))
-		c.log.Warn("gap: frames may be lost", "from_epoch", r.gap.FromEpoch, "from_seq", r.gap.From,
-			"to_epoch", r.gap.ToEpoch, "to_seq", r.gap.To)
+	f.Epoch, f.Gap = s.num.epoch, gap
+	if gap != nil {
+		s.m.gaps.Inc()
+		s.m.missed.Add(float64(gap.Frames()))
+		s.log.Warn("gap: frames may be lost", "from_epoch", gap.FromEpoch, "from_seq", gap.From,
+			"to_epoch", gap.ToEpoch, "to_seq", gap.To)
 	}
-	c.buf.keep()
-	err := c.cfg.Handle(ctx, f)
-	c.blocked.Add(int64(time.Since(now)))
+	s.buf.keep()
+	err := s.cfg.Handle(ctx, f)
+	s.blocked.Add(int64(time.Since(now)))
 	if err != nil {
 		return ending{cause: causeHandleError, err: fmt.Errorf("handle frame %d: %w", f.Seq, err)}
 	}
-	c.lastSeq.Store(f.Seq)
+	s.delivered = true
+	s.lastSeq.Store(f.Seq)
 	return ending{}
 }
 
-// errorFrame deals with an error frame, after which the protocol has the connection end.
-func (c *Client) errorFrame(msg []byte, env envelope) ending {
+// errorFrame deals with an error frame. The protocol lets the relay close behind it. One that does
+// not is read on: what the error was about may be one message that it would send again.
+func (s *session) errorFrame(msg []byte, env envelope) {
 	name := clip(findText(msg, env.body, "error"), maxNameBytes)
 	text := clip(findText(msg, env.body, "message"), maxTextBytes)
-	e := ending{cause: causeErrorFrame, err: fmt.Errorf("error frame %s: %s", name, text)}
+	if s.said.cause == "" {
+		s.conn.failed.Reset(errorFrameWait)
+	}
+	s.said = ending{cause: causeErrorFrame, err: fmt.Errorf("error frame %s: %s", name, text)}
 	label := errorOther
 	switch name {
 	case errorFutureCursor:
-		label, e.cause = name, causeFuture
-		c.futureCursor()
+		label, s.said.cause = name, causeFuture
+		suspected := s.num.reset.on
+		if s.futureCursor(); !suspected {
+			s.armRecheck()
+		}
 	case errorTooSlow:
-		label, e.cause = name, causeTooSlow
+		label, s.said.cause = name, causeTooSlow
 	}
-	c.m.errors.WithLabelValues(label).Inc()
-	return e
+	s.m.errors.WithLabelValues(label).Inc()
+	s.logs.errorFrame.Do(func() { s.log.Warn("error frame from relay", "name", name, "message", text) })
 }
 
-// info deals with an info frame. It changes nothing: what an outdated cursor has lost shows by the jump.
-func (c *Client) info(msg []byte, env envelope) {
+// info deals with an info frame. It changes nothing: what an outdated cursor has lost shows by the
+// jump.
+func (s *session) info(msg []byte, env envelope) {
 	name := clip(findText(msg, env.body, "name"), maxNameBytes)
 	label, level := "other", slog.LevelInfo
 	if name == "OutdatedCursor" {
 		label, level = name, slog.LevelWarn
 	}
-	c.m.infos.WithLabelValues(label).Inc()
-	c.logs.info.Do(func() {
+	s.m.infos.WithLabelValues(label).Inc()
+	s.logs.info.Do(func() {
 		text := clip(findText(msg, env.body, "message"), maxTextBytes)
-		c.log.Log(context.Background(), level, "info frame from relay", "name", name, "message", text)
+		s.log.Log(context.Background(), level, "info frame from relay", "name", name, "message", text)
 	})
 }
 
 // futureCursor notes that the relay called our cursor one of the future.
 func (c *Client) futureCursor() {
-	began := c.num.futureCursor(time.Now())
-	c.suspect.Store(c.num.suspect.on)
+	suspected, wished := c.num.reset.on, c.num.start
+	c.num.futureCursor(time.Now())
+	c.suspect.Store(c.num.reset.on)
 	switch {
-	case began:
+	case c.num.reset.on && !suspected:
 		c.log.Error("the relay says that our cursor is in its future; it may have restarted its numbering",
 			"epoch", c.num.epoch, "last_seq", c.num.last, "patience", c.num.patience)
-	case !c.num.have:
+	case wished != nil && c.num.start == nil:
 		c.log.Error("the relay says that the wanted start is in its future; starting live")
 	}
 }
 
-// suspected notes that the frame seq began a suspicion.
-func (c *Client) suspected(conn *conn, seq int64) {
-	c.suspect.Store(true)
-	c.armRecheck(conn)
-	c.logs.suspect.Do(func() {
-		c.log.Warn("a frame lies below the last one; repeats, or the relay restarted its numbering",
-			"epoch", c.num.epoch, "last_seq", c.num.last, "seq", seq, "patience", c.num.patience)
+// resetSuspected notes that the frame seq makes a restart of the numbering possible.
+func (s *session) resetSuspected(seq int64) {
+	s.suspect.Store(true)
+	s.armRecheck()
+	s.logs.suspect.Do(func() {
+		s.log.Warn("frames lie below the last one: they are repeats, or the relay restarted its numbering",
+			"epoch", s.num.epoch, "last_seq", s.num.last, "seq", seq, "patience", s.num.patience)
 	})
 }
 
-// cleared notes that the frame seq ended a suspicion.
-func (c *Client) cleared(conn *conn, last, seq int64) {
-	c.suspect.Store(false)
-	conn.recheck.Stop()
-	c.logs.suspect.Do(func() {
-		c.log.Info("the relay's numbers are at or above the last one again",
-			"epoch", c.num.epoch, "last_seq", last, "seq", seq, "repeats", c.num.suspect.frames)
+// resetDenied notes that the frame seq shows that the numbering did not restart.
+func (s *session) resetDenied(last, seq, below int64) {
+	s.suspect.Store(false)
+	s.conn.recheck.Stop()
+	s.logs.suspect.Do(func() {
+		s.log.Info("the relay's numbers are at or above the last one again",
+			"epoch", s.num.epoch, "last_seq", last, "seq", seq, "repeats", below)
 	})
 }
 
-// begunEpoch notes that a new epoch began.
-func (c *Client) begunEpoch(last int64) {
-	c.suspect.Store(false)
-	c.epoch.Store(c.num.epoch)
-	c.m.epochs.Inc()
-	c.log.Error("the relay restarted its numbering: a new epoch begins",
-		"epoch", c.num.epoch, "last_seq_before", last, "from_seq", c.num.last, "seen_seqs", c.num.suspect.frames)
+// epochBegan notes that a new epoch began.
+func (s *session) epochBegan(last int64) {
+	s.suspect.Store(false)
+	s.epoch.Store(s.num.epoch)
+	s.m.epochs.Inc()
+	s.log.Error("the relay restarted its numbering: a new epoch begins",
+		"epoch", s.num.epoch, "last_seq_before", last, "from_seq", s.num.last)
 }
 
-// armRecheck sets the timer that ends the connection of a suspected relay.
-func (c *Client) armRecheck(conn *conn) {
-	if d, ok := c.num.recheckIn(time.Now()); ok {
-		conn.recheck.Reset(d)
+// armRecheck has the connection given up in time to see whether the relay has its old numbering
+// back.
+func (s *session) armRecheck() {
+	if d, ok := s.num.recheckIn(time.Now()); ok {
+		s.conn.recheck.Reset(d)
 	}
 }
 
@@ -272,7 +304,7 @@ func (c *Client) logEnd(e ending, wait time.Duration) {
 		level = slog.LevelInfo
 	}
 	attrs := []any{"host", c.url.Host, "cause", string(e.cause),
-		"error", e.err, "up", e.up.Round(time.Millisecond), "retry_in", wait.Round(time.Millisecond)}
+		"err", e.err, "up", e.up.Round(time.Millisecond), "retry_in", wait.Round(time.Millisecond)}
 	if help := advice(e.err); help != "" && e.up == 0 {
 		attrs = append(attrs, "advice", help)
 	}
@@ -288,11 +320,11 @@ func (e ending) String() string {
 }
 
 // logLimits keep what a relay can repeat at will from flooding the log.
-type logLimits struct{ info, tooLarge, suspect *rate.Sometimes }
+type logLimits struct{ info, errorFrame, tooLarge, suspect *rate.Sometimes }
 
 func newLogLimits() logLimits {
 	some := func() *rate.Sometimes { return &rate.Sometimes{First: 5, Interval: 10 * time.Second} }
-	return logLimits{info: some(), tooLarge: some(), suspect: some()}
+	return logLimits{info: some(), errorFrame: some(), tooLarge: some(), suspect: some()}
 }
 
 // clip returns the first maxBytes bytes of s as a string of valid UTF-8.

@@ -81,8 +81,8 @@ func skipItem(b []byte, at int) int {
 	return at
 }
 
-// readText returns the text string at b[at] and the offset behind it, -1 if there is none. The bytes
-// alias b; that they are UTF-8 is not checked.
+// readText returns the text string at b[at] and the offset behind it, -1 if there is none. The
+// bytes alias b; that they are UTF-8 is not checked.
 func readText(b []byte, at int) (text []byte, next int) {
 	major, n, next := readHead(b, at)
 	if next < 0 || major != majorText || n > uint64(len(b)-next) {
@@ -114,7 +114,8 @@ func findValue(b []byte, at int, key string) int {
 	return -1
 }
 
-// findText returns the text string under key in the map at b[at], nil if there is none. It aliases b.
+// findText returns the text string under key in the map at b[at], nil if there is none. It aliases
+// b.
 func findText(b []byte, at int, key string) []byte {
 	value := findValue(b, at, key)
 	if value < 0 {
@@ -124,8 +125,8 @@ func findText(b []byte, at int, key string) []byte {
 	return text
 }
 
-// findInt returns the integer under key in the map at b[at]; ok is false if there is none or it does
-// not fit.
+// findInt returns the integer under key in the map at b[at]; ok is false if there is none or it
+// does not fit.
 func findInt(b []byte, at int, key string) (n int64, ok bool) {
 	value := findValue(b, at, key)
 	if value < 0 {

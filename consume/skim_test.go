@@ -39,8 +39,8 @@ func corpusFrames(t testing.TB) [][]byte {
 	return frames
 }
 
-// oracle reads the envelope of msg with a general decoder that insists on canonical DAG-CBOR; ok is false
-// if it does not take msg.
+// oracle reads the envelope of msg with a general decoder that insists on canonical DAG-CBOR; ok
+// is false if it does not take msg.
 func oracle(msg []byte) (e envelope, why reason, ok bool) {
 	r := bytes.NewReader(msg)
 	decode := func() datamodel.Node {
@@ -104,7 +104,8 @@ func oracle(msg []byte) (e envelope, why reason, ok bool) {
 	return e, reasonNone, true
 }
 
-// hasOtherTags tells whether a tag other than that of links stands anywhere in msg, as far as it can be read.
+// hasOtherTags tells whether a tag other than that of links stands anywhere in msg, as far as it
+// can be read.
 func hasOtherTags(msg []byte) bool {
 	for at := 0; at >= 0 && at < len(msg); {
 		major, arg, next := readHead(msg, at)
@@ -157,7 +158,8 @@ func TestSkimCorpus(t *testing.T) {
 	}
 }
 
-// TestSkimCut cuts frames anywhere: from the end of seq on they are whole enough, before they are not.
+// TestSkimCut cuts frames anywhere: from the end of seq on they are whole enough, before they are
+// not.
 func TestSkimCut(t *testing.T) {
 	frame := frameOf(TypeCommit, 1234567, 300)
 	end := bytes.Index(frame, []byte("repo")) - 1

@@ -20,8 +20,8 @@ import (
 
 // The tests here go through real sockets.
 
-// raw returns the server's websocket frames of the messages, back to back, and in them the offsets of the
-// eight bytes of each seq, which must be of the widest form.
+// raw returns the server's websocket frames of the messages, back to back, and in them the offsets
+// of the eight bytes of each seq, which must be of the widest form.
 func raw(t testing.TB, msgs [][]byte) (stream []byte, seqs []int) {
 	t.Helper()
 	for _, m := range msgs {
@@ -44,7 +44,8 @@ func raw(t testing.TB, msgs [][]byte) (stream []byte, seqs []int) {
 	return stream, seqs
 }
 
-// flood writes the stream over and over, with seqs rising from first, as fast as the socket takes it.
+// flood writes the stream over and over, with seqs rising from first, as fast as the socket takes
+// it.
 func flood(conn net.Conn, stream []byte, seqs []int, first uint64) {
 	for {
 		for _, at := range seqs {
@@ -78,7 +79,8 @@ func waitGoroutines(t *testing.T, before int) {
 	t.Errorf("%d goroutines, %d before:\n%s", runtime.NumGoroutine(), before, buf[:runtime.Stack(buf, true)])
 }
 
-// TestSockets floods, breaks and stops real connections: everything comes in order, nothing is left behind.
+// TestSockets floods, breaks and stops real connections: everything comes in order, nothing is
+// left behind.
 func TestSockets(t *testing.T) {
 	before := runtime.NumGoroutine()
 	const total = 50_000
@@ -187,8 +189,8 @@ func TestUntrusted(t *testing.T) {
 	t.Error("no error")
 }
 
-// opened returns a Client with a connection to a relay that floods it with the messages, and a function
-// that reads one more.
+// opened returns a Client with a connection to a relay that floods it with the messages, and a
+// function that reads one more.
 func opened(t testing.TB, msgs [][]byte) (c *Client, next func()) {
 	t.Helper()
 	stream, seqs := raw(t, msgs)
@@ -203,14 +205,16 @@ func opened(t testing.TB, msgs [][]byte) (c *Client, next func()) {
 	}
 	t.Cleanup(func() { conn.close(false) })
 	c.num.opened()
+	s := &session{Client: c, conn: conn}
 	return c, func() {
-		if e := c.next(t.Context(), conn); e.cause != "" {
+		if e := s.next(t.Context()); e.cause != "" {
 			t.Fatal(e.String())
 		}
 	}
 }
 
-// TestAllocs reads frames of every type: gorilla allocates its 8-byte message reader, the package nothing.
+// TestAllocs reads frames of every type: gorilla allocates its 8-byte message reader, the package
+// nothing.
 func TestAllocs(t *testing.T) {
 	var msgs [][]byte
 	for i := range 512 {
@@ -263,7 +267,8 @@ func TestBufferShrinks(t *testing.T) {
 	}
 }
 
-// BenchmarkRun is frames per second through Run, from a relay in the same process that sends flat out.
+// BenchmarkRun is frames per second through Run, from a relay in the same process that sends flat
+// out.
 func BenchmarkRun(b *testing.B) {
 	sources := []struct {
 		name string

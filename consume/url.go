@@ -14,9 +14,10 @@ import (
 // https://docs.bsky.app/docs/api/com-atproto-sync-subscribe-repos.
 const subscribePath = "/xrpc/com.atproto.sync.subscribeRepos"
 
-// Host returns the canonical name of the relay that raw means: its host in lower case, with the port
-// unless it is the scheme's own. It names the relay in a stream's identity, so every spelling of one
-// host must give one name: scheme, path and query are left out. raw is what Config.URL takes.
+// Host returns the canonical name of the relay that raw means: its host in lower case, with the
+// port unless it is the scheme's own. It names the relay in a stream's identity, so every spelling
+// of one host must give one name: scheme, path and query are left out. raw is what Config.URL
+// takes.
 func Host(raw string) (string, error) {
 	u, err := parseURL(raw)
 	if err != nil {
@@ -26,8 +27,8 @@ func Host(raw string) (string, error) {
 }
 
 // parseURL reads a relay's address: a host with or without port, or a ws, wss, http or https URL.
-// Without a scheme it is wss, for loopback hosts ws. The XRPC path is added where it is missing. The
-// result's host is in canonical form and its query has no cursor.
+// Without a scheme it is wss, for loopback hosts ws. The XRPC path is added where it is missing.
+// The result's host is in canonical form and its query has no cursor.
 func parseURL(raw string) (*url.URL, error) {
 	bad := func(why string) (*url.URL, error) {
 		return nil, fmt.Errorf("relay %.200q: %s", raw, why)

@@ -75,8 +75,8 @@ func (w *wire) look(p []byte) (n int, err error) {
 	return 0, rawErr
 }
 
-// cut ends the present read and all later ones. The connection can still be written. The first cause
-// counts.
+// cut ends the present read and all later ones. The connection can still be written. The first
+// cause counts.
 func (w *wire) cut(why cause) {
 	w.cutBy.CompareAndSwap(nil, &why)
 	_ = w.SetReadDeadline(time.Unix(1, 0)) // it fails on a closed connection only
