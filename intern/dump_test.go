@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -285,6 +286,45 @@ func TestSkipAhead(t *testing.T) {
 	}
 	if _, err := SkipAhead(ctx, simkv.New(simkv.Config{}), 10); !errors.Is(err, ErrEmptyStore) {
 		t.Errorf("empty store: %v", err)
+	}
+}
+
+// TestSkipRestored restores one copy twice: what the first server gave out since, the second one does not.
+func TestSkipRestored(t *testing.T) {
+	for _, bits := range []int{1, DefaultPrefixBits, 24} {
+		store := simkv.New(simkv.Config{})
+		_ = openOn(t, store, Config{PrefixBits: bits}).Close()
+		dump := exported(t, store)
+		given := make(map[uint64]time.Duration)
+		for _, age := range []time.Duration{time.Second, 2 * time.Second, 8 * 365 * 24 * time.Hour} {
+			restored := simkv.New(simkv.Config{})
+			if _, err := Import(ctx, restored, bytes.NewReader(dump), nil); err != nil {
+				t.Fatal(err)
+			}
+			if _, _, err := SkipRestored(ctx, restored, age); err != nil {
+				t.Fatalf("%d prefix bits, %v: %v", bits, age, err)
+			}
+			in := openOn(t, restored, Config{Seed: 1})
+			for i := range 500 {
+				uid := resolve(t, in, fmt.Sprintf("did:web:%d.%d.com", age, i))[0]
+				if was, ok := given[uid]; ok {
+					t.Fatalf("%d prefix bits: UID %d is given out after %v and after %v", bits, uid, was, age)
+				}
+				given[uid] = age
+			}
+			_ = in.Close()
+		}
+	}
+}
+
+func TestSkipOf(t *testing.T) {
+	const limit = 1<<48 - 1 // of DefaultPrefixBits
+	for age, want := range map[time.Duration]uint64{
+		-time.Hour: DefaultSkip, 0: DefaultSkip, time.Second: DefaultSkip + 1<<20, time.Hour: DefaultSkip + 3600<<20,
+	} {
+		if got := skipOf(age, limit); got != want {
+			t.Errorf("skipOf(%v) = %d, want %d", age, got, want)
+		}
 	}
 }
 

@@ -3,12 +3,20 @@ package intern
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"millrace/intern/kv"
 )
 
 // DefaultSkip is more UIDs than one sequence gives out in years.
 const DefaultSkip = 1 << 32
+
+// SkipRestored skips for each second of a copy's age one of skipSeconds parts of what SkipAhead may skip: with
+// DefaultPrefixBits 2^20 UIDs, more than any machine takes from a sequence. skipMargin is what clocks may differ.
+const (
+	skipSeconds = 1 << 28
+	skipMargin  = 1 << 12 * time.Second
+)
 
 // skipStep is how many counters one transaction raises.
 const skipStep = 500
@@ -19,18 +27,36 @@ const skipStep = 500
 // Sequences that the copy does not know may have been used since as well. So the floor is raised too: the place where a
 // sequence without a counter begins. It returns how many counters were raised. Interrupted or repeated, it only skips more.
 func SkipAhead(ctx context.Context, store kv.Store, n uint64) (raised int, err error) {
+	_, raised, err = skip(ctx, store, func(uint64) uint64 { return n })
+	return raised, err
+}
+
+// SkipRestored is SkipAhead for a copy that was made so long ago. How many UIDs it skips, n, grows with the age, so that
+// two servers that are restored from one copy, one after the other, give out different UIDs.
+func SkipRestored(ctx context.Context, store kv.Store, age time.Duration) (n uint64, raised int, err error) {
+	return skip(ctx, store, func(limit uint64) uint64 { return skipOf(age, limit) })
+}
+
+// skipOf returns how many UIDs of a sequence are skipped for a copy of that age.
+func skipOf(age time.Duration, limit uint64) uint64 {
+	return uint64((max(age, 0) + skipMargin).Seconds() * (float64(limit) + 1) / skipSeconds)
+}
+
+// skip raises every sequence by what of returns for the most that it may be raised by.
+func skip(ctx context.Context, store kv.Store, of func(limit uint64) uint64) (n uint64, raised int, err error) {
 	var h header
 	err = kv.Run(ctx, store, func(txn kv.Txn) (err error) {
 		if h, err = loadHeader(ctx, txn); err != nil {
 			return err
 		}
-		if limit := h.maxN() / 4; n == 0 || n > limit {
+		limit := h.maxN() / 4
+		if n = of(limit); n == 0 || n > limit {
 			return fmt.Errorf("cannot skip %d UIDs: not 1 to %d, a quarter of a sequence", n, limit)
 		}
 		return h.raise(ctx, txn, [][]byte{[]byte(keyFloor)}, n)
 	})
 	if err != nil {
-		return 0, fmt.Errorf("skip ahead: %w", err)
+		return n, 0, fmt.Errorf("skip ahead: %w", err)
 	}
 	var keys [][]byte
 	flush := func() error {
@@ -50,9 +76,9 @@ func SkipAhead(ctx context.Context, store kv.Store, n uint64) (raised int, err e
 		err = flush()
 	}
 	if err != nil {
-		return raised, fmt.Errorf("skip ahead: %w", err)
+		return n, raised, fmt.Errorf("skip ahead: %w", err)
 	}
-	return raised, nil
+	return n, raised, nil
 }
 
 // raise adds n to counters. One that would pass the end of its sequence stops there.

@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -8,7 +9,7 @@ import (
 
 // Checkpoint makes a copy of the log in dir, which must not exist: a log of its own that Open takes, with
 // everything that was committed before the call, and perhaps some of what is committed during it, whole
-// blocks always. It returns how far the log had come before. Appending and reading go on meanwhile.
+// blocks always. It returns where the copy ends, as Open of it finds. Appending and reading go on meanwhile.
 // Tables are linked where dir is on the log's file system, so that it takes a moment, and copied else; until
 // it is done no file of the log is deleted. Errors: ErrReadOnly, ErrClosed, ErrFailed, and those of the
 // disk, after which there is no dir.
@@ -21,11 +22,27 @@ func (l *Log) Checkpoint(dir string) (Progress, error) {
 	if l.closed {
 		return Progress{}, fmt.Errorf("checkpoint: %w", ErrClosed)
 	}
-	at := l.Progress()
 	if err := l.store.checkpoint(dir); err != nil {
 		return Progress{}, fmt.Errorf("checkpoint: %w", err)
 	}
+	at, err := l.progressOf(dir)
+	if err != nil {
+		return Progress{}, errors.Join(fmt.Errorf("open the checkpoint: %w", err), l.cfg.FS.RemoveAll(dir))
+	}
 	return at, nil
+}
+
+// checkpointPebbleBytes is the memory of the look at a copy's position.
+const checkpointPebbleBytes = 8 << 20
+
+// progressOf returns where the copy of the log in dir ends.
+func (l *Log) progressOf(dir string) (Progress, error) {
+	c, err := Open(Config{Dir: dir, ReadOnly: true, Dictionaries: l.cfg.Dictionaries, FS: l.cfg.FS, PebbleBytes: checkpointPebbleBytes})
+	if err != nil {
+		return Progress{}, err
+	}
+	at := c.Progress()
+	return at, c.Close()
 }
 
 // CheckpointClosed is Log.Checkpoint of a log that no process has open. Of cfg it needs what Open of a

@@ -38,7 +38,7 @@ type backupManifest struct {
 	Version  string    `json:"version"`             // of the millrace that made it
 	Stream   string    `json:"stream"`              // the log holds everything of it ...
 	Epoch    uint32    `json:"epoch"`               //
-	Seq      int64     `json:"seq"`                 // ... up to this number of the relay's, perhaps some more
+	Seq      int64     `json:"seq"`                 // ... up to this number of the relay's
 	TimeUS   int64     `json:"time_us"`             // newest stamp given out by then
 	UIDStore string    `json:"uid_store,omitempty"` // ID; empty: UIDs are not in the backup
 }
@@ -135,7 +135,10 @@ func (c *backupConfig) copyStopped(dir string) (*backupManifest, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := manifestOf(at)
+	m, err := manifestOf(at, c.dataDir)
+	if err != nil {
+		return nil, err
+	}
 	if _, err := os.Stat(source.internDir()); errors.Is(err, os.ErrNotExist) {
 		return m, nil // --intern=off, or UIDs are kept elsewhere
 	}
@@ -158,11 +161,18 @@ func copyUIDs(from, to string) (id string, err error) {
 	return id, errors.Join(interner.Close(), store.Checkpoint(to))
 }
 
-func manifestOf(at replay.Progress) *backupManifest {
-	return &backupManifest{
+// manifestOf describes a copy of dataDir whose log ends at the position. A copy of a backup, and of a restored
+// directory whose UIDs were not skipped, is as old as what it was made of.
+func manifestOf(at replay.Progress, dataDir string) (*backupManifest, error) {
+	m := &backupManifest{
 		Made: time.Now().UTC(), Version: version,
 		Stream: at.Stream.String(), Epoch: at.Epoch, Seq: at.Seq, TimeUS: at.TimeUS,
 	}
+	of, err := readBackupManifest(dataDir)
+	if of != nil {
+		m.Made = of.Made
+	}
+	return m, err
 }
 
 // makeBackup lets fill put a backup into a new directory, which gets the name of to only when it is whole

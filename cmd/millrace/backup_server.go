@@ -151,9 +151,9 @@ func (d *daemon) backUp(to string) (*backupManifest, error) {
 		if err != nil {
 			return nil, err
 		}
-		m := manifestOf(at)
-		if d.uids == nil {
-			return m, nil
+		m, err := manifestOf(at, d.cfg.dataDir)
+		if err != nil || d.uids == nil {
+			return m, err
 		}
 		store, ok := d.uids.store.(interface{ Checkpoint(dir string) error })
 		if !ok {

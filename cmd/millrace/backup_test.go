@@ -106,9 +106,6 @@ func TestBackupAndRestore(t *testing.T) {
 	if err := os.Rename(saved, dir); err != nil {
 		t.Fatal(err)
 	}
-	if code, out = millrace(t, "intern", "skip-ahead", "--data-dir", dir); code != exitOK {
-		t.Fatalf("skip-ahead: exit code %d\n%s", code, out)
-	}
 	for _, check := range [][]string{{"verify", "--data-dir", dir}, {"intern", "verify", "--data-dir", dir}} {
 		if code, out = millrace(t, check...); code != exitOK || !strings.Contains(out, " 0 problems") {
 			t.Fatalf("millrace %s: exit code %d\n%s", strings.Join(check, " "), code, out)

@@ -39,7 +39,8 @@ func internJobs() []internJob {
 type internRun struct {
 	store  closableStore
 	file   string // of export and import
-	by     uint64 // of skip-ahead
+	by     uint64 // of skip-ahead; 0: by the age of the backup, if it is one
+	dir    string // the data directory; "": the store is elsewhere
 	stdout io.Writer
 	stderr io.Writer
 	told   time.Time
@@ -68,7 +69,8 @@ func printInternHelp(w io.Writer) {
 	fmt.Fprint(w, "\n  --data-dir DIR  the server's data directory (default ./data, MILLRACE_DATA_DIR)\n"+
 		"  --intern S      pebble, the embedded store (default), or fdb (MILLRACE_INTERN)\n"+
 		"  --fdb-cluster-file FILE  with --intern=fdb (MILLRACE_FDB_CLUSTER_FILE); stop every server that shares the store\n"+
-		"  --by N          of skip-ahead: more UIDs than one sequence gave out since the copy was made\n")
+		"  --by N          of skip-ahead: more UIDs than one sequence gave out since the copy was made; left out: more than\n"+
+		"                  is possible since the backup was made, and 2^32 if --data-dir is none\n")
 }
 
 func (job internJob) start(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
@@ -85,7 +87,7 @@ func (job internJob) start(ctx context.Context, args []string, stdout, stderr io
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	return job.run(ctx, &internRun{store: store, file: where.file, by: where.by, stdout: stdout, stderr: stderr})
+	return job.run(ctx, &internRun{store: store, file: where.file, by: where.by, dir: where.dataDir(), stdout: stdout, stderr: stderr})
 }
 
 // internPlace is what the flags of a job say.
@@ -103,7 +105,7 @@ func (job internJob) parse(args []string) (*internPlace, error) {
 	dataDir := fs.String("data-dir", "./data", "")
 	fs.Var(&p.intern, "intern", "")
 	fs.StringVar(&p.cluster, "fdb-cluster-file", "", "")
-	fs.Uint64Var(&p.by, "by", intern.DefaultSkip, "")
+	fs.Uint64Var(&p.by, "by", 0, "")
 	env := []string{} // the server's variables that say where its store is
 	for _, name := range []string{"data-dir", "intern", "fdb-cluster-file"} {
 		if value, ok := os.LookupEnv(envName(name)); ok {
@@ -118,6 +120,14 @@ func (job internJob) parse(args []string) (*internPlace, error) {
 	}
 	p.dir, p.file = (&config{dataDir: *dataDir}).internDir(), fs.Arg(0)
 	return p, nil
+}
+
+// dataDir is the data directory of the embedded store, "" of another store.
+func (p *internPlace) dataDir() string {
+	if p.intern.value != "pebble" {
+		return ""
+	}
+	return filepath.Dir(p.dir)
 }
 
 // open opens the store. Unless create, there must be one already.
@@ -207,10 +217,31 @@ func (r *internRun) compact(ctx context.Context) error {
 }
 
 func (r *internRun) skipAhead(ctx context.Context) error {
-	n, err := intern.SkipAhead(ctx, r.store, r.by)
+	raised, err := r.skip(ctx)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(r.stdout, "raised %d sequences, and where unused ones begin, by %d\n", n, r.by)
-	return nil
+	fmt.Fprintf(r.stdout, "raised %d sequences, and where unused ones begin, by %d\n", raised, r.by)
+	if r.dir == "" {
+		return nil
+	}
+	return markRestored(r.dir)
+}
+
+// skip raises the sequences by what --by says, else by the age of the backup that the directory is, else by the default.
+func (r *internRun) skip(ctx context.Context) (raised int, err error) {
+	if r.by == 0 && r.dir != "" {
+		m, err := readBackupManifest(r.dir)
+		if err != nil {
+			return 0, err
+		}
+		if m != nil {
+			r.by, raised, err = intern.SkipRestored(ctx, r.store, m.age())
+			return raised, err
+		}
+	}
+	if r.by == 0 {
+		r.by = intern.DefaultSkip
+	}
+	return intern.SkipAhead(ctx, r.store, r.by)
 }

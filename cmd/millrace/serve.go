@@ -159,7 +159,10 @@ func (d *daemon) openStores(ctx context.Context, share shares) error {
 		Logger:         d.logger.With("part", "replay"),
 		Registerer:     d.registry,
 	})
-	return adviseDataDir(err, cfg.dataDir)
+	if err != nil {
+		return adviseDataDir(err, cfg.dataDir)
+	}
+	return d.finishRestore(ctx)
 }
 
 func (d *daemon) buildIngest(share shares) error {

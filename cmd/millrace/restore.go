@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"millrace/intern"
+)
+
+// restoredFile is what manifestFile is renamed to once UIDs may be given out from a restored directory.
+const restoredFile = "restored.json"
+
+// readBackupManifest returns what is known of the backup that dir is, and nil if dir is none.
+func readBackupManifest(dir string) (*backupManifest, error) {
+	name := filepath.Join(dir, manifestFile)
+	raw, err := os.ReadFile(name)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	m := &backupManifest{}
+	if err := json.Unmarshal(raw, m); err != nil {
+		return nil, adviseSkip(fmt.Errorf("read %s: %w", name, err), dir)
+	}
+	return m, nil
+}
+
+// adviseSkip is for a backup whose age is unknown or cannot be.
+func adviseSkip(err error, dir string) error {
+	return advise(err, fmt.Sprintf("Run millrace intern skip-ahead --data-dir %s --by %d, and start again.", dir, uint64(intern.DefaultSkip)))
+}
+
+// markRestored says that what dir was restored from needs no skip any more. Without a manifest it does nothing.
+func markRestored(dir string) error {
+	err := os.Rename(filepath.Join(dir, manifestFile), filepath.Join(dir, restoredFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return syncDir(dir)
+}
+
+// age is how long ago the backup was made, by this machine's clock.
+func (m *backupManifest) age() time.Duration { return time.Since(m.Made) }
+
+// finishRestore raises the sequences of a UID store that was restored from a backup, so that no UID is given out twice.
+// It needs both stores open, and comes before the first UID. Interrupted, it raises them again at the next start.
+func (d *daemon) finishRestore(ctx context.Context) error {
+	dir := d.cfg.dataDir
+	m, err := readBackupManifest(dir)
+	if m == nil || err != nil {
+		return err
+	}
+	logger := d.logger.With("made", m.Made, "seq", m.Seq, "epoch", m.Epoch)
+	switch {
+	case m.UIDStore == "":
+		logger.Info("restored from a backup of the log only; if a shared UID store was restored as well, stop its servers and run millrace intern skip-ahead")
+	case d.uids == nil:
+		return nil // with --intern=off no UID is given out; a later start skips
+	default:
+		n, raised, err := intern.SkipRestored(ctx, d.uids.store, m.age())
+		if err != nil {
+			return adviseSkip(fmt.Errorf("restored from a backup of %v: %w", m.Made, err), dir)
+		}
+		logger.Info("restored from a backup: UIDs are skipped that may have been given out since", "uids", n, "sequences", raised)
+	}
+	if abs, err := filepath.Abs(dir); err == nil && abs == m.Dir {
+		logger.Warn("this is the backup itself, not a copy: from now on it is a data directory and changes", "dir", abs)
+	}
+	return markRestored(dir)
+}

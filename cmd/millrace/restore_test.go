@@ -1,0 +1,189 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// savedBackup returns a backup that a stopped server's directory was copied to, and the directory.
+func savedBackup(t *testing.T) (saved, dir string) {
+	t.Helper()
+	base := t.TempDir()
+	dir, saved = filepath.Join(base, "data"), filepath.Join(base, "saved")
+	giveUIDs(t, dir, "before")
+	if code, out := millrace(t, "backup", "--data-dir", dir, "--to", saved); code != exitOK {
+		t.Fatalf("millrace backup: exit code %d\n%s", code, out)
+	}
+	return saved, dir
+}
+
+// copyOf restores a backup to a directory of its own, as cp -a does.
+func copyOf(t *testing.T, saved string) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "data")
+	if err := os.CopyFS(dir, os.DirFS(saved)); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// giveUIDs starts a server on dir, which gives UIDs to 200 new strings, and stops it. It returns them and the log.
+func giveUIDs(t *testing.T, dir, name string, flags ...string) (uids []uint64, logged string) {
+	t.Helper()
+	cfg, err := parseServe(serveArgs("", append([]string{"--data-dir", dir, "--uid-prefix-bits", "1"}, flags...)...)[1:], nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := &lockedBuffer{}
+	d, err := newDaemon(t.Context(), cfg, newLogger(cfg, out))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.close()
+	if d.uids != nil {
+		names := make([]string, 200)
+		for i := range names {
+			names[i] = fmt.Sprintf("did:web:%s%d.example.com", name, i)
+		}
+		uids = make([]uint64, len(names))
+		if err := d.uids.interner.ResolveStrings(t.Context(), names, uids); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return uids, out.String()
+}
+
+// isBackup tells whether a start on dir will skip UIDs.
+func isBackup(t *testing.T, dir string) bool {
+	t.Helper()
+	_, err := os.Stat(filepath.Join(dir, manifestFile))
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	return err == nil
+}
+
+// A backup that is restored twice, without a further command: no UID stands for two strings, those that the original
+// server gave out after the backup included.
+func TestRestoreSkipsUIDs(t *testing.T) {
+	t.Parallel()
+	saved, dir := savedBackup(t)
+	first, second := copyOf(t, saved), copyOf(t, saved)
+	const says = "UIDs are skipped"
+	of := make(map[uint64]string)
+	for _, tc := range []struct {
+		name, dir string
+		skips     bool
+	}{
+		{"original", dir, false},
+		{"first", first, true},
+		{"firstagain", first, false},
+		{"second", second, true},
+	} {
+		uids, logged := giveUIDs(t, tc.dir, tc.name)
+		if strings.Contains(logged, says) != tc.skips || isBackup(t, tc.dir) {
+			t.Errorf("%s: skips %v, still a backup %v:\n%s", tc.name, !tc.skips, isBackup(t, tc.dir), logged)
+		}
+		for _, uid := range uids {
+			if was, ok := of[uid]; ok {
+				t.Fatalf("UID %d was given out by %s and by %s", uid, was, tc.name)
+			}
+			of[uid] = tc.name
+		}
+	}
+	if _, err := os.Stat(filepath.Join(first, restoredFile)); err != nil {
+		t.Error(err)
+	}
+	if !isBackup(t, saved) {
+		t.Error("the backup itself changed")
+	}
+}
+
+// What is in a directory that came from a backup decides whether UIDs are skipped, and when.
+func TestRestoreVariants(t *testing.T) {
+	t.Parallel()
+	saved, _ := savedBackup(t)
+	t.Run("without UIDs first", func(t *testing.T) {
+		dir := copyOf(t, saved)
+		giveUIDs(t, dir, "off", "--intern", "off")
+		if !isBackup(t, dir) {
+			t.Fatal("a server that gives out no UIDs takes the mark away")
+		}
+		if _, logged := giveUIDs(t, dir, "on"); !strings.Contains(logged, "UIDs are skipped") || isBackup(t, dir) {
+			t.Errorf("with UIDs again: %s", logged)
+		}
+	})
+	t.Run("skipped by hand", func(t *testing.T) {
+		dir := copyOf(t, saved)
+		if code, out := millrace(t, "intern", "skip-ahead", "--data-dir", dir); code != exitOK || isBackup(t, dir) {
+			t.Fatalf("exit code %d\n%s", code, out)
+		}
+		if _, logged := giveUIDs(t, dir, "on"); strings.Contains(logged, "UIDs are skipped") {
+			t.Errorf("it skips once more: %s", logged)
+		}
+	})
+	t.Run("a backup of a backup", func(t *testing.T) {
+		again := filepath.Join(t.TempDir(), "again")
+		if code, out := millrace(t, "backup", "--data-dir", copyOf(t, saved), "--to", again); code != exitOK {
+			t.Fatalf("exit code %d\n%s", code, out)
+		}
+		if got, want := readManifest(t, again).Made, readManifest(t, saved).Made; !got.Equal(want) {
+			t.Errorf("it is of %v, want %v", got, want)
+		}
+	})
+	t.Run("broken manifest", func(t *testing.T) {
+		dir := copyOf(t, saved)
+		writeFile(t, filepath.Join(dir, manifestFile), "{")
+		code, out := millrace(t, serveArgs("", "--data-dir", dir, "--uid-prefix-bits", "1")...)
+		if code != exitFailed || !strings.Contains(out, "millrace intern skip-ahead --data-dir "+dir) {
+			t.Errorf("exit code %d\n%s", code, out)
+		}
+		if code, out = millrace(t, "intern", "skip-ahead", "--data-dir", dir, "--by", "4294967296"); code != exitOK || isBackup(t, dir) {
+			t.Errorf("the advice: exit code %d\n%s", code, out)
+		}
+	})
+	t.Run("in place", func(t *testing.T) {
+		if _, logged := giveUIDs(t, saved, "on"); !strings.Contains(logged, "this is the backup itself") || isBackup(t, saved) {
+			t.Errorf("logged %s", logged)
+		}
+	})
+	t.Run("log only", func(t *testing.T) {
+		base := t.TempDir()
+		dir, to := filepath.Join(base, "data"), filepath.Join(base, "saved")
+		giveUIDs(t, dir, "off", "--intern", "off")
+		if code, out := millrace(t, "backup", "--data-dir", dir, "--to", to); code != exitOK {
+			t.Fatalf("exit code %d\n%s", code, out)
+		}
+		if _, logged := giveUIDs(t, to, "on"); !strings.Contains(logged, "of the log only") || isBackup(t, to) {
+			t.Errorf("logged %s", logged)
+		}
+	})
+}
+
+// A backup says where its log ends, also of a server that commits while the copy is made.
+func TestBackupSaysWhereTheLogEnds(t *testing.T) {
+	t.Parallel()
+	sim := startRelaysim(t, "--rate", "2000", "--wait-for-consumer")
+	d := startDaemon(t, sim.url, t.TempDir(), "--metrics-listen", "127.0.0.1:0")
+	waitFor(t, "events", func() bool { return d.log.Progress().Seq > 500 })
+	saved := filepath.Join(t.TempDir(), "saved")
+	code, out := millrace(t, "backup", "--data-dir", d.cfg.dataDir, "--to", saved)
+	if err := d.stop(); err != nil || code != exitOK {
+		t.Fatalf("exit code %d, %v\n%s", code, err, out)
+	}
+	cfg, err := parseServe(serveArgs("", "--relay", sim.url, "--data-dir", saved)[1:], nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	restored, err := newDaemon(t.Context(), cfg, newLogger(cfg, testWriter{t}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer restored.close()
+	if want := fmt.Sprintf("up to seq %d of epoch", restored.log.Progress().Seq); !strings.Contains(out, want) {
+		t.Errorf("it does not say %q:\n%s", want, out)
+	}
+}
