@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/netip"
 	"runtime"
 	"testing"
 	"time"
@@ -48,7 +47,7 @@ func BenchmarkSocketWrite(b *testing.B) {
 		slices, frames int // a write; frames a slice
 	}{{"one", 1, 1}, {"many slices", many, 1}, {"one slice", 1, many}} {
 		b.Run(bm.name, func(b *testing.B) {
-			w := writer{raw: loopback(b), slowTimeout: time.Minute, budget: (&budget{max: 1 << 20}).purse(forRests, netip.IPv6Loopback()), stop: func() bool { return false }}
+			w := writer{raw: loopback(b), slowTimeout: time.Minute, quota: unlimited(), stop: func() bool { return false }}
 			slice := bytes.Repeat(frame, bm.frames)
 			frames := make([][]byte, bm.slices)
 			events := bm.slices * bm.frames

@@ -79,7 +79,7 @@ func serveOn(t testing.TB, ln net.Listener, src source, dictionaries *dict.Regis
 		if err := <-done; err != nil {
 			t.Error("serve:", err)
 		}
-		if used := s.budget.used.Load(); used != 0 {
+		if used := s.admission.Stats().Bytes; used != 0 {
 			t.Errorf("%d bytes of the clients' budget were never given back", used)
 		}
 	})

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"millrace/public/internal/admission"
 )
 
 // Inbound bytes: what a client may send at once, and for good. Two of the largest messages fit into
@@ -189,6 +191,6 @@ func (h *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	h.conn = newConn(rawOf(raw), h.floodTimeout)
+	h.conn = newConn(admission.Raw(raw), h.floodTimeout)
 	return h.conn, rw, nil
 }

@@ -1,6 +1,13 @@
 package public
 
-import "millrace/replay"
+import (
+	"millrace/public/internal/admission"
+	"millrace/replay"
+)
+
+// largeFilterBytes is what a filter of maxWantedCollections and of maxWantedDIDs, all of them did:plc,
+// takes at most.
+const largeFilterBytes = 320_000
 
 // filter is a compiled filter and what it counts against the budget.
 type filter struct {
@@ -8,9 +15,9 @@ type filter struct {
 	bytes    int64
 }
 
-// compile makes w and kinds a filter. The caller owns the result's share of a and releases it. ok is
-// false if nothing was left of a.
-func compile(w *wants, kinds replay.KindSet, a purse) (f filter, ok bool, err error) {
+// compile makes w and kinds a filter. The caller owns what the result takes of quota and releases it.
+// ok is false if nothing was left of it.
+func compile(w *wants, kinds replay.KindSet, quota admission.Quota) (f filter, ok bool, err error) {
 	entries := len(w.collections.members) + len(w.dids.members)
 	if entries == 0 && w.maxPayload == 0 && kinds == 0 {
 		return filter{}, true, nil
@@ -22,12 +29,12 @@ func compile(w *wants, kinds replay.KindSet, a purse) (f filter, ok bool, err er
 		MaxPayloadBytes: w.maxPayload,
 	}
 	f.bytes = cfg.Bytes()
-	if !a.reserve(f.bytes) {
+	if !quota.Reserve(f.bytes) {
 		return filter{}, false, nil
 	}
 	f.compiled, err = replay.NewFilter(cfg)
 	if err != nil {
-		a.release(f.bytes)
+		quota.Release(f.bytes)
 		return filter{}, true, err
 	}
 	return f, true, nil

@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"io"
 	"log/slog"
+	"net/netip"
 	"sync"
 
 	"github.com/gorilla/websocket"
+
+	"millrace/public/internal/admission"
 )
 
 type dialer = websocket.Dialer
@@ -31,4 +34,9 @@ func (b *syncBuffer) String() string {
 
 func newTextLogger(w io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelDebug}))
+}
+
+// unlimited is a quota that is never used up.
+func unlimited() admission.Quota {
+	return admission.New(admission.Config{Bytes: 1 << 40}).Quota(admission.Unsent, netip.IPv6Loopback())
 }

@@ -24,6 +24,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"millrace/public/internal/admission"
 	"millrace/replay"
 	"millrace/translate"
 )
@@ -202,7 +203,7 @@ func TestConnectionsPerAddress(t *testing.T) {
 	for range 10 {
 		s.dialFrom("127.0.0.1")
 	}
-	if got := s.metric("rejected_total", rejectConnections); got != 2 {
+	if got := s.metric("rejected_total", admission.ReasonConnections); got != 2 {
 		t.Errorf("%v rejected", got)
 	}
 }
@@ -262,68 +263,18 @@ func TestMaxConnections(t *testing.T) {
 	s.dial("")
 }
 
-func TestForwardedFor(t *testing.T) {
-	trusted := proxies{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")}
-	for _, tt := range []struct {
-		peer     string
-		header   []string
-		want     string
-		forwards bool
-	}{
-		{"203.0.113.7:1000", nil, "203.0.113.7", false},
-		{"203.0.113.7:1000", []string{"198.51.100.1"}, "203.0.113.7", true},
-		{"10.1.1.1:1000", nil, "10.1.1.1", false},
-		{"10.1.1.1:1000", []string{"198.51.100.1"}, "198.51.100.1", false},
-		{"10.1.1.1:1000", []string{"127.0.0.1, 198.51.100.1"}, "198.51.100.1", false},
-		{"10.1.1.1:1000", []string{"198.51.100.1, 10.2.2.2"}, "198.51.100.1", false},
-		{"10.1.1.1:1000", []string{"6.6.6.6", "198.51.100.1,10.2.2.2 , 10.3.3.3"}, "198.51.100.1", false},
-		{"10.1.1.1:1000", []string{"10.4.4.4, 10.2.2.2"}, "10.4.4.4", false},
-		{"10.1.1.1:1000", []string{"198.51.100.1, unknown, 10.2.2.2"}, "10.2.2.2", false},
-		{"10.1.1.1:1000", []string{"198.51.100.1:4711"}, "198.51.100.1", false},
-		{"[fd00::1]:1000", []string{"[2001:db8::1]:4711"}, "2001:db8::1", false},
-		{"[fd00::1%eth0]:1000", []string{"2001:db8::1"}, "2001:db8::1", false},
-		{"[::ffff:10.1.1.1]:1000", []string{"::ffff:198.51.100.1"}, "198.51.100.1", false},
-	} {
-		r := httptest.NewRequest("GET", "/subscribe", nil)
-		r.RemoteAddr = tt.peer
-		r.Header["X-Forwarded-For"] = tt.header
-		got, forwards := trusted.clientOf(r)
-		if got.String() != tt.want || forwards != tt.forwards {
-			t.Errorf("%s %q: %v %v, want %s %v", tt.peer, tt.header, got, forwards, tt.want, tt.forwards)
-		}
-	}
-}
-
 func TestSharedProxyIsReported(t *testing.T) {
 	l, _ := mixed(t)
 	var log syncBuffer
 	s := serve(t, l, func(cfg *Config, _ *timing) { cfg.Logger = newTextLogger(&log) })
-	for i := range sharedProxyConnections + 5 {
+	for i := range admission.SharedProxyConnections + 5 {
 		s.dialFrom(fmt.Sprintf("203.0.113.%d", i))
 	}
 	if n := strings.Count(log.String(), "no trusted proxy"); n != 1 {
 		t.Errorf("reported %d times:\n%s", n, log.String())
 	}
-	if got := s.metric("untrusted_forwards_total", ""); got != sharedProxyConnections+5 {
+	if got := s.metric("untrusted_forwards_total", ""); got != admission.SharedProxyConnections+5 {
 		t.Errorf("%v counted", got)
-	}
-}
-
-func TestAddressesAreForgotten(t *testing.T) {
-	a := &addresses{maxConnections: 1, attemptsPerSecond: 1, attemptBurst: 1, all: map[netip.Prefix]*address{}}
-	now := time.Now()
-	addr := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{20, byte(i >> 16), byte(i >> 8), byte(i)}) }
-	for i := range maxAddresses {
-		if v := a.admit(addr(i), false, now); v.rejected != "" {
-			t.Fatalf("address %d: %+v", i, v)
-		}
-		a.leave(addr(i))
-	}
-	if v := a.admit(addr(maxAddresses), false, now); v.rejected != rejectAddresses {
-		t.Errorf("one too many: %+v", v)
-	}
-	if v := a.admit(addr(maxAddresses), false, now.Add(2*time.Second)); v.rejected != "" || len(a.all) != 1 {
-		t.Errorf("later: %+v, %d remembered", v, len(a.all))
 	}
 }
 
@@ -383,6 +334,11 @@ func TestWireTableNamesRealTests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	limits, err := filepath.Glob("internal/admission/*_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files = append(files, limits...)
 	for _, name := range files {
 		f, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
 		if err != nil {
@@ -531,8 +487,6 @@ func TestTurnedAwayIsLogged(t *testing.T) {
 		eventually(t, want, func() bool { return strings.Contains(out.String(), want) })
 	}
 	for name, want := range map[string]float64{"connections_limit": 1, "connections_per_address_limit": 100, "addresses": 3} {
-		if got := s.metric(name, ""); got != want {
-			t.Errorf("%s is %v, want %v", name, got, want)
-		}
+		eventually(t, fmt.Sprintf("%s is %v", name, want), func() bool { return s.metric(name, "") == want })
 	}
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/gorilla/websocket"
 	"golang.org/x/time/rate"
+
+	"millrace/public/internal/admission"
 )
 
 // Bounds of what is read from clients.
@@ -18,7 +20,9 @@ const (
 	// as there are slots.
 	smallMessageBytes  = 4 << 10
 	mediumMessageBytes = 1 << 20
-	maxMediumMessages  = 32
+	// slotPatience is how many times as long as a message may take to arrive one waits for a slot: some
+	// addresses that send half a message each may be first.
+	slotPatience = 4
 
 	// maxDrainBytes is how much is read, to be forgotten, from a client that was told to go.
 	maxDrainBytes = 32 << 20
@@ -82,16 +86,16 @@ func (s *subscriber) readMessage(kind int, r io.Reader) error {
 	}
 	if more {
 		s.server.metrics.large.Inc()
-		pass, err := s.server.gate.enter(s.client, s.conn.done, gatePatience*patience)
+		claim, err := s.server.admission.ClaimMessage(s.client, s.conn.done, slotPatience*patience)
 		if err != nil {
 			return err
 		}
-		defer pass.leave()
+		defer claim.Release()
 		for _, limit := range []int{mediumMessageBytes, maxMessageBytes} {
 			if !more {
 				break
 			}
-			if err := pass.next(); err != nil {
+			if err := claim.Take(); err != nil {
 				return err
 			}
 			if err := extend(); err != nil {
@@ -199,7 +203,7 @@ func (s *subscriber) endingOfReadError(err error) ending {
 		return ending{reason: endClientClose, frame: appendCloseFrame(nil, closed.Code, "")}
 	case errors.Is(err, errFlood):
 		return policyEnding(endFlood, "too much is sent")
-	case errors.Is(err, errGateClosed):
+	case errors.Is(err, admission.ErrNoSlot):
 		return overloadedEnding("large messages")
 	case errors.As(err, &netErr) && netErr.Timeout():
 		return policyEnding(endSlowMessage, "a message was begun and not finished in time")

@@ -2,15 +2,13 @@ package public
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Reasons for turning a client away before the upgrade, beside those of limit.go.
+// Reasons for turning a client away before the upgrade, beside those of package admission.
 const (
-	rejectBadRequest     = "bad_request"
-	rejectHandshake      = "handshake"
-	rejectMaximum        = "max_connections"
-	rejectMemory         = "client_memory"
-	rejectShutdown       = "unavailable"
-	rejectUnfinished     = "unfinished_handshakes"
-	rejectUnfinishedPeer = "address_unfinished_handshakes"
+	rejectBadRequest = "bad_request"
+	rejectHandshake  = "handshake"
+	rejectMaximum    = "max_connections"
+	rejectMemory     = "client_memory"
+	rejectShutdown   = "unavailable"
 )
 
 // Limits that hold a client back for a while without ending it.
@@ -71,17 +69,17 @@ func newMetrics(s *Server, r prometheus.Registerer) metrics {
 	}
 	r.MustRegister(m.subscribers, m.events, m.bytes, m.ends, m.rejected, m.pings, m.updates, m.held, m.large, m.forwarded, m.lag,
 		gauge("client_bytes", "Memory that filters and slow clients' events take, of the budget for clients.",
-			func() float64 { return float64(s.budget.used.Load()) }),
+			func() float64 { return float64(s.admission.Stats().Bytes) }),
 		gauge("client_bytes_limit", "The budget for clients.",
-			func() float64 { return float64(s.budget.max) }),
+			func() float64 { return float64(s.cfg.ClientBytes) }),
 		gauge("connections_limit", "How many subscribers there may be.",
 			func() float64 { return float64(s.cfg.MaxConnections) }),
 		gauge("connections_per_address_limit", "How many subscribers an address may have.",
-			func() float64 { return float64(s.addresses.maxConnections) }),
+			func() float64 { return float64(s.cfg.MaxConnectionsPerIP) }),
 		gauge("addresses", "Client addresses that are remembered for their limits.",
-			func() float64 { return float64(s.addresses.count()) }),
+			func() float64 { return float64(s.admission.Stats().Addresses) }),
 		gauge("unfinished_handshakes", "Connections that are no subscribers (yet).",
-			func() float64 { return float64(s.handshakes.count()) }),
+			func() float64 { return float64(s.admission.Stats().Handshakes) }),
 	)
 	return m
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"millrace/dict"
+	"millrace/public/internal/admission"
 	"millrace/replay"
 )
 
@@ -150,14 +151,9 @@ type Server struct {
 	source     source
 	timing     timing
 	metrics    metrics
-	proxies    proxies
-	addresses  *addresses
-	handshakes *handshakes
-	gate       *gate
-	headers    *gate         // for large request lines and headers
+	admission  *admission.Controller
 	catchingUp chan struct{} // a slot for each subscriber that looks through the log
 	waker      *waker
-	budget     budget
 	upgrader   websocket.Upgrader
 	handler    http.Handler
 	status     status
@@ -191,18 +187,9 @@ func newServer(cfg Config, src source, t timing) (*Server, error) {
 	}
 	cfg.setDefaults()
 	s := &Server{
-		cfg: cfg, log: cfg.Logger, source: src, timing: t, proxies: cfg.TrustedProxies,
-		addresses: &addresses{
-			maxConnections:    cfg.MaxConnectionsPerIP,
-			attemptsPerSecond: cfg.AttemptsPerSecond,
-			attemptBurst:      float64(cfg.AttemptBurst),
-			all:               make(map[netip.Prefix]*address),
-		},
-		gate:        newGate(cfg.ClientBytes),
-		headers:     newHeaderGate(cfg.ClientBytes),
+		cfg: cfg, log: cfg.Logger, source: src, timing: t,
 		catchingUp:  make(chan struct{}, 2*runtime.GOMAXPROCS(0)),
 		waker:       newWaker(src.changed),
-		budget:      budget{max: cfg.ClientBytes, perAddress: addressShare(cfg.ClientBytes)},
 		upgrader:    newUpgrader(),
 		lookups:     make(chan struct{}, lookupsAtOnce),
 		batches:     make(chan struct{}, batchesAtOnce),
@@ -210,7 +197,7 @@ func newServer(cfg Config, src source, t timing) (*Server, error) {
 		subscribers: make(map[*subscriber]struct{}),
 		servers:     make(map[*http.Server]struct{}),
 	}
-	s.handshakes = newHandshakes(s.proxies, s.rejected)
+	s.admission = newAdmission(&cfg, t.header, s.rejected)
 	s.metrics = newMetrics(s, cfg.Registerer)
 	s.handler = s.routes()
 	return s, nil
@@ -258,8 +245,8 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		ReadTimeout:       s.timing.header,
 		WriteTimeout:      3 * s.timing.header,
 		IdleTimeout:       time.Minute,
-		MaxHeaderBytes:    maxHeaderBytes,
-		ConnState:         s.handshakes.changed,
+		MaxHeaderBytes:    admission.MaxHeaderBytes,
+		ConnState:         s.admission.ConnState,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 	if !s.addServer(hs) {
@@ -275,7 +262,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 			s.log.Warn("shutdown was not orderly", "error", err)
 		}
 	})
-	err := hs.Serve(&headerListener{Listener: ln, gate: s.headers, patience: s.timing.header, proxies: s.proxies})
+	err := hs.Serve(s.admission.Listen(ln))
 	if !stop() {
 		<-shutdown
 	}
@@ -406,8 +393,8 @@ func (s *Server) forget(sub *subscriber) {
 }
 
 func (s *Server) remove(sub *subscriber) {
-	sub.filters().release(sub.filter.bytes)
-	s.addresses.leave(sub.client)
+	sub.filters().Release(sub.filter.bytes)
+	s.admission.Leave(sub.client)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.subscribers, sub)

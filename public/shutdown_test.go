@@ -117,7 +117,7 @@ func TestShutdownDeadline(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := serveSourceBubble(t, endless(1000), newRegistry(t), nil)
 		c := s.rawDial("extended=true") // never reads
-		eventually(t, "it is behind", func() bool { return s.budget.used.Load() > 0 })
+		eventually(t, "it is behind", func() bool { return s.admission.Stats().Bytes > 0 })
 		ctx, cancel := contextWithTimeout(300 * time.Millisecond)
 		defer cancel()
 		begin := time.Now()
@@ -136,14 +136,14 @@ func TestShutdownDeadline(t *testing.T) {
 func TestShutdownOfASlowSubscriber(t *testing.T) {
 	s := serveSource(t, endless(1000), newRegistry(t), func(_ *Config, tm *timing) { tm.patience, tm.grace = 100*time.Millisecond, testTimeout })
 	c := s.rawDial("extended=true")
-	eventually(t, "it is behind", func() bool { return s.budget.used.Load() > 0 })
+	eventually(t, "it is behind", func() bool { return s.admission.Stats().Bytes > 0 })
 	ended := make(chan error, 1)
 	go func() {
 		ctx, cancel := contextWithTimeout(patience())
 		defer cancel()
 		ended <- s.Shutdown(ctx)
 	}()
-	eventually(t, "cut", func() bool { return s.budget.used.Load() == 0 })
+	eventually(t, "cut", func() bool { return s.admission.Stats().Bytes == 0 })
 	var last []byte
 	for {
 		first, payload, err := c.frame()

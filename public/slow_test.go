@@ -89,7 +89,7 @@ func TestSlowButSteadySubscriberStays(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			behind = behind || s.budget.used.Load() > 0
+			behind = behind || s.admission.Stats().Bytes > 0
 		}
 		if !behind {
 			t.Error("it never fell behind")
@@ -136,7 +136,7 @@ func TestClientBudget(t *testing.T) {
 		s.waitMetric("options_updates_total", "", 1)
 		first.update(strings.Replace(big, didN(1), didN(5000), 1)) // replaces the first only once it is there
 		first.wantClose(websocket.CloseAbnormalClosure, "")
-		eventually(t, "given back", func() bool { return s.budget.used.Load() == 0 })
+		eventually(t, "given back", func() bool { return s.admission.Stats().Bytes == 0 })
 
 		holder := s.dial("")
 		holder.update(big)
@@ -153,7 +153,7 @@ func TestClientBudget(t *testing.T) {
 			t.Errorf("%s %q", resp.Status, body)
 		}
 		holder.Close()
-		eventually(t, "given back", func() bool { return s.budget.used.Load() == 0 })
+		eventually(t, "given back", func() bool { return s.admission.Stats().Bytes == 0 })
 		s.dial(q.String())
 	})
 }

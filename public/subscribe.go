@@ -12,6 +12,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"millrace/dict"
+	"millrace/public/internal/admission"
 	"millrace/replay"
 )
 
@@ -57,7 +58,7 @@ func (s *Server) handleSubscribe(w http.ResponseWriter, r *http.Request) {
 	}
 	sub, refused := s.newSubscriber(r, client)
 	if refused != nil {
-		s.addresses.leave(client)
+		s.admission.Leave(client)
 		s.refuse(w, client, refused)
 		return
 	}
@@ -80,32 +81,32 @@ func (s *Server) rejected(client netip.Addr, reason string) {
 	s.log.Debug("client turned away", "address", client, "reason", reason)
 }
 
-// admit checks who asks. If it returns no refusal the caller must tell s.addresses when client leaves.
+// admit checks who asks. If it returns no refusal the caller must tell s.admission when client leaves.
 func (s *Server) admit(r *http.Request) (netip.Addr, *refusal) {
-	client, forwards := s.proxies.clientOf(r)
+	client, forwards := s.admission.ClientOf(r)
 	if forwards {
 		s.metrics.forwarded.Inc()
 	}
-	v := s.addresses.admit(client, forwards, time.Now())
-	if v.shared {
+	v := s.admission.Admit(client, forwards, time.Now())
+	if v.Shared {
 		s.log.Warn("many clients come through one address that is no trusted proxy: they share its limits",
 			"address", client, "flag", "--trusted-proxies")
 	}
-	switch v.rejected {
+	switch v.Reason {
 	case "":
 		return client, nil
-	case rejectConnections:
+	case admission.ReasonConnections:
 		return client, &refusal{
-			status: http.StatusTooManyRequests, reason: v.rejected, retryAfter: v.retryAfter,
+			status: http.StatusTooManyRequests, reason: v.Reason, retryAfter: v.RetryAfter,
 			text: fmt.Sprintf("your address has %d connections, the most it may have", s.cfg.MaxConnectionsPerIP),
 		}
-	case rejectAttempts:
+	case admission.ReasonAttempts:
 		return client, &refusal{
-			status: http.StatusTooManyRequests, reason: v.rejected, retryAfter: v.retryAfter,
+			status: http.StatusTooManyRequests, reason: v.Reason, retryAfter: v.RetryAfter,
 			text: "your address connects too often",
 		}
 	default:
-		return client, unavailable(v.rejected, "too many clients")
+		return client, unavailable(v.Reason, "too many clients")
 	}
 }
 
@@ -120,7 +121,7 @@ func (s *Server) newSubscriber(r *http.Request, client netip.Addr) (*subscriber,
 	if refused != nil {
 		return nil, refused
 	}
-	filters := s.budget.purse(forFilters, client)
+	filters := s.admission.Quota(admission.Filters, client)
 	f, ok, err := compile(&opts.wants, opts.kinds, filters)
 	if err != nil {
 		return nil, badRequest(invalidOption("%v", err))
@@ -135,11 +136,11 @@ func (s *Server) newSubscriber(r *http.Request, client netip.Addr) (*subscriber,
 		readDone: make(chan struct{}),
 	}
 	if refused := sub.open(); refused != nil {
-		filters.release(f.bytes)
+		filters.Release(f.bytes)
 		return nil, refused
 	}
 	if refused := s.register(sub); refused != nil {
-		filters.release(f.bytes)
+		filters.Release(f.bytes)
 		return nil, refused
 	}
 	return sub, nil
@@ -211,7 +212,7 @@ func (s *subscriber) upgrade(w http.ResponseWriter, r *http.Request) error {
 	s.conn.framing.Store(true)
 	s.writer = writer{
 		raw: s.conn.Conn, slowTimeout: s.server.cfg.SlowTimeout, stop: s.cut, kept: s.chunk.Release,
-		budget: s.server.budget.purse(forRests, s.client),
+		quota: s.server.admission.Quota(admission.Unsent, s.client),
 	}
 	return nil
 }

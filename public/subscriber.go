@@ -13,6 +13,7 @@ import (
 	"github.com/gorilla/websocket"
 	"golang.org/x/time/rate"
 
+	"millrace/public/internal/admission"
 	"millrace/replay"
 )
 
@@ -71,7 +72,9 @@ type subscriber struct {
 }
 
 // filters is what the subscriber's filters count against.
-func (s *subscriber) filters() purse { return s.server.budget.purse(forFilters, s.client) }
+func (s *subscriber) filters() admission.Quota {
+	return s.server.admission.Quota(admission.Filters, s.client)
+}
 
 // post leaves a filter for the pull loop. It owns f's share of the budget from now on.
 func (s *subscriber) post(f filter) {
@@ -82,7 +85,7 @@ func (s *subscriber) post(f filter) {
 	}
 	s.next, s.posted = f, true
 	s.mu.Unlock()
-	s.filters().release(old.bytes)
+	s.filters().Release(old.bytes)
 	s.conn.wake()
 }
 
@@ -100,7 +103,7 @@ func (s *subscriber) takeFilter() bool {
 	s.next, s.posted = filter{}, false
 	s.mu.Unlock()
 	if posted {
-		s.filters().release(s.filter.bytes)
+		s.filters().Release(s.filter.bytes)
 		s.filter = f
 	}
 	return posted

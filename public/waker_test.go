@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"millrace/public/internal/admission"
 	"millrace/replay"
 )
 
@@ -367,7 +368,7 @@ func TestPendingIsNotThrough(t *testing.T) {
 // TestPostedFilterStopsTheWaker: once a filter is posted nothing may be passed over by the one before.
 func TestPostedFilterStopsTheWaker(t *testing.T) {
 	var glances atomic.Int64
-	server := &Server{budget: budget{max: 1 << 20}, waker: newWaker(nil)}
+	server := &Server{admission: admission.New(admission.Config{Bytes: 1 << 20}), waker: newWaker(nil)}
 	s := &subscriber{server: server, conn: newConn(nil, 0), reader: &busyReader{glances: &glances}}
 	s.park()
 	s.post(filter{})

@@ -5,6 +5,8 @@ import (
 	"net"
 	"os"
 	"time"
+
+	"millrace/public/internal/admission"
 )
 
 // How long one write may block before the writer looks up. The first is short: a client that has not
@@ -25,7 +27,7 @@ var (
 type writer struct {
 	raw         net.Conn
 	slowTimeout time.Duration
-	budget      purse
+	quota       admission.Quota // for what a slow client has yet to take
 	// stop is asked while a write blocks: whether to cut it short now.
 	stop func() bool
 	// kept is told that the frames' memory may go, as a slow client gets a copy of the rest; nil: nobody.
@@ -72,7 +74,7 @@ func (w *writer) send(head []byte, frames [][]byte, tail []byte) error {
 	if w.kept != nil {
 		w.kept()
 	}
-	defer w.budget.release(int64(len(w.rest)))
+	defer w.quota.Release(int64(len(w.rest)))
 	return w.sendRest(n > 0)
 }
 
@@ -124,7 +126,7 @@ func (w *writer) keepRest(head []byte, frames [][]byte, tail []byte, n int64) er
 			start += size
 		}
 		total := left + n - int64(start)
-		if !w.budget.reserve(total) {
+		if !w.quota.Reserve(total) {
 			return errNoMemory
 		}
 		w.rest = make([]byte, 0, total)

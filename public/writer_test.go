@@ -8,6 +8,8 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"millrace/public/internal/admission"
 )
 
 // stubbornConn takes so many bytes and then none until it is told to go on.
@@ -49,9 +51,9 @@ func TestWriterEndsAtAFrame(t *testing.T) {
 	for cut := range len(all) {
 		// The first write gets half of it, the next one the other half.
 		c := &stubbornConn{room: cut / 2}
-		b := &budget{max: 1 << 20}
+		limits := admission.New(admission.Config{Bytes: 2 << 20})
 		asked := 0
-		w := writer{raw: c, slowTimeout: time.Hour, budget: b.purse(forRests, netip.IPv6Loopback()), stop: func() bool {
+		w := writer{raw: c, slowTimeout: time.Hour, quota: limits.Quota(admission.Unsent, netip.IPv6Loopback()), stop: func() bool {
 			c.room += cut - cut/2
 			asked++
 			return asked > 1
@@ -72,8 +74,8 @@ func TestWriterEndsAtAFrame(t *testing.T) {
 		if want := append(all[:end:end], last...); !bytes.Equal(c.got.Bytes(), want) {
 			t.Fatalf("cut at %d: sent\n%q\nwant\n%q", cut, c.got.Bytes(), want)
 		}
-		if b.used.Load() != 0 {
-			t.Fatalf("cut at %d: %d bytes are still counted", cut, b.used.Load())
+		if held := limits.Stats().Bytes; held != 0 {
+			t.Fatalf("cut at %d: %d bytes are still counted", cut, held)
 		}
 	}
 }
@@ -86,7 +88,7 @@ func TestWriterGoesOn(t *testing.T) {
 		c := &stubbornConn{room: cut}
 		given := [][]byte{bytes.Clone(frames[0]), bytes.Clone(frames[1])}
 		memory, kept := [][]byte{given[0], given[1]}, 0
-		w := writer{raw: c, slowTimeout: time.Hour, budget: (&budget{max: 1 << 20}).purse(forRests, netip.IPv6Loopback()), stop: func() bool {
+		w := writer{raw: c, slowTimeout: time.Hour, quota: unlimited(), stop: func() bool {
 			c.room += 7
 			return false
 		}, kept: func() { // from here on others write there

@@ -38,7 +38,7 @@ func TestHalfSentUpdatesStarveNobody(t *testing.T) {
 			c := s.rawDialFrom("192.0.2.1", "wantedDids="+didN(999))
 			sending.Go(func() { c.Write(frame) })
 		}
-		eventually(t, "the gate is taken", func() bool { return len(s.gate.large) == 1 })
+		eventually(t, "the large slot is taken", func() bool { return s.admission.Stats().LargeMessages == 1 })
 		c := s.rawDialFrom("192.0.2.2", "wantedDids="+didN(999))
 		if _, err := c.Write(mask(frameText, largeUpdate(3<<20, didN(5)))); err != nil {
 			t.Fatal(err)
@@ -56,10 +56,9 @@ func TestHalfSentUpdatesStarveNobody(t *testing.T) {
 		if n := s.metric("ends_total", endOverloaded) + s.metric("ends_total", endSlowMessage); n != attackers {
 			t.Errorf("%v of %d attackers were ended", n, attackers)
 		}
-		eventually(t, "the gate is empty", func() bool {
-			s.gate.mu.Lock()
-			defer s.gate.mu.Unlock()
-			return len(s.gate.turns) == 0 && len(s.gate.large) == 0 && len(s.gate.medium) == 0
+		eventually(t, "the slots are free", func() bool {
+			held := s.admission.Stats()
+			return held.LargeMessages == 0 && held.MediumMessages == 0
 		})
 	})
 }

@@ -1,0 +1,44 @@
+package public
+
+import (
+	"net/netip"
+	"time"
+
+	"millrace/public/internal/admission"
+)
+
+const (
+	// maxHandshakes bounds connections that are no subscribers: handshakes under way, idle HTTP.
+	maxHandshakes = 512
+	// addressShares is how many addresses at least it takes to use up ClientBytes, unless they are few.
+	addressShares = 8
+	// Slots for messages and headers of up to mediumMessageBytes: as many as an eighth of ClientBytes has
+	// room for, within these bounds.
+	minMessageSlots = 2
+	minHeaderSlots  = 4
+	maxSlots        = 32
+)
+
+// newAdmission makes the limits that cfg asks for.
+func newAdmission(cfg *Config, headerTimeout time.Duration, rejected func(netip.Addr, string)) *admission.Controller {
+	slots := int(min(cfg.ClientBytes/8/mediumMessageBytes, maxSlots))
+	return admission.New(admission.Config{
+		Connections:       cfg.MaxConnectionsPerIP,
+		AttemptsPerSecond: cfg.AttemptsPerSecond,
+		AttemptBurst:      cfg.AttemptBurst,
+		Handshakes:        maxHandshakes,
+		Bytes:             cfg.ClientBytes,
+		BytesPerAddress:   addressShare(cfg.ClientBytes),
+		MessageSlots:      max(slots, minMessageSlots),
+		HeaderSlots:       max(slots, minHeaderSlots),
+		HeaderTimeout:     headerTimeout,
+		TrustedProxies:    cfg.TrustedProxies,
+		Rejected:          rejected,
+	})
+}
+
+// addressShare is how many of clientBytes one address may have: room for two large filters at least, so
+// that one can be replaced by another.
+func addressShare(clientBytes int64) int64 {
+	return min(clientBytes/2, max(clientBytes/addressShares, 2*largeFilterBytes))
+}

@@ -1,0 +1,75 @@
+package admission
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+)
+
+func TestAddressesAreForgotten(t *testing.T) {
+	c := New(Config{Connections: 1, AttemptsPerSecond: 1, AttemptBurst: 1, Handshakes: 1})
+	now := time.Now()
+	addr := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{20, byte(i >> 16), byte(i >> 8), byte(i)}) }
+	for i := range maxAddresses {
+		if v := c.Admit(addr(i), false, now); v.Reason != "" {
+			t.Fatalf("address %d: %+v", i, v)
+		}
+		c.Leave(addr(i))
+	}
+	stranger := addr(maxAddresses)
+	if v := c.Admit(stranger, false, now); v.Reason != ReasonAddresses {
+		t.Errorf("one too many: %+v", v)
+	}
+	conn, _ := pipe(stranger) // being in the table for its handshake makes it no less a stranger
+	h := c.begin(conn)
+	if v := c.Admit(stranger, false, now); v.Reason != ReasonAddresses {
+		t.Errorf("one too many, after its handshake: %+v", v)
+	}
+	h.Close()
+	if v := c.Admit(stranger, false, now.Add(2*time.Second)); v.Reason != "" || len(c.addresses) != 1 {
+		t.Errorf("later: %+v, %d remembered", v, len(c.addresses))
+	}
+}
+
+// TestNothingHeldIsNothingRemembered: an address that spent no attempt is gone with the last that it held.
+func TestNothingHeldIsNothingRemembered(t *testing.T) {
+	c := New(Config{Connections: 1, AttemptsPerSecond: 1, AttemptBurst: 1, Handshakes: 1, MessageSlots: 1, Bytes: 100, BytesPerAddress: 10})
+	client := netip.MustParseAddr("192.0.2.1")
+	quota := c.Quota(Filters, client)
+	for name, hold := range map[string]func() (release func()){
+		"a handshake": func() func() {
+			raw, _ := pipe(client)
+			conn := c.begin(raw)
+			return func() { conn.Close() }
+		},
+		"bytes": func() func() {
+			if !quota.Reserve(10) || quota.Reserve(1) {
+				t.Error("the quota is not 10 bytes")
+			}
+			return func() { quota.Release(10) }
+		},
+		"a claim": func() func() {
+			claim, err := c.ClaimMessage(client, nil, time.Hour)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return claim.Release
+		},
+		"a connection of loopback": func() func() {
+			c.Admit(netip.IPv6Loopback(), false, time.Now())
+			return func() { c.Leave(netip.IPv6Loopback()) }
+		},
+	} {
+		release := hold()
+		if n := c.Stats().Addresses; n != 1 {
+			t.Errorf("%s: %d addresses while it is held", name, n)
+		}
+		release()
+		if n := c.Stats().Addresses; n != 0 {
+			t.Errorf("%s: %d addresses once it is given back", name, n)
+		}
+	}
+	if quota.Reserve(11) || c.Stats().Addresses != 0 {
+		t.Error("what was refused is remembered")
+	}
+}

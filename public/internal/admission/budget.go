@@ -1,0 +1,78 @@
+package admission
+
+import (
+	"net/netip"
+	"time"
+)
+
+// Share is one of the two halves of the budget. Neither gives to the other.
+type Share int
+
+// The shares.
+const (
+	Filters Share = iota
+	Unsent        // what slow clients have yet to take
+	shares
+)
+
+// Quota is what one client may take from one share of the budget.
+type Quota struct {
+	controller *Controller
+	share      Share
+	client     netip.Addr
+}
+
+// Quota returns client's quota. It holds nothing yet.
+func (c *Controller) Quota(share Share, client netip.Addr) Quota {
+	return Quota{controller: c, share: share, client: client}
+}
+
+// Reserve takes n bytes and reports whether they were there. It never waits: a client that asks for
+// more than is left, or than one address may have, is refused.
+func (q Quota) Reserve(n int64) bool {
+	c := q.controller
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.bytes[q.share]+n > c.cfg.Bytes/2 {
+		return false
+	}
+	if !q.client.IsLoopback() && n > 0 {
+		key := keyOf(q.client)
+		e := c.addressLocked(key, time.Now())
+		if e.bytes+n > c.cfg.BytesPerAddress {
+			c.dropLocked(key, e)
+			return false
+		}
+		e.bytes += n
+	}
+	c.bytes[q.share] += n
+	return true
+}
+
+// Release gives n bytes back.
+func (q Quota) Release(n int64) {
+	if n == 0 {
+		return
+	}
+	c := q.controller
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.bytes[q.share] -= n
+	if q.client.IsLoopback() {
+		return
+	}
+	key := keyOf(q.client)
+	e := c.addresses[key]
+	e.bytes -= n
+	c.dropLocked(key, e)
+}
+
+// BytesOf returns how many bytes client's address holds, 0 for loopback.
+func (c *Controller) BytesOf(client netip.Addr) int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e := c.addresses[keyOf(client)]; e != nil {
+		return e.bytes
+	}
+	return 0
+}

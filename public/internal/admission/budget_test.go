@@ -1,0 +1,45 @@
+package admission
+
+import (
+	"net/netip"
+	"testing"
+)
+
+func TestBudgetShares(t *testing.T) {
+	c := New(Config{Bytes: 800, BytesPerAddress: 100})
+	var held []Quota
+	take := func(share Share, client string, n int64, want bool) {
+		t.Helper()
+		q := c.Quota(share, netip.MustParseAddr(client))
+		if got := q.Reserve(n); got != want {
+			t.Errorf("%s takes %d of share %d: %v, want %v", client, n, share, got, want)
+		}
+		for range n {
+			if want {
+				held = append(held, q)
+			}
+		}
+	}
+	take(Unsent, "192.0.2.1", 60, true)
+	take(Unsent, "192.0.2.1", 60, false) // 120: more than one address may have
+	take(Filters, "192.0.2.1", 60, false)
+	take(Filters, "192.0.2.1", 40, true)
+	take(Unsent, "2001:db8::1", 100, true)
+	take(Unsent, "2001:db8::2", 1, false) // the same /64
+	take(Unsent, "127.0.0.1", 200, true)  // loopback has no limit of its own
+	take(Unsent, "::1", 41, false)        // but that would be more than a half
+	take(Unsent, "192.0.2.3", 40, true)
+	take(Unsent, "192.0.2.4", 1, false)
+	take(Filters, "192.0.2.4", 100, true) // filters do not suffer from slow clients
+	take(Filters, "::1", 260, true)
+	take(Filters, "192.0.2.5", 1, false)
+	if used := c.Stats().Bytes; used != 800 {
+		t.Errorf("%d bytes are used, want all", used)
+	}
+	for _, q := range held {
+		q.Release(1)
+	}
+	if held := c.Stats(); held != (Stats{}) || c.bytes != [shares]int64{} {
+		t.Errorf("%+v are left: %v", held, c.bytes)
+	}
+}

@@ -1,0 +1,149 @@
+package admission
+
+import (
+	"container/list"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// maxAddressHandshakes is how many unfinished handshakes one address may have.
+const maxAddressHandshakes = 64
+
+// Conn is a connection of an http.Server from when it is accepted until it is hijacked or closed:
+// one unfinished handshake, slow or hostile, or idle HTTP. It may send a request line and headers of
+// smallHeaderBytes at once; see wait for larger ones.
+type Conn struct {
+	net.Conn
+	controller *Controller
+	peer       netip.Addr
+	key        netip.Prefix
+	element    *list.Element // in Controller.handshakes, nil once it has left; guarded by Controller.mu
+	done       chan struct{} // closed by Close
+	closeOnce  sync.Once
+
+	mu    sync.Mutex
+	bytes int    // of the headers that are being read
+	over  bool   // they are read
+	claim *Claim // of a slot for large headers
+}
+
+// listener hands out Conns.
+type listener struct {
+	net.Listener
+	controller *Controller
+}
+
+// Listen returns a listener of Conns, for an http.Server whose ConnState is c.ConnState. It closes
+// connections over the limits with a reset.
+func (c *Controller) Listen(ln net.Listener) net.Listener { return &listener{ln, c} }
+
+// Accept implements net.Listener.
+func (l *listener) Accept() (net.Conn, error) {
+	for {
+		raw, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if conn := l.controller.begin(raw); conn != nil {
+			return conn, nil
+		}
+	}
+}
+
+// begin counts a handshake. It returns nil, and closes raw, if that is one too many.
+func (c *Controller) begin(raw net.Conn) *Conn {
+	peer, _ := parseAddr(raw.RemoteAddr().String())
+	conn := &Conn{Conn: raw, controller: c, peer: peer, key: keyOf(peer), done: make(chan struct{})}
+	if reason := c.count(conn); reason != "" {
+		c.reject(conn, reason)
+		return nil
+	}
+	return conn
+}
+
+// count adds conn to the handshakes, and returns why it is one too many.
+func (c *Controller) count(conn *Conn) (reason string) {
+	limited := !conn.peer.IsLoopback() && !c.trusts(conn.peer)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := c.addressLocked(conn.key, time.Now())
+	switch {
+	case c.handshakes.Len() >= c.cfg.Handshakes:
+		reason = ReasonHandshakes
+	case limited && e.handshakes >= maxAddressHandshakes:
+		reason = ReasonAddressHandshakes
+	default:
+		e.handshakes++
+		conn.element = c.handshakes.PushBack(conn)
+		return ""
+	}
+	c.dropLocked(conn.key, e)
+	return reason
+}
+
+// reject closes conn without a word.
+func (c *Controller) reject(conn *Conn, reason string) {
+	if c.cfg.Rejected != nil {
+		c.cfg.Rejected(conn.peer, reason)
+	}
+	if tcp, ok := conn.Conn.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0) // a reset; else it is closed in order
+	}
+	conn.Close()
+}
+
+// leave takes conn out of the handshakes. It may be called again.
+func (c *Controller) leave(conn *Conn) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.leaveLocked(conn)
+}
+
+func (c *Controller) leaveLocked(conn *Conn) {
+	if conn.element == nil {
+		return
+	}
+	c.handshakes.Remove(conn.element)
+	conn.element = nil
+	e := c.addresses[conn.key]
+	e.handshakes--
+	c.dropLocked(conn.key, e)
+}
+
+// ConnState is the hook of an http.Server that serves a listener of Listen's.
+func (c *Controller) ConnState(nc net.Conn, state http.ConnState) {
+	conn, ok := nc.(*Conn)
+	if !ok {
+		return
+	}
+	if state == http.StateHijacked {
+		c.leave(conn)
+	}
+	conn.reading(state == http.StateNew || state == http.StateIdle) // it is active once they are read
+}
+
+// Raw returns the connection below nc if it is a Conn, else nc.
+func Raw(nc net.Conn) net.Conn {
+	if conn, ok := nc.(*Conn); ok {
+		return conn.Conn
+	}
+	return nc
+}
+
+// Close implements net.Conn.
+func (c *Conn) Close() error {
+	c.closeOnce.Do(func() { close(c.done) })
+	c.controller.leave(c)
+	return c.Conn.Close()
+}
+
+// CloseWrite lets the http.Server end a connection so that the client reads the answer.
+func (c *Conn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return nil
+}

@@ -1,0 +1,55 @@
+package admission
+
+import (
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+)
+
+// trusts reports whether addr is a trusted proxy's.
+func (c *Controller) trusts(addr netip.Addr) bool {
+	for _, network := range c.cfg.TrustedProxies {
+		if network.Contains(addr) {
+			return true
+		}
+	}
+	return false
+}
+
+// ClientOf returns the address that a request comes from: the peer's, or, if the peer is a trusted
+// proxy, the rightmost forwarded address that is not one. forwards reports that the peer is no
+// trusted proxy but claims to be one.
+func (c *Controller) ClientOf(r *http.Request) (client netip.Addr, forwards bool) {
+	client, _ = parseAddr(r.RemoteAddr)
+	header := strings.Join(r.Header.Values("X-Forwarded-For"), ",")
+	if !c.trusts(client) {
+		return client, header != ""
+	}
+	for header != "" {
+		var last string
+		if i := strings.LastIndexByte(header, ','); i >= 0 {
+			header, last = header[:i], header[i+1:]
+		} else {
+			header, last = "", header
+		}
+		addr, ok := parseAddr(strings.TrimSpace(last))
+		if !ok {
+			break
+		}
+		client = addr
+		if !c.trusts(addr) {
+			break
+		}
+	}
+	return client, false
+}
+
+// parseAddr reads an address with or without port, brackets and zone.
+func parseAddr(s string) (netip.Addr, bool) {
+	if host, _, err := net.SplitHostPort(s); err == nil {
+		s = host
+	}
+	addr, err := netip.ParseAddr(strings.Trim(s, "[]"))
+	return addr.Unmap().WithZone(""), err == nil
+}

@@ -1,0 +1,131 @@
+package admission
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"time"
+)
+
+// ErrNoSlot reports that a Claim waited in vain.
+var ErrNoSlot = errors.New("no room for the message")
+
+// slots bounds how many larger messages, or headers, are in memory at once over all connections. They
+// are given in the order in which claims ask for them.
+type slots struct {
+	medium chan struct{}
+	large  chan struct{}
+}
+
+func newSlots(medium int) slots {
+	return slots{medium: make(chan struct{}, medium), large: make(chan struct{}, 1)}
+}
+
+// lane is what one address has of slots: one claim at a time. So an address that sends many messages,
+// or only half of each, keeps others waiting for one of them at most.
+type lane struct {
+	slot   chan struct{} // capacity 1
+	claims int           // that have it or wait for it; guarded by Controller.mu
+}
+
+const (
+	messageLane = iota
+	headerLane
+	lanes
+)
+
+// Claim is one message on its way through the slots.
+type Claim struct {
+	controller *Controller
+	slots      *slots
+	lane       *lane // nil: the address needs none
+	index      int   // the lane's
+	key        netip.Prefix
+	done       <-chan struct{}
+	deadline   time.Time
+	held       []chan struct{}
+}
+
+// ClaimMessage waits until client has no other message on its way, until done or for patience, which
+// counts for the slots too. The caller must Release the claim. Loopback does not wait here.
+func (c *Controller) ClaimMessage(client netip.Addr, done <-chan struct{}, patience time.Duration) (*Claim, error) {
+	return c.claim(messageLane, client, done, patience)
+}
+
+func (c *Controller) claim(index int, client netip.Addr, done <-chan struct{}, patience time.Duration) (*Claim, error) {
+	claim := &Claim{
+		controller: c, slots: &c.messages, index: index, key: keyOf(client),
+		done: done, deadline: time.Now().Add(patience),
+	}
+	if index == headerLane {
+		claim.slots = &c.headers
+	}
+	if client.IsLoopback() {
+		return claim, nil
+	}
+	c.mu.Lock()
+	e := c.addressLocked(claim.key, time.Now())
+	if e.lanes == nil {
+		e.lanes = &[lanes]lane{{slot: make(chan struct{}, 1)}, {slot: make(chan struct{}, 1)}}
+	}
+	claim.lane = &e.lanes[index]
+	claim.lane.claims++
+	c.mu.Unlock()
+	if err := claim.take(claim.lane.slot); err != nil {
+		claim.Release()
+		return nil, err
+	}
+	return claim, nil
+}
+
+// Take waits for the slot of a medium message, and, called again, for that of a large one. Its error
+// is ErrNoSlot, or net.ErrClosed once done is closed.
+func (c *Claim) Take() error {
+	for _, slots := range []chan struct{}{c.slots.medium, c.slots.large} {
+		if !c.holds(slots) {
+			return c.take(slots)
+		}
+	}
+	return nil
+}
+
+func (c *Claim) holds(slots chan struct{}) bool {
+	for _, h := range c.held {
+		if h == slots {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *Claim) take(slots chan struct{}) error {
+	timer := time.NewTimer(time.Until(c.deadline))
+	defer timer.Stop()
+	select {
+	case slots <- struct{}{}:
+		c.held = append(c.held, slots)
+		return nil
+	case <-c.done:
+		return net.ErrClosed
+	case <-timer.C:
+		return ErrNoSlot
+	}
+}
+
+// Release gives back what the claim holds.
+func (c *Claim) Release() {
+	for _, slots := range c.held {
+		<-slots
+	}
+	if c.lane == nil {
+		return
+	}
+	c.controller.mu.Lock()
+	defer c.controller.mu.Unlock()
+	c.lane.claims--
+	e := c.controller.addresses[c.key]
+	if e.lanes[messageLane].claims+e.lanes[headerLane].claims == 0 {
+		e.lanes = nil
+		c.controller.dropLocked(c.key, e)
+	}
+}
