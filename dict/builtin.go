@@ -15,6 +15,10 @@ const (
 	lastBuiltInID  = 51999
 )
 
+// JetstreamID is the ID of the dictionary that Jetstream v1 and its clients carry, which compress=true
+// means on the wire. Package dict/jetstream has the file.
+const JetstreamID = 1612007021
+
 //go:embed data/*.zdict
 var shipped embed.FS
 

@@ -17,14 +17,14 @@ type dictionaryJSON struct {
 	ID     uint32     `json:"id"`
 	Bytes  int        `json:"bytes"`
 	SHA256 string     `json:"sha256"`
-	Stored bool       `json:"stored"` // it compresses for compress=true
+	Stored bool       `json:"stored"` // new blocks are stored compressed with it
 	InLog  bool       `json:"in_log"` // blocks in the log may be compressed with it
 	Since  *time.Time `json:"since"`  // when it first became the stored one of this log; null: unknown, or never
 	URL    string     `json:"url"`
 }
 
-// handleDictionaries lists the dictionaries: those that the log keeps, and others that can be asked for
-// by ID.
+// handleDictionaries lists the dictionaries that can be asked for by ID: those that the log keeps,
+// Jetstream's, and the built-in ones.
 func (s *Server) handleDictionaries(w http.ResponseWriter, _ *http.Request) {
 	stored := s.cfg.Dictionaries.Stored().ID()
 	answer := struct {

@@ -59,7 +59,7 @@ func (r *restartable) restart(d *dict.Dictionary) {
 		next.seq, next.events = r.l.seq, r.l.events
 	}
 	var err error
-	if next.dictionaries, err = dict.NewRegistry(d); err != nil {
+	if next.dictionaries, err = dict.NewRegistry(d, jetstreams(r.t)); err != nil {
 		r.t.Fatal(err)
 	}
 	r.t.Cleanup(next.dictionaries.Close)
@@ -98,14 +98,14 @@ func entry(d *dict.Dictionary, stored, inLog bool, since time.Time) dictionaryJS
 	return j
 }
 
-// readers are subscribers from the oldest event on: plain, with the stored dictionary, and with each of ds.
+// readers are subscribers from the oldest event on: plain, with compress=true, and with each of ds.
 func (r *restartable) readers(what string, ds ...*dict.Dictionary) (read func(events []truth)) {
 	r.t.Helper()
 	type subscription struct {
 		query string
 		d     *dict.Dictionary // nil: plain
 	}
-	all := []subscription{{"", nil}, {"&compress=true", r.l.dictionaries.Stored()}}
+	all := []subscription{{"", nil}, {"&compress=true", jetstreams(r.t)}}
 	for _, d := range ds {
 		all = append(all, subscription{fmt.Sprintf("&zstdDictionary=%d", d.ID()), d})
 	}
@@ -139,6 +139,46 @@ func (r *restartable) readers(what string, ds ...*dict.Dictionary) (read func(ev
 	}
 }
 
+// decode decompresses a message of a compressed connection.
+func decode(t testing.TB, d *dict.Dictionary, payload []byte) string {
+	t.Helper()
+	dec, err := dict.NewDecoder(1<<20, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dec.Close()
+	out, err := dec.Append(nil, payload)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
+}
+
+// TestCompressed: whichever dictionary is stored, compress=true and its header mean Jetstream's.
+func TestCompressed(t *testing.T) {
+	for _, stored := range []*dict.Dictionary{dict.BuiltIn(), jetstreams(t), otherDictionary(t)} {
+		t.Run(fmt.Sprintf("stored %d", stored.ID()), func(t *testing.T) {
+			r := &restartable{t: t, fs: vfs.NewMem(), now: time.Now()}
+			r.restart(stored)
+			all := append(r.l.add(posts(20)...), r.l.add(identity(didN(1)))...)
+			byHeader := func(v string) *client {
+				c, _ := r.s.dialWith(&websocket.Dialer{}, "cursor=0", http.Header{"Socket-Encoding": {v}})
+				return c
+			}
+			for _, c := range []*client{r.s.dial("cursor=0&compress=true"), byHeader("zstd"), byHeader("gzip, zstd")} {
+				for i, e := range all {
+					kind, p := c.next()
+					if got := decode(t, jetstreams(t), p); kind != websocket.BinaryMessage || got != e.json {
+						t.Fatalf("event %d: kind %d, %s\nwant %s", i, kind, got, e.json)
+					}
+				}
+			}
+			r.s.dial("cursor=0&compress=1").want(all...)
+			byHeader("gzip").want(all...)
+		})
+	}
+}
+
 // TestDictionaryChange: the dictionary of a log on disk is replaced, and the old file is not at hand any
 // more. Who reads across the change gets the dictionary it asked for; the old one is served until no
 // block needs it.
@@ -148,7 +188,8 @@ func TestDictionaryChange(t *testing.T) {
 	r := &restartable{t: t, fs: vfs.NewMem(), now: began}
 	r.restart(older)
 	r.l.add(posts(20)...)
-	want := []dictionaryJSON{entry(older, true, true, began)}
+	v1 := entry(jetstreams(t), false, false, time.Time{}) // always there, though not in the log
+	want := []dictionaryJSON{entry(older, true, true, began), v1}
 	if diff := cmp.Diff(want, r.list()); diff != "" {
 		t.Errorf("before the change: -want +got\n%s", diff)
 	}
@@ -160,7 +201,7 @@ func TestDictionaryChange(t *testing.T) {
 	read := r.readers("live across the change", older, newer)
 	r.l.add(posts(20)...)
 	read(r.l.all())
-	want = []dictionaryJSON{entry(older, false, true, began), entry(newer, true, true, changed)}
+	want = []dictionaryJSON{entry(older, false, true, began), entry(newer, true, true, changed), v1}
 	if diff := cmp.Diff(want, r.list()); diff != "" {
 		t.Errorf("after the change: -want +got\n%s", diff)
 	}
@@ -179,7 +220,7 @@ func TestDictionaryChange(t *testing.T) {
 	if err := r.l.TrimTo(t.Context(), r.l.Range().Bytes-before); err != nil {
 		t.Fatal(err)
 	}
-	want = []dictionaryJSON{entry(older, false, false, time.Time{}), entry(newer, true, true, changed)}
+	want = []dictionaryJSON{entry(older, false, false, time.Time{}), entry(newer, true, true, changed), v1}
 	if diff := cmp.Diff(want, r.list()); diff != "" {
 		t.Errorf("after a trim: -want +got\n%s", diff)
 	}

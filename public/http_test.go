@@ -24,6 +24,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"millrace/dict"
 	"millrace/public/internal/admission"
 	"millrace/replay"
 	"millrace/translate"
@@ -96,9 +97,11 @@ func TestDictionaries(t *testing.T) {
 	s := serve(t, l, nil)
 	d := l.dictionaries.Stored()
 	sum := d.SHA256()
+	v1 := jetstreams(t)
 	since := l.Dictionaries()[0].Since.Truncate(time.Millisecond).Format(time.RFC3339Nano)
-	want := fmt.Sprintf(`{"dictionaries":[{"id":%d,"bytes":%d,"sha256":"%x","stored":true,"in_log":true,"since":"%s","url":"/dictionaries/%d"}]}`+"\n",
-		d.ID(), len(d.Bytes()), sum, since, d.ID())
+	want := fmt.Sprintf(`{"dictionaries":[{"id":%d,"bytes":%d,"sha256":"%x","stored":true,"in_log":true,"since":"%s","url":"/dictionaries/%[1]d"},`+
+		`{"id":%[5]d,"bytes":%d,"sha256":"%x","stored":false,"in_log":false,"since":null,"url":"/dictionaries/%[5]d"}]}`+"\n",
+		d.ID(), len(d.Bytes()), sum, since, v1.ID(), len(v1.Bytes()), v1.SHA256())
 	if got := s.get("GET", "/dictionaries", nil).Body.String(); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
@@ -302,8 +305,14 @@ func TestEndsAreLogged(t *testing.T) {
 
 func TestConfigIsChecked(t *testing.T) {
 	ok := Config{Dictionaries: newRegistry(t)}
+	without, err := dict.NewRegistry(dict.BuiltIn())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer without.Close()
 	for name, change := range map[string]func(*Config){
 		"Dictionaries":        func(c *Config) { c.Dictionaries = nil },
+		"Jetstream's":         func(c *Config) { c.Dictionaries = without },
 		"MaxConnections":      func(c *Config) { c.MaxConnections = -1 },
 		"MaxConnectionsPerIP": func(c *Config) { c.MaxConnectionsPerIP = -1 },
 		"AttemptsPerSecond":   func(c *Config) { c.AttemptsPerSecond = -1 },

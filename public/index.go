@@ -16,7 +16,7 @@ An AT Protocol firehose as JSON events, live, filtered and replayed; Jetstream's
 
   GET /subscribe           websocket; docs/wire.md has all parameters
   GET /cursors             what the log holds
-  GET /dictionaries        zstd dictionaries for compress=true; /dictionaries/{id} is the file
+  GET /dictionaries        zstd dictionaries for zstdDictionary=<id>; /dictionaries/{id} is the file
   GET /uid, POST /uids     look UIDs up: /uid?did=…, /uid?uri=…, /uid/{uid}
   GET /status              how it is doing, as JSON; a browser gets a page here that shows it
   GET /healthz, /readyz    alive; ready, and why not

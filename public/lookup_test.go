@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"millrace/dict"
 	"millrace/intern"
 	"millrace/intern/kv/pebblekv"
 	"millrace/replay"
@@ -36,12 +35,8 @@ func newInterner(t *testing.T) *intern.Interner {
 // lookupServer serves look-ups in uids and nothing else.
 func lookupServer(t *testing.T, uids UIDs) http.Handler {
 	t.Helper()
-	dicts, err := dict.NewRegistry(dict.BuiltIn())
-	if err != nil {
-		t.Fatal(err)
-	}
 	src := source{rangeOf: func() replay.Range { return replay.Range{} }}
-	s, err := newServer(Config{Dictionaries: dicts, UIDs: uids}, src, defaultTiming())
+	s, err := newServer(Config{Dictionaries: newRegistry(t), UIDs: uids}, src, defaultTiming())
 	if err != nil {
 		t.Fatal(err)
 	}

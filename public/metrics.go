@@ -87,11 +87,11 @@ func newMetrics(s *Server, r prometheus.Registerer) metrics {
 // variant names what a subscriber is sent.
 func (o *options) variant() string {
 	switch {
-	case o.extended && o.compress:
+	case o.extended && o.dictionary != 0:
 		return "extended_zstd"
 	case o.extended:
 		return "extended"
-	case o.compress:
+	case o.dictionary != 0:
 		return "zstd"
 	}
 	return "plain"

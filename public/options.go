@@ -12,6 +12,7 @@ import (
 
 	"github.com/bluesky-social/indigo/atproto/syntax"
 
+	"millrace/dict"
 	"millrace/replay"
 	"millrace/translate"
 )
@@ -42,14 +43,13 @@ type options struct {
 	wants        wants
 	cursor       replay.Cursor
 	requireHello bool
-	compress     bool // with the stored dictionary, unless dictionary is set
+	dictionary   uint32 // that events are compressed with; 0: they are not
 
 	// Ours:
-	extended   bool
-	strict     bool
-	kinds      replay.KindSet
-	dictionary uint32 // 0: none was named
-	heartbeat  time.Duration
+	extended  bool
+	strict    bool
+	kinds     replay.KindSet
+	heartbeat time.Duration
 }
 
 // parseOptions reads a subscriber's request. Its errors are for the client to read.
@@ -58,9 +58,9 @@ func parseOptions(r *http.Request) (options, error) {
 	if err != nil {
 		return options{}, invalidOption("query string: %v", err)
 	}
-	o := options{
-		requireHello: q.Get("requireHello") == "true",
-		compress:     q.Get("compress") == "true" || strings.Contains(r.Header.Get("Socket-Encoding"), "zstd"),
+	o := options{requireHello: q.Get("requireHello") == "true"}
+	if q.Get("compress") == "true" || strings.Contains(r.Header.Get("Socket-Encoding"), "zstd") {
+		o.dictionary = dict.JetstreamID
 	}
 	o.wants.collections = newCollectionSet()
 	o.wants.dids = newDIDSet()
@@ -120,7 +120,7 @@ func (o *options) parseOwn(q url.Values) error {
 		if err != nil || id == 0 {
 			return invalidOption("zstdDictionary %.40q is no dictionary ID", s)
 		}
-		o.dictionary, o.compress = uint32(id), true
+		o.dictionary = uint32(id)
 	}
 	if s := q.Get("heartbeat"); s != "" {
 		n, err := strconv.Atoi(s)

@@ -37,7 +37,7 @@ func TestExtendedEvents(t *testing.T) {
 	c.wantExtended(l.add(identity(didN(1)))...)
 
 	c = s.dial("cursor=0&extended=true&compress=true")
-	d := l.dictionaries.Stored()
+	d := jetstreams(t)
 	for _, e := range l.all() {
 		if _, p := c.next(); decode(t, d, p) != extendedJSON(e) {
 			t.Fatalf("got %s\nwant %s", decode(t, d, p), extendedJSON(e))

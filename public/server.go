@@ -46,10 +46,18 @@ type Config struct {
 	Registerer prometheus.Registerer // nil: metrics are not registered
 }
 
+// has reports whether the registry knows a dictionary.
+func has(r *dict.Registry, id uint32) bool {
+	_, ok := r.Get(id)
+	return ok
+}
+
 func (c *Config) validate() error {
 	switch {
 	case c.Dictionaries == nil:
 		return errors.New("public: Config.Dictionaries is missing")
+	case !has(c.Dictionaries, dict.JetstreamID):
+		return fmt.Errorf("public: Config.Dictionaries: Jetstream's, %d, is missing", dict.JetstreamID)
 	case c.MaxConnections < 0:
 		return fmt.Errorf("public: Config.MaxConnections is negative: %d", c.MaxConnections)
 	case c.MaxConnectionsPerIP < 0:

@@ -117,7 +117,7 @@ func (s *Server) newSubscriber(r *http.Request, client netip.Addr) (*subscriber,
 	if err != nil {
 		return nil, badRequest(err)
 	}
-	enc, refused := s.encoder(&opts)
+	enc, refused := s.encoder(opts.dictionary)
 	if refused != nil {
 		return nil, refused
 	}
@@ -146,20 +146,16 @@ func (s *Server) newSubscriber(r *http.Request, client netip.Addr) (*subscriber,
 	return sub, nil
 }
 
-// encoder settles which dictionary compresses the connection, and returns its encoder, nil for none.
-func (s *Server) encoder(opts *options) (*dict.Encoder, *refusal) {
-	if !opts.compress {
+// encoder returns the encoder of a dictionary that a client asks for, nil for ID 0.
+func (s *Server) encoder(id uint32) (*dict.Encoder, *refusal) {
+	if id == 0 {
 		return nil, nil
 	}
-	stored := s.cfg.Dictionaries.Stored().ID()
-	if opts.dictionary == 0 {
-		opts.dictionary = stored
-	}
-	if _, ok := s.cfg.Dictionaries.Get(opts.dictionary); !ok {
+	if !has(s.cfg.Dictionaries, id) {
 		return nil, badRequest(invalidOption("unknown zstdDictionary %d: the stored one is %d, /dictionaries lists all",
-			opts.dictionary, stored))
+			id, s.cfg.Dictionaries.Stored().ID()))
 	}
-	enc, err := s.cfg.Dictionaries.Encoder(opts.dictionary)
+	enc, err := s.cfg.Dictionaries.Encoder(id)
 	if err != nil {
 		return nil, unavailable(rejectShutdown, err.Error())
 	}
@@ -195,7 +191,7 @@ func (s *subscriber) upgrade(w http.ResponseWriter, r *http.Request) error {
 	if oldest := s.server.source.rangeOf().Oldest; oldest.TimeUS != 0 {
 		header.Set(headerOldest, strconv.FormatInt(oldest.TimeUS, 10))
 	}
-	if s.opts.compress {
+	if s.opts.dictionary != 0 {
 		header.Set(headerDictionary, strconv.FormatUint(uint64(s.opts.dictionary), 10))
 	}
 	if !r.ProtoAtLeast(1, 1) {

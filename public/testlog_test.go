@@ -9,6 +9,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"millrace/dict"
+	"millrace/dict/jetstream"
 	"millrace/public/internal/testframe"
 	"millrace/replay"
 	"millrace/translate"
@@ -39,7 +40,7 @@ type testLog struct {
 
 func newRegistry(t testing.TB) *dict.Registry {
 	t.Helper()
-	r, err := dict.NewRegistry(dict.BuiltIn())
+	r, err := dict.NewRegistry(dict.BuiltIn(), jetstreams(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,6 +68,16 @@ func newTestLog(t testing.TB) *testLog {
 	}
 	l.stamper = replay.NewStamper(0, nil)
 	return l
+}
+
+// jetstreams returns the dictionary that Jetstream's clients carry.
+func jetstreams(t testing.TB) *dict.Dictionary {
+	t.Helper()
+	d, err := dict.Parse(jetstream.Dictionary())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
 }
 
 type frame = testframe.Frame

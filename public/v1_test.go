@@ -12,8 +12,6 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
-
-	"millrace/dict"
 )
 
 func TestEventsArriveByteForByte(t *testing.T) {
@@ -139,7 +137,7 @@ func TestUpgradeHeaders(t *testing.T) {
 	if got, want := resp.Header.Get(headerOldest), fmt.Sprint(l.all()[0].timeUS); got != want {
 		t.Errorf("oldest %q, want %s", got, want)
 	}
-	if got, want := resp.Header.Get(headerDictionary), fmt.Sprint(l.dictionaries.Stored().ID()); got != want {
+	if got, want := resp.Header.Get(headerDictionary), "1612007021"; got != want {
 		t.Errorf("dictionary %q, want %s", got, want)
 	}
 }
@@ -364,44 +362,10 @@ func TestMaxMessageSize(t *testing.T) {
 	s.dial(fmt.Sprintf("cursor=0&maxMessageSizeBytes=%d", limit)).want(all[2])
 	c := s.dial(fmt.Sprintf("cursor=0&compress=true&maxMessageSizeBytes=%d", limit))
 	for _, e := range []truth{all[1], all[2]} {
-		if _, p := c.next(); decode(t, l.dictionaries.Stored(), p) != e.json || len(p) > limit {
+		if _, p := c.next(); decode(t, jetstreams(t), p) != e.json || len(p) > limit {
 			t.Fatalf("%d bytes, want a compressed %s", len(p), e.json)
 		}
 	}
-}
-
-// decode decompresses a message of a compressed connection.
-func decode(t testing.TB, d *dict.Dictionary, payload []byte) string {
-	t.Helper()
-	dec, err := dict.NewDecoder(1<<20, d)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer dec.Close()
-	out, err := dec.Append(nil, payload)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(out)
-}
-
-func TestCompressed(t *testing.T) {
-	l, all := mixed(t)
-	s := serve(t, l, nil)
-	byHeader := func(v string) *client {
-		c, _ := s.dialWith(&websocket.Dialer{}, "cursor=0", http.Header{"Socket-Encoding": {v}})
-		return c
-	}
-	for _, c := range []*client{s.dial("cursor=0&compress=true"), byHeader("zstd"), byHeader("gzip, zstd")} {
-		for i, e := range all {
-			kind, p := c.next()
-			if got := decode(t, l.dictionaries.Stored(), p); kind != websocket.BinaryMessage || got != e.json {
-				t.Fatalf("event %d: kind %d, %s\nwant %s", i, kind, got, e.json)
-			}
-		}
-	}
-	s.dial("cursor=0&compress=1").want(all...)
-	byHeader("gzip").want(all...)
 }
 
 func TestRequireHello(t *testing.T) {

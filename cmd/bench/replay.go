@@ -13,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"millrace/dict"
 	"millrace/replay"
 )
 
@@ -190,7 +189,7 @@ func (b *replayBench) copyLog(data string) error {
 	if err := os.MkdirAll(data, 0o755); err != nil {
 		return err
 	}
-	dicts, err := dict.NewRegistry(dict.BuiltIn())
+	dicts, err := newDictionaries()
 	if err != nil {
 		return err
 	}

@@ -18,6 +18,7 @@ import (
 
 	"millrace/consume"
 	"millrace/dict"
+	jetstreamv1 "millrace/dict/jetstream"
 	"millrace/replay"
 	"millrace/translate"
 )
@@ -107,7 +108,7 @@ func buildReplayLog(ctx context.Context, bin replayBinaries, dir string, p repla
 
 // build opens everything, reads the relay, and closes everything.
 func (b *replayBuilder) build(ctx context.Context, bin replayBinaries) (err error) {
-	dicts, err := dict.NewRegistry(dict.BuiltIn())
+	dicts, err := newDictionaries()
 	if err != nil {
 		return err
 	}
@@ -132,6 +133,15 @@ func (b *replayBuilder) build(ctx context.Context, bin replayBinaries) (err erro
 	b.m.Events, b.m.OldestUS, b.m.NewestUS = held.Events, held.Oldest.TimeUS, held.Newest.TimeUS
 	b.m.Log.Given = held.Bytes
 	return errors.Join(err, b.kept.Close(), b.settleBaseline(), b.settleLog())
+}
+
+// newDictionaries has those of millrace serve, with the same one stored.
+func newDictionaries() (*dict.Registry, error) {
+	v1, err := dict.Parse(jetstreamv1.Dictionary())
+	if err != nil {
+		return nil, err
+	}
+	return dict.NewRegistry(dict.BuiltIn(), append(dict.Shipped(), v1)...)
 }
 
 // openReplayLog opens a log with the shares of memory that millrace serve gives it by default.

@@ -11,7 +11,6 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
-	"millrace/dict"
 	"millrace/replay"
 	"millrace/translate"
 )
@@ -130,7 +129,7 @@ func rangeBytes(dir string) (parts [3]int64, err error) {
 // drive appends small blocks as a quiet relay makes them, stamped 1,500 events a second but as fast as it goes and
 // without syncs, which change no byte of what is written.
 func (b *replayBench) drive(ctx context.Context) (stored replayStored, err error) {
-	dicts, err := dict.NewRegistry(dict.BuiltIn())
+	dicts, err := newDictionaries()
 	if err != nil {
 		return stored, err
 	}

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"millrace/dict"
 	"millrace/public"
 	"millrace/replay"
 	"millrace/translate"
@@ -126,7 +125,7 @@ func (b *replayBench) measureRetention(ctx context.Context) (err error) {
 	if err := b.copyLog(data); err != nil {
 		return err
 	}
-	dicts, err := dict.NewRegistry(dict.BuiltIn())
+	dicts, err := newDictionaries()
 	if err != nil {
 		return err
 	}

@@ -7,24 +7,19 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
 	"strconv"
 	"time"
 
 	"github.com/gorilla/websocket"
 
 	"millrace/dict"
+	jetstreamv1 "millrace/dict/jetstream"
 )
 
 // readLog reads the whole log from the server, plain and compressed, and makes sure that it is the truth and
 // that both are the same.
 func readLog(ctx context.Context, addr string, truth []json.RawMessage) (*heldLog, error) {
-	raw, err := storedDictionary(addr)
-	if err != nil {
-		return nil, err
-	}
-	d, err := dict.Parse(raw)
+	d, err := dict.Parse(jetstreamv1.Dictionary())
 	if err != nil {
 		return nil, err
 	}
@@ -110,35 +105,4 @@ func eachMessage(ctx context.Context, addr, query string, n int, f func(i int, m
 		}
 	}
 	return nil
-}
-
-// storedDictionary asks for the dictionary that compress=true means.
-func storedDictionary(addr string) ([]byte, error) {
-	get := func(path string) ([]byte, error) {
-		resp, err := http.Get("http://" + addr + path)
-		if err != nil {
-			return nil, err
-		}
-		defer resp.Body.Close()
-		return io.ReadAll(resp.Body)
-	}
-	raw, err := get("/dictionaries")
-	if err != nil {
-		return nil, err
-	}
-	var list struct {
-		Dictionaries []struct {
-			URL    string
-			Stored bool
-		}
-	}
-	if err := json.Unmarshal(raw, &list); err != nil {
-		return nil, err
-	}
-	for _, d := range list.Dictionaries {
-		if d.Stored {
-			return get(d.URL)
-		}
-	}
-	return nil, fmt.Errorf("no dictionary is the stored one: %s", raw)
 }

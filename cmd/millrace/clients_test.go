@@ -3,7 +3,10 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,7 +15,14 @@ import (
 	"time"
 
 	comatproto "github.com/bluesky-social/indigo/api/atproto"
+	jetstreamclient "github.com/bluesky-social/jetstream/pkg/client"
+	"github.com/bluesky-social/jetstream/pkg/models"
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sync/errgroup"
+
+	"millrace/dict"
+	"millrace/dict/jetstream"
+	"millrace/public/client"
 )
 
 // exampleDir is where the clients are that docs/dictionaries.md shows.
@@ -56,8 +66,18 @@ func output(t *testing.T, dir, name string, args ...string) []string {
 	return strings.Split(strings.TrimSuffix(string(out), "\n"), "\n")
 }
 
-// TestCompressedClients: the example in Go, and millrace tail, decode every event, with the built-in
-// dictionary and with the one that Jetstream's clients carry.
+// jetstreams returns the dictionary that Jetstream's clients carry.
+func jetstreams(t *testing.T) *dict.Dictionary {
+	t.Helper()
+	d, err := dict.Parse(jetstream.Dictionary())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// TestCompressedClients: the example in Go, and millrace tail, decode every event, whichever
+// dictionary is stored.
 func TestCompressedClients(t *testing.T) {
 	t.Parallel()
 	example := filepath.Join(t.TempDir(), "compressed")
@@ -79,9 +99,100 @@ func TestCompressedClients(t *testing.T) {
 			t.Errorf("%s: millrace tail: -want +got\n%s", name, diff)
 		}
 	}
-	check("built-in")
-	corpusFile(t, "jetstream_v1.zdict") // skips where there is none
-	check("Jetstream's", "--zstd-dictionary", filepath.Join(corpusDir, "jetstream_v1.zdict"))
+	check("the default")
+	file := filepath.Join(t.TempDir(), "jetstream")
+	if err := os.WriteFile(file, jetstream.Dictionary(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	check("Jetstream's", "--zstd-dictionary", file)
+}
+
+// errEnough ends a client of Jetstream's.
+var errEnough = errors.New("enough")
+
+// collector is the handler of a client of Jetstream's: it keeps events up to a number.
+type collector struct {
+	events []*models.Event
+	want   int
+}
+
+func (c *collector) AddWork(_ context.Context, _ string, e *models.Event) error {
+	if c.events = append(c.events, e); len(c.events) == c.want {
+		return errEnough
+	}
+	return nil
+}
+
+func (c *collector) Shutdown() {}
+
+// TestJetstreamClient: Jetstream's own Go client, compressed, gets every event of a server with default
+// flags, from the log and live, and beside it a client of ours with our dictionary.
+func TestJetstreamClient(t *testing.T) {
+	t.Parallel()
+	relay := newTestRelay(t)
+	d := startDaemon(t, relay.url, t.TempDir())
+	plain := subscribe(t, d.addr, "")
+	const total = 600
+	send := func(from, to int64) {
+		for seq := from; seq <= to; seq++ {
+			relay.send <- frameOf(t, seq, "#identity", &comatproto.SyncSubscribeRepos_Identity{
+				Did: "did:plc:ewvi7nxzyoun6zhxrhs64oiz", Seq: seq, Time: "2026-11-20T00:00:00Z",
+			}).Data
+		}
+	}
+	send(1, total/2)
+	want := plain.lines(t, total/2)
+
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	theirs := &collector{want: total}
+	cfg := jetstreamclient.DefaultClientConfig()
+	cfg.WebsocketURL = "ws://" + d.addr + "/subscribe"
+	c, err := jetstreamclient.NewClient(cfg, slog.New(slog.DiscardHandler), theirs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ours []string
+	var g errgroup.Group
+	g.Go(func() error {
+		oldest := int64(0)
+		if err := c.ConnectAndRead(ctx, &oldest); !errors.Is(err, errEnough) {
+			return fmt.Errorf("Jetstream's client, after %d events: %w", len(theirs.events), err)
+		}
+		return nil
+	})
+	g.Go(func() error {
+		c, err := client.New(client.Config{URL: d.addr, Cursor: "0", Compress: true})
+		if err != nil {
+			return err
+		}
+		for e, err := range c.Events(ctx) {
+			if err != nil {
+				return fmt.Errorf("our client, after %d events: %w", len(ours), err)
+			}
+			if ours = append(ours, string(e.AppendPlain(nil))); len(ours) == total {
+				break
+			}
+		}
+		return nil
+	})
+	send(total/2+1, total)
+	want = append(want, plain.lines(t, total/2)...)
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, ours); diff != "" {
+		t.Errorf("our client: -want +got\n%s", diff)
+	}
+	for i, line := range want {
+		var e models.Event
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(&e, theirs.events[i]); diff != "" {
+			t.Fatalf("Jetstream's client: event %d: -want +got\n%s", i, diff)
+		}
+	}
 }
 
 // TestJavaScriptClient runs the example for Node, with the packages from the registry that npm is set to.

@@ -14,6 +14,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"millrace/dict"
+	"millrace/dict/jetstream"
 	"millrace/translate"
 )
 
@@ -212,6 +213,15 @@ func (c *config) proxies() ([]netip.Prefix, error) {
 		ps = append(ps, p)
 	}
 	return ps, nil
+}
+
+// jetstreamDictionary returns the dictionary that Jetstream's clients carry.
+func jetstreamDictionary() (*dict.Dictionary, error) {
+	d, err := dict.Parse(jetstream.Dictionary())
+	if err != nil {
+		return nil, fmt.Errorf("Jetstream's dictionary: %w", err)
+	}
+	return d, nil
 }
 
 // storedDictionary reads --zstd-dictionary, or takes the built-in one.

@@ -205,7 +205,11 @@ func reportDictionary(w io.Writer, path string, d *dict.Dictionary, compared []n
 		return nil
 	}
 	fmt.Fprintf(w, "Each of %d events that no training saw, compressed alone:\n\n", len(held))
-	rows := append([]namedDictionary{{"no dictionary", nil}, {"built-in", dict.BuiltIn()}}, compared...)
+	v1, err := jetstreamDictionary()
+	if err != nil {
+		return err
+	}
+	rows := append([]namedDictionary{{"no dictionary", nil}, {"built-in", dict.BuiltIn()}, {"Jetstream's", v1}}, compared...)
 	rows = append(rows, namedDictionary{path, d})
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprint(table, "ID\tbytes\tratio\tµs an event\t\n")
@@ -238,19 +242,24 @@ func runDictInspect(args []string, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
+	v1, err := jetstreamDictionary()
+	if err != nil {
+		return err
+	}
+	shipped := append(dict.Shipped(), v1)
 	for i, nd := range ds {
 		if i > 0 {
 			fmt.Fprintln(stdout)
 		}
 		d := nd.d
 		fmt.Fprintf(stdout, "file      %s\nID        %d (%s)\nbytes     %d: %d of header and tables, %d of content\nSHA-256   %x\n",
-			nd.name, d.ID(), describeID(d), len(d.Bytes()), len(d.Bytes())-len(d.Content()), len(d.Content()), d.SHA256())
+			nd.name, d.ID(), describeID(d, shipped), len(d.Bytes()), len(d.Bytes())-len(d.Content()), len(d.Content()), d.SHA256())
 	}
 	return nil
 }
 
-// describeID says what an ID means for frames, and whether the dictionary is known.
-func describeID(d *dict.Dictionary) string {
+// describeID says what an ID means for frames, and whether the dictionary is one of shipped.
+func describeID(d *dict.Dictionary, shipped []*dict.Dictionary) string {
 	width := 4
 	switch {
 	case d.ID() < 1<<8:
@@ -262,7 +271,7 @@ func describeID(d *dict.Dictionary) string {
 	if d.ID() < dict.MinPrivateID || d.ID() > dict.MaxPrivateID {
 		text += "; zstd reserves it for a public registry"
 	}
-	for _, s := range dict.Shipped() {
+	for _, s := range shipped {
 		if s.SHA256() == d.SHA256() {
 			return text + "; shipped with millrace"
 		}

@@ -22,6 +22,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"millrace/dict"
+	"millrace/dict/jetstream"
 )
 
 // dictEvents returns n made-up likes by a hundred authors.
@@ -80,7 +81,7 @@ func TestDictTrainFromFiles(t *testing.T) {
 	}
 	stdout, stderr := runDictOK(t, "train", "--samples", "2000", "--size", "8KiB", "--id", "40404", "--out", out, "--compare", filepath.Join(dir, "old.zdict"), plain, packed)
 	wantAll(t, stderr, "2000 events", "1 of ")
-	wantAll(t, stdout, "no dictionary", "built-in", "old.zdict", "40404", "millrace serve --zstd-dictionary "+out)
+	wantAll(t, stdout, "no dictionary", "built-in", "1612007021", "Jetstream's", "old.zdict", "40404", "millrace serve --zstd-dictionary "+out)
 	raw, err := os.ReadFile(out)
 	if err != nil {
 		t.Fatal(err)
@@ -95,8 +96,13 @@ func TestDictTrainFromFiles(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 
-	stdout, _ = runDictOK(t, "inspect", out, filepath.Join(dir, "old.zdict"))
-	wantAll(t, stdout, "ID        40404 (2 bytes of each frame)", fmt.Sprintf("ID        %d (2 bytes of each frame; shipped with millrace)", dict.BuiltInID),
+	theirs := filepath.Join(dir, "jetstream.zdict")
+	if err := os.WriteFile(theirs, jetstream.Dictionary(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	stdout, _ = runDictOK(t, "inspect", out, filepath.Join(dir, "old.zdict"), theirs)
+	wantAll(t, stdout, "ID        40404 (2 bytes of each frame)", "ID        1612007021 (4 bytes of each frame; shipped with millrace)",
+		fmt.Sprintf("ID        %d (2 bytes of each frame; shipped with millrace)", dict.BuiltInID),
 		fmt.Sprintf("SHA-256   %x", dict.BuiltIn().SHA256()))
 }
 

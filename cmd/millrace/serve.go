@@ -128,7 +128,11 @@ func (d *daemon) openStores(ctx context.Context, share shares) error {
 	if err := os.MkdirAll(cfg.dataDir, 0o755); err != nil {
 		return adviseDataDir(err, cfg.dataDir)
 	}
-	if d.dicts, err = dict.NewRegistry(stored, dict.Shipped()...); err != nil {
+	v1, err := jetstreamDictionary()
+	if err != nil {
+		return err
+	}
+	if d.dicts, err = dict.NewRegistry(stored, append(dict.Shipped(), v1)...); err != nil {
 		return fmt.Errorf("dictionaries: %w", err)
 	}
 	host, err := consume.Host(cfg.relay)

@@ -240,7 +240,7 @@ func sameEvents(got, want []truthEvent) error {
 // soakDecode decompresses what subscribers get.
 func soakDecode(t *testing.T) func([]byte) ([]byte, error) {
 	t.Helper()
-	d, err := dict.NewDecoder(16<<20, append(dict.Shipped(), soakDictionary(t))...)
+	d, err := dict.NewDecoder(16<<20, append(dict.Shipped(), soakDictionary(t), jetstreams(t))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -254,21 +254,19 @@ const soakReplays = 24
 // random places, and compares each with the log.
 func (r *round) replays(log []truthEvent) {
 	facts, decode := factsOf(r.t, log), soakDecode(r.t)
+	dictionaries := []string{"", strconv.Itoa(dict.JetstreamID), strconv.Itoa(dict.BuiltInID)}
+	if r.plan.dictionary {
+		dictionaries = append(dictionaries, strconv.Itoa(soakDictionaryID))
+	}
 	for range soakReplays {
 		at := r.rng.IntN(len(log))
 		cursor, from := soakCursor(r.rng, &r.seen, log, at)
-		extended, dictionary := r.rng.IntN(2) == 0, []string{"", "stored", strconv.Itoa(dict.BuiltInID)}[r.rng.IntN(3)]
+		extended, dictionary := r.rng.IntN(2) == 0, dictionaries[r.rng.IntN(len(dictionaries))]
 		filter := soakFilterAt(r.rng, facts)
 		q := filter.values()
 		q.Set("cursor", cursor)
 		q.Set("extended", strconv.FormatBool(extended))
-		switch dictionary {
-		case "":
-		case "stored":
-			q.Set("compress", "true")
-		default: // the stored one, or one that blocks are compressed with on demand
-			q.Set("zstdDictionary", dictionary)
-		}
+		q.Set("zstdDictionary", dictionary) // the stored one, or one that blocks are compressed with on demand
 		s := subscribe(r.t, r.addr, q.Encode())
 		if dictionary != "" {
 			s.decode = decode

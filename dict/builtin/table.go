@@ -4,11 +4,10 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"time"
 
 	"millrace/dict"
+	"millrace/dict/jetstream"
 )
 
 // timedFor is how long each cell of the table is measured.
@@ -17,11 +16,11 @@ const timedFor = 500 * time.Millisecond
 // table measures, on events by authors that no training has seen, every encoder of this build with
 // every dictionary that was a candidate, and prints it as Markdown.
 func (m *material) table(w io.Writer, builtIn *dict.Dictionary) error {
-	jetstream, err := m.jetstream()
+	v1, err := dict.Parse(jetstream.Dictionary())
 	if err != nil {
 		return err
 	}
-	rows := []row{{"none", nil}, {"`jetstream_v1.zdict`", jetstream}}
+	rows := []row{{"none", nil}, {"Jetstream's", v1}}
 	add := func(name string, d *dict.Dictionary) { rows = append(rows, row{name, d}) }
 	for _, size := range []int{4 << 10, 16 << 10, 32 << 10, 64 << 10, 110 << 10} {
 		d, err := dict.Train(context.Background(), dict.TrainConfig{Events: m.trainEvents, MaxBytes: size})
@@ -48,24 +47,16 @@ func (m *material) table(w io.Writer, builtIn *dict.Dictionary) error {
 // records measures, on the events of all real records by authors that no training has seen, as they
 // are in the corpus. They are nearly all posts, which the live mix is not, so that they compress worse.
 func (m *material) records(w io.Writer, builtIn *dict.Dictionary) error {
-	jetstream, err := m.jetstream()
+	v1, err := dict.Parse(jetstream.Dictionary())
 	if err != nil {
 		return err
 	}
 	fmt.Fprintf(w, "%d events of real records:\n\n", len(m.held.events))
-	rows := []row{{"none", nil}, {"`jetstream_v1.zdict`", jetstream}, {"**built-in**", builtIn}}
+	rows := []row{{"none", nil}, {"Jetstream's", v1}, {"**built-in**", builtIn}}
 	return printTable(w, rows, func(e *dict.Encoder) string {
 		got := dict.Measure(e, m.held.events, timedFor)
 		return fmt.Sprintf("%.3f, %.1f µs", got.Ratio(), float64(got.PerEvent.Nanoseconds())/1000)
 	})
-}
-
-func (m *material) jetstream() (*dict.Dictionary, error) {
-	raw, err := os.ReadFile(filepath.Join(m.dir, "jetstream_v1.zdict"))
-	if err != nil {
-		return nil, err
-	}
-	return dict.Parse(raw)
 }
 
 // row is a dictionary that is measured.

@@ -1,4 +1,4 @@
-// Prints a server's events, which come compressed with its dictionary:
+// Prints a server's events, which come compressed with millrace's built-in dictionary:
 //
 //   npm install && node client.mjs [ws://localhost:6008] [number of events]
 import zstd from "@bokuweb/zstd-wasm";
@@ -8,16 +8,12 @@ const server = process.argv[2] ?? "ws://localhost:6008";
 const count = Number(process.argv[3] ?? Infinity);
 const web = server.replace(/^ws/, "http");
 
-async function get(path) {
-  const response = await fetch(web + path);
-  if (!response.ok) throw new Error(`${path}: ${response.status}`);
-  return response;
-}
+const id = 51001; // the built-in one, which every millrace serves; /dictionaries lists all
 
-const { dictionaries } = await (await get("/dictionaries")).json();
-const { id, url } = dictionaries.find((d) => d.stored); // the one that costs the server nothing
 // The file of an ID never changes: keep it, rather than fetch it each time.
-const dictionary = new Uint8Array(await (await get(url)).arrayBuffer());
+const response = await fetch(`${web}/dictionaries/${id}`);
+if (!response.ok) throw new Error(`${response.url}: ${response.status}`);
+const dictionary = new Uint8Array(await response.arrayBuffer());
 
 await zstd.init();
 const context = zstd.createDCtx();

@@ -1,4 +1,4 @@
-// Compressed prints a server's events, which come compressed with its dictionary:
+// Compressed prints a server's events, which come compressed with millrace's built-in dictionary:
 //
 //	go run ./docs/examples/compressed [ws://localhost:6008] [number of events]
 //
@@ -6,7 +6,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"log"
@@ -18,6 +17,9 @@ import (
 	"github.com/gorilla/websocket"
 	"github.com/klauspost/compress/zstd"
 )
+
+// dictionaryID is the built-in dictionary, which every millrace serves. /dictionaries lists all.
+const dictionaryID = 51001
 
 func main() {
 	server, count := "ws://localhost:6008", 0
@@ -34,27 +36,8 @@ func main() {
 
 func run(server string, count int) error {
 	web := strings.Replace(server, "ws", "http", 1)
-	list, err := get(web + "/dictionaries")
-	if err != nil {
-		return err
-	}
-	var known struct {
-		Dictionaries []struct {
-			ID     uint32
-			Stored bool
-		}
-	}
-	if err := json.Unmarshal(list, &known); err != nil {
-		return err
-	}
-	var id uint32 // of the one that costs the server nothing
-	for _, d := range known.Dictionaries {
-		if d.Stored {
-			id = d.ID
-		}
-	}
 	// The file of an ID never changes: keep it, rather than fetch it each time.
-	dictionary, err := get(fmt.Sprintf("%s/dictionaries/%d", web, id))
+	dictionary, err := get(fmt.Sprintf("%s/dictionaries/%d", web, dictionaryID))
 	if err != nil {
 		return err
 	}
@@ -64,7 +47,7 @@ func run(server string, count int) error {
 	}
 	defer decoder.Close()
 
-	conn, resp, err := websocket.DefaultDialer.Dial(fmt.Sprintf("%s/subscribe?cursor=0&zstdDictionary=%d", server, id), nil)
+	conn, resp, err := websocket.DefaultDialer.Dial(fmt.Sprintf("%s/subscribe?cursor=0&zstdDictionary=%d", server, dictionaryID), nil)
 	if err != nil {
 		return err
 	}
