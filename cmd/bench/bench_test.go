@@ -33,29 +33,18 @@ func TestSnowflake(t *testing.T) {
 	}
 }
 
-func TestCollisions(t *testing.T) {
-	hashes := []uint64{0x1000 << 48, 0x1001 << 48, 0x2000 << 48, 0x1002 << 48}
-	for bits, want := range map[int]int{16: 0, 15: 1, 12: 3, 4: 3} {
-		if got := collisions(hashes, bits); got != want {
-			t.Errorf("%d bits: %d pairs, want %d", bits, got, want)
-		}
-	}
-}
-
 // TestTraffic checks that what is made is new and valid.
 func TestTraffic(t *testing.T) {
-	for _, random := range []bool{false, true} {
-		source, seen := newTraffic(1, 20, random), make(map[string]bool)
-		b := newBatch(100)
-		for range 50 {
-			source.next(b)
-			for i := range b.reqs {
-				s := string(uri(&b.reqs[i]))
-				if seen[s] || len(b.reqs[i].DID) != 32 || len(b.reqs[i].RecordKey) != 13 {
-					t.Fatalf("%q is not new or not as expected", s)
-				}
-				seen[s] = true
+	source, seen := newTraffic(1, 20), make(map[string]bool)
+	b := newBatch(100)
+	for range 50 {
+		source.next(b)
+		for i := range b.reqs {
+			s := string(uri(&b.reqs[i]))
+			if seen[s] || len(b.reqs[i].DID) != 32 || len(b.reqs[i].RecordKey) != 13 {
+				t.Fatalf("%q is not new or not as expected", s)
 			}
+			seen[s] = true
 		}
 	}
 }
@@ -64,7 +53,7 @@ func TestTraffic(t *testing.T) {
 func TestIntern(t *testing.T) {
 	var out bytes.Buffer
 	args := []string{"intern", "-dir", t.TempDir(), "-workers", "2", "-time", "20ms", "-sim-read", "10us", "-sim-commit", "20us",
-		"-uris", "2000,4000", "-keys", "1000,2000", "-bits", "16,24"}
+		"-uris", "2000,4000"}
 	if err := run(context.Background(), args, &out); err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +62,7 @@ func TestIntern(t *testing.T) {
 			t.Errorf("%d rows of %q", n, s.name)
 		}
 	}
-	for _, want := range []string{"| 2000 | ", "| 4000 | ", "| 1000 | 16 |", "| 2000 | 24 |"} {
+	for _, want := range []string{"| 2000 | ", "| 4000 | "} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no row %q in\n%s", want, out.String())
 		}
@@ -81,7 +70,7 @@ func TestIntern(t *testing.T) {
 }
 
 func TestUsage(t *testing.T) {
-	for _, args := range [][]string{{"nope"}, {"intern", "-only", "nope"}, {"intern", "-workers", "0"}, {"intern", "extra"}, {"intern", "-only", "load", "-tids", "x"}} {
+	for _, args := range [][]string{{"nope"}, {"intern", "-only", "nope"}, {"intern", "-workers", "0"}, {"intern", "extra"}} {
 		if err := run(context.Background(), args, io.Discard); err == nil || errors.Is(err, flag.ErrHelp) {
 			t.Errorf("%v: %v", args, err)
 		}

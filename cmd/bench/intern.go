@@ -21,7 +21,6 @@ type internFlags struct {
 	commitDelay time.Duration
 
 	uris         []int
-	tids         string
 	block        int
 	callers      int
 	loadWorkers  int
@@ -30,8 +29,6 @@ type internFlags struct {
 	blockMiB     int
 	memTableMiB  int
 	rate         int
-	hashBits     []int
-	hashKeys     []int
 	profile      string
 	schemes      string
 	internStores string
@@ -69,9 +66,9 @@ func (f ints) Set(s string) error {
 }
 
 func runIntern(ctx context.Context, args []string, out io.Writer) error {
-	f := internFlags{workers: []int{1, 4, 16, 64, 256}, uris: []int{1_000_000}, hashBits: []int{32, 40, 48}, hashKeys: []int{100_000, 1_000_000, 10_000_000}, instances: []int{1, 2, 4}}
+	f := internFlags{workers: []int{1, 4, 16, 64, 256}, uris: []int{1_000_000}, instances: []int{1, 2, 4}}
 	fs := flag.NewFlagSet("bench intern", flag.ContinueOnError)
-	fs.StringVar(&f.only, "only", "", "schemes, load, hash or instances; empty: the first three")
+	fs.StringVar(&f.only, "only", "", "schemes, load or instances; empty: the first two")
 	fs.StringVar(&f.dir, "dir", "", "where stores are made and removed again; empty: the system's temporary directory")
 	fs.Uint64Var(&f.seed, "seed", 1, "of the strings")
 	fs.Var(ints{&f.workers}, "workers", "schemes: transactions in flight")
@@ -88,7 +85,6 @@ func runIntern(ctx context.Context, args []string, out io.Writer) error {
 	fs.DurationVar(&f.readDelay, "sim-read", 500*time.Microsecond, "schemes: time of a read on the simulated store")
 	fs.DurationVar(&f.commitDelay, "sim-commit", 1500*time.Microsecond, "schemes: time of a commit on the simulated store")
 	fs.Var(ints{&f.uris}, "uris", "load: measure at these numbers of URIs, ascending")
-	fs.StringVar(&f.tids, "tids", "live", "load: record keys close to a clock that advances (live) or anywhere in three years (random)")
 	fs.IntVar(&f.block, "block", 512, "load: strings a batch")
 	fs.IntVar(&f.callers, "callers", 4, "load: batches in flight")
 	fs.IntVar(&f.loadWorkers, "load-workers", 4, "load: transactions in flight")
@@ -97,8 +93,6 @@ func runIntern(ctx context.Context, args []string, out io.Writer) error {
 	fs.IntVar(&f.cacheMiB, "cache", 16, "load: MiB of the interner's cache")
 	fs.IntVar(&f.blockMiB, "block-cache", 64, "load: MiB of Pebble's block cache")
 	fs.IntVar(&f.memTableMiB, "memtable", 32, "load: MiB of one memtable")
-	fs.Var(ints{&f.hashBits}, "bits", "hash: bits kept of a hash")
-	fs.Var(ints{&f.hashKeys}, "keys", "hash: numbers of keys")
 	fs.StringVar(&f.profile, "cpuprofile", "", "write a CPU profile to this file")
 	if err := fs.Parse(args); err != nil {
 		return err
@@ -122,7 +116,7 @@ func runIntern(ctx context.Context, args []string, out io.Writer) error {
 	parts := []struct {
 		name string
 		run  func(context.Context, *internFlags, io.Writer) error
-	}{{"schemes", benchSchemes}, {"load", benchLoad}, {"hash", benchHash}, {"instances", benchInstances}}
+	}{{"schemes", benchSchemes}, {"load", benchLoad}, {"instances", benchInstances}}
 	known := false
 	for _, p := range parts {
 		if f.only != p.name && (f.only != "" || p.name == "instances") {
@@ -134,7 +128,7 @@ func runIntern(ctx context.Context, args []string, out io.Writer) error {
 		}
 	}
 	if !known {
-		return fmt.Errorf("-only %q is not schemes, load, hash or instances", f.only)
+		return fmt.Errorf("-only %q is not schemes, load or instances", f.only)
 	}
 	return nil
 }

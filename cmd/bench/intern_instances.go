@@ -135,7 +135,7 @@ func runInstance(ctx context.Context, f *internFlags, out io.Writer) error {
 	defer in.Close()
 	start := time.Unix(0, f.childStart)
 	time.Sleep(time.Until(start))
-	s := &streamRun{in: in, f: f, source: newTraffic(f.seed, f.perDID, false), start: start}
+	s := &streamRun{in: in, f: f, source: newTraffic(f.seed, f.perDID), start: start}
 	report, err := s.run(ctx)
 	if err != nil {
 		return err

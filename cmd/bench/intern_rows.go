@@ -25,7 +25,7 @@ func measureIntern(ctx context.Context, dir string, progress io.Writer) ([]reach
 		return nil, err
 	}
 	defer in.Close()
-	l := &loader{in: in, traffic: newTraffic(1, 20, false), block: 512, callers: 4}
+	l := &loader{in: in, traffic: newTraffic(1, 20), block: 512, callers: 4}
 	begun := time.Now()
 	if err := l.run(ctx, internRowURIs); err != nil {
 		return nil, err

@@ -18,9 +18,6 @@ import (
 
 // benchLoad interns new URIs of mostly known DIDs on the embedded store, durably, and shows what it costs.
 func benchLoad(ctx context.Context, f *internFlags, out io.Writer) error {
-	if f.tids != "live" && f.tids != "random" {
-		return fmt.Errorf("-tids %q is not live or random", f.tids)
-	}
 	if f.store == "fdb" {
 		return loadFoundation(ctx, f, out)
 	}
@@ -39,12 +36,12 @@ func benchLoad(ctx context.Context, f *internFlags, out io.Writer) error {
 		return err
 	}
 	defer in.Close()
-	fmt.Fprintf(out, "Embedded store, new URIs with %s TIDs, %d URIs a DID, batches of %d, %d in flight, %d workers; "+
-		"caches: %d MiB UIDs, %d MiB blocks, memtables of %d MiB; %d CPUs.\n\n", f.tids, f.perDID, f.block, f.callers, f.loadWorkers,
+	fmt.Fprintf(out, "Embedded store, new URIs, %d URIs a DID, batches of %d, %d in flight, %d workers; "+
+		"caches: %d MiB UIDs, %d MiB blocks, memtables of %d MiB; %d CPUs.\n\n", f.perDID, f.block, f.callers, f.loadWorkers,
 		f.cacheMiB, f.blockMiB, f.memTableMiB, runtime.NumCPU())
 	fmt.Fprintln(out, "| URIs | URIs/s since the row before | p50 ms a batch | p99 ms | bytes a URI as it lies | compacted | write amplification | peak heap MiB |")
 	fmt.Fprintln(out, "|---:|---:|---:|---:|---:|---:|---:|---:|")
-	l := &loader{in: in, traffic: newTraffic(f.seed, f.perDID, f.tids == "random"), block: f.block, callers: f.callers, rate: f.rate}
+	l := &loader{in: in, traffic: newTraffic(f.seed, f.perDID), block: f.block, callers: f.callers, rate: f.rate}
 	done := 0
 	for _, n := range f.uris {
 		if n <= done {

@@ -23,11 +23,11 @@ func loadFoundation(ctx context.Context, f *internFlags, out io.Writer) error {
 		return err
 	}
 	defer in.Close()
-	fmt.Fprintf(out, "FoundationDB, new URIs with %s TIDs, %d URIs a DID, batches of %d, %d in flight, %d workers.\n\n", f.tids, f.perDID, f.block,
+	fmt.Fprintf(out, "FoundationDB, new URIs, %d URIs a DID, batches of %d, %d in flight, %d workers.\n\n", f.perDID, f.block,
 		f.callers, f.loadWorkers)
 	fmt.Fprintln(out, "| URIs | URIs/s since the row before | p50 ms a batch | p99 ms |")
 	fmt.Fprintln(out, "|---:|---:|---:|---:|")
-	l := &loader{in: in, traffic: newTraffic(f.seed, f.perDID, f.tids == "random"), block: f.block, callers: f.callers, rate: f.rate}
+	l := &loader{in: in, traffic: newTraffic(f.seed, f.perDID), block: f.block, callers: f.callers, rate: f.rate}
 	done := 0
 	for _, n := range f.uris {
 		if n <= done {

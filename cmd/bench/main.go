@@ -21,7 +21,7 @@ func commands() []command {
 		{"all", "what millrace is to reach (docs/performance.md), every subject after the other, one table", runAll},
 		{"ingest", "from the relay's socket to the durable log and a live subscriber", runIngest},
 		{"jetstream", "the baseline of ingest, as a process of its own", runJetstream},
-		{"intern", "interning: schemes compared, load on the embedded store, hash collisions", runIntern},
+		{"intern", "interning: schemes compared, load on the embedded store", runIntern},
 		{"replay", "replays of a log of ten million events, beside the usual way and the bare socket", runReplay},
 		{"subscribers", "fan-out: CPU, lag, memory and exactness with crowds of live, quiet and slow subscribers", runSubscribers},
 	}

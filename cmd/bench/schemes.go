@@ -19,12 +19,113 @@ import (
 	"millrace/intern/kv/simkv"
 )
 
-// A scheme gives UIDs to the strings of a batch in one transaction, which also reads whether they have one and writes both
-// directions. alloc sets uids to UIDs that nobody else has once txn commits.
+// benchSchemes prints a table for each store: every scheme of giving UIDs, with every number of workers.
+func benchSchemes(ctx context.Context, f *internFlags, out io.Writer) error {
+	for _, store := range strings.Split(f.internStores, ",") {
+		if store != "sim" && store != "fdb" && store != "pebble" {
+			return fmt.Errorf("-stores %q: not sim, pebble or fdb", store)
+		}
+		fmt.Fprintf(out, "Store %s, both directions written, strings that are all new, %v a cell", store, f.cell)
+		if store == "sim" {
+			fmt.Fprintf(out, ", %v a read, %v a commit", f.readDelay, f.commitDelay)
+		}
+		fmt.Fprint(out, ".\n\n| scheme | workers | UIDs/s | conflicts | p50 ms | p99 ms |\n|---|---:|---:|---:|---:|---:|\n")
+		for _, s := range schemes() {
+			if !strings.Contains(s.name, f.schemes) {
+				continue
+			}
+			for _, workers := range f.workers {
+				c, err := measureScheme(ctx, f, store, s, workers)
+				if err != nil {
+					return fmt.Errorf("%s: %w", s.name, err)
+				}
+				p50, p99 := c.latencies.take()
+				fmt.Fprintf(out, "| %s | %d | %.0f | %.2f %% | %s | %s |\n", s.name, workers, c.perSecond, 100*c.conflicts, ms(p50), ms(p99))
+			}
+		}
+		fmt.Fprintln(out)
+	}
+	return nil
+}
+
+// cell is one scheme with one number of workers on one store.
+type cell struct {
+	perSecond float64 // UIDs
+	conflicts float64 // share of the commits
+	latencies latencies
+}
+
+// measureScheme has workers intern batches, one after the other each, until the time is up.
+func measureScheme(ctx context.Context, f *internFlags, storeName string, s scheme, workers int) (*cell, error) {
+	inner, remove, err := newSchemeStore(ctx, f, storeName)
+	if err != nil {
+		return nil, err
+	}
+	defer remove()
+	store := &countedStore{Store: inner}
+	resolve := s.resolver(store, f.seed)
+	if s.alloc == nil {
+		in, err := intern.Open(ctx, intern.Config{Store: store, Alone: true, Workers: workers, Seed: f.seed, CacheBytes: int64(f.cacheMiB) << 20})
+		if err != nil {
+			return nil, err
+		}
+		defer in.Close()
+		resolve = func(ctx context.Context, _ int, b *batch) error { return in.Resolve(ctx, b.reqs, b.out) }
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	c, source := &cell{}, newTraffic(f.seed, f.perDID)
+	var uids atomic.Uint64
+	begun := time.Now()
+	var wg sync.WaitGroup
+	for n := range workers {
+		wg.Go(func() {
+			b := newBatch(s.batch)
+			for time.Since(begun) < f.cell {
+				source.next(b)
+				start := time.Now()
+				if err := resolve(ctx, n, b); err != nil {
+					cancel(err)
+					return
+				}
+				c.latencies.add(time.Since(start))
+				uids.Add(uint64(s.batch))
+			}
+		})
+	}
+	wg.Wait()
+	c.perSecond = float64(uids.Load()) / time.Since(begun).Seconds()
+	if total := store.committed.Load() + store.conflicts.Load(); total > 0 {
+		c.conflicts = float64(store.conflicts.Load()) / float64(total)
+	}
+	return c, context.Cause(ctx)
+}
+
+func newSchemeStore(ctx context.Context, f *internFlags, name string) (store kv.Store, remove func(), err error) {
+	switch name {
+	case "sim":
+		return simkv.New(simkv.Config{Seed: f.seed, ReadLatency: f.readDelay, CommitLatency: f.commitDelay}), func() {}, nil
+	case "fdb":
+		return foundationDirectory(ctx, f, "schemes")
+	}
+	dir, err := os.MkdirTemp(f.dir, "millrace-bench-")
+	if err != nil {
+		return nil, nil, err
+	}
+	p, err := pebblekv.Open(pebblekv.Config{Dir: dir, CacheBytes: int64(f.blockMiB) << 20, MemTableBytes: int64(f.memTableMiB) << 20})
+	if err != nil {
+		return nil, nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	return p, func() { _ = p.Close(); _ = os.RemoveAll(dir) }, nil
+}
+
+// A scheme gives UIDs to the strings of a batch in one transaction, which also reads whether they have
+// one and writes both directions. alloc sets uids to UIDs that no other string has once txn commits; nil: the
+// Interner's own.
 type scheme struct {
 	name  string
 	batch int // strings a transaction
-	alloc func(ctx context.Context, txn kv.Txn, w *schemeWorker, uids []uint64) error
+	alloc func(ctx context.Context, txn *countedTxn, w *schemeWorker, uids []uint64) error
 }
 
 func schemes() []scheme {
@@ -43,7 +144,32 @@ func schemes() []scheme {
 type schemeWorker struct {
 	rng       *rand.Rand
 	snowflake snowflake
-	took      uint64 // UIDs taken, used or not; counters give theirs back with the transaction
+}
+
+// resolver returns what interns a batch for worker n: the whole string is the key, and the value of the other direction.
+func (s scheme) resolver(store *countedStore, seed uint64) func(ctx context.Context, n int, b *batch) error {
+	var workers sync.Map
+	return func(ctx context.Context, n int, b *batch) error {
+		v, _ := workers.LoadOrStore(n, &schemeWorker{rand.New(rand.NewPCG(seed, uint64(n))), snowflake{now: time.Now, shard: uint64(n)}})
+		keys, values := make([][]byte, len(b.reqs)), make([][]byte, len(b.reqs))
+		for i := range b.reqs {
+			keys[i] = append([]byte{'k'}, uri(&b.reqs[i])...)
+		}
+		return kv.Run(ctx, store, func(txn kv.Txn) error {
+			if err := txn.Get(ctx, keys, values); err != nil {
+				return err
+			}
+			uids := make([]uint64, len(keys)) // the strings are new, but the read is part of the work
+			if err := s.alloc(ctx, txn.(*countedTxn), v.(*schemeWorker), uids); err != nil {
+				return err
+			}
+			for i, uid := range uids {
+				txn.Set(keys[i], binary.BigEndian.AppendUint64(nil, uid))
+				txn.Set(binary.BigEndian.AppendUint64([]byte{'u'}, uid), keys[i][1:])
+			}
+			return nil
+		})
+	}
 }
 
 // raise takes n UIDs from the counter under key.
@@ -60,7 +186,7 @@ func raise(ctx context.Context, txn kv.Txn, key []byte, n int) (first uint64, er
 	return last + 1, nil
 }
 
-func allocCounter(ctx context.Context, txn kv.Txn, w *schemeWorker, uids []uint64) error {
+func allocCounter(ctx context.Context, txn *countedTxn, _ *schemeWorker, uids []uint64) error {
 	first, err := raise(ctx, txn, []byte{'n'}, len(uids))
 	for i := range uids {
 		uids[i] = first + uint64(i)
@@ -68,7 +194,7 @@ func allocCounter(ctx context.Context, txn kv.Txn, w *schemeWorker, uids []uint6
 	return err
 }
 
-func allocRandom(ctx context.Context, txn kv.Txn, w *schemeWorker, uids []uint64) error {
+func allocRandom(ctx context.Context, txn *countedTxn, w *schemeWorker, uids []uint64) error {
 	for i := range uids {
 		sequence := w.rng.Uint64N(1 << intern.DefaultPrefixBits)
 		n, err := raise(ctx, txn, binary.BigEndian.AppendUint16([]byte{'s'}, uint16(sequence)), 1)
@@ -80,16 +206,15 @@ func allocRandom(ctx context.Context, txn kv.Txn, w *schemeWorker, uids []uint64
 	return nil
 }
 
-func allocSnowflake(_ context.Context, _ kv.Txn, w *schemeWorker, uids []uint64) error {
+func allocSnowflake(_ context.Context, _ *countedTxn, w *schemeWorker, uids []uint64) error {
 	for i := range uids {
 		uids[i] = w.snowflake.next()
-		w.took++
 	}
 	return nil
 }
 
-// snowflake makes UIDs of 41 bits of milliseconds, 10 bits of shard and 12 bits of sequence. It never goes back: while the
-// clock is behind what was used, or a millisecond is used up, it goes on in the milliseconds after the last used one.
+// snowflake makes UIDs of 41 bits of milliseconds, 10 bits of shard and 12 bits of sequence. It never goes
+// back: while the clock is behind, or a millisecond is used up, it uses the milliseconds after the last used one.
 type snowflake struct {
 	now   func() time.Time
 	shard uint64
@@ -134,191 +259,6 @@ func (t *countedTxn) Commit(ctx context.Context) error {
 		t.store.committed.Add(1)
 	} else if errors.Is(err, kv.ErrConflict) {
 		t.store.conflicts.Add(1)
-	}
-	return err
-}
-
-// cell is one scheme with one number of workers on one store.
-type cell struct {
-	uids      uint64
-	wasted    uint64
-	conflicts float64 // share of the commits
-	seconds   float64
-	latencies latencies
-	windowed  bool // the scheme leaves holes
-}
-
-func benchSchemes(ctx context.Context, f *internFlags, out io.Writer) error {
-	for _, name := range strings.Split(f.internStores, ",") {
-		switch name {
-		case "sim":
-			fmt.Fprintf(out, "Simulated store, %v a read, %v a commit, both directions written, strings that are all new, %v a cell.\n\n", f.readDelay, f.commitDelay, f.cell)
-		case "fdb":
-			fmt.Fprintf(out, "FoundationDB, both directions written, strings that are all new, %v a cell.\n\n", f.cell)
-		case "pebble":
-			fmt.Fprintf(out, "Pebble, each commit synced, both directions written, strings that are all new, %v a cell.\n\n", f.cell)
-		default:
-			return fmt.Errorf("-stores %q: not sim, pebble or fdb", name)
-		}
-		fmt.Fprintln(out, "| scheme | workers | UIDs/s | conflicts | p50 ms | p99 ms | UIDs wasted |")
-		fmt.Fprintln(out, "|---|---:|---:|---:|---:|---:|---:|")
-		for _, s := range schemes() {
-			for _, workers := range f.workers {
-				if !strings.Contains(s.name, f.schemes) {
-					continue
-				}
-				c, err := schemeOn(ctx, f, name, s, workers)
-				if err != nil {
-					return fmt.Errorf("%s: %w", s.name, err)
-				}
-				p50, p99 := c.latencies.take()
-				fmt.Fprintf(out, "| %s | %d | %.0f | %.2f %% | %s | %s | %d |\n", s.name, workers, float64(c.uids)/c.seconds,
-					100*c.conflicts, ms(p50), ms(p99), c.wasted)
-			}
-		}
-		fmt.Fprintln(out)
-	}
-	return nil
-}
-
-// schemeOn measures one cell on a new store.
-func schemeOn(ctx context.Context, f *internFlags, storeName string, s scheme, workers int) (*cell, error) {
-	var store countedStore
-	switch storeName {
-	case "sim":
-		store.Store = simkv.New(simkv.Config{Seed: f.seed, ReadLatency: f.readDelay, CommitLatency: f.commitDelay})
-	case "fdb":
-		in, remove, err := foundationDirectory(ctx, f, "schemes")
-		if err != nil {
-			return nil, err
-		}
-		defer remove()
-		store.Store = in
-	default:
-		dir, err := os.MkdirTemp(f.dir, "millrace-bench-")
-		if err != nil {
-			return nil, err
-		}
-		defer os.RemoveAll(dir)
-		p, err := pebblekv.Open(pebblekv.Config{Dir: dir, CacheBytes: int64(f.blockMiB) << 20, MemTableBytes: int64(f.memTableMiB) << 20})
-		if err != nil {
-			return nil, err
-		}
-		defer p.Close()
-		store.Store = p
-	}
-	source := newTraffic(f.seed, f.perDID, f.tids == "random")
-	c := &cell{}
-	var err error
-	c.windowed = strings.HasPrefix(s.name, "FoundationDB's")
-	if s.alloc == nil {
-		err = runInterner(ctx, f, &store, s, workers, source, c)
-	} else {
-		err = runScheme(ctx, f, &store, s, workers, source, c)
-	}
-	if err == nil && c.windowed {
-		c.wasted, err = windowWaste(ctx, store.Store, c.uids)
-	}
-	if total := store.committed.Load() + store.conflicts.Load(); total > 0 {
-		c.conflicts = float64(store.conflicts.Load()) / float64(total)
-	}
-	return c, err
-}
-
-// runScheme has workers run the scheme's transactions one after the other until the time is up.
-func runScheme(ctx context.Context, f *internFlags, store kv.Store, s scheme, workers int, source *traffic, c *cell) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var uids, took atomic.Uint64
-	begun := time.Now()
-	var wg sync.WaitGroup
-	for n := range workers {
-		wg.Go(func() {
-			w := &schemeWorker{rng: rand.New(rand.NewPCG(f.seed, uint64(n))), snowflake: snowflake{now: time.Now, shard: uint64(n)}}
-			b := newBatch(s.batch)
-			for time.Since(begun) < f.cell {
-				source.next(b)
-				start := time.Now()
-				if err := kv.Run(ctx, store, func(txn kv.Txn) error { return internPlainly(ctx, txn, s, w, b) }); err != nil {
-					cancel(err)
-					return
-				}
-				c.latencies.add(time.Since(start))
-				uids.Add(uint64(s.batch))
-			}
-			took.Add(w.took)
-		})
-	}
-	wg.Wait()
-	c.uids, c.seconds = uids.Load(), time.Since(begun).Seconds()
-	if took.Load() > 0 {
-		c.wasted = took.Load() - c.uids
-	}
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return nil
-}
-
-// internPlainly is one transaction: the whole string is the key, and the value of the other direction.
-func internPlainly(ctx context.Context, txn kv.Txn, s scheme, w *schemeWorker, b *batch) error {
-	keys, values := make([][]byte, len(b.reqs)), make([][]byte, len(b.reqs))
-	for i := range b.reqs {
-		keys[i] = append([]byte{'k'}, uri(&b.reqs[i])...)
-	}
-	if err := txn.Get(ctx, keys, values); err != nil {
-		return err
-	}
-	uids := make([]uint64, len(keys)) // none of the strings was there before, but the read is part of the work
-	if err := s.alloc(ctx, txn, w, uids); err != nil {
-		return err
-	}
-	for i, uid := range uids {
-		txn.Set(keys[i], binary.BigEndian.AppendUint64(nil, uid))
-		txn.Set(binary.BigEndian.AppendUint64([]byte{'u'}, uid), keys[i][1:])
-	}
-	return nil
-}
-
-// runInterner measures the Interner itself, with as many batches in flight as workers.
-func runInterner(ctx context.Context, f *internFlags, store kv.Store, s scheme, workers int, source *traffic, c *cell) error {
-	in, err := intern.Open(ctx, intern.Config{Store: store, Alone: true, Workers: workers, Seed: f.seed, CacheBytes: int64(f.cacheMiB) << 20})
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var uris atomic.Uint64
-	begun := time.Now()
-	var wg sync.WaitGroup
-	for range workers {
-		wg.Go(func() {
-			b := newBatch(s.batch)
-			for time.Since(begun) < f.cell {
-				source.next(b)
-				start := time.Now()
-				if err := in.Resolve(ctx, b.reqs, b.out); err != nil {
-					cancel(err)
-					return
-				}
-				c.latencies.add(time.Since(start))
-				uris.Add(uint64(s.batch))
-			}
-		})
-	}
-	wg.Wait()
-	c.uids, c.seconds = uris.Load(), time.Since(begun).Seconds()
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	_ = in.Close()
-	report, err := intern.Verify(ctx, store, nil)
-	if err == nil && !report.Sound() {
-		err = fmt.Errorf("store is not sound: %v", report.Examples)
-	}
-	if err == nil {
-		c.wasted = report.Given - report.DIDs - report.URIs
 	}
 	return err
 }

@@ -17,7 +17,6 @@ type traffic struct {
 	now    uint64 // Unix microseconds, of a clock that advances 1/1500 s a record
 	made   uint64
 	perDID uint64
-	random bool // TIDs anywhere in three years
 }
 
 // The stream that is imitated.
@@ -25,7 +24,6 @@ const (
 	recordMicros  = 1_000_000 / 1500 // between two records
 	lateMicros    = 1e6              // mean of how late a record comes, exponentially distributed
 	trafficStart  = 1_783_000_000_000_000
-	threeYears    = 3 * 365 * 86400 * 1_000_000
 	leastDIDs     = 1000
 	tidAlphabet   = "234567abcdefghijklmnopqrstuvwxyz"
 	tidCharacters = 13
@@ -42,8 +40,8 @@ func kinds() []struct {
 	}{{"app.bsky.feed.like", 66}, {"app.bsky.feed.post", 13}, {"app.bsky.feed.repost", 11}, {"app.bsky.graph.follow", 9}, {"app.bsky.graph.block", 1}}
 }
 
-func newTraffic(seed uint64, perDID int, random bool) *traffic {
-	return &traffic{rng: rand.New(rand.NewPCG(seed, 7)), now: trafficStart, perDID: uint64(perDID), random: random}
+func newTraffic(seed uint64, perDID int) *traffic {
+	return &traffic{rng: rand.New(rand.NewPCG(seed, 7)), now: trafficStart, perDID: uint64(perDID)}
 }
 
 // batch holds requests and the bytes they point to.
@@ -69,9 +67,6 @@ func (t *traffic) next(b *batch) {
 		t.made++
 		t.now += recordMicros
 		at := t.now - uint64(t.rng.ExpFloat64()*lateMicros)
-		if t.random {
-			at = t.now - t.rng.Uint64N(threeYears)
-		}
 		z := t.rng.Float64()
 		population := max(leastDIDs, t.made/t.perDID)
 		records[i] = record{did: uint64(z * z * float64(population)), tid: at<<10 | t.rng.Uint64N(1024), kind: t.rng.IntN(100)}

@@ -1,10 +1,9 @@
-// Command builtin makes the dictionary that package dict has built in, and measures it:
+// Command builtin makes the dictionary that package dict has built in:
 //
 //	go run ./dict/builtin -corpus ../shared/corpus -out dict/data/51001.zdict
-//	go run ./dict/builtin -corpus ../shared/corpus -table -records -streams
 //
 // It needs cgo and the corpus of real data. The same corpus makes the same dictionary. What it does
-// is described in docs/dictionaries.md.
+// is described in docs/dictionaries.md. TestReach measures the dictionary.
 package main
 
 import (
@@ -44,10 +43,6 @@ func run(args []string, stdout io.Writer) error {
 	flags := flag.NewFlagSet("builtin", flag.ContinueOnError)
 	corpusDir := flags.String("corpus", "../shared/corpus", "directory of the corpus")
 	out := flags.String("out", "", "write the dictionary to this `file`")
-	events := flags.String("events", "", "write the composed events to train.ndjson and held.ndjson in this `directory`")
-	table := flags.Bool("table", false, "measure dictionaries and encoders on held-out events")
-	records := flags.Bool("records", false, "measure on all real records of authors that were held out")
-	streams := flags.Bool("streams", false, "measure a streaming context per subscriber instead of a dictionary")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -69,30 +64,11 @@ func run(args []string, stdout io.Writer) error {
 			return err
 		}
 	}
-	if *events != "" {
-		if err := m.write(*events); err != nil {
-			return err
-		}
-	}
-	if *table {
-		if err := m.table(stdout, d); err != nil {
-			return err
-		}
-	}
-	if *records {
-		if err := m.records(stdout, d); err != nil {
-			return err
-		}
-	}
-	if *streams {
-		return m.streams(stdout)
-	}
 	return nil
 }
 
 // material is what the corpus gives: both sides of the split by author, and events of each.
 type material struct {
-	dir                     string
 	train, held             *source
 	trainEvents, heldEvents [][]byte
 	realEvents              [][]byte // those that production Jetstream served
@@ -110,7 +86,7 @@ func compose(dir string) (*material, error) {
 	from := time.Date(2026, time.July, 1, 0, 0, 0, 0, time.UTC)
 	to := from.AddDate(spreadYears, 0, 0)
 	return &material{
-		dir: dir, train: train, held: held,
+		train: train, held: held,
 		trainEvents: newComposer(train, trainSeed, from, to).events(nil, trainEvents),
 		heldEvents:  newComposer(held, heldOutSeed, from, to).events(nil, heldOutEvents),
 		realEvents:  bytes.Split(bytes.TrimSpace(raw), []byte{'\n'}),
@@ -138,15 +114,4 @@ func wholePost(d *dict.Dictionary, sides ...[]post) string {
 		}
 	}
 	return ""
-}
-
-// write saves the composed events, for other tools to train and measure with.
-func (m *material) write(dir string) error {
-	for name, events := range map[string][][]byte{"train.ndjson": m.trainEvents, "held.ndjson": m.heldEvents} {
-		lines := append(bytes.Join(events, []byte{'\n'}), '\n')
-		if err := os.WriteFile(filepath.Join(dir, name), lines, 0o644); err != nil {
-			return err
-		}
-	}
-	return nil
 }
