@@ -242,6 +242,14 @@ func TestHostileFrames(t *testing.T) {
 			t.Errorf("no frame was counted as %s", kind)
 		}
 	}
+	for _, name := range []string{"FutureCursor", "ConsumerTooSlow", "other"} {
+		if d.counter(t, "millrace_consume_error_frames_total", name) == 0 {
+			t.Errorf("no error frame was counted as %s", name)
+		}
+	}
+	if d.counter(t, "millrace_consume_repeats_total") == 0 {
+		t.Error("no old frame was counted as a repeat")
+	}
 	// What has no readable header or seq never leaves consume.
 	for _, reason := range []string{"text", "empty", "bad_header", "bad_op", "no_seq"} {
 		if d.counter(t, "millrace_consume_dropped_total", reason) == 0 {

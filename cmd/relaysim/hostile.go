@@ -98,6 +98,7 @@ func findHostile(name string) (*hostileKind, error) {
 func hostileKinds() []*hostileKind {
 	var all []*hostileKind
 	all = append(all, messageKinds()...)
+	all = append(all, streamKinds()...)
 	all = append(all, envelopeKinds()...)
 	all = append(all, carKinds()...)
 	all = append(all, opKinds()...)

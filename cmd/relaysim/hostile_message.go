@@ -16,6 +16,8 @@ const (
 	reasonMismatch    = "cid_mismatch"
 	reasonRecord      = "invalid_record"
 	reasonTooLarge    = "too_large"
+	reasonError       = "error frame"
+	reasonRepeat      = "repeat"
 )
 
 // bad makes a kind whose message gives no event.

@@ -28,7 +28,7 @@ func TestHostileCovers(t *testing.T) {
 	for _, name := range []string{
 		"body-truncated", "garbage", "empty", "text-message", "header-array", "unknown-kind", "unknown-op",
 		"did-handle", "rev-short", "time-words", "identity-did", "account-time",
-		"too-big", "sync", "info", "car-absent", "car-truncated",
+		"error-unknown", "seq-old", "seq-old-for-new", "too-big", "sync", "info", "car-absent", "car-truncated",
 		"path-no-slash", "path-two-slashes", "path-bad-nsid", "path-bad-rkey",
 		"action-unknown", "create-without-cid", "update-without-cid", "block-missing", "block-other",
 		"record-array", "record-over-1-mib", "record-depth-80", "record-duplicate-key", "record-number-key",
