@@ -53,9 +53,14 @@ type Config struct {
 
 	Now        func() time.Time     // wall clock; nil: time.Now
 	Monotonic  func() time.Duration // since any fixed moment; nil: the process's monotonic clock
+	FrameAge   FrameAge             // what the wall clock is checked against before events are trimmed by age; nil: nothing
 	Logger     *slog.Logger         // nil: discard
 	Registerer prometheus.Registerer
 }
+
+// FrameAge returns the wall clock less the times that frames carry, for frames that came of late; known is false
+// if none did. A clock that is ahead makes all frames look old.
+type FrameAge func() (age time.Duration, known bool)
 
 // withDefaults checks cfg and returns it with its zeros filled.
 func (cfg Config) withDefaults() (Config, error) {

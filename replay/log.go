@@ -56,8 +56,8 @@ type Log struct {
 	spans     *spanWriter              // guarded by mu, but for its key
 	snap      atomic.Pointer[snapshot] // written under mu
 
-	trimMu sync.Mutex  // serialises trims; before mu
-	clock  *clockWatch // guarded by trimMu
+	trimMu sync.Mutex // serialises trims; before mu
+	clock  clockTrust // guarded by trimMu
 
 	mu sync.Mutex // serialises changes of the log; before storeMu
 

@@ -95,7 +95,7 @@ func (m *metrics) registerState(l *Log) {
 		func() float64 { _, h, _ := l.cache.size(); return float64(h) })
 	add(prometheus.CounterValue, "cache_misses_total", "Parts loaded and variants built for the cache.",
 		func() float64 { _, _, n := l.cache.size(); return float64(n) })
-	add(prometheus.GaugeValue, "trim_paused", "1 while trimming by age is paused because the clock was set.",
+	add(prometheus.GaugeValue, "trim_paused", "1 while trimming by age is paused because the clock is not trusted.",
 		func() float64 {
 			if m.trimPaused.Load() {
 				return 1

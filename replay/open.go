@@ -62,7 +62,7 @@ func open(cfg Config, st *store) (*Log, error) {
 	s.beforeTail = s.newest
 	l.spans = o.spans
 	l.snap.Store(s)
-	l.clock = newClockWatch(cfg.Now, cfg.Monotonic, s.timeUS)
+	l.clock = newClockTrust(clockReading{wall: cfg.Now(), mono: cfg.Monotonic()}, s.timeUS, cfg.FrameAge != nil)
 	l.metrics = newMetrics(cfg.Registerer, l)
 	l.counts = newCounts(cfg.Now(), cfg.Monotonic())
 	cfg.Logger.Info("log is open", "stream", s.streamOf(s.epoch).String(), "epoch", s.epoch, "seq", s.seq,

@@ -50,7 +50,7 @@ func (l *Log) TrimTo(ctx context.Context, maxBytes int64) error {
 func (l *Log) trim(ctx context.Context, maxBytes int64) error {
 	l.trimMu.Lock()
 	defer l.trimMu.Unlock()
-	paused := l.watchClock()
+	trusted := l.watchClock()
 	if l.cfg.Retention == 0 {
 		return nil
 	}
@@ -63,7 +63,7 @@ func (l *Log) trim(ctx context.Context, maxBytes int64) error {
 			return nil
 		}
 		var key int64
-		if !paused {
+		if trusted {
 			key = l.cfg.Now().Add(-l.cfg.Retention).UnixMicro() - 1
 		}
 		if n := len(s.gaps); n > maxGaps {

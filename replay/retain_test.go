@@ -157,7 +157,7 @@ func TestClockBehindAtOpen(t *testing.T) {
 	}
 	clock.step(-time.Hour)
 	a.l = mustOpen(t, cfg)
-	if !a.l.clock.paused {
+	if a.l.clock.trusted {
 		t.Error("trimming by age is not paused")
 	}
 	if got, want := NewStamper(a.l.Progress().TimeUS, clock.now).Next(), a.stamp+1; got != want {
@@ -319,5 +319,109 @@ func TestRun(t *testing.T) {
 	a.l.store.fail(errors.New("disk gone"))
 	if err := <-done; !errors.Is(err, ErrFailed) || !strings.Contains(err.Error(), "disk gone") {
 		t.Errorf("Run of a failed log: %v", err)
+	}
+}
+
+// TestClockTrust is the table of the clock's policy: readings one after another, and whether age counts then.
+func TestClockTrust(t *testing.T) {
+	start := time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
+	const steady, known = clockSteadyTime, true
+	type reading struct {
+		after, step time.Duration // since the reading before; of the wall clock besides
+		age         time.Duration
+		known       bool
+		want        bool
+	}
+	for _, tt := range []struct {
+		name      string
+		reference bool
+		newest    time.Duration // the log's newest stamp, since start
+		opened    bool          // whether age counts at the open
+		readings  []reading
+	}{
+		{"no reference", false, 0, true, []reading{{after: time.Second, want: true}}},
+		{"no reference, behind the log", false, time.Hour, false, []reading{{after: steady - 1}, {after: 1, want: true}}},
+		{"no reference, a step", false, 0, true, []reading{{after: 1, step: time.Hour}, {after: steady - 1}, {after: 1, want: true}}},
+		{"no reference, a small step", false, 0, true, []reading{{after: 1, step: maxClockStep, want: true}}},
+		{"the first minutes", true, 0, false, []reading{{after: steady - 1, known: known}, {after: 1, known: known, want: true}}},
+		{"no frames", true, 0, false, []reading{{after: steady}, {after: 24 * time.Hour}, {after: time.Second, known: known, want: true}}},
+		{"ahead", true, 0, false, []reading{{after: steady, age: 48 * time.Hour, known: known}, {after: 24 * time.Hour, age: 48 * time.Hour, known: known}}},
+		{"just within", true, 0, false, []reading{{after: steady, age: maxClockError, known: known, want: true}}},
+		{"just beyond", true, 0, false, []reading{{after: steady, age: maxClockError + 1, known: known}}},
+		{"behind", true, 0, false, []reading{{after: steady, age: -maxClockError - 1, known: known}}},
+		{"just behind", true, 0, false, []reading{{after: steady, age: -maxClockError, known: known, want: true}}},
+		{"a backlog, and then none", true, 0, false, []reading{{after: steady, age: time.Hour, known: known}, {after: steady, age: time.Second, known: known, want: true}}},
+		{"a backlog later on", true, 0, false, []reading{{after: steady, known: known, want: true}, {after: 1, age: time.Hour, known: known, want: true}}},
+		{"set ahead", true, 0, false, []reading{
+			{after: steady, known: known, want: true}, {after: time.Second, step: 48 * time.Hour, age: 48 * time.Hour, known: known},
+			{after: steady, age: 48 * time.Hour, known: known}, {after: time.Second, step: -48 * time.Hour, known: known},
+			{after: steady - 1, known: known}, {after: 1, known: known, want: true},
+		}},
+		{"ahead, put right within the first minutes", true, 0, false, []reading{
+			{after: time.Minute, age: 48 * time.Hour, known: known}, {after: 1, step: -48 * time.Hour, known: known},
+			{after: steady, known: known, want: true},
+		}},
+	} {
+		now := clockReading{wall: start}
+		c := newClockTrust(now, start.Add(tt.newest).UnixMicro(), tt.reference)
+		if c.trusted != tt.opened {
+			t.Errorf("%s: age counts at the open: %v", tt.name, c.trusted)
+		}
+		for i, r := range tt.readings {
+			now = clockReading{now.wall.Add(r.after + r.step), now.mono + r.after, r.age, r.known}
+			step := c.observe(now)
+			if c.trusted != r.want || (step != 0) != (r.step.Abs() > maxClockStep) {
+				t.Errorf("%s, reading %d: age counts: %v, want %v; step %v", tt.name, i, c.trusted, r.want, step)
+			}
+		}
+	}
+}
+
+// TestClockAheadAtOpen opens a log with a clock two days ahead: nothing is trimmed by age, however often it is tried, until
+// the clock was put right and agrees with frames.
+func TestClockAheadAtOpen(t *testing.T) {
+	clock := newTestClock()
+	cfg := testConfig(t, vfs.NewMem(), clock)
+	cfg.Retention = time.Hour
+	a := tenBlocks(t, cfg, clock)
+	all := a.l.Range().Events
+	if err := a.l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var logged strings.Builder
+	cfg.Logger = slog.New(slog.NewTextHandler(&logged, nil))
+	age, known := 48*time.Hour, false
+	cfg.FrameAge = func() (time.Duration, bool) { return age, known }
+	clock.step(48 * time.Hour)
+	a.l = mustOpen(t, cfg)
+	events := func(wait time.Duration) int64 {
+		t.Helper()
+		clock.advance(wait)
+		if err := a.l.Trim(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return a.l.Range().Events
+	}
+	for _, wait := range []time.Duration{0, time.Second, clockSteadyTime, time.Minute} {
+		if n := events(wait); n != all {
+			t.Fatalf("%v later %d events are left of %d", wait, n, all)
+		}
+	}
+	known = true
+	for range 3 {
+		if n := events(time.Minute); n != all {
+			t.Fatalf("%d events are left of %d, though frames disagree", n, all)
+		}
+	}
+	if n := strings.Count(logged.String(), "the clock does not agree"); n != 1 {
+		t.Errorf("logged %d times that the clock does not agree:\n%s", n, &logged)
+	}
+	clock.step(-48 * time.Hour)
+	age = time.Second
+	if n := events(0); n != all {
+		t.Errorf("%d events are left of %d just when the clock was put right", n, all)
+	}
+	if n := events(2 * time.Hour); n != 0 {
+		t.Errorf("%d events are left, though the clock agrees", n)
 	}
 }

@@ -23,7 +23,7 @@ type relayLag struct {
 
 type lagSample struct {
 	came time.Time
-	age  time.Duration // at that moment
+	age  time.Duration // at that moment; negative if our clock is behind the sender's
 }
 
 // observe takes the time of a block's newest frame, RFC 3339.
@@ -34,12 +34,19 @@ func (l *relayLag) observe(sent string, now time.Time) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.samples[l.n%lagSamples] = lagSample{now, max(now.Sub(t), 0)}
+	l.samples[l.n%lagSamples] = lagSample{now, now.Sub(t)}
 	l.n++
 }
 
-// median returns the lag of what came in the minute before now, 0 if nothing did.
+// median returns the lag of what came in the minute before now, 0 if nothing did, or if our clock is behind.
 func (l *relayLag) median(now time.Time) time.Duration {
+	age, _ := l.age(now)
+	return max(age, 0)
+}
+
+// age returns our clock less the time of the frames that came in the minute before now: the median. known is
+// false if none came.
+func (l *relayLag) age(now time.Time) (age time.Duration, known bool) {
 	var ages []time.Duration
 	l.mu.Lock()
 	for _, s := range l.samples[:min(l.n, lagSamples)] {
@@ -49,8 +56,8 @@ func (l *relayLag) median(now time.Time) time.Duration {
 	}
 	l.mu.Unlock()
 	if len(ages) == 0 {
-		return 0
+		return 0, false
 	}
 	slices.Sort(ages)
-	return ages[len(ages)/2]
+	return ages[len(ages)/2], true
 }

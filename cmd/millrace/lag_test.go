@@ -35,4 +35,13 @@ func TestRelayLag(t *testing.T) {
 	if got := l.median(now.Add(lagMemory)); got != 0 {
 		t.Errorf("behind a quiet relay: %v, want 0", got)
 	}
+	if _, known := l.age(now.Add(lagMemory)); known {
+		t.Error("behind a quiet relay an age is known")
+	}
+	for range lagSamples {
+		l.observe(sent(-time.Hour), now)
+	}
+	if age, known := l.age(now); age != -time.Hour || !known || l.median(now) != 0 {
+		t.Errorf("clock behind: age %v, %v, lag %v", age, known, l.median(now))
+	}
 }

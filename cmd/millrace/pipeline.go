@@ -106,6 +106,9 @@ type pipeline struct {
 	committer committer
 }
 
+// frameAge returns the clock less the time of the frames that came of late, as replay.FrameAge.
+func (p *pipeline) frameAge() (age time.Duration, known bool) { return p.relay.age(p.cfg.now()) }
+
 func newPipeline(cfg pipelineConfig) *pipeline {
 	cfg.appendBytes = cmp.Or(cfg.appendBytes, 8<<20)
 	p := &pipeline{

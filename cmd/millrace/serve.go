@@ -160,6 +160,7 @@ func (d *daemon) openStores(ctx context.Context, share shares) error {
 		Dictionaries:   d.dicts,
 		FS:             cfg.seams.fs,
 		Now:            cfg.seams.now,
+		FrameAge:       func() (time.Duration, bool) { return d.pipeline.frameAge() },
 		Logger:         d.logger.With("part", "replay"),
 		Registerer:     d.registry,
 	})
