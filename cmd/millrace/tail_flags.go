@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"millrace/dict"
+	"millrace/dict/jetstream"
 	"millrace/public/client"
 )
 
@@ -79,7 +80,7 @@ func newTailFlags() (*flag.FlagSet, *tailConfig) {
 	fs.StringVar(&c.until, "until", "", "end with the last event up to this `time`, see above; now: with what the server has when we begin;\nlive: with what it has when we have read it all")
 	fs.StringVar(&c.cursorFile, "cursor-file", "", "keep in this `file` how far the output is written, and go on from there if it exists (--cursor and --since\nare for the first time). After kill -9 what came in its last quarter of a second comes again")
 	fs.BoolVar(&c.strict, "strict", false, "fail if the cursor is older than the server's log, instead of starting at its oldest event (millrace only)")
-	fs.BoolVar(&c.compress, "compress", false, "ask for zstd with the server's dictionary, which is fetched from it")
+	fs.BoolVar(&c.compress, "compress", false, "ask for zstd: of a millrace with its built-in dictionary, which is fetched from it, of a Jetstream with\nJetstream's")
 	fs.StringVar(&c.dictionary, "zstd-dictionary", "", "dictionary `file` for --compress, for servers that do not serve theirs")
 	fs.StringVar(&c.dictionaryCache, "dictionary-cache", defaultDictionaryCache(), "`directory` where fetched dictionaries are kept; empty: nowhere")
 	fs.BoolVar(&c.extended, "extended", false, "events with position and UIDs, and info messages, as lines of their own (millrace only)")
@@ -146,16 +147,19 @@ func (c *tailConfig) clientConfig() (client.Config, error) {
 	for _, k := range c.kinds {
 		cfg.Kinds = append(cfg.Kinds, client.Kind(k))
 	}
-	if c.compress && c.dictionary != "" {
+	if !c.compress {
+		return cfg, nil
+	}
+	cfg.Dictionaries = [][]byte{jetstream.Dictionary()}
+	if c.dictionary != "" {
 		raw, err := os.ReadFile(c.dictionary)
 		if err != nil {
 			return cfg, fmt.Errorf("--zstd-dictionary: %w", err)
 		}
-		d, err := dict.Parse(raw)
-		if err != nil {
+		if _, err := dict.Parse(raw); err != nil {
 			return cfg, fmt.Errorf("--zstd-dictionary %s: %w", c.dictionary, err)
 		}
-		cfg.Dictionaries = []*dict.Dictionary{d}
+		cfg.Dictionaries = append(cfg.Dictionaries, raw)
 	}
 	return cfg, nil
 }

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,7 +30,7 @@ type Client struct {
 	cfg       Config
 	subscribe *url.URL
 	header    http.Header
-	metrics   metrics
+	counts    counts
 	place     *place
 	patience  time.Duration // refusalPatience
 
@@ -37,6 +38,7 @@ type Client struct {
 	parser  parser  // of Events
 	decoder decoder // of Events
 	served  bool    // Events': a message has come, ever
+	builtIn bool    // Events': the built-in dictionary is asked for
 	// Events': the server has heartbeats; 0: it has none, as far as is known.
 	heartbeat time.Duration
 
@@ -55,9 +57,9 @@ func New(cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("client: Config.URL: %w", err)
 	}
-	cfg.setDefaults()
+	cfg.setDefaults(u)
 	c := &Client{
-		cfg: cfg, subscribe: u, header: cfg.Header.Clone(), metrics: newMetrics(cfg.Registerer),
+		cfg: cfg, subscribe: u, header: cfg.Header.Clone(), builtIn: cfg.Compress && !u.Query().Has(dictionaryParameter),
 		place: newPlace(cfg.Cursor, cfg.Overlap), patience: refusalPatience, options: cfg.Options.clone(),
 	}
 	if c.header == nil {
@@ -71,7 +73,7 @@ func New(cfg Config) (*Client, error) {
 	transport.DisableKeepAlives = true // it is used once in a long while
 	c.decoder = decoder{
 		subscribe: u, dir: cfg.DictionaryDir, known: slices.Clone(cfg.Dictionaries), header: c.header,
-		http: &http.Client{Transport: transport}, fetches: c.metrics.fetches.Inc,
+		http: &http.Client{Transport: transport}, fetches: func() { c.counts.fetches.Add(1) },
 	}
 	return c, nil
 }
@@ -185,7 +187,6 @@ func (c *Client) run(ctx context.Context, yield func(Event, error) bool) error {
 			}
 		}
 		wait := max(b.wait(), retryAfter(err))
-		c.cfg.Logger.Debug("connection ended", "error", err, "wait", wait)
 		c.cfg.OnWait()
 		c.cfg.OnDisconnect(err, wait)
 		timer := time.NewTimer(wait)
@@ -202,16 +203,16 @@ func (c *Client) run(ctx context.Context, yield func(Event, error) bool) error {
 func (c *Client) connection(ctx context.Context, yield func(Event, error) bool) (messages int, err error) {
 	k, err := c.connect(ctx)
 	if k == nil {
-		c.metrics.failures.Inc()
+		c.counts.failures.Add(1)
 		return 0, err
 	}
-	c.metrics.connects.Inc()
+	c.counts.connects.Add(1)
 	defer func() {
 		c.mu.Lock()
 		c.conn = nil
 		c.mu.Unlock()
 		k.close()
-		c.metrics.disconnects.Inc()
+		c.counts.disconnects.Add(1)
 	}()
 	defer context.AfterFunc(ctx, func() { k.ws.Close() })()
 	if err != nil {
@@ -223,7 +224,7 @@ func (c *Client) connection(ctx context.Context, yield func(Event, error) bool) 
 			return k.live.messages, err
 		}
 		c.served = true
-		c.metrics.bytes.Add(float64(len(msg)))
+		c.counts.bytes.Add(int64(len(msg)))
 		var own []byte
 		if kind == websocket.BinaryMessage {
 			if own, err = c.decoder.decode(ctx, msg); err != nil {
@@ -243,8 +244,16 @@ func (c *Client) connect(ctx context.Context) (*conn, error) {
 	c.mu.Lock()
 	o, version := c.options, c.version
 	c.mu.Unlock()
-	query, hello := c.cfg.query(c.subscribe.Query(), o, c.place.resume())
+	base := c.subscribe.Query()
+	if c.builtIn {
+		base.Set(dictionaryParameter, strconv.Itoa(builtInDictionary))
+	}
+	query, hello := c.cfg.query(base, o, c.place.resume())
 	k, err := c.dial(ctx, query)
+	if c.builtIn && lacksDictionary(err) {
+		c.builtIn = false // an older millrace: compress=true has its own
+		return c.connect(ctx)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -270,13 +279,13 @@ func (c *Client) give(k *conn, raw []byte, yield func(Event, error) bool) error 
 	}
 	c.expectHeartbeats(k, e.Cursor != "")
 	if !c.place.take(&e) {
-		c.metrics.duplicates.Inc()
+		c.counts.duplicates.Add(1)
 		return nil
 	}
 	if len(c.cfg.Kinds) > 0 && !slices.Contains(c.cfg.Kinds, e.Kind) {
 		return nil // a plain Jetstream sends all kinds
 	}
-	c.metrics.events.Inc()
+	c.counts.events.Add(1)
 	if !yield(e, nil) {
 		return errLeft
 	}

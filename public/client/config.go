@@ -11,10 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
-
-	"millrace/dict"
 )
 
 // Limits of the wire: a server refuses more.
@@ -70,17 +66,20 @@ type Config struct {
 	// at the oldest event, and OnInfo is told (InfoClamped). Plain Jetstreams do so in silence.
 	Strict bool
 
-	// Compress asks for zstd. Dictionaries are fetched from the server by their IDs, once, and kept: in
-	// memory, and in DictionaryDir if that is set (made if absent). Dictionaries are those that are known
-	// beforehand; a plain Jetstream does not serve its own.
+	// Compress asks for zstd: of a millrace with its built-in dictionary, unless the URL names another
+	// in zstdDictionary=<id>. Dictionaries are fetched from the server by their IDs, once, and kept: in
+	// memory, and in DictionaryDir if that is set (made if absent). Dictionaries are files of those that
+	// are known beforehand. A plain Jetstream uses its own, and does not serve it: package
+	// millrace/dict/jetstream has the file.
 	Compress      bool
 	DictionaryDir string
-	Dictionaries  []*dict.Dictionary
+	Dictionaries  [][]byte
 
-	// OnInfo is told what the server says besides events, in its place among them; OnWait is called
+	// OnInfo gets what the server says besides events, in its place among them; OnWait is called
 	// before the client waits for the network, if events have come since it last did: what was made of
-	// them can be flushed. OnDisconnect is called when a connection ends, or none is made, before the
-	// wait for the next one. All three run within the iteration, which goes on when they return.
+	// them can be flushed. OnDisconnect is called each time a connection ends or cannot be made, with the
+	// reason and the wait before the next attempt; nil logs both to Logger as a warning. All three run
+	// within the iteration, which goes on when they return.
 	OnInfo       func(Info)
 	OnWait       func()
 	OnDisconnect func(err error, wait time.Duration)
@@ -100,8 +99,7 @@ type Config struct {
 	Header    http.Header // sent with each handshake
 	UserAgent string      // "millrace-client"
 
-	Logger     *slog.Logger          // nil: discard
-	Registerer prometheus.Registerer // nil: metrics are not registered
+	Logger *slog.Logger // of disconnects, without OnDisconnect; nil: slog.Default()
 }
 
 func (c *Config) validate() error {
@@ -127,7 +125,8 @@ func (c *Config) validate() error {
 	return nil
 }
 
-func (c *Config) setDefaults() {
+// setDefaults fills in what is left out. u is the complete URL.
+func (c *Config) setDefaults(u *url.URL) {
 	setDefault(&c.MinBackoff, defaultMinBackoff)
 	setDefault(&c.MaxBackoff, max(c.MinBackoff, defaultMaxBackoff))
 	setDefault(&c.Heartbeat, defaultHeartbeat)
@@ -140,11 +139,14 @@ func (c *Config) setDefaults() {
 	if c.OnWait == nil {
 		c.OnWait = func() {}
 	}
-	if c.OnDisconnect == nil {
-		c.OnDisconnect = func(error, time.Duration) {}
-	}
 	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
+		c.Logger = slog.Default()
+	}
+	if c.OnDisconnect == nil {
+		logger, shown := c.Logger, u.Redacted()
+		c.OnDisconnect = func(err error, wait time.Duration) {
+			logger.Warn("not connected to the event stream", "url", shown, "err", err, "retry_in", wait)
+		}
 	}
 }
 

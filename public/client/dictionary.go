@@ -10,11 +10,10 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/klauspost/compress/zstd"
-
-	"millrace/dict"
 )
 
 // maxMessageBytes is the largest message that is taken, decompressed. The largest event is a record of
@@ -24,14 +23,30 @@ const maxMessageBytes = 8 << 20
 // maxDictionaries bounds what a server can make a client keep.
 const maxDictionaries = 64
 
+// maxDictionaryBytes is the largest dictionary that is taken.
+const maxDictionaryBytes = 2 << 20
+
 const fetchTimeout = 15 * time.Second
+
+// A millrace is asked for its built-in dictionary by ID. A plain Jetstream ignores the parameter.
+const (
+	dictionaryParameter = "zstdDictionary"
+	builtInDictionary   = 51001
+)
+
+// lacksDictionary reports whether err is a millrace's answer that it does not have the dictionary that
+// it was asked for.
+func lacksDictionary(err error) bool {
+	var refused *RefusedError
+	return errors.As(err, &refused) && refused.Status == http.StatusBadRequest && strings.Contains(refused.Reason, "unknown "+dictionaryParameter)
+}
 
 // decoder decompresses messages, and gets the dictionaries that it needs. One goroutine uses it.
 type decoder struct {
 	subscribe *url.URL
 	dir       string // "": memory only
-	known     []*dict.Dictionary
-	dec       *dict.Decoder // of known; nil: to be made
+	known     [][]byte
+	dec       *zstd.Decoder // of known; nil: to be made
 	http      *http.Client
 	header    http.Header
 	fetches   func() // counts one
@@ -44,14 +59,14 @@ func (d *decoder) decode(ctx context.Context, msg []byte) ([]byte, error) {
 			return nil, err
 		}
 	}
-	out, err := d.dec.Append(nil, msg)
-	if errors.Is(err, dict.ErrUnknownDictionary) {
+	out, err := d.dec.DecodeAll(msg, nil)
+	if errors.Is(err, zstd.ErrUnknownDictionary) {
 		if err = d.learn(ctx, msg); err != nil {
 			return nil, err
 		}
-		out, err = d.dec.Append(nil, msg)
+		out, err = d.dec.DecodeAll(msg, nil)
 	}
-	if errors.Is(err, dict.ErrTooLarge) {
+	if errors.Is(err, zstd.ErrDecoderSizeExceeded) {
 		return nil, fmt.Errorf("decompress: %w: %w", ErrTooLarge, err)
 	}
 	if err != nil {
@@ -63,7 +78,7 @@ func (d *decoder) decode(ctx context.Context, msg []byte) ([]byte, error) {
 // make makes the decoder of what is known.
 func (d *decoder) make() error {
 	d.close()
-	dec, err := dict.NewDecoder(maxMessageBytes, d.known...)
+	dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxMessageBytes), zstd.WithDecoderDicts(d.known...))
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrDictionary, err)
 	}
@@ -93,7 +108,7 @@ func (d *decoder) learn(ctx context.Context, frame []byte) error {
 		if got, err = d.fetch(ctx, h.DictionaryID); err != nil {
 			return err
 		}
-		d.save(got)
+		d.save(h.DictionaryID, got)
 	}
 	d.known = append(d.known, got)
 	return d.make()
@@ -107,7 +122,7 @@ func (d *decoder) file(id uint32) string {
 }
 
 // load returns a dictionary that was kept, nil if there is none that is whole.
-func (d *decoder) load(id uint32) *dict.Dictionary {
+func (d *decoder) load(id uint32) []byte {
 	if d.dir == "" {
 		return nil
 	}
@@ -115,15 +130,29 @@ func (d *decoder) load(id uint32) *dict.Dictionary {
 	if err != nil {
 		return nil
 	}
-	kept, err := dict.Parse(raw)
-	if err != nil || kept.ID() != id {
+	if checkDictionary(raw, id) != nil {
 		return nil
 	}
-	return kept
+	return raw
+}
+
+// checkDictionary checks that raw is a whole zstd dictionary with that ID.
+func checkDictionary(raw []byte, id uint32) error {
+	if len(raw) > maxDictionaryBytes {
+		return fmt.Errorf("it has more than %d bytes", maxDictionaryBytes)
+	}
+	d, err := zstd.InspectDictionary(raw)
+	if err != nil {
+		return err
+	}
+	if d.ID() != id {
+		return fmt.Errorf("its ID is %d", d.ID())
+	}
+	return nil
 }
 
 // save keeps a dictionary, if it can: it is a cache.
-func (d *decoder) save(got *dict.Dictionary) {
+func (d *decoder) save(id uint32, raw []byte) {
 	if d.dir == "" || os.MkdirAll(d.dir, 0o755) != nil {
 		return
 	}
@@ -132,19 +161,19 @@ func (d *decoder) save(got *dict.Dictionary) {
 		return
 	}
 	defer os.Remove(f.Name()) // what was renamed is not there any more
-	_, err = f.Write(got.Bytes())
+	_, err = f.Write(raw)
 	if err = errors.Join(err, f.Close()); err == nil {
-		_ = os.Rename(f.Name(), d.file(got.ID()))
+		_ = os.Rename(f.Name(), d.file(id))
 	}
 }
 
 // fetch gets a dictionary from the server.
-func (d *decoder) fetch(ctx context.Context, id uint32) (*dict.Dictionary, error) {
+func (d *decoder) fetch(ctx context.Context, id uint32) ([]byte, error) {
 	d.fetches()
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
 	address := endpoint(d.subscribe, fmt.Sprintf("/dictionaries/%d", id))
-	body, err := get(ctx, d.http, d.header, address, dict.MaxBytes+1)
+	raw, err := get(ctx, d.http, d.header, address, maxDictionaryBytes+1)
 	var refused *RefusedError
 	if errors.As(err, &refused) && refused.permanent() {
 		return nil, fmt.Errorf("%w %d: %s: %w (give its file, if you have it)", ErrDictionary, id, address, err)
@@ -152,14 +181,10 @@ func (d *decoder) fetch(ctx context.Context, id uint32) (*dict.Dictionary, error
 	if err != nil {
 		return nil, fmt.Errorf("fetch dictionary %d: %w", id, err)
 	}
-	got, err := dict.Parse(body)
-	if err == nil && got.ID() != id {
-		err = fmt.Errorf("its ID is %d", got.ID())
-	}
-	if err != nil {
+	if err := checkDictionary(raw, id); err != nil {
 		return nil, fmt.Errorf("%w %d: %s: %w", ErrDictionary, id, address, err)
 	}
-	return got, nil
+	return raw, nil
 }
 
 // get asks one of the server's endpoints. An answer that is not 200 is a RefusedError.

@@ -30,7 +30,7 @@
 // to the time of the last event, less Config.Overlap, and drops by their content those that it has given out.
 // That is as exact as that server is: v1 of Jetstream can lose events where it changes from replay to live.
 //
-// # Signs of life
+// # Heartbeats
 //
 // A connection over which nothing comes for Config.Silence is given up; pings make sure that a server that
 // lives says something. A millrace is asked for heartbeats too, which say how far its log has been read for
@@ -39,8 +39,10 @@
 //
 // # Errors
 //
-// What another attempt may cure is not told but to Config.OnDisconnect: broken connections, timeouts, restarts,
-// 429 and 503 (whose Retry-After is kept to), being too slow. Answers that say that the request itself is wrong end the
+// What another attempt may cure does not end the iteration: broken connections, timeouts, restarts, 429 and 503
+// (whose Retry-After is kept to), being too slow, a URL where nothing answers. Config.OnDisconnect gets each, from
+// the first failed attempt on. Without it each is a warning in the program's log (Config.Logger, or
+// slog.Default()). Config.NoReconnect makes the first one end the iteration. Answers that say that the request itself is wrong end the
 // iteration, with the server's own words, at once; a client that was served before goes on asking for a minute, since
 // the next instance may know what this one does not.
 //

@@ -19,3 +19,6 @@ func (c *Client) HoldWrites() (release func()) {
 	c.conn.writeMu.Lock()
 	return c.conn.writeMu.Unlock
 }
+
+// BuiltInDictionary is the ID of the dictionary that a millrace is asked for.
+const BuiltInDictionary = builtInDictionary

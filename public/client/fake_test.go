@@ -89,7 +89,7 @@ func TestUnreadable(t *testing.T) {
 		}
 		_ = ws.WriteMessage(websocket.BinaryMessage, msg)
 	})
-	c := newClient(t, client.Config{URL: url, Compress: true, Dictionaries: []*dict.Dictionary{dict.BuiltIn()}})
+	c := newClient(t, client.Config{URL: url, Compress: true, Dictionaries: [][]byte{dict.BuiltIn().Bytes()}})
 	if got := read(t, c, 1); string(got[0].Raw) != oneEvent {
 		t.Errorf("got %s", got[0].Raw)
 	}

@@ -48,7 +48,7 @@ func newEventLog(t testing.TB) *eventLog {
 	t.Helper()
 	l := &eventLog{t: t}
 	var err error
-	if l.dictionaries, err = dict.NewRegistry(dict.BuiltIn()); err != nil {
+	if l.dictionaries, err = dict.NewRegistry(dict.BuiltIn(), jetstreams(t)); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(l.dictionaries.Close)
