@@ -1,4 +1,4 @@
-# The two a newcomer needs: make demo (or make run, on the real network) and make test.
+# The two a newcomer needs: make demo (or make run, on the real network) and make test. make help lists the rest.
 GO      ?= go
 LINT    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
@@ -6,7 +6,11 @@ LDFLAGS := -X main.version=$(VERSION)
 FUZZTIME ?= 30s
 MINUTES ?= 10
 
-.PHONY: build build-fdb fdb-test run demo test test-long race soak lint fuzz bench bench-go dictionary clean
+.DEFAULT_GOAL := build
+.PHONY: help man build build-fdb fdb-test run demo test test-long race soak lint fuzz bench bench-go dictionary clean distclean
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "make %-12s %s\n", $$1, $$2 }'
 
 build: ## bin/millrace, bin/relaysim and bin/bench
 	$(GO) build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
@@ -32,13 +36,13 @@ test: ## all that takes a minute or so
 test-long: ## the rest: kill -9 in mid-stream, long random schedules
 	MILLRACE_TEST_LONG=1 $(GO) test -timeout 30m ./...
 
-race:
+race: ## the tests with the race detector; some minutes
 	$(GO) test -race -timeout 15m ./...
 
 soak: ## kills, relay faults, failed writes by a random schedule for MINUTES; SEED repeats one (docs/testing.md)
 	MILLRACE_TEST_SOAK_SEED=$(SEED) MILLRACE_TEST_SOAK_MINUTES=$(MINUTES) $(GO) test -count=1 -timeout 0 -v -run '^TestSoak$$' ./cmd/millrace
 
-lint:
+lint: ## go vet and golangci-lint
 	$(GO) vet ./...
 	$(GO) run $(LINT) run ./...
 
@@ -58,5 +62,14 @@ bench-go: ## a Go benchmark per hot path
 dictionary: ## the built-in dictionary again, from ../shared/corpus; takes minutes
 	$(GO) run ./dict/builtin -corpus ../shared/corpus -out dict/data/51001.zdict
 
-clean:
-	rm -rf bin demo-data
+man: build ## bin/man/man1/millrace.1 and completion scripts for bash, zsh and fish in bin/completions
+	@mkdir -p bin/man/man1 bin/completions
+	./bin/millrace man >bin/man/man1/millrace.1
+	for shell in bash zsh fish; do ./bin/millrace completion $$shell >bin/completions/millrace.$$shell || exit 1; done
+
+clean: ## removes what make made: programs, manual page, logs of the benchmarks; not ./data, the log and UIDs of make run
+	rm -rf bin demo-data "$${XDG_CACHE_HOME:-$$HOME/.cache}/millrace-bench"
+	@if [ -d data ]; then echo "./data, the log and UIDs of make run, is still there: make distclean removes it too"; fi
+
+distclean: clean ## the same, and ./data
+	rm -rf data

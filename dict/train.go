@@ -19,7 +19,7 @@ const DefaultTrainBytes = 32 << 10
 // Bounds of what Train works on. libzstd's trainer needs some hundred samples to find anything; a
 // hundred thousand tell what a million do.
 const (
-	minTrainBytes  = 1 << 10
+	MinTrainBytes  = 1 << 10
 	minTrainEvents = 200
 	maxSampleBytes = 1 << 30
 )
@@ -60,8 +60,8 @@ func Train(ctx context.Context, cfg TrainConfig) (*Dictionary, error) {
 	if cfg.MaxBytes == 0 {
 		cfg.MaxBytes = DefaultTrainBytes
 	}
-	if cfg.MaxBytes < minTrainBytes || cfg.MaxBytes > MaxBytes {
-		return nil, fmt.Errorf("dictionary size %d is outside of %d to %d", cfg.MaxBytes, minTrainBytes, MaxBytes)
+	if cfg.MaxBytes < MinTrainBytes || cfg.MaxBytes > MaxBytes {
+		return nil, fmt.Errorf("dictionary size %d is outside of %d to %d", cfg.MaxBytes, MinTrainBytes, MaxBytes)
 	}
 	var sum int
 	for _, e := range cfg.Events {

@@ -89,7 +89,7 @@ func TestTrainRefuses(t *testing.T) {
 	if _, err := Train(t.Context(), TrainConfig{Events: madeEvents(1000, 1)}); !errors.Is(err, ErrTooFewEvents) {
 		t.Errorf("one author: %v", err)
 	}
-	for _, size := range []int{minTrainBytes - 1, MaxBytes + 1, -1} {
+	for _, size := range []int{MinTrainBytes - 1, MaxBytes + 1, -1} {
 		if _, err := Train(t.Context(), TrainConfig{Events: madeEvents(1000, 50), MaxBytes: size}); err == nil {
 			t.Errorf("size %d is taken", size)
 		}

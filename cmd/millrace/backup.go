@@ -21,15 +21,17 @@ import (
 	"millrace/replay"
 )
 
-const backupHelp = `millrace backup: copy the event log and the embedded UID store of a server, also while it runs
-
-  millrace backup --data-dir DIR --to DIR
-
-A running server makes the copy itself: it is asked over its --metrics-listen address, which it leaves,
+func backupCommand() *command {
+	return &command{
+		name: "millrace backup", summary: "copy the event log and the embedded UID store, also of a running server",
+		about: `A running server makes the copy itself: it is asked over its --metrics-listen address, which it leaves,
 with a secret, in DIR/control.json. Whoever may read that file may ask. Without a running server the
-stores are opened and copied here. The copy is a data directory: docs/operations.md says how to restore it.
-
-`
+stores are opened and copied here. The copy is a data directory: docs/operations.md says how to restore it.`,
+		flags:  func() *flag.FlagSet { fs, _ := newBackupFlags(); return fs },
+		groups: []flagGroup{{"Flags", []string{"to", "data-dir"}}},
+		twins:  []string{"data-dir"}, run: runBackup,
+	}
+}
 
 // backupManifest is what is known of a backup. It is the file backup.json in it, and what a server answers.
 type backupManifest struct {
@@ -55,26 +57,21 @@ type backupConfig struct {
 func newBackupFlags() (*flag.FlagSet, *backupConfig) {
 	c := &backupConfig{}
 	fs := flag.NewFlagSet("backup", flag.ContinueOnError)
-	fs.StringVar(&c.dataDir, "data-dir", "./data", "the server's data `directory` (also MILLRACE_DATA_DIR)")
-	fs.StringVar(&c.to, "to", "", "`directory` to make; on the file system of --data-dir it takes a moment and at first no room")
+	fs.StringVar(&c.dataDir, "data-dir", "./data", "the server's data directory (`DIR`)")
+	fs.StringVar(&c.to, "to", "", "directory to make (`DIR`); on the file system of --data-dir it takes a moment and at first no room")
 	return fs, c
 }
 
 func runBackup(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	fs, cfg := newBackupFlags()
 	err := parseFlags(fs, args, environOf("data-dir"))
-	if isHelp(err) {
-		fmt.Fprint(stdout, backupHelp)
-		printFlags(stdout, fs, false)
-		return nil
-	}
 	if err != nil {
 		return err
 	}
-	switch {
-	case fs.NArg() > 0:
-		return usageError{fmt.Errorf("millrace backup takes no argument %.80q; see millrace backup --help", fs.Arg(0))}
-	case cfg.to == "":
+	if err := noArguments(fs); err != nil {
+		return err
+	}
+	if cfg.to == "" {
 		return usageError{errors.New("--to is missing: name a directory that does not exist, to put the backup into")}
 	}
 	if cfg.to, err = filepath.Abs(cfg.to); err != nil {
@@ -89,14 +86,6 @@ func runBackup(ctx context.Context, args []string, stdout, _ io.Writer) error {
 		uids = "UID store " + m.UIDStore
 	}
 	fmt.Fprintf(stdout, "backed up to %s: the log up to seq %d of epoch %d, %s\n", m.Dir, m.Seq, m.Epoch, uids)
-	return nil
-}
-
-// environOf returns the part of the environment that stands for one flag.
-func environOf(flagName string) []string {
-	if v, ok := os.LookupEnv(envName(flagName)); ok {
-		return []string{envName(flagName) + "=" + v}
-	}
 	return nil
 }
 

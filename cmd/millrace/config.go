@@ -5,14 +5,17 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"millrace/consume"
 	"millrace/dict"
 	"millrace/dict/jetstream"
 	"millrace/translate"
@@ -54,6 +57,8 @@ type config struct {
 	logFormat choice
 	logLevel  choice
 
+	given map[string]bool // names of the flags that the operator set
+
 	seams seams
 }
 
@@ -94,6 +99,29 @@ func (o *optionalInt) Set(s string) error {
 	return nil
 }
 
+func serveCommand() *command {
+	return &command{
+		name: "millrace serve", summary: "follow a relay, keep its events, serve them over websockets",
+		about: `Every flag has a twin in the environment (right column); a flag wins over it. Sizes are bytes or
+carry a unit (KiB, MiB, GiB, kB, MB, GB); durations are Go's (90s, 36h).`,
+		flags: func() *flag.FlagSet { fs, _ := newServeFlags(); return fs },
+		groups: []flagGroup{
+			{"To begin with", []string{"relay", "data-dir", "listen", "retention", "memory"}},
+			{"The relay", []string{"relay-cursor", "new-epoch", "epoch-patience", "collections"}},
+			{"Storage", []string{"retention-bytes", "min-free-disk", "zstd-dictionary"}},
+			{"UIDs", []string{"intern", "intern-scope", "uid-prefix-bits", "intern-timeout", "fdb-cluster-file"}},
+			{"Subscribers", []string{"max-connections", "max-connections-per-ip", "max-events-per-second", "trusted-proxies", "slow-timeout"}},
+			{"Operating", []string{"metrics-listen", "log-level", "log-format", "shutdown-timeout"}},
+		},
+		twins: allTwins,
+		more: func(w io.Writer) {
+			_, c := newServeFlags()
+			memoryShares(c.memory).print(w, c.memory)
+		},
+		run: runServe,
+	}
+}
+
 func newServeFlags() (*flag.FlagSet, *config) {
 	c := &config{
 		intern:      choice{"pebble", []string{"pebble", "fdb", "off"}},
@@ -119,11 +147,11 @@ func (c *config) registerSource(fs *flag.FlagSet) {
 }
 
 func (c *config) registerStores(fs *flag.FlagSet) {
-	fs.StringVar(&c.dataDir, "data-dir", "./data", "`directory` of the event log and the embedded UID store")
+	fs.StringVar(&c.dataDir, "data-dir", "./data", "directory of the event log and the embedded UID store (`DIR`)")
 	fs.DurationVar(&c.retention, "retention", 36*time.Hour, "how long events stay for replay (`duration`); 0 keeps only the position on disk and the\nnewest events in memory")
 	fs.Var(&c.retentionBytes, "retention-bytes", "trim the oldest events when the log takes more than this (`size`; 0: no limit)")
-	fs.Var(&c.intern, "intern", "where UIDs come from: `pebble` (embedded), fdb (FoundationDB, in a binary built with\n-tags fdb) or off")
-	fs.Var(&c.internScope, "intern-scope", "what gets UIDs: `all` (DIDs and AT URIs, some 40 bytes of disk for ever each) or dids")
+	fs.Var(&c.intern, "intern", "where UIDs come from: pebble (embedded), fdb (FoundationDB, in a binary built with\n-tags fdb) or off")
+	fs.Var(&c.internScope, "intern-scope", "what gets UIDs: all (DIDs and AT URIs, some 40 bytes of disk for ever each) or dids")
 	fs.StringVar(&c.fdbCluster, "fdb-cluster-file", "", "cluster `file` of FoundationDB, with --intern=fdb")
 	fs.DurationVar(&c.internTimeout, "intern-timeout", 5*time.Second, "longest time one transaction of the UID store may take (`duration`)")
 	fs.IntVar(&c.uidPrefixBits, "uid-prefix-bits", 14, "bits of a UID that name its sequence (`number`); fixed when a store is made")
@@ -141,8 +169,8 @@ func (c *config) registerServing(fs *flag.FlagSet) {
 	fs.Var(&c.trustedProxies, "trusted-proxies", "`CIDR`s of proxies whose X-Forwarded-For is believed (separated by commas, may be repeated)")
 	fs.DurationVar(&c.slowTimeout, "slow-timeout", 30*time.Second, "a subscriber that takes nothing for this long (`duration`) is ended")
 	fs.DurationVar(&c.shutdownTimeout, "shutdown-timeout", 10*time.Second, "how long a clean stop may take (`duration`)")
-	fs.Var(&c.logFormat, "log-format", "`text` or json")
-	fs.Var(&c.logLevel, "log-level", "debug, `info`, warn or error")
+	fs.Var(&c.logFormat, "log-format", "form of the log, which goes to standard error")
+	fs.Var(&c.logLevel, "log-level", "what is logged: this and what is worse")
 }
 
 // parseServe reads flags and environment and checks what can be checked without touching anything.
@@ -151,8 +179,10 @@ func parseServe(args, environ []string) (*config, error) {
 	if err := parseFlags(fs, args, environ); err != nil {
 		return nil, err
 	}
-	if fs.NArg() > 0 {
-		return nil, usageError{fmt.Errorf("millrace serve takes no argument %q; see millrace serve --help", fs.Arg(0))}
+	c.given = make(map[string]bool)
+	fs.Visit(func(f *flag.Flag) { c.given[f.Name] = true })
+	if err := noArguments(fs); err != nil {
+		return nil, err
 	}
 	if err := c.validate(); err != nil {
 		return nil, usageError{err}
@@ -194,8 +224,51 @@ func (c *config) validate() error {
 	if _, err := translate.New(translate.Config{Collections: c.collections}); err != nil {
 		return fmt.Errorf("--collections: %w", err)
 	}
-	_, err := c.proxies()
-	return err
+	if _, err := c.proxies(); err != nil {
+		return err
+	}
+	if _, err := consume.Host(c.relay); err != nil {
+		return fmt.Errorf("--%w", err) // its errors begin with "relay"
+	}
+	if c.intern.value == "fdb" && !hasFoundation {
+		return errNoFoundation
+	}
+	return c.validateAddresses()
+}
+
+// validateAddresses checks what can be said of an address without this machine's interfaces and names.
+func (c *config) validateAddresses() error {
+	if err := validateAddress(c.listen); err != nil {
+		return adviseListen(err, "listen", c.listen)
+	}
+	if c.metricsListen == "" {
+		return nil // off
+	}
+	if err := validateAddress(c.metricsListen); err != nil {
+		return adviseListen(err, "metrics-listen", c.metricsListen)
+	}
+	if c.metricsListen == c.listen && !strings.HasSuffix(c.listen, ":0") {
+		return fmt.Errorf("--listen and --metrics-listen are both %s; give them two ports", c.listen)
+	}
+	return nil
+}
+
+// validateAddress says what is wrong with an address to listen on: host:port, with the host optional.
+func validateAddress(address string) error {
+	_, port, err := net.SplitHostPort(address)
+	var bad *net.AddrError
+	switch {
+	case errors.As(err, &bad):
+		return errors.New(bad.Err) // without the address
+	case err != nil:
+		return err
+	case port == "":
+		return errors.New("missing port")
+	}
+	if _, err := net.LookupPort("tcp", port); err != nil {
+		return fmt.Errorf("%q is not a port, 0 to 65535", port)
+	}
+	return nil
 }
 
 // proxies parses --trusted-proxies; a bare address is a network of one.
@@ -242,16 +315,3 @@ func (c *config) storedDictionary() (*dict.Dictionary, error) {
 }
 
 func (c *config) logDir() string { return filepath.Join(c.dataDir, "log") }
-
-func printServeHelp(w io.Writer) {
-	fs, c := newServeFlags()
-	fmt.Fprint(w, `millrace serve: follow a relay, keep its events, serve them over websockets
-
-Every flag has a twin in the environment (right column); a flag wins over it. Sizes are bytes or
-carry a unit (KiB, MiB, GiB, kB, MB, GB); durations are Go's (90s, 36h).
-
-`)
-	printFlags(w, fs, true)
-	fmt.Fprintln(w)
-	memoryShares(c.memory).print(w, c.memory)
-}

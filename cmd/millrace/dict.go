@@ -22,36 +22,28 @@ const (
 	dictProgress       = 10 * time.Second // between two lines while events are collected
 )
 
-const dictHelp = `millrace dict: zstd dictionaries
-
-  millrace dict train [flags] FILE…       make one of events: JSON, one a line, also zstd-compressed; - is stdin
-  millrace dict train [flags] --url URL   make one of a running server's events
-  millrace dict train [flags] --data-dir DIR
-                                          make one of what a stopped server has in its log, which is only read
-  millrace dict inspect FILE…             print what dictionaries are
+func dictCommand() *command {
+	return &command{
+		name: "millrace dict", summary: "train a zstd dictionary, or print what one is",
+		subs: []*command{
+			{
+				name: "millrace dict train", args: "[FILE…]", summary: "make a zstd dictionary of events",
+				about: `  millrace dict train FILE…           of JSON events, one a line, also zstd-compressed; - is stdin
+  millrace dict train --url URL       of a running server's events
+  millrace dict train --data-dir DIR  of what a stopped server has in its log, which is only read
 
 A trained dictionary has pieces of the events in it, also of what people wrote, and a server hands its
-dictionaries to anybody. Do not train with events that are not public.
-
-`
-
-// runDict is millrace dict: training and inspecting dictionaries.
-func runDict(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	if len(args) == 0 {
-		return usageError{errors.New("millrace dict what, train or inspect? See millrace dict --help")}
+dictionaries to anybody. Do not train with events that are not public.`,
+				flags: func() *flag.FlagSet { fs, _ := newDictTrainFlags(); return fs },
+				groups: []flagGroup{
+					{"Where the events come from", []string{"url", "data-dir", "cursor", "samples"}},
+					{"What is made", []string{"out", "size", "id", "compare"}},
+				},
+				run: runDictTrain,
+			},
+			{name: "millrace dict inspect", args: "FILE…", summary: "print what dictionaries are", flags: noFlags("dict inspect"), run: runDictInspect},
+		},
 	}
-	switch args[0] {
-	case "train":
-		return runDictTrain(ctx, args[1:], stdout, stderr)
-	case "inspect":
-		return runDictInspect(args[1:], stdout)
-	case "help", "--help", "-help", "-h":
-		fs, _ := newDictTrainFlags()
-		fmt.Fprint(stdout, dictHelp, "flags of train:\n\n")
-		printFlags(stdout, fs, false)
-		return nil
-	}
-	return usageError{fmt.Errorf("millrace dict has no %.40q, but train and inspect; see millrace dict --help", args[0])}
 }
 
 // dictTrainConfig is what `millrace dict train` can be told.
@@ -98,23 +90,34 @@ func (c *dictTrainConfig) validate(files []string) error {
 		return fmt.Errorf("--samples %d: at least 1 is needed, some thousands are sensible", c.samples)
 	case c.id != 0 && (c.id < dict.MinPrivateID || c.id > dict.MaxPrivateID):
 		return fmt.Errorf("--id %d is outside of %d to %d, the IDs that zstd leaves to private use", c.id, dict.MinPrivateID, dict.MaxPrivateID)
+	case c.size < dict.MinTrainBytes || c.size > dict.MaxBytes:
+		return fmt.Errorf("--size %s is not %s to %s", c.size, byteSize(dict.MinTrainBytes), byteSize(dict.MaxBytes))
+	}
+	if c.cursor != "" {
+		if _, err := parseCursor(c.cursor); err != nil {
+			return err
+		}
+	}
+	if c.url != "" {
+		if _, err := subscribeURL(c.url); err != nil {
+			return fmt.Errorf("--url: %w", err)
+		}
 	}
 	return nil
 }
 
 func runDictTrain(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	fs, cfg := newDictTrainFlags()
-	err := parseFlags(fs, args, nil)
-	if isHelp(err) {
-		fmt.Fprint(stdout, dictHelp, "flags of train:\n\n")
-		printFlags(stdout, fs, false)
-		return nil
-	}
-	if err != nil {
+	if err := parseFlags(fs, args, nil); err != nil {
 		return err
 	}
 	if err := cfg.validate(fs.Args()); err != nil {
 		return usageError{err}
+	}
+	if cfg.out != "" {
+		if _, err := os.Lstat(cfg.out); err == nil { // before minutes of work
+			return errDictExists(cfg.out)
+		}
 	}
 	compared, err := loadDictionaries(cfg.compare)
 	if err != nil {
@@ -172,11 +175,15 @@ func loadDictionaries(paths []string) ([]namedDictionary, error) {
 	return ds, nil
 }
 
+func errDictExists(path string) error {
+	return fmt.Errorf("write dictionary: %s exists already: servers and clients may rely on it; choose another name with --out", path)
+}
+
 // writeNewFile writes a file that does not exist yet, whole or not at all.
 func writeNewFile(path string, data []byte) (err error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if errors.Is(err, os.ErrExist) {
-		return fmt.Errorf("write dictionary: %s exists already: servers and clients may rely on it; choose another name with --out", path)
+		return errDictExists(path)
 	}
 	if err != nil {
 		return fmt.Errorf("write dictionary: %w", err)
@@ -234,11 +241,15 @@ func reportDictionary(w io.Writer, path string, d *dict.Dictionary, compared []n
 }
 
 // runDictInspect prints what dictionary files are.
-func runDictInspect(args []string, stdout io.Writer) error {
-	if len(args) == 0 {
+func runDictInspect(_ context.Context, args []string, stdout, _ io.Writer) error {
+	fs := noFlags("dict inspect")()
+	if err := parseFlags(fs, args, nil); err != nil {
+		return err
+	}
+	if fs.NArg() == 0 {
 		return usageError{errors.New("millrace dict inspect needs the name of a dictionary file")}
 	}
-	ds, err := loadDictionaries(args)
+	ds, err := loadDictionaries(fs.Args())
 	if err != nil {
 		return err
 	}

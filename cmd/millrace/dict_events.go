@@ -131,8 +131,8 @@ func (s *sampler) fromServer(ctx context.Context, url, cursor string) ([][]byte,
 func (s *sampler) fromLog(ctx context.Context, dataDir, cursor string) (_ [][]byte, err error) {
 	from := replay.TimeCursor(0)
 	if cursor != "" {
-		if from, err = replay.ParseCursor(cursor); err != nil {
-			return nil, usageError{fmt.Errorf("--cursor: %w", err)}
+		if from, err = parseCursor(cursor); err != nil {
+			return nil, err
 		}
 	}
 	dicts, err := dict.NewRegistry(dict.BuiltIn(), dict.Shipped()...)

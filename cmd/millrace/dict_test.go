@@ -48,6 +48,11 @@ func dictEvents(n int) []string {
 	return events
 }
 
+// runDict is millrace dict.
+func runDict(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	return dispatch(ctx, append([]string{"dict"}, args...), stdout, stderr)
+}
+
 func runDictOK(t *testing.T, args ...string) (stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
@@ -236,7 +241,7 @@ func TestDictRefuses(t *testing.T) {
 		usage bool
 		want  string
 	}{
-		{"", true, "train or inspect"},
+		{"", true, "train, inspect"},
 		{"frobnicate", true, "frobnicate"},
 		{"train", true, "needs events"},
 		{"train --url ws://h x", true, "not from several"},
@@ -252,7 +257,8 @@ func TestDictRefuses(t *testing.T) {
 		{"train --url gopher://h", true, "--url"},
 		{"train " + filepath.Join(dir, "absent"), false, "absent"},
 		{"train " + few, false, "too few events"},
-		{"train --size 1 " + few, false, "size 1 "},
+		{"train --size 1 " + few, true, "--size 1 is not 1KiB to 2MiB"},
+		{"train --out " + text + " " + few, false, "exists already"},
 		{"train " + text, false, "line 3 is not an event"},
 		{"train --compare " + text + " " + few, false, "not a zstd dictionary"},
 		{"inspect", true, "name of a dictionary file"},
@@ -275,10 +281,10 @@ func TestDictRefuses(t *testing.T) {
 }
 
 func TestDictHelp(t *testing.T) {
-	for _, args := range [][]string{{"--help"}, {"train", "--help"}} {
-		stdout, _ := runDictOK(t, args...)
-		wantAll(t, stdout, "millrace dict inspect", "--samples", "--compare")
-	}
+	stdout, _ := runDictOK(t, "--help")
+	wantAll(t, stdout, "millrace dict train", "millrace dict inspect")
+	stdout, _ = runDictOK(t, "train", "--help")
+	wantAll(t, stdout, "--samples", "--compare", "not public")
 }
 
 // TestSampler: of more events than asked for, all are as likely.

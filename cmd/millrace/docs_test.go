@@ -201,11 +201,11 @@ func TestDocsFlags(t *testing.T) {
 func manuals(t *testing.T) string {
 	t.Helper()
 	var out bytes.Buffer
-	for _, c := range commands() {
-		if code := run(t.Context(), []string{c.name, "--help"}, &out, &out); code != exitOK {
-			t.Errorf("millrace %s --help: exit code %d", c.name, code)
+	program().eachRunnable(func(c *command) {
+		if code := run(t.Context(), append(strings.Fields(c.name)[1:], "--help"), &out, &out); code != exitOK {
+			t.Errorf("%s --help: exit code %d", c.name, code)
 		}
-	}
+	})
 	return out.String()
 }
 
@@ -240,14 +240,14 @@ func TestDocsVariables(t *testing.T) {
 // Every sub-command that the documentation names exists, and it names every one.
 func TestDocsCommands(t *testing.T) {
 	docs := readDocs(t)
-	subs := map[string][]string{"dict": {"train", "inspect"}}
-	for _, job := range internJobs() {
-		subs["intern"] = append(subs["intern"], job.name)
-	}
+	subs := make(map[string][]string)
 	named := make(map[string]bool)
 	known := make(map[string]bool)
-	for _, c := range commands() {
-		known[c.name] = true
+	for _, c := range program().subs {
+		known[c.word()] = true
+		for _, s := range c.subs {
+			subs[c.word()] = append(subs[c.word()], s.word())
+		}
 	}
 	// In code only: in prose millrace is a noun.
 	find(docs, "(?:`|^ {4}|/)millrace ([a-z]+)(?: ([a-z-]+))?", func(at string, m []string) {

@@ -135,7 +135,12 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 			exitFailed, []string{"--listen 127.0.0.1:", "address already in use", "ss -ltnp", "another address with --listen"}},
 		{"metrics port in use", func(t *testing.T, dir string) []string { return serveArgs(dir, "--metrics-listen", taken(t)) }, "",
 			exitFailed, []string{"--metrics-listen 127.0.0.1:", "already in use", "another address with --metrics-listen"}},
-		{"no address", with("--listen", "6008"), "", exitFailed, []string{"--listen 6008", "such as :6008"}},
+		{"no address", with("--listen", "6008"), "", exitUsage, []string{"--listen 6008", "such as :6008"}},
+		{"no port", with("--listen", "nonsense"), "", exitUsage, []string{"--listen nonsense", "missing port", "such as :6008"}},
+		{"port beyond", with("--listen", "127.0.0.1:99999"), "", exitUsage, []string{"--listen 127.0.0.1:99999", "is not a port"}},
+		{"no metrics port", with("--metrics-listen", "6009"), "", exitUsage, []string{"--metrics-listen 6009", "missing port"}},
+		{"empty address", with("--listen", ""), "", exitUsage, []string{"--listen", "missing port"}},
+		{"one port for two", with("--listen", ":6008", "--metrics-listen", ":6008"), "", exitUsage, []string{"both :6008", "two ports"}},
 		{"address of another machine", with("--listen", "192.0.2.1:6008"), "", exitFailed, []string{"--listen 192.0.2.1:6008", "no such address"}},
 		{"data directory in use", func(t *testing.T, dir string) []string {
 			runElsewhere(t, dir)
@@ -211,13 +216,18 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 			} else {
 				t.Parallel()
 			}
-			args := tc.args(t, t.TempDir()) // may build programs
+			dir := t.TempDir()
+			args := tc.args(t, dir) // may build programs
+			_, before := os.Stat(filepath.Join(dir, "data"))
 			ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 			defer cancel()
 			var out bytes.Buffer
 			defer giveHeapBack()
 			code := run(ctx, args, &out, &out)
 			checkTrouble(t, out.String(), code, tc.code, tc.says)
+			if _, after := os.Stat(filepath.Join(dir, "data")); code == exitUsage && (before == nil) != (after == nil) {
+				t.Error("wrong usage, and it made the data directory")
+			}
 		})
 	}
 }

@@ -24,7 +24,7 @@ func envName(flagName string) string {
 
 // parseFlags sets fs from the environment first and the arguments second, so that an argument wins.
 // A variable that begins with MILLRACE_ and names no flag of fs is an error, as is an argument that is no
-// flag.
+// flag. Flags and other arguments may come in any order; what follows -- is no flag.
 func parseFlags(fs *flag.FlagSet, args, environ []string) error {
 	fs.SetOutput(io.Discard)
 	for _, kv := range environ {
@@ -41,10 +41,19 @@ func parseFlags(fs *flag.FlagSet, args, environ []string) error {
 			return usageError{fmt.Errorf("environment variable %s=%q: %s", name, value, whatIsWanted(fs, flagName, err.Error()))}
 		}
 	}
-	if err := fs.Parse(args); err != nil {
-		return usageError{explainFlag(fs, err)}
+	var others []string
+	for {
+		if err := fs.Parse(args); err != nil {
+			return usageError{explainFlag(fs, err)}
+		}
+		rest := fs.Args()
+		if n := len(args) - len(rest); len(rest) == 0 || n > 0 && args[n-1] == "--" {
+			others = append(others, rest...)
+			break
+		}
+		others, args = append(others, rest[0]), rest[1:]
 	}
-	return nil
+	return fs.Parse(append([]string{"--"}, others...)) // sets what fs.Args returns, and no flag
 }
 
 // isForeignEnv tells variables that begin like ours and are somebody else's: those of tests, and those that
@@ -56,6 +65,17 @@ func isForeignEnv(name string) bool {
 
 // osEnviron is what parseFlags is given outside of tests.
 func osEnviron() []string { return os.Environ() }
+
+// environOf returns the part of the environment that stands for some flags.
+func environOf(flagNames ...string) []string {
+	env := []string{}
+	for _, name := range flagNames {
+		if v, ok := os.LookupEnv(envName(name)); ok {
+			env = append(env, envName(name)+"="+v)
+		}
+	}
+	return env
+}
 
 // usageError is a mistake in how millrace was called: exit code 2.
 type usageError struct{ err error }
@@ -141,28 +161,4 @@ func (c *choice) Set(s string) error {
 	}
 	c.value = s
 	return nil
-}
-
-// printFlags writes the flags of fs as a manual: name, default and, if it has them, twin on one line, the
-// text below.
-func printFlags(w io.Writer, fs *flag.FlagSet, twins bool) {
-	fs.VisitAll(func(f *flag.Flag) {
-		kind, text := flag.UnquoteUsage(f)
-		head := "--" + f.Name
-		if kind != "" {
-			head += " " + kind
-		}
-		def := f.DefValue
-		if def == "" || def == "false" {
-			def = "–"
-		}
-		line := fmt.Sprintf("  %-32s default %-16s", head, def)
-		if twins {
-			line += " " + envName(f.Name)
-		}
-		fmt.Fprintln(w, strings.TrimRight(line, " "))
-		for _, line := range strings.Split(text, "\n") {
-			fmt.Fprintf(w, "      %s\n", line)
-		}
-	})
 }

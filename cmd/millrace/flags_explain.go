@@ -18,7 +18,7 @@ var (
 
 // explainFlag says what is wrong with the arguments that fs failed to parse, and what would be right.
 func explainFlag(fs *flag.FlagSet, err error) error {
-	if isHelp(err) {
+	if errors.Is(err, flag.ErrHelp) {
 		return err
 	}
 	text := err.Error()

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"flag"
 	"strings"
 	"testing"
 	"time"
@@ -78,6 +79,27 @@ func TestByteSize(t *testing.T) {
 	}
 }
 
+// Flags may come before and after other arguments, and -- ends them.
+func TestFlagsInAnyOrder(t *testing.T) {
+	for _, tc := range []struct {
+		args, want, url string
+	}{
+		{"a --url u b", "a b", "u"},
+		{"--url u a b", "a b", "u"},
+		{"a b --url=u", "a b", "u"},
+		{"a -- --url u", "a --url u", "none"},
+		{"-- -", "-", "none"},
+		{"- --url u", "-", "u"},
+		{"", "", "none"},
+	} {
+		fs := flag.NewFlagSet("x", flag.ContinueOnError)
+		url := fs.String("url", "none", "")
+		if err := parseFlags(fs, strings.Fields(tc.args), nil); err != nil || strings.Join(fs.Args(), " ") != tc.want || *url != tc.url {
+			t.Errorf("%q: arguments %q, --url %s, error %v", tc.args, fs.Args(), *url, err)
+		}
+	}
+}
+
 // The manual has every flag with its twin, and the shares of the budget add up to no more than it.
 func TestServeHelp(t *testing.T) {
 	var out bytes.Buffer
@@ -121,6 +143,21 @@ func TestExitCodes(t *testing.T) {
 		{[]string{"version"}, exitOK},
 		{[]string{"--help"}, exitOK},
 		{[]string{"tail", "--help"}, exitOK},
+		{[]string{"help", "tail"}, exitOK},
+		{[]string{"help", "intern", "export"}, exitOK},
+		{[]string{"intern"}, exitUsage},
+		{[]string{"intern", "expor"}, exitUsage},
+		{[]string{"intern", "export", "--by", "7", "x"}, exitUsage},
+		{[]string{"intern", "compact", "--intern", "fdb"}, exitUsage},
+		{[]string{"dict"}, exitUsage},
+		{[]string{"dict", "inspect", "--help"}, exitOK},
+		{[]string{"dict", "train", "--size", "1", "x"}, exitUsage},
+		{[]string{"dict", "train", "--url", "x", "--cursor", "y"}, exitUsage},
+		{[]string{"uid", "nobody"}, exitUsage},
+		{[]string{"verify", "--problems", "0"}, exitUsage},
+		{[]string{"backup", "--to", "x", "y"}, exitUsage},
+		{[]string{"tail", "--since", "1h", "--until", "2h"}, exitUsage},
+		{[]string{"completion", "tcsh"}, exitUsage},
 	} {
 		if got := run(t.Context(), tc.args, &out, &out); got != tc.want {
 			t.Errorf("millrace %v: exit code %d, want %d", tc.args, got, tc.want)

@@ -25,6 +25,10 @@ type uidStore struct {
 	store    closableStore
 }
 
+// errNoFoundation says that this program cannot use FoundationDB.
+var errNoFoundation = errors.New("--intern=fdb: this binary was built without -tags fdb; make build-fdb builds one with it, " +
+	"or use --intern=pebble or off")
+
 // internDir is where the embedded store is.
 func (c *config) internDir() string { return filepath.Join(c.dataDir, "intern") }
 

@@ -8,8 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"path/filepath"
-	"strings"
 	"time"
 
 	"millrace/intern"
@@ -19,21 +17,44 @@ import (
 // progressEvery is how often a long job on the UID store says how far it is.
 const progressEvery = 2 * time.Second
 
-// internJob is one of the sub-commands of `millrace intern`.
-type internJob struct {
-	name, args, help string
-	run              func(ctx context.Context, j *internRun) error
+func internCommand() *command {
+	c := &command{name: "millrace intern", summary: "care for the UID store of servers that are not running"}
+	for _, job := range []*internJob{
+		{name: "export", summary: "write all UIDs to a file; begun again, it goes on where it stopped", file: true, run: (*internRun).export},
+		{name: "import", summary: "read such a file into an empty store; begun again, it goes on where it stopped", file: true, create: true, run: (*internRun).imports},
+		{name: "verify", summary: "scan both directions: one string, one UID, counters above every UID", run: (*internRun).verify},
+		{name: "compact", summary: "rewrite the store to its final size", embedded: true, run: (*internRun).compact},
+		{name: "skip-ahead", summary: "after restoring an older copy: raise every sequence, so that no UID is given twice", skips: true, run: (*internRun).skipAhead},
+	} {
+		c.subs = append(c.subs, job.command())
+	}
+	return c
 }
 
-func internJobs() []internJob {
-	return []internJob{
-		{"export", "FILE", "write all UIDs to a file; begun again, it goes on where it stopped", func(ctx context.Context, r *internRun) error { return r.export(ctx) }},
-		{"import", "FILE", "read such a file into an empty store; begun again, it goes on where it stopped", func(ctx context.Context, r *internRun) error { return r.imports(ctx) }},
-		{"verify", "", "scan both directions: one string, one UID, counters above every UID", func(ctx context.Context, r *internRun) error { return r.verify(ctx) }},
-		{"compact", "", "rewrite the store to its final size", func(ctx context.Context, r *internRun) error { return r.compact(ctx) }},
-		{"skip-ahead", "", "after restoring an older copy: raise every sequence, so that no UID is given twice", func(ctx context.Context, r *internRun) error { return r.skipAhead(ctx) }},
-	}
+// internJob is one of the sub-commands of `millrace intern`.
+type internJob struct {
+	name, summary string
+	file          bool // it takes the name of a file
+	create        bool // there need not be a store
+	embedded      bool // it is for the embedded store only
+	skips         bool
+	run           func(r *internRun, ctx context.Context) error
 }
+
+func (job *internJob) command() *command {
+	c := &command{
+		name: "millrace intern " + job.name, summary: job.summary,
+		flags: func() *flag.FlagSet { fs, _ := job.newFlags(); return fs },
+		twins: internTwins(), run: job.start,
+	}
+	if job.file {
+		c.args = "FILE"
+	}
+	return c
+}
+
+// internTwins are the server's variables that say where its store is.
+func internTwins() []string { return []string{"data-dir", "intern", "fdb-cluster-file"} }
 
 // internRun is what a job works with.
 type internRun struct {
@@ -46,79 +67,60 @@ type internRun struct {
 	told   time.Time
 }
 
-func runIntern(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	if len(args) == 0 || isHelpWord(args[0]) {
-		printInternHelp(stdout)
-		return nil
-	}
-	for _, job := range internJobs() {
-		if job.name == args[0] {
-			return job.start(ctx, args[1:], stdout, stderr)
-		}
-	}
-	return usageError{fmt.Errorf("there is no millrace intern %.40q; try millrace intern --help", args[0])}
-}
-
-func isHelpWord(s string) bool { return strings.TrimLeft(s, "-") == "help" || s == "-h" }
-
-func printInternHelp(w io.Writer) {
-	fmt.Fprint(w, "millrace intern: care for the UID store of servers that are not running\n\n")
-	for _, job := range internJobs() {
-		fmt.Fprintf(w, "  millrace intern %-10s %-5s  %s\n", job.name, job.args, job.help)
-	}
-	fmt.Fprint(w, "\n  --data-dir DIR  the server's data directory (default ./data, MILLRACE_DATA_DIR)\n"+
-		"  --intern S      pebble, the embedded store (default), or fdb (MILLRACE_INTERN)\n"+
-		"  --fdb-cluster-file FILE  with --intern=fdb (MILLRACE_FDB_CLUSTER_FILE); stop every server that shares the store\n"+
-		"  --by N          of skip-ahead: more UIDs than one sequence gave out since the copy was made; left out: more than\n"+
-		"                  is possible since the backup was made, and 2^32 if --data-dir is none\n")
-}
-
-func (job internJob) start(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
+func (job *internJob) start(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
 	where, err := job.parse(args)
-	if isHelp(err) {
-		printInternHelp(stdout)
-		return nil
-	}
 	if err != nil {
 		return err
 	}
-	store, err := where.open(ctx, job.name == "import", stderr)
+	if job.create { // before a store is made for nothing
+		if _, err := os.Stat(where.file); err != nil {
+			return err
+		}
+	}
+	store, err := where.open(ctx, job.create, stderr)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	return job.run(ctx, &internRun{store: store, file: where.file, by: where.by, dir: where.dataDir(), stdout: stdout, stderr: stderr})
+	return job.run(&internRun{store: store, file: where.file, by: where.by, dir: where.dataDir(), stdout: stdout, stderr: stderr}, ctx)
 }
 
 // internPlace is what the flags of a job say.
 type internPlace struct {
-	dir     string // of the embedded store
+	data    string // data directory of the embedded store
 	intern  choice
 	cluster string
 	file    string
 	by      uint64
 }
 
-func (job internJob) parse(args []string) (*internPlace, error) {
+func (job *internJob) newFlags() (*flag.FlagSet, *internPlace) {
 	p := &internPlace{intern: choice{"pebble", []string{"pebble", "fdb"}}}
 	fs := flag.NewFlagSet("intern "+job.name, flag.ContinueOnError)
-	dataDir := fs.String("data-dir", "./data", "")
-	fs.Var(&p.intern, "intern", "")
-	fs.StringVar(&p.cluster, "fdb-cluster-file", "", "")
-	fs.Uint64Var(&p.by, "by", 0, "")
-	env := []string{} // the server's variables that say where its store is
-	for _, name := range []string{"data-dir", "intern", "fdb-cluster-file"} {
-		if value, ok := os.LookupEnv(envName(name)); ok {
-			env = append(env, envName(name)+"="+value)
-		}
+	fs.StringVar(&p.data, "data-dir", "./data", "the server's data directory (`DIR`)")
+	fs.Var(&p.intern, "intern", "pebble is the embedded store; of fdb, FoundationDB, stop every server that shares it")
+	fs.StringVar(&p.cluster, "fdb-cluster-file", "", "cluster `file` of FoundationDB, with --intern=fdb")
+	if job.skips {
+		fs.Uint64Var(&p.by, "by", 0, "more UIDs (`number`) than one sequence gave out since the copy was made; left out: more than\n"+
+			"is possible since the backup was made, or 2^32 if --data-dir is none")
 	}
-	if err := parseFlags(fs, args, env); err != nil {
+	return fs, p
+}
+
+func (job *internJob) parse(args []string) (*internPlace, error) {
+	fs, p := job.newFlags()
+	if err := parseFlags(fs, args, environOf(internTwins()...)); err != nil {
 		return nil, err
 	}
-	if want := len(strings.Fields(job.args)); fs.NArg() != want {
-		return nil, usageError{fmt.Errorf("usage: millrace intern %s [--data-dir DIR] %s", job.name, job.args)}
+	switch {
+	case job.file && fs.NArg() != 1, !job.file && fs.NArg() > 0:
+		return nil, usageError{errors.New("usage: " + job.command().usageLine())}
+	case p.intern.value == "fdb" && job.embedded:
+		return nil, usageError{fmt.Errorf("millrace intern %s is for the embedded store; FoundationDB sees to its files itself", job.name)}
+	case p.intern.value == "fdb" && !hasFoundation:
+		return nil, usageError{errNoFoundation}
 	}
-	p.dir, p.file = (&config{dataDir: *dataDir}).internDir(), fs.Arg(0)
+	p.file = fs.Arg(0)
 	return p, nil
 }
 
@@ -127,7 +129,7 @@ func (p *internPlace) dataDir() string {
 	if p.intern.value != "pebble" {
 		return ""
 	}
-	return filepath.Dir(p.dir)
+	return p.data
 }
 
 // open opens the store. Unless create, there must be one already.
@@ -135,13 +137,14 @@ func (p *internPlace) open(ctx context.Context, create bool, stderr io.Writer) (
 	if p.intern.value == "fdb" {
 		return openFoundation(ctx, p.cluster, slog.New(slog.NewTextHandler(stderr, nil)))
 	}
-	if _, err := os.Stat(p.dir); !create && errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("there is no UID store in %s: name the server's --data-dir", p.dir)
+	dir := (&config{dataDir: p.data}).internDir()
+	if _, err := os.Stat(dir); !create && errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("there is no UID store in %s: name the server's --data-dir", dir)
 	}
-	if err := os.MkdirAll(filepath.Dir(p.dir), 0o755); err != nil {
+	if err := os.MkdirAll(p.data, 0o755); err != nil {
 		return nil, fmt.Errorf("make --data-dir: %w", err)
 	}
-	store, err := pebblekv.Open(pebblekv.Config{Dir: p.dir, CacheBytes: 128 << 20, MemTableBytes: 64 << 20})
+	store, err := pebblekv.Open(pebblekv.Config{Dir: dir, CacheBytes: 128 << 20, MemTableBytes: 64 << 20})
 	if err != nil {
 		return nil, advise(err, "If a server uses it, stop the server first.")
 	}
@@ -211,7 +214,7 @@ func (r *internRun) verify(ctx context.Context) error {
 func (r *internRun) compact(ctx context.Context) error {
 	store, ok := r.store.(*pebblekv.Store)
 	if !ok {
-		return usageError{errors.New("compact is for the embedded store; FoundationDB sees to its files itself")}
+		return errors.New("compact is for the embedded store")
 	}
 	return store.Compact(ctx)
 }

@@ -61,7 +61,7 @@ func TestInternCommands(t *testing.T) {
 		t.Fatalf("verify: exit code %d\n%s", code, out)
 	}
 	dump, copied := filepath.Join(t.TempDir(), "uids.dump"), t.TempDir()
-	if code, out = millrace(t, "intern", "export", "--data-dir", dir, dump); code != exitOK {
+	if code, out = millrace(t, "intern", "export", dump, "--data-dir", dir); code != exitOK {
 		t.Fatalf("export: exit code %d\n%s", code, out)
 	}
 	if code, out = millrace(t, "intern", "import", "--data-dir", copied, dump); code != exitOK {
@@ -75,6 +75,13 @@ func TestInternCommands(t *testing.T) {
 	}
 	if code, _ = millrace(t, "intern", "verify", "--data-dir", t.TempDir()); code != exitFailed {
 		t.Errorf("verify without a store: exit code %d", code)
+	}
+	unmade := filepath.Join(copied, "unmade")
+	if code, out = millrace(t, "intern", "import", "--data-dir", unmade, dump+".no"); code != exitFailed || !strings.Contains(out, "no such file") {
+		t.Errorf("import of nothing: exit code %d\n%s", code, out)
+	}
+	if _, err := os.Stat(unmade); !os.IsNotExist(err) {
+		t.Errorf("import of nothing makes a data directory: %v", err)
 	}
 	if code, _ = millrace(t, "intern", "export"); code != exitUsage {
 		t.Errorf("export without a file: exit code %d", code)

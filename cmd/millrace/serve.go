@@ -48,12 +48,8 @@ type daemon struct {
 // limit bounds anyhow. It makes a cold replay some 15 % faster.
 const gcPercent = 300
 
-func runServe(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+func runServe(ctx context.Context, args []string, _, stderr io.Writer) error {
 	cfg, err := parseServe(args, osEnviron())
-	if isHelp(err) {
-		printServeHelp(stdout)
-		return nil
-	}
 	if err != nil {
 		return err
 	}
@@ -235,7 +231,9 @@ func (d *daemon) buildServing(share shares) error {
 	connections := cfg.maxConnections
 	if room := share.subscribers(); room < connections {
 		connections = room
-		d.logger.Info("--memory has room for fewer subscribers than --max-connections", "subscribers", room, "max_connections", cfg.maxConnections)
+		if cfg.given["memory"] || cfg.given["max-connections"] {
+			d.logger.Info("--memory has room for fewer subscribers than --max-connections", "subscribers", room, "max_connections", cfg.maxConnections)
+		}
 	}
 	d.health = &health{client: d.client, pipeline: d.pipeline, disk: d.disk, uids: d.uids}
 	serving := public.Config{
@@ -274,11 +272,6 @@ func (d *daemon) run(ctx context.Context) error {
 	// What was read has half of --shutdown-timeout to become durable; what then remains is for goodbyes.
 	drain, cut := context.WithCancelCause(context.Background())
 	defer cut(nil)
-	defer context.AfterFunc(gctx, func() {
-		d.logger.Info("stopping", "cause", context.Cause(gctx))
-		time.AfterFunc(d.cfg.shutdownTimeout/2, func() { cut(errShutdownTimeout) })
-		time.AfterFunc(d.cfg.shutdownTimeout+stuckTimeout, d.stuck)
-	})()
 
 	drained := make(chan struct{})
 	g.Go(func() error {
@@ -291,6 +284,9 @@ func (d *daemon) run(ctx context.Context) error {
 	g.Go(func() error {
 		<-gctx.Done()
 		stop := time.Now()
+		time.AfterFunc(d.cfg.shutdownTimeout/2, func() { cut(errShutdownTimeout) })
+		time.AfterFunc(d.cfg.shutdownTimeout+stuckTimeout, d.stuck)
+		d.logger.Info("stopping", "cause", context.Cause(gctx)) // here, so that "stopped" comes after it
 		<-drained
 		d.goodbye(d.cfg.shutdownTimeout - time.Since(stop))
 		return nil

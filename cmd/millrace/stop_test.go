@@ -126,3 +126,26 @@ func TestStopWhileStarting(t *testing.T) {
 		t.Errorf("%v\n%s", err, &said)
 	}
 }
+
+// What is logged of a stop is in its order, however fast it is.
+func TestStopIsLoggedInOrder(t *testing.T) {
+	t.Parallel()
+	cfg, err := parseServe(serveArgs(t.TempDir(), "--intern", "off")[1:], nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := &lockedBuffer{}
+	d, err := newDaemon(t.Context(), cfg, newLogger(cfg, out))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := d.run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	stopping, stopped := strings.Index(out.String(), "msg=stopping"), strings.Index(out.String(), "msg=stopped")
+	if stopping < 0 || stopped < stopping {
+		t.Errorf("logged:\n%s", out)
+	}
+}

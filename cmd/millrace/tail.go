@@ -30,11 +30,8 @@ const (
 )
 
 func runTail(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	cfg, err := parseTail(args)
-	if isHelp(err) {
-		printTailManual(stdout)
-		return nil
-	}
+	now := time.Now()
+	cfg, err := parseTail(args, now)
 	if err != nil {
 		return err
 	}
@@ -44,7 +41,7 @@ func runTail(ctx context.Context, args []string, stdout, stderr io.Writer) error
 		cfg: cfg, stderr: stderr, out: bufio.NewWriterSize(stdout, tailBuffer),
 		readable: cfg.pretty || !cfg.json && isTerminal(stdout),
 		form:     form{colour: wantsColour() && isTerminal(stdout), zone: time.Local},
-		progress: progress{now: time.Now}, begun: time.Now(),
+		progress: progress{now: time.Now}, begun: now, end: cfg.end,
 	}
 	if isTerminal(stderr) {
 		t.progress.w = stderr
@@ -81,16 +78,11 @@ type tailer struct {
 }
 
 func (t *tailer) run(ctx context.Context) error {
-	now := t.begun
 	cfg, err := t.cfg.clientConfig()
 	if err != nil {
 		return err
 	}
-	if cfg.Cursor, err = t.start(now); err != nil {
-		return err
-	}
-	var askServer bool
-	if t.end, askServer, err = parseUntil(t.cfg.until, now); err != nil {
+	if cfg.Cursor, err = t.start(); err != nil {
 		return err
 	}
 	cfg.OnInfo, cfg.OnWait, cfg.OnDisconnect = t.inform, t.flush, t.disconnected
@@ -98,7 +90,7 @@ func (t *tailer) run(ctx context.Context) error {
 	if err != nil {
 		return usageError{err}
 	}
-	if askServer {
+	if t.cfg.askServer {
 		if t.end.timeUS, err = askNewest(ctx, c, t.stderr, t.cfg.once, t.end.timeUS); err != nil {
 			return t.ended(ctx, err)
 		}
@@ -120,22 +112,14 @@ func (t *tailer) run(ctx context.Context) error {
 }
 
 // start says where to start: where the last run ended, or as the flags say.
-func (t *tailer) start(now time.Time) (string, error) {
-	cursor := t.cfg.cursor
-	if t.cfg.since != "" {
-		us, err := parseMoment(t.cfg.since, now)
-		if err != nil {
-			return "", usageError{fmt.Errorf("--since %w", err)}
-		}
-		cursor = strconv.FormatInt(us, 10)
-	}
+func (t *tailer) start() (string, error) {
 	if t.cfg.cursorFile == "" {
-		return cursor, nil
+		return t.cfg.from, nil
 	}
 	t.file = &cursorFile{name: t.cfg.cursorFile}
 	kept, err := readCursorFile(t.cfg.cursorFile)
 	if err != nil || kept == "" {
-		return cursor, err
+		return t.cfg.from, err
 	}
 	// A time is inclusive, a position is not.
 	t.skipUS, _ = parseMicros(kept)

@@ -4,24 +4,24 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
+	"math"
 	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"time"
 
 	"millrace/dict"
 	"millrace/dict/jetstream"
 	"millrace/public/client"
+	"millrace/replay"
 )
 
 // defaultServer is where a server listens that was told nothing else.
 const defaultServer = "ws://localhost:6008"
 
-const tailManual = `millrace tail: print a server's events, a line each
-
-It follows a millrace, or any Jetstream, from now on, or from --cursor, --since or --cursor-file on. A connection
+const tailAbout = `It follows a millrace, or any Jetstream, from now on, or from --cursor, --since or --cursor-file on. A connection
 that breaks is made again, with growing pauses, and goes on exactly where it was: nothing is missing and nothing comes
 twice, also if the server was started again or another instance answers. (A Jetstream that is no millrace has only times to
 go by: what comes twice after a break is dropped, but what it loses is lost.)
@@ -30,7 +30,7 @@ go by: what comes twice after a break is dropped, but what it loses is lost.)
   millrace tail --since 2h --until now --collections app.bsky.graph.*  the last two hours of follows, blocks and lists
   millrace tail --dids did:plc:… --cursor 0 | jq .commit.record        all there is of one account
   millrace tail --cursor-file at.cursor >>events.jsonl                 on from where the last run ended
-  millrace tail --server wss://jetstream2.us-east.bsky.network         somebody else's server
+  millrace tail --url wss://jetstream2.us-east.bsky.network            somebody else's server
 
 Output is a line of JSON for each event, byte for byte what a subscriber gets; on a terminal a line to read, unless
 --json is given. Colours are left out if NO_COLOR is set. While old events are read and standard error is a
@@ -40,9 +40,27 @@ terminal, a line there says how far that is.
 microseconds. By this machine's clock; without a zone, in its time zone.
 
 Exit codes: 0 done, or interrupted when there was no end to wait for, or the reader of the pipe has left;
-130 interrupted before --count or --until was reached; 1 an error, with the server's reason; 2 wrong usage.
+130 interrupted before --count or --until was reached; 1 an error, with the server's reason; 2 wrong usage.`
 
-`
+func tailCommand() *command {
+	return &command{
+		name: "millrace tail", summary: "print events of a running server, or of any Jetstream, a line each", about: tailAbout,
+		flags: func() *flag.FlagSet {
+			fs, _ := newTailFlags()
+			if f := fs.Lookup("dictionary-cache"); f.DefValue != "" {
+				f.DefValue = "the user's" // where that is differs
+			}
+			return fs
+		},
+		groups: []flagGroup{
+			{"What to read", []string{"url", "collections", "dids", "kinds", "max-message-bytes"}},
+			{"Where to start and end", []string{"since", "until", "cursor", "cursor-file", "strict", "count", "once"}},
+			{"What to print", []string{"json", "pretty", "extended"}},
+			{"Compression", []string{"compress", "zstd-dictionary", "dictionary-cache"}},
+		},
+		run: runTail,
+	}
+}
 
 // tailConfig is what `millrace tail` can be told.
 type tailConfig struct {
@@ -64,16 +82,20 @@ type tailConfig struct {
 	pretty          bool
 	count           int64
 	once            bool
+
+	// What --cursor, --since and --until say.
+	from      string // "": live
+	end       end
+	askServer bool // the end is what the server has when it is asked
 }
 
 func newTailFlags() (*flag.FlagSet, *tailConfig) {
 	c := &tailConfig{}
 	fs := flag.NewFlagSet("tail", flag.ContinueOnError)
 	fs.StringVar(&c.url, "url", defaultServer, "server `URL`, or host and port; the path /subscribe is added where it is missing")
-	fs.StringVar(&c.url, "server", defaultServer, "another name of --`URL`")
 	fs.Var(&c.collections, "collections", "only these (`NSID`s or prefix.*, separated by commas, may be repeated); identity and account events still come,\nsee --kinds")
 	fs.Var(&c.dids, "dids", "only these `DID`s (separated by commas, may be repeated)")
-	fs.Var(&c.kinds, "kinds", "only these `kinds`: commit, identity, account")
+	fs.Var(&c.kinds, "kinds", "only these kinds (`KIND`s): commit, identity, account")
 	fs.IntVar(&c.maxMessageBytes, "max-message-bytes", 0, "leave out events that are larger than so many `bytes` as sent; 0: no limit")
 	fs.StringVar(&c.cursor, "cursor", "", "start at this time_us, or after this position (`cursor`); 0: the oldest event; left out: live")
 	fs.StringVar(&c.since, "since", "", "start at this `time`, see above")
@@ -82,7 +104,7 @@ func newTailFlags() (*flag.FlagSet, *tailConfig) {
 	fs.BoolVar(&c.strict, "strict", false, "fail if the cursor is older than the server's log, instead of starting at its oldest event (millrace only)")
 	fs.BoolVar(&c.compress, "compress", false, "ask for zstd: of a millrace with its built-in dictionary, which is fetched from it, of a Jetstream with\nJetstream's")
 	fs.StringVar(&c.dictionary, "zstd-dictionary", "", "dictionary `file` for --compress, for servers that do not serve theirs")
-	fs.StringVar(&c.dictionaryCache, "dictionary-cache", defaultDictionaryCache(), "`directory` where fetched dictionaries are kept; empty: nowhere")
+	fs.StringVar(&c.dictionaryCache, "dictionary-cache", defaultDictionaryCache(), "`dir`ectory where fetched dictionaries are kept; empty: nowhere")
 	fs.BoolVar(&c.extended, "extended", false, "events with position and UIDs, and info messages, as lines of their own (millrace only)")
 	fs.BoolVar(&c.json, "json", false, "JSON on a terminal, too")
 	fs.BoolVar(&c.pretty, "pretty", false, "the form for terminals even if standard output is none")
@@ -100,18 +122,19 @@ func defaultDictionaryCache() string {
 	return filepath.Join(dir, "millrace", "dictionaries")
 }
 
-// parseTail reads the arguments. Its error is that of the user, or flag.ErrHelp.
-func parseTail(args []string) (*tailConfig, error) {
+// parseTail reads the arguments; times count from now. Its error is that of the user, or flag.ErrHelp.
+func parseTail(args []string, now time.Time) (*tailConfig, error) {
 	fs, c := newTailFlags()
 	if err := parseFlags(fs, args, nil); err != nil {
+		return nil, err
+	}
+	if err := noArguments(fs); err != nil {
 		return nil, err
 	}
 	wrong := func(format string, args ...any) (*tailConfig, error) {
 		return nil, usageError{fmt.Errorf(format, args...)}
 	}
 	switch {
-	case fs.NArg() > 0:
-		return wrong("millrace tail takes no argument %q; see millrace tail --help", fs.Arg(0))
 	case c.count < 0:
 		return wrong("--count %d is negative", c.count)
 	case c.maxMessageBytes < 0:
@@ -120,6 +143,10 @@ func parseTail(args []string) (*tailConfig, error) {
 		return wrong("--cursor and --since both say where to start; give one")
 	case c.json && c.pretty:
 		return wrong("--json and --pretty both say what to print; give one")
+	case len(c.collections) > client.MaxCollections:
+		return wrong("--collections has %d, a server takes %d", len(c.collections), client.MaxCollections)
+	case len(c.dids) > client.MaxDIDs:
+		return wrong("--dids has %d, a server takes %d", len(c.dids), client.MaxDIDs)
 	}
 	for _, k := range c.kinds {
 		if !slices.Contains([]client.Kind{client.KindCommit, client.KindIdentity, client.KindAccount}, client.Kind(k)) {
@@ -129,15 +156,58 @@ func parseTail(args []string) (*tailConfig, error) {
 	if _, err := subscribeURL(c.url); err != nil {
 		return wrong("--url: %w", err)
 	}
+	if err := c.parseSpan(now); err != nil {
+		return nil, usageError{err}
+	}
 	return c, nil
 }
+
+// parseSpan reads where to start and where to end.
+func (c *tailConfig) parseSpan(now time.Time) (err error) {
+	if c.end, c.askServer, err = parseUntil(c.until, now); err != nil {
+		return err
+	}
+	start := int64(math.MinInt64)
+	switch {
+	case c.since != "":
+		if start, err = parseMoment(c.since, now); err != nil {
+			return fmt.Errorf("--since %w", err)
+		}
+		c.from = strconv.FormatInt(start, 10)
+	case c.cursor != "":
+		cursor, err := parseCursor(c.cursor)
+		if err != nil {
+			return err
+		}
+		if us, ok := cursor.TimeUS(); ok {
+			start = us
+		}
+		c.from = c.cursor
+	}
+	if start > c.end.timeUS {
+		return fmt.Errorf("nothing lies between the start, %s, and --until %s, %s, which is earlier", moment(start), c.until, moment(c.end.timeUS))
+	}
+	return nil
+}
+
+// parseCursor reads --cursor.
+func parseCursor(s string) (replay.Cursor, error) {
+	cursor, err := replay.ParseCursor(s)
+	if err != nil {
+		err = fmt.Errorf("--cursor %.80q is neither Unix microseconds nor a position, <stream>-<seq>-<op>", s)
+	}
+	return cursor, err
+}
+
+// moment writes Unix microseconds for people.
+func moment(us int64) string { return time.UnixMicro(us).Format("2006-01-02 15:04:05") }
 
 // clientConfig is what the client is told by the flags alone.
 func (c *tailConfig) clientConfig() (client.Config, error) {
 	cfg := client.Config{
 		URL:      c.url,
 		Options:  client.Options{Collections: c.collections, DIDs: c.dids, MaxMessageBytes: c.maxMessageBytes},
-		Cursor:   c.cursor,
+		Cursor:   c.from,
 		Strict:   c.strict,
 		Compress: c.compress, DictionaryDir: c.dictionaryCache,
 		NoReconnect: c.once,
@@ -162,15 +232,6 @@ func (c *tailConfig) clientConfig() (client.Config, error) {
 		cfg.Dictionaries = append(cfg.Dictionaries, raw)
 	}
 	return cfg, nil
-}
-
-func printTailManual(w io.Writer) {
-	fmt.Fprint(w, tailManual)
-	fs, _ := newTailFlags()
-	if f := fs.Lookup("dictionary-cache"); f.DefValue != "" {
-		f.DefValue = "the user's" // where that is differs
-	}
-	printFlags(w, fs, false)
 }
 
 // subscribeURL completes what a person types: a host, a base URL, or the whole of it.

@@ -23,7 +23,7 @@ func TestTailFlags(t *testing.T) {
 		want string // part of the complaint; "": none
 	}{
 		{nil, ""},
-		{[]string{"--server", "example.test", "--collections", "a.b.c,d.e.*", "--kinds", "commit"}, ""},
+		{[]string{"--url", "example.test", "--collections", "a.b.c,d.e.*", "--kinds", "commit"}, ""},
 		{[]string{"--cursor", "1", "--since", "2h"}, "--cursor and --since"},
 		{[]string{"--json", "--pretty"}, "--json and --pretty"},
 		{[]string{"--kinds", "post"}, "none of commit"},
@@ -31,8 +31,16 @@ func TestTailFlags(t *testing.T) {
 		{[]string{"--max-message-bytes", "-1"}, "negative"},
 		{[]string{"now"}, "takes no argument"},
 		{[]string{"--url", "ftp://x"}, "--url"},
+		{[]string{"--server", "example.test"}, "no flag --server"},
+		{[]string{"--cursor", "x"}, `--cursor "x" is neither`},
+		{[]string{"--cursor", "b7e1c0-1-0", "--until", "1h"}, ""},
+		{[]string{"--since", "2h", "--until", "1h"}, ""},
+		{[]string{"--since", "0s", "--until", "now"}, ""},
+		{[]string{"--since", "1h", "--until", "2h"}, "which is earlier"},
+		{[]string{"--cursor", "1795210200000000", "--until", "2025-01-01"}, "which is earlier"},
+		{[]string{"--since", "2100-01-01", "--until", "now"}, "which is earlier"},
 	} {
-		_, err := parseTail(tc.args)
+		_, err := parseTail(tc.args, time.Now())
 		if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
 			t.Errorf("%v: %v, want %q", tc.args, err, tc.want)
 		}
@@ -51,7 +59,7 @@ func TestTailManual(t *testing.T) {
 	if code := run(t.Context(), []string{"tail", "--help"}, &out, &out); code != exitOK {
 		t.Fatal(code)
 	}
-	for _, want := range []string{"--server", "--since", "--cursor-file", "NO_COLOR", "Exit codes", "| jq", "the user's"} {
+	for _, want := range []string{"--url", "--since", "--cursor-file", "NO_COLOR", "Exit codes", "| jq", "the user's"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is missing in\n%s", want, &out)
 		}
@@ -238,7 +246,7 @@ func TestTailForeignCursorFile(t *testing.T) {
 	if err := os.WriteFile(name, []byte("ddcead-8428-0\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	err := runTail(t.Context(), []string{"--server", server.URL, "--cursor-file", name}, io.Discard, io.Discard)
+	err := runTail(t.Context(), []string{"--url", server.URL, "--cursor-file", name}, io.Discard, io.Discard)
 	if err == nil || !strings.Contains(err.Error(), "if "+name+" is of another server's log, remove it") {
 		t.Errorf("%v", err)
 	}

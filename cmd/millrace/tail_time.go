@@ -50,7 +50,7 @@ func parseUntil(s string, now time.Time) (e end, askServer bool, err error) {
 	}
 	us, err := parseMoment(s, now)
 	if err != nil {
-		return end{}, false, usageError{fmt.Errorf("--until %w", err)}
+		return end{}, false, fmt.Errorf("--until %w", err)
 	}
 	// If that is past already, what is live comes after it.
 	return end{timeUS: us, live: us <= now.UnixMicro()}, false, nil

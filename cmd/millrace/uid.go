@@ -17,20 +17,31 @@ import (
 // maxUIDArgs is how many a server looks up at once.
 const maxUIDArgs = 1000
 
-func runUID(ctx context.Context, args []string, stdout, _ io.Writer) error {
-	fs := flag.NewFlagSet("uid", flag.ContinueOnError)
-	server := fs.String("url", "http://127.0.0.1:6008", "server `URL`")
-	err := parseFlags(fs, args, nil)
-	if isHelp(err) {
-		fmt.Fprint(stdout, "millrace uid DID|URI|UID…: ask a running server what UIDs stand for, or what stands for them\n\n")
-		printFlags(stdout, fs, false)
-		return nil
+func uidCommand() *command {
+	return &command{
+		name: "millrace uid", args: "DID|URI|UID…", summary: "ask a running server what UIDs stand for, or what stands for them",
+		about: "It prints a line for each: the UID, a tab, the string. What the server does not know is \"unknown\", and makes the exit code 1.",
+		flags: func() *flag.FlagSet { fs, _ := newUIDFlags(); return fs }, run: runUID,
 	}
-	if err != nil {
+}
+
+func newUIDFlags() (fs *flag.FlagSet, url *string) {
+	fs = flag.NewFlagSet("uid", flag.ContinueOnError)
+	return fs, fs.String("url", "http://127.0.0.1:6008", "the server's `URL`")
+}
+
+func runUID(ctx context.Context, args []string, stdout, _ io.Writer) error {
+	fs, server := newUIDFlags()
+	if err := parseFlags(fs, args, nil); err != nil {
 		return err
 	}
 	if fs.NArg() == 0 || fs.NArg() > maxUIDArgs {
-		return usageError{fmt.Errorf("usage: millrace uid [--url URL] DID|URI|UID…, up to %d", maxUIDArgs)}
+		return usageError{fmt.Errorf("usage: %s, up to %d", uidCommand().usageLine(), maxUIDArgs)}
+	}
+	for _, a := range fs.Args() {
+		if !isUID(a) && !strings.HasPrefix(a, "did:") && !strings.HasPrefix(a, "at://") {
+			return usageError{fmt.Errorf("%.80q is no DID (did:…), AT URI (at://…) or UID (a number)", a)}
+		}
 	}
 	base, err := subscribeURL(*server)
 	if err != nil {

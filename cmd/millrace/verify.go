@@ -6,62 +6,63 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
 	"time"
 
 	"millrace/replay"
 )
 
+func verifyCommand() *command {
+	return &command{
+		name: "millrace verify", summary: "check the event log of a server that is not running, without changing it",
+		about: `Every value is compared with its checksum, columns with the events' bytes, compressed events with the plain ones, and
+references, spans, gaps and the position with the blocks. Exit code 0: the log is whole; 1: it is damaged, and how
+is on standard output, a line a problem; or it could not be checked. Progress goes to standard error.
+(If the very last commit before the server ended is damaged, that looks like a crash in the middle of it, and is not
+seen: the log is then whole without it, and the server asks the relay for it again.)`,
+		flags: func() *flag.FlagSet { fs, _ := newVerifyFlags(); return fs }, twins: []string{"data-dir"}, run: runVerify,
+	}
+}
+
+// verifyConfig is what `millrace verify` can be told.
+type verifyConfig struct {
+	dataDir           string
+	problems, workers int
+}
+
+func newVerifyFlags() (*flag.FlagSet, *verifyConfig) {
+	c := &verifyConfig{}
+	fs := flag.NewFlagSet("verify", flag.ContinueOnError)
+	fs.StringVar(&c.dataDir, "data-dir", "./data", "the server's data directory (`DIR`)")
+	fs.IntVar(&c.problems, "problems", 100, "print the first so many problems (`NUMBER`); all are counted")
+	fs.IntVar(&c.workers, "workers", 0, "blocks checked at once (`NUMBER`); 0: one a processor")
+	return fs, c
+}
+
 // runVerify checks the log of a server that does not run.
 func runVerify(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	fs := flag.NewFlagSet("verify", flag.ContinueOnError)
-	dataDir := fs.String("data-dir", "./data", "")
-	problems := fs.Int("problems", 100, "")
-	workers := fs.Int("workers", 0, "")
-	env := []string{}
-	if dir, ok := os.LookupEnv(envName("data-dir")); ok {
-		env = append(env, envName("data-dir")+"="+dir)
-	}
-	err := parseFlags(fs, args, env)
-	switch {
-	case isHelp(err):
-		printVerifyHelp(stdout)
-		return nil
-	case err != nil:
+	fs, cfg := newVerifyFlags()
+	if err := parseFlags(fs, args, environOf("data-dir")); err != nil {
 		return err
-	case fs.NArg() > 0:
-		return usageError{fmt.Errorf("unexpected argument %.40q; try millrace verify --help", fs.Arg(0))}
-	case *problems < 1 || *workers < 0:
+	}
+	if err := noArguments(fs); err != nil {
+		return err
+	}
+	if cfg.problems < 1 || cfg.workers < 0 {
 		return usageError{errors.New("--problems must be at least 1, --workers at least 0")}
 	}
 	p := verifyProgress{w: stderr, begun: time.Now(), told: time.Now()}
 	report, err := replay.Verify(ctx, replay.VerifyConfig{
-		Dir: (&config{dataDir: *dataDir}).logDir(), Workers: *workers, ProblemsKept: *problems, Progress: p.tell,
+		Dir: (&config{dataDir: cfg.dataDir}).logDir(), Workers: cfg.workers, ProblemsKept: cfg.problems, Progress: p.tell,
 	})
 	switch {
 	case errors.Is(err, replay.ErrInUse):
-		return fmt.Errorf("%w: stop the server that uses --data-dir %s, or verify a copy", err, *dataDir)
+		return fmt.Errorf("%w: stop the server that uses --data-dir %s, or verify a copy", err, cfg.dataDir)
 	case errors.Is(err, replay.ErrNoLog):
 		return fmt.Errorf("%w: name the server's --data-dir", err)
 	case err != nil:
 		return err
 	}
 	return printReport(stdout, report, time.Since(p.begun))
-}
-
-func printVerifyHelp(w io.Writer) {
-	fmt.Fprint(w, `millrace verify: check the event log of a server that is not running, without changing it
-
-Every value is compared with its checksum, columns with the events' bytes, compressed events with the plain ones, and
-references, spans, gaps and the position with the blocks. Exit code 0: the log is whole; 1: it is damaged, and how
-is on standard output, a line a problem; or it could not be checked. Progress goes to standard error.
-(If the very last commit before the server ended is damaged, that looks like a crash in the middle of it, and is not
-seen: the log is then whole without it, and the server asks the relay for it again.)
-
-  --data-dir DIR  the server's data directory (default ./data, MILLRACE_DATA_DIR)
-  --problems N    print the first N problems; all are counted (default 100)
-  --workers N     blocks checked at once (default one a processor)
-`)
 }
 
 // verifyProgress tells how far a check is, now and then.

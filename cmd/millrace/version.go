@@ -117,13 +117,13 @@ func (b build) print(w io.Writer) {
 }
 
 func runVersion(_ context.Context, args []string, stdout, _ io.Writer) error {
-	switch {
-	case len(args) == 0:
-		thisBuild().print(stdout)
-	case isHelpWord(args[0]):
-		fmt.Fprint(stdout, "millrace version: print the version and how it was built\n")
-	default:
-		return usageError{fmt.Errorf("millrace version takes no argument %.40q", args[0])}
+	fs := noFlags("version")()
+	if err := parseFlags(fs, args, nil); err != nil {
+		return err
 	}
+	if err := noArguments(fs); err != nil {
+		return err
+	}
+	thisBuild().print(stdout)
 	return nil
 }

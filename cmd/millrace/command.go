@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// command is a sub-command, or the program itself. Dispatch, --help, the man page and completion read the same ones.
+type command struct {
+	name    string // with the names of those above it: millrace intern export
+	args    string // what it takes besides flags; "": nothing
+	summary string // one line
+	about   string // paragraphs, for the manual
+	more    func(w io.Writer)
+
+	flags  func() *flag.FlagSet // nil: none
+	groups []flagGroup          // of the flags; nil: one group of all
+	twins  []string             // names of the flags that have a MILLRACE_* twin; see allTwins
+
+	run  func(ctx context.Context, args []string, stdout, stderr io.Writer) error
+	subs []*command // nil: run
+}
+
+// flagGroup is the flags that serve one purpose, most used first.
+type flagGroup struct {
+	title string
+	names []string
+}
+
+// allTwins says that every flag has a twin.
+var allTwins = []string{"*"}
+
+// program returns the command that is millrace itself.
+func program() *command {
+	return &command{
+		name:    "millrace",
+		summary: "the AT Protocol firehose as JSON events, exact, replayable, with UIDs",
+		subs: []*command{
+			serveCommand(), tailCommand(), dictCommand(), uidCommand(), internCommand(), verifyCommand(), backupCommand(),
+			{name: "millrace version", summary: "print the version and how it was built", flags: noFlags("version"), run: runVersion},
+			completionCommand(),
+			{name: "millrace man", summary: "print the manual page", flags: noFlags("man"), run: runMan,
+				about: "It is made of the same text as --help: millrace man | man -l -, or millrace man >millrace.1."},
+		},
+	}
+}
+
+func noFlags(name string) func() *flag.FlagSet {
+	return func() *flag.FlagSet { return flag.NewFlagSet(name, flag.ContinueOnError) }
+}
+
+// word is the last part of the name.
+func (c *command) word() string { return c.name[strings.LastIndexByte(c.name, ' ')+1:] }
+
+// words are those of the sub-commands.
+func (c *command) words() []string {
+	var words []string
+	for _, s := range c.subs {
+		words = append(words, s.word())
+	}
+	return words
+}
+
+// sub returns the sub-command of that name, or nil.
+func (c *command) sub(word string) *command {
+	for _, s := range c.subs {
+		if s.word() == word {
+			return s
+		}
+	}
+	return nil
+}
+
+// hasTwin tells whether a flag may be given by the environment.
+func (c *command) hasTwin(flagName string) bool {
+	for _, name := range c.twins {
+		if name == flagName || name == allTwins[0] {
+			return true
+		}
+	}
+	return false
+}
+
+func isHelpWord(s string) bool { return s == "-h" || s == "-help" || s == "--help" || s == "help" }
+
+// dispatch finds the command that args name and runs it.
+func dispatch(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	c := program()
+	if len(args) > 0 && (args[0] == "--version" || args[0] == "-version") {
+		args = []string{"version"}
+	}
+	for c.subs != nil {
+		switch {
+		case len(args) == 0:
+			return usageError{fmt.Errorf("which sub-command, %s? Try %s --help", strings.Join(c.words(), ", "), c.name)}
+		case args[0] == "help" && len(args) > 1: // help serve is serve --help
+			args = append(args[1:len(args):len(args)], "--help")
+		case isHelpWord(args[0]):
+			c.printManual(stdout)
+			return nil
+		}
+		next := c.sub(args[0])
+		if next == nil {
+			return usageError{fmt.Errorf("there is no sub-command %s %.40q%s; try %s --help", c.name, args[0], didYouMean(args[0], c.words()), c.name)}
+		}
+		c, args = next, args[1:]
+	}
+	err := c.run(ctx, args, stdout, stderr)
+	if errors.Is(err, flag.ErrHelp) {
+		c.printManual(stdout)
+		return nil
+	}
+	return err
+}
+
+// noArguments is a usage error if the flags of a command are followed by anything.
+func noArguments(fs *flag.FlagSet) error {
+	if fs.NArg() == 0 {
+		return nil
+	}
+	return usageError{fmt.Errorf("millrace %s takes no argument %.80q; see millrace %s --help", fs.Name(), fs.Arg(0), fs.Name())}
+}

@@ -1,0 +1,226 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+)
+
+// What a shell completes by itself stands in the place of a candidate.
+const (
+	completeFile = ":file"
+	completeDir  = ":dir"
+)
+
+func completionCommand() *command {
+	return &command{
+		name: "millrace completion", args: strings.Join(shells(), "|"), summary: "print a script that completes commands, flags and their values",
+		about: `  bash   source <(millrace completion bash)                          in ~/.bashrc
+  zsh    source <(millrace completion zsh)                           in ~/.zshrc, after compinit
+  fish   millrace completion fish | source                           in ~/.config/fish/config.fish
+
+The scripts ask the millrace that is being typed, so they need no change when it does.`,
+		flags: noFlags("completion"), run: runCompletion,
+	}
+}
+
+// shells returns the names of the shells that there are scripts for.
+func shells() []string { return []string{"bash", "zsh", "fish"} }
+
+// completionScripts ask millrace completion words for candidates: a line each, with a tab before what it is for.
+var completionScripts = map[string]string{
+	"bash": `_millrace() {
+  local IFS=$'\n' line cur="${COMP_WORDS[COMP_CWORD]}"
+  COMPREPLY=()
+  [ "$cur" = "=" ] && cur=
+  for line in $("${COMP_WORDS[0]}" completion words -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null); do
+    case "$line" in
+      :file) compopt -o filenames 2>/dev/null; COMPREPLY+=($(compgen -f -- "$cur")) ;;
+      :dir) compopt -o filenames 2>/dev/null; COMPREPLY+=($(compgen -d -- "$cur")) ;;
+      *) COMPREPLY+=("${line%%$'\t'*}") ;;
+    esac
+  done
+}
+complete -F _millrace millrace
+`,
+	"zsh": `#compdef millrace
+_millrace() {
+  local line
+  local -a found
+  for line in "${(@f)$("${words[1]}" completion words -- "${(@)words[2,CURRENT]}" 2>/dev/null)}"; do
+    case "$line" in
+      :file) _files ;;
+      :dir) _files -/ ;;
+      ?*) found+=("${line/$'\t'/:}") ;;
+    esac
+  done
+  if (( $#found )); then _describe millrace found; fi
+}
+if [ "$funcstack[1]" = "_millrace" ]; then _millrace "$@"; else compdef _millrace millrace; fi
+`,
+	"fish": `function __millrace_complete
+  set -l words (commandline -opc)
+  for line in (command $words[1] completion words -- $words[2..-1] (commandline -ct) 2>/dev/null)
+    switch $line
+      case ':file'
+        __fish_complete_path (commandline -ct)
+      case ':dir'
+        __fish_complete_directories (commandline -ct)
+      case '*'
+        echo $line
+    end
+  end
+end
+complete -c millrace -f -a '(__millrace_complete)'
+`,
+}
+
+func runCompletion(_ context.Context, args []string, stdout, _ io.Writer) error {
+	if len(args) > 0 && args[0] == "words" { // for the scripts
+		args = args[1:]
+		if len(args) > 0 && args[0] == "--" {
+			args = args[1:]
+		}
+		for _, candidate := range program().complete(args) {
+			fmt.Fprintln(stdout, candidate)
+		}
+		return nil
+	}
+	fs := noFlags("completion")()
+	if err := parseFlags(fs, args, nil); err != nil {
+		return err
+	}
+	script := completionScripts[fs.Arg(0)]
+	if fs.NArg() != 1 || script == "" {
+		return usageError{errors.New("usage: millrace completion " + strings.Join(shells(), "|"))}
+	}
+	_, err := io.WriteString(stdout, script)
+	return err
+}
+
+// complete returns what the last of words, which may be empty, can become.
+func (c *command) complete(words []string) []string {
+	if len(words) == 0 {
+		words = []string{""}
+	}
+	words = joinEquals(words)
+	last, before := words[len(words)-1], words[:len(words)-1]
+	var fs *flag.FlagSet
+	var valueOf *flag.Flag // the word to complete is its value
+	for _, w := range before {
+		if next := c.sub(w); next != nil && valueOf == nil {
+			c, fs = next, nil
+			continue
+		}
+		if fs == nil && c.flags != nil {
+			fs = c.flags()
+		}
+		valueOf = needsValue(fs, w, valueOf)
+	}
+	if fs == nil && c.flags != nil {
+		fs = c.flags()
+	}
+	switch name, value, ok := strings.Cut(last, "="); {
+	case valueOf != nil:
+		return valuesOf(valueOf, "", last)
+	case ok && strings.HasPrefix(name, "-") && fs != nil:
+		if f := fs.Lookup(strings.TrimLeft(name, "-")); f != nil {
+			return valuesOf(f, name+"=", value)
+		}
+		return nil
+	case strings.HasPrefix(last, "-"):
+		return c.completeFlags(fs, last)
+	}
+	return c.completeWords(last)
+}
+
+// joinEquals puts together again what bash takes apart: --intern = fdb.
+func joinEquals(words []string) []string {
+	var joined []string
+	for i, w := range words {
+		n := len(joined)
+		switch {
+		case w == "=" && n > 0 && i == len(words)-1:
+			joined = append(joined, "") // the value, which is completed alone
+		case w == "=" && n > 0: // between a flag and its value
+		default:
+			joined = append(joined, w)
+		}
+	}
+	return joined
+}
+
+// needsValue returns the flag that the word after w is the value of, or nil. w may be a value itself, of was.
+func needsValue(fs *flag.FlagSet, w string, was *flag.Flag) *flag.Flag {
+	if was != nil || fs == nil || !strings.HasPrefix(w, "-") || strings.Contains(w, "=") {
+		return nil
+	}
+	f := fs.Lookup(strings.TrimLeft(w, "-"))
+	if f == nil {
+		return nil
+	}
+	if b, ok := f.Value.(interface{ IsBoolFlag() bool }); ok && b.IsBoolFlag() {
+		return nil
+	}
+	return f
+}
+
+// valuesOf returns the values of a flag that begin with what was typed.
+func valuesOf(f *flag.Flag, prefix, typed string) []string {
+	if c, ok := f.Value.(*choice); ok {
+		var values []string
+		for _, v := range c.allowed {
+			if strings.HasPrefix(v, typed) {
+				values = append(values, prefix+v)
+			}
+		}
+		return values
+	}
+	switch kind, _ := flagKind(f); kind {
+	case "FILE":
+		return []string{completeFile}
+	case "DIR", "DIRECTORY":
+		return []string{completeDir}
+	}
+	return nil
+}
+
+func (c *command) completeFlags(fs *flag.FlagSet, typed string) []string {
+	found := []string{}
+	add := func(name, text string) {
+		if strings.HasPrefix(name, typed) {
+			text, _, _ = strings.Cut(text, "\n")
+			found = append(found, name+"\t"+text)
+		}
+	}
+	if fs != nil {
+		for _, g := range c.groupsOf(fs) {
+			for _, name := range g.names {
+				_, text := flagKind(fs.Lookup(name))
+				add("--"+name, text)
+			}
+		}
+	}
+	add("--help", "the manual")
+	return found
+}
+
+func (c *command) completeWords(typed string) []string {
+	var found []string
+	for _, s := range c.subs {
+		if strings.HasPrefix(s.word(), typed) {
+			found = append(found, s.word()+"\t"+s.summary)
+		}
+	}
+	switch {
+	case strings.Contains(c.args, "FILE"):
+		return []string{completeFile}
+	case slices.Equal(strings.Split(c.args, "|"), shells()):
+		return slices.DeleteFunc(shells(), func(s string) bool { return !strings.HasPrefix(s, typed) })
+	}
+	return found
+}

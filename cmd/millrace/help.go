@@ -1,0 +1,96 @@
+package main
+
+import (
+	"cmp"
+	"flag"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// groupsOf returns the command's flags, group by group.
+func (c *command) groupsOf(fs *flag.FlagSet) []flagGroup {
+	if c.groups != nil {
+		return c.groups
+	}
+	g := flagGroup{title: "Flags"}
+	fs.VisitAll(func(f *flag.Flag) { g.names = append(g.names, f.Name) })
+	if len(g.names) == 0 {
+		return nil
+	}
+	return []flagGroup{g}
+}
+
+// flagKind returns what stands for a flag's value in the manual, "" for a switch, and the text that explains it.
+func flagKind(f *flag.Flag) (kind, text string) {
+	kind, text = flag.UnquoteUsage(f)
+	if c, ok := f.Value.(*choice); ok {
+		return strings.Join(c.allowed, "|"), text
+	}
+	return strings.ToUpper(kind), text
+}
+
+// usageLine is how the command is called.
+func (c *command) usageLine() string {
+	line := c.name
+	if c.flags != nil {
+		fs, any := c.flags(), false
+		fs.VisitAll(func(*flag.Flag) { any = true })
+		if any {
+			line += " [FLAGS]"
+		}
+	}
+	if c.subs != nil {
+		line += " COMMAND"
+	}
+	return strings.TrimRight(line+" "+c.args, " ")
+}
+
+// printManual writes what --help prints.
+func (c *command) printManual(w io.Writer) {
+	fmt.Fprintf(w, "%s: %s\n\n  %s\n", c.name, c.summary, c.usageLine())
+	if c.about != "" {
+		fmt.Fprintf(w, "\n%s\n", strings.TrimSpace(c.about))
+	}
+	if c.subs != nil {
+		fmt.Fprintln(w)
+		for _, s := range c.subs {
+			fmt.Fprintf(w, "  %-32s %s\n", strings.TrimRight(s.name+" "+s.args, " "), s.summary)
+		}
+		fmt.Fprintf(w, "\n%s COMMAND --help is the manual of each.\n", c.name)
+	}
+	if c.flags != nil {
+		fs := c.flags()
+		for _, g := range c.groupsOf(fs) {
+			fmt.Fprintf(w, "\n%s\n\n", g.title)
+			for _, name := range g.names {
+				c.printFlag(w, fs.Lookup(name))
+			}
+		}
+	}
+	if c.more != nil {
+		fmt.Fprintln(w)
+		c.more(w)
+	}
+}
+
+// printFlag writes name, default and twin on one line, and the text below.
+func (c *command) printFlag(w io.Writer, f *flag.Flag) {
+	kind, text := flagKind(f)
+	line := fmt.Sprintf("  %-34s %-18s", strings.TrimRight("--"+f.Name+" "+kind, " "), defaultOf(f, "default "))
+	if c.hasTwin(f.Name) {
+		line += " " + envName(f.Name)
+	}
+	fmt.Fprintln(w, strings.TrimRight(line, " "))
+	for line := range strings.SplitSeq(text, "\n") {
+		fmt.Fprintf(w, "      %s\n", line)
+	}
+}
+
+// defaultOf returns the default after the prefix, "" for a flag that has none.
+func defaultOf(f *flag.Flag, prefix string) string {
+	if def := cmp.Or(f.DefValue, "false"); def != "false" {
+		return prefix + def
+	}
+	return ""
+}
