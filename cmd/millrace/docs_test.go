@@ -172,7 +172,7 @@ func TestDocsFlags(t *testing.T) {
 	docs := readDocs(t)
 	ours := flagsIn(t, "cmd/millrace")
 	others := make(map[string]bool)
-	for _, dir := range []string{"cmd/relaysim", "cmd/bench", "dict/builtin"} {
+	for _, dir := range []string{"cmd/relaysim", "consume/relaysim", "cmd/bench", "dict/builtin"} {
 		maps.Copy(others, flagsIn(t, dir))
 	}
 	if len(ours) < 40 || len(others) < 10 {

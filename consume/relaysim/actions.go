@@ -1,0 +1,181 @@
+package relaysim
+
+import (
+	"context"
+	"math/rand/v2"
+	"net/url"
+	"strconv"
+	"time"
+)
+
+// Limits of what actions take.
+const (
+	maxRepeat = 10_000
+	maxBurst  = 1_000_000
+	maxJump   = 1 << 40
+)
+
+// actions returns everything that can be made to happen.
+func actions() []action {
+	return append(numberingActions(), connectionActions()...)
+}
+
+// numberingActions change the stream.
+func numberingActions() []action {
+	return []action{
+		number("jump", "by=N: leave out N numbers; no frame is lost", "by", 1000, maxJump,
+			func(r *Relay, n int64) (map[string]any, error) {
+				if r.producer.cfg.traffic.verbatim {
+					return nil, errVerbatim
+				}
+				r.producer.jump(n)
+				return map[string]any{"seq": r.producer.now.seq}, nil
+			}, func(rng *rand.Rand) int64 { return 1 + rng.Int64N(5000) }),
+		number("repeat", "n=N: send the newest N messages again, under their old numbers", "n", 1, maxRepeat,
+			func(r *Relay, n int64) (map[string]any, error) {
+				return map[string]any{"repeated": r.producer.repeat(n)}, nil
+			}, func(rng *rand.Rand) int64 { return 1 + rng.Int64N(200) }),
+		number("burst", "n=N: the next N messages at once, whatever the rate", "n", 1000, maxBurst,
+			func(r *Relay, n int64) (map[string]any, error) {
+				r.producer.burst += n
+				return nil, nil
+			}, func(rng *rand.Rand) int64 { return 1 + rng.Int64N(2000) }),
+		number("forget", "keep=N: move the window past all but the newest N messages", "keep", 0, maxBurst,
+			func(r *Relay, n int64) (map[string]any, error) {
+				return map[string]any{"lost_through": r.producer.now.win.forget(n)}, nil
+			}, func(rng *rand.Rand) int64 { return rng.Int64N(1000) }).asRisky(),
+		number("restart-numbering", "after=N: close connections and begin again after N (0), silently", "after", 0, maxJump,
+			func(r *Relay, n int64) (map[string]any, error) {
+				if r.producer.cfg.traffic.verbatim {
+					return nil, errVerbatim
+				}
+				r.producer.renumber(n)
+				return map[string]any{"epoch": r.producer.now.epoch}, nil
+			}, func(rng *rand.Rand) int64 { return rng.Int64N(100) }).asRisky(),
+		number("comeback", "close connections and return to the numbering before the last restart-numbering", "", 0, 0,
+			func(r *Relay, _ int64) (map[string]any, error) {
+				if err := r.producer.comeback(); err != nil {
+					return nil, err
+				}
+				return map[string]any{"epoch": r.producer.now.epoch, "seq": r.producer.now.seq}, nil
+			}, func(*rand.Rand) int64 { return 0 }).asRisky(),
+		{
+			name: "inject", help: "kind=K: send a malformed message of that kind; --list-hostile names them",
+			run: runInject, draw: func(rng *rand.Rand, r *Relay) url.Values {
+				kinds := r.hostile.kinds
+				return url.Values{"kind": {kinds[rng.IntN(len(kinds))].name}}
+			},
+		},
+		{
+			name: "quiet", help: "for=D: produce nothing for D; pings are answered", run: runQuiet,
+			draw: func(rng *rand.Rand, _ *Relay) url.Values { return drawDuration(rng, 500*time.Millisecond) },
+		},
+	}
+}
+
+// asRisky marks an action as one that schedules draw only if it is named.
+func (a action) asRisky() action {
+	a.risky = true
+	return a
+}
+
+func drawDuration(rng *rand.Rand, most time.Duration) url.Values {
+	return url.Values{"for": {time.Duration(rng.Int64N(int64(most))).Round(time.Millisecond).String()}}
+}
+
+func runInject(ctx context.Context, r *Relay, q url.Values) (result map[string]any, err error) {
+	if r.producer.cfg.traffic.verbatim {
+		return nil, errVerbatim
+	}
+	kind, err := findHostile(q.Get("kind"))
+	if err != nil {
+		return nil, err
+	}
+	stopped := r.producer.do(ctx, func() {
+		err = r.producer.inject(r.hostile, kind)
+		result = map[string]any{"seq": r.producer.now.seq}
+	})
+	if stopped != nil {
+		return nil, stopped
+	}
+	return result, err
+}
+
+func runQuiet(ctx context.Context, r *Relay, q url.Values) (map[string]any, error) {
+	d, err := paramDuration(q, "for", time.Second)
+	if err != nil {
+		return nil, err
+	}
+	return nil, r.producer.do(ctx, func() { r.producer.stalled = time.Now().Add(d) })
+}
+
+// connectionActions are what happens to connections.
+func connectionActions() []action {
+	return []action{
+		{
+			name: "disconnect", help: "after=BYTES: close all connections, after that much more data (0), within a frame or not",
+			run: runDisconnect, draw: func(rng *rand.Rand, _ *Relay) url.Values {
+				return url.Values{"after": {strconv.Itoa(rng.IntN(20_000))}}
+			},
+		},
+		{
+			name: "too-slow", help: "end all connections with ConsumerTooSlow", run: runTooSlow,
+			draw: func(*rand.Rand, *Relay) url.Values { return nil },
+		},
+		{
+			name: "stall", help: "for=D: write nothing at all for D, not even pongs", run: runStall,
+			draw: func(rng *rand.Rand, _ *Relay) url.Values { return drawDuration(rng, 500*time.Millisecond) },
+		},
+		{
+			name: "drip", help: "for=D&bytes=N: write N bytes a second only, for D", run: runDrip,
+			draw: func(rng *rand.Rand, _ *Relay) url.Values {
+				q := drawDuration(rng, 500*time.Millisecond)
+				q.Set("bytes", strconv.Itoa(1000+rng.IntN(100_000)))
+				return q
+			},
+		},
+	}
+}
+
+func runDisconnect(_ context.Context, r *Relay, q url.Values) (map[string]any, error) {
+	after, err := param(q, "after", 0, 0, 1<<40)
+	if err != nil {
+		return nil, err
+	}
+	if after == 0 {
+		return map[string]any{"connections": r.disconnect(errDisconnect)}, nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for c := range r.conns {
+		c.gate.breakAfter(int(after))
+	}
+	return map[string]any{"connections": len(r.conns)}, nil
+}
+
+func runTooSlow(_ context.Context, r *Relay, _ url.Values) (map[string]any, error) {
+	r.producer.current.Load().win.end(errTooSlow)
+	return nil, nil
+}
+
+func runStall(_ context.Context, r *Relay, q url.Values) (map[string]any, error) {
+	d, err := paramDuration(q, "for", time.Second)
+	if err != nil {
+		return nil, err
+	}
+	r.faults.stall(d)
+	return nil, nil
+}
+
+func runDrip(_ context.Context, r *Relay, q url.Values) (map[string]any, error) {
+	d, err := paramDuration(q, "for", time.Second)
+	if err != nil {
+		return nil, err
+	}
+	bytes, err := param(q, "bytes", 1000, 1, 1<<30)
+	if err != nil {
+		return nil, err
+	}
+	r.faults.drip(int(bytes), d)
+	return nil, nil
+}

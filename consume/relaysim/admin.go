@@ -1,0 +1,111 @@
+package relaysim
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"strconv"
+	"text/tabwriter"
+	"time"
+)
+
+// action is something that an operator, or the schedule of faults, can make happen.
+type action struct {
+	name string
+	help string // its parameters and what it does
+	run  func(ctx context.Context, r *Relay, q url.Values) (map[string]any, error)
+	draw func(rng *rand.Rand, r *Relay) url.Values // random parameters for schedules
+
+	// A consumer may be unable to hold all of the truth after it: schedules draw it only if it is named.
+	risky bool
+}
+
+// routeAdmin adds the admin endpoints.
+func (r *Relay) routeAdmin(mux *http.ServeMux) {
+	mux.HandleFunc("GET /admin/{$}", func(w http.ResponseWriter, _ *http.Request) {
+		t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+		defer t.Flush()
+		for _, a := range actions() {
+			fmt.Fprintf(t, "POST /admin/%s\t%s\n", a.name, a.help)
+		}
+		fmt.Fprintf(t, "GET /admin/status\twhere the stream is\n")
+	})
+	mux.HandleFunc("GET /admin/status", func(w http.ResponseWriter, _ *http.Request) { answer(w, r.status()) })
+	for _, a := range actions() {
+		mux.HandleFunc("POST /admin/"+a.name, func(w http.ResponseWriter, req *http.Request) {
+			result, err := a.run(req.Context(), r, req.URL.Query())
+			if err != nil {
+				http.Error(w, a.name+": "+err.Error(), http.StatusBadRequest)
+				return
+			}
+			answer(w, result)
+		})
+	}
+}
+
+func answer(w http.ResponseWriter, v map[string]any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(v)
+}
+
+// status says where the stream is.
+func (r *Relay) status() map[string]any {
+	n := r.producer.current.Load()
+	r.mu.Lock()
+	consumers := len(r.conns)
+	r.mu.Unlock()
+	return map[string]any{
+		"epoch": n.epoch, "seq": n.win.head(), "messages": r.producer.shown.Load(),
+		"sent": r.sent.Load(), "consumers": consumers,
+	}
+}
+
+var errVerbatim = errors.New("not while frames are sent exactly as captured")
+
+// param reads a whole number from q.
+func param(q url.Values, name string, otherwise, least, most int64) (int64, error) {
+	s := q.Get(name)
+	if s == "" {
+		return otherwise, nil
+	}
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || n < least || n > most {
+		return 0, fmt.Errorf("%s=%q is not a number from %d to %d", name, s, least, most)
+	}
+	return n, nil
+}
+
+// paramDuration reads a duration from q.
+func paramDuration(q url.Values, name string, otherwise time.Duration) (time.Duration, error) {
+	s := q.Get(name)
+	if s == "" {
+		return otherwise, nil
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil || d < 0 || d > time.Hour {
+		return 0, fmt.Errorf("%s=%q is not a duration up to an hour, like 500ms", name, s)
+	}
+	return d, nil
+}
+
+// number makes an action with one number for a parameter, that runs between two frames.
+func number(name, help, parameter string, otherwise, most int64, run func(r *Relay, n int64) (map[string]any, error), draw func(rng *rand.Rand) int64) action {
+	a := action{name: name, help: help, run: func(ctx context.Context, r *Relay, q url.Values) (result map[string]any, err error) {
+		n, err := param(q, parameter, otherwise, 0, most)
+		if err != nil {
+			return nil, err
+		}
+		if stopped := r.producer.do(ctx, func() { result, err = run(r, n) }); stopped != nil {
+			return nil, stopped
+		}
+		return result, err
+	}}
+	a.draw = func(rng *rand.Rand, _ *Relay) url.Values {
+		return url.Values{parameter: {strconv.FormatInt(draw(rng), 10)}}
+	}
+	return a
+}

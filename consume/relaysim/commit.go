@@ -1,0 +1,207 @@
+package relaysim
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"time"
+
+	comatproto "github.com/bluesky-social/indigo/api/atproto"
+	"github.com/bluesky-social/indigo/atproto/repo"
+	"github.com/bluesky-social/indigo/atproto/repo/mst"
+	lexutil "github.com/bluesky-social/indigo/lex/util"
+	blocks "github.com/ipfs/go-block-format"
+	"github.com/ipfs/go-cid"
+	blockstore "github.com/ipfs/go-ipfs-blockstore"
+	cbg "github.com/whyrusleeping/cbor-gen"
+)
+
+// repository is an account's repository while its acts become frames.
+type repository struct {
+	*account
+	tree   mst.Tree
+	key    *signingKey
+	last   uint64 // rev, as an integer
+	data   cid.Cid
+	commit cid.Cid
+	signed []byte // the newest commit block
+	car    carWriter
+}
+
+// perform makes the frames of the account's acts.
+func (a *account) perform(templates []*template, withTruth bool) error {
+	r := &repository{account: a, tree: mst.NewEmptyTree()}
+	var err error
+	if r.key, err = newSigningKey(a.keySeed()); err != nil {
+		return err
+	}
+	for _, o := range a.history {
+		if _, err := r.tree.Insert([]byte(o.path), pastCID(a.did, o.path)); err != nil {
+			return fmt.Errorf("insert %s: %w", o.path, err)
+		}
+	}
+	if err := r.snapshot(a.acts[0].time.Add(-time.Hour)); err != nil {
+		return err
+	}
+	for _, act := range a.acts {
+		kind, body, err := r.body(&act)
+		if err != nil {
+			return err
+		}
+		var frame bytes.Buffer
+		frame.Write(appendValue(nil, map[string]any{"op": 1, "t": kind}))
+		if err := body.MarshalCBOR(&frame); err != nil {
+			return fmt.Errorf("encode %s: %w", kind, err)
+		}
+		if templates[act.frame], err = newTemplate(frame.Bytes(), withTruth); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// body makes the body of an act's frame. Its seq is filled in when it is sent.
+func (r *repository) body(a *act) (kind string, body cbg.CBORMarshaler, err error) {
+	at := a.time.UTC().Format(timeLayout)
+	const seq = 1
+	switch a.kind {
+	case actIdentity:
+		handle := r.handle
+		return "#identity", &comatproto.SyncSubscribeRepos_Identity{Did: r.did, Handle: &handle, Seq: seq, Time: at}, nil
+	case actAccount:
+		body := &comatproto.SyncSubscribeRepos_Account{Active: a.status == "", Did: r.did, Seq: seq, Time: at}
+		if a.status != "" {
+			body.Status = &a.status
+		}
+		return "#account", body, nil
+	case actSync:
+		if r.signed == nil { // nothing was committed since the world began
+			if err := r.sign(); err != nil {
+				return "", nil, err
+			}
+		}
+		r.car.begin(r.commit)
+		r.car.add(r.commit, r.signed)
+		rev := makeTID(r.last)
+		return "#sync", &comatproto.SyncSubscribeRepos_Sync{Blocks: r.car.bytes(), Did: r.did, Rev: string(rev[:]), Seq: seq, Time: at}, nil
+	}
+	commit, err := r.apply(a)
+	if err != nil {
+		return "", nil, err
+	}
+	commit.Seq, commit.Time = seq, at
+	return "#commit", commit, nil
+}
+
+// apply applies an act's ops to the repository and makes the commit's message.
+func (r *repository) apply(a *act) (*comatproto.SyncSubscribeRepos_Commit, error) {
+	since := makeTID(r.last)
+	sinceText := string(since[:])
+	prevData := lexutil.LexLink(r.data)
+	message := &comatproto.SyncSubscribeRepos_Commit{
+		Blobs: []lexutil.LexLink{}, Ops: []*comatproto.SyncSubscribeRepos_RepoOp{},
+		PrevData: &prevData, Repo: r.did, Since: &sinceText,
+	}
+	r.car.begin(cid.Undef)
+	for _, o := range a.ops {
+		op, err := r.applyOp(o)
+		if err != nil {
+			return nil, err
+		}
+		message.Ops = append(message.Ops, op)
+	}
+	if _, err := r.tree.WriteDiffBlocks(context.Background(), &r.car); err != nil {
+		return nil, fmt.Errorf("write tree: %w", err)
+	}
+	if err := r.snapshot(a.time); err != nil {
+		return nil, err
+	}
+	if err := r.sign(); err != nil {
+		return nil, err
+	}
+	rev := makeTID(r.last)
+	message.Rev = string(rev[:])
+	message.Commit = lexutil.LexLink(r.commit)
+	if a.kind == actTooBig {
+		message.TooBig, message.Ops, message.Blocks = true, []*comatproto.SyncSubscribeRepos_RepoOp{}, lexutil.LexBytes{}
+		return message, nil
+	}
+	r.car.add(r.commit, r.signed)
+	r.car.root = r.commit
+	message.Blocks = r.car.bytes()
+	return message, nil
+}
+
+// applyOp changes one record, whose block goes into the CAR.
+func (r *repository) applyOp(o op) (*comatproto.SyncSubscribeRepos_RepoOp, error) {
+	var id *cid.Cid
+	if o.record != nil {
+		c := blockCID(o.record)
+		id = &c
+		r.car.add(c, o.record)
+	}
+	done, err := repo.ApplyOp(&r.tree, o.path, id)
+	if err != nil {
+		return nil, fmt.Errorf("apply %s: %w", o.path, err)
+	}
+	out := &comatproto.SyncSubscribeRepos_RepoOp{Path: o.path, Cid: (*lexutil.LexLink)(id), Prev: (*lexutil.LexLink)(done.Prev)}
+	switch {
+	case done.IsDelete():
+		out.Action = "delete"
+	case done.Prev != nil:
+		out.Action = "update"
+	default:
+		out.Action = "create"
+	}
+	return out, nil
+}
+
+// snapshot makes the tree as it is now the repository's state at t.
+func (r *repository) snapshot(t time.Time) error {
+	root, err := r.tree.RootCID()
+	if err != nil {
+		return fmt.Errorf("tree root: %w", err)
+	}
+	r.data = *root
+	r.last = r.rev(r.last, t)
+	return nil
+}
+
+// sign makes the commit of the repository's state.
+func (r *repository) sign() error {
+	rev := makeTID(r.last)
+	commit := repo.Commit{DID: r.did, Version: repo.ATPROTO_REPO_VERSION, Data: r.data, Rev: string(rev[:])}
+	if err := commit.Sign(r.key); err != nil {
+		return fmt.Errorf("sign commit: %w", err)
+	}
+	var buf bytes.Buffer
+	if err := commit.MarshalCBOR(&buf); err != nil {
+		return fmt.Errorf("encode commit: %w", err)
+	}
+	r.signed = buf.Bytes()
+	r.commit = blockCID(r.signed)
+	return nil
+}
+
+// carWriter collects blocks for a CAR. It stands in for the block store that trees are written to, of
+// which only Put is ever called.
+type carWriter struct {
+	blockstore.Blockstore
+	root cid.Cid
+	body []byte
+}
+
+// begin empties the writer.
+func (w *carWriter) begin(root cid.Cid) { w.root, w.body = root, w.body[:0] }
+
+// add appends a block.
+func (w *carWriter) add(id cid.Cid, data []byte) { w.body = appendCARBlock(w.body, id, data) }
+
+// Put implements blockstore.Blockstore.
+func (w *carWriter) Put(_ context.Context, b blocks.Block) error {
+	w.add(b.Cid(), b.RawData())
+	return nil
+}
+
+// bytes returns the CAR.
+func (w *carWriter) bytes() []byte { return append(appendCARHeader(nil, w.root), w.body...) }

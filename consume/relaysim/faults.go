@@ -1,0 +1,102 @@
+package relaysim
+
+import (
+	"context"
+	"net"
+	"sync"
+	"time"
+)
+
+// dripInterval is the time between two writes of a dripping connection.
+const dripInterval = 10 * time.Millisecond
+
+// faults is what is wrong with the relay's connections at the moment. It is safe for concurrent use.
+type faults struct {
+	mu        sync.Mutex
+	stallTo   time.Time // nothing is written before
+	dripTo    time.Time // little is written before
+	dripBytes int       // in one write
+}
+
+// stall stops all writing for d.
+func (f *faults) stall(d time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.stallTo = time.Now().Add(d)
+}
+
+// drip slows all writing to bytesPerSecond for d.
+func (f *faults) drip(bytesPerSecond int, d time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.dripTo = time.Now().Add(d)
+	f.dripBytes = max(1, bytesPerSecond*int(dripInterval/time.Millisecond)/1000)
+}
+
+// state returns how much may be written at now at most, and how long to wait before.
+func (f *faults) state(now time.Time) (bytes int, wait time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case now.Before(f.stallTo):
+		return 0, f.stallTo.Sub(now)
+	case now.Before(f.dripTo):
+		return f.dripBytes, dripInterval
+	}
+	return writeBytes, 0
+}
+
+// gate lets the data of one connection through as the faults allow.
+type gate struct {
+	faults *faults
+
+	mu  sync.Mutex
+	cut int // bytes until the connection breaks; -1: it does not
+}
+
+func (f *faults) newGate() *gate { return &gate{faults: f, cut: -1} }
+
+// breakAfter breaks the connection after n more bytes of data, wherever in a frame that is.
+func (g *gate) breakAfter(n int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.cut = n
+}
+
+// pass says how many of n bytes go through, and whether the connection breaks then.
+func (g *gate) pass(n int) (int, bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.cut < 0 {
+		return n, false
+	}
+	n = min(n, g.cut)
+	g.cut -= n
+	return n, g.cut == 0
+}
+
+// write writes data frames.
+func (g *gate) write(ctx context.Context, raw net.Conn, wire []byte) error {
+	for len(wire) > 0 {
+		n, wait := g.faults.state(time.Now())
+		if wait > 0 {
+			select {
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			case <-time.After(wait):
+			}
+		}
+		n, broken := g.pass(min(n, len(wire)))
+		if err := raw.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
+			return err
+		}
+		if _, err := raw.Write(wire[:n]); err != nil {
+			return err
+		}
+		if broken {
+			return errDisconnect
+		}
+		wire = wire[n:]
+	}
+	return nil
+}

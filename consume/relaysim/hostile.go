@@ -1,0 +1,242 @@
+package relaysim
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/ipfs/go-cid"
+	"github.com/multiformats/go-multihash"
+)
+
+// hostileKind is one way in which a message can be wrong, or be odd and yet right.
+type hostileKind struct {
+	name   string // as in --hostile-kinds
+	reason string // what a correct consumer counts it as; "": it is odd but right
+	make   func(k *kit) hostileMessage
+	huge   bool // megabytes: comes rarely in the mix
+}
+
+// hostileMessage is what a kind makes.
+type hostileMessage struct {
+	payload    []byte
+	text       bool          // a text message
+	unnumbered bool          // no seq can be read from it, so it takes none
+	keep       []expectation // the events that a correct consumer holds
+}
+
+// hugeRounds is in how many rounds of a mix the huge kinds come once.
+const hugeRounds = 64
+
+// hostileMix puts hostile messages among the good ones: all kinds in turn, every so often. It is not
+// safe for concurrent use.
+type hostileMix struct {
+	kinds []*hostileKind
+	every int64
+	kit   *kit
+
+	count int64 // messages since the last hostile one
+	next  int
+	round int
+}
+
+// newHostileMix makes a mix with one hostile message in every; 0: only on demand.
+func newHostileMix(kinds []*hostileKind, every int64, clk *clock, people *population, rng *rand.Rand) *hostileMix {
+	return &hostileMix{kinds: kinds, every: every, kit: &kit{clock: clk, people: people, rng: rng}}
+}
+
+// isDue counts a message, and says whether it is to be a hostile one.
+func (h *hostileMix) isDue() bool {
+	if h.every == 0 {
+		return false
+	}
+	h.count++
+	return h.count%h.every == 0
+}
+
+// nextKind returns the kind whose turn it is.
+func (h *hostileMix) nextKind() *hostileKind {
+	for {
+		kind := h.kinds[h.next]
+		round := h.round
+		if h.next++; h.next == len(h.kinds) {
+			h.next = 0
+			h.round++
+		}
+		if !kind.huge || round%hugeRounds == 0 || len(h.kinds) == 1 {
+			return kind
+		}
+	}
+}
+
+// append adds a message of kind to b and returns the newest seq, which was seq before.
+func (h *hostileMix) append(b *batch, kind *hostileKind, epoch uint32, seq int64) int64 {
+	h.kit.begin(seq + 1)
+	m := kind.make(h.kit)
+	number := seq + 1
+	if m.unnumbered {
+		number = 0
+	}
+	b.add(number, m.text, m.payload)
+	for _, e := range m.keep {
+		b.truth = appendTruthLine(b.truth, epoch, number, e)
+	}
+	return max(seq, number)
+}
+
+// findHostile returns the kind of that name.
+func findHostile(name string) (*hostileKind, error) {
+	for _, kind := range hostileKinds() {
+		if kind.name == name {
+			return kind, nil
+		}
+	}
+	return nil, fmt.Errorf("unknown hostile kind %q; --list-hostile names them", name)
+}
+
+// hostileKinds returns the whole library, in the order of docs/input.md.
+func hostileKinds() []*hostileKind {
+	var all []*hostileKind
+	all = append(all, messageKinds()...)
+	all = append(all, streamKinds()...)
+	all = append(all, envelopeKinds()...)
+	all = append(all, carKinds()...)
+	all = append(all, opKinds()...)
+	all = append(all, recordKinds()...)
+	return append(all, hugeKinds()...)
+}
+
+// kit makes the parts of one hostile message.
+type kit struct {
+	clock  *clock
+	people *population
+	rng    *rand.Rand
+
+	seq  int64
+	did  string
+	time string
+	rev  string
+}
+
+// begin sets up the envelope of the next message.
+func (k *kit) begin(seq int64) {
+	k.seq = seq
+	k.did = k.people.did(k.people.draw())
+	k.time = string(k.clock.tick())
+	rev := k.clock.tid()
+	k.rev = string(rev[:])
+}
+
+// rkey returns a fresh record key.
+func (k *kit) rkey() string {
+	t := k.clock.tid()
+	return string(t[:])
+}
+
+// part is one op of a hostile commit with what belongs to it.
+type part struct {
+	action string
+	path   string
+	id     cid.Cid // the op's CID; undefined: none
+	record []byte  // the record, also where it is not sent
+	data   []byte  // the block in the CAR under id; nil: none
+	keep   bool    // a correct consumer holds it
+}
+
+// put returns a good op that puts a record.
+func (k *kit) put(action, collection string, record []byte) part {
+	id := blockCID(record)
+	return part{action: action, path: collection + "/" + k.rkey(), id: id, record: record, data: record, keep: true}
+}
+
+// like returns a good op that creates a like.
+func (k *kit) like() part { return k.put("create", "app.bsky.feed.like", k.likeRecord()) }
+
+func (k *kit) likeRecord() []byte {
+	subject := k.people.did(k.people.draw())
+	rkey := k.rkey()
+	return appendValue(nil, map[string]any{
+		"$type":     "app.bsky.feed.like",
+		"createdAt": k.time,
+		"subject": map[string]any{
+			"cid": blockCID([]byte(subject + rkey)).String(),
+			"uri": "at://" + subject + "/app.bsky.feed.post/" + rkey,
+		},
+	})
+}
+
+// remove returns a good op that deletes a record.
+func (k *kit) remove() part {
+	return part{action: "delete", path: "app.bsky.feed.repost/" + k.rkey(), keep: true}
+}
+
+// envelope returns the body of a good commit of parts.
+func (k *kit) envelope(parts []part) map[string]any {
+	ops := make([]any, 0, len(parts))
+	for _, p := range parts {
+		op := map[string]any{"action": p.action, "path": p.path, "cid": nil}
+		if p.id.Defined() {
+			op["cid"] = p.id
+		}
+		ops = append(ops, op)
+	}
+	car, root := k.car(parts)
+	return map[string]any{
+		"ops": ops, "rev": k.rev, "seq": k.seq, "repo": k.did, "time": k.time, "blobs": []any{},
+		"since": nil, "blocks": car, "commit": root, "rebase": false, "tooBig": false,
+	}
+}
+
+// car returns a CAR of a stand-in for the commit and the blocks of parts, and its root.
+func (k *kit) car(parts []part) (car []byte, root cid.Cid) {
+	commit := appendValue(nil, map[string]any{"did": k.did, "rev": k.rev, "version": 3})
+	root = blockCID(commit)
+	car = appendCARHeader(nil, root)
+	car = appendCARBlock(car, root, commit)
+	for _, p := range parts {
+		if p.data != nil {
+			car = appendCARBlock(car, p.id, p.data)
+		}
+	}
+	return car, root
+}
+
+// commit returns the message of a commit of parts, its body changed by edit if that is not nil.
+func (k *kit) commit(edit func(body map[string]any), parts ...part) hostileMessage {
+	body := k.envelope(parts)
+	if edit != nil {
+		edit(body)
+	}
+	return hostileMessage{payload: message("#commit", body), keep: k.kept(parts)}
+}
+
+// kept returns the events of the parts that a correct consumer holds.
+func (k *kit) kept(parts []part) (keep []expectation) {
+	for i, p := range parts {
+		if !p.keep {
+			continue
+		}
+		e, ok := expectOp(k.did, k.rev, p.action, p.path, p.id, p.record)
+		if !ok {
+			panic("relaysim: the reference drops the good op " + p.path)
+		}
+		keep = append(keep, expectation{op: i, event: e})
+	}
+	return keep
+}
+
+// message returns a message frame.
+func message(kind string, body any) []byte {
+	payload := appendValue(nil, map[string]any{"op": 1, "t": kind})
+	return appendValue(payload, body)
+}
+
+// blockCID returns the CID of a DAG-CBOR block.
+func blockCID(data []byte) cid.Cid {
+	sum := sha256.Sum256(data)
+	hash, err := multihash.Encode(sum[:], multihash.SHA2_256)
+	if err != nil {
+		panic("relaysim: " + err.Error())
+	}
+	return cid.NewCidV1(cid.DagCBOR, hash)
+}

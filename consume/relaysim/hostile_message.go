@@ -1,0 +1,153 @@
+package relaysim
+
+// The reasons that docs/input.md groups as "by reason"; the others are spelt as they are there.
+const (
+	reasonFrame       = "bad frame"
+	reasonUnknown     = "unknown kind or op"
+	reasonKind        = "by kind"
+	reasonInvalidDID  = "invalid_did"
+	reasonInvalidRev  = "invalid_rev"
+	reasonInvalidTime = "invalid_time"
+	reasonInvalidCAR  = "invalid_car"
+	reasonInvalidPath = "invalid_path"
+	reasonAction      = "unknown action"
+	reasonMissingCID  = "missing CID"
+	reasonBlock       = "missing_block"
+	reasonMismatch    = "cid_mismatch"
+	reasonRecord      = "invalid_record"
+	reasonTooLarge    = "too_large"
+	reasonError       = "error frame"
+	reasonRepeat      = "repeat"
+)
+
+// bad makes a kind whose message gives no event.
+func bad(name, reason string, makeFrame func(k *kit) []byte) *hostileKind {
+	return &hostileKind{name: name, reason: reason, make: func(k *kit) hostileMessage {
+		return hostileMessage{payload: makeFrame(k)}
+	}}
+}
+
+// unnumbered makes a kind whose message gives no event and has no seq.
+func unnumbered(name, reason string, makeFrame func(k *kit) []byte) *hostileKind {
+	return &hostileKind{name: name, reason: reason, make: func(k *kit) hostileMessage {
+		return hostileMessage{payload: makeFrame(k), unnumbered: true}
+	}}
+}
+
+// good returns the payload of a good commit.
+func (k *kit) good() []byte { return k.commit(nil, k.like(), k.remove()).payload }
+
+// body returns the encoded body of a good commit.
+func (k *kit) body() []byte {
+	return appendValue(nil, k.envelope([]part{k.like(), k.remove()}))
+}
+
+// headed returns a good commit's body under another header.
+func (k *kit) headed(header any) []byte { return append(appendValue(nil, header), k.body()...) }
+
+// messageKinds are messages that are no frames, or frames of no known kind.
+func messageKinds() []*hostileKind {
+	noise := func(k *kit) []byte {
+		b := make([]byte, 1+k.rng.IntN(400))
+		for i := range b {
+			b[i] = byte(k.rng.Uint32())
+		}
+		b[0] = 0xff // a break: never the beginning of an item
+		return b
+	}
+	text := &hostileKind{name: "text-message", reason: reasonFrame, make: func(*kit) hostileMessage {
+		return hostileMessage{payload: []byte(`{"op":1,"t":"#commit"}`), text: true, unnumbered: true}
+	}}
+	return []*hostileKind{
+		unnumbered("empty", reasonFrame, func(*kit) []byte { return nil }),
+		unnumbered("garbage", reasonFrame, noise),
+		text,
+		unnumbered("header-truncated", reasonFrame, func(k *kit) []byte { return k.good()[:1+k.rng.IntN(8)] }),
+		unnumbered("header-only", reasonFrame, func(*kit) []byte {
+			return appendValue(nil, map[string]any{"op": 1, "t": "#commit"})
+		}),
+		bad("header-array", reasonFrame, func(k *kit) []byte { return k.headed([]any{1, "#commit"}) }),
+		bad("header-without-op", reasonFrame, func(k *kit) []byte { return k.headed(map[string]any{"t": "#commit"}) }),
+		bad("header-op-text", reasonFrame, func(k *kit) []byte {
+			return k.headed(map[string]any{"op": "1", "t": "#commit"})
+		}),
+		bad("header-without-kind", reasonUnknown, func(k *kit) []byte { return k.headed(map[string]any{"op": 1}) }),
+		bad("header-kind-number", reasonFrame, func(k *kit) []byte { return k.headed(map[string]any{"op": 1, "t": 7}) }),
+		bad("unknown-op", reasonUnknown, func(k *kit) []byte {
+			return k.headed(map[string]any{"op": 2, "t": "#commit"})
+		}),
+		bad("unknown-kind", reasonUnknown, func(k *kit) []byte {
+			return message("#shiny", map[string]any{"seq": k.seq, "did": k.did, "time": k.time})
+		}),
+		unnumbered("body-array", reasonFrame, func(k *kit) []byte { return message("#commit", []any{k.did, k.rev}) }),
+		unnumbered("body-without-seq", reasonFrame, func(k *kit) []byte {
+			return k.commit(func(b map[string]any) { delete(b, "seq") }, k.like()).payload
+		}),
+		unnumbered("body-seq-text", reasonFrame, func(k *kit) []byte {
+			return k.commit(func(b map[string]any) { b["seq"] = "12" }, k.like()).payload
+		}),
+		unnumbered("body-seq-negative", reasonFrame, func(k *kit) []byte {
+			return k.commit(func(b map[string]any) { b["seq"] = int64(-5) }, k.like()).payload
+		}),
+		bad("body-truncated", reasonFrame, func(k *kit) []byte {
+			b := k.good()
+			return b[:len(b)/2+k.rng.IntN(len(b)/4)]
+		}),
+		bad("identity-truncated", reasonFrame, func(k *kit) []byte {
+			b := k.identity(k.did, k.time)
+			return b[:len(b)-1-k.rng.IntN(10)]
+		}),
+		unnumbered("info", reasonKind, func(*kit) []byte {
+			return message("#info", map[string]any{"name": "OutdatedCursor", "message": "just so"})
+		}),
+		bad("sync", reasonKind, func(k *kit) []byte {
+			car, _ := k.car(nil)
+			return message("#sync", map[string]any{"seq": k.seq, "did": k.did, "rev": k.rev, "time": k.time, "blocks": car})
+		}),
+	}
+}
+
+func (k *kit) identity(did, time string) []byte {
+	return message("#identity", map[string]any{"seq": k.seq, "did": did, "time": time, "handle": "someone.example.com"})
+}
+
+func (k *kit) account(did, time string) []byte {
+	return message("#account", map[string]any{"seq": k.seq, "did": did, "time": time, "active": true})
+}
+
+// envelopeKinds are commits, identities and accounts with a field that is not what it must be.
+func envelopeKinds() []*hostileKind {
+	set := func(name, reason, key string, value any) *hostileKind {
+		return bad(name, reason, func(k *kit) []byte {
+			return k.commit(func(b map[string]any) { b[key] = value }, k.like(), k.remove()).payload
+		})
+	}
+	tooBig := func(k *kit) []byte {
+		return k.commit(func(b map[string]any) { b["tooBig"], b["ops"], b["blocks"] = true, []any{}, []byte{} }).payload
+	}
+	return []*hostileKind{
+		set("did-empty", reasonInvalidDID, "repo", ""),
+		set("did-bare", reasonInvalidDID, "repo", "did:plc:"),
+		set("did-handle", reasonInvalidDID, "repo", "alice.example.com"),
+		set("did-space", reasonInvalidDID, "repo", "did:plc:with a space in it"),
+		set("did-quote", reasonInvalidDID, "repo", `did:plc:"},{"x":"`),
+		set("did-control", reasonInvalidDID, "repo", "did:plc:a\nb"),
+		set("rev-empty", reasonInvalidRev, "rev", ""),
+		set("rev-short", reasonInvalidRev, "rev", "3mptbypluud2"),
+		set("rev-alphabet", reasonInvalidRev, "rev", "3mptbypluud20"),
+		set("rev-top-bit", reasonInvalidRev, "rev", "zzzzzzzzzzzzz"),
+		set("time-empty", reasonInvalidTime, "time", ""),
+		set("time-words", reasonInvalidTime, "time", "yesterday evening"),
+		set("time-date", reasonInvalidTime, "time", "2026-07-04"),
+		set("time-no-zone", reasonInvalidTime, "time", "2026-07-04T14:38:08.999"),
+		set("time-month-13", reasonInvalidTime, "time", "2026-13-04T14:38:08.999Z"),
+		bad("identity-did", reasonInvalidDID, func(k *kit) []byte { return k.identity("did:", k.time) }),
+		bad("identity-time", reasonInvalidTime, func(k *kit) []byte { return k.identity(k.did, "now") }),
+		bad("account-did", reasonInvalidDID, func(k *kit) []byte { return k.account("nobody", k.time) }),
+		bad("account-time", reasonInvalidTime, func(k *kit) []byte { return k.account(k.did, "1783175888") }),
+		bad("too-big", reasonKind, tooBig),
+		bad("too-big-with-ops", reasonKind, func(k *kit) []byte {
+			return k.commit(func(b map[string]any) { b["tooBig"] = true }, k.like(), k.remove()).payload
+		}),
+	}
+}

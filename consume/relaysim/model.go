@@ -1,0 +1,178 @@
+package relaysim
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	comatproto "github.com/bluesky-social/indigo/api/atproto"
+	"github.com/bluesky-social/indigo/atproto/atdata"
+	"github.com/bluesky-social/indigo/atproto/syntax"
+	"github.com/ipfs/go-cid"
+	"github.com/ipld/go-car"
+)
+
+// jetstreamEvent is an event as Jetstream serves it; encoding/json writes it byte for byte.
+type jetstreamEvent struct {
+	DID      string                                  `json:"did"`
+	TimeUS   int64                                   `json:"time_us"`
+	Kind     string                                  `json:"kind"`
+	Commit   *jetstreamCommit                        `json:"commit,omitempty"`
+	Account  *comatproto.SyncSubscribeRepos_Account  `json:"account,omitempty"`
+	Identity *comatproto.SyncSubscribeRepos_Identity `json:"identity,omitempty"`
+}
+
+type jetstreamCommit struct {
+	Rev        string          `json:"rev"`
+	Operation  string          `json:"operation"`
+	Collection string          `json:"collection"`
+	RKey       string          `json:"rkey"`
+	Record     json.RawMessage `json:"record,omitempty"`
+	CID        string          `json:"cid,omitempty"`
+}
+
+// expectation is one event that a correct consumer makes of a frame.
+type expectation struct {
+	op    int
+	event jetstreamEvent
+}
+
+// expect says which events a correct consumer makes of frame, with indigo's decoders: the reference
+// that the code under test is not part of. It holds for frames as relays send them; what is to be kept
+// of hostile frames is known to those who make them. A frame that gives no events is not an error.
+func expect(frame []byte) ([]expectation, error) {
+	kind, body, err := splitFrame(frame)
+	if err != nil {
+		return nil, err
+	}
+	switch kind {
+	case "#commit":
+		var c comatproto.SyncSubscribeRepos_Commit
+		if err := c.UnmarshalCBOR(bytes.NewReader(body)); err != nil {
+			return nil, fmt.Errorf("decode commit: %w", err)
+		}
+		return expectCommit(&c), nil
+	case "#identity":
+		var i comatproto.SyncSubscribeRepos_Identity
+		if err := i.UnmarshalCBOR(bytes.NewReader(body)); err != nil {
+			return nil, fmt.Errorf("decode identity: %w", err)
+		}
+		if validEnvelope(i.Did, i.Time) {
+			return []expectation{{event: jetstreamEvent{DID: i.Did, Kind: "identity", Identity: &i}}}, nil
+		}
+	case "#account":
+		var a comatproto.SyncSubscribeRepos_Account
+		if err := a.UnmarshalCBOR(bytes.NewReader(body)); err != nil {
+			return nil, fmt.Errorf("decode account: %w", err)
+		}
+		if validEnvelope(a.Did, a.Time) {
+			return []expectation{{event: jetstreamEvent{DID: a.Did, Kind: "account", Account: &a}}}, nil
+		}
+	}
+	return nil, nil
+}
+
+// splitFrame returns the kind in a message frame's header, and its body.
+func splitFrame(frame []byte) (kind string, body []byte, err error) {
+	s := scanner{b: frame}
+	op := int64(0)
+	for n := s.count(majorMap); n > 0 && s.err == nil; n-- {
+		switch string(s.text()) {
+		case "t":
+			kind = string(s.text())
+		case "op":
+			major, v := s.head()
+			op = int64(v)
+			if major == majorNegInt {
+				op = -1 - op
+			}
+		default:
+			s.skip()
+		}
+	}
+	if s.err != nil || op != 1 {
+		return "", nil, fmt.Errorf("header with op %d, kind %q: %w", op, kind, errors.Join(errCBOR, s.err))
+	}
+	return kind, frame[s.at:], nil
+}
+
+func validEnvelope(did, sent string) bool {
+	_, errDID := syntax.ParseDID(did)
+	_, errTime := syntax.ParseDatetime(sent)
+	// indigo takes more than RFC 3339: a comma before the fraction, and offsets of 24 hours.
+	strict := !strings.Contains(sent, ",") && !strings.Contains(sent, "+24:") && !strings.Contains(sent, "-24:")
+	return errDID == nil && errTime == nil && strict
+}
+
+// expectCommit goes through the ops of a commit.
+func expectCommit(c *comatproto.SyncSubscribeRepos_Commit) []expectation {
+	if _, err := syntax.ParseTID(c.Rev); err != nil || c.TooBig || !validEnvelope(c.Repo, c.Time) {
+		return nil
+	}
+	blocks, err := carBlocks(c.Blocks)
+	if err != nil {
+		blocks = nil
+	}
+	var out []expectation
+	for i, op := range c.Ops {
+		var record []byte
+		var id cid.Cid
+		if op.Cid != nil {
+			id = cid.Cid(*op.Cid)
+			record = blocks[id]
+		}
+		if e, ok := expectOp(c.Repo, c.Rev, op.Action, op.Path, id, record); ok {
+			out = append(out, expectation{op: i, event: e})
+		}
+	}
+	return out
+}
+
+// expectOp says what a consumer makes of one op; false: it is dropped.
+func expectOp(did, rev, action, path string, id cid.Cid, record []byte) (jetstreamEvent, bool) {
+	collection, rkey, err := syntax.ParseRepoPath(path)
+	if err != nil {
+		return jetstreamEvent{}, false
+	}
+	commit := &jetstreamCommit{Rev: rev, Operation: action, Collection: string(collection), RKey: string(rkey)}
+	switch action {
+	case "delete":
+	case "create", "update":
+		if !id.Defined() || record == nil {
+			return jetstreamEvent{}, false
+		}
+		data, err := atdata.UnmarshalCBOR(record)
+		if err != nil {
+			return jetstreamEvent{}, false
+		}
+		if commit.Record, err = json.Marshal(data); err != nil {
+			return jetstreamEvent{}, false
+		}
+		commit.CID = id.String()
+	default:
+		return jetstreamEvent{}, false
+	}
+	return jetstreamEvent{DID: did, Kind: "commit", Commit: commit}, true
+}
+
+// carBlocks reads a CAR whole, checking each block against its CID.
+func carBlocks(b []byte) (map[cid.Cid][]byte, error) {
+	r, err := car.NewCarReader(bytes.NewReader(b))
+	if err != nil {
+		return nil, fmt.Errorf("read CAR header: %w", err)
+	}
+	blocks := make(map[cid.Cid][]byte)
+	for {
+		block, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return blocks, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read CAR block: %w", err)
+		}
+		blocks[block.Cid()] = block.RawData()
+	}
+}

@@ -1,0 +1,286 @@
+package relaysim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+)
+
+// Limits of one batch, so that commands and consumers are not kept waiting.
+const (
+	batchFrames = 256
+	batchBytes  = 256 << 10
+)
+
+// maxBehind bounds how much a rated producer catches up after it could not run.
+const maxBehind = time.Second
+
+// numbering is one unbroken run of sequence numbers with the messages that are left of it.
+type numbering struct {
+	epoch uint32
+	seq   int64 // the newest number given
+	win   *window
+}
+
+// producerConfig says what to produce and how fast.
+type producerConfig struct {
+	traffic *traffic
+	hostile *hostileMix // nil: none
+	truth   *truthFile  // nil: none
+
+	rate            float64 // frames a second; 0: as fast as the consumers take them
+	frames          int64   // messages in all; 0: no end
+	waitForConsumer bool
+	firstSeq        int64
+	renumberAfter   int64 // messages; 0: never
+	windowFrames    int64
+	windowBytes     int64
+	log             *slog.Logger
+}
+
+// producer numbers the messages and puts them into the window.
+type producer struct {
+	cfg      producerConfig
+	commands chan func()
+	current  atomic.Pointer[numbering]
+	made     atomic.Int64 // messages so far
+	shown    atomic.Int64 // of them, those that are in the truth file and in the window
+
+	// Owned by run:
+	now      numbering
+	old      *numbering // the one before
+	epochs   uint32     // numberings so far
+	inEpoch  int64      // messages in this numbering
+	batch    batch
+	due      time.Time // when the next frame is due, with a rate
+	burst    int64     // frames that are due at once
+	stalled  time.Time // nothing is produced before
+	started  bool
+	finished bool
+}
+
+func newProducer(cfg producerConfig) *producer {
+	p := &producer{cfg: cfg, commands: make(chan func())}
+	p.begin(cfg.firstSeq - 1)
+	return p
+}
+
+// begin starts a numbering after seq.
+func (p *producer) begin(seq int64) {
+	p.now = numbering{epoch: p.epochs, seq: seq, win: newWindow(seq, p.cfg.windowFrames, p.cfg.windowBytes)}
+	p.epochs++
+	p.inEpoch = 0
+	p.share()
+}
+
+// share shows the numbering to those outside of run.
+func (p *producer) share() {
+	n := p.now
+	p.current.Store(&n)
+}
+
+// errStopped is what do returns when nobody produces any more.
+var errStopped = errors.New("the producer has stopped")
+
+// do runs f between two frames, in the producer's goroutine, and waits for it.
+func (p *producer) do(ctx context.Context, f func()) error {
+	done := make(chan struct{})
+	select {
+	case p.commands <- func() { defer close(done); f() }:
+	case <-ctx.Done():
+		return errStopped
+	}
+	<-done
+	return nil
+}
+
+// run produces until ctx ends, or the truth file fails.
+func (p *producer) run(ctx context.Context) error {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	p.due = time.Now()
+	for {
+		n, wait := p.allowed(time.Now())
+		if n > 0 {
+			made, err := p.produce(n)
+			if err != nil {
+				return err
+			}
+			p.spend(made)
+			wait = 0
+		}
+		timer.Reset(wait)
+		select {
+		case <-ctx.Done():
+			return nil
+		case f := <-p.commands:
+			f()
+		case <-p.now.win.moved:
+		case <-timer.C:
+		}
+	}
+}
+
+// allowed says how many frames may be produced now and, if that is none, when to ask again at
+// the latest.
+func (p *producer) allowed(now time.Time) (frames int64, wait time.Duration) {
+	const idle = time.Minute
+	left := int64(batchFrames)
+	if p.cfg.frames > 0 {
+		left = min(left, p.cfg.frames-p.made.Load())
+	}
+	if left <= 0 || p.cfg.traffic.done() {
+		p.finish()
+		return 0, idle
+	}
+	if wait := p.stalled.Sub(now); wait > 0 {
+		p.due = p.stalled
+		return 0, wait
+	}
+	lead, leadBytes, joined := p.now.win.lead()
+	if !p.started && p.cfg.waitForConsumer && joined == 0 {
+		p.due = now
+		return 0, idle
+	}
+	p.started = true
+	if p.burst > 0 {
+		return min(left, p.burst), 0
+	}
+	if p.cfg.rate > 0 {
+		return p.rated(now, left)
+	}
+	if lead >= p.cfg.windowFrames/2 || leadBytes >= p.cfg.windowBytes/2 {
+		return 0, idle
+	}
+	return min(left, p.cfg.windowFrames/2-lead), 0
+}
+
+// rated says how many frames are due.
+func (p *producer) rated(now time.Time, left int64) (frames int64, wait time.Duration) {
+	if p.due.Before(now.Add(-maxBehind)) {
+		p.due = now.Add(-maxBehind)
+	}
+	if wait := p.due.Sub(now); wait > 0 {
+		return 0, wait
+	}
+	return min(left, 1+int64(now.Sub(p.due).Seconds()*p.cfg.rate)), 0
+}
+
+// spend takes frames that were made off what is due.
+func (p *producer) spend(made int64) {
+	switch {
+	case p.burst > 0:
+		p.burst -= made
+	case p.cfg.rate > 0:
+		p.due = p.due.Add(time.Duration(float64(made) / p.cfg.rate * float64(time.Second)))
+	}
+}
+
+// finish notes the end of the stream once.
+func (p *producer) finish() {
+	if !p.finished {
+		p.finished = true
+		p.cfg.log.Info("stream ended", "messages", p.made.Load(), "seq", p.now.seq)
+	}
+}
+
+// produce makes up to n messages, publishes them, and says how many there were.
+func (p *producer) produce(n int64) (made int64, err error) {
+	p.batch.reset()
+	for made < n && len(p.batch.wire) < batchBytes && !p.cfg.traffic.done() {
+		if p.cfg.renumberAfter > 0 && p.inEpoch == p.cfg.renumberAfter {
+			if err := p.flush(); err != nil {
+				return made, err
+			}
+			p.renumber(0)
+		}
+		p.one()
+		made++
+	}
+	return made, p.flush()
+}
+
+// one adds one message to the batch.
+func (p *producer) one() {
+	if h := p.cfg.hostile; h != nil && h.isDue() {
+		p.now.seq = h.append(&p.batch, h.nextKind(), p.now.epoch, p.now.seq)
+	} else {
+		p.cfg.traffic.append(&p.batch, p.now.epoch, p.now.seq+1)
+		p.now.seq = max(p.now.seq, p.batch.entries[len(p.batch.entries)-1].seq)
+	}
+	p.inEpoch++
+	p.made.Add(1)
+}
+
+// flush writes the batch's truth, then shows its messages to the consumers.
+func (p *producer) flush() error {
+	if len(p.batch.entries) == 0 {
+		return nil
+	}
+	if err := p.cfg.truth.write(p.batch.truth); err != nil {
+		return err
+	}
+	p.now.win.publish(&p.batch)
+	p.shown.Store(p.made.Load())
+	p.batch.reset()
+	return nil
+}
+
+// renumber begins a new numbering after seq, and ends all connections. The old one is kept for
+// comeback.
+func (p *producer) renumber(seq int64) {
+	old := p.now
+	p.old = &old
+	p.begin(seq)
+	old.win.close(errRenumbering)
+	p.cfg.log.Info("numbering began anew", "epoch", p.now.epoch, "old_seq", old.seq, "seq", seq)
+}
+
+var errNoOldNumbering = errors.New("there is no older numbering to come back to")
+
+// comeback returns to the numbering before this one, as a host does that was away for a while.
+func (p *producer) comeback() error {
+	if p.old == nil {
+		return errNoOldNumbering
+	}
+	now := p.now
+	p.now = *p.old
+	p.old = &now
+	p.inEpoch = 0
+	p.now.win.reopen()
+	p.share()
+	now.win.close(errRenumbering)
+	p.cfg.log.Info("old numbering came back", "epoch", p.now.epoch, "seq", p.now.seq)
+	return nil
+}
+
+// repeat sends the newest n messages of the window again, under their old numbers.
+func (p *producer) repeat(n int64) int {
+	messages := p.now.win.newest(n)
+	p.batch.reset()
+	for _, m := range messages {
+		p.batch.wire = append(p.batch.wire, m...)
+		p.batch.entries = append(p.batch.entries, entry{end: len(p.batch.wire)})
+	}
+	p.now.win.publish(&p.batch)
+	p.shown.Store(p.made.Load())
+	p.batch.reset()
+	return len(messages)
+}
+
+// jump leaves out by numbers.
+func (p *producer) jump(by int64) { p.now.seq += by }
+
+// inject sends one hostile message now.
+func (p *producer) inject(h *hostileMix, kind *hostileKind) error {
+	p.batch.reset()
+	p.now.seq = h.append(&p.batch, kind, p.now.epoch, p.now.seq)
+	p.made.Add(1)
+	if err := p.flush(); err != nil {
+		return fmt.Errorf("inject %s: %w", kind.name, err)
+	}
+	return nil
+}

@@ -1,0 +1,134 @@
+package relaysim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"text/tabwriter"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+const (
+	// worldSpan is how long before now a generated world begins, at most.
+	worldSpan = time.Hour
+
+	headerTimeout = 10 * time.Second
+	maxHeader     = 16 << 10
+)
+
+var errShutdown = errors.New("relaysim is stopping")
+
+// New makes the relay that cfg describes, and its world, which takes a second or so. The caller
+// must call Serve.
+func New(cfg Config) (*Relay, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	cfg = cfg.withDefaults()
+	began, log := time.Now(), cfg.Logger
+	kinds, err := cfg.kinds()
+	if err != nil {
+		return nil, err
+	}
+	templates, clk, err := cfg.templates(log)
+	if err != nil {
+		return nil, err
+	}
+	people := newPopulation(cfg.Seed, cfg.Population, newRand(cfg.Seed, "population"))
+	t, err := newTraffic(templates, clk, people, newRand(cfg.Seed, "traffic"))
+	if err != nil {
+		return nil, err
+	}
+	t.keepKeys = cfg.KeepKeys
+	t.verbatim, t.once, t.fresh = cfg.verbatim(), cfg.Once, cfg.Capture != "" && !cfg.Once
+	firstSeq := cfg.FirstSeq
+	if t.verbatim {
+		firstSeq = max(1, templates[0].original.seq)
+	}
+	var truth *truthFile
+	if cfg.Truth != "" {
+		if truth, err = openTruth(cfg.Truth, cfg.TruthAppend); err != nil {
+			return nil, err
+		}
+	}
+	log.Info("stream made", "frames", len(templates), "duration", time.Since(began).Round(time.Millisecond))
+	r := &Relay{
+		cfg:    cfg,
+		faults: &faults{}, log: log, futureError: cfg.FutureError, outdatedInfo: cfg.OutdatedInfo,
+		conns: make(map[*conn]struct{}), truth: truth,
+		hostile: newHostileMix(kinds, cfg.HostileEvery, clk, people, newRand(cfg.Seed, "hostile")),
+	}
+	r.producer = newProducer(producerConfig{
+		traffic: t, hostile: r.hostile, truth: truth, rate: cfg.Rate, frames: cfg.Frames,
+		waitForConsumer: cfg.WaitForConsumer, firstSeq: firstSeq, renumberAfter: cfg.RenumberAfter,
+		windowFrames: cfg.WindowFrames, windowBytes: cfg.WindowBytes, log: log,
+	})
+	return r, nil
+}
+
+// templates makes the frames to send, and the clock that times them.
+func (cfg *Config) templates(log *slog.Logger) ([]*template, *clock, error) {
+	begin := time.Date(2025, 12, 31, 0, 0, 0, 0, time.UTC)
+	clk := virtualClock(begin.AddDate(0, 0, 1), time.Millisecond)
+	if cfg.Clock == "wall" {
+		clk = wallClock()
+		begin = time.Now().Add(-worldSpan - time.Duration(cfg.Generate)*worldStep*2)
+	}
+	if cfg.Capture == "" {
+		templates, err := generate(worldConfig{
+			seed: cfg.Seed, accounts: cfg.Accounts, frames: cfg.Generate, begin: begin, truth: cfg.Truth != "",
+		})
+		return templates, clk, err
+	}
+	frames, err := readCapture(cfg.Capture)
+	if err != nil {
+		return nil, nil, err
+	}
+	return captureTemplates(frames, cfg.verbatim(), cfg.Truth != "", log), clk, nil
+}
+
+// Serve serves on listener until ctx ends, then closes it, all connections and the truth file.
+// Then it returns nil. It must be called once.
+func (r *Relay) Serve(ctx context.Context, listener net.Listener) (err error) {
+	defer func() { err = errors.Join(err, r.truth.close()) }()
+	server := &http.Server{Handler: r.handler(), ReadHeaderTimeout: headerTimeout, MaxHeaderBytes: maxHeader}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			return fmt.Errorf("serve: %w", err)
+		}
+		return nil
+	})
+	group.Go(func() error { return r.producer.run(ctx) })
+	if r.cfg.FaultsEvery > 0 {
+		group.Go(func() error { return r.runSchedule(ctx) })
+	}
+	group.Go(func() error {
+		<-ctx.Done()
+		r.disconnect(errShutdown)
+		return server.Close()
+	})
+	err = group.Wait()
+	r.disconnect(errShutdown)
+	return err
+}
+
+// ListHostile prints the library of malformed messages, a line each: name, and what a correct
+// consumer counts it as.
+func ListHostile(w io.Writer) {
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	defer t.Flush()
+	for _, kind := range hostileKinds() {
+		reason := kind.reason
+		if reason == "" {
+			reason = "(served)"
+		}
+		fmt.Fprintf(t, "%s\t%s\n", kind.name, reason)
+	}
+}

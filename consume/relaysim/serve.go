@@ -1,0 +1,247 @@
+package relaysim
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gorilla/websocket"
+)
+
+const (
+	subscribePath = "/xrpc/com.atproto.sync.subscribeRepos"
+
+	writeBytes    = 256 << 10        // of data in one write
+	writeTimeout  = 30 * time.Second // for one write
+	maxInbound    = 1 << 20          // of a consumer's message; relays expect none
+	pingInterval  = 30 * time.Second
+	lingerTimeout = 2 * time.Second // for a consumer to take the end of what was written
+	waitingPongs  = 16              // pings beyond that many unanswered ones are ignored
+)
+
+// Relay is a simulated relay. It serves what the producer makes.
+type Relay struct {
+	cfg      Config
+	producer *producer
+	faults   *faults
+	hostile  *hostileMix
+	truth    *truthFile
+	log      *slog.Logger
+
+	futureError  bool // tell a cursor beyond the head so, instead of going live
+	outdatedInfo bool // tell a cursor older than the window so
+
+	mu    sync.Mutex
+	conns map[*conn]struct{}
+	sent  atomic.Int64 // frames
+}
+
+// conn is one consumer's connection.
+type conn struct {
+	ws    *websocket.Conn
+	raw   net.Conn
+	pongs chan []byte
+	gate  *gate
+	ready chan struct{} // always closed
+	stop  context.CancelCauseFunc
+}
+
+// handler returns the relay's routes.
+func (r *Relay) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET "+subscribePath, r.subscribe)
+	mux.HandleFunc("GET /xrpc/_health", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(`{"version":"relaysim"}` + "\n"))
+	})
+	r.routeAdmin(mux)
+	return mux
+}
+
+// subscribe serves one consumer for as long as it stays.
+func (r *Relay) subscribe(w http.ResponseWriter, req *http.Request) {
+	cursor, live := int64(0), true
+	if s := req.URL.Query().Get("cursor"); s != "" {
+		n, err := strconv.ParseInt(s, 10, 64)
+		if err != nil || n < 0 {
+			http.Error(w, "cursor is not a sequence number", http.StatusBadRequest)
+			return
+		}
+		cursor, live = n, false
+	}
+	up := websocket.Upgrader{
+		ReadBufferSize:  4 << 10,
+		WriteBufferSize: 4 << 10,
+		CheckOrigin:     func(*http.Request) bool { return true },
+	}
+	ws, err := up.Upgrade(w, req, nil)
+	if err != nil {
+		return // Upgrade has answered
+	}
+	ctx, stop := context.WithCancelCause(req.Context())
+	c := &conn{
+		ws:    ws,
+		raw:   ws.NetConn(),
+		pongs: make(chan []byte, waitingPongs),
+		gate:  r.faults.newGate(),
+		ready: make(chan struct{}),
+		stop:  stop,
+	}
+	close(c.ready)
+	r.add(c)
+	defer r.remove(c)
+	read := make(chan struct{})
+	go func() { defer close(read); c.read() }()
+	err = r.feed(ctx, c, cursor, live)
+	r.log.Debug("consumer left", "remote", req.RemoteAddr, "cause", err)
+	c.hangUp(err, read)
+}
+
+// hangUp closes the connection, which ends the reading of it. What was written still arrives if the stream
+// ended by itself.
+func (c *conn) hangUp(why error, read <-chan struct{}) {
+	if tcp, ok := c.raw.(*net.TCPConn); ok && (errors.Is(why, errRenumbering) || errors.Is(why, errTooSlow) || errors.Is(why, errFuture)) {
+		_ = tcp.CloseWrite()
+		select {
+		case <-read:
+		case <-time.After(lingerTimeout):
+		}
+	}
+	c.raw.Close()
+	<-read
+}
+
+func (r *Relay) add(c *conn) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.conns[c] = struct{}{}
+}
+
+func (r *Relay) remove(c *conn) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.conns, c)
+}
+
+// disconnect ends all connections and returns their number.
+func (r *Relay) disconnect(why error) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for c := range r.conns {
+		c.stop(why)
+		c.raw.Close()
+	}
+	return len(r.conns)
+}
+
+// read answers the consumer's pings until the connection ends.
+func (c *conn) read() {
+	c.ws.SetReadLimit(maxInbound)
+	c.ws.SetPingHandler(func(data string) error {
+		select {
+		case c.pongs <- append([]byte{0x8a, byte(len(data))}, data...):
+		default:
+		}
+		return nil
+	})
+	c.ws.SetCloseHandler(func(int, string) error { return nil })
+	for {
+		if _, _, err := c.ws.NextReader(); err != nil {
+			c.stop(err)
+			return
+		}
+	}
+}
+
+// feed writes the consumer's frames to it. It is the connection's only writer.
+func (r *Relay) feed(ctx context.Context, c *conn, cursor int64, live bool) error {
+	win := r.producer.current.Load().win
+	place, outdated, future := win.join(cursor, live)
+	defer place.leave()
+	if future && r.futureError {
+		return c.end(errFuture, errorFrame("FutureCursor", "the cursor is beyond the newest event"))
+	}
+	if outdated && r.outdatedInfo {
+		if err := c.write(infoFrame("OutdatedCursor", "the oldest events asked for are gone")); err != nil {
+			return err
+		}
+	}
+	ping := time.NewTicker(pingInterval)
+	defer ping.Stop()
+	for {
+		wire, frames, more, err := place.take(writeBytes)
+		switch {
+		case errors.Is(err, errTooSlow):
+			return c.end(err, errorFrame("ConsumerTooSlow", "the consumer did not keep up"))
+		case err != nil:
+			return err
+		case frames > 0:
+			if err := c.gate.write(ctx, c.raw, wire); err != nil {
+				return err
+			}
+			r.sent.Add(int64(frames))
+			more = c.ready
+		}
+		if err := c.control(ctx, more, ping.C); err != nil {
+			return err
+		}
+	}
+}
+
+// control writes control frames until more is closed.
+func (c *conn) control(ctx context.Context, more <-chan struct{}, ping <-chan time.Time) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case pong := <-c.pongs:
+			if err := c.write(pong); err != nil {
+				return err
+			}
+		case <-ping:
+			if err := c.write([]byte{0x89, 0}); err != nil {
+				return err
+			}
+		case <-more:
+			return nil
+		}
+	}
+}
+
+// write writes whole websocket frames.
+func (c *conn) write(wire []byte) error {
+	if err := c.raw.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
+		return err
+	}
+	_, err := c.raw.Write(wire)
+	return err
+}
+
+// end writes a last message and a close frame, and returns why.
+func (c *conn) end(why error, wire []byte) error {
+	const policyViolation = "\x88\x02\x03\xf0"
+	if err := c.write(append(wire, policyViolation...)); err != nil {
+		return err
+	}
+	return why
+}
+
+// errorFrame makes the message of an error, header included.
+func errorFrame(name, message string) []byte {
+	payload := appendValue(nil, map[string]any{"op": -1})
+	payload = appendValue(payload, map[string]any{"error": name, "message": message})
+	return append(appendWireHeader(nil, false, len(payload)), payload...)
+}
+
+// infoFrame makes an #info message, header included.
+func infoFrame(name, message string) []byte {
+	payload := appendValue(nil, map[string]any{"op": 1, "t": "#info"})
+	payload = appendValue(payload, map[string]any{"name": name, "message": message})
+	return append(appendWireHeader(nil, false, len(payload)), payload...)
+}

@@ -1,0 +1,305 @@
+package relaysim
+
+import (
+	"bytes"
+	"errors"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+)
+
+// seqs returns the sequence numbers of messages.
+func seqs(t testing.TB, messages []received) (list []int64) {
+	t.Helper()
+	for _, m := range messages {
+		list = append(list, seqOf(t, m.data))
+	}
+	return list
+}
+
+// upTo returns from, from+1 ... to.
+func upTo(from, to int64) (list []int64) {
+	for n := from; n <= to; n++ {
+		list = append(list, n)
+	}
+	return list
+}
+
+// waitMade waits until n messages are made, written down, and in the window.
+func waitMade(t testing.TB, r *testRelay, n int64) {
+	t.Helper()
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+		if r.producer.shown.Load() >= n {
+			return
+		}
+	}
+	t.Fatalf("%d messages made, want %d", r.producer.shown.Load(), n)
+}
+
+// TestResume asks for every kind of cursor.
+func TestResume(t *testing.T) {
+	r := startRelay(t, "--frames", "50", "--first-seq", "101", "--window-frames", "200")
+	waitMade(t, r, 50)
+	for _, test := range []struct {
+		query string
+		want  []int64
+	}{
+		{"", nil},
+		{"cursor=0", upTo(101, 150)},
+		{"cursor=100", upTo(101, 150)},
+		{"cursor=101", upTo(102, 150)},
+		{"cursor=149", upTo(150, 150)},
+		{"cursor=150", nil},
+		{"cursor=151", nil},
+		{"cursor=999999999", nil},
+	} {
+		got := seqs(t, r.connect(test.query).drain(len(test.want)))
+		if !slices.Equal(got, test.want) {
+			t.Errorf("%q: got %v, want %v", test.query, got, test.want)
+		}
+	}
+	res, err := http.Get("http://" + r.addr + subscribePath + "?cursor=x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	res.Body.Close()
+	if res.StatusCode != http.StatusBadRequest {
+		t.Errorf("cursor=x: %s", res.Status)
+	}
+}
+
+// TestResumeWithinWindow: the window is as long as it says, and tells what is gone if asked to.
+func TestResumeWithinWindow(t *testing.T) {
+	r := startRelay(t, "--frames", "60", "--window-frames", "20", "--rate", "100000", "--outdated-cursor-info", "--future-cursor-error")
+	waitMade(t, r, 60)
+	for query, want := range map[string][]int64{"cursor=50": upTo(51, 60), "cursor=40": upTo(41, 60), "cursor=60": nil} {
+		if got := seqs(t, r.connect(query).drain(len(want))); !slices.Equal(got, want) {
+			t.Errorf("%s: got %v, want %v", query, got, want)
+		}
+	}
+	got := r.connect("cursor=39").drain(21)
+	if len(got) != 21 || !bytes.Contains(got[0].data, []byte("OutdatedCursor")) || seqOf(t, got[1].data) != 41 {
+		t.Errorf("cursor=39: got %d messages, %q", len(got), got[0].data)
+	}
+	got = r.connect("cursor=61").drain(1)
+	if len(got) != 1 || !bytes.Contains(got[0].data, []byte("FutureCursor")) {
+		t.Errorf("cursor=61: got %d messages", len(got))
+	}
+}
+
+// TestResumeOverChunks reads from every place in a window of many chunks.
+func TestResumeOverChunks(t *testing.T) {
+	w := newWindow(0, 1000, 64<<20)
+	var b batch
+	payload := make([]byte, 300_000)
+	for i := range int64(40) {
+		b.reset()
+		b.add(i+1, false, payload[:int(i+1)*7000])
+		w.publish(&b)
+	}
+	for cursor := range int64(40) {
+		c, outdated, future := w.join(cursor, false)
+		if outdated || future {
+			t.Fatalf("cursor %d: outdated %v, future %v", cursor, outdated, future)
+		}
+		for next := cursor; next < 40; {
+			wire, frames, _, err := c.take(1)
+			if err != nil || frames != 1 || len(wire) < int(next+1)*7000 || len(wire) > int(next+1)*7000+10 {
+				t.Fatalf("cursor %d, message %d: %d frames, %d bytes, %v", cursor, next+1, frames, len(wire), err)
+			}
+			next += int64(frames)
+		}
+		if frames, bytes, _ := w.lead(); frames != 0 || bytes != 0 {
+			t.Fatalf("cursor %d: lead of %d frames, %d bytes at the end", cursor, frames, bytes)
+		}
+		c.leave()
+	}
+}
+
+// TestFlatOut: several consumers, one of them slow, get everything though the window is small.
+func TestFlatOut(t *testing.T) {
+	const frames = 6000
+	r := startRelay(t, "--frames", "6000", "--window-frames", "300", "--wait-for-consumer")
+	r.post("quiet?for=1h") // until all are there
+	consumers := []*testConsumer{r.connect("cursor=0"), r.connect("cursor=0"), r.connect("cursor=0")}
+	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		if _, _, joined := r.producer.current.Load().win.lead(); joined == int64(len(consumers)) {
+			break
+		} else if time.Now().After(end) {
+			t.Fatalf("%d consumers are there", joined)
+		}
+	}
+	r.post("quiet?for=0s")
+	var group sync.WaitGroup
+	for i, c := range consumers {
+		group.Go(func() {
+			for n := range int64(frames) {
+				m, err := c.next()
+				if err != nil {
+					t.Errorf("consumer %d: after %d: %v", i, n, err)
+					return
+				}
+				if seq := seqOf(t, m.data); seq != n+1 {
+					t.Errorf("consumer %d: got %d, want %d", i, seq, n+1)
+					return
+				}
+				if i == 0 && n%1000 == 0 {
+					time.Sleep(20 * time.Millisecond)
+				}
+			}
+		})
+	}
+	group.Wait()
+}
+
+// TestFlatOutReturn: a consumer that goes away and returns finds its place, though it has not read all
+// that was written to its socket.
+func TestFlatOutReturn(t *testing.T) {
+	const frames, window, each = 30_000, 10_000, 4000
+	r := startRelay(t, "--frames", itoa(frames), "--window-frames", itoa(window), "--wait-for-consumer")
+	c := r.connect("")
+	for last := int64(0); last < frames; {
+		for range min(each, frames-last) {
+			m, err := c.next()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if seq := seqOf(t, m.data); seq != last+1 {
+				t.Fatalf("got %d after %d", seq, last)
+			}
+			last++
+		}
+		c.Close()
+		time.Sleep(5 * time.Millisecond)
+		c = r.connect("cursor=" + itoa(last))
+	}
+}
+
+// TestFlatOutAlone: with nobody there, the stream stops after half a window.
+func TestFlatOutAlone(t *testing.T) {
+	r := startRelay(t, "--window-frames", "1000")
+	waitMade(t, r, 500)
+	time.Sleep(20 * time.Millisecond) // in which more may come
+	if made := r.producer.made.Load(); made != 500 {
+		t.Errorf("%d frames made, want 500", made)
+	}
+}
+
+func itoa(n int64) string { return strconv.FormatInt(n, 10) }
+
+// TestTooSlow: with a rate nobody is waited for.
+func TestTooSlow(t *testing.T) {
+	r := startRelay(t, "--window-frames", "50", "--rate", "20000", "--wait-for-consumer")
+	c := r.connect("")
+	r.post("stall?for=300ms")
+	var last received
+	for {
+		m, err := c.next()
+		if err != nil {
+			var closed *websocket.CloseError
+			if !errors.As(err, &closed) {
+				t.Errorf("the connection ended with %v", err)
+			}
+			break
+		}
+		last = m
+	}
+	if !bytes.Contains(last.data, []byte("ConsumerTooSlow")) {
+		t.Errorf("the last message is %.100q", last.data)
+	}
+}
+
+// TestPings: pings are answered, while frames come and when none do, and none is lost in the middle of one.
+func TestPings(t *testing.T) {
+	r := startRelay(t, "--rate", "4000", "--wait-for-consumer")
+	c := r.connect("")
+	busy := 0
+	quiet := errors.New("pong")
+	c.SetPongHandler(func(data string) error {
+		if busy++; data == "quiet" {
+			return quiet
+		}
+		return nil
+	})
+	stop := make(chan struct{})
+	var group sync.WaitGroup
+	group.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(time.Millisecond):
+				_ = c.WriteControl(websocket.PingMessage, []byte("ping"), time.Now().Add(patience))
+			}
+		}
+	})
+	var got []int64
+	for len(got) < 2000 || busy < 20 {
+		got = append(got, seqs(t, c.read(1))...)
+	}
+	close(stop)
+	group.Wait()
+	if !slices.Equal(got, upTo(1, int64(len(got)))) {
+		t.Error("frames are missing between pongs")
+	}
+	r.post("quiet?for=1h")
+	c.read(int(r.producer.made.Load()) - len(got))
+	if err := c.WriteControl(websocket.PingMessage, []byte("quiet"), time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	if m, err := c.next(); !errors.Is(err, quiet) {
+		t.Errorf("instead of a pong when quiet: %q, %v", m.data, err)
+	}
+}
+
+// TestRestartNumbering: connections end, numbers begin at 1, the old ones are gone, the truth says so.
+func TestRestartNumbering(t *testing.T) {
+	// Flat out, so that no numbering is over before somebody is there.
+	r := startRelay(t, "--frames", "100", "--restart-numbering-after", "40", "--wait-for-consumer", "--window-frames", "60")
+	var epochs [][]received
+	var last int64
+	query := ""
+	for len(epochs) < 3 {
+		got := r.connect(query).drain([]int{untilItEnds, untilItEnds, 20}[len(epochs)])
+		query = "cursor=0"
+		epochs = append(epochs, got)
+		if len(got) > 0 {
+			last = seqOf(t, got[len(got)-1].data)
+		}
+	}
+	var want []string
+	for i, got := range epochs {
+		end := []int64{40, 40, 20}[i]
+		if !slices.Equal(seqs(t, got), upTo(1, end)) {
+			t.Errorf("epoch %d: got %d messages up to %d, want %d", i, len(got), last, end)
+		}
+		want = append(want, recompute(t, uint32(i), got)...)
+	}
+	checkTruth(t, want, r.lines())
+}
+
+// TestBroken: a connection that breaks within a frame gives no part of it.
+func TestBroken(t *testing.T) {
+	r := startRelay(t, "--rate", "2000", "--wait-for-consumer")
+	last := int64(0)
+	for _, after := range []string{"1", "2", "500", "1999", "12345"} {
+		c := r.connect("cursor=" + itoa(last))
+		first := c.read(1)
+		r.post("disconnect?after=" + after)
+		got := append(first, c.drain(untilItEnds)...)
+		for _, seq := range seqs(t, got) {
+			if seq != last+1 {
+				t.Fatalf("after=%s: got %d after %d", after, seq, last)
+			}
+			last = seq
+		}
+		if _, err := c.next(); isTimeout(err) {
+			t.Errorf("after=%s: the connection is still there", after)
+		}
+	}
+}

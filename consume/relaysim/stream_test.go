@@ -1,0 +1,190 @@
+package relaysim
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bluesky-social/indigo/atproto/repo"
+	"github.com/bluesky-social/indigo/atproto/syntax"
+	"github.com/google/go-cmp/cmp"
+	"github.com/ipfs/go-cid"
+)
+
+// trimLines cuts the line ends off: for diffs that can be read.
+func trimLines(lines []string) []string {
+	out := make([]string, len(lines))
+	for i, l := range lines {
+		out[i] = strings.TrimSuffix(l, "\n")
+	}
+	return out
+}
+
+func checkTruth(t *testing.T, want, got []string) {
+	t.Helper()
+	if diff := cmp.Diff(trimLines(want), trimLines(got)); diff != "" {
+		t.Errorf("truth differs (- recomputed, + written):\n%.3000s", diff)
+	}
+}
+
+// TestTruthOfWorld recomputes the truth from what a consumer was sent: over the first pass, which is real,
+// and over later ones, which are rewritten.
+func TestTruthOfWorld(t *testing.T) {
+	const frames = 3000
+	r := startRelay(t, "--frames", "3000", "--wait-for-consumer", "--first-seq", "1000")
+	messages := r.connect("").read(frames)
+	for i, m := range messages {
+		if seq := seqOf(t, m.data); seq != int64(1000+i) {
+			t.Fatalf("message %d has seq %d", i, seq)
+		}
+	}
+	checkTruth(t, recompute(t, 0, messages), r.lines())
+}
+
+func TestTruthOfCapture(t *testing.T) {
+	file := corpus(t, "frames.bin.zst")
+	for name, flags := range map[string][]string{
+		"once":   {"--once"},
+		"looped": {"--frames", "200"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := startRelay(t, append(flags, "--capture", file, "--wait-for-consumer")...)
+			n := 200
+			if name == "once" {
+				n = 60
+			}
+			messages := r.connect("").read(n)
+			checkTruth(t, recompute(t, 0, messages), r.lines())
+			frames, err := readCapture(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, m := range messages {
+				if same := bytes.Equal(m.data, frames[i%60]); same != (name == "once") {
+					t.Fatalf("message %d equals the captured frame: %v", i, same)
+				}
+			}
+		})
+	}
+}
+
+// TestRewrittenEnvelopes: revs rise, creates have fresh keys, deletes hit what was created, DIDs are many.
+func TestRewrittenEnvelopes(t *testing.T) {
+	r := startRelay(t, "--frames", "3000", "--wait-for-consumer")
+	messages := r.connect("").read(3000)
+	created, dids := make(map[string]bool), make(map[string]int)
+	last, deletes, hits := "", 0, 0
+	for i, m := range messages[600:] {
+		c := decode(t, m.data).RepoCommit
+		if c == nil {
+			continue
+		}
+		dids[c.Repo]++
+		if c.Rev <= last {
+			t.Fatalf("message %d: rev %s after %s", i, c.Rev, last)
+		}
+		last = c.Rev
+		for _, op := range c.Ops {
+			path := c.Repo + "/" + op.Path
+			switch op.Action {
+			case "create":
+				if created[path] && len(path) > didLen+tidLen && strings.Contains(path, ".feed.like/") {
+					t.Fatalf("message %d creates %s again", i, path)
+				}
+				created[path] = true
+			case "delete":
+				if len(c.Ops) == 1 {
+					deletes++
+					if created[path] {
+						hits++
+					}
+				}
+			}
+		}
+	}
+	if len(dids) < 200 {
+		t.Errorf("only %d DIDs", len(dids))
+	}
+	if deletes == 0 || hits < deletes/3 {
+		t.Errorf("%d of %d deletes hit a record", hits, deletes)
+	}
+}
+
+// TestKeptRecordKeys: what a repeated frame creates is in its tree, by its path.
+func TestKeptRecordKeys(t *testing.T) {
+	const frames = 1500
+	r := startRelay(t, "--frames", "1500", "--wait-for-consumer", "--keep-record-keys")
+	messages := r.connect("").read(frames)
+	found := 0
+	for i, m := range messages {
+		c := decode(t, m.data).RepoCommit
+		if c == nil || c.TooBig {
+			continue
+		}
+		_, slice, err := repo.LoadRepoFromCAR(t.Context(), bytes.NewReader(c.Blocks))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, op := range c.Ops {
+			if op.Action == "delete" {
+				continue
+			}
+			collection, rkey, _ := strings.Cut(op.Path, "/")
+			if id, err := slice.MST.Get([]byte(op.Path)); err != nil || id == nil || *id != cid.Cid(*op.Cid) {
+				t.Fatalf("message %d: %s is %v in the tree, want %v: %v", i, op.Path, id, op.Cid, err)
+			}
+			if _, _, err := slice.GetRecordBytes(t.Context(), syntax.NSID(collection), syntax.RecordKey(rkey)); err != nil {
+				t.Fatalf("message %d: %s: %v", i, op.Path, err)
+			}
+			found++
+		}
+	}
+	if found < frames/2 {
+		t.Errorf("only %d records", found)
+	}
+	checkTruth(t, recompute(t, 0, messages), r.lines())
+}
+
+// TestSameBytesTwice: with the virtual clock the stream follows from the flags alone, hostile messages included.
+func TestSameBytesTwice(t *testing.T) {
+	var streams [2][]received
+	var truths [2][]string
+	for i := range streams {
+		r := startRelay(t, "--frames", "2500", "--wait-for-consumer", "--hostile-every", "7", "--seed", "99")
+		streams[i] = r.connect("").read(2500)
+		truths[i] = r.lines()
+	}
+	for i, m := range streams[0] {
+		if other := streams[1][i]; m.text != other.text || !bytes.Equal(m.data, other.data) {
+			t.Fatalf("message %d differs:\n%.300q\n%.300q", i, m.data, other.data)
+		}
+	}
+	if !slices.Equal(truths[0], truths[1]) {
+		t.Error("the truths differ")
+	}
+}
+
+// TestRate: a rated stream is as fast as it says, and smooth.
+func TestRate(t *testing.T) {
+	const rate, n = 1000, 500
+	r := startRelay(t, "--rate", "1000", "--wait-for-consumer")
+	c := r.connect("")
+	c.read(1)
+	for try := 1; ; try++ { // as long as the machine does not let it be
+		began := time.Now()
+		most, last := time.Duration(0), began
+		for range n {
+			c.read(1)
+			most, last = max(most, time.Since(last)), time.Now()
+		}
+		got := n / time.Since(began).Seconds()
+		if got > rate*.9 && got < rate*1.1 && most < 250*time.Millisecond {
+			break
+		}
+		if try == 20 {
+			t.Fatalf("%.0f frames/s, want %d; nothing came for %v", got, rate, most)
+		}
+	}
+}

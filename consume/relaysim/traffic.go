@@ -1,0 +1,167 @@
+package relaysim
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+)
+
+// victimsPerCollection bounds how many records are remembered for later deletes, by collection.
+const victimsPerCollection = 256
+
+// victim is a record that was created and can be deleted.
+type victim struct {
+	did  int
+	rkey tid
+}
+
+// traffic makes an endless stream out of a set of templates. It is not safe for concurrent use.
+//
+// The first pass over the templates sends what they were made of, under the numbering and the time of
+// now. In later passes frames keep their records and change their envelopes: rev and the record keys of
+// creates are fresh and rising, the DID is drawn from the population, and a frame that deletes a
+// record deletes one that an earlier frame has created. If keys are kept they are those that a frame was made with.
+type traffic struct {
+	templates []*template
+	verbatim  bool // send captured frames as they were found
+	once      bool // end after the first pass
+	fresh     bool // rewrite the first pass too
+	keepKeys  bool // leave record keys as the frames' trees have them
+
+	clock   *clock
+	people  *population
+	rng     *rand.Rand
+	victims map[string][]victim
+	next    int
+	pass    int
+	v       values
+	did     []byte // v's, when rewritten
+	rkeys   []tid
+}
+
+var errNoFrames = errors.New("no frames to send")
+
+// newTraffic makes the traffic of templates. The population may be nil if it ends after the first pass.
+func newTraffic(templates []*template, clk *clock, people *population, rng *rand.Rand) (*traffic, error) {
+	if len(templates) == 0 {
+		return nil, errNoFrames
+	}
+	return &traffic{templates: templates, clock: clk, people: people, rng: rng,
+		victims: make(map[string][]victim)}, nil
+}
+
+// done says that the stream has ended.
+func (t *traffic) done() bool { return t.once && t.pass > 0 }
+
+// append adds the next frame to b, under seq unless frames are sent verbatim, with its truth. It must not be
+// called once the traffic is done.
+func (t *traffic) append(b *batch, epoch uint32, seq int64) {
+	tmpl := t.templates[t.next]
+	v := &t.v
+	*v = tmpl.original
+	v.epoch = epoch
+	switch {
+	case t.verbatim:
+		b.add(v.seq, false, tmpl.raw)
+	case t.pass == 0 && !t.fresh:
+		v.seq, v.time = seq, t.clock.tick()
+		b.addPattern(seq, &tmpl.frame, v)
+	default:
+		v.seq, v.time = seq, t.clock.tick()
+		t.rewrite(tmpl)
+		b.addPattern(seq, &tmpl.frame, v)
+	}
+	b.truth = tmpl.truth.append(b.truth, v)
+	if t.next++; t.next == len(t.templates) {
+		t.next = 0
+		t.pass++
+	}
+}
+
+// rewrite chooses a fresh DID, rev and record keys.
+func (t *traffic) rewrite(tmpl *template) {
+	person := t.people.draw()
+	rkeys := t.rkeys[:0]
+	for i, use := range tmpl.rkeys {
+		rkey := tmpl.original.rkeys[i]
+		switch {
+		case t.keepKeys:
+		case use.action == "create":
+			rkey = t.clock.tid()
+			t.remember(use.collection, victim{did: person, rkey: rkey})
+		case use.action == "delete":
+			if list := t.victims[use.collection]; tmpl.ops == 1 && len(list) > 0 {
+				n := t.rng.IntN(len(list))
+				person, rkey = list[n].did, list[n].rkey
+				list[n] = list[len(list)-1]
+				t.victims[use.collection] = list[:len(list)-1]
+			}
+		}
+		rkeys = append(rkeys, rkey)
+	}
+	t.rkeys = rkeys
+	t.did = t.people.appendDID(t.did[:0], person)
+	t.v.did, t.v.rkeys, t.v.rev = t.did, rkeys, t.clock.tid()
+}
+
+// remember keeps a record for a later delete.
+func (t *traffic) remember(collection string, v victim) {
+	list := t.victims[collection]
+	if len(list) < victimsPerCollection {
+		t.victims[collection] = append(list, v)
+		return
+	}
+	list[t.rng.IntN(len(list))] = v
+}
+
+// batch is a run of messages on their way into the window.
+type batch struct {
+	wire    []byte // websocket frames, ready to send
+	entries []entry
+	truth   []byte
+	scratch []byte
+}
+
+// entry is one message: its number and where it ends.
+type entry struct {
+	seq int64 // 0: it has no number of its own
+	end int   // one past its last byte
+}
+
+func (b *batch) reset() {
+	b.wire, b.entries, b.truth = b.wire[:0], b.entries[:0], b.truth[:0]
+}
+
+// add appends a message of payload. It keeps nothing of payload.
+func (b *batch) add(seq int64, text bool, payload []byte) {
+	b.wire = appendWireHeader(b.wire, text, len(payload))
+	b.wire = append(b.wire, payload...)
+	b.entries = append(b.entries, entry{seq: seq, end: len(b.wire)})
+}
+
+// addPattern appends a binary message made from p.
+func (b *batch) addPattern(seq int64, p *pattern, v *values) {
+	b.scratch = p.append(b.scratch[:0], v)
+	b.add(seq, false, b.scratch)
+}
+
+// appendWireHeader appends the header of an unmasked, final websocket frame (RFC 6455, section 5.2).
+func appendWireHeader(dst []byte, text bool, payload int) []byte {
+	opcode := byte(0x82)
+	if text {
+		opcode = 0x81
+	}
+	switch {
+	case payload < 126:
+		return append(dst, opcode, byte(payload))
+	case payload <= 0xffff:
+		return binary.BigEndian.AppendUint16(append(dst, opcode, 126), uint16(payload))
+	}
+	return binary.BigEndian.AppendUint64(append(dst, opcode, 127), uint64(payload))
+}
+
+// String names the traffic for the log.
+func (t *traffic) String() string {
+	return fmt.Sprintf("%d frames, pass %d", len(t.templates), t.pass)
+}

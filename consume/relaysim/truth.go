@@ -1,0 +1,154 @@
+package relaysim
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// Each line of a truth file is one event that a correct consumer must hold, in order:
+//
+//	{"epoch":0,"seq":101,"op":0,"event":{…Jetstream's JSON with "time_us":0…}}
+//
+// epoch counts how often the numbering has begun anew, seq and op are the event's position in it.
+
+// truthFile is where the truth goes. A nil one takes and forgets everything.
+type truthFile struct {
+	f *os.File
+}
+
+// openTruth begins a truth file, or goes on with one if grow is set.
+func openTruth(name string, grow bool) (*truthFile, error) {
+	mode := os.O_TRUNC
+	if grow {
+		mode = os.O_APPEND
+	}
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY|mode, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("open truth file: %w", err)
+	}
+	return &truthFile{f: f}, nil
+}
+
+// write hands whole lines to the operating system: they outlive this process from then on.
+func (t *truthFile) write(lines []byte) error {
+	if t == nil || len(lines) == 0 {
+		return nil
+	}
+	if _, err := t.f.Write(lines); err != nil {
+		return fmt.Errorf("write truth file: %w", err)
+	}
+	return nil
+}
+
+func (t *truthFile) close() error {
+	if t == nil {
+		return nil
+	}
+	return t.f.Close()
+}
+
+// The stand-ins that are marshalled where a hole is to be. The fields come in a fixed order before
+// everything that a user has written, so the first occurrence is always the right one.
+const (
+	standInDID  = "did:hole:did"
+	standInRev  = "hole-rev"
+	standInRKey = "hole-rkey"
+	standInTime = "hole-time"
+	standInSeq  = 7_210_340_051
+)
+
+var errStandIn = errors.New("no place for a hole in the JSON")
+
+// addTruth makes the truth lines of the template's frame.
+func (t *template) addTruth(frame []byte) error {
+	expected, err := expect(frame)
+	if err != nil {
+		return err
+	}
+	for _, e := range expected {
+		if err := t.addLine(e); err != nil {
+			return fmt.Errorf("truth of op %d: %w", e.op, err)
+		}
+	}
+	return nil
+}
+
+// addLine appends one truth line with its holes.
+func (t *template) addLine(e expectation) error {
+	p := &t.truth
+	p.text(`{"epoch":`)
+	p.hole(holeEpoch, 0)
+	p.text(`,"seq":`)
+	p.hole(holeSeq, 0)
+	p.text(`,"op":` + strconv.Itoa(e.op) + `,"event":`)
+
+	stand := []hole{{kind: holeDID}}
+	text := []string{standInDID}
+	e.event.DID = standInDID
+	switch {
+	case e.event.Commit != nil:
+		c := *e.event.Commit
+		if rkey, ok := t.findRKey(c.RKey); ok {
+			stand, text = append(stand, hole{kind: holeRKey, rkey: rkey}), append(text, standInRKey)
+			c.RKey = standInRKey
+		}
+		c.Rev = standInRev
+		stand, text = insertSecond(stand, hole{kind: holeRev}), insertSecond(text, standInRev)
+		e.event.Commit = &c
+	case e.event.Identity != nil:
+		i := *e.event.Identity
+		i.Did, i.Seq, i.Time = standInDID, standInSeq, standInTime
+		e.event.Identity = &i
+		stand = append(stand, hole{kind: holeDID}, hole{kind: holeSeq}, hole{kind: holeTime})
+		text = append(text, standInDID, strconv.Itoa(standInSeq), standInTime)
+	case e.event.Account != nil:
+		a := *e.event.Account
+		a.Did, a.Seq, a.Time = standInDID, standInSeq, standInTime
+		e.event.Account = &a
+		stand = append(stand, hole{kind: holeDID}, hole{kind: holeSeq}, hole{kind: holeTime})
+		text = append(text, standInDID, strconv.Itoa(standInSeq), standInTime)
+	}
+	line, err := json.Marshal(&e.event)
+	if err != nil {
+		return err
+	}
+	rest := string(line)
+	for i, s := range text {
+		before, after, ok := strings.Cut(rest, s)
+		if !ok {
+			return errStandIn
+		}
+		p.text(before)
+		p.hole(stand[i].kind, stand[i].rkey)
+		rest = after
+	}
+	p.text(rest + "}\n")
+	return nil
+}
+
+// insertSecond puts e behind the first element: rev comes between the DID and the record key.
+func insertSecond[E any](list []E, e E) []E {
+	return append(list[:1:1], append([]E{e}, list[1:]...)...)
+}
+
+func (t *template) findRKey(rkey string) (uint16, bool) {
+	for i := range t.original.rkeys {
+		if string(t.original.rkeys[i][:]) == rkey {
+			return uint16(i), true
+		}
+	}
+	return 0, false
+}
+
+// appendTruthLine appends the truth line of an event that is complete as it is.
+func appendTruthLine(dst []byte, epoch uint32, seq int64, e expectation) []byte {
+	event, err := json.Marshal(&e.event)
+	if err != nil {
+		panic("relaysim: " + err.Error()) // every part of it has been marshalled before
+	}
+	return fmt.Appendf(dst, `{"epoch":%d,"seq":%d,"op":%d,"event":%s}`+"\n", epoch, seq, e.op, event)
+}

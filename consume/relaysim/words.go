@@ -1,0 +1,120 @@
+package relaysim
+
+import (
+	"strings"
+
+	"github.com/ipfs/go-cid"
+	"github.com/multiformats/go-multihash"
+)
+
+// vocabulary is what texts of one language are made of.
+type vocabulary struct {
+	lang   string
+	words  string // between spaces
+	joined bool   // written without spaces
+}
+
+// vocabularies are the languages of the world, the common ones first.
+func vocabularies() []vocabulary {
+	return []vocabulary{
+		{lang: "en", words: "river mill water wheel stone bread morning quiet train window garden coffee paper letter bridge " +
+			"again never maybe really today someone thinking about another small yellow bird while rain keeps falling on old roofs " +
+			"it's don't \"quoted\" <tag> R&D and the of to in is was for with"},
+		{lang: "ja", joined: true, words: "今日 は 天気 が よい 川 の 水 を 見る 朝 コーヒー 飲み たい 電車 遅れ て いる 猫 寝る また 明日 です ね 楽しい おはよう 本 読む"},
+		{lang: "pt", words: "rio moinho água hoje amanhã não você está muito bom coração manhã café chuva então também gente são mais"},
+		{lang: "es", words: "río molino agua mañana niño qué está lluvia después corazón también aquí pequeño ¿verdad? ¡claro! tren pan"},
+		{lang: "de", words: "Fluss Mühle Wasser heute Straße schön über Bäckerei früh Zug Fenster vielleicht trotzdem größer nicht mehr"},
+		{lang: "ko", words: "강 물 아침 커피 기차 고양이 오늘 내일 정말 좋아요 비 창문 책 읽기 안녕하세요"},
+		{lang: "ar", words: "نهر ماء صباح قهوة قطار اليوم غدا مطر كتاب نافذة"},
+		{lang: "th", joined: true, words: "แม่น้ำ น้ำ เช้า กาแฟ รถไฟ วันนี้ พรุ่งนี้ ฝน หนังสือ แมว"},
+		{lang: "uk", words: "річка млин вода ранок кава потяг сьогодні дощ вікно книжка їжак"},
+	}
+}
+
+func emojis() []string {
+	return []string{"🙂", "😭", "🔥", "💦", "🦋", "❤️", "👩‍👩‍👧‍👦", "🇺🇦", "🏳️‍🌈", "👍🏽", "🌊", "🌾", "🎉", "💀"}
+}
+
+// lexicon holds the words of the world, cut up once.
+type lexicon struct {
+	langs  []string
+	words  map[string][]string
+	joined map[string]bool
+	emojis []string
+}
+
+func newLexicon() *lexicon {
+	l := &lexicon{words: make(map[string][]string), joined: make(map[string]bool), emojis: emojis()}
+	for _, v := range vocabularies() {
+		l.langs = append(l.langs, v.lang)
+		l.words[v.lang] = strings.Fields(v.words)
+		l.joined[v.lang] = v.joined
+	}
+	return l
+}
+
+// someLangs draws the languages of an account: mostly one, English in half of the cases.
+func (w *world) someLangs() []string {
+	first := w.words.langs[w.rng.IntN(len(w.words.langs))]
+	if w.chance(2) {
+		first = "en"
+	}
+	if w.chance(5) {
+		return []string{first, "en"}
+	}
+	return []string{first}
+}
+
+func (w *world) word(lang string) string {
+	words := w.words.words[lang]
+	return words[w.rng.IntN(len(words))]
+}
+
+func (w *world) emoji() string { return w.words.emojis[w.rng.IntN(len(w.words.emojis))] }
+
+// sentence makes up to some thirty words, with line breaks and emoji at times.
+func (w *world) sentence(lang string) string {
+	var b strings.Builder
+	for i := range 2 + w.rng.IntN(8) + w.rng.IntN(24) {
+		switch {
+		case i == 0 || w.words.joined[lang]:
+		case w.chance(25):
+			b.WriteString("\n\n")
+		default:
+			b.WriteByte(' ')
+		}
+		b.WriteString(w.word(lang))
+	}
+	if w.chance(4) {
+		b.WriteString(" " + w.emoji())
+	}
+	return b.String()
+}
+
+// someHandle makes a handle.
+func (w *world) someHandle() string {
+	words := w.words.words["en"][:24]
+	name := words[w.rng.IntN(len(words))] + "-" + words[w.rng.IntN(len(words))]
+	if w.chance(10) {
+		return name + ".example.com"
+	}
+	return name + ".bsky.social"
+}
+
+func (w *world) someHost() string { return w.words.words["en"][w.rng.IntN(24)] + ".example.org" }
+
+// rawCID makes the CID of a file.
+func rawCID(n uint64) cid.Cid {
+	digest := make([]byte, 0, 32)
+	for i := range uint64(4) {
+		n = mix(n + i)
+		for shift := 56; shift >= 0; shift -= 8 {
+			digest = append(digest, byte(n>>shift))
+		}
+	}
+	hash, err := multihash.Encode(digest, multihash.SHA2_256)
+	if err != nil {
+		panic("relaysim: " + err.Error())
+	}
+	return cid.NewCidV1(cid.Raw, hash)
+}

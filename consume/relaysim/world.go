@@ -1,0 +1,149 @@
+package relaysim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// worldConfig says what world to generate.
+type worldConfig struct {
+	seed     uint64
+	accounts int
+	frames   int
+	begin    time.Time // of the first frame
+	truth    bool      // make the truth of each frame too
+}
+
+// worldStep is the mean time between two generated frames.
+const worldStep = time.Millisecond
+
+// world is a seeded set of accounts and what they do. What it generates is a function of its
+// configuration alone.
+type world struct {
+	cfg      worldConfig
+	people   *population
+	rng      *rand.Rand
+	accounts map[int]*account
+	active   []*account // in order of their first act
+	posts    []postRef  // recent ones, for likes and replies
+	words    *lexicon
+	now      time.Time
+	lastTID  uint64
+}
+
+// postRef points to a post.
+type postRef struct {
+	uri, cid, author string
+}
+
+// recentPosts bounds how many generated posts are likely to be liked.
+const recentPosts = 512
+
+// act is one frame to come: who does what and when.
+type act struct {
+	account *account
+	frame   int // index in the world's frames
+	kind    actKind
+	time    time.Time
+	ops     []op
+	status  string // account acts: "" is active
+}
+
+// op is one change of a record.
+type op struct {
+	path   string
+	record []byte // nil: delete
+}
+
+// generate makes the world's frames, as templates.
+//
+// First the acts are drawn one after another, with the records, since records point to each other. Then
+// each account's acts become commits: that is independent of all other accounts, and runs in parallel.
+func generate(cfg worldConfig) ([]*template, error) {
+	w := &world{cfg: cfg, rng: newRand(cfg.seed, "world"), accounts: make(map[int]*account), now: cfg.begin, words: newLexicon()}
+	w.people = newPopulation(cfg.seed, cfg.accounts, newRand(cfg.seed, "accounts"))
+	for i := range cfg.frames {
+		w.now = w.now.Add(time.Duration(w.rng.ExpFloat64() * float64(worldStep)))
+		a := w.account(w.people.draw())
+		next := w.draw(a)
+		next.account, next.frame, next.time = a, i, w.now
+		a.acts = append(a.acts, next)
+	}
+	templates := make([]*template, cfg.frames)
+	var group errgroup.Group
+	group.SetLimit(runtime.GOMAXPROCS(0))
+	for _, a := range w.active {
+		group.Go(func() error {
+			if err := a.perform(templates, cfg.truth); err != nil {
+				return fmt.Errorf("account %s: %w", a.did, err)
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	return templates, nil
+}
+
+// account returns the account of that number, with its past.
+func (w *world) account(n int) *account {
+	if a := w.accounts[n]; a != nil {
+		return a
+	}
+	a := newAccount(w, n)
+	w.accounts[n] = a
+	w.active = append(w.active, a)
+	return a
+}
+
+// post remembers a post that may be liked, reposted and answered.
+func (w *world) post(ref postRef) {
+	if len(w.posts) < recentPosts {
+		w.posts = append(w.posts, ref)
+		return
+	}
+	w.posts[w.rng.IntN(len(w.posts))] = ref
+}
+
+// somePost returns a post to point to: often a recent one, else one from before the world began.
+func (w *world) somePost() postRef {
+	if len(w.posts) > 0 && w.rng.IntN(3) > 0 {
+		return w.posts[w.rng.IntN(len(w.posts))]
+	}
+	author := w.people.did(w.people.draw())
+	rkey := w.pastTID()
+	return postRef{
+		uri:    "at://" + author + "/app.bsky.feed.post/" + rkey,
+		cid:    blockCID([]byte(author + rkey)).String(),
+		author: author,
+	}
+}
+
+// someone returns the DID of an account of the world.
+func (w *world) someone() string { return w.people.did(w.people.draw()) }
+
+// tid returns a TID of about now, as a record key: above all before.
+func (w *world) tid() string {
+	w.lastTID = max(w.lastTID+1, uint64(w.now.UnixMicro())<<10|uint64(w.rng.IntN(1<<10)))
+	t := makeTID(w.lastTID)
+	return string(t[:])
+}
+
+// pastTID returns a TID of the year before the world began.
+func (w *world) pastTID() string {
+	ago := time.Duration(1+w.rng.IntN(365*24*3600)) * time.Second
+	micros := w.cfg.begin.Add(-ago).UnixMicro() + int64(w.rng.IntN(1_000_000))
+	t := makeTID(uint64(micros)<<10 | uint64(w.rng.IntN(1<<10)))
+	return string(t[:])
+}
+
+// timestamp returns the time of now as records have it.
+func (w *world) timestamp() string { return w.now.UTC().Format(timeLayout) }
+
+// chance is true in one of n cases.
+func (w *world) chance(n int) bool { return w.rng.IntN(n) == 0 }
