@@ -2,6 +2,7 @@ package public
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -237,24 +238,45 @@ func TestLargeHeadersWait(t *testing.T) {
 	})
 }
 
-func TestUnfinishedHandshakesAreBounded(t *testing.T) {
-	s := serve(t, newTestLog(t), func(_ *Config, tm *timing) { tm.header = time.Hour }) // until all are there
-	for range maxHandshakes {
-		nc, err := net.Dial("tcp", s.addr)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer nc.Close()
+// TestFloodOfHalfOpenRequests has eight addresses take all handshakes with requests that never end, and come
+// again whenever one is closed: newcomers get in.
+func TestFloodOfHalfOpenRequests(t *testing.T) {
+	l, _ := mixed(t)
+	s := serve(t, l, func(_ *Config, tm *timing) { tm.header = time.Hour }) // none ends by itself
+	from := func(host byte) *net.Dialer {
+		return &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, host)}}
 	}
-	eventually(t, "all slots taken", func() bool { return s.admission.Stats().Handshakes == maxHandshakes })
-	if nc, err := net.Dial("tcp", s.addr); err == nil { // else it was reset already
-		defer nc.Close()
-		nc.SetReadDeadline(time.Now().Add(patience()))
-		if _, err := nc.Read(make([]byte, 1)); err == nil || isTimeout(err) {
-			t.Errorf("one too many: %v", err)
+	ctx, stop := context.WithCancel(t.Context())
+	var flood sync.WaitGroup
+	defer flood.Wait()
+	defer stop()
+	for i := range maxHandshakes {
+		flood.Go(func() {
+			for ctx.Err() == nil {
+				nc, err := from(byte(10+i%8)).DialContext(ctx, "tcp", s.addr)
+				if err != nil {
+					continue
+				}
+				closed := context.AfterFunc(ctx, func() { nc.Close() })
+				fmt.Fprint(nc, "GET /subscribe HTTP/1.1\r\nHost: x\r\nX-Long: ")
+				io.Copy(io.Discard, nc) // until it is closed
+				closed()
+				nc.Close()
+			}
+		})
+	}
+	eventually(t, "all handshakes are taken", func() bool { return s.admission.Stats().Handshakes == maxHandshakes })
+	for i := range 20 {
+		d := dialer{NetDialContext: from(byte(100 + i)).DialContext}
+		c, _ := s.dialWith(&d, "cursor=0", nil)
+		c.want(l.all()...)
+		if n := s.admission.Stats().Handshakes; n > maxHandshakes {
+			t.Fatalf("%d unfinished handshakes", n)
 		}
 	}
-	s.waitMetric("rejected_total", admission.ReasonHandshakes, 1)
+	if n := s.metric("rejected_total", admission.ReasonHandshakes); n < 20 {
+		t.Errorf("%v handshakes made room for 20 newcomers", n)
+	}
 }
 
 func TestServerPings(t *testing.T) {

@@ -143,3 +143,12 @@ func keyOf(addr netip.Addr) netip.Prefix {
 	p, _ := addr.Prefix(bits) // the zero Prefix for the zero Addr
 	return p
 }
+
+// networkOf is the /48 around an IPv6 address, which one site has; for IPv4 it is keyOf.
+func networkOf(addr netip.Addr) netip.Prefix {
+	if addr.Is4() || !addr.IsValid() {
+		return keyOf(addr)
+	}
+	p, _ := addr.Prefix(48)
+	return p
+}

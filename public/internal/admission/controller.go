@@ -12,7 +12,7 @@ type Config struct {
 	Connections       int            // that one address may have
 	AttemptsPerSecond float64        // of one address
 	AttemptBurst      int            // of them at once
-	Handshakes        int            // unfinished ones in all
+	Handshakes        int            // unfinished ones in all; at least 1
 	Bytes             int64          // budget of all quotas; each Share has half of it
 	BytesPerAddress   int64          // of them for one address
 	MessageSlots      int            // for messages of medium size; large ones have one slot

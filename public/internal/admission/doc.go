@@ -3,7 +3,8 @@
 //
 // # What it limits
 //
-//	accept ──▶ Conn: one unfinished handshake, in all and of its address (handshakes.go)
+//	accept ──▶ Conn: one unfinished handshake, in all and of its address (handshakes.go); a full
+//	   │         table makes room for a new one
 //	   │         request lines and headers over 32 KiB wait for a slot (headers.go)
 //	   ▼
 //	Admit ──▶ attempts a second and connections of the client's address (addresses.go)
@@ -11,9 +12,10 @@
 //	   ├────▶ Claim: larger messages wait for a slot (slots.go)
 //	   └────▶ Quota: bytes that are remembered for the client (budget.go)
 //
-// An address is one IPv4 address or one IPv6 /64. Loopback has no limits of its own, since a proxy
-// may be there; what is limited in all limits it too. The peer of a socket counts until the request
-// is read; from then on the client does, which a trusted proxy names in X-Forwarded-For.
+// An address is one IPv4 address or one IPv6 /64; unfinished handshakes count for the /48 too, as an
+// entry of its own. Loopback has no limits of its own, since a proxy may be there; what is limited in
+// all limits it too. The peer of a socket counts until the request is read; from then on the client
+// does, which a trusted proxy names in X-Forwarded-For.
 //
 // # One table
 //

@@ -19,10 +19,14 @@ type Conn struct {
 	net.Conn
 	controller *Controller
 	peer       netip.Addr
-	key        netip.Prefix
-	element    *list.Element // in Controller.handshakes, nil once it has left; guarded by Controller.mu
+	proxy      bool          // a trusted one, which speaks for many
 	done       chan struct{} // closed by Close
 	closeOnce  sync.Once
+
+	// Guarded by Controller.mu. The entries stay in the table while the handshake is counted.
+	element *list.Element // in Controller.handshakes, nil once it has left
+	address *address      // the peer's
+	network *address      // of the /48 around it, for IPv6; else address
 
 	mu    sync.Mutex
 	bytes int    // of the headers that are being read
@@ -37,7 +41,9 @@ type listener struct {
 }
 
 // Listen returns a listener of Conns, for an http.Server whose ConnState is c.ConnState. It closes
-// connections over the limits with a reset.
+// connections over the limits with a reset: a new one of an address that has maxAddressHandshakes, and
+// the oldest of the network that has most when there are Config.Handshakes and one more comes. So a flood
+// of half-open requests displaces itself, and a newcomer gets in.
 func (c *Controller) Listen(ln net.Listener) net.Listener { return &listener{ln, c} }
 
 // Accept implements net.Listener.
@@ -56,32 +62,62 @@ func (l *listener) Accept() (net.Conn, error) {
 // begin counts a handshake. It returns nil, and closes raw, if that is one too many.
 func (c *Controller) begin(raw net.Conn) *Conn {
 	peer, _ := parseAddr(raw.RemoteAddr().String())
-	conn := &Conn{Conn: raw, controller: c, peer: peer, key: keyOf(peer), done: make(chan struct{})}
-	if reason := c.count(conn); reason != "" {
-		c.reject(conn, reason)
+	conn := &Conn{Conn: raw, controller: c, peer: peer, proxy: c.trusts(peer), done: make(chan struct{})}
+	displaced, ok := c.count(conn)
+	if displaced != nil {
+		c.reject(displaced, ReasonHandshakes)
+	}
+	if !ok {
+		c.reject(conn, ReasonAddressHandshakes)
 		return nil
 	}
 	return conn
 }
 
-// count adds conn to the handshakes, and returns why it is one too many.
-func (c *Controller) count(conn *Conn) (reason string) {
-	limited := !conn.peer.IsLoopback() && !c.trusts(conn.peer)
+// count adds conn to the handshakes, and returns the one that makes room for it, nil if there was room.
+// ok is false if its address has too many already.
+func (c *Controller) count(conn *Conn) (displaced *Conn, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	e := c.addressLocked(conn.key, time.Now())
-	switch {
-	case c.handshakes.Len() >= c.cfg.Handshakes:
-		reason = ReasonHandshakes
-	case limited && e.handshakes >= maxAddressHandshakes:
-		reason = ReasonAddressHandshakes
-	default:
-		e.handshakes++
-		conn.element = c.handshakes.PushBack(conn)
-		return ""
+	now := time.Now()
+	conn.address = c.addressLocked(keyOf(conn.peer), now)
+	if conn.address.handshakes >= maxAddressHandshakes && !conn.peer.IsLoopback() && !conn.proxy {
+		return nil, false
 	}
-	c.dropLocked(conn.key, e)
-	return reason
+	conn.network = c.addressLocked(networkOf(conn.peer), now)
+	conn.addLocked(1)
+	if c.handshakes.Len() >= c.cfg.Handshakes {
+		displaced = c.oldestOfMostLocked()
+		c.leaveLocked(displaced)
+	}
+	conn.element = c.handshakes.PushBack(conn)
+	return displaced, true
+}
+
+// addLocked adds n to the handshakes of the peer's address and network.
+func (c *Conn) addLocked(n int32) {
+	c.address.handshakes += n
+	if c.network != c.address {
+		c.network.handshakes += n
+	}
+}
+
+// oldestOfMostLocked returns the oldest handshake of the network that has most. Those of trusted proxies
+// come last: they are many clients', and a proxy passes on whole requests.
+func (c *Controller) oldestOfMostLocked() *Conn {
+	most := int32(-1)
+	var oldest *Conn
+	for at := c.handshakes.Front(); at != nil; at = at.Next() {
+		conn := at.Value.(*Conn)
+		n := conn.network.handshakes
+		if conn.proxy {
+			n = 0
+		}
+		if n > most {
+			most, oldest = n, conn
+		}
+	}
+	return oldest
 }
 
 // reject closes conn without a word.
@@ -108,9 +144,9 @@ func (c *Controller) leaveLocked(conn *Conn) {
 	}
 	c.handshakes.Remove(conn.element)
 	conn.element = nil
-	e := c.addresses[conn.key]
-	e.handshakes--
-	c.dropLocked(conn.key, e)
+	conn.addLocked(-1)
+	c.dropLocked(keyOf(conn.peer), conn.address)
+	c.dropLocked(networkOf(conn.peer), conn.network)
 }
 
 // ConnState is the hook of an http.Server that serves a listener of Listen's.

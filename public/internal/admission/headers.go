@@ -36,8 +36,8 @@ func (c *Conn) mustWait() bool {
 // wait waits for a slot. The server reads headers with one goroutine, so only one waits.
 func (c *Conn) wait() error {
 	peer := c.peer
-	if c.controller.trusts(peer) {
-		peer = netip.IPv6Loopback() // it speaks for many
+	if c.proxy {
+		peer = netip.IPv6Loopback()
 	}
 	claim, err := c.controller.claim(headerLane, peer, c.done, c.controller.cfg.HeaderTimeout)
 	if err != nil {
