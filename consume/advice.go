@@ -27,6 +27,8 @@ func advice(err error) string {
 	switch {
 	case err == nil:
 		return ""
+	case errors.Is(err, syscall.EMFILE):
+		return "this process may have no more open files: raise LimitNOFILE= in the systemd unit, or ulimit -n"
 	case errors.As(err, &refused):
 		return refused.advice()
 	case errors.As(err, &dns) && dns.IsNotFound:

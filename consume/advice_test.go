@@ -7,7 +7,9 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -107,5 +109,13 @@ func TestAdvice(t *testing.T) {
 	}
 	if got := advice(nil); got != "" {
 		t.Errorf("advice for nothing: %q", got)
+	}
+}
+
+// A process without a descriptor left gives the relay no blame.
+func TestAdviceForOpenFiles(t *testing.T) {
+	err := fmt.Errorf("dial: %w", &net.OpError{Op: "dial", Err: os.NewSyscallError("socket", syscall.EMFILE)})
+	if got := advice(err); !strings.Contains(got, "LimitNOFILE=") {
+		t.Errorf("advice %q", got)
 	}
 }

@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// maxHandshakes bounds connections that are no subscribers: handshakes under way, idle HTTP.
+	// maxHandshakes is the default of Config.MaxHandshakes.
 	maxHandshakes = 512
 	// addressShares is how many addresses at least it takes to use up ClientBytes, unless they are few.
 	addressShares = 8
@@ -26,7 +26,7 @@ func newAdmission(cfg *Config, headerTimeout time.Duration, rejected func(netip.
 		Connections:       cfg.MaxConnectionsPerIP,
 		AttemptsPerSecond: cfg.AttemptsPerSecond,
 		AttemptBurst:      cfg.AttemptBurst,
-		Handshakes:        maxHandshakes,
+		Handshakes:        cfg.MaxHandshakes,
 		Bytes:             cfg.ClientBytes,
 		BytesPerAddress:   addressShare(cfg.ClientBytes),
 		MessageSlots:      max(slots, minMessageSlots),

@@ -315,6 +315,7 @@ func TestConfigIsChecked(t *testing.T) {
 		"Jetstream's":         func(c *Config) { c.Dictionaries = without },
 		"MaxConnections":      func(c *Config) { c.MaxConnections = -1 },
 		"MaxConnectionsPerIP": func(c *Config) { c.MaxConnectionsPerIP = -1 },
+		"MaxHandshakes":       func(c *Config) { c.MaxHandshakes = -1 },
 		"AttemptsPerSecond":   func(c *Config) { c.AttemptsPerSecond = -1 },
 		"MaxEventsPerSecond":  func(c *Config) { c.MaxEventsPerSecond = -1 },
 		"SlowTimeout":         func(c *Config) { c.SlowTimeout = -1 },

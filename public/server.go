@@ -33,6 +33,7 @@ type Config struct {
 
 	MaxConnections      int            // subscribers in all; 20000
 	MaxConnectionsPerIP int            // subscribers of one address (IPv6: of one /64); 100
+	MaxHandshakes       int            // connections that are no subscribers: handshakes, idle HTTP; 512
 	AttemptsPerSecond   float64        // handshakes of one address; 10
 	AttemptBurst        int            // of them at once; twice MaxConnectionsPerIP
 	TrustedProxies      []netip.Prefix // whose X-Forwarded-For is believed
@@ -62,6 +63,8 @@ func (c *Config) validate() error {
 		return fmt.Errorf("public: Config.MaxConnections is negative: %d", c.MaxConnections)
 	case c.MaxConnectionsPerIP < 0:
 		return fmt.Errorf("public: Config.MaxConnectionsPerIP is negative: %d", c.MaxConnectionsPerIP)
+	case c.MaxHandshakes < 0:
+		return fmt.Errorf("public: Config.MaxHandshakes is negative: %d", c.MaxHandshakes)
 	case c.AttemptsPerSecond < 0 || c.AttemptBurst < 0:
 		return fmt.Errorf("public: Config.AttemptsPerSecond or AttemptBurst is negative: %g, %d", c.AttemptsPerSecond, c.AttemptBurst)
 	case c.MaxEventsPerSecond < 0:
@@ -83,6 +86,7 @@ func (c *Config) setDefaults() {
 	setDefault(&c.Version, "dev")
 	setDefault(&c.MaxConnections, 20_000)
 	setDefault(&c.MaxConnectionsPerIP, 100)
+	setDefault(&c.MaxHandshakes, maxHandshakes)
 	setDefault(&c.AttemptsPerSecond, 10)
 	setDefault(&c.AttemptBurst, 2*c.MaxConnectionsPerIP)
 	setDefault(&c.SlowTimeout, 30*time.Second)

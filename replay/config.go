@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -18,6 +19,7 @@ const (
 	defaultTailBytes   = 32 << 20
 	defaultCacheBytes  = 32 << 20
 	defaultPebbleBytes = 64 << 20
+	defaultOpenFiles   = 1000
 )
 
 // Config is what Open needs. Dir, Dictionaries and, unless ReadOnly, Relay must be set.
@@ -42,6 +44,8 @@ type Config struct {
 	TailBytes   int64 // newest blocks
 	CacheBytes  int64 // older blocks and variants that readers share
 	PebbleBytes int64 // memtables and block cache
+
+	MaxOpenFiles int // tables and blob files that are kept open; 0: 1,000
 
 	Dictionaries *dict.Registry // its Stored dictionary compresses the stored variant
 
@@ -78,6 +82,8 @@ func (cfg Config) withDefaults() (Config, error) {
 		return cfg, errors.New("Config.Retention and RetentionBytes must not be negative")
 	case cfg.TailBytes < 0 || cfg.CacheBytes < 0 || cfg.PebbleBytes < 0:
 		return cfg, errors.New("Config.TailBytes, CacheBytes and PebbleBytes must not be negative")
+	case cfg.MaxOpenFiles < 0:
+		return cfg, errors.New("Config.MaxOpenFiles must not be negative")
 	}
 	cfg.Relay = strings.ToLower(cfg.Relay)
 	fill := func(v *int64, to int64) {
@@ -88,6 +94,7 @@ func (cfg Config) withDefaults() (Config, error) {
 	fill(&cfg.TailBytes, defaultTailBytes)
 	fill(&cfg.CacheBytes, defaultCacheBytes)
 	fill(&cfg.PebbleBytes, defaultPebbleBytes)
+	cfg.MaxOpenFiles = cmp.Or(cfg.MaxOpenFiles, defaultOpenFiles)
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}

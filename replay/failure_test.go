@@ -1,10 +1,13 @@
 package replay
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -22,15 +25,44 @@ var errDisk = errors.New("the disk said no")
 type failingFS struct {
 	armed atomic.Bool
 	fails func(errorfs.Op) bool
+	err   error // nil: errDisk
 }
 
 func (f *failingFS) wrap(fs vfs.FS) vfs.FS {
 	return errorfs.Wrap(fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if f.armed.Load() && f.fails(op) {
-			return errDisk
+			return cmp.Or(f.err, errDisk)
 		}
 		return nil
 	}))
+}
+
+// TestNoOpenFilesLeft: the advice for a store that can open no file is another than for a disk that fails.
+func TestNoOpenFilesLeft(t *testing.T) {
+	for name, fails := range map[string]func(errorfs.Op) bool{
+		"table": func(op errorfs.Op) bool { return strings.HasSuffix(op.Path, ".sst") && op.Kind == errorfs.OpCreate },
+		"log":   func(op errorfs.Op) bool { return strings.HasSuffix(op.Path, ".log") && op.Kind == errorfs.OpCreate },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, 6)
+			_ = w.log.Close()
+			faults := &failingFS{fails: fails, err: &os.PathError{Op: "open", Path: "000007", Err: syscall.EMFILE}}
+			w.cfg.FS = faults.wrap(w.fs)
+			w.open()
+			w.append()
+			faults.armed.Store(true)
+			go func() { _ = w.log.store.db.Flush() }()
+			err := w.log.Run(t.Context())
+			if !errors.Is(err, ErrFailed) || !strings.Contains(err.Error(), "LimitNOFILE=") || strings.Contains(err.Error(), "check the disk") {
+				t.Errorf("run: %v", err)
+			}
+			w.cfg.FS = w.fs.CrashClone(vfs.CrashCloneCfg{})
+			_ = w.log.Close()
+			faults.armed.Store(false) // or Pebble, which nothing stopped, tries again as long as the tests run
+			w.open()
+			w.readAll()
+		})
+	}
 }
 
 // TestFailedWrites: after a failed sync or write Append never works again and Run says why; what was

@@ -7,7 +7,9 @@ import (
 	"log/slog"
 	"os"
 	"runtime"
+	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -124,7 +126,7 @@ func (s *store) options(cfg *Config) *pebble.Options {
 		L0StopWritesThreshold:       64,
 		LBaseMaxBytes:               1 << 50,
 		BytesPerSync:                1 << 20,
-		MaxOpenFiles:                1000,
+		MaxOpenFiles:                cfg.MaxOpenFiles,
 		FlushDelayDeleteRange:       flushDelayDeleteRange,
 		CompactionConcurrencyRange:  func() (int, int) { return 1, min(maxCompactions, runtime.GOMAXPROCS(0)) },
 		Logger:                      (*pebbleLogger)(s),
@@ -176,11 +178,19 @@ func (s *store) fail(err error) {
 		if errors.As(err, &c) {
 			s.failure = fmt.Errorf("%w: %w", ErrFailed, err)
 		} else {
-			s.failure = fmt.Errorf("%w: %w (check the disk and its free space, then start the process again: what was committed is safe)",
-				ErrFailed, err)
+			s.failure = fmt.Errorf("%w: %w (%s, then start the process again: what was committed is safe)",
+				ErrFailed, err, adviceFor(err))
 		}
 		close(s.failed)
 	})
+}
+
+// adviceFor is what to do about a failure. Pebble passes some errors on as text only.
+func adviceFor(err error) string {
+	if errors.Is(err, syscall.EMFILE) || strings.Contains(err.Error(), syscall.EMFILE.Error()) {
+		return "raise the limit of open files, LimitNOFILE= in the systemd unit or ulimit -n"
+	}
+	return "check the disk and its free space"
 }
 
 // err returns the failure, nil while there is none.

@@ -55,6 +55,8 @@ func adviseDataDir(err error, dataDir string) error {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return advise(fmt.Errorf("--data-dir %s: %w", dataDir, syscallOf(err)),
 			"Free some room there, then start again: what was committed is safe. Smaller --retention or --retention-bytes keep the log smaller.")
+	case errors.Is(err, syscall.EMFILE):
+		return advise(fmt.Errorf("--data-dir %s: %w", dataDir, syscallOf(err)), raiseOpenFiles)
 	case errors.Is(err, syscall.EROFS):
 		return advise(fmt.Errorf("--data-dir %s: %w", dataDir, syscallOf(err)), "The file system is mounted read-only. Name another directory with --data-dir.")
 	case errors.Is(err, syscall.ENOTDIR), errors.Is(err, os.ErrExist), errors.Is(err, os.ErrNotExist):
@@ -88,6 +90,8 @@ func adviseListen(err error, flagName, address string) error {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return advise(said, fmt.Sprintf("Another process listens there, perhaps another millrace (ss -ltnp names it). Stop it, or choose another address with --%s.", flagName))
+	case errors.Is(err, syscall.EMFILE):
+		return advise(said, raiseOpenFiles)
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
 		return advise(said, "This machine has no such address. Give one that it has, or only a port, such as :6008, for all of them.")
 	case errors.Is(err, os.ErrPermission):

@@ -75,6 +75,7 @@ func (d *daemon) openUIDStore(ctx context.Context, share shares, logger *slog.Lo
 		FS:            cfg.seams.fs,
 		MemTableBytes: share.uids / 4, // up to three are alive
 		CacheBytes:    share.uids / 4,
+		MaxOpenFiles:  d.files.storeFiles,
 		Logger:        logger,
 	})
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -44,10 +45,55 @@ func (d *daemon) operatorRoutes() http.Handler {
 
 // serveMetrics serves operatorRoutes until ctx ends.
 func (d *daemon) serveMetrics(ctx context.Context) error {
-	srv := &http.Server{Handler: d.operatorRoutes(), ReadHeaderTimeout: 10 * time.Second}
+	srv := &http.Server{Handler: d.operatorRoutes(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute}
 	defer context.AfterFunc(ctx, func() { _ = srv.Close() })()
-	if err := srv.Serve(d.metricsListener); err != nil && !errors.Is(err, http.ErrServerClosed) {
+	if err := srv.Serve(limitListener(d.metricsListener, metricsConnections)); err != nil && !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve metrics: %w", err)
 	}
 	return nil
+}
+
+// limitListener is ln with at most n connections at once. Others wait in the kernel.
+func limitListener(ln net.Listener, n int) net.Listener {
+	return &limited{Listener: ln, slots: make(chan struct{}, n), done: make(chan struct{})}
+}
+
+type limited struct {
+	net.Listener
+	slots chan struct{}
+	done  chan struct{} // closed by Close
+	once  sync.Once
+}
+
+// Accept implements net.Listener.
+func (l *limited) Accept() (net.Conn, error) {
+	select {
+	case l.slots <- struct{}{}:
+	case <-l.done:
+		return nil, net.ErrClosed
+	}
+	c, err := l.Listener.Accept()
+	if err != nil {
+		<-l.slots
+		return nil, err
+	}
+	return &limitedConn{Conn: c, free: sync.OnceFunc(func() { <-l.slots })}, nil
+}
+
+// Close implements net.Listener.
+func (l *limited) Close() error {
+	l.once.Do(func() { close(l.done) })
+	return l.Listener.Close()
+}
+
+// limitedConn gives its slot back once it is closed.
+type limitedConn struct {
+	net.Conn
+	free func()
+}
+
+// Close implements net.Conn.
+func (c *limitedConn) Close() error {
+	defer c.free()
+	return c.Conn.Close()
 }

@@ -26,6 +26,9 @@ type daemon struct {
 	cfg      *config
 	logger   *slog.Logger
 	registry *prometheus.Registry
+	files    descriptors
+
+	maxSubscribers int // what --max-connections, --memory and the limit of open files have room for
 
 	dicts       *dict.Registry
 	uids        *uidStore // nil: --intern=off
@@ -105,6 +108,13 @@ func newDaemon(ctx context.Context, cfg *config, logger *slog.Logger) (d *daemon
 		}
 	}()
 	d.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	limit, err := openFilesLimit()
+	if err != nil {
+		return d, err
+	}
+	if d.files, err = shareDescriptors(limit); err != nil {
+		return d, err
+	}
 	share := memoryShares(cfg.memory)
 	if err := d.openStores(ctx, share); err != nil {
 		return d, err
@@ -153,6 +163,7 @@ func (d *daemon) openStores(ctx context.Context, share shares) error {
 		TailBytes:      share.tail,
 		CacheBytes:     share.cache,
 		PebbleBytes:    share.log,
+		MaxOpenFiles:   d.files.storeFiles,
 		Dictionaries:   d.dicts,
 		FS:             cfg.seams.fs,
 		Now:            cfg.seams.now,
@@ -235,6 +246,12 @@ func (d *daemon) buildServing(share shares) error {
 			d.logger.Info("--memory has room for fewer subscribers than --max-connections", "subscribers", room, "max_connections", cfg.maxConnections)
 		}
 	}
+	if room := d.files.subscribers; room < connections {
+		connections = room
+		d.logger.Info("the limit of open files has room for fewer subscribers than --max-connections and --memory",
+			"subscribers", room, "open_files", d.files.limit, "max_connections", cfg.maxConnections)
+	}
+	d.maxSubscribers = connections
 	d.health = &health{client: d.client, pipeline: d.pipeline, disk: d.disk, uids: d.uids}
 	serving := public.Config{
 		Log:                 d.log,
@@ -244,6 +261,7 @@ func (d *daemon) buildServing(share shares) error {
 		Version:             version,
 		MaxConnections:      connections,
 		MaxConnectionsPerIP: cfg.maxConnectionsPerIP,
+		MaxHandshakes:       d.files.handshakes,
 		MaxEventsPerSecond:  float64(cfg.maxEventsPerSecond),
 		TrustedProxies:      proxies,
 		SlowTimeout:         cfg.slowTimeout,
@@ -267,7 +285,7 @@ func (d *daemon) run(ctx context.Context) error {
 	d.logger.Info("millrace serves", "version", version, "relay", d.cfg.relay,
 		"listen", d.publicListener.Addr().String(), "metrics_listen", addrOf(d.metricsListener),
 		"data_dir", d.cfg.dataDir, "seq", d.log.Progress().Seq, "epoch", d.log.Progress().Epoch,
-		"dictionary", d.dicts.Stored().ID())
+		"dictionary", d.dicts.Stored().ID(), "max_subscribers", d.maxSubscribers, "open_files", d.files.limit)
 	g, gctx := errgroup.WithContext(ctx)
 	// What was read has half of --shutdown-timeout to become durable; what then remains is for goodbyes.
 	drain, cut := context.WithCancelCause(context.Background())

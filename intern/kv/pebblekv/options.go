@@ -3,6 +3,8 @@ package pebblekv
 import (
 	"fmt"
 	"log/slog"
+	"strings"
+	"syscall"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
@@ -15,6 +17,7 @@ type Config struct {
 	Dir           string
 	FS            vfs.FS // nil: the real one
 	CacheBytes    int64  // block cache; 0: 32 MiB
+	MaxOpenFiles  int    // tables that are kept open; 0: 1,000
 	MemTableBytes int64  // one memtable; up to memTables are alive; 0: 16 MiB
 	Logger        *slog.Logger
 }
@@ -26,8 +29,11 @@ func (c *Config) setDefaults() error {
 	if c.Dir == "" {
 		return fmt.Errorf("no Dir")
 	}
-	if c.CacheBytes < 0 || c.MemTableBytes < 0 {
-		return fmt.Errorf("negative CacheBytes %d or MemTableBytes %d", c.CacheBytes, c.MemTableBytes)
+	if c.CacheBytes < 0 || c.MemTableBytes < 0 || c.MaxOpenFiles < 0 {
+		return fmt.Errorf("negative CacheBytes %d, MemTableBytes %d or MaxOpenFiles %d", c.CacheBytes, c.MemTableBytes, c.MaxOpenFiles)
+	}
+	if c.MaxOpenFiles == 0 {
+		c.MaxOpenFiles = 1000
 	}
 	if c.CacheBytes == 0 {
 		c.CacheBytes = 32 << 20
@@ -60,7 +66,7 @@ func (c *Config) options() *pebble.Options {
 		L0CompactionThreshold:       8,
 		L0StopWritesThreshold:       32,
 		LBaseMaxBytes:               64 << 20,
-		MaxOpenFiles:                1000,
+		MaxOpenFiles:                c.MaxOpenFiles,
 		WALBytesPerSync:             1 << 20,
 		Logger:                      logger{c.Logger},
 	}
@@ -95,6 +101,10 @@ func (l logger) Errorf(format string, args ...any) {
 // Fatalf must not return: Pebble calls it when it cannot go on, as after a failed sync.
 func (l logger) Fatalf(format string, args ...any) {
 	message := fmt.Sprintf(format, args...)
-	l.l.Error("the UID store's disk failed; free or repair it, then start again", "message", message)
+	if strings.Contains(message, syscall.EMFILE.Error()) {
+		l.l.Error("the UID store can open no more files; raise LimitNOFILE= in the systemd unit, or ulimit -n, then start again", "message", message)
+	} else {
+		l.l.Error("the UID store's disk failed; free or repair it, then start again", "message", message)
+	}
 	panic("pebblekv: " + message)
 }

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// The process's limit of open files, RLIMIT_NOFILE, is shared out like --memory, so that no part takes
+// what another cannot do without: a store that cannot open a file ends the process.
+const (
+	// minDescriptors is the least limit that the daemon starts with.
+	minDescriptors = 512
+	// ownDescriptors is for what has no share: standard streams, listeners, locks, write-ahead logs,
+	// manifests, compactions, the relay, name look-ups, a backup.
+	ownDescriptors = 100
+	// metricsConnections is how many connections --metrics-listen has at once. Others wait.
+	metricsConnections = 32
+	// minStoreFiles and maxStoreFiles bound the tables and blob files that one store keeps open. Pebble keeps
+	// 64 at least, beside ten files of another kind.
+	minStoreFiles = 74
+	maxStoreFiles = 1000
+	// maxHandshakes is how many connections of --listen are no subscribers, at most.
+	maxHandshakes = 512
+)
+
+// raiseOpenFiles is what to do where the limit is too low.
+const raiseOpenFiles = "Raise it: LimitNOFILE=65536 in the systemd unit, --ulimit nofile=65536 for Docker, " +
+	"ulimit -n 65536 in a shell. The hard limit counts; millrace raises the soft one itself."
+
+// descriptors says how many file descriptors each part may have.
+type descriptors struct {
+	limit       int // of the process
+	storeFiles  int // of each of the two stores
+	handshakes  int
+	subscribers int
+}
+
+// shareDescriptors divides a limit of open files. Its error says that it is too low.
+func shareDescriptors(limit uint64) (descriptors, error) {
+	d := descriptors{limit: int(min(limit, 1<<30))} // it may be RLIM_INFINITY
+	if d.limit < minDescriptors {
+		return d, advise(fmt.Errorf("the limit of open files is %d; millrace needs %d, and one more for each subscriber",
+			limit, minDescriptors), raiseOpenFiles)
+	}
+	d.storeFiles = min(max(d.limit/8, minStoreFiles), maxStoreFiles)
+	d.handshakes = min(d.limit/8, maxHandshakes)
+	d.subscribers = d.limit - ownDescriptors - metricsConnections - 2*d.storeFiles - d.handshakes
+	return d, nil
+}
+
+// openFilesLimit is the process's own. The Go runtime has raised the soft limit to the hard one by now.
+func openFilesLimit() (uint64, error) {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return 0, fmt.Errorf("read the limit of open files: %w", err)
+	}
+	return uint64(limit.Cur), nil
+}

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+)
+
+func TestShareDescriptors(t *testing.T) {
+	for _, tt := range []struct {
+		limit uint64
+		want  descriptors
+	}{
+		{512, descriptors{limit: 512, storeFiles: 74, handshakes: 64, subscribers: 168}},
+		{1024, descriptors{limit: 1024, storeFiles: 128, handshakes: 128, subscribers: 508}},
+		{4096, descriptors{limit: 4096, storeFiles: 512, handshakes: 512, subscribers: 2428}},
+		{22_644, descriptors{limit: 22_644, storeFiles: 1000, handshakes: 512, subscribers: 20_000}},
+		{1<<64 - 1, descriptors{limit: 1 << 30, storeFiles: 1000, handshakes: 512, subscribers: 1<<30 - 2644}},
+	} {
+		if got, err := shareDescriptors(tt.limit); got != tt.want || err != nil {
+			t.Errorf("%d: %+v, %v; want %+v", tt.limit, got, err, tt.want)
+		}
+	}
+	_, err := shareDescriptors(minDescriptors - 1)
+	var has *advised
+	if !errors.As(err, &has) || !strings.Contains(err.Error(), "511") || !strings.Contains(has.advice, "LimitNOFILE=") {
+		t.Errorf("too low: %v", err)
+	}
+	limit, err := openFilesLimit()
+	var rlimit syscall.Rlimit
+	if e := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &rlimit); e != nil || err != nil || limit != uint64(rlimit.Cur) {
+		t.Errorf("limit %d, %v; want %d, %v", limit, err, rlimit.Cur, e)
+	}
+}
+
+// underOpenFiles runs a command with a limit of open files, hard and soft.
+func underOpenFiles(n int) []string {
+	return []string{"sh", "-c", `ulimit -n "$1"; shift; exec "$@"`, "sh", strconv.Itoa(n)}
+}
+
+// A limit of open files that is too low is told before anything is touched.
+func TestTooFewDescriptors(t *testing.T) {
+	t.Parallel()
+	bin, err := binaries()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	defer cancel()
+	argv := append(append(underOpenFiles(minDescriptors-1), bin["millrace"]), serveArgs(dir)...)
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	out, _ := cmd.CombinedOutput() // the exit code is looked at
+	checkTrouble(t, string(out), cmd.ProcessState.ExitCode(), exitFailed, []string{"limit of open files is 511", "LimitNOFILE=", "ulimit -n"})
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("it left %v, %v", left, err)
+	}
+}
+
+// openFilesOf is how many descriptors a process has.
+func openFilesOf(t *testing.T, pid int) int {
+	t.Helper()
+	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	if err != nil {
+		t.Skipf("SKIPPED: %v; this test counts descriptors there", err)
+	}
+	return len(entries)
+}
+
+// TestFewDescriptors runs a server under the least limit of open files there may be, and has clients take
+// all they get: subscribers until they are refused, half-open requests without end, and connections to
+// --metrics-listen. The log goes on, and what there is is served.
+func TestFewDescriptors(t *testing.T) {
+	t.Parallel()
+	files, err := shareDescriptors(minDescriptors)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sim := startRelaysim(t, "--rate", "500", "--wait-for-consumer")
+	metrics := freeAddr(t)
+	p := startMillraceUnder(t, underOpenFiles(minDescriptors), sim.url, t.TempDir(), freeAddr(t),
+		"--memory", "256MiB", "--metrics-listen", metrics, "--log-level", "info")
+	waitServing(t, p.addr)
+	hold := func(addr, first string) {
+		nc, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { nc.Close() })
+		if _, err := io.WriteString(nc, first); err != nil && !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
+			t.Fatal(err)
+		}
+	}
+	for range 2 * metricsConnections {
+		hold(metrics, "GET /metrics HTTP/1.1\r\n")
+	}
+	for range 2 * files.handshakes {
+		hold(p.addr, "GET /subscribe HTTP/1.1\r\n")
+	}
+	var subscribers []*websocket.Conn
+	for {
+		query := []string{"", "cursor=0"}[len(subscribers)%2]
+		ws, resp, err := websocket.DefaultDialer.Dial("ws://"+p.addr+"/subscribe?"+query, nil)
+		if err != nil {
+			var body bytes.Buffer
+			if resp == nil {
+				t.Fatalf("subscriber %d: %v\n%s", len(subscribers), err, p.stderr)
+			}
+			_, _ = body.ReadFrom(resp.Body)
+			if resp.StatusCode != http.StatusServiceUnavailable || !strings.Contains(body.String(), "too many subscribers") {
+				t.Fatalf("subscriber %d: %s: %s", len(subscribers), resp.Status, &body)
+			}
+			break
+		}
+		t.Cleanup(func() { ws.Close() })
+		subscribers = append(subscribers, ws)
+	}
+	if len(subscribers) != files.subscribers {
+		t.Errorf("there is room for %d subscribers, want %d", len(subscribers), files.subscribers)
+	}
+	for range 2 * files.handshakes {
+		hold(p.addr, "GET /subscribe HTTP/1.1\r\n")
+	}
+	if n := openFilesOf(t, p.cmd.Process.Pid); n > minDescriptors {
+		t.Errorf("%d open files", n)
+	} else {
+		t.Logf("%d of %d open files", n, minDescriptors)
+	}
+	for i, ws := range subscribers { // each gets events, so the log goes on and can be read
+		_ = ws.SetReadDeadline(time.Now().Add(patience))
+		for range 20 {
+			if _, _, err := ws.ReadMessage(); err != nil {
+				t.Fatalf("subscriber %d: %v\n%s", i, err, p.stderr)
+			}
+		}
+	}
+	select {
+	case <-p.exited:
+		t.Fatalf("the process ended:\n%s", p.stderr)
+	default:
+	}
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	<-p.exited
+	if log := p.stderr.String(); !strings.Contains(log, "subscribers="+strconv.Itoa(files.subscribers)) || strings.Contains(log, "too many open files") {
+		t.Errorf("the log:\n%s", log)
+	}
+}
