@@ -96,7 +96,7 @@ func (l *Log) readAhead(s *snapshot, a ahead, bytes int) bool {
 	select {
 	case l.toRead <- a:
 	default:
-		go l.readsAhead(a)
+		l.loops.Go(func() { l.readsAhead(a) })
 	}
 	return true
 }
@@ -106,6 +106,9 @@ func (l *Log) readAhead(s *snapshot, a ahead, bytes int) bool {
 func (l *Log) readsAhead(a ahead) {
 	defer l.idle.Add(-1)
 	for {
+		if h := l.cfg.hooks.readAhead; h != nil {
+			h()
+		}
 		l.load(&a)
 		a = ahead{} // it keeps nothing while it waits
 		<-l.aheads

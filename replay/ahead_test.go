@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"sync"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ func TestReadAhead(t *testing.T) {
 	clock := newTestClock()
 	cfg := testConfig(t, vfs.NewMem(), clock)
 	cfg.TailBytes = 1
+	held := holdReadAhead(&cfg)
 	a := tenBlocks(t, cfg, clock)
 	filter := must(NewFilter(FilterConfig{DIDs: []string{testDID(1)}}))
 	s, scan := a.l.snap.Load(), blockScan{l: a.l}
@@ -61,7 +63,10 @@ func TestReadAhead(t *testing.T) {
 			t.Fatal(err)
 		}
 		var c Chunk
-		if err := r.Next(&c); err != nil || c.Events != 1 {
+		held.Lock() // it finds nothing that it reads ahead
+		err = r.Next(&c)
+		held.Unlock()
+		if err != nil || c.Events != 1 {
 			t.Fatalf("%s: %d events, %v", tc.name, c.Events, err)
 		}
 		for range cap(a.l.aheads) {
@@ -112,13 +117,14 @@ func TestReadAhead(t *testing.T) {
 	}
 }
 
-// TestWalkOn: who reads everything finds the outlines of the next blocks in the cache, some at a time, each read once; and
-// those who read them ahead end with the log.
+// TestWalkOn: a reader of everything finds the slim indexes of the next blocks in the cache, some at a time, each read once; and
+// the goroutines that read them ahead end with the log.
 func TestWalkOn(t *testing.T) {
 	const blocks = 60
 	clock := newTestClock()
 	cfg := testConfig(t, vfs.NewMem(), clock)
 	cfg.TailBytes, cfg.CacheBytes = 1, 16<<20
+	held := holdReadAhead(&cfg)
 	a := &lines{t: t, l: mustOpen(t, cfg), clock: clock}
 	for i := range int64(blocks) {
 		clock.advance(time.Second)
@@ -132,15 +138,13 @@ func TestWalkOn(t *testing.T) {
 	onDisk := blocks - len(l.snap.Load().tail)
 	var c Chunk
 	for i := 0; i < onDisk; i++ {
-		if err := r.Next(&c); err != nil || c.Events != 1 {
+		held.Lock()
+		err := r.Next(&c)
+		held.Unlock()
+		if err != nil || c.Events != 1 {
 			t.Fatalf("block %d: %d events, %v", i, c.Events, err)
 		}
-		for range cap(l.aheads) { // waits for what is read ahead
-			l.aheads <- struct{}{}
-		}
-		for range cap(l.aheads) {
-			<-l.aheads
-		}
+		waitReadAhead(l)
 		known, read := 0, 0
 		for k, e := range l.cache.entries {
 			if k.part != format.RangeSlimIndex {
@@ -150,7 +154,7 @@ func TestWalkOn(t *testing.T) {
 				read++
 			}
 		}
-		// At the first block the second one's outline was not there yet.
+		// At the first block the second one's slim index was not there yet: reading ahead was held.
 		if want := min(i+1+min(i+1, nextBlocks), onDisk); read != want {
 			t.Errorf("after block %d the parts of %d were read, want %d", i, read, want)
 		}
@@ -161,19 +165,29 @@ func TestWalkOn(t *testing.T) {
 	if _, _, loads := l.cache.size(); loads != uint64(onDisk) {
 		t.Errorf("%d outlines were read, there are %d", loads, onDisk)
 	}
-	idle := func(least, most int32) {
-		t.Helper()
-		for begun := time.Now(); l.idle.Load() < least || l.idle.Load() > most; time.Sleep(time.Millisecond) {
-			if time.Since(begun) > time.Minute {
-				t.Fatalf("%d wait for a block to read, want %d to %d", l.idle.Load(), least, most)
-			}
-		}
-	}
-	idle(1, maxAheads)
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	idle(0, 0)
+	if n := l.idle.Load(); n != 0 {
+		t.Errorf("after Close %d goroutines wait for a block to read", n)
+	}
+}
+
+// holdReadAhead has nothing be read ahead while held is locked.
+func holdReadAhead(cfg *Config) (held *sync.RWMutex) {
+	held = new(sync.RWMutex)
+	cfg.hooks.readAhead = func() { held.RLock(); held.RUnlock() }
+	return held
+}
+
+// waitReadAhead waits for what is read ahead.
+func waitReadAhead(l *Log) {
+	for range cap(l.aheads) {
+		l.aheads <- struct{}{}
+	}
+	for range cap(l.aheads) {
+		<-l.aheads
+	}
 }
 
 // TestTooLate: frames that their reader has come to are not read ahead for it any more.
@@ -206,16 +220,11 @@ func TestTooLate(t *testing.T) {
 		if err := r.Next(&c); err != nil || c.Events != 1 {
 			t.Fatalf("%d events, %v", c.Events, err)
 		}
-		for range cap(a.l.aheads) { // waits for what is read ahead
-			a.l.aheads <- struct{}{}
-		}
+		waitReadAhead(a.l)
 		taken() // what it had read ahead for it
 		a.l.load(&ahead{s: s, from: second.key(), exact: true, outline: true, sparse: true, reached: r.reached})
 		if got := taken(); got != want {
 			t.Errorf("reader in block %d: the second was read: %v, want %v", i, got, want)
-		}
-		for range cap(a.l.aheads) {
-			<-a.l.aheads
 		}
 	}
 }

@@ -54,6 +54,7 @@ type Config struct {
 	scribble   bool // for tests: memory of sealed parts is overwritten when it is given back
 	stranded   int  // for tests: blocks of so many bytes are packed in strands; 0: minStranded
 	blobValue  int  // for tests: values of so many bytes go to blob files, whatever the memtable; 0: see minBlobMemTable
+	hooks      testHooks
 
 	Now        func() time.Time     // wall clock; nil: time.Now
 	Monotonic  func() time.Duration // since any fixed moment; nil: the process's monotonic clock
@@ -65,6 +66,11 @@ type Config struct {
 // FrameAge returns the wall clock less the times that frames carry, for frames that came of late; known is false
 // if none did. A clock that is ahead makes all frames look old.
 type FrameAge func() (age time.Duration, known bool)
+
+// testHooks are called where tests must know or decide what happens first; nil: nothing is.
+type testHooks struct {
+	readAhead func() // before a block is read ahead
+}
 
 // withDefaults checks cfg and returns it with its zeros filled.
 func (cfg Config) withDefaults() (Config, error) {

@@ -61,12 +61,13 @@ type Log struct {
 
 	mu sync.Mutex // serialises changes of the log; before storeMu
 
-	aheads chan struct{} // holds one for each block that is being read ahead; Close fills it
-	toRead chan ahead    // to goroutines that have read one and wait for the next
-	idle   atomic.Int32  // how many wait
-	looks  chan struct{} // and for each span that a reader looks at beside another
-	passes atomic.Int32  // calls of Next under way
-	parked parked        // parts that are open
+	aheads chan struct{}  // holds one for each block that is being read ahead; Close fills it
+	toRead chan ahead     // to goroutines that have read one and wait for the next
+	idle   atomic.Int32   // how many wait
+	loops  sync.WaitGroup // those goroutines; Close waits for them
+	looks  chan struct{}  // and for each span that a reader looks at beside another
+	passes atomic.Int32   // calls of Next under way
+	parked parked         // parts that are open
 
 	// storeMu keeps the store open under readers: they hold it shared, Close exclusively.
 	storeMu  sync.RWMutex
@@ -209,6 +210,7 @@ func (l *Log) close() error {
 		for range cap(l.aheads) {
 			l.aheads <- struct{}{} // waits for those that still read ahead, and lets nobody begin
 		}
+		l.loops.Wait()
 	}
 	l.trimMu.Lock() // a trim that still runs sees closing and ends
 	defer l.trimMu.Unlock()

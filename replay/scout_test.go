@@ -70,12 +70,7 @@ func TestScout(t *testing.T) {
 			t.Fatalf("%s: -want +got\n%s", tc.name, diff)
 		}
 		deepest = max(deepest, r.depth)
-		for range cap(l.aheads) { // waits for what is read ahead
-			l.aheads <- struct{}{}
-		}
-		for range cap(l.aheads) {
-			<-l.aheads
-		}
+		waitReadAhead(l)
 		read, unread, spans := 0, 0, 0
 		for k, e := range l.cache.entries {
 			if k.part == format.RangeSpan {

@@ -175,12 +175,7 @@ func TestSpansSkip(t *testing.T) {
 			if diff := cmp.Diff(w.render(w.m.items(), rc, tc.cfg), w.drain(r, rc), cmpopts.EquateEmpty()); diff != "" {
 				t.Fatalf("-want +got\n%s", diff)
 			}
-			for range cap(l.aheads) { // waits for what is read ahead
-				l.aheads <- struct{}{}
-			}
-			for range cap(l.aheads) {
-				<-l.aheads
-			}
+			waitReadAhead(l)
 			read := map[format.Range]int{}
 			for k := range l.cache.entries {
 				if k.block <= l.snap.Load().spanned {
