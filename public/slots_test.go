@@ -87,11 +87,7 @@ func TestManyLargeUpdates(t *testing.T) {
 	done := make(chan struct{})
 	go func() { sending.Wait(); close(done) }()
 	for sent := false; !sent; {
-		begin := time.Now()
 		healthy.want(l.add(posts(2)...)...)
-		if took := time.Since(begin); took > testTimeout/2 {
-			t.Errorf("an event took %v", took)
-		}
 		runtime.ReadMemStats(&now)
 		peak.Store(max(peak.Load(), now.HeapAlloc))
 		select {

@@ -340,7 +340,7 @@ func TestTailPipe(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	timer := time.AfterFunc(20*time.Second, func() { _ = cmd.Process.Kill() })
+	timer := time.AfterFunc(2*patience, func() { _ = cmd.Process.Kill() })
 	defer timer.Stop()
 	// tail notices with its next write.
 	sent := make(chan struct{})

@@ -166,25 +166,37 @@ func TestSameBytesTwice(t *testing.T) {
 	}
 }
 
-// TestRate: a rated stream is as fast as it says, and smooth.
+// TestRate: a rated stream is as fast as it says, smooth, and catches up with maxBehind after a standstill.
 func TestRate(t *testing.T) {
-	const rate, n = 1000, 500
-	r := startRelay(t, "--rate", "1000", "--wait-for-consumer")
-	c := r.connect("")
-	c.read(1)
-	for try := 1; ; try++ { // as long as the machine does not let it be
-		began := time.Now()
-		most, last := time.Duration(0), began
-		for range n {
-			c.read(1)
-			most, last = max(most, time.Since(last)), time.Now()
+	const rate = 1000
+	now := time.Unix(1_800_000_000, 0)
+	p := &producer{cfg: producerConfig{rate: rate}, due: now}
+	after := func(d time.Duration, left int64) (made int64) {
+		now = now.Add(d)
+		for {
+			n, wait := p.rated(now, left)
+			if n == 0 {
+				if wait <= 0 || wait > time.Second/rate {
+					t.Errorf("the next frame is due in %v", wait)
+				}
+				return made
+			}
+			p.spend(n)
+			made += n
 		}
-		got := n / time.Since(began).Seconds()
-		if got > rate*.9 && got < rate*1.1 && most < 250*time.Millisecond {
-			break
+	}
+	if n := after(0, batchFrames); n != 1 {
+		t.Errorf("%d frames are due at once, want 1", n)
+	}
+	for _, step := range []time.Duration{time.Millisecond, 10 * time.Millisecond, 250 * time.Millisecond, maxBehind} {
+		want := int64(step.Seconds() * rate)
+		for range 5 {
+			if n := after(step, batchFrames); n < want-1 || n > want+1 {
+				t.Errorf("after %v %d frames are due, want %d", step, n, want)
+			}
 		}
-		if try == 20 {
-			t.Fatalf("%.0f frames/s, want %d; nothing came for %v", got, rate, most)
-		}
+	}
+	if n, most := after(time.Hour, batchFrames), int64(maxBehind.Seconds()*rate)+1; n < most-1 || n > most {
+		t.Errorf("after a standstill %d frames are due, want %d", n, most)
 	}
 }

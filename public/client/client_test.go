@@ -398,7 +398,7 @@ func TestRefusedByOneInstance(t *testing.T) {
 	for _, err = range c.Events(t.Context()) {
 	}
 	var refused *client.RefusedError
-	if took := time.Since(begin); !errors.As(err, &refused) || refused.Reason != "never heard of it" || took < 100*time.Millisecond || took > 10*time.Second {
+	if took := time.Since(begin); !errors.As(err, &refused) || refused.Reason != "never heard of it" || took < 100*time.Millisecond {
 		t.Errorf("all instances refuse it: %v after %v", err, took)
 	}
 }

@@ -111,7 +111,7 @@ func TestMissingHeartbeats(t *testing.T) {
 	for _, err := range c.Events(t.Context()) {
 		ended = err
 	}
-	if took := time.Since(begin); !errors.Is(ended, client.ErrSilent) || took < 3*time.Second || took > 20*time.Second || conns.Load() != 1 {
+	if took := time.Since(begin); !errors.Is(ended, client.ErrSilent) || took < 3*time.Second || conns.Load() != 1 {
 		t.Errorf("%v after %v and %d connections", ended, took, conns.Load())
 	}
 }

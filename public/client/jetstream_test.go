@@ -206,12 +206,13 @@ func TestQuietJetstream(t *testing.T) {
 			broken = true
 			ended(err, wait)
 		}})
-		ctx, cancel := context.WithTimeout(t.Context(), 7*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		n := 0
 		for e, err := range c.Events(ctx) {
 			if err == nil && e.Identity.Seq == 1 {
 				n++
+				time.AfterFunc(7*time.Second, cancel) // more than twice the silence
 			}
 		}
 		if n != 1 && !broken {
