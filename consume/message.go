@@ -9,6 +9,9 @@ const (
 	minBuffer    = 64 << 10
 	discardChunk = 64 << 10
 
+	// maxKeptBuffer is how large a buffer may be that is used for the next message but one.
+	maxKeptBuffer = 1 << 20
+
 	// shrinkEvery is the number of messages between two looks at whether the buffer is too large.
 	// It is odd, so that both buffers come under the eye when each message is kept.
 	shrinkEvery = 4095
@@ -27,6 +30,9 @@ type buffer struct {
 // called, until the next keep.
 func (b *buffer) read(r io.Reader) (msg []byte, tooLarge bool, err error) {
 	b.shrink()
+	if cap(b.buf) > maxKeptBuffer {
+		b.buf = nil
+	}
 	buf := b.buf[:0]
 	for {
 		if len(buf) == cap(buf) {

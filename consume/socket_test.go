@@ -236,7 +236,17 @@ func TestAllocs(t *testing.T) {
 // TestBufferShrinks gives the memory of rare large messages back.
 func TestBufferShrinks(t *testing.T) {
 	var b buffer
-	large, small := make([]byte, 4<<20), []byte("small")
+	large, huge, small := make([]byte, maxKeptBuffer/2), make([]byte, 4<<20), []byte("small")
+	b.read(bytes.NewReader(huge))
+	b.keep()
+	b.read(bytes.NewReader(huge))
+	b.read(bytes.NewReader(small))
+	if b.keep(); cap(b.kept) > minBuffer {
+		t.Errorf("%d bytes are kept of a huge message", cap(b.kept))
+	}
+	if b.read(bytes.NewReader(small)); cap(b.buf) > minBuffer {
+		t.Errorf("%d bytes are kept of the other huge message", cap(b.buf))
+	}
 	if msg, over, err := b.read(bytes.NewReader(large)); len(msg) != len(large) || over || err != nil {
 		t.Fatalf("%d bytes, %v, %v", len(msg), over, err)
 	}

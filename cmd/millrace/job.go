@@ -13,6 +13,10 @@ import (
 type job struct {
 	raw    []byte // the frames' bytes back to back; nil once all are translated
 	frames []frameRef
+
+	borrowed bool  // raw is the caller's of Handle
+	room     int64 // bytes of the pipeline's room that it has
+
 	epoch  uint32
 	gap    *replay.Gap   // what may have been lost directly before the first frame
 	opened time.Time     // when the first frame came
@@ -44,6 +48,12 @@ func newJob() *job {
 func (j *job) add(f consume.Frame) {
 	j.raw = append(j.raw, f.Data...)
 	j.frames = append(j.frames, frameRef{f.Seq, len(j.raw)})
+}
+
+// borrow takes a frame in without a copy.
+func (j *job) borrow(f consume.Frame) {
+	j.raw, j.borrowed = f.Data, true
+	j.frames = append(j.frames, frameRef{f.Seq, len(f.Data)})
 }
 
 // dueIn is how long the job may stay open yet, below 0 if it is overdue.

@@ -49,6 +49,9 @@ func memoryShares(total byteSize) shares {
 // subscribers is how many there is room for.
 func (s shares) subscribers() int { return int(s.garbage / 4 * 3 / subscriberBytes) }
 
+// frameJSON is how many bytes of JSON one frame may have.
+func (s shares) frameJSON() int64 { return frameJSONBytes(s.inFlight) }
+
 // goLimit is what remains for the Go runtime: Pebble keeps its memtables and block cache outside of it, as
 // the program's own pages are. An eighth is what malloc loses between blocks.
 func (s shares) goLimit(total byteSize) int64 {
@@ -73,6 +76,7 @@ func (s shares) print(w io.Writer, total byteSize) {
 	} {
 		fmt.Fprintf(w, "  %5.0f MiB  %s\n", float64(row.bytes)/(1<<20), row.what)
 	}
+	fmt.Fprintf(w, "A frame of more than %.1f MiB as JSON is dropped and counted as too_large.\n", float64(s.frameJSON())/(1<<20))
 	fmt.Fprintf(w, "A subscriber takes about %d KiB of the room for garbage, and all of them three quarters of it at the most:\n"+
 		"there is room for %s. One more is turned away with 503, as by --max-connections.\n",
 		subscriberBytes>>10, thousands(int64(s.subscribers())))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
 
 	"millrace/consume"
 	"millrace/replay"
@@ -47,6 +48,9 @@ const (
 	// maxBlockEvents ends a block at the next frame's end: with the most ops that a frame may have
 	// (translate.MaxOps) it stays below what the log takes (replay's 65,535).
 	maxBlockEvents = 32_768
+	// workerShare is the part of a block that one frame's JSON may have where several are translated at once.
+	// A frame of more is left to the ordering stage.
+	workerShare = 4
 )
 
 // eventLog is what the pipeline asks of the log.
@@ -80,8 +84,10 @@ type pipelineConfig struct {
 type pipeline struct {
 	cfg        pipelineConfig
 	metrics    *pipelineMetrics
-	blockBytes int        // raw bytes that close a job
-	limit      batchLimit // of a block
+	blockBytes int                 // raw bytes that close a job
+	limit      batchLimit          // of a block
+	frameBytes int                 // of JSON that one frame may have
+	room       *semaphore.Weighted // bytes of JSON, frameBytes in all, that jobs between order and the disk may have
 
 	free    chan *job   // jobs that nobody uses
 	raws    chan []byte // buffers for frames that nobody uses
@@ -124,7 +130,9 @@ func newPipeline(cfg pipelineConfig) *pipeline {
 		seals:      make(chan *job, jobsInFlight),
 		commits:    make(chan *job, jobsInFlight),
 		stamper:    replay.NewStamper(cfg.log.Progress().TimeUS, cfg.now),
+		frameBytes: int(frameJSONBytes(cfg.inFlightBytes)),
 	}
+	p.room = semaphore.NewWeighted(int64(p.frameBytes))
 	p.limit.bytes = p.blockBytes // JSON takes less than the frames it comes from, unless they are hostile
 	p.metrics = newPipelineMetrics(cfg.registerer, p)
 	p.committer.p, p.committer.turn = p, make(chan struct{}, 1)
@@ -155,23 +163,23 @@ func (p *pipeline) Handle(ctx context.Context, f consume.Frame) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	large := len(f.Data) > p.blockBytes
 	// A block is of one epoch, and a gap lies between two blocks.
-	if p.open != nil && (gap != nil || p.open.epoch != f.Epoch) {
+	if p.open != nil && (gap != nil || large || p.open.epoch != f.Epoch) {
 		p.dispatchLocked()
 	}
+	if large {
+		return p.handleLargeLocked(ctx, f, gap)
+	}
 	if p.open == nil {
-		j, err := p.takeLocked(ctx)
-		if err != nil {
+		if err := p.openLocked(ctx, f.Epoch, gap); err != nil {
 			return err
 		}
-		j.epoch, j.gap, j.opened, j.maxAge = f.Epoch, gap, time.Now(), minBlockAge
-		if p.cfg.pace != nil {
-			j.maxAge = min(max(p.cfg.pace(), minBlockAge), maxBlockAge)
+		if j := p.open; j.raw == nil {
+			j.raw = make([]byte, 0, p.blockBytes+p.blockBytes/8) // the last frame goes beyond
 		}
-		p.open = j
-		p.opened = append(p.opened, j.opened)
 		if !p.calm {
-			p.flush.Reset(j.maxAge)
+			p.flush.Reset(p.open.maxAge)
 		}
 	}
 	p.open.add(f)
@@ -182,6 +190,21 @@ func (p *pipeline) Handle(ctx context.Context, f consume.Frame) error {
 	if len(p.open.raw) >= p.blockBytes {
 		p.dispatchLocked()
 	}
+	return nil
+}
+
+// openLocked makes open a job without frames. It gives mu back while it waits.
+func (p *pipeline) openLocked(ctx context.Context, epoch uint32, gap *replay.Gap) error {
+	j, err := p.takeLocked(ctx)
+	if err != nil {
+		return err
+	}
+	j.epoch, j.gap, j.opened, j.maxAge = epoch, gap, time.Now(), minBlockAge
+	if p.cfg.pace != nil {
+		j.maxAge = min(max(p.cfg.pace(), minBlockAge), maxBlockAge)
+	}
+	p.open = j
+	p.opened = append(p.opened, j.opened)
 	return nil
 }
 
@@ -231,9 +254,7 @@ func (p *pipeline) takeLocked(ctx context.Context) (*job, error) {
 		p.raws <- raw
 		return nil, err
 	}
-	if j.raw = raw; raw == nil {
-		j.raw = make([]byte, 0, p.blockBytes+p.blockBytes/8) // the last frame goes beyond
-	}
+	j.raw = raw
 	return j, nil
 }
 
@@ -257,10 +278,10 @@ func take[T any](ctx context.Context, from <-chan T, blocked prometheus.Counter)
 // releaseRaw gives the buffer back of a job whose frames are translated.
 func (p *pipeline) releaseRaw(j *job) {
 	raw := j.raw[:0]
-	if cap(raw) > 2*p.blockBytes {
-		raw = nil // a huge frame made it so large
+	if j.borrowed {
+		raw = nil
 	}
-	j.raw = nil
+	j.raw, j.borrowed = nil, false
 	p.raws <- raw
 }
 
@@ -371,7 +392,7 @@ func (p *pipeline) queue(to chan<- *job, j *job, s stage) {
 
 // worker translates and seals. Sealing comes first, as it is nearer to the end.
 func (p *pipeline) worker(ctx context.Context) error {
-	t := p.newTranslator(p.limit.bytes)
+	t := p.newTranslator(min(p.blockBytes/workerShare, p.frameBytes))
 	work, seals := p.work, p.seals
 	as := newStageContexts(ctx)
 	for work != nil || seals != nil {
@@ -440,7 +461,9 @@ func (p *pipeline) seal(j *job, as *stageContexts) {
 	as.enter(stageSeal)
 	start := p.metrics.stages[stageSeal].started(j)
 	var err error
-	j.block, err = p.cfg.log.Seal(j.input())
+	if j.block, err = p.cfg.log.Seal(j.input()); cap(j.batch.JSON) > 2*p.blockBytes {
+		j.batch.JSON = nil // its block has it all
+	}
 	p.metrics.stages[stageSeal].done(start)
 	p.metrics.stages[stageCommit].queued(j)
 	j.sealed <- err
@@ -452,7 +475,7 @@ func (p *pipeline) seal(j *job, as *stageContexts) {
 func (p *pipeline) order(ctx context.Context) error {
 	defer close(p.commits)
 	defer close(p.interns)
-	t := p.newTranslator(translate.MaxFrameJSONBytes)
+	t := p.newTranslator(p.frameBytes)
 	l := newLoner(ctx, p)
 	for {
 		j, err := next(ctx, p.ordered)
@@ -483,7 +506,9 @@ func (p *pipeline) order(ctx context.Context) error {
 		for j.to < len(j.frames) {
 			if j.to > j.from {
 				part := j.split()
-				p.forward(part)
+				if err := p.forward(ctx, part); err != nil {
+					return err
+				}
 				select {
 				case <-part.done:
 				case <-ctx.Done():
@@ -497,7 +522,9 @@ func (p *pipeline) order(ctx context.Context) error {
 				p.releaseRaw(j)
 			}
 		}
-		p.forward(j)
+		if err := p.forward(ctx, j); err != nil {
+			return err
+		}
 	}
 }
 
@@ -512,15 +539,20 @@ func next(ctx context.Context, from <-chan *job) (*job, error) {
 	}
 }
 
-// forward stamps j and hands it on.
-func (p *pipeline) forward(j *job) {
+// forward stamps j and hands it on, once there is room for its JSON.
+func (p *pipeline) forward(ctx context.Context, j *job) error {
+	j.room = int64(min(len(j.batch.JSON), p.frameBytes))
+	if err := p.room.Acquire(ctx, j.room); err != nil {
+		return context.Cause(ctx)
+	}
 	p.stamp(j)
 	p.commits <- j
 	if p.cfg.newResolver == nil {
 		p.queue(p.seals, j, stageSeal)
-		return
+		return nil
 	}
 	p.queue(p.interns, j, stageIntern)
+	return nil
 }
 
 // internAll gets jobs their UIDs, several at once.

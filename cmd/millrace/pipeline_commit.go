@@ -144,6 +144,8 @@ func (c *committer) land(all bool) error {
 	}
 	c.p.landed(c.jobs)
 	for _, j := range c.jobs {
+		c.p.room.Release(j.room)
+		j.room = 0
 		m.age.Observe(time.Since(j.opened).Seconds())
 		m.blockEvents.Observe(float64(len(j.batch.Events)))
 		if j.done != nil {

@@ -27,7 +27,7 @@ func TestEndWithoutUIDs(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- p.internAll(ctx) }()
 	time.Sleep(10 * time.Millisecond)
-	p.forward(j) // panics if the sealers' channel is closed
+	_ = p.forward(context.Background(), j) // panics if the sealers' channel is closed
 	close(p.interns)
 	if err := <-ended; err != nil {
 		t.Error(err)

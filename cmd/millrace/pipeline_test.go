@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -469,16 +470,16 @@ func testCID(t testing.TB) cid.Cid {
 	return c
 }
 
-// Frames that come to very many events, or to much JSON, make several blocks out of one job, and at no
-// time more than one such block is in flight; their neighbours come before and after them as they should.
+// Frames that come to much JSON make several blocks out of one job, and at no time more than one such block is
+// in flight; their neighbours come before and after them as they should.
 func TestPipelineHostileBursts(t *testing.T) {
 	for _, inFlightBytes := range []int64{
-		8 << 20, // one frame of 8,000 deletes comes to more JSON than a block may
-		1 << 30, // several come to more events
+		8 << 20, // one frame of 1,023 deletes comes to more JSON than it may where several are translated at once
+		1 << 30, // several come to more than a block may
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			log := &fakeLog{}
-			counts := []int{1, 8000, 8000, 8000, 8000, 8000, 8000, 1, 8000, 7000, 2}
+			counts := slices.Concat([]int{1}, slices.Repeat([]int{1023}, 30), []int{1, 1023, 1000, 2})
 			cfg := pipelineConfig{log: log, inFlightBytes: inFlightBytes}
 			err := runPipelineWith(t, cfg, func(ctx context.Context, p *pipeline) error {
 				for i, n := range counts {
@@ -493,7 +494,7 @@ func TestPipelineHostileBursts(t *testing.T) {
 			}
 			perSeq, next := make([]int, len(counts)+1), int64(1)
 			for i, b := range log.blocks() {
-				if b.first != next || len(b.seqs) > maxBlockEvents+8000 {
+				if b.first != next || len(b.seqs) > 7*translate.MaxOps {
 					t.Fatalf("block %d begins at frame %d with %d events, want it to begin at %d", i, b.first, len(b.seqs), next)
 				}
 				next = b.last + 1

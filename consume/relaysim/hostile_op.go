@@ -176,9 +176,10 @@ func (k *kit) manyOps(n, bytes int) []part {
 
 // dropped returns a commit of parts that a consumer drops whole.
 func (k *kit) dropped(parts ...part) hostileMessage {
-	m := k.commit(nil, parts...)
-	m.keep = nil
-	return m
+	for i := range parts {
+		parts[i].keep = false
+	}
+	return k.commit(nil, parts...)
 }
 
 // tooMany makes a kind with more ops than a frame may have.

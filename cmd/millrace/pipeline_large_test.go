@@ -1,0 +1,47 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	comatproto "github.com/bluesky-social/indigo/api/atproto"
+	lexutil "github.com/bluesky-social/indigo/lex/util"
+
+	"millrace/consume"
+)
+
+// A frame that is larger than a block is not copied: Handle returns when it is translated, and its caller may
+// use the memory again. Its neighbours come before and after it.
+func TestPipelineLargeFrames(t *testing.T) {
+	log := &fakeLog{}
+	large := func(seq int64) consume.Frame {
+		return frameOf(t, seq, "#commit", &comatproto.SyncSubscribeRepos_Commit{
+			Repo: "did:plc:ewvi7nxzyoun6zhxrhs64oiz", Rev: "3k4duaz5vfs2b", Seq: seq, Time: "2026-11-20T00:00:00Z",
+			Ops:   []*comatproto.SyncSubscribeRepos_RepoOp{{Action: "delete", Path: "a.b.c/x"}},
+			Blobs: []lexutil.LexLink{}, Blocks: make([]byte, 1<<20), Commit: lexutil.LexLink(testCID(t)),
+		})
+	}
+	frames := []consume.Frame{
+		deletesFrame(t, 1, 3), large(2), large(3), deletesFrame(t, 4, 1), deletesFrame(t, 5, 1), large(6), deletesFrame(t, 7, 2),
+	}
+	err := runPipelineWith(t, pipelineConfig{log: log, inFlightBytes: 1 << 20}, func(ctx context.Context, p *pipeline) error {
+		for _, f := range frames {
+			if err := p.Handle(ctx, f); err != nil {
+				return err
+			}
+			clear(f.Data)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var seqs []int64
+	for _, b := range log.blocks() {
+		seqs = append(seqs, b.seqs...)
+	}
+	if got := fmt.Sprint(seqs); got != "[1 1 1 2 3 4 5 6 7 7]" {
+		t.Errorf("events of frames %s", got)
+	}
+}
