@@ -141,7 +141,7 @@ func newDictionaries() (*dict.Registry, error) {
 	if err != nil {
 		return nil, err
 	}
-	return dict.NewRegistry(dict.BuiltIn(), append(dict.Shipped(), v1)...)
+	return dict.NewRegistry(v1, dict.Shipped()...)
 }
 
 // openReplayLog opens a log with the shares of memory that millrace serve gives it by default.

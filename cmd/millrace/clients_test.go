@@ -35,11 +35,9 @@ func compressedServer(t *testing.T, flags ...string) (addr string, events []stri
 	relay := newTestRelay(t)
 	d := startDaemon(t, relay.url, t.TempDir(), flags...)
 	live := subscribe(t, d.addr, "")
-	n, seq := 300, int64(1)
-	for ; seq <= 300; seq++ {
-		relay.send <- frameOf(t, seq, "#identity", &comatproto.SyncSubscribeRepos_Identity{
-			Did: "did:plc:ewvi7nxzyoun6zhxrhs64oiz", Seq: seq, Time: "2026-11-20T00:00:00Z",
-		}).Data
+	n := 300
+	for _, f := range identities(t, 1, 300) {
+		relay.send <- f
 	}
 	if _, err := os.Stat(filepath.Join(corpusDir, "frames.bin.zst")); err == nil {
 		for _, f := range corpusFrames(t) {
@@ -100,11 +98,82 @@ func TestCompressedClients(t *testing.T) {
 		}
 	}
 	check("the default")
-	file := filepath.Join(t.TempDir(), "jetstream")
-	if err := os.WriteFile(file, jetstream.Dictionary(), 0o600); err != nil {
+	check("built-in", "--zstd-dictionary", "builtin")
+}
+
+// identities returns frames of identity events.
+func identities(t *testing.T, from, to int64) (frames [][]byte) {
+	t.Helper()
+	for seq := from; seq <= to; seq++ {
+		frames = append(frames, frameOf(t, seq, "#identity", &comatproto.SyncSubscribeRepos_Identity{
+			Did: "did:plc:ewvi7nxzyoun6zhxrhs64oiz", Seq: seq, Time: "2026-11-20T00:00:00Z",
+		}).Data)
+	}
+	return frames
+}
+
+// TestStoredDictionaryChanges: --zstd-dictionary may name another dictionary at each start. New events
+// are stored with it, and subscribers of any dictionary read across the change.
+func TestStoredDictionaryChanges(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "operator.zdict")
+	own, err := dict.WithID(dict.BuiltIn().Bytes(), 40_002)
+	if err != nil {
 		t.Fatal(err)
 	}
-	check("Jetstream's", "--zstd-dictionary", file)
+	if err := os.WriteFile(file, own.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	relay, dir := newTestRelay(t), t.TempDir()
+	var want []string
+	inLog := make(map[uint32]bool)
+	for i, start := range []struct {
+		flags  []string
+		stored uint32
+	}{
+		{nil, dict.JetstreamID},
+		{[]string{"--zstd-dictionary", "builtin"}, dict.BuiltInID},
+		{[]string{"--zstd-dictionary", file}, own.ID()},
+		{[]string{"--zstd-dictionary", "jetstream"}, dict.JetstreamID},
+	} {
+		d := startDaemon(t, relay.url, dir, start.flags...)
+		live := subscribe(t, d.addr, "")
+		for _, f := range identities(t, int64(10*i+1), int64(10*i+10)) {
+			relay.send <- f
+		}
+		want = append(want, live.lines(t, 10)...)
+		inLog[start.stored] = true
+		if diff := cmp.Diff(start.stored, d.dicts.Stored().ID()); diff != "" {
+			t.Errorf("%v: stored: -want +got\n%s", start.flags, diff)
+		}
+		got := make(map[uint32]bool)
+		for _, u := range d.log.Dictionaries() {
+			got[u.ID] = true
+		}
+		if diff := cmp.Diff(inLog, got); diff != "" {
+			t.Errorf("%v: in the log: -want +got\n%s", start.flags, diff)
+		}
+		for query, with := range map[string]*dict.Dictionary{
+			"compress=true": jetstreams(t), "zstdDictionary=51001": dict.BuiltIn(), "zstdDictionary=40002": own,
+		} {
+			if with == own && i < 2 {
+				continue // nobody has named it yet
+			}
+			decoder, err := dict.NewDecoder(1<<20, with)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := subscribe(t, d.addr, "cursor=0&"+query)
+			s.decode = func(b []byte) ([]byte, error) { return decoder.Append(nil, b) }
+			if diff := cmp.Diff(want, s.lines(t, len(want))); diff != "" {
+				t.Errorf("%v: %s: -want +got\n%s", start.flags, query, diff)
+			}
+			decoder.Close()
+		}
+		if err := d.stop(); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // errEnough ends a client of Jetstream's.
@@ -134,10 +203,8 @@ func TestJetstreamClient(t *testing.T) {
 	plain := subscribe(t, d.addr, "")
 	const total = 600
 	send := func(from, to int64) {
-		for seq := from; seq <= to; seq++ {
-			relay.send <- frameOf(t, seq, "#identity", &comatproto.SyncSubscribeRepos_Identity{
-				Did: "did:plc:ewvi7nxzyoun6zhxrhs64oiz", Seq: seq, Time: "2026-11-20T00:00:00Z",
-			}).Data
+		for _, f := range identities(t, from, to) {
+			relay.send <- f
 		}
 	}
 	send(1, total/2)

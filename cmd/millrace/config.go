@@ -155,7 +155,7 @@ func (c *config) registerStores(fs *flag.FlagSet) {
 	fs.StringVar(&c.fdbCluster, "fdb-cluster-file", "", "cluster `file` of FoundationDB, with --intern=fdb")
 	fs.DurationVar(&c.internTimeout, "intern-timeout", 5*time.Second, "longest time one transaction of the UID store may take (`duration`)")
 	fs.IntVar(&c.uidPrefixBits, "uid-prefix-bits", 14, "bits of a UID that name its sequence (`number`); fixed when a store is made")
-	fs.StringVar(&c.dictionary, "zstd-dictionary", "", "zstd dictionary `file` that compressed events are stored with; left out: the built-in one.\nJetstream's official file makes existing compressed clients work as they are")
+	fs.StringVar(&c.dictionary, "zstd-dictionary", dictionaryJetstream, "zstd `dictionary` that events are stored compressed with: jetstream, builtin, or a file. Clients can ask for\nany that is served; the stored one costs nothing to send")
 	fs.Var(&c.minFreeDisk, "min-free-disk", "below this much free disk (`size`) millrace is not ready, trims early, and then stops reading\nthe relay until there is room")
 }
 
@@ -297,12 +297,21 @@ func jetstreamDictionary() (*dict.Dictionary, error) {
 	return d, nil
 }
 
-// storedDictionary reads --zstd-dictionary, or takes the built-in one.
+// Values of --zstd-dictionary that name no file.
+const (
+	dictionaryJetstream = "jetstream"
+	dictionaryBuiltIn   = "builtin"
+)
+
+// storedDictionary returns the dictionary that --zstd-dictionary names.
 func (c *config) storedDictionary() (*dict.Dictionary, error) {
-	if c.dictionary == "" {
+	switch c.dictionary {
+	case dictionaryJetstream:
+		return jetstreamDictionary()
+	case dictionaryBuiltIn:
 		return dict.BuiltIn(), nil
 	}
-	const want = "Give the file of a zstd dictionary: Jetstream's, or one that millrace dict train has made; millrace dict inspect FILE says what a file is."
+	const want = "Give jetstream, builtin, or a file that millrace dict train has made; millrace dict inspect FILE says what a file is."
 	raw, err := os.ReadFile(c.dictionary)
 	if err != nil {
 		return nil, advise(fmt.Errorf("read --zstd-dictionary: %w", err), want)

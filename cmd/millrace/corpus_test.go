@@ -1,7 +1,6 @@
 package main
 
 import (
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -16,7 +15,7 @@ func TestCorpusEndToEnd(t *testing.T) {
 	t.Parallel()
 	frames, want := corpusFrames(t), corpusEvents(t)
 	relay := newTestRelay(t)
-	d := startDaemon(t, relay.url, t.TempDir(), "--zstd-dictionary", filepath.Join(corpusDir, "jetstream_v1.zdict"))
+	d := startDaemon(t, relay.url, t.TempDir())
 
 	decoder, err := zstd.NewReader(nil, zstd.WithDecoderDicts(corpusFile(t, "jetstream_v1.zdict")))
 	if err != nil {
@@ -61,7 +60,7 @@ func TestCorpusEndToEnd(t *testing.T) {
 	if err := d.stop(); err != nil {
 		t.Fatal(err)
 	}
-	d = startDaemon(t, relay.url, dir, "--zstd-dictionary", filepath.Join(corpusDir, "jetstream_v1.zdict"))
+	d = startDaemon(t, relay.url, dir)
 	check("replayed after a restart", subscribe(t, d.addr, "cursor=0"))
 	zstdReplay = subscribe(t, d.addr, "cursor=0&compress=true")
 	zstdReplay.decode = decode

@@ -155,7 +155,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 			return serveArgs(dir)
 		}, "", exitFailed, []string{"--data-dir", "not a directory", "Name another"}},
 		{"dictionary is not there", with("--zstd-dictionary", "/nowhere/x.zdict"), "", exitFailed,
-			[]string{"--zstd-dictionary", "/nowhere/x.zdict", "no such file", "millrace dict train"}},
+			[]string{"--zstd-dictionary", "/nowhere/x.zdict", "no such file", "jetstream, builtin", "millrace dict train"}},
 		{"dictionary is none", func(t *testing.T, dir string) []string {
 			return serveArgs(dir, "--zstd-dictionary", writeFile(t, filepath.Join(dir, "x"), strings.Repeat("no dictionary ", 100)))
 		}, "", exitFailed, []string{"--zstd-dictionary", "not a zstd dictionary", "millrace dict train"}},

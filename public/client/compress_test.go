@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -72,10 +73,12 @@ func TestBuiltInDictionary(t *testing.T) {
 				t.Fatalf("%s: event %d is %s, want %s", name, i, got, all[i].json)
 			}
 		}
-		for _, want := range tc.want {
-			if got := <-queries; got != want {
-				t.Errorf("%s: asked with %s, want %s", name, got, want)
-			}
+		var got []string
+		for len(queries) > 0 {
+			got = append(got, <-queries)
+		}
+		if !slices.Equal(got, tc.want) {
+			t.Errorf("%s: asked with %q, want %q", name, got, tc.want)
 		}
 		if got := c.Stats(); got.Events != int64(len(all)) || got.Connects != 1 || got.Fetches != 1 || got.Bytes == 0 || got.Disconnects != 1 {
 			t.Errorf("%s: %+v", name, got)
