@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -19,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"millrace/consume/relaysim"
 	"millrace/translate"
 )
 
@@ -414,27 +414,19 @@ var relayFaults = []relayFault{
 	{"burst", whole("n", 1, 2000)},
 }
 
-// hostileKindNames asks relaysim which malformed messages it knows.
-var hostileKindNames = sync.OnceValues(func() ([]string, error) {
-	bin, err := binaries()
-	if err != nil {
-		return nil, err
-	}
-	out, err := exec.Command(bin["relaysim"], "--list-hostile").Output()
-	var names []string
-	for line := range strings.Lines(string(out)) {
+// hostileKindNames returns the malformed messages that the relay knows.
+func hostileKindNames() (names []string) {
+	var out strings.Builder
+	relaysim.ListHostile(&out)
+	for line := range strings.Lines(out.String()) {
 		names = append(names, strings.Fields(line)[0])
 	}
-	return names, err
-})
+	return names
+}
 
 // relayFails lets the relay do wrong until ctx ends.
 func (r *round) relayFails(ctx context.Context) {
-	kinds, err := hostileKindNames()
-	if err != nil {
-		r.t.Error(err)
-		return
-	}
+	kinds := hostileKindNames()
 	rng := rand.New(rand.NewPCG(r.plan.seed, 3))
 	for {
 		select {

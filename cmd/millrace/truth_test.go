@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"millrace/consume/relaysim"
 	"millrace/translate"
 )
 
@@ -196,40 +198,40 @@ func (s *subscriber) readThrough(t *testing.T, seen *streams, end *atomic.Int64)
 	}
 }
 
-// simulator is a running relaysim.
+// simulator is a simulated relay of this process.
 type simulator struct {
 	url   string // ws://…
 	truth string // its truth file
 	admin string // http://…/admin/
 }
 
-// startRelaysim runs the simulated relay as a process of its own until the test ends.
+// startRelaysim runs the simulated relay until the test ends.
 func startRelaysim(t *testing.T, flags ...string) *simulator {
 	t.Helper()
-	bin, err := binaries()
-	if err != nil {
-		t.Fatal(err)
-	}
 	sim := &simulator{truth: filepath.Join(t.TempDir(), "truth.jsonl")}
-	args := append([]string{"--listen", "127.0.0.1:0", "--truth", sim.truth, "--generate", "4000", "--accounts", "500", "--log-level", "ERROR"}, flags...)
-	cmd := exec.Command(bin["relaysim"], args...)
-	out, err := cmd.StdoutPipe()
+	cfg, err := relaysim.ParseFlags(append([]string{"--truth", sim.truth, "--generate", "4000", "--accounts", "500"}, flags...))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	if err := cmd.Start(); err != nil {
+	relay, err := relaysim.New(cfg)
+	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	if sim.url, err = firstLine(out, "listening "); err != nil {
-		t.Fatalf("relaysim %v: %v\n%s", flags, err, &stderr)
+	listener, err := listenLoopback()
+	if err != nil {
+		t.Fatal(err)
 	}
-	sim.admin = strings.Replace(sim.url, "ws://", "http://", 1) + "/admin/"
+	ctx, cancel := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- relay.Serve(ctx, listener) }() // ends with the test
+	t.Cleanup(func() {
+		cancel()
+		if err := <-served; err != nil {
+			t.Errorf("relaysim: %v", err)
+		}
+	})
+	sim.url = "ws://" + listener.Addr().String()
+	sim.admin = "http://" + listener.Addr().String() + "/admin/"
 	return sim
 }
 

@@ -1,6 +1,10 @@
 package relaysim
 
-import "flag"
+import (
+	"flag"
+	"fmt"
+	"io"
+)
 
 // DefineFlags defines a flag for each field of c in fs, with the defaults. The flags write to c.
 func (c *Config) DefineFlags(fs *flag.FlagSet) {
@@ -33,4 +37,19 @@ func (c *Config) DefineFlags(fs *flag.FlagSet) {
 	fs.DurationVar(&c.FaultsEvery, "faults-every", 0, "let something go wrong that often on average, drawn from the seed; 0: never")
 	fs.StringVar(&c.FaultKinds, "fault-kinds", "", "the admin `actions` for --faults-every, between commas; default: all after which a consumer can still hold everything, which excludes forget, restart-numbering and comeback")
 	fs.StringVar(&c.Schedule, "schedule", "", "write each fault to `file`, one JSON line each")
+}
+
+// ParseFlags returns the Config that the flags of DefineFlags make, for callers without flags of their own.
+func ParseFlags(args []string) (Config, error) {
+	var c Config
+	fs := flag.NewFlagSet("relaysim", flag.ContinueOnError)
+	fs.SetOutput(io.Discard)
+	c.DefineFlags(fs)
+	if err := fs.Parse(args); err != nil {
+		return Config{}, err
+	}
+	if fs.NArg() > 0 {
+		return Config{}, fmt.Errorf("unexpected argument %q", fs.Arg(0))
+	}
+	return c, nil
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"io"
 	"net"
 	"net/http"
@@ -57,10 +56,8 @@ func startRelay(t testing.TB, flags ...string) *testRelay {
 // newRelay makes a relay of flags.
 func newRelay(t testing.TB, flags ...string) *Relay {
 	t.Helper()
-	var cfg Config
-	fs := flag.NewFlagSet("", flag.ContinueOnError)
-	cfg.DefineFlags(fs)
-	if err := fs.Parse(flags); err != nil {
+	cfg, err := ParseFlags(flags)
+	if err != nil {
 		t.Fatal(err)
 	}
 	r, err := New(cfg)
