@@ -171,22 +171,19 @@ func needsValue(fs *flag.FlagSet, w string, was *flag.Flag) *flag.Flag {
 
 // valuesOf returns the values of a flag that begin with what was typed.
 func valuesOf(f *flag.Flag, prefix, typed string) []string {
-	if c, ok := f.Value.(*choice); ok {
-		var values []string
-		for _, v := range c.allowed {
-			if strings.HasPrefix(v, typed) {
-				values = append(values, prefix+v)
-			}
+	kind, _ := flagKind(f)
+	var values []string
+	for v := range strings.SplitSeq(kind, "|") {
+		switch {
+		case v == "FILE":
+			values = append(values, completeFile)
+		case v == "DIR":
+			values = append(values, completeDir)
+		case v != strings.ToUpper(v) && strings.HasPrefix(v, typed):
+			values = append(values, prefix+v)
 		}
-		return values
 	}
-	switch kind, _ := flagKind(f); kind {
-	case "FILE":
-		return []string{completeFile}
-	case "DIR", "DIRECTORY":
-		return []string{completeDir}
-	}
-	return nil
+	return values
 }
 
 func (c *command) completeFlags(fs *flag.FlagSet, typed string) []string {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -49,6 +50,15 @@ func TestComplete(t *testing.T) {
 		if got != want && !(begins && strings.HasPrefix(got, want)) {
 			t.Errorf("%q: got %q, want %q", tc.words, got, tc.want)
 		}
+	}
+}
+
+// A value may be a word or a file.
+func TestCompleteWordOrFile(t *testing.T) {
+	fs := flag.NewFlagSet("x", flag.ContinueOnError)
+	fs.String("dictionary", "", "the dictionary, `builtin|jetstream|FILE`")
+	if got := strings.Join(valuesOf(fs.Lookup("dictionary"), "", ""), " "); got != "builtin jetstream :file" {
+		t.Errorf("got %q", got)
 	}
 }
 

@@ -27,7 +27,10 @@ func flagKind(f *flag.Flag) (kind, text string) {
 	if c, ok := f.Value.(*choice); ok {
 		return strings.Join(c.allowed, "|"), text
 	}
-	return strings.ToUpper(kind), text
+	if kind == strings.ToLower(kind) {
+		kind = strings.ToUpper(kind)
+	} // else it is spelled as meant: builtin|FILE
+	return kind, text
 }
 
 // usageLine is how the command is called.

@@ -126,6 +126,32 @@ func TestStopWhileStarting(t *testing.T) {
 	}
 }
 
+// That --memory bounds the number of subscribers is said to operators who set one of the two.
+func TestRoomForSubscribersIsLogged(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		flags []string
+		says  bool
+	}{
+		{nil, false}, {[]string{"--memory", "256MiB"}, true}, {[]string{"--max-connections", "20000"}, true}, {[]string{"--max-connections", "10"}, false},
+	} {
+		args := append([]string{"--relay", "127.0.0.1:1", "--data-dir", t.TempDir(), "--listen", "127.0.0.1:0", "--metrics-listen", "", "--intern", "off"}, tc.flags...)
+		cfg, err := parseServe(args, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := &lockedBuffer{}
+		d, err := newDaemon(t.Context(), cfg, newLogger(cfg, out))
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.close()
+		if got := strings.Contains(out.String(), "room for fewer subscribers"); got != tc.says {
+			t.Errorf("%v: said %v, want %v:\n%s", tc.flags, got, tc.says, out)
+		}
+	}
+}
+
 // What is logged of a stop is in its order, however fast it is.
 func TestStopIsLoggedInOrder(t *testing.T) {
 	t.Parallel()
