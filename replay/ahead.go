@@ -69,7 +69,7 @@ func (p *pass) lookAhead(x *index, bytes int) {
 }
 
 // aheadBytes is how many bytes the smaller one of the caches has that blocks are read ahead into.
-func (l *Log) aheadBytes() int64 { return min(l.cache.maxBytes, l.store.cacheBytes) }
+func (l *Log) aheadBytes() int64 { return min(l.cache.maxBytes, l.store.CacheBytes) }
 
 // readAhead begins to load a block of s into the caches, if it is not in the tail. It never waits: if enough is being
 // read ahead already, it returns false. bytes is about what a block's part has.

@@ -126,7 +126,7 @@ func (p *appendPass) flushIsDue() bool {
 			bytes += b.stored() + putBytes
 		}
 	}
-	return p.log.unflushed+bytes > p.log.store.memTableBytes*3/4
+	return p.log.unflushed+bytes > p.log.store.MemTableBytes*3/4
 }
 
 // flushIfDue begins a flush after the batch was committed, if it is due.
@@ -137,13 +137,13 @@ func (p *appendPass) flushIfDue() error {
 		return nil
 	}
 	l.unflushed = 0
-	err := l.store.guard(func() error {
-		_, err := l.store.db.AsyncFlush()
+	err := l.store.Guard(func() error {
+		_, err := l.store.Pebble().AsyncFlush()
 		return err
 	})
 	if err != nil {
-		l.store.fail(fmt.Errorf("begin a flush: %w", err))
-		return l.store.err()
+		l.store.Fail(fmt.Errorf("begin a flush: %w", err))
+		return l.store.Err()
 	}
 	return nil
 }

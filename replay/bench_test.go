@@ -188,18 +188,18 @@ func benchBlock(b *testing.B, l *Log, events []testEvent, at, size int) *Block {
 // reportWrites reports what the store wrote for the n events in it, after all is flushed: write amplification
 // is against the bytes of the log's parts.
 func reportWrites(b *testing.B, l *Log, n int) {
-	if err := l.store.db.Flush(); err != nil {
+	if err := l.store.Pebble().Flush(); err != nil {
 		b.Fatal(err)
 	}
-	m := l.store.db.Metrics()
+	m := l.store.Pebble().Metrics()
 	for m.Compact.NumInProgress > 0 {
 		time.Sleep(10 * time.Millisecond)
-		m = l.store.db.Metrics()
+		m = l.store.Pebble().Metrics()
 	}
 	s := l.snap.Load()
 	parts := float64(s.total.bytes)
 	raw := 0
-	it, err := l.store.db.NewIter(&pebble.IterOptions{LowerBound: format.RangePlain.Start(), UpperBound: format.RangePlain.End()})
+	it, err := l.store.NewIter(&pebble.IterOptions{LowerBound: format.RangePlain.Start(), UpperBound: format.RangePlain.End()})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -248,7 +248,7 @@ func BenchmarkRead(b *testing.B) {
 		cfg := testConfig(b, nil, newTestClock())
 		cfg.TailBytes, cfg.CacheBytes, cfg.PebbleBytes = place.tail, place.cache, 32<<20
 		l, events := benchLog(b, cfg, blocks)
-		if err := l.store.db.Flush(); err != nil {
+		if err := l.store.Pebble().Flush(); err != nil {
 			b.Fatal(err)
 		}
 		for _, rc := range []struct {

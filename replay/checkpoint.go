@@ -3,8 +3,6 @@ package replay
 import (
 	"errors"
 	"fmt"
-
-	"github.com/cockroachdb/pebble/v2"
 )
 
 // Checkpoint makes a copy of the log in dir, which must not exist: a log of its own that Open takes, with
@@ -22,7 +20,7 @@ func (l *Log) Checkpoint(dir string) (Progress, error) {
 	if l.closed {
 		return Progress{}, fmt.Errorf("checkpoint: %w", ErrClosed)
 	}
-	if err := l.store.checkpoint(dir); err != nil {
+	if err := l.store.Checkpoint(dir); err != nil {
 		return Progress{}, fmt.Errorf("checkpoint: %w", err)
 	}
 	at, err := l.progressOf(dir)
@@ -62,17 +60,13 @@ func CheckpointClosed(cfg Config, dir string) (Progress, error) {
 		return Progress{}, fmt.Errorf("open log: %w", err)
 	}
 	cfg.ReadOnly = false
-	st, err := openStore(&cfg)
+	st, err := openStore(&cfg, false)
 	if err != nil {
 		return Progress{}, fmt.Errorf("open log: %w", err)
 	}
-	if err := st.checkpoint(dir); err != nil {
-		_ = st.close() // the first error says more
+	if err := st.Checkpoint(dir); err != nil {
+		_ = st.Close() // the first error says more
 		return Progress{}, fmt.Errorf("checkpoint: %w", err)
 	}
-	return at, st.close()
-}
-
-func (s *store) checkpoint(dir string) error {
-	return s.guard(func() error { return s.db.Checkpoint(dir, pebble.WithFlushedWAL()) })
+	return at, st.Close()
 }

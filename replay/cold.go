@@ -6,6 +6,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
+	"millrace/intern/kv/pebbleguard"
 	"millrace/replay/internal/format"
 )
 
@@ -13,13 +14,13 @@ import (
 // the store. Its user holds storeMu.
 type blockScan struct {
 	l  *Log
-	it *pebble.Iterator // nil until the first find
-	at int64            // key the iterator is at; 0: nowhere
+	it *pebbleguard.Iterator // nil until the first find
+	at int64                 // key the iterator is at; 0: nowhere
 
 	outline bool   // its user takes outlines for indexes
 	before  *index // its user was in that block before; nil: in none
 
-	spans *pebble.Iterator // nil until the first spansFrom
+	spans *pebbleguard.Iterator // nil until the first spansFrom
 }
 
 // part is the range of the indexes that its user takes.
@@ -111,15 +112,12 @@ func (c *blockScan) open(s *snapshot, from int64) error {
 }
 
 // iterator makes one over range r, from from up to last.
-func (c *blockScan) iterator(r format.Range, last, from int64) (*pebble.Iterator, error) {
-	if err := c.l.store.err(); err != nil {
-		return nil, err
-	}
+func (c *blockScan) iterator(r format.Range, last, from int64) (*pebbleguard.Iterator, error) {
 	// The upper bound keeps out what is in the store but not published yet, or never will be
 	// because its sync failed.
-	it, err := c.l.store.db.NewIter(&pebble.IterOptions{LowerBound: format.TimeKey(r, from), UpperBound: format.TimeKey(r, last+1)})
+	it, err := c.l.store.NewIter(&pebble.IterOptions{LowerBound: format.TimeKey(r, from), UpperBound: format.TimeKey(r, last+1)})
 	if err != nil {
-		return nil, fmt.Errorf("read the log: %w", err)
+		return nil, c.l.readError(r, from, err)
 	}
 	if c.l.snap.Load().floor.timeUS >= from {
 		_ = it.Close()
@@ -140,7 +138,7 @@ func (c *blockScan) close() {
 }
 
 // decodeAt decodes the index or the outline that it is at.
-func (l *Log) decodeAt(it *pebble.Iterator, r format.Range, key int64) (*index, error) {
+func (l *Log) decodeAt(it *pebbleguard.Iterator, r format.Range, key int64) (*index, error) {
 	sealed, err := it.ValueAndErr()
 	if err != nil {
 		return nil, l.readError(r, key, err)
@@ -169,7 +167,7 @@ func decoderOf(r format.Range) func(b []byte) (*index, error) {
 
 // readPart returns a stored part without its trailer.
 func (l *Log) readPart(r format.Range, key int64) ([]byte, error) {
-	sealed, ok, err := l.store.get(format.TimeKey(r, key))
+	sealed, ok, err := l.store.Value(format.TimeKey(r, key))
 	if err != nil {
 		return nil, l.readError(r, key, err)
 	}
@@ -198,7 +196,8 @@ func (l *Log) readError(r format.Range, key int64, err error) error {
 	if errors.Is(err, ErrFailed) {
 		return err
 	}
-	if errors.Is(err, pebble.ErrCorruption) {
+	var damaged *pebbleguard.CorruptionError
+	if errors.As(err, &damaged) {
 		return l.corrupt(r, key, err)
 	}
 	return fmt.Errorf("read %s part of block %d: %w", r.String(), key, err)
@@ -207,6 +206,6 @@ func (l *Log) readError(r format.Range, key int64, err error) error {
 // corrupt makes a *CorruptionError and fails the log with it: it no longer holds what it must.
 func (l *Log) corrupt(r format.Range, key int64, err error) error {
 	err = corrupt(r, key, err)
-	l.store.fail(err)
+	l.store.FailAdvised(err)
 	return err
 }

@@ -53,7 +53,7 @@ type Config struct {
 	alwaysSlow bool // for tests: readers look ahead as if each look had to wait for the disk
 	scribble   bool // for tests: memory of sealed parts is overwritten when it is given back
 	stranded   int  // for tests: blocks of so many bytes are packed in strands; 0: minStranded
-	blobValue  int  // for tests: values of so many bytes go to blob files, whatever the memtable; 0: see minBlobMemTable
+	blobValue  int  // for tests: values of so many bytes go to blob files, whatever the memtable; 0: see pebblestore.Config.BlobValue
 	hooks      testHooks
 
 	Now        func() time.Time     // wall clock; nil: time.Now

@@ -63,8 +63,8 @@ func (l *Log) DiskBytes() int64 {
 		return 0
 	}
 	var bytes atomic.Int64 // Metrics may return after a failure, or never
-	err := l.store.guard(func() error {
-		bytes.Store(int64(l.store.db.Metrics().DiskSpaceUsage()))
+	err := l.store.Guard(func() error {
+		bytes.Store(int64(l.store.Pebble().Metrics().DiskSpaceUsage()))
 		return nil
 	})
 	if err != nil {

@@ -173,7 +173,7 @@ func (o *opener) dictionaries() error {
 
 // dictionaryFiles reads the dictionaries in the store.
 func (o *opener) dictionaryFiles() (map[uint32]*dict.Dictionary, error) {
-	it, err := o.store.db.NewIter(&pebble.IterOptions{
+	it, err := o.store.NewIter(&pebble.IterOptions{
 		LowerBound: format.RangeDictionary.Start(), UpperBound: format.RangeDictionary.End()})
 	if err != nil {
 		return nil, fmt.Errorf("read the dictionaries: %w", err)

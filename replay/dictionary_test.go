@@ -68,7 +68,7 @@ func (l *dictionaryLog) want(what string, want ...DictionaryUse) {
 	if diff := cmp.Diff(want, l.l.Dictionaries()); diff != "" {
 		l.t.Errorf("%s: -want +got\n%s", what, diff)
 	}
-	it, err := l.l.store.db.NewIter(&pebble.IterOptions{LowerBound: format.RangeDictionary.Start(), UpperBound: format.RangeDictionary.End()})
+	it, err := l.l.store.NewIter(&pebble.IterOptions{LowerBound: format.RangeDictionary.Start(), UpperBound: format.RangeDictionary.End()})
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -218,7 +218,7 @@ func TestDictionariesOfOlderVersion(t *testing.T) {
 		l.restart(d)
 		l.appendBlocks(2)
 	}
-	if err := l.l.store.db.Delete(format.MetaKey(format.MetaDictionaries), pebble.Sync); err != nil {
+	if err := l.l.store.Pebble().Delete(format.MetaKey(format.MetaDictionaries), pebble.Sync); err != nil {
 		t.Fatal(err)
 	}
 	l.restart(dict.BuiltIn())
@@ -239,7 +239,7 @@ func TestDictionaryMissing(t *testing.T) {
 	l.restart(withID(t, otherDictionaryID))
 	l.appendBlocks(1)
 	l.restart(dict.BuiltIn())
-	if err := l.l.store.db.Delete(format.DictionaryKey(otherDictionaryID), pebble.Sync); err != nil {
+	if err := l.l.store.Pebble().Delete(format.DictionaryKey(otherDictionaryID), pebble.Sync); err != nil {
 		t.Fatal(err)
 	}
 	if err := l.l.Close(); err != nil {

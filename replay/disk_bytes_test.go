@@ -19,7 +19,7 @@ func failingManifest(t *testing.T) (l *Log, fail func()) {
 	return l, func() {
 		t.Helper()
 		faults.armed.Store(true)
-		if err := l.store.guard(func() error { return l.store.db.Flush() }); !errors.Is(err, ErrFailed) {
+		if err := l.store.Guard(func() error { return l.store.Pebble().Flush() }); !errors.Is(err, ErrFailed) {
 			t.Fatalf("the flush did not fail: %v", err)
 		}
 	}
@@ -46,7 +46,7 @@ func TestDiskBytesAfterFailure(t *testing.T) {
 // ever; Close does not.
 func TestCloseAfterFailure(t *testing.T) {
 	l, fail := failingManifest(t)
-	it, err := l.store.db.NewIter(nil)
+	it, err := l.store.NewIter(nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,7 +34,7 @@
 // its caller writes the first to the socket (ahead.go), and if it is the only one at work, unpacked (ready.go); then they walk
 // on over the outlines of those behind, several at a time. One whose filter passes little, and that had to wait for the
 // disk, looks at up to maxLooks spans at once, and has as many blocks read that they name (scout.go). Blob files have the kernel
-// read ahead where values are read one behind the other and the disk is waited for (blobfile.go).
+// read ahead where values are read one behind the other and the disk is waited for (internal/pebblestore).
 //
 // Memory: tail and cache are bounded by Config. A reader holds no block between calls; a Chunk has memory of its own
 // of MaxChunkBytes for what is read from the disk, until it is Reset, or keeps alive what its Frames alias, at most about
@@ -84,7 +84,7 @@
 // # Keys
 //
 // Pebble holds one key range per part. All but meta grow at one end only; tables are cut where ranges
-// meet (spanPolicy), so compactions do not merge ranges. See store.go for when they run. The log compresses the
+// meet (spanPolicy), so compactions do not merge ranges. See internal/pebblestore for when they run. The log compresses the
 // plain part itself; of the rest Pebble's MinLZ shrinks the indexes, and what it cannot shrink (plain,
 // zstd) it stores as it is.
 //

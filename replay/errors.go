@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 
+	"millrace/intern/kv/pebbleguard"
 	"millrace/replay/internal/format"
+	"millrace/replay/internal/pebblestore"
 )
 
 // Errors that callers branch on. They come wrapped; use errors.Is.
@@ -18,7 +20,7 @@ var (
 	// ErrClosed: the log was closed.
 	ErrClosed = errors.New("the log is closed")
 	// ErrFailed: a sync or a write failed; the log takes nothing more and the process should stop.
-	ErrFailed = errors.New("the log has failed")
+	ErrFailed = pebbleguard.ErrFailed
 	// ErrOutOfOrder: Append was given a block that does not follow what is committed. The log is
 	// unharmed, but the caller has a bug.
 	ErrOutOfOrder = errors.New("block out of order")
@@ -28,9 +30,10 @@ var (
 	ErrUIDStoreMismatch = errors.New("the log belongs to another UID store")
 	// ErrNoLog: Config.ReadOnly was given, and there is no log in the directory.
 	ErrNoLog = errors.New("there is no log")
-	// ErrInUse: Config.ReadOnly was given, and the log's directory cannot be locked, most likely
-	// because another process has it open.
-	ErrInUse = errors.New("the log is in use")
+	// ErrInUse: another process, or this one, has the log open.
+	ErrInUse = pebbleguard.ErrInUse
+	// ErrLost: the log ends before what was committed; its write-ahead log is damaged.
+	ErrLost = pebbleguard.ErrLost
 	// ErrReadOnly: Append to a log that is open for reading only.
 	ErrReadOnly = errors.New("the log is open for reading only")
 	// ErrOlderFormat: a version of millrace before the first release wrote this log.
@@ -44,19 +47,27 @@ var (
 type CorruptionError struct {
 	Part string // which part of which key range: "index", "plain", "zstd", "meta", ...
 	Key  uint64 // the block's key (time_us of its last event); 0 for meta
+	File string // path of the damaged file; "": not known, or the file is sound
 	Err  error
 }
 
 // Error names the part and the key and says what to do.
 func (e *CorruptionError) Error() string {
-	return fmt.Sprintf("log is corrupt: %s part of block %d: %v "+
-		"(check the disk; restore the log's directory from a copy, or move it away to start an empty log)",
-		e.Part, e.Key, e.Err)
+	file := ""
+	if e.File != "" {
+		file = " in " + e.File
+	}
+	return fmt.Sprintf("log is corrupt: %s part of block %d%s: %v (%s)", e.Part, e.Key, file, e.Err, pebblestore.Advice)
 }
 
 // Unwrap returns what was wrong.
 func (e *CorruptionError) Unwrap() error { return e.Err }
 
 func corrupt(r format.Range, key int64, err error) error {
-	return &CorruptionError{Part: r.String(), Key: uint64(key), Err: err}
+	e := &CorruptionError{Part: r.String(), Key: uint64(key), Err: err}
+	var file *pebbleguard.CorruptionError
+	if errors.As(err, &file) {
+		e.File, e.Err = file.File, file.Err // its advice is this one's
+	}
+	return e
 }

@@ -51,7 +51,7 @@ func TestNoOpenFilesLeft(t *testing.T) {
 			w.open()
 			w.append()
 			faults.armed.Store(true)
-			go func() { _ = w.log.store.db.Flush() }()
+			go func() { _ = w.log.store.Pebble().Flush() }()
 			err := w.log.Run(t.Context())
 			if !errors.Is(err, ErrFailed) || !strings.Contains(err.Error(), "LimitNOFILE=") || strings.Contains(err.Error(), "check the disk") {
 				t.Errorf("run: %v", err)
@@ -134,7 +134,7 @@ func TestUnreadableBlob(t *testing.T) {
 	cfg := testConfig(t, vfs.NewMem(), clock)
 	cfg.blobValue = 1
 	a := tenBlocks(t, cfg, clock)
-	if err := a.l.store.db.Flush(); err != nil {
+	if err := a.l.store.Pebble().Flush(); err != nil {
 		t.Fatal(err)
 	}
 	position := a.l.Range().Newest.Position
@@ -143,12 +143,17 @@ func TestUnreadableBlob(t *testing.T) {
 	faults := &failingFS{fails: func(op errorfs.Op) bool {
 		return strings.HasSuffix(op.Path, ".blob") && (op.Kind == errorfs.OpFileReadAt || op.Kind == errorfs.OpOpen)
 	}}
-	faults.armed.Store(true)
 	cfg.FS = faults.wrap(cfg.FS)
-	err := readEverything(t, cfg, position)
+	l := mustOpen(t, cfg)
+	faults.armed.Store(true)
+	err := readAllOf(l, cfg, position)
 	var c *CorruptionError
 	if errors.As(err, &c) || !errors.Is(err, errDisk) || !strings.Contains(err.Error(), "read plain part of block") {
 		t.Errorf("got %v", err)
+	}
+	_ = l.Close()
+	if _, err := Open(cfg); errors.As(err, &c) || !errors.Is(err, errDisk) || !strings.Contains(err.Error(), ".blob") {
+		t.Errorf("open: %v", err)
 	}
 }
 
@@ -163,7 +168,7 @@ func TestFailedFlush(t *testing.T) {
 	w.open()
 	w.append()
 	faults.armed.Store(true)
-	go func() { _ = w.log.store.db.Flush() }()
+	go func() { _ = w.log.store.Pebble().Flush() }()
 	done := make(chan error, 1)
 	go func() { done <- w.log.Run(t.Context()) }()
 	select {
@@ -305,8 +310,8 @@ func damage(t *testing.T, cfg Config, r format.Range, how string) {
 	}
 }
 
-// readEverything opens the log and reads all of it in several ways; it returns the first error. The
-// log must then be failed, so that the process stops.
+// readEverything is readAllOf for a log that is opened for it. If that finds damage the log must be failed, so that the
+// process stops.
 func readEverything(t *testing.T, cfg Config, p translate.Position) error {
 	t.Helper()
 	l, err := Open(cfg)
@@ -314,6 +319,11 @@ func readEverything(t *testing.T, cfg Config, p translate.Position) error {
 		return err
 	}
 	defer l.Close()
+	return readAllOf(l, cfg, p)
+}
+
+// readAllOf reads all of the log in several ways; it returns the first error.
+func readAllOf(l *Log, cfg Config, p translate.Position) error {
 	first := l.Range().Oldest
 	for _, rc := range []ReaderConfig{
 		{Cursor: PositionCursor(p)}, {Cursor: TimeCursor(first.TimeUS)}, {Cursor: TimeCursor(0), Extended: true},
@@ -330,7 +340,8 @@ func readEverything(t *testing.T, cfg Config, p translate.Position) error {
 			}
 		}
 		if err != nil {
-			if l.store.err() == nil {
+			var c *CorruptionError
+			if errors.As(err, &c) && l.store.Err() == nil {
 				return fmt.Errorf("the log was not failed by %w", err)
 			}
 			return err

@@ -105,7 +105,7 @@ type storedPart struct {
 // openPart opens a part of n bytes of frames; x is its index. Close it, or leave it in l.parked.
 func (l *Log) openPart(x *index, r format.Range, key int64, n int) (p storedPart, err error) {
 	if p, ok := l.parked.take(r, key); ok {
-		if p.x = x; p.packed.bytes == n && l.store.err() == nil {
+		if p.x = x; p.packed.bytes == n && l.store.Err() == nil {
 			x.checked.Or(p.checkedBit())
 			return p, nil
 		}
@@ -126,13 +126,7 @@ func (l *Log) openPart(x *index, r format.Range, key int64, n int) (p storedPart
 
 // open returns the sealed value at storeKey, whose trailer names r and key. It is good until closer is closed.
 func (l *Log) open(storeKey []byte, r format.Range, key int64) (sealed []byte, closer io.Closer, err error) {
-	if err := l.store.err(); err != nil {
-		return nil, nil, err
-	}
-	sealed, closer, err = l.store.db.Get(storeKey)
-	if err == nil && len(sealed) == 0 {
-		err = closer.Close() // that a blob file cannot be read Get tells here only
-	}
+	sealed, closer, err = l.store.Get(storeKey)
 	switch {
 	case errors.Is(err, pebble.ErrNotFound):
 		return nil, nil, l.missing(r, key)

@@ -2,6 +2,7 @@ package replay
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -9,6 +10,7 @@ import (
 
 	"millrace/dict"
 	"millrace/replay/internal/format"
+	"millrace/replay/internal/pebblestore"
 	"millrace/translate"
 )
 
@@ -46,7 +48,7 @@ type Range struct {
 // Log is the event log. One goroutine appends; everything else is safe for concurrent use.
 type Log struct {
 	cfg       Config
-	store     *store
+	store     *pebblestore.Store
 	stored    *dict.Dictionary
 	encoder   format.Compressor // with stored
 	cache     *cache
@@ -111,7 +113,7 @@ func (l *Log) Append(bs ...*Block) error {
 	if old.err != nil {
 		return old.err
 	}
-	if err := l.store.err(); err != nil {
+	if err := l.store.Err(); err != nil {
 		return err
 	}
 	p := appendPass{log: l, next: old.next()}
@@ -122,14 +124,14 @@ func (l *Log) Append(bs ...*Block) error {
 	for _, b := range bs {
 		size += int(b.stored()) + 1<<9
 	}
-	p.batch = l.store.db.NewBatchWithSize(size)
+	p.batch = l.store.Pebble().NewBatchWithSize(size)
 	defer p.batch.Close()
 	if err := p.stage(bs); err != nil {
-		l.store.fail(fmt.Errorf("make a batch: %w", err))
-		return fmt.Errorf("append: %w", l.store.err())
+		l.store.Fail(fmt.Errorf("make a batch: %w", err))
+		return fmt.Errorf("append: %w", l.store.Err())
 	}
 	start := time.Now()
-	if err := l.store.commit(p.batch, true); err != nil {
+	if err := l.store.Commit(p.batch, true); err != nil {
 		return fmt.Errorf("append: %w", err)
 	}
 	l.metrics.syncSeconds.Observe(time.Since(start).Seconds())
@@ -138,6 +140,11 @@ func (l *Log) Append(bs ...*Block) error {
 		p.next.forgetBeforeTail()
 	}
 	l.publish(p.next)
+	if l.store.Mark().Due() {
+		if err := l.raiseMark(&p.next.state); err != nil {
+			return fmt.Errorf("append: %w", err)
+		}
+	}
 	if err := p.flushIfDue(); err != nil {
 		return fmt.Errorf("append: %w", err)
 	}
@@ -164,8 +171,8 @@ func (l *Log) Run(ctx context.Context) error {
 			return nil
 		case <-l.closing:
 			return nil
-		case <-l.store.failed:
-			return fmt.Errorf("run log: %w", l.store.err())
+		case <-l.store.Failed():
+			return fmt.Errorf("run log: %w", l.store.Err())
 		case <-tick.C:
 		}
 	}
@@ -183,14 +190,14 @@ func (l *Log) Close() error {
 	select {
 	case err := <-closed:
 		return err
-	case <-l.store.failed:
+	case <-l.store.Failed():
 	}
 	select {
 	case err := <-closed:
 		return err
 	case <-time.After(failedCloseWait):
 		l.metrics.unregister()
-		return fmt.Errorf("close log: %w", l.store.err())
+		return fmt.Errorf("close log: %w", l.store.Err())
 	}
 }
 
@@ -221,7 +228,11 @@ func (l *Log) close() error {
 	}
 	l.closed = true
 	l.parked.close()
-	if err := l.store.close(); err != nil {
+	var err error
+	if !l.cfg.ReadOnly && l.store.Err() == nil {
+		err = l.raiseMark(&s.state)
+	}
+	if err := errors.Join(err, l.store.Close()); err != nil {
 		l.closeErr = fmt.Errorf("close log: %w", err)
 	}
 	l.metrics.unregister()

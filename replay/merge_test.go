@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"millrace/replay/internal/format"
+	"millrace/replay/internal/pebblestore"
 )
 
 // TestMergeEqualsSeal: a merged block is the block that all its events would have been sealed to, byte
@@ -64,12 +65,12 @@ func quietLog(t testing.TB, l *Log, events []testEvent, size int) {
 	}
 }
 
-// TestFlushedPartsStay: with a memtable of minBlobMemTable compactions leave plain and zstd parts where a flush has put
+// TestFlushedPartsStay: with a memtable of MinBlobMemTable compactions leave plain and zstd parts where a flush has put
 // them, and a trim takes them from the disk all the same.
 func TestFlushedPartsStay(t *testing.T) {
 	clock := newTestClock()
 	cfg := testConfig(t, vfs.NewMem(), clock)
-	cfg.PebbleBytes = 4 * minBlobMemTable
+	cfg.PebbleBytes = 4 * pebblestore.MinBlobMemTable
 	l := mustOpen(t, cfg)
 	rng := rand.New(rand.NewPCG(3, 1))
 	payload := func() string {
@@ -90,12 +91,12 @@ func TestFlushedPartsStay(t *testing.T) {
 		if err := l.Append(tb.seal(t, l)); err != nil {
 			t.Fatal(err)
 		}
-		if err := l.store.db.Flush(); err != nil {
+		if err := l.store.Pebble().Flush(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	m := l.store.db.Metrics()
-	for end := time.Now().Add(time.Minute); m.Compact.NumInProgress > 0 || m.Compact.Count < 2 && time.Now().Before(end); m = l.store.db.Metrics() {
+	m := l.store.Pebble().Metrics()
+	for end := time.Now().Add(time.Minute); m.Compact.NumInProgress > 0 || m.Compact.Count < 2 && time.Now().Before(end); m = l.store.Pebble().Metrics() {
 		time.Sleep(time.Millisecond)
 	}
 	if m.Compact.Count < 2 {
@@ -109,12 +110,12 @@ func TestFlushedPartsStay(t *testing.T) {
 	if err := l.TrimTo(t.Context(), held.Bytes/4); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.store.db.Flush(); err != nil {
+	if err := l.store.Pebble().Flush(); err != nil {
 		t.Fatal(err)
 	}
 	for end := time.Now().Add(time.Minute); l.DiskBytes() > int64(flushed)*6/10; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("%d bytes of %d remain on the disk: %s", l.DiskBytes(), flushed, l.store.db.Metrics())
+			t.Fatalf("%d bytes of %d remain on the disk: %s", l.DiskBytes(), flushed, l.store.Pebble().Metrics())
 		}
 	}
 }
@@ -135,10 +136,10 @@ func TestQuietLog(t *testing.T) {
 	if held.events != 20_000 || held.blocks > 20_000/500+maxGroupEvents/8 {
 		t.Errorf("%d events are in %d blocks", held.events, held.blocks)
 	}
-	if err := l.store.db.Flush(); err != nil {
+	if err := l.store.Pebble().Flush(); err != nil {
 		t.Fatal(err)
 	}
-	m := l.store.db.Metrics()
+	m := l.store.Pebble().Metrics()
 	if got := m.Levels[0].TableBytesFlushed + m.Levels[0].BlobBytesFlushed; got > uint64(held.bytes)*11/10 {
 		t.Errorf("a flush wrote %d bytes for %d bytes of blocks", got, held.bytes)
 	}
@@ -147,7 +148,7 @@ func TestQuietLog(t *testing.T) {
 		t.Errorf("%d deletions came to the disk", n)
 	}
 	keys := 0
-	it, err := l.store.db.NewIter(&pebble.IterOptions{LowerBound: format.RangeIndex.Start(), UpperBound: format.RangeIndex.End()})
+	it, err := l.store.NewIter(&pebble.IterOptions{LowerBound: format.RangeIndex.Start(), UpperBound: format.RangeIndex.End()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -104,7 +104,7 @@ func (m *metrics) registerState(l *Log) {
 		})
 	add(prometheus.GaugeValue, "failed", "1 after a write or sync failed, or the log was found corrupt.",
 		func() float64 {
-			if l.store.err() != nil {
+			if l.store.Err() != nil {
 				return 1
 			}
 			return 0

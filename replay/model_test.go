@@ -47,7 +47,7 @@ func (w *world) adoptBlocks() {
 	}
 	held := m.blocks[m.first:]
 	blocks := m.blocks[:m.first:m.first]
-	it, err := w.log.store.db.NewIter(&pebble.IterOptions{LowerBound: format.RangeIndex.Start(), UpperBound: format.RangeIndex.End()})
+	it, err := w.log.store.NewIter(&pebble.IterOptions{LowerBound: format.RangeIndex.Start(), UpperBound: format.RangeIndex.End()})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func (w *world) adoptBlocks() {
 		}
 		b := modelBlock{stored: int64(len(it.Value()))}
 		for _, r := range []format.Range{format.RangePlain, format.RangeZstd, format.RangeSlimIndex} {
-			v, ok, err := w.log.store.get(format.TimeKey(r, us))
+			v, ok, err := w.log.store.Value(format.TimeKey(r, us))
 			if err != nil || !ok {
 				w.t.Fatalf("block %d lacks part %s: %v", us, r.String(), err)
 			}
@@ -70,7 +70,7 @@ func (w *world) adoptBlocks() {
 			}
 		}
 		for s := 1; s < b.strands; s++ {
-			v, ok, err := w.log.store.get(format.SubstreamKey(us, s))
+			v, ok, err := w.log.store.Value(format.SubstreamKey(us, s))
 			if err != nil || !ok {
 				w.t.Fatalf("block %d lacks strand %d of %d: %v", us, s, b.strands, err)
 			}
@@ -363,7 +363,7 @@ func (w *world) trim() {
 // spans returns the keys of the spans in the store, and the newest.
 func (w *world) spans() (spans map[int64]bool, newest int64) {
 	spans = make(map[int64]bool)
-	it, err := w.log.store.db.NewIter(&pebble.IterOptions{LowerBound: format.RangeSpan.Start(), UpperBound: format.RangeSpan.End()})
+	it, err := w.log.store.NewIter(&pebble.IterOptions{LowerBound: format.RangeSpan.Start(), UpperBound: format.RangeSpan.End()})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -441,7 +441,7 @@ func (w *world) checkStore() {
 	slices.Sort(want)
 	var got []string
 	var spans []int64
-	it, err := w.log.store.db.NewIter(&pebble.IterOptions{LowerBound: format.RangeGap.Start()})
+	it, err := w.log.store.NewIter(&pebble.IterOptions{LowerBound: format.RangeGap.Start()})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -478,7 +478,7 @@ func (w *world) checkDictionaries() {
 		kept[u.ID] = true
 	}
 	scan := func(r format.Range, f func(key, value []byte)) {
-		it, err := w.log.store.db.NewIter(&pebble.IterOptions{LowerBound: r.Start(), UpperBound: r.End()})
+		it, err := w.log.store.NewIter(&pebble.IterOptions{LowerBound: r.Start(), UpperBound: r.End()})
 		if err != nil {
 			w.t.Fatal(err)
 		}
@@ -564,8 +564,8 @@ func TestModel(t *testing.T) {
 			}
 			merged += w.merged
 			stranded += w.stranded
-			if errors.Is(w.log.store.err(), ErrFailed) {
-				t.Fatal(w.log.store.err())
+			if errors.Is(w.log.store.Err(), ErrFailed) {
+				t.Fatal(w.log.store.Err())
 			}
 		})
 	}

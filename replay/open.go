@@ -8,6 +8,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"millrace/replay/internal/format"
+	"millrace/replay/internal/pebblestore"
 )
 
 // Open opens the log in cfg.Dir, or makes an empty one. It reads the meta values, the keys of the spans (of a log of 36 hours
@@ -19,18 +20,18 @@ func Open(cfg Config) (*Log, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open log: %w", err)
 	}
-	st, err := openStore(&cfg)
+	st, err := openStore(&cfg, false)
 	if err != nil {
 		return nil, fmt.Errorf("open log: %w", err)
 	}
 	l, err := open(cfg, st)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open log in %s: %w", cfg.Dir, err), st.close())
+		return nil, errors.Join(fmt.Errorf("open log in %s: %w", cfg.Dir, err), st.Close())
 	}
 	return l, nil
 }
 
-func open(cfg Config, st *store) (*Log, error) {
+func open(cfg Config, st *pebblestore.Store) (*Log, error) {
 	l := &Log{
 		cfg:     cfg,
 		store:   st,
@@ -46,7 +47,7 @@ func open(cfg Config, st *store) (*Log, error) {
 		return nil, fmt.Errorf("make the encoder: %w", err)
 	}
 	l.encoder = enc
-	o := opener{cfg: &cfg, store: st, batch: st.db.NewBatch(), snap: &snapshot{changed: make(chan struct{})}}
+	o := opener{cfg: &cfg, store: st, batch: st.Pebble().NewBatch(), snap: &snapshot{changed: make(chan struct{})}}
 	defer o.batch.Close()
 	for _, step := range []func() error{o.format, o.uidStore, o.streams, o.state, o.dictionaries, o.gaps, o.fingerprintKey, o.openSpan} {
 		if err := step(); err != nil {
@@ -54,7 +55,7 @@ func open(cfg Config, st *store) (*Log, error) {
 		}
 	}
 	if !o.batch.Empty() && !cfg.ReadOnly {
-		if err := st.commit(o.batch, true); err != nil {
+		if err := st.Commit(o.batch, true); err != nil {
 			return nil, err
 		}
 	}
@@ -74,7 +75,7 @@ func open(cfg Config, st *store) (*Log, error) {
 // opener reads the meta values into snap, in steps, and gathers what must be written in batch.
 type opener struct {
 	cfg   *Config
-	store *store
+	store *pebblestore.Store
 	batch *pebble.Batch
 	snap  *snapshot
 	fresh bool // the store is empty
@@ -83,7 +84,7 @@ type opener struct {
 
 // meta returns a meta value; ok is false if there is none.
 func (o *opener) meta(name string) (value []byte, ok bool, err error) {
-	sealed, ok, err := o.store.get(format.MetaKey(name))
+	sealed, ok, err := o.store.Value(format.MetaKey(name))
 	if err != nil || !ok {
 		return nil, false, err
 	}
@@ -100,7 +101,7 @@ func putMeta(b *pebble.Batch, name string, value []byte) error {
 
 // format checks the version. Its value alone has no trailer: every version must be able to read it.
 func (o *opener) format() error {
-	v, ok, err := o.store.get(format.MetaKey(format.MetaFormat))
+	v, ok, err := o.store.Value(format.MetaKey(format.MetaFormat))
 	if err != nil {
 		return err
 	}
@@ -130,7 +131,7 @@ func (o *opener) format() error {
 }
 
 func (o *opener) isEmpty() bool {
-	it, err := o.store.db.NewIter(nil)
+	it, err := o.store.NewIter(nil)
 	if err != nil {
 		return false
 	}
@@ -263,7 +264,7 @@ func (o *opener) state() error {
 
 // gaps reads the gaps that are still in the log. It runs after state.
 func (o *opener) gaps() error {
-	it, err := o.store.db.NewIter(&pebble.IterOptions{
+	it, err := o.store.NewIter(&pebble.IterOptions{
 		LowerBound: format.TimeKey(format.RangeGap, o.snap.floor.timeUS+1), UpperBound: format.RangeGap.End()})
 	if err != nil {
 		return fmt.Errorf("read the gaps: %w", err)

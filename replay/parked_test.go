@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"millrace/replay/internal/format"
+	"millrace/replay/internal/pebblestore"
 )
 
 // noteClose notes which parts are closed.
@@ -26,7 +27,7 @@ func (n noteClose) Close() error {
 // for them, or when the log is closed.
 func TestParked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := &Log{cache: newCache(1 << 20), store: &store{cacheBytes: 1 << 20}}
+		l := &Log{cache: newCache(1 << 20), store: &pebblestore.Store{CacheBytes: 1 << 20}}
 		var closed []int64
 		part := func(key int64) *storedPart {
 			return &storedPart{l: l, r: format.RangePlain, key: key, closers: [format.MaxSubstreams]io.Closer{noteClose{&closed, key}}}

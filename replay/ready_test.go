@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"millrace/replay/internal/format"
+	"millrace/replay/internal/pebblestore"
 )
 
 // allStrands opens the plain part of block x, with all it has.
@@ -69,8 +70,8 @@ func TestPrepare(t *testing.T) {
 	p.packed.bodies[1] = slices.Concat([]byte{0xff, 0xff, 0xff, 0xff}, p.packed.bodies[1][4:])
 	p.prepare(&reached)
 	check("damaged at its begin", &p, func(i int) bool { return i > 0 })
-	if p.err != nil || l.store.err() != nil {
-		t.Errorf("what its reader has not come to fails the log: %v, %v", p.err, l.store.err())
+	if p.err != nil || l.store.Err() != nil {
+		t.Errorf("what its reader has not come to fails the log: %v, %v", p.err, l.store.Err())
 	}
 }
 
@@ -192,7 +193,7 @@ func TestReadersOfReady(t *testing.T) {
 // unpacking ahead for a while.
 func TestReadyParked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := &Log{cache: newCache(1 << 20), store: &store{cacheBytes: 1 << 20}}
+		l := &Log{cache: newCache(1 << 20), store: &pebblestore.Store{CacheBytes: 1 << 20}}
 		defer l.parked.close()
 		part := func(key int64, ready ...int) *storedPart {
 			p := &storedPart{l: l, r: format.RangePlain, key: key, packed: packed{bytes: 1000}}
@@ -271,7 +272,7 @@ func TestReadyParked(t *testing.T) {
 // TestLateParts: a part whose reader has left its block behind meanwhile is not kept for him.
 func TestLateParts(t *testing.T) {
 	l, _ := fatBlocks(t)
-	l.store.cacheBytes = 16 << 20 // else its blocks are too large to be unpacked ahead
+	l.store.CacheBytes = 16 << 20 // else its blocks are too large to be unpacked ahead
 	x := firstBlock(t, l)
 	for reached, want := range map[int64]bool{0: true, x.key(): true, x.key() + 1: false} {
 		a := ahead{reached: new(atomic.Int64)}

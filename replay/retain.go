@@ -104,7 +104,7 @@ func (l *Log) lastBlockAt(s *snapshot, us int64) (int64, error) {
 		return 0, nil
 	}
 	us = min(us, s.newest.timeUS)
-	it, err := l.store.db.NewIter(&pebble.IterOptions{
+	it, err := l.store.NewIter(&pebble.IterOptions{
 		LowerBound: format.TimeKey(format.RangeIndex, s.floor.timeUS+1), UpperBound: format.TimeKey(format.RangeIndex, us+1)})
 	if err != nil {
 		return 0, err
@@ -151,7 +151,7 @@ func (l *Log) cutByBytes(s *snapshot, maxBytes int64) (key int64, more bool, err
 	if maxBytes == 0 || s.total.bytes-s.trimmed.bytes <= maxBytes {
 		return 0, false, nil
 	}
-	it, err := l.store.db.NewIter(&pebble.IterOptions{
+	it, err := l.store.NewIter(&pebble.IterOptions{
 		LowerBound: format.RangeSeq.Start(), UpperBound: format.RangeSeq.End()})
 	if err != nil {
 		return 0, false, err
@@ -180,7 +180,7 @@ func (l *Log) cutByBytes(s *snapshot, maxBytes int64) (key int64, more bool, err
 // cut drops all blocks up to the one at key. l.trimMu is held, so that nothing else moves the floor.
 // It returns false if an Append came between and it must be tried again.
 func (l *Log) cut(s *snapshot, key int64) (done bool, err error) {
-	it, err := l.store.db.NewIter(&pebble.IterOptions{
+	it, err := l.store.NewIter(&pebble.IterOptions{
 		LowerBound: format.TimeKey(format.RangeIndex, key), UpperBound: format.TimeKey(format.RangeIndex, s.newest.timeUS+1)})
 	if err != nil {
 		return false, err
@@ -215,7 +215,7 @@ func (l *Log) cut(s *snapshot, key int64) (done bool, err error) {
 }
 
 func (l *Log) blockRefOf(x *index) (blockRef, error) {
-	v, ok, err := l.store.get(format.SeqKey(x.epoch, x.lastSeq))
+	v, ok, err := l.store.Value(format.SeqKey(x.epoch, x.lastSeq))
 	if err != nil {
 		return blockRef{}, l.readError(format.RangeSeq, x.key(), err)
 	}
@@ -255,7 +255,7 @@ func (l *Log) drop(last *index, ref blockRef, oldest mark) (done bool, err error
 	l.spans.trimmed(last.key())
 	l.publish(next)
 
-	batch := l.store.db.NewBatch()
+	batch := l.store.Pebble().NewBatch()
 	defer batch.Close()
 	if err := deleteThrough(batch, next.floor, last.epoch, last.lastSeq); err != nil {
 		return false, err
@@ -269,7 +269,7 @@ func (l *Log) drop(last *index, ref blockRef, oldest mark) (done bool, err error
 		}
 	}
 	// Not synced: should it be lost, the next trim does it again. Nothing can be half done.
-	if err := l.store.commit(batch, false); err != nil {
+	if err := l.store.Commit(batch, false); err != nil {
 		return false, err
 	}
 	dropped := next.trimmed.minus(old.trimmed)

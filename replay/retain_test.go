@@ -184,7 +184,7 @@ func TestRetentionZero(t *testing.T) {
 		if got := a.read(r); got != "" {
 			t.Errorf("an old log's events: %q", got)
 		}
-		it, err := a.l.store.db.NewIter(nil)
+		it, err := a.l.store.NewIter(nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -289,8 +289,8 @@ func TestTrimUnderReader(t *testing.T) {
 	if _, err := a.l.findAfter(s, s.oldest.place); !errors.Is(err, ErrFellOff) {
 		t.Errorf("find a position after the trim: %v", err)
 	}
-	if a.l.store.err() != nil {
-		t.Error(a.l.store.err())
+	if a.l.store.Err() != nil {
+		t.Error(a.l.store.Err())
 	}
 }
 
@@ -316,7 +316,7 @@ func TestRun(t *testing.T) {
 		t.Errorf("Run: %v", err)
 	}
 	go func() { done <- a.l.Run(context.Background()) }()
-	a.l.store.fail(errors.New("disk gone"))
+	a.l.store.Fail(errors.New("disk gone"))
 	if err := <-done; !errors.Is(err, ErrFailed) || !strings.Contains(err.Error(), "disk gone") {
 		t.Errorf("Run of a failed log: %v", err)
 	}

@@ -128,7 +128,7 @@ func TestSlowParts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := l.store.db.Flush(); err != nil {
+	if err := l.store.Pebble().Flush(); err != nil {
 		t.Fatal(err)
 	}
 	for _, key := range l.snap.Load().spansSince(0) { // what says where the events are is in the log's cache
@@ -202,7 +202,7 @@ func TestSlowStrands(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := l.store.db.Flush(); err != nil {
+	if err := l.store.Pebble().Flush(); err != nil {
 		t.Fatal(err)
 	}
 	disk.armed.Store(true)

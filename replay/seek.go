@@ -5,6 +5,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
+	"millrace/intern/kv/pebbleguard"
 	"millrace/replay/internal/format"
 )
 
@@ -103,7 +104,7 @@ func (l *Log) findAfter(s *snapshot, p place) (int64, error) {
 		}
 		return afterIn(s.tail[i].idx, p, before), nil
 	}
-	it, err := l.store.db.NewIter(&pebble.IterOptions{
+	it, err := l.store.NewIter(&pebble.IterOptions{
 		LowerBound: format.RangeSeq.Start(), UpperBound: format.RangeSeq.End()})
 	if err != nil {
 		return 0, fmt.Errorf("find position: %w", err)
@@ -133,7 +134,7 @@ func (l *Log) findAfter(s *snapshot, p place) (int64, error) {
 }
 
 // findIn does the rest of findAfter in the block that ref, where it is, refers to.
-func (l *Log) findIn(s *snapshot, it *pebble.Iterator, ref blockRef, p place) (int64, error) {
+func (l *Log) findIn(s *snapshot, it *pebbleguard.Iterator, ref blockRef, p place) (int64, error) {
 	before := s.floor.timeUS
 	if it.Prev() {
 		_, seq, _ := format.ParseSeqKey(it.Key())

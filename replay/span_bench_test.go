@@ -47,7 +47,7 @@ func spannedLog(b *testing.B, n int) *Log {
 			events = events[:0]
 		}
 	}
-	if err := l.store.db.Flush(); err != nil {
+	if err := l.store.Pebble().Flush(); err != nil {
 		b.Fatal(err)
 	}
 	return l
@@ -60,7 +60,7 @@ func BenchmarkSpans(b *testing.B) {
 	perEventBytes := func(rs ...format.Range) float64 {
 		total := 0
 		for _, r := range rs {
-			it, err := l.store.db.NewIter(&pebble.IterOptions{LowerBound: r.Start(), UpperBound: r.End()})
+			it, err := l.store.NewIter(&pebble.IterOptions{LowerBound: r.Start(), UpperBound: r.End()})
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -105,7 +105,7 @@ func (o *opener) fingerprintKey() error {
 // after state.
 func (o *opener) openSpan() error {
 	s := o.snap
-	it, err := o.store.db.NewIter(&pebble.IterOptions{
+	it, err := o.store.NewIter(&pebble.IterOptions{
 		LowerBound: format.TimeKey(format.RangeSpan, s.floor.timeUS+1), UpperBound: format.RangeSpan.End()})
 	if err != nil {
 		return fmt.Errorf("read the spans: %w", err)
@@ -130,7 +130,7 @@ func (o *opener) openSpan() error {
 
 // gatherSpan lets the blocks after us join.
 func (o *opener) gatherSpan(us int64) error {
-	it, err := o.store.db.NewIter(&pebble.IterOptions{
+	it, err := o.store.NewIter(&pebble.IterOptions{
 		LowerBound: format.TimeKey(format.RangeIndex, us+1), UpperBound: format.RangeIndex.End()})
 	if err != nil {
 		return fmt.Errorf("read the newest blocks: %w", err)

@@ -99,17 +99,15 @@ func Verify(ctx context.Context, cfg VerifyConfig) (*VerifyReport, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	st, err := openStore(&Config{Dir: cfg.Dir, FS: cfg.FS, ReadOnly: true, PebbleBytes: verifyPebbleBytes, Logger: cfg.Logger})
+	st, err := openStore(&Config{Dir: cfg.Dir, FS: cfg.FS, ReadOnly: true, PebbleBytes: verifyPebbleBytes, Logger: cfg.Logger}, true)
 	if err != nil {
 		return nil, fmt.Errorf("verify log: %w", err)
 	}
-	v := &verifier{cfg: cfg, db: st.db, report: &VerifyReport{}}
+	v := &verifier{cfg: cfg, db: st, report: &VerifyReport{}}
 	if err = v.run(ctx); err == nil {
 		err = ctx.Err() // which stages may have met as the end of their work
 	}
-	// Not store.close: that leaves a store open that has failed, and finding corruption is no failure here.
-	err = errors.Join(err, v.db.Close(), st.lock.Close())
-	if err != nil {
+	if err = errors.Join(err, st.Close()); err != nil {
 		return nil, fmt.Errorf("verify log in %s: %w", cfg.Dir, err)
 	}
 	return v.report, nil

@@ -3,7 +3,6 @@ package replay
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -14,6 +13,7 @@ import (
 
 	"millrace/dict"
 	"millrace/replay/internal/format"
+	"millrace/replay/internal/pebblestore"
 )
 
 // blocksPerWorker is how many blocks are in memory for each worker: one it checks, and some that are read ahead.
@@ -22,7 +22,7 @@ const blocksPerWorker = 3
 // verifier is one Verify.
 type verifier struct {
 	cfg VerifyConfig
-	db  *pebble.DB
+	db  *pebblestore.Store
 
 	mu     sync.Mutex
 	report *VerifyReport
@@ -52,6 +52,9 @@ func (v *verifier) fault(r format.Range, key int64, text string, args ...any) {
 }
 
 func (v *verifier) run(ctx context.Context) error {
+	for _, err := range v.db.Damage {
+		v.note(Problem{Part: "store", Event: -1, Offset: -1, Text: err.Error()})
+	}
 	if err := v.meta(); err != nil {
 		return err
 	}
@@ -75,7 +78,7 @@ func (v *verifier) meta() error {
 	switch {
 	case err != nil:
 		v.fault(format.RangeMeta, 0, "%s: %v", format.MetaFormat, err)
-	case version == nil && v.isEmpty():
+	case version == nil && v.isEmpty() && len(v.db.Damage) == 0:
 		return ErrNoLog
 	case len(version) != 4:
 		v.fault(format.RangeMeta, 0, "%s has %d bytes, not 4", format.MetaFormat, len(version))
@@ -119,15 +122,8 @@ func (v *verifier) metaValue(name string, must bool, decode func([]byte) error) 
 
 // get returns a copy of key's value; nil: there is none.
 func (v *verifier) get(key []byte) ([]byte, error) {
-	value, closer, err := v.db.Get(key)
-	if errors.Is(err, pebble.ErrNotFound) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	value = slices.Clone(value)
-	return value, closer.Close()
+	value, _, err := v.db.Value(key)
+	return value, err
 }
 
 func (v *verifier) isEmpty() bool {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
+	"millrace/intern/kv/pebbleguard"
 	"millrace/replay/internal/format"
 )
 
@@ -15,7 +16,7 @@ import (
 type rangeScan struct {
 	v       *verifier
 	r       format.Range
-	it      *pebble.Iterator
+	it      *pebbleguard.Iterator
 	ok      bool   // it is at a value
 	key     int64  // the number in its key: of ranges that are keyed by time_us
 	strand  int    // of RangePlain: which one the value has

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"millrace/dict"
+	"millrace/intern/kv/pebbleguard"
 	"millrace/replay/internal/format"
 	"millrace/translate"
 )
@@ -80,10 +81,13 @@ func shapedEvent(p place, us int64, i int) testEvent {
 	return e
 }
 
-// tamper changes a log's store behind the log's back.
+// tamper changes a log's store behind the log's back. Its high-water mark goes.
 func tamper(t *testing.T, fs vfs.FS, change func(db *pebble.DB)) {
 	t.Helper()
-	opts := &pebble.Options{FS: fs, FormatMajorVersion: pebble.FormatNewest, Logger: (*pebbleLogger)(&store{logger: slog.New(slog.DiscardHandler)})}
+	if err := fs.Remove(fs.PathJoin("log", pebbleguard.MarkFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	opts := &pebble.Options{FS: fs, FormatMajorVersion: pebble.FormatNewest, Logger: silent{}}
 	opts.Experimental.SpanPolicyFunc = spanPolicy
 	opts.Experimental.ValueSeparationPolicy = func() pebble.ValueSeparationPolicy {
 		return pebble.ValueSeparationPolicy{Enabled: true, MinimumSize: 1000, MaxBlobReferenceDepth: 8, TargetGarbageRatio: 1}
@@ -509,7 +513,7 @@ func TestVerifyUnreadable(t *testing.T) {
 	breakFile(t, fs, fs.PathJoin("log", broken), 100)
 	r := mustVerify(t, fs)
 	if r.Blocks != int64(len(keys)) || !slices.ContainsFunc(r.Examples, func(p Problem) bool {
-		return p.Part == "plain" && strings.Contains(p.Text, "cannot be read: pebble: file "+strings.TrimSuffix(broken, ".sst")) &&
+		return p.Part == "plain" && strings.Contains(p.Text, "cannot be read: the event log is damaged: log/"+broken+": pebble: file") &&
 			!strings.Contains(p.String(), "\n")
 	}) {
 		t.Errorf("%d blocks, %d problems:\n%v", r.Blocks, r.Problems, r.Examples)

@@ -29,6 +29,12 @@ func Retryable(err error) bool {
 		errors.Is(err, ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)
 }
 
+// Damage is the error of a store that cannot read a part of what it holds.
+type Damage interface {
+	error
+	ReadOn() []byte // where reading may go on; nil: not known
+}
+
 // Limits are what one transaction may hold and take.
 type Limits struct {
 	Bytes    int           // keys and values written plus keys read

@@ -1,19 +1,20 @@
-package replay
+package pebblestore
 
 import (
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// Pebble tells the kernel that its files are read at random, and so they are by who looks for a needle: reading ahead would cost
-// the disk more than it saves. Who replays all of a block, or most of it, reads values that lie one behind the other, and
-// from a disk every one of them takes an operation of its own. So a blob file looks at how it is read.
+// Pebble asks the kernel not to read its files ahead, which is right for selective queries. A replay of most of a block
+// reads values that follow each other, and each read of a cold disk takes an operation of its own. So a value file
+// watches how it is read, and reads ahead when reads follow each other.
 const (
 	// slowRead is how long a read of some dozens of KiB takes that had to wait for the disk.
 	slowRead = 100 * time.Microsecond
-	// runReads is how many reads one behind the other are no needle's.
+	// runReads is how many reads that follow each other are no selective query's.
 	runReads = 3
 	// runSkip is how many bytes may lie between them.
 	runSkip = 64 << 10
@@ -32,7 +33,7 @@ type blobFile struct {
 	last int // the newest of them
 }
 
-// readRun is reads of a file one behind the other.
+// readRun is reads of a file that follow each other.
 type readRun struct {
 	reads int
 	end   int64 // of the last
@@ -45,7 +46,7 @@ func (f *blobFile) ReadAt(p []byte, off int64) (n int, err error) {
 	n, err = f.File.ReadAt(p, off)
 	slow := time.Since(begun) > slowRead
 	if from, ok := f.follow(off, int64(n), slow); ok {
-		_ = f.Prefetch(from, runAhead) // who wants it meets the error
+		_ = f.Prefetch(from, runAhead) // the read itself meets the error
 	}
 	return n, err
 }
@@ -71,4 +72,19 @@ func (f *blobFile) follow(off, n int64, slow bool) (from int64, ok bool) {
 	f.last = (f.last + 1) % maxRuns
 	f.runs[f.last] = readRun{reads: 1, end: off + n}
 	return 0, false
+}
+
+// blobFS is a file system whose value files are blobFiles.
+type blobFS struct{ vfs.FS }
+
+// Unwrap implements vfs.FS.
+func (f *blobFS) Unwrap() vfs.FS { return f.FS }
+
+// Open implements vfs.FS.
+func (f *blobFS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
+	file, err := f.FS.Open(name, opts...)
+	if err == nil && strings.HasSuffix(name, ".blob") {
+		file = &blobFile{File: file}
+	}
+	return file, err
 }

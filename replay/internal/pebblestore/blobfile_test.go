@@ -1,4 +1,4 @@
-package replay
+package pebblestore
 
 import (
 	"errors"
@@ -122,7 +122,7 @@ func TestBlobFile(t *testing.T) {
 // TestBlobFilesOnly: of the store's files those with values are looked at.
 func TestBlobFilesOnly(t *testing.T) {
 	mem := vfs.NewMem()
-	fs := newWALFS(mem, nil, "")
+	fs := &blobFS{mem}
 	for name, want := range map[string]bool{"000001.blob": true, "000002.sst": false, "000003.log": false} {
 		f, err := mem.Create(name, vfs.WriteCategoryUnspecified)
 		if err == nil {

@@ -1,0 +1,83 @@
+package pebbleguard
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// Errors that callers branch on. They come wrapped; use errors.Is.
+var (
+	// ErrFailed: a write, a sync or a file failed; the store takes nothing more and the process should stop.
+	ErrFailed = errors.New("the store has failed")
+	// ErrNoStore: the directory holds no database, and Config.ReadOnly is set.
+	ErrNoStore = errors.New("there is no store")
+	// ErrInUse: another process, or this one, has the directory open.
+	ErrInUse = errors.New("in use by another process")
+	// ErrLost: the database ends before its high-water mark.
+	ErrLost = errors.New("commits are lost")
+)
+
+var errMissing = errors.New("it is missing")
+
+// CorruptionError says that a file is not what was written.
+type CorruptionError struct {
+	Store  string // whose: "event log"
+	File   string // path; "": not known
+	Advice string // what to do; "": whoever reports it says that
+	Err    error
+	// After is the least key behind what the file covers, for those who read on; nil: not known.
+	After []byte
+}
+
+// Error names the store, the file and the cause and says what to do.
+func (e *CorruptionError) Error() string {
+	file := e.File
+	if file == "" {
+		file = "a file"
+	}
+	advice := ""
+	if e.Advice != "" {
+		advice = " (" + e.Advice + ")"
+	}
+	return fmt.Sprintf("the %s is damaged: %s: %v%s", e.Store, file, e.Err, advice)
+}
+
+// ReadOn implements kv.Damage.
+func (e *CorruptionError) ReadOn() []byte { return e.After }
+
+// Unwrap returns what was wrong.
+func (e *CorruptionError) Unwrap() error { return e.Err }
+
+// corrupt makes a *CorruptionError.
+func (c *Config) corrupt(file string, err error) *CorruptionError {
+	return &CorruptionError{Store: c.Store, File: file, Advice: c.Advice, Err: err}
+}
+
+// clean turns an error of Pebble's that means damage into a *CorruptionError. Others stay as they are.
+func (c *Config) clean(err error) error {
+	if err == nil {
+		return nil
+	}
+	var known *CorruptionError
+	if errors.As(err, &known) {
+		return known
+	}
+	if !pebble.IsCorruptionError(err) {
+		return err
+	}
+	info := pebble.ExtractDataCorruptionInfo(err)
+	if info == nil {
+		return c.corrupt("", err)
+	}
+	e := c.corrupt(info.Path, info.Details) // which is err without the carrier of info, whose text says nothing
+	if end := info.Bounds.End; len(end.Key) > 0 {
+		e.After = bytes.Clone(end.Key)
+		if end.IsUpperBoundFor(bytes.Compare, end.Key) {
+			e.After = append(e.After, 0)
+		}
+	}
+	return e
+}

@@ -1,0 +1,120 @@
+package pebbleguard
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// guardFS is the file system as Pebble sees it. What Pebble panics on, or ends the process for, stays behind it.
+//
+// When a memtable is full Pebble begins a new write-ahead log, and panics if it cannot, in a way that no recover helps
+// against: unwinding unlocks a mutex that is not locked. So such an error never comes back to it: the store has failed,
+// and the goroutine stops for good, as in pebbleLogger.Fatalf. Until the store is open Pebble takes such errors well.
+type guardFS struct {
+	vfs.FS
+	db   *DB
+	dir  string
+	open atomic.Bool
+	// missing are names of files that the manifest has and the directory has not. Pebble panics when it reads a value file
+	// that it has not seen there, so List has them, and Open says what is wrong.
+	missing []string
+}
+
+func newGuardFS(db *DB) *guardFS {
+	fs := db.cfg.FS
+	return &guardFS{FS: fs, db: db, dir: fs.PathDir(fs.PathJoin(db.cfg.Dir, "x"))}
+}
+
+// Unwrap implements vfs.FS.
+func (f *guardFS) Unwrap() vfs.FS { return f.FS }
+
+// addMissing notes the missing files that Open has found, and says whether there are any.
+func (f *guardFS) addMissing(damage []error) bool {
+	for _, err := range damage {
+		var c *CorruptionError
+		if errors.As(err, &c) && errors.Is(err, errMissing) {
+			f.missing = append(f.missing, f.PathBase(c.File))
+		}
+	}
+	return len(f.missing) > 0
+}
+
+// List implements vfs.FS.
+func (f *guardFS) List(dir string) ([]string, error) {
+	names, err := f.FS.List(dir)
+	if err == nil && f.PathDir(f.PathJoin(dir, "x")) == f.dir {
+		names = append(names, f.missing...)
+	}
+	return names, err
+}
+
+// Create implements vfs.FS.
+func (f *guardFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	file, err := f.FS.Create(name, category)
+	return f.created(name, file, err)
+}
+
+// ReuseForWrite implements vfs.FS.
+func (f *guardFS) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	file, err := f.FS.ReuseForWrite(oldname, newname, category)
+	return f.created(newname, file, err)
+}
+
+// created returns what was made. The error of a write-ahead log that cannot be made does not return.
+func (f *guardFS) created(name string, file vfs.File, err error) (vfs.File, error) {
+	if err != nil && f.open.Load() && strings.HasSuffix(name, ".log") && f.PathDir(name) == f.dir {
+		f.db.Fail(fmt.Errorf("begin a write-ahead log: %w", err))
+		select {}
+	}
+	return file, err
+}
+
+// Open implements vfs.FS. Of a value file that is missing or has no footer it returns an error that Pebble does not
+// take for corruption, as it panics when it reports that.
+func (f *guardFS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
+	file, err := f.FS.Open(name, opts...)
+	if !strings.HasSuffix(name, ".blob") {
+		return file, err
+	}
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, f.db.cfg.missing(name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := f.db.cfg.checkFooter(name, file); err != nil {
+		_ = file.Close() // the first error says more
+		return nil, err
+	}
+	return file, nil
+}
+
+// lock locks the directory with the file of that name. It says whether a failure means that somebody has it.
+func (c *Config) lock(name string) (io.Closer, error) {
+	l, err := c.FS.Lock(name)
+	var errno syscall.Errno
+	switch {
+	case err == nil:
+		return l, nil
+	case errors.Is(err, syscall.EROFS) && c.ReadOnly:
+		return noLock{}, nil // nobody can write there
+	case errors.Is(err, syscall.EAGAIN), errors.Is(err, syscall.EWOULDBLOCK), !errors.As(err, &errno):
+		// Without a number it is vfs's own: this process has it.
+		return nil, fmt.Errorf("%w: %s: end the process that has it open first: %w", ErrInUse, c.Dir, err)
+	}
+	return nil, fmt.Errorf("lock %s: %w", c.Dir, err)
+}
+
+// Lock implements vfs.FS.
+func (f *guardFS) Lock(name string) (io.Closer, error) { return f.db.cfg.lock(name) }
+
+type noLock struct{}
+
+func (noLock) Close() error { return nil }

@@ -1,0 +1,89 @@
+package pebbleguard
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// creatingFile says that a database is being made: without it a directory that has a database's files must have its
+// markers too.
+const creatingFile = "CREATING"
+
+// contents is what a directory holds.
+type contents struct {
+	exists   bool // a database
+	creating bool // one that is not ready, and was never used
+}
+
+// inspect looks at the directory and changes nothing in it.
+func (c *Config) inspect() (contents, error) {
+	names, err := c.FS.List(c.Dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return contents{}, nil
+	}
+	if err != nil {
+		return contents{}, fmt.Errorf("look into %s: %w", c.Dir, err)
+	}
+	found := contents{creating: slices.Contains(names, creatingFile)}
+	desc, err := pebble.Peek(c.Dir, c.FS)
+	if err != nil {
+		return found, fmt.Errorf("look into %s: %w", c.Dir, err)
+	}
+	found.exists = desc.Exists
+	if found.creating {
+		return found, nil
+	}
+	missing := ""
+	if desc.FormatMajorVersion == pebble.FormatDefault {
+		missing = "marker.format-version.*"
+	}
+	if !desc.Exists {
+		missing = "marker.manifest.*"
+	}
+	if i := slices.IndexFunc(names, isData); i >= 0 && missing != "" {
+		e := c.corrupt(c.Dir, fmt.Errorf("it holds %s of a database, but no file %s: copy tools may skip empty files", names[i], missing))
+		e.Advice = "nothing was changed; copy the directory again with its empty files, or " + c.Advice
+		return found, e
+	}
+	return found, nil
+}
+
+// isData says whether a file of that name may hold what was written to a database.
+func isData(name string) bool {
+	return strings.HasPrefix(name, "MANIFEST-") || strings.HasSuffix(name, ".sst") || strings.HasSuffix(name, ".blob") ||
+		strings.HasSuffix(name, ".log") || name == MarkFile
+}
+
+// beginCreating notes that a database is being made.
+func (c *Config) beginCreating() error {
+	if err := c.FS.MkdirAll(c.Dir, 0o755); err != nil {
+		return err
+	}
+	f, err := c.FS.Create(c.FS.PathJoin(c.Dir, creatingFile), vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close(), c.syncDir())
+}
+
+// endCreating notes that it is ready.
+func (c *Config) endCreating() error {
+	if err := c.FS.Remove(c.FS.PathJoin(c.Dir, creatingFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return c.syncDir()
+}
+
+func (c *Config) syncDir() error {
+	d, err := c.FS.OpenDir(c.Dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

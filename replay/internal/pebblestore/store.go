@@ -1,0 +1,147 @@
+package pebblestore
+
+import (
+	"cmp"
+	"log/slog"
+	"runtime"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/sstable"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"millrace/intern/kv/pebbleguard"
+)
+
+// Bounds of the memtable, which takes a quarter of Config.Bytes.
+const (
+	minMemTable = 1 << 20
+	maxMemTable = 64 << 20
+)
+
+// Keys grow at the ends of their ranges, so that flushed tables of a range do not overlap, and level 0 is one
+// table deep but for the meta range and where a trim has put a range deletion over them: that alone makes
+// Pebble compact them, as l0Threshold is twice that depth. The others wait until they are l0Files and are then
+// written together into the last level, once, as few large tables; LBaseMaxBytes keeps the levels between
+// empty. To move each flushed table instead would leave some 80,000 of them in a log of 36 hours at 1,500
+// events/s, whose metadata is not within the memory budget.
+//
+// What a flush writes of plain and zstd parts goes to blob files, two a flush (four if it has a large span's copies), that
+// compactions leave alone: for each byte of the log 1.02 are written beside the WAL instead of 1.82. A blob file takes
+// 700 bytes of memory; with memtables of 11 MiB (a budget of 256 MiB) the log of those 36 hours has 26,000. With
+// smaller memtables than MinBlobMemTable they would be too many, and tables keep their values.
+const (
+	l0Threshold     = 4
+	l0Files         = 128
+	targetFileBytes = 64 << 20
+
+	MinBlobMemTable = 8 << 20 // with smaller memtables, tables keep their values
+	minBlobValue    = 4 << 10
+	maxBlobDepth    = 8 // how many blob files may overlap; ours do not
+)
+
+// maxCompactions run at once when Pebble falls behind; else one.
+const maxCompactions = 3
+
+// flushDelayDeleteRange is how long a trim may sit in the memtable before the tables it covers go.
+const flushDelayDeleteRange = 10 * time.Second
+
+// Advice is what to do when the log is damaged.
+const Advice = "check the disk; restore the log's directory from a copy, or move it away to start an empty log"
+
+// Config is what Open needs. Dir and SpanPolicy must be set.
+type Config struct {
+	Dir       string
+	FS        vfs.FS // nil: the real file system
+	ReadOnly  bool   // there must be a database; nothing in it changes
+	KeepGoing bool   // with ReadOnly: damage is noted in Store.Damage, and ends nothing
+	Bytes     int64  // of memory: memtables and block cache
+	OpenFiles int    // tables and value files that are kept open; 0: 1,000
+	BlobValue int    // values of so many bytes go to value files, whatever the memtable; 0: see MinBlobMemTable
+
+	SpanPolicy pebble.SpanPolicyFunc
+	// CheckMark is pebbleguard.Config's.
+	CheckMark func(db *pebbleguard.DB, mark []byte) error
+	Logger    *slog.Logger // nil: discard
+}
+
+// Store is the open database.
+type Store struct {
+	*pebbleguard.DB
+	MemTableBytes int64
+	CacheBytes    int64 // of table blocks
+}
+
+// Open opens the database in cfg.Dir, or makes an empty one. Its errors are pebbleguard.Open's.
+func Open(cfg Config) (*Store, error) {
+	if cfg.FS == nil {
+		cfg.FS = vfs.Default
+	}
+	db, err := pebbleguard.Open(pebbleguard.Config{
+		Dir:       cfg.Dir,
+		FS:        &blobFS{cfg.FS},
+		Store:     "event log",
+		Advice:    Advice,
+		Options:   cfg.options(),
+		ReadOnly:  cfg.ReadOnly,
+		KeepGoing: cfg.KeepGoing,
+		CheckMark: cfg.CheckMark,
+		Logger:    cfg.Logger,
+	})
+	if err != nil {
+		return nil, err
+	}
+	memTable, cache := cfg.split()
+	return &Store{DB: db, MemTableBytes: memTable, CacheBytes: cache}, nil
+}
+
+// split returns the bytes of one memtable and of the block cache.
+func (cfg *Config) split() (memTable, cache int64) {
+	memTable = min(max(cfg.Bytes/4, minMemTable), maxMemTable)
+	return memTable, max(cfg.Bytes-2*memTable, 1<<20)
+}
+
+func (cfg *Config) options() *pebble.Options {
+	memTable, cache := cfg.split()
+	opts := &pebble.Options{
+		FormatMajorVersion:          pebble.FormatNewest,
+		CacheSize:                   cache,
+		MemTableSize:                uint64(memTable),
+		MemTableStopWritesThreshold: 3,
+		L0CompactionThreshold:       l0Threshold,
+		L0CompactionFileThreshold:   l0FilesFor(memTable),
+		L0StopWritesThreshold:       64,
+		LBaseMaxBytes:               1 << 50,
+		BytesPerSync:                1 << 20,
+		MaxOpenFiles:                cfg.OpenFiles,
+		FlushDelayDeleteRange:       flushDelayDeleteRange,
+		CompactionConcurrencyRange:  func() (int, int) { return 1, min(maxCompactions, runtime.GOMAXPROCS(0)) },
+	}
+	opts.Experimental.SpanPolicyFunc = cfg.SpanPolicy
+	blobs := pebble.ValueSeparationPolicy{
+		Enabled:               memTable >= MinBlobMemTable || cfg.BlobValue > 0,
+		MinimumSize:           cmp.Or(cfg.BlobValue, minBlobValue),
+		MaxBlobReferenceDepth: maxBlobDepth,
+		TargetGarbageRatio:    1, // no blob file is written again: trims take them whole
+	}
+	opts.Experimental.ValueSeparationPolicy = func() pebble.ValueSeparationPolicy { return blobs }
+	opts.TargetFileSizes[0] = targetFileBytes
+	// What SpanPolicy does not have compressed is stored as it is. A copy of the profile, as Pebble compresses nothing
+	// with its own, whatever SpanPolicy says.
+	compression := *sstable.NoCompression
+	compression.Name = "millrace"
+	for i := range opts.Levels {
+		opts.Levels[i].Compression = func() *sstable.CompressionProfile { return &compression }
+		opts.Levels[i].BlockSize = 8 << 10
+	}
+	return opts
+}
+
+// l0FilesFor is how many tables of level 0 are written into the last level together: with blob files so few that what they
+// refer to is about targetFileBytes for each range, as a trim gives back what whole tables refer to.
+func l0FilesFor(memTable int64) int {
+	if memTable < MinBlobMemTable {
+		return l0Files
+	}
+	return int(l0Files * MinBlobMemTable / memTable)
+}
