@@ -1,10 +1,12 @@
 package intern
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"millrace/intern/kv"
 )
@@ -56,7 +58,7 @@ func Verify(ctx context.Context, store kv.Store, progress func(seen uint64)) (*R
 	if err != nil {
 		return nil, fmt.Errorf("verify UID store: %w", err)
 	}
-	if r := &v.report; r.Keys != r.DIDs+r.URIs {
+	if r := &v.report; r.Keys != r.DIDs+r.URIs && len(v.damages) == 0 {
 		r.problem("%d keys, but %d names", r.Keys, r.DIDs+r.URIs)
 	}
 	return &v.report, nil
@@ -68,6 +70,7 @@ type verifier struct {
 	report      Report
 	progress    func(uint64)
 	seen        uint64
+	damages     []string // noted
 	lastColl    uint32
 	counters    map[uint32]uint64
 	next        uint64              // the least UID that the next chunk may begin with
@@ -90,16 +93,48 @@ func (v *verifier) saw() {
 	}
 }
 
-// scan calls fn with every key of a range. Damage that fn returns is a problem, not the end.
+// scan calls fn with every key of a range. Damage that fn returns is a problem, not the end. Behind a file that cannot be
+// read it goes on.
 func (v *verifier) scan(ctx context.Context, r kv.Range, fn func(kv.Pair) error) error {
-	return kv.ScanAll(ctx, v.store, r, verifyStep, func(p kv.Pair) error {
-		err := fn(p)
-		if errors.Is(err, errBroken) {
-			v.report.problem("key %x: %v", p.Key, err)
+	for {
+		err := kv.ScanAll(ctx, v.store, r, verifyStep, func(p kv.Pair) error {
+			err := fn(p)
+			if errors.Is(err, errBroken) {
+				v.report.problem("key %x: %v", p.Key, err)
+				return nil
+			}
+			return err
+		})
+		var damage kv.Damage
+		if !errors.As(err, &damage) {
+			return err
+		}
+		v.damage(damage)
+		after := damage.ReadOn()
+		if bytes.Compare(after, r.Begin) <= 0 || bytes.Compare(after, r.End) >= 0 {
 			return nil
 		}
-		return err
-	})
+		r.Begin = after
+	}
+}
+
+// damage notes that a file cannot be read, once.
+func (v *verifier) damage(d kv.Damage) {
+	text := d.Error()
+	if !slices.Contains(v.damages, text) && len(v.damages) < maxProblems {
+		v.damages = append(v.damages, text)
+		v.report.problem("%s", text)
+	}
+}
+
+// readable is err, unless it says that a file cannot be read, which is noted.
+func (v *verifier) readable(err error) error {
+	var damage kv.Damage
+	if errors.As(err, &damage) {
+		v.damage(damage)
+		return nil
+	}
+	return err
 }
 
 func (v *verifier) collections(ctx context.Context) error {
@@ -130,7 +165,7 @@ func (v *verifier) collections(ctx context.Context) error {
 	if uint64(len(byName)) != v.report.Collections {
 		v.report.problem("%d collections by name, %d by number", len(byName), v.report.Collections)
 	}
-	return kv.Run(ctx, v.store, func(txn kv.Txn) error {
+	return v.readable(kv.Run(ctx, v.store, func(txn kv.Txn) error {
 		value := make([][]byte, 1)
 		if err := txn.Get(ctx, [][]byte{[]byte(keyCollections)}, value); err != nil {
 			return err
@@ -143,7 +178,7 @@ func (v *verifier) collections(ctx context.Context) error {
 			v.report.problem("collection counter %d is below collection %d", last, v.lastColl)
 		}
 		return nil
-	})
+	}))
 }
 
 func (v *verifier) sequences(ctx context.Context) error {
@@ -233,7 +268,7 @@ func (v *verifier) check(ctx context.Context) error {
 			authorities = append(authorities, p.auth)
 		}
 	}
-	return kv.Run(ctx, v.store, func(txn kv.Txn) error {
+	return v.readable(kv.Run(ctx, v.store, func(txn kv.Txn) error {
 		if err := txn.Get(ctx, keys, values); err != nil {
 			return err
 		}
@@ -254,7 +289,7 @@ func (v *verifier) check(ctx context.Context) error {
 			}
 		}
 		return nil
-	})
+	}))
 }
 
 // keys reads all forward keys.

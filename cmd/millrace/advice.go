@@ -33,7 +33,7 @@ func advise(err error, advice string) error {
 
 // isLocked tells whether a store could not be opened since another process has it open.
 func isLocked(err error) bool {
-	return errors.Is(err, replay.ErrInUse) || errors.Is(err, syscall.EAGAIN)
+	return errors.Is(err, replay.ErrInUse)
 }
 
 // adviseDataDir explains why the data directory, or a store in it, could not be opened.

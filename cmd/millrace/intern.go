@@ -92,6 +92,23 @@ func (u *uidStore) storeID() string {
 	return u.interner.StoreID()
 }
 
+// run waits until ctx is done, or the store has failed; then it returns why, and the process should stop.
+func (u *uidStore) run(ctx context.Context) error {
+	if u == nil {
+		return nil
+	}
+	embedded, ok := u.store.(*pebblekv.Store)
+	if !ok {
+		return nil // FoundationDB's failures pass
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-embedded.Failed():
+		return fmt.Errorf("UID store: %w", embedded.Err())
+	}
+}
+
 func (u *uidStore) close() error {
 	if u == nil {
 		return nil

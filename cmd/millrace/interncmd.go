@@ -77,7 +77,7 @@ func (job *internJob) start(ctx context.Context, args []string, stdout, stderr i
 			return err
 		}
 	}
-	store, err := where.open(ctx, job.create, stderr)
+	store, err := where.open(ctx, job, stderr)
 	if err != nil {
 		return err
 	}
@@ -132,21 +132,33 @@ func (p *internPlace) dataDir() string {
 	return p.data
 }
 
-// open opens the store. Unless create, there must be one already.
-func (p *internPlace) open(ctx context.Context, create bool, stderr io.Writer) (closableStore, error) {
+// open opens the store for the job. Unless the job creates one there must be one already. Jobs that only read change nothing.
+func (p *internPlace) open(ctx context.Context, job *internJob, stderr io.Writer) (closableStore, error) {
 	if p.intern.value == "fdb" {
 		return openFoundation(ctx, p.cluster, slog.New(slog.NewTextHandler(stderr, nil)))
 	}
 	dir := (&config{dataDir: p.data}).internDir()
-	if _, err := os.Stat(dir); !create && errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(dir); !job.create && errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("there is no UID store in %s: name the server's --data-dir", dir)
 	}
-	if err := os.MkdirAll(p.data, 0o755); err != nil {
-		return nil, fmt.Errorf("make --data-dir: %w", err)
+	if job.create {
+		if err := os.MkdirAll(p.data, 0o755); err != nil {
+			return nil, fmt.Errorf("make --data-dir: %w", err)
+		}
 	}
-	store, err := pebblekv.Open(pebblekv.Config{Dir: dir, CacheBytes: 128 << 20, MemTableBytes: 64 << 20})
+	store, err := pebblekv.Open(pebblekv.Config{
+		Dir:           dir,
+		CacheBytes:    128 << 20,
+		MemTableBytes: 64 << 20,
+		ReadOnly:      job.name == "verify" || job.name == "export",
+		KeepGoing:     job.name == "verify",
+		AcceptLoss:    job.name == "skip-ahead",
+	})
+	if isLocked(err) {
+		err = advise(err, "If a server uses it, stop the server first.")
+	}
 	if err != nil {
-		return nil, advise(err, "If a server uses it, stop the server first.")
+		return nil, err
 	}
 	return store, nil
 }
@@ -196,9 +208,17 @@ func (r *internRun) summary(done string, s *intern.Summary) {
 }
 
 func (r *internRun) verify(ctx context.Context) error {
+	var damage []error
+	if store, ok := r.store.(*pebblekv.Store); ok {
+		damage = store.Damage()
+	}
 	report, err := intern.Verify(ctx, r.store, r.progress)
 	if err != nil {
-		return err
+		return errors.Join(append(damage, err)...)
+	}
+	for _, err := range damage {
+		report.Problems++
+		report.Examples = append(report.Examples, err.Error())
 	}
 	fmt.Fprintf(r.stdout, "%d DIDs, %d URIs, %d keys, %d collections, %d sequences in use, %d problems\n",
 		report.DIDs, report.URIs, report.Keys, report.Collections, report.Sequences, report.Problems)
@@ -223,6 +243,11 @@ func (r *internRun) skipAhead(ctx context.Context) error {
 	raised, err := r.skip(ctx)
 	if err != nil {
 		return err
+	}
+	if store, ok := r.store.(*pebblekv.Store); ok {
+		if err := store.RaiseMark(); err != nil {
+			return err
+		}
 	}
 	fmt.Fprintf(r.stdout, "raised %d sequences, and where unused ones begin, by %d\n", raised, r.by)
 	if r.dir == "" {

@@ -297,6 +297,7 @@ func (d *daemon) run(ctx context.Context) error {
 		return d.ingest(gctx, drain)
 	})
 	g.Go(func() error { return d.log.Run(gctx) })
+	g.Go(func() error { return d.uids.run(gctx) })
 	g.Go(func() error { return d.disk.Run(gctx) })
 	g.Go(func() error { return d.server.Serve(context.WithoutCancel(ctx), d.publicListener) }) // until goodbye
 	g.Go(func() error {

@@ -17,8 +17,8 @@ func verifyCommand() *command {
 		about: `Every value is compared with its checksum, columns with the events' bytes, compressed events with the plain ones, and
 references, spans, gaps and the position with the blocks. Exit code 0: the log is whole; 1: it is damaged, and how
 is on standard output, a line a problem; or it could not be checked. Progress goes to standard error.
-(If the very last commit before the server ended is damaged, that looks like a crash in the middle of it, and is not
-seen: the log is then whole without it, and the server asks the relay for it again.)`,
+(What the last second of commits lost is not seen: that looks like a crash before them. The log is then whole without
+them, and the server asks the relay for them again. docs/operations.md says more.)`,
 		flags: func() *flag.FlagSet { fs, _ := newVerifyFlags(); return fs }, twins: []string{"data-dir"}, run: runVerify,
 	}
 }

@@ -3,8 +3,6 @@ package pebblekv
 import (
 	"fmt"
 
-	"github.com/cockroachdb/pebble/v2"
-
 	"millrace/intern/kv"
 )
 
@@ -22,7 +20,7 @@ func (s *Store) Checkpoint(dir string) error {
 	s.inFlight.Add(1) // Close waits for us
 	s.mu.Unlock()
 	defer s.inFlight.Done()
-	if err := s.db.Checkpoint(dir, pebble.WithFlushedWAL()); err != nil {
+	if err := s.db.Checkpoint(dir); err != nil {
 		return fmt.Errorf("checkpoint: %w", err)
 	}
 	return nil

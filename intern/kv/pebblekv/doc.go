@@ -15,8 +15,10 @@
 //     transaction waits until the batches that were ahead of its view are synced. Its own sync
 //     implies it, the log being written in order; only one without writes has to wait.
 //
-// Errors of the disk are final: Pebble's own (a failed sync of the log, a corrupt table) end the process
-// through Logger.Fatalf, as there is no telling what is on disk.
+// Errors of the disk are final: after a failed write or sync, or a damaged file, nobody knows what is on disk. Every
+// call then fails, and Failed is closed (package pebbleguard).
+//
+// A key of the store's own, 0xff "mark", repeats the high-water mark (mark.go).
 //
 // Lock order: tracker.mu only; it is never held across Pebble calls.
 package pebblekv

@@ -3,8 +3,6 @@ package pebblekv
 import (
 	"fmt"
 	"log/slog"
-	"strings"
-	"syscall"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
@@ -19,6 +17,9 @@ type Config struct {
 	CacheBytes    int64  // block cache; 0: 32 MiB
 	MaxOpenFiles  int    // tables that are kept open; 0: 1,000
 	MemTableBytes int64  // one memtable; up to memTables are alive; 0: 16 MiB
+	ReadOnly      bool   // there must be a store; nothing in it changes, and commits fail
+	KeepGoing     bool   // with ReadOnly, for checkers: damaged files are in Damage, and what else can be read is read
+	AcceptLoss    bool   // a store that has lost commits is opened; see intern.SkipAhead
 	Logger        *slog.Logger
 }
 
@@ -41,12 +42,6 @@ func (c *Config) setDefaults() error {
 	if c.MemTableBytes == 0 {
 		c.MemTableBytes = 16 << 20
 	}
-	if c.FS == nil {
-		c.FS = vfs.Default
-	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
 	return nil
 }
 
@@ -58,7 +53,6 @@ const formatVersion = pebble.FormatValueSeparation
 // larger blocks for it to work on.
 func (c *Config) options() *pebble.Options {
 	o := &pebble.Options{
-		FS:                          c.FS,
 		CacheSize:                   c.CacheBytes + memTables*c.MemTableBytes, // Pebble takes the memtables out of it
 		FormatMajorVersion:          formatVersion,
 		MemTableSize:                uint64(c.MemTableBytes),
@@ -68,7 +62,6 @@ func (c *Config) options() *pebble.Options {
 		LBaseMaxBytes:               64 << 20,
 		MaxOpenFiles:                c.MaxOpenFiles,
 		WALBytesPerSync:             1 << 20,
-		Logger:                      logger{c.Logger},
 	}
 	o.CompactionConcurrencyRange = func() (int, int) { return 1, 2 }
 	o.TargetFileSizes[0] = 4 << 20
@@ -85,26 +78,4 @@ func (c *Config) options() *pebble.Options {
 		l.Compression = func() *block.CompressionProfile { return profile }
 	}
 	return o
-}
-
-// logger passes Pebble's messages on. What Pebble tells about its routine is for debugging.
-type logger struct{ l *slog.Logger }
-
-func (l logger) Infof(format string, args ...any) {
-	l.l.Debug("pebble", "message", fmt.Sprintf(format, args...))
-}
-
-func (l logger) Errorf(format string, args ...any) {
-	l.l.Error("pebble", "message", fmt.Sprintf(format, args...))
-}
-
-// Fatalf must not return: Pebble calls it when it cannot go on, as after a failed sync.
-func (l logger) Fatalf(format string, args ...any) {
-	message := fmt.Sprintf(format, args...)
-	if strings.Contains(message, syscall.EMFILE.Error()) {
-		l.l.Error("the UID store can open no more files; raise LimitNOFILE= in the systemd unit, or ulimit -n, then start again", "message", message)
-	} else {
-		l.l.Error("the UID store's disk failed; free or repair it, then start again", "message", message)
-	}
-	panic("pebblekv: " + message)
 }

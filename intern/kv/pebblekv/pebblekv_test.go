@@ -1,15 +1,11 @@
 package pebblekv
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
-	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -305,32 +301,5 @@ func TestTrackerBroken(t *testing.T) {
 	}
 	if err := tr.wait(1); !errors.Is(err, disk) {
 		t.Errorf("wait after a failure: %v", err)
-	}
-}
-
-func TestFatalDoesNotReturn(t *testing.T) {
-	defer func() {
-		if recover() == nil {
-			t.Error("Fatalf returned")
-		}
-	}()
-	logger{slog.New(slog.DiscardHandler)}.Fatalf("sync: %s", "failed")
-}
-
-// TestFatalAdvice: a store that can open no file needs another remedy than a disk that fails.
-func TestFatalAdvice(t *testing.T) {
-	for message, want := range map[string]string{
-		"sync: input/output error":            "disk failed",
-		"open x.sst: too many open files":     "LimitNOFILE=",
-		syscall.EMFILE.Error() + " (wrapped)": "LimitNOFILE=",
-	} {
-		var log bytes.Buffer
-		func() {
-			defer func() { _ = recover() }()
-			logger{slog.New(slog.NewTextHandler(&log, nil))}.Fatalf("%s", message)
-		}()
-		if !strings.Contains(log.String(), want) {
-			t.Errorf("%s: %s", message, &log)
-		}
 	}
 }

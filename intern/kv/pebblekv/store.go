@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 
 	"millrace/intern/kv"
+	"millrace/intern/kv/pebbleguard"
 )
 
 // The limits keep a batch far below Pebble's memtable and a transaction within what other stores take too.
@@ -21,9 +21,9 @@ const (
 
 // Store is an open store. Safe for concurrent use.
 type Store struct {
-	db      *pebble.DB
+	db      *pebbleguard.DB
 	tracker *tracker
-	failing *failing
+	mark    *marker // nil if read only
 
 	mu       sync.Mutex
 	closed   bool
@@ -32,20 +32,50 @@ type Store struct {
 
 var _ kv.Store = (*Store)(nil)
 
-// Open opens the store in cfg.Dir, creating it if there is none. Only one process can have it open.
+// advice is what to do when the store is damaged.
+const advice = "restore the UID store from a copy, then run millrace intern skip-ahead, so that no UID is given twice"
+
+// Open opens the store in cfg.Dir, creating it if there is none. Only one process can have it open. Errors are
+// pebbleguard.Open's.
 func Open(cfg Config) (*Store, error) {
 	if err := cfg.setDefaults(); err != nil {
 		return nil, fmt.Errorf("pebblekv config: %w", err)
 	}
-	f := &failing{log: cfg.Logger}
-	options := cfg.options()
-	options.EventListener = &pebble.EventListener{BackgroundError: f.note}
-	db, err := pebble.Open(cfg.Dir, options)
+	db, err := pebbleguard.Open(pebbleguard.Config{
+		Dir:       cfg.Dir,
+		FS:        cfg.FS,
+		Store:     "UID store",
+		Advice:    advice,
+		Options:   cfg.options(),
+		ReadOnly:  cfg.ReadOnly,
+		KeepGoing: cfg.KeepGoing,
+		AnyMark:   cfg.AcceptLoss,
+		CheckMark: checkMark,
+		Logger:    cfg.Logger,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("open UID store in %s: %w", cfg.Dir, err)
 	}
-	return &Store{db: db, tracker: newTracker(), failing: f}, nil
+	s := &Store{db: db, tracker: newTracker()}
+	if db.Mark() != nil {
+		if s.mark, err = newMarker(db, cfg.AcceptLoss); err != nil {
+			return nil, fmt.Errorf("open UID store in %s: %w", cfg.Dir, errors.Join(err, db.Close()))
+		}
+	}
+	return s, nil
 }
+
+// Damage returns, with Config.KeepGoing, what Open found wrong.
+func (s *Store) Damage() []error { return s.db.Damage }
+
+// Failed is closed when a write or a sync failed, or damage was found. Err says why; the process should stop.
+func (s *Store) Failed() <-chan struct{} { return s.db.Failed() }
+
+// Err returns the failure, nil while there is none.
+func (s *Store) Err() error { return s.db.Err() }
+
+// RaiseMark ends what Config.AcceptLoss began: the store counts as whole again. UIDs must have been skipped.
+func (s *Store) RaiseMark() error { return s.mark.raise() }
 
 // Limits implements kv.Store.
 func (s *Store) Limits() kv.Limits { return kv.Limits{Bytes: maxBytes, Key: maxKey, Value: maxValue} }
@@ -65,21 +95,23 @@ func (s *Store) Begin(ctx context.Context) (kv.Txn, error) {
 }
 
 // Metrics returns Pebble's own measurements.
-func (s *Store) Metrics() *pebble.Metrics { return s.db.Metrics() }
+func (s *Store) Metrics() *pebble.Metrics { return s.db.Pebble().Metrics() }
 
 // Compact rewrites the whole store, which brings all of it to its final size. It takes as long as
 // reading and writing everything once.
 func (s *Store) Compact(ctx context.Context) error {
-	if err := s.db.Flush(); err != nil {
+	if err := s.db.Guard(s.db.Pebble().Flush); err != nil {
 		return fmt.Errorf("flush: %w", err)
 	}
-	if err := s.db.Compact(ctx, []byte{0}, []byte{0xff}, true); err != nil {
+	err := s.db.Guard(func() error { return s.db.Pebble().Compact(ctx, []byte{0}, []byte{0xff}, true) })
+	if err != nil {
 		return fmt.Errorf("compact: %w", err)
 	}
 	return nil
 }
 
-// Close waits for the transactions to be closed, flushes and closes. Safe twice.
+// Close waits for the transactions to be closed, flushes and closes. Safe twice. After a failure it returns that and
+// leaves the files as they are: the next start recovers what was committed.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	if s.closed {
@@ -88,31 +120,18 @@ func (s *Store) Close() error {
 	}
 	s.closed = true
 	s.mu.Unlock()
-	s.inFlight.Wait()
-	return errors.Join(s.flush(), s.db.Close())
-}
-
-// flushLook is how often a flush that takes its time is looked after.
-const flushLook = 50 * time.Millisecond
-
-// flush spares the next start the replay of the log. On a failing disk Pebble would try for ever, so that it is
-// left alone: the log has all.
-func (s *Store) flush() error {
-	if s.failing.is() {
-		return nil
+	idle := make(chan struct{})
+	go func() {
+		s.inFlight.Wait()
+		close(idle)
+	}()
+	select {
+	case <-idle:
+	case <-s.db.Failed(): // transactions may then never end
 	}
-	flushed, err := s.db.AsyncFlush()
-	if err != nil {
-		return err
+	var err error
+	if s.mark != nil {
+		err = s.db.Guard(s.db.Pebble().Flush) // spares the next start the replay of the log
 	}
-	look := time.NewTicker(flushLook)
-	defer look.Stop()
-	for !s.failing.is() {
-		select {
-		case <-flushed:
-			return nil
-		case <-look.C:
-		}
-	}
-	return nil
+	return errors.Join(err, s.db.Close())
 }

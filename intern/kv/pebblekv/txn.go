@@ -8,20 +8,21 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"millrace/intern/kv"
+	"millrace/intern/kv/pebbleguard"
 )
 
 type txn struct {
 	store   *Store
-	began   start            // this is in the view
-	horizon uint64           // nothing beyond this version is in the view
-	iter    *pebble.Iterator // the view; nil before the first read
-	batch   *pebble.Batch    // nil before the first write
-	reads   []uint64         // hashes of the keys read by Get
-	writes  []uint64         // hashes of the keys written
-	size    int              // counts against maxBytes
-	err     error            // first write over a limit
-	arena   []byte           // what Get and Last returned lies here; never moved, see keep
-	done    bool             // committed or closed
+	began   start                 // this is in the view
+	horizon uint64                // nothing beyond this version is in the view
+	iter    *pebbleguard.Iterator // the view; nil before the first read
+	batch   *pebble.Batch         // nil before the first write
+	reads   []uint64              // hashes of the keys read by Get
+	writes  []uint64              // hashes of the keys written
+	size    int                   // counts against maxBytes
+	err     error                 // first write over a limit
+	arena   []byte                // what Get and Last returned lies here; never moved, see keep
+	done    bool                  // committed or closed
 	closed  bool
 }
 
@@ -136,7 +137,7 @@ func (t *txn) Clear(key []byte) {
 
 func (t *txn) write(key []byte, valueLen int) {
 	if t.batch == nil {
-		t.batch = t.store.db.NewBatch()
+		t.batch = t.store.db.Pebble().NewBatch()
 	}
 	t.writes = append(t.writes, hashKey(key))
 	t.size += len(key) + valueLen
@@ -167,6 +168,9 @@ func (t *txn) Commit(ctx context.Context) error {
 	if t.batch == nil {
 		return tracker.wait(t.horizon)
 	}
+	if t.store.mark == nil {
+		return fmt.Errorf("commit: the UID store is open for reading only")
+	}
 	version, ok, err := tracker.admit(t.began, t.reads, t.writes)
 	if err != nil {
 		return err
@@ -174,16 +178,31 @@ func (t *txn) Commit(ctx context.Context) error {
 	if !ok {
 		return kv.ErrConflict
 	}
-	if err := t.store.db.ApplyNoSyncWait(t.batch, pebble.Sync); err != nil {
-		err = fmt.Errorf("apply batch: %w", err)
+	if err := t.apply(version); err != nil {
 		tracker.fail(err)
 		return err
 	}
-	tracker.shown(version)
-	if err := t.batch.SyncWait(); err != nil {
-		err = fmt.Errorf("sync batch: %w", err)
-		tracker.fail(err)
-		return err
+	return nil
+}
+
+// apply writes the batch, which has that version, and waits for its sync.
+func (t *txn) apply(version uint64) error {
+	db, tracker := t.store.db, t.store.tracker
+	mark, err := t.store.mark.stage(t.batch)
+	if err == nil {
+		err = db.Guard(func() error {
+			if err := db.Pebble().ApplyNoSyncWait(t.batch, pebble.Sync); err != nil {
+				return err
+			}
+			tracker.shown(version)
+			return t.batch.SyncWait()
+		})
+	}
+	if err == nil && mark != nil {
+		err = db.Mark().Write(mark)
+	}
+	if err != nil {
+		return db.FailOn("commit", err)
 	}
 	tracker.synced(version)
 	return nil
@@ -195,11 +214,13 @@ func (t *txn) Close() {
 		return
 	}
 	t.closed, t.done = true, true
-	if t.iter != nil {
-		_ = t.iter.Close() // its errors were returned by the reads
-	}
-	if t.batch != nil {
-		_ = t.batch.Close()
+	if t.store.db.Err() == nil { // else what Pebble holds may never be let go
+		if t.iter != nil {
+			_ = t.iter.Close() // its errors were returned by the reads
+		}
+		if t.batch != nil {
+			_ = t.batch.Close()
+		}
 	}
 	t.store.tracker.end(t.began)
 	t.store.inFlight.Done()
