@@ -38,7 +38,7 @@
 //
 // # Locks
 //
-// Server.mu (the set of subscribers), subscriber.mu (its mailbox), waker.mu and those of package admission
+// sessions.mu (the set of subscribers), subscriber.mu (its mailbox), waker.mu and those of package admission
 // are leaves: nothing is called and no other lock is taken while one is held. parking.mu is held while the
 // waker uses a reader; subscriber.mu is taken, and conn.wake called, under it.
 package public

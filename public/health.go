@@ -21,15 +21,12 @@ func (s *Server) handleHealthz(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (s *Server) handleReadyz(w http.ResponseWriter, _ *http.Request) {
-	s.mu.Lock()
-	closing := s.closing
-	s.mu.Unlock()
 	answer := struct {
 		Ready  bool    `json:"ready"`
 		Checks []Check `json:"checks"`
 	}{Ready: true}
 	answer.Checks = append(answer.Checks, s.cfg.Health().Checks...)
-	answer.Checks = append(answer.Checks, Check{Name: "serving", OK: !closing})
+	answer.Checks = append(answer.Checks, Check{Name: "serving", OK: !s.isClosing()})
 	status := http.StatusOK
 	for _, c := range answer.Checks {
 		if !c.OK {

@@ -172,17 +172,9 @@ type Server struct {
 	assets     func() (map[string]*asset, error)
 	lookups    chan struct{} // a token for each look-up under way
 	batches    chan struct{} // a token for each POST /uids under way
-
-	// running counts the goroutines: two for each subscriber, and the waker's.
-	running sync.WaitGroup
-	count   atomic.Int64 // len(subscribers)
+	sessions
 
 	readErrorAt atomic.Int64 // Unix nanoseconds when logReadError logged last; 0: never
-
-	mu          sync.Mutex
-	subscribers map[*subscriber]struct{}
-	servers     map[*http.Server]struct{}
-	closing     bool
 }
 
 // New makes a Server. It starts nothing.
@@ -200,14 +192,13 @@ func newServer(cfg Config, src source, t timing) (*Server, error) {
 	cfg.setDefaults()
 	s := &Server{
 		cfg: cfg, log: cfg.Logger, source: src, timing: t,
-		catchingUp:  make(chan struct{}, 2*runtime.GOMAXPROCS(0)),
-		waker:       newWaker(src.changed),
-		upgrader:    newUpgrader(),
-		lookups:     make(chan struct{}, lookupsAtOnce),
-		batches:     make(chan struct{}, batchesAtOnce),
-		assets:      sync.OnceValues(loadAssets),
-		subscribers: make(map[*subscriber]struct{}),
-		servers:     make(map[*http.Server]struct{}),
+		catchingUp: make(chan struct{}, 2*runtime.GOMAXPROCS(0)),
+		waker:      newWaker(src.changed),
+		upgrader:   newUpgrader(),
+		lookups:    make(chan struct{}, lookupsAtOnce),
+		batches:    make(chan struct{}, batchesAtOnce),
+		assets:     sync.OnceValues(loadAssets),
+		sessions:   newSessions(),
 	}
 	s.admission = newAdmission(&cfg, t.header, s.rejected)
 	s.metrics = newMetrics(s, cfg.Registerer)
@@ -285,31 +276,11 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	return fmt.Errorf("serve %s: %w", ln.Addr(), err)
 }
 
-func (s *Server) addServer(hs *http.Server) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.closing {
-		s.servers[hs] = struct{}{}
-	}
-	return !s.closing
-}
-
 // Shutdown refuses new subscribers, tells those there are (docs/wire.md, section 6), and waits until
 // all have ended. When ctx is done it closes what is left without a word, waits for that, and returns
 // ctx's error. It is safe to call twice.
 func (s *Server) Shutdown(ctx context.Context) error {
-	s.mu.Lock()
-	s.closing = true
-	subs := make([]*subscriber, 0, len(s.subscribers))
-	for sub := range s.subscribers {
-		subs = append(subs, sub)
-	}
-	servers := make([]*http.Server, 0, len(s.servers))
-	for hs := range s.servers {
-		servers = append(servers, hs)
-	}
-	s.mu.Unlock()
-
+	subs, servers := s.close()
 	patience := s.timing.patience
 	if deadline, ok := ctx.Deadline(); ok {
 		patience = min(patience, time.Until(deadline)/2)
@@ -343,33 +314,6 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return err
 }
 
-// closeAll closes all subscribers' sockets.
-func (s *Server) closeAll() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for sub := range s.subscribers {
-		if sub.started.Load() {
-			sub.conn.Conn.Close()
-		}
-	}
-}
-
-// register makes room for sub, unless the server is full or closing.
-func (s *Server) register(sub *subscriber) *refusal {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case s.closing:
-		return unavailable(rejectShutdown, "shutting down")
-	case len(s.subscribers) >= s.cfg.MaxConnections:
-		return unavailable(rejectMaximum, fmt.Sprintf("too many subscribers: there are %d, the most that this server takes", s.cfg.MaxConnections))
-	}
-	s.subscribers[sub] = struct{}{}
-	s.count.Store(int64(len(s.subscribers)))
-	s.running.Add(1)
-	return nil
-}
-
 // start runs sub on goroutines of its own.
 func (s *Server) start(sub *subscriber) {
 	s.metrics.subscribers.WithLabelValues(sub.opts.variant()).Inc()
@@ -378,12 +322,7 @@ func (s *Server) start(sub *subscriber) {
 	}
 	s.running.Go(sub.readLoop)
 	s.running.Go(sub.run)
-	// Shutdown may have missed it.
-	s.mu.Lock()
-	sub.started.Store(true)
-	closing := s.closing
-	s.mu.Unlock()
-	if closing {
+	if closing := s.begin(sub); closing { // Shutdown may have missed it
 		sub.end(shutdownEnding(0))
 	}
 	s.running.Done() // register's
@@ -407,10 +346,7 @@ func (s *Server) forget(sub *subscriber) {
 func (s *Server) remove(sub *subscriber) {
 	sub.filters().Release(sub.filter.bytes)
 	s.admission.Leave(sub.client)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.subscribers, sub)
-	s.count.Store(int64(len(s.subscribers)))
+	s.drop(sub)
 }
 
 // readErrorEvery is how often at most a failure to read the log is logged: each replay meets it.

@@ -139,7 +139,7 @@ func (s *Server) newSubscriber(r *http.Request, client netip.Addr) (*subscriber,
 		filters.Release(f.bytes)
 		return nil, refused
 	}
-	if refused := s.register(sub); refused != nil {
+	if refused := s.register(sub, s.cfg.MaxConnections); refused != nil {
 		filters.Release(f.bytes)
 		return nil, refused
 	}

@@ -39,12 +39,7 @@ type subscriber struct {
 	updates  *rate.Limiter // read loop
 	readDone chan struct{} // closed when the read loop has ended
 	started  atomic.Bool   // ws, conn and writer are set
-
-	// mu guards the mailbox: what the pull loop is to do next.
-	mu     sync.Mutex
-	posted bool    // next is a new filter
-	next   filter  // in force from the next event on
-	ending *ending // the first one counts
+	mailbox
 
 	place   int // among the waker's members; guarded by its mu
 	parking parking
@@ -60,15 +55,32 @@ type subscriber struct {
 	through  replay.Mark
 	atEnd    bool // the last chunk reached the end of the log
 	live     bool // one did
+	schedule
+	delivered
+}
 
+// mailbox is what the pull loop must do next.
+type mailbox struct {
+	mu     sync.Mutex
+	posted bool    // next is a new filter
+	next   filter  // in force from the next event on
+	ending *ending // the first one counts
+}
+
+// schedule is when the pull loop must send something of its own accord.
+type schedule struct {
 	timer       *time.Timer
-	begun       time.Time
 	lastMessage time.Time // sent to the client; pings and pongs are none
 	nextPing    time.Time
 	pinged      time.Duration // from conn.started to the first ping since the client was heard last; 0: none
 	resumeAt    time.Time     // no event is sent before, if events/s are limited
-	events      int64
-	bytes       int64
+}
+
+// delivered is what was sent.
+type delivered struct {
+	begun  time.Time
+	events int64
+	bytes  int64
 }
 
 // filters is what the subscriber's filters count against.

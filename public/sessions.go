@@ -1,0 +1,97 @@
+package public
+
+import (
+	"fmt"
+	"net/http"
+	"sync"
+	"sync/atomic"
+)
+
+// sessions is what a Server has to end when it stops.
+type sessions struct {
+	running sync.WaitGroup // the goroutines: two for each subscriber, and the waker's
+	count   atomic.Int64   // len(subscribers)
+
+	mu          sync.Mutex
+	subscribers map[*subscriber]struct{}
+	servers     map[*http.Server]struct{}
+	closing     bool
+}
+
+func newSessions() sessions {
+	return sessions{subscribers: make(map[*subscriber]struct{}), servers: make(map[*http.Server]struct{})}
+}
+
+// addServer reports whether hs may serve.
+func (s *sessions) addServer(hs *http.Server) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closing {
+		s.servers[hs] = struct{}{}
+	}
+	return !s.closing
+}
+
+// register makes room for sub among maxConnections, unless the server is full or closing.
+func (s *sessions) register(sub *subscriber, maxConnections int) *refusal {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closing:
+		return unavailable(rejectShutdown, "shutting down")
+	case len(s.subscribers) >= maxConnections:
+		return unavailable(rejectMaximum, fmt.Sprintf("too many subscribers: there are %d, the most that this server takes", maxConnections))
+	}
+	s.subscribers[sub] = struct{}{}
+	s.count.Store(int64(len(s.subscribers)))
+	s.running.Add(1)
+	return nil
+}
+
+// begin notes that sub's goroutines run, and reports whether the server is closing.
+func (s *sessions) begin(sub *subscriber) (closing bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sub.started.Store(true)
+	return s.closing
+}
+
+// drop undoes register, but for running.
+func (s *sessions) drop(sub *subscriber) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.subscribers, sub)
+	s.count.Store(int64(len(s.subscribers)))
+}
+
+// close lets nothing begin from now on, and returns what there is.
+func (s *sessions) close() (subs []*subscriber, servers []*http.Server) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closing = true
+	for sub := range s.subscribers {
+		subs = append(subs, sub)
+	}
+	for hs := range s.servers {
+		servers = append(servers, hs)
+	}
+	return subs, servers
+}
+
+// isClosing reports whether close was called.
+func (s *sessions) isClosing() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closing
+}
+
+// closeAll closes all subscribers' sockets.
+func (s *sessions) closeAll() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for sub := range s.subscribers {
+		if sub.started.Load() {
+			sub.conn.Conn.Close()
+		}
+	}
+}
