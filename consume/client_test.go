@@ -12,6 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/gorilla/websocket"
+
+	"millrace/consume/relaysim/cbor"
 )
 
 // wantFrames waits for as many frames as want shows (see show) and compares; a moment later there
@@ -135,17 +137,17 @@ func TestEveryType(t *testing.T) {
 
 // TestBadMessages are dropped by reason; the good ones around them arrive over the same connection.
 func TestBadMessages(t *testing.T) {
-	noSeq := appendHead(messageHeader(TypeCommit), majorMap, 0)
-	negative := appendHead(appendText(appendHead(messageHeader(TypeCommit), majorMap, 1), "seq"), majorNint, 4)
-	opTwo := appendHead(appendText(appendHead(nil, majorMap, 1), "op"), majorUint, 2)
+	noSeq := cbor.AppendHead(messageHeader(TypeCommit), majorMap, 0)
+	negative := cbor.AppendHead(cbor.AppendText(cbor.AppendHead(messageHeader(TypeCommit), majorMap, 1), "seq"), majorNint, 4)
+	opTwo := cbor.AppendHead(cbor.AppendText(cbor.AppendHead(nil, majorMap, 1), "op"), majorUint, 2)
 	synctest.Test(t, func(t *testing.T) {
 		r, l := pipeRelay(t, func(p *peer) {
 			p.commits(11, 11)
 			p.ws.WriteMessage(websocket.TextMessage, []byte("hello"))
 			p.ws.WriteMessage(websocket.TextMessage, bytes.Repeat([]byte("hello"), 2<<20))
 			p.send(nil, []byte{})
-			p.send([]byte{0xff, 0xff}, []byte("garbage"), messageHeader(TypeCommit)[:5], appendHead(nil, majorMap, 0))
-			p.send(opTwo, appendHead(opTwo, majorMap, 0))
+			p.send([]byte{0xff, 0xff}, []byte("garbage"), messageHeader(TypeCommit)[:5], cbor.AppendHead(nil, majorMap, 0))
+			p.send(opTwo, cbor.AppendHead(opTwo, majorMap, 0))
 			p.send(noSeq, negative, messageHeader(TypeCommit), commitFrame(12)[:30])
 			p.commits(12, 12)
 			p.wait()

@@ -21,6 +21,8 @@ import (
 	"github.com/gorilla/websocket"
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
+
+	"millrace/consume/relaysim/cbor"
 )
 
 // patience is for what must come.
@@ -320,31 +322,12 @@ func (r *running) metric(t testing.TB, name, label string) float64 {
 	return 0
 }
 
-// Frames built by hand. The encoder knows short heads only where they suffice.
-
-func appendHead(b []byte, major byte, n uint64) []byte {
-	major <<= 5
-	switch {
-	case n < 24:
-		return append(b, major|byte(n))
-	case n < 1<<8:
-		return append(b, major|24, byte(n))
-	case n < 1<<16:
-		return append(b, major|25, byte(n>>8), byte(n))
-	case n < 1<<32:
-		return append(b, major|26, byte(n>>24), byte(n>>16), byte(n>>8), byte(n))
-	}
-	return append(b, major|27, byte(n>>56), byte(n>>48), byte(n>>40), byte(n>>32), byte(n>>24), byte(n>>16), byte(n>>8), byte(n))
-}
-
-func appendText(b []byte, s string) []byte {
-	return append(appendHead(b, majorText, uint64(len(s))), s...)
-}
+// Frames built by hand.
 
 func messageHeader(typ string) []byte {
-	b := appendHead(nil, majorMap, 2)
-	b = appendHead(appendText(b, "op"), majorUint, 1)
-	return appendText(appendText(b, "t"), typ)
+	b := cbor.AppendHead(nil, majorMap, 2)
+	b = cbor.AppendHead(cbor.AppendText(b, "op"), majorUint, 1)
+	return cbor.AppendText(cbor.AppendText(b, "t"), typ)
 }
 
 const testRepo = "did:plc:ewvi7nxzyoun6zhxrhs64oiz"
@@ -354,26 +337,26 @@ const testRepo = "did:plc:ewvi7nxzyoun6zhxrhs64oiz"
 func frameOf(typ string, seq int64, size int) []byte { return frameBy(testRepo, typ, seq, size) }
 
 func frameBy(repo, typ string, seq int64, size int) []byte {
-	b := appendHead(messageHeader(typ), majorMap, 4)
-	b = appendText(appendText(appendHead(appendText(b, "ops"), majorArray, 1), "an op"), "seq")
-	b = appendHead(b, majorUint, uint64(seq))
-	b = appendText(appendText(b, "repo"), repo)
-	b = appendHead(appendText(b, "blocks"), majorBytes, uint64(size))
+	b := cbor.AppendHead(messageHeader(typ), majorMap, 4)
+	b = cbor.AppendText(cbor.AppendText(cbor.AppendHead(cbor.AppendText(b, "ops"), majorArray, 1), "an op"), "seq")
+	b = cbor.AppendHead(b, majorUint, uint64(seq))
+	b = cbor.AppendText(cbor.AppendText(b, "repo"), repo)
+	b = cbor.AppendHead(cbor.AppendText(b, "blocks"), majorBytes, uint64(size))
 	return append(b, make([]byte, size)...)
 }
 
 func commitFrame(seq int64) []byte { return frameOf(TypeCommit, seq, 20) }
 
 func errorFrameOf(name string) []byte {
-	b := appendHead(nil, majorMap, 1)
-	b = appendHead(appendText(b, "op"), majorNint, 0)
-	b = appendHead(b, majorMap, 2)
-	b = appendText(appendText(b, "error"), name)
-	return appendText(appendText(b, "message"), "because of "+name)
+	b := cbor.AppendHead(nil, majorMap, 1)
+	b = cbor.AppendHead(cbor.AppendText(b, "op"), majorNint, 0)
+	b = cbor.AppendHead(b, majorMap, 2)
+	b = cbor.AppendText(cbor.AppendText(b, "error"), name)
+	return cbor.AppendText(cbor.AppendText(b, "message"), "because of "+name)
 }
 
 func infoFrameOf(name string) []byte {
-	b := appendHead(messageHeader(TypeInfo), majorMap, 2)
-	b = appendText(appendText(b, "name"), name)
-	return appendText(appendText(b, "message"), "because of "+name)
+	b := cbor.AppendHead(messageHeader(TypeInfo), majorMap, 2)
+	b = cbor.AppendText(cbor.AppendText(b, "name"), name)
+	return cbor.AppendText(cbor.AppendText(b, "message"), "because of "+name)
 }

@@ -56,18 +56,18 @@ func TestAccountAndIdentity(t *testing.T) {
 	var kinds []string
 	add := func(kind string, body cborMap) { kinds, bodies = append(kinds, kind), append(bodies, body) }
 	for _, v := range values {
-		add("#identity", identityBody().with("handle", v))
-		add("#account", accountBody().with("active", false).with("status", v))
-		add("#account", accountBody().with("status", v).with("unknown", 1))
+		add("#identity", identityBody().With("handle", v))
+		add("#account", accountBody().With("active", false).With("status", v))
+		add("#account", accountBody().With("status", v).With("unknown", 1))
 	}
-	add("#identity", identityBody().without("handle"))
+	add("#identity", identityBody().Without("handle"))
 	add("#account", accountBody())
 	for _, did := range []string{"did:web:example.com%3A8080", "did:web:a_b.c-d", "did:x:y"} {
-		add("#identity", identityBody().with("did", did).with("seq", 1))
-		add("#account", accountBody().with("did", did).with("seq", uint64(1<<63-1)))
+		add("#identity", identityBody().With("did", did).With("seq", 1))
+		add("#account", accountBody().With("did", did).With("seq", uint64(1<<63-1)))
 	}
 	for _, time := range []string{"2026-07-04T14:38:08Z", "2026-07-04T14:38:08.123456789+05:30", "0000-01-01T00:00:00-00:01"} {
-		add("#identity", identityBody().with("time", time))
+		add("#identity", identityBody().With("time", time))
 	}
 
 	tr := newTranslator(t, "none.of.these")

@@ -62,7 +62,7 @@ func TestScribble(t *testing.T) {
 	frames := [][]byte{
 		frameOf("#commit", amongGood(createOp("app.bsky.feed.post/bad", rec), blockOf(rec))),
 		frameOf("#identity", identityBody()),
-		frameOf("#account", accountBody().with("status", "deactivated")),
+		frameOf("#account", accountBody().With("status", "deactivated")),
 	}
 	var clean, dirty Batch
 	for _, frame := range frames {
@@ -98,7 +98,7 @@ func TestNoAllocs(t *testing.T) {
 	}
 	frames = append(frames, manyBlocksFrame(200),
 		frameOf("#identity", identityBody()),
-		frameOf("#account", accountBody().with("status", "a\u2029<b>")),
+		frameOf("#account", accountBody().With("status", "a\u2029<b>")),
 		frameOf("#commit", cborRaw{0xff}))
 	var b Batch
 	allocs := testing.AllocsPerRun(20, func() {

@@ -15,6 +15,8 @@ import (
 	blocks "github.com/ipfs/go-block-format"
 	"github.com/ipfs/go-cid"
 	blockstore "github.com/ipfs/go-ipfs-blockstore"
+
+	"millrace/consume/relaysim/cbor"
 )
 
 // putStore keeps the blocks that are put into it; the rest of a block store is not there.
@@ -70,7 +72,7 @@ func repoBody(tb testing.TB, ops []any, records ...keyed) cborMap {
 	tb.Helper()
 	all := []any{}
 	for _, r := range records {
-		all = append(all, createOp(r.path, nil).with("cid", cborLink(r.block.cid)))
+		all = append(all, createOp(r.path, nil).With("cid", cborLink(r.block.cid)))
 	}
 	return commitBody(carOf(repoBlocks(tb, records...)...), append(all, ops...)...)
 }
@@ -91,7 +93,7 @@ func frameDifferences(tb testing.TB) []frameDifference {
 	oddHash := keyed{"app.bsky.feed.post/odd", carBlock{append([]byte{1, codecDAGCBOR, 0x13, 64}, sum[:]...), odd.data}}
 	oddCodec := keyed{"app.bsky.feed.post/odd", carBlock{append([]byte{1, 0x70}, odd.cid[2:]...), odd.data}}
 	body := repoBody(tb, nil, good)
-	withBlocks := func(car []byte) []byte { return frameOf("#commit", body.with("blocks", car)) }
+	withBlocks := func(car []byte) []byte { return frameOf("#commit", body.With("blocks", car)) }
 	tampered := append(repoBlocks(tb, good), carBlock{odd.cid, []byte("other")})
 	other := repoBlocks(tb, keyed{"app.bsky.feed.post/b", good.block})
 	deletes := make([]any, MaxOps+1)
@@ -100,11 +102,11 @@ func frameDifferences(tb testing.TB) []frameDifference {
 	}
 	manyServed := strings.Split(strings.Repeat("x ", len(deletes))+"x", " ")[:len(deletes)]
 	roots := cborRaw{0x9f}
-	roots = append(appendCBOR(roots, cborLink(good.block.cid)), 0xff)
+	roots = append(cbor.Append(roots, cborLink(good.block.cid)), 0xff)
 	header := appendSection(nil, cborOf(cborMap{{"roots", roots}, {"version", 1}}))
 	for i, b := range repoBlocks(tb, good) {
 		if i == 0 { // the header must name the commit
-			roots = append(appendCBOR(cborRaw{0x9f}, cborLink(b.cid)), 0xff)
+			roots = append(cbor.Append(cborRaw{0x9f}, cborLink(b.cid)), 0xff)
 			header = appendSection(nil, cborOf(cborMap{{"roots", roots}, {"version", 1}}))
 		}
 		header = appendSection(header, b.cid, b.data)
@@ -115,23 +117,23 @@ func frameDifferences(tb testing.TB) []frameDifference {
 	return []frameDifference{
 		{diffTrailing, "garbage frame", append(frameOf("#commit", body), 0), nil, []string{"a"}},
 		{diffTwice, "not DAG-CBOR", frameOf("#commit", append(cborMap{{"rev", testRev}}, body...)), nil, []string{"a"}},
-		{diffSeq, "positions need it", frameOf("#commit", body.with("seq", 0)), nil, []string{"a"}},
-		{diffSeq, "positions need it", frameOf("#identity", identityBody().without("seq")), nil, []string{"identity"}},
-		{diffActive, "unknown is not inactive", frameOf("#account", accountBody().without("active")), nil, []string{"account"}},
-		{diffTime, "time (RFC 3339) invalid", frameOf("#commit", body.with("time", "2026-11-24T03:00:00,5Z")), nil, []string{"a"}},
-		{diffTime, "time (RFC 3339) invalid", frameOf("#identity", identityBody().with("time", "2026-11-24T03:00:00+24:00")), nil, []string{"identity"}},
-		{diffBodyUTF8, "not CBOR", frameOf("#identity", identityBody().with("handle", "\xff")), nil, []string{"identity"}},
-		{diffBodyUTF8, "not CBOR", frameOf("#account", accountBody().with("status", "\xff")), nil, []string{"account"}},
+		{diffSeq, "positions need it", frameOf("#commit", body.With("seq", 0)), nil, []string{"a"}},
+		{diffSeq, "positions need it", frameOf("#identity", identityBody().Without("seq")), nil, []string{"identity"}},
+		{diffActive, "unknown is not inactive", frameOf("#account", accountBody().Without("active")), nil, []string{"account"}},
+		{diffTime, "time (RFC 3339) invalid", frameOf("#commit", body.With("time", "2026-11-24T03:00:00,5Z")), nil, []string{"a"}},
+		{diffTime, "time (RFC 3339) invalid", frameOf("#identity", identityBody().With("time", "2026-11-24T03:00:00+24:00")), nil, []string{"identity"}},
+		{diffBodyUTF8, "not CBOR", frameOf("#identity", identityBody().With("handle", "\xff")), nil, []string{"identity"}},
+		{diffBodyUTF8, "not CBOR", frameOf("#account", accountBody().With("status", "\xff")), nil, []string{"account"}},
 		{diffOtherCID, "its SHA-256 is not the op's CID", frameOf("#commit", repoBody(tb, nil, good, oddHash)), []string{"a"}, []string{"a", "odd"}},
 		{diffOtherCID, "the protocol's CIDs", frameOf("#commit", repoBody(tb, nil, good, oddCodec)), []string{"a"}, []string{"a", "odd"}},
 		{diffCARHeader, "not DAG-CBOR", withBlocks(header), nil, []string{"a"}},
 		{"an op of another type", bySiblings, frameOf("#commit", repoBody(tb, []any{"op"}, good)), []string{"a"}, nil},
-		{"an op whose CID is none", bySiblings, frameOf("#commit", repoBody(tb, []any{createOp("app.bsky.feed.post/b", nil).with("cid", 1)}, good)), []string{"a"}, nil},
+		{"an op whose CID is none", bySiblings, frameOf("#commit", repoBody(tb, []any{createOp("app.bsky.feed.post/b", nil).With("cid", 1)}, good)), []string{"a"}, nil},
 		{"another block's SHA-256 is wrong", unasked, withBlocks(carOf(tampered...)), []string{"a"}, nil},
 		{"no commit, no tree", unasked, withBlocks(carOf(good.block)), []string{"a"}, nil},
 		{"a tree that says otherwise", unasked, withBlocks(carOf(other...)), []string{"a"}, nil},
-		{"wide integers", "non-canonical integer width", frameOf("#commit", body.with("seq", cborRaw{0x19, 0, 7})), []string{"a"}, nil},
-		{"unused fields of another type", unasked, frameOf("#commit", body.with("commit", 1)), []string{"a"}, nil},
+		{"wide integers", "non-canonical integer width", frameOf("#commit", body.With("seq", cborRaw{0x19, 0, 7})), []string{"a"}, nil},
+		{"unused fields of another type", unasked, frameOf("#commit", body.With("commit", 1)), []string{"a"}, nil},
 		{diffManyOps, "ten bits number an op", frameOf("#commit", commitBody(carOf(repoBlocks(tb)...), deletes...)), nil, manyServed},
 		{"blocks over 2 MiB", "5 MiB are allowed", withBlocks(carOf(large...)), []string{"a"}, nil},
 	}
@@ -196,16 +198,16 @@ func (g *generator) generatedFrame(tb testing.TB) []byte {
 	if g.IntN(3) > 0 {
 		return frameOf("#commit", body)
 	}
-	all := body[0].value.([]any)
+	all := body[0].Value.([]any)
 	spoil := []any{nil, 1, "x", []byte("x"), []any{}, cborMap{{"a", 1}}, cborLink(cidOf(nil)), true, -1, uint64(1 << 63), 1.5}
 	bad := spoil[g.IntN(len(spoil))]
 	if len(all) > 0 && g.IntN(2) == 0 {
 		i := g.IntN(len(all))
 		o := all[i].(cborMap)
-		all[i] = o.with(o[g.IntN(len(o))].key.(string), bad)
+		all[i] = o.With(o[g.IntN(len(o))].Key.(string), bad)
 		return frameOf("#commit", body)
 	}
-	frame := frameOf("#commit", body.with(body[g.IntN(len(body))].key.(string), bad))
+	frame := frameOf("#commit", body.With(body[g.IntN(len(body))].Key.(string), bad))
 	switch g.IntN(4) {
 	case 0:
 		return frame[:g.IntN(len(frame)+1)]
@@ -240,8 +242,8 @@ func FuzzFrame(f *testing.F) {
 		}
 	}
 	for _, s := range oddTexts {
-		f.Add(frameOf("#identity", identityBody().with("handle", s)))
-		f.Add(frameOf("#account", accountBody().with("status", s)))
+		f.Add(frameOf("#identity", identityBody().With("handle", s)))
+		f.Add(frameOf("#account", accountBody().With("status", s)))
 	}
 	for _, frame := range corpusSeeds(f) {
 		f.Add(frame)

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"millrace/consume/relaysim/cbor"
 )
 
 // The operations that surround a bad one: a good create before it, a good update and delete after.
@@ -61,7 +63,7 @@ func badOps() []badOp {
 	tampered := []carBlock{{cidOf(rec), append(bytes.Clone(rec), 0)}}
 	sha512 := append([]byte{1, codecDAGCBOR, 0x13, 64}, make([]byte, 64)...)
 	dagPB := append([]byte{1, 0x70, hashSHA256, 32}, make([]byte, 32)...)
-	path := func(p string) cborMap { return op.with("path", p) }
+	path := func(p string) cborMap { return op.With("path", p) }
 	return []badOp{
 		{"op is null", nil, nil, ReasonInvalidOp},
 		{"op is an array", []any{1, 2}, nil, ReasonInvalidOp},
@@ -75,22 +77,22 @@ func badOps() []badOp {
 		{"record key ..", path("app.bsky.feed.post/.."), blk, ReasonInvalidPath},
 		{"record key with a quote", path(`app.bsky.feed.post/a"b`), blk, ReasonInvalidPath},
 		{"record key not UTF-8", path("app.bsky.feed.post/\xff"), blk, ReasonInvalidPath},
-		{"path is bytes", op.with("path", []byte("app.bsky.feed.post/a")), blk, ReasonInvalidPath},
-		{"no path", op.without("path"), blk, ReasonInvalidPath},
+		{"path is bytes", op.With("path", []byte("app.bsky.feed.post/a")), blk, ReasonInvalidPath},
+		{"no path", op.Without("path"), blk, ReasonInvalidPath},
 		{"delete with a bad path", deleteOp("nothing"), nil, ReasonInvalidPath},
-		{"unknown action", op.with("action", "upsert"), blk, ReasonUnknownAction},
-		{"action is a number", op.with("action", 1), blk, ReasonUnknownAction},
-		{"no action", op.without("action"), blk, ReasonUnknownAction},
-		{"create without cid", op.without("cid"), blk, ReasonMissingCID},
-		{"create with null cid", op.with("cid", nil), blk, ReasonMissingCID},
-		{"update with null cid", op.with("action", "update").with("cid", nil), blk, ReasonMissingCID},
-		{"cid as text", op.with("cid", cidText(cidOf(rec))), blk, ReasonInvalidCID},
-		{"cid of another tag", op.with("cid", cborTag{43, append([]byte{0}, cidOf(rec)...)}), blk, ReasonInvalidCID},
-		{"cid without its prefix", op.with("cid", cborTag{42, cidOf(rec)}), blk, ReasonInvalidCID},
-		{"cid of SHA-512", op.with("cid", cborLink(sha512)), blk, ReasonInvalidCID},
-		{"cid of DAG-PB", op.with("cid", cborLink(dagPB)), blk, ReasonInvalidCID},
-		{"cid cut short", op.with("cid", cborLink(cidOf(rec)[:35])), blk, ReasonInvalidCID},
-		{"cid with a byte too many", op.with("cid", cborLink(append(cidOf(rec), 0))), blk, ReasonInvalidCID},
+		{"unknown action", op.With("action", "upsert"), blk, ReasonUnknownAction},
+		{"action is a number", op.With("action", 1), blk, ReasonUnknownAction},
+		{"no action", op.Without("action"), blk, ReasonUnknownAction},
+		{"create without cid", op.Without("cid"), blk, ReasonMissingCID},
+		{"create with null cid", op.With("cid", nil), blk, ReasonMissingCID},
+		{"update with null cid", op.With("action", "update").With("cid", nil), blk, ReasonMissingCID},
+		{"cid as text", op.With("cid", cidText(cidOf(rec))), blk, ReasonInvalidCID},
+		{"cid of another tag", op.With("cid", cborTag{43, append([]byte{0}, cidOf(rec)...)}), blk, ReasonInvalidCID},
+		{"cid without its prefix", op.With("cid", cborTag{42, cidOf(rec)}), blk, ReasonInvalidCID},
+		{"cid of SHA-512", op.With("cid", cborLink(sha512)), blk, ReasonInvalidCID},
+		{"cid of DAG-PB", op.With("cid", cborLink(dagPB)), blk, ReasonInvalidCID},
+		{"cid cut short", op.With("cid", cborLink(cidOf(rec)[:35])), blk, ReasonInvalidCID},
+		{"cid with a byte too many", op.With("cid", cborLink(append(cidOf(rec), 0))), blk, ReasonInvalidCID},
 		{"block missing", op, nil, ReasonMissingBlock},
 		{"block of another codec", op, []carBlock{{append([]byte{1, codecRaw}, cidOf(rec)[2:]...), rec}}, ReasonMissingBlock},
 		{"block tampered with", op, tampered, ReasonCIDMismatch},
@@ -234,10 +236,10 @@ func TestBadOp(t *testing.T) {
 func TestBadFrame(t *testing.T) {
 	rec := testRecord("in a bad frame")
 	body := commitBody(carOf(blockOf(rec)), createOp("app.bsky.feed.post/a", rec))
-	commit := func(key string, value any) []byte { return frameOf("#commit", body.with(key, value)) }
-	identity := func(key string, value any) []byte { return frameOf("#identity", identityBody().with(key, value)) }
-	account := func(key string, value any) []byte { return frameOf("#account", accountBody().with(key, value)) }
-	header := func(h any) []byte { return appendCBOR(cborOf(h), body) }
+	commit := func(key string, value any) []byte { return frameOf("#commit", body.With(key, value)) }
+	identity := func(key string, value any) []byte { return frameOf("#identity", identityBody().With(key, value)) }
+	account := func(key string, value any) []byte { return frameOf("#account", accountBody().With(key, value)) }
+	header := func(h any) []byte { return cbor.Append(cborOf(h), body) }
 	whole := frameOf("#commit", body)
 	overhead := len(commit("blobs", make([]byte, 1<<20))) - 1<<20
 	manyOps := make([]any, MaxOps+1)
@@ -261,7 +263,7 @@ func TestBadFrame(t *testing.T) {
 		{"header with op as text", header(cborMap{{"t", "#commit"}, {"op", "1"}}), FrameGarbage, ReasonInvalidHeader},
 		{"header with op twice", header(cborMap{{"t", "#commit"}, {"op", 1}, {"op", 1}}), FrameGarbage, ReasonInvalidHeader},
 		{"header with t twice", header(cborMap{{"t", "#info"}, {"t", "#commit"}, {"op", 1}}), FrameGarbage, ReasonInvalidHeader},
-		{"error frame", appendCBOR(cborOf(cborMap{{"op", -1}}), cborMap{{"error", "FutureCursor"}}), FrameError, ReasonErrorFrame},
+		{"error frame", cbor.Append(cborOf(cborMap{{"op", -1}}), cborMap{{"error", "FutureCursor"}}), FrameError, ReasonErrorFrame},
 		{"unknown op", header(cborMap{{"t", "#commit"}, {"op", 2}}), FrameUnknown, ReasonUnknownOp},
 		{"unknown op below 0", header(cborMap{{"t", "#commit"}, {"op", -2}}), FrameUnknown, ReasonUnknownOp},
 		{"unknown kind", frameOf("#handle", body), FrameUnknown, ReasonUnknownKind},
@@ -278,9 +280,9 @@ func TestBadFrame(t *testing.T) {
 		{"body with a reserved simple value", commit("more", cborRaw{0xf8, 0x20}), FrameCommit, ReasonInvalidBody},
 		{"ops is null", commit("ops", nil), FrameCommit, ReasonInvalidBody},
 		{"ops is a map", commit("ops", cborMap{}), FrameCommit, ReasonInvalidBody},
-		{"ops missing", frameOf("#commit", body.without("ops")), FrameCommit, ReasonInvalidBody},
+		{"ops missing", frameOf("#commit", body.Without("ops")), FrameCommit, ReasonInvalidBody},
 		{"tooBig is a number", commit("tooBig", 1), FrameCommit, ReasonInvalidBody},
-		{"seq missing", frameOf("#commit", body.without("seq")), FrameCommit, ReasonInvalidSeq},
+		{"seq missing", frameOf("#commit", body.Without("seq")), FrameCommit, ReasonInvalidSeq},
 		{"seq is 0", commit("seq", 0), FrameCommit, ReasonInvalidSeq},
 		{"seq below 0", commit("seq", -5), FrameCommit, ReasonInvalidSeq},
 		{"seq beyond int64", commit("seq", uint64(1<<63)), FrameCommit, ReasonInvalidSeq},
@@ -288,8 +290,8 @@ func TestBadFrame(t *testing.T) {
 		{"repo is no DID", commit("repo", "alice.example.com"), FrameCommit, ReasonInvalidDID},
 		{"repo with a quote", commit("repo", `did:plc:a"b`), FrameCommit, ReasonInvalidDID},
 		{"repo is bytes", commit("repo", []byte(testDID)), FrameCommit, ReasonInvalidDID},
-		{"repo missing", frameOf("#commit", body.without("repo")), FrameCommit, ReasonInvalidDID},
-		{"repo as did", frameOf("#commit", body.without("repo").with("did", testDID)), FrameCommit, ReasonInvalidDID},
+		{"repo missing", frameOf("#commit", body.Without("repo")), FrameCommit, ReasonInvalidDID},
+		{"repo as did", frameOf("#commit", body.Without("repo").With("did", testDID)), FrameCommit, ReasonInvalidDID},
 		{"rev is no TID", commit("rev", "3mptbypluud2"), FrameCommit, ReasonInvalidRev},
 		{"rev above 63 bits", commit("rev", "zmptbypluud2a"), FrameCommit, ReasonInvalidRev},
 		{"rev is null", commit("rev", nil), FrameCommit, ReasonInvalidRev},
@@ -300,7 +302,7 @@ func TestBadFrame(t *testing.T) {
 		{"time is a number", commit("time", 1783175888), FrameCommit, ReasonInvalidTime},
 		{"too many ops", commit("ops", manyOps), FrameCommit, ReasonTooLarge},
 		{"over 5 MiB", commit("blobs", make([]byte, MaxFrameBytes+1-overhead)), FrameCommit, ReasonTooLarge},
-		{"identity without did", frameOf("#identity", identityBody().without("did")), FrameIdentity, ReasonInvalidDID},
+		{"identity without did", frameOf("#identity", identityBody().Without("did")), FrameIdentity, ReasonInvalidDID},
 		{"identity, bad did", identity("did", "did:"), FrameIdentity, ReasonInvalidDID},
 		{"identity, bad time", identity("time", ""), FrameIdentity, ReasonInvalidTime},
 		{"identity, bad seq", identity("seq", 0), FrameIdentity, ReasonInvalidSeq},
@@ -308,7 +310,7 @@ func TestBadFrame(t *testing.T) {
 		{"identity, handle not UTF-8", identity("handle", "a\xff"), FrameIdentity, ReasonInvalidBody},
 		{"account, bad did", account("did", "did:plc:"), FrameAccount, ReasonInvalidDID},
 		{"account, bad time", account("time", "2026"), FrameAccount, ReasonInvalidTime},
-		{"account without active", frameOf("#account", accountBody().without("active")), FrameAccount, ReasonInvalidBody},
+		{"account without active", frameOf("#account", accountBody().Without("active")), FrameAccount, ReasonInvalidBody},
 		{"account, active null", account("active", nil), FrameAccount, ReasonInvalidBody},
 		{"account, active a number", account("active", 1), FrameAccount, ReasonInvalidBody},
 		{"account, status a map", account("status", cborMap{}), FrameAccount, ReasonInvalidBody},
@@ -344,7 +346,7 @@ func TestBadFrame(t *testing.T) {
 
 // TestFrameWithoutEvents holds that frames that are not served are counted by kind and as no drop.
 func TestFrameWithoutEvents(t *testing.T) {
-	tooBig := commitBody([]byte{}).with("tooBig", true).without("blocks")
+	tooBig := commitBody([]byte{}).With("tooBig", true).Without("blocks")
 	cases := []struct {
 		name  string
 		frame []byte
@@ -407,9 +409,9 @@ func TestBadCAR(t *testing.T) {
 	}
 	body := amongGood(deleteOp("app.bsky.feed.post/second"))
 	for name, blocks := range cases {
-		t.Run(name, func(t *testing.T) { check(t, body.with("blocks", blocks)) })
+		t.Run(name, func(t *testing.T) { check(t, body.With("blocks", blocks)) })
 	}
-	t.Run("missing", func(t *testing.T) { check(t, body.without("blocks")) })
+	t.Run("missing", func(t *testing.T) { check(t, body.Without("blocks")) })
 }
 
 // TestLenientFrame holds that forms that are not canonical but clear are served.
@@ -419,18 +421,18 @@ func TestLenientFrame(t *testing.T) {
 	for i := len(body) - 1; i >= 0; i-- {
 		reversed = append(reversed, body[i])
 	}
-	ops := body[0].value.([]any)
+	ops := body[0].Value.([]any)
 	wideOps := []any{}
 	for _, o := range ops {
 		wideOps = append(wideOps, append(cborMap{{"extra", 1}}, o.(cborMap)...))
 	}
 	cases := map[string][]byte{
 		"keys reversed, one unknown": frameOf("#commit", reversed),
-		"header reversed, with more": appendCBOR(cborOf(cborMap{{"op", 1}, {"x", []any{1}}, {"t", "#commit"}}), body),
-		"wide integers":              appendCBOR(cborRaw{0xb8, 2, 0x78, 1, 't', 0x78, 7, '#', 'c', 'o', 'm', 'm', 'i', 't', 0x62, 'o', 'p', 0x19, 0, 1}, body),
-		"seq wide":                   frameOf("#commit", body.with("seq", cborRaw{0x1b, 0, 0, 0, 0, 0, 0, 0, 7})),
-		"ops with more fields":       frameOf("#commit", body.with("ops", wideOps)),
-		"no tooBig":                  frameOf("#commit", body.without("tooBig")),
+		"header reversed, with more": cbor.Append(cborOf(cborMap{{"op", 1}, {"x", []any{1}}, {"t", "#commit"}}), body),
+		"wide integers":              cbor.Append(cborRaw{0xb8, 2, 0x78, 1, 't', 0x78, 7, '#', 'c', 'o', 'm', 'm', 'i', 't', 0x62, 'o', 'p', 0x19, 0, 1}, body),
+		"seq wide":                   frameOf("#commit", body.With("seq", cborRaw{0x1b, 0, 0, 0, 0, 0, 0, 0, 7})),
+		"ops with more fields":       frameOf("#commit", body.With("ops", wideOps)),
+		"no tooBig":                  frameOf("#commit", body.Without("tooBig")),
 	}
 	tr := newTranslator(t)
 	for name, frame := range cases {

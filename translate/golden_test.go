@@ -60,9 +60,9 @@ func TestCorpusRecords(t *testing.T) {
 		if cid := cidText(cidOf(c.record)); cid != e.CID {
 			t.Fatalf("%s: CID %s", c.line, cid)
 		}
-		op := createOp(e.Collection+"/"+e.RKey, c.record).with("action", e.Operation)
+		op := createOp(e.Collection+"/"+e.RKey, c.record).With("action", e.Operation)
 		b.Reset()
-		tr.AppendFrame(&b, frameOf("#commit", commitBody(carOf(blockOf(c.record)), op).with("repo", c.event.DID).with("rev", e.Rev)))
+		tr.AppendFrame(&b, frameOf("#commit", commitBody(carOf(blockOf(c.record)), op).With("repo", c.event.DID).With("rev", e.Rev)))
 		if len(b.Events) != 1 {
 			t.Fatalf("%s: drops %v", c.line, dropsOf(&b.Counts))
 		}

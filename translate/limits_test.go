@@ -54,9 +54,9 @@ func TestLimits(t *testing.T) {
 		ops = append(ops, deleteOp(fmt.Sprintf("a.b.c/%d", i)))
 	}
 	body := commitBody(carOf(), ops...)
-	size := len(frameOf("#commit", body.with("blobs", make([]byte, 1<<20)))) - 1<<20
+	size := len(frameOf("#commit", body.With("blobs", make([]byte, 1<<20)))) - 1<<20
 	var b Batch
-	frame := frameOf("#commit", body.with("blobs", make([]byte, MaxFrameBytes-size)))
+	frame := frameOf("#commit", body.With("blobs", make([]byte, MaxFrameBytes-size)))
 	tr.AppendFrame(&b, frame)
 	if len(frame) != MaxFrameBytes || len(b.Events) != MaxOps {
 		t.Errorf("a frame of %d bytes gave %d events", len(frame), len(b.Events))
@@ -84,8 +84,8 @@ func TestDeclaredSizes(t *testing.T) {
 			frames = append(frames,
 				frameOf("#commit", commitBody(carOf(blockOf(rec)), createOp("a.b.c/d", rec))),
 				frameOf("#commit", item),
-				frameOf("#identity", identityBody().with("handle", item)),
-				frameOf("#commit", commitBody(nil).with("ops", item)),
+				frameOf("#identity", identityBody().With("handle", item)),
+				frameOf("#commit", commitBody(nil).With("ops", item)),
 				frameOf("#commit", commitBody(nil, cborMap{{"path", item}})),
 				append(cborOf(cborMap{{"op", 1}, {"t", item}}), make([]byte, 40)...),
 				item)
@@ -138,7 +138,7 @@ func TestHostileFrames(t *testing.T) {
 	for i := range MaxOps {
 		c := cidOf([]byte("collide"))
 		binary.BigEndian.PutUint32(c[32:], uint32(1<<31+i))
-		missing = append(missing, createOp("a.b.c/d", nil).with("cid", cborLink(c)))
+		missing = append(missing, createOp("a.b.c/d", nil).With("cid", cborLink(c)))
 	}
 	cases := []struct {
 		name   string
@@ -249,7 +249,7 @@ func TestTakeBack(t *testing.T) {
 	ops := []any{nil, deleteOp("not.wanted.here/a"), deleteOp("a.b.c/d")}
 	ops = append(ops, slices.Repeat([]any{createOp("a.b.c/d", rec)}, MaxFrameJSONBytes/(6*MaxRecordBytes)+1)...)
 	body := commitBody(carOf(blockOf(rec)), ops...)
-	good := frameOf("#commit", body.with("ops", ops[:4]))
+	good := frameOf("#commit", body.With("ops", ops[:4]))
 	tr := newTranslator(t, "a.b.*")
 	var b Batch
 	tr.AppendFrame(&b, good)

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/ipfs/go-cid"
+
+	"millrace/consume/relaysim/cbor"
 )
 
 // account is one account of the world. While acts are drawn it is what its records are; perform turns
@@ -71,7 +73,7 @@ func (a *account) create(collection, rkey string, record map[string]any) op {
 	record["$type"] = collection
 	path := collection + "/" + rkey
 	a.paths = append(a.paths, path)
-	return op{path: path, record: appendValue(nil, record)}
+	return op{path: path, record: cbor.Append(nil, record)}
 }
 
 // rev returns a rev for the account's commit at t, above the one before.

@@ -4,11 +4,13 @@ import (
 	"encoding/binary"
 
 	"github.com/ipfs/go-cid"
+
+	"millrace/consume/relaysim/cbor"
 )
 
 // appendCARHeader appends the header of a CAR (version 1) with one root.
 func appendCARHeader(dst []byte, root cid.Cid) []byte {
-	header := appendValue(nil, map[string]any{"roots": []any{root}, "version": 1})
+	header := cbor.Append(nil, map[string]any{"roots": []any{root}, "version": 1})
 	dst = binary.AppendUvarint(dst, uint64(len(header)))
 	return append(dst, header...)
 }

@@ -14,6 +14,8 @@ import (
 	"github.com/ipfs/go-cid"
 	blockstore "github.com/ipfs/go-ipfs-blockstore"
 	cbg "github.com/whyrusleeping/cbor-gen"
+
+	"millrace/consume/relaysim/cbor"
 )
 
 // repository is an account's repository while its acts become frames.
@@ -49,7 +51,7 @@ func (a *account) perform(templates []*template, withTruth bool) error {
 			return err
 		}
 		var frame bytes.Buffer
-		frame.Write(appendValue(nil, map[string]any{"op": 1, "t": kind}))
+		frame.Write(cbor.Append(nil, map[string]any{"op": 1, "t": kind}))
 		if err := body.MarshalCBOR(&frame); err != nil {
 			return fmt.Errorf("encode %s: %w", kind, err)
 		}

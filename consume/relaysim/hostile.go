@@ -7,6 +7,8 @@ import (
 
 	"github.com/ipfs/go-cid"
 	"github.com/multiformats/go-multihash"
+
+	"millrace/consume/relaysim/cbor"
 )
 
 // hostileKind is one way in which a message can be wrong, or be odd and yet right.
@@ -155,7 +157,7 @@ func (k *kit) like() part { return k.put("create", "app.bsky.feed.like", k.likeR
 func (k *kit) likeRecord() []byte {
 	subject := k.people.did(k.people.draw())
 	rkey := k.rkey()
-	return appendValue(nil, map[string]any{
+	return cbor.Append(nil, map[string]any{
 		"$type":     "app.bsky.feed.like",
 		"createdAt": k.time,
 		"subject": map[string]any{
@@ -189,7 +191,7 @@ func (k *kit) envelope(parts []part) map[string]any {
 
 // car returns a CAR of a stand-in for the commit and the blocks of parts, and its root.
 func (k *kit) car(parts []part) (car []byte, root cid.Cid) {
-	commit := appendValue(nil, map[string]any{"did": k.did, "rev": k.rev, "version": 3})
+	commit := cbor.Append(nil, map[string]any{"did": k.did, "rev": k.rev, "version": 3})
 	root = blockCID(commit)
 	car = appendCARHeader(nil, root)
 	car = appendCARBlock(car, root, commit)
@@ -227,8 +229,8 @@ func (k *kit) kept(parts []part) (keep []expectation) {
 
 // message returns a message frame.
 func message(kind string, body any) []byte {
-	payload := appendValue(nil, map[string]any{"op": 1, "t": kind})
-	return appendValue(payload, body)
+	payload := cbor.Append(nil, map[string]any{"op": 1, "t": kind})
+	return cbor.Append(payload, body)
 }
 
 // blockCID returns the CID of a DAG-CBOR block.

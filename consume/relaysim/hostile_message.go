@@ -1,5 +1,7 @@
 package relaysim
 
+import "millrace/consume/relaysim/cbor"
+
 // The reasons that docs/input.md groups as "by reason"; the others are spelt as they are there.
 const (
 	reasonFrame       = "bad frame"
@@ -39,11 +41,11 @@ func (k *kit) good() []byte { return k.commit(nil, k.like(), k.remove()).payload
 
 // body returns the encoded body of a good commit.
 func (k *kit) body() []byte {
-	return appendValue(nil, k.envelope([]part{k.like(), k.remove()}))
+	return cbor.Append(nil, k.envelope([]part{k.like(), k.remove()}))
 }
 
 // headed returns a good commit's body under another header.
-func (k *kit) headed(header any) []byte { return append(appendValue(nil, header), k.body()...) }
+func (k *kit) headed(header any) []byte { return append(cbor.Append(nil, header), k.body()...) }
 
 // messageKinds are messages that are no frames, or frames of no known kind.
 func messageKinds() []*hostileKind {
@@ -64,7 +66,7 @@ func messageKinds() []*hostileKind {
 		text,
 		unnumbered("header-truncated", reasonFrame, func(k *kit) []byte { return k.good()[:1+k.rng.IntN(8)] }),
 		unnumbered("header-only", reasonFrame, func(*kit) []byte {
-			return appendValue(nil, map[string]any{"op": 1, "t": "#commit"})
+			return cbor.Append(nil, map[string]any{"op": 1, "t": "#commit"})
 		}),
 		bad("header-array", reasonFrame, func(k *kit) []byte { return k.headed([]any{1, "#commit"}) }),
 		bad("header-without-op", reasonFrame, func(k *kit) []byte { return k.headed(map[string]any{"t": "#commit"}) }),

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/ipfs/go-cid"
+
+	"millrace/consume/relaysim/cbor"
 )
 
 // carKinds are commits whose CAR is missing or broken: a consumer holds their deletes only.
@@ -160,7 +162,7 @@ func hugeKinds() []*hostileKind {
 
 // post returns a post record of that text.
 func post(text string) []byte {
-	return appendValue(nil, map[string]any{"$type": "app.bsky.feed.post", "text": text})
+	return cbor.Append(nil, map[string]any{"$type": "app.bsky.feed.post", "text": text})
 }
 
 // manyOps returns a commit of n creates that name one record, of about so many bytes.

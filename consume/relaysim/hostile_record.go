@@ -3,6 +3,8 @@ package relaysim
 import (
 	"encoding/binary"
 	"math"
+
+	"millrace/consume/relaysim/cbor"
 )
 
 // Initial bytes of CBOR items that the data model has no use for.
@@ -16,21 +18,21 @@ const (
 
 // field returns a post record with one more field, "x", of that encoded value.
 func field(value []byte) []byte {
-	return appendValue(nil, map[string]any{
-		"$type": "app.bsky.feed.post", "text": "a record with a strange field", "x": rawCBOR(value),
+	return cbor.Append(nil, map[string]any{
+		"$type": "app.bsky.feed.post", "text": "a record with a strange field", "x": cbor.Raw(value),
 	})
 }
 
 // pairs returns a map of encoded keys and values, in the order given.
 func pairs(items ...[]byte) []byte {
-	b := appendHead(nil, majorMap, uint64(len(items)/2))
+	b := cbor.AppendHead(nil, cbor.MapOf, uint64(len(items)/2))
 	for _, item := range items {
 		b = append(b, item...)
 	}
 	return b
 }
 
-func text(s string) []byte { return appendText(nil, s) }
+func text(s string) []byte { return cbor.AppendText(nil, s) }
 
 // nested returns arrays within arrays, depth of them.
 func nested(depth int) []byte {
@@ -68,17 +70,17 @@ func shapeKinds() []*hostileKind {
 	blobless := map[string]any{"$type": "app.bsky.feed.post", "text": "cut"}
 	return []*hostileKind{
 		record("record-empty", []byte{}),
-		record("record-array", appendValue(nil, []any{"app.bsky.feed.post"})),
+		record("record-array", cbor.Append(nil, []any{"app.bsky.feed.post"})),
 		record("record-text", text("app.bsky.feed.post")),
-		record("record-number", appendInt(nil, 5)),
+		record("record-number", cbor.AppendInt(nil, 5)),
 		record("record-null", []byte{0xf6}),
-		record("record-truncated", appendValue(nil, blobless)[:12]),
+		record("record-truncated", cbor.Append(nil, blobless)[:12]),
 		record("record-depth-80", field(nested(80))),
 		record("record-depth-5000", field(nested(5000))),
 		record("record-duplicate-key", pairs(text("a"), text("1"), text("a"), text("2"))),
 		record("record-duplicate-key-inner", field(pairs(text("a"), text("1"), text("a"), text("1")))),
-		record("record-number-key", pairs(appendInt(nil, 1), text("one"))),
-		record("record-bytes-key", pairs(appendValue(nil, []byte("k")), text("bytes"))),
+		record("record-number-key", pairs(cbor.AppendInt(nil, 1), text("one"))),
+		record("record-bytes-key", pairs(cbor.Append(nil, []byte("k")), text("bytes"))),
 		record("record-utf8-value", field([]byte{0x62, 0xc3, 0x28})),
 		record("record-utf8-surrogate", field([]byte{0x63, 0xed, 0xa0, 0x80})),
 		record("record-utf8-overlong", field([]byte{0x62, 0xc0, 0xaf})),
@@ -98,9 +100,9 @@ func numberKinds() []*hostileKind {
 		record("record-float32", field([]byte{0xfa, 0x3f, 0xc0, 0x00, 0x00})),
 		record("record-nan", field(float64Bytes(math.NaN()))),
 		record("record-infinity", field(float64Bytes(math.Inf(1)))),
-		record("record-uint64", field(appendHead(nil, majorUint, 1<<63))),
-		record("record-nint64", field(appendHead(nil, majorNegInt, 1<<63))),
-		record("record-nint64-least", field(appendHead(nil, majorNegInt, math.MaxUint64))),
+		record("record-uint64", field(cbor.AppendHead(nil, cbor.Uint, 1<<63))),
+		record("record-nint64", field(cbor.AppendHead(nil, cbor.NegInt, 1<<63))),
+		record("record-nint64-least", field(cbor.AppendHead(nil, cbor.NegInt, math.MaxUint64))),
 		record("record-bignum", field([]byte{0xc2, 0x49, 1, 0, 0, 0, 0, 0, 0, 0, 0})),
 	}
 }
@@ -108,29 +110,29 @@ func numberKinds() []*hostileKind {
 // linkKinds have tags, links and blobs of wrong shape.
 func linkKinds() []*hostileKind {
 	link := blockCID([]byte("a blob"))
-	tagged := func(content []byte) []byte { return append([]byte{0xd8, tagCID}, content...) }
+	tagged := func(content []byte) []byte { return append([]byte{0xd8, cbor.TagCID}, content...) }
 	blob := func(change func(b map[string]any)) []byte {
 		b := map[string]any{"$type": "blob", "ref": link, "mimeType": "image/png", "size": 9}
 		change(b)
-		return field(appendValue(nil, b))
+		return field(cbor.Append(nil, b))
 	}
 	return []*hostileKind{
 		record("record-tag-time", field(append([]byte{0xc0}, text("2026-07-04T14:38:08Z")...))),
 		record("record-tag-self", field(append([]byte{0xd9, 0xd9, 0xf7}, text("x")...))),
 		record("record-cid-text", field(tagged(text(link.String())))),
-		record("record-cid-without-zero", field(tagged(appendValue(nil, []byte(link.KeyString()))))),
+		record("record-cid-without-zero", field(tagged(cbor.Append(nil, []byte(link.KeyString()))))),
 		record("record-cid-empty", field(tagged([]byte{0x40}))),
-		record("record-cid-cut", field(tagged(appendValue(nil, []byte("\x00"+link.KeyString()[:20]))))),
-		record("record-link-number", field(appendValue(nil, map[string]any{"$link": 5}))),
-		record("record-link-no-cid", field(appendValue(nil, map[string]any{"$link": "not a CID"}))),
-		record("record-link-more", field(appendValue(nil, map[string]any{"$link": link.String(), "more": 1}))),
+		record("record-cid-cut", field(tagged(cbor.Append(nil, []byte("\x00"+link.KeyString()[:20]))))),
+		record("record-link-number", field(cbor.Append(nil, map[string]any{"$link": 5}))),
+		record("record-link-no-cid", field(cbor.Append(nil, map[string]any{"$link": "not a CID"}))),
+		record("record-link-more", field(cbor.Append(nil, map[string]any{"$link": link.String(), "more": 1}))),
 		record("record-blob-no-ref", blob(func(b map[string]any) { delete(b, "ref") })),
 		record("record-blob-ref-text", blob(func(b map[string]any) { b["ref"] = link.String() })),
 		record("record-blob-no-size", blob(func(b map[string]any) { delete(b, "size") })),
 		record("record-blob-size-text", blob(func(b map[string]any) { b["size"] = "9" })),
 		record("record-blob-mime-number", blob(func(b map[string]any) { b["mimeType"] = 9 })),
 		record("record-blob-more", blob(func(b map[string]any) { b["more"] = true })),
-		record("record-legacy-blob-cid", field(appendValue(nil, map[string]any{"cid": "nothing", "mimeType": "image/png"}))),
+		record("record-legacy-blob-cid", field(cbor.Append(nil, map[string]any{"cid": "nothing", "mimeType": "image/png"}))),
 	}
 }
 
@@ -144,10 +146,10 @@ func oddKinds() []*hostileKind {
 		odd("odd-float-integral", field(float64Bytes(12))),
 		odd("odd-float-negative", field(float64Bytes(-3))),
 		odd("odd-depth-40", field(nested(40))),
-		odd("odd-int64-ends", field(appendValue(nil, []any{int64(math.MaxInt64), int64(math.MinInt64)}))),
-		odd("odd-legacy-blob", field(appendValue(nil, map[string]any{"cid": link, "mimeType": "image/png"}))),
+		odd("odd-int64-ends", field(cbor.Append(nil, []any{int64(math.MaxInt64), int64(math.MinInt64)}))),
+		odd("odd-legacy-blob", field(cbor.Append(nil, map[string]any{"cid": link, "mimeType": "image/png"}))),
 		odd("odd-html", field(text("<script>&amp;\u2028\u2029\u0000\u007f\"\\"))),
-		odd("odd-bytes", field(appendValue(nil, []byte{0, 1, 2, 0xff}))),
-		odd("odd-empty-strings", field(appendValue(nil, map[string]any{"": "", "a": []any{nil, false}}))),
+		odd("odd-bytes", field(cbor.Append(nil, []byte{0, 1, 2, 0xff}))),
+		odd("odd-empty-strings", field(cbor.Append(nil, map[string]any{"": "", "a": []any{nil, false}}))),
 	}
 }

@@ -1,5 +1,7 @@
 package relaysim
 
+import "millrace/consume/relaysim/cbor"
+
 // oldBy is how far the numbers of old frames lie below the newest one.
 const oldBy = 100_000
 
@@ -9,8 +11,8 @@ const oldBy = 100_000
 func streamKinds() []*hostileKind {
 	failed := func(name, code string) *hostileKind {
 		return unnumbered(name, reasonError, func(*kit) []byte {
-			payload := appendValue(nil, map[string]any{"op": -1})
-			return appendValue(payload, map[string]any{"error": code, "message": "and the stream goes on"})
+			payload := cbor.Append(nil, map[string]any{"op": -1})
+			return cbor.Append(payload, map[string]any{"error": code, "message": "and the stream goes on"})
 		})
 	}
 	old := func(k *kit) []byte {

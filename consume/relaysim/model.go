@@ -13,6 +13,8 @@ import (
 	"github.com/bluesky-social/indigo/atproto/syntax"
 	"github.com/ipfs/go-cid"
 	"github.com/ipld/go-car"
+
+	"millrace/consume/relaysim/cbor"
 )
 
 // jetstreamEvent is an event as Jetstream serves it; encoding/json writes it byte for byte.
@@ -79,14 +81,14 @@ func expect(frame []byte) ([]expectation, error) {
 func splitFrame(frame []byte) (kind string, body []byte, err error) {
 	s := scanner{b: frame}
 	op := int64(0)
-	for n := s.count(majorMap); n > 0 && s.err == nil; n-- {
+	for n := s.count(cbor.MapOf); n > 0 && s.err == nil; n-- {
 		switch string(s.text()) {
 		case "t":
 			kind = string(s.text())
 		case "op":
 			major, v := s.head()
 			op = int64(v)
-			if major == majorNegInt {
+			if major == cbor.NegInt {
 				op = -1 - op
 			}
 		default:

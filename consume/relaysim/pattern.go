@@ -4,6 +4,8 @@ import (
 	"strconv"
 
 	"github.com/bluesky-social/indigo/atproto/syntax"
+
+	"millrace/consume/relaysim/cbor"
 )
 
 // tidLen is the length of a TID, and so of every rev and of most record keys.
@@ -66,11 +68,11 @@ func (p *pattern) append(dst []byte, v *values) []byte {
 		from = h.at
 		switch h.kind {
 		case holeSeqCBOR:
-			dst = appendInt(dst, v.seq)
+			dst = cbor.AppendInt(dst, v.seq)
 		case holeDIDCBOR:
-			dst = appendText(dst, v.did)
+			dst = cbor.AppendText(dst, v.did)
 		case holeTimeCBOR:
-			dst = appendText(dst, v.time)
+			dst = cbor.AppendText(dst, v.time)
 		case holeEpoch:
 			dst = strconv.AppendUint(dst, uint64(v.epoch), 10)
 		case holeSeq:

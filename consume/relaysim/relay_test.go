@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
+
+	"millrace/consume/relaysim/cbor"
 )
 
 // patience is for what must come.
@@ -172,7 +174,7 @@ func seqOf(t testing.TB, frame []byte) int64 {
 		t.Fatal(err)
 	}
 	s := scanner{b: body}
-	for n := s.count(majorMap); n > 0; n-- {
+	for n := s.count(cbor.MapOf); n > 0; n-- {
 		if string(s.text()) == "seq" {
 			_, seq := s.head()
 			return int64(seq)

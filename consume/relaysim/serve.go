@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
+
+	"millrace/consume/relaysim/cbor"
 )
 
 const (
@@ -234,14 +236,14 @@ func (c *conn) end(why error, wire []byte) error {
 
 // errorFrame makes the message of an error, header included.
 func errorFrame(name, message string) []byte {
-	payload := appendValue(nil, map[string]any{"op": -1})
-	payload = appendValue(payload, map[string]any{"error": name, "message": message})
+	payload := cbor.Append(nil, map[string]any{"op": -1})
+	payload = cbor.Append(payload, map[string]any{"error": name, "message": message})
 	return append(appendWireHeader(nil, false, len(payload)), payload...)
 }
 
 // infoFrame makes an #info message, header included.
 func infoFrame(name, message string) []byte {
-	payload := appendValue(nil, map[string]any{"op": 1, "t": "#info"})
-	payload = appendValue(payload, map[string]any{"name": name, "message": message})
+	payload := cbor.Append(nil, map[string]any{"op": 1, "t": "#info"})
+	payload = cbor.Append(payload, map[string]any{"name": name, "message": message})
 	return append(appendWireHeader(nil, false, len(payload)), payload...)
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/bluesky-social/indigo/atproto/syntax"
+
+	"millrace/consume/relaysim/cbor"
 )
 
 // template is a frame taken apart: what stays the same whenever it is sent, and the holes for what
@@ -58,7 +60,7 @@ func newTemplate(frame []byte, withTruth bool) (*template, error) {
 
 // scanBody finds the values to cut, in the order they come.
 func (t *template) scanBody(s *scanner) (cuts []cut) {
-	for n := s.count(majorMap); n > 0 && s.err == nil; n-- {
+	for n := s.count(cbor.MapOf); n > 0 && s.err == nil; n-- {
 		key := string(s.text())
 		from := s.at
 		kind := holeKind(0)
@@ -94,12 +96,12 @@ func (t *template) scanBody(s *scanner) (cuts []cut) {
 // scanOps finds the record keys that are TIDs. Equal keys in one frame share one index, because
 // lexicons join records that way (a post and its thread gate).
 func (t *template) scanOps(s *scanner, cuts []cut) []cut {
-	t.ops = s.count(majorArray)
+	t.ops = s.count(cbor.Array)
 	for range t.ops {
 		var action string
 		var path []byte
 		end := 0
-		for n := s.count(majorMap); n > 0 && s.err == nil; n-- {
+		for n := s.count(cbor.MapOf); n > 0 && s.err == nil; n-- {
 			switch string(s.text()) {
 			case "action":
 				action = string(s.text())
