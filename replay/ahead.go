@@ -17,12 +17,12 @@ const (
 	maxAheads    = 8
 	// aheadBlocks is how many blocks such a reader is ahead of itself, if it knows which they are.
 	aheadBlocks = 3
-	// nextBlocks is how many blocks any other reader is ahead of itself, if the outline of the first is known. One is too few where
+	// nextBlocks is how many blocks any other reader is ahead of itself, if the slim index of the first is known. One is too few where
 	// a chunk has the rest of a block and the begin of the next.
 	nextBlocks = 2
 	// aheadEventBytes is about what a part has for an event, of blocks that nobody looked at.
 	aheadEventBytes = 256
-	// walkBlocks is of how many blocks outlines are read at once by who reads a block ahead. One by one, each takes as long again
+	// walkBlocks is of how many blocks slim indexes are read at once by who reads a block ahead. One by one, each takes as long again
 	// to look for as to read.
 	walkBlocks = 8
 )
@@ -33,12 +33,12 @@ func aheads() int { return min(maxAheads, aheadsByCore*runtime.GOMAXPROCS(0)) }
 // ahead is the block that a reader will want next.
 type ahead struct {
 	s       *snapshot
-	from    int64   // it is the first that has an event stamped from or later
-	exact   bool    // from is its key
-	before  *index  // of the block before it, if its reader was there
-	filter  *Filter // its frames are wanted if this passes something in it; nil: they are
+	from    int64       // it is the first that has an event stamped from or later
+	exact   bool        // from is its key
+	before  *blockIndex // of the block before it, if its reader was there
+	filter  *Filter     // its frames are wanted if this passes something in it; nil: they are
 	variant variant
-	outline bool          // its reader goes by outlines
+	slim    bool          // its reader goes by slim indexes
 	slow    bool          // its reader waits for the disk
 	sparse  bool          // its reader leaves out most of the blocks behind it
 	reached *atomic.Int64 // its reader's
@@ -46,15 +46,15 @@ type ahead struct {
 
 // lookAhead begins to load what comes after block x, of which so many bytes are about to be written out. If a span led to
 // it, that knows which blocks those are; else it is the next.
-func (p *pass) lookAhead(x *index, bytes int) {
+func (p *pass) lookAhead(x *blockIndex, bytes int) {
 	r := p.r
 	if p.span != nil {
 		p.lookAheadInSpans(p.span, p.block+1, bytes)
 		return
 	}
 	for range nextBlocks {
-		if from := x.key() + 1; from > r.aheadTo {
-			a := ahead{from: from, before: x, filter: r.filter, variant: r.variant, outline: p.scan.outline, reached: r.reached}
+		if from := x.Key() + 1; from > r.aheadTo {
+			a := ahead{from: from, before: x, filter: r.filter, variant: r.variant, slim: p.scan.slim, reached: r.reached}
 			if !r.log.readAhead(p.s, a, bytes) {
 				return
 			}
@@ -74,7 +74,7 @@ func (l *Log) aheadBytes() int64 { return min(l.cache.maxBytes, l.store.CacheByt
 // readAhead begins to load a block of s into the caches, if it is not in the tail. It never waits: if enough is being
 // read ahead already, it returns false. bytes is about what a block's part has.
 func (l *Log) readAhead(s *snapshot, a ahead, bytes int) bool {
-	if a.from > s.beforeTail.timeUS || int64(bytes)*aheadShare > l.aheadBytes() {
+	if a.from > s.beforeTail.TimeUS || int64(bytes)*aheadShare > l.aheadBytes() {
 		return false
 	}
 	most, share := aheads(), 4
@@ -131,47 +131,47 @@ func (l *Log) load(a *ahead) {
 	if l.snap.Load().err != nil {
 		return
 	}
-	scan := blockScan{l: l, outline: a.outline, before: a.before}
+	scan := blockScan{l: l, slim: a.slim, before: a.before}
 	defer scan.close()
 	x, err := scan.ahead(a)
 	if err != nil {
 		return // the reader meets it itself
 	}
-	if m := (matcher{}); a.reached.Load() < x.key() && (a.filter == nil || m.reset(a.filter, x) && m.next(0) < x.events()) {
+	if m := (matcher{}); a.reached.Load() < x.Key() && (a.filter == nil || m.reset(a.filter, x) && m.next(0) < x.Events()) {
 		l.fetch(x, a)
 	}
-	if a.outline && !a.sparse {
+	if a.slim && !a.sparse {
 		scan.walkOn(a.s, x)
 	}
 }
 
 // ahead returns the index of the block to be read ahead.
-func (c *blockScan) ahead(a *ahead) (*index, error) {
+func (c *blockScan) ahead(a *ahead) (*blockIndex, error) {
 	if a.exact {
 		return c.l.indexOf(c.part(), a.from)
 	}
 	return c.find(a.s, a.from)
 }
 
-// walkOn makes the outlines of the blocks behind x be in the cache, unless those of the next two are.
-func (c *blockScan) walkOn(s *snapshot, x *index) {
+// walkOn makes the slim indexes of the blocks behind x be in the cache, unless those of the next two are.
+func (c *blockScan) walkOn(s *snapshot, x *blockIndex) {
 	if x.memory()*walkBlocks*aheadShare > c.l.cache.maxBytes || c.l.knows(x, 2) {
 		return
 	}
 	for range walkBlocks {
-		if x.key() >= s.beforeTail.timeUS {
+		if x.Key() >= s.beforeTail.TimeUS {
 			return
 		}
 		c.before = x
 		var err error
-		if x, err = c.find(s, x.key()+1); err != nil {
+		if x, err = c.find(s, x.Key()+1); err != nil {
 			return // the reader meets it itself
 		}
 	}
 }
 
-// knows says whether the outlines of the n blocks behind x are in the cache, or about to be.
-func (l *Log) knows(x *index, n int) bool {
+// knows says whether the slim indexes of the n blocks behind x are in the cache, or about to be.
+func (l *Log) knows(x *blockIndex, n int) bool {
 	for range n {
 		e := l.cache.peek(cacheKey{block: x.after.Load(), part: format.RangeSlimIndex})
 		if e == nil {
@@ -184,14 +184,14 @@ func (l *Log) knows(x *index, n int) bool {
 
 // fetch makes those of block x's frames that a asks for be in memory, if all goes well: the variant in the cache, or
 // what there is of the stored part parked, with its checksum computed, and for a reader of everything unpacked.
-func (l *Log) fetch(x *index, a *ahead) {
+func (l *Log) fetch(x *blockIndex, a *ahead) {
 	src := source{idx: x}
 	ends := a.variant.storedEnds(x)
 	if ends == nil {
-		_, _ = l.build(src, a.variant, a.s.streamOf(x.epoch))
+		_, _ = l.build(src, a.variant, a.s.streamOf(x.Epoch))
 		return
 	}
-	p, err := l.openPart(x, src.part(a.variant), x.key(), int(ends[len(ends)-1]))
+	p, err := l.openPart(x, src.part(a.variant), x.Key(), int(ends[len(ends)-1]))
 	if err != nil {
 		return // the reader meets it itself
 	}
@@ -202,7 +202,7 @@ func (l *Log) fetch(x *index, a *ahead) {
 	if a.filter == nil && l.passes.Load() <= 1 && l.parked.prepares(&p) {
 		p.prepare(a.reached)
 	}
-	if a.reached.Load() > x.key() { // its reader did not wait
+	if a.reached.Load() > x.Key() { // its reader did not wait
 		p.close()
 		return
 	}

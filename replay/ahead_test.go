@@ -20,15 +20,15 @@ func TestReadAhead(t *testing.T) {
 	a := tenBlocks(t, cfg, clock)
 	filter := must(NewFilter(FilterConfig{DIDs: []string{testDID(1)}}))
 	s, scan := a.l.snap.Load(), blockScan{l: a.l}
-	first, err := scan.find(s, s.floor.timeUS+1)
+	first, err := scan.find(s, s.Floor.TimeUS+1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	x, err := scan.find(s, first.key()+1)
+	x, err := scan.find(s, first.Key()+1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	second := x.key()
+	second := x.Key()
 	scan.close()
 	var small uint64
 	for _, tc := range []struct {
@@ -40,7 +40,7 @@ func TestReadAhead(t *testing.T) {
 		part  format.Range // of the second block, that was read though nobody asked for it
 	}{
 		// The indexes of two blocks, as the second shows that the chunk is full; then what was read ahead, which walks on over
-		// the outlines of all nine blocks on disk.
+		// the slim indexes of all nine blocks on disk.
 		{"everything", ReaderConfig{}, 1 << 20, false, 9, format.RangePlain},
 		{"compressed", ReaderConfig{Dictionary: dict.BuiltIn().ID()}, 1 << 20, false, 9, format.RangeZstd},
 		{"others are first", ReaderConfig{}, 1 << 20, true, 2, 0},
@@ -128,7 +128,7 @@ func TestWalkOn(t *testing.T) {
 	a := &lines{t: t, l: mustOpen(t, cfg), clock: clock}
 	for i := range int64(blocks) {
 		clock.advance(time.Second)
-		a.append(a.block(1, i+1, i+1, place{seq: i + 1}))
+		a.append(a.block(1, i+1, i+1, format.Place{Seq: i + 1}))
 	}
 	l := a.l
 	r, err := l.NewReader(ReaderConfig{Cursor: TimeCursor(0), MaxChunkBytes: 1})
@@ -159,11 +159,11 @@ func TestWalkOn(t *testing.T) {
 			t.Errorf("after block %d the parts of %d were read, want %d", i, read, want)
 		}
 		if least, most := min(i+1+3, onDisk), min(i+1+3+walkBlocks, onDisk); known < least || known > most {
-			t.Errorf("after block %d the cache has %d outlines, want %d to %d", i, known, least, most)
+			t.Errorf("after block %d the cache has %d slim indexes, want %d to %d", i, known, least, most)
 		}
 	}
 	if _, _, loads := l.cache.size(); loads != uint64(onDisk) {
-		t.Errorf("%d outlines were read, there are %d", loads, onDisk)
+		t.Errorf("%d slim indexes were read, there are %d", loads, onDisk)
 	}
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
@@ -200,18 +200,18 @@ func TestTooLate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, scan := a.l.snap.Load(), blockScan{l: a.l, outline: true}
+	s, scan := a.l.snap.Load(), blockScan{l: a.l, slim: true}
 	defer scan.close()
-	first, err := scan.find(s, s.floor.timeUS+1)
+	first, err := scan.find(s, s.Floor.TimeUS+1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, err := scan.find(s, first.key()+1)
+	second, err := scan.find(s, first.Key()+1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	taken := func() bool {
-		p, ok := a.l.parked.take(format.RangePlain, second.key())
+		p, ok := a.l.parked.take(format.RangePlain, second.Key())
 		p.close()
 		return ok
 	}
@@ -222,7 +222,7 @@ func TestTooLate(t *testing.T) {
 		}
 		waitReadAhead(a.l)
 		taken() // what it had read ahead for it
-		a.l.load(&ahead{s: s, from: second.key(), exact: true, outline: true, sparse: true, reached: r.reached})
+		a.l.load(&ahead{s: s, from: second.Key(), exact: true, slim: true, sparse: true, reached: r.reached})
 		if got := taken(); got != want {
 			t.Errorf("reader in block %d: the second was read: %v, want %v", i, got, want)
 		}

@@ -35,18 +35,18 @@ func (p *appendPass) check(bs []*Block) error {
 		if bytes += b.stored(); bytes > maxAppendBytes {
 			return fmt.Errorf("more than %d bytes at once", int64(maxAppendBytes))
 		}
-		if b.epoch != s.epoch {
+		if b.epoch != s.Epoch {
 			var err error
 			if s.streams, err = addStream(s.streams, p.log.cfg.Relay, b.epoch); err != nil {
 				return err
 			}
 		}
-		s.epoch, s.seq = b.epoch, b.lastSeq
+		s.Epoch, s.Seq = b.epoch, b.lastSeq
 		if b.gap != nil {
-			s.timeUS = b.gap.TimeUS
+			s.TimeUS = b.gap.TimeUS
 		}
 		if b.idx != nil {
-			s.timeUS = b.idx.key()
+			s.TimeUS = b.idx.Key()
 		}
 	}
 	p.next.streams = s.streams
@@ -62,13 +62,13 @@ func (p *appendPass) stage(bs []*Block) error {
 	}
 	newEpoch := false
 	for _, b := range bs {
-		newEpoch = newEpoch || b.epoch != n.epoch
+		newEpoch = newEpoch || b.epoch != n.Epoch
 		if n.group > 0 && (b.gap != nil || b.idx != nil && !n.joins(b, l.cfg.TailBytes)) {
 			if err := p.closeGroup(); err != nil {
 				return err
 			}
 		}
-		before := n.total
+		before := n.Total
 		n.advance(b)
 		if err := p.putGap(b.gap); err != nil {
 			return err
@@ -81,7 +81,7 @@ func (p *appendPass) stage(bs []*Block) error {
 		n.tail = append(n.tail, b)
 		n.tailBytes += b.memory()
 		if l.cfg.keepSmall || !isSmall(b, l.cfg.TailBytes) {
-			if err := errors.Join(p.put(b, n.total), p.joinSpan(b)); err != nil {
+			if err := errors.Join(p.put(b, n.Total), p.joinSpan(b)); err != nil {
 				return err
 			}
 			continue
@@ -102,15 +102,15 @@ func (p *appendPass) stage(bs []*Block) error {
 	}
 	n.shrinkTail(l.cfg.TailBytes)
 	if newEpoch {
-		if err := putMeta(p.batch, format.MetaStreams, appendStreams(nil, n.streams)); err != nil {
+		if err := putMeta(p.batch, format.MetaStreams, format.AppendStreams(nil, n.streams)); err != nil {
 			return err
 		}
 	}
-	durable := n.state
+	durable := n.State
 	if l.cfg.Retention == 0 {
-		durable.floor, durable.oldest, durable.trimmed = durable.newest, mark{}, durable.total
+		durable.Floor, durable.Oldest, durable.Trimmed = durable.Newest, format.Mark{}, durable.Total
 	}
-	return putMeta(p.batch, format.MetaState, appendState(nil, &durable))
+	return putMeta(p.batch, format.MetaState, format.AppendState(nil, &durable))
 }
 
 // putBytes is about what put adds to a batch beside a block's parts, and more than the state takes.
@@ -154,7 +154,7 @@ func (p *appendPass) putUnwritten() error {
 	total := n.groupBase
 	group := n.tail[len(n.tail)-n.group:]
 	for i, b := range group {
-		total.add(b)
+		total = total.Plus(b.totals())
 		if i < len(group)-p.unwritten {
 			continue
 		}
@@ -170,25 +170,25 @@ func (p *appendPass) putGap(g *Gap) error {
 	if g == nil || p.log.cfg.Retention == 0 {
 		return nil
 	}
-	v := format.AppendTrailer(appendGap(make([]byte, 0, gapBytes+format.TrailerBytes), g), format.RangeGap, g.TimeUS)
+	v := format.AppendTrailer(format.AppendGap(nil, g), format.RangeGap, g.TimeUS)
 	return p.batch.Set(format.TimeKey(format.RangeGap, g.TimeUS), v, nil)
 }
 
 // put adds a block's parts to the batch, if any are stored at all. total includes the block.
-func (p *appendPass) put(b *Block, total totals) error {
+func (p *appendPass) put(b *Block, total format.Totals) error {
 	if p.log.cfg.Retention == 0 {
 		return nil
 	}
 	x := b.idx
-	last := x.events() - 1
-	ref := blockRef{key: x.key(), seq: x.seq[last], op: x.op[last], totals: total}
-	key := x.key()
+	last := x.Events() - 1
+	ref := format.BlockRef{Key: x.Key(), Seq: x.Seq[last], Op: x.Op[last], Totals: total}
+	key := x.Key()
 	err := errors.Join(
-		p.batch.Set(format.SeqKey(b.epoch, b.lastSeq), format.AppendTrailer(appendBlockRef(nil, ref), format.RangeSeq, b.lastSeq), nil),
-		p.batch.Set(format.TimeKey(format.RangeIndex, key), b.sealedIndex, nil),
-		p.batch.Set(format.TimeKey(format.RangeZstd, key), b.sealedZstd, nil),
-		p.batch.Set(format.TimeKey(format.RangeSlimIndex, key), b.sealedOutline, nil))
-	for s, value := range b.sealedPlain {
+		p.batch.Set(format.SeqKey(b.epoch, b.lastSeq), format.AppendTrailer(format.AppendBlockRef(nil, ref), format.RangeSeq, b.lastSeq), nil),
+		p.batch.Set(format.TimeKey(format.RangeIndex, key), b.values.Index, nil),
+		p.batch.Set(format.TimeKey(format.RangeZstd, key), b.values.Zstd, nil),
+		p.batch.Set(format.TimeKey(format.RangeSlimIndex, key), b.values.SlimIndex, nil))
+	for s, value := range b.values.Plain {
 		err = errors.Join(err, p.batch.Set(format.SubstreamKey(key, s), value, nil))
 	}
 	return err

@@ -42,7 +42,7 @@ func benchEvents(b *testing.B, n int) []testEvent {
 	}
 	var events []testEvent
 	for i := range n {
-		e := testEvent{place: place{1, int64(i + 1), 0}, timeUS: testStart.UnixMicro() + int64(i)*50, kind: translate.KindCommit,
+		e := testEvent{Place: format.Place{Epoch: 1, Seq: int64(i + 1), Op: 0}, timeUS: testStart.UnixMicro() + int64(i)*50, kind: translate.KindCommit,
 			operation: translate.OpCreate, collection: testCollections[i*i%len(testCollections)], did: testDID(i * 7919 % 400),
 			didUID: 1<<50 + uint64(i*7919%400), uriUID: 2<<50 + uint64(i)}
 		if len(payloads) > 0 {
@@ -91,29 +91,30 @@ func BenchmarkSeal(b *testing.B) {
 	l := mustOpen(b, testConfig(b, vfs.NewMem(), newTestClock()))
 	events := benchEvents(b, benchBlockEvents)
 	tb := testBlock{epoch: 1, firstSeq: 1, lastSeq: benchBlockEvents, events: events}
-	inputs := make([]event, len(events))
+	inputs := make([]format.Event, len(events))
 	for i, e := range events {
 		inputs[i] = e.event()
 	}
 	size := tb.seal(b, l)
-	b.ReportMetric(float64(len(size.sealedIndex))/benchBlockEvents, "index-B/event")
-	b.ReportMetric(float64(len(slices.Concat(size.sealedPlain...)))/benchBlockEvents, "plain-B/event")
-	b.ReportMetric(float64(len(size.sealedZstd))/benchBlockEvents, "zstd-B/event")
+	b.ReportMetric(float64(len(size.values.Index))/benchBlockEvents, "index-B/event")
+	b.ReportMetric(float64(len(slices.Concat(size.values.Plain...)))/benchBlockEvents, "plain-B/event")
+	b.ReportMetric(float64(len(size.values.Zstd))/benchBlockEvents, "zstd-B/event")
 	for name, enc := range map[string]format.Compressor{"zstd": l.encoder, "uncompressed": copyCompressor{}} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			b.SetBytes(payloadBytes(events))
 			for b.Loop() {
-				out := &Block{epoch: 1, firstSeq: 1, lastSeq: benchBlockEvents}
-				s := newSealer(1, enc, 1, len(inputs), int(payloadBytes(events)))
+				s := format.NewSealer(1, enc, 1, len(inputs), int(payloadBytes(events)))
 				for i := range inputs {
-					if err := s.add(inputs[i]); err != nil {
+					if err := s.Add(inputs[i]); err != nil {
 						b.Fatal(err)
 					}
 				}
-				if err := s.finish(out); err != nil {
+				out, err := s.Finish(1, benchBlockEvents, 0)
+				if err != nil {
 					b.Fatal(err)
 				}
+				_ = out
 			}
 			perEvent(b, benchBlockEvents)
 		})
@@ -179,7 +180,7 @@ func benchBlock(b *testing.B, l *Log, events []testEvent, at, size int) *Block {
 	tb := testBlock{epoch: 1, firstSeq: int64(at + 1), lastSeq: int64(at + size)}
 	for i := at; i < at+size; i++ {
 		e := events[i%len(events)]
-		e.seq, e.timeUS, e.uriUID = int64(i+1), testStart.UnixMicro()+int64(i)*600, 2<<50+uint64(i)
+		e.Seq, e.timeUS, e.uriUID = int64(i+1), testStart.UnixMicro()+int64(i)*600, 2<<50+uint64(i)
 		tb.events = append(tb.events, e)
 	}
 	return tb.seal(b, l)
@@ -197,7 +198,7 @@ func reportWrites(b *testing.B, l *Log, n int) {
 		m = l.store.Pebble().Metrics()
 	}
 	s := l.snap.Load()
-	parts := float64(s.total.bytes)
+	parts := float64(s.Total.Bytes)
 	raw := 0
 	it, err := l.store.NewIter(&pebble.IterOptions{LowerBound: format.RangePlain.Start(), UpperBound: format.RangePlain.End()})
 	if err != nil {
@@ -214,7 +215,7 @@ func reportWrites(b *testing.B, l *Log, n int) {
 	b.ReportMetric(float64(m.WAL.BytesWritten)/parts, "wal-amp")
 	b.ReportMetric(float64(flushed)/parts, "flush-amp")
 	b.ReportMetric(float64(compacted)/parts, "compact-amp")
-	b.ReportMetric(float64(s.total.blocks), "blocks")
+	b.ReportMetric(float64(s.Total.Blocks), "blocks")
 	b.ReportMetric(float64(m.Compact.MoveCount), "moves")
 }
 
@@ -312,7 +313,7 @@ func BenchmarkVariant(b *testing.B) {
 	}
 }
 
-// BenchmarkDecodeIndex decodes the index part of 512 events, and the outline.
+// BenchmarkDecodeIndex decodes the index part of 512 events, and the slim index.
 func BenchmarkDecodeIndex(b *testing.B) {
 	l := mustOpen(b, testConfig(b, vfs.NewMem(), newTestClock()))
 	blk := testBlock{epoch: 1, firstSeq: 1, lastSeq: benchBlockEvents, events: benchEvents(b, benchBlockEvents)}.seal(b, l)
@@ -320,16 +321,16 @@ func BenchmarkDecodeIndex(b *testing.B) {
 		name   string
 		r      format.Range
 		sealed []byte
-	}{{"index", format.RangeIndex, blk.sealedIndex}, {"outline", format.RangeSlimIndex, blk.sealedOutline}} {
+	}{{"index", format.RangeIndex, blk.values.Index}, {"slim_index", format.RangeSlimIndex, blk.values.SlimIndex}} {
 		b.Run(part.name, func(b *testing.B) {
 			b.ReportAllocs()
 			b.SetBytes(int64(len(part.sealed)))
 			for b.Loop() {
-				body, err := format.OpenTrailer(part.sealed, part.r, blk.idx.key())
+				body, err := format.OpenTrailer(part.sealed, part.r, blk.idx.Key())
 				if err != nil {
 					b.Fatal(err)
 				}
-				if _, err := decoderOf(part.r)(body); err != nil {
+				if _, err := decodeBlockIndex(part.r, body); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -337,3 +338,8 @@ func BenchmarkDecodeIndex(b *testing.B) {
 		})
 	}
 }
+
+// copyCompressor compresses nothing.
+type copyCompressor struct{}
+
+func (copyCompressor) Append(dst, src []byte) []byte { return append(dst, src...) }

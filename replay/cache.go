@@ -10,12 +10,12 @@ import (
 
 // cacheKey names one thing in the cache: a stored part of a block, or a variant of it.
 type cacheKey struct {
-	block   int64
-	part    format.Range // its range; 0: the variant
-	strand  int          // of a plain part, counted over its pieces
-	others  bool         // the variant is of a span's copies of identity and account events, block is the span's key
-	variant variant
-	first   int64 // stamp of its first event, if a variant: small blocks have variants, and a merged one has the key of its last
+	block     int64
+	part      format.Range // its range; 0: the variant
+	substream int          // of a plain part, counted over its pages
+	others    bool         // the variant is of a span's copies of identity and account events, block is the span's key
+	variant   variant
+	first     int64 // stamp of its first event, if a variant: small blocks have variants, and a merged one has the key of its last
 }
 
 // frames are a variant's frames, back to back.
@@ -28,8 +28,8 @@ type frames struct {
 // change after. Who holds an entry may use it even after it was evicted.
 type cacheEntry struct {
 	done chan struct{}
-	idx  *index // of part RangeIndex, RangeSlimIndex or RangeCopiesIndex
-	span *span  // of part RangeSpan
+	idx  *blockIndex  // of part RangeIndex, RangeSlimIndex or RangeCopiesIndex
+	span *format.Span // of part RangeSpan
 	frames
 	err error
 

@@ -11,6 +11,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/google/go-cmp/cmp"
+
+	"millrace/replay/internal/format"
 )
 
 // Checkpoints that are made while the log is written are logs: each has the events up to its position, no
@@ -39,7 +41,7 @@ func TestCheckpointOfARunningLog(t *testing.T) {
 	var got []result
 	for seq := int64(11); len(got) < copies; seq++ {
 		clock.advance(time.Second)
-		a.append(a.block(1, seq, seq, place{seq: seq}))
+		a.append(a.block(1, seq, seq, format.Place{Seq: seq}))
 		select {
 		case r := <-results:
 			got = append(got, r)
@@ -69,7 +71,7 @@ func TestCheckpointOfARunningLog(t *testing.T) {
 		if diff := cmp.Diff(want, strings.Fields(b.read(reader))); diff != "" {
 			t.Errorf("%s: -want +got\n%s", r.dir, diff)
 		}
-		b.append(b.block(1, have.Seq+1, have.Seq+1, place{seq: have.Seq + 1})) // and it goes on from there
+		b.append(b.block(1, have.Seq+1, have.Seq+1, format.Place{Seq: have.Seq + 1})) // and it goes on from there
 	}
 	if _, err := a.l.Checkpoint(got[0].dir); !errors.Is(err, os.ErrExist) {
 		t.Errorf("a checkpoint over another: %v", err)

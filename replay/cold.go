@@ -17,15 +17,15 @@ type blockScan struct {
 	it *pebbleguard.Iterator // nil until the first find
 	at int64                 // key the iterator is at; 0: nowhere
 
-	outline bool   // its user takes outlines for indexes
-	before  *index // its user was in that block before; nil: in none
+	slim   bool        // its user takes slim indexes for indexes
+	before *blockIndex // its user was in that block before; nil: in none
 
 	spans *pebbleguard.Iterator // nil until the first spansFrom
 }
 
 // part is the range of the indexes that its user takes.
 func (c *blockScan) part() format.Range {
-	if c.outline {
+	if c.slim {
 		return format.RangeSlimIndex
 	}
 	return format.RangeIndex
@@ -33,9 +33,9 @@ func (c *blockScan) part() format.Range {
 
 // find returns the index of the first block that has an event stamped from or later. s is the
 // snapshot that says there is one: from > s.floor.timeUS and from <= s.beforeTail.timeUS.
-func (c *blockScan) find(s *snapshot, from int64) (*index, error) {
+func (c *blockScan) find(s *snapshot, from int64) (*blockIndex, error) {
 	before := c.before
-	if before != nil && before.key() != from-1 {
+	if before != nil && before.Key() != from-1 {
 		before = nil
 	}
 	if before != nil && before.after.Load() != 0 {
@@ -56,7 +56,7 @@ func (c *blockScan) find(s *snapshot, from int64) (*index, error) {
 		if err := c.it.Error(); err != nil {
 			return nil, c.l.readError(c.part(), from, err)
 		}
-		return nil, c.l.corrupt(c.part(), s.beforeTail.timeUS, format.ErrMissing)
+		return nil, c.l.corrupt(c.part(), s.beforeTail.TimeUS, format.ErrMissing)
 	}
 	key, ok := format.ParseTimeKey(c.it.Key())
 	if !ok {
@@ -79,8 +79,8 @@ func (c *blockScan) find(s *snapshot, from int64) (*index, error) {
 	return e.idx, e.err
 }
 
-// indexOf returns the index of a block on disk whose key is known, or its outline: what range r has of it.
-func (l *Log) indexOf(r format.Range, key int64) (*index, error) {
+// indexOf returns the index of a block on disk whose key is known, or its slim index: what range r has of it.
+func (l *Log) indexOf(r format.Range, key int64) (*blockIndex, error) {
 	e, mine := l.cache.find(cacheKey{block: key, part: r})
 	if !mine {
 		return e.idx, e.err
@@ -88,8 +88,8 @@ func (l *Log) indexOf(r format.Range, key int64) (*index, error) {
 	var bytes int64
 	defer func() { l.cache.fill(e, bytes) }()
 	e.err = l.view(r, key, func(b []byte) (err error) {
-		if e.idx, err = decoderOf(r)(b); err == nil && e.idx.key() != key {
-			err = fmt.Errorf("its last event is stamped %d", e.idx.key())
+		if e.idx, err = decodeBlockIndex(r, b); err == nil && e.idx.Key() != key {
+			err = fmt.Errorf("its last event is stamped %d", e.idx.Key())
 		}
 		return err
 	})
@@ -106,7 +106,7 @@ func (c *blockScan) open(s *snapshot, from int64) error {
 	if c.it != nil {
 		return nil
 	}
-	it, err := c.iterator(c.part(), s.beforeTail.timeUS, from)
+	it, err := c.iterator(c.part(), s.beforeTail.TimeUS, from)
 	c.it = it
 	return err
 }
@@ -119,7 +119,7 @@ func (c *blockScan) iterator(r format.Range, last, from int64) (*pebbleguard.Ite
 	if err != nil {
 		return nil, c.l.readError(r, from, err)
 	}
-	if c.l.snap.Load().floor.timeUS >= from {
+	if c.l.snap.Load().Floor.TimeUS >= from {
 		_ = it.Close()
 		return nil, ErrFellOff
 	}
@@ -137,8 +137,8 @@ func (c *blockScan) close() {
 	}
 }
 
-// decodeAt decodes the index or the outline that it is at.
-func (l *Log) decodeAt(it *pebbleguard.Iterator, r format.Range, key int64) (*index, error) {
+// decodeAt decodes the index or the slim index that it is at.
+func (l *Log) decodeAt(it *pebbleguard.Iterator, r format.Range, key int64) (*blockIndex, error) {
 	sealed, err := it.ValueAndErr()
 	if err != nil {
 		return nil, l.readError(r, key, err)
@@ -147,22 +147,14 @@ func (l *Log) decodeAt(it *pebbleguard.Iterator, r format.Range, key int64) (*in
 	if err != nil {
 		return nil, l.corrupt(r, key, err)
 	}
-	x, err := decoderOf(r)(b)
-	if err == nil && x.key() != key {
-		err = fmt.Errorf("its last event is stamped %d", x.key())
+	x, err := decodeBlockIndex(r, b)
+	if err == nil && x.Key() != key {
+		err = fmt.Errorf("its last event is stamped %d", x.Key())
 	}
 	if err != nil {
 		return nil, l.corrupt(r, key, err)
 	}
 	return x, nil
-}
-
-// decoderOf returns what decodes the values of a range of indexes or outlines.
-func decoderOf(r format.Range) func(b []byte) (*index, error) {
-	if r == format.RangeSlimIndex {
-		return decodeOutline
-	}
-	return decodeIndex
 }
 
 // readPart returns a stored part without its trailer.
@@ -184,7 +176,7 @@ func (l *Log) readPart(r format.Range, key int64) ([]byte, error) {
 // missing says why a value is not there.
 func (l *Log) missing(r format.Range, key int64) error {
 	// A trim that took it published its floor before, see blockScan.open.
-	if l.snap.Load().floor.timeUS >= key {
+	if l.snap.Load().Floor.TimeUS >= key {
 		return ErrFellOff
 	}
 	return l.corrupt(r, key, format.ErrMissing)

@@ -49,12 +49,12 @@ type Config struct {
 
 	Dictionaries *dict.Registry // its Stored dictionary compresses the stored variant
 
-	keepSmall  bool // for tests that count blocks: small ones are never merged
-	alwaysSlow bool // for tests: readers look ahead as if each look had to wait for the disk
-	scribble   bool // for tests: memory of sealed parts is overwritten when it is given back
-	stranded   int  // for tests: blocks of so many bytes are packed in strands; 0: minStranded
-	blobValue  int  // for tests: values of so many bytes go to blob files, whatever the memtable; 0: see pebblestore.Config.BlobValue
-	hooks      testHooks
+	keepSmall       bool // for tests that count blocks: small ones are never merged
+	alwaysSlow      bool // for tests: readers look ahead as if each look had to wait for the disk
+	scribble        bool // for tests: memory of sealed parts is overwritten when it is given back
+	substreamsBytes int  // for tests: blocks of so many bytes are packed in substreams; 0: 128 KiB
+	blobValue       int  // for tests: values of so many bytes go to blob files, whatever the memtable; 0: see pebblestore.Config.BlobValue
+	hooks           testHooks
 
 	Now        func() time.Time     // wall clock; nil: time.Now
 	Monotonic  func() time.Duration // since any fixed moment; nil: the process's monotonic clock

@@ -134,13 +134,13 @@ func (c *counts) add(blocks []*Block, mono time.Duration) {
 	}
 }
 
-func (c *counts) tally(x *index) {
+func (c *counts) tally(x *blockIndex) {
 	var kinds [256]uint32
-	c.perBlock = slices.Grow(c.perBlock[:0], x.collections.len()+1)[:x.collections.len()+1]
+	c.perBlock = slices.Grow(c.perBlock[:0], x.Collections.Len()+1)[:x.Collections.Len()+1]
 	clear(c.perBlock)
-	for i, k := range x.kind {
+	for i, k := range x.Kind {
 		kinds[k]++
-		c.perBlock[x.collection[i]]++
+		c.perBlock[x.Collection[i]]++
 	}
 	for k, n := range kinds {
 		if at, ok := countedKind(uint8(k)); ok && n > 0 {
@@ -149,7 +149,7 @@ func (c *counts) tally(x *index) {
 	}
 	for i, n := range c.perBlock[1:] {
 		if n > 0 {
-			c.collection(x.collections.at(i)).add(c.step, n)
+			c.collection(x.Collections.At(i)).add(c.step, n)
 		}
 	}
 }

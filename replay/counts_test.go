@@ -9,6 +9,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/google/go-cmp/cmp"
 
+	"millrace/replay/internal/format"
 	"millrace/translate"
 )
 
@@ -51,7 +52,7 @@ func TestCounts(t *testing.T) {
 		b := testBlock{epoch: 1, firstSeq: seq + 1}
 		for range rng.IntN(20) {
 			seq++
-			e := testEvent{place: place{1, seq, 0}, timeUS: testStart.UnixMicro() + seq, did: "did:web:example.com", payload: `{"a":1}`}
+			e := testEvent{Place: format.Place{Epoch: 1, Seq: seq, Op: 0}, timeUS: testStart.UnixMicro() + seq, did: "did:web:example.com", payload: `{"a":1}`}
 			switch k := rng.IntN(5); k {
 			case 3:
 				e.kind = translate.KindIdentity

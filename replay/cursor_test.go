@@ -52,19 +52,19 @@ type lines struct {
 	stamp int64
 }
 
-func (a *lines) block(epoch uint32, first, last int64, places ...place) testBlock {
+func (a *lines) block(epoch uint32, first, last int64, places ...format.Place) testBlock {
 	b := testBlock{epoch: epoch, firstSeq: first, lastSeq: last}
 	for _, p := range places {
 		a.stamp = max(a.stamp+1, a.clock.us())
-		p.epoch = epoch
-		b.events = append(b.events, testEvent{place: p, timeUS: a.stamp, kind: translate.KindCommit,
-			operation: translate.OpCreate, collection: "app.bsky.feed.post", did: testDID(1), payload: `{"p":"` + p.text() + `"}`})
+		p.Epoch = epoch
+		b.events = append(b.events, testEvent{Place: p, timeUS: a.stamp, kind: translate.KindCommit,
+			operation: translate.OpCreate, collection: "app.bsky.feed.post", did: testDID(1), payload: `{"p":"` + placeText(p) + `"}`})
 	}
 	return b
 }
 
-func (p place) text() string {
-	return translate.Position{Stream: translate.Stream(p.epoch), Seq: p.seq, Op: p.op}.String()
+func placeText(p format.Place) string {
+	return translate.Position{Stream: translate.Stream(p.Epoch), Seq: p.Seq, Op: p.Op}.String()
 }
 
 func (a *lines) append(bs ...testBlock) {
@@ -108,10 +108,10 @@ func TestPositionCursors(t *testing.T) {
 		cfg.TailBytes = tail
 		a := &lines{t: t, l: mustOpen(t, cfg), clock: clock}
 		a.append(
-			a.block(1, 10, 14, place{seq: 11}, place{seq: 11, op: 2}, place{seq: 13}),
+			a.block(1, 10, 14, format.Place{Seq: 11}, format.Place{Seq: 11, Op: 2}, format.Place{Seq: 13}),
 			a.block(1, 15, 16),
-			a.block(1, 17, 20, place{seq: 18}),
-			a.block(2, 3, 5, place{seq: 4}),
+			a.block(1, 17, 20, format.Place{Seq: 18}),
+			a.block(2, 3, 5, format.Place{Seq: 4}),
 		)
 		at := func(epoch uint32, seq int64, op uint32) Cursor {
 			return PositionCursor(translate.Position{Stream: StreamOf(testRelay, epoch), Seq: seq, Op: op})
@@ -187,7 +187,7 @@ func TestPositionCursors(t *testing.T) {
 			}()
 		}
 		a.append(a.block(2, 6, 7))
-		a.append(a.block(2, 8, 10, place{seq: 8}, place{seq: 8, op: 1}, place{seq: 9}))
+		a.append(a.block(2, 8, 10, format.Place{Seq: 8}, format.Place{Seq: 8, Op: 1}, format.Place{Seq: 9}))
 	}
 }
 
@@ -196,15 +196,15 @@ func TestPositionCursors(t *testing.T) {
 func TestPositionAheadNewEpoch(t *testing.T) {
 	clock := newTestClock()
 	a := &lines{t: t, l: mustOpen(t, testConfig(t, vfs.NewMem(), clock)), clock: clock}
-	a.append(a.block(1, 1, 5, place{seq: 5}))
+	a.append(a.block(1, 1, 5, format.Place{Seq: 5}))
 	r, err := a.l.NewReader(ReaderConfig{Cursor: PositionCursor(translate.Position{Stream: StreamOf(testRelay, 1), Seq: 500})})
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := a.block(2, 1, 1, place{seq: 1})
+	b := a.block(2, 1, 1, format.Place{Seq: 1})
 	b.gap = &Gap{From: translate.Position{Stream: StreamOf(testRelay, 1), Seq: 5},
 		To: translate.Position{Stream: StreamOf(testRelay, 2), Seq: 1}, TimeUS: b.events[0].timeUS}
-	a.append(a.block(1, 6, 9, place{seq: 9}), a.block(2, 1, 2, place{seq: 1}, place{seq: 2}))
+	a.append(a.block(1, 6, 9, format.Place{Seq: 9}), a.block(2, 1, 2, format.Place{Seq: 1}, format.Place{Seq: 2}))
 	if got := a.read(r); got != "2-1-0 2-2-0" {
 		t.Errorf("got %q", got)
 	}
@@ -243,8 +243,8 @@ func TestPositionBeforeBegin(t *testing.T) {
 			if err := r.Next(&c); err != nil || c.Gap != nil || c.Through.Position != at {
 				t.Errorf("%s: before the first event: %+v, %v", tc.name, c, err)
 			}
-			a.append(a.block(1, 5001, 5003, place{seq: 5001}, place{seq: 5001, op: 1}, place{seq: 5003}))
-			a.append(a.block(1, 5004, 5010, place{seq: 5010}))
+			a.append(a.block(1, 5001, 5003, format.Place{Seq: 5001}, format.Place{Seq: 5001, Op: 1}, format.Place{Seq: 5003}))
+			a.append(a.block(1, 5004, 5010, format.Place{Seq: 5010}))
 			var got []string
 			for c.Live = false; !c.Live; {
 				if err := r.Next(&c); err != nil {
@@ -265,7 +265,7 @@ func TestPositionBeforeBegin(t *testing.T) {
 			if strings.Join(got, " ") != tc.want || tc.gap {
 				t.Errorf("tail %d, %s: %q, want %q; told of no gap: %t", tail, tc.name, got, tc.want, tc.gap)
 			}
-			a.append(a.block(1, 5011, 5011, place{seq: 5011}))
+			a.append(a.block(1, 5011, 5011, format.Place{Seq: 5011}))
 			if got := a.read(r); strings.Contains(got, "gap") || (got == "") != (tc.want == "") {
 				t.Errorf("tail %d, %s: then %q", tail, tc.name, got)
 			}
@@ -294,7 +294,7 @@ func TestPositionBeforeBeginNewEpoch(t *testing.T) {
 			}
 		}()
 	}
-	a.append(a.block(2, 7, 7, place{seq: 7}))
+	a.append(a.block(2, 7, 7, format.Place{Seq: 7}))
 }
 
 // TestPositionBeforeBeginGap: the log's own gap before its first event comes in a chunk after that, and
@@ -307,7 +307,7 @@ func TestPositionBeforeBeginGap(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := a.block(1, 5000, 5000, place{seq: 5000})
+	b := a.block(1, 5000, 5000, format.Place{Seq: 5000})
 	us := b.events[0].timeUS
 	b.gap = &Gap{From: translate.Position{Stream: at.Stream, Seq: 4500}, To: translate.Position{Stream: at.Stream, Seq: 5000}, TimeUS: us}
 	a.append(b)
@@ -346,8 +346,8 @@ func TestGaps(t *testing.T) {
 		b.gap = &Gap{From: translate.Position{Stream: stream, Seq: from}, To: translate.Position{Stream: stream, Seq: b.firstSeq}, TimeUS: us}
 		return b
 	}
-	a.append(a.block(1, 1, 2, place{seq: 1}, place{seq: 2}))
-	b := a.block(1, 10, 11, place{seq: 10}, place{seq: 11})
+	a.append(a.block(1, 1, 2, format.Place{Seq: 1}, format.Place{Seq: 2}))
+	b := a.block(1, 10, 11, format.Place{Seq: 10}, format.Place{Seq: 11})
 	a.append(gapped(b, 2, b.events[0].timeUS))
 	a.stamp++
 	a.append(gapped(a.block(1, 20, 20), 11, a.stamp)) // nothing came after it yet

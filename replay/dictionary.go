@@ -27,78 +27,40 @@ func (l *Log) Dictionaries() []DictionaryUse {
 	uses := l.snap.Load().uses
 	out := make([]DictionaryUse, len(uses))
 	for i, u := range uses {
-		out[i] = DictionaryUse{ID: u.id, Stored: i == len(uses)-1}
-		if u.sinceUS != 0 {
-			out[i].Since = time.UnixMicro(u.sinceUS).UTC()
+		out[i] = DictionaryUse{ID: u.ID, Stored: i == len(uses)-1}
+		if u.SinceUS != 0 {
+			out[i].Since = time.UnixMicro(u.SinceUS).UTC()
 		}
 	}
 	return out
 }
 
-// use says which blocks a dictionary may have compressed: none stamped after through, unless it is
-// the stored one, which is the last of the log's uses.
-type use struct {
-	id      uint32
-	sinceUS int64 // wall clock when it first became the stored one; 0: not known
-	from    int64 // the log's newest stamp when it last became that
-	through int64 // the log's newest stamp when another took its place, if blocks came between; else as before
-}
-
-// appendUses appends the value of MetaDictionaries, without trailer.
-func appendUses(dst []byte, uses []use) []byte {
-	for _, u := range uses {
-		dst = binary.LittleEndian.AppendUint32(dst, u.id)
-		dst = binary.LittleEndian.AppendUint64(dst, uint64(u.sinceUS))
-		dst = binary.LittleEndian.AppendUint64(dst, uint64(u.from))
-		dst = binary.LittleEndian.AppendUint64(dst, uint64(u.through))
-	}
-	return dst
-}
-
-func decodeUses(b []byte) ([]use, error) {
-	d := &decoder{b: b}
-	var uses []use
-	for d.err == nil && len(d.b) > 0 {
-		u := use{id: d.uint32(), sinceUS: d.int64(), from: d.int64(), through: d.int64()}
-		if findUse(uses, u.id) >= 0 {
-			d.fail(fmt.Errorf("dictionary %d is in it twice", u.id))
-		}
-		uses = append(uses, u)
-	}
-	return uses, d.end()
-}
-
-// findUse returns the index of the dictionary's use, -1 if it has none.
-func findUse(uses []use, id uint32) int {
-	return slices.IndexFunc(uses, func(u use) bool { return u.id == id })
-}
-
 // replaceStored makes id the stored dictionary of a log whose newest stamp is timeUS. It may reorder
 // uses.
-func replaceStored(uses []use, id uint32, nowUS, timeUS int64) []use {
+func replaceStored(uses []format.Use, id uint32, nowUS, timeUS int64) []format.Use {
 	if n := len(uses); n > 0 {
 		last := &uses[n-1]
-		if last.id == id {
+		if last.ID == id {
 			return uses
 		}
-		if timeUS > last.from {
-			last.through = timeUS
+		if timeUS > last.FromUS {
+			last.ThroughUS = timeUS
 		}
 	}
-	u := use{id: id, sinceUS: nowUS}
-	if i := findUse(uses, id); i >= 0 {
+	u := format.Use{ID: id, SinceUS: nowUS}
+	if i := format.FindUse(uses, id); i >= 0 {
 		u = uses[i]
 		uses = slices.Delete(uses, i, i+1)
 	}
-	u.from = timeUS
+	u.FromUS = timeUS
 	return append(uses, u)
 }
 
 // neededUses returns the uses that blocks after floorUS may be of, and the stored one.
-func neededUses(uses []use, floorUS int64) []use {
-	var needed []use
+func neededUses(uses []format.Use, floorUS int64) []format.Use {
+	var needed []format.Use
 	for i, u := range uses {
-		if i == len(uses)-1 || u.through > floorUS {
+		if i == len(uses)-1 || u.ThroughUS > floorUS {
 			needed = append(needed, u)
 		}
 	}
@@ -106,15 +68,15 @@ func neededUses(uses []use, floorUS int64) []use {
 }
 
 // putUses adds to the batch what makes the store's dictionaries, which are those of old, those of next.
-func putUses(batch *pebble.Batch, old, next []use) error {
+func putUses(batch *pebble.Batch, old, next []format.Use) error {
 	for _, u := range old {
-		if findUse(next, u.id) < 0 {
-			if err := batch.Delete(format.DictionaryKey(u.id), nil); err != nil {
+		if format.FindUse(next, u.ID) < 0 {
+			if err := batch.Delete(format.DictionaryKey(u.ID), nil); err != nil {
 				return err
 			}
 		}
 	}
-	return putMeta(batch, format.MetaDictionaries, appendUses(nil, next))
+	return putMeta(batch, format.MetaDictionaries, format.AppendUses(nil, next))
 }
 
 // dictionaries makes those known that blocks in the log may be compressed with, keeps the one in use,
@@ -129,32 +91,32 @@ func (o *opener) dictionaries() error {
 	if err != nil {
 		return err
 	}
-	recorded, err := decodeUses(v)
+	recorded, err := format.DecodeUses(v)
 	if err != nil {
 		return corrupt(format.RangeMeta, 0, fmt.Errorf("%s: %w", format.MetaDictionaries, err))
 	}
 	// Versions that did not record uses stored the file alone: it may be of any block there is.
-	had := make([]use, 0, len(files)+1)
+	had := make([]format.Use, 0, len(files)+1)
 	for id := range files {
-		if findUse(recorded, id) < 0 {
-			had = append(had, use{id: id, through: o.snap.timeUS})
+		if format.FindUse(recorded, id) < 0 {
+			had = append(had, format.Use{ID: id, ThroughUS: o.snap.TimeUS})
 		}
 	}
-	slices.SortFunc(had, func(a, b use) int { return cmp.Compare(a.id, b.id) })
+	slices.SortFunc(had, func(a, b format.Use) int { return cmp.Compare(a.ID, b.ID) })
 	had = append(had, recorded...)
 	for _, u := range recorded {
-		if files[u.id] == nil {
-			return corrupt(format.RangeDictionary, int64(u.id), format.ErrMissing)
+		if files[u.ID] == nil {
+			return corrupt(format.RangeDictionary, int64(u.ID), format.ErrMissing)
 		}
 	}
 	stored := o.cfg.Dictionaries.Stored()
 	uses := had
 	if !o.cfg.ReadOnly {
-		uses = replaceStored(slices.Clone(had), stored.ID(), o.cfg.Now().UnixMicro(), o.snap.timeUS)
+		uses = replaceStored(slices.Clone(had), stored.ID(), o.cfg.Now().UnixMicro(), o.snap.TimeUS)
 	}
-	uses = neededUses(uses, o.snap.floor.timeUS)
+	uses = neededUses(uses, o.snap.Floor.TimeUS)
 	for _, u := range uses {
-		if d := files[u.id]; d == nil {
+		if d := files[u.ID]; d == nil {
 			continue
 		} else if err := o.cfg.Dictionaries.Add(d); err != nil {
 			return fmt.Errorf("the log has blocks made with another dictionary of the same ID: %w", err)

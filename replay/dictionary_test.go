@@ -57,7 +57,7 @@ func (l *dictionaryLog) appendBlocks(n int) {
 	for range n {
 		l.seq++
 		l.clock.advance(time.Minute)
-		l.append(l.block(1, l.seq, l.seq, place{seq: l.seq}))
+		l.append(l.block(1, l.seq, l.seq, format.Place{Seq: l.seq}))
 	}
 }
 
@@ -102,7 +102,7 @@ func (l *dictionaryLog) wantEvents(what string, first int64, ids ...uint32) {
 		}
 		var want, got []string
 		for seq := first; seq <= l.seq; seq++ {
-			want = append(want, `{"p":"`+place{epoch: 1, seq: seq}.text()+`"}`)
+			want = append(want, `{"p":"`+placeText(format.Place{Epoch: 1, Seq: seq})+`"}`)
 		}
 		for c := (Chunk{}); !c.Live; {
 			if err := r.Next(&c); err != nil {

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/cespare/xxhash/v2"
+
+	"millrace/replay/internal/format"
 )
 
 func randomPLC(rng *rand.Rand) string {
@@ -95,7 +97,7 @@ func TestFilterBytes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			f.fingerprintsFor(fingerprintKey{1, 2})
+			f.fingerprintsFor(format.FingerprintKey{})
 			kept[i] = f
 		}
 		took := (heap() - before) / filters

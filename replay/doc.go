@@ -21,7 +21,7 @@
 // which is the newest blocks within Config.TailBytes (and at most maxTailBlocks). A reader loads it
 // once per Next. Its place is a time_us, the first it has not looked at. If that is beyond
 // snapshot.beforeTail, the block is in the tail; else it is in Pebble, found by a seek or by what the block
-// before it remembers. Its index, or for a reader that wants neither certain DIDs nor UIDs its outline, comes through the cache, its frames from
+// before it remembers. Its index, or for a reader that wants neither certain DIDs nor UIDs its slim index, comes through the cache, its frames from
 // Pebble's to the chunk (fetch.go). Each snapshot has a channel that is closed when the next one replaces it.
 // A reader waits on the channel of the very snapshot it looked at last: what came in between has
 // closed it already, so no wake-up is lost.
@@ -32,13 +32,13 @@
 //
 // A reader of everything that has come to a block on disk has the next two read by goroutines of the log's, while
 // its caller writes the first to the socket (ahead.go), and if it is the only one at work, unpacked (ready.go); then they walk
-// on over the outlines of those behind, several at a time. One whose filter passes little, and that had to wait for the
+// on over the slim indexes of those behind, several at a time. One whose filter passes little, and that had to wait for the
 // disk, looks at up to maxLooks spans at once, and has as many blocks read that they name (scout.go). Blob files have the kernel
 // read ahead where values are read one behind the other and the disk is waited for (internal/pebblestore).
 //
 // Memory: tail and cache are bounded by Config. A reader holds no block between calls; a Chunk has memory of its own
 // of MaxChunkBytes for what is read from the disk, until it is Reset, or keeps alive what its Frames alias, at most about
-// 2*pinFactor times MaxChunkBytes, as sparse matches are copied. Who unpacks a strand of a block first does it in that
+// 2*pinFactor times MaxChunkBytes, as sparse matches are copied. Who unpacks a substream of a block first does it in that
 // memory, or in some that is given back at once, and leaves nothing in the cache; from the second on they share it there,
 // if it is one of the part's first 64. Pebble has its own share. Beyond its cache it keeps what is parked: up to 8 open parts, half of
 // that cache at most, that a reader has not finished, or that were read ahead for one; nobody's for longer than a second. What is
@@ -81,89 +81,11 @@
 // rest below 0.1; beside 162 of the blocks' parts there. For 36 hours at 1,500 events/s that is 1.1 GB in 3,000
 // spans. In memory there is of all this only the keys, what the cache holds, and what gathers for the next span.
 //
-// # Keys
+// # Formats
 //
-// Pebble holds one key range per part. All but meta grow at one end only; tables are cut where ranges
-// meet (spanPolicy), so compactions do not merge ranges. See internal/pebblestore for when they run. The log compresses the
-// plain part itself; of the rest Pebble's MinLZ shrinks the indexes, and what it cannot shrink (plain,
-// zstd) it stores as it is.
-//
-//	01 name                      meta: format | state | streams | uid_store | dictionaries | fingerprint_key
-//	02 ID:u32                    a dictionary that blocks in the log may be made with
-//	08 time_us:u64               gap
-//	09 epoch:u32 lastSeq:u64     block reference: key, seq and op of the last event, totals so far
-//	0f time_us:u64               span whose last event has that stamp
-//	10 time_us:u64               index part of the block whose last event has that stamp
-//	11 time_us:u64               its plain part; of one in strands the first
-//	11 time_us:u64 strand:u8     another strand of it
-//	12 time_us:u64               its zstd part
-//	13 time_us:u64 shard:u8      fingerprints of the DIDs of the span in that shard, and the blocks they are in
-//	15 time_us:u64               index of the copies of the span's identity and account events
-//	16 time_us:u64               their plain frames
-//	17 time_us:u64               their zstd frames
-//	18 time_us:u64               outline of the block whose last event has that stamp
-//
-// Numbers in keys are big-endian. So the first block at or after a time cursor is one seek, and the
-// one after a position is one seek over RangeSeq: epochs, unlike streams, are in the log's order.
-//
-// # Values
-//
-// Every value but meta format (a big-endian u32 that all versions can read) ends in a trailer;
-// numbers are little-endian:
-//
-//	| value … | range:u8 | version:u8 | 0:u16 | xxhash64(key:u64be, value, range, version, 0):u64 |
-//
-// where key is the number in the key (lastSeq for references; 0 for meta). The plain part is the
-// events as websocket text frames back to back, as they are if they are less than 4 KiB, else compressed
-// with MinLZ in pieces of whole frames, of 128 KiB at most; a larger frame is a piece of its own, or several of 1 MiB.
-// From 128 KiB on, each piece is in up to 8 strands: the frames of each collection that has a sixteenth of the block's
-// bytes (identity and account events count as one; of more than 7 the first), and before them all others, which is strand 0. What a piece
-// has of a strand is its frames back to back, compressed by themselves; of none no bytes. A strand is that of all pieces. The first value has
-//
-//	| coding:u8 (0: as they are, 1: MinLZ) | strands:u8 | pieces:u16 (0 and 0 if as they are) | bytes of the frames:u32 |
-//	| for each piece: where it ends in the frames:u32, and for each strand, where it ends in that:u32 |
-//	| if there are several: the strand of each event:u8 … | frames …, or strand 0 … |
-//
-// and each other strand a value of its own, so that a reader of posts reads posts:
-//
-//	| strand:u8 | strand … |
-//
-// The zstd part is the events as binary frames, each event compressed alone with the dictionary the index
-// names. The index:
-//
-//	| events:u32 | epoch:u32 | firstSeq:u64 | lastSeq:u64 | dictionary:u32 | collections:u16 | dids:u16 |
-//	| kinds:u8 (bit set) | columns:u8 | 0:u16 |
-//	| column 1: ends of the collections' names | names … | column 2: ends of the DIDs | DIDs … |
-//	| column 16: time_us | 17: seq | 18: op | 19: kind + 16*operation | 20: collection + 1, 0 = none |
-//	| 21: DID | 22: DID UID | 23: URI UID | 24: ends in plain | 25: ends in zstd | 26: reserved, all 0 |
-//
-// The outline repeats what of it readers need who do not look for DIDs and do not want UIDs: 8 bytes an event where the
-// index has 44 (BenchmarkSpans -v), to find and read which took such a reader a quarter of its time.
-//
-//	| events:u32 | epoch:u32 | firstSeq:u64 | lastSeq:u64 | dictionary:u32 | collections:u16 | kinds:u8 | columns:u8 |
-//	| column 1: ends of the collections' names | names … | column 16 | 17 | 18 | 19 | 20 | 24 | 25 |
-//
-// and a column:
-//
-//	| id:u8 | coding:u8 | width:u8 (0, 1, 2, 4, 8) | base:uvarint | a number of width bytes per value |
-//
-// coding 0: value = base + number; coding 1: value = the value before + number, the first from base.
-// A column of unknown id can be skipped, as its length follows from its width.
-//
-// A span, where a set of blocks is a bit a block, block 0 in the lowest bit of the first byte:
-//
-//	| epoch:u32 | blocks:u16 | collections:u16 | identities:u32 | accounts:u32 | copies:u8 (1: there are) | 0:u24 |
-//	| by block: column 32: first stamps | 33: last stamps | 34: seq | 35: op of the last event | 36: events |
-//	| column 1: ends of the collections' names | names … | column 37: events, by collection |
-//	| blocks with identity events | with account events | with each collection … |
-//
-// a shard of its fingerprints, which are without the five bits that choose the shard, cut to b+16 bits and in ascending
-// order, with their blocks:
-//
-//	| n:u32 | b:u8 | shard:u8 | 0:u16 | for each value of the upper b bits, and one more: index of the first:u16 | lower 16 bits:u16 … |
-//	| after each 64 fingerprints but the last: blocks so far:u32 … | number of blocks - 1:u8 … | blocks:u8 … |
-//
-// and its copies, which are parts as a block's.
+// Package internal/format has the encodings of all keys and values, and draws them (formats.go). Pebble holds one key
+// range for each part of a block; tables are cut where ranges meet (spanPolicy), so compactions do not merge ranges. See
+// internal/pebblestore for when they run.
 //
 // # Concurrency and lock order
 //

@@ -7,8 +7,8 @@ import "millrace/translate"
 func (l *Log) StreamOfEpoch(epoch uint32) translate.Stream {
 	s := l.snap.Load()
 	for _, st := range s.streams {
-		if st.epoch == epoch {
-			return st.tag
+		if st.Epoch == epoch {
+			return st.Tag
 		}
 	}
 	return StreamOf(l.cfg.Relay, epoch)

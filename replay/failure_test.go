@@ -243,11 +243,11 @@ func TestCorruption(t *testing.T) {
 				cfg := testConfig(t, vfs.NewMem(), clock)
 				cfg.Retention = 2 * time.Hour // so that a span covers two of the blocks
 				a := tenBlocks(t, cfg, clock)
-				other := a.block(1, 11, 11, place{seq: 11})
+				other := a.block(1, 11, 11, format.Place{Seq: 11})
 				other.events[0].kind, other.events[0].operation, other.events[0].collection = translate.KindIdentity, 0, ""
 				a.append(other)
 				clock.advance(time.Hour / 2)
-				b := a.block(1, 20, 20, place{seq: 20})
+				b := a.block(1, 20, 20, format.Place{Seq: 20})
 				b.gap = &Gap{From: a.l.Range().Newest.Position, To: a.l.Range().Newest.Position, TimeUS: b.events[0].timeUS}
 				a.append(b)
 				position := a.l.Range().Newest.Position

@@ -17,10 +17,10 @@ import (
 // goes to the log's cache, from the second one on: see storedPart.unpacked. What was unpacked ahead for a reader is
 // given to the chunk as it is: see ready.go.
 
-// arena is memory of a chunk, or for a piece of which not all is wanted.
+// arena is memory of a chunk, or for a page of which not all is wanted.
 type arena struct{ b []byte }
 
-// arenas are those that nobody uses. They are all of about the same size: a chunk's, or a piece's.
+// arenas are those that nobody uses. They are all of about the same size: a chunk's, or a page's.
 var arenas = sync.Pool{New: func() any { return new(arena) }}
 
 // maxKeptArena bounds what goes back to arenas.
@@ -42,19 +42,19 @@ func (a *arena) free() {
 	}
 }
 
-// loan is an arena that is taken when it is needed.
-type loan struct{ a *arena }
+// pooled is an arena that is taken when it is needed.
+type pooled struct{ a *arena }
 
-// bytes returns n bytes, good until the next call or free.
-func (l *loan) bytes(n int) []byte {
+// Take returns n bytes, good until the next call or free.
+func (l *pooled) Take(n int) []byte {
 	if l.a == nil || cap(l.a.b) < n {
 		l.a.free()
-		l.a = newArena(max(n, pieceBytes))
+		l.a = newArena(max(n, format.PageBytes))
 	}
 	return l.a.b[:n]
 }
 
-func (l *loan) free() {
+func (l *pooled) free() {
 	l.a.free()
 	l.a = nil
 }
@@ -93,19 +93,19 @@ func (c *Chunk) add(b []byte, own bool) {
 // one comes for it where it was parked: its memory is Pebble's.
 type storedPart struct {
 	l       *Log
-	x       *index
+	x       *blockIndex
 	r       format.Range
 	key     int64
 	closers [format.MaxSubstreams]io.Closer // of the values that it has
-	packed  packed                          // a zstd part is one piece as it is
-	ready   []*arena                        // the pieces that were unpacked ahead; nil: none were
+	pages   format.Pages                    // a zstd part is one page as it is
+	ready   []*arena                        // the pages that were unpacked ahead; nil: none were
 	err     error                           // why something that it has not could not be had; told
 }
 
 // openPart opens a part of n bytes of frames; x is its index. Close it, or leave it in l.parked.
-func (l *Log) openPart(x *index, r format.Range, key int64, n int) (p storedPart, err error) {
+func (l *Log) openPart(x *blockIndex, r format.Range, key int64, n int) (p storedPart, err error) {
 	if p, ok := l.parked.take(r, key); ok {
-		if p.x = x; p.packed.bytes == n && l.store.Err() == nil {
+		if p.x = x; p.pages.Size() == n && l.store.Err() == nil {
 			x.checked.Or(p.checkedBit())
 			return p, nil
 		}
@@ -145,14 +145,14 @@ func (p *storedPart) check(sealed []byte, n int) error {
 	if err != nil {
 		return err
 	}
-	p.packed = packed{bytes: len(body), bodies: [format.MaxSubstreams][]byte{body}}
+	p.pages = format.RawPages(body)
 	if p.r == format.RangePlain || p.r == format.RangeCopiesPlain {
-		if p.packed, err = openPacked(body, p.x.plainEnd); err != nil {
+		if p.pages, err = format.OpenPages(body, p.x.PlainEnd); err != nil {
 			return err
 		}
 	}
-	if p.packed.bytes != n {
-		return fmt.Errorf("it has %d bytes, the index says %d", p.packed.bytes, n)
+	if p.pages.Size() != n {
+		return fmt.Errorf("it has %d bytes, the index says %d", p.pages.Size(), n)
 	}
 	p.x.checked.Or(checked)
 	return nil
@@ -170,12 +170,12 @@ func (p *storedPart) openTrailer(sealed []byte, checked uint32) ([]byte, error) 
 	return format.OpenTrailer(sealed, p.r, p.key)
 }
 
-// strandChecked is the bit of strand 0 in an index's checked; those of the others follow.
-const strandChecked = 1 << 16
+// substreamChecked is the bit of substream 0 in an index's checked; those of the others follow.
+const substreamChecked = 1 << 16
 
-// load reads a strand that has a value of its own, unless it was read.
-func (p *storedPart) load(s int) error {
-	if p.packed.bodies[s] != nil {
+// Load reads a substream that has a value of its own, unless it was read.
+func (p *storedPart) Load(s int) error {
+	if p.pages.HasSubstream(s) {
 		return nil
 	}
 	sealed, closer, err := p.l.open(format.SubstreamKey(p.key, s), p.r, p.key)
@@ -184,10 +184,10 @@ func (p *storedPart) load(s int) error {
 		return err
 	}
 	p.closers[s] = closer
-	checked := uint32(strandChecked) << s
+	checked := uint32(substreamChecked) << s
 	body, err := p.openTrailer(sealed, checked)
 	if err == nil {
-		err = p.packed.setStrand(s, body)
+		err = p.pages.SetSubstream(s, body)
 	}
 	if err != nil {
 		return p.corrupt(err)
@@ -199,17 +199,17 @@ func (p *storedPart) load(s int) error {
 // loadFor reads what a reader with that filter will want of it; p.err says whether it could.
 func (p *storedPart) loadFor(f *Filter) {
 	var m matcher
-	if p.packed.strands < 2 || f != nil && !m.reset(f, p.x) {
+	if p.pages.NumSubstreams() < 2 || f != nil && !m.reset(f, p.x) {
 		return
 	}
 	var wanted [format.MaxSubstreams]bool
-	for i := 0; f != nil && i < len(p.packed.of); i++ {
-		if i = m.next(i); i < len(p.packed.of) {
-			wanted[p.packed.of[i]%format.MaxSubstreams] = true
+	for i := 0; f != nil && i < p.x.Events(); i++ {
+		if i = m.next(i); i < p.x.Events() {
+			wanted[p.pages.SubstreamOf(i)%format.MaxSubstreams] = true
 		}
 	}
-	for s := range p.packed.strands {
-		if (f == nil || wanted[s]) && p.load(s) != nil {
+	for s := range p.pages.NumSubstreams() {
+		if (f == nil || wanted[s]) && p.Load(s) != nil {
 			return
 		}
 	}
@@ -225,33 +225,33 @@ func (p *storedPart) close() {
 	}
 }
 
-// sharedStrands is how many strands of a part the cache may have: the first.
-const sharedStrands = 64
+// sharedSubstreams is how many substreams of a part the cache may have: the first.
+const sharedSubstreams = 64
 
-// unpacked returns a strand of piece i from the cache, if somebody looked at it before, as far as the index remembers. Who
+// Unpacked returns a substream of page i from the cache, if somebody looked at it before, as far as the index remembers. Who
 // comes first unpacks it for himself, nil: he may well be the only one.
-func (p *storedPart) unpacked(i, strand, size int) ([]byte, error) {
-	n := i*p.packed.strands + strand
-	if n >= sharedStrands {
+func (p *storedPart) Unpacked(i, substream, size int) ([]byte, error) {
+	n := i*p.pages.NumSubstreams() + substream
+	if n >= sharedSubstreams {
 		return nil, nil
 	}
 	if bit := uint64(1) << n; p.x.touched.Or(bit)&bit == 0 {
 		return nil, nil
 	}
-	e, mine := p.l.cache.find(cacheKey{block: p.key, part: p.r, strand: n})
+	e, mine := p.l.cache.find(cacheKey{block: p.key, part: p.r, substream: n})
 	if !mine {
 		if e.err == nil && len(e.data) != size {
-			return nil, p.corrupt(fmt.Errorf("strand %d of piece %d has %d bytes, the index says %d", strand, i, len(e.data), size))
+			return nil, p.corrupt(fmt.Errorf("substream %d of page %d has %d bytes, the index says %d", substream, i, len(e.data), size))
 		}
 		p.err = e.err
 		return e.data, e.err
 	}
 	defer func() { p.l.cache.fill(e, int64(len(e.data))) }()
-	if e.err = p.load(strand); e.err != nil {
+	if e.err = p.Load(substream); e.err != nil {
 		return nil, e.err
 	}
 	e.data = make([]byte, size)
-	e.err = p.corrupt(p.packed.unpackStrand(e.data, i, strand))
+	e.err = p.corrupt(p.pages.UnpackSubstream(e.data, i, substream))
 	return e.data, e.err
 }
 
@@ -268,73 +268,73 @@ func (p *storedPart) corrupt(err error) error {
 
 // copyRuns copies the runs, which are of whole frames and ascend, to dst, which is as long as they are together. It
 // changes runs.
-func (p *storedPart) copyRuns(dst []byte, runs []run) error {
-	var mem loan
+func (p *storedPart) copyRuns(dst []byte, runs []format.Run) error {
+	var mem pooled
 	defer mem.free()
 	for len(runs) > 0 {
-		i := p.packed.pieceAt(int(runs[0].from))
-		n, err := p.copyPiece(dst, i, runs, &mem)
+		i := p.pages.PageAt(int(runs[0].From))
+		n, err := p.copyPage(dst, i, runs, &mem)
 		if err != nil {
 			return err
 		}
 		dst = dst[n:]
-		_, to := p.packed.piece(i)
-		for len(runs) > 0 && int(runs[0].to) <= to {
+		_, to := p.pages.Page(i)
+		for len(runs) > 0 && int(runs[0].To) <= to {
 			runs = runs[1:]
 		}
-		if len(runs) > 0 && int(runs[0].from) < to {
-			runs[0].from = uint32(to) // it goes on in the next piece
+		if len(runs) > 0 && int(runs[0].From) < to {
+			runs[0].From = uint32(to) // it goes on in the next page
 		}
 	}
 	return nil
 }
 
-// copyPiece copies to dst what the runs, the first of which is in piece i, want of it, and returns how much that is.
-func (p *storedPart) copyPiece(dst []byte, i int, runs []run, mem *loan) (n int, err error) {
-	from, to := p.packed.piece(i)
-	data := p.packed.bodies[0] // as it is, if it is not packed
-	if a := p.readyPiece(i); a != nil {
+// copyPage copies to dst what the runs, the first of which is in page i, want of it, and returns how much that is.
+func (p *storedPart) copyPage(dst []byte, i int, runs []format.Run, mem *pooled) (n int, err error) {
+	from, to := p.pages.Page(i)
+	data := p.pages.FirstValue() // as it is, if it is not packed
+	if a := p.readyPage(i); a != nil {
 		data = a.b
-	} else if p.packed.strands > 1 {
-		n, err = p.packed.gather(dst, i, runs, mem, p)
+	} else if p.pages.NumSubstreams() > 1 {
+		n, err = p.pages.Gather(dst, i, runs, mem, p)
 		return n, p.corrupt(err)
-	} else if p.packed.heads != nil {
-		if data, err = p.unpacked(i, 0, to-from); err != nil {
+	} else if !p.pages.Raw() {
+		if data, err = p.Unpacked(i, 0, to-from); err != nil {
 			return 0, p.corrupt(err)
 		}
 	}
-	if data == nil && int(runs[0].from) == from && int(runs[0].to) >= to {
-		return to - from, p.corrupt(p.packed.unpackStrand(dst[:to-from], i, 0))
+	if data == nil && int(runs[0].From) == from && int(runs[0].To) >= to {
+		return to - from, p.corrupt(p.pages.UnpackSubstream(dst[:to-from], i, 0))
 	}
 	if data == nil {
-		data = mem.bytes(to - from)
-		if err := p.corrupt(p.packed.unpackStrand(data, i, 0)); err != nil {
+		data = mem.Take(to - from)
+		if err := p.corrupt(p.pages.UnpackSubstream(data, i, 0)); err != nil {
 			return 0, err
 		}
 	}
 	for _, r := range runs {
-		if int(r.from) >= to {
+		if int(r.From) >= to {
 			break
 		}
-		n += copy(dst[n:], data[int(r.from)-from:min(int(r.to), to)-from])
+		n += copy(dst[n:], data[int(r.From)-from:min(int(r.To), to)-from])
 	}
 	return n, nil
 }
 
-// wholePieces returns how many of the events from i on and before through end with a piece. A reader of everything takes
-// those, so that it does not unpack a piece twice. If that were none of them, and must is set, it is all.
-func (p *storedPart) wholePieces(ends []uint32, i, through int, must bool) int {
-	if p.packed.heads == nil || through == len(ends) {
+// wholePages returns how many of the events from i on and before through end with a page. A reader of everything takes
+// those, so that it does not unpack a page twice. If that were none of them, and must is set, it is all.
+func (p *storedPart) wholePages(ends []uint32, i, through int, must bool) int {
+	if p.pages.Raw() || through == len(ends) {
 		return through
 	}
-	piece := p.packed.pieceAt(int(ends[through-1]))
-	end, _ := p.packed.piece(piece)
+	page := p.pages.PageAt(int(ends[through-1]))
+	end, _ := p.pages.Page(page)
 	kept := through
 	for kept > i && int(ends[kept-1]) > end {
 		kept--
 	}
 	if kept == i && must || kept > 0 && int(ends[kept-1]) != end {
-		return through // all of one piece, or of one large event
+		return through // all of one page, or of one large event
 	}
 	return kept
 }

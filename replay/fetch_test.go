@@ -13,7 +13,7 @@ import (
 	"millrace/translate"
 )
 
-// fatBlocks is a log of blocks of some pieces each, none of them in the tail but the last, and its plain frames.
+// fatBlocks is a log of blocks of some pages each, none of them in the tail but the last, and its plain frames.
 func fatBlocks(t *testing.T) (l *Log, plain []byte) {
 	t.Helper()
 	cfg := testConfig(t, vfs.NewMem(), newTestClock())
@@ -23,7 +23,7 @@ func fatBlocks(t *testing.T) (l *Log, plain []byte) {
 	for i := int64(1); i <= 800; {
 		tb := testBlock{epoch: 1, firstSeq: i}
 		for range 200 {
-			e := randomEvent(rng, place{1, i, 0}, testStart.UnixMicro()+1000*i)
+			e := randomEvent(rng, format.Place{Epoch: 1, Seq: i, Op: 0}, testStart.UnixMicro()+1000*i)
 			letters := make([]byte, 1000+rng.IntN(2000))
 			for k := range letters {
 				letters[k] = 'a' + byte(rng.IntN(4))
@@ -45,19 +45,19 @@ func fatBlocks(t *testing.T) (l *Log, plain []byte) {
 }
 
 // firstBlock returns the index of the log's oldest block.
-func firstBlock(t *testing.T, l *Log) *index {
+func firstBlock(t *testing.T, l *Log) *blockIndex {
 	t.Helper()
 	s, scan := l.snap.Load(), blockScan{l: l}
 	defer scan.close()
-	x, err := scan.find(s, s.floor.timeUS+1)
+	x, err := scan.find(s, s.Floor.TimeUS+1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return x
 }
 
-// pieces is how many pieces of plain parts the cache has.
-func (c *cache) pieces() (n int) {
+// pages is how many pages of plain parts the cache has.
+func (c *cache) pages() (n int) {
 	for k := range c.entries {
 		if k.part == format.RangePlain {
 			n++
@@ -104,15 +104,15 @@ func TestPieces(t *testing.T) {
 		if !bytes.Equal(got, want) {
 			t.Fatalf("reader %d: it reads other frames", n)
 		}
-		pieces := l.cache.pieces()
-		if tc.alone && pieces > 0 || !tc.alone && pieces == 0 || unpacked > 0 && pieces != unpacked {
-			t.Errorf("reader %d leaves %d pieces in the cache, before were %d", n, pieces, unpacked)
+		pages := l.cache.pages()
+		if tc.alone && pages > 0 || !tc.alone && pages == 0 || unpacked > 0 && pages != unpacked {
+			t.Errorf("reader %d leaves %d pages in the cache, before were %d", n, pages, unpacked)
 		}
-		unpacked = pieces
+		unpacked = pages
 	}
 }
 
-// TestPiecesOfMatches: a reader of few matches unpacks only the strands of pieces that have one.
+// TestPiecesOfMatches: a reader of few matches unpacks only the substreams of pages that have one.
 func TestPiecesOfMatches(t *testing.T) {
 	l, _ := fatBlocks(t)
 	x := firstBlock(t, l)
@@ -124,15 +124,15 @@ func TestPiecesOfMatches(t *testing.T) {
 	var m matcher
 	m.reset(filter, x)
 	var want uint64
-	p, err := l.openPart(x, format.RangePlain, x.key(), int(x.plainEnd[x.events()-1]))
+	p, err := l.openPart(x, format.RangePlain, x.Key(), int(x.PlainEnd[x.Events()-1]))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p.packed.strands < 2 {
-		t.Fatalf("%d strands", p.packed.strands)
+	if p.pages.NumSubstreams() < 2 {
+		t.Fatalf("%d substreams", p.pages.NumSubstreams())
 	}
-	for i := m.next(0); i < x.events(); i = m.next(i + 1) {
-		want |= 1 << (p.packed.pieceAt(int(startOf(x.plainEnd, i)))*p.packed.strands + int(p.packed.of[i]))
+	for i := m.next(0); i < x.Events(); i = m.next(i + 1) {
+		want |= 1 << (p.pages.PageAt(int(format.FrameStart(x.PlainEnd, i)))*p.pages.NumSubstreams() + p.pages.SubstreamOf(i))
 	}
 	p.close()
 	var c Chunk
@@ -142,7 +142,7 @@ func TestPiecesOfMatches(t *testing.T) {
 		}
 	}
 	if got := x.touched.Load(); got != want || bits.OnesCount64(want) != 1 {
-		t.Errorf("it unpacked strands %b, want %b", got, want)
+		t.Errorf("it unpacked substreams %b, want %b", got, want)
 	}
 }
 
@@ -166,7 +166,7 @@ func TestRelease(t *testing.T) {
 	c.Reset()
 }
 
-// TestFetchStrands: what is read ahead has the strands that its reader's filter passes something of, and no others.
+// TestFetchStrands: what is read ahead has the substreams that its reader's filter passes something of, and no others.
 func TestFetchStrands(t *testing.T) {
 	l, _ := fatBlocks(t)
 	x := firstBlock(t, l)
@@ -185,31 +185,31 @@ func TestFetchStrands(t *testing.T) {
 			filter = nil
 		}
 		l.fetch(x, &ahead{filter: filter, reached: new(atomic.Int64)})
-		p, ok := l.parked.take(format.RangePlain, x.key())
+		p, ok := l.parked.take(format.RangePlain, x.Key())
 		if !ok {
 			t.Fatalf("%s: it is not parked", name)
 		}
 		want[0] = true
 		if filter == nil || m.reset(filter, x) {
-			for i := range x.events() {
+			for i := range x.Events() {
 				if filter == nil || m.next(i) == i {
-					want[p.packed.of[i]] = true
+					want[p.pages.SubstreamOf(i)] = true
 				}
 			}
 		}
 		n := 0
-		for strand, body := range p.packed.bodies {
-			if got[strand] = body != nil; got[strand] {
+		for substream := range got {
+			if got[substream] = p.pages.HasSubstream(substream); got[substream] {
 				n++
 			}
 		}
 		p.close()
 		loaded[n] = true
 		if got != want {
-			t.Errorf("%s: strands %v are read, want %v", name, got, want)
+			t.Errorf("%s: substreams %v are read, want %v", name, got, want)
 		}
 	}
 	if len(loaded) < 3 {
-		t.Errorf("only %v strands were read", loaded)
+		t.Errorf("only %v substreams were read", loaded)
 	}
 }

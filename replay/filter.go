@@ -6,23 +6,15 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"millrace/replay/internal/format"
 	"millrace/translate"
 )
 
 // KindSet is a set of event kinds. The zero KindSet stands for all of them.
-type KindSet uint8
+type KindSet = format.KindSet
 
 // Kinds returns the set of ks.
-func Kinds(ks ...translate.Kind) KindSet {
-	var s KindSet
-	for _, k := range ks {
-		s |= 1 << k
-	}
-	return s
-}
-
-// Has says whether k is in the set.
-func (s KindSet) Has(k translate.Kind) bool { return s == 0 || s&(1<<k) != 0 }
+func Kinds(ks ...translate.Kind) KindSet { return format.Kinds(ks...) }
 
 // FilterConfig says which events pass. The zero value passes all.
 type FilterConfig struct {
@@ -58,19 +50,19 @@ type Filter struct {
 }
 
 type filterFingerprints struct {
-	key fingerprintKey
+	key format.FingerprintKey
 	of  []uint64
 }
 
 // fingerprintsFor returns the fingerprints of the filter's DIDs, in ascending order. They take 8 bytes a DID for as long as
 // the filter lives.
-func (f *Filter) fingerprintsFor(k fingerprintKey) []uint64 {
+func (f *Filter) fingerprintsFor(k format.FingerprintKey) []uint64 {
 	if p := f.fingerprints.Load(); p != nil && p.key == k {
 		return p.of
 	}
 	of := make([]uint64, 0, f.dids.len())
 	for d := range f.dids.all() {
-		of = append(of, k.of(d))
+		of = append(of, k.Fingerprint(d))
 	}
 	slices.Sort(of)
 	f.fingerprints.Store(&filterFingerprints{k, of})
@@ -146,17 +138,18 @@ func (f *Filter) collection(name string) bool {
 // an event costs three array reads. Its memory is used again for the next block.
 type matcher struct {
 	f           *Filter
-	idx         *index
-	collections []bool // by the collection column; nil: all pass
-	dids        []bool // by the DID column; nil: all pass
+	idx         *blockIndex
+	did         []uint16 // the DID column
+	collections []bool   // by the collection column; nil: all pass
+	dids        []bool   // by the DID column; nil: all pass
 
 	collectionMem, didMem []bool
 }
 
 // reset applies f to x. It returns false if no event of the block passes, as far as the tables tell.
-func (m *matcher) reset(f *Filter, x *index) bool {
-	m.f, m.idx, m.collections, m.dids = f, x, nil, nil
-	if f.kinds != 0 && f.kinds&x.kinds == 0 {
+func (m *matcher) reset(f *Filter, x *blockIndex) bool {
+	m.f, m.idx, m.did, m.collections, m.dids = f, x, nil, nil, nil
+	if f.kinds != 0 && f.kinds&x.Kinds == 0 {
 		return false
 	}
 	if !f.anyCollection && !m.matchCollections() {
@@ -165,16 +158,16 @@ func (m *matcher) reset(f *Filter, x *index) bool {
 	return f.dids == nil || m.matchDIDs()
 }
 
-// otherKinds are the kinds that pass any collection filter.
-const otherKinds KindSet = 1<<translate.KindIdentity | 1<<translate.KindAccount
+// release lets go of the block.
+func (m *matcher) release() { m.idx, m.did = nil, nil }
 
 func (m *matcher) matchCollections() bool {
 	x := m.idx
 	m.collectionMem = m.collectionMem[:0]
-	any := x.kinds&otherKinds != 0 && (m.f.kinds == 0 || m.f.kinds&x.kinds&otherKinds != 0)
+	any := x.Kinds&format.NonCommitKinds != 0 && (m.f.kinds == 0 || m.f.kinds&x.Kinds&format.NonCommitKinds != 0)
 	m.collectionMem = append(m.collectionMem, true) // 0: identity and account events
-	for i := range x.collections.len() {
-		ok := m.f.collection(x.collections.at(i))
+	for i := range x.Collections.Len() {
+		ok := m.f.collection(x.Collections.At(i))
 		any = any || ok
 		m.collectionMem = append(m.collectionMem, ok)
 	}
@@ -186,12 +179,12 @@ func (m *matcher) matchDIDs() bool {
 	x := m.idx
 	m.didMem = m.didMem[:0]
 	any := false
-	for i, h := range x.hashes() {
-		ok := m.f.dids.has(h, x.dids.at(i))
+	for i, h := range x.full.DIDHashes {
+		ok := m.f.dids.has(h, x.full.DIDs.At(i))
 		any = any || ok
 		m.didMem = append(m.didMem, ok)
 	}
-	m.dids = m.didMem
+	m.dids, m.did = m.didMem, x.full.DID
 	return any
 }
 
@@ -199,15 +192,15 @@ func (m *matcher) matchDIDs() bool {
 // there is none.
 func (m *matcher) next(i int) int {
 	x := m.idx
-	n := x.events()
+	n := x.Events()
 	for ; i < n; i++ {
-		if m.dids != nil && !m.dids[x.did[i]] {
+		if m.dids != nil && !m.dids[m.did[i]] {
 			continue
 		}
-		if m.collections != nil && !m.collections[x.collection[i]] {
+		if m.collections != nil && !m.collections[x.Collection[i]] {
 			continue
 		}
-		if m.f.kinds != 0 && m.f.kinds&(1<<x.kindOf(i)) == 0 {
+		if m.f.kinds != 0 && m.f.kinds&(1<<x.KindAt(i)) == 0 {
 			continue
 		}
 		return i

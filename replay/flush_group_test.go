@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"millrace/replay/internal/format"
 )
 
 // TestFlushEndsGroup: when the log begins a flush, no group is open, so that no deletion of a small block
@@ -19,7 +21,7 @@ func TestFlushEndsGroup(t *testing.T) {
 		tb := testBlock{epoch: 1, firstSeq: seq + 1}
 		for range 4 {
 			seq++
-			tb.events = append(tb.events, randomEvent(rng, place{1, seq, 0}, testStart.UnixMicro()+seq*600))
+			tb.events = append(tb.events, randomEvent(rng, format.Place{Epoch: 1, Seq: seq, Op: 0}, testStart.UnixMicro()+seq*600))
 		}
 		tb.lastSeq = seq
 		if err := l.Append(tb.seal(t, l)); err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"millrace/dict"
+	"millrace/replay/internal/format"
 	"millrace/translate"
 )
 
@@ -82,7 +83,7 @@ func mustOpen(t testing.TB, cfg Config) *Log {
 // testEvent is an event as the tests know it: what a reader must give for it is computed anew from
 // this, not from a block.
 type testEvent struct {
-	place
+	format.Place
 	timeUS     int64
 	kind       translate.Kind
 	operation  translate.Operation
@@ -105,26 +106,28 @@ type testBlock struct {
 // seal makes the block that Log.Seal would, without a translate.Batch.
 func (b testBlock) seal(t testing.TB, l *Log) *Block {
 	t.Helper()
-	out := &Block{epoch: b.epoch, firstSeq: b.firstSeq, lastSeq: b.lastSeq, gap: b.gap, stranded: l.cfg.stranded}
+	out := &Block{epoch: b.epoch, firstSeq: b.firstSeq, lastSeq: b.lastSeq, gap: b.gap}
 	if len(b.events) == 0 {
 		return out
 	}
-	s := newSealer(b.epoch, l.encoder, l.stored.ID(), len(b.events), 100)
+	s := format.NewSealer(b.epoch, l.encoder, l.stored.ID(), len(b.events), 100)
 	for _, e := range b.events {
-		if err := s.add(e.event()); err != nil {
+		if err := s.Add(e.event()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := s.finish(out); err != nil {
+	sealed, err := s.Finish(b.firstSeq, b.lastSeq, l.cfg.substreamsBytes)
+	if err != nil {
 		t.Fatal(err)
 	}
+	out.take(sealed)
 	return out
 }
 
-func (e testEvent) event() event {
-	return event{place: e.place, timeUS: e.timeUS, kind: e.kind, operation: e.operation,
-		collection: []byte(e.collection), did: []byte(e.did), didUID: e.didUID, uriUID: e.uriUID,
-		payload: []byte(e.payload)}
+func (e testEvent) event() format.Event {
+	return format.Event{Place: e.Place, TimeUS: e.timeUS, Kind: e.kind, Operation: e.operation,
+		Collection: []byte(e.collection), DID: []byte(e.did), DIDUID: e.didUID, URIUID: e.uriUID,
+		Payload: []byte(e.payload)}
 }
 
 // json returns what a subscriber gets for e.
@@ -133,7 +136,7 @@ func (e testEvent) json(extended bool) string {
 		return e.payload
 	}
 	s := strings.TrimSuffix(e.payload, "}")
-	s += fmt.Sprintf(`,"cursor":"%s-%d-%d"`, StreamOf(testRelay, e.epoch), e.seq, e.op)
+	s += fmt.Sprintf(`,"cursor":"%s-%d-%d"`, StreamOf(testRelay, e.Epoch), e.Seq, e.Op)
 	switch {
 	case e.didUID != 0 && e.uriUID != 0:
 		s += fmt.Sprintf(`,"uids":{"did":"%d","uri":"%d"}`, e.didUID, e.uriUID)
@@ -151,8 +154,8 @@ var testCollections = []string{
 func testDID(n int) string { return fmt.Sprintf("did:plc:%024d", n) }
 
 // randomEvent makes one event; its payload is JSON, of a size from tiny to, rarely, over 64 KiB.
-func randomEvent(rng *rand.Rand, p place, timeUS int64) testEvent {
-	e := testEvent{place: p, timeUS: timeUS, did: testDID(rng.IntN(30))}
+func randomEvent(rng *rand.Rand, p format.Place, timeUS int64) testEvent {
+	e := testEvent{Place: p, timeUS: timeUS, did: testDID(rng.IntN(30))}
 	if rng.IntN(4) > 0 {
 		e.didUID = rng.Uint64() >> rng.IntN(60)
 	}

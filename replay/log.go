@@ -31,10 +31,7 @@ type Progress struct {
 }
 
 // EpochEnd is the last frame committed of an epoch, whether it gave an event or not.
-type EpochEnd struct {
-	Epoch uint32
-	Seq   int64
-}
+type EpochEnd = format.EpochEnd
 
 // Range is what the log holds.
 type Range struct {
@@ -81,16 +78,16 @@ type Log struct {
 // Progress returns what was committed last.
 func (l *Log) Progress() Progress {
 	s := l.snap.Load()
-	return Progress{Stream: s.streamOf(s.epoch), Epoch: s.epoch, Seq: s.seq, TimeUS: s.timeUS, Previous: s.previous}
+	return Progress{Stream: s.streamOf(s.Epoch), Epoch: s.Epoch, Seq: s.Seq, TimeUS: s.TimeUS, Previous: s.Previous}
 }
 
 // Range returns what the log holds now. The caller must not change its Gaps.
 func (l *Log) Range() Range {
 	s := l.snap.Load()
 	r := Range{Retention: l.cfg.Retention, Gaps: s.gaps}
-	if s.oldest != (mark{}) {
-		held := s.total.minus(s.trimmed)
-		r.Oldest, r.Newest, r.Events, r.Bytes = s.export(s.oldest), s.export(s.newest), held.events, held.bytes
+	if s.Oldest != (format.Mark{}) {
+		held := s.Total.Minus(s.Trimmed)
+		r.Oldest, r.Newest, r.Events, r.Bytes = s.export(s.Oldest), s.export(s.Newest), held.Events, held.Bytes
 	}
 	return r
 }
@@ -141,7 +138,7 @@ func (l *Log) Append(bs ...*Block) error {
 	}
 	l.publish(p.next)
 	if l.store.Mark().Due() {
-		if err := l.raiseMark(&p.next.state); err != nil {
+		if err := l.raiseMark(&p.next.State); err != nil {
 			return fmt.Errorf("append: %w", err)
 		}
 	}
@@ -230,7 +227,7 @@ func (l *Log) close() error {
 	l.parked.close()
 	var err error
 	if !l.cfg.ReadOnly && l.store.Err() == nil {
-		err = l.raiseMark(&s.state)
+		err = l.raiseMark(&s.State)
 	}
 	if err := errors.Join(err, l.store.Close()); err != nil {
 		l.closeErr = fmt.Errorf("close log: %w", err)

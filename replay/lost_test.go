@@ -10,6 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"millrace/intern/kv/pebbleguard"
+	"millrace/replay/internal/format"
 )
 
 // liveWAL returns the write-ahead log of the closed log: the newest.
@@ -57,7 +58,7 @@ func TestLostCommits(t *testing.T) {
 					}
 				}
 				for seq := int64(11); seq < 30; seq++ {
-					a.append(a.block(1, seq, seq, place{seq: seq}))
+					a.append(a.block(1, seq, seq, format.Place{Seq: seq}))
 				}
 				if err := a.l.Close(); err != nil {
 					t.Fatal(err)
@@ -123,7 +124,7 @@ func TestMarkBehind(t *testing.T) {
 	cfg := testConfig(t, fs, clock)
 	a := tenBlocks(t, cfg, clock)
 	for seq := int64(11); seq < 30; seq++ {
-		a.append(a.block(1, seq, seq, place{seq: seq}))
+		a.append(a.block(1, seq, seq, format.Place{Seq: seq}))
 		cfg.FS = fs.CrashClone(vfs.CrashCloneCfg{})
 		l := mustOpen(t, cfg)
 		if got := l.Progress().Seq; got != seq {

@@ -1,8 +1,6 @@
 package replay
 
 import (
-	"slices"
-
 	"millrace/replay/internal/format"
 )
 
@@ -29,8 +27,8 @@ func isSmall(b *Block, tailBytes int64) bool {
 	return b.Events() <= maxSmallEvents && b.memory() <= groupBytes(tailBytes)/2
 }
 
-// joins says whether b can join the group of next, which is not empty: one block is of one epoch, no gap
-// lies within it, and one dictionary made it.
+// joins says whether b can join the group of next, which is not empty: one block is of one epoch, and no gap
+// lies within it. (One dictionary made all blocks of the tail: the log has one encoder.)
 func (s *snapshot) joins(b *Block, tailBytes int64) bool {
 	if b.gap != nil || !isSmall(b, tailBytes) {
 		return false
@@ -41,84 +39,18 @@ func (s *snapshot) joins(b *Block, tailBytes int64) bool {
 		events += o.Events()
 		bytes += o.memory()
 	}
-	first := group[0].idx
-	return events <= maxGroupEvents && bytes <= groupBytes(tailBytes) &&
-		first.epoch == b.epoch && first.dictionary == b.idx.dictionary
+	return events <= maxGroupEvents && bytes <= groupBytes(tailBytes) && group[0].epoch == b.epoch
 }
 
-// merge returns one block with the events of bs, which are neighbours and at least one, none with a gap
-// before it but the first. No event is compressed again: columns are concatenated, frames copied.
-func merge(bs []*Block) *Block {
-	first, last := bs[0], bs[len(bs)-1]
-	events, plainBytes, zstdBytes := 0, 0, 0
-	for _, b := range bs {
-		events += b.Events()
-		plainBytes += len(b.plain)
-		zstdBytes += len(b.zstd)
+// merge returns one block with the events of bs, which are of a group.
+func (l *Log) merge(bs []*Block) *Block {
+	events := make([]format.BlockEvents, len(bs))
+	for i, b := range bs {
+		events[i] = b.blockEvents()
 	}
-	x := newIndex(first.epoch, first.idx.dictionary, events)
-	x.firstSeq, x.lastSeq = first.firstSeq, last.lastSeq
-	t := scratches.Get().(*scratch)
-	t.collections.reset()
-	t.dids.reset()
-	plain := make([]byte, 0, plainBytes)
-	zstd := make([]byte, 0, zstdBytes+format.TrailerBytes)
-	for _, b := range bs {
-		x.concat(b.idx, t, uint32(len(plain)), uint32(len(zstd)))
-		plain = append(plain, b.plain...)
-		zstd = append(zstd, b.zstd...)
-	}
-	x.dropZeroUIDs()
-	out := &Block{epoch: first.epoch, firstSeq: x.firstSeq, lastSeq: x.lastSeq, stranded: first.stranded}
-	out.seal(x, t, plain, zstd)
-	scratches.Put(t)
+	out := &Block{epoch: bs[0].epoch, firstSeq: bs[0].firstSeq, lastSeq: bs[len(bs)-1].lastSeq}
+	out.take(format.Concat(events, l.cfg.substreamsBytes))
 	return out
-}
-
-// concat appends the events of o, whose frames begin at the given ends of the parts so far. Names get
-// their numbers from t.
-func (x *index) concat(o *index, t *scratch, plain, zstd uint32) {
-	collections := make([]uint16, 1+o.collections.len()) // [0]: no collection
-	for i := range o.collections.len() {
-		collections[1+i] = 1 + t.collections.numberString(o.collections.at(i))
-	}
-	dids := make([]uint16, o.dids.len())
-	for i := range dids {
-		dids[i] = t.dids.numberString(o.dids.at(i))
-	}
-	x.kinds |= o.kinds
-	x.timeUS = append(x.timeUS, o.timeUS...)
-	x.seq = append(x.seq, o.seq...)
-	x.op = append(x.op, o.op...)
-	x.kind = append(x.kind, o.kind...)
-	for i := range o.events() {
-		x.collection = append(x.collection, collections[o.collection[i]])
-		x.did = append(x.did, dids[o.did[i]])
-		x.plainEnd = append(x.plainEnd, plain+o.plainEnd[i])
-		x.zstdEnd = append(x.zstdEnd, zstd+o.zstdEnd[i])
-	}
-	x.didUID = appendUIDs(x.didUID, o.didUID, o.events())
-	x.uriUID = appendUIDs(x.uriUID, o.uriUID, o.events())
-}
-
-// appendUIDs appends n UIDs; nil stands for zeros.
-func appendUIDs(dst, uids []uint64, n int) []uint64 {
-	if uids != nil {
-		return append(dst, uids...)
-	}
-	start := len(dst)
-	dst = slices.Grow(dst, n)[:start+n]
-	clear(dst[start:])
-	return dst
-}
-
-// dropZeroUIDs makes columns nil that are all 0.
-func (x *index) dropZeroUIDs() {
-	for _, u := range []*[]uint64{&x.didUID, &x.uriUID} {
-		if !slices.ContainsFunc(*u, func(v uint64) bool { return v != 0 }) {
-			*u = nil
-		}
-	}
 }
 
 // closeGroup ends the group of next: the blocks of it become one, in the tail and, unless nothing is
@@ -134,9 +66,9 @@ func (p *appendPass) closeGroup() error {
 		if err := p.joinSpan(group[0]); err != nil || written == 1 {
 			return err
 		}
-		return p.put(group[0], n.total)
+		return p.put(group[0], n.Total)
 	}
-	merged := merge(group)
+	merged := p.log.merge(group)
 	p.log.metrics.mergedBlocks.Add(float64(len(group)))
 	for _, b := range group {
 		n.tailBytes -= b.memory()
@@ -147,20 +79,20 @@ func (p *appendPass) closeGroup() error {
 			return err
 		}
 		if written == len(group) { // its last one's key is the merged block's
-			if err := p.deleteStrands(group[len(group)-1], merged.strands); err != nil {
+			if err := p.deleteSubstreams(group[len(group)-1], merged.substreams); err != nil {
 				return err
 			}
 		}
 	}
 	n.tail = append(n.tail[:len(n.tail)-len(group)], merged)
-	n.total = base
-	n.total.add(merged)
+	n.Total = base
+	n.Total = n.Total.Plus(merged.totals())
 	p.unwritten = 0
 	p.merged = append(p.merged, merged)
 	if err := p.joinSpan(merged); err != nil {
 		return err
 	}
-	return p.put(merged, n.total)
+	return p.put(merged, n.Total)
 }
 
 // deleteBlocks adds to the batch the deletion of blocks that were written once and not overwritten.
@@ -168,11 +100,11 @@ func (p *appendPass) deleteBlocks(bs []*Block) error {
 	var key [format.TimeKeyBytes]byte
 	for _, b := range bs {
 		for _, r := range format.BlockRanges() {
-			if err := p.batch.SingleDelete(format.AppendTimeKey(key[:0], r, b.idx.key()), nil); err != nil {
+			if err := p.batch.SingleDelete(format.AppendTimeKey(key[:0], r, b.idx.Key()), nil); err != nil {
 				return err
 			}
 		}
-		if err := p.deleteStrands(b, 1); err != nil {
+		if err := p.deleteSubstreams(b, 1); err != nil {
 			return err
 		}
 		if err := p.batch.SingleDelete(format.SeqKey(b.epoch, b.lastSeq), nil); err != nil {
@@ -182,10 +114,10 @@ func (p *appendPass) deleteBlocks(bs []*Block) error {
 	return nil
 }
 
-// deleteStrands adds to the batch the deletion of a block's strands from number first on.
-func (p *appendPass) deleteStrands(b *Block, first int) error {
-	for s := first; s < b.strands; s++ {
-		if err := p.batch.SingleDelete(format.SubstreamKey(b.idx.key(), s), nil); err != nil {
+// deleteSubstreams adds to the batch the deletion of a block's substreams from number first on.
+func (p *appendPass) deleteSubstreams(b *Block, first int) error {
+	for s := first; s < b.substreams; s++ {
+		if err := p.batch.SingleDelete(format.SubstreamKey(b.idx.Key(), s), nil); err != nil {
 			return err
 		}
 	}

@@ -2,63 +2,21 @@ package replay
 
 import (
 	"math/rand/v2"
-	"slices"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
-	"github.com/google/go-cmp/cmp"
 
 	"millrace/replay/internal/format"
 	"millrace/replay/internal/pebblestore"
 )
 
-// TestMergeEqualsSeal: a merged block is the block that all its events would have been sealed to, byte
-// for byte in every part.
-func TestMergeEqualsSeal(t *testing.T) {
-	l := mustOpen(t, testConfig(t, vfs.NewMem(), newTestClock()))
-	seed := uint64(time.Now().UnixNano())
-	rng := rand.New(rand.NewPCG(seed, 1))
-	for range 50 {
-		whole := testBlock{epoch: 1, firstSeq: 1}
-		var parts []*Block
-		seq, us := int64(0), testStart.UnixMicro()
-		for range 1 + rng.IntN(6) {
-			part := testBlock{epoch: 1, firstSeq: seq + 1}
-			for range 1 + rng.IntN(20) {
-				seq++
-				us += int64(1 + rng.IntN(1000))
-				e := randomEvent(rng, place{1, seq, 0}, us)
-				if rng.IntN(2) == 0 && len(parts)%2 == 0 {
-					e.didUID, e.uriUID = 0, 0
-				}
-				part.events = append(part.events, e)
-			}
-			part.lastSeq = seq
-			whole.events = append(whole.events, part.events...)
-			parts = append(parts, part.seal(t, l))
-		}
-		whole.lastSeq = seq
-		want, got := whole.seal(t, l), merge(parts)
-		for name, p := range map[string][2][]byte{
-			"index": {want.sealedIndex, got.sealedIndex}, "plain": {slices.Concat(want.sealedPlain...), slices.Concat(got.sealedPlain...)}, "zstd": {want.sealedZstd, got.sealedZstd},
-		} {
-			if diff := cmp.Diff(p[0], p[1]); diff != "" {
-				t.Fatalf("seed %d: %s part of %d blocks: -sealed +merged\n%s", seed, name, len(parts), diff)
-			}
-		}
-		if want.stored() != got.stored() || want.Events() != got.Events() {
-			t.Fatalf("seed %d: %d bytes, %d events, want %d, %d", seed, got.stored(), got.Events(), want.stored(), want.Events())
-		}
-	}
-}
-
 // quietLog appends n small blocks of size events each, as a quiet relay makes them, one Append each.
 func quietLog(t testing.TB, l *Log, events []testEvent, size int) {
 	t.Helper()
 	for i := 0; i+size <= len(events); i += size {
-		tb := testBlock{epoch: 1, firstSeq: events[i].seq, lastSeq: events[i+size-1].seq, events: events[i : i+size]}
+		tb := testBlock{epoch: 1, firstSeq: events[i].Seq, lastSeq: events[i+size-1].Seq, events: events[i : i+size]}
 		if err := l.Append(tb.seal(t, l)); err != nil {
 			t.Fatal(err)
 		}
@@ -83,7 +41,7 @@ func TestFlushedPartsStay(t *testing.T) {
 	for i := range 120 {
 		tb := testBlock{epoch: 1, firstSeq: int64(20*i + 1), lastSeq: int64(20*i + 20)}
 		for op := range 20 {
-			e := randomEvent(rng, place{1, int64(20*i + 1 + op), 0}, clock.us())
+			e := randomEvent(rng, format.Place{Epoch: 1, Seq: int64(20*i + 1 + op), Op: 0}, clock.us())
 			e.payload = e.payload[:len(e.payload)-1] + `,"text":"` + payload() + `"}`
 			tb.events = append(tb.events, e)
 			clock.advance(time.Millisecond)
@@ -128,20 +86,20 @@ func TestQuietLog(t *testing.T) {
 	var events []testEvent
 	rng := rand.New(rand.NewPCG(1, 1))
 	for i := range 20_000 {
-		events = append(events, randomEvent(rng, place{1, int64(i + 1), 0}, testStart.UnixMicro()+int64(i)*600))
+		events = append(events, randomEvent(rng, format.Place{Epoch: 1, Seq: int64(i + 1), Op: 0}, testStart.UnixMicro()+int64(i)*600))
 	}
 	quietLog(t, l, events, 8)
 	s := l.snap.Load()
-	held := s.total.minus(s.trimmed)
-	if held.events != 20_000 || held.blocks > 20_000/500+maxGroupEvents/8 {
-		t.Errorf("%d events are in %d blocks", held.events, held.blocks)
+	held := s.Total.Minus(s.Trimmed)
+	if held.Events != 20_000 || held.Blocks > 20_000/500+maxGroupEvents/8 {
+		t.Errorf("%d events are in %d blocks", held.Events, held.Blocks)
 	}
 	if err := l.store.Pebble().Flush(); err != nil {
 		t.Fatal(err)
 	}
 	m := l.store.Pebble().Metrics()
-	if got := m.Levels[0].TableBytesFlushed + m.Levels[0].BlobBytesFlushed; got > uint64(held.bytes)*11/10 {
-		t.Errorf("a flush wrote %d bytes for %d bytes of blocks", got, held.bytes)
+	if got := m.Levels[0].TableBytesFlushed + m.Levels[0].BlobBytesFlushed; got > uint64(held.Bytes)*11/10 {
+		t.Errorf("a flush wrote %d bytes for %d bytes of blocks", got, held.Bytes)
 	}
 	// A memtable that fills in the middle of a group leaves those of one group.
 	if n := m.Keys.TombstoneCount; n > uint64(m.Flush.Count)*4*maxGroupEvents/8 {
@@ -156,8 +114,8 @@ func TestQuietLog(t *testing.T) {
 	for it.First(); it.Valid(); it.Next() {
 		keys++
 	}
-	if int64(keys) != held.blocks {
-		t.Errorf("%d blocks are in the store, the log counts %d", keys, held.blocks)
+	if int64(keys) != held.Blocks {
+		t.Errorf("%d blocks are in the store, the log counts %d", keys, held.Blocks)
 	}
 }
 

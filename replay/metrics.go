@@ -5,6 +5,8 @@ import (
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"millrace/replay/internal/format"
 )
 
 const (
@@ -71,24 +73,24 @@ func (m *metrics) registerState(l *Log) {
 		}
 		m.register(prometheus.NewGaugeFunc(prometheus.GaugeOpts(desc), value))
 	}
-	held := func() totals { s := l.snap.Load(); return s.total.minus(s.trimmed) }
+	held := func() format.Totals { s := l.snap.Load(); return s.Total.Minus(s.Trimmed) }
 	add(prometheus.CounterValue, "events_total", "Events appended since the log was made.",
-		func() float64 { return float64(l.snap.Load().total.events) })
-	add(prometheus.GaugeValue, "log_events", "Events in the log.", func() float64 { return float64(held().events) })
-	add(prometheus.GaugeValue, "log_blocks", "Blocks in the log.", func() float64 { return float64(held().blocks) })
+		func() float64 { return float64(l.snap.Load().Total.Events) })
+	add(prometheus.GaugeValue, "log_events", "Events in the log.", func() float64 { return float64(held().Events) })
+	add(prometheus.GaugeValue, "log_blocks", "Blocks in the log.", func() float64 { return float64(held().Blocks) })
 	add(prometheus.GaugeValue, "log_bytes", "Bytes in the log, before the store compresses them.",
-		func() float64 { return float64(held().bytes) })
+		func() float64 { return float64(held().Bytes) })
 	add(prometheus.GaugeValue, "tail_bytes", "Memory that the newest blocks take.",
 		func() float64 { return float64(l.snap.Load().tailBytes) })
 	add(prometheus.GaugeValue, "gaps", "Gaps in the log.", func() float64 { return float64(len(l.snap.Load().gaps)) })
 	add(prometheus.GaugeValue, "oldest_seconds", "time_us of the oldest event, in seconds; 0 if there is none.",
-		func() float64 { return float64(l.snap.Load().oldest.timeUS) / 1e6 })
+		func() float64 { return float64(l.snap.Load().Oldest.TimeUS) / 1e6 })
 	add(prometheus.GaugeValue, "newest_seconds", "time_us of the newest event, in seconds; 0 if there is none.",
-		func() float64 { return float64(l.snap.Load().newest.timeUS) / 1e6 })
+		func() float64 { return float64(l.snap.Load().Newest.TimeUS) / 1e6 })
 	add(prometheus.GaugeValue, "position_seq", "The relay's seq that is committed.",
-		func() float64 { return float64(l.snap.Load().seq) })
+		func() float64 { return float64(l.snap.Load().Seq) })
 	add(prometheus.GaugeValue, "epoch", "The epoch of the relay's numbering.",
-		func() float64 { return float64(l.snap.Load().epoch) })
+		func() float64 { return float64(l.snap.Load().Epoch) })
 	add(prometheus.GaugeValue, "cache_bytes", "Memory that cached parts and variants take.",
 		func() float64 { b, _, _ := l.cache.size(); return float64(b) })
 	add(prometheus.CounterValue, "cache_hits_total", "Parts and variants found in the cache.",

@@ -47,12 +47,12 @@ func (w *world) adoptFloor() {
 		if i > 0 {
 			at = m.blocks[i-1].last().timeUS
 		}
-		if s.floor.timeUS == at {
+		if s.Floor.TimeUS == at {
 			m.first = i
 			return
 		}
 	}
-	w.t.Fatalf("after a crash the floor is %d, it was never there", s.floor.timeUS)
+	w.t.Fatalf("after a crash the floor is %d, it was never there", s.Floor.TimeUS)
 }
 
 // crashDuringAppend takes a crash's picture somewhere within an Append, and looks at it.

@@ -28,13 +28,13 @@ type model struct {
 	seq    int64
 	timeUS int64
 
-	begin place // place directly before the first frame the log was ever given
+	begin format.Place // place directly before the first frame the log was ever given
 }
 
 type modelBlock struct {
 	testBlock
-	stored  int64
-	strands int // values that its plain part has
+	stored     int64
+	substreams int // values that its plain part has
 }
 
 // adoptBlocks takes over how the log's events are cut into blocks, after it made sure that the log has
@@ -66,36 +66,36 @@ func (w *world) adoptBlocks() {
 			}
 			b.stored += int64(len(v))
 			if r == format.RangePlain {
-				b.strands = max(1, int(v[1]))
+				b.substreams = max(1, int(v[1]))
 			}
 		}
-		for s := 1; s < b.strands; s++ {
+		for s := 1; s < b.substreams; s++ {
 			v, ok, err := w.log.store.Value(format.SubstreamKey(us, s))
 			if err != nil || !ok {
-				w.t.Fatalf("block %d lacks strand %d of %d: %v", us, s, b.strands, err)
+				w.t.Fatalf("block %d lacks substream %d of %d: %v", us, s, b.substreams, err)
 			}
 			b.stored += int64(len(v))
-			w.stranded++
+			w.substreamsBytes++
 		}
 		n := 0
-		for len(b.events) < x.events() && n < len(held) {
+		for len(b.events) < x.Events() && n < len(held) {
 			b.events = append(b.events[:len(b.events):len(b.events)], held[n].events...)
 			n++
 		}
-		if n == 0 || len(b.events) != x.events() || n == 1 && b.stored != held[0].stored {
-			w.t.Fatalf("block %d has %d events in %d bytes, it can not be %d blocks with %d", us, x.events(), b.stored, n, len(b.events))
+		if n == 0 || len(b.events) != x.Events() || n == 1 && b.stored != held[0].stored {
+			w.t.Fatalf("block %d has %d events in %d bytes, it can not be %d blocks with %d", us, x.Events(), b.stored, n, len(b.events))
 		}
 		for i, e := range b.events {
-			if e.place != x.place(i) || e.timeUS != x.timeUS[i] {
-				w.t.Fatalf("block %d: event %d is %v at %d, not %v at %d", us, i, x.place(i), x.timeUS[i], e.place, e.timeUS)
+			if e.Place != x.PlaceAt(i) || e.timeUS != x.TimeUS[i] {
+				w.t.Fatalf("block %d: event %d is %v at %d, not %v at %d", us, i, x.PlaceAt(i), x.TimeUS[i], e.Place, e.timeUS)
 			}
 			if i > 0 && slices.ContainsFunc(m.gaps, func(g Gap) bool { return g.TimeUS > b.events[i-1].timeUS && g.TimeUS <= e.timeUS }) {
 				w.t.Fatalf("block %d has a gap within it", us)
 			}
 		}
 		b.epoch, b.firstSeq, b.lastSeq, b.gap = held[0].epoch, held[0].firstSeq, held[n-1].lastSeq, held[0].gap
-		if x.firstSeq != b.firstSeq || x.lastSeq != b.lastSeq {
-			w.t.Fatalf("block %d covers frames %d to %d, not %d to %d", us, x.firstSeq, x.lastSeq, b.firstSeq, b.lastSeq)
+		if x.FirstSeq != b.firstSeq || x.LastSeq != b.lastSeq {
+			w.t.Fatalf("block %d covers frames %d to %d, not %d to %d", us, x.FirstSeq, x.LastSeq, b.firstSeq, b.lastSeq)
 		}
 		blocks = append(blocks, b)
 		held = held[n:]
@@ -126,8 +126,8 @@ func (m *model) floorUS() int64 {
 }
 
 func (m *model) append(b testBlock, stored int64) {
-	if m.begin == (place{}) {
-		m.begin = place{b.epoch, b.firstSeq - 1, math.MaxUint32}
+	if m.begin == (format.Place{}) {
+		m.begin = format.Place{Epoch: b.epoch, Seq: b.firstSeq - 1, Op: math.MaxUint32}
 	}
 	m.epoch, m.seq = b.epoch, b.lastSeq
 	if b.gap != nil {
@@ -202,24 +202,24 @@ func (m *model) want(c Cursor) (items []item, clamped bool) {
 		}
 		return from(c.timeUS), false
 	}
-	p := place{0, c.position.Seq, c.position.Op}
+	p := format.Place{Epoch: 0, Seq: c.position.Seq, Op: c.position.Op}
 	for e := uint32(1); e <= m.epoch; e++ {
 		if StreamOf(testRelay, e) == c.position.Stream {
-			p.epoch = e
+			p.Epoch = e
 		}
 	}
 	floor := m.begin
 	if f := m.floor(); f != nil {
-		floor = f.place
+		floor = f.Place
 	}
-	if p.before(floor) {
+	if p.Before(floor) {
 		return all, true
 	}
 	for i, it := range all {
-		if it.event != nil && p.before(it.event.place) {
+		if it.event != nil && p.Before(it.event.Place) {
 			return all[i:], false
 		}
-		if it.gap != nil && (it.gap.To.Stream != c.position.Stream || it.gap.To.Seq > p.seq) && m.gapIsAfter(*it.gap, p) {
+		if it.gap != nil && (it.gap.To.Stream != c.position.Stream || it.gap.To.Seq > p.Seq) && m.gapIsAfter(*it.gap, p) {
 			return all[i:], false
 		}
 	}
@@ -227,10 +227,10 @@ func (m *model) want(c Cursor) (items []item, clamped bool) {
 }
 
 // gapIsAfter says whether the gap's far end is after p.
-func (m *model) gapIsAfter(g Gap, p place) bool {
+func (m *model) gapIsAfter(g Gap, p format.Place) bool {
 	for e := uint32(1); e <= m.epoch; e++ {
 		if StreamOf(testRelay, e) == g.To.Stream {
-			return e > p.epoch || e == p.epoch && g.To.Seq > p.seq
+			return e > p.Epoch || e == p.Epoch && g.To.Seq > p.Seq
 		}
 	}
 	return false
@@ -238,17 +238,17 @@ func (m *model) gapIsAfter(g Gap, p place) bool {
 
 // world drives a log and its model.
 type world struct {
-	t        *testing.T
-	rng      *rand.Rand
-	clock    *testClock
-	fs       *vfs.MemFS
-	cfg      Config
-	log      *Log
-	m        *model
-	dec      *dict.Decoder
-	merged   int // blocks that others took in
-	stranded int // values that strands have of their own
-	stamp    int64
+	t               *testing.T
+	rng             *rand.Rand
+	clock           *testClock
+	fs              *vfs.MemFS
+	cfg             Config
+	log             *Log
+	m               *model
+	dec             *dict.Decoder
+	merged          int // blocks that others took in
+	substreamsBytes int // values that substreams have of their own
+	stamp           int64
 }
 
 func newWorld(t *testing.T, seed uint64) *world {
@@ -270,7 +270,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	w.cfg.CacheBytes = int64(1 + w.rng.IntN(300_000))
 	w.cfg.alwaysSlow = seed%2 == 0
 	w.cfg.blobValue = int(seed / 2 % 2)
-	w.cfg.stranded = []int{1, 3000, 0}[seed%3]
+	w.cfg.substreamsBytes = []int{1, 3000, 0}[seed%3]
 	w.open()
 	return w
 }
@@ -303,7 +303,7 @@ func (w *world) block(m *model) testBlock {
 		seq += int64(w.rng.IntN(3))
 		ops := w.rng.IntN(4)
 		for op := range ops {
-			b.events = append(b.events, randomEvent(w.rng, place{b.epoch, seq, uint32(op)}, w.next()))
+			b.events = append(b.events, randomEvent(w.rng, format.Place{Epoch: b.epoch, Seq: seq, Op: uint32(op)}, w.next()))
 		}
 		seq++
 	}
@@ -407,8 +407,8 @@ func (w *world) check() {
 	w.checkStore()
 	w.checkDictionaries()
 	s := w.log.snap.Load()
-	if len(s.tail) > 0 && s.tail[0].idx.key() <= s.floor.timeUS {
-		w.t.Fatalf("the tail keeps block %d, the floor is %d", s.tail[0].idx.key(), s.floor.timeUS)
+	if len(s.tail) > 0 && s.tail[0].idx.Key() <= s.Floor.TimeUS {
+		w.t.Fatalf("the tail keeps block %d, the floor is %d", s.tail[0].idx.Key(), s.Floor.TimeUS)
 	}
 	var bytes int64
 	for _, b := range s.tail {
@@ -427,7 +427,7 @@ func (w *world) checkStore() {
 		us := b.last().timeUS
 		for _, r := range format.BlockRanges() {
 			want = append(want, string(format.TimeKey(r, us)))
-			for s := 1; r == format.RangePlain && s < b.strands; s++ {
+			for s := 1; r == format.RangePlain && s < b.substreams; s++ {
 				want = append(want, string(format.SubstreamKey(us, s)))
 			}
 		}
@@ -498,18 +498,18 @@ func (w *world) checkDictionaries() {
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		x, err := decodeIndex(body)
+		x, err := format.DecodeIndex(body)
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		if !held[x.dictionary] {
-			w.t.Fatalf("block %d is made with dictionary %d, the store has %v", us, x.dictionary, held)
+		if !held[x.Dictionary] {
+			w.t.Fatalf("block %d is made with dictionary %d, the store has %v", us, x.Dictionary, held)
 		}
 	})
 }
 
 func markOf(e testEvent) Mark {
-	return Mark{e.timeUS, translate.Position{Stream: StreamOf(testRelay, e.epoch), Seq: e.seq, Op: e.op}}
+	return Mark{e.timeUS, translate.Position{Stream: StreamOf(testRelay, e.Epoch), Seq: e.Seq, Op: e.Op}}
 }
 
 // readAll reads everything.
@@ -533,10 +533,10 @@ func TestModel(t *testing.T) {
 		seeds = 2
 	}
 	base := uint64(time.Now().UnixNano())
-	merged, stranded := 0, 0
+	merged, substreamsBytes := 0, 0
 	defer func() {
-		if merged == 0 || stranded == 0 {
-			t.Errorf("%d blocks were merged, and %d strands seen, in all runs", merged, stranded)
+		if merged == 0 || substreamsBytes == 0 {
+			t.Errorf("%d blocks were merged, and %d substreams seen, in all runs", merged, substreamsBytes)
 		}
 	}()
 	for i := range seeds {
@@ -563,7 +563,7 @@ func TestModel(t *testing.T) {
 				w.check()
 			}
 			merged += w.merged
-			stranded += w.stranded
+			substreamsBytes += w.substreamsBytes
 			if errors.Is(w.log.store.Err(), ErrFailed) {
 				t.Fatal(w.log.store.Err())
 			}

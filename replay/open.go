@@ -60,15 +60,15 @@ func open(cfg Config, st *pebblestore.Store) (*Log, error) {
 		}
 	}
 	s := o.snap
-	s.beforeTail = s.newest
+	s.beforeTail = s.Newest
 	l.spans = o.spans
 	l.snap.Store(s)
-	l.clock = newClockTrust(clockReading{wall: cfg.Now(), mono: cfg.Monotonic()}, s.timeUS, cfg.FrameAge != nil)
+	l.clock = newClockTrust(clockReading{wall: cfg.Now(), mono: cfg.Monotonic()}, s.TimeUS, cfg.FrameAge != nil)
 	l.metrics = newMetrics(cfg.Registerer, l)
 	l.counts = newCounts(cfg.Now(), cfg.Monotonic())
-	cfg.Logger.Info("log is open", "stream", s.streamOf(s.epoch).String(), "epoch", s.epoch, "seq", s.seq,
-		"oldest_us", s.oldest.timeUS, "newest_us", s.newest.timeUS,
-		"events", s.total.minus(s.trimmed).events, "bytes", s.total.minus(s.trimmed).bytes)
+	cfg.Logger.Info("log is open", "stream", s.streamOf(s.Epoch).String(), "epoch", s.Epoch, "seq", s.Seq,
+		"oldest_us", s.Oldest.TimeUS, "newest_us", s.Newest.TimeUS,
+		"events", s.Total.Minus(s.Trimmed).Events, "bytes", s.Total.Minus(s.Trimmed).Bytes)
 	return l, nil
 }
 
@@ -169,27 +169,27 @@ func (o *opener) streams() error {
 			return corrupt(format.RangeMeta, 0, fmt.Errorf("%s: %w", format.MetaStreams, format.ErrMissing))
 		}
 		o.snap.streams, err = addStream(nil, o.cfg.Relay, firstEpoch)
-		o.snap.epoch = firstEpoch
-		return errors.Join(err, putMeta(o.batch, format.MetaStreams, appendStreams(nil, o.snap.streams)))
+		o.snap.Epoch = firstEpoch
+		return errors.Join(err, putMeta(o.batch, format.MetaStreams, format.AppendStreams(nil, o.snap.streams)))
 	}
-	streams, err := decodeStreams(v)
+	streams, err := format.DecodeStreams(v)
 	if err != nil {
 		return corrupt(format.RangeMeta, 0, fmt.Errorf("%s: %w", format.MetaStreams, err))
 	}
 	o.snap.streams = streams
 	last := streams[len(streams)-1]
-	o.snap.epoch = last.epoch
+	o.snap.Epoch = last.Epoch
 	if !o.cfg.NewEpoch {
-		if last.relay != o.cfg.Relay && (o.cfg.Relay != "" || !o.cfg.ReadOnly) {
+		if last.Relay != o.cfg.Relay && (o.cfg.Relay != "" || !o.cfg.ReadOnly) {
 			if unused, err := o.isUnused(); err != nil || unused && !o.cfg.ReadOnly {
-				return errors.Join(err, o.follow(last.epoch))
+				return errors.Join(err, o.follow(last.Epoch))
 			}
 			return fmt.Errorf("%w: it follows %s, not %s: start with --new-epoch to go on with the other relay (readers' positions then name a new stream), or with the right --relay",
-				ErrRelayMismatch, last.relay, o.cfg.Relay)
+				ErrRelayMismatch, last.Relay, o.cfg.Relay)
 		}
 		return nil
 	}
-	epoch := last.epoch + 1
+	epoch := last.Epoch + 1
 	if o.snap.streams, err = addStream(streams, o.cfg.Relay, epoch); err != nil {
 		// Two tags in 16 million may be equal; the next epoch's will not be.
 		epoch++
@@ -197,8 +197,8 @@ func (o *opener) streams() error {
 			return err
 		}
 	}
-	o.snap.epoch = epoch
-	return putMeta(o.batch, format.MetaStreams, appendStreams(nil, o.snap.streams))
+	o.snap.Epoch = epoch
+	return putMeta(o.batch, format.MetaStreams, format.AppendStreams(nil, o.snap.streams))
 }
 
 // isUnused says whether the log holds no event and no position, nor ever did: then nothing ties it to the
@@ -208,11 +208,11 @@ func (o *opener) isUnused() (bool, error) {
 	if err != nil || !ok {
 		return false, err
 	}
-	s, err := decodeState(v)
+	s, err := format.DecodeState(v)
 	if err != nil {
 		return false, corrupt(format.RangeMeta, 0, fmt.Errorf("%s: %w", format.MetaState, err))
 	}
-	return s.seq == 0 && s.timeUS == 0 && s.previous == (EpochEnd{}) && s.newest == (mark{}), nil
+	return s.Seq == 0 && s.TimeUS == 0 && s.Previous == (EpochEnd{}) && s.Newest == (format.Mark{}), nil
 }
 
 // follow makes epoch one of the configured relay, of a log that is not used yet.
@@ -220,7 +220,7 @@ func (o *opener) follow(epoch uint32) (err error) {
 	if o.snap.streams, err = addStream(nil, o.cfg.Relay, epoch); err != nil {
 		return err
 	}
-	return putMeta(o.batch, format.MetaStreams, appendStreams(nil, o.snap.streams))
+	return putMeta(o.batch, format.MetaStreams, format.AppendStreams(nil, o.snap.streams))
 }
 
 // state reads how far the log has come. It runs after streams.
@@ -235,37 +235,37 @@ func (o *opener) state() error {
 	}
 	changed := !ok
 	if ok {
-		epoch := s.epoch
-		if s.state, err = decodeState(v); err != nil {
+		epoch := s.Epoch
+		if s.State, err = format.DecodeState(v); err != nil {
 			return corrupt(format.RangeMeta, 0, fmt.Errorf("%s: %w", format.MetaState, err))
 		}
-		if s.epoch != epoch {
-			if !o.cfg.NewEpoch || s.epoch > epoch {
-				return corrupt(format.RangeMeta, 0, fmt.Errorf("%s: epoch %d, but the last stream's is %d", format.MetaState, s.epoch, epoch))
+		if s.Epoch != epoch {
+			if !o.cfg.NewEpoch || s.Epoch > epoch {
+				return corrupt(format.RangeMeta, 0, fmt.Errorf("%s: epoch %d, but the last stream's is %d", format.MetaState, s.Epoch, epoch))
 			}
-			if s.seq > 0 { // else nothing came since the epoch that is noted already
-				s.previous = EpochEnd{s.epoch, s.seq}
+			if s.Seq > 0 { // else nothing came since the epoch that is noted already
+				s.Previous = EpochEnd{Epoch: s.Epoch, Seq: s.Seq}
 			}
-			s.epoch, s.seq, changed = epoch, 0, true
+			s.Epoch, s.Seq, changed = epoch, 0, true
 		}
 	}
-	if o.cfg.Retention == 0 && !o.cfg.ReadOnly && s.oldest != (mark{}) {
+	if o.cfg.Retention == 0 && !o.cfg.ReadOnly && s.Oldest != (format.Mark{}) {
 		// What an earlier run stored is dropped. (What this one will not store never was.)
-		if err := deleteThrough(o.batch, s.newest, s.epoch, s.seq); err != nil {
+		if err := deleteThrough(o.batch, s.Newest, s.Epoch, s.Seq); err != nil {
 			return err
 		}
-		s.floor, s.oldest, s.trimmed, changed = s.newest, mark{}, s.total, true
+		s.Floor, s.Oldest, s.Trimmed, changed = s.Newest, format.Mark{}, s.Total, true
 	}
 	if !changed {
 		return nil
 	}
-	return putMeta(o.batch, format.MetaState, appendState(nil, &s.state))
+	return putMeta(o.batch, format.MetaState, format.AppendState(nil, &s.State))
 }
 
 // gaps reads the gaps that are still in the log. It runs after state.
 func (o *opener) gaps() error {
 	it, err := o.store.NewIter(&pebble.IterOptions{
-		LowerBound: format.TimeKey(format.RangeGap, o.snap.floor.timeUS+1), UpperBound: format.RangeGap.End()})
+		LowerBound: format.TimeKey(format.RangeGap, o.snap.Floor.TimeUS+1), UpperBound: format.RangeGap.End()})
 	if err != nil {
 		return fmt.Errorf("read the gaps: %w", err)
 	}
@@ -279,7 +279,7 @@ func (o *opener) gaps() error {
 		if err != nil {
 			return corrupt(format.RangeGap, us, err)
 		}
-		g, err := decodeGap(v, us)
+		g, err := format.DecodeGap(v, us)
 		if err != nil {
 			return corrupt(format.RangeGap, us, err)
 		}

@@ -22,7 +22,7 @@ func TestOpenRefuses(t *testing.T) {
 	clock := newTestClock()
 	cfg := testConfig(t, vfs.NewMem(), clock)
 	a := &lines{t: t, l: mustOpen(t, cfg), clock: clock}
-	a.append(a.block(1, 1, 1, place{seq: 1}))
+	a.append(a.block(1, 1, 1, format.Place{Seq: 1}))
 	if err := a.l.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func TestNewEpoch(t *testing.T) {
 	cfg.NewEpoch = true
 	cfg.Relay = "other.example.com"
 	a.l = mustOpen(t, cfg)
-	want := Progress{Stream: StreamOf("other.example.com", 2), Epoch: 2, TimeUS: stamp, Previous: EpochEnd{1, 10}}
+	want := Progress{Stream: StreamOf("other.example.com", 2), Epoch: 2, TimeUS: stamp, Previous: EpochEnd{Epoch: 1, Seq: 10}}
 	if got := a.l.Progress(); got != want {
 		t.Errorf("progress %+v, want %+v", got, want)
 	}
@@ -100,10 +100,10 @@ func TestNewEpoch(t *testing.T) {
 	if got := a.l.Progress(); got != want {
 		t.Errorf("progress after a restart %+v, want %+v", got, want)
 	}
-	if err := a.l.Append(a.block(1, 50, 50, place{seq: 50}).seal(t, a.l)); !errors.Is(err, ErrOutOfOrder) {
+	if err := a.l.Append(a.block(1, 50, 50, format.Place{Seq: 50}).seal(t, a.l)); !errors.Is(err, ErrOutOfOrder) {
 		t.Errorf("an old epoch's block: %v", err)
 	}
-	a.append(a.block(2, 1, 1, place{seq: 1}))
+	a.append(a.block(2, 1, 1, format.Place{Seq: 1}))
 	r, err := a.l.NewReader(ReaderConfig{Cursor: PositionCursor(old)})
 	if err != nil {
 		t.Fatal(err)
@@ -141,7 +141,7 @@ func TestPreviousEpoch(t *testing.T) {
 		}
 		reopen(true)
 		expect("new epoch of a log without frames", 2, 0, EpochEnd{})
-		a.append(a.block(2, 5, 7, place{seq: 6}))
+		a.append(a.block(2, 5, 7, format.Place{Seq: 6}))
 		a.append(a.block(2, 8, 9)) // gives no event, and counts all the same
 		expect("frames", 2, 9, EpochEnd{})
 		clock.advance(2 * time.Hour)
@@ -152,17 +152,17 @@ func TestPreviousEpoch(t *testing.T) {
 		if got := a.l.Range().Newest; got != (Mark{}) {
 			t.Fatalf("the log still holds %v", got)
 		}
-		expect("new epoch", 3, 0, EpochEnd{2, 9})
+		expect("new epoch", 3, 0, EpochEnd{Epoch: 2, Seq: 9})
 		reopen(false)
-		expect("restart", 3, 0, EpochEnd{2, 9})
+		expect("restart", 3, 0, EpochEnd{Epoch: 2, Seq: 9})
 		reopen(true)
-		expect("another new epoch", 4, 0, EpochEnd{2, 9})
+		expect("another new epoch", 4, 0, EpochEnd{Epoch: 2, Seq: 9})
 		a.append(a.block(4, 1, 1))
 		expect("first frame", 4, 1, EpochEnd{})
 		reopen(false)
 		expect("restart after it", 4, 1, EpochEnd{})
 		reopen(true)
-		expect("new epoch after a frame without events", 5, 0, EpochEnd{4, 1})
+		expect("new epoch after a frame without events", 5, 0, EpochEnd{Epoch: 4, Seq: 1})
 	}
 }
 
@@ -170,14 +170,14 @@ func TestAppendOutOfOrder(t *testing.T) {
 	clock := newTestClock()
 	a := tenBlocks(t, testConfig(t, vfs.NewMem(), clock), clock)
 	before := a.l.Progress()
-	twice := a.block(1, 11, 11, place{seq: 11}).seal(t, a.l)
-	late := a.block(1, 12, 12, place{seq: 12})
+	twice := a.block(1, 11, 11, format.Place{Seq: 11}).seal(t, a.l)
+	late := a.block(1, 12, 12, format.Place{Seq: 12})
 	late.events[0].timeUS = before.TimeUS
 	for name, bs := range map[string][]*Block{
-		"a repeat":              {a.block(1, 10, 12, place{seq: 12}).seal(t, a.l)},
+		"a repeat":              {a.block(1, 10, 12, format.Place{Seq: 12}).seal(t, a.l)},
 		"an older stamp":        {late.seal(t, a.l)},
 		"the same block twice":  {twice, twice},
-		"a good one, then not":  {a.block(1, 11, 11, place{seq: 11}).seal(t, a.l), a.block(1, 11, 12, place{seq: 12}).seal(t, a.l)},
+		"a good one, then not":  {a.block(1, 11, 11, format.Place{Seq: 11}).seal(t, a.l), a.block(1, 11, 12, format.Place{Seq: 12}).seal(t, a.l)},
 		"position going back":   {a.block(1, 9, 9).seal(t, a.l)},
 		"gap stamped in before": {&Block{epoch: 1, firstSeq: 11, lastSeq: 11, gap: &Gap{TimeUS: before.TimeUS}}},
 	} {
@@ -188,7 +188,7 @@ func TestAppendOutOfOrder(t *testing.T) {
 			t.Errorf("%s: progress is %+v, was %+v", name, got, before)
 		}
 	}
-	a.append(a.block(1, 30, 30, place{seq: 30}))
+	a.append(a.block(1, 30, 30, format.Place{Seq: 30}))
 }
 
 // TestDictionaryChange: blocks made with an older dictionary are read without its file at hand.

@@ -25,13 +25,13 @@ type parked struct {
 	older int         // as many are there since the last sweep, at least
 	timer *time.Timer // of the next sweep; nil: nothing is parked
 
-	wasted time.Time // when pieces that were unpacked ahead were last given up, as nobody had come for them
+	wasted time.Time // when pages that were unpacked ahead were last given up, as nobody had come for them
 }
 
-// prepares says whether p's pieces may be unpacked ahead: if they are as small as a part must be that is left, and no such
-// pieces were wasted of late.
+// prepares says whether p's pages may be unpacked ahead: if they are as small as a part must be that is left, and no such
+// pages were wasted of late.
 func (k *parked) prepares(p *storedPart) bool {
-	if int64(p.packed.bytes)*parkedShare > p.l.aheadBytes() {
+	if int64(p.pages.Size())*parkedShare > p.l.aheadBytes() {
 		return false
 	}
 	k.mu.Lock()
@@ -42,13 +42,13 @@ func (k *parked) prepares(p *storedPart) bool {
 // leave gives up a part, which must not be used any more. If it was left here before as well, they become one. The caller
 // holds storeMu.
 func (k *parked) leave(p *storedPart) {
-	if int64(p.packed.stored())*parkedShare > p.l.aheadBytes() {
+	if int64(p.pages.StoredBytes())*parkedShare > p.l.aheadBytes() {
 		p.close()
 		return
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if i := k.index(p.r, p.key); i >= 0 && k.parts[i].packed.bytes == p.packed.bytes {
+	if i := k.index(p.r, p.key); i >= 0 && k.parts[i].pages.Size() == p.pages.Size() {
 		p.takeReady(&k.parts[i])
 		k.parts[i].close()
 		k.remove(i)

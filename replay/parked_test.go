@@ -68,7 +68,7 @@ func TestParked(t *testing.T) {
 			t.Error("sweeps go on with nothing left")
 		}
 		large := part(20)
-		large.packed.bodies[0] = make([]byte, 1<<20/parkedShare+1)
+		large.pages = format.RawPages(make([]byte, 1<<20/parkedShare+1))
 		l.parked.leave(large)
 		check("a large one", 20)
 		l.parked.leave(part(21))
@@ -98,7 +98,7 @@ func TestParkedParts(t *testing.T) {
 		}
 		got = append(got, bytes.Join(c.Frames, nil)...)
 		s := l.snap.Load()
-		if i := slices.IndexFunc(s.tail, func(b *Block) bool { return b.idx.key() >= r.next }); i >= 0 && r.next > s.beforeTail.timeUS {
+		if i := slices.IndexFunc(s.tail, func(b *Block) bool { return b.idx.Key() >= r.next }); i >= 0 && r.next > s.beforeTail.TimeUS {
 			continue
 		}
 		x, err := l.indexOf(format.RangeSlimIndex, r.block)
@@ -106,7 +106,7 @@ func TestParkedParts(t *testing.T) {
 			t.Fatal(err)
 		}
 		p, ok := l.parked.take(format.RangePlain, r.block)
-		if within := r.next > x.timeUS[0] && r.next <= x.key(); within && !ok && time.Since(begun) < parkedTime/2 {
+		if within := r.next > x.TimeUS[0] && r.next <= x.Key(); within && !ok && time.Since(begun) < parkedTime/2 {
 			t.Errorf("at stamp %d of block %d: its part is not parked", r.next, r.block)
 		}
 		if ok {

@@ -56,7 +56,7 @@ type Chunk struct {
 
 	arena *arena   // what was read from the disk is there; nil: not needed yet
 	grows bool     // the last slice of Frames is the arena's last, too
-	lent  []*arena // pieces that are in Frames as they were read ahead
+	lent  []*arena // pages that are in Frames as they were read ahead
 }
 
 // Release gives the frames' memory back before the chunk is used again; what else it says stays.
@@ -91,7 +91,7 @@ type Reader struct {
 
 	// after is the position cursor's place: nothing at or before it is given, even if it comes only
 	// now, because the cursor was ahead of the log. Zero once it is of no use any more.
-	after         place
+	after         format.Place
 	afterPosition translate.Position
 
 	clamped bool
@@ -102,16 +102,13 @@ type Reader struct {
 	plan    plan   // for the span that the reader is in
 	coming  []plan // for those behind it, as far as it looked; at most maxLooks
 	depth   int    // how far it looks ahead: 0 and 1: not at all
-	runs    []run
+	runs    []format.Run
 
 	block   int64 // key of the block on disk that it found last without a span; 0: none
 	aheadTo int64 // from where on the last block begins that the log was asked to read ahead
 	// reached is the key of the block whose frames it came to last. Who was to read that ahead for it, and is late, does not.
 	reached *atomic.Int64
 }
-
-// run is a run of neighbouring frames, as byte offsets.
-type run struct{ from, to uint32 }
 
 // NewReader makes a reader. Errors: ErrUnknownStream, ErrUnknownDictionary, ErrClosed.
 func (l *Log) NewReader(cfg ReaderConfig) (*Reader, error) {
@@ -180,7 +177,7 @@ func (r *Reader) Next(c *Chunk) error {
 	if s.err != nil {
 		return s.err
 	}
-	if r.next <= s.floor.timeUS {
+	if r.next <= s.Floor.TimeUS {
 		if !r.atFloor {
 			l.metrics.fellOff.Inc()
 			return ErrFellOff
@@ -197,7 +194,7 @@ func (r *Reader) Next(c *Chunk) error {
 		err = r.pass(s, c)
 	}
 	c.Through = r.through
-	if r.after != (place{}) {
+	if r.after != (format.Place{}) {
 		c.Through.Position = r.afterPosition // the log is still behind it
 	}
 	if cap(r.runs) > maxKeptRuns {
@@ -212,15 +209,15 @@ func (r *Reader) Next(c *Chunk) error {
 
 // pass looks at what s has from r.next on.
 func (r *Reader) pass(s *snapshot, c *Chunk) error {
-	p := pass{r: r, c: c, s: s, scan: blockScan{l: r.log, outline: r.byOutlines()}}
+	p := pass{r: r, c: c, s: s, scan: blockScan{l: r.log, slim: r.slimIndexSuffices()}}
 	defer p.scan.close()
 	r.log.passes.Add(1)
 	defer r.log.passes.Add(-1)
 	return p.run()
 }
 
-// byOutlines says whether the outlines of blocks tell the reader all that it needs of their indexes.
-func (r *Reader) byOutlines() bool {
+// slimIndexSuffices says whether the slim indexes of blocks tell the reader all that it needs of their indexes.
+func (r *Reader) slimIndexSuffices() bool {
 	return !r.variant.extended && (r.filter == nil || r.filter.dids == nil)
 }
 
@@ -228,13 +225,13 @@ func (r *Reader) byOutlines() bool {
 // that turned out to begin after it; nil if there is none, or no event yet. NewReader would have clamped
 // the cursor, but then the log had not begun.
 func (r *Reader) beginGap(s *snapshot) *Gap {
-	if r.after == (place{}) || s.oldest == (mark{}) || !r.after.before(s.floor.place) {
+	if r.after == (format.Place{}) || s.Oldest == (format.Mark{}) || !r.after.Before(s.Floor.Place) {
 		return nil
 	}
-	first := s.export(s.oldest)
+	first := s.export(s.Oldest)
 	g := &Gap{From: r.afterPosition, To: first.Position, TimeUS: first.TimeUS}
 	r.through = Mark{first.TimeUS - 1, r.afterPosition}
-	r.after = place{} // all there is comes after it
+	r.after = format.Place{} // all there is comes after it
 	return g
 }
 
@@ -245,8 +242,8 @@ type pass struct {
 	s    *snapshot
 	scan blockScan
 
-	span  *span // that the last block was found in; nil: it was found without
-	block int   // and its number there
+	span  *format.Span // that the last block was found in; nil: it was found without
+	block int          // and its number there
 
 	steps  int // blocks and spans looked at
 	pinned int // bytes of the blocks that the chunk's slices alias
@@ -260,22 +257,22 @@ func (p *pass) run() error {
 		if err != nil {
 			return err
 		}
-		limit := s.timeUS
+		limit := s.TimeUS
 		switch {
 		case src.idx != nil:
-			limit = src.idx.timeUS[src.idx.firstAt(r.next)]
-		case src.skip != (mark{}):
-			limit = src.skip.timeUS
+			limit = src.idx.TimeUS[src.idx.FirstAt(r.next)]
+		case src.skip != (format.Mark{}):
+			limit = src.skip.TimeUS
 		}
 		if done := p.gap(limit); done {
 			return nil
 		}
-		if src.skip != (mark{}) {
+		if src.skip != (format.Mark{}) {
 			r.skip(s.export(src.skip))
 			continue
 		}
 		if src.idx == nil {
-			r.next = max(r.next, s.timeUS+1)
+			r.next = max(r.next, s.TimeUS+1)
 			r.gapNext = max(r.gapNext, r.next)
 			r.through = s.end()
 			c.Live = true
@@ -292,7 +289,7 @@ func (p *pass) run() error {
 // find returns the block that has the first event from r.next on; an empty source at the end.
 func (p *pass) find() (source, error) {
 	r, s := p.r, p.s
-	if r.next > s.beforeTail.timeUS {
+	if r.next > s.beforeTail.TimeUS {
 		i := s.tailIndex(r.next)
 		if i == len(s.tail) {
 			return source{}, nil
@@ -300,7 +297,7 @@ func (p *pass) find() (source, error) {
 		return source{idx: s.tail[i].idx, blk: s.tail[i]}, nil
 	}
 	// A reader that waits for its position looks at all blocks until it has found it.
-	if r.next <= s.spanned && r.filter.selective() && r.after == (place{}) {
+	if r.next <= s.spanned && r.filter.selective() && r.after == (format.Place{}) {
 		return p.findSpan()
 	}
 	p.span = nil
@@ -310,11 +307,11 @@ func (p *pass) find() (source, error) {
 
 // findBlock is find for a block on disk. Most often it is the one that the last chunk ended in, or the one after
 // that, which was read ahead: then the cache has it.
-func (p *pass) findBlock() (*index, error) {
+func (p *pass) findBlock() (*blockIndex, error) {
 	r := p.r
 	if p.scan.before == nil && r.block != 0 {
 		if e := r.log.cache.peek(cacheKey{block: r.block, part: p.scan.part()}); e != nil {
-			if e.idx.key() >= r.next {
+			if e.idx.Key() >= r.next {
 				return e.idx, nil
 			}
 			p.scan.before = e.idx
@@ -324,7 +321,7 @@ func (p *pass) findBlock() (*index, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.block, p.scan.before = x.key(), x
+	r.block, p.scan.before = x.Key(), x
 	return x, nil
 }
 
@@ -363,28 +360,28 @@ func (p *pass) gap(limit int64) (done bool) {
 
 // beforeCursor says whether the gap ends at or before the position the reader starts after.
 func (r *Reader) beforeCursor(s *snapshot, g *Gap) bool {
-	if r.after == (place{}) {
+	if r.after == (format.Place{}) {
 		return false
 	}
 	epoch, ok := s.epochOf(g.To.Stream)
-	return ok && (epoch < r.after.epoch || epoch == r.after.epoch && g.To.Seq <= r.after.seq)
+	return ok && (epoch < r.after.Epoch || epoch == r.after.Epoch && g.To.Seq <= r.after.Seq)
 }
 
 // take looks at the block's events from r.next on. It returns true if the chunk is full.
 func (p *pass) take(src source) (full bool, err error) {
 	r, x := p.r, src.idx
-	i := x.firstAt(r.next)
+	i := x.FirstAt(r.next)
 	end, next := src.bounds()
 	if g, ok := p.s.gapAt(r.gapNext); ok && g.TimeUS < next {
 		// No gap lies within a block, but within a span.
-		end, next = x.firstAt(g.TimeUS), g.TimeUS
+		end, next = x.FirstAt(g.TimeUS), g.TimeUS
 	}
-	if r.after != (place{}) {
-		if x.epoch == r.after.epoch {
-			i = max(i, x.firstAfter(r.after))
+	if r.after != (format.Place{}) {
+		if x.Epoch == r.after.Epoch {
+			i = max(i, x.FirstAfter(r.after))
 		}
-		if i < x.events() {
-			r.after = place{}
+		if i < x.Events() {
+			r.after = format.Place{}
 		}
 	}
 	from, through := i, end
@@ -394,17 +391,17 @@ func (p *pass) take(src source) (full bool, err error) {
 			return false, err
 		}
 	}
-	r.matcher.idx = nil // holds no block between calls
+	r.matcher.release() // the reader holds no block between calls
 	if through == end {
 		r.next = next
 	} else {
-		r.next = x.timeUS[through]
+		r.next = x.TimeUS[through]
 	}
 	r.gapNext = max(r.gapNext, r.next)
 	if through > 0 && (through > from || through == end) {
 		r.atFloor = false
-		r.through = Mark{x.timeUS[through-1], translate.Position{
-			Stream: p.s.streamOf(x.epoch), Seq: x.seq[through-1], Op: x.op[through-1]}}
+		r.through = Mark{x.TimeUS[through-1], translate.Position{
+			Stream: p.s.streamOf(x.Epoch), Seq: x.Seq[through-1], Op: x.Op[through-1]}}
 	}
 	return through < end, nil
 }
@@ -423,7 +420,7 @@ func (p *pass) match(src source, i, end int) (through int, err error) {
 	}
 	size := int(ends[len(ends)-1])
 	if src.others == 0 {
-		r.reached.Store(x.key())
+		r.reached.Store(x.Key())
 	}
 	begun := time.Now()
 	stored, err := r.log.openPart(x, src.part(r.variant), src.key(), size)
@@ -441,15 +438,15 @@ func (p *pass) match(src source, i, end int) (through int, err error) {
 		}
 	}()
 	if p.span != nil && src.others == 0 {
-		r.looked(time.Since(begun) > slowLook+time.Duration(len(stored.packed.bodies[0]))*slowByte)
+		r.looked(time.Since(begun) > slowLook+time.Duration(len(stored.pages.FirstValue()))*slowByte)
 	}
 	if r.filter == nil {
-		through = stored.wholePieces(ends[:end], i, through, p.c.Events == 0)
+		through = stored.wholePages(ends[:end], i, through, p.c.Events == 0)
 		if events = through - i; events == 0 {
 			return through, nil
 		}
-		bytes = int(ends[through-1] - startOf(ends, i))
-		r.runs[0].to = ends[through-1]
+		bytes = int(ends[through-1] - format.FrameStart(ends, i))
+		r.runs[0].To = ends[through-1]
 	}
 	return through, p.give(src, &stored, events, bytes)
 }
@@ -460,7 +457,7 @@ func (p *pass) matchHeld(src source, i, end int) (through int, err error) {
 	if r.filter != nil && r.matcher.next(i) >= end {
 		return end, nil
 	}
-	f, err := r.log.frames(src, r.variant, p.s.streamOf(x.epoch))
+	f, err := r.log.frames(src, r.variant, p.s.streamOf(x.Epoch))
 	if err != nil {
 		return i, err
 	}
@@ -487,7 +484,7 @@ func (p *pass) choose(ends []uint32, i int) (through, events, bytes int) {
 	}
 	through, bytes = fit(ends, i, room, p.c.Events == 0)
 	if events = through - i; events > 0 {
-		r.runs = append(r.runs, run{startOf(ends, i), ends[through-1]})
+		r.runs = append(r.runs, format.Run{From: format.FrameStart(ends, i), To: ends[through-1]})
 	}
 	return through, events, bytes
 }
@@ -496,10 +493,10 @@ func (p *pass) choose(ends []uint32, i int) (through, events, bytes int) {
 func (p *pass) give(src source, stored *storedPart, events, bytes int) error {
 	c := p.c
 	if src.others == 0 {
-		p.lookAhead(src.idx, stored.packed.stored())
+		p.lookAhead(src.idx, stored.pages.StoredBytes())
 	}
 	if len(p.r.runs) > 1 || !stored.lend(c, p.r.runs[0]) {
-		b, own := c.room(bytes, stored.packed.bytes, p.r.maxBytes)
+		b, own := c.room(bytes, stored.pages.Size(), p.r.maxBytes)
 		if err := stored.copyRuns(b, p.r.runs); err != nil {
 			return err
 		}
@@ -510,17 +507,10 @@ func (p *pass) give(src source, stored *storedPart, events, bytes int) error {
 	return nil
 }
 
-func startOf(ends []uint32, i int) uint32 {
-	if i == 0 {
-		return 0
-	}
-	return ends[i-1]
-}
-
 // fit returns how far one can go from event i on within room bytes, and how many that are. If must
 // is set, one event always fits.
 func fit(ends []uint32, i, room int, must bool) (through, bytes int) {
-	start := int(startOf(ends, i))
+	start := int(format.FrameStart(ends, i))
 	n := sort.Search(len(ends)-i, func(k int) bool { return int(ends[i+k])-start > room })
 	if n == 0 && must {
 		n = 1
@@ -534,7 +524,7 @@ func fit(ends []uint32, i, room int, must bool) (through, bytes int) {
 // collect gathers the runs of frames that pass the filter, from event i on, as fit does.
 func (r *Reader) collect(ends []uint32, i, room int, must bool) (through, events, bytes int) {
 	for i = r.matcher.next(i); i < len(ends); i = r.matcher.next(i + 1) {
-		from, to := startOf(ends, i), ends[i]
+		from, to := format.FrameStart(ends, i), ends[i]
 		size := int(to - from)
 		if limit := r.filter.maxPayload; limit > 0 && size-format.FrameHeaderBytes(size) > limit {
 			continue
@@ -542,10 +532,10 @@ func (r *Reader) collect(ends []uint32, i, room int, must bool) (through, events
 		if bytes+size > room && !(must && events == 0) {
 			return i, events, bytes
 		}
-		if n := len(r.runs); n > 0 && r.runs[n-1].to == from {
-			r.runs[n-1].to = to
+		if n := len(r.runs); n > 0 && r.runs[n-1].To == from {
+			r.runs[n-1].To = to
 		} else {
-			r.runs = append(r.runs, run{from, to})
+			r.runs = append(r.runs, format.Run{From: from, To: to})
 		}
 		events++
 		bytes += size
@@ -560,7 +550,7 @@ func (p *pass) emit(data []byte, bytes int) {
 	if p.pinned+len(data) > pinFactor*p.r.maxBytes && bytes < len(data)/pinFactor {
 		own := make([]byte, 0, bytes)
 		for _, r := range p.r.runs {
-			own = append(own, data[r.from:r.to]...)
+			own = append(own, data[r.From:r.To]...)
 		}
 		c.Frames, c.grows = append(c.Frames, own), false
 		return
@@ -568,6 +558,6 @@ func (p *pass) emit(data []byte, bytes int) {
 	c.grows = false
 	p.pinned += len(data)
 	for _, r := range p.r.runs {
-		c.Frames = append(c.Frames, data[r.from:r.to:r.to])
+		c.Frames = append(c.Frames, data[r.From:r.To:r.To])
 	}
 }

@@ -33,11 +33,11 @@ func TestConcurrentReaders(t *testing.T) {
 	var seqs [blocks + 1]int64 // last seq of the blocks before
 	seq := int64(0)
 	for i := range inputs {
-		var places []place
+		var places []format.Place
 		first := seq + 1
 		for range rng.IntN(6) {
 			seq++
-			places = append(places, place{seq: seq})
+			places = append(places, format.Place{Seq: seq})
 		}
 		seq++ // a frame without events
 		inputs[i] = a.block(1, first, seq, places...).seal(t, l)
@@ -63,7 +63,7 @@ func TestConcurrentReaders(t *testing.T) {
 	want := make(map[int64]bool) // seqs with events
 	for _, b := range inputs {
 		if b.idx != nil {
-			for _, s := range b.idx.seq {
+			for _, s := range b.idx.Seq {
 				want[s] = true
 			}
 		}
@@ -197,7 +197,7 @@ func TestChunkCopies(t *testing.T) {
 	a := &lines{t: t, l: mustOpen(t, cfg), clock: clock}
 	pad := strings.Repeat("x", 1000)
 	for i := range int64(40) {
-		b := a.block(1, i*10+1, i*10+10, place{seq: i*10 + 1}, place{seq: i*10 + 2}, place{seq: i*10 + 3}, place{seq: i*10 + 4}, place{seq: i*10 + 5}, place{seq: i*10 + 6})
+		b := a.block(1, i*10+1, i*10+10, format.Place{Seq: i*10 + 1}, format.Place{Seq: i*10 + 2}, format.Place{Seq: i*10 + 3}, format.Place{Seq: i*10 + 4}, format.Place{Seq: i*10 + 5}, format.Place{Seq: i*10 + 6})
 		for j := range b.events {
 			b.events[j].payload = `{"x":"` + pad + `"}`
 		}
@@ -257,7 +257,7 @@ func overlaps(a, b []byte) bool {
 func TestSetFilter(t *testing.T) {
 	clock := newTestClock()
 	a := &lines{t: t, l: mustOpen(t, testConfig(t, vfs.NewMem(), clock)), clock: clock}
-	a.append(a.block(1, 1, 4, place{seq: 1}, place{seq: 2}, place{seq: 3}, place{seq: 4}))
+	a.append(a.block(1, 1, 4, format.Place{Seq: 1}, format.Place{Seq: 2}, format.Place{Seq: 3}, format.Place{Seq: 4}))
 	r, err := a.l.NewReader(ReaderConfig{Cursor: TimeCursor(0), MaxChunkBytes: 1})
 	if err != nil {
 		t.Fatal(err)
@@ -274,12 +274,12 @@ func TestSetFilter(t *testing.T) {
 	if got := a.read(r); got != "" {
 		t.Errorf("got %q", got)
 	}
-	a.append(a.block(1, 5, 6, place{seq: 5}))
+	a.append(a.block(1, 5, 6, format.Place{Seq: 5}))
 	if got := a.read(r); got != "" {
 		t.Errorf("got %q", got)
 	}
 	r.SetFilter(nil)
-	a.append(a.block(1, 7, 7, place{seq: 7}))
+	a.append(a.block(1, 7, 7, format.Place{Seq: 7}))
 	if got := a.read(r); got != "1-7-0" {
 		t.Errorf("got %q", got)
 	}

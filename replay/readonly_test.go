@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"millrace/dict"
+	"millrace/replay/internal/format"
 )
 
 // readOnly is what a stranger needs to read a log: its directory.
@@ -83,7 +84,7 @@ func TestReadOnly(t *testing.T) {
 	if got := b.read(r); got != "1-1-0 1-2-0 1-3-0 1-4-0 1-5-0 1-6-0 1-7-0 1-8-0 1-9-0 1-10-0" {
 		t.Errorf("got %q", got)
 	}
-	if err := l.Append(b.block(1, 11, 11, place{seq: 11}).seal(t, l)); !errors.Is(err, ErrReadOnly) {
+	if err := l.Append(b.block(1, 11, 11, format.Place{Seq: 11}).seal(t, l)); !errors.Is(err, ErrReadOnly) {
 		t.Errorf("append: %v", err)
 	}
 	if err := l.TrimTo(t.Context(), 0); err != nil || l.Range().Events != held.Events {

@@ -1,31 +1,35 @@
 package replay
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+
+	"millrace/replay/internal/format"
+)
 
 // A reader of everything that unpacks all that it sends keeps one core busy, and those who read ahead for it only a
-// part of another. So they unpack for it as well, pieces that its chunk takes over without copying. They begin at the end of
+// part of another. So they unpack for it as well, pages that its chunk takes over without copying. They begin at the end of
 // a block and end when the reader has come to it: he begins at the other end, and finds the rest ready.
 
-// prepare unpacks a part's pieces, the last first, until reached says that their reader has come to the block. The part must
-// have all strands.
+// prepare unpacks a part's pages, the last first, until reached says that their reader has come to the block. The part must
+// have all substreams.
 func (p *storedPart) prepare(reached *atomic.Int64) {
-	n := p.packed.pieces()
+	n := p.pages.NumPages()
 	if n == 0 {
 		return
 	}
-	var mem loan
+	var mem pooled
 	defer mem.free()
 	if p.ready == nil {
 		p.ready = make([]*arena, n)
 	}
-	for i := n - 1; i >= 0 && reached.Load() < p.x.key(); i-- {
+	for i := n - 1; i >= 0 && reached.Load() < p.x.Key(); i-- {
 		if p.ready[i] != nil {
 			continue // another reader's
 		}
-		from, to := p.packed.piece(i)
+		from, to := p.pages.Page(i)
 		a := newArena(to - from)
 		a.b = a.b[:to-from]
-		if p.packed.unpack(a.b, i, &mem, nil) != nil {
+		if p.pages.Unpack(a.b, i, &mem, nil) != nil {
 			a.free()
 			return // the reader meets it itself
 		}
@@ -33,24 +37,24 @@ func (p *storedPart) prepare(reached *atomic.Int64) {
 	}
 }
 
-// readyPiece returns piece i, if it is ready.
-func (p *storedPart) readyPiece(i int) *arena {
+// readyPage returns page i, if it is ready.
+func (p *storedPart) readyPage(i int) *arena {
 	if p.ready == nil {
 		return nil
 	}
 	return p.ready[i]
 }
 
-// lend gives the pieces of a run to c, if it is of whole ones that are ready.
-func (p *storedPart) lend(c *Chunk, r run) bool {
+// lend gives the pages of a run to c, if it is of whole ones that are ready.
+func (p *storedPart) lend(c *Chunk, r format.Run) bool {
 	if p.ready == nil {
 		return false
 	}
-	first := p.packed.pieceAt(int(r.from))
-	i, at := first, int(r.from)
-	for ; at < int(r.to); i++ {
-		from, to := p.packed.piece(i)
-		if p.ready[i] == nil || from != at || to > int(r.to) {
+	first := p.pages.PageAt(int(r.From))
+	i, at := first, int(r.From)
+	for ; at < int(r.To); i++ {
+		from, to := p.pages.Page(i)
+		if p.ready[i] == nil || from != at || to > int(r.To) {
 			return false
 		}
 		at = to

@@ -13,41 +13,41 @@ import (
 )
 
 // allStrands opens the plain part of block x, with all it has.
-func allStrands(t *testing.T, l *Log, x *index) storedPart {
+func allStrands(t *testing.T, l *Log, x *blockIndex) storedPart {
 	t.Helper()
-	p, err := l.openPart(x, format.RangePlain, x.key(), int(x.plainEnd[x.events()-1]))
+	p, err := l.openPart(x, format.RangePlain, x.Key(), int(x.PlainEnd[x.Events()-1]))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if p.loadFor(nil); p.err != nil {
 		t.Fatal(p.err)
 	}
-	if p.packed.strands < 2 || p.packed.pieces() < 3 {
-		t.Fatalf("%d strands, %d pieces", p.packed.strands, p.packed.pieces())
+	if p.pages.NumSubstreams() < 2 || p.pages.NumPages() < 3 {
+		t.Fatalf("%d substreams, %d pages", p.pages.NumSubstreams(), p.pages.NumPages())
 	}
 	return p
 }
 
-// TestPrepare: pieces are unpacked ahead from the last one on, until there is an error or their reader comes.
+// TestPrepare: pages are unpacked ahead from the last one on, until there is an error or their reader comes.
 func TestPrepare(t *testing.T) {
 	l, want := fatBlocks(t)
 	x := firstBlock(t, l)
 	check := func(when string, p *storedPart, ready func(i int) bool) {
 		t.Helper()
-		for i := range p.packed.pieces() {
-			a := p.readyPiece(i)
+		for i := range p.pages.NumPages() {
+			a := p.readyPage(i)
 			if (a != nil) != ready(i) {
-				t.Errorf("%s: piece %d is ready: %v", when, i, a != nil)
+				t.Errorf("%s: page %d is ready: %v", when, i, a != nil)
 			}
-			if from, to := p.packed.piece(i); a != nil && !bytes.Equal(a.b, want[from:to]) {
-				t.Errorf("%s: piece %d has other frames", when, i)
+			if from, to := p.pages.Page(i); a != nil && !bytes.Equal(a.b, want[from:to]) {
+				t.Errorf("%s: page %d has other frames", when, i)
 			}
 		}
 	}
 	var reached atomic.Int64
 	p := allStrands(t, l, x)
 	check("at first", &p, func(int) bool { return false })
-	reached.Store(x.key() - 1)
+	reached.Store(x.Key() - 1)
 	p.prepare(&reached)
 	check("before the block", &p, func(int) bool { return true })
 	p.ready[1].free()
@@ -63,11 +63,18 @@ func TestPrepare(t *testing.T) {
 
 	p = allStrands(t, l, x)
 	defer p.close()
-	reached.Store(x.key())
+	reached.Store(x.Key())
 	p.prepare(&reached)
 	check("in the block", &p, func(int) bool { return false })
 	reached.Store(0)
-	p.packed.bodies[1] = slices.Concat([]byte{0xff, 0xff, 0xff, 0xff}, p.packed.bodies[1][4:])
+	value, _, err := l.store.Value(format.SubstreamKey(x.Key(), 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	copy(value[1:], []byte{0xff, 0xff, 0xff, 0xff})
+	if err := p.pages.SetSubstream(1, value[:len(value)-format.TrailerBytes]); err != nil {
+		t.Fatal(err)
+	}
 	p.prepare(&reached)
 	check("damaged at its begin", &p, func(i int) bool { return i > 0 })
 	if p.err != nil || l.store.Err() != nil {
@@ -75,57 +82,57 @@ func TestPrepare(t *testing.T) {
 	}
 }
 
-// TestLend: a run of whole pieces that are ready is given away, anything else is copied, from those that are.
+// TestLend: a run of whole pages that are ready is given away, anything else is copied, from those that are.
 func TestLend(t *testing.T) {
 	l, want := fatBlocks(t)
 	x := firstBlock(t, l)
-	pieces := 0
-	for n := 0; n == 0 || n < pieces*pieces; n++ {
+	pages := 0
+	for n := 0; n == 0 || n < pages*pages; n++ {
 		p := allStrands(t, l, x)
-		pieces = p.packed.pieces()
-		first, last := n/pieces, n%pieces
+		pages = p.pages.NumPages()
+		first, last := n/pages, n%pages
 		if first > last {
 			p.close()
 			continue
 		}
 		p.prepare(new(atomic.Int64))
-		begin, _ := p.packed.piece(first)
-		_, end := p.packed.piece(last)
+		begin, _ := p.pages.Page(first)
+		_, end := p.pages.Page(last)
 		var c Chunk
-		for _, r := range []run{
-			{uint32(begin) + 1, uint32(end)}, {uint32(begin), uint32(end) - 1}, // no whole pieces
+		for _, r := range []format.Run{
+			{From: uint32(begin) + 1, To: uint32(end)}, {From: uint32(begin), To: uint32(end) - 1}, // no whole pages
 		} {
 			if p.lend(&c, r) || len(c.Frames) > 0 {
-				t.Fatalf("pieces %d to %d: %v is lent", first, last, r)
+				t.Fatalf("pages %d to %d: %v is lent", first, last, r)
 			}
 		}
 		hole := p.ready[last]
 		p.ready[last] = nil
-		if p.lend(&c, run{uint32(begin), uint32(end)}) || len(c.Frames) > 0 {
-			t.Fatalf("pieces %d to %d: the last is lent without being there", first, last)
+		if p.lend(&c, format.Run{From: uint32(begin), To: uint32(end)}) || len(c.Frames) > 0 {
+			t.Fatalf("pages %d to %d: the last is lent without being there", first, last)
 		}
 		p.ready[last] = hole
 		hole.b[0] ^= 1 // shows where a copy is from
 		marked := bytes.Clone(want[begin:end])
-		at, _ := p.packed.piece(last)
+		at, _ := p.pages.Page(last)
 		marked[at-begin] ^= 1
 		b := make([]byte, end-begin)
-		if err := p.copyRuns(b, []run{{uint32(begin), uint32(end)}}); err != nil || !bytes.Equal(b, marked) {
-			t.Fatalf("pieces %d to %d: they are not copied from what is ready: %v", first, last, err)
+		if err := p.copyRuns(b, []format.Run{{From: uint32(begin), To: uint32(end)}}); err != nil || !bytes.Equal(b, marked) {
+			t.Fatalf("pages %d to %d: they are not copied from what is ready: %v", first, last, err)
 		}
-		if !p.lend(&c, run{uint32(begin), uint32(end)}) || !bytes.Equal(bytes.Join(c.Frames, nil), marked) {
-			t.Fatalf("pieces %d to %d are not lent", first, last)
+		if !p.lend(&c, format.Run{From: uint32(begin), To: uint32(end)}) || !bytes.Equal(bytes.Join(c.Frames, nil), marked) {
+			t.Fatalf("pages %d to %d are not lent", first, last)
 		}
-		for i := range pieces {
-			if lent := i >= first && i <= last; (p.readyPiece(i) == nil) != lent {
-				t.Fatalf("pieces %d to %d are lent: piece %d is ready: %v", first, last, i, !lent)
+		for i := range pages {
+			if lent := i >= first && i <= last; (p.readyPage(i) == nil) != lent {
+				t.Fatalf("pages %d to %d are lent: page %d is ready: %v", first, last, i, !lent)
 			}
 		}
 		if p.close(); !bytes.Equal(bytes.Join(c.Frames, nil), marked) {
-			t.Fatalf("pieces %d to %d are gone with their part", first, last)
+			t.Fatalf("pages %d to %d are gone with their part", first, last)
 		}
 		if c.Release(); len(c.lent) > 0 || len(c.Frames) > 0 {
-			t.Fatalf("a chunk that is released has %d pieces", len(c.lent))
+			t.Fatalf("a chunk that is released has %d pages", len(c.lent))
 		}
 	}
 }
@@ -133,15 +140,15 @@ func TestLend(t *testing.T) {
 // TestReadersOfReady: whatever is ready, readers read the same.
 func TestReadersOfReady(t *testing.T) {
 	l, want := fatBlocks(t)
-	var blocks []*index
+	var blocks []*blockIndex
 	for s, x := l.snap.Load(), firstBlock(t, l); ; {
 		blocks = append(blocks, x)
 		scan := blockScan{l: l, before: x}
-		if x.key() >= s.beforeTail.timeUS {
+		if x.Key() >= s.beforeTail.TimeUS {
 			break
 		}
 		var err error
-		if x, err = scan.find(s, x.key()+1); err != nil {
+		if x, err = scan.find(s, x.Key()+1); err != nil {
 			t.Fatal(err)
 		}
 		scan.close()
@@ -185,7 +192,7 @@ func TestReadersOfReady(t *testing.T) {
 		}
 	}
 	if len(blocks) < 3 || lent == 0 {
-		t.Errorf("%d blocks, %d pieces lent", len(blocks), lent)
+		t.Errorf("%d blocks, %d pages lent", len(blocks), lent)
 	}
 }
 
@@ -196,7 +203,7 @@ func TestReadyParked(t *testing.T) {
 		l := &Log{cache: newCache(1 << 20), store: &pebblestore.Store{CacheBytes: 1 << 20}}
 		defer l.parked.close()
 		part := func(key int64, ready ...int) *storedPart {
-			p := &storedPart{l: l, r: format.RangePlain, key: key, packed: packed{bytes: 1000}}
+			p := &storedPart{l: l, r: format.RangePlain, key: key, pages: format.RawPages(make([]byte, 1000))}
 			if len(ready) > 0 {
 				p.ready = make([]*arena, 4)
 			}
@@ -232,27 +239,27 @@ func TestReadyParked(t *testing.T) {
 		}
 		l.parked.leave(part(2, 1))
 		larger := part(2)
-		larger.packed.bytes++
+		larger.pages = format.RawPages(make([]byte, 1001))
 		if l.parked.leave(larger); len(l.parked.parts) != 2 {
 			t.Errorf("the part of a block and of what it was merged into become %d", len(l.parked.parts))
 		}
 		l.parked.finish(part(2))
 		l.parked.finish(part(2))
-		if len(l.parked.parts) != 1 || l.parked.parts[0].packed.bytes != larger.packed.bytes {
+		if len(l.parked.parts) != 1 || l.parked.parts[0].pages.Size() != larger.pages.Size() {
 			t.Errorf("its reader has gone on: %d parts", len(l.parked.parts))
 		}
 		if !l.parked.prepares(part(3)) {
 			t.Error("nothing was wasted, nothing more is unpacked ahead")
 		}
 		large := part(3)
-		if large.packed.bytes = 1<<20/parkedShare + 1; l.parked.prepares(large) {
+		if large.pages = format.RawPages(make([]byte, 1<<20/parkedShare+1)); l.parked.prepares(large) {
 			t.Error("a large part is unpacked ahead")
 		}
 		for key := range int64(maxParked + 1) {
 			l.parked.leave(part(10+key, 2))
 		}
 		if l.parked.prepares(part(3)) {
-			t.Error("pieces were wasted, and more are unpacked ahead")
+			t.Error("pages were wasted, and more are unpacked ahead")
 		}
 		for key := range int64(maxParked + 1) { // all that are left
 			if p, ok := l.parked.take(format.RangePlain, 10+key); ok {
@@ -264,7 +271,7 @@ func TestReadyParked(t *testing.T) {
 		}
 		l.parked.leave(part(4, 0))
 		if time.Sleep(2*parkedTime + time.Millisecond); l.parked.prepares(part(3)) {
-			t.Error("a sweep wasted pieces, and more are unpacked ahead")
+			t.Error("a sweep wasted pages, and more are unpacked ahead")
 		}
 	})
 }
@@ -274,16 +281,16 @@ func TestLateParts(t *testing.T) {
 	l, _ := fatBlocks(t)
 	l.store.CacheBytes = 16 << 20 // else its blocks are too large to be unpacked ahead
 	x := firstBlock(t, l)
-	for reached, want := range map[int64]bool{0: true, x.key(): true, x.key() + 1: false} {
+	for reached, want := range map[int64]bool{0: true, x.Key(): true, x.Key() + 1: false} {
 		a := ahead{reached: new(atomic.Int64)}
 		a.reached.Store(reached)
 		l.fetch(x, &a)
-		p, ok := l.parked.take(format.RangePlain, x.key())
+		p, ok := l.parked.take(format.RangePlain, x.Key())
 		if ok != want {
-			t.Errorf("its reader reached %d, the block is %d: the part is parked: %v", reached, x.key(), ok)
+			t.Errorf("its reader reached %d, the block is %d: the part is parked: %v", reached, x.Key(), ok)
 		}
-		if some := p.dropReady(); some != (reached < x.key()) {
-			t.Errorf("its reader reached %d, the block is %d: pieces are ready: %v", reached, x.key(), some)
+		if some := p.dropReady(); some != (reached < x.Key()) {
+			t.Errorf("its reader reached %d, the block is %d: pages are ready: %v", reached, x.Key(), some)
 		}
 		p.close()
 	}

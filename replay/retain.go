@@ -59,7 +59,7 @@ func (l *Log) trim(ctx context.Context, maxBytes int64) error {
 		if s == nil {
 			s = l.snap.Load()
 		}
-		if s.err != nil || s.oldest == (mark{}) {
+		if s.err != nil || s.Oldest == (format.Mark{}) {
 			return nil
 		}
 		var key int64
@@ -78,7 +78,7 @@ func (l *Log) trim(ctx context.Context, maxBytes int64) error {
 		if err != nil {
 			return fmt.Errorf("trim: %w", err)
 		}
-		if key = max(key, s.spanAfter(byBytes)); key <= s.floor.timeUS {
+		if key = max(key, s.spanAfter(byBytes)); key <= s.Floor.TimeUS {
 			return nil
 		}
 		if key > s.stable() {
@@ -100,12 +100,12 @@ func (l *Log) trim(ctx context.Context, maxBytes int64) error {
 
 // lastBlockAt returns the key of the last block that has no event after us; 0 if there is none.
 func (l *Log) lastBlockAt(s *snapshot, us int64) (int64, error) {
-	if us <= s.floor.timeUS {
+	if us <= s.Floor.TimeUS {
 		return 0, nil
 	}
-	us = min(us, s.newest.timeUS)
+	us = min(us, s.Newest.TimeUS)
 	it, err := l.store.NewIter(&pebble.IterOptions{
-		LowerBound: format.TimeKey(format.RangeIndex, s.floor.timeUS+1), UpperBound: format.TimeKey(format.RangeIndex, us+1)})
+		LowerBound: format.TimeKey(format.RangeIndex, s.Floor.TimeUS+1), UpperBound: format.TimeKey(format.RangeIndex, us+1)})
 	if err != nil {
 		return 0, err
 	}
@@ -124,7 +124,7 @@ func (l *Log) lastBlockAt(s *snapshot, us int64) (int64, error) {
 // log is trimmed a span at a time, so that trims, and the range deletions they leave, are few. Behind the
 // newest span key stays as it is.
 func (s *snapshot) spanBefore(key int64) int64 {
-	if key <= s.floor.timeUS || key > s.spanned {
+	if key <= s.Floor.TimeUS || key > s.spanned {
 		return key
 	}
 	n := len(s.spans) - len(s.spansSince(key+1))
@@ -136,7 +136,7 @@ func (s *snapshot) spanBefore(key int64) int64 {
 
 // spanAfter returns the key of the first span that ends at or after key: a limit in bytes holds.
 func (s *snapshot) spanAfter(key int64) int64 {
-	if key <= s.floor.timeUS || key > s.spanned {
+	if key <= s.Floor.TimeUS || key > s.spanned {
 		return key
 	}
 	return s.spansSince(key)[0]
@@ -146,9 +146,9 @@ func (s *snapshot) spanAfter(key int64) int64 {
 // is none. more says that it stopped early because the blocks were many.
 func (l *Log) cutByBytes(s *snapshot, maxBytes int64) (key int64, more bool, err error) {
 	if maxBytes < 0 {
-		return s.newest.timeUS, false, nil
+		return s.Newest.TimeUS, false, nil
 	}
-	if maxBytes == 0 || s.total.bytes-s.trimmed.bytes <= maxBytes {
+	if maxBytes == 0 || s.Total.Bytes-s.Trimmed.Bytes <= maxBytes {
 		return 0, false, nil
 	}
 	it, err := l.store.NewIter(&pebble.IterOptions{
@@ -160,14 +160,14 @@ func (l *Log) cutByBytes(s *snapshot, maxBytes int64) (key int64, more bool, err
 	n := 0
 	for ok := it.First(); ok; ok = it.Next() {
 		_, seq, _ := format.ParseSeqKey(it.Key())
-		ref, err := decodeBlockRef(it.Value(), seq)
+		ref, err := format.OpenBlockRef(it.Value(), seq)
 		if err != nil {
 			return 0, false, l.corrupt(format.RangeSeq, seq, err)
 		}
-		if ref.key > s.newest.timeUS {
+		if ref.Key > s.Newest.TimeUS {
 			break // not published yet
 		}
-		if key = ref.key; s.total.bytes-ref.bytes <= maxBytes {
+		if key = ref.Key; s.Total.Bytes-ref.Bytes <= maxBytes {
 			return key, false, nil
 		}
 		if n++; n == maxTrimBlocks {
@@ -181,7 +181,7 @@ func (l *Log) cutByBytes(s *snapshot, maxBytes int64) (key int64, more bool, err
 // It returns false if an Append came between and it must be tried again.
 func (l *Log) cut(s *snapshot, key int64) (done bool, err error) {
 	it, err := l.store.NewIter(&pebble.IterOptions{
-		LowerBound: format.TimeKey(format.RangeIndex, key), UpperBound: format.TimeKey(format.RangeIndex, s.newest.timeUS+1)})
+		LowerBound: format.TimeKey(format.RangeIndex, key), UpperBound: format.TimeKey(format.RangeIndex, s.Newest.TimeUS+1)})
 	if err != nil {
 		return false, err
 	}
@@ -200,67 +200,67 @@ func (l *Log) cut(s *snapshot, key int64) (done bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	var oldest mark
+	var oldest format.Mark
 	if it.Next() {
 		us, _ := format.ParseTimeKey(it.Key())
 		first, err := l.decodeAt(it, format.RangeIndex, us)
 		if err != nil {
 			return false, err
 		}
-		oldest = mark{first.timeUS[0], first.place(0)}
+		oldest = first.FirstMark()
 	} else if err := it.Error(); err != nil {
 		return false, l.readError(format.RangeIndex, key, err)
 	}
 	return l.drop(last, ref, oldest)
 }
 
-func (l *Log) blockRefOf(x *index) (blockRef, error) {
-	v, ok, err := l.store.Value(format.SeqKey(x.epoch, x.lastSeq))
+func (l *Log) blockRefOf(x *blockIndex) (format.BlockRef, error) {
+	v, ok, err := l.store.Value(format.SeqKey(x.Epoch, x.LastSeq))
 	if err != nil {
-		return blockRef{}, l.readError(format.RangeSeq, x.key(), err)
+		return format.BlockRef{}, l.readError(format.RangeSeq, x.Key(), err)
 	}
 	if !ok {
-		return blockRef{}, l.corrupt(format.RangeSeq, x.key(), format.ErrMissing)
+		return format.BlockRef{}, l.corrupt(format.RangeSeq, x.Key(), format.ErrMissing)
 	}
-	ref, err := decodeBlockRef(v, x.lastSeq)
-	if err == nil && ref.key != x.key() {
-		err = fmt.Errorf("it refers to block %d", ref.key)
+	ref, err := format.OpenBlockRef(v, x.LastSeq)
+	if err == nil && ref.Key != x.Key() {
+		err = fmt.Errorf("it refers to block %d", ref.Key)
 	}
 	if err != nil {
-		return blockRef{}, l.corrupt(format.RangeSeq, x.key(), err)
+		return format.BlockRef{}, l.corrupt(format.RangeSeq, x.Key(), err)
 	}
 	return ref, nil
 }
 
 // drop publishes the new floor and then deletes everything up to last, in this order: a reader that
 // finds something missing looks at the floor afterwards to see why.
-func (l *Log) drop(last *index, ref blockRef, oldest mark) (done bool, err error) {
+func (l *Log) drop(last *blockIndex, ref format.BlockRef, oldest format.Mark) (done bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	old := l.snap.Load()
 	if old.err != nil {
 		return true, nil
 	}
-	if oldest == (mark{}) && old.newest.timeUS > last.key() {
+	if oldest == (format.Mark{}) && old.Newest.TimeUS > last.Key() {
 		return false, nil
 	}
 	next := old.next()
-	next.floor = last.lastMark()
-	next.oldest = oldest
-	next.trimmed = ref.totals
-	next.gaps = gapsAfter(next.gaps, last.key())
-	next.uses = neededUses(old.uses, last.key())
-	next.spans = next.spansSince(last.key() + 1)
-	next.trimTail(next.floor)
-	l.spans.trimmed(last.key())
+	next.Floor = last.LastMark()
+	next.Oldest = oldest
+	next.Trimmed = ref.Totals
+	next.gaps = gapsAfter(next.gaps, last.Key())
+	next.uses = neededUses(old.uses, last.Key())
+	next.spans = next.spansSince(last.Key() + 1)
+	next.trimTail(next.Floor)
+	l.spans.trimmed(last.Key())
 	l.publish(next)
 
 	batch := l.store.Pebble().NewBatch()
 	defer batch.Close()
-	if err := deleteThrough(batch, next.floor, last.epoch, last.lastSeq); err != nil {
+	if err := deleteThrough(batch, next.Floor, last.Epoch, last.LastSeq); err != nil {
 		return false, err
 	}
-	if err := putMeta(batch, format.MetaState, appendState(nil, &next.state)); err != nil {
+	if err := putMeta(batch, format.MetaState, format.AppendState(nil, &next.State)); err != nil {
 		return false, err
 	}
 	if len(next.uses) < len(old.uses) {
@@ -272,20 +272,20 @@ func (l *Log) drop(last *index, ref blockRef, oldest mark) (done bool, err error
 	if err := l.store.Commit(batch, false); err != nil {
 		return false, err
 	}
-	dropped := next.trimmed.minus(old.trimmed)
+	dropped := next.Trimmed.Minus(old.Trimmed)
 	l.metrics.trims.Inc()
-	l.metrics.trimmedBlocks.Add(float64(dropped.blocks))
-	l.cfg.Logger.Debug("log trimmed", "blocks", dropped.blocks, "events", dropped.events,
-		"bytes", dropped.bytes, "oldest_us", next.oldest.timeUS)
+	l.metrics.trimmedBlocks.Add(float64(dropped.Blocks))
+	l.cfg.Logger.Debug("log trimmed", "blocks", dropped.Blocks, "events", dropped.Events,
+		"bytes", dropped.Bytes, "oldest_us", next.Oldest.TimeUS)
 	return true, nil
 }
 
 // deleteThrough adds range deletions to the batch: everything up to m, whose block ends with frame
 // lastSeq of epoch.
-func deleteThrough(batch *pebble.Batch, m mark, epoch uint32, lastSeq int64) error {
+func deleteThrough(batch *pebble.Batch, m format.Mark, epoch uint32, lastSeq int64) error {
 	for _, r := range []format.Range{format.RangeGap, format.RangeSpan, format.RangeIndex, format.RangePlain, format.RangeZstd, format.RangeSpanDIDs,
 		format.RangeCopiesIndex, format.RangeCopiesPlain, format.RangeCopiesZstd, format.RangeSlimIndex} {
-		if err := batch.DeleteRange(r.Start(), format.TimeKey(r, m.timeUS+1), nil); err != nil {
+		if err := batch.DeleteRange(r.Start(), format.TimeKey(r, m.TimeUS+1), nil); err != nil {
 			return err
 		}
 	}

@@ -19,7 +19,7 @@ func tenBlocks(t *testing.T, cfg Config, clock *testClock) *lines {
 	a := &lines{t: t, l: mustOpen(t, cfg), clock: clock}
 	for i := range int64(10) {
 		clock.advance(time.Minute)
-		a.append(a.block(1, i+1, i+1, place{seq: i + 1}))
+		a.append(a.block(1, i+1, i+1, format.Place{Seq: i + 1}))
 	}
 	return a
 }
@@ -74,7 +74,7 @@ func TestReaderFallsOff(t *testing.T) {
 		if got := a.read(live); got != "" {
 			t.Errorf("tail %d: a live reader on the empty log: %q", tail, got)
 		}
-		a.append(a.block(1, 11, 11, place{seq: 11}))
+		a.append(a.block(1, 11, 11, format.Place{Seq: 11}))
 		if got := a.read(live); got != "1-11-0" {
 			t.Errorf("tail %d: a live reader: %q", tail, got)
 		}
@@ -203,7 +203,7 @@ func TestRetentionZero(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range int64(50) {
-		a.append(a.block(1, 100+i, 100+i, place{seq: 100 + i}))
+		a.append(a.block(1, 100+i, 100+i, format.Place{Seq: 100 + i}))
 	}
 	var c Chunk
 	if err := slow.Next(&c); !errors.Is(err, ErrFellOff) {
@@ -239,14 +239,14 @@ func TestRetentionZero(t *testing.T) {
 			t.Errorf("position %v after a restart: clamped %t", p, clamped)
 		}
 	}
-	a.append(a.block(1, 200, 200, place{seq: 200}))
+	a.append(a.block(1, 200, 200, format.Place{Seq: 200}))
 	_ = a.l.Close()
 	cfg.Retention = time.Hour // from now on; what was not stored must not be looked for
 	a.l = mustOpen(t, cfg)
 	if r := a.l.Range(); r.Events != 0 || r.Oldest != (Mark{}) {
 		t.Errorf("with retention again: %+v", r)
 	}
-	a.append(a.block(1, 201, 201, place{seq: 201}))
+	a.append(a.block(1, 201, 201, format.Place{Seq: 201}))
 	if r, err = a.l.NewReader(ReaderConfig{Cursor: PositionCursor(end.Position)}); err != nil {
 		t.Fatal(err)
 	}
@@ -268,7 +268,7 @@ func TestTrimUnderReader(t *testing.T) {
 	s := a.l.snap.Load()
 	before := blockScan{l: a.l}
 	defer before.close()
-	x, err := before.find(s, s.oldest.timeUS)
+	x, err := before.find(s, s.Oldest.TimeUS)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -277,16 +277,16 @@ func TestTrimUnderReader(t *testing.T) {
 	}
 	after := blockScan{l: a.l}
 	defer after.close()
-	if _, err := after.find(s, s.oldest.timeUS); !errors.Is(err, ErrFellOff) {
+	if _, err := after.find(s, s.Oldest.TimeUS); !errors.Is(err, ErrFellOff) {
 		t.Errorf("find after the trim: %v", err)
 	}
-	if _, err := a.l.readPart(format.RangePlain, x.key()); !errors.Is(err, ErrFellOff) {
+	if _, err := a.l.readPart(format.RangePlain, x.Key()); !errors.Is(err, ErrFellOff) {
 		t.Errorf("read a part after the trim: %v", err)
 	}
-	if y, err := before.find(s, x.key()+1); err != nil || y.seq[0] != 2 {
+	if y, err := before.find(s, x.Key()+1); err != nil || y.Seq[0] != 2 {
 		t.Errorf("the scan made before the trim goes on: %v", err)
 	}
-	if _, err := a.l.findAfter(s, s.oldest.place); !errors.Is(err, ErrFellOff) {
+	if _, err := a.l.findAfter(s, s.Oldest.Place); !errors.Is(err, ErrFellOff) {
 		t.Errorf("find a position after the trim: %v", err)
 	}
 	if a.l.store.Err() != nil {

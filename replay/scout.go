@@ -85,7 +85,7 @@ func (p *pass) looks(from int64, n int) (plans []plan, err error) {
 	}
 	spans, err := p.scan.spansFrom(p.s, from, n)
 	for _, sp := range spans {
-		plans = append(plans, sp.plan(p.r.filter))
+		plans = append(plans, planOf(sp, p.r.filter))
 	}
 	return plans, err
 }
@@ -140,11 +140,11 @@ func (k *look) at(l *Log, key int64, f *Filter) {
 	begun := time.Now()
 	fingerprints := f.fingerprintsFor(l.spans.key)
 	defer func() { k.slow = time.Since(begun) > slowLook+time.Duration(len(fingerprints))*slowFingerprint }()
-	var of blockSet
+	var of format.BlockSet
 	k.plan = plan{key: key}
 	onlyDIDs := f.anyCollection && f.kinds == 0
 	if onlyDIDs {
-		if of, k.err = l.blocksOf(key, fingerprints); k.err != nil || of.empty() {
+		if of, k.err = l.blocksOf(key, fingerprints); k.err != nil || of.Empty() {
 			return
 		}
 	}
@@ -153,25 +153,25 @@ func (k *look) at(l *Log, key int64, f *Filter) {
 		k.err = err
 		return
 	}
-	k.plan = sp.plan(f)
-	if !onlyDIDs && !k.plan.blocks.empty() {
+	k.plan = planOf(sp, f)
+	if !onlyDIDs && !k.plan.blocks.Empty() {
 		of, k.err = l.blocksOf(key, fingerprints)
 	}
-	k.plan.blocks.intersect(&of)
+	k.plan.blocks.Intersect(&of)
 }
 
 // lookAheadInSpans begins to load the blocks from block n of the span on that the plans name, in order: as many as
 // the reader is ahead of itself.
-func (p *pass) lookAheadInSpans(sp *span, n, bytes int) {
+func (p *pass) lookAheadInSpans(sp *format.Span, n, bytes int) {
 	r := p.r
 	window := max(aheadBlocks, min(p.depth(), int(r.log.aheadBytes()/int64(bytes)/aheadShare)))
 	pl, coming := &r.plan, r.coming
 	for {
-		for n = pl.blocks.next(n); n < len(sp.keys); n = pl.blocks.next(n + 1) {
-			key := sp.keys[n]
+		for n = pl.blocks.Next(n); n < len(sp.Keys); n = pl.blocks.Next(n + 1) {
+			key := sp.Keys[n]
 			if key > r.aheadTo {
-				a := ahead{from: key, exact: true, outline: p.scan.outline, filter: r.filter, variant: r.variant, reached: r.reached,
-					slow: window > aheadBlocks, sparse: pl.blocks.count(n+1, n+1+walkBlocks) <= walkBlocks/2}
+				a := ahead{from: key, exact: true, slim: p.scan.slim, filter: r.filter, variant: r.variant, reached: r.reached,
+					slow: window > aheadBlocks, sparse: pl.blocks.Count(n+1, n+1+walkBlocks) <= walkBlocks/2}
 				if !r.log.readAhead(p.s, a, bytes) {
 					return
 				}

@@ -30,7 +30,7 @@ func TestScout(t *testing.T) {
 		with := map[string]bool{}
 		for range 10 {
 			i := int64(len(all) + 1)
-			e := randomEvent(rng, place{1, i, 0}, testStart.UnixMicro()+1000*i)
+			e := randomEvent(rng, format.Place{Epoch: 1, Seq: i, Op: 0}, testStart.UnixMicro()+1000*i)
 			e.did = testDID(rng.IntN(300))
 			if e.kind == translate.KindCommit && rng.IntN(100) == 0 {
 				e.collection = "com.example.rare"
@@ -117,7 +117,7 @@ func TestSlowParts(t *testing.T) {
 	for seq := int64(1); seq <= 2000; seq += 10 {
 		tb := testBlock{epoch: 1, firstSeq: seq, lastSeq: seq + 9}
 		for i := seq; i <= tb.lastSeq; i++ {
-			e := randomEvent(rng, place{1, i, 0}, testStart.UnixMicro()+1000*i)
+			e := randomEvent(rng, format.Place{Epoch: 1, Seq: i, Op: 0}, testStart.UnixMicro()+1000*i)
 			if e.kind == translate.KindCommit && i%30 == 0 {
 				e.collection = "com.example.some"
 				wanted++
@@ -136,7 +136,7 @@ func TestSlowParts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, block := range sp.keys {
+		for _, block := range sp.Keys {
 			if _, err := l.indexOf(format.RangeSlimIndex, block); err != nil {
 				t.Fatal(err)
 			}
@@ -190,7 +190,7 @@ func TestSlowStrands(t *testing.T) {
 	for i := range int64(blocks) {
 		tb := testBlock{epoch: 1, firstSeq: 10*i + 1, lastSeq: 10*i + 10}
 		for seq := tb.firstSeq; seq <= tb.lastSeq; seq++ {
-			e := randomEvent(rng, place{1, seq, 0}, testStart.UnixMicro()+1000*seq)
+			e := randomEvent(rng, format.Place{Epoch: 1, Seq: seq, Op: 0}, testStart.UnixMicro()+1000*seq)
 			if e.kind, e.collection = translate.KindCommit, "com.example.large"; seq == tb.firstSeq+5 {
 				e.collection = "com.example.small"
 			} else {

@@ -23,19 +23,19 @@ func (r *Reader) seek(s *snapshot, c Cursor) error {
 }
 
 func (r *Reader) startAtEnd(s *snapshot) {
-	r.next = s.timeUS + 1
+	r.next = s.TimeUS + 1
 	r.gapNext = r.next
 	r.through = s.end()
 }
 
 // startAtFloor starts with the oldest event.
 func (r *Reader) startAtFloor(s *snapshot) {
-	r.next = s.floor.timeUS + 1
+	r.next = s.Floor.TimeUS + 1
 	r.gapNext = r.next
-	r.through = Mark{TimeUS: s.floor.timeUS}
+	r.through = Mark{TimeUS: s.Floor.TimeUS}
 	r.atFloor = true
 	if r.clamped {
-		r.oldest = s.export(s.oldest)
+		r.oldest = s.export(s.Oldest)
 	}
 }
 
@@ -48,9 +48,9 @@ func (r *Reader) seekTime(s *snapshot, us int64) {
 	switch {
 	case us <= 0:
 		r.startAtFloor(s)
-	case us <= s.floor.timeUS || s.floor.timeUS == 0 && us < s.oldest.timeUS:
+	case us <= s.Floor.TimeUS || s.Floor.TimeUS == 0 && us < s.Oldest.TimeUS:
 		r.clamp(s) // trimmed, or before the log began
-	case us > s.timeUS: // not newest's: a gap may lie behind it
+	case us > s.TimeUS: // not newest's: a gap may lie behind it
 		r.startAtEnd(s)
 	default:
 		r.next, r.gapNext = us, us
@@ -63,22 +63,22 @@ func (r *Reader) seekPosition(s *snapshot, c Cursor) error {
 	pos := c.position
 	epoch, ok := s.epochOf(pos.Stream)
 	if !ok {
-		return fmt.Errorf("%w: %s (this log's is %s)", ErrUnknownStream, pos.Stream, s.streamOf(s.epoch))
+		return fmt.Errorf("%w: %s (this log's is %s)", ErrUnknownStream, pos.Stream, s.streamOf(s.Epoch))
 	}
-	p := place{epoch, pos.Seq, pos.Op}
-	if p.before(s.floor.place) {
+	p := format.Place{Epoch: epoch, Seq: pos.Seq, Op: pos.Op}
+	if p.Before(s.Floor.Place) {
 		r.clamp(s)
 		return nil
 	}
 	r.after, r.afterPosition = p, pos
-	if epoch == s.epoch && pos.Seq > s.seq {
+	if epoch == s.Epoch && pos.Seq > s.Seq {
 		r.startAtEnd(s)
 		return nil
 	}
-	if s.newest.place.before(p) || s.newest.place == p {
-		r.next = s.newest.timeUS + 1
+	if s.Newest.Place.Before(p) || s.Newest.Place == p {
+		r.next = s.Newest.TimeUS + 1
 		r.gapNext = r.next
-		r.through = Mark{s.newest.timeUS, pos}
+		r.through = Mark{s.Newest.TimeUS, pos}
 		return nil
 	}
 	next, err := r.log.findAfter(s, p)
@@ -92,15 +92,15 @@ func (r *Reader) seekPosition(s *snapshot, c Cursor) error {
 
 // findAfter returns a stamp after all events up to p and not after the next one, nor after a gap
 // that lies between. p is at or after the floor and before the newest event.
-func (l *Log) findAfter(s *snapshot, p place) (int64, error) {
+func (l *Log) findAfter(s *snapshot, p format.Place) (int64, error) {
 	// The block that p is in, or the first one after it, is the first whose last event is after p.
-	if s.beforeTail.place.before(p) || s.beforeTail.place == p {
+	if s.beforeTail.Place.Before(p) || s.beforeTail.Place == p {
 		i := 0
-		for ; i < len(s.tail)-1 && !p.before(s.tail[i].idx.lastMark().place); i++ {
+		for ; i < len(s.tail)-1 && !p.Before(s.tail[i].idx.LastMark().Place); i++ {
 		}
-		before := max(s.beforeTail.timeUS, s.floor.timeUS)
+		before := max(s.beforeTail.TimeUS, s.Floor.TimeUS)
 		if i > 0 {
-			before = s.tail[i-1].idx.key()
+			before = s.tail[i-1].idx.Key()
 		}
 		return afterIn(s.tail[i].idx, p, before), nil
 	}
@@ -110,45 +110,45 @@ func (l *Log) findAfter(s *snapshot, p place) (int64, error) {
 		return 0, fmt.Errorf("find position: %w", err)
 	}
 	defer it.Close()
-	if p.before(l.snap.Load().floor.place) {
+	if p.Before(l.snap.Load().Floor.Place) {
 		return 0, ErrFellOff // see blockScan.open
 	}
-	for ok := it.SeekGE(format.SeqKey(p.epoch, p.seq)); ok; ok = it.Next() {
+	for ok := it.SeekGE(format.SeqKey(p.Epoch, p.Seq)); ok; ok = it.Next() {
 		epoch, seq, valid := format.ParseSeqKey(it.Key())
 		if !valid {
 			return 0, l.corrupt(format.RangeSeq, 0, fmt.Errorf("key %x", it.Key()))
 		}
-		ref, err := decodeBlockRef(it.Value(), seq)
+		ref, err := format.OpenBlockRef(it.Value(), seq)
 		if err != nil {
 			return 0, l.corrupt(format.RangeSeq, seq, err)
 		}
-		if !p.before(place{epoch, ref.seq, ref.op}) {
+		if !p.Before(format.Place{Epoch: epoch, Seq: ref.Seq, Op: ref.Op}) {
 			continue // the block covers p's frame, but has nothing after it
 		}
 		return l.findIn(s, it, ref, p)
 	}
 	if err := it.Error(); err != nil {
-		return 0, l.readError(format.RangeSeq, p.seq, err)
+		return 0, l.readError(format.RangeSeq, p.Seq, err)
 	}
-	return 0, l.corrupt(format.RangeSeq, s.newest.seq, format.ErrMissing)
+	return 0, l.corrupt(format.RangeSeq, s.Newest.Seq, format.ErrMissing)
 }
 
 // findIn does the rest of findAfter in the block that ref, where it is, refers to.
-func (l *Log) findIn(s *snapshot, it *pebbleguard.Iterator, ref blockRef, p place) (int64, error) {
-	before := s.floor.timeUS
+func (l *Log) findIn(s *snapshot, it *pebbleguard.Iterator, ref format.BlockRef, p format.Place) (int64, error) {
+	before := s.Floor.TimeUS
 	if it.Prev() {
 		_, seq, _ := format.ParseSeqKey(it.Key())
-		prev, err := decodeBlockRef(it.Value(), seq)
+		prev, err := format.OpenBlockRef(it.Value(), seq)
 		if err != nil {
 			return 0, l.corrupt(format.RangeSeq, seq, err)
 		}
-		before = max(before, prev.key)
+		before = max(before, prev.Key)
 	} else if err := it.Error(); err != nil {
-		return 0, l.readError(format.RangeSeq, p.seq, err)
+		return 0, l.readError(format.RangeSeq, p.Seq, err)
 	}
 	scan := blockScan{l: l}
 	defer scan.close()
-	x, err := scan.find(s, ref.key)
+	x, err := scan.find(s, ref.Key)
 	if err != nil {
 		return 0, err
 	}
@@ -157,13 +157,13 @@ func (l *Log) findIn(s *snapshot, it *pebbleguard.Iterator, ref blockRef, p plac
 
 // afterIn finds p in block x, the first that has an event after p. before is the stamp of the last
 // event of the block before it.
-func afterIn(x *index, p place, before int64) int64 {
+func afterIn(x *blockIndex, p format.Place, before int64) int64 {
 	i := 0
-	if x.epoch == p.epoch {
-		i = x.firstAfter(p)
+	if x.Epoch == p.Epoch {
+		i = x.FirstAfter(p)
 	}
 	if i == 0 {
 		return before + 1
 	}
-	return x.timeUS[i-1] + 1
+	return x.TimeUS[i-1] + 1
 }

@@ -21,7 +21,7 @@ func spannedLog(b *testing.B, n int) *Log {
 	rng := rand.New(rand.NewPCG(1, 1))
 	var events []testEvent
 	for i := range n {
-		e := testEvent{place: place{1, int64(i + 1), 0}, timeUS: testStart.UnixMicro() + int64(i)*600,
+		e := testEvent{Place: format.Place{Epoch: 1, Seq: int64(i + 1), Op: 0}, timeUS: testStart.UnixMicro() + int64(i)*600,
 			kind: translate.KindCommit, operation: translate.OpCreate, collection: "app.bsky.feed.like",
 			did: testDID(int(float64(n/5) * rng.Float64() * rng.Float64()))}
 		switch k := rng.IntN(1000); {
@@ -40,7 +40,7 @@ func spannedLog(b *testing.B, n int) *Log {
 			e.did, e.timeUS, e.collection, i%1000, i)
 		events = append(events, e)
 		if len(events) == 1024 {
-			tb := testBlock{epoch: 1, firstSeq: events[0].seq, lastSeq: e.seq, events: events}
+			tb := testBlock{epoch: 1, firstSeq: events[0].Seq, lastSeq: e.Seq, events: events}
 			if err := l.Append(tb.seal(b, l)); err != nil {
 				b.Fatal(err)
 			}
@@ -71,7 +71,7 @@ func BenchmarkSpans(b *testing.B) {
 		}
 		return float64(total) / n
 	}
-	b.Logf("bytes an event: spans %.2f, DIDs with their blocks %.2f, copies of others %.2f; index %.1f, outline %.1f, plain %.1f, zstd %.1f",
+	b.Logf("bytes an event: spans %.2f, DIDs with their blocks %.2f, copies of others %.2f; index %.1f, slim %.1f, plain %.1f, zstd %.1f",
 		perEventBytes(format.RangeSpan), perEventBytes(format.RangeSpanDIDs),
 		perEventBytes(format.RangeCopiesIndex, format.RangeCopiesPlain, format.RangeCopiesZstd),
 		perEventBytes(format.RangeIndex), perEventBytes(format.RangeSlimIndex), perEventBytes(format.RangePlain), perEventBytes(format.RangeZstd))

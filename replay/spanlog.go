@@ -12,18 +12,21 @@ import (
 	"millrace/translate"
 )
 
+// spanRetentionShare: a span covers at most this share of the retention, in time and in bytes.
+const spanRetentionShare = 64
+
 // spanWriter gathers blocks that stay as they are, and stores a span when enough came together.
 type spanWriter struct {
-	key       fingerprintKey
+	key       format.FingerprintKey
 	maxMicros int64
 	maxBytes  int64 // 0: no limit
 
-	open    *openSpan // nil: empty
-	settled []*Block  // stay small, but did not join yet
-	through int64     // key of the newest span; 0: none
+	open    *format.SpanBuilder // nil: empty
+	settled []*Block            // stay small, but did not join yet
+	through int64               // key of the newest span; 0: none
 }
 
-func newSpanWriter(cfg *Config, key fingerprintKey) *spanWriter {
+func newSpanWriter(cfg *Config, key format.FingerprintKey) *spanWriter {
 	return &spanWriter{
 		key:       key,
 		maxMicros: max(cfg.Retention.Microseconds()/spanRetentionShare, 1),
@@ -32,26 +35,26 @@ func newSpanWriter(cfg *Config, key fingerprintKey) *spanWriter {
 }
 
 // join takes the next block. If it does not fit, the span of those before it is added to the batch.
-func (w *spanWriter) join(batch *pebble.Batch, x *index, plain, zstd []byte, bytes int64) error {
-	if w.open != nil && !w.open.fits(x, bytes, w.maxMicros, w.maxBytes) {
-		for _, v := range w.open.values() {
-			if err := batch.Set(v.key, v.value, nil); err != nil {
+func (w *spanWriter) join(batch *pebble.Batch, x *format.Index, plain, zstd []byte, bytes int64) error {
+	if w.open != nil && !w.open.Fits(x, bytes, w.maxMicros, w.maxBytes) {
+		for _, v := range w.open.Finish() {
+			if err := batch.Set(v.Key, v.Value, nil); err != nil {
 				return err
 			}
 		}
-		w.through = w.open.key()
+		w.through = w.open.Key()
 		w.open = nil
 	}
 	if w.open == nil {
-		w.open = newOpenSpan(x.epoch)
+		w.open = format.NewSpanBuilder(x.Epoch, w.key)
 	}
-	w.open.add(w.key, x, plain, zstd, bytes)
+	w.open.Add(x, plain, zstd, bytes)
 	return nil
 }
 
 // trimmed forgets what lies at or before the floor.
 func (w *spanWriter) trimmed(floorUS int64) {
-	if w.open != nil && w.open.key() <= floorUS {
+	if w.open != nil && w.open.Key() <= floorUS {
 		w.open = nil
 	}
 }
@@ -59,10 +62,10 @@ func (w *spanWriter) trimmed(floorUS int64) {
 // joinSpan lets a block that stays as it is join the open span.
 func (p *appendPass) joinSpan(b *Block) error {
 	l := p.log
-	if l.cfg.Retention == 0 || b.idx.key() <= p.next.floor.timeUS {
+	if l.cfg.Retention == 0 || b.idx.Key() <= p.next.Floor.TimeUS {
 		return nil
 	}
-	err := l.spans.join(p.batch, b.idx, b.plain, b.zstd, b.stored())
+	err := l.spans.join(p.batch, b.idx.full, b.plain, b.zstd, b.stored())
 	p.next.spanEnds(l.spans.through)
 	return err
 }
@@ -78,7 +81,7 @@ func (p *appendPass) joinSettled() error {
 	return nil
 }
 
-// fingerprintKey reads the log's key, or makes it.
+// FingerprintKey reads the log's key, or makes it.
 func (o *opener) fingerprintKey() error {
 	v, ok, err := o.meta(format.MetaFingerprintKey)
 	if err != nil {
@@ -88,16 +91,17 @@ func (o *opener) fingerprintKey() error {
 		if !o.fresh {
 			return corrupt(format.RangeMeta, 0, fmt.Errorf("%s: %w", format.MetaFingerprintKey, format.ErrMissing))
 		}
-		v = make([]byte, fingerprintKeyBytes, fingerprintKeyBytes+format.TrailerBytes)
+		v = make([]byte, format.FingerprintKeyBytes, format.FingerprintKeyBytes+format.TrailerBytes)
 		_, _ = rand.Read(v) // never fails
 		if err := putMeta(o.batch, format.MetaFingerprintKey, v); err != nil {
 			return err
 		}
 	}
-	if len(v) != fingerprintKeyBytes {
-		return corrupt(format.RangeMeta, 0, fmt.Errorf("%s has %d bytes, not %d", format.MetaFingerprintKey, len(v), fingerprintKeyBytes))
+	key, err := format.DecodeFingerprintKey(v)
+	if err != nil {
+		return corrupt(format.RangeMeta, 0, fmt.Errorf("%s: %w", format.MetaFingerprintKey, err))
 	}
-	o.spans = newSpanWriter(o.cfg, decodeFingerprintKey(v))
+	o.spans = newSpanWriter(o.cfg, key)
 	return nil
 }
 
@@ -106,14 +110,14 @@ func (o *opener) fingerprintKey() error {
 func (o *opener) openSpan() error {
 	s := o.snap
 	it, err := o.store.NewIter(&pebble.IterOptions{
-		LowerBound: format.TimeKey(format.RangeSpan, s.floor.timeUS+1), UpperBound: format.RangeSpan.End()})
+		LowerBound: format.TimeKey(format.RangeSpan, s.Floor.TimeUS+1), UpperBound: format.RangeSpan.End()})
 	if err != nil {
 		return fmt.Errorf("read the spans: %w", err)
 	}
 	defer it.Close()
 	for it.First(); it.Valid(); it.Next() {
 		us, ok := format.ParseTimeKey(it.Key())
-		if !ok || us > s.newest.timeUS {
+		if !ok || us > s.Newest.TimeUS {
 			return corrupt(format.RangeSpan, us, fmt.Errorf("key %x", it.Key()))
 		}
 		o.spans.through = us
@@ -125,7 +129,7 @@ func (o *opener) openSpan() error {
 	if o.cfg.ReadOnly || o.cfg.Retention == 0 {
 		return nil
 	}
-	return o.gatherSpan(max(s.spanned, s.floor.timeUS))
+	return o.gatherSpan(max(s.spanned, s.Floor.TimeUS))
 }
 
 // gatherSpan lets the blocks after us join.
@@ -146,11 +150,11 @@ func (o *opener) gatherSpan(us int64) error {
 		if err != nil {
 			return corrupt(format.RangeIndex, key, err)
 		}
-		x, err := decodeIndex(body)
+		x, err := format.DecodeIndex(body)
 		if err != nil {
 			return corrupt(format.RangeIndex, key, err)
 		}
-		bytes := int64(len(sealed)) + int64(x.plainEnd[x.events()-1]) + int64(x.zstdEnd[x.events()-1]) + 2*format.TrailerBytes
+		bytes := int64(len(sealed)) + int64(x.PlainEnd[x.Events()-1]) + int64(x.ZstdEnd[x.Events()-1]) + 2*format.TrailerBytes
 		if err := o.spans.join(o.batch, x, nil, nil, bytes); err != nil {
 			return err
 		}
@@ -162,47 +166,47 @@ func (o *opener) gatherSpan(us int64) error {
 // plan is where, as a span says, the events are that a filter passes.
 type plan struct {
 	key    int64 // of the span; 0: no plan
-	blocks blockSet
+	blocks format.BlockSet
 	// others says that identity and account events that are not in blocks are wanted, from the
 	// span's copies of them.
 	others bool
 }
 
 // empty says that nothing in the span passes.
-func (p *plan) empty() bool { return p.blocks.empty() && !p.others }
+func (p *plan) empty() bool { return p.blocks.Empty() && !p.others }
 
 // selective says whether spans can tell f where to look.
 func (f *Filter) selective() bool {
 	return f != nil && (!f.anyCollection || f.dids != nil || f.kinds != 0)
 }
 
-// plan returns where to look in the span for events that f passes, DIDs apart.
-func (s *span) plan(f *Filter) plan {
-	p := plan{key: s.key()}
-	all := firstBlocks(len(s.keys))
+// planOf returns where to look in the span for events that f passes, DIDs apart.
+func planOf(s *format.Span, f *Filter) plan {
+	p := plan{key: s.Key()}
+	all := format.FirstBlocks(len(s.Keys))
 	commits := f.kinds.Has(translate.KindCommit)
 	if commits && f.anyCollection {
 		p.blocks = all
 		return p
 	}
 	if commits {
-		for i := range s.collections.len() {
-			if f.collection(s.collections.at(i)) {
-				p.blocks.union(&s.present[i])
+		for i := range s.Collections.Len() {
+			if f.collection(s.Collections.At(i)) {
+				p.blocks.Union(&s.Present[i])
 			}
 		}
 	}
-	var others blockSet
+	var others format.BlockSet
 	if f.kinds.Has(translate.KindIdentity) {
-		others.union(&s.identityIn)
+		others.Union(&s.IdentityIn)
 	}
 	if f.kinds.Has(translate.KindAccount) {
-		others.union(&s.accountIn)
+		others.Union(&s.AccountIn)
 	}
-	if s.others && f.dids == nil {
-		p.others = !others.empty()
+	if s.Copied && f.dids == nil {
+		p.others = !others.Empty()
 	} else {
-		p.blocks.union(&others)
+		p.blocks.Union(&others)
 	}
 	return p
 }
@@ -220,16 +224,16 @@ func (p *pass) findSpan() (source, error) {
 		return source{}, err
 	}
 	// The span may reach into the tail; then the rest of it is read from there.
-	end := sp.lastMark()
-	if end.timeUS > s.beforeTail.timeUS {
+	end := sp.LastMark()
+	if end.TimeUS > s.beforeTail.TimeUS {
 		end = s.beforeTail
 	}
-	next := r.plan.blocks.next(sp.firstWith(r.next))
-	until := end.timeUS + 1
-	if next < len(sp.keys) && sp.keys[next] <= end.timeUS {
-		until = sp.first[next]
+	next := r.plan.blocks.Next(sp.FirstWith(r.next))
+	until := end.TimeUS + 1
+	if next < len(sp.Keys) && sp.Keys[next] <= end.TimeUS {
+		until = sp.First[next]
 	} else {
-		next = maxSpanBlocks
+		next = format.MaxSpanBlocks
 	}
 	if r.plan.others && r.next < until {
 		src, err := p.others(sp, until)
@@ -237,15 +241,15 @@ func (p *pass) findSpan() (source, error) {
 			return src, err
 		}
 	}
-	if next == maxSpanBlocks {
+	if next == format.MaxSpanBlocks {
 		return source{skip: end}, nil
 	}
 	p.span, p.block = sp, next
 	if p.depth() > 1 {
-		p.lookAheadInSpans(sp, next, int(sp.events[next])*aheadEventBytes)
+		p.lookAheadInSpans(sp, next, int(sp.Events[next])*aheadEventBytes)
 	}
 	begun := time.Now()
-	x, err := r.log.indexOf(p.scan.part(), sp.keys[next])
+	x, err := r.log.indexOf(p.scan.part(), sp.Keys[next])
 	if slow := time.Since(begun) > slowLook; slow || err == nil && r.variant.storedEnds(x) == nil {
 		r.looked(slow) // else the look into its part tells
 	}
@@ -254,20 +258,20 @@ func (p *pass) findSpan() (source, error) {
 
 // others returns the copies of identity and account events from r.next on and before until; an empty
 // source if there are none.
-func (p *pass) others(sp *span, until int64) (source, error) {
-	x, err := p.r.log.othersIndex(sp.key())
+func (p *pass) others(sp *format.Span, until int64) (source, error) {
+	x, err := p.r.log.othersIndex(sp.Key())
 	if err != nil {
 		return source{}, err
 	}
-	i, end := x.firstAt(p.r.next), x.firstAt(until)
+	i, end := x.FirstAt(p.r.next), x.FirstAt(until)
 	if i >= end {
 		return source{}, nil
 	}
-	return source{idx: x, others: sp.key(), end: end, next: until}, nil
+	return source{idx: x, others: sp.Key(), end: end, next: until}, nil
 }
 
 // othersIndex returns the index of a span's copies.
-func (l *Log) othersIndex(key int64) (*index, error) {
+func (l *Log) othersIndex(key int64) (*blockIndex, error) {
 	e, mine := l.cache.find(cacheKey{block: key, part: format.RangeCopiesIndex})
 	if !mine {
 		return e.idx, e.err
@@ -279,7 +283,7 @@ func (l *Log) othersIndex(key int64) (*index, error) {
 		e.err = err
 		return nil, err
 	}
-	if e.idx, err = decodeIndex(b); err != nil {
+	if e.idx, err = decodeBlockIndex(format.RangeCopiesIndex, b); err != nil {
 		e.err = l.corrupt(format.RangeCopiesIndex, key, err)
 		return nil, e.err
 	}
@@ -288,7 +292,7 @@ func (l *Log) othersIndex(key int64) (*index, error) {
 }
 
 // spanOf returns a span whose key is known.
-func (l *Log) spanOf(key int64) (*span, error) {
+func (l *Log) spanOf(key int64) (*format.Span, error) {
 	e, mine := l.cache.find(cacheKey{block: key, part: format.RangeSpan})
 	if !mine {
 		return e.span, e.err
@@ -298,10 +302,10 @@ func (l *Log) spanOf(key int64) (*span, error) {
 	return e.span, e.err
 }
 
-// decodeSpan fills the entry of a span.
+// DecodeSpan fills the entry of a span.
 func (e *cacheEntry) decodeSpan(b []byte) (err error) {
-	if e.span, err = decodeSpan(b); err == nil && e.span.key() != e.key.block {
-		err = fmt.Errorf("its last block is %d", e.span.key())
+	if e.span, err = format.DecodeSpan(b); err == nil && e.span.Key() != e.key.block {
+		err = fmt.Errorf("its last block is %d", e.span.Key())
 	}
 	return err
 }
@@ -310,12 +314,12 @@ func (e *cacheEntry) spanBytes() int64 {
 	if e.err != nil {
 		return 0
 	}
-	return e.span.memory()
+	return e.span.Memory()
 }
 
 // spansFrom returns the first span that covers from or what comes after it, and those behind it, n in all at most. There
 // is one: from <= s.spanned. It reads them in a row, which a disk answers fastest.
-func (c *blockScan) spansFrom(s *snapshot, from int64, n int) ([]*span, error) {
+func (c *blockScan) spansFrom(s *snapshot, from int64, n int) ([]*format.Span, error) {
 	if c.spans == nil {
 		it, err := c.iterator(format.RangeSpan, s.spanned, from)
 		if err != nil {
@@ -323,7 +327,7 @@ func (c *blockScan) spansFrom(s *snapshot, from int64, n int) ([]*span, error) {
 		}
 		c.spans = it
 	}
-	var spans []*span
+	var spans []*format.Span
 	for ok := c.spans.SeekGE(format.TimeKey(format.RangeSpan, from)); ok && len(spans) < n; ok = c.spans.Next() {
 		sp, err := c.spanAt()
 		if err != nil && len(spans) == 0 {
@@ -344,7 +348,7 @@ func (c *blockScan) spansFrom(s *snapshot, from int64, n int) ([]*span, error) {
 }
 
 // spanAt returns the span that the iterator is at.
-func (c *blockScan) spanAt() (*span, error) {
+func (c *blockScan) spanAt() (*format.Span, error) {
 	key, ok := format.ParseTimeKey(c.spans.Key())
 	if !ok {
 		return nil, c.l.corrupt(format.RangeSpan, 0, fmt.Errorf("key %x", c.spans.Key()))
@@ -371,15 +375,15 @@ func (c *blockScan) spanAt() (*span, error) {
 
 // blocksOf returns the blocks of a span that may have events of the DIDs with these fingerprints, which ascend. What
 // it reads is looked at once, so it goes past the cache.
-func (l *Log) blocksOf(key int64, fingerprints []uint64) (set blockSet, err error) {
+func (l *Log) blocksOf(key int64, fingerprints []uint64) (set format.BlockSet, err error) {
 	for len(fingerprints) > 0 {
-		shard := shardOf(fingerprints[0])
-		n := sort.Search(len(fingerprints), func(i int) bool { return shardOf(fingerprints[i]) > shard })
+		shard := format.ShardOf(fingerprints[0])
+		n := sort.Search(len(fingerprints), func(i int) bool { return format.ShardOf(fingerprints[i]) > shard })
 		err := l.viewAt(format.ShardKey(key, shard), format.RangeSpanDIDs, key, func(b []byte) error {
-			v, err := openShard(b, shard)
+			v, err := format.OpenDIDShard(b, shard)
 			for i := 0; i < n && err == nil; i++ {
-				if e := v.find(fingerprints[i]); e >= 0 {
-					err = v.addTo(&set, e)
+				if e := v.Find(fingerprints[i]); e >= 0 {
+					err = v.AddTo(&set, e)
 				}
 			}
 			return err

@@ -5,6 +5,7 @@ import (
 	"math"
 	"sort"
 
+	"millrace/replay/internal/format"
 	"millrace/translate"
 )
 
@@ -14,20 +15,20 @@ const maxTailBlocks = 4096
 // snapshot is what readers see of the log: replaced whole, never changed. A new one is made under
 // Log.mu and published with one atomic store, which is what "publish" means in this package.
 type snapshot struct {
-	state
-	streams []stream
-	gaps    []Gap // by TimeUS, all after floor
-	uses    []use // dictionaries that the store has; the stored one is last
+	format.State
+	streams []format.Stream
+	gaps    []Gap        // by TimeUS, all after floor
+	uses    []format.Use // dictionaries that the store has; the stored one is last
 
 	// tail holds the newest blocks, oldest first: exactly those with events after beforeTail.
 	tail       []*Block
 	tailBytes  int64
-	beforeTail mark
+	beforeTail format.Mark
 
 	// The newest group blocks of the tail are small and will be one, see merge.go. Trims and all that
 	// relies on blocks that stay as they are keep to those before.
 	group     int
-	groupBase totals // before the group
+	groupBase format.Totals // before the group
 
 	spanned int64   // key of the newest span; 0: none
 	spans   []int64 // the keys of all after floor
@@ -66,7 +67,7 @@ func (s *snapshot) shrinkTail(maxBytes int64) {
 	drop := 0
 	for ; drop < n-kept && (s.tailBytes > maxBytes || n-drop > maxTailBlocks); drop++ {
 		s.tailBytes -= s.tail[drop].memory()
-		s.beforeTail = s.tail[drop].idx.lastMark()
+		s.beforeTail = s.tail[drop].idx.LastMark()
 	}
 	clear(s.tail[:drop]) // the array lives as long as the list
 	s.tail = s.tail[drop:]
@@ -75,20 +76,20 @@ func (s *snapshot) shrinkTail(maxBytes int64) {
 // stable is the key of the last block that will stay as it is.
 func (s *snapshot) stable() int64 {
 	if s.group == 0 {
-		return s.newest.timeUS
+		return s.Newest.TimeUS
 	}
 	if i := len(s.tail) - s.group; i > 0 {
-		return s.tail[i-1].idx.key()
+		return s.tail[i-1].idx.Key()
 	}
-	return s.beforeTail.timeUS
+	return s.beforeTail.TimeUS
 }
 
 // trimTail drops the blocks of the tail up to m, which is a block's last mark.
-func (s *snapshot) trimTail(m mark) {
-	if m.timeUS <= s.beforeTail.timeUS {
+func (s *snapshot) trimTail(m format.Mark) {
+	if m.TimeUS <= s.beforeTail.TimeUS {
 		return
 	}
-	i := s.tailIndex(m.timeUS + 1)
+	i := s.tailIndex(m.TimeUS + 1)
 	for _, b := range s.tail[:i] {
 		s.tailBytes -= b.memory()
 	}
@@ -98,18 +99,18 @@ func (s *snapshot) trimTail(m mark) {
 
 // forgetBeforeTail moves the floor up to the tail, of a log that stores nothing.
 func (s *snapshot) forgetBeforeTail() {
-	if len(s.tail) == 0 || s.beforeTail.timeUS <= s.floor.timeUS {
+	if len(s.tail) == 0 || s.beforeTail.TimeUS <= s.Floor.TimeUS {
 		return
 	}
 	first := s.tail[0].idx
-	s.floor = s.beforeTail
-	s.oldest = mark{first.timeUS[0], first.place(0)}
-	s.gaps = gapsAfter(s.gaps, s.floor.timeUS)
-	s.trimmed = s.total
+	s.Floor = s.beforeTail
+	s.Oldest = first.FirstMark()
+	s.gaps = gapsAfter(s.gaps, s.Floor.TimeUS)
+	s.Trimmed = s.Total
 	for _, b := range s.tail {
-		s.trimmed.blocks--
-		s.trimmed.events -= int64(b.Events())
-		s.trimmed.bytes -= int64(len(b.plain) + len(b.zstd))
+		s.Trimmed.Blocks--
+		s.Trimmed.Events -= int64(b.Events())
+		s.Trimmed.Bytes -= int64(len(b.plain) + len(b.zstd))
 	}
 }
 
@@ -117,10 +118,10 @@ func (s *snapshot) forgetBeforeTail() {
 func (s *snapshot) tailIndex(us int64) int {
 	n := len(s.tail)
 	// Live readers want the last block.
-	if n > 0 && us <= s.tail[n-1].idx.key() && (n == 1 || us > s.tail[n-2].idx.key()) {
+	if n > 0 && us <= s.tail[n-1].idx.Key() && (n == 1 || us > s.tail[n-2].idx.Key()) {
 		return n - 1
 	}
-	return sort.Search(n, func(i int) bool { return s.tail[i].idx.key() >= us })
+	return sort.Search(n, func(i int) bool { return s.tail[i].idx.Key() >= us })
 }
 
 // gapAt returns the first gap that lies at us or later.
@@ -141,8 +142,8 @@ func gapsAfter(gaps []Gap, us int64) []Gap {
 // streamOf returns the tag of an epoch; every epoch in the log has one.
 func (s *snapshot) streamOf(epoch uint32) translate.Stream {
 	for i := len(s.streams) - 1; i >= 0; i-- {
-		if s.streams[i].epoch == epoch {
-			return s.streams[i].tag
+		if s.streams[i].Epoch == epoch {
+			return s.streams[i].Tag
 		}
 	}
 	return 0
@@ -151,8 +152,8 @@ func (s *snapshot) streamOf(epoch uint32) translate.Stream {
 // epochOf is the inverse of streamOf.
 func (s *snapshot) epochOf(tag translate.Stream) (uint32, bool) {
 	for i := len(s.streams) - 1; i >= 0; i-- {
-		if s.streams[i].tag == tag {
-			return s.streams[i].epoch, true
+		if s.streams[i].Tag == tag {
+			return s.streams[i].Epoch, true
 		}
 	}
 	return 0, false
@@ -160,56 +161,56 @@ func (s *snapshot) epochOf(tag translate.Stream) (uint32, bool) {
 
 // advance moves s over b, which follows it.
 func (s *snapshot) advance(b *Block) {
-	if s.floor.place == (place{}) {
+	if s.Floor.Place == (format.Place{}) {
 		// The log begins here: what came before this frame it never had.
-		s.floor.place = place{b.epoch, b.firstSeq - 1, math.MaxUint32}
+		s.Floor.Place = format.Place{Epoch: b.epoch, Seq: b.firstSeq - 1, Op: math.MaxUint32}
 	}
 	if b.gap != nil {
 		s.gaps = append(s.gaps[:len(s.gaps):len(s.gaps)], *b.gap)
-		s.timeUS = b.gap.TimeUS
+		s.TimeUS = b.gap.TimeUS
 	}
-	s.epoch, s.seq, s.previous = b.epoch, b.lastSeq, EpochEnd{}
+	s.Epoch, s.Seq, s.Previous = b.epoch, b.lastSeq, EpochEnd{}
 	x := b.idx
 	if x == nil {
 		return
 	}
-	if s.oldest == (mark{}) {
-		s.oldest = mark{x.timeUS[0], x.place(0)}
+	if s.Oldest == (format.Mark{}) {
+		s.Oldest = x.FirstMark()
 	}
-	s.newest = x.lastMark()
-	s.timeUS = x.key()
-	s.total.add(b)
+	s.Newest = x.LastMark()
+	s.TimeUS = x.Key()
+	s.Total = s.Total.Plus(b.totals())
 }
 
 // follows checks that b comes directly after what s holds.
-func (s *state) follows(b *Block) error {
+func (s *snapshot) follows(b *Block) error {
 	switch {
-	case b.epoch < s.epoch || b.epoch == s.epoch && b.firstSeq <= s.seq:
+	case b.epoch < s.Epoch || b.epoch == s.Epoch && b.firstSeq <= s.Seq:
 		return fmt.Errorf("%w: frames %d to %d of epoch %d come after frame %d of epoch %d",
-			ErrOutOfOrder, b.firstSeq, b.lastSeq, b.epoch, s.seq, s.epoch)
-	case b.startUS() != 0 && b.startUS() <= s.timeUS:
+			ErrOutOfOrder, b.firstSeq, b.lastSeq, b.epoch, s.Seq, s.Epoch)
+	case b.startUS() != 0 && b.startUS() <= s.TimeUS:
 		return fmt.Errorf("%w: time_us %d of frames %d to %d is not after %d",
-			ErrOutOfOrder, b.startUS(), b.firstSeq, b.lastSeq, s.timeUS)
-	case b.idx != nil && b.sealedIndex == nil:
+			ErrOutOfOrder, b.startUS(), b.firstSeq, b.lastSeq, s.TimeUS)
+	case b.idx != nil && b.values == nil:
 		return fmt.Errorf("%w: frames %d to %d were appended before", ErrOutOfOrder, b.firstSeq, b.lastSeq)
 	}
 	return nil
 }
 
 // export turns m into what callers see.
-func (s *snapshot) export(m mark) Mark {
-	if m == (mark{}) {
+func (s *snapshot) export(m format.Mark) Mark {
+	if m == (format.Mark{}) {
 		return Mark{}
 	}
-	return Mark{m.timeUS, translate.Position{Stream: s.streamOf(m.epoch), Seq: m.seq, Op: m.op}}
+	return Mark{m.TimeUS, translate.Position{Stream: s.streamOf(m.Epoch), Seq: m.Seq, Op: m.Op}}
 }
 
 // end is the mark of everything that is committed: the newest event, or the frame reached if that is
 // further on.
 func (s *snapshot) end() Mark {
-	m := mark{s.timeUS, place{s.epoch, s.seq, 0}}
-	if s.newest.epoch == s.epoch && s.newest.seq == s.seq {
-		m.op = s.newest.op
+	m := format.Mark{TimeUS: s.TimeUS, Place: format.Place{Epoch: s.Epoch, Seq: s.Seq, Op: 0}}
+	if s.Newest.Epoch == s.Epoch && s.Newest.Seq == s.Seq {
+		m.Op = s.Newest.Op
 	}
 	return s.export(m)
 }

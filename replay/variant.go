@@ -16,7 +16,7 @@ type variant struct {
 
 // source is a block that a reader looks at: its index and, if it is in the tail, the rest of it.
 type source struct {
-	idx *index
+	idx *blockIndex
 	blk *Block // nil: not in the tail
 
 	// others is the key of the span whose copies of identity and account events idx is of; 0: of a block.
@@ -26,7 +26,7 @@ type source struct {
 	next   int64
 
 	// skip, if idx is nil, is the mark up to which nothing passes the filter; zero: the log ends here.
-	skip mark
+	skip format.Mark
 }
 
 // bounds returns how many of the events are to be looked at, and the stamp where to go on behind them.
@@ -34,7 +34,7 @@ func (s source) bounds() (end int, next int64) {
 	if s.others != 0 {
 		return s.end, s.next
 	}
-	return s.idx.events(), s.idx.key() + 1
+	return s.idx.Events(), s.idx.Key() + 1
 }
 
 // key is the key that the parts are stored under.
@@ -42,18 +42,18 @@ func (s source) key() int64 {
 	if s.others != 0 {
 		return s.others
 	}
-	return s.idx.key()
+	return s.idx.Key()
 }
 
 // storedEnds returns where the frames of a stored variant end; nil if v is not one of the block's.
-func (v variant) storedEnds(x *index) []uint32 {
+func (v variant) storedEnds(x *blockIndex) []uint32 {
 	switch {
 	case v.extended:
 		return nil
 	case v.dictionary == 0:
-		return x.plainEnd
-	case v.dictionary == x.dictionary:
-		return x.zstdEnd
+		return x.PlainEnd
+	case v.dictionary == x.Dictionary:
+		return x.ZstdEnd
 	}
 	return nil
 }
@@ -89,12 +89,14 @@ func (l *Log) plain(src source, a *arena) ([]byte, error) {
 		return src.blk.plain, nil
 	}
 	x := src.idx
-	p, err := l.openPart(x, src.part(variant{}), src.key(), int(x.plainEnd[x.events()-1]))
+	p, err := l.openPart(x, src.part(variant{}), src.key(), int(x.PlainEnd[x.Events()-1]))
 	if err != nil {
 		return nil, err
 	}
 	defer p.close()
-	all, err := p.packed.appendAll(a.b[:0], &p)
+	var mem pooled
+	defer mem.free()
+	all, err := p.pages.AppendFrames(a.b[:0], &mem, &p)
 	if err != nil {
 		return nil, p.corrupt(err)
 	}
@@ -104,7 +106,7 @@ func (l *Log) plain(src source, a *arena) ([]byte, error) {
 
 // build returns a variant that is not stored. It is built once, whoever asks first.
 func (l *Log) build(src source, v variant, stream translate.Stream) (frames, error) {
-	e, mine := l.cache.find(cacheKey{block: src.key(), others: src.others != 0, first: src.idx.timeUS[0], variant: v})
+	e, mine := l.cache.find(cacheKey{block: src.key(), others: src.others != 0, first: src.idx.TimeUS[0], variant: v})
 	if !mine {
 		return e.frames, e.err
 	}
@@ -119,7 +121,7 @@ func (l *Log) build(src source, v variant, stream translate.Stream) (frames, err
 	var enc format.Compressor
 	if v.dictionary != 0 {
 		if enc, err = l.cfg.Dictionaries.Encoder(v.dictionary); err != nil {
-			e.err = fmt.Errorf("build a variant of block %d: %w", src.idx.key(), err)
+			e.err = fmt.Errorf("build a variant of block %d: %w", src.idx.Key(), err)
 			return frames{}, e.err
 		}
 	}
@@ -129,20 +131,20 @@ func (l *Log) build(src source, v variant, stream translate.Stream) (frames, err
 }
 
 // buildVariant makes the frames of all events out of the plain ones. enc nil: uncompressed.
-func buildVariant(x *index, plain []byte, extended bool, enc format.Compressor, stream translate.Stream) frames {
+func buildVariant(x *blockIndex, plain []byte, extended bool, enc format.Compressor, stream translate.Stream) frames {
 	const extraBytes = 128 // about what extended adds
-	room := len(plain) + extraBytes*x.events()
+	room := len(plain) + extraBytes*x.Events()
 	if enc != nil {
 		room /= 2
 	}
-	f := frames{data: make([]byte, 0, room), ends: make([]uint32, x.events())}
+	f := frames{data: make([]byte, 0, room), ends: make([]uint32, x.Events())}
 	var scratch []byte
 	var start uint32
-	for i, end := range x.plainEnd {
+	for i, end := range x.PlainEnd {
 		payload := format.FramePayload(plain[start:end])
 		start = end
 		if extended {
-			scratch = appendExtended(scratch[:0], x, i, payload, stream)
+			scratch = appendExtended(scratch[:0], x.full, i, payload, stream)
 			payload = scratch
 		}
 		if enc != nil {
@@ -160,18 +162,12 @@ func buildVariant(x *index, plain []byte, extended bool, enc format.Compressor, 
 }
 
 // appendExtended appends event i's JSON with its cursor and UIDs added at the end of the object.
-func appendExtended(dst []byte, x *index, i int, payload []byte, stream translate.Stream) []byte {
+func appendExtended(dst []byte, x *format.Index, i int, payload []byte, stream translate.Stream) []byte {
 	dst = append(dst, payload[:len(payload)-1]...)
 	dst = append(dst, `,"cursor":"`...)
-	dst = translate.AppendPosition(dst, translate.Position{Stream: stream, Seq: x.seq[i], Op: x.op[i]})
+	dst = translate.AppendPosition(dst, translate.Position{Stream: stream, Seq: x.Seq[i], Op: x.Op[i]})
 	dst = append(dst, '"')
-	var did, uri uint64
-	if x.didUID != nil {
-		did = x.didUID[i]
-	}
-	if x.uriUID != nil {
-		uri = x.uriUID[i]
-	}
+	did, uri := x.UIDs(i)
 	if did != 0 || uri != 0 {
 		dst = append(dst, `,"uids":{`...)
 		if did != 0 {

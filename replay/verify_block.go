@@ -16,8 +16,8 @@ type blockCheck struct {
 	parts [4]sealedPart // in the order of BlockRanges
 	done  chan struct{} // one token when a worker is through with it
 
-	idx      *index // nil: it cannot be read
-	plain    []byte // its frames; nil: they cannot be read, or not found with idx
+	idx      *format.Index // nil: it cannot be read
+	plain    []byte        // its frames; nil: they cannot be read, or not found with idx
 	zstd     []byte
 	bytes    int64 // of the parts, sealed
 	whole    bool  // none is missing
@@ -26,7 +26,7 @@ type blockCheck struct {
 	payload []byte // scratch
 }
 
-// sealedPart is what is stored of a part: one value, or of plain one for each strand.
+// sealedPart is what is stored of a part: one value, or of plain one for each substream.
 type sealedPart struct {
 	present uint8                        // a bit for each value that there is
 	sealed  [format.MaxSubstreams][]byte // owned by the blockCheck
@@ -67,9 +67,9 @@ func (b *blockCheck) check(decoders *decoders) {
 	if parts[0] == nil {
 		return
 	}
-	x, err := decodeIndex(parts[0])
-	if err == nil && x.key() != b.key {
-		err = fmt.Errorf("its last event is stamped %d", x.key())
+	x, err := format.DecodeIndex(parts[0])
+	if err == nil && x.Key() != b.key {
+		err = fmt.Errorf("its last event is stamped %d", x.Key())
 	}
 	if err != nil {
 		b.problem(format.RangeIndex, -1, -1, err)
@@ -78,13 +78,13 @@ func (b *blockCheck) check(decoders *decoders) {
 	b.idx = x
 	b.checkIndex(x)
 	if parts[3] != nil {
-		b.checkOutline(x, parts[3])
+		b.checkSlimIndex(x, parts[3])
 	}
 	if parts[1] != nil {
 		parts[1] = b.unpack(x, parts[1])
 	}
-	b.plain = b.framesOf(format.RangePlain, parts[1], x.plainEnd)
-	b.zstd = b.framesOf(format.RangeZstd, parts[2], x.zstdEnd)
+	b.plain = b.framesOf(format.RangePlain, parts[1], x.PlainEnd)
+	b.zstd = b.framesOf(format.RangeZstd, parts[2], x.ZstdEnd)
 	if b.plain != nil {
 		b.checkPlain(x, b.plain)
 	}
@@ -93,17 +93,17 @@ func (b *blockCheck) check(decoders *decoders) {
 	}
 }
 
-// unpack returns the plain frames, of the first value and those of the other strands; nil if they cannot be read.
-func (b *blockCheck) unpack(x *index, first []byte) []byte {
-	var strands [format.MaxSubstreams][]byte
+// unpack returns the plain frames, of the first value and those of the other substreams; nil if they cannot be read.
+func (b *blockCheck) unpack(x *format.Index, first []byte) []byte {
+	var substreams [format.MaxSubstreams][]byte
 	for s := 1; s < format.MaxSubstreams; s++ {
 		var err error
-		if strands[s], err = b.parts[1].open(s, format.RangePlain, b.key); err != nil {
-			b.problem(format.RangePlain, -1, -1, fmt.Errorf("strand %d: %w", s, err))
+		if substreams[s], err = b.parts[1].open(s, format.RangePlain, b.key); err != nil {
+			b.problem(format.RangePlain, -1, -1, fmt.Errorf("substream %d: %w", s, err))
 			return nil
 		}
 	}
-	plain, err := unpack(first, x.plainEnd, &strands)
+	plain, err := format.UnpackFrames(first, x.PlainEnd, &substreams)
 	if err != nil {
 		b.whole = b.whole && !errors.Is(err, format.ErrMissing)
 		b.problem(format.RangePlain, -1, -1, err)
@@ -122,52 +122,52 @@ func (b *blockCheck) framesOf(r format.Range, part []byte, ends []uint32) []byte
 }
 
 // checkIndex checks the columns and tables.
-func (b *blockCheck) checkIndex(x *index) {
+func (b *blockCheck) checkIndex(x *format.Index) {
 	var kinds KindSet
-	usedCollections, usedDIDs := make([]bool, x.collections.len()), make([]bool, x.dids.len())
-	uids := make([]uint64, x.dids.len())
-	for i := range x.timeUS {
-		if err := x.checkColumns(i); err != nil {
+	usedCollections, usedDIDs := make([]bool, x.Collections.Len()), make([]bool, x.DIDs.Len())
+	uids := make([]uint64, x.DIDs.Len())
+	for i := range x.TimeUS {
+		if err := checkColumns(x, i); err != nil {
 			b.problem(format.RangeIndex, i, -1, err)
 			continue
 		}
-		kinds |= Kinds(x.kindOf(i))
-		if c := x.collection[i]; c > 0 {
+		kinds |= Kinds(x.KindAt(i))
+		if c := x.Collection[i]; c > 0 {
 			usedCollections[c-1] = true
 		}
-		d := x.did[i]
-		if x.didUID != nil && usedDIDs[d] && uids[d] != x.didUID[i] {
-			b.problem(format.RangeIndex, i, -1, fmt.Errorf("%.*q has UID %d and, in an earlier event, %d", maxNamed, x.dids.at(int(d)), x.didUID[i], uids[d]))
+		d := x.DID[i]
+		if x.DIDUID != nil && usedDIDs[d] && uids[d] != x.DIDUID[i] {
+			b.problem(format.RangeIndex, i, -1, fmt.Errorf("%.*q has UID %d and, in an earlier event, %d", maxNamed, x.DIDs.At(int(d)), x.DIDUID[i], uids[d]))
 		}
 		usedDIDs[d] = true
-		if x.didUID != nil {
-			uids[d] = x.didUID[i]
+		if x.DIDUID != nil {
+			uids[d] = x.DIDUID[i]
 		}
 	}
-	if kinds != x.kinds {
-		b.problem(format.RangeIndex, -1, -1, fmt.Errorf("its set of kinds is %#b, its events' is %#b", x.kinds, kinds))
+	if kinds != x.Kinds {
+		b.problem(format.RangeIndex, -1, -1, fmt.Errorf("its set of kinds is %#b, its events' is %#b", x.Kinds, kinds))
 	}
-	b.checkTable("collection", &x.collections, usedCollections)
-	b.checkTable("DID", &x.dids, usedDIDs)
+	b.checkTable("collection", &x.Collections, usedCollections)
+	b.checkTable("DID", &x.DIDs, usedDIDs)
 }
 
-// checkOutline checks that the outline says what the index says.
-func (b *blockCheck) checkOutline(x *index, part []byte) {
-	if _, err := decodeOutline(part); err != nil {
+// checkSlimIndex checks that the slim index says what the index says.
+func (b *blockCheck) checkSlimIndex(x *format.Index, part []byte) {
+	if _, err := format.DecodeSlimIndex(part); err != nil {
 		b.problem(format.RangeSlimIndex, -1, -1, err)
 		return
 	}
-	want := appendOutline(nil, x)
+	want := format.AppendSlimIndex(nil, &x.SlimIndex)
 	if !bytes.Equal(part, want) {
 		b.problem(format.RangeSlimIndex, -1, int64(differAt(part, want)), errors.New("it is not what the index makes"))
 	}
 }
 
 // checkTable checks that each name is in the table once, and needed.
-func (b *blockCheck) checkTable(what string, t *table, used []bool) {
-	seen := make(map[string]struct{}, t.len())
-	for i := range t.len() {
-		name := t.at(i)
+func (b *blockCheck) checkTable(what string, t *format.NameTable, used []bool) {
+	seen := make(map[string]struct{}, t.Len())
+	for i := range t.Len() {
+		name := t.At(i)
 		if _, twice := seen[name]; twice {
 			b.problem(format.RangeIndex, -1, -1, fmt.Errorf("%s %.*q is in its table twice", what, maxNamed, name))
 		}
@@ -190,12 +190,12 @@ func (b *blockCheck) checkHeader(r format.Range, opcode byte, i int, start uint3
 }
 
 // checkPlain checks the frames' headers and what their JSON says.
-func (b *blockCheck) checkPlain(x *index, plain []byte) {
+func (b *blockCheck) checkPlain(x *format.Index, plain []byte) {
 	var start uint32
-	for i, end := range x.plainEnd {
+	for i, end := range x.PlainEnd {
 		payload := b.checkHeader(format.RangePlain, format.OpcodeText, i, start, plain[start:end])
-		if payload != nil && x.collection[i] == 0 == (x.kind[i]&0xf != 1) { // else the columns were found wrong
-			if at, err := x.checkPayload(i, payload); err != nil {
+		if payload != nil && x.Collection[i] == 0 == (x.Kind[i]&0xf != 1) { // else the columns were found wrong
+			if at, err := checkPayload(x, i, payload); err != nil {
 				b.problem(format.RangePlain, i, int64(end)-int64(len(payload))+int64(at), err)
 			}
 		}
@@ -205,19 +205,19 @@ func (b *blockCheck) checkPlain(x *index, plain []byte) {
 
 // checkZstd checks the compressed frames' headers and that they hold the plain payloads. plain is nil if
 // that part cannot be read.
-func (b *blockCheck) checkZstd(x *index, plain, zstd []byte, decoders *decoders) {
-	dec := decoders.of(x.dictionary)
+func (b *blockCheck) checkZstd(x *format.Index, plain, zstd []byte, decoders *decoders) {
+	dec := decoders.of(x.Dictionary)
 	if dec == nil {
-		b.problem(format.RangeZstd, -1, -1, fmt.Errorf("it is made with dictionary %d, which the log does not have", x.dictionary))
+		b.problem(format.RangeZstd, -1, -1, fmt.Errorf("it is made with dictionary %d, which the log does not have", x.Dictionary))
 		return
 	}
 	var start, plainStart uint32
-	for i, end := range x.zstdEnd {
+	for i, end := range x.ZstdEnd {
 		frame := b.checkHeader(format.RangeZstd, format.OpcodeBinary, i, start, zstd[start:end])
 		var want []byte
 		if plain != nil {
-			want = format.FramePayload(plain[plainStart:x.plainEnd[i]])
-			plainStart = x.plainEnd[i]
+			want = format.FramePayload(plain[plainStart:x.PlainEnd[i]])
+			plainStart = x.PlainEnd[i]
 		}
 		start = end
 		if frame == nil {

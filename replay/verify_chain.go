@@ -19,11 +19,11 @@ type chain struct {
 	brokenRef bool // one could not be read: the block that lacks one may be its
 
 	blocks   int64
-	first    mark // of the first event; zero if the first block cannot be read
+	first    format.Mark // of the first event; zero if the first block cannot be read
 	lastKey  int64
-	last     mark  // of the last event that could be read
-	lastSeq  int64 // of the last block that could be read
-	totals   totals
+	last     format.Mark // of the last event that could be read
+	lastSeq  int64       // of the last block that could be read
+	totals   format.Totals
 	hasTotal bool // totals are those up to the block before
 
 	gap  int               // the first of the gaps that was not passed
@@ -32,7 +32,7 @@ type chain struct {
 
 func (c *chain) open(v *verifier) (err error) {
 	c.uids = make(map[uint64]uint64)
-	c.totals, c.hasTotal = v.state.trimmed, v.hasState
+	c.totals, c.hasTotal = v.state.Trimmed, v.hasState
 	if c.refs, err = v.scan(format.RangeSeq); err != nil {
 		return err
 	}
@@ -59,7 +59,7 @@ func (c *chain) add(v *verifier, b *blockCheck) {
 	if x == nil {
 		c.blocks++
 		c.lastKey = b.key
-		c.totals, c.hasTotal = ref.totals, hasRef
+		c.totals, c.hasTotal = ref.Totals, hasRef
 		return
 	}
 	c.follow(v, x)
@@ -68,101 +68,101 @@ func (c *chain) add(v *verifier, b *blockCheck) {
 	}
 	c.checkGaps(v, x)
 	c.checkUIDs(v, x)
-	if len(v.uses) > 0 && findUse(v.uses, x.dictionary) < 0 {
-		v.fault(format.RangeIndex, b.key, "it is made with dictionary %d, which is not among those that the log says it uses", x.dictionary)
+	if len(v.uses) > 0 && format.FindUse(v.uses, x.Dictionary) < 0 {
+		v.fault(format.RangeIndex, b.key, "it is made with dictionary %d, which is not among those that the log says it uses", x.Dictionary)
 	}
-	c.totals, c.hasTotal = ref.totals, hasRef
+	c.totals, c.hasTotal = ref.Totals, hasRef
 	if c.blocks == 0 {
-		c.first = mark{x.timeUS[0], x.place(0)}
+		c.first = x.FirstMark()
 	}
 	c.blocks++
-	c.lastKey, c.last, c.lastSeq = b.key, x.lastMark(), x.lastSeq
+	c.lastKey, c.last, c.lastSeq = b.key, x.LastMark(), x.LastSeq
 }
 
 // follow checks that x comes after the blocks before it.
-func (c *chain) follow(v *verifier, x *index) {
-	key := x.key()
-	if x.timeUS[0] <= c.lastKey {
+func (c *chain) follow(v *verifier, x *format.Index) {
+	key := x.Key()
+	if x.TimeUS[0] <= c.lastKey {
 		v.note(Problem{Part: format.RangeIndex.String(), Block: key, Event: 0, Offset: -1,
-			Text: fmt.Sprintf("time_us %d is not after the block before, %d", x.timeUS[0], c.lastKey)})
+			Text: fmt.Sprintf("time_us %d is not after the block before, %d", x.TimeUS[0], c.lastKey)})
 	}
-	if c.last != (mark{}) {
-		switch p := x.place(0); {
-		case !c.last.before(p):
+	if c.last != (format.Mark{}) {
+		switch p := x.PlaceAt(0); {
+		case !c.last.Before(p):
 			v.note(Problem{Part: format.RangeIndex.String(), Block: key, Event: 0, Offset: -1,
-				Text: fmt.Sprintf("seq %d, op %d of epoch %d does not follow seq %d, op %d of epoch %d", p.seq, p.op, p.epoch, c.last.seq, c.last.op, c.last.epoch)})
-		case x.epoch == c.last.epoch && x.firstSeq <= c.lastSeq:
-			v.fault(format.RangeIndex, key, "its frames begin with %d, those of a block before end with %d", x.firstSeq, c.lastSeq)
+				Text: fmt.Sprintf("seq %d, op %d of epoch %d does not follow seq %d, op %d of epoch %d", p.Seq, p.Op, p.Epoch, c.last.Seq, c.last.Op, c.last.Epoch)})
+		case x.Epoch == c.last.Epoch && x.FirstSeq <= c.lastSeq:
+			v.fault(format.RangeIndex, key, "its frames begin with %d, those of a block before end with %d", x.FirstSeq, c.lastSeq)
 		}
 	}
 	known := len(v.streams) == 0
 	for _, s := range v.streams {
-		known = known || s.epoch == x.epoch
+		known = known || s.Epoch == x.Epoch
 	}
 	if !known {
-		v.fault(format.RangeIndex, key, "it is of epoch %d, which the log does not know", x.epoch)
+		v.fault(format.RangeIndex, key, "it is of epoch %d, which the log does not know", x.Epoch)
 	}
 }
 
 // refOf returns the reference that leads to the block. Those before it, to blocks that are not there, are noted.
-func (c *chain) refOf(v *verifier, key int64) (ref blockRef, epoch uint32, seq int64, ok bool) {
+func (c *chain) refOf(v *verifier, key int64) (ref format.BlockRef, epoch uint32, seq int64, ok bool) {
 	for ; c.refs.ok; c.refs.next() {
 		epoch, seq, _ = format.ParseSeqKey(c.refs.lastKey)
-		ref, err := decodeBlockRef(c.refs.value, seq)
+		ref, err := format.OpenBlockRef(c.refs.value, seq)
 		switch {
 		case err != nil:
 			v.fault(format.RangeSeq, seq, "%v", err)
 			c.brokenRef = true
 			continue
-		case ref.key > key:
-			return blockRef{}, 0, 0, false
-		case ref.key < key:
-			v.fault(format.RangeSeq, seq, "it leads to block %d, which is not there", ref.key)
+		case ref.Key > key:
+			return format.BlockRef{}, 0, 0, false
+		case ref.Key < key:
+			v.fault(format.RangeSeq, seq, "it leads to block %d, which is not there", ref.Key)
 			continue
 		}
 		c.refs.next()
 		return ref, epoch, seq, true
 	}
-	return blockRef{}, 0, 0, false
+	return format.BlockRef{}, 0, 0, false
 }
 
 // checkRef compares the reference to a block with it.
-func (c *chain) checkRef(v *verifier, b *blockCheck, ref blockRef, epoch uint32, seq int64) {
-	last := b.idx.lastMark()
-	if epoch != b.idx.epoch || seq != b.idx.lastSeq {
+func (c *chain) checkRef(v *verifier, b *blockCheck, ref format.BlockRef, epoch uint32, seq int64) {
+	last := b.idx.LastMark()
+	if epoch != b.idx.Epoch || seq != b.idx.LastSeq {
 		v.fault(format.RangeSeq, seq, "the reference to block %d is under seq %d of epoch %d, but the block ends with seq %d of epoch %d",
-			b.key, seq, epoch, b.idx.lastSeq, b.idx.epoch)
+			b.key, seq, epoch, b.idx.LastSeq, b.idx.Epoch)
 	}
-	if ref.seq != last.seq || ref.op != last.op {
-		v.fault(format.RangeSeq, seq, "it says that block %d ends with seq %d, op %d; it ends with seq %d, op %d", b.key, ref.seq, ref.op, last.seq, last.op)
+	if ref.Seq != last.Seq || ref.Op != last.Op {
+		v.fault(format.RangeSeq, seq, "it says that block %d ends with seq %d, op %d; it ends with seq %d, op %d", b.key, ref.Seq, ref.Op, last.Seq, last.Op)
 	}
 	want := c.totals
-	want.blocks++
-	want.events += int64(b.idx.events())
-	want.bytes += b.bytes
-	if c.hasTotal && b.whole && ref.totals != want {
+	want.Blocks++
+	want.Events += int64(b.idx.Events())
+	want.Bytes += b.bytes
+	if c.hasTotal && b.whole && ref.Totals != want {
 		v.fault(format.RangeSeq, seq, "its totals are %d blocks, %d events, %d bytes; counted: %d, %d, %d",
-			ref.blocks, ref.events, ref.bytes, want.blocks, want.events, want.bytes)
+			ref.Blocks, ref.Events, ref.Bytes, want.Blocks, want.Events, want.Bytes)
 	}
 }
 
 // checkGaps checks that no gap lies within the block.
-func (c *chain) checkGaps(v *verifier, x *index) {
-	for ; c.gap < len(v.gaps) && v.gaps[c.gap].TimeUS <= x.key(); c.gap++ {
-		if us := v.gaps[c.gap].TimeUS; us > x.timeUS[0] {
-			v.fault(format.RangeGap, us, "it lies within block %d, which begins at %d", x.key(), x.timeUS[0])
+func (c *chain) checkGaps(v *verifier, x *format.Index) {
+	for ; c.gap < len(v.gaps) && v.gaps[c.gap].TimeUS <= x.Key(); c.gap++ {
+		if us := v.gaps[c.gap].TimeUS; us > x.TimeUS[0] {
+			v.fault(format.RangeGap, us, "it lies within block %d, which begins at %d", x.Key(), x.TimeUS[0])
 		}
 	}
 }
 
 // checkUIDs checks that a DID has the UID that it had in earlier blocks.
-func (c *chain) checkUIDs(v *verifier, x *index) {
-	if x.didUID == nil {
+func (c *chain) checkUIDs(v *verifier, x *format.Index) {
+	if x.DIDUID == nil {
 		return
 	}
-	hashes := x.hashes()
-	for i, d := range x.did {
-		uid := x.didUID[i]
+	hashes := x.DIDHashes
+	for i, d := range x.DID {
+		uid := x.DIDUID[i]
 		if uid == 0 {
 			continue
 		}
@@ -170,8 +170,8 @@ func (c *chain) checkUIDs(v *verifier, x *index) {
 		case !ok && len(c.uids) < maxVerifiedDIDs:
 			c.uids[hashes[d]] = uid
 		case ok && have != uid:
-			v.note(Problem{Part: format.RangeIndex.String(), Block: x.key(), Event: i, Offset: -1,
-				Text: fmt.Sprintf("%.*q has UID %d, and in an earlier block %d", maxNamed, x.dids.at(int(d)), uid, have)})
+			v.note(Problem{Part: format.RangeIndex.String(), Block: x.Key(), Event: i, Offset: -1,
+				Text: fmt.Sprintf("%.*q has UID %d, and in an earlier block %d", maxNamed, x.DIDs.At(int(d)), uid, have)})
 		}
 	}
 }
@@ -182,38 +182,38 @@ func (v *verifier) checkState(c *chain) {
 	wrong := func(text string, args ...any) {
 		v.fault(format.RangeMeta, 0, "%s: %s", format.MetaState, fmt.Sprintf(text, args...))
 	}
-	if n := len(v.streams); n > 0 && v.streams[n-1].epoch != s.epoch {
-		wrong("its epoch is %d, that of the newest stream %d", s.epoch, v.streams[n-1].epoch)
+	if n := len(v.streams); n > 0 && v.streams[n-1].Epoch != s.Epoch {
+		wrong("its epoch is %d, that of the newest stream %d", s.Epoch, v.streams[n-1].Epoch)
 	}
-	if n := len(v.gaps); n > 0 && v.gaps[n-1].TimeUS <= s.floor.timeUS {
-		wrong("it says that everything up to %d is dropped, but there are gaps from then", s.floor.timeUS)
+	if n := len(v.gaps); n > 0 && v.gaps[n-1].TimeUS <= s.Floor.TimeUS {
+		wrong("it says that everything up to %d is dropped, but there are gaps from then", s.Floor.TimeUS)
 	}
-	if s.newest.timeUS > s.timeUS {
-		wrong("its newest event is of %d, its newest stamp %d", s.newest.timeUS, s.timeUS)
+	if s.Newest.TimeUS > s.TimeUS {
+		wrong("its newest event is of %d, its newest stamp %d", s.Newest.TimeUS, s.TimeUS)
 	}
 	if c.blocks == 0 {
-		if s.oldest != (mark{}) {
-			wrong("it says that the oldest event is of %d, but there is no block", s.oldest.timeUS)
+		if s.Oldest != (format.Mark{}) {
+			wrong("it says that the oldest event is of %d, but there is no block", s.Oldest.TimeUS)
 		}
 		return
 	}
-	if c.first != (mark{}) && s.oldest != c.first {
+	if c.first != (format.Mark{}) && s.Oldest != c.first {
 		wrong("it says that the oldest event is of %d (seq %d, op %d); it is of %d (seq %d, op %d)",
-			s.oldest.timeUS, s.oldest.seq, s.oldest.op, c.first.timeUS, c.first.seq, c.first.op)
+			s.Oldest.TimeUS, s.Oldest.Seq, s.Oldest.Op, c.first.TimeUS, c.first.Seq, c.first.Op)
 	}
-	if c.lastKey != s.newest.timeUS || c.last.timeUS == c.lastKey && c.last != s.newest {
+	if c.lastKey != s.Newest.TimeUS || c.last.TimeUS == c.lastKey && c.last != s.Newest {
 		wrong("it says that the newest event is of %d (seq %d, op %d); it is of %d (seq %d, op %d)",
-			s.newest.timeUS, s.newest.seq, s.newest.op, c.lastKey, c.last.seq, c.last.op)
+			s.Newest.TimeUS, s.Newest.Seq, s.Newest.Op, c.lastKey, c.last.Seq, c.last.Op)
 	}
-	if c.first.timeUS != 0 && s.floor.timeUS >= c.first.timeUS {
-		wrong("it says that everything up to %d is dropped, but there are events from %d on", s.floor.timeUS, c.first.timeUS)
+	if c.first.TimeUS != 0 && s.Floor.TimeUS >= c.first.TimeUS {
+		wrong("it says that everything up to %d is dropped, but there are events from %d on", s.Floor.TimeUS, c.first.TimeUS)
 	}
-	if reached := (place{s.epoch, s.seq, math.MaxUint32}); reached.before(place{c.last.epoch, c.lastSeq, 0}) {
-		wrong("the position is seq %d of epoch %d, but there are blocks up to seq %d of epoch %d", s.seq, s.epoch, c.lastSeq, c.last.epoch)
+	if reached := (format.Place{Epoch: s.Epoch, Seq: s.Seq, Op: math.MaxUint32}); reached.Before(format.Place{Epoch: c.last.Epoch, Seq: c.lastSeq, Op: 0}) {
+		wrong("the position is seq %d of epoch %d, but there are blocks up to seq %d of epoch %d", s.Seq, s.Epoch, c.lastSeq, c.last.Epoch)
 	}
-	if c.hasTotal && s.total != c.totals {
+	if c.hasTotal && s.Total != c.totals {
 		wrong("its totals are %d blocks, %d events, %d bytes; those of the last block are %d, %d, %d",
-			s.total.blocks, s.total.events, s.total.bytes, c.totals.blocks, c.totals.events, c.totals.bytes)
+			s.Total.Blocks, s.Total.Events, s.Total.Bytes, c.totals.Blocks, c.totals.Events, c.totals.Bytes)
 	}
 }
 

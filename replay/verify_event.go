@@ -2,9 +2,11 @@ package replay
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 
+	"millrace/replay/internal/format"
 	"millrace/translate"
 )
 
@@ -55,7 +57,7 @@ func (h *eventHead) skipString() {
 			return
 		}
 	}
-	h.err = errShort
+	h.err = errors.New("cut short")
 }
 
 // text returns what is at the reader's place, up to a quote.
@@ -70,21 +72,21 @@ func (h *eventHead) text() []byte {
 }
 
 // checkPayload compares an event's JSON with the index. It returns the first wrong byte's offset.
-func (x *index) checkPayload(i int, payload []byte) (at int, err error) {
+func checkPayload(x *format.Index, i int, payload []byte) (at int, err error) {
 	h := eventHead{b: payload}
 	h.literal(`{"did":"`)
-	h.value("did", x.dids.at(int(x.did[i])))
+	h.value("did", x.DIDs.At(int(x.DID[i])))
 	h.literal(`,"time_us":`)
 	var digits [20]byte
-	if stamp := strconv.AppendInt(digits[:0], x.timeUS[i], 10); h.err == nil {
+	if stamp := strconv.AppendInt(digits[:0], x.TimeUS[i], 10); h.err == nil {
 		end := h.at + len(stamp)
 		if len(payload) < end || string(payload[h.at:end]) != string(stamp) {
-			return h.at, fmt.Errorf("time_us is %q, the index says %d", payload[h.at:min(end, len(payload))], x.timeUS[i])
+			return h.at, fmt.Errorf("time_us is %q, the index says %d", payload[h.at:min(end, len(payload))], x.TimeUS[i])
 		}
 		h.at = end
 	}
 	h.literal(`,"kind":"`)
-	kind := x.kindOf(i)
+	kind := x.KindAt(i)
 	h.value("kind", kind.String())
 	h.literal(`,"`)
 	h.literal(kind.String())
@@ -92,9 +94,9 @@ func (x *index) checkPayload(i int, payload []byte) (at int, err error) {
 		h.literal(`":{"rev":"`)
 		h.skipString()
 		h.literal(`,"operation":"`)
-		h.value("operation", translate.Operation(x.kind[i]>>4).String())
+		h.value("operation", x.OperationAt(i).String())
 		h.literal(`,"collection":"`)
-		h.value("collection", x.collections.at(int(x.collection[i])-1))
+		h.value("collection", x.Collections.At(int(x.Collection[i])-1))
 		h.literal(`,"rkey":"`)
 	} else {
 		h.literal(`":{`)
@@ -118,26 +120,26 @@ func badJSON(payload []byte) (at int, err error) {
 	return len(payload) - 1, fmt.Errorf("JSON does not end with '}'")
 }
 
-// checkColumns checks event i's columns against each other, beyond what decodeIndex makes sure of.
-func (x *index) checkColumns(i int) error {
-	kind, operation := x.kindOf(i), translate.Operation(x.kind[i]>>4)
+// checkColumns checks event i's columns against each other, beyond what DecodeIndex makes sure of.
+func checkColumns(x *format.Index, i int) error {
+	kind, operation := x.KindAt(i), x.OperationAt(i)
 	switch {
-	case i > 0 && !x.place(i-1).before(x.place(i)):
-		return fmt.Errorf("seq %d, op %d does not follow seq %d, op %d", x.seq[i], x.op[i], x.seq[i-1], x.op[i-1])
-	case x.seq[i] < x.firstSeq || x.seq[i] > x.lastSeq:
-		return fmt.Errorf("seq %d is outside of the block's frames %d to %d", x.seq[i], x.firstSeq, x.lastSeq)
+	case i > 0 && !x.PlaceAt(i-1).Before(x.PlaceAt(i)):
+		return fmt.Errorf("seq %d, op %d does not follow seq %d, op %d", x.Seq[i], x.Op[i], x.Seq[i-1], x.Op[i-1])
+	case x.Seq[i] < x.FirstSeq || x.Seq[i] > x.LastSeq:
+		return fmt.Errorf("seq %d is outside of the block's frames %d to %d", x.Seq[i], x.FirstSeq, x.LastSeq)
 	case kind < translate.KindCommit || kind > translate.KindAccount:
 		return fmt.Errorf("unknown kind %d", kind)
-	case !x.kinds.Has(kind) || x.kinds == 0:
-		return fmt.Errorf("kind %s is not in the block's set %#b", kind, x.kinds)
+	case !x.Kinds.Has(kind) || x.Kinds == 0:
+		return fmt.Errorf("kind %s is not in the block's set %#b", kind, x.Kinds)
 	case kind == translate.KindCommit && (operation < translate.OpCreate || operation > translate.OpDelete):
 		return fmt.Errorf("a commit event with operation %d", operation)
-	case kind != translate.KindCommit && (operation != translate.OpNone || x.collection[i] != 0):
-		return fmt.Errorf("an event of kind %s with operation %d, collection %d", kind, operation, x.collection[i])
-	case kind == translate.KindCommit && x.collection[i] == 0:
+	case kind != translate.KindCommit && (operation != translate.OpNone || x.Collection[i] != 0):
+		return fmt.Errorf("an event of kind %s with operation %d, collection %d", kind, operation, x.Collection[i])
+	case kind == translate.KindCommit && x.Collection[i] == 0:
 		return fmt.Errorf("a commit event without a collection")
-	case kind != translate.KindCommit && x.uriUID != nil && x.uriUID[i] != 0:
-		return fmt.Errorf("an event of kind %s with URI UID %d", kind, x.uriUID[i])
+	case kind != translate.KindCommit && x.URIUID != nil && x.URIUID[i] != 0:
+		return fmt.Errorf("an event of kind %s with URI UID %d", kind, x.URIUID[i])
 	}
 	return nil
 }

@@ -28,10 +28,10 @@ type verifier struct {
 	report *VerifyReport
 
 	// The meta values, as far as they can be read.
-	state    state
+	state    format.State
 	hasState bool
-	streams  []stream
-	uses     []use
+	streams  []format.Stream
+	uses     []format.Use
 	files    map[uint32]*dict.Dictionary
 	gaps     []Gap
 	decoders *decoders
@@ -85,13 +85,13 @@ func (v *verifier) meta() error {
 	case binary.BigEndian.Uint32(version) > format.Version:
 		return fmt.Errorf("%w: version %d, this program knows %d: use the newer program", ErrNewerFormat, binary.BigEndian.Uint32(version), format.Version)
 	}
-	v.metaValue(format.MetaStreams, true, func(b []byte) (err error) { v.streams, err = decodeStreams(b); return })
+	v.metaValue(format.MetaStreams, true, func(b []byte) (err error) { v.streams, err = format.DecodeStreams(b); return })
 	v.metaValue(format.MetaState, true, func(b []byte) (err error) {
-		v.state, err = decodeState(b)
+		v.state, err = format.DecodeState(b)
 		v.hasState = err == nil
 		return
 	})
-	v.metaValue(format.MetaDictionaries, false, func(b []byte) (err error) { v.uses, err = decodeUses(b); return })
+	v.metaValue(format.MetaDictionaries, false, func(b []byte) (err error) { v.uses, err = format.DecodeUses(b); return })
 	v.metaValue(format.MetaUIDs, false, func([]byte) error { return nil })
 	if err := v.dictionaries(); err != nil {
 		return err
@@ -166,8 +166,8 @@ func (v *verifier) dictionaries() error {
 		v.fault(format.RangeDictionary, 0, "what follows cannot be read: %v", err)
 	}
 	for _, u := range v.uses {
-		if v.files[u.id] == nil {
-			v.fault(format.RangeDictionary, int64(u.id), "missing or broken, and blocks may be compressed with it")
+		if v.files[u.ID] == nil {
+			v.fault(format.RangeDictionary, int64(u.ID), "missing or broken, and blocks may be compressed with it")
 		}
 	}
 	v.report.Dictionaries = len(v.files)
@@ -185,14 +185,14 @@ func (v *verifier) readGaps() error {
 		b, err := format.OpenTrailer(s.value, format.RangeGap, s.key)
 		var g Gap
 		if err == nil {
-			g, err = decodeGap(b, s.key)
+			g, err = format.DecodeGap(b, s.key)
 		}
 		switch {
 		case err != nil:
 			v.fault(format.RangeGap, s.key, "%v", err)
 			continue
-		case v.hasState && s.key > v.state.timeUS:
-			v.fault(format.RangeGap, s.key, "it lies behind the newest stamp that the progress record knows, %d", v.state.timeUS)
+		case v.hasState && s.key > v.state.TimeUS:
+			v.fault(format.RangeGap, s.key, "it lies behind the newest stamp that the progress record knows, %d", v.state.TimeUS)
 		case len(v.streams) > 0 && !v.knowsStream(g):
 			v.fault(format.RangeGap, s.key, "it leads from %s to %s, of a stream that the log never followed", g.From, g.To)
 		}
@@ -205,7 +205,7 @@ func (v *verifier) readGaps() error {
 // knowsStream says whether the log followed the stream that the gap leads to. (Where it comes from may be
 // forgotten, see maxEpochs.)
 func (v *verifier) knowsStream(g Gap) bool {
-	return slices.ContainsFunc(v.streams, func(s stream) bool { return s.tag == g.To.Stream })
+	return slices.ContainsFunc(v.streams, func(s format.Stream) bool { return s.Tag == g.To.Stream })
 }
 
 // blocks checks all blocks: one goroutine reads, some check, one compares each with its neighbours.
@@ -251,7 +251,7 @@ func (v *verifier) progress() VerifyProgress {
 	defer v.mu.Unlock()
 	p := VerifyProgress{Blocks: v.report.Blocks, Events: v.report.Events, Bytes: v.report.Bytes}
 	if v.hasState {
-		p.TotalBytes = v.state.total.minus(v.state.trimmed).bytes
+		p.TotalBytes = v.state.Total.Minus(v.state.Trimmed).Bytes
 	}
 	return p
 }
@@ -265,9 +265,9 @@ func (v *verifier) collect(b *blockCheck) {
 	v.report.Blocks++
 	v.report.Bytes += b.bytes
 	if b.idx != nil {
-		v.report.Events += int64(b.idx.events())
+		v.report.Events += int64(b.idx.Events())
 		if v.report.Oldest == 0 {
-			v.report.Oldest = b.idx.timeUS[0]
+			v.report.Oldest = b.idx.TimeUS[0]
 		}
 		v.report.Newest = b.key
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"millrace/replay/internal/format"
 	"millrace/translate"
 )
 
@@ -42,7 +43,7 @@ func (w *verifyWorld) append() {
 		for range w.rng.IntN(most + 1) {
 			w.us += 1 + int64(w.rng.IntN(1000))
 			seq += 1 + int64(w.rng.IntN(2))
-			b.events = append(b.events, shapedEvent(place{epoch, seq, 0}, w.us, w.rng.IntN(1000)))
+			b.events = append(b.events, shapedEvent(format.Place{Epoch: epoch, Seq: seq, Op: 0}, w.us, w.rng.IntN(1000)))
 		}
 		seq += int64(w.rng.IntN(2))
 		if seq < b.firstSeq {
@@ -112,7 +113,7 @@ func TestVerifyRandom(t *testing.T) {
 			clock := newTestClock()
 			w := &verifyWorld{t: t, rng: rand.New(rand.NewPCG(seed, 6)), clock: clock, fs: vfs.NewCrashableMem(), us: clock.us()}
 			w.cfg = testConfig(t, w.fs, clock)
-			w.cfg.blobValue, w.cfg.stranded = int(seed%2), []int{0, 1, 1000}[seed%3]
+			w.cfg.blobValue, w.cfg.substreamsBytes = int(seed%2), []int{0, 1, 1000}[seed%3]
 			w.log = mustOpen(t, w.cfg)
 			for range 120 {
 				w.step()

@@ -14,14 +14,14 @@ import (
 // rangeScan walks over the values of one range. A table that cannot be read ends Pebble's iterators; the
 // scan then notes it and goes on behind it.
 type rangeScan struct {
-	v       *verifier
-	r       format.Range
-	it      *pebbleguard.Iterator
-	ok      bool   // it is at a value
-	key     int64  // the number in its key: of ranges that are keyed by time_us
-	strand  int    // of RangePlain: which one the value has
-	value   []byte // good until next
-	lastKey []byte
+	v         *verifier
+	r         format.Range
+	it        *pebbleguard.Iterator
+	ok        bool   // it is at a value
+	key       int64  // the number in its key: of ranges that are keyed by time_us
+	substream int    // of RangePlain: which one the value has
+	value     []byte // good until next
+	lastKey   []byte
 }
 
 func (v *verifier) scan(r format.Range) (*rangeScan, error) {
@@ -85,8 +85,8 @@ func (s *rangeScan) takeKey() bool {
 		if _, _, ok := format.ParseSeqKey(k); ok {
 			return true
 		}
-	} else if us, strand, ok := s.place(k); ok {
-		s.key, s.strand = us, strand
+	} else if us, substream, ok := s.place(k); ok {
+		s.key, s.substream = us, substream
 		return true
 	}
 	s.v.note(Problem{Part: s.r.String(), Event: -1, Offset: -1, Text: fmt.Sprintf("no value of this range has key %x", k)})
@@ -103,7 +103,7 @@ func (s *rangeScan) number(k []byte) int64 {
 }
 
 // place takes the key of a range that is keyed by time_us apart.
-func (s *rangeScan) place(k []byte) (us int64, strand int, ok bool) {
+func (s *rangeScan) place(k []byte) (us int64, substream int, ok bool) {
 	if s.r == format.RangePlain {
 		return format.ParseSubstreamKey(k)
 	}
@@ -163,8 +163,8 @@ func (v *verifier) read(ctx context.Context, free, work, ordered chan *blockChec
 		for i, s := range scans {
 			p := &b.parts[i]
 			for p.present = 0; s.ok && s.key == key; s.next() {
-				p.present |= 1 << s.strand
-				p.sealed[s.strand] = append(p.sealed[s.strand][:0], s.value...)
+				p.present |= 1 << s.substream
+				p.sealed[s.substream] = append(p.sealed[s.substream][:0], s.value...)
 			}
 		}
 		work <- b // never waits: it holds as many as there are

@@ -14,7 +14,7 @@ import (
 // spannedBlock is what a span says something about: a block's index, and its identity and account events' frames.
 type spannedBlock struct {
 	key         int64
-	idx         *index // nil: it cannot be read
+	idx         *format.Index // nil: it cannot be read
 	plain, zstd [][]byte
 }
 
@@ -22,23 +22,21 @@ type spannedBlock struct {
 type spanCheck struct {
 	v      *verifier
 	spans  *rangeScan
-	key    fingerprintKey
+	key    format.FingerprintKey
 	hasKey bool
 	blocks []spannedBlock // since the last span
 	seen   map[int64]bool // keys of spans; true: it has copies of identity and account events
 }
 
 // maxSpannedBlocks bounds spanCheck.blocks: more than a span ever has, and all that may be behind the last one.
-const maxSpannedBlocks = 4 * maxSpanBlocks
+const maxSpannedBlocks = 4 * format.MaxSpanBlocks
 
 func (c *spanCheck) open(v *verifier) (err error) {
 	c.v, c.seen = v, make(map[int64]bool)
-	v.metaValue(format.MetaFingerprintKey, true, func(b []byte) error {
-		if len(b) != fingerprintKeyBytes {
-			return fmt.Errorf("it has %d bytes, not %d", len(b), fingerprintKeyBytes)
-		}
-		c.key, c.hasKey = decodeFingerprintKey(b), true
-		return nil
+	v.metaValue(format.MetaFingerprintKey, true, func(b []byte) (err error) {
+		c.key, err = format.DecodeFingerprintKey(b)
+		c.hasKey = err == nil
+		return err
 	})
 	c.spans, err = v.scan(format.RangeSpan)
 	return err
@@ -51,10 +49,10 @@ func (c *spanCheck) add(b *blockCheck) {
 	c.missed(b.key)
 	s := spannedBlock{key: b.key, idx: b.idx}
 	if x := b.idx; x != nil && b.plain != nil && b.zstd != nil {
-		for i := range x.events() {
-			if otherKinds&(1<<x.kindOf(i)) != 0 {
-				s.plain = append(s.plain, bytes.Clone(b.plain[startOf(x.plainEnd, i):x.plainEnd[i]]))
-				s.zstd = append(s.zstd, bytes.Clone(b.zstd[startOf(x.zstdEnd, i):x.zstdEnd[i]]))
+		for i := range x.Events() {
+			if format.NonCommitKinds&(1<<x.KindAt(i)) != 0 {
+				s.plain = append(s.plain, bytes.Clone(b.plain[format.FrameStart(x.PlainEnd, i):x.PlainEnd[i]]))
+				s.zstd = append(s.zstd, bytes.Clone(b.zstd[format.FrameStart(x.ZstdEnd, i):x.ZstdEnd[i]]))
 			}
 		}
 	}
@@ -82,29 +80,29 @@ func (c *spanCheck) check() {
 	c.v.report.Spans++
 	c.seen[key] = false
 	b, err := format.OpenTrailer(c.spans.value, format.RangeSpan, key)
-	var s *span
+	var s *format.Span
 	if err == nil {
-		s, err = decodeSpan(b)
+		s, err = format.DecodeSpan(b)
 	}
-	if err == nil && s.key() != key {
-		err = fmt.Errorf("its last block is %d", s.key())
+	if err == nil && s.Key() != key {
+		err = fmt.Errorf("its last block is %d", s.Key())
 	}
 	if err != nil {
 		c.v.fault(format.RangeSpan, key, "%v", err)
 		return
 	}
-	c.seen[key] = s.others
-	trimmed := len(s.keys) - len(c.blocks)
-	if trimmed < 0 || trimmed > 0 && (len(c.seen) > 1 || s.keys[trimmed-1] > c.v.state.floor.timeUS) {
-		c.v.fault(format.RangeSpan, key, "it is of %d blocks, but there are %d since the span before", len(s.keys), len(c.blocks))
+	c.seen[key] = s.Copied
+	trimmed := len(s.Keys) - len(c.blocks)
+	if trimmed < 0 || trimmed > 0 && (len(c.seen) > 1 || s.Keys[trimmed-1] > c.v.state.Floor.TimeUS) {
+		c.v.fault(format.RangeSpan, key, "it is of %d blocks, but there are %d since the span before", len(s.Keys), len(c.blocks))
 		return
 	}
-	names := make(map[string]int, s.collections.len())
-	for i := range s.collections.len() {
-		names[s.collections.at(i)] = i
+	names := make(map[string]int, s.Collections.Len())
+	for i := range s.Collections.Len() {
+		names[s.Collections.At(i)] = i
 	}
 	for i := range c.blocks {
-		if err := s.checkBlock(trimmed+i, &c.blocks[i], names); err != nil {
+		if err := checkSpannedBlock(s, trimmed+i, &c.blocks[i], names); err != nil {
 			c.v.fault(format.RangeSpan, key, "block %d: %v", c.blocks[i].key, err)
 		}
 	}
@@ -112,71 +110,71 @@ func (c *spanCheck) check() {
 		c.checkCounts(s)
 	}
 	c.checkDIDs(s, trimmed)
-	if s.others {
+	if s.Copied {
 		c.checkOthers(s)
 	}
 }
 
-// checkBlock compares what the span says of its block i with the block. names are the span's collections.
-func (s *span) checkBlock(i int, b *spannedBlock, names map[string]int) error {
+// checkSpannedBlock compares what the span says of its block i with the block. names are the span's collections.
+func checkSpannedBlock(s *format.Span, i int, b *spannedBlock, names map[string]int) error {
 	x := b.idx
 	if x == nil {
 		return nil // told already
 	}
-	last := x.lastMark()
-	if s.epoch != x.epoch || s.first[i] != x.timeUS[0] || s.keys[i] != last.timeUS || s.seq[i] != last.seq || s.op[i] != last.op || int(s.events[i]) != x.events() {
-		return fmt.Errorf("it says stamps %d to %d, seq %d, op %d of epoch %d, %d events; those are %d to %d, seq %d, op %d of epoch %d, %d", s.first[i], s.keys[i],
-			s.seq[i], s.op[i], s.epoch, s.events[i], x.timeUS[0], last.timeUS, last.seq, last.op, x.epoch, x.events())
+	last := x.LastMark()
+	if s.Epoch != x.Epoch || s.First[i] != x.TimeUS[0] || s.Keys[i] != last.TimeUS || s.Seq[i] != last.Seq || s.Op[i] != last.Op || int(s.Events[i]) != x.Events() {
+		return fmt.Errorf("it says stamps %d to %d, seq %d, op %d of epoch %d, %d events; those are %d to %d, seq %d, op %d of epoch %d, %d", s.First[i], s.Keys[i],
+			s.Seq[i], s.Op[i], s.Epoch, s.Events[i], x.TimeUS[0], last.TimeUS, last.Seq, last.Op, x.Epoch, x.Events())
 	}
-	present := make([]bool, s.collections.len())
-	for c := range x.collections.len() {
-		n, ok := names[x.collections.at(c)]
+	present := make([]bool, s.Collections.Len())
+	for c := range x.Collections.Len() {
+		n, ok := names[x.Collections.At(c)]
 		if !ok {
-			return fmt.Errorf("its collection %.*q is not among the span's", maxNamed, x.collections.at(c))
+			return fmt.Errorf("its collection %.*q is not among the span's", maxNamed, x.Collections.At(c))
 		}
 		present[n] = true
 	}
 	for n, is := range present {
-		if said := s.present[n].has(i); said != is {
-			return fmt.Errorf("whether it has collection %.*q: the span says %t", maxNamed, s.collections.at(n), said)
+		if said := s.Present[n].Has(i); said != is {
+			return fmt.Errorf("whether it has collection %.*q: the span says %t", maxNamed, s.Collections.At(n), said)
 		}
 	}
-	if said := s.identityIn.has(i); said != (x.kinds&Kinds(translate.KindIdentity) != 0) {
+	if said := s.IdentityIn.Has(i); said != (x.Kinds&Kinds(translate.KindIdentity) != 0) {
 		return fmt.Errorf("whether it has identity events: the span says %t", said)
 	}
-	if said := s.accountIn.has(i); said != (x.kinds&Kinds(translate.KindAccount) != 0) {
+	if said := s.AccountIn.Has(i); said != (x.Kinds&Kinds(translate.KindAccount) != 0) {
 		return fmt.Errorf("whether it has account events: the span says %t", said)
 	}
 	return nil
 }
 
 // checkCounts compares the span's numbers of events.
-func (c *spanCheck) checkCounts(s *span) {
-	counts := make(map[string]uint32, s.collections.len())
+func (c *spanCheck) checkCounts(s *format.Span) {
+	counts := make(map[string]uint32, s.Collections.Len())
 	var identities, accounts uint32
 	for _, b := range c.blocks {
 		if b.idx == nil {
 			return
 		}
-		for i := range b.idx.events() {
-			switch b.idx.kindOf(i) {
+		for i := range b.idx.Events() {
+			switch b.idx.KindAt(i) {
 			case translate.KindIdentity:
 				identities++
 			case translate.KindAccount:
 				accounts++
 			default:
-				if n := b.idx.collection[i]; n > 0 {
-					counts[b.idx.collections.at(int(n)-1)]++
+				if n := b.idx.Collection[i]; n > 0 {
+					counts[b.idx.Collections.At(int(n)-1)]++
 				}
 			}
 		}
 	}
-	if s.identities != identities || s.accounts != accounts {
-		c.v.fault(format.RangeSpan, s.key(), "it says %d identity and %d account events; there are %d and %d", s.identities, s.accounts, identities, accounts)
+	if s.Identities != identities || s.Accounts != accounts {
+		c.v.fault(format.RangeSpan, s.Key(), "it says %d identity and %d account events; there are %d and %d", s.Identities, s.Accounts, identities, accounts)
 	}
-	for i := range s.collections.len() {
-		if name := s.collections.at(i); s.counts[i] != counts[name] {
-			c.v.fault(format.RangeSpan, s.key(), "it says %d events of collection %.*q; there are %d", s.counts[i], maxNamed, name, counts[name])
+	for i := range s.Collections.Len() {
+		if name := s.Collections.At(i); s.Counts[i] != counts[name] {
+			c.v.fault(format.RangeSpan, s.Key(), "it says %d events of collection %.*q; there are %d", s.Counts[i], maxNamed, name, counts[name])
 		}
 	}
 }
@@ -204,9 +202,9 @@ func (c *spanCheck) valueAt(storeKey []byte, r format.Range, key int64) []byte {
 }
 
 // checkDIDs looks up each DID of each block, as a reader would, and that no other blocks are named.
-func (c *spanCheck) checkDIDs(s *span, trimmed int) {
-	key := s.key()
-	var shards [format.DIDShards]didShard
+func (c *spanCheck) checkDIDs(s *format.Span, trimmed int) {
+	key := s.Key()
+	var shards [format.DIDShards]format.DIDShard
 	named := 0
 	for i := range shards {
 		b := c.valueAt(format.ShardKey(key, i), format.RangeSpanDIDs, key)
@@ -214,11 +212,11 @@ func (c *spanCheck) checkDIDs(s *span, trimmed int) {
 			return
 		}
 		var err error
-		if shards[i], err = openShard(b, i); err != nil {
+		if shards[i], err = format.OpenDIDShard(b, i); err != nil {
 			c.v.fault(format.RangeSpanDIDs, key, "%v", err)
 			return
 		}
-		named += len(shards[i].numbers)
+		named += shards[i].NumBlocks()
 	}
 	if !c.hasKey {
 		return
@@ -230,17 +228,17 @@ func (c *spanCheck) checkDIDs(s *span, trimmed int) {
 			whole = false
 			continue
 		}
-		for d := range b.idx.dids.len() {
-			did := b.idx.dids.at(d)
-			fingerprint := c.key.of(did)
-			shard := shardOf(fingerprint)
-			e := shards[shard].find(fingerprint)
+		for d := range b.idx.DIDs.Len() {
+			did := b.idx.DIDs.At(d)
+			fingerprint := c.key.Fingerprint(did)
+			shard := format.ShardOf(fingerprint)
+			e := shards[shard].Find(fingerprint)
 			if e < 0 {
 				c.v.fault(format.RangeSpanDIDs, key, "%.*q of block %d is not in it", maxNamed, did, b.key)
 				return
 			}
-			var set blockSet
-			if err := shards[shard].addTo(&set, e); err != nil || !set.has(trimmed+i) {
+			var set format.BlockSet
+			if err := shards[shard].AddTo(&set, e); err != nil || !set.Has(trimmed+i) {
 				c.v.fault(format.RangeSpanDIDs, key, "%.*q of block %d: the block is not in its list (%v)", maxNamed, did, b.key, err)
 				return
 			}
@@ -254,37 +252,37 @@ func (c *spanCheck) checkDIDs(s *span, trimmed int) {
 }
 
 // checkOthers compares the copies of identity and account events with the events.
-func (c *spanCheck) checkOthers(s *span) {
-	key := s.key()
+func (c *spanCheck) checkOthers(s *format.Span) {
+	key := s.Key()
 	sealed, plain, zstd := c.value(format.RangeCopiesIndex, key), c.value(format.RangeCopiesPlain, key), c.value(format.RangeCopiesZstd, key)
 	if sealed == nil || plain == nil || zstd == nil {
 		return
 	}
-	x, err := decodeIndex(sealed)
+	x, err := format.DecodeIndex(sealed)
 	if err != nil {
 		c.v.fault(format.RangeCopiesIndex, key, "%v", err)
 		return
 	}
-	if plain, err = unpack(plain, x.plainEnd, nil); err != nil {
+	if plain, err = format.UnpackFrames(plain, x.PlainEnd, nil); err != nil {
 		c.v.fault(format.RangeCopiesPlain, key, "%v", err)
 		return
 	}
-	n := x.events()
-	if int(x.plainEnd[n-1]) != len(plain) || int(x.zstdEnd[n-1]) != len(zstd) {
-		c.v.fault(format.RangeCopiesIndex, key, "its frames end at %d and %d; the parts have %d and %d bytes", x.plainEnd[n-1], x.zstdEnd[n-1], len(plain), len(zstd))
+	n := x.Events()
+	if int(x.PlainEnd[n-1]) != len(plain) || int(x.ZstdEnd[n-1]) != len(zstd) {
+		c.v.fault(format.RangeCopiesIndex, key, "its frames end at %d and %d; the parts have %d and %d bytes", x.PlainEnd[n-1], x.ZstdEnd[n-1], len(plain), len(zstd))
 		return
 	}
 	i := 0
 	if len(c.blocks) > 0 {
-		i = x.firstAt(c.v.state.floor.timeUS + 1) // what was trimmed has copies still
+		i = x.FirstAt(c.v.state.Floor.TimeUS + 1) // what was trimmed has copies still
 	}
 	for _, b := range c.blocks {
-		if b.idx == nil || b.plain == nil && b.idx.kinds&otherKinds != 0 {
+		if b.idx == nil || b.plain == nil && b.idx.Kinds&format.NonCommitKinds != 0 {
 			return // told already
 		}
 		n := 0
-		for e := range b.idx.events() {
-			if otherKinds&(1<<b.idx.kindOf(e)) == 0 {
+		for e := range b.idx.Events() {
+			if format.NonCommitKinds&(1<<b.idx.KindAt(e)) == 0 {
 				continue
 			}
 			if err := copyDiffers(x, i, b.idx, e); err != nil {
@@ -296,8 +294,8 @@ func (c *spanCheck) checkOthers(s *span) {
 				copy, own []byte
 				at        uint32
 			}{
-				{format.RangeCopiesPlain, plain[startOf(x.plainEnd, i):x.plainEnd[i]], b.plain[n], startOf(x.plainEnd, i)},
-				{format.RangeCopiesZstd, zstd[startOf(x.zstdEnd, i):x.zstdEnd[i]], b.zstd[n], startOf(x.zstdEnd, i)},
+				{format.RangeCopiesPlain, plain[format.FrameStart(x.PlainEnd, i):x.PlainEnd[i]], b.plain[n], format.FrameStart(x.PlainEnd, i)},
+				{format.RangeCopiesZstd, zstd[format.FrameStart(x.ZstdEnd, i):x.ZstdEnd[i]], b.zstd[n], format.FrameStart(x.ZstdEnd, i)},
 			} {
 				if !bytes.Equal(p.copy, p.own) {
 					c.v.note(Problem{Part: p.r.String(), Block: key, Event: i, Offset: int64(p.at),
@@ -308,21 +306,23 @@ func (c *spanCheck) checkOthers(s *span) {
 			n++
 		}
 	}
-	if i != x.events() {
-		c.v.fault(format.RangeCopiesIndex, key, "it has %d events; there are %d", x.events(), i)
+	if i != x.Events() {
+		c.v.fault(format.RangeCopiesIndex, key, "it has %d events; there are %d", x.Events(), i)
 	}
 }
 
 // copyDiffers compares the columns of a copy with those of the event.
-func copyDiffers(x *index, i int, y *index, k int) error {
-	if i >= x.events() {
+func copyDiffers(x *format.Index, i int, y *format.Index, k int) error {
+	if i >= x.Events() {
 		return format.ErrMissing
 	}
-	same := x.timeUS[i] == y.timeUS[k] && x.place(i) == y.place(k) && x.kind[i] == y.kind[k] && x.collection[i] == 0 &&
-		x.dids.at(int(x.did[i])) == y.dids.at(int(y.did[k])) && uidAt(x.didUID, i) == uidAt(y.didUID, k) && uidAt(x.uriUID, i) == uidAt(y.uriUID, k) &&
-		x.dictionary == y.dictionary
+	did, uri := x.UIDs(i)
+	ownDID, ownURI := y.UIDs(k)
+	same := x.TimeUS[i] == y.TimeUS[k] && x.PlaceAt(i) == y.PlaceAt(k) && x.Kind[i] == y.Kind[k] && x.Collection[i] == 0 &&
+		x.DIDs.At(int(x.DID[i])) == y.DIDs.At(int(y.DID[k])) && did == ownDID && uri == ownURI &&
+		x.Dictionary == y.Dictionary
 	if !same {
-		return fmt.Errorf("its columns differ: it is of time_us %d, seq %d, %.*q", x.timeUS[i], x.seq[i], maxNamed, x.dids.at(int(x.did[i])))
+		return fmt.Errorf("its columns differ: it is of time_us %d, seq %d, %.*q", x.TimeUS[i], x.Seq[i], maxNamed, x.DIDs.At(int(x.DID[i])))
 	}
 	return nil
 }

@@ -14,26 +14,26 @@ import (
 const lastSpanned = 3
 
 // span changes the first span.
-func (e *editor) span(change func(s *span)) {
+func (e *editor) span(change func(s *format.Span)) {
 	e.resealed(format.RangeSpan, lastSpanned, func(b []byte) []byte {
-		s, err := decodeSpan(b)
+		s, err := format.DecodeSpan(b)
 		if err != nil {
 			e.t.Fatal(err)
 		}
 		change(s)
-		return appendSpan(nil, s)
+		return format.AppendSpan(nil, s)
 	})
 }
 
 // others changes the index of the first span's copies.
-func (e *editor) others(change func(x *index)) {
+func (e *editor) others(change func(x *format.Index)) {
 	e.resealed(format.RangeCopiesIndex, lastSpanned, func(b []byte) []byte {
-		x, err := decodeIndex(b)
+		x, err := format.DecodeIndex(b)
 		if err != nil {
 			e.t.Fatal(err)
 		}
 		change(x)
-		return appendIndex(nil, x)
+		return format.AppendIndex(nil, x)
 	})
 }
 
@@ -43,27 +43,32 @@ func spanDamages() []logDamage {
 	return []logDamage{
 		{"flipped span", func(e *editor) { e.raw(format.RangeSpan, s, flip(9)) }, "span", s, -1, "checksum", false},
 		{"no span", func(e *editor) { e.remove(format.TimeKey(format.RangeSpan, e.keys[s])) }, "span_dids", s, -1, "no span has it", false},
-		{"span's collection count", func(e *editor) { e.span(func(s *span) { s.counts[1]++ }) }, "span", s, -1, "events of collection", true},
-		{"span's identities", func(e *editor) { e.span(func(s *span) { s.identities-- }) }, "span", s, -1, "identity", true},
-		{"span lacks a block of a collection", func(e *editor) { e.span(func(s *span) { s.present[0][0] &^= 2 }) }, "span", s, -1, "whether it has collection", true},
+		{"span's collection count", func(e *editor) { e.span(func(s *format.Span) { s.Counts[1]++ }) }, "span", s, -1, "events of collection", true},
+		{"span's identities", func(e *editor) { e.span(func(s *format.Span) { s.Identities-- }) }, "span", s, -1, "identity", true},
+		{"span lacks a block of a collection", func(e *editor) { e.span(func(s *format.Span) { s.Present[0][0] &^= 2 }) }, "span", s, -1, "whether it has collection", true},
 		{"span has one too many", func(e *editor) {
-			e.span(func(s *span) {
-				s.collections.text += "a.b.c"
-				s.collections.ends = append(s.collections.ends, uint32(len(s.collections.text)))
-				s.counts, s.present = append(s.counts, 0), append(s.present, blockSet{2})
+			e.span(func(s *format.Span) {
+				s.Collections = format.NewNameTable(append(names(s.Collections), "a.b.c")...)
+				s.Counts, s.Present = append(s.Counts, 0), append(s.Present, format.BlockSet{2})
 			})
 		}, "span", s, -1, "whether it has collection", true},
 		{"span lacks a collection", func(e *editor) {
-			e.span(func(s *span) { s.collections.text = strings.Replace(s.collections.text, "like", "lake", 1) })
+			e.span(func(s *format.Span) {
+				all := names(s.Collections)
+				for i := range all {
+					all[i] = strings.Replace(all[i], "like", "lake", 1)
+				}
+				s.Collections = format.NewNameTable(all...)
+			})
 		}, "span", s, -1, "is not among the span's", false},
-		{"span lacks identities of a block", func(e *editor) { e.span(func(s *span) { s.identityIn[0] &^= 1 }) }, "span", s, -1, "whether it has identity", true},
-		{"span lacks accounts of a block", func(e *editor) { e.span(func(s *span) { s.accountIn[0] &^= 4 }) }, "span", s, -1, "whether it has account", true},
-		{"span's block begins elsewhere", func(e *editor) { e.span(func(s *span) { s.first[2]++ }) }, "span", s, -1, "it says stamps", true},
-		{"span's block has fewer events", func(e *editor) { e.span(func(s *span) { s.events[2]-- }) }, "span", s, -1, "it says stamps", true},
+		{"span lacks identities of a block", func(e *editor) { e.span(func(s *format.Span) { s.IdentityIn[0] &^= 1 }) }, "span", s, -1, "whether it has identity", true},
+		{"span lacks accounts of a block", func(e *editor) { e.span(func(s *format.Span) { s.AccountIn[0] &^= 4 }) }, "span", s, -1, "whether it has account", true},
+		{"span's block begins elsewhere", func(e *editor) { e.span(func(s *format.Span) { s.First[2]++ }) }, "span", s, -1, "it says stamps", true},
+		{"span's block has fewer events", func(e *editor) { e.span(func(s *format.Span) { s.Events[2]-- }) }, "span", s, -1, "it says stamps", true},
 		{"span of fewer blocks", func(e *editor) {
-			e.span(func(s *span) {
-				s.first, s.keys, s.seq, s.op, s.events = s.first[1:], s.keys[1:], s.seq[1:], s.op[1:], s.events[1:]
-				for _, set := range []*blockSet{&s.present[0], &s.present[1], &s.present[2], &s.identityIn, &s.accountIn} {
+			e.span(func(s *format.Span) {
+				s.First, s.Keys, s.Seq, s.Op, s.Events = s.First[1:], s.Keys[1:], s.Seq[1:], s.Op[1:], s.Events[1:]
+				for _, set := range []*format.BlockSet{&s.Present[0], &s.Present[1], &s.Present[2], &s.IdentityIn, &s.AccountIn} {
 					set[0] >>= 1
 				}
 			})
@@ -85,26 +90,26 @@ func spanDamages() []logDamage {
 			e.set(format.ShardKey(e.keys[s], format.DIDShards), e.get(format.ShardKey(e.keys[s], 0)))
 		}, "span_dids", -1, -1, "no span has it", false},
 		{"changed fingerprint", func(e *editor) {
-			e.shards(s, func(v didShard, b []byte) []byte { v.lows[0] ^= 1; return b })
+			e.shards(s, func(n, lows, counts int, b []byte) []byte { b[lows] ^= 1; return b })
 		}, "span_dids", s, -1, "is not in it", true},
 		{"another fingerprint key", func(e *editor) {
-			e.set(format.MetaKey(format.MetaFingerprintKey), format.AppendTrailer(bytes.Repeat([]byte{7}, fingerprintKeyBytes), format.RangeMeta, 0))
+			e.set(format.MetaKey(format.MetaFingerprintKey), format.AppendTrailer(bytes.Repeat([]byte{7}, format.FingerprintKeyBytes), format.RangeMeta, 0))
 		}, "span_dids", s, -1, "is not in it", true},
 		{"no fingerprint key", func(e *editor) { e.remove(format.MetaKey(format.MetaFingerprintKey)) }, "meta", -1, -1, format.MetaFingerprintKey, true},
 		{"list lacks a block", func(e *editor) {
-			e.shards(s, func(v didShard, b []byte) []byte { v.numbers[len(v.numbers)-1] = 99; return b })
+			e.shards(s, func(n, lows, counts int, b []byte) []byte { b[len(b)-1] = 99; return b })
 		}, "span_dids", s, -1, "not in its list", true},
 		{"list has a block too many", func(e *editor) {
-			e.shards(s, func(v didShard, b []byte) []byte {
-				v.counts[v.n-1]++ // the last entry has one more
+			e.shards(s, func(n, lows, counts int, b []byte) []byte {
+				b[counts+n-1]++ // the last entry has one more
 				return append(b, 77)
 			})
 		}, "span_dids", s, -1, "its lists name", true},
 		{"missing copies", func(e *editor) { e.remove(format.TimeKey(format.RangeCopiesPlain, e.keys[s])) }, "copies_plain", s, -1, "missing", true},
-		{"copy of another event", func(e *editor) { e.others(func(x *index) { x.seq[1]++ }) }, "copies_index", s, 1, "its columns differ", true},
-		{"copy of another DID", func(e *editor) { e.others(func(x *index) { x.did[1] = x.did[0] }) }, "copies_index", s, 1, "its columns differ", true},
+		{"copy of another event", func(e *editor) { e.others(func(x *format.Index) { x.Seq[1]++ }) }, "copies_index", s, 1, "its columns differ", true},
+		{"copy of another DID", func(e *editor) { e.others(func(x *format.Index) { x.DID[1] = x.DID[0] }) }, "copies_index", s, 1, "its columns differ", true},
 		{"copy's frame", func(e *editor) { e.resealed(format.RangeCopiesZstd, s, flip(20)) }, "copies_zstd", s, 0, "the copy is not", true},
-		{"span that says it has no copies", func(e *editor) { e.span(func(s *span) { s.others = false }) }, "copies_plain", s, -1, "no span has it", false},
+		{"span that says it has no copies", func(e *editor) { e.span(func(s *format.Span) { s.Copied = false }) }, "copies_plain", s, -1, "no span has it", false},
 	}
 }
 
@@ -125,7 +130,7 @@ func TestVerifySpans(t *testing.T) {
 			b := testBlock{epoch: 2 + epoch, firstSeq: seq + 1}
 			for i := range 3 + n {
 				us, seq = us+5, seq+1
-				b.events = append(b.events, shapedEvent(place{b.epoch, seq, 0}, us, i))
+				b.events = append(b.events, shapedEvent(format.Place{Epoch: b.epoch, Seq: seq, Op: 0}, us, i))
 			}
 			b.lastSeq = seq
 			if err := l.Append(b.seal(t, l)); err != nil {

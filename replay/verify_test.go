@@ -2,6 +2,7 @@ package replay
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -25,13 +26,13 @@ func verifyLog(t *testing.T) (fs *vfs.MemFS, keys []int64) {
 	return verifyLogOf(t, 0)
 }
 
-// verifyLogOf is verifyLog with blocks packed in strands from so many bytes on.
-func verifyLogOf(t *testing.T, stranded int) (fs *vfs.MemFS, keys []int64) {
+// verifyLogOf is verifyLog with blocks packed in substreams from so many bytes on.
+func verifyLogOf(t *testing.T, substreamsBytes int) (fs *vfs.MemFS, keys []int64) {
 	t.Helper()
 	fs = vfs.NewMem()
 	clock := newTestClock()
 	cfg := testConfig(t, fs, clock)
-	cfg.stranded = stranded
+	cfg.substreamsBytes = substreamsBytes
 	l := mustOpen(t, cfg)
 	us, seq := clock.us(), int64(100)
 	for n := range 6 {
@@ -41,7 +42,7 @@ func verifyLogOf(t *testing.T, stranded int) (fs *vfs.MemFS, keys []int64) {
 		}
 		if n == 4 {
 			us += 10
-			b.gap = &Gap{From: markOf(testEvent{place: place{1, seq, 0}}).Position, TimeUS: us,
+			b.gap = &Gap{From: markOf(testEvent{Place: format.Place{Epoch: 1, Seq: seq, Op: 0}}).Position, TimeUS: us,
 				To: translate.Position{Stream: StreamOf(testRelay, 2), Seq: seq + 1}}
 		}
 		for i := range 12 + n {
@@ -49,7 +50,7 @@ func verifyLogOf(t *testing.T, stranded int) (fs *vfs.MemFS, keys []int64) {
 			if i%3 > 0 || i == 0 {
 				seq++
 			}
-			b.events = append(b.events, shapedEvent(place{b.epoch, seq, uint32(i)}, us, i))
+			b.events = append(b.events, shapedEvent(format.Place{Epoch: b.epoch, Seq: seq, Op: uint32(i)}, us, i))
 		}
 		b.lastSeq = seq
 		keys = append(keys, us)
@@ -64,16 +65,16 @@ func verifyLogOf(t *testing.T, stranded int) (fs *vfs.MemFS, keys []int64) {
 }
 
 // shapedEvent is event i of its block, with JSON as translate writes it.
-func shapedEvent(p place, us int64, i int) testEvent {
-	e := testEvent{place: p, timeUS: us, did: testDID(i % 5), didUID: uint64(1 + i%5), kind: translate.KindCommit,
+func shapedEvent(p format.Place, us int64, i int) testEvent {
+	e := testEvent{Place: p, timeUS: us, did: testDID(i % 5), didUID: uint64(1 + i%5), kind: translate.KindCommit,
 		operation: translate.Operation(1 + i%3), collection: testCollections[i%3], uriUID: uint64(us)}
 	switch i % 6 {
 	case 4:
 		e.kind, e.operation, e.collection, e.uriUID = translate.KindIdentity, translate.OpNone, "", 0
-		e.payload = fmt.Sprintf(`{"did":"%s","time_us":%d,"kind":"identity","identity":{"did":"%[1]s","seq":%d,"time":"x"}}`, e.did, us, p.seq)
+		e.payload = fmt.Sprintf(`{"did":"%s","time_us":%d,"kind":"identity","identity":{"did":"%[1]s","seq":%d,"time":"x"}}`, e.did, us, p.Seq)
 	case 5:
 		e.kind, e.operation, e.collection, e.uriUID = translate.KindAccount, translate.OpNone, "", 0
-		e.payload = fmt.Sprintf(`{"did":"%s","time_us":%d,"kind":"account","account":{"active":true,"did":"%[1]s","seq":%d}}`, e.did, us, p.seq)
+		e.payload = fmt.Sprintf(`{"did":"%s","time_us":%d,"kind":"account","account":{"active":true,"did":"%[1]s","seq":%d}}`, e.did, us, p.Seq)
 	default:
 		e.payload = fmt.Sprintf(`{"did":"%s","time_us":%d,"kind":"commit","commit":{"rev":"3l","operation":"%s","collection":"%s","rkey":"3k","cid":"x"}}`,
 			e.did, us, e.operation, e.collection)
@@ -156,62 +157,69 @@ func (e *editor) resealed(r format.Range, n int, change func(b []byte) []byte) {
 			return format.AppendTrailer(change(b), r, e.keys[n])
 		}
 		idx := e.get(format.TimeKey(format.RangeIndex, e.keys[n]))
-		x, err := decodeIndex(idx[:len(idx)-format.TrailerBytes])
+		x, err := format.DecodeIndex(idx[:len(idx)-format.TrailerBytes])
 		if err != nil {
 			e.t.Fatal(err)
 		}
-		plain, err := unpack(b, x.plainEnd, nil)
+		plain, err := format.UnpackFrames(b, x.PlainEnd, nil)
 		if err != nil {
 			e.t.Fatal(err)
 		}
-		return format.AppendTrailer(appendPacked(nil, change(plain), nil), r, e.keys[n])
+		return format.AppendTrailer(format.AppendPages(nil, change(plain), nil), r, e.keys[n])
 	})
 }
 
-// shards changes those shards of the DIDs of the span that ends with block n which are not empty. v looks into b.
-func (e *editor) shards(n int, change func(v didShard, b []byte) []byte) {
+// shards changes those shards of the DID index of the span that ends with block n which have entries. change gets the
+// number of entries, and where their lower bits and their counts begin in b.
+func (e *editor) shards(n int, change func(n, lows, counts int, b []byte) []byte) {
 	for i := range format.DIDShards {
 		k := format.ShardKey(e.keys[n], i)
 		b := e.get(k)
 		b = b[:len(b)-format.TrailerBytes]
-		v, err := openShard(b, i)
-		if err != nil {
-			e.t.Fatal(err)
-		}
-		if v.n > 0 {
-			e.set(k, format.AppendTrailer(change(v, b), format.RangeSpanDIDs, e.keys[n]))
+		if entries := int(binary.LittleEndian.Uint32(b)); entries > 0 {
+			lows := 8 + 2*(1<<b[4]+1)
+			counts := lows + 2*entries + 4*((entries-1)/64)
+			e.set(k, format.AppendTrailer(change(entries, lows, counts, b), format.RangeSpanDIDs, e.keys[n]))
 		}
 	}
 }
 
-// index changes block n's index, and the outline with it.
-func (e *editor) index(n int, change func(x *index)) {
-	var outline []byte
+// names returns the names of a table.
+func names(t format.NameTable) (names []string) {
+	for i := range t.Len() {
+		names = append(names, t.At(i))
+	}
+	return names
+}
+
+// index changes block n's index, and the slim index with it.
+func (e *editor) index(n int, change func(x *format.Index)) {
+	var slim []byte
 	e.resealed(format.RangeIndex, n, func(b []byte) []byte {
-		x, err := decodeIndex(b)
+		x, err := format.DecodeIndex(b)
 		if err != nil {
 			e.t.Fatal(err)
 		}
 		change(x)
-		outline = appendOutline(nil, x)
-		return appendIndex(nil, x)
+		slim = format.AppendSlimIndex(nil, &x.SlimIndex)
+		return format.AppendIndex(nil, x)
 	})
-	e.resealed(format.RangeSlimIndex, n, func([]byte) []byte { return outline })
+	e.resealed(format.RangeSlimIndex, n, func([]byte) []byte { return slim })
 }
 
 // state changes the progress record.
-func (e *editor) state(change func(s *state)) {
+func (e *editor) state(change func(s *format.State)) {
 	v := e.get(format.MetaKey(format.MetaState))
-	s, err := decodeState(v[:len(v)-format.TrailerBytes])
+	s, err := format.DecodeState(v[:len(v)-format.TrailerBytes])
 	if err != nil {
 		e.t.Fatal(err)
 	}
 	change(&s)
-	e.set(format.MetaKey(format.MetaState), format.AppendTrailer(appendState(nil, &s), format.RangeMeta, 0))
+	e.set(format.MetaKey(format.MetaState), format.AppendTrailer(format.AppendState(nil, &s), format.RangeMeta, 0))
 }
 
 // ref changes the reference to block n.
-func (e *editor) ref(n int, change func(r *blockRef) (keep bool)) {
+func (e *editor) ref(n int, change func(r *format.BlockRef) (keep bool)) {
 	it, err := e.db.NewIter(&pebble.IterOptions{LowerBound: format.RangeSeq.Start(), UpperBound: format.RangeSeq.End()})
 	if err != nil {
 		e.t.Fatal(err)
@@ -219,16 +227,16 @@ func (e *editor) ref(n int, change func(r *blockRef) (keep bool)) {
 	defer it.Close()
 	for it.First(); it.Valid(); it.Next() {
 		_, seq, _ := format.ParseSeqKey(it.Key())
-		ref, err := decodeBlockRef(it.Value(), seq)
+		ref, err := format.OpenBlockRef(it.Value(), seq)
 		if err != nil {
 			e.t.Fatal(err)
 		}
-		if ref.key != e.keys[n] {
+		if ref.Key != e.keys[n] {
 			continue
 		}
 		key := slices.Clone(it.Key())
 		if change(&ref) {
-			e.set(key, format.AppendTrailer(appendBlockRef(nil, ref), format.RangeSeq, seq))
+			e.set(key, format.AppendTrailer(format.AppendBlockRef(nil, ref), format.RangeSeq, seq))
 		} else {
 			e.remove(key)
 		}
@@ -280,19 +288,19 @@ func partDamages() []logDamage {
 		{"missing index", func(e *editor) { e.remove(format.TimeKey(format.RangeIndex, e.keys[1])) }, "index", 1, -1, "missing", true},
 		{"missing plain", func(e *editor) { e.remove(format.TimeKey(format.RangePlain, e.keys[1])) }, "plain", 1, -1, "missing", true},
 		{"missing zstd", func(e *editor) { e.remove(format.TimeKey(format.RangeZstd, e.keys[1])) }, "zstd", 1, -1, "missing", true},
-		{"missing outline", func(e *editor) { e.remove(format.TimeKey(format.RangeSlimIndex, e.keys[1])) }, "slim_index", 1, -1, "missing", true},
-		{"flipped outline", func(e *editor) { e.raw(format.RangeSlimIndex, 5, flip(40)) }, "slim_index", 5, -1, "checksum", true},
-		{"cut outline", func(e *editor) {
+		{"missing slim index", func(e *editor) { e.remove(format.TimeKey(format.RangeSlimIndex, e.keys[1])) }, "slim_index", 1, -1, "missing", true},
+		{"flipped slim index", func(e *editor) { e.raw(format.RangeSlimIndex, 5, flip(40)) }, "slim_index", 5, -1, "checksum", true},
+		{"cut slim index", func(e *editor) {
 			e.resealed(format.RangeSlimIndex, 2, func(b []byte) []byte { return b[:len(b)-5] })
 		}, "slim_index", 2, -1, "cut short", false},
-		{"another outline", func(e *editor) {
+		{"another slim index", func(e *editor) {
 			e.resealed(format.RangeSlimIndex, 2, func(b []byte) []byte {
-				x, err := decodeOutline(b)
+				x, err := format.DecodeSlimIndex(b)
 				if err != nil {
 					e.t.Fatal(err)
 				}
-				x.plainEnd[0]--
-				return appendOutline(nil, x)
+				x.PlainEnd[0]--
+				return format.AppendSlimIndex(nil, x)
 			})
 		}, "slim_index", 2, -1, "not what the index makes", true},
 		{"cut plain", func(e *editor) {
@@ -319,44 +327,47 @@ func partDamages() []logDamage {
 // indexDamages are columns that are not what the events say.
 func indexDamages() []logDamage {
 	return []logDamage{
-		{"wrong DID", func(e *editor) { e.index(0, func(x *index) { x.did[1] = x.did[2] }) }, "plain", 0, 1, "did is", false},
-		{"wrong stamp", func(e *editor) { e.index(0, func(x *index) { x.timeUS[1]++ }) }, "plain", 0, 1, "time_us is", true},
-		{"wrong collection", func(e *editor) { e.index(0, func(x *index) { x.collection[0] = 3 }) }, "plain", 0, 0, "collection is", false},
-		{"wrong operation", func(e *editor) { e.index(0, func(x *index) { x.kind[0] = 1 | 3<<4 }) }, "plain", 0, 0, "operation is", true},
-		{"wrong kind", func(e *editor) { e.index(0, func(x *index) { x.kind[4] = 3 }) }, "plain", 0, 4, "kind is", false},
-		{"identity with a collection", func(e *editor) { e.index(0, func(x *index) { x.collection[4] = 1 }) }, "index", 0, 4, "collection 1", true},
-		{"commit without a collection", func(e *editor) { e.index(0, func(x *index) { x.collection[0] = 0 }) }, "index", 0, 0, "without a collection", false},
-		{"kinds", func(e *editor) { e.index(0, func(x *index) { x.kinds |= 1 }) }, "index", 0, -1, "set of kinds", true},
-		{"seq out of the block", func(e *editor) { e.index(1, func(x *index) { x.firstSeq = x.seq[0] + 1 }) }, "index", 1, 0, "outside of the block's frames", false},
-		{"seq back", func(e *editor) { e.index(1, func(x *index) { x.seq[3] = x.seq[1] }) }, "index", 1, 3, "does not follow", false},
-		{"frame ends", func(e *editor) { e.index(1, func(x *index) { x.plainEnd[2]++ }) }, "plain", 1, 2, "begins with", false},
-		{"zstd ends", func(e *editor) { e.index(1, func(x *index) { x.zstdEnd[2]-- }) }, "zstd", 1, 2, "begins with", false},
+		{"wrong DID", func(e *editor) { e.index(0, func(x *format.Index) { x.DID[1] = x.DID[2] }) }, "plain", 0, 1, "did is", false},
+		{"wrong stamp", func(e *editor) { e.index(0, func(x *format.Index) { x.TimeUS[1]++ }) }, "plain", 0, 1, "time_us is", true},
+		{"wrong collection", func(e *editor) { e.index(0, func(x *format.Index) { x.Collection[0] = 3 }) }, "plain", 0, 0, "collection is", false},
+		{"wrong operation", func(e *editor) { e.index(0, func(x *format.Index) { x.Kind[0] = 1 | 3<<4 }) }, "plain", 0, 0, "operation is", true},
+		{"wrong kind", func(e *editor) { e.index(0, func(x *format.Index) { x.Kind[4] = 3 }) }, "plain", 0, 4, "kind is", false},
+		{"identity with a collection", func(e *editor) { e.index(0, func(x *format.Index) { x.Collection[4] = 1 }) }, "index", 0, 4, "collection 1", true},
+		{"commit without a collection", func(e *editor) { e.index(0, func(x *format.Index) { x.Collection[0] = 0 }) }, "index", 0, 0, "without a collection", false},
+		{"kinds", func(e *editor) { e.index(0, func(x *format.Index) { x.Kinds |= 1 }) }, "index", 0, -1, "set of kinds", true},
+		{"seq out of the block", func(e *editor) { e.index(1, func(x *format.Index) { x.FirstSeq = x.Seq[0] + 1 }) }, "index", 1, 0, "outside of the block's frames", false},
+		{"seq back", func(e *editor) { e.index(1, func(x *format.Index) { x.Seq[3] = x.Seq[1] }) }, "index", 1, 3, "does not follow", false},
+		{"frame ends", func(e *editor) { e.index(1, func(x *format.Index) { x.PlainEnd[2]++ }) }, "plain", 1, 2, "begins with", false},
+		{"zstd ends", func(e *editor) { e.index(1, func(x *format.Index) { x.ZstdEnd[2]-- }) }, "zstd", 1, 2, "begins with", false},
 		{"DID twice", func(e *editor) {
-			e.index(1, func(x *index) { x.dids.text = x.dids.at(1) + x.dids.text[len(x.dids.at(0)):] })
+			e.index(1, func(x *format.Index) {
+				all := names(x.DIDs)
+				all[0] = all[1]
+				x.DIDs = format.NewNameTable(all...)
+			})
 		}, "index", 1, -1, "in its table twice", false},
 		{"DID not needed", func(e *editor) {
-			e.index(1, func(x *index) {
-				x.dids.text += "did:web:nobody.example"
-				x.dids.ends = append(x.dids.ends, uint32(len(x.dids.text)))
+			e.index(1, func(x *format.Index) {
+				x.DIDs = format.NewNameTable(append(names(x.DIDs), "did:web:nobody.example")...)
 			})
 		}, "index", 1, -1, "no event is of DID", false},
-		{"two UIDs in a block", func(e *editor) { e.index(2, func(x *index) { x.didUID[7] = 99 }) }, "index", 2, 7, "has UID 99", false},
+		{"two UIDs in a block", func(e *editor) { e.index(2, func(x *format.Index) { x.DIDUID[7] = 99 }) }, "index", 2, 7, "has UID 99", false},
 		{"another UID than before", func(e *editor) {
-			e.index(2, func(x *index) {
-				for i, d := range x.did {
-					if d == x.did[0] {
-						x.didUID[i] = 77
+			e.index(2, func(x *format.Index) {
+				for i, d := range x.DID {
+					if d == x.DID[0] {
+						x.DIDUID[i] = 77
 					}
 				}
 			})
 		}, "index", 2, 0, "in an earlier block", false},
-		{"URI UID of an identity", func(e *editor) { e.index(2, func(x *index) { x.uriUID[4] = 5 }) }, "index", 2, 4, "URI UID", false},
-		{"unknown dictionary", func(e *editor) { e.index(3, func(x *index) { x.dictionary = 4711 }) }, "zstd", 3, -1, "dictionary 4711", false},
-		{"unknown epoch", func(e *editor) { e.index(5, func(x *index) { x.epoch = 9 }) }, "index", 5, -1, "epoch 9", false},
-		{"stamp of the block before", func(e *editor) { e.index(3, func(x *index) { x.timeUS[0] = e.keys[2] }) }, "index", 3, 0, "not after the block before", false},
-		{"frames of the block before", func(e *editor) { e.index(3, func(x *index) { x.firstSeq -= 2 }) }, "index", 3, -1, "those of a block before", false},
+		{"URI UID of an identity", func(e *editor) { e.index(2, func(x *format.Index) { x.URIUID[4] = 5 }) }, "index", 2, 4, "URI UID", false},
+		{"unknown dictionary", func(e *editor) { e.index(3, func(x *format.Index) { x.Dictionary = 4711 }) }, "zstd", 3, -1, "dictionary 4711", false},
+		{"unknown epoch", func(e *editor) { e.index(5, func(x *format.Index) { x.Epoch = 9 }) }, "index", 5, -1, "epoch 9", false},
+		{"stamp of the block before", func(e *editor) { e.index(3, func(x *format.Index) { x.TimeUS[0] = e.keys[2] }) }, "index", 3, 0, "not after the block before", false},
+		{"frames of the block before", func(e *editor) { e.index(3, func(x *format.Index) { x.FirstSeq -= 2 }) }, "index", 3, -1, "those of a block before", false},
 		{"seq of the block before", func(e *editor) {
-			e.index(3, func(x *index) { x.seq[0], x.firstSeq = x.seq[0]-3, x.firstSeq-3 })
+			e.index(3, func(x *format.Index) { x.Seq[0], x.FirstSeq = x.Seq[0]-3, x.FirstSeq-3 })
 		}, "index", 3, 0, "does not follow", false},
 	}
 }
@@ -364,31 +375,31 @@ func indexDamages() []logDamage {
 // otherDamages are of what leads to the blocks.
 func otherDamages() []logDamage {
 	return []logDamage{
-		{"no reference", func(e *editor) { e.ref(2, func(*blockRef) bool { return false }) }, "seq", 2, -1, "no reference", true},
+		{"no reference", func(e *editor) { e.ref(2, func(*format.BlockRef) bool { return false }) }, "seq", 2, -1, "no reference", true},
 		{"reference to nowhere", func(e *editor) {
-			e.ref(2, func(r *blockRef) bool { r.key++; return true })
+			e.ref(2, func(r *format.BlockRef) bool { r.Key++; return true })
 		}, "seq", -1, -1, "which is not there", false},
 		{"last reference to nowhere", func(e *editor) {
-			e.ref(5, func(r *blockRef) bool { r.key++; return true })
+			e.ref(5, func(r *format.BlockRef) bool { r.Key++; return true })
 		}, "seq", -1, -1, "which is not there", false},
-		{"reference to another event", func(e *editor) { e.ref(2, func(r *blockRef) bool { r.op++; return true }) }, "seq", -1, -1, "it ends with", true},
-		{"totals", func(e *editor) { e.ref(2, func(r *blockRef) bool { r.events++; return true }) }, "seq", -1, -1, "its totals are", false},
+		{"reference to another event", func(e *editor) { e.ref(2, func(r *format.BlockRef) bool { r.Op++; return true }) }, "seq", -1, -1, "it ends with", true},
+		{"totals", func(e *editor) { e.ref(2, func(r *format.BlockRef) bool { r.Events++; return true }) }, "seq", -1, -1, "its totals are", false},
 		{"reference's checksum", func(e *editor) {
-			e.ref(2, func(r *blockRef) bool { return false })
+			e.ref(2, func(r *format.BlockRef) bool { return false })
 			e.set(format.SeqKey(1, 131), []byte("0123456789abcdef"))
 		}, "seq", -1, -1, "checksum", true},
-		{"newest event", func(e *editor) { e.state(func(s *state) { s.newest.op++ }) }, "meta", -1, -1, "newest event", true},
-		{"oldest event", func(e *editor) { e.state(func(s *state) { s.oldest.timeUS++ }) }, "meta", -1, -1, "oldest event", true},
-		{"state's totals", func(e *editor) { e.state(func(s *state) { s.total.events++ }) }, "meta", -1, -1, "its totals are", true},
-		{"position", func(e *editor) { e.state(func(s *state) { s.seq -= 5 }) }, "meta", -1, -1, "the position is", true},
-		{"newest stamp", func(e *editor) { e.state(func(s *state) { s.timeUS -= 5 }) }, "meta", -1, -1, "newest stamp", true},
-		{"floor", func(e *editor) { e.state(func(s *state) { s.floor.timeUS = s.oldest.timeUS }) }, "meta", -1, -1, "is dropped", true},
-		{"epoch", func(e *editor) { e.state(func(s *state) { s.epoch++ }) }, "meta", -1, -1, "epoch", true},
+		{"newest event", func(e *editor) { e.state(func(s *format.State) { s.Newest.Op++ }) }, "meta", -1, -1, "newest event", true},
+		{"oldest event", func(e *editor) { e.state(func(s *format.State) { s.Oldest.TimeUS++ }) }, "meta", -1, -1, "oldest event", true},
+		{"state's totals", func(e *editor) { e.state(func(s *format.State) { s.Total.Events++ }) }, "meta", -1, -1, "its totals are", true},
+		{"position", func(e *editor) { e.state(func(s *format.State) { s.Seq -= 5 }) }, "meta", -1, -1, "the position is", true},
+		{"newest stamp", func(e *editor) { e.state(func(s *format.State) { s.TimeUS -= 5 }) }, "meta", -1, -1, "newest stamp", true},
+		{"floor", func(e *editor) { e.state(func(s *format.State) { s.Floor.TimeUS = s.Oldest.TimeUS }) }, "meta", -1, -1, "is dropped", true},
+		{"epoch", func(e *editor) { e.state(func(s *format.State) { s.Epoch++ }) }, "meta", -1, -1, "epoch", true},
 		{"last block gone", func(e *editor) {
 			for _, r := range format.BlockRanges() {
 				e.remove(format.TimeKey(r, e.keys[5]))
 			}
-			e.ref(5, func(*blockRef) bool { return false })
+			e.ref(5, func(*format.BlockRef) bool { return false })
 		}, "meta", -1, -1, "newest event", false},
 		{"no state", func(e *editor) { e.remove(format.MetaKey(format.MetaState)) }, "meta", -1, -1, "state: missing", true},
 		{"broken state", func(e *editor) {
@@ -404,22 +415,22 @@ func otherDamages() []logDamage {
 			e.set(k, flip(99)(e.get(k)))
 		}, "dictionary", -1, -1, "checksum", false},
 		{"dictionary not in use", func(e *editor) {
-			v := appendUses(nil, []use{{id: otherDictionaryID}})
+			v := format.AppendUses(nil, []format.Use{{ID: otherDictionaryID}})
 			e.set(format.MetaKey(format.MetaDictionaries), format.AppendTrailer(v, format.RangeMeta, 0))
 		}, "index", 0, -1, "not among those", false},
 		{"gap within a block", func(e *editor) {
 			us := e.keys[1] - 3
-			v := appendGap(nil, &Gap{To: translate.Position{Stream: StreamOf(testRelay, 1)}})
+			v := format.AppendGap(nil, &Gap{To: translate.Position{Stream: StreamOf(testRelay, 1)}})
 			e.set(format.TimeKey(format.RangeGap, us), format.AppendTrailer(v, format.RangeGap, us))
 		}, "gap", -1, -1, "within block", true},
 		{"gap behind the end", func(e *editor) {
 			us := e.keys[5] + 3
-			v := appendGap(nil, &Gap{To: translate.Position{Stream: StreamOf(testRelay, 1)}})
+			v := format.AppendGap(nil, &Gap{To: translate.Position{Stream: StreamOf(testRelay, 1)}})
 			e.set(format.TimeKey(format.RangeGap, us), format.AppendTrailer(v, format.RangeGap, us))
 		}, "gap", -1, -1, "behind the newest stamp", true},
 		{"gap to nowhere", func(e *editor) {
 			us := e.keys[0] + 1
-			e.set(format.TimeKey(format.RangeGap, us), format.AppendTrailer(appendGap(nil, &Gap{}), format.RangeGap, us))
+			e.set(format.TimeKey(format.RangeGap, us), format.AppendTrailer(format.AppendGap(nil, &Gap{}), format.RangeGap, us))
 		}, "gap", -1, -1, "never followed", true},
 		{"odd key", func(e *editor) { e.set([]byte{byte(format.RangePlain), 1, 2}, []byte("x")) }, "plain", -1, -1, "no value of this range", true},
 		{"unknown range", func(e *editor) { e.set([]byte{0x77, 1}, []byte("x")) }, "store", -1, -1, "no range", true},

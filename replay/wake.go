@@ -1,5 +1,7 @@
 package replay
 
+import "millrace/replay/internal/format"
+
 // Many readers wait at the end of the log for what few of them want. Who serves many waits for all of them
 // on one channel, Log.Changed, and then asks each reader, with Pending, whether it is worth waking.
 
@@ -19,15 +21,15 @@ type Glance struct{ matcher matcher }
 func (r *Reader) Pending(g *Glance) (through Mark, pending bool) {
 	s := r.log.snap.Load()
 	switch {
-	case s.err != nil, r.after != (place{}), r.atFloor, r.next <= s.floor.timeUS, r.next <= s.beforeTail.timeUS:
+	case s.err != nil, r.after != (format.Place{}), r.atFloor, r.next <= s.Floor.TimeUS, r.next <= s.beforeTail.TimeUS:
 		return r.through, true // Next knows what to make of it
 	}
 	r.changed = s.changed
-	if r.next <= s.timeUS {
+	if r.next <= s.TimeUS {
 		if _, gap := s.gapAt(max(r.gapNext, r.next)); gap || !r.passOver(s, &g.matcher) {
 			return r.through, true
 		}
-		r.next = s.timeUS + 1
+		r.next = s.TimeUS + 1
 		r.gapNext = max(r.gapNext, r.next)
 	}
 	r.through = s.end()
@@ -43,11 +45,11 @@ func (r *Reader) passOver(s *snapshot, m *matcher) bool {
 			return false
 		}
 		x := b.idx
-		if m.reset(r.filter, x) && m.next(x.firstAt(r.next)) < x.events() {
+		if m.reset(r.filter, x) && m.next(x.FirstAt(r.next)) < x.Events() {
 			return false
 		}
-		last := x.lastMark()
-		r.next = last.timeUS + 1
+		last := x.LastMark()
+		r.next = last.TimeUS + 1
 		r.gapNext = max(r.gapNext, r.next)
 		r.through = s.export(last)
 	}

@@ -110,7 +110,7 @@ func writtenRow(what string, given, disk int64, w writtenBytes, base *replayStor
 	}
 }
 
-// rangeBytes is what the index with the outline, the plain and the zstd parts take on disk (their ranges: replay/doc.go).
+// rangeBytes is what the index with the slim index, the plain and the zstd parts take on disk (their ranges: replay/internal/format).
 func rangeBytes(dir string) (parts [3]int64, err error) {
 	db, err := pebble.Open(dir, &pebble.Options{ReadOnly: true, FormatMajorVersion: pebble.FormatNewest, Logger: quietPebble{}})
 	if err != nil {

@@ -11,36 +11,36 @@ import (
 	"millrace/replay/internal/format"
 )
 
-// strandDamages are of values that strands have of their own.
-func strandDamages() []logDamage {
+// substreamDamages are of values that substreams have of their own.
+func substreamDamages() []logDamage {
 	const block = 2
 	set := func(e *editor, s int, b []byte) { e.set(format.SubstreamKey(e.keys[block], s), b) }
 	get := func(e *editor, s int) []byte { return e.get(format.SubstreamKey(e.keys[block], s)) }
 	return []logDamage{
-		{"missing", func(e *editor) { e.remove(format.SubstreamKey(e.keys[block], 1)) }, "plain", block, -1, "strand 1: missing", true},
-		{"flipped", func(e *editor) { set(e, 2, flip(5)(get(e, 2))) }, "plain", block, -1, "strand 2: checksum", true},
+		{"missing", func(e *editor) { e.remove(format.SubstreamKey(e.keys[block], 1)) }, "plain", block, -1, "substream 1: missing", true},
+		{"flipped", func(e *editor) { set(e, 2, flip(5)(get(e, 2))) }, "plain", block, -1, "substream 2: checksum", true},
 		{"flipped trailer", func(e *editor) {
 			b := get(e, 3)
 			set(e, 3, flip(len(b)-1)(b))
-		}, "plain", block, -1, "strand 3: checksum", true},
+		}, "plain", block, -1, "substream 3: checksum", true},
 		{"exchanged", func(e *editor) {
 			one, two := get(e, 1), get(e, 2)
 			set(e, 1, two)
 			set(e, 2, one)
-		}, "plain", block, -1, "stored as strand 1 is something else", true},
-		{"another block's", func(e *editor) { set(e, 1, e.get(format.SubstreamKey(e.keys[block+1], 1))) }, "plain", block, -1, "strand 1: checksum", false},
+		}, "plain", block, -1, "stored as substream 1 is something else", true},
+		{"another block's", func(e *editor) { set(e, 1, e.get(format.SubstreamKey(e.keys[block+1], 1))) }, "plain", block, -1, "substream 1: checksum", false},
 		{"cut", func(e *editor) {
 			b := get(e, 1)
 			set(e, 1, format.AppendTrailer(b[:len(b)-format.TrailerBytes-1], format.RangePlain, e.keys[block]))
-		}, "plain", block, -1, "strand 1 has", false},
+		}, "plain", block, -1, "substream 1 has", false},
 		{"empty", func(e *editor) { set(e, 1, nil) }, "plain", block, -1, "too few", false},
 		{"missing first", func(e *editor) { e.remove(format.TimeKey(format.RangePlain, e.keys[block])) }, "plain", block, -1, "missing", true},
 	}
 }
 
-// TestVerifyFindsStrands is TestVerifyFinds for strands. Readers are told, too, and are given nothing of the block.
+// TestVerifyFindsStrands is TestVerifyFinds for substreams. Readers are told, too, and are given nothing of the block.
 func TestVerifyFindsStrands(t *testing.T) {
-	for _, d := range strandDamages() {
+	for _, d := range substreamDamages() {
 		t.Run(d.name, func(t *testing.T) {
 			fs, keys := verifyLogOf(t, 1)
 			if r := mustVerify(t, fs); !r.Sound() {
@@ -69,9 +69,9 @@ func TestVerifyFindsStrands(t *testing.T) {
 		{"one too many", func(e *editor) {
 			b := e.get(format.SubstreamKey(e.keys[1], 1))
 			e.set(format.SubstreamKey(e.keys[1], format.MaxSubstreams-1), b)
-		}, "plain", 1, -1, "there is a strand 7", false},
-		{"strand 0", func(e *editor) { e.set(append(format.TimeKey(format.RangePlain, e.keys[1]), 0), []byte("x")) }, "plain", -1, -1, "no value of this range", true},
-		{"strand 8", func(e *editor) { e.set(format.SubstreamKey(e.keys[1], format.MaxSubstreams), []byte("x")) }, "plain", -1, -1, "no value of this range", true},
+		}, "plain", 1, -1, "there is a substream 7", false},
+		{"substream 0", func(e *editor) { e.set(append(format.TimeKey(format.RangePlain, e.keys[1]), 0), []byte("x")) }, "plain", -1, -1, "no value of this range", true},
+		{"substream 8", func(e *editor) { e.set(format.SubstreamKey(e.keys[1], format.MaxSubstreams), []byte("x")) }, "plain", -1, -1, "no value of this range", true},
 	} {
 		t.Run(d.name, func(t *testing.T) {
 			fs, keys := verifyLogOf(t, 1)

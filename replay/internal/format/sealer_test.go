@@ -1,11 +1,9 @@
-package replay
+package format
 
 import (
 	"strings"
 	"testing"
 
-	"millrace/dict"
-	"millrace/replay/internal/format"
 	"millrace/translate"
 )
 
@@ -18,11 +16,11 @@ func (growCompressor) Append(dst, src []byte) []byte {
 
 // TestBlockLimits: a block takes what its exported limits say and not more.
 func TestBlockLimits(t *testing.T) {
-	add := func(s *sealer, n int, payload string) error {
-		return s.add(event{place: place{1, int64(n + 1), 0}, timeUS: int64(n + 1), kind: translate.KindIdentity,
-			did: []byte("did:web:example.com"), payload: []byte(payload)})
+	add := func(s *Sealer, n int, payload string) error {
+		return s.Add(Event{Place: Place{1, int64(n + 1), 0}, TimeUS: int64(n + 1), Kind: translate.KindIdentity,
+			DID: []byte("did:web:example.com"), Payload: []byte(payload)})
 	}
-	s := newSealer(1, fakeCompressor{}, 1, MaxBlockEvents, 4*MaxBlockEvents)
+	s := NewSealer(1, fakeCompressor{}, 1, MaxBlockEvents, 4*MaxBlockEvents)
 	for n := range MaxBlockEvents {
 		if err := add(s, n, "{}"); err != nil {
 			t.Fatalf("event %d: %v", n, err)
@@ -31,9 +29,8 @@ func TestBlockLimits(t *testing.T) {
 	if err := add(s, MaxBlockEvents, "{}"); err == nil || !strings.Contains(err.Error(), "events") {
 		t.Errorf("one event more: %v", err)
 	}
-	b := &Block{epoch: 1, firstSeq: 1, lastSeq: MaxBlockEvents}
-	if err := s.finish(b); err != nil || b.Events() != MaxBlockEvents {
-		t.Errorf("a full block: %d events, %v", b.Events(), err)
+	if b, err := s.Finish(1, MaxBlockEvents, 0); err != nil || b.Index.Events() != MaxBlockEvents {
+		t.Errorf("a full block: %v", err)
 	}
 	if raceEnabled {
 		return // the detector would make what follows real memory
@@ -43,17 +40,17 @@ func TestBlockLimits(t *testing.T) {
 	for _, tc := range []struct {
 		name        string
 		plain, zstd int // bytes free
-		enc         format.Compressor
+		enc         Compressor
 		ok          bool
 	}{
-		{"just enough plain", 100 + format.MaxFrameHeaderBytes, MaxBlockBytes, fakeCompressor{}, true},
-		{"plain a byte short", 99 + format.MaxFrameHeaderBytes, MaxBlockBytes, fakeCompressor{}, false},
+		{"just enough plain", 100 + MaxFrameHeaderBytes, MaxBlockBytes, fakeCompressor{}, true},
+		{"plain a byte short", 99 + MaxFrameHeaderBytes, MaxBlockBytes, fakeCompressor{}, false},
 		{"just enough zstd", MaxBlockBytes, 1<<10 + 100 + 4, growCompressor{}, true},
 		{"zstd a byte short", MaxBlockBytes, 1<<10 + 100 + 3, growCompressor{}, false},
 	} {
-		s := newSealer(1, tc.enc, dict.BuiltIn().ID(), 1, 100)
+		s := NewSealer(1, tc.enc, 1, 1, 100)
 		s.plain = full[:MaxBlockBytes-tc.plain]
-		s.scratch = &scratch{zstd: full[:MaxBlockBytes-tc.zstd]}
+		s.sealScratch = &sealScratch{zstd: full[:MaxBlockBytes-tc.zstd]}
 		if err := add(s, 0, text); (err == nil) != tc.ok {
 			t.Errorf("%s: %v", tc.name, err)
 		}

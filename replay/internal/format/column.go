@@ -1,4 +1,4 @@
-package replay
+package format
 
 import (
 	"encoding/binary"
@@ -111,6 +111,14 @@ func (d *decoder) fail(err error) {
 		d.err = err
 	}
 	d.b = nil
+}
+
+// end returns the first error, and one if bytes are left.
+func (d *decoder) end() error {
+	if d.err == nil && len(d.b) > 0 {
+		d.fail(fmt.Errorf("%d bytes follow it", len(d.b)))
+	}
+	return d.err
 }
 
 // take returns the next n bytes, aliasing the input; nil after an error.

@@ -1,0 +1,100 @@
+package format
+
+// This file draws the layouts of all keys and values.
+//
+// # Keys
+//
+// The first byte is the range. All ranges but meta grow at one end only. Numbers in keys are big-endian, so the first
+// block at or after a time_us is one seek, and the one after a position is one seek over the block references:
+// epochs, unlike streams, are in the log's order.
+//
+//	01 name                      meta: format | state | streams | uid_store | dictionaries | fingerprint_key
+//	02 ID:u32                    a dictionary that blocks in the log may be made with
+//	08 time_us:u64               gap
+//	09 epoch:u32 lastSeq:u64     block reference: key, seq and op of the last event, totals so far
+//	0f time_us:u64               span whose last event has that stamp
+//	10 time_us:u64               index of the block whose last event has that stamp
+//	11 time_us:u64               its plain part; the first substream of one in substreams
+//	11 time_us:u64 substream:u8  another substream of it
+//	12 time_us:u64               its zstd part
+//	13 time_us:u64 shard:u8      shard of the span's DID index
+//	15 time_us:u64               index of the copies of the span's identity and account events
+//	16 time_us:u64               their plain frames
+//	17 time_us:u64               their zstd frames
+//	18 time_us:u64               slim index of the block whose last event has that stamp
+//
+// # Trailer
+//
+// Numbers in values are little-endian. Each value but meta format (a big-endian u32 that all versions can read)
+// ends in a trailer. Its key is the number in the value's key: time_us, lastSeq, the ID, or 0 for meta.
+//
+//	| value … | range:u8 | version:u8 | 0:u16 | xxhash64(key:u64be, value, range, version, 0):u64 |
+//
+// # Column
+//
+//	| id:u8 | coding:u8 | width:u8 (0, 1, 2, 4, 8) | base:uvarint | a number of width bytes for each value |
+//
+// Coding 0: value = base + number. Coding 1: value = the value before + number, the first from base.
+// A column of unknown id can be skipped, as its length follows from its width.
+//
+// # Index
+//
+//	| events:u32 | epoch:u32 | firstSeq:u64 | lastSeq:u64 | dictionary:u32 | collections:u16 | dids:u16 |
+//	| kinds:u8 (bit set) | columns:u8 | 0:u16 |
+//	| column 1: ends of the collections' names | names … | column 2: ends of the DIDs | DIDs … |
+//	| column 16: time_us | 17: seq | 18: op | 19: kind + 16*operation | 20: collection + 1, 0 = none |
+//	| 21: DID | 22: DID UID | 23: URI UID | 24: ends in plain | 25: ends in zstd | 26: reserved, all 0 |
+//
+// The slim index repeats what readers need that neither look for DIDs nor want UIDs, in a fifth of the bytes.
+//
+//	| events:u32 | epoch:u32 | firstSeq:u64 | lastSeq:u64 | dictionary:u32 | collections:u16 | kinds:u8 | columns:u8 |
+//	| column 1: ends of the collections' names | names … | column 16 | 17 | 18 | 19 | 20 | 24 | 25 |
+//
+// # Plain and zstd parts
+//
+// The zstd part is the events as binary frames back to back, each event compressed alone with the dictionary that the
+// index names. The plain part is the events as text frames back to back: as they are if they are less than 4 KiB, else
+// compressed with MinLZ in pages of whole frames, of 128 KiB at most. A larger frame is a page of its own, or several
+// of 1 MiB. From 128 KiB on, each page is in up to 8 substreams: the frames of each collection that has a sixteenth of
+// the block's bytes (identity and account events count as one; of more than 7 the first), and before them all others,
+// which is substream 0. What a page has of a substream is its frames back to back, compressed by themselves; of none
+// no bytes. A substream is that of all pages. The first value has
+//
+//	| coding:u8 (0: as they are, 1: MinLZ) | substreams:u8 | pages:u16 (0 and 0 if as they are) | bytes of the frames:u32 |
+//	| for each page: where it ends in the frames:u32, and for each substream, where it ends in that:u32 |
+//	| if there are several: the substream of each event:u8 … | frames …, or substream 0 … |
+//
+// and each other substream is a value of its own:
+//
+//	| substream:u8 | substream … |
+//
+// # Span
+//
+// A set of blocks is a bit for each block, block 0 in the lowest bit of the first byte.
+//
+//	| epoch:u32 | blocks:u16 | collections:u16 | identities:u32 | accounts:u32 | copies:u8 (1: there are) | 0:u24 |
+//	| by block: column 32: first stamps | 33: last stamps | 34: seq | 35: op of the last event | 36: events |
+//	| column 1: ends of the collections' names | names … | column 37: events, by collection |
+//	| blocks with identity events | with account events | with each collection … |
+//
+// A shard of its DID index has fingerprints without the five bits that choose the shard, cut to b+16 bits, in
+// ascending order, and the blocks of each. b is such that of 20,000 DIDs that are not in the span about one seems
+// to be; that costs a look into one block, whose own table of DIDs decides.
+//
+//	| n:u32 | b:u8 | shard:u8 | 0:u16 | for each value of the upper b bits, and one more: index of the first:u16 | lower 16 bits:u16 … |
+//	| after each 64 fingerprints but the last: blocks so far:u32 … | number of blocks - 1:u8 … | blocks:u8 … |
+//
+// Its copies are stored as a block's index, plain part of one value, and zstd part.
+//
+// # Meta values
+//
+// A mark is time_us:u64, epoch:u32, seq:u64, op:u32; totals are blocks, events and bytes, each u64.
+//
+//	state         | epoch:u32 | seq:u64 | time_us:u64 | marks: floor, oldest, newest | totals: all, trimmed | previous epoch:u32, seq:u64 |
+//	streams       | n:u32 | for each: epoch:u32, length:u16, relay … |
+//	dictionaries  | for each: ID:u32, since_us:u64, from:u64, through:u64 |
+//	gap           | from, to: stream:u32, seq:u64, op:u32 |
+//	reference     | key:u64 | seq:u64 | op:u32 | totals |
+//
+// The high-water mark, which is in a file of its own, is epoch:u32, seq:u64, time_us:u64, and the number of events ever
+// appended:u64.

@@ -1,0 +1,168 @@
+package format
+
+import (
+	"millrace/translate"
+)
+
+// Limits of a span. It ends before the block that would bring it over one of them, so a single larger
+// block is a span of its own.
+const (
+	maxSpanEvents      = 1<<16 - 1 // fingerprints of so many DIDs have 16-bit places, even all in one shard
+	MaxSpanBlocks      = 256       // a block's number in its span has 8 bits
+	maxSpanCollections = 4096
+	// maxCopiesBytes bounds the copies of a span's identity and account events, plain and zstd each. If they are more,
+	// the span has none, and readers find the events in their blocks.
+	maxCopiesBytes = 1 << 20
+)
+
+// SpanBuilder gathers what is in blocks, to make a span of them. It is for one goroutine.
+type SpanBuilder struct {
+	Span
+	fingerprints FingerprintKey
+	bytes        int64 // of the blocks, as stored
+	total        int   // events
+	numbers      map[string]int
+	pairs        []uint64       // fingerprint of a DID (the upper 56 bits), number of a block that has it
+	text         []byte         // of the collections' table
+	copies       *copiesBuilder // nil: they are too many, or their bytes are not at hand
+}
+
+// NewSpanBuilder makes a builder for a span of blocks of one epoch, at least one. k is the log's.
+func NewSpanBuilder(epoch uint32, k FingerprintKey) *SpanBuilder {
+	return &SpanBuilder{Span: Span{Epoch: epoch}, fingerprints: k, numbers: make(map[string]int), copies: &copiesBuilder{}}
+}
+
+// Fits says whether the span may have one more block, of so many bytes as stored: whether it is of the same epoch, and
+// the span stays within its limits, maxMicros in time and maxBytes (0: no limit) among them.
+func (o *SpanBuilder) Fits(x *Index, bytes, maxMicros, maxBytes int64) bool {
+	return x.Epoch == o.Epoch && o.total+x.Events() <= maxSpanEvents && len(o.Keys) < MaxSpanBlocks &&
+		len(o.Counts)+x.Collections.Len() <= maxSpanCollections &&
+		x.Key()-o.First[0] <= maxMicros && (maxBytes == 0 || o.bytes+bytes <= maxBytes)
+}
+
+// Add takes in a block of so many bytes as stored, the next one in the log. plain and zstd are its frames, nil if they
+// are not at hand. It keeps nothing of them.
+func (o *SpanBuilder) Add(x *Index, plain, zstd []byte, bytes int64) {
+	n := len(o.Keys)
+	last := x.LastMark()
+	o.First = append(o.First, x.TimeUS[0])
+	o.Keys = append(o.Keys, last.TimeUS)
+	o.Seq = append(o.Seq, last.Seq)
+	o.Op = append(o.Op, last.Op)
+	o.Events = append(o.Events, uint32(x.Events()))
+	o.total += x.Events()
+	o.bytes += bytes
+	numbers := make([]int, x.Collections.Len())
+	for i := range numbers {
+		name := x.Collections.At(i)
+		c, ok := o.numbers[name]
+		if !ok {
+			c = len(o.Counts)
+			o.numbers[name] = c
+			o.text = append(o.text, name...)
+			o.Collections.ends = append(o.Collections.ends, uint32(len(o.text)))
+			o.Counts = append(o.Counts, 0)
+			o.Present = append(o.Present, BlockSet{})
+		}
+		numbers[i] = c
+	}
+	for i := range x.Events() {
+		if c := x.Collection[i]; c > 0 {
+			o.Counts[numbers[c-1]]++
+			o.Present[numbers[c-1]].Add(n)
+		}
+		switch x.KindAt(i) {
+		case translate.KindIdentity:
+			o.Identities++
+			o.IdentityIn.Add(n)
+		case translate.KindAccount:
+			o.Accounts++
+			o.AccountIn.Add(n)
+		}
+	}
+	for i := range x.DIDs.Len() {
+		o.pairs = append(o.pairs, o.fingerprints.Fingerprint(x.DIDs.At(i))&^0xff|uint64(n))
+	}
+	if o.copies != nil && x.Kinds&NonCommitKinds != 0 && !o.copies.add(x, plain, zstd) {
+		o.copies = nil
+	}
+}
+
+// SpanValue is one value of those that make up a span, with its trailer, and its key in the store.
+type SpanValue struct{ Key, Value []byte }
+
+// Finish returns the values of the span: itself, its DID index, and the copies. The builder must not be used any more.
+func (o *SpanBuilder) Finish() []SpanValue {
+	o.Collections.text = string(o.text)
+	o.Copied = o.copies != nil && o.copies.idx != nil
+	key := o.Key()
+	out := make([]SpanValue, 0, 4+DIDShards)
+	add := func(r Range, k, value []byte) {
+		out = append(out, SpanValue{k, AppendTrailer(value, r, key)})
+	}
+	add(RangeSpan, TimeKey(RangeSpan, key), AppendSpan(nil, &o.Span))
+	for i, pairs := range shardsOf(o.pairs) {
+		add(RangeSpanDIDs, ShardKey(key, i), appendDIDShard(nil, i, pairs))
+	}
+	if o.Copied {
+		x := o.copies.finish()
+		add(RangeCopiesIndex, TimeKey(RangeCopiesIndex, key), AppendIndex(nil, x))
+		add(RangeCopiesPlain, TimeKey(RangeCopiesPlain, key), AppendPages(make([]byte, 0, maxPagesLen(len(o.copies.plain), x.Events())), o.copies.plain, x.PlainEnd))
+		add(RangeCopiesZstd, TimeKey(RangeCopiesZstd, key), o.copies.zstd)
+	}
+	return out
+}
+
+// copiesBuilder copies identity and account events out of blocks.
+type copiesBuilder struct {
+	idx         *Index // nil: none yet
+	dids        nameTableBuilder
+	plain, zstd []byte
+}
+
+// add copies those of one block. It returns false if they cannot be had: they are too many, or made
+// with another dictionary than those before.
+func (c *copiesBuilder) add(x *Index, plain, zstd []byte) bool {
+	if plain == nil {
+		return false
+	}
+	if c.idx == nil {
+		c.idx = newIndex(x.Epoch, x.Dictionary, 64)
+	}
+	y := c.idx
+	if y.Dictionary != x.Dictionary {
+		return false
+	}
+	for i := range x.Events() {
+		if NonCommitKinds&(1<<x.KindAt(i)) == 0 {
+			continue
+		}
+		c.plain = append(c.plain, plain[FrameStart(x.PlainEnd, i):x.PlainEnd[i]]...)
+		c.zstd = append(c.zstd, zstd[FrameStart(x.ZstdEnd, i):x.ZstdEnd[i]]...)
+		if len(c.plain) > maxCopiesBytes || len(c.zstd) > maxCopiesBytes {
+			return false
+		}
+		y.Kinds |= 1 << x.KindAt(i)
+		y.TimeUS = append(y.TimeUS, x.TimeUS[i])
+		y.Seq = append(y.Seq, x.Seq[i])
+		y.Op = append(y.Op, x.Op[i])
+		y.Kind = append(y.Kind, x.Kind[i])
+		y.Collection = append(y.Collection, 0)
+		y.DID = append(y.DID, c.dids.numberString(x.DIDs.At(int(x.DID[i]))))
+		did, uri := x.UIDs(i)
+		y.DIDUID = append(y.DIDUID, did)
+		y.URIUID = append(y.URIUID, uri)
+		y.PlainEnd = append(y.PlainEnd, uint32(len(c.plain)))
+		y.ZstdEnd = append(y.ZstdEnd, uint32(len(c.zstd)))
+	}
+	return true
+}
+
+// finish returns the index of the copies.
+func (c *copiesBuilder) finish() *Index {
+	x := c.idx
+	x.FirstSeq, x.LastSeq = x.Seq[0], x.Seq[len(x.Seq)-1]
+	x.dropZeroUIDs()
+	x.DIDs = c.dids.table()
+	return x
+}
