@@ -60,7 +60,7 @@ func CheckpointClosed(cfg Config, dir string) (Progress, error) {
 		return Progress{}, fmt.Errorf("open log: %w", err)
 	}
 	cfg.ReadOnly = false
-	st, err := openStore(&cfg, false)
+	st, err := openStore(&cfg)
 	if err != nil {
 		return Progress{}, fmt.Errorf("open log: %w", err)
 	}

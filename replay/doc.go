@@ -84,7 +84,7 @@
 // # Formats
 //
 // Package internal/format has the encodings of all keys and values, and draws them (formats.go). Pebble holds one key
-// range for each part of a block; tables are cut where ranges meet (spanPolicy), so compactions do not merge ranges. See
+// range for each part of a block; tables are cut where ranges meet (logstore.SpanPolicy), so compactions do not merge ranges. See
 // internal/pebblestore for when they run.
 //
 // # Concurrency and lock order

@@ -6,6 +6,7 @@ import (
 
 	"millrace/intern/kv/pebbleguard"
 	"millrace/replay/internal/format"
+	"millrace/replay/internal/logstore"
 	"millrace/replay/internal/pebblestore"
 )
 
@@ -29,7 +30,7 @@ var (
 	// ErrUIDStoreMismatch: the log's UIDs come from another UID store.
 	ErrUIDStoreMismatch = errors.New("the log belongs to another UID store")
 	// ErrNoLog: Config.ReadOnly was given, and there is no log in the directory.
-	ErrNoLog = errors.New("there is no log")
+	ErrNoLog = logstore.ErrNoLog
 	// ErrInUse: another process, or this one, has the log open.
 	ErrInUse = pebbleguard.ErrInUse
 	// ErrLost: the log ends before what was committed; its write-ahead log is damaged.

@@ -10,6 +10,7 @@ import (
 
 	"millrace/dict"
 	"millrace/replay/internal/format"
+	"millrace/replay/internal/logstore"
 	"millrace/replay/internal/pebblestore"
 	"millrace/translate"
 )
@@ -138,7 +139,7 @@ func (l *Log) Append(bs ...*Block) error {
 	}
 	l.publish(p.next)
 	if l.store.Mark().Due() {
-		if err := l.raiseMark(&p.next.State); err != nil {
+		if err := logstore.RaiseMark(l.store, &p.next.State); err != nil {
 			return fmt.Errorf("append: %w", err)
 		}
 	}
@@ -227,7 +228,7 @@ func (l *Log) close() error {
 	l.parked.close()
 	var err error
 	if !l.cfg.ReadOnly && l.store.Err() == nil {
-		err = l.raiseMark(&s.State)
+		err = logstore.RaiseMark(l.store, &s.State)
 	}
 	if err := errors.Join(err, l.store.Close()); err != nil {
 		l.closeErr = fmt.Errorf("close log: %w", err)

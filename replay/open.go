@@ -8,6 +8,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"millrace/replay/internal/format"
+	"millrace/replay/internal/logstore"
 	"millrace/replay/internal/pebblestore"
 )
 
@@ -20,7 +21,7 @@ func Open(cfg Config) (*Log, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open log: %w", err)
 	}
-	st, err := openStore(&cfg, false)
+	st, err := openStore(&cfg)
 	if err != nil {
 		return nil, fmt.Errorf("open log: %w", err)
 	}
@@ -29,6 +30,12 @@ func Open(cfg Config) (*Log, error) {
 		return nil, errors.Join(fmt.Errorf("open log in %s: %w", cfg.Dir, err), st.Close())
 	}
 	return l, nil
+}
+
+// openStore opens the store of cfg, which has its defaults.
+func openStore(cfg *Config) (*pebblestore.Store, error) {
+	return logstore.Open(pebblestore.Config{Dir: cfg.Dir, FS: cfg.FS, ReadOnly: cfg.ReadOnly, Bytes: cfg.PebbleBytes,
+		OpenFiles: cfg.MaxOpenFiles, BlobValue: cfg.blobValue, Logger: cfg.Logger})
 }
 
 func open(cfg Config, st *pebblestore.Store) (*Log, error) {
@@ -290,3 +297,6 @@ func (o *opener) gaps() error {
 	}
 	return nil
 }
+
+// FormatVersion is the version of the formats that this package writes.
+const FormatVersion = format.Version

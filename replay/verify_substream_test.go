@@ -9,6 +9,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"millrace/replay/internal/format"
+	"millrace/replay/verify"
 )
 
 // substreamDamages are of values that substreams have of their own.
@@ -82,13 +83,13 @@ func TestVerifyFindsStrands(t *testing.T) {
 }
 
 // findDamage checks that the report has the damage.
-func findDamage(t *testing.T, r *VerifyReport, d *logDamage, keys []int64) {
+func findDamage(t *testing.T, r *verify.Report, d *logDamage, keys []int64) {
 	t.Helper()
 	want := int64(0)
 	if d.block >= 0 {
 		want = keys[d.block]
 	}
-	if !slices.ContainsFunc(r.Examples, func(p Problem) bool {
+	if !slices.ContainsFunc(r.Examples, func(p verify.Problem) bool {
 		return p.Part == d.part && (d.block < 0 || p.Block == want) && p.Event == d.event && strings.Contains(p.Text, d.text)
 	}) {
 		t.Errorf("not found; the report has\n%v", r.Examples)

@@ -16,6 +16,8 @@ import (
 	"millrace/dict"
 	"millrace/intern/kv/pebbleguard"
 	"millrace/replay/internal/format"
+	"millrace/replay/internal/logstore"
+	"millrace/replay/verify"
 	"millrace/translate"
 )
 
@@ -89,7 +91,7 @@ func tamper(t *testing.T, fs vfs.FS, change func(db *pebble.DB)) {
 		t.Fatal(err)
 	}
 	opts := &pebble.Options{FS: fs, FormatMajorVersion: pebble.FormatNewest, Logger: silent{}}
-	opts.Experimental.SpanPolicyFunc = spanPolicy
+	opts.Experimental.SpanPolicyFunc = logstore.SpanPolicy
 	opts.Experimental.ValueSeparationPolicy = func() pebble.ValueSeparationPolicy {
 		return pebble.ValueSeparationPolicy{Enabled: true, MinimumSize: 1000, MaxBlobReferenceDepth: 8, TargetGarbageRatio: 1}
 	}
@@ -106,9 +108,9 @@ func tamper(t *testing.T, fs vfs.FS, change func(db *pebble.DB)) {
 	}
 }
 
-func mustVerify(t *testing.T, fs vfs.FS) *VerifyReport {
+func mustVerify(t *testing.T, fs vfs.FS) *verify.Report {
 	t.Helper()
-	r, err := Verify(t.Context(), VerifyConfig{Dir: "log", FS: fs, Workers: 2})
+	r, err := verify.Run(t.Context(), verify.Config{Dir: "log", FS: fs, Workers: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -471,28 +473,28 @@ func TestVerifySound(t *testing.T) {
 
 // TestVerifyRefuses: what cannot be checked is an error, not a problem.
 func TestVerifyRefuses(t *testing.T) {
-	if _, err := Verify(t.Context(), VerifyConfig{Dir: "log", FS: vfs.NewMem()}); !errors.Is(err, ErrNoLog) {
+	if _, err := verify.Run(t.Context(), verify.Config{Dir: "log", FS: vfs.NewMem()}); !errors.Is(err, ErrNoLog) {
 		t.Errorf("no log: %v", err)
 	}
-	if _, err := Verify(t.Context(), VerifyConfig{}); err == nil {
+	if _, err := verify.Run(t.Context(), verify.Config{}); err == nil {
 		t.Error("no directory: no error")
 	}
 	fs, _ := verifyLog(t)
 	l := mustOpen(t, testConfig(t, fs, newTestClock()))
-	if _, err := Verify(t.Context(), VerifyConfig{Dir: "log", FS: fs}); !errors.Is(err, ErrInUse) {
+	if _, err := verify.Run(t.Context(), verify.Config{Dir: "log", FS: fs}); !errors.Is(err, ErrInUse) {
 		t.Errorf("a log in use: %v", err)
 	}
 	_ = l.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := Verify(ctx, VerifyConfig{Dir: "log", FS: fs}); !errors.Is(err, context.Canceled) {
+	if _, err := verify.Run(ctx, verify.Config{Dir: "log", FS: fs}); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
 	mustVerify(t, fs) // the lock was given back
 	tamper(t, fs, func(db *pebble.DB) {
 		(&editor{t: t, db: db}).set(format.MetaKey(format.MetaFormat), []byte{0, 0, 0, format.Version + 1})
 	})
-	if _, err := Verify(t.Context(), VerifyConfig{Dir: "log", FS: fs}); !errors.Is(err, ErrNewerFormat) {
+	if _, err := verify.Run(t.Context(), verify.Config{Dir: "log", FS: fs}); !errors.Is(err, ErrNewerFormat) {
 		t.Errorf("a newer format: %v", err)
 	}
 }
@@ -523,7 +525,7 @@ func TestVerifyUnreadable(t *testing.T) {
 	})
 	breakFile(t, fs, fs.PathJoin("log", broken), 100)
 	r := mustVerify(t, fs)
-	if r.Blocks != int64(len(keys)) || !slices.ContainsFunc(r.Examples, func(p Problem) bool {
+	if r.Blocks != int64(len(keys)) || !slices.ContainsFunc(r.Examples, func(p verify.Problem) bool {
 		return p.Part == "plain" && strings.Contains(p.Text, "cannot be read: the event log is damaged: log/"+broken+": pebble: file") &&
 			!strings.Contains(p.String(), "\n")
 	}) {

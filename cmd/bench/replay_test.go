@@ -15,7 +15,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
-	"millrace/replay"
+	"millrace/replay/verify"
 	"millrace/translate"
 )
 
@@ -37,7 +37,7 @@ func TestReplay(t *testing.T) {
 	if t.Failed() {
 		t.Log(out.String())
 	}
-	r, err := replay.Verify(t.Context(), replay.VerifyConfig{Dir: filepath.Join(dir, logDirectory)})
+	r, err := verify.Run(t.Context(), verify.Config{Dir: filepath.Join(dir, logDirectory)})
 	if err != nil || !r.Sound() || r.Events < 5000 {
 		t.Errorf("the kept log: %+v, %v", r, err)
 	}

@@ -8,7 +8,7 @@ import (
 	"io"
 	"time"
 
-	"millrace/replay"
+	"millrace/replay/verify"
 )
 
 func verifyCommand() *command {
@@ -51,13 +51,13 @@ func runVerify(ctx context.Context, args []string, stdout, stderr io.Writer) err
 		return usageError{errors.New("--problems must be at least 1, --workers at least 0")}
 	}
 	p := verifyProgress{w: stderr, begun: time.Now(), told: time.Now()}
-	report, err := replay.Verify(ctx, replay.VerifyConfig{
+	report, err := verify.Run(ctx, verify.Config{
 		Dir: (&config{dataDir: cfg.dataDir}).logDir(), Workers: cfg.workers, ProblemsKept: cfg.problems, Progress: p.tell,
 	})
 	switch {
-	case errors.Is(err, replay.ErrInUse):
+	case errors.Is(err, verify.ErrInUse):
 		return fmt.Errorf("%w: stop the server that uses --data-dir %s, or verify a copy", err, cfg.dataDir)
-	case errors.Is(err, replay.ErrNoLog):
+	case errors.Is(err, verify.ErrNoLog):
 		return fmt.Errorf("%w: name the server's --data-dir", err)
 	case err != nil:
 		return err
@@ -71,7 +71,7 @@ type verifyProgress struct {
 	begun, told time.Time
 }
 
-func (p *verifyProgress) tell(at replay.VerifyProgress) {
+func (p *verifyProgress) tell(at verify.Progress) {
 	if time.Since(p.told) < progressEvery {
 		return
 	}
@@ -83,7 +83,7 @@ func (p *verifyProgress) tell(at replay.VerifyProgress) {
 }
 
 // printReport prints what was found. A damaged log is an error.
-func printReport(w io.Writer, r *replay.VerifyReport, took time.Duration) error {
+func printReport(w io.Writer, r *verify.Report, took time.Duration) error {
 	for _, p := range r.Examples {
 		fmt.Fprintln(w, p)
 	}

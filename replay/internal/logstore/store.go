@@ -1,4 +1,6 @@
-package replay
+// Package logstore opens the store of a log: Pebble, with tables that end where key ranges do, and a high-water mark
+// that tells whether committed events were lost.
+package logstore
 
 import (
 	"errors"
@@ -10,24 +12,23 @@ import (
 	"millrace/replay/internal/pebblestore"
 )
 
-// openStore opens the database of cfg, which has its defaults. keepGoing is pebblestore.Config's.
-func openStore(cfg *Config, keepGoing bool) (*pebblestore.Store, error) {
-	st, err := pebblestore.Open(pebblestore.Config{
-		Dir:        cfg.Dir,
-		FS:         cfg.FS,
-		ReadOnly:   cfg.ReadOnly,
-		KeepGoing:  keepGoing,
-		Bytes:      cfg.PebbleBytes,
-		OpenFiles:  cfg.MaxOpenFiles,
-		BlobValue:  cfg.blobValue,
-		SpanPolicy: spanPolicy,
-		CheckMark:  func(db *pebbleguard.DB, mark []byte) error { return checkHighWater(db, mark, cfg.Dir) },
-		Logger:     cfg.Logger,
-	})
+// ErrNoLog: the store is open for reading only, and there is none in the directory.
+var ErrNoLog = errors.New("there is no log")
+
+// Open opens the store in cfg.Dir. It sets cfg's SpanPolicy and CheckMark. Errors: ErrNoLog, and those of pebblestore.Open.
+func Open(cfg pebblestore.Config) (*pebblestore.Store, error) {
+	cfg.SpanPolicy = SpanPolicy
+	cfg.CheckMark = func(db *pebbleguard.DB, mark []byte) error { return checkHighWater(db, mark, cfg.Dir) }
+	st, err := pebblestore.Open(cfg)
 	if errors.Is(err, pebbleguard.ErrNoStore) {
 		return nil, fmt.Errorf("%w in %s", ErrNoLog, cfg.Dir)
 	}
 	return st, err
+}
+
+// RaiseMark moves the high-water mark of st to s, which was committed. No other call for the mark may be under way.
+func RaiseMark(st *pebblestore.Store, s *format.State) error {
+	return st.FailOn("commit", st.Mark().Write(format.AppendHighWater(nil, highWaterOf(s))))
 }
 
 func highWaterOf(s *format.State) format.HighWater {
@@ -67,8 +68,3 @@ func checkHighWater(db *pebbleguard.DB, mark []byte, dir string) error {
 }
 
 func stampTime(us int64) string { return time.UnixMicro(us).UTC().Format(time.RFC3339) }
-
-// raiseMark moves the high-water mark to what was committed. l.mu is held, and nothing is under way.
-func (l *Log) raiseMark(s *format.State) error {
-	return l.store.FailOn("commit", l.store.Mark().Write(format.AppendHighWater(nil, highWaterOf(s))))
-}

@@ -1,4 +1,4 @@
-package replay
+package verify
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 
 	"millrace/dict"
 	"millrace/replay/internal/format"
+	"millrace/replay/internal/logstore"
 	"millrace/replay/internal/pebblestore"
 )
 
@@ -21,11 +22,11 @@ const blocksPerWorker = 3
 
 // verifier is one Verify.
 type verifier struct {
-	cfg VerifyConfig
+	cfg Config
 	db  *pebblestore.Store
 
 	mu     sync.Mutex
-	report *VerifyReport
+	report *Report
 
 	// The meta values, as far as they can be read.
 	state    format.State
@@ -33,7 +34,7 @@ type verifier struct {
 	streams  []format.Stream
 	uses     []format.Use
 	files    map[uint32]*dict.Dictionary
-	gaps     []Gap
+	gaps     []format.Gap
 	decoders *decoders
 
 	chain chain // the collector's
@@ -79,11 +80,11 @@ func (v *verifier) meta() error {
 	case err != nil:
 		v.fault(format.RangeMeta, 0, "%s: %v", format.MetaFormat, err)
 	case version == nil && v.isEmpty() && len(v.db.Damage) == 0:
-		return ErrNoLog
+		return logstore.ErrNoLog
 	case len(version) != 4:
 		v.fault(format.RangeMeta, 0, "%s has %d bytes, not 4", format.MetaFormat, len(version))
 	case binary.BigEndian.Uint32(version) > format.Version:
-		return fmt.Errorf("%w: version %d, this program knows %d: use the newer program", ErrNewerFormat, binary.BigEndian.Uint32(version), format.Version)
+		return fmt.Errorf("%w: version %d, this program knows %d: use the newer program", format.ErrNewerVersion, binary.BigEndian.Uint32(version), format.Version)
 	}
 	v.metaValue(format.MetaStreams, true, func(b []byte) (err error) { v.streams, err = format.DecodeStreams(b); return })
 	v.metaValue(format.MetaState, true, func(b []byte) (err error) {
@@ -183,7 +184,7 @@ func (v *verifier) readGaps() error {
 	defer s.close()
 	for ; s.ok; s.next() {
 		b, err := format.OpenTrailer(s.value, format.RangeGap, s.key)
-		var g Gap
+		var g format.Gap
 		if err == nil {
 			g, err = format.DecodeGap(b, s.key)
 		}
@@ -204,7 +205,7 @@ func (v *verifier) readGaps() error {
 
 // knowsStream says whether the log followed the stream that the gap leads to. (Where it comes from may be
 // forgotten, see maxEpochs.)
-func (v *verifier) knowsStream(g Gap) bool {
+func (v *verifier) knowsStream(g format.Gap) bool {
 	return slices.ContainsFunc(v.streams, func(s format.Stream) bool { return s.Tag == g.To.Stream })
 }
 
@@ -231,13 +232,13 @@ func (v *verifier) blocks(ctx context.Context) error {
 		})
 	}
 	g.Go(func() error {
-		told := time.Now()
+		reported := time.Now()
 		for b := range ordered {
 			<-b.done
 			v.collect(b)
 			free <- b
-			if v.cfg.Progress != nil && time.Since(told) >= progressInterval {
-				told = time.Now()
+			if v.cfg.Progress != nil && time.Since(reported) >= progressInterval {
+				reported = time.Now()
 				v.cfg.Progress(v.progress())
 			}
 		}
@@ -246,10 +247,10 @@ func (v *verifier) blocks(ctx context.Context) error {
 	return g.Wait()
 }
 
-func (v *verifier) progress() VerifyProgress {
+func (v *verifier) progress() Progress {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	p := VerifyProgress{Blocks: v.report.Blocks, Events: v.report.Events, Bytes: v.report.Bytes}
+	p := Progress{Blocks: v.report.Blocks, Events: v.report.Events, Bytes: v.report.Bytes}
 	if v.hasState {
 		p.TotalBytes = v.state.Total.Minus(v.state.Trimmed).Bytes
 	}

@@ -1,4 +1,4 @@
-package replay
+package verify
 
 import (
 	"bytes"
@@ -123,7 +123,7 @@ func (b *blockCheck) framesOf(r format.Range, part []byte, ends []uint32) []byte
 
 // checkIndex checks the columns and tables.
 func (b *blockCheck) checkIndex(x *format.Index) {
-	var kinds KindSet
+	var kinds format.KindSet
 	usedCollections, usedDIDs := make([]bool, x.Collections.Len()), make([]bool, x.DIDs.Len())
 	uids := make([]uint64, x.DIDs.Len())
 	for i := range x.TimeUS {
@@ -131,7 +131,7 @@ func (b *blockCheck) checkIndex(x *format.Index) {
 			b.problem(format.RangeIndex, i, -1, err)
 			continue
 		}
-		kinds |= Kinds(x.KindAt(i))
+		kinds |= format.Kinds(x.KindAt(i))
 		if c := x.Collection[i]; c > 0 {
 			usedCollections[c-1] = true
 		}

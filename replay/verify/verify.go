@@ -1,4 +1,4 @@
-package replay
+package verify
 
 import (
 	"context"
@@ -11,13 +11,23 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"millrace/intern/kv/pebbleguard"
 	"millrace/replay/internal/format"
+	"millrace/replay/internal/logstore"
+	"millrace/replay/internal/pebblestore"
 )
 
-// FormatVersion is the version of the formats that this package writes.
-const FormatVersion = format.Version
+// Errors that callers branch on. They come wrapped; use errors.Is.
+var (
+	// ErrNoLog: there is no log in the directory.
+	ErrNoLog = logstore.ErrNoLog
+	// ErrInUse: the log's directory cannot be locked, most likely because another process has it open.
+	ErrInUse = pebbleguard.ErrInUse
+	// ErrNewerFormat: a newer version of this program wrote the log.
+	ErrNewerFormat = format.ErrNewerVersion
+)
 
-// Defaults and limits of Verify.
+// Defaults and limits of Run.
 const (
 	defaultProblemsKept = 100
 	verifyPebbleBytes   = 64 << 20
@@ -25,25 +35,25 @@ const (
 	maxVerifyWorkers    = 64
 )
 
-// VerifyConfig is what Verify needs. Dir must be set.
-type VerifyConfig struct {
+// Config is what Run needs. Dir must be set.
+type Config struct {
 	Dir          string // the log's own directory
 	FS           vfs.FS // nil: the real file system
 	Workers      int    // blocks checked at once; 0: one a processor
 	ProblemsKept int    // how many problems the report spells out; 0: 100
-	// Progress is told about once a second how far it is, from one goroutine; nil: nobody.
-	Progress func(VerifyProgress)
+	// Progress is called about once a second, from one goroutine; nil: never.
+	Progress func(Progress)
 	Logger   *slog.Logger // nil: discard
 }
 
-// VerifyProgress is how far Verify has come.
-type VerifyProgress struct {
+// Progress is how far Run has come.
+type Progress struct {
 	Blocks, Events    int64
 	Bytes, TotalBytes int64 // of blocks' parts before Pebble compresses them; TotalBytes 0: not known
 }
 
-// VerifyReport is what Verify found.
-type VerifyReport struct {
+// Report is what Run found.
+type Report struct {
 	Blocks, Events, Bytes int64 // Bytes: of blocks' parts before Pebble compresses them
 	Spans, Gaps           int64
 	Dictionaries          int
@@ -53,7 +63,7 @@ type VerifyReport struct {
 }
 
 // Sound says whether nothing is wrong.
-func (r *VerifyReport) Sound() bool { return r.Problems == 0 }
+func (r *Report) Sound() bool { return r.Problems == 0 }
 
 // Problem is one thing that is wrong, and where.
 type Problem struct {
@@ -80,14 +90,14 @@ func (p Problem) String() string {
 	return b.String() + ": " + strings.Join(strings.Fields(p.Text), " ") // Pebble's errors have lines
 }
 
-// Verify checks a log that nobody has open, whole and without changing it: that every value is what was
+// Run checks a log that nobody has open, whole and without changing it: that every value is what was
 // written; that stamps and positions ascend; that columns and tables say what the events' bytes say; that
 // the compressed events are the plain ones, byte for byte, with dictionaries that the log has; that block
 // references, spans, gaps and the progress record fit the blocks. What is wrong is in the report; an error means that the
 // check could not be made: ErrNoLog, ErrInUse, ErrNewerFormat, ctx's, and those of the disk.
-func Verify(ctx context.Context, cfg VerifyConfig) (*VerifyReport, error) {
+func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if cfg.Dir == "" {
-		return nil, errors.New("verify log: VerifyConfig.Dir is not set")
+		return nil, errors.New("verify log: Config.Dir is not set")
 	}
 	if cfg.Workers <= 0 {
 		cfg.Workers = runtime.GOMAXPROCS(0)
@@ -99,11 +109,11 @@ func Verify(ctx context.Context, cfg VerifyConfig) (*VerifyReport, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	st, err := openStore(&Config{Dir: cfg.Dir, FS: cfg.FS, ReadOnly: true, PebbleBytes: verifyPebbleBytes, Logger: cfg.Logger}, true)
+	st, err := logstore.Open(pebblestore.Config{Dir: cfg.Dir, FS: cfg.FS, ReadOnly: true, KeepGoing: true, Bytes: verifyPebbleBytes, Logger: cfg.Logger})
 	if err != nil {
 		return nil, fmt.Errorf("verify log: %w", err)
 	}
-	v := &verifier{cfg: cfg, db: st, report: &VerifyReport{}}
+	v := &verifier{cfg: cfg, db: st, report: &Report{}}
 	if err = v.run(ctx); err == nil {
 		err = ctx.Err() // which stages may have met as the end of their work
 	}
@@ -114,7 +124,7 @@ func Verify(ctx context.Context, cfg VerifyConfig) (*VerifyReport, error) {
 }
 
 // add notes a problem.
-func (r *VerifyReport) add(p Problem, keep int) {
+func (r *Report) add(p Problem, keep int) {
 	r.Problems++
 	if len(r.Examples) < keep {
 		r.Examples = append(r.Examples, p)

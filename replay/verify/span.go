@@ -1,4 +1,4 @@
-package replay
+package verify
 
 import (
 	"bytes"
@@ -119,7 +119,7 @@ func (c *spanCheck) check() {
 func checkSpannedBlock(s *format.Span, i int, b *spannedBlock, names map[string]int) error {
 	x := b.idx
 	if x == nil {
-		return nil // told already
+		return nil // reported already
 	}
 	last := x.LastMark()
 	if s.Epoch != x.Epoch || s.First[i] != x.TimeUS[0] || s.Keys[i] != last.TimeUS || s.Seq[i] != last.Seq || s.Op[i] != last.Op || int(s.Events[i]) != x.Events() {
@@ -139,10 +139,10 @@ func checkSpannedBlock(s *format.Span, i int, b *spannedBlock, names map[string]
 			return fmt.Errorf("whether it has collection %.*q: the span says %t", maxNamed, s.Collections.At(n), said)
 		}
 	}
-	if said := s.IdentityIn.Has(i); said != (x.Kinds&Kinds(translate.KindIdentity) != 0) {
+	if said := s.IdentityIn.Has(i); said != (x.Kinds&format.Kinds(translate.KindIdentity) != 0) {
 		return fmt.Errorf("whether it has identity events: the span says %t", said)
 	}
-	if said := s.AccountIn.Has(i); said != (x.Kinds&Kinds(translate.KindAccount) != 0) {
+	if said := s.AccountIn.Has(i); said != (x.Kinds&format.Kinds(translate.KindAccount) != 0) {
 		return fmt.Errorf("whether it has account events: the span says %t", said)
 	}
 	return nil
@@ -278,7 +278,7 @@ func (c *spanCheck) checkOthers(s *format.Span) {
 	}
 	for _, b := range c.blocks {
 		if b.idx == nil || b.plain == nil && b.idx.Kinds&format.NonCommitKinds != 0 {
-			return // told already
+			return // reported already
 		}
 		n := 0
 		for e := range b.idx.Events() {
