@@ -139,11 +139,11 @@ func (s *testServer) waitIdle(n int) {
 		defer s.mu.Unlock()
 		parked := 0
 		for sub := range s.subscribers {
-			sub.parking.mu.Lock()
-			if sub.parking.parked {
+			sub.sleep.mu.Lock()
+			if sub.sleep.asleep {
 				parked++
 			}
-			sub.parking.mu.Unlock()
+			sub.sleep.mu.Unlock()
 		}
 		return parked == n
 	})

@@ -29,16 +29,15 @@
 //
 // # Wake-ups
 //
-// A subscriber at the end of the log parks: it gives its reader to the waker, one goroutine for all. When the log
-// has grown it looks for subscribers at the tables of the newest blocks (replay.Reader.Pending), and wakes those that
-// something passes to: all of them at once, or a large crowd by turns. How long it is until a subscriber has its turn again,
-// a round, is the longer the more are woken (see pace), so that a small block every few milliseconds does not make for
-// thousands of small writes each time; and as Server.Pace tells the pipeline of it, blocks are made when it is somebody's turn.
-// Nobody waits for a block, and then again for the turn. Heartbeats tell how far the waker has looked.
+// A subscriber at the end of the log falls asleep: it gives its reader to the waker, one goroutine for
+// all. When the log grows the waker visits each subscriber once (a wake pass), compares its filter with
+// the indexes of the newest blocks (replay.Reader.Pending), and wakes it if something passes. Wake
+// passes may use a share of a core (wakeBudget). A heartbeat carries the position up to which the waker
+// has looked.
 //
 // # Locks
 //
 // sessions.mu (the set of subscribers), subscriber.mu (its mailbox), waker.mu and those of package admission
-// are leaves: nothing is called and no other lock is taken while one is held. parking.mu is held while the
+// are leaves: nothing is called and no other lock is taken while one is held. sleep.mu is held while the
 // waker uses a reader; subscriber.mu is taken, and conn.wake called, under it.
 package public

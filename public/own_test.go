@@ -230,10 +230,10 @@ type fakeReader struct {
 	clamped bool
 }
 
-func (r *fakeReader) Next(c *replay.Chunk) error                 { return r.next(c) }
-func (r *fakeReader) Pending(*replay.Glance) (replay.Mark, bool) { return mark(1), false }
-func (r *fakeReader) SetFilter(*replay.Filter)                   {}
-func (r *fakeReader) Clamped() (replay.Mark, bool)               { return mark(1), r.clamped }
+func (r *fakeReader) Next(c *replay.Chunk) error                         { return r.next(c) }
+func (r *fakeReader) Pending(*replay.PendingScratch) (replay.Mark, bool) { return mark(1), false }
+func (r *fakeReader) SetFilter(*replay.Filter)                           {}
+func (r *fakeReader) Clamped() (replay.Mark, bool)                       { return mark(1), r.clamped }
 func mark(seq int64) replay.Mark {
 	return replay.Mark{TimeUS: seq, Position: translate.Position{Stream: 0xabc, Seq: seq}}
 }

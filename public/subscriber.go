@@ -23,7 +23,7 @@ const maxChunkBytes = 128 << 10
 // reader is what a subscriber needs of a replay.Reader.
 type reader interface {
 	Next(c *replay.Chunk) error
-	Pending(g *replay.Glance) (through replay.Mark, pending bool)
+	Pending(g *replay.PendingScratch) (through replay.Mark, pending bool)
 	SetFilter(f *replay.Filter)
 	Clamped() (oldest replay.Mark, clamped bool)
 }
@@ -41,10 +41,10 @@ type subscriber struct {
 	started  atomic.Bool   // ws, conn and writer are set
 	mailbox
 
-	place   int // among the waker's members; guarded by its mu
-	parking parking
+	place int // among the waker's members; guarded by its mu
+	sleep sleep
 
-	// Of the pull loop only (reader and through: while it is not parked):
+	// Of the pull loop only (reader and through: while it is not asleep):
 	reader   reader
 	filter   filter // in force
 	chunk    replay.Chunk
@@ -350,12 +350,12 @@ func (s *subscriber) rest() error {
 			case <-s.timerAt(earlier(s.dueAt(), s.resumeAt)):
 			}
 		case s.atEnd:
-			s.park()
+			s.fallAsleep()
 			select {
 			case <-s.conn.kick:
 			case <-s.timerAt(s.dueAt()):
 			}
-			woken := s.unpark()
+			woken := s.wakeUp()
 			s.applyFilter() // the waker, too, must go by it
 			if woken {
 				return nil

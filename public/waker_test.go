@@ -2,7 +2,7 @@ package public
 
 import (
 	"fmt"
-	"io"
+	"math"
 	"strconv"
 	"strings"
 	"sync"
@@ -15,26 +15,25 @@ import (
 	"millrace/replay"
 )
 
-func TestPace(t *testing.T) {
+// TestWakeBudget: what was saved up is spent at once, then batches are spaced so that they use their share.
+func TestWakeBudget(t *testing.T) {
+	start := time.Unix(1, 0)
 	for _, c := range []struct {
-		members, busy int
-		want          time.Duration
+		name           string
+		credit, since  time.Duration
+		visited, woken int
+		want           time.Duration
 	}{
-		{1, 1, 0},
-		{4, 4, 0},
-		{12, 12, 12 * wakeEach},
-		{50, 50, 50 * wakeEach},
-		{100, 100, crowdPace},
-		{400, 400, crowdPace},
-		{500, 500, 2 * maxWait},
-		{1000, 1000, maxWait * 3 / 2},
-		{1000, 1, 5 * time.Millisecond},
-		{3000, 3000, 60 * time.Millisecond},
-		{10_000, 0, 50 * time.Millisecond},
-		{20_000, 20_000, maxPace},
+		{"saved credit pays", 3 * time.Millisecond, 0, 64, 64, 0},
+		{"the share of the time since pays", 0, 3 * time.Millisecond, 64, 64, 0},
+		{"all woken, nothing saved", 0, 0, 64, 64, 2273333 * time.Nanosecond},
+		{"none woken", 0, 0, 64, 0, 140 * time.Microsecond},
+		{"debt adds up", -time.Millisecond, 0, 4, 4, 1840 * time.Microsecond},
+		{"credit has a limit", 0, time.Hour, 1000, 1000, 26700 * time.Microsecond},
 	} {
-		if got := pace(c.members, float64(c.busy)); got != c.want {
-			t.Errorf("%d members, %d of them busy: %v a round, want %v", c.members, c.busy, got, c.want)
+		b := wakeBudget{credit: c.credit, at: start}
+		if got := b.charge(start.Add(c.since), c.visited, c.woken).Truncate(time.Nanosecond); got != c.want {
+			t.Errorf("%s: wait %v, want %v", c.name, got, c.want)
 		}
 	}
 }
@@ -42,58 +41,85 @@ func TestPace(t *testing.T) {
 // busyReader always has more; it counts how often it is asked.
 type busyReader struct {
 	fakeReader
-	glances *atomic.Int64
+	visits *atomic.Int64
 }
 
-func (r *busyReader) Pending(*replay.Glance) (replay.Mark, bool) {
-	r.glances.Add(1)
+func (r *busyReader) Pending(*replay.PendingScratch) (replay.Mark, bool) {
+	r.visits.Add(1)
 	return mark(1), true
 }
 
-// TestManySubscribersWakeSeldom counts how often a crowd pulls from a log that is written to all the time.
-func TestManySubscribersWakeSeldom(t *testing.T) {
-	for _, clients := range []int{400, 1000} { // all at once, and in parts
-		t.Run(strconv.Itoa(clients), func(t *testing.T) { wakeSeldom(t, clients) })
+// TestWakePassesShareACore has subscribers that always have something to read: few are woken with every
+// block, many as often as the budget allows, and all equally often.
+func TestWakePassesShareACore(t *testing.T) {
+	const (
+		blocks   = 400
+		interval = 5 * time.Millisecond // between blocks
+	)
+	for _, members := range []int{1, 12, 100, 1000} {
+		t.Run(strconv.Itoa(members), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				changed := make(chan struct{})
+				var mu sync.Mutex
+				w := newWaker(func() <-chan struct{} { mu.Lock(); defer mu.Unlock(); return changed })
+				wakes := make([]atomic.Int64, members)
+				var all []*subscriber
+				ended := make(chan struct{})
+				var running sync.WaitGroup
+				for i := range members {
+					s := &subscriber{server: &Server{waker: w}, conn: newConn(nil, 0), reader: &busyReader{visits: new(atomic.Int64)}}
+					s.fallAsleep()
+					all = append(all, s)
+					if start := w.join(s); start {
+						running.Go(w.run)
+					}
+					running.Go(func() {
+						for {
+							select {
+							case <-s.conn.kick:
+								wakes[i].Add(1)
+								s.wakeUp()
+								s.fallAsleep()
+							case <-ended:
+								return
+							}
+						}
+					})
+				}
+				time.Sleep(time.Second) // until the passes for those who joined are over
+				for i := range wakes {
+					wakes[i].Store(0)
+				}
+				for range blocks {
+					time.Sleep(interval)
+					mu.Lock()
+					old := changed
+					changed = make(chan struct{})
+					mu.Unlock()
+					close(old)
+				}
+				synctest.Wait()
+				for _, s := range all {
+					w.leave(s)
+				}
+				close(ended)
+				running.Wait()
+				least, most, total := math.MaxInt, 0, 0
+				for i := range wakes {
+					n := int(wakes[i].Load())
+					least, most, total = min(least, n), max(most, n), total+n
+				}
+				seconds := (blocks * interval).Seconds()
+				allowed := int(wakeShare*seconds/wakeCost.Seconds()) + int(maxWakeCredit/wakeCost) + wakeBatch
+				if total > allowed {
+					t.Errorf("%d wakes in %.0f s, allowed are %d", total, seconds, allowed)
+				}
+				if want := min(blocks, allowed/members*8/10); least < want || least < most-1 {
+					t.Errorf("woken %d to %d times, want at least %d", least, most, want)
+				}
+			})
+		})
 	}
-}
-
-func wakeSeldom(t *testing.T, clients int) {
-	every := pace(clients, float64(clients))
-	turn := every / time.Duration(turns(clients, float64(clients)))
-	var pulls, glances atomic.Int64
-	always := make(chan struct{})
-	close(always)
-	s := serveSource(t, source{
-		newReader: func(replay.ReaderConfig) (reader, error) {
-			return &busyReader{fakeReader{next: func(c *replay.Chunk) error {
-				*c = replay.Chunk{Live: true, Through: mark(1)}
-				pulls.Add(1)
-				return nil
-			}}, &glances}, nil
-		},
-		changed: func() <-chan struct{} { return always },
-		rangeOf: func() replay.Range { return replay.Range{} },
-	}, newRegistry(t), func(cfg *Config, _ *timing) { cfg.MaxConnections = 2 * clients })
-	var conns []io.Closer
-	for range clients {
-		conns = append(conns, s.rawDial(""))
-	}
-	eventually(t, "the waker knows how many they are", func() bool { return s.Pace() >= turn/2 })
-	begin := time.Now() // before they are counted, and later the other way round
-	before := pulls.Load()
-	time.Sleep(500 * time.Millisecond)
-	eventually(t, "they pull", func() bool { return pulls.Load()-before >= int64(clients)/2 })
-	perSecond := float64(pulls.Load()-before) / time.Since(begin).Seconds() / float64(clients)
-	if limit := 1.2 / every.Seconds(); perSecond > limit {
-		t.Errorf("each of %d subscribers pulled %.0f times a second, want at most %.0f", clients, perSecond, limit)
-	}
-	if got := s.Pace(); got < turn/2 || got > min(2*turn, every) {
-		t.Errorf("Pace says every %v for %d, want %v", got, clients, turn)
-	}
-	for _, c := range conns {
-		c.Close()
-	}
-	eventually(t, "Pace is of nobody", func() bool { return s.Pace() == 0 })
 }
 
 // TestNobodyIsWokenInVain has many subscribers that nothing passes to: they are looked at, but do not pull.
@@ -204,12 +230,12 @@ func TestNoWakeUpIsLost(t *testing.T) {
 	<-gone
 }
 
-// TestLateParkerIsNotPassedOver has the waker come by while a subscriber is about to park.
-func TestLateParkerIsNotPassedOver(t *testing.T) {
+// TestSubscriberThatFallsAsleepIsNotPassedOver has the waker visit a subscriber that is about to wait.
+func TestSubscriberThatFallsAsleepIsNotPassedOver(t *testing.T) {
 	w := newWaker(nil)
-	var glances atomic.Int64
-	s := &subscriber{server: &Server{waker: w}, conn: newConn(nil, 0), reader: &busyReader{glances: &glances}}
-	var g replay.Glance
+	var visits atomic.Int64
+	s := &subscriber{server: &Server{waker: w}, conn: newConn(nil, 0), reader: &busyReader{visits: &visits}}
+	var scratch replay.PendingScratch
 	nudged := func() bool {
 		select {
 		case <-w.nudged:
@@ -218,167 +244,90 @@ func TestLateParkerIsNotPassedOver(t *testing.T) {
 			return false
 		}
 	}
-	if s.park(); nudged() {
-		t.Error("another round is asked for, but nobody was passed over")
+	if s.fallAsleep(); nudged() {
+		t.Error("another pass is asked for, but it was not passed over")
 	}
-	if !s.glance(&g) || s.glance(&g) || !s.unpark() || glances.Load() != 1 {
+	if !s.peek(&scratch) || s.peek(&scratch) || !s.wakeUp() || visits.Load() != 1 {
 		t.Error("it was not woken, or twice")
 	}
-	if s.glance(&g) {
-		t.Error("its reader was used while it was not parked")
+	if s.peek(&scratch) {
+		t.Error("its reader was used while it was awake")
 	}
-	if s.park(); !nudged() {
+	if s.fallAsleep(); !nudged() {
 		t.Error("it was passed over, and waits for ever")
 	}
 }
 
-// TestNewcomerTakesNobodysTurn has somebody join while the waker goes round: it looks at the newcomer in place of
-// a member, who must not wait for the log's next change.
-func TestNewcomerTakesNobodysTurn(t *testing.T) {
+// TestNewcomerTakesNoVisit has a subscriber join during a pass, which then visits it in place of a member: another pass
+// must follow, as that member would wait for the log's next change.
+func TestNewcomerTakesNoVisit(t *testing.T) {
 	w := newWaker(nil)
-	w.timer = time.NewTimer(0)
-	defer w.timer.Stop()
 	var newcomer sync.Once
-	join := func(glances *atomic.Int64, onGlance func()) {
+	join := func(visits *atomic.Int64, onVisit func()) {
 		s := &subscriber{server: &Server{waker: w}, conn: newConn(nil, 0)}
-		s.reader = &idleReader{glances: glances, onGlance: onGlance}
-		s.park()
+		s.reader = &idleReader{visits: visits, onVisit: onVisit}
+		s.fallAsleep()
 		w.join(s)
 	}
-	members := minPaced() // so many that a round takes a while
-	glances := make([]atomic.Int64, members+1)
+	const members = 3 * wakeBatch
+	visits := make([]atomic.Int64, members+1)
 	for i := range members {
-		join(&glances[i], func() { newcomer.Do(func() { join(&glances[members], func() {}) }) })
+		join(&visits[i], func() { newcomer.Do(func() { join(&visits[members], func() {}) }) })
 	}
-	select {
-	case <-w.nudged:
-	default:
-	}
+	<-w.nudged
 	for nudged := true; nudged; {
-		w.lookAtAll()
+		w.pass()
 		select {
 		case <-w.nudged:
 		default:
 			nudged = false
 		}
 	}
-	for i := range glances {
-		if glances[i].Load() == 0 {
-			t.Errorf("member %d of %d was passed over, and waits for ever", i, members+1)
+	for i := range visits {
+		if visits[i].Load() == 0 {
+			t.Errorf("member %d of %d was not visited", i, members+1)
 		}
 	}
-}
-
-// lookAtAll is what run does when the log has changed once.
-func (w *waker) lookAtAll() {
-	next, _ := w.turn(true)
-	for next > 0 {
-		next, _ = w.turn(false)
-	}
-}
-
-// TestTurns: when a round is over all have their turn at once, as many as may be; when the log has changed sooner, only
-// those who have waited longest; and those who are left have theirs soon though it does not change again.
-func TestTurns(t *testing.T) {
-	for _, c := range []struct {
-		name    string
-		members int
-		ago     float64 // when the log had grown before, in rounds
-		turns   []int   // how many are looked at in the first ones
-	}{
-		{"a round is over", 100, 1, []int{100}},
-		{"or nearly", 100, 0.8, []int{100}},
-		{"long ago", 100, 100, []int{100}},
-		{"half of one", 100, 0.5, []int{57, 43}},
-		{"two in quick succession", 160, 0, []int{11, 16}},
-		{"a crowd", 1000, 1. / 3, []int{396, 501, 103}},
-		{"a crowd, and a round is over", 1000, 1, []int{667, 333}},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			w := newWaker(nil)
-			w.timer = time.NewTimer(time.Hour)
-			defer w.timer.Stop()
-			glances := make([]atomic.Int64, c.members)
-			for i := range glances {
-				s := &subscriber{server: &Server{waker: w}, conn: newConn(nil, 0)}
-				s.reader = &idleReader{glances: &glances[i], onGlance: func() {}}
-				s.park()
-				w.join(s)
-			}
-			w.busy = float64(c.members)
-			round := pace(c.members, w.busy)
-			w.fresh, w.last = time.Now().Add(-time.Duration(c.ago*float64(round))), time.Now()
-			seen := 0
-			for i, more := 0, true; more; i++ {
-				next, _ := w.turn(i == 0)
-				more = next > 0
-				looked := 0
-				for j := range glances {
-					looked += int(glances[j].Load())
-				}
-				if i < len(c.turns) && looked-seen != c.turns[i] || !more && i < len(c.turns)-1 || next > round {
-					t.Errorf("%s: turn %d is for %d members, the next in %v", c.name, i+1, looked-seen, next)
-				}
-				seen = looked
-				time.Sleep(next)
-				w.busy = float64(c.members)
-			}
-			for i := range glances {
-				if n := glances[i].Load(); n != 1 {
-					t.Errorf("%s: member %d was looked at %d times", c.name, i, n)
-				}
-			}
-		})
-	}
-}
-
-// minPaced is how many idle members make a round take a time.
-func minPaced() int {
-	n := 1
-	for pace(n, 0) == 0 {
-		n++
-	}
-	return n
 }
 
 // idleReader never has anything.
 type idleReader struct {
 	fakeReader
-	glances  *atomic.Int64
-	onGlance func()
+	visits  *atomic.Int64
+	onVisit func()
 }
 
-func (r *idleReader) Pending(*replay.Glance) (replay.Mark, bool) {
-	r.glances.Add(1)
-	r.onGlance()
+func (r *idleReader) Pending(*replay.PendingScratch) (replay.Mark, bool) {
+	r.visits.Add(1)
+	r.onVisit()
 	return mark(1), false
 }
 
 // TestPendingIsNotThrough: how far a reader that waits for its position has looked is behind that position,
 // and nobody may be told to go on from there.
 func TestPendingIsNotThrough(t *testing.T) {
-	var glances atomic.Int64
-	s := &subscriber{server: &Server{}, conn: newConn(nil, 0), reader: &busyReader{glances: &glances}, through: mark(7)}
-	s.park()
-	if !s.glance(new(replay.Glance)) || s.through != mark(7) {
+	var visits atomic.Int64
+	s := &subscriber{server: &Server{}, conn: newConn(nil, 0), reader: &busyReader{visits: &visits}, through: mark(7)}
+	s.fallAsleep()
+	if !s.peek(new(replay.PendingScratch)) || s.through != mark(7) {
 		t.Errorf("through is %v, which Next never said", s.through)
 	}
 }
 
 // TestPostedFilterStopsTheWaker: once a filter is posted nothing may be passed over by the one before.
 func TestPostedFilterStopsTheWaker(t *testing.T) {
-	var glances atomic.Int64
+	var visits atomic.Int64
 	server := &Server{admission: admission.New(admission.Config{Bytes: 1 << 20}), waker: newWaker(nil)}
-	s := &subscriber{server: server, conn: newConn(nil, 0), reader: &busyReader{glances: &glances}}
-	s.park()
+	s := &subscriber{server: server, conn: newConn(nil, 0), reader: &busyReader{visits: &visits}}
+	s.fallAsleep()
 	s.post(filter{})
-	if s.glance(new(replay.Glance)) || glances.Load() != 0 || !s.parking.missed {
-		t.Errorf("the waker looked %d times with a filter that is no longer in force; comes again: %v", glances.Load(), s.parking.missed)
+	if s.peek(new(replay.PendingScratch)) || visits.Load() != 0 || !s.sleep.missed {
+		t.Errorf("the waker looked %d times with a filter that is no longer in force; comes again: %v", visits.Load(), s.sleep.missed)
 	}
-	s.unpark()
+	s.wakeUp()
 	s.applyFilter()
-	s.park()
-	if !s.glance(new(replay.Glance)) {
+	s.fallAsleep()
+	if !s.peek(new(replay.PendingScratch)) {
 		t.Error("nothing is pending with the new filter")
 	}
 }

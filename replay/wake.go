@@ -2,23 +2,22 @@ package replay
 
 import "millrace/replay/internal/format"
 
-// Many readers wait at the end of the log for what few of them want. Who serves many waits for all of them
-// on one channel, Log.Changed, and then asks each reader, with Pending, whether it is worth waking.
+// Many readers wait at the end of the log for what few of them want. One goroutine waits for all of
+// them on one channel, Log.Changed, and then asks each reader, with Pending, whether it is worth waking.
 
 // Changed returns a channel that is closed once the log holds more than when Changed was called, or is
 // closed. Get it before looking at readers: then nothing is missed.
 func (l *Log) Changed() <-chan struct{} { return l.snap.Load().changed }
 
-// Glance is memory that Pending uses; the zero value is ready. One goroutine uses it, for any number of
-// readers.
-type Glance struct{ matcher matcher }
+// PendingScratch is memory that Pending uses; the zero value is ready. One goroutine uses it, for any
+// number of readers.
+type PendingScratch struct{ matcher matcher }
 
-// Pending says whether Next has something for a reader whose last chunk was Live: an event that passes the
-// filter (sizes apart), a gap, or an error. If it has not, Pending has moved the reader on over what was
-// appended meanwhile, as Next would have, and returns how far; else it has done so up to what is pending. It
-// looks at the tail's tables only, never at the disk, and costs the less the fewer blocks were appended. Only
-// who may call Next may call it.
-func (r *Reader) Pending(g *Glance) (through Mark, pending bool) {
+// Pending reports whether Next has something for a reader whose last chunk was Live: an event that
+// passes the filter (sizes apart), a gap, or an error. It moves the reader on over what was appended
+// meanwhile and does not pass, as Next would, and returns how far. It reads the tail's indexes only,
+// never the disk. It has the concurrency rules of Next.
+func (r *Reader) Pending(scratch *PendingScratch) (through Mark, pending bool) {
 	s := r.log.snap.Load()
 	switch {
 	case s.err != nil, r.after != (format.Place{}), r.atFloor, r.next <= s.Floor.TimeUS, r.next <= s.beforeTail.TimeUS:
@@ -26,7 +25,7 @@ func (r *Reader) Pending(g *Glance) (through Mark, pending bool) {
 	}
 	r.changed = s.changed
 	if r.next <= s.TimeUS {
-		if _, gap := s.gapAt(max(r.gapNext, r.next)); gap || !r.passOver(s, &g.matcher) {
+		if _, gap := s.gapAt(max(r.gapNext, r.next)); gap || !r.passOver(s, &scratch.matcher) {
 			return r.through, true
 		}
 		r.next = s.TimeUS + 1

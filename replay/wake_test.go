@@ -44,7 +44,7 @@ func TestPending(t *testing.T) {
 	for range 20 {
 		pairs = append(pairs, newPair())
 	}
-	var g Glance
+	var g PendingScratch
 	var c Chunk
 	for range 300 {
 		for range w.rng.IntN(3) {
@@ -95,7 +95,7 @@ func TestPendingEndsWithTheLog(t *testing.T) {
 	}
 	w.drain(r, ReaderConfig{MaxChunkBytes: 1})
 	changed := w.log.Changed()
-	var g Glance
+	var g PendingScratch
 	if _, pending := r.Pending(&g); pending {
 		t.Error("there is something at the end")
 	}

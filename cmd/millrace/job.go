@@ -18,11 +18,10 @@ type job struct {
 	room     int64 // bytes of the pipeline's room that it has
 
 	epoch  uint32
-	gap    *replay.Gap   // what may have been lost directly before the first frame
-	opened time.Time     // when the first frame came
-	maxAge time.Duration // so old it may be when it is handed on, unless enough are in flight
-	queued time.Time     // when it began to wait for the stage that it is in or will be next
-	alone  bool          // nothing else was in flight when it was handed on: one goroutine takes it to the disk
+	gap    *replay.Gap // what may have been lost directly before the first frame
+	opened time.Time   // when the first frame came
+	queued time.Time   // when it began to wait for the stage that it is in or will be next
+	alone  bool        // nothing else was in flight when it was handed on: one goroutine takes it to the disk
 
 	from, to int // the frames that batch covers
 	batch    translate.Batch
@@ -57,10 +56,7 @@ func (j *job) borrow(f consume.Frame) {
 }
 
 // dueIn is how long the job may stay open yet, below 0 if it is overdue.
-func (j *job) dueIn() time.Duration { return j.maxAge - time.Since(j.opened) }
-
-// scaled is how many bytes the job may have of what one that is minBlockAge old may have bytes of.
-func (j *job) scaled(bytes int) int { return int(int64(bytes) * int64(j.maxAge) / int64(minBlockAge)) }
+func (j *job) dueIn() time.Duration { return maxBlockAge - time.Since(j.opened) }
 
 // reset empties the job for reuse and lets go of a buffer that huge frames made larger than keepBytes.
 func (j *job) reset(keepBytes int) {

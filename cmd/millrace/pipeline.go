@@ -19,11 +19,9 @@ import (
 )
 
 const (
-	// minBlockAge is how old the oldest frame of a block is when the block is sealed, if it was not full before: the
-	// price in lag of everything that is done once per block. It grows, to maxBlockAge, to the time between two turns of a
-	// crowd of subscribers, who are then sent what is new at once.
-	minBlockAge = 5 * time.Millisecond
-	maxBlockAge = 50 * time.Millisecond
+	// maxBlockAge is how old the oldest frame of a block may be when the block is sealed, if it was not full
+	// before: the price in lag of what is done once per block.
+	maxBlockAge = 5 * time.Millisecond
 	// maxPositionAge is how long the position may be ahead of the log when frames bring no events.
 	maxPositionAge = time.Second
 	// maxJobBytes is how many bytes of frames a block may have: what is done to it stays within a core's own cache, and those
@@ -40,8 +38,8 @@ const (
 	// internsInFlight is how many blocks ask for their UIDs at once. The UID store answers several about as
 	// fast as one: they share its transactions and its syncs.
 	internsInFlight = 4
-	// maxCalmBytes is how many bytes of frames a block, and the one before it, may have for every minBlockAge of its age for
-	// the reader to sleep while it fills: so many may wait in the socket, whose buffer holds more.
+	// maxCalmBytes is how many bytes of frames a block, and the one before it, may have for the reader to
+	// sleep while it fills: so many may wait in the socket, whose buffer holds more.
 	maxCalmBytes = 64 << 10
 	// sleepOver makes a sleep of whole milliseconds one wait of the runtime's instead of two.
 	sleepOver = 60 * time.Microsecond
@@ -72,8 +70,7 @@ type pipelineConfig struct {
 	newResolver   func() resolver // nil: no UIDs
 	collections   []string
 	inFlightBytes int64
-	appendBytes   int                  // of blocks that share one sync, about; 0: 8 MiB
-	pace          func() time.Duration // of subscribers, as Server.Pace; nil: there are none
+	appendBytes   int // of blocks that share one sync, about; 0: 8 MiB
 	now           func() time.Time
 	logger        *slog.Logger
 	registerer    prometheus.Registerer
@@ -179,11 +176,11 @@ func (p *pipeline) Handle(ctx context.Context, f consume.Frame) error {
 			j.raw = make([]byte, 0, p.blockBytes+p.blockBytes/8) // the last frame goes beyond
 		}
 		if !p.calm {
-			p.flush.Reset(p.open.maxAge)
+			p.flush.Reset(maxBlockAge)
 		}
 	}
 	p.open.add(f)
-	if p.calm && len(p.open.raw) > p.open.scaled(maxCalmBytes) {
+	if p.calm && len(p.open.raw) > maxCalmBytes {
 		p.calm = false
 		p.flush.Reset(p.open.dueIn())
 	}
@@ -226,13 +223,13 @@ func (p *pipeline) Idle() (again bool) {
 		return false
 	}
 	if !p.calm {
-		if max(p.last, len(p.open.raw)) > p.open.scaled(maxCalmBytes) || !p.flush.Stop() {
+		if max(p.last, len(p.open.raw)) > maxCalmBytes || !p.flush.Stop() {
 			return false
 		}
 		p.calm = true
 	}
 	if p.last > maxCalmBytes { // more often, as the socket's buffer would be full
-		nap := time.Duration(float64(p.open.maxAge) * maxCalmBytes / float64(p.last))
+		nap := time.Duration(float64(maxBlockAge) * maxCalmBytes / float64(p.last))
 		wait = min(wait, max(nap.Truncate(time.Millisecond), time.Millisecond))
 	}
 	p.mu.Unlock()
@@ -311,7 +308,7 @@ func (p *pipeline) dispatchLocked() {
 	p.open = nil
 	p.flush.Stop()
 	p.last = len(j.raw)
-	if j.alone = len(p.opened) == 1 && len(j.raw) <= j.scaled(maxAloneBytes); j.alone {
+	if j.alone = len(p.opened) == 1 && len(j.raw) <= maxAloneBytes; j.alone {
 		p.queue(p.ordered, j, stageTranslate)
 		return
 	}

@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// maxAloneBytes is how many bytes of frames a block may have for every minBlockAge of its age to be worked on alone: as
-// long as that takes no longer than the next one needs to fill.
+// maxAloneBytes is how many bytes of frames a block may have to be worked on alone: as long as that takes
+// no longer than the next one needs to fill.
 const maxAloneBytes = 64 << 10
 
 // loner takes a small block through all stages that found nothing else in flight. There is nothing to be done beside

@@ -156,7 +156,7 @@ func TestPipelineBlocks(t *testing.T) {
 				}
 				time.Sleep(2 * time.Millisecond)
 			}
-			if lag := p.lag(); lag > minBlockAge {
+			if lag := p.lag(); lag > maxBlockAge {
 				t.Errorf("the oldest frame is %v old", lag)
 			}
 			return nil

@@ -189,7 +189,6 @@ func (d *daemon) buildIngest(share shares) error {
 		collections:   cfg.collections,
 		inFlightBytes: share.inFlight,
 		appendBytes:   int(share.log / 8),
-		pace:          func() time.Duration { return d.server.Pace() }, // it is built later, and before a frame comes
 		now:           cfg.now(),
 		logger:        d.logger.With("part", "pipeline"),
 		registerer:    d.registry,
