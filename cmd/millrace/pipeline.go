@@ -196,10 +196,7 @@ func (p *pipeline) openLocked(ctx context.Context, epoch uint32, gap *replay.Gap
 	if err != nil {
 		return err
 	}
-	j.epoch, j.gap, j.opened, j.maxAge = epoch, gap, time.Now(), minBlockAge
-	if p.cfg.pace != nil {
-		j.maxAge = min(max(p.cfg.pace(), minBlockAge), maxBlockAge)
-	}
+	j.epoch, j.gap, j.opened = epoch, gap, time.Now()
 	p.open = j
 	p.opened = append(p.opened, j.opened)
 	return nil
