@@ -137,7 +137,7 @@ func TestTailExact(t *testing.T) {
 			waitServing(t, addr)
 			net := newNetwork(t, addr)
 			output := filepath.Join(t.TempDir(), "events.jsonl")
-			args := []string{"--server", net.Addr().String(), "--since", "1h", flag, "--cursor-file", filepath.Join(t.TempDir(), "cursor")}
+			args := []string{"--url", net.Addr().String(), "--since", "1h", flag, "--cursor-file", filepath.Join(t.TempDir(), "cursor")}
 			lines := func() []string {
 				raw, err := os.ReadFile(output)
 				if err != nil {
