@@ -25,7 +25,8 @@
 // do filters. Each of the two has half of it, so that slow clients refuse nobody a filter, and one
 // address has at most an eighth, but room for two large filters; loopback has no such share. What every
 // subscriber takes, slow or not, is outside of it: two goroutines, their buffers and a reader, some
-// 16 KiB, which Config.MaxConnections bounds. Inbound bytes are read at a bounded rate and messages within bounded memory.
+// 16 KiB, which Config.MaxConnections bounds. Before that copy is made, the chunks of subscribers that catch up take at
+// most Config.ChunkBytes together, but for single larger events; one that finds no room waits. Inbound bytes are read at a bounded rate and messages within bounded memory.
 //
 // # Wake-ups
 //

@@ -320,6 +320,7 @@ func TestConfigIsChecked(t *testing.T) {
 		"MaxEventsPerSecond":  func(c *Config) { c.MaxEventsPerSecond = -1 },
 		"SlowTimeout":         func(c *Config) { c.SlowTimeout = -1 },
 		"ClientBytes":         func(c *Config) { c.ClientBytes = -1 },
+		"ChunkBytes":          func(c *Config) { c.ChunkBytes = -1 },
 		"TrustedProxies":      func(c *Config) { c.TrustedProxies = make([]netip.Prefix, 1) },
 	} {
 		cfg := ok

@@ -43,6 +43,8 @@ type Config struct {
 	ShutdownTimeout time.Duration // for Serve when its context is done; 10 s
 	ClientBytes     int64         // what clients may make us remember: filters, slow clients' events (half each; for one address an eighth, or 640 kB if that is more and no more than a half); 32 MiB
 
+	ChunkBytes int64 // chunks being written to subscribers that catch up, but for single larger events; 32 MiB
+
 	Logger     *slog.Logger          // nil: discard
 	Registerer prometheus.Registerer // nil: metrics are not registered
 }
@@ -74,6 +76,9 @@ func (c *Config) validate() error {
 	case c.ClientBytes < 0:
 		return fmt.Errorf("public: Config.ClientBytes is negative: %d", c.ClientBytes)
 	}
+	if c.ChunkBytes < 0 {
+		return fmt.Errorf("public: Config.ChunkBytes is negative: %d", c.ChunkBytes)
+	}
 	for _, p := range c.TrustedProxies {
 		if !p.IsValid() {
 			return errors.New("public: Config.TrustedProxies has an invalid prefix")
@@ -92,6 +97,7 @@ func (c *Config) setDefaults() {
 	setDefault(&c.SlowTimeout, 30*time.Second)
 	setDefault(&c.ShutdownTimeout, 10*time.Second)
 	setDefault(&c.ClientBytes, 32<<20)
+	setDefault(&c.ChunkBytes, 32<<20)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -165,6 +171,7 @@ type Server struct {
 	metrics    metrics
 	admission  *admission.Controller
 	catchingUp chan struct{} // a slot for each subscriber that looks through the log
+	chunks     *admission.Chunks
 	waker      *waker
 	upgrader   websocket.Upgrader
 	handler    http.Handler
@@ -193,6 +200,7 @@ func newServer(cfg Config, src source, t timing) (*Server, error) {
 	s := &Server{
 		cfg: cfg, log: cfg.Logger, source: src, timing: t,
 		catchingUp: make(chan struct{}, 2*runtime.GOMAXPROCS(0)),
+		chunks:     admission.NewChunks(max(cfg.ChunkBytes, maxChunkBytes)),
 		waker:      newWaker(src.changed),
 		upgrader:   newUpgrader(),
 		lookups:    make(chan struct{}, lookupsAtOnce),

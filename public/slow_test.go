@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gorilla/websocket"
@@ -171,6 +172,31 @@ func TestEventsPerSecond(t *testing.T) {
 			t.Errorf("61st event after %v, want 600 ms", took)
 		}
 		s.waitMetric("held_back_total", heldEvents, 1)
+	})
+}
+
+// Chunks that are being written to subscribers that catch up take no more memory than Config.ChunkBytes. A client that does
+// not take its chunk gives way after firstPatience.
+func TestChunksShareTheirBytes(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const room, clients = 3, 10
+		var chunks atomic.Int64
+		next := endless(1000).newReader
+		src := fakeSource(nil)
+		src.newReader = func(cfg replay.ReaderConfig) (reader, error) {
+			r, err := next(cfg)
+			return &countingReader{reader: r, pulls: &chunks}, err
+		}
+		s := serveSourceBubble(t, src, newRegistry(t), func(cfg *Config, _ *timing) { cfg.ChunkBytes = room * maxChunkBytes * 5 / 4 })
+		begun := time.Now()
+		for range clients {
+			s.rawDial("")
+		}
+		synctest.Wait()
+		if n := chunks.Load(); n != room || time.Since(begun) > 0 {
+			t.Errorf("%d chunks are in memory after %v, want %d at once", n, time.Since(begun), room)
+		}
+		eventually(t, "the others have theirs", func() bool { return chunks.Load() == clients })
 	})
 }
 

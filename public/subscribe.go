@@ -207,7 +207,7 @@ func (s *subscriber) upgrade(w http.ResponseWriter, r *http.Request) error {
 	s.conn.throttled = s.server.metrics.held.WithLabelValues(heldInbound).Inc
 	s.conn.framing.Store(true)
 	s.writer = writer{
-		raw: s.conn.Conn, slowTimeout: s.server.cfg.SlowTimeout, stop: s.cut, kept: s.chunk.Release,
+		raw: s.conn.Conn, slowTimeout: s.server.cfg.SlowTimeout, stop: s.cut, kept: s.releaseChunk,
 		quota: s.server.admission.Quota(admission.Unsent, s.client),
 	}
 	return nil

@@ -48,6 +48,7 @@ type subscriber struct {
 	reader   reader
 	filter   filter // in force
 	chunk    replay.Chunk
+	claimed  int64 // of Server.chunks, for chunk
 	writer   writer
 	messages messages
 	head     []byte // scratch
@@ -167,6 +168,7 @@ func (s *subscriber) run() {
 	if err := s.pull(); err != nil && !errors.Is(err, errCut) {
 		s.end(s.endingOfWriteError(err))
 	}
+	s.releaseChunk()
 	s.finish()
 }
 
@@ -213,20 +215,38 @@ func (s *subscriber) nextChunk() (ok bool, err error) {
 		s.end(endingOfReaderError(err))
 		return false, nil
 	}
+	if more := int64(s.chunk.Bytes) - s.claimed; s.claimed > 0 && more > 0 {
+		s.server.chunks.Add(more)
+		s.claimed += more
+	}
 	return true, nil
 }
 
-// awaitTurn waits for a slot of Server.catchingUp, and sends what is due meanwhile. It comes back without one
-// if the connection is to end.
+// awaitTurn waits for the bytes of a chunk and a slot of Server.catchingUp, and sends what is due meanwhile. It comes back
+// without the slot if the connection is to end.
 func (s *subscriber) awaitTurn() (ok bool, err error) {
+	granted := s.server.chunks.Take(maxChunkBytes)
+	var slots chan<- struct{} // nil: the bytes come first
+	if granted == nil {
+		s.claimed, slots = maxChunkBytes, s.server.catchingUp
+	}
+	defer func() {
+		if granted != nil {
+			s.server.chunks.Cancel(granted, maxChunkBytes)
+		}
+	}()
 	select {
-	case s.server.catchingUp <- struct{}{}:
+	case slots <- struct{}{}:
 		return true, nil
 	default:
 	}
 	for !s.ended() {
 		select {
-		case s.server.catchingUp <- struct{}{}:
+		case <-granted:
+			granted = nil
+			s.claimed, slots = maxChunkBytes, s.server.catchingUp
+			continue
+		case slots <- struct{}{}:
 			return true, nil
 		case <-s.conn.kick: // a filter waits for the next chunk
 		case <-s.timerAt(s.dueAt()):
@@ -236,6 +256,15 @@ func (s *subscriber) awaitTurn() (ok bool, err error) {
 		}
 	}
 	return false, nil
+}
+
+// releaseChunk gives the chunk's memory back.
+func (s *subscriber) releaseChunk() {
+	s.chunk.Release()
+	if s.claimed > 0 {
+		s.server.chunks.Release(s.claimed)
+		s.claimed = 0
+	}
 }
 
 // awaitHello sends nothing but pings until the first valid options update.
@@ -288,7 +317,7 @@ func (s *subscriber) deliver() error {
 	if c.Events > 0 {
 		s.count(c)
 	}
-	c.Reset()
+	s.releaseChunk()
 	if s.atEnd {
 		s.writer.trim()
 		if cap(c.Frames) > keptSlices {

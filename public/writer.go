@@ -71,7 +71,7 @@ func (w *writer) send(head []byte, frames [][]byte, tail []byte) error {
 		return err
 	}
 	clear(frames)
-	if w.kept != nil {
+	if len(frames) > 0 && w.kept != nil {
 		w.kept()
 	}
 	defer w.quota.Release(int64(len(w.rest)))

@@ -186,12 +186,12 @@ func (l *Log) knows(x *blockIndex, n int) bool {
 // what there is of the stored part parked, with its checksum computed, and for a reader of everything unpacked.
 func (l *Log) fetch(x *blockIndex, a *ahead) {
 	src := source{idx: x}
-	ends := a.variant.storedEnds(x)
-	if ends == nil {
-		_, _ = l.build(src, a.variant, a.s.streamOf(x.Epoch))
-		return
+	v := a.variant
+	ends := v.storedEnds(x)
+	if ends == nil { // it is built of the plain ones
+		v, ends = variant{}, x.PlainEnd
 	}
-	p, err := l.openPart(x, src.part(a.variant), x.Key(), int(ends[len(ends)-1]))
+	p, err := l.openPart(x, src.part(v), x.Key(), int(ends[len(ends)-1]))
 	if err != nil {
 		return // the reader meets it itself
 	}

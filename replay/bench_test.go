@@ -305,8 +305,9 @@ func BenchmarkVariant(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			b.SetBytes(payloadBytes(events))
+			builder := frameBuilder{x: blk.idx, extended: true, enc: enc, stream: 1}
 			for b.Loop() {
-				buildVariant(blk.idx, blk.plain, true, enc, 1)
+				builder.all(blk.plain)
 			}
 			perEvent(b, benchBlockEvents)
 		})

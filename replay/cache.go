@@ -11,9 +11,8 @@ import (
 // cacheKey names one thing in the cache: a stored part of a block, or a variant of it.
 type cacheKey struct {
 	block     int64
-	part      format.Range // its range; 0: the variant
+	part      format.Range // its range; 0: a variant of a block of the tail
 	substream int          // of a plain part, counted over its pages
-	others    bool         // the variant is of a span's copies of identity and account events, block is the span's key
 	variant   variant
 	first     int64 // stamp of its first event, if a variant: small blocks have variants, and a merged one has the key of its last
 }

@@ -37,8 +37,9 @@
 // read ahead where values are read one behind the other and the disk is waited for (internal/pebblestore).
 //
 // Memory: tail and cache are bounded by Config. A reader holds no block between calls; a Chunk has memory of its own
-// of MaxChunkBytes for what is read from the disk, until it is Reset, or keeps alive what its Frames alias, at most about
-// 2*pinFactor times MaxChunkBytes, as sparse matches are copied. Who unpacks a substream of a block first does it in that
+// of MaxChunkBytes for what is read from the disk, until it is Reset. A variant that is not stored is built there too, of the
+// frames that are wanted. Of the tail it keeps alive what its Frames alias, at most about 2*pinFactor times MaxChunkBytes,
+// as sparse matches are copied; there a variant is built of whole blocks, in the cache. Who unpacks a substream of a block first does it in that
 // memory, or in some that is given back at once, and leaves nothing in the cache; from the second on they share it there,
 // if it is one of the part's first 64. Pebble has its own share. Beyond its cache it keeps what is parked: up to 8 open parts, half of
 // that cache at most, that a reader has not finished, or that were read ahead for one; nobody's for longer than a second. What is

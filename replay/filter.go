@@ -49,6 +49,14 @@ type Filter struct {
 	fingerprints atomic.Pointer[filterFingerprints]
 }
 
+// limit is the largest payload that passes; 0: any.
+func (f *Filter) limit() int {
+	if f == nil {
+		return 0
+	}
+	return f.maxPayload
+}
+
 type filterFingerprints struct {
 	key format.FingerprintKey
 	of  []uint64

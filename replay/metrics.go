@@ -50,7 +50,7 @@ func newMetrics(reg prometheus.Registerer, l *Log) *metrics {
 	m.mergedBlocks = counter("merged_blocks_total", "Small blocks that were merged into larger ones.")
 	m.readers = counter("readers_total", "Readers made.")
 	m.fellOff = counter("readers_fell_off_total", "Readers that retention overtook.")
-	m.variants = counter("variants_built_total", "Variants of blocks built because they are not stored.")
+	m.variants = counter("variants_built_total", "Variants of newest blocks built because they are not stored.")
 	m.trims = counter("trims_total", "Trims that dropped something.")
 	m.trimmedBlocks = counter("trimmed_blocks_total", "Blocks dropped by retention.")
 	m.clockSteps = counter("clock_steps_total", "Steps of the wall clock by more than a minute.")

@@ -410,11 +410,16 @@ func (p *pass) take(src source) (full bool, err error) {
 // returns the first event it did not look at.
 func (p *pass) match(src source, i, end int) (through int, err error) {
 	r, x := p.r, src.idx
-	ends := r.variant.storedEnds(x)
-	if ends == nil || src.blk != nil {
-		return p.matchHeld(src, i, end)
+	if src.blk != nil {
+		return p.matchTail(src.blk, i, end)
 	}
-	through, events, bytes := p.choose(ends[:end], i)
+	v, limit := r.variant, r.filter.limit()
+	ends := v.storedEnds(x)
+	built := ends == nil
+	if built { // of the plain ones, whose sizes say nothing of its own
+		v, ends, limit = variant{}, x.PlainEnd, 0
+	}
+	through, events, bytes := p.choose(ends[:end], i, limit)
 	if events == 0 {
 		return through, nil
 	}
@@ -423,7 +428,7 @@ func (p *pass) match(src source, i, end int) (through int, err error) {
 		r.reached.Store(x.Key())
 	}
 	begun := time.Now()
-	stored, err := r.log.openPart(x, src.part(r.variant), src.key(), size)
+	stored, err := r.log.openPart(x, src.part(v), src.key(), size)
 	if err != nil {
 		return i, err
 	}
@@ -440,6 +445,9 @@ func (p *pass) match(src source, i, end int) (through int, err error) {
 	if p.span != nil && src.others == 0 {
 		r.looked(time.Since(begun) > slowLook+time.Duration(len(stored.pages.FirstValue()))*slowByte)
 	}
+	if built {
+		return p.matchBuilt(src, &stored, i, through, end, bytes)
+	}
 	if r.filter == nil {
 		through = stored.wholePages(ends[:end], i, through, p.c.Events == 0)
 		if events = through - i; events == 0 {
@@ -451,22 +459,19 @@ func (p *pass) match(src source, i, end int) (through int, err error) {
 	return through, p.give(src, &stored, events, bytes)
 }
 
-// matchHeld is match for a block that is in the tail, or a variant that is not stored.
-func (p *pass) matchHeld(src source, i, end int) (through int, err error) {
-	r, x := p.r, src.idx
+// matchTail is match for a block that is in the tail.
+func (p *pass) matchTail(blk *Block, i, end int) (through int, err error) {
+	r := p.r
 	if r.filter != nil && r.matcher.next(i) >= end {
 		return end, nil
 	}
-	f, err := r.log.frames(src, r.variant, p.s.streamOf(x.Epoch))
+	f, err := r.log.frames(blk, r.variant, p.s.streamOf(blk.idx.Epoch))
 	if err != nil {
 		return i, err
 	}
-	through, events, bytes := p.choose(f.ends[:end], i)
+	through, events, bytes := p.choose(f.ends[:end], i, r.filter.limit())
 	if events == 0 {
 		return through, nil
-	}
-	if src.blk == nil && src.others == 0 {
-		p.lookAhead(x, len(f.data))
 	}
 	p.emit(f.data, bytes)
 	p.c.Events += events
@@ -474,13 +479,14 @@ func (p *pass) matchHeld(src source, i, end int) (through int, err error) {
 	return through, nil
 }
 
-// choose gathers the runs of frames that are wanted, from event i on, as far as they fit.
-func (p *pass) choose(ends []uint32, i int) (through, events, bytes int) {
+// choose gathers the runs of frames that are wanted, from event i on, as far as they fit. limit, if it is not 0, is that of
+// a payload's size.
+func (p *pass) choose(ends []uint32, i, limit int) (through, events, bytes int) {
 	r := p.r
 	room := r.maxBytes - p.c.Bytes
 	r.runs = r.runs[:0]
 	if r.filter != nil {
-		return r.collect(ends, i, room, p.c.Events == 0)
+		return r.collect(ends, i, room, limit, p.c.Events == 0)
 	}
 	through, bytes = fit(ends, i, room, p.c.Events == 0)
 	if events = through - i; events > 0 {
@@ -522,11 +528,11 @@ func fit(ends []uint32, i, room int, must bool) (through, bytes int) {
 }
 
 // collect gathers the runs of frames that pass the filter, from event i on, as fit does.
-func (r *Reader) collect(ends []uint32, i, room int, must bool) (through, events, bytes int) {
+func (r *Reader) collect(ends []uint32, i, room, limit int, must bool) (through, events, bytes int) {
 	for i = r.matcher.next(i); i < len(ends); i = r.matcher.next(i + 1) {
 		from, to := format.FrameStart(ends, i), ends[i]
 		size := int(to - from)
-		if limit := r.filter.maxPayload; limit > 0 && size-format.FrameHeaderBytes(size) > limit {
+		if tooLarge(size, limit) {
 			continue
 		}
 		if bytes+size > room && !(must && events == 0) {
@@ -542,6 +548,9 @@ func (r *Reader) collect(ends []uint32, i, room int, must bool) (through, events
 	}
 	return len(ends), events, bytes
 }
+
+// tooLarge says whether the payload of a frame of size bytes is larger than limit, if that is not 0.
+func tooLarge(size, limit int) bool { return limit > 0 && size-format.FrameHeaderBytes(size) > limit }
 
 // emit adds the runs, of bytes in all, to the chunk: by aliasing data, or copied if the chunk would
 // keep much more memory alive than it sends.

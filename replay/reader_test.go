@@ -137,7 +137,7 @@ func followFrom(r *Reader, at, newest int64, want map[int64]bool) error {
 	return nil
 }
 
-// TestSharedLoads: many readers of the same cold blocks load each part once, and build each variant
+// TestSharedLoads: many readers of the same cold blocks load each index once, and build the variant of a block of the tail
 // once.
 func TestSharedLoads(t *testing.T) {
 	clock := newTestClock()
@@ -162,9 +162,42 @@ func TestSharedLoads(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	// 9 indexes, 10 variants
-	if _, _, misses := a.l.cache.size(); misses != 19 {
-		t.Errorf("%d loads and builds, want 19", misses)
+	// 9 indexes, a variant
+	if _, _, misses := a.l.cache.size(); misses != 10 {
+		t.Errorf("%d loads and builds, want 10", misses)
+	}
+}
+
+// A chunk of a variant that is not stored has its frames in memory of its own, and holds nothing else of a large block.
+func TestBuiltChunksAreSmall(t *testing.T) {
+	clock := newTestClock()
+	cfg := testConfig(t, vfs.NewMem(), clock)
+	cfg.TailBytes = 1
+	a := tenBlocks(t, cfg, clock)
+	for _, v := range []variant{{extended: true}, {dictionary: otherDictionaryID}, {extended: true, dictionary: dict.BuiltIn().ID()}} {
+		r, err := a.l.NewReader(ReaderConfig{Cursor: TimeCursor(0), Extended: v.extended, Dictionary: v.dictionary, MaxChunkBytes: 300})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var c Chunk
+		for r.next <= a.l.snap.Load().beforeTail.TimeUS {
+			if err := r.Next(&c); err != nil {
+				t.Fatal(err)
+			}
+			if r.next > a.l.snap.Load().beforeTail.TimeUS {
+				break // it may have some of the tail
+			}
+			for _, f := range c.Frames {
+				if !overlaps(c.arena.b, f) {
+					t.Fatalf("%+v: a frame is not in the chunk's memory", v)
+				}
+			}
+		}
+	}
+	for k := range a.l.cache.entries {
+		if k.variant != (variant{}) && k.block <= a.l.snap.Load().beforeTail.TimeUS {
+			t.Errorf("the cache has %+v of a block on disk", k)
+		}
 	}
 }
 

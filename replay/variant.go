@@ -70,95 +70,154 @@ func (s source) part(v variant) format.Range {
 	return r
 }
 
-// frames returns the frames of a block of the tail, or those of a variant that is not stored: from the cache, or built
-// of the plain ones. The result is immutable and shared. The caller holds storeMu.
-func (l *Log) frames(src source, v variant, stream translate.Stream) (frames, error) {
-	ends := v.storedEnds(src.idx)
-	switch {
-	case ends == nil:
-		return l.build(src, v, stream)
-	case v.dictionary == 0:
-		return frames{src.blk.plain, ends}, nil
+// frames returns the frames of a block of the tail. A variant that is not stored comes from the cache, or is built
+// once, whoever asks first. The result is immutable and shared. The caller holds storeMu.
+func (l *Log) frames(blk *Block, v variant, stream translate.Stream) (frames, error) {
+	x := blk.idx
+	switch ends := v.storedEnds(x); {
+	case ends != nil && v.dictionary == 0:
+		return frames{blk.plain, ends}, nil
+	case ends != nil:
+		return frames{blk.zstd, ends}, nil
 	}
-	return frames{src.blk.zstd, ends}, nil
-}
-
-// plain returns the plain frames of a source, in a's memory if they are not in the tail.
-func (l *Log) plain(src source, a *arena) ([]byte, error) {
-	if src.blk != nil {
-		return src.blk.plain, nil
-	}
-	x := src.idx
-	p, err := l.openPart(x, src.part(variant{}), src.key(), int(x.PlainEnd[x.Events()-1]))
-	if err != nil {
-		return nil, err
-	}
-	defer p.close()
-	var mem pooled
-	defer mem.free()
-	all, err := p.pages.AppendFrames(a.b[:0], &mem, &p)
-	if err != nil {
-		return nil, p.corrupt(err)
-	}
-	a.b = all
-	return a.b, nil
-}
-
-// build returns a variant that is not stored. It is built once, whoever asks first.
-func (l *Log) build(src source, v variant, stream translate.Stream) (frames, error) {
-	e, mine := l.cache.find(cacheKey{block: src.key(), others: src.others != 0, first: src.idx.TimeUS[0], variant: v})
+	e, mine := l.cache.find(cacheKey{block: x.Key(), first: x.TimeUS[0], variant: v})
 	if !mine {
 		return e.frames, e.err
 	}
 	defer func() { l.cache.fill(e, int64(cap(e.data)+4*cap(e.ends))) }()
-	a := newArena(0)
-	defer a.free()
-	plain, err := l.plain(src, a)
+	b, err := l.newFrameBuilder(x, v, stream)
 	if err != nil {
 		e.err = err
 		return frames{}, err
 	}
-	var enc format.Compressor
-	if v.dictionary != 0 {
-		if enc, err = l.cfg.Dictionaries.Encoder(v.dictionary); err != nil {
-			e.err = fmt.Errorf("build a variant of block %d: %w", src.idx.Key(), err)
-			return frames{}, e.err
-		}
-	}
-	e.frames, e.err = buildVariant(src.idx, plain, v.extended, enc, stream), nil
+	e.frames, e.err = b.all(blk.plain), nil
 	l.metrics.variants.Inc()
 	return e.frames, nil
 }
 
-// buildVariant makes the frames of all events out of the plain ones. enc nil: uncompressed.
-func buildVariant(x *blockIndex, plain []byte, extended bool, enc format.Compressor, stream translate.Stream) frames {
-	const extraBytes = 128 // about what extended adds
-	room := len(plain) + extraBytes*x.Events()
-	if enc != nil {
+// frameBuilder makes the frames of a variant that is not stored out of a block's plain ones.
+type frameBuilder struct {
+	x        *blockIndex
+	extended bool
+	enc      format.Compressor // nil: uncompressed
+	stream   translate.Stream
+	scratch  []byte
+}
+
+func (l *Log) newFrameBuilder(x *blockIndex, v variant, stream translate.Stream) (b frameBuilder, err error) {
+	b = frameBuilder{x: x, extended: v.extended, stream: stream}
+	if v.dictionary != 0 {
+		if b.enc, err = l.cfg.Dictionaries.Encoder(v.dictionary); err != nil {
+			return b, fmt.Errorf("build a variant of block %d: %w", x.Key(), err)
+		}
+	}
+	return b, nil
+}
+
+// extraBytes is about what extended adds to an event.
+const extraBytes = 128
+
+// append appends the frame of event i, whose plain frame is given.
+func (b *frameBuilder) append(dst []byte, i int, plain []byte) []byte {
+	payload := format.FramePayload(plain)
+	if b.extended {
+		b.scratch = appendExtended(b.scratch[:0], b.x.full, i, payload, b.stream)
+		payload = b.scratch
+	}
+	if b.enc != nil {
+		return format.AppendCompressed(dst, b.enc, payload)
+	}
+	dst = format.AppendFrameHeader(dst, format.OpcodeText, len(payload))
+	return append(dst, payload...)
+}
+
+// all makes the frames of all events.
+func (b *frameBuilder) all(plain []byte) frames {
+	room := len(plain) + extraBytes*b.x.Events()
+	if b.enc != nil {
 		room /= 2
 	}
-	f := frames{data: make([]byte, 0, room), ends: make([]uint32, x.Events())}
-	var scratch []byte
-	var start uint32
-	for i, end := range x.PlainEnd {
-		payload := format.FramePayload(plain[start:end])
-		start = end
-		if extended {
-			scratch = appendExtended(scratch[:0], x.full, i, payload, stream)
-			payload = scratch
-		}
-		if enc != nil {
-			f.data = format.AppendCompressed(f.data, enc, payload)
-		} else {
-			f.data = format.AppendFrameHeader(f.data, format.OpcodeText, len(payload))
-			f.data = append(f.data, payload...)
-		}
+	f := frames{data: make([]byte, 0, room), ends: make([]uint32, b.x.Events())}
+	for i, end := range b.x.PlainEnd {
+		f.data = b.append(f.data, i, plain[format.FrameStart(b.x.PlainEnd, i):end])
 		f.ends[i] = uint32(len(f.data))
 	}
 	if cap(f.data) > len(f.data)+len(f.data)/8 {
 		f.data = append(make([]byte, 0, len(f.data)), f.data...)
 	}
 	return f
+}
+
+// minBuildShare: a chunk that has less room left than such a share of its bound is full.
+const minBuildShare = 4
+
+// matchBuilt is match for a variant that is not stored. Its frames are built of the stored plain ones: first of those that
+// choose found, of bytes in all and up to event through. They are in the chunk's own memory, so that it keeps nothing else
+// of a large block.
+func (p *pass) matchBuilt(src source, stored *storedPart, i, through, end, bytes int) (int, error) {
+	r := p.r
+	b, err := r.log.newFrameBuilder(src.idx, r.variant, p.s.streamOf(src.idx.Epoch))
+	if err != nil {
+		return i, err
+	}
+	if src.others == 0 {
+		p.lookAhead(src.idx, stored.pages.StoredBytes())
+	}
+	first := i
+	var mem pooled
+	defer mem.free()
+	for {
+		plain := mem.Take(bytes)
+		if err := stored.copyRuns(plain, r.runs); err != nil {
+			if i > first {
+				err = nil // what was built is good; the error comes again with the next call
+			}
+			return i, err
+		}
+		if i = p.buildFrames(&b, plain, i, through); i < through || i == end {
+			return i, nil
+		}
+		if r.maxBytes-p.c.Bytes < r.maxBytes/minBuildShare {
+			return i, nil
+		}
+		var events int
+		if through, events, bytes = p.choose(b.x.PlainEnd[:end], i, 0); events == 0 {
+			return through, nil
+		}
+	}
+}
+
+// buildFrames puts into the chunk the frames of those events from i on and before through that the filter passes, until
+// one does not fit: then it returns that. plain has their plain frames.
+func (p *pass) buildFrames(b *frameBuilder, plain []byte, i, through int) int {
+	r, c := p.r, p.c
+	if c.arena == nil {
+		c.arena = newArena(max(r.maxBytes, len(plain)+extraBytes))
+	}
+	for ; i < through; i++ {
+		if r.filter != nil {
+			if i = r.matcher.next(i); i >= through {
+				break
+			}
+		}
+		n := int(b.x.PlainEnd[i] - format.FrameStart(b.x.PlainEnd, i))
+		room := c.arena.b[len(c.arena.b):cap(c.arena.b)]
+		frame := b.append(room[:0], i, plain[:n])
+		if c.Events > 0 && c.Bytes+len(frame) > r.maxBytes {
+			return i
+		}
+		plain = plain[n:]
+		if tooLarge(len(frame), r.filter.limit()) {
+			continue
+		}
+		if len(frame) <= len(room) {
+			frame = room[:copy(room, frame)] // onto itself, unless the encoder wanted more room
+		}
+		c.add(frame, len(frame) <= len(room))
+		c.Events++
+		c.Bytes += len(frame)
+	}
+	return through
 }
 
 // appendExtended appends event i's JSON with its cursor and UIDs added at the end of the object.

@@ -49,6 +49,10 @@ func memoryShares(total byteSize) shares {
 // subscribers is how many there is room for.
 func (s shares) subscribers() int { return int(s.garbage / 4 * 3 / subscriberBytes) }
 
+// chunks is how many bytes of chunks may be on their way to subscribers that catch up: what the subscribers themselves
+// leave of the room for garbage.
+func (s shares) chunks() int64 { return s.garbage / 4 }
+
 // frameJSON is how many bytes of JSON one frame may have.
 func (s shares) frameJSON() int64 { return frameJSONBytes(s.inFlight) }
 
@@ -78,6 +82,7 @@ func (s shares) print(w io.Writer, total byteSize) {
 	}
 	fmt.Fprintf(w, "A frame of more than %.1f MiB as JSON is dropped and counted as too_large.\n", float64(s.frameJSON())/(1<<20))
 	fmt.Fprintf(w, "A subscriber takes about %d KiB of the room for garbage, and all of them three quarters of it at the most:\n"+
-		"there is room for %s. One more is turned away with 503, as by --max-connections.\n",
+		"there is room for %s. One more is turned away with 503, as by --max-connections.\n"+
+		"The last quarter is for events that are being written to subscribers that catch up.\n",
 		subscriberBytes>>10, thousands(int64(s.subscribers())))
 }

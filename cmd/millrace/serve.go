@@ -265,6 +265,7 @@ func (d *daemon) buildServing(share shares) error {
 		TrustedProxies:      proxies,
 		SlowTimeout:         cfg.slowTimeout,
 		ClientBytes:         share.clients,
+		ChunkBytes:          share.chunks(),
 		Logger:              d.logger.With("part", "public"),
 		Registerer:          d.registry,
 	}

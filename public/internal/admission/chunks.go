@@ -1,0 +1,78 @@
+package admission
+
+import (
+	"container/list"
+	"sync"
+)
+
+// Chunks bounds the bytes of the chunks that are in memory for subscribers that catch up. Who asks first gets first. Its
+// methods are safe for concurrent use.
+type Chunks struct {
+	mu      sync.Mutex
+	free    int64     // below 0 after Add
+	waiting list.List // of *chunkRequest
+}
+
+type chunkRequest struct {
+	bytes   int64
+	granted chan struct{}
+}
+
+// NewChunks makes Chunks of so many bytes.
+func NewChunks(bytes int64) *Chunks { return &Chunks{free: bytes} }
+
+// Take takes n bytes: at once, and returns nil, or later: then it closes the channel that it returns. Who does not wait
+// for that any longer calls Cancel.
+func (c *Chunks) Take(n int64) (granted <-chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.waiting.Len() == 0 && c.free >= n {
+		c.free -= n
+		return nil
+	}
+	r := &chunkRequest{bytes: n, granted: make(chan struct{})}
+	c.waiting.PushBack(r)
+	return r.granted
+}
+
+// Cancel ends the wait for n bytes. If they were taken meanwhile, it gives them back.
+func (c *Chunks) Cancel(granted <-chan struct{}, n int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for e := c.waiting.Front(); e != nil; e = e.Next() {
+		if e.Value.(*chunkRequest).granted == granted {
+			c.waiting.Remove(e)
+			c.grantLocked()
+			return
+		}
+	}
+	c.free += n
+	c.grantLocked()
+}
+
+// Add takes n bytes more, whether they are free or not: a single event may be larger than a chunk's bound.
+func (c *Chunks) Add(n int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.free -= n
+}
+
+// Release gives n bytes back.
+func (c *Chunks) Release(n int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.free += n
+	c.grantLocked()
+}
+
+func (c *Chunks) grantLocked() {
+	for e := c.waiting.Front(); e != nil; e = c.waiting.Front() {
+		r := e.Value.(*chunkRequest)
+		if c.free < r.bytes {
+			return
+		}
+		c.free -= r.bytes
+		c.waiting.Remove(e)
+		close(r.granted)
+	}
+}
