@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"path/filepath"
 	"runtime/debug"
 	"time"
 
@@ -125,13 +126,24 @@ func newDaemon(ctx context.Context, cfg *config, logger *slog.Logger) (d *daemon
 	return d, d.buildServing(share)
 }
 
+// makeDataDir makes the directory if there is none, so that a power loss cannot take it back.
+func makeDataDir(dir string) error {
+	if _, err := os.Stat(dir); err == nil {
+		return nil // the directory above may be unreadable
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(dir))
+}
+
 func (d *daemon) openStores(ctx context.Context, share shares) error {
 	cfg := d.cfg
 	stored, err := cfg.storedDictionary()
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(cfg.dataDir, 0o755); err != nil {
+	if err := makeDataDir(cfg.dataDir); err != nil {
 		return adviseDataDir(err, cfg.dataDir)
 	}
 	v1, err := jetstreamDictionary()

@@ -80,7 +80,7 @@ func Open(cfg Config) (*DB, error) {
 func (d *DB) openLocked(found contents) (err error) {
 	c := &d.cfg
 	if !found.exists {
-		if err := c.FS.MkdirAll(c.Dir, 0o755); err != nil {
+		if err := c.makeDir(); err != nil {
 			return fmt.Errorf("make %s: %w", c.Dir, err)
 		}
 	}

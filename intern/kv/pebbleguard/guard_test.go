@@ -172,6 +172,23 @@ func TestRefuse(t *testing.T) {
 	}
 }
 
+// TestPowerLossAfterCreation: a database in directories that it made is there after a power loss that forgets
+// what was not synced, names of directories included.
+func TestPowerLossAfterCreation(t *testing.T) {
+	fs := vfs.NewCrashableMem()
+	cfg := testConfig(fs)
+	cfg.Dir = "some/where/db"
+	db := mustOpen(t, cfg)
+	mustSet(t, db, "a", valueOf("a"))
+	cfg.FS = fs.CrashClone(vfs.CrashCloneCfg{})
+	mustClose(t, db)
+	db = mustOpen(t, cfg)
+	defer mustClose(t, db)
+	if _, ok, err := db.Value([]byte("a")); err != nil || !ok {
+		t.Errorf("what was committed is lost: found %v, %v", ok, err)
+	}
+}
+
 // TestInterruptedCreation: wherever the making of a database is cut off, the next Open makes it.
 func TestInterruptedCreation(t *testing.T) {
 	for i := range int64(200) {

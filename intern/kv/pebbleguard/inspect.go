@@ -62,9 +62,6 @@ func isData(name string) bool {
 
 // beginCreating notes that a database is being made.
 func (c *Config) beginCreating() error {
-	if err := c.FS.MkdirAll(c.Dir, 0o755); err != nil {
-		return err
-	}
 	f, err := c.FS.Create(c.FS.PathJoin(c.Dir, creatingFile), vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return err
@@ -80,10 +77,39 @@ func (c *Config) endCreating() error {
 	return c.syncDir()
 }
 
-func (c *Config) syncDir() error {
-	d, err := c.FS.OpenDir(c.Dir)
+func (c *Config) syncDir() error { return syncDir(c.FS, c.Dir) }
+
+func syncDir(fs vfs.FS, name string) error {
+	d, err := fs.OpenDir(name)
 	if err != nil {
 		return err
 	}
 	return errors.Join(d.Sync(), d.Close())
+}
+
+// makeDir makes the directory and what is missing above it, durably: a directory's name is in the one above it,
+// so that each of those is synced.
+func (c *Config) makeDir() error {
+	var above []string // directories that get a new name
+	for dir := c.Dir; ; {
+		if _, err := c.FS.Stat(dir); err == nil {
+			break
+		} else if !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		parent := c.FS.PathDir(dir)
+		if parent == dir {
+			break
+		}
+		above, dir = append(above, parent), parent
+	}
+	if err := c.FS.MkdirAll(c.Dir, 0o755); err != nil {
+		return err
+	}
+	for _, dir := range slices.Backward(above) {
+		if err := syncDir(c.FS, dir); err != nil {
+			return err
+		}
+	}
+	return nil
 }
