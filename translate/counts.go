@@ -110,7 +110,8 @@ const (
 	ReasonInvalidRev
 	// ReasonInvalidTime: time is no RFC 3339 date and time.
 	ReasonInvalidTime
-	// ReasonTooLarge: the frame is over MaxFrameBytes or has more than MaxOps operations.
+	// ReasonTooLarge: the frame is over MaxFrameBytes, has more than MaxOps operations, or comes to more JSON than the
+	// Translator allows a frame.
 	ReasonTooLarge
 	// ReasonInvalidCAR: blocks is missing or no CAR, though the frame has creates or updates.
 	ReasonInvalidCAR

@@ -68,23 +68,12 @@ func (j *job) reset(keepBytes int) {
 	j.batch.Reset()
 }
 
-// batchLimit is where a batch ends and the frames that are left wait for the next block.
-type batchLimit struct {
-	events int
-	bytes  int // of JSON
-}
-
-// reached tells whether b is full.
-func (l batchLimit) reached(b *translate.Batch) bool {
-	return len(b.Events) >= l.events || len(b.JSON) >= l.bytes
-}
-
-// translate fills the batch with the frames from j.to on, until all are in it or limit is reached, and
+// translate fills the batch with the frames from j.to on, until all are in it or it has limit bytes of JSON, and
 // sets j.from and j.to to those it covers. One that comes to more JSON than t allows is left for a t that
 // allows more, unless whole: then it is dropped.
-func (j *job) translate(t *frameTranslator, limit batchLimit, whole bool) error {
+func (j *job) translate(t *frameTranslator, limit int, whole bool) error {
 	j.from = j.to
-	for ; j.to < len(j.frames) && !limit.reached(&j.batch); j.to++ {
+	for ; j.to < len(j.frames) && len(j.batch.JSON) < limit; j.to++ {
 		frame := j.frame(j.to)
 		if len(frame) == 0 {
 			continue // it was too large; consume has counted it

@@ -43,9 +43,6 @@ const (
 	maxCalmBytes = 64 << 10
 	// sleepOver makes a sleep of whole milliseconds one wait of the runtime's instead of two.
 	sleepOver = 60 * time.Microsecond
-	// maxBlockEvents ends a block at the next frame's end: with the most ops that a frame may have
-	// (translate.MaxOps) it stays below what the log takes (replay's 65,535).
-	maxBlockEvents = 32_768
 	// workerShare is the part of a block that one frame's JSON may have where several are translated at once.
 	// A frame of more is left to the ordering stage.
 	workerShare = 4
@@ -81,8 +78,7 @@ type pipelineConfig struct {
 type pipeline struct {
 	cfg        pipelineConfig
 	metrics    *pipelineMetrics
-	blockBytes int                 // raw bytes that close a job
-	limit      batchLimit          // of a block
+	blockBytes int                 // raw bytes that close a job; of JSON, that end a block
 	frameBytes int                 // of JSON that one frame may have
 	room       *semaphore.Weighted // bytes of JSON, frameBytes in all, that jobs between order and the disk may have
 
@@ -117,8 +113,8 @@ func newPipeline(cfg pipelineConfig) *pipeline {
 	p := &pipeline{
 		cfg: cfg,
 		// A job's JSON and its block come to about as much as its frames.
+		// An event has 60 bytes of JSON at least: a block, a frame beyond it included, stays below replay.MaxBlockEvents.
 		blockBytes: int(min(max(cfg.inFlightBytes/(rawsInFlight+jobsInFlight), 128<<10), maxJobBytes)),
-		limit:      batchLimit{events: maxBlockEvents},
 		free:       make(chan *job, jobsInFlight),
 		raws:       make(chan []byte, rawsInFlight),
 		work:       make(chan *job, jobsInFlight),
@@ -130,7 +126,6 @@ func newPipeline(cfg pipelineConfig) *pipeline {
 		frameBytes: int(frameJSONBytes(cfg.inFlightBytes)),
 	}
 	p.room = semaphore.NewWeighted(int64(p.frameBytes))
-	p.limit.bytes = p.blockBytes // JSON takes less than the frames it comes from, unless they are hostile
 	p.metrics = newPipelineMetrics(cfg.registerer, p)
 	p.committer.p, p.committer.turn = p, make(chan struct{}, 1)
 	p.committer.turn <- struct{}{}
@@ -442,7 +437,7 @@ func (p *pipeline) newTranslator(maxJSONBytes int) *frameTranslator {
 // translate fills j's batch, as job.translate does.
 func (p *pipeline) translate(j *job, t *frameTranslator, whole bool) error {
 	start := time.Now()
-	if err := j.translate(t, p.limit, whole); err != nil {
+	if err := j.translate(t, p.blockBytes, whole); err != nil {
 		return err
 	}
 	p.relay.observe(string(j.batch.Time), p.cfg.now())

@@ -436,7 +436,7 @@ func TestTranslatePanics(t *testing.T) {
 	for seq := int64(1); seq <= 7; seq++ {
 		j.add(identityFrame(t, seq))
 	}
-	if err := j.translate(ft, p.limit, true); err != nil {
+	if err := j.translate(ft, p.blockBytes, true); err != nil {
 		t.Fatal(err)
 	}
 	var seqs []int64
