@@ -3,7 +3,10 @@ package main
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	comatproto "github.com/bluesky-social/indigo/api/atproto"
 	lexutil "github.com/bluesky-social/indigo/lex/util"
@@ -44,4 +47,26 @@ func TestPipelineLargeFrames(t *testing.T) {
 	if got := fmt.Sprint(seqs); got != "[1 1 1 2 3 4 5 6 7 7]" {
 		t.Errorf("events of frames %s", got)
 	}
+}
+
+// A job waits before the disk until there is room for its JSON.
+func TestPipelineJSONShare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPipeline(pipelineConfig{log: &fakeLog{}, inFlightBytes: 1 << 20, now: time.Now, logger: slog.New(slog.DiscardHandler)})
+		first, second := newJob(), newJob()
+		first.batch.JSON, second.batch.JSON = make([]byte, p.frameBytes), make([]byte, 1)
+		go func() { // ends with the second forward
+			_ = p.forward(t.Context(), first)
+			_ = p.forward(t.Context(), second)
+		}()
+		synctest.Wait()
+		if n := len(p.commits); n != 1 {
+			t.Errorf("%d jobs are on their way, want 1", n)
+		}
+		p.room.Release(first.room)
+		synctest.Wait()
+		if n := len(p.commits); n != 2 {
+			t.Errorf("%d jobs are on their way once there is room, want 2", n)
+		}
+	})
 }
