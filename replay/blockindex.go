@@ -11,6 +11,8 @@ type blockIndex struct {
 	*format.SlimIndex
 	full *format.Index // nil: only the slim index is at hand
 
+	didHashes atomic.Pointer[[]uint64] // of the full index; nil: no reader asked for them
+
 	checked atomic.Uint32 // which values' checksums were right: a bit for each part, and for each substream
 	touched atomic.Uint64 // which substreams of the plain part's pages a reader unpacked
 	after   atomic.Int64  // the key of the block after it; 0: not known
@@ -29,6 +31,16 @@ func decodeBlockIndex(r format.Range, b []byte) (*blockIndex, error) {
 		return nil, err
 	}
 	return newBlockIndex(x), nil
+}
+
+// hashes returns xxhash64 of each DID of the full index. Readers that race compute the same.
+func (x *blockIndex) hashes() []uint64 {
+	if h := x.didHashes.Load(); h != nil {
+		return *h
+	}
+	h := x.full.HashDIDs()
+	x.didHashes.Store(&h)
+	return h
 }
 
 // memory returns about how many bytes the index takes.

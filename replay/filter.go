@@ -187,7 +187,7 @@ func (m *matcher) matchDIDs() bool {
 	x := m.idx
 	m.didMem = m.didMem[:0]
 	any := false
-	for i, h := range x.full.DIDHashes {
+	for i, h := range x.hashes() {
 		ok := m.f.dids.has(h, x.full.DIDs.At(i))
 		any = any || ok
 		m.didMem = append(m.didMem, ok)

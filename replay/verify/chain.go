@@ -160,7 +160,7 @@ func (c *chain) checkUIDs(v *verifier, x *format.Index) {
 	if x.DIDUID == nil {
 		return
 	}
-	hashes := x.DIDHashes
+	hashes := x.HashDIDs()
 	for i, d := range x.DID {
 		uid := x.DIDUID[i]
 		if uid == 0 {

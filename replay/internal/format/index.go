@@ -15,11 +15,9 @@ type Index struct {
 	DIDUID []uint64 // nil: all 0
 	URIUID []uint64 // nil: all 0
 	DIDs   NameTable
-	// didHashes is xxhash64 of each entry of dids.
-	DIDHashes []uint64
 }
 
-// Memory returns about how many bytes the index takes.
+// Memory returns about how many bytes the index takes, with what HashDIDs returns.
 func (x *Index) Memory() int64 {
 	perEvent := 2
 	if x.DIDUID != nil {
@@ -29,6 +27,15 @@ func (x *Index) Memory() int64 {
 		perEvent += 8
 	}
 	return x.SlimIndex.Memory() + int64(perEvent*x.Events()+x.DIDs.bytes()+8*x.DIDs.Len())
+}
+
+// HashDIDs returns xxhash64 of each entry of DIDs. The result is the caller's.
+func (x *Index) HashDIDs() []uint64 {
+	hashes := make([]uint64, x.DIDs.Len())
+	for i := range hashes {
+		hashes[i] = xxhash.Sum64String(x.DIDs.At(i))
+	}
+	return hashes
 }
 
 // UIDs returns the UIDs of event i's DID and URI; 0: none.
@@ -92,10 +99,6 @@ func DecodeIndex(b []byte) (*Index, error) {
 	}
 	if err := x.check(); err != nil {
 		return nil, err
-	}
-	x.DIDHashes = make([]uint64, x.DIDs.Len())
-	for i := range x.DIDHashes {
-		x.DIDHashes[i] = xxhash.Sum64String(x.DIDs.At(i))
 	}
 	return x, nil
 }

@@ -206,7 +206,6 @@ func seal(x *Index, t *sealScratch, plain, zstd []byte, substreamsBytes int) Sea
 		substreamsBytes = minSubstreamsBytes
 	}
 	x.Collections, x.DIDs = t.collections.table(), t.dids.table()
-	x.DIDHashes = slices.Clone(t.dids.hashes)
 	key := x.Key()
 	v := blockValuesPool.Get().(*BlockValues)
 	v.Zstd = AppendTrailer(zstd, RangeZstd, key)
