@@ -2,6 +2,7 @@ package replay
 
 import (
 	"runtime"
+	"sync"
 	"sync/atomic"
 
 	"millrace/replay/internal/format"
@@ -30,6 +31,24 @@ const (
 // aheads is how many blocks are read ahead at once, unless it is for readers that wait for the disk.
 func aheads() int { return min(maxAheads, aheadsByCore*runtime.GOMAXPROCS(0)) }
 
+// readahead is the goroutines that read blocks before their readers want them.
+type readahead struct {
+	slots   chan struct{}   // holds one for each block that is being read; the log's Close fills it
+	queue   chan ahead      // to goroutines that have read one and wait for the next
+	idle    atomic.Int32    // how many wait
+	loops   sync.WaitGroup  // the goroutines
+	closing <-chan struct{} // the log's
+	begins  func()          // for tests: called before a block is read; nil: nothing is
+}
+
+// wait waits for the goroutines and lets none begin. The log's closing must be closed. It is called once.
+func (ra *readahead) wait() {
+	for range cap(ra.slots) {
+		ra.slots <- struct{}{}
+	}
+	ra.loops.Wait()
+}
+
 // ahead is the block that a reader will want next.
 type ahead struct {
 	s       *snapshot
@@ -55,12 +74,12 @@ func (p *pass) lookAhead(x *blockIndex, bytes int) {
 	for range nextBlocks {
 		if from := x.Key() + 1; from > r.aheadTo {
 			a := ahead{from: from, before: x, filter: r.filter, variant: r.variant, slim: p.scan.slim, reached: r.reached}
-			if !r.log.readAhead(p.s, a, bytes) {
+			if !r.log.blocks.readAhead(p.s, a, bytes) {
 				return
 			}
 			r.aheadTo = from
 		}
-		e := r.log.cache.peek(cacheKey{block: x.after.Load(), part: p.scan.part()})
+		e := r.log.blocks.cache.peek(cacheKey{block: x.after.Load(), part: p.scan.part()})
 		if e == nil {
 			return
 		}
@@ -69,76 +88,76 @@ func (p *pass) lookAhead(x *blockIndex, bytes int) {
 }
 
 // aheadBytes is how many bytes the smaller one of the caches has that blocks are read ahead into.
-func (l *Log) aheadBytes() int64 { return min(l.cache.maxBytes, l.store.CacheBytes) }
+func (bs *blockStore) aheadBytes() int64 { return min(bs.cache.maxBytes, bs.store.CacheBytes) }
 
 // readAhead begins to load a block of s into the caches, if it is not in the tail. It never waits: if enough is being
 // read ahead already, it returns false. bytes is about what a block's part has.
-func (l *Log) readAhead(s *snapshot, a ahead, bytes int) bool {
-	if a.from > s.beforeTail.TimeUS || int64(bytes)*aheadShare > l.aheadBytes() {
+func (bs *blockStore) readAhead(s *snapshot, a ahead, bytes int) bool {
+	if a.from > s.beforeTail.TimeUS || int64(bytes)*aheadShare > bs.aheadBytes() {
 		return false
 	}
 	most, share := aheads(), 4
 	if a.slow {
-		most, share = cap(l.aheads), 2
+		most, share = cap(bs.readahead.slots), 2
 	}
-	if l.passes.Load() > 1 {
+	if bs.activeScans.Load() > 1 {
 		most /= share // several readers keep the processors busy as it is; live ones need them too
 	}
-	if len(l.aheads) >= most {
+	if len(bs.readahead.slots) >= most {
 		return false
 	}
 	select { // Close waits for what has a place
-	case l.aheads <- struct{}{}:
+	case bs.readahead.slots <- struct{}{}:
 	default:
 		return false
 	}
 	a.s = s
 	select {
-	case l.toRead <- a:
+	case bs.readahead.queue <- a:
 	default:
-		l.loops.Go(func() { l.readsAhead(a) })
+		bs.readahead.loops.Go(func() { bs.readsAhead(a) })
 	}
 	return true
 }
 
 // readsAhead reads a block, and then those that it is given, until the log is closed or enough others wait for some: a new
 // goroutine for each would first of all have to make its stack as large as Pebble needs it.
-func (l *Log) readsAhead(a ahead) {
-	defer l.idle.Add(-1)
+func (bs *blockStore) readsAhead(a ahead) {
+	defer bs.readahead.idle.Add(-1)
 	for {
-		if h := l.cfg.hooks.readAhead; h != nil {
+		if h := bs.readahead.begins; h != nil {
 			h()
 		}
-		l.load(&a)
+		bs.load(&a)
 		a = ahead{} // it keeps nothing while it waits
-		<-l.aheads
-		if l.idle.Add(1) > maxAheads {
+		<-bs.readahead.slots
+		if bs.readahead.idle.Add(1) > maxAheads {
 			return
 		}
 		select {
-		case a = <-l.toRead:
-			l.idle.Add(-1)
-		case <-l.closing:
+		case a = <-bs.readahead.queue:
+			bs.readahead.idle.Add(-1)
+		case <-bs.readahead.closing:
 			return
 		}
 	}
 }
 
 // load reads what a asks for.
-func (l *Log) load(a *ahead) {
-	l.storeMu.RLock()
-	defer l.storeMu.RUnlock()
-	if l.snap.Load().err != nil {
+func (bs *blockStore) load(a *ahead) {
+	bs.storeMu.RLock()
+	defer bs.storeMu.RUnlock()
+	if bs.snap.Load().err != nil {
 		return
 	}
-	scan := blockScan{l: l, slim: a.slim, before: a.before}
+	scan := blockScan{bs: bs, slim: a.slim, before: a.before}
 	defer scan.close()
 	x, err := scan.ahead(a)
 	if err != nil {
 		return // the reader meets it itself
 	}
 	if m := (matcher{}); a.reached.Load() < x.Key() && (a.filter == nil || m.reset(a.filter, x) && m.next(0) < x.Events()) {
-		l.fetch(x, a)
+		bs.fetch(x, a)
 	}
 	if a.slim && !a.sparse {
 		scan.walkOn(a.s, x)
@@ -148,14 +167,14 @@ func (l *Log) load(a *ahead) {
 // ahead returns the index of the block to be read ahead.
 func (c *blockScan) ahead(a *ahead) (*blockIndex, error) {
 	if a.exact {
-		return c.l.indexOf(c.part(), a.from)
+		return c.bs.indexOf(c.part(), a.from)
 	}
 	return c.find(a.s, a.from)
 }
 
 // walkOn makes the slim indexes of the blocks behind x be in the cache, unless those of the next two are.
 func (c *blockScan) walkOn(s *snapshot, x *blockIndex) {
-	if x.memory()*walkBlocks*aheadShare > c.l.cache.maxBytes || c.l.knows(x, 2) {
+	if x.memory()*walkBlocks*aheadShare > c.bs.cache.maxBytes || c.bs.knows(x, 2) {
 		return
 	}
 	for range walkBlocks {
@@ -171,9 +190,9 @@ func (c *blockScan) walkOn(s *snapshot, x *blockIndex) {
 }
 
 // knows says whether the slim indexes of the n blocks behind x are in the cache, or about to be.
-func (l *Log) knows(x *blockIndex, n int) bool {
+func (bs *blockStore) knows(x *blockIndex, n int) bool {
 	for range n {
-		e := l.cache.peek(cacheKey{block: x.after.Load(), part: format.RangeSlimIndex})
+		e := bs.cache.peek(cacheKey{block: x.after.Load(), part: format.RangeSlimIndex})
 		if e == nil {
 			return false
 		}
@@ -184,14 +203,14 @@ func (l *Log) knows(x *blockIndex, n int) bool {
 
 // fetch makes those of block x's frames that a asks for be in memory, if all goes well: the variant in the cache, or
 // what there is of the stored part parked, with its checksum computed, and for a reader of everything unpacked.
-func (l *Log) fetch(x *blockIndex, a *ahead) {
+func (bs *blockStore) fetch(x *blockIndex, a *ahead) {
 	src := source{idx: x}
 	v := a.variant
 	ends := v.storedEnds(x)
 	if ends == nil { // it is built of the plain ones
 		v, ends = variant{}, x.PlainEnd
 	}
-	p, err := l.openPart(x, src.part(v), x.Key(), int(ends[len(ends)-1]))
+	p, err := bs.openPart(x, src.part(v), x.Key(), int(ends[len(ends)-1]))
 	if err != nil {
 		return // the reader meets it itself
 	}
@@ -199,12 +218,12 @@ func (l *Log) fetch(x *blockIndex, a *ahead) {
 		p.close() // likewise
 		return
 	}
-	if a.filter == nil && l.passes.Load() <= 1 && l.parked.prepares(&p) {
+	if a.filter == nil && bs.activeScans.Load() <= 1 && bs.parked.prepares(&p) {
 		p.prepare(a.reached)
 	}
 	if a.reached.Load() > x.Key() { // its reader did not wait
 		p.close()
 		return
 	}
-	l.parked.leave(&p)
+	bs.parked.leave(&p)
 }

@@ -19,7 +19,7 @@ func TestReadAhead(t *testing.T) {
 	held := holdReadAhead(&cfg)
 	a := tenBlocks(t, cfg, clock)
 	filter := must(NewFilter(FilterConfig{DIDs: []string{testDID(1)}}))
-	s, scan := a.l.snap.Load(), blockScan{l: a.l}
+	s, scan := a.l.snap.Load(), blockScan{bs: a.l.blocks}
 	first, err := scan.find(s, s.Floor.TimeUS+1)
 	if err != nil {
 		t.Fatal(err)
@@ -51,12 +51,12 @@ func TestReadAhead(t *testing.T) {
 		{"a small cache", ReaderConfig{}, 100, true, 0, 0},
 		{"a small cache", ReaderConfig{}, 100, false, 0, 0},
 	} {
-		for range cap(a.l.aheads) {
+		for range cap(a.l.blocks.readahead.slots) {
 			if tc.busy {
-				a.l.aheads <- struct{}{}
+				a.l.blocks.readahead.slots <- struct{}{}
 			}
 		}
-		a.l.cache = newCache(tc.cache)
+		a.l.blocks.cache = newCache(tc.cache)
 		tc.cfg.Cursor, tc.cfg.MaxChunkBytes = TimeCursor(0), 1
 		r, err := a.l.NewReader(tc.cfg)
 		if err != nil {
@@ -69,15 +69,15 @@ func TestReadAhead(t *testing.T) {
 		if err != nil || c.Events != 1 {
 			t.Fatalf("%s: %d events, %v", tc.name, c.Events, err)
 		}
-		for range cap(a.l.aheads) {
+		for range cap(a.l.blocks.readahead.slots) {
 			if !tc.busy {
-				a.l.aheads <- struct{}{} // waits
+				a.l.blocks.readahead.slots <- struct{}{} // waits
 			}
 		}
-		for range cap(a.l.aheads) {
-			<-a.l.aheads
+		for range cap(a.l.blocks.readahead.slots) {
+			<-a.l.blocks.readahead.slots
 		}
-		_, _, loads := a.l.cache.size()
+		_, _, loads := a.l.blocks.cache.size()
 		if tc.loads == 0 {
 			if small == 0 {
 				small = loads // this time nothing can be read ahead
@@ -92,7 +92,7 @@ func TestReadAhead(t *testing.T) {
 		if tc.cfg.Filter == nil && !tc.cfg.Extended {
 			part = format.RangeSlimIndex
 		}
-		if e := a.l.cache.peek(cacheKey{block: second, part: part}); e != nil {
+		if e := a.l.blocks.cache.peek(cacheKey{block: second, part: part}); e != nil {
 			checked = e.idx.checked.Load()
 		}
 		if want := uint32(1) << (tc.part & 0xf); tc.part == 0 && checked != 0 || tc.part != 0 && checked != want {
@@ -146,7 +146,7 @@ func TestWalkOn(t *testing.T) {
 		}
 		waitReadAhead(l)
 		known, read := 0, 0
-		for k, e := range l.cache.entries {
+		for k, e := range l.blocks.cache.entries {
 			if k.part != format.RangeSlimIndex {
 				continue
 			}
@@ -162,13 +162,13 @@ func TestWalkOn(t *testing.T) {
 			t.Errorf("after block %d the cache has %d slim indexes, want %d to %d", i, known, least, most)
 		}
 	}
-	if _, _, loads := l.cache.size(); loads != uint64(onDisk) {
+	if _, _, loads := l.blocks.cache.size(); loads != uint64(onDisk) {
 		t.Errorf("%d slim indexes were read, there are %d", loads, onDisk)
 	}
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if n := l.idle.Load(); n != 0 {
+	if n := l.blocks.readahead.idle.Load(); n != 0 {
 		t.Errorf("after Close %d goroutines wait for a block to read", n)
 	}
 }
@@ -182,11 +182,11 @@ func holdReadAhead(cfg *Config) (held *sync.RWMutex) {
 
 // waitReadAhead waits for what is read ahead.
 func waitReadAhead(l *Log) {
-	for range cap(l.aheads) {
-		l.aheads <- struct{}{}
+	for range cap(l.blocks.readahead.slots) {
+		l.blocks.readahead.slots <- struct{}{}
 	}
-	for range cap(l.aheads) {
-		<-l.aheads
+	for range cap(l.blocks.readahead.slots) {
+		<-l.blocks.readahead.slots
 	}
 }
 
@@ -200,7 +200,7 @@ func TestTooLate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, scan := a.l.snap.Load(), blockScan{l: a.l, slim: true}
+	s, scan := a.l.snap.Load(), blockScan{bs: a.l.blocks, slim: true}
 	defer scan.close()
 	first, err := scan.find(s, s.Floor.TimeUS+1)
 	if err != nil {
@@ -211,7 +211,7 @@ func TestTooLate(t *testing.T) {
 		t.Fatal(err)
 	}
 	taken := func() bool {
-		p, ok := a.l.parked.take(format.RangePlain, second.Key())
+		p, ok := a.l.blocks.parked.take(format.RangePlain, second.Key())
 		p.close()
 		return ok
 	}
@@ -222,7 +222,7 @@ func TestTooLate(t *testing.T) {
 		}
 		waitReadAhead(a.l)
 		taken() // what it had read ahead for it
-		a.l.load(&ahead{s: s, from: second.Key(), exact: true, slim: true, sparse: true, reached: r.reached})
+		a.l.blocks.load(&ahead{s: s, from: second.Key(), exact: true, slim: true, sparse: true, reached: r.reached})
 		if got := taken(); got != want {
 			t.Errorf("reader in block %d: the second was read: %v, want %v", i, got, want)
 		}

@@ -99,7 +99,7 @@ func BenchmarkSeal(b *testing.B) {
 	b.ReportMetric(float64(len(size.values.Index))/benchBlockEvents, "index-B/event")
 	b.ReportMetric(float64(len(slices.Concat(size.values.Plain...)))/benchBlockEvents, "plain-B/event")
 	b.ReportMetric(float64(len(size.values.Zstd))/benchBlockEvents, "zstd-B/event")
-	for name, enc := range map[string]format.Compressor{"zstd": l.encoder, "uncompressed": copyCompressor{}} {
+	for name, enc := range map[string]format.Compressor{"zstd": l.stored.encoder, "uncompressed": copyCompressor{}} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			b.SetBytes(payloadBytes(events))
@@ -301,7 +301,7 @@ func BenchmarkVariant(b *testing.B) {
 	l := mustOpen(b, testConfig(b, vfs.NewMem(), newTestClock()))
 	events := benchEvents(b, benchBlockEvents)
 	blk := testBlock{epoch: 1, firstSeq: 1, lastSeq: benchBlockEvents, events: events}.seal(b, l)
-	for name, enc := range map[string]format.Compressor{"extended": nil, "extended-zstd": l.encoder} {
+	for name, enc := range map[string]format.Compressor{"extended": nil, "extended-zstd": l.stored.encoder} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			b.SetBytes(payloadBytes(events))

@@ -120,7 +120,7 @@ func (l *Log) Seal(in Input) (*Block, error) {
 	}
 	b := &Block{epoch: in.Epoch, firstSeq: in.FirstSeq, lastSeq: in.LastSeq}
 	if in.Batch != nil && len(in.Batch.Events) > 0 {
-		s := format.NewSealer(in.Epoch, l.encoder, l.stored.ID(), len(in.Batch.Events), len(in.Batch.JSON))
+		s := format.NewSealer(in.Epoch, l.stored.encoder, l.stored.ID(), len(in.Batch.Events), len(in.Batch.JSON))
 		for i := range in.Batch.Events {
 			e := &in.Batch.Events[i]
 			err := s.Add(format.Event{

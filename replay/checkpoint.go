@@ -15,9 +15,9 @@ func (l *Log) Checkpoint(dir string) (Progress, error) {
 	if l.cfg.ReadOnly {
 		return Progress{}, fmt.Errorf("checkpoint: %w", ErrReadOnly)
 	}
-	l.storeMu.RLock() // Close waits for us
-	defer l.storeMu.RUnlock()
-	if l.closed {
+	l.blocks.storeMu.RLock() // Close waits for us
+	defer l.blocks.storeMu.RUnlock()
+	if l.blocks.closed {
 		return Progress{}, fmt.Errorf("checkpoint: %w", ErrClosed)
 	}
 	if err := l.store.Checkpoint(dir); err != nil {

@@ -81,11 +81,11 @@ func (c *Config) readClock() clockReading {
 }
 
 // watchClock reads the clocks, reports what is wrong with them, and says whether age counts.
-// l.trimMu is held.
+// l.trims.mu is held.
 func (l *Log) watchClock() (trusted bool) {
-	before := l.clock
-	step := l.clock.observe(l.cfg.readClock())
-	trusted = l.clock.trusted
+	before := l.trims.clock
+	step := l.trims.clock.observe(l.cfg.readClock())
+	trusted = l.trims.clock.trusted
 	switch {
 	case step != 0:
 		l.metrics.clockSteps.Inc()
@@ -93,9 +93,9 @@ func (l *Log) watchClock() (trusted bool) {
 			"step", step, "steady_for", clockSteadyTime)
 	case trusted && !before.trusted:
 		l.cfg.Logger.Info("the clock is trusted: the log is trimmed by age")
-	case l.clock.disagreed && !before.disagreed:
+	case l.trims.clock.disagreed && !before.disagreed:
 		l.cfg.Logger.Error("the clock does not agree with the times of frames: trimming by age is paused; "+
-			"if no backlog is being read, check this machine's clock", "frame_age", l.clock.last.frameAge, "allowed", maxClockError)
+			"if no backlog is being read, check this machine's clock", "frame_age", l.trims.clock.last.frameAge, "allowed", maxClockError)
 	}
 	l.metrics.setTrimPaused(!trusted)
 	return trusted

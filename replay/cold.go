@@ -13,7 +13,7 @@ import (
 // blockScan walks over the indexes of stored blocks within one call of Next. It sees one state of
 // the store. Its user holds storeMu.
 type blockScan struct {
-	l  *Log
+	bs *blockStore
 	it *pebbleguard.Iterator // nil until the first find
 	at int64                 // key the iterator is at; 0: nowhere
 
@@ -39,7 +39,7 @@ func (c *blockScan) find(s *snapshot, from int64) (*blockIndex, error) {
 		before = nil
 	}
 	if before != nil && before.after.Load() != 0 {
-		if e := c.l.cache.peek(cacheKey{block: before.after.Load(), part: c.part()}); e != nil {
+		if e := c.bs.cache.peek(cacheKey{block: before.after.Load(), part: c.part()}); e != nil {
 			return e.idx, nil
 		}
 	}
@@ -54,40 +54,40 @@ func (c *blockScan) find(s *snapshot, from int64) (*blockIndex, error) {
 	}
 	if !ok {
 		if err := c.it.Error(); err != nil {
-			return nil, c.l.readError(c.part(), from, err)
+			return nil, c.bs.readError(c.part(), from, err)
 		}
-		return nil, c.l.corrupt(c.part(), s.beforeTail.TimeUS, format.ErrMissing)
+		return nil, c.bs.corrupt(c.part(), s.beforeTail.TimeUS, format.ErrMissing)
 	}
 	key, ok := format.ParseTimeKey(c.it.Key())
 	if !ok {
-		return nil, c.l.corrupt(c.part(), from, fmt.Errorf("key %x", c.it.Key()))
+		return nil, c.bs.corrupt(c.part(), from, fmt.Errorf("key %x", c.it.Key()))
 	}
 	c.at = key
 	if before != nil {
 		before.after.Store(key) // for good: on disk no block comes between
 	}
-	e, mine := c.l.cache.find(cacheKey{block: key, part: c.part()})
+	e, mine := c.bs.cache.find(cacheKey{block: key, part: c.part()})
 	if !mine {
 		return e.idx, e.err
 	}
-	e.idx, e.err = c.l.decodeAt(c.it, c.part(), key)
+	e.idx, e.err = c.bs.decodeAt(c.it, c.part(), key)
 	var bytes int64
 	if e.err == nil {
 		bytes = e.idx.memory()
 	}
-	c.l.cache.fill(e, bytes)
+	c.bs.cache.fill(e, bytes)
 	return e.idx, e.err
 }
 
 // indexOf returns the index of a block on disk whose key is known, or its slim index: what range r has of it.
-func (l *Log) indexOf(r format.Range, key int64) (*blockIndex, error) {
-	e, mine := l.cache.find(cacheKey{block: key, part: r})
+func (bs *blockStore) indexOf(r format.Range, key int64) (*blockIndex, error) {
+	e, mine := bs.cache.find(cacheKey{block: key, part: r})
 	if !mine {
 		return e.idx, e.err
 	}
 	var bytes int64
-	defer func() { l.cache.fill(e, bytes) }()
-	e.err = l.view(r, key, func(b []byte) (err error) {
+	defer func() { bs.cache.fill(e, bytes) }()
+	e.err = bs.view(r, key, func(b []byte) (err error) {
 		if e.idx, err = decodeBlockIndex(r, b); err == nil && e.idx.Key() != key {
 			err = fmt.Errorf("its last event is stamped %d", e.idx.Key())
 		}
@@ -115,11 +115,11 @@ func (c *blockScan) open(s *snapshot, from int64) error {
 func (c *blockScan) iterator(r format.Range, last, from int64) (*pebbleguard.Iterator, error) {
 	// The upper bound keeps out what is in the store but not published yet, or never will be
 	// because its sync failed.
-	it, err := c.l.store.NewIter(&pebble.IterOptions{LowerBound: format.TimeKey(r, from), UpperBound: format.TimeKey(r, last+1)})
+	it, err := c.bs.store.NewIter(&pebble.IterOptions{LowerBound: format.TimeKey(r, from), UpperBound: format.TimeKey(r, last+1)})
 	if err != nil {
-		return nil, c.l.readError(r, from, err)
+		return nil, c.bs.readError(r, from, err)
 	}
-	if c.l.snap.Load().Floor.TimeUS >= from {
+	if c.bs.snap.Load().Floor.TimeUS >= from {
 		_ = it.Close()
 		return nil, ErrFellOff
 	}
@@ -138,66 +138,66 @@ func (c *blockScan) close() {
 }
 
 // decodeAt decodes the index or the slim index that it is at.
-func (l *Log) decodeAt(it *pebbleguard.Iterator, r format.Range, key int64) (*blockIndex, error) {
+func (bs *blockStore) decodeAt(it *pebbleguard.Iterator, r format.Range, key int64) (*blockIndex, error) {
 	sealed, err := it.ValueAndErr()
 	if err != nil {
-		return nil, l.readError(r, key, err)
+		return nil, bs.readError(r, key, err)
 	}
 	b, err := format.OpenTrailer(sealed, r, key)
 	if err != nil {
-		return nil, l.corrupt(r, key, err)
+		return nil, bs.corrupt(r, key, err)
 	}
 	x, err := decodeBlockIndex(r, b)
 	if err == nil && x.Key() != key {
 		err = fmt.Errorf("its last event is stamped %d", x.Key())
 	}
 	if err != nil {
-		return nil, l.corrupt(r, key, err)
+		return nil, bs.corrupt(r, key, err)
 	}
 	return x, nil
 }
 
 // readPart returns a stored part without its trailer.
-func (l *Log) readPart(r format.Range, key int64) ([]byte, error) {
-	sealed, ok, err := l.store.Value(format.TimeKey(r, key))
+func (bs *blockStore) readPart(r format.Range, key int64) ([]byte, error) {
+	sealed, ok, err := bs.store.Value(format.TimeKey(r, key))
 	if err != nil {
-		return nil, l.readError(r, key, err)
+		return nil, bs.readError(r, key, err)
 	}
 	if !ok {
-		return nil, l.missing(r, key)
+		return nil, bs.missing(r, key)
 	}
 	b, err := format.OpenTrailer(sealed, r, key)
 	if err != nil {
-		return nil, l.corrupt(r, key, err)
+		return nil, bs.corrupt(r, key, err)
 	}
 	return b, nil
 }
 
 // missing says why a value is not there.
-func (l *Log) missing(r format.Range, key int64) error {
+func (bs *blockStore) missing(r format.Range, key int64) error {
 	// A trim that took it published its floor before, see blockScan.open.
-	if l.snap.Load().Floor.TimeUS >= key {
+	if bs.snap.Load().Floor.TimeUS >= key {
 		return ErrFellOff
 	}
-	return l.corrupt(r, key, format.ErrMissing)
+	return bs.corrupt(r, key, format.ErrMissing)
 }
 
 // readError says what an error of Pebble's means: that the disk gave back something else than was
 // written, or that it could not be read.
-func (l *Log) readError(r format.Range, key int64, err error) error {
+func (bs *blockStore) readError(r format.Range, key int64, err error) error {
 	if errors.Is(err, ErrFailed) {
 		return err
 	}
 	var damaged *pebbleguard.CorruptionError
 	if errors.As(err, &damaged) {
-		return l.corrupt(r, key, err)
+		return bs.corrupt(r, key, err)
 	}
 	return fmt.Errorf("read %s part of block %d: %w", r.String(), key, err)
 }
 
 // corrupt makes a *CorruptionError and fails the log with it: it no longer holds what it must.
-func (l *Log) corrupt(r format.Range, key int64, err error) error {
+func (bs *blockStore) corrupt(r format.Range, key int64, err error) error {
 	err = corrupt(r, key, err)
-	l.store.FailAdvised(err)
+	bs.store.FailAdvised(err)
 	return err
 }

@@ -57,9 +57,9 @@ func (l *Log) Counts() Counts {
 // DiskBytes returns how much disk the log takes, its write-ahead log and what a compaction has yet to delete
 // included; 0 once it is closed or has failed.
 func (l *Log) DiskBytes() int64 {
-	l.storeMu.RLock()
-	defer l.storeMu.RUnlock()
-	if l.closed {
+	l.blocks.storeMu.RLock()
+	defer l.blocks.storeMu.RUnlock()
+	if l.blocks.closed {
 		return 0
 	}
 	var bytes atomic.Int64 // Metrics may return after a failure, or never

@@ -51,9 +51,9 @@ func TestCloseAfterFailure(t *testing.T) {
 		t.Fatal(err)
 	}
 	fail()
-	l.storeMu.RLock() // as Next
+	l.blocks.storeMu.RLock() // as Next
 	go func() {
-		defer l.storeMu.RUnlock()
+		defer l.blocks.storeMu.RUnlock()
 		_ = it.Close()
 	}()
 	closed := make(chan error, 1)

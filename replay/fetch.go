@@ -92,7 +92,7 @@ func (c *Chunk) add(b []byte, own bool) {
 // storedPart is a plain or zstd part of a block that is not in the tail, for as long as a call of Next takes, or until the next
 // one comes for it where it was parked: its memory is Pebble's.
 type storedPart struct {
-	l       *Log
+	bs      *blockStore
 	x       *blockIndex
 	r       format.Range
 	key     int64
@@ -102,38 +102,38 @@ type storedPart struct {
 	err     error                           // why something that it has not could not be had; told
 }
 
-// openPart opens a part of n bytes of frames; x is its index. Close it, or leave it in l.parked.
-func (l *Log) openPart(x *blockIndex, r format.Range, key int64, n int) (p storedPart, err error) {
-	if p, ok := l.parked.take(r, key); ok {
-		if p.x = x; p.pages.Size() == n && l.store.Err() == nil {
+// openPart opens a part of n bytes of frames; x is its index. Close it, or leave it in l.blocks.parked.
+func (bs *blockStore) openPart(x *blockIndex, r format.Range, key int64, n int) (p storedPart, err error) {
+	if p, ok := bs.parked.take(r, key); ok {
+		if p.x = x; p.pages.Size() == n && bs.store.Err() == nil {
 			x.checked.Or(p.checkedBit())
 			return p, nil
 		}
 		p.close()
 	}
-	p = storedPart{l: l, x: x, r: r, key: key}
-	sealed, closer, err := l.open(format.TimeKey(r, key), r, key)
+	p = storedPart{bs: bs, x: x, r: r, key: key}
+	sealed, closer, err := bs.open(format.TimeKey(r, key), r, key)
 	if err != nil {
 		return p, err
 	}
 	p.closers[0] = closer
 	if err := p.check(sealed, n); err != nil {
 		p.close()
-		return p, l.corrupt(r, key, err)
+		return p, bs.corrupt(r, key, err)
 	}
 	return p, nil
 }
 
 // open returns the sealed value at storeKey, whose trailer names r and key. It is good until closer is closed.
-func (l *Log) open(storeKey []byte, r format.Range, key int64) (sealed []byte, closer io.Closer, err error) {
-	sealed, closer, err = l.store.Get(storeKey)
+func (bs *blockStore) open(storeKey []byte, r format.Range, key int64) (sealed []byte, closer io.Closer, err error) {
+	sealed, closer, err = bs.store.Get(storeKey)
 	switch {
 	case errors.Is(err, pebble.ErrNotFound):
-		return nil, nil, l.missing(r, key)
+		return nil, nil, bs.missing(r, key)
 	case err != nil:
-		return nil, nil, l.readError(r, key, err)
+		return nil, nil, bs.readError(r, key, err)
 	case len(sealed) == 0:
-		return nil, nil, l.corrupt(r, key, errors.New("it is empty"))
+		return nil, nil, bs.corrupt(r, key, errors.New("it is empty"))
 	}
 	return sealed, closer, nil
 }
@@ -178,7 +178,7 @@ func (p *storedPart) Load(s int) error {
 	if p.pages.HasSubstream(s) {
 		return nil
 	}
-	sealed, closer, err := p.l.open(format.SubstreamKey(p.key, s), p.r, p.key)
+	sealed, closer, err := p.bs.open(format.SubstreamKey(p.key, s), p.r, p.key)
 	if err != nil {
 		p.err = err
 		return err
@@ -238,7 +238,7 @@ func (p *storedPart) Unpacked(i, substream, size int) ([]byte, error) {
 	if bit := uint64(1) << n; p.x.touched.Or(bit)&bit == 0 {
 		return nil, nil
 	}
-	e, mine := p.l.cache.find(cacheKey{block: p.key, part: p.r, substream: n})
+	e, mine := p.bs.cache.find(cacheKey{block: p.key, part: p.r, substream: n})
 	if !mine {
 		if e.err == nil && len(e.data) != size {
 			return nil, p.corrupt(fmt.Errorf("substream %d of page %d has %d bytes, the index says %d", substream, i, len(e.data), size))
@@ -246,7 +246,7 @@ func (p *storedPart) Unpacked(i, substream, size int) ([]byte, error) {
 		p.err = e.err
 		return e.data, e.err
 	}
-	defer func() { p.l.cache.fill(e, int64(len(e.data))) }()
+	defer func() { p.bs.cache.fill(e, int64(len(e.data))) }()
 	if e.err = p.Load(substream); e.err != nil {
 		return nil, e.err
 	}
@@ -258,7 +258,7 @@ func (p *storedPart) Unpacked(i, substream, size int) ([]byte, error) {
 // corrupt fails the log for an error, if it is one, of what the part holds, unless it was told already.
 func (p *storedPart) corrupt(err error) error {
 	if err != nil && p.err == nil {
-		p.err = p.l.corrupt(p.r, p.key, err)
+		p.err = p.bs.corrupt(p.r, p.key, err)
 	}
 	if err != nil {
 		return p.err

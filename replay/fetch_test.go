@@ -47,7 +47,7 @@ func fatBlocks(t *testing.T) (l *Log, plain []byte) {
 // firstBlock returns the index of the log's oldest block.
 func firstBlock(t *testing.T, l *Log) *blockIndex {
 	t.Helper()
-	s, scan := l.snap.Load(), blockScan{l: l}
+	s, scan := l.snap.Load(), blockScan{bs: l.blocks}
 	defer scan.close()
 	x, err := scan.find(s, s.Floor.TimeUS+1)
 	if err != nil {
@@ -104,7 +104,7 @@ func TestPieces(t *testing.T) {
 		if !bytes.Equal(got, want) {
 			t.Fatalf("reader %d: it reads other frames", n)
 		}
-		pages := l.cache.pages()
+		pages := l.blocks.cache.pages()
 		if tc.alone && pages > 0 || !tc.alone && pages == 0 || unpacked > 0 && pages != unpacked {
 			t.Errorf("reader %d leaves %d pages in the cache, before were %d", n, pages, unpacked)
 		}
@@ -124,7 +124,7 @@ func TestPiecesOfMatches(t *testing.T) {
 	var m matcher
 	m.reset(filter, x)
 	var want uint64
-	p, err := l.openPart(x, format.RangePlain, x.Key(), int(x.PlainEnd[x.Events()-1]))
+	p, err := l.blocks.openPart(x, format.RangePlain, x.Key(), int(x.PlainEnd[x.Events()-1]))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,8 +184,8 @@ func TestFetchStrands(t *testing.T) {
 		if filter.passesAll() {
 			filter = nil
 		}
-		l.fetch(x, &ahead{filter: filter, reached: new(atomic.Int64)})
-		p, ok := l.parked.take(format.RangePlain, x.Key())
+		l.blocks.fetch(x, &ahead{filter: filter, reached: new(atomic.Int64)})
+		p, ok := l.blocks.parked.take(format.RangePlain, x.Key())
 		if !ok {
 			t.Fatalf("%s: it is not parked", name)
 		}

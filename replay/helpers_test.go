@@ -110,7 +110,7 @@ func (b testBlock) seal(t testing.TB, l *Log) *Block {
 	if len(b.events) == 0 {
 		return out
 	}
-	s := format.NewSealer(b.epoch, l.encoder, l.stored.ID(), len(b.events), 100)
+	s := format.NewSealer(b.epoch, l.stored.encoder, l.stored.ID(), len(b.events), 100)
 	for _, e := range b.events {
 		if err := s.Add(e.event()); err != nil {
 			t.Fatal(err)

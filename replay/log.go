@@ -45,35 +45,31 @@ type Range struct {
 
 // Log is the event log. One goroutine appends; everything else is safe for concurrent use.
 type Log struct {
-	cfg       Config
-	store     *pebblestore.Store
-	stored    *dict.Dictionary
-	encoder   format.Compressor // with stored
-	cache     *cache
-	metrics   *metrics
-	counts    *counts
-	unflushed int64                    // bytes of batches since the last flush began; guarded by mu
-	spans     *spanWriter              // guarded by mu, but for its key
+	cfg     Config
+	store   *pebblestore.Store
+	blocks  *blockStore // what is read of store
+	stored  storedDictionary
+	metrics *metrics
+	counts  *counts
+	trims   trims
+	closing chan struct{} // closed when Close begins
+
+	mu        sync.Mutex               // serialises changes of the log; after trims.mu, before blockStore.storeMu
 	snap      atomic.Pointer[snapshot] // written under mu
+	spans     *spanWriter              // guarded by mu
+	unflushed int64                    // bytes of batches since the last flush began; guarded by mu
+}
 
-	trimMu sync.Mutex // serialises trims; before mu
-	clock  clockTrust // guarded by trimMu
+// storedDictionary is the dictionary of the stored variant.
+type storedDictionary struct {
+	*dict.Dictionary
+	encoder format.Compressor
+}
 
-	mu sync.Mutex // serialises changes of the log; before storeMu
-
-	aheads chan struct{}  // holds one for each block that is being read ahead; Close fills it
-	toRead chan ahead     // to goroutines that have read one and wait for the next
-	idle   atomic.Int32   // how many wait
-	loops  sync.WaitGroup // those goroutines; Close waits for them
-	looks  chan struct{}  // and for each span that a reader looks at beside another
-	passes atomic.Int32   // calls of Next under way
-	parked parked         // parts that are open
-
-	// storeMu keeps the store open under readers: they hold it shared, Close exclusively.
-	storeMu  sync.RWMutex
-	closed   bool // guarded by storeMu
-	closing  chan struct{}
-	closeErr error // guarded by storeMu
+// trims is what trims share.
+type trims struct {
+	mu    sync.Mutex // serialises them
+	clock clockTrust // guarded by mu
 }
 
 // Progress returns what was committed last.
@@ -212,27 +208,19 @@ func (l *Log) close() error {
 	}
 	l.mu.Unlock()
 	if first {
-		for range cap(l.aheads) {
-			l.aheads <- struct{}{} // waits for those that still read ahead, and lets nobody begin
+		l.blocks.readahead.wait()
+	}
+	l.trims.mu.Lock() // a trim that still runs sees closing and ends
+	defer l.trims.mu.Unlock()
+	return l.blocks.close(func() error {
+		defer l.metrics.unregister()
+		var err error
+		if !l.cfg.ReadOnly && l.store.Err() == nil {
+			err = logstore.RaiseMark(l.store, &s.State)
 		}
-		l.loops.Wait()
-	}
-	l.trimMu.Lock() // a trim that still runs sees closing and ends
-	defer l.trimMu.Unlock()
-	l.storeMu.Lock()
-	defer l.storeMu.Unlock()
-	if l.closed {
-		return l.closeErr
-	}
-	l.closed = true
-	l.parked.close()
-	var err error
-	if !l.cfg.ReadOnly && l.store.Err() == nil {
-		err = logstore.RaiseMark(l.store, &s.State)
-	}
-	if err := errors.Join(err, l.store.Close()); err != nil {
-		l.closeErr = fmt.Errorf("close log: %w", err)
-	}
-	l.metrics.unregister()
-	return l.closeErr
+		if err := errors.Join(err, l.store.Close()); err != nil {
+			return fmt.Errorf("close log: %w", err)
+		}
+		return nil
+	})
 }

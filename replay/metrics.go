@@ -92,11 +92,11 @@ func (m *metrics) registerState(l *Log) {
 	add(prometheus.GaugeValue, "epoch", "The epoch of the relay's numbering.",
 		func() float64 { return float64(l.snap.Load().Epoch) })
 	add(prometheus.GaugeValue, "cache_bytes", "Memory that cached parts and variants take.",
-		func() float64 { b, _, _ := l.cache.size(); return float64(b) })
+		func() float64 { b, _, _ := l.blocks.cache.size(); return float64(b) })
 	add(prometheus.CounterValue, "cache_hits_total", "Parts and variants found in the cache.",
-		func() float64 { _, h, _ := l.cache.size(); return float64(h) })
+		func() float64 { _, h, _ := l.blocks.cache.size(); return float64(h) })
 	add(prometheus.CounterValue, "cache_misses_total", "Parts loaded and variants built for the cache.",
-		func() float64 { _, _, n := l.cache.size(); return float64(n) })
+		func() float64 { _, _, n := l.blocks.cache.size(); return float64(n) })
 	add(prometheus.GaugeValue, "trim_paused", "1 while trimming by age is paused because the clock is not trusted.",
 		func() float64 {
 			if m.trimPaused.Load() {

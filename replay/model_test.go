@@ -54,7 +54,7 @@ func (w *world) adoptBlocks() {
 	defer it.Close()
 	for it.First(); it.Valid(); it.Next() {
 		us, _ := format.ParseTimeKey(it.Key())
-		x, err := w.log.decodeAt(it, format.RangeIndex, us)
+		x, err := w.log.blocks.decodeAt(it, format.RangeIndex, us)
 		if err != nil {
 			w.t.Fatal(err)
 		}

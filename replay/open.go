@@ -42,18 +42,14 @@ func open(cfg Config, st *pebblestore.Store) (*Log, error) {
 	l := &Log{
 		cfg:     cfg,
 		store:   st,
-		stored:  cfg.Dictionaries.Stored(),
-		cache:   newCache(cfg.CacheBytes),
+		stored:  storedDictionary{Dictionary: cfg.Dictionaries.Stored()},
 		closing: make(chan struct{}),
-		aheads:  make(chan struct{}, maxLooks),
-		toRead:  make(chan ahead),
-		looks:   make(chan struct{}, maxLooks),
 	}
 	enc, err := cfg.Dictionaries.Encoder(l.stored.ID())
 	if err != nil {
 		return nil, fmt.Errorf("make the encoder: %w", err)
 	}
-	l.encoder = enc
+	l.stored.encoder = enc
 	o := opener{cfg: &cfg, store: st, batch: st.Pebble().NewBatch(), snap: &snapshot{changed: make(chan struct{})}}
 	defer o.batch.Close()
 	for _, step := range []func() error{o.format, o.uidStore, o.streams, o.state, o.dictionaries, o.gaps, o.fingerprintKey, o.openSpan} {
@@ -69,8 +65,9 @@ func open(cfg Config, st *pebblestore.Store) (*Log, error) {
 	s := o.snap
 	s.beforeTail = s.Newest
 	l.spans = o.spans
+	l.blocks = newBlockStore(l)
 	l.snap.Store(s)
-	l.clock = newClockTrust(clockReading{wall: cfg.Now(), mono: cfg.Monotonic()}, s.TimeUS, cfg.FrameAge != nil)
+	l.trims.clock = newClockTrust(clockReading{wall: cfg.Now(), mono: cfg.Monotonic()}, s.TimeUS, cfg.FrameAge != nil)
 	l.metrics = newMetrics(cfg.Registerer, l)
 	l.counts = newCounts(cfg.Now(), cfg.Monotonic())
 	cfg.Logger.Info("log is open", "stream", s.streamOf(s.Epoch).String(), "epoch", s.Epoch, "seq", s.Seq,

@@ -31,7 +31,7 @@ type parked struct {
 // prepares says whether p's pages may be unpacked ahead: if they are as small as a part must be that is left, and no such
 // pages were wasted of late.
 func (k *parked) prepares(p *storedPart) bool {
-	if int64(p.pages.Size())*parkedShare > p.l.aheadBytes() {
+	if int64(p.pages.Size())*parkedShare > p.bs.aheadBytes() {
 		return false
 	}
 	k.mu.Lock()
@@ -42,7 +42,7 @@ func (k *parked) prepares(p *storedPart) bool {
 // leave gives up a part, which must not be used any more. If it was left here before as well, they become one. The caller
 // holds storeMu.
 func (k *parked) leave(p *storedPart) {
-	if int64(p.pages.StoredBytes())*parkedShare > p.l.aheadBytes() {
+	if int64(p.pages.StoredBytes())*parkedShare > p.bs.aheadBytes() {
 		p.close()
 		return
 	}

@@ -27,35 +27,35 @@ func (n noteClose) Close() error {
 // for them, or when the log is closed.
 func TestParked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := &Log{cache: newCache(1 << 20), store: &pebblestore.Store{CacheBytes: 1 << 20}}
+		bs := &blockStore{cache: newCache(1 << 20), store: &pebblestore.Store{CacheBytes: 1 << 20}}
 		var closed []int64
 		part := func(key int64) *storedPart {
-			return &storedPart{l: l, r: format.RangePlain, key: key, closers: [format.MaxSubstreams]io.Closer{noteClose{&closed, key}}}
+			return &storedPart{bs: bs, r: format.RangePlain, key: key, closers: [format.MaxSubstreams]io.Closer{noteClose{&closed, key}}}
 		}
 		check := func(when string, want ...int64) {
 			t.Helper()
-			l.parked.mu.Lock() // which sweeps hold
-			defer l.parked.mu.Unlock()
+			bs.parked.mu.Lock() // which sweeps hold
+			defer bs.parked.mu.Unlock()
 			if !slices.Equal(closed, want) {
 				t.Errorf("%s: %v are closed, want %v", when, closed, want)
 			}
 			closed = nil
 		}
 		for key := range int64(maxParked + 2) {
-			l.parked.leave(part(key))
+			bs.parked.leave(part(key))
 		}
 		check("two too many", 0, 1)
-		if _, ok := l.parked.take(format.RangeZstd, 4); ok {
+		if _, ok := bs.parked.take(format.RangeZstd, 4); ok {
 			t.Error("another range's part is taken")
 		}
-		p, ok := l.parked.take(format.RangePlain, 4)
-		if _, again := l.parked.take(format.RangePlain, 4); !ok || p.key != 4 || again {
+		p, ok := bs.parked.take(format.RangePlain, 4)
+		if _, again := bs.parked.take(format.RangePlain, 4); !ok || p.key != 4 || again {
 			t.Errorf("taken %v, again %v: %d", ok, again, p.key)
 		}
 		time.Sleep(parkedTime + time.Millisecond)
 		check("after one sweep")
-		l.parked.leave(&p)
-		if p, ok := l.parked.take(format.RangePlain, 2); ok {
+		bs.parked.leave(&p)
+		if p, ok := bs.parked.take(format.RangePlain, 2); ok {
 			p.close()
 		}
 		check("its user's", 2)
@@ -64,16 +64,16 @@ func TestParked(t *testing.T) {
 		time.Sleep(2 * parkedTime)
 		check("after four sweeps", 4)
 		synctest.Wait()
-		if l.parked.timer != nil {
+		if bs.parked.timer != nil {
 			t.Error("sweeps go on with nothing left")
 		}
 		large := part(20)
 		large.pages = format.RawPages(make([]byte, 1<<20/parkedShare+1))
-		l.parked.leave(large)
+		bs.parked.leave(large)
 		check("a large one", 20)
-		l.parked.leave(part(21))
-		l.parked.leave(part(22))
-		l.parked.close()
+		bs.parked.leave(part(21))
+		bs.parked.leave(part(22))
+		bs.parked.close()
 		check("the log closes", 21, 22)
 		time.Sleep(4 * parkedTime)
 		check("afterwards")
@@ -101,17 +101,17 @@ func TestParkedParts(t *testing.T) {
 		if i := slices.IndexFunc(s.tail, func(b *Block) bool { return b.idx.Key() >= r.next }); i >= 0 && r.next > s.beforeTail.TimeUS {
 			continue
 		}
-		x, err := l.indexOf(format.RangeSlimIndex, r.block)
+		x, err := l.blocks.indexOf(format.RangeSlimIndex, r.block)
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, ok := l.parked.take(format.RangePlain, r.block)
+		p, ok := l.blocks.parked.take(format.RangePlain, r.block)
 		if within := r.next > x.TimeUS[0] && r.next <= x.Key(); within && !ok && time.Since(begun) < parkedTime/2 {
 			t.Errorf("at stamp %d of block %d: its part is not parked", r.next, r.block)
 		}
 		if ok {
 			found++
-			l.parked.leave(&p)
+			l.blocks.parked.leave(&p)
 		}
 	}
 	if !bytes.Equal(got, want) || found == 0 {

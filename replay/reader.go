@@ -112,8 +112,8 @@ type Reader struct {
 
 // NewReader makes a reader. Errors: ErrUnknownStream, ErrUnknownDictionary, ErrClosed.
 func (l *Log) NewReader(cfg ReaderConfig) (*Reader, error) {
-	l.storeMu.RLock()
-	defer l.storeMu.RUnlock()
+	l.blocks.storeMu.RLock()
+	defer l.blocks.storeMu.RUnlock()
 	s := l.snap.Load()
 	if s.err != nil {
 		return nil, s.err
@@ -170,8 +170,8 @@ func (r *Reader) Wait() <-chan struct{} { return r.changed }
 func (r *Reader) Next(c *Chunk) error {
 	c.Reset()
 	l := r.log
-	l.storeMu.RLock()
-	defer l.storeMu.RUnlock()
+	l.blocks.storeMu.RLock()
+	defer l.blocks.storeMu.RUnlock()
 	s := l.snap.Load()
 	r.changed = s.changed
 	if s.err != nil {
@@ -209,10 +209,10 @@ func (r *Reader) Next(c *Chunk) error {
 
 // pass looks at what s has from r.next on.
 func (r *Reader) pass(s *snapshot, c *Chunk) error {
-	p := pass{r: r, c: c, s: s, scan: blockScan{l: r.log, slim: r.slimIndexSuffices()}}
+	p := pass{r: r, c: c, s: s, scan: blockScan{bs: r.log.blocks, slim: r.slimIndexSuffices()}}
 	defer p.scan.close()
-	r.log.passes.Add(1)
-	defer r.log.passes.Add(-1)
+	r.log.blocks.activeScans.Add(1)
+	defer r.log.blocks.activeScans.Add(-1)
 	return p.run()
 }
 
@@ -310,7 +310,7 @@ func (p *pass) find() (source, error) {
 func (p *pass) findBlock() (*blockIndex, error) {
 	r := p.r
 	if p.scan.before == nil && r.block != 0 {
-		if e := r.log.cache.peek(cacheKey{block: r.block, part: p.scan.part()}); e != nil {
+		if e := r.log.blocks.cache.peek(cacheKey{block: r.block, part: p.scan.part()}); e != nil {
 			if e.idx.Key() >= r.next {
 				return e.idx, nil
 			}
@@ -428,16 +428,16 @@ func (p *pass) match(src source, i, end int) (through int, err error) {
 		r.reached.Store(x.Key())
 	}
 	begun := time.Now()
-	stored, err := r.log.openPart(x, src.part(v), src.key(), size)
+	stored, err := r.log.blocks.openPart(x, src.part(v), src.key(), size)
 	if err != nil {
 		return i, err
 	}
 	defer func() {
 		switch {
 		case err == nil && through < len(ends): // the next call goes on here
-			r.log.parked.leave(&stored)
+			r.log.blocks.parked.leave(&stored)
 		case r.filter == nil:
-			r.log.parked.finish(&stored)
+			r.log.blocks.parked.finish(&stored)
 		default:
 			stored.close()
 		}
@@ -465,7 +465,7 @@ func (p *pass) matchTail(blk *Block, i, end int) (through int, err error) {
 	if r.filter != nil && r.matcher.next(i) >= end {
 		return end, nil
 	}
-	f, err := r.log.frames(blk, r.variant, p.s.streamOf(blk.idx.Epoch))
+	f, err := p.frames(blk)
 	if err != nil {
 		return i, err
 	}

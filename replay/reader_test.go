@@ -163,7 +163,7 @@ func TestSharedLoads(t *testing.T) {
 	}
 	wg.Wait()
 	// 9 indexes, a variant
-	if _, _, misses := a.l.cache.size(); misses != 10 {
+	if _, _, misses := a.l.blocks.cache.size(); misses != 10 {
 		t.Errorf("%d loads and builds, want 10", misses)
 	}
 }
@@ -194,7 +194,7 @@ func TestBuiltChunksAreSmall(t *testing.T) {
 			}
 		}
 	}
-	for k := range a.l.cache.entries {
+	for k := range a.l.blocks.cache.entries {
 		if k.variant != (variant{}) && k.block <= a.l.snap.Load().beforeTail.TimeUS {
 			t.Errorf("the cache has %+v of a block on disk", k)
 		}
@@ -261,7 +261,7 @@ func TestChunkCopies(t *testing.T) {
 	// Every slice is full-capacity; those that alias share an array with the cache.
 	aliased := 0
 	for _, f := range c.Frames {
-		for _, e := range a.l.cache.entries {
+		for _, e := range a.l.blocks.cache.entries {
 			if len(e.data) > 0 && len(f) > 0 && overlaps(e.data, f) {
 				aliased++
 			}

@@ -15,7 +15,7 @@ import (
 // allStrands opens the plain part of block x, with all it has.
 func allStrands(t *testing.T, l *Log, x *blockIndex) storedPart {
 	t.Helper()
-	p, err := l.openPart(x, format.RangePlain, x.Key(), int(x.PlainEnd[x.Events()-1]))
+	p, err := l.blocks.openPart(x, format.RangePlain, x.Key(), int(x.PlainEnd[x.Events()-1]))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +143,7 @@ func TestReadersOfReady(t *testing.T) {
 	var blocks []*blockIndex
 	for s, x := l.snap.Load(), firstBlock(t, l); ; {
 		blocks = append(blocks, x)
-		scan := blockScan{l: l, before: x}
+		scan := blockScan{bs: l.blocks, before: x}
 		if x.Key() >= s.beforeTail.TimeUS {
 			break
 		}
@@ -165,7 +165,7 @@ func TestReadersOfReady(t *testing.T) {
 						p.ready[i] = nil
 					}
 				}
-				l.parked.leave(&p)
+				l.blocks.parked.leave(&p)
 			}
 			r, err := l.NewReader(ReaderConfig{Cursor: TimeCursor(0), MaxChunkBytes: size})
 			if err != nil {
@@ -200,10 +200,10 @@ func TestReadersOfReady(t *testing.T) {
 // unpacking ahead for a while.
 func TestReadyParked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := &Log{cache: newCache(1 << 20), store: &pebblestore.Store{CacheBytes: 1 << 20}}
-		defer l.parked.close()
+		bs := &blockStore{cache: newCache(1 << 20), store: &pebblestore.Store{CacheBytes: 1 << 20}}
+		defer bs.parked.close()
 		part := func(key int64, ready ...int) *storedPart {
-			p := &storedPart{l: l, r: format.RangePlain, key: key, pages: format.RawPages(make([]byte, 1000))}
+			p := &storedPart{bs: bs, r: format.RangePlain, key: key, pages: format.RawPages(make([]byte, 1000))}
 			if len(ready) > 0 {
 				p.ready = make([]*arena, 4)
 			}
@@ -213,7 +213,7 @@ func TestReadyParked(t *testing.T) {
 			return p
 		}
 		ready := func(key int64) (got []int) {
-			p, ok := l.parked.take(format.RangePlain, key)
+			p, ok := bs.parked.take(format.RangePlain, key)
 			if !ok {
 				return []int{-1}
 			}
@@ -222,55 +222,55 @@ func TestReadyParked(t *testing.T) {
 					got = append(got, i)
 				}
 			}
-			l.parked.leave(&p)
+			bs.parked.leave(&p)
 			return got
 		}
 		for _, tc := range []struct{ first, second, want []int }{
 			{nil, nil, nil}, {[]int{1}, nil, []int{1}}, {nil, []int{1}, []int{1}}, {[]int{0, 3}, []int{1, 3}, []int{0, 1, 3}},
 		} {
-			l.parked.leave(part(1, tc.first...))
-			l.parked.leave(part(1, tc.second...))
-			if got := ready(1); !slices.Equal(got, tc.want) || len(l.parked.parts) != 1 {
-				t.Errorf("%v and %v: %v are ready, of %d parts", tc.first, tc.second, got, len(l.parked.parts))
+			bs.parked.leave(part(1, tc.first...))
+			bs.parked.leave(part(1, tc.second...))
+			if got := ready(1); !slices.Equal(got, tc.want) || len(bs.parked.parts) != 1 {
+				t.Errorf("%v and %v: %v are ready, of %d parts", tc.first, tc.second, got, len(bs.parked.parts))
 			}
-			if p, ok := l.parked.take(format.RangePlain, 1); ok {
+			if p, ok := bs.parked.take(format.RangePlain, 1); ok {
 				p.close()
 			}
 		}
-		l.parked.leave(part(2, 1))
+		bs.parked.leave(part(2, 1))
 		larger := part(2)
 		larger.pages = format.RawPages(make([]byte, 1001))
-		if l.parked.leave(larger); len(l.parked.parts) != 2 {
-			t.Errorf("the part of a block and of what it was merged into become %d", len(l.parked.parts))
+		if bs.parked.leave(larger); len(bs.parked.parts) != 2 {
+			t.Errorf("the part of a block and of what it was merged into become %d", len(bs.parked.parts))
 		}
-		l.parked.finish(part(2))
-		l.parked.finish(part(2))
-		if len(l.parked.parts) != 1 || l.parked.parts[0].pages.Size() != larger.pages.Size() {
-			t.Errorf("its reader has gone on: %d parts", len(l.parked.parts))
+		bs.parked.finish(part(2))
+		bs.parked.finish(part(2))
+		if len(bs.parked.parts) != 1 || bs.parked.parts[0].pages.Size() != larger.pages.Size() {
+			t.Errorf("its reader has gone on: %d parts", len(bs.parked.parts))
 		}
-		if !l.parked.prepares(part(3)) {
+		if !bs.parked.prepares(part(3)) {
 			t.Error("nothing was wasted, nothing more is unpacked ahead")
 		}
 		large := part(3)
-		if large.pages = format.RawPages(make([]byte, 1<<20/parkedShare+1)); l.parked.prepares(large) {
+		if large.pages = format.RawPages(make([]byte, 1<<20/parkedShare+1)); bs.parked.prepares(large) {
 			t.Error("a large part is unpacked ahead")
 		}
 		for key := range int64(maxParked + 1) {
-			l.parked.leave(part(10+key, 2))
+			bs.parked.leave(part(10+key, 2))
 		}
-		if l.parked.prepares(part(3)) {
+		if bs.parked.prepares(part(3)) {
 			t.Error("pages were wasted, and more are unpacked ahead")
 		}
 		for key := range int64(maxParked + 1) { // all that are left
-			if p, ok := l.parked.take(format.RangePlain, 10+key); ok {
+			if p, ok := bs.parked.take(format.RangePlain, 10+key); ok {
 				p.close()
 			}
 		}
-		if time.Sleep(parkedTime + time.Millisecond); !l.parked.prepares(part(3)) {
+		if time.Sleep(parkedTime + time.Millisecond); !bs.parked.prepares(part(3)) {
 			t.Error("what was wasted is not forgotten")
 		}
-		l.parked.leave(part(4, 0))
-		if time.Sleep(2*parkedTime + time.Millisecond); l.parked.prepares(part(3)) {
+		bs.parked.leave(part(4, 0))
+		if time.Sleep(2*parkedTime + time.Millisecond); bs.parked.prepares(part(3)) {
 			t.Error("a sweep wasted pages, and more are unpacked ahead")
 		}
 	})
@@ -284,8 +284,8 @@ func TestLateParts(t *testing.T) {
 	for reached, want := range map[int64]bool{0: true, x.Key(): true, x.Key() + 1: false} {
 		a := ahead{reached: new(atomic.Int64)}
 		a.reached.Store(reached)
-		l.fetch(x, &a)
-		p, ok := l.parked.take(format.RangePlain, x.Key())
+		l.blocks.fetch(x, &a)
+		p, ok := l.blocks.parked.take(format.RangePlain, x.Key())
 		if ok != want {
 			t.Errorf("its reader reached %d, the block is %d: the part is parked: %v", reached, x.Key(), ok)
 		}

@@ -48,8 +48,8 @@ func (l *Log) TrimTo(ctx context.Context, maxBytes int64) error {
 
 // trim drops by age and down to maxBytes; 0: no limit, negative: nothing is left.
 func (l *Log) trim(ctx context.Context, maxBytes int64) error {
-	l.trimMu.Lock()
-	defer l.trimMu.Unlock()
+	l.trims.mu.Lock()
+	defer l.trims.mu.Unlock()
 	trusted := l.watchClock()
 	if l.cfg.Retention == 0 {
 		return nil
@@ -115,7 +115,7 @@ func (l *Log) lastBlockAt(s *snapshot, us int64) (int64, error) {
 	}
 	key, ok := format.ParseTimeKey(it.Key())
 	if !ok {
-		return 0, l.corrupt(format.RangeIndex, us, fmt.Errorf("key %x", it.Key()))
+		return 0, l.blocks.corrupt(format.RangeIndex, us, fmt.Errorf("key %x", it.Key()))
 	}
 	return key, nil
 }
@@ -162,7 +162,7 @@ func (l *Log) cutByBytes(s *snapshot, maxBytes int64) (key int64, more bool, err
 		_, seq, _ := format.ParseSeqKey(it.Key())
 		ref, err := format.OpenBlockRef(it.Value(), seq)
 		if err != nil {
-			return 0, false, l.corrupt(format.RangeSeq, seq, err)
+			return 0, false, l.blocks.corrupt(format.RangeSeq, seq, err)
 		}
 		if ref.Key > s.Newest.TimeUS {
 			break // not published yet
@@ -177,7 +177,7 @@ func (l *Log) cutByBytes(s *snapshot, maxBytes int64) (key int64, more bool, err
 	return key, false, it.Error()
 }
 
-// cut drops all blocks up to the one at key. l.trimMu is held, so that nothing else moves the floor.
+// cut drops all blocks up to the one at key. l.trims.mu is held, so that nothing else moves the floor.
 // It returns false if an Append came between and it must be tried again.
 func (l *Log) cut(s *snapshot, key int64) (done bool, err error) {
 	it, err := l.store.NewIter(&pebble.IterOptions{
@@ -188,11 +188,11 @@ func (l *Log) cut(s *snapshot, key int64) (done bool, err error) {
 	defer it.Close()
 	if !it.First() {
 		if err := it.Error(); err != nil {
-			return false, l.readError(format.RangeIndex, key, err)
+			return false, l.blocks.readError(format.RangeIndex, key, err)
 		}
-		return false, l.corrupt(format.RangeIndex, key, format.ErrMissing)
+		return false, l.blocks.corrupt(format.RangeIndex, key, format.ErrMissing)
 	}
-	last, err := l.decodeAt(it, format.RangeIndex, key)
+	last, err := l.blocks.decodeAt(it, format.RangeIndex, key)
 	if err != nil {
 		return false, err
 	}
@@ -203,13 +203,13 @@ func (l *Log) cut(s *snapshot, key int64) (done bool, err error) {
 	var oldest format.Mark
 	if it.Next() {
 		us, _ := format.ParseTimeKey(it.Key())
-		first, err := l.decodeAt(it, format.RangeIndex, us)
+		first, err := l.blocks.decodeAt(it, format.RangeIndex, us)
 		if err != nil {
 			return false, err
 		}
 		oldest = first.FirstMark()
 	} else if err := it.Error(); err != nil {
-		return false, l.readError(format.RangeIndex, key, err)
+		return false, l.blocks.readError(format.RangeIndex, key, err)
 	}
 	return l.drop(last, ref, oldest)
 }
@@ -217,17 +217,17 @@ func (l *Log) cut(s *snapshot, key int64) (done bool, err error) {
 func (l *Log) blockRefOf(x *blockIndex) (format.BlockRef, error) {
 	v, ok, err := l.store.Value(format.SeqKey(x.Epoch, x.LastSeq))
 	if err != nil {
-		return format.BlockRef{}, l.readError(format.RangeSeq, x.Key(), err)
+		return format.BlockRef{}, l.blocks.readError(format.RangeSeq, x.Key(), err)
 	}
 	if !ok {
-		return format.BlockRef{}, l.corrupt(format.RangeSeq, x.Key(), format.ErrMissing)
+		return format.BlockRef{}, l.blocks.corrupt(format.RangeSeq, x.Key(), format.ErrMissing)
 	}
 	ref, err := format.OpenBlockRef(v, x.LastSeq)
 	if err == nil && ref.Key != x.Key() {
 		err = fmt.Errorf("it refers to block %d", ref.Key)
 	}
 	if err != nil {
-		return format.BlockRef{}, l.corrupt(format.RangeSeq, x.Key(), err)
+		return format.BlockRef{}, l.blocks.corrupt(format.RangeSeq, x.Key(), err)
 	}
 	return ref, nil
 }

@@ -157,7 +157,7 @@ func TestClockBehindAtOpen(t *testing.T) {
 	}
 	clock.step(-time.Hour)
 	a.l = mustOpen(t, cfg)
-	if a.l.clock.trusted {
+	if a.l.trims.clock.trusted {
 		t.Error("trimming by age is not paused")
 	}
 	if got, want := NewStamper(a.l.Progress().TimeUS, clock.now).Next(), a.stamp+1; got != want {
@@ -266,7 +266,7 @@ func TestTrimUnderReader(t *testing.T) {
 	cfg.TailBytes, cfg.CacheBytes = 1, 1
 	a := tenBlocks(t, cfg, clock)
 	s := a.l.snap.Load()
-	before := blockScan{l: a.l}
+	before := blockScan{bs: a.l.blocks}
 	defer before.close()
 	x, err := before.find(s, s.Oldest.TimeUS)
 	if err != nil {
@@ -275,18 +275,18 @@ func TestTrimUnderReader(t *testing.T) {
 	if err := a.l.TrimTo(t.Context(), a.l.Range().Bytes/2); err != nil {
 		t.Fatal(err)
 	}
-	after := blockScan{l: a.l}
+	after := blockScan{bs: a.l.blocks}
 	defer after.close()
 	if _, err := after.find(s, s.Oldest.TimeUS); !errors.Is(err, ErrFellOff) {
 		t.Errorf("find after the trim: %v", err)
 	}
-	if _, err := a.l.readPart(format.RangePlain, x.Key()); !errors.Is(err, ErrFellOff) {
+	if _, err := a.l.blocks.readPart(format.RangePlain, x.Key()); !errors.Is(err, ErrFellOff) {
 		t.Errorf("read a part after the trim: %v", err)
 	}
 	if y, err := before.find(s, x.Key()+1); err != nil || y.Seq[0] != 2 {
 		t.Errorf("the scan made before the trim goes on: %v", err)
 	}
-	if _, err := a.l.findAfter(s, s.Oldest.Place); !errors.Is(err, ErrFellOff) {
+	if _, err := a.l.blocks.findAfter(s, s.Oldest.Place); !errors.Is(err, ErrFellOff) {
 		t.Errorf("find a position after the trim: %v", err)
 	}
 	if a.l.store.Err() != nil {

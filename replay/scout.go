@@ -55,7 +55,7 @@ func (p *pass) nextPlan() error {
 // depth is how far the reader may look ahead. While others read, too, there is something to do until the disk
 // answers.
 func (p *pass) depth() int {
-	if p.r.log.passes.Load() > 1 {
+	if p.r.log.blocks.activeScans.Load() > 1 {
 		return 1
 	}
 	return max(1, p.r.depth)
@@ -98,15 +98,15 @@ func (p *pass) looksForDIDs(from int64, n int) ([]plan, error) {
 	looks := make([]look, len(keys))
 	var wg sync.WaitGroup
 	for i, key := range keys {
-		if i < len(keys)-1 && l.mayLook() {
+		if i < len(keys)-1 && l.blocks.mayLook() {
 			// Next, which holds storeMu, waits for it.
 			wg.Go(func() {
-				defer l.hasLooked()
-				looks[i].at(l, key, f)
+				defer l.blocks.hasLooked()
+				looks[i].at(l.blocks, key, f)
 			})
 			continue
 		}
-		looks[i].at(l, key, f)
+		looks[i].at(l.blocks, key, f)
 	}
 	wg.Wait()
 	plans := make([]plan, 0, len(looks))
@@ -123,39 +123,39 @@ func (p *pass) looksForDIDs(from int64, n int) ([]plan, error) {
 }
 
 // mayLook takes one of the places that all readers share.
-func (l *Log) mayLook() bool {
+func (bs *blockStore) mayLook() bool {
 	select {
-	case l.looks <- struct{}{}:
+	case bs.lookupSlots <- struct{}{}:
 		return true
 	default:
 		return false
 	}
 }
 
-func (l *Log) hasLooked() { <-l.looks }
+func (bs *blockStore) hasLooked() { <-bs.lookupSlots }
 
 // at plans the blocks that may have events of the filter's DIDs. If it wants all of those, most spans have none, and their
 // fingerprints say so: then nothing else of them is read.
-func (k *look) at(l *Log, key int64, f *Filter) {
+func (k *look) at(bs *blockStore, key int64, f *Filter) {
 	begun := time.Now()
-	fingerprints := f.fingerprintsFor(l.spans.key)
+	fingerprints := f.fingerprintsFor(bs.key)
 	defer func() { k.slow = time.Since(begun) > slowLook+time.Duration(len(fingerprints))*slowFingerprint }()
 	var of format.BlockSet
 	k.plan = plan{key: key}
 	onlyDIDs := f.anyCollection && f.kinds == 0
 	if onlyDIDs {
-		if of, k.err = l.blocksOf(key, fingerprints); k.err != nil || of.Empty() {
+		if of, k.err = bs.blocksOf(key, fingerprints); k.err != nil || of.Empty() {
 			return
 		}
 	}
-	sp, err := l.spanOf(key)
+	sp, err := bs.spanOf(key)
 	if err != nil {
 		k.err = err
 		return
 	}
 	k.plan = planOf(sp, f)
 	if !onlyDIDs && !k.plan.blocks.Empty() {
-		of, k.err = l.blocksOf(key, fingerprints)
+		of, k.err = bs.blocksOf(key, fingerprints)
 	}
 	k.plan.blocks.Intersect(&of)
 }
@@ -164,7 +164,7 @@ func (k *look) at(l *Log, key int64, f *Filter) {
 // the reader is ahead of itself.
 func (p *pass) lookAheadInSpans(sp *format.Span, n, bytes int) {
 	r := p.r
-	window := max(aheadBlocks, min(p.depth(), int(r.log.aheadBytes()/int64(bytes)/aheadShare)))
+	window := max(aheadBlocks, min(p.depth(), int(r.log.blocks.aheadBytes()/int64(bytes)/aheadShare)))
 	pl, coming := &r.plan, r.coming
 	for {
 		for n = pl.blocks.Next(n); n < len(sp.Keys); n = pl.blocks.Next(n + 1) {
@@ -172,7 +172,7 @@ func (p *pass) lookAheadInSpans(sp *format.Span, n, bytes int) {
 			if key > r.aheadTo {
 				a := ahead{from: key, exact: true, slim: p.scan.slim, filter: r.filter, variant: r.variant, reached: r.reached,
 					slow: window > aheadBlocks, sparse: pl.blocks.Count(n+1, n+1+walkBlocks) <= walkBlocks/2}
-				if !r.log.readAhead(p.s, a, bytes) {
+				if !r.log.blocks.readAhead(p.s, a, bytes) {
 					return
 				}
 				r.aheadTo = key
@@ -186,7 +186,7 @@ func (p *pass) lookAheadInSpans(sp *format.Span, n, bytes int) {
 				return
 			}
 		}
-		e := r.log.cache.peek(cacheKey{block: pl.key, part: format.RangeSpan})
+		e := r.log.blocks.cache.peek(cacheKey{block: pl.key, part: format.RangeSpan})
 		if e == nil {
 			return
 		}

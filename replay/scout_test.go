@@ -59,7 +59,7 @@ func TestScout(t *testing.T) {
 		{"none", FilterConfig{DIDs: []string{"did:plc:none"}}},
 		{"com.example.rare", FilterConfig{Collections: []string{"com.example.rare"}, Kinds: Kinds(translate.KindCommit)}},
 	} {
-		l.cache = newCache(cfg.CacheBytes)
+		l.blocks.cache = newCache(cfg.CacheBytes)
 		w := &world{t: t, cfg: cfg, log: l, m: &model{blocks: []modelBlock{{testBlock: testBlock{events: all}}}}}
 		rc := ReaderConfig{Cursor: TimeCursor(0), MaxChunkBytes: 300, Filter: must(NewFilter(tc.cfg))}
 		r, err := l.NewReader(rc)
@@ -72,7 +72,7 @@ func TestScout(t *testing.T) {
 		deepest = max(deepest, r.depth)
 		waitReadAhead(l)
 		read, unread, spans := 0, 0, 0
-		for k, e := range l.cache.entries {
+		for k, e := range l.blocks.cache.entries {
 			if k.part == format.RangeSpan {
 				spans++
 			}
@@ -89,8 +89,8 @@ func TestScout(t *testing.T) {
 		if tc.name == "none" && spans > 8 {
 			t.Errorf("%s: it read %d spans of %d; how far it came, only a few need say", tc.name, spans, len(l.snap.Load().spans))
 		}
-		if len(l.looks) != 0 {
-			t.Errorf("%d looks have no end", len(l.looks))
+		if len(l.blocks.lookupSlots) != 0 {
+			t.Errorf("%d looks have no end", len(l.blocks.lookupSlots))
 		}
 	}
 	if deepest != maxLooks {
@@ -132,12 +132,12 @@ func TestSlowParts(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, key := range l.snap.Load().spansSince(0) { // what says where the events are is in the log's cache
-		sp, err := l.spanOf(key)
+		sp, err := l.blocks.spanOf(key)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, block := range sp.Keys {
-			if _, err := l.indexOf(format.RangeSlimIndex, block); err != nil {
+			if _, err := l.blocks.indexOf(format.RangeSlimIndex, block); err != nil {
 				t.Fatal(err)
 			}
 		}

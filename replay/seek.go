@@ -81,7 +81,7 @@ func (r *Reader) seekPosition(s *snapshot, c Cursor) error {
 		r.through = Mark{s.Newest.TimeUS, pos}
 		return nil
 	}
-	next, err := r.log.findAfter(s, p)
+	next, err := r.log.blocks.findAfter(s, p)
 	if err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func (r *Reader) seekPosition(s *snapshot, c Cursor) error {
 
 // findAfter returns a stamp after all events up to p and not after the next one, nor after a gap
 // that lies between. p is at or after the floor and before the newest event.
-func (l *Log) findAfter(s *snapshot, p format.Place) (int64, error) {
+func (bs *blockStore) findAfter(s *snapshot, p format.Place) (int64, error) {
 	// The block that p is in, or the first one after it, is the first whose last event is after p.
 	if s.beforeTail.Place.Before(p) || s.beforeTail.Place == p {
 		i := 0
@@ -104,49 +104,49 @@ func (l *Log) findAfter(s *snapshot, p format.Place) (int64, error) {
 		}
 		return afterIn(s.tail[i].idx, p, before), nil
 	}
-	it, err := l.store.NewIter(&pebble.IterOptions{
+	it, err := bs.store.NewIter(&pebble.IterOptions{
 		LowerBound: format.RangeSeq.Start(), UpperBound: format.RangeSeq.End()})
 	if err != nil {
 		return 0, fmt.Errorf("find position: %w", err)
 	}
 	defer it.Close()
-	if p.Before(l.snap.Load().Floor.Place) {
+	if p.Before(bs.snap.Load().Floor.Place) {
 		return 0, ErrFellOff // see blockScan.open
 	}
 	for ok := it.SeekGE(format.SeqKey(p.Epoch, p.Seq)); ok; ok = it.Next() {
 		epoch, seq, valid := format.ParseSeqKey(it.Key())
 		if !valid {
-			return 0, l.corrupt(format.RangeSeq, 0, fmt.Errorf("key %x", it.Key()))
+			return 0, bs.corrupt(format.RangeSeq, 0, fmt.Errorf("key %x", it.Key()))
 		}
 		ref, err := format.OpenBlockRef(it.Value(), seq)
 		if err != nil {
-			return 0, l.corrupt(format.RangeSeq, seq, err)
+			return 0, bs.corrupt(format.RangeSeq, seq, err)
 		}
 		if !p.Before(format.Place{Epoch: epoch, Seq: ref.Seq, Op: ref.Op}) {
 			continue // the block covers p's frame, but has nothing after it
 		}
-		return l.findIn(s, it, ref, p)
+		return bs.findIn(s, it, ref, p)
 	}
 	if err := it.Error(); err != nil {
-		return 0, l.readError(format.RangeSeq, p.Seq, err)
+		return 0, bs.readError(format.RangeSeq, p.Seq, err)
 	}
-	return 0, l.corrupt(format.RangeSeq, s.Newest.Seq, format.ErrMissing)
+	return 0, bs.corrupt(format.RangeSeq, s.Newest.Seq, format.ErrMissing)
 }
 
 // findIn does the rest of findAfter in the block that ref, where it is, refers to.
-func (l *Log) findIn(s *snapshot, it *pebbleguard.Iterator, ref format.BlockRef, p format.Place) (int64, error) {
+func (bs *blockStore) findIn(s *snapshot, it *pebbleguard.Iterator, ref format.BlockRef, p format.Place) (int64, error) {
 	before := s.Floor.TimeUS
 	if it.Prev() {
 		_, seq, _ := format.ParseSeqKey(it.Key())
 		prev, err := format.OpenBlockRef(it.Value(), seq)
 		if err != nil {
-			return 0, l.corrupt(format.RangeSeq, seq, err)
+			return 0, bs.corrupt(format.RangeSeq, seq, err)
 		}
 		before = max(before, prev.Key)
 	} else if err := it.Error(); err != nil {
-		return 0, l.readError(format.RangeSeq, p.Seq, err)
+		return 0, bs.readError(format.RangeSeq, p.Seq, err)
 	}
-	scan := blockScan{l: l}
+	scan := blockScan{bs: bs}
 	defer scan.close()
 	x, err := scan.find(s, ref.Key)
 	if err != nil {

@@ -100,7 +100,7 @@ func BenchmarkSpans(b *testing.B) {
 			events := 0
 			cpu := cpuTime()
 			for b.Loop() {
-				l.cache = newCache(l.cfg.CacheBytes)
+				l.blocks.cache = newCache(l.cfg.CacheBytes)
 				r, err := l.NewReader(ReaderConfig{Filter: f, Cursor: TimeCursor(0)})
 				if err != nil {
 					b.Fatal(err)

@@ -61,7 +61,7 @@ func TestSpansSkip(t *testing.T) {
 		{"a DID and a collection", FilterConfig{DIDs: []string{"did:plc:rare"}, Collections: []string{"com.example.rare"}}, 0, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			l.cache = newCache(cfg.CacheBytes)
+			l.blocks.cache = newCache(cfg.CacheBytes)
 			w := &world{t: t, cfg: cfg, log: l, m: &model{blocks: []modelBlock{{testBlock: testBlock{events: all}}}}}
 			rc := ReaderConfig{Cursor: TimeCursor(0), MaxChunkBytes: 1 << 20, Filter: must(NewFilter(tc.cfg))}
 			r, err := l.NewReader(rc)
@@ -73,7 +73,7 @@ func TestSpansSkip(t *testing.T) {
 			}
 			waitReadAhead(l)
 			read := map[format.Range]int{}
-			for k := range l.cache.entries {
+			for k := range l.blocks.cache.entries {
 				if k.block <= l.snap.Load().spanned {
 					read[k.part]++
 				}

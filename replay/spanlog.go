@@ -219,7 +219,7 @@ func (p *pass) findSpan() (source, error) {
 			return source{}, err
 		}
 	}
-	sp, err := r.log.spanOf(r.plan.key)
+	sp, err := r.log.blocks.spanOf(r.plan.key)
 	if err != nil {
 		return source{}, err
 	}
@@ -249,7 +249,7 @@ func (p *pass) findSpan() (source, error) {
 		p.lookAheadInSpans(sp, next, int(sp.Events[next])*aheadEventBytes)
 	}
 	begun := time.Now()
-	x, err := r.log.indexOf(p.scan.part(), sp.Keys[next])
+	x, err := r.log.blocks.indexOf(p.scan.part(), sp.Keys[next])
 	if slow := time.Since(begun) > slowLook; slow || err == nil && r.variant.storedEnds(x) == nil {
 		r.looked(slow) // else the look into its part tells
 	}
@@ -259,7 +259,7 @@ func (p *pass) findSpan() (source, error) {
 // others returns the copies of identity and account events from r.next on and before until; an empty
 // source if there are none.
 func (p *pass) others(sp *format.Span, until int64) (source, error) {
-	x, err := p.r.log.othersIndex(sp.Key())
+	x, err := p.r.log.blocks.othersIndex(sp.Key())
 	if err != nil {
 		return source{}, err
 	}
@@ -271,20 +271,20 @@ func (p *pass) others(sp *format.Span, until int64) (source, error) {
 }
 
 // othersIndex returns the index of a span's copies.
-func (l *Log) othersIndex(key int64) (*blockIndex, error) {
-	e, mine := l.cache.find(cacheKey{block: key, part: format.RangeCopiesIndex})
+func (bs *blockStore) othersIndex(key int64) (*blockIndex, error) {
+	e, mine := bs.cache.find(cacheKey{block: key, part: format.RangeCopiesIndex})
 	if !mine {
 		return e.idx, e.err
 	}
 	var bytes int64
-	defer func() { l.cache.fill(e, bytes) }()
-	b, err := l.readPart(format.RangeCopiesIndex, key)
+	defer func() { bs.cache.fill(e, bytes) }()
+	b, err := bs.readPart(format.RangeCopiesIndex, key)
 	if err != nil {
 		e.err = err
 		return nil, err
 	}
 	if e.idx, err = decodeBlockIndex(format.RangeCopiesIndex, b); err != nil {
-		e.err = l.corrupt(format.RangeCopiesIndex, key, err)
+		e.err = bs.corrupt(format.RangeCopiesIndex, key, err)
 		return nil, e.err
 	}
 	bytes, e.err = e.idx.memory(), nil
@@ -292,13 +292,13 @@ func (l *Log) othersIndex(key int64) (*blockIndex, error) {
 }
 
 // spanOf returns a span whose key is known.
-func (l *Log) spanOf(key int64) (*format.Span, error) {
-	e, mine := l.cache.find(cacheKey{block: key, part: format.RangeSpan})
+func (bs *blockStore) spanOf(key int64) (*format.Span, error) {
+	e, mine := bs.cache.find(cacheKey{block: key, part: format.RangeSpan})
 	if !mine {
 		return e.span, e.err
 	}
-	defer func() { l.cache.fill(e, e.spanBytes()) }()
-	e.err = l.view(format.RangeSpan, key, e.decodeSpan)
+	defer func() { bs.cache.fill(e, e.spanBytes()) }()
+	e.err = bs.view(format.RangeSpan, key, e.decodeSpan)
 	return e.span, e.err
 }
 
@@ -342,25 +342,25 @@ func (c *blockScan) spansFrom(s *snapshot, from int64, n int) ([]*format.Span, e
 		return spans, nil
 	}
 	if err := c.spans.Error(); err != nil {
-		return nil, c.l.readError(format.RangeSpan, from, err)
+		return nil, c.bs.readError(format.RangeSpan, from, err)
 	}
-	return nil, c.l.corrupt(format.RangeSpan, s.spanned, format.ErrMissing)
+	return nil, c.bs.corrupt(format.RangeSpan, s.spanned, format.ErrMissing)
 }
 
 // spanAt returns the span that the iterator is at.
 func (c *blockScan) spanAt() (*format.Span, error) {
 	key, ok := format.ParseTimeKey(c.spans.Key())
 	if !ok {
-		return nil, c.l.corrupt(format.RangeSpan, 0, fmt.Errorf("key %x", c.spans.Key()))
+		return nil, c.bs.corrupt(format.RangeSpan, 0, fmt.Errorf("key %x", c.spans.Key()))
 	}
-	e, mine := c.l.cache.find(cacheKey{block: key, part: format.RangeSpan})
+	e, mine := c.bs.cache.find(cacheKey{block: key, part: format.RangeSpan})
 	if !mine {
 		return e.span, e.err
 	}
-	defer func() { c.l.cache.fill(e, e.spanBytes()) }()
+	defer func() { c.bs.cache.fill(e, e.spanBytes()) }()
 	sealed, err := c.spans.ValueAndErr()
 	if err != nil {
-		e.err = c.l.readError(format.RangeSpan, key, err)
+		e.err = c.bs.readError(format.RangeSpan, key, err)
 		return nil, e.err
 	}
 	b, err := format.OpenTrailer(sealed, format.RangeSpan, key)
@@ -368,18 +368,18 @@ func (c *blockScan) spanAt() (*format.Span, error) {
 		err = e.decodeSpan(b)
 	}
 	if e.err = err; err != nil {
-		e.err = c.l.corrupt(format.RangeSpan, key, err)
+		e.err = c.bs.corrupt(format.RangeSpan, key, err)
 	}
 	return e.span, e.err
 }
 
 // blocksOf returns the blocks of a span that may have events of the DIDs with these fingerprints, which ascend. What
 // it reads is looked at once, so it goes past the cache.
-func (l *Log) blocksOf(key int64, fingerprints []uint64) (set format.BlockSet, err error) {
+func (bs *blockStore) blocksOf(key int64, fingerprints []uint64) (set format.BlockSet, err error) {
 	for len(fingerprints) > 0 {
 		shard := format.ShardOf(fingerprints[0])
 		n := sort.Search(len(fingerprints), func(i int) bool { return format.ShardOf(fingerprints[i]) > shard })
-		err := l.viewAt(format.ShardKey(key, shard), format.RangeSpanDIDs, key, func(b []byte) error {
+		err := bs.viewAt(format.ShardKey(key, shard), format.RangeSpanDIDs, key, func(b []byte) error {
 			v, err := format.OpenDIDShard(b, shard)
 			for i := 0; i < n && err == nil; i++ {
 				if e := v.Find(fingerprints[i]); e >= 0 {
@@ -398,13 +398,13 @@ func (l *Log) blocksOf(key int64, fingerprints []uint64) (set format.BlockSet, e
 
 // view calls f with a stored value, without its trailer, which f must not keep. An error of f's means
 // that the value is corrupt.
-func (l *Log) view(r format.Range, key int64, f func(b []byte) error) error {
-	return l.viewAt(format.TimeKey(r, key), r, key, f)
+func (bs *blockStore) view(r format.Range, key int64, f func(b []byte) error) error {
+	return bs.viewAt(format.TimeKey(r, key), r, key, f)
 }
 
 // viewAt is view of the value at storeKey, whose trailer names r and key.
-func (l *Log) viewAt(storeKey []byte, r format.Range, key int64, f func(b []byte) error) error {
-	sealed, closer, err := l.open(storeKey, r, key)
+func (bs *blockStore) viewAt(storeKey []byte, r format.Range, key int64, f func(b []byte) error) error {
+	sealed, closer, err := bs.open(storeKey, r, key)
 	if err != nil {
 		return err
 	}
@@ -414,7 +414,7 @@ func (l *Log) viewAt(storeKey []byte, r format.Range, key int64, f func(b []byte
 		err = f(b)
 	}
 	if err != nil {
-		return l.corrupt(r, key, err)
+		return bs.corrupt(r, key, err)
 	}
 	return nil
 }

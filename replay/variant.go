@@ -70,22 +70,22 @@ func (s source) part(v variant) format.Range {
 	return r
 }
 
-// frames returns the frames of a block of the tail. A variant that is not stored comes from the cache, or is built
-// once, whoever asks first. The result is immutable and shared. The caller holds storeMu.
-func (l *Log) frames(blk *Block, v variant, stream translate.Stream) (frames, error) {
-	x := blk.idx
+// frames returns the frames of a block of the tail. A variant that is not stored comes from the cache. The first
+// reader that wants one builds it. The result is immutable and shared.
+func (p *pass) frames(blk *Block) (frames, error) {
+	l, v, x := p.r.log, p.r.variant, blk.idx
 	switch ends := v.storedEnds(x); {
 	case ends != nil && v.dictionary == 0:
 		return frames{blk.plain, ends}, nil
 	case ends != nil:
 		return frames{blk.zstd, ends}, nil
 	}
-	e, mine := l.cache.find(cacheKey{block: x.Key(), first: x.TimeUS[0], variant: v})
+	e, mine := l.blocks.cache.find(cacheKey{block: x.Key(), first: x.TimeUS[0], variant: v})
 	if !mine {
 		return e.frames, e.err
 	}
-	defer func() { l.cache.fill(e, int64(cap(e.data)+4*cap(e.ends))) }()
-	b, err := l.newFrameBuilder(x, v, stream)
+	defer func() { l.blocks.cache.fill(e, int64(cap(e.data)+4*cap(e.ends))) }()
+	b, err := p.newFrameBuilder(x)
 	if err != nil {
 		e.err = err
 		return frames{}, err
@@ -104,10 +104,12 @@ type frameBuilder struct {
 	scratch  []byte
 }
 
-func (l *Log) newFrameBuilder(x *blockIndex, v variant, stream translate.Stream) (b frameBuilder, err error) {
-	b = frameBuilder{x: x, extended: v.extended, stream: stream}
+// newFrameBuilder returns one of the reader's variant.
+func (p *pass) newFrameBuilder(x *blockIndex) (b frameBuilder, err error) {
+	v := p.r.variant
+	b = frameBuilder{x: x, extended: v.extended, stream: p.s.streamOf(x.Epoch)}
 	if v.dictionary != 0 {
-		if b.enc, err = l.cfg.Dictionaries.Encoder(v.dictionary); err != nil {
+		if b.enc, err = p.r.log.cfg.Dictionaries.Encoder(v.dictionary); err != nil {
 			return b, fmt.Errorf("build a variant of block %d: %w", x.Key(), err)
 		}
 	}
@@ -156,7 +158,7 @@ const minBuildShare = 4
 // of a large block.
 func (p *pass) matchBuilt(src source, stored *storedPart, i, through, end, bytes int) (int, error) {
 	r := p.r
-	b, err := r.log.newFrameBuilder(src.idx, r.variant, p.s.streamOf(src.idx.Epoch))
+	b, err := p.newFrameBuilder(src.idx)
 	if err != nil {
 		return i, err
 	}
