@@ -176,7 +176,10 @@ func TestWalkOn(t *testing.T) {
 // holdReadAhead has nothing be read ahead while held is locked.
 func holdReadAhead(cfg *Config) (held *sync.RWMutex) {
 	held = new(sync.RWMutex)
-	cfg.hooks.readAhead = func() { held.RLock(); held.RUnlock() }
+	cfg.hooks.readAhead = func() {
+		held.RLock()
+		defer held.RUnlock()
+	}
 	return held
 }
 

@@ -31,8 +31,8 @@ type flagGroup struct {
 	names []string
 }
 
-// allTwins says that every flag has a twin.
-var allTwins = []string{"*"}
+// allTwins in a command's twins says that every flag has one.
+const allTwins = "*"
 
 // program returns the command that is millrace itself.
 func program() *command {
@@ -78,7 +78,7 @@ func (c *command) sub(word string) *command {
 // hasTwin tells whether a flag may be given by the environment.
 func (c *command) hasTwin(flagName string) bool {
 	for _, name := range c.twins {
-		if name == flagName || name == allTwins[0] {
+		if name == flagName || name == allTwins {
 			return true
 		}
 	}

@@ -31,9 +31,11 @@ The scripts ask the millrace that is being typed, so they need no change when it
 // shells returns the names of the shells that there are scripts for.
 func shells() []string { return []string{"bash", "zsh", "fish"} }
 
-// completionScripts ask millrace completion words for candidates: a line each, with a tab before what it is for.
-var completionScripts = map[string]string{
-	"bash": `_millrace() {
+// completionScripts returns the scripts by shell. They ask millrace completion words for candidates: a line each, with a
+// tab before what it is for.
+func completionScripts() map[string]string {
+	return map[string]string{
+		"bash": `_millrace() {
   local IFS=$'\n' line cur="${COMP_WORDS[COMP_CWORD]}"
   COMPREPLY=()
   [ "$cur" = "=" ] && cur=
@@ -47,7 +49,7 @@ var completionScripts = map[string]string{
 }
 complete -F _millrace millrace
 `,
-	"zsh": `#compdef millrace
+		"zsh": `#compdef millrace
 _millrace() {
   local line
   local -a found
@@ -62,7 +64,7 @@ _millrace() {
 }
 if [ "$funcstack[1]" = "_millrace" ]; then _millrace "$@"; else compdef _millrace millrace; fi
 `,
-	"fish": `function __millrace_complete
+		"fish": `function __millrace_complete
   set -l words (commandline -opc)
   for line in (command $words[1] completion words -- $words[2..-1] (commandline -ct) 2>/dev/null)
     switch $line
@@ -77,6 +79,7 @@ if [ "$funcstack[1]" = "_millrace" ]; then _millrace "$@"; else compdef _millrac
 end
 complete -c millrace -f -a '(__millrace_complete)'
 `,
+	}
 }
 
 func runCompletion(_ context.Context, args []string, stdout, _ io.Writer) error {
@@ -94,7 +97,7 @@ func runCompletion(_ context.Context, args []string, stdout, _ io.Writer) error 
 	if err := parseFlags(fs, args, nil); err != nil {
 		return err
 	}
-	script := completionScripts[fs.Arg(0)]
+	script := completionScripts()[fs.Arg(0)]
 	if fs.NArg() != 1 || script == "" {
 		return usageError{errors.New("usage: millrace completion " + strings.Join(shells(), "|"))}
 	}

@@ -113,7 +113,7 @@ carry a unit (KiB, MiB, GiB, kB, MB, GB); durations are Go's (90s, 36h).`,
 			{"Subscribers", []string{"max-connections", "max-connections-per-ip", "max-events-per-second", "trusted-proxies", "slow-timeout"}},
 			{"Operating", []string{"metrics-listen", "log-level", "log-format", "shutdown-timeout"}},
 		},
-		twins: allTwins,
+		twins: []string{allTwins},
 		more: func(w io.Writer) {
 			_, c := newServeFlags()
 			memoryShares(c.memory).print(w, c.memory)

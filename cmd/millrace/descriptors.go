@@ -55,5 +55,5 @@ func openFilesLimit() (uint64, error) {
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		return 0, fmt.Errorf("read the limit of open files: %w", err)
 	}
-	return uint64(limit.Cur), nil
+	return uint64(limit.Cur), nil //nolint:unconvert // signed on some systems
 }

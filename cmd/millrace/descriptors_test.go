@@ -41,7 +41,7 @@ func TestShareDescriptors(t *testing.T) {
 	}
 	limit, err := openFilesLimit()
 	var rlimit syscall.Rlimit
-	if e := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &rlimit); e != nil || err != nil || limit != uint64(rlimit.Cur) {
+	if e := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &rlimit); e != nil || err != nil || limit != rlimit.Cur {
 		t.Errorf("limit %d, %v; want %d, %v", limit, err, rlimit.Cur, e)
 	}
 }

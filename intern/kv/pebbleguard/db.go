@@ -329,10 +329,11 @@ func (d *DB) closeReader() error {
 		return <-done
 	}
 	select {
-	case <-done:
+	case err := <-done:
+		return err
 	case <-time.After(failedCloseWait):
+		return nil
 	}
-	return nil
 }
 
 // failedCloseWait is how long the closing of a failed database is waited for: Pebble may have stopped with a lock held.

@@ -108,7 +108,7 @@ func (c *Config) checkFooter(path string, file vfs.File) error {
 	if info.Size() < footerBytes {
 		return c.corrupt(path, fmt.Errorf("it has %d bytes, which are too few for a value file", info.Size()))
 	}
-	if _, err := file.ReadAt(footer[:], info.Size()-footerBytes); err != nil && err != io.EOF {
+	if _, err := file.ReadAt(footer[:], info.Size()-footerBytes); err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("read %s: %w", path, err)
 	}
 	sum := crc32.Checksum(footer[4:], crc32.MakeTable(crc32.Castagnoli))

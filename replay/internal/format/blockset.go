@@ -5,17 +5,23 @@ import "math/bits"
 // BlockSet is a set of blocks of one span, by their number in it.
 type BlockSet [MaxSpanBlocks / 64]uint64
 
-func (s *BlockSet) Add(i int)      { s[i/64] |= 1 << (i % 64) }
+// Add makes block i a member.
+func (s *BlockSet) Add(i int) { s[i/64] |= 1 << (i % 64) }
+
+// Has reports whether block i is a member.
 func (s *BlockSet) Has(i int) bool { return s[i/64]&(1<<(i%64)) != 0 }
 
+// Empty reports whether there is no member.
 func (s *BlockSet) Empty() bool { return *s == BlockSet{} }
 
+// Union adds the members of o.
 func (s *BlockSet) Union(o *BlockSet) {
 	for i := range s {
 		s[i] |= o[i]
 	}
 }
 
+// Intersect removes what is not in o.
 func (s *BlockSet) Intersect(o *BlockSet) {
 	for i := range s {
 		s[i] &= o[i]

@@ -27,6 +27,7 @@ type Span struct {
 	Copied                bool // they are stored once more, under RangeCopiesIndex and the next two
 }
 
+// Key is the key that the span is stored under: that of its last block.
 func (s *Span) Key() int64 { return s.Keys[len(s.Keys)-1] }
 
 // LastMark is the mark of the span's last event.

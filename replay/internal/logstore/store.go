@@ -12,7 +12,7 @@ import (
 	"millrace/replay/internal/pebblestore"
 )
 
-// ErrNoLog: the store is open for reading only, and there is none in the directory.
+// ErrNoLog means that the store is open for reading only, and there is none in the directory.
 var ErrNoLog = errors.New("there is no log")
 
 // Open opens the store in cfg.Dir. It sets cfg's SpanPolicy and CheckMark. Errors: ErrNoLog, and those of pebblestore.Open.
@@ -54,7 +54,7 @@ func checkHighWater(db *pebbleguard.DB, mark []byte, dir string) error {
 		}
 	}
 	if err != nil {
-		return nil // the state is read again, and then this is reported
+		return nil //nolint:nilerr // the state is read again, and then this is reported
 	}
 	has := highWaterOf(&s)
 	if !has.Before(had.Place) && has.TimeUS >= had.TimeUS && has.Events >= had.Events {
