@@ -34,6 +34,7 @@ type machine struct {
 	offset atomic.Int64
 	seen   streams
 
+	lives  int // so far
 	cursor string
 	shown  []truthEvent // what a subscriber saw, and no later life may take back
 }
@@ -133,10 +134,11 @@ func (l *life) live(until func(addr string, ended <-chan struct{})) {
 	t := l.t
 	t.Helper()
 	cfg, err := parseServe([]string{"--relay", l.relay, "--data-dir", l.dir, "--listen", "127.0.0.1:0",
-		"--metrics-listen", "", "--memory", "64MiB", "--min-free-disk", "0"}, nil)
+		"--metrics-listen", "", "--memory", memoryOf(l.lives), "--min-free-disk", "0"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+	l.lives++
 	cfg.seams = seams{
 		now: func() time.Time { return time.Now().Add(time.Duration(l.offset.Load())) },
 		fs:  watchedFS{errorfs.Wrap(orderedFS{l.disk}, errorfs.InjectorFunc(l.sync))},

@@ -42,6 +42,15 @@ func skipUnderRace(t *testing.T) {
 	}
 }
 
+// memoryOf returns --memory of the n-th process or round: every other one has the default, and with it
+// the layout with blob files, which smaller memtables do without.
+func memoryOf(n int) string {
+	if n%2 == 1 {
+		return "256MiB"
+	}
+	return "64MiB"
+}
+
 // millraceProcess is a daemon in a process of its own, to be killed.
 type millraceProcess struct {
 	cmd    *exec.Cmd
@@ -106,7 +115,7 @@ func TestKill9(t *testing.T) {
 	t.Cleanup(func() { follow.stop(); following.Wait() })
 
 	for n := range kills {
-		p := startMillrace(t, sim.url, dir, addr)
+		p := startMillrace(t, sim.url, dir, addr, "--memory", memoryOf(n))
 		if n == 0 { // until something is committed a restart begins live, and misses what was before
 			waitFor(t, "the first event", func() bool { return follow.count() > 0 })
 		}

@@ -101,6 +101,7 @@ func trySoakRound(t *testing.T, plan soakPlan, total *survived) bool {
 		r.disk = mountDisk(t, r.dir)
 		r.plan.writeLimit = r.disk == nil
 	}
+	r.flags = append(r.flags, "--memory", memoryOf(int(plan.seed%2)))
 	if plan.lossy {
 		r.flags = append(r.flags, "--epoch-patience", soakPatience.String())
 	}
