@@ -1,9 +1,16 @@
 package replay
 
 import (
+	"errors"
+	"fmt"
+	"io"
+	"sort"
 	"sync"
 	"sync/atomic"
 
+	"github.com/cockroachdb/pebble/v2"
+
+	"millrace/intern/kv/pebbleguard"
 	"millrace/replay/internal/format"
 	"millrace/replay/internal/pebblestore"
 )
@@ -55,4 +62,181 @@ func (bs *blockStore) close(closeStore func() error) error {
 		bs.closeErr = closeStore()
 	}
 	return bs.closeErr
+}
+
+// indexOf returns the index of a block on disk whose key is known, or its slim index: what range r has of it.
+func (bs *blockStore) indexOf(r format.Range, key int64) (*blockIndex, error) {
+	e, mine := bs.cache.find(cacheKey{block: key, part: r})
+	if !mine {
+		return e.idx, e.err
+	}
+	var bytes int64
+	defer func() { bs.cache.fill(e, bytes) }()
+	e.err = bs.view(r, key, func(b []byte) (err error) {
+		if e.idx, err = decodeBlockIndex(r, b); err == nil && e.idx.Key() != key {
+			err = fmt.Errorf("its last event is stamped %d", e.idx.Key())
+		}
+		return err
+	})
+	if e.err == nil {
+		bytes = e.idx.memory()
+	}
+	return e.idx, e.err
+}
+
+// decodeAt decodes the index or the slim index that it is at.
+func (bs *blockStore) decodeAt(it *pebbleguard.Iterator, r format.Range, key int64) (*blockIndex, error) {
+	sealed, err := it.ValueAndErr()
+	if err != nil {
+		return nil, bs.readError(r, key, err)
+	}
+	b, err := format.OpenTrailer(sealed, r, key)
+	if err != nil {
+		return nil, bs.corrupt(r, key, err)
+	}
+	x, err := decodeBlockIndex(r, b)
+	if err == nil && x.Key() != key {
+		err = fmt.Errorf("its last event is stamped %d", x.Key())
+	}
+	if err != nil {
+		return nil, bs.corrupt(r, key, err)
+	}
+	return x, nil
+}
+
+// readPart returns a stored part without its trailer.
+func (bs *blockStore) readPart(r format.Range, key int64) ([]byte, error) {
+	sealed, ok, err := bs.store.Value(format.TimeKey(r, key))
+	if err != nil {
+		return nil, bs.readError(r, key, err)
+	}
+	if !ok {
+		return nil, bs.missing(r, key)
+	}
+	b, err := format.OpenTrailer(sealed, r, key)
+	if err != nil {
+		return nil, bs.corrupt(r, key, err)
+	}
+	return b, nil
+}
+
+// othersIndex returns the index of a span's copies.
+func (bs *blockStore) othersIndex(key int64) (*blockIndex, error) {
+	e, mine := bs.cache.find(cacheKey{block: key, part: format.RangeCopiesIndex})
+	if !mine {
+		return e.idx, e.err
+	}
+	var bytes int64
+	defer func() { bs.cache.fill(e, bytes) }()
+	b, err := bs.readPart(format.RangeCopiesIndex, key)
+	if err != nil {
+		e.err = err
+		return nil, err
+	}
+	if e.idx, err = decodeBlockIndex(format.RangeCopiesIndex, b); err != nil {
+		e.err = bs.corrupt(format.RangeCopiesIndex, key, err)
+		return nil, e.err
+	}
+	bytes, e.err = e.idx.memory(), nil
+	return e.idx, nil
+}
+
+// spanOf returns a span whose key is known.
+func (bs *blockStore) spanOf(key int64) (*format.Span, error) {
+	e, mine := bs.cache.find(cacheKey{block: key, part: format.RangeSpan})
+	if !mine {
+		return e.span, e.err
+	}
+	defer func() { bs.cache.fill(e, e.spanBytes()) }()
+	e.err = bs.view(format.RangeSpan, key, e.decodeSpan)
+	return e.span, e.err
+}
+
+// blocksOf returns the blocks of a span that may have events of the DIDs with these fingerprints, which ascend. What
+// it reads is looked at once, so it goes past the cache.
+func (bs *blockStore) blocksOf(key int64, fingerprints []uint64) (set format.BlockSet, err error) {
+	for len(fingerprints) > 0 {
+		shard := format.ShardOf(fingerprints[0])
+		n := sort.Search(len(fingerprints), func(i int) bool { return format.ShardOf(fingerprints[i]) > shard })
+		err := bs.viewAt(format.ShardKey(key, shard), format.RangeSpanDIDs, key, func(b []byte) error {
+			v, err := format.OpenDIDShard(b, shard)
+			for i := 0; i < n && err == nil; i++ {
+				if e := v.Find(fingerprints[i]); e >= 0 {
+					err = v.AddTo(&set, e)
+				}
+			}
+			return err
+		})
+		if err != nil {
+			return set, err
+		}
+		fingerprints = fingerprints[n:]
+	}
+	return set, nil
+}
+
+// view calls f with a stored value, without its trailer, which f must not keep. An error of f's means
+// that the value is corrupt.
+func (bs *blockStore) view(r format.Range, key int64, f func(b []byte) error) error {
+	return bs.viewAt(format.TimeKey(r, key), r, key, f)
+}
+
+// viewAt is view of the value at storeKey, whose trailer names r and key.
+func (bs *blockStore) viewAt(storeKey []byte, r format.Range, key int64, f func(b []byte) error) error {
+	sealed, closer, err := bs.open(storeKey, r, key)
+	if err != nil {
+		return err
+	}
+	defer closer.Close()
+	b, err := format.OpenTrailer(sealed, r, key)
+	if err == nil {
+		err = f(b)
+	}
+	if err != nil {
+		return bs.corrupt(r, key, err)
+	}
+	return nil
+}
+
+// open returns the sealed value at storeKey, whose trailer names r and key. It is good until closer is closed.
+func (bs *blockStore) open(storeKey []byte, r format.Range, key int64) (sealed []byte, closer io.Closer, err error) {
+	sealed, closer, err = bs.store.Get(storeKey)
+	switch {
+	case errors.Is(err, pebble.ErrNotFound):
+		return nil, nil, bs.missing(r, key)
+	case err != nil:
+		return nil, nil, bs.readError(r, key, err)
+	case len(sealed) == 0:
+		return nil, nil, bs.corrupt(r, key, errors.New("it is empty"))
+	}
+	return sealed, closer, nil
+}
+
+// missing says why a value is not there.
+func (bs *blockStore) missing(r format.Range, key int64) error {
+	// A trim that took it published its floor before, see blockScan.open.
+	if bs.snap.Load().Floor.TimeUS >= key {
+		return ErrFellOff
+	}
+	return bs.corrupt(r, key, format.ErrMissing)
+}
+
+// readError says what an error of Pebble's means: that the disk gave back something else than was
+// written, or that it could not be read.
+func (bs *blockStore) readError(r format.Range, key int64, err error) error {
+	if errors.Is(err, ErrFailed) {
+		return err
+	}
+	var damaged *pebbleguard.CorruptionError
+	if errors.As(err, &damaged) {
+		return bs.corrupt(r, key, err)
+	}
+	return fmt.Errorf("read %s part of block %d: %w", r.String(), key, err)
+}
+
+// corrupt makes a *CorruptionError and fails the log with it: it no longer holds what it must.
+func (bs *blockStore) corrupt(r format.Range, key int64, err error) error {
+	err = corrupt(r, key, err)
+	bs.store.FailAdvised(err)
+	return err
 }

@@ -3,6 +3,7 @@ package replay
 import (
 	"container/list"
 	"errors"
+	"fmt"
 	"sync"
 
 	"millrace/replay/internal/format"
@@ -35,6 +36,21 @@ type cacheEntry struct {
 	key   cacheKey
 	bytes int64
 	at    *list.Element // nil: evicted, or not there yet
+}
+
+// DecodeSpan fills the entry of a span.
+func (e *cacheEntry) decodeSpan(b []byte) (err error) {
+	if e.span, err = format.DecodeSpan(b); err == nil && e.span.Key() != e.key.block {
+		err = fmt.Errorf("its last block is %d", e.span.Key())
+	}
+	return err
+}
+
+func (e *cacheEntry) spanBytes() int64 {
+	if e.err != nil {
+		return 0
+	}
+	return e.span.Memory()
 }
 
 // cache keeps parts of blocks that are not in the tail, and variants, for all readers: the one that

@@ -22,7 +22,7 @@
 // once per Next. Its place is a time_us, the first it has not looked at. If that is beyond
 // snapshot.beforeTail, the block is in the tail; else it is in Pebble, found by a seek or by what the block
 // before it remembers. Its index, or for a reader that wants neither certain DIDs nor UIDs its slim index, comes through the cache, its frames from
-// Pebble's to the chunk (fetch.go). Each snapshot has a channel that is closed when the next one replaces it.
+// Pebble's to the chunk (extract.go). Each snapshot has a channel that is closed when the next one replaces it.
 // A reader waits on the channel of the very snapshot it looked at last: what came in between has
 // closed it already, so no wake-up is lost.
 //
@@ -31,9 +31,9 @@
 // before; otherwise it fell off.
 //
 // A reader of everything that has come to a block on disk has the next two read by goroutines of the log's, while
-// its caller writes the first to the socket (ahead.go), and if it is the only one at work, unpacked (ready.go); then they walk
+// its caller writes the first to the socket (readahead.go), and if it is the only one at work, unpacked (ready.go); then they walk
 // on over the slim indexes of those behind, several at a time. One whose filter passes little, and that had to wait for the
-// disk, looks at up to maxLooks spans at once, and has as many blocks read that they name (scout.go). Blob files have the kernel
+// disk, looks at up to maxLooks spans at once, and has as many blocks read that they name (plan.go). Blob files have the kernel
 // read ahead where values are read one behind the other and the disk is waited for (internal/pebblestore).
 //
 // Memory: tail and cache are bounded by Config. A reader holds no block between calls; a Chunk has memory of its own

@@ -33,49 +33,6 @@ type ReaderConfig struct {
 	MaxChunkBytes int     // a chunk holds no more, but for a single larger event; 0: 256 KiB
 }
 
-// Chunk is what one call of Next found. The caller owns the Chunk and passes it to Next again and
-// again. Frames and the bytes they point to are good until the next call with the Chunk, or its Reset; they
-// must not be changed, as other readers may share them. As long as it holds them it may keep some MiB of
-// the log in memory; see Reset. A Chunk must not be copied.
-type Chunk struct {
-	// Frames are whole websocket frames, ready to be written one after the other. One slice may
-	// hold many frames.
-	Frames [][]byte
-	Events int // in Frames
-	Bytes  int // in Frames
-	// Gap lies before Frames; nil: none. It is one of the log's, or the way from the position that
-	// the reader was to start after to the log's first event, if the log began only when the
-	// reader waited, and after that position.
-	Gap *Gap
-	// Through is how far the reader has looked: every event up to here that passes the filter is
-	// in this chunk or was in an earlier one. Its position is zero while nothing was looked at.
-	Through Mark
-	// Live says that the reader has reached the end of the log. If it is false, call Next again,
-	// even if Frames is empty: one call looks at a bounded part of the log.
-	Live bool
-
-	arena *arena   // what was read from the disk is there; nil: not needed yet
-	grows bool     // the last slice of Frames is the arena's last, too
-	lent  []*arena // pages that are in Frames as they were read ahead
-}
-
-// Release gives the frames' memory back before the chunk is used again; what else it says stays.
-func (c *Chunk) Release() {
-	clear(c.Frames)
-	c.arena.free()
-	for _, a := range c.lent {
-		a.free()
-	}
-	clear(c.lent)
-	c.Frames, c.lent, c.arena, c.grows = c.Frames[:0], c.lent[:0], nil, false
-}
-
-// Reset empties the chunk, so that it keeps no bytes of the log alive. Call it before waiting.
-func (c *Chunk) Reset() {
-	c.Release()
-	*c = Chunk{Frames: c.Frames[:0], lent: c.lent[:0]}
-}
-
 // Reader reads the log from a cursor on. One goroutine uses it. It holds no memory of the log
 // between calls, needs no closing, and may be dropped at any time.
 type Reader struct {

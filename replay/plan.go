@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"millrace/replay/internal/format"
+	"millrace/translate"
 )
 
 // A reader whose filter passes little looks at one span after the other, and then at few blocks of each. From memory that
@@ -192,4 +193,111 @@ func (p *pass) lookAheadInSpans(sp *format.Span, n, bytes int) {
 		}
 		sp = e.span
 	}
+}
+
+// plan is where, as a span says, the events are that a filter passes.
+type plan struct {
+	key    int64 // of the span; 0: no plan
+	blocks format.BlockSet
+	// others says that identity and account events that are not in blocks are wanted, from the
+	// span's copies of them.
+	others bool
+}
+
+// empty says that nothing in the span passes.
+func (p *plan) empty() bool { return p.blocks.Empty() && !p.others }
+
+// selective says whether spans can tell f where to look.
+func (f *Filter) selective() bool {
+	return f != nil && (!f.anyCollection || f.dids != nil || f.kinds != 0)
+}
+
+// planOf returns where to look in the span for events that f passes, DIDs apart.
+func planOf(s *format.Span, f *Filter) plan {
+	p := plan{key: s.Key()}
+	all := format.FirstBlocks(len(s.Keys))
+	commits := f.kinds.Has(translate.KindCommit)
+	if commits && f.anyCollection {
+		p.blocks = all
+		return p
+	}
+	if commits {
+		for i := range s.Collections.Len() {
+			if f.collection(s.Collections.At(i)) {
+				p.blocks.Union(&s.Present[i])
+			}
+		}
+	}
+	var others format.BlockSet
+	if f.kinds.Has(translate.KindIdentity) {
+		others.Union(&s.IdentityIn)
+	}
+	if f.kinds.Has(translate.KindAccount) {
+		others.Union(&s.AccountIn)
+	}
+	if s.Copied && f.dids == nil {
+		p.others = !others.Empty()
+	} else {
+		p.blocks.Union(&others)
+	}
+	return p
+}
+
+// findSpan is find for a filter that spans can tell where to look, at a place that they cover.
+func (p *pass) findSpan() (source, error) {
+	r, s := p.r, p.s
+	if r.plan.key < r.next {
+		if err := p.nextPlan(); err != nil {
+			return source{}, err
+		}
+	}
+	sp, err := r.log.blocks.spanOf(r.plan.key)
+	if err != nil {
+		return source{}, err
+	}
+	// The span may reach into the tail; then the rest of it is read from there.
+	end := sp.LastMark()
+	if end.TimeUS > s.beforeTail.TimeUS {
+		end = s.beforeTail
+	}
+	next := r.plan.blocks.Next(sp.FirstWith(r.next))
+	until := end.TimeUS + 1
+	if next < len(sp.Keys) && sp.Keys[next] <= end.TimeUS {
+		until = sp.First[next]
+	} else {
+		next = format.MaxSpanBlocks
+	}
+	if r.plan.others && r.next < until {
+		src, err := p.others(sp, until)
+		if err != nil || src.idx != nil {
+			return src, err
+		}
+	}
+	if next == format.MaxSpanBlocks {
+		return source{skip: end}, nil
+	}
+	p.span, p.block = sp, next
+	if p.depth() > 1 {
+		p.lookAheadInSpans(sp, next, int(sp.Events[next])*aheadEventBytes)
+	}
+	begun := time.Now()
+	x, err := r.log.blocks.indexOf(p.scan.part(), sp.Keys[next])
+	if slow := time.Since(begun) > slowLook; slow || err == nil && r.variant.storedEnds(x) == nil {
+		r.looked(slow) // else the look into its part tells
+	}
+	return source{idx: x}, err
+}
+
+// others returns the copies of identity and account events from r.next on and before until; an empty
+// source if there are none.
+func (p *pass) others(sp *format.Span, until int64) (source, error) {
+	x, err := p.r.log.blocks.othersIndex(sp.Key())
+	if err != nil {
+		return source{}, err
+	}
+	i, end := x.FirstAt(p.r.next), x.FirstAt(until)
+	if i >= end {
+		return source{}, nil
+	}
+	return source{idx: x, others: sp.Key(), end: end, next: until}, nil
 }

@@ -25,7 +25,7 @@ type snapshot struct {
 	tailBytes  int64
 	beforeTail format.Mark
 
-	// The newest group blocks of the tail are small and will be one, see merge.go. Trims and all that
+	// The newest group blocks of the tail are small and will be one, see compact.go. Trims and all that
 	// relies on blocks that stay as they are keep to those before.
 	group     int
 	groupBase format.Totals // before the group

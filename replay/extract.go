@@ -1,93 +1,11 @@
 package replay
 
 import (
-	"errors"
 	"fmt"
 	"io"
-	"sync"
-
-	"github.com/cockroachdb/pebble/v2"
 
 	"millrace/replay/internal/format"
 )
-
-// Frames of a block on disk go straight from what Pebble holds in its cache to the memory of the chunk that they
-// are given in: unpacked, or copied. That memory is used again for the next chunk. So a reader of everything costs no
-// allocation and no more memory than its chunk, and stays in the processor's caches. What several readers unpack
-// goes to the log's cache, from the second one on: see storedPart.unpacked. What was unpacked ahead for a reader is
-// given to the chunk as it is: see ready.go.
-
-// arena is memory of a chunk, or for a page of which not all is wanted.
-type arena struct{ b []byte }
-
-// arenas are those that nobody uses. They are all of about the same size: a chunk's, or a page's.
-var arenas = sync.Pool{New: func() any { return new(arena) }}
-
-// maxKeptArena bounds what goes back to arenas.
-const maxKeptArena = 1 << 20
-
-// newArena returns an empty one with room for n bytes.
-func newArena(n int) *arena {
-	a := arenas.Get().(*arena)
-	if cap(a.b) < n {
-		a.b = make([]byte, 0, n)
-	}
-	a.b = a.b[:0]
-	return a
-}
-
-func (a *arena) free() {
-	if a != nil && cap(a.b) <= maxKeptArena {
-		arenas.Put(a)
-	}
-}
-
-// pooled is an arena that is taken when it is needed.
-type pooled struct{ a *arena }
-
-// Take returns n bytes, good until the next call or free.
-func (l *pooled) Take(n int) []byte {
-	if l.a == nil || cap(l.a.b) < n {
-		l.a.free()
-		l.a = newArena(max(n, format.PageBytes))
-	}
-	return l.a.b[:n]
-}
-
-func (l *pooled) free() {
-	l.a.free()
-	l.a = nil
-}
-
-// sparseShare: matches that are less than this share of their block do not get an arena, but memory of their own.
-const sparseShare = 64
-
-// room returns n bytes for frames of a block of so many bytes; maxBytes is the chunk's bound. What is written there is
-// the chunk's only with add. own says whether they are of its arena.
-func (c *Chunk) room(n, blockBytes, maxBytes int) (b []byte, own bool) {
-	if c.arena == nil && n >= blockBytes/sparseShare {
-		c.arena = newArena(max(maxBytes, n))
-	}
-	if c.arena == nil || cap(c.arena.b)-len(c.arena.b) < n { // few, or one large event
-		return make([]byte, n), false
-	}
-	start := len(c.arena.b)
-	return c.arena.b[start : start+n : start+n], true
-}
-
-// add adds what room returned to the frames: to the last slice of them, if it ends there.
-func (c *Chunk) add(b []byte, own bool) {
-	last := len(c.Frames) - 1
-	if own {
-		a := c.arena
-		a.b = a.b[:len(a.b)+len(b)]
-		if c.grows {
-			c.Frames[last] = a.b[len(a.b)-len(b)-len(c.Frames[last]) : len(a.b) : len(a.b)]
-			return
-		}
-	}
-	c.Frames, c.grows = append(c.Frames, b), own
-}
 
 // storedPart is a plain or zstd part of a block that is not in the tail, for as long as a call of Next takes, or until the next
 // one comes for it where it was parked: its memory is Pebble's.
@@ -102,7 +20,7 @@ type storedPart struct {
 	err     error                           // why something that it has not could not be had; told
 }
 
-// openPart opens a part of n bytes of frames; x is its index. Close it, or leave it in l.blocks.parked.
+// openPart opens a part of n bytes of frames; x is its index. Close it, or leave it in bs.parked.
 func (bs *blockStore) openPart(x *blockIndex, r format.Range, key int64, n int) (p storedPart, err error) {
 	if p, ok := bs.parked.take(r, key); ok {
 		if p.x = x; p.pages.Size() == n && bs.store.Err() == nil {
@@ -122,20 +40,6 @@ func (bs *blockStore) openPart(x *blockIndex, r format.Range, key int64, n int) 
 		return p, bs.corrupt(r, key, err)
 	}
 	return p, nil
-}
-
-// open returns the sealed value at storeKey, whose trailer names r and key. It is good until closer is closed.
-func (bs *blockStore) open(storeKey []byte, r format.Range, key int64) (sealed []byte, closer io.Closer, err error) {
-	sealed, closer, err = bs.store.Get(storeKey)
-	switch {
-	case errors.Is(err, pebble.ErrNotFound):
-		return nil, nil, bs.missing(r, key)
-	case err != nil:
-		return nil, nil, bs.readError(r, key, err)
-	case len(sealed) == 0:
-		return nil, nil, bs.corrupt(r, key, errors.New("it is empty"))
-	}
-	return sealed, closer, nil
 }
 
 // check looks at the first value.

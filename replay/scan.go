@@ -1,7 +1,6 @@
 package replay
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -79,26 +78,6 @@ func (c *blockScan) find(s *snapshot, from int64) (*blockIndex, error) {
 	return e.idx, e.err
 }
 
-// indexOf returns the index of a block on disk whose key is known, or its slim index: what range r has of it.
-func (bs *blockStore) indexOf(r format.Range, key int64) (*blockIndex, error) {
-	e, mine := bs.cache.find(cacheKey{block: key, part: r})
-	if !mine {
-		return e.idx, e.err
-	}
-	var bytes int64
-	defer func() { bs.cache.fill(e, bytes) }()
-	e.err = bs.view(r, key, func(b []byte) (err error) {
-		if e.idx, err = decodeBlockIndex(r, b); err == nil && e.idx.Key() != key {
-			err = fmt.Errorf("its last event is stamped %d", e.idx.Key())
-		}
-		return err
-	})
-	if e.err == nil {
-		bytes = e.idx.memory()
-	}
-	return e.idx, e.err
-}
-
 // open makes the iterator. A trim publishes the new floor before it deletes what lies below. So if
 // the floor, looked at after the iterator was made, is still below from, the iterator cannot miss
 // what a trim deleted: it sees all blocks from there on.
@@ -137,67 +116,58 @@ func (c *blockScan) close() {
 	}
 }
 
-// decodeAt decodes the index or the slim index that it is at.
-func (bs *blockStore) decodeAt(it *pebbleguard.Iterator, r format.Range, key int64) (*blockIndex, error) {
-	sealed, err := it.ValueAndErr()
-	if err != nil {
-		return nil, bs.readError(r, key, err)
+// spansFrom returns the first span that covers from or what comes after it, and those behind it, n in all at most. There
+// is one: from <= s.spanned. It reads them in a row, which a disk answers fastest.
+func (c *blockScan) spansFrom(s *snapshot, from int64, n int) ([]*format.Span, error) {
+	if c.spans == nil {
+		it, err := c.iterator(format.RangeSpan, s.spanned, from)
+		if err != nil {
+			return nil, err
+		}
+		c.spans = it
 	}
-	b, err := format.OpenTrailer(sealed, r, key)
-	if err != nil {
-		return nil, bs.corrupt(r, key, err)
+	var spans []*format.Span
+	for ok := c.spans.SeekGE(format.TimeKey(format.RangeSpan, from)); ok && len(spans) < n; ok = c.spans.Next() {
+		sp, err := c.spanAt()
+		if err != nil && len(spans) == 0 {
+			return nil, err
+		}
+		if err != nil {
+			return spans, nil //nolint:nilerr // it comes again when the reader is there
+		}
+		spans = append(spans, sp)
 	}
-	x, err := decodeBlockIndex(r, b)
-	if err == nil && x.Key() != key {
-		err = fmt.Errorf("its last event is stamped %d", x.Key())
+	if len(spans) > 0 {
+		return spans, nil
 	}
-	if err != nil {
-		return nil, bs.corrupt(r, key, err)
+	if err := c.spans.Error(); err != nil {
+		return nil, c.bs.readError(format.RangeSpan, from, err)
 	}
-	return x, nil
+	return nil, c.bs.corrupt(format.RangeSpan, s.spanned, format.ErrMissing)
 }
 
-// readPart returns a stored part without its trailer.
-func (bs *blockStore) readPart(r format.Range, key int64) ([]byte, error) {
-	sealed, ok, err := bs.store.Value(format.TimeKey(r, key))
-	if err != nil {
-		return nil, bs.readError(r, key, err)
-	}
+// spanAt returns the span that the iterator is at.
+func (c *blockScan) spanAt() (*format.Span, error) {
+	key, ok := format.ParseTimeKey(c.spans.Key())
 	if !ok {
-		return nil, bs.missing(r, key)
+		return nil, c.bs.corrupt(format.RangeSpan, 0, fmt.Errorf("key %x", c.spans.Key()))
 	}
-	b, err := format.OpenTrailer(sealed, r, key)
+	e, mine := c.bs.cache.find(cacheKey{block: key, part: format.RangeSpan})
+	if !mine {
+		return e.span, e.err
+	}
+	defer func() { c.bs.cache.fill(e, e.spanBytes()) }()
+	sealed, err := c.spans.ValueAndErr()
 	if err != nil {
-		return nil, bs.corrupt(r, key, err)
+		e.err = c.bs.readError(format.RangeSpan, key, err)
+		return nil, e.err
 	}
-	return b, nil
-}
-
-// missing says why a value is not there.
-func (bs *blockStore) missing(r format.Range, key int64) error {
-	// A trim that took it published its floor before, see blockScan.open.
-	if bs.snap.Load().Floor.TimeUS >= key {
-		return ErrFellOff
+	b, err := format.OpenTrailer(sealed, format.RangeSpan, key)
+	if err == nil {
+		err = e.decodeSpan(b)
 	}
-	return bs.corrupt(r, key, format.ErrMissing)
-}
-
-// readError says what an error of Pebble's means: that the disk gave back something else than was
-// written, or that it could not be read.
-func (bs *blockStore) readError(r format.Range, key int64, err error) error {
-	if errors.Is(err, ErrFailed) {
-		return err
+	if e.err = err; err != nil {
+		e.err = c.bs.corrupt(format.RangeSpan, key, err)
 	}
-	var damaged *pebbleguard.CorruptionError
-	if errors.As(err, &damaged) {
-		return bs.corrupt(r, key, err)
-	}
-	return fmt.Errorf("read %s part of block %d: %w", r.String(), key, err)
-}
-
-// corrupt makes a *CorruptionError and fails the log with it: it no longer holds what it must.
-func (bs *blockStore) corrupt(r format.Range, key int64, err error) error {
-	err = corrupt(r, key, err)
-	bs.store.FailAdvised(err)
-	return err
+	return e.span, e.err
 }
