@@ -53,7 +53,7 @@ type ending struct {
 
 func endingOfReaderError(err error) ending {
 	switch {
-	case errors.Is(err, replay.ErrFellOff):
+	case errors.Is(err, replay.ErrTrimmed):
 		return ending{reason: endFellOff, code: closeFellOff, text: "fell off the log's retention", recoverable: true}
 	case errors.Is(err, replay.ErrClosed):
 		return shutdownEnding(0)

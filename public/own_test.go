@@ -267,7 +267,7 @@ func thenError(err error) source {
 
 func TestFellOffRetention(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		s := serveSourceBubble(t, thenError(fmt.Errorf("read: %w", replay.ErrFellOff)), newRegistry(t), nil)
+		s := serveSourceBubble(t, thenError(fmt.Errorf("read: %w", replay.ErrTrimmed)), newRegistry(t), nil)
 		for query, code := range map[string]int{"": websocket.CloseAbnormalClosure, "extended=true": closeFellOff} {
 			c := s.dial(query)
 			if _, p := c.next(); string(p) != "event" {

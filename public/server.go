@@ -363,7 +363,7 @@ const readErrorEvery = time.Minute
 // logReadError logs what the log said to a subscriber, unless that is of no interest to the operator or
 // was logged a moment ago. The metric counts all.
 func (s *Server) logReadError(err error) {
-	if errors.Is(err, replay.ErrFellOff) || errors.Is(err, replay.ErrClosed) {
+	if errors.Is(err, replay.ErrTrimmed) || errors.Is(err, replay.ErrClosed) {
 		return
 	}
 	now := time.Now().UnixNano()

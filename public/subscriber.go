@@ -276,7 +276,7 @@ func (s *subscriber) awaitHello() error {
 			switch refused := s.open(); {
 			case refused == nil:
 			case refused.status == http.StatusBadRequest: // it was all right when it connected
-				s.end(endingOfReaderError(replay.ErrFellOff))
+				s.end(endingOfReaderError(replay.ErrTrimmed))
 			default:
 				s.end(endingOfReaderError(replay.ErrClosed))
 			}

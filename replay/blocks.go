@@ -15,8 +15,8 @@ import (
 	"millrace/replay/internal/pebblestore"
 )
 
-// blockStore reads what the log has on disk: indexes, parts and spans of blocks. It owns what readers share for that:
-// the cache, open parts, and reading ahead. Its users hold storeMu shared.
+// blockStore reads what the log has on disk: indexes, parts and spans of blocks. It owns what
+// readers share for that: the cache, open parts, and reading ahead. Its users hold storeMu shared.
 type blockStore struct {
 	store *pebblestore.Store
 	snap  *atomic.Pointer[snapshot] // the log's, whose floor says what a trim deleted
@@ -25,7 +25,7 @@ type blockStore struct {
 	cache       *cache
 	parked      parked // parts that are open
 	readahead   readahead
-	lookupSlots chan struct{} // holds one for each span that a reader looks at beside another
+	lookupSlots chan struct{} // holds one for each look-up beside a reader's own
 	activeScans atomic.Int32  // calls of Next under way
 
 	// storeMu keeps the store open under readers: they hold it shared, Close exclusively.
@@ -41,9 +41,9 @@ func newBlockStore(l *Log) *blockStore {
 		snap:        &l.snap,
 		key:         l.spans.key,
 		cache:       newCache(l.cfg.CacheBytes),
-		lookupSlots: make(chan struct{}, maxLooks),
+		lookupSlots: make(chan struct{}, maxLookups),
 		readahead: readahead{
-			slots:   make(chan struct{}, maxLooks),
+			slots:   make(chan struct{}, maxLookups),
 			queue:   make(chan ahead),
 			closing: l.closing,
 			begins:  l.cfg.hooks.readAhead,
@@ -51,8 +51,8 @@ func newBlockStore(l *Log) *blockStore {
 	}
 }
 
-// close waits for those that hold storeMu, closes the open parts, and then calls closeStore. Later calls return what
-// the first did.
+// close waits for those that hold storeMu, closes the open parts, and then calls closeStore. Later
+// calls return what the first did.
 func (bs *blockStore) close(closeStore func() error) error {
 	bs.storeMu.Lock()
 	defer bs.storeMu.Unlock()
@@ -216,7 +216,7 @@ func (bs *blockStore) open(storeKey []byte, r format.Range, key int64) (sealed [
 func (bs *blockStore) missing(r format.Range, key int64) error {
 	// A trim that took it published its floor before, see blockScan.open.
 	if bs.snap.Load().Floor.TimeUS >= key {
-		return ErrFellOff
+		return ErrTrimmed
 	}
 	return bs.corrupt(r, key, format.ErrMissing)
 }

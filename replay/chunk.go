@@ -21,49 +21,49 @@ type Chunk struct {
 	// even if Frames is empty: one call looks at a bounded part of the log.
 	Live bool
 
-	arena *arena   // what was read from the disk is there; nil: not needed yet
-	grows bool     // the last slice of Frames is the arena's last, too
-	lent  []*arena // pages that are in Frames as they were read ahead
+	buffer   *pooledBuffer   // what was read from the disk is there; nil: not needed yet
+	grows    bool            // the last slice of Frames ends where buffer does
+	borrowed []*pooledBuffer // pages that are in Frames as they were read ahead
 }
 
 // Release gives the frames' memory back before the chunk is used again; what else it says stays.
 func (c *Chunk) Release() {
 	clear(c.Frames)
-	c.arena.free()
-	for _, a := range c.lent {
+	c.buffer.free()
+	for _, a := range c.borrowed {
 		a.free()
 	}
-	clear(c.lent)
-	c.Frames, c.lent, c.arena, c.grows = c.Frames[:0], c.lent[:0], nil, false
+	clear(c.borrowed)
+	c.Frames, c.borrowed, c.buffer, c.grows = c.Frames[:0], c.borrowed[:0], nil, false
 }
 
 // Reset empties the chunk, so that it keeps no bytes of the log alive. Call it before waiting.
 func (c *Chunk) Reset() {
 	c.Release()
-	*c = Chunk{Frames: c.Frames[:0], lent: c.lent[:0]}
+	*c = Chunk{Frames: c.Frames[:0], borrowed: c.borrowed[:0]}
 }
 
-// sparseShare: matches that are less than this share of their block do not get an arena, but memory of their own.
+// sparseShare: matches that are less than this share of their block get memory of their own, not the pooled buffer.
 const sparseShare = 64
 
 // room returns n bytes for frames of a block of so many bytes; maxBytes is the chunk's bound. What is written there is
-// the chunk's only with add. own says whether they are of its arena.
+// the chunk's only with add. own says whether they are of its buffer.
 func (c *Chunk) room(n, blockBytes, maxBytes int) (b []byte, own bool) {
-	if c.arena == nil && n >= blockBytes/sparseShare {
-		c.arena = newArena(max(maxBytes, n))
+	if c.buffer == nil && n >= blockBytes/sparseShare {
+		c.buffer = takeBuffer(max(maxBytes, n))
 	}
-	if c.arena == nil || cap(c.arena.b)-len(c.arena.b) < n { // few, or one large event
+	if c.buffer == nil || cap(c.buffer.b)-len(c.buffer.b) < n { // few, or one large event
 		return make([]byte, n), false
 	}
-	start := len(c.arena.b)
-	return c.arena.b[start : start+n : start+n], true
+	start := len(c.buffer.b)
+	return c.buffer.b[start : start+n : start+n], true
 }
 
 // add adds what room returned to the frames: to the last slice of them, if it ends there.
 func (c *Chunk) add(b []byte, own bool) {
 	last := len(c.Frames) - 1
 	if own {
-		a := c.arena
+		a := c.buffer
 		a.b = a.b[:len(a.b)+len(b)]
 		if c.grows {
 			c.Frames[last] = a.b[len(a.b)-len(b)-len(c.Frames[last]) : len(a.b) : len(a.b)]

@@ -28,13 +28,14 @@
 //
 // A trim publishes its floor before it deletes. A reader that opens an iterator, or misses a part,
 // looks at the floor afterwards: if that is still below its place, nothing it needs was deleted
-// before; otherwise it fell off.
+// before; otherwise the log was trimmed past its place.
 //
-// A reader of everything that has come to a block on disk has the next two read by goroutines of the log's, while
-// its caller writes the first to the socket (readahead.go), and if it is the only one at work, unpacked (ready.go); then they walk
-// on over the slim indexes of those behind, several at a time. One whose filter passes little, and that had to wait for the
-// disk, looks at up to maxLooks spans at once, and has as many blocks read that they name (plan.go). Blob files have the kernel
-// read ahead where values are read one behind the other and the disk is waited for (internal/pebblestore).
+// blockStore has what readers share of the blocks on disk: look-ups of indexes, parts and spans, the cache, and reading
+// ahead. When a reader of everything comes to a block there, goroutines read the next two while its caller writes the
+// first to the socket (readahead.go). If no other reader is at work, they unpack them as well (ready.go). Then they read
+// the slim indexes of the blocks behind, several at a time. After a slow look-up, a selective query looks up as many as
+// maxLookups spans at once, and has as many blocks read that they name (plan.go). Blob files have the kernel
+// read ahead where reads follow each other and wait for the disk (internal/pebblestore).
 //
 // Memory: tail and cache are bounded by Config. A reader holds no block between calls; a Chunk has memory of its own
 // of MaxChunkBytes for what is read from the disk, until it is Reset. A variant that is not stored is built there too, of the

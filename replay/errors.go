@@ -16,8 +16,8 @@ var (
 	ErrUnknownStream = errors.New("the cursor's stream is unknown to this log")
 	// ErrUnknownDictionary: a reader asked for a dictionary that is not in the registry.
 	ErrUnknownDictionary = errors.New("unknown dictionary")
-	// ErrFellOff: retention trimmed the log under a reader; what it would have read next is gone.
-	ErrFellOff = errors.New("fell off the log's retention")
+	// ErrTrimmed: retention trimmed the log under a reader: what it would have read next is gone.
+	ErrTrimmed = errors.New("the log was trimmed past the reader's place")
 	// ErrClosed: the log was closed.
 	ErrClosed = errors.New("the log is closed")
 	// ErrFailed: a sync or a write failed; the log takes nothing more and the process should stop.

@@ -16,7 +16,7 @@ type storedPart struct {
 	key     int64
 	closers [format.MaxSubstreams]io.Closer // of the values that it has
 	pages   format.Pages                    // a zstd part is one page as it is
-	ready   []*arena                        // the pages that were unpacked ahead; nil: none were
+	ready   []*pooledBuffer                 // the pages that were unpacked ahead; nil: none were
 	err     error                           // why something that it has not could not be had; told
 }
 
@@ -173,7 +173,7 @@ func (p *storedPart) corrupt(err error) error {
 // copyRuns copies the runs, which are of whole frames and ascend, to dst, which is as long as they are together. It
 // changes runs.
 func (p *storedPart) copyRuns(dst []byte, runs []format.Run) error {
-	var mem pooled
+	var mem scratch
 	defer mem.free()
 	for len(runs) > 0 {
 		i := p.pages.PageAt(int(runs[0].From))
@@ -194,7 +194,7 @@ func (p *storedPart) copyRuns(dst []byte, runs []format.Run) error {
 }
 
 // copyPage copies to dst what the runs, the first of which is in page i, want of it, and returns how much that is.
-func (p *storedPart) copyPage(dst []byte, i int, runs []format.Run, mem *pooled) (n int, err error) {
+func (p *storedPart) copyPage(dst []byte, i int, runs []format.Run, mem *scratch) (n int, err error) {
 	from, to := p.pages.Page(i)
 	data := p.pages.FirstValue() // as it is, if it is not packed
 	if a := p.readyPage(i); a != nil {

@@ -154,12 +154,12 @@ func TestRelease(t *testing.T) {
 		t.Fatal(err)
 	}
 	var c Chunk
-	if err := r.Next(&c); err != nil || c.arena == nil || !bytes.HasPrefix(want, bytes.Join(c.Frames, nil)) {
-		t.Fatalf("%d events, arena %v, %v", c.Events, c.arena, err)
+	if err := r.Next(&c); err != nil || c.buffer == nil || !bytes.HasPrefix(want, bytes.Join(c.Frames, nil)) {
+		t.Fatalf("%d events, buffer %v, %v", c.Events, c.buffer, err)
 	}
 	events, bytes, through := c.Events, c.Bytes, c.Through
 	c.Release()
-	if len(c.Frames) > 0 || c.arena != nil || c.Events != events || c.Bytes != bytes || c.Through != through {
+	if len(c.Frames) > 0 || c.buffer != nil || c.Events != events || c.Bytes != bytes || c.Through != through {
 		t.Errorf("it becomes %+v", c)
 	}
 	c.Release()

@@ -20,18 +20,18 @@ type metrics struct {
 	registered []prometheus.Collector
 	gone       sync.Once // unregister did its work
 
-	sealed        prometheus.Counter
-	blocks        prometheus.Counter
-	bytes         prometheus.Counter
-	mergedBlocks  prometheus.Counter
-	syncSeconds   prometheus.Histogram
-	readers       prometheus.Counter
-	fellOff       prometheus.Counter
-	variants      prometheus.Counter
-	trims         prometheus.Counter
-	trimmedBlocks prometheus.Counter
-	clockSteps    prometheus.Counter
-	trimPaused    atomic.Bool
+	sealed         prometheus.Counter
+	blocks         prometheus.Counter
+	bytes          prometheus.Counter
+	mergedBlocks   prometheus.Counter
+	syncSeconds    prometheus.Histogram
+	readers        prometheus.Counter
+	readersTrimmed prometheus.Counter
+	variants       prometheus.Counter
+	trims          prometheus.Counter
+	trimmedBlocks  prometheus.Counter
+	clockSteps     prometheus.Counter
+	trimPaused     atomic.Bool
 }
 
 // newMetrics makes the metrics of l and registers them with reg, if it is not nil. A name that is
@@ -49,7 +49,7 @@ func newMetrics(reg prometheus.Registerer, l *Log) *metrics {
 	m.bytes = counter("bytes_total", "Bytes of blocks appended, before small ones were merged.")
 	m.mergedBlocks = counter("merged_blocks_total", "Small blocks that were merged into larger ones.")
 	m.readers = counter("readers_total", "Readers made.")
-	m.fellOff = counter("readers_fell_off_total", "Readers that retention overtook.")
+	m.readersTrimmed = counter("readers_fell_off_total", "Readers that retention overtook.")
 	m.variants = counter("variants_built_total", "Variants of newest blocks built because they are not stored.")
 	m.trims = counter("trims_total", "Trims that dropped something.")
 	m.trimmedBlocks = counter("trimmed_blocks_total", "Blocks dropped by retention.")

@@ -8,20 +8,20 @@ import (
 	"millrace/translate"
 )
 
-// A reader whose filter passes little looks at one span after the other, and then at few blocks of each. From memory that
-// is next to nothing, from a disk each look costs what the disk takes to answer: some hundred times in a row for a
-// needle. So when a look was slow the reader goes on with several at once, and has the blocks that it will want
-// read meanwhile.
+// A selective query reads one span after the other, and then few blocks of each. From memory that
+// takes next to no time. From a disk each look-up takes as long as the disk needs to answer, some
+// hundred times in a row. So after a slow look-up the planner does several at once, and has the
+// blocks that its reader will want read meanwhile.
 const (
-	// maxLooks is how many spans a reader looks at, and how many blocks it has read, at once, at most; all readers
-	// together do not more.
-	maxLooks = 16
-	// slowLook is how long a look takes that had to wait for the disk.
-	slowLook = 200 * time.Microsecond
-	// slowFingerprint is what is added to it by DID of the filter.
+	// maxLookups is how many spans a reader looks up at once, and how many blocks it has read, at
+	// most. It is also the limit of all readers together.
+	maxLookups = 16
+	// slowLookup is how long a look-up takes that waited for the disk.
+	slowLookup = 200 * time.Microsecond
+	// slowFingerprint is added to slowLookup for each DID of the filter.
 	slowFingerprint = 100 * time.Nanosecond
-	// slowByte is what is added to it by byte of a part's first value: to copy that out of the page cache and to compute its
-	// checksums takes a third of that.
+	// slowByte is added to slowLookup for each byte of a part's first value. To copy a byte out of
+	// the page cache and to compute its checksums takes a third of that.
 	slowByte = time.Nanosecond
 )
 
@@ -34,7 +34,7 @@ func (p *pass) nextPlan() error {
 	}
 	for from := r.next; ; from = r.plan.key + 1 {
 		if len(r.coming) == 0 {
-			coming, err := p.looks(from, p.depth())
+			coming, err := p.lookUp(from, p.depth())
 			if err != nil && from > r.next {
 				return nil //nolint:nilerr // it comes again when the reader is there
 			}
@@ -62,27 +62,27 @@ func (p *pass) depth() int {
 	return max(1, p.r.depth)
 }
 
-// looked adapts how far the reader looks ahead to how long a look took.
-func (r *Reader) looked(slow bool) {
+// sawLookup adapts how far the reader looks ahead to whether a look-up was slow.
+func (r *Reader) sawLookup(slow bool) {
 	if slow || r.log.cfg.alwaysSlow {
-		r.depth = min(max(2*r.depth, 2), maxLooks)
+		r.depth = min(max(2*r.depth, 2), maxLookups)
 	} else if r.depth > 1 {
 		r.depth--
 	}
 }
 
-// look is one span's.
-type look struct {
+// spanLookup is the look-up of one span.
+type spanLookup struct {
 	plan plan
 	slow bool
 	err  error
 }
 
-// looks makes the plans of the span that has from and of those behind it, n in all at most, and only of those before the
-// first that fails; its error if that is the first of all.
-func (p *pass) looks(from int64, n int) (plans []plan, err error) {
+// lookUp makes the plans of the span that has from and of those behind it, n at most, up to the
+// first that fails. If that is the first of all, lookUp returns its error.
+func (p *pass) lookUp(from int64, n int) (plans []plan, err error) {
 	if p.r.filter.dids != nil {
-		return p.looksForDIDs(from, n)
+		return p.lookUpDIDs(from, n)
 	}
 	spans, err := p.scan.spansFrom(p.s, from, n)
 	for _, sp := range spans {
@@ -91,40 +91,40 @@ func (p *pass) looks(from int64, n int) (plans []plan, err error) {
 	return plans, err
 }
 
-// looksForDIDs is looks for a filter with DIDs, at several spans at once.
-func (p *pass) looksForDIDs(from int64, n int) ([]plan, error) {
+// lookUpDIDs is lookUp for a filter with DIDs, of several spans at once.
+func (p *pass) lookUpDIDs(from int64, n int) ([]plan, error) {
 	l, f := p.r.log, p.r.filter
 	keys := p.s.spansSince(from)
 	keys = keys[:min(n, len(keys))] // one at least: from <= s.spanned
-	looks := make([]look, len(keys))
+	lookups := make([]spanLookup, len(keys))
 	var wg sync.WaitGroup
 	for i, key := range keys {
-		if i < len(keys)-1 && l.blocks.mayLook() {
+		if i < len(keys)-1 && l.blocks.tryLookup() {
 			// Next, which holds storeMu, waits for it.
 			wg.Go(func() {
-				defer l.blocks.hasLooked()
-				looks[i].at(l.blocks, key, f)
+				defer l.blocks.endLookup()
+				lookups[i].at(l.blocks, key, f)
 			})
 			continue
 		}
-		looks[i].at(l.blocks, key, f)
+		lookups[i].at(l.blocks, key, f)
 	}
 	wg.Wait()
-	plans := make([]plan, 0, len(looks))
-	for i := range looks {
-		if err := looks[i].err; err != nil && i == 0 {
+	plans := make([]plan, 0, len(lookups))
+	for i := range lookups {
+		if err := lookups[i].err; err != nil && i == 0 {
 			return nil, err
 		} else if err != nil {
 			break // it comes again when the reader is there
 		}
-		plans = append(plans, looks[i].plan)
-		p.r.looked(looks[i].slow)
+		plans = append(plans, lookups[i].plan)
+		p.r.sawLookup(lookups[i].slow)
 	}
 	return plans, nil //nolint:nilerr // one behind the first comes again when the reader is there
 }
 
-// mayLook takes one of the places that all readers share.
-func (bs *blockStore) mayLook() bool {
+// tryLookup takes one of the slots that all readers share, if one is free. endLookup frees it.
+func (bs *blockStore) tryLookup() bool {
 	select {
 	case bs.lookupSlots <- struct{}{}:
 		return true
@@ -133,14 +133,14 @@ func (bs *blockStore) mayLook() bool {
 	}
 }
 
-func (bs *blockStore) hasLooked() { <-bs.lookupSlots }
+func (bs *blockStore) endLookup() { <-bs.lookupSlots }
 
-// at plans the blocks that may have events of the filter's DIDs. If it wants all of those, most spans have none, and their
-// fingerprints say so: then nothing else of them is read.
-func (k *look) at(bs *blockStore, key int64, f *Filter) {
+// at plans the blocks that may have events of the filter's DIDs. If the filter wants all events of
+// its DIDs, their fingerprints come first: most spans have none, and nothing else of those is read.
+func (k *spanLookup) at(bs *blockStore, key int64, f *Filter) {
 	begun := time.Now()
 	fingerprints := f.fingerprintsFor(bs.key)
-	defer func() { k.slow = time.Since(begun) > slowLook+time.Duration(len(fingerprints))*slowFingerprint }()
+	defer func() { k.slow = time.Since(begun) > slowLookup+time.Duration(len(fingerprints))*slowFingerprint }()
 	var of format.BlockSet
 	k.plan = plan{key: key}
 	onlyDIDs := f.anyCollection && f.kinds == 0
@@ -282,8 +282,8 @@ func (p *pass) findSpan() (source, error) {
 	}
 	begun := time.Now()
 	x, err := r.log.blocks.indexOf(p.scan.part(), sp.Keys[next])
-	if slow := time.Since(begun) > slowLook; slow || err == nil && r.variant.storedEnds(x) == nil {
-		r.looked(slow) // else the look into its part tells
+	if slow := time.Since(begun) > slowLookup; slow || err == nil && r.variant.storedEnds(x) == nil {
+		r.sawLookup(slow) // else the look-up of its part says
 	}
 	return source{idx: x}, err
 }

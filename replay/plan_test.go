@@ -15,9 +15,9 @@ import (
 	"millrace/translate"
 )
 
-// TestScout: a reader that looks at several spans at once, and has blocks read meanwhile, reads what one reads that does
+// TestPlannerLooksUpSeveral: a reader that looks at several spans at once, and has blocks read meanwhile, reads what one reads that does
 // not, and no block that has no match.
-func TestScout(t *testing.T) {
+func TestPlannerLooksUpSeveral(t *testing.T) {
 	cfg := testConfig(t, vfs.NewMem(), newTestClock())
 	cfg.TailBytes, cfg.CacheBytes, cfg.alwaysSlow = 1, 64<<20, true
 	cfg.Retention = spanRetentionShare * 50 * time.Millisecond // spans of 50 events
@@ -93,8 +93,8 @@ func TestScout(t *testing.T) {
 			t.Errorf("%d looks have no end", len(l.blocks.lookupSlots))
 		}
 	}
-	if deepest != maxLooks {
-		t.Errorf("it looked %d spans ahead at most, want %d", deepest, maxLooks)
+	if deepest != maxLookups {
+		t.Errorf("it looked %d spans ahead at most, want %d", deepest, maxLookups)
 	}
 }
 

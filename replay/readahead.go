@@ -29,7 +29,7 @@ const (
 )
 
 // aheads is how many blocks are read ahead at once, unless it is for readers that wait for the disk.
-func aheads() int { return min(maxAheads, aheadsByCore*runtime.GOMAXPROCS(0)) }
+func maxReadahead() int { return min(maxAheads, aheadsByCore*runtime.GOMAXPROCS(0)) }
 
 // readahead is the goroutines that read blocks before their readers want them.
 type readahead struct {
@@ -96,7 +96,7 @@ func (bs *blockStore) readAhead(s *snapshot, a ahead, bytes int) bool {
 	if a.from > s.beforeTail.TimeUS || int64(bytes)*aheadShare > bs.aheadBytes() {
 		return false
 	}
-	most, share := aheads(), 4
+	most, share := maxReadahead(), 4
 	if a.slow {
 		most, share = cap(bs.readahead.slots), 2
 	}

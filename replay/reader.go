@@ -57,7 +57,7 @@ type Reader struct {
 
 	matcher matcher
 	plan    plan   // for the span that the reader is in
-	coming  []plan // for those behind it, as far as it looked; at most maxLooks
+	coming  []plan // for those behind it, as far as it looked; at most maxLookups
 	depth   int    // how far it looks ahead: 0 and 1: not at all
 	runs    []format.Run
 
@@ -92,7 +92,7 @@ func (l *Log) NewReader(cfg ReaderConfig) (*Reader, error) {
 	}
 	r.SetFilter(cfg.Filter)
 	err := r.seek(s, cfg.Cursor)
-	for errors.Is(err, ErrFellOff) {
+	for errors.Is(err, ErrTrimmed) {
 		// A trim came between: the cursor is older than the log now.
 		s = l.snap.Load()
 		err = r.seek(s, cfg.Cursor)
@@ -122,7 +122,7 @@ func (r *Reader) Clamped() (oldest Mark, clamped bool) { return r.oldest, r.clam
 func (r *Reader) Wait() <-chan struct{} { return r.changed }
 
 // Next overwrites c with what comes next. It may read the disk but never waits for new events.
-// Errors: ErrFellOff, ErrClosed, ErrFailed, *CorruptionError. After one, c is empty and the reader
+// Errors: ErrTrimmed, ErrClosed, ErrFailed, *CorruptionError. After one, c is empty and the reader
 // stays where it was.
 func (r *Reader) Next(c *Chunk) error {
 	c.Reset()
@@ -136,15 +136,15 @@ func (r *Reader) Next(c *Chunk) error {
 	}
 	if r.next <= s.Floor.TimeUS {
 		if !r.atFloor {
-			l.metrics.fellOff.Inc()
-			return ErrFellOff
+			l.metrics.readersTrimmed.Inc()
+			return ErrTrimmed
 		}
 		// It asked for the oldest event, and nobody was told yet which that is.
 		r.startAtFloor(s)
 	}
 	c.Gap = r.beginGap(s)
 	err := r.pass(s, c)
-	for errors.Is(err, ErrFellOff) && r.atFloor && c.Events == 0 {
+	for errors.Is(err, ErrTrimmed) && r.atFloor && c.Events == 0 {
 		// A trim came between. Nobody was told yet which event is the oldest.
 		s = l.snap.Load()
 		r.startAtFloor(s)
@@ -400,7 +400,7 @@ func (p *pass) match(src source, i, end int) (through int, err error) {
 		}
 	}()
 	if p.span != nil && src.others == 0 {
-		r.looked(time.Since(begun) > slowLook+time.Duration(len(stored.pages.FirstValue()))*slowByte)
+		r.sawLookup(time.Since(begun) > slowLookup+time.Duration(len(stored.pages.FirstValue()))*slowByte)
 	}
 	if built {
 		return p.matchBuilt(src, &stored, i, through, end, bytes)
@@ -458,7 +458,7 @@ func (p *pass) give(src source, stored *storedPart, events, bytes int) error {
 	if src.others == 0 {
 		p.lookAhead(src.idx, stored.pages.StoredBytes())
 	}
-	if len(p.r.runs) > 1 || !stored.lend(c, p.r.runs[0]) {
+	if len(p.r.runs) > 1 || !stored.lendReady(c, p.r.runs[0]) {
 		b, own := c.room(bytes, stored.pages.Size(), p.r.maxBytes)
 		if err := stored.copyRuns(b, p.r.runs); err != nil {
 			return err

@@ -188,7 +188,7 @@ func TestBuiltChunksAreSmall(t *testing.T) {
 				break // it may have some of the tail
 			}
 			for _, f := range c.Frames {
-				if !overlaps(c.arena.b, f) {
+				if !overlaps(c.buffer.b, f) {
 					t.Fatalf("%+v: a frame is not in the chunk's memory", v)
 				}
 			}

@@ -17,17 +17,17 @@ func (p *storedPart) prepare(reached *atomic.Int64) {
 	if n == 0 {
 		return
 	}
-	var mem pooled
+	var mem scratch
 	defer mem.free()
 	if p.ready == nil {
-		p.ready = make([]*arena, n)
+		p.ready = make([]*pooledBuffer, n)
 	}
 	for i := n - 1; i >= 0 && reached.Load() < p.x.Key(); i-- {
 		if p.ready[i] != nil {
 			continue // another reader's
 		}
 		from, to := p.pages.Page(i)
-		a := newArena(to - from)
+		a := takeBuffer(to - from)
 		a.b = a.b[:to-from]
 		if p.pages.Unpack(a.b, i, &mem, nil) != nil {
 			a.free()
@@ -38,7 +38,7 @@ func (p *storedPart) prepare(reached *atomic.Int64) {
 }
 
 // readyPage returns page i, if it is ready.
-func (p *storedPart) readyPage(i int) *arena {
+func (p *storedPart) readyPage(i int) *pooledBuffer {
 	if p.ready == nil {
 		return nil
 	}
@@ -46,7 +46,7 @@ func (p *storedPart) readyPage(i int) *arena {
 }
 
 // lend gives the pages of a run to c, if it is of whole ones that are ready.
-func (p *storedPart) lend(c *Chunk, r format.Run) bool {
+func (p *storedPart) lendReady(c *Chunk, r format.Run) bool {
 	if p.ready == nil {
 		return false
 	}
@@ -62,7 +62,7 @@ func (p *storedPart) lend(c *Chunk, r format.Run) bool {
 	for ; first < i; first++ {
 		a := p.ready[first]
 		p.ready[first] = nil
-		c.lent = append(c.lent, a)
+		c.borrowed = append(c.borrowed, a)
 		c.Frames, c.grows = append(c.Frames, a.b), false
 	}
 	return true

@@ -102,14 +102,14 @@ func TestLend(t *testing.T) {
 		for _, r := range []format.Run{
 			{From: uint32(begin) + 1, To: uint32(end)}, {From: uint32(begin), To: uint32(end) - 1}, // no whole pages
 		} {
-			if p.lend(&c, r) || len(c.Frames) > 0 {
-				t.Fatalf("pages %d to %d: %v is lent", first, last, r)
+			if p.lendReady(&c, r) || len(c.Frames) > 0 {
+				t.Fatalf("pages %d to %d: %v is borrowed", first, last, r)
 			}
 		}
 		hole := p.ready[last]
 		p.ready[last] = nil
-		if p.lend(&c, format.Run{From: uint32(begin), To: uint32(end)}) || len(c.Frames) > 0 {
-			t.Fatalf("pages %d to %d: the last is lent without being there", first, last)
+		if p.lendReady(&c, format.Run{From: uint32(begin), To: uint32(end)}) || len(c.Frames) > 0 {
+			t.Fatalf("pages %d to %d: the last is borrowed without being there", first, last)
 		}
 		p.ready[last] = hole
 		hole.b[0] ^= 1 // shows where a copy is from
@@ -120,19 +120,19 @@ func TestLend(t *testing.T) {
 		if err := p.copyRuns(b, []format.Run{{From: uint32(begin), To: uint32(end)}}); err != nil || !bytes.Equal(b, marked) {
 			t.Fatalf("pages %d to %d: they are not copied from what is ready: %v", first, last, err)
 		}
-		if !p.lend(&c, format.Run{From: uint32(begin), To: uint32(end)}) || !bytes.Equal(bytes.Join(c.Frames, nil), marked) {
-			t.Fatalf("pages %d to %d are not lent", first, last)
+		if !p.lendReady(&c, format.Run{From: uint32(begin), To: uint32(end)}) || !bytes.Equal(bytes.Join(c.Frames, nil), marked) {
+			t.Fatalf("pages %d to %d are not borrowed", first, last)
 		}
 		for i := range pages {
-			if lent := i >= first && i <= last; (p.readyPage(i) == nil) != lent {
-				t.Fatalf("pages %d to %d are lent: page %d is ready: %v", first, last, i, !lent)
+			if borrowed := i >= first && i <= last; (p.readyPage(i) == nil) != borrowed {
+				t.Fatalf("pages %d to %d are borrowed: page %d is ready: %v", first, last, i, !borrowed)
 			}
 		}
 		if p.close(); !bytes.Equal(bytes.Join(c.Frames, nil), marked) {
 			t.Fatalf("pages %d to %d are gone with their part", first, last)
 		}
-		if c.Release(); len(c.lent) > 0 || len(c.Frames) > 0 {
-			t.Fatalf("a chunk that is released has %d pages", len(c.lent))
+		if c.Release(); len(c.borrowed) > 0 || len(c.Frames) > 0 {
+			t.Fatalf("a chunk that is released has %d pages", len(c.borrowed))
 		}
 	}
 }
@@ -153,7 +153,7 @@ func TestReadersOfReady(t *testing.T) {
 		}
 		scan.close()
 	}
-	lent := 0
+	borrowed := 0
 	for mask := range 8 {
 		for _, size := range []int{1 << 20, 256 << 10, 128 << 10, 100 << 10, 5000} {
 			for _, x := range blocks {
@@ -177,7 +177,7 @@ func TestReadersOfReady(t *testing.T) {
 				if err := r.Next(&c); err != nil {
 					t.Fatal(err)
 				}
-				lent += len(c.lent)
+				borrowed += len(c.borrowed)
 				n := len(got)
 				for _, b := range c.Frames {
 					got = append(got, b...)
@@ -191,8 +191,8 @@ func TestReadersOfReady(t *testing.T) {
 			}
 		}
 	}
-	if len(blocks) < 3 || lent == 0 {
-		t.Errorf("%d blocks, %d pages lent", len(blocks), lent)
+	if len(blocks) < 3 || borrowed == 0 {
+		t.Errorf("%d blocks, %d pages borrowed", len(blocks), borrowed)
 	}
 }
 
@@ -205,10 +205,10 @@ func TestReadyParked(t *testing.T) {
 		part := func(key int64, ready ...int) *storedPart {
 			p := &storedPart{bs: bs, r: format.RangePlain, key: key, pages: format.RawPages(make([]byte, 1000))}
 			if len(ready) > 0 {
-				p.ready = make([]*arena, 4)
+				p.ready = make([]*pooledBuffer, 4)
 			}
 			for _, i := range ready {
-				p.ready[i] = newArena(0)
+				p.ready[i] = takeBuffer(0)
 			}
 			return p
 		}

@@ -100,7 +100,7 @@ func (c *blockScan) iterator(r format.Range, last, from int64) (*pebbleguard.Ite
 	}
 	if c.bs.snap.Load().Floor.TimeUS >= from {
 		_ = it.Close()
-		return nil, ErrFellOff
+		return nil, ErrTrimmed
 	}
 	return it, nil
 }

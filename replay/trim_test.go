@@ -47,10 +47,10 @@ func TestReaderFallsOff(t *testing.T) {
 		if err := a.l.Trim(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if err := lost.Next(&c); !errors.Is(err, ErrFellOff) || c.Events > 0 {
+		if err := lost.Next(&c); !errors.Is(err, ErrTrimmed) || c.Events > 0 {
 			t.Errorf("tail %d: a reader in what was trimmed: %v", tail, err)
 		}
-		if err := started.Next(&c); !errors.Is(err, ErrFellOff) {
+		if err := started.Next(&c); !errors.Is(err, ErrTrimmed) {
 			t.Errorf("tail %d: a reader that began there: %v", tail, err)
 		}
 		if got := a.read(oldest); got != "1-6-0 1-7-0 1-8-0 1-9-0 1-10-0" {
@@ -206,7 +206,7 @@ func TestRetentionZero(t *testing.T) {
 		a.append(a.block(1, 100+i, 100+i, format.Place{Seq: 100 + i}))
 	}
 	var c Chunk
-	if err := slow.Next(&c); !errors.Is(err, ErrFellOff) {
+	if err := slow.Next(&c); !errors.Is(err, ErrTrimmed) {
 		t.Errorf("a reader older than the tail: %v", err)
 	}
 	r, err := a.l.NewReader(ReaderConfig{Cursor: TimeCursor(0)})
@@ -277,16 +277,16 @@ func TestTrimUnderReader(t *testing.T) {
 	}
 	after := blockScan{bs: a.l.blocks}
 	defer after.close()
-	if _, err := after.find(s, s.Oldest.TimeUS); !errors.Is(err, ErrFellOff) {
+	if _, err := after.find(s, s.Oldest.TimeUS); !errors.Is(err, ErrTrimmed) {
 		t.Errorf("find after the trim: %v", err)
 	}
-	if _, err := a.l.blocks.readPart(format.RangePlain, x.Key()); !errors.Is(err, ErrFellOff) {
+	if _, err := a.l.blocks.readPart(format.RangePlain, x.Key()); !errors.Is(err, ErrTrimmed) {
 		t.Errorf("read a part after the trim: %v", err)
 	}
 	if y, err := before.find(s, x.Key()+1); err != nil || y.Seq[0] != 2 {
 		t.Errorf("the scan made before the trim goes on: %v", err)
 	}
-	if _, err := a.l.blocks.findAfter(s, s.Oldest.Place); !errors.Is(err, ErrFellOff) {
+	if _, err := a.l.blocks.findAfter(s, s.Oldest.Place); !errors.Is(err, ErrTrimmed) {
 		t.Errorf("find a position after the trim: %v", err)
 	}
 	if a.l.store.Err() != nil {

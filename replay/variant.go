@@ -166,7 +166,7 @@ func (p *pass) matchBuilt(src source, stored *storedPart, i, through, end, bytes
 		p.lookAhead(src.idx, stored.pages.StoredBytes())
 	}
 	first := i
-	var mem pooled
+	var mem scratch
 	defer mem.free()
 	for {
 		plain := mem.Take(bytes)
@@ -193,8 +193,8 @@ func (p *pass) matchBuilt(src source, stored *storedPart, i, through, end, bytes
 // one does not fit: then it returns that. plain has their plain frames.
 func (p *pass) buildFrames(b *frameBuilder, plain []byte, i, through int) int {
 	r, c := p.r, p.c
-	if c.arena == nil {
-		c.arena = newArena(max(r.maxBytes, len(plain)+extraBytes))
+	if c.buffer == nil {
+		c.buffer = takeBuffer(max(r.maxBytes, len(plain)+extraBytes))
 	}
 	for ; i < through; i++ {
 		if r.filter != nil {
@@ -203,7 +203,7 @@ func (p *pass) buildFrames(b *frameBuilder, plain []byte, i, through int) int {
 			}
 		}
 		n := int(b.x.PlainEnd[i] - format.FrameStart(b.x.PlainEnd, i))
-		room := c.arena.b[len(c.arena.b):cap(c.arena.b)]
+		room := c.buffer.b[len(c.buffer.b):cap(c.buffer.b)]
 		frame := b.append(room[:0], i, plain[:n])
 		if c.Events > 0 && c.Bytes+len(frame) > r.maxBytes {
 			return i
