@@ -155,7 +155,7 @@ func (c *config) registerStores(fs *flag.FlagSet) {
 	fs.StringVar(&c.fdbCluster, "fdb-cluster-file", "", "cluster `file` of FoundationDB, with --intern=fdb")
 	fs.DurationVar(&c.internTimeout, "intern-timeout", 5*time.Second, "longest time one transaction of the UID store may take (`duration`)")
 	fs.IntVar(&c.uidPrefixBits, "uid-prefix-bits", 14, "bits of a UID that name its sequence (`number`); fixed when a store is made")
-	fs.StringVar(&c.dictionary, "zstd-dictionary", dictionaryJetstream, "`jetstream|builtin|FILE`: the zstd dictionary that events are stored compressed with. Clients can ask for\nany that is served; the stored one costs nothing to send")
+	fs.StringVar(&c.dictionary, "zstd-dictionary", dictionaryJetstream, "`jetstream|builtin|FILE` names the zstd dictionary of stored events. Clients can ask for\nany that is served; the stored one costs nothing to send")
 	fs.Var(&c.minFreeDisk, "min-free-disk", "below this much free disk (`size`) millrace is not ready, trims early, and then stops reading\nthe relay until there is room")
 }
 
