@@ -126,6 +126,7 @@ type timing struct {
 	patience time.Duration // for the chunk that is on its way, at a shutdown
 	grace    time.Duration // for what is said last
 	linger   time.Duration // for the client to close its side
+	trimmed  time.Duration // for each of the two, of a subscriber whose place was trimmed: it reads slowly
 
 	header time.Duration // for a request's headers to arrive
 	body   time.Duration // for the body of a POST /uids
@@ -134,7 +135,7 @@ type timing struct {
 func defaultTiming() timing {
 	return timing{
 		ping: 30 * time.Second, silent: 90 * time.Second, message: 10 * time.Second, flood: time.Minute,
-		patience: 2 * time.Second, grace: 5 * time.Second, linger: 2 * time.Second, header: 10 * time.Second,
+		patience: 2 * time.Second, grace: 5 * time.Second, linger: 2 * time.Second, trimmed: 30 * time.Second, header: 10 * time.Second,
 		body: 5 * time.Second,
 	}
 }

@@ -479,11 +479,14 @@ func (s *subscriber) say(e *ending) {
 		last = s.messages.appendGoingAway(last, mark)
 	}
 	last = append(last, e.closeFrame(s.opts.extended)...)
-	patience := s.server.timing.grace
+	grace, linger := s.server.timing.grace, s.server.timing.linger
+	if e.reason == endFellOff {
+		grace, linger = s.server.timing.trimmed, s.server.timing.trimmed
+	}
 	if e.reset && e.closeFrame(s.opts.extended) == nil {
 		return
 	}
-	if err := s.writer.finish(last, patience); err != nil {
+	if err := s.writer.finish(last, grace); err != nil {
 		e.reset = true
 		return
 	}
@@ -495,7 +498,7 @@ func (s *subscriber) say(e *ending) {
 	}
 	select {
 	case <-s.readDone:
-	case <-time.After(s.server.timing.linger):
+	case <-time.After(linger):
 	}
 }
 
