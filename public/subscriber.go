@@ -480,7 +480,7 @@ func (s *subscriber) say(e *ending) {
 	}
 	last = append(last, e.closeFrame(s.opts.extended)...)
 	grace, linger := s.server.timing.grace, s.server.timing.linger
-	if e.reason == endFellOff {
+	if e.reason == endFellOff && s.opts.extended { // the others get no close frame
 		grace, linger = s.server.timing.trimmed, s.server.timing.trimmed
 	}
 	if e.reset && e.closeFrame(s.opts.extended) == nil {

@@ -265,6 +265,7 @@ func TestPipelineBackPressure(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				log, most := &fakeLog{dawdle: time.Second}, 0
 				err := runPipeline(t, log, func(ctx context.Context, p *pipeline) error {
+					synctest.Wait() // Run's goroutines have read it
 					p.blockBytes = blockBytes
 					for seq := int64(1); seq <= frames; seq++ {
 						if err := p.Handle(ctx, identityFrame(t, seq)); err != nil {
