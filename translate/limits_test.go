@@ -240,6 +240,18 @@ func TestFrameJSON(t *testing.T) {
 	}); n > 1<<20+1<<19+uint64(len(escaped))*4 || b.Counts.Drops[ReasonTooLarge] != 1 {
 		t.Errorf("%d bytes were allocated, drops %v", n, dropsOf(&b.Counts))
 	}
+
+	// A record that was translated once is not copied beyond what is allowed.
+	half := cborOf(cborMap{{"a", strings.Repeat("<", MaxRecordBytes/2)}})
+	tr, err = New(Config{MaxFrameJSONBytes: MaxRecordBytes / 2 * 6 * 3 / 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b = Batch{JSON: make([]byte, 0, tr.maxJSONBytes)}
+	tr.AppendFrame(&b, frameOf("#commit", commitBody(carOf(blockOf(half)), createOp("a.b.c/d", half), createOp("a.b.c/e", half))))
+	if cap(b.JSON) != tr.maxJSONBytes || b.Counts.Drops[ReasonTooLarge] != 1 {
+		t.Errorf("the batch grew from %d to %d bytes, drops %v", tr.maxJSONBytes, cap(b.JSON), dropsOf(&b.Counts))
+	}
 }
 
 // TestTakeBack holds that a frame that is dropped when it has already given events takes back what it

@@ -132,7 +132,7 @@ true`,
 	}
 }
 
-// The manual page has every command and flag, and is no surprise to man.
+// The manual page has every command and flag, with text escaped, and groff has nothing to warn of.
 func TestManPage(t *testing.T) {
 	code, page := millrace(t, "man")
 	if code != exitOK || !strings.HasPrefix(page, ".TH MILLRACE 1 ") {
@@ -148,6 +148,13 @@ func TestManPage(t *testing.T) {
 			}
 		}
 	})
+	for text, want := range map[string]string{
+		"a --b": `a \-\-b`, `C:\x`: `C:\ex`, ".a\n.b c": `\&.a` + "\n" + `\&.b c`, "'a": `\&'a`, "1–2…": `1\(en2...`,
+	} {
+		if got := roff(text); got != want {
+			t.Errorf("%q is escaped as %q, want %q", text, got, want)
+		}
+	}
 	groff, err := exec.LookPath("groff")
 	if err != nil {
 		t.Skip("SKIPPED: groff is not installed")

@@ -104,10 +104,10 @@ func TestFewDescriptors(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for range 2 * metricsConnections {
+	for range minDescriptors { // without a cap either loop alone would take all
 		hold(metrics, "GET /metrics HTTP/1.1\r\n")
 	}
-	for range 2 * files.handshakes {
+	for range minDescriptors {
 		hold(p.addr, "GET /subscribe HTTP/1.1\r\n")
 	}
 	var subscribers []*websocket.Conn

@@ -88,6 +88,7 @@ func TestFlagsInAnyOrder(t *testing.T) {
 		{"--url u a b", "a b", "u"},
 		{"a b --url=u", "a b", "u"},
 		{"a -- --url u", "a --url u", "none"},
+		{"a -- b --url u", "a b --url u", "none"},
 		{"-- -", "-", "none"},
 		{"- --url u", "-", "u"},
 		{"", "", "none"},

@@ -386,7 +386,8 @@ func (f *lockFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) 
 	return f.FS.Create(name, c)
 }
 
-// TestLock: only a lock that somebody holds is reported as that. A read-only file system is read without one.
+// TestLock: only a lock that somebody holds is reported as that. A read-only file system is read without one, and nothing
+// is written without one.
 func TestLock(t *testing.T) {
 	for _, tc := range []struct {
 		err      syscall.Errno
@@ -399,7 +400,7 @@ func TestLock(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%v/%v", tc.err, tc.readOnly), func(t *testing.T) {
 			fs := makeDB(t)
-			cfg := testConfig(&lockFS{FS: fs, err: tc.err, readOnly: tc.err == syscall.EROFS})
+			cfg := testConfig(&lockFS{FS: fs, err: tc.err, readOnly: tc.opens})
 			cfg.ReadOnly = tc.readOnly
 			db, err := Open(cfg)
 			if err == nil {
