@@ -164,7 +164,7 @@ var foreignFlags = map[string]string{
 	"help": "all", "link-dest": "rsync", "rm": "docker", "name": "docker", "volume": "docker", "publish": "docker",
 	"interval": "Docker's HEALTHCHECK", "timeout": "Docker's HEALTHCHECK", "data-binary": "curl", "ulimit": "docker",
 	"show-error": "curl", "home-dir": "useradd", "shell": "useradd", "user": "docker", "config": "caddy",
-	"no-audit": "npm", "no-fund": "npm", "ignore-scripts": "npm", "silent": "curl", "offline": "systemd-analyze", "exec": "fdbcli", "max-sub-rate": "Jetstream", "dest-cluster-file": "fdbrestore", "stop-timeout": "docker", "follow": "journalctl",
+	"no-audit": "npm", "no-fund": "npm", "ignore-scripts": "npm", "silent": "curl", "offline": "systemd-analyze", "exec": "fdbcli", "max-sub-rate": "Jetstream", "dest-cluster-file": "fdbrestore", "stop-timeout": "docker", "follow": "journalctl", "build": "docker",
 }
 
 // Every flag in the documentation exists, and every flag of millrace is in the manual of its command.
