@@ -332,6 +332,7 @@ func TestPipelineInterns(t *testing.T) {
 			log := &fakeLog{}
 			slow := slowResolver{&sync.Mutex{}, new(int), fail}
 			err := runPipelineWith(t, pipelineConfig{log: log, inFlightBytes: 8 << 20, newResolver: func() resolver { return slow }}, func(ctx context.Context, p *pipeline) error {
+				synctest.Wait() // Run's goroutines have read it
 				p.blockBytes = 1 // a job each
 				for seq := int64(1); seq <= 40; seq++ {
 					if err := p.Handle(ctx, identityFrame(t, seq)); err != nil {
