@@ -33,7 +33,7 @@ type diskWatch struct {
 	free    func(dir string) (int64, error)
 	trim    func(ctx context.Context) error // gives some of the oldest events up
 	now     func() time.Time
-	gate    *gate
+	reading func(on bool) (changed bool) // lets the relay be read, or not
 	logger  *slog.Logger
 	gauge   prometheus.Gauge
 
@@ -85,7 +85,7 @@ func (d *diskWatch) check(ctx context.Context) {
 	d.lastFree.Store(free)
 	was, now := diskState(d.state.Load()), d.next(free)
 	d.state.Store(int32(now))
-	if d.gate.set(now != diskFull) || was != now {
+	if d.reading(now != diskFull) || was != now {
 		level, text := slog.LevelInfo, "disk has room again"
 		switch now {
 		case diskShort:

@@ -12,22 +12,22 @@ func TestDiskWatch(t *testing.T) {
 	var free int64
 	trims := 0
 	clock := time.Unix(1e9, 0)
-	g := &gate{}
+	reading := true
 	d := &diskWatch{
-		minFree: 1000, gate: g, logger: slog.New(slog.DiscardHandler), gauge: newDiskGauge(nil),
+		minFree: 1000, logger: slog.New(slog.DiscardHandler), gauge: newDiskGauge(nil),
+		reading: func(on bool) bool {
+			changed := on != reading
+			reading = on
+			return changed
+		},
 		now:  func() time.Time { return clock },
 		free: func(string) (int64, error) { return free, nil },
 		trim: func(context.Context) error { trims++; return nil },
 	}
-	open := func() bool {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-		defer cancel()
-		return g.wait(ctx, func() {}) == nil
-	}
 	for _, step := range []struct {
 		free  int64
 		state diskState
-		open  bool
+		read  bool
 		trims int
 	}{
 		{5000, diskFine, true, 0},
@@ -43,9 +43,9 @@ func TestDiskWatch(t *testing.T) {
 		free = step.free
 		clock = clock.Add(diskTrimEvery)
 		d.check(t.Context())
-		if got := diskState(d.state.Load()); got != step.state || open() != step.open || trims != step.trims {
-			t.Fatalf("with %d free: state %d, gate open %v, %d trims; want %d, %v, %d",
-				step.free, got, open(), trims, step.state, step.open, step.trims)
+		if got := diskState(d.state.Load()); got != step.state || reading != step.read || trims != step.trims {
+			t.Fatalf("with %d free: state %d, reading %v, %d trims; want %d, %v, %d",
+				step.free, got, reading, trims, step.state, step.read, step.trims)
 		}
 	}
 	// Pebble gets time to give files back.
@@ -59,31 +59,7 @@ func TestDiskWatch(t *testing.T) {
 	// A file system that cannot be asked changes nothing.
 	d.free = func(string) (int64, error) { return 0, errors.New("stale handle") }
 	d.check(t.Context())
-	if diskState(d.state.Load()) != diskFine || !open() {
+	if diskState(d.state.Load()) != diskFine || !reading {
 		t.Error("an unknown amount of free disk stopped reading")
-	}
-}
-
-func TestGateWakesAll(t *testing.T) {
-	g := &gate{}
-	g.set(false)
-	if g.set(false) {
-		t.Error("closing a closed gate changed something")
-	}
-	const n = 3
-	done := make(chan error, n)
-	for range n {
-		go func() { done <- g.wait(t.Context(), func() {}) }()
-	}
-	select {
-	case <-done:
-		t.Fatal("went through a closed gate")
-	case <-time.After(20 * time.Millisecond):
-	}
-	g.set(true)
-	for range n {
-		if err := <-done; err != nil {
-			t.Fatal(err)
-		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"millrace/cmd/millrace/ingest"
 	"millrace/consume"
 	"millrace/public"
 )
@@ -19,7 +20,7 @@ const (
 // health answers /readyz.
 type health struct {
 	client   *consume.Client
-	pipeline *pipeline
+	pipeline *ingest.Pipeline
 	disk     *diskWatch
 	uids     *uidStore // nil: --intern=off
 }
@@ -49,7 +50,7 @@ func (h *health) relay() public.Check {
 }
 
 func (h *health) lag() public.Check {
-	lag, relay := h.pipeline.lag(), h.pipeline.relay.median(h.pipeline.cfg.now())
+	lag, relay := h.pipeline.Lag(), h.pipeline.RelayLag()
 	return public.Check{
 		Name: "lag_small", OK: lag < maxReadyLag && relay < maxReadyRelayLag,
 		Detail: fmt.Sprintf("frames are %.1f s old when they come, and the oldest one not yet durable is %.3f s old",

@@ -123,7 +123,7 @@ type batchResolver struct {
 	results  []intern.Result
 }
 
-// Resolve implements resolver.
+// Resolve implements ingest.Resolver.
 func (r *batchResolver) Resolve(ctx context.Context, b *translate.Batch) error {
 	r.requests = r.requests[:0]
 	for i := range b.Events {

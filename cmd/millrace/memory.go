@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"io"
+
+	"millrace/cmd/millrace/ingest"
 )
 
 const (
@@ -54,7 +56,7 @@ func (s shares) subscribers() int { return int(s.garbage / 4 * 3 / subscriberByt
 func (s shares) chunks() int64 { return s.garbage / 4 }
 
 // frameJSON is how many bytes of JSON one frame may have.
-func (s shares) frameJSON() int64 { return frameJSONBytes(s.inFlight) }
+func (s shares) frameJSON() int64 { return ingest.FrameJSONBytes(s.inFlight) }
 
 // goLimit is what remains for the Go runtime: Pebble keeps its memtables and block cache outside of it, as
 // the program's own pages are. An eighth is what malloc loses between blocks.

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"golang.org/x/sync/errgroup"
 
+	"millrace/cmd/millrace/ingest"
 	"millrace/consume"
 	"millrace/dict"
 	"millrace/public"
@@ -35,7 +36,7 @@ type daemon struct {
 	uids        *uidStore // nil: --intern=off
 	uidsAtStart uint64    // given out before
 	log         *replay.Log
-	pipeline    *pipeline
+	pipeline    *ingest.Pipeline
 	client      *consume.Client
 	disk        *diskWatch
 	server      *public.Server
@@ -179,7 +180,7 @@ func (d *daemon) openStores(ctx context.Context, share shares) error {
 		Dictionaries:   d.dicts,
 		FS:             cfg.seams.fs,
 		Now:            cfg.seams.now,
-		FrameAge:       func() (time.Duration, bool) { return d.pipeline.frameAge() },
+		FrameAge:       func() (time.Duration, bool) { return d.pipeline.FrameAge() },
 		Logger:         d.logger.With("part", "replay"),
 		Registerer:     d.registry,
 	})
@@ -196,19 +197,22 @@ func (d *daemon) buildIngest(share shares) error {
 		return usageError{fmt.Errorf("--relay-cursor %d is below the log's position %d: the events in between would be "+
 			"in the log twice; leave it out to resume, or give --new-epoch too", cfg.relayCursor.value, at.Seq)}
 	}
-	ingest := pipelineConfig{
-		log:           d.log,
-		collections:   cfg.collections,
-		inFlightBytes: share.inFlight,
-		appendBytes:   int(share.log / 8),
-		now:           cfg.now(),
-		logger:        d.logger.With("part", "pipeline"),
-		registerer:    d.registry,
+	pipeline := ingest.Config{
+		Log:           d.log,
+		Collections:   cfg.collections,
+		InFlightBytes: share.inFlight,
+		AppendBytes:   int(share.log / 8),
+		Now:           cfg.now(),
+		Logger:        d.logger.With("part", "pipeline"),
+		Registerer:    d.registry,
 	}
 	if d.uids != nil {
-		ingest.newResolver = func() resolver { return &batchResolver{interner: d.uids.interner} }
+		pipeline.NewResolver = func() ingest.Resolver { return &batchResolver{interner: d.uids.interner} }
 	}
-	d.pipeline = newPipeline(ingest)
+	var err error
+	if d.pipeline, err = ingest.New(pipeline); err != nil {
+		return err
+	}
 	client := consume.Config{
 		URL:           cfg.relay,
 		Epoch:         at.Epoch,
@@ -227,7 +231,6 @@ func (d *daemon) buildIngest(share shares) error {
 		// An operator's new epoch: what lies between the end of the one before and the first frame is unknown.
 		client.Previous = &consume.Mark{Epoch: p.Epoch, Seq: p.Seq}
 	}
-	var err error
 	if d.client, err = consume.New(client); err != nil {
 		return fmt.Errorf("relay client: %w", err)
 	}
@@ -236,7 +239,7 @@ func (d *daemon) buildIngest(share shares) error {
 		minFree: int64(cfg.minFreeDisk),
 		free:    freeBytes,
 		trim:    d.trimEarly,
-		gate:    &d.pipeline.gate,
+		reading: d.pipeline.SetReading,
 		logger:  d.logger.With("part", "disk"),
 		now:     time.Now,
 		gauge:   newDiskGauge(d.registry),
@@ -357,7 +360,7 @@ func (d *daemon) ingest(ctx, drain context.Context) error {
 	g, gctx := errgroup.WithContext(drain)
 	g.Go(func() error { return d.pipeline.Run(gctx) })
 	g.Go(func() error {
-		defer d.pipeline.finish()
+		defer d.pipeline.Finish()
 		reading, stop := context.WithCancel(gctx)
 		defer stop()
 		defer context.AfterFunc(ctx, stop)()

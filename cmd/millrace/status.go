@@ -9,7 +9,7 @@ func (d *daemon) process() public.Process {
 	relay := d.client.Status()
 	p := public.Process{Relay: &public.Relay{
 		Host: relay.Host, Connected: relay.Connected, Since: relay.Since, Error: relay.LastError,
-		Lag: d.pipeline.relay.median(d.pipeline.cfg.now()), Pending: d.pipeline.lag(),
+		Lag: d.pipeline.RelayLag(), Pending: d.pipeline.Lag(),
 	}}
 	if d.uids != nil {
 		dids, uris := d.uids.interner.Given()

@@ -1,4 +1,4 @@
-package main
+package ingest
 
 import (
 	"context"
@@ -14,8 +14,8 @@ import (
 	"millrace/consume"
 )
 
-// A frame that is larger than a block is not copied: Handle returns when it is translated, and its caller may
-// use the memory again. Its neighbours come before and after it.
+// A frame that is larger than a block is not copied: Handle returns when it is translated, and its
+// caller may use the memory again. Its neighbours come before and after it.
 func TestPipelineLargeFrames(t *testing.T) {
 	log := &fakeLog{}
 	large := func(seq int64) consume.Frame {
@@ -28,7 +28,7 @@ func TestPipelineLargeFrames(t *testing.T) {
 	frames := []consume.Frame{
 		deletesFrame(t, 1, 3), large(2), large(3), deletesFrame(t, 4, 1), deletesFrame(t, 5, 1), large(6), deletesFrame(t, 7, 2),
 	}
-	err := runPipelineWith(t, pipelineConfig{log: log, inFlightBytes: 1 << 20}, func(ctx context.Context, p *pipeline) error {
+	err := runPipelineWith(t, Config{Log: log, InFlightBytes: 1 << 20}, func(ctx context.Context, p *Pipeline) error {
 		for _, f := range frames {
 			if err := p.Handle(ctx, f); err != nil {
 				return err
@@ -52,7 +52,7 @@ func TestPipelineLargeFrames(t *testing.T) {
 // A job waits before the disk until there is room for its JSON.
 func TestPipelineJSONShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPipeline(pipelineConfig{log: &fakeLog{}, inFlightBytes: 1 << 20, now: time.Now, logger: slog.New(slog.DiscardHandler)})
+		p := newPipeline(t, Config{Log: &fakeLog{}, InFlightBytes: 1 << 20, Now: time.Now, Logger: slog.New(slog.DiscardHandler)})
 		first, second := newJob(), newJob()
 		first.batch.JSON, second.batch.JSON = make([]byte, p.frameBytes), make([]byte, 1)
 		go func() { // ends with the second forward

@@ -1,4 +1,4 @@
-package main
+package ingest
 
 import (
 	"time"
@@ -19,9 +19,9 @@ type job struct {
 
 	epoch  uint32
 	gap    *replay.Gap // what may have been lost directly before the first frame
-	opened time.Time   // when the first frame came
+	began  time.Time   // when the first frame came
 	queued time.Time   // when it began to wait for the stage that it is in or will be next
-	alone  bool        // nothing else was in flight when it was handed on: one goroutine takes it to the disk
+	inline bool        // it takes the inline path
 
 	from, to int // the frames that batch covers
 	batch    translate.Batch
@@ -55,10 +55,11 @@ func (j *job) borrow(f consume.Frame) {
 	j.frames = append(j.frames, frameRef{f.Seq, len(f.Data)})
 }
 
-// dueIn is how long the job may stay open yet, below 0 if it is overdue.
-func (j *job) dueIn() time.Duration { return maxBlockAge - time.Since(j.opened) }
+// dueIn is how long the job may go on filling, below 0 if it is overdue.
+func (j *job) dueIn() time.Duration { return maxBlockAge - time.Since(j.began) }
 
-// reset empties the job for reuse and lets go of a buffer that huge frames made larger than keepBytes.
+// reset empties the job for reuse and lets go of a buffer that huge frames made larger than
+// keepBytes.
 func (j *job) reset(keepBytes int) {
 	j.frames, j.gap, j.block = j.frames[:0], nil, nil
 	j.from, j.to = 0, 0
@@ -68,9 +69,9 @@ func (j *job) reset(keepBytes int) {
 	j.batch.Reset()
 }
 
-// translate fills the batch with the frames from j.to on, until all are in it or it has limit bytes of JSON, and
-// sets j.from and j.to to those it covers. One that comes to more JSON than t allows is left for a t that
-// allows more, unless whole: then it is dropped.
+// translate fills the batch with the frames from j.to on, until all are in it or it has limit bytes
+// of JSON, and sets j.from and j.to to those it covers. One that comes to more JSON than t allows
+// is left for a t that allows more, unless whole: then it is dropped.
 func (j *job) translate(t *frameTranslator, limit int, whole bool) error {
 	j.from = j.to
 	for ; j.to < len(j.frames) && len(j.batch.JSON) < limit; j.to++ {
@@ -99,16 +100,16 @@ func (j *job) frame(i int) []byte {
 	return j.raw[begin:j.frames[i].end]
 }
 
-// split takes what is translated out of j into a job of its own, which comes before what is left in j.
-// The new job belongs to no pool; done is closed once its block is durable.
+// split takes what is translated out of j into a job of its own, which comes before what is left in
+// j. The new job belongs to no pool; done is closed once its block is durable.
 func (j *job) split() *job {
-	part := newJob()
-	part.epoch, part.gap, part.opened = j.epoch, j.gap, j.opened
-	part.frames, part.from, part.to = j.frames, j.from, j.to
-	part.batch, j.batch = j.batch, part.batch
-	part.done = make(chan struct{})
+	first := newJob()
+	first.epoch, first.gap, first.began = j.epoch, j.gap, j.began
+	first.frames, first.from, first.to = j.frames, j.from, j.to
+	first.batch, j.batch = j.batch, first.batch
+	first.done = make(chan struct{})
 	j.gap = nil
-	return part
+	return first
 }
 
 // input is what the log seals.

@@ -1,4 +1,4 @@
-package main
+package ingest
 
 import (
 	"slices"
@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// lagSamples is how many blocks the relay's lag is the median of. Frames carry the time of whoever sent
-// them to the relay, whose clock may be off, or lie.
+// lagSamples is how many blocks the relay's lag is the median of. Frames carry the time of whoever
+// sent them to the relay, whose clock may be off, or lie.
 const lagSamples = 31
 
-// lagMemory is how long a sample counts. Behind a relay that is quiet for longer we are caught up, however
-// old its last frames were when they came.
+// lagMemory is how long a sample counts. Behind a relay that is quiet for longer we are caught up,
+// however old its last frames were when they came.
 const lagMemory = time.Minute
 
 // relayLag follows how old frames are when they come: large while we catch up on a relay's backlog.
@@ -38,14 +38,15 @@ func (l *relayLag) observe(sent string, now time.Time) {
 	l.n++
 }
 
-// median returns the lag of what came in the minute before now, 0 if nothing did, or if our clock is behind.
+// median returns the lag of what came in the minute before now, 0 if nothing did, or if our clock
+// is behind.
 func (l *relayLag) median(now time.Time) time.Duration {
 	age, _ := l.age(now)
 	return max(age, 0)
 }
 
-// age returns our clock less the time of the frames that came in the minute before now: the median. known is
-// false if none came.
+// age returns our clock less the time of the frames that came in the minute before now: the median.
+// known is false if none came.
 func (l *relayLag) age(now time.Time) (age time.Duration, known bool) {
 	var ages []time.Duration
 	l.mu.Lock()

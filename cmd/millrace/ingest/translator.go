@@ -1,4 +1,4 @@
-package main
+package ingest
 
 import (
 	"fmt"
@@ -14,8 +14,9 @@ type translator interface {
 	AppendFrame(dst *translate.Batch, frame []byte)
 }
 
-// frameTranslator is a translator that survives its own bugs: a frame on which it panics is dropped, for
-// no frame may stop the stream, and would again after a restart. One goroutine uses it.
+// frameTranslator is a translator that survives its own bugs: a frame on which it panics is
+// dropped, for no frame may stop the stream, and would again after a restart. One goroutine uses
+// it.
 type frameTranslator struct {
 	make   func() (translator, error)
 	t      translator

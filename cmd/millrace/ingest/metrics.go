@@ -1,4 +1,4 @@
-package main
+package ingest
 
 import (
 	"strconv"
@@ -8,9 +8,9 @@ import (
 	"millrace/translate"
 )
 
-// pipelineMetrics are the daemon's own: what came of frames, and where time goes between the relay's
+// metrics are the daemon's own: what came of frames, and where time goes between the relay's
 // socket and the disk.
-type pipelineMetrics struct {
+type metrics struct {
 	frames      [translate.NumFrameKinds]prometheus.Counter
 	events      [translate.NumEventKinds]prometheus.Counter
 	drops       [translate.NumReasons]prometheus.Counter
@@ -23,7 +23,7 @@ type pipelineMetrics struct {
 	stages      [numStages]*stageMetrics
 }
 
-func newPipelineMetrics(reg prometheus.Registerer, p *pipeline) *pipelineMetrics {
+func newMetrics(reg prometheus.Registerer, p *Pipeline) *metrics {
 	frames := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "millrace_translate_frames_total", Help: "Frames translated, by kind.",
 	}, []string{"kind"})
@@ -37,7 +37,7 @@ func newPipelineMetrics(reg prometheus.Registerer, p *pipeline) *pipelineMetrics
 		Name: "millrace_pipeline_stage_seconds", Help: "Time that one block (commit: one group of blocks) spent being worked on, by stage.",
 		Buckets: prometheus.ExponentialBuckets(50e-6, 2, 16),
 	}, []string{"stage"})
-	m := &pipelineMetrics{
+	m := &metrics{
 		filtered: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "millrace_translate_filtered_total", Help: "Ops left out because of --collections.",
 		}),
@@ -85,7 +85,7 @@ func newPipelineMetrics(reg prometheus.Registerer, p *pipeline) *pipelineMetrics
 	}
 	relayLag := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "millrace_relay_lag_seconds", Help: "How old frames were when they came, by their own time: median of the newest blocks of the last minute.",
-	}, func() float64 { return p.relay.median(p.cfg.now()).Seconds() })
+	}, func() float64 { return p.RelayLag().Seconds() })
 	if reg != nil {
 		reg.MustRegister(relayLag, frames, events, drops, stages, m.filtered, m.panics, m.blocked, m.blockEvents, m.age, m.groupBlocks, waits, inFlight, queues)
 	}
@@ -93,7 +93,7 @@ func newPipelineMetrics(reg prometheus.Registerer, p *pipeline) *pipelineMetrics
 }
 
 // translated adds what one batch counted.
-func (m *pipelineMetrics) translated(b *translate.Batch) {
+func (m *metrics) translated(b *translate.Batch) {
 	add := func(c prometheus.Counter, n uint64) {
 		if n > 0 {
 			c.Add(float64(n))

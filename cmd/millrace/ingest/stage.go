@@ -1,4 +1,4 @@
-package main
+package ingest
 
 import (
 	"context"
@@ -25,7 +25,8 @@ func (s stage) String() string {
 	return [numStages]string{"translate", "intern", "seal", "commit"}[s]
 }
 
-// stageMetrics are those of one stage. Safe for concurrent use, as far as each block is in one stage.
+// stageMetrics are those of one stage. Safe for concurrent use, as far as each block is in one
+// stage.
 type stageMetrics struct {
 	seconds prometheus.Observer // of work on a block
 	wait    prometheus.Counter  // seconds that blocks waited for it
@@ -63,7 +64,8 @@ func (q *queueGauge) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// stageContexts carry the labels that CPU profiles show stages by: go tool pprof -tagfocus stage=seal.
+// stageContexts carry the labels that CPU profiles show stages by: go tool pprof -tagfocus
+// stage=seal.
 type stageContexts [numStages]context.Context
 
 func newStageContexts(ctx context.Context) (c stageContexts) {

@@ -1,4 +1,4 @@
-package main
+package ingest
 
 import (
 	"context"
@@ -11,10 +11,10 @@ import (
 	"millrace/translate"
 )
 
-// TestEndWithoutUIDs: without a UID store the ordering stage may hand a job to the sealers although the
-// pipeline is to end by now.
+// TestEndWithoutUIDs: without a UID store the ordering stage may hand a job to the sealers although
+// the pipeline is to end by now.
 func TestEndWithoutUIDs(t *testing.T) {
-	p := newPipeline(pipelineConfig{log: &fakeLog{}, inFlightBytes: 8 << 20, now: time.Now})
+	p := newPipeline(t, Config{Log: &fakeLog{}, InFlightBytes: 8 << 20, Now: time.Now})
 	ctx, cancel := context.WithCancel(context.Background())
 	if err := p.Handle(ctx, consume.Frame{Epoch: 1, Seq: 1}); err != nil {
 		t.Fatal(err)
@@ -38,19 +38,19 @@ type brokenResolver struct{ err error }
 
 func (r brokenResolver) Resolve(context.Context, *translate.Batch) error { return r.err }
 
-// TestQuietFailure: a failure of the UID store, the sealing or the log ends the pipeline at once, though the
-// relay sends nothing more.
+// TestQuietFailure: a failure of the UID store, the sealing or the log ends the pipeline at once,
+// though the relay sends nothing more.
 func TestQuietFailure(t *testing.T) {
 	broken := errors.New("broken")
-	for name, cfg := range map[string]pipelineConfig{
-		"UIDs":   {log: &fakeLog{}, newResolver: func() resolver { return brokenResolver{broken} }},
-		"seal":   {log: &fakeLog{sealErr: broken}},
-		"append": {log: &fakeLog{appendErr: broken}},
+	for name, cfg := range map[string]Config{
+		"UIDs":   {Log: &fakeLog{}, NewResolver: func() Resolver { return brokenResolver{broken} }},
+		"seal":   {Log: &fakeLog{sealErr: broken}},
+		"append": {Log: &fakeLog{appendErr: broken}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				cfg.inFlightBytes = 8 << 20
-				err := runPipelineWith(t, cfg, func(ctx context.Context, p *pipeline) error {
+				cfg.InFlightBytes = 8 << 20
+				err := runPipelineWith(t, cfg, func(ctx context.Context, p *Pipeline) error {
 					if err := p.Handle(ctx, identityFrame(t, 1)); err != nil {
 						return err
 					}

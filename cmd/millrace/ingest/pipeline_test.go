@@ -1,4 +1,4 @@
-package main
+package ingest
 
 import (
 	"bytes"
@@ -118,16 +118,25 @@ func frameOf(t testing.TB, seq int64, typ string, body interface {
 	return consume.Frame{Epoch: 1, Seq: seq, Type: typ, Data: buf.Bytes()}
 }
 
-// runPipeline runs a pipeline over log in a bubble of its own, feeds it, and returns Run's error.
-func runPipeline(t *testing.T, log *fakeLog, feed func(ctx context.Context, p *pipeline) error) error {
+func newPipeline(t *testing.T, cfg Config) *Pipeline {
 	t.Helper()
-	return runPipelineWith(t, pipelineConfig{log: log, inFlightBytes: 8 << 20}, feed)
+	p, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
 }
 
-func runPipelineWith(t *testing.T, cfg pipelineConfig, feed func(ctx context.Context, p *pipeline) error) error {
+// runPipeline runs a pipeline over log in a bubble of its own, feeds it, and returns Run's error.
+func runPipeline(t *testing.T, log *fakeLog, feed func(ctx context.Context, p *Pipeline) error) error {
 	t.Helper()
-	cfg.now, cfg.logger = time.Now, slog.New(slog.DiscardHandler)
-	p := newPipeline(cfg)
+	return runPipelineWith(t, Config{Log: log, InFlightBytes: 8 << 20}, feed)
+}
+
+func runPipelineWith(t *testing.T, cfg Config, feed func(ctx context.Context, p *Pipeline) error) error {
+	t.Helper()
+	cfg.Now, cfg.Logger = time.Now, slog.New(slog.DiscardHandler)
+	p := newPipeline(t, cfg)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	ended := make(chan error, 1)
@@ -139,24 +148,24 @@ func runPipelineWith(t *testing.T, cfg pipelineConfig, feed func(ctx context.Con
 		cancel()
 		return errors.Join(err, <-ended)
 	}
-	p.finish()
-	p.finish() // safe twice
+	p.Finish()
+	p.Finish() // safe twice
 	return <-ended
 }
 
-// A block is sealed when its oldest frame is five milliseconds old, ends with a frame, and follows the
-// one before it; nothing is lost at the end.
+// A block is sealed when its oldest frame is five milliseconds old, ends with a frame, and follows
+// the one before it; nothing is lost at the end.
 func TestPipelineBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &fakeLog{}
-		err := runPipeline(t, log, func(ctx context.Context, p *pipeline) error {
+		err := runPipeline(t, log, func(ctx context.Context, p *Pipeline) error {
 			for seq := int64(1); seq <= 20; seq++ {
 				if err := p.Handle(ctx, identityFrame(t, seq)); err != nil {
 					return err
 				}
 				time.Sleep(2 * time.Millisecond)
 			}
-			if lag := p.lag(); lag > maxBlockAge {
+			if lag := p.Lag(); lag > maxBlockAge {
 				t.Errorf("the oldest frame is %v old", lag)
 			}
 			return nil
@@ -187,11 +196,11 @@ func TestPipelineBlocks(t *testing.T) {
 func TestPipelinePositions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &fakeLog{}
-		err := runPipeline(t, log, func(ctx context.Context, p *pipeline) error {
+		err := runPipeline(t, log, func(ctx context.Context, p *Pipeline) error {
 			for seq := int64(1); seq <= 1030; seq++ { // four seconds and a bit
 				f := syncFrame(t, seq)
 				if seq%300 == 0 || seq == 1030 {
-					time.Sleep(20 * time.Millisecond) // a block of its own, after one without events
+					time.Sleep(20 * time.Millisecond) // so that it has its own block
 					f = identityFrame(t, seq)
 				}
 				if seq == 200 {
@@ -237,7 +246,7 @@ func TestPipelinePositions(t *testing.T) {
 func TestPipelineEpochs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &fakeLog{}
-		err := runPipeline(t, log, func(ctx context.Context, p *pipeline) error {
+		err := runPipeline(t, log, func(ctx context.Context, p *Pipeline) error {
 			for seq := int64(1); seq <= 10; seq++ {
 				f := identityFrame(t, seq)
 				f.Epoch = uint32(1 + seq/6)
@@ -256,15 +265,15 @@ func TestPipelineEpochs(t *testing.T) {
 	})
 }
 
-// While the log is slow a fixed number of jobs is in flight and Handle waits; then all goes on. Blocks that
-// age meanwhile grow instead of becoming more.
+// While the log is slow a fixed number of jobs is in flight and Handle waits; then all goes on.
+// Blocks that age meanwhile grow instead of becoming more.
 func TestPipelineBackPressure(t *testing.T) {
 	const frames = 100
 	for name, blockBytes := range map[string]int{"full": 1, "aged": 1 << 20} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				log, most := &fakeLog{dawdle: time.Second}, 0
-				err := runPipeline(t, log, func(ctx context.Context, p *pipeline) error {
+				err := runPipeline(t, log, func(ctx context.Context, p *Pipeline) error {
 					synctest.Wait() // Run's goroutines have read it
 					p.blockBytes = blockBytes
 					for seq := int64(1); seq <= frames; seq++ {
@@ -324,15 +333,15 @@ func (r slowResolver) Resolve(ctx context.Context, b *translate.Batch) error {
 	return r.fail
 }
 
-// Blocks that get their UIDs out of order are committed in order, each with its own; a UID store that
-// fails for good stops the pipeline.
+// Blocks that get their UIDs out of order are committed in order, each with its own; a UID store
+// that fails for good stops the pipeline.
 func TestPipelineInterns(t *testing.T) {
 	for _, fail := range []error{nil, errors.New("the store is damaged")} {
 		synctest.Test(t, func(t *testing.T) {
 			log := &fakeLog{}
 			slow := slowResolver{&sync.Mutex{}, new(int), fail}
-			err := runPipelineWith(t, pipelineConfig{log: log, inFlightBytes: 8 << 20, newResolver: func() resolver { return slow }}, func(ctx context.Context, p *pipeline) error {
-				synctest.Wait() // Run's goroutines have read it
+			err := runPipelineWith(t, Config{Log: log, InFlightBytes: 8 << 20, NewResolver: func() Resolver { return slow }}, func(ctx context.Context, p *Pipeline) error {
+				synctest.Wait()  // Run's goroutines have read it
 				p.blockBytes = 1 // a job each
 				for seq := int64(1); seq <= 40; seq++ {
 					if err := p.Handle(ctx, identityFrame(t, seq)); err != nil {
@@ -372,7 +381,7 @@ func TestPipelineFailures(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				err := runPipeline(t, log, func(ctx context.Context, p *pipeline) error {
+				err := runPipeline(t, log, func(ctx context.Context, p *Pipeline) error {
 					return p.Handle(ctx, identityFrame(t, 1))
 				})
 				if want := errors.Join(log.sealErr, log.appendErr); err == nil || !errors.Is(err, log.sealErr) && !errors.Is(err, log.appendErr) {
@@ -387,7 +396,7 @@ func TestPipelineFailures(t *testing.T) {
 func TestPipelineGate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &fakeLog{}
-		err := runPipeline(t, log, func(ctx context.Context, p *pipeline) error {
+		err := runPipeline(t, log, func(ctx context.Context, p *Pipeline) error {
 			p.gate.set(false)
 			limited, cancel := context.WithTimeout(ctx, time.Second)
 			defer cancel()
@@ -406,8 +415,8 @@ func TestPipelineGate(t *testing.T) {
 	})
 }
 
-// panicky is a translator with a bug: it panics in the middle of every second frame, and is of no use
-// from then on.
+// panicky is a translator with a bug: it panics in the middle of every second frame, and is of no
+// use from then on.
 type panicky struct {
 	translator
 	calls  *int
@@ -427,7 +436,7 @@ func (p *panicky) AppendFrame(dst *translate.Batch, frame []byte) {
 
 // A frame on which translate panics is dropped whole, all its neighbours are kept.
 func TestTranslatePanics(t *testing.T) {
-	p := newPipeline(pipelineConfig{log: &fakeLog{}, inFlightBytes: 8 << 20, now: time.Now, logger: slog.New(slog.DiscardHandler)})
+	p := newPipeline(t, Config{Log: &fakeLog{}, InFlightBytes: 8 << 20, Now: time.Now, Logger: slog.New(slog.DiscardHandler)})
 	ft, calls := p.newTranslator(0), 0
 	sound := ft.make
 	ft.make = func() (translator, error) {
@@ -472,18 +481,18 @@ func testCID(t testing.TB) cid.Cid {
 	return c
 }
 
-// Frames that come to much JSON make several blocks out of one job, and at no time more than one such block is
-// in flight; their neighbours come before and after them as they should.
+// Frames that come to much JSON make several blocks out of one job, and at no time more than one
+// such block is in flight; their neighbours come before and after them as they should.
 func TestPipelineHostileBursts(t *testing.T) {
 	for _, inFlightBytes := range []int64{
-		8 << 20, // one frame of 1,023 deletes comes to more JSON than it may where several are translated at once
+		8 << 20, // one frame of 1,023 deletes comes to more JSON than a worker may make of it
 		1 << 30, // several come to more than a block may
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			log := &fakeLog{}
 			counts := slices.Concat([]int{1}, slices.Repeat([]int{1023}, 30), []int{1, 1023, 1000, 2})
-			cfg := pipelineConfig{log: log, inFlightBytes: inFlightBytes}
-			err := runPipelineWith(t, cfg, func(ctx context.Context, p *pipeline) error {
+			cfg := Config{Log: log, InFlightBytes: inFlightBytes}
+			err := runPipelineWith(t, cfg, func(ctx context.Context, p *Pipeline) error {
 				for i, n := range counts {
 					if err := p.Handle(ctx, deletesFrame(t, int64(i+1), n)); err != nil {
 						return err

@@ -1,4 +1,4 @@
-package main
+package ingest
 
 import (
 	"context"
@@ -9,15 +9,16 @@ import (
 	"millrace/consume"
 )
 
-// A reader that finds nothing waits, while little comes, until the open block is old enough, and then it is handed on:
-// what came meanwhile is in it. A timer does it for a reader that cannot come back, for blocks behind large ones, and for
-// those that become large.
+// A reader that finds nothing waits, while little comes, until the filling job is old enough, and
+// then it is handed on: what came meanwhile is in it. A timer does it for a reader that cannot come
+// back, for blocks behind large ones, and for those that become large.
 func TestPipelineIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &fakeLog{}
 		large := identityFrame(t, 0)
-		large.Data = append(large.Data, make([]byte, maxCalmBytes+1)...) // dropped, but not before it is in a block
-		err := runPipeline(t, log, func(ctx context.Context, p *pipeline) error {
+		// It is dropped, but not before it is in a block.
+		large.Data = append(large.Data, make([]byte, maxLowRateBytes+1)...)
+		err := runPipeline(t, log, func(ctx context.Context, p *Pipeline) error {
 			seq := int64(0)
 			handle := func(f consume.Frame) {
 				t.Helper()
@@ -48,7 +49,7 @@ func TestPipelineIdle(t *testing.T) {
 					t.Errorf("%d blocks in flight", n)
 				}
 				if p.Idle() {
-					t.Error("nothing is open, and it is to be looked again")
+					t.Error("nothing fills, and the reader should look once more")
 				}
 			}
 			if blocks := log.blocks(); len(blocks) != 3 || blocks[2].first != 5 || blocks[2].last != 6 {
@@ -91,17 +92,18 @@ func TestPipelineIdle(t *testing.T) {
 	})
 }
 
-// A block is sealed when its oldest frame is maxBlockAge old, whether the reader waits meanwhile or not.
+// A block is sealed when its oldest frame is maxBlockAge old, whether the reader waits meanwhile or
+// not.
 func TestBlockAge(t *testing.T) {
 	const ms = time.Millisecond
 	synctest.Test(t, func(t *testing.T) {
-		for name, wait := range map[string]func(p *pipeline){
-			"a reader that waits":   func(p *pipeline) { p.Idle(); p.Idle() },
-			"one that comes by not": func(*pipeline) { time.Sleep(2 * maxBlockAge) },
+		for name, wait := range map[string]func(p *Pipeline){
+			"a reader that waits":   func(p *Pipeline) { p.Idle(); p.Idle() },
+			"one that comes by not": func(*Pipeline) { time.Sleep(2 * maxBlockAge) },
 		} {
 			log := &fakeLog{}
-			cfg := pipelineConfig{log: log, inFlightBytes: 8 << 20}
-			err := runPipelineWith(t, cfg, func(ctx context.Context, p *pipeline) error {
+			cfg := Config{Log: log, InFlightBytes: 8 << 20}
+			err := runPipelineWith(t, cfg, func(ctx context.Context, p *Pipeline) error {
 				begun := time.Now()
 				if err := p.Handle(ctx, identityFrame(t, 1)); err != nil {
 					return err

@@ -1,4 +1,4 @@
-package main
+package ingest
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 const maxGroup = jobsInFlight
 
 // commit makes sealed jobs durable in order, as many at a time as are ready.
-func (p *pipeline) commit(ctx context.Context) error {
+func (p *Pipeline) commit(ctx context.Context) error {
 	c := &p.committer
 	positions := time.NewTicker(maxPositionAge / 2)
 	defer positions.Stop()
@@ -49,23 +49,24 @@ func (p *pipeline) commit(ctx context.Context) error {
 	}
 }
 
-// committer collects jobs for one Append. The commit stage gathers several; the ordering stage commits one, when
-// nothing else is in flight.
+// committer collects jobs for one Append. The commit stage gathers several; the ordering stage
+// commits one, when nothing else is in flight.
 type committer struct {
-	p    *pipeline
+	p    *Pipeline
 	next *job // taken off commits, and not sealed when it was
 
-	// turn holds one while nobody appends: also when the ordering stage commits, the commit stage may have a position.
-	turn   chan struct{}
-	jobs   []*job
-	blocks []*replay.Block
-	idle   *replay.Block // newest block without events, not yet appended
+	// idleToken holds one token while nothing appends. The ordering stage may commit while the
+	// commit stage has a position to append.
+	idleToken chan struct{}
+	jobs      []*job
+	blocks    []*replay.Block
+	idle      *replay.Block // newest block without events, not yet appended
 }
 
 // one commits a sealed job.
 func (c *committer) one(j *job) error {
-	<-c.turn
-	defer func() { c.turn <- struct{}{} }()
+	<-c.idleToken
+	defer func() { c.idleToken <- struct{}{} }()
 	c.p.metrics.stages[stageCommit].started(j)
 	c.jobs = append(c.jobs, j)
 	return c.land(false)
@@ -84,7 +85,7 @@ func (c *committer) gather(ctx context.Context, j *job) error {
 	for bytes := 0; ; {
 		c.p.metrics.stages[stageCommit].started(j)
 		c.jobs = append(c.jobs, j)
-		if bytes += j.block.Bytes(); len(c.jobs) == maxGroup || bytes >= c.p.cfg.appendBytes {
+		if bytes += j.block.Bytes(); len(c.jobs) == maxGroup || bytes >= c.p.cfg.AppendBytes {
 			return nil
 		}
 		if c.next == nil {
@@ -110,8 +111,8 @@ func (c *committer) gather(ctx context.Context, j *job) error {
 
 // flush appends what was gathered, as land does.
 func (c *committer) flush(all bool) error {
-	<-c.turn
-	defer func() { c.turn <- struct{}{} }()
+	<-c.idleToken
+	defer func() { c.idleToken <- struct{}{} }()
 	return c.land(all)
 }
 
@@ -136,7 +137,7 @@ func (c *committer) land(all bool) error {
 	}
 	if len(c.blocks) > 0 {
 		start := time.Now()
-		if err := c.p.cfg.log.Append(c.blocks...); err != nil {
+		if err := c.p.cfg.Log.Append(c.blocks...); err != nil {
 			return fmt.Errorf("append to the log: %w", err)
 		}
 		m.stages[stageCommit].done(start)
@@ -146,7 +147,7 @@ func (c *committer) land(all bool) error {
 	for _, j := range c.jobs {
 		c.p.room.Release(j.room)
 		j.room = 0
-		m.age.Observe(time.Since(j.opened).Seconds())
+		m.age.Observe(time.Since(j.began).Seconds())
 		m.blockEvents.Observe(float64(len(j.batch.Events)))
 		if j.done != nil {
 			close(j.done)

@@ -1,4 +1,4 @@
-package main
+package ingest
 
 import (
 	"context"
@@ -8,7 +8,7 @@ import (
 // gate lets callers through while it is open. The zero gate is open.
 type gate struct {
 	mu     sync.Mutex
-	closed chan struct{} // non-nil while the gate is closed; closed by open
+	closed chan struct{} // non-nil while the gate is closed; set closes it
 }
 
 // wait returns once the gate is open or ctx ends. If it has to wait it calls before first.

@@ -1,0 +1,39 @@
+// Package ingest takes frames from the relay to the durable log: each once, in the relay's order.
+//
+//	Handle ──▶ job ──▶ translate ──▶ order, stamp ──▶ intern ──▶ seal ──▶ commit ──▶ Log
+//	           one     parallel      one              parallel   parallel  one
+//
+// # Jobs
+//
+// A job holds the frames of one future block. It takes frames until its oldest one is maxBlockAge
+// old or it has its share of bytes. A job ends at a frame's end; an epoch or a gap begins a new
+// one. While more than busyJobs are in flight a job that is not full keeps taking frames, however
+// old it is. A job whose frames come to more JSON than a block may have becomes several blocks, one
+// at a time. A frame that is larger than a block is not copied: Handle returns once it is
+// translated.
+//
+// # Stages
+//
+// Workers translate and seal. One goroutine takes the jobs in the relay's order and stamps them.
+// Several ask the resolvers for UIDs. One commits: sealed jobs that follow each other share one
+// sync. A small job that finds nothing else in flight takes the inline path: the ordering goroutine
+// takes it through all stages.
+//
+// # Concurrency
+//
+// One goroutine calls Handle and Idle, and then Finish; Run runs beside it. All other methods are
+// safe for concurrent use. A job belongs to one stage at a time. Pipeline.mu guards the job that
+// takes frames and the times of those in flight; it is not held while anything waits. gate.mu and
+// relayLag.mu are leaves.
+//
+// # Limits and back-pressure
+//
+// jobsInFlight jobs exist, rawsInFlight of them with frames, and the JSON between order and disk
+// has a part of Config.InFlightBytes. When all are in use, or SetReading(false) was called, Handle
+// waits, and so does the relay's socket: that is the only back-pressure.
+//
+// # Failures
+//
+// A frame on which translation panics is dropped and counted. An error of a resolver or of the log
+// ends Run with that error.
+package ingest

@@ -1,0 +1,31 @@
+package ingest
+
+import (
+	"testing"
+	"testing/synctest"
+)
+
+func TestGateWakesAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &gate{}
+		g.set(false)
+		if g.set(false) {
+			t.Error("closing a closed gate changed something")
+		}
+		const n = 3
+		done := make(chan error, n)
+		for range n {
+			go func() { done <- g.wait(t.Context(), func() {}) }()
+		}
+		synctest.Wait()
+		if len(done) > 0 {
+			t.Fatal("went through a closed gate")
+		}
+		g.set(true)
+		for range n {
+			if err := <-done; err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}

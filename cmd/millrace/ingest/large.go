@@ -1,0 +1,52 @@
+package ingest
+
+import (
+	"context"
+
+	"millrace/consume"
+	"millrace/replay"
+	"millrace/translate"
+)
+
+// frameShare is the part of the in-flight share that the JSON of the blocks between the ordering
+// stage and the disk may have, and so that of one frame. A block is made of it in two forms, and
+// each is copied for the store.
+const frameShare = 3
+
+// FrameJSONBytes returns how many bytes of JSON one frame may have, of a share for what is in
+// flight.
+func FrameJSONBytes(inFlight int64) int64 {
+	return min(inFlight/frameShare, translate.MaxFrameJSONBytes)
+}
+
+// handleLargeLocked takes a frame in that is larger than a block. It is not copied: it is the only
+// frame in memory, from when those before it are translated until it is itself. mu is not held
+// while it waits.
+func (p *Pipeline) handleLargeLocked(ctx context.Context, f consume.Frame, gap *replay.Gap) error {
+	if err := p.awaitRawsLocked(ctx); err != nil {
+		return err
+	}
+	if err := p.fillLocked(ctx, f.Epoch, gap); err != nil {
+		return err
+	}
+	p.filling.borrow(f)
+	p.dispatchLocked()
+	return p.awaitRawsLocked(ctx)
+}
+
+// awaitRawsLocked waits until no job has frames.
+func (p *Pipeline) awaitRawsLocked(ctx context.Context) error {
+	p.mu.Unlock()
+	defer p.mu.Lock()
+	var raws [rawsInFlight][]byte
+	for i := range raws {
+		var err error
+		if raws[i], err = take(ctx, p.raws, p.metrics.blocked); err != nil {
+			return err
+		}
+	}
+	for _, raw := range raws {
+		p.raws <- raw
+	}
+	return nil
+}
