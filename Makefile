@@ -1,8 +1,6 @@
 # The two a newcomer needs: make demo (or make run, on the real network) and make test. make help lists the rest.
 GO      ?= go
 LINT    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
-VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
-LDFLAGS := -X main.version=$(VERSION)
 FUZZTIME ?= 30s
 MINUTES ?= 10
 
@@ -13,10 +11,10 @@ help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "make %-12s %s\n", $$1, $$2 }'
 
 build: ## bin/millrace, bin/relaysim and bin/bench
-	$(GO) build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
+	$(GO) build -o bin/ ./cmd/...
 
 build-fdb: ## the same with FoundationDB; needs its client package, 7.3 or later (docs/foundationdb.md)
-	$(GO) build -tags fdb -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
+	$(GO) build -tags fdb -o bin/ ./cmd/...
 
 fdb-test: ## on the cluster of MILLRACE_TEST_FDB_CLUSTER_FILE, or on private fdbserver processes; those that stop servers always on such
 	$(GO) vet -tags fdb ./intern/... ./cmd/...

@@ -154,7 +154,7 @@ func copyUIDs(from, to string) (id string, err error) {
 // directory whose UIDs were not skipped, is as old as what it was made of.
 func manifestOf(at replay.Progress, dataDir string) (*backupManifest, error) {
 	m := &backupManifest{
-		Made: time.Now().UTC(), Version: version,
+		Made: time.Now().UTC(), Version: thisBuild().version,
 		Stream: at.Stream.String(), Epoch: at.Epoch, Seq: at.Seq, TimeUS: at.TimeUS,
 	}
 	of, err := readBackupManifest(dataDir)

@@ -272,7 +272,7 @@ func (d *daemon) buildServing(share shares) error {
 		Dictionaries:        d.dicts,
 		Health:              d.health.check,
 		Process:             d.process,
-		Version:             version,
+		Version:             thisBuild().version,
 		MaxConnections:      connections,
 		MaxConnectionsPerIP: cfg.maxConnectionsPerIP,
 		MaxHandshakes:       d.files.handshakes,
@@ -297,7 +297,7 @@ func (d *daemon) buildServing(share shares) error {
 // draining into the log, telling subscribers, closing the stores.
 func (d *daemon) run(ctx context.Context) error {
 	defer d.close()
-	d.logger.Info("millrace serves", "version", version, "relay", d.cfg.relay,
+	d.logger.Info("millrace serves", "version", thisBuild().version, "relay", d.cfg.relay,
 		"listen", d.publicListener.Addr().String(), "metrics_listen", addrOf(d.metricsListener),
 		"data_dir", d.cfg.dataDir, "seq", d.log.Progress().Seq, "epoch", d.log.Progress().Epoch,
 		"dictionary", d.dicts.Stored().ID(), "max_subscribers", d.maxSubscribers, "open_files", d.files.limit)

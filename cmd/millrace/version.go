@@ -12,8 +12,8 @@ import (
 	"millrace/dict"
 )
 
-// version is set by the linker (make build).
-var version = "dev"
+// version is the release that this program is, or becomes; docs/CHANGELOG.md says what is in it.
+const version = "0.1.0"
 
 // The modules whose versions say most about a build.
 const (
@@ -24,7 +24,7 @@ const (
 
 // build is what is known of how this program was made. What is not known is "unknown".
 type build struct {
-	version  string
+	version  string // with the commit as build metadata, where it is known
 	commit   string // with date, and whether the tree had changes
 	golang   string
 	zstd     string // what compresses events
@@ -54,14 +54,11 @@ func readBuild(info *debug.BuildInfo) build {
 		modules[m.Path] = m.Version
 	}
 	b := build{
-		version: version,
+		version: versionOf(settings),
 		commit:  commitOf(settings),
 		golang:  fmt.Sprintf("%s %s/%s", runtime.Version(), runtime.GOOS, runtime.GOARCH),
 		zstd:    "klauspost/compress " + known(modules[pureModule]) + " (pure Go; built with cgo, libzstd is several times faster)",
 		pebble:  known(modules[pebbleModule]),
-	}
-	if v := info.Main.Version; b.version == "dev" && v != "" && v != "(devel)" {
-		b.version = v
 	}
 	if hasLibzstd() {
 		b.zstd = "libzstd by way of cgo (DataDog/zstd " + known(modules[libzstdModule]) + ")"
@@ -73,7 +70,21 @@ func readBuild(info *debug.BuildInfo) build {
 	return b
 }
 
-// hasLibzstd tells whether events are compressed by libzstd rather than in pure Go.
+// versionOf returns the version, and the commit as Semantic Versioning's build metadata if the program was
+// built from a git tree: 0.1.0+53d1cb5f10a9, or 0.1.0+53d1cb5f10a9.dirty of a tree with changes.
+func versionOf(settings map[string]string) string {
+	revision := settings["vcs.revision"]
+	if revision == "" {
+		return version
+	}
+	full := version + "+" + revision[:min(len(revision), 12)]
+	if settings["vcs.modified"] == "true" {
+		full += ".dirty"
+	}
+	return full
+}
+
+// hasLibzstd reports whether events are compressed by libzstd rather than in pure Go.
 func hasLibzstd() bool {
 	return slices.ContainsFunc(dict.Methods(), func(m dict.Method) bool { return strings.HasPrefix(m.String(), "libzstd") })
 }
@@ -96,7 +107,7 @@ func known(s string) string {
 	return s
 }
 
-// hasTag tells whether tags, separated as the Go tool records them, has tag.
+// hasTag reports whether tags, separated as the Go tool records them, has tag.
 func hasTag(tags, tag string) bool {
 	for t := range strings.FieldsFuncSeq(tags, func(r rune) bool { return r == ',' || r == ' ' }) {
 		if t == tag {
