@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -226,14 +227,19 @@ func TestStrictCursor(t *testing.T) {
 
 // fakeReader gives what a test wants to be read.
 type fakeReader struct {
-	next    func(c *replay.Chunk) error
-	clamped bool
+	next     func(c *replay.Chunk) error
+	clamped  bool
+	released atomic.Int64
+	closed   atomic.Int64
 }
 
 func (r *fakeReader) Next(c *replay.Chunk) error                         { return r.next(c) }
 func (r *fakeReader) Pending(*replay.PendingScratch) (replay.Mark, bool) { return mark(1), false }
 func (r *fakeReader) SetFilter(*replay.Filter)                           {}
 func (r *fakeReader) Clamped() (replay.Mark, bool)                       { return mark(1), r.clamped }
+func (r *fakeReader) Release()                                           { r.released.Add(1) }
+func (r *fakeReader) Close()                                             { r.closed.Add(1) }
+
 func mark(seq int64) replay.Mark {
 	return replay.Mark{TimeUS: seq, Position: translate.Position{Stream: 0xabc, Seq: seq}}
 }

@@ -355,6 +355,9 @@ func (s *Server) forget(sub *subscriber) {
 func (s *Server) remove(sub *subscriber) {
 	sub.filters().Release(sub.filter.bytes)
 	s.admission.Leave(sub.client)
+	if sub.reader != nil {
+		sub.reader.Close()
+	}
 	s.drop(sub)
 }
 

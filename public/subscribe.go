@@ -141,6 +141,7 @@ func (s *Server) newSubscriber(r *http.Request, client netip.Addr) (*subscriber,
 	}
 	if refused := s.register(sub, s.cfg.MaxConnections); refused != nil {
 		filters.Release(f.bytes)
+		sub.reader.Close()
 		return nil, refused
 	}
 	return sub, nil
@@ -162,10 +163,13 @@ func (s *Server) encoder(id uint32) (*dict.Encoder, *refusal) {
 	return enc, nil
 }
 
-// open makes the subscriber's reader.
+// open makes the subscriber's reader, in place of the one that it may have. If it refuses, the subscriber has none.
 func (s *subscriber) open() *refusal {
-	var err error
-	s.reader, err = s.server.source.newReader(replay.ReaderConfig{
+	if s.reader != nil {
+		s.reader.Close()
+		s.reader = nil
+	}
+	r, err := s.server.source.newReader(replay.ReaderConfig{
 		Cursor:        s.opts.cursor,
 		Filter:        s.filter.compiled,
 		Extended:      s.opts.extended,
@@ -178,10 +182,12 @@ func (s *subscriber) open() *refusal {
 	case err != nil:
 		return unavailable(rejectShutdown, "the log cannot be read at the moment")
 	}
-	if oldest, clamped := s.reader.Clamped(); clamped && s.opts.strict {
+	if oldest, clamped := r.Clamped(); clamped && s.opts.strict {
+		r.Close()
 		return badRequest(invalidOption("cursor %s is older than the log, whose oldest is %d (%s)",
 			s.opts.cursor, oldest.TimeUS, oldest.Position))
 	}
+	s.reader = r
 	return nil
 }
 
@@ -207,7 +213,7 @@ func (s *subscriber) upgrade(w http.ResponseWriter, r *http.Request) error {
 	s.conn.throttled = s.server.metrics.held.WithLabelValues(heldInbound).Inc
 	s.conn.framing.Store(true)
 	s.writer = writer{
-		raw: s.conn.Conn, slowTimeout: s.server.cfg.SlowTimeout, stop: s.cut, kept: s.releaseChunk,
+		raw: s.conn.Conn, slowTimeout: s.server.cfg.SlowTimeout, stop: s.cut, kept: s.release,
 		quota: s.server.admission.Quota(admission.Unsent, s.client),
 	}
 	return nil

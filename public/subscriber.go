@@ -26,6 +26,8 @@ type reader interface {
 	Pending(g *replay.PendingScratch) (through replay.Mark, pending bool)
 	SetFilter(f *replay.Filter)
 	Clamped() (oldest replay.Mark, clamped bool)
+	Release()
+	Close()
 }
 
 // subscriber is one connection. See the package comment for who does what.
@@ -267,6 +269,12 @@ func (s *subscriber) releaseChunk() {
 	}
 }
 
+// release lets go of all that the subscriber holds of the log, before a wait.
+func (s *subscriber) release() {
+	s.releaseChunk()
+	s.reader.Release()
+}
+
 // awaitHello sends nothing but pings until the first valid options update.
 func (s *subscriber) awaitHello() error {
 	for !s.ended() {
@@ -374,6 +382,7 @@ func (s *subscriber) rest() error {
 		switch {
 		case time.Now().Before(s.resumeAt):
 			s.server.metrics.held.WithLabelValues(heldEvents).Inc()
+			s.reader.Release()
 			select {
 			case <-s.conn.kick: // a filter waits for the next chunk
 			case <-s.timerAt(earlier(s.dueAt(), s.resumeAt)):

@@ -269,10 +269,7 @@ func BenchmarkRead(b *testing.B) {
 				sent := 0
 				cpu := cpuTime()
 				for b.Loop() {
-					r, err := l.NewReader(rc.cfg)
-					if err != nil {
-						b.Fatal(err)
-					}
+					r := mustRead(b, l, rc.cfg)
 					sent = 0
 					for c.Live = false; !c.Live; {
 						if err := r.Next(&c); err != nil {

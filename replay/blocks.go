@@ -16,14 +16,15 @@ import (
 )
 
 // blockStore reads what the log has on disk: indexes, parts and spans of blocks. It owns what
-// readers share for that: the cache, open parts, and reading ahead. Its users hold storeMu shared.
+// readers share for that: the cache, the bound of what they hold open, and reading ahead. Its users hold storeMu shared.
 type blockStore struct {
 	store *pebblestore.Store
 	snap  *atomic.Pointer[snapshot] // the log's, whose floor says what a trim deleted
 	key   format.FingerprintKey     // of the spans
 
 	cache       *cache
-	parked      parked // parts that are open
+	heldParts   atomic.Int32 // that are charged
+	readers     readers
 	readahead   readahead
 	lookupSlots chan struct{} // holds one for each look-up beside a reader's own
 	activeScans atomic.Int32  // calls of Next under way
@@ -41,6 +42,7 @@ func newBlockStore(l *Log) *blockStore {
 		snap:        &l.snap,
 		key:         l.spans.key,
 		cache:       newCache(l.cfg.CacheBytes),
+		readers:     readers{all: make(map[*Reader]struct{})},
 		lookupSlots: make(chan struct{}, maxLookups),
 		readahead: readahead{
 			slots:   make(chan struct{}, maxLookups),
@@ -58,7 +60,7 @@ func (bs *blockStore) close(closeStore func() error) error {
 	defer bs.storeMu.Unlock()
 	if !bs.closed {
 		bs.closed = true
-		bs.parked.close()
+		bs.readers.release()
 		bs.closeErr = closeStore()
 	}
 	return bs.closeErr

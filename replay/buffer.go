@@ -9,8 +9,7 @@ import (
 // Frames of a block on disk go from Pebble's cache to the memory of the chunk that they are given
 // in: unpacked, or copied. That memory is used again for the next chunk, so a reader of everything
 // allocates nothing and needs no more memory than its chunk. What several readers unpack goes to
-// the log's cache, from the second one on: see storedPart.Unpacked. Pages that were unpacked ahead
-// for a reader go to the chunk as they are: see ready.go.
+// the log's cache, from the second one on: see storedPart.Unpacked.
 
 // pooledBuffer is memory of a chunk, or for a page of which only some frames are wanted.
 type pooledBuffer struct{ b []byte }

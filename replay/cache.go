@@ -63,6 +63,7 @@ type cache struct {
 	entries map[cacheKey]*cacheEntry
 	recent  *list.List // of *cacheEntry, most recent first
 	bytes   int64
+	charged int64 // what is held beside the entries
 
 	hits, misses uint64
 }
@@ -129,7 +130,25 @@ func (c *cache) fill(e *cacheEntry, bytes int64) {
 	e.bytes = bytes + 256
 	e.at = c.recent.PushFront(e)
 	c.bytes += e.bytes
-	for c.bytes > c.maxBytes {
+	c.evict()
+}
+
+// charge counts n bytes that are held beside the entries against the bound. It returns false, and does not, if that is
+// more than half of it. A negative n takes back what was charged.
+func (c *cache) charge(n int64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if n > 0 && c.charged+n > c.maxBytes/2 {
+		return false
+	}
+	c.charged += n
+	c.evict()
+	return true
+}
+
+// evict drops what was used least recently until the rest is within the bound. c.mu is held.
+func (c *cache) evict() {
+	for c.bytes+c.charged > c.maxBytes {
 		last := c.recent.Back()
 		old := last.Value.(*cacheEntry)
 		c.recent.Remove(last)
@@ -139,9 +158,9 @@ func (c *cache) fill(e *cacheEntry, bytes int64) {
 	}
 }
 
-// size returns how many bytes the cache holds, and its hits and misses so far.
+// size returns how many bytes the cache holds and is charged, and its hits and misses so far.
 func (c *cache) size() (bytes int64, hits, misses uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.bytes, c.hits, c.misses
+	return c.bytes + c.charged, c.hits, c.misses
 }

@@ -59,10 +59,7 @@ func TestCheckpointOfARunningLog(t *testing.T) {
 		if have != r.at || have.Seq < 10 {
 			t.Errorf("%s ends at %+v, but %+v was returned", r.dir, have, r.at)
 		}
-		reader, err := l.NewReader(ReaderConfig{Cursor: TimeCursor(0)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		reader := mustRead(t, l, ReaderConfig{Cursor: TimeCursor(0)})
 		var want []string
 		for seq := int64(1); seq <= have.Seq; seq++ {
 			want = append(want, fmt.Sprintf("1-%d-0", seq))
@@ -100,10 +97,7 @@ func TestCheckpointClosed(t *testing.T) {
 		cfg := testConfig(t, crashed, clock)
 		cfg.Dir = dir
 		l := mustOpen(t, cfg)
-		r, err := l.NewReader(ReaderConfig{Cursor: TimeCursor(0)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := mustRead(t, l, ReaderConfig{Cursor: TimeCursor(0)})
 		if got := (&lines{t: t, l: l}).read(r); got != "1-1-0 1-2-0 1-3-0 1-4-0 1-5-0 1-6-0 1-7-0 1-8-0 1-9-0 1-10-0" {
 			t.Errorf("%s: got %q", dir, got)
 		}

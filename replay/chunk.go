@@ -21,26 +21,21 @@ type Chunk struct {
 	// even if Frames is empty: one call looks at a bounded part of the log.
 	Live bool
 
-	buffer   *pooledBuffer   // what was read from the disk is there; nil: not needed yet
-	grows    bool            // the last slice of Frames ends where buffer does
-	borrowed []*pooledBuffer // pages that are in Frames as they were read ahead
+	buffer *pooledBuffer // what was read from the disk is there; nil: not needed yet
+	grows  bool          // the last slice of Frames ends where buffer does
 }
 
 // Release gives the frames' memory back before the chunk is used again; what else it says stays.
 func (c *Chunk) Release() {
 	clear(c.Frames)
 	c.buffer.free()
-	for _, a := range c.borrowed {
-		a.free()
-	}
-	clear(c.borrowed)
-	c.Frames, c.borrowed, c.buffer, c.grows = c.Frames[:0], c.borrowed[:0], nil, false
+	c.Frames, c.buffer, c.grows = c.Frames[:0], nil, false
 }
 
 // Reset empties the chunk, so that it keeps no bytes of the log alive. Call it before waiting.
 func (c *Chunk) Reset() {
 	c.Release()
-	*c = Chunk{Frames: c.Frames[:0], borrowed: c.borrowed[:0]}
+	*c = Chunk{Frames: c.Frames[:0]}
 }
 
 // sparseShare: matches that are less than this share of their block get memory of their own, not the pooled buffer.

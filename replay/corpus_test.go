@@ -78,10 +78,7 @@ func TestCorpus(t *testing.T) {
 	}
 	defer cfg.Dictionaries.Close()
 	l := mustOpen(t, cfg)
-	live, err := l.NewReader(ReaderConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	live := mustRead(t, l, ReaderConfig{})
 	appendFrames(t, l, frames, clock)
 	check := func(name string, r *Reader, compressed bool) {
 		t.Helper()
@@ -116,10 +113,7 @@ func TestCorpus(t *testing.T) {
 	_ = l.Close()
 	l = mustOpen(t, cfg)
 	for _, id := range []uint32{0, d.ID()} {
-		r, err := l.NewReader(ReaderConfig{Cursor: TimeCursor(0), Dictionary: id})
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := mustRead(t, l, ReaderConfig{Cursor: TimeCursor(0), Dictionary: id})
 		check("replayed", r, id != 0)
 	}
 }

@@ -166,10 +166,7 @@ func TestPositionCursors(t *testing.T) {
 			{at(2, 8, 0), "2-8-1 2-9-0"}, {at(2, 8, 7), "2-9-0"}, {at(2, 1000, 0), ""}, {at(2, 5, 0), "2-8-0 2-8-1 2-9-0"},
 			{LiveCursor(), "2-8-0 2-8-1 2-9-0"}, {TimeCursor(a.stamp + 100), "2-8-0 2-8-1 2-9-0"},
 		} {
-			r, err := a.l.NewReader(ReaderConfig{Cursor: tc.c})
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := mustRead(t, a.l, ReaderConfig{Cursor: tc.c})
 			if got := a.read(r); got != "" {
 				t.Errorf("%v: %q", tc.c, got)
 			}
@@ -197,10 +194,7 @@ func TestPositionAheadNewEpoch(t *testing.T) {
 	clock := newTestClock()
 	a := &lines{t: t, l: mustOpen(t, testConfig(t, vfs.NewMem(), clock)), clock: clock}
 	a.append(a.block(1, 1, 5, format.Place{Seq: 5}))
-	r, err := a.l.NewReader(ReaderConfig{Cursor: PositionCursor(translate.Position{Stream: StreamOf(testRelay, 1), Seq: 500})})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := mustRead(t, a.l, ReaderConfig{Cursor: PositionCursor(translate.Position{Stream: StreamOf(testRelay, 1), Seq: 500})})
 	b := a.block(2, 1, 1, format.Place{Seq: 1})
 	b.gap = &Gap{From: translate.Position{Stream: StreamOf(testRelay, 1), Seq: 5},
 		To: translate.Position{Stream: StreamOf(testRelay, 2), Seq: 1}, TimeUS: b.events[0].timeUS}
@@ -231,10 +225,7 @@ func TestPositionBeforeBegin(t *testing.T) {
 			cfg.TailBytes = tail
 			a := &lines{t: t, l: mustOpen(t, cfg), clock: clock}
 			at := translate.Position{Stream: StreamOf(testRelay, 1), Seq: tc.seq}
-			r, err := a.l.NewReader(ReaderConfig{Cursor: PositionCursor(at)})
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := mustRead(t, a.l, ReaderConfig{Cursor: PositionCursor(at)})
 			if got := a.read(r); got != "" {
 				t.Errorf("%s: an empty log gives %q", tc.name, got)
 			}
@@ -284,10 +275,7 @@ func TestPositionBeforeBeginNewEpoch(t *testing.T) {
 	cfg.NewEpoch = true
 	a := &lines{t: t, l: mustOpen(t, cfg), clock: clock}
 	for epoch, want := range map[uint32]string{1: "gap 2-7-0", 2: "gap 2-7-0"} {
-		r, err := a.l.NewReader(ReaderConfig{Cursor: PositionCursor(translate.Position{Stream: StreamOf(testRelay, epoch), Seq: 3})})
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := mustRead(t, a.l, ReaderConfig{Cursor: PositionCursor(translate.Position{Stream: StreamOf(testRelay, epoch), Seq: 3})})
 		defer func() {
 			if got := a.read(r); got != want {
 				t.Errorf("epoch %d: %q, want %q", epoch, got, want)
@@ -303,10 +291,7 @@ func TestPositionBeforeBeginGap(t *testing.T) {
 	clock := newTestClock()
 	a := &lines{t: t, l: mustOpen(t, testConfig(t, vfs.NewMem(), clock)), clock: clock}
 	at := translate.Position{Stream: StreamOf(testRelay, 1), Seq: 4000}
-	r, err := a.l.NewReader(ReaderConfig{Cursor: PositionCursor(at)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := mustRead(t, a.l, ReaderConfig{Cursor: PositionCursor(at)})
 	b := a.block(1, 5000, 5000, format.Place{Seq: 5000})
 	us := b.events[0].timeUS
 	b.gap = &Gap{From: translate.Position{Stream: at.Stream, Seq: 4500}, To: translate.Position{Stream: at.Stream, Seq: 5000}, TimeUS: us}
@@ -371,10 +356,7 @@ func TestGaps(t *testing.T) {
 		{TimeCursor(b.events[1].timeUS), "1-11-0 gap"},
 	} {
 		for range 2 {
-			r, err := a.l.NewReader(ReaderConfig{Cursor: tc.c, MaxChunkBytes: 1})
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := mustRead(t, a.l, ReaderConfig{Cursor: tc.c, MaxChunkBytes: 1})
 			if got := a.read(r); got != tc.want {
 				t.Errorf("%v: %q, want %q", tc.c, got, tc.want)
 			}
@@ -387,10 +369,7 @@ func TestGaps(t *testing.T) {
 	if n := len(a.l.Range().Gaps); n != 2 {
 		t.Errorf("%d gaps after a restart, want 2", n)
 	}
-	r, err := a.l.NewReader(ReaderConfig{Cursor: at(15)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := mustRead(t, a.l, ReaderConfig{Cursor: at(15)})
 	if got := a.read(r); got != "gap" {
 		t.Errorf("after a restart: %q", got)
 	}

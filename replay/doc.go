@@ -30,21 +30,24 @@
 // looks at the floor afterwards: if that is still below its place, nothing it needs was deleted
 // before; otherwise the log was trimmed past its place.
 //
-// blockStore has what readers share of the blocks on disk: look-ups of indexes, parts and spans, the cache, and reading
-// ahead. When a reader of everything comes to a block there, goroutines read the next two while its caller writes the
-// first to the socket (readahead.go). If no other reader is at work, they unpack them as well (ready.go). Then they read
-// the slim indexes of the blocks behind, several at a time. After a slow look-up, a selective query looks up as many as
-// maxLookups spans at once, and has as many blocks read that they name (plan.go). Blob files have the kernel
-// read ahead where reads follow each other and wait for the disk (internal/pebblestore).
+// blockStore has what readers share of the blocks on disk: look-ups of indexes, parts and spans,
+// the cache, and reading ahead. When a reader of everything comes to a block there, goroutines open
+// the next two for it while its caller writes the first to the socket (readahead.go, openparts.go).
+// Then they read the slim indexes of the blocks behind, several at a time. After a slow look-up, a
+// selective query looks up as many as maxLookups spans at once, and has as many blocks read that
+// they name (plan.go). Blob files have the kernel read ahead where reads follow each other and wait
+// for the disk (internal/pebblestore).
 //
-// Memory: tail and cache are bounded by Config. A reader holds no block between calls; a Chunk has memory of its own
-// of MaxChunkBytes for what is read from the disk, until it is Reset. A variant that is not stored is built there too, of the
-// frames that are wanted. Of the tail it keeps alive what its Frames alias, at most about 2*pinFactor times MaxChunkBytes,
-// as sparse matches are copied; there a variant is built of whole blocks, in the cache. Who unpacks a substream of a block first does it in that
-// memory, or in some that is given back at once, and leaves nothing in the cache; from the second on they share it there,
-// if it is one of the part's first 64. Pebble has its own share. Beyond its cache it keeps what is parked: up to 8 open parts, half of
-// that cache at most, that a reader has not finished, or that were read ahead for one; nobody's for longer than a second. What is
-// unpacked of them is as much again.
+// Memory: tail and cache are bounded by Config. Between calls of Next a reader keeps the part open
+// that it is in, and those that were read ahead for it. They are charged to the cache, half of it
+// at most, and are 16 at most for all readers. A reader that waits releases them, Reader.Close and
+// Log.Close close them. A Chunk has memory of its own of MaxChunkBytes for what is read from the
+// disk, until it is Reset. A variant that is not stored is built there too, of the frames that are
+// wanted. Of the tail it keeps alive what its Frames alias, at most about 2*pinFactor times
+// MaxChunkBytes, as sparse matches are copied; there a variant is built of whole blocks, in the
+// cache. Who unpacks a substream of a block first does it in that memory, or in some that is given
+// back at once, and leaves nothing in the cache; from the second on they share it there, if it is
+// one of the part's first 64. Pebble has its own share.
 //
 // # Small blocks
 //
@@ -94,7 +97,7 @@
 // One goroutine calls Append. Seal, NewReader, Progress, Range, Run, Trim, Close are safe for
 // concurrent use; a Reader, a Chunk and a Stamper belong to one goroutine at a time. Locks, in the
 // order they may be taken: trims.mu (one trim at a time), Log.mu (changes of the snapshot and
-// commits), blockStore.storeMu (shared: readers; exclusive: Close), cache.mu. Nobody waits for another
+// commits), blockStore.storeMu (shared: readers; exclusive: Close), readers.mu, openParts.mu, cache.mu. Nobody waits for another
 // goroutine with cache.mu held; a cache entry's owner never waits for another entry that waits for it
 // (variants wait for parts, parts for nothing). Goroutines that read ahead hold storeMu as readers do; Close
 // waits for them. Between two blocks up to maxAheads of them wait for more, until the log is closed.

@@ -7,8 +7,8 @@ import (
 	"millrace/replay/internal/format"
 )
 
-// storedPart is a plain or zstd part of a block that is not in the tail, for as long as a call of Next takes, or until the next
-// one comes for it where it was parked: its memory is Pebble's.
+// storedPart is a plain or zstd part of a block that is not in the tail, while it is open: its memory is Pebble's. The zero
+// storedPart is closed.
 type storedPart struct {
 	bs      *blockStore
 	x       *blockIndex
@@ -16,19 +16,17 @@ type storedPart struct {
 	key     int64
 	closers [format.MaxSubstreams]io.Closer // of the values that it has
 	pages   format.Pages                    // a zstd part is one page as it is
-	ready   []*pooledBuffer                 // the pages that were unpacked ahead; nil: none were
+	charged int64                           // bytes that the cache is charged; 0: it is not
 	err     error                           // why something that it has not could not be had; told
 }
 
-// openPart opens a part of n bytes of frames; x is its index. Close it, or leave it in bs.parked.
+// is says whether p is open, and is the part of n bytes of frames that has this range and key.
+func (p *storedPart) is(r format.Range, key int64, n int) bool {
+	return p.bs != nil && p.r == r && p.key == key && p.pages.Size() == n
+}
+
+// openPart opens a part of n bytes of frames; x is its index. Close it.
 func (bs *blockStore) openPart(x *blockIndex, r format.Range, key int64, n int) (p storedPart, err error) {
-	if p, ok := bs.parked.take(r, key); ok {
-		if p.x = x; p.pages.Size() == n && bs.store.Err() == nil {
-			x.checked.Or(p.checkedBit())
-			return p, nil
-		}
-		p.close()
-	}
 	p = storedPart{bs: bs, x: x, r: r, key: key}
 	sealed, closer, err := bs.open(format.TimeKey(r, key), r, key)
 	if err != nil {
@@ -120,13 +118,16 @@ func (p *storedPart) loadFor(f *Filter) {
 }
 
 func (p *storedPart) close() {
-	p.dropReady()
-	for i, c := range p.closers {
+	for _, c := range p.closers {
 		if c != nil {
 			_ = c.Close() // the value was read
-			p.closers[i] = nil
 		}
 	}
+	if p.charged > 0 {
+		p.bs.heldParts.Add(-1)
+		p.bs.cache.charge(-p.charged)
+	}
+	*p = storedPart{}
 }
 
 // sharedSubstreams is how many substreams of a part the cache may have: the first.
@@ -197,9 +198,7 @@ func (p *storedPart) copyRuns(dst []byte, runs []format.Run) error {
 func (p *storedPart) copyPage(dst []byte, i int, runs []format.Run, mem *scratch) (n int, err error) {
 	from, to := p.pages.Page(i)
 	data := p.pages.FirstValue() // as it is, if it is not packed
-	if a := p.readyPage(i); a != nil {
-		data = a.b
-	} else if p.pages.NumSubstreams() > 1 {
+	if p.pages.NumSubstreams() > 1 {
 		n, err = p.pages.Gather(dst, i, runs, mem, p)
 		return n, p.corrupt(err)
 	} else if !p.pages.Raw() {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"math/bits"
 	"math/rand/v2"
-	"sync/atomic"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -75,10 +74,7 @@ func TestPieces(t *testing.T) {
 		chunk int
 		alone bool
 	}{{128 << 10, true}, {100 << 10, false}, {1, false}, {5000, false}, {1 << 20, false}} {
-		r, err := l.NewReader(ReaderConfig{Cursor: TimeCursor(0), MaxChunkBytes: tc.chunk})
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := mustRead(t, l, ReaderConfig{Cursor: TimeCursor(0), MaxChunkBytes: tc.chunk})
 		var got, held []byte
 		chunks := [3]Chunk{}
 		for i := 0; ; i++ {
@@ -117,10 +113,7 @@ func TestPiecesOfMatches(t *testing.T) {
 	l, _ := fatBlocks(t)
 	x := firstBlock(t, l)
 	filter := must(NewFilter(FilterConfig{DIDs: []string{"did:plc:rare"}}))
-	r, err := l.NewReader(ReaderConfig{Cursor: TimeCursor(0), Filter: filter})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := mustRead(t, l, ReaderConfig{Cursor: TimeCursor(0), Filter: filter})
 	var m matcher
 	m.reset(filter, x)
 	var want uint64
@@ -149,10 +142,7 @@ func TestPiecesOfMatches(t *testing.T) {
 // TestRelease: a chunk gives its memory back once, and still says how far it came.
 func TestRelease(t *testing.T) {
 	l, want := fatBlocks(t)
-	r, err := l.NewReader(ReaderConfig{Cursor: TimeCursor(0)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := mustRead(t, l, ReaderConfig{Cursor: TimeCursor(0)})
 	var c Chunk
 	if err := r.Next(&c); err != nil || c.buffer == nil || !bytes.HasPrefix(want, bytes.Join(c.Frames, nil)) {
 		t.Fatalf("%d events, buffer %v, %v", c.Events, c.buffer, err)
@@ -184,11 +174,11 @@ func TestFetchStrands(t *testing.T) {
 		if filter.passesAll() {
 			filter = nil
 		}
-		l.blocks.fetch(x, &ahead{filter: filter, reached: new(atomic.Int64)})
-		p, ok := l.blocks.parked.take(format.RangePlain, x.Key())
-		if !ok {
-			t.Fatalf("%s: it is not parked", name)
+		p, err := l.blocks.openPart(x, format.RangePlain, x.Key(), int(x.PlainEnd[x.Events()-1]))
+		if err != nil {
+			t.Fatal(err)
 		}
+		p.loadFor(filter)
 		want[0] = true
 		if filter == nil || m.reset(filter, x) {
 			for i := range x.Events() {

@@ -85,10 +85,7 @@ func TestFailedWrites(t *testing.T) {
 				w.append()
 			}
 			w.check()
-			reader, err := w.log.NewReader(ReaderConfig{Cursor: LiveCursor()})
-			if err != nil {
-				t.Fatal(err)
-			}
+			reader := mustRead(t, w.log, ReaderConfig{Cursor: LiveCursor()})
 			before := w.m.clone()
 			faults.armed.Store(true)
 			b := w.block(w.m)

@@ -80,6 +80,17 @@ func mustOpen(t testing.TB, cfg Config) *Log {
 	return l
 }
 
+// mustRead makes a reader that is closed when the test ends.
+func mustRead(t testing.TB, l *Log, cfg ReaderConfig) *Reader {
+	t.Helper()
+	r, err := l.NewReader(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.Close)
+	return r
+}
+
 // testEvent is an event as the tests know it: what a reader must give for it is computed anew from
 // this, not from a block.
 type testEvent struct {

@@ -104,10 +104,7 @@ func TestNewEpoch(t *testing.T) {
 		t.Errorf("an old epoch's block: %v", err)
 	}
 	a.append(a.block(2, 1, 1, format.Place{Seq: 1}))
-	r, err := a.l.NewReader(ReaderConfig{Cursor: PositionCursor(old)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := mustRead(t, a.l, ReaderConfig{Cursor: PositionCursor(old)})
 	if got := a.read(r); got != "1-2-0 1-3-0 1-4-0 1-5-0 1-6-0 1-7-0 1-8-0 1-9-0 1-10-0 2-1-0" {
 		t.Errorf("got %q", got)
 	}
@@ -216,10 +213,7 @@ func TestDictionaryChange(t *testing.T) {
 	}
 	for _, id := range []uint32{dict.BuiltIn().ID(), otherDictionaryID} {
 		cfg := ReaderConfig{Cursor: TimeCursor(0), Dictionary: id, MaxChunkBytes: 1 << 20}
-		r, err := w.log.NewReader(cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := mustRead(t, w.log, cfg)
 		got := w.drain(r, cfg)
 		want := w.render(w.m.items(), ReaderConfig{}, FilterConfig{})
 		if fmt.Sprint(got) != fmt.Sprint(want) {
@@ -234,10 +228,7 @@ func TestDictionaryChange(t *testing.T) {
 func TestClose(t *testing.T) {
 	clock := newTestClock()
 	a := tenBlocks(t, testConfig(t, vfs.NewMem(), clock), clock)
-	r, err := a.l.NewReader(ReaderConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := mustRead(t, a.l, ReaderConfig{})
 	var c Chunk
 	if err := r.Next(&c); err != nil || !c.Live {
 		t.Fatal(err, c.Live)

@@ -89,10 +89,7 @@ func TestPending(t *testing.T) {
 func TestPendingEndsWithTheLog(t *testing.T) {
 	w := newWorld(t, 1)
 	w.append()
-	r, err := w.log.NewReader(ReaderConfig{Cursor: LiveCursor()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := mustRead(t, w.log, ReaderConfig{Cursor: LiveCursor()})
 	w.drain(r, ReaderConfig{MaxChunkBytes: 1})
 	changed := w.log.Changed()
 	var g PendingScratch

@@ -171,7 +171,7 @@ func (p *pass) lookAheadInSpans(sp *format.Span, n, bytes int) {
 		for n = pl.blocks.Next(n); n < len(sp.Keys); n = pl.blocks.Next(n + 1) {
 			key := sp.Keys[n]
 			if key > r.aheadTo {
-				a := ahead{from: key, exact: true, slim: p.scan.slim, filter: r.filter, variant: r.variant, reached: r.reached,
+				a := ahead{from: key, exact: true, slim: p.scan.slim, filter: r.filter, variant: r.variant, parts: &r.parts,
 					slow: window > aheadBlocks, sparse: pl.blocks.Count(n+1, n+1+walkBlocks) <= walkBlocks/2}
 				if !r.log.blocks.readAhead(p.s, a, bytes) {
 					return

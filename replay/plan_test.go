@@ -62,10 +62,7 @@ func TestPlannerLooksUpSeveral(t *testing.T) {
 		l.blocks.cache = newCache(cfg.CacheBytes)
 		w := &world{t: t, cfg: cfg, log: l, m: &model{blocks: []modelBlock{{testBlock: testBlock{events: all}}}}}
 		rc := ReaderConfig{Cursor: TimeCursor(0), MaxChunkBytes: 300, Filter: must(NewFilter(tc.cfg))}
-		r, err := l.NewReader(rc)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := mustRead(t, l, rc)
 		if diff := cmp.Diff(w.render(w.m.items(), rc, tc.cfg), w.drain(r, rc), cmpopts.EquateEmpty()); diff != "" {
 			t.Fatalf("%s: -want +got\n%s", tc.name, diff)
 		}
@@ -145,10 +142,7 @@ func TestSlowParts(t *testing.T) {
 	filter := must(NewFilter(FilterConfig{Collections: []string{"com.example.some"}, Kinds: Kinds(translate.KindCommit)}))
 	for _, armed := range []bool{true, false} { // the second time Pebble's cache has what the first read
 		disk.armed.Store(armed)
-		r, err := l.NewReader(ReaderConfig{Cursor: TimeCursor(0), MaxChunkBytes: 1, Filter: filter})
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := mustRead(t, l, ReaderConfig{Cursor: TimeCursor(0), MaxChunkBytes: 1, Filter: filter})
 		var c Chunk
 		events, deep, before := 0, 0, r.depth
 		for !c.Live {
@@ -207,10 +201,7 @@ func TestSlowStrands(t *testing.T) {
 	}
 	disk.armed.Store(true)
 	filter := must(NewFilter(FilterConfig{Collections: []string{"com.example.small"}, Kinds: Kinds(translate.KindCommit)}))
-	r, err := l.NewReader(ReaderConfig{Cursor: TimeCursor(0), MaxChunkBytes: 1, Filter: filter})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := mustRead(t, l, ReaderConfig{Cursor: TimeCursor(0), MaxChunkBytes: 1, Filter: filter})
 	var c Chunk
 	events, deep, before := 0, 0, r.depth
 	for !c.Live {

@@ -57,10 +57,10 @@ type ahead struct {
 	before  *blockIndex // of the block before it, if its reader was there
 	filter  *Filter     // its frames are wanted if this passes something in it; nil: they are
 	variant variant
-	slim    bool          // its reader goes by slim indexes
-	slow    bool          // its reader waits for the disk
-	sparse  bool          // its reader leaves out most of the blocks behind it
-	reached *atomic.Int64 // its reader's
+	slim    bool       // its reader goes by slim indexes
+	slow    bool       // its reader waits for the disk
+	sparse  bool       // its reader leaves out most of the blocks behind it
+	parts   *openParts // its reader's
 }
 
 // lookAhead begins to load what comes after block x, of which so many bytes are about to be written out. If a span led to
@@ -73,7 +73,7 @@ func (p *pass) lookAhead(x *blockIndex, bytes int) {
 	}
 	for range nextBlocks {
 		if from := x.Key() + 1; from > r.aheadTo {
-			a := ahead{from: from, before: x, filter: r.filter, variant: r.variant, slim: p.scan.slim, reached: r.reached}
+			a := ahead{from: from, before: x, filter: r.filter, variant: r.variant, slim: p.scan.slim, parts: &r.parts}
 			if !r.log.blocks.readAhead(p.s, a, bytes) {
 				return
 			}
@@ -156,7 +156,7 @@ func (bs *blockStore) load(a *ahead) {
 	if err != nil {
 		return // the reader meets it itself
 	}
-	if m := (matcher{}); a.reached.Load() < x.Key() && (a.filter == nil || m.reset(a.filter, x) && m.next(0) < x.Events()) {
+	if m := (matcher{}); a.parts.reached.Load() < x.Key() && (a.filter == nil || m.reset(a.filter, x) && m.next(0) < x.Events()) {
 		bs.fetch(x, a)
 	}
 	if a.slim && !a.sparse {
@@ -201,8 +201,7 @@ func (bs *blockStore) knows(x *blockIndex, n int) bool {
 	return true
 }
 
-// fetch makes those of block x's frames that a asks for be in memory, if all goes well: the variant in the cache, or
-// what there is of the stored part parked, with its checksum computed, and for a reader of everything unpacked.
+// fetch opens for a's reader what is stored of those of block x's frames that it wants, with its checksums computed.
 func (bs *blockStore) fetch(x *blockIndex, a *ahead) {
 	src := source{idx: x}
 	v := a.variant
@@ -218,12 +217,5 @@ func (bs *blockStore) fetch(x *blockIndex, a *ahead) {
 		p.close() // likewise
 		return
 	}
-	if a.filter == nil && bs.activeScans.Load() <= 1 && bs.parked.prepares(&p) {
-		p.prepare(a.reached)
-	}
-	if a.reached.Load() > x.Key() { // its reader did not wait
-		p.close()
-		return
-	}
-	bs.parked.leave(&p)
+	a.parts.add(&p)
 }

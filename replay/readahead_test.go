@@ -58,10 +58,7 @@ func TestReadAhead(t *testing.T) {
 		}
 		a.l.blocks.cache = newCache(tc.cache)
 		tc.cfg.Cursor, tc.cfg.MaxChunkBytes = TimeCursor(0), 1
-		r, err := a.l.NewReader(tc.cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := mustRead(t, a.l, tc.cfg)
 		var c Chunk
 		held.Lock() // it finds nothing that it reads ahead
 		err = r.Next(&c)
@@ -102,10 +99,7 @@ func TestReadAhead(t *testing.T) {
 	// A log may be closed while it reads ahead.
 	for range 20 {
 		l := a.l
-		r, err := l.NewReader(ReaderConfig{Cursor: TimeCursor(0), MaxChunkBytes: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := mustRead(t, l, ReaderConfig{Cursor: TimeCursor(0), MaxChunkBytes: 1})
 		var c Chunk
 		if err := r.Next(&c); err != nil {
 			t.Fatal(err)
@@ -131,10 +125,7 @@ func TestWalkOn(t *testing.T) {
 		a.append(a.block(1, i+1, i+1, format.Place{Seq: i + 1}))
 	}
 	l := a.l
-	r, err := l.NewReader(ReaderConfig{Cursor: TimeCursor(0), MaxChunkBytes: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := mustRead(t, l, ReaderConfig{Cursor: TimeCursor(0), MaxChunkBytes: 1})
 	onDisk := blocks - len(l.snap.Load().tail)
 	var c Chunk
 	for i := 0; i < onDisk; i++ {
@@ -199,10 +190,7 @@ func TestTooLate(t *testing.T) {
 	cfg := testConfig(t, vfs.NewMem(), clock)
 	cfg.TailBytes, cfg.CacheBytes = 1, 16<<20
 	a := tenBlocks(t, cfg, clock)
-	r, err := a.l.NewReader(ReaderConfig{Cursor: TimeCursor(0), MaxChunkBytes: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := mustRead(t, a.l, ReaderConfig{Cursor: TimeCursor(0), MaxChunkBytes: 1})
 	s, scan := a.l.snap.Load(), blockScan{bs: a.l.blocks, slim: true}
 	defer scan.close()
 	first, err := scan.find(s, s.Floor.TimeUS+1)
@@ -213,20 +201,19 @@ func TestTooLate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	taken := func() bool {
-		p, ok := a.l.blocks.parked.take(format.RangePlain, second.Key())
-		p.close()
-		return ok
-	}
 	var c Chunk
 	for i, want := range []bool{true, false} { // before the second block, and in it
 		if err := r.Next(&c); err != nil || c.Events != 1 {
 			t.Fatalf("%d events, %v", c.Events, err)
 		}
 		waitReadAhead(a.l)
-		taken() // what it had read ahead for it
-		a.l.blocks.load(&ahead{s: s, from: second.Key(), exact: true, slim: true, sparse: true, reached: r.reached})
-		if got := taken(); got != want {
+		x, err := a.l.blocks.indexOf(format.RangeSlimIndex, second.Key())
+		if err != nil {
+			t.Fatal(err)
+		}
+		x.checked.Store(0) // what it had read ahead for it
+		a.l.blocks.load(&ahead{s: s, from: second.Key(), exact: true, slim: true, sparse: true, parts: &r.parts})
+		if got := x.checked.Load() != 0; got != want {
 			t.Errorf("reader in block %d: the second was read: %v, want %v", i, got, want)
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"sort"
-	"sync/atomic"
 	"time"
 
 	"millrace/replay/internal/format"
@@ -33,8 +32,8 @@ type ReaderConfig struct {
 	MaxChunkBytes int     // a chunk holds no more, but for a single larger event; 0: 256 KiB
 }
 
-// Reader reads the log from a cursor on. One goroutine uses it. It holds no memory of the log
-// between calls, needs no closing, and may be dropped at any time.
+// Reader reads the log from a cursor on. One goroutine uses it, and closes it. Between calls of Next it may hold the block
+// open that the last one ended in: see Release.
 type Reader struct {
 	log      *Log
 	filter   *Filter // nil: everything passes
@@ -61,13 +60,14 @@ type Reader struct {
 	depth   int    // how far it looks ahead: 0 and 1: not at all
 	runs    []format.Run
 
+	parts  openParts
+	closed bool
+
 	block   int64 // key of the block on disk that it found last without a span; 0: none
 	aheadTo int64 // from where on the last block begins that the log was asked to read ahead
-	// reached is the key of the block whose frames it came to last. Who was to read that ahead for it, and is late, does not.
-	reached *atomic.Int64
 }
 
-// NewReader makes a reader. Errors: ErrUnknownStream, ErrUnknownDictionary, ErrClosed.
+// NewReader makes a reader, which the caller closes. Errors: ErrUnknownStream, ErrUnknownDictionary, ErrClosed.
 func (l *Log) NewReader(cfg ReaderConfig) (*Reader, error) {
 	l.blocks.storeMu.RLock()
 	defer l.blocks.storeMu.RUnlock()
@@ -85,7 +85,7 @@ func (l *Log) NewReader(cfg ReaderConfig) (*Reader, error) {
 		variant:  variant{extended: cfg.Extended, dictionary: cfg.Dictionary},
 		maxBytes: cfg.MaxChunkBytes,
 		changed:  s.changed,
-		reached:  new(atomic.Int64),
+		parts:    openParts{bs: l.blocks},
 	}
 	if r.maxBytes <= 0 {
 		r.maxBytes = defaultChunkBytes
@@ -100,6 +100,7 @@ func (l *Log) NewReader(cfg ReaderConfig) (*Reader, error) {
 	if err != nil {
 		return nil, err
 	}
+	l.blocks.readers.add(r)
 	l.metrics.readers.Inc()
 	return r, nil
 }
@@ -126,6 +127,9 @@ func (r *Reader) Wait() <-chan struct{} { return r.changed }
 // stays where it was.
 func (r *Reader) Next(c *Chunk) error {
 	c.Reset()
+	if r.closed {
+		return errReaderClosed
+	}
 	l := r.log
 	l.blocks.storeMu.RLock()
 	defer l.blocks.storeMu.RUnlock()
@@ -149,6 +153,9 @@ func (r *Reader) Next(c *Chunk) error {
 		s = l.snap.Load()
 		r.startAtFloor(s)
 		err = r.pass(s, c)
+	}
+	if r.next > r.parts.part.key { // the filter passes nothing of its rest
+		r.parts.part.close()
 	}
 	c.Through = r.through
 	if r.after != (format.Place{}) {
@@ -348,7 +355,7 @@ func (p *pass) take(src source) (full bool, err error) {
 			return false, err
 		}
 	}
-	r.matcher.release() // the reader holds no block between calls
+	r.matcher.release()
 	if through == end {
 		r.next = next
 	} else {
@@ -382,20 +389,15 @@ func (p *pass) match(src source, i, end int) (through int, err error) {
 	}
 	size := int(ends[len(ends)-1])
 	if src.others == 0 {
-		r.reached.Store(x.Key())
+		r.parts.reached.Store(x.Key())
 	}
 	begun := time.Now()
-	stored, err := r.log.blocks.openPart(x, src.part(v), src.key(), size)
+	stored, err := r.parts.open(x, src.part(v), src.key(), size)
 	if err != nil {
 		return i, err
 	}
 	defer func() {
-		switch {
-		case err == nil && through < len(ends): // the next call goes on here
-			r.log.blocks.parked.leave(&stored)
-		case r.filter == nil:
-			r.log.blocks.parked.finish(&stored)
-		default:
+		if err != nil || through == len(ends) || !r.log.blocks.charge(stored) { // else the next call goes on here
 			stored.close()
 		}
 	}()
@@ -403,7 +405,7 @@ func (p *pass) match(src source, i, end int) (through int, err error) {
 		r.sawLookup(time.Since(begun) > slowLookup+time.Duration(len(stored.pages.FirstValue()))*slowByte)
 	}
 	if built {
-		return p.matchBuilt(src, &stored, i, through, end, bytes)
+		return p.matchBuilt(src, stored, i, through, end, bytes)
 	}
 	if r.filter == nil {
 		through = stored.wholePages(ends[:end], i, through, p.c.Events == 0)
@@ -413,7 +415,7 @@ func (p *pass) match(src source, i, end int) (through int, err error) {
 		bytes = int(ends[through-1] - format.FrameStart(ends, i))
 		r.runs[0].To = ends[through-1]
 	}
-	return through, p.give(src, &stored, events, bytes)
+	return through, p.give(src, stored, events, bytes)
 }
 
 // matchTail is match for a block that is in the tail.
@@ -458,13 +460,11 @@ func (p *pass) give(src source, stored *storedPart, events, bytes int) error {
 	if src.others == 0 {
 		p.lookAhead(src.idx, stored.pages.StoredBytes())
 	}
-	if len(p.r.runs) > 1 || !stored.lendReady(c, p.r.runs[0]) {
-		b, own := c.room(bytes, stored.pages.Size(), p.r.maxBytes)
-		if err := stored.copyRuns(b, p.r.runs); err != nil {
-			return err
-		}
-		c.add(b, own)
+	b, own := c.room(bytes, stored.pages.Size(), p.r.maxBytes)
+	if err := stored.copyRuns(b, p.r.runs); err != nil {
+		return err
 	}
+	c.add(b, own)
 	c.Events += events
 	c.Bytes += bytes
 	return nil

@@ -175,10 +175,7 @@ func TestBuiltChunksAreSmall(t *testing.T) {
 	cfg.TailBytes = 1
 	a := tenBlocks(t, cfg, clock)
 	for _, v := range []variant{{extended: true}, {dictionary: otherDictionaryID}, {extended: true, dictionary: dict.BuiltIn().ID()}} {
-		r, err := a.l.NewReader(ReaderConfig{Cursor: TimeCursor(0), Extended: v.extended, Dictionary: v.dictionary, MaxChunkBytes: 300})
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := mustRead(t, a.l, ReaderConfig{Cursor: TimeCursor(0), Extended: v.extended, Dictionary: v.dictionary, MaxChunkBytes: 300})
 		var c Chunk
 		for r.next <= a.l.snap.Load().beforeTail.TimeUS {
 			if err := r.Next(&c); err != nil {
@@ -241,10 +238,7 @@ func TestChunkCopies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := a.l.NewReader(ReaderConfig{Cursor: TimeCursor(0), Filter: f, MaxChunkBytes: 1000})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := mustRead(t, a.l, ReaderConfig{Cursor: TimeCursor(0), Filter: f, MaxChunkBytes: 1000})
 	var c Chunk
 	if err := r.Next(&c); err != nil {
 		t.Fatal(err)
@@ -291,10 +285,7 @@ func TestSetFilter(t *testing.T) {
 	clock := newTestClock()
 	a := &lines{t: t, l: mustOpen(t, testConfig(t, vfs.NewMem(), clock)), clock: clock}
 	a.append(a.block(1, 1, 4, format.Place{Seq: 1}, format.Place{Seq: 2}, format.Place{Seq: 3}, format.Place{Seq: 4}))
-	r, err := a.l.NewReader(ReaderConfig{Cursor: TimeCursor(0), MaxChunkBytes: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := mustRead(t, a.l, ReaderConfig{Cursor: TimeCursor(0), MaxChunkBytes: 1})
 	var c Chunk
 	if err := r.Next(&c); err != nil || c.Events != 1 || c.Live {
 		t.Fatal(c.Events, err)
@@ -361,19 +352,14 @@ func TestNextAllocs(t *testing.T) {
 	}
 	for _, rc := range []ReaderConfig{{}, {Dictionary: dict.BuiltIn().ID()}, {Filter: f}} {
 		rc.Cursor = TimeCursor(0)
-		r, err := l.NewReader(rc)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := mustRead(t, l, rc)
 		var c Chunk
-		start := *r
+		next, gapNext, through, atFloor := r.next, r.gapNext, r.through, r.atFloor
 		events := 0
 		n := math.Inf(1)
 		for range 10 {
 			n = min(n, testing.AllocsPerRun(10, func() {
-				runs, m := r.runs, r.matcher
-				*r = start
-				r.runs, r.matcher = runs, m
+				r.next, r.gapNext, r.through, r.atFloor = next, gapNext, through, atFloor
 				for c.Live = false; !c.Live; {
 					if err := r.Next(&c); err != nil {
 						t.Fatal(err)

@@ -76,10 +76,7 @@ func TestReadOnly(t *testing.T) {
 	if got := l.Progress(); got != at {
 		t.Errorf("progress %+v, want %+v", got, at)
 	}
-	r, err := l.NewReader(ReaderConfig{Cursor: TimeCursor(0)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := mustRead(t, l, ReaderConfig{Cursor: TimeCursor(0)})
 	b := &lines{t: t, l: l, clock: clock, stamp: a.stamp}
 	if got := b.read(r); got != "1-1-0 1-2-0 1-3-0 1-4-0 1-5-0 1-6-0 1-7-0 1-8-0 1-9-0 1-10-0" {
 		t.Errorf("got %q", got)
@@ -108,10 +105,7 @@ func TestReadOnlyAfterACrash(t *testing.T) {
 	fs := vfs.NewCrashableMem()
 	a := tenBlocks(t, testConfig(t, fs, clock), clock)
 	l := mustOpen(t, readOnly(t, "log", fs.CrashClone(vfs.CrashCloneCfg{})))
-	r, err := l.NewReader(ReaderConfig{Cursor: TimeCursor(a.l.Range().Newest.TimeUS - 2*time.Minute.Microseconds())})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := mustRead(t, l, ReaderConfig{Cursor: TimeCursor(a.l.Range().Newest.TimeUS - 2*time.Minute.Microseconds())})
 	if got := (&lines{t: t, l: l}).read(r); got != "1-8-0 1-9-0 1-10-0" {
 		t.Errorf("got %q", got)
 	}

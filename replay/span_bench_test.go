@@ -101,10 +101,7 @@ func BenchmarkSpans(b *testing.B) {
 			cpu := cpuTime()
 			for b.Loop() {
 				l.blocks.cache = newCache(l.cfg.CacheBytes)
-				r, err := l.NewReader(ReaderConfig{Filter: f, Cursor: TimeCursor(0)})
-				if err != nil {
-					b.Fatal(err)
-				}
+				r := mustRead(b, l, ReaderConfig{Filter: f, Cursor: TimeCursor(0)})
 				events = 0
 				for c.Live = false; !c.Live; {
 					if err := r.Next(&c); err != nil {

@@ -64,10 +64,7 @@ func TestSpansSkip(t *testing.T) {
 			l.blocks.cache = newCache(cfg.CacheBytes)
 			w := &world{t: t, cfg: cfg, log: l, m: &model{blocks: []modelBlock{{testBlock: testBlock{events: all}}}}}
 			rc := ReaderConfig{Cursor: TimeCursor(0), MaxChunkBytes: 1 << 20, Filter: must(NewFilter(tc.cfg))}
-			r, err := l.NewReader(rc)
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := mustRead(t, l, rc)
 			if diff := cmp.Diff(w.render(w.m.items(), rc, tc.cfg), w.drain(r, rc), cmpopts.EquateEmpty()); diff != "" {
 				t.Fatalf("-want +got\n%s", diff)
 			}

@@ -31,10 +31,7 @@ func TestReaderFallsOff(t *testing.T) {
 		cfg.Retention, cfg.TailBytes = time.Hour, tail
 		a := tenBlocks(t, cfg, clock)
 		reader := func(c Cursor) *Reader {
-			r, err := a.l.NewReader(ReaderConfig{Cursor: c, MaxChunkBytes: 1})
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := mustRead(t, a.l, ReaderConfig{Cursor: c, MaxChunkBytes: 1})
 			return r
 		}
 		third := a.l.Range().Oldest.TimeUS + 2*time.Minute.Microseconds()
@@ -177,10 +174,7 @@ func TestRetentionZero(t *testing.T) {
 	cfg.TailBytes = 3000
 	open := func() {
 		a.l = mustOpen(t, cfg)
-		r, err := a.l.NewReader(ReaderConfig{Cursor: TimeCursor(0)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := mustRead(t, a.l, ReaderConfig{Cursor: TimeCursor(0)})
 		if got := a.read(r); got != "" {
 			t.Errorf("an old log's events: %q", got)
 		}
@@ -198,10 +192,7 @@ func TestRetentionZero(t *testing.T) {
 		}
 	}
 	open()
-	slow, err := a.l.NewReader(ReaderConfig{Cursor: LiveCursor()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	slow := mustRead(t, a.l, ReaderConfig{Cursor: LiveCursor()})
 	for i := range int64(50) {
 		a.append(a.block(1, 100+i, 100+i, format.Place{Seq: 100 + i}))
 	}
@@ -209,10 +200,7 @@ func TestRetentionZero(t *testing.T) {
 	if err := slow.Next(&c); !errors.Is(err, ErrTrimmed) {
 		t.Errorf("a reader older than the tail: %v", err)
 	}
-	r, err := a.l.NewReader(ReaderConfig{Cursor: TimeCursor(0)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := mustRead(t, a.l, ReaderConfig{Cursor: TimeCursor(0)})
 	got := a.read(r)
 	if !strings.HasSuffix(got, "1-148-0 1-149-0") || strings.Contains(got, "1-120-0") {
 		t.Errorf("the tail: %q", got)
@@ -231,10 +219,7 @@ func TestRetentionZero(t *testing.T) {
 	for seq, want := range map[int64]bool{end.Position.Seq: false, end.Position.Seq - 1: true} {
 		p := end.Position
 		p.Seq = seq
-		r, err := a.l.NewReader(ReaderConfig{Cursor: PositionCursor(p)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := mustRead(t, a.l, ReaderConfig{Cursor: PositionCursor(p)})
 		if _, clamped := r.Clamped(); clamped != want {
 			t.Errorf("position %v after a restart: clamped %t", p, clamped)
 		}
@@ -247,9 +232,7 @@ func TestRetentionZero(t *testing.T) {
 		t.Errorf("with retention again: %+v", r)
 	}
 	a.append(a.block(1, 201, 201, format.Place{Seq: 201}))
-	if r, err = a.l.NewReader(ReaderConfig{Cursor: PositionCursor(end.Position)}); err != nil {
-		t.Fatal(err)
-	}
+	r = mustRead(t, a.l, ReaderConfig{Cursor: PositionCursor(end.Position)})
 	if got := a.read(r); got != "1-201-0" {
 		t.Errorf("with retention again: %q", got)
 	}

@@ -50,11 +50,9 @@ func TestVerifyFindsStrands(t *testing.T) {
 			tamper(t, fs, func(db *pebble.DB) { d.do(&editor{t, db, keys}) })
 			findDamage(t, mustVerify(t, fs), &d, keys)
 			l := mustOpen(t, testConfig(t, fs, newTestClock()))
-			r, err := l.NewReader(ReaderConfig{Cursor: TimeCursor(0), MaxChunkBytes: 1000})
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := mustRead(t, l, ReaderConfig{Cursor: TimeCursor(0), MaxChunkBytes: 1000})
 			var c Chunk
+			var err error
 			var corruption *CorruptionError
 			for err == nil && !c.Live {
 				if err = r.Next(&c); c.Through.TimeUS > keys[d.block-1] {

@@ -161,6 +161,7 @@ func (s *sampler) readLog(ctx context.Context, log *replay.Log, from replay.Curs
 	if err != nil {
 		return err
 	}
+	defer r.Close()
 	for c := (replay.Chunk{}); !c.Live; {
 		if err := context.Cause(ctx); err != nil {
 			return err

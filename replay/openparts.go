@@ -1,0 +1,171 @@
+package replay
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+
+	"millrace/replay/internal/format"
+)
+
+// maxHeldParts is how many parts all readers together hold open between their calls of Next, at most. An open part keeps
+// memory of Pebble's, and files that a trim has deleted. Its bytes are charged to the cache.
+const maxHeldParts = 16
+
+var errReaderClosed = errors.New("the reader is closed")
+
+// openParts are the parts that a reader has open: the one that it is in, and those that were read ahead for it. Those
+// stay open between its calls of Next that charge takes.
+type openParts struct {
+	bs      *blockStore
+	part    storedPart   // the one that it is in; the reader's, and its log's when that closes
+	reached atomic.Int64 // the key of the block whose frames it came to last
+
+	mu    sync.Mutex
+	rests bool         // the reader takes nothing that is read ahead until it opens a part; guarded by mu
+	ahead []storedPart // charged; guarded by mu
+}
+
+// charge lets p stay open between calls of Next, if that is not too much.
+func (bs *blockStore) charge(p *storedPart) bool {
+	if p.charged > 0 {
+		return true
+	}
+	n := int64(p.pages.StoredBytes())
+	if bs.heldParts.Add(1) > maxHeldParts || !bs.cache.charge(n) {
+		bs.heldParts.Add(-1)
+		return false
+	}
+	p.charged = n
+	return true
+}
+
+// open makes the part of n bytes of frames that has this range and key the one that the reader is in; x is its index.
+func (o *openParts) open(x *blockIndex, r format.Range, key int64, n int) (*storedPart, error) {
+	if err := o.bs.store.Err(); err != nil {
+		return nil, err
+	}
+	p := &o.part
+	if !p.is(r, key, n) {
+		next, ok := o.take(r, key, n)
+		if !ok {
+			var err error
+			if next, err = o.bs.openPart(x, r, key, n); err != nil {
+				return nil, err
+			}
+		}
+		o.leave()
+		*p = next
+	}
+	p.x = x
+	x.checked.Or(p.checkedBit())
+	return p, nil
+}
+
+// leave ends being in a part. One that is not read to its end, a span's copies, is kept for later.
+func (o *openParts) leave() {
+	if o.part.charged > 0 {
+		o.add(&o.part)
+		o.part = storedPart{}
+	}
+	o.part.close()
+}
+
+// take returns a part that was read ahead. It closes those of blocks that the reader has left behind.
+func (o *openParts) take(r format.Range, key int64, n int) (found storedPart, ok bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.rests = false
+	kept := o.ahead[:0]
+	for i := range o.ahead {
+		switch p := &o.ahead[i]; {
+		case !ok && p.is(r, key, n):
+			found, ok = *p, true
+		case p.key <= o.reached.Load():
+			p.close()
+		default:
+			kept = append(kept, *p)
+		}
+	}
+	clear(o.ahead[len(kept):])
+	o.ahead = kept
+	return found, ok
+}
+
+// add takes over p, for when the reader comes to it. If it has come there, or the parts are too many, p is closed.
+func (o *openParts) add(p *storedPart) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.rests || o.reached.Load() >= p.key || !o.bs.charge(p) {
+		p.close()
+		return
+	}
+	o.ahead = append(o.ahead, *p)
+}
+
+// close closes all of them. More is closed as it comes, until the next open.
+func (o *openParts) close() {
+	o.part.close()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.rests = true
+	for i := range o.ahead {
+		o.ahead[i].close()
+	}
+	o.ahead = nil
+}
+
+// readers are those that are not closed: the log's Close closes what they have open.
+type readers struct {
+	mu  sync.Mutex
+	all map[*Reader]struct{}
+}
+
+func (rs *readers) add(r *Reader) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	rs.all[r] = struct{}{}
+}
+
+func (rs *readers) remove(r *Reader) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	delete(rs.all, r)
+}
+
+// release closes what they have open. No call of theirs is under way, and nothing is read ahead.
+func (rs *readers) release() {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	for r := range rs.all {
+		r.parts.close()
+	}
+	clear(rs.all)
+}
+
+// Release lets go of what the reader has open for its next call of Next. Call it before a wait that may be long.
+func (r *Reader) Release() { r.release() }
+
+// release returns false if it leaves that to the log's Close: that waits or is at work, or Pebble has failed, which may
+// have stopped with its lock held; Log.Close does not wait for that for ever.
+func (r *Reader) release() bool {
+	bs := r.log.blocks
+	if !bs.storeMu.TryRLock() {
+		return false
+	}
+	defer bs.storeMu.RUnlock()
+	if bs.store.Err() != nil {
+		return false
+	}
+	r.parts.close()
+	return true
+}
+
+// Close lets go of what the reader has open. Next fails afterwards. Close is safe to call twice, and after the log was
+// closed.
+func (r *Reader) Close() {
+	r.closed = true
+	if r.release() {
+		r.log.blocks.readers.remove(r)
+	}
+}
