@@ -194,17 +194,15 @@ func (p *appendPass) put(b *Block, total format.Totals) error {
 	return err
 }
 
-// strip drops what only this Append needed, before readers see the blocks, and returns those of bs that
-// have events.
-func (p *appendPass) strip(bs []*Block) []*Block {
-	withEvents := make([]*Block, 0, len(bs))
+// strip counts the blocks, and drops what only this Append needed before readers see them.
+func (p *appendPass) strip(bs []*Block) {
+	now := p.log.cfg.Monotonic()
 	for _, b := range bs {
 		if b.idx != nil {
-			withEvents = append(withEvents, b)
+			p.log.counts.Add(now, b.idx.SlimIndex, len(b.plain), len(b.zstd))
 		}
 	}
 	for _, b := range slices.Concat(bs, p.merged) {
 		b.strip(p.log.cfg.scribble)
 	}
-	return withEvents
 }

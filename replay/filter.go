@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"millrace/replay/internal/didset"
 	"millrace/replay/internal/format"
 	"millrace/translate"
 )
@@ -34,6 +35,26 @@ const (
 	maxFilterDIDs        = 1_000_000
 )
 
+// What a filter and its parts take, in bytes, at most.
+const (
+	filterBytes      = 512
+	fingerprintBytes = 8
+	collectionBytes  = 96 // an entry of a map, beside its string
+)
+
+// Bytes returns how much memory NewFilter's result takes, about and at most, beside what is garbage once it
+// is made.
+func (c *FilterConfig) Bytes() int64 {
+	n := int64(filterBytes)
+	for _, s := range c.Collections {
+		n += int64(len(s) + collectionBytes)
+	}
+	for _, d := range c.DIDs {
+		n += int64(didset.Memory(d) + fingerprintBytes)
+	}
+	return n + n/16 // allocations are rounded up
+}
+
 // Filter is a compiled FilterConfig. It is immutable and may be shared by any number of readers.
 type Filter struct {
 	kinds      KindSet
@@ -43,7 +64,7 @@ type Filter struct {
 	exact         map[string]struct{}
 	prefixes      []string // none is the prefix of another
 
-	dids *didSet // nil: any DID
+	dids *didset.Set // nil: any DID
 
 	// fingerprints of the DIDs, made for the log that asks first; another log makes its own.
 	fingerprints atomic.Pointer[filterFingerprints]
@@ -68,8 +89,8 @@ func (f *Filter) fingerprintsFor(k format.FingerprintKey) []uint64 {
 	if p := f.fingerprints.Load(); p != nil && p.key == k {
 		return p.of
 	}
-	of := make([]uint64, 0, f.dids.len())
-	for d := range f.dids.all() {
+	of := make([]uint64, 0, f.dids.Len())
+	for d := range f.dids.All() {
 		of = append(of, k.Fingerprint(d))
 	}
 	slices.Sort(of)
@@ -103,7 +124,7 @@ func NewFilter(cfg FilterConfig) (*Filter, error) {
 		}
 	}
 	if len(cfg.DIDs) > 0 {
-		f.dids = newDIDSet(cfg.DIDs)
+		f.dids = didset.New(cfg.DIDs)
 	}
 	return f, nil
 }
@@ -188,7 +209,7 @@ func (m *matcher) matchDIDs() bool {
 	m.didMem = m.didMem[:0]
 	any := false
 	for i, h := range x.hashes() {
-		ok := m.f.dids.has(h, x.full.DIDs.At(i))
+		ok := m.f.dids.Has(h, x.full.DIDs.At(i))
 		any = any || ok
 		m.didMem = append(m.didMem, ok)
 	}

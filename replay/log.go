@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"millrace/dict"
+	"millrace/replay/internal/clocktrust"
+	"millrace/replay/internal/counts"
 	"millrace/replay/internal/format"
 	"millrace/replay/internal/logstore"
 	"millrace/replay/internal/pebblestore"
@@ -50,7 +52,7 @@ type Log struct {
 	blocks  *blockStore // what is read of store
 	stored  storedDictionary
 	metrics *metrics
-	counts  *counts
+	counts  *counts.Counter
 	trims   trims
 	closing chan struct{} // closed when Close begins
 
@@ -68,8 +70,8 @@ type storedDictionary struct {
 
 // trims is what trims share.
 type trims struct {
-	mu    sync.Mutex // serialises them
-	clock clockTrust // guarded by mu
+	mu    sync.Mutex       // serialises them
+	clock clocktrust.Trust // guarded by mu
 }
 
 // Progress returns what was committed last.
@@ -129,7 +131,7 @@ func (l *Log) Append(bs ...*Block) error {
 		return fmt.Errorf("append: %w", err)
 	}
 	l.metrics.syncSeconds.Observe(time.Since(start).Seconds())
-	l.counts.add(p.strip(bs), l.cfg.Monotonic())
+	p.strip(bs)
 	if l.cfg.Retention == 0 {
 		p.next.forgetBeforeTail()
 	}

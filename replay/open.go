@@ -7,6 +7,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
+	"millrace/replay/internal/clocktrust"
+	"millrace/replay/internal/counts"
 	"millrace/replay/internal/format"
 	"millrace/replay/internal/logstore"
 	"millrace/replay/internal/pebblestore"
@@ -67,9 +69,9 @@ func open(cfg Config, st *pebblestore.Store) (*Log, error) {
 	l.spans = o.spans
 	l.blocks = newBlockStore(l)
 	l.snap.Store(s)
-	l.trims.clock = newClockTrust(clockReading{wall: cfg.Now(), mono: cfg.Monotonic()}, s.TimeUS, cfg.FrameAge != nil)
+	l.trims.clock = clocktrust.New(clocktrust.Reading{Wall: cfg.Now(), Mono: cfg.Monotonic()}, s.TimeUS, cfg.FrameAge != nil)
 	l.metrics = newMetrics(cfg.Registerer, l)
-	l.counts = newCounts(cfg.Now(), cfg.Monotonic())
+	l.counts = counts.New(cfg.Now(), cfg.Monotonic())
 	cfg.Logger.Info("log is open", "stream", s.streamOf(s.Epoch).String(), "epoch", s.Epoch, "seq", s.Seq,
 		"oldest_us", s.Oldest.TimeUS, "newest_us", s.Newest.TimeUS,
 		"events", s.Total.Minus(s.Trimmed).Events, "bytes", s.Total.Minus(s.Trimmed).Bytes)

@@ -50,7 +50,7 @@ func (l *Log) TrimTo(ctx context.Context, maxBytes int64) error {
 func (l *Log) trim(ctx context.Context, maxBytes int64) error {
 	l.trims.mu.Lock()
 	defer l.trims.mu.Unlock()
-	trusted := l.watchClock()
+	trusted := l.watchClockLocked()
 	if l.cfg.Retention == 0 {
 		return nil
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"millrace/replay/internal/clocktrust"
 	"millrace/replay/internal/format"
 )
 
@@ -154,7 +155,7 @@ func TestClockBehindAtOpen(t *testing.T) {
 	}
 	clock.step(-time.Hour)
 	a.l = mustOpen(t, cfg)
-	if a.l.trims.clock.trusted {
+	if a.l.trims.clock.Trusted() {
 		t.Error("trimming by age is not paused")
 	}
 	if got, want := NewStamper(a.l.Progress().TimeUS, clock.now).Next(), a.stamp+1; got != want {
@@ -287,11 +288,11 @@ func TestRun(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- a.l.Run(ctx) }()
 	deadline := time.After(time.Minute)
-	for a.l.Range().Events > 2 {
+	for changed := a.l.Changed(); a.l.Range().Events > 2; changed = a.l.Changed() {
 		select {
 		case <-deadline:
 			t.Fatal("Run did not trim")
-		case <-time.After(10 * time.Millisecond):
+		case <-changed:
 		}
 	}
 	cancel()
@@ -302,61 +303,6 @@ func TestRun(t *testing.T) {
 	a.l.store.Fail(errors.New("disk gone"))
 	if err := <-done; !errors.Is(err, ErrFailed) || !strings.Contains(err.Error(), "disk gone") {
 		t.Errorf("Run of a failed log: %v", err)
-	}
-}
-
-// TestClockTrust is the table of the clock's policy: readings one after another, and whether age counts then.
-func TestClockTrust(t *testing.T) {
-	start := time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
-	const steady, known = clockSteadyTime, true
-	type reading struct {
-		after, step time.Duration // since the reading before; of the wall clock besides
-		age         time.Duration
-		known       bool
-		want        bool
-	}
-	for _, tt := range []struct {
-		name      string
-		reference bool
-		newest    time.Duration // the log's newest stamp, since start
-		opened    bool          // whether age counts at the open
-		readings  []reading
-	}{
-		{"no reference", false, 0, true, []reading{{after: time.Second, want: true}}},
-		{"no reference, behind the log", false, time.Hour, false, []reading{{after: steady - 1}, {after: 1, want: true}}},
-		{"no reference, a step", false, 0, true, []reading{{after: 1, step: time.Hour}, {after: steady - 1}, {after: 1, want: true}}},
-		{"no reference, a small step", false, 0, true, []reading{{after: 1, step: maxClockStep, want: true}}},
-		{"the first minutes", true, 0, false, []reading{{after: steady - 1, known: known}, {after: 1, known: known, want: true}}},
-		{"no frames", true, 0, false, []reading{{after: steady}, {after: 24 * time.Hour}, {after: time.Second, known: known, want: true}}},
-		{"ahead", true, 0, false, []reading{{after: steady, age: 48 * time.Hour, known: known}, {after: 24 * time.Hour, age: 48 * time.Hour, known: known}}},
-		{"just within", true, 0, false, []reading{{after: steady, age: maxClockError, known: known, want: true}}},
-		{"just beyond", true, 0, false, []reading{{after: steady, age: maxClockError + 1, known: known}}},
-		{"behind", true, 0, false, []reading{{after: steady, age: -maxClockError - 1, known: known}}},
-		{"just behind", true, 0, false, []reading{{after: steady, age: -maxClockError, known: known, want: true}}},
-		{"a backlog, and then none", true, 0, false, []reading{{after: steady, age: time.Hour, known: known}, {after: steady, age: time.Second, known: known, want: true}}},
-		{"a backlog later on", true, 0, false, []reading{{after: steady, known: known, want: true}, {after: 1, age: time.Hour, known: known, want: true}}},
-		{"set ahead", true, 0, false, []reading{
-			{after: steady, known: known, want: true}, {after: time.Second, step: 48 * time.Hour, age: 48 * time.Hour, known: known},
-			{after: steady, age: 48 * time.Hour, known: known}, {after: time.Second, step: -48 * time.Hour, known: known},
-			{after: steady - 1, known: known}, {after: 1, known: known, want: true},
-		}},
-		{"ahead, put right within the first minutes", true, 0, false, []reading{
-			{after: time.Minute, age: 48 * time.Hour, known: known}, {after: 1, step: -48 * time.Hour, known: known},
-			{after: steady, known: known, want: true},
-		}},
-	} {
-		now := clockReading{wall: start}
-		c := newClockTrust(now, start.Add(tt.newest).UnixMicro(), tt.reference)
-		if c.trusted != tt.opened {
-			t.Errorf("%s: age counts at the open: %v", tt.name, c.trusted)
-		}
-		for i, r := range tt.readings {
-			now = clockReading{now.wall.Add(r.after + r.step), now.mono + r.after, r.age, r.known}
-			step := c.observe(now)
-			if c.trusted != r.want || (step != 0) != (r.step.Abs() > maxClockStep) {
-				t.Errorf("%s, reading %d: age counts: %v, want %v; step %v", tt.name, i, c.trusted, r.want, step)
-			}
-		}
 	}
 }
 
@@ -385,7 +331,7 @@ func TestClockAheadAtOpen(t *testing.T) {
 		}
 		return a.l.Range().Events
 	}
-	for _, wait := range []time.Duration{0, time.Second, clockSteadyTime, time.Minute} {
+	for _, wait := range []time.Duration{0, time.Second, clocktrust.SteadyTime, time.Minute} {
 		if n := events(wait); n != all {
 			t.Fatalf("%v later %d events are left of %d", wait, n, all)
 		}

@@ -1,4 +1,5 @@
-package replay
+// Package didset has an immutable set of DIDs that takes little memory. It is pure.
+package didset
 
 import (
 	"iter"
@@ -8,12 +9,12 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// didSet is an immutable set of DIDs. A did:plc, which nearly all are, takes 17 bytes: the 120 bits of its
+// Set is an immutable set of DIDs, safe for concurrent use. A did:plc, which nearly all are, takes 17 bytes: the 120 bits of its
 // identifier, a tag, and its part of a table that says where the DIDs of a bucket begin.
 //
 //	starts  [0][3][3][7]…          bucket b's slots are starts[b] to starts[b+1]
 //	slots   [tag|15 bytes]…        tag: the lowest byte of the DID's hash
-type didSet struct {
+type Set struct {
 	starts []uint32
 	slots  [][slotBytes]byte
 	other  map[string]struct{} // what is no did:plc of the usual form
@@ -26,9 +27,9 @@ const (
 	plcChars       = 24 // of 5 bits each
 )
 
-// newDIDSet makes a set of the DIDs, of which some may be the same.
-func newDIDSet(dids []string) *didSet {
-	s := &didSet{}
+// New makes a set of the DIDs, of which some may be the same.
+func New(dids []string) *Set {
+	s := &Set{}
 	plc := 0
 	for _, d := range dids {
 		var slot [slotBytes]byte
@@ -66,13 +67,13 @@ func newDIDSet(dids []string) *didSet {
 }
 
 // bucket returns the bucket of a hash; the last entry of starts is none's.
-func (s *didSet) bucket(hash uint64) int {
+func (s *Set) bucket(hash uint64) int {
 	hi, _ := bits.Mul64(hash, uint64(len(s.starts)-1))
 	return int(hi)
 }
 
-// has says whether did, whose xxhash64 is hash, is in the set.
-func (s *didSet) has(hash uint64, did string) bool {
+// Has says whether did, whose xxhash64 is hash, is in the set.
+func (s *Set) Has(hash uint64, did string) bool {
 	b := s.bucket(hash)
 	tag := byte(hash)
 	var slot [slotBytes]byte
@@ -98,8 +99,8 @@ func (s *didSet) has(hash uint64, did string) bool {
 	return ok
 }
 
-// all yields the DIDs, those that were given twice maybe twice.
-func (s *didSet) all() iter.Seq[string] {
+// All yields the DIDs, those that were given twice maybe twice.
+func (s *Set) All() iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for i := range s.slots {
 			if !yield(unpackPLC(&s.slots[i])) {
@@ -114,8 +115,8 @@ func (s *didSet) all() iter.Seq[string] {
 	}
 }
 
-// len is how many DIDs all yields.
-func (s *didSet) len() int { return len(s.slots) + len(s.other) }
+// Len is how many DIDs All yields.
+func (s *Set) Len() int { return len(s.slots) + len(s.other) }
 
 // packPLC puts the identifier of a did:plc into the slot, from its second byte on. It returns false if the
 // DID has another form.
@@ -161,27 +162,17 @@ func unpackPLC(slot *[slotBytes]byte) string {
 	return string(did)
 }
 
-// What the parts of a filter take, in bytes, at most.
+// What the members take, in bytes, at most.
 const (
-	plcDIDBytes    = slotBytes + 4/slotsPerBucket + 8 // with its fingerprint
-	filterMapBytes = 96                               // an entry of a map, beside its string
-	filterBytes    = 512
+	plcBytes   = slotBytes + 4/slotsPerBucket
+	otherBytes = 96 // an entry of a map, beside its string
 )
 
-// Bytes returns how much memory NewFilter's result takes, about and at most, beside what is garbage once it
-// is made.
-func (c *FilterConfig) Bytes() int64 {
-	n := int64(filterBytes)
-	for _, s := range c.Collections {
-		n += int64(len(s) + filterMapBytes)
+// Memory returns about how many bytes a DID takes in a set, at most.
+func Memory(did string) int {
+	var slot [slotBytes]byte
+	if packPLC(&slot, did) {
+		return plcBytes
 	}
-	for _, d := range c.DIDs {
-		var slot [slotBytes]byte
-		if packPLC(&slot, d) {
-			n += plcDIDBytes
-		} else {
-			n += int64(len(d) + filterMapBytes)
-		}
-	}
-	return n + n/16 // allocations are rounded up
+	return len(did) + otherBytes
 }

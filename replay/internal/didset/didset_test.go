@@ -1,16 +1,13 @@
-package replay
+package didset
 
 import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"runtime"
 	"testing"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
-
-	"millrace/replay/internal/format"
 )
 
 func randomPLC(rng *rand.Rand) string {
@@ -22,8 +19,8 @@ func randomPLC(rng *rand.Rand) string {
 	return plcPrefix + string(id)
 }
 
-// TestDIDSet compares sets of all sizes with maps.
-func TestDIDSet(t *testing.T) {
+// TestSet compares sets of all sizes with maps.
+func TestSet(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
@@ -56,66 +53,30 @@ func TestDIDSet(t *testing.T) {
 		if n > 0 {
 			dids = append(dids, dids[rng.IntN(n)])
 		}
-		s := newDIDSet(dids)
+		s := New(dids)
 		for _, d := range probes {
-			if _, ok := want[d]; s.has(xxhash.Sum64String(d), d) != ok {
+			if _, ok := want[d]; s.Has(xxhash.Sum64String(d), d) != ok {
 				t.Fatalf("of %d: %s in the set: %t", n, d, !ok)
 			}
 		}
 		got, yielded := map[string]struct{}{}, 0
-		for d := range s.all() {
+		for d := range s.All() {
 			got[d] = struct{}{}
 			yielded++
 		}
-		if !maps.Equal(got, want) || yielded != s.len() {
-			t.Errorf("of %d: it yields %d different ones of %d, len is %d", len(want), len(got), yielded, s.len())
+		if !maps.Equal(got, want) || yielded != s.Len() {
+			t.Errorf("of %d: it yields %d different ones of %d, len is %d", len(want), len(got), yielded, s.Len())
 		}
 	}
 }
 
-// TestFilterBytes holds FilterConfig.Bytes against what the heap says.
-func TestFilterBytes(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 1))
-	plc := func() string { return randomPLC(rng) }
-	web := func() string { return fmt.Sprintf("did:web:%x.example.org", rng.Uint64()) }
-	for name, did := range map[string]func() string{"did:plc": plc, "did:web": web} {
-		const filters, each = 20, 10_000
-		var cfg FilterConfig
-		for range each {
-			cfg.DIDs = append(cfg.DIDs, did())
-		}
-		kept := make([]*Filter, filters)
-		heap := func() int64 {
-			var m runtime.MemStats
-			runtime.GC()
-			runtime.ReadMemStats(&m)
-			return int64(m.HeapAlloc)
-		}
-		before := heap()
-		for i := range kept {
-			f, err := NewFilter(cfg)
-			if err != nil {
-				t.Fatal(err)
-			}
-			f.fingerprintsFor(format.FingerprintKey{})
-			kept[i] = f
-		}
-		took := (heap() - before) / filters
-		runtime.KeepAlive(kept)
-		if said := cfg.Bytes(); took > said || took < said/2 {
-			t.Errorf("%d %s take %d bytes, Bytes says %d", each, name, took, said)
-		}
-		t.Logf("%s: %.1f bytes each", name, float64(took)/each)
-	}
-}
-
-func BenchmarkDIDSet(b *testing.B) {
+func BenchmarkSet(b *testing.B) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	var dids []string
 	for range 10_000 {
 		dids = append(dids, randomPLC(rng))
 	}
-	s := newDIDSet(dids)
+	s := New(dids)
 	var strangers []string
 	var hashes []uint64
 	for range 1024 {
@@ -124,7 +85,7 @@ func BenchmarkDIDSet(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
-		if s.has(hashes[i%1024], strangers[i%1024]) {
+		if s.Has(hashes[i%1024], strangers[i%1024]) {
 			b.Fatal("a stranger is in the set")
 		}
 	}
