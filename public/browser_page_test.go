@@ -138,7 +138,11 @@ func testPageIsBounded(p *tab) {
 	p.eval(`document.querySelector('#events summary').click()`)
 	p.until("an open event pauses", `document.querySelector('#pause').textContent === 'Go on' && document.querySelector('#events pre').textContent.includes('"time_us"')`)
 	p.eval(`window.first = document.querySelector('#events').firstElementChild`)
-	time.Sleep(600 * time.Millisecond)
+	for range 2 { // what came meanwhile is not drawn
+		p.eval(`window.state = document.querySelector('#watch-state').textContent`)
+		p.until("more has come", `window.state !== document.querySelector('#watch-state').textContent &&
+			document.querySelector('#watch-state').textContent.startsWith('Paused')`)
+	}
 	if got := string(p.eval(`window.first === document.querySelector('#events').firstElementChild`)); got != "true" {
 		p.t.Error("it does not stand still")
 	}

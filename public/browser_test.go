@@ -66,12 +66,7 @@ func startBrowser(t *testing.T) *browser {
 		_ = cmd.Process.Kill()
 		read.Wait()
 		_ = cmd.Wait()
-		for range 20 { // its children end a moment later
-			if os.RemoveAll(dir) == nil {
-				return
-			}
-			time.Sleep(50 * time.Millisecond)
-		}
+		becomes(func() bool { return os.RemoveAll(dir) == nil }) // when its children have ended, too
 	})
 	select {
 	case a := <-address:
@@ -225,12 +220,9 @@ func (p *tab) text(selector string) string {
 // until waits until an expression is true.
 func (p *tab) until(what, expression string) {
 	p.t.Helper()
-	for deadline := time.Now().Add(patience()); ; time.Sleep(20 * time.Millisecond) {
-		if got := string(p.eval(expression)); got == "true" {
-			return
-		} else if time.Now().After(deadline) {
-			p.t.Fatalf("never happened: %s: %s is %s; page: %.3000s", what, expression, got, p.text("body"))
-		}
+	var got string
+	if !becomes(func() bool { got = string(p.eval(expression)); return got == "true" }) {
+		p.t.Fatalf("never happened: %s: %s is %s; page: %.3000s", what, expression, got, p.text("body"))
 	}
 }
 

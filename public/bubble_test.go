@@ -5,6 +5,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"millrace/dict"
 )
@@ -14,6 +15,12 @@ import (
 func bubble(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
 	synctest.Test(t, test)
+}
+
+// elapse lets time pass in a bubble. When it returns, everything that was due has happened.
+func elapse(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
 }
 
 // serveBubble is serve without sockets, which a bubble cannot see through.
@@ -27,7 +34,7 @@ func serveSourceBubble(t testing.TB, src source, dictionaries *dict.Registry, ch
 	t.Helper()
 	l := &pipes{conns: make(chan net.Conn), done: make(chan struct{})}
 	s := serveOn(t, l, src, dictionaries, change)
-	s.dialer.NetDial = l.dial
+	s.dialer.NetDial, s.pipes = l.dial, l
 	return s
 }
 
@@ -49,10 +56,13 @@ func (l *pipes) Accept() (net.Conn, error) {
 func (l *pipes) Close() error   { l.once.Do(func() { close(l.done) }); return nil }
 func (l *pipes) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1} }
 
-func (l *pipes) dial(string, string) (net.Conn, error) {
+func (l *pipes) dial(string, string) (net.Conn, error) { return l.dialFrom("127.0.0.1") }
+
+// dialFrom connects from an address.
+func (l *pipes) dialFrom(ip string) (net.Conn, error) {
 	client, server := net.Pipe()
 	select {
-	case l.conns <- pipeEnd{server, l.Addr()}:
+	case l.conns <- pipeEnd{server, &net.TCPAddr{IP: net.ParseIP(ip), Port: 1}}:
 		return client, nil
 	case <-l.done:
 		return nil, net.ErrClosed

@@ -37,6 +37,7 @@ type testServer struct {
 	t        testing.TB
 	addr     string
 	dialer   dialer
+	pipes    *pipes // in a bubble
 	registry *prometheus.Registry
 }
 
@@ -113,15 +114,24 @@ func (s *testServer) waitMetric(name, label string, want float64) {
 	eventually(s.t, fmt.Sprintf("%s{%s} >= %v", name, label, want), func() bool { return s.metric(name, label) >= want })
 }
 
+// eventually waits until a condition holds.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
+	if !becomes(ok) {
+		t.Fatalf("never happened: %s", what)
+	}
+}
+
+// becomes waits until a condition holds, and gives up after patience.
+func becomes(ok func() bool) bool {
 	wait := time.Millisecond
 	for deadline := time.Now().Add(patience()); !ok(); time.Sleep(wait) {
 		if time.Now().After(deadline) {
-			t.Fatalf("never happened: %s", what)
+			return false
 		}
 		wait = min(wait+wait/4, 50*time.Millisecond)
 	}
+	return true
 }
 
 // waitUpdates waits until so many options updates came and are in force.
@@ -294,15 +304,6 @@ func infoOf(t testing.TB, payload []byte, name string) map[string]any {
 	}
 	t.Fatalf("got %s, want %s", payload, name)
 	return nil
-}
-
-// quiet checks that nothing arrives for a while.
-func (c *client) quiet() {
-	c.t.Helper()
-	c.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
-	if _, p, err := c.ReadMessage(); !isTimeout(err) {
-		c.t.Fatalf("got %s, %v; want nothing", p, err)
-	}
 }
 
 // rawClient speaks websocket by hand.

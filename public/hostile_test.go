@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gorilla/websocket"
@@ -44,20 +45,17 @@ func TestPingFloodDuringSlowReplay(t *testing.T) {
 		}
 	}()
 	lastPong := -1
-	for i := 0; i < len(all); {
+	for i := 0; i < len(all) || lastPong < 0; {
 		first, payload, err := c.frame()
 		if err != nil {
 			t.Fatalf("after %d events: %v", i, err)
 		}
 		switch first {
 		case frameText:
-			if string(payload) != all[i].json {
-				t.Fatalf("event %d is %s", i, payload)
+			if i == len(all) || string(payload) != all[i].json {
+				t.Fatalf("event %d of %d is %s", i, len(all), payload)
 			}
-			if i++; i%100 == 0 {
-				time.Sleep(2 * time.Millisecond)
-			}
-			if i == len(all)/2 { // however fast the replay is, and whoever has the processor
+			if i++; i == len(all)/2 {
 				eventually(t, "a thousand pings", func() bool { return sent.Load() >= 1000 })
 			}
 		case framePong:
@@ -72,9 +70,6 @@ func TestPingFloodDuringSlowReplay(t *testing.T) {
 	}
 	close(stop)
 	<-flooded
-	if lastPong < 0 {
-		t.Errorf("none of %d pings was answered", sent.Load())
-	}
 }
 
 func TestProtocolErrors(t *testing.T) {
@@ -116,52 +111,51 @@ func TestProtocolErrors(t *testing.T) {
 }
 
 func TestEndlessFragments(t *testing.T) {
-	t.Parallel()
-	l, _ := mixed(t)
-	s := serve(t, l, func(_ *Config, tm *timing) { tm.message = 200 * time.Millisecond })
-	for _, fragment := range []string{"", "x"} {
-		for _, first := range []byte{0x01, 0x02} { // text, binary
-			c := s.rawDial("")
-			go func() {
-				c.Write(mask(first, nil))
-				for {
-					if _, err := c.Write(mask(0x00, []byte(fragment))); err != nil {
-						return
+	bubble(t, func(t *testing.T) {
+		l, _ := mixed(t)
+		s := serveBubble(t, l, nil)
+		for _, fragment := range []string{"", "x"} {
+			for _, first := range []byte{0x01, 0x02} { // text, binary
+				c := s.rawDial("")
+				go func() {
+					c.Write(mask(first, nil))
+					for {
+						if _, err := c.Write(mask(0x00, []byte(fragment))); err != nil {
+							return
+						}
+						time.Sleep(10 * time.Millisecond)
 					}
-					time.Sleep(time.Millisecond)
+				}()
+				first, payload, err := c.frame()
+				if err != nil || first != frameClose || int(payload[0])<<8|int(payload[1]) != websocket.ClosePolicyViolation {
+					t.Errorf("ended with %x %q %v", first, payload, err)
 				}
-			}()
-			first, payload, err := c.frame()
-			if err != nil || first != frameClose || int(payload[0])<<8|int(payload[1]) != websocket.ClosePolicyViolation {
-				t.Errorf("ended with %x %q %v", first, payload, err)
 			}
 		}
-	}
-	s.waitMetric("ends_total", endSlowMessage, 4)
+		s.waitMetric("ends_total", endSlowMessage, 4)
+	})
 }
 
 func TestInboundFlood(t *testing.T) {
-	t.Parallel()
-	l, _ := mixed(t)
-	s := serve(t, l, func(_ *Config, tm *timing) { tm.flood = 300 * time.Millisecond })
-	c := s.rawDial("")
-	go func() {
-		flood := bytes.Repeat(mask(framePong, bytes.Repeat([]byte("x"), 125)), 100)
-		for {
-			if _, err := c.Write(flood); err != nil {
-				return
+	bubble(t, func(t *testing.T) {
+		l, _ := mixed(t)
+		s := serveBubble(t, l, func(_ *Config, tm *timing) { tm.flood = 300 * time.Millisecond })
+		c := s.rawDial("")
+		go func() {
+			flood := bytes.Repeat(mask(framePong, bytes.Repeat([]byte("x"), 125)), 100)
+			for {
+				if _, err := c.Write(flood); err != nil {
+					return
+				}
 			}
+		}()
+		first, payload, err := c.frame()
+		if err != nil || first != frameClose || int(payload[0])<<8|int(payload[1]) != websocket.ClosePolicyViolation {
+			t.Errorf("ended with %x %q %v", first, payload, err)
 		}
-	}()
-	first, payload, err := c.frame()
-	for err == nil && first == framePing { // the machine is slow
-		first, payload, err = c.frame()
-	}
-	if err != nil || first != frameClose || int(payload[0])<<8|int(payload[1]) != websocket.ClosePolicyViolation {
-		t.Errorf("ended with %x %q %v", first, payload, err)
-	}
-	s.waitMetric("ends_total", endFlood, 1)
-	s.waitMetric("held_back_total", heldInbound, 1)
+		s.waitMetric("ends_total", endFlood, 1)
+		s.waitMetric("held_back_total", heldInbound, 1)
+	})
 }
 
 func TestGarbage(t *testing.T) {
@@ -220,14 +214,17 @@ func TestLargeHeadersWait(t *testing.T) {
 			sending.Go(func() { fmt.Fprint(nc, "GET /subscribe?x=", strings.Repeat("x", 900<<10)) }) // until it is given up
 		}
 		most := 0
-		for end := time.Now().Add(9 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		for range 90 {
+			elapse(100 * time.Millisecond)
 			most = max(most, s.admission.Stats().LargeHeaders)
 		}
 		if most == 0 || most > minHeaderSlots {
 			t.Errorf("%d large headers are read at once, want up to %d", most, minHeaderSlots)
 		}
-		time.Sleep(time.Minute)
-		eventually(t, "they are given up", func() bool { return s.admission.Stats().Handshakes == 0 && s.admission.Stats().LargeHeaders == 0 })
+		elapse(time.Minute)
+		if held := s.admission.Stats(); held.Handshakes != 0 || held.LargeHeaders != 0 {
+			t.Errorf("%d handshakes and %d large headers are not given up", held.Handshakes, held.LargeHeaders)
+		}
 		var query strings.Builder
 		for i := range 10_000 {
 			query.WriteString("&wantedDids=" + didN(i))
@@ -241,43 +238,43 @@ func TestLargeHeadersWait(t *testing.T) {
 // TestFloodOfHalfOpenRequests has eight addresses take all handshakes with requests that never end, and come
 // again whenever one is closed: newcomers get in.
 func TestFloodOfHalfOpenRequests(t *testing.T) {
-	l, _ := mixed(t)
-	s := serve(t, l, func(_ *Config, tm *timing) { tm.header = time.Hour }) // none ends by itself
-	from := func(host byte) *net.Dialer {
-		return &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, host)}}
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	var flood sync.WaitGroup
-	defer flood.Wait()
-	defer stop()
-	for i := range maxHandshakes {
-		flood.Go(func() {
-			for ctx.Err() == nil {
-				nc, err := from(byte(10+i%8)).DialContext(ctx, "tcp", s.addr)
-				if err != nil {
-					continue
+	bubble(t, func(t *testing.T) {
+		l, _ := mixed(t)
+		s := serveBubble(t, l, func(_ *Config, tm *timing) { tm.header = time.Hour }) // none ends by itself
+		ctx, stop := context.WithCancel(t.Context())
+		var flood sync.WaitGroup
+		defer flood.Wait()
+		defer stop()
+		for i := range maxHandshakes {
+			flood.Go(func() {
+				for ctx.Err() == nil {
+					nc, err := s.pipes.dialFrom(fmt.Sprintf("192.0.2.%d", i%8))
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					closed := context.AfterFunc(ctx, func() { nc.Close() })
+					fmt.Fprint(nc, "GET /subscribe HTTP/1.1\r\nHost: x\r\nX-Long: ")
+					io.Copy(io.Discard, nc) // until it is closed
+					closed()
+					nc.Close()
 				}
-				closed := context.AfterFunc(ctx, func() { nc.Close() })
-				fmt.Fprint(nc, "GET /subscribe HTTP/1.1\r\nHost: x\r\nX-Long: ")
-				io.Copy(io.Discard, nc) // until it is closed
-				closed()
-				nc.Close()
-			}
-		})
-	}
-	for i := range 20 {
-		// A newcomer that comes while one of the flood dials again would find room.
-		eventually(t, "all handshakes are taken", func() bool { return s.admission.Stats().Handshakes == maxHandshakes })
-		d := dialer{NetDialContext: from(byte(100 + i)).DialContext}
-		c, _ := s.dialWith(&d, "cursor=0", nil)
-		c.want(l.all()...)
-		if n := s.admission.Stats().Handshakes; n > maxHandshakes {
-			t.Fatalf("%d unfinished handshakes", n)
+			})
 		}
-	}
-	if n := s.metric("rejected_total", admission.ReasonHandshakes); n < 20 {
-		t.Errorf("%v handshakes made room for 20 newcomers", n)
-	}
+		for i := range 20 {
+			synctest.Wait()
+			before := s.metric("rejected_total", admission.ReasonHandshakes)
+			if n := s.admission.Stats().Handshakes; n != maxHandshakes {
+				t.Fatalf("%d unfinished handshakes, want %d", n, maxHandshakes)
+			}
+			d := dialer{NetDial: func(string, string) (net.Conn, error) { return s.pipes.dialFrom(fmt.Sprintf("203.0.113.%d", i)) }}
+			c, _ := s.dialWith(&d, "cursor=0", nil)
+			c.want(l.all()...)
+			if s.metric("rejected_total", admission.ReasonHandshakes) == before {
+				t.Errorf("no handshake made room for newcomer %d", i)
+			}
+		}
+	})
 }
 
 func TestServerPings(t *testing.T) {
@@ -292,7 +289,7 @@ func TestServerPings(t *testing.T) {
 		}()
 		hello := s.dial("requireHello=true")
 		go hello.ReadMessage()
-		time.Sleep(20 * time.Minute)
+		elapse(20 * time.Minute)
 		s.waitMetric("pings_total", "", 2*39)
 		if s.count.Load() != 2 {
 			t.Fatalf("%d subscribers left", s.count.Load())
@@ -305,21 +302,23 @@ func TestServerPings(t *testing.T) {
 }
 
 func TestSilentPeerIsEnded(t *testing.T) {
-	l, _ := mixed(t)
-	s := serve(t, l, func(_ *Config, tm *timing) { tm.ping, tm.silent = 20*time.Millisecond, 100*time.Millisecond })
-	for _, query := range []string{"", "requireHello=true", "extended=true"} {
-		c := s.rawDial(query)
-		for {
-			first, _, err := c.frame()
-			if err != nil {
-				break
-			}
-			if first == frameClose {
-				t.Errorf("%q: a dead peer got a close frame", query)
+	bubble(t, func(t *testing.T) {
+		l, _ := mixed(t)
+		s := serveBubble(t, l, func(_ *Config, tm *timing) { tm.ping, tm.silent = time.Second, 5*time.Second })
+		for _, query := range []string{"", "requireHello=true", "extended=true"} {
+			c := s.rawDial(query)
+			for {
+				first, _, err := c.frame()
+				if err != nil {
+					break
+				}
+				if first == frameClose {
+					t.Errorf("%q: a dead peer got a close frame", query)
+				}
 			}
 		}
-	}
-	s.waitMetric("ends_total", endSilent, 3)
+		s.waitMetric("ends_total", endSilent, 3)
+	})
 }
 
 func TestVanishingClients(t *testing.T) {
@@ -330,8 +329,10 @@ func TestVanishingClients(t *testing.T) {
 	s := serve(t, l, nil)
 	for i := range 60 {
 		c := s.rawDial([]string{"cursor=0", "cursor=0&extended=true&wantedDids=" + didN(1), "requireHello=true"}[i%3])
-		if i%2 == 0 {
-			c.frame0()
+		if i%2 == 0 && i%3 < 2 { // the third sort gets nothing before its hello
+			if _, _, err := c.frame(); err != nil {
+				t.Fatal(err)
+			}
 		}
 		c.Conn.(*net.TCPConn).SetLinger(0)
 		c.Close()
@@ -341,10 +342,4 @@ func TestVanishingClients(t *testing.T) {
 	if used := s.admission.Stats().Bytes; used != 0 {
 		t.Errorf("%d bytes are still counted for clients", used)
 	}
-}
-
-// frame0 tries to read for a moment.
-func (c *rawClient) frame0() {
-	c.SetReadDeadline(time.Now().Add(5 * time.Millisecond))
-	c.br.ReadByte()
 }

@@ -65,7 +65,7 @@ func TestExtendedLive(t *testing.T) {
 		t.Errorf("live at %v, want %s", m, last.cursor())
 	}
 	c.wantExtended(l.add(identity(didN(1)))...)
-	c.quiet()
+	c.wantExtended(l.add(identity(didN(2)))...) // nothing came between
 }
 
 func TestExtendedGap(t *testing.T) {
@@ -146,7 +146,7 @@ func TestWantedKinds(t *testing.T) {
 	}
 	c := s.dial("cursor=0&wantedKinds=commit")
 	c.want(all[:5]...)
-	c.quiet()
+	c.want(l.add(identity(didN(1)), posts(1)[0])[1])
 }
 
 func TestZstdDictionaryByID(t *testing.T) {

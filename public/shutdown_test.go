@@ -6,7 +6,6 @@ import (
 	"io"
 	"runtime"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -58,55 +57,58 @@ func TestShutdownRefusesNewSubscribers(t *testing.T) {
 	}
 }
 
+// TestShutdownUnderLoad stops a server while 40 subscribers get events, four of which do not read: those that read
+// get whole frames to the end.
 func TestShutdownUnderLoad(t *testing.T) {
-	t.Parallel()
-	l := newTestLog(t)
-	s := serve(t, l, func(_ *Config, tm *timing) { tm.patience = testTimeout / 2 })
-	var stop atomic.Bool
-	fed := make(chan struct{})
-	go func() {
-		defer close(fed)
-		for !stop.Load() {
-			l.add(posts(20)...)
-			time.Sleep(2 * time.Millisecond)
+	bubble(t, func(t *testing.T) {
+		l := newTestLog(t)
+		s := serveBubble(t, l, nil)
+		const clients, slow = 40, 4
+		results := make(chan error, clients-slow)
+		for i := range clients {
+			c := s.rawDial([]string{"cursor=0", "cursor=0&extended=true"}[i%2])
+			if i < slow {
+				continue
+			}
+			go func() {
+				for {
+					if _, _, err := c.frame(); err != nil {
+						results <- err
+						return
+					}
+				}
+			}()
 		}
-	}()
-	type result struct {
-		events int
-		err    error
-	}
-	results := make(chan result, 40)
-	for i := range cap(results) {
-		c := s.rawDial([]string{"cursor=0", "cursor=0&extended=true"}[i%2])
+		feed := time.NewTicker(2 * time.Millisecond)
+		stop, fed := make(chan struct{}), make(chan struct{})
 		go func() {
-			var r result
-			for r.err == nil {
-				_, _, r.err = c.frame()
-				r.events++
-				if i < 4 && r.events%4 == 0 { // slow ones
-					time.Sleep(time.Millisecond)
+			defer close(fed)
+			for {
+				l.add(posts(20)...)
+				select {
+				case <-feed.C:
+				case <-stop:
+					return
 				}
 			}
-			results <- r
 		}()
-	}
-	time.Sleep(300 * time.Millisecond)
-	ctx, cancel := context.WithTimeout(context.Background(), testTimeout/2)
-	defer cancel()
-	if err := s.Shutdown(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
-		t.Error(err)
-	}
-	stop.Store(true)
-	<-fed
-	cut := 0
-	for range cap(results) {
-		if r := <-results; strings.Contains(r.err.Error(), "cut") {
-			cut++
+		elapse(300 * time.Millisecond)
+		ctx, cancel := contextWithTimeout(testTimeout)
+		defer cancel()
+		if err := s.Shutdown(ctx); err != nil {
+			t.Error(err)
 		}
-	}
-	if cut > 4 {
-		t.Errorf("%d of %d clients got a frame that was cut", cut, cap(results))
-	}
+		close(stop)
+		<-fed
+		for range clients - slow {
+			if err := <-results; strings.Contains(err.Error(), "cut") {
+				t.Errorf("a client that reads got a frame that was cut: %v", err)
+			}
+		}
+		if n := s.metric("delivered_events_total", ""); n < (clients-slow)*20*100 {
+			t.Errorf("only %v events were delivered before", n)
+		}
+	})
 }
 
 func TestShutdownDeadline(t *testing.T) {
@@ -130,37 +132,39 @@ func TestShutdownDeadline(t *testing.T) {
 }
 
 func TestShutdownOfASlowSubscriber(t *testing.T) {
-	s := serveSource(t, endless(1000), newRegistry(t), func(_ *Config, tm *timing) { tm.patience, tm.grace = 100*time.Millisecond, testTimeout })
-	c := s.rawDial("extended=true")
-	eventually(t, "it is behind", func() bool { return s.admission.Stats().Bytes > 0 })
-	ended := make(chan error, 1)
-	go func() {
-		ctx, cancel := contextWithTimeout(patience())
-		defer cancel()
-		ended <- s.Shutdown(ctx)
-	}()
-	eventually(t, "cut", func() bool { return s.admission.Stats().Bytes == 0 })
-	var last []byte
-	for {
-		first, payload, err := c.frame()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if first == frameClose {
-			if code := int(payload[0])<<8 | int(payload[1]); code != websocket.CloseServiceRestart {
-				t.Errorf("code %d", code)
+	bubble(t, func(t *testing.T) {
+		s := serveSourceBubble(t, endless(1000), newRegistry(t), func(_ *Config, tm *timing) { tm.patience, tm.grace = 100*time.Millisecond, testTimeout })
+		c := s.rawDial("extended=true")
+		eventually(t, "it is behind", func() bool { return s.admission.Stats().Bytes > 0 })
+		ended := make(chan error, 1)
+		go func() {
+			ctx, cancel := contextWithTimeout(patience())
+			defer cancel()
+			ended <- s.Shutdown(ctx)
+		}()
+		eventually(t, "cut", func() bool { return s.admission.Stats().Bytes == 0 })
+		var last []byte
+		for {
+			first, payload, err := c.frame()
+			if err != nil {
+				t.Fatal(err)
 			}
-			break
+			if first == frameClose {
+				if code := int(payload[0])<<8 | int(payload[1]); code != websocket.CloseServiceRestart {
+					t.Errorf("code %d", code)
+				}
+				break
+			}
+			last = payload
 		}
-		last = payload
-	}
-	if m := infoOf(t, last, "going_away"); m["cursor"] != nil {
-		t.Errorf("a chunk was cut, but the client is told to resume after it: %v", m)
-	}
-	c.Close()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+		if m := infoOf(t, last, "going_away"); m["cursor"] != nil {
+			t.Errorf("a chunk was cut, but the client is told to resume after it: %v", m)
+		}
+		c.Close()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 func TestLastWordsSurviveUnreadBytes(t *testing.T) {
@@ -170,11 +174,13 @@ func TestLastWordsSurviveUnreadBytes(t *testing.T) {
 	if _, err := c.Write(appendFrame(nil, frameText, []byte("unmasked"))); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := c.br.Peek(1); err != nil { // once the close frame has come
+		t.Fatal(err)
+	}
 	for range 20 {
 		if _, err := c.Write(make([]byte, 100<<10)); err != nil {
 			t.Fatalf("the server did not wait for the client: %v", err)
 		}
-		time.Sleep(10 * time.Millisecond)
 	}
 	if first, _, err := c.frame(); first != frameClose || err != nil {
 		t.Errorf("frame %x, %v", first, err)
@@ -199,10 +205,8 @@ func TestNoGoroutineLeaks(t *testing.T) {
 			}
 		}
 	})
-	for deadline := time.Now().Add(patience()); runtime.NumGoroutine() > before; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			stacks := make([]byte, 1<<20)
-			t.Fatalf("%d goroutines, %d before\n%s", runtime.NumGoroutine(), before, stacks[:runtime.Stack(stacks, true)])
-		}
+	if !becomes(func() bool { return runtime.NumGoroutine() <= before }) {
+		stacks := make([]byte, 1<<20)
+		t.Fatalf("%d goroutines, %d before\n%s", runtime.NumGoroutine(), before, stacks[:runtime.Stack(stacks, true)])
 	}
 }

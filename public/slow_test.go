@@ -28,55 +28,54 @@ func endless(payload int) source {
 }
 
 func TestSlowSubscriberIsEnded(t *testing.T) {
-	t.Parallel()
-	s := serveSource(t, endless(1000), newRegistry(t), func(cfg *Config, tm *timing) {
-		cfg.SlowTimeout = 10 * time.Second // a loaded machine keeps the healthy one from reading for seconds
-		tm.grace = testTimeout
-	})
-	plain, extended := s.rawDial(""), s.rawDial("extended=true")
-	healthy := s.rawDial("")
-	for range 10_000 {
-		if _, _, err := healthy.frame(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	healthy.Close()
-	s.waitMetric("ends_total", endSlow, 1)
-	// Each is judged on its own: one that read before that would not be slow any more.
-	eventually(t, "both are judged", func() bool {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		for sub := range s.subscribers {
-			if !sub.ended() {
-				return false
+	bubble(t, func(t *testing.T) {
+		s := serveSourceBubble(t, endless(1000), newRegistry(t), func(cfg *Config, tm *timing) {
+			cfg.SlowTimeout = 10 * time.Second
+			tm.grace = testTimeout
+		})
+		plain, extended := s.rawDial(""), s.rawDial("extended=true")
+		healthy := s.rawDial("")
+		for range 10_000 {
+			if _, _, err := healthy.frame(); err != nil {
+				t.Fatal(err)
 			}
 		}
-		return true
-	})
-	// The plain one was reset. What it has yet to read ends in the middle of nothing it is told.
-	for {
-		first, _, err := plain.frame()
-		if err != nil {
-			break
-		}
-		if first == frameClose {
-			t.Fatal("a slow plain subscriber got a close frame")
-		}
-	}
-	// The extended one starts to read within the grace period and is told.
-	for {
-		first, payload, err := extended.frame()
-		if err != nil {
-			t.Fatalf("the slow extended subscriber was not told: %v", err)
-		}
-		if first == frameClose {
-			if code := int(payload[0])<<8 | int(payload[1]); code != websocket.CloseTryAgainLater {
-				t.Errorf("code %d %s", code, payload[2:])
+		healthy.Close()
+		eventually(t, "both are judged", func() bool { // before either reads on
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			for sub := range s.subscribers {
+				if !sub.ended() {
+					return false
+				}
 			}
-			break
+			return true
+		})
+		// The plain one was reset. What it has yet to read ends in the middle of nothing it is told.
+		for {
+			first, _, err := plain.frame()
+			if err != nil {
+				break
+			}
+			if first == frameClose {
+				t.Fatal("a slow plain subscriber got a close frame")
+			}
 		}
-	}
-	s.waitMetric("ends_total", endSlow, 2)
+		// The extended one starts to read within the grace period and is told.
+		for {
+			first, payload, err := extended.frame()
+			if err != nil {
+				t.Fatalf("the slow extended subscriber was not told: %v", err)
+			}
+			if first == frameClose {
+				if code := int(payload[0])<<8 | int(payload[1]); code != websocket.CloseTryAgainLater {
+					t.Errorf("code %d %s", code, payload[2:])
+				}
+				break
+			}
+		}
+		s.waitMetric("ends_total", endSlow, 2)
+	})
 }
 
 func TestSlowButSteadySubscriberStays(t *testing.T) {
@@ -84,7 +83,7 @@ func TestSlowButSteadySubscriberStays(t *testing.T) {
 		s := serveSourceBubble(t, endless(1000), newRegistry(t), nil)
 		c := s.rawDial("")
 		behind := false
-		for begin := time.Now(); time.Since(begin) < time.Minute; time.Sleep(5 * time.Millisecond) {
+		for begin := time.Now(); time.Since(begin) < time.Minute; elapse(5 * time.Millisecond) {
 			for range 2 { // 400 KB/s: each chunk makes the writer wait
 				if _, _, err := c.frame(); err != nil {
 					t.Fatal(err)
@@ -201,24 +200,25 @@ func TestChunksShareTheirBytes(t *testing.T) {
 }
 
 func TestReplaysTakeTurns(t *testing.T) {
-	var running, most atomic.Int64
-	live := atomic.Bool{}
-	s := serveSource(t, fakeSource(func(c *replay.Chunk) error {
-		n := running.Add(1)
-		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+	bubble(t, func(t *testing.T) {
+		const replays = 40
+		var running atomic.Int64
+		proceed := make(chan struct{})
+		s := serveSourceBubble(t, fakeSource(func(c *replay.Chunk) error {
+			running.Add(1)
+			<-proceed
+			running.Add(-1)
+			*c = replay.Chunk{Through: mark(1), Live: true}
+			return nil
+		}), newRegistry(t), nil)
+		for range replays {
+			s.rawDial("")
 		}
-		time.Sleep(time.Millisecond)
-		running.Add(-1)
-		*c = replay.Chunk{Through: mark(1), Live: live.Load()}
-		return nil
-	}), newRegistry(t), nil)
-	for range 40 {
-		s.rawDial("")
-	}
-	eventually(t, "two replays at a time", func() bool { return most.Load() >= 2 })
-	time.Sleep(100 * time.Millisecond)
-	if n, limit := most.Load(), int64(cap(s.catchingUp)); n > limit {
-		t.Errorf("%d replays looked through the log at once, want at most %d", n, limit)
-	}
-	live.Store(true)
+		synctest.Wait()
+		if n, want := running.Load(), int64(cap(s.catchingUp)); n != want || want >= replays {
+			t.Errorf("%d of %d replays look through the log at once, want %d", n, replays, want)
+		}
+		close(proceed)
+		s.waitIdle(replays)
+	})
 }

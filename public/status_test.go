@@ -170,7 +170,7 @@ func TestStatusIsComputedOnceASecond(t *testing.T) {
 		if n := len(s.Server.status.bodies); n > replay.CountSteps+1 {
 			t.Errorf("%d answers are kept", n)
 		}
-		time.Sleep(statusEvery)
+		elapse(statusEvery)
 		before := asked.Load()
 		if s.status(""); asked.Load() != before+1 {
 			t.Error("a second later it is not computed anew")

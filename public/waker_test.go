@@ -86,19 +86,19 @@ func TestWakePassesShareACore(t *testing.T) {
 						}
 					})
 				}
-				time.Sleep(time.Second) // until the passes for those who joined are over
+				elapse(time.Second) // until the passes for those who joined are over
 				for i := range wakes {
 					wakes[i].Store(0)
 				}
 				for range blocks {
-					time.Sleep(interval)
+					elapse(interval)
 					mu.Lock()
 					old := changed
 					changed = make(chan struct{})
 					mu.Unlock()
 					close(old)
 				}
-				synctest.Wait()
+				elapse(0)
 				for _, s := range all {
 					w.leave(s)
 				}
@@ -124,52 +124,54 @@ func TestWakePassesShareACore(t *testing.T) {
 
 // TestNobodyIsWokenInVain has many subscribers that nothing passes to: they are looked at, but do not pull.
 func TestNobodyIsWokenInVain(t *testing.T) {
-	const clients = 50
-	l := newTestLog(t)
-	l.add(posts(1)...)
-	src := logSource(l.Log)
-	var pulls atomic.Int64
-	inner := src.newReader
-	src.newReader = func(cfg replay.ReaderConfig) (reader, error) {
-		r, err := inner(cfg)
-		return &countingReader{r, &pulls}, err
-	}
-	s := serveSource(t, src, l.dictionaries, nil)
-	var quiet []*client
-	for range clients {
-		quiet = append(quiet, s.dial("extended=true&heartbeat=1&wantedDids="+didN(77)))
-	}
-	for _, c := range quiet {
-		c.info("live")
-	}
-	busy := s.dial("")
-	s.waitIdle(clients + 1)
-	before := pulls.Load()
-	var last truth
-	for range 100 {
-		added := l.add(posts(3)...)
-		last = added[len(added)-1]
-		busy.want(added...)
-	}
-	if n := pulls.Load() - before; n > 2*100+2 {
-		t.Errorf("%d pulls for 100 blocks that only one subscriber wants", n)
-	}
-	// A heartbeat tells how far they have been looked at for, and what comes then is sent.
-	for _, c := range quiet {
-		for {
-			if m := c.info("heartbeat"); fmt.Sprint(m["cursor"]) == last.cursor() {
-				break
+	bubble(t, func(t *testing.T) {
+		const clients = 50
+		l := newTestLog(t)
+		l.add(posts(1)...)
+		src := logSource(l.Log)
+		var pulls atomic.Int64
+		inner := src.newReader
+		src.newReader = func(cfg replay.ReaderConfig) (reader, error) {
+			r, err := inner(cfg)
+			return &countingReader{r, &pulls}, err
+		}
+		s := serveSourceBubble(t, src, l.dictionaries, nil)
+		var quiet []*client
+		for range clients {
+			quiet = append(quiet, s.dial("extended=true&heartbeat=1&wantedDids="+didN(77)))
+		}
+		for _, c := range quiet {
+			c.info("live")
+		}
+		busy := s.dial("")
+		s.waitIdle(clients + 1)
+		before := pulls.Load()
+		var last truth
+		for range 100 {
+			added := l.add(posts(3)...)
+			last = added[len(added)-1]
+			busy.want(added...)
+		}
+		if n := pulls.Load() - before; n > 2*100+2 {
+			t.Errorf("%d pulls for 100 blocks that only one subscriber wants", n)
+		}
+		// A heartbeat tells how far they have been looked at for, and what comes then is sent.
+		for _, c := range quiet {
+			for {
+				if m := c.info("heartbeat"); fmt.Sprint(m["cursor"]) == last.cursor() {
+					break
+				}
 			}
 		}
-	}
-	l.add(identity(didN(77)))
-	for _, c := range quiet {
-		for {
-			if _, m := c.next(); strings.Contains(string(m), didN(77)) {
-				break
+		l.add(identity(didN(77)))
+		for _, c := range quiet {
+			for {
+				if _, m := c.next(); strings.Contains(string(m), didN(77)) {
+					break
+				}
 			}
 		}
-	}
+	})
 }
 
 type countingReader struct {
