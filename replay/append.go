@@ -60,10 +60,10 @@ func (p *appendPass) stage(bs []*Block) error {
 	if err := p.joinSettled(); err != nil {
 		return err
 	}
-	newEpoch := false
+	newEpoch, groups := false, newGroupPolicy(l.cfg.TailBytes)
 	for _, b := range bs {
 		newEpoch = newEpoch || b.epoch != n.Epoch
-		if n.group > 0 && (b.gap != nil || b.idx != nil && !n.joins(b, l.cfg.TailBytes)) {
+		if n.group > 0 && (b.gap != nil || b.idx != nil && !n.joins(b, groups)) {
 			if err := p.closeGroup(); err != nil {
 				return err
 			}
@@ -80,7 +80,7 @@ func (p *appendPass) stage(bs []*Block) error {
 		l.metrics.bytes.Add(float64(b.stored()))
 		n.tail = append(n.tail, b)
 		n.tailBytes += b.memory()
-		if l.cfg.keepSmall || !isSmall(b, l.cfg.TailBytes) {
+		if l.cfg.hooks.keepSmall || !groups.small(b.Events(), b.memory()) {
 			if err := errors.Join(p.put(b, n.Total), p.joinSpan(b)); err != nil {
 				return err
 			}
@@ -203,6 +203,6 @@ func (p *appendPass) strip(bs []*Block) {
 		}
 	}
 	for _, b := range slices.Concat(bs, p.merged) {
-		b.strip(p.log.cfg.scribble)
+		b.strip(p.log.cfg.hooks.scribble)
 	}
 }

@@ -145,7 +145,7 @@ func BenchmarkAppend(b *testing.B) {
 			for b.Loop() {
 				b.StopTimer()
 				cfg := testConfig(b, nil, newTestClock())
-				cfg.Dir, cfg.keepSmall, cfg.TailBytes, cfg.PebbleBytes = b.TempDir(), false, 32<<20, 64<<20
+				cfg.Dir, cfg.hooks.keepSmall, cfg.TailBytes, cfg.PebbleBytes = b.TempDir(), false, 32<<20, 64<<20
 				l := mustOpen(b, cfg)
 				events := benchEvents(b, n/10)
 				var blocks []*Block
@@ -192,11 +192,11 @@ func reportWrites(b *testing.B, l *Log, n int) {
 	if err := l.store.Pebble().Flush(); err != nil {
 		b.Fatal(err)
 	}
-	m := l.store.Pebble().Metrics()
-	for m.Compact.NumInProgress > 0 {
-		time.Sleep(10 * time.Millisecond)
+	var m *pebble.Metrics
+	eventually(b, "compactions end", func() bool {
 		m = l.store.Pebble().Metrics()
-	}
+		return m.Compact.NumInProgress == 0
+	})
 	s := l.snap.Load()
 	parts := float64(s.Total.Bytes)
 	raw := 0

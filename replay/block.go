@@ -139,7 +139,7 @@ func (l *Log) Seal(in Input) (*Block, error) {
 				return nil, fmt.Errorf("seal block of frames %d to %d: %w", in.FirstSeq, in.LastSeq, err)
 			}
 		}
-		sealed, err := s.Finish(in.FirstSeq, in.LastSeq, l.cfg.substreamsBytes)
+		sealed, err := s.Finish(in.FirstSeq, in.LastSeq, l.cfg.hooks.substreamsBytes)
 		if err != nil {
 			return nil, fmt.Errorf("seal block of frames %d to %d: %w", in.FirstSeq, in.LastSeq, err)
 		}

@@ -7,6 +7,7 @@ import (
 	"sort"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -18,9 +19,10 @@ import (
 // blockStore reads what the log has on disk: indexes, parts and spans of blocks. It owns what
 // readers share for that: the cache, the bound of what they hold open, and reading ahead. Its users hold storeMu shared.
 type blockStore struct {
-	store *pebblestore.Store
-	snap  *atomic.Pointer[snapshot] // the log's, whose floor says what a trim deleted
-	key   format.FingerprintKey     // of the spans
+	store     *pebblestore.Store
+	snap      *atomic.Pointer[snapshot] // the log's, whose floor says what a trim deleted
+	key       format.FingerprintKey     // of the spans
+	monotonic func() time.Duration      // the clock that look-ups are timed with
 
 	cache       *cache
 	heldParts   atomic.Int32 // that are charged
@@ -41,6 +43,7 @@ func newBlockStore(l *Log) *blockStore {
 		store:       l.store,
 		snap:        &l.snap,
 		key:         l.spans.key,
+		monotonic:   l.cfg.Monotonic,
 		cache:       newCache(l.cfg.CacheBytes),
 		readers:     readers{all: make(map[*Reader]struct{})},
 		lookupSlots: make(chan struct{}, maxLookups),

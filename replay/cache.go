@@ -130,7 +130,7 @@ func (c *cache) fill(e *cacheEntry, bytes int64) {
 	e.bytes = bytes + 256
 	e.at = c.recent.PushFront(e)
 	c.bytes += e.bytes
-	c.evict()
+	c.evictLocked()
 }
 
 // charge counts n bytes that are held beside the entries against the bound. It returns false, and does not, if that is
@@ -142,12 +142,12 @@ func (c *cache) charge(n int64) bool {
 		return false
 	}
 	c.charged += n
-	c.evict()
+	c.evictLocked()
 	return true
 }
 
-// evict drops what was used least recently until the rest is within the bound. c.mu is held.
-func (c *cache) evict() {
+// evictLocked drops what was used least recently until the rest is within the bound.
+func (c *cache) evictLocked() {
 	for c.bytes+c.charged > c.maxBytes {
 		last := c.recent.Back()
 		old := last.Value.(*cacheEntry)

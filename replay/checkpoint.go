@@ -56,9 +56,7 @@ func CheckpointClosed(cfg Config, dir string) (Progress, error) {
 		return Progress{}, err
 	}
 	// Pebble makes checkpoints of databases that may be written only. Nothing but Pebble's own is.
-	if cfg, err = cfg.withDefaults(); err != nil {
-		return Progress{}, fmt.Errorf("open log: %w", err)
-	}
+	cfg = cfg.withDefaults()
 	cfg.ReadOnly = false
 	st, err := openStore(&cfg)
 	if err != nil {

@@ -50,8 +50,8 @@ func (c *Config) readClock() clocktrust.Reading {
 	return r
 }
 
-// watchClockLocked reads the clocks, reports what is wrong with them, and says whether age counts.
-// l.trims.mu is held.
+// watchClockLocked reads the clocks, reports what is wrong with them, and says whether age counts. It needs
+// l.trims.mu.
 func (l *Log) watchClockLocked() (trusted bool) {
 	before := l.trims.clock
 	step := l.trims.clock.Observe(l.cfg.readClock())

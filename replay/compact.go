@@ -15,22 +15,31 @@ import (
 const (
 	maxSmallEvents = 256 // a block of more is not small, nor one of half a group's memory
 	maxGroupEvents = 1024
-	maxGroupBytes  = 1 << 20 // of memory; less if the tail is small, see groupBytes
-	groupTailShare = 4
+	maxGroupBytes  = 1 << 20 // of memory; less if the tail is small
+	groupTailShare = 4       // the tail cannot drop a group, so that is a part of it
 )
 
-// groupBytes is how much memory a group may take. The tail cannot drop it, so it is a part of the tail.
-func groupBytes(tailBytes int64) int64 { return min(maxGroupBytes, tailBytes/groupTailShare) }
+// groupPolicy decides which blocks become one. It is a pure value.
+type groupPolicy struct{ maxBytes int64 } // of a group's memory
 
-// isSmall says whether a block is worth merging.
-func isSmall(b *Block, tailBytes int64) bool {
-	return b.Events() <= maxSmallEvents && b.memory() <= groupBytes(tailBytes)/2
+func newGroupPolicy(tailBytes int64) groupPolicy {
+	return groupPolicy{min(maxGroupBytes, tailBytes/groupTailShare)}
 }
 
-// joins says whether b can join the group of next, which is not empty: one block is of one epoch, and no gap
+// small says whether a block of so many events and bytes of memory is worth merging.
+func (p groupPolicy) small(events int, bytes int64) bool {
+	return events <= maxSmallEvents && bytes <= p.maxBytes/2
+}
+
+// fits says whether a group may have so many events and bytes of memory.
+func (p groupPolicy) fits(events int, bytes int64) bool {
+	return events <= maxGroupEvents && bytes <= p.maxBytes
+}
+
+// joins says whether b can join the group of s, which is not empty: one block is of one epoch, and no gap
 // lies within it. (One dictionary made all blocks of the tail: the log has one encoder.)
-func (s *snapshot) joins(b *Block, tailBytes int64) bool {
-	if b.gap != nil || !isSmall(b, tailBytes) {
+func (s *snapshot) joins(b *Block, p groupPolicy) bool {
+	if b.gap != nil || !p.small(b.Events(), b.memory()) {
 		return false
 	}
 	events, bytes := b.Events(), b.memory()
@@ -39,7 +48,7 @@ func (s *snapshot) joins(b *Block, tailBytes int64) bool {
 		events += o.Events()
 		bytes += o.memory()
 	}
-	return events <= maxGroupEvents && bytes <= groupBytes(tailBytes) && group[0].epoch == b.epoch
+	return p.fits(events, bytes) && group[0].epoch == b.epoch
 }
 
 // merge returns one block with the events of bs, which are of a group.
@@ -49,7 +58,7 @@ func (l *Log) merge(bs []*Block) *Block {
 		events[i] = b.blockEvents()
 	}
 	out := &Block{epoch: bs[0].epoch, firstSeq: bs[0].firstSeq, lastSeq: bs[len(bs)-1].lastSeq}
-	out.take(format.Concat(events, l.cfg.substreamsBytes))
+	out.take(format.Concat(events, l.cfg.hooks.substreamsBytes))
 	return out
 }
 
@@ -138,6 +147,6 @@ func (l *Log) settle() *snapshot {
 		l.spans.settled = append(l.spans.settled, s.tail[len(s.tail)-s.group:]...)
 	}
 	next.group = 0
-	l.publish(next)
+	l.publishLocked(next)
 	return next
 }

@@ -53,13 +53,11 @@ func TestFlushedPartsStay(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	m := l.store.Pebble().Metrics()
-	for end := time.Now().Add(time.Minute); m.Compact.NumInProgress > 0 || m.Compact.Count < 2 && time.Now().Before(end); m = l.store.Pebble().Metrics() {
-		time.Sleep(time.Millisecond)
-	}
-	if m.Compact.Count < 2 {
-		t.Fatalf("%d compactions", m.Compact.Count)
-	}
+	var m *pebble.Metrics
+	eventually(t, "two compactions", func() bool {
+		m = l.store.Pebble().Metrics()
+		return m.Compact.NumInProgress == 0 && m.Compact.Count >= 2
+	})
 	flushed, compacted := writtenByPebble(m)
 	held := l.Range()
 	if flushed < uint64(held.Bytes)/2 || compacted > flushed/20 {
@@ -71,17 +69,13 @@ func TestFlushedPartsStay(t *testing.T) {
 	if err := l.store.Pebble().Flush(); err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(time.Minute); l.DiskBytes() > int64(flushed)*6/10; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%d bytes of %d remain on the disk: %s", l.DiskBytes(), flushed, l.store.Pebble().Metrics())
-		}
-	}
+	eventually(t, "the disk is free of what was trimmed", func() bool { return l.DiskBytes() <= int64(flushed)*6/10 })
 }
 
 // TestQuietLog: a log of small blocks is stored in large ones, and a flush writes little but those.
 func TestQuietLog(t *testing.T) {
 	cfg := testConfig(t, vfs.NewMem(), newTestClock())
-	cfg.keepSmall, cfg.TailBytes, cfg.PebbleBytes = false, 32<<20, 64<<20
+	cfg.hooks.keepSmall, cfg.TailBytes, cfg.PebbleBytes = false, 32<<20, 64<<20
 	l := mustOpen(t, cfg)
 	var events []testEvent
 	rng := rand.New(rand.NewPCG(1, 1))
@@ -150,4 +144,31 @@ func TestTrimCutsGroup(t *testing.T) {
 	w.restart()
 	w.check()
 	w.readAll()
+}
+
+// TestGroupPolicy is the table of which blocks become one.
+func TestGroupPolicy(t *testing.T) {
+	for _, tc := range []struct {
+		tail   int64
+		events int
+		bytes  int64
+		small  bool
+		fits   bool
+	}{
+		{1 << 30, 1, 1000, true, true},
+		{1 << 30, maxSmallEvents, maxGroupBytes / 2, true, true},
+		{1 << 30, maxSmallEvents + 1, 1000, false, true},
+		{1 << 30, 1, maxGroupBytes/2 + 1, false, true},
+		{1 << 30, maxGroupEvents, maxGroupBytes, false, true},
+		{1 << 30, maxGroupEvents + 1, 1000, false, false},
+		{1 << 30, 1, maxGroupBytes + 1, false, false},
+		{8000, 1, 1000, true, true},
+		{8000, 1, 1001, false, true},
+		{8000, 1, 2001, false, false},
+	} {
+		p := newGroupPolicy(tc.tail)
+		if small, fits := p.small(tc.events, tc.bytes), p.fits(tc.events, tc.bytes); small != tc.small || fits != tc.fits {
+			t.Errorf("a tail of %d bytes: %d events of %d bytes are small: %v, fit a group: %v", tc.tail, tc.events, tc.bytes, small, fits)
+		}
+	}
 }

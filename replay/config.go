@@ -49,12 +49,7 @@ type Config struct {
 
 	Dictionaries *dict.Registry // its Stored dictionary compresses the stored variant
 
-	keepSmall       bool // for tests that count blocks: small ones are never merged
-	alwaysSlow      bool // for tests: readers look ahead as if each look had to wait for the disk
-	scribble        bool // for tests: memory of sealed parts is overwritten when it is given back
-	substreamsBytes int  // for tests: blocks of so many bytes are packed in substreams; 0: 128 KiB
-	blobValue       int  // for tests: values of so many bytes go to blob files, whatever the memtable; 0: see pebblestore.Config.BlobValue
-	hooks           testHooks
+	hooks testHooks
 
 	Now        func() time.Time     // wall clock; nil: time.Now
 	Monotonic  func() time.Duration // since any fixed moment; nil: the process's monotonic clock
@@ -67,39 +62,48 @@ type Config struct {
 // if none did. A clock that is ahead makes all frames look old.
 type FrameAge func() (age time.Duration, known bool)
 
-// testHooks are called where tests must know or decide what happens first; nil: nothing is.
+// testHooks are what tests change. The zero value changes nothing.
 type testHooks struct {
-	readAhead func() // before a block is read ahead
+	readAhead       func() // called before a block is read ahead; nil: nothing is
+	keepSmall       bool   // small blocks are never merged, for tests that count blocks
+	alwaysSlow      bool   // readers look ahead as if each look-up had waited for the disk
+	scribble        bool   // memory of sealed parts is overwritten when it is given back
+	substreamsBytes int    // blocks of so many bytes are packed in substreams; 0: 128 KiB
+	blobValue       int    // values of so many bytes go to blob files, whatever the memtable; 0: see pebblestore.Config.BlobValue
 }
 
-// withDefaults checks cfg and returns it with its zeros filled.
-func (cfg Config) withDefaults() (Config, error) {
+// validate says what is wrong with cfg.
+func (cfg *Config) validate() error {
 	switch {
 	case cfg.Dir == "":
-		return cfg, errors.New("Config.Dir is not set")
+		return errors.New("replay: field Dir: must be set")
 	case cfg.ReadOnly && (cfg.NewEpoch || cfg.Retention != 0 || cfg.RetentionBytes != 0):
-		return cfg, errors.New("Config.ReadOnly does not go with NewEpoch, Retention and RetentionBytes")
-	case cfg.ReadOnly && cfg.Relay == "":
-	case cfg.Relay == "" || len(cfg.Relay) > maxRelayBytes || strings.ContainsAny(cfg.Relay, "/ \x00"):
-		return cfg, fmt.Errorf("Config.Relay %.80q is not host[:port]", cfg.Relay)
+		return errors.New("replay: field ReadOnly: does not go with NewEpoch, Retention and RetentionBytes")
+	case (cfg.Relay != "" || !cfg.ReadOnly) && (cfg.Relay == "" || len(cfg.Relay) > maxRelayBytes || strings.ContainsAny(cfg.Relay, "/ \x00")):
+		return fmt.Errorf("replay: field Relay: %.80q is not host[:port]", cfg.Relay)
 	case cfg.Dictionaries == nil:
-		return cfg, errors.New("Config.Dictionaries is not set")
-	case cfg.Retention < 0 || cfg.RetentionBytes < 0:
-		return cfg, errors.New("Config.Retention and RetentionBytes must not be negative")
-	case cfg.TailBytes < 0 || cfg.CacheBytes < 0 || cfg.PebbleBytes < 0:
-		return cfg, errors.New("Config.TailBytes, CacheBytes and PebbleBytes must not be negative")
-	case cfg.MaxOpenFiles < 0:
-		return cfg, errors.New("Config.MaxOpenFiles must not be negative")
+		return errors.New("replay: field Dictionaries: must be set")
 	}
-	cfg.Relay = strings.ToLower(cfg.Relay)
-	fill := func(v *int64, to int64) {
-		if *v == 0 {
-			*v = to
+	for _, f := range []struct {
+		name  string
+		value int64
+	}{
+		{"Retention", int64(cfg.Retention)}, {"RetentionBytes", cfg.RetentionBytes}, {"TailBytes", cfg.TailBytes},
+		{"CacheBytes", cfg.CacheBytes}, {"PebbleBytes", cfg.PebbleBytes}, {"MaxOpenFiles", int64(cfg.MaxOpenFiles)},
+	} {
+		if f.value < 0 {
+			return fmt.Errorf("replay: field %s: %d is negative", f.name, f.value)
 		}
 	}
-	fill(&cfg.TailBytes, defaultTailBytes)
-	fill(&cfg.CacheBytes, defaultCacheBytes)
-	fill(&cfg.PebbleBytes, defaultPebbleBytes)
+	return nil
+}
+
+// withDefaults returns cfg with its zeros filled.
+func (cfg Config) withDefaults() Config {
+	cfg.Relay = strings.ToLower(cfg.Relay)
+	cfg.TailBytes = cmp.Or(cfg.TailBytes, defaultTailBytes)
+	cfg.CacheBytes = cmp.Or(cfg.CacheBytes, defaultCacheBytes)
+	cfg.PebbleBytes = cmp.Or(cfg.PebbleBytes, defaultPebbleBytes)
 	cfg.MaxOpenFiles = cmp.Or(cfg.MaxOpenFiles, defaultOpenFiles)
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -111,5 +115,5 @@ func (cfg Config) withDefaults() (Config, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return cfg, nil
+	return cfg
 }

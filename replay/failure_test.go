@@ -129,7 +129,7 @@ func TestFailedWrites(t *testing.T) {
 func TestUnreadableBlob(t *testing.T) {
 	clock := newTestClock()
 	cfg := testConfig(t, vfs.NewMem(), clock)
-	cfg.blobValue = 1
+	cfg.hooks.blobValue = 1
 	a := tenBlocks(t, cfg, clock)
 	if err := a.l.store.Pebble().Flush(); err != nil {
 		t.Fatal(err)

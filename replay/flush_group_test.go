@@ -13,7 +13,7 @@ import (
 // comes to another memtable than the block.
 func TestFlushEndsGroup(t *testing.T) {
 	cfg := testConfig(t, vfs.NewMem(), newTestClock())
-	cfg.keepSmall, cfg.TailBytes, cfg.PebbleBytes = false, 32<<20, 4<<20
+	cfg.hooks.keepSmall, cfg.TailBytes, cfg.PebbleBytes = false, 32<<20, 4<<20
 	l := mustOpen(t, cfg)
 	rng := rand.New(rand.NewPCG(3, 3))
 	flushes, seq := 0, int64(0)

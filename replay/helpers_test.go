@@ -64,9 +64,9 @@ func testConfig(t testing.TB, fs vfs.FS, c *testClock) Config {
 	t.Helper()
 	_, test := t.(*testing.T)
 	return Config{
-		Dir: "log", FS: fs, scribble: test, Relay: testRelay, UIDStore: "store-1",
+		Dir: "log", FS: fs, Relay: testRelay, UIDStore: "store-1",
 		Retention: 36 * time.Hour, TailBytes: 64 << 10, CacheBytes: 256 << 10, PebbleBytes: 8 << 20,
-		Dictionaries: testRegistry(t), keepSmall: true, Now: c.now, Monotonic: c.monotonic,
+		Dictionaries: testRegistry(t), hooks: testHooks{scribble: test, keepSmall: true}, Now: c.now, Monotonic: c.monotonic,
 	}
 }
 
@@ -78,6 +78,16 @@ func mustOpen(t testing.TB, cfg Config) *Log {
 	}
 	t.Cleanup(func() { _ = l.Close() })
 	return l
+}
+
+// eventually waits until ok, which asks what tells nobody, Pebble's metrics.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("never happened: %s", what)
+		}
+	}
 }
 
 // mustRead makes a reader that is closed when the test ends.
@@ -127,7 +137,7 @@ func (b testBlock) seal(t testing.TB, l *Log) *Block {
 			t.Fatal(err)
 		}
 	}
-	sealed, err := s.Finish(b.firstSeq, b.lastSeq, l.cfg.substreamsBytes)
+	sealed, err := s.Finish(b.firstSeq, b.lastSeq, l.cfg.hooks.substreamsBytes)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -135,7 +135,7 @@ func (l *Log) Append(bs ...*Block) error {
 	if l.cfg.Retention == 0 {
 		p.next.forgetBeforeTail()
 	}
-	l.publish(p.next)
+	l.publishLocked(p.next)
 	if l.store.Mark().Due() {
 		if err := logstore.RaiseMark(l.store, &p.next.State); err != nil {
 			return fmt.Errorf("append: %w", err)
@@ -147,8 +147,8 @@ func (l *Log) Append(bs ...*Block) error {
 	return nil
 }
 
-// publish shows next to readers and wakes those that wait. l.mu is held.
-func (l *Log) publish(next *snapshot) {
+// publishLocked shows next to readers and wakes those that wait.
+func (l *Log) publishLocked(next *snapshot) {
 	old := l.snap.Swap(next)
 	close(old.changed)
 }
@@ -182,7 +182,8 @@ const failedCloseWait = time.Second
 // is safe to call twice, and from any goroutine.
 func (l *Log) Close() error {
 	closed := make(chan error, 1)
-	go func() { closed <- l.close() }()
+	var wg sync.WaitGroup // not waited for if the store has failed
+	wg.Go(func() { closed <- l.close() })
 	select {
 	case err := <-closed:
 		return err
@@ -206,7 +207,7 @@ func (l *Log) close() error {
 		next := s.next()
 		next.err = ErrClosed
 		close(next.changed)
-		l.publish(next)
+		l.publishLocked(next)
 	}
 	l.mu.Unlock()
 	if first {

@@ -145,7 +145,7 @@ func TestDamagedValueFiles(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			clock := newTestClock()
 			cfg := testConfig(t, vfs.NewMem(), clock)
-			cfg.blobValue, cfg.Retention = 1, 2*time.Hour
+			cfg.hooks.blobValue, cfg.Retention = 1, 2*time.Hour
 			a := tenBlocks(t, cfg, clock)
 			if err := a.l.store.Pebble().Flush(); err != nil {
 				t.Fatal(err)

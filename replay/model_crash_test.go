@@ -2,7 +2,7 @@ package replay
 
 import (
 	"math/rand/v2"
-	"time"
+	"runtime"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -59,11 +59,13 @@ func (w *world) adoptFloor() {
 func (w *world) crashDuringAppend() {
 	before := w.m.clone()
 	pictures := make(chan *vfs.MemFS)
-	delay := time.Duration(w.rng.IntN(400)) * time.Microsecond
+	turns := w.rng.IntN(400)
 	cfg := vfs.CrashCloneCfg{UnsyncedDataPercent: w.rng.IntN(101), RNG: rand.New(rand.NewPCG(w.rng.Uint64(), 3))}
 	fs := w.fs
 	go func() {
-		time.Sleep(delay)
+		for range turns {
+			runtime.Gosched()
+		}
 		pictures <- fs.CrashClone(cfg)
 	}()
 	w.append()

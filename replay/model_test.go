@@ -255,7 +255,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	w := &world{t: t, rng: rand.New(rand.NewPCG(seed, 1)), clock: newTestClock(), fs: vfs.NewCrashableMem(),
 		m: &model{epoch: firstEpoch}}
 	w.cfg = testConfig(t, w.fs, w.clock)
-	w.cfg.keepSmall = false
+	w.cfg.hooks.keepSmall = false
 	var err error
 	w.dec, err = dict.NewDecoder(1<<20, w.cfg.Dictionaries.All()...)
 	if err != nil {
@@ -268,9 +268,9 @@ func newWorld(t *testing.T, seed uint64) *world {
 	}
 	w.cfg.TailBytes = int64(1 + w.rng.IntN(100_000))
 	w.cfg.CacheBytes = int64(1 + w.rng.IntN(300_000))
-	w.cfg.alwaysSlow = seed%2 == 0
-	w.cfg.blobValue = int(seed / 2 % 2)
-	w.cfg.substreamsBytes = []int{1, 3000, 0}[seed%3]
+	w.cfg.hooks.alwaysSlow = seed%2 == 0
+	w.cfg.hooks.blobValue = int(seed / 2 % 2)
+	w.cfg.hooks.substreamsBytes = []int{1, 3000, 0}[seed%3]
 	w.open()
 	return w
 }

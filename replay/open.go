@@ -19,10 +19,10 @@ import (
 // Errors: ErrNoLog, ErrInUse (both if read only), ErrRelayMismatch, ErrUIDStoreMismatch, ErrNewerFormat, *CorruptionError,
 // and those of the disk.
 func Open(cfg Config) (*Log, error) {
-	cfg, err := cfg.withDefaults()
-	if err != nil {
-		return nil, fmt.Errorf("open log: %w", err)
+	if err := cfg.validate(); err != nil {
+		return nil, err
 	}
+	cfg = cfg.withDefaults()
 	st, err := openStore(&cfg)
 	if err != nil {
 		return nil, fmt.Errorf("open log: %w", err)
@@ -37,7 +37,7 @@ func Open(cfg Config) (*Log, error) {
 // openStore opens the store of cfg, which has its defaults.
 func openStore(cfg *Config) (*pebblestore.Store, error) {
 	return logstore.Open(pebblestore.Config{Dir: cfg.Dir, FS: cfg.FS, ReadOnly: cfg.ReadOnly, Bytes: cfg.PebbleBytes,
-		OpenFiles: cfg.MaxOpenFiles, BlobValue: cfg.blobValue, Logger: cfg.Logger})
+		OpenFiles: cfg.MaxOpenFiles, BlobValue: cfg.hooks.blobValue, Logger: cfg.Logger})
 }
 
 func open(cfg Config, st *pebblestore.Store) (*Log, error) {

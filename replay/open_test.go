@@ -34,10 +34,10 @@ func TestOpenRefuses(t *testing.T) {
 	}{
 		{"another relay", func(c *Config) { c.Relay = "other.example.com" }, ErrRelayMismatch, "--new-epoch"},
 		{"another UID store", func(c *Config) { c.UIDStore = "store-2" }, ErrUIDStoreMismatch, "store-2"},
-		{"no directory", func(c *Config) { c.Dir = "" }, nil, "Config.Dir"},
-		{"a URL", func(c *Config) { c.Relay = "wss://relay.example.com" }, nil, "Config.Relay"},
-		{"no dictionaries", func(c *Config) { c.Dictionaries = nil }, nil, "Config.Dictionaries"},
-		{"negative retention", func(c *Config) { c.Retention = -1 }, nil, "Config.Retention"},
+		{"no directory", func(c *Config) { c.Dir = "" }, nil, "replay: field Dir: "},
+		{"a URL", func(c *Config) { c.Relay = "wss://relay.example.com" }, nil, "replay: field Relay: "},
+		{"no dictionaries", func(c *Config) { c.Dictionaries = nil }, nil, "replay: field Dictionaries: "},
+		{"negative retention", func(c *Config) { c.Retention = -1 }, nil, "replay: field Retention: "},
 		{"negative memory", func(c *Config) { c.CacheBytes = -1 }, nil, "CacheBytes"},
 	} {
 		c := cfg

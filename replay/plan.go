@@ -53,23 +53,48 @@ func (p *pass) nextPlan() error {
 	}
 }
 
-// depth is how far the reader may look ahead. While others read, too, there is something to do until the disk
-// answers.
-func (p *pass) depth() int {
-	if p.r.log.blocks.activeScans.Load() > 1 {
-		return 1
+// lookupDepth is how many look-ups a reader does at once; 0 and 1: one after the other. It is a pure value.
+type lookupDepth int
+
+// after returns the depth after one more look-up, which was slow or not.
+func (d lookupDepth) after(slow bool) lookupDepth {
+	if slow {
+		return min(max(2*d, 2), maxLookups)
 	}
-	return max(1, p.r.depth)
+	return max(d-1, min(d, 1))
 }
 
-// sawLookup adapts how far the reader looks ahead to whether a look-up was slow.
-func (r *Reader) sawLookup(slow bool) {
-	if slow || r.log.cfg.alwaysSlow {
-		r.depth = min(max(2*r.depth, 2), maxLookups)
-	} else if r.depth > 1 {
-		r.depth--
+// among returns the depth while so many calls of Next are under way. While others read, too, there is something to do
+// until the disk answers.
+func (d lookupDepth) among(scans int) int {
+	if scans > 1 {
+		return 1
 	}
+	return max(1, int(d))
 }
+
+// window returns how many blocks are read ahead for a reader that looks up so many spans at once. cacheBytes is of the
+// cache that they go to, blockBytes about what the part of one has.
+func window(depth int, cacheBytes int64, blockBytes int) int {
+	return max(aheadBlocks, min(depth, int(cacheBytes/int64(blockBytes)/aheadShare)))
+}
+
+// lookupTime is how long a look-up took, of so many fingerprints, or of a part whose first value has so many bytes.
+type lookupTime struct {
+	took                time.Duration
+	fingerprints, bytes int
+}
+
+// slow says whether it waited for the disk.
+func (k lookupTime) slow() bool {
+	return k.took > slowLookup+time.Duration(k.fingerprints)*slowFingerprint+time.Duration(k.bytes)*slowByte
+}
+
+// depth is how many look-ups the reader may do at once.
+func (p *pass) depth() int { return p.r.depth.among(int(p.r.log.blocks.activeScans.Load())) }
+
+// sawLookup adapts that to a look-up.
+func (r *Reader) sawLookup(slow bool) { r.depth = r.depth.after(slow || r.log.cfg.hooks.alwaysSlow) }
 
 // spanLookup is the look-up of one span.
 type spanLookup struct {
@@ -138,9 +163,9 @@ func (bs *blockStore) endLookup() { <-bs.lookupSlots }
 // at plans the blocks that may have events of the filter's DIDs. If the filter wants all events of
 // its DIDs, their fingerprints come first: most spans have none, and nothing else of those is read.
 func (k *spanLookup) at(bs *blockStore, key int64, f *Filter) {
-	begun := time.Now()
+	begun := bs.monotonic()
 	fingerprints := f.fingerprintsFor(bs.key)
-	defer func() { k.slow = time.Since(begun) > slowLookup+time.Duration(len(fingerprints))*slowFingerprint }()
+	defer func() { k.slow = lookupTime{took: bs.monotonic() - begun, fingerprints: len(fingerprints)}.slow() }()
 	var of format.BlockSet
 	k.plan = plan{key: key}
 	onlyDIDs := f.anyCollection && f.kinds == 0
@@ -165,7 +190,7 @@ func (k *spanLookup) at(bs *blockStore, key int64, f *Filter) {
 // the reader is ahead of itself.
 func (p *pass) lookAheadInSpans(sp *format.Span, n, bytes int) {
 	r := p.r
-	window := max(aheadBlocks, min(p.depth(), int(r.log.blocks.aheadBytes()/int64(bytes)/aheadShare)))
+	window := window(p.depth(), r.log.blocks.aheadBytes(), bytes)
 	pl, coming := &r.plan, r.coming
 	for {
 		for n = pl.blocks.Next(n); n < len(sp.Keys); n = pl.blocks.Next(n + 1) {
@@ -280,9 +305,9 @@ func (p *pass) findSpan() (source, error) {
 	if p.depth() > 1 {
 		p.lookAheadInSpans(sp, next, int(sp.Events[next])*aheadEventBytes)
 	}
-	begun := time.Now()
+	begun := r.log.blocks.monotonic()
 	x, err := r.log.blocks.indexOf(p.scan.part(), sp.Keys[next])
-	if slow := time.Since(begun) > slowLookup; slow || err == nil && r.variant.storedEnds(x) == nil {
+	if slow := (lookupTime{took: r.log.blocks.monotonic() - begun}).slow(); slow || err == nil && r.variant.storedEnds(x) == nil {
 		r.sawLookup(slow) // else the look-up of its part says
 	}
 	return source{idx: x}, err

@@ -3,6 +3,7 @@ package replay
 import (
 	"math/rand/v2"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,7 +20,7 @@ import (
 // not, and no block that has no match.
 func TestPlannerLooksUpSeveral(t *testing.T) {
 	cfg := testConfig(t, vfs.NewMem(), newTestClock())
-	cfg.TailBytes, cfg.CacheBytes, cfg.alwaysSlow = 1, 64<<20, true
+	cfg.TailBytes, cfg.CacheBytes, cfg.hooks.alwaysSlow = 1, 64<<20, true
 	cfg.Retention = spanRetentionShare * 50 * time.Millisecond // spans of 50 events
 	l := mustOpen(t, cfg)
 	rng := rand.New(rand.NewPCG(4, 4))
@@ -66,7 +67,7 @@ func TestPlannerLooksUpSeveral(t *testing.T) {
 		if diff := cmp.Diff(w.render(w.m.items(), rc, tc.cfg), w.drain(r, rc), cmpopts.EquateEmpty()); diff != "" {
 			t.Fatalf("%s: -want +got\n%s", tc.name, diff)
 		}
-		deepest = max(deepest, r.depth)
+		deepest = max(deepest, int(r.depth))
 		waitReadAhead(l)
 		read, unread, spans := 0, 0, 0
 		for k, e := range l.blocks.cache.entries {
@@ -95,18 +96,25 @@ func TestPlannerLooksUpSeveral(t *testing.T) {
 	}
 }
 
-// TestSlowParts: a reader that spans lead, and that finds what they say at once but waits for the frames, goes on with
-// several blocks at once, too. One that waits for nothing does not.
-func TestSlowParts(t *testing.T) {
-	const slow = 10 * time.Millisecond
-	disk := &failingFS{fails: func(op errorfs.Op) bool {
+// slowBlobs returns a disk whose reads of blob files, once it is armed, take 10 ms on the clock that it returns.
+func slowBlobs() (disk *failingFS, monotonic func() time.Duration) {
+	var now atomic.Int64
+	disk = &failingFS{fails: func(op errorfs.Op) bool {
 		if op.Kind == errorfs.OpFileReadAt && strings.HasSuffix(op.Path, ".blob") {
-			time.Sleep(slow)
+			now.Add(int64(10 * time.Millisecond))
 		}
 		return false
 	}}
+	return disk, func() time.Duration { return time.Duration(now.Load()) }
+}
+
+// TestSlowParts: a reader that spans lead, and that finds what they say at once but waits for the frames, goes on with
+// several blocks at once, too. One that waits for nothing does not.
+func TestSlowParts(t *testing.T) {
+	disk, monotonic := slowBlobs()
 	cfg := testConfig(t, disk.wrap(vfs.NewMem()), newTestClock())
-	cfg.TailBytes, cfg.CacheBytes, cfg.blobValue = 1, 64<<20, 1
+	cfg.Monotonic = monotonic
+	cfg.TailBytes, cfg.CacheBytes, cfg.hooks.blobValue = 1, 64<<20, 1
 	cfg.Retention = spanRetentionShare * 50 * time.Millisecond // spans of 50 events
 	l := mustOpen(t, cfg)
 	rng := rand.New(rand.NewPCG(5, 5))
@@ -158,7 +166,7 @@ func TestSlowParts(t *testing.T) {
 			t.Errorf("it read %d events of %d", events, wanted)
 		}
 		if armed && deep == 0 {
-			t.Errorf("it waited %v for each of %d blocks, and did not look ahead", slow, wanted)
+			t.Errorf("it waited for each of %d blocks, and did not look ahead", wanted)
 		}
 		if !armed && deep > wanted/2 {
 			t.Errorf("it looked further ahead at %d of %d blocks, and waited for none", deep, wanted)
@@ -168,15 +176,10 @@ func TestSlowParts(t *testing.T) {
 
 // TestSlowStrands: what a reader wants of a large block may be small, and is waited for no less.
 func TestSlowStrands(t *testing.T) {
-	const slow = 2 * time.Millisecond
-	disk := &failingFS{fails: func(op errorfs.Op) bool {
-		if op.Kind == errorfs.OpFileReadAt && strings.HasSuffix(op.Path, ".blob") {
-			time.Sleep(slow)
-		}
-		return false
-	}}
+	disk, monotonic := slowBlobs()
 	cfg := testConfig(t, disk.wrap(vfs.NewMem()), newTestClock())
-	cfg.TailBytes, cfg.CacheBytes, cfg.PebbleBytes, cfg.blobValue = 1, 256<<20, 256<<20, 1
+	cfg.Monotonic = monotonic
+	cfg.TailBytes, cfg.CacheBytes, cfg.PebbleBytes, cfg.hooks.blobValue = 1, 256<<20, 256<<20, 1
 	cfg.Retention = spanRetentionShare * 50 * time.Millisecond // spans of five blocks
 	l := mustOpen(t, cfg)
 	rng := rand.New(rand.NewPCG(6, 6))
@@ -215,5 +218,44 @@ func TestSlowStrands(t *testing.T) {
 	}
 	if events != blocks || deep < 3 {
 		t.Errorf("it read %d events of %d, waited for most of them, and looked further ahead at %d", events, blocks, deep)
+	}
+}
+
+// TestLookupPolicy is the table of how many look-ups a reader does at once, and when one was slow.
+func TestLookupPolicy(t *testing.T) {
+	for _, tc := range []struct {
+		depth      lookupDepth
+		slow, fast lookupDepth
+		alone      int
+	}{{0, 2, 0, 1}, {1, 2, 1, 1}, {2, 4, 1, 2}, {5, 10, 4, 5}, {8, 16, 7, 8}, {12, maxLookups, 11, 12}, {maxLookups, maxLookups, 15, maxLookups}} {
+		if slow, fast := tc.depth.after(true), tc.depth.after(false); slow != tc.slow || fast != tc.fast {
+			t.Errorf("after a look-up at depth %d: %d if it was slow, want %d; else %d, want %d", tc.depth, slow, tc.slow, fast, tc.fast)
+		}
+		if alone, among := tc.depth.among(1), tc.depth.among(2); alone != tc.alone || among != 1 {
+			t.Errorf("depth %d is %d alone, want %d, and %d among others, want 1", tc.depth, alone, tc.alone, among)
+		}
+	}
+	for _, tc := range []struct {
+		time lookupTime
+		want bool
+	}{
+		{lookupTime{took: slowLookup}, false}, {lookupTime{took: slowLookup + 1}, true},
+		{lookupTime{took: slowLookup + 100*slowFingerprint, fingerprints: 100}, false},
+		{lookupTime{took: slowLookup + 100*slowFingerprint + 1, fingerprints: 100}, true},
+		{lookupTime{took: slowLookup + 5000*slowByte, bytes: 5000}, false}, {lookupTime{took: slowLookup + 5000*slowByte + 1, bytes: 5000}, true},
+	} {
+		if got := tc.time.slow(); got != tc.want {
+			t.Errorf("%+v is slow: %v", tc.time, got)
+		}
+	}
+	for _, tc := range []struct {
+		depth int
+		cache int64
+		bytes int
+		want  int
+	}{{1, 1 << 30, 1000, aheadBlocks}, {10, 1 << 30, 1000, 10}, {10, aheadShare * 5000, 1000, 5}, {10, 1, 1000, aheadBlocks}} {
+		if got := window(tc.depth, tc.cache, tc.bytes); got != tc.want {
+			t.Errorf("at depth %d, with a cache of %d bytes and blocks of %d, %d are read ahead, want %d", tc.depth, tc.cache, tc.bytes, got, tc.want)
+		}
 	}
 }

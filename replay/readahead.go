@@ -28,8 +28,30 @@ const (
 	walkBlocks = 8
 )
 
-// aheads is how many blocks are read ahead at once, unless it is for readers that wait for the disk.
-func maxReadahead() int { return min(maxAheads, aheadsByCore*runtime.GOMAXPROCS(0)) }
+// readaheadLoad is what the decision to read one more block ahead depends on. It is a pure value.
+type readaheadLoad struct {
+	blockBytes int   // about what the block's part has
+	cacheBytes int64 // of the smaller one of the caches that blocks are read ahead into
+	cores      int
+	running    int  // blocks that are being read ahead
+	scans      int  // calls of Next under way
+	slow       bool // the reader waits for the disk
+}
+
+// admits says whether one more block is read ahead.
+func (l readaheadLoad) admits() bool {
+	if int64(l.blockBytes)*aheadShare > l.cacheBytes {
+		return false
+	}
+	most, share := min(maxAheads, aheadsByCore*l.cores), 4
+	if l.slow {
+		most, share = maxLookups, 2
+	}
+	if l.scans > 1 {
+		most /= share // several readers keep the processors busy as it is; live ones need them too
+	}
+	return l.running < most
+}
 
 // readahead is the goroutines that read blocks before their readers want them.
 type readahead struct {
@@ -93,17 +115,9 @@ func (bs *blockStore) aheadBytes() int64 { return min(bs.cache.maxBytes, bs.stor
 // readAhead begins to load a block of s into the caches, if it is not in the tail. It never waits: if enough is being
 // read ahead already, it returns false. bytes is about what a block's part has.
 func (bs *blockStore) readAhead(s *snapshot, a ahead, bytes int) bool {
-	if a.from > s.beforeTail.TimeUS || int64(bytes)*aheadShare > bs.aheadBytes() {
-		return false
-	}
-	most, share := maxReadahead(), 4
-	if a.slow {
-		most, share = cap(bs.readahead.slots), 2
-	}
-	if bs.activeScans.Load() > 1 {
-		most /= share // several readers keep the processors busy as it is; live ones need them too
-	}
-	if len(bs.readahead.slots) >= most {
+	load := readaheadLoad{blockBytes: bytes, cacheBytes: bs.aheadBytes(), cores: runtime.GOMAXPROCS(0),
+		running: len(bs.readahead.slots), scans: int(bs.activeScans.Load()), slow: a.slow}
+	if a.from > s.beforeTail.TimeUS || !load.admits() {
 		return false
 	}
 	select { // Close waits for what has a place

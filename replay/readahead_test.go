@@ -218,3 +218,31 @@ func TestTooLate(t *testing.T) {
 		}
 	}
 }
+
+// TestReadaheadPolicy is the table of when one more block is read ahead.
+func TestReadaheadPolicy(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		load readaheadLoad
+		most int // blocks at once; 0: none
+	}{
+		{"alone", readaheadLoad{blockBytes: 1000, cacheBytes: 1 << 20, cores: 8, scans: 1}, maxAheads},
+		{"one core", readaheadLoad{blockBytes: 1000, cacheBytes: 1 << 20, cores: 1, scans: 1}, aheadsByCore},
+		{"among others", readaheadLoad{blockBytes: 1000, cacheBytes: 1 << 20, cores: 8, scans: 2}, maxAheads / 4},
+		{"the disk is slow", readaheadLoad{blockBytes: 1000, cacheBytes: 1 << 20, cores: 1, scans: 1, slow: true}, maxLookups},
+		{"the disk is slow, among others", readaheadLoad{blockBytes: 1000, cacheBytes: 1 << 20, cores: 1, scans: 9, slow: true}, maxLookups / 2},
+		{"as large as may be", readaheadLoad{blockBytes: 1000, cacheBytes: 1000 * aheadShare, cores: 8, scans: 1}, maxAheads},
+		{"too large", readaheadLoad{blockBytes: 1001, cacheBytes: 1000 * aheadShare, cores: 8, scans: 1}, 0},
+		{"too large for a slow disk", readaheadLoad{blockBytes: 1001, cacheBytes: 1000 * aheadShare, cores: 8, scans: 1, slow: true}, 0},
+	} {
+		got := 0
+		for ; got <= maxLookups; got++ {
+			if tc.load.running = got; !tc.load.admits() {
+				break
+			}
+		}
+		if got != tc.most {
+			t.Errorf("%s: %d blocks are read ahead at once, want %d", tc.name, got, tc.most)
+		}
+	}
+}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"sort"
-	"time"
 
 	"millrace/replay/internal/format"
 	"millrace/translate"
@@ -57,7 +56,7 @@ type Reader struct {
 	matcher matcher
 	plan    plan   // for the span that the reader is in
 	coming  []plan // for those behind it, as far as it looked; at most maxLookups
-	depth   int    // how far it looks ahead: 0 and 1: not at all
+	depth   lookupDepth
 	runs    []format.Run
 
 	parts  openParts
@@ -391,7 +390,7 @@ func (p *pass) match(src source, i, end int) (through int, err error) {
 	if src.others == 0 {
 		r.parts.reached.Store(x.Key())
 	}
-	begun := time.Now()
+	begun := r.log.blocks.monotonic()
 	stored, err := r.parts.open(x, src.part(v), src.key(), size)
 	if err != nil {
 		return i, err
@@ -402,7 +401,7 @@ func (p *pass) match(src source, i, end int) (through int, err error) {
 		}
 	}()
 	if p.span != nil && src.others == 0 {
-		r.sawLookup(time.Since(begun) > slowLookup+time.Duration(len(stored.pages.FirstValue()))*slowByte)
+		r.sawLookup(lookupTime{took: r.log.blocks.monotonic() - begun, bytes: len(stored.pages.FirstValue())}.slow())
 	}
 	if built {
 		return p.matchBuilt(src, stored, i, through, end, bytes)

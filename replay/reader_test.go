@@ -78,10 +78,9 @@ func TestConcurrentReaders(t *testing.T) {
 		case 3:
 			rc.Dictionary = dict.BuiltIn().ID()
 		}
-		delay := time.Duration(rng.IntN(20)) * time.Millisecond
+		begin := rng.Int64N(newest)
 		wg.Go(func() {
-			time.Sleep(delay)
-			if err := follow(l, rc, newest, want); err != nil {
+			if err := follow(l, rc, begin, newest, want); err != nil {
 				t.Errorf("seed %d, reader %d: %v", seed, n, err)
 			}
 		})
@@ -89,24 +88,22 @@ func TestConcurrentReaders(t *testing.T) {
 	wg.Wait()
 }
 
-// follow reads until frame newest and checks what it counts: through positions must ascend, and the
+// follow begins once the log has come to frame begin, reads until frame newest, and checks what it counts: through positions must ascend, and the
 // events between must be as many as want says.
-func follow(l *Log, rc ReaderConfig, newest int64, want map[int64]bool) error {
-	for {
-		r, err := l.NewReader(rc)
-		if errors.Is(err, ErrUnknownStream) || err == nil && l.Progress().Seq == 0 {
-			time.Sleep(time.Millisecond) // begin once the log has
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		var from int64
-		if p, ok := rc.Cursor.Position(); ok {
-			from = p.Seq
-		}
-		return followFrom(r, from, newest, want)
+func follow(l *Log, rc ReaderConfig, begin, newest int64, want map[int64]bool) error {
+	for changed := l.Changed(); l.Progress().Seq <= begin; changed = l.Changed() {
+		<-changed
 	}
+	r, err := l.NewReader(rc)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	var from int64
+	if p, ok := rc.Cursor.Position(); ok {
+		from = p.Seq
+	}
+	return followFrom(r, from, newest, want)
 }
 
 func followFrom(r *Reader, at, newest int64, want map[int64]bool) error {

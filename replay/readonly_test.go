@@ -155,7 +155,7 @@ func TestReadOnlyRefuses(t *testing.T) {
 	} {
 		c := ro
 		change(&c)
-		refuse(what, c, nil, "Config.ReadOnly")
+		refuse(what, c, nil, "replay: field ReadOnly: ")
 	}
 	c := ro
 	c.Relay = "other.example.com"

@@ -86,7 +86,7 @@ func (l *Log) trim(ctx context.Context, maxBytes int64) error {
 			s = l.settle()
 			continue
 		}
-		done, err := l.cut(s, key)
+		done, err := l.cutLocked(s, key)
 		if err != nil {
 			return fmt.Errorf("trim: %w", err)
 		}
@@ -177,9 +177,9 @@ func (l *Log) cutByBytes(s *snapshot, maxBytes int64) (key int64, more bool, err
 	return key, false, it.Error()
 }
 
-// cut drops all blocks up to the one at key. l.trims.mu is held, so that nothing else moves the floor.
+// cutLocked drops all blocks up to the one at key. It needs l.trims.mu, so that nothing else moves the floor.
 // It returns false if an Append came between and it must be tried again.
-func (l *Log) cut(s *snapshot, key int64) (done bool, err error) {
+func (l *Log) cutLocked(s *snapshot, key int64) (done bool, err error) {
 	it, err := l.store.NewIter(&pebble.IterOptions{
 		LowerBound: format.TimeKey(format.RangeIndex, key), UpperBound: format.TimeKey(format.RangeIndex, s.Newest.TimeUS+1)})
 	if err != nil {
@@ -253,7 +253,7 @@ func (l *Log) drop(last *blockIndex, ref format.BlockRef, oldest format.Mark) (d
 	next.spans = next.spansSince(last.Key() + 1)
 	next.trimTail(next.Floor)
 	l.spans.trimmed(last.Key())
-	l.publish(next)
+	l.publishLocked(next)
 
 	batch := l.store.Pebble().NewBatch()
 	defer batch.Close()

@@ -113,7 +113,7 @@ func TestVerifyRandom(t *testing.T) {
 			clock := newTestClock()
 			w := &verifyWorld{t: t, rng: rand.New(rand.NewPCG(seed, 6)), clock: clock, fs: vfs.NewCrashableMem(), us: clock.us()}
 			w.cfg = testConfig(t, w.fs, clock)
-			w.cfg.blobValue, w.cfg.substreamsBytes = int(seed%2), []int{0, 1, 1000}[seed%3]
+			w.cfg.hooks.blobValue, w.cfg.hooks.substreamsBytes = int(seed%2), []int{0, 1, 1000}[seed%3]
 			w.log = mustOpen(t, w.cfg)
 			for range 120 {
 				w.step()

@@ -34,7 +34,7 @@ func verifyLogOf(t *testing.T, substreamsBytes int) (fs *vfs.MemFS, keys []int64
 	fs = vfs.NewMem()
 	clock := newTestClock()
 	cfg := testConfig(t, fs, clock)
-	cfg.substreamsBytes = substreamsBytes
+	cfg.hooks.substreamsBytes = substreamsBytes
 	l := mustOpen(t, cfg)
 	us, seq := clock.us(), int64(100)
 	for n := range 6 {
