@@ -302,9 +302,9 @@ func BenchmarkVariant(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			b.SetBytes(payloadBytes(events))
-			builder := frameBuilder{x: blk.idx, extended: true, enc: enc, stream: 1}
+			builder := format.FrameBuilder{Ends: blk.idx.PlainEnd, Extended: blk.idx.full, Compressor: enc, Stream: 1}
 			for b.Loop() {
-				builder.all(blk.plain)
+				builder.All(blk.plain)
 			}
 			perEvent(b, benchBlockEvents)
 		})

@@ -167,7 +167,6 @@ type blockIndex struct {
 
 	didHashes atomic.Pointer[[]uint64] // of the full index; nil: no reader asked for them
 
-	checked atomic.Uint32 // which values' checksums were right: a bit for each part, and for each substream
 	touched atomic.Uint64 // which substreams of the plain part's pages a reader unpacked
 	after   atomic.Int64  // the key of the block after it; 0: not known
 }

@@ -23,10 +23,11 @@ type blockStore struct {
 	snap      *atomic.Pointer[snapshot] // the log's, whose floor says what a trim deleted
 	key       format.FingerprintKey     // of the spans
 	monotonic func() time.Duration      // the clock that look-ups are timed with
+	hooks     testHooks
 
 	cache       *cache
 	heldParts   atomic.Int32 // that are charged
-	readers     readers
+	readers     sync.Map     // of *Reader: those that are not closed
 	readahead   readahead
 	lookupSlots chan struct{} // holds one for each look-up beside a reader's own
 	activeScans atomic.Int32  // calls of Next under way
@@ -44,15 +45,10 @@ func newBlockStore(l *Log) *blockStore {
 		snap:        &l.snap,
 		key:         l.spans.key,
 		monotonic:   l.cfg.Monotonic,
+		hooks:       l.cfg.hooks,
 		cache:       newCache(l.cfg.CacheBytes),
-		readers:     readers{all: make(map[*Reader]struct{})},
 		lookupSlots: make(chan struct{}, maxLookups),
-		readahead: readahead{
-			slots:   make(chan struct{}, maxLookups),
-			queue:   make(chan ahead),
-			closing: l.closing,
-			begins:  l.cfg.hooks.readAhead,
-		},
+		readahead:   readahead{slots: make(chan struct{}, maxLookups)},
 	}
 }
 
@@ -63,7 +59,7 @@ func (bs *blockStore) close(closeStore func() error) error {
 	defer bs.storeMu.Unlock()
 	if !bs.closed {
 		bs.closed = true
-		bs.readers.release()
+		bs.closeOpenParts()
 		bs.closeErr = closeStore()
 	}
 	return bs.closeErr

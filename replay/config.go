@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"millrace/dict"
+	"millrace/replay/internal/format"
 )
 
 // Defaults of Config's shares of memory.
@@ -64,12 +65,13 @@ type FrameAge func() (age time.Duration, known bool)
 
 // testHooks are what tests change. The zero value changes nothing.
 type testHooks struct {
-	readAhead       func() // called before a block is read ahead; nil: nothing is
-	keepSmall       bool   // small blocks are never merged, for tests that count blocks
-	alwaysSlow      bool   // readers look ahead as if each look-up had waited for the disk
-	scribble        bool   // memory of sealed parts is overwritten when it is given back
-	substreamsBytes int    // blocks of so many bytes are packed in substreams; 0: 128 KiB
-	blobValue       int    // values of so many bytes go to blob files, whatever the memtable; 0: see pebblestore.Config.BlobValue
+	readAhead       func()                          // called before a block is read ahead; nil: nothing is
+	openPart        func(r format.Range, key int64) // called before a part is opened; nil: nothing is
+	keepSmall       bool                            // small blocks are never merged, for tests that count blocks
+	alwaysSlow      bool                            // readers look ahead as if each look-up had waited for the disk
+	scribble        bool                            // memory of sealed parts is overwritten when it is given back
+	substreamsBytes int                             // blocks of so many bytes are packed in substreams; 0: 128 KiB
+	blobValue       int                             // values of so many bytes go to blob files, whatever the memtable; 0: see pebblestore.Config.BlobValue
 }
 
 // validate says what is wrong with cfg.

@@ -97,8 +97,8 @@
 // One goroutine calls Append. Seal, NewReader, Progress, Range, Run, Trim, Close are safe for
 // concurrent use; a Reader, a Chunk and a Stamper belong to one goroutine at a time. Locks, in the
 // order they may be taken: trims.mu (one trim at a time), Log.mu (changes of the snapshot and
-// commits), blockStore.storeMu (shared: readers; exclusive: Close), readers.mu, openParts.mu, cache.mu. Nobody waits for another
+// commits), blockStore.storeMu (shared: readers; exclusive: Close), openParts.mu, cache.mu. Nobody waits for another
 // goroutine with cache.mu held; a cache entry's owner never waits for another entry that waits for it
 // (variants wait for parts, parts for nothing). Goroutines that read ahead hold storeMu as readers do; Close
-// waits for them. Between two blocks up to maxAheads of them wait for more, until the log is closed.
+// waits for them.
 package replay

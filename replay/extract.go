@@ -28,6 +28,9 @@ func (p *storedPart) is(r format.Range, key int64, n int) bool {
 // openPart opens a part of n bytes of frames; x is its index. Close it.
 func (bs *blockStore) openPart(x *blockIndex, r format.Range, key int64, n int) (p storedPart, err error) {
 	p = storedPart{bs: bs, x: x, r: r, key: key}
+	if h := bs.hooks.openPart; h != nil {
+		h(r, key)
+	}
 	sealed, closer, err := bs.open(format.TimeKey(r, key), r, key)
 	if err != nil {
 		return p, err
@@ -42,8 +45,7 @@ func (bs *blockStore) openPart(x *blockIndex, r format.Range, key int64, n int) 
 
 // check looks at the first value.
 func (p *storedPart) check(sealed []byte, n int) error {
-	checked := p.checkedBit()
-	body, err := p.openTrailer(sealed, checked)
+	body, err := format.OpenTrailer(sealed, p.r, p.key)
 	if err != nil {
 		return err
 	}
@@ -56,24 +58,8 @@ func (p *storedPart) check(sealed []byte, n int) error {
 	if p.pages.Size() != n {
 		return fmt.Errorf("it has %d bytes, the index says %d", p.pages.Size(), n)
 	}
-	p.x.checked.Or(checked)
 	return nil
 }
-
-// checkedBit is the part's bit in its index's checked.
-func (p *storedPart) checkedBit() uint32 { return 1 << (p.r & 0xf) }
-
-// OpenTrailer is OpenTrailer for a value with the given bit in the index's checked. Its checksum, which is over all of it, is
-// computed once for as long as the index is in the cache: Pebble has one of its own for what comes from the disk again.
-func (p *storedPart) openTrailer(sealed []byte, checked uint32) ([]byte, error) {
-	if p.x.checked.Load()&checked != 0 && len(sealed) >= format.TrailerBytes {
-		return sealed[:len(sealed)-format.TrailerBytes], nil
-	}
-	return format.OpenTrailer(sealed, p.r, p.key)
-}
-
-// substreamChecked is the bit of substream 0 in an index's checked; those of the others follow.
-const substreamChecked = 1 << 16
 
 // Load reads a substream that has a value of its own, unless it was read.
 func (p *storedPart) Load(s int) error {
@@ -86,16 +72,11 @@ func (p *storedPart) Load(s int) error {
 		return err
 	}
 	p.closers[s] = closer
-	checked := uint32(substreamChecked) << s
-	body, err := p.openTrailer(sealed, checked)
+	body, err := format.OpenTrailer(sealed, p.r, p.key)
 	if err == nil {
 		err = p.pages.SetSubstream(s, body)
 	}
-	if err != nil {
-		return p.corrupt(err)
-	}
-	p.x.checked.Or(checked)
-	return nil
+	return p.corrupt(err)
 }
 
 // loadFor reads what a reader with that filter will want of it; p.err says whether it could.

@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -78,6 +81,40 @@ func mustOpen(t testing.TB, cfg Config) *Log {
 	}
 	t.Cleanup(func() { _ = l.Close() })
 	return l
+}
+
+// openedParts notes which parts of blocks are opened.
+type openedParts struct {
+	mu    sync.Mutex
+	parts map[int64]map[format.Range]bool
+}
+
+// noteParts has the parts noted that the log of cfg opens.
+func noteParts(cfg *Config) *openedParts {
+	o := &openedParts{parts: make(map[int64]map[format.Range]bool)}
+	cfg.hooks.openPart = func(r format.Range, key int64) {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if o.parts[key] == nil {
+			o.parts[key] = make(map[format.Range]bool)
+		}
+		o.parts[key][r] = true
+	}
+	return o
+}
+
+// of returns the ranges of a block's parts that were opened.
+func (o *openedParts) of(key int64) []format.Range {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Sorted(maps.Keys(o.parts[key]))
+}
+
+// forget begins anew.
+func (o *openedParts) forget() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	clear(o.parts)
 }
 
 // eventually waits until ok, which asks what tells nobody, Pebble's metrics.

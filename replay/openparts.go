@@ -58,7 +58,6 @@ func (o *openParts) open(x *blockIndex, r format.Range, key int64, n int) (*stor
 		*p = next
 	}
 	p.x = x
-	x.checked.Or(p.checkedBit())
 	return p, nil
 }
 
@@ -115,32 +114,12 @@ func (o *openParts) close() {
 	o.ahead = nil
 }
 
-// readers are those that are not closed: the log's Close closes what they have open.
-type readers struct {
-	mu  sync.Mutex
-	all map[*Reader]struct{}
-}
-
-func (rs *readers) add(r *Reader) {
-	rs.mu.Lock()
-	defer rs.mu.Unlock()
-	rs.all[r] = struct{}{}
-}
-
-func (rs *readers) remove(r *Reader) {
-	rs.mu.Lock()
-	defer rs.mu.Unlock()
-	delete(rs.all, r)
-}
-
-// release closes what they have open. No call of theirs is under way, and nothing is read ahead.
-func (rs *readers) release() {
-	rs.mu.Lock()
-	defer rs.mu.Unlock()
-	for r := range rs.all {
-		r.parts.close()
+// closeOpenParts closes what readers have open. No call of theirs is under way, and nothing is read ahead.
+func (bs *blockStore) closeOpenParts() {
+	for r := range bs.readers.Range {
+		r.(*Reader).parts.close()
 	}
-	clear(rs.all)
+	bs.readers.Clear()
 }
 
 // Release lets go of what the reader has open for its next call of Next. Call it before a wait that may be long.
@@ -166,6 +145,6 @@ func (r *Reader) release() bool {
 func (r *Reader) Close() {
 	r.closed = true
 	if r.release() {
-		r.log.blocks.readers.remove(r)
+		r.log.blocks.readers.Delete(r)
 	}
 }

@@ -38,8 +38,9 @@ func checkHeld(t *testing.T, when string, l *Log, want int) {
 	waitReadAhead(l)
 	n := 0
 	var bytes int64
-	for r := range l.blocks.readers.all {
-		for _, p := range append([]storedPart{r.parts.part}, r.parts.ahead...) {
+	for r := range l.blocks.readers.Range {
+		parts := &r.(*Reader).parts
+		for _, p := range append([]storedPart{parts.part}, parts.ahead...) {
 			if p.bs == nil {
 				continue
 			}
@@ -104,8 +105,8 @@ func TestHeldPart(t *testing.T) {
 	if err := r.Next(&c); !errors.Is(err, errReaderClosed) {
 		t.Errorf("Next of a reader that is closed says %v", err)
 	}
-	if len(l.blocks.readers.all) != 1 {
-		t.Errorf("%d readers are known, one is not closed", len(l.blocks.readers.all))
+	if _, known := l.blocks.readers.Load(r); known {
+		t.Error("a reader that is closed is known")
 	}
 }
 

@@ -22,6 +22,7 @@ func TestPlannerLooksUpSeveral(t *testing.T) {
 	cfg := testConfig(t, vfs.NewMem(), newTestClock())
 	cfg.TailBytes, cfg.CacheBytes, cfg.hooks.alwaysSlow = 1, 64<<20, true
 	cfg.Retention = spanRetentionShare * 50 * time.Millisecond // spans of 50 events
+	opened := noteParts(&cfg)
 	l := mustOpen(t, cfg)
 	rng := rand.New(rand.NewPCG(4, 4))
 	var all []testEvent
@@ -61,6 +62,7 @@ func TestPlannerLooksUpSeveral(t *testing.T) {
 		{"com.example.rare", FilterConfig{Collections: []string{"com.example.rare"}, Kinds: Kinds(translate.KindCommit)}},
 	} {
 		l.blocks.cache = newCache(cfg.CacheBytes)
+		opened.forget()
 		w := &world{t: t, cfg: cfg, log: l, m: &model{blocks: []modelBlock{{testBlock: testBlock{events: all}}}}}
 		rc := ReaderConfig{Cursor: TimeCursor(0), MaxChunkBytes: 300, Filter: must(NewFilter(tc.cfg))}
 		r := mustRead(t, l, rc)
@@ -70,14 +72,14 @@ func TestPlannerLooksUpSeveral(t *testing.T) {
 		deepest = max(deepest, int(r.depth))
 		waitReadAhead(l)
 		read, unread, spans := 0, 0, 0
-		for k, e := range l.blocks.cache.entries {
+		for k := range l.blocks.cache.entries {
 			if k.part == format.RangeSpan {
 				spans++
 			}
 			if k.part != format.RangeIndex || k.block > all[1899].timeUS {
 				continue
 			}
-			if read++; e.idx.checked.Load() == 0 {
+			if read++; len(opened.of(k.block)) == 0 {
 				unread++
 			}
 		}

@@ -3,7 +3,6 @@ package replay
 import (
 	"runtime"
 	"sync"
-	"sync/atomic"
 
 	"millrace/replay/internal/format"
 )
@@ -55,20 +54,16 @@ func (l readaheadLoad) admits() bool {
 
 // readahead is the goroutines that read blocks before their readers want them.
 type readahead struct {
-	slots   chan struct{}   // holds one for each block that is being read; the log's Close fills it
-	queue   chan ahead      // to goroutines that have read one and wait for the next
-	idle    atomic.Int32    // how many wait
-	loops   sync.WaitGroup  // the goroutines
-	closing <-chan struct{} // the log's
-	begins  func()          // for tests: called before a block is read; nil: nothing is
+	slots chan struct{} // holds one for each block that is being read; the log's Close fills it
+	loads sync.WaitGroup
 }
 
-// wait waits for the goroutines and lets none begin. The log's closing must be closed. It is called once.
+// wait waits for the goroutines and lets none begin. It is called once.
 func (ra *readahead) wait() {
 	for range cap(ra.slots) {
 		ra.slots <- struct{}{}
 	}
-	ra.loops.Wait()
+	ra.loads.Wait()
 }
 
 // ahead is the block that a reader will want next.
@@ -126,39 +121,18 @@ func (bs *blockStore) readAhead(s *snapshot, a ahead, bytes int) bool {
 		return false
 	}
 	a.s = s
-	select {
-	case bs.readahead.queue <- a:
-	default:
-		bs.readahead.loops.Go(func() { bs.readsAhead(a) })
-	}
-	return true
-}
-
-// readsAhead reads a block, and then those that it is given, until the log is closed or enough others wait for some: a new
-// goroutine for each would first of all have to make its stack as large as Pebble needs it.
-func (bs *blockStore) readsAhead(a ahead) {
-	defer bs.readahead.idle.Add(-1)
-	for {
-		if h := bs.readahead.begins; h != nil {
-			h()
-		}
+	bs.readahead.loads.Go(func() {
+		defer func() { <-bs.readahead.slots }()
 		bs.load(&a)
-		a = ahead{} // it keeps nothing while it waits
-		<-bs.readahead.slots
-		if bs.readahead.idle.Add(1) > maxAheads {
-			return
-		}
-		select {
-		case a = <-bs.readahead.queue:
-			bs.readahead.idle.Add(-1)
-		case <-bs.readahead.closing:
-			return
-		}
-	}
+	})
+	return true
 }
 
 // load reads what a asks for.
 func (bs *blockStore) load(a *ahead) {
+	if h := bs.hooks.readAhead; h != nil {
+		h()
+	}
 	bs.storeMu.RLock()
 	defer bs.storeMu.RUnlock()
 	if bs.snap.Load().err != nil {

@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -16,7 +17,7 @@ func TestReadAhead(t *testing.T) {
 	clock := newTestClock()
 	cfg := testConfig(t, vfs.NewMem(), clock)
 	cfg.TailBytes = 1
-	held := holdReadAhead(&cfg)
+	held, opened := holdReadAhead(&cfg), noteParts(&cfg)
 	a := tenBlocks(t, cfg, clock)
 	filter := must(NewFilter(FilterConfig{DIDs: []string{testDID(1)}}))
 	s, scan := a.l.snap.Load(), blockScan{bs: a.l.blocks}
@@ -56,6 +57,7 @@ func TestReadAhead(t *testing.T) {
 				a.l.blocks.readahead.slots <- struct{}{}
 			}
 		}
+		opened.forget()
 		a.l.blocks.cache = newCache(tc.cache)
 		tc.cfg.Cursor, tc.cfg.MaxChunkBytes = TimeCursor(0), 1
 		r := mustRead(t, a.l, tc.cfg)
@@ -84,16 +86,12 @@ func TestReadAhead(t *testing.T) {
 		if loads != tc.loads {
 			t.Errorf("%s: %d parts were loaded, want %d", tc.name, loads, tc.loads)
 		}
-		var checked uint32
-		part := format.RangeIndex
-		if tc.cfg.Filter == nil && !tc.cfg.Extended {
-			part = format.RangeSlimIndex
+		var want []format.Range
+		if tc.part != 0 {
+			want = []format.Range{tc.part}
 		}
-		if e := a.l.blocks.cache.peek(cacheKey{block: second, part: part}); e != nil {
-			checked = e.idx.checked.Load()
-		}
-		if want := uint32(1) << (tc.part & 0xf); tc.part == 0 && checked != 0 || tc.part != 0 && checked != want {
-			t.Errorf("%s: of the second block the parts %b were read, want that of range %#02x", tc.name, checked, tc.part)
+		if got := opened.of(second); !slices.Equal(got, want) {
+			t.Errorf("%s: of the second block the parts %v were opened, want %v", tc.name, got, want)
 		}
 	}
 	// A log may be closed while it reads ahead.
@@ -111,14 +109,13 @@ func TestReadAhead(t *testing.T) {
 	}
 }
 
-// TestWalkOn: a reader of everything finds the slim indexes of the next blocks in the cache, some at a time, each read once; and
-// the goroutines that read them ahead end with the log.
+// TestWalkOn: a reader of everything finds the slim indexes of the next blocks in the cache, some at a time, each read once.
 func TestWalkOn(t *testing.T) {
 	const blocks = 60
 	clock := newTestClock()
 	cfg := testConfig(t, vfs.NewMem(), clock)
 	cfg.TailBytes, cfg.CacheBytes = 1, 16<<20
-	held := holdReadAhead(&cfg)
+	held, opened := holdReadAhead(&cfg), noteParts(&cfg)
 	a := &lines{t: t, l: mustOpen(t, cfg), clock: clock}
 	for i := range int64(blocks) {
 		clock.advance(time.Second)
@@ -137,11 +134,11 @@ func TestWalkOn(t *testing.T) {
 		}
 		waitReadAhead(l)
 		known, read := 0, 0
-		for k, e := range l.blocks.cache.entries {
+		for k := range l.blocks.cache.entries {
 			if k.part != format.RangeSlimIndex {
 				continue
 			}
-			if known++; e.idx.checked.Load() != 0 {
+			if known++; len(opened.of(k.block)) > 0 {
 				read++
 			}
 		}
@@ -158,9 +155,6 @@ func TestWalkOn(t *testing.T) {
 	}
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
-	}
-	if n := l.blocks.readahead.idle.Load(); n != 0 {
-		t.Errorf("after Close %d goroutines wait for a block to read", n)
 	}
 }
 
@@ -189,6 +183,7 @@ func TestTooLate(t *testing.T) {
 	clock := newTestClock()
 	cfg := testConfig(t, vfs.NewMem(), clock)
 	cfg.TailBytes, cfg.CacheBytes = 1, 16<<20
+	opened := noteParts(&cfg)
 	a := tenBlocks(t, cfg, clock)
 	r := mustRead(t, a.l, ReaderConfig{Cursor: TimeCursor(0), MaxChunkBytes: 1})
 	s, scan := a.l.snap.Load(), blockScan{bs: a.l.blocks, slim: true}
@@ -207,13 +202,9 @@ func TestTooLate(t *testing.T) {
 			t.Fatalf("%d events, %v", c.Events, err)
 		}
 		waitReadAhead(a.l)
-		x, err := a.l.blocks.indexOf(format.RangeSlimIndex, second.Key())
-		if err != nil {
-			t.Fatal(err)
-		}
-		x.checked.Store(0) // what it had read ahead for it
+		opened.forget()
 		a.l.blocks.load(&ahead{s: s, from: second.Key(), exact: true, slim: true, sparse: true, parts: &r.parts})
-		if got := x.checked.Load() != 0; got != want {
+		if got := len(opened.of(second.Key())) > 0; got != want {
 			t.Errorf("reader in block %d: the second was read: %v, want %v", i, got, want)
 		}
 	}

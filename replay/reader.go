@@ -99,7 +99,7 @@ func (l *Log) NewReader(cfg ReaderConfig) (*Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.blocks.readers.add(r)
+	l.blocks.readers.Store(r, nil)
 	l.metrics.readers.Inc()
 	return r, nil
 }

@@ -2,10 +2,8 @@ package replay
 
 import (
 	"fmt"
-	"strconv"
 
 	"millrace/replay/internal/format"
-	"millrace/translate"
 )
 
 // variant is one of the forms that a block's events are sent in.
@@ -90,64 +88,25 @@ func (p *pass) frames(blk *Block) (frames, error) {
 		e.err = err
 		return frames{}, err
 	}
-	e.frames, e.err = b.all(blk.plain), nil
+	e.data, e.ends = b.All(blk.plain)
+	e.err = nil
 	l.metrics.variants.Inc()
 	return e.frames, nil
 }
 
-// frameBuilder makes the frames of a variant that is not stored out of a block's plain ones.
-type frameBuilder struct {
-	x        *blockIndex
-	extended bool
-	enc      format.Compressor // nil: uncompressed
-	stream   translate.Stream
-	scratch  []byte
-}
-
 // newFrameBuilder returns one of the reader's variant.
-func (p *pass) newFrameBuilder(x *blockIndex) (b frameBuilder, err error) {
+func (p *pass) newFrameBuilder(x *blockIndex) (b format.FrameBuilder, err error) {
 	v := p.r.variant
-	b = frameBuilder{x: x, extended: v.extended, stream: p.s.streamOf(x.Epoch)}
+	b = format.FrameBuilder{Ends: x.PlainEnd, Stream: p.s.streamOf(x.Epoch)}
+	if v.extended {
+		b.Extended = x.full
+	}
 	if v.dictionary != 0 {
-		if b.enc, err = p.r.log.cfg.Dictionaries.Encoder(v.dictionary); err != nil {
+		if b.Compressor, err = p.r.log.cfg.Dictionaries.Encoder(v.dictionary); err != nil {
 			return b, fmt.Errorf("build a variant of block %d: %w", x.Key(), err)
 		}
 	}
 	return b, nil
-}
-
-// extraBytes is about what extended adds to an event.
-const extraBytes = 128
-
-// append appends the frame of event i, whose plain frame is given.
-func (b *frameBuilder) append(dst []byte, i int, plain []byte) []byte {
-	payload := format.FramePayload(plain)
-	if b.extended {
-		b.scratch = appendExtended(b.scratch[:0], b.x.full, i, payload, b.stream)
-		payload = b.scratch
-	}
-	if b.enc != nil {
-		return format.AppendCompressed(dst, b.enc, payload)
-	}
-	dst = format.AppendFrameHeader(dst, format.OpcodeText, len(payload))
-	return append(dst, payload...)
-}
-
-// all makes the frames of all events.
-func (b *frameBuilder) all(plain []byte) frames {
-	room := len(plain) + extraBytes*b.x.Events()
-	if b.enc != nil {
-		room /= 2
-	}
-	f := frames{data: make([]byte, 0, room), ends: make([]uint32, b.x.Events())}
-	for i, end := range b.x.PlainEnd {
-		f.data = b.append(f.data, i, plain[format.FrameStart(b.x.PlainEnd, i):end])
-		f.ends[i] = uint32(len(f.data))
-	}
-	if cap(f.data) > len(f.data)+len(f.data)/8 {
-		f.data = append(make([]byte, 0, len(f.data)), f.data...)
-	}
-	return f
 }
 
 // minBuildShare: a chunk that has less room left than such a share of its bound is full.
@@ -183,7 +142,7 @@ func (p *pass) matchBuilt(src source, stored *storedPart, i, through, end, bytes
 			return i, nil
 		}
 		var events int
-		if through, events, bytes = p.choose(b.x.PlainEnd[:end], i, 0); events == 0 {
+		if through, events, bytes = p.choose(b.Ends[:end], i, 0); events == 0 {
 			return through, nil
 		}
 	}
@@ -191,10 +150,10 @@ func (p *pass) matchBuilt(src source, stored *storedPart, i, through, end, bytes
 
 // buildFrames puts into the chunk the frames of those events from i on and before through that the filter passes, until
 // one does not fit: then it returns that. plain has their plain frames.
-func (p *pass) buildFrames(b *frameBuilder, plain []byte, i, through int) int {
+func (p *pass) buildFrames(b *format.FrameBuilder, plain []byte, i, through int) int {
 	r, c := p.r, p.c
 	if c.buffer == nil {
-		c.buffer = takeBuffer(max(r.maxBytes, len(plain)+extraBytes))
+		c.buffer = takeBuffer(max(r.maxBytes, len(plain)+format.ExtraBytes))
 	}
 	for ; i < through; i++ {
 		if r.filter != nil {
@@ -202,9 +161,9 @@ func (p *pass) buildFrames(b *frameBuilder, plain []byte, i, through int) int {
 				break
 			}
 		}
-		n := int(b.x.PlainEnd[i] - format.FrameStart(b.x.PlainEnd, i))
+		n := int(b.Ends[i] - format.FrameStart(b.Ends, i))
 		room := c.buffer.b[len(c.buffer.b):cap(c.buffer.b)]
-		frame := b.append(room[:0], i, plain[:n])
+		frame := b.Append(room[:0], i, plain[:n])
 		if c.Events > 0 && c.Bytes+len(frame) > r.maxBytes {
 			return i
 		}
@@ -220,31 +179,4 @@ func (p *pass) buildFrames(b *frameBuilder, plain []byte, i, through int) int {
 		c.Bytes += len(frame)
 	}
 	return through
-}
-
-// appendExtended appends event i's JSON with its cursor and UIDs added at the end of the object.
-func appendExtended(dst []byte, x *format.Index, i int, payload []byte, stream translate.Stream) []byte {
-	dst = append(dst, payload[:len(payload)-1]...)
-	dst = append(dst, `,"cursor":"`...)
-	dst = translate.AppendPosition(dst, translate.Position{Stream: stream, Seq: x.Seq[i], Op: x.Op[i]})
-	dst = append(dst, '"')
-	did, uri := x.UIDs(i)
-	if did != 0 || uri != 0 {
-		dst = append(dst, `,"uids":{`...)
-		if did != 0 {
-			dst = append(dst, `"did":"`...)
-			dst = strconv.AppendUint(dst, did, 10)
-			dst = append(dst, '"')
-		}
-		if uri != 0 {
-			if did != 0 {
-				dst = append(dst, ',')
-			}
-			dst = append(dst, `"uri":"`...)
-			dst = strconv.AppendUint(dst, uri, 10)
-			dst = append(dst, '"')
-		}
-		dst = append(dst, '}')
-	}
-	return append(dst, '}')
 }
