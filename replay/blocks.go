@@ -7,7 +7,6 @@ import (
 	"sort"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -19,15 +18,13 @@ import (
 // blockStore reads what the log has on disk: indexes, parts and spans of blocks. It owns what
 // readers share for that: the cache, the bound of what they hold open, and reading ahead. Its users hold storeMu shared.
 type blockStore struct {
-	store     *pebblestore.Store
-	snap      *atomic.Pointer[snapshot] // the log's, whose floor says what a trim deleted
-	key       format.FingerprintKey     // of the spans
-	monotonic func() time.Duration      // the clock that look-ups are timed with
-	hooks     testHooks
+	store *pebblestore.Store
+	snap  *atomic.Pointer[snapshot] // the log's, whose floor says what a trim deleted
+	key   format.FingerprintKey     // of the spans
+	cfg   *Config
 
 	cache       *cache
-	heldParts   atomic.Int32 // that are charged
-	readers     sync.Map     // of *Reader: those that are not closed
+	readers     sync.Map // of *Reader: those that are not closed
 	readahead   readahead
 	lookupSlots chan struct{} // holds one for each look-up beside a reader's own
 	activeScans atomic.Int32  // calls of Next under way
@@ -44,8 +41,7 @@ func newBlockStore(l *Log) *blockStore {
 		store:       l.store,
 		snap:        &l.snap,
 		key:         l.spans.key,
-		monotonic:   l.cfg.Monotonic,
-		hooks:       l.cfg.hooks,
+		cfg:         &l.cfg,
 		cache:       newCache(l.cfg.CacheBytes),
 		lookupSlots: make(chan struct{}, maxLookups),
 		readahead:   readahead{slots: make(chan struct{}, maxLookups)},

@@ -53,6 +53,10 @@ func (e *cacheEntry) spanBytes() int64 {
 	return e.span.Memory()
 }
 
+// maxHeldParts is how many parts all readers together hold open between their calls of Next, at most. An open part keeps
+// memory of Pebble's, and files that a trim has deleted. Its bytes are charged to the cache.
+const maxHeldParts = 16
+
 // cache keeps parts of blocks that are not in the tail, and variants, for all readers: the one that
 // comes first loads or builds, the others wait for it. It is bounded by bytes and evicts what was
 // used least recently.
@@ -63,7 +67,8 @@ type cache struct {
 	entries map[cacheKey]*cacheEntry
 	recent  *list.List // of *cacheEntry, most recent first
 	bytes   int64
-	charged int64 // what is held beside the entries
+	charged int64 // bytes of the parts that readers hold open
+	held    int   // their number
 
 	hits, misses uint64
 }
@@ -133,14 +138,20 @@ func (c *cache) fill(e *cacheEntry, bytes int64) {
 	c.evictLocked()
 }
 
-// charge counts n bytes that are held beside the entries against the bound. It returns false, and does not, if that is
-// more than half of it. A negative n takes back what was charged.
+// charge counts a part of n bytes that a reader holds open against the bound. It returns false, and does not, if that is
+// more than half of it, or there are too many. A negative n takes back what was charged.
 func (c *cache) charge(n int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if n > 0 && c.charged+n > c.maxBytes/2 {
+	if n < 0 {
+		c.held--
+		c.charged += n
+		return true
+	}
+	if c.held == maxHeldParts || c.charged+n > c.maxBytes/2 {
 		return false
 	}
+	c.held++
 	c.charged += n
 	c.evictLocked()
 	return true

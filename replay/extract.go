@@ -28,7 +28,7 @@ func (p *storedPart) is(r format.Range, key int64, n int) bool {
 // openPart opens a part of n bytes of frames; x is its index. Close it.
 func (bs *blockStore) openPart(x *blockIndex, r format.Range, key int64, n int) (p storedPart, err error) {
 	p = storedPart{bs: bs, x: x, r: r, key: key}
-	if h := bs.hooks.openPart; h != nil {
+	if h := bs.cfg.hooks.openPart; h != nil {
 		h(r, key)
 	}
 	sealed, closer, err := bs.open(format.TimeKey(r, key), r, key)
@@ -105,7 +105,6 @@ func (p *storedPart) close() {
 		}
 	}
 	if p.charged > 0 {
-		p.bs.heldParts.Add(-1)
 		p.bs.cache.charge(-p.charged)
 	}
 	*p = storedPart{}

@@ -8,10 +8,6 @@ import (
 	"millrace/replay/internal/format"
 )
 
-// maxHeldParts is how many parts all readers together hold open between their calls of Next, at most. An open part keeps
-// memory of Pebble's, and files that a trim has deleted. Its bytes are charged to the cache.
-const maxHeldParts = 16
-
 var errReaderClosed = errors.New("the reader is closed")
 
 // openParts are the parts that a reader has open: the one that it is in, and those that were read ahead for it. Those
@@ -32,8 +28,7 @@ func (bs *blockStore) charge(p *storedPart) bool {
 		return true
 	}
 	n := int64(p.pages.StoredBytes())
-	if bs.heldParts.Add(1) > maxHeldParts || !bs.cache.charge(n) {
-		bs.heldParts.Add(-1)
+	if !bs.cache.charge(n) {
 		return false
 	}
 	p.charged = n

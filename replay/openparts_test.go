@@ -50,9 +50,9 @@ func checkHeld(t *testing.T, when string, l *Log, want int) {
 			}
 		}
 	}
-	if n != want || int(l.blocks.heldParts.Load()) != n || l.blocks.cache.charged != bytes {
+	if n != want || l.blocks.cache.held != n || l.blocks.cache.charged != bytes {
 		t.Errorf("%s: %d parts are held, want %d; %d are charged, for %d bytes, want %d", when, n, want,
-			l.blocks.heldParts.Load(), l.blocks.cache.charged, bytes)
+			l.blocks.cache.held, l.blocks.cache.charged, bytes)
 	}
 }
 
@@ -172,6 +172,37 @@ func TestStaleParts(t *testing.T) {
 	checkHeld(t, "in the second block", l, 1)
 }
 
+// TestUnfinishedPartIsKept: a part that is not read to its end, as a span's copies are between two blocks, is open when the
+// reader comes to it again.
+func TestUnfinishedPartIsKept(t *testing.T) {
+	l, _ := fatBlocks(t)
+	l.blocks.cache = newCache(256 << 20)
+	first := firstBlock(t, l)
+	scan := blockScan{bs: l.blocks, before: first}
+	defer scan.close()
+	second, err := scan.find(l.snap.Load(), first.Key()+1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := mustRead(t, l, ReaderConfig{Cursor: TimeCursor(0)})
+	open := func(x *blockIndex) *storedPart {
+		t.Helper()
+		p, err := r.parts.open(x, format.RangePlain, x.Key(), int(x.PlainEnd[x.Events()-1]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	p := open(second)
+	held := p.closers[0]
+	l.blocks.charge(p)
+	l.blocks.charge(open(first))
+	checkHeld(t, "in another", l, 2)
+	if open(second).closers[0] != held {
+		t.Error("it is opened again")
+	}
+}
+
 // TestFewPartsAreHeld: no more than maxHeldParts, of half of the cache, are held; readers without read the same.
 func TestFewPartsAreHeld(t *testing.T) {
 	l, want := fatBlocks(t)
@@ -251,7 +282,7 @@ func TestHeldPartsOfAClosedLog(t *testing.T) {
 			t.Error("a reader that is closed reads")
 		}
 	}
-	if n, bytes := l.blocks.heldParts.Load(), l.blocks.cache.charged; n != 0 || bytes != 0 {
+	if n, bytes := l.blocks.cache.held, l.blocks.cache.charged; n != 0 || bytes != 0 {
 		t.Errorf("%d parts of %d bytes are charged", n, bytes)
 	}
 }

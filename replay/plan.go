@@ -73,12 +73,6 @@ func (d lookupDepth) among(scans int) int {
 	return max(1, int(d))
 }
 
-// window returns how many blocks are read ahead for a reader that looks up so many spans at once. cacheBytes is of the
-// cache that they go to, blockBytes about what the part of one has.
-func window(depth int, cacheBytes int64, blockBytes int) int {
-	return max(aheadBlocks, min(depth, int(cacheBytes/int64(blockBytes)/aheadShare)))
-}
-
 // lookupTime is how long a look-up took, of so many fingerprints, or of a part whose first value has so many bytes.
 type lookupTime struct {
 	took                time.Duration
@@ -163,9 +157,9 @@ func (bs *blockStore) endLookup() { <-bs.lookupSlots }
 // at plans the blocks that may have events of the filter's DIDs. If the filter wants all events of
 // its DIDs, their fingerprints come first: most spans have none, and nothing else of those is read.
 func (k *spanLookup) at(bs *blockStore, key int64, f *Filter) {
-	begun := bs.monotonic()
+	begun := bs.cfg.Monotonic()
 	fingerprints := f.fingerprintsFor(bs.key)
-	defer func() { k.slow = lookupTime{took: bs.monotonic() - begun, fingerprints: len(fingerprints)}.slow() }()
+	defer func() { k.slow = lookupTime{took: bs.cfg.Monotonic() - begun, fingerprints: len(fingerprints)}.slow() }()
 	var of format.BlockSet
 	k.plan = plan{key: key}
 	onlyDIDs := f.anyCollection && f.kinds == 0
@@ -184,40 +178,6 @@ func (k *spanLookup) at(bs *blockStore, key int64, f *Filter) {
 		of, k.err = bs.blocksOf(key, fingerprints)
 	}
 	k.plan.blocks.Intersect(&of)
-}
-
-// lookAheadInSpans begins to load the blocks from block n of the span on that the plans name, in order: as many as
-// the reader is ahead of itself.
-func (p *pass) lookAheadInSpans(sp *format.Span, n, bytes int) {
-	r := p.r
-	window := window(p.depth(), r.log.blocks.aheadBytes(), bytes)
-	pl, coming := &r.plan, r.coming
-	for {
-		for n = pl.blocks.Next(n); n < len(sp.Keys); n = pl.blocks.Next(n + 1) {
-			key := sp.Keys[n]
-			if key > r.aheadTo {
-				a := ahead{from: key, exact: true, slim: p.scan.slim, filter: r.filter, variant: r.variant, parts: &r.parts,
-					slow: window > aheadBlocks, sparse: pl.blocks.Count(n+1, n+1+walkBlocks) <= walkBlocks/2}
-				if !r.log.blocks.readAhead(p.s, a, bytes) {
-					return
-				}
-				r.aheadTo = key
-			}
-			if window--; window == 0 {
-				return
-			}
-		}
-		for pl, n = nil, 0; pl == nil || pl.empty(); pl, coming = &coming[0], coming[1:] {
-			if len(coming) == 0 {
-				return
-			}
-		}
-		e := r.log.blocks.cache.peek(cacheKey{block: pl.key, part: format.RangeSpan})
-		if e == nil {
-			return
-		}
-		sp = e.span
-	}
 }
 
 // plan is where, as a span says, the events are that a filter passes.
@@ -305,9 +265,9 @@ func (p *pass) findSpan() (source, error) {
 	if p.depth() > 1 {
 		p.lookAheadInSpans(sp, next, int(sp.Events[next])*aheadEventBytes)
 	}
-	begun := r.log.blocks.monotonic()
+	begun := r.log.blocks.cfg.Monotonic()
 	x, err := r.log.blocks.indexOf(p.scan.part(), sp.Keys[next])
-	if slow := (lookupTime{took: r.log.blocks.monotonic() - begun}).slow(); slow || err == nil && r.variant.storedEnds(x) == nil {
+	if slow := (lookupTime{took: r.log.blocks.cfg.Monotonic() - begun}).slow(); slow || err == nil && r.variant.storedEnds(x) == nil {
 		r.sawLookup(slow) // else the look-up of its part says
 	}
 	return source{idx: x}, err

@@ -11,10 +11,10 @@ const (
 	// aheadShare is how many of a block's size the caches must hold, so that what is read ahead is not
 	// evicted before it is used.
 	aheadShare = 8
-	// aheadsByCore is how many blocks are read ahead at once for each core, of all readers that do not wait for the disk, and
-	// maxAheads how many at most. With few, their reader finds all places taken by some that walk on, or wait for a core.
-	aheadsByCore = 4
-	maxAheads    = 8
+	// readaheadPerCore is how many blocks are read ahead at once for each core, of all readers that do not wait for the disk, and
+	// maxReadahead how many at most. With few, their reader finds all places taken by some that walk on, or wait for a core.
+	readaheadPerCore = 4
+	maxReadahead     = 8
 	// aheadBlocks is how many blocks such a reader is ahead of itself, if it knows which they are.
 	aheadBlocks = 3
 	// nextBlocks is how many blocks any other reader is ahead of itself, if the slim index of the first is known. One is too few where
@@ -42,7 +42,7 @@ func (l readaheadLoad) admits() bool {
 	if int64(l.blockBytes)*aheadShare > l.cacheBytes {
 		return false
 	}
-	most, share := min(maxAheads, aheadsByCore*l.cores), 4
+	most, share := min(maxReadahead, readaheadPerCore*l.cores), 4
 	if l.slow {
 		most, share = maxLookups, 2
 	}
@@ -50,6 +50,12 @@ func (l readaheadLoad) admits() bool {
 		most /= share // several readers keep the processors busy as it is; live ones need them too
 	}
 	return l.running < most
+}
+
+// window returns how many blocks are read ahead for a reader that looks up so many spans at once. cacheBytes is of the
+// cache that they go to, blockBytes about what the part of one has.
+func window(depth int, cacheBytes int64, blockBytes int) int {
+	return max(aheadBlocks, min(depth, int(cacheBytes/int64(blockBytes)/aheadShare)))
 }
 
 // readahead is the goroutines that read blocks before their readers want them.
@@ -104,6 +110,40 @@ func (p *pass) lookAhead(x *blockIndex, bytes int) {
 	}
 }
 
+// lookAheadInSpans begins to load the blocks from block n of the span on that the plans name, in order: as many as
+// the reader is ahead of itself.
+func (p *pass) lookAheadInSpans(sp *format.Span, n, bytes int) {
+	r := p.r
+	window := window(p.depth(), r.log.blocks.aheadBytes(), bytes)
+	pl, coming := &r.plan, r.coming
+	for {
+		for n = pl.blocks.Next(n); n < len(sp.Keys); n = pl.blocks.Next(n + 1) {
+			key := sp.Keys[n]
+			if key > r.aheadTo {
+				a := ahead{from: key, exact: true, slim: p.scan.slim, filter: r.filter, variant: r.variant, parts: &r.parts,
+					slow: window > aheadBlocks, sparse: pl.blocks.Count(n+1, n+1+walkBlocks) <= walkBlocks/2}
+				if !r.log.blocks.readAhead(p.s, a, bytes) {
+					return
+				}
+				r.aheadTo = key
+			}
+			if window--; window == 0 {
+				return
+			}
+		}
+		for pl, n = nil, 0; pl == nil || pl.empty(); pl, coming = &coming[0], coming[1:] {
+			if len(coming) == 0 {
+				return
+			}
+		}
+		e := r.log.blocks.cache.peek(cacheKey{block: pl.key, part: format.RangeSpan})
+		if e == nil {
+			return
+		}
+		sp = e.span
+	}
+}
+
 // aheadBytes is how many bytes the smaller one of the caches has that blocks are read ahead into.
 func (bs *blockStore) aheadBytes() int64 { return min(bs.cache.maxBytes, bs.store.CacheBytes) }
 
@@ -130,7 +170,7 @@ func (bs *blockStore) readAhead(s *snapshot, a ahead, bytes int) bool {
 
 // load reads what a asks for.
 func (bs *blockStore) load(a *ahead) {
-	if h := bs.hooks.readAhead; h != nil {
+	if h := bs.cfg.hooks.readAhead; h != nil {
 		h()
 	}
 	bs.storeMu.RLock()

@@ -217,12 +217,12 @@ func TestReadaheadPolicy(t *testing.T) {
 		load readaheadLoad
 		most int // blocks at once; 0: none
 	}{
-		{"alone", readaheadLoad{blockBytes: 1000, cacheBytes: 1 << 20, cores: 8, scans: 1}, maxAheads},
-		{"one core", readaheadLoad{blockBytes: 1000, cacheBytes: 1 << 20, cores: 1, scans: 1}, aheadsByCore},
-		{"among others", readaheadLoad{blockBytes: 1000, cacheBytes: 1 << 20, cores: 8, scans: 2}, maxAheads / 4},
+		{"alone", readaheadLoad{blockBytes: 1000, cacheBytes: 1 << 20, cores: 8, scans: 1}, maxReadahead},
+		{"one core", readaheadLoad{blockBytes: 1000, cacheBytes: 1 << 20, cores: 1, scans: 1}, readaheadPerCore},
+		{"among others", readaheadLoad{blockBytes: 1000, cacheBytes: 1 << 20, cores: 8, scans: 2}, maxReadahead / 4},
 		{"the disk is slow", readaheadLoad{blockBytes: 1000, cacheBytes: 1 << 20, cores: 1, scans: 1, slow: true}, maxLookups},
 		{"the disk is slow, among others", readaheadLoad{blockBytes: 1000, cacheBytes: 1 << 20, cores: 1, scans: 9, slow: true}, maxLookups / 2},
-		{"as large as may be", readaheadLoad{blockBytes: 1000, cacheBytes: 1000 * aheadShare, cores: 8, scans: 1}, maxAheads},
+		{"as large as may be", readaheadLoad{blockBytes: 1000, cacheBytes: 1000 * aheadShare, cores: 8, scans: 1}, maxReadahead},
 		{"too large", readaheadLoad{blockBytes: 1001, cacheBytes: 1000 * aheadShare, cores: 8, scans: 1}, 0},
 		{"too large for a slow disk", readaheadLoad{blockBytes: 1001, cacheBytes: 1000 * aheadShare, cores: 8, scans: 1, slow: true}, 0},
 	} {

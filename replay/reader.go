@@ -39,31 +39,38 @@ type Reader struct {
 	variant  variant
 	maxBytes int
 
-	next    int64 // the first stamp that was not looked at
-	gapNext int64 // the first stamp whose gap was not told; >= next but after a gap was told
-	through Mark
+	readerPlace
+	planner
 	changed <-chan struct{}
+	matcher matcher
+	runs    []format.Run
+	parts   openParts
+	block   int64 // key of the block on disk that it found last without a span; 0: none
+	closed  bool
+}
+
+// readerPlace is where a reader is.
+type readerPlace struct {
+	next    int64 // the first stamp that was not looked at
+	gapNext int64 // the first stamp whose gap was not given; >= next but after a gap was
+	through Mark
 
 	// after is the position cursor's place: nothing at or before it is given, even if it comes only
-	// now, because the cursor was ahead of the log. Zero once it is of no use any more.
+	// now, because the cursor was ahead of the log. Zero once it is of no use.
 	after         format.Place
 	afterPosition translate.Position
 
 	clamped bool
 	oldest  Mark
 	atFloor bool // nothing was looked at yet, and the reader started at the oldest event
+}
 
-	matcher matcher
+// planner is where a selective reader goes next, and how far it is ahead of itself.
+type planner struct {
 	plan    plan   // for the span that the reader is in
 	coming  []plan // for those behind it, as far as it looked; at most maxLookups
 	depth   lookupDepth
-	runs    []format.Run
-
-	parts  openParts
-	closed bool
-
-	block   int64 // key of the block on disk that it found last without a span; 0: none
-	aheadTo int64 // from where on the last block begins that the log was asked to read ahead
+	aheadTo int64 // from where on the last block begins that was read ahead
 }
 
 // NewReader makes a reader, which the caller closes. Errors: ErrUnknownStream, ErrUnknownDictionary, ErrClosed.
@@ -390,7 +397,7 @@ func (p *pass) match(src source, i, end int) (through int, err error) {
 	if src.others == 0 {
 		r.parts.reached.Store(x.Key())
 	}
-	begun := r.log.blocks.monotonic()
+	begun := r.log.blocks.cfg.Monotonic()
 	stored, err := r.parts.open(x, src.part(v), src.key(), size)
 	if err != nil {
 		return i, err
@@ -401,7 +408,7 @@ func (p *pass) match(src source, i, end int) (through int, err error) {
 		}
 	}()
 	if p.span != nil && src.others == 0 {
-		r.sawLookup(lookupTime{took: r.log.blocks.monotonic() - begun, bytes: len(stored.pages.FirstValue())}.slow())
+		r.sawLookup(lookupTime{took: r.log.blocks.cfg.Monotonic() - begun, bytes: len(stored.pages.FirstValue())}.slow())
 	}
 	if built {
 		return p.matchBuilt(src, stored, i, through, end, bytes)
