@@ -59,19 +59,19 @@ type config struct {
 
 	given map[string]bool // names of the flags that the operator set
 
-	seams seams
+	hooks testHooks
 }
 
-// seams are what tests put in the place of the real things. No flag sets them.
-type seams struct {
+// testHooks are what tests put in the place of the real things. No flag sets them.
+type testHooks struct {
 	now func() time.Time // the wall clock of the log's stamps and of retention; nil: time.Now
 	fs  vfs.FS           // of both stores; nil: the real one
 }
 
 // now is the wall clock that events are stamped with.
 func (c *config) now() func() time.Time {
-	if c.seams.now != nil {
-		return c.seams.now
+	if c.hooks.now != nil {
+		return c.hooks.now
 	}
 	return time.Now
 }

@@ -139,7 +139,7 @@ func (l *life) live(until func(addr string, ended <-chan struct{})) {
 		t.Fatal(err)
 	}
 	l.lives++
-	cfg.seams = seams{
+	cfg.hooks = testHooks{
 		now: func() time.Time { return time.Now().Add(time.Duration(l.offset.Load())) },
 		fs:  watchedFS{errorfs.Wrap(orderedFS{l.disk}, errorfs.InjectorFunc(l.sync))},
 	}

@@ -72,7 +72,7 @@ func (d *daemon) openUIDStore(ctx context.Context, share shares, logger *slog.Lo
 	}
 	store, err = pebblekv.Open(pebblekv.Config{
 		Dir:           cfg.internDir(),
-		FS:            cfg.seams.fs,
+		FS:            cfg.hooks.fs,
 		MemTableBytes: share.uids / 4, // up to three are alive
 		CacheBytes:    share.uids / 4,
 		MaxOpenFiles:  d.files.storeFiles,

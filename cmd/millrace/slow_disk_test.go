@@ -31,7 +31,7 @@ func TestSlowDiskSlowsReading(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg.seams.fs = slowSyncFS(50 * time.Millisecond)
+	cfg.hooks.fs = slowSyncFS(50 * time.Millisecond)
 	d, err := newDaemon(t.Context(), cfg, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)

@@ -38,6 +38,13 @@ type Config struct {
 	Now           func() time.Time
 	Logger        *slog.Logger          // nil: nothing is logged
 	Registerer    prometheus.Registerer // nil: metrics are not registered
+
+	hooks testHooks
+}
+
+// testHooks are what tests set in Config. The zero value changes nothing.
+type testHooks struct {
+	blockBytes int // of frames that close a job; 0: what InFlightBytes allows
 }
 
 // withDefaults returns c with its zeros filled.

@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"runtime"
@@ -93,7 +94,8 @@ func New(cfg Config) (*Pipeline, error) {
 		cfg: cfg,
 		// A job's JSON and its block come to about as much as its frames. An event has 60 bytes of
 		// JSON at least: a block, a frame beyond it included, stays below replay.MaxBlockEvents.
-		blockBytes: int(min(max(cfg.InFlightBytes/(rawsInFlight+jobsInFlight), 128<<10), maxJobBytes)),
+		blockBytes: cmp.Or(cfg.hooks.blockBytes,
+			int(min(max(cfg.InFlightBytes/(rawsInFlight+jobsInFlight), 128<<10), maxJobBytes))),
 		free:       make(chan *job, jobsInFlight),
 		raws:       make(chan []byte, rawsInFlight),
 		work:       make(chan *job, jobsInFlight),

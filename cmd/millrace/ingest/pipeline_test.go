@@ -273,9 +273,8 @@ func TestPipelineBackPressure(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				log, most := &fakeLog{dawdle: time.Second}, 0
-				err := runPipeline(t, log, func(ctx context.Context, p *Pipeline) error {
-					synctest.Wait() // Run's goroutines have read it
-					p.blockBytes = blockBytes
+				cfg := Config{Log: log, InFlightBytes: 8 << 20, hooks: testHooks{blockBytes}}
+				err := runPipelineWith(t, cfg, func(ctx context.Context, p *Pipeline) error {
 					for seq := int64(1); seq <= frames; seq++ {
 						if err := p.Handle(ctx, identityFrame(t, seq)); err != nil {
 							return err
@@ -340,9 +339,12 @@ func TestPipelineInterns(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			log := &fakeLog{}
 			slow := slowResolver{&sync.Mutex{}, new(int), fail}
-			err := runPipelineWith(t, Config{Log: log, InFlightBytes: 8 << 20, NewResolver: func() Resolver { return slow }}, func(ctx context.Context, p *Pipeline) error {
-				synctest.Wait()  // Run's goroutines have read it
-				p.blockBytes = 1 // a job each
+			cfg := Config{
+				Log: log, InFlightBytes: 8 << 20,
+				NewResolver: func() Resolver { return slow },
+				hooks:       testHooks{blockBytes: 1}, // a job each
+			}
+			err := runPipelineWith(t, cfg, func(ctx context.Context, p *Pipeline) error {
 				for seq := int64(1); seq <= 40; seq++ {
 					if err := p.Handle(ctx, identityFrame(t, seq)); err != nil {
 						return err
