@@ -2,126 +2,13 @@ package consume
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
-	"fmt"
 	"log/slog"
-	"net"
 	"net/url"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 )
-
-// Config says what a Client reads, and from where on. URL and Handle must be set.
-type Config struct {
-	// URL is the relay: a host with or without port, or a ws, wss, http or https URL. Without a
-	// scheme it is wss, for loopback hosts ws. The XRPC path is added where it is missing. HTTP
-	// proxies are taken from the environment.
-	URL string
-
-	// Epoch and Cursor are the position committed: the numbering's epoch and the last seq handled
-	// in it. Reading resumes after Cursor. Cursor 0 means that nothing of this epoch was
-	// committed; without Start reading then begins live.
-	Epoch  uint32
-	Cursor int64
-
-	// Start, if not nil, is where the first connection begins, after *Start, instead of after
-	// Cursor; 0 means at the oldest frame the relay has. It must not lie below Cursor: for that
-	// the caller begins a new epoch.
-	Start *int64
-
-	// Previous, if Cursor is 0 and an operator began a new epoch, is the end of the one before: the
-	// first frame carries a Gap from there.
-	Previous *Mark
-
-	// EpochPatience is how long all frames must lie below the last one before a new epoch begins.
-	// 0 means 5 minutes.
-	EpochPatience time.Duration
-
-	// Handle gets the frames in order, all from one goroutine. While it blocks nothing is read. An
-	// error of it ends Run. The context is Run's.
-	Handle func(ctx context.Context, f Frame) error
-
-	// Idle, if set, is called by Handle's goroutine when everything that came was handed over,
-	// before it waits for more, and once more when the connection has ended. It may take a moment
-	// and return true: then it is looked again whether something came, and if not, Idle is called
-	// again. So frames that come one by one can be read several at a time. It is not called on
-	// connections whose sockets cannot be looked into (see Dial).
-	Idle func() (again bool)
-
-	PingInterval     time.Duration // 0: 15 s
-	SilenceTimeout   time.Duration // how long a relay may answer no ping; above PingInterval; 0: three of it
-	HandshakeTimeout time.Duration // for TCP, TLS and upgrade together; 0: 20 s
-	UserAgent        string        // "": "millrace"
-	TLS              *tls.Config   // nil: the default
-
-	// Dial makes the connections below TLS. nil: a net.Dialer.
-	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
-
-	Logger     *slog.Logger          // nil: nothing is logged
-	Registerer prometheus.Registerer // nil: the metrics are not registered. One Client per Registerer.
-}
-
-// Mark is a place in a relay's numbering.
-type Mark struct {
-	Epoch uint32
-	Seq   int64
-}
-
-// validate names the field that is wrong, and fills in defaults.
-func (c *Config) validate() error {
-	switch {
-	case c.Handle == nil:
-		return errors.New("config: Handle is nil")
-	case c.Cursor < 0:
-		return fmt.Errorf("config: Cursor %d is negative", c.Cursor)
-	case c.Start != nil && *c.Start < 0:
-		return fmt.Errorf("config: Start %d is negative", *c.Start)
-	case c.Start != nil && *c.Start < c.Cursor:
-		return fmt.Errorf("config: Start %d lies below the position %d, which needs a new epoch", *c.Start, c.Cursor)
-	case c.Previous != nil && c.Cursor != 0:
-		return errors.New("config: Previous is set, but so is Cursor")
-	case c.Previous != nil && c.Previous.Epoch >= c.Epoch:
-		return fmt.Errorf("config: Previous has epoch %d, not below Epoch %d", c.Previous.Epoch, c.Epoch)
-	}
-	durations := []struct {
-		name    string
-		d       *time.Duration
-		initial time.Duration
-	}{
-		{"EpochPatience", &c.EpochPatience, 5 * time.Minute},
-		{"PingInterval", &c.PingInterval, 15 * time.Second},
-		{"SilenceTimeout", &c.SilenceTimeout, 0},
-		{"HandshakeTimeout", &c.HandshakeTimeout, 20 * time.Second},
-	}
-	for _, f := range durations {
-		if *f.d < 0 {
-			return fmt.Errorf("config: %s %v is negative", f.name, *f.d)
-		}
-		if *f.d == 0 {
-			*f.d = f.initial
-		}
-	}
-	if c.SilenceTimeout == 0 {
-		c.SilenceTimeout = 3 * c.PingInterval
-	}
-	if c.SilenceTimeout <= c.PingInterval {
-		return fmt.Errorf("config: SilenceTimeout %v is not above PingInterval %v", c.SilenceTimeout, c.PingInterval)
-	}
-	if c.UserAgent == "" {
-		c.UserAgent = "millrace"
-	}
-	if c.Dial == nil {
-		c.Dial = (&net.Dialer{}).DialContext
-	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
-	return nil
-}
 
 // Client reads one relay's firehose.
 type Client struct {
@@ -154,6 +41,7 @@ func New(cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}

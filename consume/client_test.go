@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -465,19 +466,24 @@ func TestStatus(t *testing.T) {
 
 func TestConfig(t *testing.T) {
 	ok := func(context.Context, Frame) error { return nil }
-	for name, cfg := range map[string]Config{
-		"no URL":          {Handle: ok},
-		"no Handle":       {URL: "a.test"},
-		"negative":        {URL: "a.test", Handle: ok, Cursor: -1},
-		"negative start":  {URL: "a.test", Handle: ok, Start: ptr[int64](-1)},
-		"start below":     {URL: "a.test", Handle: ok, Cursor: 10, Start: ptr[int64](9)},
-		"previous":        {URL: "a.test", Handle: ok, Cursor: 10, Epoch: 1, Previous: &Mark{0, 5}},
-		"previous epoch":  {URL: "a.test", Handle: ok, Epoch: 1, Previous: &Mark{1, 5}},
-		"patience":        {URL: "a.test", Handle: ok, EpochPatience: -1},
-		"silence too low": {URL: "a.test", Handle: ok, PingInterval: time.Minute, SilenceTimeout: time.Minute},
+	for _, tc := range []struct {
+		want string // how the error begins
+		cfg  Config
+	}{
+		{"relay: ", Config{Handle: ok}},
+		{"consume: field Handle: ", Config{URL: "a.test"}},
+		{"consume: field Cursor: ", Config{URL: "a.test", Handle: ok, Cursor: -1}},
+		{"consume: field Start: ", Config{URL: "a.test", Handle: ok, Start: ptr[int64](-1)}},
+		{"consume: field Start: ", Config{URL: "a.test", Handle: ok, Cursor: 10, Start: ptr[int64](9)}},
+		{"consume: field Previous: ", Config{URL: "a.test", Handle: ok, Cursor: 10, Epoch: 1, Previous: &Mark{0, 5}}},
+		{"consume: field Previous: ", Config{URL: "a.test", Handle: ok, Epoch: 1, Previous: &Mark{1, 5}}},
+		{"consume: field EpochPatience: ", Config{URL: "a.test", Handle: ok, EpochPatience: -1}},
+		{"consume: field PingInterval: ", Config{URL: "a.test", Handle: ok, PingInterval: -1}},
+		{"consume: field SilenceTimeout: ", Config{URL: "a.test", Handle: ok, PingInterval: time.Minute, SilenceTimeout: time.Minute}},
+		{"consume: field HandshakeTimeout: ", Config{URL: "a.test", Handle: ok, HandshakeTimeout: -1}},
 	} {
-		if _, err := New(cfg); err == nil {
-			t.Errorf("%s: New took it", name)
+		if _, err := New(tc.cfg); err == nil || !strings.HasPrefix(err.Error(), tc.want) {
+			t.Errorf("error %v, want %q", err, tc.want)
 		}
 	}
 }
