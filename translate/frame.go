@@ -1,6 +1,7 @@
 package translate
 
 import (
+	"cmp"
 	"fmt"
 	"hash/maphash"
 	"math"
@@ -32,6 +33,20 @@ type Config struct {
 	MaxFrameJSONBytes int
 }
 
+// withDefaults returns c with its zeros filled.
+func (c Config) withDefaults() Config {
+	c.MaxFrameJSONBytes = cmp.Or(c.MaxFrameJSONBytes, MaxFrameJSONBytes)
+	return c
+}
+
+// validate names the first field that cannot be used. New checks Collections, which it parses.
+func (c Config) validate() error {
+	if c.MaxFrameJSONBytes < 0 || c.MaxFrameJSONBytes > MaxFrameJSONBytes {
+		return fmt.Errorf("translate: field MaxFrameJSONBytes: %d is not 1 to %d", c.MaxFrameJSONBytes, MaxFrameJSONBytes)
+	}
+	return nil
+}
+
 // Translator turns frames into events. It holds scratch memory only: its output depends on nothing but
 // the frame and the Config. One goroutine uses it at a time.
 type Translator struct {
@@ -44,18 +59,19 @@ type Translator struct {
 
 // New returns a Translator, or an error that names the collection that is no NSID and no prefix.
 func New(cfg Config) (*Translator, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
 	collections, err := newCollectionSet(cfg.Collections)
 	if err != nil {
 		return nil, err
 	}
-	maxJSONBytes := cfg.MaxFrameJSONBytes
-	if maxJSONBytes == 0 {
-		maxJSONBytes = MaxFrameJSONBytes
-	}
-	if maxJSONBytes < 0 || maxJSONBytes > MaxFrameJSONBytes {
-		return nil, fmt.Errorf("config: MaxFrameJSONBytes %d is not 1 to %d", maxJSONBytes, MaxFrameJSONBytes)
-	}
-	return &Translator{collections: collections, maxJSONBytes: maxJSONBytes, car: carIndex{seed: maphash.MakeSeed()}}, nil
+	return &Translator{
+		collections:  collections,
+		maxJSONBytes: cfg.MaxFrameJSONBytes,
+		car:          carIndex{seed: maphash.MakeSeed()},
+	}, nil
 }
 
 // AppendFrame appends the events of a frame, one whole websocket message of

@@ -42,17 +42,25 @@ type Config struct {
 	Logger      *slog.Logger
 }
 
-func (c *Config) setDefaults() error {
-	if c.ClusterFile != "" {
-		if _, err := os.Stat(c.ClusterFile); err != nil {
-			return fmt.Errorf("cluster file: %w", err)
-		}
-	}
+// withDefaults returns c with its zeros filled. An empty ClusterFile stays so: the client library
+// has the default.
+func (c Config) withDefaults() Config {
 	if c.Directory == nil {
 		c.Directory = []string{"millrace"}
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+// validate names the first field that cannot be used.
+func (c Config) validate() error {
+	if c.ClusterFile == "" {
+		return nil
+	}
+	if _, err := os.Stat(c.ClusterFile); err != nil {
+		return fmt.Errorf("fdbkv: field ClusterFile: %w", err)
 	}
 	return nil
 }
@@ -69,8 +77,9 @@ var _ kv.Store = (*Store)(nil)
 // Open opens the directory, creating it if there is none. While the cluster does not answer it says so in the log and
 // keeps trying, until ctx ends. A cluster file that cannot be read is an error at once.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
-	if err := cfg.setDefaults(); err != nil {
-		return nil, fmt.Errorf("fdbkv config: %w", err)
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
 	}
 	if err := fdb.APIVersion(apiVersion); err != nil {
 		return nil, fmt.Errorf("select FoundationDB's API version %d: %w", apiVersion, err)

@@ -1,6 +1,8 @@
 package pebblekv
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"log/slog"
 
@@ -26,21 +28,25 @@ type Config struct {
 // memTables is how many memtables may be alive: one being filled, the others being flushed.
 const memTables = 3
 
-func (c *Config) setDefaults() error {
-	if c.Dir == "" {
-		return fmt.Errorf("no Dir")
-	}
-	if c.CacheBytes < 0 || c.MemTableBytes < 0 || c.MaxOpenFiles < 0 {
-		return fmt.Errorf("negative CacheBytes %d, MemTableBytes %d or MaxOpenFiles %d", c.CacheBytes, c.MemTableBytes, c.MaxOpenFiles)
-	}
-	if c.MaxOpenFiles == 0 {
-		c.MaxOpenFiles = 1000
-	}
-	if c.CacheBytes == 0 {
-		c.CacheBytes = 32 << 20
-	}
-	if c.MemTableBytes == 0 {
-		c.MemTableBytes = 16 << 20
+// withDefaults returns c with its zeros filled. FS and Logger are pebbleguard's to fill in.
+func (c Config) withDefaults() Config {
+	c.MaxOpenFiles = cmp.Or(c.MaxOpenFiles, 1000)
+	c.CacheBytes = cmp.Or(c.CacheBytes, 32<<20)
+	c.MemTableBytes = cmp.Or(c.MemTableBytes, 16<<20)
+	return c
+}
+
+// validate names the first field that cannot be used.
+func (c Config) validate() error {
+	switch {
+	case c.Dir == "":
+		return errors.New("pebblekv: field Dir: must be set")
+	case c.CacheBytes < 0:
+		return fmt.Errorf("pebblekv: field CacheBytes: %d is negative", c.CacheBytes)
+	case c.MaxOpenFiles < 0:
+		return fmt.Errorf("pebblekv: field MaxOpenFiles: %d is negative", c.MaxOpenFiles)
+	case c.MemTableBytes < 0:
+		return fmt.Errorf("pebblekv: field MemTableBytes: %d is negative", c.MemTableBytes)
 	}
 	return nil
 }

@@ -38,8 +38,9 @@ const advice = "restore the UID store from a copy, then run millrace intern skip
 // Open opens the store in cfg.Dir, creating it if there is none. Only one process can have it open. Errors are
 // pebbleguard.Open's.
 func Open(cfg Config) (*Store, error) {
-	if err := cfg.setDefaults(); err != nil {
-		return nil, fmt.Errorf("pebblekv config: %w", err)
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
 	}
 	db, err := pebbleguard.Open(pebbleguard.Config{
 		Dir:       cfg.Dir,
