@@ -58,7 +58,7 @@ func (s *Server) handleCursors(w http.ResponseWriter, _ *http.Request) {
 func (s *Server) writeJSON(w http.ResponseWriter, status int, v any) {
 	body, err := json.Marshal(v)
 	if err != nil {
-		s.log.Error("answer cannot be encoded", "error", err)
+		s.log.Error("answer cannot be encoded", "err", err)
 		http.Error(w, "internal error", http.StatusInternalServerError)
 		return
 	}

@@ -310,27 +310,32 @@ func TestConfigIsChecked(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer without.Close()
-	for name, change := range map[string]func(*Config){
-		"Dictionaries":        func(c *Config) { c.Dictionaries = nil },
-		"Jetstream's":         func(c *Config) { c.Dictionaries = without },
-		"MaxConnections":      func(c *Config) { c.MaxConnections = -1 },
-		"MaxConnectionsPerIP": func(c *Config) { c.MaxConnectionsPerIP = -1 },
-		"MaxHandshakes":       func(c *Config) { c.MaxHandshakes = -1 },
-		"AttemptsPerSecond":   func(c *Config) { c.AttemptsPerSecond = -1 },
-		"MaxEventsPerSecond":  func(c *Config) { c.MaxEventsPerSecond = -1 },
-		"SlowTimeout":         func(c *Config) { c.SlowTimeout = -1 },
-		"ClientBytes":         func(c *Config) { c.ClientBytes = -1 },
-		"ChunkBytes":          func(c *Config) { c.ChunkBytes = -1 },
-		"TrustedProxies":      func(c *Config) { c.TrustedProxies = make([]netip.Prefix, 1) },
+	for _, tc := range []struct {
+		field  string
+		change func(*Config)
+	}{
+		{"Dictionaries", func(c *Config) { c.Dictionaries = nil }},
+		{"Dictionaries", func(c *Config) { c.Dictionaries = without }},
+		{"MaxConnections", func(c *Config) { c.MaxConnections = -1 }},
+		{"MaxConnectionsPerIP", func(c *Config) { c.MaxConnectionsPerIP = -1 }},
+		{"MaxHandshakes", func(c *Config) { c.MaxHandshakes = -1 }},
+		{"AttemptsPerSecond", func(c *Config) { c.AttemptsPerSecond = -1 }},
+		{"AttemptBurst", func(c *Config) { c.AttemptBurst = -1 }},
+		{"MaxEventsPerSecond", func(c *Config) { c.MaxEventsPerSecond = -1 }},
+		{"SlowTimeout", func(c *Config) { c.SlowTimeout = -1 }},
+		{"ShutdownTimeout", func(c *Config) { c.ShutdownTimeout = -1 }},
+		{"ClientBytes", func(c *Config) { c.ClientBytes = -1 }},
+		{"ChunkBytes", func(c *Config) { c.ChunkBytes = -1 }},
+		{"TrustedProxies", func(c *Config) { c.TrustedProxies = make([]netip.Prefix, 1) }},
 	} {
 		cfg := ok
-		change(&cfg)
-		if _, err := newServer(cfg, source{}, defaultTiming()); err == nil || !strings.Contains(err.Error(), name) {
-			t.Errorf("%s: %v", name, err)
+		tc.change(&cfg)
+		if _, err := newServer(cfg, source{}, defaultTiming()); err == nil || !strings.HasPrefix(err.Error(), "public: field "+tc.field+": ") {
+			t.Errorf("field %s: error %v", tc.field, err)
 		}
 	}
-	if _, err := New(ok); err == nil || !strings.Contains(err.Error(), "Log") {
-		t.Errorf("Log: %v", err)
+	if _, err := New(ok); err == nil || !strings.HasPrefix(err.Error(), "public: field Log: ") {
+		t.Errorf("field Log: error %v", err)
 	}
 }
 

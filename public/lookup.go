@@ -87,7 +87,7 @@ func (l *lookup) run(s *Server, w http.ResponseWriter, r *http.Request) bool {
 	case errors.As(err, &invalid):
 		http.Error(w, fmt.Sprintf("%.200q is %v", l.strings[invalid.Index], invalid), http.StatusBadRequest)
 	default:
-		s.log.Warn("UID look-up failed", "error", err)
+		s.log.Warn("UID look-up failed", "err", err)
 		w.Header().Set("Retry-After", "5")
 		http.Error(w, "the UID store does not answer", http.StatusServiceUnavailable)
 	}

@@ -111,7 +111,7 @@ func (s *Server) handleAsset(w http.ResponseWriter, r *http.Request) {
 func (s *Server) serveAsset(w http.ResponseWriter, r *http.Request, name string) {
 	assets, err := s.assets()
 	if err != nil {
-		s.log.Error("the page cannot be served", "error", err)
+		s.log.Error("the page cannot be served", "err", err)
 		http.Error(w, "internal error", http.StatusInternalServerError)
 		return
 	}

@@ -7,114 +7,16 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/gorilla/websocket"
-	"github.com/prometheus/client_golang/prometheus"
 
-	"millrace/dict"
 	"millrace/public/internal/admission"
 	"millrace/replay"
 )
-
-// Config is what New needs. Log and Dictionaries must be set; zeros elsewhere stand for the defaults
-// named.
-type Config struct {
-	Log          *replay.Log
-	Dictionaries *dict.Registry
-	UIDs         UIDs           // for look-ups; nil: interning is off
-	Health       func() Health  // asked by /readyz; nil: always ready
-	Process      func() Process // asked by /status; nil: nothing is known
-	Version      string         // "dev"
-
-	MaxConnections      int            // subscribers in all; 20000
-	MaxConnectionsPerIP int            // subscribers of one address (IPv6: of one /64); 100
-	MaxHandshakes       int            // connections that are no subscribers: handshakes, idle HTTP; 512
-	AttemptsPerSecond   float64        // handshakes of one address; 10
-	AttemptBurst        int            // of them at once; twice MaxConnectionsPerIP
-	TrustedProxies      []netip.Prefix // whose X-Forwarded-For is believed
-	MaxEventsPerSecond  float64        // to one subscriber; 0: no limit
-
-	SlowTimeout     time.Duration // a subscriber that takes nothing for that long is ended; 30 s
-	ShutdownTimeout time.Duration // for Serve when its context is done; 10 s
-	ClientBytes     int64         // what clients may make us remember: filters, slow clients' events (half each; for one address an eighth, or 640 kB if that is more and no more than a half); 32 MiB
-
-	ChunkBytes int64 // chunks being written to subscribers that catch up, but for single larger events; 32 MiB
-
-	Logger     *slog.Logger          // nil: discard
-	Registerer prometheus.Registerer // nil: metrics are not registered
-}
-
-// has reports whether the registry knows a dictionary.
-func has(r *dict.Registry, id uint32) bool {
-	_, ok := r.Get(id)
-	return ok
-}
-
-func (c *Config) validate() error {
-	switch {
-	case c.Dictionaries == nil:
-		return errors.New("public: Config.Dictionaries is missing")
-	case !has(c.Dictionaries, dict.JetstreamID):
-		return fmt.Errorf("public: Config.Dictionaries: Jetstream's, %d, is missing", dict.JetstreamID)
-	case c.MaxConnections < 0:
-		return fmt.Errorf("public: Config.MaxConnections is negative: %d", c.MaxConnections)
-	case c.MaxConnectionsPerIP < 0:
-		return fmt.Errorf("public: Config.MaxConnectionsPerIP is negative: %d", c.MaxConnectionsPerIP)
-	case c.MaxHandshakes < 0:
-		return fmt.Errorf("public: Config.MaxHandshakes is negative: %d", c.MaxHandshakes)
-	case c.AttemptsPerSecond < 0 || c.AttemptBurst < 0:
-		return fmt.Errorf("public: Config.AttemptsPerSecond or AttemptBurst is negative: %g, %d", c.AttemptsPerSecond, c.AttemptBurst)
-	case c.MaxEventsPerSecond < 0:
-		return fmt.Errorf("public: Config.MaxEventsPerSecond is negative: %g", c.MaxEventsPerSecond)
-	case c.SlowTimeout < 0 || c.ShutdownTimeout < 0:
-		return fmt.Errorf("public: Config.SlowTimeout or ShutdownTimeout is negative: %v, %v", c.SlowTimeout, c.ShutdownTimeout)
-	case c.ClientBytes < 0:
-		return fmt.Errorf("public: Config.ClientBytes is negative: %d", c.ClientBytes)
-	}
-	if c.ChunkBytes < 0 {
-		return fmt.Errorf("public: Config.ChunkBytes is negative: %d", c.ChunkBytes)
-	}
-	for _, p := range c.TrustedProxies {
-		if !p.IsValid() {
-			return errors.New("public: Config.TrustedProxies has an invalid prefix")
-		}
-	}
-	return nil
-}
-
-func (c *Config) setDefaults() {
-	setDefault(&c.Version, "dev")
-	setDefault(&c.MaxConnections, 20_000)
-	setDefault(&c.MaxConnectionsPerIP, 100)
-	setDefault(&c.MaxHandshakes, maxHandshakes)
-	setDefault(&c.AttemptsPerSecond, 10)
-	setDefault(&c.AttemptBurst, 2*c.MaxConnectionsPerIP)
-	setDefault(&c.SlowTimeout, 30*time.Second)
-	setDefault(&c.ShutdownTimeout, 10*time.Second)
-	setDefault(&c.ClientBytes, 32<<20)
-	setDefault(&c.ChunkBytes, 32<<20)
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
-	if c.Health == nil {
-		c.Health = func() Health { return Health{} }
-	}
-	if c.Process == nil {
-		c.Process = func() Process { return Process{} }
-	}
-}
-
-func setDefault[T comparable](v *T, d T) {
-	var zero T
-	if *v == zero {
-		*v = d
-	}
-}
 
 // timing is what tests shorten.
 type timing struct {
@@ -188,16 +90,16 @@ type Server struct {
 // New makes a Server. It starts nothing.
 func New(cfg Config) (*Server, error) {
 	if cfg.Log == nil {
-		return nil, errors.New("public: Config.Log is missing")
+		return nil, errors.New("public: field Log: must be set")
 	}
 	return newServer(cfg, logSource(cfg.Log), defaultTiming())
 }
 
 func newServer(cfg Config, src source, t timing) (*Server, error) {
+	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	cfg.setDefaults()
 	s := &Server{
 		cfg: cfg, log: cfg.Logger, source: src, timing: t,
 		catchingUp: make(chan struct{}, 2*runtime.GOMAXPROCS(0)),
@@ -271,7 +173,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.ShutdownTimeout)
 		defer cancel()
 		if err := s.Shutdown(limited); err != nil {
-			s.log.Warn("shutdown was not orderly", "error", err)
+			s.log.Warn("shutdown was not orderly", "err", err)
 		}
 	})
 	err := hs.Serve(s.admission.Listen(ln))
@@ -299,11 +201,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 			sub.end(shutdownEnding(patience))
 		}
 	}
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		s.running.Wait()
-	}()
+	stop := context.AfterFunc(ctx, s.closeAll)
 	for _, hs := range servers {
 		// Requests are short; a handshake that is not finished by now will not be.
 		brief, cancel := context.WithTimeout(ctx, time.Second)
@@ -312,15 +210,11 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		}
 		cancel()
 	}
-	var err error
-	select {
-	case <-ended:
-	case <-ctx.Done():
-		err = ctx.Err()
-		s.closeAll()
-		<-ended
+	s.running.Wait()
+	if !stop() {
+		return ctx.Err()
 	}
-	return err
+	return nil
 }
 
 // start runs sub on goroutines of its own.
@@ -375,5 +269,5 @@ func (s *Server) logReadError(err error) {
 	if last != 0 && now-last < int64(readErrorEvery) || !s.readErrorAt.CompareAndSwap(last, now) {
 		return
 	}
-	s.log.Error("the log cannot be read", "error", err)
+	s.log.Error("the log cannot be read", "err", err)
 }

@@ -152,7 +152,7 @@ func (s *Server) encoder(id uint32) (*dict.Encoder, *refusal) {
 	if id == 0 {
 		return nil, nil
 	}
-	if !has(s.cfg.Dictionaries, id) {
+	if _, ok := s.cfg.Dictionaries.Get(id); !ok {
 		return nil, badRequest(invalidOption("unknown zstdDictionary %d: the stored one is %d, /dictionaries lists all",
 			id, s.cfg.Dictionaries.Stored().ID()))
 	}

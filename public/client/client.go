@@ -50,14 +50,17 @@ type Client struct {
 
 // New makes a client. It connects when its events are asked for.
 func New(cfg Config) (*Client, error) {
+	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
 	u, err := SubscribeURL(cfg.URL)
 	if err != nil {
-		return nil, fmt.Errorf("client: Config.URL: %w", err)
+		return nil, fmt.Errorf("client: field URL: %w", err)
 	}
-	cfg.setDefaults(u)
+	if cfg.OnDisconnect == nil {
+		cfg.OnDisconnect = logDisconnects(cfg.Logger, u)
+	}
 	c := &Client{
 		cfg: cfg, subscribe: u, header: cfg.Header.Clone(), builtIn: cfg.Compress && !u.Query().Has(dictionaryParameter),
 		place: newPlace(cfg.Cursor, cfg.Overlap), patience: refusalPatience, options: cfg.Options.clone(),

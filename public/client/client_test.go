@@ -574,16 +574,23 @@ func TestOneLoopAtATime(t *testing.T) {
 }
 
 func TestConfig(t *testing.T) {
-	for name, cfg := range map[string]client.Config{
-		"scheme":    {URL: "ftp://x"},
-		"host":      {URL: "ws://"},
-		"cursor":    {URL: "x", Cursor: "yesterday"},
-		"kind":      {URL: "x", Kinds: []client.Kind{"post"}},
-		"dids":      {URL: "x", Options: client.Options{DIDs: make([]string, 10_001)}},
-		"heartbeat": {URL: "x", Heartbeat: 1500 * time.Millisecond},
+	for _, tc := range []struct {
+		field string
+		cfg   client.Config
+	}{
+		{"URL", client.Config{URL: "ftp://x"}},
+		{"URL", client.Config{URL: "ws://"}},
+		{"Cursor", client.Config{URL: "x", Cursor: "yesterday"}},
+		{"Kinds", client.Config{URL: "x", Kinds: []client.Kind{"post"}}},
+		{"Options", client.Config{URL: "x", Options: client.Options{DIDs: make([]string, 10_001)}}},
+		{"Heartbeat", client.Config{URL: "x", Heartbeat: 1500 * time.Millisecond}},
+		{"MinBackoff", client.Config{URL: "x", MinBackoff: -1}},
+		{"MaxBackoff", client.Config{URL: "x", MaxBackoff: -1}},
+		{"Silence", client.Config{URL: "x", Silence: -1}},
+		{"Overlap", client.Config{URL: "x", Overlap: -1}},
 	} {
-		if _, err := client.New(cfg); err == nil {
-			t.Errorf("%s: no error", name)
+		if _, err := client.New(tc.cfg); err == nil || !strings.HasPrefix(err.Error(), "client: field "+tc.field+": ") {
+			t.Errorf("field %s: error %v", tc.field, err)
 		}
 	}
 	for in, want := range map[string]string{

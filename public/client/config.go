@@ -1,8 +1,8 @@
 package client
 
 import (
+	"cmp"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -102,37 +102,15 @@ type Config struct {
 	Logger *slog.Logger // of disconnects, without OnDisconnect; nil: slog.Default()
 }
 
-func (c *Config) validate() error {
-	if err := c.Options.validate(); err != nil {
-		return fmt.Errorf("client: Config.Options: %w", err)
-	}
-	for _, k := range c.Kinds {
-		if k != KindCommit && k != KindIdentity && k != KindAccount {
-			return fmt.Errorf("client: Config.Kinds: %.40q is none of commit, identity, account", k)
-		}
-	}
-	if c.Cursor != "" && !isCursor(c.Cursor) {
-		return fmt.Errorf("client: Config.Cursor %.40q is neither Unix microseconds nor <stream>-<seq>-<op>", c.Cursor)
-	}
-	switch {
-	case c.MinBackoff < 0 || c.MaxBackoff < 0:
-		return errors.New("client: Config.MinBackoff or MaxBackoff is negative")
-	case c.Heartbeat < 0 || c.Heartbeat%time.Second != 0 || c.Heartbeat > time.Hour:
-		return fmt.Errorf("client: Config.Heartbeat %v is not a number of seconds up to an hour", c.Heartbeat)
-	case c.Silence < 0 || c.Overlap < 0:
-		return errors.New("client: Config.Silence or Overlap is negative")
-	}
-	return nil
-}
-
-// setDefaults fills in what is left out. u is the complete URL.
-func (c *Config) setDefaults(u *url.URL) {
-	setDefault(&c.MinBackoff, defaultMinBackoff)
-	setDefault(&c.MaxBackoff, max(c.MinBackoff, defaultMaxBackoff))
-	setDefault(&c.Heartbeat, defaultHeartbeat)
-	setDefault(&c.Silence, defaultSilence)
-	setDefault(&c.Overlap, defaultOverlap)
-	setDefault(&c.UserAgent, "millrace-client")
+// withDefaults returns c with its zeros filled. OnDisconnect's default needs the complete URL, so
+// New fills it in.
+func (c Config) withDefaults() Config {
+	c.MinBackoff = cmp.Or(c.MinBackoff, defaultMinBackoff)
+	c.MaxBackoff = cmp.Or(c.MaxBackoff, max(c.MinBackoff, defaultMaxBackoff))
+	c.Heartbeat = cmp.Or(c.Heartbeat, defaultHeartbeat)
+	c.Silence = cmp.Or(c.Silence, defaultSilence)
+	c.Overlap = cmp.Or(c.Overlap, defaultOverlap)
+	c.UserAgent = cmp.Or(c.UserAgent, "millrace-client")
 	if c.OnInfo == nil {
 		c.OnInfo = func(Info) {}
 	}
@@ -142,18 +120,43 @@ func (c *Config) setDefaults(u *url.URL) {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
-	if c.OnDisconnect == nil {
-		logger, shown := c.Logger, u.Redacted()
-		c.OnDisconnect = func(err error, wait time.Duration) {
-			logger.Warn("not connected to the event stream", "url", shown, "err", err, "retry_in", wait)
-		}
-	}
+	return c
 }
 
-func setDefault[T comparable](v *T, d T) {
-	var zero T
-	if *v == zero {
-		*v = d
+// validate names the first field that cannot be used. New checks URL, which it parses.
+func (c Config) validate() error {
+	if err := c.Options.validate(); err != nil {
+		return fmt.Errorf("client: field Options: %w", err)
+	}
+	for _, k := range c.Kinds {
+		if k != KindCommit && k != KindIdentity && k != KindAccount {
+			return fmt.Errorf("client: field Kinds: %.40q is none of commit, identity, account", k)
+		}
+	}
+	if c.Cursor != "" && !isCursor(c.Cursor) {
+		return fmt.Errorf("client: field Cursor: %.40q is neither Unix microseconds nor <stream>-<seq>-<op>", c.Cursor)
+	}
+	if c.Heartbeat%time.Second != 0 || c.Heartbeat > time.Hour {
+		return fmt.Errorf("client: field Heartbeat: %v is not a number of seconds up to an hour", c.Heartbeat)
+	}
+	for _, f := range []struct {
+		name  string
+		value time.Duration
+	}{
+		{"MinBackoff", c.MinBackoff}, {"MaxBackoff", c.MaxBackoff}, {"Heartbeat", c.Heartbeat},
+		{"Silence", c.Silence}, {"Overlap", c.Overlap},
+	} {
+		if f.value < 0 {
+			return fmt.Errorf("client: field %s: %v is negative", f.name, f.value)
+		}
+	}
+	return nil
+}
+
+// logDisconnects is the default of OnDisconnect. u is the complete URL.
+func logDisconnects(logger *slog.Logger, u *url.URL) func(err error, wait time.Duration) {
+	return func(err error, wait time.Duration) {
+		logger.Warn("not connected to the event stream", "url", u.Redacted(), "err", err, "retry_in", wait)
 	}
 }
 

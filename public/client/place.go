@@ -33,7 +33,7 @@ func (p *place) take(e *Event) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if e.Cursor == "" {
-		return p.takePlain(e)
+		return p.takePlainLocked(e)
 	}
 	at, ok := parsePosition(e.Cursor)
 	if ok && !at.follows(p.position) {
@@ -45,8 +45,8 @@ func (p *place) take(e *Event) bool {
 	return fresh
 }
 
-// takePlain is take of an event without a position. p.mu is held.
-func (p *place) takePlain(e *Event) bool {
+// takePlainLocked is take of an event without a position.
+func (p *place) takePlainLocked(e *Event) bool {
 	if !p.plain {
 		p.plain, p.floorUS = true, e.TimeUS
 		if start, err := strconv.ParseInt(p.cursor, 10, 64); err == nil {
