@@ -1,30 +1,31 @@
 // Package replay is the event log. It seals batches of events into blocks, commits them with the
-// position they bring the log to, keeps the newest in memory, and gives them to readers from a cursor
-// on, through a filter.
+// position they bring the log to, keeps the newest in memory, and gives them to readers from a
+// cursor on, through a filter.
 //
 //	Batch ── Seal ──▶ Block ── Append ──▶ Pebble (one synced batch) ──▶ snapshot ──▶ Reader.Next
 //	       parallel            in order                                 published      many
 //
 // # Promises
 //
-// One Pebble batch commits events and position, so that after a crash the log holds all events up to
-// its position, once, and nothing beyond. What readers see is a snapshot that is published after the
-// commit: they never see what a restart could take back. Readers of old and of new events are one
-// mechanism (Reader), so there is no hand-over in which an event could be lost or doubled.
+// One Pebble batch commits events and position, so that after a crash the log holds all events up
+// to its position, once, and nothing beyond. What readers see is a snapshot that is published after
+// the commit: they never see what a restart could take back. Readers of old and of new events are
+// one mechanism (Reader), so there is no hand-over in which an event could be lost or doubled.
 //
 // Broken own data and failed writes end the log: Append, Run and reads say why (ErrFailed,
 // CorruptionError) and what to do; the process is meant to stop.
 //
 // # Snapshot, tail, wake-up
 //
-// The snapshot is one immutable value behind an atomic pointer: state, gaps, streams, the spans' keys, and the tail,
-// which is the newest blocks within Config.TailBytes (and at most maxTailBlocks). A reader loads it
-// once per Next. Its place is a time_us, the first it has not looked at. If that is beyond
-// snapshot.beforeTail, the block is in the tail; else it is in Pebble, found by a seek or by what the block
-// before it remembers. Its index, or for a reader that wants neither certain DIDs nor UIDs its slim index, comes through the cache, its frames from
-// Pebble's to the chunk (extract.go). Each snapshot has a channel that is closed when the next one replaces it.
-// A reader waits on the channel of the very snapshot it looked at last: what came in between has
-// closed it already, so no wake-up is lost.
+// The snapshot is one immutable value behind an atomic pointer: state, gaps, streams, the spans'
+// keys, and the tail, which is the newest blocks within Config.TailBytes (and at most
+// maxTailBlocks). A reader loads it once per Next. Its place is a time_us, the first it has not
+// looked at. If that is beyond snapshot.beforeTail, the block is in the tail; else it is in Pebble,
+// found by a seek or by what the block before it remembers. Its index, or for a reader that wants
+// neither certain DIDs nor UIDs its slim index, comes through the cache, its frames from Pebble's
+// to the chunk (extract.go). Each snapshot has a channel that is closed when the next one replaces
+// it. A reader waits on the channel of the very snapshot it looked at last: what came in between
+// has closed it already, so no wake-up is lost.
 //
 // A trim publishes its floor before it deletes. A reader that opens an iterator, or misses a part,
 // looks at the floor afterwards: if that is still below its place, nothing it needs was deleted
@@ -51,54 +52,60 @@
 //
 // # Small blocks
 //
-// A quiet relay makes 180 blocks of a few events a second. The newest small blocks (at most 256 events) are
-// a group; the Append that brings it to about 1,024 events, or to a quarter of the tail's memory, replaces it
-// by one block that has the group's parts one behind the other. The batch has the merged block under the key of
-// the group's last, SINGLEDELs for the others, and what is new. The snapshot that follows has the merged
-// block in the tail. Readers hold a place and no block, so they do not see it happen; and as the tail
-// cannot drop a group, none looks for its blocks in the store. No group goes over a gap, an epoch, or into
-// another memtable (the log begins flushes itself, before Pebble must): so SET and SINGLEDEL meet in one
-// flush and nothing of the small blocks is ever written to a table. A trim that would cut a group settles
-// it: its blocks stay small. So do those of the last group before a crash.
+// A quiet relay makes 180 blocks of a few events a second. The newest small blocks (at most 256
+// events) are a group; the Append that brings it to about 1,024 events, or to a quarter of the
+// tail's memory, replaces it by one block that has the group's parts one behind the other. The
+// batch has the merged block under the key of the group's last, SINGLEDELs for the others, and what
+// is new. The snapshot that follows has the merged block in the tail. Readers hold a place and no
+// block, so they do not see it happen; and as the tail cannot drop a group, none looks for its
+// blocks in the store. No group goes over a gap, an epoch, or into another memtable (the log begins
+// flushes itself, before Pebble must): so SET and SINGLEDEL meet in one flush and nothing of the
+// small blocks is ever written to a table. A trim that would cut a group settles it: its blocks
+// stay small. So do those of the last group before a crash.
 //
 // # Spans
 //
 // A span summarises a run of blocks of one epoch that stay as they are: at most 65,535 events, 256
-// blocks, 4,096 collections, 1/64 of the retention in time and bytes. It is written with the block that does
-// not fit any more. Blocks behind the newest span are looked at one by one; what will be the next span is
-// gathered in memory (some 1 MiB), and after a start from the indexes of those blocks. A span says
+// blocks, 4,096 collections, 1/64 of the retention in time and bytes. It is written with the block
+// that does not fit any more. Blocks behind the newest span are looked at one by one; what will be
+// the next span is gathered in memory (some 1 MiB), and after a start from the indexes of those
+// blocks. A span says
 //
 //   - of each block: first and last stamp, position of the last event, number of events;
-//   - of each collection: how many events it has, and in which blocks; likewise of identity and account events;
-//   - of each DID in it: a fingerprint and the blocks it is in. A fingerprint is SipHash-2-4 under a key
-//     that is random for each log and never leaves it, so that nobody can choose DIDs that collide. It is cut so
-//     short that of 20,000 DIDs that are not in the span about one seems to be, which costs a look into one
-//     block, whose own table of DIDs decides. They are in 32 shards by their first bits, so that who looks
-//     for one DID reads some 8 KiB of a span;
-//   - the identity and account events once more, copied (unless they are more than 1 MiB), since they pass
-//     every collection filter: so a reader of a rare collection does not open all other blocks for them.
+//   - of each collection: how many events it has, and in which blocks; likewise of identity and
+//     account events;
+//   - of each DID in it: a fingerprint and the blocks it is in. A fingerprint is SipHash-2-4 under
+//     a key that is random for each log and never leaves it, so that nobody can choose DIDs that
+//     collide. It is cut so short that of 20,000 DIDs that are not in the span about one seems to
+//     be, which costs a look into one block, whose own table of DIDs decides. They are in 32 shards
+//     by their first bits, so that who looks for one DID reads some 8 KiB of a span;
+//   - the identity and account events once more, copied (unless they are more than 1 MiB), since
+//     they pass every collection filter: so a reader of a rare collection does not open all other
+//     blocks for them.
 //
-// A reader with a filter looks at the span, then at the indexes of blocks that may have a match, then
-// reads frames of those that have one. One that wants all of some DIDs looks at their shards first, and not at spans
-// that have none of them. Spans are decoded into the cache (some 10 KiB each); fingerprints
-// are looked at in place and go past it. In bytes an event (BenchmarkSpans -v: an account
-// has 5 events on average, 1.5 % are identity events): fingerprints with their blocks 3.4, copies 2.3, the
-// rest below 0.1; beside 162 of the blocks' parts there. For 36 hours at 1,500 events/s that is 1.1 GB in 3,000
-// spans. In memory there is of all this only the keys, what the cache holds, and what gathers for the next span.
+// A reader with a filter looks at the span, then at the indexes of blocks that may have a match,
+// then reads frames of those that have one. One that wants all of some DIDs looks at their shards
+// first, and not at spans that have none of them. Spans are decoded into the cache (some 10 KiB
+// each); fingerprints are looked at in place and go past it. In bytes an event (BenchmarkSpans -v:
+// an account has 5 events on average, 1.5 % are identity events): fingerprints with their blocks
+// 3.4, copies 2.3, the rest below 0.1; beside 162 of the blocks' parts there. For 36 hours at 1,500
+// events/s that is 1.1 GB in 3,000 spans. In memory there is of all this only the keys, what the
+// cache holds, and what gathers for the next span.
 //
 // # Formats
 //
-// Package internal/format has the encodings of all keys and values, and draws them (formats.go). Pebble holds one key
-// range for each part of a block; tables are cut where ranges meet (logstore.SpanPolicy), so compactions do not merge ranges. See
-// internal/pebblestore for when they run.
+// Package internal/format has the encodings of all keys and values, and draws them (formats.go).
+// Pebble holds one key range for each part of a block; tables are cut where ranges meet
+// (logstore.SpanPolicy), so compactions do not merge ranges. See internal/pebblestore for when they
+// run.
 //
 // # Concurrency and lock order
 //
 // One goroutine calls Append. Seal, NewReader, Progress, Range, Run, Trim, Close are safe for
 // concurrent use; a Reader, a Chunk and a Stamper belong to one goroutine at a time. Locks, in the
 // order they may be taken: trims.mu (one trim at a time), Log.mu (changes of the snapshot and
-// commits), blockStore.storeMu (shared: readers; exclusive: Close), openParts.mu, cache.mu. Nobody waits for another
-// goroutine with cache.mu held; a cache entry's owner never waits for another entry that waits for it
-// (variants wait for parts, parts for nothing). Goroutines that read ahead hold storeMu as readers do; Close
-// waits for them.
+// commits), blockStore.storeMu (shared: readers; exclusive: Close), openParts.mu, cache.mu. Nobody
+// waits for another goroutine with cache.mu held; a cache entry's owner never waits for another
+// entry that waits for it (variants wait for parts, parts for nothing). Goroutines that read ahead
+// hold storeMu as readers do; Close waits for them.
 package replay

@@ -65,9 +65,9 @@ func (c *cache) pages() (n int) {
 	return n
 }
 
-// TestPieces: who reads alone leaves no frames in the cache, those who come later share what they unpack, and all
+// TestPages: who reads alone leaves no frames in the cache, those who come later share what they unpack, and all
 // read the same. A chunk keeps its bytes whatever other chunks do.
-func TestPieces(t *testing.T) {
+func TestPages(t *testing.T) {
 	l, want := fatBlocks(t)
 	unpacked := 0
 	for n, tc := range []struct {
@@ -108,8 +108,8 @@ func TestPieces(t *testing.T) {
 	}
 }
 
-// TestPiecesOfMatches: a reader of few matches unpacks only the substreams of pages that have one.
-func TestPiecesOfMatches(t *testing.T) {
+// TestPagesOfMatches: a reader of few matches unpacks only the substreams of pages that have one.
+func TestPagesOfMatches(t *testing.T) {
 	l, _ := fatBlocks(t)
 	x := firstBlock(t, l)
 	filter := must(NewFilter(FilterConfig{DIDs: []string{"did:plc:rare"}}))
@@ -156,8 +156,8 @@ func TestRelease(t *testing.T) {
 	c.Reset()
 }
 
-// TestFetchStrands: what is read ahead has the substreams that its reader's filter passes something of, and no others.
-func TestFetchStrands(t *testing.T) {
+// TestLoadFor: what is read ahead has the substreams that its reader's filter passes something of, and no others.
+func TestLoadFor(t *testing.T) {
 	l, _ := fatBlocks(t)
 	x := firstBlock(t, l)
 	loaded := map[int]bool{}

@@ -176,8 +176,8 @@ func TestSlowParts(t *testing.T) {
 	}
 }
 
-// TestSlowStrands: what a reader wants of a large block may be small, and is waited for no less.
-func TestSlowStrands(t *testing.T) {
+// TestSlowSubstreams: what a reader wants of a large block may be small, and is waited for no less.
+func TestSlowSubstreams(t *testing.T) {
 	disk, monotonic := slowBlobs()
 	cfg := testConfig(t, disk.wrap(vfs.NewMem()), newTestClock())
 	cfg.Monotonic = monotonic

@@ -39,8 +39,8 @@ func substreamDamages() []logDamage {
 	}
 }
 
-// TestVerifyFindsStrands is TestVerifyFinds for substreams. Readers are told, too, and are given nothing of the block.
-func TestVerifyFindsStrands(t *testing.T) {
+// TestVerifyFindsSubstreams is TestVerifyFinds for substreams. Readers are told, too, and are given nothing of the block.
+func TestVerifyFindsSubstreams(t *testing.T) {
 	for _, d := range substreamDamages() {
 		t.Run(d.name, func(t *testing.T) {
 			fs, keys := verifyLogOf(t, 1)
