@@ -13,7 +13,7 @@ const maxGroup = jobsInFlight
 
 // commit makes sealed jobs durable in order, as many at a time as are ready.
 func (p *Pipeline) commit(ctx context.Context) error {
-	c := &p.committer
+	c := &committer{p: p}
 	positions := time.NewTicker(maxPositionAge / 2)
 	defer positions.Stop()
 	for {
@@ -49,27 +49,13 @@ func (p *Pipeline) commit(ctx context.Context) error {
 	}
 }
 
-// committer collects jobs for one Append. The commit stage gathers several; the ordering stage
-// commits one, when nothing else is in flight.
+// committer collects jobs for one Append. It belongs to the commit stage.
 type committer struct {
-	p    *Pipeline
-	next *job // taken off commits, and not sealed when it was
-
-	// idleToken holds one token while nothing appends. The ordering stage may commit while the
-	// commit stage has a position to append.
-	idleToken chan struct{}
-	jobs      []*job
-	blocks    []*replay.Block
-	idle      *replay.Block // newest block without events, not yet appended
-}
-
-// one commits a sealed job.
-func (c *committer) one(j *job) error {
-	<-c.idleToken
-	defer func() { c.idleToken <- struct{}{} }()
-	c.p.metrics.stages[stageCommit].started(j)
-	c.jobs = append(c.jobs, j)
-	return c.land(false)
+	p      *Pipeline
+	next   *job // taken off commits, and not sealed when it was
+	jobs   []*job
+	blocks []*replay.Block
+	idle   *replay.Block // newest block without events, not yet appended
 }
 
 // gather takes j and those jobs directly behind it that are sealed already.
@@ -109,16 +95,9 @@ func (c *committer) gather(ctx context.Context, j *job) error {
 	}
 }
 
-// flush appends what was gathered, as land does.
-func (c *committer) flush(all bool) error {
-	<-c.idleToken
-	defer func() { c.idleToken <- struct{}{} }()
-	return c.land(all)
-}
-
-// land appends what was gathered. Blocks without events, which only move the position, wait for one
+// flush appends what was gathered. Blocks without events, which only move the position, wait for one
 // with events or for the ticker (all), unless a gap must be recorded.
-func (c *committer) land(all bool) error {
+func (c *committer) flush(all bool) error {
 	m := c.p.metrics
 	for _, j := range c.jobs {
 		if len(j.batch.Events) == 0 && j.gap == nil {

@@ -16,8 +16,7 @@
 //
 // Workers translate and seal. One goroutine takes the jobs in the relay's order and stamps them.
 // Several ask the resolvers for UIDs. One commits: sealed jobs that follow each other share one
-// sync. A small job that finds nothing else in flight takes the inline path: the ordering goroutine
-// takes it through all stages.
+// sync.
 //
 // # Concurrency
 //

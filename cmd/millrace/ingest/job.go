@@ -21,7 +21,6 @@ type job struct {
 	gap    *replay.Gap // what may have been lost directly before the first frame
 	began  time.Time   // when the first frame came
 	queued time.Time   // when it began to wait for the stage that it is in or will be next
-	inline bool        // it takes the inline path
 
 	from, to int // the frames that batch covers
 	batch    translate.Batch

@@ -76,8 +76,7 @@ type Pipeline struct {
 	began    []time.Time // when the first frames of jobs in flight came, oldest first
 	finished bool        // no frames come any more
 
-	stamper   *replay.Stamper // the ordering stage's own
-	committer committer
+	stamper *replay.Stamper // the ordering stage's own
 }
 
 // FrameAge returns the clock less the time of the frames that came in the last minute, as
@@ -108,8 +107,6 @@ func New(cfg Config) (*Pipeline, error) {
 	}
 	p.room = semaphore.NewWeighted(int64(p.frameBytes))
 	p.metrics = newMetrics(cfg.Registerer, p)
-	p.committer.p, p.committer.idleToken = p, make(chan struct{}, 1)
-	p.committer.idleToken <- struct{}{}
 	for range jobsInFlight {
 		p.free <- newJob()
 	}
@@ -282,10 +279,6 @@ func (p *Pipeline) dispatchLocked() {
 	p.filling = nil
 	p.flush.Stop()
 	p.last = len(j.raw)
-	if j.inline = len(p.began) == 1 && len(j.raw) <= maxInlineBytes; j.inline {
-		p.queue(p.ordered, j, stageTranslate)
-		return
-	}
 	p.ordered <- j
 	p.queue(p.work, j, stageTranslate)
 }
@@ -455,32 +448,15 @@ func (p *Pipeline) order(ctx context.Context) error {
 	defer close(p.commits)
 	defer close(p.interns)
 	t := p.newTranslator(p.frameBytes)
-	l := newInlinePath(ctx, p)
 	for {
 		j, err := next(ctx, p.ordered)
 		if j == nil {
 			return err
 		}
-		if j.inline {
-			l.as.enter(stageTranslate)
-			p.metrics.stages[stageTranslate].started(j)
-			if err := p.translate(j, t, true); err != nil {
-				return err
-			}
-			if j.to == len(j.frames) {
-				p.releaseRaw(j)
-				p.stamp(j)
-				if err := l.work(ctx, j); err != nil {
-					return err
-				}
-				continue
-			}
-		} else {
-			select {
-			case <-j.translated:
-			case <-ctx.Done():
-				return context.Cause(ctx)
-			}
+		select {
+		case <-j.translated:
+		case <-ctx.Done():
+			return context.Cause(ctx)
 		}
 		for j.to < len(j.frames) {
 			if j.to > j.from {
