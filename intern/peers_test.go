@@ -3,12 +3,12 @@ package intern
 import (
 	"context"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -135,35 +135,35 @@ func awaitPeers(t *testing.T, in *Interner, others int) {
 	}
 }
 
-// TestOneStream has two and four Interners read the same stream: all give the same UIDs, the work is shared, hardly a
-// transaction is repeated.
+// TestOneStream has two and four Interners read the same stream: all give the same UIDs, the work
+// is shared, hardly a transaction is repeated.
 func TestOneStream(t *testing.T) {
 	for _, instances := range []int{2, 4} {
 		t.Run(fmt.Sprint(instances), func(t *testing.T) {
-			for try := 1; ; try++ {
-				unshared := oneStream(t, instances)
-				if unshared == "" || t.Failed() {
-					return
-				}
-				if try == 5 { // who stands still while others wait for it makes them write themselves
-					t.Fatalf("five times, of which the last: %s", unshared)
-				}
-			}
+			synctest.Test(t, func(t *testing.T) { oneStream(t, instances) })
 		})
 	}
 }
 
-// oneStream says how the work was not shared, if it was not.
-func oneStream(t *testing.T, instances int) (unshared string) {
-	store := simkv.New(simkv.Config{Shared: true, ReadLatency: 300 * time.Microsecond, CommitLatency: time.Millisecond})
-	var all []*Interner
-	for range instances {
+// openShared opens Interners on stores that are one, and waits until all lead their shares. Each
+// knows the numbers of the stream's collections: to number one, workers wait for a mutex, and a
+// bubble's time stands still for as long as a goroutine does.
+func openShared(t *testing.T, stores ...kv.Store) (all []*Interner) {
+	t.Helper()
+	for _, store := range stores {
 		all = append(all, openOn(t, store, Config{}))
 	}
 	for _, in := range all {
-		awaitPeers(t, in, instances-1)
+		awaitPeers(t, in, len(stores)-1)
+		resolve(t, in, "at://did:web:first.example/app.bsky.feed.like")
+		resolve(t, in, "at://did:web:first.example/app.bsky.feed.threadgate")
 	}
-	_ = all[0].ResolveStrings(ctx, streamBatch(0, 40), make([]uint64, 40)) // numbers the collections
+	return all
+}
+
+func oneStream(t *testing.T, instances int) {
+	store := simkv.New(simkv.Config{Shared: true, ReadLatency: 300 * time.Microsecond, CommitLatency: time.Millisecond})
+	all := openShared(t, slices.Repeat([]kv.Store{store}, instances)...)
 	var mu sync.Mutex
 	want := make(map[string]uint64)
 	var wg sync.WaitGroup
@@ -177,84 +177,36 @@ func oneStream(t *testing.T, instances int) (unshared string) {
 	}
 	wg.Wait()
 	var committed, repeated, followed float64
-	for _, in := range all {
+	for i, in := range all {
 		own := testutil.ToFloat64(in.metrics.committed)
 		committed, repeated, followed = committed+own, repeated+retriesOf(in), followed+testutil.ToFloat64(in.metrics.followed)
-		if own == 0 {
-			unshared = "an instance has written nothing"
+		if own < 10 {
+			t.Errorf("instance %d has committed only %v transactions", i, own)
 		}
 	}
 	t.Logf("%d strings, %v transactions, %v repeated, %v strings followed, %v taken over", len(want), committed, repeated, followed,
 		testutil.ToFloat64(all[0].metrics.takenOver))
-	switch share := repeated / committed; {
-	case followed < float64(len(want))/2:
-		unshared = fmt.Sprintf("only %v strings of %d followed", followed, len(want))
-	case share > 0.05:
-		unshared = fmt.Sprintf("%.1f %% of all transactions were repeated", 100*share)
+	if followed < float64(len(want))/2 {
+		t.Errorf("only %v strings of %d followed", followed, len(want))
+	}
+	if share := repeated / committed; share > 0.05 {
+		t.Errorf("%.1f %% of all transactions were repeated", 100*share)
 	}
 	for _, in := range all {
 		_ = in.Close()
 	}
 	checkStore(t, store, want)
-	return unshared
 }
 
 // TestLeaderDies kills one of two Interners without a goodbye in mid-stream: the other goes on, no batch waits
 // for longer than a second, and soon it leads everything.
-func TestLeaderDies(t *testing.T) {
-	inTime(t, time.Second, leaderDies)
-}
+func TestLeaderDies(t *testing.T) { synctest.Test(t, leaderDies) }
 
-// inTime runs what must not take longer than limit; again, a few times, if it does: a loaded machine may be slow.
-func inTime(t *testing.T, limit time.Duration, run func(t *testing.T, now func() time.Duration) time.Duration) {
-	t.Helper()
-	var took time.Duration
-	for range 5 {
-		if took = run(t, running(t)); took <= limit || t.Failed() {
-			return
-		}
-	}
-	if took == testedNothing {
-		t.Fatal("nothing was taken over, in the last of five times: the test has tested nothing")
-	}
-	t.Errorf("it took %v at least, five times, more than %v", took, limit)
-}
-
-// testedNothing is what a run takes in which nobody came to wait for another.
-const testedNothing = time.Duration(math.MaxInt64)
-
-// running is a clock that stands still while the machine does: of the milliseconds that its ticker could not give it
-// counts one.
-func running(t *testing.T) (now func() time.Duration) {
-	var ticks atomic.Int64
-	ticker := time.NewTicker(time.Millisecond)
-	done := make(chan struct{})
-	var ticking sync.WaitGroup
-	ticking.Go(func() {
-		for {
-			select {
-			case <-ticker.C:
-				ticks.Add(1)
-			case <-done:
-				return
-			}
-		}
-	})
-	t.Cleanup(func() {
-		ticker.Stop()
-		close(done)
-		ticking.Wait()
-	})
-	return func() time.Duration { return time.Duration(ticks.Load()) * time.Millisecond }
-}
-
-// leaderDies returns the longest time that a batch took, or that it took the heir to lead everything.
-func leaderDies(t *testing.T, now func() time.Duration) time.Duration {
+func leaderDies(t *testing.T) {
 	base := simkv.New(simkv.Config{Shared: true, ReadLatency: 300 * time.Microsecond, CommitLatency: time.Millisecond})
 	victimStore := &mortal{Store: base}
-	victim, heir := openOn(t, victimStore, Config{}), openOn(t, base, Config{})
-	awaitPeers(t, victim, 1)
-	awaitPeers(t, heir, 1)
+	both := openShared(t, victimStore, base)
+	victim, heir := both[0], both[1]
 	var mu sync.Mutex
 	want := make(map[string]uint64)
 	const batches = 300
@@ -269,58 +221,54 @@ func leaderDies(t *testing.T, now func() time.Duration) time.Duration {
 		})
 	})
 	var longest time.Duration
-	last := now()
+	last := time.Now()
 	err := followStream(heir, batches, 60, 4, func(n int, strings []string, uids []uint64) {
 		record(t, &mu, want, strings, uids)
 		mu.Lock()
 		defer mu.Unlock()
-		longest, last = max(longest, now()-last), now()
+		longest, last = max(longest, time.Since(last)), time.Now()
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	wg.Wait()
-	t.Logf("longest time without a batch %v, %v strings taken over", longest, testutil.ToFloat64(heir.metrics.takenOver))
-	died := now()
+	died := time.Now()
 	awaitPeers(t, heir, 0)
-	longest = max(longest, now()-died)
+	t.Logf("longest time without a batch %v, %v strings taken over, heir led everything after another %v", longest,
+		testutil.ToFloat64(heir.metrics.takenOver), time.Since(died))
+	if longest = max(longest, time.Since(died)); longest > time.Second {
+		t.Errorf("the heir stood still for %v", longest)
+	}
 	if testutil.ToFloat64(heir.metrics.takenOver) == 0 {
-		longest = testedNothing
+		t.Error("nothing was taken over: the test has tested nothing")
 	}
 	_ = heir.Close()
 	checkStore(t, base, want)
-	return longest
 }
 
 // TestStranger has two Interners that read different streams: the one's strings never come from the other, and after the
 // first wait it does not wait again for a while.
-func TestStranger(t *testing.T) {
-	inTime(t, 10*defaultPace().holdOff, strangers)
-}
+func TestStranger(t *testing.T) { synctest.Test(t, strangers) }
 
-// strangers returns how long 40 batches took, of the one or the other.
-func strangers(t *testing.T, now func() time.Duration) time.Duration {
+func strangers(t *testing.T) {
 	store := simkv.New(simkv.Config{Shared: true})
-	a, b := openOn(t, store, Config{}), openOn(t, store, Config{})
-	awaitPeers(t, a, 1)
-	awaitPeers(t, b, 1)
-	start := now()
-	for n := range 40 {
-		resolve(t, a, streamBatch(n, 50)...)
+	both := openShared(t, store, store)
+	a, b := both[0], both[1]
+	for _, in := range both {
+		start := time.Now()
+		for n := range 40 { // when b comes to them all are in the store
+			resolve(t, in, streamBatch(n, 50)...)
+		}
+		if took := time.Since(start); took > 10*defaultPace().holdOff {
+			t.Errorf("40 batches took %v", took)
+		}
 	}
-	took := now() - start
 	if testutil.ToFloat64(a.metrics.takenOver) == 0 {
-		took = testedNothing // b leads nothing
+		t.Error("b leads nothing: the test has tested nothing")
 	}
-	start = now()
-	for n := range 40 { // b is behind: all of it is in the store
-		resolve(t, b, streamBatch(n, 50)...)
-	}
-	took = max(took, now()-start)
 	if n := testutil.ToFloat64(b.metrics.didNew) + testutil.ToFloat64(b.metrics.uriNew); n != 0 {
 		t.Errorf("b has given %v UIDs to strings that had one", n)
 	}
-	return took
 }
 
 func TestBeats(t *testing.T) {
