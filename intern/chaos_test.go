@@ -78,7 +78,7 @@ func trouble(store *simkv.Store, rng *rand.Rand, stop <-chan struct{}) {
 // chaosLife runs one instance. Unless it is the last life, the instance dies in the middle.
 func chaosLife(t *testing.T, store kv.Store, rng *rand.Rand, mu *sync.Mutex, want map[string]uint64, workers, callers int, last bool) {
 	in, err := Open(ctx, Config{Store: store, Workers: workers, BatchStrings: 1 + rng.IntN(64), CacheBytes: 32 << 10, Seed: rng.Uint64(),
-		pace: quickPace()})
+		hooks: testHooks{timing: quickTiming()}})
 	if err != nil {
 		t.Error(err)
 		return

@@ -1,34 +1,35 @@
-// Package intern gives every DID and AT URI a uint64, its UID, for ever. One string has one UID and one UID stands for
-// one string; bytes are identity. A UID is sequence << (64-p) | n: each of the 2^p sequences is a
-// counter, n is from 1, and p, the prefix bits, is fixed with the store.
+// Package intern gives every DID and AT URI a uint64, its UID, for ever. One string has one UID and
+// one UID stands for one string; bytes are identity. A UID is sequence << (64-p) | n: each of the
+// 2^p sequences is a counter, n is from 1, and p, the prefix bits, is fixed with the store.
 //
 // # Way of a batch
 //
-// Resolve takes a block's strings in one call. What the caches know is done at once. The rest goes to the workers, by hash of
-// the DID, so that no two transactions of one Interner touch the same string. A worker puts all that waits for it, up
-// to some hundreds of strings, into one transaction of the store (package kv):
+// Resolve takes a block's strings in one call. What the caches know is done at once. The rest goes
+// to the workers, by hash of the DID, so that no two transactions of one Interner touch the same
+// string. A worker puts all that waits for it, up to some hundreds of strings, into one transaction
+// of the store (package kv):
 //
 //	read   the counter of its sequence, the DIDs, the collections   (conflicting reads)
 //	read   the URIs, by the numbers of DID and collection
 //	write  a UID for each that has none: forward keys, one chunk for the run of UIDs, the raised counter
 //
-// A transaction that fails is begun anew and reads again what is there, which after an unknown outcome may be its own
-// writes. A worker stays with its randomly chosen sequence until that is exhausted, or until the counter is not
-// what the worker left there: then someone else uses it, and the worker draws another.
+// A transaction that fails is begun anew and reads again what is there, which after an unknown
+// outcome may be its own writes. A worker stays with its randomly chosen sequence until that is
+// exhausted, or until the counter is not what the worker left there: then someone else uses it, and
+// the worker draws another.
 //
-// A call of few strings that finds no transaction in flight does not go to the workers: its caller interns all of them
-// in one transaction, for as long as which the workers begin none (direct.go). So a quiet stream costs one commit a block.
-// A store that can be shared knows nothing of this.
+// A call of few strings that finds no transaction in flight does not go to the workers: its caller
+// interns all of them in one transaction, for as long as which the workers begin none (direct.go).
+// So a quiet stream costs one commit a block. A store that can be shared knows nothing of this.
 //
 // Results and caches come only after a commit, so every UID that leaves the package is durable.
 //
 // # Several Interners on one store
 //
-// Interners whose store can be shared (kv.Limits.Shared) find each other by signs of life in the store: one small blind write and
-// one small snapshot read each in 200 ms. Every shard of the strings, 256 by hash of the DID, has one leader (peers.go). It interns as above;
-// the others, who see the same strings within milliseconds on the same stream, read what it writes, chunk by chunk (tail.go), and
-// take the UIDs from there (follow.go). What does not come in 250 ms they look up and intern themselves. None of this is
-// needed for UIDs to be right, that is the transactions' conflicts' work; it spares repeating each other's transactions.
+// On a store that can be shared (kv.Limits.Shared), package internal/share divides the strings
+// among the Interners, and finds the UIDs that the others have given. It spares repeated
+// transactions; UIDs are right without it, since transactions that conflict fail. foreign.go is
+// what it uses of an Interner.
 //
 // # Keys and values
 //
@@ -39,15 +40,17 @@
 //	01 sequence(4)           -> last n given out
 //	02 NSID                  -> collection number
 //	03 number(4)             -> NSID
-//	04 instance(8)           -> its sign of life and sequences, while it runs; see peers.go
+//	04 instance(8)           -> its heartbeat and sequences; see internal/share
 //	1f name                  -> UID            f is the form; see codec.appendKey
 //	30 UID(8)                -> chunk: the names of this UID and of those that follow; see chunk.go
 //
-// Sizes in parentheses are big-endian bytes; all other numbers are varints. Collection numbers do not leave the store.
-// A string is found in one read after its DID and collection; a UID is found in the last chunk at or before it.
+// Sizes in parentheses are big-endian bytes; all other numbers are varints. Collection numbers do
+// not leave the store. A string is found in one read after its DID and collection; a UID is found
+// in the last chunk at or before it.
 //
 // # Concurrency
 //
-// An Interner is safe for concurrent use. Each worker is one goroutine that owns its transaction's buffers. Interner.shards
-// and then Interner.numbering are taken first and held through a transaction; all other locks are leaves: none is held while another is taken.
+// An Interner is safe for concurrent use. Each worker is one goroutine that owns its transaction's
+// buffers. Interner.shards and then Interner.numbering are taken first and held through a
+// transaction; all other locks are leaves: none is held while another is taken.
 package intern

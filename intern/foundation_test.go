@@ -170,7 +170,7 @@ func TestFoundationOneStream(t *testing.T) {
 			var committed, repeated, over float64
 			for _, in := range all {
 				committed, repeated = committed+testutil.ToFloat64(in.metrics.committed), repeated+retriesOf(in)
-				over += testutil.ToFloat64(in.metrics.takenOver)
+				over += testutil.ToFloat64(in.metrics.share.TakenOver)
 			}
 			t.Logf("%d strings, %v transactions, %v repeated, %v taken over", len(want), committed, repeated, over)
 			if repeated > 0.05*(committed+repeated) {

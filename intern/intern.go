@@ -8,11 +8,11 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"millrace/intern/internal/share"
 	"millrace/intern/kv"
 )
 
@@ -32,8 +32,8 @@ const (
 type Config struct {
 	Store kv.Store // stays the caller's; close it after the Interner
 
-	// PrefixBits of a new store, 1 to 32. 0: DefaultPrefixBits. A store that exists must have been created with
-	// the same number, unless this is 0.
+	// PrefixBits of a new store, 1 to 32. 0: DefaultPrefixBits. A store that exists must have been
+	// created with the same number, unless this is 0.
 	PrefixBits int
 
 	Workers      int           // transactions in flight; 0: 4
@@ -43,14 +43,19 @@ type Config struct {
 	Timeout      time.Duration // of one attempt at a transaction; 0: 5 s
 	Seed         uint64        // of the choice of sequences; 0: random. For tests.
 
-	// Alone says not to look for other Interners on a store that can be shared. They may be there: what all of them write
-	// stays right, but they repeat each other's work.
+	// Alone says not to look for other Interners on a store that can be shared. They may be there:
+	// what all of them write stays right, but they repeat each other's work.
 	Alone bool
 
 	Logger     *slog.Logger          // nil: discard
 	Registerer prometheus.Registerer // nil: no metrics
 
-	pace pace // for tests; zero: the default
+	hooks testHooks
+}
+
+// testHooks changes what only tests may change. The zero value changes nothing.
+type testHooks struct {
+	timing share.Timing // of the instances of a shared store
 }
 
 // Limits of Config.
@@ -92,8 +97,8 @@ func (c *Config) setDefaults() error {
 	if c.Seed == 0 {
 		c.Seed = rand.Uint64()
 	}
-	if c.pace.beat == 0 {
-		c.pace = defaultPace()
+	if c.hooks.timing == (share.Timing{}) {
+		c.hooks.timing = share.DefaultTiming()
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -117,17 +122,16 @@ type Interner struct {
 	exclusive   bool         // nobody else has the store open
 	shards      sync.RWMutex // held by a worker through a transaction, and by direct, exclusively
 	numbering   sync.Mutex   // held by a worker through a transaction that numbers collections
-	peers       *peers       // nil: alone on the store
-	follower    *follower    // nil likewise
-	speed       atomic.Int64 // nanoseconds a transaction takes, of late
+	group       *share.Group // of the instances on a shared store; nil: the store is not shared
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 	wg     sync.WaitGroup // workers
 }
 
-// Open opens the store's UIDs, in an empty store with a new store ID, and starts the workers. A store that does
-// not answer is tried again until ctx ends; ctx has no meaning after Open has returned.
+// Open opens the store's UIDs, in an empty store with a new store ID, and starts the workers. A
+// store that does not answer is tried again until ctx ends; ctx has no meaning after Open has
+// returned.
 func Open(ctx context.Context, cfg Config) (*Interner, error) {
 	if err := cfg.setDefaults(); err != nil {
 		return nil, fmt.Errorf("intern config: %w", err)
@@ -162,22 +166,12 @@ func Open(ctx context.Context, cfg Config) (*Interner, error) {
 		in.wg.Go(w.run)
 	}
 	if cfg.Store.Limits().Shared && !cfg.Alone {
-		in.meet(rand.Uint64())
+		in.group = share.New(share.Config{ID: rand.Uint64(), Interner: shared{in}, CacheKeyBytes: cacheKey, Timing: cfg.hooks.timing,
+			Logger: cfg.Logger, Metrics: m.share})
+		in.group.Join(in.ctx)
+		in.wg.Go(func() { in.group.Run(in.ctx) })
 	}
 	return in, nil
-}
-
-// meet begins to work with the other Interners on the store.
-func (in *Interner) meet(id uint64) {
-	in.speed.Store(int64(in.cfg.pace.holdOff) * 2 / 5) // until something is known
-	in.peers = newPeers(in, id, in.cfg.pace)
-	_ = in.peers.step(in.ctx) // if it fails, the next beat does it
-	t := newTail(in, in.peers)
-	in.follower = newFollower(in, t, in.cfg.pace)
-	in.wg.Go(in.peers.run)
-	in.wg.Go(t.run)
-	in.wg.Go(in.follower.run)
-	in.wg.Go(in.follower.glancer)
 }
 
 // StoreID names the store for ever: 32 hex digits. Logs record it.
@@ -195,14 +189,11 @@ func (in *Interner) Close() error {
 	in.wg.Wait()
 	in.shards.Lock() // a call that has no worker is over
 	defer in.shards.Unlock()
-	if in.peers != nil {
-		in.peers.leave()
-	}
 	return nil
 }
 
-// Request is one event's DID and, for an op, its path. Empty Collection: the DID only. The bytes are only read, and only
-// until Resolve returns.
+// Request is one event's DID and, for an op, its path. Empty Collection: the DID only. The bytes
+// are only read, and only until Resolve returns.
 type Request struct {
 	DID        []byte
 	Collection []byte
@@ -212,9 +203,10 @@ type Request struct {
 // Result holds the UIDs of a Request; URIUID is 0 if it has no Collection, or with ScopeDIDs.
 type Result struct{ DIDUID, URIUID uint64 }
 
-// Resolve sets out[i] to the UIDs of reqs[i], which are durable in the store. Strings that had none get one now. It waits
-// for as long as the store is slow or down; only the end of ctx or of the Interner, an invalid string
-// (*InvalidError, nothing interned), or damage to the store ends it early, and then out is of no use.
+// Resolve sets out[i] to the UIDs of reqs[i], which are durable in the store. Strings that had none
+// get one now. It waits for as long as the store is slow or down; only the end of ctx or of the
+// Interner, an invalid string (*InvalidError, nothing interned), or damage to the store ends it
+// early, and then out is of no use.
 func (in *Interner) Resolve(ctx context.Context, reqs []Request, out []Result) error {
 	c := in.newCall(ctx)
 	for i := range reqs {
@@ -245,7 +237,8 @@ func (r *Request) name() (name, string) {
 	return n, reason
 }
 
-// ResolveStrings is Resolve for whole strings: uids[i] is the UID of strings[i], a DID or any valid AT URI.
+// ResolveStrings is Resolve for whole strings: uids[i] is the UID of strings[i], a DID or any valid
+// AT URI.
 func (in *Interner) ResolveStrings(ctx context.Context, strings []string, uids []uint64) error {
 	c := in.newCall(ctx)
 	for i, s := range strings {
@@ -286,39 +279,28 @@ func (in *Interner) finish(c *call, results func([]item)) error {
 	return nil
 }
 
-// dispatch queues the items that are not done, with the follower if another Interner leads them, else with their
-// workers. It returns false if there are none.
+// dispatch queues the items that are not done, with the group if another instance leads them, else
+// with their workers. It returns false if there are none.
 func (in *Interner) dispatch(c *call) bool {
-	var ours []*item
-	theirs := task{call: c}
-	var v *view
-	if in.peers != nil {
-		v = in.peers.view.Load()
-	}
+	var ours, theirs []*item
 	for i := range c.items {
 		item := &c.items[i]
 		switch {
 		case item.done():
-		case v != nil && v.leader(item.hash) != nil:
-			theirs.items = append(theirs.items, item)
+		case in.group != nil && in.group.Led(item.hash):
+			theirs = append(theirs, item)
 		default:
 			ours = append(ours, item)
 		}
 	}
-	if len(ours)+len(theirs.items) == 0 || len(theirs.items) == 0 && in.direct(c, ours) {
+	if len(ours)+len(theirs) == 0 || len(theirs) == 0 && in.direct(c, ours) {
 		return false
 	}
 	tasks := in.split(c, ours)
 	c.parts.Store(int32(len(tasks)))
-	if len(theirs.items) > 0 {
+	if len(theirs) > 0 {
 		c.parts.Add(1)
-		select {
-		case in.follower.queue <- theirs:
-		case <-c.ctx.Done():
-			return true // finish sees the same
-		case <-in.ctx.Done():
-			return true
-		}
+		in.group.Follow(c.ctx, sharedCall{c, in}, in.newForeign(theirs))
 	}
 	for _, t := range tasks {
 		if !in.handOver(t) {

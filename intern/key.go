@@ -14,7 +14,7 @@ const (
 	tagSequence   = 0x01 // + sequence, 4 bytes -> last n given out
 	tagCollName   = 0x02 // + NSID -> number
 	tagCollNumber = 0x03 // + number, 4 bytes -> NSID
-	tagInstances  = 0x04 // + instance, 8 bytes -> its sign of life; see peers.go
+	tagInstances  = 0x04 // + instance, 8 bytes -> its heartbeat; of internal/share
 	tagNames      = 0x10 // + form: forward keys -> UID
 	tagUIDs       = 0x30 // + first UID, 8 bytes -> chunk of names
 	tagEnd        = 0x31

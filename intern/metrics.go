@@ -1,6 +1,10 @@
 package intern
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"millrace/intern/internal/share"
+)
 
 // metrics of one Interner.
 type metrics struct {
@@ -14,8 +18,7 @@ type metrics struct {
 	sequenceExhausted        prometheus.Counter
 	outages                  prometheus.Counter
 	up                       prometheus.Gauge
-	peers                    prometheus.Gauge
-	followed, takenOver      prometheus.Counter
+	share                    *share.Metrics
 }
 
 // Labels of retries: why a transaction was begun anew.
@@ -73,24 +76,16 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 			Help: "1 while the UID store answers, 0 during an outage.",
 		}),
 	}
-	m.peers = prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "millrace_intern_peers",
-		Help: "Other instances that share the UID store and live.",
-	})
-	m.followed = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "millrace_intern_followed_total",
-		Help: "Strings read from what other instances wrote.",
-	})
-	m.takenOver = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "millrace_intern_taken_over_total",
-		Help: "Strings that another instance leads and that were interned here, since its result did not come in time.",
-	})
 	m.up.Set(1)
+	var err error
+	if m.share, err = share.NewMetrics(r); err != nil {
+		return nil, err
+	}
 	if r == nil {
 		return m, nil
 	}
 	for _, c := range []prometheus.Collector{strings, sequences, m.committed, m.retries, m.transactionSeconds,
-		m.transactionStrings, m.outages, m.up, m.peers, m.followed, m.takenOver} {
+		m.transactionStrings, m.outages, m.up} {
 		if err := r.Register(c); err != nil {
 			return nil, err
 		}

@@ -11,18 +11,18 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"millrace/intern/internal/share"
 	"millrace/intern/kv"
 	"millrace/intern/kv/simkv"
 )
 
-// quickPace is ten times the default.
-func quickPace() pace {
-	p := defaultPace()
-	p.beat, p.holdOff, p.tail, p.idle = p.beat/10, p.holdOff/10, p.tail/4, p.idle/4
-	return p
+// quickTiming is ten times the default.
+func quickTiming() share.Timing {
+	t := share.DefaultTiming()
+	t.Heartbeat, t.HoldOff, t.Poll, t.IdlePoll = t.Heartbeat/10, t.HoldOff/10, t.Poll/4, t.IdlePoll/4
+	return t
 }
 
 // mortal is a store that one Interner reaches, until it is killed.
@@ -51,8 +51,8 @@ func (t mortalTxn) Commit(c context.Context) error {
 	return t.Txn.Commit(c)
 }
 
-// stream is batch n of a stream that all Interners read: new records of mostly known accounts, some of them with keys that the caches
-// do not take.
+// stream is batch n of a stream that all Interners read: new records of mostly known accounts, some
+// of them with keys that the caches do not take.
 func streamBatch(n, size int) []string {
 	rng := rand.New(rand.NewPCG(uint64(n), 9))
 	var s []string
@@ -121,16 +121,12 @@ func retriesOf(in *Interner) (n float64) {
 func awaitPeers(t *testing.T, in *Interner, others int) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
-		v := in.peers.view.Load()
-		leaders := make(map[*peer]bool)
-		for _, p := range v.leaders {
-			leaders[p] = true
-		}
-		if len(v.others) == others && leaders[nil] && len(leaders) == 1+others {
+		living := int(testutil.ToFloat64(in.metrics.share.Instances))
+		if living == others && in.group.Leaders() == 1+others {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("%d others, not %d", len(v.others), others)
+			t.Fatalf("%d others, not %d", living, others)
 		}
 	}
 }
@@ -179,13 +175,13 @@ func oneStream(t *testing.T, instances int) {
 	var committed, repeated, followed float64
 	for i, in := range all {
 		own := testutil.ToFloat64(in.metrics.committed)
-		committed, repeated, followed = committed+own, repeated+retriesOf(in), followed+testutil.ToFloat64(in.metrics.followed)
+		committed, repeated, followed = committed+own, repeated+retriesOf(in), followed+testutil.ToFloat64(in.metrics.share.Followed)
 		if own < 10 {
 			t.Errorf("instance %d has committed only %v transactions", i, own)
 		}
 	}
 	t.Logf("%d strings, %v transactions, %v repeated, %v strings followed, %v taken over", len(want), committed, repeated, followed,
-		testutil.ToFloat64(all[0].metrics.takenOver))
+		testutil.ToFloat64(all[0].metrics.share.TakenOver))
 	if followed < float64(len(want))/2 {
 		t.Errorf("only %v strings of %d followed", followed, len(want))
 	}
@@ -198,8 +194,8 @@ func oneStream(t *testing.T, instances int) {
 	checkStore(t, store, want)
 }
 
-// TestLeaderDies kills one of two Interners without a goodbye in mid-stream: the other goes on, no batch waits
-// for longer than a second, and soon it leads everything.
+// TestLeaderDies kills one of two Interners without a goodbye in mid-stream: the other goes on, no
+// batch waits for longer than a second, and soon it leads everything.
 func TestLeaderDies(t *testing.T) { synctest.Test(t, leaderDies) }
 
 func leaderDies(t *testing.T) {
@@ -235,19 +231,19 @@ func leaderDies(t *testing.T) {
 	died := time.Now()
 	awaitPeers(t, heir, 0)
 	t.Logf("longest time without a batch %v, %v strings taken over, heir led everything after another %v", longest,
-		testutil.ToFloat64(heir.metrics.takenOver), time.Since(died))
+		testutil.ToFloat64(heir.metrics.share.TakenOver), time.Since(died))
 	if longest = max(longest, time.Since(died)); longest > time.Second {
 		t.Errorf("the heir stood still for %v", longest)
 	}
-	if testutil.ToFloat64(heir.metrics.takenOver) == 0 {
+	if testutil.ToFloat64(heir.metrics.share.TakenOver) == 0 {
 		t.Error("nothing was taken over: the test has tested nothing")
 	}
 	_ = heir.Close()
 	checkStore(t, base, want)
 }
 
-// TestStranger has two Interners that read different streams: the one's strings never come from the other, and after the
-// first wait it does not wait again for a while.
+// TestStranger has two Interners that read different streams: the one's strings never come from the
+// other, and after the first wait it does not wait again for a while.
 func TestStranger(t *testing.T) { synctest.Test(t, strangers) }
 
 func strangers(t *testing.T) {
@@ -259,92 +255,14 @@ func strangers(t *testing.T) {
 		for n := range 40 { // when b comes to them all are in the store
 			resolve(t, in, streamBatch(n, 50)...)
 		}
-		if took := time.Since(start); took > 10*defaultPace().holdOff {
+		if took := time.Since(start); took > 10*share.DefaultTiming().HoldOff {
 			t.Errorf("40 batches took %v", took)
 		}
 	}
-	if testutil.ToFloat64(a.metrics.takenOver) == 0 {
+	if testutil.ToFloat64(a.metrics.share.TakenOver) == 0 {
 		t.Error("b leads nothing: the test has tested nothing")
 	}
 	if n := testutil.ToFloat64(b.metrics.didNew) + testutil.ToFloat64(b.metrics.uriNew); n != 0 {
 		t.Errorf("b has given %v UIDs to strings that had one", n)
-	}
-}
-
-func TestBeats(t *testing.T) {
-	value := appendBeat(nil, 77, []uint32{1, 16383, 5})
-	got, err := parseBeat(appendInstanceKey(nil, 9), value)
-	if want := (instance{9, 77, []uint32{1, 16383, 5}}); err != nil || !cmp.Equal(got, want, cmp.AllowUnexported(instance{})) {
-		t.Errorf("%+v, %v", got, err)
-	}
-	for n := range value {
-		if _, err := parseBeat(appendInstanceKey(nil, 9), value[:n]); err == nil {
-			t.Errorf("%d bytes of %d were taken", n, len(value))
-		}
-	}
-	if _, err := parseBeat([]byte{tagInstances, 1}, value); err == nil {
-		t.Error("a short key was taken")
-	}
-	if _, err := parseBeat(appendInstanceKey(nil, 9), append(value, 0)); err == nil {
-		t.Error("trailing bytes were taken")
-	}
-}
-
-// TestLeaders checks that leaders are the same in all views, near evenly spread, and that only the dead one's shards move.
-func TestLeaders(t *testing.T) {
-	store := simkv.New(simkv.Config{Shared: true})
-	in := openOn(t, store, Config{})
-	leads := func(self uint64, others ...uint64) [shards]uint64 {
-		p := newPeers(in, self, defaultPace())
-		p.beats = 10
-		for _, id := range others {
-			p.known[id] = &peer{id: id, beat: 10}
-		}
-		p.look()
-		var ids [shards]uint64
-		for i, leader := range p.view.Load().leaders {
-			if ids[i] = self; leader != nil {
-				ids[i] = leader.id
-			}
-		}
-		return ids
-	}
-	four := leads(1, 2, 3, 4)
-	if four != leads(3, 4, 2, 1) {
-		t.Error("two instances see different leaders")
-	}
-	three, counts := leads(1, 2, 4), make(map[uint64]int)
-	for i, id := range four {
-		counts[id]++
-		if id != 3 && three[i] != id {
-			t.Errorf("shard %d went from %d to %d though 3 has died", i, id, three[i])
-		}
-	}
-	for id := uint64(1); id <= 4; id++ {
-		if counts[id] < shards/8 {
-			t.Errorf("instance %d leads %d shards", id, counts[id])
-		}
-	}
-}
-
-// TestJoining: nobody waits for the results of an Interner that does not lead anything yet.
-func TestJoining(t *testing.T) {
-	in := openOn(t, simkv.New(simkv.Config{Shared: true}), Config{Alone: true})
-	pace := defaultPace()
-	old, joining := newPeers(in, 1, pace), newPeers(in, 2, pace)
-	old.beats = 100
-	for joining.beats = 1; joining.beats < 6; joining.beats++ {
-		old.known[2] = &peer{id: 2, beat: joining.beats}
-		joining.known[1] = &peer{id: 1, beat: old.beats}
-		old.look()
-		joining.look()
-		for shard := range shards {
-			if old.view.Load().leaders[shard] != nil && joining.view.Load().leaders[shard] != nil {
-				t.Fatalf("at beat %d nobody leads shard %d", joining.beats, shard)
-			}
-		}
-	}
-	if len(old.view.Load().others) != 1 || !slices.ContainsFunc(old.view.Load().leaders[:], func(p *peer) bool { return p != nil }) {
-		t.Error("the newcomer leads nothing in the end")
 	}
 }

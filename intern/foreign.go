@@ -1,0 +1,295 @@
+package intern
+
+import (
+	"bytes"
+	"context"
+	"time"
+
+	"millrace/intern/internal/share"
+	"millrace/intern/kv"
+)
+
+// newestNames is how many UIDs before a sequence's counter a reader of it begins: what was given
+// out since its owner took it up, and some that are wanted soon.
+const newestNames = 2048
+
+// maxReadChunks is how many chunks of one sequence are read at a time.
+const maxReadChunks = 64
+
+// shared is an Interner as package share sees it.
+type shared struct{ *Interner }
+
+func (in shared) Attempt(ctx context.Context, limit time.Duration, fn func(context.Context, kv.Txn) error) error {
+	if limit == 0 {
+		limit = in.cfg.Timeout
+	}
+	return in.attemptWithin(ctx, limit, fn)
+}
+
+func (in shared) Sequences() []uint32 { return in.sequences.inUse() }
+
+func (in shared) ReadSequence(ctx context.Context, txn kv.Txn, sequence uint32, from uint64, names []share.Name) (uint64, []share.Name, error) {
+	c := in.codec
+	if from == 0 {
+		last, err := in.lastOf(ctx, txn, sequence)
+		if err != nil {
+			return 0, names, err
+		}
+		from = c.join(sequence, last+1-min(last, newestNames))
+	}
+	r := kv.Range{Begin: appendUIDKey(nil, from), End: append(appendUIDKey(nil, c.join(sequence, c.maxN())), 0)}
+	chunks := 0
+	err := txn.Scan(ctx, r, func(p kv.Pair) (bool, error) {
+		if len(p.Key) != 9 {
+			return false, broken("UID key", p.Key)
+		}
+		chunk, count, err := openChunk(c, bytes.Clone(p.Value))
+		if err != nil {
+			return false, err
+		}
+		uid := uidOfKey(p.Key)
+		for e := (entry{}); chunk.next(&e); uid++ {
+			names = append(names, share.Name{Key: c.appendKey(nil, &e), UID: uid, DID: e.form.isDID()})
+		}
+		from = uidOfKey(p.Key) + uint64(count)
+		chunks++
+		return chunks < maxReadChunks, chunk.err
+	})
+	return from, names, err
+}
+
+// lastOf returns the last n that a sequence has given out.
+func (in shared) lastOf(ctx context.Context, txn kv.Txn, sequence uint32) (uint64, error) {
+	value := make([][]byte, 1)
+	if err := txn.Get(ctx, [][]byte{appendSequenceKey(nil, sequence)}, value); err != nil || value[0] == nil {
+		return 0, err
+	}
+	return number(value[0])
+}
+
+func (in shared) Cache(names []share.Name) {
+	for i := range names {
+		n := &names[i]
+		cache := in.uris
+		if n.DID {
+			cache = in.dids
+		}
+		cache.put(hashKey(n.Key), n.Key, n.UID)
+	}
+}
+
+func (in shared) LookUp(items []share.Item) share.Lookup {
+	l := &lookup{in: in.Interner, wanted: make([]wanted, len(items))}
+	for at, i := range items {
+		l.wanted[at].set(i.(*foreign).item)
+	}
+	return l
+}
+
+// foreign is an item that another instance leads.
+type foreign struct {
+	*item
+	in *Interner
+}
+
+// newForeign returns items as package share takes them.
+func (in *Interner) newForeign(items []*item) []share.Item {
+	all, out := make([]foreign, len(items)), make([]share.Item, len(items))
+	for at, i := range items {
+		all[at] = foreign{item: i, in: in}
+		out[at] = &all[at]
+	}
+	return out
+}
+
+func (i *foreign) Hash() uint64 { return i.hash }
+
+func (i *foreign) Advance(dst []byte) (key []byte, done bool) {
+	in := i.in
+	if i.did != nil && i.didUID == 0 {
+		if i.didUID = in.dids.get(i.hash, i.did); i.didUID == 0 {
+			return append(dst, i.did...), false
+		}
+	}
+	if i.done() {
+		return dst, true
+	}
+	if i.coll != nil && i.collNum == 0 {
+		if i.collNum = in.collections.number(i.coll); i.collNum == 0 {
+			return dst, false
+		}
+	}
+	e := entry{form: i.form, coll: i.collNum, auth: i.didUID, tid: i.tid, text: i.text}
+	key = in.codec.appendKey(dst, &e)
+	i.uriUID = in.uris.get(hashKey(key), key)
+	return key, i.uriUID != 0
+}
+
+func (i *foreign) Set(n *share.Name) {
+	if n.DID {
+		i.didUID = n.UID
+	} else {
+		i.uriUID = n.UID
+	}
+}
+
+// sharedCall is a call as package share sees it.
+type sharedCall struct {
+	*call
+	in *Interner
+}
+
+func (c sharedCall) Done() { c.finish(nil) }
+
+func (c sharedCall) PassOn(items []share.Item) {
+	ours := make([]*item, len(items))
+	for at, i := range items {
+		ours[at] = i.(*foreign).item
+	}
+	tasks := c.in.split(c.call, ours)
+	c.parts.Add(int32(len(tasks)))
+	for _, t := range tasks {
+		c.in.handOver(t)
+	}
+}
+
+// lookup looks items up in the store without giving them UIDs.
+type lookup struct {
+	in     *Interner
+	wanted []wanted
+}
+
+// wanted is what a lookup needs of an item, and what it has found. Its bytes are copies: the item
+// may be done, and its call begun anew, before the lookup is.
+type wanted struct {
+	item    *item
+	did     []byte // forward key; nil: not needed
+	didUID  uint64
+	coll    []byte // nil: not needed
+	collNum uint32
+	uri     entry
+	isURI   bool
+	uriUID  uint64
+	key     []byte // forward key of the URI, once it can be made
+	found   bool
+}
+
+func (w *wanted) set(i *item) {
+	*w = wanted{item: i, didUID: i.didUID, collNum: i.collNum, isURI: i.isURI}
+	if i.didUID == 0 {
+		w.did = bytes.Clone(i.did)
+	}
+	if i.collNum == 0 {
+		w.coll = bytes.Clone(i.coll)
+	}
+	if i.isURI {
+		w.uri = entry{form: i.form, tid: i.tid, text: bytes.Clone(i.text)}
+	}
+}
+
+// Run fills in what the store has. What it finds is committed, and put into the caches.
+func (l *lookup) Run(ctx context.Context) error {
+	err := l.in.retry(ctx, func(ctx context.Context, txn kv.Txn) error {
+		if err := l.readNames(ctx, txn); err != nil {
+			return err
+		}
+		return l.readURIs(ctx, txn)
+	})
+	if err == nil {
+		l.cache()
+	}
+	return err
+}
+
+func (l *lookup) Found(i int) bool { return l.wanted[i].found }
+
+func (l *lookup) Apply(i int) {
+	w := &l.wanted[i]
+	w.item.didUID, w.item.uriUID = max(w.item.didUID, w.didUID), max(w.item.uriUID, w.uriUID)
+	w.item.collNum = max(w.item.collNum, w.collNum)
+}
+
+// readNames reads the DIDs and collections.
+func (l *lookup) readNames(ctx context.Context, txn kv.Txn) error {
+	var keys [][]byte
+	var at []int
+	for i := range l.wanted {
+		w := &l.wanted[i]
+		if w.did != nil {
+			keys, at = append(keys, w.did), append(at, i)
+		}
+		if w.coll != nil {
+			keys, at = append(keys, appendCollNameKey(nil, w.coll)), append(at, i)
+		}
+	}
+	values := make([][]byte, len(keys))
+	if err := txn.Get(ctx, keys, values); err != nil {
+		return err
+	}
+	for j, value := range values {
+		w := &l.wanted[at[j]]
+		switch {
+		case value == nil:
+		case keys[j][0] == tagCollName:
+			n, err := number(value)
+			if err != nil || n == 0 || n > maxCollection {
+				return broken("collection number", value)
+			}
+			w.collNum = uint32(n)
+		default:
+			uid, err := l.in.codec.uidValue(value)
+			if err != nil {
+				return err
+			}
+			w.didUID = uid
+		}
+	}
+	return nil
+}
+
+// readURIs reads the URIs whose DIDs and collections are known.
+func (l *lookup) readURIs(ctx context.Context, txn kv.Txn) error {
+	var keys [][]byte
+	var at []int
+	for i := range l.wanted {
+		w := &l.wanted[i]
+		known := (w.did == nil || w.didUID != 0) && (w.coll == nil || w.collNum != 0)
+		w.found, w.uriUID = known && !w.isURI, 0
+		if known && w.isURI {
+			w.uri.auth, w.uri.coll = w.didUID, w.collNum
+			w.key = l.in.codec.appendKey(w.key[:0], &w.uri)
+			keys, at = append(keys, w.key), append(at, i)
+		}
+	}
+	values := make([][]byte, len(keys))
+	if err := txn.Get(ctx, keys, values); err != nil {
+		return err
+	}
+	for j, value := range values {
+		if value == nil {
+			continue
+		}
+		uid, err := l.in.codec.uidValue(value)
+		if err != nil {
+			return err
+		}
+		l.wanted[at[j]].uriUID, l.wanted[at[j]].found = uid, true
+	}
+	return nil
+}
+
+// cache puts what was found into the caches.
+func (l *lookup) cache() {
+	for i := range l.wanted {
+		w := &l.wanted[i]
+		if w.did != nil && w.didUID != 0 {
+			l.in.dids.put(hashKey(w.did), w.did, w.didUID)
+		}
+		if w.coll != nil && w.collNum != 0 {
+			l.in.collections.put(string(w.coll), w.collNum)
+		}
+		if w.uriUID != 0 {
+			l.in.uris.put(hashKey(w.key), w.key, w.uriUID)
+		}
+	}
+}

@@ -1,0 +1,175 @@
+package share
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"millrace/intern/kv"
+	"millrace/intern/kv/simkv"
+)
+
+// storeOnly is an Interner that has transactions, and no strings.
+type storeOnly struct {
+	Interner
+	store kv.Store
+}
+
+func (s storeOnly) Attempt(ctx context.Context, _ time.Duration, fn func(context.Context, kv.Txn) error) error {
+	return kv.Once(ctx, s.store, func(txn kv.Txn) error { return fn(ctx, txn) })
+}
+
+func (s storeOnly) Sequences() []uint32 { return []uint32{3} }
+
+func newTestInstances(t *testing.T, store kv.Store, id uint64) *instances {
+	t.Helper()
+	m, err := NewMetrics(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newInstances(Config{ID: id, Interner: storeOnly{store: store}, Timing: DefaultTiming(),
+		Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), Metrics: m}, func(time.Duration) {})
+}
+
+func TestRecord(t *testing.T) {
+	value := appendRecord(nil, 77, []uint32{1, 16383, 5})
+	got, err := parseRecord(appendKey(nil, 9), value)
+	if want := (record{9, 77, []uint32{1, 16383, 5}}); err != nil || !cmp.Equal(got, want, cmp.AllowUnexported(record{})) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	for n := range value {
+		if _, err := parseRecord(appendKey(nil, 9), value[:n]); err == nil {
+			t.Errorf("%d bytes of %d were taken", n, len(value))
+		}
+	}
+	if _, err := parseRecord([]byte{Tag, 1}, value); err == nil {
+		t.Error("a short key was taken")
+	}
+	if _, err := parseRecord(appendKey(nil, 9), append(value, 0)); err == nil {
+		t.Error("trailing bytes were taken")
+	}
+}
+
+// TestLeaders checks that leaders are the same in all views, near evenly spread, and that only the
+// dead one's shards move.
+func TestLeaders(t *testing.T) {
+	leads := func(self uint64, others ...uint64) [shards]uint64 {
+		i := newTestInstances(t, nil, self)
+		i.beats = 10
+		for _, id := range others {
+			i.known[id] = &instance{id: id, beat: 10}
+		}
+		i.elect()
+		var ids [shards]uint64
+		for shard, leader := range i.view.Load().leaders {
+			if ids[shard] = self; leader != nil {
+				ids[shard] = leader.id
+			}
+		}
+		return ids
+	}
+	four := leads(1, 2, 3, 4)
+	if four != leads(3, 4, 2, 1) {
+		t.Error("two instances see different leaders")
+	}
+	three, counts := leads(1, 2, 4), make(map[uint64]int)
+	for shard, id := range four {
+		counts[id]++
+		if id != 3 && three[shard] != id {
+			t.Errorf("shard %d went from %d to %d though 3 has died", shard, id, three[shard])
+		}
+	}
+	for id := uint64(1); id <= 4; id++ {
+		if counts[id] < shards/8 {
+			t.Errorf("instance %d leads %d shards", id, counts[id])
+		}
+	}
+}
+
+// TestJoining: no instance waits for the results of one that does not lead anything yet.
+func TestJoining(t *testing.T) {
+	old, joining := newTestInstances(t, nil, 1), newTestInstances(t, nil, 2)
+	old.beats = 100
+	for joining.beats = 1; joining.beats < 6; joining.beats++ {
+		old.known[2] = &instance{id: 2, beat: joining.beats}
+		joining.known[1] = &instance{id: 1, beat: old.beats}
+		old.elect()
+		joining.elect()
+		for shard := range shards {
+			if old.view.Load().leaders[shard] != nil && joining.view.Load().leaders[shard] != nil {
+				t.Fatalf("at beat %d no instance leads shard %d", joining.beats, shard)
+			}
+		}
+	}
+	if len(old.view.Load().others) != 1 || !slices.ContainsFunc(old.view.Load().leaders[:], func(i *instance) bool { return i != nil }) {
+		t.Error("the newcomer leads nothing in the end")
+	}
+}
+
+// TestHeartbeats has two instances share a store, heartbeat by heartbeat: each finds the other with
+// its sequences, counts it as dead after its missed heartbeats, and removes its record in the end.
+func TestHeartbeats(t *testing.T) {
+	store := simkv.New(simkv.Config{Shared: true})
+	a, b := newTestInstances(t, store, 1), newTestInstances(t, store, 2)
+	beat := func(i *instances) {
+		t.Helper()
+		if err := i.step(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 4 {
+		beat(a)
+		beat(b)
+	}
+	if v := a.view.Load(); v.alone || !cmp.Equal(v.feeds, map[uint64][]uint32{2: {3}}) {
+		t.Errorf("a sees feeds %v", v.feeds)
+	}
+	beat(a) // sees b's last heartbeat
+	for range a.timing.Missed {
+		if a.view.Load().alone {
+			t.Error("b is dead too early")
+		}
+		beat(a)
+	}
+	if !a.view.Load().alone {
+		t.Error("b lives on")
+	}
+	for range a.timing.Forget {
+		beat(a)
+	}
+	beat(a)
+	if len(a.known) != 0 {
+		t.Error("b's record is still there")
+	}
+	beat(b)
+	b.leave(t.Context())
+	beat(a)
+	if len(a.known) != 0 {
+		t.Error("b's record is still there after it has left")
+	}
+}
+
+// TestOutageKillsNone: while the store does not answer, no other instance counts as dead.
+func TestOutageKillsNone(t *testing.T) {
+	store := simkv.New(simkv.Config{Shared: true})
+	a, b := newTestInstances(t, store, 1), newTestInstances(t, store, 2)
+	for range 3 {
+		_, _ = a.step(t.Context()), b.step(t.Context())
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 10 * a.timing.Missed {
+		if err := a.step(ended); err == nil || errors.Is(err, kv.ErrConflict) {
+			t.Fatalf("a heartbeat without a store: %v", err)
+		}
+	}
+	if _ = a.step(t.Context()); a.view.Load().alone {
+		t.Error("b counts as dead after an outage")
+	}
+}
