@@ -49,7 +49,8 @@ func advice(err error) string {
 		return "this machine has no way there: check its network"
 	case errors.Is(err, os.ErrDeadlineExceeded), isTimeout(err):
 		return "it does not answer: check host and port of --relay, and what firewalls let through"
-	case errors.Is(err, websocket.ErrBadHandshake), strings.Contains(err.Error(), "malformed HTTP"): // which has no type
+	// which has no type
+	case errors.Is(err, websocket.ErrBadHandshake), strings.Contains(err.Error(), "malformed HTTP"):
 		return "it does not speak websocket: check host and port of --relay"
 	}
 	return ""

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// Each way in which a relay may not let us in is told with what to do about it.
+// Each way in which a relay may refuse is reported with what to do about it.
 func TestAdvice(t *testing.T) {
 	answer := func(status int, header ...string) func(*testing.T) string {
 		return func(t *testing.T) string {
@@ -80,7 +80,8 @@ func TestAdvice(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { c.Close() })
-			return "ws://" + c.LocalAddr().String() // the port is taken, so that nobody else comes to listen there
+			// the port is taken, so that nobody else comes to listen there
+			return "ws://" + c.LocalAddr().String()
 		}, "nothing listens there"},
 		{"no HTTP", raw(func(c net.Conn) { fmt.Fprint(c, "220 smtp.example.com ready\r\n\r\n"); c.Close() }), "does not speak websocket"},
 		{"no answer", raw(func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }), "it does not answer"},

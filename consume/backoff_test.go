@@ -43,7 +43,8 @@ func TestReconnects(t *testing.T) {
 		want  time.Duration
 	}{
 		{e: ending{cause: causeDial}, want: backoffBase},
-		{e: ending{cause: causeLost, up: time.Hour}, want: 2 * backoffBase}, // nothing was delivered
+		// nothing was delivered
+		{e: ending{cause: causeLost, up: time.Hour}, want: 2 * backoffBase},
 		{e: ending{cause: causeErrorFrame}, want: 4 * backoffBase},
 		{e: ending{cause: causeLost, delivered: true}, want: backoffBase},
 		{e: ending{cause: causeResume}, want: 2 * backoffBase},

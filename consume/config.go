@@ -50,8 +50,9 @@ type Config struct {
 	// connections whose sockets cannot be looked into (see Dial).
 	Idle func() (again bool)
 
-	PingInterval     time.Duration // 0: 15 s
-	SilenceTimeout   time.Duration // how long a relay may answer no ping; above PingInterval; 0: three of it
+	PingInterval time.Duration // 0: 15 s
+	// how long a relay may answer no ping; above PingInterval; 0: three of it
+	SilenceTimeout   time.Duration
 	HandshakeTimeout time.Duration // for TCP, TLS and upgrade together; 0: 20 s
 	UserAgent        string        // "": "millrace"
 	TLS              *tls.Config   // nil: the default
@@ -59,8 +60,9 @@ type Config struct {
 	// Dial makes the connections below TLS. nil: a net.Dialer.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 
-	Logger     *slog.Logger          // nil: nothing is logged
-	Registerer prometheus.Registerer // nil: the metrics are not registered. One Client per Registerer.
+	Logger *slog.Logger // nil: nothing is logged
+	// nil: the metrics are not registered. One Client per Registerer.
+	Registerer prometheus.Registerer
 }
 
 // Mark is a place in a relay's numbering.

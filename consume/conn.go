@@ -176,9 +176,9 @@ func (c *conn) keep(ctx context.Context, every time.Duration) {
 	}
 }
 
-// close ends the connection and returns when the keeper has ended. If polite, the relay is told,
-// and given a moment to read it: closing a socket with unread data would take the close frame
-// back.
+// close ends the connection and returns when the keeper has ended. If polite, the relay gets a
+// close frame, and given a moment to read it: closing a socket with unread data would take the
+// close frame back.
 func (c *conn) close(polite bool) {
 	close(c.stopKeeper)
 	c.keeper.Wait()

@@ -249,7 +249,7 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// TestCloseFrame tells the relay that we go.
+// TestCloseFrame: the relay gets a close frame.
 func TestCloseFrame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, l := pipeRelay(t, func(p *peer) { p.wait() })

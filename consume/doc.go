@@ -34,7 +34,7 @@
 // # Numbering
 //
 // Frames at or below the last one handed over are repeats: dropped and counted. Function decide,
-// which is pure, tells from them what is more than a repeat.
+// which is pure, finds in them what is more than a repeat.
 //
 //   - A gap. The first frame after a resume lies beyond the next number: the relay's window may
 //     have moved on. The frame carries a Gap. A jump in the middle of a connection is none.
@@ -56,7 +56,7 @@
 //     of the one before are backed off.
 //
 // If a numbering restarts and passes the position while there is no connection, or leaves out that
-// very number, it cannot be told from one that went on.
+// very number, it cannot be distinguished from one that went on.
 //
 // # Back-off
 //

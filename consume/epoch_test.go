@@ -342,7 +342,7 @@ func TestNoRestart(t *testing.T) {
 }
 
 // TestOvertaken restarts the numbering so little below the position that it passes it within the
-// patience. What stands under the last number tells, and nothing is lost.
+// patience. What stands under the last number decides, and nothing is lost.
 func TestOvertaken(t *testing.T) {
 	for _, tt := range []struct {
 		name  string

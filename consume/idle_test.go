@@ -113,7 +113,8 @@ func TestLook(t *testing.T) {
 	w := &wire{Conn: near, timeout: patience}
 	w.setIdle(func() bool {
 		if asked++; asked == 3 {
-			time.AfterFunc(10*time.Millisecond, func() { _, _ = far.Write([]byte("two")) }) // while it waits, mostly
+			// while it waits, mostly
+			time.AfterFunc(10*time.Millisecond, func() { _, _ = far.Write([]byte("two")) })
 		}
 		return asked < 3
 	})

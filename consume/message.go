@@ -25,7 +25,7 @@ type buffer struct {
 	count   int // messages since the last look
 }
 
-// read reads a message from r. tooLarge tells that it is over MaxMessageBytes, in which case msg
+// read reads a message from r. tooLarge reports that it is over MaxMessageBytes, in which case msg
 // is its beginning and the rest is still in r. msg is valid until the next read; if keep is
 // called, until the next keep.
 func (b *buffer) read(r io.Reader) (msg []byte, tooLarge bool, err error) {

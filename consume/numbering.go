@@ -20,10 +20,11 @@ const (
 type verdict uint8
 
 const (
-	deliver  verdict = iota // hand it over
-	repeat                  // drop it: it was handed over before
-	resume                  // drop it and reconnect with the cursor: frames before it may be missing
-	newEpoch                // drop it and reconnect with the cursor: the numbering began anew
+	deliver verdict = iota // hand it over
+	repeat                 // drop it: it was handed over before
+	// drop it and reconnect with the cursor: frames before it may be missing
+	resume
+	newEpoch // drop it and reconnect with the cursor: the numbering began anew
 )
 
 // observation is a frame's number, and what is known when it comes.
@@ -34,7 +35,8 @@ type observation struct {
 	conn    connState // of the present connection
 	below   int64     // how many frames directly before this one lay below the last number
 	resumes int       // connections in a row that were given up with resume
-	expired bool      // a reset has been suspected for the patience, and since before this connection
+	// a reset has been suspected for the patience, and since before this connection
+	expired bool
 }
 
 // decision is what follows from an observation.
@@ -110,7 +112,9 @@ type belowRun struct {
 type suspectedReset struct {
 	on    bool
 	since time.Time
-	conn  uint64 // the connection on which it began, or the one before the dial that was refused with FutureCursor
+	// the connection on which it began, or the one before the dial that was refused with
+	// FutureCursor
+	conn uint64
 }
 
 // next returns what the next connection must ask for.
@@ -169,7 +173,7 @@ func (n *numbering) suspect(now time.Time) {
 }
 
 // catchesUp says that the frame seq would be the last one again, reached from below. Then frame
-// must be told whether it is the same event.
+// must learn whether it is the same event.
 func (n *numbering) catchesUp(seq int64) bool {
 	return n.have && seq == n.last && n.below.frames > 0 && n.state != connFollows
 }

@@ -67,7 +67,7 @@ type simRun struct {
 	got       []simRow // what was handed over, by the relay's own names
 	lastEpoch uint32
 	lastSeq   int64
-	gaps      map[int]bool    // index into got before which a gap is told
+	gaps      map[int]bool    // index into got before which a gap is reported
 	lost      map[simRow]bool // trimmed away before we could ask for it
 }
 
@@ -180,7 +180,7 @@ func (s *simRun) pass() {
 }
 
 // checkNumbering finds the frames that came between two handed over and were not: they must have
-// been lost at the relay, and a gap be told.
+// been lost at the relay, and a gap be reported.
 func checkNumbering(t *testing.T, r *simRelay, got []simRow, gaps map[int]bool, lost map[simRow]bool) {
 	t.Helper()
 	seen := map[simRow]bool{}
@@ -191,7 +191,7 @@ func checkNumbering(t *testing.T, r *simRelay, got []simRow, gaps map[int]bool, 
 		}
 		seen[row] = true
 		if i > 0 && row.numbering != got[i-1].numbering && !gaps[i] {
-			t.Errorf("no gap told between numberings, before %+v", row)
+			t.Errorf("no gap reported between numberings, before %+v", row)
 		}
 	}
 	if len(got) == 0 {
@@ -205,7 +205,7 @@ func checkNumbering(t *testing.T, r *simRelay, got []simRow, gaps map[int]bool, 
 		for i := 1; i < len(got); i++ {
 			a, b := got[i-1], got[i]
 			if a.numbering == row.numbering && b.numbering == row.numbering && a.seq < row.seq && row.seq < b.seq && !gaps[i] {
-				t.Errorf("%+v was lost between %+v and %+v and no gap told", row, a, b)
+				t.Errorf("%+v was lost between %+v and %+v and no gap reported", row, a, b)
 				return
 			}
 		}

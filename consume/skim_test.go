@@ -104,7 +104,7 @@ func oracle(msg []byte) (e envelope, why reason, ok bool) {
 	return e, reasonNone, true
 }
 
-// hasOtherTags tells whether a tag other than that of links stands anywhere in msg, as far as it
+// hasOtherTags reports whether a tag other than that of links stands anywhere in msg, as far as it
 // can be read.
 func hasOtherTags(msg []byte) bool {
 	for at := 0; at >= 0 && at < len(msg); {

@@ -70,7 +70,8 @@ func (w *wire) look(p []byte) (n int, err error) {
 	case rawErr == nil:
 		return n, err
 	case errors.Is(rawErr, os.ErrDeadlineExceeded):
-		return 0, errNothing // of an earlier read, or cut: the next one sets a new deadline, or sees it
+		// of an earlier read, or cut: the next one sets a new deadline, or sees it
+		return 0, errNothing
 	}
 	return 0, rawErr
 }

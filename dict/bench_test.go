@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// benchEvents are the events that production Jetstream served, or a made one where there is no corpus.
+// benchEvents are the events that production Jetstream served, or a made one where there is no
+// corpus.
 func benchEvents(b *testing.B) (events [][]byte, bytesEach int64) {
 	raw, err := os.ReadFile("../../shared/corpus/expected.jsonl")
 	if err != nil {

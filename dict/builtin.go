@@ -6,17 +6,17 @@ import (
 	"io/fs"
 )
 
-// BuiltInID is the ID of the dictionary that BuiltIn returns; data/README.md says how it was made. The
-// next one gets the next ID. The range is ours by choice, within what RFC 8878 leaves to private use,
-// and WithID derives no ID from it.
+// BuiltInID is the ID of the dictionary that BuiltIn returns; data/README.md says how it was made.
+// The next one gets the next ID. The range is ours by choice, within what RFC 8878 leaves to
+// private use, and WithID derives no ID from it.
 const (
 	BuiltInID      = 51001
 	firstBuiltInID = 51000
 	lastBuiltInID  = 51999
 )
 
-// JetstreamID is the ID of the dictionary that Jetstream v1 and its clients carry, which compress=true
-// means on the wire. Package dict/jetstream has the file.
+// JetstreamID is the ID of the dictionary that Jetstream v1 and its clients carry, which
+// compress=true means on the wire. Package dict/jetstream has the file.
 const JetstreamID = 1612007021
 
 //go:embed data/*.zdict

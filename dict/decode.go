@@ -8,8 +8,9 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// maxDecodeWindow is the largest window that a frame may declare. Others' encoders declare their usual
-// window, some MiB, however short the content is; it costs nothing, as content is decoded in place.
+// maxDecodeWindow is the largest window that a frame may declare. Others' encoders declare their
+// usual window, some MiB, however short the content is; it costs nothing, as content is decoded in
+// place.
 const maxDecodeWindow = 1 << 29
 
 // Decoder decompresses frames, of ours or of others. It is safe for concurrent use.
@@ -42,9 +43,9 @@ func NewDecoder(maxBytes int, ds ...*Dictionary) (*Decoder, error) {
 	return &Decoder{maxBytes: maxBytes, ids: ids, dec: dec}, nil
 }
 
-// Append decompresses src, which must be exactly one frame, and appends its content to dst, which it
-// returns extended, or as it was with an error. The slices must not overlap; neither is kept. An error
-// wraps ErrTooLarge (content over the decoder's limit; nothing was decoded or allocated),
+// Append decompresses src, which must be exactly one frame, and appends its content to dst, which
+// it returns extended, or as it was with an error. The slices must not overlap; neither is kept. An
+// error wraps ErrTooLarge (content over the decoder's limit; nothing was decoded or allocated),
 // ErrUnknownDictionary or ErrCorrupt.
 func (d *Decoder) Append(dst, src []byte) ([]byte, error) {
 	info, err := inspectFrame(src)

@@ -101,8 +101,9 @@ func TestNewDecoderRefuses(t *testing.T) {
 	}
 }
 
-// TestGolden holds what clients and logs out there rely on: frames that were once made with a shipped
-// dictionary decode, for ever. Run with MILLRACE_UPDATE_GOLDEN=1 to make those of a new dictionary.
+// TestGolden holds what clients and logs out there rely on: frames that were once made with a
+// shipped dictionary decode, for ever. Run with MILLRACE_UPDATE_GOLDEN=1 to make those of a new
+// dictionary.
 func TestGolden(t *testing.T) {
 	for _, d := range Shipped() {
 		dec, err := NewDecoder(1<<20, d)

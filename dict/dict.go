@@ -27,7 +27,7 @@ const (
 // magic begins every dictionary: 0xEC30A437, little-endian.
 const magic = "\x37\xa4\x30\xec"
 
-// Errors that callers tell apart.
+// Errors that callers distinguish.
 var (
 	ErrNotDictionary     = errors.New("not a zstd dictionary")
 	ErrUnknownDictionary = errors.New("unknown dictionary")

@@ -29,8 +29,8 @@
 // # Concurrency
 //
 // A Dictionary is immutable. Encoder, Decoder and Registry are safe for concurrent use. An Encoder
-// owns at most GOMAXPROCS compression contexts, made when first needed; a call that finds all of them
-// busy waits for one. Registry.mu is the only lock and is never held while compressing.
+// owns at most GOMAXPROCS compression contexts, made when first needed; a call that finds all of
+// them busy waits for one. Registry.mu is the only lock and is never held while compressing.
 //
 // Coders hold channels made outside of any testing/synctest bubble: do not share them with one.
 package dict

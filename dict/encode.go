@@ -9,8 +9,8 @@ type Encoder struct {
 }
 
 // coder is one of the two implementations. Its append may assume that src is not empty and that dst
-// has MaxCompressedLen(len(src)) bytes of room; it reports false, with dst as it was, if it failed or
-// was closed.
+// has MaxCompressedLen(len(src)) bytes of room; it reports false, with dst as it was, if it failed
+// or was closed.
 type coder interface {
 	append(dst, src []byte) ([]byte, bool)
 	close()

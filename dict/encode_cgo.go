@@ -43,7 +43,8 @@ func checkLoads(raw []byte) error {
 	return nil
 }
 
-// libzstdCoder is the coder of libzstd. Its C memory is freed by close, or when the coder is garbage.
+// libzstdCoder is the coder of libzstd. Its C memory is freed by close, or when the coder is
+// garbage.
 type libzstdCoder struct {
 	*libzstdMemory
 	cleanup runtime.Cleanup
@@ -54,8 +55,8 @@ type libzstdMemory struct {
 	level int
 	cdict *C.ZSTD_CDict // read-only, shared by all contexts; nil without dictionary
 
-	// idle holds the contexts that are not in use, nil for those not yet made. Their number is fixed,
-	// so whoever has taken them all knows that no call runs.
+	// idle holds the contexts that are not in use, nil for those not yet made. Their number is
+	// fixed, so whoever has taken them all knows that no call runs.
 	idle chan *C.ZSTD_CCtx
 
 	once   sync.Once

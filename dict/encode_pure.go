@@ -11,11 +11,12 @@ import (
 // pureLevel is the level of the pure Go encoder; docs/dictionaries.md has the measurements.
 const pureLevel = zstd.SpeedFastest
 
-// pureCoder is the coder in Go. Both encoders below hold up to GOMAXPROCS states, each made when first
-// needed; EncodeAll waits for one that is free.
+// pureCoder is the coder in Go. Both encoders below hold up to GOMAXPROCS states, each made when
+// first needed; EncodeAll waits for one that is free.
 type pureCoder struct {
-	segment *zstd.Encoder                         // frames of a single segment
-	long    func() (enc *zstd.Encoder, err error) // for content over MaxWindowBytes: made when first needed
+	segment *zstd.Encoder // frames of a single segment
+	// for content over MaxWindowBytes: made when first needed
+	long func() (enc *zstd.Encoder, err error)
 }
 
 var _ coder = (*pureCoder)(nil)

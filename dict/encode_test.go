@@ -41,8 +41,8 @@ func jetstreamDictionary(t testing.TB) *Dictionary {
 	return d
 }
 
-// inputs are contents of all kinds: empty, tiny, around every boundary of the frame format, an event,
-// incompressible, and as large as a relay's largest message.
+// inputs are contents of all kinds: empty, tiny, around every boundary of the frame format, an
+// event, incompressible, and as large as a relay's largest message.
 func inputs() map[string][]byte {
 	random := make([]byte, 6<<20)
 	rng := rand.NewChaCha8([32]byte{1})

@@ -95,7 +95,7 @@ func appendHeader(dst []byte, n int, id uint32) []byte {
 	return dst
 }
 
-// frameInfo is what can be told of a frame without decoding it.
+// frameInfo is what is known of a frame without decoding it.
 type frameInfo struct {
 	id       uint32 // dictionary ID, 0 if the frame names none
 	sized    bool   // whether the frame states the size of its content

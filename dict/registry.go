@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// maxDictionaries bounds a Registry. A log keeps a dictionary only as long as it has blocks made with
-// it, so that dozens would mean dozens of changes within one retention.
+// maxDictionaries bounds a Registry. A log keeps a dictionary only as long as it has blocks made
+// with it, so that dozens would mean dozens of changes within one retention.
 const maxDictionaries = 64
 
 // Registry knows dictionaries by their IDs and has one shared Encoder for each. It is safe for
@@ -41,8 +41,8 @@ func NewRegistry(stored *Dictionary, others ...*Dictionary) (*Registry, error) {
 	return r, nil
 }
 
-// Add makes d known. Adding the same dictionary again changes nothing; a different one with the same
-// ID is refused, because clients keep dictionaries by ID.
+// Add makes d known. Adding the same dictionary again changes nothing; a different one with the
+// same ID is refused, because clients keep dictionaries by ID.
 func (r *Registry) Add(d *Dictionary) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -86,8 +86,8 @@ func (r *Registry) All() []*Dictionary {
 	return all
 }
 
-// Encoder returns the shared encoder of the dictionary with the given ID, made when first asked for.
-// The registry closes it; the caller must not. An unknown ID is ErrUnknownDictionary.
+// Encoder returns the shared encoder of the dictionary with the given ID, made when first asked
+// for. The registry closes it; the caller must not. An unknown ID is ErrUnknownDictionary.
 func (r *Registry) Encoder(id uint32) (*Encoder, error) {
 	r.mu.Lock()
 	e, ok := r.byID[id]

@@ -12,12 +12,12 @@ import (
 	"time"
 )
 
-// DefaultTrainBytes is how large a dictionary Train makes if it is not told. On events, larger ones
+// DefaultTrainBytes is how large a dictionary Train makes by default. On events, larger ones
 // gain nothing that shows; docs/dictionaries.md has the measurements.
 const DefaultTrainBytes = 32 << 10
 
 // Bounds of what Train works on. libzstd's trainer needs some hundred samples to find anything; a
-// hundred thousand tell what a million do.
+// hundred thousand give what a million do.
 const (
 	MinTrainBytes  = 1 << 10
 	minTrainEvents = 200
@@ -42,9 +42,10 @@ type TrainConfig struct {
 type TrainStep struct {
 	Step, Steps int
 	Setting     string
-	Bytes       int     // size of the dictionary
-	Ratio       float64 // compressed by plain bytes of events by authors it was not trained on; 0 if Err
-	Err         error   // the trainer cannot use this setting on these events; not fatal
+	Bytes       int // size of the dictionary
+	// compressed by plain bytes of events by authors it was not trained on; 0 if Err
+	Ratio float64
+	Err   error // the trainer cannot use this setting on these events; not fatal
 }
 
 // trainer is one setting of a dictionary trainer.
@@ -53,9 +54,9 @@ type trainer struct {
 	train   func(events [][]byte, maxBytes int, id uint32) ([]byte, error)
 }
 
-// Train makes a dictionary for events like cfg.Events: it tries the trainer's settings on some of the
-// authors, picks the one that compresses the others' events best, and trains with it on all. ctx is
-// looked at between settings.
+// Train makes a dictionary for events like cfg.Events: it tries the trainer's settings on some of
+// the authors, picks the one that compresses the others' events best, and trains with it on all.
+// ctx is looked at between settings.
 func Train(ctx context.Context, cfg TrainConfig) (*Dictionary, error) {
 	if cfg.MaxBytes == 0 {
 		cfg.MaxBytes = DefaultTrainBytes
@@ -149,9 +150,9 @@ func WithID(raw []byte, id uint32) (*Dictionary, error) {
 	return Parse(raw)
 }
 
-// SplitByAuthor splits events into those by some authors and those by heldOutPercent of them, so that
-// what is learnt from the first can be tried on the second. Which side an author is on depends on the
-// DID alone. The slices share the events' memory.
+// SplitByAuthor splits events into those by some authors and those by heldOutPercent of them, so
+// that what is learnt from the first can be tried on the second. Which side an author is on depends
+// on the DID alone. The slices share the events' memory.
 func SplitByAuthor(events [][]byte, heldOutPercent int) (train, heldOut [][]byte) {
 	return splitByAuthor(events, heldOutPercent, "")
 }
@@ -213,7 +214,8 @@ func Measure(e *Encoder, events [][]byte, timed time.Duration) Measurement {
 		m.Plain += int64(len(event))
 		m.Compressed += int64(len(buf))
 	}
-	// The machine may be busy with other things: of each short run of events the fastest time counts.
+	// The machine may be busy with other things: of each short run of events the fastest time
+	// counts.
 	chunks := slices.Collect(slices.Chunk(events, measureChunk))
 	fastest := make([]time.Duration, len(chunks))
 	for began := time.Now(); timed > 0 && (fastest[0] == 0 || time.Since(began) < timed); {

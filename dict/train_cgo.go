@@ -13,9 +13,10 @@ import (
 // coverLog is the logarithm of the trainer's table of frequencies: 6 MiB. More does not help.
 const coverLog = 20
 
-// trainers returns the settings worth trying: libzstd's fast cover trainer counts strings of d bytes
-// and picks segments of k bytes that hold the most frequent. Long segments keep whole events, whose
-// fields then lie as far apart as in the next event, so that offsets repeat; short ones pick words.
+// trainers returns the settings worth trying: libzstd's fast cover trainer counts strings of d
+// bytes and picks segments of k bytes that hold the most frequent. Long segments keep whole events,
+// whose fields then lie as far apart as in the next event, so that offsets repeat; short ones pick
+// words.
 func trainers() []trainer {
 	var ts []trainer
 	for _, d := range []int{6, 8} {
@@ -59,8 +60,8 @@ func (s samples) cover(maxBytes, k, d int, id uint32) ([]byte, error) {
 	return raw[:n], nil
 }
 
-// FinishContent makes a dictionary of content that somebody chose, with the entropy tables that suit
-// events. It needs libzstd.
+// FinishContent makes a dictionary of content that somebody chose, with the entropy tables that
+// suit events. It needs libzstd.
 func FinishContent(content []byte, events [][]byte, id uint32) (*Dictionary, error) {
 	const maxTableBytes = 1 << 10
 	s := newSamples(events)

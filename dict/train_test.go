@@ -102,8 +102,8 @@ func TestTrainRefuses(t *testing.T) {
 	}
 }
 
-// TestTrainOnNothing: events too short to learn from give an error or a dictionary that works, as the
-// trainer sees fit, but no crash.
+// TestTrainOnNothing: events too short to learn from give an error or a dictionary that works, as
+// the trainer sees fit, but no crash.
 func TestTrainOnNothing(t *testing.T) {
 	var events [][]byte
 	for i := range 1000 {

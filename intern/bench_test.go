@@ -13,13 +13,13 @@ import (
 	"millrace/intern/kv/pebblekv"
 )
 
-// traffic makes requests as a relay's live stream has them: records whose TIDs are close to now, of a population
-// in which few are busy and many are not.
+// traffic makes requests as a relay's live stream has them: records whose TIDs are close to now, of
+// a population in which few are busy and many are not.
 type traffic struct {
-	rng   *rand.Rand
-	dids  [][]byte
-	now   uint64 // Unix microseconds
-	arena []byte
+	rng    *rand.Rand
+	dids   [][]byte
+	now    uint64 // Unix microseconds
+	buffer []byte
 }
 
 var trafficCollections = []string{"app.bsky.feed.like", "app.bsky.feed.like", "app.bsky.feed.like", "app.bsky.feed.like",
@@ -38,17 +38,17 @@ func newTraffic(seed uint64, dids int) *traffic {
 
 // next fills reqs with new records. They are valid until the next call.
 func (t *traffic) next(reqs []Request) {
-	t.arena = t.arena[:0]
+	t.buffer = t.buffer[:0]
 	for i := range reqs {
 		t.now += 667 // 1,500 a second
 		at := t.now - uint64(t.rng.ExpFloat64()*1e6)
-		from := len(t.arena)
-		t.arena = appendTID(t.arena, at<<10|t.rng.Uint64N(1024))
+		from := len(t.buffer)
+		t.buffer = appendTID(t.buffer, at<<10|t.rng.Uint64N(1024))
 		z := t.rng.Float64()
 		reqs[i] = Request{
 			DID:        t.dids[int(z*z*float64(len(t.dids)))],
 			Collection: []byte(trafficCollections[t.rng.IntN(len(trafficCollections))]),
-			RecordKey:  t.arena[from:],
+			RecordKey:  t.buffer[from:],
 		}
 	}
 }
@@ -84,7 +84,7 @@ func BenchmarkResolveNew(b *testing.B) {
 					return
 				}
 				source.next(reqs)
-				keys = append(keys[:0], source.arena...)
+				keys = append(keys[:0], source.buffer...)
 				for i := range reqs {
 					reqs[i].RecordKey = keys[i*tidLen : (i+1)*tidLen]
 				}

@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// cache maps forward keys to UIDs. It holds only what is known to be committed; since that never changes, an
-// entry is never wrong, only evicted. Its memory is taken once and holds no pointers. Keys longer than
-// cacheKey are not held.
+// cache maps forward keys to UIDs. It holds only what is known to be committed; since that never
+// changes, an entry is never wrong, only evicted. Its memory is taken once and holds no pointers.
+// Keys longer than cacheKey are not held.
 const (
 	cacheKey   = 23 // bytes of a key; DIDs of did:plc have 16, records with TIDs 16 to 19
 	cacheWays  = 8  // slots a key may be in
@@ -20,8 +20,8 @@ type cacheSlot struct {
 	key  [cacheKey]byte
 }
 
-// cacheSet is the slots of the keys of one hash. Its tags, in front and together, spare most reads of slots. Eviction gives
-// slots that were read since the hand last passed a second chance.
+// cacheSet is the slots of the keys of one hash. Its tags, in front and together, spare most reads
+// of slots. Eviction gives slots that were read since the hand last passed a second chance.
 type cacheSet struct {
 	tags  [cacheWays]uint8 // of the hash; 0: the slot is empty
 	used  uint8            // bit per slot: read since the hand passed
@@ -106,12 +106,12 @@ func (s *cacheSet) find(tag uint8, key []byte) int {
 	return -1
 }
 
-// maxCollections is how many collections are remembered; some thousand are in use on the network, but
-// anyone can make up more.
+// maxCollections is how many collections are remembered; some thousand are in use on the network,
+// but anyone can make up more.
 const maxCollections = 16 << 10
 
-// collections maps collections to their numbers and back, for those committed. Beyond maxCollections
-// a random one makes room.
+// collections maps collections to their numbers and back, for those committed. Beyond
+// maxCollections a random one makes room.
 type collections struct {
 	mu       sync.RWMutex
 	byName   map[string]uint32

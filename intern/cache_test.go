@@ -16,7 +16,8 @@ func TestCacheSetSize(t *testing.T) {
 	}
 }
 
-// TestCache compares with a map: what the cache returns is right, and while there is room it returns all.
+// TestCache compares with a map: what the cache returns is right, and while there is room it
+// returns all.
 func TestCache(t *testing.T) {
 	for _, sets := range []int64{1, 7, 4096} {
 		c := newCache(sets * cacheSetBytes)
@@ -117,7 +118,8 @@ func TestResolveKnown(t *testing.T) {
 	run() // reads them, and puts them into the caches
 	before := in.metrics.committed
 	count := counterValue(t, before)
-	if allocs := testing.AllocsPerRun(100, run); allocs > 10 { // 1; more with -race, where pools forget
+	// 1; more with -race, where pools forget
+	if allocs := testing.AllocsPerRun(100, run); allocs > 10 {
 		t.Errorf("%.1f allocations for 100 known strings", allocs)
 	}
 	if n := counterValue(t, before) - count; n != 0 {

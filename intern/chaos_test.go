@@ -18,7 +18,8 @@ import (
 )
 
 // TestChaos has thousands of workers, in several instances of which some die and come back, intern
-// overlapping strings on a store with every fault there is. Afterwards both directions are scanned whole.
+// overlapping strings on a store with every fault there is. Afterwards both directions are scanned
+// whole.
 func TestChaos(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -87,7 +88,8 @@ func chaosLife(t *testing.T, store kv.Store, rng *rand.Rand, mu *sync.Mutex, wan
 	var wg sync.WaitGroup
 	for caller := range callers {
 		own := rand.New(rand.NewPCG(rng.Uint64(), 1))
-		if caller%2 == 0 { // the same strings in all instances at about the same time, as on one stream
+		// the same strings in all instances at about the same time, as on one stream
+		if caller%2 == 0 {
 			own = rand.New(rand.NewPCG(uint64(caller), 1))
 		}
 		wg.Go(func() {
@@ -118,8 +120,8 @@ func chaosLife(t *testing.T, store kv.Store, rng *rand.Rand, mu *sync.Mutex, wan
 	wg.Wait()
 }
 
-// TestCrashes runs random batches on the embedded store and kills the machine again and again: every UID that was
-// returned is there afterwards, and stays.
+// TestCrashes runs random batches on the embedded store and kills the machine again and again:
+// every UID that was returned is there afterwards, and stays.
 func TestCrashes(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -196,7 +198,8 @@ func TestCrashes(t *testing.T) {
 	t.Logf("%d strings", len(want))
 }
 
-// TestUnknownOutcomes has every commit report that nobody knows, at first, one kind after the other.
+// TestUnknownOutcomes has every commit report that nobody knows, at first, one kind after the
+// other.
 func TestUnknownOutcomes(t *testing.T) {
 	for _, faults := range []simkv.Faults{{UnknownApplied: 0.5}, {UnknownLost: 0.5}, {UnknownLate: 0.5, LateBy: 3 * time.Millisecond}} {
 		store := simkv.New(simkv.Config{Seed: 1})

@@ -88,7 +88,8 @@ func openChunk(c codec, chunk []byte) (chunkReader, int, error) {
 	return chunkReader{codec: c, whole: chunk, rest: rest, left: int(count)}, int(count), nil
 }
 
-// next reads an entry; its text aliases the chunk. It returns false at the end and on damage, see err.
+// next reads an entry; its text aliases the chunk. It returns false at the end and on damage, see
+// err.
 func (r *chunkReader) next(e *entry) bool {
 	if r.left == 0 || r.err != nil {
 		if r.err == nil && len(r.rest) > 0 {

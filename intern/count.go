@@ -14,9 +14,9 @@ import (
 // countStep is how many counters one transaction reads.
 const countStep = 1000
 
-// Count returns how many UIDs the store has given out, to whichever Interner: the sum of its sequences' counters
-// without what SkipAhead skipped. It reads one key for each sequence that was ever used, and tries for as long as ctx
-// lives.
+// Count returns how many UIDs the store has given out, to whichever Interner: the sum of its
+// sequences' counters without what SkipAhead skipped. It reads one key for each sequence that was
+// ever used, and tries for as long as ctx lives.
 func (in *Interner) Count(ctx context.Context) (uids uint64, err error) {
 	var floor uint64
 	err = kv.Run(ctx, in.store, func(txn kv.Txn) error {

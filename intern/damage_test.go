@@ -10,7 +10,8 @@ import (
 	"millrace/intern/kv/pebblekv"
 )
 
-// TestVerifyDamagedTable: of a store with a damaged table the file is named, once, and what the others hold is checked.
+// TestVerifyDamagedTable: of a store with a damaged table the file is named, once, and what the
+// others hold is checked.
 func TestVerifyDamagedTable(t *testing.T) {
 	fs := vfs.NewMem()
 	store, err := pebblekv.Open(pebblekv.Config{Dir: "uids", FS: fs, MemTableBytes: 64 << 10})

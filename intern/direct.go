@@ -7,13 +7,15 @@ import (
 	"millrace/intern/kv"
 )
 
-// maxDirect is how many strings a call may have to be interned directly: more are worth the workers.
+// maxDirect is how many strings a call may have to be interned directly: more are worth the
+// workers.
 const maxDirect = 64
 
-// direct interns the items of a small call in the caller's own goroutine and in one transaction, while no worker has one
-// in flight: it takes the first worker's place. On a quiet stream a block so costs one commit instead of one for each
-// worker whose share it touches, and nobody is woken for it. It makes one attempt; false means that the workers must do
-// it. Only on a store that is ours alone: on one that is shared, the instances' transactions stay as they are.
+// direct interns the items of a small call in the caller's own goroutine and in one transaction,
+// while no worker has one in flight: it takes the first worker's place. On a quiet stream a block
+// so costs one commit instead of one for each worker whose share it touches, and nobody is woken
+// for it. It makes one attempt; false means that the workers must do it. Only on a store that is
+// ours alone: on one that is shared, the instances' transactions stay as they are.
 func (in *Interner) direct(c *call, items []*item) bool {
 	if !in.exclusive || len(items) > maxDirect || !in.shards.TryLock() {
 		return false

@@ -26,8 +26,8 @@ func transactions(in *Interner, f func()) float64 {
 	return testutil.ToFloat64(in.metrics.committed) - before
 }
 
-// TestDirect: while nothing is in flight a small call is one transaction, whatever workers its strings fall to; a large
-// one, and any on a store that is shared, is one for each worker.
+// TestDirect: while nothing is in flight a small call is one transaction, whatever workers its
+// strings fall to; a large one, and any on a store that is shared, is one for each worker.
 func TestDirect(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -43,7 +43,8 @@ func TestDirect(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			store := simkv.New(simkv.Config{Shared: c.shared})
 			in := openOn(t, store, Config{Workers: 4, Alone: true})
-			resolve(t, in, "at://did:web:first.example/app.bsky.feed.post/1") // numbers the collection
+			// numbers the collection
+			resolve(t, in, "at://did:web:first.example/app.bsky.feed.post/1")
 			n := transactions(in, func() { resolve(t, in, urisOf(c.strings, "x")...) })
 			if n < c.least || n > c.most {
 				t.Errorf("%v transactions, want %v to %v", n, c.least, c.most)
@@ -53,8 +54,8 @@ func TestDirect(t *testing.T) {
 	}
 }
 
-// TestDirectBesideWorkers: small and large calls of the same strings at the same time agree, and never conflict: a direct
-// call has the store to itself.
+// TestDirectBesideWorkers: small and large calls of the same strings at the same time agree, and
+// never conflict: a direct call has the store to itself.
 func TestDirectBesideWorkers(t *testing.T) {
 	store := simkv.New(simkv.Config{Seed: 1, ReadLatency: 50 * time.Microsecond, CommitLatency: 200 * time.Microsecond})
 	in := openOn(t, store, Config{Workers: 4, CacheBytes: -1})
@@ -94,7 +95,8 @@ func TestDirectBesideWorkers(t *testing.T) {
 	checkStore(t, store, nil)
 }
 
-// TestDirectFails: what a direct call cannot do the workers do; one that comes after Close is told.
+// TestDirectFails: what a direct call cannot do the workers do; one that comes after Close gets an
+// error.
 func TestDirectFails(t *testing.T) {
 	store := simkv.New(simkv.Config{})
 	in := openOn(t, store, Config{Workers: 4})

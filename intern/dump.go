@@ -24,8 +24,9 @@ import (
 //	'S'  sequences: sequence(4) last-n …
 //	'E'  end: number of names, collections, sequences, and the SHA-256 of the file before this segment
 //
-// in this order. Sizes in parentheses are bytes, those of segments little-endian and those of UIDs and sequences
-// big-endian; all others are varints. The keys by name are not in it: they follow from the chunks.
+// in this order. Sizes in parentheses are bytes, those of segments little-endian and those of UIDs
+// and sequences big-endian; all others are varints. The keys by name are not in it: they follow
+// from the chunks.
 const dumpMagic = "mrUIDs\x001"
 
 const (
@@ -135,8 +136,9 @@ func (r *dumpReader) open() error {
 	return nil
 }
 
-// segment reads a segment whole. Its payload is valid until the next call. io.EOF: there is no more; any other
-// error is or wraps ErrDump, or is the reader's own. The offset stays behind the last good segment.
+// segment reads a segment whole. Its payload is valid until the next call. io.EOF: there is no
+// more; any other error is or wraps ErrDump, or is the reader's own. The offset stays behind the
+// last good segment.
 func (r *dumpReader) segment() (segment, error) {
 	var head [segHeadBytes]byte
 	if n, err := io.ReadFull(r.r, head[:]); err != nil {

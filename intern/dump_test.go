@@ -52,14 +52,14 @@ func create(t *testing.T, name string) *os.File {
 func exported(t *testing.T, store kv.Store) []byte {
 	t.Helper()
 	f := create(t, "dump")
-	var told uint64
-	sum, err := Export(ctx, store, f, func(n uint64) { told = n })
+	var seen uint64
+	sum, err := Export(ctx, store, f, func(n uint64) { seen = n })
 	if err != nil {
 		t.Fatal(err)
 	}
 	b, err := os.ReadFile(f.Name())
-	if err != nil || told != sum.Names || int64(len(b)) != sum.Bytes {
-		t.Fatalf("%v: %d bytes, told of %d names, summary %+v", err, len(b), told, *sum)
+	if err != nil || seen != sum.Names || int64(len(b)) != sum.Bytes {
+		t.Fatalf("%v: %d bytes, progress says %d names, summary %+v", err, len(b), seen, *sum)
 	}
 	return b
 }
@@ -174,8 +174,8 @@ func (t *failingTxn) Commit(c context.Context) error {
 	return t.Txn.Commit(c)
 }
 
-// TestImportResumes kills an import after every number of transactions: the store cannot be opened, and the
-// next import finishes it.
+// TestImportResumes kills an import after every number of transactions: the store cannot be opened,
+// and the next import finishes it.
 func TestImportResumes(t *testing.T) {
 	source := simkv.New(simkv.Config{})
 	want := filled(t, source, 20_000)
@@ -239,8 +239,8 @@ func TestDamagedDump(t *testing.T) {
 	}
 }
 
-// TestSkipAhead restores an old copy: what was given out since is not given out again, in sequences that the copy knows and in
-// others.
+// TestSkipAhead restores an old copy: what was given out since is not given out again, in sequences
+// that the copy knows and in others.
 func TestSkipAhead(t *testing.T) {
 	store := simkv.New(simkv.Config{})
 	want := filled(t, store, 2000)
@@ -289,7 +289,8 @@ func TestSkipAhead(t *testing.T) {
 	}
 }
 
-// TestSkipRestored restores one copy twice: what the first server gave out since, the second one does not.
+// TestSkipRestored restores one copy twice: what the first server gave out since, the second one
+// does not.
 func TestSkipRestored(t *testing.T) {
 	for _, bits := range []int{1, DefaultPrefixBits, 24} {
 		store := simkv.New(simkv.Config{})
@@ -366,9 +367,9 @@ func TestVerifyFinds(t *testing.T) {
 		if err := kv.Run(ctx, store, func(txn kv.Txn) error { damage(txn, in.codec, uid); return nil }); err != nil {
 			t.Fatal(err)
 		}
-		var told uint64
-		report, err := Verify(ctx, store, func(n uint64) { told = n })
-		if err != nil || report.Sound() || len(report.Examples) == 0 || told > 0 {
+		var seen uint64
+		report, err := Verify(ctx, store, func(n uint64) { seen = n })
+		if err != nil || report.Sound() || len(report.Examples) == 0 || seen > 0 {
 			t.Errorf("%s: %+v, %v", name, report, err)
 		}
 	}

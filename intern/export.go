@@ -35,9 +35,10 @@ type Summary struct {
 	Bytes       int64
 }
 
-// Export writes a dump of a store that nobody writes meanwhile. If the file holds the beginning of a dump of the same
-// store, it goes on after the last good segment; a complete dump is only checked. The caller syncs and closes the file. progress,
-// if not nil, is told the names written so far.
+// Export writes a dump of a store that nobody writes meanwhile. If the file holds the beginning of
+// a dump of the same store, it goes on after the last good segment; a complete dump is only
+// checked. The caller syncs and closes the file. progress, if not nil, gets the number of names
+// written so far.
 func Export(ctx context.Context, store kv.Store, f File, progress func(names uint64)) (*Summary, error) {
 	x := &exporter{store: store, progress: progress}
 	if err := x.run(ctx, f); err != nil {

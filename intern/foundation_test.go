@@ -27,8 +27,9 @@ const (
 	envChildSeed    = "MILLRACE_TEST_CHILD_SEED"
 )
 
-// TestFoundationBijection has several processes intern overlapping strings through one real server and kills them, with kill -9,
-// again and again: every UID that one of them told is there afterwards, and the whole store is a bijection.
+// TestFoundationBijection has several processes intern overlapping strings through one real server
+// and kills them, with kill -9, again and again: every UID that one of them told is there
+// afterwards, and the whole store is a bijection.
 func TestFoundationBijection(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -68,7 +69,8 @@ func TestFoundationBijection(t *testing.T) {
 	checkStore(t, fdbtest.Open(t, cluster, path), want)
 }
 
-// runChild runs one process and returns the lines it printed whole. Unless it is the last it is killed after a while.
+// runChild runs one process and returns the lines it printed whole. Unless it is the last it is
+// killed after a while.
 func runChild(t *testing.T, cluster string, path []string, seed uint64, life time.Duration, last bool) (lines []string) {
 	cmd := exec.Command(os.Args[0], "-test.run=^TestFoundationChild$", "-test.v")
 	cmd.Env = append(os.Environ(), envChildCluster+"="+cluster, envChildDir+"="+strings.Join(path, "/"), envChildSeed+"="+fmt.Sprint(seed))
@@ -141,8 +143,8 @@ func TestFoundationChild(t *testing.T) {
 	wg.Wait()
 }
 
-// TestFoundationOneStream has two and four Interners read one stream through a real server: the same UIDs, and hardly a
-// transaction is repeated.
+// TestFoundationOneStream has two and four Interners read one stream through a real server: the
+// same UIDs, and hardly a transaction is repeated.
 func TestFoundationOneStream(t *testing.T) {
 	cluster := fdbtest.Cluster(t)
 	for _, instances := range []int{2, 4} {
@@ -155,7 +157,8 @@ func TestFoundationOneStream(t *testing.T) {
 			for _, in := range all {
 				awaitPeers(t, in, instances-1)
 			}
-			_ = all[0].ResolveStrings(ctx, streamBatch(0, 40), make([]uint64, 40)) // numbers the collections
+			// numbers the collections
+			_ = all[0].ResolveStrings(ctx, streamBatch(0, 40), make([]uint64, 40))
 			var mu sync.Mutex
 			want := make(map[string]uint64)
 			var wg sync.WaitGroup
@@ -184,7 +187,8 @@ func TestFoundationOneStream(t *testing.T) {
 	}
 }
 
-// TestFoundationLargeBatches interns strings so long and so many at once that they take several transactions.
+// TestFoundationLargeBatches interns strings so long and so many at once that they take several
+// transactions.
 func TestFoundationLargeBatches(t *testing.T) {
 	cluster := fdbtest.Cluster(t)
 	store := fdbtest.Open(t, cluster, fdbtest.Directory(t, cluster))

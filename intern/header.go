@@ -76,7 +76,8 @@ func parseHeader(b []byte) (h header, err error) {
 	return h, nil
 }
 
-// loadHeader reads the header of a store that is complete. It returns ErrEmptyStore or ErrUnfinished for others.
+// loadHeader reads the header of a store that is complete. It returns ErrEmptyStore or
+// ErrUnfinished for others.
 func loadHeader(ctx context.Context, txn kv.Txn) (header, error) {
 	values := make([][]byte, 2)
 	if err := txn.Get(ctx, [][]byte{[]byte(keyImport), []byte(keyStore)}, values); err != nil {
@@ -91,7 +92,8 @@ func loadHeader(ctx context.Context, txn kv.Txn) (header, error) {
 	return parseHeader(values[1])
 }
 
-// openHeader reads the header, or writes one to an empty store. prefixBits 0 takes what the store has.
+// openHeader reads the header, or writes one to an empty store. prefixBits 0 takes what the store
+// has.
 func openHeader(ctx context.Context, txn kv.Txn, fresh header, prefixBits int) (header, error) {
 	h, err := loadHeader(ctx, txn)
 	if errors.Is(err, ErrEmptyStore) {

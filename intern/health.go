@@ -17,7 +17,7 @@ type Status struct {
 	Err       error     // why it is not reachable
 }
 
-// health follows whether the store answers, and tells the log once when that changes.
+// health follows whether the store answers, and logs once when that changes.
 type health struct {
 	log     *slog.Logger
 	metrics *metrics
@@ -31,15 +31,18 @@ func newHealth(log *slog.Logger, m *metrics) *health {
 	return &health{log: log, metrics: m, state: Status{Reachable: true, Since: time.Now()}}
 }
 
-// outage says whether err means that the store does not answer, as opposed to refusing one transaction.
+// outage says whether err means that the store does not answer, as opposed to refusing one
+// transaction.
 func outage(err error) bool {
 	return errors.Is(err, kv.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// recently is how long ago a store answered that one transaction which ran out of time does not make unreachable.
+// recently is how long ago a store answered that one transaction which ran out of time does not
+// make unreachable.
 const recently = time.Second
 
-// note takes the outcome of an attempt. Errors that say nothing about the store's health leave it as it was.
+// note takes the outcome of an attempt. Errors that say nothing about the store's health leave it
+// as it was.
 func (h *health) note(err error) {
 	up := err == nil || errors.Is(err, kv.ErrConflict)
 	if !up && !outage(err) {

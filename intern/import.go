@@ -29,10 +29,10 @@ func CheckDump(r io.Reader) (*Summary, error) {
 	return d.header.summary(d.counts, d.offset), nil
 }
 
-// Import brings a dump into an empty store: first names and keys, last the counters, and with them the header that
-// makes it a store. The store has the dump's store ID and prefix bits. The dump is checked whole before anything is
-// written. Begun again after an interruption it goes on where it was. progress, if not nil, is told the names
-// written so far.
+// Import brings a dump into an empty store: first names and keys, last the counters, and with them
+// the header that makes it a store. The store has the dump's store ID and prefix bits. The dump is
+// checked whole before anything is written. Begun again after an interruption it goes on where it
+// was. progress, if not nil, gets the number of names written so far.
 func Import(ctx context.Context, store kv.Store, r io.ReadSeeker, progress func(names uint64)) (*Summary, error) {
 	summary, err := CheckDump(r)
 	if err == nil {
@@ -48,8 +48,8 @@ func Import(ctx context.Context, store kv.Store, r io.ReadSeeker, progress func(
 	return summary, nil
 }
 
-// importer writes a dump into a store, a transaction a segment. Each also writes how far it has come: the
-// dump's header, and the offset of the next segment.
+// importer writes a dump into a store, a transaction a segment. Each also writes how far it has
+// come: the dump's header, and the offset of the next segment.
 type importer struct {
 	store    kv.Store
 	reader   *dumpReader

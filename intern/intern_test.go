@@ -109,7 +109,8 @@ func dumpStore(t *testing.T, store kv.Store) (byName map[string]uint64, byUID ma
 	return byName, byUID
 }
 
-// checkStore checks that the store is a bijection and holds want, if that is not nil, and nothing else.
+// checkStore checks that the store is a bijection and holds want, if that is not nil, and nothing
+// else.
 func checkStore(t *testing.T, store kv.Store, want map[string]uint64) {
 	t.Helper()
 	byName, byUID := dumpStore(t, store)
@@ -277,7 +278,8 @@ func TestOpen(t *testing.T) {
 		t.Errorf("after Close: %v", err)
 	}
 	store.SetDown(true)
-	for limit := 20 * time.Millisecond; ; limit *= 2 { // too short for any attempt while the machine stands still
+	// too short for any attempt while the machine stands still
+	for limit := 20 * time.Millisecond; ; limit *= 2 {
 		short, cancel := context.WithTimeout(ctx, limit)
 		_, err := Open(short, Config{Store: store})
 		cancel()
@@ -290,8 +292,8 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// TestSequences checks that UIDs of one batch follow each other in one sequence, that a worker stays with its sequence,
-// and that it moves on from one that somebody else uses.
+// TestSequences checks that UIDs of one batch follow each other in one sequence, that a worker
+// stays with its sequence, and that it moves on from one that somebody else uses.
 func TestSequences(t *testing.T) {
 	store := simkv.New(simkv.Config{})
 	registry := prometheus.NewRegistry()
@@ -315,7 +317,8 @@ func TestSequences(t *testing.T) {
 	checkStore(t, store, nil)
 }
 
-// TestExhausted fills sequences to their ends, on a store with faults: UIDs stay unique, then run out.
+// TestExhausted fills sequences to their ends, on a store with faults: UIDs stay unique, then run
+// out.
 func TestExhausted(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -356,7 +359,8 @@ func TestExhausted(t *testing.T) {
 	checkStore(t, store, want)
 }
 
-// TestOutage takes the store away: Resolve waits, and goes on when it is back. The log tells of it twice.
+// TestOutage takes the store away: Resolve waits, and goes on when it is back. The log reports it
+// twice.
 func TestOutage(t *testing.T) {
 	store := simkv.New(simkv.Config{})
 	registry := prometheus.NewRegistry()
@@ -407,7 +411,8 @@ func TestOutage(t *testing.T) {
 	checkStore(t, store, nil)
 }
 
-// TestTooLarge has strings that do not fit into one transaction of the store together, and one that does not fit at all.
+// TestTooLarge has strings that do not fit into one transaction of the store together, and one that
+// does not fit at all.
 func TestTooLarge(t *testing.T) {
 	limits := foundationLike
 	limits.Bytes = 6000
@@ -554,8 +559,8 @@ func (t *flakyTxn) Get(c context.Context, keys, values [][]byte) error {
 	return t.Txn.Get(c, keys, values)
 }
 
-// TestFailureBetweenSequences has each read of a transaction that needs two sequences fail in turn: nothing of the
-// attempt may be left over.
+// TestFailureBetweenSequences has each read of a transaction that needs two sequences fail in turn:
+// nothing of the attempt may be left over.
 func TestFailureBetweenSequences(t *testing.T) {
 	for n := range 8 {
 		for seed := range uint64(6) {
@@ -578,7 +583,8 @@ func TestFailureBetweenSequences(t *testing.T) {
 	}
 }
 
-// TestNewCollections has all workers meet the same new collections at once: they number them without conflicts.
+// TestNewCollections has all workers meet the same new collections at once: they number them
+// without conflicts.
 func TestNewCollections(t *testing.T) {
 	store := simkv.New(simkv.Config{CommitLatency: time.Millisecond})
 	in := openOn(t, store, Config{Workers: 32})

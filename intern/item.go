@@ -32,13 +32,14 @@ func (i *item) done() bool { return (i.did == nil || i.didUID != 0) && (!i.isURI
 
 func hashKey(key []byte) uint64 { return xxhash.Sum64(key) }
 
-// call is one batch on its way through the workers. Its items and arena belong to the workers from the moment it is
-// queued until the last part is done; a caller that leaves early leaves the call to the garbage collector.
+// call is one batch on its way through the workers. Its items and buffer belong to the workers from
+// the moment it is queued until the last part is done; a caller that leaves early leaves the call
+// to the garbage collector.
 type call struct {
-	ctx   context.Context
-	items []item
-	arena []byte // the items' bytes
-	key   []byte // scratch
+	ctx    context.Context
+	items  []item
+	buffer []byte // the items' bytes
+	key    []byte // scratch
 
 	parts atomic.Int32  // tasks not done yet
 	ready chan struct{} // receives one value when parts reaches 0
@@ -53,27 +54,27 @@ func (in *Interner) newCall(ctx context.Context) *call {
 		c = &call{ready: make(chan struct{}, 1)}
 	}
 	c.ctx, c.err = ctx, nil
-	c.items, c.arena = c.items[:0], c.arena[:0]
+	c.items, c.buffer = c.items[:0], c.buffer[:0]
 	return c
 }
 
-// maxPooledArena keeps a rare huge batch from being kept for ever.
-const maxPooledArena = 1 << 20
+// maxPooledBuffer keeps a rare huge batch from being kept for ever.
+const maxPooledBuffer = 1 << 20
 
 // release takes a call back for the next batch. Only after every part is done.
 func (in *Interner) release(c *call) {
 	c.ctx = nil
-	if cap(c.arena) <= maxPooledArena && cap(c.items) <= maxPooledArena/64 {
+	if cap(c.buffer) <= maxPooledBuffer && cap(c.items) <= maxPooledBuffer/64 {
 		clear(c.items)
 		in.calls.Put(c)
 	}
 }
 
-// keep copies b into the arena.
+// keep copies b into the buffer.
 func (c *call) keep(b []byte) []byte {
-	at := len(c.arena)
-	c.arena = append(c.arena, b...)
-	return c.arena[at:len(c.arena):len(c.arena)]
+	at := len(c.buffer)
+	c.buffer = append(c.buffer, b...)
+	return c.buffer[at:len(c.buffer):len(c.buffer)]
 }
 
 // finish says that one part is done.

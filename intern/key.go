@@ -34,7 +34,8 @@ type entry struct {
 	coll uint32
 	auth uint64 // UID of the authority; 0 for DIDs and formHandle
 	tid  uint64
-	text []byte // formPLC: 15 bytes; formDID: without did:; formRecord: record key; formHandle: without at://
+	// formPLC: 15 bytes; formDID: without did:; formRecord: record key; formHandle: without at://
+	text []byte
 }
 
 // appendDIDText appends the entry text of a DID, given its form.
@@ -58,8 +59,8 @@ func broken(what string, b []byte) error {
 	return fmt.Errorf("%w: %s %.64x", errBroken, what, b)
 }
 
-// appendUID appends a UID in 1 to 10 bytes: rotated so that both a small sequence and a small n make a
-// small number. It does not keep the order.
+// appendUID appends a UID in 1 to 10 bytes: rotated so that both a small sequence and a small n
+// make a small number. It does not keep the order.
 func (c codec) appendUID(dst []byte, uid uint64) []byte {
 	return binary.AppendUvarint(dst, bits.RotateLeft64(uid, int(c.prefixBits)))
 }
@@ -103,8 +104,8 @@ func (c codec) stripe(auth uint64) byte {
 //	handle      15 text
 //	TID         16 [stripe] TID (8 bytes, big-endian) collection auth
 //
-// The TID leads its key because the TIDs of new records are close to now: their keys come in nearly ascending
-// order, which costs a sorted store least.
+// The TID leads its key because the TIDs of new records are close to now: their keys come in nearly
+// ascending order, which costs a sorted store least.
 func (c codec) appendKey(dst []byte, e *entry) []byte {
 	dst = append(dst, tagNames+byte(e.form))
 	switch e.form {

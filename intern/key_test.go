@@ -305,8 +305,8 @@ func oracle(s string) bool {
 	return err == nil
 }
 
-// FuzzName checks that the same strings are valid as for indigo, and that each comes back from its keys, with
-// UIDs in the place of authority and collection, byte for byte.
+// FuzzName checks that the same strings are valid as for indigo, and that each comes back from its
+// keys, with UIDs in the place of authority and collection, byte for byte.
 func FuzzName(f *testing.F) {
 	for _, s := range seeds {
 		f.Add(s)
@@ -342,7 +342,8 @@ func FuzzName(f *testing.F) {
 	})
 }
 
-// entryOf returns the entry of a name whose authority has some UID and whose collection some number, and the authority's.
+// entryOf returns the entry of a name whose authority has some UID and whose collection some
+// number, and the authority's.
 func entryOf(n *name) (e entry, did *entry) {
 	e = entry{form: n.form, tid: n.tid, text: n.text}
 	if n.form == formHandle {

@@ -13,8 +13,8 @@ const MaxLookup = 10_000
 // lookupStep is how many of them one transaction reads.
 const lookupStep = 500
 
-// Lookup returns the UID of a DID or AT URI. ok is false if it has none; a look-up never gives one. The error of a string
-// that is neither is an *InvalidError.
+// Lookup returns the UID of a DID or AT URI. ok is false if it has none; a look-up never gives one.
+// The error of a string that is neither is an *InvalidError.
 func (in *Interner) Lookup(ctx context.Context, s string) (uid uint64, ok bool, err error) {
 	uids := make([]uint64, 1)
 	err = in.LookupStrings(ctx, []string{s}, uids)
@@ -54,7 +54,8 @@ func (in *Interner) LookupStrings(ctx context.Context, strings []string, uids []
 	return nil
 }
 
-// lookupNames reads DIDs and collections first, then the URIs' keys, which consist of their numbers.
+// lookupNames reads DIDs and collections first, then the URIs' keys, which consist of their
+// numbers.
 func (in *Interner) lookupNames(ctx context.Context, txn kv.Txn, names []name, uids []uint64) error {
 	keys := make([][]byte, 0, 2*len(names))
 	for i := range names {
@@ -100,8 +101,8 @@ func (in *Interner) lookupNames(ctx context.Context, txn kv.Txn, names []name, u
 	return nil
 }
 
-// lookupKey returns the UID of a DID or the key of a URI, given what was read of its DID and collection. Neither if one of
-// them is not known.
+// lookupKey returns the UID of a DID or the key of a URI, given what was read of its DID and
+// collection. Neither if one of them is not known.
 func (in *Interner) lookupKey(n *name, did, coll []byte) (key []byte, uid uint64, err error) {
 	e := entry{form: n.form, tid: n.tid, text: n.text}
 	if n.form == formHandle {
@@ -218,11 +219,13 @@ func (in *Interner) collectionName(ctx context.Context, txn kv.Txn, number uint3
 	return string(value[0]), nil
 }
 
-// entries reads the entries of uids; a UID that stands for nothing has the zero entry. Their texts live as long as txn.
+// entries reads the entries of uids; a UID that stands for nothing has the zero entry. Their texts
+// live as long as txn.
 func (c codec) entries(ctx context.Context, txn kv.Txn, uids []uint64) ([]entry, error) {
 	ranges := make([]kv.Range, len(uids))
 	for i, uid := range uids {
-		// The chunk that holds uid begins at uid or before, in the same sequence, at most maxChunkNames before.
+		// The chunk that holds uid begins at uid or before, in the same sequence, at most
+		// maxChunkNames before.
 		sequence, n := c.split(uid)
 		first := c.join(sequence, n-min(n, maxChunkNames-1))
 		ranges[i] = kv.Range{Begin: appendUIDKey(nil, first), End: append(appendUIDKey(nil, uid), 0)}

@@ -2,7 +2,7 @@ package intern
 
 import "bytes"
 
-// form tells the shapes of interned strings apart. Its numbers are in stored keys and values.
+// form distinguishes the shapes of interned strings. Its numbers are in stored keys and values.
 type form uint8
 
 const (

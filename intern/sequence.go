@@ -59,8 +59,8 @@ func (s *sequences) giveBack(sequence uint32) {
 	delete(s.taken, sequence)
 }
 
-// allocator takes UIDs from one sequence for one worker, transaction after transaction, until the sequence is
-// exhausted or turns out to be used by someone else; then it takes another.
+// allocator takes UIDs from one sequence for one worker, transaction after transaction, until the
+// sequence is exhausted or turns out to be used by someone else; then it takes another.
 //
 // A transaction calls open, then uid as often as it likes, then finish; committed or failed follow.
 type allocator struct {
@@ -78,7 +78,8 @@ type allocator struct {
 	left     []uint32 // sequences given up in this transaction: it must not read them again
 }
 
-// counterKey returns the key of the counter of the allocator's sequence. It is valid until another is taken.
+// counterKey returns the key of the counter of the allocator's sequence. It is valid until another
+// is taken.
 func (a *allocator) counterKey() []byte {
 	if !a.held {
 		a.held, a.known = true, false

@@ -11,8 +11,9 @@ import (
 // DefaultSkip is more UIDs than one sequence gives out in years.
 const DefaultSkip = 1 << 32
 
-// SkipRestored skips for each second of a copy's age one of skipSeconds parts of what SkipAhead may skip: with
-// DefaultPrefixBits 2^20 UIDs, more than any machine takes from a sequence. skipMargin is what clocks may differ.
+// SkipRestored skips for each second of a copy's age one of skipSeconds parts of what SkipAhead may
+// skip: with DefaultPrefixBits 2^20 UIDs, more than any machine takes from a sequence. skipMargin
+// is what clocks may differ.
 const (
 	skipSeconds = 1 << 28
 	skipMargin  = 1 << 12 * time.Second
@@ -21,18 +22,21 @@ const (
 // skipStep is how many counters one transaction raises.
 const skipStep = 500
 
-// SkipAhead raises every sequence of the store by n, so that after an older copy of a store was restored no UID is
-// given out again that was given out after the copy was made. n must exceed what any one sequence gave out in that time.
+// SkipAhead raises every sequence of the store by n, so that after an older copy of a store was
+// restored no UID is given out again that was given out after the copy was made. n must exceed what
+// any one sequence gave out in that time.
 //
-// Sequences that the copy does not know may have been used since as well. So the floor is raised too: the place where a
-// sequence without a counter begins. It returns how many counters were raised. Interrupted or repeated, it only skips more.
+// Sequences that the copy does not know may have been used since as well. So the floor is raised
+// too: the place where a sequence without a counter begins. It returns how many counters were
+// raised. Interrupted or repeated, it only skips more.
 func SkipAhead(ctx context.Context, store kv.Store, n uint64) (raised int, err error) {
 	_, raised, err = skip(ctx, store, func(uint64) uint64 { return n })
 	return raised, err
 }
 
-// SkipRestored is SkipAhead for a copy that was made so long ago. How many UIDs it skips, n, grows with the age, so that
-// two servers that are restored from one copy, one after the other, give out different UIDs.
+// SkipRestored is SkipAhead for a copy that was made so long ago. How many UIDs it skips, n, grows
+// with the age, so that two servers that are restored from one copy, one after the other, give out
+// different UIDs.
 func SkipRestored(ctx context.Context, store kv.Store, age time.Duration) (n uint64, raised int, err error) {
 	return skip(ctx, store, func(limit uint64) uint64 { return skipOf(age, limit) })
 }

@@ -14,7 +14,8 @@ const (
 	maxRKey   = 512
 )
 
-// ErrInvalid means: a string that is neither a valid DID nor a valid AT URI. It comes as an *InvalidError.
+// ErrInvalid means: a string that is neither a valid DID nor a valid AT URI. It comes as an
+// *InvalidError.
 var ErrInvalid = errors.New("neither a DID nor an AT URI")
 
 // InvalidError says which string of a batch is invalid, and why.
@@ -30,7 +31,8 @@ func (e *InvalidError) Error() string { return fmt.Sprintf("%v: %s", ErrInvalid,
 func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }
 
 // The check functions return "" for a valid string, else the reason. They accept what the atproto
-// specifications' regular expressions accept (https://atproto.com/specs: did, handle, nsid, record-key), in one pass.
+// specifications' regular expressions accept (https://atproto.com/specs: did, handle, nsid,
+// record-key), in one pass.
 
 const (
 	classAlnum  = 1 << iota // a-z A-Z 0-9
@@ -104,8 +106,8 @@ func lower(s []byte) bool {
 	return true
 }
 
-// checkLabels checks the labels of a handle or NSID, separated by dots: 1 to 63 letters, digits and inner
-// hyphens. It returns their number, 0 if one is wrong.
+// checkLabels checks the labels of a handle or NSID, separated by dots: 1 to 63 letters, digits and
+// inner hyphens. It returns their number, 0 if one is wrong.
 func checkLabels(s []byte) int {
 	labels, start := 0, 0
 	for i := 0; i <= len(s); i++ {

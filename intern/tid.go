@@ -1,8 +1,9 @@
 package intern
 
 // A TID is 13 characters of the alphabet 234567abcdefghijklmnopqrstuvwxyz, 5 bits each, 65 together
-// (https://atproto.com/specs/tid). A string packs into 64 bits if its first character is one of the first
-// sixteen, 2 to j; that is every valid TID. Packed TIDs order as their strings do. Others stay strings.
+// (https://atproto.com/specs/tid). A string packs into 64 bits if its first character is one of the
+// first sixteen, 2 to j; that is every valid TID. Packed TIDs order as their strings do. Others
+// stay strings.
 const tidLen = 13
 
 const tidAlphabet = "234567abcdefghijklmnopqrstuvwxyz"

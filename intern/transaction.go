@@ -23,11 +23,12 @@ type transaction struct {
 	dids  []didState
 	colls []collState
 	uris  []uriState
-	index map[string]int32 // key -> place in one of the lists; its strings are bytes of the items or of arena
+	// key -> place in one of the lists; its strings are bytes of the items or of buffer
+	index map[string]int32
 
 	keys, values [][]byte
 	read         []int32 // places in uris, in the order of their keys
-	arena        []byte
+	buffer       []byte
 	chunk        chunkWriter
 	scratch      []byte
 }
@@ -102,7 +103,7 @@ func alias(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) 
 
 // run is one attempt. It may be called again after any error.
 func (t *transaction) run(ctx context.Context, txn kv.Txn) error {
-	t.arena = t.arena[:0]
+	t.buffer = t.buffer[:0]
 	if err := t.readNames(ctx, txn); err != nil {
 		return err
 	}
@@ -121,23 +122,25 @@ func (t *transaction) run(ctx context.Context, txn kv.Txn) error {
 	return nil
 }
 
-// keep returns what b, appended to the arena, has become. The arena's older parts stay where they are.
-func (t *transaction) keep(at int) []byte { return t.arena[at:len(t.arena):len(t.arena)] }
+// keep returns what b, appended to the buffer, has become. The buffer's older parts stay where they
+// are.
+func (t *transaction) keep(at int) []byte { return t.buffer[at:len(t.buffer):len(t.buffer)] }
 
 func (t *transaction) get(ctx context.Context, txn kv.Txn) error {
 	t.values = slices.Grow(t.values[:0], len(t.keys))[:len(t.keys)]
 	return txn.Get(ctx, t.keys, t.values)
 }
 
-// readNames reads the counter of the sequence, the DIDs and the collections, and numbers new collections.
+// readNames reads the counter of the sequence, the DIDs and the collections, and numbers new
+// collections.
 func (t *transaction) readNames(ctx context.Context, txn kv.Txn) error {
 	t.keys = append(t.keys[:0], t.allocator.counterKey())
 	for i := range t.dids {
 		t.keys = append(t.keys, t.dids[i].key)
 	}
 	for i := range t.colls {
-		at := len(t.arena)
-		t.arena = appendCollNameKey(t.arena, t.colls[i].name)
+		at := len(t.buffer)
+		t.buffer = appendCollNameKey(t.buffer, t.colls[i].name)
 		t.keys = append(t.keys, t.keep(at))
 	}
 	if len(t.colls) > 0 {
@@ -240,8 +243,9 @@ func (t *transaction) flushChunk(txn kv.Txn) {
 	txn.Set(t.scratch[:at], t.scratch[at:])
 }
 
-// listURIs makes the keys of the URIs, each once. Those of a new DID or in a new collection cannot be in the store,
-// and whoever brings them there meanwhile conflicts with us over the DID or the collection.
+// listURIs makes the keys of the URIs, each once. Those of a new DID or in a new collection cannot
+// be in the store, and whoever brings them there meanwhile conflicts with us over the DID or the
+// collection.
 func (t *transaction) listURIs() {
 	t.uris, t.read = t.uris[:0], t.read[:0]
 	clear(t.index)
@@ -256,8 +260,8 @@ func (t *transaction) listURIs() {
 		if i.collAt >= 0 {
 			e.coll, fresh = t.colls[i.collAt].number, fresh || t.colls[i.collAt].fresh
 		}
-		at := len(t.arena)
-		t.arena = t.in.codec.appendKey(t.arena, &e)
+		at := len(t.buffer)
+		t.buffer = t.in.codec.appendKey(t.buffer, &e)
 		key := t.keep(at)
 		place, ok := t.index[alias(key)]
 		if !ok {
@@ -340,8 +344,8 @@ func (t *transaction) committed() {
 	for i := range t.uris {
 		u := &t.uris[i]
 		fresh += one(u.fresh)
-		// Few records are named again after they were made, and not soon. Other instances, though, name what we have
-		// just written.
+		// Few records are named again after they were made, and not soon. Other instances, though,
+		// name what we have just written.
 		if !u.fresh || !in.exclusive {
 			in.uris.put(hashKey(u.key), u.key, u.uid)
 		}

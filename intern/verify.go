@@ -38,11 +38,12 @@ func (r *Report) problem(format string, args ...any) {
 	}
 }
 
-// Verify scans both directions of a store that nobody writes: they must be a bijection, every counter at or above
-// the UIDs of its sequence, every number defined. progress, if not nil, is told the names and keys seen so far.
+// Verify scans both directions of a store that nobody writes: they must be a bijection, every
+// counter at or above the UIDs of its sequence, every number defined. progress, if not nil, gets
+// the number of names and keys seen so far.
 //
-// Every name is looked up by its key and must have the UID it came from. So no two UIDs have one name;
-// and as there are as many keys as names, no key is left over.
+// Every name is looked up by its key and must have the UID it came from. So no two UIDs have one
+// name; and as there are as many keys as names, no key is left over.
 func Verify(ctx context.Context, store kv.Store, progress func(seen uint64)) (*Report, error) {
 	v := &verifier{store: store, counters: make(map[uint32]uint64), authorities: make(map[uint64]struct{}), progress: progress}
 	err := kv.Run(ctx, store, func(txn kv.Txn) error {
@@ -93,8 +94,8 @@ func (v *verifier) saw() {
 	}
 }
 
-// scan calls fn with every key of a range. Damage that fn returns is a problem, not the end. Behind a file that cannot be
-// read it goes on.
+// scan calls fn with every key of a range. Damage that fn returns is a problem, not the end. Behind
+// a file that cannot be read it goes on.
 func (v *verifier) scan(ctx context.Context, r kv.Range, fn func(kv.Pair) error) error {
 	for {
 		err := kv.ScanAll(ctx, v.store, r, verifyStep, func(p kv.Pair) error {

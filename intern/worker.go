@@ -18,8 +18,8 @@ type task struct {
 	worker int // whose it is
 }
 
-// worker interns the strings whose DIDs' hashes fall to it, one transaction at a time. All tasks that are waiting
-// when it begins one share it, up to BatchStrings.
+// worker interns the strings whose DIDs' hashes fall to it, one transaction at a time. All tasks
+// that are waiting when it begins one share it, up to BatchStrings.
 type worker struct {
 	in    *Interner
 	queue chan task
@@ -113,8 +113,8 @@ func (w *worker) commit(items []*item) error {
 	begun := time.Now()
 	w.txn.collect(items)
 	if w.txn.numbers() {
-		// All that number collections raise one counter. One at a time they do not conflict, and most that waited
-		// find their collections numbered.
+		// All that number collections raise one counter. One at a time they do not conflict, and
+		// most that waited find their collections numbered.
 		w.in.numbering.Lock()
 		if w.txn.collect(items); w.txn.numbers() {
 			defer w.in.numbering.Unlock()

@@ -10,10 +10,11 @@ import (
 const (
 	// maxHandshakes is the default of Config.MaxHandshakes.
 	maxHandshakes = 512
-	// addressShares is how many addresses at least it takes to use up ClientBytes, unless they are few.
+	// addressShares is how many addresses at least it takes to use up ClientBytes, unless they are
+	// few.
 	addressShares = 8
-	// Slots for messages and headers of up to mediumMessageBytes: as many as an eighth of ClientBytes has
-	// room for, within these bounds.
+	// Slots for messages and headers of up to mediumMessageBytes: as many as an eighth of
+	// ClientBytes has room for, within these bounds.
 	minMessageSlots = 2
 	minHeaderSlots  = 4
 	maxSlots        = 32
@@ -37,8 +38,8 @@ func newAdmission(cfg *Config, headerTimeout time.Duration, rejected func(netip.
 	})
 }
 
-// addressShare is how many of clientBytes one address may have: room for two large filters at least, so
-// that one can be replaced by another.
+// addressShare is how many of clientBytes one address may have: room for two large filters at
+// least, so that one can be replaced by another.
 func addressShare(clientBytes int64) int64 {
 	return min(clientBytes/2, max(clientBytes/addressShares, 2*largeFilterBytes))
 }

@@ -37,8 +37,9 @@ func loopback(b *testing.B) net.Conn {
 	return c
 }
 
-// BenchmarkSocketWrite sends frames of 500 bytes: one at a time; many at a time from slices of their
-// own, as a filtered replay does; and many at a time from one slice, as an unfiltered one does.
+// BenchmarkSocketWrite sends frames of 500 bytes: one at a time; many at a time from slices of
+// their own, as a filtered replay does; and many at a time from one slice, as an unfiltered one
+// does.
 func BenchmarkSocketWrite(b *testing.B) {
 	frame := appendFrame(nil, frameText, bytes.Repeat([]byte("x"), 496))
 	const many = maxChunkBytes / 500
@@ -83,7 +84,7 @@ func BenchmarkReplay(b *testing.B) {
 	} {
 		b.Run(bm.name, func(b *testing.B) {
 			s := serve(b, l, nil)
-			// The first run tells how many bytes there are to be read.
+			// The first run shows how many bytes there are to be read.
 			c := s.rawDial("cursor=0" + bm.query)
 			bytes := 0
 			for range bm.events {
@@ -129,8 +130,8 @@ func BenchmarkParseUpdate(b *testing.B) {
 	}
 }
 
-// TestQuietSubscribersAreSmall bounds what a subscriber takes that has nothing to be sent, the test's
-// own end of the connection included.
+// TestQuietSubscribersAreSmall bounds what a subscriber takes that has nothing to be sent, the
+// test's own end of the connection included.
 func TestQuietSubscribersAreSmall(t *testing.T) {
 	const clients, maxBytes = 1000, 40 << 10
 	l, all := mixed(t)

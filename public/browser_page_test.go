@@ -16,7 +16,8 @@ import (
 // hostileText is what a post might say.
 const hostileText = `</bdi></li><img src=x onerror="document.title='taken'"><script>document.title='taken'</script> ‮txt`
 
-// feed appends a block of events of five accounts now and then, until the returned function is called.
+// feed appends a block of events of five accounts now and then, until the returned function is
+// called.
 func feed(l *testLog) (stop func()) {
 	ended, done := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -46,7 +47,8 @@ const (
 	press = `[...document.querySelectorAll('button')].find((b) => b.textContent === %q).click()`
 )
 
-// TestPage drives the page in Chromium: it renders, updates, filters, pauses, and leaves what it shows text.
+// TestPage drives the page in Chromium: it renders, updates, filters, pauses, and leaves what it
+// shows text.
 func TestPage(t *testing.T) {
 	t.Parallel()
 	b := startBrowser(t)
@@ -97,8 +99,8 @@ func TestPage(t *testing.T) {
 	p.calm(s.addr)
 }
 
-// testChartByKeyboard: the arrow keys select a moment, the legend and the chart's description have its rates, and Escape
-// goes back to the mean.
+// testChartByKeyboard: the arrow keys select a moment, the legend and the chart's description have
+// its rates, and Escape goes back to the mean.
 func testChartByKeyboard(p *tab) {
 	p.t.Helper()
 	const key = `document.querySelector('#chart').dispatchEvent(new KeyboardEvent('keydown', {key: '%s', cancelable: true}))`
@@ -126,7 +128,8 @@ func (s *testServer) waitNobody() {
 	eventually(s.t, "nobody watches", func() bool { return s.count.Load() == 0 })
 }
 
-// testPageIsBounded: the list holds but so many rows, shows hostile text as it is, and stands still while it is paused.
+// testPageIsBounded: the list holds but so many rows, shows hostile text as it is, and stands still
+// while it is paused.
 func testPageIsBounded(p *tab) {
 	p.t.Helper()
 	p.eval(`document.querySelector('#dids').value = ''; document.querySelector('#from').value = 'oldest'; document.querySelector('#from').dispatchEvent(new Event('input'))`)
@@ -151,7 +154,8 @@ func testPageIsBounded(p *tab) {
 	p.until("it is bounded", `document.querySelectorAll('#events li').length === 100`)
 }
 
-// TestPageOnAPhone: nothing is wider than the screen, in the light and in the dark, and what is there has a name.
+// TestPageOnAPhone: nothing is wider than the screen, in the light and in the dark, and what is
+// there has a name.
 func TestPageOnAPhone(t *testing.T) {
 	t.Parallel()
 	b := startBrowser(t)
@@ -182,8 +186,8 @@ func TestPageOnAPhone(t *testing.T) {
 	p.calm(s.addr)
 }
 
-// TestBrowserFromAnotherOrigin: a page that another server served subscribes, replays, updates its filter and looks up
-// cursors.
+// TestBrowserFromAnotherOrigin: a page that another server served subscribes, replays, updates its
+// filter and looks up cursors.
 func TestBrowserFromAnotherOrigin(t *testing.T) {
 	t.Parallel()
 	b := startBrowser(t)

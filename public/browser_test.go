@@ -66,7 +66,8 @@ func startBrowser(t *testing.T) *browser {
 		_ = cmd.Process.Kill()
 		read.Wait()
 		_ = cmd.Wait()
-		becomes(func() bool { return os.RemoveAll(dir) == nil }) // when its children have ended, too
+		// when its children have ended, too
+		becomes(func() bool { return os.RemoveAll(dir) == nil })
 	})
 	select {
 	case a := <-address:

@@ -10,8 +10,9 @@ import (
 	"millrace/dict"
 )
 
-// bubble runs a test on a clock of its own that stands still while anybody works: what takes minutes takes none, and
-// however slow the machine is nobody is late. Its servers are those of serveBubble.
+// bubble runs a test on a clock of its own that stands still while anybody works: what takes
+// minutes takes none, and however slow the machine is nobody is late. Its servers are those of
+// serveBubble.
 func bubble(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
 	synctest.Test(t, test)
@@ -38,7 +39,8 @@ func serveSourceBubble(t testing.TB, src source, dictionaries *dict.Registry, ch
 	return s
 }
 
-// pipes is a net.Listener whose connections are net.Pipes: without buffers, and they cannot be closed by halves.
+// pipes is a net.Listener whose connections are net.Pipes: without buffers, and they cannot be
+// closed by halves.
 type pipes struct {
 	conns chan net.Conn
 	done  chan struct{}

@@ -10,8 +10,8 @@ import (
 	"millrace/replay"
 )
 
-// TestSlowAddressTakesOnlyItsShare has one address read nothing of much: others must get their filters, and
-// what their slow clients have yet to take must be kept.
+// TestSlowAddressTakesOnlyItsShare has one address read nothing of much: others must get their
+// filters, and what their slow clients have yet to take must be kept.
 func TestSlowAddressTakesOnlyItsShare(t *testing.T) {
 	s := serveSource(t, endless(1000), newRegistry(t), func(cfg *Config, _ *timing) {
 		cfg.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
@@ -34,8 +34,8 @@ func TestSlowAddressTakesOnlyItsShare(t *testing.T) {
 	}
 }
 
-// TestLargestFilterFitsTheSmallestBudget takes what --memory 64MiB leaves for clients: an address has room for the
-// largest filter that wire.md allows, and for another in its place.
+// TestLargestFilterFitsTheSmallestBudget takes what --memory 64MiB leaves for clients: an address
+// has room for the largest filter that wire.md allows, and for another in its place.
 func TestLargestFilterFitsTheSmallestBudget(t *testing.T) {
 	var cfg replay.FilterConfig
 	for i := range maxWantedCollections {

@@ -22,8 +22,8 @@ import (
 
 const testTimeout = 20 * time.Second
 
-// patience is how long to wait for what must come: longer than testTimeout on a clock that goes on while the machine stands
-// still. That of a bubble, which does not, begins with the year 2000.
+// patience is how long to wait for what must come: longer than testTimeout on a clock that goes on
+// while the machine stands still. That of a bubble, which does not, begins with the year 2000.
 func patience() time.Duration {
 	if time.Now().Year() < 2020 {
 		return testTimeout

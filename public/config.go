@@ -24,20 +24,21 @@ type Config struct {
 	Process      func() Process // asked by /status; nil: nothing is known
 	Version      string         // "dev"
 
-	MaxConnections      int            // subscribers in all; 20000
-	MaxConnectionsPerIP int            // subscribers of one address (IPv6: of one /64); 100
-	MaxHandshakes       int            // connections that are no subscribers: handshakes, idle HTTP; 512
-	AttemptsPerSecond   float64        // handshakes of one address; 10
-	AttemptBurst        int            // of them at once; twice MaxConnectionsPerIP
-	TrustedProxies      []netip.Prefix // whose X-Forwarded-For is believed
-	MaxEventsPerSecond  float64        // to one subscriber; 0: no limit
+	MaxConnections      int // subscribers in all; 20000
+	MaxConnectionsPerIP int // subscribers of one address (IPv6: of one /64); 100
+	// connections that are no subscribers: handshakes, idle HTTP; 512
+	MaxHandshakes      int
+	AttemptsPerSecond  float64        // handshakes of one address; 10
+	AttemptBurst       int            // of them at once; twice MaxConnectionsPerIP
+	TrustedProxies     []netip.Prefix // whose X-Forwarded-For is believed
+	MaxEventsPerSecond float64        // to one subscriber; 0: no limit
 
 	SlowTimeout     time.Duration // a subscriber that takes nothing for that long is ended; 30 s
 	ShutdownTimeout time.Duration // for Serve when its context is done; 10 s
 
 	// ClientBytes is what clients may make the server remember: filters, and the events of slow
-	// clients, half each. One address may have an eighth, or 640 kB if that is more and not more than
-	// a half. 32 MiB.
+	// clients, half each. One address may have an eighth, or 640 kB if that is more and not more
+	// than a half. 32 MiB.
 	ClientBytes int64
 	// ChunkBytes bounds the chunks being written to subscribers that catch up, apart from single
 	// larger events. 32 MiB.

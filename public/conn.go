@@ -23,9 +23,9 @@ const (
 
 var errFlood = errors.New("the client sends without end")
 
-// conn is a hijacked connection as gorilla sees it. Once frames are flowing, gorilla only reads from
-// it: what it would write is one whole control frame each time, and that is left for the pull loop
-// to send between two frames. Reading counts and slows down.
+// conn is a hijacked connection as gorilla sees it. Once frames are flowing, gorilla only reads
+// from it: what it would write is one whole control frame each time, and that is left for the pull
+// loop to send between two frames. Reading counts and slows down.
 type conn struct {
 	net.Conn // the raw connection; the pull loop writes to it directly
 
@@ -45,7 +45,7 @@ type conn struct {
 	creditAt       time.Time
 	throttledSince time.Time
 	floodTimeout   time.Duration
-	throttled      func() // told when the client must wait; nil: nobody is
+	throttled      func() // called when the client must wait; may be nil
 }
 
 func newConn(raw net.Conn, floodTimeout time.Duration) *conn {
@@ -69,8 +69,8 @@ func (c *conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// throttle waits until the client may send on. It pauses for a while at a time, so that a flood costs
-// no more than the bytes it brings.
+// throttle waits until the client may send on. It pauses for a while at a time, so that a flood
+// costs no more than the bytes it brings.
 func (c *conn) throttle() error {
 	if c.credit > inboundBurstBytes/2 {
 		return nil
@@ -107,8 +107,8 @@ func (c *conn) throttle() error {
 	return nil
 }
 
-// Write sends the handshake's answer; after that it keeps the one frame gorilla still writes, a close
-// frame, for the pull loop.
+// Write sends the handshake's answer; after that it keeps the one frame gorilla still writes, a
+// close frame, for the pull loop.
 func (c *conn) Write(p []byte) (int, error) {
 	if !c.framing.Load() {
 		return c.Conn.Write(p)

@@ -37,7 +37,7 @@ func newMarkJSON(m replay.Mark) *markJSON {
 	return &markJSON{TimeUS: m.TimeUS, Cursor: m.Position.String()}
 }
 
-// handleCursors tells what the log holds.
+// handleCursors reports what the log holds.
 func (s *Server) handleCursors(w http.ResponseWriter, _ *http.Request) {
 	rng := s.source.rangeOf()
 	gaps := rng.Gaps[max(0, len(rng.Gaps)-maxListedGaps):]

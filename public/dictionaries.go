@@ -14,13 +14,14 @@ import (
 
 // dictionaryJSON is a dictionary as /dictionaries lists it.
 type dictionaryJSON struct {
-	ID     uint32     `json:"id"`
-	Bytes  int        `json:"bytes"`
-	SHA256 string     `json:"sha256"`
-	Stored bool       `json:"stored"` // new blocks are stored compressed with it
-	InLog  bool       `json:"in_log"` // blocks in the log may be compressed with it
-	Since  *time.Time `json:"since"`  // when it first became the stored one of this log; null: unknown, or never
-	URL    string     `json:"url"`
+	ID     uint32 `json:"id"`
+	Bytes  int    `json:"bytes"`
+	SHA256 string `json:"sha256"`
+	Stored bool   `json:"stored"` // new blocks are stored compressed with it
+	InLog  bool   `json:"in_log"` // blocks in the log may be compressed with it
+	// when it first became the stored one of this log; null: unknown, or never
+	Since *time.Time `json:"since"`
+	URL   string     `json:"url"`
 }
 
 // handleDictionaries lists the dictionaries that can be asked for by ID: those that the log keeps,

@@ -1,5 +1,5 @@
-// Package public serves the log over HTTP and websockets: Jetstream's v1 wire and what is ours on top
-// of it (docs/wire.md has every row), plus cursors, dictionaries and health.
+// Package public serves the log over HTTP and websockets: Jetstream's v1 wire and what is ours on
+// top of it (docs/wire.md has every row), plus cursors, dictionaries and health.
 //
 // # Subscribers
 //
@@ -10,35 +10,38 @@
 //	         filter, ending ──┘    └── pong, close ◀── read loop (gorilla)
 //
 // The pull loop is the only one that writes. It asks the reader for the next chunk, which is frames
-// that are ready to be sent, and hands them to the kernel in one call, many events at a time. The read
-// loop answers what the client sends by leaving it in the subscriber's mailbox and kicking the pull
-// loop; it never waits for a write. gorilla, which would write pongs and close frames by itself, is
-// given a connection whose Write only takes note, so that nothing ever lands inside another frame.
+// that are ready to be sent, and hands them to the kernel in one call, many events at a time. The
+// read loop answers what the client sends by leaving it in the subscriber's mailbox and kicking the
+// pull loop; it never waits for a write. gorilla, which would write pongs and close frames by
+// itself, is given a connection whose Write only takes note, so that nothing ever lands inside
+// another frame.
 //
-// The HTTP handler returns as soon as both goroutines run: the request and its URL, which may be half
-// a megabyte, are garbage by then.
+// The HTTP handler returns as soon as both goroutines run: the request and its URL, which may be
+// half a megabyte, are garbage by then.
 //
 // # Backpressure
 //
 // A client that takes bytes slowly makes its pull loop wait, and nobody else. What is left of the
-// chunk is copied, so that it pins no block of the log; the copy counts against Config.ClientBytes, as
-// do filters. Each of the two has half of it, so that slow clients refuse nobody a filter, and one
-// address has at most an eighth, but room for two large filters; loopback has no such share. What every
-// subscriber takes, slow or not, is outside of it: two goroutines, their buffers and a reader, some
-// 16 KiB, which Config.MaxConnections bounds. Before that copy is made, the chunks of subscribers that catch up take at
-// most Config.ChunkBytes together, but for single larger events; one that finds no room waits. Inbound bytes are read at a bounded rate and messages within bounded memory.
+// chunk is copied, so that it pins no block of the log; the copy counts against Config.ClientBytes,
+// as do filters. Each of the two has half of it, so that slow clients refuse nobody a filter, and
+// one address has at most an eighth, but room for two large filters; loopback has no such share.
+// What every subscriber takes, slow or not, is outside of it: two goroutines, their buffers and a
+// reader, some 16 KiB, which Config.MaxConnections bounds. Before that copy is made, the chunks of
+// subscribers that catch up take at most Config.ChunkBytes together, but for single larger events;
+// one that finds no room waits. Inbound bytes are read at a bounded rate and messages within
+// bounded memory.
 //
 // # Wake-ups
 //
-// A subscriber at the end of the log falls asleep: it gives its reader to the waker, one goroutine for
-// all. When the log grows the waker visits each subscriber once (a wake pass), compares its filter with
-// the indexes of the newest blocks (replay.Reader.Pending), and wakes it if something passes. Wake
-// passes may use a share of a core (wakeBudget). A heartbeat carries the position up to which the waker
-// has looked.
+// A subscriber at the end of the log falls asleep: it gives its reader to the waker, one goroutine
+// for all. When the log grows the waker visits each subscriber once (a wake pass), compares its
+// filter with the indexes of the newest blocks (replay.Reader.Pending), and wakes it if something
+// passes. Wake passes may use a share of a core (wakeBudget). A heartbeat carries the position up
+// to which the waker has looked.
 //
 // # Locks
 //
-// sessions.mu (the set of subscribers), subscriber.mu (its mailbox), waker.mu and those of package admission
-// are leaves: nothing is called and no other lock is taken while one is held. sleep.mu is held while the
-// waker uses a reader; subscriber.mu is taken, and conn.wake called, under it.
+// sessions.mu (the set of subscribers), subscriber.mu (its mailbox), waker.mu and those of package
+// admission are leaves: nothing is called and no other lock is taken while one is held. sleep.mu is
+// held while the waker uses a reader; subscriber.mu is taken, and conn.wake called, under it.
 package public

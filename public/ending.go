@@ -10,8 +10,9 @@ import (
 	"millrace/replay"
 )
 
-// closeFellOff is our own close code: retention trimmed away what the subscriber would have read next.
-const closeFellOff = 4001
+// closeTrimmed is our own close code: retention trimmed away what the subscriber would have read
+// next.
+const closeTrimmed = 4001
 
 // Reasons for an ending, as the metric names them.
 const (
@@ -24,7 +25,7 @@ const (
 	endFlood        = "inbound_flood"
 	endSlow         = "slow"
 	endSilent       = "no_pong"
-	endFellOff      = "fell_off"
+	endTrimmed      = "trimmed"
 	endOverloaded   = "overloaded"
 	endShutdown     = "shutdown"
 	endLogFailure   = "log_failure"
@@ -54,7 +55,7 @@ type ending struct {
 func endingOfReaderError(err error) ending {
 	switch {
 	case errors.Is(err, replay.ErrTrimmed):
-		return ending{reason: endFellOff, code: closeFellOff, text: "fell off the log's retention", recoverable: true}
+		return ending{reason: endTrimmed, code: closeTrimmed, text: "the log has trimmed this place", recoverable: true}
 	case errors.Is(err, replay.ErrClosed):
 		return shutdownEnding(0)
 	default:

@@ -5,8 +5,8 @@ import (
 	"millrace/replay"
 )
 
-// largeFilterBytes is what a filter of maxWantedCollections and of maxWantedDIDs, all of them did:plc,
-// takes at most.
+// largeFilterBytes is what a filter of maxWantedCollections and of maxWantedDIDs, all of them
+// did:plc, takes at most.
 const largeFilterBytes = 320_000
 
 // filter is a compiled filter and what it counts against the budget.
@@ -15,8 +15,8 @@ type filter struct {
 	bytes    int64
 }
 
-// compile makes w and kinds a filter. The caller owns what the result takes of quota and releases it.
-// ok is false if nothing was left of it.
+// compile makes w and kinds a filter. The caller owns what the result takes of quota and releases
+// it. ok is false if nothing was left of it.
 func compile(w *wants, kinds replay.KindSet, quota admission.Quota) (f filter, ok bool, err error) {
 	entries := len(w.collections.members) + len(w.dids.members)
 	if entries == 0 && w.maxPayload == 0 && kinds == 0 {

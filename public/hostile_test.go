@@ -161,7 +161,8 @@ func TestInboundFlood(t *testing.T) {
 func TestGarbage(t *testing.T) {
 	t.Parallel()
 	l, _ := mixed(t)
-	s := serve(t, l, func(_ *Config, tm *timing) { tm.message = time.Hour }) // ten megabytes take their time
+	// ten megabytes take their time
+	s := serve(t, l, func(_ *Config, tm *timing) { tm.message = time.Hour })
 	c := s.dial("")
 	garbage := []byte(noise(9_999_999))
 	if err := c.WriteMessage(websocket.BinaryMessage, garbage); err != nil {
@@ -201,8 +202,8 @@ func TestHalfOpenHandshakes(t *testing.T) {
 	})
 }
 
-// TestLargeHeadersWait has many connections send a large request line each and not end it: few are taken in, and a
-// subscriber with many DIDs gets in when those are given up.
+// TestLargeHeadersWait has many connections send a large request line each and not end it: few are
+// taken in, and a subscriber with many DIDs gets in when those are given up.
 func TestLargeHeadersWait(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := newTestLog(t)
@@ -211,7 +212,8 @@ func TestLargeHeadersWait(t *testing.T) {
 		defer sending.Wait()
 		for range 40 {
 			nc := s.connect()
-			sending.Go(func() { fmt.Fprint(nc, "GET /subscribe?x=", strings.Repeat("x", 900<<10)) }) // until it is given up
+			// until it is given up
+			sending.Go(func() { fmt.Fprint(nc, "GET /subscribe?x=", strings.Repeat("x", 900<<10)) })
 		}
 		most := 0
 		for range 90 {
@@ -235,12 +237,13 @@ func TestLargeHeadersWait(t *testing.T) {
 	})
 }
 
-// TestFloodOfHalfOpenRequests has eight addresses take all handshakes with requests that never end, and come
-// again whenever one is closed: newcomers get in.
+// TestFloodOfHalfOpenRequests has eight addresses take all handshakes with requests that never end,
+// and come again whenever one is closed: newcomers get in.
 func TestFloodOfHalfOpenRequests(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l, _ := mixed(t)
-		s := serveBubble(t, l, func(_ *Config, tm *timing) { tm.header = time.Hour }) // none ends by itself
+		// none ends by itself
+		s := serveBubble(t, l, func(_ *Config, tm *timing) { tm.header = time.Hour })
 		ctx, stop := context.WithCancel(t.Context())
 		var flood sync.WaitGroup
 		defer flood.Wait()

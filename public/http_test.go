@@ -478,7 +478,8 @@ func TestMessages(t *testing.T) {
 
 var _ io.Writer = (*syncBuffer)(nil)
 
-// TestTurnedAwayIsLogged: whoever is turned away or ended leaves a debug line with address and reason, and counts.
+// TestTurnedAwayIsLogged: whoever is turned away or ended leaves a debug line with address and
+// reason, and counts.
 func TestTurnedAwayIsLogged(t *testing.T) {
 	t.Parallel()
 	var out syncBuffer

@@ -20,19 +20,19 @@ const (
 	// as there are slots.
 	smallMessageBytes  = 4 << 10
 	mediumMessageBytes = 1 << 20
-	// slotPatience is how many times as long as a message may take to arrive one waits for a slot: some
-	// addresses that send half a message each may be first.
+	// slotPatience is how many times as long as a message may take to arrive one waits for a slot:
+	// some addresses that send half a message each may be first.
 	slotPatience = 4
 
-	// maxDrainBytes is how much is read, to be forgotten, from a client that was told to go.
+	// maxDrainBytes is how much is read, to be forgotten, from a client that was asked to go.
 	maxDrainBytes = 32 << 20
 
 	updatesPerSecond = 1
 	updateBurst      = 20
 )
 
-// readLoop reads what the client sends until the connection ends. It never writes, and waits for the
-// pull loop in nothing.
+// readLoop reads what the client sends until the connection ends. It never writes, and waits for
+// the pull loop in nothing.
 func (s *subscriber) readLoop() {
 	defer close(s.readDone)
 	s.ws.SetReadLimit(maxMessageBytes)
@@ -52,7 +52,7 @@ func (s *subscriber) readLoop() {
 			s.end(e)
 			if !e.dead && e.reason != endClientClose {
 				// Bytes that nobody read would make the kernel reset the connection, and the
-				// client lose what it was told last.
+				// client lose what it was sent last.
 				_, _ = io.CopyN(io.Discard, s.conn.Conn, maxDrainBytes) // as far as it goes
 			}
 			return
@@ -134,7 +134,7 @@ func (s *subscriber) waitForUpdate() error {
 func readUpTo(data []byte, r io.Reader, limit int) (_ []byte, more bool, err error) {
 	for {
 		if len(data) == limit {
-			// One more byte tells whether the message ends here.
+			// One more byte shows whether the message ends here.
 			var one [1]byte
 			n, err := io.ReadFull(r, one[:])
 			if n == 1 {

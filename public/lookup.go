@@ -18,7 +18,8 @@ import (
 const (
 	// maxLookups is how many strings and UIDs together one POST /uids may name.
 	maxLookups = 1000
-	// maxLookupBytes bounds its body: 2 KiB for each of them, of which an AT URI seldom needs a tenth.
+	// maxLookupBytes bounds its body: 2 KiB for each of them, of which an AT URI seldom needs a
+	// tenth.
 	maxLookupBytes = 2 << 20
 	// batchesAtOnce is how many bodies are read, and held, at the same time.
 	batchesAtOnce = 8
@@ -30,8 +31,8 @@ const (
 
 // UIDs is the UID store as look-ups need it; *intern.Interner is one. A look-up never gives a UID.
 type UIDs interface {
-	// LookupStrings sets uids[i] to the UID of strings[i], 0 if it has none. What is neither DID nor AT URI
-	// is an *intern.InvalidError.
+	// LookupStrings sets uids[i] to the UID of strings[i], 0 if it has none. What is neither DID
+	// nor AT URI is an *intern.InvalidError.
 	LookupStrings(ctx context.Context, strings []string, uids []uint64) error
 	// LookupUIDs sets strings[i] to what uids[i] stands for, "" if nothing.
 	LookupUIDs(ctx context.Context, uids []uint64, strings []string) error
@@ -102,7 +103,8 @@ func (s *Server) givesUIDs(w http.ResponseWriter) bool {
 	return s.cfg.UIDs != nil
 }
 
-// takeTurn waits for one of slots, which the caller then empties again. If it got none it has answered.
+// takeTurn waits for one of slots, which the caller then empties again. If it got none it has
+// answered.
 func takeTurn(ctx context.Context, w http.ResponseWriter, slots chan<- struct{}) bool {
 	select {
 	case slots <- struct{}{}:
@@ -163,8 +165,8 @@ func parseUID(s string) (uint64, error) {
 	return uid, nil
 }
 
-// handleUIDs answers POST /uids: {"strings":[…],"uids":["…"]} is answered with two objects of the same
-// names, that map each to what it stands for, null if unknown.
+// handleUIDs answers POST /uids: {"strings":[…],"uids":["…"]} is answered with two objects of the
+// same names, that map each to what it stands for, null if unknown.
 func (s *Server) handleUIDs(w http.ResponseWriter, r *http.Request) {
 	if !s.givesUIDs(w) {
 		return
@@ -220,7 +222,8 @@ type batch struct {
 
 // readBatch reads the body within timing.body. If it fails it has answered.
 func (s *Server) readBatch(w http.ResponseWriter, r *http.Request) (batch, bool) {
-	// A client that sends little by little must not keep its turn. Tests' recorders have no deadlines.
+	// A client that sends little by little must not keep its turn. Tests' recorders have no
+	// deadlines.
 	control := http.NewResponseController(w)
 	if err := control.SetReadDeadline(time.Now().Add(s.timing.body)); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return batch{}, false // the connection is gone
@@ -247,8 +250,8 @@ func (s *Server) readBatch(w http.ResponseWriter, r *http.Request) (batch, bool)
 
 var errManyLookups = fmt.Errorf("more than %d look-ups at once", maxLookups)
 
-// decodeBatch reads a batch token by token, up to the first look-up that is one too many. Nothing but
-// white space may follow the object.
+// decodeBatch reads a batch token by token, up to the first look-up that is one too many. Nothing
+// but white space may follow the object.
 func decodeBatch(r io.Reader) (b batch, err error) {
 	d := json.NewDecoder(r)
 	if err := wantDelim(d, '{'); err != nil {

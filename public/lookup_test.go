@@ -175,7 +175,8 @@ func (b *countedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// TestUIDBatchIsNotReadInVain checks how much is read of a body that would become a list of half a million strings.
+// TestUIDBatchIsNotReadInVain checks how much is read of a body that would become a list of half a
+// million strings.
 func TestUIDBatchIsNotReadInVain(t *testing.T) {
 	bomb := `{"strings":[` + strings.Repeat(`"",`, 600_000) + `""]}`
 	post := func(ctx context.Context, s *Server) (status, read int) {

@@ -53,7 +53,7 @@ func appendCloseFrame(dst []byte, code int, reason string) []byte {
 	return append(dst, reason...)
 }
 
-// frameLen returns the length of the unmasked frame that b begins with, 0 if b is too short to tell.
+// frameLen returns the length of the unmasked frame that b begins with, 0 if b is too short.
 func frameLen(b []byte) int {
 	if len(b) < 2 {
 		return 0
@@ -142,7 +142,8 @@ func (m *messages) appendGap(dst []byte, g *replay.Gap) []byte {
 	return m.endInfo(dst, strconv.AppendInt(p, g.TimeUS, 10))
 }
 
-// appendGoingAway announces a shutdown. through is where to resume, zero if that is not known exactly.
+// appendGoingAway announces a shutdown. through is where to resume, zero if that is not known
+// exactly.
 func (m *messages) appendGoingAway(dst []byte, through replay.Mark) []byte {
 	return m.endInfo(dst, appendMark(beginInfo("going_away", "the server is shutting down: reconnect with the last cursor"), through))
 }

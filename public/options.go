@@ -79,8 +79,8 @@ func parseOptions(r *http.Request) (options, error) {
 	return o, o.parseOwn(q)
 }
 
-// parseQuery is url.ParseQuery without its limit of 10,000 parameters, which as many DIDs and a cursor
-// exceed. The server's limit on the request line bounds it.
+// parseQuery is url.ParseQuery without its limit of 10,000 parameters, which as many DIDs and a
+// cursor exceed. The server's limit on the request line bounds it.
 func parseQuery(raw string) (url.Values, error) {
 	q := make(url.Values)
 	for pair := range strings.SplitSeq(raw, "&") {
@@ -179,8 +179,8 @@ func (w *wants) check() error {
 	return w.dids.err
 }
 
-// update is the envelope of a message from a client. Its payload is read at once, into the sets, but
-// whether that failed matters only if the type is options_update.
+// update is the envelope of a message from a client. Its payload is read at once, into the sets,
+// but whether that failed matters only if the type is options_update.
 type update struct {
 	Type    string        `json:"type"`
 	Payload updatePayload `json:"payload"`
@@ -210,8 +210,8 @@ func (p *updatePayload) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// parseUpdate reads a text message from a client. It returns nil, nil for messages that mean nothing
-// to us. Nothing of the result refers to data.
+// parseUpdate reads a text message from a client. It returns nil, nil for messages that mean
+// nothing to us. Nothing of the result refers to data.
 func parseUpdate(data []byte) (*wants, error) {
 	var m update
 	if err := json.Unmarshal(data, &m); err != nil {
@@ -232,8 +232,8 @@ func parseUpdate(data []byte) (*wants, error) {
 	return &m.Payload.wants, nil
 }
 
-// wantedSet is a set of collections or DIDs in which duplicates cost nothing: a message of 10 MB makes
-// no more of it than its limit.
+// wantedSet is a set of collections or DIDs in which duplicates cost nothing: a message of 10 MB
+// makes no more of it than its limit.
 type wantedSet struct {
 	limit int
 	what  string
@@ -300,10 +300,11 @@ func (s *wantedSet) add(v string) {
 	s.bytes += len(v)
 }
 
-// UnmarshalJSON implements json.Unmarshaler for an array of strings, or null. It fails only if data is
-// something else; what is wrong with a member is in s.err.
+// UnmarshalJSON implements json.Unmarshaler for an array of strings, or null. It fails only if data
+// is something else; what is wrong with a member is in s.err.
 func (s *wantedSet) UnmarshalJSON(data []byte) error {
-	s.members, s.seen, s.bytes, s.err = nil, nil, 0, nil // of two arrays under one name the last counts
+	// of two arrays under one name the last counts
+	s.members, s.seen, s.bytes, s.err = nil, nil, 0, nil
 	if data[0] == 'n' {
 		return nil
 	}

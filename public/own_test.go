@@ -271,17 +271,17 @@ func thenError(err error) source {
 	}
 }
 
-func TestFellOffRetention(t *testing.T) {
+func TestTrimmedSubscriber(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := serveSourceBubble(t, thenError(fmt.Errorf("read: %w", replay.ErrTrimmed)), newRegistry(t), nil)
-		for query, code := range map[string]int{"": websocket.CloseAbnormalClosure, "extended=true": closeFellOff} {
+		for query, code := range map[string]int{"": websocket.CloseAbnormalClosure, "extended=true": closeTrimmed} {
 			c := s.dial(query)
 			if _, p := c.next(); string(p) != "event" {
 				t.Errorf("got %s", p)
 			}
 			c.wantClose(code, "")
 		}
-		s.waitMetric("ends_total", endFellOff, 2)
+		s.waitMetric("ends_total", endTrimmed, 2)
 	})
 }
 

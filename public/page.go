@@ -17,14 +17,15 @@ import (
 //go:embed web
 var webFiles embed.FS
 
-// pageHeaders go with the page and its files. The page shows what anybody on the network wrote: it may
-// load nothing and connect to nobody but its own server.
+// pageHeaders go with the page and its files. The page shows what anybody on the network wrote: it
+// may load nothing and connect to nobody but its own server.
 func pageHeaders(h http.Header) {
 	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "+
 		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "no-referrer")
-	h.Set("Cache-Control", "no-cache") // kept, but asked for anew: cheap, and never a mix of two versions
+	// kept, but asked for anew: cheap, and never a mix of two versions
+	h.Set("Cache-Control", "no-cache")
 }
 
 // asset is one file of the page.
@@ -133,8 +134,8 @@ func (s *Server) serveAsset(w http.ResponseWriter, r *http.Request, name string)
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(body))
 }
 
-// accepts says whether an Accept or Accept-Encoding header names what, and not with the quality 0. Wildcards do not
-// count: curl sends them.
+// accepts says whether an Accept or Accept-Encoding header names what, and not with the quality 0.
+// Wildcards do not count: curl sends them.
 func accepts(header []string, what string) bool {
 	for _, line := range header {
 		for part := range strings.SplitSeq(line, ",") {

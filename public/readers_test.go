@@ -74,7 +74,8 @@ func (s *testServer) dialHTTP10(t *testing.T) {
 	}
 }
 
-// TestSlowSubscriberReleasesItsReader: while a client takes nothing, its reader holds nothing of the log.
+// TestSlowSubscriberReleasesItsReader: while a client takes nothing, its reader holds nothing of
+// the log.
 func TestSlowSubscriberReleasesItsReader(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		src := endless(1000)
@@ -95,8 +96,8 @@ func TestSlowSubscriberReleasesItsReader(t *testing.T) {
 	})
 }
 
-// TestLimitedSubscriberReleasesItsReader: while a subscriber has had its events of a second, its reader holds nothing of the
-// log.
+// TestLimitedSubscriberReleasesItsReader: while a subscriber has had its events of a second, its
+// reader holds nothing of the log.
 func TestLimitedSubscriberReleasesItsReader(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		src := endless(1000)

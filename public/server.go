@@ -28,7 +28,8 @@ type timing struct {
 	patience time.Duration // for the chunk that is on its way, at a shutdown
 	grace    time.Duration // for what is said last
 	linger   time.Duration // for the client to close its side
-	trimmed  time.Duration // for each of the two, of a subscriber whose place was trimmed: it reads slowly
+	// for each of the two, of a subscriber whose place was trimmed: it reads slowly
+	trimmed time.Duration
 
 	header time.Duration // for a request's headers to arrive
 	body   time.Duration // for the body of a POST /uids
@@ -187,9 +188,9 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	return fmt.Errorf("serve %s: %w", ln.Addr(), err)
 }
 
-// Shutdown refuses new subscribers, tells those there are (docs/wire.md, section 6), and waits until
-// all have ended. When ctx is done it closes what is left without a word, waits for that, and returns
-// ctx's error. It is safe to call twice.
+// Shutdown refuses new subscribers, informs those there are (docs/wire.md, section 6), and waits
+// until all have ended. When ctx is done it closes what is left without a word, waits for that, and
+// returns ctx's error. It is safe to call twice.
 func (s *Server) Shutdown(ctx context.Context) error {
 	subs, servers := s.close()
 	patience := s.timing.patience
@@ -258,8 +259,8 @@ func (s *Server) remove(sub *subscriber) {
 // readErrorEvery is how often at most a failure to read the log is logged: each replay meets it.
 const readErrorEvery = time.Minute
 
-// logReadError logs what the log said to a subscriber, unless that is of no interest to the operator or
-// was logged a moment ago. The metric counts all.
+// logReadError logs what the log said to a subscriber, unless that is of no interest to the
+// operator or was logged a moment ago. The metric counts all.
 func (s *Server) logReadError(err error) {
 	if errors.Is(err, replay.ErrTrimmed) || errors.Is(err, replay.ErrClosed) {
 		return

@@ -57,8 +57,8 @@ func TestShutdownRefusesNewSubscribers(t *testing.T) {
 	}
 }
 
-// TestShutdownUnderLoad stops a server while 40 subscribers get events, four of which do not read: those that read
-// get whole frames to the end.
+// TestShutdownUnderLoad stops a server while 40 subscribers get events, four of which do not read:
+// those that read get whole frames to the end.
 func TestShutdownUnderLoad(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := newTestLog(t)

@@ -22,8 +22,8 @@ func largeUpdate(n int, did string) []byte {
 	return []byte(m + strings.Repeat(" ", n-len(m)))
 }
 
-// TestHalfSentUpdatesStarveNobody has one address send half of a large message on each of many connections:
-// the large one of another address gets through.
+// TestHalfSentUpdatesStarveNobody has one address send half of a large message on each of many
+// connections: the large one of another address gets through.
 func TestHalfSentUpdatesStarveNobody(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l, _ := mixed(t)
@@ -60,14 +60,15 @@ func TestHalfSentUpdatesStarveNobody(t *testing.T) {
 	})
 }
 
-// TestManyLargeUpdates sends the largest updates there may be on many connections at once: all are put in
-// force or refused, memory stays bounded, and a healthy subscriber gets its events.
+// TestManyLargeUpdates sends the largest updates there may be on many connections at once: all are
+// put in force or refused, memory stays bounded, and a healthy subscriber gets its events.
 func TestManyLargeUpdates(t *testing.T) {
 	clients := 12
 	if long() {
 		clients = 100
 	}
-	const maxGrowth = 160 << 20 // one large message, its medium waiters, the clients' copies of theirs, and garbage
+	// one large message, its medium waiters, the clients' copies of theirs, and garbage
+	const maxGrowth = 160 << 20
 	l, _ := mixed(t)
 	s := serve(t, l, func(_ *Config, tm *timing) { tm.message = 3 * testTimeout })
 	var before, now runtime.MemStats

@@ -51,7 +51,8 @@ func TestSlowSubscriberIsEnded(t *testing.T) {
 			}
 			return true
 		})
-		// The plain one was reset. What it has yet to read ends in the middle of nothing it is told.
+		// The plain one was reset. What it has yet to read ends in the middle of nothing it is
+		// told.
 		for {
 			first, _, err := plain.frame()
 			if err != nil {
@@ -134,7 +135,8 @@ func TestClientBudget(t *testing.T) {
 		first := s.dial("")
 		first.update(big)
 		s.waitMetric("options_updates_total", "", 1)
-		first.update(strings.Replace(big, didN(1), didN(5000), 1)) // replaces the first only once it is there
+		// replaces the first only once it is there
+		first.update(strings.Replace(big, didN(1), didN(5000), 1))
 		first.wantClose(websocket.CloseAbnormalClosure, "")
 		eventually(t, "given back", func() bool { return s.admission.Stats().Bytes == 0 })
 
@@ -174,8 +176,8 @@ func TestEventsPerSecond(t *testing.T) {
 	})
 }
 
-// Chunks that are being written to subscribers that catch up take no more memory than Config.ChunkBytes. A client that does
-// not take its chunk gives way after firstPatience.
+// Chunks that are being written to subscribers that catch up take no more memory than
+// Config.ChunkBytes. A client that does not take its chunk gives way after firstPatience.
 func TestChunksShareTheirBytes(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const room, clients = 3, 10

@@ -48,14 +48,15 @@ type UIDCount struct {
 
 // status computes statuses and keeps the newest.
 type status struct {
-	mu     sync.Mutex
-	at     time.Time // of now
-	now    statusJSON
-	steps  historyJSON    // all there are
-	bodies map[int][]byte // now, encoded, by the length of the history: at most replay.CountSteps + 1
+	mu    sync.Mutex
+	at    time.Time // of now
+	now   statusJSON
+	steps historyJSON // all there are
+	// now, encoded, by the length of the history: at most replay.CountSteps + 1
+	bodies map[int][]byte
 }
 
-// handleStatus tells what the page shows.
+// handleStatus reports what the page shows.
 func (s *Server) handleStatus(w http.ResponseWriter, r *http.Request) {
 	steps := 0
 	if v := r.URL.Query().Get("history"); v != "" {
@@ -77,7 +78,8 @@ func (s *Server) handleStatus(w http.ResponseWriter, r *http.Request) {
 	w.Write(body)
 }
 
-// statusBody returns the status with that much history, encoded. It is shared: nobody may change it.
+// statusBody returns the status with that much history, encoded. It is shared: nobody may change
+// it.
 func (s *Server) statusBody(steps int) ([]byte, error) {
 	st := &s.status
 	st.mu.Lock()

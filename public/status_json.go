@@ -75,9 +75,10 @@ type subscribersJSON struct {
 }
 
 type storedDictionary struct {
-	ID    uint32   `json:"id"`
-	Bytes int      `json:"bytes"`
-	Ratio *float64 `json:"ratio"` // compressed by plain, of what came since the start; null: nothing did
+	ID    uint32 `json:"id"`
+	Bytes int    `json:"bytes"`
+	// compressed by plain, of what came since the start; null: nothing did
+	Ratio *float64 `json:"ratio"`
 	URL   string   `json:"url"`
 }
 
@@ -90,11 +91,12 @@ type uidsJSON struct {
 
 // historyJSON are the last steps, the same ones in every series, oldest first.
 type historyJSON struct {
-	StepMS      int64        `json:"step_ms"`
-	EndUS       int64        `json:"end_us"`    // about when the last step ended
-	LastStep    int64        `json:"last_step"` // its number; -1: none is complete
-	Kinds       []seriesJSON `json:"kinds"`
-	Collections []seriesJSON `json:"collections"` // the most frequent of the last five minutes, then "other"
+	StepMS   int64        `json:"step_ms"`
+	EndUS    int64        `json:"end_us"`    // about when the last step ended
+	LastStep int64        `json:"last_step"` // its number; -1: none is complete
+	Kinds    []seriesJSON `json:"kinds"`
+	// the most frequent of the last five minutes, then "other"
+	Collections []seriesJSON `json:"collections"`
 }
 
 type seriesJSON struct {

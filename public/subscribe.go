@@ -81,7 +81,8 @@ func (s *Server) rejected(client netip.Addr, reason string) {
 	s.log.Debug("client turned away", "address", client, "reason", reason)
 }
 
-// admit checks who asks. If it returns no refusal the caller must tell s.admission when client leaves.
+// admit checks who asks. If it returns no refusal the caller must tell s.admission when client
+// leaves.
 func (s *Server) admit(r *http.Request) (netip.Addr, *refusal) {
 	client, forwards := s.admission.ClientOf(r)
 	if forwards {
@@ -110,8 +111,8 @@ func (s *Server) admit(r *http.Request) (netip.Addr, *refusal) {
 	}
 }
 
-// newSubscriber checks what is asked for. The subscriber is registered and its filter counted; forget
-// undoes both.
+// newSubscriber checks what is asked for. The subscriber is registered and its filter counted;
+// forget undoes both.
 func (s *Server) newSubscriber(r *http.Request, client netip.Addr) (*subscriber, *refusal) {
 	opts, err := parseOptions(r)
 	if err != nil {
@@ -163,7 +164,8 @@ func (s *Server) encoder(id uint32) (*dict.Encoder, *refusal) {
 	return enc, nil
 }
 
-// open makes the subscriber's reader, in place of the one that it may have. If it refuses, the subscriber has none.
+// open makes the subscriber's reader, in place of the one that it may have. If it refuses, the
+// subscriber has none.
 func (s *subscriber) open() *refusal {
 	if s.reader != nil {
 		s.reader.Close()
@@ -237,13 +239,15 @@ func newUpgrader() websocket.Upgrader {
 // readBufferBytes is gorilla's read buffer; clients send little.
 const readBufferBytes = 1 << 10
 
-// noBuffers keeps gorilla from holding a write buffer for each connection: it never writes messages.
+// noBuffers keeps gorilla from holding a write buffer for each connection: it never writes
+// messages.
 type noBuffers struct{}
 
 func (noBuffers) Get() any { return nil }
 func (noBuffers) Put(any)  {}
 
-// closeRaw ends the TCP connection. If reset, what the kernel still holds for the client is dropped.
+// closeRaw ends the TCP connection. If reset, what the kernel still holds for the client is
+// dropped.
 func closeRaw(c net.Conn, reset bool) {
 	if tcp, ok := c.(*net.TCPConn); ok && reset {
 		_ = tcp.SetLinger(0) // else it is closed in order

@@ -75,8 +75,9 @@ type schedule struct {
 	timer       *time.Timer
 	lastMessage time.Time // sent to the client; pings and pongs are none
 	nextPing    time.Time
-	pinged      time.Duration // from conn.started to the first ping since the client was heard last; 0: none
-	resumeAt    time.Time     // no event is sent before, if events/s are limited
+	// from conn.started to the first ping since the client was heard last; 0: none
+	pinged   time.Duration
+	resumeAt time.Time // no event is sent before, if events/s are limited
 }
 
 // delivered is what was sent.
@@ -131,7 +132,7 @@ func (s *subscriber) applyFilter() {
 	}
 }
 
-// end tells the pull loop to end the connection. Only the first ending counts.
+// end asks the pull loop to end the connection. Only the first ending counts.
 func (s *subscriber) end(e ending) {
 	e.at = time.Now()
 	s.mu.Lock()
@@ -151,8 +152,8 @@ func (s *subscriber) ended() bool {
 	return s.ending != nil
 }
 
-// cut says whether a write that blocks is to be given up: the connection is ending, and not in a way
-// that leaves time for the rest of the chunk.
+// cut says whether a write that blocks is to be given up: the connection is ending, and not in a
+// way that leaves time for the rest of the chunk.
 func (s *subscriber) cut() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -201,9 +202,9 @@ func (s *subscriber) pull() error {
 	return nil
 }
 
-// nextChunk reads the next chunk, unless the connection is to end. Its error is that of a write. Only a
-// few subscribers that are catching up read at a time: looking through the log is all work and no
-// waiting, and those who are live would wait for it.
+// nextChunk reads the next chunk, unless the connection is to end. Its error is that of a write.
+// Only a few subscribers that are catching up read at a time: looking through the log is all work
+// and no waiting, and those who are live would wait for it.
 func (s *subscriber) nextChunk() (ok bool, err error) {
 	if !s.atEnd {
 		if ok, err := s.awaitTurn(); !ok {
@@ -224,8 +225,8 @@ func (s *subscriber) nextChunk() (ok bool, err error) {
 	return true, nil
 }
 
-// awaitTurn waits for the bytes of a chunk and a slot of Server.catchingUp, and sends what is due meanwhile. It comes back
-// without the slot if the connection is to end.
+// awaitTurn waits for the bytes of a chunk and a slot of Server.catchingUp, and sends what is due
+// meanwhile. It comes back without the slot if the connection is to end.
 func (s *subscriber) awaitTurn() (ok bool, err error) {
 	granted := s.server.chunks.Take(maxChunkBytes)
 	var slots chan<- struct{} // nil: the bytes come first
@@ -361,9 +362,9 @@ func (s *subscriber) send(frames [][]byte) error {
 	return err
 }
 
-// silent says whether the client is to be taken for dead: since it was sent a ping it sent nothing, not
-// even pongs, for longer than a slow one needs to read what it was sent. Silence before a ping says
-// nothing.
+// silent says whether the client is to be taken for dead: since it was sent a ping it sent nothing,
+// not even pongs, for longer than a slow one needs to read what it was sent. Silence before a ping
+// says nothing.
 func (s *subscriber) silent() bool {
 	if s.conn.heardAt() >= s.pinged {
 		return false
@@ -489,7 +490,7 @@ func (s *subscriber) say(e *ending) {
 	}
 	last = append(last, e.closeFrame(s.opts.extended)...)
 	grace, linger := s.server.timing.grace, s.server.timing.linger
-	if e.reason == endFellOff && s.opts.extended { // the others get no close frame
+	if e.reason == endTrimmed && s.opts.extended { // the others get no close frame
 		grace, linger = s.server.timing.trimmed, s.server.timing.trimmed
 	}
 	if e.reset && e.closeFrame(s.opts.extended) == nil {

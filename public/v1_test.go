@@ -493,7 +493,8 @@ func TestUnknownMessagesAreIgnored(t *testing.T) {
 
 func TestTooLargeMessage(t *testing.T) {
 	l, _ := mixed(t)
-	s := serve(t, l, func(_ *Config, tm *timing) { tm.message = time.Hour }) // ten megabytes take their time
+	// ten megabytes take their time
+	s := serve(t, l, func(_ *Config, tm *timing) { tm.message = time.Hour })
 	padded := func(size int) []byte {
 		m := []byte(`{"type":"options_update","payload":{"wantedCollections":["app.bsky.feed.post"]}}`)
 		return append(m, bytes.Repeat([]byte(" "), size-len(m))...)

@@ -2,8 +2,8 @@ package public
 
 import "time"
 
-// What wake passes may use of a core, and what they are charged. The costs are those of a subscriber
-// that is sent a small block: it is scheduled, reads its chunk and writes to its socket.
+// What wake passes may use of a core, and what they are charged. The costs are those of a
+// subscriber that is sent a small block: it is scheduled, reads its chunk and writes to its socket.
 const (
 	wakeShare     = 0.6                   // of one core
 	wakeCost      = 20 * time.Microsecond // a subscriber that is woken; also each batch

@@ -7,10 +7,10 @@ import (
 	"millrace/replay"
 )
 
-// waker wakes subscribers that wait at the end of the log, and only those that the log has something
-// for. Its goroutine makes a wake pass whenever the log grows: it visits all members once, in turn, in
-// batches that wakeBudget spaces out. A visit reads memory that all subscribers share; a subscriber
-// that nothing passes to stays asleep.
+// waker wakes subscribers that wait at the end of the log, and only those that the log has
+// something for. Its goroutine makes a wake pass whenever the log grows: it visits all members
+// once, in turn, in batches that wakeBudget spaces out. A visit reads memory that all subscribers
+// share; a subscriber that nothing passes to stays asleep.
 type waker struct {
 	changed func() <-chan struct{} // closed when the log has more; see replay.Log.Changed
 
@@ -123,7 +123,8 @@ func (w *waker) takeBatchLocked(n int) {
 	}
 }
 
-// sleep is a subscriber's side of the waker. While it is asleep its reader and through are the waker's.
+// sleep is a subscriber's side of the waker. While it is asleep its reader and through are the
+// waker's.
 type sleep struct {
 	mu     sync.Mutex
 	asleep bool
@@ -163,7 +164,8 @@ func (s *subscriber) peek(scratch *replay.PendingScratch) bool {
 		return false
 	}
 	if s.hasPosted() {
-		// It is about to put a new filter in force. The old one might pass over what the new one wants.
+		// It is about to put a new filter in force. The old one might pass over what the new one
+		// wants.
 		p.missed = true
 		return false
 	}

@@ -15,7 +15,8 @@ import (
 	"millrace/replay"
 )
 
-// TestWakeBudget: what was saved up is spent at once, then batches are spaced so that they use their share.
+// TestWakeBudget: what was saved up is spent at once, then batches are spaced so that they use
+// their share.
 func TestWakeBudget(t *testing.T) {
 	start := time.Unix(1, 0)
 	for _, c := range []struct {
@@ -49,8 +50,8 @@ func (r *busyReader) Pending(*replay.PendingScratch) (replay.Mark, bool) {
 	return mark(1), true
 }
 
-// TestWakePassesShareACore has subscribers that always have something to read: few are woken with every
-// block, many as often as the budget allows, and all equally often.
+// TestWakePassesShareACore has subscribers that always have something to read: few are woken with
+// every block, many as often as the budget allows, and all equally often.
 func TestWakePassesShareACore(t *testing.T) {
 	const (
 		blocks   = 400
@@ -122,7 +123,8 @@ func TestWakePassesShareACore(t *testing.T) {
 	}
 }
 
-// TestNobodyIsWokenInVain has many subscribers that nothing passes to: they are looked at, but do not pull.
+// TestNobodyIsWokenInVain has many subscribers that nothing passes to: they are looked at, but do
+// not pull.
 func TestNobodyIsWokenInVain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const clients = 50
@@ -155,7 +157,7 @@ func TestNobodyIsWokenInVain(t *testing.T) {
 		if n := pulls.Load() - before; n > 2*100+2 {
 			t.Errorf("%d pulls for 100 blocks that only one subscriber wants", n)
 		}
-		// A heartbeat tells how far they have been looked at for, and what comes then is sent.
+		// A heartbeat reports how far they have been looked at for, and what comes then is sent.
 		for _, c := range quiet {
 			for {
 				if m := c.info("heartbeat"); fmt.Sprint(m["cursor"]) == last.cursor() {
@@ -184,8 +186,8 @@ func (r *countingReader) Next(c *replay.Chunk) error {
 	return r.reader.Next(c)
 }
 
-// TestUpdateOfASleeper changes the filter of a subscriber that waits: what passes only the new one must wake
-// it.
+// TestUpdateOfASleeper changes the filter of a subscriber that waits: what passes only the new one
+// must wake it.
 func TestUpdateOfASleeper(t *testing.T) {
 	l := newTestLog(t)
 	l.add(posts(1)...)
@@ -201,7 +203,8 @@ func TestUpdateOfASleeper(t *testing.T) {
 	}
 }
 
-// TestNoWakeUpIsLost appends while subscribers come, go, write and wait: each gets every event soon.
+// TestNoWakeUpIsLost appends while subscribers come, go, write and wait: each gets every event
+// soon.
 func TestNoWakeUpIsLost(t *testing.T) {
 	l := newTestLog(t)
 	l.add(posts(1)...)
@@ -232,7 +235,8 @@ func TestNoWakeUpIsLost(t *testing.T) {
 	<-gone
 }
 
-// TestSubscriberThatFallsAsleepIsNotPassedOver has the waker visit a subscriber that is about to wait.
+// TestSubscriberThatFallsAsleepIsNotPassedOver has the waker visit a subscriber that is about to
+// wait.
 func TestSubscriberThatFallsAsleepIsNotPassedOver(t *testing.T) {
 	w := newWaker(nil)
 	var visits atomic.Int64
@@ -260,8 +264,8 @@ func TestSubscriberThatFallsAsleepIsNotPassedOver(t *testing.T) {
 	}
 }
 
-// TestNewcomerTakesNoVisit has a subscriber join during a pass, which then visits it in place of a member: another pass
-// must follow, as that member would wait for the log's next change.
+// TestNewcomerTakesNoVisit has a subscriber join during a pass, which then visits it in place of a
+// member: another pass must follow, as that member would wait for the log's next change.
 func TestNewcomerTakesNoVisit(t *testing.T) {
 	w := newWaker(nil)
 	var newcomer sync.Once
@@ -305,8 +309,8 @@ func (r *idleReader) Pending(*replay.PendingScratch) (replay.Mark, bool) {
 	return mark(1), false
 }
 
-// TestPendingIsNotThrough: how far a reader that waits for its position has looked is behind that position,
-// and nobody may be told to go on from there.
+// TestPendingIsNotThrough: how far a reader that waits for its position has looked is behind that
+// position, and nobody may be asked to go on from there.
 func TestPendingIsNotThrough(t *testing.T) {
 	var visits atomic.Int64
 	s := &subscriber{server: &Server{}, conn: newConn(nil, 0), reader: &busyReader{visits: &visits}, through: mark(7)}
@@ -316,7 +320,8 @@ func TestPendingIsNotThrough(t *testing.T) {
 	}
 }
 
-// TestPostedFilterStopsTheWaker: once a filter is posted nothing may be passed over by the one before.
+// TestPostedFilterStopsTheWaker: once a filter is posted nothing may be passed over by the one
+// before.
 func TestPostedFilterStopsTheWaker(t *testing.T) {
 	var visits atomic.Int64
 	server := &Server{admission: admission.New(admission.Config{Bytes: 1 << 20}), waker: newWaker(nil)}

@@ -9,8 +9,8 @@ import (
 	"millrace/public/internal/admission"
 )
 
-// How long one write may block before the writer looks up. The first is short: a client that has not
-// taken a chunk by then gets a copy of the rest, so that the chunk's block can go.
+// How long one write may block before the writer looks up. The first is short: a client that has
+// not taken a chunk by then gets a copy of the rest, so that the chunk's block can go.
 const (
 	firstPatience = 100 * time.Millisecond
 	nextPatience  = time.Second
@@ -30,7 +30,8 @@ type writer struct {
 	quota       admission.Quota // for what a slow client has yet to take
 	// stop is asked while a write blocks: whether to cut it short now.
 	stop func() bool
-	// kept is told that the frames' memory may go, as a slow client gets a copy of the rest; nil: nobody.
+	// kept is informed that the frames' memory may go, as a slow client gets a copy of the rest;
+	// nil: nobody.
 	kept func()
 
 	bufs    net.Buffers // what is yet to be written; consumed by the kernel
@@ -43,9 +44,9 @@ type writer struct {
 	broken bool // the last frame cannot be finished
 }
 
-// send writes head, frames and tail. Each must be whole frames. It empties frames while it waits for a
-// slow client, and keeps nothing of the slices once it returns. After an error only finish may be
-// called.
+// send writes head, frames and tail. Each must be whole frames. It empties frames while it waits
+// for a slow client, and keeps nothing of the slices once it returns. After an error only finish
+// may be called.
 func (w *writer) send(head []byte, frames [][]byte, tail []byte) error {
 	w.bufs = w.scratch[:0]
 	if len(head) > 0 {

@@ -12,7 +12,7 @@ import (
 	"millrace/public/internal/admission"
 )
 
-// stubbornConn takes so many bytes and then none until it is told to go on.
+// stubbornConn takes so many bytes and then none until it is asked to go on.
 type stubbornConn struct {
 	net.Conn
 	room int
@@ -31,8 +31,8 @@ func (c *stubbornConn) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// TestWriterEndsAtAFrame cuts a write at every byte. What was sent must then be whole frames, no more
-// than the one that was cut.
+// TestWriterEndsAtAFrame cuts a write at every byte. What was sent must then be whole frames, no
+// more than the one that was cut.
 func TestWriterEndsAtAFrame(t *testing.T) {
 	head := appendFrame(appendFrame(nil, framePong, []byte("p")), framePing, nil)
 	var frames [][]byte

@@ -53,7 +53,8 @@ func (p *appendPass) check(bs []*Block) error {
 	return nil
 }
 
-// stage applies the blocks, which were checked, to next, and adds to the batch what is to be stored.
+// stage applies the blocks, which were checked, to next, and adds to the batch what is to be
+// stored.
 func (p *appendPass) stage(bs []*Block) error {
 	l, n := p.log, p.next
 	n.tail = append(make([]*Block, 0, len(n.tail)+len(bs)), n.tail...)
@@ -116,9 +117,10 @@ func (p *appendPass) stage(bs []*Block) error {
 // putBytes is about what put adds to a batch beside a block's parts, and more than the state takes.
 const putBytes = 256
 
-// flushIsDue says whether the memtable is about to be full with this batch and what is yet to be written. The
-// log flushes it then, with no group open: a group that went over into the next memtable would have its deletions
-// there, and tables that overlap those before, so that compactions would write the old ones again.
+// flushIsDue says whether the memtable is about to be full with this batch and what is yet to be
+// written. The log flushes it then, with no group open: a group that went over into the next
+// memtable would have its deletions there, and tables that overlap those before, so that
+// compactions would write the old ones again.
 func (p *appendPass) flushIsDue() bool {
 	bytes := int64(p.batch.Len()) + putBytes
 	if p.log.cfg.Retention > 0 {
@@ -148,7 +150,8 @@ func (p *appendPass) flushIfDue() error {
 	return nil
 }
 
-// putUnwritten adds those small blocks to the batch that came with this Append and are not merged yet.
+// putUnwritten adds those small blocks to the batch that came with this Append and are not merged
+// yet.
 func (p *appendPass) putUnwritten() error {
 	n := p.next
 	total := n.groupBase

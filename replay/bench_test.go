@@ -135,8 +135,9 @@ func perEvent(b *testing.B, events int) {
 	b.ReportMetric(float64(b.N)*float64(events)/b.Elapsed().Seconds(), "events/s")
 }
 
-// BenchmarkAppend makes logs of 200,000 real events on the disk of the temporary directory: of blocks of 512
-// events, as at full speed, and of 8, as at 1,500 events/s; each block with its own sync.
+// BenchmarkAppend makes logs of 200,000 real events on the disk of the temporary directory: of
+// blocks of 512 events, as at full speed, and of 8, as at 1,500 events/s; each block with its own
+// sync.
 func BenchmarkAppend(b *testing.B) {
 	const n = 200_000
 	for _, size := range []int{512, 8} {
@@ -186,8 +187,8 @@ func benchBlock(b *testing.B, l *Log, events []testEvent, at, size int) *Block {
 	return tb.seal(b, l)
 }
 
-// reportWrites reports what the store wrote for the n events in it, after all is flushed: write amplification
-// is against the bytes of the log's parts.
+// reportWrites reports what the store wrote for the n events in it, after all is flushed: write
+// amplification is against the bytes of the log's parts.
 func reportWrites(b *testing.B, l *Log, n int) {
 	if err := l.store.Pebble().Flush(); err != nil {
 		b.Fatal(err)
@@ -219,7 +220,8 @@ func reportWrites(b *testing.B, l *Log, n int) {
 	b.ReportMetric(float64(m.Compact.MoveCount), "moves")
 }
 
-// writtenByPebble returns how many bytes flushes and compactions have written, to tables and to blob files.
+// writtenByPebble returns how many bytes flushes and compactions have written, to tables and to
+// blob files.
 func writtenByPebble(m *pebble.Metrics) (flushed, compacted uint64) {
 	for i, level := range m.Levels {
 		flushed += level.TableBytesFlushed + level.BlobBytesFlushed

@@ -8,18 +8,19 @@ import (
 	"millrace/translate"
 )
 
-// Limits of a block. Seal refuses more, so a caller that fills a batch from many frames splits it before. (A
-// frame must not be split: a position covers whole frames.)
+// Limits of a block. Seal refuses more, so a caller that fills a batch from many frames splits it
+// before. (A frame must not be split: a position covers whole frames.)
 const (
 	// MaxBlockEvents is how many events a block holds at most.
 	MaxBlockEvents = format.MaxBlockEvents
-	// MaxBlockBytes is how large each of a block's plain and zstd parts may be. Both hold a few bytes
-	// more per event than its JSON: a batch with half as much JSON always fits.
+	// MaxBlockBytes is how large each of a block's plain and zstd parts may be. Both hold a few
+	// bytes more per event than its JSON: a batch with half as much JSON always fits.
 	MaxBlockBytes = format.MaxBlockBytes
 )
 
-// Gap says that the relay may have withheld events. Its TimeUS is taken from the Stamper, before the batch's events;
-// in an Input it may be 0: directly before the batch's first event, which must then exist.
+// Gap says that the relay may have withheld events. Its TimeUS is taken from the Stamper, before
+// the batch's events; in an Input it may be 0: directly before the batch's first event, which must
+// then exist.
 type Gap = format.Gap
 
 // Input is what one block is sealed from: the events of consecutive whole frames of one epoch.
@@ -160,7 +161,8 @@ func (l *Log) Seal(in Input) (*Block, error) {
 	return b, nil
 }
 
-// blockIndex is the index of a block, or the slim index, and what readers of the block on disk learn about it.
+// blockIndex is the index of a block, or the slim index, and what readers of the block on disk
+// learn about it.
 type blockIndex struct {
 	*format.SlimIndex
 	full *format.Index // nil: only the slim index is at hand

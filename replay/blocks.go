@@ -16,7 +16,8 @@ import (
 )
 
 // blockStore reads what the log has on disk: indexes, parts and spans of blocks. It owns what
-// readers share for that: the cache, the bound of what they hold open, and reading ahead. Its users hold storeMu shared.
+// readers share for that: the cache, the bound of what they hold open, and reading ahead. Its users
+// hold storeMu shared.
 type blockStore struct {
 	store *pebblestore.Store
 	snap  *atomic.Pointer[snapshot] // the log's, whose floor says what a trim deleted
@@ -61,7 +62,8 @@ func (bs *blockStore) close(closeStore func() error) error {
 	return bs.closeErr
 }
 
-// indexOf returns the index of a block on disk whose key is known, or its slim index: what range r has of it.
+// indexOf returns the index of a block on disk whose key is known, or its slim index: what range r
+// has of it.
 func (bs *blockStore) indexOf(r format.Range, key int64) (*blockIndex, error) {
 	e, mine := bs.cache.find(cacheKey{block: key, part: r})
 	if !mine {
@@ -149,8 +151,8 @@ func (bs *blockStore) spanOf(key int64) (*format.Span, error) {
 	return e.span, e.err
 }
 
-// blocksOf returns the blocks of a span that may have events of the DIDs with these fingerprints, which ascend. What
-// it reads is looked at once, so it goes past the cache.
+// blocksOf returns the blocks of a span that may have events of the DIDs with these fingerprints,
+// which ascend. What it reads is looked at once, so it goes past the cache.
 func (bs *blockStore) blocksOf(key int64, fingerprints []uint64) (set format.BlockSet, err error) {
 	for len(fingerprints) > 0 {
 		shard := format.ShardOf(fingerprints[0])
@@ -172,8 +174,8 @@ func (bs *blockStore) blocksOf(key int64, fingerprints []uint64) (set format.Blo
 	return set, nil
 }
 
-// view calls f with a stored value, without its trailer, which f must not keep. An error of f's means
-// that the value is corrupt.
+// view calls f with a stored value, without its trailer, which f must not keep. An error of f's
+// means that the value is corrupt.
 func (bs *blockStore) view(r format.Range, key int64, f func(b []byte) error) error {
 	return bs.viewAt(format.TimeKey(r, key), r, key, f)
 }
@@ -195,7 +197,8 @@ func (bs *blockStore) viewAt(storeKey []byte, r format.Range, key int64, f func(
 	return nil
 }
 
-// open returns the sealed value at storeKey, whose trailer names r and key. It is good until closer is closed.
+// open returns the sealed value at storeKey, whose trailer names r and key. It is good until closer
+// is closed.
 func (bs *blockStore) open(storeKey []byte, r format.Range, key int64) (sealed []byte, closer io.Closer, err error) {
 	sealed, closer, err = bs.store.Get(storeKey)
 	switch {

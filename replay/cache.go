@@ -15,7 +15,9 @@ type cacheKey struct {
 	part      format.Range // its range; 0: a variant of a block of the tail
 	substream int          // of a plain part, counted over its pages
 	variant   variant
-	first     int64 // stamp of its first event, if a variant: small blocks have variants, and a merged one has the key of its last
+	// stamp of its first event, if a variant: small blocks have variants, and a merged one has the
+	// key of its last
+	first int64
 }
 
 // frames are a variant's frames, back to back.
@@ -53,8 +55,9 @@ func (e *cacheEntry) spanBytes() int64 {
 	return e.span.Memory()
 }
 
-// maxHeldParts is how many parts all readers together hold open between their calls of Next, at most. An open part keeps
-// memory of Pebble's, and files that a trim has deleted. Its bytes are charged to the cache.
+// maxHeldParts is how many parts all readers together hold open between their calls of Next, at
+// most. An open part keeps memory of Pebble's, and files that a trim has deleted. Its bytes are
+// charged to the cache.
 const maxHeldParts = 16
 
 // cache keeps parts of blocks that are not in the tail, and variants, for all readers: the one that
@@ -138,8 +141,9 @@ func (c *cache) fill(e *cacheEntry, bytes int64) {
 	c.evictLocked()
 }
 
-// charge counts a part of n bytes that a reader holds open against the bound. It returns false, and does not, if that is
-// more than half of it, or there are too many. A negative n takes back what was charged.
+// charge counts a part of n bytes that a reader holds open against the bound. It returns false, and
+// does not, if that is more than half of it, or there are too many. A negative n takes back what
+// was charged.
 func (c *cache) charge(n int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

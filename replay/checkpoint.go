@@ -5,12 +5,12 @@ import (
 	"fmt"
 )
 
-// Checkpoint makes a copy of the log in dir, which must not exist: a log of its own that Open takes, with
-// everything that was committed before the call, and perhaps some of what is committed during it, whole
-// blocks always. It returns where the copy ends, as Open of it finds. Appending and reading go on meanwhile.
-// Tables are linked where dir is on the log's file system, so that it takes a moment, and copied else; until
-// it is done no file of the log is deleted. Errors: ErrReadOnly, ErrClosed, ErrFailed, and those of the
-// disk, after which there is no dir.
+// Checkpoint makes a copy of the log in dir, which must not exist: a log of its own that Open
+// takes, with everything that was committed before the call, and perhaps some of what is committed
+// during it, whole blocks always. It returns where the copy ends, as Open of it finds. Appending
+// and reading go on meanwhile. Tables are linked where dir is on the log's file system, so that it
+// takes a moment, and copied else; until it is done no file of the log is deleted. Errors:
+// ErrReadOnly, ErrClosed, ErrFailed, and those of the disk, after which there is no dir.
 func (l *Log) Checkpoint(dir string) (Progress, error) {
 	if l.cfg.ReadOnly {
 		return Progress{}, fmt.Errorf("checkpoint: %w", ErrReadOnly)
@@ -43,8 +43,8 @@ func (l *Log) progressOf(dir string) (Progress, error) {
 	return at, c.Close()
 }
 
-// CheckpointClosed is Log.Checkpoint of a log that no process has open. Of cfg it needs what Open of a
-// log to be read only needs. Errors: ErrNoLog, ErrInUse, those of Open and of the disk.
+// CheckpointClosed is Log.Checkpoint of a log that no process has open. Of cfg it needs what Open
+// of a log to be read only needs. Errors: ErrNoLog, ErrInUse, those of Open and of the disk.
 func CheckpointClosed(cfg Config, dir string) (Progress, error) {
 	cfg.ReadOnly = true
 	l, err := Open(cfg)

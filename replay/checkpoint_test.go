@@ -15,8 +15,8 @@ import (
 	"millrace/replay/internal/format"
 )
 
-// Checkpoints that are made while the log is written are logs: each has the events up to its position, no
-// more and no fewer, and all that was committed before it was asked for.
+// Checkpoints that are made while the log is written are logs: each has the events up to its
+// position, no more and no fewer, and all that was committed before it was asked for.
 func TestCheckpointOfARunningLog(t *testing.T) {
 	clock := newTestClock()
 	cfg := testConfig(t, nil, clock)
@@ -68,7 +68,8 @@ func TestCheckpointOfARunningLog(t *testing.T) {
 		if diff := cmp.Diff(want, strings.Fields(b.read(reader))); diff != "" {
 			t.Errorf("%s: -want +got\n%s", r.dir, diff)
 		}
-		b.append(b.block(1, have.Seq+1, have.Seq+1, format.Place{Seq: have.Seq + 1})) // and it goes on from there
+		// and it goes on from there
+		b.append(b.block(1, have.Seq+1, have.Seq+1, format.Place{Seq: have.Seq + 1}))
 	}
 	if _, err := a.l.Checkpoint(got[0].dir); !errors.Is(err, os.ErrExist) {
 		t.Errorf("a checkpoint over another: %v", err)
@@ -81,8 +82,8 @@ func TestCheckpointOfARunningLog(t *testing.T) {
 	}
 }
 
-// A log whose process was killed is copied with everything that was committed, what is in the write-ahead
-// log only included.
+// A log whose process was killed is copied with everything that was committed, what is in the
+// write-ahead log only included.
 func TestCheckpointClosed(t *testing.T) {
 	clock := newTestClock()
 	fs := vfs.NewCrashableMem()

@@ -7,9 +7,9 @@ import (
 )
 
 // Chunk is what one call of Next found. The caller owns the Chunk and passes it to Next again and
-// again. Frames and the bytes they point to are good until the next call with the Chunk, or its Reset; they
-// must not be changed, as other readers may share them. As long as it holds them it may keep some MiB of
-// the log in memory; see Reset. A Chunk must not be copied.
+// again. Frames and the bytes they point to are good until the next call with the Chunk, or its
+// Reset; they must not be changed, as other readers may share them. As long as it holds them it may
+// keep some MiB of the log in memory; see Reset. A Chunk must not be copied.
 type Chunk struct {
 	// Frames are whole websocket frames, ready to be written one after the other. One slice may
 	// hold many frames.
@@ -44,11 +44,12 @@ func (c *Chunk) Reset() {
 	*c = Chunk{Frames: c.Frames[:0]}
 }
 
-// sparseShare: matches that are less than this share of their block get memory of their own, not the pooled buffer.
+// sparseShare: matches that are less than this share of their block get memory of their own, not
+// the pooled buffer.
 const sparseShare = 64
 
-// room returns n bytes for frames of a block of so many bytes; maxBytes is the chunk's bound. What is written there is
-// the chunk's only with add. own says whether they are of its buffer.
+// room returns n bytes for frames of a block of so many bytes; maxBytes is the chunk's bound. What
+// is written there is the chunk's only with add. own says whether they are of its buffer.
 func (c *Chunk) room(n, blockBytes, maxBytes int) (b []byte, own bool) {
 	if c.buffer == nil && n >= blockBytes/sparseShare {
 		c.buffer = takeBuffer(max(maxBytes, n))

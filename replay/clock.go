@@ -7,8 +7,8 @@ import (
 	"millrace/translate"
 )
 
-// Stamper gives out strictly increasing time_us stamps: the wall clock's where it moves forward, the
-// last one + 1 where it does not. One goroutine uses it, in the order of the log.
+// Stamper gives out strictly increasing time_us stamps: the wall clock's where it moves forward,
+// the last one + 1 where it does not. One goroutine uses it, in the order of the log.
 type Stamper struct {
 	last int64
 	now  func() time.Time
@@ -50,8 +50,8 @@ func (c *Config) readClock() clocktrust.Reading {
 	return r
 }
 
-// watchClockLocked reads the clocks, reports what is wrong with them, and says whether age counts. It needs
-// l.trims.mu.
+// watchClockLocked reads the clocks, reports what is wrong with them, and says whether age counts.
+// It needs l.trims.mu.
 func (l *Log) watchClockLocked() (trusted bool) {
 	before := l.trims.clock
 	step := l.trims.clock.Observe(l.cfg.readClock())

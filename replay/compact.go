@@ -4,14 +4,15 @@ import (
 	"millrace/replay/internal/format"
 )
 
-// Blocks of a quiet relay are small: every 5 ms makes one. So the newest small blocks, the group, are
-// replaced by one block that has all their events as soon as they are enough. It happens within the
-// Append that fills the group: one synced batch has the merged block under the key of the group's last
-// block, deletions of the others' keys, and what is new. All of this is still in the memtable, where
-// SINGLEDEL takes its SET along, so that a flush writes the merged block and nothing of the small ones.
+// Blocks of a quiet relay are small: every 5 ms makes one. So the newest small blocks, the group,
+// are replaced by one block that has all their events as soon as they are enough. It happens within
+// the Append that fills the group: one synced batch has the merged block under the key of the
+// group's last block, deletions of the others' keys, and what is new. All of this is still in the
+// memtable, where SINGLEDEL takes its SET along, so that a flush writes the merged block and
+// nothing of the small ones.
 //
-// A group is always in the tail, so no reader looks for its blocks in the store; readers hold places,
-// not blocks, and find their place in the merged block as they would have in the small one.
+// A group is always in the tail, so no reader looks for its blocks in the store; readers hold
+// places, not blocks, and find their place in the merged block as they would have in the small one.
 const (
 	maxSmallEvents = 256 // a block of more is not small, nor one of half a group's memory
 	maxGroupEvents = 1024
@@ -36,8 +37,8 @@ func (p groupPolicy) fits(events int, bytes int64) bool {
 	return events <= maxGroupEvents && bytes <= p.maxBytes
 }
 
-// joins says whether b can join the group of s, which is not empty: one block is of one epoch, and no gap
-// lies within it. (One dictionary made all blocks of the tail: the log has one encoder.)
+// joins says whether b can join the group of s, which is not empty: one block is of one epoch, and
+// no gap lies within it. (One dictionary made all blocks of the tail: the log has one encoder.)
 func (s *snapshot) joins(b *Block, p groupPolicy) bool {
 	if b.gap != nil || !p.small(b.Events(), b.memory()) {
 		return false
@@ -62,8 +63,8 @@ func (l *Log) merge(bs []*Block) *Block {
 	return out
 }
 
-// closeGroup ends the group of next: the blocks of it become one, in the tail and, unless nothing is
-// stored, in the batch. The newest unwritten ones of them are not in the store yet.
+// closeGroup ends the group of next: the blocks of it become one, in the tail and, unless nothing
+// is stored, in the batch. The newest unwritten ones of them are not in the store yet.
 func (p *appendPass) closeGroup() error {
 	n := p.next
 	group := n.tail[len(n.tail)-n.group:]
@@ -133,8 +134,8 @@ func (p *appendPass) deleteSubstreams(b *Block, first int) error {
 	return nil
 }
 
-// settle ends the group without merging it, so that its blocks may be trimmed one by one. It returns
-// the snapshot in which that is so: none of its blocks will ever be merged.
+// settle ends the group without merging it, so that its blocks may be trimmed one by one. It
+// returns the snapshot in which that is so: none of its blocks will ever be merged.
 func (l *Log) settle() *snapshot {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -12,7 +12,8 @@ import (
 	"millrace/replay/internal/pebblestore"
 )
 
-// quietLog appends n small blocks of size events each, as a quiet relay makes them, one Append each.
+// quietLog appends n small blocks of size events each, as a quiet relay makes them, one Append
+// each.
 func quietLog(t testing.TB, l *Log, events []testEvent, size int) {
 	t.Helper()
 	for i := 0; i+size <= len(events); i += size {
@@ -23,8 +24,8 @@ func quietLog(t testing.TB, l *Log, events []testEvent, size int) {
 	}
 }
 
-// TestFlushedPartsStay: with a memtable of MinBlobMemTable compactions leave plain and zstd parts where a flush has put
-// them, and a trim takes them from the disk all the same.
+// TestFlushedPartsStay: with a memtable of MinBlobMemTable compactions leave plain and zstd parts
+// where a flush has put them, and a trim takes them from the disk all the same.
 func TestFlushedPartsStay(t *testing.T) {
 	clock := newTestClock()
 	cfg := testConfig(t, vfs.NewMem(), clock)
@@ -113,8 +114,8 @@ func TestQuietLog(t *testing.T) {
 	}
 }
 
-// TestTrimCutsGroup: a trim that ends within the group drops the small blocks it must, and what is left of
-// them is read as before.
+// TestTrimCutsGroup: a trim that ends within the group drops the small blocks it must, and what is
+// left of them is read as before.
 func TestTrimCutsGroup(t *testing.T) {
 	w := newWorld(t, 11)
 	if err := w.log.Close(); err != nil {

@@ -29,12 +29,13 @@ type Config struct {
 	FS    vfs.FS // nil: the real file system
 	Relay string // host[:port]; names the stream, together with the epoch
 
-	// ReadOnly opens a log that exists and changes nothing in it; of its directory it only holds the
-	// lock. Relay and UIDStore may be empty then, for whatever the log's are; NewEpoch and Retention
-	// must be. Append fails, trims do nothing.
+	// ReadOnly opens a log that exists and changes nothing in it; of its directory it only holds
+	// the lock. Relay and UIDStore may be empty then, for whatever the log's are; NewEpoch and
+	// Retention must be. Append fails, trims do nothing.
 	ReadOnly bool
 
-	NewEpoch bool   // start a new epoch: the operator says that the relay's numbering is another one
+	// start a new epoch: the operator says that the relay's numbering is another one
+	NewEpoch bool
 	UIDStore string // ID of the store that UIDs come from; "": interning is off
 
 	Retention      time.Duration // 0: position and tail only, nothing else is stored
@@ -52,26 +53,35 @@ type Config struct {
 
 	hooks testHooks
 
-	Now        func() time.Time     // wall clock; nil: time.Now
-	Monotonic  func() time.Duration // since any fixed moment; nil: the process's monotonic clock
-	FrameAge   FrameAge             // what the wall clock is checked against before events are trimmed by age; nil: nothing
-	Logger     *slog.Logger         // nil: discard
+	Now       func() time.Time     // wall clock; nil: time.Now
+	Monotonic func() time.Duration // since any fixed moment; nil: the process's monotonic clock
+	// what the wall clock is checked against before events are trimmed by age; nil: nothing
+	FrameAge   FrameAge
+	Logger     *slog.Logger // nil: discard
 	Registerer prometheus.Registerer
 }
 
-// FrameAge returns the wall clock less the times that frames carry, for frames that came of late; known is false
-// if none did. A clock that is ahead makes all frames look old.
+// FrameAge returns the wall clock less the times that frames carry, for frames that came of late;
+// known is false if none did. A clock that is ahead makes all frames look old.
 type FrameAge func() (age time.Duration, known bool)
 
 // testHooks are what tests change. The zero value changes nothing.
 type testHooks struct {
-	readAhead       func()                          // called before a block is read ahead; nil: nothing is
-	openPart        func(r format.Range, key int64) // called before a part is opened; nil: nothing is
-	keepSmall       bool                            // small blocks are never merged, for tests that count blocks
-	alwaysSlow      bool                            // readers look ahead as if each look-up had waited for the disk
-	scribble        bool                            // memory of sealed parts is overwritten when it is given back
-	substreamsBytes int                             // blocks of so many bytes are packed in substreams; 0: 128 KiB
-	blobValue       int                             // values of so many bytes go to blob files, whatever the memtable; 0: see pebblestore.Config.BlobValue
+	// called before a block is read ahead; nil: nothing is
+	readAhead func()
+	// called before a part is opened; nil: nothing is
+	openPart func(r format.Range, key int64)
+	// small blocks are never merged, for tests that count blocks
+	keepSmall bool
+	// readers look ahead as if each look-up had waited for the disk
+	alwaysSlow bool
+	// memory of sealed parts is overwritten when it is given back
+	scribble bool
+	// blocks of so many bytes are packed in substreams; 0: 128 KiB
+	substreamsBytes int
+	// values of so many bytes go to blob files, whatever the memtable; 0: see
+	// pebblestore.Config.BlobValue
+	blobValue int
 }
 
 // validate says what is wrong with cfg.

@@ -19,19 +19,20 @@ type Counts = counts.Counts
 // Count is a number of events.
 type Count = counts.Count
 
-// CollectionCount is how many commits a collection had. If there were very many collections, the rare ones are
-// moved to Other from time to time, and begin again at 0.
+// CollectionCount is how many commits a collection had. If there were very many collections, the
+// rare ones are moved to Other from time to time, and begin again at 0.
 type CollectionCount = counts.CollectionCount
 
-// Counts returns what was appended until now. It copies some hundred kilobytes at most, once per call.
+// Counts returns what was appended until now. It copies some hundred kilobytes at most, once per
+// call.
 func (l *Log) Counts() Counts {
 	c := l.counts.Read(l.cfg.Monotonic())
 	c.Until = l.cfg.Now()
 	return c
 }
 
-// DiskBytes returns how much disk the log takes, its write-ahead log and what a compaction has yet to delete
-// included; 0 once it is closed or has failed.
+// DiskBytes returns how much disk the log takes, its write-ahead log and what a compaction has yet
+// to delete included; 0 once it is closed or has failed.
 func (l *Log) DiskBytes() int64 {
 	l.blocks.storeMu.RLock()
 	defer l.blocks.storeMu.RUnlock()

@@ -204,8 +204,8 @@ func TestPositionAheadNewEpoch(t *testing.T) {
 	}
 }
 
-// TestPositionBeforeBegin: a log that begins after the position that a reader waits for tells it so, once,
-// be it caught up with from memory or from disk.
+// TestPositionBeforeBegin: a log that begins after the position that a reader waits for informs it
+// so, once, be it caught up with from memory or from disk.
 func TestPositionBeforeBegin(t *testing.T) {
 	for _, tail := range []int64{1, 1 << 20} {
 		for _, tc := range []struct {
@@ -254,7 +254,7 @@ func TestPositionBeforeBegin(t *testing.T) {
 				}
 			}
 			if strings.Join(got, " ") != tc.want || tc.gap {
-				t.Errorf("tail %d, %s: %q, want %q; told of no gap: %t", tail, tc.name, got, tc.want, tc.gap)
+				t.Errorf("tail %d, %s: %q, want %q; want no gap: %t", tail, tc.name, got, tc.want, tc.gap)
 			}
 			a.append(a.block(1, 5011, 5011, format.Place{Seq: 5011}))
 			if got := a.read(r); strings.Contains(got, "gap") || (got == "") != (tc.want == "") {
@@ -285,8 +285,8 @@ func TestPositionBeforeBeginNewEpoch(t *testing.T) {
 	a.append(a.block(2, 7, 7, format.Place{Seq: 7}))
 }
 
-// TestPositionBeforeBeginGap: the log's own gap before its first event comes in a chunk after that, and
-// nothing a subscriber may resume from lies before its position.
+// TestPositionBeforeBeginGap: the log's own gap before its first event comes in a chunk after that,
+// and nothing a subscriber may resume from lies before its position.
 func TestPositionBeforeBeginGap(t *testing.T) {
 	clock := newTestClock()
 	a := &lines{t: t, l: mustOpen(t, testConfig(t, vfs.NewMem(), clock)), clock: clock}
@@ -321,7 +321,7 @@ func TestPositionBeforeBeginGap(t *testing.T) {
 	}
 }
 
-// TestGaps: a reader is told of a gap if it crosses it, between the chunks it lies between.
+// TestGaps: a reader is informed of a gap if it crosses it, between the chunks it lies between.
 func TestGaps(t *testing.T) {
 	clock := newTestClock()
 	cfg := testConfig(t, vfs.NewMem(), clock)
@@ -350,7 +350,8 @@ func TestGaps(t *testing.T) {
 		{at(20), ""},
 		{at(21), ""},
 		{LiveCursor(), ""},
-		{TimeCursor(b.events[1].timeUS + 1), "gap"}, // newer than the newest event, not than the gap
+		// newer than the newest event, not than the gap
+		{TimeCursor(b.events[1].timeUS + 1), "gap"},
 		{TimeCursor(a.stamp), "gap"},
 		{TimeCursor(a.stamp + 1), ""},
 		{TimeCursor(b.events[1].timeUS), "1-11-0 gap"},

@@ -21,8 +21,8 @@ type DictionaryUse struct {
 	Stored bool      // new blocks are compressed with it
 }
 
-// Dictionaries returns the dictionaries that the log keeps, the stored one last. One that was replaced
-// goes with the last block that may be compressed with it.
+// Dictionaries returns the dictionaries that the log keeps, the stored one last. One that was
+// replaced goes with the last block that may be compressed with it.
 func (l *Log) Dictionaries() []DictionaryUse {
 	uses := l.snap.Load().uses
 	out := make([]DictionaryUse, len(uses))
@@ -35,8 +35,8 @@ func (l *Log) Dictionaries() []DictionaryUse {
 	return out
 }
 
-// replaceStored makes id the stored dictionary of a log whose newest stamp is timeUS. It may reorder
-// uses.
+// replaceStored makes id the stored dictionary of a log whose newest stamp is timeUS. It may
+// reorder uses.
 func replaceStored(uses []format.Use, id uint32, nowUS, timeUS int64) []format.Use {
 	if n := len(uses); n > 0 {
 		last := &uses[n-1]
@@ -67,7 +67,8 @@ func neededUses(uses []format.Use, floorUS int64) []format.Use {
 	return needed
 }
 
-// putUses adds to the batch what makes the store's dictionaries, which are those of old, those of next.
+// putUses adds to the batch what makes the store's dictionaries, which are those of old, those of
+// next.
 func putUses(batch *pebble.Batch, old, next []format.Use) error {
 	for _, u := range old {
 		if format.FindUse(next, u.ID) < 0 {
@@ -79,9 +80,9 @@ func putUses(batch *pebble.Batch, old, next []format.Use) error {
 	return putMeta(batch, format.MetaDictionaries, format.AppendUses(nil, next))
 }
 
-// dictionaries makes those known that blocks in the log may be compressed with, keeps the one in use,
-// and drops those that no block needs any more. So a dictionary may be replaced without the old file
-// at hand. It runs after state.
+// dictionaries makes those known that blocks in the log may be compressed with, keeps the one in
+// use, and drops those that no block needs any more. So a dictionary may be replaced without the
+// old file at hand. It runs after state.
 func (o *opener) dictionaries() error {
 	files, err := o.dictionaryFiles()
 	if err != nil {

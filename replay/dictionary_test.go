@@ -61,8 +61,8 @@ func (l *dictionaryLog) appendBlocks(n int) {
 	}
 }
 
-// want compares the dictionaries that the log says it keeps with those it is to have, and with those
-// in the store.
+// want compares the dictionaries that the log says it keeps with those it is to have, and with
+// those in the store.
 func (l *dictionaryLog) want(what string, want ...DictionaryUse) {
 	l.t.Helper()
 	if diff := cmp.Diff(want, l.l.Dictionaries()); diff != "" {
@@ -141,8 +141,8 @@ func newDictionaryLog(t *testing.T) *dictionaryLog {
 	return &dictionaryLog{lines: &lines{t: t, clock: clock}, cfg: cfg}
 }
 
-// TestDictionaryLives: a dictionary that was replaced is known and served, also after a restart without
-// its file, until the last block that was made with it is trimmed.
+// TestDictionaryLives: a dictionary that was replaced is known and served, also after a restart
+// without its file, until the last block that was made with it is trimmed.
 func TestDictionaryLives(t *testing.T) {
 	const oldID, newID = dict.BuiltInID, otherDictionaryID
 	l := newDictionaryLog(t)
@@ -209,8 +209,8 @@ func TestDictionaryComesBack(t *testing.T) {
 	l.want("nothing is stored", DictionaryUse{a, again, true})
 }
 
-// TestDictionariesOfOlderVersion: of a log whose uses were not recorded, all dictionaries are kept until
-// all of its blocks are gone.
+// TestDictionariesOfOlderVersion: of a log whose uses were not recorded, all dictionaries are kept
+// until all of its blocks are gone.
 func TestDictionariesOfOlderVersion(t *testing.T) {
 	const a, b, c = dict.BuiltInID, otherDictionaryID, otherDictionaryID + 1
 	l := newDictionaryLog(t)
@@ -233,7 +233,8 @@ func TestDictionariesOfOlderVersion(t *testing.T) {
 	l.wantEvents("none is left", 7, a, b, c)
 }
 
-// TestDictionaryMissing: a dictionary that blocks need and that is not there is told at the start.
+// TestDictionaryMissing: a dictionary that blocks need and that is not there is reported at the
+// start.
 func TestDictionaryMissing(t *testing.T) {
 	l := newDictionaryLog(t)
 	l.restart(withID(t, otherDictionaryID))

@@ -25,8 +25,8 @@ func failingManifest(t *testing.T) (l *Log, fail func()) {
 	}
 }
 
-// TestDiskBytesAfterFailure: Pebble stops with its lock held when it cannot write its manifest, so nobody must ask
-// it any more, and who had asked must not keep Close waiting.
+// TestDiskBytesAfterFailure: Pebble stops with its lock held when it cannot write its manifest, so
+// nobody must ask it any more, and who had asked must not keep Close waiting.
 func TestDiskBytesAfterFailure(t *testing.T) {
 	l, fail := failingManifest(t)
 	fail()
@@ -42,8 +42,8 @@ func TestDiskBytesAfterFailure(t *testing.T) {
 	}
 }
 
-// TestCloseAfterFailure: a reader that was about to let go of its iterator when the store failed waits for Pebble for
-// ever; Close does not.
+// TestCloseAfterFailure: a reader that was about to let go of its iterator when the store failed
+// waits for Pebble for ever; Close does not.
 func TestCloseAfterFailure(t *testing.T) {
 	l, fail := failingManifest(t)
 	it, err := l.store.NewIter(nil)

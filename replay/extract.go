@@ -7,8 +7,8 @@ import (
 	"millrace/replay/internal/format"
 )
 
-// storedPart is a plain or zstd part of a block that is not in the tail, while it is open: its memory is Pebble's. The zero
-// storedPart is closed.
+// storedPart is a plain or zstd part of a block that is not in the tail, while it is open: its
+// memory is Pebble's. The zero storedPart is closed.
 type storedPart struct {
 	bs      *blockStore
 	x       *blockIndex
@@ -17,7 +17,8 @@ type storedPart struct {
 	closers [format.MaxSubstreams]io.Closer // of the values that it has
 	pages   format.Pages                    // a zstd part is one page as it is
 	charged int64                           // bytes that the cache is charged; 0: it is not
-	err     error                           // why something that it has not could not be had; told
+	// why something that it has not could not be had; reported
+	err error
 }
 
 // is says whether p is open, and is the part of n bytes of frames that has this range and key.
@@ -113,8 +114,8 @@ func (p *storedPart) close() {
 // sharedSubstreams is how many substreams of a part the cache may have: the first.
 const sharedSubstreams = 64
 
-// Unpacked returns a substream of page i from the cache, if somebody looked at it before, as far as the index remembers. Who
-// comes first unpacks it for himself, nil: he may well be the only one.
+// Unpacked returns a substream of page i from the cache, if somebody looked at it before, as far as
+// the index remembers. Who comes first unpacks it for himself, nil: he may well be the only one.
 func (p *storedPart) Unpacked(i, substream, size int) ([]byte, error) {
 	n := i*p.pages.NumSubstreams() + substream
 	if n >= sharedSubstreams {
@@ -140,7 +141,8 @@ func (p *storedPart) Unpacked(i, substream, size int) ([]byte, error) {
 	return e.data, e.err
 }
 
-// corrupt fails the log for an error, if it is one, of what the part holds, unless it was told already.
+// corrupt fails the log for an error, if it is one, of what the part holds, unless it was reported
+// already.
 func (p *storedPart) corrupt(err error) error {
 	if err != nil && p.err == nil {
 		p.err = p.bs.corrupt(p.r, p.key, err)
@@ -151,8 +153,8 @@ func (p *storedPart) corrupt(err error) error {
 	return nil
 }
 
-// copyRuns copies the runs, which are of whole frames and ascend, to dst, which is as long as they are together. It
-// changes runs.
+// copyRuns copies the runs, which are of whole frames and ascend, to dst, which is as long as they
+// are together. It changes runs.
 func (p *storedPart) copyRuns(dst []byte, runs []format.Run) error {
 	var mem scratch
 	defer mem.free()
@@ -174,7 +176,8 @@ func (p *storedPart) copyRuns(dst []byte, runs []format.Run) error {
 	return nil
 }
 
-// copyPage copies to dst what the runs, the first of which is in page i, want of it, and returns how much that is.
+// copyPage copies to dst what the runs, the first of which is in page i, want of it, and returns
+// how much that is.
 func (p *storedPart) copyPage(dst []byte, i int, runs []format.Run, mem *scratch) (n int, err error) {
 	from, to := p.pages.Page(i)
 	data := p.pages.FirstValue() // as it is, if it is not packed
@@ -204,8 +207,9 @@ func (p *storedPart) copyPage(dst []byte, i int, runs []format.Run, mem *scratch
 	return n, nil
 }
 
-// wholePages returns how many of the events from i on and before through end with a page. A reader of everything takes
-// those, so that it does not unpack a page twice. If that were none of them, and must is set, it is all.
+// wholePages returns how many of the events from i on and before through end with a page. A reader
+// of everything takes those, so that it does not unpack a page twice. If that were none of them,
+// and must is set, it is all.
 func (p *storedPart) wholePages(ends []uint32, i, through int, must bool) int {
 	if p.pages.Raw() || through == len(ends) {
 		return through

@@ -12,7 +12,8 @@ import (
 	"millrace/translate"
 )
 
-// fatBlocks is a log of blocks of some pages each, none of them in the tail but the last, and its plain frames.
+// fatBlocks is a log of blocks of some pages each, none of them in the tail but the last, and its
+// plain frames.
 func fatBlocks(t *testing.T) (l *Log, plain []byte) {
 	t.Helper()
 	cfg := testConfig(t, vfs.NewMem(), newTestClock())
@@ -65,8 +66,8 @@ func (c *cache) pages() (n int) {
 	return n
 }
 
-// TestPages: who reads alone leaves no frames in the cache, those who come later share what they unpack, and all
-// read the same. A chunk keeps its bytes whatever other chunks do.
+// TestPages: who reads alone leaves no frames in the cache, those who come later share what they
+// unpack, and all read the same. A chunk keeps its bytes whatever other chunks do.
 func TestPages(t *testing.T) {
 	l, want := fatBlocks(t)
 	unpacked := 0
@@ -156,7 +157,8 @@ func TestRelease(t *testing.T) {
 	c.Reset()
 }
 
-// TestLoadFor: what is read ahead has the substreams that its reader's filter passes something of, and no others.
+// TestLoadFor: what is read ahead has the substreams that its reader's filter passes something of,
+// and no others.
 func TestLoadFor(t *testing.T) {
 	l, _ := fatBlocks(t)
 	x := firstBlock(t, l)

@@ -37,7 +37,8 @@ func (f *failingFS) wrap(fs vfs.FS) vfs.FS {
 	}))
 }
 
-// TestNoOpenFilesLeft: the advice for a store that can open no file is another than for a disk that fails.
+// TestNoOpenFilesLeft: the advice for a store that can open no file is another than for a disk that
+// fails.
 func TestNoOpenFilesLeft(t *testing.T) {
 	for name, fails := range map[string]func(errorfs.Op) bool{
 		"table": func(op errorfs.Op) bool { return strings.HasSuffix(op.Path, ".sst") && op.Kind == errorfs.OpCreate },
@@ -58,15 +59,16 @@ func TestNoOpenFilesLeft(t *testing.T) {
 			}
 			w.cfg.FS = w.fs.CrashClone(vfs.CrashCloneCfg{})
 			_ = w.log.Close()
-			faults.armed.Store(false) // or Pebble, which nothing stopped, tries again as long as the tests run
+			// or Pebble, which nothing stopped, tries again as long as the tests run
+			faults.armed.Store(false)
 			w.open()
 			w.readAll()
 		})
 	}
 }
 
-// TestFailedWrites: after a failed sync or write Append never works again and Run says why; what was
-// committed before is there after a restart, and the failed block whole or not at all.
+// TestFailedWrites: after a failed sync or write Append never works again and Run says why; what
+// was committed before is there after a restart, and the failed block whole or not at all.
 func TestFailedWrites(t *testing.T) {
 	for name, fails := range map[string]func(errorfs.Op) bool{
 		"sync":  func(op errorfs.Op) bool { return op.Kind == errorfs.OpFileSync || op.Kind == errorfs.OpFileSyncData },
@@ -125,7 +127,8 @@ func TestFailedWrites(t *testing.T) {
 	}
 }
 
-// TestUnreadableBlob: a blob file that cannot be read is told as that, and not as a log that holds something wrong.
+// TestUnreadableBlob: a blob file that cannot be read is reported as that, and not as a log that
+// holds something wrong.
 func TestUnreadableBlob(t *testing.T) {
 	clock := newTestClock()
 	cfg := testConfig(t, vfs.NewMem(), clock)
@@ -182,7 +185,8 @@ func TestFailedFlush(t *testing.T) {
 	}
 	w.cfg.FS = w.fs.CrashClone(vfs.CrashCloneCfg{})
 	_ = w.log.Close()
-	faults.armed.Store(false) // or Pebble, which nobody stopped, would try again as long as the tests run
+	// or Pebble, which nobody stopped, would try again as long as the tests run
+	faults.armed.Store(false)
 	w.open()
 	w.readAll()
 }
@@ -301,14 +305,15 @@ func damage(t *testing.T, cfg Config, r format.Range, how string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r != format.RangeSpanDIDs { // of which a reader looks only at those shards that its DIDs are in
+		// of which a reader looks only at those shards that its DIDs are in
+		if r != format.RangeSpanDIDs {
 			return
 		}
 	}
 }
 
-// readEverything is readAllOf for a log that is opened for it. If that finds damage the log must be failed, so that the
-// process stops.
+// readEverything is readAllOf for a log that is opened for it. If that finds damage the log must be
+// failed, so that the process stops.
 func readEverything(t *testing.T, cfg Config, p translate.Position) error {
 	t.Helper()
 	l, err := Open(cfg)

@@ -42,8 +42,8 @@ const (
 	collectionBytes  = 96 // an entry of a map, beside its string
 )
 
-// Bytes returns how much memory NewFilter's result takes, about and at most, beside what is garbage once it
-// is made.
+// Bytes returns how much memory NewFilter's result takes, about and at most, beside what is garbage
+// once it is made.
 func (c *FilterConfig) Bytes() int64 {
 	n := int64(filterBytes)
 	for _, s := range c.Collections {
@@ -83,8 +83,8 @@ type filterFingerprints struct {
 	of  []uint64
 }
 
-// fingerprintsFor returns the fingerprints of the filter's DIDs, in ascending order. They take 8 bytes a DID for as long as
-// the filter lives.
+// fingerprintsFor returns the fingerprints of the filter's DIDs, in ascending order. They take 8
+// bytes a DID for as long as the filter lives.
 func (f *Filter) fingerprintsFor(k format.FingerprintKey) []uint64 {
 	if p := f.fingerprints.Load(); p != nil && p.key == k {
 		return p.of
@@ -98,7 +98,8 @@ func (f *Filter) fingerprintsFor(k format.FingerprintKey) []uint64 {
 	return of
 }
 
-// NewFilter compiles cfg; it keeps nothing of it but the strings of collections. See FilterConfig.Bytes for what it takes.
+// NewFilter compiles cfg; it keeps nothing of it but the strings of collections. See
+// FilterConfig.Bytes for what it takes.
 func NewFilter(cfg FilterConfig) (*Filter, error) {
 	const all = 1<<translate.KindCommit | 1<<translate.KindIdentity | 1<<translate.KindAccount
 	switch {
@@ -175,7 +176,8 @@ type matcher struct {
 	collectionMem, didMem []bool
 }
 
-// reset applies f to x. It returns false if no event of the block passes, as far as the tables tell.
+// reset applies f to x. It returns false if no event of the block passes, as far as the tables
+// tell.
 func (m *matcher) reset(f *Filter, x *blockIndex) bool {
 	m.f, m.idx, m.did, m.collections, m.dids = f, x, nil, nil, nil
 	if f.kinds != 0 && f.kinds&x.Kinds == 0 {

@@ -9,8 +9,8 @@ import (
 	"millrace/replay/internal/format"
 )
 
-// TestFlushEndsGroup: when the log begins a flush, no group is open, so that no deletion of a small block
-// comes to another memtable than the block.
+// TestFlushEndsGroup: when the log begins a flush, no group is open, so that no deletion of a small
+// block comes to another memtable than the block.
 func TestFlushEndsGroup(t *testing.T) {
 	cfg := testConfig(t, vfs.NewMem(), newTestClock())
 	cfg.hooks.keepSmall, cfg.TailBytes, cfg.PebbleBytes = false, 32<<20, 4<<20

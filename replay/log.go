@@ -28,8 +28,8 @@ type Progress struct {
 	TimeUS int64 // newest stamp given out, over all epochs; 0: none
 
 	// Previous is, while Seq is 0, how far the last epoch came that has any frame: a Gap of unknown
-	// size lies between it and the first frame to come. Zero if no epoch has a frame, and as soon as
-	// this one has.
+	// size lies between it and the first frame to come. Zero if no epoch has a frame, and as soon
+	// as this one has.
 	Previous EpochEnd
 }
 
@@ -56,7 +56,8 @@ type Log struct {
 	trims   trims
 	closing chan struct{} // closed when Close begins
 
-	mu        sync.Mutex               // serialises changes of the log; after trims.mu, before blockStore.storeMu
+	// serialises changes of the log; after trims.mu, before blockStore.storeMu
+	mu        sync.Mutex
 	snap      atomic.Pointer[snapshot] // written under mu
 	spans     *spanWriter              // guarded by mu
 	unflushed int64                    // bytes of batches since the last flush began; guarded by mu
@@ -93,9 +94,10 @@ func (l *Log) Range() Range {
 
 // Append commits the blocks, in the order they are given, in one synced write, and then shows them
 // to readers. Calls must follow one another in relay order, from one goroutine. A block without
-// events only moves the position. Errors: ErrReadOnly; ErrOutOfOrder, after which the log is as it was; ErrClosed;
-// and ErrFailed, after which it takes nothing more and the process should stop: whether the blocks
-// are durable is then unknown, but the next Open finds all of them with their position, or none.
+// events only moves the position. Errors: ErrReadOnly; ErrOutOfOrder, after which the log is as it
+// was; ErrClosed; and ErrFailed, after which it takes nothing more and the process should stop:
+// whether the blocks are durable is then unknown, but the next Open finds all of them with their
+// position, or none.
 func (l *Log) Append(bs ...*Block) error {
 	if len(bs) == 0 {
 		return nil
@@ -153,8 +155,9 @@ func (l *Log) publishLocked(next *snapshot) {
 	close(old.changed)
 }
 
-// Run trims the log as its retention asks, at once and then from time to time, and watches the clock until ctx is done
-// or the log is closed (then it returns nil) or the log fails (then it returns why, and the process should stop).
+// Run trims the log as its retention asks, at once and then from time to time, and watches the
+// clock until ctx is done or the log is closed (then it returns nil) or the log fails (then it
+// returns why, and the process should stop).
 func (l *Log) Run(ctx context.Context) error {
 	tick := time.NewTicker(l.trimInterval())
 	defer tick.Stop()
@@ -174,8 +177,9 @@ func (l *Log) Run(ctx context.Context) error {
 	}
 }
 
-// failedCloseWait is how long Close waits for calls that still run once the store has failed. Pebble stops with
-// its lock held then, and a call that needs the lock, if only to let go of an iterator, never returns.
+// failedCloseWait is how long Close waits for calls that still run once the store has failed.
+// Pebble stops with its lock held then, and a call that needs the lock, if only to let go of an
+// iterator, never returns.
 const failedCloseWait = time.Second
 
 // Close ends readers (they get ErrClosed), waits for calls that still run, and closes the store. It

@@ -29,8 +29,9 @@ func liveWAL(t *testing.T, fs vfs.FS) string {
 	return fs.PathJoin("log", newest)
 }
 
-// TestLostCommits: what a damaged or missing write-ahead log takes away is noticed at the next open, before anything
-// changes, and by Verify. Without its mark the log goes on with what there is.
+// TestLostCommits: what a damaged or missing write-ahead log takes away is noticed at the next
+// open, before anything changes, and by Verify. Without its mark the log goes on with what there
+// is.
 func TestLostCommits(t *testing.T) {
 	for name, damage := range map[string]func(t *testing.T, fs vfs.FS){
 		"a bit at the start": func(t *testing.T, fs vfs.FS) { breakFile(t, fs, liveWAL(t, fs), 40) },
@@ -117,7 +118,8 @@ func contentsOf(t *testing.T, fs vfs.FS) string {
 	return all.String()
 }
 
-// TestMarkBehind: a mark that is older than the log, as a crash leaves it, or that is not there, is no loss.
+// TestMarkBehind: a mark that is older than the log, as a crash leaves it, or that is not there, is
+// no loss.
 func TestMarkBehind(t *testing.T) {
 	clock := newTestClock()
 	fs := vfs.NewCrashableMem()
@@ -134,8 +136,8 @@ func TestMarkBehind(t *testing.T) {
 	}
 }
 
-// TestDamagedValueFiles: a log with a damaged value file is refused by name; Verify names it and checks the rest; a reader that
-// meets one later gets a CorruptionError, and the log fails.
+// TestDamagedValueFiles: a log with a damaged value file is refused by name; Verify names it and
+// checks the rest; a reader that meets one later gets a CorruptionError, and the log fails.
 func TestDamagedValueFiles(t *testing.T) {
 	for name, damage := range map[string]func(t *testing.T, fs vfs.FS, path string, size int64){
 		"footer":  func(t *testing.T, fs vfs.FS, path string, size int64) { breakFile(t, fs, path, size-20) },

@@ -49,7 +49,7 @@ func newMetrics(reg prometheus.Registerer, l *Log) *metrics {
 	m.bytes = counter("bytes_total", "Bytes of blocks appended, before small ones were merged.")
 	m.mergedBlocks = counter("merged_blocks_total", "Small blocks that were merged into larger ones.")
 	m.readers = counter("readers_total", "Readers made.")
-	m.readersTrimmed = counter("readers_fell_off_total", "Readers that retention overtook.")
+	m.readersTrimmed = counter("readers_trimmed_total", "Readers whose place in the log was trimmed.")
 	m.variants = counter("variants_built_total", "Variants of newest blocks built because they are not stored.")
 	m.trims = counter("trims_total", "Trims that dropped something.")
 	m.trimmedBlocks = counter("trimmed_blocks_total", "Blocks dropped by retention.")

@@ -37,8 +37,9 @@ type modelBlock struct {
 	substreams int // values that its plain part has
 }
 
-// adoptBlocks takes over how the log's events are cut into blocks, after it made sure that the log has
-// exactly the model's blocks, some of them merged: it checks every event's place and stamp, and the sizes.
+// adoptBlocks takes over how the log's events are cut into blocks, after it made sure that the log
+// has exactly the model's blocks, some of them merged: it checks every event's place and stamp, and
+// the sizes.
 func (w *world) adoptBlocks() {
 	w.t.Helper()
 	m := w.m
@@ -175,7 +176,7 @@ func (m *model) items() []item {
 	return out
 }
 
-// want is what a reader must give for a cursor; wait tells that the log has not reached it yet.
+// want is what a reader must give for a cursor; wait reports that the log has not reached it yet.
 func (m *model) want(c Cursor) (items []item, clamped bool) {
 	all := m.items()
 	from := func(us int64) []item {
@@ -470,7 +471,8 @@ func (w *world) checkStore() {
 	}
 }
 
-// checkDictionaries: every block's dictionary is in the store, and no other than the log says it keeps.
+// checkDictionaries: every block's dictionary is in the store, and no other than the log says it
+// keeps.
 func (w *world) checkDictionaries() {
 	w.t.Helper()
 	kept := make(map[uint32]bool)

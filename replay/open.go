@@ -14,10 +14,10 @@ import (
 	"millrace/replay/internal/pebblestore"
 )
 
-// Open opens the log in cfg.Dir, or makes an empty one. It reads the meta values, the keys of the spans (of a log of 36 hours
-// at 1,500 events/s some 3,000), and the indexes of the blocks that no span covers yet, and no more of a larger log.
-// Errors: ErrNoLog, ErrInUse (both if read only), ErrRelayMismatch, ErrUIDStoreMismatch, ErrNewerFormat, *CorruptionError,
-// and those of the disk.
+// Open opens the log in cfg.Dir, or makes an empty one. It reads the meta values, the keys of the
+// spans (of a log of 36 hours at 1,500 events/s some 3,000), and the indexes of the blocks that no
+// span covers yet, and no more of a larger log. Errors: ErrNoLog, ErrInUse (both if read only),
+// ErrRelayMismatch, ErrUIDStoreMismatch, ErrNewerFormat, *CorruptionError, and those of the disk.
 func Open(cfg Config) (*Log, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -164,7 +164,7 @@ func (o *opener) uidStore() error {
 	return nil
 }
 
-// streams checks which relay the log follows, and begins a new epoch if it is told to.
+// streams checks which relay the log follows, and begins a new epoch if it is asked to.
 func (o *opener) streams() error {
 	v, ok, err := o.meta(format.MetaStreams)
 	if err != nil {
@@ -207,8 +207,8 @@ func (o *opener) streams() error {
 	return putMeta(o.batch, format.MetaStreams, format.AppendStreams(nil, o.snap.streams))
 }
 
-// isUnused says whether the log holds no event and no position, nor ever did: then nothing ties it to the
-// relay it was made for.
+// isUnused says whether the log holds no event and no position, nor ever did: then nothing ties it
+// to the relay it was made for.
 func (o *opener) isUnused() (bool, error) {
 	v, ok, err := o.meta(format.MetaState)
 	if err != nil || !ok {

@@ -10,15 +10,16 @@ import (
 
 var errReaderClosed = errors.New("the reader is closed")
 
-// openParts are the parts that a reader has open: the one that it is in, and those that were read ahead for it. Those
-// stay open between its calls of Next that charge takes.
+// openParts are the parts that a reader has open: the one that it is in, and those that were read
+// ahead for it. Those stay open between its calls of Next that charge takes.
 type openParts struct {
 	bs      *blockStore
 	part    storedPart   // the one that it is in; the reader's, and its log's when that closes
 	reached atomic.Int64 // the key of the block whose frames it came to last
 
-	mu    sync.Mutex
-	rests bool         // the reader takes nothing that is read ahead until it opens a part; guarded by mu
+	mu sync.Mutex
+	// the reader takes nothing that is read ahead until it opens a part; guarded by mu
+	rests bool
 	ahead []storedPart // charged; guarded by mu
 }
 
@@ -35,7 +36,8 @@ func (bs *blockStore) charge(p *storedPart) bool {
 	return true
 }
 
-// open makes the part of n bytes of frames that has this range and key the one that the reader is in; x is its index.
+// open makes the part of n bytes of frames that has this range and key the one that the reader is
+// in; x is its index.
 func (o *openParts) open(x *blockIndex, r format.Range, key int64, n int) (*storedPart, error) {
 	if err := o.bs.store.Err(); err != nil {
 		return nil, err
@@ -65,7 +67,8 @@ func (o *openParts) leave() {
 	o.part.close()
 }
 
-// take returns a part that was read ahead. It closes those of blocks that the reader has left behind.
+// take returns a part that was read ahead. It closes those of blocks that the reader has left
+// behind.
 func (o *openParts) take(r format.Range, key int64, n int) (found storedPart, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -86,7 +89,8 @@ func (o *openParts) take(r format.Range, key int64, n int) (found storedPart, ok
 	return found, ok
 }
 
-// add takes over p, for when the reader comes to it. If it has come there, or the parts are too many, p is closed.
+// add takes over p, for when the reader comes to it. If it has come there, or the parts are too
+// many, p is closed.
 func (o *openParts) add(p *storedPart) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -109,7 +113,8 @@ func (o *openParts) close() {
 	o.ahead = nil
 }
 
-// closeOpenParts closes what readers have open. No call of theirs is under way, and nothing is read ahead.
+// closeOpenParts closes what readers have open. No call of theirs is under way, and nothing is read
+// ahead.
 func (bs *blockStore) closeOpenParts() {
 	for r := range bs.readers.Range {
 		r.(*Reader).parts.close()
@@ -117,11 +122,12 @@ func (bs *blockStore) closeOpenParts() {
 	bs.readers.Clear()
 }
 
-// Release lets go of what the reader has open for its next call of Next. Call it before a wait that may be long.
+// Release lets go of what the reader has open for its next call of Next. Call it before a wait that
+// may be long.
 func (r *Reader) Release() { r.release() }
 
-// release returns false if it leaves that to the log's Close: that waits or is at work, or Pebble has failed, which may
-// have stopped with its lock held; Log.Close does not wait for that for ever.
+// release returns false if it leaves that to the log's Close: that waits or is at work, or Pebble
+// has failed, which may have stopped with its lock held; Log.Close does not wait for that for ever.
 func (r *Reader) release() bool {
 	bs := r.log.blocks
 	if !bs.storeMu.TryRLock() {
@@ -135,8 +141,8 @@ func (r *Reader) release() bool {
 	return true
 }
 
-// Close lets go of what the reader has open. Next fails afterwards. Close is safe to call twice, and after the log was
-// closed.
+// Close lets go of what the reader has open. Next fails afterwards. Close is safe to call twice,
+// and after the log was closed.
 func (r *Reader) Close() {
 	r.closed = true
 	if r.release() {

@@ -9,7 +9,8 @@ import (
 	"millrace/replay/internal/format"
 )
 
-// midBlock returns a reader that has read a chunk that ends within the first block, of fatBlocks, and the chunk's bytes.
+// midBlock returns a reader that has read a chunk that ends within the first block, of fatBlocks,
+// and the chunk's bytes.
 func midBlock(t *testing.T, l *Log) (*Reader, []byte) {
 	t.Helper()
 	r := mustRead(t, l, ReaderConfig{Cursor: TimeCursor(0), MaxChunkBytes: 128 << 10})
@@ -63,8 +64,8 @@ func holdNoneAhead(l *Log) {
 	}
 }
 
-// TestHeldPart: a reader goes on in the part that it has open, and takes those that were read ahead for it. It holds none
-// once it has reached the end, is released or closed.
+// TestHeldPart: a reader goes on in the part that it has open, and takes those that were read ahead
+// for it. It holds none once it has reached the end, is released or closed.
 func TestHeldPart(t *testing.T) {
 	l, want := fatBlocks(t)
 	l.blocks.cache = newCache(256 << 20)
@@ -110,7 +111,8 @@ func TestHeldPart(t *testing.T) {
 	}
 }
 
-// TestHeldPartOfAnotherFilter: a reader whose new filter passes nothing more of the block lets go of it.
+// TestHeldPartOfAnotherFilter: a reader whose new filter passes nothing more of the block lets go
+// of it.
 func TestHeldPartOfAnotherFilter(t *testing.T) {
 	l, _ := fatBlocks(t)
 	holdNoneAhead(l)
@@ -125,7 +127,8 @@ func TestHeldPartOfAnotherFilter(t *testing.T) {
 	}
 }
 
-// TestLateParts: what was read ahead for a reader that has come to the block, or rests, is not kept for it.
+// TestLateParts: what was read ahead for a reader that has come to the block, or rests, is not kept
+// for it.
 func TestLateParts(t *testing.T) {
 	l, _ := fatBlocks(t)
 	l.blocks.cache = newCache(256 << 20)
@@ -146,7 +149,8 @@ func TestLateParts(t *testing.T) {
 	}
 }
 
-// TestStaleParts: a reader that comes to a block closes what was read ahead of those before it, and finds its own.
+// TestStaleParts: a reader that comes to a block closes what was read ahead of those before it, and
+// finds its own.
 func TestStaleParts(t *testing.T) {
 	l, _ := fatBlocks(t)
 	l.blocks.cache = newCache(256 << 20)
@@ -172,8 +176,8 @@ func TestStaleParts(t *testing.T) {
 	checkHeld(t, "in the second block", l, 1)
 }
 
-// TestUnfinishedPartIsKept: a part that is not read to its end, as a span's copies are between two blocks, is open when the
-// reader comes to it again.
+// TestUnfinishedPartIsKept: a part that is not read to its end, as a span's copies are between two
+// blocks, is open when the reader comes to it again.
 func TestUnfinishedPartIsKept(t *testing.T) {
 	l, _ := fatBlocks(t)
 	l.blocks.cache = newCache(256 << 20)
@@ -203,7 +207,8 @@ func TestUnfinishedPartIsKept(t *testing.T) {
 	}
 }
 
-// TestFewPartsAreHeld: no more than maxHeldParts, of half of the cache, are held; readers without read the same.
+// TestFewPartsAreHeld: no more than maxHeldParts, of half of the cache, are held; readers without
+// read the same.
 func TestFewPartsAreHeld(t *testing.T) {
 	l, want := fatBlocks(t)
 	l.blocks.cache = newCache(256 << 20)
@@ -255,7 +260,8 @@ func TestCacheIsCharged(t *testing.T) {
 	}
 }
 
-// TestHeldPartsOfAClosedLog: a log closes while readers hold parts, and readers close while it does.
+// TestHeldPartsOfAClosedLog: a log closes while readers hold parts, and readers close while it
+// does.
 func TestHeldPartsOfAClosedLog(t *testing.T) {
 	l, _ := fatBlocks(t)
 	l.blocks.cache = newCache(256 << 20)

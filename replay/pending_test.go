@@ -9,13 +9,14 @@ import (
 	"millrace/dict"
 )
 
-// TestPending has pairs of live readers: one calls Next after each append, the other only if Pending says so.
-// Both must get the same and be told that they got as far.
+// TestPending has pairs of live readers: one calls Next after each append, the other only if
+// Pending says so. Both must get the same and be informed that they got as far.
 func TestPending(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	w := newWorld(t, seed)
-	w.log.cfg.RetentionBytes, w.cfg.RetentionBytes = 0, 0 // one large block must not take all readers along
+	// one large block must not take all readers along
+	w.log.cfg.RetentionBytes, w.cfg.RetentionBytes = 0, 0
 	w.cfg.Retention = max(w.cfg.Retention, 5*time.Minute) // nor one step's time
 	w.log.cfg.Retention = w.cfg.Retention
 	type pair struct {
@@ -102,7 +103,7 @@ func TestPendingEndsWithTheLog(t *testing.T) {
 	select {
 	case <-changed:
 	default:
-		t.Error("nobody was told that the log is closed")
+		t.Error("no waiter learned that the log is closed")
 	}
 	if _, pending := r.Pending(&g); !pending {
 		t.Error("a reader of a closed log sleeps on")

@@ -25,8 +25,9 @@ const (
 	slowByte = time.Nanosecond
 )
 
-// nextPlan makes r.plan the one of the span that has r.next, or of a later one if those before it have nothing: if all that it
-// looks at have nothing, of the last. Plans of spans behind it that were made with it are kept in r.coming.
+// nextPlan makes r.plan the one of the span that has r.next, or of a later one if those before it
+// have nothing: if all that it looks at have nothing, of the last. Plans of spans behind it that
+// were made with it are kept in r.coming.
 func (p *pass) nextPlan() error {
 	r := p.r
 	for len(r.coming) > 0 && r.coming[0].key < r.next {
@@ -53,7 +54,8 @@ func (p *pass) nextPlan() error {
 	}
 }
 
-// lookupDepth is how many look-ups a reader does at once; 0 and 1: one after the other. It is a pure value.
+// lookupDepth is how many look-ups a reader does at once; 0 and 1: one after the other. It is a
+// pure value.
 type lookupDepth int
 
 // after returns the depth after one more look-up, which was slow or not.
@@ -64,8 +66,8 @@ func (d lookupDepth) after(slow bool) lookupDepth {
 	return max(d-1, min(d, 1))
 }
 
-// among returns the depth while so many calls of Next are under way. While others read, too, there is something to do
-// until the disk answers.
+// among returns the depth while so many calls of Next are under way. While others read, too, there
+// is something to do until the disk answers.
 func (d lookupDepth) among(scans int) int {
 	if scans > 1 {
 		return 1
@@ -73,7 +75,8 @@ func (d lookupDepth) among(scans int) int {
 	return max(1, int(d))
 }
 
-// lookupTime is how long a look-up took, of so many fingerprints, or of a part whose first value has so many bytes.
+// lookupTime is how long a look-up took, of so many fingerprints, or of a part whose first value
+// has so many bytes.
 type lookupTime struct {
 	took                time.Duration
 	fingerprints, bytes int
@@ -192,7 +195,7 @@ type plan struct {
 // empty says that nothing in the span passes.
 func (p *plan) empty() bool { return p.blocks.Empty() && !p.others }
 
-// selective says whether spans can tell f where to look.
+// selective says whether spans can narrow down f.
 func (f *Filter) selective() bool {
 	return f != nil && (!f.anyCollection || f.dids != nil || f.kinds != 0)
 }
@@ -228,7 +231,7 @@ func planOf(s *format.Span, f *Filter) plan {
 	return p
 }
 
-// findSpan is find for a filter that spans can tell where to look, at a place that they cover.
+// findSpan is find for a filter that spans can narrow down, at a place that they cover.
 func (p *pass) findSpan() (source, error) {
 	r, s := p.r, p.s
 	if r.plan.key < r.next {
@@ -273,8 +276,8 @@ func (p *pass) findSpan() (source, error) {
 	return source{idx: x}, err
 }
 
-// others returns the copies of identity and account events from r.next on and before until; an empty
-// source if there are none.
+// others returns the copies of identity and account events from r.next on and before until; an
+// empty source if there are none.
 func (p *pass) others(sp *format.Span, until int64) (source, error) {
 	x, err := p.r.log.blocks.othersIndex(sp.Key())
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"millrace/translate"
 )
 
-// TestPlannerLooksUpSeveral: a reader that looks at several spans at once, and has blocks read meanwhile, reads what one reads that does
-// not, and no block that has no match.
+// TestPlannerLooksUpSeveral: a reader that looks at several spans at once, and has blocks read
+// meanwhile, reads what one reads that does not, and no block that has no match.
 func TestPlannerLooksUpSeveral(t *testing.T) {
 	cfg := testConfig(t, vfs.NewMem(), newTestClock())
 	cfg.TailBytes, cfg.CacheBytes, cfg.hooks.alwaysSlow = 1, 64<<20, true
@@ -98,7 +98,8 @@ func TestPlannerLooksUpSeveral(t *testing.T) {
 	}
 }
 
-// slowBlobs returns a disk whose reads of blob files, once it is armed, take 10 ms on the clock that it returns.
+// slowBlobs returns a disk whose reads of blob files, once it is armed, take 10 ms on the clock
+// that it returns.
 func slowBlobs() (disk *failingFS, monotonic func() time.Duration) {
 	var now atomic.Int64
 	disk = &failingFS{fails: func(op errorfs.Op) bool {
@@ -110,8 +111,8 @@ func slowBlobs() (disk *failingFS, monotonic func() time.Duration) {
 	return disk, func() time.Duration { return time.Duration(now.Load()) }
 }
 
-// TestSlowParts: a reader that spans lead, and that finds what they say at once but waits for the frames, goes on with
-// several blocks at once, too. One that waits for nothing does not.
+// TestSlowParts: a reader that spans lead, and that finds what they say at once but waits for the
+// frames, goes on with several blocks at once, too. One that waits for nothing does not.
 func TestSlowParts(t *testing.T) {
 	disk, monotonic := slowBlobs()
 	cfg := testConfig(t, disk.wrap(vfs.NewMem()), newTestClock())
@@ -138,7 +139,8 @@ func TestSlowParts(t *testing.T) {
 	if err := l.store.Pebble().Flush(); err != nil {
 		t.Fatal(err)
 	}
-	for _, key := range l.snap.Load().spansSince(0) { // what says where the events are is in the log's cache
+	// what says where the events are is in the log's cache
+	for _, key := range l.snap.Load().spansSince(0) {
 		sp, err := l.blocks.spanOf(key)
 		if err != nil {
 			t.Fatal(err)
@@ -150,7 +152,8 @@ func TestSlowParts(t *testing.T) {
 		}
 	}
 	filter := must(NewFilter(FilterConfig{Collections: []string{"com.example.some"}, Kinds: Kinds(translate.KindCommit)}))
-	for _, armed := range []bool{true, false} { // the second time Pebble's cache has what the first read
+	// the second time Pebble's cache has what the first read
+	for _, armed := range []bool{true, false} {
 		disk.armed.Store(armed)
 		r := mustRead(t, l, ReaderConfig{Cursor: TimeCursor(0), MaxChunkBytes: 1, Filter: filter})
 		var c Chunk
@@ -255,7 +258,7 @@ func TestLookupPolicy(t *testing.T) {
 		cache int64
 		bytes int
 		want  int
-	}{{1, 1 << 30, 1000, aheadBlocks}, {10, 1 << 30, 1000, 10}, {10, aheadShare * 5000, 1000, 5}, {10, 1, 1000, aheadBlocks}} {
+	}{{1, 1 << 30, 1000, aheadBlocks}, {10, 1 << 30, 1000, 10}, {10, readaheadShare * 5000, 1000, 5}, {10, 1, 1000, aheadBlocks}} {
 		if got := window(tc.depth, tc.cache, tc.bytes); got != tc.want {
 			t.Errorf("at depth %d, with a cache of %d bytes and blocks of %d, %d are read ahead, want %d", tc.depth, tc.cache, tc.bytes, got, tc.want)
 		}

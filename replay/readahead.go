@@ -8,22 +8,24 @@ import (
 )
 
 const (
-	// aheadShare is how many of a block's size the caches must hold, so that what is read ahead is not
-	// evicted before it is used.
-	aheadShare = 8
-	// readaheadPerCore is how many blocks are read ahead at once for each core, of all readers that do not wait for the disk, and
-	// maxReadahead how many at most. With few, their reader finds all places taken by some that walk on, or wait for a core.
+	// readaheadShare is how many of a block's size the caches must hold, so that what is read ahead
+	// is not evicted before it is used.
+	readaheadShare = 8
+	// readaheadPerCore is how many blocks are read ahead at once for each core, of all readers that
+	// do not wait for the disk, and maxReadahead how many at most. With few, their reader finds all
+	// places taken by some that walk on, or wait for a core.
 	readaheadPerCore = 4
 	maxReadahead     = 8
 	// aheadBlocks is how many blocks such a reader is ahead of itself, if it knows which they are.
 	aheadBlocks = 3
-	// nextBlocks is how many blocks any other reader is ahead of itself, if the slim index of the first is known. One is too few where
-	// a chunk has the rest of a block and the begin of the next.
+	// nextBlocks is how many blocks any other reader is ahead of itself, if the slim index of the
+	// first is known. One is too few where a chunk has the rest of a block and the begin of the
+	// next.
 	nextBlocks = 2
 	// aheadEventBytes is about what a part has for an event, of blocks that nobody looked at.
 	aheadEventBytes = 256
-	// walkBlocks is of how many blocks slim indexes are read at once by who reads a block ahead. One by one, each takes as long again
-	// to look for as to read.
+	// walkBlocks is of how many blocks slim indexes are read at once by who reads a block ahead.
+	// One by one, each takes as long again to look for as to read.
 	walkBlocks = 8
 )
 
@@ -39,7 +41,7 @@ type readaheadLoad struct {
 
 // admits says whether one more block is read ahead.
 func (l readaheadLoad) admits() bool {
-	if int64(l.blockBytes)*aheadShare > l.cacheBytes {
+	if int64(l.blockBytes)*readaheadShare > l.cacheBytes {
 		return false
 	}
 	most, share := min(maxReadahead, readaheadPerCore*l.cores), 4
@@ -52,10 +54,10 @@ func (l readaheadLoad) admits() bool {
 	return l.running < most
 }
 
-// window returns how many blocks are read ahead for a reader that looks up so many spans at once. cacheBytes is of the
-// cache that they go to, blockBytes about what the part of one has.
+// window returns how many blocks are read ahead for a reader that looks up so many spans at once.
+// cacheBytes is of the cache that they go to, blockBytes about what the part of one has.
 func window(depth int, cacheBytes int64, blockBytes int) int {
-	return max(aheadBlocks, min(depth, int(cacheBytes/int64(blockBytes)/aheadShare)))
+	return max(aheadBlocks, min(depth, int(cacheBytes/int64(blockBytes)/readaheadShare)))
 }
 
 // readahead is the goroutines that read blocks before their readers want them.
@@ -86,8 +88,8 @@ type ahead struct {
 	parts   *openParts // its reader's
 }
 
-// lookAhead begins to load what comes after block x, of which so many bytes are about to be written out. If a span led to
-// it, that knows which blocks those are; else it is the next.
+// lookAhead begins to load what comes after block x, of which so many bytes are about to be written
+// out. If a span led to it, that knows which blocks those are; else it is the next.
 func (p *pass) lookAhead(x *blockIndex, bytes int) {
 	r := p.r
 	if p.span != nil {
@@ -110,8 +112,8 @@ func (p *pass) lookAhead(x *blockIndex, bytes int) {
 	}
 }
 
-// lookAheadInSpans begins to load the blocks from block n of the span on that the plans name, in order: as many as
-// the reader is ahead of itself.
+// lookAheadInSpans begins to load the blocks from block n of the span on that the plans name, in
+// order: as many as the reader is ahead of itself.
 func (p *pass) lookAheadInSpans(sp *format.Span, n, bytes int) {
 	r := p.r
 	window := window(p.depth(), r.log.blocks.aheadBytes(), bytes)
@@ -147,8 +149,8 @@ func (p *pass) lookAheadInSpans(sp *format.Span, n, bytes int) {
 // aheadBytes is how many bytes the smaller one of the caches has that blocks are read ahead into.
 func (bs *blockStore) aheadBytes() int64 { return min(bs.cache.maxBytes, bs.store.CacheBytes) }
 
-// readAhead begins to load a block of s into the caches, if it is not in the tail. It never waits: if enough is being
-// read ahead already, it returns false. bytes is about what a block's part has.
+// readAhead begins to load a block of s into the caches, if it is not in the tail. It never waits:
+// if enough is being read ahead already, it returns false. bytes is about what a block's part has.
 func (bs *blockStore) readAhead(s *snapshot, a ahead, bytes int) bool {
 	load := readaheadLoad{blockBytes: bytes, cacheBytes: bs.aheadBytes(), cores: runtime.GOMAXPROCS(0),
 		running: len(bs.readahead.slots), scans: int(bs.activeScans.Load()), slow: a.slow}
@@ -200,9 +202,10 @@ func (c *blockScan) ahead(a *ahead) (*blockIndex, error) {
 	return c.find(a.s, a.from)
 }
 
-// walkOn makes the slim indexes of the blocks behind x be in the cache, unless those of the next two are.
+// walkOn makes the slim indexes of the blocks behind x be in the cache, unless those of the next
+// two are.
 func (c *blockScan) walkOn(s *snapshot, x *blockIndex) {
-	if x.memory()*walkBlocks*aheadShare > c.bs.cache.maxBytes || c.bs.knows(x, 2) {
+	if x.memory()*walkBlocks*readaheadShare > c.bs.cache.maxBytes || c.bs.knows(x, 2) {
 		return
 	}
 	for range walkBlocks {
@@ -229,7 +232,8 @@ func (bs *blockStore) knows(x *blockIndex, n int) bool {
 	return true
 }
 
-// fetch opens for a's reader what is stored of those of block x's frames that it wants, with its checksums computed.
+// fetch opens for a's reader what is stored of those of block x's frames that it wants, with its
+// checksums computed.
 func (bs *blockStore) fetch(x *blockIndex, a *ahead) {
 	src := source{idx: x}
 	v := a.variant

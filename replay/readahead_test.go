@@ -40,8 +40,8 @@ func TestReadAhead(t *testing.T) {
 		loads uint64       // into the cache
 		part  format.Range // of the second block, that was read though nobody asked for it
 	}{
-		// The indexes of two blocks, as the second shows that the chunk is full; then what was read ahead, which walks on over
-		// the slim indexes of all nine blocks on disk.
+		// The indexes of two blocks, as the second shows that the chunk is full; then what was read
+		// ahead, which walks on over the slim indexes of all nine blocks on disk.
 		{"everything", ReaderConfig{}, 1 << 20, false, 9, format.RangePlain},
 		{"compressed", ReaderConfig{Dictionary: dict.BuiltIn().ID()}, 1 << 20, false, 9, format.RangeZstd},
 		{"others are first", ReaderConfig{}, 1 << 20, true, 2, 0},
@@ -109,7 +109,8 @@ func TestReadAhead(t *testing.T) {
 	}
 }
 
-// TestWalkOn: a reader of everything finds the slim indexes of the next blocks in the cache, some at a time, each read once.
+// TestWalkOn: a reader of everything finds the slim indexes of the next blocks in the cache, some
+// at a time, each read once.
 func TestWalkOn(t *testing.T) {
 	const blocks = 60
 	clock := newTestClock()
@@ -222,9 +223,9 @@ func TestReadaheadPolicy(t *testing.T) {
 		{"among others", readaheadLoad{blockBytes: 1000, cacheBytes: 1 << 20, cores: 8, scans: 2}, maxReadahead / 4},
 		{"the disk is slow", readaheadLoad{blockBytes: 1000, cacheBytes: 1 << 20, cores: 1, scans: 1, slow: true}, maxLookups},
 		{"the disk is slow, among others", readaheadLoad{blockBytes: 1000, cacheBytes: 1 << 20, cores: 1, scans: 9, slow: true}, maxLookups / 2},
-		{"as large as may be", readaheadLoad{blockBytes: 1000, cacheBytes: 1000 * aheadShare, cores: 8, scans: 1}, maxReadahead},
-		{"too large", readaheadLoad{blockBytes: 1001, cacheBytes: 1000 * aheadShare, cores: 8, scans: 1}, 0},
-		{"too large for a slow disk", readaheadLoad{blockBytes: 1001, cacheBytes: 1000 * aheadShare, cores: 8, scans: 1, slow: true}, 0},
+		{"as large as may be", readaheadLoad{blockBytes: 1000, cacheBytes: 1000 * readaheadShare, cores: 8, scans: 1}, maxReadahead},
+		{"too large", readaheadLoad{blockBytes: 1001, cacheBytes: 1000 * readaheadShare, cores: 8, scans: 1}, 0},
+		{"too large for a slow disk", readaheadLoad{blockBytes: 1001, cacheBytes: 1000 * readaheadShare, cores: 8, scans: 1, slow: true}, 0},
 	} {
 		got := 0
 		for ; got <= maxLookups; got++ {

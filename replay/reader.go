@@ -31,8 +31,8 @@ type ReaderConfig struct {
 	MaxChunkBytes int     // a chunk holds no more, but for a single larger event; 0: 256 KiB
 }
 
-// Reader reads the log from a cursor on. One goroutine uses it, and closes it. Between calls of Next it may hold the block
-// open that the last one ended in: see Release.
+// Reader reads the log from a cursor on. One goroutine uses it, and closes it. Between calls of
+// Next it may hold the block open that the last one ended in: see Release.
 type Reader struct {
 	log      *Log
 	filter   *Filter // nil: everything passes
@@ -73,7 +73,8 @@ type planner struct {
 	aheadTo int64 // from where on the last block begins that was read ahead
 }
 
-// NewReader makes a reader, which the caller closes. Errors: ErrUnknownStream, ErrUnknownDictionary, ErrClosed.
+// NewReader makes a reader, which the caller closes. Errors: ErrUnknownStream,
+// ErrUnknownDictionary, ErrClosed.
 func (l *Log) NewReader(cfg ReaderConfig) (*Reader, error) {
 	l.blocks.storeMu.RLock()
 	defer l.blocks.storeMu.RUnlock()
@@ -119,9 +120,9 @@ func (r *Reader) SetFilter(f *Filter) {
 	}
 }
 
-// Clamped says whether the cursor was older than the log, and the mark of the oldest event there was,
-// where the reader started instead (zero if the log was empty). It is settled by NewReader: a position
-// that is older than a log that begins only later shows as a Chunk's Gap.
+// Clamped says whether the cursor was older than the log, and the mark of the oldest event there
+// was, where the reader started instead (zero if the log was empty). It is settled by NewReader: a
+// position that is older than a log that begins only later shows as a Chunk's Gap.
 func (r *Reader) Clamped() (oldest Mark, clamped bool) { return r.oldest, r.clamped }
 
 // Wait returns a channel that is closed once there is more than the last Next saw, or the log is
@@ -149,13 +150,13 @@ func (r *Reader) Next(c *Chunk) error {
 			l.metrics.readersTrimmed.Inc()
 			return ErrTrimmed
 		}
-		// It asked for the oldest event, and nobody was told yet which that is.
+		// It asked for the oldest event, and no reader knows yet which that is.
 		r.startAtFloor(s)
 	}
 	c.Gap = r.beginGap(s)
 	err := r.pass(s, c)
 	for errors.Is(err, ErrTrimmed) && r.atFloor && c.Events == 0 {
-		// A trim came between. Nobody was told yet which event is the oldest.
+		// A trim came between. No reader knows yet which event is the oldest.
 		s = l.snap.Load()
 		r.startAtFloor(s)
 		err = r.pass(s, c)
@@ -186,14 +187,15 @@ func (r *Reader) pass(s *snapshot, c *Chunk) error {
 	return p.run()
 }
 
-// slimIndexSuffices says whether the slim indexes of blocks tell the reader all that it needs of their indexes.
+// slimIndexSuffices says whether the slim indexes of blocks have all that the reader needs of their
+// indexes.
 func (r *Reader) slimIndexSuffices() bool {
 	return !r.variant.extended && (r.filter == nil || r.filter.dids == nil)
 }
 
-// beginGap returns the gap between the position that the reader waits for and the first event of a log
-// that turned out to begin after it; nil if there is none, or no event yet. NewReader would have clamped
-// the cursor, but then the log had not begun.
+// beginGap returns the gap between the position that the reader waits for and the first event of a
+// log that turned out to begin after it; nil if there is none, or no event yet. NewReader would
+// have clamped the cursor, but then the log had not begun.
 func (r *Reader) beginGap(s *snapshot) *Gap {
 	if r.after == (format.Place{}) || s.Oldest == (format.Mark{}) || !r.after.Before(s.Floor.Place) {
 		return nil
@@ -275,8 +277,8 @@ func (p *pass) find() (source, error) {
 	return source{idx: x}, err
 }
 
-// findBlock is find for a block on disk. Most often it is the one that the last chunk ended in, or the one after
-// that, which was read ahead: then the cache has it.
+// findBlock is find for a block on disk. Most often it is the one that the last chunk ended in, or
+// the one after that, which was read ahead: then the cache has it.
 func (p *pass) findBlock() (*blockIndex, error) {
 	r := p.r
 	if p.scan.before == nil && r.block != 0 {
@@ -376,8 +378,8 @@ func (p *pass) take(src source) (full bool, err error) {
 	return through < end, nil
 }
 
-// match puts the matching frames from event i on and before end into the chunk, as far as they fit. It
-// returns the first event it did not look at.
+// match puts the matching frames from event i on and before end into the chunk, as far as they fit.
+// It returns the first event it did not look at.
 func (p *pass) match(src source, i, end int) (through int, err error) {
 	r, x := p.r, src.idx
 	if src.blk != nil {
@@ -403,7 +405,8 @@ func (p *pass) match(src source, i, end int) (through int, err error) {
 		return i, err
 	}
 	defer func() {
-		if err != nil || through == len(ends) || !r.log.blocks.charge(stored) { // else the next call goes on here
+		// else the next call goes on here
+		if err != nil || through == len(ends) || !r.log.blocks.charge(stored) {
 			stored.close()
 		}
 	}()
@@ -444,8 +447,8 @@ func (p *pass) matchTail(blk *Block, i, end int) (through int, err error) {
 	return through, nil
 }
 
-// choose gathers the runs of frames that are wanted, from event i on, as far as they fit. limit, if it is not 0, is that of
-// a payload's size.
+// choose gathers the runs of frames that are wanted, from event i on, as far as they fit. limit, if
+// it is not 0, is that of a payload's size.
 func (p *pass) choose(ends []uint32, i, limit int) (through, events, bytes int) {
 	r := p.r
 	room := r.maxBytes - p.c.Bytes
@@ -512,7 +515,8 @@ func (r *Reader) collect(ends []uint32, i, room, limit int, must bool) (through,
 	return len(ends), events, bytes
 }
 
-// tooLarge says whether the payload of a frame of size bytes is larger than limit, if that is not 0.
+// tooLarge says whether the payload of a frame of size bytes is larger than limit, if that is not
+// 0.
 func tooLarge(size, limit int) bool { return limit > 0 && size-format.FrameHeaderBytes(size) > limit }
 
 // emit adds the runs, of bytes in all, to the chunk: by aliasing data, or copied if the chunk would

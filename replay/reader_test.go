@@ -88,8 +88,8 @@ func TestConcurrentReaders(t *testing.T) {
 	wg.Wait()
 }
 
-// follow begins once the log has come to frame begin, reads until frame newest, and checks what it counts: through positions must ascend, and the
-// events between must be as many as want says.
+// follow begins once the log has come to frame begin, reads until frame newest, and checks what it
+// counts: through positions must ascend, and the events between must be as many as want says.
 func follow(l *Log, rc ReaderConfig, begin, newest int64, want map[int64]bool) error {
 	for changed := l.Changed(); l.Progress().Seq <= begin; changed = l.Changed() {
 		<-changed
@@ -134,8 +134,8 @@ func followFrom(r *Reader, at, newest int64, want map[int64]bool) error {
 	return nil
 }
 
-// TestSharedLoads: many readers of the same cold blocks load each index once, and build the variant of a block of the tail
-// once.
+// TestSharedLoads: many readers of the same cold blocks load each index once, and build the variant
+// of a block of the tail once.
 func TestSharedLoads(t *testing.T) {
 	clock := newTestClock()
 	cfg := testConfig(t, vfs.NewMem(), clock)
@@ -165,7 +165,8 @@ func TestSharedLoads(t *testing.T) {
 	}
 }
 
-// A chunk of a variant that is not stored has its frames in memory of its own, and holds nothing else of a large block.
+// A chunk of a variant that is not stored has its frames in memory of its own, and holds nothing
+// else of a large block.
 func TestBuiltChunksAreSmall(t *testing.T) {
 	clock := newTestClock()
 	cfg := testConfig(t, vfs.NewMem(), clock)
@@ -329,8 +330,8 @@ func TestNewFilter(t *testing.T) {
 	}
 }
 
-// TestNextAllocs: an unfiltered or filtered live read allocates nothing. The runtime counts what the whole
-// process allocates, so of several counts the lowest is Next's.
+// TestNextAllocs: an unfiltered or filtered live read allocates nothing. The runtime counts what
+// the whole process allocates, so of several counts the lowest is Next's.
 func TestNextAllocs(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")

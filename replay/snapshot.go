@@ -25,8 +25,8 @@ type snapshot struct {
 	tailBytes  int64
 	beforeTail format.Mark
 
-	// The newest group blocks of the tail are small and will be one, see compact.go. Trims and all that
-	// relies on blocks that stay as they are keep to those before.
+	// The newest group blocks of the tail are small and will be one, see compact.go. Trims and all
+	// that relies on blocks that stay as they are keep to those before.
 	group     int
 	groupBase format.Totals // before the group
 
@@ -50,17 +50,19 @@ func (s *snapshot) next() *snapshot {
 // spanEnds notes that a span was stored. key may be one that was noted before.
 func (s *snapshot) spanEnds(key int64) {
 	if key > s.spanned {
-		s.spanned, s.spans = key, append(s.spans, key) // one writer: what older snapshots see stays as it is
+		// one writer: what older snapshots see stays as it is
+		s.spanned, s.spans = key, append(s.spans, key)
 	}
 }
 
-// spansSince returns the keys of the spans from the one on that covers from, or what comes after it.
+// spansSince returns the keys of the spans from the one on that covers from, or what comes after
+// it.
 func (s *snapshot) spansSince(from int64) []int64 {
 	return s.spans[sort.Search(len(s.spans), func(i int) bool { return s.spans[i] >= from }):]
 }
 
-// shrinkTail drops the oldest blocks beyond the limits, but none of the group and not the newest. The
-// list must be s's own.
+// shrinkTail drops the oldest blocks beyond the limits, but none of the group and not the newest.
+// The list must be s's own.
 func (s *snapshot) shrinkTail(maxBytes int64) {
 	n := len(s.tail)
 	kept := max(s.group, 1)
@@ -205,8 +207,8 @@ func (s *snapshot) export(m format.Mark) Mark {
 	return Mark{m.TimeUS, translate.Position{Stream: s.streamOf(m.Epoch), Seq: m.Seq, Op: m.Op}}
 }
 
-// end is the mark of everything that is committed: the newest event, or the frame reached if that is
-// further on.
+// end is the mark of everything that is committed: the newest event, or the frame reached if that
+// is further on.
 func (s *snapshot) end() Mark {
 	m := format.Mark{TimeUS: s.TimeUS, Place: format.Place{Epoch: s.Epoch, Seq: s.Seq, Op: 0}}
 	if s.Newest.Epoch == s.Epoch && s.Newest.Seq == s.Seq {

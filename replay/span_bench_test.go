@@ -11,8 +11,8 @@ import (
 	"millrace/translate"
 )
 
-// spannedLog is a log on the real disk of n events by about n/5 accounts, some of them busy: one account
-// has 10 events, one collection 100, 12 % are posts and 1.5 % identity and account events.
+// spannedLog is a log on the real disk of n events by about n/5 accounts, some of them busy: one
+// account has 10 events, one collection 100, 12 % are posts and 1.5 % identity and account events.
 func spannedLog(b *testing.B, n int) *Log {
 	b.Helper()
 	cfg := testConfig(b, nil, newTestClock())

@@ -102,8 +102,8 @@ func (o *opener) fingerprintKey() error {
 	return nil
 }
 
-// openSpan lists the spans and gathers the blocks behind the newest, from their indexes alone. It runs
-// after state.
+// openSpan lists the spans and gathers the blocks behind the newest, from their indexes alone. It
+// runs after state.
 func (o *opener) openSpan() error {
 	s := o.snap
 	it, err := o.store.NewIter(&pebble.IterOptions{

@@ -13,8 +13,8 @@ import (
 const (
 	// maxTrimBlocks bounds the blocks that one pass by bytes walks over.
 	maxTrimBlocks = 100_000
-	// maxGaps bounds the gaps in the log, which all are in memory. At more, the log is trimmed up to
-	// the newest that fit, so that no reader crosses one that is forgotten.
+	// maxGaps bounds the gaps in the log, which all are in memory. At more, the log is trimmed up
+	// to the newest that fit, so that no reader crosses one that is forgotten.
 	maxGaps = 100_000
 
 	minTrimInterval = time.Second
@@ -28,8 +28,8 @@ func (l *Log) trimInterval() time.Duration {
 }
 
 // Trim does at once what Run does from time to time: it drops the oldest blocks that are older than
-// the retention, or beyond its bytes, a whole span at a time. A span goes when its last event is too old, and
-// it covers at most 1/64 of the retention, in time and in bytes.
+// the retention, or beyond its bytes, a whole span at a time. A span goes when its last event is
+// too old, and it covers at most 1/64 of the retention, in time and in bytes.
 func (l *Log) Trim(ctx context.Context) error {
 	return l.trim(ctx, l.cfg.RetentionBytes)
 }
@@ -120,9 +120,9 @@ func (l *Log) lastBlockAt(s *snapshot, us int64) (int64, error) {
 	return key, nil
 }
 
-// spanBefore returns the key of the last span that ends at or before key, 0 if there is none: by age the
-// log is trimmed a span at a time, so that trims, and the range deletions they leave, are few. Behind the
-// newest span key stays as it is.
+// spanBefore returns the key of the last span that ends at or before key, 0 if there is none: by
+// age the log is trimmed a span at a time, so that trims, and the range deletions they leave, are
+// few. Behind the newest span key stays as it is.
 func (s *snapshot) spanBefore(key int64) int64 {
 	if key <= s.Floor.TimeUS || key > s.spanned {
 		return key
@@ -142,8 +142,8 @@ func (s *snapshot) spanAfter(key int64) int64 {
 	return s.spansSince(key)[0]
 }
 
-// cutByBytes returns the key of the last block to drop so that at most maxBytes are left; 0 if there
-// is none. more says that it stopped early because the blocks were many.
+// cutByBytes returns the key of the last block to drop so that at most maxBytes are left; 0 if
+// there is none. more says that it stopped early because the blocks were many.
 func (l *Log) cutByBytes(s *snapshot, maxBytes int64) (key int64, more bool, err error) {
 	if maxBytes < 0 {
 		return s.Newest.TimeUS, false, nil
@@ -177,8 +177,8 @@ func (l *Log) cutByBytes(s *snapshot, maxBytes int64) (key int64, more bool, err
 	return key, false, it.Error()
 }
 
-// cutLocked drops all blocks up to the one at key. It needs l.trims.mu, so that nothing else moves the floor.
-// It returns false if an Append came between and it must be tried again.
+// cutLocked drops all blocks up to the one at key. It needs l.trims.mu, so that nothing else moves
+// the floor. It returns false if an Append came between and it must be tried again.
 func (l *Log) cutLocked(s *snapshot, key int64) (done bool, err error) {
 	it, err := l.store.NewIter(&pebble.IterOptions{
 		LowerBound: format.TimeKey(format.RangeIndex, key), UpperBound: format.TimeKey(format.RangeIndex, s.Newest.TimeUS+1)})

@@ -242,8 +242,8 @@ func TestRetentionZero(t *testing.T) {
 	}
 }
 
-// TestTrimUnderReader: a reader that looked at the log before a trim, and at the store after it, falls
-// off instead of skipping what was deleted.
+// TestTrimUnderReader: a reader that looked at the log before a trim, and at the store after it,
+// falls off instead of skipping what was deleted.
 func TestTrimUnderReader(t *testing.T) {
 	clock := newTestClock()
 	cfg := testConfig(t, vfs.NewMem(), clock)
@@ -306,8 +306,8 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestClockAheadAtOpen opens a log with a clock two days ahead: nothing is trimmed by age, however often it is tried, until
-// the clock was put right and agrees with frames.
+// TestClockAheadAtOpen opens a log with a clock two days ahead: nothing is trimmed by age, however
+// often it is tried, until the clock was put right and agrees with frames.
 func TestClockAheadAtOpen(t *testing.T) {
 	clock := newTestClock()
 	cfg := testConfig(t, vfs.NewMem(), clock)

@@ -17,17 +17,19 @@ type source struct {
 	idx *blockIndex
 	blk *Block // nil: not in the tail
 
-	// others is the key of the span whose copies of identity and account events idx is of; 0: of a block.
-	// Of them only those before event end are looked at; what comes next is at stamp next.
+	// others is the key of the span whose copies of identity and account events idx is of; 0: of a
+	// block. Of them only those before event end are looked at; what comes next is at stamp next.
 	others int64
 	end    int
 	next   int64
 
-	// skip, if idx is nil, is the mark up to which nothing passes the filter; zero: the log ends here.
+	// skip, if idx is nil, is the mark up to which nothing passes the filter; zero: the log ends
+	// here.
 	skip format.Mark
 }
 
-// bounds returns how many of the events are to be looked at, and the stamp where to go on behind them.
+// bounds returns how many of the events are to be looked at, and the stamp where to go on behind
+// them.
 func (s source) bounds() (end int, next int64) {
 	if s.others != 0 {
 		return s.end, s.next
@@ -68,8 +70,8 @@ func (s source) part(v variant) format.Range {
 	return r
 }
 
-// frames returns the frames of a block of the tail. A variant that is not stored comes from the cache. The first
-// reader that wants one builds it. The result is immutable and shared.
+// frames returns the frames of a block of the tail. A variant that is not stored comes from the
+// cache. The first reader that wants one builds it. The result is immutable and shared.
 func (p *pass) frames(blk *Block) (frames, error) {
 	l, v, x := p.r.log, p.r.variant, blk.idx
 	switch ends := v.storedEnds(x); {
@@ -112,9 +114,9 @@ func (p *pass) newFrameBuilder(x *blockIndex) (b format.FrameBuilder, err error)
 // minBuildShare: a chunk that has less room left than such a share of its bound is full.
 const minBuildShare = 4
 
-// matchBuilt is match for a variant that is not stored. Its frames are built of the stored plain ones: first of those that
-// choose found, of bytes in all and up to event through. They are in the chunk's own memory, so that it keeps nothing else
-// of a large block.
+// matchBuilt is match for a variant that is not stored. Its frames are built of the stored plain
+// ones: first of those that choose found, of bytes in all and up to event through. They are in the
+// chunk's own memory, so that it keeps nothing else of a large block.
 func (p *pass) matchBuilt(src source, stored *storedPart, i, through, end, bytes int) (int, error) {
 	r := p.r
 	b, err := p.newFrameBuilder(src.idx)
@@ -148,8 +150,8 @@ func (p *pass) matchBuilt(src source, stored *storedPart, i, through, end, bytes
 	}
 }
 
-// buildFrames puts into the chunk the frames of those events from i on and before through that the filter passes, until
-// one does not fit: then it returns that. plain has their plain frames.
+// buildFrames puts into the chunk the frames of those events from i on and before through that the
+// filter passes, until one does not fit: then it returns that. plain has their plain frames.
 func (p *pass) buildFrames(b *format.FrameBuilder, plain []byte, i, through int) int {
 	r, c := p.r, p.c
 	if c.buffer == nil {

@@ -99,7 +99,8 @@ func (w *verifyWorld) check() {
 	}
 }
 
-// TestVerifyRandom: whatever happens to a log, merging, spans, trims, restarts and crashes, nothing is wrong with it.
+// TestVerifyRandom: whatever happens to a log, merging, spans, trims, restarts and crashes, nothing
+// is wrong with it.
 func TestVerifyRandom(t *testing.T) {
 	seeds := uint64(8)
 	if raceEnabled {

@@ -113,8 +113,8 @@ func spanDamages() []logDamage {
 	}
 }
 
-// TestVerifySpans: a span is counted, and found whole also if it was begun before a restart, or its first blocks
-// were trimmed.
+// TestVerifySpans: a span is counted, and found whole also if it was begun before a restart, or its
+// first blocks were trimmed.
 func TestVerifySpans(t *testing.T) {
 	fs, _ := verifyLog(t)
 	if r := mustVerify(t, fs); !r.Sound() || r.Spans != 1 {

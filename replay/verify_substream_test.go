@@ -39,7 +39,8 @@ func substreamDamages() []logDamage {
 	}
 }
 
-// TestVerifyFindsSubstreams is TestVerifyFinds for substreams. Readers are told, too, and are given nothing of the block.
+// TestVerifyFindsSubstreams is TestVerifyFinds for substreams. Readers get an error, too, and
+// nothing of the block.
 func TestVerifyFindsSubstreams(t *testing.T) {
 	for _, d := range substreamDamages() {
 		t.Run(d.name, func(t *testing.T) {
@@ -60,7 +61,7 @@ func TestVerifyFindsSubstreams(t *testing.T) {
 				}
 			}
 			if !errors.As(err, &corruption) || corruption.Part != "plain" || int64(corruption.Key) != keys[d.block] {
-				t.Errorf("a reader is told %v", err)
+				t.Errorf("a reader gets %v", err)
 			}
 		})
 	}

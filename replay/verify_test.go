@@ -21,8 +21,8 @@ import (
 	"millrace/translate"
 )
 
-// verifyLog makes a log on a file system of its own: some blocks of events as translate writes them, of two
-// epochs, with a gap between. It returns the blocks' keys.
+// verifyLog makes a log on a file system of its own: some blocks of events as translate writes
+// them, of two epochs, with a gap between. It returns the blocks' keys.
 func verifyLog(t *testing.T) (fs *vfs.MemFS, keys []int64) {
 	t.Helper()
 	return verifyLogOf(t, 0)
@@ -151,7 +151,7 @@ func (e *editor) raw(r format.Range, n int, change func(b []byte) []byte) {
 	e.set(key, change(e.get(key)))
 }
 
-// resealed changes a part's contents and seals it again, so that no checksum tells.
+// resealed changes a part's contents and seals it again, so that no checksum shows it.
 func (e *editor) resealed(r format.Range, n int, change func(b []byte) []byte) {
 	e.raw(r, n, func(b []byte) []byte {
 		b = b[:len(b)-format.TrailerBytes]
@@ -171,8 +171,9 @@ func (e *editor) resealed(r format.Range, n int, change func(b []byte) []byte) {
 	})
 }
 
-// shards changes those shards of the DID index of the span that ends with block n which have entries. change gets the
-// number of entries, and where their lower bits and their counts begin in b.
+// shards changes those shards of the DID index of the span that ends with block n which have
+// entries. change gets the number of entries, and where their lower bits and their counts begin in
+// b.
 func (e *editor) shards(n int, change func(n, lows, counts int, b []byte) []byte) {
 	for i := range format.DIDShards {
 		k := format.ShardKey(e.keys[n], i)
@@ -247,8 +248,8 @@ func (e *editor) ref(n int, change func(r *format.BlockRef) (keep bool)) {
 	e.t.Fatalf("no reference to block %d", n)
 }
 
-// logDamage is something that may be wrong with a log, and what Verify must say: of part and block (an index into
-// keys; -1: another key), with text.
+// logDamage is something that may be wrong with a log, and what Verify must say: of part and block
+// (an index into keys; -1: another key), with text.
 type logDamage struct {
 	name  string
 	do    func(e *editor)
@@ -439,8 +440,8 @@ func otherDamages() []logDamage {
 	}
 }
 
-// TestVerifySound: nothing is wrong with a whole log, also one that was trimmed, is empty, or stores nothing,
-// and the report counts what is there.
+// TestVerifySound: nothing is wrong with a whole log, also one that was trimmed, is empty, or
+// stores nothing, and the report counts what is there.
 func TestVerifySound(t *testing.T) {
 	fs, keys := verifyLog(t)
 	r := mustVerify(t, fs)
@@ -499,7 +500,8 @@ func TestVerifyRefuses(t *testing.T) {
 	}
 }
 
-// TestVerifyUnreadable: a table that the disk gives back damaged is named, and what lies behind it is checked.
+// TestVerifyUnreadable: a table that the disk gives back damaged is named, and what lies behind it
+// is checked.
 func TestVerifyUnreadable(t *testing.T) {
 	fs, keys := verifyLog(t)
 	var broken string
@@ -538,8 +540,8 @@ func TestVerifyUnreadable(t *testing.T) {
 	}
 }
 
-// TestVerifyUnreadableValue: of a blob file that the disk gives back damaged, all values are checked but the damaged ones,
-// neighbours among them.
+// TestVerifyUnreadableValue: of a blob file that the disk gives back damaged, all values are
+// checked but the damaged ones, neighbours among them.
 func TestVerifyUnreadableValue(t *testing.T) {
 	for _, damaged := range []int64{1, 2} {
 		t.Run(fmt.Sprint(damaged), func(t *testing.T) { testUnreadableValues(t, damaged) })

@@ -45,8 +45,8 @@ var oddTexts = []string{
 	"\u00e9\u4e16\U0001f600", "\ufffd", "\ue000\uffff", "seven77<", "eight888<", "nine99999<", "\u20278\u202a",
 }
 
-// TestAccountAndIdentity holds the events of accounts and identities against encoding/json of indigo's
-// structs, decoded by indigo from the same frames.
+// TestAccountAndIdentity holds the events of accounts and identities against encoding/json of
+// indigo's structs, decoded by indigo from the same frames.
 func TestAccountAndIdentity(t *testing.T) {
 	values := []any{nil}
 	for _, s := range oddTexts {

@@ -54,7 +54,8 @@ func checkBatch(t *testing.T, b *Batch) {
 	}
 }
 
-// TestScribble holds that a batch is whole after the frame's memory has been used for something else.
+// TestScribble holds that a batch is whole after the frame's memory has been used for something
+// else.
 func TestScribble(t *testing.T) {
 	tr := newTranslator(t)
 	link := cborLink(cidOf([]byte("x")))

@@ -50,8 +50,8 @@ func fieldOf(key []byte) field {
 	return numFields
 }
 
-// body holds the fields of a frame's body, whatever its type: each one whole CBOR item, or nil. They
-// alias the frame.
+// body holds the fields of a frame's body, whatever its type: each one whole CBOR item, or nil.
+// They alias the frame.
 type body struct {
 	fields [numFields][]byte
 }

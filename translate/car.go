@@ -26,13 +26,14 @@ type block struct {
 	state blockState
 }
 
-// carIndex finds the blocks of one CAR (https://ipld.io/specs/transport/car/carv1/) by CID. It copies
-// nothing and hashes only what it is asked for.
+// carIndex finds the blocks of one CAR (https://ipld.io/specs/transport/car/carv1/) by CID. It
+// copies nothing and hashes only what it is asked for.
 type carIndex struct {
 	car    []byte
 	blocks []block
-	table  []uint32 // open addressing: block number plus one, 0 if free; a power of two long, or empty
-	lookup int      // look-ups so far
+	// open addressing: block number plus one, 0 if free; a power of two long, or empty
+	table  []uint32
+	lookup int // look-ups so far
 	seed   maphash.Seed
 }
 
@@ -126,8 +127,8 @@ func (x *carIndex) find(cid []byte) *block {
 	return nil
 }
 
-// findHashed is find by the table, which it makes if there is none yet. The hash is seeded, since the
-// CIDs of blocks that no one asks for are never checked and may be made to collide.
+// findHashed is find by the table, which it makes if there is none yet. The hash is seeded, since
+// the CIDs of blocks that no one asks for are never checked and may be made to collide.
 func (x *carIndex) findHashed(cid []byte) *block {
 	if len(x.table) == 0 {
 		x.build()

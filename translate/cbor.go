@@ -38,8 +38,8 @@ const (
 	failTooLarge          // it is over a limit as JSON
 )
 
-// decoder reads CBOR items off a slice that it does not own. It keeps the first failure; after it every
-// method returns zeros and the position is at the end.
+// decoder reads CBOR items off a slice that it does not own. It keeps the first failure; after it
+// every method returns zeros and the position is at the end.
 type decoder struct {
 	buf  []byte
 	pos  int
@@ -61,8 +61,8 @@ func (d *decoder) setFail(f failure) {
 // rest returns how many bytes are left.
 func (d *decoder) rest() int { return len(d.buf) - d.pos }
 
-// head reads the head of an item: its major type, the low five bits of its first byte, and its argument.
-// Arguments may be wider than they must be. Indefinite lengths fail.
+// head reads the head of an item: its major type, the low five bits of its first byte, and its
+// argument. Arguments may be wider than they must be. Indefinite lengths fail.
 func (d *decoder) head() (major, info byte, arg uint64) {
 	if d.pos >= len(d.buf) {
 		d.setFail(failTruncated)
@@ -149,8 +149,8 @@ func (d *decoder) holds(major byte, n uint64) bool {
 	return n <= rest
 }
 
-// skip passes over one item of any depth. It checks that the item is well formed, not what is in it, in
-// time linear in its bytes and without recursion.
+// skip passes over one item of any depth. It checks that the item is well formed, not what is in
+// it, in time linear in its bytes and without recursion.
 func (d *decoder) skip() {
 	for items := uint64(1); items > 0; items-- {
 		major, info, arg := d.head()
@@ -203,8 +203,8 @@ func (d *decoder) link() []byte {
 	return d.take(n)
 }
 
-// textOf returns the text that item, one whole item or nothing, is. It aliases item and may be invalid
-// UTF-8.
+// textOf returns the text that item, one whole item or nothing, is. It aliases item and may be
+// invalid UTF-8.
 func textOf(item []byte) (text []byte, ok bool) {
 	d := decoder{buf: item}
 	text = d.text()

@@ -56,8 +56,8 @@ func isCIDv0(b []byte) bool {
 	return len(b) >= cidV0Bytes && b[0] == hashSHA256 && b[1] == cidV0Bytes-2
 }
 
-// multiVarint reads an unsigned varint as multiformats has it: at most nine bytes, none in vain. n is 0
-// if b does not begin with one.
+// multiVarint reads an unsigned varint as multiformats has it: at most nine bytes, none in vain. n
+// is 0 if b does not begin with one.
 func multiVarint(b []byte) (v uint64, n int) {
 	const maxVarintBytes = 9
 	for i := 0; i < len(b) && i < maxVarintBytes; i++ {
@@ -72,8 +72,8 @@ func multiVarint(b []byte) (v uint64, n int) {
 	return 0, 0
 }
 
-// linkCID returns the CID within the bytes of a link, which begin with the multibase prefix of binary,
-// or nil if they hold anything else. It aliases b.
+// linkCID returns the CID within the bytes of a link, which begin with the multibase prefix of
+// binary, or nil if they hold anything else. It aliases b.
 func linkCID(b []byte) []byte {
 	if len(b) < 2 || b[0] != 0 || cidLen(b[1:]) != len(b)-1 {
 		return nil
@@ -81,7 +81,8 @@ func linkCID(b []byte) []byte {
 	return b[1:]
 }
 
-// appendCID appends the text form of a whole CID: base32 with its prefix "b", or base58 for version 0.
+// appendCID appends the text form of a whole CID: base32 with its prefix "b", or base58 for version
+// 0.
 func appendCID(dst, cid []byte) []byte {
 	if len(cid) == cidV0Bytes && isCIDv0(cid) {
 		return appendBase58(dst, cid)
@@ -137,8 +138,8 @@ func appendFromBase32(dst, s []byte) ([]byte, bool) {
 	return dst, v&(1<<bits-1) == 0
 }
 
-// validCIDText reports whether s is what appendCID would append for a CID of version 1. scratch is used
-// for decoding and returned for reuse.
+// validCIDText reports whether s is what appendCID would append for a CID of version 1. scratch is
+// used for decoding and returned for reuse.
 func validCIDText(s, scratch []byte) ([]byte, bool) {
 	if len(s) < 2 || s[0] != 'b' {
 		return scratch, false
@@ -147,8 +148,8 @@ func validCIDText(s, scratch []byte) ([]byte, bool) {
 	return raw, ok && !isCIDv0(raw) && cidLen(raw) == len(raw)
 }
 
-// appendBase58 appends cid, the 34 bytes of a CID of version 0, in Bitcoin's base58. Such a CID begins
-// with a byte that is not zero, and no zeros have to be kept.
+// appendBase58 appends cid, the 34 bytes of a CID of version 0, in Bitcoin's base58. Such a CID
+// begins with a byte that is not zero, and no zeros have to be kept.
 func appendBase58(dst, cid []byte) []byte {
 	const alphabet = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 	var digits [2 * cidV0Bytes]byte // least significant first; base58 needs 1.37 digits a byte

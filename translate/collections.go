@@ -13,8 +13,8 @@ type collectionSet struct {
 	prefixes [][]byte // each ends in a dot
 }
 
-// newCollectionSet makes a set of exact NSIDs and patterns such as app.bsky.*, which stand for whatever
-// begins with what comes before the star.
+// newCollectionSet makes a set of exact NSIDs and patterns such as app.bsky.*, which stand for
+// whatever begins with what comes before the star.
 func newCollectionSet(patterns []string) (collectionSet, error) {
 	var set collectionSet
 	for _, p := range patterns {

@@ -49,7 +49,8 @@ func (t *Translator) appendCommit(dst *Batch) (FrameKind, Reason) {
 	return FrameCommit, t.appendOps(dst, &c)
 }
 
-// appendOps appends the events of a commit's operations. A reason it returns is for dropping the frame.
+// appendOps appends the events of a commit's operations. A reason it returns is for dropping the
+// frame.
 func (t *Translator) appendOps(dst *Batch, c *commit) Reason {
 	d := decoder{buf: t.body.fields[fieldOps]}
 	n := d.container(majorArray)
@@ -77,7 +78,8 @@ func (t *Translator) appendOps(dst *Batch, c *commit) Reason {
 	return kept
 }
 
-// op is one operation as the frame has it: each field one whole CBOR item, or nil. They alias the frame.
+// op is one operation as the frame has it: each field one whole CBOR item, or nil. They alias the
+// frame.
 type op struct {
 	action []byte
 	path   []byte
@@ -152,8 +154,8 @@ func (o *op) blockCID() ([]byte, Reason) {
 	return cid, kept
 }
 
-// appendOp appends the event of an operation. A reason it returns is for dropping the operation, and
-// nothing has been appended then; ReasonTooLarge is for dropping the frame.
+// appendOp appends the event of an operation. A reason it returns is for dropping the operation,
+// and nothing has been appended then; ReasonTooLarge is for dropping the frame.
 func (t *Translator) appendOp(dst *Batch, c *commit, o *op, index uint32) Reason {
 	operation := o.operation()
 	if operation == OpNone {
@@ -205,7 +207,8 @@ func (t *Translator) appendOp(dst *Batch, c *commit, o *op, index uint32) Reason
 	return kept
 }
 
-// openCAR reports whether the frame has a CAR. It reads it when first called, and counts it if it is none.
+// openCAR reports whether the frame has a CAR. It reads it when first called, and counts it if it
+// is none.
 func (t *Translator) openCAR(dst *Batch, c *commit) bool {
 	if c.car == carUnread {
 		c.car = carInvalid
@@ -238,8 +241,9 @@ func (t *Translator) findBlock(cid []byte) (*block, Reason) {
 	return b, kept
 }
 
-// appendBlock appends a checked block's record to json, the batch's, which must not grow beyond limit.
-// Each block is translated once; what came of it is copied for each operation that names it again.
+// appendBlock appends a checked block's record to json, the batch's, which must not grow beyond
+// limit. Each block is translated once; what came of it is copied for each operation that names it
+// again.
 func (t *Translator) appendBlock(json []byte, b *block, limit int) ([]byte, Reason) {
 	if b.state == blockRecord {
 		if len(json)+int(b.jsonN) > limit {

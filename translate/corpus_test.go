@@ -12,8 +12,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// corpusPath returns the path of a file of the corpus, which is not part of the project, and skips the
-// test where there is none.
+// corpusPath returns the path of a file of the corpus, which is not part of the project, and skips
+// the test where there is none.
 func corpusPath(tb testing.TB, elem ...string) string {
 	tb.Helper()
 	path := filepath.Join(append([]string{"..", "..", "shared", "corpus"}, elem...)...)
@@ -97,8 +97,8 @@ func corpusRecords(tb testing.TB) [][]byte {
 	return records
 }
 
-// corpusCommit is a line of the corpus's larger set: an event, and its record put back into DAG-CBOR by
-// indigo.
+// corpusCommit is a line of the corpus's larger set: an event, and its record put back into
+// DAG-CBOR by indigo.
 type corpusCommit struct {
 	line   []byte
 	event  jetstreamEvent

@@ -2,7 +2,7 @@ package translate
 
 import "strconv"
 
-// FrameKind tells apart the frames that AppendFrame was given, for counting.
+// FrameKind distinguishes the frames that AppendFrame was given, for counting.
 type FrameKind uint8
 
 // The kinds of frames.
@@ -50,7 +50,7 @@ func (k FrameKind) String() string {
 	return "frame_kind(" + strconv.Itoa(int(k)) + ")"
 }
 
-// EventKind tells apart the events of a batch, for counting: a commit's by its operation.
+// EventKind distinguishes the events of a batch, for counting: a commit's by its operation.
 type EventKind uint8
 
 // The kinds of events.
@@ -84,13 +84,13 @@ func (k EventKind) String() string {
 // Reason says why a frame or an operation was dropped.
 type Reason uint8
 
-// Reasons that drop a whole frame, except ReasonInvalidCAR, which drops the creates and updates of a
-// frame and is counted once a frame.
+// Reasons that drop a whole frame, except ReasonInvalidCAR, which drops the creates and updates of
+// a frame and is counted once a frame.
 const (
 	// ReasonEmptyFrame: a message of no bytes.
 	ReasonEmptyFrame Reason = iota
-	// ReasonInvalidHeader: the header is no CBOR map with a fitting op and t, or is cut short. A text
-	// message that is handed over as a frame ends here.
+	// ReasonInvalidHeader: the header is no CBOR map with a fitting op and t, or is cut short. A
+	// text message that is handed over as a frame ends here.
 	ReasonInvalidHeader
 	// ReasonErrorFrame: the relay reports an error (op -1).
 	ReasonErrorFrame
@@ -110,13 +110,14 @@ const (
 	ReasonInvalidRev
 	// ReasonInvalidTime: time is no RFC 3339 date and time.
 	ReasonInvalidTime
-	// ReasonTooLarge: the frame is over MaxFrameBytes, has more than MaxOps operations, or comes to more JSON than the
-	// Translator allows a frame.
+	// ReasonTooLarge: the frame is over MaxFrameBytes, has more than MaxOps operations, or comes to
+	// more JSON than the Translator allows a frame.
 	ReasonTooLarge
 	// ReasonInvalidCAR: blocks is missing or no CAR, though the frame has creates or updates.
 	ReasonInvalidCAR
 
-	// ReasonInvalidOp: an element of ops is no map of the expected fields. It and all below drop one operation.
+	// ReasonInvalidOp: an element of ops is no map of the expected fields. It and all below drop
+	// one operation.
 	ReasonInvalidOp
 	// ReasonInvalidPath: the path is not one NSID, one slash and one record key.
 	ReasonInvalidPath
@@ -169,9 +170,9 @@ func (r Reason) String() string {
 	return "reason(" + strconv.Itoa(int(r)) + ")"
 }
 
-// Counts holds what became of the frames of a batch. Every frame is in Frames once; every operation of
-// a frame that was not dropped is in Events, Filtered or Drops once, but for those without a block
-// in a frame that has no CAR, which Drops counts as one.
+// Counts holds what became of the frames of a batch. Every frame is in Frames once; every operation
+// of a frame that was not dropped is in Events, Filtered or Drops once, but for those without a
+// block in a frame that has no CAR, which Drops counts as one.
 type Counts struct {
 	Frames   [NumFrameKinds]uint64
 	Events   [NumEventKinds]uint64

@@ -93,8 +93,8 @@ func TestDifferences(t *testing.T) {
 }
 
 // divergences returns the names of the differences that a record is an example of, in the order in
-// which they are met. It is a reader of its own, as tolerant as indigo's and as simple as can be; what
-// comes after something that neither reads is not looked at.
+// which they are met. It is a reader of its own, as tolerant as indigo's and as simple as can be;
+// what comes after something that neither reads is not looked at.
 func divergences(record []byte) []string {
 	w := &walker{buf: record}
 	func() {
@@ -216,7 +216,8 @@ func (w *walker) item(depth int, tagged bool) node {
 		}
 		return w.mapItem(arg, indefinite, depth)
 	case majorTag:
-		if w.lenient && arg != tagCID || depth == 1 && !tagged { // on the record itself the tag is passed over
+		// on the record itself the tag is passed over
+		if w.lenient && arg != tagCID || depth == 1 && !tagged {
 			w.note(diffTag)
 			return w.item(depth, true)
 		}

@@ -10,7 +10,8 @@
 //	#account   {"did":…,"time_us":…,"kind":"account","account":{"active":…,"did":…,"seq":…,"status"?:…,"time":…}}
 //
 // Records become JSON in one pass over their bytes: keys sorted, strings escaped as encoding/json
-// escapes them, links as {"$link":…}, bytes as {"$bytes":…}, blobs in the order of indigo's structs.
+// escapes them, links as {"$link":…}, bytes as {"$bytes":…}, blobs in the order of indigo's
+// structs.
 //
 // Frames are untrusted. What the protocol does not allow drops the operation or the frame and is
 // counted by its Reason; the other operations of the frame go on. A block is hashed only if an
@@ -21,6 +22,7 @@
 // atproto/repo for frames), difference_test.go and frame_difference_test.go name it, say why, and
 // prove it by example; everywhere else the fuzzers hold the two equal.
 //
-// The package is pure: no goroutine, no I/O, no clock. A Translator is scratch memory and belongs to
-// one goroutine at a time, as does a Batch; there are no locks. In steady state nothing is allocated.
+// The package is pure: no goroutine, no I/O, no clock. A Translator is scratch memory and belongs
+// to one goroutine at a time, as does a Batch; there are no locks. In steady state nothing is
+// allocated.
 package translate

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Kind tells the three things a subscriber can see apart.
+// Kind distinguishes the three things a subscriber can see.
 type Kind uint8
 
 // The kinds, in the order of their bits in a filter's kind set.
@@ -100,7 +100,8 @@ func ParsePosition(s string) (Position, error) {
 	return Position{}, fmt.Errorf("position %.80q is not <stream>-<seq>-<op> (six hex digits, two decimal numbers)", s)
 }
 
-// Event describes one event of a Batch. Its bytes are in the batch; the batch's accessors find them.
+// Event describes one event of a Batch. Its bytes are in the batch; the batch's accessors find
+// them.
 type Event struct {
 	Seq    int64  // the frame's sequence number
 	TimeUS int64  // Unix microseconds; 0 until Batch.Stamp
@@ -119,8 +120,8 @@ type Event struct {
 	Operation Operation
 }
 
-// stampDigits is the width of every time_us from September 2001 until November 2286, which is why it
-// can be written last, in place.
+// stampDigits is the width of every time_us from September 2001 until November 2286, which is why
+// it can be written last, in place.
 const stampDigits = 16
 
 // MinTimeUS and MaxTimeUS bound what Batch.Stamp takes.
@@ -138,7 +139,8 @@ const didAt = 8
 type Batch struct {
 	Events []Event
 	JSON   []byte
-	Time   []byte // when the newest of the frames was sent: RFC 3339, as its sender says; empty: none says
+	// when the newest of the frames was sent: RFC 3339, as its sender says; empty: none says
+	Time   []byte
 	Counts Counts
 }
 
@@ -156,7 +158,8 @@ func (b *Batch) Payload(i int) []byte {
 	return b.JSON[e.start:e.end:e.end]
 }
 
-// DID returns the DID of event i. It aliases b.JSON: no character of a valid DID is escaped in JSON.
+// DID returns the DID of event i. It aliases b.JSON: no character of a valid DID is escaped in
+// JSON.
 func (b *Batch) DID(i int) []byte {
 	e := &b.Events[i]
 	at := e.start + didAt
@@ -170,7 +173,8 @@ func (b *Batch) Collection(i int) []byte {
 	return b.JSON[at : at+uint32(e.collLen) : at+uint32(e.collLen)]
 }
 
-// RecordKey returns the record key of op i, empty for identity and account events. It aliases b.JSON.
+// RecordKey returns the record key of op i, empty for identity and account events. It aliases
+// b.JSON.
 func (b *Batch) RecordKey(i int) []byte {
 	e := &b.Events[i]
 	at := e.start + e.rkey

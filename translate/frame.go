@@ -12,11 +12,12 @@ import (
 const (
 	// MaxFrameBytes is the largest frame, header included: the protocol's limit.
 	MaxFrameBytes = 5 << 20
-	// MaxOps is the largest number of operations of a commit: what ten bits can number. The protocol
-	// allows 200.
+	// MaxOps is the largest number of operations of a commit: what ten bits can number. The
+	// protocol allows 200.
 	MaxOps = 1023
-	// MaxFrameJSONBytes is the most JSON that the events of one frame may come to. The largest frame in
-	// base64 is less; only a record that many operations name, or megabytes that JSON has to escape, are more.
+	// MaxFrameJSONBytes is the most JSON that the events of one frame may come to. The largest
+	// frame in base64 is less; only a record that many operations name, or megabytes that JSON has
+	// to escape, are more.
 	MaxFrameJSONBytes = 8 << 20
 	// MaxBatchJSONBytes is the most JSON that a batch may hold when a frame is appended.
 	MaxBatchJSONBytes = math.MaxUint32 - 2*MaxFrameJSONBytes
@@ -28,8 +29,8 @@ type Config struct {
 	// app.bsky.*. Empty keeps all. Identity and account events are always kept.
 	Collections []string
 
-	// MaxFrameJSONBytes drops frames that come to more JSON as too large; 0: the constant, which it must
-	// not exceed.
+	// MaxFrameJSONBytes drops frames that come to more JSON as too large; 0: the constant, which it
+	// must not exceed.
 	MaxFrameJSONBytes int
 }
 
@@ -47,8 +48,8 @@ func (c Config) validate() error {
 	return nil
 }
 
-// Translator turns frames into events. It holds scratch memory only: its output depends on nothing but
-// the frame and the Config. One goroutine uses it at a time.
+// Translator turns frames into events. It holds scratch memory only: its output depends on nothing
+// but the frame and the Config. One goroutine uses it at a time.
 type Translator struct {
 	collections  collectionSet
 	maxJSONBytes int // of a frame
@@ -75,8 +76,9 @@ func New(cfg Config) (*Translator, error) {
 }
 
 // AppendFrame appends the events of a frame, one whole websocket message of
-// com.atproto.sync.subscribeRepos, to dst and counts what became of it in dst.Counts. The events are in
-// the order of the frame's operations; their time_us is 0 until Batch.Stamp. It keeps nothing of frame.
+// com.atproto.sync.subscribeRepos, to dst and counts what became of it in dst.Counts. The events
+// are in the order of the frame's operations; their time_us is 0 until Batch.Stamp. It keeps
+// nothing of frame.
 //
 // It never fails: of input that the protocol does not allow it drops the operation or the frame, as
 // docs/input.md has it, and counts the Reason. It panics if dst holds more than
@@ -187,7 +189,8 @@ func readHeader(d *decoder) (FrameKind, Reason) {
 	return FrameUnknown, ReasonUnknownKind
 }
 
-// appendEvent appends the beginning of an event, up to its kind, and the Event, whose end is still open.
+// appendEvent appends the beginning of an event, up to its kind, and the Event, whose end is still
+// open.
 func appendEvent(dst *Batch, seq int64, did []byte, kind Kind) *Event {
 	start := len(dst.JSON)
 	json := append(dst.JSON, `{"did":"`...)
@@ -226,8 +229,8 @@ func (t *Translator) appendIdentity(dst *Batch) Reason {
 	return kept
 }
 
-// appendAccount appends the event of an #account: the members of indigo's SyncSubscribeRepos_Account in
-// its order.
+// appendAccount appends the event of an #account: the members of indigo's
+// SyncSubscribeRepos_Account in its order.
 func (t *Translator) appendAccount(dst *Batch) Reason {
 	seq, did, time, reason := t.body.accountFields()
 	if reason != kept {
@@ -251,8 +254,8 @@ func (t *Translator) appendAccount(dst *Batch) Reason {
 	return kept
 }
 
-// appendMember appends name and the text that value holds, or nothing if value is absent or null. ok is
-// false if it is anything else.
+// appendMember appends name and the text that value holds, or nothing if value is absent or null.
+// ok is false if it is anything else.
 func appendMember(json []byte, name string, value []byte) (_ []byte, ok bool) {
 	if isNull(value) {
 		return json, true

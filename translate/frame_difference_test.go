@@ -36,8 +36,8 @@ type keyed struct {
 	block carBlock
 }
 
-// repoBlocks returns the blocks of a repository with the records, commit first, the Merkle search tree
-// and the commit by indigo.
+// repoBlocks returns the blocks of a repository with the records, commit first, the Merkle search
+// tree and the commit by indigo.
 func repoBlocks(tb testing.TB, records ...keyed) []carBlock {
 	tb.Helper()
 	tree := mst.NewEmptyTree()

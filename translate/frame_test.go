@@ -17,7 +17,8 @@ var (
 	goodUpdate = testRecord("good update")
 )
 
-// amongGood returns a frame with the given operation and blocks among good ones, and the frame's body.
+// amongGood returns a frame with the given operation and blocks among good ones, and the frame's
+// body.
 func amongGood(op any, blocks ...carBlock) cborMap {
 	car := carOf(append([]carBlock{blockOf(goodCreate), blockOf(goodUpdate)}, blocks...)...)
 	return commitBody(car,
@@ -231,8 +232,8 @@ func TestBadOp(t *testing.T) {
 	}
 }
 
-// TestBadFrame holds for every reason that drops a frame that it is counted and leaves nothing of it,
-// and that the frames around it are served.
+// TestBadFrame holds for every reason that drops a frame that it is counted and leaves nothing of
+// it, and that the frames around it are served.
 func TestBadFrame(t *testing.T) {
 	rec := testRecord("in a bad frame")
 	body := commitBody(carOf(blockOf(rec)), createOp("app.bsky.feed.post/a", rec))

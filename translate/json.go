@@ -14,8 +14,8 @@ var jsonSafe = func() (table [256]bool) {
 	return table
 }()
 
-// appendQuoted appends s as a JSON string exactly as encoding/json writes it: with <, >, &, U+2028 and
-// U+2029 escaped. ok is false if s is not valid UTF-8; dst then holds part of it.
+// appendQuoted appends s as a JSON string exactly as encoding/json writes it: with <, >, &, U+2028
+// and U+2029 escaped. ok is false if s is not valid UTF-8; dst then holds part of it.
 func appendQuoted(dst, s []byte) (_ []byte, ok bool) {
 	dst = append(dst, '"')
 	for start := 0; ; {
@@ -54,15 +54,16 @@ func quotedLen(s []byte) int {
 // maxQuotedLen is the most that quotedLen returns for n bytes.
 func maxQuotedLen(n int) int { return len(`""`) + 6*n }
 
-// safePrefix returns how many bytes at the beginning of s are ASCII that needs no escape. It looks at
-// eight at a time.
+// safePrefix returns how many bytes at the beginning of s are ASCII that needs no escape. It looks
+// at eight at a time.
 func safePrefix(s []byte) int {
 	const ones, highs = 0x0101010101010101, 0x8080808080808080
 	i := 0
 	for ; i+8 <= len(s); i += 8 {
 		x := binary.LittleEndian.Uint64(s[i:])
-		// Each term has the high bit of a byte set if that byte is wanted, given that no byte of x is
-		// above 0x7f, and at worst that of a byte above a wanted one; the loop below finds which.
+		// Each term has the high bit of a byte set if that byte is wanted, given that no byte of x
+		// is above 0x7f, and at worst that of a byte above a wanted one; the loop below finds
+		// which.
 		quoteAmp := (x | 0x04*ones) ^ '&'*ones
 		angles := (x | 0x02*ones) ^ '>'*ones
 		backslash := x ^ '\\'*ones
@@ -77,8 +78,8 @@ func safePrefix(s []byte) int {
 	return i
 }
 
-// appendRunes appends the runes of s from i on that are not ASCII. It returns where it stopped, at an
-// ASCII byte or the end, or -1 if it met invalid UTF-8.
+// appendRunes appends the runes of s from i on that are not ASCII. It returns where it stopped, at
+// an ASCII byte or the end, or -1 if it met invalid UTF-8.
 func appendRunes(dst, s []byte, i int) ([]byte, int) {
 	start := i
 	for i < len(s) && s[i] >= utf8.RuneSelf {

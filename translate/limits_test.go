@@ -15,7 +15,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestLimits holds that what is just within a limit is served. What is beyond is among the bad ones.
+// TestLimits holds that what is just within a limit is served. What is beyond is among the bad
+// ones.
 func TestLimits(t *testing.T) {
 	nested := any("core")
 	for range MaxDepth - 1 {
@@ -109,8 +110,9 @@ func TestDeclaredSizes(t *testing.T) {
 	}
 }
 
-// TestHostileFrames holds that the largest and most twisted frames are over in bounded time and memory,
-// and that the memory is not kept. Each takes some milliseconds; the limit is for slow machines.
+// TestHostileFrames holds that the largest and most twisted frames are over in bounded time and
+// memory, and that the memory is not kept. Each takes some milliseconds; the limit is for slow
+// machines.
 func TestHostileFrames(t *testing.T) {
 	repeat := func(n int, op any) []any { return slices.Repeat([]any{op}, n) }
 	create := func(rec []byte, n int) []byte {
@@ -165,7 +167,8 @@ func TestHostileFrames(t *testing.T) {
 		}
 		var b Batch
 		took := time.Duration(math.MaxInt64)
-		for try := 0; try < 3 && took > 5*time.Second; try++ { // again if the machine did something else
+		// again if the machine did something else
+		for try := 0; try < 3 && took > 5*time.Second; try++ {
 			b = Batch{}
 			start := time.Now()
 			tr.AppendFrame(&b, tc.frame)
@@ -195,8 +198,8 @@ func TestHostileFrames(t *testing.T) {
 	}
 }
 
-// TestFrameJSON holds that a frame of exactly as much JSON as is allowed is served, and with a byte less is
-// dropped, before memory is taken for what is too large.
+// TestFrameJSON holds that a frame of exactly as much JSON as is allowed is served, and with a byte
+// less is dropped, before memory is taken for what is too large.
 func TestFrameJSON(t *testing.T) {
 	escaped := cborOf(cborMap{{"a", strings.Repeat("<", MaxRecordBytes-20)}})
 	small := testRecord("small")
@@ -254,8 +257,8 @@ func TestFrameJSON(t *testing.T) {
 	}
 }
 
-// TestTakeBack holds that a frame that is dropped when it has already given events takes back what it
-// counted, too.
+// TestTakeBack holds that a frame that is dropped when it has already given events takes back what
+// it counted, too.
 func TestTakeBack(t *testing.T) {
 	rec := cborOf(cborMap{{"a", strings.Repeat("<", MaxRecordBytes-20)}})
 	ops := []any{nil, deleteOp("not.wanted.here/a"), deleteOp("a.b.c/d")}
@@ -277,7 +280,8 @@ func TestTakeBack(t *testing.T) {
 	}
 }
 
-// TestManyBlocks holds that one Translator finds the blocks of CARs of all sizes, one after another.
+// TestManyBlocks holds that one Translator finds the blocks of CARs of all sizes, one after
+// another.
 func TestManyBlocks(t *testing.T) {
 	tr := newTranslator(t)
 	for _, n := range []int{300, fewBlocks + 1, 40, 1, MaxOps, fewBlocks, 300, 900} {
@@ -294,8 +298,8 @@ func TestManyBlocks(t *testing.T) {
 	}
 }
 
-// TestSharedBlocks holds that operations that name the same block, and CARs that hold one twice, give
-// what they would alone.
+// TestSharedBlocks holds that operations that name the same block, and CARs that hold one twice,
+// give what they would alone.
 func TestSharedBlocks(t *testing.T) {
 	rec, other := testRecord("shared \u2028"), testRecord("other")
 	tr := newTranslator(t)

@@ -30,8 +30,8 @@ type indigoEvent struct {
 	payload []byte
 }
 
-// indigoFrame returns the events that indigo's general path, as Jetstream has it, makes of a frame: the
-// structs of api/atproto, the whole repository slice through atproto/repo, records through
+// indigoFrame returns the events that indigo's general path, as Jetstream has it, makes of a frame:
+// the structs of api/atproto, the whole repository slice through atproto/repo, records through
 // atproto/atdata. fixBytes is indigoRecord's.
 func indigoFrame(tb testing.TB, frame []byte, fixBytes bool) (out []indigoEvent, err error) {
 	defer func() {
@@ -96,7 +96,8 @@ func checkEnvelope(did, time string, rev ...string) error {
 	return err
 }
 
-// indigoOps returns the events of a commit's operations, without those that indigo has an error for.
+// indigoOps returns the events of a commit's operations, without those that indigo has an error
+// for.
 func indigoOps(tb testing.TB, commit *comatproto.SyncSubscribeRepos_Commit, fixBytes bool) []indigoEvent {
 	var out []indigoEvent
 	_, slice, err := repo.LoadRepoFromCAR(context.Background(), bytes.NewReader(commit.Blocks))
@@ -183,8 +184,8 @@ func plainBlocks(car []byte) map[cid.Cid][]byte {
 	}
 }
 
-// plainEvent returns the payload that event e of a batch ought to have by the walker's reading of its
-// frame and indigo's of its parts, or an error that says why it ought not to be there.
+// plainEvent returns the payload that event e of a batch ought to have by the walker's reading of
+// its frame and indigo's of its parts, or an error that says why it ought not to be there.
 func plainEvent(tb testing.TB, f plainFrame, e *Event) ([]byte, error) {
 	body := f.body.entries
 	seq, time := body["seq"].integer, body["time"].text
@@ -234,8 +235,8 @@ func (n node) optional() *string {
 	return nil
 }
 
-// The ways in which a frame that indigo serves events of is read otherwise here, beside those of its
-// records.
+// The ways in which a frame that indigo serves events of is read otherwise here, beside those of
+// its records.
 const (
 	diffTrailing  = "bytes after the body"
 	diffTwice     = "a field twice"
@@ -300,8 +301,8 @@ func plainCARHeader(car []byte) bool {
 	return ok
 }
 
-// checkFrame holds a frame's events against indigo's. Each of ours must be what a plain reading of the
-// frame makes of it, and each that indigo serves must be among ours, but for the differences.
+// checkFrame holds a frame's events against indigo's. Each of ours must be what a plain reading of
+// the frame makes of it, and each that indigo serves must be among ours, but for the differences.
 func checkFrame(t *testing.T, tr *Translator, frame []byte) {
 	t.Helper()
 	var b Batch

@@ -10,8 +10,8 @@ import (
 	"github.com/bluesky-social/indigo/atproto/atdata"
 )
 
-// indigoRecord returns the JSON that indigo's data model makes of a record. Where fixBytes is set, it
-// is kept from failing on an empty byte string, which is one of the differences.
+// indigoRecord returns the JSON that indigo's data model makes of a record. Where fixBytes is set,
+// it is kept from failing on an empty byte string, which is one of the differences.
 func indigoRecord(record []byte, fixBytes bool) (out []byte, err error) {
 	defer func() { // refmt, below indigo, panics on some input
 		if p := recover(); p != nil {

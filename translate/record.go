@@ -20,7 +20,8 @@ const (
 	maxKeyBytes     = 8192      // of a map key; as in indigo
 )
 
-// Scratch above these sizes is given back after a frame, so that a rare giant does not keep its memory.
+// Scratch above these sizes is given back after a frame, so that a rare giant does not keep its
+// memory.
 const (
 	maxKeptEntries = 1 << 12
 	maxKeptScratch = 1 << 16
@@ -36,8 +37,9 @@ type entry struct {
 	end    uint32
 }
 
-// recordCoder appends records as JSON. It reads each byte of a record once; since the keys of a map come
-// out in another order than they come in, the entries of a map are put in order once they are all there.
+// recordCoder appends records as JSON. It reads each byte of a record once; since the keys of a map
+// come out in another order than they come in, the entries of a map are put in order once they are
+// all there.
 type recordCoder struct {
 	decoder
 	limit   int     // how far dst may grow
@@ -275,8 +277,8 @@ func (r *recordCoder) compare(a, b entry) int {
 	return bytes.Compare(r.keyOf(a), r.keyOf(b))
 }
 
-// reorder sorts the entries of the map at dst[start:] and rewrites it in that order. It fails if two
-// keys are equal. The entries' offsets are right again afterwards.
+// reorder sorts the entries of the map at dst[start:] and rewrites it in that order. It fails if
+// two keys are equal. The entries' offsets are right again afterwards.
 func (r *recordCoder) reorder(dst []byte, start int, entries []entry) []byte {
 	r.sort(entries)
 	for i := 1; i < len(entries); i++ {

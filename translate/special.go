@@ -45,9 +45,9 @@ const (
 	blobObject  = `{"$type":"blob",`
 )
 
-// finishSpecial looks at a map of the given depth that has special keys. Its JSON is at dst[start:],
-// entries are its entries in order. A map that stands for something else cannot be a record. The order
-// of the tests is indigo's.
+// finishSpecial looks at a map of the given depth that has special keys. Its JSON is at
+// dst[start:], entries are its entries in order. A map that stands for something else cannot be a
+// record. The order of the tests is indigo's.
 func (r *recordCoder) finishSpecial(dst []byte, start int, entries []entry, keys specialKeys, depth int) []byte {
 	if keys&keyType != 0 && keys&(keyLink|keyBytes) == 0 {
 		e := r.find(entries, "$type")
@@ -166,7 +166,8 @@ func (r *recordCoder) finishLegacyBlob(dst []byte, start int, cid, mime *entry) 
 		}
 		return dst // cid sorts before mimeType, as the form has it
 	}
-	// A map that has the form of a link is none here, as indigo has it: the value must begin with a tag.
+	// A map that has the form of a link is none here, as indigo has it: the value must begin with a
+	// tag.
 	if !bytes.HasPrefix(value, []byte(linkObject)) || r.buf[cid.key+cid.keyLen]>>5 != majorTag {
 		r.setFail(failMalformed)
 		return dst

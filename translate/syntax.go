@@ -70,14 +70,14 @@ func validDID(s []byte) bool {
 	return len(id) > 0 && allOf(id, classDID) && byteClass[id[len(id)-1]]&classDIDEnd != 0
 }
 
-// validTID reports whether s is a TID (https://atproto.com/specs/tid): 64 bits in sortable base32, the
-// top bit clear.
+// validTID reports whether s is a TID (https://atproto.com/specs/tid): 64 bits in sortable base32,
+// the top bit clear.
 func validTID(s []byte) bool {
 	return len(s) == tidBytes && s[0] <= 'j' && allOf(s, classTID)
 }
 
-// validRecordKey reports whether s is a record key (https://atproto.com/specs/record-key). No byte of a
-// valid one is escaped in JSON.
+// validRecordKey reports whether s is a record key (https://atproto.com/specs/record-key). No byte
+// of a valid one is escaped in JSON.
 func validRecordKey(s []byte) bool {
 	if len(s) == 0 || len(s) > maxRecordKeyBytes || !allOf(s, classRKey) {
 		return false
@@ -85,8 +85,8 @@ func validRecordKey(s []byte) bool {
 	return string(s) != "." && string(s) != ".."
 }
 
-// validNSID reports whether s is an NSID (https://atproto.com/specs/nsid): a reversed domain name of at
-// least two segments and a name. No byte of a valid one is escaped in JSON.
+// validNSID reports whether s is an NSID (https://atproto.com/specs/nsid): a reversed domain name
+// of at least two segments and a name. No byte of a valid one is escaped in JSON.
 func validNSID(s []byte) bool {
 	if len(s) > maxNSIDBytes {
 		return false
@@ -151,8 +151,8 @@ func validDatetime(s []byte) bool {
 	return ok && !beforeYearZero
 }
 
-// skipFraction returns s without a leading fraction of a second of 1 to 20 digits, or nil where what
-// follows the dot is no such fraction.
+// skipFraction returns s without a leading fraction of a second of 1 to 20 digits, or nil where
+// what follows the dot is no such fraction.
 func skipFraction(s []byte) []byte {
 	if len(s) == 0 || s[0] != '.' {
 		return s
@@ -167,7 +167,8 @@ func skipFraction(s []byte) []byte {
 	return s[n:]
 }
 
-// zoneMinutes returns the offset that s spells, in minutes: "Z", "+hh:mm" or "-hh:mm", but not "-00:00".
+// zoneMinutes returns the offset that s spells, in minutes: "Z", "+hh:mm" or "-hh:mm", but not
+// "-00:00".
 func zoneMinutes(s []byte) (minutes int, ok bool) {
 	if len(s) == 1 && s[0] == 'Z' {
 		return 0, true

@@ -4,7 +4,7 @@
 //	             rates, on one core, with little memory; beside them the same traffic the Jetstream way
 //	replay       replays of a kept log of ten million events: whole, filtered, live, after a start, and what the log
 //	             takes of disk and retention of time; beside the usual way and a bare socket
-//	subscribers  fan-out to crowds: mixed filters, quiet ones, slow ones; CPU, lag and memory (Linux)
+//	subscribers  fan-out to many subscribers: mixed filters, quiet ones, slow ones; CPU, lag and memory (Linux)
 //	intern       schemes of giving out UIDs compared, load on a store (FoundationDB with -tags fdb), instances that
 //	             share one, collisions of hashes
 //	all          what is to be reached of every subject, as one table
@@ -12,28 +12,31 @@
 //
 // # Cells and children
 //
-// A subject consists of cells: rows or scenarios that are measured one after the other, each with the machine to
-// itself, and that -only picks. What is measured runs as it would in earnest: millrace and relaysim are built from this
-// module and started as processes of their own (ingest_process.go, replay_child.go, subscribers_process.go), which say
-// on their first lines where they listen; this process is the subscriber, or starts more of itself to be crowds, the
-// baseline or further instances. CPU and memory are those of each process, so that a client's cost is not the server's.
-// All children end with the context, and before the next cell begins. Sub-commands that only intern run in this process.
+// A subject consists of cells: rows or scenarios that are measured one after the other, each with
+// the machine to itself, and that -only picks. What is measured runs as it would in earnest:
+// millrace and relaysim are built from this module and started as processes of their own
+// (ingest_process.go, replay_child.go, subscribers_process.go), which say on their first lines
+// where they listen; this process is the subscriber, or starts more of itself to be many
+// subscribers, the baseline or further instances. CPU and memory are those of each process, so that
+// a client's cost is not the server's. All children end with the context, and before the next cell
+// begins. Sub-commands that only intern run in this process.
 //
-// A measurement begins when the parts have warmed up. Beside each figure stands what the same run got of the Jetstream
-// way and of the bare resource (measured first: the loopback socket, a synced write), since a figure alone says more of
-// the machine than of the program.
+// A measurement begins when the parts have warmed up. Beside each figure stands what the same run
+// got of the Jetstream way and of the bare resource (measured first: the loopback socket, a synced
+// write), since a figure alone says more of the machine than of the program.
 //
 // # Truth
 //
-// What is fast and wrong counts for nothing: the simulated relay says what a correct consumer must hold. ingest_truth.go
-// reads that from a pipe while the stream runs, and ingest_cell.go compares it with what the live subscriber gets, byte
-// for byte; subscribers_log.go compares the whole log with the truth, plain and compressed, and subscribers.go what each
-// client got with its part of it. A difference ends ingest with an error and is told in the rows of subscribers. Replays
-// are counted, not compared: the log they read is one that a whole run of millrace has made. The baselines are
-// not compared: they are only to be as fast as they can.
+// What is fast and wrong counts for nothing: the simulated relay says what a correct consumer must
+// hold. ingest_truth.go reads that from a pipe while the stream runs, and ingest_cell.go compares
+// it with what the live subscriber gets, byte for byte; subscribers_log.go compares the whole log
+// with the truth, plain and compressed, and subscribers.go what each client got with its part of
+// it. A difference ends ingest with an error and is reported in the rows of subscribers. Replays
+// are counted, not compared: the log they read is one that a whole run of millrace has made. The
+// baselines are not compared: they are only to be as fast as they can.
 //
 // # Layout
 //
-// Files carry their subject's name first. What all share: main.go the sub-commands, table.go the one table, measure.go
-// latencies and profiles, traffic.go events made in this process.
+// Files carry their subject's name first. What all share: main.go the sub-commands, table.go the
+// one table, measure.go latencies and profiles, traffic.go events made in this process.
 package main

@@ -36,7 +36,8 @@ func measureBare(ctx context.Context, dir string) (b bareResources, err error) {
 	return b, nil
 }
 
-// carried is how many bytes a second pass from a writer on one end of a loopback connection and reads on the other.
+// carried is how many bytes a second pass from a writer on one end of a loopback connection and
+// reads on the other.
 func carried(ctx context.Context, d time.Duration) (float64, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -11,12 +11,14 @@ import (
 	"time"
 )
 
-// budgetLine is a part of what an event may cost. On two cores 100,000 events a second leave 20 µs for
-// everything.
+// budgetLine is a part of what an event may cost. On two cores 100,000 events a second leave 20 µs
+// for everything.
 type budgetLine struct {
 	what string
-	us   float64  // what it may cost
-	of   []string // functions of the server's profile, of which none calls another; nil: of the relay, the clients or all the rest
+	us   float64 // what it may cost
+	// functions of the server's profile, of which none calls another; nil: of the relay, the
+	// clients or all the rest
+	of []string
 }
 
 const (
@@ -51,7 +53,8 @@ func printBudget(ctx context.Context, out io.Writer, r *ingestResult) error {
 	}
 	events := float64(max(r.reading.events, 1))
 	each := func(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 / events }
-	// The profile misses a little of what the system counts; it says how the system's count divides.
+	// The profile misses a little of what the system counts; it says how the system's count
+	// divides.
 	scale := float64(r.server) / float64(max(total, 1))
 	t := tabwriter.NewWriter(out, 0, 0, 1, ' ', 0)
 	fmt.Fprintln(t, "| where an event's time goes\t| budget µs\t| measured µs\t|")

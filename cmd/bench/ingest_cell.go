@@ -18,10 +18,11 @@ import (
 
 // ingestResult is what a cell came to.
 type ingestResult struct {
-	cell     ingestCell
-	seconds  float64
-	reading  meterReading  // of the first subscriber
-	frames   int64         // that the relay made; up to half its window more or fewer than the server has read
+	cell    ingestCell
+	seconds float64
+	reading meterReading // of the first subscriber
+	// that the relay made; up to half its window more or fewer than the server has read
+	frames   int64
 	server   time.Duration // CPU time of each
 	relay    time.Duration
 	clients  time.Duration
@@ -57,7 +58,7 @@ const subscribeRepos = "/xrpc/com.atproto.sync.subscribeRepos"
 func (f *ingestFlags) relayArgs(c *ingestCell) []string {
 	generate := f.generate
 	if c.rate > 0 {
-		// The first time round commits were made before the stream began, and tell no lag.
+		// The first time round commits were made before the stream began, and have no lag.
 		generate = max(min(generate, int(float64(c.rate)*f.warm.Seconds()/2)), 500)
 	}
 	args := []string{"--listen", "127.0.0.1:0", "--wait-for-consumer", "--generate", strconv.Itoa(generate)}

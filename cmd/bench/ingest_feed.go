@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// feed is one subscription, read with as little work as can be: large reads, messages where they lie. One
-// goroutine uses it.
+// feed is one subscription, read with as little work as can be: large reads, messages where they
+// lie. One goroutine uses it.
 type feed struct {
 	conn     net.Conn
 	buf      []byte
@@ -64,7 +64,8 @@ func dialFeed(ctx context.Context, address string) (*feed, error) {
 	return f, err
 }
 
-// next returns the payload of the next message, which is good until the call after. Pings are answered.
+// next returns the payload of the next message, which is good until the call after. Pings are
+// answered.
 func (f *feed) next() ([]byte, error) {
 	for {
 		op, payload, err := f.message()

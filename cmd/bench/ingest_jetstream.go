@@ -44,11 +44,12 @@ const (
 	jetstreamWriteTimeout = 10 * time.Second
 )
 
-// jetstream is the way of an event through Jetstream v1, as a process of its own: commits are read in
-// parallel through indigo's repository, one goroutine stamps, marshals, compresses and stores event by event,
-// and hands each to each subscriber by a goroutine, which gets it by a write of its own. It has no cursor and no
-// replay. It is kinder than the original in three things: it traces nothing, its libraries are newer (indigo decodes
-// frames and trees in two thirds of the time), and a slow subscriber holds it up instead of being thrown out.
+// jetstream is the way of an event through Jetstream v1, as a process of its own: commits are read
+// in parallel through indigo's repository, one goroutine stamps, marshals, compresses and stores
+// event by event, and hands each to each subscriber by a goroutine, which gets it by a write of its
+// own. It has no cursor and no replay. It is kinder than the original in three things: it traces
+// nothing, its libraries are newer (indigo decodes frames and trees in two thirds of the time), and
+// a slow subscriber holds it up instead of being thrown out.
 type jetstream struct {
 	store   *jetstreamStore
 	encoder *zstd.Encoder
@@ -227,8 +228,9 @@ func (j *jetstream) commit(ctx context.Context, commit *comatproto.SyncSubscribe
 	return nil
 }
 
-// readSlice reads the slice of a repository that comes with a commit, as the indigo does that v1 was built with: block by
-// block into a blockstore over a map. Newer ones have a reader and a store that take half the time.
+// readSlice reads the slice of a repository that comes with a commit, as the indigo does that v1
+// was built with: block by block into a blockstore over a map. Newer ones have a reader and a store
+// that take half the time.
 func readSlice(ctx context.Context, blocks []byte) (*repo.Repo, error) {
 	r, err := car.NewCarReader(bytes.NewReader(blocks))
 	if err != nil {
@@ -268,7 +270,8 @@ func (c *baselineCommit) read(ctx context.Context, slice *repo.Repo, op *comatpr
 	return err
 }
 
-// sequence is the one goroutine that stamps, marshals, compresses, stores and hands out every event.
+// sequence is the one goroutine that stamps, marshals, compresses, stores and hands out every
+// event.
 func (j *jetstream) sequence(ctx context.Context) error {
 	var last int64
 	for {

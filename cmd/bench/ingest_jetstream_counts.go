@@ -6,8 +6,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// jetstreamCounts are the metrics that Jetstream v1 looks up by their labels for each frame and each operation. Nobody
-// reads them: they are there for what they cost. They are safe for concurrent use.
+// jetstreamCounts are the metrics that Jetstream v1 looks up by their labels for each frame and
+// each operation. Nobody reads them: they are there for what they cost. They are safe for
+// concurrent use.
 type jetstreamCounts struct {
 	relay             string
 	frames, ops       *prometheus.CounterVec

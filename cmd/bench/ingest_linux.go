@@ -26,7 +26,8 @@ func growPipe(f *os.File, bytes int) error {
 // syncData makes a file's data durable.
 func syncData(f *os.File) error { return unix.Fdatasync(int(f.Fd())) }
 
-// pin keeps this process and those it starts from now on to the first n processors. unpin undoes it.
+// pin keeps this process and those it starts from now on to the first n processors. unpin undoes
+// it.
 func pin(n int) (unpin func() error, err error) {
 	var before, set unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &before); err != nil {

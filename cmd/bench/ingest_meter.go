@@ -22,7 +22,8 @@ type meter struct {
 // stallLimit is what a stall is.
 const stallLimit = 100 * time.Millisecond
 
-// maxRelayLag bounds what is taken for a lag: the first commits of a stream were made before it began.
+// maxRelayLag bounds what is taken for a lag: the first commits of a stream were made before it
+// began.
 const maxRelayLag = 30 * time.Minute
 
 // add counts an event that came at a moment.
@@ -88,7 +89,8 @@ func lagStep(us int64) int {
 	return min(power*lagSteps+int(v>>power)-lagSteps, lagSteps*32-1)
 }
 
-// quantile returns the lag that a part q of all is at or below, to the upper end of its step; 0 if there is none.
+// quantile returns the lag that a part q of all is at or below, to the upper end of its step; 0 if
+// there is none.
 func (l *lags) quantile(q float64) time.Duration {
 	left := int64(math.Ceil(q * float64(l.n)))
 	if l.n == 0 {

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// checkJetstream says what is wrong with -jetstream before minutes are spent, and makes it a path from the root.
+// checkJetstream says what is wrong with -jetstream before minutes are spent, and makes it a path
+// from the root.
 func checkJetstream(program *string) (err error) {
 	if *program == "" {
 		return nil
@@ -24,8 +25,8 @@ func checkJetstream(program *string) (err error) {
 	return nil
 }
 
-// serveOriginal starts Jetstream v1 and returns where to subscribe. It has its defaults, but lets a subscriber have all
-// there is.
+// serveOriginal starts Jetstream v1 and returns where to subscribe. It has its defaults, but lets a
+// subscriber have all there is.
 func (p *cellParts) serveOriginal(ctx context.Context, program, data, relay string) (address string, err error) {
 	var free [2]string // it cannot say which port it took
 	for i := range free {

@@ -51,8 +51,8 @@ func stageCount(stage string) string {
 	return `millrace_pipeline_stage_seconds_count{stage="` + stage + `"}`
 }
 
-// stage is the time an event spent being worked on in a stage, in microseconds. Stages that work on several
-// blocks at once add up to more than the time that passed.
+// stage is the time an event spent being worked on in a stage, in microseconds. Stages that work on
+// several blocks at once add up to more than the time that passed.
 func (r *ingestResult) stage(stage string) string {
 	return fmt.Sprintf("%.2f", r.metrics[`millrace_pipeline_stage_seconds_sum{stage="`+stage+`"}`]*1e6/float64(max(r.reading.events, 1)))
 }

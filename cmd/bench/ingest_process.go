@@ -122,7 +122,8 @@ func cpuOf(pid int) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	// The name in parentheses may hold anything; fields 14 and 15 of the whole are the 12th and 13th after it.
+	// The name in parentheses may hold anything; fields 14 and 15 of the whole are the 12th and
+	// 13th after it.
 	fields := strings.Fields(string(raw[bytes.LastIndexByte(raw, ')')+1:]))
 	if len(fields) < 13 {
 		return 0, errors.New("read /proc: too few fields")

@@ -195,7 +195,8 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// TestMain lets the program under test start itself again, for the Jetstream way and in place of Jetstream itself.
+// TestMain lets the program under test start itself again, for the Jetstream way and in place of
+// Jetstream itself.
 func TestMain(m *testing.M) {
 	switch {
 	case len(os.Args) > 1 && os.Args[1] == "jetstream":
@@ -208,7 +209,8 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// fakeJetstream takes the flags that the bench gives Jetstream, and sends each subscriber what they are.
+// fakeJetstream takes the flags that the bench gives Jetstream, and sends each subscriber what they
+// are.
 func fakeJetstream(args []string) error {
 	fs := flag.NewFlagSet("fake", flag.ContinueOnError)
 	relay, listen := fs.String("ws-url", "", ""), fs.String("listen-addr", "", "")
@@ -229,7 +231,8 @@ func fakeJetstream(args []string) error {
 	return http.ListenAndServe(*listen, nil) //nolint:gosec // its only client is ours
 }
 
-// TestOriginal: Jetstream is started with flags that it has, and what it says when it ends is passed on.
+// TestOriginal: Jetstream is started with flags that it has, and what it says when it ends is
+// passed on.
 func TestOriginal(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {

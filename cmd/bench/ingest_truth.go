@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// truth is what the relay says a correct consumer must hold, event by event, as it makes it. The relay
-// writes it into a pipe: at full speed a file would take the disk that is to be measured. One goroutine
-// calls next.
+// truth is what the relay says a correct consumer must hold, event by event, as it makes it. The
+// relay writes it into a pipe: at full speed a file would take the disk that is to be measured. One
+// goroutine calls next.
 type truth struct {
 	name   string
 	chunks chan []byte // whole lines
@@ -117,8 +117,8 @@ func matchTruth(got, want []byte) (int64, error) {
 	return us, nil
 }
 
-// madeAt returns when the relay made the commit of an event, in Unix microseconds, by its rev; 0 for other
-// events.
+// madeAt returns when the relay made the commit of an event, in Unix microseconds, by its rev; 0
+// for other events.
 func madeAt(event []byte) int64 {
 	const commit = `"kind":"commit","commit":{"rev":"`
 	at := bytes.Index(event, []byte(commit))

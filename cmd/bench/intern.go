@@ -77,7 +77,7 @@ func runIntern(ctx context.Context, args []string, out io.Writer) error {
 	fs.StringVar(&f.internStores, "stores", "sim,pebble", "schemes: stores, of sim, pebble and fdb")
 	fs.StringVar(&f.clusterFile, "fdb-cluster-file", "", "cluster file of FoundationDB (in a bench built with -tags fdb)")
 	fs.StringVar(&f.store, "store", "", "the store of schemes and load: pebble or fdb; empty: as -stores says, and pebble")
-	fs.BoolVar(&f.keep, "keep", false, "load: leave the strings in FoundationDB, so that fdbcli can tell their size")
+	fs.BoolVar(&f.keep, "keep", false, "load: leave the strings in FoundationDB, so that fdbcli can show their size")
 	fs.Var(ints{&f.instances}, "instances", "instances: processes at once, first one alone")
 	fs.DurationVar(&f.runFor, "run", 10*time.Second, "instances: for each number of them")
 	fs.StringVar(&f.childPath, "child", "", "instances: be one of the processes, in this directory (for its own use)")

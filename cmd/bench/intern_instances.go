@@ -33,7 +33,8 @@ type instanceReport struct {
 	Sums      []uint64 // of the UIDs of the first batches, in order
 }
 
-// benchInstances has one, two and four processes intern the same stream at the same time, each as if it were alone.
+// benchInstances has one, two and four processes intern the same stream at the same time, each as
+// if it were alone.
 func benchInstances(ctx context.Context, f *internFlags, out io.Writer) error {
 	if f.child {
 		return runInstance(ctx, f, out)

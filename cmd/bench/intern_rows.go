@@ -10,7 +10,8 @@ import (
 	"millrace/intern/kv/pebblekv"
 )
 
-// internRowURIs is enough for flushes and compactions to be part of it; larger stores: bench intern -only load.
+// internRowURIs is enough for flushes and compactions to be part of it; larger stores: bench intern
+// -only load.
 const internRowURIs = 2_000_000
 
 // measureIntern gives UIDs to new URIs in the embedded store.

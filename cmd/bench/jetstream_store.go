@@ -12,10 +12,11 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// jetstreamStore keeps events the way Jetstream v1 does: two Pebble stores with Pebble's defaults, one of plain
-// and one of compressed events, an unsynced Set an event in each, under <time_us>_<did>[_<collection>], and a
-// replay that walks over everything from its cursor on. Filters look at the key, as v1's do. (v1 also limits the pace of a
-// replay; this does not.) One goroutine puts; any number replay.
+// jetstreamStore keeps events the way Jetstream v1 does: two Pebble stores with Pebble's defaults,
+// one of plain and one of compressed events, an unsynced Set an event in each, under
+// <time_us>_<did>[_<collection>], and a replay that walks over everything from its cursor on.
+// Filters look at the key, as v1's do. (v1 also limits the pace of a replay; this does not.) One
+// goroutine puts; any number replay.
 type jetstreamStore struct {
 	plain, compressed *pebble.DB
 	key               []byte // Put's scratch
@@ -48,7 +49,8 @@ func openJetstreamStore(dir string) (*jetstreamStore, error) {
 	return s, nil
 }
 
-// Put stores an event; collection is empty for identity and account events. It keeps nothing of its arguments.
+// Put stores an event; collection is empty for identity and account events. It keeps nothing of its
+// arguments.
 func (s *jetstreamStore) Put(timeUS int64, did, collection string, plain, compressed []byte) error {
 	s.key = strconv.AppendInt(s.key[:0], timeUS, 10)
 	s.key = append(append(s.key, '_'), did...)
@@ -64,8 +66,8 @@ func (s *jetstreamStore) Put(timeUS int64, did, collection string, plain, compre
 	return nil
 }
 
-// Replay calls emit for each event from cursor (inclusive) on, with plain or compressed payloads, and stops at its
-// first error, which it returns.
+// Replay calls emit for each event from cursor (inclusive) on, with plain or compressed payloads,
+// and stops at its first error, which it returns.
 func (s *jetstreamStore) Replay(compressed bool, cursor int64, emit func(e *jetstreamEvent) error) error {
 	db := s.plain
 	if compressed {
@@ -92,8 +94,8 @@ func (s *jetstreamStore) Replay(compressed bool, cursor int64, emit func(e *jets
 	return nil
 }
 
-// parseKey takes apart what Put made: what follows the last '_' is the collection. (An identity event of a DID with
-// '_' in it, which no relay's traffic is known for, is misread.)
+// parseKey takes apart what Put made: what follows the last '_' is the collection. (An identity
+// event of a DID with '_' in it, which no relay's traffic is known for, is misread.)
 func (e *jetstreamEvent) parseKey(key []byte) error {
 	stamp, rest, ok := bytes.Cut(key, []byte{'_'})
 	us, err := strconv.ParseInt(string(stamp), 10, 64)
@@ -127,18 +129,18 @@ func (s *jetstreamStore) Close() error {
 	return errors.Join(errs...)
 }
 
-// jetstreamEncoder returns what Jetstream compresses events with (EncodeAll): klauspost's encoder at its default
-// level with a dictionary and a window of 128 KiB.
+// jetstreamEncoder returns what Jetstream compresses events with (EncodeAll): klauspost's encoder
+// at its default level with a dictionary and a window of 128 KiB.
 func jetstreamEncoder(dictionary []byte) (*zstd.Encoder, error) {
 	return zstd.NewWriter(nil, zstd.WithEncoderDict(dictionary), zstd.WithWindowSize(128<<10), zstd.WithEncoderConcurrency(1))
 }
 
-// jetstreamDictionaryBytes is how long Jetstream's dictionary is. An encoder copies it for each event, and that
-// is a third of its work: with a dictionary of 16 KiB it is nearly twice as fast.
+// jetstreamDictionaryBytes is how long Jetstream's dictionary is. An encoder copies it for each
+// event, and that is a third of its work: with a dictionary of 16 KiB it is nearly twice as fast.
 const jetstreamDictionaryBytes = 112_640
 
-// jetstreamDictionary returns a dictionary as long as Jetstream's, which compresses as base does: base with its
-// content repeated before itself.
+// jetstreamDictionary returns a dictionary as long as Jetstream's, which compresses as base does:
+// base with its content repeated before itself.
 func jetstreamDictionary(base []byte) ([]byte, error) {
 	d, err := zstd.InspectDictionary(base)
 	if err != nil {

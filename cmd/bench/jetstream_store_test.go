@@ -11,7 +11,8 @@ import (
 	"millrace/dict"
 )
 
-// TestJetstreamStore puts events, replays them from a cursor after reopening, both ways, and takes keys apart.
+// TestJetstreamStore puts events, replays them from a cursor after reopening, both ways, and takes
+// keys apart.
 func TestJetstreamStore(t *testing.T) {
 	dir := t.TempDir()
 	s, err := openJetstreamStore(dir)
@@ -69,7 +70,8 @@ func TestJetstreamStore(t *testing.T) {
 	}
 }
 
-// TestJetstreamDictionary: it is as long as Jetstream's, and compresses as the one that it was made of.
+// TestJetstreamDictionary: it is as long as Jetstream's, and compresses as the one that it was made
+// of.
 func TestJetstreamDictionary(t *testing.T) {
 	base := dict.BuiltIn().Bytes()
 	long, err := jetstreamDictionary(base)

@@ -16,7 +16,8 @@ import (
 	"millrace/intern/kv/pebblekv"
 )
 
-// benchLoad interns new URIs of mostly known DIDs on the embedded store, durably, and shows what it costs.
+// benchLoad interns new URIs of mostly known DIDs on the embedded store, durably, and shows what it
+// costs.
 func benchLoad(ctx context.Context, f *internFlags, out io.Writer) error {
 	if f.store == "fdb" {
 		return loadFoundation(ctx, f, out)

@@ -9,7 +9,8 @@ import (
 	"millrace/intern"
 )
 
-// loadFoundation is benchLoad on FoundationDB. What the cluster takes on its disks it tells itself (fdbcli status).
+// loadFoundation is benchLoad on FoundationDB. What the cluster takes on its disks it reports
+// itself (fdbcli status).
 func loadFoundation(ctx context.Context, f *internFlags, out io.Writer) error {
 	store, remove, err := foundationDirectory(ctx, f, "load")
 	if err != nil {

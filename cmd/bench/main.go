@@ -23,7 +23,7 @@ func commands() []command {
 		{"jetstream", "the baseline of ingest, as a process of its own", runJetstream},
 		{"intern", "interning: schemes compared, load on the embedded store", runIntern},
 		{"replay", "replays of a log of ten million events, beside the usual way and the bare socket", runReplay},
-		{"subscribers", "fan-out: CPU, lag, memory and exactness with crowds of live, quiet and slow subscribers", runSubscribers},
+		{"subscribers", "fan-out: CPU, lag, memory and exactness with many subscribers of live, quiet and slow subscribers", runSubscribers},
 	}
 }
 

@@ -67,7 +67,8 @@ func (f *replayFlags) define(fs *flag.FlagSet) {
 	fs.StringVar(&f.memory, "memory", "256MiB", "of the server")
 }
 
-// runReplay measures replays of a log that is kept between runs, beside the usual way and the bare socket.
+// runReplay measures replays of a log that is kept between runs, beside the usual way and the bare
+// socket.
 func runReplay(ctx context.Context, args []string, out io.Writer) error {
 	b, rows, err := replayRows(ctx, args, os.Stderr)
 	if err != nil {
@@ -77,7 +78,8 @@ func runReplay(ctx context.Context, args []string, out io.Writer) error {
 	return printRows(out, rows)
 }
 
-// measureReplay measures the same for the table of all subjects. The log is kept where bench replay keeps it.
+// measureReplay measures the same for the table of all subjects. The log is kept where bench replay
+// keeps it.
 func measureReplay(ctx context.Context, _ string, progress io.Writer) ([]reachRow, error) {
 	b, rows, err := replayRows(ctx, nil, progress)
 	if err == nil {
@@ -141,7 +143,8 @@ type replayBench struct {
 	took time.Duration
 }
 
-// prepareReplay builds the programs and, unless it is there, the log, and makes the copy that is measured.
+// prepareReplay builds the programs and, unless it is there, the log, and makes the copy that is
+// measured.
 func prepareReplay(ctx context.Context, f *replayFlags, said io.Writer) (*replayBench, error) {
 	b := &replayBench{f: f, kept: f.dir, said: said}
 	params, err := newReplayParams(f.events, f.baselineEvents, f.seed)
@@ -184,7 +187,8 @@ func (b *replayBench) prepare(ctx context.Context, params replayParams) (err err
 	return b.copyLog(b.data)
 }
 
-// copyLog makes a data directory with a copy of the log: its tables are links, so that takes no time or space.
+// copyLog makes a data directory with a copy of the log: its tables are links, so that takes no
+// time or space.
 func (b *replayBench) copyLog(data string) error {
 	if err := os.MkdirAll(data, 0o755); err != nil {
 		return err

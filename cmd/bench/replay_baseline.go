@@ -15,9 +15,10 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// baselineServer replays a store laid out as Jetstream's over websockets as Jetstream does: everything from the
-// cursor on is looked at and what passes is copied by one goroutine; another makes one write of each event, with a deadline.
-// Both ask a limiter for each; Jetstream's let 50,000 and 5,000 events/s pass, these let all.
+// baselineServer replays a store laid out as Jetstream's over websockets as Jetstream does:
+// everything from the cursor on is looked at and what passes is copied by one goroutine; another
+// makes one write of each event, with a deadline. Both ask a limiter for each; Jetstream's let
+// 50,000 and 5,000 events/s pass, these let all.
 type baselineServer struct {
 	store *jetstreamStore
 	http  *http.Server

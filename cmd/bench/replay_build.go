@@ -98,8 +98,8 @@ func buildReplayLog(ctx context.Context, bin replayBinaries, dir string, p repla
 	if err != nil {
 		return nil, fmt.Errorf("build the log: %w", err)
 	}
-	if b.m.Collections[needleCollection] != needleCollectionEvents || b.dids[needleDID] == nil || b.dids[needleDID].events != needleDIDEvents {
-		return nil, fmt.Errorf("build the log: not all of the needles are in its %d events", b.m.Events)
+	if b.m.Collections[rareCollection] != rareCollectionEvents || b.dids[rareDID] == nil || b.dids[rareDID].events != rareDIDEvents {
+		return nil, fmt.Errorf("build the log: not all of the rare values are in its %d events", b.m.Events)
 	}
 	b.chooseDIDs()
 	b.m.BuildSeconds["all"] = time.Since(begun).Seconds()
@@ -249,7 +249,8 @@ func (b *replayBuilder) stampAll(ctx context.Context) error {
 	return nil
 }
 
-// stamp also counts what is in the log. UIDs are like those of the interner's batched sequences, but need no store.
+// stamp also counts what is in the log. UIDs are like those of the interner's batched sequences,
+// but need no store.
 func (b *replayBuilder) stamp(batch *translate.Batch) {
 	sequence := b.rng.IntN(len(b.uris))
 	for i := range batch.Events {
@@ -284,7 +285,7 @@ func (j *buildJob) seal(log *replay.Log, enc *zstd.Encoder, forBaseline int) {
 
 // appendAll commits blocks, in order.
 func (b *replayBuilder) appendAll(ctx context.Context) error {
-	told := time.Now()
+	printed := time.Now()
 	for j := range b.sealing {
 		<-j.ready
 		if j.err != nil {
@@ -306,8 +307,8 @@ func (b *replayBuilder) appendAll(ctx context.Context) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		if time.Since(told) > 5*time.Second {
-			told = time.Now()
+		if time.Since(printed) > 5*time.Second {
+			printed = time.Now()
 			fmt.Fprintf(b.progress, "  %s events\n", grouped(b.log.Range().Events))
 		}
 	}

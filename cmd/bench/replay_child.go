@@ -63,7 +63,8 @@ func (t *tailBuffer) String() string {
 // childPatience is how long a child may take until it says its address, and to end.
 const childPatience = 60 * time.Second
 
-// startChild starts a program and returns what the first line that pattern matches says of its address.
+// startChild starts a program and returns what the first line that pattern matches says of its
+// address.
 func startChild(ctx context.Context, pattern, bin string, args ...string) (c *child, address string, err error) {
 	c = &child{cmd: exec.Command(bin, args...)}
 	reader, writer, err := os.Pipe()
@@ -97,11 +98,11 @@ func startChild(ctx context.Context, pattern, bin string, args ...string) (c *ch
 func (c *child) read(r io.ReadCloser, pattern *regexp.Regexp, found chan string) {
 	defer r.Close()
 	defer close(found)
-	told := false
+	matched := false
 	for s := bufio.NewScanner(r); s.Scan(); {
 		c.last.add(s.Text())
-		if m := pattern.FindSubmatch(s.Bytes()); m != nil && !told {
-			told = true
+		if m := pattern.FindSubmatch(s.Bytes()); m != nil && !matched {
+			matched = true
 			found <- string(bytes.Clone(m[1]))
 		}
 	}
@@ -124,7 +125,8 @@ func (b replayBinaries) startRelay(ctx context.Context, args ...string) (*child,
 // noRelay is where no relay answers: the server serves what it has.
 const noRelay = "127.0.0.1:1"
 
-// startServer starts millrace on a copy of the log and returns its address and how long it took until it answered.
+// startServer starts millrace on a copy of the log and returns its address and how long it took
+// until it answered.
 func (b replayBinaries) startServer(ctx context.Context, dataDir string, args ...string) (c *child, addr string, took time.Duration, err error) {
 	begun := time.Now()
 	all := append([]string{"serve", "--relay", "ws://" + noRelay, "--data-dir", dataDir, "--listen", "127.0.0.1:0", "--metrics-listen", "",
@@ -145,16 +147,16 @@ func (b replayBinaries) startServer(ctx context.Context, dataDir string, args ..
 	return c, addr, time.Since(begun), nil
 }
 
-// bareSample is how much of a subscription's frames the bare socket sends again and again: more than a core's own caches
-// hold, as events are that nobody has sent before.
+// bareSample is how much of a subscription's frames the bare socket sends again and again: more
+// than a core's own caches hold, as events are that nobody has sent before.
 const bareSample = 8 << 20
 
 // bareWrite is how much the bare socket is given in one write.
 const bareWrite = 64 << 10
 
-// bareSocket sends so many bytes of a subscription's own frames through a loopback connection, 64 KiB a write, to the very
-// client that reads the subscription: it reads as much at once and counts the same frames, so that the two differ in
-// the server alone.
+// bareSocket sends so many bytes of a subscription's own frames through a loopback connection, 64
+// KiB a write, to the very client that reads the subscription: it reads as much at once and counts
+// the same frames, so that the two differ in the server alone.
 func bareSocket(ctx context.Context, frames []byte, bytes int64) (streamed, error) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

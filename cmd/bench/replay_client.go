@@ -16,9 +16,9 @@ import (
 // clientBuffer is how much a client reads at once.
 const clientBuffer = 256 << 10
 
-// frameClient is a websocket client that is as cheap as one can be, so that what is measured is the server: it reads
-// large pieces and looks at nothing but the frames' headers. It shares two cores with the server, so that what it
-// takes is taken from it.
+// frameClient is a websocket client that is as cheap as one can be, so that what is measured is the
+// server: it reads large pieces and looks at nothing but the frames' headers. It shares two cores
+// with the server, so that what it takes is taken from it.
 type frameClient struct {
 	conn net.Conn
 	buf  []byte
@@ -32,7 +32,8 @@ type frameClient struct {
 	closed bool  // a close frame has come
 	code   int   // its code, if it came in one piece
 
-	// payload is shown the first bytes of each data frame, as far as they came in one piece; nil: nobody.
+	// payload is shown the first bytes of each data frame, as far as they came in one piece; nil:
+	// nobody.
 	payload func(b []byte)
 }
 
@@ -147,8 +148,8 @@ func (c *frameClient) skim(b []byte) {
 	}
 }
 
-// wholeFrames counts the data frames that b begins with whole, and the bytes they take. It stops at a control frame, and
-// at the last few bytes of b.
+// wholeFrames counts the data frames that b begins with whole, and the bytes they take. It stops at
+// a control frame, and at the last few bytes of b.
 func wholeFrames(b []byte) (n int, frames int64) {
 	for n+maxFrameHeader <= len(b) && b[n]&0xf <= 2 {
 		size := int(b[n+1])
@@ -221,7 +222,8 @@ func stream(ctx context.Context, addr, query string, events int64) (streamed, er
 	return streamed{c.frames, c.bytes, time.Since(begun)}, nil
 }
 
-// sampleFrames returns whole frames that a subscription begins with: bareSample bytes at most, or all of its s.events.
+// sampleFrames returns whole frames that a subscription begins with: bareSample bytes at most, or
+// all of its s.events.
 func sampleFrames(ctx context.Context, addr, query string, s streamed) ([]byte, error) {
 	c, err := dialFrames(ctx, addr, "/subscribe?"+query)
 	if err != nil {

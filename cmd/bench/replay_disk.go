@@ -45,7 +45,8 @@ func (b *replayBench) newFeeder(after int64) (*frameFeeder, error) {
 	return f, err
 }
 
-// block makes a block of some frames, with so many events or a few more. stamp gives them their stamps.
+// block makes a block of some frames, with so many events or a few more. stamp gives them their
+// stamps.
 func (f *frameFeeder) block(log *replay.Log, events int, stamp func(b *translate.Batch)) (*replay.Block, int, error) {
 	f.batch.Reset()
 	first := f.seq + 1
@@ -97,7 +98,8 @@ func (b *replayBench) measureDisk(ctx context.Context) error {
 	return nil
 }
 
-// writtenRow shows what was written by what was given, which tables compress, and by what lies on disk then.
+// writtenRow shows what was written by what was given, which tables compress, and by what lies on
+// disk then.
 func writtenRow(what string, given, disk int64, w writtenBytes, base *replayStored) reachRow {
 	factor := func(tables, wal, disk, given int64) string {
 		return fmt.Sprintf("tables %.2f, WAL %.2f of what was given; tables %.2f of what lies on disk",
@@ -110,7 +112,8 @@ func writtenRow(what string, given, disk int64, w writtenBytes, base *replayStor
 	}
 }
 
-// rangeBytes is what the index with the slim index, the plain and the zstd parts take on disk (their ranges: replay/internal/format).
+// rangeBytes is what the index with the slim index, the plain and the zstd parts take on disk
+// (their ranges: replay/internal/format).
 func rangeBytes(dir string) (parts [3]int64, err error) {
 	db, err := pebble.Open(dir, &pebble.Options{ReadOnly: true, FormatMajorVersion: pebble.FormatNewest, Logger: quietPebble{}})
 	if err != nil {
@@ -126,8 +129,8 @@ func rangeBytes(dir string) (parts [3]int64, err error) {
 	return parts, db.Close()
 }
 
-// drive appends small blocks as a quiet relay makes them, stamped 1,500 events a second but as fast as it goes and
-// without syncs, which change no byte of what is written.
+// drive appends small blocks as a quiet relay makes them, stamped 1,500 events a second but as fast
+// as it goes and without syncs, which change no byte of what is written.
 func (b *replayBench) drive(ctx context.Context) (stored replayStored, err error) {
 	dicts, err := newDictionaries()
 	if err != nil {

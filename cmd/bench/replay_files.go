@@ -18,8 +18,8 @@ type writtenBytes struct {
 	Tables int64 `json:"tables"` // flushed and compacted
 }
 
-// countingFS is the real file system, and counts what is written to it. Syncs can be left out, for measurements of
-// bytes alone.
+// countingFS is the real file system, and counts what is written to it. Syncs can be left out, for
+// measurements of bytes alone.
 type countingFS struct {
 	vfs.FS
 	noSync      bool
@@ -86,7 +86,8 @@ func (f *countingFile) SyncData() error {
 	return f.File.SyncData()
 }
 
-// tableBytesIn is how much the tables under dir hold. (Write-ahead logs that are kept to be used again say nothing.)
+// tableBytesIn is how much the tables under dir hold. (Write-ahead logs that are kept to be used
+// again say nothing.)
 func tableBytesIn(dir string) (total int64, err error) {
 	err = filepath.WalkDir(dir, func(name string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() || !isTable(name) {
@@ -106,7 +107,8 @@ func isTable(name string) bool {
 	return strings.HasSuffix(name, ".sst") || strings.HasSuffix(name, ".blob")
 }
 
-// eachFile calls f with every file under dir. One that a compaction takes away meanwhile is left out.
+// eachFile calls f with every file under dir. One that a compaction takes away meanwhile is left
+// out.
 func eachFile(dir string, f func(file *os.File) error) error {
 	return filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
@@ -132,8 +134,8 @@ func readCached(dir string) error {
 	})
 }
 
-// forgetCached asks the kernel to drop the pages of the files under dir from its cache, so that what is read next comes
-// from the disk. It says whether that was possible.
+// forgetCached asks the kernel to drop the pages of the files under dir from its cache, so that
+// what is read next comes from the disk. It says whether that was possible.
 func forgetCached(dir string) (bool, error) {
 	done := true
 	err := eachFile(dir, func(file *os.File) error {

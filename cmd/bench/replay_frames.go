@@ -5,36 +5,39 @@ import (
 	"encoding/binary"
 )
 
-// The needles: what the log of bench replay has few of, spread evenly over it.
+// The rare values: what the log of bench replay has few of, spread evenly over it.
 const (
-	needleDID              = "did:plc:needleneedleneedleneedle"
-	needleDIDEvents        = 10
-	needleCollection       = "net.needle.a.stack" // as long as the one it replaces
-	needleCollectionEvents = 100
+	rareDID              = "did:plc:rarerarerarerarerarerare"
+	rareDIDEvents        = 10
+	rareCollection       = "net.sample.a.stack" // as long as the one it replaces
+	rareCollectionEvents = 100
 
-	// identityEvery is how many frames of the relay's become one identity frame, so that these and accounts come to
-	// 1.5 % of the events.
+	// identityEvery is how many frames of the relay's become one identity frame, so that these and
+	// accounts come to 1.5 % of the events.
 	identityEvery = 126
 )
 
-// likePath begins the path of a like in a frame's ops: key, header of a text of 32 bytes, collection.
+// likePath begins the path of a like in a frame's ops: key, header of a text of 32 bytes,
+// collection.
 const (
 	likePath  = "\x64path\x78\x20app.bsky.feed.like/"
 	repoField = "\x64repo\x78\x20"
 	didBytes  = 32 // of a did:plc
 )
 
-// framePlanter rewrites frames of a simulated relay so that the log gets its needles. One goroutine uses it.
+// framePlanter rewrites frames of a simulated relay so that the log gets its rare values. One
+// goroutine uses it.
 type framePlanter struct {
 	frames     int // about how many there will be, at least
 	seen       int
-	dids       int // needles planted
+	dids       int // rare values planted
 	collection int
 	identities int
 	scratch    []byte
 }
 
-// plant returns frame, or one that takes its place under the same seq. The result is good until the next call.
+// plant returns frame, or one that takes its place under the same seq. The result is good until the
+// next call.
 func (p *framePlanter) plant(frame []byte, seq int64) []byte {
 	p.seen++
 	if bytes.Count(frame, []byte("\x64path")) != 1 || !bytes.Contains(frame, []byte("\x66create")) {
@@ -46,14 +49,14 @@ func (p *framePlanter) plant(frame []byte, seq int64) []byte {
 	}
 	repo += len(repoField)
 	switch {
-	case p.due(p.dids, needleDIDEvents):
+	case p.due(p.dids, rareDIDEvents):
 		p.dids++
 		p.scratch = append(p.scratch[:0], frame...)
-		copy(p.scratch[repo:repo+didBytes], needleDID)
-	case p.due(p.collection, needleCollectionEvents):
+		copy(p.scratch[repo:repo+didBytes], rareDID)
+	case p.due(p.collection, rareCollectionEvents):
 		p.collection++
 		p.scratch = append(p.scratch[:0], frame...)
-		copy(p.scratch[path+len("\x64path\x78\x20"):], needleCollection)
+		copy(p.scratch[path+len("\x64path\x78\x20"):], rareCollection)
 	case p.seen/identityEvery > p.identities:
 		p.identities++
 		p.scratch = appendIdentity(p.scratch[:0], frame[repo:repo+didBytes], seq)
@@ -63,10 +66,10 @@ func (p *framePlanter) plant(frame []byte, seq int64) []byte {
 	return p.scratch
 }
 
-// due says whether the next of so many needles, of which some are planted, is to come now. The last comes well
-// before the end.
-func (p *framePlanter) due(planted, needles int) bool {
-	return planted < needles && p.seen >= (2*planted+1)*p.frames/(2*needles)
+// due says whether the next of so many rare values, of which some are planted, is to come now. The
+// last comes well before the end.
+func (p *framePlanter) due(planted, wanted int) bool {
+	return planted < wanted && p.seen >= (2*planted+1)*p.frames/(2*wanted)
 }
 
 // appendIdentity appends an #identity frame (DAG-CBOR, keys in canonical order).

@@ -125,8 +125,9 @@ func (b *replayBench) measureLive(ctx context.Context) error {
 	return nil
 }
 
-// readMany has readers begin at as many places spread over the log, so that they share little: half of them read
-// everything, a quarter compressed, a quarter posts only. It returns what all of them got.
+// readMany has readers begin at as many places spread over the log, so that they share little: half
+// of them read everything, a quarter compressed, a quarter posts only. It returns what all of them
+// got.
 func (b *replayBench) readMany(ctx context.Context, addr string) (events, bytes int64, err error) {
 	deadline := time.Now().Add(b.f.live)
 	var got, size atomic.Int64

@@ -11,8 +11,8 @@ import (
 	"millrace/replay"
 )
 
-// replayParams say what a kept log is made of. Whatever changes what would be made is here, so that a log made
-// otherwise is made anew.
+// replayParams say what a kept log is made of. Whatever changes what would be made is here, so that
+// a log made otherwise is made anew.
 type replayParams struct {
 	Generator      int    `json:"generator"` // raised with every change of how logs are made
 	FormatVersion  int    `json:"format_version"`
@@ -21,15 +21,18 @@ type replayParams struct {
 	BaselineEvents int64  `json:"baseline_events"`
 }
 
-const replayGenerator = 2
+const replayGenerator = 3
 
-// world is how many frames the relay makes: real commits that are then repeated with fresh envelopes.
+// world is how many frames the relay makes: real commits that are then repeated with fresh
+// envelopes.
 func (p *replayParams) world() int64 { return min(max(p.Events/10, 500), 20_000) }
 
-// replayManifest is what is known of a kept log. It is written last: a log without one is not whole.
+// replayManifest is what is known of a kept log. It is written last: a log without one is not
+// whole.
 type replayManifest struct {
-	Params       replayParams       `json:"params"`
-	Events       int64              `json:"events"` // a few more than were asked for: blocks are whole
+	Params replayParams `json:"params"`
+	// a few more than were asked for: blocks are whole
+	Events       int64              `json:"events"`
 	Blocks       int64              `json:"blocks"`
 	OldestUS     int64              `json:"oldest_us"`
 	NewestUS     int64              `json:"newest_us"`
@@ -49,7 +52,8 @@ type replayDIDs struct {
 	Events int64    `json:"events"`
 }
 
-// replayBaselinePart is the part of the events, from the oldest on, that the store laid out as Jetstream's holds.
+// replayBaselinePart is the part of the events, from the oldest on, that the store laid out as
+// Jetstream's holds.
 type replayBaselinePart struct {
 	Events      int64            `json:"events"`
 	Collections map[string]int64 `json:"collections"`
@@ -67,12 +71,14 @@ type replayStored struct {
 // What is in the directory of a kept log.
 const (
 	manifestFile = "manifest.json"
-	framesFile   = "frames.bin" // some of the relay's frames, each behind its length (u32, little-endian)
+	// some of the relay's frames, each behind its length (u32, little-endian)
+	framesFile   = "frames.bin"
 	logDirectory = "log"
 	baseline     = "baseline"
 )
 
-// readManifest returns the manifest of a kept log that was made with these parameters; nil: there is none.
+// readManifest returns the manifest of a kept log that was made with these parameters; nil: there
+// is none.
 func readManifest(dir string, p replayParams) (*replayManifest, error) {
 	raw, err := os.ReadFile(filepath.Join(dir, manifestFile))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -19,13 +19,15 @@ const (
 	slowReaders = 10
 	slowBytes   = 4 << 10               // that a slow reader takes
 	slowEvery   = 20 * time.Millisecond // so often
-	slowBuffer  = 32 << 10              // of the kernel's on either side of these connections, about
-	slowTime    = time.Minute           // that all of this may take
-	closeFell   = 4001                  // close code of one that fell off retention, extended only (docs/wire.md)
-	writerEvery = 5 * time.Millisecond
+	// of the kernel's on either side of these connections, about
+	slowBuffer = 32 << 10
+	slowTime   = time.Minute // that all of this may take
+	// close code of one whose place was trimmed, extended only (docs/wire.md)
+	closeTrimmed = 4001
+	writerEvery  = 5 * time.Millisecond
 )
 
-// slowReader sits at the oldest end of the log until it is told to hurry.
+// slowReader sits at the oldest end of the log until it is asked to hurry.
 type slowReader struct {
 	client   *frameClient
 	extended bool
@@ -92,8 +94,8 @@ func (r *slowReader) check() error {
 		return fmt.Errorf("a slow reader got %d events that were not the next", r.wrong)
 	case c.skip != 0 || len(c.head) != 0:
 		return errors.New("a slow reader's last frame is cut")
-	case r.extended && c.code != closeFell:
-		return fmt.Errorf("an extended slow reader was ended with code %d, not %d", c.code, closeFell)
+	case r.extended && c.code != closeTrimmed:
+		return fmt.Errorf("an extended slow reader was ended with code %d, not %d", c.code, closeTrimmed)
 	case !r.extended && c.closed:
 		return fmt.Errorf("a plain slow reader was sent close code %d", c.code)
 	}
@@ -224,7 +226,8 @@ func (r *retention) trimUnderReaders(ctx context.Context) (row reachRow, err err
 		return row, err
 	}
 	took := time.Since(begun)
-	if err := wait(ctx, time.Second); err != nil { // for what the trim may set off in the background
+	// for what the trim may set off in the background
+	if err := wait(ctx, time.Second); err != nil {
 		return row, err
 	}
 	for _, s := range readers {

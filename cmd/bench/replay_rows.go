@@ -14,7 +14,7 @@ const (
 	reachPlain      = 3_000_000 // events/s
 	reachCompressed = 6_000_000
 	reachPosts      = 1_000_000
-	reachNeedle     = 50 * time.Millisecond
+	reachSelective  = 50 * time.Millisecond
 )
 
 func (b *replayBench) baselineDir() string { return filepath.Join(b.kept, baseline) }
@@ -29,11 +29,12 @@ func (b *replayBench) withServer(ctx context.Context, f func(ctx context.Context
 	return f(ctx, addr)
 }
 
-// settleTime is how long a server is left alone that is to be measured cold: for about a third of a second Pebble opens all
-// tables of the log.
+// settleTime is how long a server is left alone that is to be measured cold: for about a third of a
+// second Pebble opens all tables of the log.
 const settleTime = time.Second
 
-// chill makes the next reads come from the disk, as far as a server does not have them in its own caches.
+// chill makes the next reads come from the disk, as far as a server does not have them in its own
+// caches.
 func (b *replayBench) chill() error {
 	done, err := forgetCached(b.data)
 	b.cold = fmt.Sprintf("a server that was started %v before (in the row of its start: one yet to be started) and has served nothing, the log's files dropped from the page cache (posix_fadvise)", settleTime)
@@ -43,8 +44,8 @@ func (b *replayBench) chill() error {
 	return err
 }
 
-// median measures a subscription some times, with the log in the page cache: what was there before may have been dropped
-// since, by us or by the system.
+// median measures a subscription some times, with the log in the page cache: what was there before
+// may have been dropped since, by us or by the system.
 func (b *replayBench) median(ctx context.Context, addr, query string, events int64) (streamed, error) {
 	if err := readCached(b.data); err != nil {
 		return streamed{}, err
@@ -160,24 +161,25 @@ type filterRow struct {
 	dids, collections []string
 	more              string // of our parameters
 	events            int64
-	baselineEvents    int64         // of them in the baseline's part; negative: it has no such filter
-	most              time.Duration // to reach; 0: none
-	cold              bool
+	// of them in the baseline's part; negative: it has no such filter
+	baselineEvents int64
+	most           time.Duration // to reach; 0: none
+	cold           bool
 }
 
 // filterRows are the filters to be measured.
 func (b *replayBench) filterRows() []filterRow {
 	m := b.m
 	others := m.Kinds["identity"] + m.Kinds["account"]
-	rows := []filterRow{{what: "one DID", dids: []string{needleDID}, events: needleDIDEvents, most: reachNeedle, cold: true}}
+	rows := []filterRow{{what: "one DID", dids: []string{rareDID}, events: rareDIDEvents, most: reachSelective, cold: true}}
 	for _, n := range replayLists() {
 		l := m.Lists[n]
 		rows = append(rows, filterRow{what: grouped(len(l.DIDs)) + " DIDs", dids: l.DIDs, events: l.Events, cold: true})
 	}
 	return append(rows,
-		filterRow{what: "one collection, wantedKinds=commit", collections: []string{needleCollection}, more: "wantedKinds=commit",
-			events: needleCollectionEvents, baselineEvents: -1, most: reachNeedle, cold: true},
-		filterRow{what: "one collection, v1 wire", collections: []string{needleCollection}, events: needleCollectionEvents + others, cold: true})
+		filterRow{what: "one collection, wantedKinds=commit", collections: []string{rareCollection}, more: "wantedKinds=commit",
+			events: rareCollectionEvents, baselineEvents: -1, most: reachSelective, cold: true},
+		filterRow{what: "one collection, v1 wire", collections: []string{rareCollection}, events: rareCollectionEvents + others, cold: true})
 }
 
 // measureFilters replays little of the log.
@@ -211,7 +213,8 @@ func (b *replayBench) measureFilters(ctx context.Context) error {
 
 const postCollection = "app.bsky.feed.post"
 
-// baselineScan times how long the baseline takes to look at all it has; it says so with a close frame.
+// baselineScan times how long the baseline takes to look at all it has; it says so with a close
+// frame.
 func (b *replayBench) baselineScan(ctx context.Context, addr, query string) (streamed, error) {
 	begun := time.Now()
 	c, err := dialFrames(ctx, addr, "/subscribe?"+query)

@@ -19,7 +19,8 @@ import (
 	"millrace/intern/kv/simkv"
 )
 
-// benchSchemes prints a table for each store: every scheme of giving UIDs, with every number of workers.
+// benchSchemes prints a table for each store: every scheme of giving UIDs, with every number of
+// workers.
 func benchSchemes(ctx context.Context, f *internFlags, out io.Writer) error {
 	for _, store := range strings.Split(f.internStores, ",") {
 		if store != "sim" && store != "fdb" && store != "pebble" {
@@ -119,9 +120,9 @@ func newSchemeStore(ctx context.Context, f *internFlags, name string) (store kv.
 	return p, func() { _ = p.Close(); _ = os.RemoveAll(dir) }, nil
 }
 
-// A scheme gives UIDs to the strings of a batch in one transaction, which also reads whether they have
-// one and writes both directions. alloc sets uids to UIDs that no other string has once txn commits; nil: the
-// Interner's own.
+// A scheme gives UIDs to the strings of a batch in one transaction, which also reads whether they
+// have one and writes both directions. alloc sets uids to UIDs that no other string has once txn
+// commits; nil: the Interner's own.
 type scheme struct {
 	name  string
 	batch int // strings a transaction
@@ -146,7 +147,8 @@ type schemeWorker struct {
 	snowflake snowflake
 }
 
-// resolver returns what interns a batch for worker n: the whole string is the key, and the value of the other direction.
+// resolver returns what interns a batch for worker n: the whole string is the key, and the value of
+// the other direction.
 func (s scheme) resolver(store *countedStore, seed uint64) func(ctx context.Context, n int, b *batch) error {
 	var workers sync.Map
 	return func(ctx context.Context, n int, b *batch) error {
@@ -159,7 +161,8 @@ func (s scheme) resolver(store *countedStore, seed uint64) func(ctx context.Cont
 			if err := txn.Get(ctx, keys, values); err != nil {
 				return err
 			}
-			uids := make([]uint64, len(keys)) // the strings are new, but the read is part of the work
+			// the strings are new, but the read is part of the work
+			uids := make([]uint64, len(keys))
 			if err := s.alloc(ctx, txn.(*countedTxn), v.(*schemeWorker), uids); err != nil {
 				return err
 			}
@@ -213,8 +216,9 @@ func allocSnowflake(_ context.Context, _ *countedTxn, w *schemeWorker, uids []ui
 	return nil
 }
 
-// snowflake makes UIDs of 41 bits of milliseconds, 10 bits of shard and 12 bits of sequence. It never goes
-// back: while the clock is behind, or a millisecond is used up, it uses the milliseconds after the last used one.
+// snowflake makes UIDs of 41 bits of milliseconds, 10 bits of shard and 12 bits of sequence. It
+// never goes back: while the clock is behind, or a millisecond is used up, it uses the milliseconds
+// after the last used one.
 type snowflake struct {
 	now   func() time.Time
 	shard uint64

@@ -7,10 +7,10 @@ import (
 	"millrace/intern/kv"
 )
 
-// FoundationDB's high-contention allocator, as the documentation of its directory layer describes it:
-// numbers come from a window that moves up. A transaction counts itself into the window, draws numbers at
-// random until one is not taken yet, and marks it; only two that draw the same conflict. A window that is
-// half full is left behind.
+// FoundationDB's high-contention allocator, as the documentation of its directory layer describes
+// it: numbers come from a window that moves up. A transaction counts itself into the window, draws
+// numbers at random until one is not taken yet, and marks it; only two that draw the same conflict.
+// A window that is half full is left behind.
 //
 //	"wc" start  -> how many have entered this window, added to without reading
 //	"wr" number -> taken
@@ -19,7 +19,8 @@ const (
 	windowTaken    = "wr"
 )
 
-// windowSize returns how many numbers a window that begins at start has. The first numbers are short.
+// windowSize returns how many numbers a window that begins at start has. The first numbers are
+// short.
 func windowSize(start uint64) uint64 {
 	switch {
 	case start < 255:
@@ -60,7 +61,8 @@ func allocWindow(ctx context.Context, txn *countedTxn, w *schemeWorker, uids []u
 	return nil
 }
 
-// newestWindow returns where the newest window begins and how many have entered it, read without a conflict.
+// newestWindow returns where the newest window begins and how many have entered it, read without a
+// conflict.
 func newestWindow(ctx context.Context, txn kv.Txn) (start, entered uint64, err error) {
 	pairs := make([]kv.Pair, 1)
 	r := kv.Range{Begin: []byte(windowCounters), End: []byte(windowTaken)}
@@ -70,7 +72,8 @@ func newestWindow(ctx context.Context, txn kv.Txn) (start, entered uint64, err e
 	return binary.BigEndian.Uint64(pairs[0].Key[len(windowCounters):]), binary.LittleEndian.Uint64(pairs[0].Value), nil
 }
 
-// enterWindow counts the transaction into the newest window, or into the next one if that is half full.
+// enterWindow counts the transaction into the newest window, or into the next one if that is half
+// full.
 func enterWindow(ctx context.Context, txn *countedTxn) (start uint64, err error) {
 	start, entered, err := newestWindow(ctx, txn)
 	if err != nil {
@@ -80,7 +83,8 @@ func enterWindow(ctx context.Context, txn *countedTxn) (start uint64, err error)
 		start, entered = start+windowSize(start), 0
 	}
 	key := windowKey(windowCounters, start)
-	// A store that cannot add blindly, as FoundationDB can, loses additions that meet: windows fill up further.
+	// A store that cannot add blindly, as FoundationDB can, loses additions that meet: windows fill
+	// up further.
 	if a, ok := txn.Txn.(interface{ Add(key []byte, n uint64) }); ok {
 		a.Add(key, 1)
 		txn.wrote = true

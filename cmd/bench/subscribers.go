@@ -34,11 +34,11 @@ func defaultSubscribersFlags() subscribersFlags {
 	return subscribersFlags{seconds: 20 * time.Second, quiet: 10_000, memory: "2GiB"}
 }
 
-// scenario is one crowd of subscribers in front of one server.
+// scenario is one set of subscribers in front of one server.
 type scenario struct {
 	name, about string
 	rate        float64 // frames a second
-	crowd       []class
+	mix         []class
 	quiet       bool     // what counts is what each takes
 	original    bool     // the server is Jetstream v1
 	flags       []string // further ones of millrace serve
@@ -70,21 +70,21 @@ const oneCollection = "wantedCollections=app.bsky.feed.post&wantedKinds=commit"
 
 func scenarios(f *subscribersFlags) []scenario {
 	all := []scenario{
-		{name: "mixed", about: "1,000 live subscribers", rate: cmp.Or(f.rate, 2000), reachCPU: 1, reachLag: 50 * time.Millisecond, crowd: []class{
+		{name: "mixed", about: "1,000 live subscribers", rate: cmp.Or(f.rate, 2000), reachCPU: 1, reachLag: 50 * time.Millisecond, mix: []class{
 			{name: "unfiltered, compressed", n: 300, query: "compress=true", inTruth: true},
 			{name: "one collection", n: 300, query: oneCollection, inTruth: true},
 			{name: "100 DIDs", n: 300, dids: 100, inTruth: true},
 			{name: "10,000 DIDs", n: 100, dids: 10_000, inTruth: true},
 		}},
-		{name: "collection", about: "100 subscribers of one collection", rate: cmp.Or(f.rate, 1000), reachCPU: 0.15, crowd: []class{
+		{name: "collection", about: "100 subscribers of one collection", rate: cmp.Or(f.rate, 1000), reachCPU: 0.15, mix: []class{
 			{name: "one collection", n: 100, query: oneCollection, inTruth: true},
 		}},
-		{name: "quiet", about: "subscribers that nothing matches", rate: cmp.Or(f.rate, 200), quiet: true, crowd: []class{
+		{name: "quiet", about: "subscribers that nothing matches", rate: cmp.Or(f.rate, 200), quiet: true, mix: []class{
 			{name: "quiet", n: f.quiet, query: "wantedCollections=org.example.nothing&wantedKinds=commit", inTruth: true},
 		}},
 		{name: "slow", about: "100 slow subscribers beside 100 healthy ones", rate: cmp.Or(f.rate, 2000), reachLag: 50 * time.Millisecond,
 			flags: []string{"--slow-timeout", "10s"},
-			crowd: []class{
+			mix: []class{
 				{name: "healthy, unfiltered", n: 100, inTruth: true},
 				{name: "reads ten events a second", n: 50, pace: tenASecond},
 				{name: "reads nothing", n: 50, pace: never},
@@ -92,7 +92,7 @@ func scenarios(f *subscribersFlags) []scenario {
 	}
 	if f.jetstream != "" {
 		all = append(all, scenario{name: "jetstream", about: "100 subscribers of one collection of Jetstream v1", rate: cmp.Or(f.rate, 1000),
-			original: true, crowd: []class{{name: "one collection", n: 100, query: "wantedCollections=app.bsky.feed.post", live: true}}})
+			original: true, mix: []class{{name: "one collection", n: 100, query: "wantedCollections=app.bsky.feed.post", live: true}}})
 	}
 	return all
 }
@@ -182,7 +182,7 @@ func (r *result) print(out io.Writer) {
 		reach(r.reachCPU > 0, r.server < r.reachCPU, fmt.Sprintf("%.2f cores", r.reachCPU)))
 	fmt.Fprintf(out, "  server RSS  %s; %s without subscribers; at most %s; %s of the clients' budget\n", mib(r.rss), mib(r.rssAlone), mib(r.rssMost), mib(int64(r.budget)))
 	if r.quiet {
-		n := int64(r.crowd[0].n)
+		n := int64(r.mix[0].n)
 		each := (r.rss - r.rssAlone) / n
 		fmt.Fprintf(out, "  each takes  %d bytes of RSS%s; the kernel's sockets %d bytes, both ends\n", each, reach(true, each <= 40<<10, "40,960 bytes"), r.kernel/n)
 	}
@@ -251,38 +251,38 @@ func measureScenario(ctx context.Context, f *subscribersFlags, s scenario, dir s
 	r.alone, r.rssAlone = after.cores(before), after.rss
 	kernel := socketBytes()
 
-	crowd, err := connectCrowd(ctx, s, server.addr, relay.truth)
+	set, err := connectSubscribers(ctx, s, server.addr, relay.truth)
 	if err != nil {
 		return nil, err
 	}
-	defer crowd.close()
+	defer set.close()
 	if err := pause(ctx, settle); err != nil {
 		return nil, err
 	}
-	if err := r.measure(ctx, f, crowd, server, relay); err != nil {
+	if err := r.measure(ctx, f, set, server, relay); err != nil {
 		return nil, err
 	}
 	r.kernel = socketBytes() - kernel
 	if s.original {
-		for _, c := range r.crowd {
-			r.classes = append(r.classes, crowd.judge(c, nil))
+		for _, c := range r.mix {
+			r.classes = append(r.classes, set.judge(c, nil))
 		}
 		return r, nil
 	}
 	if r.ends, err = server.metrics("millrace_public_ends_total"); err != nil {
 		return nil, err
 	}
-	return r, r.judge(ctx, crowd, server, relay)
+	return r, r.judge(ctx, set, server, relay)
 }
 
 // measure takes the figures while everything runs.
-func (r *result) measure(ctx context.Context, f *subscribersFlags, crowd *crowd, server *serverProcess, relay *relayProcess) error {
+func (r *result) measure(ctx context.Context, f *subscribersFlags, set *subscriberSet, server *serverProcess, relay *relayProcess) error {
 	var profiled chan error
 	if f.profile != "" {
 		profiled = make(chan error, 1)
 		go func() { profiled <- server.profile(f.profile, f.seconds) }()
 	}
-	crowd.measureFrom()
+	set.measureFrom()
 	s0, r0, c0, made := server.usage(), relay.usage(), ownUsage(), relay.messages()
 	end := time.Now().Add(f.seconds)
 	for time.Now().Before(end) {
@@ -297,7 +297,7 @@ func (r *result) measure(ctx context.Context, f *subscribersFlags, crowd *crowd,
 		r.budget = max(r.budget, used[""])
 	}
 	s1, r1, c1 := server.usage(), relay.usage(), ownUsage()
-	crowd.measureTo()
+	set.measureTo()
 	r.seconds = s1.at.Sub(s0.at).Seconds()
 	r.frames = float64(relay.messages() - made)
 	r.server, r.relay, r.clients, r.rss = s1.cores(s0), r1.cores(r0), c1.cores(c0), s1.rss
@@ -308,8 +308,8 @@ func (r *result) measure(ctx context.Context, f *subscribersFlags, crowd *crowd,
 }
 
 // judge compares what the clients got with the truth.
-func (r *result) judge(ctx context.Context, crowd *crowd, server *serverProcess, relay *relayProcess) error {
-	crowd.drop(tenASecond, never) // they would hold the end up
+func (r *result) judge(ctx context.Context, set *subscriberSet, server *serverProcess, relay *relayProcess) error {
+	set.drop(tenASecond, never) // they would hold the end up
 	want, err := relay.end(ctx)
 	if err != nil {
 		return err
@@ -318,9 +318,9 @@ func (r *result) judge(ctx context.Context, crowd *crowd, server *serverProcess,
 	if err != nil {
 		return err
 	}
-	crowd.drain(ctx, log)
-	for _, c := range r.crowd {
-		r.classes = append(r.classes, crowd.judge(c, log))
+	set.drain(ctx, log)
+	for _, c := range r.mix {
+		r.classes = append(r.classes, set.judge(c, log))
 	}
 	return nil
 }
@@ -328,7 +328,7 @@ func (r *result) judge(ctx context.Context, crowd *crowd, server *serverProcess,
 // connectTime is how long connecting takes, about.
 func connectTime(s scenario) time.Duration {
 	n := 0
-	for _, c := range s.crowd {
+	for _, c := range s.mix {
 		n += c.n + c.n*c.dids/100
 	}
 	return time.Duration(n) * time.Millisecond

@@ -14,8 +14,8 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// skimmer is one subscriber that costs as little as one can: it finds where frames end, counts and hashes
-// them, and notes when they came. What they hold is settled in the end, from the log.
+// skimmer is one subscriber that costs as little as one can: it finds where frames end, counts and
+// hashes them, and notes when they came. What they hold is settled in the end, from the log.
 type skimmer struct {
 	class  *class
 	dids   map[string]struct{} // nil: all
@@ -169,7 +169,8 @@ func (c *skimmer) frame(f []byte) {
 
 func isEventFrame(first byte) bool { return first == 0x81 || first == 0x82 }
 
-// frameSize is the length of the unmasked frame that b begins with, 0 if its header is not all there.
+// frameSize is the length of the unmasked frame that b begins with, 0 if its header is not all
+// there.
 func frameSize(b []byte) int {
 	if len(b) < 2 {
 		return 0

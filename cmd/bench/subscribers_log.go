@@ -16,8 +16,8 @@ import (
 	jetstreamv1 "millrace/dict/jetstream"
 )
 
-// readLog reads the whole log from the server, plain and compressed, and makes sure that it is the truth and
-// that both are the same.
+// readLog reads the whole log from the server, plain and compressed, and makes sure that it is the
+// truth and that both are the same.
 func readLog(ctx context.Context, addr string, truth []json.RawMessage) (*heldLog, error) {
 	d, err := dict.Parse(jetstreamv1.Dictionary())
 	if err != nil {

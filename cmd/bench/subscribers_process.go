@@ -87,7 +87,8 @@ func usageOf(pid string) usage {
 	if err != nil {
 		return u
 	}
-	// The name in parentheses may hold anything; utime and stime are the 12th and 13th field after it.
+	// The name in parentheses may hold anything; utime and stime are the 12th and 13th field after
+	// it.
 	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 	for _, at := range []int{11, 12} {
 		ticks, _ := strconv.ParseInt(fields[at], 10, 64)

@@ -39,8 +39,8 @@ func (r *result) row() reachRow {
 		}
 	}
 	if r.quiet {
-		each := (r.rss - r.rssAlone) / int64(r.crowd[0].n)
-		row.what = fmt.Sprintf("%d %s", r.crowd[0].n, r.about)
+		each := (r.rss - r.rssAlone) / int64(r.mix[0].n)
+		row.what = fmt.Sprintf("%d %s", r.mix[0].n, r.about)
 		row.ours, row.reach, row.met = fmt.Sprintf("%.1f KB each", float64(each)/1000), "< 40 KB each", each < 40_000
 	} else {
 		row.ours = fmt.Sprintf("%.2f cores (%.2f without them), p99 lag %s ms, %s", r.server, r.alone, ms(p99), mib(r.rssMost))

@@ -17,8 +17,8 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// TestSkimmer cuts a stream of frames at random places: what the skimmer counts and hashes does not depend on
-// where.
+// TestSkimmer cuts a stream of frames at random places: what the skimmer counts and hashes does not
+// depend on where.
 func TestSkimmer(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -82,7 +82,8 @@ func TestHeldLogJudges(t *testing.T) {
 	}{
 		{skimmer{class: &class{}}, 10},
 		{skimmer{class: &class{query: oneCollection}}, 5},
-		{skimmer{class: &class{query: "wantedCollections=org.example.nothing"}}, 5}, // other kinds pass
+		// other kinds pass
+		{skimmer{class: &class{query: "wantedCollections=org.example.nothing"}}, 5},
 		{skimmer{class: &class{}, dids: map[string]struct{}{"did:plc:b": {}}}, 5},
 	} {
 		p := log(10).part(&c.k)
@@ -90,7 +91,7 @@ func TestHeldLogJudges(t *testing.T) {
 			t.Errorf("%q: %d events, want %d", c.k.class.query, len(p.stamps), c.want)
 		}
 		if q := log(8).part(&c.k); q.hash == p.hash {
-			t.Errorf("%q: the hash does not tell that events are missing", c.k.class.query)
+			t.Errorf("%q: the hash does not show that events are missing", c.k.class.query)
 		}
 	}
 }
@@ -106,7 +107,8 @@ func TestPercentiles(t *testing.T) {
 	}
 }
 
-// TestSkimmerSignals sends the signals of Go's scheduler to a skimmer that waits for the answer to its handshake.
+// TestSkimmerSignals sends the signals of Go's scheduler to a skimmer that waits for the answer to
+// its handshake.
 func TestSkimmerSignals(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// reachRow is one line of the table of what millrace is to reach. Cells that do not apply are empty.
+// reachRow is one line of the table of what millrace is to reach. Cells that do not apply are
+// empty.
 type reachRow struct {
 	what     string // the subject
 	ours     string // what was measured

@@ -9,8 +9,9 @@ import (
 	"millrace/intern"
 )
 
-// traffic makes the DIDs, collections and record keys of new records as a relay's stream has them: likes for the most part, few
-// busy DIDs and many that are not, TIDs close to now. Safe for concurrent use.
+// traffic makes the DIDs, collections and record keys of new records as a relay's stream has them:
+// likes for the most part, few busy DIDs and many that are not, TIDs close to now. Safe for
+// concurrent use.
 type traffic struct {
 	mu     sync.Mutex
 	rng    *rand.Rand
@@ -46,9 +47,9 @@ func newTraffic(seed uint64, perDID int) *traffic {
 
 // batch holds requests and the bytes they point to.
 type batch struct {
-	reqs  []intern.Request
-	out   []intern.Result
-	arena []byte
+	reqs   []intern.Request
+	out    []intern.Result
+	buffer []byte
 }
 
 func newBatch(n int) *batch {
@@ -72,13 +73,13 @@ func (t *traffic) next(b *batch) {
 		records[i] = record{did: uint64(z * z * float64(population)), tid: at<<10 | t.rng.Uint64N(1024), kind: t.rng.IntN(100)}
 	}
 	t.mu.Unlock()
-	b.arena = b.arena[:0]
+	b.buffer = b.buffer[:0]
 	all := kinds()
 	for i, r := range records {
-		from := len(b.arena)
-		b.arena = appendDID(b.arena, r.did)
-		mid := len(b.arena)
-		b.arena = appendTID(b.arena, r.tid)
+		from := len(b.buffer)
+		b.buffer = appendDID(b.buffer, r.did)
+		mid := len(b.buffer)
+		b.buffer = appendTID(b.buffer, r.tid)
 		share := 0
 		for _, k := range all {
 			if share += k.share; r.kind < share {
@@ -86,7 +87,7 @@ func (t *traffic) next(b *batch) {
 				break
 			}
 		}
-		b.reqs[i].DID, b.reqs[i].RecordKey = b.arena[from:mid:mid], b.arena[mid:len(b.arena):len(b.arena)]
+		b.reqs[i].DID, b.reqs[i].RecordKey = b.buffer[from:mid:mid], b.buffer[mid:len(b.buffer):len(b.buffer)]
 	}
 }
 

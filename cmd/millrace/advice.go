@@ -22,7 +22,8 @@ type advised struct {
 func (e *advised) Error() string { return e.err.Error() + "\n  " + e.advice }
 func (e *advised) Unwrap() error { return e.err }
 
-// advise adds to err what to do about it, in whole sentences. An error that has advice already keeps that.
+// advise adds to err what to do about it, in whole sentences. An error that has advice already
+// keeps that.
 func advise(err error, advice string) error {
 	var has *advised
 	if err == nil || errors.As(err, &has) {
@@ -31,7 +32,7 @@ func advise(err error, advice string) error {
 	return &advised{err, advice}
 }
 
-// isLocked tells whether a store could not be opened since another process has it open.
+// isLocked reports whether a store could not be opened since another process has it open.
 func isLocked(err error) bool {
 	return errors.Is(err, replay.ErrInUse)
 }
@@ -61,7 +62,8 @@ func adviseDataDir(err error, dataDir string) error {
 		return advise(fmt.Errorf("--data-dir %s: %w", dataDir, syscallOf(err)), "The file system is mounted read-only. Name another directory with --data-dir.")
 	case errors.Is(err, syscall.ENOTDIR), errors.Is(err, os.ErrExist), errors.Is(err, os.ErrNotExist):
 		return advise(fmt.Errorf("--data-dir %s: %w", dataDir, err), "No directory can be made there. Name another with --data-dir.")
-	case errors.Is(err, intern.ErrNewerFormat), strings.Contains(err.Error(), "unknown format major version"): // Pebble's, which has no type
+	// Pebble's, which has no type
+	case errors.Is(err, intern.ErrNewerFormat), strings.Contains(err.Error(), "unknown format major version"):
 		return advise(err, "A newer millrace wrote it: start that one again, or give this one another --data-dir.")
 	case errors.Is(err, intern.ErrPrefixBits):
 		return advise(err, "They are fixed when a store is made: give --uid-prefix-bits the number it was made with.")
@@ -71,7 +73,8 @@ func adviseDataDir(err error, dataDir string) error {
 	return err
 }
 
-// syscallOf returns the operating system's error with the path it is about, without what was wrapped around.
+// syscallOf returns the operating system's error with the path it is about, without what was
+// wrapped around.
 func syscallOf(err error) error {
 	var path *os.PathError
 	if errors.As(err, &path) {

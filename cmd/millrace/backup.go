@@ -33,7 +33,8 @@ stores are opened and copied here. The copy is a data directory: docs/operations
 	}
 }
 
-// backupManifest is what is known of a backup. It is the file backup.json in it, and what a server answers.
+// backupManifest is what is known of a backup. It is the file backup.json in it, and what a server
+// answers.
 type backupManifest struct {
 	Dir      string    `json:"dir"`
 	Made     time.Time `json:"made"`
@@ -48,7 +49,7 @@ type backupManifest struct {
 // manifestFile is the name of backupManifest's file.
 const manifestFile = "backup.json"
 
-// backupConfig is what `millrace backup` can be told.
+// backupConfig is what the flags of `millrace backup` set.
 type backupConfig struct {
 	dataDir string
 	to      string
@@ -150,8 +151,8 @@ func copyUIDs(from, to string) (id string, err error) {
 	return id, errors.Join(interner.Close(), store.Checkpoint(to))
 }
 
-// manifestOf describes a copy of dataDir whose log ends at the position. A copy of a backup, and of a restored
-// directory whose UIDs were not skipped, is as old as what it was made of.
+// manifestOf describes a copy of dataDir whose log ends at the position. A copy of a backup, and of
+// a restored directory whose UIDs were not skipped, is as old as what it was made of.
 func manifestOf(at replay.Progress, dataDir string) (*backupManifest, error) {
 	m := &backupManifest{
 		Made: time.Now().UTC(), Version: thisBuild().version,
@@ -164,8 +165,8 @@ func manifestOf(at replay.Progress, dataDir string) (*backupManifest, error) {
 	return m, err
 }
 
-// makeBackup lets fill put a backup into a new directory, which gets the name of to only when it is whole
-// and on disk: what is called to.partial is none.
+// makeBackup lets fill put a backup into a new directory, which gets the name of to only when it is
+// whole and on disk: what is called to.partial is none.
 func makeBackup(to string, fill func(dir string) (*backupManifest, error)) (m *backupManifest, err error) {
 	if _, err := os.Lstat(to); err == nil {
 		return nil, advise(fmt.Errorf("%s exists", to), "Name a directory that does not exist with --to.")

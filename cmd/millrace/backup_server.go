@@ -16,9 +16,9 @@ import (
 	"sync"
 )
 
-// control is how a command on the same machine reaches the server of a data directory. It is the file
-// control.json there, which only the server's user, and root, may read; it exists while the server runs with
-// --metrics-listen.
+// control is how a command on the same machine reaches the server of a data directory. It is the
+// file control.json there, which only the server's user, and root, may read; it exists while the
+// server runs with --metrics-listen.
 type control struct {
 	Address string `json:"address"` // host:port of --metrics-listen
 	Token   string `json:"token"`   // new with each start
@@ -45,7 +45,8 @@ func readControl(dataDir string) (*control, error) {
 	return c, nil
 }
 
-// publish writes the file. What an earlier process left, which did not end in good order, is replaced.
+// publish writes the file. What an earlier process left, which did not end in good order, is
+// replaced.
 func (c *control) publish(dataDir string) error {
 	raw, err := json.Marshal(c)
 	if err != nil {
@@ -65,8 +66,8 @@ func withdrawControl(dataDir string) error {
 	return nil
 }
 
-// controlFor makes the secret of a server whose metrics are served at addr. One that listens everywhere is
-// reached on the loopback interface.
+// controlFor makes the secret of a server whose metrics are served at addr. One that listens
+// everywhere is reached on the loopback interface.
 func controlFor(addr net.Addr) *control {
 	address := addr.String()
 	if a, err := netip.ParseAddrPort(address); err == nil && a.Addr().IsUnspecified() {
@@ -119,7 +120,7 @@ func (b *backups) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(m) // the client is gone if it fails; the backup is there
 }
 
-// fromHere tells whether a request comes from the machine it came to.
+// fromHere reports whether a request comes from the machine it came to.
 func fromHere(r *http.Request) bool {
 	remote, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
@@ -136,7 +137,8 @@ func fromHere(r *http.Request) bool {
 	return err == nil && to.Addr().Unmap() == remote.Addr().Unmap()
 }
 
-// backUp copies the log and then the UID store, so that each UID in the copy of the log is in that of the store.
+// backUp copies the log and then the UID store, so that each UID in the copy of the log is in that
+// of the store.
 func (d *daemon) backUp(to string) (*backupManifest, error) {
 	if !filepath.IsAbs(to) {
 		return nil, fmt.Errorf("%.200q is no absolute path", to)
@@ -170,7 +172,8 @@ func (d *daemon) backUp(to string) (*backupManifest, error) {
 	return m, nil
 }
 
-// isWithin tells whether path is dir or below it. Symbolic links in the part that exists are followed.
+// isWithin reports whether path is dir or below it. Symbolic links in the part that exists are
+// followed.
 func isWithin(path, dir string) bool {
 	parent, err := filepath.EvalSymlinks(filepath.Dir(path))
 	if err != nil {

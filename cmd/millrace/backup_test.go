@@ -72,9 +72,10 @@ func checkStoreKnows(t *testing.T, addr string, uids map[string]string) {
 	}
 }
 
-// A backup that was made of a running server under load, restored after the server was killed and all its
-// data lost: every event up to the backup is there as it was, the relay is asked for the rest, and no UID that
-// anybody saw, the ones given out after the backup included, comes to stand for something else.
+// A backup that was made of a running server under load, restored after the server was killed and
+// all its data lost: every event up to the backup is there as it was, the relay is asked for the
+// rest, and no UID that anybody saw, the ones given out after the backup included, comes to stand
+// for something else.
 func TestBackupAndRestore(t *testing.T) {
 	t.Parallel()
 	sim := startRelaysim(t, "--rate", "1000", "--wait-for-consumer")
@@ -150,8 +151,8 @@ func readManifest(t *testing.T, dir string) (m backupManifest) {
 	return m
 }
 
-// A stopped server's data, a server that was killed, and one without a UID store are backed up as well; what
-// is in the way is told.
+// A stopped server's data, a server that was killed, and one without a UID store are backed up as
+// well; what is in the way is named.
 func TestBackupOfAStoppedServer(t *testing.T) {
 	t.Parallel()
 	sim := startRelaysim(t, "--frames", "300", "--wait-for-consumer")
@@ -207,7 +208,8 @@ func TestBackupOfAStoppedServer(t *testing.T) {
 	}
 }
 
-// Only who may read the data directory, and is on the machine, may have a backup made, and not everywhere.
+// Only who may read the data directory, and is on the machine, may have a backup made, and not
+// everywhere.
 func TestBackupIsGuarded(t *testing.T) {
 	t.Parallel()
 	relay := newTestRelay(t)

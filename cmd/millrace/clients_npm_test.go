@@ -19,8 +19,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// npmInstall copies an npm project to a directory of the test and installs what it depends on there. Where
-// that cannot be, the test is skipped, saying why; with MILLRACE_TEST_CLIENTS=require it fails.
+// npmInstall copies an npm project to a directory of the test and installs what it depends on
+// there. Where that cannot be, the test is skipped, saying why; with MILLRACE_TEST_CLIENTS=require
+// it fails.
 func npmInstall(t *testing.T, project string) (dir string) {
 	t.Helper()
 	give := t.Skipf
@@ -63,7 +64,8 @@ func npmInstall(t *testing.T, project string) (dir string) {
 	return dir
 }
 
-// needsClients skips the test unless somebody wants it: it installs npm packages, and takes its time.
+// needsClients skips the test unless somebody wants it: it installs npm packages, and takes its
+// time.
 func needsClients(t *testing.T) {
 	t.Helper()
 	if !long() && os.Getenv("MILLRACE_TEST_CLIENTS") == "" {
@@ -164,8 +166,8 @@ func (c *jsClient) reach(t *testing.T, n int) {
 	}
 }
 
-// tell sends the client an options update.
-func (c *jsClient) tell(t *testing.T, line string) {
+// send sends the client an options update.
+func (c *jsClient) send(t *testing.T, line string) {
 	t.Helper()
 	if _, err := io.WriteString(c.stdin, line+"\n"); err != nil {
 		t.Fatal(err)
@@ -203,8 +205,8 @@ func (e stamped) wants(collection string) bool {
 	return e.Collection == "" || e.Collection == collection
 }
 
-// explained checks that got is what the log has from a stamp on for one collection and, from some event
-// between on, for another.
+// explained checks that got is what the log has from a stamp on for one collection and, from some
+// event between on, for another.
 func explained(got, log []stamped, fromUS int64, before, after string) error {
 	held := make(map[int64]stamped, len(log))
 	for _, e := range log {
@@ -242,7 +244,7 @@ func explained(got, log []stamped, fromUS int64, before, after string) error {
 		most, len(got), missing.TimeUS, missing.Collection, got[most].TimeUS, got[most].Collection)
 }
 
-// What explained must tell apart: anything missing, changed, doubled or out of order.
+// What explained must distinguish: anything missing, changed, doubled or out of order.
 func TestExplained(t *testing.T) {
 	var log []stamped
 	for i := range 20 {
@@ -282,8 +284,9 @@ func withoutRepeats(events []stamped) (out []stamped, repeats int) {
 	return out, repeats
 }
 
-// Clients that others have written, against a server that is killed and started again while they read: with a
-// filter, a cursor and an options update each receives the events it asked for, all of them and in order.
+// Clients that others have written, against a server that is killed and started again while they
+// read: with a filter, a cursor and an options update each receives the events it asked for, all of
+// them and in order.
 func TestOthersClients(t *testing.T) {
 	needsClients(t)
 	t.Parallel()
@@ -312,7 +315,7 @@ func TestOthersClients(t *testing.T) {
 			server.kill()
 			startMillrace(t, sim.url, data, addr)
 			c.reach(t, c.count()+100)
-			c.tell(t, `{"wantedCollections":["`+second+`"]}`)
+			c.send(t, `{"wantedCollections":["`+second+`"]}`)
 			waitFor(t, "the update", func() bool { return c.last().Collection == second })
 			c.reach(t, c.count()+50)
 			c.stop()
@@ -338,8 +341,8 @@ func TestOthersClients(t *testing.T) {
 	})
 }
 
-// wscatReads is the same with a client that does not come back by itself: somebody starts it anew, with the
-// cursor that he saw last.
+// wscatReads is the same with a client that does not come back by itself: somebody starts it anew,
+// with the cursor that he saw last.
 func wscatReads(t *testing.T, dir, first, second string) {
 	sim := startRelaysim(t, "--rate", "200", "--wait-for-consumer")
 	data, addr := t.TempDir(), freeAddr(t)
@@ -365,7 +368,7 @@ func wscatReads(t *testing.T, dir, first, second string) {
 	seen := readStamped(t, events)
 	c = wscat(first, seen[len(seen)-1].TimeUS)
 	c.reach(t, 100)
-	c.tell(t, `{"type":"options_update","payload":{"wantedCollections":["`+second+`"]}}`)
+	c.send(t, `{"type":"options_update","payload":{"wantedCollections":["`+second+`"]}}`)
 	waitFor(t, "the update", func() bool { return c.last().Collection == second })
 	c.reach(t, c.count()+50)
 	c.stop()
@@ -379,8 +382,8 @@ func wscatReads(t *testing.T, dir, first, second string) {
 	}
 }
 
-// heldTruth makes sure that the log is the simulator's truth, which goes on no more, and returns it with the
-// log's stamps.
+// heldTruth makes sure that the log is the simulator's truth, which goes on no more, and returns it
+// with the log's stamps.
 func heldTruth(t *testing.T, sim *simulator, addr string) []string {
 	t.Helper()
 	want := sim.settle(t)

@@ -112,8 +112,8 @@ func identities(t *testing.T, from, to int64) (frames [][]byte) {
 	return frames
 }
 
-// TestStoredDictionaryChanges: --zstd-dictionary may name another dictionary at each start. New events
-// are stored with it, and subscribers of any dictionary read across the change.
+// TestStoredDictionaryChanges: --zstd-dictionary may name another dictionary at each start. New
+// events are stored with it, and subscribers of any dictionary read across the change.
 func TestStoredDictionaryChanges(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "operator.zdict")
@@ -194,8 +194,8 @@ func (c *collector) AddWork(_ context.Context, _ string, e *models.Event) error 
 
 func (c *collector) Shutdown() {}
 
-// TestJetstreamClient: Jetstream's own Go client, compressed, gets every event of a server with default
-// flags, from the log and live, and beside it a client of ours with our dictionary.
+// TestJetstreamClient: Jetstream's own Go client, compressed, gets every event of a server with
+// default flags, from the log and live, and beside it a client of ours with our dictionary.
 func TestJetstreamClient(t *testing.T) {
 	t.Parallel()
 	relay := newTestRelay(t)
@@ -262,7 +262,8 @@ func TestJetstreamClient(t *testing.T) {
 	}
 }
 
-// TestJavaScriptClient runs the example for Node, with the packages from the registry that npm is set to.
+// TestJavaScriptClient runs the example for Node, with the packages from the registry that npm is
+// set to.
 func TestJavaScriptClient(t *testing.T) {
 	needsClients(t)
 	t.Parallel()

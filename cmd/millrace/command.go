@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// command is a sub-command, or the program itself. Dispatch, --help, the man page and completion read the same ones.
+// command is a sub-command, or the program itself. Dispatch, --help, the man page and completion
+// read the same ones.
 type command struct {
 	name    string // with the names of those above it: millrace intern export
 	args    string // what it takes besides flags; "": nothing
@@ -75,7 +76,7 @@ func (c *command) sub(word string) *command {
 	return nil
 }
 
-// hasTwin tells whether a flag may be given by the environment.
+// hasTwin reports whether a flag may be given by the environment.
 func (c *command) hasTwin(flagName string) bool {
 	for _, name := range c.twins {
 		if name == flagName || name == allTwins {

@@ -31,8 +31,8 @@ The scripts ask the millrace that is being typed, so they need no change when it
 // shells returns the names of the shells that there are scripts for.
 func shells() []string { return []string{"bash", "zsh", "fish"} }
 
-// completionScripts returns the scripts by shell. They ask millrace completion words for candidates: a line each, with a
-// tab before what it is for.
+// completionScripts returns the scripts by shell. They ask millrace completion words for
+// candidates: a line each, with a tab before what it is for.
 func completionScripts() map[string]string {
 	return map[string]string{
 		"bash": `_millrace() {
@@ -157,7 +157,8 @@ func joinEquals(words []string) []string {
 	return joined
 }
 
-// needsValue returns the flag that the word after w is the value of, or nil. w may be a value itself, of was.
+// needsValue returns the flag that the word after w is the value of, or nil. w may be a value
+// itself, of was.
 func needsValue(fs *flag.FlagSet, w string, was *flag.Flag) *flag.Flag {
 	if was != nil || fs == nil || !strings.HasPrefix(w, "-") || strings.Contains(w, "=") {
 		return nil

@@ -236,7 +236,8 @@ func (c *config) validate() error {
 	return c.validateAddresses()
 }
 
-// validateAddresses checks what can be said of an address without this machine's interfaces and names.
+// validateAddresses checks what can be said of an address without this machine's interfaces and
+// names.
 func (c *config) validateAddresses() error {
 	if err := validateAddress(c.listen); err != nil {
 		return adviseListen(err, "listen", c.listen)
@@ -253,7 +254,8 @@ func (c *config) validateAddresses() error {
 	return nil
 }
 
-// validateAddress says what is wrong with an address to listen on: host:port, with the host optional.
+// validateAddress says what is wrong with an address to listen on: host:port, with the host
+// optional.
 func validateAddress(address string) error {
 	_, port, err := net.SplitHostPort(address)
 	var bad *net.AddrError

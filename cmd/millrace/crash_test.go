@@ -23,8 +23,8 @@ import (
 	"millrace/replay"
 )
 
-// machine is what a daemon of this process runs on while its power fails, its disk fails and its clock
-// steps. It outlives the daemons.
+// machine is what a daemon of this process runs on while its power fails, its disk fails and its
+// clock steps. It outlives the daemons.
 type machine struct {
 	t      *testing.T
 	rng    *rand.Rand
@@ -41,7 +41,8 @@ type machine struct {
 
 var errBadSector = errors.New("bad sector")
 
-// watchedFS makes new files where Pebble wants to use old ones again: errorfs does not see what happens to those.
+// watchedFS makes new files where Pebble wants to use old ones again: errorfs does not see what
+// happens to those.
 type watchedFS struct{ *errorfs.FS }
 
 func (fs watchedFS) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
@@ -51,8 +52,9 @@ func (fs watchedFS) ReuseForWrite(oldname, newname string, category vfs.DiskWrit
 	return fs.Create(newname, category)
 }
 
-// orderedFS makes the names in a directory durable before it makes a marker there. Pebble counts on that, as ext4,
-// XFS and Btrfs keep it: a marker must not outlive the name of the manifest that was synced before it was made.
+// orderedFS makes the names in a directory durable before it makes a marker there. Pebble counts on
+// that, as ext4, XFS and Btrfs keep it: a marker must not outlive the name of the manifest that was
+// synced before it was made.
 type orderedFS struct{ *vfs.MemFS }
 
 func (fs orderedFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
@@ -68,8 +70,8 @@ func (fs orderedFS) Create(name string, category vfs.DiskWriteCategory) (vfs.Fil
 	return fs.MemFS.Create(name, category)
 }
 
-// life is one daemon's time on the machine. A daemon whose disk has failed does not wait for its stores, which may sync
-// on when it is over: what sync reads is never written after the start.
+// life is one daemon's time on the machine. A daemon whose disk has failed does not wait for its
+// stores, which may sync on when it is over: what sync reads is never written after the start.
 type life struct {
 	*machine
 	cutAt  int64        // the power goes at the so manieth sync; 0: it does not
@@ -92,7 +94,8 @@ func (l *life) sync(op errorfs.Op) error {
 	}
 	n := l.syncs.Add(1)
 	if l.failAt > 0 && n >= l.failAt && strings.HasPrefix(op.Path, filepath.Join(l.dir, "log")) && strings.HasSuffix(op.Path, ".log") &&
-		!bytes.Contains(debug.Stack(), []byte("rotateWAL")) { // there Pebble ends the process, which is this one
+		// there Pebble ends the process, which is this one
+		!bytes.Contains(debug.Stack(), []byte("rotateWAL")) {
 		return errBadSector
 	}
 	if l.cutAt > 0 && n == l.cutAt {
@@ -101,7 +104,8 @@ func (l *life) sync(op errorfs.Op) error {
 	return nil
 }
 
-// powerLoss notes what was shown, and then what the disk holds. What is random in it follows from at.
+// powerLoss notes what was shown, and then what the disk holds. What is random in it follows from
+// at.
 func (l *life) powerLoss(at int64) {
 	l.once.Do(func() {
 		l.mu.Lock()
@@ -203,9 +207,9 @@ func (l *life) bury() {
 	}
 }
 
-// A machine whose power goes at any sync of either store, whose log cannot be synced any more, and whose
-// clock steps back and forth by up to two hours, all at random: the log is exact, its stamps increase, its
-// UIDs are a bijection, and nothing that a subscriber was shown is ever taken back.
+// A machine whose power goes at any sync of either store, whose log cannot be synced any more, and
+// whose clock steps back and forth by up to two hours, all at random: the log is exact, its stamps
+// increase, its UIDs are a bijection, and nothing that a subscriber was shown is ever taken back.
 func TestPowerLoss(t *testing.T) {
 	t.Parallel()
 	lives := 6

@@ -14,8 +14,8 @@ import (
 	"millrace/intern/kv/pebbleguard"
 )
 
-// servedDir leaves the stores of a server that had some hundreds of frames and was stopped twice: the log then has value
-// files, and a write-ahead log with the second run's commits.
+// servedDir leaves the stores of a server that had some hundreds of frames and was stopped twice:
+// the log then has value files, and a write-ahead log with the second run's commits.
 func servedDir(t *testing.T) string {
 	t.Helper()
 	sim := startRelaysim(t, "--frames", "500", "--wait-for-consumer")
@@ -89,8 +89,8 @@ func storeCommands(t *testing.T, dir string) map[string][]string {
 	}
 }
 
-// TestDamagedStores: what is wrong with the files of a store is said by name by each command that opens it, and nothing is
-// changed. None of them panics.
+// TestDamagedStores: what is wrong with the files of a store is said by name by each command that
+// opens it, and nothing is changed. None of them panics.
 func TestDamagedStores(t *testing.T) {
 	t.Parallel()
 	served := servedDir(t)

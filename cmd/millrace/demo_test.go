@@ -72,7 +72,8 @@ func (d *demo) wantEnd(t *testing.T, code int, stderr ...string) {
 	}
 }
 
-// TestDemo: the link that the demo prints works as soon as it is printed, also with a port alone, and Ctrl-C ends all.
+// TestDemo: the link that the demo prints works as soon as it is printed, also with a port alone,
+// and Ctrl-C ends all.
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	bin, err := binaries()

@@ -6,18 +6,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The process's limit of open files, RLIMIT_NOFILE, is shared out like --memory, so that no part takes
-// what another cannot do without: a store that cannot open a file ends the process.
+// The process's limit of open files, RLIMIT_NOFILE, is shared out like --memory, so that no part
+// takes what another cannot do without: a store that cannot open a file ends the process.
 const (
 	// minDescriptors is the least limit that the daemon starts with.
 	minDescriptors = 512
-	// ownDescriptors is for what has no share: standard streams, listeners, locks, write-ahead logs,
-	// manifests, compactions, the relay, name look-ups, a backup.
+	// ownDescriptors is for what has no share: standard streams, listeners, locks, write-ahead
+	// logs, manifests, compactions, the relay, name look-ups, a backup.
 	ownDescriptors = 100
 	// metricsConnections is how many connections --metrics-listen has at once. Others wait.
 	metricsConnections = 32
-	// minStoreFiles and maxStoreFiles bound the tables and blob files that one store keeps open. Pebble keeps
-	// 64 at least, beside ten files of another kind.
+	// minStoreFiles and maxStoreFiles bound the tables and blob files that one store keeps open.
+	// Pebble keeps 64 at least, beside ten files of another kind.
 	minStoreFiles = 74
 	maxStoreFiles = 1000
 	// maxHandshakes is how many connections of --listen are no subscribers, at most.
@@ -49,7 +49,8 @@ func shareDescriptors(limit uint64) (descriptors, error) {
 	return d, nil
 }
 
-// openFilesLimit is the process's own. The Go runtime has raised the soft limit to the hard one by now.
+// openFilesLimit is the process's own. The Go runtime has raised the soft limit to the hard one by
+// now.
 func openFilesLimit() (uint64, error) {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {

@@ -51,7 +51,7 @@ func underOpenFiles(n int) []string {
 	return []string{"sh", "-c", `ulimit -n "$1"; shift; exec "$@"`, "sh", strconv.Itoa(n)}
 }
 
-// A limit of open files that is too low is told before anything is touched.
+// A limit of open files that is too low is informed before anything is touched.
 func TestTooFewDescriptors(t *testing.T) {
 	t.Parallel()
 	bin, err := binaries()
@@ -80,9 +80,9 @@ func openFilesOf(t *testing.T, pid int) int {
 	return len(entries)
 }
 
-// TestFewDescriptors runs a server under the least limit of open files there may be, and has clients take
-// all they get: subscribers until they are refused, half-open requests without end, and connections to
-// --metrics-listen. The log goes on, and what there is is served.
+// TestFewDescriptors runs a server under the least limit of open files there may be, and has
+// clients take all they get: subscribers until they are refused, half-open requests without end,
+// and connections to --metrics-listen. The log goes on, and what there is is served.
 func TestFewDescriptors(t *testing.T) {
 	t.Parallel()
 	files, err := shareDescriptors(minDescriptors)

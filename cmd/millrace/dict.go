@@ -15,11 +15,12 @@ import (
 )
 
 const (
-	dictHeldOutPercent = 20               // of the authors, kept from training to report on
-	dictTimedFor       = time.Second / 2  // per row of the report
-	maxDictEvent       = 8 << 20          // bytes of a line; the largest event is a 1 MiB record with every byte escaped
-	maxDictWindow      = 128 << 20        // what the zstd command's strongest levels need
-	dictProgress       = 10 * time.Second // between two lines while events are collected
+	dictHeldOutPercent = 20              // of the authors, kept from training to report on
+	dictTimedFor       = time.Second / 2 // per row of the report
+	// bytes of a line; the largest event is a 1 MiB record with every byte escaped
+	maxDictEvent  = 8 << 20
+	maxDictWindow = 128 << 20        // what the zstd command's strongest levels need
+	dictProgress  = 10 * time.Second // between two lines while events are collected
 )
 
 func dictCommand() *command {
@@ -46,7 +47,7 @@ dictionaries to anybody. Do not train with events that are not public.`,
 	}
 }
 
-// dictTrainConfig is what `millrace dict train` can be told.
+// dictTrainConfig is what the flags of `millrace dict train` set.
 type dictTrainConfig struct {
 	url     string
 	dataDir string

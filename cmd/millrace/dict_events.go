@@ -44,7 +44,7 @@ type sampler struct {
 	events [][]byte
 
 	stderr io.Writer
-	said   time.Time // when progress was last told
+	said   time.Time // when progress was last printed
 }
 
 // add takes an event, which it copies.
@@ -185,7 +185,8 @@ func (s *sampler) readLog(ctx context.Context, log *replay.Log, from replay.Curs
 	return nil
 }
 
-// cutFrame cuts the first of some unmasked websocket frames off (RFC 6455, 5.2). Both results alias b.
+// cutFrame cuts the first of some unmasked websocket frames off (RFC 6455, 5.2). Both results alias
+// b.
 func cutFrame(b []byte) (payload, rest []byte, err error) {
 	errCut := errors.New("a frame is cut short")
 	if len(b) < 2 {

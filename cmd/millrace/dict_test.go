@@ -140,8 +140,8 @@ func TestDictTrainFromServer(t *testing.T) {
 	}
 }
 
-// TestDictTrainFromDataDir: the events come from the log of a server that was stopped; of one that runs
-// they do not.
+// TestDictTrainFromDataDir: the events come from the log of a server that was stopped; of one that
+// runs they do not.
 func TestDictTrainFromDataDir(t *testing.T) {
 	t.Parallel()
 	relay, dir := newTestRelay(t), t.TempDir()

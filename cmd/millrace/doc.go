@@ -1,18 +1,19 @@
 // Command millrace is a daemon between an AT Protocol relay and the people who read it.
 //
 // main.go knows the sub-commands, exit codes and signals; config.go the flags of serve and their
-// MILLRACE_* twins; serve.go builds the parts, runs them and stops them in order; pipeline.go is the
-// way of an event from the relay's frame to the durable log.
+// MILLRACE_* twins; serve.go builds the parts, runs them and stops them in order; pipeline.go is
+// the way of an event from the relay's frame to the durable log.
 //
 // # Concurrency
 //
 // The pipeline has one goroutine that reads (consume's), a few that translate and seal, a few that
-// intern, one that stamps in order, and one that commits in order. A job, the frames of one future block,
-// belongs to one of them at a time and is handed on through channels; a fixed number of jobs exists,
-// and a reader that finds none free waits, which is how back-pressure reaches the relay's socket.
+// intern, one that stamps in order, and one that commits in order. A job, the frames of one future
+// block, belongs to one of them at a time and is handed on through channels; a fixed number of jobs
+// exists, and a reader that finds none free waits, which is how back-pressure reaches the relay's
+// socket.
 //
 // # Stopping
 //
-// SIGINT or SIGTERM stops reading the relay; what was read drains into the log; subscribers are told;
-// the stores are closed. The second signal ends the process at once.
+// SIGINT or SIGTERM stops reading the relay; what was read drains into the log; subscribers are
+// informed; the stores are closed. The second signal ends the process at once.
 package main

@@ -24,7 +24,7 @@ var descText = regexp.MustCompile(`^Desc\{fqName: "([^"]+)", help: "(.*?)"(?:, u
 func metricsOf(t *testing.T, d *testDaemon) map[string]described {
 	t.Helper()
 	descs := make(chan *prometheus.Desc)
-	go func() { // ends when all are told
+	go func() { // ends when all are described
 		defer close(descs)
 		d.registry.Describe(descs)
 	}()
@@ -60,8 +60,8 @@ func (m described) row() string {
 	return fmt.Sprintf("- `%s%s`: %s", m.name, labels, m.help)
 }
 
-// Every metric in the documentation exists, with these labels, and the list in docs/operations.md has
-// every one.
+// Every metric in the documentation exists, with these labels, and the list in docs/operations.md
+// has every one.
 func TestDocsMetrics(t *testing.T) {
 	t.Parallel()
 	docs := readDocs(t)

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// The configurations in deploy pass subscribers through nginx and Caddy, where they are installed: events, long
-// URLs, look-ups with large bodies, and the client's address.
+// The configurations in deploy pass subscribers through nginx and Caddy, where they are installed:
+// events, long URLs, look-ups with large bodies, and the client's address.
 func TestProxies(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {

@@ -83,8 +83,8 @@ func find(docs []doc, expr string, found func(at string, groups []string)) {
 	}
 }
 
-// literals walks the calls of the named methods, or functions, in the Go files of dir but tests, and
-// returns those of their arguments that are string literals, in order.
+// literals walks the calls of the named methods, or functions, in the Go files of dir but tests,
+// and returns those of their arguments that are string literals, in order.
 func literals(t *testing.T, dir string, methods ...string) [][]string {
 	t.Helper()
 	names, err := filepath.Glob(filepath.Join("..", "..", dir, "*.go"))
@@ -167,7 +167,8 @@ var foreignFlags = map[string]string{
 	"no-audit": "npm", "no-fund": "npm", "ignore-scripts": "npm", "silent": "curl", "offline": "systemd-analyze", "exec": "fdbcli", "max-sub-rate": "Jetstream", "dest-cluster-file": "fdbrestore", "stop-timeout": "docker", "follow": "journalctl", "build": "docker",
 }
 
-// Every flag in the documentation exists, and every flag of millrace is in the manual of its command.
+// Every flag in the documentation exists, and every flag of millrace is in the manual of its
+// command.
 func TestDocsFlags(t *testing.T) {
 	docs := readDocs(t)
 	ours := flagsIn(t, "cmd/millrace")
@@ -209,7 +210,8 @@ func manuals(t *testing.T) string {
 	return out.String()
 }
 
-// Every MILLRACE_ variable in the documentation is a flag's twin, or one that the tests or scripts read.
+// Every MILLRACE_ variable in the documentation is a flag's twin, or one that the tests or scripts
+// read.
 func TestDocsVariables(t *testing.T) {
 	docs := readDocs(t)
 	known := make(map[string]bool)
@@ -285,7 +287,7 @@ func routes(t *testing.T, dir string) []string {
 	return paths
 }
 
-// serves tells whether a route of paths takes path.
+// serves reports whether a route of paths takes path.
 func serves(paths []string, path string) bool {
 	for _, route := range paths {
 		route, rest, open := strings.Cut(route, "{path...}")
@@ -333,7 +335,7 @@ func TestDocsEndpoints(t *testing.T) {
 	}
 }
 
-// isFile tells paths of files from paths of URLs.
+// isFile distinguishes paths of files from paths of URLs.
 func isFile(path string) bool {
 	first, _, _ := strings.Cut(path[1:], "/")
 	return slices.Contains([]string{"etc", "var", "usr", "run", "proc", "dev", "tmp", "srv", "backup", "data", "lib"}, first)
@@ -377,7 +379,7 @@ func TestDocsParameters(t *testing.T) {
 	}
 }
 
-// adminOf tells lines about the simulated relay, whose actions have parameters of their own.
+// adminOf recognizes lines about the simulated relay, whose actions have parameters of their own.
 func adminOf(docs []doc, at string) bool {
 	line := lineAt(docs, at)
 	return strings.Contains(line, "/admin") || strings.Contains(line, "subscribeRepos")

@@ -24,7 +24,8 @@ import (
 // trouble is a way in which millrace may be started that cannot work.
 type trouble struct {
 	name string
-	// args prepares the trouble and returns the command line. "{dir}" in it is a directory of its own.
+	// args prepares the trouble and returns the command line. "{dir}" in it is a directory of its
+	// own.
 	args func(t *testing.T, dir string) []string
 	env  string // NAME=value
 	code int
@@ -61,7 +62,8 @@ func taken(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// madeLog leaves a log and a UID store in dir/data, with a committed position, of a relay that is gone.
+// madeLog leaves a log and a UID store in dir/data, with a committed position, of a relay that is
+// gone.
 func madeLog(t *testing.T, dir string, flags ...string) string {
 	t.Helper()
 	relay := newTestRelay(t)
@@ -128,7 +130,7 @@ func doubled(s string) string {
 	return ""
 }
 
-// Whoever starts millrace in a way that cannot work is told what is wrong and what to do, once, in few lines.
+// A start of millrace that cannot work says what is wrong and what to do, once, in few lines.
 func TestErrorsSayWhatToDo(t *testing.T) {
 	troubles := []trouble{
 		{"port in use", func(t *testing.T, dir string) []string { return serveArgs(dir, "--listen", taken(t)) }, "",
@@ -309,8 +311,8 @@ func (b *lockedBuffer) String() string {
 	return b.buf.String()
 }
 
-// A directory where millrace may not write: told with the user and what to do. Another user is needed for
-// it if this one may write everywhere.
+// A directory where millrace may not write: the message names the user and what to do. Another user
+// is needed for it if this one may write everywhere.
 func TestDataDirectoryIsNotWritable(t *testing.T) {
 	t.Parallel()
 	bin, err := binaries()
@@ -333,8 +335,8 @@ func TestDataDirectoryIsNotWritable(t *testing.T) {
 	}
 	cmd := exec.CommandContext(t.Context(), bin["millrace"], serveArgs(open)...)
 	if os.Geteuid() == 0 {
-		// Not copied by this process: another test that starts one at that moment would hand on the open file, and what is
-		// open for writing cannot be executed.
+		// Not copied by this process: another test that starts one at that moment would hand on the
+		// open file, and what is open for writing cannot be executed.
 		program := filepath.Join(open, "millrace")
 		if out, err := exec.CommandContext(t.Context(), "cp", bin["millrace"], program).CombinedOutput(); err != nil {
 			t.Fatalf("cp: %v: %s", err, out)
@@ -349,7 +351,8 @@ func TestDataDirectoryIsNotWritable(t *testing.T) {
 		[]string{"--data-dir", "permission denied", "chown", fmt.Sprint("user ", max(os.Geteuid(), 0))[:5]})
 }
 
-// A disk that is full at the start, and one that gets full: told, and what was committed is safe.
+// A disk that is full at the start, and one that gets full: the message says so, and what was
+// committed is safe.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	mount := func(size string) string {
@@ -387,7 +390,7 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// Addresses are told as they were given, whatever is wrong with them.
+// Addresses are reported as they were given, whatever is wrong with them.
 func TestAdviseListen(t *testing.T) {
 	_, err := net.Listen("tcp", "127.0.0.1:http-of-nobody")
 	if err == nil {

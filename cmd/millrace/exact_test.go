@@ -16,7 +16,7 @@ import (
 	"millrace/translate"
 )
 
-// long tells whether the tests may take minutes: make test-long.
+// long reports whether the tests may take minutes: make test-long.
 func long() bool { return os.Getenv("MILLRACE_TEST_LONG") != "" }
 
 // testSeed is MILLRACE_TEST_SEED, to repeat a failure, or a fresh one; it is printed.
@@ -33,8 +33,8 @@ func testSeed(t *testing.T) uint64 {
 	return seed
 }
 
-// skipUnderRace is for tests whose server is a process of its own: the race detector would see nothing of it, and slow
-// down the clients that are to keep up with it.
+// skipUnderRace is for tests whose server is a process of its own: the race detector would see
+// nothing of it, and slow down the clients that are to keep up with it.
 func skipUnderRace(t *testing.T) {
 	t.Helper()
 	if raceEnabled {
@@ -42,8 +42,8 @@ func skipUnderRace(t *testing.T) {
 	}
 }
 
-// memoryOf returns --memory of the n-th process or round: every other one has the default, and with it
-// the layout with blob files, which smaller memtables do without.
+// memoryOf returns --memory of the n-th process or round: every other one has the default, and with
+// it the layout with blob files, which smaller memtables do without.
 func memoryOf(n int) string {
 	if n%2 == 1 {
 		return "256MiB"
@@ -116,7 +116,8 @@ func TestKill9(t *testing.T) {
 
 	for n := range kills {
 		p := startMillrace(t, sim.url, dir, addr, "--memory", memoryOf(n))
-		if n == 0 { // until something is committed a restart begins live, and misses what was before
+		// until something is committed a restart begins live, and misses what was before
+		if n == 0 {
 			waitFor(t, "the first event", func() bool { return follow.count() > 0 })
 		}
 		time.Sleep(100*time.Millisecond + time.Duration(rng.Int64N(int64(time.Second))))
@@ -213,8 +214,8 @@ func (f *follower) run() {
 	}
 }
 
-// Malformed frames of every kind among good ones: the process lives, keeps its connection, holds every
-// good event, and counts each reason.
+// Malformed frames of every kind among good ones: the process lives, keeps its connection, holds
+// every good event, and counts each reason.
 func TestHostileFrames(t *testing.T) {
 	t.Parallel()
 	frames := 3000
@@ -317,8 +318,8 @@ func TestNumbering(t *testing.T) {
 	if n := len(d.log.Range().Gaps); n != 1 {
 		t.Errorf("%d gaps in the log, want one, between the epochs: %v", n, d.log.Range().Gaps)
 	}
-	// What the new numbering had sent before our first look at it is the gap; all else is there. The
-	// truth goes on growing: compare with the part that was there first.
+	// What the new numbering had sent before our first look at it is the gap; all else is there.
+	// The truth goes on growing: compare with the part that was there first.
 	want := slices.DeleteFunc(readTruth(t, sim.truth), func(e truthEvent) bool {
 		return e.Epoch == 1 && e.Seq < d.log.Range().Gaps[0].To.Seq
 	})
@@ -344,7 +345,7 @@ func readFirst(t *testing.T, addr string, n int) []truthEvent {
 	return out
 }
 
-// A relay whose window has moved past our position: what is lost is a gap that the log tells.
+// A relay whose window has moved past our position: what is lost is a gap that the log records.
 func TestMovedWindow(t *testing.T) {
 	t.Parallel()
 	sim := startRelaysim(t, "--rate", "1000", "--wait-for-consumer")
@@ -364,24 +365,24 @@ func TestMovedWindow(t *testing.T) {
 	if gap.From.Seq != position || gap.To.Seq <= position+1 {
 		t.Errorf("gap %v to %v, want it from %d", gap.From, gap.To, position)
 	}
-	// A subscriber who reads across is told, and has all else.
+	// A subscriber that reads across it gets the gap and all else.
 	s := subscribe(t, d.addr, "extended=true&cursor=0")
-	seen, told := streams{}, ""
+	seen, info := streams{}, ""
 	for last := int64(0); last < gap.To.Seq; {
 		msg, err := s.next(patience)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if bytes.Contains(msg, []byte(`"name":"gap"`)) {
-			told = string(msg)
+			info = string(msg)
 		}
 		if isEvent(msg) {
 			last = seen.parse(t, string(msg)).Seq
 		}
 	}
 	for _, want := range []string{gap.From.String(), gap.To.String()} {
-		if !bytes.Contains([]byte(told), []byte(want)) {
-			t.Errorf("the subscriber was told %q, want %s in it", told, want)
+		if !bytes.Contains([]byte(info), []byte(want)) {
+			t.Errorf("the subscriber got %q, want %s in it", info, want)
 		}
 	}
 }

@@ -23,8 +23,8 @@ func envName(flagName string) string {
 }
 
 // parseFlags sets fs from the environment first and the arguments second, so that an argument wins.
-// A variable that begins with MILLRACE_ and names no flag of fs is an error, as is an argument that is no
-// flag. Flags and other arguments may come in any order; what follows -- is no flag.
+// A variable that begins with MILLRACE_ and names no flag of fs is an error, as is an argument that
+// is no flag. Flags and other arguments may come in any order; what follows -- is no flag.
 func parseFlags(fs *flag.FlagSet, args, environ []string) error {
 	fs.SetOutput(io.Discard)
 	for _, kv := range environ {
@@ -56,8 +56,8 @@ func parseFlags(fs *flag.FlagSet, args, environ []string) error {
 	return fs.Parse(append([]string{"--"}, others...)) // sets what fs.Args returns, and no flag
 }
 
-// isForeignEnv tells variables that begin like ours and are somebody else's: those of tests, and those that
-// Kubernetes sets in pods beside a service of the name millrace.
+// isForeignEnv recognizes variables that begin like ours and belong to other programs: those of
+// tests, and those that Kubernetes sets in pods beside a service of the name millrace.
 func isForeignEnv(name string) bool {
 	return strings.HasPrefix(name, envTestPrefix) || strings.HasPrefix(name, envPrefix+"SERVICE_") ||
 		name == envPrefix+"PORT" || strings.HasPrefix(name, envPrefix+"PORT_")

@@ -16,7 +16,8 @@ var (
 	noValue     = regexp.MustCompile(`^flag needs an argument: -(.*)$`)
 )
 
-// explainFlag says what is wrong with the arguments that fs failed to parse, and what would be right.
+// explainFlag says what is wrong with the arguments that fs failed to parse, and what would be
+// right.
 func explainFlag(fs *flag.FlagSet, err error) error {
 	if errors.Is(err, flag.ErrHelp) {
 		return err
@@ -39,8 +40,8 @@ func explainFlag(fs *flag.FlagSet, err error) error {
 	return errors.New(text)
 }
 
-// whatIsWanted returns an example of a right value for the flag where package flag has nothing to say but
-// that it could not parse, and otherwise said.
+// whatIsWanted returns an example of a right value for the flag where package flag has nothing to
+// say but that it could not parse, and otherwise said.
 func whatIsWanted(fs *flag.FlagSet, name, said string) string {
 	f := fs.Lookup(name)
 	if f == nil {
@@ -68,8 +69,8 @@ func namesOf(fs *flag.FlagSet, spell func(string) string) []string {
 	return names
 }
 
-// didYouMean returns " (did you mean …?)" with the name that is most like what was given, or nothing if none
-// is alike enough.
+// didYouMean returns " (did you mean …?)" with the name that is most like what was given, or
+// nothing if none is alike enough.
 func didYouMean(given string, names []string) string {
 	best, least := "", 1+len(strings.TrimPrefix(given, envPrefix))/3
 	for _, name := range names {
@@ -86,8 +87,8 @@ func didYouMean(given string, names []string) string {
 // maxSpelled bounds what editDistance looks at: no flag is longer.
 const maxSpelled = 64
 
-// editDistance counts the letters to insert, delete, replace, or exchange with their neighbours that
-// lead from a to b. It returns limit where there are at least as many.
+// editDistance counts the letters to insert, delete, replace, or exchange with their neighbours
+// that lead from a to b. It returns limit where there are at least as many.
 func editDistance(a, b string, limit int) int {
 	if len(a) > maxSpelled || len(b) > maxSpelled {
 		return limit

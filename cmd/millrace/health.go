@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// maxReadyLag is how old the oldest frame between the socket and the disk may be on a server that
-	// calls itself ready.
+	// maxReadyLag is how old the oldest frame between the socket and the disk may be on a server
+	// that calls itself ready.
 	maxReadyLag = 10 * time.Second
 	// maxReadyRelayLag is how old frames may be when they come: above it we catch up on a backlog.
 	maxReadyRelayLag = time.Minute

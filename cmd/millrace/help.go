@@ -21,7 +21,8 @@ func (c *command) groupsOf(fs *flag.FlagSet) []flagGroup {
 	return []flagGroup{g}
 }
 
-// flagKind returns what stands for a flag's value in the manual, "" for a switch, and the text that explains it.
+// flagKind returns what stands for a flag's value in the manual, "" for a switch, and the text that
+// explains it.
 func flagKind(f *flag.Flag) (kind, text string) {
 	kind, text = flag.UnquoteUsage(f)
 	if c, ok := f.Value.(*choice); ok {

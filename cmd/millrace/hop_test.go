@@ -15,8 +15,8 @@ import (
 	"millrace/translate"
 )
 
-// lazyLine passes TCP connections on to a relay, under one address for all. While it is lazy the second
-// connection, and whatever comes after it, gets nothing.
+// lazyLine passes TCP connections on to a relay, under one address for all. While it is lazy the
+// second connection, and whatever comes after it, gets nothing.
 type lazyLine struct {
 	url   string
 	lazy  atomic.Bool
@@ -79,11 +79,13 @@ func (l *lazyLine) carry(c net.Conn, relay string, mayBeLazy bool) {
 	<-done
 }
 
-// Two instances follow one relay, the second of them now and then by a second late; a subscriber goes from
-// one to the other again and again with the last position it saw. It sees the truth once, in order.
+// Two instances follow one relay, the second of them now and then by a second late; a subscriber
+// goes from one to the other again and again with the last position it saw. It sees the truth once,
+// in order.
 func TestHoppingBetweenInstances(t *testing.T) {
 	t.Parallel()
-	// The subscriber must keep up with the rate, also under the race detector, or it comes to nobody who is behind it.
+	// The subscriber must keep up with the rate, also under the race detector, or it comes to
+	// nobody who is behind it.
 	duration, rate, stay := 6*time.Second, 250, 300*time.Millisecond
 	if long() {
 		duration, rate, stay = time.Minute, 1000, 3*time.Second
@@ -115,7 +117,8 @@ func TestHoppingBetweenInstances(t *testing.T) {
 	defer stopLazing()
 
 	h := hopper{t: t}
-	for h.last.Seq < second.log.Range().Oldest.Position.Seq { // so that the second has begun by where the first is left
+	// so that the second has begun by where the first is left
+	for h.last.Seq < second.log.Range().Oldest.Position.Seq {
 		h.visit(first.addr, stay)
 	}
 	ahead := 0

@@ -63,7 +63,8 @@ func (d *daemon) openUIDs(ctx context.Context, share shares) (*uidStore, error) 
 	return u, nil
 }
 
-// openUIDStore opens the store itself and says where it is. FoundationDB is waited for until ctx ends.
+// openUIDStore opens the store itself and says where it is. FoundationDB is waited for until ctx
+// ends.
 func (d *daemon) openUIDStore(ctx context.Context, share shares, logger *slog.Logger) (store closableStore, place string, err error) {
 	cfg := d.cfg
 	if cfg.intern.value == "fdb" {
@@ -92,7 +93,8 @@ func (u *uidStore) storeID() string {
 	return u.interner.StoreID()
 }
 
-// run waits until ctx is done, or the store has failed; then it returns why, and the process should stop.
+// run waits until ctx is done, or the store has failed; then it returns why, and the process should
+// stop.
 func (u *uidStore) run(ctx context.Context) error {
 	if u == nil {
 		return nil

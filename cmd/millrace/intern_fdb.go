@@ -9,10 +9,11 @@ import (
 	"millrace/intern/kv/fdbkv"
 )
 
-// hasFoundation tells whether --intern=fdb works.
+// hasFoundation reports whether --intern=fdb works.
 const hasFoundation = true
 
-// openFoundation opens the UID store in FoundationDB, and waits for as long as the cluster does not answer.
+// openFoundation opens the UID store in FoundationDB, and waits for as long as the cluster does not
+// answer.
 func openFoundation(ctx context.Context, clusterFile string, logger *slog.Logger) (closableStore, error) {
 	store, err := fdbkv.Open(ctx, fdbkv.Config{ClusterFile: clusterFile, Logger: logger})
 	if err != nil {

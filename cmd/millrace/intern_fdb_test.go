@@ -21,7 +21,8 @@ import (
 	"millrace/intern/kv/fdbkv/fdbtest"
 )
 
-// fdbFlags are those of a server whose UIDs come from a private FoundationDB, and that reads all that the relay has.
+// fdbFlags are those of a server whose UIDs come from a private FoundationDB, and that reads all
+// that the relay has.
 func fdbFlags(server *fdbtest.Server) []string {
 	return []string{"--intern=fdb", "--fdb-cluster-file", server.ClusterFile, "--relay-cursor", "0"}
 }
@@ -74,13 +75,15 @@ func ready(t *testing.T, addr string) (bool, string) {
 	return resp.StatusCode == http.StatusOK, body.String()
 }
 
-// TestFoundationInstances has two and four servers with one store follow the same relay: each holds the truth, all have the same
-// UIDs, none is a fifth slower than the relay, and few transactions are repeated.
+// TestFoundationInstances has two and four servers with one store follow the same relay: each holds
+// the truth, all have the same UIDs, none is a fifth slower than the relay, and few transactions
+// are repeated.
 func TestFoundationInstances(t *testing.T) {
 	for _, n := range []int{2, 4} {
 		t.Run(strconv.Itoa(n), func(t *testing.T) {
 			server := fdbtest.Start(t)
-			const frames = 16_000 // they begin at once, and repeat transactions until they know each other, some 600 ms
+			// they begin at once, and repeat transactions until they know each other, some 600 ms
+			const frames = 16_000
 			sim := startRelaysim(t, "--rate", "1500", "--frames", strconv.Itoa(frames))
 			var all []*testDaemon
 			for range n {
@@ -120,8 +123,8 @@ func TestFoundationInstances(t *testing.T) {
 	}
 }
 
-// TestFoundationLeaderKilled kills one of two servers, with kill -9, in mid-stream: the other's log goes on within a second and
-// holds the truth.
+// TestFoundationLeaderKilled kills one of two servers, with kill -9, in mid-stream: the other's log
+// goes on within a second and holds the truth.
 func TestFoundationLeaderKilled(t *testing.T) {
 	inTime(t, func(wrong *complaints) { leaderKilled(t, wrong) })
 }
@@ -157,8 +160,8 @@ func leaderKilled(t *testing.T, wrong *complaints) {
 	checkUIDs(t, got)
 }
 
-// TestFoundationKills kills two servers with one store again and again, with kill -9: in the end both logs hold the truth with the same
-// UIDs, and the store is a bijection.
+// TestFoundationKills kills two servers with one store again and again, with kill -9: in the end
+// both logs hold the truth with the same UIDs, and the store is a bijection.
 func TestFoundationKills(t *testing.T) {
 	kills, frames := 4, 8000
 	if long() {
@@ -209,7 +212,8 @@ func TestFoundationKills(t *testing.T) {
 	t.Logf("%d events exact in two logs after %d kills; %s", len(want), kills, out)
 }
 
-// hasLog says whether a log in dir has been begun: then the relay is resumed, not read from its start.
+// hasLog says whether a log in dir has been begun: then the relay is resumed, not read from its
+// start.
 func hasLog(dir string) bool {
 	files, _ := filepath.Glob(filepath.Join(dir, "log", "*"))
 	return len(files) > 0
@@ -239,9 +243,10 @@ func (l *lineLog) with(s string) (n int) {
 	return n
 }
 
-// TestFoundationOutage stops the cluster in mid-stream, in the two ways there are: the server is killed and started again, and it
-// stops answering while its connections stay (half a minute with MILLRACE_TEST_LONG=1). The server is not ready
-// meanwhile and says so once; afterwards it is, and log and UIDs are exact.
+// TestFoundationOutage stops the cluster in mid-stream, in the two ways there are: the server is
+// killed and started again, and it stops answering while its connections stay (half a minute with
+// MILLRACE_TEST_LONG=1). The server is not ready meanwhile and says so once; afterwards it is, and
+// log and UIDs are exact.
 func TestFoundationOutage(t *testing.T) {
 	stall := 6 * time.Second
 	if long() {
@@ -328,7 +333,8 @@ func startLoggedDaemon(t *testing.T, relay, dir string, flags ...string) (*testD
 	return td, log
 }
 
-// TestFoundationLate starts a server before its cluster: it says so, waits, and serves when the cluster comes.
+// TestFoundationLate starts a server before its cluster: it says so, waits, and serves when the
+// cluster comes.
 func TestFoundationLate(t *testing.T) {
 	server := fdbtest.Start(t)
 	server.Kill()
@@ -342,7 +348,8 @@ func TestFoundationLate(t *testing.T) {
 	default:
 	}
 	server.Run()
-	for end := time.Now().Add(2 * patience); ; time.Sleep(50 * time.Millisecond) { // the client tries again after ever longer pauses
+	// the client tries again after ever longer pauses
+	for end := time.Now().Add(2 * patience); ; time.Sleep(50 * time.Millisecond) {
 		conn, err := dialLoopback(addr)
 		if err == nil {
 			conn.Close()
@@ -369,7 +376,8 @@ func TestFoundationMove(t *testing.T) {
 	dir, file := t.TempDir(), filepath.Join(t.TempDir(), "uids")
 	d := startDaemon(t, sim.url, dir)
 	sim.waitMade(t, 500)
-	waitFor(t, "something in the log", func() bool { return d.log.Progress().Seq > 0 }) // or the next start begins live
+	// or the next start begins live
+	waitFor(t, "something in the log", func() bool { return d.log.Progress().Seq > 0 })
 	if err := d.stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -394,8 +402,9 @@ func TestFoundationMove(t *testing.T) {
 	checkUIDs(t, got)
 }
 
-// TestFoundationLag prints how late a subscriber sees events at 1,500 frames/s: from the moment that an event is stamped, which is when
-// its frame was read and translated, to the moment that it has been received.
+// TestFoundationLag prints how late a subscriber sees events at 1,500 frames/s: from the moment
+// that an event is stamped, which is when its frame was read and translated, to the moment that it
+// has been received.
 func TestFoundationLag(t *testing.T) {
 	seconds := 5
 	if long() {

@@ -7,7 +7,7 @@ import (
 	"log/slog"
 )
 
-// hasFoundation tells whether --intern=fdb works.
+// hasFoundation reports whether --intern=fdb works.
 const hasFoundation = false
 
 func openFoundation(context.Context, string, *slog.Logger) (closableStore, error) {

@@ -58,13 +58,13 @@ func internTwins() []string { return []string{"data-dir", "intern", "fdb-cluster
 
 // internRun is what a job works with.
 type internRun struct {
-	store  closableStore
-	file   string // of export and import
-	by     uint64 // of skip-ahead; 0: by the age of the backup, if it is one
-	dir    string // the data directory; "": the store is elsewhere
-	stdout io.Writer
-	stderr io.Writer
-	told   time.Time
+	store   closableStore
+	file    string // of export and import
+	by      uint64 // of skip-ahead; 0: by the age of the backup, if it is one
+	dir     string // the data directory; "": the store is elsewhere
+	stdout  io.Writer
+	stderr  io.Writer
+	printed time.Time
 }
 
 func (job *internJob) start(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
@@ -132,7 +132,8 @@ func (p *internPlace) dataDir() string {
 	return p.data
 }
 
-// open opens the store for the job. Unless the job creates one there must be one already. Jobs that only read change nothing.
+// open opens the store for the job. Unless the job creates one there must be one already. Jobs that
+// only read change nothing.
 func (p *internPlace) open(ctx context.Context, job *internJob, stderr io.Writer) (closableStore, error) {
 	if p.intern.value == "fdb" {
 		return openFoundation(ctx, p.cluster, slog.New(slog.NewTextHandler(stderr, nil)))
@@ -163,10 +164,10 @@ func (p *internPlace) open(ctx context.Context, job *internJob, stderr io.Writer
 	return store, nil
 }
 
-// progress tells how many names or keys are done, now and then.
+// progress reports how many names or keys are done, now and then.
 func (r *internRun) progress(done uint64) {
-	if now := time.Now(); now.Sub(r.told) >= progressEvery {
-		r.told = now
+	if now := time.Now(); now.Sub(r.printed) >= progressEvery {
+		r.printed = now
 		fmt.Fprintf(r.stderr, "%d\n", done)
 	}
 }
@@ -256,7 +257,8 @@ func (r *internRun) skipAhead(ctx context.Context) error {
 	return markRestored(r.dir)
 }
 
-// skip raises the sequences by what --by says, else by the age of the backup that the directory is, else by the default.
+// skip raises the sequences by what --by says, else by the age of the backup that the directory is,
+// else by the default.
 func (r *internRun) skip(ctx context.Context) (raised int, err error) {
 	if r.by == 0 && r.dir != "" {
 		m, err := readBackupManifest(r.dir)

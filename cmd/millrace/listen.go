@@ -13,7 +13,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// listen opens the listeners, and tells commands on this machine where the one for operators is.
+// listen opens the listeners, and records for commands on this machine where the one for operators
+// is.
 func (d *daemon) listen() error {
 	cfg := d.cfg
 	var err error

@@ -13,13 +13,15 @@ import (
 	"time"
 )
 
-// The machine that the tests run on may be slow, stand still for seconds, and have other tests on it.
+// The machine that the tests run on may be slow, stand still for seconds, and have other tests on
+// it.
 
 // patience is for what must come. How soon is checked elsewhere, if it is promised.
 const patience = time.Minute
 
-// freeAddr returns an address that nothing listens on until the test does. Its port is below those that the system
-// gives to outgoing connections, and no other test, of this process or another, is given it before this one ends.
+// freeAddr returns an address that nothing listens on until the test does. Its port is below those
+// that the system gives to outgoing connections, and no other test, of this process or another, is
+// given it before this one ends.
 func freeAddr(t *testing.T) string {
 	t.Helper()
 	const least = 10_000
@@ -88,8 +90,9 @@ func (c *complaints) any() bool {
 	return len(c.all) > 0
 }
 
-// inTime is for what millrace promises to do within a time, and cannot while the machine stands still: an attempt during
-// which it did so proves nothing when there are complaints, and is made again.
+// inTime is for what millrace promises to do within a time, and cannot while the machine stands
+// still: an attempt during which it did so proves nothing when there are complaints, and is made
+// again.
 func inTime(t *testing.T, attempt func(wrong *complaints)) {
 	t.Helper()
 	const attempts = 10

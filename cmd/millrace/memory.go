@@ -12,10 +12,12 @@ const (
 	minMemory = 64 << 20
 	// programBytes is how many of the program's own pages and of libc's are resident under load.
 	programBytes = 21 << 20
-	// fixedBytes is what the process takes whatever it does: its pages, stacks, the Go runtime's own.
+	// fixedBytes is what the process takes whatever it does: its pages, stacks, the Go runtime's
+	// own.
 	fixedBytes = programBytes + 8<<20
-	// subscriberBytes is about what a subscriber takes who waits: two stacks, its reader and its buffers. They take
-	// three quarters of the room for garbage at the most; with more the collector would never rest.
+	// subscriberBytes is about what a subscriber takes who waits: two stacks, its reader and its
+	// buffers. They take three quarters of the room for garbage at the most; with more the
+	// collector would never rest.
 	subscriberBytes = 16 << 10
 )
 
@@ -51,15 +53,15 @@ func memoryShares(total byteSize) shares {
 // subscribers is how many there is room for.
 func (s shares) subscribers() int { return int(s.garbage / 4 * 3 / subscriberBytes) }
 
-// chunks is how many bytes of chunks may be on their way to subscribers that catch up: what the subscribers themselves
-// leave of the room for garbage.
+// chunks is how many bytes of chunks may be on their way to subscribers that catch up: what the
+// subscribers themselves leave of the room for garbage.
 func (s shares) chunks() int64 { return s.garbage / 4 }
 
 // frameJSON is how many bytes of JSON one frame may have.
 func (s shares) frameJSON() int64 { return ingest.FrameJSONBytes(s.inFlight) }
 
-// goLimit is what remains for the Go runtime: Pebble keeps its memtables and block cache outside of it, as
-// the program's own pages are. An eighth is what malloc loses between blocks.
+// goLimit is what remains for the Go runtime: Pebble keeps its memtables and block cache outside of
+// it, as the program's own pages are. An eighth is what malloc loses between blocks.
 func (s shares) goLimit(total byteSize) int64 {
 	return int64(total) - (s.log+s.uids)/8*9 - programBytes
 }

@@ -8,8 +8,9 @@ package main
 #include <malloc.h>
 #endif
 
-// Pebble takes its memtables and its block cache from malloc, from whatever thread it is on. glibc gives
-// threads heaps of their own, and keeps in each what was freed there: twice the budget's share and more.
+// Pebble takes its memtables and its block cache from malloc, from whatever thread it is on. glibc
+// gives threads heaps of their own, and keeps in each what was freed there: twice the budget's
+// share and more.
 static void millrace_tidy_malloc(void) {
 #ifdef __GLIBC__
 	mallopt(M_ARENA_MAX, 1);
@@ -20,5 +21,6 @@ static void millrace_tidy_malloc(void) {
 */
 import "C"
 
-// tidyMalloc keeps what C code frees from staying resident. It must come before C code allocates much.
+// tidyMalloc keeps what C code frees from staying resident. It must come before C code allocates
+// much.
 func tidyMalloc() { C.millrace_tidy_malloc() }

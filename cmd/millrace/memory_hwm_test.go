@@ -41,7 +41,8 @@ func (p *millraceProcess) checkPeak(t *testing.T, memory int64) {
 	}
 }
 
-// memorySizes are those that the tests of resident memory run with: the least, or what MILLRACE_TEST_MEMORY lists.
+// memorySizes are those that the tests of resident memory run with: the least, or what
+// MILLRACE_TEST_MEMORY lists.
 func memorySizes(t *testing.T) []int64 {
 	t.Helper()
 	if !long() {
@@ -60,8 +61,8 @@ func memorySizes(t *testing.T) []int64 {
 
 func mebibytes(n int64) string { return strconv.FormatInt(n>>20, 10) + "MiB" }
 
-// Frames at and beyond the limits of the protocol do not make the process larger than --memory, and those that are
-// within them are in the log.
+// Frames at and beyond the limits of the protocol do not make the process larger than --memory, and
+// those that are within them are in the log.
 func TestMemoryHostileFrames(t *testing.T) {
 	for _, memory := range memorySizes(t) {
 		for _, kinds := range []string{"odd-records-of-256-kib", "ops-10*,odd-ops*,control*,records-of*,odd-records*,odd-frame*"} {
@@ -80,8 +81,9 @@ func TestMemoryHostileFrames(t *testing.T) {
 	}
 }
 
-// A hundred subscribers that read a little now and then, each at another place of the log, do not make the process
-// larger than --memory: neither where events are large, nor where blocks have many.
+// A hundred subscribers that read a little now and then, each at another place of the log, do not
+// make the process larger than --memory: neither where events are large, nor where blocks have
+// many.
 func TestMemorySlowSubscribers(t *testing.T) {
 	const slow, messages = 100, 30
 	for _, memory := range memorySizes(t) {
@@ -113,7 +115,8 @@ func TestMemorySlowSubscribers(t *testing.T) {
 	}
 }
 
-// readSlowly reads extended events, with a pause between them and a small buffer, again and again. It counts them in read.
+// readSlowly reads extended events, with a pause between them and a small buffer, again and again.
+// It counts them in read.
 func readSlowly(ctx context.Context, addr string, pause time.Duration, read *atomic.Int64) {
 	d := websocket.Dialer{ReadBufferSize: 4 << 10, NetDialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 		c, err := (&net.Dialer{}).DialContext(ctx, network, addr)

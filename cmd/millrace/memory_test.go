@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// --memory bounds how many subscribers there may be, whatever --max-connections says; and that bounds them, too.
+// --memory bounds how many subscribers there may be, whatever --max-connections says; and that
+// bounds them, too.
 func TestMemoryBoundsSubscribers(t *testing.T) {
 	t.Parallel()
 	sim := startRelaysim(t, "--frames", "10")

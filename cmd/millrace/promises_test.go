@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// Every row of docs/testing.md's first table names a test, and each test it names is in the file it says.
+// Every row of docs/testing.md's first table names a test, and each test it names is in the file it
+// says.
 func TestPromisesNameRealTests(t *testing.T) {
 	root := filepath.Join("..", "..")
 	doc, err := os.ReadFile(filepath.Join(root, "docs", "testing.md"))

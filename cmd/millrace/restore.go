@@ -12,7 +12,8 @@ import (
 	"millrace/intern"
 )
 
-// restoredFile is what manifestFile is renamed to once UIDs may be given out from a restored directory.
+// restoredFile is what manifestFile is renamed to once UIDs may be given out from a restored
+// directory.
 const restoredFile = "restored.json"
 
 // readBackupManifest returns what is known of the backup that dir is, and nil if dir is none.
@@ -37,7 +38,8 @@ func adviseSkip(err error, dir string) error {
 	return advise(err, fmt.Sprintf("Run millrace intern skip-ahead --data-dir %s --by %d, and start again.", dir, uint64(intern.DefaultSkip)))
 }
 
-// markRestored says that what dir was restored from needs no skip any more. Without a manifest it does nothing.
+// markRestored says that what dir was restored from needs no skip any more. Without a manifest it
+// does nothing.
 func markRestored(dir string) error {
 	err := os.Rename(filepath.Join(dir, manifestFile), filepath.Join(dir, restoredFile))
 	if errors.Is(err, os.ErrNotExist) {
@@ -52,8 +54,9 @@ func markRestored(dir string) error {
 // age is how long ago the backup was made, by this machine's clock.
 func (m *backupManifest) age() time.Duration { return time.Since(m.Made) }
 
-// finishRestore raises the sequences of a UID store that was restored from a backup, so that no UID is given out twice.
-// It needs both stores open, and comes before the first UID. Interrupted, it raises them again at the next start.
+// finishRestore raises the sequences of a UID store that was restored from a backup, so that no UID
+// is given out twice. It needs both stores open, and comes before the first UID. Interrupted, it
+// raises them again at the next start.
 func (d *daemon) finishRestore(ctx context.Context) error {
 	dir := d.cfg.dataDir
 	m, err := readBackupManifest(dir)

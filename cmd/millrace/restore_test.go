@@ -30,7 +30,8 @@ func copyOf(t *testing.T, saved string) string {
 	return dir
 }
 
-// giveUIDs starts a server on dir, which gives UIDs to 200 new strings, and stops it. It returns them and the log.
+// giveUIDs starts a server on dir, which gives UIDs to 200 new strings, and stops it. It returns
+// them and the log.
 func giveUIDs(t *testing.T, dir, name string, flags ...string) (uids []uint64, logged string) {
 	t.Helper()
 	cfg, err := parseServe(serveArgs("", append([]string{"--data-dir", dir, "--uid-prefix-bits", "1"}, flags...)...)[1:], nil)
@@ -56,7 +57,7 @@ func giveUIDs(t *testing.T, dir, name string, flags ...string) (uids []uint64, l
 	return uids, out.String()
 }
 
-// isBackup tells whether a start on dir will skip UIDs.
+// isBackup reports whether a start on dir will skip UIDs.
 func isBackup(t *testing.T, dir string) bool {
 	t.Helper()
 	_, err := os.Stat(filepath.Join(dir, manifestFile))
@@ -66,8 +67,8 @@ func isBackup(t *testing.T, dir string) bool {
 	return err == nil
 }
 
-// A backup that is restored twice, without a further command: no UID stands for two strings, those that the original
-// server gave out after the backup included.
+// A backup that is restored twice, without a further command: no UID stands for two strings, those
+// that the original server gave out after the backup included.
 func TestRestoreSkipsUIDs(t *testing.T) {
 	t.Parallel()
 	saved, dir := savedBackup(t)

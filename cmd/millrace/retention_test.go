@@ -12,9 +12,10 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// Ten subscribers sit at the oldest end of a log that is trimmed, and stop reading. The trims do not wait for them, and
-// somebody who reads on misses nothing. When they read again, what they get is the log from where they began, whole
-// and in order, up to where they fell off; then they are ended in the way they asked for.
+// Ten subscribers sit at the oldest end of a log that is trimmed, and stop reading. The trims do
+// not wait for them, and somebody who reads on misses nothing. When they read again, what they get
+// is the log from where they began, whole and in order, up to where the log was trimmed; then they
+// are ended in the way they asked for.
 func TestRetentionDoesNotWaitForSlowReaders(t *testing.T) {
 	t.Parallel()
 	const frames, trimmed = 20_000, 10_000
@@ -88,7 +89,8 @@ func (r *slowReader) check(t *testing.T, i int, log []truthEvent) {
 	if r.extended {
 		code = 4001
 	}
-	reset := !r.extended && errors.Is(err, syscall.ECONNRESET) // no less abnormal than an end without a close frame
+	// no less abnormal than an end without a close frame
+	reset := !r.extended && errors.Is(err, syscall.ECONNRESET)
 	if !websocket.IsCloseError(err, code) && !reset {
 		t.Errorf("reader %d, extended %t, ended with %v, want code %d", i, r.extended, err, code)
 	}

@@ -49,8 +49,8 @@ type daemon struct {
 	control         *control     // nil: off; published in the data directory
 }
 
-// gcPercent is more than Go's 100: most of what is allocated are blocks of the log for readers, which the memory
-// limit bounds anyhow. It makes a cold replay some 15 % faster.
+// gcPercent is more than Go's 100: most of what is allocated are blocks of the log for readers,
+// which the memory limit bounds anyhow. It makes a cold replay some 15 % faster.
 const gcPercent = 300
 
 func runServe(ctx context.Context, args []string, _, stderr io.Writer) error {
@@ -228,7 +228,8 @@ func (d *daemon) buildIngest(share shares) error {
 		client.Start = &cfg.relayCursor.value
 	}
 	if p := at.Previous; p.Epoch != 0 {
-		// An operator's new epoch: what lies between the end of the one before and the first frame is unknown.
+		// An operator's new epoch: what lies between the end of the one before and the first frame
+		// is unknown.
 		client.Previous = &consume.Mark{Epoch: p.Epoch, Seq: p.Seq}
 	}
 	if d.client, err = consume.New(client); err != nil {
@@ -302,7 +303,8 @@ func (d *daemon) run(ctx context.Context) error {
 		"data_dir", d.cfg.dataDir, "seq", d.log.Progress().Seq, "epoch", d.log.Progress().Epoch,
 		"dictionary", d.dicts.Stored().ID(), "max_subscribers", d.maxSubscribers, "open_files", d.files.limit)
 	g, gctx := errgroup.WithContext(ctx)
-	// What was read has half of --shutdown-timeout to become durable; what then remains is for goodbyes.
+	// What was read has half of --shutdown-timeout to become durable; what then remains is for
+	// goodbyes.
 	drain, cut := context.WithCancelCause(context.Background())
 	defer cut(nil)
 
@@ -314,13 +316,15 @@ func (d *daemon) run(ctx context.Context) error {
 	g.Go(func() error { return d.log.Run(gctx) })
 	g.Go(func() error { return d.uids.run(gctx) })
 	g.Go(func() error { return d.disk.Run(gctx) })
-	g.Go(func() error { return d.server.Serve(context.WithoutCancel(ctx), d.publicListener) }) // until goodbye
+	// until goodbye
+	g.Go(func() error { return d.server.Serve(context.WithoutCancel(ctx), d.publicListener) })
 	g.Go(func() error {
 		<-gctx.Done()
 		stop := time.Now()
 		time.AfterFunc(d.cfg.shutdownTimeout/2, func() { cut(errShutdownTimeout) })
 		time.AfterFunc(d.cfg.shutdownTimeout+stuckTimeout, d.stuck)
-		d.logger.Info("stopping", "cause", context.Cause(gctx)) // here, so that "stopped" comes after it
+		// here, so that "stopped" comes after it
+		d.logger.Info("stopping", "cause", context.Cause(gctx))
 		<-drained
 		d.goodbye(d.cfg.shutdownTimeout - time.Since(stop))
 		return nil
@@ -339,14 +343,14 @@ func (d *daemon) run(ctx context.Context) error {
 	return err
 }
 
-// stuckTimeout is how long after --shutdown-timeout a stop that hangs, in a disk that answers no more say, is
-// given up.
+// stuckTimeout is how long after --shutdown-timeout a stop that hangs, in a disk that answers no
+// more say, is given up.
 const stuckTimeout = 5 * time.Second
 
 // errShutdownTimeout is the cause of what is cut off when a stop takes too long.
 var errShutdownTimeout = errors.New("--shutdown-timeout is over")
 
-// goodbye tells subscribers to come back later. Those who do not listen are cut off.
+// goodbye informs subscribers to come back later. Those who do not listen are cut off.
 func (d *daemon) goodbye(within time.Duration) {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), within, errShutdownTimeout)
 	defer cancel()

@@ -22,8 +22,8 @@ func slowSyncFS(by time.Duration) vfs.FS {
 	}))}
 }
 
-// While a relay sends as fast as it is read and every sync takes 50 ms, of both stores, reading slows down
-// and memory stays where it was.
+// While a relay sends as fast as it is read and every sync takes 50 ms, of both stores, reading
+// slows down and memory stays where it was.
 func TestSlowDiskSlowsReading(t *testing.T) {
 	relay := startRelaysim(t, "--generate", "500", "--window-frames", "20000", "--wait-for-consumer", "--truth", "")
 	cfg, err := parseServe([]string{"--relay", relay.url, "--data-dir", t.TempDir(), "--listen", "127.0.0.1:0",

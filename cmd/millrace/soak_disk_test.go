@@ -79,7 +79,8 @@ func (d *smallDisk) empty(t *testing.T) {
 	d.full = false
 }
 
-// soakDictionaryID is that of the operator's dictionary, which is the built-in one under another name.
+// soakDictionaryID is that of the operator's dictionary, which is the built-in one under another
+// name.
 const soakDictionaryID = 40_001
 
 func soakDictionary(t *testing.T) *dict.Dictionary {

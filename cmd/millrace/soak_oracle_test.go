@@ -17,11 +17,11 @@ import (
 	"millrace/translate"
 )
 
-// numbering tells which of a soak's numberings a seq is of.
+// numbering reports which of a soak's numberings a seq is of.
 func numbering(seq int64) int64 { return seq / soakNumberings }
 
-// check reads the log from its beginning, or takes what was seen of it where its beginning was trimmed, and holds
-// it against the truth. It returns both, and the log's gaps.
+// check reads the log from its beginning, or takes what was seen of it where its beginning was
+// trimmed, and holds it against the truth. It returns both, and the log's gaps.
 func (r *round) check() (truth, log []truthEvent, gaps []soakGap) {
 	t := r.t
 	truth = slices.DeleteFunc(readTruth(t, r.sim.truth), func(e truthEvent) bool { return r.losses.abandoned[e.Epoch] })
@@ -65,14 +65,14 @@ func readThrough(t *testing.T, addr string, seen *streams, newest string) []trut
 	return out
 }
 
-// span is a run of the truth, [from, to), that a gap tells may be missing.
+// span is a run of the truth, [from, to), that may be missing according to a gap.
 type span struct {
 	from, to int
 	renumber bool // it lies between two numberings
 }
 
-// checkLosses makes sure that the log is the truth but for what the relay lost, that all of that lies in
-// gaps, and that nothing of what a gap spans is there.
+// checkLosses makes sure that the log is the truth but for what the relay lost, that all of that
+// lies in gaps, and that nothing of what a gap spans is there.
 func checkLosses(t *testing.T, log, truth []truthEvent, gaps []soakGap, lost losses) {
 	t.Helper()
 	spans := gapSpans(t, truth, gaps)
@@ -250,8 +250,8 @@ func soakDecode(t *testing.T) func([]byte) ([]byte, error) {
 // soakReplays is how many replays of each log are checked.
 const soakReplays = 24
 
-// replays reads the log in every variant, through filters of every kind, from cursors of both kinds at
-// random places, and compares each with the log.
+// replays reads the log in every variant, through filters of every kind, from cursors of both kinds
+// at random places, and compares each with the log.
 func (r *round) replays(log []truthEvent) {
 	facts, decode := factsOf(r.t, log), soakDecode(r.t)
 	dictionaries := []string{"", strconv.Itoa(dict.JetstreamID), strconv.Itoa(dict.BuiltInID)}
@@ -266,7 +266,8 @@ func (r *round) replays(log []truthEvent) {
 		q := filter.values()
 		q.Set("cursor", cursor)
 		q.Set("extended", strconv.FormatBool(extended))
-		q.Set("zstdDictionary", dictionary) // the stored one, or one that blocks are compressed with on demand
+		// the stored one, or one that blocks are compressed with on demand
+		q.Set("zstdDictionary", dictionary)
 		s := subscribe(r.t, r.addr, q.Encode())
 		if dictionary != "" {
 			s.decode = decode
@@ -296,7 +297,8 @@ func (r *round) replays(log []truthEvent) {
 	r.lookUps(log)
 }
 
-// soakCursor returns a cursor at or just beside event at, and the index of the event that comes first.
+// soakCursor returns a cursor at or just beside event at, and the index of the event that comes
+// first.
 func soakCursor(rng *rand.Rand, seen *streams, log []truthEvent, at int) (cursor string, from int) {
 	e := log[at]
 	switch rng.IntN(6) {

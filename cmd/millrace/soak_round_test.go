@@ -23,18 +23,20 @@ import (
 )
 
 const (
-	// soakPatience is --epoch-patience in lossy rounds; the relay comes back with its old numbering well
-	// within it.
+	// soakPatience is --epoch-patience in lossy rounds; the relay comes back with its old numbering
+	// well within it.
 	soakPatience = 5 * time.Second
 	// soakNumberings: a restarted numbering begins this much below the one before, so that a
-	// seq alone tells which numbering it is of, and no numbering climbs to where another was.
+	// seq alone shows which numbering it is of, and no numbering climbs to where another was.
 	soakNumberings = int64(1e9)
-	// soakRetention is --retention-bytes where logs are trimmed: some 14,000 events, several seconds of them, so
-	// that nobody falls off who is back as soon as the daemon is.
+	// soakRetention is --retention-bytes where logs are trimmed: some 14,000 events, several
+	// seconds of them, so that nobody falls off who is back as soon as the daemon is.
 	soakRetention = 6 << 20
-	// soakSettle bounds each wait for the daemon to catch up: relays are redialled after up to 30 s.
+	// soakSettle bounds each wait for the daemon to catch up: relays are redialled after up to 30
+	// s.
 	soakSettle = 3 * time.Minute
-	// soakTries is how often a round is tried in which the machine was too slow to tell what is right.
+	// soakTries is how often a round is tried in which the machine was too slow to know what is
+	// right.
 	soakTries = 5
 )
 
@@ -63,8 +65,9 @@ type round struct {
 
 // losses is what the relay may have taken from us.
 type losses struct {
-	through   map[int64]int64 // by numbering (seq / soakNumberings): the window has been moved past this seq
-	abandoned map[int]bool    // truth's epochs that came and went within the patience
+	// by numbering (seq / soakNumberings): the window has been moved past this seq
+	through   map[int64]int64
+	abandoned map[int]bool // truth's epochs that came and went within the patience
 }
 
 func runSoakRound(t *testing.T, plan soakPlan, total *survived) {
@@ -74,7 +77,7 @@ func runSoakRound(t *testing.T, plan soakPlan, total *survived) {
 		}
 		total.add("rounds that were tried again, the machine being too slow", 1)
 	}
-	t.Fatalf("the relay was away for longer than %v, too long to tell what is right, in %d tries: the machine is too slow", soakPatience, soakTries)
+	t.Fatalf("the relay was away for longer than %v, too long to know what is right, in %d tries: the machine is too slow", soakPatience, soakTries)
 }
 
 // trySoakRound returns false if nothing can be said since the machine was too slow.
@@ -156,7 +159,8 @@ func trySoakRound(t *testing.T, plan soakPlan, total *survived) bool {
 	return true
 }
 
-// live is the time in which everything goes wrong. It returns false if the machine was too slow for that.
+// live is the time in which everything goes wrong. It returns false if the machine was too slow for
+// that.
 func (r *round) live() bool {
 	end := time.Now().Add(r.plan.length)
 	r.start(nil)
@@ -182,8 +186,8 @@ func (r *round) live() bool {
 	return true
 }
 
-// wrapper is what the next process is started by: now and then a limit for the size of its files, which
-// makes a write fail in the middle as a full disk does.
+// wrapper is what the next process is started by: now and then a limit for the size of its files,
+// which makes a write fail in the middle as a full disk does.
 func (r *round) wrapper() []string {
 	if !r.plan.writeLimit || r.rng.IntN(2) == 0 {
 		return nil
@@ -315,7 +319,8 @@ func (r *round) settle() {
 	r.catchUp()
 }
 
-// catchUp waits until the log has what is now the truth's last event, of the relay's present numbering.
+// catchUp waits until the log has what is now the truth's last event, of the relay's present
+// numbering.
 func (r *round) catchUp() {
 	r.t.Helper()
 	last := int64(0)
@@ -447,8 +452,8 @@ func (r *round) relayFails(ctx context.Context) {
 	}
 }
 
-// relayLoses lets the relay lose frames, or restart its numbering, now and then. It returns false if a numbering that came
-// and went was there for so long that the daemon may have followed it.
+// relayLoses lets the relay lose frames, or restart its numbering, now and then. It returns false
+// if a numbering that came and went was there for so long that the daemon may have followed it.
 func (r *round) relayLoses() bool {
 	act := func(name string, q url.Values) (result struct {
 		Epoch       int

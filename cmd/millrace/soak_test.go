@@ -13,16 +13,16 @@ import (
 	"time"
 )
 
-// The soak runs millrace between a relay that does all that relays do wrong and subscribers that go on
-// after each interruption, kills it at random moments, and then holds everything that was stored and
-// shown against relaysim's truth file. It works in rounds, each with a log of its own, whose plans follow
-// from the seed: make soak SEED=… MINUTES=….
+// The soak runs millrace between a relay that does all that relays do wrong and subscribers that go
+// on after each interruption, kills it at random moments, and then holds everything that was stored
+// and shown against relaysim's truth file. It works in rounds, each with a log of its own, whose
+// plans follow from the seed: make soak SEED=… MINUTES=….
 
 // soakRound is how long one round of a long soak produces events.
 const soakRound = 45 * time.Second
 
-// soakPlan is what one round is to do. Everything in it, and everything drawn during the round, follows
-// from seed; when the process gets the CPU does not.
+// soakPlan is what one round is to do. Everything in it, and everything drawn during the round,
+// follows from seed; when the process gets the CPU does not.
 type soakPlan struct {
 	seed       uint64
 	length     time.Duration
@@ -32,9 +32,10 @@ type soakPlan struct {
 	hostile    int           // one in so many messages is malformed; 0: none but injected ones
 	lossy      bool          // the relay also loses frames and restarts its numbering
 	writeLimit bool          // some processes cannot write files beyond a size
-	diskFull   bool          // the disk is full now and then; where no disk can be mounted, writeLimit
-	trims      bool          // the log keeps little of what it was given
-	dictionary bool          // the stored dictionary is an operator's
+	// the disk is full now and then; where no disk can be mounted, writeLimit
+	diskFull   bool
+	trims      bool // the log keeps little of what it was given
+	dictionary bool // the stored dictionary is an operator's
 }
 
 func (p soakPlan) String() string {
@@ -42,8 +43,8 @@ func (p soakPlan) String() string {
 		p.seed, p.length, p.rate, p.faultEvery, p.killEvery, p.hostile, p.lossy, p.writeLimit, p.diskFull, p.trims, p.dictionary)
 }
 
-// planSoak draws the plan of a round. Kinds of rounds take turns, so that a short soak has all; a round is the first
-// one of another seed.
+// planSoak draws the plan of a round. Kinds of rounds take turns, so that a short soak has all; a
+// round is the first one of another seed.
 func planSoak(seed uint64, round int, length time.Duration) soakPlan {
 	p := soakPlan{seed: seed + uint64(round), length: length}
 	rng := rand.New(rand.NewPCG(p.seed, 1))
@@ -59,8 +60,8 @@ func planSoak(seed uint64, round int, length time.Duration) soakPlan {
 	return p
 }
 
-// TestSoak is a few seconds of soak with a seed of its own each time, or as much of it, from the seed, as
-// MILLRACE_TEST_SOAK_MINUTES and MILLRACE_TEST_SOAK_SEED say.
+// TestSoak is a few seconds of soak with a seed of its own each time, or as much of it, from the
+// seed, as MILLRACE_TEST_SOAK_MINUTES and MILLRACE_TEST_SOAK_SEED say.
 func TestSoak(t *testing.T) {
 	skipUnderRace(t)
 	minutes, err := strconv.ParseFloat(cmpOr(os.Getenv("MILLRACE_TEST_SOAK_MINUTES"), "0"), 64)

@@ -15,8 +15,8 @@ import (
 	"millrace/translate"
 )
 
-// together says whether all subscribers are so near to the end of the truth, and so of the log, which is a beginning of it,
-// that none of them falls off a log that is trimmed now.
+// together says whether all subscribers are so near to the end of the truth, and so of the log,
+// which is a beginning of it, that none of them falls off a log that is trimmed now.
 func (r *round) together() bool {
 	const near = 4000 // events; of soakRetention at least some 7,000 are kept
 	raw, err := os.ReadFile(r.sim.truth)
@@ -63,8 +63,8 @@ func (r *round) leastSeq() int64 {
 	return least
 }
 
-// seenThrough waits until the subscriber, whom nothing is filtered for, has seen the event that has the cursor, and
-// returns all it saw.
+// seenThrough waits until the subscriber, whom nothing is filtered for, has seen the event that has
+// the cursor, and returns all it saw.
 func (w *watcher) seenThrough(t *testing.T, cursor string) []truthEvent {
 	t.Helper()
 	for end := time.Now().Add(soakSettle); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
@@ -82,8 +82,8 @@ func (w *watcher) seenThrough(t *testing.T, cursor string) []truthEvent {
 	return nil
 }
 
-// trim starts the daemon anew, which trims, and returns what is left of the log: the end of it, no more than may be
-// kept, and no less than half of that.
+// trim starts the daemon anew, which trims, and returns what is left of the log: the end of it, no
+// more than may be kept, and no less than half of that.
 func (r *round) trim(log []truthEvent) []truthEvent {
 	r.process.kill()
 	r.calm = true

@@ -2,8 +2,8 @@ package main
 
 import "testing"
 
-// TestUpdatesExplain checks the soak's judge of options updates: it accepts a switch at any event after the
-// update was asked for, and nothing else.
+// TestUpdatesExplain checks the soak's judge of options updates: it accepts a switch at any event
+// after the update was asked for, and nothing else.
 func TestUpdatesExplain(t *testing.T) {
 	var log []truthEvent
 	var facts []eventFacts

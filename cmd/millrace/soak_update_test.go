@@ -9,11 +9,12 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// A watcher that updates its options sees, on each connection, what one filter after the other lets through.
-// At which event an update takes effect is the server's to say, but each event is judged by exactly one filter.
+// A watcher that updates its options sees, on each connection, what one filter after the other lets
+// through. At which event an update takes effect is the server's to say, but each event is judged
+// by exactly one filter.
 
-// updateFilters are those that such a watcher draws from. They overlap in all ways, so that an event that is
-// judged by none or by two of them shows.
+// updateFilters are those that such a watcher draws from. They overlap in all ways, so that an
+// event that is judged by none or by two of them shows.
 var updateFilters = []soakFilter{
 	{collections: []string{"app.bsky.feed.like"}},
 	{collections: []string{"app.bsky.feed.post", "app.bsky.feed.like"}},
@@ -80,8 +81,8 @@ func (w *watcher) updating(conn *websocket.Conn, ended <-chan struct{}) {
 	}
 }
 
-// explain is nil if each connection saw what the log has between its cursor and its last event (the last
-// connection: the end of the log) by its filters.
+// explain is nil if each connection saw what the log has between its cursor and its last event (the
+// last connection: the end of the log) by its filters.
 func (u *updates) explain(events, log []truthEvent, facts []eventFacts) error {
 	after := map[string]int{} // by place, where the log goes on
 	for i, e := range log {
@@ -106,7 +107,8 @@ func (u *updates) explain(events, log []truthEvent, facts []eventFacts) error {
 	return nil
 }
 
-// explain walks the log from event at on with every filter that may be in force, and wants one way to have seen exactly events.
+// explain walks the log from event at on with every filter that may be in force, and wants one way
+// to have seen exactly events.
 func (c *updatedConn) explain(events, log []truthEvent, facts []eventFacts, at int) error {
 	type state struct{ filter, seen int } // the filter in force, and how many events are explained
 	states := map[state]bool{{0, c.first}: true}

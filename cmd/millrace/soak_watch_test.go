@@ -15,7 +15,8 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// watcher subscribes again and again, each time from where its last connection ended, and keeps what it saw.
+// watcher subscribes again and again, each time from where its last connection ended, and keeps
+// what it saw.
 type watcher struct {
 	r        *round
 	name     string
@@ -215,7 +216,7 @@ func (w *watcher) check(t *testing.T, log []truthEvent, gaps []soakGap) {
 	}
 	for _, g := range gaps {
 		if !w.gaps[g] {
-			t.Errorf("subscriber (%s): was not told of the gap %v", w.name, g)
+			t.Errorf("subscriber (%s): did not get the gap %v", w.name, g)
 		}
 	}
 }

@@ -9,7 +9,8 @@ import (
 	comatproto "github.com/bluesky-social/indigo/api/atproto"
 )
 
-// TestStatusOfADaemon: what the page shows beside the log comes from the parts that know it, also after a restart.
+// TestStatusOfADaemon: what the page shows beside the log comes from the parts that know it, also
+// after a restart.
 func TestStatusOfADaemon(t *testing.T) {
 	t.Parallel()
 	relay := newTestRelay(t)

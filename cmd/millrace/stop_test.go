@@ -71,7 +71,8 @@ func TestSIGTERM(t *testing.T) {
 	}
 }
 
-// Everything that the process says when it cannot start ends in an exit code and a text that names the flag.
+// Everything that the process says when it cannot start ends in an exit code and a text that names
+// the flag.
 func TestStartErrors(t *testing.T) {
 	t.Parallel()
 	bin, err := binaries()

@@ -15,18 +15,18 @@ import (
 	"time"
 )
 
-// A process under load is told to stop, and started again: within the deadline every subscriber's stream ends
-// between two frames, extended ones are told where to go on, and who does so has the truth once, in order.
-// Some subscribers read nothing meanwhile, and change none of that.
+// A process under load is asked to stop, and started again: within the deadline every subscriber's
+// stream ends between two frames, extended ones get where to resume, and those that do have the
+// truth once, in order. Some subscribers read nothing meanwhile, and change none of that.
 func TestRestartUnderLoad(t *testing.T) {
 	t.Parallel()
 	inTime(t, func(wrong *complaints) { restartUnderLoad(t, wrong) })
 }
 
 func restartUnderLoad(t *testing.T, wrong *complaints) {
-	restarts, crowd, frames := 2, 40, 12_000
+	restarts, clients, frames := 2, 40, 12_000
 	if long() {
-		restarts, crowd, frames = 8, 100, 30_000
+		restarts, clients, frames = 8, 100, 30_000
 	}
 	sim := startRelaysim(t, "--rate", "1500", "--frames", strconv.Itoa(frames), "--wait-for-consumer")
 	dir, addr := t.TempDir(), freeAddr(t)
@@ -37,7 +37,7 @@ func restartUnderLoad(t *testing.T, wrong *complaints) {
 		return p
 	}
 	p := start()
-	readers := make([]*loadReader, crowd)
+	readers := make([]*loadReader, clients)
 	for i := range readers {
 		readers[i] = &loadReader{t: t, wrong: wrong, addr: addr, extended: i%2 == 0, compressed: i%4 >= 2, cursor: "0"}
 	}
@@ -47,7 +47,7 @@ func restartUnderLoad(t *testing.T, wrong *complaints) {
 			r.connect()
 			reading.Go(r.read)
 		}
-		for range crowd / 4 {
+		for range clients / 4 {
 			dialRaw(t, addr, "cursor=0") // and reads nothing
 		}
 		sim.waitMade(t, int64(frames*(i+1)/(restarts+2)))

@@ -249,7 +249,8 @@ func (t *tailer) say(format string, args ...any) {
 	fmt.Fprintf(t.stderr, "millrace tail: "+format+"\n", args...)
 }
 
-// watchEnd ends the subscription once --until has passed and nothing more can come, though no event says so.
+// watchEnd ends the subscription once --until has passed and nothing more can come, though no event
+// says so.
 func (t *tailer) watchEnd(ctx context.Context) {
 	if t.end.never() {
 		return

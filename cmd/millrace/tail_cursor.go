@@ -70,7 +70,8 @@ func (f *cursorFile) close() error {
 	return f.err
 }
 
-// writeLocked replaces the file, so that it holds either the old cursor or the new one, come what may.
+// writeLocked replaces the file, so that it holds either the old cursor or the new one, come what
+// may.
 func (f *cursorFile) writeLocked() {
 	if f.pending == "" || f.err != nil {
 		return

@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// isEvent tells events from info messages and heartbeats, which begin with their kind.
+// isEvent distinguishes events from info messages and heartbeats, which begin with their kind.
 func isEvent(line []byte) bool { return bytes.HasPrefix(line, []byte(`{"did":`)) }
 
 // nextCursor is where to go on after the event: behind its position if it has one, else at its

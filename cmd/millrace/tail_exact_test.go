@@ -123,8 +123,9 @@ func (p *tailProcess) interrupt(t *testing.T) int {
 	return p.cmd.ProcessState.ExitCode()
 }
 
-// millrace tail --since through breaks of the network, a server that is killed and started again, and its own end and new
-// start with a cursor file: the output is the truth, nothing missing, nothing twice.
+// millrace tail --since through breaks of the network, a server that is killed and started again,
+// and its own end and new start with a cursor file: the output is the truth, nothing missing,
+// nothing twice.
 func TestTailExact(t *testing.T) {
 	t.Parallel()
 	for _, flag := range []string{"--extended", "--compress"} {
@@ -168,7 +169,7 @@ func TestTailExact(t *testing.T) {
 				t.Errorf("exit code %d\n%s", code, &tail.stderr)
 			}
 			if n := strings.Count(tail.stderr.String(), "connecting again"); n < 2 {
-				t.Errorf("it tells of %d new connections, want 2 or more:\n%s", n, &tail.stderr)
+				t.Errorf("it reports %d new connections, want 2 or more:\n%s", n, &tail.stderr)
 			}
 			tail = startTail(t, output, args...)
 			reach(2000)
@@ -253,7 +254,8 @@ func TestTailEndings(t *testing.T) {
 	}
 }
 
-// Against a Jetstream that is no millrace: what there is until now, with a cursor file that is a time, and inclusive.
+// Against a Jetstream that is no millrace: what there is until now, with a cursor file that is a
+// time, and inclusive.
 func TestTailPlainJetstream(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex

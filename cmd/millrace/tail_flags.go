@@ -18,7 +18,7 @@ import (
 	"millrace/replay"
 )
 
-// defaultServer is where a server listens that was told nothing else.
+// defaultServer is where a server listens by default.
 const defaultServer = "ws://localhost:6008"
 
 const tailAbout = `It follows a millrace, or any Jetstream, from now on, or from --cursor, --since or --cursor-file on. A connection
@@ -62,7 +62,7 @@ func tailCommand() *command {
 	}
 }
 
-// tailConfig is what `millrace tail` can be told.
+// tailConfig is what the flags of `millrace tail` set.
 type tailConfig struct {
 	url             string
 	collections     list
@@ -122,7 +122,8 @@ func defaultDictionaryCache() string {
 	return filepath.Join(dir, "millrace", "dictionaries")
 }
 
-// parseTail reads the arguments; times count from now. Its error is that of the user, or flag.ErrHelp.
+// parseTail reads the arguments; times count from now. Its error is that of the user, or
+// flag.ErrHelp.
 func parseTail(args []string, now time.Time) (*tailConfig, error) {
 	fs, c := newTailFlags()
 	if err := parseFlags(fs, args, nil); err != nil {
@@ -202,7 +203,7 @@ func parseCursor(s string) (replay.Cursor, error) {
 // moment writes Unix microseconds for people.
 func moment(us int64) string { return time.UnixMicro(us).Format("2006-01-02 15:04:05") }
 
-// clientConfig is what the client is told by the flags alone.
+// clientConfig is the configuration of the client by the flags alone.
 func (c *tailConfig) clientConfig() (client.Config, error) {
 	cfg := client.Config{
 		URL:      c.url,

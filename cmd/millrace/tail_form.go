@@ -98,7 +98,7 @@ func (f form) appendEvent(dst []byte, e *client.Event) []byte {
 	return append(dst, '\n')
 }
 
-// excerpt is what a record says, as far as one line can tell.
+// excerpt is what a record says, as far as one line can show.
 func excerpt(record json.RawMessage) string {
 	if len(record) == 0 {
 		return ""
@@ -128,8 +128,8 @@ func excerpt(record json.RawMessage) string {
 	return printable(string(record), maxExcerpt)
 }
 
-// printable is s on one line, cut to so many characters, without what could steer a terminal or turn the
-// line around: anybody may write anything into a record.
+// printable is s on one line, cut to so many characters, without what could steer a terminal or
+// turn the line around: anybody may write anything into a record.
 func printable(s string, most int) string {
 	var b strings.Builder
 	n := 0

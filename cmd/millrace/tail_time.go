@@ -56,7 +56,8 @@ func parseUntil(s string, now time.Time) (e end, askServer bool, err error) {
 	return end{timeUS: us, live: us <= now.UnixMicro()}, false, nil
 }
 
-// askNewest asks the server for the newest event that it has. A plain Jetstream cannot say: then it is now.
+// askNewest asks the server for the newest event that it has. A plain Jetstream cannot say: then it
+// is now.
 func askNewest(ctx context.Context, c *client.Client, stderr io.Writer, once bool, now int64) (int64, error) {
 	for {
 		r, err := c.Range(ctx)

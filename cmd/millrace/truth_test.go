@@ -64,8 +64,8 @@ func readTruth(t *testing.T, path string) []truthEvent {
 	return out
 }
 
-// streams numbers stream tags in the order they are first seen, which is that of the epochs for who reads
-// from the beginning. Readers of one log may share it.
+// streams numbers stream tags in the order they are first seen, which is that of the epochs for who
+// reads from the beginning. Readers of one log may share it.
 type streams struct {
 	mu   sync.Mutex
 	tags map[translate.Stream]int
@@ -161,9 +161,9 @@ func readAll(t *testing.T, addr, query string, n int) []truthEvent {
 	}
 }
 
-// readThrough reads extended events of one numbering, and heartbeats, until one of these says that all through the seq
-// end has been sent. end may be known later, 0 until then: that nothing comes for a while does not tell the end of a
-// stream from a machine that stands still.
+// readThrough reads extended events of one numbering, and heartbeats, until one of these says that
+// all through the seq end has been sent. end may be known later, 0 until then: that nothing comes
+// for a while does not show the end of a stream from a machine that stands still.
 func (s *subscriber) readThrough(t *testing.T, seen *streams, end *atomic.Int64) (out []truthEvent) {
 	t.Helper()
 	var events []string // parsed when all is read: nobody is to be slow
@@ -249,7 +249,7 @@ func (s *simulator) do(t *testing.T, action string) {
 	}
 }
 
-// status tells how many messages relaysim has made.
+// status reports how many messages relaysim has made.
 func (s *simulator) messages(t *testing.T) int64 {
 	t.Helper()
 	resp, err := http.Get(s.admin + "status")

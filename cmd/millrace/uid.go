@@ -52,7 +52,8 @@ func runUID(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	return lookupUIDs(ctx, base, fs.Args(), stdout)
 }
 
-// lookupUIDs prints the UID and the string of each argument, "unknown" for one that has no other half, and fails if anything is.
+// lookupUIDs prints the UID and the string of each argument, "unknown" for one that has no other
+// half, and fails if anything is.
 func lookupUIDs(ctx context.Context, u *url.URL, args []string, stdout io.Writer) error {
 	request := map[string][]string{"strings": {}, "uids": {}}
 	for _, a := range args {
@@ -105,7 +106,7 @@ func lookupUIDs(ctx context.Context, u *url.URL, args []string, stdout io.Writer
 	return nil
 }
 
-// isUID tells UIDs from DIDs and AT URIs, which begin with a letter.
+// isUID distinguishes UIDs from DIDs and AT URIs, which begin with a letter.
 func isUID(s string) bool {
 	_, err := strconv.ParseUint(s, 10, 64)
 	return err == nil

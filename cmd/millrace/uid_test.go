@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// checkUIDs makes sure that the UIDs of events are a bijection: one string, one UID, and the reverse.
+// checkUIDs makes sure that the UIDs of events are a bijection: one string, one UID, and the
+// reverse.
 func checkUIDs(t *testing.T, events []truthEvent) {
 	t.Helper()
 	uidOf, stringOf := map[string]string{}, map[string]string{}

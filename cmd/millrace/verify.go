@@ -23,7 +23,7 @@ them, and the server asks the relay for them again. docs/operations.md says more
 	}
 }
 
-// verifyConfig is what `millrace verify` can be told.
+// verifyConfig is what the flags of `millrace verify` set.
 type verifyConfig struct {
 	dataDir           string
 	problems, workers int
@@ -50,9 +50,9 @@ func runVerify(ctx context.Context, args []string, stdout, stderr io.Writer) err
 	if cfg.problems < 1 || cfg.workers < 0 {
 		return usageError{errors.New("--problems must be at least 1, --workers at least 0")}
 	}
-	p := verifyProgress{w: stderr, begun: time.Now(), told: time.Now()}
+	p := verifyProgress{w: stderr, begun: time.Now(), printed: time.Now()}
 	report, err := verify.Run(ctx, verify.Config{
-		Dir: (&config{dataDir: cfg.dataDir}).logDir(), Workers: cfg.workers, ProblemsKept: cfg.problems, Progress: p.tell,
+		Dir: (&config{dataDir: cfg.dataDir}).logDir(), Workers: cfg.workers, ProblemsKept: cfg.problems, Progress: p.print,
 	})
 	switch {
 	case errors.Is(err, verify.ErrInUse):
@@ -65,17 +65,17 @@ func runVerify(ctx context.Context, args []string, stdout, stderr io.Writer) err
 	return printReport(stdout, report, time.Since(p.begun))
 }
 
-// verifyProgress tells how far a check is, now and then.
+// verifyProgress reports how far a check is, now and then.
 type verifyProgress struct {
-	w           io.Writer
-	begun, told time.Time
+	w              io.Writer
+	begun, printed time.Time
 }
 
-func (p *verifyProgress) tell(at verify.Progress) {
-	if time.Since(p.told) < progressEvery {
+func (p *verifyProgress) print(at verify.Progress) {
+	if time.Since(p.printed) < progressEvery {
 		return
 	}
-	p.told = time.Now()
+	p.printed = time.Now()
 	if at.TotalBytes > 0 {
 		fmt.Fprintf(p.w, "%5.1f %%, ", 100*float64(at.Bytes)/float64(at.TotalBytes))
 	}

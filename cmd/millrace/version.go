@@ -70,8 +70,9 @@ func readBuild(info *debug.BuildInfo) build {
 	return b
 }
 
-// versionOf returns the version, and the commit as Semantic Versioning's build metadata if the program was
-// built from a git tree: 0.1.0+53d1cb5f10a9, or 0.1.0+53d1cb5f10a9.dirty of a tree with changes.
+// versionOf returns the version, and the commit as Semantic Versioning's build metadata if the
+// program was built from a git tree: 0.1.0+53d1cb5f10a9, or 0.1.0+53d1cb5f10a9.dirty of a tree with
+// changes.
 func versionOf(settings map[string]string) string {
 	revision := settings["vcs.revision"]
 	if revision == "" {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestCommand runs the command: the first line names the address, and it ends when told to.
+// TestCommand runs the command: the first line names the address, and it ends when asked to.
 func TestCommand(t *testing.T) {
 	for _, bad := range [][]string{
 		{"--listen", "256.0.0.1:1", "--generate", "10"}, {"--nonsense"}, {"argument"}, {"--rate", "-1"}, {"--clock", "sun"},

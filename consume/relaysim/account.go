@@ -10,14 +10,15 @@ import (
 	"millrace/consume/relaysim/cbor"
 )
 
-// account is one account of the world. While acts are drawn it is what its records are; perform turns
-// the acts into frames.
+// account is one account of the world. While acts are drawn it is what its records are; perform
+// turns the acts into frames.
 type account struct {
-	number  int
-	did     string
-	handle  string
-	langs   []string
-	history []op // records from before the world began; their CIDs are known, they themselves are not
+	number int
+	did    string
+	handle string
+	langs  []string
+	// records from before the world began; their CIDs are known, they themselves are not
+	history []op
 
 	paths    []string // of the records that exist, for deletes and updates
 	profile  bool

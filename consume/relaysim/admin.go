@@ -20,7 +20,8 @@ type action struct {
 	run  func(ctx context.Context, r *Relay, q url.Values) (map[string]any, error)
 	draw func(rng *rand.Rand, r *Relay) url.Values // random parameters for schedules
 
-	// A consumer may be unable to hold all of the truth after it: schedules draw it only if it is named.
+	// A consumer may be unable to hold all of the truth after it: schedules draw it only if it is
+	// named.
 	risky bool
 }
 

@@ -154,8 +154,8 @@ func TestAdminErrors(t *testing.T) {
 	}
 }
 
-// TestSchedule: faults come by themselves and are written down; a consumer that reconnects with its cursor gets
-// everything all the same, in order.
+// TestSchedule: faults come by themselves and are written down; a consumer that reconnects with its
+// cursor gets everything all the same, in order.
 func TestSchedule(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "schedule.jsonl")
 	r := startRelay(t, "--rate", "3000", "--frames", "6000", "--wait-for-consumer", "--faults-every", "20ms", "--schedule", file,
@@ -205,8 +205,8 @@ func TestSchedule(t *testing.T) {
 	}
 }
 
-// TestHostileStream: all kinds come, in turn, numbered so that nothing good is taken for a repeat, and the
-// truth is that of the good parts.
+// TestHostileStream: all kinds come, in turn, numbered so that nothing good is taken for a repeat,
+// and the truth is that of the good parts.
 func TestHostileStream(t *testing.T) {
 	kinds := hostileKinds()
 	n := 2 * len(kinds)

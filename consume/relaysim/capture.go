@@ -16,8 +16,8 @@ import (
 // frames can be captured too.
 const maxCapturedFrame = 16 << 20
 
-// readCapture reads a capture file: [length, 4 bytes little-endian][frame] and so on, compressed with
-// zstd if it begins with zstd's magic number.
+// readCapture reads a capture file: [length, 4 bytes little-endian][frame] and so on, compressed
+// with zstd if it begins with zstd's magic number.
 func readCapture(name string) (frames [][]byte, err error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -52,8 +52,8 @@ func readCapture(name string) (frames [][]byte, err error) {
 	}
 }
 
-// captureTemplates makes templates of captured frames. Frames that cannot be taken apart can only be
-// sent as they are: they are left out, and counted in the log, unless verbatim is set.
+// captureTemplates makes templates of captured frames. Frames that cannot be taken apart can only
+// be sent as they are: they are left out, and counted in the log, unless verbatim is set.
 func captureTemplates(frames [][]byte, verbatim, withTruth bool, log *slog.Logger) []*template {
 	templates := make([]*template, 0, len(frames))
 	for _, frame := range frames {

@@ -185,8 +185,8 @@ func (r *repository) sign() error {
 	return nil
 }
 
-// carWriter collects blocks for a CAR. It stands in for the block store that trees are written to, of
-// which only Put is ever called.
+// carWriter collects blocks for a CAR. It stands in for the block store that trees are written to,
+// of which only Put is ever called.
 type carWriter struct {
 	blockstore.Blockstore
 	root cid.Cid

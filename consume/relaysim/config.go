@@ -40,8 +40,9 @@ type Config struct {
 	HostileKinds string // which kinds, between commas; "": all
 
 	FaultsEvery time.Duration // mean time between faults; 0: none
-	FaultKinds  string        // which actions, between commas; "": all that a consumer can survive whole
-	Schedule    string        // file of the faults; "": none
+	// which actions, between commas; "": all that a consumer can survive whole
+	FaultKinds string
+	Schedule   string // file of the faults; "": none
 
 	Logger *slog.Logger // nil: nothing is logged
 }

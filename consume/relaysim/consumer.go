@@ -6,10 +6,11 @@ type consumer struct {
 	at   place
 	held *chunk
 
-	ended error // what it is to be told
+	ended error // what it must report
 }
 
-// join adds a consumer that wants what comes after cursor, or what is new from now on if it has none.
+// join adds a consumer that wants what comes after cursor, or what is new from now on if it has
+// none.
 func (w *window) join(cursor int64, live bool) (c *consumer, outdated, future bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -37,8 +38,9 @@ func (w *window) bytesAfterLocked(ord int64) (n int64) {
 	return n
 }
 
-// take returns the next messages, whole, up to about maxBytes, and their number. They are valid until
-// the next take or leave. If there are none it returns a channel that is closed when there are.
+// take returns the next messages, whole, up to about maxBytes, and their number. They are valid
+// until the next take or leave. If there are none it returns a channel that is closed when there
+// are.
 func (c *consumer) take(maxBytes int) (wire []byte, frames int, more <-chan struct{}, err error) {
 	w := c.w
 	w.mu.Lock()

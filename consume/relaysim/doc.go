@@ -45,5 +45,5 @@
 // consumer's socket, whose buffers on both sides hold some megabytes that it may not have read.
 //
 // The end of a numbering reaches the consumers that are connected: they are sent the rest of the
-// window first. A disconnect does not wait, and cuts a frame in two if it is told to.
+// window first. A disconnect does not wait, and cuts a frame in two if it is asked to.
 package relaysim

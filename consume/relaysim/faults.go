@@ -10,7 +10,8 @@ import (
 // dripInterval is the time between two writes of a dripping connection.
 const dripInterval = 10 * time.Millisecond
 
-// faults is what is wrong with the relay's connections at the moment. It is safe for concurrent use.
+// faults is what is wrong with the relay's connections at the moment. It is safe for concurrent
+// use.
 type faults struct {
 	mu        sync.Mutex
 	stallTo   time.Time // nothing is written before

@@ -39,7 +39,8 @@ func (c *Config) DefineFlags(fs *flag.FlagSet) {
 	fs.StringVar(&c.Schedule, "schedule", "", "write each fault to `file`, one JSON line each")
 }
 
-// ParseFlags returns the Config that the flags of DefineFlags make, for callers without flags of their own.
+// ParseFlags returns the Config that the flags of DefineFlags make, for callers without flags of
+// their own.
 func ParseFlags(args []string) (Config, error) {
 	var c Config
 	fs := flag.NewFlagSet("relaysim", flag.ContinueOnError)

@@ -30,8 +30,8 @@ type hostileMessage struct {
 // hugeRounds is in how many rounds of a mix the huge kinds come once.
 const hugeRounds = 64
 
-// hostileMix puts hostile messages among the good ones: all kinds in turn, every so often. It is not
-// safe for concurrent use.
+// hostileMix puts hostile messages among the good ones: all kinds in turn, every so often. It is
+// not safe for concurrent use.
 type hostileMix struct {
 	kinds []*hostileKind
 	every int64

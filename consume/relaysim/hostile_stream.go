@@ -5,9 +5,9 @@ import "millrace/consume/relaysim/cbor"
 // oldBy is how far the numbers of old frames lie below the newest one.
 const oldBy = 100_000
 
-// streamKinds are messages about the stream: error frames that the relay does not end the connection
-// behind, and frames with old numbers. The frames have no events, so that one is harmless even to a
-// consumer that begins with it.
+// streamKinds are messages about the stream: error frames that the relay does not end the
+// connection behind, and frames with old numbers. The frames have no events, so that one is
+// harmless even to a consumer that begins with it.
 func streamKinds() []*hostileKind {
 	failed := func(name, code string) *hostileKind {
 		return unnumbered(name, reasonError, func(*kit) []byte {

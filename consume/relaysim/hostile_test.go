@@ -79,15 +79,16 @@ func differs(name string) bool {
 		"block-other", "block-bit", // its CAR reader gives up at the first bad block
 		"record-null",                          // reads it as an empty map
 		"record-depth-80", "record-depth-5000", // has no limit
-		"record-utf8-value", "record-utf8-surrogate", "record-utf8-overlong", "record-utf8-key", // replaces what is invalid
+		// replaces what is invalid
+		"record-utf8-value", "record-utf8-surrogate", "record-utf8-overlong", "record-utf8-key",
 		"record-indefinite-map", "record-indefinite-array", "record-indefinite-text", "record-indefinite-bytes",
 		"record-uint64", "record-nint64-least", // wraps around
 		"ops-1024", "control-characters", "records-of-1-mib", // has no limit to ops and JSON
 	}, name)
 }
 
-// TestHostileAgainstIndigo compares what is to be kept of each kind with what indigo would keep: the
-// bad part is bad, the good ones are good. Where the two differ, it says so.
+// TestHostileAgainstIndigo compares what is to be kept of each kind with what indigo would keep:
+// the bad part is bad, the good ones are good. Where the two differ, it says so.
 func TestHostileAgainstIndigo(t *testing.T) {
 	for _, kind := range hostileKinds() {
 		t.Run(kind.name, func(t *testing.T) {
@@ -107,7 +108,8 @@ func TestHostileAgainstIndigo(t *testing.T) {
 	}
 }
 
-// TestTranslateKeepsTruth runs translate over each kind: it holds what is to be held, and nothing else.
+// TestTranslateKeepsTruth runs translate over each kind: it holds what is to be held, and nothing
+// else.
 func TestTranslateKeepsTruth(t *testing.T) {
 	for _, kind := range hostileKinds() {
 		t.Run(kind.name, func(t *testing.T) {

@@ -41,8 +41,8 @@ func reencode(t testing.TB, record []byte) []byte {
 
 var timeUS = regexp.MustCompile(`"time_us":\d+`)
 
-// TestModelAgainstProduction compares the model with what Jetstream's production servers made of the
-// same frames.
+// TestModelAgainstProduction compares the model with what Jetstream's production servers made of
+// the same frames.
 func TestModelAgainstProduction(t *testing.T) {
 	frames, err := readCapture(corpus(t, "frames.bin.zst"))
 	if err != nil {

@@ -12,7 +12,8 @@ type population struct {
 	count int
 }
 
-// newPopulation makes a population of count DIDs; draws come from rng. The first ones are the busiest.
+// newPopulation makes a population of count DIDs; draws come from rng. The first ones are the
+// busiest.
 func newPopulation(seed uint64, count int, rng *rand.Rand) *population {
 	return &population{seed: seed, count: count, zipf: rand.NewZipf(rng, 1.15, 30, uint64(count-1))}
 }

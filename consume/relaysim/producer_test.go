@@ -58,8 +58,8 @@ func TestTruthAppend(t *testing.T) {
 	}
 }
 
-// TestClock: TIDs are valid and rise, also when many fall on one microsecond and when time stands still or
-// goes back.
+// TestClock: TIDs are valid and rise, also when many fall on one microsecond and when time stands
+// still or goes back.
 func TestClock(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	step := time.Duration(0)

@@ -21,7 +21,8 @@ func (w *world) subjectRecord() map[string]any {
 	return record
 }
 
-// postRecord is a post: text in one of the account's languages, facets, a reply, an embed, and so on.
+// postRecord is a post: text in one of the account's languages, facets, a reply, an embed, and so
+// on.
 func (w *world) postRecord(a *account) map[string]any {
 	lang := a.langs[w.rng.IntN(len(a.langs))]
 	text, facets := w.richText(lang)

@@ -115,7 +115,8 @@ func (c *testConsumer) read(n int) (messages []received) {
 	return messages
 }
 
-// drain reads until the connection ends, or, once it has read n messages, nothing has come for a while.
+// drain reads until the connection ends, or, once it has read n messages, nothing has come for a
+// while.
 func (c *testConsumer) drain(n int) (messages []received) {
 	c.t.Helper()
 	for {

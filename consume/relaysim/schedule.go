@@ -22,8 +22,8 @@ type fault struct {
 	Error  string            `json:"error,omitempty"`
 }
 
-// runSchedule lets things go wrong until ctx ends. Which, with what parameters and how long after one
-// another follows from the seed; each is written to the schedule file before the next.
+// runSchedule lets things go wrong until ctx ends. Which, with what parameters and how long after
+// one another follows from the seed; each is written to the schedule file before the next.
 func (r *Relay) runSchedule(ctx context.Context) (err error) {
 	drawn, err := drawable(r.cfg.FaultKinds)
 	if err != nil {
@@ -77,8 +77,8 @@ func (r *Relay) happen(ctx context.Context, a action, rng *rand.Rand) fault {
 	return line
 }
 
-// drawable returns the actions of those names, or for "" those after which a consumer can still hold
-// everything.
+// drawable returns the actions of those names, or for "" those after which a consumer can still
+// hold everything.
 func drawable(names string) (drawn []action, err error) {
 	all := actions()
 	if names == "" {

@@ -36,8 +36,8 @@ type Relay struct {
 	truth    *truthFile
 	log      *slog.Logger
 
-	futureError  bool // tell a cursor beyond the head so, instead of going live
-	outdatedInfo bool // tell a cursor older than the window so
+	futureError  bool // report a cursor beyond the head, instead of going live
+	outdatedInfo bool // report a cursor older than the window
 
 	mu    sync.Mutex
 	conns map[*conn]struct{}
@@ -105,8 +105,8 @@ func (r *Relay) subscribe(w http.ResponseWriter, req *http.Request) {
 	c.hangUp(err, read)
 }
 
-// hangUp closes the connection, which ends the reading of it. What was written still arrives if the stream
-// ended by itself.
+// hangUp closes the connection, which ends the reading of it. What was written still arrives if the
+// stream ended by itself.
 func (c *conn) hangUp(why error, read <-chan struct{}) {
 	if tcp, ok := c.raw.(*net.TCPConn); ok && (errors.Is(why, errRenumbering) || errors.Is(why, errTooSlow) || errors.Is(why, errFuture)) {
 		_ = tcp.CloseWrite()

@@ -73,7 +73,7 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// TestResumeWithinWindow: the window is as long as it says, and tells what is gone if asked to.
+// TestResumeWithinWindow: the window is as long as it says, and reports what is gone if asked to.
 func TestResumeWithinWindow(t *testing.T) {
 	r := startRelay(t, "--frames", "60", "--window-frames", "20", "--rate", "100000", "--outdated-cursor-info", "--future-cursor-error")
 	waitMade(t, r, 60)
@@ -157,8 +157,8 @@ func TestFlatOut(t *testing.T) {
 	group.Wait()
 }
 
-// TestFlatOutReturn: a consumer that goes away and returns finds its place, though it has not read all
-// that was written to its socket.
+// TestFlatOutReturn: a consumer that goes away and returns finds its place, though it has not read
+// all that was written to its socket.
 func TestFlatOutReturn(t *testing.T) {
 	const frames, window, each = 30_000, 10_000, 4000
 	r := startRelay(t, "--frames", itoa(frames), "--window-frames", itoa(window), "--wait-for-consumer")
@@ -214,7 +214,8 @@ func TestTooSlow(t *testing.T) {
 	}
 }
 
-// TestPings: pings are answered, while frames come and when none do, and none is lost in the middle of one.
+// TestPings: pings are answered, while frames come and when none do, and none is lost in the middle
+// of one.
 func TestPings(t *testing.T) {
 	r := startRelay(t, "--rate", "4000", "--wait-for-consumer")
 	c := r.connect("")
@@ -257,7 +258,8 @@ func TestPings(t *testing.T) {
 	}
 }
 
-// TestRestartNumbering: connections end, numbers begin at 1, the old ones are gone, the truth says so.
+// TestRestartNumbering: connections end, numbers begin at 1, the old ones are gone, the truth says
+// so.
 func TestRestartNumbering(t *testing.T) {
 	// Flat out, so that no numbering is over before somebody is there.
 	r := startRelay(t, "--frames", "100", "--restart-numbering-after", "40", "--wait-for-consumer", "--window-frames", "60")

@@ -12,8 +12,8 @@ import (
 	"github.com/bluesky-social/indigo/atproto/atcrypto"
 )
 
-// signingKey is an account's P-256 key. Unlike indigo's it signs deterministically (RFC 6979), so that a
-// world is a function of its seed. It implements atcrypto.PrivateKey.
+// signingKey is an account's P-256 key. Unlike indigo's it signs deterministically (RFC 6979), so
+// that a world is a function of its seed. It implements atcrypto.PrivateKey.
 type signingKey struct {
 	key *ecdsa.PrivateKey
 }

@@ -29,8 +29,8 @@ func checkTruth(t *testing.T, want, got []string) {
 	}
 }
 
-// TestTruthOfWorld recomputes the truth from what a consumer was sent: over the first pass, which is real,
-// and over later ones, which are rewritten.
+// TestTruthOfWorld recomputes the truth from what a consumer was sent: over the first pass, which
+// is real, and over later ones, which are rewritten.
 func TestTruthOfWorld(t *testing.T) {
 	const frames = 3000
 	r := startRelay(t, "--frames", "3000", "--wait-for-consumer", "--first-seq", "1000")
@@ -70,7 +70,8 @@ func TestTruthOfCapture(t *testing.T) {
 	}
 }
 
-// TestRewrittenEnvelopes: revs rise, creates have fresh keys, deletes hit what was created, DIDs are many.
+// TestRewrittenEnvelopes: revs rise, creates have fresh keys, deletes hit what was created, DIDs
+// are many.
 func TestRewrittenEnvelopes(t *testing.T) {
 	r := startRelay(t, "--frames", "3000", "--wait-for-consumer")
 	messages := r.connect("").read(3000)
@@ -147,7 +148,8 @@ func TestKeptRecordKeys(t *testing.T) {
 	checkTruth(t, recompute(t, 0, messages), r.lines())
 }
 
-// TestSameBytesTwice: with the virtual clock the stream follows from the flags alone, hostile messages included.
+// TestSameBytesTwice: with the virtual clock the stream follows from the flags alone, hostile
+// messages included.
 func TestSameBytesTwice(t *testing.T) {
 	var streams [2][]received
 	var truths [2][]string
@@ -166,7 +168,8 @@ func TestSameBytesTwice(t *testing.T) {
 	}
 }
 
-// TestRate: a rated stream is as fast as it says, smooth, and catches up with maxBehind after a standstill.
+// TestRate: a rated stream is as fast as it says, smooth, and catches up with maxBehind after a
+// standstill.
 func TestRate(t *testing.T) {
 	const rate = 1000
 	now := time.Unix(1_800_000_000, 0)

@@ -18,10 +18,11 @@ type victim struct {
 
 // traffic makes an endless stream out of a set of templates. It is not safe for concurrent use.
 //
-// The first pass over the templates sends what they were made of, under the numbering and the time of
-// now. In later passes frames keep their records and change their envelopes: rev and the record keys of
-// creates are fresh and rising, the DID is drawn from the population, and a frame that deletes a
-// record deletes one that an earlier frame has created. If keys are kept they are those that a frame was made with.
+// The first pass over the templates sends what they were made of, under the numbering and the time
+// of now. In later passes frames keep their records and change their envelopes: rev and the record
+// keys of creates are fresh and rising, the DID is drawn from the population, and a frame that
+// deletes a record deletes one that an earlier frame has created. If keys are kept they are those
+// that a frame was made with.
 type traffic struct {
 	templates []*template
 	verbatim  bool // send captured frames as they were found
@@ -42,7 +43,8 @@ type traffic struct {
 
 var errNoFrames = errors.New("no frames to send")
 
-// newTraffic makes the traffic of templates. The population may be nil if it ends after the first pass.
+// newTraffic makes the traffic of templates. The population may be nil if it ends after the first
+// pass.
 func newTraffic(templates []*template, clk *clock, people *population, rng *rand.Rand) (*traffic, error) {
 	if len(templates) == 0 {
 		return nil, errNoFrames
@@ -54,8 +56,8 @@ func newTraffic(templates []*template, clk *clock, people *population, rng *rand
 // done says that the stream has ended.
 func (t *traffic) done() bool { return t.once && t.pass > 0 }
 
-// append adds the next frame to b, under seq unless frames are sent verbatim, with its truth. It must not be
-// called once the traffic is done.
+// append adds the next frame to b, under seq unless frames are sent verbatim, with its truth. It
+// must not be called once the traffic is done.
 func (t *traffic) append(b *batch, epoch uint32, seq int64) {
 	tmpl := t.templates[t.next]
 	v := &t.v
@@ -146,7 +148,8 @@ func (b *batch) addPattern(seq int64, p *pattern, v *values) {
 	b.add(seq, false, b.scratch)
 }
 
-// appendWireHeader appends the header of an unmasked, final websocket frame (RFC 6455, section 5.2).
+// appendWireHeader appends the header of an unmasked, final websocket frame (RFC 6455, section
+// 5.2).
 func appendWireHeader(dst []byte, text bool, payload int) []byte {
 	opcode := byte(0x82)
 	if text {

@@ -164,7 +164,8 @@ func (w *window) pokeLocked() {
 	}
 }
 
-// forget drops all but the newest keep messages, and returns the highest seq that is gone, 0 if none is.
+// forget drops all but the newest keep messages, and returns the highest seq that is gone, 0 if
+// none is.
 func (w *window) forget(keep int64) int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -175,7 +176,7 @@ func (w *window) forget(keep int64) int64 {
 	return w.gone
 }
 
-// close ends the window: consumers are told why, once they have taken what is in it.
+// close ends the window: consumers get the reason, once they have taken what is in it.
 func (w *window) close(why error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -207,8 +208,8 @@ func (w *window) head() int64 {
 	return w.seq
 }
 
-// lead returns how far the producer is ahead of the slowest consumer, or of where the last one left, and
-// how many consumers have come so far.
+// lead returns how far the producer is ahead of the slowest consumer, or of where the last one
+// left, and how many consumers have come so far.
 func (w *window) lead() (frames, bytes, joined int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -222,8 +223,8 @@ func (w *window) lead() (frames, bytes, joined int64) {
 	return w.next - slowest.ord, w.wireBytes - slowest.bytes, w.joined
 }
 
-// resumeLocked says where a consumer with this cursor begins: after it, and at the head if it is beyond.
-// outdated says that messages after the cursor are no longer there.
+// resumeLocked says where a consumer with this cursor begins: after it, and at the head if it is
+// beyond. outdated says that messages after the cursor are no longer there.
 func (w *window) resumeLocked(cursor int64) (ord int64, outdated, future bool) {
 	if cursor > w.seq {
 		return w.next, false, true

@@ -61,8 +61,9 @@ type op struct {
 
 // generate makes the world's frames, as templates.
 //
-// First the acts are drawn one after another, with the records, since records point to each other. Then
-// each account's acts become commits: that is independent of all other accounts, and runs in parallel.
+// First the acts are drawn one after another, with the records, since records point to each other.
+// Then each account's acts become commits: that is independent of all other accounts, and runs in
+// parallel.
 func generate(cfg worldConfig) ([]*template, error) {
 	w := &world{cfg: cfg, rng: newRand(cfg.seed, "world"), accounts: make(map[int]*account), now: cfg.begin, words: newLexicon()}
 	w.people = newPopulation(cfg.seed, cfg.accounts, newRand(cfg.seed, "accounts"))

@@ -61,8 +61,8 @@ type chain struct {
 	data cid.Cid
 }
 
-// TestWorldVerifies checks each commit as a relay does (signature, structure, inversion of the ops), and
-// that each follows on the one before: sync 1.1.
+// TestWorldVerifies checks each commit as a relay does (signature, structure, inversion of the
+// ops), and that each follows on the one before: sync 1.1.
 func TestWorldVerifies(t *testing.T) {
 	const seed = 7
 	templates := testWorld(t, seed, 3000, false)
@@ -238,8 +238,8 @@ func TestWorldDeterministic(t *testing.T) {
 	}
 }
 
-// TestWorldRoundTrip decodes each frame with indigo and encodes it again: nothing in it but what the
-// lexicon has, and canonical.
+// TestWorldRoundTrip decodes each frame with indigo and encodes it again: nothing in it but what
+// the lexicon has, and canonical.
 func TestWorldRoundTrip(t *testing.T) {
 	for i, frame := range originals(testWorld(t, 9, 1500, false)) {
 		e := decode(t, frame)

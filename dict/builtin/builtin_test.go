@@ -107,8 +107,8 @@ func TestWholePostFinds(t *testing.T) {
 	}
 }
 
-// TestReach holds the built-in dictionary against its reach, 0.40 of plain, on events by authors that no
-// training has seen. With -v it prints the ratios.
+// TestReach holds the built-in dictionary against its reach, 0.40 of plain, on events by authors
+// that no training has seen. With -v it prints the ratios.
 func TestReach(t *testing.T) {
 	m := loadCorpus(t)
 	v1, err := dict.Parse(jetstream.Dictionary())

@@ -45,7 +45,7 @@ const (
 // heldOutPercent of the authors are kept from training.
 const heldOutPercent = 25
 
-// heldOut tells which side of the split an author is on. Everything of one author, and every
+// heldOut reports which side of the split an author is on. Everything of one author, and every
 // reference to one, is on the same side.
 func heldOut(did string) bool {
 	h := fnv.New32a()

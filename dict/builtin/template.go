@@ -4,8 +4,8 @@ import "strings"
 
 // Templates are events with all that varies blanked out, byte for byte as long as in real ones: the
 // fields of an event then lie as far apart as in its template, so that after the first match most
-// offsets repeat, which is the cheapest kind. They are ordered by how often they are needed, the most
-// frequent last, nearest to the event.
+// offsets repeat, which is the cheapest kind. They are ordered by how often they are needed, the
+// most frequent last, nearest to the event.
 
 // Blanks for what varies, of the right lengths.
 const (

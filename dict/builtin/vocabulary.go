@@ -24,9 +24,10 @@ type phrase struct {
 	gain float64 // as last computed; it only ever falls
 }
 
-// vocabulary picks phrases of together at most maxBytes from the posts, the least useful first: what
-// is nearest to the end of a dictionary is the cheapest to refer to. It is greedy: the next phrase is
-// the one with the most authors a byte, counting only the grams that no phrase before it has.
+// vocabulary picks phrases of together at most maxBytes from the posts, the least useful first:
+// what is nearest to the end of a dictionary is the cheapest to refer to. It is greedy: the next
+// phrase is the one with the most authors a byte, counting only the grams that no phrase before it
+// has.
 func vocabulary(posts []post, maxBytes int) []string {
 	ordered := slices.Clone(posts)
 	slices.SortStableFunc(ordered, func(a, b post) int { return cmp.Compare(a.did, b.did) })
@@ -109,8 +110,8 @@ func writtenPart(record []byte) []byte {
 	return text[:bytes.LastIndexByte(text, '"')]
 }
 
-// wanted tells whether text may be in a vocabulary: it is whole characters, and no part of a handle, an
-// address or a coarse word.
+// wanted reports whether text may be in a vocabulary: it is whole characters, and no part of a
+// handle, an address or a coarse word.
 func wanted(text string) bool {
 	for _, s := range []string{"@", "did:", "bsky.social", "bsky.app", "fuck", "shit"} {
 		if strings.Contains(text, s) {

@@ -1,5 +1,5 @@
-// Package jetstream has the zstd dictionary that Jetstream v1 and its clients carry. It comes out of
-// Jetstream's own Go module, so that this repository holds no copy.
+// Package jetstream has the zstd dictionary that Jetstream v1 and its clients carry. It comes out
+// of Jetstream's own Go module, so that this repository holds no copy.
 //
 // That module's package of models imports indigo's API types, and registers them when the process
 // starts. A program that only needs the bytes can have them from any server: GET

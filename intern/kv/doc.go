@@ -3,17 +3,22 @@
 // It asks for no more than FoundationDB promises, and every store behind it promises no less:
 //
 //   - A transaction reads one committed state: the one of its Begin, or a later one.
-//   - Writes are kept back until Commit, which applies all of them or none. A transaction must not read
-//     a key after writing it: whether it sees its own write is left open.
-//   - Keys read with Get conflict: if another transaction writes one of them between this Begin and this
-//     Commit, Commit fails with ErrConflict. Last and Scan are snapshot reads and conflict with nothing.
-//   - After a nil Commit the writes are durable, and so is everything the transaction has read. This
-//     holds for a transaction without writes too, so whoever tells others what was read commits first.
-//   - ErrUnknownOutcome from Commit says that the writes may or may not be there, now or a moment later.
-//   - A transaction has limits of size and time (Limits). Past them it fails with ErrTooLarge or ErrTooOld.
+//   - Writes are kept back until Commit, which applies all of them or none. A transaction must not
+//     read a key after writing it: whether it sees its own write is left open.
+//   - Keys read with Get conflict: if another transaction writes one of them between this Begin and
+//     this Commit, Commit fails with ErrConflict. Last and Scan are snapshot reads and conflict
+//     with nothing.
+//   - After a nil Commit the writes are durable, and so is everything the transaction has read.
+//     This holds for a transaction without writes too, so a caller that passes on what was read
+//     commits first.
+//   - ErrUnknownOutcome from Commit says that the writes may or may not be there, now or a moment
+//     later.
+//   - A transaction has limits of size and time (Limits). Past them it fails with ErrTooLarge or
+//     ErrTooOld.
 //
-// Begin, Get, Last, Scan, Commit, in this order in one goroutine, make a transaction; transactions are
-// independent and run concurrently. Run is the retry loop.
+// Begin, Get, Last, Scan, Commit, in this order in one goroutine, make a transaction; transactions
+// are independent and run concurrently. Run is the retry loop.
 //
-// Stores: pebblekv (one process), fdbkv (FoundationDB, with -tags fdb), simkv (in memory, with faults, for tests and benchmarks).
+// Stores: pebblekv (one process), fdbkv (FoundationDB, with -tags fdb), simkv (in memory, with
+// faults, for tests and benchmarks).
 package kv

@@ -14,7 +14,8 @@ var (
 	ErrUnknownOutcome = errors.New("commit outcome unknown")
 	// ErrTooOld: the transaction took longer than Limits.Duration. Nothing was applied.
 	ErrTooOld = errors.New("transaction too old")
-	// ErrTooLarge: keys, values or the whole are over Limits. Nothing was applied; retrying is useless.
+	// ErrTooLarge: keys, values or the whole are over Limits. Nothing was applied; retrying is
+	// useless.
 	ErrTooLarge = errors.New("transaction too large")
 	// ErrUnavailable: the store cannot be reached. Nothing was applied.
 	ErrUnavailable = errors.New("store unavailable")
@@ -22,8 +23,8 @@ var (
 	ErrClosed = errors.New("store closed")
 )
 
-// Retryable says whether the same work, begun anew, may succeed: after a conflict, an unknown outcome,
-// an expired transaction, an outage, or an attempt that ran into its own deadline.
+// Retryable says whether the same work, begun anew, may succeed: after a conflict, an unknown
+// outcome, an expired transaction, an outage, or an attempt that ran into its own deadline.
 func Retryable(err error) bool {
 	return errors.Is(err, ErrConflict) || errors.Is(err, ErrUnknownOutcome) || errors.Is(err, ErrTooOld) ||
 		errors.Is(err, ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)
@@ -41,8 +42,9 @@ type Limits struct {
 	Key      int           // bytes of one key
 	Value    int           // bytes of one value
 	Duration time.Duration // from Begin to Commit; 0: no limit
-	// Spread says that keys written in ascending order gather on one machine and should be spread over
-	// the key space. It is false for a store on one machine, where ascending order is the cheapest.
+	// Spread says that keys written in ascending order gather on one machine and should be spread
+	// over the key space. It is false for a store on one machine, where ascending order is the
+	// cheapest.
 	Spread bool
 	// Shared says that other processes may have the store open at the same time.
 	Shared bool
@@ -59,20 +61,20 @@ type Store interface {
 // Range is the keys k with Begin <= k < End.
 type Range struct{ Begin, End []byte }
 
-// Pair is a key with its value. Both belong to the transaction that returned them and are valid until
-// its Close. The zero Pair means: none.
+// Pair is a key with its value. Both belong to the transaction that returned them and are valid
+// until its Close. The zero Pair means: none.
 type Pair struct{ Key, Value []byte }
 
 // Txn is one transaction. It belongs to one goroutine.
 type Txn interface {
-	// Get reads all keys, in parallel where that helps, and sets values[i] to the value of keys[i], nil
-	// if there is none. Values are never nil for a key that exists. They are valid until Close. The keys
-	// are read as conflicting. Ascending keys are read fastest.
+	// Get reads all keys, in parallel where that helps, and sets values[i] to the value of keys[i],
+	// nil if there is none. Values are never nil for a key that exists. They are valid until Close.
+	// The keys are read as conflicting. Ascending keys are read fastest.
 	Get(ctx context.Context, keys, values [][]byte) error
 	// Last sets pairs[i] to the greatest key in ranges[i], as a snapshot read.
 	Last(ctx context.Context, ranges []Range, pairs []Pair) error
-	// Scan calls fn with the keys of r in order, as a snapshot read, until fn returns false or an error.
-	// The pair is valid during the call only.
+	// Scan calls fn with the keys of r in order, as a snapshot read, until fn returns false or an
+	// error. The pair is valid during the call only.
 	Scan(ctx context.Context, r Range, fn func(Pair) (bool, error)) error
 	// Set and Clear write at Commit. Key and value are copied.
 	Set(key, value []byte)

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Back-off of Run: the pause before the next attempt starts at minPause, doubles, is at most maxPause,
-// and is drawn evenly from its upper half. A conflict has lost a race, not met a sick store, so its
-// pause stays short.
+// Back-off of Run: the pause before the next attempt starts at minPause, doubles, is at most
+// maxPause, and is drawn evenly from its upper half. A conflict has lost a race, not met a sick
+// store, so its pause stays short.
 const (
 	minPause         = time.Millisecond
 	maxPause         = time.Second
@@ -39,8 +39,8 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Once runs fn in a transaction and commits it, one attempt. What fn has read may be used after a nil
-// return only.
+// Once runs fn in a transaction and commits it, one attempt. What fn has read may be used after a
+// nil return only.
 func Once(ctx context.Context, s Store, fn func(Txn) error) error {
 	txn, err := s.Begin(ctx)
 	if err != nil {
@@ -73,9 +73,9 @@ func Run(ctx context.Context, s Store, fn func(Txn) error) error {
 	}
 }
 
-// ScanAll calls fn with the keys of r in order, reading them in as many transactions as it takes, each
-// of at most chunk keys. Together they are no single snapshot: keys written meanwhile may be seen or
-// not. An error of fn ends it and is returned as it is.
+// ScanAll calls fn with the keys of r in order, reading them in as many transactions as it takes,
+// each of at most chunk keys. Together they are no single snapshot: keys written meanwhile may be
+// seen or not. An error of fn ends it and is returned as it is.
 func ScanAll(ctx context.Context, s Store, r Range, chunk int, fn func(Pair) error) error {
 	next := append([]byte(nil), r.Begin...)
 	for attempts := 1; ; {

@@ -54,7 +54,8 @@ func TestRun(t *testing.T) {
 		t.Errorf("%v after %d calls", err, calls)
 	}
 	store.SetDown(true)
-	for limit := 20 * time.Millisecond; ; limit *= 2 { // too short for any attempt while the machine stands still
+	// too short for any attempt while the machine stands still
+	for limit := 20 * time.Millisecond; ; limit *= 2 {
 		short, cancel := context.WithTimeout(ctx, limit)
 		err := kv.Run(short, store, func(kv.Txn) error { return nil })
 		cancel()

@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// backoff says how long to wait before the next attempt: from min, doubling up to max, each with half to
-// one and a half of that at random, so that many clients of one server do not come back at once.
+// backoff says how long to wait before the next attempt: from min, doubling up to max, each with
+// half to one and a half of that at random, so that many clients of one server do not come back at
+// once.
 type backoff struct {
 	min, max time.Duration
 	next     time.Duration // 0: min

@@ -17,8 +17,8 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// refusalPatience is how long a client that has been served goes on asking a server that refuses it: the
-// next instance behind the same address may not.
+// refusalPatience is how long a client that has been served goes on asking a server that refuses
+// it: the next instance behind the same address may not.
 const refusalPatience = time.Minute
 
 // healthyAfter is how long a connection must last to count as a success even if nothing came of it.
@@ -81,18 +81,19 @@ func New(cfg Config) (*Client, error) {
 	return c, nil
 }
 
-// Cursor returns where a subscription starts that is to go on after the event that was given out last:
-// Config.Cursor for another client, at another time. It is a position; from a plain Jetstream the event's
-// time_us, which is inclusive; "" if there is nothing to go on from. Within the loop it covers the event
-// at hand, and after it a later position if the server has said that nothing that is wanted came before
-// that.
+// Cursor returns where a subscription starts that is to go on after the event that was given out
+// last: Config.Cursor for another client, at another time. It is a position; from a plain Jetstream
+// the event's time_us, which is inclusive; "" if there is nothing to go on from. Within the loop it
+// covers the event at hand, and after it a later position if the server has said that nothing that
+// is wanted came before that.
 func (c *Client) Cursor() string {
 	cursor, _ := c.place.current()
 	return cursor
 }
 
-// Update replaces the options. They are in force from some later event on, and over all connections.
-// An error means that nothing has changed; a server that does not like them ends the iteration.
+// Update replaces the options. They are in force from some later event on, and over all
+// connections. An error means that nothing has changed; a server that does not like them ends the
+// iteration.
 func (c *Client) Update(o Options) error {
 	if err := o.validate(); err != nil {
 		return fmt.Errorf("client: update: %w", err)
@@ -109,8 +110,8 @@ func (c *Client) Update(o Options) error {
 	return nil
 }
 
-// tell sends the options over k: those that are the newest when it is k's turn to be written to, so that what
-// the server hears last is never older.
+// tell sends the options over k: those that are the newest when it is k's turn to be written to, so
+// that what the server hears last is never older.
 func (c *Client) tell(k *conn) error {
 	k.writeMu.Lock()
 	defer k.writeMu.Unlock()
@@ -138,9 +139,10 @@ func updateMessage(o Options) ([]byte, error) {
 }
 
 // Events connects, and yields the events from the cursor on, each once and in order, over as many
-// connections as that takes. It ends, with the error last, when ctx is done (its cause); when the server
-// refuses what is asked for (*RefusedError, *ClosedError); or when events cannot be read (ErrDictionary,
-// ErrTooLarge, ErrUnreadable). It ends without one when the loop is left; a later call then goes on with the next event.
+// connections as that takes. It ends, with the error last, when ctx is done (its cause); when the
+// server refuses what is asked for (*RefusedError, *ClosedError); or when events cannot be read
+// (ErrDictionary, ErrTooLarge, ErrUnreadable). It ends without one when the loop is left; a later
+// call then goes on with the next event.
 func (c *Client) Events(ctx context.Context) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		if !c.running.CompareAndSwap(false, true) {
@@ -242,7 +244,8 @@ func (c *Client) connection(ctx context.Context, yield func(Event, error) bool) 
 	}
 }
 
-// connect makes a connection that has the newest options. One that is returned with an error must be closed, too.
+// connect makes a connection that has the newest options. One that is returned with an error must
+// be closed, too.
 func (c *Client) connect(ctx context.Context) (*conn, error) {
 	c.mu.Lock()
 	o, version := c.options, c.version
@@ -304,7 +307,7 @@ func (c *Client) expectHeartbeats(k *conn, yes bool) {
 	k.live.heartbeat = c.heartbeat
 }
 
-// isEvent tells events from what a millrace says besides: that begins with its kind.
+// isEvent distinguishes events from what a millrace says besides: that begins with its kind.
 func isEvent(raw []byte) bool {
 	m := members{b: raw}
 	name, value, _, ok := m.next()

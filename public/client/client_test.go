@@ -80,9 +80,9 @@ func checkEnvelope(t *testing.T, e client.Event, want truth) {
 	}
 }
 
-// A proxy that cuts connections after any number of bytes, or lets them stall, before a server that is
-// started again and again and changes places with one that lags behind: the events are the truth, each
-// once and in order.
+// A proxy that cuts connections after any number of bytes, or lets them stall, before a server that
+// is started again and again and changes places with one that lags behind: the events are the
+// truth, each once and in order.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	for _, compress := range []bool{false, true} {
@@ -103,7 +103,7 @@ func TestFaults(t *testing.T) {
 				},
 				OnInfo: func(i client.Info) {
 					if i.Name == client.InfoClamped || i.Name == client.InfoGap {
-						t.Errorf("told %+v", i)
+						t.Errorf("OnInfo got %+v", i)
 					}
 				},
 			})
@@ -175,8 +175,8 @@ func TestCutAtEveryByte(t *testing.T) {
 	}
 }
 
-// A server that is started again on the same log says so, and one that is live misses nothing of what
-// came meanwhile; also if nothing had come before.
+// A server that is started again on the same log says so, and one that is live misses nothing of
+// what came meanwhile; also if nothing had come before.
 func TestRestartWhileLive(t *testing.T) {
 	t.Parallel()
 	for _, before := range []int{0, 5} {
@@ -333,7 +333,8 @@ func TestPermanentErrors(t *testing.T) {
 	}
 }
 
-// onceLive returns an OnInfo that does something when the server first says that the client is live.
+// onceLive returns an OnInfo that does something when the server first says that the client is
+// live.
 func onceLive(do func()) func(client.Info) {
 	var once sync.Once
 	return func(i client.Info) {
@@ -374,7 +375,8 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// A client that has been served does not give up at the first instance that does not know what it asks for.
+// A client that has been served does not give up at the first instance that does not know what it
+// asks for.
 func TestRefusedByOneInstance(t *testing.T) {
 	t.Parallel()
 	l := newEventLog(t)
@@ -437,8 +439,8 @@ func TestSilence(t *testing.T) {
 	})
 }
 
-// unlessFrozen runs what must not end a connection; again, if one ended while the machine stood still, to which no
-// Silence is a match.
+// unlessFrozen runs what must not end a connection; again, if one ended while the machine stood
+// still, to which no Silence is a match.
 func unlessFrozen(t *testing.T, run func(ended func(error, time.Duration))) {
 	t.Helper()
 	for try := 1; ; try++ {
@@ -504,8 +506,8 @@ func firstErrorOf(ctx context.Context, c *client.Client) error {
 	return nil
 }
 
-// The dictionary is fetched once, and found in the directory by the next client; what is broken there is
-// fetched anew.
+// The dictionary is fetched once, and found in the directory by the next client; what is broken
+// there is fetched anew.
 func TestDictionaryCache(t *testing.T) {
 	t.Parallel()
 	l := newEventLog(t)

@@ -48,8 +48,8 @@ func asked(t *testing.T, l *eventLog, refuse string) (url string, queries chan s
 	return srv.URL, queries
 }
 
-// TestBuiltInDictionary: a millrace is asked for its built-in dictionary, or for the one that the URL
-// names; one that does not have it is asked without an ID.
+// TestBuiltInDictionary: a millrace is asked for its built-in dictionary, or for the one that the
+// URL names; one that does not have it is asked without an ID.
 func TestBuiltInDictionary(t *testing.T) {
 	t.Parallel()
 	l := newEventLog(t)
@@ -93,7 +93,8 @@ func TestBuiltInDictionaryID(t *testing.T) {
 	}
 }
 
-// TestCompressedJetstream: a plain Jetstream ignores the ID, uses its own dictionary, and does not serve it.
+// TestCompressedJetstream: a plain Jetstream ignores the ID, uses its own dictionary, and does not
+// serve it.
 func TestCompressedJetstream(t *testing.T) {
 	t.Parallel()
 	enc, err := dict.NewEncoder(jetstreams(t))
@@ -130,7 +131,7 @@ func (r records) Handle(_ context.Context, rec slog.Record) error {
 	return nil
 }
 
-// TestDeadURLIsReported: a client that was told nothing but a URL says in the program's log that it
+// TestDeadURLIsReported: a client that has nothing but a URL says in the program's log that it
 // cannot connect, each time.
 func TestDeadURLIsReported(t *testing.T) { // not parallel: it replaces the default logger
 	dead := httptest.NewServer(http.NotFoundHandler())
@@ -170,8 +171,8 @@ func TestDeadURLIsReported(t *testing.T) { // not parallel: it replaces the defa
 	}
 }
 
-// TestDependencies: a program that imports this package gets a websocket library and a zstd decoder in
-// Go, and nothing else.
+// TestDependencies: a program that imports this package gets a websocket library and a zstd decoder
+// in Go, and nothing else.
 func TestDependencies(t *testing.T) {
 	t.Parallel()
 	out, err := exec.Command("go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", "millrace/public/client").Output()

@@ -62,24 +62,25 @@ type Config struct {
 	// Cursor is where to start: a position ("<stream>-<seq>-<op>", exclusive), Unix microseconds
 	// (inclusive; "0" is the oldest event there is), or "" for what comes from now on.
 	Cursor string
-	// Strict makes a cursor that is older than the server's log an error. Else the subscription starts
-	// at the oldest event, and OnInfo is told (InfoClamped). Plain Jetstreams do so in silence.
+	// Strict makes a cursor that is older than the server's log an error. Else the subscription
+	// starts at the oldest event, and OnInfo is told (InfoClamped). Plain Jetstreams do so in
+	// silence.
 	Strict bool
 
-	// Compress asks for zstd: of a millrace with its built-in dictionary, unless the URL names another
-	// in zstdDictionary=<id>. Dictionaries are fetched from the server by their IDs, once, and kept: in
-	// memory, and in DictionaryDir if that is set (made if absent). Dictionaries are files of those that
-	// are known beforehand. A plain Jetstream uses its own, and does not serve it: package
-	// millrace/dict/jetstream has the file.
+	// Compress asks for zstd: of a millrace with its built-in dictionary, unless the URL names
+	// another in zstdDictionary=<id>. Dictionaries are fetched from the server by their IDs, once,
+	// and kept: in memory, and in DictionaryDir if that is set (made if absent). Dictionaries are
+	// files of those that are known beforehand. A plain Jetstream uses its own, and does not serve
+	// it: package millrace/dict/jetstream has the file.
 	Compress      bool
 	DictionaryDir string
 	Dictionaries  [][]byte
 
 	// OnInfo gets what the server says besides events, in its place among them; OnWait is called
-	// before the client waits for the network, if events have come since it last did: what was made of
-	// them can be flushed. OnDisconnect is called each time a connection ends or cannot be made, with the
-	// reason and the wait before the next attempt; nil logs both to Logger as a warning. All three run
-	// within the iteration, which goes on when they return.
+	// before the client waits for the network, if events have come since it last did: what was made
+	// of them can be flushed. OnDisconnect is called each time a connection ends or cannot be made,
+	// with the reason and the wait before the next attempt; nil logs both to Logger as a warning.
+	// All three run within the iteration, which goes on when they return.
 	OnInfo       func(Info)
 	OnWait       func()
 	OnDisconnect func(err error, wait time.Duration)
@@ -92,7 +93,8 @@ type Config struct {
 	Heartbeat time.Duration // a sign of life that is asked of the server; whole seconds; 10 s
 	Silence   time.Duration // with nothing heard for so long a connection is given up; 45 s
 	// Overlap is how far before the last event a plain Jetstream is asked to go back after a break:
-	// another instance may have stamped the same events a little later. What comes twice is dropped. 5 s.
+	// another instance may have stamped the same events a little later. What comes twice is
+	// dropped. 5 s.
 	Overlap time.Duration
 
 	TLS       *tls.Config // nil: the defaults
@@ -160,8 +162,8 @@ func logDisconnects(logger *slog.Logger, u *url.URL) func(err error, wait time.D
 	}
 }
 
-// SubscribeURL completes what a person types (a host, a base URL, or the whole of it) to the URL of a
-// server's subscriptions.
+// SubscribeURL completes what a person types (a host, a base URL, or the whole of it) to the URL of
+// a server's subscriptions.
 func SubscribeURL(s string) (*url.URL, error) {
 	if !strings.Contains(s, "://") {
 		s = "ws://" + s
@@ -196,12 +198,12 @@ func endpoint(subscribe *url.URL, path string) string {
 	return u.String()
 }
 
-// maxQueryBytes is the longest query that is sent in a URL: proxies refuse long ones. What a longer one
-// asks for is sent as an options update.
+// maxQueryBytes is the longest query that is sent in a URL: proxies refuse long ones. What a longer
+// one asks for is sent as an options update.
 const maxQueryBytes = 4 << 10
 
-// query returns what a connection asks for. If hello is set the options are left out, and an update with
-// them must be sent first.
+// query returns what a connection asks for. If hello is set the options are left out, and an update
+// with them must be sent first.
 func (c *Config) query(base url.Values, o Options, cursor string) (query string, hello bool) {
 	q := make(url.Values)
 	for k, v := range base {

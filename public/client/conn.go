@@ -25,8 +25,8 @@ const (
 // silentHeartbeats is how many heartbeats a millrace may miss.
 const silentHeartbeats = 3
 
-// liveConn is a connection on which it is noticed that the other side is silent. Reads are those of one
-// goroutine, which also sets the fields.
+// liveConn is a connection on which it is noticed that the other side is silent. Reads are those of
+// one goroutine, which also sets the fields.
 type liveConn struct {
 	net.Conn
 	silence time.Duration // for any byte to come
@@ -130,7 +130,8 @@ func (k *conn) ping(every time.Duration) {
 		case <-k.ended:
 			return
 		case <-t.C:
-			_ = k.ws.WriteControl(websocket.PingMessage, nil, time.Now().Add(writeTimeout)) // the reader notices
+			// the reader notices
+			_ = k.ws.WriteControl(websocket.PingMessage, nil, time.Now().Add(writeTimeout))
 		}
 	}
 }
@@ -142,8 +143,8 @@ func (k *conn) close() {
 	k.pings.Wait()
 }
 
-// writeLocked sends a text message. If that fails the connection is of no use any more, and is closed: the
-// reader notices.
+// writeLocked sends a text message. If that fails the connection is of no use any more, and is
+// closed: the reader notices.
 func (k *conn) writeLocked(msg []byte) {
 	err := k.ws.SetWriteDeadline(time.Now().Add(writeTimeout))
 	if err == nil {

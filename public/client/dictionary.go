@@ -16,8 +16,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// maxMessageBytes is the largest message that is taken, decompressed. The largest event is a record of
-// 1 MiB with every byte escaped.
+// maxMessageBytes is the largest message that is taken, decompressed. The largest event is a record
+// of 1 MiB with every byte escaped.
 const maxMessageBytes = 8 << 20
 
 // maxDictionaries bounds what a server can make a client keep.
@@ -34,8 +34,8 @@ const (
 	builtInDictionary   = 51001
 )
 
-// lacksDictionary reports whether err is a millrace's answer that it does not have the dictionary that
-// it was asked for.
+// lacksDictionary reports whether err is a millrace's answer that it does not have the dictionary
+// that it was asked for.
 func lacksDictionary(err error) bool {
 	var refused *RefusedError
 	return errors.As(err, &refused) && refused.Status == http.StatusBadRequest && strings.Contains(refused.Reason, "unknown "+dictionaryParameter)
@@ -114,7 +114,8 @@ func (d *decoder) learn(ctx context.Context, frame []byte) error {
 	return d.make()
 }
 
-// file returns where a dictionary is kept. IDs are a server's own, so its address is part of the name.
+// file returns where a dictionary is kept. IDs are a server's own, so its address is part of the
+// name.
 func (d *decoder) file(id uint32) string {
 	h := fnv.New64a()
 	_, _ = io.WriteString(h, endpoint(d.subscribe, "")) // never fails

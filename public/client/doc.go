@@ -20,41 +20,44 @@
 //
 // # Each event once
 //
-// A connection that ends, for whatever reason, is made anew after a pause that grows with each attempt, and
-// goes on after the last position that was given out: without a gap or a repeat, also if the server has been
-// started again meanwhile, or another instance behind the same relay answers. Only whole messages count, so it does not
-// matter where in a frame a connection breaks. Where events are gone for good, since the cursor fell off the
-// server's log or the relay lost them, Config.OnInfo is told; with Config.Strict the former is an error.
+// A connection that ends, for whatever reason, is made anew after a pause that grows with each
+// attempt, and goes on after the last position that was given out: without a gap or a repeat, also
+// if the server has been started again meanwhile, or another instance behind the same relay
+// answers. Only whole messages count, so it does not matter where in a frame a connection breaks.
+// Where events are gone for good, since the cursor's place was trimmed from the server's log or the
+// relay lost them, Config.OnInfo is called; with Config.Strict the former is an error.
 //
-// Whether a server has positions shows in its first event. A plain Jetstream has none. There the client goes back
-// to the time of the last event, less Config.Overlap, and drops by their content those that it has given out.
-// That is as exact as that server is: v1 of Jetstream can lose events where it changes from replay to live.
+// Whether a server has positions shows in its first event. A plain Jetstream has none. There the
+// client goes back to the time of the last event, less Config.Overlap, and drops by their content
+// those that it has given out. That is as exact as that server is: v1 of Jetstream can lose events
+// where it changes from replay to live.
 //
 // # Heartbeats
 //
-// A connection over which nothing comes for Config.Silence is given up; pings make sure that a server that
-// lives says something. A millrace is asked for heartbeats too, which say how far its log has been read for
-// this client: they take the cursor along while nothing matches, and a server that answers pings but misses
-// them is not waited for.
+// A connection over which nothing comes for Config.Silence is given up; pings make sure that a
+// server that lives says something. A millrace is asked for heartbeats too, which say how far its
+// log has been read for this client: they take the cursor along while nothing matches, and a server
+// that answers pings but misses them is not waited for.
 //
 // # Errors
 //
-// What another attempt may cure does not end the iteration: broken connections, timeouts, restarts, 429 and 503
-// (whose Retry-After is kept to), being too slow, a URL where nothing answers. Config.OnDisconnect gets each, from
-// the first failed attempt on. Without it each is a warning in the program's log (Config.Logger, or
-// slog.Default()). Config.NoReconnect makes the first one end the iteration. Answers that say that the request itself is wrong end the
-// iteration, with the server's own words, at once; a client that was served before goes on asking for a minute, since
+// What another attempt may cure does not end the iteration: broken connections, timeouts, restarts,
+// 429 and 503 (whose Retry-After is kept to), being too slow, a URL where nothing answers.
+// Config.OnDisconnect gets each, from the first failed attempt on. Without it each is a warning in
+// the program's log (Config.Logger, or slog.Default()). Config.NoReconnect makes the first one end
+// the iteration. Answers that say that the request itself is wrong end the iteration, with the
+// server's own words, at once; a client that was served before goes on asking for a minute, since
 // the next instance may know what this one does not.
 //
 // # Concurrency and memory
 //
-// The loop's own goroutine reads, decompresses, parses, and calls the functions in Config; while its body
-// runs nothing is read, and the server waits. A body that takes longer than the server's patience (30 s by default)
-// for one event will find itself reconnected, with nothing lost. One more goroutine per connection sends
-// pings; none is left when the loop ends.
+// The loop's own goroutine reads, decompresses, parses, and calls the functions in Config; while
+// its body runs nothing is read, and the server waits. A body that takes longer than the server's
+// patience (30 s by default) for one event will find itself reconnected, with nothing lost. One
+// more goroutine per connection sends pings; none is left when the loop ends.
 //
-// An Event is the receiver's to keep. It takes four allocations: the message, its strings (one for all), the Commit,
-// and one of the websocket library's.
+// An Event is the receiver's to keep. It takes four allocations: the message, its strings (one for
+// all), the Commit, and one of the websocket library's.
 //
 // # Locks
 //

@@ -10,13 +10,14 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// Errors that callers tell apart.
+// Errors that callers distinguish.
 var (
 	// ErrRunning is what a second iteration at the same time ends with.
 	ErrRunning = errors.New("client: its events are being read already")
 	// ErrSilent ends a connection over which nothing was heard for too long.
 	ErrSilent = errors.New("nothing was heard")
-	// ErrDictionary says that an event cannot be decompressed, because its dictionary is not to be had.
+	// ErrDictionary says that an event cannot be decompressed, because its dictionary is not to be
+	// had.
 	ErrDictionary = errors.New("no dictionary")
 	// ErrTooLarge says that an event is larger than any can be.
 	ErrTooLarge = errors.New("message is too large")
@@ -50,7 +51,7 @@ func (e *RefusedError) permanent() bool {
 
 // ClosedError is a connection that the server has ended, and has said why.
 type ClosedError struct {
-	Code   int // RFC 6455, section 7.4; 4001: fell off the log's retention
+	Code   int // RFC 6455, section 7.4; 4001: the log trimmed its place
 	Reason string
 }
 

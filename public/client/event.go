@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Kind tells events apart.
+// Kind distinguishes events.
 type Kind string
 
 // The kinds of events.
@@ -36,15 +36,16 @@ type Event struct {
 	Identity *Identity
 	Account  *Account
 
-	// Cursor is the event's position: a subscription that starts with it goes on with the next event, on
-	// every millrace that follows the same relay. "" from a plain Jetstream.
+	// Cursor is the event's position: a subscription that starts with it goes on with the next
+	// event, on every millrace that follows the same relay. "" from a plain Jetstream.
 	Cursor string
 	UIDs   UIDs
 
 	Raw json.RawMessage // all of it, as it came
 
 	timeAt, timeEnd int // time_us's value in Raw
-	plainEnd        int // where in Raw begins what extended=true added, ",…}"; the last byte if nothing
+	// where in Raw begins what extended=true added, ",…}"; the last byte if nothing
+	plainEnd int
 }
 
 // Commit is what an operation did to a record.
@@ -91,8 +92,8 @@ func (e *Event) URI() string {
 	return "at://" + e.DID + "/" + e.Commit.Collection + "/" + e.Commit.RKey
 }
 
-// AppendPlain appends the event as Jetstream's clients know it: Raw without what a millrace adds to it,
-// position and UIDs.
+// AppendPlain appends the event as Jetstream's clients know it: Raw without what a millrace adds to
+// it, position and UIDs.
 func (e *Event) AppendPlain(dst []byte) []byte {
 	if e.plainEnd == 0 {
 		return append(dst, e.Raw...)

@@ -34,7 +34,8 @@ func (t *exampleTB) Helper()           {}
 func (t *exampleTB) Cleanup(f func())  { t.cleanups = append(t.cleanups, f) }
 func (t *exampleTB) Fatal(args ...any) { log.Fatal(args...) }
 
-// A bot that reads new posts, and would go on where it was if it were started again with the cursor.
+// A bot that reads new posts, and would go on where it was if it were started again with the
+// cursor.
 func Example() {
 	url, stop := exampleServer(
 		commit(didN(1), "app.bsky.feed.post", "first", "3k1"),
@@ -78,7 +79,7 @@ func Example() {
 	// to go on, another time: true
 }
 
-// Reading compressed, and being told what the server has to say besides events. OnInfo and OnWait run within
+// Reading compressed, with what the server reports besides events. OnInfo and OnWait run within
 // the loop, so they may use what it uses.
 func Example_replay() {
 	url, stop := exampleServer(identity(didN(1)), identity(didN(2)), identity(didN(3)))

@@ -22,7 +22,8 @@ import (
 	"millrace/public/client"
 )
 
-// fake serves websockets that say whatever the test lets them say; then they answer pings, and no more.
+// fake serves websockets that say whatever the test lets them say; then they answer pings, and no
+// more.
 func fake(t *testing.T, say func(n int, ws *websocket.Conn)) (url string, connections *atomic.Int64) {
 	t.Helper()
 	connections = new(atomic.Int64)
@@ -50,8 +51,8 @@ func fake(t *testing.T, say func(n int, ws *websocket.Conn)) (url string, connec
 
 const oneEvent = `{"did":"did:plc:a","time_us":1790000000000000,"kind":"identity","identity":{"did":"did:plc:a","seq":1,"time":"t"}}`
 
-// What cannot be read is asked for once more, and then it is an error; what needs a dictionary that is not
-// to be had, or is larger than anything can be, is one at once.
+// What cannot be read is asked for once more, and then it is an error; what needs a dictionary that
+// is not to be had, or is larger than anything can be, is one at once.
 func TestUnreadable(t *testing.T) {
 	t.Parallel()
 	registry, err := dict.NewRegistry(dict.BuiltIn())
@@ -157,7 +158,8 @@ func TestUpdateWhileConnecting(t *testing.T) {
 	}
 }
 
-// Of two updates at a time the server hears last of the one that the client will go by, whoever writes first.
+// Of two updates at a time the server hears last of the one that the client will go by, whoever
+// writes first.
 func TestUpdatesAtATime(t *testing.T) {
 	t.Parallel()
 	heard := make(chan string, 2)

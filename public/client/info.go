@@ -8,11 +8,12 @@ import (
 
 // Names of what a millrace says besides events.
 const (
-	InfoClamped   = "cursor_clamped" // the cursor was older than the log: Requested, OldestUS, OldestCursor
-	InfoLive      = "live"           // all that was in the log has been sent: TimeUS, Cursor
-	InfoGap       = "gap"            // the relay may have lost events here: From, To, TimeUS
-	InfoGoingAway = "going_away"     // the server is shutting down; the client connects again
-	InfoHeartbeat = "heartbeat"      // all that is wanted up to TimeUS, Cursor has been sent
+	// the cursor was older than the log: Requested, OldestUS, OldestCursor
+	InfoClamped   = "cursor_clamped"
+	InfoLive      = "live"       // all that was in the log has been sent: TimeUS, Cursor
+	InfoGap       = "gap"        // the relay may have lost events here: From, To, TimeUS
+	InfoGoingAway = "going_away" // the server is shutting down; the client connects again
+	InfoHeartbeat = "heartbeat"  // all that is wanted up to TimeUS, Cursor has been sent
 )
 
 // Info is a message that is no event.
@@ -31,8 +32,8 @@ type Info struct {
 	Raw json.RawMessage // all of it, as it came
 }
 
-// parseInfo reads a message that is no event. One that is not understood has no name. It keeps raw, as
-// Info.Raw.
+// parseInfo reads a message that is no event. One that is not understood has no name. It keeps raw,
+// as Info.Raw.
 func parseInfo(raw []byte) (Info, error) {
 	var m struct {
 		Kind   string

@@ -17,7 +17,8 @@ import (
 	"millrace/public/client"
 )
 
-// jetstream is a server without anything of ours: no positions, no info messages, stamps of its own.
+// jetstream is a server without anything of ours: no positions, no info messages, stamps of its
+// own.
 type jetstream struct {
 	t      *testing.T
 	after  int64         // µs that it stamps events later than the first instance does
@@ -90,8 +91,9 @@ func (j *jetstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// A plain Jetstream that breaks connections, and another one with other stamps behind the same address:
-// each event once, those from before the start not at all, none of a kind that was not wanted.
+// A plain Jetstream that breaks connections, and another one with other stamps behind the same
+// address: each event once, those from before the start not at all, none of a kind that was not
+// wanted.
 func TestPlainJetstream(t *testing.T) {
 	t.Parallel()
 	rng := testSeed(t)
@@ -130,7 +132,7 @@ func TestPlainJetstream(t *testing.T) {
 	start := 100
 	c := newClient(t, client.Config{
 		URL: srv.URL, Cursor: fmt.Sprint(all[start].timeUS), Kinds: []client.Kind{client.KindCommit},
-		OnInfo: func(i client.Info) { t.Errorf("told %+v", i) },
+		OnInfo: func(i client.Info) { t.Errorf("OnInfo got %+v", i) },
 	})
 	index := map[string]int{}
 	var want []int

@@ -47,7 +47,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// FuzzParse: nothing makes the parser panic, and what encoding/json takes for an event it reads alike.
+// FuzzParse: nothing makes the parser panic, and what encoding/json takes for an event it reads
+// alike.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(commitLine))
 	f.Add([]byte(` { "did" : "\u00e9\"" , "time_us" : 1 , "kind" : "account", "account":{"active":true,"seq":1} } `))
@@ -77,8 +78,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// hasCaseTwins says whether encoding/json could take a member for another: names in other letters or
-// with escapes, or names twice.
+// hasCaseTwins says whether encoding/json could take a member for another: names in other letters
+// or with escapes, or names twice.
 func hasCaseTwins(raw []byte) bool {
 	seen := map[string]bool{}
 	m := members{b: raw}

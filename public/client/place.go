@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// place is how far the subscription has come, and so where the next connection starts. It is safe for
-// concurrent use; one goroutine changes it.
+// place is how far the subscription has come, and so where the next connection starts. It is safe
+// for concurrent use; one goroutine changes it.
 type place struct {
 	overlapUS int64
 
@@ -50,7 +50,8 @@ func (p *place) takePlainLocked(e *Event) bool {
 	if !p.plain {
 		p.plain, p.floorUS = true, e.TimeUS
 		if start, err := strconv.ParseInt(p.cursor, 10, 64); err == nil {
-			p.floorUS = min(p.floorUS, start) // another instance's stamps may be earlier than this one's
+			// another instance's stamps may be earlier than this one's
+			p.floorUS = min(p.floorUS, start)
 		}
 		p.position = position{}
 		p.lastUS = 0
@@ -83,7 +84,8 @@ func (p *place) live(cursor string, timeUS int64, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.cursor == "" && cursor == "" {
-		// All that this log will ever hold comes after this; but the next connection may be to another.
+		// All that this log will ever hold comes after this; but the next connection may be to
+		// another.
 		p.cursor = strconv.FormatInt(now.Add(-clockSkew).UnixMicro(), 10)
 	}
 	p.window.forget()

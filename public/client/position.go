@@ -29,8 +29,8 @@ func parsePosition(s string) (position, bool) {
 	return position{stream, seq, op}, err == nil
 }
 
-// follows says whether p comes after q, which positions of different streams are taken to do: the new
-// one is of a later epoch.
+// follows says whether p comes after q, which positions of different streams are taken to do: the
+// new one is of a later epoch.
 func (p position) follows(q position) bool {
 	if p.stream != q.stream || p.seq > q.seq {
 		return true

@@ -10,8 +10,8 @@ import (
 
 var errJSON = errors.New("not a JSON object as a server sends it")
 
-// members walks the members of one JSON object. It checks the object's own structure; of a value that is
-// an object or an array only where it ends.
+// members walks the members of one JSON object. It checks the object's own structure; of a value
+// that is an object or an array only where it ends.
 type members struct {
 	b     []byte
 	at    int // of what is looked at next
@@ -19,8 +19,8 @@ type members struct {
 	err   error
 }
 
-// next returns the next member: its name without the quotes, and its value with the offset of it. The
-// slices alias m.b. It returns false at the end, and after an error, which is in m.err.
+// next returns the next member: its name without the quotes, and its value with the offset of it.
+// The slices alias m.b. It returns false at the end, and after an error, which is in m.err.
 func (m *members) next() (name, value []byte, at int, ok bool) {
 	if m.err != nil {
 		return nil, nil, 0, false
@@ -82,7 +82,8 @@ func (m *members) token() byte {
 
 func isSpace(c byte) bool { return c == ' ' || c == '\n' || c == '\t' || c == '\r' }
 
-// skipString returns the offset after the string that begins at i, -1 if none does or it does not end.
+// skipString returns the offset after the string that begins at i, -1 if none does or it does not
+// end.
 func skipString(b []byte, i int) int {
 	if i >= len(b) || b[i] != '"' {
 		return -1
@@ -103,7 +104,8 @@ func skipString(b []byte, i int) int {
 	}
 }
 
-// skipValue returns the offset after the value that begins at i, -1 if it does not end or none begins.
+// skipValue returns the offset after the value that begins at i, -1 if it does not end or none
+// begins.
 func skipValue(b []byte, i int) int {
 	if i >= len(b) {
 		return -1
@@ -144,8 +146,8 @@ func skipNested(b []byte, i int) int {
 	return -1
 }
 
-// text returns the content of a JSON string. It aliases value unless there are escapes in it, or bytes that are no UTF-8, for
-// which U+FFFD stands then, as encoding/json has it.
+// text returns the content of a JSON string. It aliases value unless there are escapes in it, or
+// bytes that are no UTF-8, for which U+FFFD stands then, as encoding/json has it.
 func text(value []byte) ([]byte, error) {
 	if len(value) < 2 || value[0] != '"' {
 		return nil, fmt.Errorf("%w: %.40q is no string", errJSON, value)

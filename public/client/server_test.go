@@ -37,7 +37,7 @@ func serve(t testing.TB, l *eventLog) *instance {
 	return s
 }
 
-// stop ends the server, giving its clients so much time to be told.
+// stop ends the server, giving its clients so much time for the close.
 func (s *instance) stop(grace time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()
@@ -48,7 +48,7 @@ func (s *instance) stop(grace time.Duration) {
 
 func (s *instance) addr() string { return strings.TrimPrefix(s.URL, "http://") }
 
-// proxy passes connections on to a server that may change, and breaks them as it is told.
+// proxy passes connections on to a server that may change, and breaks them as it is asked to.
 type proxy struct {
 	net.Listener
 	wg sync.WaitGroup

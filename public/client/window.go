@@ -5,8 +5,8 @@ import "hash/maphash"
 // maxWindow bounds the events that a window remembers: some 4 MB.
 const maxWindow = 1 << 17
 
-// window remembers the newest events by hash, to drop those that come again. A plain Jetstream has no
-// better way: its cursors are times, inclusive, and another instance's stamps are others.
+// window remembers the newest events by hash, to drop those that come again. A plain Jetstream has
+// no better way: its cursors are times, inclusive, and another instance's stamps are others.
 type window struct {
 	seed    maphash.Seed
 	seen    map[uint64]struct{}

@@ -9,8 +9,8 @@ import (
 	"millrace/replay/internal/format"
 )
 
-// blockCheck is one block on its way through the check: the scan fills key and parts, a worker idx and
-// problems, the collector compares it with its neighbours. Its memory is used again.
+// blockCheck is one block on its way through the check: the scan fills key and parts, a worker idx
+// and problems, the collector compares it with its neighbours. Its memory is used again.
 type blockCheck struct {
 	key   int64
 	parts [4]sealedPart // in the order of BlockRanges
@@ -93,7 +93,8 @@ func (b *blockCheck) check(decoders *decoders) {
 	}
 }
 
-// unpack returns the plain frames, of the first value and those of the other substreams; nil if they cannot be read.
+// unpack returns the plain frames, of the first value and those of the other substreams; nil if
+// they cannot be read.
 func (b *blockCheck) unpack(x *format.Index, first []byte) []byte {
 	var substreams [format.MaxSubstreams][]byte
 	for s := 1; s < format.MaxSubstreams; s++ {
@@ -194,7 +195,8 @@ func (b *blockCheck) checkPlain(x *format.Index, plain []byte) {
 	var start uint32
 	for i, end := range x.PlainEnd {
 		payload := b.checkHeader(format.RangePlain, format.OpcodeText, i, start, plain[start:end])
-		if payload != nil && x.Collection[i] == 0 == (x.Kind[i]&0xf != 1) { // else the columns were found wrong
+		// else the columns were found wrong
+		if payload != nil && x.Collection[i] == 0 == (x.Kind[i]&0xf != 1) {
 			if at, err := checkPayload(x, i, payload); err != nil {
 				b.problem(format.RangePlain, i, int64(end)-int64(len(payload))+int64(at), err)
 			}
@@ -203,8 +205,8 @@ func (b *blockCheck) checkPlain(x *format.Index, plain []byte) {
 	}
 }
 
-// checkZstd checks the compressed frames' headers and that they hold the plain payloads. plain is nil if
-// that part cannot be read.
+// checkZstd checks the compressed frames' headers and that they hold the plain payloads. plain is
+// nil if that part cannot be read.
 func (b *blockCheck) checkZstd(x *format.Index, plain, zstd []byte, decoders *decoders) {
 	dec := decoders.of(x.Dictionary)
 	if dec == nil {
@@ -255,8 +257,8 @@ func differ(got, want []byte) error {
 	return fmt.Errorf("decompressed it has %d bytes, the plain event %d", len(got), len(want))
 }
 
-// maxVerifiedEvent bounds a decompressed event: a record has at most 1 MiB, and no byte of it becomes more
-// than six.
+// maxVerifiedEvent bounds a decompressed event: a record has at most 1 MiB, and no byte of it
+// becomes more than six.
 const maxVerifiedEvent = 16 << 20
 
 // decoders are one a dictionary of the log. Safe for concurrent use once made.

@@ -104,7 +104,8 @@ func (c *chain) follow(v *verifier, x *format.Index) {
 	}
 }
 
-// refOf returns the reference that leads to the block. Those before it, to blocks that are not there, are noted.
+// refOf returns the reference that leads to the block. Those before it, to blocks that are not
+// there, are noted.
 func (c *chain) refOf(v *verifier, key int64) (ref format.BlockRef, epoch uint32, seq int64, ok bool) {
 	for ; c.refs.ok; c.refs.next() {
 		epoch, seq, _ = format.ParseSeqKey(c.refs.lastKey)

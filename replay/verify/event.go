@@ -13,8 +13,8 @@ import (
 // maxNamed bounds how much of a value a problem's text shows.
 const maxNamed = 80
 
-// eventHead reads the beginning of an event's JSON, which translate writes in one way only. It keeps its
-// first error and where it is.
+// eventHead reads the beginning of an event's JSON, which translate writes in one way only. It
+// keeps its first error and where it is.
 type eventHead struct {
 	b   []byte
 	at  int

@@ -17,7 +17,8 @@ import (
 	"millrace/replay/internal/pebblestore"
 )
 
-// blocksPerWorker is how many blocks are in memory for each worker: one it checks, and some that are read ahead.
+// blocksPerWorker is how many blocks are in memory for each worker: one it checks, and some that
+// are read ahead.
 const blocksPerWorker = 3
 
 // verifier is one Verify.
@@ -203,8 +204,8 @@ func (v *verifier) readGaps() error {
 	return nil
 }
 
-// knowsStream says whether the log followed the stream that the gap leads to. (Where it comes from may be
-// forgotten, see maxEpochs.)
+// knowsStream says whether the log followed the stream that the gap leads to. (Where it comes from
+// may be forgotten, see maxEpochs.)
 func (v *verifier) knowsStream(g format.Gap) bool {
 	return slices.ContainsFunc(v.streams, func(s format.Stream) bool { return s.Tag == g.To.Stream })
 }

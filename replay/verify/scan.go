@@ -11,8 +11,8 @@ import (
 	"millrace/replay/internal/format"
 )
 
-// rangeScan walks over the values of one range. A table that cannot be read ends Pebble's iterators; the
-// scan then notes it and goes on behind it.
+// rangeScan walks over the values of one range. A table that cannot be read ends Pebble's
+// iterators; the scan then notes it and goes on behind it.
 type rangeScan struct {
 	v         *verifier
 	r         format.Range
@@ -66,14 +66,16 @@ func (s *rangeScan) settle(ok bool) {
 	}
 }
 
-// passValue notes that a value cannot be read, and goes on behind it: in a blob file those of the next are whole.
+// passValue notes that a value cannot be read, and goes on behind it: in a blob file those of the
+// next are whole.
 func (s *rangeScan) passValue(err error) bool {
 	k := bytes.Clone(s.it.Key())
 	s.v.note(Problem{Part: s.r.String(), Block: s.number(k), Event: -1, Offset: -1, Text: err.Error()})
 	if us, _, ok := s.place(k); ok && s.r != format.RangeSeq {
 		s.key = us
 	}
-	s.it.First() // or Pebble takes a SeekGE after one whose value failed for being at the end already
+	// or Pebble takes a SeekGE after one whose value failed for being at the end already
+	s.it.First()
 	return s.it.SeekGE(append(k, 0))
 }
 
@@ -111,8 +113,9 @@ func (s *rangeScan) place(k []byte) (us int64, substream int, ok bool) {
 	return us, 0, ok
 }
 
-// skip goes on behind what cannot be read, whose end is not known: it looks for the next value that can, in
-// steps that double, a microsecond first. (Where every block of the rest of the range is unreadable that is the end.)
+// skip goes on behind what cannot be read, whose end is not known: it looks for the next value that
+// can, in steps that double, a microsecond first. (Where every block of the rest of the range is
+// unreadable that is the end.)
 func (s *rangeScan) skip() bool {
 	if s.r == format.RangeSeq {
 		return false // it is small; blocks are found without it
@@ -130,7 +133,8 @@ func (s *rangeScan) skip() bool {
 
 func (s *rangeScan) close() { _ = s.it.Close() } // its errors were noted
 
-// read hands the blocks, in the order of their keys, to the workers and, in the same order, to ordered.
+// read hands the blocks, in the order of their keys, to the workers and, in the same order, to
+// ordered.
 func (v *verifier) read(ctx context.Context, free, work, ordered chan *blockCheck) error {
 	defer close(work)
 	defer close(ordered)

@@ -11,7 +11,8 @@ import (
 	"millrace/translate"
 )
 
-// spannedBlock is what a span says something about: a block's index, and its identity and account events' frames.
+// spannedBlock is what a span says something about: a block's index, and its identity and account
+// events' frames.
 type spannedBlock struct {
 	key         int64
 	idx         *format.Index // nil: it cannot be read
@@ -28,7 +29,8 @@ type spanCheck struct {
 	seen   map[int64]bool // keys of spans; true: it has copies of identity and account events
 }
 
-// maxSpannedBlocks bounds spanCheck.blocks: more than a span ever has, and all that may be behind the last one.
+// maxSpannedBlocks bounds spanCheck.blocks: more than a span ever has, and all that may be behind
+// the last one.
 const maxSpannedBlocks = 4 * format.MaxSpanBlocks
 
 func (c *spanCheck) open(v *verifier) (err error) {
@@ -115,7 +117,8 @@ func (c *spanCheck) check() {
 	}
 }
 
-// checkSpannedBlock compares what the span says of its block i with the block. names are the span's collections.
+// checkSpannedBlock compares what the span says of its block i with the block. names are the span's
+// collections.
 func checkSpannedBlock(s *format.Span, i int, b *spannedBlock, names map[string]int) error {
 	x := b.idx
 	if x == nil {
@@ -179,7 +182,8 @@ func (c *spanCheck) checkCounts(s *format.Span) {
 	}
 }
 
-// value returns a value of the span's, without its trailer; nil if it cannot be had, which is noted.
+// value returns a value of the span's, without its trailer; nil if it cannot be had, which is
+// noted.
 func (c *spanCheck) value(r format.Range, key int64) []byte {
 	return c.valueAt(format.TimeKey(r, key), r, key)
 }

@@ -21,7 +21,8 @@ import (
 var (
 	// ErrNoLog: there is no log in the directory.
 	ErrNoLog = logstore.ErrNoLog
-	// ErrInUse: the log's directory cannot be locked, most likely because another process has it open.
+	// ErrInUse: the log's directory cannot be locked, most likely because another process has it
+	// open.
 	ErrInUse = pebbleguard.ErrInUse
 	// ErrNewerFormat: a newer version of this program wrote the log.
 	ErrNewerFormat = format.ErrNewerVersion
@@ -48,8 +49,9 @@ type Config struct {
 
 // Progress is how far Run has come.
 type Progress struct {
-	Blocks, Events    int64
-	Bytes, TotalBytes int64 // of blocks' parts before Pebble compresses them; TotalBytes 0: not known
+	Blocks, Events int64
+	// of blocks' parts before Pebble compresses them; TotalBytes 0: not known
+	Bytes, TotalBytes int64
 }
 
 // Report is what Run found.
@@ -59,7 +61,8 @@ type Report struct {
 	Dictionaries          int
 	Oldest, Newest        int64 // stamps of the first and last event; 0: none
 	Problems              int64
-	Examples              []Problem // the first of them, in the log's order as far as they have a place in it
+	// the first of them, in the log's order as far as they have a place in it
+	Examples []Problem
 }
 
 // Sound says whether nothing is wrong.
@@ -67,10 +70,12 @@ func (r *Report) Sound() bool { return r.Problems == 0 }
 
 // Problem is one thing that is wrong, and where.
 type Problem struct {
-	Part   string // which part of which key range: "index", "plain", "zstd", "seq", "span", "gap", "meta", ...
-	Block  int64  // the block's key (time_us of its last event), or that of another range's value; 0: none
-	Event  int    // within the block; -1: none
-	Offset int64  // first wrong byte within the part; -1: not known
+	// which part of which key range: "index", "plain", "zstd", "seq", "span", "gap", "meta", ...
+	Part string
+	// the block's key (time_us of its last event), or that of another range's value; 0: none
+	Block  int64
+	Event  int   // within the block; -1: none
+	Offset int64 // first wrong byte within the part; -1: not known
 	Text   string
 }
 
@@ -87,14 +92,16 @@ func (p Problem) String() string {
 	if p.Offset >= 0 {
 		fmt.Fprintf(&b, ", byte %d", p.Offset)
 	}
-	return b.String() + ": " + strings.Join(strings.Fields(p.Text), " ") // Pebble's errors have lines
+	// Pebble's errors have lines
+	return b.String() + ": " + strings.Join(strings.Fields(p.Text), " ")
 }
 
-// Run checks a log that nobody has open, whole and without changing it: that every value is what was
-// written; that stamps and positions ascend; that columns and tables say what the events' bytes say; that
-// the compressed events are the plain ones, byte for byte, with dictionaries that the log has; that block
-// references, spans, gaps and the progress record fit the blocks. What is wrong is in the report; an error means that the
-// check could not be made: ErrNoLog, ErrInUse, ErrNewerFormat, ctx's, and those of the disk.
+// Run checks a log that nobody has open, whole and without changing it: that every value is what
+// was written; that stamps and positions ascend; that columns and tables say what the events' bytes
+// say; that the compressed events are the plain ones, byte for byte, with dictionaries that the log
+// has; that block references, spans, gaps and the progress record fit the blocks. What is wrong is
+// in the report; an error means that the check could not be made: ErrNoLog, ErrInUse,
+// ErrNewerFormat, ctx's, and those of the disk.
 func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if cfg.Dir == "" {
 		return nil, errors.New("verify log: Config.Dir is not set")

@@ -29,7 +29,7 @@ func (g *gate) wait(ctx context.Context, before func()) error {
 	}
 }
 
-// set opens or closes the gate and tells whether that changed anything.
+// set opens or closes the gate and reports whether that changed anything.
 func (g *gate) set(open bool) (changed bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

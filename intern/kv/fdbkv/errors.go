@@ -37,7 +37,8 @@ const (
 	codeValueLarge       = 2103
 )
 
-// translate says in kv's words what an error of FoundationDB's means. commit says that a commit was under way.
+// translate says in kv's words what an error of FoundationDB's means. commit says that a commit was
+// under way.
 //
 //	conflict                                      ErrConflict
 //	older than five seconds                       ErrTooOld
@@ -78,8 +79,8 @@ func translate(ctx context.Context, err error, commit bool) error {
 	return fmt.Errorf("%w: %w", meaning, err)
 }
 
-// codeOf returns FoundationDB's code of an error. Of one that the directory layer's allocator met the binding passes on
-// nothing but the words.
+// codeOf returns FoundationDB's code of an error. Of one that the directory layer's allocator met
+// the binding passes on nothing but the words.
 func codeOf(err error) (code int, ok bool) {
 	var e fdb.Error
 	if errors.As(err, &e) {

@@ -21,7 +21,8 @@ import (
 // apiVersion is FoundationDB's API as this package knows it.
 const apiVersion = 730
 
-// The limits. FoundationDB's own are 10 MB, 10,000 and 100,000 bytes and 5 s; a key's directory prefix comes on top.
+// The limits. FoundationDB's own are 10 MB, 10,000 and 100,000 bytes and 5 s; a key's directory
+// prefix comes on top.
 const (
 	maxBytes    = 4_000_000
 	maxKey      = 9_000
@@ -37,7 +38,8 @@ const sayEvery = 30 * time.Second
 
 // Config says which cluster and where in it.
 type Config struct {
-	ClusterFile string   // empty: FoundationDB's default, FDB_CLUSTER_FILE or /etc/foundationdb/fdb.cluster
+	// empty: FoundationDB's default, FDB_CLUSTER_FILE or /etc/foundationdb/fdb.cluster
+	ClusterFile string
 	Directory   []string // path in the directory layer; nil: "millrace"
 	Logger      *slog.Logger
 }
@@ -74,8 +76,9 @@ type Store struct {
 
 var _ kv.Store = (*Store)(nil)
 
-// Open opens the directory, creating it if there is none. While the cluster does not answer it says so in the log and
-// keeps trying, until ctx ends. A cluster file that cannot be read is an error at once.
+// Open opens the directory, creating it if there is none. While the cluster does not answer it says
+// so in the log and keeps trying, until ctx ends. A cluster file that cannot be read is an error at
+// once.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -114,8 +117,8 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	}
 }
 
-// openDirectory is one attempt. The directory layer would retry by itself for ever and in silence if it were given the
-// database instead of a transaction.
+// openDirectory is one attempt. The directory layer would retry by itself for ever and in silence
+// if it were given the database instead of a transaction.
 func (s *Store) openDirectory(ctx context.Context, path []string) error {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
@@ -140,7 +143,8 @@ func (s *Store) Limits() kv.Limits {
 	return kv.Limits{Bytes: maxBytes, Key: maxKey, Value: maxValue, Duration: maxDuration, Spread: true, Shared: true}
 }
 
-// Begin implements kv.Store. Nothing is sent yet: the first read fetches the version that all reads are of.
+// Begin implements kv.Store. Nothing is sent yet: the first read fetches the version that all reads
+// are of.
 func (s *Store) Begin(ctx context.Context) (kv.Txn, error) {
 	if err := context.Cause(ctx); err != nil {
 		return nil, err

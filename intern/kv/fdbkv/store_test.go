@@ -30,7 +30,8 @@ func TestStore(t *testing.T) {
 	})
 }
 
-// TestDirectories has two directories on one cluster not see each other, and one opened twice be the same.
+// TestDirectories has two directories on one cluster not see each other, and one opened twice be
+// the same.
 func TestDirectories(t *testing.T) {
 	cluster, ctx := fdbtest.Cluster(t), context.Background()
 	path := fdbtest.Directory(t, cluster)
@@ -78,8 +79,8 @@ func (l *lines) count(s string) int {
 	return strings.Count(l.buf.String(), s)
 }
 
-// TestUnreachable opens a store on a cluster that is not there: it says so once, keeps trying, and opens when the server
-// comes.
+// TestUnreachable opens a store on a cluster that is not there: it says so once, keeps trying, and
+// opens when the server comes.
 func TestUnreachable(t *testing.T) {
 	server := fdbtest.Start(t)
 	server.Kill()
@@ -109,8 +110,9 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// TestServerKilled has transactions raise one counter while the server is killed and stopped: every outcome is what package
-// kv says. A commit that was reported is there, one that was refused is not.
+// TestServerKilled has transactions raise one counter while the server is killed and stopped: every
+// outcome is what package kv says. A commit that was reported is there, one that was refused is
+// not.
 func TestServerKilled(t *testing.T) {
 	server := fdbtest.Start(t)
 	store := fdbtest.Open(t, server.ClusterFile, []string{"counter"})

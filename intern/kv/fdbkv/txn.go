@@ -145,8 +145,8 @@ func (t *txn) Clear(key []byte) {
 	t.tr.Clear(t.in(key))
 }
 
-// Add adds n to a little-endian number of 8 bytes without reading it, and so without a conflict among those
-// who add. It is no part of kv.Txn; the comparison of allocators (cmd/bench) uses it.
+// Add adds n to a little-endian number of 8 bytes without reading it, and so without a conflict
+// among those who add. It is no part of kv.Txn; the comparison of allocators (cmd/bench) uses it.
 func (t *txn) Add(key []byte, n uint64) {
 	t.wrote = true
 	t.size += len(key) + 8
@@ -159,8 +159,8 @@ func (t *txn) tooLarge(format string, args ...any) {
 	}
 }
 
-// Commit implements kv.Txn. What a transaction reads from FoundationDB is durable already, so one without writes has
-// nothing to send.
+// Commit implements kv.Txn. What a transaction reads from FoundationDB is durable already, so one
+// without writes has nothing to send.
 func (t *txn) Commit(ctx context.Context) error {
 	if t.done {
 		return errors.New("transaction is over")

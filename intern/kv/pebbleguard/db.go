@@ -28,8 +28,9 @@ type Config struct {
 	KeepGoing bool // with ReadOnly: damage is in DB.Damage, and fails neither Open nor the database
 	AnyMark   bool // a mark ahead of the database is accepted
 
-	// CheckMark compares the value of the high-water mark with the database, which is then open for reading only. Its
-	// error says what is lost and what to do; it should wrap ErrLost. nil: nothing is compared.
+	// CheckMark compares the value of the high-water mark with the database, which is then open for
+	// reading only. Its error says what is lost and what to do; it should wrap ErrLost. nil:
+	// nothing is compared.
 	CheckMark func(db *DB, mark []byte) error
 
 	Logger *slog.Logger // nil: discard
@@ -50,8 +51,8 @@ type DB struct {
 	failure error // read only after failed is closed
 }
 
-// Open opens the database in cfg.Dir, or makes an empty one. Errors: ErrNoStore, ErrInUse, ErrLost, *CorruptionError,
-// and those of the disk.
+// Open opens the database in cfg.Dir, or makes an empty one. Errors: ErrNoStore, ErrInUse, ErrLost,
+// *CorruptionError, and those of the disk.
 func Open(cfg Config) (*DB, error) {
 	if cfg.FS == nil {
 		cfg.FS = vfs.Default
@@ -114,8 +115,8 @@ func (d *DB) openLocked(found contents) (err error) {
 	return nil
 }
 
-// openExisting opens the database for reading only and looks at it. Unless that is all it was opened for, it is then
-// closed again.
+// openExisting opens the database for reading only and looks at it. Unless that is all it was
+// opened for, it is then closed again.
 func (d *DB) openExisting(fs *guardFS) error {
 	mark, marked, err := readMark(d.cfg.FS, d.cfg.Dir)
 	if err != nil {
@@ -240,8 +241,9 @@ func (d *DB) Err() error {
 	}
 }
 
-// Guard runs f, which calls Pebble, in a goroutine of its own and waits for it, or for the failure of the database,
-// whichever is first: then f may never return (see pebbleLogger.Fatalf). A panic of Pebble's is a failure too.
+// Guard runs f, which calls Pebble, in a goroutine of its own and waits for it, or for the failure
+// of the database, whichever is first: then f may never return (see pebbleLogger.Fatalf). A panic
+// of Pebble's is a failure too.
 func (d *DB) Guard(f func() error) error {
 	if err := d.Err(); err != nil {
 		return err
@@ -272,8 +274,8 @@ func (d *DB) panicked(p any) error {
 	return err
 }
 
-// Commit writes b, synced if sync is set. An error is the failure of the database: after one nobody knows what of b is
-// on disk.
+// Commit writes b, synced if sync is set. An error is the failure of the database: after one nobody
+// knows what of b is on disk.
 func (d *DB) Commit(b *pebble.Batch, sync bool) error {
 	opts := pebble.NoSync
 	if sync {
@@ -291,14 +293,14 @@ func (d *DB) FailOn(what string, err error) error {
 	return err
 }
 
-// Checkpoint makes a copy in dir, which must not exist: a database with everything that was committed before. It has no
-// mark.
+// Checkpoint makes a copy in dir, which must not exist: a database with everything that was
+// committed before. It has no mark.
 func (d *DB) Checkpoint(dir string) error {
 	return d.Guard(func() error { return d.db.Checkpoint(dir, pebble.WithFlushedWAL()) })
 }
 
-// Close closes the database. After a failure it leaves everything as it is: the process is about to end, and the next
-// start recovers from what was synced.
+// Close closes the database. After a failure it leaves everything as it is: the process is about to
+// end, and the next start recovers from what was synced.
 func (d *DB) Close() error {
 	if d.cfg.ReadOnly {
 		return errors.Join(d.closeReader(), d.lock.Close())
@@ -313,8 +315,8 @@ func (d *DB) Close() error {
 	return errors.Join(err, d.lock.Close())
 }
 
-// closeReader closes a database that is open for reading only: also one that has failed, as it writes nothing. Of that
-// the failure is no error of closing.
+// closeReader closes a database that is open for reading only: also one that has failed, as it
+// writes nothing. Of that the failure is no error of closing.
 func (d *DB) closeReader() error {
 	done := make(chan error, 1)
 	go func() {
@@ -336,7 +338,8 @@ func (d *DB) closeReader() error {
 	}
 }
 
-// failedCloseWait is how long the closing of a failed database is waited for: Pebble may have stopped with a lock held.
+// failedCloseWait is how long the closing of a failed database is waited for: Pebble may have
+// stopped with a lock held.
 const failedCloseWait = time.Second
 
 func (d *DB) unlock() error {
@@ -364,9 +367,10 @@ func (l *pebbleLogger) Errorf(format string, args ...any) {
 	l.cfg.Logger.Error("pebble", "message", message(format, args))
 }
 
-// Fatalf must not return: Pebble would go on as if what failed had worked, and might then delete what only it made
-// superfluous. Ending the process is not for a library to do either. So the goroutine stops here, for good, and the
-// failure is reported to callers of Guard and through Failed.
+// Fatalf must not return: Pebble would go on as if what failed had worked, and might then delete
+// what only it made superfluous. Ending the process is not for a library to do either. So the
+// goroutine stops here, for good, and the failure is reported to callers of Guard and through
+// Failed.
 func (l *pebbleLogger) Fatalf(format string, args ...any) {
 	d := (*DB)(l)
 	for i, a := range args {

@@ -10,7 +10,8 @@ import (
 
 // Errors that callers branch on. They come wrapped; use errors.Is.
 var (
-	// ErrFailed: a write, a sync or a file failed; the store takes nothing more and the process should stop.
+	// ErrFailed: a write, a sync or a file failed; the store takes nothing more and the process
+	// should stop.
 	ErrFailed = errors.New("the store has failed")
 	// ErrNoStore: the directory holds no database, and Config.ReadOnly is set.
 	ErrNoStore = errors.New("there is no store")
@@ -56,7 +57,8 @@ func (c *Config) corrupt(file string, err error) *CorruptionError {
 	return &CorruptionError{Store: c.Store, File: file, Advice: c.Advice, Err: err}
 }
 
-// clean turns an error of Pebble's that means damage into a *CorruptionError. Others stay as they are.
+// clean turns an error of Pebble's that means damage into a *CorruptionError. Others stay as they
+// are.
 func (c *Config) clean(err error) error {
 	if err == nil {
 		return nil
@@ -72,7 +74,8 @@ func (c *Config) clean(err error) error {
 	if info == nil {
 		return c.corrupt("", err)
 	}
-	e := c.corrupt(info.Path, info.Details) // which is err without the carrier of info, whose text says nothing
+	// which is err without the carrier of info, whose text says nothing
+	e := c.corrupt(info.Path, info.Details)
 	if end := info.Bounds.End; len(end.Key) > 0 {
 		e.After = bytes.Clone(end.Key)
 		if end.IsUpperBoundFor(bytes.Compare, end.Key) {

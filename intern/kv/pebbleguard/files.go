@@ -33,7 +33,8 @@ type dataFile struct {
 	size int64
 }
 
-// dataFiles lists the files of a database that is open for reading only. (Else Pebble may replace the version.)
+// dataFiles lists the files of a database that is open for reading only. (Else Pebble may replace
+// the version.)
 func (c *Config) dataFiles(db *pebble.DB) []dataFile {
 	version := db.DebugCurrentVersion()
 	var files []dataFile

@@ -12,18 +12,21 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// guardFS is the file system as Pebble sees it. What Pebble panics on, or ends the process for, stays behind it.
+// guardFS is the file system as Pebble sees it. What Pebble panics on, or ends the process for,
+// stays behind it.
 //
-// When a memtable is full Pebble begins a new write-ahead log, and panics if it cannot, in a way that no recover helps
-// against: unwinding unlocks a mutex that is not locked. So such an error never comes back to it: the store has failed,
-// and the goroutine stops for good, as in pebbleLogger.Fatalf. Until the store is open Pebble takes such errors well.
+// When a memtable is full Pebble begins a new write-ahead log, and panics if it cannot, in a way
+// that no recover helps against: unwinding unlocks a mutex that is not locked. So such an error
+// never comes back to it: the store has failed, and the goroutine stops for good, as in
+// pebbleLogger.Fatalf. Until the store is open Pebble takes such errors well.
 type guardFS struct {
 	vfs.FS
 	db   *DB
 	dir  string
 	open atomic.Bool
-	// missing are names of files that the manifest has and the directory has not. Pebble panics when it reads a value file
-	// that it has not seen there, so List has them, and Open says what is wrong.
+	// missing are names of files that the manifest has and the directory has not. Pebble panics
+	// when it reads a value file that it has not seen there, so List has them, and Open says what
+	// is wrong.
 	missing []string
 }
 
@@ -67,7 +70,8 @@ func (f *guardFS) ReuseForWrite(oldname, newname string, category vfs.DiskWriteC
 	return f.created(newname, file, err)
 }
 
-// created returns what was made. The error of a write-ahead log that cannot be made does not return.
+// created returns what was made. The error of a write-ahead log that cannot be made does not
+// return.
 func (f *guardFS) created(name string, file vfs.File, err error) (vfs.File, error) {
 	if err != nil && f.open.Load() && strings.HasSuffix(name, ".log") && f.PathDir(name) == f.dir {
 		f.db.Fail(fmt.Errorf("begin a write-ahead log: %w", err))
@@ -76,8 +80,8 @@ func (f *guardFS) created(name string, file vfs.File, err error) (vfs.File, erro
 	return file, err
 }
 
-// Open implements vfs.FS. Of a value file that is missing or has no footer it returns an error that Pebble does not
-// take for corruption, as it panics when it reports that.
+// Open implements vfs.FS. Of a value file that is missing or has no footer it returns an error that
+// Pebble does not take for corruption, as it panics when it reports that.
 func (f *guardFS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
 	file, err := f.FS.Open(name, opts...)
 	if !strings.HasSuffix(name, ".blob") {
@@ -96,7 +100,8 @@ func (f *guardFS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
 	return file, nil
 }
 
-// lock locks the directory with the file of that name. It says whether a failure means that somebody has it.
+// lock locks the directory with the file of that name. It says whether a failure means that
+// somebody has it.
 func (c *Config) lock(name string) (io.Closer, error) {
 	l, err := c.FS.Lock(name)
 	var errno syscall.Errno

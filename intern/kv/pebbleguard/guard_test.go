@@ -56,8 +56,8 @@ func mustSet(t *testing.T, db *DB, key string, value []byte) {
 
 func valueOf(key string) []byte { return bytes.Repeat([]byte(key), 200) }
 
-// makeDB leaves a database with two tables and two value files: keys a and b in the first of each, c and d in the second.
-// e is only in the write-ahead log.
+// makeDB leaves a database with two tables and two value files: keys a and b in the first of each,
+// c and d in the second. e is only in the write-ahead log.
 func makeDB(t *testing.T) *vfs.MemFS {
 	t.Helper()
 	fs := vfs.NewMem()
@@ -137,7 +137,8 @@ func remove(t *testing.T, fs vfs.FS, part string) {
 	}
 }
 
-// TestRefuse: a directory that holds files of a database, but is none, is refused, and stays as it is.
+// TestRefuse: a directory that holds files of a database, but is none, is refused, and stays as it
+// is.
 func TestRefuse(t *testing.T) {
 	for name, gone := range map[string][]string{
 		"manifest marker":      {"marker.manifest."},
@@ -172,8 +173,8 @@ func TestRefuse(t *testing.T) {
 	}
 }
 
-// TestPowerLossAfterCreation: a database in directories that it made is there after a power loss that forgets
-// what was not synced, names of directories included.
+// TestPowerLossAfterCreation: a database in directories that it made is there after a power loss
+// that forgets what was not synced, names of directories included.
 func TestPowerLossAfterCreation(t *testing.T) {
 	fs := vfs.NewCrashableMem()
 	cfg := testConfig(fs)
@@ -249,8 +250,8 @@ func damages() map[string]func(t *testing.T, fs vfs.FS, name, other string) {
 	}
 }
 
-// TestDamagedValueFile: Open refuses it by name and changes nothing. A checker reads what is left. In a database that is
-// open a read returns the damage and the database has failed.
+// TestDamagedValueFile: Open refuses it by name and changes nothing. A checker reads what is left.
+// In a database that is open a read returns the damage and the database has failed.
 func TestDamagedValueFile(t *testing.T) {
 	for name, damage := range damages() {
 		t.Run(name, func(t *testing.T) {
@@ -288,7 +289,8 @@ func TestDamagedValueFile(t *testing.T) {
 	}
 }
 
-// checkAround opens a damaged database as checkers do, and reads all of it. Only keys beside bad one can be read.
+// checkAround opens a damaged database as checkers do, and reads all of it. Only keys beside bad
+// one can be read.
 func checkAround(t *testing.T, fs vfs.FS, file, bad string, all bool) {
 	t.Helper()
 	cfg := testConfig(fs)
@@ -386,8 +388,8 @@ func (f *lockFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) 
 	return f.FS.Create(name, c)
 }
 
-// TestLock: only a lock that somebody holds is reported as that. A read-only file system is read without one, and nothing
-// is written without one.
+// TestLock: only a lock that somebody holds is reported as that. A read-only file system is read
+// without one, and nothing is written without one.
 func TestLock(t *testing.T) {
 	for _, tc := range []struct {
 		err      syscall.Errno
@@ -425,8 +427,8 @@ func TestLock(t *testing.T) {
 	mustClose(t, mustOpen(t, cfg))
 }
 
-// TestFullDiskAtRotation: a write-ahead log that cannot be begun is a failure of the database, not the end of the process. A
-// copy that cannot be made is none.
+// TestFullDiskAtRotation: a write-ahead log that cannot be begun is a failure of the database, not
+// the end of the process. A copy that cannot be made is none.
 func TestFullDiskAtRotation(t *testing.T) {
 	full := errors.New("no space left on device")
 	var armed atomic.Bool
@@ -450,14 +452,15 @@ func TestFullDiskAtRotation(t *testing.T) {
 	select {
 	case <-db.Failed():
 	default:
-		t.Error("nobody is told")
+		t.Error("nothing is reported")
 	}
 	if err := db.Close(); !errors.Is(err, ErrFailed) {
 		t.Errorf("close: %v", err)
 	}
 }
 
-// TestFailAdvice: a process that can open no more files needs another remedy than a disk that fails.
+// TestFailAdvice: a process that can open no more files needs another remedy than a disk that
+// fails.
 func TestFailAdvice(t *testing.T) {
 	for text, want := range map[string]string{
 		"sync: input/output error":                        "check the disk",

@@ -11,8 +11,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// creatingFile says that a database is being made: without it a directory that has a database's files must have its
-// markers too.
+// creatingFile says that a database is being made: without it a directory that has a database's
+// files must have its markers too.
 const creatingFile = "CREATING"
 
 // contents is what a directory holds.
@@ -87,8 +87,8 @@ func syncDir(fs vfs.FS, name string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// makeDir makes the directory and what is missing above it, durably: a directory's name is in the one above it,
-// so that each of those is synced.
+// makeDir makes the directory and what is missing above it, durably: a directory's name is in the
+// one above it, so that each of those is synced.
 func (c *Config) makeDir() error {
 	var above []string // directories that get a new name
 	for dir := c.Dir; ; {

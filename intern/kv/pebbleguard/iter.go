@@ -28,7 +28,8 @@ func (d *DB) NewIter(o *pebble.IterOptions) (i *Iterator, err error) {
 	return &Iterator{db: d, it: it}, nil
 }
 
-// Get returns the value of key, which is good until closer is closed. Without one the error is pebble.ErrNotFound.
+// Get returns the value of key, which is good until closer is closed. Without one the error is
+// pebble.ErrNotFound.
 func (d *DB) Get(key []byte) (value []byte, closer io.Closer, err error) {
 	if err := d.Err(); err != nil {
 		return nil, nil, err
@@ -36,7 +37,8 @@ func (d *DB) Get(key []byte) (value []byte, closer io.Closer, err error) {
 	defer d.caught(&err)
 	value, closer, err = d.db.Get(key)
 	if err == nil && len(value) == 0 {
-		// Pebble says only here that a value file cannot be read. An empty value has no bytes to lose.
+		// Pebble says only here that a value file cannot be read. An empty value has no bytes to
+		// lose.
 		err = closer.Close()
 		closer = io.NopCloser(nil)
 	}

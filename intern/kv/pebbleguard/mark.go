@@ -23,7 +23,8 @@ const (
 	markInterval  = time.Second
 )
 
-// Mark is the high-water mark of a database that is open for writing. One goroutine at a time writes it, whom Due says so.
+// Mark is the high-water mark of a database that is open for writing. One goroutine at a time
+// writes it, whom Due says so.
 type Mark struct {
 	taken      atomic.Bool // guards the rest
 	file       vfs.File
@@ -113,7 +114,8 @@ func openMark(fs vfs.FS, dir string) (m *Mark, err error) {
 	return m, nil
 }
 
-// Due says whether the mark is old. If it is, the caller must call Write, and nobody else is told so before.
+// Due says whether the mark is old. If it is, the caller must call Write, and no other caller gets
+// that answer before.
 func (m *Mark) Due() bool {
 	if !m.taken.CompareAndSwap(false, true) {
 		return false
@@ -125,8 +127,8 @@ func (m *Mark) Due() bool {
 	return true
 }
 
-// Write writes the mark and syncs it. What value stands for must be synced, and the caller the only one: by Due, or as
-// nobody calls Due any more.
+// Write writes the mark and syncs it. What value stands for must be synced, and the caller the only
+// one: by Due, or as nobody calls Due any more.
 func (m *Mark) Write(value []byte) error {
 	defer m.taken.Store(false)
 	if len(value) > maxMarkValue {

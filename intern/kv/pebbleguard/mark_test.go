@@ -11,7 +11,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// TestMark: the mark that is read is the last that was written whole, whatever happened to the other slot.
+// TestMark: the mark that is read is the last that was written whole, whatever happened to the
+// other slot.
 func TestMark(t *testing.T) {
 	fs := vfs.NewMem()
 	db := mustOpen(t, testConfig(fs))
@@ -57,7 +58,8 @@ func TestMark(t *testing.T) {
 	if v, _, _ := readMark(fs, "db"); string(v) != "next" {
 		t.Errorf("after that %q", v)
 	}
-	for _, b := range [][]byte{nil, make([]byte, 100), make([]byte, 2*markSlotBytes)} { // a crash while it was made
+	// a crash while it was made
+	for _, b := range [][]byte{nil, make([]byte, 100), make([]byte, 2*markSlotBytes)} {
 		writeFile(t, fs, MarkFile, b)
 		if v, ok, err := readMark(fs, "db"); ok || err != nil {
 			t.Errorf("%d bytes: %q, %v", len(b), v, err)

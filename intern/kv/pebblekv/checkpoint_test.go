@@ -12,8 +12,8 @@ import (
 	"millrace/intern/kv"
 )
 
-// A checkpoint of a store that is being written has whole transactions only, and all that were committed
-// before it was asked for.
+// A checkpoint of a store that is being written has whole transactions only, and all that were
+// committed before it was asked for.
 func TestCheckpoint(t *testing.T) {
 	dir := t.TempDir()
 	s, err := Open(Config{Dir: filepath.Join(dir, "uids")})

@@ -1,22 +1,23 @@
-// Package pebblekv is the embedded store: package kv's transactions over Pebble, for one process, which
-// Pebble's directory lock enforces.
+// Package pebblekv is the embedded store: package kv's transactions over Pebble, for one process,
+// which Pebble's directory lock enforces.
 //
 // How kv's guarantees hold:
 //
-//   - One state: the first read of a transaction opens one Pebble iterator, which is a consistent view,
-//     and every later read uses it.
-//   - Conflicts: optimistic. Every commit gets a version. The tracker remembers, by 64-bit hash, which
-//     keys the latest versions wrote; a transaction that read one of them written after its Begin fails
-//     with kv.ErrConflict. Two keys of one hash cost a needless retry, never a missed conflict. Memory of
-//     versions is bounded: a transaction older than what is remembered conflicts too.
-//   - Atomic and durable: a transaction is one Pebble batch, committed with a sync. Pebble puts batches that
-//     wait together into one write and one sync, so workers share their syncs.
-//   - What was read is durable: Pebble shows a batch to readers before its sync is done, so Commit of a
-//     transaction waits until the batches that were ahead of its view are synced. Its own sync
+//   - One state: the first read of a transaction opens one Pebble iterator, which is a consistent
+//     view, and every later read uses it.
+//   - Conflicts: optimistic. Every commit gets a version. The tracker remembers, by 64-bit hash,
+//     which keys the latest versions wrote; a transaction that read one of them written after its
+//     Begin fails with kv.ErrConflict. Two keys of one hash cost a needless retry, never a missed
+//     conflict. Memory of versions is bounded: a transaction older than what is remembered
+//     conflicts too.
+//   - Atomic and durable: a transaction is one Pebble batch, committed with a sync. Pebble puts
+//     batches that wait together into one write and one sync, so workers share their syncs.
+//   - What was read is durable: Pebble shows a batch to readers before its sync is done, so Commit
+//     of a transaction waits until the batches that were ahead of its view are synced. Its own sync
 //     implies it, the log being written in order; only one without writes has to wait.
 //
-// Errors of the disk are final: after a failed write or sync, or a damaged file, nobody knows what is on disk. Every
-// call then fails, and Failed is closed (package pebbleguard).
+// Errors of the disk are final: after a failed write or sync, or a damaged file, nobody knows what
+// is on disk. Every call then fails, and Failed is closed (package pebbleguard).
 //
 // A key of the store's own, 0xff "mark", repeats the high-water mark (mark.go).
 //

@@ -22,8 +22,8 @@ func set(t *testing.T, s *Store, key string) error {
 	return kv.Run(t.Context(), s, func(txn kv.Txn) error { txn.Set([]byte(key), []byte("value")); return nil })
 }
 
-// TestFailedDisk: a write, a sync or a flush that fails ends the store: it says why, takes nothing more, and closes. What was
-// committed is there after a restart.
+// TestFailedDisk: a write, a sync or a flush that fails ends the store: it says why, takes nothing
+// more, and closes. What was committed is there after a restart.
 func TestFailedDisk(t *testing.T) {
 	for name, fails := range map[string]func(op errorfs.Op) bool{
 		"write": func(op errorfs.Op) bool { return op.Kind == errorfs.OpFileWrite },
@@ -56,7 +56,7 @@ func TestFailedDisk(t *testing.T) {
 			select {
 			case <-s.Failed():
 			case <-time.After(time.Minute):
-				t.Fatal("nobody is told")
+				t.Fatal("nothing is reported")
 			}
 			if err := s.Err(); !errors.Is(err, errDisk) || !strings.Contains(err.Error(), "check the disk") {
 				t.Errorf("failure: %v", err)

@@ -17,8 +17,9 @@ const markKey = "\xffmark"
 //
 //	count:u64 | Unix seconds:i64
 //
-// A transaction that finds the mark old writes the next value with its own keys, and, once they are synced, to the mark.
-// So if the mark's count is above the store's, that transaction is lost, and what came after it.
+// A transaction that finds the mark old writes the next value with its own keys, and, once they are
+// synced, to the mark. So if the mark's count is above the store's, that transaction is lost, and
+// what came after it.
 type marker struct {
 	db    *pebbleguard.DB
 	count uint64 // of the last mark; guarded by the mark's Due
@@ -49,7 +50,8 @@ func newMarker(db *pebbleguard.DB, held bool) (*marker, error) {
 	return &marker{db: db, count: max(has, had), held: held}, nil
 }
 
-// raise moves the mark of a held marker beyond everything that was lost. No transaction is under way.
+// raise moves the mark of a held marker beyond everything that was lost. No transaction is under
+// way.
 func (m *marker) raise() error {
 	b := m.db.Pebble().NewBatch()
 	defer b.Close()

@@ -20,9 +20,10 @@ type Config struct {
 	MaxOpenFiles  int    // tables that are kept open; 0: 1,000
 	MemTableBytes int64  // one memtable; up to memTables are alive; 0: 16 MiB
 	ReadOnly      bool   // there must be a store; nothing in it changes, and commits fail
-	KeepGoing     bool   // with ReadOnly, for checkers: damaged files are in Damage, and what else can be read is read
-	AcceptLoss    bool   // a store that has lost commits is opened; see intern.SkipAhead
-	Logger        *slog.Logger
+	// with ReadOnly, for checkers: damaged files are in Damage, and what else can be read is read
+	KeepGoing  bool
+	AcceptLoss bool // a store that has lost commits is opened; see intern.SkipAhead
+	Logger     *slog.Logger
 }
 
 // memTables is how many memtables may be alive: one being filled, the others being flushed.
@@ -51,15 +52,17 @@ func (c Config) validate() error {
 	return nil
 }
 
-// formatVersion is written out so that a newer Pebble does not change the files of an older store unasked.
+// formatVersion is written out so that a newer Pebble does not change the files of an older store
+// unasked.
 const formatVersion = pebble.FormatValueSeparation
 
-// options are tuned for small keys and values that are written once and for ever: Bloom filters on every level
-// since most reads are for keys that are not there; zstd where the bulk of the data comes to rest;
-// larger blocks for it to work on.
+// options are tuned for small keys and values that are written once and for ever: Bloom filters on
+// every level since most reads are for keys that are not there; zstd where the bulk of the data
+// comes to rest; larger blocks for it to work on.
 func (c *Config) options() *pebble.Options {
 	o := &pebble.Options{
-		CacheSize:                   c.CacheBytes + memTables*c.MemTableBytes, // Pebble takes the memtables out of it
+		// Pebble takes the memtables out of it
+		CacheSize:                   c.CacheBytes + memTables*c.MemTableBytes,
 		FormatMajorVersion:          formatVersion,
 		MemTableSize:                uint64(c.MemTableBytes),
 		MemTableStopWritesThreshold: memTables,

@@ -124,7 +124,7 @@ func TestCrash(t *testing.T) {
 				var n uint64
 				_, _ = fmt.Sscan(string(values[0]), &n)
 				if string(values[0]) != string(values[1]) || n < least[w] {
-					t.Errorf("seed %d: worker %d has %q and %q, and was told of %d", seed, w, values[0], values[1], least[w])
+					t.Errorf("seed %d: worker %d has %q and %q, and reported %d", seed, w, values[0], values[1], least[w])
 				}
 			}
 			return nil
@@ -135,8 +135,8 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// TestReadsAreDurable reads what others write and crashes: whatever a committed transaction has read is there, also
-// when it wrote nothing itself.
+// TestReadsAreDurable reads what others write and crashes: whatever a committed transaction has
+// read is there, also when it wrote nothing itself.
 func TestReadsAreDurable(t *testing.T) {
 	fs := vfs.NewCrashableMem()
 	s, err := Open(Config{Dir: "uids", FS: fs})
@@ -238,8 +238,8 @@ func TestTracker(t *testing.T) {
 	}
 }
 
-// TestTrackerOutOfOrder has a commit become visible before the one ahead of it: whoever begins then sees it, and is not
-// refused for having read what it wrote; only for what the other wrote.
+// TestTrackerOutOfOrder has a commit become visible before the one ahead of it: whoever begins then
+// sees it, and is not refused for having read what it wrote; only for what the other wrote.
 func TestTrackerOutOfOrder(t *testing.T) {
 	tr := newTracker()
 	slow, _, _ := tr.admit(tr.begin(), nil, []uint64{1})
@@ -258,8 +258,8 @@ func TestTrackerOutOfOrder(t *testing.T) {
 	}
 }
 
-// TestTrackerWaitsForSlow keeps a transaction open while others write more keys than are remembered: it is
-// refused only for what it has read.
+// TestTrackerWaitsForSlow keeps a transaction open while others write more keys than are
+// remembered: it is refused only for what it has read.
 func TestTrackerWaitsForSlow(t *testing.T) {
 	tr := newTracker()
 	for _, hits := range []bool{false, true} {

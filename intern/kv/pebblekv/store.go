@@ -12,7 +12,8 @@ import (
 	"millrace/intern/kv/pebbleguard"
 )
 
-// The limits keep a batch far below Pebble's memtable and a transaction within what other stores take too.
+// The limits keep a batch far below Pebble's memtable and a transaction within what other stores
+// take too.
 const (
 	maxBytes = 4 << 20
 	maxKey   = 8 << 10
@@ -35,8 +36,8 @@ var _ kv.Store = (*Store)(nil)
 // advice is what to do when the store is damaged.
 const advice = "restore the UID store from a copy, then run millrace intern skip-ahead, so that no UID is given twice"
 
-// Open opens the store in cfg.Dir, creating it if there is none. Only one process can have it open. Errors are
-// pebbleguard.Open's.
+// Open opens the store in cfg.Dir, creating it if there is none. Only one process can have it open.
+// Errors are pebbleguard.Open's.
 func Open(cfg Config) (*Store, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -69,13 +70,15 @@ func Open(cfg Config) (*Store, error) {
 // Damage returns, with Config.KeepGoing, what Open found wrong.
 func (s *Store) Damage() []error { return s.db.Damage }
 
-// Failed is closed when a write or a sync failed, or damage was found. Err says why; the process should stop.
+// Failed is closed when a write or a sync failed, or damage was found. Err says why; the process
+// should stop.
 func (s *Store) Failed() <-chan struct{} { return s.db.Failed() }
 
 // Err returns the failure, nil while there is none.
 func (s *Store) Err() error { return s.db.Err() }
 
-// RaiseMark ends what Config.AcceptLoss began: the store counts as whole again. UIDs must have been skipped.
+// RaiseMark ends what Config.AcceptLoss began: the store counts as whole again. UIDs must have been
+// skipped.
 func (s *Store) RaiseMark() error { return s.mark.raise() }
 
 // Limits implements kv.Store.
@@ -111,8 +114,8 @@ func (s *Store) Compact(ctx context.Context) error {
 	return nil
 }
 
-// Close waits for the transactions to be closed, flushes and closes. Safe twice. After a failure it returns that and
-// leaves the files as they are: the next start recovers what was committed.
+// Close waits for the transactions to be closed, flushes and closes. Safe twice. After a failure it
+// returns that and leaves the files as they are: the next start recovers what was committed.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	if s.closed {

@@ -8,17 +8,18 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// rememberedKeys is how many written keys one of the tracker's two generations holds before the older one is
-// forgotten: some 100 transactions' worth, and about 2 MB. While a transaction is in flight that needs the older one,
-// the younger may grow to maxRememberedKeys.
+// rememberedKeys is how many written keys one of the tracker's two generations holds before the
+// older one is forgotten: some 100 transactions' worth, and about 2 MB. While a transaction is in
+// flight that needs the older one, the younger may grow to maxRememberedKeys.
 const (
 	rememberedKeys    = 1 << 16
 	maxRememberedKeys = 1 << 20
 )
 
-// tracker numbers the commits and finds conflicts between them. A commit passes three points: admitted
-// (its writes conflict with transactions begun before it is visible), visible (readers see it), durable
-// (its sync is done). Versions are admitted in order but may become visible and durable out of order.
+// tracker numbers the commits and finds conflicts between them. A commit passes three points:
+// admitted (its writes conflict with transactions begun before it is visible), visible (readers see
+// it), durable (its sync is done). Versions are admitted in order but may become visible and
+// durable out of order.
 type tracker struct {
 	mu      sync.Mutex
 	last    uint64            // last version admitted
@@ -39,8 +40,8 @@ func newTracker() *tracker {
 	return t
 }
 
-// start is what a view opened afterwards surely sees: every version up to upTo, and those in ahead, which became visible
-// before one that precedes them.
+// start is what a view opened afterwards surely sees: every version up to upTo, and those in ahead,
+// which became visible before one that precedes them.
 type start struct {
 	upTo  uint64
 	ahead []uint64
@@ -75,7 +76,8 @@ func (t *tracker) horizon() uint64 {
 	return t.last
 }
 
-// admit checks what was read, as hashes, and if nothing conflicts returns the version of this commit.
+// admit checks what was read, as hashes, and if nothing conflicts returns the version of this
+// commit.
 func (t *tracker) admit(began start, reads, writes []uint64) (version uint64, ok bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -130,7 +132,8 @@ func (t *tracker) synced(version uint64) {
 	t.cond.Broadcast()
 }
 
-// fail records that Pebble did not take a commit. What happened to it is unknown, so the store takes none after it.
+// fail records that Pebble did not take a commit. What happened to it is unknown, so the store
+// takes none after it.
 func (t *tracker) fail(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -150,8 +153,8 @@ func (t *tracker) wait(horizon uint64) error {
 	return t.broken
 }
 
-// watermark is the end of the unbroken run of versions that are done. Those done beyond it wait in ahead,
-// at most one for each transaction in flight.
+// watermark is the end of the unbroken run of versions that are done. Those done beyond it wait in
+// ahead, at most one for each transaction in flight.
 type watermark struct {
 	upTo  uint64
 	ahead map[uint64]struct{}

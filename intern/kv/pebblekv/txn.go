@@ -21,7 +21,7 @@ type txn struct {
 	writes  []uint64              // hashes of the keys written
 	size    int                   // counts against maxBytes
 	err     error                 // first write over a limit
-	arena   []byte                // what Get and Last returned lies here; never moved, see keep
+	buffer  []byte                // what Get and Last returned lies here; never moved, see keep
 	done    bool                  // committed or closed
 	closed  bool
 }
@@ -39,8 +39,8 @@ func (t *txn) view() error {
 	return nil
 }
 
-// Get implements kv.Txn. Every key is a seek of the one iterator, guarded by Bloom filters; ascending keys
-// make a seek start where the last one ended.
+// Get implements kv.Txn. Every key is a seek of the one iterator, guarded by Bloom filters;
+// ascending keys make a seek start where the last one ended.
 func (t *txn) Get(ctx context.Context, keys, values [][]byte) error {
 	if err := context.Cause(ctx); err != nil {
 		return err
@@ -228,10 +228,11 @@ func (t *txn) Close() {
 
 // keep copies b to where it stays until Close. It never returns nil.
 func (t *txn) keep(b []byte) []byte {
-	if t.arena == nil || cap(t.arena)-len(t.arena) < len(b) {
-		t.arena = make([]byte, 0, max(4<<10, len(b))) // the full one stays alive through what it gave out
+	if t.buffer == nil || cap(t.buffer)-len(t.buffer) < len(b) {
+		// the full one stays alive through what it gave out
+		t.buffer = make([]byte, 0, max(4<<10, len(b)))
 	}
-	at := len(t.arena)
-	t.arena = append(t.arena, b...)
-	return t.arena[at:len(t.arena):len(t.arena)]
+	at := len(t.buffer)
+	t.buffer = append(t.buffer, b...)
+	return t.buffer[at:len(t.buffer):len(t.buffer)]
 }

@@ -214,7 +214,8 @@ func (t *txn) faultLocked() error {
 	return nil
 }
 
-// lateLocked applies the commit some time after its transaction is over, unless it conflicts by then.
+// lateLocked applies the commit some time after its transaction is over, unless it conflicts by
+// then.
 func (t *txn) lateLocked() {
 	s := t.store
 	at, reads, writes := t.at, t.reads, t.writes

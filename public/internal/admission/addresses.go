@@ -46,8 +46,8 @@ func (c *Controller) dropLocked(key netip.Prefix, e *address) {
 	}
 }
 
-// sweepLocked forgets all addresses that nothing is counted for, and reports whether there were any.
-// It looks at most once a second.
+// sweepLocked forgets all addresses that nothing is counted for, and reports whether there were
+// any. It looks at most once a second.
 func (c *Controller) sweepLocked(now time.Time) bool {
 	if now.Sub(c.swept) < time.Second {
 		return false
@@ -72,11 +72,12 @@ func (c *Controller) refill(e *address, now time.Time) {
 type Verdict struct {
 	Reason     string        // why it is turned away; "": admitted
 	RetryAfter time.Duration // if it is turned away
-	Shared     bool          // for the first time the address looks like a proxy that should be trusted
+	// for the first time the address looks like a proxy that should be trusted
+	Shared bool
 }
 
-// Admit counts one attempt of client, and one connection if it is let in; the caller must then Leave.
-// forwards is ClientOf's. Loopback is counted but not limited.
+// Admit counts one attempt of client, and one connection if it is let in; the caller must then
+// Leave. forwards is ClientOf's. Loopback is counted but not limited.
 func (c *Controller) Admit(client netip.Addr, forwards bool, now time.Time) Verdict {
 	key := keyOf(client)
 	c.mu.Lock()

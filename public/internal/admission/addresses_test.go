@@ -31,7 +31,8 @@ func TestAddressesAreForgotten(t *testing.T) {
 	}
 }
 
-// TestNothingHeldIsNothingRemembered: an address that spent no attempt is gone with the last that it held.
+// TestNothingHeldIsNothingRemembered: an address that spent no attempt is gone with the last that
+// it held.
 func TestNothingHeldIsNothingRemembered(t *testing.T) {
 	c := New(Config{Connections: 1, AttemptsPerSecond: 1, AttemptBurst: 1, Handshakes: 1, MessageSlots: 1, Bytes: 100, BytesPerAddress: 10})
 	client := netip.MustParseAddr("192.0.2.1")

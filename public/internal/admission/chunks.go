@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// Chunks bounds the bytes of the chunks that are in memory for subscribers that catch up. Who asks first gets first. Its
-// methods are safe for concurrent use.
+// Chunks bounds the bytes of the chunks that are in memory for subscribers that catch up. Who asks
+// first gets first. Its methods are safe for concurrent use.
 type Chunks struct {
 	mu      sync.Mutex
 	free    int64     // below 0 after Add
@@ -21,8 +21,8 @@ type chunkRequest struct {
 // NewChunks makes Chunks of so many bytes.
 func NewChunks(bytes int64) *Chunks { return &Chunks{free: bytes} }
 
-// Take takes n bytes: at once, and returns nil, or later: then it closes the channel that it returns. Who does not wait
-// for that any longer calls Cancel.
+// Take takes n bytes: at once, and returns nil, or later: then it closes the channel that it
+// returns. Who does not wait for that any longer calls Cancel.
 func (c *Chunks) Take(n int64) (granted <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -50,7 +50,8 @@ func (c *Chunks) Cancel(granted <-chan struct{}, n int64) {
 	c.grantLocked()
 }
 
-// Add takes n bytes more, whether they are free or not: a single event may be larger than a chunk's bound.
+// Add takes n bytes more, whether they are free or not: a single event may be larger than a chunk's
+// bound.
 func (c *Chunks) Add(n int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

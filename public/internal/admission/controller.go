@@ -9,16 +9,17 @@ import (
 
 // Config is what New needs. All fields must be set, but for those that say otherwise.
 type Config struct {
-	Connections       int            // that one address may have
-	AttemptsPerSecond float64        // of one address
-	AttemptBurst      int            // of them at once
-	Handshakes        int            // unfinished ones in all; at least 1
-	Bytes             int64          // budget of all quotas; each Share has half of it
-	BytesPerAddress   int64          // of them for one address
-	MessageSlots      int            // for messages of medium size; large ones have one slot
-	HeaderSlots       int            // for large request lines and headers
-	HeaderTimeout     time.Duration  // for a request's headers to arrive, the wait for a slot included
-	TrustedProxies    []netip.Prefix // networks whose X-Forwarded-For is believed; may be nil
+	Connections       int     // that one address may have
+	AttemptsPerSecond float64 // of one address
+	AttemptBurst      int     // of them at once
+	Handshakes        int     // unfinished ones in all; at least 1
+	Bytes             int64   // budget of all quotas; each Share has half of it
+	BytesPerAddress   int64   // of them for one address
+	MessageSlots      int     // for messages of medium size; large ones have one slot
+	HeaderSlots       int     // for large request lines and headers
+	// for a request's headers to arrive, the wait for a slot included
+	HeaderTimeout  time.Duration
+	TrustedProxies []netip.Prefix // networks whose X-Forwarded-For is believed; may be nil
 	// Rejected is called for each connection that is closed before a request was read; may be nil.
 	Rejected func(peer netip.Addr, reason string)
 }

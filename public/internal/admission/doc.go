@@ -12,10 +12,10 @@
 //	   ├────▶ Claim: larger messages wait for a slot (slots.go)
 //	   └────▶ Quota: bytes that are remembered for the client (budget.go)
 //
-// An address is one IPv4 address or one IPv6 /64; unfinished handshakes count for the /48 too, as an
-// entry of its own. Loopback has no limits of its own, since a proxy may be there; what is limited in
-// all limits it too. The peer of a socket counts until the request is read; from then on the client
-// does, which a trusted proxy names in X-Forwarded-For.
+// An address is one IPv4 address or one IPv6 /64; unfinished handshakes count for the /48 too, as
+// an entry of its own. Loopback has no limits of its own, since a proxy may be there; what is
+// limited in all limits it too. The peer of a socket counts until the request is read; from then on
+// the client does, which a trusted proxy names in X-Forwarded-For.
 //
 // # One table
 //
@@ -26,7 +26,7 @@
 // # Concurrency
 //
 // All methods are safe for concurrent use. Admit, Leave, Quota and the handshake counts never wait.
-// Only Claim and Conn.Read do: for a slot, and never longer than they were told to.
+// Only Claim and Conn.Read do: for a slot, and never longer than they were asked to.
 //
 // Controller.mu guards the table, Conn.mu the state of one connection. Both are leaves: no other
 // lock is taken and nothing outside the package is called while one is held.

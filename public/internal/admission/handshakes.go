@@ -13,8 +13,8 @@ import (
 const maxAddressHandshakes = 64
 
 // Conn is a connection of an http.Server from when it is accepted until it is hijacked or closed:
-// one unfinished handshake, slow or hostile, or idle HTTP. It may send a request line and headers of
-// smallHeaderBytes at once; see wait for larger ones.
+// one unfinished handshake, slow or hostile, or idle HTTP. It may send a request line and headers
+// of smallHeaderBytes at once; see wait for larger ones.
 type Conn struct {
 	net.Conn
 	controller *Controller
@@ -41,9 +41,9 @@ type listener struct {
 }
 
 // Listen returns a listener of Conns, for an http.Server whose ConnState is c.ConnState. It closes
-// connections over the limits with a reset: a new one of an address that has maxAddressHandshakes, and
-// the oldest of the network that has most when there are Config.Handshakes and one more comes. So a flood
-// of half-open requests displaces itself, and a newcomer gets in.
+// connections over the limits with a reset: a new one of an address that has maxAddressHandshakes,
+// and the oldest of the network that has most when there are Config.Handshakes and one more comes.
+// So a flood of half-open requests displaces itself, and a newcomer gets in.
 func (c *Controller) Listen(ln net.Listener) net.Listener { return &listener{ln, c} }
 
 // Accept implements net.Listener.
@@ -74,8 +74,8 @@ func (c *Controller) begin(raw net.Conn) *Conn {
 	return conn
 }
 
-// count adds conn to the handshakes, and returns the one that makes room for it, nil if there was room.
-// ok is false if its address has too many already.
+// count adds conn to the handshakes, and returns the one that makes room for it, nil if there was
+// room. ok is false if its address has too many already.
 func (c *Controller) count(conn *Conn) (displaced *Conn, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -102,8 +102,8 @@ func (c *Conn) addLocked(n int32) {
 	}
 }
 
-// oldestOfMostLocked returns the oldest handshake of the network that has most. Those of trusted proxies
-// come last: they are many clients', and a proxy passes on whole requests.
+// oldestOfMostLocked returns the oldest handshake of the network that has most. Those of trusted
+// proxies come last: they are many clients', and a proxy passes on whole requests.
 func (c *Controller) oldestOfMostLocked() *Conn {
 	most := int32(-1)
 	var oldest *Conn
@@ -158,7 +158,8 @@ func (c *Controller) ConnState(nc net.Conn, state http.ConnState) {
 	if state == http.StateHijacked {
 		c.leave(conn)
 	}
-	conn.reading(state == http.StateNew || state == http.StateIdle) // it is active once they are read
+	// it is active once they are read
+	conn.reading(state == http.StateNew || state == http.StateIdle)
 }
 
 // Raw returns the connection below nc if it is a Conn, else nc.

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestFullTableMakesRoom fills a table of six handshakes with those of peers; each newcomer displaces the
-// oldest of the network that has most.
+// TestFullTableMakesRoom fills a table of six handshakes with those of peers; each newcomer
+// displaces the oldest of the network that has most.
 func TestFullTableMakesRoom(t *testing.T) {
 	for _, tt := range []struct {
 		name      string
@@ -67,8 +67,8 @@ func TestFullTableMakesRoom(t *testing.T) {
 	}
 }
 
-// TestHandshakesOfOneAddress: one address may not have more than its share; a hijacked connection counts no
-// longer.
+// TestHandshakesOfOneAddress: one address may not have more than its share; a hijacked connection
+// counts no longer.
 func TestHandshakesOfOneAddress(t *testing.T) {
 	var rejected []string
 	c := New(Config{Handshakes: 512, Rejected: func(peer netip.Addr, reason string) { rejected = append(rejected, peer.String()+" "+reason) }})

@@ -8,8 +8,8 @@ import (
 const (
 	// MaxHeaderBytes is how large a request line and headers may be; the http.Server enforces it.
 	MaxHeaderBytes = 1 << 20
-	// smallHeaderBytes is how much of them every connection may send at once. Larger ones wait for a
-	// slot.
+	// smallHeaderBytes is how much of them every connection may send at once. Larger ones wait for
+	// a slot.
 	smallHeaderBytes = 32 << 10
 )
 
@@ -53,7 +53,8 @@ func (c *Conn) wait() error {
 	return nil
 }
 
-// reading notes whether headers are being read from now on, and gives the slot back if there is one.
+// reading notes whether headers are being read from now on, and gives the slot back if there is
+// one.
 func (c *Conn) reading(headers bool) {
 	c.mu.Lock()
 	claim := c.claim

@@ -10,8 +10,8 @@ import (
 // ErrNoSlot reports that a Claim waited in vain.
 var ErrNoSlot = errors.New("no room for the message")
 
-// slots bounds how many larger messages, or headers, are in memory at once over all connections. They
-// are given in the order in which claims ask for them.
+// slots bounds how many larger messages, or headers, are in memory at once over all connections.
+// They are given in the order in which claims ask for them.
 type slots struct {
 	medium chan struct{}
 	large  chan struct{}
@@ -21,8 +21,8 @@ func newSlots(medium int) slots {
 	return slots{medium: make(chan struct{}, medium), large: make(chan struct{}, 1)}
 }
 
-// lane is what one address has of slots: one claim at a time. So an address that sends many messages,
-// or only half of each, keeps others waiting for one of them at most.
+// lane is what one address has of slots: one claim at a time. So an address that sends many
+// messages, or only half of each, keeps others waiting for one of them at most.
 type lane struct {
 	slot   chan struct{} // capacity 1
 	claims int           // that have it or wait for it; guarded by Controller.mu
@@ -46,8 +46,8 @@ type Claim struct {
 	held       []chan struct{}
 }
 
-// ClaimMessage waits until client has no other message on its way, until done or for patience, which
-// counts for the slots too. The caller must Release the claim. Loopback does not wait here.
+// ClaimMessage waits until client has no other message on its way, until done or for patience,
+// which counts for the slots too. The caller must Release the claim. Loopback does not wait here.
 func (c *Controller) ClaimMessage(client netip.Addr, done <-chan struct{}, patience time.Duration) (*Claim, error) {
 	return c.claim(messageLane, client, done, patience)
 }
@@ -78,8 +78,8 @@ func (c *Controller) claim(index int, client netip.Addr, done <-chan struct{}, p
 	return claim, nil
 }
 
-// Take waits for the slot of a medium message, and, called again, for that of a large one. Its error
-// is ErrNoSlot, or net.ErrClosed once done is closed.
+// Take waits for the slot of a medium message, and, called again, for that of a large one. Its
+// error is ErrNoSlot, or net.ErrClosed once done is closed.
 func (c *Claim) Take() error {
 	for _, slots := range []chan struct{}{c.slots.medium, c.slots.large} {
 		if !c.holds(slots) {

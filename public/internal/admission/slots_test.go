@@ -9,11 +9,13 @@ import (
 	"time"
 )
 
-// TestOneClaimAnAddress: a second claim of an address waits for the first; another address does not.
+// TestOneClaimAnAddress: a second claim of an address waits for the first; another address does
+// not.
 func TestOneClaimAnAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := New(Config{MessageSlots: 2})
-		first, second := netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("2001:db8::2") // one /64
+		// one /64
+		first, second := netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("2001:db8::2")
 		claim, err := c.ClaimMessage(first, nil, time.Hour)
 		if err != nil {
 			t.Fatal(err)

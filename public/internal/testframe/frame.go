@@ -45,8 +45,8 @@ func Account(did, status string) Frame {
 	}
 }
 
-// Commit makes a commit that creates the same record under several keys, and then deletes that of the key gone unless
-// it is empty.
+// Commit makes a commit that creates the same record under several keys, and then deletes that of
+// the key gone unless it is empty.
 func Commit(did, collection, text, gone string, rkeys ...string) Frame {
 	record := cbor.Append(nil, cbor.Map{{"text", text}, {"$type", collection}})
 	sum := sha256.Sum256(record)

@@ -1,5 +1,5 @@
-// Package clocktrust decides whether the wall clock is right, so that the age of events counts. It is pure: it reads no
-// clock.
+// Package clocktrust decides whether the wall clock is right, so that the age of events counts. It
+// is pure: it reads no clock.
 package clocktrust
 
 import "time"
@@ -47,7 +47,8 @@ type Trust struct {
 	since     time.Duration // monotonic; when the clock was last set, or the log opened
 }
 
-// New begins with reading r, of a log whose newest stamp is newestUS. reference says that readings may know FrameAge.
+// New begins with reading r, of a log whose newest stamp is newestUS. reference says that readings
+// may know FrameAge.
 func New(r Reading, newestUS int64, reference bool) Trust {
 	r.Wall = r.Wall.Round(0) // wall clocks are compared here: this takes the monotonic reading off
 	behind := time.UnixMicro(newestUS).Sub(r.Wall) > maxStep
@@ -74,7 +75,8 @@ func (c *Trust) Observe(r Reading) (step time.Duration) {
 // Trusted says whether age counts.
 func (c *Trust) Trusted() bool { return c.trusted }
 
-// Disagrees says that the clock is steady, but was seen not to agree with the frames, whose age was then.
+// Disagrees says that the clock is steady, but was seen not to agree with the frames, whose age was
+// then.
 func (c *Trust) Disagrees() (age time.Duration, yes bool) { return c.last.FrameAge, c.disagreed }
 
 // steady says that the clock has been steady long enough.

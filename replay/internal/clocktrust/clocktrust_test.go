@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// TestTrust is the table of the clock's policy: readings one after another, and whether age counts then.
+// TestTrust is the table of the clock's policy: readings one after another, and whether age counts
+// then.
 func TestTrust(t *testing.T) {
 	start := time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
 	const steady, known = SteadyTime, true

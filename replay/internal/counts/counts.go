@@ -1,4 +1,5 @@
-// Package counts counts events by kind and collection: totals, and the last five minutes in steps. It reads no clock.
+// Package counts counts events by kind and collection: totals, and the last five minutes in steps.
+// It reads no clock.
 package counts
 
 import (
@@ -16,8 +17,8 @@ const (
 	Step = 2 * time.Second
 	// Steps is how many entries Recent has at most: five minutes.
 	Steps = 150
-	// maxCounted is how many collections are counted apart. Their names come from the network, so there
-	// may be any number of them; each takes about 700 bytes here.
+	// maxCounted is how many collections are counted apart. Their names come from the network, so
+	// there may be any number of them; each takes about 700 bytes here.
 	maxCounted = 256
 )
 
@@ -25,7 +26,9 @@ const (
 type Counts struct {
 	Since time.Time // when the log was opened
 	Until time.Time // now; Step ended some moments before
-	Step  int64     // number of the last complete step since Since; -1: none. The last entries of all Recent are its.
+	// number of the last complete step since Since; -1: none. The last entries of all Recent are
+	// its.
+	Step int64
 
 	Creates, Updates, Deletes, Identities, Accounts Count
 
@@ -41,8 +44,8 @@ type Count struct {
 	Recent []uint32 // by step, oldest first
 }
 
-// CollectionCount is how many commits a collection had. If there were very many collections, the rare ones are
-// moved to Other from time to time, and begin again at 0.
+// CollectionCount is how many commits a collection had. If there were very many collections, the
+// rare ones are moved to Other from time to time, and begin again at 0.
 type CollectionCount struct {
 	Name string
 	Count
@@ -84,7 +87,8 @@ const (
 	countedKinds
 )
 
-// countedKind returns the place in Counter.kinds of what the kind column holds; ok is false if it has none.
+// countedKind returns the place in Counter.kinds of what the kind column holds; ok is false if it
+// has none.
 func countedKind(kind uint8) (at int, ok bool) {
 	switch translate.Kind(kind & 0xf) {
 	case translate.KindCommit:
@@ -98,7 +102,8 @@ func countedKind(kind uint8) (at int, ok bool) {
 	return 0, false
 }
 
-// Add counts the events of a block, appended at mono, whose plain and compressed frames have so many bytes.
+// Add counts the events of a block, appended at mono, whose plain and compressed frames have so
+// many bytes.
 func (c *Counter) Add(mono time.Duration, x *format.SlimIndex, plain, zstd int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -124,7 +129,8 @@ func (c *Counter) Add(mono time.Duration, x *format.SlimIndex, plain, zstd int) 
 	}
 }
 
-// collection returns the counter of a collection. If there are too many, the rarer half goes to other.
+// collection returns the counter of a collection. If there are too many, the rarer half goes to
+// other.
 func (c *Counter) collection(name string) *counter {
 	if n, ok := c.collections[name]; ok {
 		return n

@@ -9,8 +9,9 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Set is an immutable set of DIDs, safe for concurrent use. A did:plc, which nearly all are, takes 17 bytes: the 120 bits of its
-// identifier, a tag, and its part of a table that says where the DIDs of a bucket begin.
+// Set is an immutable set of DIDs, safe for concurrent use. A did:plc, which nearly all are, takes
+// 17 bytes: the 120 bits of its identifier, a tag, and its part of a table that says where the DIDs
+// of a bucket begin.
 //
 //	starts  [0][3][3][7]…          bucket b's slots are starts[b] to starts[b+1]
 //	slots   [tag|15 bytes]…        tag: the lowest byte of the DID's hash
@@ -118,8 +119,8 @@ func (s *Set) All() iter.Seq[string] {
 // Len is how many DIDs All yields.
 func (s *Set) Len() int { return len(s.slots) + len(s.other) }
 
-// packPLC puts the identifier of a did:plc into the slot, from its second byte on. It returns false if the
-// DID has another form.
+// packPLC puts the identifier of a did:plc into the slot, from its second byte on. It returns false
+// if the DID has another form.
 func packPLC(slot *[slotBytes]byte, did string) bool {
 	if len(did) != len(plcPrefix)+plcChars || did[:len(plcPrefix)] != plcPrefix {
 		return false

@@ -19,7 +19,8 @@ type number interface {
 }
 
 // appendColumn appends the values, which must not be negative, as a column: id, coding, width,
-// base as a uvarint, and width bytes a value, little-endian. Ascending columns come out smaller with delta.
+// base as a uvarint, and width bytes a value, little-endian. Ascending columns come out smaller
+// with delta.
 func appendColumn[T number](dst []byte, id byte, delta bool, values []T) []byte {
 	var base, most uint64
 	if delta {

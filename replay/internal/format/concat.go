@@ -4,9 +4,9 @@ import (
 	"slices"
 )
 
-// Concat returns one block with the events of bs, which are at least one, of one epoch and one dictionary, and in
-// order. No event is compressed again: columns are concatenated, frames copied. A plain part of substreamsBytes may
-// have several substreams; 0: of minSubstreamsBytes.
+// Concat returns one block with the events of bs, which are at least one, of one epoch and one
+// dictionary, and in order. No event is compressed again: columns are concatenated, frames copied.
+// A plain part of substreamsBytes may have several substreams; 0: of minSubstreamsBytes.
 func Concat(bs []BlockEvents, substreamsBytes int) SealedBlock {
 	first, last := bs[0].Index, bs[len(bs)-1].Index
 	events, plainBytes, zstdBytes := 0, 0, 0
@@ -30,8 +30,8 @@ func Concat(bs []BlockEvents, substreamsBytes int) SealedBlock {
 	return seal(x, t, plain, zstd, substreamsBytes)
 }
 
-// concat appends the events of o, whose frames begin at the given ends of the parts so far. Names get
-// their numbers from t.
+// concat appends the events of o, whose frames begin at the given ends of the parts so far. Names
+// get their numbers from t.
 func (x *Index) concat(o *Index, t *sealScratch, plain, zstd uint32) {
 	collections := make([]uint16, 1+o.Collections.Len()) // [0]: no collection
 	for i := range o.Collections.Len() {

@@ -26,8 +26,8 @@ func sealEvents(t testing.TB, events []testEvent, firstSeq, lastSeq int64) Seale
 	return b
 }
 
-// TestConcatEqualsSeal: concatenated blocks are the block that all their events would have been sealed to, byte
-// for byte in every value.
+// TestConcatEqualsSeal: concatenated blocks are the block that all their events would have been
+// sealed to, byte for byte in every value.
 func TestConcatEqualsSeal(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	rng := rand.New(rand.NewPCG(seed, 1))

@@ -8,11 +8,12 @@ import (
 	"sort"
 )
 
-// The DID index of a span has the fingerprint of each DID in it, and the blocks that the DID is in. It is in shards, by
-// the upper bits of the fingerprints, each a value of its own: a reader that looks for few DIDs reads a few KiB of it.
+// The DID index of a span has the fingerprint of each DID in it, and the blocks that the DID is in.
+// It is in shards, by the upper bits of the fingerprints, each a value of its own: a reader that
+// looks for few DIDs reads a few KiB of it.
 const (
-	// didBucketBits is how many bits fewer the number of buckets has than that of the DIDs: a bucket
-	// has 2 to 4 entries on average.
+	// didBucketBits is how many bits fewer the number of buckets has than that of the DIDs: a
+	// bucket has 2 to 4 entries on average.
 	didBucketBits = 2
 	// maxBucketBits is how many bits name a bucket at most.
 	maxBucketBits = 16
@@ -25,7 +26,8 @@ func ShardOf(fingerprint uint64) int { return int(fingerprint >> (64 - DIDShardB
 
 // A pair is the upper 56 bits of a fingerprint and the number of a block in its lowest byte.
 
-// shardsOf sorts pairs, drops repeated ones, and cuts them into those of each shard. It changes pairs.
+// shardsOf sorts pairs, drops repeated ones, and cuts them into those of each shard. It changes
+// pairs.
 func shardsOf(pairs []uint64) (shards [DIDShards][]uint64) {
 	slices.Sort(pairs)
 	pairs = slices.Compact(pairs)
@@ -36,10 +38,11 @@ func shardsOf(pairs []uint64) (shards [DIDShards][]uint64) {
 	return shards
 }
 
-// appendDIDShard appends the value of a key of RangeSpanDIDs, without trailer. Its pairs ascend, each once.
+// appendDIDShard appends the value of a key of RangeSpanDIDs, without trailer. Its pairs ascend,
+// each once.
 //
-// Fingerprints are without the shard's bits, cut to bucketBits + 16 bits, in ascending order. DIDs whose cut
-// fingerprints are equal have one entry, with the blocks of all of them.
+// Fingerprints are without the shard's bits, cut to bucketBits + 16 bits, in ascending order. DIDs
+// whose cut fingerprints are equal have one entry, with the blocks of all of them.
 func appendDIDShard(dst []byte, shard int, pairs []uint64) []byte {
 	distinct := 0
 	for i, p := range pairs {
@@ -115,7 +118,8 @@ func OpenDIDShard(b []byte, shard int) (v DIDShard, err error) {
 	return v, d.end()
 }
 
-// Find returns the entry of a fingerprint of this shard; -1 if there is none: then its DID is in none of the blocks.
+// Find returns the entry of a fingerprint of this shard; -1 if there is none: then its DID is in
+// none of the blocks.
 func (v *DIDShard) Find(fingerprint uint64) int {
 	cut := fingerprint << DIDShardBits >> (64 - v.bucketBits - 16)
 	low := uint16(cut)
@@ -159,7 +163,8 @@ type FingerprintKey struct{ k0, k1 uint64 }
 // FingerprintKeyBytes is the length of a key in the store.
 const FingerprintKeyBytes = 16
 
-// DecodeFingerprintKey decodes the value of MetaFingerprintKey, without trailer: FingerprintKeyBytes random bytes.
+// DecodeFingerprintKey decodes the value of MetaFingerprintKey, without trailer:
+// FingerprintKeyBytes random bytes.
 func DecodeFingerprintKey(b []byte) (FingerprintKey, error) {
 	if len(b) != FingerprintKeyBytes {
 		return FingerprintKey{}, fmt.Errorf("it has %d bytes, not %d", len(b), FingerprintKeyBytes)

@@ -113,7 +113,8 @@ func TestSpanRoundTrip(t *testing.T) {
 	}
 }
 
-// TestFingerprint checks the reference implementation's vectors: key 00 01 … 0f, input 00 01 … of n bytes.
+// TestFingerprint checks the reference implementation's vectors: key 00 01 … 0f, input 00 01 … of n
+// bytes.
 func TestFingerprint(t *testing.T) {
 	key := make([]byte, FingerprintKeyBytes)
 	for i := range key {

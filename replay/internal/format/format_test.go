@@ -51,8 +51,8 @@ func goldenBlock(t testing.TB) SealedBlock {
 	return b
 }
 
-// TestGolden pins every format that is on disk. If it fails, logs in the field no longer open: raise
-// Version and keep reading the old one.
+// TestGolden pins every format that is on disk. If it fails, logs in the field no longer open:
+// raise Version and keep reading the old one.
 func TestGolden(t *testing.T) {
 	b := goldenBlock(t)
 	st := State{Epoch: 3, Seq: 31527015330, TimeUS: 1782907200300000,
@@ -185,7 +185,8 @@ func TestColumn(t *testing.T) {
 	}
 }
 
-// FuzzDecodeIndex: no bytes make the decoders panic, and what they take is encoded to what they take.
+// FuzzDecodeIndex: no bytes make the decoders panic, and what they take is encoded to what they
+// take.
 func FuzzDecodeIndex(f *testing.F) {
 	b := goldenBlock(f)
 	for _, value := range [][]byte{b.Values.Index, b.Values.SlimIndex} {

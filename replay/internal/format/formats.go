@@ -4,9 +4,9 @@ package format
 //
 // # Keys
 //
-// The first byte is the range. All ranges but meta grow at one end only. Numbers in keys are big-endian, so the first
-// block at or after a time_us is one seek, and the one after a position is one seek over the block references:
-// epochs, unlike streams, are in the log's order.
+// The first byte is the range. All ranges but meta grow at one end only. Numbers in keys are
+// big-endian, so the first block at or after a time_us is one seek, and the one after a position is
+// one seek over the block references: epochs, unlike streams, are in the log's order.
 //
 //	01 name                      meta: format | state | streams | uid_store | dictionaries | fingerprint_key
 //	02 ID:u32                    a dictionary that blocks in the log may be made with
@@ -25,8 +25,9 @@ package format
 //
 // # Trailer
 //
-// Numbers in values are little-endian. Each value but meta format (a big-endian u32 that all versions can read)
-// ends in a trailer. Its key is the number in the value's key: time_us, lastSeq, the ID, or 0 for meta.
+// Numbers in values are little-endian. Each value but meta format (a big-endian u32 that all
+// versions can read) ends in a trailer. Its key is the number in the value's key: time_us, lastSeq,
+// the ID, or 0 for meta.
 //
 //	| value … | range:u8 | version:u8 | 0:u16 | xxhash64(key:u64be, value, range, version, 0):u64 |
 //
@@ -34,8 +35,8 @@ package format
 //
 //	| id:u8 | coding:u8 | width:u8 (0, 1, 2, 4, 8) | base:uvarint | a number of width bytes for each value |
 //
-// Coding 0: value = base + number. Coding 1: value = the value before + number, the first from base.
-// A column of unknown id can be skipped, as its length follows from its width.
+// Coding 0: value = base + number. Coding 1: value = the value before + number, the first from
+// base. A column of unknown id can be skipped, as its length follows from its width.
 //
 // # Index
 //
@@ -45,20 +46,22 @@ package format
 //	| column 16: time_us | 17: seq | 18: op | 19: kind + 16*operation | 20: collection + 1, 0 = none |
 //	| 21: DID | 22: DID UID | 23: URI UID | 24: ends in plain | 25: ends in zstd | 26: reserved, all 0 |
 //
-// The slim index repeats what readers need that neither look for DIDs nor want UIDs, in a fifth of the bytes.
+// The slim index repeats what readers need that neither look for DIDs nor want UIDs, in a fifth of
+// the bytes.
 //
 //	| events:u32 | epoch:u32 | firstSeq:u64 | lastSeq:u64 | dictionary:u32 | collections:u16 | kinds:u8 | columns:u8 |
 //	| column 1: ends of the collections' names | names … | column 16 | 17 | 18 | 19 | 20 | 24 | 25 |
 //
 // # Plain and zstd parts
 //
-// The zstd part is the events as binary frames back to back, each event compressed alone with the dictionary that the
-// index names. The plain part is the events as text frames back to back: as they are if they are less than 4 KiB, else
-// compressed with MinLZ in pages of whole frames, of 128 KiB at most. A larger frame is a page of its own, or several
-// of 1 MiB. From 128 KiB on, each page is in up to 8 substreams: the frames of each collection that has a sixteenth of
-// the block's bytes (identity and account events count as one; of more than 7 the first), and before them all others,
-// which is substream 0. What a page has of a substream is its frames back to back, compressed by themselves; of none
-// no bytes. A substream is that of all pages. The first value has
+// The zstd part is the events as binary frames back to back, each event compressed alone with the
+// dictionary that the index names. The plain part is the events as text frames back to back: as
+// they are if they are less than 4 KiB, else compressed with MinLZ in pages of whole frames, of 128
+// KiB at most. A larger frame is a page of its own, or several of 1 MiB. From 128 KiB on, each page
+// is in up to 8 substreams: the frames of each collection that has a sixteenth of the block's bytes
+// (identity and account events count as one; of more than 7 the first), and before them all others,
+// which is substream 0. What a page has of a substream is its frames back to back, compressed by
+// themselves; of none no bytes. A substream is that of all pages. The first value has
 //
 //	| coding:u8 (0: as they are, 1: MinLZ) | substreams:u8 | pages:u16 (0 and 0 if as they are) | bytes of the frames:u32 |
 //	| for each page: where it ends in the frames:u32, and for each substream, where it ends in that:u32 |
@@ -77,9 +80,10 @@ package format
 //	| column 1: ends of the collections' names | names … | column 37: events, by collection |
 //	| blocks with identity events | with account events | with each collection … |
 //
-// A shard of its DID index has fingerprints without the five bits that choose the shard, cut to b+16 bits, in
-// ascending order, and the blocks of each. b is such that of 20,000 DIDs that are not in the span about one seems
-// to be; that costs a look into one block, whose own table of DIDs decides.
+// A shard of its DID index has fingerprints without the five bits that choose the shard, cut to
+// b+16 bits, in ascending order, and the blocks of each. b is such that of 20,000 DIDs that are not
+// in the span about one seems to be; that costs a look into one block, whose own table of DIDs
+// decides.
 //
 //	| n:u32 | b:u8 | shard:u8 | 0:u16 | for each value of the upper b bits, and one more: index of the first:u16 | lower 16 bits:u16 … |
 //	| after each 64 fingerprints but the last: blocks so far:u32 … | number of blocks - 1:u8 … | blocks:u8 … |
@@ -96,5 +100,5 @@ package format
 //	gap           | from, to: stream:u32, seq:u64, op:u32 |
 //	reference     | key:u64 | seq:u64 | op:u32 | totals |
 //
-// The high-water mark, which is in a file of its own, is epoch:u32, seq:u64, time_us:u64, and the number of events ever
-// appended:u64.
+// The high-water mark, which is in a file of its own, is epoch:u32, seq:u64, time_us:u64, and the
+// number of events ever appended:u64.

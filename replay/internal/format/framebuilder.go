@@ -8,8 +8,9 @@ import (
 
 // FrameBuilder makes the frames of a variant that is not stored out of a block's plain ones.
 type FrameBuilder struct {
-	Ends       []uint32         // of the plain frames
-	Extended   *Index           // of events that are to carry their cursor and UIDs; nil: they are not
+	Ends []uint32 // of the plain frames
+	// of events that are to carry their cursor and UIDs; nil: they are not
+	Extended   *Index
 	Stream     translate.Stream // of those cursors
 	Compressor Compressor       // nil: uncompressed
 

@@ -7,8 +7,8 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Index is the decoded index of a block, or of a span's copies: the slim index, and what filters by DID and
-// extended events need beside it. Columns have one entry for each event. It is immutable.
+// Index is the decoded index of a block, or of a span's copies: the slim index, and what filters by
+// DID and extended events need beside it. Columns have one entry for each event. It is immutable.
 type Index struct {
 	SlimIndex
 	DID    []uint16 // index into dids
@@ -76,8 +76,8 @@ func AppendIndex(dst []byte, x *Index) []byte {
 	return appendColumn(dst, columnReserved, false, []uint8(nil))
 }
 
-// DecodeIndex decodes what AppendIndex appended. It keeps nothing of b. It checks all that users index with, so
-// that no bytes make it, or a user of what it returns, panic.
+// DecodeIndex decodes what AppendIndex appended. It keeps nothing of b. It checks all that users
+// index with, so that no bytes make it, or a user of what it returns, panic.
 func DecodeIndex(b []byte) (*Index, error) {
 	d := &decoder{b: b}
 	n := int(d.uint32())

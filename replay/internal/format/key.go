@@ -7,24 +7,25 @@ import (
 )
 
 // Range is a range of the store's keys: all that begin with this byte. Each part of a block has a
-// range of its own, because the ranges grow at their ends only: tables of one range never overlap, so
-// that compactions move most of them instead of rewriting them.
+// range of its own, because the ranges grow at their ends only: tables of one range never overlap,
+// so that compactions move most of them instead of rewriting them.
 type Range byte
 
-// The ranges. Of those from RangeSpan on, a key is the range and the time_us of the last event of the
-// block or span, and in three of them one byte more.
+// The ranges. Of those from RangeSpan on, a key is the range and the time_us of the last event of
+// the block or span, and in three of them one byte more.
 const (
 	RangeMeta       Range = 0x01 // and the name of a meta value
 	RangeDictionary Range = 0x02 // and a dictionary's ID: the dictionary's file
 	RangeGap        Range = 0x08 // and the gap's time_us
 	RangeSeq        Range = 0x09 // and epoch and last seq of a block: a reference to the block
 
-	RangeSpan        Range = 0x0f
-	RangeIndex       Range = 0x10
-	RangePlain       Range = 0x11 // and the number of a substream, but for the first
-	RangeZstd        Range = 0x12
-	RangeSpanDIDs    Range = 0x13 // and the number of a shard of the span's DID index
-	RangeCopiesIndex Range = 0x15 // copies of a span's identity and account events, as a block's parts
+	RangeSpan     Range = 0x0f
+	RangeIndex    Range = 0x10
+	RangePlain    Range = 0x11 // and the number of a substream, but for the first
+	RangeZstd     Range = 0x12
+	RangeSpanDIDs Range = 0x13 // and the number of a shard of the span's DID index
+	// copies of a span's identity and account events, as a block's parts
+	RangeCopiesIndex Range = 0x15
 	RangeCopiesPlain Range = 0x16
 	RangeCopiesZstd  Range = 0x17
 	RangeSlimIndex   Range = 0x18
@@ -121,8 +122,8 @@ func ParseTimeKey(key []byte) (timeUS int64, ok bool) {
 	return int64(v), v <= math.MaxInt64
 }
 
-// SubstreamKey returns the key of a substream of the plain part of the block whose key is timeUS. The first is in
-// the part's own value.
+// SubstreamKey returns the key of a substream of the plain part of the block whose key is timeUS.
+// The first is in the part's own value.
 func SubstreamKey(timeUS int64, substream int) []byte {
 	key := AppendTimeKey(make([]byte, 0, TimeKeyBytes+1), RangePlain, timeUS)
 	if substream > 0 {
@@ -145,7 +146,8 @@ func ShardKey(timeUS int64, shard int) []byte {
 	return append(AppendTimeKey(make([]byte, 0, TimeKeyBytes+1), RangeSpanDIDs, timeUS), byte(shard))
 }
 
-// ParseShardKey is the inverse of ShardKey, but for the shard. ok is false if the key has another form.
+// ParseShardKey is the inverse of ShardKey, but for the shard. ok is false if the key has another
+// form.
 func ParseShardKey(key []byte) (timeUS int64, ok bool) {
 	if len(key) != TimeKeyBytes+1 || key[TimeKeyBytes] >= DIDShards {
 		return 0, false
@@ -153,8 +155,8 @@ func ParseShardKey(key []byte) (timeUS int64, ok bool) {
 	return ParseTimeKey(key[:TimeKeyBytes])
 }
 
-// SeqKey returns the key of the reference to the block whose last frame is seq of epoch. Epochs, unlike
-// the streams that they stand for, are in the order of the log, and so are these keys.
+// SeqKey returns the key of the reference to the block whose last frame is seq of epoch. Epochs,
+// unlike the streams that they stand for, are in the order of the log, and so are these keys.
 func SeqKey(epoch uint32, seq int64) []byte {
 	key := binary.BigEndian.AppendUint32(append(make([]byte, 0, seqKeyBytes), byte(RangeSeq)), epoch)
 	return binary.BigEndian.AppendUint64(key, uint64(seq))

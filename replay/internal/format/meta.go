@@ -11,8 +11,8 @@ import (
 	"millrace/translate"
 )
 
-// StreamTag names the stream of a relay (host[:port], case does not matter) and an epoch: the top 24
-// bits of xxhash64 over the lower-case host, a NUL and the epoch in big-endian.
+// StreamTag names the stream of a relay (host[:port], case does not matter) and an epoch: the top
+// 24 bits of xxhash64 over the lower-case host, a NUL and the epoch in big-endian.
 func StreamTag(relay string, epoch uint32) translate.Stream {
 	b := append([]byte(strings.ToLower(relay)), 0)
 	b = binary.BigEndian.AppendUint32(b, epoch)
@@ -162,10 +162,11 @@ func DecodeStreams(b []byte) ([]Stream, error) {
 // Use says which blocks a dictionary may have compressed: none stamped after through, unless it is
 // the stored one, which is the last of the log's uses.
 type Use struct {
-	ID        uint32
-	SinceUS   int64 // wall clock when it first became the stored one; 0: not known
-	FromUS    int64 // the log's newest stamp when it last became that
-	ThroughUS int64 // the log's newest stamp when another took its place, if blocks came between; else as before
+	ID      uint32
+	SinceUS int64 // wall clock when it first became the stored one; 0: not known
+	FromUS  int64 // the log's newest stamp when it last became that
+	// the log's newest stamp when another took its place, if blocks came between; else as before
+	ThroughUS int64
 }
 
 // AppendUses appends the value of MetaDictionaries, without trailer.
@@ -210,7 +211,8 @@ type Gap struct {
 // gapBytes is the length of a gap's value, without trailer.
 const gapBytes = 2 * (4 + 8 + 4)
 
-// AppendGap appends the value of a key of RangeGap, without trailer: all but TimeUS, which is in the key.
+// AppendGap appends the value of a key of RangeGap, without trailer: all but TimeUS, which is in
+// the key.
 func AppendGap(dst []byte, g *Gap) []byte {
 	dst = slices.Grow(dst, gapBytes+TrailerBytes)
 	for _, p := range []translate.Position{g.From, g.To} {
@@ -231,7 +233,8 @@ func DecodeGap(b []byte, timeUS int64) (Gap, error) {
 	return g, d.end()
 }
 
-// BlockRef is the value of a key of RangeSeq: a reference to the block, and the totals up to and including it.
+// BlockRef is the value of a key of RangeSeq: a reference to the block, and the totals up to and
+// including it.
 type BlockRef struct {
 	Key int64 // the block's key: the stamp of its last event
 	Seq int64 // of its last event; the key of the reference has the last frame's

@@ -60,7 +60,8 @@ func (d *decoder) table(id byte, n int) NameTable {
 	return t
 }
 
-// nameTableBuilder numbers distinct names. It is an open hash table without deletions, at most half full.
+// nameTableBuilder numbers distinct names. It is an open hash table without deletions, at most half
+// full.
 type nameTableBuilder struct {
 	text   []byte
 	ends   []uint32

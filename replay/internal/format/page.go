@@ -10,8 +10,8 @@ import (
 	"github.com/minio/minlz"
 )
 
-// Pages are the frames of a plain part, as they are stored: what pagePacker packed. It aliases the values and the
-// ends that it was made of, and changes neither. A copy of it is as good.
+// Pages are the frames of a plain part, as they are stored: what pagePacker packed. It aliases the
+// values and the ends that it was made of, and changes neither. A copy of it is as good.
 type Pages struct {
 	bytes      int    // of the frames
 	heads      []byte // nil: the frames as they are, as one page
@@ -26,8 +26,8 @@ func RawPages(frames []byte) Pages {
 	return Pages{bytes: len(frames), bodies: [MaxSubstreams][]byte{frames}}
 }
 
-// OpenPages opens the first value of a plain part, without its trailer. ends are where its frames end. It checks all that
-// methods index with.
+// OpenPages opens the first value of a plain part, without its trailer. ends are where its frames
+// end. It checks all that methods index with.
 func OpenPages(b []byte, ends []uint32) (p Pages, err error) {
 	d := &decoder{b: b}
 	coding := d.byte()
@@ -91,8 +91,8 @@ func (p *Pages) Size() int { return p.bytes }
 // Raw says whether the frames are stored as they are.
 func (p *Pages) Raw() bool { return p.heads == nil }
 
-// FirstValue returns the first value without what precedes the frames: all frames if they are raw, else what is
-// packed of the first substream.
+// FirstValue returns the first value without what precedes the frames: all frames if they are raw,
+// else what is packed of the first substream.
 func (p *Pages) FirstValue() []byte { return p.bodies[0] }
 
 // NumSubstreams returns the number of substreams; 0: the frames are stored as they are.
@@ -133,8 +133,8 @@ func (p *Pages) StoredBytes() int {
 // NumPages returns the number of pages that are packed; 0 if the frames are stored as they are.
 func (p *Pages) NumPages() int { return len(p.heads) / pageHeadBytes(p.substreams) }
 
-// head returns a number that is stored of page i: where it ends in the frames, and from 1 on where its substreams end
-// in the bodies.
+// head returns a number that is stored of page i: where it ends in the frames, and from 1 on where
+// its substreams end in the bodies.
 func (p *Pages) head(i, n int) int {
 	return int(binary.LittleEndian.Uint32(p.heads[pageHeadBytes(p.substreams)*i+4*n:]))
 }
@@ -160,7 +160,8 @@ func (p *Pages) Page(i int) (from, to int) {
 
 // SubstreamSource has substreams that pages lacks.
 type SubstreamSource interface {
-	// unpacked returns what a page has of a substream, of size bytes, if it is at hand; else nil. It stays the source's.
+	// unpacked returns what a page has of a substream, of size bytes, if it is at hand; else nil.
+	// It stays the source's.
 	Unpacked(page, substream, size int) ([]byte, error)
 	// load calls setSubstream for a substream, unless it was called.
 	Load(substream int) error
@@ -206,9 +207,10 @@ func (p *Pages) UnpackSubstream(dst []byte, i, substream int) error {
 	return nil
 }
 
-// Gather writes what the runs, which are of whole frames and ascend, have of page i to dst, one after the other, and
-// returns how many bytes that is. It looks only at the substreams that have some of it, and unpacks only
-// those that src, which may be nil, does not have unpacked. The pages must have several substreams.
+// Gather writes what the runs, which are of whole frames and ascend, have of page i to dst, one
+// after the other, and returns how many bytes that is. It looks only at the substreams that have
+// some of it, and unpacks only those that src, which may be nil, does not have unpacked. The pages
+// must have several substreams.
 func (p *Pages) Gather(dst []byte, i int, runs []Run, mem Scratch, src SubstreamSource) (n int, err error) {
 	begin, limit := p.Page(i)
 	from, to := uint32(begin), uint32(limit)
@@ -231,7 +233,8 @@ func (p *Pages) Gather(dst []byte, i int, runs []Run, mem Scratch, src Substream
 		}
 		start = end
 	}
-	whole := bits.OnesCount32(wanted) == 1 && size == at[bits.TrailingZeros32(wanted)] // of one substream: as it is
+	// of one substream: as it is
+	whole := bits.OnesCount32(wanted) == 1 && size == at[bits.TrailingZeros32(wanted)]
 	room := mem.Take(int(to - from))
 	for s := range p.substreams {
 		size := int(at[s])
@@ -317,8 +320,9 @@ func (g *grown) Take(n int) []byte {
 	return (*g)[:n]
 }
 
-// UnpackFrames returns the frames that end at ends, of the values of a plain part without their trailers: the first,
-// and those of the other substreams by number, which may be nil: then there are none. The result is the caller's.
+// UnpackFrames returns the frames that end at ends, of the values of a plain part without their
+// trailers: the first, and those of the other substreams by number, which may be nil: then there
+// are none. The result is the caller's.
 func UnpackFrames(first []byte, ends []uint32, substreams *[MaxSubstreams][]byte) ([]byte, error) {
 	p, err := OpenPages(first, ends)
 	if err != nil {

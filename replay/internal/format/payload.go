@@ -10,21 +10,23 @@ import (
 	"github.com/minio/minlz"
 )
 
-// The plain part is compressed here and not by Pebble, in pages of whole frames that can be read one by one. A reader
-// unpacks pages into memory that it uses again and that fits a core's own cache; one of few matches unpacks only
-// the pages that have one; checksums and the store's cache are of the compressed form.
+// The plain part is compressed here and not by Pebble, in pages of whole frames that can be read
+// one by one. A reader unpacks pages into memory that it uses again and that fits a core's own
+// cache; one of few matches unpacks only the pages that have one; checksums and the store's cache
+// are of the compressed form.
 //
-// Within a page, the frames of a collection that has much of the block are compressed as a substream of their own, and
-// those of all others as another. A reader of posts among likes unpacks the posts. Each substream is a value of its own, so
-// that a reader of one does not read the others.
+// Within a page, the frames of a collection that has much of the block are compressed as a
+// substream of their own, and those of all others as another. A reader of posts among likes unpacks
+// the posts. Each substream is a value of its own, so that a reader of one does not read the
+// others.
 const (
 	pagesRaw   byte = iota // the frames as they are
 	pagesMinLZ             // pages of MinLZ blocks
 )
 
 const (
-	// PageBytes is how large a page is at most, but for one of a single larger frame: a page and what it is unpacked
-	// from fit into half of a core's own cache.
+	// PageBytes is how large a page is at most, but for one of a single larger frame: a page and
+	// what it is unpacked from fit into half of a core's own cache.
 	PageBytes = 128 << 10
 	// maxPageBytes is how large a page is in any case: a larger frame is in several.
 	maxPageBytes = 1 << 20
@@ -38,7 +40,8 @@ const (
 	substreamShare = 16
 )
 
-// pagePacker packs a plain part into the values that it is stored as: one, or one for each substream.
+// pagePacker packs a plain part into the values that it is stored as: one, or one for each
+// substream.
 type pagePacker struct {
 	frames     int      // their bytes
 	pages      []uint32 // where they end in the frames
@@ -58,8 +61,8 @@ var pagePackers = sync.Pool{New: func() any { return new(pagePacker) }}
 // maxKeptSubstream bounds each buffer that goes back to pagePackers.
 const maxKeptSubstream = 2 * PageBytes
 
-// pack packs frames that end at ends, each of its collection; collections nil: they are all of one. It returns the
-// number of values. From substreamsBytes on there may be several.
+// pack packs frames that end at ends, each of its collection; collections nil: they are all of one.
+// It returns the number of values. From substreamsBytes on there may be several.
 func (k *pagePacker) pack(frames []byte, ends []uint32, collections []uint16, substreamsBytes int) (values int) {
 	k.frames = len(frames)
 	for s := range k.out {
@@ -155,8 +158,8 @@ func appendMinLZ(dst, b []byte) []byte {
 	return append(dst, packed...) // onto itself
 }
 
-// divide chooses the substreams of n bytes of frames, and returns their number. If they are more than one, k.of has
-// that of each event, else it is empty.
+// divide chooses the substreams of n bytes of frames, and returns their number. If they are more
+// than one, k.of has that of each event, else it is empty.
 func (k *pagePacker) divide(n int, ends []uint32, collections []uint16) (substreams int) {
 	k.bytes = k.bytes[:0]
 	from := uint32(0)
@@ -232,7 +235,8 @@ func cutPages(n int, ends []uint32) (pages []uint32) {
 	return pages
 }
 
-// maxPagesLen is how many bytes the values of n bytes of so many events take at most, with their trailers.
+// maxPagesLen is how many bytes the values of n bytes of so many events take at most, with their
+// trailers.
 func maxPagesLen(n, events int) int {
 	// Two neighbours are together more than PageBytes.
 	pages := 2*(n/PageBytes) + n/maxPageBytes + 2

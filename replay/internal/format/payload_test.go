@@ -131,7 +131,8 @@ func testGather(t *testing.T, rng *rand.Rand, p *Pages, frames []byte) {
 	}
 }
 
-// TestSubstreams: a collection that has much of a block is a substream, for which no other is looked at.
+// TestSubstreams: a collection that has much of a block is a substream, for which no other is
+// looked at.
 func TestSubstreams(t *testing.T) {
 	const events, size = 600, 500
 	rng := rand.New(rand.NewPCG(6, 6))
@@ -152,7 +153,8 @@ func TestSubstreams(t *testing.T) {
 	if p := openSubstreams(t, value, substreams, ends); p.substreams != 4 {
 		t.Fatalf("%d substreams", p.substreams)
 	}
-	for substream, want := range [][]uint16{{4, 15}, {1}, {2}, {3}} { // what no other substream has is in the first
+	// what no other substream has is in the first
+	for substream, want := range [][]uint16{{4, 15}, {1}, {2}, {3}} {
 		q := openSubstreams(t, value, substreams, ends)
 		for s := range q.substreams {
 			if s != substream {
@@ -187,9 +189,11 @@ func TestSubstreams(t *testing.T) {
 	}
 }
 
-// TestPageLayout pins the layout of pages, apart from what MinLZ makes of them: here they are stored.
+// TestPageLayout pins the layout of pages, apart from what MinLZ makes of them: here they are
+// stored.
 func TestPageLayout(t *testing.T) {
-	value := []byte{pagesMinLZ, 1, 2, 0, 7, 0, 0, 0, // coding, substreams, pages, bytes of the frames
+	// coding, substreams, pages, bytes of the frames
+	value := []byte{pagesMinLZ, 1, 2, 0, 7, 0, 0, 0,
 		3, 0, 0, 0, 5, 0, 0, 0, // where the first ends
 		7, 0, 0, 0, 11, 0, 0, 0,
 		0, 0, 'a', 'b', 'c', 0, 0, 'd', 'e', 'f', 'g'}

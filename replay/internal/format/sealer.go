@@ -34,8 +34,8 @@ type SealedBlock struct {
 	Values *BlockValues
 }
 
-// BlockValues are the values that a block is stored as, with trailers. They are in memory of a pool, but for zstd,
-// which the frames of the block alias.
+// BlockValues are the values that a block is stored as, with trailers. They are in memory of a
+// pool, but for zstd, which the frames of the block alias.
 type BlockValues struct {
 	Index, SlimIndex, Zstd []byte
 	Plain                  [][]byte // by substream
@@ -43,7 +43,8 @@ type BlockValues struct {
 	buffer []byte // has index, SlimIndex and plain
 }
 
-// blockValuesPool keeps the memory of values from one block to the next: it is a third of what sealing takes.
+// blockValuesPool keeps the memory of values from one block to the next: it is a third of what
+// sealing takes.
 var blockValuesPool = sync.Pool{New: func() any { return new(BlockValues) }}
 
 // maxKeptValues bounds the buffer that goes back to blockValuesPool.
@@ -61,7 +62,8 @@ func (v *BlockValues) Bytes() int64 {
 // Memory returns about how many bytes of memory the values take beside the block's frames.
 func (v *BlockValues) Memory() int { return cap(v.buffer) }
 
-// Free gives the memory back to the pool: v and its values must not be used any more. Tests have it scribbled over.
+// Free gives the memory back to the pool: v and its values must not be used any more. Tests have it
+// scribbled over.
 func (v *BlockValues) Free(scribble bool) {
 	v.Index, v.SlimIndex, v.Zstd, v.Plain = nil, nil, nil, nil
 	if cap(v.buffer) > maxKeptValues {
@@ -112,8 +114,8 @@ type Sealer struct {
 	uids [2]bool // whether any DID, URI has a UID
 }
 
-// NewSealer makes a sealer for a block of about so many events with so many bytes of JSON. enc compresses with the
-// dictionary.
+// NewSealer makes a sealer for a block of about so many events with so many bytes of JSON. enc
+// compresses with the dictionary.
 func NewSealer(epoch uint32, enc Compressor, dictionary uint32, events, jsonBytes int) *Sealer {
 	return &Sealer{
 		idx:         newIndex(epoch, dictionary, min(events, MaxBlockEvents)),
@@ -136,8 +138,8 @@ func newIndex(epoch, dictionary uint32, events int) *Index {
 	return x
 }
 
-// Add appends an event. It is an error if its stamp or its place does not ascend, or if the block would be
-// larger than MaxBlockEvents or MaxBlockBytes; the sealer must not be used any more then.
+// Add appends an event. It is an error if its stamp or its place does not ascend, or if the block
+// would be larger than MaxBlockEvents or MaxBlockBytes; the sealer must not be used any more then.
 func (s *Sealer) Add(e Event) error {
 	x := s.idx
 	n := len(x.TimeUS)
@@ -177,9 +179,9 @@ func (s *Sealer) Add(e Event) error {
 	return nil
 }
 
-// Finish returns the block of the events, of which there must be one, which covers frames firstSeq to lastSeq. It is
-// an error if an event is of another frame. A plain part of substreamsBytes may have several substreams; 0: of
-// minSubstreamsBytes. The sealer must not be used any more.
+// Finish returns the block of the events, of which there must be one, which covers frames firstSeq
+// to lastSeq. It is an error if an event is of another frame. A plain part of substreamsBytes may
+// have several substreams; 0: of minSubstreamsBytes. The sealer must not be used any more.
 func (s *Sealer) Finish(firstSeq, lastSeq int64, substreamsBytes int) (SealedBlock, error) {
 	x := s.idx
 	last := x.Events() - 1
@@ -200,7 +202,8 @@ func (s *Sealer) Finish(firstSeq, lastSeq int64, substreamsBytes int) (SealedBlo
 	return b, nil
 }
 
-// seal returns the block of x, to which it adds t's names, and of the frames, which become the block's.
+// seal returns the block of x, to which it adds t's names, and of the frames, which become the
+// block's.
 func seal(x *Index, t *sealScratch, plain, zstd []byte, substreamsBytes int) SealedBlock {
 	if substreamsBytes == 0 {
 		substreamsBytes = minSubstreamsBytes

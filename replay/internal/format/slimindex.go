@@ -37,8 +37,8 @@ const (
 	MaxBlockBytes = 1 << 30
 )
 
-// SlimIndex is the decoded slim index of a block: what readers need that neither look for DIDs nor want UIDs.
-// Columns have one entry for each event. It is immutable.
+// SlimIndex is the decoded slim index of a block: what readers need that neither look for DIDs nor
+// want UIDs. Columns have one entry for each event. It is immutable.
 type SlimIndex struct {
 	Epoch      uint32
 	FirstSeq   int64 // of the frames that the block covers
@@ -91,7 +91,8 @@ func (x *SlimIndex) FirstAt(us int64) int {
 	return sort.Search(len(x.TimeUS), func(i int) bool { return x.TimeUS[i] >= us })
 }
 
-// FirstAfter returns the first event whose place is after p, which is of the block's epoch; events() if there is none.
+// FirstAfter returns the first event whose place is after p, which is of the block's epoch;
+// events() if there is none.
 func (x *SlimIndex) FirstAfter(p Place) int {
 	return sort.Search(len(x.Seq), func(i int) bool { return p.Before(x.PlaceAt(i)) })
 }
@@ -156,7 +157,8 @@ func (d *decoder) checkEvents(n int) {
 	}
 }
 
-// decodeColumns gives so many columns of n events, up to the end, to set. want has a bit for each that must be there.
+// decodeColumns gives so many columns of n events, up to the end, to set. want has a bit for each
+// that must be there.
 func decodeColumns(d *decoder, n, columns int, want uint32, set func(column)) error {
 	var seen uint32
 	for range columns {

@@ -6,8 +6,8 @@ import (
 	"sort"
 )
 
-// Span says what is in a run of blocks, which are all of one epoch. It is the decoded value of a key of
-// RangeSpan, and immutable.
+// Span says what is in a run of blocks, which are all of one epoch. It is the decoded value of a
+// key of RangeSpan, and immutable.
 type Span struct {
 	Epoch uint32
 	// By block:

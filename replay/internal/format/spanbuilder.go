@@ -4,14 +4,15 @@ import (
 	"millrace/translate"
 )
 
-// Limits of a span. It ends before the block that would bring it over one of them, so a single larger
-// block is a span of its own.
+// Limits of a span. It ends before the block that would bring it over one of them, so a single
+// larger block is a span of its own.
 const (
-	maxSpanEvents      = 1<<16 - 1 // fingerprints of so many DIDs have 16-bit places, even all in one shard
-	MaxSpanBlocks      = 256       // a block's number in its span has 8 bits
+	// fingerprints of so many DIDs have 16-bit places, even all in one shard
+	maxSpanEvents      = 1<<16 - 1
+	MaxSpanBlocks      = 256 // a block's number in its span has 8 bits
 	maxSpanCollections = 4096
-	// maxCopiesBytes bounds the copies of a span's identity and account events, plain and zstd each. If they are more,
-	// the span has none, and readers find the events in their blocks.
+	// maxCopiesBytes bounds the copies of a span's identity and account events, plain and zstd
+	// each. If they are more, the span has none, and readers find the events in their blocks.
 	maxCopiesBytes = 1 << 20
 )
 
@@ -22,9 +23,10 @@ type SpanBuilder struct {
 	bytes        int64 // of the blocks, as stored
 	total        int   // events
 	numbers      map[string]int
-	pairs        []uint64       // fingerprint of a DID (the upper 56 bits), number of a block that has it
-	text         []byte         // of the collections' table
-	copies       *copiesBuilder // nil: they are too many, or their bytes are not at hand
+	// fingerprint of a DID (the upper 56 bits), number of a block that has it
+	pairs  []uint64
+	text   []byte         // of the collections' table
+	copies *copiesBuilder // nil: they are too many, or their bytes are not at hand
 }
 
 // NewSpanBuilder makes a builder for a span of blocks of one epoch, at least one. k is the log's.
@@ -32,16 +34,17 @@ func NewSpanBuilder(epoch uint32, k FingerprintKey) *SpanBuilder {
 	return &SpanBuilder{Span: Span{Epoch: epoch}, fingerprints: k, numbers: make(map[string]int), copies: &copiesBuilder{}}
 }
 
-// Fits says whether the span may have one more block, of so many bytes as stored: whether it is of the same epoch, and
-// the span stays within its limits, maxMicros in time and maxBytes (0: no limit) among them.
+// Fits says whether the span may have one more block, of so many bytes as stored: whether it is of
+// the same epoch, and the span stays within its limits, maxMicros in time and maxBytes (0: no
+// limit) among them.
 func (o *SpanBuilder) Fits(x *Index, bytes, maxMicros, maxBytes int64) bool {
 	return x.Epoch == o.Epoch && o.total+x.Events() <= maxSpanEvents && len(o.Keys) < MaxSpanBlocks &&
 		len(o.Counts)+x.Collections.Len() <= maxSpanCollections &&
 		x.Key()-o.First[0] <= maxMicros && (maxBytes == 0 || o.bytes+bytes <= maxBytes)
 }
 
-// Add takes in a block of so many bytes as stored, the next one in the log. plain and zstd are its frames, nil if they
-// are not at hand. It keeps nothing of them.
+// Add takes in a block of so many bytes as stored, the next one in the log. plain and zstd are its
+// frames, nil if they are not at hand. It keeps nothing of them.
 func (o *SpanBuilder) Add(x *Index, plain, zstd []byte, bytes int64) {
 	n := len(o.Keys)
 	last := x.LastMark()
@@ -91,7 +94,8 @@ func (o *SpanBuilder) Add(x *Index, plain, zstd []byte, bytes int64) {
 // SpanValue is one value of those that make up a span, with its trailer, and its key in the store.
 type SpanValue struct{ Key, Value []byte }
 
-// Finish returns the values of the span: itself, its DID index, and the copies. The builder must not be used any more.
+// Finish returns the values of the span: itself, its DID index, and the copies. The builder must
+// not be used any more.
 func (o *SpanBuilder) Finish() []SpanValue {
 	o.Collections.text = string(o.text)
 	o.Copied = o.copies != nil && o.copies.idx != nil

@@ -12,7 +12,8 @@ import (
 // misread raises it.
 const Version = 7
 
-// TrailerBytes is the length of the trailer that ends each stored value: range, version, two zero bytes, hash.
+// TrailerBytes is the length of the trailer that ends each stored value: range, version, two zero
+// bytes, hash.
 const TrailerBytes = 4 + 8
 
 // Errors that callers branch on. They come wrapped; use errors.Is.
@@ -23,16 +24,17 @@ var (
 	ErrMissing = errors.New("missing")
 )
 
-// AppendTrailer ends a value that is stored under a key of range r with the given number: time_us, last seq,
-// dictionary ID, or 0 for meta values. It appends the range, the version, and xxhash64 of the number, the
-// value and the trailer so far. So neither a flipped bit nor a value under a wrong key goes unnoticed.
+// AppendTrailer ends a value that is stored under a key of range r with the given number: time_us,
+// last seq, dictionary ID, or 0 for meta values. It appends the range, the version, and xxhash64 of
+// the number, the value and the trailer so far. So neither a flipped bit nor a value under a wrong
+// key goes unnoticed.
 func AppendTrailer(value []byte, r Range, key int64) []byte {
 	value = append(value, byte(r), Version, 0, 0)
 	return binary.LittleEndian.AppendUint64(value, valueHash(value, key))
 }
 
-// OpenTrailer checks what AppendTrailer appended and returns the value without it, aliasing sealed. A value of a
-// newer version is ErrNewerVersion.
+// OpenTrailer checks what AppendTrailer appended and returns the value without it, aliasing sealed.
+// A value of a newer version is ErrNewerVersion.
 func OpenTrailer(sealed []byte, r Range, key int64) ([]byte, error) {
 	if len(sealed) < TrailerBytes {
 		return nil, fmt.Errorf("%d bytes are too few", len(sealed))

@@ -43,7 +43,8 @@ func FrameHeaderBytes(n int) int {
 // FramePayload returns the payload of a whole frame, aliasing it.
 func FramePayload(frame []byte) []byte { return frame[FrameHeaderBytes(len(frame)):] }
 
-// Compressor makes the payload of a binary frame: Append appends src, compressed, to dst. *dict.Encoder is one.
+// Compressor makes the payload of a binary frame: Append appends src, compressed, to dst.
+// *dict.Encoder is one.
 type Compressor interface {
 	Append(dst, src []byte) []byte
 }

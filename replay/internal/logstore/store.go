@@ -1,5 +1,5 @@
-// Package logstore opens the store of a log: Pebble, with tables that end where key ranges do, and a high-water mark
-// that tells whether committed events were lost.
+// Package logstore opens the store of a log: Pebble, with tables that end where key ranges do, and
+// a high-water mark that reports whether committed events were lost.
 package logstore
 
 import (
@@ -15,7 +15,8 @@ import (
 // ErrNoLog means that the store is open for reading only, and there is none in the directory.
 var ErrNoLog = errors.New("there is no log")
 
-// Open opens the store in cfg.Dir. It sets cfg's SpanPolicy and CheckMark. Errors: ErrNoLog, and those of pebblestore.Open.
+// Open opens the store in cfg.Dir. It sets cfg's SpanPolicy and CheckMark. Errors: ErrNoLog, and
+// those of pebblestore.Open.
 func Open(cfg pebblestore.Config) (*pebblestore.Store, error) {
 	cfg.SpanPolicy = SpanPolicy
 	cfg.CheckMark = func(db *pebbleguard.DB, mark []byte) error { return checkHighWater(db, mark, cfg.Dir) }
@@ -26,7 +27,8 @@ func Open(cfg pebblestore.Config) (*pebblestore.Store, error) {
 	return st, err
 }
 
-// RaiseMark moves the high-water mark of st to s, which was committed. No other call for the mark may be under way.
+// RaiseMark moves the high-water mark of st to s, which was committed. No other call for the mark
+// may be under way.
 func RaiseMark(st *pebblestore.Store, s *format.State) error {
 	return st.FailOn("commit", st.Mark().Write(format.AppendHighWater(nil, highWaterOf(s))))
 }

@@ -39,11 +39,11 @@ func (f *slowFile) ReadAt(p []byte, off int64) (n int, err error) {
 
 func (f *slowFile) Prefetch(off, n int64) error {
 	f.ahead = append(f.ahead, [2]int64{off, off + n})
-	return errors.New("nobody is told")
+	return errors.New("nothing is reported")
 }
 
-// TestBlobFile: what is read one behind the other from a disk is read ahead, without gap and not twice; what is
-// read at random, or comes from memory, is not.
+// TestBlobFile: what is read one behind the other from a disk is read ahead, without gap and not
+// twice; what is read at random, or comes from memory, is not.
 func TestBlobFile(t *testing.T) {
 	const size, n = 4 << 20, 30 << 10
 	rng := rand.New(rand.NewPCG(9, 9))

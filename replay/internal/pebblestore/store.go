@@ -19,17 +19,19 @@ const (
 	maxMemTable = 64 << 20
 )
 
-// Keys grow at the ends of their ranges, so that flushed tables of a range do not overlap, and level 0 is one
-// table deep but for the meta range and where a trim has put a range deletion over them: that alone makes
-// Pebble compact them, as l0Threshold is twice that depth. The others wait until they are l0Files and are then
-// written together into the last level, once, as few large tables; LBaseMaxBytes keeps the levels between
-// empty. To move each flushed table instead would leave some 80,000 of them in a log of 36 hours at 1,500
-// events/s, whose metadata is not within the memory budget.
+// Keys grow at the ends of their ranges, so that flushed tables of a range do not overlap, and
+// level 0 is one table deep but for the meta range and where a trim has put a range deletion over
+// them: that alone makes Pebble compact them, as l0Threshold is twice that depth. The others wait
+// until they are l0Files and are then written together into the last level, once, as few large
+// tables; LBaseMaxBytes keeps the levels between empty. To move each flushed table instead would
+// leave some 80,000 of them in a log of 36 hours at 1,500 events/s, whose metadata is not within
+// the memory budget.
 //
-// What a flush writes of plain and zstd parts goes to blob files, two a flush (four if it has a large span's copies), that
-// compactions leave alone: for each byte of the log 1.02 are written beside the WAL instead of 1.82. A blob file takes
-// 700 bytes of memory; with memtables of 11 MiB (a budget of 256 MiB) the log of those 36 hours has 26,000. With
-// smaller memtables than MinBlobMemTable they would be too many, and tables keep their values.
+// What a flush writes of plain and zstd parts goes to blob files, two a flush (four if it has a
+// large span's copies), that compactions leave alone: for each byte of the log 1.02 are written
+// beside the WAL instead of 1.82. A blob file takes 700 bytes of memory; with memtables of 11 MiB
+// (a budget of 256 MiB) the log of those 36 hours has 26,000. With smaller memtables than
+// MinBlobMemTable they would be too many, and tables keep their values.
 const (
 	l0Threshold     = 4
 	l0Files         = 128
@@ -57,7 +59,8 @@ type Config struct {
 	KeepGoing bool   // with ReadOnly: damage is noted in Store.Damage, and ends nothing
 	Bytes     int64  // of memory: memtables and block cache
 	OpenFiles int    // tables and value files that are kept open; 0: 1,000
-	BlobValue int    // values of so many bytes go to value files, whatever the memtable; 0: see MinBlobMemTable
+	// values of so many bytes go to value files, whatever the memtable; 0: see MinBlobMemTable
+	BlobValue int
 
 	SpanPolicy pebble.SpanPolicyFunc
 	// CheckMark is pebbleguard.Config's.
@@ -126,8 +129,8 @@ func (cfg *Config) options() *pebble.Options {
 	}
 	opts.Experimental.ValueSeparationPolicy = func() pebble.ValueSeparationPolicy { return blobs }
 	opts.TargetFileSizes[0] = targetFileBytes
-	// What SpanPolicy does not have compressed is stored as it is. A copy of the profile, as Pebble compresses nothing
-	// with its own, whatever SpanPolicy says.
+	// What SpanPolicy does not have compressed is stored as it is. A copy of the profile, as Pebble
+	// compresses nothing with its own, whatever SpanPolicy says.
 	compression := *sstable.NoCompression
 	compression.Name = "millrace"
 	for i := range opts.Levels {
@@ -137,8 +140,9 @@ func (cfg *Config) options() *pebble.Options {
 	return opts
 }
 
-// l0FilesFor is how many tables of level 0 are written into the last level together: with blob files so few that what they
-// refer to is about targetFileBytes for each range, as a trim gives back what whole tables refer to.
+// l0FilesFor is how many tables of level 0 are written into the last level together: with blob
+// files so few that what they refer to is about targetFileBytes for each range, as a trim gives
+// back what whole tables refer to.
 func l0FilesFor(memTable int64) int {
 	if memTable < MinBlobMemTable {
 		return l0Files

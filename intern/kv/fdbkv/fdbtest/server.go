@@ -32,7 +32,8 @@ type Server struct {
 	cmd         *exec.Cmd
 }
 
-// Cluster returns a cluster file: the one in MILLRACE_TEST_FDB_CLUSTER_FILE, or that of a new private server.
+// Cluster returns a cluster file: the one in MILLRACE_TEST_FDB_CLUSTER_FILE, or that of a new
+// private server.
 func Cluster(t testing.TB) string {
 	if file := os.Getenv(EnvCluster); file != "" {
 		return file
@@ -40,8 +41,8 @@ func Cluster(t testing.TB) string {
 	return Start(t).ClusterFile
 }
 
-// Start starts a private server with an empty database. It skips the test, loudly, if there is no fdbserver or fdbcli
-// on PATH.
+// Start starts a private server with an empty database. It skips the test, loudly, if there is no
+// fdbserver or fdbcli on PATH.
 func Start(t testing.TB) *Server {
 	t.Helper()
 	for _, name := range []string{"fdbserver", "fdbcli"} {
@@ -80,7 +81,8 @@ func (s *Server) Run() {
 		s.t.Fatal(err)
 	}
 	s.cmd.Stdout, s.cmd.Stderr = log, log
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // a killed test leaves none behind
+	// a killed test leaves none behind
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := s.cmd.Start(); err != nil {
 		s.t.Fatalf("start fdbserver: %v", err)
 	}

@@ -20,8 +20,9 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// crowd is all subscribers of a scenario. Once they are connected one goroutine reads for all of them.
-type crowd struct {
+// subscriberSet is all subscribers of a scenario. Once they are connected one goroutine reads for
+// all of them.
+type subscriberSet struct {
 	clients []*skimmer
 	epoll   int
 	from    atomic.Int64 // Unix µs: what is stamped in between counts
@@ -42,22 +43,22 @@ const loopPause = 500 * time.Microsecond
 // perSource is how many connections come from one address: a pair of addresses has 28,000 ports.
 const perSource = 5000
 
-// connectCrowd connects everybody, with cursor=0, so that each must get all there is of its part of the log, if its
-// class is not of those who come for what is live.
-func connectCrowd(ctx context.Context, s scenario, addr, truth string) (*crowd, error) {
+// connectSubscribers connects everybody, with cursor=0, so that each must get all there is of its
+// part of the log, if its class is not of those who come for what is live.
+func connectSubscribers(ctx context.Context, s scenario, addr, truth string) (*subscriberSet, error) {
 	epoll, err := syscall.EpollCreate1(syscall.EPOLL_CLOEXEC)
 	if err != nil {
 		return nil, fmt.Errorf("epoll: %w", err)
 	}
-	c := &crowd{epoll: epoll, requests: make(chan func()), stop: make(chan struct{}), stopped: make(chan struct{})}
+	c := &subscriberSet{epoll: epoll, requests: make(chan func()), stop: make(chan struct{}), stopped: make(chan struct{})}
 	c.from.Store(1 << 62)
 	dids, err := someDIDs(truth)
 	if err != nil {
 		return nil, err
 	}
 	rng := rand.New(rand.NewPCG(1, 1))
-	for i := range s.crowd {
-		class := &s.crowd[i]
+	for i := range s.mix {
+		class := &s.mix[i]
 		for range class.n {
 			k := &skimmer{class: class, source: byte(2 + len(c.clients)/perSource)}
 			k.drawDIDs(rng, dids)
@@ -68,7 +69,7 @@ func connectCrowd(ctx context.Context, s scenario, addr, truth string) (*crowd, 
 	return c, c.connect(ctx, addr)
 }
 
-func (c *crowd) connect(ctx context.Context, addr string) error {
+func (c *subscriberSet) connect(ctx context.Context, addr string) error {
 	const atOnce = 16
 	tcp, err := net.ResolveTCPAddr("tcp4", addr)
 	if err != nil {
@@ -109,7 +110,8 @@ func (c *crowd) connect(ctx context.Context, addr string) error {
 	return err
 }
 
-// drawDIDs picks the DIDs that the client asks for: those of the stream, and if they are too few strangers.
+// drawDIDs picks the DIDs that the client asks for: those of the stream, and if they are too few
+// strangers.
 func (k *skimmer) drawDIDs(rng *rand.Rand, known []string) {
 	if k.class.dids == 0 {
 		return
@@ -161,7 +163,7 @@ func someDIDs(truth string) ([]string, error) {
 }
 
 // do runs f on the loop's goroutine and waits for it.
-func (c *crowd) do(f func()) {
+func (c *subscriberSet) do(f func()) {
 	done := make(chan struct{})
 	select {
 	case c.requests <- func() { defer close(done); f() }:
@@ -170,7 +172,7 @@ func (c *crowd) do(f func()) {
 	}
 }
 
-func (c *crowd) watch(k *skimmer) {
+func (c *subscriberSet) watch(k *skimmer) {
 	if k.class.pace == never {
 		return
 	}
@@ -181,7 +183,7 @@ func (c *crowd) watch(k *skimmer) {
 }
 
 // loop reads for everybody.
-func (c *crowd) loop() {
+func (c *subscriberSet) loop() {
 	defer close(c.stopped)
 	byFD := map[int32]*skimmer{}
 	buf := make([]byte, 256<<10)
@@ -225,14 +227,14 @@ func (c *crowd) loop() {
 	}
 }
 
-func (c *crowd) forget(k *skimmer) {
+func (c *subscriberSet) forget(k *skimmer) {
 	_ = syscall.EpollCtl(c.epoll, syscall.EPOLL_CTL_DEL, k.fd, nil)
 }
 
-func (c *crowd) measureFrom() { c.mark(0, &c.from) }
-func (c *crowd) measureTo()   { c.mark(1, &c.to) }
+func (c *subscriberSet) measureFrom() { c.mark(0, &c.from) }
+func (c *subscriberSet) measureTo()   { c.mark(1, &c.to) }
 
-func (c *crowd) mark(i int, at *atomic.Int64) {
+func (c *subscriberSet) mark(i int, at *atomic.Int64) {
 	c.do(func() {
 		at.Store(time.Now().UnixMicro())
 		c.marks[i] = make(map[*skimmer]tally, len(c.clients))
@@ -243,7 +245,7 @@ func (c *crowd) mark(i int, at *atomic.Int64) {
 }
 
 // drop closes the connections of those who read at one of the paces.
-func (c *crowd) drop(paces ...pace) {
+func (c *subscriberSet) drop(paces ...pace) {
 	c.do(func() {
 		for _, k := range c.clients {
 			for _, p := range paces {
@@ -257,7 +259,7 @@ func (c *crowd) drop(paces ...pace) {
 }
 
 // close ends all connections.
-func (c *crowd) close() {
+func (c *subscriberSet) close() {
 	close(c.stop)
 	<-c.stopped
 	for _, k := range c.clients {
@@ -269,7 +271,7 @@ func (c *crowd) close() {
 }
 
 // drain waits until everybody has all that is for it in the log, or nothing came for some seconds.
-func (c *crowd) drain(ctx context.Context, log *heldLog) {
+func (c *subscriberSet) drain(ctx context.Context, log *heldLog) {
 	const patience = 5 * time.Second
 	last, since := int64(-1), time.Now()
 	for time.Since(since) < patience {
@@ -295,7 +297,7 @@ func (c *crowd) drain(ctx context.Context, log *heldLog) {
 }
 
 // judge compares what a class got with what the log holds for it, and takes the lags.
-func (c *crowd) judge(class class, log *heldLog) classResult {
+func (c *subscriberSet) judge(class class, log *heldLog) classResult {
 	r := classResult{class: class}
 	lags := lagHistogram{}
 	from, to := c.from.Load(), c.to.Load()
