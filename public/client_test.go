@@ -147,15 +147,15 @@ func (s *testServer) waitIdle(n int) {
 	eventually(s.t, fmt.Sprintf("%d subscribers are at the end", n), func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		parked := 0
+		waiting := 0
 		for sub := range s.subscribers {
 			sub.sleep.mu.Lock()
 			if sub.sleep.asleep {
-				parked++
+				waiting++
 			}
 			sub.sleep.mu.Unlock()
 		}
-		return parked == n
+		return waiting == n
 	})
 }
 

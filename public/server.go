@@ -21,7 +21,7 @@ import (
 // timing is what tests shorten.
 type timing struct {
 	ping    time.Duration // between pings
-	silent  time.Duration // without a sign of life, until a client is taken for dead
+	silent  time.Duration // without a frame or pong, until a client is taken for dead
 	message time.Duration // for one message to arrive
 	flood   time.Duration // of sending without end
 	// At the end of a connection:

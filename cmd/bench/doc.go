@@ -1,12 +1,14 @@
 // Command bench measures what millrace promises (docs/performance.md), one sub-command a subject:
 //
-//	ingest       from the relay's socket to the durable log with UIDs and a live subscriber: at full speed, at given
-//	             rates, on one core, with little memory; beside them the same traffic the Jetstream way
-//	replay       replays of a kept log of ten million events: whole, filtered, live, after a start, and what the log
-//	             takes of disk and retention of time; beside the usual way and a bare socket
-//	subscribers  fan-out to many subscribers: mixed filters, quiet ones, slow ones; CPU, lag and memory (Linux)
-//	intern       schemes of giving out UIDs compared, load on a store (FoundationDB with -tags fdb), instances that
-//	             share one, collisions of hashes
+//	ingest       from the relay's socket to the durable log with UIDs and a live subscriber: at
+//	             full speed, at given rates, on one core, with little memory; beside them the same
+//	             traffic the Jetstream way
+//	replay       replays of a kept log of ten million events: whole, filtered, live, after a
+//	             start; what the log takes of disk; beside the usual way and a bare socket
+//	subscribers  fan-out to many subscribers: mixed filters, quiet ones, slow ones; CPU, lag and
+//	             memory (Linux)
+//	intern       schemes of giving out UIDs compared, load on a store (FoundationDB with -tags
+//	             fdb), instances that share one, collisions of hashes
 //	all          what is to be reached of every subject, as one table
 //	jetstream    the baseline of ingest, which ingest starts as a process of its own
 //

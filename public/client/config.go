@@ -90,7 +90,7 @@ type Config struct {
 	MinBackoff  time.Duration // before the second attempt, on average; 500 ms
 	MaxBackoff  time.Duration // 30 s; a server's Retry-After may ask for more
 
-	Heartbeat time.Duration // a sign of life that is asked of the server; whole seconds; 10 s
+	Heartbeat time.Duration // an info message that is asked of the server; whole seconds; 10 s
 	Silence   time.Duration // with nothing heard for so long a connection is given up; 45 s
 	// Overlap is how far before the last event a plain Jetstream is asked to go back after a break:
 	// another instance may have stamped the same events a little later. What comes twice is

@@ -95,8 +95,8 @@ func (c *committer) gather(ctx context.Context, j *job) error {
 	}
 }
 
-// flush appends what was gathered. Blocks without events, which only move the position, wait for one
-// with events or for the ticker (all), unless a gap must be recorded.
+// flush appends what was gathered. Blocks without events, which only move the position, wait for
+// one with events or for the ticker (all), unless a gap must be recorded.
 func (c *committer) flush(all bool) error {
 	m := c.p.metrics
 	for _, j := range c.jobs {

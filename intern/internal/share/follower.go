@@ -17,8 +17,9 @@ const (
 //
 //   - in the caches, which the feed fills with what the others have written;
 //   - in what the feed reads from then on;
-//   - at once in the store, if its key is too long for the caches, if its collection has no number yet, or
-//     if most strings of late turned out to be there for long: then this instance is behind the others;
+//   - at once in the store, if its key is too long for the caches, if its collection has no
+//     number yet, or if most strings of late turned out to be there for long: then this instance
+//     is behind the others;
 //   - after the hold-off in the store. What is not there is passed on to the workers.
 //
 // run is one goroutine, lookUp another.

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"bufio"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+// retiredWords are terms that docs/glossary.md has replaced by the field's own.
+var retiredWords = regexp.MustCompile(`(?i)\b(crowd|strand|outline|needles?\b|scout|parked|glance|glimpse|purse|footing|loner)` +
+	`|signs? of life|small hours|fell[ _]?off`)
+
+// sourceLines calls fn with each line of the module's files that end in one of suffixes.
+func sourceLines(t *testing.T, suffixes []string, fn func(path string, line int, text string)) {
+	t.Helper()
+	root := filepath.Join("..", "..")
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if name := d.Name(); d.IsDir() && path != root && (strings.HasPrefix(name, ".") || name == "bin" || name == "data" || name == "node_modules") {
+			return filepath.SkipDir
+		}
+		has := func(suffix string) bool { return strings.HasSuffix(path, suffix) }
+		for _, suffix := range suffixes {
+			if d.IsDir() || !has(suffix) {
+				continue
+			}
+			file, err := os.Open(path)
+			if err != nil {
+				return err
+			}
+			defer file.Close()
+			scanner := bufio.NewScanner(file)
+			scanner.Buffer(nil, 1<<20)
+			for line := 1; scanner.Scan(); line++ {
+				fn(path, line, scanner.Text())
+			}
+			return scanner.Err()
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestDocsWords: code and documents use the terms of docs/glossary.md. The changelog names what was
+// renamed.
+func TestDocsWords(t *testing.T) {
+	files := make(map[string]bool)
+	sourceLines(t, []string{".go", ".md", ".yaml", ".html"}, func(path string, line int, text string) {
+		files[path] = true
+		if base := filepath.Base(path); base == "CHANGELOG.md" || base == "docs_words_test.go" {
+			return
+		}
+		if word := retiredWords.FindString(text); word != "" {
+			t.Errorf("%s:%d: %q is no term of docs/glossary.md", path, line, word)
+		}
+	})
+	if len(files) < 200 {
+		t.Errorf("only %d files were read", len(files))
+	}
+}
+
+// TestCommentColumns: a line of a comment ends by column 100, a tab being four. Drawings and lists,
+// which gofmt indents, are free.
+func TestCommentColumns(t *testing.T) {
+	prose := regexp.MustCompile(`^\s*// \S`)
+	sourceLines(t, []string{".go"}, func(path string, line int, text string) {
+		text = strings.ReplaceAll(text, "\t", "    ")
+		if n := utf8.RuneCountInString(text); n > 100 && prose.MatchString(text) {
+			t.Errorf("%s:%d: the comment ends at column %d", path, line, n)
+		}
+	})
+}
