@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -33,6 +34,7 @@ type Client struct {
 	counts    counts
 	place     *place
 	patience  time.Duration // refusalPatience
+	hooks     testHooks
 
 	running atomic.Bool
 	parser  parser  // of Events
@@ -46,6 +48,11 @@ type Client struct {
 	options Options
 	version int   // of options
 	conn    *conn // nil: none
+}
+
+// testHooks is what tests replace.
+type testHooks struct {
+	dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 // New makes a client. It connects when its events are asked for.
@@ -64,6 +71,7 @@ func New(cfg Config) (*Client, error) {
 	c := &Client{
 		cfg: cfg, subscribe: u, header: cfg.Header.Clone(), builtIn: cfg.Compress && !u.Query().Has(dictionaryParameter),
 		place: newPlace(cfg.Cursor, cfg.Overlap), patience: refusalPatience, options: cfg.Options.clone(),
+		hooks: testHooks{dial: (&net.Dialer{}).DialContext},
 	}
 	if c.header == nil {
 		c.header = make(http.Header)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -16,6 +17,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gorilla/websocket"
+
+	"millrace/public"
 	"millrace/public/client"
 )
 
@@ -51,7 +55,7 @@ func TestEvents(t *testing.T) {
 		for i, e := range read(t, c, len(live)) {
 			checkEnvelope(t, e, live[i])
 		}
-		quiet(t, c)
+		checkNoMore(t, c, l)
 	}
 }
 
@@ -150,7 +154,7 @@ func TestFaults(t *testing.T) {
 			}
 			check(t, got, logs[0].all())
 			p.breakBy(nil)
-			quiet(t, c)
+			checkNoMore(t, c, logs...)
 			t.Logf("%d events over %d connections: %v", len(got), p.count(), breaks)
 			if p.count() < 10 {
 				t.Errorf("only %d connections: the proxy did not cut", p.count())
@@ -233,25 +237,28 @@ func TestFilters(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		cfg  client.Config
-		want []truth
+		want func(string) bool
 	}{
 		"a collection": {client.Config{Options: client.Options{Collections: []string{"app.bsky.feed.like"}}, Kinds: []client.Kind{client.KindCommit}},
-			pick(func(s string) bool { return strings.Contains(s, `"collection":"app.bsky.feed.like"`) })},
+			func(s string) bool { return strings.Contains(s, `"collection":"app.bsky.feed.like"`) }},
 		"DIDs, by URL": {client.Config{Options: client.Options{DIDs: []string{didN(2), didN(5)}}},
-			pick(func(s string) bool { return strings.Contains(s, didN(2)) || strings.Contains(s, didN(5)) })},
-		"DIDs, by update": {client.Config{Options: client.Options{DIDs: many}}, pick(func(s string) bool { return strings.Contains(s, didN(3)) })},
+			func(s string) bool { return strings.Contains(s, didN(2)) || strings.Contains(s, didN(5)) }},
+		"DIDs, by update": {client.Config{Options: client.Options{DIDs: many}}, func(s string) bool { return strings.Contains(s, didN(3)) }},
 		"kinds": {client.Config{Kinds: []client.Kind{client.KindIdentity, client.KindAccount}},
-			pick(func(s string) bool { return !isCommit(s) })},
+			func(s string) bool { return !isCommit(s) }},
 		"size": {client.Config{Options: client.Options{MaxMessageBytes: 400}, Kinds: []client.Kind{client.KindAccount}},
-			pick(func(s string) bool { return strings.Contains(s, `"kind":"account"`) })},
+			func(s string) bool { return strings.Contains(s, `"kind":"account"`) }},
 	} {
 		tc.cfg.URL, tc.cfg.Cursor = s.URL, "0"
 		c := newClient(t, tc.cfg)
-		if len(tc.want) == 0 {
+		want := pick(tc.want)
+		check(t, read(t, c, len(want)), want)
+		l.add(traffic(len(l.all()), 100)...)
+		more := pick(tc.want)[len(want):]
+		if len(want) == 0 || len(more) == 0 {
 			t.Fatalf("%s: nothing to want", name)
 		}
-		check(t, read(t, c, len(tc.want)), tc.want)
-		quiet(t, c)
+		check(t, read(t, c, len(more)), more)
 	}
 }
 
@@ -279,12 +286,7 @@ func TestUpdate(t *testing.T) {
 				t.Fatal(err)
 			}
 			// The server reads it when it likes: events of the new kind until one comes.
-			adding.Go(func() {
-				for ctx.Err() == nil {
-					l.add(identity(didN(21)))
-					time.Sleep(time.Millisecond)
-				}
-			})
+			adding.Go(func() { keepAdding(ctx, l, identity(didN(21))) })
 		case 2:
 			p.breakAll()
 		case 5:
@@ -405,70 +407,54 @@ func TestRefusedByOneInstance(t *testing.T) {
 	}
 }
 
-// Silence is noticed, be it of the network or of a server that answers pings and says nothing.
+// Silence of a connection that stalls is noticed; the loop's own slowness is none.
 func TestSilence(t *testing.T) {
-	t.Parallel()
-	l := newEventLog(t)
-	s := serve(t, l)
-	l.add(traffic(0, 3)...)
-	p := newProxy(t, s.addr())
-	p.breakBy(func() fault { return fault{cut: 1200, stall: true} })
-	var first error
-	c := newClient(t, client.Config{URL: p.url(), Cursor: "0", Silence: 200 * time.Millisecond, OnDisconnect: func(err error, _ time.Duration) {
-		if first == nil { // later ones may be silent for a machine that stands still
-			first = err
+	bubble(t, func(t *testing.T) {
+		l := newEventLog(t)
+		l.add(traffic(0, 3)...)
+		all := l.all()
+		p, err := public.New(public.Config{Log: l.Log, Dictionaries: l.dictionaries})
+		if err != nil {
+			t.Fatal(err)
 		}
-		p.breakBy(nil)
-	}})
-	check(t, read(t, c, len(l.all())), l.all())
-	if !errors.Is(first, client.ErrSilent) {
-		t.Errorf("the stalled connection ended with %v", first)
-	}
-	// The loop's own slowness is no silence.
-	unlessFrozen(t, func(ended func(error, time.Duration)) {
-		slow := newClient(t, client.Config{URL: s.URL, Cursor: "0", Silence: 3 * time.Second, OnDisconnect: ended})
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
-		defer cancel()
+		defer p.Shutdown(t.Context())
+		stalls, up := true, websocket.Upgrader{}
+		var ends []error
+		begin := time.Now()
+		c := servePipes(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if !stalls {
+				p.Handler().ServeHTTP(w, r)
+				return
+			}
+			stalls = false
+			ws, err := up.Upgrade(w, r, nil)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer ws.Close()
+			_ = ws.WriteMessage(websocket.TextMessage, []byte(strings.TrimSuffix(all[0].json, "}")+`,"cursor":"`+all[0].cursor+`"}`))
+			_, _ = io.Copy(io.Discard, ws.NetConn()) // pings are not answered
+		}), client.Config{Cursor: "0", Silence: 5 * time.Second, OnDisconnect: func(err error, _ time.Duration) { ends = append(ends, err) }})
+		check(t, read(t, c, len(all)), all)
+		if took := time.Since(begin); len(ends) != 1 || !errors.Is(ends[0], client.ErrSilent) || took < 5*time.Second || took > 6*time.Second {
+			t.Errorf("connections ended with %v, within %v", ends, took)
+		}
+		ends = nil
+		slow := servePipes(t, p.Handler(), client.Config{
+			Cursor: "0", Silence: 3 * time.Second, OnDisconnect: func(err error, _ time.Duration) { ends = append(ends, err) },
+		})
 		n := 0
-		for range slow.Events(ctx) {
-			if n++; n == len(l.all()) {
+		for range slow.Events(t.Context()) {
+			if n++; n == len(all) {
 				break
 			}
 			time.Sleep(3600 * time.Millisecond / time.Duration(n*n))
 		}
+		if len(ends) > 0 {
+			t.Errorf("connections of a slow loop ended with %v", ends)
+		}
 	})
-}
-
-// unlessFrozen runs what must not end a connection; again, if one ended while the machine stood
-// still, to which no Silence is a match.
-func unlessFrozen(t *testing.T, run func(ended func(error, time.Duration))) {
-	t.Helper()
-	for try := 1; ; try++ {
-		var frozen time.Duration // at most
-		done := make(chan struct{})
-		var watching sync.WaitGroup
-		watching.Go(func() {
-			for last := time.Now(); ; last = time.Now() {
-				select {
-				case <-done:
-					return
-				case <-time.After(10 * time.Millisecond):
-					frozen = max(frozen, time.Since(last))
-				}
-			}
-		})
-		var ends []error
-		run(func(err error, _ time.Duration) { ends = append(ends, err) })
-		close(done)
-		watching.Wait()
-		if len(ends) == 0 {
-			return
-		}
-		if frozen < time.Second/2 || try == 10 {
-			t.Errorf("connections ended with %v; the machine stood still for up to %v", ends, frozen)
-			return
-		}
-	}
 }
 
 // A heartbeat takes the cursor along while nothing matches.

@@ -87,7 +87,7 @@ func (c *Client) dial(ctx context.Context, query string) (*conn, error) {
 		Proxy:            http.ProxyFromEnvironment,
 		TLSClientConfig:  c.cfg.TLS,
 		NetDialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-			raw, err := (&net.Dialer{}).DialContext(ctx, network, address)
+			raw, err := c.hooks.dial(ctx, network, address)
 			if err != nil {
 				return nil, err
 			}

@@ -1,6 +1,15 @@
 package client
 
-import "time"
+import (
+	"context"
+	"net"
+	"time"
+)
+
+// DialBy has a client make its connections in another way.
+func (c *Client) DialBy(dial func(ctx context.Context, network, address string) (net.Conn, error)) {
+	c.hooks.dial = dial
+}
 
 // SetPatience shortens how long a client that was served goes on asking a server that refuses it.
 func (c *Client) SetPatience(d time.Duration) { c.patience = d }

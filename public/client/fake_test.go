@@ -26,9 +26,17 @@ import (
 // more.
 func fake(t *testing.T, say func(n int, ws *websocket.Conn)) (url string, connections *atomic.Int64) {
 	t.Helper()
+	h, connections := fakeHandler(say)
+	srv := httptest.NewServer(h)
+	t.Cleanup(srv.Close)
+	return srv.URL, connections
+}
+
+// fakeHandler is what fake serves.
+func fakeHandler(say func(n int, ws *websocket.Conn)) (h http.Handler, connections *atomic.Int64) {
 	connections = new(atomic.Int64)
 	up := websocket.Upgrader{}
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/subscribe" {
 			http.NotFound(w, r)
 			return
@@ -44,9 +52,7 @@ func fake(t *testing.T, say func(n int, ws *websocket.Conn)) (url string, connec
 				return
 			}
 		}
-	}))
-	t.Cleanup(srv.Close)
-	return srv.URL, connections
+	}), connections
 }
 
 const oneEvent = `{"did":"did:plc:a","time_us":1790000000000000,"kind":"identity","identity":{"did":"did:plc:a","seq":1,"time":"t"}}`
@@ -98,23 +104,18 @@ func TestUnreadable(t *testing.T) {
 
 // A millrace that answers pings and sends neither events nor heartbeats is stuck.
 func TestMissingHeartbeats(t *testing.T) {
-	t.Parallel()
-	extended := strings.TrimSuffix(oneEvent, "}") + `,"cursor":"b7e1c0-1-0"}`
-	url, conns := fake(t, func(n int, ws *websocket.Conn) {
-		if n == 1 {
+	bubble(t, func(t *testing.T) {
+		extended := strings.TrimSuffix(oneEvent, "}") + `,"cursor":"b7e1c0-1-0"}`
+		h, conns := fakeHandler(func(_ int, ws *websocket.Conn) {
 			_ = ws.WriteMessage(websocket.TextMessage, []byte(extended))
+		})
+		c := servePipes(t, h, client.Config{Silence: 3 * time.Second, Heartbeat: time.Second, NoReconnect: true})
+		begin := time.Now()
+		err := firstErrorOf(t.Context(), c)
+		if took := time.Since(begin); !errors.Is(err, client.ErrSilent) || took != 3*time.Second || conns.Load() != 1 {
+			t.Errorf("%v after %v and %d connections", err, took, conns.Load())
 		}
 	})
-	var ended error
-	begin := time.Now()
-	c := newClient(t, client.Config{URL: url, Silence: 3 * time.Second, Heartbeat: time.Second, NoReconnect: true,
-		OnDisconnect: func(err error, _ time.Duration) { ended = err }})
-	for _, err := range c.Events(t.Context()) {
-		ended = err
-	}
-	if took := time.Since(begin); !errors.Is(ended, client.ErrSilent) || took < 3*time.Second || conns.Load() != 1 {
-		t.Errorf("%v after %v and %d connections", ended, took, conns.Load())
-	}
 }
 
 // Options that change while a connection is made are sent over it.
@@ -135,12 +136,7 @@ func TestUpdateWhileConnecting(t *testing.T) {
 	defer adding.Wait()
 	defer cancel()
 	c = newClient(t, client.Config{URL: srv.URL, Options: client.Options{DIDs: []string{didN(1)}}, OnInfo: onceLive(func() {
-		adding.Go(func() {
-			for ctx.Err() == nil {
-				l.add(identity(didN(1)), identity(didN(2)))
-				time.Sleep(5 * time.Millisecond)
-			}
-		})
+		adding.Go(func() { keepAdding(ctx, l, identity(didN(1)), identity(didN(2))) })
 	})})
 	updated := 0
 	for e, err := range c.Events(ctx) { // the server reads the update when it likes
@@ -186,9 +182,7 @@ func TestUpdatesAtATime(t *testing.T) {
 					t.Error(err)
 				}
 			})
-			for c.Updates() < i { // they wait for their turns
-				time.Sleep(time.Millisecond)
-			}
+			eventually(t, "it waits for its turn", func() bool { return c.Updates() == i })
 		}
 		release()
 		updating.Wait()
@@ -211,7 +205,7 @@ func TestTLS(t *testing.T) {
 	roots.AddCert(srv.Certificate())
 	c := newClient(t, client.Config{URL: srv.URL, Cursor: "0", Compress: true, TLS: &tls.Config{RootCAs: roots}})
 	check(t, read(t, c, len(l.all())), l.all())
-	quiet(t, c)
+	checkNoMore(t, c, l)
 }
 
 // A file that was kept under a wrong name is not taken for what its name says.

@@ -67,6 +67,8 @@ func (j *jetstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		next = len(j.events)
 	}
 	j.mu.Unlock()
+	pings := time.NewTicker(5 * time.Millisecond) // while there are no events
+	defer pings.Stop()
 	for ; left > 0; left-- {
 		j.mu.Lock()
 		for next < len(j.events) && j.stamps[next] < cursor {
@@ -82,7 +84,7 @@ func (j *jetstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			if ws.WriteControl(websocket.PingMessage, nil, time.Now().Add(time.Second)) != nil {
 				return
 			}
-			time.Sleep(5 * time.Millisecond)
+			<-pings.C
 			continue
 		}
 		if ws.WriteMessage(websocket.TextMessage, []byte(event)) != nil {
@@ -165,7 +167,13 @@ func TestPlainJetstream(t *testing.T) {
 			break
 		}
 	}
-	quiet(t, c)
+	last := l.add(commit(didN(1), "app.bsky.feed.post", "the last one", "last"))[0]
+	last.timeUS = all[len(all)-1].timeUS + 50_000
+	a.add(last)
+	b.add(last)
+	if got := read(t, c, 1); timeMember.ReplaceAllString(string(got[0].Raw), "") != timeMember.ReplaceAllString(last.json, "") {
+		t.Errorf("%s came before the last one", got[0].Raw)
+	}
 	if n := a.count() + b.count(); n < 5 {
 		t.Errorf("%d connections", n)
 	}
@@ -184,41 +192,19 @@ func locked(mu *sync.Mutex, f func(int) int) func(int) int {
 
 // A quiet Jetstream sends no heartbeats; its answers to pings are enough.
 func TestQuietJetstream(t *testing.T) {
-	t.Parallel()
-	j := &jetstream{t: t, breaks: func(int) int { return 1 << 30 }}
-	j.add(truth{json: `{"did":"did:plc:a","time_us":0,"kind":"identity","identity":{"did":"did:plc:a","seq":1,"time":"t"}}`, timeUS: 1_790_000_000_000_000})
-	up := websocket.Upgrader{}
-	silent := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ws, err := up.Upgrade(w, r, nil)
-		if err != nil {
-			return
-		}
-		defer ws.Close()
-		_ = ws.WriteMessage(websocket.TextMessage, []byte(j.events[0]))
-		for {
-			if _, _, err := ws.NextReader(); err != nil {
-				return
-			}
-		}
-	}))
-	defer silent.Close()
-	unlessFrozen(t, func(ended func(error, time.Duration)) {
-		broken := false
-		c := newClient(t, client.Config{URL: silent.URL, Silence: 3 * time.Second, OnDisconnect: func(err error, wait time.Duration) {
-			broken = true
-			ended(err, wait)
-		}})
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+	bubble(t, func(t *testing.T) {
+		h, conns := fakeHandler(func(_ int, ws *websocket.Conn) { _ = ws.WriteMessage(websocket.TextMessage, []byte(oneEvent)) })
+		c := servePipes(t, h, client.Config{Silence: 3 * time.Second, OnDisconnect: func(err error, _ time.Duration) { t.Error(err) }})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
 		n := 0
 		for e, err := range c.Events(ctx) {
 			if err == nil && e.Identity.Seq == 1 {
 				n++
-				time.AfterFunc(7*time.Second, cancel) // more than twice the silence
 			}
 		}
-		if n != 1 && !broken {
-			t.Errorf("%d events", n)
+		if n != 1 || conns.Load() != 1 {
+			t.Errorf("%d events over %d connections", n, conns.Load())
 		}
 	})
 }

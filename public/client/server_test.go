@@ -2,7 +2,6 @@ package client_test
 
 import (
 	"context"
-	"errors"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -200,18 +199,33 @@ func read(t testing.TB, c *client.Client, n int) []client.Event {
 	return out
 }
 
-// quiet makes sure that no event comes for a while.
-func quiet(t testing.TB, c *client.Client) {
+// checkNoMore makes sure that no event comes which the test did not expect: the next one is what is added to the logs.
+func checkNoMore(t testing.TB, c *client.Client, logs ...*eventLog) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 150*time.Millisecond)
-	defer cancel()
-	for e, err := range c.Events(ctx) {
-		if err == nil {
-			t.Fatalf("an event too many: %s", e.Raw)
+	var next []truth
+	for _, l := range logs {
+		next = l.add(identity(didN(1)))
+	}
+	check(t, read(t, c, 1), next)
+}
+
+// eventually waits until a condition holds.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("never happened: %s", what)
 		}
-		if !errors.Is(err, context.DeadlineExceeded) {
-			t.Fatal(err)
-		}
+	}
+}
+
+// keepAdding appends the same frames again and again, until ctx is done.
+func keepAdding(ctx context.Context, l *eventLog, frames ...frame) {
+	pace := time.NewTicker(time.Millisecond)
+	defer pace.Stop()
+	for ctx.Err() == nil {
+		l.add(frames...)
+		<-pace.C
 	}
 }
 
