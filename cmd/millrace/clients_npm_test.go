@@ -159,10 +159,8 @@ func (c *jsClient) said() string {
 // reach waits until the client has printed n events in all.
 func (c *jsClient) reach(t *testing.T, n int) {
 	t.Helper()
-	for end := time.Now().Add(90 * time.Second); c.count() < n; time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%d of %d events\n%s", c.count(), n, c.said())
-		}
+	if !becomes(5*patience, func() bool { return c.count() >= n }) {
+		t.Fatalf("%d of %d events\n%s", c.count(), n, c.said())
 	}
 }
 

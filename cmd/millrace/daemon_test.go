@@ -238,15 +238,22 @@ func (s *subscriber) lines(t *testing.T, n int) []string {
 	return out
 }
 
-// waitFor polls until ok.
+// waitFor waits until a condition holds.
 func waitFor(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(2 * patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		if ok() {
-			return
+	if !becomes(2*patience, ok) {
+		t.Fatalf("waited in vain for %s", what)
+	}
+}
+
+// becomes waits until a condition holds, and gives up after a while.
+func becomes(limit time.Duration, ok func() bool) bool {
+	for end := time.Now().Add(limit); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			return false
 		}
 	}
-	t.Fatalf("waited in vain for %s", what)
+	return true
 }
 
 // TestMain takes away what binaries built.

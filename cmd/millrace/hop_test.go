@@ -63,9 +63,11 @@ func (l *lazyLine) carry(c net.Conn, relay string, mayBeLazy bool) {
 		up.Close()
 	}()
 	buf := make([]byte, 16<<10)
+	pace := time.NewTicker(5 * time.Millisecond)
+	defer pace.Stop()
 	for {
 		for mayBeLazy && l.lazy.Load() {
-			time.Sleep(5 * time.Millisecond)
+			<-pace.C
 		}
 		n, err := up.Read(buf)
 		if err != nil {

@@ -7,8 +7,6 @@ import (
 	"net"
 	"os"
 	"runtime/debug"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 )
@@ -70,69 +68,4 @@ func waitServing(t *testing.T, addr string) {
 func giveHeapBack() {
 	debug.SetMemoryLimit(math.MaxInt64)
 	debug.SetGCPercent(100)
-}
-
-// complaints are what was wrong in one attempt of inTime. It is safe for concurrent use.
-type complaints struct {
-	mu  sync.Mutex
-	all []string
-}
-
-func (c *complaints) errorf(format string, args ...any) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.all = append(c.all, fmt.Sprintf(format, args...))
-}
-
-func (c *complaints) any() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.all) > 0
-}
-
-// inTime is for what millrace promises to do within a time, and cannot while the machine stands
-// still: an attempt during which it did so proves nothing when there are complaints, and is made
-// again.
-func inTime(t *testing.T, attempt func(wrong *complaints)) {
-	t.Helper()
-	const attempts = 10
-	for n := 1; ; n++ {
-		longest := standstill()
-		wrong := &complaints{}
-		attempt(wrong)
-		still := longest()
-		if !wrong.any() {
-			return
-		}
-		if still < 200*time.Millisecond || n == attempts {
-			t.Fatalf("%s\n(attempt %d; the machine stood still for up to %v)", strings.Join(wrong.all, "\n"), n, still)
-		}
-		t.Logf("attempt %d, in which the machine stood still for %v:\n%s", n, still, strings.Join(wrong.all, "\n"))
-	}
-}
-
-// standstill measures until longest is called for how long at most this process was not let run.
-func standstill() (longest func() time.Duration) {
-	const tick = 10 * time.Millisecond
-	stop := make(chan struct{})
-	var most time.Duration
-	var watching sync.WaitGroup
-	watching.Go(func() {
-		ticker := time.NewTicker(tick)
-		defer ticker.Stop()
-		for last := time.Now(); ; {
-			select {
-			case <-ticker.C:
-			case <-stop:
-				most = max(most, time.Since(last)-tick)
-				return
-			}
-			most, last = max(most, time.Since(last)-tick), time.Now()
-		}
-	})
-	return func() time.Duration {
-		close(stop)
-		watching.Wait()
-		return most
-	}
 }

@@ -10,7 +10,6 @@ import (
 	"sort"
 	"strconv"
 	"testing"
-	"time"
 
 	"millrace/translate"
 )
@@ -67,19 +66,22 @@ func (r *round) leastSeq() int64 {
 // the cursor, and returns all it saw.
 func (w *watcher) seenThrough(t *testing.T, cursor string) []truthEvent {
 	t.Helper()
-	for end := time.Now().Add(soakSettle); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	var events []truthEvent
+	seen := becomes(soakSettle, func() bool {
 		w.mu.Lock()
-		events, err := slices.Clone(w.events), w.err
+		var err error
+		events, err = slices.Clone(w.events), w.err
 		w.mu.Unlock()
 		if err != nil {
 			t.Fatalf("subscriber (%s): %v", w.name, err)
 		}
-		if n := len(events); n > 0 && events[n-1].position(&w.r.seen).String() == cursor {
-			return events
-		}
+		n := len(events)
+		return n > 0 && events[n-1].position(&w.r.seen).String() == cursor
+	})
+	if !seen {
+		t.Fatalf("subscriber (%s) did not reach %s within %v", w.name, cursor, soakSettle)
 	}
-	t.Fatalf("subscriber (%s) did not reach %s within %v", w.name, cursor, soakSettle)
-	return nil
+	return events
 }
 
 // trim starts the daemon anew, which trims, and returns what is left of the log: the end of it, no
@@ -89,17 +91,17 @@ func (r *round) trim(log []truthEvent) []truthEvent {
 	r.calm = true
 	r.start(nil)
 	var status struct{ Log struct{ Bytes int64 } }
-	for end := time.Now().Add(soakSettle); ; time.Sleep(10 * time.Millisecond) {
-		if resp, err := http.Get("http://" + r.addr + "/status"); err == nil {
-			err = json.NewDecoder(resp.Body).Decode(&status)
-			resp.Body.Close()
-			if n := status.Log.Bytes; err == nil && n > 0 && n <= soakRetention {
-				break
-			}
+	trimmed := becomes(soakSettle, func() bool {
+		resp, err := http.Get("http://" + r.addr + "/status")
+		if err != nil {
+			return false
 		}
-		if time.Now().After(end) {
-			r.t.Fatalf("the log takes %d bytes, it may take %d", status.Log.Bytes, soakRetention)
-		}
+		defer resp.Body.Close()
+		err = json.NewDecoder(resp.Body).Decode(&status)
+		return err == nil && status.Log.Bytes > 0 && status.Log.Bytes <= soakRetention
+	})
+	if !trimmed {
+		r.t.Fatalf("the log takes %d bytes, it may take %d", status.Log.Bytes, soakRetention)
 	}
 	c, err := r.cursors()
 	if err != nil {

@@ -182,18 +182,14 @@ func (w *watcher) message(msg []byte) {
 func (w *watcher) waitFor(t *testing.T, log []truthEvent) {
 	t.Helper()
 	want := len(w.filter.apply(log, factsOf(t, log)))
-	for end := time.Now().Add(soakSettle); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	becomes(soakSettle, func() bool {
 		w.mu.Lock()
-		enough := len(w.events) >= want || w.err != nil
+		defer w.mu.Unlock()
 		if w.updates != nil {
-			enough = w.through >= log[len(log)-1].TimeUS || w.err != nil
+			return w.through >= log[len(log)-1].TimeUS || w.err != nil
 		}
-		w.mu.Unlock()
-		if enough {
-			time.Sleep(20 * time.Millisecond) // for events too many
-			return
-		}
-	}
+		return len(w.events) >= want || w.err != nil
+	})
 }
 
 // check holds what the watcher saw over all its connections, which are closed, against the log.

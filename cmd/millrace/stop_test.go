@@ -3,9 +3,11 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"strings"
@@ -34,6 +36,7 @@ func TestSIGTERM(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := subscribe(t, addr, "extended=true&cursor=0")
+	var mu sync.Mutex // last's
 	var last []byte
 	var end error
 	var reading sync.WaitGroup
@@ -44,10 +47,25 @@ func TestSIGTERM(t *testing.T) {
 				end = err
 				return
 			}
+			mu.Lock()
 			last = bytes.Clone(msg)
+			mu.Unlock()
 		}
 	})
 	sim.waitMade(t, 4000)
+	sim.do(t, "quiet?for=1h")
+	waitFor(t, "the subscriber to have what there is", func() bool { // then the last words find room in its socket
+		resp, err := http.Get("http://" + addr + "/cursors")
+		if err != nil {
+			return false
+		}
+		defer resp.Body.Close()
+		var now struct{ Newest struct{ Cursor string } }
+		err = json.NewDecoder(resp.Body).Decode(&now)
+		mu.Lock()
+		defer mu.Unlock()
+		return err == nil && isEvent(last) && nextCursor(last) == now.Newest.Cursor
+	})
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}

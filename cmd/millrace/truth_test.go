@@ -274,10 +274,8 @@ func (s *simulator) settle(t *testing.T) []truthEvent {
 // waitMade waits until relaysim has made n messages.
 func (s *simulator) waitMade(t *testing.T, n int64) {
 	t.Helper()
-	for end := time.Now().Add(5 * patience); s.messages(t) < n; time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("relaysim made %d of %d messages in five minutes", s.messages(t), n)
-		}
+	if !becomes(5*patience, func() bool { return s.messages(t) >= n }) {
+		t.Fatalf("relaysim made %d of %d messages in five minutes", s.messages(t), n)
 	}
 }
 

@@ -12,8 +12,8 @@ import (
 	"millrace/public/client"
 )
 
-// bubble runs a test on a clock of its own, which stands still while a goroutine works. Its servers are those of
-// servePipes.
+// bubble runs a test on a clock of its own, which stands still while a goroutine works. Its servers
+// are those of servePipes.
 func bubble(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
 	synctest.Test(t, test)

@@ -199,7 +199,8 @@ func read(t testing.TB, c *client.Client, n int) []client.Event {
 	return out
 }
 
-// checkNoMore makes sure that no event comes which the test did not expect: the next one is what is added to the logs.
+// checkNoMore makes sure that no event comes which the test did not expect: the next one is what is
+// added to the logs.
 func checkNoMore(t testing.TB, c *client.Client, logs ...*eventLog) {
 	t.Helper()
 	var next []truth
