@@ -23,9 +23,9 @@ import (
 // end between two frames is TestShutdownUnderLoad of package public.
 func TestRestartUnderLoad(t *testing.T) {
 	t.Parallel()
-	restarts, crowd, frames := 2, 40, 12_000
+	restarts, count, frames := 2, 40, 12_000
 	if long() {
-		restarts, crowd, frames = 8, 100, 30_000
+		restarts, count, frames = 8, 100, 30_000
 	}
 	sim := startRelaysim(t, "--rate", "1500", "--frames", strconv.Itoa(frames), "--wait-for-consumer")
 	dir, addr := t.TempDir(), freeAddr(t)
@@ -37,7 +37,7 @@ func TestRestartUnderLoad(t *testing.T) {
 	}
 	p := start()
 	var told atomic.Int64
-	readers := make([]*loadReader, crowd)
+	readers := make([]*loadReader, count)
 	for i := range readers {
 		readers[i] = &loadReader{t: t, addr: addr, told: &told, extended: i%2 == 0, compressed: i%4 >= 2, cursor: "0"}
 	}
@@ -47,7 +47,7 @@ func TestRestartUnderLoad(t *testing.T) {
 			r.connect()
 			reading.Go(r.read)
 		}
-		for range crowd / 4 {
+		for range count / 4 {
 			dialRaw(t, addr, "cursor=0") // and reads nothing
 		}
 		sim.waitMade(t, int64(frames*(i+1)/(restarts+2)))
