@@ -133,11 +133,11 @@ func (x *exporter) resume(f File) (complete bool, err error) {
 		return false, err
 	}
 	x.w.counts, x.bytes = x.old.counts, x.old.offset
-	if x.old.kind == segEnd {
-		return true, nil
-	}
 	if err := f.Truncate(x.old.offset); err != nil {
 		return false, err
+	}
+	if x.old.kind == segEnd {
+		return true, nil
 	}
 	if _, err := f.Seek(x.old.offset, io.SeekStart); err != nil {
 		return false, err
