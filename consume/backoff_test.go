@@ -78,7 +78,7 @@ func TestBackoffInRun(t *testing.T) {
 			if time.Since(began) < time.Hour {
 				return nil, errors.New("no route")
 			}
-			return l.dial(ctx, network, addr)
+			return l.Dial(ctx, network, addr)
 		}}
 		c := startWith(t, nil, cfg, newSink())
 		time.Sleep(2 * time.Hour)

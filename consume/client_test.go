@@ -415,7 +415,7 @@ func TestHandleErrorEndsRun(t *testing.T) {
 			p.wait()
 		})
 		failed := errors.New("disk is full")
-		c, err := New(Config{Dial: l.dial, Cursor: 10, Handle: func(_ context.Context, f Frame) error {
+		c, err := New(Config{Dial: l.Dial, Cursor: 10, Handle: func(_ context.Context, f Frame) error {
 			if f.Seq == 13 {
 				return failed
 			}

@@ -45,12 +45,11 @@ func TestDeadRelay(t *testing.T) {
 			p.wait()
 		})
 		// A pipe has no buffer: let the pings be taken from it, but not be answered.
-		hole := &pipes{conns: l.conns, done: l.done}
 		n := 0
 		c := func() *running {
 			s := newSink()
 			return startWith(t, nil, Config{URL: "ws://relay.test", Cursor: 10, Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
-				nc, err := hole.dial(ctx, network, addr)
+				nc, err := l.Dial(ctx, network, addr)
 				if n++; n == 1 && err == nil {
 					nc = &muted{Conn: nc}
 				}

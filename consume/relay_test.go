@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -23,6 +22,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"millrace/consume/relaysim/cbor"
+	"millrace/consume/relaysim/pipenet"
 )
 
 // patience is for what must come.
@@ -134,45 +134,15 @@ func (r *relay) cursors() []string {
 	return slices.Clone(r.asked)
 }
 
-// pipes is a net.Listener whose connections are net.Pipes, which a synctest bubble can see through.
-type pipes struct {
-	conns chan net.Conn
-	done  chan struct{}
-	once  sync.Once
-}
-
-func (l *pipes) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.conns:
-		return c, nil
-	case <-l.done:
-		return nil, net.ErrClosed
-	}
-}
-func (l *pipes) Close() error   { l.once.Do(func() { close(l.done) }); return nil }
-func (l *pipes) Addr() net.Addr { return &net.TCPAddr{} }
-
-func (l *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	client, server := net.Pipe()
-	select {
-	case l.conns <- server:
-		return client, nil
-	case <-l.done:
-		return nil, errors.New("relay is down")
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
 // pipeRelay starts a relay for use within a synctest bubble, and returns what dials it.
-func pipeRelay(t *testing.T, script func(p *peer)) (*relay, *pipes) {
+func pipeRelay(t *testing.T, script func(p *peer)) (*relay, *pipenet.Listener) {
 	r := &relay{t: t, script: script}
-	l := &pipes{conns: make(chan net.Conn), done: make(chan struct{})}
+	l := pipenet.Listen()
 	srv := &http.Server{Handler: r, ErrorLog: discardLog()}
 	go srv.Serve(l)
 	t.Cleanup(func() {
 		srv.Close()
-		synctest.Wait() // no connection begins any more
+		synctest.Wait() // until no connection begins
 		r.wg.Wait()
 	})
 	return r, l
@@ -267,18 +237,18 @@ type running struct {
 }
 
 // start runs a Client over l. cfg needs no URL, Dial, Handle, Registerer.
-func start(t testing.TB, l *pipes, cfg Config) *running {
+func start(t testing.TB, l *pipenet.Listener, cfg Config) *running {
 	t.Helper()
 	s := newSink()
 	return startWith(t, l, cfg, s)
 }
 
-func startWith(t testing.TB, l *pipes, cfg Config, s *sink) *running {
+func startWith(t testing.TB, l *pipenet.Listener, cfg Config, s *sink) *running {
 	t.Helper()
 	reg := prometheus.NewPedanticRegistry()
 	cfg.Handle, cfg.Registerer = s.handle, reg
 	if l != nil {
-		cfg.URL, cfg.Dial = "ws://relay.test", l.dial
+		cfg.URL, cfg.Dial = "ws://relay.test", l.Dial
 	}
 	c, err := New(cfg)
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/gorilla/websocket"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"millrace/consume/relaysim/pipenet"
 	"millrace/dict"
 )
 
@@ -37,7 +38,7 @@ type testServer struct {
 	t        testing.TB
 	addr     string
 	dialer   dialer
-	pipes    *pipes // in a bubble
+	pipes    *pipenet.Listener // in a bubble
 	registry *prometheus.Registry
 }
 
@@ -84,7 +85,7 @@ func serveOn(t testing.TB, ln net.Listener, src source, dictionaries *dict.Regis
 			t.Errorf("%d bytes of the clients' budget were never given back", used)
 		}
 	})
-	return &testServer{Server: s, t: t, addr: ln.Addr().String(), registry: registry, dialer: dialer{NetDial: net.Dial}}
+	return &testServer{Server: s, t: t, addr: ln.Addr().String(), registry: registry, dialer: dialer{NetDialContext: (&net.Dialer{}).DialContext}}
 }
 
 // metric returns the value of a counter or gauge, with its label's value if it has one.
@@ -316,7 +317,7 @@ type rawClient struct {
 // connect opens a connection and says nothing.
 func (s *testServer) connect() net.Conn {
 	s.t.Helper()
-	nc, err := s.dialer.NetDial("tcp", s.addr)
+	nc, err := s.dialer.NetDialContext(s.t.Context(), "tcp", s.addr)
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -82,7 +82,7 @@ func (p *producer) share() {
 	p.current.Store(&n)
 }
 
-// errStopped is what do returns when nobody produces any more.
+// errStopped is what do returns once production has ended.
 var errStopped = errors.New("the producer has stopped")
 
 // do runs f between two frames, in the producer's goroutine, and waits for it.

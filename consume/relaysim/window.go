@@ -145,7 +145,7 @@ func (w *window) dropLocked() {
 	w.recycleLocked(c)
 }
 
-// recycleLocked keeps a chunk for reuse if nobody can see it any more.
+// recycleLocked keeps a chunk for reuse if no consumer can see it.
 func (w *window) recycleLocked(c *chunk) {
 	if c.gone && c.refs == 0 && cap(c.buf) == chunkBytes && len(w.free) < maxFreeChunks {
 		w.free = append(w.free, c)

@@ -143,7 +143,7 @@ func (k *conn) close() {
 	k.pings.Wait()
 }
 
-// writeLocked sends a text message. If that fails the connection is of no use any more, and is
+// writeLocked sends a text message. If that fails the connection is of no use, and is
 // closed: the reader notices.
 func (k *conn) writeLocked(msg []byte) {
 	err := k.ws.SetWriteDeadline(time.Now().Add(writeTimeout))

@@ -62,7 +62,7 @@ type proxy struct {
 // fault says what becomes of a connection.
 type fault struct {
 	cut   int  // bytes from the server after which it breaks; 0: never
-	stall bool // instead of breaking nothing comes any more
+	stall bool // instead of breaking it sends nothing more
 }
 
 func newProxy(t testing.TB, backend string) *proxy {
