@@ -1,6 +1,7 @@
 package intern
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -64,46 +65,39 @@ const (
 	maxBatchStrings = 4096
 )
 
-func (c *Config) setDefaults() error {
+func (c Config) validate() error {
 	switch {
 	case c.Store == nil:
-		return errors.New("no Store")
+		return errors.New("intern: field Store: must be set")
 	case c.PrefixBits != 0 && (c.PrefixBits < minPrefixBits || c.PrefixBits > maxPrefixBits):
-		return fmt.Errorf("field PrefixBits: %d is not %d to %d", c.PrefixBits, minPrefixBits, maxPrefixBits)
+		return fmt.Errorf("intern: field PrefixBits: %d is not %d to %d", c.PrefixBits, minPrefixBits, maxPrefixBits)
 	case c.Workers < 0 || c.Workers > maxWorkers:
-		return fmt.Errorf("field Workers: %d is not 1 to %d", c.Workers, maxWorkers)
+		return fmt.Errorf("intern: field Workers: %d is not 1 to %d", c.Workers, maxWorkers)
 	case c.BatchStrings < 0 || c.BatchStrings > maxBatchStrings:
-		return fmt.Errorf("field BatchStrings: %d is not 1 to %d", c.BatchStrings, maxBatchStrings)
+		return fmt.Errorf("intern: field BatchStrings: %d is not 1 to %d", c.BatchStrings, maxBatchStrings)
 	case c.Timeout < 0:
-		return fmt.Errorf("field Timeout: %v is negative", c.Timeout)
+		return fmt.Errorf("intern: field Timeout: %v is negative", c.Timeout)
 	case c.Scope > ScopeDIDs:
-		return fmt.Errorf("field Scope: %d is unknown", c.Scope)
+		return fmt.Errorf("intern: field Scope: %d is unknown", c.Scope)
 	}
-	if c.Workers == 0 {
-		c.Workers = 4
-	}
-	if c.BatchStrings == 0 {
-		c.BatchStrings = 512
-	}
-	if c.CacheBytes == 0 {
-		c.CacheBytes = 16 << 20
-	}
-	if c.Timeout == 0 {
-		c.Timeout = 5 * time.Second
-	}
+	return nil
+}
+
+// withDefaults returns c with its zeros filled.
+func (c Config) withDefaults() Config {
+	c.Workers = cmp.Or(c.Workers, 4)
+	c.BatchStrings = cmp.Or(c.BatchStrings, 512)
+	c.CacheBytes = cmp.Or(c.CacheBytes, 16<<20)
+	c.Timeout = cmp.Or(c.Timeout, 5*time.Second)
 	if limit := c.Store.Limits().Duration; limit > 0 {
 		c.Timeout = min(c.Timeout, limit*4/5) // well before the store gives up
 	}
-	if c.Seed == 0 {
-		c.Seed = rand.Uint64()
-	}
-	if c.hooks.timing == (share.Timing{}) {
-		c.hooks.timing = share.DefaultTiming()
-	}
+	c.Seed = cmp.Or(c.Seed, rand.Uint64())
+	c.hooks.timing = cmp.Or(c.hooks.timing, share.DefaultTiming())
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	return nil
+	return c
 }
 
 // Interner gives every DID and AT URI its UID. Safe for concurrent use.
@@ -133,9 +127,10 @@ type Interner struct {
 // store that does not answer is tried again until ctx ends; ctx has no meaning after Open has
 // returned.
 func Open(ctx context.Context, cfg Config) (*Interner, error) {
-	if err := cfg.setDefaults(); err != nil {
-		return nil, fmt.Errorf("intern config: %w", err)
+	if err := cfg.validate(); err != nil {
+		return nil, err
 	}
+	cfg = cfg.withDefaults()
 	m, err := newMetrics(cfg.Registerer)
 	if err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
@@ -324,7 +319,7 @@ func (in *Interner) split(c *call, items []*item) []task {
 	return slices.DeleteFunc(tasks, func(t task) bool { return t.call == nil })
 }
 
-// handOver queues a task with its worker. It returns false if nobody waits for it any more.
+// handOver queues a task with its worker. It returns false if its caller has left.
 func (in *Interner) handOver(t task) bool {
 	select {
 	case in.workers[t.worker].queue <- t:
