@@ -74,25 +74,31 @@ func (s *testServer) dialHTTP10(t *testing.T) {
 	}
 }
 
+// endlessRecorded is an endless source, with the reader that it made last.
+func endlessRecorded() (src source, made func() *fakeReader) {
+	src = endless(1000)
+	inner := src.newReader
+	var last *fakeReader
+	src.newReader = func(cfg replay.ReaderConfig) (reader, error) {
+		r, err := inner(cfg)
+		last = r.(*fakeReader)
+		return r, err
+	}
+	return src, func() *fakeReader { return last }
+}
+
 // TestSlowSubscriberReleasesItsReader: while a client takes nothing, its reader holds nothing of
 // the log.
 func TestSlowSubscriberReleasesItsReader(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		src := endless(1000)
-		inner := src.newReader
-		var r *fakeReader
-		src.newReader = func(cfg replay.ReaderConfig) (reader, error) {
-			made, err := inner(cfg)
-			r = made.(*fakeReader)
-			return made, err
-		}
+		src, made := endlessRecorded()
 		s := serveSourceBubble(t, src, newRegistry(t), nil)
 		s.rawDial("")
 		synctest.Wait()
-		if n := r.released.Load(); n != 0 {
+		if n := made().released.Load(); n != 0 {
 			t.Errorf("it is released %d times before it waits", n)
 		}
-		eventually(t, "the reader is released", func() bool { return r.released.Load() == 1 })
+		eventually(t, "the reader is released", func() bool { return made().released.Load() == 1 })
 	})
 }
 
@@ -100,14 +106,7 @@ func TestSlowSubscriberReleasesItsReader(t *testing.T) {
 // reader holds nothing of the log.
 func TestLimitedSubscriberReleasesItsReader(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		src := endless(1000)
-		inner := src.newReader
-		var r *fakeReader
-		src.newReader = func(cfg replay.ReaderConfig) (reader, error) {
-			made, err := inner(cfg)
-			r = made.(*fakeReader)
-			return made, err
-		}
+		src, made := endlessRecorded()
 		s := serveSourceBubble(t, src, newRegistry(t), func(cfg *Config, _ *timing) { cfg.MaxEventsPerSecond = 10 })
 		c := s.dial("")
 		for size := 0; size < maxChunkBytes; {
@@ -115,7 +114,7 @@ func TestLimitedSubscriberReleasesItsReader(t *testing.T) {
 			size += len(appendFrame(nil, frameText, p))
 		}
 		synctest.Wait()
-		if r.released.Load() == 0 {
+		if made().released.Load() == 0 {
 			t.Error("its reader is not released while it waits")
 		}
 	})

@@ -149,18 +149,25 @@ func TestLateParts(t *testing.T) {
 	}
 }
 
-// TestStaleParts: a reader that comes to a block closes what was read ahead of those before it, and
-// finds its own.
-func TestStaleParts(t *testing.T) {
-	l, _ := fatBlocks(t)
+// twoBlocks is a log with its first two blocks, and room for their parts.
+func twoBlocks(t *testing.T) (l *Log, first, second *blockIndex) {
+	t.Helper()
+	l, _ = fatBlocks(t)
 	l.blocks.cache = newCache(256 << 20)
-	first := firstBlock(t, l)
+	first = firstBlock(t, l)
 	scan := blockScan{bs: l.blocks, before: first}
 	defer scan.close()
 	second, err := scan.find(l.snap.Load(), first.Key()+1)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return l, first, second
+}
+
+// TestStaleParts: a reader that comes to a block closes what was read ahead of those before it, and
+// finds its own.
+func TestStaleParts(t *testing.T) {
+	l, first, second := twoBlocks(t)
 	r := mustRead(t, l, ReaderConfig{Cursor: TimeCursor(0)})
 	for _, x := range []*blockIndex{first, second, second} {
 		l.blocks.fetch(x, &ahead{parts: &r.parts})
@@ -179,15 +186,7 @@ func TestStaleParts(t *testing.T) {
 // TestUnfinishedPartIsKept: a part that is not read to its end, as a span's copies are between two
 // blocks, is open when the reader comes to it again.
 func TestUnfinishedPartIsKept(t *testing.T) {
-	l, _ := fatBlocks(t)
-	l.blocks.cache = newCache(256 << 20)
-	first := firstBlock(t, l)
-	scan := blockScan{bs: l.blocks, before: first}
-	defer scan.close()
-	second, err := scan.find(l.snap.Load(), first.Key()+1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l, first, second := twoBlocks(t)
 	r := mustRead(t, l, ReaderConfig{Cursor: TimeCursor(0)})
 	open := func(x *blockIndex) *storedPart {
 		t.Helper()
@@ -293,7 +292,7 @@ func TestHeldPartsOfAClosedLog(t *testing.T) {
 	}
 }
 
-// TestHeldPartOfAFailedLog: a reader of a log that has failed does not touch the store any more.
+// TestHeldPartOfAFailedLog: a reader of a log that has failed does not touch the store.
 func TestHeldPartOfAFailedLog(t *testing.T) {
 	l, _ := fatBlocks(t)
 	l.blocks.cache = newCache(256 << 20)
