@@ -11,7 +11,7 @@
 //
 //	read   the counter of its sequence, the DIDs, the collections   (conflicting reads)
 //	read   the URIs, by the numbers of DID and collection
-//	write  a UID for each that has none: forward keys, one chunk for the run of UIDs, the raised counter
+//	write  a UID for each that has none: forward keys, one chunk for the UIDs, the counter
 //
 // A transaction that fails is begun anew and reads again what is there, which after an unknown
 // outcome may be its own writes. A worker stays with its randomly chosen sequence until that is

@@ -157,7 +157,7 @@ func (w *worker) commit(items []*item) error {
 	}
 }
 
-// abandoned returns why nobody waits for the batch any more, nil if someone does.
+// abandoned returns why no caller waits for the batch, nil if one does.
 func (w *worker) abandoned() (cause error) {
 	for _, t := range w.batch {
 		if cause = context.Cause(t.call.ctx); cause == nil {

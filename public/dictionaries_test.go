@@ -179,9 +179,9 @@ func TestCompressed(t *testing.T) {
 	}
 }
 
-// TestDictionaryChange: the dictionary of a log on disk is replaced, and the old file is not at
-// hand any more. Who reads across the change gets the dictionary it asked for; the old one is
-// served until no block needs it.
+// TestDictionaryChange: the dictionary of a log on disk is replaced, and the old file is gone. A
+// subscriber that reads across the change gets the dictionary it asked for; the old one is served
+// until no block needs it.
 func TestDictionaryChange(t *testing.T) {
 	older, newer := dict.BuiltIn(), otherDictionary(t)
 	began := time.Date(2026, 1, 2, 3, 4, 5, 678e6, time.UTC)

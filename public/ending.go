@@ -48,7 +48,7 @@ type ending struct {
 	at       time.Time // set by subscriber.end
 	// reset: the client takes nothing. What the kernel still holds for it is given up.
 	reset bool
-	// dead: nothing can be sent any more.
+	// dead: nothing can be sent.
 	dead bool
 }
 

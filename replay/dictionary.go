@@ -81,7 +81,7 @@ func putUses(batch *pebble.Batch, old, next []format.Use) error {
 }
 
 // dictionaries makes those known that blocks in the log may be compressed with, keeps the one in
-// use, and drops those that no block needs any more. So a dictionary may be replaced without the
+// use, and drops those that no block needs. So a dictionary may be replaced without the
 // old file at hand. It runs after state.
 func (o *opener) dictionaries() error {
 	files, err := o.dictionaryFiles()

@@ -67,7 +67,7 @@
 //
 // A span summarises a run of blocks of one epoch that stay as they are: at most 65,535 events, 256
 // blocks, 4,096 collections, 1/64 of the retention in time and bytes. It is written with the block
-// that does not fit any more. Blocks behind the newest span are looked at one by one; what will be
+// that does not fit. Blocks behind the newest span are looked at one by one; what will be
 // the next span is gathered in memory (some 1 MiB), and after a start from the indexes of those
 // blocks. A span says
 //

@@ -179,7 +179,7 @@ func waitReadAhead(l *Log) {
 	}
 }
 
-// TestTooLate: frames that their reader has come to are not read ahead for it any more.
+// TestTooLate: frames that their reader has come to are not read ahead for it.
 func TestTooLate(t *testing.T) {
 	clock := newTestClock()
 	cfg := testConfig(t, vfs.NewMem(), clock)

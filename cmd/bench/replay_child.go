@@ -112,7 +112,7 @@ func (c *child) read(r io.ReadCloser, pattern *regexp.Regexp, found chan string)
 func (c *child) stop() {
 	_ = c.cmd.Process.Signal(syscall.SIGTERM) // it may have ended already
 	kill := time.AfterFunc(childPatience, func() { _ = c.cmd.Process.Kill() })
-	_ = c.cmd.Wait() // how it ended is of no interest any more
+	_ = c.cmd.Wait() // however it ended
 	kill.Stop()
 	c.output.Wait()
 }

@@ -55,7 +55,7 @@ func TestCorpusEndToEnd(t *testing.T) {
 	zstdReplay.decode = decode
 	check("replayed, compressed", zstdReplay)
 
-	// The same after a restart, when nothing is in memory any more.
+	// The same after a restart, when nothing is in memory.
 	dir := d.cfg.dataDir
 	if err := d.stop(); err != nil {
 		t.Fatal(err)

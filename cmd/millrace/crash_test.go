@@ -207,7 +207,7 @@ func (l *life) bury() {
 	}
 }
 
-// A machine whose power goes at any sync of either store, whose log cannot be synced any more, and
+// A machine whose power goes at any sync of either store, whose log cannot be synced, and
 // whose clock steps back and forth by up to two hours, all at random: the log is exact, its stamps
 // increase, its UIDs are a bijection, and nothing that a subscriber was shown is ever taken back.
 func TestPowerLoss(t *testing.T) {

@@ -232,7 +232,7 @@ func TestHostileFrames(t *testing.T) {
 		t.Errorf("%v reconnects, want none", n)
 	}
 	if !d.client.Status().Connected {
-		t.Error("the relay is not connected any more")
+		t.Error("the relay is not connected")
 	}
 	for _, r := range []translate.Reason{
 		translate.ReasonTruncatedFrame, translate.ReasonUnknownKind,

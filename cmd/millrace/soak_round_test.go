@@ -59,7 +59,7 @@ type round struct {
 
 	process *millraceProcess // nil: none runs
 	mayFail bool             // the process may end by itself, since it cannot write
-	calm    bool             // nobody watches any more
+	calm    bool             // no watcher is left
 	disk    *smallDisk       // nil: the data directory is on the machine's own
 }
 

@@ -20,7 +20,7 @@ type cursorFile struct {
 	mu      sync.Mutex
 	pending string // "": nothing to write
 	timer   *time.Timer
-	err     error // of a write; the file is of no use any more
+	err     error // of a write; the file is then of no use
 }
 
 // readCursorFile returns the cursor that is kept there, "" if the file does not exist.

@@ -216,7 +216,7 @@ func TestTailEndings(t *testing.T) {
 			t.Errorf("--until %s: %v, %d lines\n%s", until, p.cmd.ProcessState, countLines(t, out), &p.stderr)
 		}
 	}
-	out := output + "soon" // nothing comes any more, and the clock alone says that it is over
+	out := output + "soon" // nothing more comes, and the clock alone says that it is over
 	begin := time.Now()
 	until := begin.Add(time.Second).Format(time.RFC3339Nano)
 	if p := startTail(t, out, "--url", d.addr, "--cursor", "0", "--until", until); wait(p) != exitOK || countLines(t, out) != 200 || time.Since(begin) < time.Second {

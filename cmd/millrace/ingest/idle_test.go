@@ -42,7 +42,7 @@ func TestPipelineIdle(t *testing.T) {
 					t.Error("the block was handed on too early")
 				}
 				if p.Idle() {
-					t.Error("the reader need not look any more")
+					t.Error("the reader need not look again")
 				}
 				synctest.Wait()
 				if n := p.inFlight(); n != 0 {

@@ -74,7 +74,7 @@ type Pipeline struct {
 	lowRate  bool        // little comes: Idle dispatches filling, flush need not
 	last     int         // bytes of the frames of the job that was dispatched last
 	began    []time.Time // when the first frames of jobs in flight came, oldest first
-	finished bool        // no frames come any more
+	finished bool        // no more frames come
 
 	stamper *replay.Stamper // the ordering stage's own
 }

@@ -128,7 +128,7 @@ func (m *Mark) Due() bool {
 }
 
 // Write writes the mark and syncs it. What value stands for must be synced, and the caller the only
-// one: by Due, or as nobody calls Due any more.
+// one: by Due, or since Due is not called again.
 func (m *Mark) Write(value []byte) error {
 	defer m.taken.Store(false)
 	if len(value) > maxMarkValue {

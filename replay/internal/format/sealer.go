@@ -62,8 +62,8 @@ func (v *BlockValues) Bytes() int64 {
 // Memory returns about how many bytes of memory the values take beside the block's frames.
 func (v *BlockValues) Memory() int { return cap(v.buffer) }
 
-// Free gives the memory back to the pool: v and its values must not be used any more. Tests have it
-// scribbled over.
+// Free gives the memory back to the pool: v and its values must not be used afterwards. Tests have
+// it scribbled over.
 func (v *BlockValues) Free(scribble bool) {
 	v.Index, v.SlimIndex, v.Zstd, v.Plain = nil, nil, nil, nil
 	if cap(v.buffer) > maxKeptValues {
@@ -139,7 +139,7 @@ func newIndex(epoch, dictionary uint32, events int) *Index {
 }
 
 // Add appends an event. It is an error if its stamp or its place does not ascend, or if the block
-// would be larger than MaxBlockEvents or MaxBlockBytes; the sealer must not be used any more then.
+// would be larger than MaxBlockEvents or MaxBlockBytes; the sealer must not be used afterwards.
 func (s *Sealer) Add(e Event) error {
 	x := s.idx
 	n := len(x.TimeUS)
@@ -181,7 +181,7 @@ func (s *Sealer) Add(e Event) error {
 
 // Finish returns the block of the events, of which there must be one, which covers frames firstSeq
 // to lastSeq. It is an error if an event is of another frame. A plain part of substreamsBytes may
-// have several substreams; 0: of minSubstreamsBytes. The sealer must not be used any more.
+// have several substreams; 0: of minSubstreamsBytes. The sealer must not be used afterwards.
 func (s *Sealer) Finish(firstSeq, lastSeq int64, substreamsBytes int) (SealedBlock, error) {
 	x := s.idx
 	last := x.Events() - 1

@@ -95,7 +95,7 @@ func (o *SpanBuilder) Add(x *Index, plain, zstd []byte, bytes int64) {
 type SpanValue struct{ Key, Value []byte }
 
 // Finish returns the values of the span: itself, its DID index, and the copies. The builder must
-// not be used any more.
+// not be used afterwards.
 func (o *SpanBuilder) Finish() []SpanValue {
 	o.Collections.text = string(o.text)
 	o.Copied = o.copies != nil && o.copies.idx != nil
