@@ -3,6 +3,7 @@ GO      ?= go
 LINT    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 FUZZTIME ?= 30s
 MINUTES ?= 10
+PACKAGES ?= ./...
 
 .DEFAULT_GOAL := build
 .PHONY: help man build build-fdb fdb-test run demo test test-long race soak lint fuzz bench bench-go dictionary clean distclean
@@ -28,17 +29,17 @@ run: build ## the real relay, data in ./data, websocket on :6008
 demo: build ## a simulated relay and millrace on this machine, nothing else needed
 	@./deploy/demo
 
-test: ## all that takes a minute or so
-	$(GO) test -count=1 $(TESTFLAGS) ./...
+test: ## all that takes a minute or so, of PACKAGES
+	$(GO) test -count=1 $(TESTFLAGS) $(PACKAGES)
 
-test-long: ## the rest: kill -9 in mid-stream, long random schedules
-	MILLRACE_TEST_LONG=1 $(GO) test -count=1 -timeout 30m $(TESTFLAGS) ./...
+test-long: ## kill -9 in mid-stream, long random schedules: the packages that have such tests
+	MILLRACE_TEST_LONG=1 $(GO) test -count=1 -timeout 30m $(TESTFLAGS) ./replay ./public ./cmd/bench ./cmd/millrace
 
 race: ## the tests with the race detector; some minutes
 	$(GO) test -count=1 -race -timeout 30m $(TESTFLAGS) ./...
 
 soak: ## kills, relay faults, failed writes by a random schedule for MINUTES; SEED repeats one (docs/testing.md)
-	MILLRACE_TEST_SOAK_SEED=$(SEED) MILLRACE_TEST_SOAK_MINUTES=$(MINUTES) $(GO) test -count=1 -timeout 0 -v -run '^TestSoak$$' ./cmd/millrace
+	MILLRACE_TEST_SOAK_SEED=$(SEED) MILLRACE_TEST_SOAK_MINUTES=$(MINUTES) $(GO) test -count=1 -timeout 0 -v $(TESTFLAGS) -run '^TestSoak$$' ./cmd/millrace
 
 lint: ## go vet and golangci-lint
 	$(GO) vet ./...

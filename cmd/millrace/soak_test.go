@@ -76,7 +76,11 @@ func TestSoak(t *testing.T) {
 	}
 	t.Logf("seed %d: make soak SEED=%d MINUTES=%s", seed, seed, cmpOr(os.Getenv("MILLRACE_TEST_SOAK_MINUTES"), "1"))
 	total := newSurvived()
-	defer func() { t.Logf("survived, seed %d:\n%s", seed, total) }()
+	defer func() {
+		if !t.Failed() { // else what failed comes last
+			t.Logf("survived, seed %d:\n%s", seed, total)
+		}
+	}()
 	if minutes == 0 {
 		t.Parallel()
 		plan := planSoak(seed, 0, 2*time.Second)
