@@ -19,6 +19,9 @@ import (
 // that no recover helps against: unwinding unlocks a mutex that is not locked. So such an error
 // never comes back to it: the store has failed, and the goroutine stops for good, as in
 // pebbleLogger.Fatalf. Until the store is open Pebble takes such errors well.
+//
+// A value file that cannot be finished is closed a second time by Pebble, which panics in a
+// goroutine of its own. So the error of a write to one does not come back either.
 type guardFS struct {
 	vfs.FS
 	db   *DB
@@ -73,12 +76,50 @@ func (f *guardFS) ReuseForWrite(oldname, newname string, category vfs.DiskWriteC
 // created returns what was made. The error of a write-ahead log that cannot be made does not
 // return.
 func (f *guardFS) created(name string, file vfs.File, err error) (vfs.File, error) {
-	if err != nil && f.open.Load() && strings.HasSuffix(name, ".log") && f.PathDir(name) == f.dir {
+	if f.PathDir(name) != f.dir { // of a checkpoint
+		return file, err
+	}
+	switch {
+	case err != nil && f.open.Load() && strings.HasSuffix(name, ".log"):
 		f.db.Fail(fmt.Errorf("begin a write-ahead log: %w", err))
 		select {}
+	case err == nil && strings.HasSuffix(name, ".blob"):
+		file = &newValueFile{File: file, db: f.db}
 	}
 	return file, err
 }
+
+// newValueFile is a value file that is written. Its errors do not return; see guardFS.
+type newValueFile struct {
+	vfs.File
+	db *DB
+}
+
+func (f *newValueFile) check(err error) error {
+	if err != nil {
+		f.db.Fail(fmt.Errorf("write a value file: %w", err))
+		select {}
+	}
+	return nil
+}
+
+// Write implements vfs.File.
+func (f *newValueFile) Write(p []byte) (n int, err error) {
+	n, err = f.File.Write(p)
+	return n, f.check(err)
+}
+
+// SyncData implements vfs.File. Pebble syncs with it alone.
+func (f *newValueFile) SyncData() error { return f.check(f.File.SyncData()) }
+
+// SyncTo implements vfs.File.
+func (f *newValueFile) SyncTo(length int64) (full bool, err error) {
+	full, err = f.File.SyncTo(length)
+	return full, f.check(err)
+}
+
+// Close implements vfs.File.
+func (f *newValueFile) Close() error { return f.check(f.File.Close()) }
 
 // Open implements vfs.FS. Of a value file that is missing or has no footer it returns an error that
 // Pebble does not take for corruption, as it panics when it reports that.

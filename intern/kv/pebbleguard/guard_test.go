@@ -427,6 +427,87 @@ func TestLock(t *testing.T) {
 	mustClose(t, mustOpen(t, cfg))
 }
 
+// badDisk is a file system on which what is done to value files fails, once it is armed.
+type badDisk struct {
+	vfs.FS
+	armed atomic.Bool
+	fails string
+}
+
+func (d *badDisk) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	file, err := d.FS.Create(name, category)
+	if err == nil && strings.HasSuffix(name, ".blob") {
+		file = &badFile{file, d}
+	}
+	return file, err
+}
+
+type badFile struct {
+	vfs.File
+	disk *badDisk
+}
+
+var errFull = errors.New("no space left on device")
+
+func (f *badFile) do(what string, op func() error) error {
+	if f.disk.armed.Load() && f.disk.fails == what {
+		return errFull
+	}
+	return op()
+}
+
+func (f *badFile) Write(p []byte) (n int, err error) {
+	return n, f.do("write", func() error { n, err = f.File.Write(p); return err })
+}
+func (f *badFile) Fd() uintptr     { return 0 } // only for a file that has one Pebble calls SyncTo
+func (f *badFile) SyncData() error { return f.do("sync", f.File.SyncData) }
+func (f *badFile) Close() error    { return f.do("close", f.File.Close) }
+
+func (f *badFile) SyncTo(length int64) (full bool, err error) {
+	return full, f.do("sync part", func() error { full, err = f.File.SyncTo(length); return err })
+}
+
+// TestFullDiskInValueFile: a value file that cannot be written or finished is a failure of the
+// database, and not the end of the process; so it is while the database opens.
+func TestFullDiskInValueFile(t *testing.T) {
+	sizes := map[string][]int{"write": {200}, "sync": {200}, "close": {200}}
+	// Of a file of more than a MiB Pebble syncs all but that MiB, by pages, as it writes. One of
+	// these files reaches the first such page with its last bytes.
+	for back := 0; back < 400; back += 25 {
+		sizes["sync part"] = append(sizes["sync part"], 1<<20+4<<10-back)
+	}
+	for fails, sizes := range sizes {
+		for _, size := range sizes {
+			t.Run(fmt.Sprint(fails, size), func(t *testing.T) {
+				mem := vfs.NewCrashableMem()
+				disk := &badDisk{FS: mem, fails: fails}
+				cfg := testConfig(disk)
+				cfg.Options.BytesPerSync = 1 << 10
+				db := mustOpen(t, cfg)
+				value := make([]byte, size)
+				_, _ = rand.NewChaCha8([32]byte{}).Read(value)
+				mustSet(t, db, "a", value)
+				crashed := mem.CrashClone(vfs.CrashCloneCfg{})
+				disk.armed.Store(true)
+				err := db.Guard(db.Pebble().Flush)
+				if fails == "sync part" && err == nil { // the file ends before the first page
+					return
+				}
+				if !errors.Is(err, ErrFailed) || !errors.Is(err, errFull) {
+					t.Errorf("flush: %v", err)
+				}
+				if err := db.Close(); !errors.Is(err, ErrFailed) {
+					t.Errorf("close: %v", err)
+				}
+				disk.FS = crashed
+				if _, err := Open(cfg); !errors.Is(err, errFull) {
+					t.Errorf("open: %v", err)
+				}
+			})
+		}
+	}
+}
+
 // TestFullDiskAtRotation: a write-ahead log that cannot be begun is a failure of the database, not
 // the end of the process. A copy that cannot be made is none.
 func TestFullDiskAtRotation(t *testing.T) {
