@@ -191,10 +191,22 @@ func (p *appendPass) put(b *Block, total format.Totals) error {
 		p.batch.Set(format.TimeKey(format.RangeIndex, key), b.values.Index, nil),
 		p.batch.Set(format.TimeKey(format.RangeZstd, key), b.values.Zstd, nil),
 		p.batch.Set(format.TimeKey(format.RangeSlimIndex, key), b.values.SlimIndex, nil))
+	if b.values.References != nil {
+		err = errors.Join(err, p.putReferences(b))
+	}
 	for s, value := range b.values.Plain {
 		err = errors.Join(err, p.batch.Set(format.SubstreamKey(key, s), value, nil))
 	}
 	return err
+}
+
+// putReferences adds a block's references to the batch, and with the log's first its version.
+func (p *appendPass) putReferences(b *Block) error {
+	key := b.idx.Key()
+	if err := p.batch.Set(format.TimeKey(format.RangeReferences, key), b.values.References, nil); err != nil {
+		return err
+	}
+	return p.next.raiseVersion(p.batch)
 }
 
 // strip counts the blocks, and drops what only this Append needed before readers see them.

@@ -16,6 +16,10 @@ const (
 	// MaxBlockBytes is how large each of a block's plain and zstd parts may be. Both hold a few
 	// bytes more per event than its JSON: a batch with half as much JSON always fits.
 	MaxBlockBytes = format.MaxBlockBytes
+	// MaxBlockReferences is how many references a block's events have at most, together.
+	MaxBlockReferences = format.MaxBlockReferences
+	// MaxEventReferences is how many an event has at most.
+	MaxEventReferences = format.MaxEventReferences
 )
 
 // Gap says that the relay may have withheld events. Its TimeUS is taken from the Stamper, before
@@ -30,6 +34,43 @@ type Input struct {
 	LastSeq  int64            // >= FirstSeq
 	Gap      *Gap             // lies before the block's first frame; nil: none
 	Batch    *translate.Batch // stamped, UIDs set; nil or empty: the block only moves the position
+
+	References *EventReferences // of the batch's events; nil: none has any
+}
+
+// Reference is one reference of an event, in numbers. See Log.PathNumber for its Path.
+type Reference = format.Reference
+
+// EventReferences are the references of a batch's events. A create has those of its record, a
+// delete those that the record had, an update both.
+type EventReferences struct {
+	List []Reference // of all events, in their order
+	Ends []uint32    // by event: where its references end in List
+	// by event: the operation came again and changed nothing; nil: none did
+	Repeated []bool
+}
+
+// check makes sure that r is of so many events.
+func (r *EventReferences) check(events int) error {
+	if len(r.Ends) != events || r.Repeated != nil && len(r.Repeated) != events {
+		return fmt.Errorf("references of %d events, marks of %d, for %d", len(r.Ends), len(r.Repeated), events)
+	}
+	var from uint32
+	for i, end := range r.Ends {
+		if end < from || int(end) > len(r.List) {
+			return fmt.Errorf("the references of event %d end at %d, after %d, of %d", i, end, from, len(r.List))
+		}
+		from = end
+	}
+	return nil
+}
+
+// of returns what event i has of r, which may be nil.
+func (r *EventReferences) of(i int) (refs []Reference, repeated bool) {
+	if r == nil {
+		return nil, false
+	}
+	return r.List[format.FrameStart(r.Ends, i):r.Ends[i]], r.Repeated != nil && r.Repeated[i]
 }
 
 // Block is a sealed run of events, ready to be appended. It is immutable, but for what Append, its
@@ -41,7 +82,8 @@ type Block struct {
 	gap      *Gap // with its TimeUS set
 
 	idx   *blockIndex // nil: the block has no event
-	plain []byte      // frames back to back
+	refs  *format.References
+	plain []byte // frames back to back
 	zstd  []byte
 
 	values      *format.BlockValues // what is to be stored; nil: it was appended, or has no event
@@ -51,13 +93,13 @@ type Block struct {
 
 // take makes the block the one of s.
 func (b *Block) take(s format.SealedBlock) {
-	b.idx, b.plain, b.zstd = newBlockIndex(s.Index), s.Plain, s.Zstd
+	b.idx, b.refs, b.plain, b.zstd = newBlockIndex(s.Index), s.References, s.Plain, s.Zstd
 	b.values, b.substreams, b.storedBytes = s.Values, len(s.Values.Plain), s.Values.Bytes()
 }
 
-// BlockEvents returns what is merged of the block.
+// blockEvents returns what is merged of the block.
 func (b *Block) blockEvents() format.BlockEvents {
-	return format.BlockEvents{Index: b.idx.full, Plain: b.plain, Zstd: b.zstd}
+	return format.BlockEvents{Index: b.idx.full, References: b.refs, Plain: b.plain, Zstd: b.zstd}
 }
 
 // strip drops the values, once they are in the store. Tests have them scribbled over.
@@ -87,7 +129,7 @@ func (b *Block) Bytes() int {
 
 // memory is what the block takes in the tail.
 func (b *Block) memory() int64 {
-	n := int64(128 + cap(b.plain) + cap(b.zstd))
+	n := int64(128+cap(b.plain)+cap(b.zstd)) + b.refs.Memory()
 	if b.idx != nil {
 		n += b.idx.memory()
 	}
@@ -114,33 +156,15 @@ func (b *Block) startUS() int64 {
 }
 
 // Seal makes a block of in: frames and compresses each event, and encodes the columns. It is safe
-// for concurrent use, touches no disk, and keeps nothing of in. More than MaxBlockEvents or
-// MaxBlockBytes is an error.
+// for concurrent use, touches no disk, and keeps nothing of in. More than MaxBlockEvents,
+// MaxBlockBytes, MaxBlockReferences or, of an event, MaxEventReferences is an error.
 func (l *Log) Seal(in Input) (*Block, error) {
 	if in.FirstSeq < 1 || in.LastSeq < in.FirstSeq {
 		return nil, fmt.Errorf("seal block: frames %d to %d are not a run", in.FirstSeq, in.LastSeq)
 	}
 	b := &Block{epoch: in.Epoch, firstSeq: in.FirstSeq, lastSeq: in.LastSeq}
 	if in.Batch != nil && len(in.Batch.Events) > 0 {
-		s := format.NewSealer(in.Epoch, l.stored.encoder, l.stored.ID(), len(in.Batch.Events), len(in.Batch.JSON))
-		for i := range in.Batch.Events {
-			e := &in.Batch.Events[i]
-			err := s.Add(format.Event{
-				Place:      format.Place{Epoch: in.Epoch, Seq: e.Seq, Op: e.Op},
-				TimeUS:     e.TimeUS,
-				Kind:       e.Kind,
-				Operation:  e.Operation,
-				Collection: in.Batch.Collection(i),
-				DID:        in.Batch.DID(i),
-				DIDUID:     e.DIDUID,
-				URIUID:     e.URIUID,
-				Payload:    in.Batch.Payload(i),
-			})
-			if err != nil {
-				return nil, fmt.Errorf("seal block of frames %d to %d: %w", in.FirstSeq, in.LastSeq, err)
-			}
-		}
-		sealed, err := s.Finish(in.FirstSeq, in.LastSeq, l.cfg.hooks.substreamsBytes)
+		sealed, err := l.sealEvents(&in)
 		if err != nil {
 			return nil, fmt.Errorf("seal block of frames %d to %d: %w", in.FirstSeq, in.LastSeq, err)
 		}
@@ -159,6 +183,37 @@ func (l *Log) Seal(in Input) (*Block, error) {
 	}
 	l.metrics.sealed.Inc()
 	return b, nil
+}
+
+// sealEvents makes the block of in's events, of which there is one.
+func (l *Log) sealEvents(in *Input) (b format.SealedBlock, err error) {
+	if in.References != nil {
+		if err := in.References.check(len(in.Batch.Events)); err != nil {
+			return b, err
+		}
+	}
+	s := format.NewSealer(in.Epoch, l.stored.encoder, l.stored.ID(), len(in.Batch.Events), len(in.Batch.JSON))
+	for i := range in.Batch.Events {
+		e := &in.Batch.Events[i]
+		refs, repeated := in.References.of(i)
+		err := s.Add(format.Event{
+			Place:      format.Place{Epoch: in.Epoch, Seq: e.Seq, Op: e.Op},
+			TimeUS:     e.TimeUS,
+			Kind:       e.Kind,
+			Operation:  e.Operation,
+			Collection: in.Batch.Collection(i),
+			DID:        in.Batch.DID(i),
+			DIDUID:     e.DIDUID,
+			URIUID:     e.URIUID,
+			Payload:    in.Batch.Payload(i),
+			References: refs,
+			Repeated:   repeated,
+		})
+		if err != nil {
+			return b, err
+		}
+	}
+	return s.Finish(in.FirstSeq, in.LastSeq, l.cfg.hooks.substreamsBytes)
 }
 
 // blockIndex is the index of a block, or the slim index, and what readers of the block on disk

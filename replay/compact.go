@@ -114,6 +114,11 @@ func (p *appendPass) deleteBlocks(bs []*Block) error {
 				return err
 			}
 		}
+		if b.refs != nil {
+			if err := p.batch.SingleDelete(format.AppendTimeKey(key[:0], format.RangeReferences, b.idx.Key()), nil); err != nil {
+				return err
+			}
+		}
 		if err := p.deleteSubstreams(b, 1); err != nil {
 			return err
 		}

@@ -150,6 +150,8 @@ type testEvent struct {
 	didUID     uint64
 	uriUID     uint64
 	payload    string
+	refs       []Reference
+	repeated   bool
 }
 
 // testBlock is a block's input as the tests know it.
@@ -185,7 +187,7 @@ func (b testBlock) seal(t testing.TB, l *Log) *Block {
 func (e testEvent) event() format.Event {
 	return format.Event{Place: e.Place, TimeUS: e.timeUS, Kind: e.kind, Operation: e.operation,
 		Collection: []byte(e.collection), DID: []byte(e.did), DIDUID: e.didUID, URIUID: e.uriUID,
-		Payload: []byte(e.payload)}
+		Payload: []byte(e.payload), References: e.refs, Repeated: e.repeated}
 }
 
 // json returns what a subscriber gets for e.
@@ -230,6 +232,9 @@ func randomEvent(rng *rand.Rand, p format.Place, timeUS int64) testEvent {
 		if e.didUID != 0 {
 			e.uriUID = rng.Uint64() | 1
 		}
+	}
+	if e.kind == translate.KindCommit {
+		e.refs, e.repeated = randomReferences(rng, e.operation)
 	}
 	size := rng.IntN(400)
 	switch rng.IntN(60) {

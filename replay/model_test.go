@@ -78,6 +78,12 @@ func (w *world) adoptBlocks() {
 			b.stored += int64(len(v))
 			w.substreamsBytes++
 		}
+		refs := w.references(x)
+		if v, _, err := w.log.store.Value(format.TimeKey(format.RangeReferences, us)); err != nil {
+			w.t.Fatal(err)
+		} else {
+			b.stored += int64(len(v))
+		}
 		n := 0
 		for len(b.events) < x.Events() && n < len(held) {
 			b.events = append(b.events[:len(b.events):len(b.events)], held[n].events...)
@@ -89,6 +95,9 @@ func (w *world) adoptBlocks() {
 		for i, e := range b.events {
 			if e.Place != x.PlaceAt(i) || e.timeUS != x.TimeUS[i] {
 				w.t.Fatalf("block %d: event %d is %v at %d, not %v at %d", us, i, x.PlaceAt(i), x.TimeUS[i], e.Place, e.timeUS)
+			}
+			if got := eventReferences(refs, i); !slices.Equal(got, e.refs) || refs.Repeated(i) != e.repeated {
+				w.t.Fatalf("block %d: event %d has references %v, repeated %t; not %v, %t", us, i, got, refs.Repeated(i), e.refs, e.repeated)
 			}
 			if i > 0 && slices.ContainsFunc(m.gaps, func(g Gap) bool { return g.TimeUS > b.events[i-1].timeUS && g.TimeUS <= e.timeUS }) {
 				w.t.Fatalf("block %d has a gap within it", us)
@@ -432,6 +441,9 @@ func (w *world) checkStore() {
 				want = append(want, string(format.SubstreamKey(us, s)))
 			}
 		}
+		if slices.ContainsFunc(b.events, func(e testEvent) bool { return len(e.refs) > 0 || e.repeated }) {
+			want = append(want, string(format.TimeKey(format.RangeReferences, us)))
+		}
 		want = append(want, string(format.SeqKey(b.epoch, b.lastSeq)))
 	}
 	for _, g := range w.m.gaps {
@@ -448,7 +460,7 @@ func (w *world) checkStore() {
 	}
 	defer it.Close()
 	for it.First(); it.Valid(); it.Next() {
-		if r := format.Range(it.Key()[0]); r == format.RangeSpan || r >= format.RangeSpanDIDs && r != format.RangeSlimIndex {
+		if r := format.Range(it.Key()[0]); r == format.RangeSpan || r >= format.RangeSpanDIDs && r != format.RangeSlimIndex && r != format.RangeReferences {
 			us, ok := format.ParseTimeKey(it.Key())
 			if r == format.RangeSpanDIDs {
 				us, ok = format.ParseShardKey(it.Key())

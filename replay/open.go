@@ -118,8 +118,8 @@ func (o *opener) format() error {
 		if o.cfg.ReadOnly {
 			return ErrNoLog
 		}
-		o.fresh = true
-		return o.batch.Set(format.MetaKey(format.MetaFormat), binary.BigEndian.AppendUint32(nil, format.Version), nil)
+		o.fresh, o.snap.version = true, format.Version
+		return putVersion(o.batch, format.Version)
 	}
 	if len(v) != 4 {
 		return corrupt(format.RangeMeta, 0, fmt.Errorf("%s has %d bytes, not 4", format.MetaFormat, len(v)))
@@ -129,11 +129,17 @@ func (o *opener) format() error {
 		return fmt.Errorf("%w: version %d, this program writes %d, and no release wrote the older: move the directory away to begin an empty log",
 			ErrOlderFormat, got, format.Version)
 	}
-	if got > format.Version {
+	if got > format.VersionReferences {
 		return fmt.Errorf("%w: version %d, this program knows %d: start the newer program again, or move the directory away to begin an empty log",
-			ErrNewerFormat, got, format.Version)
+			ErrNewerFormat, got, format.VersionReferences)
 	}
+	o.snap.version = got
 	return nil
+}
+
+// putVersion adds the log's version to the batch.
+func putVersion(b *pebble.Batch, version uint32) error {
+	return b.Set(format.MetaKey(format.MetaFormat), binary.BigEndian.AppendUint32(nil, version), nil)
 }
 
 func (o *opener) isEmpty() bool {
@@ -297,5 +303,5 @@ func (o *opener) gaps() error {
 	return nil
 }
 
-// FormatVersion is the version of the formats that this package writes.
+// FormatVersion is the version of the formats that this package writes, of logs without references.
 const FormatVersion = format.Version

@@ -5,6 +5,8 @@ import (
 	"math"
 	"sort"
 
+	"github.com/cockroachdb/pebble/v2"
+
 	"millrace/replay/internal/format"
 	"millrace/translate"
 )
@@ -16,6 +18,7 @@ const maxTailBlocks = 4096
 // Log.mu and published with one atomic store, which is what "publish" means in this package.
 type snapshot struct {
 	format.State
+	version uint32 // of the log's format
 	streams []format.Stream
 	gaps    []Gap        // by TimeUS, all after floor
 	uses    []format.Use // dictionaries that the store has; the stored one is last
@@ -45,6 +48,15 @@ func (s *snapshot) next() *snapshot {
 	n := *s
 	n.changed = make(chan struct{})
 	return &n
+}
+
+// raiseVersion adds to the batch that the log has references, if it is the first that has some.
+func (s *snapshot) raiseVersion(batch *pebble.Batch) error {
+	if s.version >= format.VersionReferences {
+		return nil
+	}
+	s.version = format.VersionReferences
+	return putVersion(batch, s.version)
 }
 
 // spanEnds notes that a span was stored. key may be one that was noted before.

@@ -80,6 +80,7 @@ func shapedEvent(p format.Place, us int64, i int) testEvent {
 	default:
 		e.payload = fmt.Sprintf(`{"did":"%s","time_us":%d,"kind":"commit","commit":{"rev":"3l","operation":"%s","collection":"%s","rkey":"3k","cid":"x"}}`,
 			e.did, us, e.operation, e.collection)
+		e.refs, e.repeated = shapedReferences(i, e.operation), i == 7
 	}
 	return e
 }
@@ -333,7 +334,7 @@ func indexDamages() []logDamage {
 		{"wrong DID", func(e *editor) { e.index(0, func(x *format.Index) { x.DID[1] = x.DID[2] }) }, "plain", 0, 1, "did is", false},
 		{"wrong stamp", func(e *editor) { e.index(0, func(x *format.Index) { x.TimeUS[1]++ }) }, "plain", 0, 1, "time_us is", true},
 		{"wrong collection", func(e *editor) { e.index(0, func(x *format.Index) { x.Collection[0] = 3 }) }, "plain", 0, 0, "collection is", false},
-		{"wrong operation", func(e *editor) { e.index(0, func(x *format.Index) { x.Kind[0] = 1 | 3<<4 }) }, "plain", 0, 0, "operation is", true},
+		{"wrong operation", func(e *editor) { e.index(0, func(x *format.Index) { x.Kind[0] = 1 | 3<<4 }) }, "plain", 0, 0, "operation is", false},
 		{"wrong kind", func(e *editor) { e.index(0, func(x *format.Index) { x.Kind[4] = 3 }) }, "plain", 0, 4, "kind is", false},
 		{"identity with a collection", func(e *editor) { e.index(0, func(x *format.Index) { x.Collection[4] = 1 }) }, "index", 0, 4, "collection 1", true},
 		{"commit without a collection", func(e *editor) { e.index(0, func(x *format.Index) { x.Collection[0] = 0 }) }, "index", 0, 0, "without a collection", false},
@@ -402,6 +403,7 @@ func otherDamages() []logDamage {
 			for _, r := range format.BlockRanges() {
 				e.remove(format.TimeKey(r, e.keys[5]))
 			}
+			e.remove(format.TimeKey(format.RangeReferences, e.keys[5]))
 			e.ref(5, func(*format.BlockRef) bool { return false })
 		}, "meta", -1, -1, "newest event", false},
 		{"no state", func(e *editor) { e.remove(format.MetaKey(format.MetaState)) }, "meta", -1, -1, "state: missing", true},
@@ -493,7 +495,7 @@ func TestVerifyRefuses(t *testing.T) {
 	}
 	mustVerify(t, fs) // the lock was given back
 	tamper(t, fs, func(db *pebble.DB) {
-		(&editor{t: t, db: db}).set(format.MetaKey(format.MetaFormat), []byte{0, 0, 0, format.Version + 1})
+		(&editor{t: t, db: db}).set(format.MetaKey(format.MetaFormat), []byte{0, 0, 0, format.VersionReferences + 1})
 	})
 	if _, err := verify.Run(t.Context(), verify.Config{Dir: "log", FS: fs}); !errors.Is(err, ErrNewerFormat) {
 		t.Errorf("a newer format: %v", err)

@@ -13,17 +13,27 @@ import (
 // and problems, the collector compares it with its neighbours. Its memory is used again.
 type blockCheck struct {
 	key   int64
-	parts [4]sealedPart // in the order of BlockRanges
-	done  chan struct{} // one token when a worker is through with it
+	parts [numParts]sealedPart // in the order of partRanges
+	done  chan struct{}        // one token when a worker is through with it
 
-	idx      *format.Index // nil: it cannot be read
-	plain    []byte        // its frames; nil: they cannot be read, or not found with idx
+	idx      *format.Index      // nil: it cannot be read
+	refs     *format.References // nil: there are none, or they cannot be read
+	plain    []byte             // its frames; nil: they cannot be read, or not found with idx
 	zstd     []byte
 	bytes    int64 // of the parts, sealed
 	whole    bool  // none is missing
 	problems []Problem
 
 	payload []byte // scratch
+}
+
+// numParts is how many parts a block may have.
+const numParts = 5
+
+// partRanges returns the ranges of a block's parts; the last is not in all blocks.
+func partRanges() [numParts]format.Range {
+	b := format.BlockRanges()
+	return [numParts]format.Range{b[0], b[1], b[2], b[3], format.RangeReferences}
 }
 
 // sealedPart is what is stored of a part: one value, or of plain one for each substream.
@@ -46,9 +56,9 @@ func (b *blockCheck) problem(r format.Range, event int, offset int64, err error)
 
 // check finds what is wrong with the block by itself.
 func (b *blockCheck) check(decoders *decoders) {
-	b.idx, b.plain, b.zstd, b.bytes, b.whole, b.problems = nil, nil, nil, 0, true, b.problems[:0]
-	var parts [4][]byte
-	for i, r := range format.BlockRanges() {
+	b.idx, b.refs, b.plain, b.zstd, b.bytes, b.whole, b.problems = nil, nil, nil, nil, 0, true, b.problems[:0]
+	var parts [numParts][]byte
+	for i, r := range partRanges() {
 		p := &b.parts[i]
 		for s, sealed := range p.sealed {
 			if p.present&(1<<s) != 0 {
@@ -56,7 +66,7 @@ func (b *blockCheck) check(decoders *decoders) {
 			}
 		}
 		var err error
-		if parts[i], err = p.open(0, r, b.key); err == nil && parts[i] == nil {
+		if parts[i], err = p.open(0, r, b.key); err == nil && parts[i] == nil && r != format.RangeReferences {
 			err = format.ErrMissing
 			b.whole = false
 		}
@@ -77,6 +87,7 @@ func (b *blockCheck) check(decoders *decoders) {
 	}
 	b.idx = x
 	b.checkIndex(x)
+	b.checkReferences(x, parts[4])
 	if parts[3] != nil {
 		b.checkSlimIndex(x, parts[3])
 	}

@@ -84,8 +84,8 @@ func (v *verifier) meta() error {
 		return logstore.ErrNoLog
 	case len(version) != 4:
 		v.fault(format.RangeMeta, 0, "%s has %d bytes, not 4", format.MetaFormat, len(version))
-	case binary.BigEndian.Uint32(version) > format.Version:
-		return fmt.Errorf("%w: version %d, this program knows %d: use the newer program", format.ErrNewerVersion, binary.BigEndian.Uint32(version), format.Version)
+	case binary.BigEndian.Uint32(version) > format.VersionReferences:
+		return fmt.Errorf("%w: version %d, this program knows %d: use the newer program", format.ErrNewerVersion, binary.BigEndian.Uint32(version), format.VersionReferences)
 	}
 	v.metaValue(format.MetaStreams, true, func(b []byte) (err error) { v.streams, err = format.DecodeStreams(b); return })
 	v.metaValue(format.MetaState, true, func(b []byte) (err error) {

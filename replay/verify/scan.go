@@ -138,8 +138,8 @@ func (s *rangeScan) close() { _ = s.it.Close() } // its errors were noted
 func (v *verifier) read(ctx context.Context, free, work, ordered chan *blockCheck) error {
 	defer close(work)
 	defer close(ordered)
-	var scans [4]*rangeScan
-	for i, r := range format.BlockRanges() {
+	var scans [numParts]*rangeScan
+	for i, r := range partRanges() {
 		s, err := v.scan(r)
 		if err != nil {
 			return err

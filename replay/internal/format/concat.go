@@ -5,8 +5,9 @@ import (
 )
 
 // Concat returns one block with the events of bs, which are at least one, of one epoch and one
-// dictionary, and in order. No event is compressed again: columns are concatenated, frames copied.
-// A plain part of substreamsBytes may have several substreams; 0: of minSubstreamsBytes.
+// dictionary, in order, and with MaxBlockReferences at most. No event is compressed again: columns
+// are concatenated, frames copied. A plain part of substreamsBytes may have several substreams; 0:
+// of minSubstreamsBytes.
 func Concat(bs []BlockEvents, substreamsBytes int) SealedBlock {
 	first, last := bs[0].Index, bs[len(bs)-1].Index
 	events, plainBytes, zstdBytes := 0, 0, 0
@@ -23,6 +24,7 @@ func Concat(bs []BlockEvents, substreamsBytes int) SealedBlock {
 	zstd := make([]byte, 0, zstdBytes+TrailerBytes)
 	for _, b := range bs {
 		x.concat(b.Index, t, uint32(len(plain)), uint32(len(zstd)))
+		t.references.addAll(b.References, b.Index.Events())
 		plain = append(plain, b.Plain...)
 		zstd = append(zstd, b.Zstd...)
 	}

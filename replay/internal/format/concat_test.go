@@ -44,6 +44,9 @@ func TestConcatEqualsSeal(t *testing.T) {
 				if rng.IntN(2) == 0 && len(parts)%2 == 0 {
 					e.didUID, e.uriUID = 0, 0
 				}
+				if rng.IntN(3) > 0 && len(parts)%3 > 0 {
+					e.refs, e.repeated = randomReferences(rng)
+				}
 				whole = append(whole, e)
 			}
 			parts = append(parts, sealEvents(t, whole[first:], int64(first+1), seq).BlockEvents)
@@ -54,6 +57,7 @@ func TestConcatEqualsSeal(t *testing.T) {
 			"slim index": {want.Values.SlimIndex, got.Values.SlimIndex},
 			"plain":      {slices.Concat(want.Values.Plain...), slices.Concat(got.Values.Plain...)},
 			"zstd":       {want.Values.Zstd, got.Values.Zstd},
+			"references": {want.Values.References, got.Values.References},
 		} {
 			if !bytes.Equal(p[0], p[1]) {
 				t.Fatalf("seed %d: %s of %d blocks is not what sealing makes", seed, name, len(parts))

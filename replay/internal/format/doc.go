@@ -4,6 +4,7 @@
 //
 //	sealer, concat     events, or blocks → a block and its values
 //	index, slimindex   a block's columns, all or those that most readers need
+//	references         what the records of a block's events point at, and its encoding
 //	payload, page      a block's frames: packed, and unpacked
 //	span, didindex     a summary of many blocks, the DIDs in it, and copies of what passes every collection filter
 //	meta               state, streams, dictionaries, gaps, references to blocks

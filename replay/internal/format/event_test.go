@@ -18,12 +18,14 @@ type testEvent struct {
 	didUID     uint64
 	uriUID     uint64
 	payload    string
+	refs       []Reference
+	repeated   bool
 }
 
 func (e testEvent) event() Event {
 	return Event{Place: e.Place, TimeUS: e.timeUS, Kind: e.kind, Operation: e.operation,
 		Collection: []byte(e.collection), DID: []byte(e.did), DIDUID: e.didUID, URIUID: e.uriUID,
-		Payload: []byte(e.payload)}
+		Payload: []byte(e.payload), References: e.refs, Repeated: e.repeated}
 }
 
 func testDID(n int) string { return fmt.Sprintf("did:plc:%024d", n) }

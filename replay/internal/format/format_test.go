@@ -6,8 +6,6 @@ import (
 	"flag"
 	"math"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -32,13 +30,13 @@ func goldenBlock(t testing.TB) SealedBlock {
 	s := NewSealer(3, fakeCompressor{}, 51001, 4, 100)
 	for _, e := range []testEvent{
 		{Place{3, 31527015321, 0}, 1782907200000001, translate.KindCommit, translate.OpCreate, "app.bsky.feed.like",
-			"did:plc:aaaaaaaaaaaaaaaaaaaaaaaa", 4611686018427387905, 9223372036854775809, `{"did":"did:plc:aaaaaaaaaaaaaaaaaaaaaaaa","n":1}`},
+			"did:plc:aaaaaaaaaaaaaaaaaaaaaaaa", 4611686018427387905, 9223372036854775809, `{"did":"did:plc:aaaaaaaaaaaaaaaaaaaaaaaa","n":1}`, nil, false},
 		{Place{3, 31527015321, 2}, 1782907200000002, translate.KindCommit, translate.OpDelete, "app.bsky.feed.post",
-			"did:plc:aaaaaaaaaaaaaaaaaaaaaaaa", 4611686018427387905, 1, `{"did":"did:plc:aaaaaaaaaaaaaaaaaaaaaaaa","n":2}`},
+			"did:plc:aaaaaaaaaaaaaaaaaaaaaaaa", 4611686018427387905, 1, `{"did":"did:plc:aaaaaaaaaaaaaaaaaaaaaaaa","n":2}`, nil, false},
 		{Place{3, 31527015325, 0}, 1782907200001000, translate.KindIdentity, translate.OpNone, "",
-			"did:web:example.com", 7, 0, `{"did":"did:web:example.com","kind":"identity","x":"` + strings.Repeat("y", 200) + `"}`},
+			"did:web:example.com", 7, 0, `{"did":"did:web:example.com","kind":"identity","x":"` + strings.Repeat("y", 200) + `"}`, nil, false},
 		{Place{3, 31527015330, 0}, 1782907200300000, translate.KindCommit, translate.OpUpdate, "app.bsky.feed.like",
-			"did:web:example.com", 7, 8, `{"did":"did:web:example.com","n":4}`},
+			"did:web:example.com", 7, 8, `{"did":"did:web:example.com","n":4}`, nil, false},
 	} {
 		if err := s.Add(e.event()); err != nil {
 			t.Fatal(err)
@@ -90,22 +88,7 @@ func TestGolden(t *testing.T) {
 	if StreamTag("BSKY.Network", 1) != StreamTag("bsky.network", 1) {
 		t.Error("the case of a host matters")
 	}
-	file := filepath.Join("testdata", "formats.golden")
-	if *update {
-		if err := os.MkdirAll("testdata", 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(out.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), out.String()); diff != "" {
-		t.Errorf("-want +got\n%s", diff)
-	}
+	compareGolden(t, "formats.golden", out.String())
 	// What was written can be read.
 	if got, err := DecodeUses(AppendUses(nil, uses)); err != nil || !slices.Equal(got, uses) {
 		t.Errorf("dictionaries become %+v, %v", got, err)

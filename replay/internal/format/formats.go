@@ -22,12 +22,14 @@ package format
 //	16 time_us:u64               their plain frames
 //	17 time_us:u64               their zstd frames
 //	18 time_us:u64               slim index of the block whose last event has that stamp
+//	19 time_us:u64               its references, if it has some
 //
 // # Trailer
 //
 // Numbers in values are little-endian. Each value but meta format (a big-endian u32 that all
 // versions can read) ends in a trailer. Its key is the number in the value's key: time_us, lastSeq,
-// the ID, or 0 for meta.
+// the ID, or 0 for meta. Meta format is 7, as the version in trailers, until the log's first block
+// with references: the batch that has it sets it to 8, and an older program then refuses the log.
 //
 //	| value … | range:u8 | version:u8 | 0:u16 | xxhash64(key:u64be, value, range, version, 0):u64 |
 //
@@ -41,7 +43,7 @@ package format
 // # Index
 //
 //	| events:u32 | epoch:u32 | firstSeq:u64 | lastSeq:u64 | dictionary:u32 | collections:u16 | dids:u16 |
-//	| kinds:u8 (bit set) | columns:u8 | 0:u16 |
+//	| kinds:u8 (bit set; 0x80: it has references) | columns:u8 | 0:u16 |
 //	| column 1: ends of the collections' names | names … | column 2: ends of the DIDs | DIDs … |
 //	| column 16: time_us | 17: seq | 18: op | 19: kind + 16*operation | 20: collection + 1, 0 = none |
 //	| 21: DID | 22: DID UID | 23: URI UID | 24: ends in plain | 25: ends in zstd | 26: reserved, all 0 |
@@ -51,6 +53,22 @@ package format
 //
 //	| events:u32 | epoch:u32 | firstSeq:u64 | lastSeq:u64 | dictionary:u32 | collections:u16 | kinds:u8 | columns:u8 |
 //	| column 1: ends of the collections' names | names … | column 16 | 17 | 18 | 19 | 20 | 24 | 25 |
+//
+// # References
+//
+// Only a block has them in which an event has a reference, or is marked as repeated: an operation
+// that came again and changed nothing. Subjects and authorities are lists of UIDs: subjects, each
+// with its authority, in the order in which references first name them; of authorities those that
+// are not the subject itself.
+//
+//	| events:u32 | references:u32 | paths:u32 | subjects:u32 | authorities:u32 | column 48: numbers of the paths |
+//	| subjects | authorities | for each subject, its authority:uvarint (0: none, 1: itself, 2: the next one, 3+n: n before the newest) … |
+//	| for each event: 2*references + repeated:uvarint, and for each reference |
+//	|   4*path + 2*had + new:uvarint, and unless it is of the next new subject, n before the newest:uvarint … |
+//
+// A list of UIDs has those of each upper 16 bits once, unless they are many:
+//
+//	| prefixes:u8 | width:u8 | prefix:u16 … | for each UID: which prefix:u8, or none if there is one, or if 0 itself:u16; the rest:width bytes … |
 //
 // # Plain and zstd parts
 //

@@ -58,7 +58,7 @@ func AppendIndex(dst []byte, x *Index) []byte {
 	dst = binary.LittleEndian.AppendUint32(dst, x.Dictionary)
 	dst = binary.LittleEndian.AppendUint16(dst, uint16(x.Collections.Len()))
 	dst = binary.LittleEndian.AppendUint16(dst, uint16(x.DIDs.Len()))
-	dst = append(dst, byte(x.Kinds), columnLast-columnTime+1, 0, 0)
+	dst = append(dst, x.kindsByte(), columnLast-columnTime+1, 0, 0)
 
 	dst = appendTable(dst, columnCollectionEnds, &x.Collections)
 	dst = appendTable(dst, columnDIDEnds, &x.DIDs)
@@ -84,7 +84,7 @@ func DecodeIndex(b []byte) (*Index, error) {
 	x := &Index{}
 	x.Epoch, x.FirstSeq, x.LastSeq, x.Dictionary = d.uint32(), d.int64(), d.int64(), d.uint32()
 	collections, dids := int(d.uint16()), int(d.uint16())
-	x.Kinds = KindSet(d.byte())
+	x.setKindsByte(d.byte())
 	columns := int(d.byte())
 	d.take(2)
 	d.checkEvents(n)

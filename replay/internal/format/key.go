@@ -29,15 +29,16 @@ const (
 	RangeCopiesPlain Range = 0x16
 	RangeCopiesZstd  Range = 0x17
 	RangeSlimIndex   Range = 0x18
+	RangeReferences  Range = 0x19 // of blocks that have some
 )
 
 // Ranges returns all ranges, in the order of their keys.
 func Ranges() []Range {
 	return []Range{RangeMeta, RangeDictionary, RangeGap, RangeSeq, RangeSpan, RangeIndex, RangePlain, RangeZstd,
-		RangeSpanDIDs, RangeCopiesIndex, RangeCopiesPlain, RangeCopiesZstd, RangeSlimIndex}
+		RangeSpanDIDs, RangeCopiesIndex, RangeCopiesPlain, RangeCopiesZstd, RangeSlimIndex, RangeReferences}
 }
 
-// BlockRanges returns the ranges of a block's parts: index, plain, zstd, slim index.
+// BlockRanges returns the ranges of the parts that each block has: index, plain, zstd, slim index.
 func BlockRanges() [4]Range { return [4]Range{RangeIndex, RangePlain, RangeZstd, RangeSlimIndex} }
 
 // String returns the range's name in errors: "index", "plain", …
@@ -59,6 +60,8 @@ func (r Range) String() string {
 		return "zstd"
 	case RangeSlimIndex:
 		return "slim_index"
+	case RangeReferences:
+		return "references"
 	case RangeSpan:
 		return "span"
 	case RangeSpanDIDs:

@@ -19,13 +19,16 @@ type Event struct {
 	DIDUID     uint64
 	URIUID     uint64
 	Payload    []byte // one JSON object
+	References []Reference
+	Repeated   bool // the operation came again and changed nothing
 }
 
 // BlockEvents are the events of a block: the index, and the frames back to back. All is immutable.
 type BlockEvents struct {
-	Index *Index
-	Plain []byte
-	Zstd  []byte
+	Index      *Index
+	References *References // nil: none
+	Plain      []byte
+	Zstd       []byte
 }
 
 // SealedBlock is a block of events, and the values that it is stored as.
@@ -39,8 +42,9 @@ type SealedBlock struct {
 type BlockValues struct {
 	Index, SlimIndex, Zstd []byte
 	Plain                  [][]byte // by substream
+	References             []byte   // nil: there are none
 
-	buffer []byte // has index, SlimIndex and plain
+	buffer []byte // has all but zstd
 }
 
 // blockValuesPool keeps the memory of values from one block to the next: it is a third of what
@@ -52,7 +56,7 @@ const maxKeptValues = 4 << 20
 
 // Bytes returns how many bytes the values have.
 func (v *BlockValues) Bytes() int64 {
-	n := len(v.Index) + len(v.SlimIndex) + len(v.Zstd)
+	n := len(v.Index) + len(v.SlimIndex) + len(v.Zstd) + len(v.References)
 	for _, b := range v.Plain {
 		n += len(b)
 	}
@@ -65,7 +69,7 @@ func (v *BlockValues) Memory() int { return cap(v.buffer) }
 // Free gives the memory back to the pool: v and its values must not be used afterwards. Tests have
 // it scribbled over.
 func (v *BlockValues) Free(scribble bool) {
-	v.Index, v.SlimIndex, v.Zstd, v.Plain = nil, nil, nil, nil
+	v.Index, v.SlimIndex, v.Zstd, v.Plain, v.References = nil, nil, nil, nil, nil
 	if cap(v.buffer) > maxKeptValues {
 		return
 	}
@@ -82,6 +86,7 @@ func cut(b []byte) (used, rest []byte) { return b[:len(b):len(b)], b[len(b):] }
 type sealScratch struct {
 	zstd              []byte
 	collections, dids nameTableBuilder
+	references        ReferencesBuilder
 }
 
 // sealScratches keeps tables and compression buffers from one block to the next: together they are
@@ -96,6 +101,7 @@ func newSealScratch() *sealScratch {
 	t.zstd = t.zstd[:0]
 	t.collections.reset()
 	t.dids.reset()
+	t.references.reset()
 	return t
 }
 
@@ -139,7 +145,8 @@ func newIndex(epoch, dictionary uint32, events int) *Index {
 }
 
 // Add appends an event. It is an error if its stamp or its place does not ascend, or if the block
-// would be larger than MaxBlockEvents or MaxBlockBytes; the sealer must not be used afterwards.
+// would be larger than MaxBlockEvents, MaxBlockBytes or MaxBlockReferences; the sealer must not be
+// used afterwards.
 func (s *Sealer) Add(e Event) error {
 	x := s.idx
 	n := len(x.TimeUS)
@@ -152,6 +159,9 @@ func (s *Sealer) Add(e Event) error {
 		return fmt.Errorf("event %d: time_us %d does not ascend", n, e.TimeUS)
 	case n > 0 && !x.PlaceAt(n-1).Before(e.Place):
 		return fmt.Errorf("event %d: seq %d, op %d does not ascend", n, e.Seq, e.Op)
+	}
+	if err := s.references.Add(e.References, e.Repeated); err != nil {
+		return err
 	}
 	s.plain = AppendFrameHeader(s.plain, OpcodeText, len(e.Payload))
 	s.plain = append(s.plain, e.Payload...)
@@ -202,18 +212,20 @@ func (s *Sealer) Finish(firstSeq, lastSeq int64, substreamsBytes int) (SealedBlo
 	return b, nil
 }
 
-// seal returns the block of x, to which it adds t's names, and of the frames, which become the
-// block's.
+// seal returns the block of x, to which it adds t's names, of t's references, and of the frames,
+// which become the block's.
 func seal(x *Index, t *sealScratch, plain, zstd []byte, substreamsBytes int) SealedBlock {
 	if substreamsBytes == 0 {
 		substreamsBytes = minSubstreamsBytes
 	}
 	x.Collections, x.DIDs = t.collections.table(), t.dids.table()
+	refs := t.references.Finish()
+	x.HasReferences = refs != nil
 	key := x.Key()
 	v := blockValuesPool.Get().(*BlockValues)
 	v.Zstd = AppendTrailer(zstd, RangeZstd, key)
 	v.buffer = slices.Grow(v.buffer[:0], maxPagesLen(len(plain), len(x.TimeUS))+(32+15)*len(x.TimeUS)+
-		len(t.dids.text)+2*len(t.collections.text)+512+256)
+		len(t.dids.text)+2*len(t.collections.text)+512+256+maxReferencesLen(refs))
 	rest := v.buffer
 	v.Index, rest = cut(AppendTrailer(AppendIndex(rest, x), RangeIndex, key))
 	k := pagePackers.Get().(*pagePacker)
@@ -222,6 +234,9 @@ func seal(x *Index, t *sealScratch, plain, zstd []byte, substreamsBytes int) Sea
 		v.Plain[s], rest = cut(AppendTrailer(k.appendValue(rest, s), RangePlain, key))
 	}
 	k.free()
-	v.SlimIndex, _ = cut(AppendTrailer(AppendSlimIndex(rest, &x.SlimIndex), RangeSlimIndex, key))
-	return SealedBlock{BlockEvents{x, plain[:len(plain):len(plain)], v.Zstd[:len(zstd):len(zstd)]}, v}
+	v.SlimIndex, rest = cut(AppendTrailer(AppendSlimIndex(rest, &x.SlimIndex), RangeSlimIndex, key))
+	if refs != nil {
+		v.References, _ = cut(AppendTrailer(AppendReferences(rest, refs), RangeReferences, key))
+	}
+	return SealedBlock{BlockEvents{x, refs, plain[:len(plain):len(plain)], v.Zstd[:len(zstd):len(zstd)]}, v}
 }

@@ -46,6 +46,8 @@ type SlimIndex struct {
 	Dictionary uint32  // ID of the dictionary of the zstd part
 	Kinds      KindSet // of the events
 
+	HasReferences bool // an event has references, or is marked as repeated
+
 	TimeUS     []int64
 	Seq        []int64
 	Op         []uint32
@@ -111,7 +113,7 @@ func AppendSlimIndex(dst []byte, x *SlimIndex) []byte {
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(x.LastSeq))
 	dst = binary.LittleEndian.AppendUint32(dst, x.Dictionary)
 	dst = binary.LittleEndian.AppendUint16(dst, uint16(x.Collections.Len()))
-	dst = append(dst, byte(x.Kinds), slimColumns)
+	dst = append(dst, x.kindsByte(), slimColumns)
 
 	dst = appendTable(dst, columnCollectionEnds, &x.Collections)
 
@@ -130,7 +132,7 @@ func DecodeSlimIndex(b []byte) (*SlimIndex, error) {
 	n := int(d.uint32())
 	x := &SlimIndex{Epoch: d.uint32(), FirstSeq: d.int64(), LastSeq: d.int64(), Dictionary: d.uint32()}
 	collections := int(d.uint16())
-	x.Kinds = KindSet(d.byte())
+	x.setKindsByte(d.byte())
 	columns := int(d.byte())
 	d.checkEvents(n)
 	x.Collections = d.table(columnCollectionEnds, collections)
@@ -145,6 +147,22 @@ func DecodeSlimIndex(b []byte) (*SlimIndex, error) {
 		return nil, err
 	}
 	return x, x.check()
+}
+
+// flagReferences is beside the kinds in their byte.
+const flagReferences = 1 << 7
+
+// kindsByte returns the byte of the kinds, with what else is in it.
+func (x *SlimIndex) kindsByte() byte {
+	if x.HasReferences {
+		return byte(x.Kinds) | flagReferences
+	}
+	return byte(x.Kinds)
+}
+
+// setKindsByte is the inverse of kindsByte.
+func (x *SlimIndex) setKindsByte(b byte) {
+	x.Kinds, x.HasReferences = KindSet(b&^flagReferences), b&flagReferences != 0
 }
 
 // columnBit stands for a column in a set of those that have one value for each event.

@@ -8,9 +8,15 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Version is the version of everything this package writes. A change that older code would
-// misread raises it.
-const Version = 7
+const (
+	// Version is the version of everything this package writes, and of a log that has had no
+	// references. A change that older code would misread raises it.
+	Version = 7
+	// VersionReferences is the version of a log that has had references. Its values are of Version,
+	// but code that knows no later one than that would not trim references, and lose them where it
+	// merges blocks.
+	VersionReferences = 8
+)
 
 // TrailerBytes is the length of the trailer that ends each stored value: range, version, two zero
 // bytes, hash.

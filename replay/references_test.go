@@ -1,0 +1,233 @@
+package replay
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"millrace/replay/internal/format"
+	"millrace/translate"
+)
+
+// testPaths is how many paths the tests' references have.
+const testPaths = 6
+
+// testSubject is a subject of the tests' references: a DID if n is even, else a record of that DID.
+func testSubject(n int) format.Subject {
+	did := uint64(n%7)<<50 | uint64(1+n/2)
+	if n%2 == 0 {
+		return format.Subject{UID: did, Authority: did}
+	}
+	return format.Subject{UID: uint64(9)<<50 | uint64(1000+n), Authority: did}
+}
+
+// testSubjects is how many subjects the tests' references have.
+const testSubjects = 60
+
+// randomReferences makes the references of an op, a few most often, or none.
+func randomReferences(rng *rand.Rand, op translate.Operation) (refs []Reference, repeated bool) {
+	if rng.IntN(3) == 0 {
+		return nil, rng.IntN(40) == 0
+	}
+	for range 1 + rng.IntN(3)*rng.IntN(3) {
+		s := testSubject(rng.IntN(testSubjects))
+		refs = append(refs, Reference{Path: uint32(1 + rng.IntN(testPaths)), Subject: s.UID, Authority: s.Authority,
+			Had: op == translate.OpDelete || op == translate.OpUpdate && rng.IntN(2) == 0})
+	}
+	return refs, rng.IntN(40) == 0
+}
+
+// shapedReferences are those of event i of its block: of a create that of its record, of a delete
+// that which the record had, of an update both.
+func shapedReferences(i int, op translate.Operation) []Reference {
+	a, b := testSubject(i), testSubject(i+1)
+	has := Reference{Path: uint32(1 + i%testPaths), Subject: a.UID, Authority: a.Authority}
+	had := Reference{Path: has.Path, Subject: b.UID, Authority: b.Authority, Had: true}
+	switch op {
+	case translate.OpCreate:
+		return []Reference{has}
+	case translate.OpDelete:
+		return []Reference{had}
+	}
+	return []Reference{has, had}
+}
+
+// eventReferences returns what r says of event i.
+func eventReferences(r *format.References, i int) (refs []Reference) {
+	for _, e := range r.Entries(i) {
+		refs = append(refs, r.At(e))
+	}
+	return refs
+}
+
+// references returns the references of a block in the store; nil: it has none.
+func (w *world) references(x *blockIndex) *format.References {
+	w.t.Helper()
+	if !x.HasReferences {
+		return nil
+	}
+	sealed, ok, err := w.log.store.Value(format.TimeKey(format.RangeReferences, x.Key()))
+	if err != nil || !ok {
+		w.t.Fatalf("block %d lacks its references: %v", x.Key(), err)
+	}
+	b, err := format.OpenTrailer(sealed, format.RangeReferences, x.Key())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	r, err := format.DecodeReferences(b, x.Events())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return r
+}
+
+// references changes the references of block n.
+func (e *editor) references(n int, change func(refs [][]Reference)) {
+	idx := e.get(format.TimeKey(format.RangeIndex, e.keys[n]))
+	x, err := format.DecodeIndex(idx[:len(idx)-format.TrailerBytes])
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	e.resealed(format.RangeReferences, n, func(b []byte) []byte {
+		r, err := format.DecodeReferences(b, x.Events())
+		if err != nil {
+			e.t.Fatal(err)
+		}
+		refs := make([][]Reference, x.Events())
+		for i := range refs {
+			refs[i] = eventReferences(r, i)
+		}
+		change(refs)
+		var out format.ReferencesBuilder
+		for i := range refs {
+			if err := out.Add(refs[i], r.Repeated(i)); err != nil {
+				e.t.Fatal(err)
+			}
+		}
+		return format.AppendReferences(nil, out.Finish())
+	})
+}
+
+// referencesDamages are of references, and of what says that there are some.
+func referencesDamages() []logDamage {
+	remove := func(n int) func(e *editor) {
+		return func(e *editor) { e.remove(format.TimeKey(format.RangeReferences, e.keys[n])) }
+	}
+	return []logDamage{
+		{"flipped references", func(e *editor) { e.raw(format.RangeReferences, 2, flip(30)) }, "references", 2, -1, "checksum", true},
+		{"missing references", remove(1), "references", 1, -1, "the index says true", true},
+		{"references of a block that has none", func(e *editor) { e.index(1, func(x *format.Index) { x.HasReferences = false }) },
+			"references", 1, -1, "the index says false", true},
+		{"cut references", func(e *editor) {
+			e.resealed(format.RangeReferences, 2, func(b []byte) []byte { return b[:len(b)-1] })
+		}, "references", 2, -1, "cut short", false},
+		{"references of another block", func(e *editor) {
+			other := e.get(format.TimeKey(format.RangeReferences, e.keys[3]))
+			e.resealed(format.RangeReferences, 2, func([]byte) []byte { return other[:len(other)-format.TrailerBytes] })
+		}, "references", 2, -1, "it is of 15 events, not 14", false},
+		{"references of an identity event", func(e *editor) {
+			e.references(2, func(refs [][]Reference) { refs[4], refs[3] = refs[3], refs[4] })
+		}, "references", 2, 4, "an event of kind identity", false},
+		{"a delete that has some", func(e *editor) {
+			e.references(2, func(refs [][]Reference) { refs[2][0].Had = false })
+		}, "references", 2, 2, "a delete that has", false},
+		{"a path too many", func(e *editor) {
+			e.resealed(format.RangeReferences, 2, func(b []byte) []byte {
+				at := 20 + 4 + int(b[8])
+				b[8]++ // the number of paths
+				return append(b[:at:at], append([]byte{0}, b[at:]...)...)
+			})
+		}, "references", 2, -1, "not what its references make", false},
+	}
+}
+
+// TestVerifyReferences: what is wrong with references is found, and where.
+func TestVerifyReferences(t *testing.T) {
+	for _, d := range referencesDamages() {
+		t.Run(d.name, func(t *testing.T) {
+			fs, keys := verifyLog(t)
+			tamper(t, fs, func(db *pebble.DB) { d.do(&editor{t, db, keys}) })
+			findDamage(t, mustVerify(t, fs), &d, keys)
+		})
+	}
+}
+
+// versionOf returns the version in the log's store.
+func versionOf(t *testing.T, l *Log) uint32 {
+	t.Helper()
+	v, ok, err := l.store.Value(format.MetaKey(format.MetaFormat))
+	if err != nil || !ok {
+		t.Fatalf("no version: %v", err)
+	}
+	return binary.BigEndian.Uint32(v)
+}
+
+// TestVersion: a log is one that an older program can open until it has references, and not from
+// then on.
+func TestVersion(t *testing.T) {
+	cfg := testConfig(t, vfs.NewMem(), newTestClock())
+	l := mustOpen(t, cfg)
+	event := func(i int64, refs ...Reference) testBlock {
+		e := shapedEvent(format.Place{Epoch: 1, Seq: i, Op: 0}, testStart.UnixMicro()+i, 0)
+		e.refs = refs
+		return testBlock{epoch: 1, firstSeq: i, lastSeq: i, events: []testEvent{e}}
+	}
+	if err := l.Append(event(1).seal(t, l)); err != nil {
+		t.Fatal(err)
+	}
+	_ = l.Close()
+	l = mustOpen(t, cfg)
+	if got := versionOf(t, l); got != 7 {
+		t.Errorf("without references the log is of version %d", got)
+	}
+	if err := l.Append(event(2, Reference{Path: 1, Subject: 1}).seal(t, l), event(3).seal(t, l)); err != nil {
+		t.Fatal(err)
+	}
+	if got := versionOf(t, l); got != 8 {
+		t.Errorf("with references the log is of version %d", got)
+	}
+	_ = l.Close()
+	l = mustOpen(t, cfg)
+	if err := l.Append(event(4).seal(t, l)); err != nil {
+		t.Fatal(err)
+	}
+	if got := versionOf(t, l); got != 8 {
+		t.Errorf("later the log is of version %d", got)
+	}
+	if err := l.TrimTo(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	it, err := l.store.NewIter(&pebble.IterOptions{LowerBound: format.RangeReferences.Start(), UpperBound: format.RangeReferences.End()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer it.Close()
+	if it.First() {
+		t.Errorf("after a trim of all, %x is left", it.Key())
+	}
+}
+
+// TestSealReferences: what does not fit the batch's events is refused.
+func TestSealReferences(t *testing.T) {
+	for name, r := range map[string]EventReferences{
+		"too few": {Ends: []uint32{0}}, "too many marks": {Ends: []uint32{0, 0}, Repeated: make([]bool, 3)},
+		"beyond the list": {Ends: []uint32{0, 1}}, "backwards": {List: make([]Reference, 2), Ends: []uint32{2, 1}},
+	} {
+		if r.check(2) == nil {
+			t.Errorf("%s: taken", name)
+		}
+	}
+	r := EventReferences{List: []Reference{{Path: 1, Subject: 1}, {Path: 2, Subject: 2}}, Ends: []uint32{0, 2}, Repeated: []bool{true, false}}
+	if err := r.check(2); err != nil {
+		t.Error(err)
+	}
+	if refs, repeated := r.of(0); len(refs) != 0 || !repeated {
+		t.Errorf("the first has %v, %t", refs, repeated)
+	}
+	if refs, repeated := r.of(1); len(refs) != 2 || repeated {
+		t.Errorf("the second has %v, %t", refs, repeated)
+	}
+}
