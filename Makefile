@@ -30,7 +30,7 @@ demo: build ## a simulated relay and millrace on this machine, nothing else need
 	@./deploy/demo
 
 test: ## all that takes a minute or so, of PACKAGES
-	$(GO) test -count=1 $(TESTFLAGS) $(PACKAGES)
+	$(GO) test -count=1 -timeout 30m $(TESTFLAGS) $(PACKAGES)
 
 test-long: ## kill -9 in mid-stream, long random schedules: the packages that have such tests
 	MILLRACE_TEST_LONG=1 $(GO) test -count=1 -timeout 30m $(TESTFLAGS) ./replay ./public ./cmd/bench ./cmd/millrace
