@@ -21,6 +21,8 @@ type appendPass struct {
 	unwritten int
 	merged    []*Block
 
+	paths []string // that are in the store once the batch is
+
 	flush bool // the memtable is about to be full: a flush begins after the commit
 }
 
@@ -59,6 +61,9 @@ func (p *appendPass) stage(bs []*Block) error {
 	l, n := p.log, p.next
 	n.tail = append(make([]*Block, 0, len(n.tail)+len(bs)), n.tail...)
 	if err := p.joinSettled(); err != nil {
+		return err
+	}
+	if err := p.putPaths(); err != nil {
 		return err
 	}
 	newEpoch, groups := false, newGroupPolicy(l.cfg.TailBytes)

@@ -172,6 +172,7 @@ func (b testBlock) seal(t testing.TB, l *Log) *Block {
 	}
 	s := format.NewSealer(b.epoch, l.stored.encoder, l.stored.ID(), len(b.events), 100)
 	for _, e := range b.events {
+		e.refs = numbered(t, l, e.refs)
 		if err := s.Add(e.event()); err != nil {
 			t.Fatal(err)
 		}
@@ -234,7 +235,7 @@ func randomEvent(rng *rand.Rand, p format.Place, timeUS int64) testEvent {
 		}
 	}
 	if e.kind == translate.KindCommit {
-		e.refs, e.repeated = randomReferences(rng, e.operation)
+		e.refs, e.repeated = randomReferences(rand.New(rand.NewPCG(uint64(timeUS), uint64(p.Seq))), e.operation)
 	}
 	size := rng.IntN(400)
 	switch rng.IntN(60) {

@@ -96,7 +96,7 @@ func (w *world) adoptBlocks() {
 			if e.Place != x.PlaceAt(i) || e.timeUS != x.TimeUS[i] {
 				w.t.Fatalf("block %d: event %d is %v at %d, not %v at %d", us, i, x.PlaceAt(i), x.TimeUS[i], e.Place, e.timeUS)
 			}
-			if got := eventReferences(refs, i); !slices.Equal(got, e.refs) || refs.Repeated(i) != e.repeated {
+			if got := w.unnumbered(eventReferences(refs, i)); !slices.Equal(got, e.refs) || refs.Repeated(i) != e.repeated {
 				w.t.Fatalf("block %d: event %d has references %v, repeated %t; not %v, %t", us, i, got, refs.Repeated(i), e.refs, e.repeated)
 			}
 			if i > 0 && slices.ContainsFunc(m.gaps, func(g Gap) bool { return g.TimeUS > b.events[i-1].timeUS && g.TimeUS <= e.timeUS }) {

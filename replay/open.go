@@ -14,10 +14,11 @@ import (
 	"millrace/replay/internal/pebblestore"
 )
 
-// Open opens the log in cfg.Dir, or makes an empty one. It reads the meta values, the keys of the
-// spans (of a log of 36 hours at 1,500 events/s some 3,000), and the indexes of the blocks that no
-// span covers yet, and no more of a larger log. Errors: ErrNoLog, ErrInUse (both if read only),
-// ErrRelayMismatch, ErrUIDStoreMismatch, ErrNewerFormat, *CorruptionError, and those of the disk.
+// Open opens the log in cfg.Dir, or makes an empty one. It reads the meta values, the paths, the
+// keys of the spans (of a log of 36 hours at 1,500 events/s some 3,000), and the indexes of the
+// blocks that no span covers yet, and no more of a larger log. Errors: ErrNoLog, ErrInUse (both if
+// read only), ErrRelayMismatch, ErrUIDStoreMismatch, ErrNewerFormat, *CorruptionError, and those of
+// the disk.
 func Open(cfg Config) (*Log, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -45,6 +46,7 @@ func open(cfg Config, st *pebblestore.Store) (*Log, error) {
 		cfg:     cfg,
 		store:   st,
 		stored:  storedDictionary{Dictionary: cfg.Dictionaries.Stored()},
+		paths:   newPathTable(),
 		closing: make(chan struct{}),
 	}
 	enc, err := cfg.Dictionaries.Encoder(l.stored.ID())
@@ -52,9 +54,9 @@ func open(cfg Config, st *pebblestore.Store) (*Log, error) {
 		return nil, fmt.Errorf("make the encoder: %w", err)
 	}
 	l.stored.encoder = enc
-	o := opener{cfg: &cfg, store: st, batch: st.Pebble().NewBatch(), snap: &snapshot{changed: make(chan struct{})}}
+	o := opener{log: l, cfg: &cfg, store: st, batch: st.Pebble().NewBatch(), snap: &snapshot{changed: make(chan struct{})}}
 	defer o.batch.Close()
-	for _, step := range []func() error{o.format, o.uidStore, o.streams, o.state, o.dictionaries, o.gaps, o.fingerprintKey, o.openSpan} {
+	for _, step := range []func() error{o.format, o.uidStore, o.streams, o.state, o.dictionaries, o.gaps, o.paths, o.fingerprintKey, o.openSpan} {
 		if err := step(); err != nil {
 			return nil, err
 		}
@@ -80,6 +82,7 @@ func open(cfg Config, st *pebblestore.Store) (*Log, error) {
 
 // opener reads the meta values into snap, in steps, and gathers what must be written in batch.
 type opener struct {
+	log   *Log
 	cfg   *Config
 	store *pebblestore.Store
 	batch *pebble.Batch

@@ -2,7 +2,9 @@ package replay
 
 import (
 	"encoding/binary"
+	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -12,8 +14,41 @@ import (
 	"millrace/translate"
 )
 
-// testPaths is how many paths the tests' references have.
+// testPaths is how many paths most of the tests' references have. In what the tests know of events,
+// references have paths by numbers of the tests', and not those that a log gave them.
 const testPaths = 6
+
+// testSource is the source that a path of the tests stands for.
+func testSource(path uint32) string { return fmt.Sprintf("app.example.c%d:path.%[1]d", path) }
+
+// numbered returns the references with the log's numbers of paths.
+func numbered(t testing.TB, l *Log, refs []Reference) []Reference {
+	t.Helper()
+	refs = slices.Clone(refs)
+	for i := range refs {
+		number, ok := l.PathNumber([]byte(testSource(refs[i].Path)))
+		if !ok {
+			t.Fatalf("path %d gets no number", refs[i].Path)
+		}
+		refs[i].Path = number
+	}
+	return refs
+}
+
+// unnumbered is the inverse of numbered.
+func (w *world) unnumbered(refs []Reference) []Reference {
+	w.t.Helper()
+	for i := range refs {
+		source, ok := w.log.PathSource(refs[i].Path)
+		if !ok {
+			w.t.Fatalf("the log does not know path %d", refs[i].Path)
+		}
+		if n, err := fmt.Sscanf(source, "app.example.c%d:", &refs[i].Path); n != 1 {
+			w.t.Fatalf("path %d has source %q: %v", refs[i].Path, source, err)
+		}
+	}
+	return refs
+}
 
 // testSubject is a subject of the tests' references: a DID if n is even, else a record of that DID.
 func testSubject(n int) format.Subject {
@@ -34,7 +69,11 @@ func randomReferences(rng *rand.Rand, op translate.Operation) (refs []Reference,
 	}
 	for range 1 + rng.IntN(3)*rng.IntN(3) {
 		s := testSubject(rng.IntN(testSubjects))
-		refs = append(refs, Reference{Path: uint32(1 + rng.IntN(testPaths)), Subject: s.UID, Authority: s.Authority,
+		path := uint32(1 + rng.IntN(testPaths))
+		if rng.IntN(30) == 0 {
+			path = uint32(100 + rng.IntN(1000)) // one that the log hardly has had
+		}
+		refs = append(refs, Reference{Path: path, Subject: s.UID, Authority: s.Authority,
 			Had: op == translate.OpDelete || op == translate.OpUpdate && rng.IntN(2) == 0})
 	}
 	return refs, rng.IntN(40) == 0
@@ -141,6 +180,12 @@ func referencesDamages() []logDamage {
 				return append(b[:at:at], append([]byte{0}, b[at:]...)...)
 			})
 		}, "references", 2, -1, "not what its references make", false},
+		{"missing path", func(e *editor) { e.remove(format.PathKey(2)) }, "path", -1, -1, "missing", true},
+		{"missing last path", func(e *editor) { e.remove(format.PathKey(4)) }, "references", -1, -1, "it has path 4; the log has 3", false},
+		{"flipped path", func(e *editor) { e.set(format.PathKey(2), flip(3)(e.get(format.PathKey(2)))) }, "path", -1, -1, "checksum", true},
+		{"a path's source twice", func(e *editor) {
+			e.set(format.PathKey(2), format.AppendTrailer([]byte(testSource(1)), format.RangePath, 2))
+		}, "path", -1, -1, "has number 1, too", true},
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/cockroachdb/pebble/v2"
+
 	"millrace/replay/internal/format"
 	"millrace/translate"
 )
@@ -58,4 +60,50 @@ func checkEventReferences(x *format.Index, i int, refs []format.Reference, repea
 		}
 	}
 	return nil
+}
+
+// readPaths reads the sources of references, and checks that each has one number, and no number is
+// left out.
+func (v *verifier) readPaths() error {
+	it, err := v.db.NewIter(&pebble.IterOptions{LowerBound: format.RangePath.Start(), UpperBound: format.RangePath.End()})
+	if err != nil {
+		return fmt.Errorf("read the paths: %w", err)
+	}
+	defer it.Close()
+	numbers := make(map[string]uint32)
+	for it.First(); it.Valid(); it.Next() {
+		number, ok := format.ParsePathKey(it.Key())
+		if !ok || int(number) <= v.paths {
+			v.fault(format.RangePath, 0, "no value of this range has key %x", it.Key())
+			continue
+		}
+		for v.paths++; v.paths < int(number); v.paths++ {
+			v.fault(format.RangePath, int64(v.paths), "%v", format.ErrMissing)
+		}
+		source, err := format.OpenTrailer(it.Value(), format.RangePath, int64(number))
+		if err != nil {
+			v.fault(format.RangePath, int64(number), "%v", err)
+			continue
+		}
+		if other, twice := numbers[string(source)]; twice {
+			v.fault(format.RangePath, int64(number), "%.*q has number %d, too", maxNamed, source, other)
+		}
+		numbers[string(source)] = number
+	}
+	if err := it.Error(); err != nil {
+		v.fault(format.RangePath, 0, "what follows cannot be read: %v", err)
+	}
+	return nil
+}
+
+// checkPaths checks that the log knows the paths of the block's references.
+func (v *verifier) checkPaths(b *blockCheck) {
+	if b.refs == nil {
+		return
+	}
+	for _, p := range b.refs.Paths {
+		if int(p) > v.paths {
+			v.fault(format.RangeReferences, b.key, "it has path %d; the log has %d", p, v.paths)
+		}
+	}
 }

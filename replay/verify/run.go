@@ -36,6 +36,7 @@ type verifier struct {
 	uses     []format.Use
 	files    map[uint32]*dict.Dictionary
 	gaps     []format.Gap
+	paths    int // how many have a number
 	decoders *decoders
 
 	chain chain // the collector's
@@ -74,7 +75,7 @@ func (v *verifier) run(ctx context.Context) error {
 	return v.keys()
 }
 
-// meta reads what is in the meta, dictionary and gap ranges.
+// meta reads what is in the meta, dictionary, path and gap ranges.
 func (v *verifier) meta() error {
 	version, err := v.get(format.MetaKey(format.MetaFormat))
 	switch {
@@ -96,6 +97,9 @@ func (v *verifier) meta() error {
 	v.metaValue(format.MetaDictionaries, false, func(b []byte) (err error) { v.uses, err = format.DecodeUses(b); return })
 	v.metaValue(format.MetaUIDs, false, func([]byte) error { return nil })
 	if err := v.dictionaries(); err != nil {
+		return err
+	}
+	if err := v.readPaths(); err != nil {
 		return err
 	}
 	return v.readGaps()

@@ -10,6 +10,7 @@ package format
 //
 //	01 name                      meta: format | state | streams | uid_store | dictionaries | fingerprint_key
 //	02 ID:u32                    a dictionary that blocks in the log may be made with
+//	03 number:u32                source of references that the number stands for, from 1 on: collection:path
 //	08 time_us:u64               gap
 //	09 epoch:u32 lastSeq:u64     block reference: key, seq and op of the last event, totals so far
 //	0f time_us:u64               span whose last event has that stamp
@@ -28,8 +29,9 @@ package format
 //
 // Numbers in values are little-endian. Each value but meta format (a big-endian u32 that all
 // versions can read) ends in a trailer. Its key is the number in the value's key: time_us, lastSeq,
-// the ID, or 0 for meta. Meta format is 7, as the version in trailers, until the log's first block
-// with references: the batch that has it sets it to 8, and an older program then refuses the log.
+// the ID, the path's number, or 0 for meta. Meta format is 7, as the version in trailers, until the
+// log's first block with references: the batch that has it sets it to 8, and an older program then
+// refuses the log.
 //
 //	| value … | range:u8 | version:u8 | 0:u16 | xxhash64(key:u64be, value, range, version, 0):u64 |
 //

@@ -1,0 +1,146 @@
+package replay
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"millrace/replay/internal/format"
+)
+
+// MaxSourceBytes is how long the source of a reference is at most: an NSID, ':', and a path of 512
+// bytes.
+const MaxSourceBytes = 317 + 1 + 512
+
+// maxPathBytes bounds the text of all sources together. It comes from records, which nobody vouches
+// for, and is in memory.
+const maxPathBytes = 8 << 20
+
+// pathTable has the numbers of the sources of references: collection, ':' and path. A number is
+// given once, in memory. The next Append makes it durable: at the latest that of the first block
+// that has it. It is safe for concurrent use.
+type pathTable struct {
+	mu      sync.RWMutex
+	numbers map[string]uint32 // guarded by mu
+	sources []string          // by number - 1; guarded by mu
+	bytes   int               // of sources; guarded by mu
+	stored  int               // so many are in the store; Append's
+}
+
+func newPathTable() *pathTable { return &pathTable{numbers: make(map[string]uint32)} }
+
+// PathNumber returns the number of a source of references, "app.bsky.feed.like:subject.uri", for a
+// Reference. It gives it one if it has none. It returns false, and counts the reference as dropped,
+// if the source is longer than MaxSourceBytes, or the log has as many sources as it may. It keeps
+// nothing of source, and is safe for concurrent use.
+func (l *Log) PathNumber(source []byte) (number uint32, ok bool) {
+	if number, ok = l.paths.number(source, l.cfg.ReadOnly); !ok {
+		l.metrics.pathsRefused.Inc()
+	}
+	return number, ok
+}
+
+// FindPath returns the number of a source; false if it has none.
+func (l *Log) FindPath(source string) (number uint32, ok bool) {
+	t := l.paths
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	number, ok = t.numbers[source]
+	return number, ok
+}
+
+// PathSource is the inverse of FindPath.
+func (l *Log) PathSource(number uint32) (source string, ok bool) {
+	t := l.paths
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	if number == 0 || int(number) > len(t.sources) {
+		return "", false
+	}
+	return t.sources[number-1], true
+}
+
+// number returns the number of a source, which it enters if it is new, unless that is not to be.
+func (t *pathTable) number(source []byte, readOnly bool) (number uint32, ok bool) {
+	t.mu.RLock()
+	number, ok = t.numbers[string(source)]
+	t.mu.RUnlock()
+	if ok || readOnly {
+		return number, ok
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if number, ok = t.numbers[string(source)]; ok {
+		return number, ok
+	}
+	if len(source) == 0 || len(source) > MaxSourceBytes || len(t.sources) == format.MaxPaths || t.bytes+len(source) > maxPathBytes {
+		return 0, false
+	}
+	return t.enterLocked(string(source)), true
+}
+
+// enterLocked gives a source the next number.
+func (t *pathTable) enterLocked(source string) uint32 {
+	t.sources = append(t.sources, source)
+	t.bytes += len(source)
+	number := uint32(len(t.sources))
+	t.numbers[source] = number
+	return number
+}
+
+// known returns the sources that have a number, in the order of those.
+func (t *pathTable) known() []string {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.sources
+}
+
+// putPaths adds the sources to the batch that are not in the store. Those of the blocks to be
+// appended have had their numbers before those were sealed.
+func (p *appendPass) putPaths() error {
+	t := p.log.paths
+	p.paths = t.known()
+	for i := t.stored; i < len(p.paths); i++ {
+		number := uint32(i + 1)
+		value := format.AppendTrailer([]byte(p.paths[i]), format.RangePath, int64(number))
+		if err := p.batch.Set(format.PathKey(number), value, nil); err != nil {
+			return err
+		}
+	}
+	if t.stored == len(p.paths) {
+		return nil
+	}
+	return p.next.raiseVersion(p.batch)
+}
+
+// paths reads the sources that have numbers.
+func (o *opener) paths() error {
+	it, err := o.store.NewIter(&pebble.IterOptions{LowerBound: format.RangePath.Start(), UpperBound: format.RangePath.End()})
+	if err != nil {
+		return fmt.Errorf("read the paths: %w", err)
+	}
+	defer it.Close()
+	t := o.log.paths
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for it.First(); it.Valid(); it.Next() {
+		number, ok := format.ParsePathKey(it.Key())
+		if next := len(t.sources) + 1; !ok || int(number) != next {
+			return corrupt(format.RangePath, int64(next), fmt.Errorf("key %x: %w", it.Key(), format.ErrMissing))
+		}
+		source, err := format.OpenTrailer(it.Value(), format.RangePath, int64(number))
+		if err != nil {
+			return corrupt(format.RangePath, int64(number), err)
+		}
+		if _, twice := t.numbers[string(source)]; twice {
+			return corrupt(format.RangePath, int64(number), fmt.Errorf("%.80q has two numbers", source))
+		}
+		t.enterLocked(string(source))
+	}
+	t.stored = len(t.sources)
+	if err := it.Error(); err != nil {
+		return fmt.Errorf("read the paths: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,125 @@
+package replay
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"millrace/replay/internal/format"
+)
+
+// TestPaths: a source has one number for ever, whoever asks first; one that is in no block may be
+// forgotten in a crash, one that is in a block never is.
+func TestPaths(t *testing.T) {
+	fs := vfs.NewCrashableMem()
+	cfg := testConfig(t, fs, newTestClock())
+	l := mustOpen(t, cfg)
+	var wg sync.WaitGroup
+	got := make([]uint32, 8)
+	for i := range got {
+		wg.Go(func() { got[i], _ = l.PathNumber([]byte("a.b.c:x")) })
+	}
+	wg.Wait()
+	if slices.ContainsFunc(got, func(n uint32) bool { return n != 1 }) {
+		t.Fatalf("one source has numbers %v", got)
+	}
+	if n, ok := l.FindPath("a.b.c:y"); ok {
+		t.Errorf("a source that nobody gave has number %d", n)
+	}
+	block := func(l *Log, i int64) *Block {
+		e := shapedEvent(format.Place{Epoch: 1, Seq: i, Op: 0}, testStart.UnixMicro()+i, 0)
+		return testBlock{epoch: 1, firstSeq: i, lastSeq: i, events: []testEvent{e}}.seal(t, l) // has path 1 of the tests
+	}
+	first := block(l, 1)
+	l.PathNumber([]byte("a.b.c:second")) // after the block was sealed, before it is appended
+	if err := l.Append(first); err != nil {
+		t.Fatal(err)
+	}
+	if n, _ := l.PathNumber([]byte("a.b.c:third")); n != 4 {
+		t.Errorf("the fourth source has number %d", n)
+	}
+	cfg.FS = fs.CrashClone(vfs.CrashCloneCfg{})
+	again := mustOpen(t, cfg)
+	for n, source := range []string{"", "a.b.c:x", testSource(1), "a.b.c:second"} {
+		if got, ok := again.PathSource(uint32(n)); got != source || ok != (n > 0) {
+			t.Errorf("after a crash path %d is %q, %t; not %q", n, got, ok, source)
+		}
+		if got, ok := again.FindPath(source); ok != (n > 0) || ok && int(got) != n {
+			t.Errorf("after a crash %q has number %d, %t; not %d", source, got, ok, n)
+		}
+	}
+	if source, ok := again.PathSource(4); ok {
+		t.Errorf("after a crash path 4 is %q, which no block had", source)
+	}
+	if n, _ := again.PathNumber([]byte("a.b.c:other")); n != 4 {
+		t.Errorf("the next source has number %d", n)
+	}
+	if err := again.Append(block(again, 2)); err != nil {
+		t.Fatal(err)
+	}
+	_ = again.Close()
+	ro := readOnly(t, cfg.Dir, cfg.FS)
+	last := mustOpen(t, ro)
+	if n, ok := last.PathNumber([]byte("a.b.c:other")); n != 4 || !ok {
+		t.Errorf("to a reader it has number %d, %t", n, ok)
+	}
+	if n, ok := last.PathNumber([]byte("a.b.c:new")); ok {
+		t.Errorf("a reader gives a source number %d", n)
+	}
+}
+
+// TestPathLimits: what would be too much is refused; numbers that were given stay.
+func TestPathLimits(t *testing.T) {
+	table := newPathTable()
+	refused := func(what string, source []byte) {
+		t.Helper()
+		if n, ok := table.number(source, false); ok {
+			t.Errorf("%s has number %d", what, n)
+		}
+	}
+	refused("no source", nil)
+	refused("a long source", make([]byte, MaxSourceBytes+1))
+	for i := range format.MaxPaths {
+		if n, ok := table.number(fmt.Appendf(nil, "a.b.c:%d", i), false); !ok || int(n) != i+1 {
+			t.Fatalf("source %d has number %d, %t", i, n, ok)
+		}
+	}
+	refused("one source too many", []byte("a.b.c:x"))
+	if n, ok := table.number([]byte("a.b.c:17"), false); !ok || n != 18 {
+		t.Errorf("one that was there has number %d, %t", n, ok)
+	}
+
+	table = newPathTable()
+	long := strings.Repeat("x", MaxSourceBytes-8)
+	for i := range maxPathBytes / MaxSourceBytes {
+		if _, ok := table.number(fmt.Appendf(nil, "%08d%s", i, long), false); !ok {
+			t.Fatalf("long source %d has no number", i)
+		}
+	}
+	refused("a source beyond all bytes", []byte(long))
+}
+
+// TestBrokenPaths: a log does not open without one of its paths.
+func TestBrokenPaths(t *testing.T) {
+	for _, how := range []string{"flip", "cut", "delete"} {
+		cfg := testConfig(t, vfs.NewMem(), newTestClock())
+		l := mustOpen(t, cfg)
+		for i := range 3 {
+			l.PathNumber([]byte(testSource(uint32(i))))
+		}
+		if err := l.Append(testBlock{epoch: 1, firstSeq: 1, lastSeq: 1}.seal(t, l)); err != nil {
+			t.Fatal(err)
+		}
+		_ = l.Close()
+		damage(t, cfg, format.RangePath, how)
+		_, err := Open(cfg)
+		if c := (*CorruptionError)(nil); !errors.As(err, &c) || c.Part != "path" {
+			t.Errorf("%s: %v", how, err)
+		}
+	}
+}
