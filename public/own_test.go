@@ -202,6 +202,21 @@ func TestHeartbeat(t *testing.T) {
 	})
 }
 
+// TestHeartbeatsBesidePings: pings that come more often than heartbeats put none off.
+func TestHeartbeatsBesidePings(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := serveBubble(t, newTestLog(t), func(_ *Config, tm *timing) { tm.ping = 300 * time.Millisecond })
+		c := s.dial("heartbeat=1")
+		begin := time.Now()
+		for range 5 {
+			c.info("heartbeat")
+		}
+		if took := time.Since(begin); took > 5100*time.Millisecond {
+			t.Errorf("five heartbeats within %v", took)
+		}
+	})
+}
+
 func TestCursorOlderThanTheLogIsClamped(t *testing.T) {
 	l, all := mixed(t)
 	s := serve(t, l, nil)

@@ -2,6 +2,7 @@ package replay
 
 import (
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 
 	"millrace/replay/internal/format"
 	"millrace/replay/internal/pebblestore"
+	"millrace/translate"
 )
 
 // quietLog appends n small blocks of size events each, as a quiet relay makes them, one Append
@@ -145,6 +147,47 @@ func TestTrimCutsGroup(t *testing.T) {
 	w.restart()
 	w.check()
 	w.readAll()
+}
+
+// TestSettledBlocksJoinSpans: blocks that a trim leaves of a group are in spans later, all of them.
+func TestSettledBlocksJoinSpans(t *testing.T) {
+	clock := newTestClock()
+	cfg := testConfig(t, vfs.NewMem(), clock)
+	cfg.hooks.keepSmall, cfg.TailBytes, cfg.Retention = false, 16<<10, 30*time.Second
+	a := &lines{t: t, l: mustOpen(t, cfg), clock: clock}
+	for seq := range int64(3) {
+		a.append(a.block(1, seq+1, seq+1, format.Place{Seq: seq + 1}))
+		clock.advance(10 * time.Second)
+	}
+	if n := a.l.snap.Load().group; n != 3 {
+		t.Fatalf("the group has %d blocks, want 3", n)
+	}
+	clock.advance(5 * time.Second)
+	if err := a.l.Trim(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if held := a.l.Range(); held.Events != 2 {
+		t.Fatalf("%d events are left, want 2", held.Events)
+	}
+	// Blocks that are not small and larger than the tail: what was before is read from the disk.
+	want := []string{"1-2-0", "1-3-0"}
+	for seq := int64(4); seq <= 6; seq++ {
+		var places []format.Place
+		for op := range uint32(maxSmallEvents + 1) {
+			p := format.Place{Epoch: 1, Seq: seq, Op: op}
+			places = append(places, p)
+			want = append(want, strings.TrimPrefix(placeText(p), "00000"))
+		}
+		a.append(a.block(1, seq, seq, places...))
+		clock.advance(time.Second)
+	}
+	if s := a.l.snap.Load(); len(s.tail) != 1 || s.spanned == 0 {
+		t.Fatalf("%d blocks are in the tail, the newest span is %d", len(s.tail), s.spanned)
+	}
+	r := mustRead(t, a.l, ReaderConfig{Cursor: TimeCursor(0), Filter: must(NewFilter(FilterConfig{Kinds: Kinds(translate.KindCommit)}))})
+	if got := a.read(r); got != strings.Join(want, " ") {
+		t.Errorf("of %d events a reader that goes by spans gets %.100s", len(want), got)
+	}
 }
 
 // TestGroupPolicy is the table of which blocks become one.

@@ -79,6 +79,37 @@ func TestReaderFallsOff(t *testing.T) {
 	}
 }
 
+// TestReaderBeforeTheLastTrimmed: a reader whose next event is the last one that a trim took gets
+// an error, also where it holds the block open.
+func TestReaderBeforeTheLastTrimmed(t *testing.T) {
+	clock := newTestClock()
+	cfg := testConfig(t, vfs.NewMem(), clock)
+	cfg.Retention, cfg.TailBytes = time.Hour, 1
+	a := &lines{t: t, l: mustOpen(t, cfg), clock: clock}
+	a.append(a.block(1, 1, 1, format.Place{Seq: 1}, format.Place{Seq: 1, Op: 1}))
+	last := a.stamp
+	clock.advance(30 * time.Minute)
+	a.append(a.block(1, 2, 2, format.Place{Seq: 2}))
+	within := mustRead(t, a.l, ReaderConfig{Cursor: TimeCursor(0), MaxChunkBytes: 1})
+	atLast := mustRead(t, a.l, ReaderConfig{Cursor: TimeCursor(last)})
+	var c Chunk
+	if err := within.Next(&c); err != nil || c.Events != 1 {
+		t.Fatalf("%d events, %v", c.Events, err)
+	}
+	clock.advance(31 * time.Minute)
+	if err := a.l.Trim(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if floor := a.l.snap.Load().Floor.TimeUS; floor != last {
+		t.Fatalf("the floor is %d, want %d", floor, last)
+	}
+	for what, r := range map[string]*Reader{"within the block": within, "at its last event": atLast} {
+		if err := r.Next(&c); !errors.Is(err, ErrTrimmed) || c.Events > 0 {
+			t.Errorf("a reader %s: %d events, %v", what, c.Events, err)
+		}
+	}
+}
+
 func TestTrimTo(t *testing.T) {
 	clock := newTestClock()
 	a := tenBlocks(t, testConfig(t, vfs.NewMem(), clock), clock)
