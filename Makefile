@@ -6,7 +6,7 @@ MINUTES ?= 10
 PACKAGES ?= ./...
 
 .DEFAULT_GOAL := build
-.PHONY: help man build build-fdb fdb-test run demo test test-long race soak lint fuzz bench bench-go dictionary clean distclean
+.PHONY: help man build build-fdb fdb-test run demo test test-long race soak mutants lint fuzz bench bench-go dictionary clean distclean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "make %-12s %s\n", $$1, $$2 }'
@@ -40,6 +40,9 @@ race: ## the tests with the race detector; some minutes
 
 soak: ## kills, relay faults, failed writes by a random schedule for MINUTES; SEED repeats one (docs/testing.md)
 	MILLRACE_TEST_SOAK_SEED=$(SEED) MILLRACE_TEST_SOAK_MINUTES=$(MINUTES) $(GO) test -count=1 -timeout 0 -v $(TESTFLAGS) -run '^TestSoak$$' ./cmd/millrace
+
+mutants: ## the wrong edits that tests must catch; PART=0 to 9 tries a tenth of them (docs/testing.md)
+	$(GO) run ./.ci/mutants -part $(or $(PART),-1)
 
 lint: ## go vet and golangci-lint
 	$(GO) vet ./...

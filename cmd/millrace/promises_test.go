@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -51,6 +52,10 @@ func TestPromisesNameRealTests(t *testing.T) {
 		t.Errorf("only %d rows", rows)
 	}
 	// Further down tests are named without their files, which are among those above.
+	// TestDocsMutants looks at the table of wrong edits.
+	before, after, _ := strings.Cut(rest, "\n## Tests that can fail")
+	_, after, _ = strings.Cut(after, "\n## ")
+	rest = before + after
 	for _, m := range named.FindAllStringSubmatch(rest, -1) {
 		found := false
 		for _, src := range sources {
@@ -59,5 +64,14 @@ func TestPromisesNameRealTests(t *testing.T) {
 		if !found {
 			t.Errorf("there is no %s in any of the files named", m[1])
 		}
+	}
+}
+
+// TestDocsMutants: the table of wrong edits is that of the patches, and the tests it names exist.
+func TestDocsMutants(t *testing.T) {
+	check := exec.Command("go", "run", "./.ci/mutants", "-check")
+	check.Dir = filepath.Join("..", "..")
+	if text, err := check.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, text)
 	}
 }

@@ -1,0 +1,315 @@
+// mutants tries the wrong edits that are kept beside it: each must be caught by the test that it
+// names.
+//
+// A file NAME.patch begins with two lines, and the edit follows:
+//
+//	Promise: what the edit breaks, in one line
+//	Test: ./package TestName
+//
+// The edit is applied to copies of the files that it changes, which the go command reads in place
+// of the real ones (-overlay). Where the named test passes, all tests of that package and of the
+// packages that the edit changes are tried, to say what catches the edit instead; the run fails all
+// the same. So it does where any of the patches does not apply.
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	dir     = ".ci/mutants"
+	page    = "docs/testing.md"
+	heading = "| wrong edit | breaks the promise | caught by |\n|---|---|---|\n"
+	quick   = 10 * time.Second // what a test of the touched package needs at most, for half of the edits
+)
+
+// mutant is one wrong edit.
+type mutant struct {
+	name, promise string
+	pkg, test     string // what must catch it
+	patch         string
+	files         []string // that it changes
+}
+
+var (
+	header  = regexp.MustCompile(`^Promise: (.+)\nTest: (\./\S+) (Test\w+)\n\n`)
+	changed = regexp.MustCompile(`(?m)^\+\+\+ b/(\S+)$`)
+)
+
+func main() {
+	part := flag.Int("part", -1, "try each tenth edit only, from this one on: 0 to 9")
+	limit := flag.Duration("timeout", 2*time.Minute, "the time for one test, or for all tests of one package")
+	table := flag.Bool("table", false, "write the table of edits into "+page+", and try none")
+	check := flag.Bool("check", false, "say whether the table is current and the tests exist, and try none")
+	flag.Parse()
+	if err := run(*part, *limit, *table, *check, flag.Args()); err != nil {
+		fmt.Fprintln(os.Stderr, "mutants:", err)
+		os.Exit(1)
+	}
+}
+
+// run tries the edits that are named, or all.
+func run(part int, limit time.Duration, table, check bool, names []string) error {
+	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
+	if err != nil {
+		return fmt.Errorf("find the module: %w", err)
+	}
+	if err := os.Chdir(strings.TrimSpace(string(root))); err != nil {
+		return err
+	}
+	mutants, err := read()
+	if err != nil {
+		return err
+	}
+	if table {
+		return writeTable(mutants)
+	}
+	if check {
+		return checkTable(mutants)
+	}
+	if err := checkAll(mutants); err != nil {
+		return err
+	}
+	results := results{start: time.Now()}
+	for i, m := range mutants {
+		if part >= 0 && i%10 != part || len(names) > 0 && !slices.Contains(names, m.name) {
+			continue
+		}
+		if err := results.try(m, limit); err != nil {
+			return fmt.Errorf("%s: %w", m.name, err)
+		}
+	}
+	return results.end()
+}
+
+// read returns all edits by name.
+func read() ([]mutant, error) {
+	names, err := filepath.Glob(filepath.Join(dir, "*.patch"))
+	if err != nil {
+		return nil, err
+	}
+	var mutants []mutant
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		m := mutant{name: strings.TrimSuffix(filepath.Base(name), ".patch"), patch: string(text)}
+		h := header.FindStringSubmatch(m.patch)
+		if h == nil {
+			return nil, fmt.Errorf("%s does not begin with a line of its promise, one of its test, and an empty one", name)
+		}
+		m.promise, m.pkg, m.test = h[1], h[2], h[3]
+		for _, f := range changed.FindAllStringSubmatch(m.patch, -1) {
+			m.files = append(m.files, f[1])
+		}
+		if len(m.files) == 0 {
+			return nil, fmt.Errorf("%s changes no file", name)
+		}
+		mutants = append(mutants, m)
+	}
+	return mutants, nil
+}
+
+// checkAll applies each edit, and returns an error that names those that do not apply.
+func checkAll(mutants []mutant) error {
+	var errs []error
+	for _, m := range mutants {
+		_, remove, err := m.apply()
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s does not apply: %w", m.name, err))
+			continue
+		}
+		remove()
+	}
+	return errors.Join(errs...)
+}
+
+// apply writes the edited files and returns the name of an overlay that has them.
+func (m mutant) apply() (overlay string, remove func(), err error) {
+	tmp, err := os.MkdirTemp("", "mutant")
+	if err != nil {
+		return "", nil, err
+	}
+	defer func() {
+		if err != nil {
+			os.RemoveAll(tmp)
+		}
+	}()
+	root, err := os.Getwd()
+	if err != nil {
+		return "", nil, err
+	}
+	replace := map[string]string{}
+	for _, f := range m.files {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			return "", nil, err
+		}
+		to := filepath.Join(tmp, f)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(to), 0o700), os.WriteFile(to, text, 0o600)); err != nil {
+			return "", nil, err
+		}
+		replace[filepath.Join(root, f)] = to
+	}
+	git := exec.Command("git", "apply", "-")
+	git.Dir, git.Stdin = tmp, strings.NewReader(m.patch)
+	git.Env = append(os.Environ(), "GIT_CEILING_DIRECTORIES="+filepath.Dir(tmp))
+	if text, err := git.CombinedOutput(); err != nil {
+		return "", nil, errors.New(strings.TrimSpace(string(text)))
+	}
+	text, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		return "", nil, err
+	}
+	overlay = filepath.Join(tmp, "overlay.json")
+	return overlay, func() { os.RemoveAll(tmp) }, os.WriteFile(overlay, text, 0o600)
+}
+
+// testExists says whether the package has the test.
+func (m mutant) testExists() (bool, error) {
+	names, err := filepath.Glob(filepath.Join(m.pkg, "*_test.go"))
+	if err != nil {
+		return false, err
+	}
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return false, err
+		}
+		if strings.Contains(string(text), "\nfunc "+m.test+"(") {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// ofOwnPackage says whether the named test is of a package that the edit changes.
+func (m mutant) ofOwnPackage() bool {
+	return slices.ContainsFunc(m.files, func(f string) bool { return "./"+path.Dir(f) == m.pkg })
+}
+
+// packages returns where tests may catch the edit, the named package first.
+func (m mutant) packages() []string {
+	pkgs := []string{m.pkg}
+	for _, f := range m.files {
+		if p := "./" + path.Dir(f); !slices.Contains(pkgs, p) {
+			pkgs = append(pkgs, p)
+		}
+	}
+	return pkgs
+}
+
+// results counts what became of the edits that were tried.
+type results struct {
+	start                    time.Time
+	tried, killed, soon      int
+	survived, caughtByOthers []string
+}
+
+// try runs the tests with an edit and prints what became of it.
+func (r *results) try(m mutant, limit time.Duration) error {
+	overlay, remove, err := m.apply()
+	if err != nil {
+		return err
+	}
+	defer remove()
+	r.tried++
+	o, err := test(overlay, limit, m.pkg, m.test)
+	if err != nil {
+		return err
+	}
+	if o.failed {
+		r.killed++
+		if o.tests < quick && m.ofOwnPackage() {
+			r.soon++
+		}
+		o.print("killed", m)
+		return nil
+	}
+	o.print("PASSED", m)
+	for _, pkg := range m.packages() {
+		o, err := test(overlay, limit, pkg, "")
+		if err != nil {
+			return err
+		}
+		if o.failed {
+			o.print("KILLED BY ANOTHER", m)
+			r.caughtByOthers = append(r.caughtByOthers, m.name)
+			return nil
+		}
+	}
+	o.print("SURVIVED", m)
+	r.survived = append(r.survived, m.name)
+	return nil
+}
+
+func (r *results) end() error {
+	fmt.Printf("%d of %d killed by the test that they name, %d by one of the package that they change in under %v, in %v\n",
+		r.killed, r.tried, r.soon, quick, time.Since(r.start).Round(time.Second))
+	if r.killed == r.tried {
+		return nil
+	}
+	return fmt.Errorf("survived: %v; killed by another test than the one named: %v", r.survived, r.caughtByOthers)
+}
+
+func table(mutants []mutant) string {
+	var b strings.Builder
+	b.WriteString(heading)
+	for _, m := range mutants {
+		fmt.Fprintf(&b, "| %s | %s | `%s` of %s |\n", m.name, m.promise, m.test, strings.TrimPrefix(m.pkg, "./"))
+	}
+	return b.String()
+}
+
+// splitPage returns the page with the table of edits, and what stands before and after the table.
+func splitPage() (text, before, after string, err error) {
+	raw, err := os.ReadFile(page)
+	if err != nil {
+		return "", "", "", err
+	}
+	text = string(raw)
+	before, rest, found := strings.Cut(text, heading)
+	if !found {
+		return "", "", "", fmt.Errorf("%s has no table that begins with %q", page, heading)
+	}
+	for after = rest; strings.HasPrefix(after, "|"); {
+		_, after, _ = strings.Cut(after, "\n")
+	}
+	return text, before, after, nil
+}
+
+func writeTable(mutants []mutant) error {
+	_, before, after, err := splitPage()
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(page, []byte(before+table(mutants)+after), 0o644)
+}
+
+func checkTable(mutants []mutant) error {
+	for _, m := range mutants {
+		if ok, err := m.testExists(); err != nil || !ok {
+			return errors.Join(err, fmt.Errorf("%s: there is no %s in %s", m.name, m.test, m.pkg))
+		}
+	}
+	text, before, after, err := splitPage()
+	if err != nil {
+		return err
+	}
+	if text != before+table(mutants)+after {
+		return fmt.Errorf("the table of %s is not current: go run ./%s -table", page, dir)
+	}
+	return nil
+}
