@@ -151,13 +151,14 @@ func (bs *blockStore) spanOf(key int64) (*format.Span, error) {
 	return e.span, e.err
 }
 
-// blocksOf returns the blocks of a span that may have events of the DIDs with these fingerprints,
-// which ascend. What it reads is looked at once, so it goes past the cache.
-func (bs *blockStore) blocksOf(key int64, fingerprints []uint64) (set format.BlockSet, err error) {
+// blocksOf returns the blocks of a span that, as its index in range r says, may have events of the
+// DIDs or subjects with these fingerprints, which ascend. What it reads is looked at once, so it
+// goes past the cache.
+func (bs *blockStore) blocksOf(r format.Range, key int64, fingerprints []uint64) (set format.BlockSet, err error) {
 	for len(fingerprints) > 0 {
 		shard := format.ShardOf(fingerprints[0])
 		n := sort.Search(len(fingerprints), func(i int) bool { return format.ShardOf(fingerprints[i]) > shard })
-		err := bs.viewAt(format.ShardKey(key, shard), format.RangeSpanDIDs, key, func(b []byte) error {
+		err := bs.viewAt(format.ShardKey(r, key, shard), r, key, func(b []byte) error {
 			v, err := format.OpenDIDShard(b, shard)
 			for i := 0; i < n && err == nil; i++ {
 				if e := v.Find(fingerprints[i]); e >= 0 {

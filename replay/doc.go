@@ -67,9 +67,9 @@
 //
 // A span summarises a run of blocks of one epoch that stay as they are: at most 65,535 events, 256
 // blocks, 4,096 collections, 1/64 of the retention in time and bytes. It is written with the block
-// that does not fit. Blocks behind the newest span are looked at one by one; what will be
-// the next span is gathered in memory (some 1 MiB), and after a start from the indexes of those
-// blocks. A span says
+// that does not fit. Blocks behind the newest span are looked at one by one; what will be the next
+// span is gathered in memory (some 1 MiB, twice that with references), and after a start from the
+// indexes of those blocks. A span says
 //
 //   - of each block: first and last stamp, position of the last event, number of events;
 //   - of each collection: how many events it has, and in which blocks; likewise of identity and
@@ -79,6 +79,7 @@
 //     collide. It is cut so short that of 20,000 DIDs that are not in the span about one seems to
 //     be, which costs a look into one block, whose own table of DIDs decides. They are in 32 shards
 //     by their first bits, so that who looks for one DID reads some 8 KiB of a span;
+//   - of each subject of references, and of each authority, likewise, by UID;
 //   - the identity and account events once more, copied (unless they are more than 1 MiB), since
 //     they pass every collection filter: so a reader of a rare collection does not open all other
 //     blocks for them.

@@ -462,7 +462,7 @@ func (w *world) checkStore() {
 	for it.First(); it.Valid(); it.Next() {
 		if r := format.Range(it.Key()[0]); r == format.RangeSpan || r >= format.RangeSpanDIDs && r != format.RangeSlimIndex && r != format.RangeReferences {
 			us, ok := format.ParseTimeKey(it.Key())
-			if r == format.RangeSpanDIDs {
+			if r == format.RangeSpanDIDs || r == format.RangeSpanSubjects {
 				us, ok = format.ParseShardKey(it.Key())
 			}
 			if !ok || us <= w.m.floorUS() {

@@ -167,7 +167,7 @@ func (k *spanLookup) at(bs *blockStore, key int64, f *Filter) {
 	k.plan = plan{key: key}
 	onlyDIDs := f.anyCollection && f.kinds == 0
 	if onlyDIDs {
-		if of, k.err = bs.blocksOf(key, fingerprints); k.err != nil || of.Empty() {
+		if of, k.err = bs.blocksOf(format.RangeSpanDIDs, key, fingerprints); k.err != nil || of.Empty() {
 			return
 		}
 	}
@@ -178,7 +178,7 @@ func (k *spanLookup) at(bs *blockStore, key int64, f *Filter) {
 	}
 	k.plan = planOf(sp, f)
 	if !onlyDIDs && !k.plan.blocks.Empty() {
-		of, k.err = bs.blocksOf(key, fingerprints)
+		of, k.err = bs.blocksOf(format.RangeSpanDIDs, key, fingerprints)
 	}
 	k.plan.blocks.Intersect(&of)
 }

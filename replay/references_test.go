@@ -180,6 +180,20 @@ func referencesDamages() []logDamage {
 				return append(b[:at:at], append([]byte{0}, b[at:]...)...)
 			})
 		}, "references", 2, -1, "not what its references make", false},
+		{"missing subjects", func(e *editor) {
+			e.remove(format.ShardKey(format.RangeSpanSubjects, e.keys[lastSpanned], 7))
+		}, "span_subjects", lastSpanned, -1, "missing", true},
+		{"changed fingerprint", func(e *editor) {
+			e.shardsOf(format.RangeSpanSubjects, lastSpanned, func(n, lows, counts int, b []byte) []byte { b[lows] ^= 1; return b })
+		}, "span_subjects", lastSpanned, -1, "is not in it", true},
+		{"list has a block too many", func(e *editor) {
+			e.shardsOf(format.RangeSpanSubjects, lastSpanned, func(n, lows, counts int, b []byte) []byte {
+				b[counts+n-1]++ // the last entry has one more
+				return append(b, 77)
+			})
+		}, "span_subjects", lastSpanned, -1, "its lists name", true},
+		{"span that says it has no subjects", func(e *editor) { e.span(func(s *format.Span) { s.HasSubjects = false }) },
+			"span", lastSpanned, -1, "whether its events have references", false},
 		{"missing path", func(e *editor) { e.remove(format.PathKey(2)) }, "path", -1, -1, "missing", true},
 		{"missing last path", func(e *editor) { e.remove(format.PathKey(4)) }, "references", -1, -1, "it has path 4; the log has 3", false},
 		{"flipped path", func(e *editor) { e.set(format.PathKey(2), flip(3)(e.get(format.PathKey(2)))) }, "path", -1, -1, "checksum", true},

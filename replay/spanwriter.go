@@ -32,8 +32,8 @@ func newSpanWriter(cfg *Config, key format.FingerprintKey) *spanWriter {
 }
 
 // join takes the next block. If it does not fit, the span of those before it is added to the batch.
-func (w *spanWriter) join(batch *pebble.Batch, x *format.Index, plain, zstd []byte, bytes int64) error {
-	if w.open != nil && !w.open.Fits(x, bytes, w.maxMicros, w.maxBytes) {
+func (w *spanWriter) join(batch *pebble.Batch, b format.BlockEvents, bytes int64) error {
+	if w.open != nil && !w.open.Fits(b, bytes, w.maxMicros, w.maxBytes) {
 		for _, v := range w.open.Finish() {
 			if err := batch.Set(v.Key, v.Value, nil); err != nil {
 				return err
@@ -43,9 +43,9 @@ func (w *spanWriter) join(batch *pebble.Batch, x *format.Index, plain, zstd []by
 		w.open = nil
 	}
 	if w.open == nil {
-		w.open = format.NewSpanBuilder(x.Epoch, w.key)
+		w.open = format.NewSpanBuilder(b.Index.Epoch, w.key)
 	}
-	w.open.Add(x, plain, zstd, bytes)
+	w.open.Add(b, bytes)
 	return nil
 }
 
@@ -62,7 +62,7 @@ func (p *appendPass) joinSpan(b *Block) error {
 	if l.cfg.Retention == 0 || b.idx.Key() <= p.next.Floor.TimeUS {
 		return nil
 	}
-	err := l.spans.join(p.batch, b.idx.full, b.plain, b.zstd, b.stored())
+	err := l.spans.join(p.batch, b.blockEvents(), b.stored())
 	p.next.spanEnds(l.spans.through)
 	return err
 }
@@ -102,8 +102,8 @@ func (o *opener) fingerprintKey() error {
 	return nil
 }
 
-// openSpan lists the spans and gathers the blocks behind the newest, from their indexes alone. It
-// runs after state.
+// openSpan lists the spans and gathers the blocks behind the newest, from their indexes and
+// references alone. It runs after state.
 func (o *opener) openSpan() error {
 	s := o.snap
 	it, err := o.store.NewIter(&pebble.IterOptions{
@@ -152,10 +152,37 @@ func (o *opener) gatherSpan(us int64) error {
 			return corrupt(format.RangeIndex, key, err)
 		}
 		bytes := int64(len(sealed)) + int64(x.PlainEnd[x.Events()-1]) + int64(x.ZstdEnd[x.Events()-1]) + 2*format.TrailerBytes
-		if err := o.spans.join(o.batch, x, nil, nil, bytes); err != nil {
+		b := format.BlockEvents{Index: x}
+		if x.HasReferences {
+			if b.References, err = o.references(x); err != nil {
+				return err
+			}
+		}
+		if err := o.spans.join(o.batch, b, bytes); err != nil {
 			return err
 		}
 		o.snap.spanEnds(o.spans.through)
 	}
 	return it.Error()
+}
+
+// references returns the references of a block that has some.
+func (o *opener) references(x *format.Index) (*format.References, error) {
+	key := x.Key()
+	sealed, ok, err := o.store.Value(format.TimeKey(format.RangeReferences, key))
+	if err == nil && !ok {
+		err = format.ErrMissing
+	}
+	var b []byte
+	if err == nil {
+		b, err = format.OpenTrailer(sealed, format.RangeReferences, key)
+	}
+	var r *format.References
+	if err == nil {
+		r, err = format.DecodeReferences(b, x.Events())
+	}
+	if err != nil {
+		return nil, corrupt(format.RangeReferences, key, err)
+	}
+	return r, nil
 }

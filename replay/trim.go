@@ -284,7 +284,7 @@ func (l *Log) drop(last *blockIndex, ref format.BlockRef, oldest format.Mark) (d
 // lastSeq of epoch.
 func deleteThrough(batch *pebble.Batch, m format.Mark, epoch uint32, lastSeq int64) error {
 	for _, r := range []format.Range{format.RangeGap, format.RangeSpan, format.RangeIndex, format.RangePlain, format.RangeZstd, format.RangeSpanDIDs,
-		format.RangeCopiesIndex, format.RangeCopiesPlain, format.RangeCopiesZstd, format.RangeSlimIndex, format.RangeReferences} {
+		format.RangeCopiesIndex, format.RangeCopiesPlain, format.RangeCopiesZstd, format.RangeSlimIndex, format.RangeReferences, format.RangeSpanSubjects} {
 		if err := batch.DeleteRange(r.Start(), format.TimeKey(r, m.TimeUS+1), nil); err != nil {
 			return err
 		}

@@ -82,19 +82,19 @@ func spanDamages() []logDamage {
 			v := e.get(format.TimeKey(format.RangeSpan, e.keys[s]))
 			e.set(format.TimeKey(format.RangeSpan, e.keys[5]+1), format.AppendTrailer(v[:len(v)-format.TrailerBytes], format.RangeSpan, e.keys[5]+1))
 		}, "span", -1, -1, "its last block is not there", true},
-		{"missing DIDs", func(e *editor) { e.remove(format.ShardKey(e.keys[s], format.DIDShards-1)) }, "span_dids", s, -1, "missing", true},
+		{"missing DIDs", func(e *editor) { e.remove(format.ShardKey(format.RangeSpanDIDs, e.keys[s], format.DIDShards-1)) }, "span_dids", s, -1, "missing", true},
 		{"a shard of others", func(e *editor) {
-			e.set(format.ShardKey(e.keys[s], 1), e.get(format.ShardKey(e.keys[s], 0)))
+			e.set(format.ShardKey(format.RangeSpanDIDs, e.keys[s], 1), e.get(format.ShardKey(format.RangeSpanDIDs, e.keys[s], 0)))
 		}, "span_dids", s, -1, "it is of shard 0, not 1", true},
 		{"a shard too many", func(e *editor) {
-			e.set(format.ShardKey(e.keys[s], format.DIDShards), e.get(format.ShardKey(e.keys[s], 0)))
+			e.set(format.ShardKey(format.RangeSpanDIDs, e.keys[s], format.DIDShards), e.get(format.ShardKey(format.RangeSpanDIDs, e.keys[s], 0)))
 		}, "span_dids", -1, -1, "no span has it", false},
 		{"changed fingerprint", func(e *editor) {
 			e.shards(s, func(n, lows, counts int, b []byte) []byte { b[lows] ^= 1; return b })
 		}, "span_dids", s, -1, "is not in it", true},
 		{"another fingerprint key", func(e *editor) {
 			e.set(format.MetaKey(format.MetaFingerprintKey), format.AppendTrailer(bytes.Repeat([]byte{7}, format.FingerprintKeyBytes), format.RangeMeta, 0))
-		}, "span_dids", s, -1, "is not in it", true},
+		}, "span_dids", s, -1, "is not in it", false},
 		{"no fingerprint key", func(e *editor) { e.remove(format.MetaKey(format.MetaFingerprintKey)) }, "meta", -1, -1, format.MetaFingerprintKey, true},
 		{"list lacks a block", func(e *editor) {
 			e.shards(s, func(n, lows, counts int, b []byte) []byte { b[len(b)-1] = 99; return b })

@@ -176,14 +176,19 @@ func (e *editor) resealed(r format.Range, n int, change func(b []byte) []byte) {
 // entries. change gets the number of entries, and where their lower bits and their counts begin in
 // b.
 func (e *editor) shards(n int, change func(n, lows, counts int, b []byte) []byte) {
+	e.shardsOf(format.RangeSpanDIDs, n, change)
+}
+
+// shardsOf is shards of the index in range r.
+func (e *editor) shardsOf(r format.Range, n int, change func(n, lows, counts int, b []byte) []byte) {
 	for i := range format.DIDShards {
-		k := format.ShardKey(e.keys[n], i)
+		k := format.ShardKey(r, e.keys[n], i)
 		b := e.get(k)
 		b = b[:len(b)-format.TrailerBytes]
 		if entries := int(binary.LittleEndian.Uint32(b)); entries > 0 {
 			lows := 8 + 2*(1<<b[4]+1)
 			counts := lows + 2*entries + 4*((entries-1)/64)
-			e.set(k, format.AppendTrailer(change(entries, lows, counts, b), format.RangeSpanDIDs, e.keys[n]))
+			e.set(k, format.AppendTrailer(change(entries, lows, counts, b), r, e.keys[n]))
 		}
 	}
 }

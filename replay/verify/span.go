@@ -3,6 +3,7 @@ package verify
 import (
 	"bytes"
 	"fmt"
+	"iter"
 	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -16,6 +17,7 @@ import (
 type spannedBlock struct {
 	key         int64
 	idx         *format.Index // nil: it cannot be read
+	refs        *format.References
 	plain, zstd [][]byte
 }
 
@@ -25,16 +27,19 @@ type spanCheck struct {
 	spans  *rangeScan
 	key    format.FingerprintKey
 	hasKey bool
-	blocks []spannedBlock // since the last span
-	seen   map[int64]bool // keys of spans; true: it has copies of identity and account events
+	blocks []spannedBlock      // since the last span
+	seen   map[int64]spanParts // by key of a span
 }
+
+// spanParts says which parts a span has that not all have.
+type spanParts struct{ copies, subjects bool }
 
 // maxSpannedBlocks bounds spanCheck.blocks: more than a span ever has, and all that may be behind
 // the last one.
 const maxSpannedBlocks = 4 * format.MaxSpanBlocks
 
 func (c *spanCheck) open(v *verifier) (err error) {
-	c.v, c.seen = v, make(map[int64]bool)
+	c.v, c.seen = v, make(map[int64]spanParts)
 	v.metaValue(format.MetaFingerprintKey, true, func(b []byte) (err error) {
 		c.key, err = format.DecodeFingerprintKey(b)
 		c.hasKey = err == nil
@@ -49,7 +54,7 @@ func (c *spanCheck) close() { c.spans.close() }
 // add takes the next block. Its frames are copied as far as they are needed.
 func (c *spanCheck) add(b *blockCheck) {
 	c.missed(b.key)
-	s := spannedBlock{key: b.key, idx: b.idx}
+	s := spannedBlock{key: b.key, idx: b.idx, refs: b.refs}
 	if x := b.idx; x != nil && b.plain != nil && b.zstd != nil {
 		for i := range x.Events() {
 			if format.NonCommitKinds&(1<<x.KindAt(i)) != 0 {
@@ -72,7 +77,7 @@ func (c *spanCheck) add(b *blockCheck) {
 func (c *spanCheck) missed(key int64) {
 	for ; c.spans.ok && c.spans.key < key; c.spans.next() {
 		c.v.fault(format.RangeSpan, c.spans.key, "its last block is not there")
-		c.seen[c.spans.key] = false
+		c.seen[c.spans.key] = spanParts{}
 	}
 }
 
@@ -80,7 +85,7 @@ func (c *spanCheck) missed(key int64) {
 func (c *spanCheck) check() {
 	key := c.spans.key
 	c.v.report.Spans++
-	c.seen[key] = false
+	c.seen[key] = spanParts{}
 	b, err := format.OpenTrailer(c.spans.value, format.RangeSpan, key)
 	var s *format.Span
 	if err == nil {
@@ -93,7 +98,7 @@ func (c *spanCheck) check() {
 		c.v.fault(format.RangeSpan, key, "%v", err)
 		return
 	}
-	c.seen[key] = s.Copied
+	c.seen[key] = spanParts{s.Copied, s.HasSubjects}
 	trimmed := len(s.Keys) - len(c.blocks)
 	if trimmed < 0 || trimmed > 0 && (len(c.seen) > 1 || s.Keys[trimmed-1] > c.v.state.Floor.TimeUS) {
 		c.v.fault(format.RangeSpan, key, "it is of %d blocks, but there are %d since the span before", len(s.Keys), len(c.blocks))
@@ -112,6 +117,7 @@ func (c *spanCheck) check() {
 		c.checkCounts(s)
 	}
 	c.checkDIDs(s, trimmed)
+	c.checkSubjects(s, trimmed)
 	if s.Copied {
 		c.checkOthers(s)
 	}
@@ -205,19 +211,21 @@ func (c *spanCheck) valueAt(storeKey []byte, r format.Range, key int64) []byte {
 	return b
 }
 
-// checkDIDs looks up each DID of each block, as a reader would, and that no other blocks are named.
-func (c *spanCheck) checkDIDs(s *format.Span, trimmed int) {
+// checkFingerprints looks up what each block has in the span's index in range r, as a reader would,
+// and that no other blocks are named. of yields the fingerprints of a block, and what name names.
+func (c *spanCheck) checkFingerprints(s *format.Span, trimmed int, r format.Range,
+	of func(b *spannedBlock) iter.Seq2[uint64, int], name func(b *spannedBlock, i int) string) {
 	key := s.Key()
 	var shards [format.DIDShards]format.DIDShard
 	named := 0
 	for i := range shards {
-		b := c.valueAt(format.ShardKey(key, i), format.RangeSpanDIDs, key)
+		b := c.valueAt(format.ShardKey(r, key, i), r, key)
 		if b == nil {
 			return
 		}
 		var err error
 		if shards[i], err = format.OpenDIDShard(b, i); err != nil {
-			c.v.fault(format.RangeSpanDIDs, key, "%v", err)
+			c.v.fault(r, key, "%v", err)
 			return
 		}
 		named += shards[i].NumBlocks()
@@ -227,23 +235,22 @@ func (c *spanCheck) checkDIDs(s *format.Span, trimmed int) {
 	}
 	var pairs []uint32 // shard, entry, block
 	whole := trimmed == 0
-	for i, b := range c.blocks {
-		if b.idx == nil {
+	for i := range c.blocks {
+		b := &c.blocks[i]
+		if b.idx == nil || b.idx.HasReferences && b.refs == nil {
 			whole = false
 			continue
 		}
-		for d := range b.idx.DIDs.Len() {
-			did := b.idx.DIDs.At(d)
-			fingerprint := c.key.Fingerprint(did)
+		for fingerprint, n := range of(b) {
 			shard := format.ShardOf(fingerprint)
 			e := shards[shard].Find(fingerprint)
 			if e < 0 {
-				c.v.fault(format.RangeSpanDIDs, key, "%.*q of block %d is not in it", maxNamed, did, b.key)
+				c.v.fault(r, key, "%s of block %d is not in it", name(b, n), b.key)
 				return
 			}
 			var set format.BlockSet
 			if err := shards[shard].AddTo(&set, e); err != nil || !set.Has(trimmed+i) {
-				c.v.fault(format.RangeSpanDIDs, key, "%.*q of block %d: the block is not in its list (%v)", maxNamed, did, b.key, err)
+				c.v.fault(r, key, "%s of block %d: the block is not in its list (%v)", name(b, n), b.key, err)
 				return
 			}
 			pairs = append(pairs, uint32(shard)<<24|uint32(e)<<8|uint32(i))
@@ -251,8 +258,44 @@ func (c *spanCheck) checkDIDs(s *format.Span, trimmed int) {
 	}
 	slices.Sort(pairs)
 	if n := len(slices.Compact(pairs)); whole && n != named {
-		c.v.fault(format.RangeSpanDIDs, key, "its lists name %d blocks; of the DIDs there are %d", named, n)
+		c.v.fault(r, key, "its lists name %d blocks; there are %d", named, n)
 	}
+}
+
+// checkDIDs checks the span's index of DIDs.
+func (c *spanCheck) checkDIDs(s *format.Span, trimmed int) {
+	of := func(b *spannedBlock) iter.Seq2[uint64, int] {
+		return func(yield func(uint64, int) bool) {
+			for d := range b.idx.DIDs.Len() {
+				if !yield(c.key.Fingerprint(b.idx.DIDs.At(d)), d) {
+					return
+				}
+			}
+		}
+	}
+	c.checkFingerprints(s, trimmed, format.RangeSpanDIDs, of, func(b *spannedBlock, i int) string {
+		return fmt.Sprintf("%.*q", maxNamed, b.idx.DIDs.At(i))
+	})
+}
+
+// checkSubjects checks the span's index of subjects, and that there is one if it must.
+func (c *spanCheck) checkSubjects(s *format.Span, trimmed int) {
+	must, whole := false, trimmed == 0
+	for _, b := range c.blocks {
+		must = must || b.refs.NumSubjects() > 0
+		whole = whole && b.idx != nil && b.idx.HasReferences == (b.refs != nil)
+	}
+	if must && !s.HasSubjects || whole && must != s.HasSubjects {
+		c.v.fault(format.RangeSpan, s.Key(), "whether its events have references: it says %t", s.HasSubjects)
+		return
+	}
+	if !s.HasSubjects {
+		return
+	}
+	of := func(b *spannedBlock) iter.Seq2[uint64, int] { return b.refs.Fingerprints(c.key) }
+	c.checkFingerprints(s, trimmed, format.RangeSpanSubjects, of, func(b *spannedBlock, i int) string {
+		return fmt.Sprintf("subject %d, or its authority,", b.refs.Subjects[i].UID)
+	})
 }
 
 // checkOthers compares the copies of identity and account events with the events.
@@ -335,19 +378,27 @@ func copyDiffers(x *format.Index, i int, y *format.Index, k int) error {
 func (c *spanCheck) leftovers() error {
 	for ; c.spans.ok; c.spans.next() {
 		c.v.fault(format.RangeSpan, c.spans.key, "its last block is not there")
-		c.seen[c.spans.key] = false
+		c.seen[c.spans.key] = spanParts{}
 	}
-	for _, r := range []format.Range{format.RangeSpanDIDs, format.RangeCopiesIndex, format.RangeCopiesPlain, format.RangeCopiesZstd} {
+	for _, r := range []format.Range{format.RangeSpanDIDs, format.RangeSpanSubjects, format.RangeCopiesIndex, format.RangeCopiesPlain, format.RangeCopiesZstd} {
 		it, err := c.v.db.NewIter(&pebble.IterOptions{LowerBound: r.Start(), UpperBound: r.End()})
 		if err != nil {
 			return fmt.Errorf("read the %s range: %w", r.String(), err)
 		}
 		for it.First(); it.Valid(); it.Next() {
 			key, ok := format.ParseTimeKey(it.Key())
-			if r == format.RangeSpanDIDs {
+			if r == format.RangeSpanDIDs || r == format.RangeSpanSubjects {
 				key, ok = format.ParseShardKey(it.Key())
 			}
-			if others, spanned := c.seen[key]; !ok || !spanned || r >= format.RangeCopiesIndex && !others {
+			parts, spanned := c.seen[key]
+			switch r {
+			case format.RangeSpanDIDs:
+			case format.RangeSpanSubjects:
+				ok = ok && parts.subjects
+			default:
+				ok = ok && parts.copies
+			}
+			if !ok || !spanned {
 				c.v.fault(r, key, "no span has it")
 			}
 		}

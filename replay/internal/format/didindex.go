@@ -3,6 +3,7 @@ package format
 import (
 	"encoding/binary"
 	"fmt"
+	"iter"
 	"math/bits"
 	"slices"
 	"sort"
@@ -10,7 +11,8 @@ import (
 
 // The DID index of a span has the fingerprint of each DID in it, and the blocks that the DID is in.
 // It is in shards, by the upper bits of the fingerprints, each a value of its own: a reader that
-// looks for few DIDs reads a few KiB of it.
+// looks for few DIDs reads a few KiB of it. The index of subjects is of the same form: it has
+// fingerprints of UIDs.
 const (
 	// didBucketBits is how many bits fewer the number of buckets has than that of the DIDs: a
 	// bucket has 2 to 4 entries on average.
@@ -38,8 +40,8 @@ func shardsOf(pairs []uint64) (shards [DIDShards][]uint64) {
 	return shards
 }
 
-// appendDIDShard appends the value of a key of RangeSpanDIDs, without trailer. Its pairs ascend,
-// each once.
+// appendDIDShard appends the value of a key of RangeSpanDIDs or RangeSpanSubjects, without trailer.
+// Its pairs ascend, each once.
 //
 // Fingerprints are without the shard's bits, cut to bucketBits + 16 bits, in ascending order. DIDs
 // whose cut fingerprints are equal have one entry, with the blocks of all of them.
@@ -92,7 +94,8 @@ func appendDIDShard(dst []byte, shard int, pairs []uint64) []byte {
 	return append(dst, numbers...)
 }
 
-// DIDShard is a shard of the DID index of a span. It aliases the value that it was opened from.
+// DIDShard is a shard of a span's index of DIDs, or of subjects. It aliases the value that it was
+// opened from.
 type DIDShard struct {
 	n, bucketBits         int
 	starts, lows          []byte
@@ -197,6 +200,44 @@ func (k FingerprintKey) Fingerprint(s string) uint64 {
 		v.round()
 	}
 	return v.a ^ v.b ^ v.c ^ v.d
+}
+
+// What a UID is to the reference that has it: a fingerprint is of both.
+const (
+	uidOfSubject byte = iota
+	uidOfAuthority
+)
+
+// FingerprintSubject returns the fingerprint of the UID of a subject.
+func (k FingerprintKey) FingerprintSubject(uid uint64) uint64 { return k.ofUID(uid, uidOfSubject) }
+
+// FingerprintAuthority returns the fingerprint of the UID of a subject's authority, for one that is
+// not the subject itself.
+func (k FingerprintKey) FingerprintAuthority(uid uint64) uint64 { return k.ofUID(uid, uidOfAuthority) }
+
+func (k FingerprintKey) ofUID(uid uint64, role byte) uint64 {
+	var b [9]byte
+	binary.LittleEndian.PutUint64(b[:], uid)
+	b[8] = role
+	return k.Fingerprint(string(b[:]))
+}
+
+// Fingerprints yields those of a block's subjects and authorities, some maybe more than once, and
+// the index of the subject.
+func (r *References) Fingerprints(k FingerprintKey) iter.Seq2[uint64, int] {
+	return func(yield func(uint64, int) bool) {
+		if r == nil {
+			return
+		}
+		for i, s := range r.Subjects {
+			if !yield(k.FingerprintSubject(s.UID), i) {
+				return
+			}
+			if s.Authority != 0 && s.Authority != s.UID && !yield(k.FingerprintAuthority(s.Authority), i) {
+				return
+			}
+		}
+	}
 }
 
 type sipState struct{ a, b, c, d uint64 }

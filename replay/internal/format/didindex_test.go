@@ -34,7 +34,7 @@ func spanOf(t *testing.T, rng *rand.Rand, blocks, events int) (o *SpanBuilder, d
 			block = append(block, e)
 		}
 		b := sealEvents(t, block, first, seq)
-		o.Add(b.Index, b.Plain, b.Zstd, b.Values.Bytes())
+		o.Add(b.BlockEvents, b.Values.Bytes())
 	}
 	return o, dids
 }
@@ -190,7 +190,7 @@ func FuzzOpenShard(f *testing.F) {
 func FuzzDecodeSpan(f *testing.F) {
 	b := goldenBlock(f)
 	o := NewSpanBuilder(3, testKey)
-	o.Add(b.Index, b.Plain, b.Zstd, b.Values.Bytes())
+	o.Add(b.BlockEvents, b.Values.Bytes())
 	o.Finish()
 	f.Add(AppendSpan(nil, &o.Span))
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -215,8 +215,8 @@ func TestCopiesOfOneDictionary(t *testing.T) {
 	for _, dictionary := range []uint32{a.Index.Dictionary, a.Index.Dictionary + 1} {
 		o := NewSpanBuilder(3, testKey)
 		b.Index.Dictionary = dictionary
-		o.Add(a.Index, a.Plain, a.Zstd, a.Values.Bytes())
-		o.Add(b.Index, b.Plain, b.Zstd, b.Values.Bytes())
+		o.Add(a.BlockEvents, a.Values.Bytes())
+		o.Add(b.BlockEvents, b.Values.Bytes())
 		if o.Finish(); o.Copied != (dictionary == a.Index.Dictionary) {
 			t.Errorf("dictionaries %d and %d: there are copies: %t", a.Index.Dictionary, dictionary, o.Copied)
 		}

@@ -80,7 +80,7 @@ func TestGolden(t *testing.T) {
 	add("dictionaries", MetaKey(MetaDictionaries), AppendTrailer(AppendUses(nil, uses), RangeMeta, 0))
 	add("dictionary", DictionaryKey(51001), nil)
 	span := NewSpanBuilder(3, FingerprintKey{1, 2})
-	span.Add(b.Index, b.Plain, b.Zstd, b.Values.Bytes())
+	span.Add(b.BlockEvents, b.Values.Bytes())
 	for _, v := range span.Finish() {
 		add(Range(v.Key[0]).String(), v.Key, v.Value)
 	}

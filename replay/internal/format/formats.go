@@ -24,6 +24,7 @@ package format
 //	17 time_us:u64               their zstd frames
 //	18 time_us:u64               slim index of the block whose last event has that stamp
 //	19 time_us:u64               its references, if it has some
+//	1a time_us:u64 shard:u8      shard of the span's index of subjects, if it has some
 //
 // # Trailer
 //
@@ -95,7 +96,7 @@ package format
 //
 // A set of blocks is a bit for each block, block 0 in the lowest bit of the first byte.
 //
-//	| epoch:u32 | blocks:u16 | collections:u16 | identities:u32 | accounts:u32 | copies:u8 (1: there are) | 0:u24 |
+//	| epoch:u32 | blocks:u16 | collections:u16 | identities:u32 | accounts:u32 | flags:u8 (1: copies, 2: subjects) | 0:u24 |
 //	| by block: column 32: first stamps | 33: last stamps | 34: seq | 35: op of the last event | 36: events |
 //	| column 1: ends of the collections' names | names … | column 37: events, by collection |
 //	| blocks with identity events | with account events | with each collection … |
@@ -107,6 +108,10 @@ package format
 //
 //	| n:u32 | b:u8 | shard:u8 | 0:u16 | for each value of the upper b bits, and one more: index of the first:u16 | lower 16 bits:u16 … |
 //	| after each 64 fingerprints but the last: blocks so far:u32 … | number of blocks - 1:u8 … | blocks:u8 … |
+//
+// The index of subjects has, in the same form, fingerprints of the subjects of references: of the
+// UID, 8 bytes, and a byte 0. Of authorities that are not the subject itself it has those of the
+// UID and a byte 1.
 //
 // Its copies are stored as a block's index, plain part of one value, and zstd part.
 //

@@ -12,7 +12,7 @@ import (
 type Range byte
 
 // The ranges. Of those from RangeSpan on, a key is the range and the time_us of the last event of
-// the block or span, and in three of them one byte more.
+// the block or span, and in four of them one byte more.
 const (
 	RangeMeta       Range = 0x01 // and the name of a meta value
 	RangeDictionary Range = 0x02 // and a dictionary's ID: the dictionary's file
@@ -31,12 +31,14 @@ const (
 	RangeCopiesZstd  Range = 0x17
 	RangeSlimIndex   Range = 0x18
 	RangeReferences  Range = 0x19 // of blocks that have some
+	// and the number of a shard of the index of subjects, of spans that have some
+	RangeSpanSubjects Range = 0x1a
 )
 
 // Ranges returns all ranges, in the order of their keys.
 func Ranges() []Range {
 	return []Range{RangeMeta, RangeDictionary, RangePath, RangeGap, RangeSeq, RangeSpan, RangeIndex, RangePlain, RangeZstd,
-		RangeSpanDIDs, RangeCopiesIndex, RangeCopiesPlain, RangeCopiesZstd, RangeSlimIndex, RangeReferences}
+		RangeSpanDIDs, RangeCopiesIndex, RangeCopiesPlain, RangeCopiesZstd, RangeSlimIndex, RangeReferences, RangeSpanSubjects}
 }
 
 // BlockRanges returns the ranges of the parts that each block has: index, plain, zstd, slim index.
@@ -63,6 +65,8 @@ func (r Range) String() string {
 		return "zstd"
 	case RangeSlimIndex:
 		return "slim_index"
+	case RangeSpanSubjects:
+		return "span_subjects"
 	case RangeReferences:
 		return "references"
 	case RangeSpan:
@@ -105,7 +109,7 @@ const (
 	MaxSubstreams = 8
 	// DIDShardBits is how many of a fingerprint's upper bits choose its shard.
 	DIDShardBits = 5
-	// DIDShards is how many shards the DID index of a span has.
+	// DIDShards is how many shards a span's index of DIDs has, and that of subjects.
 	DIDShards = 1 << DIDShardBits
 )
 
@@ -147,9 +151,10 @@ func ParseSubstreamKey(key []byte) (timeUS int64, substream int, ok bool) {
 	return timeUS, substream, ok
 }
 
-// ShardKey returns the key of a shard of the DID index of the span whose key is timeUS.
-func ShardKey(timeUS int64, shard int) []byte {
-	return append(AppendTimeKey(make([]byte, 0, TimeKeyBytes+1), RangeSpanDIDs, timeUS), byte(shard))
+// ShardKey returns the key of a shard of the index of DIDs or of subjects, of the span whose key is
+// timeUS.
+func ShardKey(r Range, timeUS int64, shard int) []byte {
+	return append(AppendTimeKey(make([]byte, 0, TimeKeyBytes+1), r, timeUS), byte(shard))
 }
 
 // ParseShardKey is the inverse of ShardKey, but for the shard. ok is false if the key has another

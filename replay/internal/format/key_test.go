@@ -40,7 +40,7 @@ func TestKeyOrder(t *testing.T) {
 	}
 	for _, us := range stamps {
 		for s := range DIDShards {
-			k := ShardKey(us, s)
+			k := ShardKey(RangeSpanDIDs, us, s)
 			if got, ok := ParseShardKey(k); !ok || got != us {
 				t.Errorf("%x is a shard of %d, %t", k, got, ok)
 			}

@@ -44,6 +44,14 @@ type References struct {
 // Events returns the number of events.
 func (r *References) Events() int { return len(r.ends) }
 
+// NumSubjects returns the number of subjects.
+func (r *References) NumSubjects() int {
+	if r == nil {
+		return 0
+	}
+	return len(r.Subjects)
+}
+
 // Len returns how many references all events have together.
 func (r *References) Len() int {
 	if r == nil {

@@ -163,26 +163,116 @@ func likes(rng *rand.Rand, n, sequences int) (events [][]Reference) {
 	return events
 }
 
-// TestReferencesSize: the column takes at most 14 bytes an event of real shape, which leaves 6 of
-// 20 for what spans have of it.
+// TestReferencesSize: references take at most 20 bytes an event of real shape: those of the block,
+// and what spans have of them.
 func TestReferencesSize(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 5))
 	for _, sequences := range []int{16, 1 << 14} {
-		for _, n := range []int{1024, 10_000} {
+		all := likes(rng, maxSpanEvents, sequences)
+		o := NewSpanBuilder(1, testKey)
+		blocks, refs, subjects := 0, 0, 0
+		for n := 0; n*1024 < len(all); n++ {
 			var b ReferencesBuilder
-			for _, refs := range likes(rng, n, sequences) {
+			for _, refs := range all[n*1024 : min(len(all), n*1024+1024)] {
 				if err := b.Add(refs, false); err != nil {
 					t.Fatal(err)
 				}
 			}
 			r := b.Finish()
-			size := float64(len(AppendReferences(nil, r))) / float64(n)
-			t.Logf("%d sequences, %d events: %.2f references, %.2f subjects, %.1f bytes an event", sequences, n,
-				float64(r.Len())/float64(n), float64(len(r.Subjects))/float64(n), size)
-			if size > 14 {
-				t.Errorf("%d sequences, %d events: %.1f bytes an event", sequences, n, size)
+			blocks += len(AppendReferences(nil, r)) + TrailerBytes + TimeKeyBytes
+			refs += r.Len()
+			subjects += len(r.Subjects)
+			for f := range r.Fingerprints(testKey) {
+				o.subjects = append(o.subjects, f&^0xff|uint64(n))
 			}
 		}
+		spans := 0
+		for i, pairs := range shardsOf(o.subjects) {
+			spans += len(appendDIDShard(nil, i, pairs)) + TrailerBytes + TimeKeyBytes + 1
+		}
+		n := float64(len(all))
+		t.Logf("%d sequences: %.2f references, %.2f subjects, %.1f bytes an event in blocks, %.1f in spans", sequences,
+			float64(refs)/n, float64(subjects)/n, float64(blocks)/n, float64(spans)/n)
+		if size := float64(blocks+spans) / n; size > 20 {
+			t.Errorf("%d sequences: %.1f bytes an event", sequences, size)
+		}
+	}
+}
+
+// TestSpanSubjects: each subject and each authority is found, in all blocks it is in; hardly any
+// other is, nor one in the place of the other.
+func TestSpanSubjects(t *testing.T) {
+	rng := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 6))
+	o := NewSpanBuilder(1, testKey)
+	in := make(map[uint64]BlockSet) // by fingerprint
+	add := func(fingerprint uint64, block int) {
+		set := in[fingerprint]
+		set.Add(block)
+		in[fingerprint] = set
+	}
+	seq := int64(0)
+	for n := range 40 {
+		var events []testEvent
+		for _, refs := range likes(rng, 100, 16) {
+			seq++
+			e := randomEvent(rng, Place{1, seq, 0}, 1782907200000000+seq)
+			if e.kind == translate.KindCommit && n%7 > 0 {
+				e.refs = refs
+				for _, ref := range refs {
+					add(testKey.FingerprintSubject(ref.Subject), n)
+					if ref.Authority != ref.Subject {
+						add(testKey.FingerprintAuthority(ref.Authority), n)
+					}
+				}
+			}
+			events = append(events, e)
+		}
+		b := sealEvents(t, events, seq-99, seq)
+		if n > 0 && !o.Fits(b.BlockEvents, 1, 1<<40, 0) {
+			t.Fatal("a block does not fit")
+		}
+		o.Add(b.BlockEvents, b.Values.Bytes())
+	}
+	shards := make(map[int]DIDShard)
+	for _, v := range o.Finish() {
+		if Range(v.Key[0]) != RangeSpanSubjects {
+			continue
+		}
+		shard := int(v.Key[len(v.Key)-1])
+		b, err := OpenTrailer(v.Value, RangeSpanSubjects, o.Key())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if shards[shard], err = OpenDIDShard(b, shard); err != nil {
+			t.Fatal(err)
+		}
+	}
+	find := func(fingerprint uint64) (set BlockSet, ok bool) {
+		v := shards[ShardOf(fingerprint)]
+		e := v.Find(fingerprint)
+		if e < 0 {
+			return set, false
+		}
+		if err := v.AddTo(&set, e); err != nil {
+			t.Fatal(err)
+		}
+		return set, true
+	}
+	more := 0
+	for fingerprint, want := range in {
+		got, ok := find(fingerprint)
+		if both := want; !ok || func() bool { both.Intersect(&got); return both != want }() {
+			t.Fatalf("%x is in %v, not %v", fingerprint, got, want)
+		}
+		more += got.Count(0, MaxSpanBlocks) - want.Count(0, MaxSpanBlocks)
+	}
+	for range 20_000 {
+		if _, ok := find(testKey.FingerprintSubject(rng.Uint64())); ok {
+			more++
+		}
+	}
+	if more > 20 {
+		t.Errorf("%d blocks too many", more)
 	}
 }
 
@@ -199,6 +289,14 @@ func TestGoldenReferences(t *testing.T) {
 		{"references", TimeKey(RangeReferences, us), b.Values.References},
 	} {
 		fmt.Fprintf(&out, "%s\nkey %s\n%s\n", v.name, hex.EncodeToString(v.key), hex.Dump(v.value))
+	}
+	span := NewSpanBuilder(1, FingerprintKey{1, 2})
+	span.Add(b.BlockEvents, b.Values.Bytes())
+	empty := len(appendDIDShard(nil, 0, nil)) + TrailerBytes
+	for _, v := range span.Finish() {
+		if r := Range(v.Key[0]); r == RangeSpan || r == RangeSpanSubjects && len(v.Value) > empty {
+			fmt.Fprintf(&out, "%s\nkey %s\n%s\n", r.String(), hex.EncodeToString(v.Key), hex.Dump(v.Value))
+		}
 	}
 	compareGolden(t, "references.golden", out.String())
 }

@@ -25,6 +25,8 @@ type Span struct {
 	Identities, Accounts  uint32
 	IdentityIn, AccountIn BlockSet
 	Copied                bool // they are stored once more, under RangeCopiesIndex and the next two
+
+	HasSubjects bool // there is an index of the subjects of references
 }
 
 // Key is the key that the span is stored under: that of its last block.
@@ -56,6 +58,22 @@ const (
 	columnSpanCounts
 )
 
+// The bits of a span's flags.
+const (
+	spanCopied   = 1 << 0
+	spanSubjects = 1 << 1
+)
+
+func (s *Span) flags() (flags byte) {
+	if s.Copied {
+		flags |= spanCopied
+	}
+	if s.HasSubjects {
+		flags |= spanSubjects
+	}
+	return flags
+}
+
 // AppendSpan appends the encoded span, without trailer.
 func AppendSpan(dst []byte, s *Span) []byte {
 	dst = binary.LittleEndian.AppendUint32(dst, s.Epoch)
@@ -63,11 +81,7 @@ func AppendSpan(dst []byte, s *Span) []byte {
 	dst = binary.LittleEndian.AppendUint16(dst, uint16(s.Collections.Len()))
 	dst = binary.LittleEndian.AppendUint32(dst, s.Identities)
 	dst = binary.LittleEndian.AppendUint32(dst, s.Accounts)
-	copied := byte(0)
-	if s.Copied {
-		copied = 1
-	}
-	dst = append(dst, copied, 0, 0, 0)
+	dst = append(dst, s.flags(), 0, 0, 0)
 	dst = appendColumn(dst, columnSpanFirst, true, s.First)
 	dst = appendColumn(dst, columnSpanKeys, true, s.Keys)
 	dst = appendColumn(dst, columnSpanSeq, true, s.Seq)
@@ -91,7 +105,8 @@ func DecodeSpan(b []byte) (*Span, error) {
 	s := &Span{Epoch: d.uint32()}
 	n, collections := int(d.uint16()), int(d.uint16())
 	s.Identities, s.Accounts = d.uint32(), d.uint32()
-	s.Copied = d.byte() != 0
+	flags := d.byte()
+	s.Copied, s.HasSubjects = flags&spanCopied != 0, flags&spanSubjects != 0
 	d.take(3)
 	if d.err == nil && (n < 1 || n > MaxSpanBlocks) {
 		d.fail(fmt.Errorf("it has %d blocks", n))

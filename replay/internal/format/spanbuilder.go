@@ -11,6 +11,9 @@ const (
 	maxSpanEvents      = 1<<16 - 1
 	MaxSpanBlocks      = 256 // a block's number in its span has 8 bits
 	maxSpanCollections = 4096
+	// fingerprints of so many subjects and authorities, which a secret key spreads over the shards,
+	// have 16-bit places in each; two of each reference of a block are no more
+	maxSpanSubjects = 2 * MaxBlockReferences
 	// maxCopiesBytes bounds the copies of a span's identity and account events, plain and zstd
 	// each. If they are more, the span has none, and readers find the events in their blocks.
 	maxCopiesBytes = 1 << 20
@@ -24,9 +27,10 @@ type SpanBuilder struct {
 	total        int   // events
 	numbers      map[string]int
 	// fingerprint of a DID (the upper 56 bits), number of a block that has it
-	pairs  []uint64
-	text   []byte         // of the collections' table
-	copies *copiesBuilder // nil: they are too many, or their bytes are not at hand
+	pairs    []uint64
+	subjects []uint64       // likewise, of subjects and authorities
+	text     []byte         // of the collections' table
+	copies   *copiesBuilder // nil: they are too many, or their bytes are not at hand
 }
 
 // NewSpanBuilder makes a builder for a span of blocks of one epoch, at least one. k is the log's.
@@ -34,18 +38,21 @@ func NewSpanBuilder(epoch uint32, k FingerprintKey) *SpanBuilder {
 	return &SpanBuilder{Span: Span{Epoch: epoch}, fingerprints: k, numbers: make(map[string]int), copies: &copiesBuilder{}}
 }
 
-// Fits says whether the span may have one more block, of so many bytes as stored: whether it is of
-// the same epoch, and the span stays within its limits, maxMicros in time and maxBytes (0: no
+// Fits says whether the span may have b as one more block, of so many bytes as stored: whether it
+// is of the same epoch, and the span stays within its limits, maxMicros in time and maxBytes (0: no
 // limit) among them.
-func (o *SpanBuilder) Fits(x *Index, bytes, maxMicros, maxBytes int64) bool {
+func (o *SpanBuilder) Fits(b BlockEvents, bytes, maxMicros, maxBytes int64) bool {
+	x := b.Index
 	return x.Epoch == o.Epoch && o.total+x.Events() <= maxSpanEvents && len(o.Keys) < MaxSpanBlocks &&
 		len(o.Counts)+x.Collections.Len() <= maxSpanCollections &&
+		len(o.subjects)+2*b.References.NumSubjects() <= maxSpanSubjects &&
 		x.Key()-o.First[0] <= maxMicros && (maxBytes == 0 || o.bytes+bytes <= maxBytes)
 }
 
-// Add takes in a block of so many bytes as stored, the next one in the log. plain and zstd are its
-// frames, nil if they are not at hand. It keeps nothing of them.
-func (o *SpanBuilder) Add(x *Index, plain, zstd []byte, bytes int64) {
+// Add takes in a block of so many bytes as stored, the next one in the log. Its frames are nil if
+// they are not at hand. It keeps nothing of b.
+func (o *SpanBuilder) Add(b BlockEvents, bytes int64) {
+	x := b.Index
 	n := len(o.Keys)
 	last := x.LastMark()
 	o.First = append(o.First, x.TimeUS[0])
@@ -86,7 +93,10 @@ func (o *SpanBuilder) Add(x *Index, plain, zstd []byte, bytes int64) {
 	for i := range x.DIDs.Len() {
 		o.pairs = append(o.pairs, o.fingerprints.Fingerprint(x.DIDs.At(i))&^0xff|uint64(n))
 	}
-	if o.copies != nil && x.Kinds&NonCommitKinds != 0 && !o.copies.add(x, plain, zstd) {
+	for f := range b.References.Fingerprints(o.fingerprints) {
+		o.subjects = append(o.subjects, f&^0xff|uint64(n))
+	}
+	if o.copies != nil && x.Kinds&NonCommitKinds != 0 && !o.copies.add(x, b.Plain, b.Zstd) {
 		o.copies = nil
 	}
 }
@@ -94,19 +104,26 @@ func (o *SpanBuilder) Add(x *Index, plain, zstd []byte, bytes int64) {
 // SpanValue is one value of those that make up a span, with its trailer, and its key in the store.
 type SpanValue struct{ Key, Value []byte }
 
-// Finish returns the values of the span: itself, its DID index, and the copies. The builder must
+// Finish returns the values of the span: itself, its indexes of DIDs and, if it has some, of
+// subjects, and the copies. The builder must
 // not be used afterwards.
 func (o *SpanBuilder) Finish() []SpanValue {
 	o.Collections.text = string(o.text)
 	o.Copied = o.copies != nil && o.copies.idx != nil
+	o.HasSubjects = len(o.subjects) > 0
 	key := o.Key()
-	out := make([]SpanValue, 0, 4+DIDShards)
+	out := make([]SpanValue, 0, 4+2*DIDShards)
 	add := func(r Range, k, value []byte) {
 		out = append(out, SpanValue{k, AppendTrailer(value, r, key)})
 	}
 	add(RangeSpan, TimeKey(RangeSpan, key), AppendSpan(nil, &o.Span))
 	for i, pairs := range shardsOf(o.pairs) {
-		add(RangeSpanDIDs, ShardKey(key, i), appendDIDShard(nil, i, pairs))
+		add(RangeSpanDIDs, ShardKey(RangeSpanDIDs, key, i), appendDIDShard(nil, i, pairs))
+	}
+	for i, pairs := range shardsOf(o.subjects) {
+		if o.HasSubjects {
+			add(RangeSpanSubjects, ShardKey(RangeSpanSubjects, key, i), appendDIDShard(nil, i, pairs))
+		}
 	}
 	if o.Copied {
 		x := o.copies.finish()
