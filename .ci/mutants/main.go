@@ -29,7 +29,7 @@ import (
 
 const (
 	dir     = ".ci/mutants"
-	page    = "docs/testing.md"
+	page    = ".ci/mutants/README.md"
 	heading = "| wrong edit | breaks the promise | caught by |\n|---|---|---|\n"
 	quick   = 10 * time.Second // what a test of the touched package needs at most, for half of the edits
 )
