@@ -19,12 +19,12 @@ func TestQueuedReplaysAreKeptAlive(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l, all := mixed(t)
 		s := serveBubble(t, l, nil)
-		for range cap(s.catchingUp) {
-			s.catchingUp <- struct{}{}
+		for range cap(s.catchUp.slots) {
+			s.catchUp.slots <- struct{}{}
 		}
 		free := sync.OnceFunc(func() {
-			for range cap(s.catchingUp) {
-				<-s.catchingUp
+			for range cap(s.catchUp.slots) {
+				<-s.catchUp.slots
 			}
 		})
 		defer free()

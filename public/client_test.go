@@ -150,11 +150,11 @@ func (s *testServer) waitIdle(n int) {
 		defer s.mu.Unlock()
 		waiting := 0
 		for sub := range s.subscribers {
-			sub.sleep.mu.Lock()
-			if sub.sleep.asleep {
+			sub.sleepMu.Lock()
+			if sub.asleep {
 				waiting++
 			}
-			sub.sleep.mu.Unlock()
+			sub.sleepMu.Unlock()
 		}
 		return waiting == n
 	})

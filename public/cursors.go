@@ -2,6 +2,7 @@ package public
 
 import (
 	"encoding/json"
+	"log/slog"
 	"net/http"
 
 	"millrace/replay"
@@ -51,14 +52,14 @@ func (s *Server) handleCursors(w http.ResponseWriter, _ *http.Request) {
 	for i, g := range gaps {
 		answer.Gaps[i] = gapJSON{From: g.From.String(), To: g.To.String(), TimeUS: g.TimeUS}
 	}
-	s.writeJSON(w, http.StatusOK, answer)
+	writeJSON(w, s.log, http.StatusOK, answer)
 }
 
 // writeJSON answers with v, which must be marshallable, and is not to be cached.
-func (s *Server) writeJSON(w http.ResponseWriter, status int, v any) {
+func writeJSON(w http.ResponseWriter, log *slog.Logger, status int, v any) {
 	body, err := json.Marshal(v)
 	if err != nil {
-		s.log.Error("answer cannot be encoded", "err", err)
+		log.Error("answer cannot be encoded", "err", err)
 		http.Error(w, "internal error", http.StatusInternalServerError)
 		return
 	}

@@ -41,7 +41,7 @@
 //
 // # Locks
 //
-// sessions.mu (the set of subscribers), subscriber.mu (its mailbox), waker.mu and those of package
-// admission are leaves: nothing is called and no other lock is taken while one is held. sleep.mu is
-// held while the waker uses a reader; subscriber.mu is taken, and conn.wake called, under it.
+// sessions.mu (the set of subscribers), mailbox.mu, waker.mu and those of package admission are
+// leaves: nothing is called and no other lock is taken while one is held. sleeper.sleepMu is held
+// while the waker uses a reader; mailbox.mu is taken, and conn.wake called, under it.
 package public

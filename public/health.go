@@ -34,5 +34,5 @@ func (s *Server) handleReadyz(w http.ResponseWriter, _ *http.Request) {
 			status = http.StatusServiceUnavailable
 		}
 	}
-	s.writeJSON(w, status, answer)
+	writeJSON(w, s.log, status, answer)
 }

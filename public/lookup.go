@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"strconv"
@@ -55,7 +56,23 @@ func newUIDJSON(uid uint64, s string) uidJSON {
 
 func isURI(s string) bool { return strings.HasPrefix(s, "at://") }
 
-// lookup is one request's turn at the UID store.
+// lookupAPI answers look-ups of UIDs over HTTP.
+type lookupAPI struct {
+	uids        UIDs // nil: interning is off
+	log         *slog.Logger
+	bodyTimeout time.Duration // for the body of a POST /uids
+	lookups     chan struct{} // a token for each look-up under way
+	batches     chan struct{} // a token for each POST /uids under way
+}
+
+func newLookupAPI(uids UIDs, log *slog.Logger, bodyTimeout time.Duration) *lookupAPI {
+	return &lookupAPI{
+		uids: uids, log: log, bodyTimeout: bodyTimeout,
+		lookups: make(chan struct{}, lookupsAtOnce), batches: make(chan struct{}, batchesAtOnce),
+	}
+}
+
+// lookup is one request's look-ups in the UID store.
 type lookup struct {
 	strings []string
 	uids    []uint64
@@ -64,22 +81,22 @@ type lookup struct {
 	foundStrings []string
 }
 
-// run does the look-up. On an error it has answered.
-func (l *lookup) run(s *Server, w http.ResponseWriter, r *http.Request) bool {
-	if !s.givesUIDs(w) {
+// run does l. On an error it has answered.
+func (a *lookupAPI) run(l *lookup, w http.ResponseWriter, r *http.Request) bool {
+	if !a.givesUIDs(w) {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), lookupTimeout)
 	defer cancel()
-	if !takeTurn(ctx, w, s.lookups) {
+	if !takeTurn(ctx, w, a.lookups) {
 		return false
 	}
-	defer func() { <-s.lookups }()
+	defer func() { <-a.lookups }()
 	l.foundUIDs = make([]uint64, len(l.strings))
 	l.foundStrings = make([]string, len(l.uids))
-	err := s.cfg.UIDs.LookupStrings(ctx, l.strings, l.foundUIDs)
+	err := a.uids.LookupStrings(ctx, l.strings, l.foundUIDs)
 	if err == nil {
-		err = s.cfg.UIDs.LookupUIDs(ctx, l.uids, l.foundStrings)
+		err = a.uids.LookupUIDs(ctx, l.uids, l.foundStrings)
 	}
 	var invalid *intern.InvalidError
 	switch {
@@ -88,7 +105,7 @@ func (l *lookup) run(s *Server, w http.ResponseWriter, r *http.Request) bool {
 	case errors.As(err, &invalid):
 		http.Error(w, fmt.Sprintf("%.200q is %v", l.strings[invalid.Index], invalid), http.StatusBadRequest)
 	default:
-		s.log.Warn("UID look-up failed", "err", err)
+		a.log.Warn("UID look-up failed", "err", err)
 		w.Header().Set("Retry-After", "5")
 		http.Error(w, "the UID store does not answer", http.StatusServiceUnavailable)
 	}
@@ -96,11 +113,11 @@ func (l *lookup) run(s *Server, w http.ResponseWriter, r *http.Request) bool {
 }
 
 // givesUIDs says whether there are UIDs to look up. If not it has answered.
-func (s *Server) givesUIDs(w http.ResponseWriter) bool {
-	if s.cfg.UIDs == nil {
+func (a *lookupAPI) givesUIDs(w http.ResponseWriter) bool {
+	if a.uids == nil {
 		http.Error(w, "this server gives no UIDs (--intern=off)", http.StatusNotFound)
 	}
-	return s.cfg.UIDs != nil
+	return a.uids != nil
 }
 
 // takeTurn waits for one of slots, which the caller then empties again. If it got none it has
@@ -117,7 +134,7 @@ func takeTurn(ctx context.Context, w http.ResponseWriter, slots chan<- struct{})
 }
 
 // handleUIDOf answers GET /uid?did=… and /uid?uri=….
-func (s *Server) handleUIDOf(w http.ResponseWriter, r *http.Request) {
+func (a *lookupAPI) handleUIDOf(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	did, uri := q.Get("did"), q.Get("uri")
 	if (did == "") == (uri == "") {
@@ -129,32 +146,32 @@ func (s *Server) handleUIDOf(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, fmt.Sprintf("%.200q: a DID is asked for with did=, an AT URI (at://…) with uri=", l.strings[0]), http.StatusBadRequest)
 		return
 	}
-	if !l.run(s, w, r) {
+	if !a.run(&l, w, r) {
 		return
 	}
 	if l.foundUIDs[0] == 0 {
 		http.Error(w, fmt.Sprintf("%.200q has no UID", l.strings[0]), http.StatusNotFound)
 		return
 	}
-	s.writeJSON(w, http.StatusOK, newUIDJSON(l.foundUIDs[0], l.strings[0]))
+	writeJSON(w, a.log, http.StatusOK, newUIDJSON(l.foundUIDs[0], l.strings[0]))
 }
 
 // handleUID answers GET /uid/{uid}.
-func (s *Server) handleUID(w http.ResponseWriter, r *http.Request) {
+func (a *lookupAPI) handleUID(w http.ResponseWriter, r *http.Request) {
 	uid, err := parseUID(r.PathValue("uid"))
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
 	l := lookup{uids: []uint64{uid}}
-	if !l.run(s, w, r) {
+	if !a.run(&l, w, r) {
 		return
 	}
 	if l.foundStrings[0] == "" {
 		http.Error(w, fmt.Sprintf("UID %d stands for nothing", uid), http.StatusNotFound)
 		return
 	}
-	s.writeJSON(w, http.StatusOK, newUIDJSON(uid, l.foundStrings[0]))
+	writeJSON(w, a.log, http.StatusOK, newUIDJSON(uid, l.foundStrings[0]))
 }
 
 func parseUID(s string) (uint64, error) {
@@ -167,18 +184,18 @@ func parseUID(s string) (uint64, error) {
 
 // handleUIDs answers POST /uids: {"strings":[…],"uids":["…"]} is answered with two objects of the
 // same names, that map each to what it stands for, null if unknown.
-func (s *Server) handleUIDs(w http.ResponseWriter, r *http.Request) {
-	if !s.givesUIDs(w) {
+func (a *lookupAPI) handleUIDs(w http.ResponseWriter, r *http.Request) {
+	if !a.givesUIDs(w) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), lookupTimeout)
 	defer cancel()
 	// Before any of the body is read: those who wait take no room meanwhile.
-	if !takeTurn(ctx, w, s.batches) {
+	if !takeTurn(ctx, w, a.batches) {
 		return
 	}
-	defer func() { <-s.batches }()
-	request, ok := s.readBatch(w, r)
+	defer func() { <-a.batches }()
+	request, ok := a.readBatch(w, r)
 	if !ok {
 		return
 	}
@@ -191,7 +208,7 @@ func (s *Server) handleUIDs(w http.ResponseWriter, r *http.Request) {
 		}
 		l.uids = append(l.uids, uid)
 	}
-	if !l.run(s, w, r) {
+	if !a.run(&l, w, r) {
 		return
 	}
 	answer := struct {
@@ -211,7 +228,7 @@ func (s *Server) handleUIDs(w http.ResponseWriter, r *http.Request) {
 			answer.UIDs[uid] = &found
 		}
 	}
-	s.writeJSON(w, http.StatusOK, answer)
+	writeJSON(w, a.log, http.StatusOK, answer)
 }
 
 // batch is the body of a POST /uids.
@@ -220,12 +237,12 @@ type batch struct {
 	uids    []string
 }
 
-// readBatch reads the body within timing.body. If it fails it has answered.
-func (s *Server) readBatch(w http.ResponseWriter, r *http.Request) (batch, bool) {
+// readBatch reads the body within bodyTimeout. If it fails it has answered.
+func (a *lookupAPI) readBatch(w http.ResponseWriter, r *http.Request) (batch, bool) {
 	// A client that sends little by little must not keep its turn. Tests' recorders have no
 	// deadlines.
 	control := http.NewResponseController(w)
-	if err := control.SetReadDeadline(time.Now().Add(s.timing.body)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+	if err := control.SetReadDeadline(time.Now().Add(a.bodyTimeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return batch{}, false // the connection is gone
 	}
 	b, err := decodeBatch(http.MaxBytesReader(w, r.Body, maxLookupBytes))
@@ -239,7 +256,7 @@ func (s *Server) readBatch(w http.ResponseWriter, r *http.Request) (batch, bool)
 	case errors.As(err, &tooLarge):
 		http.Error(w, fmt.Sprintf("the body has more than %d bytes", maxLookupBytes), http.StatusRequestEntityTooLarge)
 	case errors.As(err, &netErr) && netErr.Timeout():
-		http.Error(w, fmt.Sprintf("the body did not arrive within %v", s.timing.body), http.StatusRequestTimeout)
+		http.Error(w, fmt.Sprintf("the body did not arrive within %v", a.bodyTimeout), http.StatusRequestTimeout)
 	case errors.Is(err, errManyLookups):
 		http.Error(w, err.Error(), http.StatusBadRequest)
 	default:

@@ -200,11 +200,11 @@ func TestUIDBatchIsNotReadInVain(t *testing.T) {
 	if status, read := post(t.Context(), s); status != 400 || read > 64<<10 {
 		t.Errorf("%d after %d bytes, want 400 after the first thousand strings", status, read)
 	}
-	if n := len(s.batches); n != 0 {
+	if n := len(s.lookups.batches); n != 0 {
 		t.Fatalf("%d turns were not given back", n)
 	}
 	for range batchesAtOnce {
-		s.batches <- struct{}{}
+		s.lookups.batches <- struct{}{}
 	}
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -230,6 +230,6 @@ func TestDrippedUIDBatchLosesItsTurn(t *testing.T) {
 		if took := time.Since(begin); took > 6*time.Second {
 			t.Errorf("it took %v", took)
 		}
-		eventually(t, "its turn is given back", func() bool { return len(s.batches) == 0 })
+		eventually(t, "its turn is given back", func() bool { return len(s.lookups.batches) == 0 })
 	})
 }

@@ -12,8 +12,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/gorilla/websocket"
-
 	"millrace/public/internal/admission"
 	"millrace/replay"
 )
@@ -66,23 +64,27 @@ func logSource(l *replay.Log) source {
 	}
 }
 
+// catchUpLimits bound what subscribers that catch up do at once: looking through the log is all
+// work and no waiting, and those that are live would wait for it.
+type catchUpLimits struct {
+	slots  chan struct{} // one for each subscriber that looks through the log
+	chunks *admission.Chunks
+}
+
 // Server serves the log. Its methods are safe for concurrent use.
 type Server struct {
-	cfg        Config
-	log        *slog.Logger
-	source     source
-	timing     timing
-	metrics    metrics
-	admission  *admission.Controller
-	catchingUp chan struct{} // a slot for each subscriber that looks through the log
-	chunks     *admission.Chunks
-	waker      *waker
-	upgrader   websocket.Upgrader
-	handler    http.Handler
-	status     status
-	assets     func() (map[string]*asset, error)
-	lookups    chan struct{} // a token for each look-up under way
-	batches    chan struct{} // a token for each POST /uids under way
+	cfg       Config
+	log       *slog.Logger
+	source    source
+	timing    timing
+	metrics   metrics
+	admission *admission.Controller
+	catchUp   catchUpLimits
+	waker     *waker
+	handler   http.Handler
+	status    status
+	assets    func() (map[string]*asset, error)
+	lookups   *lookupAPI
 	sessions
 
 	readErrorAt atomic.Int64 // Unix nanoseconds when logReadError logged last; 0: never
@@ -103,14 +105,14 @@ func newServer(cfg Config, src source, t timing) (*Server, error) {
 	}
 	s := &Server{
 		cfg: cfg, log: cfg.Logger, source: src, timing: t,
-		catchingUp: make(chan struct{}, 2*runtime.GOMAXPROCS(0)),
-		chunks:     admission.NewChunks(max(cfg.ChunkBytes, maxChunkBytes)),
-		waker:      newWaker(src.changed),
-		upgrader:   newUpgrader(),
-		lookups:    make(chan struct{}, lookupsAtOnce),
-		batches:    make(chan struct{}, batchesAtOnce),
-		assets:     sync.OnceValues(loadAssets),
-		sessions:   newSessions(),
+		catchUp: catchUpLimits{
+			slots:  make(chan struct{}, 2*runtime.GOMAXPROCS(0)),
+			chunks: admission.NewChunks(max(cfg.ChunkBytes, maxChunkBytes)),
+		},
+		waker:    newWaker(src.changed),
+		lookups:  newLookupAPI(cfg.UIDs, cfg.Logger, t.body),
+		assets:   sync.OnceValues(loadAssets),
+		sessions: newSessions(),
 	}
 	s.admission = newAdmission(&cfg, t.header, s.rejected)
 	s.metrics = newMetrics(s, cfg.Registerer)
@@ -127,9 +129,9 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("GET /cursors", s.handleCursors)
 	mux.HandleFunc("GET /dictionaries", s.handleDictionaries)
 	mux.HandleFunc("GET /dictionaries/{id}", s.handleDictionary)
-	mux.HandleFunc("GET /uid", s.handleUIDOf)
-	mux.HandleFunc("GET /uid/{uid}", s.handleUID)
-	mux.HandleFunc("POST /uids", s.handleUIDs)
+	mux.HandleFunc("GET /uid", s.lookups.handleUIDOf)
+	mux.HandleFunc("GET /uid/{uid}", s.lookups.handleUID)
+	mux.HandleFunc("POST /uids", s.lookups.handleUIDs)
 	mux.HandleFunc("GET /healthz", s.handleHealthz)
 	mux.HandleFunc("GET /readyz", s.handleReadyz)
 	mux.HandleFunc("GET /status", s.handleStatus)
@@ -221,7 +223,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 // start runs sub on goroutines of its own.
 func (s *Server) start(sub *subscriber) {
 	s.metrics.subscribers.WithLabelValues(sub.opts.variant()).Inc()
-	if s.waker.join(sub) {
+	if s.waker.join(&sub.sleeper) {
 		s.running.Go(s.waker.run)
 	}
 	s.running.Go(sub.readLoop)

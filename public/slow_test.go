@@ -217,7 +217,7 @@ func TestReplaysTakeTurns(t *testing.T) {
 			s.rawDial("")
 		}
 		synctest.Wait()
-		if n, want := running.Load(), int64(cap(s.catchingUp)); n != want || want >= replays {
+		if n, want := running.Load(), int64(cap(s.catchUp.slots)); n != want || want >= replays {
 			t.Errorf("%d of %d replays look through the log at once, want %d", n, replays, want)
 		}
 		close(proceed)

@@ -133,7 +133,9 @@ func (s *Server) newSubscriber(r *http.Request, client netip.Addr) (*subscriber,
 	opts.wants = wants{}
 	sub := &subscriber{
 		server: s, opts: opts, client: client, filter: f,
-		messages: messages{enc: enc},
+		out: outbound{
+			messages: messages{enc: enc}, heartbeat: opts.heartbeat, timing: &s.timing, pings: s.metrics.pings,
+		},
 		readDone: make(chan struct{}),
 	}
 	if refused := sub.open(); refused != nil {
@@ -202,19 +204,22 @@ func (s *subscriber) upgrade(w http.ResponseWriter, r *http.Request) error {
 	if s.opts.dictionary != 0 {
 		header.Set(headerDictionary, strconv.FormatUint(uint64(s.opts.dictionary), 10))
 	}
+	upgrader := newUpgrader()
 	if !r.ProtoAtLeast(1, 1) {
-		s.server.upgrader.Error(w, r, http.StatusBadRequest, errHTTP10)
+		upgrader.Error(w, r, http.StatusBadRequest, errHTTP10)
 		return errHTTP10
 	}
 	h := &hijacker{ResponseWriter: w, floodTimeout: s.server.timing.flood}
-	ws, err := s.server.upgrader.Upgrade(h, r, header)
+	ws, err := upgrader.Upgrade(h, r, header)
 	if err != nil {
 		return err
 	}
 	s.ws, s.conn = ws, h.conn
+	s.sleeper.conn, s.sleeper.mailbox = h.conn, &s.mailbox
 	s.conn.throttled = s.server.metrics.held.WithLabelValues(heldInbound).Inc
 	s.conn.framing.Store(true)
-	s.writer = writer{
+	s.out.conn = s.conn
+	s.out.writer = writer{
 		raw: s.conn.Conn, slowTimeout: s.server.cfg.SlowTimeout, stop: s.cut, kept: s.release,
 		quota: s.server.admission.Quota(admission.Unsent, s.client),
 	}

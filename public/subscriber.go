@@ -5,8 +5,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -30,7 +28,7 @@ type reader interface {
 	Close()
 }
 
-// subscriber is one connection. See the package comment for who does what.
+// subscriber is one connection. See the package comment for its goroutines.
 type subscriber struct {
 	server *Server
 	opts   options
@@ -40,44 +38,20 @@ type subscriber struct {
 	conn     *conn
 	updates  *rate.Limiter // read loop
 	readDone chan struct{} // closed when the read loop has ended
-	started  atomic.Bool   // ws, conn and writer are set
+	started  atomic.Bool   // ws, conn and out are set
 	mailbox
+	sleeper
 
-	place int // among the waker's members; guarded by its mu
-	sleep sleep
-
-	// Of the pull loop only (reader and through: while it is not asleep):
-	reader   reader
+	// Of the pull loop only:
+	out      outbound
 	filter   filter // in force
 	chunk    replay.Chunk
-	claimed  int64 // of Server.chunks, for chunk
-	writer   writer
-	messages messages
-	head     []byte // scratch
-	tail     []byte // scratch
-	through  replay.Mark
-	atEnd    bool // the last chunk reached the end of the log
-	live     bool // one did
-	schedule
-	delivered
-}
-
-// mailbox is what the pull loop must do next.
-type mailbox struct {
-	mu     sync.Mutex
-	posted bool    // next is a new filter
-	next   filter  // in force from the next event on
-	ending *ending // the first one counts
-}
-
-// schedule is when the pull loop must send something of its own accord.
-type schedule struct {
-	timer       *time.Timer
-	lastMessage time.Time // sent to the client; pings and pongs are none
-	nextPing    time.Time
-	// from conn.started to the first ping since the client was heard last; 0: none
-	pinged   time.Duration
+	claimed  int64 // of Server.catchUp.chunks, for chunk
+	atEnd    bool  // the last chunk reached the end of the log
+	live     bool  // one did
+	timer    *time.Timer
 	resumeAt time.Time // no event is sent before, if events/s are limited
+	delivered
 }
 
 // delivered is what was sent.
@@ -94,30 +68,13 @@ func (s *subscriber) filters() admission.Quota {
 
 // post leaves a filter for the pull loop. It owns f's share of the budget from now on.
 func (s *subscriber) post(f filter) {
-	s.mu.Lock()
-	old := s.next
-	if !s.posted {
-		old = filter{}
-	}
-	s.next, s.posted = f, true
-	s.mu.Unlock()
-	s.filters().Release(old.bytes)
+	s.filters().Release(s.putFilter(f).bytes)
 	s.conn.wake()
-}
-
-// hasPosted says whether a filter waits for the pull loop.
-func (s *subscriber) hasPosted() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.posted
 }
 
 // takeFilter puts a posted filter in force and says whether there was one.
 func (s *subscriber) takeFilter() bool {
-	s.mu.Lock()
-	f, posted := s.next, s.posted
-	s.next, s.posted = filter{}, false
-	s.mu.Unlock()
+	f, posted := s.takePosted()
 	if posted {
 		s.filters().Release(s.filter.bytes)
 		s.filter = f
@@ -134,40 +91,20 @@ func (s *subscriber) applyFilter() {
 
 // end asks the pull loop to end the connection. Only the first ending counts.
 func (s *subscriber) end(e ending) {
-	e.at = time.Now()
-	s.mu.Lock()
-	if s.ending == nil {
-		s.ending = &e
-	}
-	s.mu.Unlock()
+	s.putEnding(e)
 	if e.dead {
 		s.conn.Conn.Close()
 	}
 	s.conn.wake()
 }
 
-func (s *subscriber) ended() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.ending != nil
-}
-
-// cut says whether a write that blocks is to be given up: the connection is ending, and not in a
-// way that leaves time for the rest of the chunk.
-func (s *subscriber) cut() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.ending != nil && time.Since(s.ending.at) >= s.ending.patience
-}
-
 // run is the pull loop from start to end.
 func (s *subscriber) run() {
 	s.begun = time.Now()
-	s.lastMessage = s.begun
-	s.nextPing = s.begun.Add(s.server.timing.ping)
+	s.out.begin(s.begun)
 	s.timer = time.NewTimer(s.server.timing.ping)
 	defer s.timer.Stop()
-	defer s.server.waker.leave(s)
+	defer s.server.waker.leave(&s.sleeper)
 	if err := s.pull(); err != nil && !errors.Is(err, errCut) {
 		s.end(s.endingOfWriteError(err))
 	}
@@ -183,8 +120,8 @@ func (s *subscriber) pull() error {
 		}
 	}
 	if oldest, clamped := s.reader.Clamped(); clamped && s.opts.extended {
-		s.head = s.messages.appendClamped(s.head[:0], s.opts.cursor, oldest)
-		if err := s.send(nil); err != nil {
+		s.out.head = s.out.messages.appendClamped(s.out.head[:0], s.opts.cursor, oldest)
+		if err := s.out.send(nil); err != nil {
 			return err
 		}
 	}
@@ -210,7 +147,7 @@ func (s *subscriber) nextChunk() (ok bool, err error) {
 		if ok, err := s.awaitTurn(); !ok {
 			return false, err
 		}
-		defer func() { <-s.server.catchingUp }()
+		defer func() { <-s.server.catchUp.slots }()
 	}
 	s.applyFilter()
 	if err := s.reader.Next(&s.chunk); err != nil {
@@ -219,23 +156,23 @@ func (s *subscriber) nextChunk() (ok bool, err error) {
 		return false, nil
 	}
 	if more := int64(s.chunk.Bytes) - s.claimed; s.claimed > 0 && more > 0 {
-		s.server.chunks.Add(more)
+		s.server.catchUp.chunks.Add(more)
 		s.claimed += more
 	}
 	return true, nil
 }
 
-// awaitTurn waits for the bytes of a chunk and a slot of Server.catchingUp, and sends what is due
+// awaitTurn waits for the bytes of a chunk and a slot of Server.catchUp, and sends what is due
 // meanwhile. It comes back without the slot if the connection is to end.
 func (s *subscriber) awaitTurn() (ok bool, err error) {
-	granted := s.server.chunks.Take(maxChunkBytes)
+	granted := s.server.catchUp.chunks.Take(maxChunkBytes)
 	var slots chan<- struct{} // nil: the bytes come first
 	if granted == nil {
-		s.claimed, slots = maxChunkBytes, s.server.catchingUp
+		s.claimed, slots = maxChunkBytes, s.server.catchUp.slots
 	}
 	defer func() {
 		if granted != nil {
-			s.server.chunks.Cancel(granted, maxChunkBytes)
+			s.server.catchUp.chunks.Cancel(granted, maxChunkBytes)
 		}
 	}()
 	select {
@@ -247,14 +184,14 @@ func (s *subscriber) awaitTurn() (ok bool, err error) {
 		select {
 		case <-granted:
 			granted = nil
-			s.claimed, slots = maxChunkBytes, s.server.catchingUp
+			s.claimed, slots = maxChunkBytes, s.server.catchUp.slots
 			continue
 		case slots <- struct{}{}:
 			return true, nil
 		case <-s.conn.kick: // a filter waits for the next chunk
-		case <-s.timerAt(s.dueAt()):
+		case <-s.timerAt(s.out.dueAt()):
 		}
-		if err := s.sendDue(); err != nil {
+		if err := s.out.sendDue(s.through); err != nil {
 			return false, err
 		}
 	}
@@ -265,7 +202,7 @@ func (s *subscriber) awaitTurn() (ok bool, err error) {
 func (s *subscriber) releaseChunk() {
 	s.chunk.Release()
 	if s.claimed > 0 {
-		s.server.chunks.Release(s.claimed)
+		s.server.catchUp.chunks.Release(s.claimed)
 		s.claimed = 0
 	}
 }
@@ -281,7 +218,7 @@ func (s *subscriber) awaitHello() error {
 	for !s.ended() {
 		if s.takeFilter() {
 			// Live means live from now on.
-			s.lastMessage = time.Now()
+			s.out.lastMessage = time.Now()
 			switch refused := s.open(); {
 			case refused == nil:
 			case refused.status == http.StatusBadRequest: // it was all right when it connected
@@ -293,9 +230,9 @@ func (s *subscriber) awaitHello() error {
 		}
 		select {
 		case <-s.conn.kick:
-		case <-s.timerAt(s.nextPing):
+		case <-s.timerAt(s.out.nextPing):
 		}
-		if err := s.send(nil); err != nil {
+		if err := s.out.send(nil); err != nil {
 			return err
 		}
 	}
@@ -304,23 +241,23 @@ func (s *subscriber) awaitHello() error {
 
 // deliver sends the chunk and what belongs before and after it.
 func (s *subscriber) deliver() error {
-	c := &s.chunk
-	s.head, s.tail = s.head[:0], s.tail[:0]
+	c, out := &s.chunk, &s.out
+	out.head, out.tail = out.head[:0], out.tail[:0]
 	s.through = c.Through
 	if c.Gap != nil && s.opts.extended {
-		s.head = s.messages.appendGap(s.head, c.Gap)
+		out.head = out.messages.appendGap(out.head, c.Gap)
 	}
 	s.atEnd = c.Live
 	if c.Live && !s.live {
 		s.live = true
 		if s.opts.extended {
-			s.tail = s.messages.appendLive(s.tail, c.Through)
+			out.tail = out.messages.appendLive(out.tail, c.Through)
 		}
 	}
-	if c.Events == 0 && s.heartbeatDue() {
-		s.tail = s.messages.appendHeartbeat(s.tail, s.through)
+	if c.Events == 0 {
+		out.appendHeartbeat(s.through)
 	}
-	if err := s.send(c.Frames); err != nil {
+	if err := out.send(c.Frames); err != nil {
 		return err
 	}
 	if c.Events > 0 {
@@ -328,53 +265,13 @@ func (s *subscriber) deliver() error {
 	}
 	s.releaseChunk()
 	if s.atEnd {
-		s.writer.trim()
+		out.writer.trim()
 		if cap(c.Frames) > keptSlices {
 			c.Frames = nil
 		}
 	}
 	return nil
 }
-
-// send writes s.head, frames and s.tail, and before them the pong and the ping that are due.
-func (s *subscriber) send(frames [][]byte) error {
-	if len(s.head)+len(frames)+len(s.tail) > 0 {
-		s.lastMessage = time.Now()
-	}
-	s.head = s.conn.appendPong(s.head)
-	if now := time.Now(); !now.Before(s.nextPing) {
-		if s.silent() {
-			s.end(ending{reason: endSilent, recoverable: true, reset: true, dead: true})
-			return nil
-		}
-		if s.conn.heardAt() >= s.pinged {
-			s.pinged = now.Sub(s.conn.started)
-		}
-		s.head = appendFrame(s.head, framePing, strconv.AppendInt(nil, s.writer.written, 10))
-		s.nextPing = now.Add(s.server.timing.ping)
-		s.server.metrics.pings.Inc()
-	}
-	if len(s.head)+len(frames)+len(s.tail) == 0 {
-		return nil
-	}
-	err := s.writer.send(s.head, frames, s.tail)
-	s.head, s.tail = s.head[:0], s.tail[:0]
-	return err
-}
-
-// silent says whether the client is to be taken for dead: since it was sent a ping it sent nothing,
-// not even pongs, for longer than a slow one needs to read what it was sent. Silence before a ping
-// says nothing.
-func (s *subscriber) silent() bool {
-	if s.conn.heardAt() >= s.pinged {
-		return false
-	}
-	backlog := s.writer.written - s.conn.taken.Load()
-	return time.Since(s.conn.started)-s.pinged > s.server.timing.silent+time.Duration(backlog)*time.Second/slowestBytesPerSecond
-}
-
-// slowestBytesPerSecond is how fast a client must read at least to be seen alive.
-const slowestBytesPerSecond = 1 << 10
 
 // rest waits until there is something to do: more to read, a message in the mailbox, a ping or a
 // heartbeat that is due.
@@ -386,13 +283,13 @@ func (s *subscriber) rest() error {
 			s.reader.Release()
 			select {
 			case <-s.conn.kick: // a filter waits for the next chunk
-			case <-s.timerAt(earlier(s.dueAt(), s.resumeAt)):
+			case <-s.timerAt(earlier(s.out.dueAt(), s.resumeAt)):
 			}
 		case s.atEnd:
-			s.fallAsleep()
+			s.fallAsleep(s.server.waker)
 			select {
 			case <-s.conn.kick:
-			case <-s.timerAt(s.dueAt()):
+			case <-s.timerAt(s.out.dueAt()):
 			}
 			woken := s.wakeUp()
 			s.applyFilter() // the waker, too, must go by it
@@ -405,34 +302,13 @@ func (s *subscriber) rest() error {
 			default:
 				return nil
 			}
-			return s.send(nil)
+			return s.out.send(nil)
 		}
-		if err := s.sendDue(); err != nil {
+		if err := s.out.sendDue(s.through); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// dueAt is when the next ping or heartbeat is due.
-func (s *subscriber) dueAt() time.Time {
-	if s.opts.heartbeat > 0 {
-		return earlier(s.nextPing, s.lastMessage.Add(s.opts.heartbeat))
-	}
-	return s.nextPing
-}
-
-// sendDue sends the heartbeat, the ping and the pong that are due.
-func (s *subscriber) sendDue() error {
-	if s.heartbeatDue() {
-		s.tail = s.messages.appendHeartbeat(s.tail[:0], s.through)
-	}
-	return s.send(nil)
-}
-
-// heartbeatDue says whether nothing was sent for so long that the client wants to hear that.
-func (s *subscriber) heartbeatDue() bool {
-	return s.opts.heartbeat > 0 && time.Since(s.lastMessage) >= s.opts.heartbeat
 }
 
 // count accounts for a chunk that was sent.
@@ -454,6 +330,8 @@ func (s *subscriber) count(c *replay.Chunk) {
 // endingOfWriteError says why the connection ends if a write failed.
 func (s *subscriber) endingOfWriteError(err error) ending {
 	switch {
+	case errors.Is(err, errSilent):
+		return ending{reason: endSilent, recoverable: true, reset: true, dead: true}
 	case errors.Is(err, errSlow):
 		return slowEnding(s.server.cfg.SlowTimeout)
 	case errors.Is(err, errNoMemory):
@@ -465,9 +343,7 @@ func (s *subscriber) endingOfWriteError(err error) ending {
 
 // finish ends the connection as its ending asks, and forgets the subscriber.
 func (s *subscriber) finish() {
-	s.mu.Lock()
-	e := *s.ending
-	s.mu.Unlock()
+	e := s.firstEnding()
 	if !e.dead {
 		s.say(&e)
 	}
@@ -483,10 +359,10 @@ func (s *subscriber) say(e *ending) {
 	var last []byte
 	if e.reason == endShutdown && s.opts.extended {
 		mark := s.through
-		if s.writer.rest != nil {
+		if s.out.writer.rest != nil {
 			mark = replay.Mark{} // events of the last chunk were not sent
 		}
-		last = s.messages.appendGoingAway(last, mark)
+		last = s.out.messages.appendGoingAway(last, mark)
 	}
 	last = append(last, e.closeFrame(s.opts.extended)...)
 	grace, linger := s.server.timing.grace, s.server.timing.linger
@@ -496,7 +372,7 @@ func (s *subscriber) say(e *ending) {
 	if e.reset && e.closeFrame(s.opts.extended) == nil {
 		return
 	}
-	if err := s.writer.finish(last, grace); err != nil {
+	if err := s.out.writer.finish(last, grace); err != nil {
 		e.reset = true
 		return
 	}

@@ -15,16 +15,16 @@ type waker struct {
 	changed func() <-chan struct{} // closed when the log has more; see replay.Log.Changed
 
 	mu      sync.Mutex
-	members []*subscriber // each knows its place
-	next    int           // index of the member that is visited next
-	running bool          // there is a goroutine
+	members []*sleeper // each knows its index
+	next    int        // index of the member that is visited next
+	running bool       // there is a goroutine
 
 	nudged chan struct{} // capacity 1: a member may have been passed over
 
 	// Of the goroutine only:
 	budget  wakeBudget
 	scratch replay.PendingScratch
-	batch   []*subscriber
+	batch   []*sleeper
 }
 
 // wakeBatch is how many members are visited between two looks at the budget.
@@ -35,9 +35,9 @@ func newWaker(changed func() <-chan struct{}) *waker {
 }
 
 // join makes s a member. If it returns true the caller must start run.
-func (w *waker) join(s *subscriber) (start bool) {
+func (w *waker) join(s *sleeper) (start bool) {
 	w.mu.Lock()
-	s.place = len(w.members)
+	s.index = len(w.members)
 	w.members = append(w.members, s)
 	start = !w.running
 	w.running = true
@@ -47,11 +47,11 @@ func (w *waker) join(s *subscriber) (start bool) {
 }
 
 // leave undoes join.
-func (w *waker) leave(s *subscriber) {
+func (w *waker) leave(s *sleeper) {
 	w.mu.Lock()
 	last := len(w.members) - 1
 	moved := w.members[last]
-	w.members[s.place], moved.place = moved, s.place
+	w.members[s.index], moved.index = moved, s.index
 	w.members[last] = nil
 	w.members = w.members[:last]
 	w.mu.Unlock()
@@ -121,61 +121,4 @@ func (w *waker) takeBatchLocked(n int) {
 		w.batch = append(w.batch, w.members[w.next])
 		w.next++
 	}
-}
-
-// sleep is a subscriber's side of the waker. While it is asleep its reader and through are the
-// waker's.
-type sleep struct {
-	mu     sync.Mutex
-	asleep bool
-	woken  bool // by the waker: there is something to read
-	missed bool // the waker visited it while it was awake
-}
-
-// fallAsleep gives the reader to the waker.
-func (s *subscriber) fallAsleep() {
-	p := &s.sleep
-	p.mu.Lock()
-	missed := p.missed
-	p.asleep, p.woken, p.missed = true, false, false
-	p.mu.Unlock()
-	if missed {
-		s.server.waker.nudge()
-	}
-}
-
-// wakeUp takes the reader back and reports whether there is something to read.
-func (s *subscriber) wakeUp() (woken bool) {
-	p := &s.sleep
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	woken = p.woken
-	p.asleep, p.woken = false, false
-	return woken
-}
-
-// peek wakes s and returns true if there is something to read for it. The waker calls it.
-func (s *subscriber) peek(scratch *replay.PendingScratch) bool {
-	p := &s.sleep
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.asleep {
-		p.missed = p.missed || !p.woken
-		return false
-	}
-	if s.hasPosted() {
-		// It is about to put a new filter in force. The old one might pass over what the new one
-		// wants.
-		p.missed = true
-		return false
-	}
-	through, pending := s.reader.Pending(scratch)
-	if !pending {
-		s.through = through
-		return false
-	}
-	// What is pending was not sent yet: Next sets through then.
-	p.asleep, p.woken = false, true
-	s.conn.wake()
-	return true
 }

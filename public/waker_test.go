@@ -64,12 +64,12 @@ func TestWakePassesShareACore(t *testing.T) {
 				var mu sync.Mutex
 				w := newWaker(func() <-chan struct{} { mu.Lock(); defer mu.Unlock(); return changed })
 				wakes := make([]atomic.Int64, members)
-				var all []*subscriber
+				var all []*sleeper
 				ended := make(chan struct{})
 				var running sync.WaitGroup
 				for i := range members {
-					s := &subscriber{server: &Server{waker: w}, conn: newConn(nil, 0), reader: &busyReader{visits: new(atomic.Int64)}}
-					s.fallAsleep()
+					s := newSleeper(&busyReader{visits: new(atomic.Int64)})
+					s.fallAsleep(w)
 					all = append(all, s)
 					if start := w.join(s); start {
 						running.Go(w.run)
@@ -80,7 +80,7 @@ func TestWakePassesShareACore(t *testing.T) {
 							case <-s.conn.kick:
 								wakes[i].Add(1)
 								s.wakeUp()
-								s.fallAsleep()
+								s.fallAsleep(w)
 							case <-ended:
 								return
 							}
@@ -235,12 +235,17 @@ func TestNoWakeUpIsLost(t *testing.T) {
 	<-gone
 }
 
+// newSleeper returns a subscriber's sleeper that reads from r and has no new filter.
+func newSleeper(r reader) *sleeper {
+	return &sleeper{reader: r, conn: newConn(nil, 0), mailbox: new(mailbox)}
+}
+
 // TestSubscriberThatFallsAsleepIsNotPassedOver has the waker visit a subscriber that is about to
 // wait.
 func TestSubscriberThatFallsAsleepIsNotPassedOver(t *testing.T) {
 	w := newWaker(nil)
 	var visits atomic.Int64
-	s := &subscriber{server: &Server{waker: w}, conn: newConn(nil, 0), reader: &busyReader{visits: &visits}}
+	s := newSleeper(&busyReader{visits: &visits})
 	var scratch replay.PendingScratch
 	nudged := func() bool {
 		select {
@@ -250,7 +255,7 @@ func TestSubscriberThatFallsAsleepIsNotPassedOver(t *testing.T) {
 			return false
 		}
 	}
-	if s.fallAsleep(); nudged() {
+	if s.fallAsleep(w); nudged() {
 		t.Error("another pass is asked for, but it was not passed over")
 	}
 	if !s.peek(&scratch) || s.peek(&scratch) || !s.wakeUp() || visits.Load() != 1 {
@@ -259,7 +264,7 @@ func TestSubscriberThatFallsAsleepIsNotPassedOver(t *testing.T) {
 	if s.peek(&scratch) {
 		t.Error("its reader was used while it was awake")
 	}
-	if s.fallAsleep(); !nudged() {
+	if s.fallAsleep(w); !nudged() {
 		t.Error("it was passed over, and waits for ever")
 	}
 }
@@ -270,9 +275,8 @@ func TestNewcomerTakesNoVisit(t *testing.T) {
 	w := newWaker(nil)
 	var newcomer sync.Once
 	join := func(visits *atomic.Int64, onVisit func()) {
-		s := &subscriber{server: &Server{waker: w}, conn: newConn(nil, 0)}
-		s.reader = &idleReader{visits: visits, onVisit: onVisit}
-		s.fallAsleep()
+		s := newSleeper(&idleReader{visits: visits, onVisit: onVisit})
+		s.fallAsleep(w)
 		w.join(s)
 	}
 	const members = 3 * wakeBatch
@@ -313,8 +317,9 @@ func (r *idleReader) Pending(*replay.PendingScratch) (replay.Mark, bool) {
 // position, and nobody may be asked to go on from there.
 func TestPendingIsNotThrough(t *testing.T) {
 	var visits atomic.Int64
-	s := &subscriber{server: &Server{}, conn: newConn(nil, 0), reader: &busyReader{visits: &visits}, through: mark(7)}
-	s.fallAsleep()
+	s := newSleeper(&busyReader{visits: &visits})
+	s.through = mark(7)
+	s.fallAsleep(newWaker(nil))
 	if !s.peek(new(replay.PendingScratch)) || s.through != mark(7) {
 		t.Errorf("through is %v, which Next never said", s.through)
 	}
@@ -325,15 +330,16 @@ func TestPendingIsNotThrough(t *testing.T) {
 func TestPostedFilterStopsTheWaker(t *testing.T) {
 	var visits atomic.Int64
 	server := &Server{admission: admission.New(admission.Config{Bytes: 1 << 20}), waker: newWaker(nil)}
-	s := &subscriber{server: server, conn: newConn(nil, 0), reader: &busyReader{visits: &visits}}
-	s.fallAsleep()
+	s := &subscriber{server: server, conn: newConn(nil, 0)}
+	s.sleeper = sleeper{reader: &busyReader{visits: &visits}, conn: s.conn, mailbox: &s.mailbox}
+	s.fallAsleep(server.waker)
 	s.post(filter{})
-	if s.peek(new(replay.PendingScratch)) || visits.Load() != 0 || !s.sleep.missed {
-		t.Errorf("the waker looked %d times with a filter that is no longer in force; comes again: %v", visits.Load(), s.sleep.missed)
+	if s.peek(new(replay.PendingScratch)) || visits.Load() != 0 || !s.missed {
+		t.Errorf("the waker looked %d times with a filter that is no longer in force; comes again: %v", visits.Load(), s.missed)
 	}
 	s.wakeUp()
 	s.applyFilter()
-	s.fallAsleep()
+	s.fallAsleep(server.waker)
 	if !s.peek(new(replay.PendingScratch)) {
 		t.Error("nothing is pending with the new filter")
 	}

@@ -1,0 +1,28 @@
+package public
+
+import (
+	"testing"
+
+	"millrace/public/internal/admission"
+)
+
+// TestFilterThatIsNeverInForce: a filter that another one replaces before the pull loop takes it
+// gives its bytes back.
+func TestFilterThatIsNeverInForce(t *testing.T) {
+	server := &Server{admission: admission.New(admission.Config{Bytes: 1 << 20})}
+	s := &subscriber{server: server, conn: newConn(nil, 0)}
+	post := func(bytes int64) {
+		if !s.filters().Reserve(bytes) {
+			t.Fatal("no memory for a filter")
+		}
+		s.post(filter{bytes: bytes})
+	}
+	post(1000)
+	post(200)
+	if n := server.admission.Stats().Bytes; n != 200 {
+		t.Errorf("%d bytes are counted while one filter of 200 waits", n)
+	}
+	if !s.takeFilter() || s.takeFilter() || s.filter.bytes != 200 {
+		t.Error("the last filter is not in force, or twice")
+	}
+}
