@@ -9,7 +9,7 @@ import (
 // TestFilterThatIsNeverInForce: a filter that another one replaces before the pull loop takes it
 // gives its bytes back.
 func TestFilterThatIsNeverInForce(t *testing.T) {
-	server := &Server{admission: admission.New(admission.Config{Bytes: 1 << 20})}
+	server := &Server{admission: admission.New(admission.Config{Bytes: 1 << 20, BytesPerAddress: 1 << 20})}
 	s := &subscriber{server: server, conn: newConn(nil, 0)}
 	post := func(bytes int64) {
 		if !s.filters().Reserve(bytes) {
