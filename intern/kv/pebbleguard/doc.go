@@ -1,5 +1,6 @@
-// Package pebbleguard opens Pebble databases and gives their failures one end. Both embedded stores
-// use it: the UID store (intern/kv/pebblekv) and the event log (replay/internal/pebblestore).
+// Package pebbleguard opens Pebble databases and gives their failures one end. All embedded stores
+// use it: the UID store (intern/kv/pebblekv), the event log (replay/internal/pebblestore) and the
+// reference store (replay/references).
 //
 // # Open
 //

@@ -1,0 +1,131 @@
+package references
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// syncInterval is how old the newest synced position may be when Apply syncs.
+const syncInterval = time.Second
+
+// Apply commits a batch that was hydrated, with the position that it reaches, and takes it out of
+// the overlay. Batches are applied in the order in which they were hydrated, each after the log has
+// committed its events. Synced says how far a crash may take the store back. Errors are the failure
+// of the store, or say that the order is wrong.
+func (s *Store) Apply(b *Batch) error {
+	p := b.pending
+	if p == nil {
+		return errors.New("apply references: the batch was not hydrated")
+	}
+	s.commits.mu.Lock()
+	defer s.commits.mu.Unlock()
+	if p.number != s.commits.applied+1 {
+		return fmt.Errorf("apply references: batch %d of Hydrate comes after batch %d", p.number, s.commits.applied)
+	}
+	begun := time.Now()
+	batch := s.db.Pebble().NewBatch()
+	defer batch.Close()
+	if err := s.stage(batch, p); err != nil {
+		return s.fail("apply references", err)
+	}
+	sync := p.sync || begun.Sub(s.commits.syncedAt) >= syncInterval
+	if err := s.db.Commit(batch, sync); err != nil {
+		return fmt.Errorf("apply references: %w", err)
+	}
+	b.pending = nil
+	s.commits.applied++
+	s.commits.state.Store(&p.state)
+	if sync {
+		s.commits.syncedAt = begun
+		s.commits.synced.Store(&p.state.position)
+	}
+	s.mu.Lock()
+	s.overlay.leave(p)
+	s.mu.Unlock()
+	signal(s.room)
+	if p.sweeps {
+		signal(s.sweeps)
+	}
+	s.metrics.applySeconds.Observe(time.Since(begun).Seconds())
+	return nil
+}
+
+// stage adds what p says to the batch of the database.
+func (s *Store) stage(batch *pebble.Batch, p *pending) error {
+	var key, value []byte
+	for i := range p.records {
+		w := &p.records[i]
+		key = s.codec.appendRecordKey(key[:0], w.id)
+		var err error
+		if w.value == nil {
+			err = batch.Delete(key, nil)
+		} else {
+			err = batch.Set(key, w.value, nil)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for i := range p.accounts {
+		w := &p.accounts[i]
+		value = appendAccount(value[:0], &w.state)
+		err := batch.Set(s.codec.accountKey(rangeAccount, w.account), value, nil)
+		if err == nil && w.swept {
+			err = batch.Set(s.codec.accountKey(rangeSweep, w.account), nil, nil)
+		}
+		if err == nil && w.purged > 0 {
+			err = batch.Set(s.codec.accountKey(rangePurged, w.account), appendBig(nil, w.purged, 8), nil)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return batch.Set(metaKey(metaState), appendState(value[:0], &p.state), nil)
+}
+
+// Begin begins a new generation at a position: the table and what is known of the accounts is
+// dropped, but for what was purged. Arrival numbers go on. No batch may be between Hydrate and
+// Apply.
+func (s *Store) Begin(basis string, from Position) error {
+	if s.cfg.ReadOnly {
+		return fmt.Errorf("begin a generation: %w", errReadOnly)
+	}
+	s.commits.mu.Lock()
+	defer s.commits.mu.Unlock()
+	if s.commits.applied != s.hydration.hydrated {
+		return fmt.Errorf("begin a generation: %d batches are hydrated and not applied", s.hydration.hydrated-s.commits.applied)
+	}
+	g := Generation{Number: s.Generation().Number + 1, Basis: basis, From: from}
+	next := state{position: from, arrival: s.commits.state.Load().arrival}
+	batch := s.db.Pebble().NewBatch()
+	defer batch.Close()
+	err := batch.Set(metaKey(metaGeneration), appendGeneration(nil, &g), nil)
+	for _, r := range []keyRange{rangeAccount, rangeSweep, rangeRecord} {
+		err = errors.Join(err, batch.DeleteRange(r.start(), r.end(), nil))
+	}
+	if err = errors.Join(err, batch.Set(metaKey(metaState), appendState(nil, &next), nil)); err != nil {
+		return s.fail("begin a generation", err)
+	}
+	if err := s.db.Commit(batch, true); err != nil {
+		return fmt.Errorf("begin a generation: %w", err)
+	}
+	s.mu.Lock()
+	s.overlay.cache.clear()
+	s.mu.Unlock()
+	s.hydration.reached = next
+	s.commits.state.Store(&next)
+	s.commits.synced.Store(&from)
+	s.commits.generation.Store(&g)
+	return nil
+}
+
+// signal wakes whoever waits for c, or next does.
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,109 @@
+package references
+
+import "fmt"
+
+// Operation is what a change does.
+type Operation uint8
+
+// The operations.
+const (
+	_             Operation = iota
+	Create                  // of a record
+	Update                  // of a record
+	Delete                  // of a record
+	DeleteAccount           // #account with the status deleted: all of its records are gone
+	Sync                    // #sync: what the account's records are is no longer known exactly
+	Gap                     // frames were lost: the same for all accounts; it has no account
+	// Import begins what is imported of an account: it has no records, until the creates that
+	// follow say so. They have Seq 0 and Import's Rev, and may be in several batches.
+	Import
+	// Purge forgets an account: its records are gone, and neither the log nor an import brings
+	// those of a rev at or below Rev, or its last, back, in later generations too.
+	Purge
+)
+
+// String returns the operation as metrics have it.
+func (o Operation) String() string {
+	switch o {
+	case Create:
+		return "create"
+	case Update:
+		return "update"
+	case Delete:
+		return "delete"
+	case DeleteAccount:
+		return "delete_account"
+	case Sync:
+		return "sync"
+	case Gap:
+		return "gap"
+	case Import:
+		return "import"
+	case Purge:
+		return "purge"
+	}
+	return fmt.Sprintf("operation(%d)", uint8(o))
+}
+
+// Reference says that a record points at a subject: the DID or AT URI whose UID that is.
+type Reference struct {
+	Path      uint32 // number of the source, from the log
+	Subject   uint64 // UID
+	Authority uint64 // UID of the subject's authority; of a DID, the subject itself
+}
+
+// Change is one change of the table, in relay order.
+type Change struct {
+	Operation Operation
+	// Seq is the relay's number of the frame; 0: the change is not the relay's, as Import, what
+	// follows it, and Purge.
+	Seq     int64
+	Account uint64 // UID of the DID
+	Record  uint64 // UID of the AT URI; creates, updates and deletes only
+	// Rev is a commit's, as a packed TID; of Sync and Import the repository's. Purge may have 0.
+	Rev uint64
+	// TimeUS is the frame's own time, in Unix microseconds: DeleteAccount. The log's stamp: Sync
+	// and Gap.
+	TimeUS     int64
+	References []Reference // of a create or update, in the record's order; borrowed during Hydrate
+
+	// What Hydrate fills in.
+
+	// Had is what the record had before a Delete or Update. The caller's.
+	Had []Reference
+	// Repeated: it comes again, from an epoch that started over. It changes nothing, and has
+	// neither Had nor Arrival.
+	Repeated bool
+	Arrival  uint64 // number of a create or update, from 1; rises with the log
+}
+
+// Position says up to which frame the log was read.
+type Position struct {
+	Epoch uint32
+	Seq   int64
+}
+
+// Before says whether p comes before q in the log.
+func (p Position) Before(q Position) bool {
+	if p.Epoch != q.Epoch {
+		return p.Epoch < q.Epoch
+	}
+	return p.Seq < q.Seq
+}
+
+// Batch is the changes of whole frames of one epoch, and the position reached with them. Hydrate
+// and then Apply must be called with it, once each; until then it stays as it is.
+type Batch struct {
+	Position Position
+	Changes  []Change
+
+	pending *pending // of Hydrate, for Apply
+}
+
+// Generation is a run of changes without a break. A new one begins with an empty table when what
+// the table says may be wrong: references were off, the UID store or the collections are others.
+type Generation struct {
+	Number uint32 // from 1; 0: none was begun
+	Basis  string // what the rows depend on, for the caller to compare
+	From   Position
+}

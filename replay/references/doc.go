@@ -1,0 +1,80 @@
+// Package references is the reference store: what records that are alive point at, so that a delete
+// knows what it deleted, and so that links and graph can be derived. It is a Pebble database of its
+// own, rolled forward from the event log.
+//
+//	changes ── Hydrate ──▶ overlay ─── the log commits ───▶ Apply ──▶ Pebble, one batch ──▶ Row, Rows
+//	           in order    Had, Repeated, Arrival           in order  with the position
+//
+// # Promises
+//
+// The table is a function of the changes up to its position, whatever crashes: one batch of the
+// database holds a batch's rows, accounts and position. Apply comes after the log's commit and is
+// synced once a second at most, so after a crash the store is behind the log, never ahead of it.
+// The changes behind Position then come again, through Hydrate and Apply, before ingest starts;
+// Hydrate fills in what it filled in before. The log trims nothing behind Synced. Broken own data
+// and failed writes end the store, as package pebbleguard says.
+//
+// Import and Purge, and Begin, are not in the log: they are synced before their call returns, and
+// whoever began them does so again if a crash came before.
+//
+// # What the log must hold
+//
+// To roll forward, the caller makes a Batch of each block, or of its part behind Position, with a
+// Change for each event and gap, in the log's order and with nothing that the log does not hold:
+//
+//   - of a create or update the references column: path, subject and authority of each reference
+//     that the record has, in its order, cut to the limits as Hydrate was given them. What an
+//     update had is kept apart from what it has: it is a result, not an input.
+//   - of each op the UIDs of DID and AT URI, operation and seq, from the index; the rev from the
+//     event's JSON;
+//   - of an #account whose status is deleted the time in its JSON; of a #sync its rev and stamp; of
+//     a gap its stamp, at its place between the blocks.
+//
+// Had and Repeated are in the column for readers. To roll forward they are not needed, as Hydrate
+// gives them again; a checker may compare.
+//
+// # Hydration
+//
+// The changes of a batch look into the overlay, then into the table, and enter the overlay; their
+// entries leave it when the table's commit is visible. The look-ups of a batch are made before any
+// lock is held, several at a time. Values that the overlay had then are kept, since they may leave
+// it before they are used. The overlay has a limit: Hydrate waits at it until Apply has made room.
+//
+// A commit whose rev is not above its account's last is repeated, with all its changes: an epoch
+// that starts over sends it again. A deletion of an account is repeated if its time is not above
+// the last one's.
+//
+// # Floors and generations
+//
+// Deletion, Import and Purge of an account raise its floor above all arrival numbers so far: its
+// rows below the floor read as absent. Run sweeps them, some thousand at a time, in the lock of the
+// commits. A new generation deletes all rows and accounts with a few range deletions in its batch.
+//
+// # Formats
+//
+// Numbers are big-endian; uvarints are as short as they can be. p is the number of prefix bits of a
+// UID: its uppermost p bits are its sequence, the others a number.
+//
+//	uid         | sequence << 2 | class, in (p+9)/8 bytes | number, in 3, 4, 5 or (71-p)/8 bytes by class |
+//	01 name     meta: format | generation | state
+//	02 uid      account: flags:u8 | rev:u64 | imported rev:u64 | floor, deleted, inexact since:uvarint |
+//	03 uid      account that waits for its sweep: the key at which it goes on, or nothing
+//	04 uid      account that was purged: the rev up to which it was:u64
+//	10 uid uid  row of (account, record): arrival:uvarint | references …
+//	reference   | path << 3 | authority:uvarint | uid of the subject | authority |
+//	format      | version:u32 | p:u8 |
+//	generation  | number:u32 | epoch:u32 | seq:u64 | basis … |
+//	state       | epoch:u32 | seq:u64 | last arrival:u64 | stamp of the first gap:u64 |
+//
+// Flags say which numbers an account has: 1 imported, 2 floor, 4 deleted, 8 inexact. The authority
+// is 0: a uid; 1: none, it is the subject; 2: none, it is the account; 3 + class: a number, in the
+// subject's sequence. Encoded UIDs sort as UIDs do, and none begins another: the rows of an account
+// are one range of keys.
+//
+// # Concurrency and lock order
+//
+// One goroutine at a time calls Hydrate, one Apply, in the same order; all else is safe for
+// concurrent use. Locks, in the order they may be taken: commits.mu, held over Pebble's commit;
+// Store.mu (overlay and cache), never held over a call of Pebble. Apply waits for nothing that
+// waits for Hydrate.
+package references

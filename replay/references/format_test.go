@@ -1,0 +1,171 @@
+package references
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"flag"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden file")
+
+// TestGolden pins every format that is on disk. If it fails, stores in the field no longer open:
+// raise version and keep reading the old one.
+func TestGolden(t *testing.T) {
+	var out strings.Builder
+	add := func(name string, b []byte) { out.WriteString(name + " " + hex.EncodeToString(b) + "\n") }
+	for _, p := range []uint{1, 14, 32} {
+		c := uidCodec{p}
+		uid := func(sequence, n uint64) uint64 { return sequence<<(64-p) | n }
+		for _, n := range []uint64{1, 1<<24 - 1, 1 << 24, 1<<32 - 1} {
+			add("uid", c.append(nil, uid(1, n)))
+		}
+		add("uid", c.append(nil, 1<<63|1<<30))
+		add("uid", c.append(nil, ^uint64(0)))
+	}
+	c := uidCodec{14}
+	did, other, near := uint64(77<<50|5), uint64(78<<50|9), uint64(77<<50|1<<33)
+	add("account key", c.accountKey(rangeAccount, did))
+	add("sweep key", c.accountKey(rangeSweep, did))
+	add("purged key", c.accountKey(rangePurged, did))
+	add("record key", c.recordKey(recordID{did, 77<<50 | 1<<25}))
+	add("row", c.appendRow(nil, did, 1, nil))
+	add("row", c.appendRow(nil, did, 1<<34, []Reference{
+		{0, other, other}, {15, near + 1, did}, {16, near + 1, near}, {300, other, near}, {1<<32 - 1, did, did},
+	}))
+	add("account", appendAccount(nil, &accountState{rev: 1 << 60}))
+	add("account", appendAccount(nil, &accountState{1 << 60, 1<<60 - 1, 300, 1_782_907_200_000_000, 1_782_907_200_000_001}))
+	add("purged", appendBig(nil, 1<<60, 8))
+	for _, name := range []string{metaFormat, metaGeneration, metaState} {
+		add("meta key", metaKey(name))
+	}
+	add("format", appendFormat(nil, 14))
+	add("generation", appendGeneration(nil, &Generation{3, "basis", Position{2, 77}}))
+	add("state", appendState(nil, &state{Position{2, 31527015330}, 1 << 34, 1_782_907_200_000_000}))
+	file := filepath.Join("testdata", "formats.golden")
+	if *update {
+		if err := errors.Join(os.MkdirAll("testdata", 0o755), os.WriteFile(file, []byte(out.String()), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(string(want), out.String()); d != "" {
+		t.Errorf("formats (-want +got):\n%s", d)
+	}
+}
+
+// TestUIDOrder: encoded UIDs sort as UIDs do, come back, and none begins another, whatever the
+// prefix bits are.
+func TestUIDOrder(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 3))
+	for p := uint(1); p <= maxPrefixBits; p++ {
+		c := uidCodec{p}
+		var uids []uint64
+		for range 500 {
+			uids = append(uids, rng.Uint64()>>rng.UintN(64), rng.Uint64N(4)<<(64-p)|rng.Uint64()>>(p+rng.UintN(64-p)))
+		}
+		slices.Sort(uids)
+		uids = slices.Compact(uids)
+		var last []byte
+		for i, uid := range uids {
+			b := c.append(nil, uid)
+			got, rest, err := c.next(append(slices.Clone(b), 9))
+			if err != nil || got != uid || len(rest) != 1 || len(b) > maxUIDBytes {
+				t.Fatalf("p %d: %x comes back from %x as %x, %x, %v", p, uid, b, got, rest, err)
+			}
+			if i > 0 && (bytes.Compare(last, b) >= 0 || bytes.HasPrefix(b, last)) {
+				t.Fatalf("p %d: %x of %x is not behind %x of %x", p, b, uid, last, uids[i-1])
+			}
+			last = b
+		}
+	}
+}
+
+// FuzzDecoders: no input makes a decoder panic, and what one takes is written as it was.
+func FuzzDecoders(f *testing.F) {
+	golden, err := os.ReadFile(filepath.Join("testdata", "formats.golden"))
+	if err != nil {
+		f.Fatal(err)
+	}
+	for line := range strings.Lines(string(golden)) {
+		b, err := hex.DecodeString(strings.TrimSpace(line[strings.LastIndexByte(line, ' '):]))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b, uint8(14), uint64(77<<50|5))
+	}
+	f.Fuzz(func(t *testing.T, b []byte, p uint8, account uint64) {
+		c := uidCodec{uint(p%maxPrefixBits) + 1}
+		same := func(what string, again []byte, err error) {
+			if err == nil && !bytes.Equal(again, b) {
+				t.Errorf("%s: %x is written as %x", what, b, again)
+			}
+		}
+		uid, rest, err := c.next(b)
+		same("uid", append(c.append(nil, uid), rest...), err)
+		if arrival, encoded, err := rowArrival(b); err == nil {
+			refs, err := c.appendReferences(nil, account, encoded)
+			same("row", c.appendRow(nil, account, arrival, refs), err)
+		}
+		a, err := decodeAccount(b)
+		same("account", appendAccount(nil, &a), err)
+		bits, err := decodeFormat(b)
+		same("format", appendFormat(nil, bits), err)
+		g, err := decodeGeneration(b)
+		same("generation", appendGeneration(nil, &g), err)
+		s, err := decodeState(b)
+		same("state", appendState(nil, &s), err)
+		rev, err := decodePurged(b)
+		same("purged", appendBig(nil, rev, 8), err)
+		if len(b) > 0 {
+			id, err := c.parseRecordKey(b)
+			same("record key", append(b[:1:1], c.recordKey(id)[1:]...), err)
+			account, err := c.parseAccountKey(b)
+			same("account key", c.accountKey(keyRange(b[0]), account), err)
+		}
+	})
+}
+
+// TestRow: references come back as they were, behind what dst had.
+func TestRow(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 4))
+	for range 5000 {
+		c := uidCodec{1 + rng.UintN(maxPrefixBits)}
+		uids := []uint64{rng.Uint64(), rng.Uint64() >> 40, rng.Uint64N(1 << 20), 1<<63 | rng.Uint64N(1<<40), 1<<63 | rng.Uint64N(1<<20)}
+		uid := func() uint64 { return uids[rng.IntN(len(uids))] }
+		var refs []Reference
+		for range rng.IntN(5) {
+			refs = append(refs, Reference{rng.Uint32() >> rng.UintN(32), uid(), uid()})
+		}
+		account, arrival := uid(), rng.Uint64()>>rng.UintN(60)|1
+		b := c.appendRow([]byte("before"), account, arrival, refs)
+		if most := len("before") + 10 + referenceBytes*len(refs); len(b) > most {
+			t.Fatalf("%d bytes are more than %d", len(b), most)
+		}
+		got, encoded, err := rowArrival(b[len("before"):])
+		if err != nil || got != arrival {
+			t.Fatalf("arrival %d, %v", got, err)
+		}
+		before := []Reference{{1, 2, 3}}
+		again, err := c.appendReferences(before, account, encoded)
+		if d := cmp.Diff(append(before, refs...), again, cmpopts.EquateEmpty()); err != nil || d != "" {
+			t.Fatalf("%v (-want +got):\n%s", err, d)
+		}
+	}
+}

@@ -1,0 +1,383 @@
+package references
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// maxLookups is how many look-ups of one Hydrate are under way at once.
+const maxLookups = 4
+
+// minParallel is how many look-ups are worth a goroutine.
+const minParallel = 8
+
+// Hydrate fills in what the changes of b had and whether they are repeated, gives their arrival
+// numbers, and enters them into the overlay. It must be called in relay order, by one goroutine at
+// a time, and Apply must follow for each batch in the same order. It waits while the overlay is
+// full, until Apply has made room: so who hydrates several batches before the first is applied
+// applies them in another goroutine. An error but ctx's leaves nothing in the overlay, or is the
+// failure of the store.
+func (s *Store) Hydrate(ctx context.Context, b *Batch) error {
+	if err := s.check(b); err != nil {
+		return fmt.Errorf("hydrate references: %w", err)
+	}
+	bytes := cost(b.Changes)
+	if err := s.waitForRoom(ctx, bytes); err != nil {
+		return fmt.Errorf("hydrate references: %w", err)
+	}
+	h := &s.hydration
+	h.begin(b, bytes)
+	s.mu.Lock()
+	h.gather(&s.overlay, b.Changes)
+	s.mu.Unlock()
+	if err := h.fetch(s); err != nil {
+		return s.fail("hydrate references", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range b.Changes {
+		c := &b.Changes[i]
+		found, err := h.change(c)
+		if err != nil {
+			return s.fail("hydrate references", err)
+		}
+		s.metrics.hydrated(c, found)
+	}
+	s.overlay.bytes += bytes
+	h.hydrated++
+	h.reached = h.pending.state
+	b.pending, h.pending = h.pending, nil
+	return nil
+}
+
+// check makes sure that the batch follows those before it.
+func (s *Store) check(b *Batch) error {
+	last := s.hydration.reached.position
+	switch {
+	case s.cfg.ReadOnly:
+		return errReadOnly
+	case b.pending != nil:
+		return errors.New("the batch was hydrated before")
+	case s.Generation().Number == 0:
+		return errors.New("no generation was begun")
+	case b.Position.Before(last):
+		return fmt.Errorf("position %v is before %v", b.Position, last)
+	}
+	before := Position{Epoch: b.Position.Epoch}
+	if last.Epoch == b.Position.Epoch {
+		before.Seq = last.Seq + 1
+	}
+	for i := range b.Changes {
+		c := &b.Changes[i]
+		if err := c.check(); err != nil {
+			return fmt.Errorf("change %d: %w", i, err)
+		}
+		if c.Seq == 0 {
+			continue
+		}
+		if c.Seq < before.Seq || c.Seq > b.Position.Seq {
+			return fmt.Errorf("change %d: seq %d is not %d to %d", i, c.Seq, before.Seq, b.Position.Seq)
+		}
+		before.Seq = c.Seq
+	}
+	return nil
+}
+
+func (c *Change) check() error {
+	switch {
+	case c.Operation < Create || c.Operation > Purge:
+		return fmt.Errorf("unknown operation %d", c.Operation)
+	case c.Operation != Gap && c.Account == 0:
+		return errors.New("no account")
+	case c.Operation <= Delete && c.Record == 0:
+		return errors.New("no record")
+	case (c.Operation <= Delete || c.Operation == Import) && c.Rev == 0:
+		return errors.New("no rev")
+	case c.Seq < 0:
+		return fmt.Errorf("seq %d is negative", c.Seq)
+	}
+	return nil
+}
+
+// waitForRoom returns when the overlay has room. A batch that is larger than the overlay may be
+// gets it when it is the only one.
+func (s *Store) waitForRoom(ctx context.Context, bytes int64) error {
+	var begun time.Time
+	for {
+		s.mu.Lock()
+		fits := s.overlay.bytes == 0 || s.overlay.bytes+bytes <= s.cfg.OverlayBytes
+		s.mu.Unlock()
+		if fits {
+			if !begun.IsZero() {
+				s.metrics.waitSeconds.Add(time.Since(begun).Seconds())
+			}
+			return s.Err()
+		}
+		if begun.IsZero() {
+			begun = time.Now()
+			if s.cfg.hooks.waiting != nil {
+				s.cfg.hooks.waiting()
+			}
+		}
+		select {
+		case <-s.room:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-s.Failed():
+			return s.Err()
+		}
+	}
+}
+
+// hydration is what one Hydrate works with; its maps are used again by the next. One goroutine at a
+// time uses it.
+type hydration struct {
+	codec    uidCodec
+	overlay  *overlay
+	hydrated uint64 // number of the last batch
+	reached  state  // with it
+
+	pending *pending
+	values  []byte // of pending
+
+	// What the overlay or the database had when it began.
+	rows     map[recordID][]byte // nil: absent
+	accounts map[uint64]accountState
+	purged   map[uint64]uint64
+
+	// Those that are in the database, sorted.
+	missingRows     []recordID
+	missingAccounts []uint64
+
+	frame frame
+}
+
+// frame is the commit that the last change was in.
+type frame struct {
+	seq      int64
+	account  uint64
+	rev      uint64
+	accepted bool
+}
+
+func newHydration(codec uidCodec, o *overlay, reached state) hydration {
+	return hydration{
+		codec: codec, overlay: o, reached: reached,
+		rows:     make(map[recordID][]byte),
+		accounts: make(map[uint64]accountState),
+		purged:   make(map[uint64]uint64),
+	}
+}
+
+func (h *hydration) begin(b *Batch, bytes int64) {
+	h.pending = &pending{number: h.hydrated + 1, state: h.reached, bytes: bytes}
+	h.pending.state.position = b.Position
+	h.values, h.frame = make([]byte, 0, rowBytes(b.Changes)), frame{}
+	clear(h.rows)
+	clear(h.accounts)
+	clear(h.purged)
+	h.missingRows, h.missingAccounts = h.missingRows[:0], h.missingAccounts[:0]
+}
+
+// gather takes what the overlay has of what the changes need, and notes the rest. An entry may
+// leave the overlay before change is called; so it is kept here.
+func (h *hydration) gather(o *overlay, changes []Change) {
+	for i := range changes {
+		c := &changes[i]
+		if c.Operation == Gap {
+			continue
+		}
+		if _, ok := h.accounts[c.Account]; !ok {
+			state, known := o.account(c.Account)
+			h.accounts[c.Account] = state
+			if !known {
+				h.missingAccounts = append(h.missingAccounts, c.Account)
+			}
+		}
+		if c.Operation == Import {
+			h.purged[c.Account] = 0
+		}
+		if c.Operation != Update && c.Operation != Delete {
+			continue
+		}
+		id := recordID{c.Account, c.Record}
+		if _, ok := h.rows[id]; !ok {
+			e, known := o.records[id]
+			h.rows[id] = e.value
+			if !known {
+				h.missingRows = append(h.missingRows, id)
+			}
+		}
+	}
+}
+
+// fetch reads from the database what gather has noted.
+func (h *hydration) fetch(s *Store) error {
+	slices.Sort(h.missingAccounts)
+	slices.SortFunc(h.missingRows, recordID.compare)
+	states := make([]accountState, len(h.missingAccounts))
+	rows := make([][]byte, len(h.missingRows))
+	n := len(states) + len(rows)
+	read := func(from, to int) error {
+		for i := from; i < to; i++ {
+			var err error
+			if i < len(states) {
+				states[i], err = s.firstState(h.missingAccounts[i])
+			} else {
+				rows[i-len(states)], err = s.lookUp(s.codec.recordKey(h.missingRows[i-len(states)]))
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if parts := min(n/minParallel, maxLookups); parts < 2 {
+		if err := read(0, n); err != nil {
+			return err
+		}
+	} else {
+		var g errgroup.Group
+		for part := range parts {
+			g.Go(func() error { return read(part*n/parts, (part+1)*n/parts) })
+		}
+		if err := g.Wait(); err != nil {
+			return err
+		}
+	}
+	for i, account := range h.missingAccounts {
+		h.accounts[account] = states[i]
+	}
+	for i, id := range h.missingRows {
+		h.rows[id] = rows[i]
+	}
+	for account := range h.purged {
+		rev, err := s.purgedRev(account)
+		if err != nil {
+			return err
+		}
+		h.purged[account] = rev
+	}
+	return nil
+}
+
+// change fills in one change and enters it. found says that its record was there before. Store.mu
+// is held.
+func (h *hydration) change(c *Change) (found bool, err error) {
+	c.Had, c.Repeated, c.Arrival = nil, false, 0
+	p := h.pending
+	p.sync = p.sync || c.Seq == 0
+	if c.Operation == Gap {
+		p.state.inexactUS = cmp.Or(p.state.inexactUS, c.TimeUS)
+		return false, nil
+	}
+	state := h.account(c.Account)
+	before := state
+	var purged uint64
+	switch c.Operation {
+	case Create, Update, Delete:
+		if c.Repeated = !h.accepts(c, &state); !c.Repeated {
+			found, err = h.record(c, state.floor)
+		}
+	case DeleteAccount:
+		if c.Repeated = c.TimeUS <= state.deletedUS; !c.Repeated {
+			state = accountState{rev: state.rev, deletedUS: c.TimeUS, floor: p.state.arrival + 1}
+		}
+	case Sync:
+		if c.Repeated = c.Rev <= state.rev; !c.Repeated {
+			state.inexactUS = cmp.Or(state.inexactUS, c.TimeUS)
+		}
+	case Import:
+		if c.Repeated = c.Rev <= h.purged[c.Account]; !c.Repeated {
+			state = accountState{rev: c.Rev, imported: c.Rev, deletedUS: state.deletedUS, floor: p.state.arrival + 1}
+		}
+	case Purge:
+		purged = max(state.rev, c.Rev)
+		state = accountState{rev: purged, deletedUS: state.deletedUS, floor: p.state.arrival + 1}
+	}
+	if state != before || purged > 0 {
+		h.setAccount(c.Account, state, state.floor != before.floor, purged)
+	}
+	return found, err
+}
+
+// accepts says whether a record's change is new, and raises the account's rev. All changes of a
+// commit are, or none is.
+func (h *hydration) accepts(c *Change, state *accountState) bool {
+	if c.Seq == 0 {
+		return c.Rev == state.imported && c.Rev == state.rev
+	}
+	if f := h.frame; f.seq == c.Seq && f.account == c.Account && f.rev == c.Rev {
+		return f.accepted
+	}
+	h.frame = frame{c.Seq, c.Account, c.Rev, c.Rev > state.rev}
+	state.rev = max(state.rev, c.Rev)
+	return h.frame.accepted
+}
+
+// record enters a change of a record that is not repeated.
+func (h *hydration) record(c *Change, floor uint64) (found bool, err error) {
+	id := recordID{c.Account, c.Record}
+	if c.Operation != Create {
+		value := h.rows[id]
+		if e, ok := h.overlay.records[id]; ok {
+			value = e.value
+		}
+		if value != nil {
+			arrival, refs, err := rowArrival(value)
+			if err == nil && arrival >= floor {
+				found = true
+				c.Had, err = h.codec.appendReferences(nil, c.Account, refs)
+			}
+			if err != nil {
+				return false, damaged(h.codec.recordKey(id), err)
+			}
+		}
+	}
+	if c.Operation == Delete {
+		if found {
+			h.setRecord(id, nil)
+		}
+		return found, nil
+	}
+	h.pending.state.arrival++
+	c.Arrival = h.pending.state.arrival
+	from := len(h.values)
+	h.values = h.codec.appendRow(h.values, c.Account, c.Arrival, c.References)
+	h.setRecord(id, h.values[from:len(h.values):len(h.values)])
+	return found, nil
+}
+
+// account returns the newest state of an account that gather has seen.
+func (h *hydration) account(account uint64) accountState {
+	if e, ok := h.overlay.accounts[account]; ok {
+		return e.state
+	}
+	return h.accounts[account]
+}
+
+func (h *hydration) setRecord(id recordID, value []byte) {
+	p := h.pending
+	h.overlay.records[id] = recordEntry{batch: p.number, value: value}
+	p.records = append(p.records, recordWrite{id, value})
+}
+
+func (h *hydration) setAccount(account uint64, state accountState, swept bool, purged uint64) {
+	p := h.pending
+	i := len(p.accounts)
+	if e, ok := h.overlay.accounts[account]; ok && e.batch == p.number {
+		i = e.index
+	} else {
+		p.accounts = append(p.accounts, accountWrite{account: account})
+	}
+	w := &p.accounts[i]
+	w.state, w.swept, w.purged = state, w.swept || swept, max(w.purged, purged)
+	p.sweeps = p.sweeps || swept
+	h.overlay.accounts[account] = accountEntry{batch: p.number, index: i, state: state}
+}

@@ -1,0 +1,122 @@
+package references
+
+import (
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+const (
+	metricsNamespace = "millrace"
+	metricsSubsystem = "references"
+)
+
+// Labels of deletes and updates: whether the record was known.
+const (
+	hadFound   = "found"
+	hadUnknown = "unknown"
+)
+
+// metrics are the store's counters. What the store knows is read from it when asked for.
+type metrics struct {
+	reg        prometheus.Registerer // nil: not registered anywhere
+	registered []prometheus.Collector
+	gone       sync.Once // unregister did its work
+
+	changes       [Purge + 1]prometheus.Counter // by operation
+	repeated      prometheus.Counter
+	found         prometheus.Counter
+	unknown       prometheus.Counter
+	swept         prometheus.Counter
+	waitSeconds   prometheus.Counter
+	lookupSeconds prometheus.Histogram
+	applySeconds  prometheus.Histogram
+}
+
+// newMetrics makes the metrics of s and registers them with reg, if it is not nil. A name that is
+// taken already stays the other's.
+func newMetrics(reg prometheus.Registerer, s *Store) *metrics {
+	m := &metrics{reg: reg}
+	opts := func(name, help string) prometheus.Opts {
+		return prometheus.Opts{Namespace: metricsNamespace, Subsystem: metricsSubsystem, Name: name, Help: help}
+	}
+	counter := func(name, help string) prometheus.Counter {
+		c := prometheus.NewCounter(prometheus.CounterOpts(opts(name, help)))
+		m.register(c)
+		return c
+	}
+	changes := prometheus.NewCounterVec(prometheus.CounterOpts(opts("changes_total", "Changes hydrated, by operation.")), []string{"operation"})
+	m.register(changes)
+	for operation := Create; operation <= Purge; operation++ {
+		m.changes[operation] = changes.WithLabelValues(operation.String())
+	}
+	had := prometheus.NewCounterVec(prometheus.CounterOpts(opts("had_total",
+		"Deletes and updates by whether their record was known.")), []string{"record"})
+	m.register(had)
+	m.found, m.unknown = had.WithLabelValues(hadFound), had.WithLabelValues(hadUnknown)
+	m.repeated = counter("repeated_total", "Changes that came again and changed nothing.")
+	m.swept = counter("swept_rows_total", "Rows of deleted accounts that were swept.")
+	m.waitSeconds = counter("overlay_wait_seconds_total", "Time for which a full overlay has slowed ingest.")
+	histogram := func(name, help string, least float64) prometheus.Histogram {
+		h := prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: metricsNamespace, Subsystem: metricsSubsystem,
+			Name: name, Help: help, Buckets: prometheus.ExponentialBuckets(least, 2, 16)})
+		m.register(h)
+		return h
+	}
+	m.lookupSeconds = histogram("lookup_seconds", "Duration of a look-up of a row or an account in the database.", 2e-6)
+	m.applySeconds = histogram("apply_seconds", "Duration of commits, synced or not.", 20e-6)
+	m.registerState(s)
+	return m
+}
+
+// registerState registers what is read from the store.
+func (m *metrics) registerState(s *Store) {
+	add := func(name, help string, value func() float64) {
+		m.register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Namespace: metricsNamespace, Subsystem: metricsSubsystem, Name: name, Help: help}, value))
+	}
+	add("position_seq", "The relay's seq that the store has reached.", func() float64 { return float64(s.Position().Seq) })
+	add("arrival", "The last arrival number: creates and updates so far.", func() float64 { return float64(s.commits.state.Load().arrival) })
+	add("generation", "The current generation; 0 before the first.", func() float64 { return float64(s.Generation().Number) })
+	add("overlay_bytes", "Memory charged for changes that are not applied yet.", func() float64 {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return float64(s.overlay.bytes)
+	})
+	add("disk_bytes", "Bytes that the store takes on disk.", func() float64 { return float64(s.db.Pebble().Metrics().DiskSpaceUsage()) })
+	add("failed", "1 after a write or sync failed, or the store was found damaged.", func() float64 {
+		if s.Err() != nil {
+			return 1
+		}
+		return 0
+	})
+}
+
+// hydrated counts a change that Hydrate has filled in.
+func (m *metrics) hydrated(c *Change, found bool) {
+	m.changes[c.Operation].Inc()
+	switch {
+	case c.Repeated:
+		m.repeated.Inc()
+	case c.Operation != Update && c.Operation != Delete:
+	case found:
+		m.found.Inc()
+	default:
+		m.unknown.Inc()
+	}
+}
+
+func (m *metrics) register(c prometheus.Collector) {
+	if m.reg != nil && m.reg.Register(c) == nil {
+		m.registered = append(m.registered, c)
+	}
+}
+
+// unregister takes the metrics away, so that a store opened later can have them.
+func (m *metrics) unregister() {
+	m.gone.Do(func() {
+		for _, c := range m.registered {
+			m.reg.Unregister(c)
+		}
+	})
+}

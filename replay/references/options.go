@@ -1,0 +1,85 @@
+package references
+
+import (
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/bloom"
+	"github.com/cockroachdb/pebble/v2/sstable/block"
+
+	"millrace/intern/kv/pebbleguard"
+)
+
+// advice is what to do when the store is damaged.
+const advice = "check the disk; restore the reference store's directory from a copy, or move it away to start an empty store"
+
+// Bounds of the memtable, which takes an eighth of Config.PebbleBytes.
+const (
+	minMemTable = 1 << 20
+	maxMemTable = 64 << 20
+	memTables   = 3 // that may be alive: one being filled, the others being flushed
+)
+
+// formatVersion is written out so that a newer Pebble does not change the files of an older store
+// unasked.
+const formatVersion = pebble.FormatValueSeparation
+
+// openGuard opens the database.
+func (c *Config) openGuard() (*pebbleguard.DB, error) {
+	return pebbleguard.Open(pebbleguard.Config{
+		Dir:       c.Dir,
+		FS:        c.FS,
+		Store:     "reference store",
+		Advice:    advice,
+		Options:   c.options(),
+		ReadOnly:  c.ReadOnly,
+		KeepGoing: c.KeepGoing,
+		Logger:    c.Logger,
+	})
+}
+
+// options are tuned for random look-ups of small rows that are overwritten and deleted. Bloom
+// filters are on every level but the last, which has nine tenths of the rows: Pebble's Get does not
+// read a filter there, and most look-ups find their row in it. The last level is compressed with
+// zstd, whatever it saves: Pebble's own profiles leave blocks alone that shrink by less than a
+// fifth.
+func (c *Config) options() *pebble.Options {
+	memTable := min(max(c.PebbleBytes/8, minMemTable), maxMemTable)
+	o := &pebble.Options{
+		CacheSize:                   c.PebbleBytes, // Pebble takes the memtables out of it
+		FormatMajorVersion:          formatVersion,
+		MemTableSize:                uint64(memTable),
+		MemTableStopWritesThreshold: memTables,
+		L0CompactionThreshold:       2,
+		L0StopWritesThreshold:       32,
+		LBaseMaxBytes:               64 << 20,
+		MaxOpenFiles:                c.OpenFiles,
+		WALBytesPerSync:             1 << 20,
+		BytesPerSync:                1 << 20,
+	}
+	o.CompactionConcurrencyRange = func() (int, int) { return 1, 2 }
+	o.TargetFileSizes[0] = 8 << 20
+	dense := block.CompressionProfile{
+		Name:        "millrace-references",
+		DataBlocks:  block.ZstdCompression.DataBlocks,
+		ValueBlocks: block.ZstdCompression.ValueBlocks,
+		OtherBlocks: block.FastestCompression.OtherBlocks,
+		// of a block, below which it stays as it is
+		MinReductionPercent: 3,
+	}
+	last := len(o.Levels) - 1
+	for i := range o.Levels {
+		l := &o.Levels[i]
+		l.BlockSize = blockSize
+		l.IndexBlockSize = 32 << 10
+		l.FilterPolicy = bloom.FilterPolicy(10)
+		profile := block.FastestCompression
+		if i == last {
+			l.FilterPolicy = pebble.NoFilterPolicy
+			profile = &dense
+		}
+		l.Compression = func() *block.CompressionProfile { return profile }
+	}
+	return o
+}
+
+// blockSize is how many bytes of rows are compressed, read and cached together.
+const blockSize = 16 << 10

@@ -1,0 +1,238 @@
+package references
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"millrace/intern/kv/pebbleguard"
+)
+
+// Errors that callers branch on. They come wrapped; use errors.Is.
+var (
+	// ErrNoStore: the store is open for reading only, and there is none in the directory.
+	ErrNoStore = pebbleguard.ErrNoStore
+	// ErrFailed: a write, a sync or a file failed; the store takes nothing more and the process
+	// should stop.
+	ErrFailed = pebbleguard.ErrFailed
+)
+
+var errReadOnly = errors.New("the store is open for reading only")
+
+// Store is the open reference store. Safe for concurrent use, but for what Hydrate and Apply say.
+type Store struct {
+	cfg     Config
+	db      *pebbleguard.DB
+	codec   uidCodec
+	metrics *metrics
+
+	hydration hydration
+	commits   commits
+
+	mu      sync.Mutex
+	overlay overlay
+	room    chan struct{} // the overlay has become smaller
+	sweeps  chan struct{} // an account waits for its sweep
+
+	close    sync.Once
+	closeErr error
+}
+
+// commits is what the database has.
+type commits struct {
+	mu       sync.Mutex // held while committing: Apply, Begin, steps of the sweep
+	applied  uint64     // number of the last batch
+	syncedAt time.Time
+
+	generation atomic.Pointer[Generation]
+	state      atomic.Pointer[state]
+	synced     atomic.Pointer[Position] // a crash does not take the store behind it
+}
+
+// Open opens the store in cfg.Dir, or makes an empty one. Only one process can have it open.
+// Errors: ErrNoStore, ErrNewerVersion, ErrPrefixBits, and those of pebbleguard.Open, which says
+// when a directory is damaged, or holds a database's files but none.
+func Open(cfg Config) (*Store, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	db, err := cfg.openGuard()
+	if err != nil {
+		return nil, fmt.Errorf("open reference store in %s: %w", cfg.Dir, err)
+	}
+	s := &Store{cfg: cfg, db: db, room: make(chan struct{}, 1), sweeps: make(chan struct{}, 1), overlay: newOverlay(cfg.AccountBytes)}
+	if err := s.load(); err != nil {
+		return nil, fmt.Errorf("open reference store in %s: %w", cfg.Dir, errors.Join(err, db.Close()))
+	}
+	s.metrics = newMetrics(cfg.Registerer, s)
+	return s, nil
+}
+
+// load reads the meta values, or writes them if the store is new.
+func (s *Store) load() error {
+	format, formed, err := s.db.Value(metaKey(metaFormat))
+	if err != nil {
+		return err
+	}
+	bits := uint(s.cfg.PrefixBits)
+	switch {
+	case formed:
+		if s.codec.prefixBits, err = decodeFormat(format); err != nil {
+			return s.damagedMeta(metaFormat, err)
+		}
+		if bits != 0 && bits != s.codec.prefixBits {
+			return fmt.Errorf("%w: it was made for %d, UIDs have %d", ErrPrefixBits, s.codec.prefixBits, bits)
+		}
+	case s.cfg.ReadOnly:
+		return ErrNoStore
+	default:
+		if s.codec.prefixBits = bits; bits == 0 {
+			s.codec.prefixBits = defaultPrefixBits
+		}
+		if err := s.form(); err != nil {
+			return err
+		}
+	}
+	var g Generation
+	var st state
+	if value, ok, err := s.db.Value(metaKey(metaGeneration)); err != nil {
+		return err
+	} else if ok {
+		if g, err = decodeGeneration(value); err != nil {
+			return s.damagedMeta(metaGeneration, err)
+		}
+	}
+	if value, ok, err := s.db.Value(metaKey(metaState)); err != nil {
+		return err
+	} else if ok {
+		if st, err = decodeState(value); err != nil {
+			return s.damagedMeta(metaState, err)
+		}
+	}
+	s.commits.generation.Store(&g)
+	s.commits.state.Store(&st)
+	s.commits.synced.Store(&st.position)
+	s.hydration = newHydration(s.codec, &s.overlay, st)
+	return nil
+}
+
+// form writes the format of a new store.
+func (s *Store) form() error {
+	batch := s.db.Pebble().NewBatch()
+	defer batch.Close()
+	if err := batch.Set(metaKey(metaFormat), appendFormat(nil, s.codec.prefixBits), nil); err != nil {
+		return err
+	}
+	return s.db.Commit(batch, true)
+}
+
+func (s *Store) damagedMeta(name string, err error) error {
+	if errors.Is(err, ErrNewerVersion) {
+		return err
+	}
+	return damaged(metaKey(name), err)
+}
+
+// damaged says that what is stored under key is not what was written.
+func damaged(key []byte, err error) error {
+	return &pebbleguard.CorruptionError{Store: "reference store", Advice: advice, Err: fmt.Errorf("value of key %x: %w", key, err)}
+}
+
+// fail makes an error of own data the failure of the store.
+func (s *Store) fail(what string, err error) error {
+	return fmt.Errorf("%s: %w", what, s.db.FailOn(what, err))
+}
+
+// Generation returns the current one. Its number is 0 if none was begun.
+func (s *Store) Generation() Generation { return *s.commits.generation.Load() }
+
+// Position returns what the last Apply has reached: what follows it in the log comes next.
+func (s *Store) Position() Position { return s.commits.state.Load().position }
+
+// Synced returns a position that the store does not fall behind, whatever happens: the log may trim
+// what is at or before it.
+func (s *Store) Synced() Position { return *s.commits.synced.Load() }
+
+// InexactSince returns the stamp of the generation's first gap, 0 if there is none.
+func (s *Store) InexactSince() int64 { return s.commits.state.Load().inexactUS }
+
+// Failed is closed when a write or a sync failed, or damage was found. Err says why.
+func (s *Store) Failed() <-chan struct{} { return s.db.Failed() }
+
+// Err returns the failure, nil while there is none.
+func (s *Store) Err() error { return s.db.Err() }
+
+// Damage returns, with Config.KeepGoing, what Open found wrong.
+func (s *Store) Damage() []error { return s.db.Damage }
+
+// Checkpoint makes a copy in dir, which must not exist: a store with every batch that was applied
+// before the call.
+func (s *Store) Checkpoint(dir string) error {
+	if err := s.db.Checkpoint(dir); err != nil {
+		return fmt.Errorf("checkpoint: %w", err)
+	}
+	return nil
+}
+
+// Close flushes and closes. Nothing else may be under way. Safe twice. After a failure it returns
+// that and leaves the files as they are.
+func (s *Store) Close() error {
+	s.close.Do(func() {
+		s.metrics.unregister()
+		if !s.cfg.ReadOnly {
+			s.closeErr = s.db.Guard(s.db.Pebble().Flush)
+		}
+		s.closeErr = errors.Join(s.closeErr, s.db.Close())
+	})
+	return s.closeErr
+}
+
+// lookUp returns a copy of a value, nil if there is none.
+func (s *Store) lookUp(key []byte) ([]byte, error) {
+	begun := time.Now()
+	value, closer, err := s.db.Get(key)
+	if err == nil {
+		value = append(make([]byte, 0, len(value)), value...)
+		err = closer.Close()
+	} else if errors.Is(err, pebble.ErrNotFound) {
+		value, err = nil, nil
+	}
+	s.metrics.lookupSeconds.Observe(time.Since(begun).Seconds())
+	return value, err
+}
+
+// firstState returns the state of an account as the database has it. An account that is new to the
+// generation begins with the rev up to which it was purged.
+func (s *Store) firstState(account uint64) (state accountState, err error) {
+	key := s.codec.accountKey(rangeAccount, account)
+	value, err := s.lookUp(key)
+	if err != nil {
+		return state, err
+	}
+	if value == nil {
+		state.rev, err = s.purgedRev(account)
+		return state, err
+	}
+	if state, err = decodeAccount(value); err != nil {
+		return state, damaged(key, err)
+	}
+	return state, nil
+}
+
+// purgedRev returns the rev up to which an account was purged, 0 if it was not.
+func (s *Store) purgedRev(account uint64) (rev uint64, err error) {
+	key := s.codec.accountKey(rangePurged, account)
+	value, err := s.lookUp(key)
+	if err != nil || value == nil {
+		return 0, err
+	}
+	if rev, err = decodePurged(value); err != nil {
+		return 0, damaged(key, err)
+	}
+	return rev, nil
+}

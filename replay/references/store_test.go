@@ -1,0 +1,356 @@
+package references
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+)
+
+// patience is how long a test waits for what must happen.
+const patience = time.Minute
+
+// openTest opens a store, in memory unless cfg says otherwise, and begins a generation if there is
+// none.
+func openTest(t testing.TB, cfg Config) *Store {
+	t.Helper()
+	if cfg.FS == nil {
+		cfg.FS = vfs.NewMem()
+	}
+	if cfg.Dir == "" {
+		cfg.Dir = "refs"
+	}
+	s, err := Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	if !cfg.ReadOnly && s.Generation().Number == 0 {
+		if err := s.Begin("test", Position{Epoch: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+// hydrate hydrates changes of one frame each, from seq on, which it sets in those before an Import
+// or Purge.
+func hydrate(t testing.TB, s *Store, seq int64, changes ...Change) *Batch {
+	t.Helper()
+	b := &Batch{Changes: changes}
+	for i := range changes {
+		c := &changes[i]
+		if c.Operation >= Import {
+			break
+		}
+		if c.Seq == 0 {
+			c.Seq = seq + int64(i)
+		}
+	}
+	b.Position = Position{Epoch: 1, Seq: seq + int64(len(changes))}
+	if err := s.Hydrate(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func apply(t testing.TB, s *Store, batches ...*Batch) {
+	t.Helper()
+	for _, b := range batches {
+		if err := s.Apply(b); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// do hydrates and applies, and returns the changes as they were filled in.
+func do(t testing.TB, s *Store, seq int64, changes ...Change) []Change {
+	t.Helper()
+	b := hydrate(t, s, seq, changes...)
+	apply(t, s, b)
+	return b.Changes
+}
+
+func like(account, record, rev, subject uint64) Change {
+	return Change{Operation: Create, Account: account, Record: record, Rev: rev,
+		References: []Reference{{Path: 1, Subject: subject, Authority: 9}}}
+}
+
+func unlike(account, record, rev uint64) Change {
+	return Change{Operation: Delete, Account: account, Record: record, Rev: rev}
+}
+
+func rows(t testing.TB, s *Store) (records []uint64) {
+	t.Helper()
+	if _, err := s.Rows(t.Context(), func(r *Row) error { records = append(records, r.Record); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	return records
+}
+
+// TestHydration: a delete and an update have what the record said at their place: in the batch, in
+// a batch that is in flight, in the table.
+func TestHydration(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	s := openTest(t, Config{Registerer: registry})
+	a := hydrate(t, s, 1, like(1, 10, 1, 100), unlike(1, 10, 2), like(1, 10, 3, 101), like(1, 11, 4, 102))
+	up := like(1, 11, 6, 103)
+	up.Operation = Update
+	b := hydrate(t, s, 10, unlike(1, 10, 5), up, unlike(1, 12, 7))
+	apply(t, s, a, b)
+	c := do(t, s, 20, unlike(1, 11, 8))
+	had := func(subject uint64) []Reference { return []Reference{{1, subject, 9}} }
+	got := [][]Reference{a.Changes[1].Had, b.Changes[0].Had, b.Changes[1].Had, b.Changes[2].Had, c[0].Had}
+	if d := cmp.Diff([][]Reference{had(100), had(101), had(102), nil, had(103)}, got); d != "" {
+		t.Errorf("had (-want +got):\n%s", d)
+	}
+	arrivals := []uint64{a.Changes[0].Arrival, a.Changes[2].Arrival, a.Changes[3].Arrival, b.Changes[1].Arrival}
+	if !slices.Equal(arrivals, []uint64{1, 2, 3, 4}) {
+		t.Errorf("arrival numbers %v", arrivals)
+	}
+	if got := rows(t, s); len(got) > 0 {
+		t.Errorf("rows %v", got)
+	}
+	if n := testutil.ToFloat64(s.metrics.found) - testutil.ToFloat64(s.metrics.unknown); n != 3 {
+		t.Errorf("found less unknown: %v", n)
+	}
+	if n, err := testutil.GatherAndCount(registry); err != nil || n < 20 {
+		t.Errorf("%d metrics, %v", n, err)
+	}
+}
+
+// TestFrames: all changes of a commit are repeated, or none is, in whatever batch they come again.
+func TestFrames(t *testing.T) {
+	s := openTest(t, Config{})
+	frame := func(seq int64) []Change {
+		a, b := like(1, 10, 5, 100), like(1, 11, 5, 101)
+		a.Seq, b.Seq = seq, seq
+		return []Change{a, b}
+	}
+	repeated := func(changes []Change) (is []bool) {
+		for i := range changes {
+			is = append(is, changes[i].Repeated)
+		}
+		return is
+	}
+	var got []bool
+	got = append(got, repeated(do(t, s, 1, append(frame(1), frame(2)...)...))...)
+	got = append(got, repeated(do(t, s, 10, append(frame(11), unlike(1, 10, 6), unlike(1, 11, 6))...))...)
+	if want := []bool{false, false, true, true, true, true, false, true}; !slices.Equal(got, want) {
+		t.Errorf("repeated: %v, not %v", got, want)
+	}
+}
+
+// TestBackPressure: Hydrate waits while the overlay is full, until Apply makes room, its context
+// ends, or the store fails. A batch that is larger than the overlay goes alone.
+func TestBackPressure(t *testing.T) {
+	waiting := make(chan struct{})
+	cfg := Config{OverlayBytes: 1}
+	cfg.hooks.waiting = func() { waiting <- struct{}{} }
+	s := openTest(t, cfg)
+	first := hydrate(t, s, 1, like(1, 10, 1, 100))
+	begin := func(ctx context.Context, b *Batch) chan error {
+		done := make(chan error, 1)
+		go func() { done <- s.Hydrate(ctx, b) }()
+		select {
+		case <-waiting:
+		case <-time.After(patience):
+			t.Fatal("Hydrate does not wait")
+		}
+		return done
+	}
+	end := func(done chan error) error {
+		select {
+		case err := <-done:
+			return err
+		case <-time.After(patience):
+			t.Fatal("Hydrate waits for ever")
+			return nil
+		}
+	}
+	delete := unlike(1, 10, 2)
+	delete.Seq = 3
+	second := &Batch{Position: Position{1, 3}, Changes: []Change{delete}}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	done := begin(ctx, second)
+	cause := errors.New("enough")
+	cancel(cause)
+	if err := end(done); !errors.Is(err, cause) {
+		t.Errorf("a wait that was ended: %v", err)
+	}
+	done = begin(t.Context(), second)
+	apply(t, s, first)
+	if err := end(done); err != nil {
+		t.Fatal(err)
+	}
+	if len(second.Changes[0].Had) != 1 {
+		t.Errorf("had %v", second.Changes[0].Had)
+	}
+	done = begin(t.Context(), &Batch{Position: Position{1, 4}, Changes: []Change{{Operation: Gap, Seq: 4}}})
+	s.db.Fail(errors.New("the disk said no"))
+	if err := end(done); !errors.Is(err, ErrFailed) {
+		t.Errorf("a wait when the store fails: %v", err)
+	}
+}
+
+// TestRefusedBatches: what does not follow is refused, and changes nothing.
+func TestRefusedBatches(t *testing.T) {
+	s := openTest(t, Config{})
+	do(t, s, 1, like(1, 10, 1, 100))
+	at := func(epoch uint32, seq int64, c Change) *Batch {
+		c.Seq = seq
+		return &Batch{Position: Position{epoch, seq}, Changes: []Change{c}}
+	}
+	again := hydrate(t, s, 3, like(1, 11, 2, 100))
+	for want, b := range map[string]*Batch{
+		"is before":             {Position: Position{1, 1}},
+		"seq 4 is not 5":        at(1, 4, like(1, 12, 3, 1)),
+		"seq 9 is not 0 to 8":   {Position: Position{2, 8}, Changes: []Change{{Operation: Gap, Seq: 9}}},
+		"was hydrated before":   again,
+		"no account":            at(1, 9, like(0, 12, 3, 1)),
+		"no record":             at(1, 9, like(1, 0, 3, 1)),
+		"no rev":                at(1, 9, like(1, 12, 0, 1)),
+		"unknown operation 77":  at(1, 9, Change{Operation: 77}),
+		"seq -1 is negative":    at(1, -1, Change{Operation: Gap}),
+		"unknown operation 0":   at(2, 9, Change{}),
+		"change 1: seq 9 is no": {Position: Position{1, 12}, Changes: []Change{{Operation: Gap, Seq: 10}, {Operation: Gap, Seq: 9}}},
+	} {
+		if want == "seq -1 is negative" {
+			b.Position.Seq = 9
+		}
+		if err := s.Hydrate(t.Context(), b); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+	next := hydrate(t, s, 5, unlike(1, 11, 3))
+	if err := s.Apply(next); err == nil || !strings.Contains(err.Error(), "comes after batch") {
+		t.Errorf("wrong order: %v", err)
+	}
+	if err := s.Apply(&Batch{}); err == nil {
+		t.Error("a batch that was not hydrated is applied")
+	}
+	if err := s.Begin("other", Position{1, 9}); err == nil || !strings.Contains(err.Error(), "2 batches") {
+		t.Errorf("a generation between: %v", err)
+	}
+	apply(t, s, again, next)
+	if len(next.Changes[0].Had) != 1 || !slices.Equal(rows(t, s), []uint64{10}) {
+		t.Errorf("had %v, rows %v", next.Changes[0].Had, rows(t, s))
+	}
+	fresh, err := Open(Config{Dir: "fresh", FS: vfs.NewMem()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer fresh.Close()
+	if err := fresh.Hydrate(t.Context(), &Batch{}); err == nil || !strings.Contains(err.Error(), "no generation") {
+		t.Errorf("without a generation: %v", err)
+	}
+}
+
+// TestDeletedAccount: the records of a deleted account are gone at once, those after its return are
+// there, and Run sweeps the others. The deletion that comes again changes nothing.
+func TestDeletedAccount(t *testing.T) {
+	idle := make(chan struct{}, 100)
+	cfg := Config{}
+	cfg.hooks.idle = func() { idle <- struct{}{} }
+	cfg.hooks.sweepRows = 7
+	s := openTest(t, cfg)
+	var many []Change
+	for i := range uint64(100) {
+		many = append(many, like(1, 10+i, 1+i, 100), like(2, 10+i, 1+i, 100))
+	}
+	do(t, s, 1, many...)
+	deleted := Change{Operation: DeleteAccount, Account: 1, TimeUS: 500}
+	got := do(t, s, 300, deleted, unlike(1, 10, 300), like(1, 11, 301, 7), deleted)
+	if got[0].Repeated || got[1].Had != nil || !got[3].Repeated {
+		t.Errorf("filled in: %+v", got)
+	}
+	check := func() {
+		t.Helper()
+		if n := len(rows(t, s)); n != 101 {
+			t.Errorf("%d rows", n)
+		}
+		if row, ok, err := s.Row(1, 11); err != nil || !ok || row.Arrival != got[2].Arrival {
+			t.Errorf("the row after the return: %+v, %v, %v", row, ok, err)
+		}
+		if _, ok, err := s.Row(1, 12); err != nil || ok {
+			t.Errorf("the row before: %v, %v", ok, err)
+		}
+	}
+	check()
+	report, err := s.Verify(t.Context(), nil)
+	if err != nil || !report.Sound() || report.Below != 99 || report.Sweeps != 1 {
+		t.Errorf("before the sweep: %+v, %v", report, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	swept := func(want uint64) {
+		t.Helper()
+		for deadline := time.After(patience); ; {
+			select {
+			case <-idle:
+			case <-deadline:
+				t.Fatalf("it is not swept: %+v", report)
+			}
+			if report, err = s.Verify(t.Context(), nil); err != nil || !report.Sound() {
+				t.Fatalf("verify: %+v, %v", report, err)
+			}
+			if report.Below == 0 && report.Sweeps == 0 && report.Rows == want {
+				return
+			}
+		}
+	}
+	swept(101)
+	check()
+	do(t, s, 400, Change{Operation: Purge, Account: 2})
+	swept(1)
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestPurgeOutlivesGenerations: what was purged comes back neither by the log nor by an import.
+func TestPurgeOutlivesGenerations(t *testing.T) {
+	fs := vfs.NewMem()
+	s := openTest(t, Config{FS: fs})
+	do(t, s, 1, like(1, 10, 5, 100), like(2, 10, 5, 100))
+	do(t, s, 9, Change{Operation: Purge, Account: 1})
+	if err := s.Begin("another", Position{1, 20}); err != nil {
+		t.Fatal(err)
+	}
+	if got := rows(t, s); len(got) > 0 {
+		t.Errorf("rows of the generation before: %v", got)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = openTest(t, Config{FS: fs})
+	imported := func(account, rev uint64) []Change {
+		return []Change{{Operation: Import, Account: account, Rev: rev}, like(account, 30, rev, 100)}
+	}
+	got := do(t, s, 21, like(1, 10, 5, 100), like(1, 11, 6, 100), like(2, 10, 5, 100))
+	got = append(got, do(t, s, 30, append(imported(1, 5), imported(2, 5)...)...)...)
+	var repeated []bool
+	for i := range got {
+		repeated = append(repeated, got[i].Repeated)
+	}
+	if want := []bool{true, false, false, true, true, false, false}; !slices.Equal(repeated, want) {
+		t.Errorf("repeated: %v, not %v", repeated, want)
+	}
+	if got := rows(t, s); !slices.Equal(got, []uint64{11, 30}) {
+		t.Errorf("rows %v", got)
+	}
+	want := Generation{Number: 2, Basis: "another", From: Position{1, 20}}
+	if d := cmp.Diff(want, s.Generation(), cmpopts.EquateEmpty()); d != "" {
+		t.Errorf("generation (-want +got):\n%s", d)
+	}
+}

@@ -1,0 +1,165 @@
+package references
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// maxSweepRows is how many rows a step of the sweep looks at; Apply waits for it.
+const maxSweepRows = 4096
+
+// minSweepRange is how many rows that follow each other go by one range deletion.
+const minSweepRange = 32
+
+// Run sweeps what deleted, purged and imported accounts have left, until ctx ends; that is no
+// error. What is swept reads as absent before.
+func (s *Store) Run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		more, err := s.sweep()
+		if err != nil {
+			return fmt.Errorf("sweep references: %w", err)
+		}
+		if more {
+			continue
+		}
+		if s.cfg.hooks.idle != nil {
+			s.cfg.hooks.idle()
+		}
+		select {
+		case <-s.sweeps:
+		case <-s.Failed():
+			return s.Err()
+		case <-ctx.Done():
+		}
+	}
+	return nil
+}
+
+// sweep makes one step. more says that there may be another.
+func (s *Store) sweep() (more bool, err error) {
+	if s.cfg.ReadOnly {
+		return false, errReadOnly
+	}
+	s.commits.mu.Lock() // no row comes between looking and deleting
+	defer s.commits.mu.Unlock()
+	key, from, err := s.nextSweep()
+	if err != nil {
+		return false, s.fail("sweep references", err)
+	}
+	if key == nil {
+		return false, nil
+	}
+	account, err := s.codec.parseAccountKey(key)
+	if err != nil {
+		return false, s.fail("sweep references", damaged(key, err))
+	}
+	state, err := s.firstState(account)
+	if err != nil {
+		return false, s.fail("sweep references", err)
+	}
+	batch := s.db.Pebble().NewBatch()
+	defer batch.Close()
+	next, swept, err := s.stageSweep(batch, account, from, state.floor)
+	if err == nil && next == nil {
+		err = batch.Delete(key, nil)
+	} else if err == nil {
+		err = batch.Set(key, next, nil)
+	}
+	if err != nil {
+		return false, s.fail("sweep references", err)
+	}
+	s.metrics.swept.Add(float64(swept))
+	return true, s.db.Commit(batch, false)
+}
+
+// nextSweep returns the key of the first account that waits, and where its sweep goes on. key is
+// nil if none waits.
+func (s *Store) nextSweep() (key, from []byte, err error) {
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: rangeSweep.start(), UpperBound: rangeSweep.end()})
+	if err != nil {
+		return nil, nil, err
+	}
+	if it.First() {
+		key, from = bytes.Clone(it.Key()), bytes.Clone(it.Value())
+	}
+	if err := it.Error(); err != nil {
+		_ = it.Close() // the same
+		return nil, nil, err
+	}
+	return key, from, it.Close()
+}
+
+// stageSweep adds to batch the deletion of those of the account's next rows that are below the
+// floor. next is the key that the sweep goes on at; nil: it is done.
+func (s *Store) stageSweep(batch *pebble.Batch, account uint64, from []byte, floor uint64) (next []byte, swept int, err error) {
+	lower := s.codec.accountKey(rangeRecord, account)
+	upper := prefixEnd(lower)
+	if bytes.Compare(from, lower) > 0 {
+		lower = from
+	}
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+	if err != nil {
+		return nil, 0, err
+	}
+	defer func() {
+		if e := it.Close(); err == nil {
+			err = e
+		}
+	}()
+	run := sweepRun{batch: batch}
+	rows := 0
+	for ok := it.First(); ok; ok = it.Next() {
+		if rows++; rows > s.cfg.hooks.sweepRows {
+			next = bytes.Clone(it.Key())
+			break
+		}
+		arrival, _, err := rowArrival(it.Value())
+		if err != nil {
+			return nil, 0, damaged(bytes.Clone(it.Key()), err)
+		}
+		if arrival < floor {
+			run.keys = append(run.keys, bytes.Clone(it.Key()))
+			swept++
+		} else if err := run.end(); err != nil {
+			return nil, 0, err
+		}
+	}
+	if err := it.Error(); err != nil {
+		return nil, 0, err
+	}
+	return next, swept, run.end()
+}
+
+// sweepRun is rows that follow each other, all below the floor.
+type sweepRun struct {
+	batch *pebble.Batch
+	keys  [][]byte
+}
+
+// end deletes them.
+func (r *sweepRun) end() error {
+	keys := r.keys
+	r.keys = r.keys[:0]
+	if len(keys) >= minSweepRange {
+		return r.batch.DeleteRange(keys[0], append(keys[len(keys)-1], 0), nil)
+	}
+	for _, key := range keys {
+		if err := r.batch.Delete(key, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// prefixEnd returns the least key behind all that begin with prefix, whose first byte is no 0xff.
+func prefixEnd(prefix []byte) []byte {
+	end := bytes.Clone(prefix)
+	for i := len(end) - 1; ; i-- {
+		if end[i]++; end[i] != 0 {
+			return end[:i+1]
+		}
+	}
+}

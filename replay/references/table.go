@@ -1,0 +1,162 @@
+package references
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"millrace/intern/kv/pebbleguard"
+)
+
+// Row is a record that is alive.
+type Row struct {
+	Account, Record uint64 // UIDs
+	Arrival         uint64
+	References      []Reference
+}
+
+// Account is what is known of an account.
+type Account struct {
+	Rev       uint64 // of its last commit, as a packed TID
+	Imported  uint64 // rev of what was imported; 0: nothing was
+	InexactUS int64  // stamp of the #sync since when deletes may be missing; 0: none
+}
+
+// Account returns what is known of an account at Position. ok is false if it was not seen in this
+// generation.
+func (s *Store) Account(account uint64) (a Account, ok bool, err error) {
+	key := s.codec.accountKey(rangeAccount, account)
+	value, err := s.lookUp(key)
+	if err != nil || value == nil {
+		return a, false, err
+	}
+	state, err := decodeAccount(value)
+	if err != nil {
+		return a, false, damaged(key, err)
+	}
+	return Account{state.rev, state.imported, state.inexactUS}, true, nil
+}
+
+// Row returns a record at Position. ok is false if it is not alive, or not known.
+func (s *Store) Row(account, record uint64) (row Row, ok bool, err error) {
+	state, err := s.firstState(account)
+	if err != nil {
+		return row, false, err
+	}
+	key := s.codec.recordKey(recordID{account, record})
+	value, err := s.lookUp(key)
+	if err != nil || value == nil {
+		return row, false, err
+	}
+	row = Row{Account: account, Record: record}
+	var refs []byte
+	if row.Arrival, refs, err = rowArrival(value); err == nil {
+		row.References, err = s.codec.appendReferences(nil, account, refs)
+	}
+	if err != nil {
+		return row, false, damaged(key, err)
+	}
+	return row, row.Arrival >= state.floor, nil
+}
+
+// Rows calls fn with each record that is alive, in the order of the UIDs, and returns the position
+// at which they are. fn keeps no references.
+func (s *Store) Rows(ctx context.Context, fn func(*Row) error) (at Position, err error) {
+	s.commits.mu.Lock() // both iterators see one state
+	at = s.Position()
+	rows, err := s.rangeIter(rangeRecord)
+	var accounts *pebbleguard.Iterator
+	if err == nil {
+		accounts, err = s.rangeIter(rangeAccount)
+	}
+	s.commits.mu.Unlock()
+	if err != nil {
+		return at, fmt.Errorf("read rows: %w", errors.Join(err, closeIter(rows)))
+	}
+	j := &joiner{codec: s.codec, accounts: accounts}
+	var row Row
+	for ok := rows.First(); ok && err == nil; ok = rows.Next() {
+		var alive bool
+		if alive, err = j.decode(&row, rows); err == nil && alive {
+			err = fn(&row)
+		}
+		if err == nil {
+			err = context.Cause(ctx)
+		}
+	}
+	if err = errors.Join(err, rows.Error(), rows.Close(), accounts.Close()); err != nil {
+		return at, fmt.Errorf("read rows: %w", err)
+	}
+	return at, nil
+}
+
+func (s *Store) rangeIter(r keyRange) (*pebbleguard.Iterator, error) {
+	return s.db.NewIter(&pebble.IterOptions{LowerBound: r.start(), UpperBound: r.end()})
+}
+
+func closeIter(it *pebbleguard.Iterator) error {
+	if it == nil {
+		return nil
+	}
+	return it.Close()
+}
+
+// joiner gives rows the states of their accounts. Accounts and rows are in one order.
+type joiner struct {
+	codec    uidCodec
+	accounts *pebbleguard.Iterator
+	account  uint64 // that state is of; 0: none
+	state    accountState
+	begun    bool
+}
+
+// decode decodes the row at which the iterator is. alive is false if it is below the floor.
+func (j *joiner) decode(row *Row, rows *pebbleguard.Iterator) (alive bool, err error) {
+	id, err := j.codec.parseRecordKey(rows.Key())
+	if err != nil {
+		return false, damaged(bytes.Clone(rows.Key()), err)
+	}
+	arrival, refs, err := rowArrival(rows.Value())
+	if err == nil {
+		row.References, err = j.codec.appendReferences(row.References[:0], id.account, refs)
+	}
+	if err != nil {
+		return false, damaged(bytes.Clone(rows.Key()), err)
+	}
+	row.Account, row.Record, row.Arrival = id.account, id.record, arrival
+	if id.account != j.account {
+		if err := j.seek(id.account); err != nil {
+			return false, err
+		}
+	}
+	return arrival >= j.state.floor, nil
+}
+
+// seek goes on to the state of an account.
+func (j *joiner) seek(account uint64) error {
+	key := j.codec.accountKey(rangeAccount, account)
+	if !j.begun || bytes.Compare(j.accounts.Key(), key) < 0 {
+		j.begun = true
+		if !j.accounts.SeekGE(key) {
+			if err := j.accounts.Error(); err != nil {
+				return err
+			}
+			return damaged(key, errAbsent)
+		}
+	}
+	if !bytes.Equal(j.accounts.Key(), key) {
+		return damaged(key, errAbsent)
+	}
+	state, err := decodeAccount(j.accounts.Value())
+	if err != nil {
+		return damaged(key, err)
+	}
+	j.account, j.state = account, state
+	return nil
+}
+
+// errAbsent means that an account has rows and no state.
+var errAbsent = errors.New("the account has rows, but no state")

@@ -1,0 +1,219 @@
+package references
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"millrace/intern/kv/pebbleguard"
+)
+
+// maxProblems is how many problems a Report spells out.
+const maxProblems = 100
+
+// verifyStep is how many keys are read between two looks at the context.
+const verifyStep = 4096
+
+// Report is what Verify found.
+type Report struct {
+	Rows       uint64 // that are alive
+	References uint64 // of these
+	Below      uint64 // rows below the floor of their account, to be swept
+	Accounts   uint64
+	Purged     uint64 // accounts
+	Sweeps     uint64 // accounts that wait for their sweep
+	Problems   uint64
+	Examples   []string // the first problems
+}
+
+// Sound says that there is no problem.
+func (r *Report) Sound() bool { return r.Problems == 0 }
+
+func (r *Report) problem(format string, args ...any) {
+	if r.Problems++; r.Problems <= maxProblems {
+		r.Examples = append(r.Examples, fmt.Sprintf(format, args...))
+	}
+}
+
+// Verify reads the whole store, which nobody may write meanwhile. Each key and value must be as it
+// is written, each row of an account with a state and below the last arrival number, and rows below
+// a floor must wait for the sweep. Behind files that cannot be read it goes on, with
+// Config.KeepGoing. progress, if not nil, gets the number of keys seen so far.
+func (s *Store) Verify(ctx context.Context, progress func(seen uint64)) (*Report, error) {
+	v := &verifier{store: s, state: *s.commits.state.Load(), progress: progress}
+	for _, err := range s.Damage() {
+		v.report.problem("%v", err)
+	}
+	for r, check := range map[keyRange]func(key, value []byte) error{
+		rangeMeta: v.meta, rangeAccount: v.account, rangeSweep: v.sweep, rangePurged: v.purged, rangeRecord: v.row,
+	} {
+		if err := v.scan(ctx, r.start(), r.end(), check); err != nil {
+			return nil, fmt.Errorf("verify reference store: %w", err)
+		}
+	}
+	unknown := func([]byte, []byte) error { return errors.New("it is of no known range") }
+	for _, gap := range [][2][]byte{
+		{nil, rangeMeta.start()}, {rangePurged.end(), rangeRecord.start()}, {rangeRecord.end(), []byte{0xff, 0xff, 0xff, 0xff}},
+	} {
+		if err := v.scan(ctx, gap[0], gap[1], unknown); err != nil {
+			return nil, fmt.Errorf("verify reference store: %w", err)
+		}
+	}
+	return &v.report, nil
+}
+
+type verifier struct {
+	store    *Store
+	state    state
+	report   Report
+	progress func(seen uint64)
+	seen     uint64
+
+	// Of the row before.
+	last struct {
+		account uint64
+		known   bool // its state
+		floor   uint64
+		waits   bool // for its sweep
+	}
+	refs []Reference
+}
+
+// scan calls check with each key of a range. What it returns is a problem, not the end. Behind a
+// file that cannot be read it goes on.
+func (v *verifier) scan(ctx context.Context, begin, end []byte, check func(key, value []byte) error) error {
+	for {
+		err := v.scanFile(ctx, begin, end, check)
+		var c *pebbleguard.CorruptionError
+		if !v.store.cfg.KeepGoing || !errors.As(err, &c) {
+			return err
+		}
+		v.report.problem("%v", c)
+		if bytes.Compare(c.After, begin) <= 0 || bytes.Compare(c.After, end) >= 0 {
+			return nil
+		}
+		begin = c.After
+	}
+}
+
+func (v *verifier) scanFile(ctx context.Context, begin, end []byte, check func(key, value []byte) error) error {
+	it, err := v.store.db.NewIter(&pebble.IterOptions{LowerBound: begin, UpperBound: end})
+	if err != nil {
+		return err
+	}
+	for ok := it.First(); ok; ok = it.Next() {
+		if err := check(it.Key(), it.Value()); err != nil {
+			v.report.problem("key %x: %v", it.Key(), err)
+		}
+		if v.seen++; v.seen%verifyStep == 0 {
+			if v.progress != nil {
+				v.progress(v.seen)
+			}
+			if err := context.Cause(ctx); err != nil {
+				return errors.Join(err, it.Close())
+			}
+		}
+	}
+	if err := it.Error(); err != nil {
+		_ = it.Close() // the same
+		return err
+	}
+	return it.Close()
+}
+
+// meta checks that the name is known: Open has read the values.
+func (v *verifier) meta(key, _ []byte) error {
+	switch string(key[1:]) {
+	case metaFormat, metaGeneration, metaState:
+		return nil
+	}
+	return errors.New("unknown meta value")
+}
+
+func (v *verifier) account(key, value []byte) error {
+	v.report.Accounts++
+	if _, err := v.store.codec.parseAccountKey(key); err != nil {
+		return err
+	}
+	state, err := decodeAccount(value)
+	if err == nil && state.floor > v.state.arrival+1 {
+		err = fmt.Errorf("floor %d is above the last arrival number, %d", state.floor, v.state.arrival)
+	}
+	return err
+}
+
+func (v *verifier) sweep(key, value []byte) error {
+	v.report.Sweeps++
+	account, err := v.store.codec.parseAccountKey(key)
+	if err != nil {
+		return err
+	}
+	if len(value) > 0 && !bytes.HasPrefix(value, v.store.codec.accountKey(rangeRecord, account)) {
+		return errors.New("its sweep goes on in another account")
+	}
+	return nil
+}
+
+func (v *verifier) purged(key, value []byte) error {
+	v.report.Purged++
+	if _, err := v.store.codec.parseAccountKey(key); err != nil {
+		return err
+	}
+	_, err := decodePurged(value)
+	return err
+}
+
+func (v *verifier) row(key, value []byte) error {
+	c := v.store.codec
+	id, err := c.parseRecordKey(key)
+	if err != nil {
+		return err
+	}
+	arrival, encoded, err := rowArrival(value)
+	if err == nil {
+		v.refs, err = c.appendReferences(v.refs[:0], id.account, encoded)
+	}
+	if err != nil {
+		return err
+	}
+	if arrival > v.state.arrival {
+		return fmt.Errorf("arrival number %d is above the last, %d", arrival, v.state.arrival)
+	}
+	if v.last.account != id.account {
+		if err := v.next(id.account); err != nil {
+			return err
+		}
+	}
+	switch {
+	case !v.last.known:
+		return errAbsent
+	case arrival >= v.last.floor:
+		v.report.Rows++
+		v.report.References += uint64(len(v.refs))
+	case !v.last.waits:
+		return fmt.Errorf("arrival number %d is below the account's floor, %d, and no sweep will come", arrival, v.last.floor)
+	default:
+		v.report.Below++
+	}
+	return nil
+}
+
+// next looks up the state of an account.
+func (v *verifier) next(account uint64) error {
+	v.last.account, v.last.known, v.last.floor, v.last.waits = account, false, 0, false
+	c := v.store.codec
+	value, known, err := v.store.db.Value(c.accountKey(rangeAccount, account))
+	if err != nil || !known {
+		return err
+	}
+	state, err := decodeAccount(value)
+	if err != nil {
+		return err
+	}
+	v.last.known, v.last.floor = true, state.floor
+	_, v.last.waits, err = v.store.db.Value(c.accountKey(rangeSweep, account))
+	return err
+}
