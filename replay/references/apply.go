@@ -76,8 +76,9 @@ func (s *Store) stage(batch *pebble.Batch, p *pending) error {
 		if err == nil && w.swept {
 			err = batch.Set(s.codec.accountKey(rangeSweep, w.account), nil, nil)
 		}
-		if err == nil && w.purged > 0 {
-			err = batch.Set(s.codec.accountKey(rangePurged, w.account), appendBig(nil, w.purged, 8), nil)
+		if err == nil && w.purged {
+			s.commits.purges.Store(true)
+			err = batch.Set(s.codec.accountKey(rangePurged, w.account), appendBig(nil, w.state.purged, 8), nil)
 		}
 		if err != nil {
 			return err

@@ -57,7 +57,7 @@
 //
 //	uid         | sequence << 2 | class, in (p+9)/8 bytes | number, in 3, 4, 5 or (71-p)/8 bytes by class |
 //	01 name     meta: format | generation | state
-//	02 uid      account: flags:u8 | rev:u64 | imported rev:u64 | floor, deleted, inexact since:uvarint |
+//	02 uid      account: flags:u8 | rev:u64 | imported, purged rev:u64 | floor, deleted, inexact since:uvarint |
 //	03 uid      account that waits for its sweep: the key at which it goes on, or nothing
 //	04 uid      account that was purged: the rev up to which it was:u64
 //	10 uid uid  row of (account, record): arrival:uvarint | references …
@@ -66,10 +66,10 @@
 //	generation  | number:u32 | epoch:u32 | seq:u64 | basis … |
 //	state       | epoch:u32 | seq:u64 | last arrival:u64 | stamp of the first gap:u64 |
 //
-// Flags say which numbers an account has: 1 imported, 2 floor, 4 deleted, 8 inexact. The authority
-// is 0: a uid; 1: none, it is the subject; 2: none, it is the account; 3 + class: a number, in the
-// subject's sequence. Encoded UIDs sort as UIDs do, and none begins another: the rows of an account
-// are one range of keys.
+// Flags say which numbers an account has: 1 imported, 2 purged, 4 floor, 8 deleted, 16 inexact. The
+// authority is 0: a uid; 1: none, it is the subject; 2: none, it is the account; 3 + class: a
+// number, in the subject's sequence. Encoded UIDs sort as UIDs do, and none begins another: the
+// rows of an account are one range of keys.
 //
 // # Concurrency and lock order
 //

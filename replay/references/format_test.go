@@ -43,7 +43,7 @@ func TestGolden(t *testing.T) {
 		{0, other, other}, {15, near + 1, did}, {16, near + 1, near}, {300, other, near}, {1<<32 - 1, did, did},
 	}))
 	add("account", appendAccount(nil, &accountState{rev: 1 << 60}))
-	add("account", appendAccount(nil, &accountState{1 << 60, 1<<60 - 1, 300, 1_782_907_200_000_000, 1_782_907_200_000_001}))
+	add("account", appendAccount(nil, &accountState{1 << 60, 1<<60 - 1, 1<<60 - 2, 300, 1_782_907_200_000_000, 1_782_907_200_000_001}))
 	add("purged", appendBig(nil, 1<<60, 8))
 	for _, name := range []string{metaFormat, metaGeneration, metaState} {
 		add("meta key", metaKey(name))

@@ -149,7 +149,6 @@ type hydration struct {
 	// What the overlay or the database had when it began.
 	rows     map[recordID][]byte // nil: absent
 	accounts map[uint64]accountState
-	purged   map[uint64]uint64
 
 	// Those that are in the database, sorted.
 	missingRows     []recordID
@@ -171,7 +170,6 @@ func newHydration(codec uidCodec, o *overlay, reached state) hydration {
 		codec: codec, overlay: o, reached: reached,
 		rows:     make(map[recordID][]byte),
 		accounts: make(map[uint64]accountState),
-		purged:   make(map[uint64]uint64),
 	}
 }
 
@@ -181,7 +179,6 @@ func (h *hydration) begin(b *Batch, bytes int64) {
 	h.values, h.frame = make([]byte, 0, rowBytes(b.Changes)), frame{}
 	clear(h.rows)
 	clear(h.accounts)
-	clear(h.purged)
 	h.missingRows, h.missingAccounts = h.missingRows[:0], h.missingAccounts[:0]
 }
 
@@ -199,9 +196,6 @@ func (h *hydration) gather(o *overlay, changes []Change) {
 			if !known {
 				h.missingAccounts = append(h.missingAccounts, c.Account)
 			}
-		}
-		if c.Operation == Import {
-			h.purged[c.Account] = 0
 		}
 		if c.Operation != Update && c.Operation != Delete {
 			continue
@@ -257,13 +251,6 @@ func (h *hydration) fetch(s *Store) error {
 	for i, id := range h.missingRows {
 		h.rows[id] = rows[i]
 	}
-	for account := range h.purged {
-		rev, err := s.purgedRev(account)
-		if err != nil {
-			return err
-		}
-		h.purged[account] = rev
-	}
 	return nil
 }
 
@@ -279,7 +266,6 @@ func (h *hydration) change(c *Change) (found bool, err error) {
 	}
 	state := h.account(c.Account)
 	before := state
-	var purged uint64
 	switch c.Operation {
 	case Create, Update, Delete:
 		if c.Repeated = !h.accepts(c, &state); !c.Repeated {
@@ -287,24 +273,32 @@ func (h *hydration) change(c *Change) (found bool, err error) {
 		}
 	case DeleteAccount:
 		if c.Repeated = c.TimeUS <= state.deletedUS; !c.Repeated {
-			state = accountState{rev: state.rev, deletedUS: c.TimeUS, floor: p.state.arrival + 1}
+			state.forget(p.state.arrival)
+			state.deletedUS = c.TimeUS
 		}
 	case Sync:
 		if c.Repeated = c.Rev <= state.rev; !c.Repeated {
 			state.inexactUS = cmp.Or(state.inexactUS, c.TimeUS)
 		}
 	case Import:
-		if c.Repeated = c.Rev <= h.purged[c.Account]; !c.Repeated {
-			state = accountState{rev: c.Rev, imported: c.Rev, deletedUS: state.deletedUS, floor: p.state.arrival + 1}
+		if c.Repeated = c.Rev <= state.purged; !c.Repeated {
+			state.forget(p.state.arrival)
+			state.rev, state.imported = c.Rev, c.Rev
 		}
 	case Purge:
-		purged = max(state.rev, c.Rev)
-		state = accountState{rev: purged, deletedUS: state.deletedUS, floor: p.state.arrival + 1}
+		state.forget(p.state.arrival)
+		state.rev = max(state.rev, state.purged, c.Rev)
+		state.purged = state.rev
 	}
-	if state != before || purged > 0 {
-		h.setAccount(c.Account, state, state.floor != before.floor, purged)
+	if state != before {
+		h.setAccount(c.Account, state, before)
 	}
 	return found, err
+}
+
+// forget raises the floor above the last arrival number: the account has no records.
+func (s *accountState) forget(arrival uint64) {
+	s.imported, s.inexactUS, s.floor = 0, 0, arrival+1
 }
 
 // accepts says whether a record's change is new, and raises the account's rev. All changes of a
@@ -368,7 +362,7 @@ func (h *hydration) setRecord(id recordID, value []byte) {
 	p.records = append(p.records, recordWrite{id, value})
 }
 
-func (h *hydration) setAccount(account uint64, state accountState, swept bool, purged uint64) {
+func (h *hydration) setAccount(account uint64, state, before accountState) {
 	p := h.pending
 	i := len(p.accounts)
 	if e, ok := h.overlay.accounts[account]; ok && e.batch == p.number {
@@ -377,7 +371,9 @@ func (h *hydration) setAccount(account uint64, state accountState, swept bool, p
 		p.accounts = append(p.accounts, accountWrite{account: account})
 	}
 	w := &p.accounts[i]
-	w.state, w.swept, w.purged = state, w.swept || swept, max(w.purged, purged)
-	p.sweeps = p.sweeps || swept
+	w.state = state
+	w.swept = w.swept || state.floor != before.floor
+	w.purged = w.purged || state.purged != before.purged
+	p.sweeps = p.sweeps || w.swept
 	h.overlay.accounts[account] = accountEntry{batch: p.number, index: i, state: state}
 }

@@ -77,7 +77,8 @@ func (m *model) apply(changes []Change) []Change {
 			}
 		case Purge:
 			rev := max(a.rev, c.Rev)
-			m.purged[c.Account] = max(m.purged[c.Account], rev)
+			rev = max(rev, m.purged[c.Account])
+			m.purged[c.Account] = rev
 			*a = modelAccount{rev: rev, deletedUS: a.deletedUS, records: make(map[uint64]Row)}
 		default:
 			switch {
@@ -252,7 +253,7 @@ func (w *modelWorld) more() {
 	case w.rng.IntN(60) == 0 && w.applied == len(w.log):
 		s.begins = true
 		w.m.begin()
-	case w.rng.IntN(15) == 0:
+	case w.rng.IntN(6) == 0:
 		s.changes = w.ours()
 	default:
 		if w.rng.IntN(30) == 0 {

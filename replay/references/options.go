@@ -11,11 +11,12 @@ import (
 // advice is what to do when the store is damaged.
 const advice = "check the disk; restore the reference store's directory from a copy, or move it away to start an empty store"
 
-// Bounds of the memtable, which takes an eighth of Config.PebbleBytes.
+// Bounds of the memtable, which takes a quarter of Config.PebbleBytes: the larger it is, the less
+// often a row is written again by compactions, which cost most of what the store does.
 const (
 	minMemTable = 1 << 20
 	maxMemTable = 64 << 20
-	memTables   = 3 // that may be alive: one being filled, the others being flushed
+	memTables   = 2 // that may be alive: one being filled, one being flushed
 )
 
 // formatVersion is written out so that a newer Pebble does not change the files of an older store
@@ -42,7 +43,7 @@ func (c *Config) openGuard() (*pebbleguard.DB, error) {
 // zstd, whatever it saves: Pebble's own profiles leave blocks alone that shrink by less than a
 // fifth.
 func (c *Config) options() *pebble.Options {
-	memTable := min(max(c.PebbleBytes/8, minMemTable), maxMemTable)
+	memTable := min(max(c.PebbleBytes/4, minMemTable), maxMemTable)
 	o := &pebble.Options{
 		CacheSize:                   c.PebbleBytes, // Pebble takes the memtables out of it
 		FormatMajorVersion:          formatVersion,

@@ -51,8 +51,8 @@ type recordWrite struct {
 type accountWrite struct {
 	account uint64
 	state   accountState
-	swept   bool   // it has a floor that is new
-	purged  uint64 // the rev up to which it is forgotten; 0: it is not
+	swept   bool // its floor was raised
+	purged  bool // its purged rev was
 }
 
 func newOverlay(accountBytes int64) overlay {

@@ -1,6 +1,7 @@
 package references
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"sync"
@@ -51,6 +52,7 @@ type commits struct {
 	generation atomic.Pointer[Generation]
 	state      atomic.Pointer[state]
 	synced     atomic.Pointer[Position] // a crash does not take the store behind it
+	purges     atomic.Bool              // an account was purged, in whatever generation
 }
 
 // Open opens the store in cfg.Dir, or makes an empty one. Only one process can have it open.
@@ -114,6 +116,11 @@ func (s *Store) load() error {
 			return s.damagedMeta(metaState, err)
 		}
 	}
+	purged, _, err := s.first(rangePurged)
+	if err != nil {
+		return err
+	}
+	s.commits.purges.Store(purged != nil)
 	s.commits.generation.Store(&g)
 	s.commits.state.Store(&st)
 	s.commits.synced.Store(&st.position)
@@ -206,6 +213,18 @@ func (s *Store) lookUp(key []byte) ([]byte, error) {
 	return value, err
 }
 
+// first returns a copy of the first key of a range, and of its value; nil if there is none.
+func (s *Store) first(r keyRange) (key, value []byte, err error) {
+	it, err := s.rangeIter(r)
+	if err != nil {
+		return nil, nil, err
+	}
+	if it.First() {
+		key, value = bytes.Clone(it.Key()), bytes.Clone(it.Value())
+	}
+	return key, value, errors.Join(it.Error(), it.Close())
+}
+
 // firstState returns the state of an account as the database has it. An account that is new to the
 // generation begins with the rev up to which it was purged.
 func (s *Store) firstState(account uint64) (state accountState, err error) {
@@ -215,7 +234,8 @@ func (s *Store) firstState(account uint64) (state accountState, err error) {
 		return state, err
 	}
 	if value == nil {
-		state.rev, err = s.purgedRev(account)
+		state.purged, err = s.purgedRev(account)
+		state.rev = state.purged
 		return state, err
 	}
 	if state, err = decodeAccount(value); err != nil {
@@ -226,6 +246,9 @@ func (s *Store) firstState(account uint64) (state accountState, err error) {
 
 // purgedRev returns the rev up to which an account was purged, 0 if it was not.
 func (s *Store) purgedRev(account uint64) (rev uint64, err error) {
+	if !s.commits.purges.Load() {
+		return 0, nil
+	}
 	key := s.codec.accountKey(rangePurged, account)
 	value, err := s.lookUp(key)
 	if err != nil || value == nil {

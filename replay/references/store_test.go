@@ -354,3 +354,22 @@ func TestPurgeOutlivesGenerations(t *testing.T) {
 		t.Errorf("generation (-want +got):\n%s", d)
 	}
 }
+
+// TestImportAfterPurge: an import finds a purge that is in its batch, in flight, or applied.
+func TestImportAfterPurge(t *testing.T) {
+	for name, applied := range map[string]bool{"in flight": false, "applied": true} {
+		t.Run(name, func(t *testing.T) {
+			s := openTest(t, Config{})
+			purge := Change{Operation: Purge, Account: 1, Rev: 5}
+			old, young := Change{Operation: Import, Account: 1, Rev: 5}, Change{Operation: Import, Account: 1, Rev: 6}
+			a := hydrate(t, s, 1, purge, old)
+			if applied {
+				apply(t, s, a)
+			}
+			b := hydrate(t, s, 1, old, young, old)
+			if !a.Changes[1].Repeated || !b.Changes[0].Repeated || b.Changes[1].Repeated || !b.Changes[2].Repeated {
+				t.Errorf("filled in: %+v, %+v", a.Changes, b.Changes)
+			}
+		})
+	}
+}

@@ -45,7 +45,7 @@ func (s *Store) sweep() (more bool, err error) {
 	}
 	s.commits.mu.Lock() // no row comes between looking and deleting
 	defer s.commits.mu.Unlock()
-	key, from, err := s.nextSweep()
+	key, from, err := s.first(rangeSweep) // where its sweep goes on
 	if err != nil {
 		return false, s.fail("sweep references", err)
 	}
@@ -73,23 +73,6 @@ func (s *Store) sweep() (more bool, err error) {
 	}
 	s.metrics.swept.Add(float64(swept))
 	return true, s.db.Commit(batch, false)
-}
-
-// nextSweep returns the key of the first account that waits, and where its sweep goes on. key is
-// nil if none waits.
-func (s *Store) nextSweep() (key, from []byte, err error) {
-	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: rangeSweep.start(), UpperBound: rangeSweep.end()})
-	if err != nil {
-		return nil, nil, err
-	}
-	if it.First() {
-		key, from = bytes.Clone(it.Key()), bytes.Clone(it.Value())
-	}
-	if err := it.Error(); err != nil {
-		_ = it.Close() // the same
-		return nil, nil, err
-	}
-	return key, from, it.Close()
 }
 
 // stageSweep adds to batch the deletion of those of the account's next rows that are below the

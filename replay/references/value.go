@@ -112,6 +112,7 @@ func (c uidCodec) nextReference(account uint64, b []byte) (r Reference, rest []b
 type accountState struct {
 	rev       uint64 // of the last commit; 0: none
 	imported  uint64 // rev of the import; 0: none
+	purged    uint64 // rev up to which neither log nor import brings records back; 0: none
 	floor     uint64 // rows with a lower arrival number are gone; 0: none
 	deletedUS int64  // time of the last deletion; 0: none
 	inexactUS int64  // the stamp since when deletes may be missing; 0: exact
@@ -120,6 +121,7 @@ type accountState struct {
 // Flags of an account's value: which of its numbers follow.
 const (
 	hasImported = 1 << iota
+	hasPurged
 	hasFloor
 	hasDeleted
 	hasInexact
@@ -130,9 +132,11 @@ func appendAccount(dst []byte, s *accountState) []byte {
 	at := len(dst)
 	dst = append(dst, 0)
 	dst = binary.BigEndian.AppendUint64(dst, s.rev)
-	if s.imported != 0 {
-		dst[at] |= hasImported
-		dst = binary.BigEndian.AppendUint64(dst, s.imported)
+	for i, rev := range [...]uint64{s.imported, s.purged} {
+		if rev != 0 {
+			dst[at] |= hasImported << i
+			dst = binary.BigEndian.AppendUint64(dst, rev)
+		}
 	}
 	for i, v := range [...]uint64{s.floor, uint64(s.deletedUS), uint64(s.inexactUS)} {
 		if v != 0 {
@@ -155,11 +159,14 @@ func decodeAccount(b []byte) (s accountState, err error) {
 	if s.rev, b, err = nextBig(b, 8); err != nil {
 		return s, err
 	}
-	if flags&hasImported != 0 {
-		if s.imported, b, err = nextBig(b, 8); err != nil {
+	for i, rev := range [...]*uint64{&s.imported, &s.purged} {
+		if flags&(hasImported<<i) == 0 {
+			continue
+		}
+		if *rev, b, err = nextBig(b, 8); err != nil {
 			return s, err
 		}
-		if s.imported == 0 {
+		if *rev == 0 {
 			return s, errForm
 		}
 	}
