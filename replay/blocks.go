@@ -22,6 +22,7 @@ type blockStore struct {
 	store *pebblestore.Store
 	snap  *atomic.Pointer[snapshot] // the log's, whose floor says what a trim deleted
 	key   format.FingerprintKey     // of the spans
+	paths *pathTable
 	cfg   *Config
 
 	cache       *cache
@@ -42,6 +43,7 @@ func newBlockStore(l *Log) *blockStore {
 		store:       l.store,
 		snap:        &l.snap,
 		key:         l.spans.key,
+		paths:       l.paths,
 		cfg:         &l.cfg,
 		cache:       newCache(l.cfg.CacheBytes),
 		lookupSlots: make(chan struct{}, maxLookups),

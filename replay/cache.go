@@ -30,8 +30,9 @@ type frames struct {
 // change after. Who holds an entry may use it even after it was evicted.
 type cacheEntry struct {
 	done chan struct{}
-	idx  *blockIndex  // of part RangeIndex, RangeSlimIndex or RangeCopiesIndex
-	span *format.Span // of part RangeSpan
+	idx  *blockIndex        // of part RangeIndex, RangeSlimIndex or RangeCopiesIndex
+	span *format.Span       // of part RangeSpan
+	refs *format.References // of part RangeReferences
 	frames
 	err error
 

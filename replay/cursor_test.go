@@ -58,7 +58,8 @@ func (a *lines) block(epoch uint32, first, last int64, places ...format.Place) t
 		a.stamp = max(a.stamp+1, a.clock.us())
 		p.Epoch = epoch
 		b.events = append(b.events, testEvent{Place: p, timeUS: a.stamp, kind: translate.KindCommit,
-			operation: translate.OpCreate, collection: "app.bsky.feed.post", did: testDID(1), payload: `{"p":"` + placeText(p) + `"}`})
+			operation: translate.OpCreate, collection: "app.bsky.feed.post", did: testDID(1), payload: `{"p":"` + placeText(p) + `"}`,
+			refs: shapedReferences(1, translate.OpCreate)})
 	}
 	return b
 }

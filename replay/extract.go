@@ -82,9 +82,15 @@ func (p *storedPart) Load(s int) error {
 
 // loadFor reads what a reader with that filter will want of it; p.err says whether it could.
 func (p *storedPart) loadFor(f *Filter) {
-	var m matcher
-	if p.pages.NumSubstreams() < 2 || f != nil && !m.reset(f, p.x) {
+	if p.pages.NumSubstreams() < 2 {
 		return
+	}
+	var m matcher
+	if f != nil {
+		var some bool
+		if some, p.err = p.bs.match(&m, f, source{idx: p.x}); !some {
+			return
+		}
 	}
 	var wanted [format.MaxSubstreams]bool
 	for i := 0; f != nil && i < p.x.Events(); i++ {

@@ -235,7 +235,8 @@ func lockedFS(f *failingFS, fs vfs.FS) vfs.FS {
 func TestCorruption(t *testing.T) {
 	clock := newTestClock()
 	for _, r := range []format.Range{format.RangeIndex, format.RangePlain, format.RangeZstd, format.RangeSeq, format.RangeGap, format.RangeDictionary, format.RangeMeta,
-		format.RangeSpan, format.RangeSpanDIDs, format.RangeCopiesIndex, format.RangeCopiesPlain, format.RangeCopiesZstd, format.RangeSlimIndex} {
+		format.RangeSpan, format.RangeSpanDIDs, format.RangeCopiesIndex, format.RangeCopiesPlain, format.RangeCopiesZstd, format.RangeSlimIndex,
+		format.RangeReferences, format.RangeSpanSubjects} {
 		for _, how := range []string{"flip", "cut", "delete"} {
 			if how == "delete" && (r == format.RangeIndex || r == format.RangeSeq || r == format.RangeGap || r == format.RangeDictionary || r == format.RangeSpan || r == format.RangeSlimIndex) {
 				continue // nothing else refers to it; Pebble itself notices when a table is lost
@@ -243,9 +244,9 @@ func TestCorruption(t *testing.T) {
 			t.Run(r.String()+"/"+how, func(t *testing.T) {
 				cfg := testConfig(t, vfs.NewMem(), clock)
 				cfg.Retention = 2 * time.Hour // so that a span covers two of the blocks
-				a := tenBlocks(t, cfg, clock)
+				a := tenBlocks(t, cfg, clock) // each with references
 				other := a.block(1, 11, 11, format.Place{Seq: 11})
-				other.events[0].kind, other.events[0].operation, other.events[0].collection = translate.KindIdentity, 0, ""
+				other.events[0].kind, other.events[0].operation, other.events[0].collection, other.events[0].refs = translate.KindIdentity, 0, "", nil
 				a.append(other)
 				clock.advance(time.Hour / 2)
 				b := a.block(1, 20, 20, format.Place{Seq: 20})
@@ -306,7 +307,7 @@ func damage(t *testing.T, cfg Config, r format.Range, how string) {
 			t.Fatal(err)
 		}
 		// of which a reader looks only at those shards that its DIDs are in
-		if r != format.RangeSpanDIDs {
+		if r != format.RangeSpanDIDs && r != format.RangeSpanSubjects {
 			return
 		}
 	}
@@ -332,6 +333,7 @@ func readAllOf(l *Log, cfg Config, p translate.Position) error {
 		{Cursor: TimeCursor(0), Dictionary: cfg.Dictionaries.Stored().ID()},
 		{Cursor: TimeCursor(0), Filter: must(NewFilter(FilterConfig{DIDs: []string{testDID(1)}}))},
 		{Cursor: TimeCursor(0), Filter: must(NewFilter(FilterConfig{Collections: []string{"com.example.none"}}))},
+		{Cursor: TimeCursor(0), Filter: must(NewFilter(FilterConfig{Subjects: []uint64{testSubject(1).UID}}))},
 		{Cursor: TimeCursor(0), Filter: must(NewFilter(FilterConfig{Kinds: Kinds(translate.KindIdentity)})), Dictionary: cfg.Dictionaries.Stored().ID()},
 	} {
 		r, err := l.NewReader(rc)

@@ -8,6 +8,7 @@ import (
 
 	"millrace/replay/internal/didset"
 	"millrace/replay/internal/format"
+	"millrace/replay/internal/uidset"
 	"millrace/translate"
 )
 
@@ -23,6 +24,13 @@ type FilterConfig struct {
 	// passes "a.b.c" and "a.b.c.d". Identity and account events pass any of them. Empty: all.
 	Collections []string
 	DIDs        []string // filter every kind of event; empty: all
+	// A commit passes if one of its references, be it one that the record had, has a subject of
+	// these and a source of Sources. Identity and account events pass any of them.
+	Subjects []uint64 // UIDs of DIDs and AT URIs
+	// UIDs of DIDs: these, and all AT URIs of theirs. As one with Subjects; both nil: any subject,
+	// else an empty list has none.
+	SubjectDIDs []uint64
+	Sources     []uint32 // see Log.PathNumber; nil: any source; empty: none
 	Kinds       KindSet
 	// MaxPayloadBytes leaves out larger events, measured as they would be sent (compressed,
 	// extended), without the websocket header; 0: no limit.
@@ -33,6 +41,8 @@ type FilterConfig struct {
 const (
 	maxFilterCollections = 10_000
 	maxFilterDIDs        = 1_000_000
+	maxFilterSubjects    = 1_000_000
+	maxFilterSources     = 10_000
 )
 
 // What a filter and its parts take, in bytes, at most.
@@ -52,6 +62,8 @@ func (c *FilterConfig) Bytes() int64 {
 	for _, d := range c.DIDs {
 		n += int64(didset.Memory(d) + fingerprintBytes)
 	}
+	n += int64(len(c.Subjects)*(uidset.Memory+fingerprintBytes) + len(c.SubjectDIDs)*(uidset.Memory+2*fingerprintBytes) +
+		len(c.Sources)*(4+collectionBytes))
 	return n + n/16 // allocations are rounded up
 }
 
@@ -65,6 +77,8 @@ type Filter struct {
 	prefixes      []string // none is the prefix of another
 
 	dids *didset.Set // nil: any DID
+
+	references *referenceFilter // nil: whatever an event refers to
 
 	// fingerprints of the DIDs, made for the log that asks first; another log makes its own.
 	fingerprints atomic.Pointer[filterFingerprints]
@@ -127,7 +141,9 @@ func NewFilter(cfg FilterConfig) (*Filter, error) {
 	if len(cfg.DIDs) > 0 {
 		f.dids = didset.New(cfg.DIDs)
 	}
-	return f, nil
+	var err error
+	f.references, err = newReferenceFilter(&cfg)
+	return f, err
 }
 
 // addPrefix adds p unless a shorter prefix covers it, and drops those that p covers.
@@ -149,7 +165,7 @@ func (f *Filter) addPrefix(p string) {
 
 // passesAll says whether no event is left out.
 func (f *Filter) passesAll() bool {
-	return f == nil || f.kinds == 0 && f.maxPayload == 0 && f.anyCollection && f.dids == nil
+	return f == nil || f.kinds == 0 && f.maxPayload == 0 && f.anyCollection && f.dids == nil && f.references == nil
 }
 
 func (f *Filter) collection(name string) bool {
@@ -173,13 +189,18 @@ type matcher struct {
 	collections []bool   // by the collection column; nil: all pass
 	dids        []bool   // by the DID column; nil: all pass
 
+	byReference bool               // commits pass only if a reference is wanted
+	refs        *format.References // of the block; nil: none is wanted
+
 	collectionMem, didMem []bool
+	pathMem, subjectMem   []bool // whether they are wanted: by the tables of refs
 }
 
-// reset applies f to x. It returns false if no event of the block passes, as far as the tables
-// tell.
+// reset applies f to x, references apart. It returns false if no event of the block passes, as far
+// as the tables tell.
 func (m *matcher) reset(f *Filter, x *blockIndex) bool {
 	m.f, m.idx, m.did, m.collections, m.dids = f, x, nil, nil, nil
+	m.byReference, m.refs = false, nil
 	if f.kinds != 0 && f.kinds&x.Kinds == 0 {
 		return false
 	}
@@ -190,12 +211,12 @@ func (m *matcher) reset(f *Filter, x *blockIndex) bool {
 }
 
 // release lets go of the block.
-func (m *matcher) release() { m.idx, m.did = nil, nil }
+func (m *matcher) release() { m.idx, m.did, m.refs = nil, nil, nil }
 
 func (m *matcher) matchCollections() bool {
 	x := m.idx
 	m.collectionMem = m.collectionMem[:0]
-	any := x.Kinds&format.NonCommitKinds != 0 && (m.f.kinds == 0 || m.f.kinds&x.Kinds&format.NonCommitKinds != 0)
+	any := m.f.nonCommits(x.Kinds)
 	m.collectionMem = append(m.collectionMem, true) // 0: identity and account events
 	for i := range x.Collections.Len() {
 		ok := m.f.collection(x.Collections.At(i))
@@ -232,6 +253,9 @@ func (m *matcher) next(i int) int {
 			continue
 		}
 		if m.f.kinds != 0 && m.f.kinds&(1<<x.KindAt(i)) == 0 {
+			continue
+		}
+		if m.byReference && !m.passesReferences(i) {
 			continue
 		}
 		return i

@@ -172,7 +172,7 @@ func (b testBlock) seal(t testing.TB, l *Log) *Block {
 	}
 	s := format.NewSealer(b.epoch, l.stored.encoder, l.stored.ID(), len(b.events), 100)
 	for _, e := range b.events {
-		e.refs = numbered(t, l, e.refs)
+		e.refs = numbered(t, l, e.collection, e.refs)
 		if err := s.Add(e.event()); err != nil {
 			t.Fatal(err)
 		}

@@ -52,7 +52,10 @@ func (l *Log) FindPath(source string) (number uint32, ok bool) {
 
 // PathSource is the inverse of FindPath.
 func (l *Log) PathSource(number uint32) (source string, ok bool) {
-	t := l.paths
+	return l.paths.source(number)
+}
+
+func (t *pathTable) source(number uint32) (source string, ok bool) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	if number == 0 || int(number) > len(t.sources) {

@@ -3,6 +3,7 @@ package replay
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -45,7 +46,7 @@ func TestPaths(t *testing.T) {
 	}
 	cfg.FS = fs.CrashClone(vfs.CrashCloneCfg{})
 	again := mustOpen(t, cfg)
-	for n, source := range []string{"", "a.b.c:x", testSource(1), "a.b.c:second"} {
+	for n, source := range []string{"", "a.b.c:x", testSource(testCollections[0], 1), "a.b.c:second"} {
 		if got, ok := again.PathSource(uint32(n)); got != source || ok != (n > 0) {
 			t.Errorf("after a crash path %d is %q, %t; not %q", n, got, ok, source)
 		}
@@ -110,7 +111,7 @@ func TestBrokenPaths(t *testing.T) {
 		cfg := testConfig(t, vfs.NewMem(), newTestClock())
 		l := mustOpen(t, cfg)
 		for i := range 3 {
-			l.PathNumber([]byte(testSource(uint32(i))))
+			l.PathNumber([]byte(testSource("a.b.c", uint32(i))))
 		}
 		if err := l.Append(testBlock{epoch: 1, firstSeq: 1, lastSeq: 1}.seal(t, l)); err != nil {
 			t.Fatal(err)
@@ -121,5 +122,19 @@ func TestBrokenPaths(t *testing.T) {
 		if c := (*CorruptionError)(nil); !errors.As(err, &c) || c.Part != "path" {
 			t.Errorf("%s: %v", how, err)
 		}
+	}
+}
+
+// TestSourceCollections: a source that gets its number only after a filter names it is of its
+// collection from then on.
+func TestSourceCollections(t *testing.T) {
+	table := newPathTable()
+	table.number([]byte("a.b.c:x"), false)
+	f := must(NewFilter(FilterConfig{Sources: []uint32{1, 2}}))
+	for _, want := range []string{"[a.b.c]", "[a.b.c d.e.f]"} {
+		if got := fmt.Sprint(slices.Sorted(maps.Keys(f.references.collectionsFor(table)))); got != want {
+			t.Errorf("collections %s, want %s", got, want)
+		}
+		table.number([]byte("d.e.f:x"), false)
 	}
 }

@@ -39,13 +39,16 @@ func (r *Reader) Pending(scratch *PendingScratch) (through Mark, pending bool) {
 // passOver moves the reader on over blocks of the tail that hold nothing for it, and says whether
 // it has passed all of them.
 func (r *Reader) passOver(s *snapshot, m *matcher) bool {
-	defer func() { m.f, m.idx = nil, nil }() // holds nothing between calls
+	defer func() {
+		*m = matcher{collectionMem: m.collectionMem, didMem: m.didMem, pathMem: m.pathMem, subjectMem: m.subjectMem}
+	}() // holds nothing between calls
 	for _, b := range s.tail[s.tailIndex(r.next):] {
 		if r.filter == nil {
 			return false
 		}
 		x := b.idx
-		if m.reset(r.filter, x) && m.next(x.FirstAt(r.next)) < x.Events() {
+		some, err := r.log.blocks.match(m, r.filter, source{idx: x, blk: b})
+		if err != nil || some && m.next(x.FirstAt(r.next)) < x.Events() {
 			return false
 		}
 		last := x.LastMark()

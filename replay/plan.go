@@ -18,7 +18,7 @@ const (
 	maxLookups = 16
 	// slowLookup is how long a look-up takes that waited for the disk.
 	slowLookup = 200 * time.Microsecond
-	// slowFingerprint is added to slowLookup for each DID of the filter.
+	// slowFingerprint is added to slowLookup for each DID and subject of the filter.
 	slowFingerprint = 100 * time.Nanosecond
 	// slowByte is added to slowLookup for each byte of a part's first value. To copy a byte out of
 	// the page cache and to compute its checksums takes a third of that.
@@ -103,18 +103,18 @@ type spanLookup struct {
 // lookUp makes the plans of the span that has from and of those behind it, n at most, up to the
 // first that fails. If that is the first of all, lookUp returns its error.
 func (p *pass) lookUp(from int64, n int) (plans []plan, err error) {
-	if p.r.filter.dids != nil {
-		return p.lookUpDIDs(from, n)
+	if f := p.r.filter; f.dids != nil || f.references.bySubject() {
+		return p.lookUpShards(from, n)
 	}
 	spans, err := p.scan.spansFrom(p.s, from, n)
 	for _, sp := range spans {
-		plans = append(plans, planOf(sp, p.r.filter))
+		plans = append(plans, planOf(sp, p.r.filter, p.r.log.paths, format.FirstBlocks(len(sp.Keys))))
 	}
 	return plans, err
 }
 
-// lookUpDIDs is lookUp for a filter with DIDs, of several spans at once.
-func (p *pass) lookUpDIDs(from int64, n int) ([]plan, error) {
+// lookUpShards is lookUp for a filter with DIDs or subjects, of several spans at once.
+func (p *pass) lookUpShards(from int64, n int) ([]plan, error) {
 	l, f := p.r.log, p.r.filter
 	keys := p.s.spansSince(from)
 	keys = keys[:min(n, len(keys))] // one at least: from <= s.spanned
@@ -157,17 +157,23 @@ func (bs *blockStore) tryLookup() bool {
 
 func (bs *blockStore) endLookup() { <-bs.lookupSlots }
 
-// at plans the blocks that may have events of the filter's DIDs. If the filter wants all events of
-// its DIDs, their fingerprints come first: most spans have none, and nothing else of those is read.
+// at plans the blocks that may have events of the filter's DIDs and subjects. If the filter wants
+// all events of its DIDs, their fingerprints come first: most spans have none, and nothing else of
+// those is read.
 func (k *spanLookup) at(bs *blockStore, key int64, f *Filter) {
 	begun := bs.cfg.Monotonic()
-	fingerprints := f.fingerprintsFor(bs.key)
-	defer func() { k.slow = lookupTime{took: bs.cfg.Monotonic() - begun, fingerprints: len(fingerprints)}.slow() }()
+	fingerprints := 0
+	defer func() { k.slow = lookupTime{took: bs.cfg.Monotonic() - begun, fingerprints: fingerprints}.slow() }()
+	var dids []uint64
+	if f.dids != nil {
+		dids = f.fingerprintsFor(bs.key)
+		fingerprints = len(dids)
+	}
 	var of format.BlockSet
 	k.plan = plan{key: key}
-	onlyDIDs := f.anyCollection && f.kinds == 0
-	if onlyDIDs {
-		if of, k.err = bs.blocksOf(format.RangeSpanDIDs, key, fingerprints); k.err != nil || of.Empty() {
+	first := f.dids != nil && f.anyCollection && f.kinds == 0
+	if first {
+		if of, k.err = bs.blocksOf(format.RangeSpanDIDs, key, dids); k.err != nil || of.Empty() {
 			return
 		}
 	}
@@ -176,9 +182,23 @@ func (k *spanLookup) at(bs *blockStore, key int64, f *Filter) {
 		k.err = err
 		return
 	}
-	k.plan = planOf(sp, f)
-	if !onlyDIDs && !k.plan.blocks.Empty() {
-		of, k.err = bs.blocksOf(format.RangeSpanDIDs, key, fingerprints)
+	commits := format.FirstBlocks(len(sp.Keys))
+	if f.references.bySubject() {
+		commits = format.BlockSet{}
+		if sp.HasSubjects && f.kinds.Has(translate.KindCommit) {
+			subjects := f.references.fingerprintsFor(bs.key)
+			fingerprints += len(subjects)
+			if commits, k.err = bs.blocksOf(format.RangeSpanSubjects, key, subjects); k.err != nil {
+				return
+			}
+		}
+	}
+	k.plan = planOf(sp, f, bs.paths, commits)
+	if f.dids == nil {
+		return
+	}
+	if !first && !k.plan.blocks.Empty() {
+		of, k.err = bs.blocksOf(format.RangeSpanDIDs, key, dids)
 	}
 	k.plan.blocks.Intersect(&of)
 }
@@ -197,23 +217,27 @@ func (p *plan) empty() bool { return p.blocks.Empty() && !p.others }
 
 // selective says whether spans can narrow down f.
 func (f *Filter) selective() bool {
-	return f != nil && (!f.anyCollection || f.dids != nil || f.kinds != 0)
+	return f != nil && (!f.anyCollection || f.dids != nil || f.kinds != 0 || f.references != nil)
 }
 
-// planOf returns where to look in the span for events that f passes, DIDs apart.
-func planOf(s *format.Span, f *Filter) plan {
+// planOf returns where to look in the span for events that f passes, DIDs apart. Commits with
+// wanted subjects are in the given blocks; t has the sources that f names by number.
+func planOf(s *format.Span, f *Filter, t *pathTable, commits format.BlockSet) plan {
 	p := plan{key: s.Key()}
-	all := format.FirstBlocks(len(s.Keys))
-	commits := f.kinds.Has(translate.KindCommit)
-	if commits && f.anyCollection {
-		p.blocks = all
-		return p
-	}
-	if commits {
-		for i := range s.Collections.Len() {
-			if f.collection(s.Collections.At(i)) {
-				p.blocks.Union(&s.Present[i])
+	if f.kinds.Has(translate.KindCommit) {
+		of := f.references.collectionsFor(t)
+		if f.anyCollection && of == nil {
+			p.blocks = commits
+		} else {
+			for i := range s.Collections.Len() {
+				if _, ok := of[s.Collections.At(i)]; (ok || of == nil) && (f.anyCollection || f.collection(s.Collections.At(i))) {
+					p.blocks.Union(&s.Present[i])
+				}
 			}
+			p.blocks.Intersect(&commits)
+		}
+		if f.anyCollection && f.references == nil {
+			return p // they have the other events, too
 		}
 	}
 	var others format.BlockSet

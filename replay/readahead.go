@@ -186,7 +186,15 @@ func (bs *blockStore) load(a *ahead) {
 	if err != nil {
 		return // the reader meets it itself
 	}
-	if m := (matcher{}); a.parts.reached.Load() < x.Key() && (a.filter == nil || m.reset(a.filter, x) && m.next(0) < x.Events()) {
+	wanted := a.parts.reached.Load() < x.Key()
+	if wanted && a.filter != nil {
+		var m matcher
+		if wanted, err = bs.match(&m, a.filter, source{idx: x}); err != nil {
+			return // likewise
+		}
+		wanted = wanted && m.next(0) < x.Events()
+	}
+	if wanted {
 		bs.fetch(x, a)
 	}
 	if a.slim && !a.sparse {

@@ -357,7 +357,13 @@ func (p *pass) take(src source) (full bool, err error) {
 		}
 	}
 	from, through := i, end
-	if i < end && (r.filter == nil || r.matcher.reset(r.filter, x)) {
+	some := i < end
+	if some && r.filter != nil {
+		if some, err = r.log.blocks.match(&r.matcher, r.filter, src); err != nil {
+			return false, err
+		}
+	}
+	if some {
 		through, err = p.match(src, i, end)
 		if err != nil {
 			return false, err

@@ -5,10 +5,14 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"millrace/replay/internal/format"
 	"millrace/translate"
@@ -19,14 +23,16 @@ import (
 const testPaths = 6
 
 // testSource is the source that a path of the tests stands for.
-func testSource(path uint32) string { return fmt.Sprintf("app.example.c%d:path.%[1]d", path) }
+func testSource(collection string, path uint32) string {
+	return fmt.Sprintf("%s:path.%d", collection, path)
+}
 
-// numbered returns the references with the log's numbers of paths.
-func numbered(t testing.TB, l *Log, refs []Reference) []Reference {
+// numbered returns the references of an event of a collection with the log's numbers of paths.
+func numbered(t testing.TB, l *Log, collection string, refs []Reference) []Reference {
 	t.Helper()
 	refs = slices.Clone(refs)
 	for i := range refs {
-		number, ok := l.PathNumber([]byte(testSource(refs[i].Path)))
+		number, ok := l.PathNumber([]byte(testSource(collection, refs[i].Path)))
 		if !ok {
 			t.Fatalf("path %d gets no number", refs[i].Path)
 		}
@@ -43,7 +49,8 @@ func (w *world) unnumbered(refs []Reference) []Reference {
 		if !ok {
 			w.t.Fatalf("the log does not know path %d", refs[i].Path)
 		}
-		if n, err := fmt.Sscanf(source, "app.example.c%d:", &refs[i].Path); n != 1 {
+		_, path, _ := strings.Cut(source, ":")
+		if n, err := fmt.Sscanf(path, "path.%d", &refs[i].Path); n != 1 {
 			w.t.Fatalf("path %d has source %q: %v", refs[i].Path, source, err)
 		}
 	}
@@ -77,6 +84,42 @@ func randomReferences(rng *rand.Rand, op translate.Operation) (refs []Reference,
 			Had: op == translate.OpDelete || op == translate.OpUpdate && rng.IntN(2) == 0})
 	}
 	return refs, rng.IntN(40) == 0
+}
+
+// referenceFilter draws what a filter wants of references.
+func (w *world) referenceFilter(cfg *FilterConfig) {
+	for range w.rng.IntN(4) {
+		cfg.Subjects = append(cfg.Subjects, testSubject(w.rng.IntN(testSubjects+5)).UID)
+	}
+	for range w.rng.IntN(3) {
+		cfg.SubjectDIDs = append(cfg.SubjectDIDs, testSubject(w.rng.IntN(testSubjects+5)).Authority)
+	}
+	if w.rng.IntN(20) == 0 {
+		cfg.Subjects = []uint64{} // none yet
+	}
+	for range w.rng.IntN(4) {
+		cfg.Sources = append(cfg.Sources, 1+uint32(w.rng.IntN(30)))
+	}
+	if w.rng.IntN(20) == 0 {
+		cfg.Sources = []uint32{}
+	}
+}
+
+// passesReferences is what a filter wants of references, as the specification has it.
+func (w *world) passesReferences(cfg FilterConfig, e *testEvent) bool {
+	anySubject, anySource := cfg.Subjects == nil && cfg.SubjectDIDs == nil, cfg.Sources == nil
+	if anySubject && anySource || e.kind != translate.KindCommit {
+		return true
+	}
+	for _, ref := range e.refs {
+		number, _ := w.log.FindPath(testSource(e.collection, ref.Path))
+		subject := anySubject || slices.Contains(cfg.Subjects, ref.Subject) || slices.Contains(cfg.SubjectDIDs, ref.Subject) ||
+			slices.Contains(cfg.SubjectDIDs, ref.Authority)
+		if subject && (anySource || slices.Contains(cfg.Sources, number)) {
+			return true
+		}
+	}
+	return false
 }
 
 // shapedReferences are those of event i of its block: of a create that of its record, of a delete
@@ -194,12 +237,15 @@ func referencesDamages() []logDamage {
 		}, "span_subjects", lastSpanned, -1, "its lists name", true},
 		{"span that says it has no subjects", func(e *editor) { e.span(func(s *format.Span) { s.HasSubjects = false }) },
 			"span", lastSpanned, -1, "whether its events have references", false},
+		{"a source of another collection", func(e *editor) {
+			e.set(format.PathKey(2), format.AppendTrailer([]byte("a.b.c:x"), format.RangePath, 2))
+		}, "references", 0, 1, "an event of", false},
 		{"missing path", func(e *editor) { e.remove(format.PathKey(2)) }, "path", -1, -1, "missing", true},
 		{"missing last path", func(e *editor) { e.remove(format.PathKey(4)) }, "references", -1, -1, "it has path 4; the log has 3", false},
 		{"flipped path", func(e *editor) { e.set(format.PathKey(2), flip(3)(e.get(format.PathKey(2)))) }, "path", -1, -1, "checksum", true},
 		{"a path's source twice", func(e *editor) {
-			e.set(format.PathKey(2), format.AppendTrailer([]byte(testSource(1)), format.RangePath, 2))
-		}, "path", -1, -1, "has number 1, too", true},
+			e.set(format.PathKey(2), format.AppendTrailer([]byte(testSource(testCollections[0], 1)), format.RangePath, 2))
+		}, "path", -1, -1, "has number 1, too", false},
 	}
 }
 
@@ -288,5 +334,60 @@ func TestSealReferences(t *testing.T) {
 	}
 	if refs, repeated := r.of(1); len(refs) != 2 || repeated {
 		t.Errorf("the second has %v, %t", refs, repeated)
+	}
+}
+
+// TestSubjectsLive: readers that want certain subjects or sources get, of what is appended, what a
+// look at all of it finds; also those that come late, and read some of it from the disk.
+func TestSubjectsLive(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	w := newWorld(t, seed)
+	type live struct {
+		r    *Reader
+		cfg  ReaderConfig
+		fcfg FilterConfig
+		last int64 // stamp up to which it has read
+	}
+	var readers []*live
+	for range 120 {
+		if len(readers) < 30 {
+			var fcfg FilterConfig
+			w.referenceFilter(&fcfg)
+			if w.rng.IntN(2) == 0 {
+				fcfg.Kinds = Kinds(translate.KindCommit)
+			}
+			cfg := ReaderConfig{Cursor: LiveCursor(), Filter: must(NewFilter(fcfg)), MaxChunkBytes: 1 << 16}
+			readers = append(readers, &live{mustRead(t, w.log, cfg), cfg, fcfg, w.m.timeUS})
+		}
+		w.append()
+		w.adoptBlocks()
+		for _, l := range readers {
+			if w.rng.IntN(5) > 0 {
+				continue
+			}
+			var items []item
+			for _, it := range w.m.items() {
+				if it.gap != nil && it.gap.TimeUS > l.last || it.event != nil && it.event.timeUS > l.last {
+					items = append(items, it)
+				}
+			}
+			if diff := cmp.Diff(w.render(items, l.cfg, l.fcfg), w.drain(l.r, l.cfg), cmpopts.EquateEmpty()); diff != "" {
+				t.Fatalf("seed %d: filter %+v: -want +got\n%s", seed, l.fcfg, diff)
+			}
+			l.last = w.m.timeUS
+		}
+	}
+}
+
+// TestReferenceFilterRefuses: what no reference has, and what is too much, is refused.
+func TestReferenceFilterRefuses(t *testing.T) {
+	for name, cfg := range map[string]FilterConfig{
+		"subject 0": {Subjects: []uint64{1, 0}}, "DID 0": {SubjectDIDs: []uint64{0}}, "source 0": {Sources: []uint32{0}},
+		"too many subjects": {Subjects: make([]uint64, maxFilterSubjects), SubjectDIDs: make([]uint64, 1)},
+		"too many sources":  {Sources: make([]uint32, maxFilterSources+1)},
+	} {
+		if _, err := NewFilter(cfg); err == nil {
+			t.Errorf("%s is taken", name)
+		}
 	}
 }

@@ -27,13 +27,15 @@ func TestSpansSkip(t *testing.T) {
 			i := int64(len(all) + 1)
 			e := randomEvent(rng, format.Place{Epoch: 1, Seq: i, Op: 0}, testStart.UnixMicro()+1000*i)
 			e.kind, e.operation, e.collection = translate.KindCommit, translate.OpCreate, "app.bsky.feed.like"
+			e.refs, e.repeated = shapedReferences(int(i%50), translate.OpCreate), false
 			switch {
 			case i%1500 == 0:
 				e.did = "did:plc:rare"
+				e.refs = []Reference{{Path: 1, Subject: 1 << 60, Authority: 1 << 61}, {Path: 2, Subject: 1<<61 | 1, Authority: 1<<61 | 1}}
 			case i%1500 == 700:
 				e.collection = "com.example.rare"
 			case i%50 == 0:
-				e.kind, e.operation, e.collection = translate.KindIdentity, 0, ""
+				e.kind, e.operation, e.collection, e.refs = translate.KindIdentity, 0, "", nil
 			}
 			all = append(all, e)
 			tb.events = append(tb.events, e)
@@ -45,6 +47,15 @@ func TestSpansSkip(t *testing.T) {
 	}
 	if got := l.snap.Load().spanned; got != all[2*2560-1].timeUS {
 		t.Fatalf("spans cover up to %d, not two times 256 blocks", got)
+	}
+	path := func(n uint32) []uint32 {
+		number, _ := l.FindPath(testSource("app.bsky.feed.like", n))
+		return []uint32{number}
+	}
+	commits := Kinds(translate.KindCommit)
+	rareSource, ok := l.FindPath(testSource("com.example.rare", 1+700%50%testPaths))
+	if !ok {
+		t.Fatal("the rare collection has no source")
 	}
 	for _, tc := range []struct {
 		name   string
@@ -59,6 +70,18 @@ func TestSpansSkip(t *testing.T) {
 		{"identities", FilterConfig{Kinds: Kinds(translate.KindIdentity)}, 0, true},
 		{"accounts", FilterConfig{Kinds: Kinds(translate.KindAccount)}, 0, false},
 		{"a DID and a collection", FilterConfig{DIDs: []string{"did:plc:rare"}, Collections: []string{"com.example.rare"}}, 0, false},
+		{"a subject", FilterConfig{Subjects: []uint64{1 << 60}, Kinds: commits}, 3, false},
+		{"a subject, and identities", FilterConfig{Subjects: []uint64{1 << 60}}, 3, true},
+		{"a subject's DID", FilterConfig{SubjectDIDs: []uint64{1 << 61}, Kinds: commits}, 3, false},
+		{"a DID as a subject's", FilterConfig{SubjectDIDs: []uint64{1<<61 | 1}, Kinds: commits}, 3, false},
+		{"a subject's DID as a subject", FilterConfig{Subjects: []uint64{1 << 61}, Kinds: commits}, 0, false},
+		{"a subject that is not there", FilterConfig{Subjects: []uint64{3}, Kinds: commits}, 0, false},
+		{"a subject and a source", FilterConfig{Subjects: []uint64{1 << 60}, Sources: path(1), Kinds: commits}, 3, false},
+		{"a subject and a source of another collection", FilterConfig{Subjects: []uint64{1 << 60}, Sources: []uint32{rareSource}, Kinds: commits}, 0, false},
+		{"a source", FilterConfig{Sources: []uint32{rareSource}, Kinds: commits}, 3, false},
+		{"no subject yet", FilterConfig{Subjects: []uint64{}}, 0, true},
+		{"a DID and a subject", FilterConfig{DIDs: []string{"did:plc:rare"}, Subjects: []uint64{1 << 60}}, 3, false},
+		{"a DID and a subject of others", FilterConfig{DIDs: []string{"did:plc:rare"}, Subjects: []uint64{testSubject(3).UID}}, 0, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			l.blocks.cache = newCache(cfg.CacheBytes)
@@ -76,13 +99,16 @@ func TestSpansSkip(t *testing.T) {
 				}
 			}
 			indexes, slimIndexes := 0, tc.blocks
+			if wanted := tc.cfg.Subjects != nil || tc.cfg.Sources != nil; wanted && read[format.RangeReferences] != tc.blocks {
+				t.Errorf("it read the references of %d blocks, want %d", read[format.RangeReferences], tc.blocks)
+			}
 			if len(tc.cfg.DIDs) > 0 {
 				indexes, slimIndexes = tc.blocks, 0
 			}
 			if read[format.RangeIndex] != indexes || read[format.RangeSlimIndex] != slimIndexes || read[format.RangeCopiesIndex] > 0 != tc.others {
 				t.Errorf("it read %d indexes and %d slim indexes, want %d and %d; others %d", read[format.RangeIndex], read[format.RangeSlimIndex], indexes, slimIndexes, read[format.RangeCopiesIndex])
 			}
-			if strings.HasSuffix(tc.name, "not there") && read[format.RangeSpan] != 1 {
+			if tc.cfg.DIDs != nil && strings.HasSuffix(tc.name, "not there") && read[format.RangeSpan] != 1 {
 				t.Errorf("it read %d of two spans; the last one says how far that goes", read[format.RangeSpan])
 			}
 		})

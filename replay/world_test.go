@@ -72,6 +72,9 @@ func (w *world) filter() (*Filter, FilterConfig) {
 	if w.rng.IntN(3) == 0 {
 		cfg.Kinds = KindSet(w.rng.IntN(8)) << 1
 	}
+	if w.rng.IntN(2) == 0 {
+		w.referenceFilter(&cfg)
+	}
 	if w.rng.IntN(3) == 0 {
 		cfg.MaxPayloadBytes = 60 + w.rng.IntN(500)
 	}
@@ -83,7 +86,7 @@ func (w *world) filter() (*Filter, FilterConfig) {
 }
 
 // passes is the filter as the specification has it, size apart.
-func passes(cfg FilterConfig, e *testEvent) bool {
+func (w *world) passes(cfg FilterConfig, e *testEvent) bool {
 	if !cfg.Kinds.Has(e.kind) {
 		return false
 	}
@@ -99,7 +102,7 @@ func passes(cfg FilterConfig, e *testEvent) bool {
 		p, prefix := strings.CutSuffix(c, "*")
 		ok = ok || c == e.collection || prefix && strings.HasPrefix(e.collection, p)
 	}
-	return ok
+	return ok && w.passesReferences(cfg, e)
 }
 
 // read reads with a random reader until it is live, and compares.
@@ -149,7 +152,7 @@ func (w *world) render(items []item, cfg ReaderConfig, fcfg FilterConfig) []stri
 			out = append(out, fmt.Sprintf("gap %v", *it.gap))
 			continue
 		}
-		if !passes(fcfg, it.event) {
+		if !w.passes(fcfg, it.event) {
 			continue
 		}
 		s := it.event.json(cfg.Extended)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -73,13 +74,15 @@ func (v *verifier) readPaths() error {
 	numbers := make(map[string]uint32)
 	for it.First(); it.Valid(); it.Next() {
 		number, ok := format.ParsePathKey(it.Key())
-		if !ok || int(number) <= v.paths {
+		if !ok || int(number) <= len(v.paths) {
 			v.fault(format.RangePath, 0, "no value of this range has key %x", it.Key())
 			continue
 		}
-		for v.paths++; v.paths < int(number); v.paths++ {
-			v.fault(format.RangePath, int64(v.paths), "%v", format.ErrMissing)
+		for len(v.paths) < int(number)-1 {
+			v.paths = append(v.paths, "")
+			v.fault(format.RangePath, int64(len(v.paths)), "%v", format.ErrMissing)
 		}
+		v.paths = append(v.paths, "")
 		source, err := format.OpenTrailer(it.Value(), format.RangePath, int64(number))
 		if err != nil {
 			v.fault(format.RangePath, int64(number), "%v", err)
@@ -89,6 +92,7 @@ func (v *verifier) readPaths() error {
 			v.fault(format.RangePath, int64(number), "%.*q has number %d, too", maxNamed, source, other)
 		}
 		numbers[string(source)] = number
+		v.paths[number-1] = string(source)
 	}
 	if err := it.Error(); err != nil {
 		v.fault(format.RangePath, 0, "what follows cannot be read: %v", err)
@@ -96,14 +100,25 @@ func (v *verifier) readPaths() error {
 	return nil
 }
 
-// checkPaths checks that the log knows the paths of the block's references.
+// checkPaths checks that the log knows the paths of the block's references, and that they are of
+// the collections of the events.
 func (v *verifier) checkPaths(b *blockCheck) {
 	if b.refs == nil {
 		return
 	}
 	for _, p := range b.refs.Paths {
-		if int(p) > v.paths {
-			v.fault(format.RangeReferences, b.key, "it has path %d; the log has %d", p, v.paths)
+		if int(p) > len(v.paths) {
+			v.fault(format.RangeReferences, b.key, "it has path %d; the log has %d", p, len(v.paths))
+			return
+		}
+	}
+	for i := range b.idx.Events() {
+		for _, e := range b.refs.Entries(i) {
+			source := v.paths[b.refs.Paths[e.Path]-1]
+			if c := b.idx.Collection[i]; c > 0 && source != "" && !strings.HasPrefix(source, b.idx.Collections.At(int(c)-1)+":") {
+				v.note(Problem{Part: format.RangeReferences.String(), Block: b.key, Event: i, Offset: -1,
+					Text: fmt.Sprintf("an event of %.*q has source %.*q", maxNamed, b.idx.Collections.At(int(c)-1), maxNamed, source)})
+			}
 		}
 	}
 }

@@ -36,7 +36,7 @@ type verifier struct {
 	uses     []format.Use
 	files    map[uint32]*dict.Dictionary
 	gaps     []format.Gap
-	paths    int // how many have a number
+	paths    []string // the sources of references, by number - 1; "": it cannot be read
 	decoders *decoders
 
 	chain chain // the collector's
