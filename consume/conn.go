@@ -91,12 +91,12 @@ func (d *dialer) open(ctx context.Context, url string) (*conn, error) {
 	}
 	if err != nil {
 		if hctx.Err() != nil {
-			return nil, fmt.Errorf("dial: %w", context.Cause(hctx))
+			return nil, fmt.Errorf("dial the relay: %w", context.Cause(hctx))
 		}
 		if resp != nil && errors.Is(err, websocket.ErrBadHandshake) {
 			return nil, refusal(resp)
 		}
-		return nil, fmt.Errorf("dial: %w", err)
+		return nil, fmt.Errorf("dial the relay: %w", err)
 	}
 	c := &conn{
 		ws: ws, wire: w, recheck: time.NewTimer(time.Hour), failed: time.NewTimer(time.Hour),
@@ -208,9 +208,9 @@ func (c *conn) whyEnded(err error) (cause, error) {
 	case errors.Is(err, errTooLong):
 		return causeTooLong, err
 	case errors.As(err, &ce) && ce.Code != websocket.CloseAbnormalClosure:
-		return causeClosed, fmt.Errorf("the relay closed: %d %s", ce.Code, clip(ce.Text, maxTextBytes))
+		return causeClosed, fmt.Errorf("the relay closed the connection: %d %s", ce.Code, clip(ce.Text, maxTextBytes))
 	case errors.As(err, &ne) && ne.Timeout():
-		return causeSilent, errors.New("nothing came from the relay, no pong either")
+		return causeSilent, errors.New("the relay sent nothing, not even a pong")
 	case errors.Is(err, websocket.ErrReadLimit), strings.HasPrefix(err.Error(), "websocket: ") && ce == nil:
 		return causeProtocol, err
 	}

@@ -215,7 +215,7 @@ func (s *session) errorFrame(msg []byte, env envelope) {
 	if s.said.cause == "" {
 		s.conn.failed.Reset(errorFrameWait)
 	}
-	s.said = ending{cause: causeErrorFrame, err: fmt.Errorf("error frame %s: %s", name, text)}
+	s.said = ending{cause: causeErrorFrame, err: fmt.Errorf("the relay sent error frame %s: %s", name, text)}
 	label := errorOther
 	switch name {
 	case errorFutureCursor:
@@ -228,7 +228,7 @@ func (s *session) errorFrame(msg []byte, env envelope) {
 		label, s.said.cause = name, causeTooSlow
 	}
 	s.m.errors.WithLabelValues(label).Inc()
-	s.logs.errorFrame.Do(func() { s.log.Warn("error frame from relay", "name", name, "message", text) })
+	s.logs.errorFrame.Do(func() { s.log.Warn("the relay sent an error frame", "name", name, "message", text) })
 }
 
 // info deals with an info frame. It changes nothing: what an outdated cursor has lost shows by the
@@ -242,7 +242,7 @@ func (s *session) info(msg []byte, env envelope) {
 	s.m.infos.WithLabelValues(label).Inc()
 	s.logs.info.Do(func() {
 		text := clip(findText(msg, env.body, "message"), maxTextBytes)
-		s.log.Log(context.Background(), level, "info frame from relay", "name", name, "message", text)
+		s.log.Log(context.Background(), level, "the relay sent an info frame", "name", name, "message", text)
 	})
 }
 

@@ -88,7 +88,7 @@ func newLibzstdCoder(d *Dictionary, level int) (*libzstdCoder, error) {
 func digest(raw []byte, level int) (*C.ZSTD_CDict, error) {
 	cdict := C.ZSTD_createCDict(unsafe.Pointer(unsafe.SliceData(raw)), C.size_t(len(raw)), C.int(level))
 	if cdict == nil {
-		return nil, errors.New("libzstd does not take it")
+		return nil, errors.New("libzstd cannot use its contents")
 	}
 	return cdict, nil
 }

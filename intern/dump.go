@@ -122,7 +122,7 @@ func newDumpReader(r io.Reader) *dumpReader {
 func (r *dumpReader) open() error {
 	magic := make([]byte, len(dumpMagic))
 	if _, err := io.ReadFull(r.r, magic); err != nil || string(magic) != dumpMagic {
-		return fmt.Errorf("%w: it does not begin as one", ErrDump)
+		return fmt.Errorf("%w: it does not begin as millrace intern export begins one", ErrDump)
 	}
 	r.sum.Write(magic)
 	r.offset = int64(len(magic))
@@ -131,7 +131,7 @@ func (r *dumpReader) open() error {
 		return err
 	}
 	if s.kind != segHeader {
-		return fmt.Errorf("%w: no header", ErrDump)
+		return fmt.Errorf("%w: its first segment is no header", ErrDump)
 	}
 	return nil
 }
@@ -232,9 +232,9 @@ func (r *dumpReader) checkEnd(b []byte) error {
 	case !ok:
 		return broken("end", b)
 	case stated != r.counts:
-		return fmt.Errorf("it states %+v and holds %+v", stated, r.counts)
+		return fmt.Errorf("its end states %+v, but it holds %+v", stated, r.counts)
 	case !bytes.Equal(b, r.sum.Sum(nil)):
-		return errors.New("checksum of the whole")
+		return errors.New("its contents do not have the SHA-256 that its end states")
 	}
 	return nil
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // ErrWritten means: the store was written while it was exported.
-var ErrWritten = errors.New("UID store was written during the export")
+var ErrWritten = errors.New("UID store was written during the export: stop the servers that use it and export again")
 
 // exportStep is how many keys one transaction of an export scans.
 const exportStep = 2000

@@ -11,7 +11,7 @@ import (
 )
 
 // ErrNotEmpty means: an import needs an empty store, or one that holds the same import's beginning.
-var ErrNotEmpty = errors.New("UID store is not empty")
+var ErrNotEmpty = errors.New("UID store is not empty: import into a new one")
 
 // CheckDump reads a dump from beginning to end and checks counts and checksums.
 func CheckDump(r io.Reader) (*Summary, error) {
@@ -96,7 +96,7 @@ func (m *importer) begin(ctx context.Context, txn kv.Txn) error {
 	if value[0] != nil {
 		at := len(value[0]) - 8
 		if at < 0 || string(value[0][:at]) != string(mark) {
-			return fmt.Errorf("%w: it holds the beginning of another import", ErrNotEmpty)
+			return fmt.Errorf("%w; it holds the beginning of another file's import", ErrNotEmpty)
 		}
 		m.done = int64(binary.BigEndian.Uint64(value[0][at:]))
 		return nil

@@ -214,7 +214,7 @@ func (in *Interner) collectionName(ctx context.Context, txn kv.Txn, number uint3
 		return "", err
 	}
 	if value[0] == nil {
-		return "", fmt.Errorf("%w: there is no collection %d", errBroken, number)
+		return "", fmt.Errorf("%w: a name is of collection %d, which is unknown", errBroken, number)
 	}
 	return string(value[0]), nil
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // ErrExhausted means: no sequence with UIDs left was found.
-var ErrExhausted = errors.New("UIDs are exhausted")
+var ErrExhausted = errors.New("no UID is left: all sequences that were tried are used up")
 
 // maxPicks is how many random sequences are looked at for one that is not exhausted.
 const maxPicks = 64

@@ -128,7 +128,7 @@ func takeTurn(ctx context.Context, w http.ResponseWriter, slots chan<- struct{})
 		return true
 	case <-ctx.Done():
 		w.Header().Set("Retry-After", "5")
-		http.Error(w, "too many look-ups at once", http.StatusServiceUnavailable)
+		http.Error(w, "too many look-ups at once: try again in five seconds", http.StatusServiceUnavailable)
 		return false
 	}
 }

@@ -88,7 +88,7 @@ func parseQuery(raw string) (url.Values, error) {
 			continue
 		}
 		if strings.Contains(pair, ";") {
-			return nil, errors.New("a semicolon separates nothing")
+			return nil, errors.New("a semicolon does not separate parameters: write &")
 		}
 		key, value, _ := strings.Cut(pair, "=")
 		key, err := url.QueryUnescape(key)
@@ -309,7 +309,7 @@ func (s *wantedSet) UnmarshalJSON(data []byte) error {
 		return nil
 	}
 	if data[0] != '[' {
-		return fmt.Errorf("wanted %ss are no array", s.what)
+		return fmt.Errorf("the wanted %ss are not an array", s.what)
 	}
 	// data is valid JSON, so that only strings need a closer look.
 	for i := 1; s.err == nil; {
@@ -331,7 +331,7 @@ func (s *wantedSet) UnmarshalJSON(data []byte) error {
 			}
 			i = end + 1
 		default:
-			return fmt.Errorf("a wanted %s is no string", s.what)
+			return fmt.Errorf("a wanted %s is not a string", s.what)
 		}
 	}
 	return nil

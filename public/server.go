@@ -176,7 +176,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.ShutdownTimeout)
 		defer cancel()
 		if err := s.Shutdown(limited); err != nil {
-			s.log.Warn("shutdown was not orderly", "err", err)
+			s.log.Warn("some connections were cut off at the shutdown", "err", err)
 		}
 	})
 	err := hs.Serve(s.admission.Listen(ln))

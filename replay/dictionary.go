@@ -145,7 +145,7 @@ func (o *opener) dictionaryFiles() (map[uint32]*dict.Dictionary, error) {
 	files := make(map[uint32]*dict.Dictionary)
 	for it.First(); it.Valid(); it.Next() {
 		if len(it.Key()) != 5 {
-			return nil, corrupt(format.RangeDictionary, 0, fmt.Errorf("key of %d bytes", len(it.Key())))
+			return nil, corrupt(format.RangeDictionary, 0, fmt.Errorf("malformed key of %d bytes", len(it.Key())))
 		}
 		id := binary.BigEndian.Uint32(it.Key()[1:])
 		raw, err := format.OpenTrailer(it.Value(), format.RangeDictionary, int64(id))

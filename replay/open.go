@@ -288,7 +288,7 @@ func (o *opener) gaps() error {
 	for it.First(); it.Valid(); it.Next() {
 		us, ok := format.ParseTimeKey(it.Key())
 		if !ok {
-			return corrupt(format.RangeGap, 0, fmt.Errorf("key %x", it.Key()))
+			return corrupt(format.RangeGap, 0, fmt.Errorf("malformed key %x", it.Key()))
 		}
 		v, err := format.OpenTrailer(it.Value(), format.RangeGap, us)
 		if err != nil {

@@ -130,7 +130,7 @@ func (o *opener) paths() error {
 	for it.First(); it.Valid(); it.Next() {
 		number, ok := format.ParsePathKey(it.Key())
 		if next := len(t.sources) + 1; !ok || int(number) != next {
-			return corrupt(format.RangePath, int64(next), fmt.Errorf("key %x: %w", it.Key(), format.ErrMissing))
+			return corrupt(format.RangePath, int64(next), fmt.Errorf("malformed key %x: %w", it.Key(), format.ErrMissing))
 		}
 		source, err := format.OpenTrailer(it.Value(), format.RangePath, int64(number))
 		if err != nil {

@@ -222,7 +222,7 @@ func referencesDamages() []logDamage {
 				b[8]++ // the number of paths
 				return append(b[:at:at], append([]byte{0}, b[at:]...)...)
 			})
-		}, "references", 2, -1, "not what its references make", false},
+		}, "references", 2, -1, "encoding its references gives other bytes", false},
 		{"missing subjects", func(e *editor) {
 			e.remove(format.ShardKey(format.RangeSpanSubjects, e.keys[lastSpanned], 7))
 		}, "span_subjects", lastSpanned, -1, "missing", true},

@@ -59,7 +59,7 @@ func (c *blockScan) find(s *snapshot, from int64) (*blockIndex, error) {
 	}
 	key, ok := format.ParseTimeKey(c.it.Key())
 	if !ok {
-		return nil, c.bs.corrupt(c.part(), from, fmt.Errorf("key %x", c.it.Key()))
+		return nil, c.bs.corrupt(c.part(), from, fmt.Errorf("malformed key %x", c.it.Key()))
 	}
 	c.at = key
 	if before != nil {
@@ -151,7 +151,7 @@ func (c *blockScan) spansFrom(s *snapshot, from int64, n int) ([]*format.Span, e
 func (c *blockScan) spanAt() (*format.Span, error) {
 	key, ok := format.ParseTimeKey(c.spans.Key())
 	if !ok {
-		return nil, c.bs.corrupt(format.RangeSpan, 0, fmt.Errorf("key %x", c.spans.Key()))
+		return nil, c.bs.corrupt(format.RangeSpan, 0, fmt.Errorf("malformed key %x", c.spans.Key()))
 	}
 	e, mine := c.bs.cache.find(cacheKey{block: key, part: format.RangeSpan})
 	if !mine {

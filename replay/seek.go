@@ -116,7 +116,7 @@ func (bs *blockStore) findAfter(s *snapshot, p format.Place) (int64, error) {
 	for ok := it.SeekGE(format.SeqKey(p.Epoch, p.Seq)); ok; ok = it.Next() {
 		epoch, seq, valid := format.ParseSeqKey(it.Key())
 		if !valid {
-			return 0, bs.corrupt(format.RangeSeq, 0, fmt.Errorf("key %x", it.Key()))
+			return 0, bs.corrupt(format.RangeSeq, 0, fmt.Errorf("malformed key %x", it.Key()))
 		}
 		ref, err := format.OpenBlockRef(it.Value(), seq)
 		if err != nil {

@@ -115,7 +115,7 @@ func (o *opener) openSpan() error {
 	for it.First(); it.Valid(); it.Next() {
 		us, ok := format.ParseTimeKey(it.Key())
 		if !ok || us > s.Newest.TimeUS {
-			return corrupt(format.RangeSpan, us, fmt.Errorf("key %x", it.Key()))
+			return corrupt(format.RangeSpan, us, fmt.Errorf("malformed key %x", it.Key()))
 		}
 		o.spans.through = us
 		s.spanEnds(us)

@@ -115,7 +115,7 @@ func (l *Log) lastBlockAt(s *snapshot, us int64) (int64, error) {
 	}
 	key, ok := format.ParseTimeKey(it.Key())
 	if !ok {
-		return 0, l.blocks.corrupt(format.RangeIndex, us, fmt.Errorf("key %x", it.Key()))
+		return 0, l.blocks.corrupt(format.RangeIndex, us, fmt.Errorf("malformed key %x", it.Key()))
 	}
 	return key, nil
 }

@@ -45,13 +45,13 @@ func spanDamages() []logDamage {
 		{"no span", func(e *editor) { e.remove(format.TimeKey(format.RangeSpan, e.keys[s])) }, "span_dids", s, -1, "no span has it", false},
 		{"span's collection count", func(e *editor) { e.span(func(s *format.Span) { s.Counts[1]++ }) }, "span", s, -1, "events of collection", true},
 		{"span's identities", func(e *editor) { e.span(func(s *format.Span) { s.Identities-- }) }, "span", s, -1, "identity", true},
-		{"span lacks a block of a collection", func(e *editor) { e.span(func(s *format.Span) { s.Present[0][0] &^= 2 }) }, "span", s, -1, "whether it has collection", true},
+		{"span lacks a block of a collection", func(e *editor) { e.span(func(s *format.Span) { s.Present[0][0] &^= 2 }) }, "span", s, -1, "for its collection", true},
 		{"span has one too many", func(e *editor) {
 			e.span(func(s *format.Span) {
 				s.Collections = format.NewNameTable(append(names(s.Collections), "a.b.c")...)
 				s.Counts, s.Present = append(s.Counts, 0), append(s.Present, format.BlockSet{2})
 			})
-		}, "span", s, -1, "whether it has collection", true},
+		}, "span", s, -1, "for its collection", true},
 		{"span lacks a collection", func(e *editor) {
 			e.span(func(s *format.Span) {
 				all := names(s.Collections)
@@ -61,8 +61,8 @@ func spanDamages() []logDamage {
 				s.Collections = format.NewNameTable(all...)
 			})
 		}, "span", s, -1, "is not among the span's", false},
-		{"span lacks identities of a block", func(e *editor) { e.span(func(s *format.Span) { s.IdentityIn[0] &^= 1 }) }, "span", s, -1, "whether it has identity", true},
-		{"span lacks accounts of a block", func(e *editor) { e.span(func(s *format.Span) { s.AccountIn[0] &^= 4 }) }, "span", s, -1, "whether it has account", true},
+		{"span lacks identities of a block", func(e *editor) { e.span(func(s *format.Span) { s.IdentityIn[0] &^= 1 }) }, "span", s, -1, "for identity", true},
+		{"span lacks accounts of a block", func(e *editor) { e.span(func(s *format.Span) { s.AccountIn[0] &^= 4 }) }, "span", s, -1, "for account", true},
 		{"span's block begins elsewhere", func(e *editor) { e.span(func(s *format.Span) { s.First[2]++ }) }, "span", s, -1, "it says stamps", true},
 		{"span's block has fewer events", func(e *editor) { e.span(func(s *format.Span) { s.Events[2]-- }) }, "span", s, -1, "it says stamps", true},
 		{"span of fewer blocks", func(e *editor) {

@@ -69,7 +69,7 @@ func TestVerifyFindsSubstreams(t *testing.T) {
 		{"one too many", func(e *editor) {
 			b := e.get(format.SubstreamKey(e.keys[1], 1))
 			e.set(format.SubstreamKey(e.keys[1], format.MaxSubstreams-1), b)
-		}, "plain", 1, -1, "there is a substream 7", false},
+		}, "plain", 1, -1, "substream 7 is given", false},
 		{"substream 0", func(e *editor) { e.set(append(format.TimeKey(format.RangePlain, e.keys[1]), 0), []byte("x")) }, "plain", -1, -1, "no value of this range", true},
 		{"substream 8", func(e *editor) { e.set(format.SubstreamKey(e.keys[1], format.MaxSubstreams), []byte("x")) }, "plain", -1, -1, "no value of this range", true},
 	} {

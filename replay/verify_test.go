@@ -311,7 +311,7 @@ func partDamages() []logDamage {
 				x.PlainEnd[0]--
 				return format.AppendSlimIndex(nil, x)
 			})
-		}, "slim_index", 2, -1, "not what the index makes", true},
+		}, "slim_index", 2, -1, "the index gives another one", true},
 		{"cut plain", func(e *editor) {
 			e.resealed(format.RangePlain, 2, func(b []byte) []byte { return b[:len(b)-5] })
 		}, "plain", 2, -1, "the index says", false},

@@ -103,7 +103,7 @@ func (b *backups) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	var request backupRequest
 	if err := json.NewDecoder(io.LimitReader(r.Body, maxBackupRequest)).Decode(&request); err != nil {
-		http.Error(w, "no request for a backup: "+err.Error(), http.StatusBadRequest)
+		http.Error(w, "the body is no request for a backup: "+err.Error(), http.StatusBadRequest)
 		return
 	}
 	if !b.one.TryLock() {

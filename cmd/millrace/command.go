@@ -97,7 +97,7 @@ func dispatch(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	for c.subs != nil {
 		switch {
 		case len(args) == 0:
-			return usageError{fmt.Errorf("which sub-command, %s? Try %s --help", strings.Join(c.words(), ", "), c.name)}
+			return usageError{fmt.Errorf("a sub-command is missing: %s; try %s --help", strings.Join(c.words(), ", "), c.name)}
 		case args[0] == "help" && len(args) > 1: // help serve is serve --help
 			args = append(args[1:len(args):len(args)], "--help")
 		case isHelpWord(args[0]):

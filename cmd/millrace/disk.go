@@ -98,7 +98,7 @@ func (d *diskWatch) check(ctx context.Context) {
 	if now != diskFine && d.now().Sub(d.trimmed) >= diskTrimEvery {
 		d.trimmed = d.now()
 		if err := d.trim(ctx); err != nil && ctx.Err() == nil {
-			d.logger.Error("trim the log early", "err", err)
+			d.logger.Error("the log could not be trimmed early", "err", err)
 		}
 	}
 }

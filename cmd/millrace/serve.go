@@ -152,7 +152,7 @@ func (d *daemon) openStores(ctx context.Context, share shares) error {
 		return err
 	}
 	if d.dicts, err = dict.NewRegistry(stored, append(dict.Shipped(), v1)...); err != nil {
-		return fmt.Errorf("dictionaries: %w", err)
+		return fmt.Errorf("load the dictionaries: %w", err)
 	}
 	host, err := consume.Host(cfg.relay)
 	if err != nil {
@@ -233,7 +233,7 @@ func (d *daemon) buildIngest(share shares) error {
 		client.Previous = &consume.Mark{Epoch: p.Epoch, Seq: p.Seq}
 	}
 	if d.client, err = consume.New(client); err != nil {
-		return fmt.Errorf("relay client: %w", err)
+		return fmt.Errorf("make the relay's client: %w", err)
 	}
 	d.disk = &diskWatch{
 		dir:     cfg.dataDir,
@@ -289,7 +289,7 @@ func (d *daemon) buildServing(share shares) error {
 		serving.UIDs = d.uids.interner
 	}
 	if d.server, err = public.New(serving); err != nil {
-		return fmt.Errorf("public server: %w", err)
+		return fmt.Errorf("make the server of subscribers: %w", err)
 	}
 	return d.listen()
 }
@@ -382,7 +382,7 @@ func (d *daemon) trimEarly(ctx context.Context) error {
 func (d *daemon) close() {
 	if d.control != nil {
 		if err := withdrawControl(d.cfg.dataDir); err != nil {
-			d.logger.Warn("a stale file is left in the data directory", "err", err)
+			d.logger.Warn("a file that the server made is left in the data directory; the next start replaces it", "err", err)
 		}
 	}
 	for _, l := range []net.Listener{d.publicListener, d.metricsListener} {
@@ -392,11 +392,11 @@ func (d *daemon) close() {
 	}
 	if d.log != nil {
 		if err := d.log.Close(); err != nil {
-			d.logger.Error("close the log", "err", err)
+			d.logger.Error("the log could not be closed", "err", err)
 		}
 	}
 	if err := d.uids.close(); err != nil {
-		d.logger.Error("close the UID store", "err", err)
+		d.logger.Error("the UID store could not be closed", "err", err)
 	}
 	if d.dicts != nil {
 		d.dicts.Close()

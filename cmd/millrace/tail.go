@@ -280,7 +280,7 @@ func (t *tailer) ended(ctx context.Context, err error) error {
 	case errors.Is(t.failed, syscall.EPIPE):
 		return nil // head has what it wants
 	case t.failed != nil:
-		return fmt.Errorf("write: %w", t.failed)
+		return fmt.Errorf("write events: %w", t.failed)
 	case err == nil || errors.Is(err, errTailDone):
 		return nil
 	case ctx.Err() == nil:

@@ -89,7 +89,7 @@ func mainRun(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 func run(ctx context.Context, cfg relaysim.Config, listen string, stdout io.Writer) error {
 	listener, err := net.Listen("tcp", listen)
 	if err != nil {
-		return fmt.Errorf("listen: %w", err)
+		return fmt.Errorf("listen on --listen: %w", err)
 	}
 	defer listener.Close()
 	relay, err := relaysim.New(cfg)

@@ -70,7 +70,7 @@ func captureTemplates(frames [][]byte, verbatim, withTruth bool, log *slog.Logge
 		templates = append(templates, t)
 	}
 	if left := len(frames) - len(templates); left > 0 {
-		log.Warn("captured frames left out", "frames", left)
+		log.Warn("captured frames that cannot be renumbered are left out", "frames", left)
 	}
 	return templates
 }

@@ -171,7 +171,7 @@ func (b *blockCheck) checkSlimIndex(x *format.Index, part []byte) {
 	}
 	want := format.AppendSlimIndex(nil, &x.SlimIndex)
 	if !bytes.Equal(part, want) {
-		b.problem(format.RangeSlimIndex, -1, int64(differAt(part, want)), errors.New("it is not what the index makes"))
+		b.problem(format.RangeSlimIndex, -1, int64(differAt(part, want)), errors.New("the index gives another one"))
 	}
 }
 

@@ -18,7 +18,7 @@ func (b *blockCheck) checkReferences(x *format.Index, part []byte) {
 	present := b.parts[numParts-1].present != 0
 	if present != x.HasReferences {
 		b.whole = b.whole && present
-		b.problem(format.RangeReferences, -1, -1, fmt.Errorf("whether the block has them: the index says %t", x.HasReferences))
+		b.problem(format.RangeReferences, -1, -1, fmt.Errorf("the index says %t for whether the block has references", x.HasReferences))
 	}
 	if part == nil {
 		return
@@ -46,7 +46,7 @@ func (b *blockCheck) checkReferences(x *format.Index, part []byte) {
 	}
 	// names that nothing uses, or that are there twice
 	if want := again.Finish(); want == nil || !bytes.Equal(part, format.AppendReferences(nil, want)) {
-		b.problem(format.RangeReferences, -1, -1, errors.New("it is not what its references make"))
+		b.problem(format.RangeReferences, -1, -1, errors.New("encoding its references gives other bytes"))
 	}
 }
 

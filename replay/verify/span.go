@@ -145,14 +145,14 @@ func checkSpannedBlock(s *format.Span, i int, b *spannedBlock, names map[string]
 	}
 	for n, is := range present {
 		if said := s.Present[n].Has(i); said != is {
-			return fmt.Errorf("whether it has collection %.*q: the span says %t", maxNamed, s.Collections.At(n), said)
+			return fmt.Errorf("the span says %t for its collection %.*q", said, maxNamed, s.Collections.At(n))
 		}
 	}
 	if said := s.IdentityIn.Has(i); said != (x.Kinds&format.Kinds(translate.KindIdentity) != 0) {
-		return fmt.Errorf("whether it has identity events: the span says %t", said)
+		return fmt.Errorf("the span says %t for identity events", said)
 	}
 	if said := s.AccountIn.Has(i); said != (x.Kinds&format.Kinds(translate.KindAccount) != 0) {
-		return fmt.Errorf("whether it has account events: the span says %t", said)
+		return fmt.Errorf("the span says %t for account events", said)
 	}
 	return nil
 }

@@ -118,7 +118,7 @@ func appendRecord(dst []byte, beat uint64, sequences []uint32) []byte {
 // parseRecord reads a record. Its sequences are new.
 func parseRecord(key, value []byte) (record, error) {
 	if len(key) != 9 || key[0] != Tag {
-		return record{}, fmt.Errorf("instance has a damaged key: %.64x", key)
+		return record{}, fmt.Errorf("the record of an instance has a damaged key: %.64x", key)
 	}
 	r := record{id: binary.BigEndian.Uint64(key[1:])}
 	rest, ok := value, true
@@ -134,7 +134,7 @@ func parseRecord(key, value []byte) (record, error) {
 		r.sequences = append(r.sequences, uint32(next()))
 	}
 	if !ok || len(rest) > 0 {
-		return record{}, fmt.Errorf("instance has a damaged record: %.64x", value)
+		return record{}, fmt.Errorf("the record of an instance is damaged: %.64x", value)
 	}
 	return r, nil
 }
@@ -236,7 +236,7 @@ func (i *instances) elect() {
 	before := i.view.Swap(v)
 	i.metrics.Instances.Set(float64(len(v.others)))
 	if len(before.others) != len(v.others) {
-		i.log.Info("instances that share the UID store have changed", "others", len(v.others))
+		i.log.Info("another instance joined or left the UID store", "others", len(v.others))
 	}
 }
 

@@ -137,7 +137,7 @@ func decodeUIDs(c column, n int) []uint64 {
 func (x *Index) check() error {
 	for i, did := range x.DID {
 		if int(did) >= x.DIDs.Len() {
-			return fmt.Errorf("event %d: no DID %d", i, did)
+			return fmt.Errorf("event %d: DID %d is not in the table", i, did)
 		}
 	}
 	return x.SlimIndex.check()

@@ -45,13 +45,13 @@ func OpenPages(b []byte, ends []uint32) (p Pages, err error) {
 	case d.err != nil:
 		return p, d.err
 	case p.bytes > MaxBlockBytes:
-		return p, fmt.Errorf("it says that it has %d bytes", p.bytes)
+		return p, fmt.Errorf("it says that it has %d bytes, which are too many", p.bytes)
 	case coding == pagesRaw && p.substreams == 0 && n == 0 && len(d.b) == p.bytes:
 		return p, nil
 	case coding != pagesMinLZ || p.substreams == 0 || p.substreams > MaxSubstreams || n == 0:
-		return p, fmt.Errorf("%d bytes with coding %d in %d pages of %d substreams, for %d bytes", len(d.b), coding, n, p.substreams, p.bytes)
+		return p, fmt.Errorf("it holds %d bytes with coding %d in %d pages of %d substreams, which cannot be %d bytes of events", len(d.b), coding, n, p.substreams, p.bytes)
 	case p.substreams > 1 && (len(ends) == 0 || int(ends[len(ends)-1]) != p.bytes):
-		return p, fmt.Errorf("it has %d bytes in %d substreams, and other events", p.bytes, p.substreams)
+		return p, fmt.Errorf("it has %d bytes in %d substreams, and its events end elsewhere", p.bytes, p.substreams)
 	}
 	return p, p.checkHeads(n)
 }
@@ -333,7 +333,7 @@ func UnpackFrames(first []byte, ends []uint32, substreams *[MaxSubstreams][]byte
 		switch {
 		case b == nil:
 		case s >= p.NumSubstreams():
-			return nil, fmt.Errorf("there is a substream %d, of %d", s, p.NumSubstreams())
+			return nil, fmt.Errorf("substream %d is given, but there are %d", s, p.NumSubstreams())
 		default:
 			if err := p.SetSubstream(s, b); err != nil {
 				return nil, err

@@ -233,7 +233,7 @@ func (x *SlimIndex) check() error {
 		case x.TimeUS[i] <= time:
 			return fmt.Errorf("event %d: time_us does not ascend", i)
 		case int(x.Collection[i]) > x.Collections.Len():
-			return fmt.Errorf("event %d: no collection %d", i, x.Collection[i])
+			return fmt.Errorf("event %d: collection %d is not in the table", i, x.Collection[i])
 		case x.PlainEnd[i] < plain+2 || x.PlainEnd[i] > MaxBlockBytes:
 			return fmt.Errorf("event %d: plain frame ends at %d", i, x.PlainEnd[i])
 		case x.ZstdEnd[i] < zstd+2 || x.ZstdEnd[i] > MaxBlockBytes:
