@@ -85,7 +85,10 @@ func TestScribble(t *testing.T) {
 
 // TestNoAllocs holds that in steady state nothing is allocated, whatever the frames hold.
 func TestNoAllocs(t *testing.T) {
-	tr := newTranslator(t, "app.bsky.*", "com.example.thing")
+	tr, err := New(Config{Collections: []string{"app.bsky.*", "com.example.thing"}, References: true})
+	if err != nil {
+		t.Fatal(err)
+	}
 	var frames [][]byte
 	for _, tc := range badOps() {
 		frames = append(frames, frameOf("#commit", amongGood(tc.op, tc.blocks...)))
@@ -96,6 +99,11 @@ func TestNoAllocs(t *testing.T) {
 		} else if name == "" {
 			t.Fatal("unnamed record")
 		}
+	}
+	for _, tc := range referenceCases {
+		rec := cborOf(tc.record)
+		op := createOp("app.bsky.feed.post/a", rec)
+		frames = append(frames, frameOf("#commit", amongGood(op, blockOf(rec))), frameOf("#commit", commitBody(carOf(blockOf(rec)), op, op)))
 	}
 	frames = append(frames, manyBlocksFrame(200),
 		frameOf("#identity", identityBody()),
@@ -111,8 +119,8 @@ func TestNoAllocs(t *testing.T) {
 	if allocs != 0 {
 		t.Errorf("%d frames made %v allocations", len(frames), allocs)
 	}
-	if len(b.Events) < 200 {
-		t.Errorf("only %d events", len(b.Events))
+	if len(b.Events) < 200 || len(b.References) < 2*len(referenceCases) {
+		t.Errorf("only %d events and %d references", len(b.Events), len(b.References))
 	}
 }
 

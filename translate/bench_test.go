@@ -16,8 +16,16 @@ func benchFrames(b *testing.B) (frames [][]byte, meanBytes int64) {
 
 // BenchmarkFrame translates the captured frames over and over. One iteration is one frame.
 func BenchmarkFrame(b *testing.B) {
+	benchmarkFrames(b, newTranslator(b))
+}
+
+// BenchmarkFrameReferences is BenchmarkFrame with the records' references.
+func BenchmarkFrameReferences(b *testing.B) {
+	benchmarkFrames(b, newReferenceTranslator(b))
+}
+
+func benchmarkFrames(b *testing.B, tr *Translator) {
 	frames, size := benchFrames(b)
-	tr := newTranslator(b)
 	var batch Batch
 	events, i := 0, 0
 	b.SetBytes(size)

@@ -24,6 +24,10 @@ type block struct {
 	json  uint32 // where its JSON is in the batch, if blockRecord
 	jsonN uint32 // how long that is
 	state blockState
+
+	ref    uint32 // where its references are in the batch, if blockRecord
+	refs   uint32 // how many those are
+	excess uint64 // how many more are over a limit
 }
 
 // carIndex finds the blocks of one CAR (https://ipld.io/specs/transport/car/carv1/) by CID. It

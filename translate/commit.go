@@ -249,6 +249,9 @@ func (t *Translator) appendBlock(json []byte, b *block, limit int) ([]byte, Reas
 		if len(json)+int(b.jsonN) > limit {
 			return json, ReasonTooLarge
 		}
+		if t.record.refs.on {
+			t.record.refs.repeat(b)
+		}
 		return append(json, json[b.json:b.json+b.jsonN]...), kept
 	}
 	start := len(json)
@@ -256,6 +259,9 @@ func (t *Translator) appendBlock(json []byte, b *block, limit int) ([]byte, Reas
 	switch {
 	case ok:
 		b.state, b.json, b.jsonN = blockRecord, uint32(start), uint32(len(json)-start)
+		if t.record.refs.on {
+			t.record.refs.keep(b)
+		}
 		return json, kept
 	case t.record.fail == failTooLarge:
 		return json, ReasonTooLarge

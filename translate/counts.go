@@ -178,6 +178,9 @@ type Counts struct {
 	Events   [NumEventKinds]uint64
 	Drops    [NumReasons]uint64
 	Filtered uint64 // operations left out because Config.Collections does not name their collection
+	// values of records that are references and beyond MaxReferences, MaxFrameReferences or
+	// MaxReferencePathBytes
+	ExcessReferences uint64
 }
 
 // Add adds those of o to c.
@@ -192,6 +195,7 @@ func (c *Counts) Add(o *Counts) {
 		c.Drops[i] += o.Drops[i]
 	}
 	c.Filtered += o.Filtered
+	c.ExcessReferences += o.ExcessReferences
 }
 
 // counter returns the kind that Counts has the event under.

@@ -13,6 +13,12 @@
 // escapes them, links as {"$link":…}, bytes as {"$bytes":…}, blobs in the order of indigo's
 // structs.
 //
+// With Config.References the same pass notes which DIDs and AT URIs a record's values are, and
+// where: Batch.References. The path of a reference is what Constellation calls it (microcosm-rs,
+// crate links). The members of a map come with the shorter names first, so an element's $type may
+// come after the reference; finder.go looks ahead for it. Limits are MaxReferences,
+// MaxFrameReferences and MaxReferencePathBytes.
+//
 // Frames are untrusted. What the protocol does not allow drops the operation or the frame and is
 // counted by its Reason; the other operations of the frame go on. A block is hashed only if an
 // operation names it. What a hostile frame can cost is bounded: MaxFrameBytes, MaxOps,

@@ -137,17 +137,22 @@ const didAt = 8
 // must know of each. It is owned by one goroutine at a time and reused after Reset; whoever keeps
 // bytes of it longer copies them.
 type Batch struct {
-	Events []Event
-	JSON   []byte
+	Events     []Event
+	JSON       []byte
+	References []Reference // in the order of Events, those of one in that of its record's bytes
 	// when the newest of the frames was sent: RFC 3339, as its sender says; empty: none says
 	Time   []byte
 	Counts Counts
+
+	refText []byte // the paths and subjects of References
 }
 
 // Reset empties the batch and keeps its memory.
 func (b *Batch) Reset() {
 	b.Events = b.Events[:0]
 	b.JSON = b.JSON[:0]
+	b.References = b.References[:0]
+	b.refText = b.refText[:0]
 	b.Time = b.Time[:0]
 	b.Counts = Counts{}
 }

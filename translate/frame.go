@@ -19,7 +19,8 @@ const (
 	// frame in base64 is less; only a record that many operations name, or megabytes that JSON has
 	// to escape, are more.
 	MaxFrameJSONBytes = 8 << 20
-	// MaxBatchJSONBytes is the most JSON that a batch may hold when a frame is appended.
+	// MaxBatchJSONBytes is the most JSON, and the most text of references, that a batch may hold
+	// when a frame is appended.
 	MaxBatchJSONBytes = math.MaxUint32 - 2*MaxFrameJSONBytes
 )
 
@@ -32,6 +33,9 @@ type Config struct {
 	// MaxFrameJSONBytes drops frames that come to more JSON as too large; 0: the constant, which it
 	// must not exceed.
 	MaxFrameJSONBytes int
+
+	// References has Batch.References filled. Else it stays empty.
+	References bool
 }
 
 // withDefaults returns c with its zeros filled.
@@ -68,10 +72,12 @@ func New(cfg Config) (*Translator, error) {
 	if err != nil {
 		return nil, err
 	}
+	seed := maphash.MakeSeed()
 	return &Translator{
 		collections:  collections,
 		maxJSONBytes: cfg.MaxFrameJSONBytes,
-		car:          carIndex{seed: maphash.MakeSeed()},
+		car:          carIndex{seed: seed},
+		record:       recordCoder{refs: finder{on: cfg.References, seed: seed}},
 	}, nil
 }
 
@@ -84,11 +90,12 @@ func New(cfg Config) (*Translator, error) {
 // docs/input.md has it, and counts the Reason. It panics if dst holds more than
 // MaxBatchJSONBytes.
 func (t *Translator) AppendFrame(dst *Batch, frame []byte) {
-	if len(dst.JSON) > MaxBatchJSONBytes {
-		panic("translate: a batch of " + strconv.Itoa(len(dst.JSON)) + " bytes is too large to append to")
+	if size := max(len(dst.JSON), len(dst.refText)); size > MaxBatchJSONBytes {
+		panic("translate: a batch of " + strconv.Itoa(size) + " bytes is too large to append to")
 	}
-	events, json := len(dst.Events), len(dst.JSON)
-	drops, filtered := dst.Counts.Drops, dst.Counts.Filtered
+	events, json, refs, refText := len(dst.Events), len(dst.JSON), len(dst.References), len(dst.refText)
+	drops, filtered, excess := dst.Counts.Drops, dst.Counts.Filtered, dst.Counts.ExcessReferences
+	t.record.refs.open(dst)
 
 	kind, reason := t.appendFrame(dst, frame)
 	if reason == kept && (kind == FrameCommit || kind == FrameIdentity || kind == FrameAccount) {
@@ -97,12 +104,14 @@ func (t *Translator) AppendFrame(dst *Batch, frame []byte) {
 	}
 	t.body = body{}
 	t.car.close()
+	t.record.refs.close()
 	t.record.trim()
 
 	dst.Counts.Frames[kind]++
 	if reason != kept {
 		dst.Events, dst.JSON = dst.Events[:events], dst.JSON[:json]
-		dst.Counts.Drops, dst.Counts.Filtered = drops, filtered
+		dst.References, dst.refText = dst.References[:refs], dst.refText[:refText]
+		dst.Counts.Drops, dst.Counts.Filtered, dst.Counts.ExcessReferences = drops, filtered, excess
 		dst.Counts.Drops[reason]++
 	}
 	for i := events; i < len(dst.Events); i++ {

@@ -46,13 +46,20 @@ func FuzzRecord(f *testing.F) {
 // generator makes records that are valid, or nearly so.
 type generator struct {
 	*rand.Rand
-	wild bool // also what the data model does not allow
+	wild   bool // also what the data model does not allow
+	refers bool // texts are often references
 }
 
 var keyPool = []string{"text", "$type", "langs", "createdAt", "embed", "a", "b", "ab", "", "cid", "mimeType", "ref", "size", "uri", "via",
 	"facets", "longer-than-eight", "longer-than-eigh", "ключ", "<&>", "\u2028", "$", "$types", "Z", "z", "0", "a\x00"}
 
+var subjectPool = []string{subjectDID, subjectURI, "did:a:b", "did:web:example.com", "did:web:a:", "at://alice.example.com", "at://did:a:b/c.d.e",
+	"at://did:a:b/c.d.e/f", "at://did:a:b/c.d.e/", "at://a", "https://example.com"}
+
 func (g *generator) text() string {
+	if g.refers && g.IntN(2) == 0 {
+		return subjectPool[g.IntN(len(subjectPool))]
+	}
 	const ascii = "abc def<>&\"\\/\n\t\x01 xyz0123456789"
 	var out []rune
 	for range g.IntN(40) {

@@ -45,6 +45,7 @@ type recordCoder struct {
 	limit   int     // how far dst may grow
 	entries []entry // those of all maps that are open
 	scratch []byte  // of whatever method runs, not across calls
+	refs    finder
 }
 
 // appendRecord appends block, a record in DAG-CBOR, as JSON. ok is false if it is not one that the
@@ -58,8 +59,14 @@ func (r *recordCoder) appendRecord(dst, block []byte, limit int) (_ []byte, ok b
 	r.reset(block)
 	r.limit = limit
 	r.entries = r.entries[:0]
+	if r.refs.on {
+		r.refs.begin()
+	}
 	dst = r.appendValue(dst, 1)
 	r.buf = nil
+	if r.refs.on && r.fail != failNone {
+		r.refs.undo()
+	}
 	return dst, r.fail == failNone
 }
 
@@ -93,7 +100,11 @@ func (r *recordCoder) appendValue(dst []byte, depth int) []byte {
 		dst = base64.RawStdEncoding.AppendEncode(dst, r.take(arg))
 		return append(dst, `"}`...)
 	case majorText:
-		return r.appendText(dst, r.take(arg))
+		s := r.take(arg)
+		if r.refs.on && mayRefer(s) {
+			r.refs.note(r.buf, s)
+		}
+		return r.appendText(dst, s)
 	case majorArray:
 		return r.appendArray(dst, arg, depth)
 	case majorMap:
@@ -184,14 +195,23 @@ func (r *recordCoder) appendArray(dst []byte, n uint64, depth int) []byte {
 		return dst
 	}
 	dst = append(dst, '[')
+	if r.refs.on {
+		r.refs.enterArray()
+	}
 	for i := range n {
 		if i > 0 {
 			dst = append(dst, ',')
+		}
+		if r.refs.on {
+			r.refs.element(r.pos)
 		}
 		dst = r.appendValue(dst, depth+1)
 		if r.fail != failNone {
 			return dst
 		}
+	}
+	if r.refs.on {
+		r.refs.leave()
 	}
 	return append(dst, ']')
 }
@@ -247,7 +267,13 @@ func (r *recordCoder) appendEntry(dst []byte, depth int) []byte {
 	}
 	dst = append(r.appendText(dst, key), ':')
 	e.value = uint32(len(dst))
-	dst = r.appendValue(dst, depth+1)
+	if r.refs.on {
+		r.refs.enterMember(e.key, e.keyLen)
+		dst = r.appendValue(dst, depth+1)
+		r.refs.leave()
+	} else {
+		dst = r.appendValue(dst, depth+1)
+	}
 	e.end = uint32(len(dst))
 	r.entries = append(r.entries, e)
 	return dst

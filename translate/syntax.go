@@ -5,6 +5,7 @@ import "bytes"
 // The limits of the identifiers, in bytes.
 const (
 	maxDIDBytes       = 2048
+	maxHandleBytes    = 253
 	maxNSIDBytes      = 317
 	maxSegmentBytes   = 63 // of an NSID
 	maxRecordKeyBytes = 512
@@ -102,6 +103,52 @@ func validNSID(s []byte) bool {
 		}
 		start += length + 1
 	}
+}
+
+// validHandle reports whether s is a handle (https://atproto.com/specs/handle): a domain name of at
+// least two labels, the last of which begins with a letter.
+func validHandle(s []byte) bool {
+	if len(s) > maxHandleBytes {
+		return false
+	}
+	for labels := 1; ; labels++ {
+		label, rest, more := bytes.Cut(s, []byte{'.'})
+		if !validNSIDSegment(label, !more) {
+			return false
+		}
+		if !more {
+			return labels > 1
+		}
+		s = rest
+	}
+}
+
+const schemeAT = "at://"
+
+// mayRefer reports whether s begins as a DID or an AT URI does.
+func mayRefer(s []byte) bool {
+	return len(s) > len(schemeAT) && (string(s[:4]) == "did:" || string(s[:5]) == schemeAT)
+}
+
+// referenceAuthority returns the length of s if it is a DID, that of its authority if it is an AT
+// URI (https://atproto.com/specs/at-uri-scheme) as indigo's syntax.ParseATURI takes it, or else 0.
+func referenceAuthority(s []byte) int {
+	rest, isURI := bytes.CutPrefix(s, []byte(schemeAT))
+	if !isURI {
+		if validDID(s) {
+			return len(s)
+		}
+		return 0
+	}
+	authority, path, hasPath := bytes.Cut(rest, []byte{'/'})
+	collection, rkey, hasKey := bytes.Cut(path, []byte{'/'})
+	switch {
+	case !validDID(authority) && (bytes.HasPrefix(authority, []byte("did:")) || !validHandle(authority)),
+		hasPath && !validNSID(collection),
+		hasKey && !validRecordKey(rkey):
+		return 0
+	}
+	return len(authority)
 }
 
 // validNSIDSegment checks one segment of the domain name; the first begins with a letter.

@@ -42,10 +42,11 @@ func (f *frameTranslator) append(dst *translate.Batch, frame []byte, seq int64) 
 
 // try undoes what AppendFrame did and returns the reason if it panics.
 func (f *frameTranslator) try(dst *translate.Batch, frame []byte) (reason any) {
-	events, json, counts := len(dst.Events), len(dst.JSON), dst.Counts
+	before := *dst
 	defer func() {
 		if reason = recover(); reason != nil {
-			dst.Events, dst.JSON, dst.Counts = dst.Events[:events], dst.JSON[:json], counts
+			before.Time = dst.Time // was overwritten
+			*dst = before
 		}
 	}()
 	f.t.AppendFrame(dst, frame)
