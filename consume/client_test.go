@@ -191,8 +191,8 @@ func TestTooLarge(t *testing.T) {
 	})
 }
 
-// TestTooLargeBreaks shows that a message over the limit which never arrives whole is not met
-// again.
+// TestTooLargeBreaks: a message over the limit that never arrives whole is not asked for again on
+// the next connection.
 func TestTooLargeBreaks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, l := pipeRelay(t, func(p *peer) {
@@ -271,7 +271,7 @@ func TestErrorFrames(t *testing.T) {
 			case 4:
 				p.ws.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(1012, "restart"), time.Now().Add(time.Second))
 				p.wait()
-			case 5: // not a frame that websocket knows
+			case 5: // an opcode that RFC 6455 reserves
 				p.ws.NetConn().Write([]byte{0x8f, 0})
 				p.wait()
 			default:

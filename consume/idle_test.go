@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// TestIdle: frames that come while Idle waits are handed over together before it is called again;
-// when it says that it has waited enough, reading waits; and it is called once more when the
-// connection has ended.
+// TestIdle: frames that arrive while Idle waits are handled together before it is called again.
+// When it returns that it has waited enough, reading blocks. When the connection has ended, it is
+// called once more.
 func TestIdle(t *testing.T) {
 	const rounds, batch = 5, 4
 	idling, sent, read := make(chan bool), make(chan int), make(chan bool)

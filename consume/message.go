@@ -58,7 +58,7 @@ func (b *buffer) read(r io.Reader) (msg []byte, tooLarge bool, err error) {
 // keep keeps the message that was read last.
 func (b *buffer) keep() { b.buf, b.kept = b.kept, b.buf }
 
-// shrink gives memory back when the messages of late were much smaller than the buffer.
+// shrink gives memory back when recent messages were much smaller than the buffer.
 func (b *buffer) shrink() {
 	if b.count++; b.count < shrinkEvery {
 		return

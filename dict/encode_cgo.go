@@ -56,7 +56,7 @@ type libzstdMemory struct {
 	cdict *C.ZSTD_CDict // read-only, shared by all contexts; nil without dictionary
 
 	// idle holds the contexts that are not in use, nil for those not yet made. Their number is
-	// fixed, so whoever has taken them all knows that no call runs.
+	// fixed, so a goroutine that has taken them all knows that no call runs.
 	idle chan *C.ZSTD_CCtx
 
 	once   sync.Once

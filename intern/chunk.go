@@ -29,7 +29,7 @@ type chunkWriter struct {
 	buf   []byte // entries
 }
 
-// takes says whether uid belongs into this chunk.
+// takes says whether uid belongs in this chunk.
 func (w *chunkWriter) takes(uid uint64) bool {
 	return w.count == 0 || uid == w.first+uint64(w.count) && w.count < maxChunkNames && len(w.buf) < maxChunkBytes
 }

@@ -9,8 +9,8 @@ import (
 	"millrace/intern/kv"
 )
 
-// newestNames is how many UIDs before a sequence's counter a reader of it begins: what was given
-// out since its owner took it up, and some that are wanted soon.
+// newestNames is how many UIDs below a sequence's counter a follower begins to read it. So it also
+// reads UIDs that another instance allocated shortly before the follower knew of the sequence.
 const newestNames = 2048
 
 // maxReadChunks is how many chunks of one sequence are read at a time.

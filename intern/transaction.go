@@ -166,7 +166,8 @@ func (t *transaction) readNames(ctx context.Context, txn kv.Txn) error {
 	return t.numberCollections(txn, t.keys[1+len(t.dids):], t.values[1+len(t.dids):])
 }
 
-// numberCollections takes what was read of the collections, and last of their counter.
+// numberCollections takes the values that were read of the collections; the last one is their
+// counter.
 func (t *transaction) numberCollections(txn kv.Txn, keys, values [][]byte) error {
 	if len(t.colls) == 0 {
 		return nil

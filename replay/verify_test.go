@@ -381,7 +381,7 @@ func indexDamages() []logDamage {
 	}
 }
 
-// otherDamages are of what leads to the blocks.
+// otherDamages damage what is not a block: references to blocks, gaps, the state.
 func otherDamages() []logDamage {
 	return []logDamage{
 		{"no reference", func(e *editor) { e.ref(2, func(*format.BlockRef) bool { return false }) }, "seq", 2, -1, "no reference", true},

@@ -339,8 +339,8 @@ func TestOthersClients(t *testing.T) {
 	})
 }
 
-// wscatReads is the same with a client that does not come back by itself: somebody starts it anew,
-// with the cursor that he saw last.
+// wscatReads is the same with a client that does not reconnect: the test starts it again, with the
+// last cursor that it received.
 func wscatReads(t *testing.T, dir, first, second string) {
 	sim := startRelaysim(t, "--rate", "200", "--wait-for-consumer")
 	data, addr := t.TempDir(), freeAddr(t)

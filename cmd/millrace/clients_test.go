@@ -176,7 +176,7 @@ func TestStoredDictionaryChanges(t *testing.T) {
 	}
 }
 
-// errEnough ends a client of Jetstream's.
+// errEnough ends Jetstream's client when it has received what the test wants.
 var errEnough = errors.New("enough")
 
 // collector is the handler of a client of Jetstream's: it keeps events up to a number.

@@ -234,7 +234,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	}
 }
 
-// logLine is a line of the log, which some start with.
+// logLine is a line of the process log; the output of some commands begins with such lines.
 var logLine = regexp.MustCompile(`(?m)^time=.*\n`)
 
 func checkTrouble(t *testing.T, out string, code, want int, says []string) {

@@ -85,7 +85,7 @@ func (s *streams) epoch(tag translate.Stream) int {
 	return n
 }
 
-// parseTruthEvent reads an event as served; plain ones have no place.
+// parseTruthEvent reads an event as served; plain ones have no position.
 func parseTruthEvent(t *testing.T, line string) truthEvent { return (&streams{}).parse(t, line) }
 
 // parse reads an extended event: its position, and the plain event that is left without it.

@@ -14,8 +14,8 @@ const dripInterval = 10 * time.Millisecond
 // use.
 type faults struct {
 	mu        sync.Mutex
-	stallTo   time.Time // nothing is written before
-	dripTo    time.Time // little is written before
+	stallTo   time.Time // nothing is written before this time
+	dripTo    time.Time // dripBytes at a time are written before this time
 	dripBytes int       // in one write
 }
 

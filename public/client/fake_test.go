@@ -88,7 +88,7 @@ func TestUnreadable(t *testing.T) {
 			t.Errorf("%s: %v after %d connections, want %v after %d", name, err, conns.Load(), tc.want, tc.conns)
 		}
 	}
-	// Once is an accident, and a dictionary that is known need not be fetched.
+	// One failure is tolerated, and a known dictionary is not fetched.
 	url, _ := fake(t, func(n int, ws *websocket.Conn) {
 		msg := []byte("hello")
 		if n == 2 {

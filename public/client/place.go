@@ -17,7 +17,7 @@ type place struct {
 	lastUS   int64    // newest stamp that was given out
 	// plain: cursor is the stamp of an event that was given out, of a server that has no positions.
 	plain   bool
-	floorUS int64 // plain: nothing before is asked for again
+	floorUS int64 // with plain: the lowest cursor that a reconnect asks for
 	window  window
 }
 

@@ -272,7 +272,7 @@ func differ(got, want []byte) error {
 // becomes more than six.
 const maxVerifiedEvent = 16 << 20
 
-// decoders are one a dictionary of the log. Safe for concurrent use once made.
+// decoders has a decoder for each dictionary of the log. Safe for concurrent use once made.
 type decoders struct {
 	byID map[uint32]*dict.Decoder
 }

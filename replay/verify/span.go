@@ -73,7 +73,7 @@ func (c *spanCheck) add(b *blockCheck) {
 	}
 }
 
-// missed notes spans that end before key with a block that is not there.
+// missed reports each span before key: its last block, whose key the span has, is not there.
 func (c *spanCheck) missed(key int64) {
 	for ; c.spans.ok && c.spans.key < key; c.spans.next() {
 		c.v.fault(format.RangeSpan, c.spans.key, "its last block is not there")

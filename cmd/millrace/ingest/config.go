@@ -44,7 +44,7 @@ type Config struct {
 
 // testHooks are what tests set in Config. The zero value changes nothing.
 type testHooks struct {
-	blockBytes int // of frames that close a job; 0: what InFlightBytes allows
+	blockBytes int // bytes of frames at which a job is closed; 0: what InFlightBytes allows
 }
 
 // withDefaults returns c with its zeros filled.

@@ -54,8 +54,8 @@ type Pipeline struct {
 	cfg        Config
 	metrics    *metrics
 	blockBytes int                 // raw bytes that close a job; of JSON, that end a block
-	frameBytes int                 // of JSON that one frame may have
-	room       *semaphore.Weighted // frameBytes of JSON, for jobs between order and disk
+	frameBytes int                 // bytes of JSON that one frame may have
+	room       *semaphore.Weighted // bytes of JSON that jobs between the ordering stage and the disk may still take
 
 	free    chan *job   // jobs that nobody uses
 	raws    chan []byte // buffers for frames that nobody uses

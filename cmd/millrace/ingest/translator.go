@@ -33,7 +33,7 @@ func (f *frameTranslator) append(dst *translate.Batch, frame []byte, seq int64) 
 		}
 	}
 	if reason := f.try(dst, frame); reason != nil {
-		f.t = nil // whatever state it was left in
+		f.t = nil // after a panic its state is unknown
 		f.panics.Inc()
 		f.logger.Error("translating a frame panicked; it is dropped, please report it", "seq", seq, "panic", fmt.Sprint(reason))
 	}

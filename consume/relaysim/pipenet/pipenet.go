@@ -29,7 +29,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close ends Accept and what dials. Connections stay open.
+// Close ends Accept and pending calls of Dial. Connections stay open.
 func (l *Listener) Close() error { l.once.Do(func() { close(l.done) }); return nil }
 
 // Addr is a loopback address that nothing listens on.

@@ -200,7 +200,7 @@ func (f *follower) end(w *waiter) {
 	f.waiting--
 }
 
-// deliver takes what the feed has read.
+// deliver caches the names that the feed has read, and gives them to those who wait for them.
 func (f *follower) deliver(names []Name) {
 	f.interner.Cache(names)
 	for i := range names {
@@ -310,7 +310,7 @@ func (f *follower) expire() {
 		if w.done {
 			continue
 		}
-		if v.leader(w.item.Hash()) != w.leader { // it has died, or is not relied on for a while
+		if v.leader(w.item.Hash()) != w.leader { // the leader has died, or was late repeatedly
 			w.since, w.leader = time.Time{}, nil
 		}
 		if w.key == "" || now.Sub(w.since) >= holdOff {

@@ -8,7 +8,7 @@ const (
 	tolerated  = 2
 	minBackOff = time.Second
 	maxBackOff = time.Minute
-	lateAgain  = 10 * time.Second // lateness after so long without any is the first again
+	lateAgain  = 10 * time.Second // after so long without lateness, the next one counts as the first
 )
 
 // lateness follows how often a leader's results were late. A leader that reads another stream, or

@@ -37,7 +37,7 @@ func TestTranslate(t *testing.T) {
 			}
 		}
 	}
-	// As the directory layer passes on what its allocator meets.
+	// The texts in which the directory layer reports errors of its allocator.
 	for text, want := range map[string]bool{
 		"unable to allocate new directory prefix (" + fdb.Error{Code: 1025}.Error() + ")": true,
 		"unable to allocate new directory prefix (" + fdb.Error{Code: 2000}.Error() + ")": false,

@@ -22,7 +22,7 @@ const markKey = "\xffmark"
 // what came after it.
 type marker struct {
 	db    *pebbleguard.DB
-	count uint64 // of the last mark; guarded by the mark's Due
+	count uint64 // of the last mark; only the caller for whom the mark's Due returned true uses it
 	held  bool   // the mark stays until raise
 }
 

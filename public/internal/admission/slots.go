@@ -38,7 +38,7 @@ const (
 type Claim struct {
 	controller *Controller
 	slots      *slots
-	lane       *lane // nil: the address needs none
+	lane       *lane // nil: the address may have several messages at once
 	index      int   // the lane's
 	key        netip.Prefix
 	done       <-chan struct{}

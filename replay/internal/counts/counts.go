@@ -142,7 +142,7 @@ func (c *Counter) collection(name string) *counter {
 		}
 	}
 	n := new(counter)
-	c.collections[string([]byte(name))] = n // not to keep the block's table
+	c.collections[string([]byte(name))] = n // a copy: name aliases the block's table
 	return n
 }
 
@@ -183,7 +183,7 @@ func (c *Counter) all() []*counter {
 	return all
 }
 
-// Read returns what was counted until mono, but for Until.
+// Read returns what was counted until mono. The caller sets Until.
 func (c *Counter) Read(mono time.Duration) Counts {
 	c.mu.Lock()
 	defer c.mu.Unlock()

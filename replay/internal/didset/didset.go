@@ -67,7 +67,7 @@ func New(dids []string) *Set {
 	return s
 }
 
-// bucket returns the bucket of a hash; the last entry of starts is none's.
+// bucket returns the bucket of a hash; the last entry of starts belongs to no bucket.
 func (s *Set) bucket(hash uint64) int {
 	hi, _ := bits.Mul64(hash, uint64(len(s.starts)-1))
 	return int(hi)
@@ -100,7 +100,7 @@ func (s *Set) Has(hash uint64, did string) bool {
 	return ok
 }
 
-// All yields the DIDs, those that were given twice maybe twice.
+// All yields the DIDs. One that New was given twice may come twice.
 func (s *Set) All() iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for i := range s.slots {

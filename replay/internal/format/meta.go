@@ -164,7 +164,7 @@ func DecodeStreams(b []byte) ([]Stream, error) {
 type Use struct {
 	ID      uint32
 	SinceUS int64 // wall clock when it first became the stored one; 0: not known
-	FromUS  int64 // the log's newest stamp when it last became that
+	FromUS  int64 // the log's newest stamp when it last became the stored one
 	// the log's newest stamp when another took its place, if blocks came between; else as before
 	ThroughUS int64
 }

@@ -33,7 +33,7 @@ func (t *NameTable) At(i int) string { return t.text[FrameStart(t.ends, i):t.end
 // bytes returns about how much memory the table takes.
 func (t *NameTable) bytes() int { return len(t.text) + 4*len(t.ends) }
 
-// appendTable appends a table: the column id of where the names end, and the names.
+// appendTable appends a table: column id, which says where each name ends, and the names.
 func appendTable(dst []byte, id byte, t *NameTable) []byte {
 	dst = appendColumn(dst, id, true, t.ends)
 	return append(dst, t.text...)

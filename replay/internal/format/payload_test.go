@@ -43,7 +43,7 @@ func openSubstreams(t *testing.T, first []byte, substreams [MaxSubstreams][]byte
 	return p
 }
 
-// testPack packs n bytes of so many letters, in frames of most bytes at most.
+// testPages packs n bytes of so many letters, in frames of most bytes at most.
 func testPages(t *testing.T, rng *rand.Rand, n, letters, most int) {
 	t.Helper()
 	frames := make([]byte, n)

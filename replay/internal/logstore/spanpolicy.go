@@ -10,8 +10,8 @@ import (
 
 // SpanPolicy makes Pebble end a table where a range ends, so that no table spans two of them, and
 // to compress what becomes smaller by it: with MinLZ where its assembly is, else with snappy. The
-// plain part is compressed already; the zstd part would lose a quarter of its bytes, and a cold
-// compressed reader a third of its speed. What it does not compress goes to blob files.
+// plain part is compressed already. The zstd part would become smaller, but slow down a cold
+// compressed reader. What it does not compress goes to blob files.
 func SpanPolicy(start []byte) (pebble.SpanPolicy, []byte, error) {
 	if len(start) == 0 {
 		return pebble.SpanPolicy{}, format.RangeMeta.Start(), nil

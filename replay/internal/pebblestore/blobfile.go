@@ -15,13 +15,13 @@ import (
 const (
 	// slowRead is how long a read of some dozens of KiB takes that had to wait for the disk.
 	slowRead = 100 * time.Microsecond
-	// runReads is how many reads that follow each other are no selective query's.
+	// runReads is how many consecutive reads make a run. A selective query makes fewer.
 	runReads = 3
-	// runSkip is how many bytes may lie between them.
+	// runSkip is how many bytes may lie between two reads of a run.
 	runSkip = 64 << 10
 	// runAhead is how much of the file is read ahead at once.
 	runAhead = 512 << 10
-	// maxRuns is how many are remembered for each file.
+	// maxRuns is how many runs are remembered for each file.
 	maxRuns = 4
 )
 

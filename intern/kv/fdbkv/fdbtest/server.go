@@ -115,7 +115,7 @@ func (s *Server) Kill() {
 	s.cmd = nil
 }
 
-// Pause stops the process's clock, so to speak: connections stay, nothing is answered.
+// Pause stops the process with SIGSTOP: connections stay open, and nothing is answered.
 func (s *Server) Pause() { s.signal(syscall.SIGSTOP) }
 
 // Resume ends Pause.
