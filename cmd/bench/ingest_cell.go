@@ -92,6 +92,7 @@ func (f *ingestFlags) measure(ctx context.Context, c *ingestCell, bin, dir strin
 		if t, err = newTruth(filepath.Join(dir, "truth")); err != nil {
 			return nil, err
 		}
+		defer t.close()
 		args = append(args, "--truth", t.name)
 	}
 	p := &cellParts{}
@@ -99,6 +100,9 @@ func (f *ingestFlags) measure(ctx context.Context, c *ingestCell, bin, dir strin
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, p.relay.stop()) }()
+	if t != nil {
+		defer t.discard()
+	}
 	relay, err := p.relay.await(listening)
 	if err != nil {
 		return nil, err
@@ -111,11 +115,7 @@ func (f *ingestFlags) measure(ctx context.Context, c *ingestCell, bin, dir strin
 		}
 		defer func() { err = errors.Join(err, p.server.stop()) }()
 	}
-	r, err = p.measure(ctx, c, f.warm, address, t)
-	if t != nil {
-		t.discard() // or the relay waits for room in the pipe, and does not end
-	}
-	return r, err
+	return p.measure(ctx, c, f.warm, address, t)
 }
 
 // serve starts the server and returns where to subscribe.

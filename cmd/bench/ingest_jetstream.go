@@ -27,7 +27,6 @@ import (
 	"github.com/ipld/go-car"
 	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sync/semaphore"
 	"golang.org/x/time/rate"
 
 	"millrace/dict"
@@ -303,21 +302,19 @@ func (j *jetstream) sequence(ctx context.Context) error {
 func (j *jetstream) emit(ctx context.Context, plain []byte) error {
 	j.mu.RLock()
 	defer j.mu.RUnlock()
-	turns := semaphore.NewWeighted(jetstreamEmits)
+	var emits errgroup.Group
+	emits.SetLimit(jetstreamEmits)
 	for outbox, gone := range j.outboxes {
-		if err := turns.Acquire(ctx, 1); err != nil {
-			return err
-		}
-		go func() {
-			defer turns.Release(1)
+		emits.Go(func() error {
 			select {
 			case outbox <- plain:
 			case <-gone:
 			case <-ctx.Done():
 			}
-		}()
+			return ctx.Err()
+		})
 	}
-	return turns.Acquire(ctx, jetstreamEmits)
+	return emits.Wait()
 }
 
 // subscribe serves one subscriber, live, plain and unfiltered.

@@ -26,6 +26,8 @@ type process struct {
 
 	mu   sync.Mutex
 	tail [][]byte // the newest lines of both its outputs
+
+	running sync.WaitGroup // listen, and what waits for the process
 }
 
 const (
@@ -44,12 +46,12 @@ func startProcess(ctx context.Context, name string, args []string, env ...string
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", filepath.Base(name), err)
 	}
-	go p.listen(r)
-	go func() {
+	p.running.Go(func() { p.listen(r) })
+	p.running.Go(func() {
 		p.err = p.cmd.Wait()
 		w.Close()
 		close(p.done)
-	}()
+	})
 	return p, nil
 }
 
@@ -98,6 +100,7 @@ func (p *process) failed(err error) error {
 // stop ends the child and waits for it. It is safe twice.
 func (p *process) stop() error {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+	defer p.running.Wait()
 	select {
 	case <-p.done:
 		return nil

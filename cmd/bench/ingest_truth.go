@@ -8,6 +8,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
+	"syscall"
 )
 
 // truth is what the relay says a correct consumer must hold, event by event, as it makes it. The
@@ -18,6 +20,8 @@ type truth struct {
 	chunks chan []byte // whole lines
 	rest   []byte      // of the chunk at hand
 	err    error       // after chunks is closed
+
+	running sync.WaitGroup // read and discard
 }
 
 const (
@@ -25,13 +29,13 @@ const (
 	maxTruthChunks  = 512 // how far the relay may be ahead of the subscriber
 )
 
-// newTruth makes the pipe. The relay must open it for writing, or nothing ever ends.
+// newTruth makes the pipe, which the relay must open for writing.
 func newTruth(name string) (*truth, error) {
 	if err := makePipe(name); err != nil {
 		return nil, fmt.Errorf("make the pipe of the truth: %w", err)
 	}
 	t := &truth{name: name, chunks: make(chan []byte, maxTruthChunks)}
-	go t.read()
+	t.running.Go(t.read)
 	return t, nil
 }
 
@@ -88,12 +92,22 @@ func (t *truth) next() ([]byte, error) {
 	return line, nil
 }
 
-// discard forgets what comes from now on, until the relay ends.
+// discard forgets what comes from now on, until the relay ends: else the relay waits for room in
+// the pipe.
 func (t *truth) discard() {
-	go func() {
+	t.running.Go(func() {
 		for range t.chunks { //nolint:revive // there is nothing to do with them
 		}
-	}()
+	})
+}
+
+// close waits for what discard still reads. The relay must have ended.
+func (t *truth) close() {
+	// A relay that never opened the pipe keeps its reader waiting for a writer.
+	if f, err := os.OpenFile(t.name, os.O_WRONLY|syscall.O_NONBLOCK, 0); err == nil {
+		f.Close()
+	}
+	t.running.Wait()
 }
 
 // errDiffers says that an event is not the one that must come here.

@@ -23,10 +23,9 @@ type baselineServer struct {
 	store *jetstreamStore
 	http  *http.Server
 	addr  string
-	done  chan struct{}
 
 	stopping chan struct{}
-	replays  sync.WaitGroup // that read the store; of clients that came before stop
+	running  sync.WaitGroup // http, and replays of clients that came before stop
 }
 
 // startBaseline opens the store in dir and serves it on a port of the loopback address.
@@ -39,12 +38,9 @@ func startBaseline(dir string) (*baselineServer, error) {
 	if err != nil {
 		return nil, errors.Join(err, store.Close())
 	}
-	s := &baselineServer{store: store, addr: ln.Addr().String(), done: make(chan struct{}), stopping: make(chan struct{})}
+	s := &baselineServer{store: store, addr: ln.Addr().String(), stopping: make(chan struct{})}
 	s.http = &http.Server{Handler: http.HandlerFunc(s.subscribe)} //nolint:gosec // its only client is ours
-	go func() {
-		defer close(s.done)
-		_ = s.http.Serve(ln) // until stop
-	}()
+	s.running.Go(func() { _ = s.http.Serve(ln) })                 // until stop
 	return s, nil
 }
 
@@ -52,8 +48,7 @@ func startBaseline(dir string) (*baselineServer, error) {
 func (s *baselineServer) stop() error {
 	close(s.stopping)
 	err := s.http.Close()
-	<-s.done
-	s.replays.Wait() // http knows nothing of hijacked connections
+	s.running.Wait() // http knows nothing of hijacked connections
 	return errors.Join(err, s.store.Close())
 }
 
@@ -100,7 +95,7 @@ func (s *baselineServer) subscribe(w http.ResponseWriter, r *http.Request) {
 	}
 	defer ws.Close()
 	outbox, gone := make(chan []byte, jetstreamOutbox), make(chan struct{})
-	s.replays.Go(func() {
+	s.running.Go(func() {
 		defer close(outbox)
 		reads := rate.NewLimiter(noPace, noPace)
 		// A failed replay shows as events that the client waits for.

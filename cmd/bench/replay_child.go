@@ -16,6 +16,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // replayBinaries are the programs that run beside the benchmark.
@@ -162,13 +164,13 @@ func bareSocket(ctx context.Context, frames []byte, bytes int64) (streamed, erro
 	if err != nil {
 		return streamed{}, err
 	}
+	var sender errgroup.Group
+	defer sender.Wait() //nolint:errcheck // a failure before the end is the reader's too
 	defer ln.Close()
-	sent := make(chan error, 1)
-	go func() {
+	sender.Go(func() error {
 		conn, err := ln.Accept()
 		if err != nil {
-			sent <- err
-			return
+			return err
 		}
 		defer conn.Close()
 		for left, at := bytes, 0; left > 0 && err == nil; {
@@ -177,8 +179,8 @@ func bareSocket(ctx context.Context, frames []byte, bytes int64) (streamed, erro
 			left -= int64(n)
 			at = (at + n) % len(frames)
 		}
-		sent <- err
-	}()
+		return err
+	})
 	conn, err := net.Dial("tcp", ln.Addr().String())
 	if err != nil {
 		return streamed{}, err
@@ -192,7 +194,7 @@ func bareSocket(ctx context.Context, frames []byte, bytes int64) (streamed, erro
 			return streamed{}, err
 		}
 	}
-	return streamed{c.frames, c.bytes, time.Since(begun)}, <-sent
+	return streamed{c.frames, c.bytes, time.Since(begun)}, sender.Wait()
 }
 
 // bare measures the socket with what a subscription sends.

@@ -13,11 +13,11 @@ import (
 
 // lagMeter is a live subscriber that notes how old events are when they come, by their time_us.
 type lagMeter struct {
-	client *frameClient
-	now    int64         // of the read under way
-	phase  atomic.Int32  // which list the lags go to
-	lags   [3][]int64    // microseconds; 0: while it settles
-	ended  chan struct{} // closed when the reading has ended
+	client  *frameClient
+	now     int64        // of the read under way
+	phase   atomic.Int32 // which list the lags go to
+	lags    [3][]int64   // microseconds; 0: while it settles
+	reading sync.WaitGroup
 }
 
 // meterLag subscribes live.
@@ -26,15 +26,14 @@ func meterLag(ctx context.Context, addr string) (*lagMeter, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &lagMeter{client: c, ended: make(chan struct{})}
+	m := &lagMeter{client: c}
 	c.payload = func(payload []byte) {
 		if us := stampIn(payload); us != 0 {
 			p := m.phase.Load()
 			m.lags[p] = append(m.lags[p], m.now-us)
 		}
 	}
-	go func() {
-		defer close(m.ended)
+	m.reading.Go(func() {
 		for {
 			n, err := c.conn.Read(c.buf)
 			m.now = time.Now().UnixMicro()
@@ -43,14 +42,14 @@ func meterLag(ctx context.Context, addr string) (*lagMeter, error) {
 				return
 			}
 		}
-	}()
+	})
 	return m, nil
 }
 
 // stop ends it; the lags may be read then.
 func (m *lagMeter) stop() {
 	m.client.close()
-	<-m.ended
+	m.reading.Wait()
 }
 
 // p99 returns the median and the 99th percentile of a phase.

@@ -13,6 +13,8 @@ import (
 	"runtime"
 	"slices"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // subscribersFlags are the flags of `bench subscribers`.
@@ -277,11 +279,14 @@ func measureScenario(ctx context.Context, f *subscribersFlags, s scenario, dir s
 
 // measure takes the figures while everything runs.
 func (r *result) measure(ctx context.Context, f *subscribersFlags, set *subscriberSet, server *serverProcess, relay *relayProcess) error {
-	var profiled chan error
+	var profile errgroup.Group
 	if f.profile != "" {
-		profiled = make(chan error, 1)
-		go func() { profiled <- server.profile(f.profile, f.seconds) }()
+		profile.Go(func() error { return server.profile(f.profile, f.seconds) })
 	}
+	return errors.Join(r.measureCosts(ctx, f, set, server, relay), profile.Wait())
+}
+
+func (r *result) measureCosts(ctx context.Context, f *subscribersFlags, set *subscriberSet, server *serverProcess, relay *relayProcess) error {
 	set.measureFrom()
 	s0, r0, c0, made := server.usage(), relay.usage(), ownUsage(), relay.messages()
 	end := time.Now().Add(f.seconds)
@@ -301,9 +306,6 @@ func (r *result) measure(ctx context.Context, f *subscribersFlags, set *subscrib
 	r.seconds = s1.at.Sub(s0.at).Seconds()
 	r.frames = float64(relay.messages() - made)
 	r.server, r.relay, r.clients, r.rss = s1.cores(s0), r1.cores(r0), c1.cores(c0), s1.rss
-	if profiled != nil {
-		return <-profiled
-	}
 	return nil
 }
 

@@ -31,7 +31,7 @@ type subscriberSet struct {
 
 	requests chan func() // run by the loop, between two reads
 	stop     chan struct{}
-	stopped  chan struct{}
+	looping  sync.WaitGroup
 }
 
 // tally is what a client had at a moment.
@@ -50,7 +50,7 @@ func connectSubscribers(ctx context.Context, s scenario, addr, truth string) (*s
 	if err != nil {
 		return nil, fmt.Errorf("epoll: %w", err)
 	}
-	c := &subscriberSet{epoll: epoll, requests: make(chan func()), stop: make(chan struct{}), stopped: make(chan struct{})}
+	c := &subscriberSet{epoll: epoll, requests: make(chan func()), stop: make(chan struct{})}
 	c.from.Store(1 << 62)
 	dids, err := someDIDs(truth)
 	if err != nil {
@@ -65,8 +65,12 @@ func connectSubscribers(ctx context.Context, s scenario, addr, truth string) (*s
 			c.clients = append(c.clients, k)
 		}
 	}
-	go c.loop()
-	return c, c.connect(ctx, addr)
+	c.looping.Go(c.loop)
+	if err := c.connect(ctx, addr); err != nil {
+		c.close()
+		return nil, err
+	}
+	return c, nil
 }
 
 func (c *subscriberSet) connect(ctx context.Context, addr string) error {
@@ -168,7 +172,7 @@ func (c *subscriberSet) do(f func()) {
 	select {
 	case c.requests <- func() { defer close(done); f() }:
 		<-done
-	case <-c.stopped:
+	case <-c.stop:
 	}
 }
 
@@ -184,7 +188,6 @@ func (c *subscriberSet) watch(k *skimmer) {
 
 // loop reads for everybody.
 func (c *subscriberSet) loop() {
-	defer close(c.stopped)
 	byFD := map[int32]*skimmer{}
 	buf := make([]byte, 256<<10)
 	small := make([]byte, 500) // about one event
@@ -261,7 +264,7 @@ func (c *subscriberSet) drop(paces ...pace) {
 // close ends all connections.
 func (c *subscriberSet) close() {
 	close(c.stop)
-	<-c.stopped
+	c.looping.Wait()
 	for _, k := range c.clients {
 		if k.fd > 0 {
 			_ = syscall.Close(k.fd)

@@ -46,12 +46,13 @@ type Relay struct {
 
 // conn is one consumer's connection.
 type conn struct {
-	ws    *websocket.Conn
-	raw   net.Conn
-	pongs chan []byte
-	gate  *gate
-	ready chan struct{} // always closed
-	stop  context.CancelCauseFunc
+	ws      *websocket.Conn
+	raw     net.Conn
+	reading sync.WaitGroup
+	pongs   chan []byte
+	gate    *gate
+	ready   chan struct{} // always closed
+	stop    context.CancelCauseFunc
 }
 
 // handler returns the relay's routes.
@@ -98,25 +99,22 @@ func (r *Relay) subscribe(w http.ResponseWriter, req *http.Request) {
 	close(c.ready)
 	r.add(c)
 	defer r.remove(c)
-	read := make(chan struct{})
-	go func() { defer close(read); c.read() }()
+	c.reading.Go(c.read)
 	err = r.feed(ctx, c, cursor, live)
 	r.log.Debug("consumer left", "remote", req.RemoteAddr, "cause", err)
-	c.hangUp(err, read)
+	c.hangUp(err)
 }
 
 // hangUp closes the connection, which ends the reading of it. What was written still arrives if the
 // stream ended by itself.
-func (c *conn) hangUp(why error, read <-chan struct{}) {
+func (c *conn) hangUp(why error) {
 	if tcp, ok := c.raw.(*net.TCPConn); ok && (errors.Is(why, errRenumbering) || errors.Is(why, errTooSlow) || errors.Is(why, errFuture)) {
 		_ = tcp.CloseWrite()
-		select {
-		case <-read:
-		case <-time.After(lingerTimeout):
-		}
+		_ = tcp.SetReadDeadline(time.Now().Add(lingerTimeout))
+		c.reading.Wait()
 	}
 	c.raw.Close()
-	<-read
+	c.reading.Wait()
 }
 
 func (r *Relay) add(c *conn) {

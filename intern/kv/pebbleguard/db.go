@@ -248,21 +248,32 @@ func (d *DB) Guard(f func() error) error {
 	if err := d.Err(); err != nil {
 		return err
 	}
-	done := make(chan error, 1)
-	go func() {
-		defer func() {
-			if p := recover(); p != nil {
-				d.Fail(fmt.Errorf("panic in the store: %v", p))
-			}
-		}()
-		done <- d.cfg.clean(f())
-	}()
+	done := d.begin(f, func(p any) error {
+		d.Fail(fmt.Errorf("panic in the store: %v", p))
+		return d.failure
+	})
 	select {
 	case err := <-done:
 		return cmp.Or(d.Err(), err)
 	case <-d.failed:
 		return d.failure
 	}
+}
+
+// begin runs f, which calls Pebble, in a goroutine of its own, and returns where its error comes;
+// panicked makes one of a panic. It is the one goroutine that need not end: Pebble may have stopped
+// with a lock held.
+func (d *DB) begin(f func() error, panicked func(p any) error) <-chan error {
+	done := make(chan error, 1)
+	go func() {
+		defer func() {
+			if p := recover(); p != nil {
+				done <- panicked(p)
+			}
+		}()
+		done <- d.cfg.clean(f())
+	}()
+	return done
 }
 
 // panicked says what a panic of Pebble's means: a file that it does not expect.
@@ -318,15 +329,7 @@ func (d *DB) Close() error {
 // closeReader closes a database that is open for reading only: also one that has failed, as it
 // writes nothing. Of that the failure is no error of closing.
 func (d *DB) closeReader() error {
-	done := make(chan error, 1)
-	go func() {
-		defer func() {
-			if p := recover(); p != nil {
-				done <- d.panicked(p)
-			}
-		}()
-		done <- d.cfg.clean(d.db.Close())
-	}()
+	done := d.begin(d.db.Close, d.panicked)
 	if d.Err() == nil {
 		return <-done
 	}
@@ -338,8 +341,7 @@ func (d *DB) closeReader() error {
 	}
 }
 
-// failedCloseWait is how long the closing of a failed database is waited for: Pebble may have
-// stopped with a lock held.
+// failedCloseWait is how long the closing of a failed database is waited for (see begin).
 const failedCloseWait = time.Second
 
 func (d *DB) unlock() error {

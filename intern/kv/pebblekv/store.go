@@ -124,15 +124,8 @@ func (s *Store) Close() error {
 	}
 	s.closed = true
 	s.mu.Unlock()
-	idle := make(chan struct{})
-	go func() {
-		s.inFlight.Wait()
-		close(idle)
-	}()
-	select {
-	case <-idle:
-	case <-s.db.Failed(): // transactions may then never end
-	}
+	// Guard waits until the store has failed, at most: transactions may then never end.
+	_ = s.db.Guard(func() error { s.inFlight.Wait(); return nil })
 	var err error
 	if s.mark != nil {
 		err = s.db.Guard(s.db.Pebble().Flush) // spares the next start the replay of the log
