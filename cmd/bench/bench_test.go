@@ -35,7 +35,7 @@ func TestSnowflake(t *testing.T) {
 
 // TestTraffic checks that what is made is new and valid.
 func TestTraffic(t *testing.T) {
-	source, seen := newTraffic(1, 20), make(map[string]bool)
+	source, seen := newTraffic(), make(map[string]bool)
 	b := newBatch(100)
 	for range 50 {
 		source.next(b)
@@ -52,7 +52,7 @@ func TestTraffic(t *testing.T) {
 // TestIntern runs every part of the command, small.
 func TestIntern(t *testing.T) {
 	var out bytes.Buffer
-	args := []string{"intern", "-dir", t.TempDir(), "-workers", "2", "-time", "20ms", "-sim-read", "10us", "-sim-commit", "20us",
+	args := []string{"intern", "-dir", t.TempDir(), "-workers", "2", "-time", "20ms",
 		"-uris", "2000,4000"}
 	if err := run(context.Background(), args, &out); err != nil {
 		t.Fatal(err)

@@ -8,7 +8,7 @@
 //	subscribers  fan-out to many subscribers: mixed filters, quiet ones, slow ones; CPU, lag and
 //	             memory (Linux)
 //	intern       schemes of giving out UIDs compared, load on a store (FoundationDB with -tags
-//	             fdb), instances that share one, collisions of hashes
+//	             fdb), instances that share one
 //	all          what is to be reached of every subject, as one table
 //	jetstream    the baseline of ingest, which ingest starts as a process of its own
 //

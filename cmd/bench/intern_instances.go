@@ -36,11 +36,11 @@ type instanceReport struct {
 // benchInstances has one, two and four processes intern the same stream at the same time, each as
 // if it were alone.
 func benchInstances(ctx context.Context, f *internFlags, out io.Writer) error {
-	if f.child {
+	if f.childPath != "" {
 		return runInstance(ctx, f, out)
 	}
 	fmt.Fprintf(out, "FoundationDB, instances (processes) that intern the same stream of new URIs, batches of %d, %d in flight each, %d workers each, %s, %v.\n\n",
-		f.block, f.callers, f.loadWorkers, paced(f.rate), f.runFor)
+		f.block, f.callers, loadWorkers, paced(f.rate), f.runFor)
 	fmt.Fprintln(out, "| instances | URIs/s each (least) | of one alone | transactions | repeated | p50 ms a batch | p99 ms | taken over | same UIDs |")
 	fmt.Fprintln(out, "|---:|---:|---:|---:|---:|---:|---:|---:|---|")
 	alone := 0.0
@@ -105,9 +105,8 @@ func runInstances(ctx context.Context, f *internFlags, n int) ([]instanceReport,
 	for i := range n {
 		wg.Go(func() {
 			cmd := exec.CommandContext(ctx, self, "intern", "-only", "instances", "-child", path, "-fdb-cluster-file", f.clusterFile,
-				"-child-start", strconv.FormatInt(start.UnixNano(), 10), "-run", f.runFor.String(), "-seed", strconv.FormatUint(f.seed, 10),
-				"-block", strconv.Itoa(f.block), "-callers", strconv.Itoa(f.callers), "-load-workers", strconv.Itoa(f.loadWorkers),
-				"-per-did", strconv.Itoa(f.perDID), "-cache", strconv.Itoa(f.cacheMiB), "-rate", strconv.Itoa(f.rate))
+				"-child-start", strconv.FormatInt(start.UnixNano(), 10), "-run", f.runFor.String(),
+				"-block", strconv.Itoa(f.block), "-callers", strconv.Itoa(f.callers), "-rate", strconv.Itoa(f.rate))
 			var stdout, stderr bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &stdout, &stderr
 			if err := cmd.Run(); err != nil {
@@ -128,15 +127,14 @@ func runInstance(ctx context.Context, f *internFlags, out io.Writer) error {
 		return err
 	}
 	registry := prometheus.NewRegistry()
-	in, err := intern.Open(ctx, intern.Config{Store: store, Workers: f.loadWorkers, BatchStrings: max(f.block, 512),
-		CacheBytes: int64(f.cacheMiB) << 20, Registerer: registry})
+	in, err := openInterner(ctx, store, loadWorkers, registry)
 	if err != nil {
 		return err
 	}
 	defer in.Close()
 	start := time.Unix(0, f.childStart)
 	time.Sleep(time.Until(start))
-	s := &streamRun{in: in, f: f, source: newTraffic(f.seed, f.perDID), start: start}
+	s := &streamRun{in: in, f: f, source: newTraffic(), start: start}
 	report, err := s.run(ctx)
 	if err != nil {
 		return err

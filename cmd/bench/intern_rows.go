@@ -5,9 +5,6 @@ import (
 	"fmt"
 	"io"
 	"time"
-
-	"millrace/intern"
-	"millrace/intern/kv/pebblekv"
 )
 
 // internRowURIs is enough for flushes and compactions to be part of it; larger stores: bench intern
@@ -16,17 +13,17 @@ const internRowURIs = 2_000_000
 
 // measureIntern gives UIDs to new URIs in the embedded store.
 func measureIntern(ctx context.Context, dir string, progress io.Writer) ([]reachRow, error) {
-	store, err := pebblekv.Open(pebblekv.Config{Dir: dir, CacheBytes: 64 << 20, MemTableBytes: 32 << 20})
+	store, err := openEmbedded(dir)
 	if err != nil {
 		return nil, err
 	}
 	defer store.Close()
-	in, err := intern.Open(ctx, intern.Config{Store: store, CacheBytes: 16 << 20})
+	in, err := openInterner(ctx, store, 4, nil)
 	if err != nil {
 		return nil, err
 	}
 	defer in.Close()
-	l := &loader{in: in, traffic: newTraffic(1, 20), block: 512, callers: 4}
+	l := &loader{in: in, traffic: newTraffic(), block: 512, callers: 4}
 	begun := time.Now()
 	if err := l.run(ctx, internRowURIs); err != nil {
 		return nil, err

@@ -1,10 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -16,33 +16,34 @@ import (
 	"millrace/intern/kv/pebblekv"
 )
 
-// benchLoad interns new URIs of mostly known DIDs on the embedded store, durably, and shows what it
-// costs.
+// loadWorkers is how many transactions are in flight.
+const loadWorkers = 4
+
+// benchLoad interns new URIs of mostly known DIDs, durably, and shows what it costs: of the
+// embedded store also on disk. What a FoundationDB cluster takes it reports itself (fdbcli status).
 func benchLoad(ctx context.Context, f *internFlags, out io.Writer) error {
-	if f.store == "fdb" {
-		return loadFoundation(ctx, f, out)
-	}
-	dir, err := os.MkdirTemp(f.dir, "millrace-bench-")
+	name := cmp.Or(f.store, "pebble")
+	store, remove, err := newInternStore(ctx, f, name, "load")
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
-	store, err := pebblekv.Open(pebblekv.Config{Dir: dir, CacheBytes: int64(f.blockMiB) << 20, MemTableBytes: int64(f.memTableMiB) << 20})
-	if err != nil {
-		return err
+	embedded, _ := store.(*pebblekv.Store)
+	if embedded != nil || !f.keep {
+		defer remove()
 	}
-	defer store.Close()
-	in, err := intern.Open(ctx, intern.Config{Store: store, Workers: f.loadWorkers, CacheBytes: int64(f.cacheMiB) << 20})
+	in, err := openInterner(ctx, store, loadWorkers, nil)
 	if err != nil {
 		return err
 	}
 	defer in.Close()
-	fmt.Fprintf(out, "Embedded store, new URIs, %d URIs a DID, batches of %d, %d in flight, %d workers; "+
-		"caches: %d MiB UIDs, %d MiB blocks, memtables of %d MiB; %d CPUs.\n\n", f.perDID, f.block, f.callers, f.loadWorkers,
-		f.cacheMiB, f.blockMiB, f.memTableMiB, runtime.NumCPU())
-	fmt.Fprintln(out, "| URIs | URIs/s since the row before | p50 ms a batch | p99 ms | bytes a URI as it lies | compacted | write amplification | peak heap MiB |")
-	fmt.Fprintln(out, "|---:|---:|---:|---:|---:|---:|---:|---:|")
-	l := &loader{in: in, traffic: newTraffic(f.seed, f.perDID), block: f.block, callers: f.callers, rate: f.rate}
+	fmt.Fprintf(out, "Store %s, new URIs, %d URIs a DID, batches of %d, %d in flight, %d workers; %d CPUs.\n\n", name, urisPerDID, f.block,
+		f.callers, loadWorkers, runtime.NumCPU())
+	header, rule := "| URIs | URIs/s since the row before | p50 ms a batch | p99 ms |", "|---:|---:|---:|---:|"
+	if embedded != nil {
+		header, rule = header+" bytes a URI as it lies | compacted | write amplification | peak heap MiB |", rule+"---:|---:|---:|---:|"
+	}
+	fmt.Fprintf(out, "%s\n%s\n", header, rule)
+	l := &loader{in: in, traffic: newTraffic(), block: f.block, callers: f.callers, rate: f.rate}
 	done := 0
 	for _, n := range f.uris {
 		if n <= done {
@@ -54,20 +55,29 @@ func benchLoad(ctx context.Context, f *internFlags, out io.Writer) error {
 		}
 		seconds := time.Since(begun).Seconds()
 		p50, p99 := l.latencies.take()
-		before := store.Metrics()
-		compactStart := time.Now()
-		if err := store.Compact(ctx); err != nil {
-			return err
+		fmt.Fprintf(out, "| %d | %.0f | %s | %s |", n, float64(n-done)/seconds, ms(p50), ms(p99))
+		if embedded != nil {
+			if err := printStore(ctx, out, embedded, n); err != nil {
+				return err
+			}
 		}
-		after := store.Metrics()
-		var mem runtime.MemStats
-		runtime.ReadMemStats(&mem)
-		fmt.Fprintf(out, "| %d | %.0f | %s | %s | %.1f | %.1f | %.2f | %d |\n", n, float64(n-done)/seconds, ms(p50), ms(p99),
-			float64(before.DiskSpaceUsage())/float64(n), float64(tableBytes(after))/float64(n), writeAmplification(before), mem.Sys>>20)
-		fmt.Fprintf(os.Stderr, "compacting at %d URIs took %.1f s\n%s\n", n, time.Since(compactStart).Seconds(), after)
+		fmt.Fprintln(out)
 		done = n
 	}
 	fmt.Fprintln(out)
+	return nil
+}
+
+// printStore compacts a store with n URIs and prints the rest of its row.
+func printStore(ctx context.Context, out io.Writer, store *pebblekv.Store, n int) error {
+	before := store.Metrics()
+	if err := store.Compact(ctx); err != nil {
+		return err
+	}
+	var mem runtime.MemStats
+	runtime.ReadMemStats(&mem)
+	fmt.Fprintf(out, " %.1f | %.1f | %.2f | %d |", float64(before.DiskSpaceUsage())/float64(n), float64(tableBytes(store.Metrics()))/float64(n),
+		writeAmplification(before), mem.Sys>>20)
 	return nil
 }
 

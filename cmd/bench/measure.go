@@ -2,28 +2,10 @@ package main
 
 import (
 	"fmt"
-	"os"
-	"runtime/pprof"
 	"slices"
 	"sync"
 	"time"
 )
-
-// startProfile begins a CPU profile, if file is not empty. stop ends it.
-func startProfile(file string) (stop func(), err error) {
-	if file == "" {
-		return func() {}, nil
-	}
-	f, err := os.Create(file)
-	if err != nil {
-		return nil, err
-	}
-	if err := pprof.StartCPUProfile(f); err != nil {
-		f.Close()
-		return nil, fmt.Errorf("start profile: %w", err)
-	}
-	return func() { pprof.StopCPUProfile(); f.Close() }, nil
-}
 
 // latencies collects durations. Safe for concurrent use.
 type latencies struct {

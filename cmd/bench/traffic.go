@@ -13,15 +13,16 @@ import (
 // likes for the most part, few busy DIDs and many that are not, TIDs close to now. Safe for
 // concurrent use.
 type traffic struct {
-	mu     sync.Mutex
-	rng    *rand.Rand
-	now    uint64 // Unix microseconds, of a clock that advances 1/1500 s a record
-	made   uint64
-	perDID uint64
+	mu   sync.Mutex
+	rng  *rand.Rand
+	now  uint64 // Unix microseconds, of a clock that advances 1/1500 s a record
+	made uint64
 }
 
 // The stream that is imitated.
 const (
+	trafficSeed   = 1
+	urisPerDID    = 20               // in the end
 	recordMicros  = 1_000_000 / 1500 // between two records
 	lateMicros    = 1e6              // mean of how late a record comes, exponentially distributed
 	trafficStart  = 1_783_000_000_000_000
@@ -41,8 +42,8 @@ func kinds() []struct {
 	}{{"app.bsky.feed.like", 66}, {"app.bsky.feed.post", 13}, {"app.bsky.feed.repost", 11}, {"app.bsky.graph.follow", 9}, {"app.bsky.graph.block", 1}}
 }
 
-func newTraffic(seed uint64, perDID int) *traffic {
-	return &traffic{rng: rand.New(rand.NewPCG(seed, 7)), now: trafficStart, perDID: uint64(perDID)}
+func newTraffic() *traffic {
+	return &traffic{rng: rand.New(rand.NewPCG(trafficSeed, 7)), now: trafficStart}
 }
 
 // batch holds requests and the bytes they point to.
@@ -69,7 +70,7 @@ func (t *traffic) next(b *batch) {
 		t.now += recordMicros
 		at := t.now - uint64(t.rng.ExpFloat64()*lateMicros)
 		z := t.rng.Float64()
-		population := max(leastDIDs, t.made/t.perDID)
+		population := max(leastDIDs, t.made/urisPerDID)
 		records[i] = record{did: uint64(z * z * float64(population)), tid: at<<10 | t.rng.Uint64N(1024), kind: t.rng.IntN(100)}
 	}
 	t.mu.Unlock()
