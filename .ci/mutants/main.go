@@ -50,17 +50,25 @@ var (
 func main() {
 	part := flag.Int("part", -1, "try each tenth edit only, from this one on: 0 to 9")
 	limit := flag.Duration("timeout", 2*time.Minute, "the time for one test, or for all tests of one package")
+	named := flag.Bool("named", false, "where the named test passes, look for no other test that catches the edit")
 	table := flag.Bool("table", false, "write the table of edits into "+page+", and try none")
 	check := flag.Bool("check", false, "say whether the table is current and the tests exist, and try none")
 	flag.Parse()
-	if err := run(*part, *limit, *table, *check, flag.Args()); err != nil {
+	if err := run(options{*part, *limit, *named, *table, *check}, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 		os.Exit(1)
 	}
 }
 
+// options are those of the command line.
+type options struct {
+	part                int
+	limit               time.Duration
+	named, table, check bool
+}
+
 // run tries the edits that are named, or all.
-func run(part int, limit time.Duration, table, check bool, names []string) error {
+func run(o options, names []string) error {
 	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
 	if err != nil {
 		return fmt.Errorf("find the module: %w", err)
@@ -72,10 +80,10 @@ func run(part int, limit time.Duration, table, check bool, names []string) error
 	if err != nil {
 		return err
 	}
-	if table {
+	if o.table {
 		return writeTable(mutants)
 	}
-	if check {
+	if o.check {
 		return checkTable(mutants)
 	}
 	if err := checkAll(mutants); err != nil {
@@ -83,10 +91,10 @@ func run(part int, limit time.Duration, table, check bool, names []string) error
 	}
 	results := results{start: time.Now()}
 	for i, m := range mutants {
-		if part >= 0 && i%10 != part || len(names) > 0 && !slices.Contains(names, m.name) {
+		if o.part >= 0 && i%10 != o.part || len(names) > 0 && !slices.Contains(names, m.name) {
 			continue
 		}
-		if err := results.try(m, limit); err != nil {
+		if err := results.try(m, o); err != nil {
 			return fmt.Errorf("%s: %w", m.name, err)
 		}
 	}
@@ -219,14 +227,14 @@ type results struct {
 }
 
 // try runs the tests with an edit and prints what became of it.
-func (r *results) try(m mutant, limit time.Duration) error {
+func (r *results) try(m mutant, opts options) error {
 	overlay, remove, err := m.apply()
 	if err != nil {
 		return err
 	}
 	defer remove()
 	r.tried++
-	o, err := test(overlay, limit, m.pkg, m.test)
+	o, err := test(overlay, opts.limit, m.pkg, m.test)
 	if err != nil {
 		return err
 	}
@@ -239,8 +247,12 @@ func (r *results) try(m mutant, limit time.Duration) error {
 		return nil
 	}
 	o.print("PASSED", m)
-	for _, pkg := range m.packages() {
-		o, err := test(overlay, limit, pkg, "")
+	pkgs := m.packages()
+	if opts.named {
+		pkgs = nil
+	}
+	for _, pkg := range pkgs {
+		o, err := test(overlay, opts.limit, pkg, "")
 		if err != nil {
 			return err
 		}
