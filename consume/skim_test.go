@@ -169,6 +169,36 @@ func TestSkimCut(t *testing.T) {
 			t.Errorf("cut to %d bytes (seq ends at %d): %+v, %v", n, end, e, why)
 		}
 	}
+	body := skipItem(frame, 0)
+	repo := findText(frame, body, "repo")
+	for n := body; n < len(frame); n++ {
+		if got := findText(frame[:n:n], body, "repo"); got != nil && !bytes.Equal(got, repo) {
+			t.Errorf("cut to %d bytes: repo is %q, not %q", n, got, repo)
+		}
+	}
+}
+
+// TestOtherEvent: two frames of one number are of different events if their types, accounts or
+// revisions differ, and not because one of them says less.
+func TestOtherEvent(t *testing.T) {
+	const commit, sync = "\xa2bop\x01at\x67#commit", "\xa2bop\x01at\x65#sync"
+	const first = commit + "\xa3cseq\x05drepoadcreva1"
+	for _, tt := range []struct {
+		name, second string
+		other        bool
+	}{
+		{"the same", first, false},
+		{"another revision", commit + "\xa3cseq\x05drepoadcreva2", true},
+		{"another account", commit + "\xa3cseq\x05drepoaecreva1", true},
+		{"another type", sync + "\xa3cseq\x05drepoadcreva1", true},
+		{"no revision", commit + "\xa2cseq\x05drepoad", false},
+		{"another number", commit + "\xa3cseq\x06drepoaecreva1", false},
+		{"no frame", "", false},
+	} {
+		if got := otherEvent([]byte(first), []byte(tt.second)); got != tt.other {
+			t.Errorf("%s: %t, want %t", tt.name, got, tt.other)
+		}
+	}
 }
 
 func TestSkim(t *testing.T) {

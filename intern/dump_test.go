@@ -279,7 +279,15 @@ func TestSkipAhead(t *testing.T) {
 		}
 		checkStore(t, restored, want)
 	}
-	for _, n := range []uint64{0, 1 << 60} {
+	var h header
+	err := kv.Run(ctx, store, func(txn kv.Txn) (err error) {
+		h, err = loadHeader(ctx, txn)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []uint64{0, h.maxN()/4 + 1, 1 << 60} {
 		if _, err := SkipAhead(ctx, store, n); err == nil {
 			t.Errorf("skipping %d is accepted", n)
 		}

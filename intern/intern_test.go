@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -237,6 +239,31 @@ func TestInvalid(t *testing.T) {
 	}
 	if err := in.LookupStrings(ctx, make([]string, MaxLookup+1), nil); err == nil {
 		t.Error("too many strings are accepted")
+	}
+}
+
+// TestManyLookups: look-ups of more than one step answer each string and each UID in its place.
+func TestManyLookups(t *testing.T) {
+	store := simkv.New(simkv.Config{})
+	want := filled(t, store, 2*lookupStep+1)
+	in := openOn(t, store, Config{})
+	names := append(slices.Sorted(maps.Keys(want)), "did:web:none.example.com")
+	uids := make([]uint64, len(names))
+	if err := in.LookupStrings(ctx, names, uids); err != nil {
+		t.Fatal(err)
+	}
+	for i, name := range names {
+		if uids[i] != want[name] {
+			t.Errorf("%q has UID %d, want %d", name, uids[i], want[name])
+		}
+	}
+	found := make([]string, len(names))
+	if err := in.LookupUIDs(ctx, uids, found); err != nil {
+		t.Fatal(err)
+	}
+	names[len(names)-1] = "" // it has no UID
+	if diff := cmp.Diff(names, found); diff != "" {
+		t.Errorf("look-ups of their UIDs: -want +got\n%s", diff)
 	}
 }
 
