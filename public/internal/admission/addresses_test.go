@@ -31,6 +31,23 @@ func TestAddressesAreForgotten(t *testing.T) {
 	}
 }
 
+// TestAttemptsDoNotAddUp: an address that was quiet for long may make a burst of attempts, and no
+// more.
+func TestAttemptsDoNotAddUp(t *testing.T) {
+	const burst = 3
+	c := New(Config{Connections: 10 * burst, AttemptsPerSecond: 1, AttemptBurst: burst, Handshakes: 1})
+	now, client := time.Now(), netip.MustParseAddr("192.0.2.1")
+	for _, quiet := range []time.Duration{0, time.Hour} {
+		now = now.Add(quiet)
+		for i := range burst + 1 {
+			v := c.Admit(client, false, now)
+			if admitted := v.Reason == ""; admitted != (i < burst) || !admitted && v.Reason != ReasonAttempts {
+				t.Errorf("attempt %d after %v: %+v", i, quiet, v)
+			}
+		}
+	}
+}
+
 // TestNothingHeldIsNothingRemembered: an address that spent no attempt is gone with the last that
 // it held.
 func TestNothingHeldIsNothingRemembered(t *testing.T) {
