@@ -13,6 +13,8 @@ import (
 
 // spannedLog is a log on the real disk of n events by about n/5 accounts, some of them busy: one
 // account has 10 events, one collection 100, 12 % are posts and 1.5 % identity and account events.
+// The others have a reference each, ten of them to one record, most to one that nobody else refers
+// to.
 func spannedLog(b *testing.B, n int) *Log {
 	b.Helper()
 	cfg := testConfig(b, nil, newTestClock())
@@ -36,6 +38,16 @@ func spannedLog(b *testing.B, n int) *Log {
 		case k < 300:
 			e.collection = fmt.Sprintf("app.bsky.graph.c%d", k%40)
 		}
+		if e.kind == translate.KindCommit {
+			subject, author := rng.Uint64N(1<<30), rng.Uint64N(1<<26)
+			if k := rng.IntN(100); k < 40 {
+				subject, author = uint64(k*k*k), uint64(k*k) // one of the busy
+			}
+			e.refs = []Reference{{Path: 1, Subject: subject%16<<50 | 1<<31 | subject, Authority: author%16<<50 | 1 + author}}
+			if i%(n/10) == n/30 {
+				e.refs[0].Subject, e.refs[0].Authority = benchSubject, benchSubject+1
+			}
+		}
 		e.payload = fmt.Sprintf(`{"did":"%s","time_us":%d,"kind":"commit","commit":{"rev":"3kabcdefghijk","operation":"create","collection":"%s","rkey":"3kabcdefgh%03d","record":{"$type":"app.bsky.feed.like","subject":{"uri":"at://did:plc:abc/app.bsky.feed.post/3k%d"}},"cid":"bafyreigdyr"}}`,
 			e.did, e.timeUS, e.collection, i%1000, i)
 		events = append(events, e)
@@ -52,6 +64,9 @@ func spannedLog(b *testing.B, n int) *Log {
 	}
 	return l
 }
+
+// benchSubject is a subject of spannedLog that ten events refer to; its author is the UID after it.
+const benchSubject = 1<<50 | 1<<40
 
 // BenchmarkSpans replays through filters out of a log of 600,000 events, nothing cached by us.
 func BenchmarkSpans(b *testing.B) {
@@ -71,15 +86,20 @@ func BenchmarkSpans(b *testing.B) {
 		}
 		return float64(total) / n
 	}
-	b.Logf("bytes an event: spans %.2f, DIDs with their blocks %.2f, copies of others %.2f; index %.1f, slim %.1f, plain %.1f, zstd %.1f",
+	b.Logf("bytes an event: spans %.2f, DIDs with their blocks %.2f, copies of others %.2f, references %.2f and %.2f in spans; index %.1f, slim %.1f, plain %.1f, zstd %.1f",
 		perEventBytes(format.RangeSpan), perEventBytes(format.RangeSpanDIDs),
 		perEventBytes(format.RangeCopiesIndex, format.RangeCopiesPlain, format.RangeCopiesZstd),
+		perEventBytes(format.RangeReferences), perEventBytes(format.RangeSpanSubjects),
 		perEventBytes(format.RangeIndex), perEventBytes(format.RangeSlimIndex), perEventBytes(format.RangePlain), perEventBytes(format.RangeZstd))
 	dids := func(n int) (out []string) {
 		for i := range n {
 			out = append(out, testDID(90_000+i)) // quiet ones
 		}
 		return out
+	}
+	var tenABlock []string
+	for i := range 1000 {
+		tenABlock = append(tenABlock, testDID(n/5/1000*i))
 	}
 	commits := Kinds(translate.KindCommit)
 	for _, tc := range []struct {
@@ -89,7 +109,11 @@ func BenchmarkSpans(b *testing.B) {
 		{"one-did", FilterConfig{DIDs: []string{"did:plc:rare"}}},
 		{"absent-did", FilterConfig{DIDs: []string{"did:plc:none"}}},
 		{"1000-dids", FilterConfig{DIDs: dids(1000)}},
+		{"1000-dids-of-all", FilterConfig{DIDs: tenABlock}},
 		{"10000-dids", FilterConfig{DIDs: dids(10_000)}},
+		{"one-subject", FilterConfig{Subjects: []uint64{benchSubject}, Kinds: commits}},
+		{"one-subjects-did", FilterConfig{SubjectDIDs: []uint64{benchSubject + 1}, Kinds: commits}},
+		{"one-subject-and-identities", FilterConfig{Subjects: []uint64{benchSubject}}},
 		{"rare-collection-commits", FilterConfig{Collections: []string{"com.example.rare"}, Kinds: commits}},
 		{"rare-collection", FilterConfig{Collections: []string{"com.example.rare"}}},
 		{"posts", FilterConfig{Collections: []string{"app.bsky.feed.post"}, Kinds: commits}},

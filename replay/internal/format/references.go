@@ -92,8 +92,9 @@ const maxKeptReferences = 1 << 14
 
 // ReferencesBuilder gathers the references of a block's events. The zero builder is ready for use.
 type ReferencesBuilder struct {
-	refs References
-	some bool // an event has a reference, or is repeated
+	refs   References
+	before int  // events before the first that has a reference, or is repeated
+	some   bool // there was that event
 
 	subjects map[Subject]uint32
 	paths    map[uint32]uint16
@@ -101,7 +102,7 @@ type ReferencesBuilder struct {
 
 // reset makes the builder ready for another block.
 func (b *ReferencesBuilder) reset() {
-	b.refs, b.some = References{}, false
+	b.refs, b.before, b.some = References{}, 0, false
 	if len(b.subjects) > maxKeptReferences || len(b.paths) > maxKeptReferences {
 		b.subjects, b.paths = nil, nil
 	}
@@ -112,15 +113,15 @@ func (b *ReferencesBuilder) reset() {
 // Add takes in the references of the next event, and whether it is repeated. It keeps nothing of
 // refs. After an error the builder must not be used.
 func (b *ReferencesBuilder) Add(refs []Reference, repeated bool) error {
-	r := &b.refs
-	n := len(r.ends)
 	if !b.some && (len(refs) > 0 || repeated) {
 		b.begin()
 	}
 	if !b.some {
-		r.ends = append(r.ends, 0)
+		b.before++
 		return nil
 	}
+	r := &b.refs
+	n := len(r.ends)
 	if len(refs) > MaxEventReferences {
 		return fmt.Errorf("event %d has %d references, more than %d", n, len(refs), MaxEventReferences)
 	}
@@ -146,6 +147,7 @@ func (b *ReferencesBuilder) Add(refs []Reference, repeated bool) error {
 // begin makes the tables, for the first event that needs them.
 func (b *ReferencesBuilder) begin() {
 	b.some = true
+	b.refs.ends = make([]uint32, b.before, b.before+64)
 	if b.subjects == nil {
 		b.subjects, b.paths = make(map[Subject]uint32), make(map[uint32]uint16)
 	}

@@ -373,3 +373,49 @@ func FuzzDecodeReferences(f *testing.F) {
 		}
 	})
 }
+
+// BenchmarkReferences makes and encodes, and decodes, the references of a block of events of real
+// shape.
+func BenchmarkReferences(b *testing.B) {
+	const n = 1024
+	events := likes(rand.New(rand.NewPCG(1, 1)), n, 16)
+	var builder ReferencesBuilder
+	build := func() *References {
+		builder.reset()
+		for _, refs := range events {
+			if err := builder.Add(refs, false); err != nil {
+				b.Fatal(err)
+			}
+		}
+		return builder.Finish()
+	}
+	value := AppendReferences(nil, build())
+	perEvent := func(b *testing.B) {
+		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/event")
+	}
+	b.Run("encode", func(b *testing.B) {
+		b.ReportAllocs()
+		var dst []byte
+		for b.Loop() {
+			dst = AppendReferences(dst[:0], build())
+		}
+		perEvent(b)
+	})
+	b.Run("decode", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := DecodeReferences(value, n); err != nil {
+				b.Fatal(err)
+			}
+		}
+		perEvent(b)
+	})
+	b.Run("fingerprint", func(b *testing.B) {
+		r := build()
+		for b.Loop() {
+			for range r.Fingerprints(testKey) {
+			}
+		}
+		perEvent(b)
+	})
+}
