@@ -74,7 +74,7 @@ func (job *internJob) start(ctx context.Context, args []string, stdout, stderr i
 	}
 	if job.create { // before a store is made for nothing
 		if _, err := os.Stat(where.file); err != nil {
-			return err
+			return fmt.Errorf("read the dump: %w", err)
 		}
 	}
 	store, err := where.open(ctx, job, stderr)
