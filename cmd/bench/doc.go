@@ -17,7 +17,7 @@
 // A subject consists of cells: rows or scenarios that are measured one after the other, each with
 // the machine to itself, and that -only picks. What is measured runs as it would in earnest:
 // millrace and relaysim are built from this module and started as processes of their own
-// (ingest_process.go, replay_child.go, subscribers_process.go), which say on their first lines
+// (process.go), which say on their first lines
 // where they listen; this process is the subscriber, or starts more of itself to be many
 // subscribers, the baseline or further instances. CPU and memory are those of each process, so that
 // a client's cost is not the server's. All children end with the context, and before the next cell

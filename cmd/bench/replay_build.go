@@ -160,7 +160,7 @@ func (b *replayBuilder) read(ctx context.Context, bin replayBinaries) error {
 	if err != nil {
 		return err
 	}
-	defer relay.stop()
+	defer func() { _ = relay.stop() }()
 	group, ctx := errgroup.WithContext(ctx)
 	b.group = group
 	client, err := consume.New(consume.Config{URL: url, Epoch: 1, Handle: b.handle})

@@ -1,20 +1,15 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
-	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -23,105 +18,17 @@ import (
 // replayBinaries are the programs that run beside the benchmark.
 type replayBinaries struct{ millrace, relaysim string }
 
-// buildReplayBinaries builds them from the module that the working directory is in.
+// buildReplayBinaries builds them in dir.
 func buildReplayBinaries(ctx context.Context, dir string) (replayBinaries, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return replayBinaries{}, err
 	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", dir+string(os.PathSeparator), "millrace/cmd/millrace", "millrace/cmd/relaysim")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return replayBinaries{}, fmt.Errorf("build millrace and relaysim: %w: %s", err, out)
-	}
-	return replayBinaries{filepath.Join(dir, "millrace"), filepath.Join(dir, "relaysim")}, nil
-}
-
-// child is a program that was started.
-type child struct {
-	cmd    *exec.Cmd
-	output sync.WaitGroup
-	last   tailBuffer
-}
-
-// tailBuffer keeps the last lines of a child's output, for errors.
-type tailBuffer struct {
-	mu    sync.Mutex
-	lines []string
-}
-
-func (t *tailBuffer) add(line string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.lines = append(t.lines, line); len(t.lines) > 10 {
-		t.lines = t.lines[1:]
-	}
-}
-
-func (t *tailBuffer) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return strings.Join(t.lines, "\n")
-}
-
-// childPatience is how long a child may take until it says its address, and to end.
-const childPatience = 60 * time.Second
-
-// startChild starts a program and returns what the first line that pattern matches says of its
-// address.
-func startChild(ctx context.Context, pattern, bin string, args ...string) (c *child, address string, err error) {
-	c = &child{cmd: exec.Command(bin, args...)}
-	reader, writer, err := os.Pipe()
-	if err != nil {
-		return nil, "", err
-	}
-	c.cmd.Stdout, c.cmd.Stderr = writer, writer
-	err = c.cmd.Start()
-	writer.Close()
-	if err != nil {
-		reader.Close()
-		return nil, "", err
-	}
-	found := make(chan string, 1)
-	c.output.Go(func() { c.read(reader, regexp.MustCompile(pattern), found) })
-	ctx, cancel := context.WithTimeout(ctx, childPatience)
-	defer cancel()
-	select {
-	case address, ok := <-found:
-		if ok {
-			return c, address, nil
-		}
-		err = fmt.Errorf("it ended: %s", &c.last)
-	case <-ctx.Done():
-		err = fmt.Errorf("%w: %s", context.Cause(ctx), &c.last)
-	}
-	c.stop()
-	return nil, "", fmt.Errorf("start %s: %w", filepath.Base(bin), err)
-}
-
-func (c *child) read(r io.ReadCloser, pattern *regexp.Regexp, found chan string) {
-	defer r.Close()
-	defer close(found)
-	matched := false
-	for s := bufio.NewScanner(r); s.Scan(); {
-		c.last.add(s.Text())
-		if m := pattern.FindSubmatch(s.Bytes()); m != nil && !matched {
-			matched = true
-			found <- string(bytes.Clone(m[1]))
-		}
-	}
-}
-
-// stop ends the program and waits for it.
-func (c *child) stop() {
-	_ = c.cmd.Process.Signal(syscall.SIGTERM) // it may have ended already
-	kill := time.AfterFunc(childPatience, func() { _ = c.cmd.Process.Kill() })
-	_ = c.cmd.Wait() // however it ended
-	kill.Stop()
-	c.output.Wait()
+	return replayBinaries{filepath.Join(dir, "millrace"), filepath.Join(dir, "relaysim")}, buildBinaries(ctx, dir, false)
 }
 
 // startRelay starts a simulated relay and returns its URL.
-func (b replayBinaries) startRelay(ctx context.Context, args ...string) (*child, string, error) {
-	return startChild(ctx, `^listening (ws://\S+)`, b.relaysim, append([]string{"--listen", "127.0.0.1:0"}, args...)...)
+func (b replayBinaries) startRelay(ctx context.Context, args ...string) (*process, string, error) {
+	return startListening(ctx, b.relaysim, append([]string{"--listen", "127.0.0.1:0"}, args...), listening)
 }
 
 // noRelay is where no relay answers: the server serves what it has.
@@ -129,24 +36,28 @@ const noRelay = "127.0.0.1:1"
 
 // startServer starts millrace on a copy of the log and returns its address and how long it took
 // until it answered.
-func (b replayBinaries) startServer(ctx context.Context, dataDir string, args ...string) (c *child, addr string, took time.Duration, err error) {
+func (b replayBinaries) startServer(ctx context.Context, dataDir string, args ...string) (p *process, addr string, took time.Duration, err error) {
 	begun := time.Now()
 	all := append([]string{"serve", "--relay", "ws://" + noRelay, "--data-dir", dataDir, "--listen", "127.0.0.1:0", "--metrics-listen", "",
 		"--intern", "off", "--retention", "876000h", "--min-free-disk", "0"}, args...)
-	if c, addr, err = startChild(ctx, `msg="millrace serves".* listen=(\S+)`, b.millrace, all...); err != nil {
+	serves := regexp.MustCompile(`msg="millrace serves".* listen=(\S+)`)
+	if p, addr, err = startListening(ctx, b.millrace, all, func(line string) (string, bool) {
+		m := serves.FindStringSubmatch(line)
+		return strings.Join(m[min(1, len(m)):], ""), m != nil
+	}); err != nil {
 		return nil, "", 0, err
 	}
 	resp, err := http.Get("http://" + addr + "/cursors")
 	if err != nil {
-		c.stop()
+		_ = p.stop()
 		return nil, "", 0, err
 	}
 	defer resp.Body.Close()
 	if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != http.StatusOK {
-		c.stop()
+		_ = p.stop()
 		return nil, "", 0, fmt.Errorf("/cursors answers %s, %w", resp.Status, err)
 	}
-	return c, addr, time.Since(begun), nil
+	return p, addr, time.Since(begun), nil
 }
 
 // bareSample is how much of a subscription's frames the bare socket sends again and again: more

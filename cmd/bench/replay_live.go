@@ -65,15 +65,6 @@ func (m *lagMeter) p99(phase int) (p50, p99 time.Duration) {
 	return at(0.5), at(0.99)
 }
 
-func wait(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
 // measureLive has many read the log from the disk while a live stream comes in and is read.
 func (b *replayBench) measureLive(ctx context.Context) error {
 	data := filepath.Join(b.work, "live")
@@ -84,7 +75,7 @@ func (b *replayBench) measureLive(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer relay.stop()
+	defer func() { _ = relay.stop() }()
 	if done, err := forgetCached(data); err != nil || !done {
 		b.say("  the page cache was not dropped (%v)", err)
 	}
@@ -92,14 +83,14 @@ func (b *replayBench) measureLive(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer server.stop()
+	defer func() { _ = server.stop() }()
 	meter, err := meterLag(ctx, addr)
 	if err != nil {
 		return err
 	}
-	err = wait(ctx, b.f.live/7) // until connections and caches have settled
+	err = pause(ctx, b.f.live/7) // until connections and caches have settled
 	meter.phase.Store(1)
-	err = errors.Join(err, wait(ctx, b.f.live/3))
+	err = errors.Join(err, pause(ctx, b.f.live/3))
 	meter.phase.Store(2)
 	var events, bytes int64
 	if err == nil {

@@ -216,7 +216,7 @@ func (r *retention) trimUnderReaders(ctx context.Context) (row reachRow, err err
 		readers = append(readers, s)
 		running.Go(func() { ends <- s.run() })
 	}
-	if err := wait(ctx, time.Second); err != nil {
+	if err := pause(ctx, time.Second); err != nil {
 		return row, err
 	}
 	meter.phase.Store(1)
@@ -227,7 +227,7 @@ func (r *retention) trimUnderReaders(ctx context.Context) (row reachRow, err err
 	}
 	took := time.Since(begun)
 	// for what the trim may set off in the background
-	if err := wait(ctx, time.Second); err != nil {
+	if err := pause(ctx, time.Second); err != nil {
 		return row, err
 	}
 	for _, s := range readers {

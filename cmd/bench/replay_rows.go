@@ -25,7 +25,7 @@ func (b *replayBench) withServer(ctx context.Context, f func(ctx context.Context
 	if err != nil {
 		return err
 	}
-	defer server.stop()
+	defer func() { _ = server.stop() }()
 	return f(ctx, addr)
 }
 
@@ -309,7 +309,7 @@ func (b *replayBench) measureStart(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			server.stop()
+			_ = server.stop()
 			took[i] = max(took[i], t)
 		}
 	}

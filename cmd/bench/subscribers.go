@@ -13,8 +13,6 @@ import (
 	"runtime"
 	"slices"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 )
 
 // subscribersFlags are the flags of `bench subscribers`.
@@ -25,7 +23,6 @@ type subscribersFlags struct {
 	quiet    int
 	memory   string
 	dir      string
-	profile  string
 	millrace string
 	relaysim string
 
@@ -108,7 +105,6 @@ func runSubscribers(ctx context.Context, args []string, out io.Writer) error {
 	fs.IntVar(&f.quiet, "quiet", f.quiet, "`number` of quiet subscribers; each takes a file descriptor on either side")
 	fs.StringVar(&f.memory, "memory", f.memory, "the server's --memory, of which a twentieth is for clients, and half of that for filters: 100 times 10,000 DIDs take 26 MiB")
 	fs.StringVar(&f.dir, "dir", "", "`directory` for the log and the truth; default: the system's for temporary files")
-	fs.StringVar(&f.profile, "profile", "", "write a CPU profile of the server to `file` while it is measured")
 	fs.StringVar(&f.millrace, "millrace", "", "the `program` to measure; default: built from this tree")
 	fs.StringVar(&f.relaysim, "relaysim", "", "the relay's `program`; default: built from this tree")
 	fs.StringVar(&f.jetstream, "jetstream", "", "`program` of a Jetstream v1 server that you have built: the scenario jetstream is collection with it as the server")
@@ -235,12 +231,12 @@ func measureScenario(ctx context.Context, f *subscribersFlags, s scenario, dir s
 	if err != nil {
 		return nil, err
 	}
-	defer relay.stop()
+	defer relay.kill()
 	server, err := startServer(ctx, f, dir, relay.url, &s)
 	if err != nil {
 		return nil, err
 	}
-	defer server.stop()
+	defer server.kill()
 	r := &result{scenario: s}
 	if err := pause(ctx, 2*time.Second); err != nil {
 		return nil, err
@@ -279,14 +275,6 @@ func measureScenario(ctx context.Context, f *subscribersFlags, s scenario, dir s
 
 // measure takes the figures while everything runs.
 func (r *result) measure(ctx context.Context, f *subscribersFlags, set *subscriberSet, server *serverProcess, relay *relayProcess) error {
-	var profile errgroup.Group
-	if f.profile != "" {
-		profile.Go(func() error { return server.profile(f.profile, f.seconds) })
-	}
-	return errors.Join(r.measureCosts(ctx, f, set, server, relay), profile.Wait())
-}
-
-func (r *result) measureCosts(ctx context.Context, f *subscribersFlags, set *subscriberSet, server *serverProcess, relay *relayProcess) error {
 	set.measureFrom()
 	s0, r0, c0, made := server.usage(), relay.usage(), ownUsage(), relay.messages()
 	end := time.Now().Add(f.seconds)

@@ -3,17 +3,14 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -22,44 +19,14 @@ import (
 
 // buildPrograms builds what the flags do not name.
 func buildPrograms(ctx context.Context, f *subscribersFlags, dir string) error {
-	for name, path := range map[string]*string{"millrace": &f.millrace, "relaysim": &f.relaysim} {
-		if *path != "" {
-			continue
-		}
-		*path = filepath.Join(dir, name)
-		cmd := exec.CommandContext(ctx, "go", "build", "-o", *path, "millrace/cmd/"+name)
-		if text, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("build %s: %w\n%s", name, err, text)
+	if f.millrace == "" || f.relaysim == "" {
+		if err := buildBinaries(ctx, dir, false); err != nil {
+			return err
 		}
 	}
+	f.millrace = cmp.Or(f.millrace, filepath.Join(dir, "millrace"))
+	f.relaysim = cmp.Or(f.relaysim, filepath.Join(dir, "relaysim"))
 	return nil
-}
-
-// measuredProcess is a process that is measured.
-type measuredProcess struct {
-	cmd    *exec.Cmd
-	stderr bytes.Buffer
-	exited chan struct{}
-}
-
-func (c *measuredProcess) start(ctx context.Context, program string, args ...string) (stdout io.Reader, err error) {
-	c.cmd = exec.CommandContext(ctx, program, args...)
-	c.cmd.Stderr = &c.stderr
-	out, err := c.cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := c.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start %s: %w", program, err)
-	}
-	c.exited = make(chan struct{})
-	return out, nil
-}
-
-// stop ends the process and waits for it.
-func (c *measuredProcess) stop() {
-	_ = c.cmd.Process.Kill()
-	_ = c.cmd.Wait()
 }
 
 // usage is what a process had taken at a moment.
@@ -73,29 +40,15 @@ func (u usage) cores(before usage) float64 {
 	return (u.cpu - before.cpu).Seconds() / u.at.Sub(before.at).Seconds()
 }
 
-func (c *measuredProcess) usage() usage { return usageOf(strconv.Itoa(c.cmd.Process.Pid)) }
+func (p *process) usage() usage { return usageOf(p.cmd.Process.Pid) }
 
-func ownUsage() usage { return usageOf("self") }
+func ownUsage() usage { return usageOf(os.Getpid()) }
 
-// clockTick is what /proc counts CPU time in: 100 a second on every Linux that Go runs on.
-const clockTick = 10 * time.Millisecond
-
-// usageOf reads /proc; of a process that is gone it knows nothing.
-func usageOf(pid string) usage {
+// usageOf knows nothing of a process that is gone.
+func usageOf(pid int) usage {
 	u := usage{at: time.Now()}
-	stat, err := os.ReadFile("/proc/" + pid + "/stat")
-	if err != nil {
-		return u
-	}
-	// The name in parentheses may hold anything; utime and stime are the 12th and 13th field after
-	// it.
-	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-	for _, at := range []int{11, 12} {
-		ticks, _ := strconv.ParseInt(fields[at], 10, 64)
-		u.cpu += time.Duration(ticks) * clockTick
-	}
-	pages, _ := strconv.ParseInt(fields[21], 10, 64)
-	u.rss = pages * int64(os.Getpagesize())
+	u.cpu, _ = cpuOf(pid)
+	u.rss, _, _ = residentOf(pid)
 	return u
 }
 
@@ -116,7 +69,7 @@ func socketBytes() int64 {
 
 // relayProcess is a running relaysim.
 type relayProcess struct {
-	measuredProcess
+	*process
 	url    string // ws://…
 	truth  string // file
 	frames int64  // it ends with
@@ -129,31 +82,15 @@ func startRelay(ctx context.Context, f *subscribersFlags, dir string, of *scenar
 	if of.original {
 		args = append(args, "--keep-record-keys") // a record is looked for by its path
 	}
-	out, err := r.start(ctx, f.relaysim, args...)
-	if err != nil {
-		return nil, err
-	}
-	line, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		r.stop()
-		return nil, fmt.Errorf("relaysim: %w: %s", err, &r.stderr)
-	}
-	r.url = strings.TrimSpace(strings.TrimPrefix(line, "listening "))
-	return r, nil
+	var err error
+	r.process, r.url, err = startListening(ctx, f.relaysim, args, listening)
+	return r, err
 }
 
 // messages is how many the relay has made.
 func (r *relayProcess) messages() int64 {
-	var status struct{ Messages int64 }
-	resp, err := http.Get(strings.Replace(r.url, "ws://", "http://", 1) + "/admin/status")
-	if err != nil {
-		return 0
-	}
-	defer resp.Body.Close()
-	if json.NewDecoder(resp.Body).Decode(&status) != nil {
-		return 0
-	}
-	return status.Messages
+	n, _ := relayFrames(strings.Replace(r.url, "ws://", "http://", 1) + "/admin/status")
+	return n
 }
 
 // end waits for the relay's last frame and returns the truth, one line an event.
@@ -180,12 +117,12 @@ func (r *relayProcess) end(ctx context.Context) ([]json.RawMessage, error) {
 
 // serverProcess is a running millrace serve.
 type serverProcess struct {
-	measuredProcess
+	*process
 	addr, metricsAddr string
 }
 
-func startServer(ctx context.Context, f *subscribersFlags, dir, relay string, of *scenario) (*serverProcess, error) {
-	s := &serverProcess{}
+func startServer(ctx context.Context, f *subscribersFlags, dir, relay string, of *scenario) (s *serverProcess, err error) {
+	s = &serverProcess{}
 	for _, addr := range []*string{&s.addr, &s.metricsAddr} {
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -200,7 +137,7 @@ func startServer(ctx context.Context, f *subscribersFlags, dir, relay string, of
 	if of.original {
 		program, args = f.jetstream, originalFlags(relay, data, s.addr, s.metricsAddr)
 	}
-	if _, err := s.start(ctx, program, args...); err != nil {
+	if s.process, err = startProcess(ctx, program, args); err != nil {
 		return nil, err
 	}
 	for end := time.Now().Add(20 * time.Second); ; {
@@ -210,11 +147,11 @@ func startServer(ctx context.Context, f *subscribersFlags, dir, relay string, of
 			return s, nil
 		}
 		if time.Now().After(end) {
-			s.stop()
-			return nil, fmt.Errorf("%s: %w: %s", filepath.Base(program), err, &s.stderr)
+			s.kill()
+			return nil, s.failed(err)
 		}
 		if err := pause(ctx, 50*time.Millisecond); err != nil {
-			s.stop()
+			s.kill()
 			return nil, err
 		}
 	}
@@ -222,45 +159,14 @@ func startServer(ctx context.Context, f *subscribersFlags, dir, relay string, of
 
 // metrics returns a metric's values by the value of its label, "" if it has none.
 func (s *serverProcess) metrics(name string) (map[string]float64, error) {
-	resp, err := http.Get("http://" + s.metricsAddr + "/metrics")
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
+	all, err := scrape("http://" + s.metricsAddr + "/metrics")
 	values := map[string]float64{}
-	lines := bufio.NewScanner(resp.Body)
-	for lines.Scan() {
-		rest, ok := strings.CutPrefix(lines.Text(), name)
-		if !ok || rest == "" || rest[0] != ' ' && rest[0] != '{' {
-			continue
-		}
-		label := ""
-		if _, quoted, ok := strings.Cut(rest, `"`); ok {
-			label, _, _ = strings.Cut(quoted, `"`)
-		}
-		v, err := strconv.ParseFloat(rest[strings.LastIndexByte(rest, ' ')+1:], 64)
-		if err != nil {
-			return nil, fmt.Errorf("metric %s: %w", lines.Text(), err)
-		}
-		if v != 0 {
+	for metric, v := range all {
+		if rest, ok := strings.CutPrefix(metric, name); ok && v != 0 && (rest == "" || rest[0] == '{') {
+			_, quoted, _ := strings.Cut(rest, `"`)
+			label, _, _ := strings.Cut(quoted, `"`)
 			values[label] = v
 		}
 	}
-	return values, lines.Err()
-}
-
-// profile writes a CPU profile of the server to a file.
-func (s *serverProcess) profile(file string, d time.Duration) (err error) {
-	resp, err := http.Get(fmt.Sprintf("http://%s/debug/pprof/profile?seconds=%d", s.metricsAddr, int(d.Seconds())))
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	out, err := os.Create(file)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, out.Close()) }()
-	_, err = io.Copy(out, resp.Body)
-	return err
+	return values, err
 }

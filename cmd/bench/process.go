@@ -97,6 +97,12 @@ func (p *process) failed(err error) error {
 	return fmt.Errorf("%s: %w; its last words:\n%s", filepath.Base(p.cmd.Path), err, bytes.Join(p.tail, []byte{'\n'}))
 }
 
+// kill ends the child at once and waits for it.
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill() // it may have ended
+	p.running.Wait()
+}
+
 // stop ends the child and waits for it. It is safe twice.
 func (p *process) stop() error {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
@@ -109,6 +115,20 @@ func (p *process) stop() error {
 		<-p.done
 		return p.failed(fmt.Errorf("it did not end within %v", stopTimeout))
 	}
+}
+
+// startListening starts a child and returns the address that listens finds in one of its lines.
+func startListening(ctx context.Context, name string, args []string, listens func(line string) (string, bool)) (*process, string, error) {
+	p, err := startProcess(ctx, name, args)
+	if err != nil {
+		return nil, "", err
+	}
+	address, err := p.await(listens)
+	if err != nil {
+		p.kill()
+		return nil, "", err
+	}
+	return p, address, nil
 }
 
 // listening takes the address out of a line "listening URL".
@@ -143,8 +163,10 @@ func cpuOf(pid int) (time.Duration, error) {
 }
 
 // resident returns the memory that the process has resident, and the most it ever had, in bytes.
-func (p *process) resident() (now, peak int64, err error) {
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+func (p *process) resident() (now, peak int64, err error) { return residentOf(p.cmd.Process.Pid) }
+
+func residentOf(pid int) (now, peak int64, err error) {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		return 0, 0, err
 	}
