@@ -100,7 +100,12 @@ func chaosLife(t *testing.T, store kv.Store, rng *rand.Rand, mu *sync.Mutex, wan
 				if own.IntN(10) == 0 { // an impatient caller
 					call, cancel = context.WithTimeout(ctx, time.Duration(own.IntN(20))*time.Millisecond)
 				}
-				err := in.ResolveStrings(call, strings, uids)
+				var err error
+				if own.IntN(2) == 0 {
+					err = in.ResolveStrings(call, strings, uids)
+				} else {
+					strings, uids, err = resolveSubjects(call, in, strings)
+				}
 				cancel()
 				switch {
 				case err == nil:
@@ -154,8 +159,8 @@ func TestCrashes(t *testing.T) {
 				for life.Err() == nil {
 					strings := randomStrings(own, 1+own.IntN(40))
 					strings = append(strings, fmt.Sprintf("at://did:web:new.com/a.b.c/%d", own.Uint32()))
-					uids := make([]uint64, len(strings))
-					if err := in.ResolveStrings(ctx, strings, uids); err != nil {
+					strings, uids, err := resolveSubjects(ctx, in, strings)
+					if err != nil {
 						t.Errorf("seed %d: %v", seed, err)
 						return
 					}
@@ -210,6 +215,12 @@ func TestUnknownOutcomes(t *testing.T) {
 		for n := range 10 {
 			strings := []string{fmt.Sprintf("did:web:%d.com", n), fmt.Sprintf("at://did:web:%d.com/a.b.c%d/x", n, n), fmt.Sprintf("at://did:web:%d.com/a.b.c%d/x", n/2, n/2)}
 			record(t, &mu, want, strings, resolve(t, in, strings...))
+			subjects := []string{fmt.Sprintf("did:plc:%024d", n+2222), fmt.Sprintf("at://%d.example.com/a.b.c/x", n/2), fmt.Sprintf("at://did:web:%d.com/a.b.c/r%d", n, n)}
+			names, uids, err := resolveSubjects(ctx, in, subjects)
+			if err != nil {
+				t.Fatal(err)
+			}
+			record(t, &mu, want, names, uids)
 		}
 		store.SetFaults(simkv.Faults{})
 		store.Settle()

@@ -22,6 +22,11 @@
 // interns all of them in one transaction, for as long as which the workers begin none (direct.go).
 // So a quiet stream costs one commit a block. A store that can be shared knows nothing of this.
 //
+// A Request may be any DID or AT URI, such as the subject of a reference: it is interned with its
+// authority in the same call. A DID is its own authority. The authority of at://DID/… is the DID.
+// That of at://handle/… is at://handle: a handle alone is no string of this package, and its URI is
+// one already.
+//
 // Results and caches come only after a commit, so every UID that leaves the package is durable.
 //
 // # Several Interners on one store

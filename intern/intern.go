@@ -187,15 +187,19 @@ func (in *Interner) Close() error {
 	return nil
 }
 
-// Request is one event's DID and, for an op, its path. Empty Collection: the DID only. The bytes
-// are only read, and only until Resolve returns.
+// Request is one event's DID and, for an op, its path, or a name. Empty Collection: the DID only.
+// The bytes are only read, and only until Resolve returns.
 type Request struct {
 	DID        []byte
 	Collection []byte
 	RecordKey  []byte // empty: at://DID/Collection
+
+	Name []byte // instead of the others: a whole DID or AT URI, such as the subject of a reference
 }
 
-// Result holds the UIDs of a Request; URIUID is 0 if it has no Collection, or with ScopeDIDs.
+// Result holds the UIDs of a Request; URIUID is 0 if it has no Collection, or with ScopeDIDs. Of a
+// Name URIUID is 0 if it is a DID, and DIDUID is that of its authority. A handle is neither DID nor
+// AT URI: as an authority it has the UID of the AT URI that ends with it, at://handle.
 type Result struct{ DIDUID, URIUID uint64 }
 
 // Resolve sets out[i] to the UIDs of reqs[i], which are durable in the store. Strings that had none
@@ -211,16 +215,26 @@ func (in *Interner) Resolve(ctx context.Context, reqs []Request, out []Result) e
 			return &InvalidError{Index: i, Reason: reason}
 		}
 		c.add(in, &n, i)
+		if n.form == formHandle {
+			c.addHandle(in, &n, i)
+		}
 	}
 	return in.finish(c, func(items []item) {
 		for i := range items {
-			out[items[i].index] = Result{DIDUID: items[i].didUID, URIUID: items[i].uriUID}
+			if item := &items[i]; item.isAuthority {
+				out[item.index].DIDUID = item.uriUID // the URI's own item came before
+			} else {
+				out[item.index] = Result{DIDUID: item.didUID, URIUID: item.uriUID}
+			}
 		}
 	})
 }
 
 // name returns the name that r is for.
 func (r *Request) name() (name, string) {
+	if len(r.Name) > 0 {
+		return parseName(r.Name)
+	}
 	n, reason := didName(r.DID)
 	if reason != "" || len(r.Collection) == 0 {
 		return n, reason

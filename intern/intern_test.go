@@ -190,7 +190,10 @@ func TestResolve(t *testing.T) {
 	in := openOn(t, store, Config{Workers: 3})
 	did, web := []byte("did:plc:7iza6de2dwap2sbkpav7c6c6"), []byte("did:web:a.co")
 	like, tid := []byte("app.bsky.feed.like"), []byte("3jzfcijpj2z2a")
-	reqs := []Request{{DID: did}, {did, like, tid}, {web, like, tid}, {did, like, tid}, {DID: web, Collection: like}, {did, like, []byte("self")}}
+	reqs := []Request{
+		{DID: did}, {DID: did, Collection: like, RecordKey: tid}, {DID: web, Collection: like, RecordKey: tid},
+		{DID: did, Collection: like, RecordKey: tid}, {DID: web, Collection: like}, {DID: did, Collection: like, RecordKey: []byte("self")},
+	}
 	out := make([]Result, len(reqs))
 	if err := in.Resolve(ctx, reqs, out); err != nil {
 		t.Fatal(err)
@@ -220,8 +223,9 @@ func TestInvalid(t *testing.T) {
 	store := simkv.New(simkv.Config{})
 	in := openOn(t, store, Config{})
 	good := Request{DID: []byte("did:web:a.co")}
-	for _, bad := range []Request{{}, {DID: []byte("did:")}, {DID: []byte("at://did:web:a.co")}, {good.DID, []byte("nope"), nil},
-		{good.DID, []byte("a.b.c"), []byte("..")}, {good.DID, []byte("a.b.c"), []byte(strings.Repeat("x", 513))}} {
+	for _, bad := range []Request{{}, {DID: []byte("did:")}, {DID: []byte("at://did:web:a.co")}, {DID: good.DID, Collection: []byte("nope")},
+		{DID: good.DID, Collection: []byte("a.b.c"), RecordKey: []byte("..")}, {Name: []byte("at://a")}, {Name: []byte("text")},
+		{DID: good.DID, Collection: []byte("a.b.c"), RecordKey: []byte(strings.Repeat("x", 513))}} {
 		err := in.Resolve(ctx, []Request{good, bad}, make([]Result, 2))
 		var invalid *InvalidError
 		if !errors.Is(err, ErrInvalid) || !errors.As(err, &invalid) || invalid.Index != 1 || invalid.Reason == "" {
@@ -271,7 +275,7 @@ func TestScopeDIDs(t *testing.T) {
 	store := simkv.New(simkv.Config{})
 	in := openOn(t, store, Config{Scope: ScopeDIDs})
 	out := make([]Result, 1)
-	if err := in.Resolve(ctx, []Request{{[]byte("did:web:a.co"), []byte("a.b.c"), []byte("x")}}, out); err != nil {
+	if err := in.Resolve(ctx, []Request{{DID: []byte("did:web:a.co"), Collection: []byte("a.b.c"), RecordKey: []byte("x")}}, out); err != nil {
 		t.Fatal(err)
 	}
 	if uids := resolve(t, in, "did:web:a.co", "at://did:web:a.co", "at://jo.hn"); uids[0] != out[0].DIDUID || out[0].DIDUID == 0 || uids[1]+uids[2]+out[0].URIUID != 0 {
@@ -512,11 +516,43 @@ func record(t *testing.T, mu *sync.Mutex, want map[string]uint64, strings []stri
 	mu.Lock()
 	defer mu.Unlock()
 	for i, s := range strings {
+		if s == "" { // a DID has no UID as an AT URI
+			if uids[i] != 0 {
+				t.Errorf("a DID has the UID %d as an AT URI", uids[i])
+			}
+			continue
+		}
 		if before, ok := want[s]; ok && before != uids[i] || uids[i] == 0 {
 			t.Errorf("%q has UID %d, was %d", s, uids[i], before)
 		}
 		want[s] = uids[i]
 	}
+}
+
+// resolveSubjects resolves strings as the subjects of references. It returns them and their
+// authorities, a handle as the AT URI of it, with the UIDs.
+func resolveSubjects(ctx context.Context, in *Interner, subjects []string) (names []string, uids []uint64, err error) {
+	requests, results := make([]Request, len(subjects)), make([]Result, len(subjects))
+	for i, s := range subjects {
+		requests[i].Name = []byte(s)
+		results[i] = Result{DIDUID: 1, URIUID: 1} // of whatever was there before
+	}
+	if err := in.Resolve(ctx, requests, results); err != nil {
+		return nil, nil, err
+	}
+	for i, s := range subjects {
+		rest, isURI := strings.CutPrefix(s, schemeAT)
+		if !isURI {
+			names, uids = append(names, s, ""), append(uids, results[i].DIDUID, results[i].URIUID)
+			continue
+		}
+		authority, _, _ := strings.Cut(rest, "/")
+		if !strings.HasPrefix(authority, "did:") {
+			authority = schemeAT + authority
+		}
+		names, uids = append(names, s, authority), append(uids, results[i].URIUID, results[i].DIDUID)
+	}
+	return names, uids, nil
 }
 
 // randomStrings draws from a few thousand strings of all forms.
@@ -539,6 +575,9 @@ func randomStrings(rng *rand.Rand, n int) []string {
 			out[i] = "at://" + did + "/" + coll
 		case 3:
 			out[i] = fmt.Sprintf("at://%d.example.com/%s/%d", rng.IntN(20), coll, rng.IntN(9))
+			if rng.IntN(8) == 0 {
+				out[i] = fmt.Sprintf("at://%d.example.com", rng.IntN(20))
+			}
 		case 4:
 			out[i] = fmt.Sprintf("at://%s/%s/self%d", did, coll, rng.IntN(9))
 		default:

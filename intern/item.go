@@ -1,6 +1,7 @@
 package intern
 
 import (
+	"bytes"
 	"context"
 	"sync"
 	"sync/atomic"
@@ -23,6 +24,9 @@ type item struct {
 	index   int32  // of the request
 	form    form   // of the URI, if there is one
 	isURI   bool
+
+	// the handle of the item before: its UID is that of the authority there
+	isAuthority bool
 
 	didAt, collAt, uriAt int32 // of a transaction: places in its lists, -1 for none
 }
@@ -114,6 +118,13 @@ func (c *call) add(in *Interner, n *name, index int) {
 		c.addURI(in, n, &i)
 	}
 	c.items = append(c.items, i)
+}
+
+// addHandle appends the item of the authority of n, an AT URI with a handle.
+func (c *call) addHandle(in *Interner, n *name, index int) {
+	handle, _, _ := bytes.Cut(n.text, []byte("/"))
+	c.add(in, &name{form: formHandle, text: handle}, index)
+	c.items[len(c.items)-1].isAuthority = true
 }
 
 // addURI fills in what the item needs for its URI.

@@ -157,6 +157,22 @@ func (b *Batch) Reset() {
 	b.Counts = Counts{}
 }
 
+// Bytes returns how many bytes the events' JSON and their references come to.
+func (b *Batch) Bytes() int {
+	return len(b.JSON) + len(b.refText) + len(b.References)*referenceBytes
+}
+
+// Release lets go of the JSON, and of the references, if they hold more than keep bytes of memory.
+// Then the batch's accessors must not be used before Reset.
+func (b *Batch) Release(keep int) {
+	if cap(b.JSON) > keep {
+		b.JSON = nil
+	}
+	if cap(b.refText)+cap(b.References)*referenceBytes > keep {
+		b.References, b.refText = nil, nil
+	}
+}
+
 // Payload returns the JSON of event i. It aliases b.JSON.
 func (b *Batch) Payload(i int) []byte {
 	e := &b.Events[i]

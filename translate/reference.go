@@ -1,5 +1,7 @@
 package translate
 
+import "unsafe"
+
 // Limits of references. What exceeds them is counted in Counts.ExcessReferences.
 const (
 	// MaxReferences is how many references of a record are kept.
@@ -21,7 +23,7 @@ const (
 //	app.bsky.feed.post:facets[].features[app.bsky.richtext.facet#mention].did
 type Reference struct {
 	SubjectUID   uint64 // UID of the subject, 0 if it has none
-	AuthorityUID uint64 // UID of the subject's authority, 0 if it has none; a DID is its own
+	AuthorityUID uint64 // UID of its authority, 0 if it has none; of a handle that of at://handle
 
 	Event        uint32 // index of its event in Batch.Events
 	path         uint32 // offset in Batch.refText
@@ -30,6 +32,9 @@ type Reference struct {
 	subjectLen   uint16
 	authorityLen uint16 // of the DID or handle in an AT URI; of a DID subjectLen
 }
+
+// referenceBytes is the memory of a Reference.
+const referenceBytes = int(unsafe.Sizeof(Reference{}))
 
 // IsURI reports whether the subject is an AT URI. Else it is a DID.
 func (r *Reference) IsURI() bool { return r.authorityLen != r.subjectLen }

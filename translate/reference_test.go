@@ -351,6 +351,27 @@ func TestDroppedReferences(t *testing.T) {
 	check()
 }
 
+// TestBatchRelease: a batch counts its references among its bytes, and lets go of their memory.
+func TestBatchRelease(t *testing.T) {
+	b := translateRecord(newReferenceTranslator(t), cborOf(cborMap{{"a", subjectDID}, {"b", []any{subjectURI}}}))
+	text := len("a" + subjectDID + "b[]" + subjectURI)
+	if got, want := b.Bytes(), len(b.JSON)+text+2*referenceBytes; got != want {
+		t.Errorf("the batch has %d bytes, want %d", got, want)
+	}
+	b.Release(1 << 20)
+	if b.JSON == nil || b.References == nil || b.refText == nil {
+		t.Error("a small batch was released")
+	}
+	b.Release(cap(b.refText) + cap(b.References)*referenceBytes - 1)
+	if b.References != nil || b.refText != nil {
+		t.Error("the references are kept")
+	}
+	b.Release(0)
+	if b.JSON != nil {
+		t.Error("the JSON is kept")
+	}
+}
+
 // FuzzReferences holds the references of records against the walk.
 func FuzzReferences(f *testing.F) {
 	for _, tc := range referenceCases {

@@ -118,7 +118,7 @@ func (u *uidStore) close() error {
 	return errors.Join(u.interner.Close(), u.store.Close())
 }
 
-// batchResolver gives the events of a batch their UIDs. One goroutine uses it.
+// batchResolver gives the events and the references of a batch their UIDs. One goroutine uses it.
 type batchResolver struct {
 	interner *intern.Interner
 	requests []intern.Request
@@ -131,6 +131,9 @@ func (r *batchResolver) Resolve(ctx context.Context, b *translate.Batch) error {
 	for i := range b.Events {
 		r.requests = append(r.requests, intern.Request{DID: b.DID(i), Collection: b.Collection(i), RecordKey: b.RecordKey(i)})
 	}
+	for i := range b.References {
+		r.requests = append(r.requests, intern.Request{Name: b.Subject(i)})
+	}
 	if n := len(r.requests); cap(r.results) < n {
 		r.results = make([]intern.Result, n)
 	}
@@ -138,8 +141,14 @@ func (r *batchResolver) Resolve(ctx context.Context, b *translate.Batch) error {
 	if err := r.interner.Resolve(ctx, r.requests, r.results); err != nil {
 		return err
 	}
-	for i, u := range r.results {
+	for i, u := range r.results[:len(b.Events)] {
 		b.Events[i].DIDUID, b.Events[i].URIUID = u.DIDUID, u.URIUID
+	}
+	for i, u := range r.results[len(b.Events):] {
+		ref := &b.References[i]
+		if ref.SubjectUID, ref.AuthorityUID = u.DIDUID, u.DIDUID; ref.IsURI() {
+			ref.SubjectUID = u.URIUID
+		}
 	}
 	clear(r.requests) // they point into the batch
 	return nil

@@ -22,7 +22,7 @@ type Log interface {
 	Append(blocks ...*replay.Block) error
 }
 
-// Resolver gives the events of a batch their UIDs, durable before it returns. It retries what can
+// Resolver gives the events and references of a batch their UIDs, durable before it returns. It retries what can
 // be retried, so an error ends the pipeline. One goroutine uses it.
 type Resolver interface {
 	Resolve(ctx context.Context, b *translate.Batch) error
@@ -33,6 +33,7 @@ type Config struct {
 	Log           Log
 	NewResolver   func() Resolver // one per goroutine; nil: events get no UIDs
 	Collections   []string        // exact NSIDs or prefixes that end in ".*"; none: all
+	References    bool            // batches have the references of records
 	InFlightBytes int64           // memory for what is between the relay's socket and the disk
 	AppendBytes   int             // of blocks that share one sync, about; 0: 8 MiB
 	Now           func() time.Time

@@ -62,18 +62,16 @@ func (j *job) dueIn() time.Duration { return maxBlockAge - time.Since(j.began) }
 func (j *job) reset(keepBytes int) {
 	j.frames, j.gap, j.block = j.frames[:0], nil, nil
 	j.from, j.to = 0, 0
-	if cap(j.batch.JSON) > keepBytes {
-		j.batch.JSON = nil
-	}
+	j.batch.Release(keepBytes)
 	j.batch.Reset()
 }
 
 // translate fills the batch with the frames from j.to on, until all are in it or it has limit bytes
-// of JSON, and sets j.from and j.to to those it covers. One that comes to more JSON than t allows
-// is left for a t that allows more, unless whole: then it is dropped.
+// of JSON and references, and sets j.from and j.to to those it covers. One that comes to more JSON
+// than t allows is left for a t that allows more, unless whole: then it is dropped.
 func (j *job) translate(t *frameTranslator, limit int, whole bool) error {
 	j.from = j.to
-	for ; j.to < len(j.frames) && len(j.batch.JSON) < limit; j.to++ {
+	for ; j.to < len(j.frames) && j.batch.Bytes() < limit; j.to++ {
 		frame := j.frame(j.to)
 		if len(frame) == 0 {
 			continue // it was too large; consume has counted it

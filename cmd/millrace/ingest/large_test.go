@@ -12,6 +12,7 @@ import (
 	lexutil "github.com/bluesky-social/indigo/lex/util"
 
 	"millrace/consume"
+	"millrace/translate"
 )
 
 // A frame that is larger than a block is not copied: Handle returns when it is translated, and its
@@ -49,12 +50,22 @@ func TestPipelineLargeFrames(t *testing.T) {
 	}
 }
 
-// A job waits before the disk until there is room for its JSON.
+// A job waits before the disk until there is room for its JSON and its references.
 func TestPipelineJSONShare(t *testing.T) {
+	t.Run("JSON", func(t *testing.T) {
+		testPipelineShare(t, func(b *translate.Batch, size int) { b.JSON = make([]byte, size) })
+	})
+	t.Run("references", func(t *testing.T) {
+		testPipelineShare(t, func(b *translate.Batch, size int) { b.References = make([]translate.Reference, size) })
+	})
+}
+
+func testPipelineShare(t *testing.T, fill func(b *translate.Batch, size int)) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPipeline(t, Config{Log: &fakeLog{}, InFlightBytes: 1 << 20, Now: time.Now, Logger: slog.New(slog.DiscardHandler)})
 		first, second := newJob(), newJob()
-		first.batch.JSON, second.batch.JSON = make([]byte, p.frameBytes), make([]byte, 1)
+		fill(&first.batch, p.frameBytes)
+		fill(&second.batch, 1)
 		go func() { // ends with the second forward
 			_ = p.forward(t.Context(), first)
 			_ = p.forward(t.Context(), second)

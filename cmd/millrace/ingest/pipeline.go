@@ -409,7 +409,9 @@ func (p *Pipeline) worker(ctx context.Context) error {
 func (p *Pipeline) newTranslator(maxJSONBytes int) *frameTranslator {
 	return &frameTranslator{
 		make: func() (translator, error) {
-			return translate.New(translate.Config{Collections: p.cfg.Collections, MaxFrameJSONBytes: maxJSONBytes})
+			return translate.New(translate.Config{
+				Collections: p.cfg.Collections, MaxFrameJSONBytes: maxJSONBytes, References: p.cfg.References,
+			})
 		},
 		panics: p.metrics.panics,
 		logger: p.cfg.Logger,
@@ -432,9 +434,8 @@ func (p *Pipeline) seal(j *job, as *stageContexts) {
 	as.enter(stageSeal)
 	start := p.metrics.stages[stageSeal].started(j)
 	var err error
-	if j.block, err = p.cfg.Log.Seal(j.input()); cap(j.batch.JSON) > 2*p.blockBytes {
-		j.batch.JSON = nil // its block has it all
-	}
+	j.block, err = p.cfg.Log.Seal(j.input())
+	j.batch.Release(2 * p.blockBytes) // its block has it all
 	p.metrics.stages[stageSeal].done(start)
 	p.metrics.stages[stageCommit].queued(j)
 	j.sealed <- err
@@ -494,9 +495,10 @@ func next(ctx context.Context, from <-chan *job) (*job, error) {
 	}
 }
 
-// forward stamps j and hands it on, once there is room for its JSON.
+// forward stamps j and hands it on, once there is room for its JSON and references. A job of more
+// takes all the room.
 func (p *Pipeline) forward(ctx context.Context, j *job) error {
-	j.room = int64(min(len(j.batch.JSON), p.frameBytes))
+	j.room = int64(min(j.batch.Bytes(), p.frameBytes))
 	if err := p.room.Acquire(ctx, j.room); err != nil {
 		return context.Cause(ctx)
 	}

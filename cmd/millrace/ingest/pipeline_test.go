@@ -432,6 +432,7 @@ func (p *panicky) AppendFrame(dst *translate.Batch, frame []byte) {
 	p.translator.AppendFrame(dst, frame)
 	if *p.calls++; *p.calls%2 == 0 {
 		p.broken = true
+		dst.References = append(dst.References, translate.Reference{})
 		panic("index out of range")
 	}
 }
@@ -458,7 +459,7 @@ func TestTranslatePanics(t *testing.T) {
 		seqs = append(seqs, e.Seq)
 		size += len(j.batch.Payload(i))
 	}
-	if fmt.Sprint(seqs) != "[1 3 5 7]" || len(j.batch.JSON) != size || j.batch.Counts.Events[translate.EventIdentity] != 4 {
+	if fmt.Sprint(seqs) != "[1 3 5 7]" || len(j.batch.References) > 0 || len(j.batch.JSON) != size || j.batch.Counts.Events[translate.EventIdentity] != 4 {
 		t.Errorf("frames %v are kept, %d counted", seqs, j.batch.Counts.Events[translate.EventIdentity])
 	}
 }
