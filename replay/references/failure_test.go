@@ -349,7 +349,7 @@ func TestConcurrent(t *testing.T) {
 	idle := make(chan struct{}, 1)
 	w.cfg.hooks.idle = func() { signal(idle) }
 	w.store = openTest(t, w.cfg)
-	w.applied = 1 // so that no generation begins
+	w.oneGeneration = true
 	for range 600 {
 		w.more()
 	}

@@ -157,6 +157,8 @@ type modelWorld struct {
 	at    Position
 	clock uint64
 	sent  []Change // of the relay, that may come again
+
+	oneGeneration bool
 }
 
 var unordered = cmpopts.EquateEmpty()
@@ -250,7 +252,7 @@ func (w *modelWorld) ours() (changes []Change) {
 func (w *modelWorld) more() {
 	s := step{}
 	switch {
-	case w.rng.IntN(60) == 0 && w.applied == len(w.log):
+	case w.rng.IntN(25) == 0 && !w.oneGeneration:
 		s.begins = true
 		w.m.begin()
 	case w.rng.IntN(6) == 0:
