@@ -48,6 +48,7 @@ type Config struct {
 type testHooks struct {
 	sweepRows int    // rows of a step of the sweep; 0: maxSweepRows
 	waiting   func() // Hydrate begins to wait for room
+	gathered  func() // Hydrate has read what it needs, and holds no lock
 	idle      func() // Run has swept everything
 }
 

@@ -39,6 +39,9 @@ func (s *Store) Hydrate(ctx context.Context, b *Batch) error {
 	if err := h.fetch(s); err != nil {
 		return s.fail("hydrate references", err)
 	}
+	if s.cfg.hooks.gathered != nil {
+		s.cfg.hooks.gathered()
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range b.Changes {

@@ -149,6 +149,20 @@ func TestFrames(t *testing.T) {
 	}
 }
 
+// TestApplyWithinHydrate: what leaves the overlay while Hydrate reads is seen all the same.
+func TestApplyWithinHydrate(t *testing.T) {
+	between := func() {}
+	cfg := Config{}
+	cfg.hooks.gathered = func() { between() }
+	s := openTest(t, cfg)
+	a := hydrate(t, s, 1, like(1, 10, 5, 100))
+	between = func() { apply(t, s, a) }
+	b := hydrate(t, s, 10, unlike(1, 10, 5), unlike(1, 10, 6))
+	if !b.Changes[0].Repeated || len(b.Changes[1].Had) != 1 {
+		t.Errorf("filled in: %+v", b.Changes)
+	}
+}
+
 // TestBackPressure: Hydrate waits while the overlay is full, until Apply makes room, its context
 // ends, or the store fails. A batch that is larger than the overlay goes alone.
 func TestBackPressure(t *testing.T) {
