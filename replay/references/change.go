@@ -15,7 +15,8 @@ const (
 	Sync                    // #sync: what the account's records are is no longer known exactly
 	Gap                     // frames were lost: the same for all accounts; it has no account
 	// Import begins what is imported of an account: it has no records, until the creates that
-	// follow say so. They have Seq 0 and Import's Rev, and may be in several batches.
+	// follow say so. They have Seq 0 and Import's Rev, and may be in several batches. Behind them
+	// come the account's commits above that rev which the log has, again, with Seq 0.
 	Import
 	// Purge forgets an account: its records are gone, and neither the log nor an import brings
 	// those of a rev at or below Rev, or its last, back, in later generations too.

@@ -49,6 +49,7 @@ type testHooks struct {
 	sweepRows int    // rows of a step of the sweep; 0: maxSweepRows
 	waiting   func() // Hydrate begins to wait for room
 	gathered  func() // Hydrate has read what it needs, and holds no lock
+	sweeping  func() // a step of the sweep has looked, and deletes next
 	idle      func() // Run has swept everything
 }
 

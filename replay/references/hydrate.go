@@ -305,10 +305,10 @@ func (s *accountState) forget(arrival uint64) {
 }
 
 // accepts says whether a record's change is new, and raises the account's rev. All changes of a
-// commit are, or none is.
+// commit are, or none is. Those of an import all have its rev.
 func (h *hydration) accepts(c *Change, state *accountState) bool {
-	if c.Seq == 0 {
-		return c.Rev == state.imported && c.Rev == state.rev
+	if c.Seq == 0 && c.Rev == state.imported && c.Rev == state.rev {
+		return true
 	}
 	if f := h.frame; f.seq == c.Seq && f.account == c.Account && f.rev == c.Rev {
 		return f.accepted

@@ -83,13 +83,22 @@ func (m *metrics) registerState(s *Store) {
 		defer s.mu.Unlock()
 		return float64(s.overlay.bytes)
 	})
-	add("disk_bytes", "Bytes that the store takes on disk.", func() float64 { return float64(s.db.Pebble().Metrics().DiskSpaceUsage()) })
+	add("disk_bytes", "Bytes that the store takes on disk.", s.diskBytes)
 	add("failed", "1 after a write or sync failed, or the store was found damaged.", func() float64 {
 		if s.Err() != nil {
 			return 1
 		}
 		return 0
 	})
+}
+
+// diskBytes asks Pebble, which may never answer once the store has failed.
+func (s *Store) diskBytes() float64 {
+	usage := make(chan uint64, 1)
+	if s.db.Guard(func() error { usage <- s.db.Pebble().Metrics().DiskSpaceUsage(); return nil }) != nil {
+		return 0
+	}
+	return float64(<-usage)
 }
 
 // hydrated counts a change that Hydrate has filled in.

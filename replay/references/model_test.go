@@ -82,9 +82,9 @@ func (m *model) apply(changes []Change) []Change {
 			*a = modelAccount{rev: rev, deletedUS: a.deletedUS, records: make(map[uint64]Row)}
 		default:
 			switch {
-			case c.Seq == 0:
-				accepted = a.imported == c.Rev && a.rev == c.Rev
-			case i == 0 || out[i-1].Seq != c.Seq:
+			case c.Seq == 0 && a.imported == c.Rev && a.rev == c.Rev:
+				accepted = true
+			case i == 0 || out[i-1].Seq != c.Seq || out[i-1].Rev != c.Rev || out[i-1].Operation > Delete:
 				accepted = c.Rev > a.rev
 				a.rev = max(a.rev, c.Rev)
 			}
@@ -244,6 +244,12 @@ func (w *modelWorld) ours() (changes []Change) {
 	changes = append(changes, Change{Operation: Import, Account: account, Rev: rev})
 	for range w.rng.IntN(5) {
 		changes = append(changes, Change{Operation: Create, Account: account, Record: w.uid(w.rng.Uint64N(12)), Rev: rev, References: w.refs()})
+	}
+	for i := range w.sent { // what the log has of it, that is above the rev
+		if c := w.sent[i]; c.Account == account && c.Operation <= Delete && c.Rev > rev {
+			c.Seq = 0
+			changes = append(changes, c)
+		}
 	}
 	return changes
 }
@@ -427,10 +433,13 @@ func runModel(t *testing.T, seed uint64, steps int) {
 			w.durable = w.applied
 			w.recover()
 		default:
-			crashed := w.crashClone()
+			synced, crashed := w.store.Synced(), w.crashClone()
 			_ = w.store.Close()
 			w.fs = crashed
 			w.recover()
+			if at := w.store.Position(); at.Before(synced) {
+				t.Fatalf("after a crash the store is at %v, but %v was synced", at, synced)
+			}
 		}
 	}
 	for w.applied < len(w.log) {

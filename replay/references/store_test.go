@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	dto "github.com/prometheus/client_model/go"
 )
 
 // patience is how long a test waits for what must happen.
@@ -112,6 +113,12 @@ func TestHydration(t *testing.T) {
 	if d := cmp.Diff([][]Reference{had(100), had(101), had(102), nil, had(103)}, got); d != "" {
 		t.Errorf("had (-want +got):\n%s", d)
 	}
+	before := lookUps(t, s)
+	do(t, s, 30, like(1, 13, 9, 104))
+	if n := lookUps(t, s) - before; n != 0 {
+		t.Errorf("%d look-ups for an account that was seen before", n)
+	}
+	do(t, s, 40, unlike(1, 13, 10))
 	arrivals := []uint64{a.Changes[0].Arrival, a.Changes[2].Arrival, a.Changes[3].Arrival, b.Changes[1].Arrival}
 	if !slices.Equal(arrivals, []uint64{1, 2, 3, 4}) {
 		t.Errorf("arrival numbers %v", arrivals)
@@ -119,12 +126,22 @@ func TestHydration(t *testing.T) {
 	if got := rows(t, s); len(got) > 0 {
 		t.Errorf("rows %v", got)
 	}
-	if n := testutil.ToFloat64(s.metrics.found) - testutil.ToFloat64(s.metrics.unknown); n != 3 {
+	if n := testutil.ToFloat64(s.metrics.found) - testutil.ToFloat64(s.metrics.unknown); n != 4 {
 		t.Errorf("found less unknown: %v", n)
 	}
 	if n, err := testutil.GatherAndCount(registry); err != nil || n < 20 {
 		t.Errorf("%d metrics, %v", n, err)
 	}
+}
+
+// lookUps returns how many there were in the database.
+func lookUps(t *testing.T, s *Store) uint64 {
+	t.Helper()
+	var m dto.Metric
+	if err := s.metrics.lookupSeconds.Write(&m); err != nil {
+		t.Fatal(err)
+	}
+	return m.GetHistogram().GetSampleCount()
 }
 
 // TestFrames: all changes of a commit are repeated, or none is, in whatever batch they come again.
@@ -274,8 +291,15 @@ func TestDeletedAccount(t *testing.T) {
 	idle := make(chan struct{}, 100)
 	cfg := Config{}
 	cfg.hooks.idle = func() { idle <- struct{}{} }
-	cfg.hooks.sweepRows = 7
-	s := openTest(t, cfg)
+	cfg.hooks.sweepRows = 40 // enough for range deletions
+	var s *Store
+	cfg.hooks.sweeping = func() {
+		if s.commits.mu.TryLock() {
+			t.Error("a row may come between looking and deleting")
+			s.commits.mu.Unlock()
+		}
+	}
+	s = openTest(t, cfg)
 	var many []Change
 	for i := range uint64(100) {
 		many = append(many, like(1, 10+i, 1+i, 100), like(2, 10+i, 1+i, 100))

@@ -71,6 +71,9 @@ func (s *Store) sweep() (more bool, err error) {
 	if err != nil {
 		return false, s.fail("sweep references", err)
 	}
+	if s.cfg.hooks.sweeping != nil {
+		s.cfg.hooks.sweeping()
+	}
 	s.metrics.swept.Add(float64(swept))
 	return true, s.db.Commit(batch, false)
 }
