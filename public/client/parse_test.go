@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strconv"
 	"testing"
 	"time"
@@ -227,5 +228,34 @@ func TestWindow(t *testing.T) {
 	}
 	if w.forget(); !w.empty() || !w.add(late) {
 		t.Error("not forgotten")
+	}
+}
+
+// TestPlainPlaceAfterUpdate: a server without positions is asked again for what came before the
+// newest event, but for nothing from before the newest update of the options.
+func TestPlainPlaceAfterUpdate(t *testing.T) {
+	const second = 1_000_000
+	p := newPlace("", 5*time.Second)
+	take := func(us int64) {
+		t.Helper()
+		e, err := new(parser).parse(fmt.Appendf(nil, `{"did":"did:plc:a","time_us":%d,"kind":"identity"}`, us))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.take(&e)
+	}
+	for us := int64(100 * second); us <= 110*second; us += second {
+		take(us)
+	}
+	if got := p.resume(); got != strconv.Itoa(105*second) {
+		t.Errorf("before the update it resumes at %s", got)
+	}
+	p.changed()
+	if got := p.resume(); got != strconv.Itoa(110*second) {
+		t.Errorf("after the update it resumes at %s", got)
+	}
+	take(112 * second)
+	if got := p.resume(); got != strconv.Itoa(110*second) {
+		t.Errorf("after one more event it resumes at %s", got)
 	}
 }
