@@ -11,8 +11,8 @@ import (
 // with it, so that dozens would mean dozens of changes within one retention.
 const maxDictionaries = 64
 
-// Registry knows dictionaries by their IDs and has one shared Encoder for each. It is safe for
-// concurrent use.
+// Registry knows dictionaries by their IDs and has one shared Encoder and Decoder for each. It is
+// safe for concurrent use.
 type Registry struct {
 	stored *Dictionary
 
@@ -21,12 +21,16 @@ type Registry struct {
 	closed bool
 }
 
-// entry is a dictionary and, once somebody asked for it, its encoder.
+// entry is a dictionary and, once somebody asked for them, its encoder and its decoder.
 type entry struct {
 	d    *Dictionary
 	once sync.Once
 	enc  *Encoder
 	err  error
+
+	decodes sync.Once
+	dec     *Decoder
+	decErr  error
 }
 
 // NewRegistry returns a registry of stored, which is the dictionary that new blocks are compressed
@@ -103,7 +107,28 @@ func (r *Registry) Encoder(id uint32) (*Encoder, error) {
 	return e.enc, e.err
 }
 
-// Close closes all encoders. It waits for calls that still run and is safe to call twice.
+// Decoder returns the shared decoder of frames made with that dictionary, or without one, of at
+// most maxShared bytes of content. Else it is as Encoder.
+func (r *Registry) Decoder(id uint32) (*Decoder, error) {
+	r.mu.Lock()
+	e, ok := r.byID[id]
+	closed := r.closed
+	r.mu.Unlock()
+	if !ok {
+		return nil, fmt.Errorf("%w: %d", ErrUnknownDictionary, id)
+	}
+	if closed {
+		return nil, fmt.Errorf("decoder of dictionary %d: the registry is closed", id)
+	}
+	e.decodes.Do(func() { e.dec, e.decErr = NewDecoder(maxShared, e.d) })
+	return e.dec, e.decErr
+}
+
+// maxShared bounds what a shared decoder makes of a frame.
+const maxShared = 64 << 20
+
+// Close closes all encoders and decoders. It waits for calls that still run and is safe to call
+// twice.
 func (r *Registry) Close() {
 	r.mu.Lock()
 	r.closed = true
@@ -116,6 +141,10 @@ func (r *Registry) Close() {
 		e.once.Do(func() { e.err = fmt.Errorf("encoder of dictionary %d: the registry is closed", e.d.id) })
 		if e.enc != nil {
 			e.enc.Close()
+		}
+		e.decodes.Do(func() { e.decErr = fmt.Errorf("decoder of dictionary %d: the registry is closed", e.d.id) })
+		if e.dec != nil {
+			e.dec.Close()
 		}
 	}
 }

@@ -94,13 +94,15 @@
 //
 // A reader with a filter looks at the span, then at the indexes of blocks that may have a match,
 // then reads frames of those that have one. One that wants all of some DIDs looks at their shards
-// first, and not at spans that have none of them. One that wants some subjects looks at the span,
-// which has the identity and account events that it wants, too, and then at their shards. Spans are
-// decoded into the cache (some 10 KiB each); fingerprints are looked at in place and go past it. In
-// bytes an event (BenchmarkSpans -v: an account has 5 events on average, 1.5 % are identity
-// events): fingerprints with their blocks 3.4, copies 2.3, the rest below 0.1; beside 162 of the
-// blocks' parts there. For 36 hours at 1,500 events/s that is 1.1 GB in 3,000 spans. In memory
-// there is of all this only the keys, what the cache holds, and what gathers for the next span.
+// first, and not at spans that have none of them. The few that it wants of a block, by DID or
+// subject, it takes out of the zstd part (sparse.go). One that wants some subjects looks at the
+// span, which has the identity and account events that it wants, too, and then at their shards.
+// Spans are decoded into the cache (some 10 KiB each); fingerprints are looked at in place and go
+// past it. In bytes an event (BenchmarkSpans -v: an account has 5 events on average, 1.5 % are
+// identity events): fingerprints with their blocks 3.4, copies 2.3, the rest below 0.1; beside 162
+// of the blocks' parts there. For 36 hours at 1,500 events/s that is 1.1 GB in 3,000 spans. In
+// memory there is of all this only the keys, what the cache holds, and what gathers for the next
+// span.
 //
 // # Formats
 //

@@ -109,12 +109,13 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// TestPagesOfMatches: a reader of few matches unpacks only the substreams of pages that have one.
+// TestPagesOfMatches: a reader of few matches, whose variant is built of plain frames, unpacks only
+// the substreams of pages that have one.
 func TestPagesOfMatches(t *testing.T) {
 	l, _ := fatBlocks(t)
 	x := firstBlock(t, l)
 	filter := must(NewFilter(FilterConfig{DIDs: []string{"did:plc:rare"}}))
-	r := mustRead(t, l, ReaderConfig{Cursor: TimeCursor(0), Filter: filter})
+	r := mustRead(t, l, ReaderConfig{Cursor: TimeCursor(0), Filter: filter, Extended: true})
 	var m matcher
 	m.reset(filter, x)
 	var want uint64

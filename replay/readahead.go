@@ -187,15 +187,15 @@ func (bs *blockStore) load(a *ahead) {
 		return // the reader meets it itself
 	}
 	wanted := a.parts.reached.Load() < x.Key()
+	var m matcher
 	if wanted && a.filter != nil {
-		var m matcher
 		if wanted, err = bs.match(&m, a.filter, source{idx: x}); err != nil {
 			return // likewise
 		}
 		wanted = wanted && m.next(0) < x.Events()
 	}
 	if wanted {
-		bs.fetch(x, a)
+		bs.fetch(x, a, a.filter != nil && m.sparse())
 	}
 	if a.slim && !a.sparse {
 		scan.walkOn(a.s, x)
@@ -240,16 +240,20 @@ func (bs *blockStore) knows(x *blockIndex, n int) bool {
 	return true
 }
 
-// fetch opens for a's reader what is stored of those of block x's frames that it wants, with its
-// checksums computed.
-func (bs *blockStore) fetch(x *blockIndex, a *ahead) {
+// fetch opens for a's reader what is stored of those of block x's frames that it wants, which are
+// few if sparse is set, with its checksums computed.
+func (bs *blockStore) fetch(x *blockIndex, a *ahead, sparse bool) {
 	src := source{idx: x}
 	v := a.variant
 	ends := v.storedEnds(x)
 	if ends == nil { // it is built of the plain ones
 		v, ends = variant{}, x.PlainEnd
 	}
-	p, err := bs.openPart(x, src.part(v), x.Key(), int(ends[len(ends)-1]))
+	part := src.part(v)
+	if sparse && a.variant == (variant{}) {
+		part, ends = format.RangeZstd, x.ZstdEnd
+	}
+	p, err := bs.openPart(x, part, x.Key(), int(ends[len(ends)-1]))
 	if err != nil {
 		return // the reader meets it itself
 	}

@@ -405,8 +405,13 @@ func (p *pass) match(src source, i, end int) (through int, err error) {
 	if src.others == 0 {
 		r.parts.reached.Store(x.Key())
 	}
+	sparse := !built && v.dictionary == 0 && src.others == 0 && r.filter != nil && r.matcher.sparse()
+	part := src.part(v)
+	if sparse {
+		part, size = format.RangeZstd, int(x.ZstdEnd[x.Events()-1])
+	}
 	begun := r.log.blocks.cfg.Monotonic()
-	stored, err := r.parts.open(x, src.part(v), src.key(), size)
+	stored, err := r.parts.open(x, part, src.key(), size)
 	if err != nil {
 		return i, err
 	}
@@ -418,6 +423,9 @@ func (p *pass) match(src source, i, end int) (through int, err error) {
 	}()
 	if p.span != nil && src.others == 0 {
 		r.sawLookup(lookupTime{took: r.log.blocks.cfg.Monotonic() - begun, bytes: len(stored.pages.FirstValue())}.slow())
+	}
+	if sparse {
+		return through, p.giveSparse(src, stored, i, through, events, bytes)
 	}
 	if built {
 		return p.matchBuilt(src, stored, i, through, end, bytes)
