@@ -303,3 +303,23 @@ func TestTrackerBroken(t *testing.T) {
 		t.Errorf("wait after a failure: %v", err)
 	}
 }
+
+// TestWatermark: whatever the order in which versions are done, the mark is at the last one up to
+// which all are.
+func TestWatermark(t *testing.T) {
+	for _, order := range [][]uint64{{1, 2, 3}, {3, 1, 2}, {3, 2, 1}, {2, 4, 1, 3}, {4, 2, 1, 3}, {5, 3, 1, 4, 2}} {
+		var w watermark
+		done := map[uint64]bool{}
+		for i, version := range order {
+			w.done(version)
+			done[version] = true
+			want := uint64(0)
+			for done[want+1] {
+				want++
+			}
+			if w.upTo != want {
+				t.Errorf("%v: after %d the mark is at %d, want %d", order, order[:i+1], w.upTo, want)
+			}
+		}
+	}
+}
