@@ -22,8 +22,8 @@ type Log interface {
 	Append(blocks ...*replay.Block) error
 }
 
-// Resolver gives the events and references of a batch their UIDs, durable before it returns. It retries what can
-// be retried, so an error ends the pipeline. One goroutine uses it.
+// Resolver gives the events and references of a batch their UIDs, durable before it returns. It
+// retries what can be retried, so an error ends the pipeline. One goroutine uses it.
 type Resolver interface {
 	Resolve(ctx context.Context, b *translate.Batch) error
 }
