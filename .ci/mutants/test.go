@@ -25,8 +25,8 @@ type event struct {
 	Action, Package, Test, Output, FailedBuild string
 }
 
-// test runs one test, or all of a package, up to the first that fails. It returns an error where the
-// tests cannot be built or run.
+// test runs one test, or all of a package, up to the first that fails. It returns an error where
+// the tests cannot be built or run.
 func test(overlay string, limit time.Duration, pkg, name string) (outcome, error) {
 	args := []string{"test", "-json", "-count=1", "-vet=off", "-failfast", "-timeout", limit.String()}
 	if name != "" {
