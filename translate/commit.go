@@ -137,6 +137,10 @@ func (o *op) operation() Operation {
 // splitPath returns the two parts of the operation's path.
 func (o *op) splitPath() (collection, rkey []byte, ok bool) {
 	path, _ := textOf(o.path)
+	return splitPath(path)
+}
+
+func splitPath(path []byte) (collection, rkey []byte, ok bool) {
 	collection, rkey, ok = bytes.Cut(path, []byte{'/'})
 	return collection, rkey, ok && validNSID(collection) && validRecordKey(rkey)
 }
@@ -184,15 +188,8 @@ func (t *Translator) appendOp(dst *Batch, c *commit, o *op, index uint32) Reason
 		}
 	}
 	events, start := len(dst.Events), len(dst.JSON)
-	e := appendEvent(dst, c.seq, c.did, KindCommit)
-	e.Op, e.Operation = index, operation
-	json := append(append(dst.JSON, `"rev":"`...), c.rev...)
-	json = append(append(json, `","operation":"`...), operation.String()...)
-	json = append(json, `","collection":"`...)
-	e.coll, e.collLen = uint32(len(json)-start), uint16(len(collection))
-	json = append(append(json, collection...), `","rkey":"`...)
-	e.rkey, e.rkeyLen = uint32(len(json)-start), uint16(len(rkey))
-	json = append(append(json, rkey...), '"')
+	e, json := appendOpHead(dst, c, operation, collection, rkey)
+	e.Op = index
 	if blk != nil {
 		json = append(json, `,"record":`...)
 		var reason Reason
@@ -205,6 +202,20 @@ func (t *Translator) appendOp(dst *Batch, c *commit, o *op, index uint32) Reason
 	dst.JSON = append(json, "}}"...)
 	e.end = uint32(len(dst.JSON))
 	return kept
+}
+
+// appendOpHead appends an event and returns it, with its JSON up to its record.
+func appendOpHead(dst *Batch, c *commit, operation Operation, collection, rkey []byte) (e *Event, json []byte) {
+	start := len(dst.JSON)
+	e = appendEvent(dst, c.seq, c.did, KindCommit)
+	e.Operation = operation
+	json = append(append(dst.JSON, `"rev":"`...), c.rev...)
+	json = append(append(json, `","operation":"`...), operation.String()...)
+	json = append(json, `","collection":"`...)
+	e.coll, e.collLen = uint32(len(json)-start), uint16(len(collection))
+	json = append(append(json, collection...), `","rkey":"`...)
+	e.rkey, e.rkeyLen = uint32(len(json)-start), uint16(len(rkey))
+	return e, append(append(json, rkey...), '"')
 }
 
 // openCAR reports whether the frame has a CAR. It reads it when first called, and counts it if it

@@ -90,9 +90,7 @@ func New(cfg Config) (*Translator, error) {
 // docs/input.md has it, and counts the Reason. It panics if dst holds more than
 // MaxBatchJSONBytes.
 func (t *Translator) AppendFrame(dst *Batch, frame []byte) {
-	if size := max(len(dst.JSON), len(dst.refText)); size > MaxBatchJSONBytes {
-		panic("translate: a batch of " + strconv.Itoa(size) + " bytes is too large to append to")
-	}
+	checkRoom(dst)
 	events, json, refs, refText := len(dst.Events), len(dst.JSON), len(dst.References), len(dst.refText)
 	drops, filtered, excess := dst.Counts.Drops, dst.Counts.Filtered, dst.Counts.ExcessReferences
 	t.record.refs.open(dst)
@@ -116,6 +114,12 @@ func (t *Translator) AppendFrame(dst *Batch, frame []byte) {
 	}
 	for i := events; i < len(dst.Events); i++ {
 		dst.Counts.Events[dst.Events[i].counter()]++
+	}
+}
+
+func checkRoom(dst *Batch) {
+	if size := max(len(dst.JSON), len(dst.refText)); size > MaxBatchJSONBytes {
+		panic("translate: a batch of " + strconv.Itoa(size) + " bytes is too large to append to")
 	}
 }
 
