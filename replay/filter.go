@@ -30,8 +30,11 @@ type FilterConfig struct {
 	// UIDs of DIDs: these, and all AT URIs of theirs. As one with Subjects; both nil: any subject,
 	// else an empty list has none.
 	SubjectDIDs []uint64
-	Sources     []uint32 // see Log.PathNumber; nil: any source; empty: none
-	Kinds       KindSet
+	// how many of each AddSubject and AddSubjectDID may add
+	MoreSubjects, MoreSubjectDIDs int
+
+	Sources []string // as PathNumber has them; nil: any source; empty: none
+	Kinds   KindSet
 	// MaxPayloadBytes leaves out larger events, measured as they would be sent (compressed,
 	// extended), without the websocket header; 0: no limit.
 	MaxPayloadBytes int
@@ -50,6 +53,7 @@ const (
 	filterBytes      = 512
 	fingerprintBytes = 8
 	collectionBytes  = 96 // an entry of a map, beside its string
+	sourceBytes      = 24 // a string's header, and a number
 )
 
 // Bytes returns how much memory NewFilter's result takes, about and at most, beside what is garbage
@@ -62,12 +66,16 @@ func (c *FilterConfig) Bytes() int64 {
 	for _, d := range c.DIDs {
 		n += int64(didset.Memory(d) + fingerprintBytes)
 	}
-	n += int64(len(c.Subjects)*(uidset.Memory+fingerprintBytes) + len(c.SubjectDIDs)*(uidset.Memory+2*fingerprintBytes) +
-		len(c.Sources)*(4+collectionBytes))
+	subjects, dids := len(c.Subjects)+c.MoreSubjects, len(c.SubjectDIDs)+c.MoreSubjectDIDs
+	n += int64(subjects*(uidset.Memory+fingerprintBytes) + dids*(uidset.Memory+2*fingerprintBytes))
+	for _, s := range c.Sources {
+		n += int64(len(s) + collectionBytes + sourceBytes)
+	}
 	return n + n/16 // allocations are rounded up
 }
 
-// Filter is a compiled FilterConfig. It is immutable and may be shared by any number of readers.
+// Filter is a compiled FilterConfig. It is immutable, but for subjects that are added, and may be
+// shared by any number of readers.
 type Filter struct {
 	kinds      KindSet
 	maxPayload int // 0: no limit
@@ -93,8 +101,9 @@ func (f *Filter) limit() int {
 }
 
 type filterFingerprints struct {
-	key format.FingerprintKey
-	of  []uint64
+	key     format.FingerprintKey
+	of      []uint64
+	members int // what they are of: so many subjects
 }
 
 // fingerprintsFor returns the fingerprints of the filter's DIDs, in ascending order. They take 8
@@ -108,11 +117,11 @@ func (f *Filter) fingerprintsFor(k format.FingerprintKey) []uint64 {
 		of = append(of, k.Fingerprint(d))
 	}
 	slices.Sort(of)
-	f.fingerprints.Store(&filterFingerprints{k, of})
+	f.fingerprints.Store(&filterFingerprints{key: k, of: of})
 	return of
 }
 
-// NewFilter compiles cfg; it keeps nothing of it but the strings of collections. See
+// NewFilter compiles cfg; it keeps nothing of it but the strings of collections and sources. See
 // FilterConfig.Bytes for what it takes.
 func NewFilter(cfg FilterConfig) (*Filter, error) {
 	const all = 1<<translate.KindCommit | 1<<translate.KindIdentity | 1<<translate.KindAccount

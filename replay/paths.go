@@ -43,17 +43,23 @@ func (l *Log) PathNumber(source []byte) (number uint32, ok bool) {
 
 // FindPath returns the number of a source; false if it has none.
 func (l *Log) FindPath(source string) (number uint32, ok bool) {
-	t := l.paths
-	t.mu.RLock()
-	defer t.mu.RUnlock()
-	number, ok = t.numbers[source]
-	return number, ok
+	return l.paths.find(source)
 }
 
 // PathSource is the inverse of FindPath.
 func (l *Log) PathSource(number uint32) (source string, ok bool) {
 	return l.paths.source(number)
 }
+
+func (t *pathTable) find(source string) (number uint32, ok bool) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	number, ok = t.numbers[source]
+	return number, ok
+}
+
+// len returns how many sources have a number.
+func (t *pathTable) len() int { return len(t.known()) }
 
 func (t *pathTable) source(number uint32) (source string, ok bool) {
 	t.mu.RLock()

@@ -125,16 +125,22 @@ func TestBrokenPaths(t *testing.T) {
 	}
 }
 
-// TestSourceCollections: a source that gets its number only after a filter names it is of its
-// collection from then on.
-func TestSourceCollections(t *testing.T) {
+// TestSourceNumbers: a filter knows the number of a source that gets it only after the filter was
+// made, and that of another log.
+func TestSourceNumbers(t *testing.T) {
+	f := must(NewFilter(FilterConfig{Sources: []string{"d.e.f:x", "a.b.c:x", "d.e.f:x"}})).references
+	if got := fmt.Sprint(slices.Sorted(maps.Keys(f.collections))); got != "[a.b.c d.e.f]" {
+		t.Errorf("collections %s", got)
+	}
 	table := newPathTable()
-	table.number([]byte("a.b.c:x"), false)
-	f := must(NewFilter(FilterConfig{Sources: []uint32{1, 2}}))
-	for _, want := range []string{"[a.b.c]", "[a.b.c d.e.f]"} {
-		if got := fmt.Sprint(slices.Sorted(maps.Keys(f.references.collectionsFor(table)))); got != want {
-			t.Errorf("collections %s, want %s", got, want)
+	for i, source := range []string{"a.b.c:x", "a.b.c:y", "d.e.f:x", "d.e.f:y"} {
+		table.number([]byte(source), false)
+		want := [][]uint32{{1}, {1}, {1, 3}, {1, 3}}[i]
+		if got := f.numbersFor(table); !slices.Equal(got, want) {
+			t.Errorf("with %s the numbers are %v, want %v", source, got, want)
 		}
-		table.number([]byte("d.e.f:x"), false)
+	}
+	if got := f.numbersFor(newPathTable()); len(got) != 0 {
+		t.Errorf("of an empty log the numbers are %v", got)
 	}
 }

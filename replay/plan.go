@@ -108,7 +108,7 @@ func (p *pass) lookUp(from int64, n int) (plans []plan, err error) {
 	}
 	spans, err := p.scan.spansFrom(p.s, from, n)
 	for _, sp := range spans {
-		plans = append(plans, planOf(sp, p.r.filter, p.r.log.paths, format.FirstBlocks(len(sp.Keys))))
+		plans = append(plans, planOf(sp, p.r.filter, format.FirstBlocks(len(sp.Keys))))
 	}
 	return plans, err
 }
@@ -193,7 +193,7 @@ func (k *spanLookup) at(bs *blockStore, key int64, f *Filter) {
 			}
 		}
 	}
-	k.plan = planOf(sp, f, bs.paths, commits)
+	k.plan = planOf(sp, f, commits)
 	if f.dids == nil {
 		return
 	}
@@ -221,11 +221,14 @@ func (f *Filter) selective() bool {
 }
 
 // planOf returns where to look in the span for events that f passes, DIDs apart. Commits with
-// wanted subjects are in the given blocks; t has the sources that f names by number.
-func planOf(s *format.Span, f *Filter, t *pathTable, commits format.BlockSet) plan {
+// wanted subjects are in the given blocks.
+func planOf(s *format.Span, f *Filter, commits format.BlockSet) plan {
 	p := plan{key: s.Key()}
 	if f.kinds.Has(translate.KindCommit) {
-		of := f.references.collectionsFor(t)
+		var of map[string]struct{}
+		if f.references != nil {
+			of = f.references.collections
+		}
 		if f.anyCollection && of == nil {
 			p.blocks = commits
 		} else {

@@ -98,10 +98,10 @@ func (w *world) referenceFilter(cfg *FilterConfig) {
 		cfg.Subjects = []uint64{} // none yet
 	}
 	for range w.rng.IntN(4) {
-		cfg.Sources = append(cfg.Sources, 1+uint32(w.rng.IntN(30)))
+		cfg.Sources = append(cfg.Sources, testSource(testCollections[w.rng.IntN(len(testCollections))], 1+uint32(w.rng.IntN(testPaths+1))))
 	}
 	if w.rng.IntN(20) == 0 {
-		cfg.Sources = []uint32{}
+		cfg.Sources = []string{}
 	}
 }
 
@@ -112,10 +112,9 @@ func (w *world) passesReferences(cfg FilterConfig, e *testEvent) bool {
 		return true
 	}
 	for _, ref := range e.refs {
-		number, _ := w.log.FindPath(testSource(e.collection, ref.Path))
 		subject := anySubject || slices.Contains(cfg.Subjects, ref.Subject) || slices.Contains(cfg.SubjectDIDs, ref.Subject) ||
 			slices.Contains(cfg.SubjectDIDs, ref.Authority)
-		if subject && (anySource || slices.Contains(cfg.Sources, number)) {
+		if subject && (anySource || slices.Contains(cfg.Sources, testSource(e.collection, ref.Path))) {
 			return true
 		}
 	}
@@ -379,12 +378,50 @@ func TestSubjectsLive(t *testing.T) {
 	}
 }
 
+// TestFilterGrows: a reader at the end of the log goes by a subject that was added to its filter for
+// all that is appended later, also if it only looks whether there is something.
+func TestFilterGrows(t *testing.T) {
+	l := mustOpen(t, testConfig(t, vfs.NewMem(), newTestClock()))
+	s := testSubject(3)
+	f := must(NewFilter(FilterConfig{Subjects: []uint64{}, MoreSubjects: 1, MoreSubjectDIDs: 1, Kinds: Kinds(translate.KindCommit)}))
+	r := mustRead(t, l, ReaderConfig{Filter: f})
+	var c Chunk
+	seq := int64(0)
+	next := func(refs ...Reference) (events int) {
+		t.Helper()
+		seq++
+		e := shapedEvent(format.Place{Epoch: 1, Seq: seq}, testStart.UnixMicro()+seq, 0)
+		e.refs = refs
+		if err := l.Append(testBlock{epoch: 1, firstSeq: seq, lastSeq: seq, events: []testEvent{e}}.seal(t, l)); err != nil {
+			t.Fatal(err)
+		}
+		_, pending := r.Pending(&PendingScratch{})
+		if err := r.Next(&c); err != nil || !c.Live || pending != (c.Events > 0) {
+			t.Fatalf("pending %t, %d events, live %t: %v", pending, c.Events, c.Live, err)
+		}
+		return c.Events
+	}
+	other := Reference{Path: 1, Subject: 77, Authority: s.Authority}
+	for i, add := range []func(uint64) bool{nil, f.AddSubject, f.AddSubjectDID} {
+		if add != nil && !add([]uint64{0, s.UID, s.Authority}[i]) {
+			t.Fatal("no room")
+		}
+		got := []int{next(Reference{Path: 1, Subject: s.UID, Authority: s.Authority}), next(other)}
+		if want := [][]int{{0, 0}, {1, 0}, {1, 1}}[i]; !slices.Equal(got, want) {
+			t.Errorf("with %d added: %v events, want %v", i, got, want)
+		}
+	}
+	if f.AddSubject(5) {
+		t.Error("there is room for a second subject")
+	}
+}
+
 // TestReferenceFilterRefuses: what no reference has, and what is too much, is refused.
 func TestReferenceFilterRefuses(t *testing.T) {
 	for name, cfg := range map[string]FilterConfig{
-		"subject 0": {Subjects: []uint64{1, 0}}, "DID 0": {SubjectDIDs: []uint64{0}}, "source 0": {Sources: []uint32{0}},
-		"too many subjects": {Subjects: make([]uint64, maxFilterSubjects), SubjectDIDs: make([]uint64, 1)},
-		"too many sources":  {Sources: make([]uint32, maxFilterSources+1)},
+		"subject 0": {Subjects: []uint64{1, 0}}, "DID 0": {SubjectDIDs: []uint64{0}},
+		"too many subjects": {Subjects: make([]uint64, maxFilterSubjects), MoreSubjectDIDs: 1},
+		"too many sources":  {Sources: make([]string, maxFilterSources+1)},
 	} {
 		if _, err := NewFilter(cfg); err == nil {
 			t.Errorf("%s is taken", name)

@@ -48,13 +48,9 @@ func TestSpansSkip(t *testing.T) {
 	if got := l.snap.Load().spanned; got != all[2*2560-1].timeUS {
 		t.Fatalf("spans cover up to %d, not two times 256 blocks", got)
 	}
-	path := func(n uint32) []uint32 {
-		number, _ := l.FindPath(testSource("app.bsky.feed.like", n))
-		return []uint32{number}
-	}
 	commits := Kinds(translate.KindCommit)
-	rareSource, ok := l.FindPath(testSource("com.example.rare", 1+700%50%testPaths))
-	if !ok {
+	rareSource := testSource("com.example.rare", 1+700%50%testPaths)
+	if _, ok := l.FindPath(rareSource); !ok {
 		t.Fatal("the rare collection has no source")
 	}
 	for _, tc := range []struct {
@@ -76,9 +72,9 @@ func TestSpansSkip(t *testing.T) {
 		{"a DID as a subject's", FilterConfig{SubjectDIDs: []uint64{1<<61 | 1}, Kinds: commits}, 3, false},
 		{"a subject's DID as a subject", FilterConfig{Subjects: []uint64{1 << 61}, Kinds: commits}, 0, false},
 		{"a subject that is not there", FilterConfig{Subjects: []uint64{3}, Kinds: commits}, 0, false},
-		{"a subject and a source", FilterConfig{Subjects: []uint64{1 << 60}, Sources: path(1), Kinds: commits}, 3, false},
-		{"a subject and a source of another collection", FilterConfig{Subjects: []uint64{1 << 60}, Sources: []uint32{rareSource}, Kinds: commits}, 0, false},
-		{"a source", FilterConfig{Sources: []uint32{rareSource}, Kinds: commits}, 3, false},
+		{"a subject and a source", FilterConfig{Subjects: []uint64{1 << 60}, Sources: []string{testSource("app.bsky.feed.like", 1)}, Kinds: commits}, 3, false},
+		{"a subject and a source of another collection", FilterConfig{Subjects: []uint64{1 << 60}, Sources: []string{rareSource}, Kinds: commits}, 0, false},
+		{"a source", FilterConfig{Sources: []string{rareSource}, Kinds: commits}, 3, false},
 		{"no subject yet", FilterConfig{Subjects: []uint64{}}, 0, true},
 		{"a DID and a subject", FilterConfig{DIDs: []string{"did:plc:rare"}, Subjects: []uint64{1 << 60}}, 3, false},
 		{"a DID and a subject of others", FilterConfig{DIDs: []string{"did:plc:rare"}, Subjects: []uint64{testSubject(3).UID}}, 0, false},

@@ -11,38 +11,52 @@ import (
 )
 
 // referenceFilter is what a Filter wants of an event's references: that one of them has a wanted
-// subject and a wanted source. It is immutable.
+// subject and a wanted source. It is immutable, but for subjects that are added.
 type referenceFilter struct {
 	anySubject  bool
 	subjects    *uidset.Set // wanted as they are
 	authorities *uidset.Set // wanted with all that is theirs
 
-	anySource bool
-	sources   []uint32 // numbers of paths, in ascending order
+	anySource   bool
+	sources     []string            // in ascending order
+	collections map[string]struct{} // that the sources are of; nil: any
 
 	// made for the log that asks first; another log makes its own
 	fingerprints atomic.Pointer[filterFingerprints]
-	collections  atomic.Pointer[sourceCollections]
+	numbers      atomic.Pointer[sourceNumbers]
 }
 
 // newReferenceFilter compiles what cfg says of references; nil: it wants none.
 func newReferenceFilter(cfg *FilterConfig) (*referenceFilter, error) {
 	f := &referenceFilter{anySubject: cfg.Subjects == nil && cfg.SubjectDIDs == nil, anySource: cfg.Sources == nil}
-	switch n := len(cfg.Subjects) + len(cfg.SubjectDIDs); {
+	switch n := len(cfg.Subjects) + len(cfg.SubjectDIDs) + cfg.MoreSubjects + cfg.MoreSubjectDIDs; {
 	case f.anySubject && f.anySource:
 		return nil, nil
 	case n > maxFilterSubjects:
 		return nil, fmt.Errorf("filter: %d subjects, at most %d are taken", n, maxFilterSubjects)
 	case len(cfg.Sources) > maxFilterSources:
 		return nil, fmt.Errorf("filter: %d sources, at most %d are taken", len(cfg.Sources), maxFilterSources)
-	case slices.Contains(cfg.Subjects, 0) || slices.Contains(cfg.SubjectDIDs, 0) || slices.Contains(cfg.Sources, 0):
-		return nil, fmt.Errorf("filter: 0 is no subject or source")
+	case slices.Contains(cfg.Subjects, 0) || slices.Contains(cfg.SubjectDIDs, 0):
+		return nil, fmt.Errorf("filter: 0 is no subject")
 	}
-	f.subjects, f.authorities = uidset.New(cfg.Subjects), uidset.New(cfg.SubjectDIDs)
-	f.sources = slices.Clone(cfg.Sources)
-	slices.Sort(f.sources)
+	f.subjects, f.authorities = uidset.New(cfg.Subjects, cfg.MoreSubjects), uidset.New(cfg.SubjectDIDs, cfg.MoreSubjectDIDs)
+	if f.anySource {
+		return f, nil
+	}
+	f.sources, f.collections = slices.Compact(slices.Sorted(slices.Values(cfg.Sources))), make(map[string]struct{})
+	for _, source := range f.sources {
+		collection, _, _ := strings.Cut(source, ":")
+		f.collections[collection] = struct{}{}
+	}
 	return f, nil
 }
+
+// AddSubject adds to FilterConfig.Subjects, for which it had room. A reader goes by it for all
+// events that are appended after the call. It is safe for concurrent use.
+func (f *Filter) AddSubject(uid uint64) bool { return f.references.subjects.Add(uid) }
+
+// AddSubjectDID is AddSubject for FilterConfig.SubjectDIDs.
+func (f *Filter) AddSubjectDID(uid uint64) bool { return f.references.authorities.Add(uid) }
 
 // bySubject says whether f wants certain subjects.
 func (f *referenceFilter) bySubject() bool { return f != nil && !f.anySubject }
@@ -52,22 +66,15 @@ func (f *referenceFilter) subject(s format.Subject) bool {
 	return f.anySubject || f.subjects.Has(s.UID) || f.authorities.Has(s.UID) || s.Authority != 0 && f.authorities.Has(s.Authority)
 }
 
-// source says whether a path is wanted.
-func (f *referenceFilter) source(number uint32) bool {
-	if f.anySource {
-		return true
-	}
-	_, ok := slices.BinarySearch(f.sources, number)
-	return ok
-}
-
 // fingerprintsFor returns the fingerprints of wanted subjects and authorities, in ascending order.
-// They take 8 bytes a subject and 16 a DID for as long as the filter lives.
+// They take 8 bytes a subject and 16 a DID for as long as the filter lives. A subject that is added
+// meanwhile is in no span that there is.
 func (f *referenceFilter) fingerprintsFor(k format.FingerprintKey) []uint64 {
-	if p := f.fingerprints.Load(); p != nil && p.key == k {
+	members := f.subjects.Len() + f.authorities.Len()
+	if p := f.fingerprints.Load(); p != nil && p.key == k && p.members == members {
 		return p.of
 	}
-	of := make([]uint64, 0, f.subjects.Len()+2*f.authorities.Len())
+	of := make([]uint64, 0, members+f.authorities.Len())
 	for u := range f.subjects.All() {
 		of = append(of, k.FingerprintSubject(u))
 	}
@@ -75,49 +82,52 @@ func (f *referenceFilter) fingerprintsFor(k format.FingerprintKey) []uint64 {
 		of = append(of, k.FingerprintSubject(u), k.FingerprintAuthority(u))
 	}
 	slices.Sort(of)
-	f.fingerprints.Store(&filterFingerprints{k, of})
+	f.fingerprints.Store(&filterFingerprints{k, of, members})
 	return of
 }
 
-// sourceCollections are the collections that the sources of a filter are of.
-type sourceCollections struct {
+// sourceNumbers are the numbers of a filter's sources in ascending order, when a log had so many
+// paths.
+type sourceNumbers struct {
 	paths *pathTable
-	of    map[string]struct{}
+	len   int
+	of    []uint32
 }
 
-// collectionsFor returns the collections whose events may have wanted sources; nil: any.
-func (f *referenceFilter) collectionsFor(t *pathTable) map[string]struct{} {
-	if f == nil || f.anySource {
-		return nil
-	}
-	if p := f.collections.Load(); p != nil && p.paths == t {
+// numbersFor returns the numbers of the sources that have one, in ascending order. Those of a block
+// that was appended before the call have theirs.
+func (f *referenceFilter) numbersFor(t *pathTable) []uint32 {
+	n := t.len()
+	if p := f.numbers.Load(); p != nil && p.paths == t && (p.len == n || len(p.of) == len(f.sources)) {
 		return p.of
 	}
-	of := make(map[string]struct{}, len(f.sources))
-	known := true
-	for _, number := range f.sources {
-		source, ok := t.source(number)
-		collection, _, _ := strings.Cut(source, ":")
-		if known = known && ok; ok {
-			of[collection] = struct{}{}
+	of := make([]uint32, 0, len(f.sources))
+	for _, source := range f.sources {
+		if number, ok := t.find(source); ok {
+			of = append(of, number)
 		}
 	}
-	if known { // else there may be more later
-		f.collections.Store(&sourceCollections{t, of})
-	}
+	slices.Sort(of)
+	f.numbers.Store(&sourceNumbers{t, n, of})
 	return of
 }
 
 // matchReferences goes on after reset, for a filter that wants references: refs are the block's,
-// nil if it has none. It returns false if no event of the block passes, as far as the tables tell.
-func (m *matcher) matchReferences(refs *format.References) bool {
+// nil if it has none, with numbers of paths. It returns false if no event of the block passes, as
+// far as the tables tell.
+func (m *matcher) matchReferences(refs *format.References, paths *pathTable) bool {
 	f := m.f.references
 	m.refs, m.byReference = refs, true
 	m.pathMem, m.subjectMem = m.pathMem[:0], m.subjectMem[:0]
 	source, subject := false, false
 	if refs != nil {
+		var wanted []uint32
+		if !f.anySource {
+			wanted = f.numbersFor(paths)
+		}
 		for _, number := range refs.Paths {
-			ok := f.source(number)
+			_, ok := slices.BinarySearch(wanted, number)
+			ok = ok || f.anySource
 			source = source || ok
 			m.pathMem = append(m.pathMem, ok)
 		}
@@ -174,7 +184,7 @@ func (bs *blockStore) match(m *matcher, f *Filter, src source) (some bool, err e
 			return false, err
 		}
 	}
-	return m.matchReferences(refs), nil
+	return m.matchReferences(refs, bs.paths), nil
 }
 
 // referencesOf returns the references of a block on disk that has some.

@@ -19,7 +19,16 @@ func TestSet(t *testing.T) {
 			want[u] = true
 			uids = append(uids, u)
 		}
-		s := New(uids)
+		known := rng.IntN(n + 1)
+		s := New(uids[:known], n-known)
+		for _, u := range uids[known:] {
+			if !s.Add(u) {
+				t.Fatalf("seed %d: no room for one of %d", seed, n)
+			}
+		}
+		if full := New(uids, 0); len(want) == n && full.Add(1<<60) {
+			t.Fatalf("seed %d: a set of %d has room for one more", seed, n)
+		}
 		if s.Len() != len(want) {
 			t.Fatalf("seed %d: %d of %d", seed, s.Len(), len(want))
 		}
