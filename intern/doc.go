@@ -29,6 +29,9 @@
 //
 // Results and caches come only after a commit, so every UID that leaves the package is durable.
 //
+// Who waits for the UID of a string, a filter say, registers it with Await. Resolve looks into the
+// registry between commit and return, so that the UID is known there before an event has it.
+//
 // # Several Interners on one store
 //
 // On a store that can be shared (kv.Limits.Shared), package internal/share divides the strings

@@ -13,7 +13,7 @@ import (
 // TestHealth has one transaction run out of time among others that do not: that is no outage; when
 // none has been answered for a while it is, and so is a store that says that it cannot be reached.
 func TestHealth(t *testing.T) {
-	m, err := newMetrics(nil)
+	m, err := newMetrics(nil, &registry{})
 	if err != nil {
 		t.Fatal(err)
 	}

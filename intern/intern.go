@@ -40,6 +40,7 @@ type Config struct {
 	Workers      int           // transactions in flight; 0: 4
 	BatchStrings int           // most strings in one transaction; 0: 512
 	CacheBytes   int64         // for committed mappings; 0: 16 MiB; negative: no cache
+	NameBytes    int64         // for strings of UIDs that were looked up; 0: none is kept
 	Scope        Scope         // 0: ScopeAll
 	Timeout      time.Duration // of one attempt at a transaction; 0: 5 s
 	Seed         uint64        // of the choice of sequences; 0: random. For tests.
@@ -75,6 +76,8 @@ func (c Config) validate() error {
 		return fmt.Errorf("intern: field Workers: %d is not 1 to %d", c.Workers, maxWorkers)
 	case c.BatchStrings < 0 || c.BatchStrings > maxBatchStrings:
 		return fmt.Errorf("intern: field BatchStrings: %d is not 1 to %d", c.BatchStrings, maxBatchStrings)
+	case c.NameBytes < 0:
+		return fmt.Errorf("intern: field NameBytes: %d is negative", c.NameBytes)
 	case c.Timeout < 0:
 		return fmt.Errorf("intern: field Timeout: %v is negative", c.Timeout)
 	case c.Scope > ScopeDIDs:
@@ -109,6 +112,8 @@ type Interner struct {
 	metrics     *metrics
 	health      *health
 	dids, uris  *cache
+	names       nameCache
+	registry    registry
 	collections *collections
 	sequences   *sequences
 	workers     []*worker
@@ -131,12 +136,13 @@ func Open(ctx context.Context, cfg Config) (*Interner, error) {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()
-	m, err := newMetrics(cfg.Registerer)
+	in := &Interner{cfg: cfg, store: cfg.Store, collections: newCollections(), names: nameCache{maxBytes: cfg.NameBytes},
+		exclusive: !cfg.Store.Limits().Shared}
+	m, err := newMetrics(cfg.Registerer, &in.registry)
 	if err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
-	in := &Interner{cfg: cfg, store: cfg.Store, metrics: m, health: newHealth(cfg.Logger, m), collections: newCollections(),
-		exclusive: !cfg.Store.Limits().Shared}
+	in.metrics, in.health = m, newHealth(cfg.Logger, m)
 	in.ctx, in.cancel = context.WithCancel(context.Background())
 	prefixBits := cfg.PrefixBits
 	if prefixBits == 0 {
@@ -219,7 +225,7 @@ func (in *Interner) Resolve(ctx context.Context, reqs []Request, out []Result) e
 			c.addHandle(in, &n, i)
 		}
 	}
-	return in.finish(c, func(items []item) {
+	err := in.finish(c, func(items []item) {
 		for i := range items {
 			if item := &items[i]; item.isAuthority {
 				out[item.index].DIDUID = item.uriUID // the URI's own item came before
@@ -228,6 +234,10 @@ func (in *Interner) Resolve(ctx context.Context, reqs []Request, out []Result) e
 			}
 		}
 	})
+	if err == nil {
+		in.registry.resolved(reqs, out)
+	}
+	return err
 }
 
 // name returns the name that r is for.

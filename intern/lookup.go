@@ -129,15 +129,25 @@ func (in *Interner) LookupUIDs(ctx context.Context, uids []uint64, strings []str
 	if len(uids) > MaxLookup {
 		return fmt.Errorf("%d UIDs, more than %d", len(uids), MaxLookup)
 	}
-	for len(uids) > 0 {
-		n := min(len(uids), lookupStep)
+	missing := in.names.find(uids, strings)
+	step := min(len(missing), lookupStep)
+	read, found := make([]uint64, step), make([]string, step)
+	for len(missing) > 0 {
+		n := min(len(missing), lookupStep)
+		for j, i := range missing[:n] {
+			read[j] = uids[i]
+		}
 		err := in.retry(ctx, func(ctx context.Context, txn kv.Txn) error {
-			return in.lookupUIDs(ctx, txn, uids[:n], strings[:n])
+			return in.lookupUIDs(ctx, txn, read[:n], found[:n])
 		})
 		if err != nil {
 			return fmt.Errorf("look up UIDs: %w", err)
 		}
-		uids, strings = uids[n:], strings[n:]
+		for j, i := range missing[:n] {
+			strings[i] = found[j]
+		}
+		in.names.put(read[:n], found[:n])
+		missing = missing[n:]
 	}
 	return nil
 }

@@ -31,7 +31,7 @@ const (
 )
 
 // newMetrics registers with r, or nowhere if r is nil.
-func newMetrics(r prometheus.Registerer) (*metrics, error) {
+func newMetrics(r prometheus.Registerer, waiting *registry) (*metrics, error) {
 	strings := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "millrace_intern_strings_total",
 		Help: "Strings interned, by kind and by where their UID came from: the cache, the store, or new.",
@@ -85,7 +85,12 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		return m, nil
 	}
 	for _, c := range []prometheus.Collector{strings, sequences, m.committed, m.retries, m.transactionSeconds,
-		m.transactionStrings, m.outages, m.up} {
+		m.transactionStrings, m.outages, m.up,
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "millrace_intern_waiting_strings",
+			Help: "Subjects of subscribers' filters that have no UID yet.",
+		}, func() float64 { return float64(waiting.strings.Load()) }),
+	} {
 		if err := r.Register(c); err != nil {
 			return nil, err
 		}

@@ -1,0 +1,208 @@
+package intern
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"millrace/intern/kv"
+	"millrace/intern/kv/simkv"
+)
+
+// foundUIDs notes what an Await finds.
+type foundUIDs struct {
+	mu   sync.Mutex
+	uids map[uint64]bool
+}
+
+func (f *foundUIDs) found(uid uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.uids == nil {
+		f.uids = make(map[uint64]bool)
+	}
+	f.uids[uid] = true
+}
+
+// all returns what was found so far, in order.
+func (f *foundUIDs) all() []uint64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Sorted(maps.Keys(f.uids))
+}
+
+func await(t *testing.T, in *Interner, f *foundUIDs, strings ...string) *Waiting {
+	t.Helper()
+	w, err := in.Await(ctx, strings, f.found)
+	if err != nil {
+		t.Error(err)
+	}
+	t.Cleanup(w.Close)
+	return w
+}
+
+// resolveName resolves a Name, and returns its UID and that of its authority.
+func resolveName(t *testing.T, in *Interner, name string) (uid, authority uint64) {
+	t.Helper()
+	out := make([]Result, 1)
+	if err := in.Resolve(ctx, []Request{{Name: []byte(name)}}, out); err != nil {
+		t.Error(err)
+	}
+	if uid = out[0].URIUID; uid == 0 {
+		uid = out[0].DIDUID
+	}
+	return uid, out[0].DIDUID
+}
+
+// TestAwait: who waits for a string knows its UID as soon as a call of Resolve that names it, or
+// something of it, returns.
+func TestAwait(t *testing.T) {
+	in := openOn(t, simkv.New(simkv.Config{}), Config{})
+	known := resolve(t, in, "did:web:known.example")[0]
+	var did, uri, nobody foundUIDs
+	await(t, in, &did, "did:web:known.example", "did:web:new.example")
+	await(t, in, &uri, "at://did:web:new.example/a.b.c/1", "at://new.example")
+	closed := await(t, in, &nobody, "did:web:new.example", "at://new.example", "did:web:never.example")
+	if got := did.all(); !slices.Equal(got, []uint64{known}) {
+		t.Errorf("at once it finds %v, not %d", got, known)
+	}
+	if n := in.registry.strings.Load(); n != 4 {
+		t.Errorf("%d strings wait, not 4", n)
+	}
+	closed.Close()
+	closed.Close()
+	want := []uint64{known}
+	if resolveName(t, in, "at://new.example/a.b.c/1"); len(uri.all()) > 0 {
+		t.Errorf("a record of a handle is taken for the handle: %v", uri.all())
+	}
+	_, authority := resolveName(t, in, "at://did:web:new.example/a.b.c/2")
+	if want = append(want, authority); !slices.Equal(did.all(), slices.Sorted(slices.Values(want))) {
+		t.Errorf("with its record the DID is %v, not %v", did.all(), want)
+	}
+	one, _ := resolveName(t, in, "at://did:web:new.example/a.b.c/1")
+	handle, _ := resolveName(t, in, "at://new.example")
+	if got := uri.all(); !slices.Equal(got, slices.Sorted(slices.Values([]uint64{one, handle}))) {
+		t.Errorf("the AT URIs are %v, not %d, %d", got, one, handle)
+	}
+	if len(nobody.all()) > 0 {
+		t.Errorf("who has closed still finds %v", nobody.all())
+	}
+	if n := in.registry.strings.Load(); n != 0 || in.registry.first != nil {
+		t.Errorf("%d strings wait still", n)
+	}
+	if _, err := in.Await(ctx, []string{"did:web:a.example", "no DID"}, did.found); err == nil || in.registry.strings.Load() != 0 {
+		t.Errorf("an invalid string: %v, and %d wait", err, in.registry.strings.Load())
+	}
+}
+
+// readHook is a store that calls read after each Get.
+type readHook struct {
+	kv.Store
+	read func()
+}
+
+type readHookTxn struct {
+	kv.Txn
+	s *readHook
+}
+
+func (s *readHook) Begin(c context.Context) (kv.Txn, error) {
+	txn, err := s.Store.Begin(c)
+	return &readHookTxn{txn, s}, err
+}
+
+func (t *readHookTxn) Get(c context.Context, keys, values [][]byte) error {
+	err := t.Txn.Get(c, keys, values)
+	if f := t.s.read; f != nil {
+		t.s.read = nil
+		f()
+	}
+	return err
+}
+
+// TestAwaitBesideResolve has a string get its UID directly after Await has not found it in the
+// store.
+func TestAwaitBesideResolve(t *testing.T) {
+	store := &readHook{Store: simkv.New(simkv.Config{})}
+	in := openOn(t, store, Config{})
+	var f foundUIDs
+	var uid uint64
+	store.read = func() { uid, _ = resolveName(t, in, "did:web:new.example") }
+	await(t, in, &f, "did:web:new.example")
+	if got := f.all(); uid == 0 || !slices.Equal(got, []uint64{uid}) {
+		t.Errorf("it finds %v, not %d", got, uid)
+	}
+}
+
+// TestAwaitRandom has strings resolved and waited for at random, on a store that fails: once both
+// have returned, the UID was found; and what another Interner on the store has given, too.
+func TestAwaitRandom(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	store := simkv.New(simkv.Config{Seed: seed, Shared: true})
+	in, other := openOn(t, store, Config{Alone: true}), openOn(t, store, Config{Alone: true})
+	store.SetFaults(simkv.Faults{Conflict: 0.1, UnknownApplied: 0.1, UnknownLost: 0.1})
+	rng := rand.New(rand.NewPCG(seed, 0))
+	var wg sync.WaitGroup
+	for i := range 300 {
+		name, early := fmt.Sprintf("at://did:web:%d.example/a.b.c/%d", i%50, i), rng.IntN(2) == 0
+		wg.Go(func() {
+			var f, same foundUIDs
+			var both sync.WaitGroup
+			both.Go(func() { await(t, in, &f, name) })
+			both.Go(func() { await(t, in, &same, name).Close() })
+			if early {
+				resolveName(t, other, name)
+			}
+			uid, _ := resolveName(t, in, name)
+			both.Wait()
+			if got := f.all(); !slices.Equal(got, []uint64{uid}) {
+				t.Errorf("seed %d: %s: it finds %v, not %d", seed, name, got, uid)
+			}
+		})
+	}
+	wg.Wait()
+	if n := in.registry.strings.Load(); n != 0 {
+		t.Errorf("%d strings wait still", n)
+	}
+}
+
+// TestNameCache: look-ups of UIDs are right whatever is remembered, which is what was looked up
+// last, within its bytes.
+func TestNameCache(t *testing.T) {
+	in := openOn(t, simkv.New(simkv.Config{}), Config{NameBytes: 20_000})
+	var names []string
+	for i := range 400 {
+		names = append(names, fmt.Sprintf("did:web:%d.example", i))
+	}
+	uids := resolve(t, in, names...)
+	rng := rand.New(rand.NewPCG(1, 0))
+	for range 300 {
+		at := make([]uint64, 1+rng.IntN(20))
+		want, got := make([]string, len(at)), make([]string, len(at))
+		for i := range at {
+			if n := rng.IntN(len(names) * 11 / 10); n < len(names) {
+				at[i], want[i] = uids[n], names[n]
+			}
+			got[i] = "left over"
+		}
+		if err := in.LookupUIDs(ctx, at, got); err != nil || !slices.Equal(got, want) {
+			t.Fatalf("%v: %v, not %v", err, got, want)
+		}
+		c := &in.names
+		bytes := int64(0)
+		for _, s := range append(slices.Collect(maps.Values(c.young)), slices.Collect(maps.Values(c.old))...) {
+			bytes += int64(len(s)) + nameBytes
+		}
+		if bytes > c.maxBytes {
+			t.Fatalf("%d bytes are remembered", bytes)
+		}
+		if missing := c.find(at[:1], got[:1]); want[0] != "" && len(missing) > 0 {
+			t.Fatalf("%s is not remembered", want[0])
+		}
+	}
+}
