@@ -35,6 +35,10 @@ type Config struct {
 
 	Truth       string // file of what a correct consumer must hold; "": none
 	TruthAppend bool   // go on with an existing one
+	// lines say what records refer to and referred to; all that are alive are in memory
+	TruthReferences bool
+
+	ChurnEvery int64 // one of so many messages changes few records again and again; 0: none
 
 	HostileEvery int64  // one of so many messages is a malformed one; 0: none
 	HostileKinds string // which kinds, between commas; "": all
@@ -80,6 +84,7 @@ func (c Config) Validate() error {
 		{"restart-numbering-after", c.RenumberAfter < 0},
 		{"window-frames", c.WindowFrames < 2},
 		{"window-bytes", c.WindowBytes < 2*chunkBytes},
+		{"churn-every", c.ChurnEvery < 0},
 		{"hostile-every", c.HostileEvery < 0},
 		{"faults-every", c.FaultsEvery < 0},
 	} {
@@ -87,8 +92,8 @@ func (c Config) Validate() error {
 			return fmt.Errorf("--%s: value out of range", f.name)
 		}
 	}
-	if c.verbatim() && (c.RenumberAfter > 0 || c.HostileEvery > 0 || c.FirstSeq != 1) {
-		return errors.New("--capture with --once sends frames as they are: no --first-seq, --restart-numbering-after or --hostile-every")
+	if c.verbatim() && (c.RenumberAfter > 0 || c.HostileEvery > 0 || c.ChurnEvery > 0 || c.FirstSeq != 1) {
+		return errors.New("--capture with --once sends frames as they are: no --first-seq, --restart-numbering-after, --hostile-every or --churn-every")
 	}
 	return nil
 }

@@ -8,13 +8,14 @@
 //
 //	capture file ─┐
 //	              ├─▶ template ──▶ traffic ─┐
-//	world ────────┘   (bytes with          ├─▶ producer ──▶ truth file ──▶ window ──▶ consumers
-//	                   holes)     hostile ──┘
+//	world ────────┤   (bytes with          ├─▶ producer ──▶ truth file ──▶ window ──▶ consumers
+//	churn ────────┘    holes)     hostile ──┘
 //
 // A template is a frame, and the truth lines that belong to it, with the envelope's fields (seq,
 // time, rev, DID, record keys) cut out. Traffic fills the holes and so makes any number of frames
 // out of a few thousand at memory speed. The truth comes from indigo's decoders and encoding/json,
-// never from the code under test.
+// never from the code under test. What it says of references comes from a Table, which tests also
+// give what is left of the truth when a relay has lost frames.
 //
 // # Determinism
 //

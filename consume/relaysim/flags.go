@@ -30,12 +30,14 @@ func (c *Config) DefineFlags(fs *flag.FlagSet) {
 
 	fs.StringVar(&c.Truth, "truth", "", "write what a correct consumer must hold to `file`, one JSON line an event, ahead of the frames")
 	fs.BoolVar(&c.TruthAppend, "truth-append", false, "go on with an existing truth file")
+	fs.BoolVar(&c.TruthReferences, "truth-references", false, "the lines of the truth file also say which DIDs and AT URIs a record has as values, and which a changed or deleted one had; takes memory for each record")
 
+	fs.Int64Var(&c.ChurnEvery, "churn-every", 0, "make one of so many `messages` one of a few accounts that create, update and delete few records rich in references again and again, and are deleted and return; 0: none")
 	fs.Int64Var(&c.HostileEvery, "hostile-every", 0, "make one of so many `messages` a malformed one, all kinds in turn (the huge ones in one round of 64); 0: none")
 	fs.StringVar(&c.HostileKinds, "hostile-kinds", "", "the `kinds` for --hostile-every, between commas; a kind may end in * ; default: all")
 
 	fs.DurationVar(&c.FaultsEvery, "faults-every", 0, "let something go wrong that often on average, drawn from the seed; 0: never")
-	fs.StringVar(&c.FaultKinds, "fault-kinds", "", "the admin `actions` for --faults-every, between commas; default: all after which a consumer can still hold everything, which excludes forget, restart-numbering and comeback")
+	fs.StringVar(&c.FaultKinds, "fault-kinds", "", "the admin `actions` for --faults-every, between commas; default: all after which a consumer can still hold everything, which excludes forget, restart-numbering, start-over and comeback")
 	fs.StringVar(&c.Schedule, "schedule", "", "write each fault to `file`, one JSON line each")
 }
 

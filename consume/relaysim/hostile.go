@@ -123,7 +123,8 @@ type kit struct {
 // begin sets up the envelope of the next message.
 func (k *kit) begin(seq int64) {
 	k.seq = seq
-	k.did = k.people.did(k.people.draw())
+	// no other commits are of this account: their revs would not rise
+	k.did = k.people.did(k.people.count + k.people.draw())
 	k.time = string(k.clock.tick())
 	rev := k.clock.tid()
 	k.rev = string(rev[:])

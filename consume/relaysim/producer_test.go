@@ -42,7 +42,7 @@ func TestTruthAppend(t *testing.T) {
 		grow bool
 		want string
 	}{{false, "line\n"}, {true, "line\nline\n"}, {false, "line\n"}} {
-		f, err := openTruth(name, step.grow)
+		f, err := openTruth(name, step.grow, false)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -46,6 +46,7 @@ func New(cfg Config) (*Relay, error) {
 		return nil, err
 	}
 	t.keepKeys = cfg.KeepKeys
+	t.churn = newChurn(cfg.ChurnEvery, clk, cfg.Seed, cfg.Truth != "")
 	t.verbatim, t.once, t.fresh = cfg.verbatim(), cfg.Once, cfg.Capture != "" && !cfg.Once
 	firstSeq := cfg.FirstSeq
 	if t.verbatim {
@@ -53,7 +54,7 @@ func New(cfg Config) (*Relay, error) {
 	}
 	var truth *truthFile
 	if cfg.Truth != "" {
-		if truth, err = openTruth(cfg.Truth, cfg.TruthAppend); err != nil {
+		if truth, err = openTruth(cfg.Truth, cfg.TruthAppend, cfg.TruthReferences); err != nil {
 			return nil, err
 		}
 	}

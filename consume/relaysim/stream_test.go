@@ -154,7 +154,8 @@ func TestSameBytesTwice(t *testing.T) {
 	var streams [2][]received
 	var truths [2][]string
 	for i := range streams {
-		r := startRelay(t, "--frames", "2500", "--wait-for-consumer", "--hostile-every", "7", "--seed", "99")
+		r := startRelay(t, "--frames", "2500", "--wait-for-consumer", "--hostile-every", "7", "--churn-every", "5", "--seed", "99",
+			"--truth-references")
 		streams[i] = r.connect("").read(2500)
 		truths[i] = r.lines()
 	}

@@ -33,6 +33,8 @@ type traffic struct {
 	clock   *clock
 	people  *population
 	rng     *rand.Rand
+	churn   *churn
+	again   again
 	victims map[string][]victim
 	next    int
 	pass    int
@@ -49,7 +51,7 @@ func newTraffic(templates []*template, clk *clock, people *population, rng *rand
 	if len(templates) == 0 {
 		return nil, errNoFrames
 	}
-	return &traffic{templates: templates, clock: clk, people: people, rng: rng,
+	return &traffic{templates: templates, clock: clk, people: people, rng: rng, churn: &churn{},
 		victims: make(map[string][]victim)}, nil
 }
 
@@ -59,6 +61,16 @@ func (t *traffic) done() bool { return t.once && t.pass > 0 }
 // append adds the next frame to b, under seq unless frames are sent verbatim, with its truth. It
 // must not be called once the traffic is done.
 func (t *traffic) append(b *batch, epoch uint32, seq int64) {
+	if s := t.again.take(); s != nil {
+		s.send(b, epoch, seq)
+		return
+	}
+	if t.churn.isDue() {
+		tmpl := t.churn.template()
+		t.again.keep(tmpl, &tmpl.original)
+		(&sentFrame{tmpl, tmpl.original}).send(b, epoch, seq)
+		return
+	}
 	tmpl := t.templates[t.next]
 	v := &t.v
 	*v = tmpl.original
@@ -74,11 +86,20 @@ func (t *traffic) append(b *batch, epoch uint32, seq int64) {
 		t.rewrite(tmpl)
 		b.addPattern(seq, &tmpl.frame, v)
 	}
+	t.again.keep(tmpl, v)
 	b.truth = tmpl.truth.append(b.truth, v)
 	if t.next++; t.next == len(t.templates) {
 		t.next = 0
 		t.pass++
 	}
+}
+
+// send adds the frame to b, under another number.
+func (s *sentFrame) send(b *batch, epoch uint32, seq int64) {
+	v := s.v
+	v.epoch, v.seq = epoch, seq
+	b.addPattern(seq, &s.template.frame, &v)
+	b.truth = s.template.truth.append(b.truth, &v)
 }
 
 // rewrite chooses a fresh DID, rev and record keys.

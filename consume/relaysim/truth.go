@@ -14,14 +14,21 @@ import (
 //	{"epoch":0,"seq":101,"op":0,"event":{…Jetstream's JSON with "time_us":0…}}
 //
 // epoch counts how often the numbering has begun anew, seq and op are the event's position in it.
+//
+// With references, there is also what the record of the op has, what it had before, and whether it
+// has come before. A reference is its path and its subject; what is empty is left out:
+//
+//	…,"references":[["subject.uri","at://…"]],"had":[["subject.uri","at://…"]],"repeated":true}
 
 // truthFile is where the truth goes. A nil one takes and forgets everything.
 type truthFile struct {
-	f *os.File
+	f     *os.File
+	table *Table // nil: lines say nothing of references
+	lines []byte // scratch
 }
 
 // openTruth begins a truth file, or goes on with one if grow is set.
-func openTruth(name string, grow bool) (*truthFile, error) {
+func openTruth(name string, grow, references bool) (*truthFile, error) {
 	mode := os.O_TRUNC
 	if grow {
 		mode = os.O_APPEND
@@ -30,13 +37,31 @@ func openTruth(name string, grow bool) (*truthFile, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open truth file: %w", err)
 	}
-	return &truthFile{f: f}, nil
+	t := &truthFile{f: f}
+	if references {
+		t.table = NewTable()
+		before, err := os.ReadFile(name)
+		if err == nil {
+			_, err = t.table.complete(nil, before)
+		}
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("go on with truth file: %w", err), f.Close())
+		}
+	}
+	return t, nil
 }
 
 // write hands whole lines to the operating system: they outlive this process from then on.
 func (t *truthFile) write(lines []byte) error {
 	if t == nil || len(lines) == 0 {
 		return nil
+	}
+	if t.table != nil {
+		var err error
+		if t.lines, err = t.table.complete(t.lines[:0], lines); err != nil {
+			return err
+		}
+		lines = t.lines
 	}
 	if _, err := t.f.Write(lines); err != nil {
 		return fmt.Errorf("write truth file: %w", err)

@@ -1,0 +1,168 @@
+package relaysim
+
+import (
+	"fmt"
+	"strings"
+
+	"millrace/consume/relaysim/cbor"
+)
+
+// churn makes messages of few accounts that change few records again and again: creates, updates
+// and deletes of one record key, several in one commit too, records that return under their old
+// key, and accounts that are deleted and return. The records are rich in references. It is not safe
+// for concurrent use.
+type churn struct {
+	every int64
+	kit   *kit
+	names *population // of subjects
+	truth bool
+	count int64 // messages since the last of these
+}
+
+const (
+	churnAccounts = 12
+	churnKeys     = 5 // record keys of an account in each collection
+	churnSubjects = 40
+)
+
+// newChurn makes one such message in every; 0: none.
+func newChurn(every int64, clk *clock, seed uint64, truth bool) *churn {
+	rng := newRand(seed, "churn")
+	return &churn{
+		every: every, truth: truth, names: newPopulation(seed, churnSubjects, rng),
+		kit: &kit{clock: clk, people: newPopulation(mix(seed), churnAccounts, rng), rng: rng},
+	}
+}
+
+// isDue counts a message, and says whether it is to be one of these.
+func (c *churn) isDue() bool {
+	if c.every == 0 {
+		return false
+	}
+	c.count++
+	return c.count%c.every == 0
+}
+
+// template makes the next message. Its holes are filled with its own values.
+func (c *churn) template() *template {
+	k := c.kit
+	k.begin(1)
+	var payload []byte
+	switch n := k.rng.IntN(60); {
+	case n < 2:
+		payload = c.account("deleted")
+	case n < 3:
+		payload = c.account([]string{"", "deactivated", "takendown"}[k.rng.IntN(3)])
+	default:
+		parts := make([]part, 1+k.rng.IntN(4))
+		for i := range parts {
+			parts[i] = c.part()
+		}
+		payload = k.commit(nil, parts...).payload
+	}
+	t, err := newTemplate(payload, c.truth)
+	if err != nil {
+		panic("relaysim: " + err.Error()) // it is well-formed
+	}
+	return t
+}
+
+// account returns a message that an account has a status; "": it is active.
+func (c *churn) account(status string) []byte {
+	body := map[string]any{"seq": c.kit.seq, "did": c.kit.did, "time": c.kit.time, "active": status == ""}
+	if status != "" {
+		body["status"] = status
+	}
+	return message("#account", body)
+}
+
+// part returns an op on some record, which may be there or not.
+func (c *churn) part() part {
+	rng := c.kit.rng
+	shape := churnShapes[rng.IntN(len(churnShapes))]
+	rkey := makeTID(uint64(1+rng.IntN(churnKeys)) << 50)
+	path := shape.collection + "/" + string(rkey[:])
+	action := []string{"create", "create", "update", "update", "delete"}[rng.IntN(5)]
+	if action == "delete" {
+		return part{action: action, path: path, keep: true}
+	}
+	record := shape.record(c)
+	record["$type"], record["createdAt"] = shape.collection, c.kit.time
+	p := c.kit.put(action, shape.collection, cbor.Append(nil, record))
+	p.path = path
+	return p
+}
+
+// churnShapes are the records of churn by their collections.
+var churnShapes = []struct {
+	collection string
+	record     func(c *churn) map[string]any
+}{
+	{"app.bsky.feed.like", func(c *churn) map[string]any {
+		return map[string]any{"subject": c.strongRef(), "via": c.strongRef()}
+	}},
+	{"app.bsky.graph.follow", func(c *churn) map[string]any { return map[string]any{"subject": c.did()} }},
+	{"app.bsky.graph.listitem", func(c *churn) map[string]any {
+		return map[string]any{"subject": c.did(), "list": c.uri("app.bsky.graph.list")}
+	}},
+	{"app.bsky.feed.post", (*churn).post},
+	{"com.example.links", (*churn).links},
+}
+
+// post is a reply with mentions and a quote. A facet's type may be missing: then its path is
+// another.
+func (c *churn) post() map[string]any {
+	facets := make([]any, c.kit.rng.IntN(3))
+	for i := range facets {
+		facet := map[string]any{"features": []any{
+			map[string]any{"$type": "app.bsky.richtext.facet#mention", "did": c.did()},
+			map[string]any{"$type": "app.bsky.richtext.facet#link", "uri": "https://example.com/"},
+		}}
+		if c.kit.rng.IntN(2) == 0 {
+			facet["$type"] = "app.bsky.richtext.facet"
+		}
+		facets[i] = facet
+	}
+	return map[string]any{
+		"text": c.did() + " is not all of it", "facets": facets,
+		"reply": map[string]any{"parent": c.strongRef(), "root": c.strongRef()},
+		"embed": map[string]any{
+			"$type":  "app.bsky.embed.recordWithMedia",
+			"record": map[string]any{"$type": "app.bsky.embed.record", "record": c.strongRef()},
+		},
+	}
+}
+
+// links is a record with references of all kinds, and what is none. Now and then it has more than
+// consumers keep.
+func (c *churn) links() map[string]any {
+	rng := c.kit.rng
+	n := rng.IntN(4)
+	if rng.IntN(20) == 0 {
+		n = maxReferences + rng.IntN(10)
+	}
+	list := make([]any, n)
+	for i := range list {
+		list[i] = fmt.Sprintf("at://did:web:%d.example.com/a.b.c/%d", rng.IntN(5), i)
+	}
+	did := c.did()
+	return map[string]any{
+		"list": list, "twice": []any{did, did}, "nested": []any{[]any{c.did()}, map[string]any{"did": c.did()}},
+		"handle": "at://alice.example.com/a.b.c/d", "authority": "at://" + c.did(), "collection": "at://" + c.did() + "/a.b.c",
+		"a.b[c]": c.did(), "none": did + " ", "fragment": did + "#key", "web": "https://example.com/" + did,
+		strings.Repeat("x", maxReferencePath-rng.IntN(2)*2+1): c.did(),
+	}
+}
+
+func (c *churn) did() string { return c.names.did(c.names.draw()) }
+
+// uri returns the URI of one of few records.
+func (c *churn) uri(collection string) string {
+	rkey := makeTID(uint64(1+c.kit.rng.IntN(9)) << 50)
+	return "at://" + c.did() + "/" + collection + "/" + string(rkey[:])
+}
+
+func (c *churn) strongRef() map[string]any {
+	uri := c.uri("app.bsky.feed.post")
+	return strongRef(postRef{uri: uri, cid: blockCID([]byte(uri)).String()})
+}
