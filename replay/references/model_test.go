@@ -354,8 +354,19 @@ func (w *modelWorld) check(s *Store, m *model) {
 	}
 	for uid, want := range m.accounts {
 		got, _, err := s.Account(uid)
-		if err != nil || got != (Account{want.rev, want.imported, want.inexactUS}) && got != (Account{}) {
+		purged := m.purged[uid]
+		if err != nil || got != (Account{want.rev, want.imported, purged, want.inexactUS}) && got != (Account{Purged: purged}) {
 			w.t.Fatalf("step %d: account %x is %+v, %v, not %+v", w.applied-1, uid, got, err, *want)
+		}
+		n := 0
+		_, err = s.RowsOf(w.t.Context(), uid, func(r *Row) error {
+			if n++; r.Account != uid || want.records[r.Record].Arrival != r.Arrival {
+				return fmt.Errorf("row %+v is not %+v", *r, want.records[r.Record])
+			}
+			return nil
+		})
+		if err != nil || n != len(want.records) {
+			w.t.Fatalf("step %d: account %x has %d rows of its own, not %d: %v", w.applied-1, uid, n, len(want.records), err)
 		}
 	}
 }

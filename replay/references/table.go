@@ -22,22 +22,27 @@ type Row struct {
 type Account struct {
 	Rev       uint64 // of its last commit, as a packed TID
 	Imported  uint64 // rev of what was imported; 0: nothing was
+	Purged    uint64 // rev up to which it was purged; 0: it was not
 	InexactUS int64  // stamp of the #sync since when deletes may be missing; 0: none
 }
 
 // Account returns what is known of an account at Position. ok is false if it was not seen in this
-// generation.
+// generation; Purged may be known even so.
 func (s *Store) Account(account uint64) (a Account, ok bool, err error) {
 	key := s.codec.accountKey(rangeAccount, account)
 	value, err := s.lookUp(key)
-	if err != nil || value == nil {
+	if err != nil {
+		return a, false, err
+	}
+	if value == nil {
+		a.Purged, err = s.purgedRev(account)
 		return a, false, err
 	}
 	state, err := decodeAccount(value)
 	if err != nil {
 		return a, false, damaged(key, err)
 	}
-	return Account{state.rev, state.imported, state.inexactUS}, true, nil
+	return Account{state.rev, state.imported, state.purged, state.inexactUS}, true, nil
 }
 
 // Row returns a record at Position. ok is false if it is not alive, or not known.
@@ -65,9 +70,19 @@ func (s *Store) Row(account, record uint64) (row Row, ok bool, err error) {
 // Rows calls fn with each record that is alive, in the order of the UIDs, and returns the position
 // at which they are. fn keeps no references.
 func (s *Store) Rows(ctx context.Context, fn func(*Row) error) (at Position, err error) {
+	return s.rows(ctx, rangeRecord.start(), rangeRecord.end(), fn)
+}
+
+// RowsOf is Rows of one account.
+func (s *Store) RowsOf(ctx context.Context, account uint64, fn func(*Row) error) (at Position, err error) {
+	begin := s.codec.accountKey(rangeRecord, account)
+	return s.rows(ctx, begin, prefixEnd(begin), fn)
+}
+
+func (s *Store) rows(ctx context.Context, begin, end []byte, fn func(*Row) error) (at Position, err error) {
 	s.commits.mu.Lock() // both iterators see one state
 	at = s.Position()
-	rows, err := s.rangeIter(rangeRecord)
+	rows, err := s.db.NewIter(&pebble.IterOptions{LowerBound: begin, UpperBound: end})
 	var accounts *pebbleguard.Iterator
 	if err == nil {
 		accounts, err = s.rangeIter(rangeAccount)
