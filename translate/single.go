@@ -1,5 +1,7 @@
 package translate
 
+import "fmt"
+
 // AppendRecord appends the create of a record that came without a frame: one of a repository. path
 // is collection/rkey, record the block, which the caller has compared with its CID. The event has
 // neither seq nor CID, and an empty rev. Its references are cut as those of a frame's first record
@@ -48,4 +50,27 @@ func (t *Translator) appendSingle(dst *Batch, c *commit, path, record []byte) Re
 	dst.JSON = append(json, "}}"...)
 	e.end = uint32(len(dst.JSON))
 	return kept
+}
+
+// Holds reports whether Config.Collections names the collection.
+func (t *Translator) Holds(collection []byte) bool { return t.collections.holds(collection) }
+
+// InvalidReference says what is wrong with a reference that did not come of a record; "": nothing
+// is. A path of any text can be.
+func InvalidReference(did, collection, rkey, path, subject string) string {
+	for _, f := range []struct {
+		name, value string
+		valid       bool
+	}{
+		{"did", did, validDID([]byte(did))},
+		{"collection", collection, validNSID([]byte(collection))},
+		{"rkey", rkey, validRecordKey([]byte(rkey))},
+		{"path", path, len(path) <= MaxReferencePathBytes},
+		{"subject, which must be a DID or AT URI", subject, referenceAuthority([]byte(subject)) > 0},
+	} {
+		if !f.valid {
+			return fmt.Sprintf("%.100q is no %s", f.value, f.name)
+		}
+	}
+	return ""
 }
