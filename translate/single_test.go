@@ -92,3 +92,33 @@ func plus(a, b [NumReasons]uint64) [NumReasons]uint64 {
 	}
 	return a
 }
+
+// TestInvalidReference: each field is checked by the rules that records go by.
+func TestInvalidReference(t *testing.T) {
+	good := [5]string{subjectDID, "app.bsky.feed.like", "3l6oveex3ii2l", "subject.uri", subjectURI}
+	for _, tc := range []struct {
+		field int
+		value string
+		says  string // "": it is fine
+	}{
+		{3, "", ""},
+		{3, "a\nb", ""},
+		{4, subjectDID, ""},
+		{4, "at://alice.example.com", ""},
+		{0, "did:web:", "no did"},
+		{0, "", "no did"},
+		{1, "like", "no collection"},
+		{2, "..", "no rkey"},
+		{3, strings.Repeat("a", MaxReferencePathBytes+1), "no path"},
+		{4, "https://example.com/", "no subject"},
+		{4, subjectURI + "/", "no subject"},
+		{4, "", "no subject"},
+	} {
+		f := good
+		f[tc.field] = tc.value
+		got := InvalidReference(f[0], f[1], f[2], f[3], f[4])
+		if (got == "") != (tc.says == "") || !strings.Contains(got, tc.says) {
+			t.Errorf("field %d is %.40q: %q", tc.field, tc.value, got)
+		}
+	}
+}

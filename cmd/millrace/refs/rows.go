@@ -1,0 +1,185 @@
+package refs
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"io"
+	"unicode/utf8"
+
+	"millrace/translate"
+)
+
+// Columns are the fields of a row, in their order in CSV.
+func Columns() []string { return []string{"did", "collection", "rkey", "path", "subject"} }
+
+// Row is one reference of a record.
+type Row struct {
+	DID        string `json:"did"`
+	Collection string `json:"collection"`
+	Key        string `json:"rkey"`
+	Path       string `json:"path"`
+	Subject    string `json:"subject"`
+}
+
+// rows gives the rows of a file, io.EOF behind the last.
+type rows interface {
+	next(r *Row) (line int, err error)
+}
+
+var errLongRow = fmt.Errorf("it is longer than %d bytes", maxRowBytes)
+
+// readRows reads rows. Those of an account must follow each other.
+func (r *Reader) readRows(ctx context.Context, in rows, sink Sink) error {
+	tr, err := translate.New(translate.Config{Collections: r.Collections})
+	if err != nil {
+		return err
+	}
+	seed, seen := maphash.MakeSeed(), make(map[uint64]struct{})
+	var last string
+	var w Row
+	rec := Record{References: make([]Reference, 1)}
+	for {
+		line, err := in.next(&w)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err == nil {
+			if reason := translate.InvalidReference(w.DID, w.Collection, w.Key, w.Path, w.Subject); reason != "" {
+				err = errors.New(reason)
+			}
+		}
+		if err == nil && w.DID != last {
+			hash := maphash.String(seed, w.DID)
+			if _, twice := seen[hash]; twice {
+				err = fmt.Errorf("%s had rows before those of %s: sort the file, so that those of an account follow each other", w.DID, last)
+			}
+			seen[hash] = struct{}{}
+		}
+		if err != nil {
+			return fmt.Errorf("line %d: %w", line, err)
+		}
+		if w.DID != last {
+			if err := sink.Begin(w.DID, 0); err != nil {
+				return err
+			}
+			last = w.DID
+			r.Counts.Accounts++
+		}
+		if !tr.Holds([]byte(w.Collection)) {
+			r.Counts.Filtered++
+			continue
+		}
+		rec.Collection, rec.Key = []byte(w.Collection), []byte(w.Key)
+		rec.References[0] = Reference{[]byte(w.Path), []byte(w.Subject)}
+		r.Counts.References++
+		if err := errors.Join(sink.Add(&rec), context.Cause(ctx)); err != nil {
+			return err
+		}
+	}
+}
+
+// jsonRows reads a JSON object a line. Empty lines are passed over, as are unknown members.
+type jsonRows struct {
+	lines *bufio.Scanner
+	line  int
+}
+
+func newJSONRows(in io.Reader) rows {
+	s := bufio.NewScanner(in)
+	s.Buffer(nil, maxRowBytes)
+	return &jsonRows{lines: s}
+}
+
+func (j *jsonRows) next(r *Row) (int, error) {
+	for j.lines.Scan() {
+		j.line++
+		text := bytes.TrimSpace(j.lines.Bytes())
+		if len(text) == 0 {
+			continue
+		}
+		if !utf8.Valid(text) {
+			return j.line, errors.New("it is not UTF-8")
+		}
+		*r = Row{}
+		if err := json.Unmarshal(text, r); err != nil {
+			return j.line, fmt.Errorf("it is not a JSON object with the members %v: %w", Columns(), err)
+		}
+		return j.line, nil
+	}
+	switch err := j.lines.Err(); {
+	case errors.Is(err, bufio.ErrTooLong):
+		return j.line + 1, errLongRow
+	case err != nil:
+		return j.line + 1, err
+	}
+	return j.line, io.EOF
+}
+
+// csvRows reads rows of CSV (RFC 4180), with or without a first line that names the columns.
+type csvRows struct {
+	in    rowLimit
+	csv   *csv.Reader
+	first bool
+}
+
+func newCSVRows(in io.Reader) rows {
+	c := &csvRows{in: rowLimit{in: in}, first: true}
+	c.csv = csv.NewReader(&c.in)
+	c.csv.FieldsPerRecord = len(Columns())
+	c.csv.ReuseRecord = true
+	return c
+}
+
+func (c *csvRows) next(r *Row) (int, error) {
+	c.in.left = maxRowBytes
+	fields, err := c.csv.Read()
+	var bad *csv.ParseError
+	if errors.As(err, &bad) {
+		return bad.Line, bad.Err
+	}
+	line := 0
+	if err == nil {
+		line, _ = c.csv.FieldPos(0)
+		for _, f := range fields {
+			if !utf8.ValidString(f) {
+				return line, errors.New("it is not UTF-8")
+			}
+		}
+	}
+	first := c.first
+	c.first = false
+	switch {
+	case err != nil:
+		return line, err
+	case first && fields[0] == Columns()[0]:
+		for i, name := range Columns() {
+			if fields[i] != name {
+				return line, fmt.Errorf("column %d is %.40q: the columns must be %v", i+1, fields[i], Columns())
+			}
+		}
+		return c.next(r)
+	}
+	*r = Row{fields[0], fields[1], fields[2], fields[3], fields[4]}
+	return line, nil
+}
+
+// rowLimit bounds what is read for one row, which an open quotation mark would make endless.
+type rowLimit struct {
+	in   io.Reader
+	left int
+}
+
+func (l *rowLimit) Read(b []byte) (int, error) {
+	if l.left <= 0 {
+		return 0, errLongRow
+	}
+	n, err := l.in.Read(b)
+	l.left -= n
+	return n, err
+}
