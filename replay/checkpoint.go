@@ -3,6 +3,8 @@ package replay
 import (
 	"errors"
 	"fmt"
+
+	"millrace/replay/internal/pebblestore"
 )
 
 // Checkpoint makes a copy of the log in dir, which must not exist: a log of its own that Open
@@ -46,25 +48,34 @@ func (l *Log) progressOf(dir string) (Progress, error) {
 // CheckpointClosed is Log.Checkpoint of a log that no process has open. Of cfg it needs what Open
 // of a log to be read only needs. Errors: ErrNoLog, ErrInUse, those of Open and of the disk.
 func CheckpointClosed(cfg Config, dir string) (Progress, error) {
-	cfg.ReadOnly = true
-	l, err := Open(cfg)
+	l, st, err := openClosed(cfg)
 	if err != nil {
-		return Progress{}, err
-	}
-	at := l.Progress()
-	if err := l.Close(); err != nil {
 		return Progress{}, err
 	}
 	// Pebble makes checkpoints of databases that may be written only. Nothing but Pebble's own is.
-	cfg = cfg.withDefaults()
-	cfg.ReadOnly = false
-	st, err := openStore(&cfg)
-	if err != nil {
-		return Progress{}, fmt.Errorf("open log: %w", err)
-	}
 	if err := st.Checkpoint(dir); err != nil {
 		_ = st.Close() // the first error says more
 		return Progress{}, fmt.Errorf("checkpoint: %w", err)
 	}
-	return at, st.Close()
+	return l.Progress(), st.Close()
+}
+
+// openClosed opens the store of a log that no process has open, to be written. It returns the log
+// too, as it was read; that is closed again.
+func openClosed(cfg Config) (*Log, *pebblestore.Store, error) {
+	cfg.ReadOnly = true
+	l, err := Open(cfg)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := l.Close(); err != nil {
+		return nil, nil, err
+	}
+	cfg = cfg.withDefaults()
+	cfg.ReadOnly = false
+	st, err := openStore(&cfg)
+	if err != nil {
+		return nil, nil, fmt.Errorf("open log: %w", err)
+	}
+	return l, st, nil
 }

@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 
@@ -105,22 +106,52 @@ func (t *pathTable) known() []string {
 	return t.sources
 }
 
-// putPaths adds the sources to the batch that are not in the store. Those of the blocks to be
-// appended have had their numbers before those were sealed.
-func (p *appendPass) putPaths() error {
-	t := p.log.paths
-	p.paths = t.known()
-	for i := t.stored; i < len(p.paths); i++ {
+// put adds the sources to the batch that are not in the store, and returns all.
+func (t *pathTable) put(batch *pebble.Batch) ([]string, error) {
+	known := t.known()
+	for i := t.stored; i < len(known); i++ {
 		number := uint32(i + 1)
-		value := format.AppendTrailer([]byte(p.paths[i]), format.RangePath, int64(number))
-		if err := p.batch.Set(format.PathKey(number), value, nil); err != nil {
-			return err
+		value := format.AppendTrailer([]byte(known[i]), format.RangePath, int64(number))
+		if err := batch.Set(format.PathKey(number), value, nil); err != nil {
+			return nil, err
 		}
 	}
-	if t.stored == len(p.paths) {
-		return nil
+	return known, nil
+}
+
+// putPaths adds the sources to the batch that are not in the store. Those of the blocks to be
+// appended have had their numbers before those were sealed.
+func (p *appendPass) putPaths() (err error) {
+	t := p.log.paths
+	if p.paths, err = t.put(p.batch); err != nil || t.stored == len(p.paths) {
+		return err
 	}
 	return p.next.raiseVersion(p.batch)
+}
+
+// NumberPaths gives numbers to sources in a log that no process has open, and makes them durable.
+// Those that PathNumber would refuse get none. Of cfg it needs what Open of a log to be read only
+// needs. Errors: ErrNoLog, ErrInUse, those of Open and of the disk.
+func NumberPaths(cfg Config, sources []string) error {
+	l, st, err := openClosed(cfg)
+	if err != nil {
+		return err
+	}
+	for _, source := range sources {
+		l.paths.number([]byte(source), false)
+	}
+	batch := st.Pebble().NewBatch()
+	defer batch.Close()
+	if _, err = l.paths.put(batch); err == nil {
+		err = l.snap.Load().next().raiseVersion(batch)
+	}
+	if err == nil {
+		err = st.Commit(batch, true)
+	}
+	if err = errors.Join(err, st.Close()); err != nil {
+		return fmt.Errorf("number paths: %w", err)
+	}
+	return nil
 }
 
 // paths reads the sources that have numbers.

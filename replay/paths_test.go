@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/google/go-cmp/cmp"
 
 	"millrace/replay/internal/format"
 )
@@ -71,6 +72,47 @@ func TestPaths(t *testing.T) {
 	}
 	if n, ok := last.PathNumber([]byte("a.b.c:new")); ok {
 		t.Errorf("a reader gives a source number %d", n)
+	}
+}
+
+// TestNumberPaths: sources get numbers behind those that are there, once, and nothing else of the
+// log changes; beside an open log none do.
+func TestNumberPaths(t *testing.T) {
+	clock := newTestClock()
+	cfg := testConfig(t, vfs.NewMem(), clock)
+	cfg.UIDStore = ""
+	a := tenBlocks(t, cfg, clock)
+	first, _ := a.l.PathNumber([]byte("a.b.c:first"))
+	sources := []string{"a.b.c:second", "a.b.c:first", "a.b.c:third", strings.Repeat("x", MaxSourceBytes+1), "a.b.c:second"}
+	ro := readOnly(t, cfg.Dir, cfg.FS)
+	if err := NumberPaths(ro, sources); !errors.Is(err, ErrInUse) {
+		t.Errorf("beside an open log: %v", err)
+	}
+	a.append(a.block(1, 11, 11, format.Place{Seq: 11}))
+	held, at := a.l.Range(), a.l.Progress()
+	if err := a.l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := NumberPaths(ro, sources); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l := mustOpen(t, cfg)
+	defer l.Close()
+	if diff := cmp.Diff(held, l.Range()); diff != "" || l.Progress() != at {
+		t.Errorf("the log is at %+v, was at %+v; its range: -want +got\n%s", l.Progress(), at, diff)
+	}
+	for i, source := range []string{"a.b.c:first", "a.b.c:second", "a.b.c:third"} {
+		if n, ok := l.FindPath(source); !ok || n != first+uint32(i) {
+			t.Errorf("%s has number %d, %t; the first has %d", source, n, ok, first)
+		}
+	}
+	if n, _ := l.PathNumber([]byte("a.b.c:last")); n != first+3 {
+		t.Errorf("the next has number %d", n)
+	}
+	if err := NumberPaths(readOnly(t, "none", vfs.NewMem()), sources); !errors.Is(err, ErrNoLog) {
+		t.Errorf("without a log: %v", err)
 	}
 }
 
