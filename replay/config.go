@@ -51,6 +51,10 @@ type Config struct {
 
 	Dictionaries *dict.Registry // its Stored dictionary compresses the stored variant
 
+	// Strings sets strings[i] to the DID or AT URI that uids[i] stands for, "" if there is none, for
+	// readers that want references. It is given 10,000 at most. nil: there are no such readers.
+	Strings func(uids []uint64, strings []string) error
+
 	hooks testHooks
 
 	Now       func() time.Time     // wall clock; nil: time.Now

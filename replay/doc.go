@@ -69,7 +69,9 @@
 // part of its own that only readers with a filter for them read (subjects.go). The numbers of paths
 // are the log's (paths.go), given once, by whoever seals a block that needs them, and written with
 // the next Append. Who reads by collection may rely on a path being of the event's collection. A
-// log is of another version from its first reference on.
+// log is of another version from its first reference on. A variant may have references, too: their
+// subjects in strings, which Config.Strings has, of a block of the tail all at once, of one on disk
+// those of the events that are wanted.
 //
 // # Spans
 //

@@ -69,7 +69,7 @@ func testConfig(t testing.TB, fs vfs.FS, c *testClock) Config {
 	return Config{
 		Dir: "log", FS: fs, Relay: testRelay, UIDStore: "store-1",
 		Retention: 36 * time.Hour, TailBytes: 64 << 10, CacheBytes: 256 << 10, PebbleBytes: 8 << 20,
-		Dictionaries: testRegistry(t), hooks: testHooks{scribble: test, keepSmall: true}, Now: c.now, Monotonic: c.monotonic,
+		Strings: testStrings, Dictionaries: testRegistry(t), hooks: testHooks{scribble: test, keepSmall: true}, Now: c.now, Monotonic: c.monotonic,
 	}
 }
 

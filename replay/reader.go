@@ -27,6 +27,7 @@ type ReaderConfig struct {
 	Cursor        Cursor
 	Filter        *Filter // nil: everything
 	Extended      bool    // events carry their cursor and UIDs
+	References    bool    // and their references, which takes Config.Strings
 	Dictionary    uint32  // ID of the dictionary to compress with; 0: plain text frames
 	MaxChunkBytes int     // a chunk holds no more, but for a single larger event; 0: 256 KiB
 }
@@ -87,9 +88,12 @@ func (l *Log) NewReader(cfg ReaderConfig) (*Reader, error) {
 			return nil, fmt.Errorf("%w: %d (new events are stored with %d)", ErrUnknownDictionary, cfg.Dictionary, l.stored.ID())
 		}
 	}
+	if cfg.References && l.cfg.Strings == nil {
+		return nil, errors.New("the reader wants references, but the log's Config.Strings is not set")
+	}
 	r := &Reader{
 		log:      l,
-		variant:  variant{extended: cfg.Extended, dictionary: cfg.Dictionary},
+		variant:  variant{extended: cfg.Extended || cfg.References, references: cfg.References, dictionary: cfg.Dictionary},
 		maxBytes: cfg.MaxChunkBytes,
 		changed:  s.changed,
 		parts:    openParts{bs: l.blocks},
@@ -124,6 +128,9 @@ func (r *Reader) SetFilter(f *Filter) {
 // was, where the reader started instead (zero if the log was empty). It is settled by NewReader: a
 // position that is older than a log that begins only later shows as a Chunk's Gap.
 func (r *Reader) Clamped() (oldest Mark, clamped bool) { return r.oldest, r.clamped }
+
+// Before says whether the reader has yet to look at what is stamped us or earlier.
+func (r *Reader) Before(us int64) bool { return r.next <= us }
 
 // Wait returns a channel that is closed once there is more than the last Next saw, or the log is
 // closed. Get it after Next returned a Chunk that is Live.

@@ -2,6 +2,7 @@ package replay
 
 import (
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -22,9 +23,59 @@ import (
 // references have paths by numbers of the tests', and not those that a log gave them.
 const testPaths = 6
 
+// testString is what a UID of the tests stands for. Some are lost.
+func testString(uid uint64) string {
+	switch {
+	case uid%11 == 5:
+		return ""
+	case uid>>50 == 9:
+		return fmt.Sprintf("at://did:web:%d.example/a.b.c/%d", uid%7, uid)
+	}
+	return fmt.Sprintf("did:web:%d.example", uid)
+}
+
+// testStrings is Config.Strings.
+func testStrings(uids []uint64, strings []string) error {
+	for i, uid := range uids {
+		strings[i] = testString(uid)
+	}
+	return nil
+}
+
+// referencesJSON returns the members of an event that its references are, by encoding/json.
+func referencesJSON(e *testEvent) string {
+	type reference struct {
+		Source  string `json:"source"`
+		Subject string `json:"subject,omitempty"`
+		UID     uint64 `json:"uid,string"`
+	}
+	var members struct {
+		Has []reference `json:"references,omitempty"`
+		Had []reference `json:"deleted_references,omitempty"`
+	}
+	for _, r := range e.refs {
+		ref := reference{testSource(e.collection, r.Path), testString(r.Subject), r.Subject}
+		kept := slices.ContainsFunc(e.refs, func(o Reference) bool { return !o.Had && o.Path == r.Path && o.Subject == r.Subject })
+		switch {
+		case !r.Had:
+			members.Has = append(members.Has, ref)
+		case !kept:
+			members.Had = append(members.Had, ref)
+		}
+	}
+	b, err := json.Marshal(members)
+	if err != nil {
+		panic(err)
+	}
+	if len(b) == len("{}") {
+		return ""
+	}
+	return "," + string(b[1:len(b)-1])
+}
+
 // testSource is the source that a path of the tests stands for.
 func testSource(collection string, path uint32) string {
-	return fmt.Sprintf("%s:path.%d", collection, path)
+	return fmt.Sprintf("%s:path.%d[<\"é\u2028>]", collection, path)
 }
 
 // numbered returns the references of an event of a collection with the log's numbers of paths.

@@ -2,6 +2,7 @@ package replay
 
 import (
 	"fmt"
+	"slices"
 
 	"millrace/replay/internal/format"
 )
@@ -9,6 +10,7 @@ import (
 // variant is one of the forms that a block's events are sent in.
 type variant struct {
 	extended   bool
+	references bool   // extended, too
 	dictionary uint32 // 0: uncompressed
 }
 
@@ -74,6 +76,7 @@ func (s source) part(v variant) format.Range {
 // cache. The first reader that wants one builds it. The result is immutable and shared.
 func (p *pass) frames(blk *Block) (frames, error) {
 	l, v, x := p.r.log, p.r.variant, blk.idx
+	v.references = v.references && blk.refs != nil
 	switch ends := v.storedEnds(x); {
 	case ends != nil && v.dictionary == 0:
 		return frames{blk.plain, ends}, nil
@@ -86,6 +89,10 @@ func (p *pass) frames(blk *Block) (frames, error) {
 	}
 	defer func() { l.blocks.cache.fill(e, int64(cap(e.data)+4*cap(e.ends))) }()
 	b, err := p.newFrameBuilder(x)
+	if err == nil && v.references {
+		b.References = p.frameReferences(blk.refs)
+		err = p.readStrings(b.References, x, 0, x.Events(), func(i int) int { return i })
+	}
 	if err != nil {
 		e.err = err
 		return frames{}, err
@@ -111,6 +118,54 @@ func (p *pass) newFrameBuilder(x *blockIndex) (b format.FrameBuilder, err error)
 	return b, nil
 }
 
+// frameReferences returns the references of a block as frames have them, without strings.
+func (p *pass) frameReferences(refs *format.References) *format.FrameReferences {
+	return format.NewFrameReferences(refs, func(number uint32) string {
+		source, _ := p.r.log.paths.source(number) // the log has given the number
+		return source
+	})
+}
+
+// stringsStep is how many UIDs Config.Strings is given at once, at most.
+const stringsStep = 10_000
+
+// readStrings reads the strings of the subjects that events of a block refer to: of those from i on
+// and before through that next chooses.
+func (p *pass) readStrings(refs *format.FrameReferences, x *blockIndex, i, through int, next func(i int) int) error {
+	var wanted []uint32
+	for i = next(i); i < through; i = next(i + 1) {
+		for _, e := range refs.Entries(i) {
+			if refs.Strings[e.Subject] == "" {
+				wanted = append(wanted, e.Subject)
+			}
+		}
+	}
+	slices.Sort(wanted)
+	wanted = slices.Compact(wanted)
+	for part := range slices.Chunk(wanted, stringsStep) {
+		uids, strings := make([]uint64, len(part)), make([]string, len(part))
+		for j, s := range part {
+			uids[j] = refs.Subjects[s].UID
+		}
+		if err := p.r.log.cfg.Strings(uids, strings); err != nil {
+			return fmt.Errorf("read what block %d refers to: %w", x.Key(), err)
+		}
+		for j, s := range part {
+			refs.Strings[s] = strings[j]
+		}
+	}
+	return nil
+}
+
+// nextPassing returns the first event of the matcher's block from i on that the filter passes, sizes
+// apart.
+func (r *Reader) nextPassing(i int) int {
+	if r.filter == nil {
+		return i
+	}
+	return r.matcher.next(i)
+}
+
 // minBuildShare: a chunk that has less room left than such a share of its bound is full.
 const minBuildShare = 4
 
@@ -126,16 +181,31 @@ func (p *pass) matchBuilt(src source, stored *storedPart, i, through, end, bytes
 	if src.others == 0 {
 		p.lookAhead(src.idx, stored.pages.StoredBytes())
 	}
+	if r.variant.references && src.idx.HasReferences {
+		refs, err := r.log.blocks.referencesOf(src.idx)
+		if err != nil {
+			return i, err
+		}
+		b.References = p.frameReferences(refs)
+	}
 	first := i
+	failed := func(err error) (int, error) {
+		if i > first {
+			err = nil // what was built is good; the error comes again with the next call
+		}
+		return i, err
+	}
 	var mem scratch
 	defer mem.free()
 	for {
 		plain := mem.Take(bytes)
 		if err := stored.copyRuns(plain, r.runs); err != nil {
-			if i > first {
-				err = nil // what was built is good; the error comes again with the next call
+			return failed(err)
+		}
+		if b.References != nil {
+			if err := p.readStrings(b.References, src.idx, i, through, r.nextPassing); err != nil {
+				return failed(err)
 			}
-			return i, err
 		}
 		if i = p.buildFrames(&b, plain, i, through); i < through || i == end {
 			return i, nil

@@ -2,6 +2,7 @@ package replay
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/google/go-cmp/cmp"
@@ -111,6 +112,7 @@ func (w *world) read() {
 	t.Helper()
 	f, fcfg := w.filter()
 	cfg := ReaderConfig{Cursor: w.cursor(), Filter: f, Extended: w.rng.IntN(2) == 0, MaxChunkBytes: 1 << w.rng.IntN(18)}
+	cfg.References = cfg.Extended && w.rng.IntN(2) == 0
 	switch w.rng.IntN(3) {
 	case 0:
 		cfg.Dictionary = dict.BuiltIn().ID()
@@ -118,7 +120,7 @@ func (w *world) read() {
 		cfg.Dictionary = otherDictionaryID
 	}
 	items, clamped := w.m.want(cfg.Cursor)
-	what := fmt.Sprintf("cursor %s, filter %+v, extended %t, dictionary %d", cfg.Cursor, fcfg, cfg.Extended, cfg.Dictionary)
+	what := fmt.Sprintf("cursor %s, filter %+v, extended %t, references %t, dictionary %d", cfg.Cursor, fcfg, cfg.Extended, cfg.References, cfg.Dictionary)
 	r, err := w.log.NewReader(cfg)
 	if err != nil {
 		t.Fatalf("%s: %v", what, err)
@@ -130,10 +132,29 @@ func (w *world) read() {
 	if clamped && oldest != w.log.Range().Oldest {
 		t.Fatalf("%s: clamped to %v, oldest is %v", what, oldest, w.log.Range().Oldest)
 	}
+	w.checkBefore(r, items)
 	want := w.render(items, cfg, fcfg)
 	got := w.drain(r, cfg)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Fatalf("%s: -want +got\n%s", what, diff)
+	}
+}
+
+// checkBefore checks that a reader that is to give these items knows whether it is before an event
+// of the log.
+func (w *world) checkBefore(r *Reader, items []item) {
+	w.t.Helper()
+	all := w.m.items()
+	if len(all) == 0 {
+		return
+	}
+	e := all[w.rng.IntN(len(all))].event
+	if e == nil {
+		return
+	}
+	want := slices.ContainsFunc(items, func(it item) bool { return it.event == e })
+	if got := r.Before(e.timeUS); got != want {
+		w.t.Fatalf("a reader at %d is before %d: %t, want %t", r.next, e.timeUS, got, want)
 	}
 }
 
@@ -156,6 +177,9 @@ func (w *world) render(items []item, cfg ReaderConfig, fcfg FilterConfig) []stri
 			continue
 		}
 		s := it.event.json(cfg.Extended)
+		if cfg.References {
+			s = strings.TrimSuffix(s, "}") + referencesJSON(it.event) + "}"
+		}
 		size := len(s)
 		if enc != nil {
 			size = len(enc.Append(nil, []byte(s)))

@@ -1,6 +1,8 @@
 package format
 
 import (
+	"encoding/json"
+	"slices"
 	"strconv"
 
 	"millrace/translate"
@@ -12,19 +14,45 @@ type FrameBuilder struct {
 	// of events that are to carry their cursor and UIDs; nil: they are not
 	Extended   *Index
 	Stream     translate.Stream // of those cursors
+	References *FrameReferences // of events that are to carry them, and are extended; nil: they are not
 	Compressor Compressor       // nil: uncompressed
 
 	scratch []byte
 }
 
-// ExtraBytes is about what extended adds to an event.
-const ExtraBytes = 128
+// FrameReferences are the references of a block's events as frames have them.
+type FrameReferences struct {
+	*References
+	Sources []string // of Paths, as JSON
+	Strings []string // of Subjects, as far as the frames need them; "": it is not known
+}
+
+// NewFrameReferences returns the references without the strings of their subjects. source returns
+// that of a path.
+func NewFrameReferences(refs *References, source func(number uint32) string) *FrameReferences {
+	r := &FrameReferences{References: refs, Sources: make([]string, len(refs.Paths)), Strings: make([]string, len(refs.Subjects))}
+	for i, number := range refs.Paths {
+		quoted, _ := json.Marshal(source(number)) // a string always can
+		r.Sources[i] = string(quoted)
+	}
+	return r
+}
+
+const (
+	// ExtraBytes is about what extended adds to an event.
+	ExtraBytes = 128
+	// ReferenceBytes is about what a reference adds.
+	ReferenceBytes = 160
+)
 
 // Append appends the frame of event i, whose plain frame is given.
 func (b *FrameBuilder) Append(dst []byte, i int, plain []byte) []byte {
 	payload := FramePayload(plain)
 	if b.Extended != nil {
 		b.scratch = appendExtended(b.scratch[:0], b.Extended, i, payload, b.Stream)
+		if b.References != nil {
+			b.scratch = append(b.References.appendTo(b.scratch[:len(b.scratch)-1], i), '}')
+		}
 		payload = b.scratch
 	}
 	if b.Compressor != nil {
@@ -37,6 +65,9 @@ func (b *FrameBuilder) Append(dst []byte, i int, plain []byte) []byte {
 // All makes the frames of all events, and says where they end.
 func (b *FrameBuilder) All(plain []byte) (data []byte, ends []uint32) {
 	room := len(plain) + ExtraBytes*len(b.Ends)
+	if b.References != nil {
+		room += ReferenceBytes * b.References.Len()
+	}
 	if b.Compressor != nil {
 		room /= 2
 	}
@@ -76,4 +107,38 @@ func appendExtended(dst []byte, x *Index, i int, payload []byte, stream translat
 		dst = append(dst, '}')
 	}
 	return append(dst, '}')
+}
+
+// appendTo appends the members of event i that its references are: those that its record has, and
+// those that it had and no longer has, each if there are some.
+func (r *FrameReferences) appendTo(dst []byte, i int) []byte {
+	entries := r.Entries(i)
+	dst = r.appendMember(dst, "references", entries, func(e ReferenceEntry) bool { return !e.Had })
+	return r.appendMember(dst, "deleted_references", entries, func(e ReferenceEntry) bool {
+		return e.Had && !slices.Contains(entries, ReferenceEntry{Subject: e.Subject, Path: e.Path})
+	})
+}
+
+func (r *FrameReferences) appendMember(dst []byte, name string, entries []ReferenceEntry, in func(ReferenceEntry) bool) []byte {
+	before := len(dst)
+	for _, e := range entries {
+		switch {
+		case !in(e):
+			continue
+		case len(dst) == before:
+			dst = append(append(append(dst, `,"`...), name...), `":[`...)
+		default:
+			dst = append(dst, ',')
+		}
+		dst = append(append(dst, `{"source":`...), r.Sources[e.Path]...)
+		if s := r.Strings[e.Subject]; s != "" { // a DID or AT URI, in which nothing needs an escape
+			dst = append(append(append(dst, `,"subject":"`...), s...), '"')
+		}
+		dst = strconv.AppendUint(append(dst, `,"uid":"`...), r.Subjects[e.Subject].UID, 10)
+		dst = append(dst, `"}`...)
+	}
+	if len(dst) > before {
+		dst = append(dst, ']')
+	}
+	return dst
 }
