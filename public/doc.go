@@ -39,6 +39,11 @@
 // passes. Wake passes may use a share of a core (wakeBudget). A heartbeat carries the position up
 // to which the waker has looked.
 //
+// # Subjects
+//
+// A filter by subject has UIDs. Strings that have none yet wait for theirs (UIDs.Await) as long as
+// the filter lives: it grows by each before an event can have it.
+//
 // # Locks
 //
 // sessions.mu (the set of subscribers), mailbox.mu, waker.mu and those of package admission are

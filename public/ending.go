@@ -77,8 +77,8 @@ func slowEnding(timeout time.Duration) ending {
 	}
 }
 
-func overloadedEnding(what string) ending {
-	return ending{reason: endOverloaded, code: websocket.CloseTryAgainLater, text: "no memory left for " + what, recoverable: true}
+func overloadedEnding(text string) ending {
+	return ending{reason: endOverloaded, code: websocket.CloseTryAgainLater, text: text, recoverable: true}
 }
 
 func invalidEnding(err error) ending {

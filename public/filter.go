@@ -1,6 +1,10 @@
 package public
 
 import (
+	"context"
+	"errors"
+
+	"millrace/intern"
 	"millrace/public/internal/admission"
 	"millrace/replay"
 )
@@ -11,31 +15,128 @@ const largeFilterBytes = 320_000
 
 // filter is a compiled filter and what it counts against the budget.
 type filter struct {
-	compiled *replay.Filter // nil: everything passes
-	bytes    int64
+	compiled    *replay.Filter // nil: everything passes
+	byReference bool
+	// subjects, and DIDs of subjects, that have no UID yet: compiled grows by them
+	subjects, subjectDIDs *intern.Waiting
+	bytes                 int64
 }
 
+// release gives back what f has of quota. No reader may have it any more.
+func (f *filter) release(quota admission.Quota) {
+	f.subjects.Close()
+	f.subjectDIDs.Close()
+	quota.Release(f.bytes)
+}
+
+var (
+	errFilterMemory = errors.New("no memory left for the filter")
+	errUIDStore     = errors.New("the UID store does not answer")
+)
+
 // compile makes w and kinds a filter. The caller owns what the result takes of quota and releases
-// it. ok is false if nothing was left of it.
-func compile(w *wants, kinds replay.KindSet, quota admission.Quota) (f filter, ok bool, err error) {
-	entries := len(w.collections.members) + len(w.dids.members)
-	if entries == 0 && w.maxPayload == 0 && kinds == 0 {
-		return filter{}, true, nil
-	}
+// it. Errors: errFilterMemory, errUIDStore, or what is wrong with w.
+func (s *Server) compile(ctx context.Context, w *wants, kinds replay.KindSet, quota admission.Quota) (f filter, err error) {
 	cfg := replay.FilterConfig{
 		Collections:     w.collections.members,
 		DIDs:            w.dids.members,
 		Kinds:           kinds,
 		MaxPayloadBytes: w.maxPayload,
+		Sources:         w.sources.members, // nil: none was given
 	}
-	f.bytes = cfg.Bytes()
+	f.byReference = w.byReference()
+	if len(cfg.Collections)+len(cfg.DIDs) == 0 && w.maxPayload == 0 && kinds == 0 && !f.byReference {
+		return filter{}, nil
+	}
+	var subjects, dids []string // that have no UID
+	if len(w.subjects.members)+len(w.subjectDIDs.members) > 0 {
+		if cfg.Subjects, subjects, err = s.lookups.uidsOf(ctx, w.subjects.members); err != nil {
+			return filter{}, err
+		}
+		if cfg.SubjectDIDs, dids, err = s.lookups.uidsOf(ctx, w.subjectDIDs.members); err != nil {
+			return filter{}, err
+		}
+		cfg.MoreSubjects, cfg.MoreSubjectDIDs = len(subjects), len(dids)
+	}
+	f.bytes = cfg.Bytes() + waitingBytes(subjects) + waitingBytes(dids)
 	if !quota.Reserve(f.bytes) {
-		return filter{}, false, nil
+		return filter{}, errFilterMemory
 	}
-	f.compiled, err = replay.NewFilter(cfg)
-	if err != nil {
-		quota.Release(f.bytes)
-		return filter{}, true, err
+	defer func() {
+		if err != nil {
+			f.release(quota)
+			f = filter{}
+		}
+	}()
+	if f.compiled, err = replay.NewFilter(cfg); err != nil {
+		return f, err
 	}
-	return f, true, nil
+	if f.subjects, err = s.lookups.await(ctx, subjects, func(uid uint64) { f.compiled.AddSubject(uid) }); err != nil {
+		return f, err
+	}
+	f.subjectDIDs, err = s.lookups.await(ctx, dids, func(uid uint64) { f.compiled.AddSubjectDID(uid) })
+	return f, err
+}
+
+// waitingBytes is what strings take while they wait for their UIDs.
+func waitingBytes(strings []string) int64 {
+	n := int64(len(strings) * intern.WaitingBytes)
+	for _, s := range strings {
+		n += int64(len(s))
+	}
+	return n
+}
+
+// uidsOf returns the UIDs of DIDs and AT URIs, never nil, and those that have none.
+func (a *lookupAPI) uidsOf(ctx context.Context, strings []string) (known []uint64, unknown []string, err error) {
+	uids := make([]uint64, len(strings))
+	err = a.inTurn(ctx, func(ctx context.Context) error { return a.uids.LookupStrings(ctx, strings, uids) })
+	var invalid *intern.InvalidError
+	switch {
+	case errors.As(err, &invalid):
+		return nil, nil, invalidOption("invalid subject: %.80q: %s", strings[invalid.Index], invalid.Reason)
+	case err != nil:
+		return nil, nil, err
+	}
+	known = uids[:0]
+	for i, uid := range uids {
+		if uid == 0 {
+			unknown = append(unknown, strings[i])
+		} else {
+			known = append(known, uid)
+		}
+	}
+	return known, unknown, nil
+}
+
+// await waits for the UIDs of strings; nil: there are none.
+func (a *lookupAPI) await(ctx context.Context, strings []string, found func(uid uint64)) (w *intern.Waiting, err error) {
+	if len(strings) == 0 {
+		return nil, nil
+	}
+	err = a.inTurn(ctx, func(ctx context.Context) (err error) {
+		w, err = a.uids.Await(ctx, strings, found)
+		return err
+	})
+	return w, err
+}
+
+// inTurn calls f when it is its turn to read the UID store. Its errors are f's if they are about
+// what is looked up, else errUIDStore.
+func (a *lookupAPI) inTurn(ctx context.Context, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	select {
+	case a.lookups <- struct{}{}:
+		defer func() { <-a.lookups }()
+	case <-ctx.Done():
+		return errUIDStore
+	}
+	err := f(ctx)
+	var invalid *intern.InvalidError
+	if err == nil || errors.As(err, &invalid) {
+		return err
+	}
+	a.log.Warn("UID look-up failed", "err", err)
+	return errUIDStore
 }

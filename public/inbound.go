@@ -1,6 +1,7 @@
 package public
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -172,10 +173,14 @@ func (s *subscriber) update(data []byte) {
 	if w == nil {
 		return
 	}
-	f, ok, err := compile(w, s.opts.kinds, s.filters())
+	err = s.server.checkReferences(&options{wants: *w})
+	var f filter
+	if err == nil {
+		f, err = s.server.compile(context.Background(), w, s.opts.kinds, s.filters())
+	}
 	switch {
-	case !ok:
-		s.end(overloadedEnding("the filter"))
+	case errors.Is(err, errFilterMemory), errors.Is(err, errUIDStore):
+		s.end(overloadedEnding(err.Error()))
 	case err != nil:
 		s.end(invalidEnding(fmt.Errorf("failed to parse subscriber options: %w", err)))
 	default:
@@ -204,7 +209,7 @@ func (s *subscriber) endingOfReadError(err error) ending {
 	case errors.Is(err, errFlood):
 		return policyEnding(endFlood, "too much is sent")
 	case errors.Is(err, admission.ErrNoSlot):
-		return overloadedEnding("large messages")
+		return overloadedEnding("no memory left for large messages")
 	case errors.As(err, &netErr) && netErr.Timeout():
 		return policyEnding(endSlowMessage, "a message was begun and not finished in time")
 	default:

@@ -15,16 +15,17 @@ import (
 	"millrace/replay"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // newInterner returns an interner over an empty store in memory.
-func newInterner(t *testing.T) *intern.Interner {
+func newInterner(t *testing.T, metrics prometheus.Registerer) *intern.Interner {
 	t.Helper()
 	store, err := pebblekv.Open(pebblekv.Config{Dir: "uids", FS: vfs.NewMem()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	in, err := intern.Open(t.Context(), intern.Config{Store: store, Seed: 1})
+	in, err := intern.Open(t.Context(), intern.Config{Store: store, Seed: 1, NameBytes: 10_000, Registerer: metrics})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +57,7 @@ const (
 )
 
 func TestUIDLookups(t *testing.T) {
-	in := newInterner(t)
+	in := newInterner(t, nil)
 	uids := make([]uint64, 2)
 	if err := in.ResolveStrings(t.Context(), []string{lookupDID, lookupURI}, uids); err != nil {
 		t.Fatal(err)
@@ -100,7 +101,7 @@ func TestUIDLookups(t *testing.T) {
 }
 
 func TestUIDBatches(t *testing.T) {
-	in := newInterner(t)
+	in := newInterner(t, nil)
 	uids := make([]uint64, 2)
 	if err := in.ResolveStrings(t.Context(), []string{lookupDID, lookupURI}, uids); err != nil {
 		t.Fatal(err)
@@ -153,6 +154,9 @@ type downUIDs struct{}
 
 func (downUIDs) LookupStrings(context.Context, []string, []uint64) error { return errors.New("down") }
 func (downUIDs) LookupUIDs(context.Context, []uint64, []string) error    { return errors.New("down") }
+func (downUIDs) Await(context.Context, []string, func(uint64)) (*intern.Waiting, error) {
+	return nil, errors.New("down")
+}
 
 func TestUIDStoreOffOrDown(t *testing.T) {
 	if status, answer := ask(lookupServer(t, nil), "GET", "/uid?did="+lookupDID, ""); status != 404 || !strings.Contains(answer, "--intern=off") {

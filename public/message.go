@@ -130,6 +130,12 @@ func (m *messages) appendClamped(dst []byte, requested replay.Cursor, oldest rep
 	return m.endInfo(dst, p)
 }
 
+// appendReferencesBegin says that events up to a mark are without references.
+func (m *messages) appendReferencesBegin(dst []byte, begin replay.Mark) []byte {
+	p := beginInfo("references_begin", "events up to this cursor have no references: filters by subject and source leave them out")
+	return m.endInfo(dst, appendMark(p, begin))
+}
+
 // appendLive says that all that was in the log has been sent.
 func (m *messages) appendLive(dst []byte, through replay.Mark) []byte {
 	return m.endInfo(dst, appendMark(beginInfo("live", "everything up to here has been sent; what follows is live"), through))

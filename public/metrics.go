@@ -9,6 +9,7 @@ const (
 	rejectMaximum    = "max_connections"
 	rejectMemory     = "client_memory"
 	rejectShutdown   = "unavailable"
+	rejectUIDStore   = "uid_store"
 )
 
 // Limits that hold a client back for a while without ending it.
@@ -47,7 +48,7 @@ func newMetrics(s *Server, r prometheus.Registerer) metrics {
 	m := metrics{
 		subscribers: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: namespace, Subsystem: subsystem, Name: "subscribers",
-			Help: "Connected subscribers by variant: plain, extended, zstd or extended_zstd.",
+			Help: "Connected subscribers by variant: plain, extended, references, zstd, extended_zstd or references_zstd.",
 		}, []string{"variant"}),
 		events:    counter("delivered_events_total", "Events sent to subscribers."),
 		bytes:     counter("delivered_bytes_total", "Bytes of event frames sent to subscribers."),
@@ -87,6 +88,10 @@ func newMetrics(s *Server, r prometheus.Registerer) metrics {
 // variant names what a subscriber is sent.
 func (o *options) variant() string {
 	switch {
+	case o.references && o.dictionary != 0:
+		return "references_zstd"
+	case o.references:
+		return "references"
 	case o.extended && o.dictionary != 0:
 		return "extended_zstd"
 	case o.extended:

@@ -17,10 +17,12 @@ import (
 	"millrace/translate"
 )
 
-// Limits of the v1 contract.
+// Limits of the v1 contract, and of ours.
 const (
 	maxWantedCollections = 100
 	maxWantedDIDs        = 10_000
+	maxWantedSubjects    = 10_000 // and as many DIDs of subjects
+	maxWantedSources     = 100
 	maxHeartbeatSeconds  = 3600
 )
 
@@ -36,6 +38,23 @@ type wants struct {
 	collections wantedSet
 	dids        wantedSet
 	maxPayload  int // bytes; 0: no limit
+
+	// ours
+	subjects    wantedSet
+	subjectDIDs wantedSet
+	sources     wantedSet
+}
+
+func newWants() wants {
+	return wants{
+		collections: newCollectionSet(), dids: newDIDSet("DID"),
+		subjects: newSubjectSet(), subjectDIDs: newDIDSet("subject DID"), sources: newSourceSet(),
+	}
+}
+
+// byReference says whether commits are wanted by what they refer to.
+func (w *wants) byReference() bool {
+	return len(w.subjects.members)+len(w.subjectDIDs.members)+len(w.sources.members) > 0
 }
 
 // options is what one subscriber asked for.
@@ -46,10 +65,11 @@ type options struct {
 	dictionary   uint32 // that events are compressed with; 0: they are not
 
 	// Ours:
-	extended  bool
-	strict    bool
-	kinds     replay.KindSet
-	heartbeat time.Duration
+	extended   bool
+	references bool
+	strict     bool
+	kinds      replay.KindSet
+	heartbeat  time.Duration
 }
 
 // parseOptions reads a subscriber's request. Its errors are for the client to read.
@@ -62,11 +82,13 @@ func parseOptions(r *http.Request) (options, error) {
 	if q.Get("compress") == "true" || strings.Contains(r.Header.Get("Socket-Encoding"), "zstd") {
 		o.dictionary = dict.JetstreamID
 	}
-	o.wants.collections = newCollectionSet()
-	o.wants.dids = newDIDSet()
+	o.wants = newWants()
 	// An empty value stands for none at all: "empty = all collections".
 	o.wants.collections.addNonEmpty(q["wantedCollections"])
 	o.wants.dids.addNonEmpty(q["wantedDids"])
+	o.wants.subjects.addNonEmpty(q["wantedSubjects"])
+	o.wants.subjectDIDs.addNonEmpty(q["wantedSubjectDids"])
+	o.wants.sources.addNonEmpty(q["wantedSources"])
 	o.wants.maxPayload = parseMaxMessageSize(q.Get("maxMessageSizeBytes"))
 	if err := o.wants.check(); err != nil {
 		return options{}, err
@@ -108,6 +130,12 @@ func (o *options) parseOwn(q url.Values) error {
 	var err error
 	if o.extended, err = parseSwitch(q, "extended"); err != nil {
 		return err
+	}
+	if o.references, err = parseSwitch(q, "references"); err != nil {
+		return err
+	}
+	if o.references && !o.extended {
+		return invalidOption("references=true needs extended=true")
 	}
 	if o.strict, err = parseSwitch(q, "strict"); err != nil {
 		return err
@@ -173,10 +201,12 @@ func parseMaxMessageSize(s string) int {
 }
 
 func (w *wants) check() error {
-	if w.collections.err != nil {
-		return w.collections.err
+	for _, s := range []*wantedSet{&w.collections, &w.dids, &w.subjects, &w.subjectDIDs, &w.sources} {
+		if s.err != nil {
+			return s.err
+		}
 	}
-	return w.dids.err
+	return nil
 }
 
 // update is the envelope of a message from a client. Its payload is read at once, into the sets,
@@ -196,16 +226,20 @@ type updatePayload struct {
 
 // UnmarshalJSON implements json.Unmarshaler. It never fails: the error is kept.
 func (p *updatePayload) UnmarshalJSON(data []byte) error {
+	w := newWants()
 	fields := struct {
 		WantedCollections   wantedSet `json:"wantedCollections"`
 		WantedDIDs          wantedSet `json:"wantedDids"`
 		MaxMessageSizeBytes int       `json:"maxMessageSizeBytes"`
-	}{WantedCollections: newCollectionSet(), WantedDIDs: newDIDSet()}
+		WantedSubjects      wantedSet `json:"wantedSubjects"`
+		WantedSubjectDIDs   wantedSet `json:"wantedSubjectDids"`
+		WantedSources       wantedSet `json:"wantedSources"`
+	}{w.collections, w.dids, 0, w.subjects, w.subjectDIDs, w.sources}
 	p.present = true
 	p.err = json.Unmarshal(data, &fields)
 	p.wants = wants{
-		collections: fields.WantedCollections, dids: fields.WantedDIDs,
-		maxPayload: max(fields.MaxMessageSizeBytes, 0),
+		fields.WantedCollections, fields.WantedDIDs, max(fields.MaxMessageSizeBytes, 0),
+		fields.WantedSubjects, fields.WantedSubjectDIDs, fields.WantedSources,
 	}
 	return nil
 }
@@ -249,11 +283,32 @@ func newCollectionSet() wantedSet {
 	return wantedSet{limit: maxWantedCollections, what: "collection", valid: validCollection}
 }
 
-func newDIDSet() wantedSet {
-	return wantedSet{limit: maxWantedDIDs, what: "DID", valid: func(s string) bool {
-		_, err := syntax.ParseDID(s)
-		return err == nil
+// newDIDSet makes a set of DIDs: of accounts, or of subjects. The limit is the same.
+func newDIDSet(what string) wantedSet {
+	return wantedSet{limit: maxWantedDIDs, what: what, valid: validDID}
+}
+
+func newSubjectSet() wantedSet {
+	return wantedSet{limit: maxWantedSubjects, what: "subject", valid: func(s string) bool {
+		_, err := syntax.ParseATURI(s)
+		return err == nil || validDID(s)
 	}}
+}
+
+func newSourceSet() wantedSet {
+	return wantedSet{limit: maxWantedSources, what: "source", valid: validSource}
+}
+
+func validDID(s string) bool {
+	_, err := syntax.ParseDID(s)
+	return err == nil
+}
+
+// validSource accepts an NSID, ':', and a path as translate.Reference has it.
+func validSource(s string) bool {
+	collection, path, ok := strings.Cut(s, ":")
+	_, err := syntax.ParseNSID(collection)
+	return ok && err == nil && path != "" && path[0] != '.' && len(path) <= translate.MaxReferencePathBytes
 }
 
 // maxPrefixBytes bounds what is taken as a prefix: no NSID is longer.

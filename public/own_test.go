@@ -252,6 +252,7 @@ func (r *fakeReader) Next(c *replay.Chunk) error                         { retur
 func (r *fakeReader) Pending(*replay.PendingScratch) (replay.Mark, bool) { return mark(1), false }
 func (r *fakeReader) SetFilter(*replay.Filter)                           {}
 func (r *fakeReader) Clamped() (replay.Mark, bool)                       { return mark(1), r.clamped }
+func (r *fakeReader) Before(int64) bool                                  { return false }
 func (r *fakeReader) Release()                                           { r.released.Add(1) }
 func (r *fakeReader) Close()                                             { r.closed.Add(1) }
 

@@ -250,11 +250,11 @@ func (s *Server) forget(sub *subscriber) {
 }
 
 func (s *Server) remove(sub *subscriber) {
-	sub.filters().Release(sub.filter.bytes)
-	s.admission.Leave(sub.client)
 	if sub.reader != nil {
 		sub.reader.Close()
 	}
+	sub.filter.release(sub.filters())
+	s.admission.Leave(sub.client)
 	s.drop(sub)
 }
 

@@ -115,6 +115,9 @@ func (s *Server) admit(r *http.Request) (netip.Addr, *refusal) {
 // forget undoes both.
 func (s *Server) newSubscriber(r *http.Request, client netip.Addr) (*subscriber, *refusal) {
 	opts, err := parseOptions(r)
+	if err == nil {
+		err = s.checkReferences(&opts)
+	}
 	if err != nil {
 		return nil, badRequest(err)
 	}
@@ -123,12 +126,16 @@ func (s *Server) newSubscriber(r *http.Request, client netip.Addr) (*subscriber,
 		return nil, refused
 	}
 	filters := s.admission.Quota(admission.Filters, client)
-	f, ok, err := compile(&opts.wants, opts.kinds, filters)
-	if err != nil {
+	f, err := s.compile(r.Context(), &opts.wants, opts.kinds, filters)
+	switch {
+	case errors.Is(err, errFilterMemory):
+		return nil, unavailable(rejectMemory, err.Error())
+	case errors.Is(err, errUIDStore):
+		return nil, unavailable(rejectUIDStore, err.Error())
+	case errors.Is(err, errInvalidOptions):
+		return nil, badRequest(err)
+	case err != nil:
 		return nil, badRequest(invalidOption("%v", err))
-	}
-	if !ok {
-		return nil, unavailable(rejectMemory, "no memory left for the filter")
 	}
 	opts.wants = wants{}
 	sub := &subscriber{
@@ -139,12 +146,12 @@ func (s *Server) newSubscriber(r *http.Request, client netip.Addr) (*subscriber,
 		readDone: make(chan struct{}),
 	}
 	if refused := sub.open(); refused != nil {
-		filters.Release(f.bytes)
+		f.release(filters)
 		return nil, refused
 	}
 	if refused := s.register(sub, s.cfg.MaxConnections); refused != nil {
-		filters.Release(f.bytes)
 		sub.reader.Close()
+		f.release(filters)
 		return nil, refused
 	}
 	return sub, nil
@@ -177,6 +184,7 @@ func (s *subscriber) open() *refusal {
 		Cursor:        s.opts.cursor,
 		Filter:        s.filter.compiled,
 		Extended:      s.opts.extended,
+		References:    s.opts.references,
 		Dictionary:    s.opts.dictionary,
 		MaxChunkBytes: maxChunkBytes,
 	})
@@ -190,6 +198,12 @@ func (s *subscriber) open() *refusal {
 		r.Close()
 		return badRequest(invalidOption("cursor %s is older than the log, whose oldest is %d (%s)",
 			s.opts.cursor, oldest.TimeUS, oldest.Position))
+	}
+	if s.opts.strict && s.wantsReferences() {
+		if begin, before := s.server.beforeReferences(r); before {
+			r.Close()
+			return badRequest(invalidOption("cursor %s is older than the references in the log, which begin behind %s", s.opts.cursor, begin.Position))
+		}
 	}
 	s.reader = r
 	return nil

@@ -24,6 +24,7 @@ type reader interface {
 	Pending(g *replay.PendingScratch) (through replay.Mark, pending bool)
 	SetFilter(f *replay.Filter)
 	Clamped() (oldest replay.Mark, clamped bool)
+	Before(us int64) bool
 	Release()
 	Close()
 }
@@ -45,6 +46,7 @@ type subscriber struct {
 	// Of the pull loop only:
 	out      outbound
 	filter   filter // in force
+	notice   referencesNotice
 	chunk    replay.Chunk
 	claimed  int64 // of Server.catchUp.chunks, for chunk
 	atEnd    bool  // the last chunk reached the end of the log
@@ -68,7 +70,8 @@ func (s *subscriber) filters() admission.Quota {
 
 // post leaves a filter for the pull loop. It owns f's share of the budget from now on.
 func (s *subscriber) post(f filter) {
-	s.filters().Release(s.putFilter(f).bytes)
+	old := s.putFilter(f)
+	old.release(s.filters())
 	s.conn.wake()
 }
 
@@ -76,8 +79,8 @@ func (s *subscriber) post(f filter) {
 func (s *subscriber) takeFilter() bool {
 	f, posted := s.takePosted()
 	if posted {
-		s.filters().Release(s.filter.bytes)
-		s.filter = f
+		s.filter.release(s.filters())
+		s.filter, s.notice.checked = f, false
 	}
 	return posted
 }
@@ -150,6 +153,10 @@ func (s *subscriber) nextChunk() (ok bool, err error) {
 		defer func() { <-s.server.catchUp.slots }()
 	}
 	s.applyFilter()
+	s.out.head = s.out.head[:0]
+	if begin, tell := s.referencesBegin(); tell {
+		s.out.head = s.out.messages.appendReferencesBegin(s.out.head, begin)
+	}
 	if err := s.reader.Next(&s.chunk); err != nil {
 		s.server.logReadError(err)
 		s.end(endingOfReaderError(err))
@@ -221,6 +228,8 @@ func (s *subscriber) awaitHello() error {
 			s.out.lastMessage = time.Now()
 			switch refused := s.open(); {
 			case refused == nil:
+			case refused.status == http.StatusBadRequest && s.filter.byReference:
+				s.end(invalidEnding(errors.New(refused.text)))
 			case refused.status == http.StatusBadRequest: // it was all right when it connected
 				s.end(endingOfReaderError(replay.ErrTrimmed))
 			default:
@@ -239,10 +248,10 @@ func (s *subscriber) awaitHello() error {
 	return nil
 }
 
-// deliver sends the chunk and what belongs before and after it.
+// deliver sends the chunk and what belongs before and after it, behind what nextChunk left in head.
 func (s *subscriber) deliver() error {
 	c, out := &s.chunk, &s.out
-	out.head, out.tail = out.head[:0], out.tail[:0]
+	out.tail = out.tail[:0]
 	s.through = c.Through
 	if c.Gap != nil && s.opts.extended {
 		out.head = out.messages.appendGap(out.head, c.Gap)
@@ -335,7 +344,7 @@ func (s *subscriber) endingOfWriteError(err error) ending {
 	case errors.Is(err, errSlow):
 		return slowEnding(s.server.cfg.SlowTimeout)
 	case errors.Is(err, errNoMemory):
-		return overloadedEnding("a slow client's events")
+		return overloadedEnding("no memory left for a slow client's events")
 	default:
 		return ending{reason: endWriteFailure, dead: true}
 	}

@@ -50,12 +50,16 @@ func newRegistry(t testing.TB) *dict.Registry {
 
 func newTestLog(t testing.TB) *testLog {
 	t.Helper()
+	return openTestLog(t, replay.Config{}, translate.Config{})
+}
+
+// openTestLog is newTestLog with what configurations say beside the usual.
+func openTestLog(t testing.TB, cfg replay.Config, frames translate.Config) *testLog {
+	t.Helper()
 	l := &testLog{t: t, dictionaries: newRegistry(t), seq: 1000}
 	var err error
-	l.Log, err = replay.Open(replay.Config{
-		Dir: "log", FS: vfs.NewMem(), Relay: "relay.test", Retention: 36 * 3600e9, Dictionaries: l.dictionaries,
-	})
-	if err != nil {
+	cfg.Dir, cfg.FS, cfg.Relay, cfg.Retention, cfg.Dictionaries = "log", vfs.NewMem(), "relay.test", 36*3600e9, l.dictionaries
+	if l.Log, err = replay.Open(cfg); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -63,7 +67,7 @@ func newTestLog(t testing.TB) *testLog {
 			t.Error(err)
 		}
 	})
-	if l.translator, err = translate.New(translate.Config{}); err != nil {
+	if l.translator, err = translate.New(frames); err != nil {
 		t.Fatal(err)
 	}
 	l.stamper = replay.NewStamper(0, nil)

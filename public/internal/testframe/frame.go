@@ -45,26 +45,52 @@ func Account(did, status string) Frame {
 	}
 }
 
+// Op is one operation of a commit: create, update or delete.
+type Op struct {
+	Action, Path string
+	Record       cbor.Map // nil: of a delete
+}
+
 // Commit makes a commit that creates the same record under several keys, and then deletes that of
 // the key gone unless it is empty.
 func Commit(did, collection, text, gone string, rkeys ...string) Frame {
-	record := cbor.Append(nil, cbor.Map{{"text", text}, {"$type", collection}})
-	sum := sha256.Sum256(record)
-	cid := append([]byte{1, 0x71, 0x12, 32}, sum[:]...)
-	header := cbor.Append(nil, cbor.Map{{"roots", []any{cbor.Link(cid)}}, {"version", 1}})
-	car := append(binary.AppendUvarint(nil, uint64(len(header))), header...)
-	car = append(append(binary.AppendUvarint(car, uint64(len(cid)+len(record))), cid...), record...)
-	var ops []any
+	var ops []Op
 	for _, rkey := range rkeys {
-		ops = append(ops, cbor.Map{{"cid", cbor.Link(cid)}, {"path", collection + "/" + rkey}, {"action", "create"}})
+		ops = append(ops, Op{"create", collection + "/" + rkey, cbor.Map{{"text", text}, {"$type", collection}}})
 	}
 	if gone != "" {
-		ops = append(ops, cbor.Map{{"cid", nil}, {"path", collection + "/" + gone}, {"action", "delete"}})
+		ops = append(ops, Op{Action: "delete", Path: collection + "/" + gone})
 	}
+	return Ops(did, ops...)
+}
+
+// Ops makes a commit of operations.
+func Ops(did string, ops ...Op) Frame {
+	root := cidOf(nil)
+	var blocks []byte
+	var list []any
+	for _, op := range ops {
+		var link any
+		if op.Record != nil {
+			record := cbor.Append(nil, op.Record)
+			cid := cidOf(record)
+			blocks = append(binary.AppendUvarint(blocks, uint64(len(cid)+len(record))), cid...)
+			blocks = append(blocks, record...)
+			root, link = cid, cbor.Link(cid)
+		}
+		list = append(list, cbor.Map{{"cid", link}, {"path", op.Path}, {"action", op.Action}})
+	}
+	header := cbor.Append(nil, cbor.Map{{"roots", []any{cbor.Link(root)}}, {"version", 1}})
+	car := append(append(binary.AppendUvarint(nil, uint64(len(header))), header...), blocks...)
 	return func(seq int64) []byte {
 		return frameOf("#commit", cbor.Map{
-			{"ops", ops}, {"rev", "3kabcdefghi2a"}, {"seq", int(seq)}, {"repo", did}, {"time", frameTime},
-			{"blobs", []any{}}, {"since", nil}, {"blocks", car}, {"commit", cbor.Link(cid)}, {"rebase", false}, {"tooBig", false},
+			{"ops", list}, {"rev", "3kabcdefghi2a"}, {"seq", int(seq)}, {"repo", did}, {"time", frameTime},
+			{"blobs", []any{}}, {"since", nil}, {"blocks", car}, {"commit", cbor.Link(root)}, {"rebase", false}, {"tooBig", false},
 		})
 	}
+}
+
+func cidOf(block []byte) []byte {
+	sum := sha256.Sum256(block)
+	return append([]byte{1, 0x71, 0x12, 32}, sum[:]...)
 }

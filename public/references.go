@@ -1,0 +1,57 @@
+package public
+
+import "millrace/replay"
+
+// checkReferences says what o asks for that a server without references does not have.
+func (s *Server) checkReferences(o *options) error {
+	if s.cfg.ReferencesBegin != nil {
+		return nil
+	}
+	for _, asked := range []struct {
+		name string
+		yes  bool
+	}{
+		{"references", o.references},
+		{"wantedSubjects", len(o.wants.subjects.members) > 0},
+		{"wantedSubjectDids", len(o.wants.subjectDIDs.members) > 0},
+		{"wantedSources", len(o.wants.sources.members) > 0},
+	} {
+		if asked.yes {
+			return invalidOption("%s: needs a server with --references=on", asked.name)
+		}
+	}
+	return nil
+}
+
+// referencesNotice is what a subscriber is told, once, if it reads events that are older than the
+// references that it wants.
+type referencesNotice struct {
+	checked bool // for the filter in force
+	said    bool
+}
+
+// wantsReferences says whether events without references are not what the subscriber takes them
+// for.
+func (s *subscriber) wantsReferences() bool { return s.opts.references || s.filter.byReference }
+
+// beforeReferences returns the mark behind which the log has references, and whether r is before
+// that.
+func (s *Server) beforeReferences(r reader) (begin replay.Mark, before bool) {
+	begin = s.cfg.ReferencesBegin()
+	return begin, r.Before(begin.TimeUS)
+}
+
+// referencesBegin is called before the next chunk is read. It returns the mark that is to be told
+// before it, if one is.
+func (s *subscriber) referencesBegin() (begin replay.Mark, tell bool) {
+	if s.notice.checked {
+		return begin, false
+	}
+	s.notice.checked = true
+	if s.notice.said || !s.opts.extended || !s.wantsReferences() {
+		return begin, false
+	}
+	begin, tell = s.server.beforeReferences(s.reader)
+	s.notice.said = tell
+	return begin, tell
+}
