@@ -29,6 +29,7 @@ go by: what comes twice after a break is dropped, but what it loses is lost.)
   millrace tail --collections app.bsky.feed.post                       new posts, as they come
   millrace tail --since 2h --until now --collections app.bsky.graph.*  the last two hours of follows, blocks and lists
   millrace tail --dids did:plc:… --cursor 0 | jq .commit.record        all there is of one account
+  millrace tail --subject-dids did:plc:… --references                  what others do about it: likes, replies, follows; also undone
   millrace tail --cursor-file at.cursor >>events.jsonl                 on from where the last run ended
   millrace tail --url wss://jetstream2.us-east.bsky.network            somebody else's server
 
@@ -53,9 +54,9 @@ func tailCommand() *command {
 			return fs
 		},
 		groups: []flagGroup{
-			{"What to read", []string{"url", "collections", "dids", "kinds", "max-message-bytes"}},
+			{"What to read", []string{"url", "collections", "dids", "kinds", "subjects", "subject-dids", "sources", "max-message-bytes"}},
 			{"Where to start and end", []string{"since", "until", "cursor", "cursor-file", "strict", "count", "once"}},
-			{"What to print", []string{"json", "pretty", "extended"}},
+			{"What to print", []string{"json", "pretty", "extended", "references"}},
 			{"Compression", []string{"compress", "zstd-dictionary", "dictionary-cache"}},
 		},
 		run: runTail,
@@ -68,6 +69,9 @@ type tailConfig struct {
 	collections     list
 	dids            list
 	kinds           list
+	subjects        list
+	subjectDIDs     list
+	sources         list
 	maxMessageBytes int
 	cursor          string
 	since           string
@@ -78,6 +82,7 @@ type tailConfig struct {
 	dictionary      string
 	dictionaryCache string
 	extended        bool
+	references      bool
 	json            bool
 	pretty          bool
 	count           int64
@@ -96,6 +101,9 @@ func newTailFlags() (*flag.FlagSet, *tailConfig) {
 	fs.Var(&c.collections, "collections", "only these (`NSID`s or prefix.*, separated by commas, may be repeated); identity and account events still come,\nsee --kinds")
 	fs.Var(&c.dids, "dids", "only these `DID`s (separated by commas, may be repeated)")
 	fs.Var(&c.kinds, "kinds", "only these kinds (`KIND`s): commit, identity, account")
+	fs.Var(&c.subjects, "subjects", "only commits that point at one of these (`SUBJECT`s: DIDs or AT URIs), or did (deletes, updates); this and the\nnext two: a millrace with --references=on only")
+	fs.Var(&c.subjectDIDs, "subject-dids", "only commits that point at these `DID`s or at a record of theirs")
+	fs.Var(&c.sources, "sources", "only commits that point at something from there (`SOURCE`s): app.bsky.feed.like:subject.uri")
 	fs.IntVar(&c.maxMessageBytes, "max-message-bytes", 0, "leave out events that are larger than so many `bytes` as sent; 0: no limit")
 	fs.StringVar(&c.cursor, "cursor", "", "start at this time_us, or after this position (`cursor`); 0: the oldest event; left out: live")
 	fs.StringVar(&c.since, "since", "", "start at this `time`, see above")
@@ -106,6 +114,7 @@ func newTailFlags() (*flag.FlagSet, *tailConfig) {
 	fs.StringVar(&c.dictionary, "zstd-dictionary", "", "dictionary `file` for --compress, for servers that do not serve theirs")
 	fs.StringVar(&c.dictionaryCache, "dictionary-cache", defaultDictionaryCache(), "`dir`ectory where fetched dictionaries are kept; empty: nowhere")
 	fs.BoolVar(&c.extended, "extended", false, "events with position and UIDs, and info messages, as lines of their own (millrace only)")
+	fs.BoolVar(&c.references, "references", false, "as --extended, and with what records point at, and pointed at (a millrace with --references=on only)")
 	fs.BoolVar(&c.json, "json", false, "JSON on a terminal, too")
 	fs.BoolVar(&c.pretty, "pretty", false, "the form for terminals even if standard output is none")
 	fs.Int64Var(&c.count, "count", 0, "end after this `number` of events; 0: never")
@@ -148,7 +157,14 @@ func parseTail(args []string, now time.Time) (*tailConfig, error) {
 		return wrong("--collections has %d, a server takes %d", len(c.collections), client.MaxCollections)
 	case len(c.dids) > client.MaxDIDs:
 		return wrong("--dids has %d, a server takes %d", len(c.dids), client.MaxDIDs)
+	case len(c.subjects) > client.MaxSubjects:
+		return wrong("--subjects has %d, a server takes %d", len(c.subjects), client.MaxSubjects)
+	case len(c.subjectDIDs) > client.MaxSubjects:
+		return wrong("--subject-dids has %d, a server takes %d", len(c.subjectDIDs), client.MaxSubjects)
+	case len(c.sources) > client.MaxSources:
+		return wrong("--sources has %d, a server takes %d", len(c.sources), client.MaxSources)
 	}
+	c.extended = c.extended || c.references
 	for _, k := range c.kinds {
 		if !slices.Contains([]client.Kind{client.KindCommit, client.KindIdentity, client.KindAccount}, client.Kind(k)) {
 			return wrong("--kinds %q is none of commit, identity, account", k)
@@ -206,11 +222,15 @@ func moment(us int64) string { return time.UnixMicro(us).Format("2006-01-02 15:0
 // clientConfig is the configuration of the client by the flags alone.
 func (c *tailConfig) clientConfig() (client.Config, error) {
 	cfg := client.Config{
-		URL:      c.url,
-		Options:  client.Options{Collections: c.collections, DIDs: c.dids, MaxMessageBytes: c.maxMessageBytes},
-		Cursor:   c.from,
-		Strict:   c.strict,
-		Compress: c.compress, DictionaryDir: c.dictionaryCache,
+		URL: c.url,
+		Options: client.Options{
+			Collections: c.collections, DIDs: c.dids, MaxMessageBytes: c.maxMessageBytes,
+			Subjects: c.subjects, SubjectDIDs: c.subjectDIDs, Sources: c.sources,
+		},
+		References: c.references,
+		Cursor:     c.from,
+		Strict:     c.strict,
+		Compress:   c.compress, DictionaryDir: c.dictionaryCache,
 		NoReconnect: c.once,
 		Heartbeat:   tailHeartbeat,
 		UserAgent:   "millrace-tail/" + version,

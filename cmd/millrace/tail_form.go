@@ -78,7 +78,11 @@ func (f form) appendEvent(dst []byte, e *client.Event) []byte {
 		dst = f.pad(dst, colour, printable(c.Operation, maxExcerpt), len("identity"))
 		dst = f.pad(dst, colourCyan, printable(c.Collection, maxExcerpt), len("app.bsky.graph.listitem"))
 		dst = f.paint(dst, colourDim, printable(e.DID+"/"+c.RKey, 3*maxExcerpt))
-		if text := excerpt(c.Record); text != "" {
+		text := excerpt(c.Record)
+		if text == "" && len(e.DeletedReferences) > 0 {
+			text = "→ " + printable(e.DeletedReferences[0].Subject, maxExcerpt)
+		}
+		if text != "" {
 			dst = append(append(dst, ' '), text...)
 		}
 	case e.Identity != nil:

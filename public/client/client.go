@@ -139,11 +139,15 @@ func updateMessage(o Options) ([]byte, error) {
 		Collections []string `json:"wantedCollections"`
 		DIDs        []string `json:"wantedDids"`
 		MaxBytes    int      `json:"maxMessageSizeBytes"`
+		Subjects    []string `json:"wantedSubjects,omitempty"`
+		SubjectDIDs []string `json:"wantedSubjectDids,omitempty"`
+		Sources     []string `json:"wantedSources,omitempty"`
 	}
 	return json.Marshal(struct {
 		Type    string  `json:"type"`
 		Payload payload `json:"payload"`
-	}{"options_update", payload{append([]string{}, o.Collections...), append([]string{}, o.DIDs...), o.MaxMessageBytes}})
+	}{"options_update", payload{append([]string{}, o.Collections...), append([]string{}, o.DIDs...), o.MaxMessageBytes,
+		o.Subjects, o.SubjectDIDs, o.Sources}})
 }
 
 // Events connects, and yields the events from the cursor on, each once and in order, over as many

@@ -17,6 +17,8 @@ import (
 const (
 	MaxCollections = 100
 	MaxDIDs        = 10_000
+	MaxSubjects    = 10_000 // and as many SubjectDIDs
+	MaxSources     = 100
 )
 
 // Defaults of Config.
@@ -33,6 +35,13 @@ type Options struct {
 	Collections     []string // exact NSIDs or "prefix.*", at most MaxCollections; empty: all
 	DIDs            []string // at most MaxDIDs; empty: all
 	MaxMessageBytes int      // events that are larger as sent are left out; 0: no limit
+
+	// Commits are wanted that refer to one of Subjects, or to one of SubjectDIDs or a record of
+	// theirs, and from one of Sources; a delete by what it deletes. Empty: all. A millrace that has
+	// references knows them; a plain Jetstream ignores them, and sends all.
+	Subjects    []string // DIDs and AT URIs, at most MaxSubjects
+	SubjectDIDs []string // at most MaxSubjects
+	Sources     []string // "app.bsky.feed.like:subject.uri", at most MaxSources
 }
 
 func (o Options) validate() error {
@@ -41,6 +50,12 @@ func (o Options) validate() error {
 		return fmt.Errorf("%d collections, a server takes %d", len(o.Collections), MaxCollections)
 	case len(o.DIDs) > MaxDIDs:
 		return fmt.Errorf("%d DIDs, a server takes %d", len(o.DIDs), MaxDIDs)
+	case len(o.Subjects) > MaxSubjects:
+		return fmt.Errorf("%d subjects, a server takes %d", len(o.Subjects), MaxSubjects)
+	case len(o.SubjectDIDs) > MaxSubjects:
+		return fmt.Errorf("%d DIDs of subjects, a server takes %d", len(o.SubjectDIDs), MaxSubjects)
+	case len(o.Sources) > MaxSources:
+		return fmt.Errorf("%d sources, a server takes %d", len(o.Sources), MaxSources)
 	case o.MaxMessageBytes < 0:
 		return fmt.Errorf("MaxMessageBytes is negative: %d", o.MaxMessageBytes)
 	}
@@ -48,7 +63,9 @@ func (o Options) validate() error {
 }
 
 func (o Options) clone() Options {
-	o.Collections, o.DIDs = slices.Clone(o.Collections), slices.Clone(o.DIDs)
+	for _, list := range []*[]string{&o.Collections, &o.DIDs, &o.Subjects, &o.SubjectDIDs, &o.Sources} {
+		*list = slices.Clone(*list)
+	}
 	return o
 }
 
@@ -58,6 +75,8 @@ type Config struct {
 
 	Options Options // what is asked for first
 	Kinds   []Kind  // empty: all
+	// References asks for Event.References and DeletedReferences, of a millrace that has them.
+	References bool
 
 	// Cursor is where to start: a position ("<stream>-<seq>-<op>", exclusive), Unix microseconds
 	// (inclusive; "0" is the oldest event there is), or "" for what comes from now on.
@@ -220,12 +239,18 @@ func (c *Config) query(base url.Values, o Options, cursor string) (query string,
 	if c.Strict {
 		q.Set("strict", "true")
 	}
+	if c.References {
+		q.Set("references", "true")
+	}
 	for _, k := range c.Kinds {
 		q.Add("wantedKinds", string(k))
 	}
 	short := q.Encode()
 	q["wantedCollections"] = append(q["wantedCollections"], o.Collections...)
 	q["wantedDids"] = append(q["wantedDids"], o.DIDs...)
+	q["wantedSubjects"] = append(q["wantedSubjects"], o.Subjects...)
+	q["wantedSubjectDids"] = append(q["wantedSubjectDids"], o.SubjectDIDs...)
+	q["wantedSources"] = append(q["wantedSources"], o.Sources...)
 	if o.MaxMessageBytes > 0 {
 		q.Set("maxMessageSizeBytes", strconv.Itoa(o.MaxMessageBytes))
 	}

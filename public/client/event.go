@@ -41,6 +41,10 @@ type Event struct {
 	Cursor string
 	UIDs   UIDs
 
+	// With Config.References: what the commit's record points at, and what it no longer does; of a
+	// delete all that it did.
+	References, DeletedReferences []Reference
+
 	Raw json.RawMessage // all of it, as it came
 
 	timeAt, timeEnd int // time_us's value in Raw
@@ -81,6 +85,13 @@ type UIDs struct {
 	URI uint64 // of the commit's record
 }
 
+// Reference is a DID or AT URI that a value of a record is.
+type Reference struct {
+	Source  string `json:"source"`  // collection, ':', and where in the record
+	Subject string `json:"subject"` // "": the server has lost it
+	UID     uint64 `json:"uid,string"`
+}
+
 // Time returns TimeUS as a time.
 func (e *Event) Time() time.Time { return time.UnixMicro(e.TimeUS) }
 
@@ -93,7 +104,7 @@ func (e *Event) URI() string {
 }
 
 // AppendPlain appends the event as Jetstream's clients know it: Raw without what a millrace adds to
-// it, position and UIDs.
+// it: position, UIDs and references.
 func (e *Event) AppendPlain(dst []byte) []byte {
 	if e.plainEnd == 0 {
 		return append(dst, e.Raw...)
@@ -164,6 +175,10 @@ func (p *parser) parse(raw []byte) (Event, error) {
 			f.cursor, err = text(value)
 		case "uids":
 			e.UIDs, err = parseUIDs(value)
+		case "references":
+			e.References, err = parseReferences(value)
+		case "deleted_references":
+			e.DeletedReferences, err = parseReferences(value)
 		}
 		if err != nil {
 			return Event{}, fmt.Errorf("%s: %w", name, err)
@@ -235,6 +250,11 @@ func (p *parser) copyFields(e *Event, f *fields) {
 		e.Commit.Rev, e.Commit.RKey, e.Commit.CID = cut(len(f.rev)), cut(len(f.rkey)), cut(len(f.cid))
 	}
 	e.Cursor = cut(len(f.cursor))
+}
+
+func parseReferences(value []byte) (refs []Reference, err error) {
+	err = json.Unmarshal(value, &refs)
+	return refs, err
 }
 
 func parseUIDs(value []byte) (UIDs, error) {

@@ -14,6 +14,8 @@ const (
 	InfoGap       = "gap"        // the relay may have lost events here: From, To, TimeUS
 	InfoGoingAway = "going_away" // the server is shutting down; the client connects again
 	InfoHeartbeat = "heartbeat"  // all that is wanted up to TimeUS, Cursor has been sent
+	// events up to Cursor are without references
+	InfoReferencesBegin = "references_begin"
 )
 
 // Info is a message that is no event.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -45,6 +46,50 @@ func TestParse(t *testing.T) {
 		if e, err := p.parse([]byte(bad)); err == nil {
 			t.Errorf("%s is read as %+v", bad, e)
 		}
+	}
+}
+
+// TestReferences: what is asked for is in the URL, or in an update if that would be too long, and
+// what comes is in the event.
+func TestReferences(t *testing.T) {
+	o := Options{Subjects: []string{"at://did:web:x.test/a.b.c/1"}, SubjectDIDs: []string{"did:web:y.test"}, Sources: []string{"a.b.c:x"}}
+	cfg := Config{References: true}
+	const asked = "extended=true&heartbeat=0&references=true&wantedSources=a.b.c%3Ax&wantedSubjectDids=did%3Aweb%3Ay.test&" +
+		"wantedSubjects=at%3A%2F%2Fdid%3Aweb%3Ax.test%2Fa.b.c%2F1"
+	if query, hello := cfg.query(nil, o, ""); query != asked || hello {
+		t.Errorf("it asks for %s, %t", query, hello)
+	}
+	msg, err := updateMessage(o)
+	const update = `{"type":"options_update","payload":{"wantedCollections":[],"wantedDids":[],"maxMessageSizeBytes":0,` +
+		`"wantedSubjects":["at://did:web:x.test/a.b.c/1"],"wantedSubjectDids":["did:web:y.test"],"wantedSources":["a.b.c:x"]}}`
+	if err != nil || string(msg) != update {
+		t.Errorf("the update is %s, %v", msg, err)
+	}
+	o.Subjects = slices.Repeat(o.Subjects, 1000)
+	if query, hello := cfg.query(nil, o, ""); len(query) > maxQueryBytes || !hello {
+		t.Errorf("a long one asks for %s, %t", query, hello)
+	}
+	for _, o := range []Options{{Subjects: make([]string, MaxSubjects+1)}, {SubjectDIDs: make([]string, MaxSubjects+1)}, {Sources: make([]string, MaxSources+1)}} {
+		if o.validate() == nil {
+			t.Error("too many are taken")
+		}
+	}
+	var p parser
+	line := commitLine[:len(commitLine)-1] + `,"references":[{"source":"a.b.c:x","subject":"did:web:y.test","uid":"18446744073709551615"}],` +
+		`"deleted_references":[{"source":"a.b.c:y","subject":"at://x.test","uid":"5"},{"source":"a.b.c:z","uid":"6"}]}`
+	got, err := p.parse([]byte(line))
+	want := Event{
+		References:        []Reference{{"a.b.c:x", "did:web:y.test", 1<<64 - 1}},
+		DeletedReferences: []Reference{{"a.b.c:y", "at://x.test", 5}, {"a.b.c:z", "", 6}},
+	}
+	if diff := cmp.Diff(want, Event{References: got.References, DeletedReferences: got.DeletedReferences}, cmpopts.IgnoreUnexported(Event{})); diff != "" || err != nil {
+		t.Errorf("%v: -want +got\n%s", err, diff)
+	}
+	if plain := got.AppendPlain(nil); bytes.Contains(plain, []byte("references")) {
+		t.Errorf("plain is %s", plain)
+	}
+	if _, err := p.parse([]byte(commitLine[:len(commitLine)-1] + `,"references":[{"uid":"x"}]}`)); err == nil {
+		t.Error("a UID that is none is read")
 	}
 }
 
