@@ -99,6 +99,34 @@ func TestPage(t *testing.T) {
 	p.calm(s.addr)
 }
 
+// TestPageAboutAnAccount: on a server that has references the page shows what others do about an
+// account, and what they undo; on another it offers no such thing.
+func TestPageAboutAnAccount(t *testing.T) {
+	t.Parallel()
+	b := startBrowser(t)
+	l := fewReferences(t)
+	s := serve(t, l.testLog, l.config)
+	p := b.open("http://"+s.addr+"/", 1280)
+	const label = `document.querySelector('#about')?.parentElement`
+	p.until("it offers that", label+`?.hidden === false`)
+	p.eval(fmt.Sprintf(`document.querySelector('#dids').value = %q; document.querySelector('#from').value = 'oldest'; document.querySelector('#about').click()`, didN(8)))
+	want := fmt.Sprintf("websocat 'ws://%s/subscribe?wantedSubjectDids=%s&wantedKinds=commit&extended=true&references=true&cursor=0'", s.addr, didN(8))
+	if got := p.text("#line"); got != want {
+		t.Errorf("the command is %s, not %s", got, want)
+	}
+	p.eval(fmt.Sprintf(press, "Watch"))
+	p.until("all of it comes", fmt.Sprintf(cells, "op", "dataset.op")+` === 'create,delete' && document.querySelectorAll('#events details').length === 4`)
+	p.until("a like that is undone has its post", fmt.Sprintf(`document.querySelector('#events [data-op=delete]').parentElement.textContent.includes(%q)`, postURI(8)))
+	p.calm(s.addr)
+
+	s = serve(t, newTestLog(t), nil)
+	p = b.open("http://"+s.addr+"/", 1280)
+	p.until("it renders", `document.querySelectorAll('#legend li').length > 0`)
+	if got := string(p.eval(label + `.hidden`)); got != "true" {
+		t.Errorf("without references it is hidden: %s", got)
+	}
+}
+
 // testChartByKeyboard: the arrow keys select a moment, the legend and the chart's description have
 // its rates, and Escape goes back to the mean.
 func testChartByKeyboard(p *tab) {

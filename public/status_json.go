@@ -23,7 +23,8 @@ type statusJSON struct {
 	Events      eventsJSON       `json:"events"`
 	Subscribers subscribersJSON  `json:"subscribers"`
 	Dictionary  storedDictionary `json:"dictionary"`
-	UIDs        *uidsJSON        `json:"uids"` // null: interning is off
+	UIDs        *uidsJSON        `json:"uids"`       // null: interning is off
+	References  bool             `json:"references"` // filters by them are taken
 	History     *historyJSON     `json:"history,omitempty"`
 }
 

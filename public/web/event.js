@@ -17,21 +17,22 @@ function subject(v) {
   return isObject(v) && typeof v.uri === 'string' ? v.uri : '';
 }
 
-// gist is what somebody would want to know first of a commit.
-function gist(commit) {
+// gist is what somebody would want to know first of a commit. gone is what it no longer points at.
+function gist(commit, gone) {
   const r = isObject(commit.record) ? commit.record : {};
   for (const name of ['text', 'displayName', 'title', 'name', 'description']) {
     if (typeof r[name] === 'string' && r[name].trim()) return r[name];
   }
   const to = subject(r.subject) || subject(r.post);
   if (to) return `→ ${to}`;
-  return commit.operation === 'delete' ? commit.rkey : '';
+  if (commit.operation !== 'delete') return '';
+  return typeof gone?.[0]?.subject === 'string' ? `→ ${gone[0].subject}` : commit.rkey;
 }
 
 // describe returns what a row shows.
 function describe(e) {
   if (e.kind === 'commit' && isObject(e.commit)) {
-    return { op: e.commit.operation, what: e.commit.collection, text: gist(e.commit), did: e.did };
+    return { op: e.commit.operation, what: e.commit.collection, text: gist(e.commit, e.deleted_references), did: e.did };
   }
   if (e.kind === 'identity') return { op: 'identity', what: '', text: e.identity?.handle ?? '', did: e.did };
   if (e.kind === 'account') return { op: 'account', what: '', text: e.account?.active ? 'active' : e.account?.status ?? 'inactive', did: e.did };

@@ -120,6 +120,7 @@ function show(answer) {
   $('total').textContent = `${count(e.total)} since ${clock(new Date(answer.started))}`;
   if (history.last >= 0) chart.draw(history);
   watch.suggest(e.collections.map((c) => c.name));
+  watch.offerAbout(answer.references);
 }
 
 async function ask() {

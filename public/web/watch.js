@@ -44,7 +44,7 @@ export class Watch {
       e.preventDefault();
       this.addTyped();
     });
-    for (const id of ['dids', 'from', 'commits', 'extended']) $(id).addEventListener('input', () => this.changed());
+    for (const id of ['dids', 'from', 'about', 'commits', 'extended']) $(id).addEventListener('input', () => this.changed());
     $('copy').addEventListener('click', () => copy(this.command(), $('copy'), $('line')));
     $('pause').addEventListener('click', () => this.setPaused(!this.paused));
     $('clear').addEventListener('click', () => this.clear());
@@ -64,6 +64,14 @@ export class Watch {
     this.offered = chips;
     $('collections').replaceChildren(...names.map((n) => element('option', { value: n })));
     this.drawChips();
+  }
+
+  // offerAbout offers what others do about an account, if the server knows.
+  offerAbout(knows) {
+    $('about').parentElement.hidden = !knows;
+    if (knows || !$('about').checked) return;
+    $('about').checked = false;
+    this.changed();
   }
 
   drawChips() {
@@ -117,9 +125,12 @@ export class Watch {
     const dids = this.check();
     if (!dids) return null;
     const q = [...this.picked].map((c) => `wantedCollections=${value(c)}`);
-    q.push(...dids.map((d) => `wantedDids=${value(d)}`));
-    if ($('commits').checked) q.push('wantedKinds=commit');
-    if ($('extended').checked) q.push('extended=true');
+    // What others do about the accounts: also what they undo, which only references say.
+    const about = $('about').checked && dids.length > 0;
+    q.push(...dids.map((d) => `${about ? 'wantedSubjectDids' : 'wantedDids'}=${value(d)}`));
+    if (about || $('commits').checked) q.push('wantedKinds=commit');
+    if (about || $('extended').checked) q.push('extended=true');
+    if (about) q.push('references=true');
     const from = $('from').value;
     if (from === 'oldest') q.push('cursor=0');
     else if (from) q.push(`cursor=${(Math.floor(Date.now() / 1000) - Number(from)) * 1e6}`);
