@@ -25,7 +25,7 @@ type waitingString struct {
 }
 
 // registry has the strings that wait for their UIDs. Resolve asks it for each Name, and for its
-// authority, before it returns.
+// authority, before it returns; ResolveStrings for each string.
 type registry struct {
 	strings atomic.Int64 // that wait; written under mu
 
@@ -34,8 +34,8 @@ type registry struct {
 }
 
 // Await calls found with the UID of each of the strings: at once for those that have one, and for
-// the others as soon as Resolve has it for a Name or its authority, before that call of Resolve
-// returns. So whoever goes by the found UIDs misses no event that refers to the strings, if it
+// the others as soon as Resolve has it for a Name or its authority, or ResolveStrings, before that
+// call returns. So whoever goes by the found UIDs misses no event that refers to the strings, if it
 // looks at events that Resolve has not returned yet when Await does. found may be called from any
 // goroutine, and more than once for a string; it must not call the Interner. The strings are kept
 // until Close. At most MaxLookup.
@@ -115,23 +115,16 @@ func (r *registry) forgetLocked() {
 	r.strings.Store(int64(len(r.first)))
 }
 
-// resolved gives those that wait the UIDs of names, and of their authorities.
-func (r *registry) resolved(reqs []Request, out []Result) {
-	if r.strings.Load() == 0 {
-		return
+// waits says whether a string waits.
+func (r *registry) waits() bool { return r.strings.Load() > 0 }
+
+// resolved gives those that wait the UIDs of a DID, or of an AT URI and its authority.
+func (r *registry) resolved(name []byte, did, uri uint64) {
+	if rest, isURI := bytes.CutPrefix(name, []byte(schemeAT)); isURI {
+		r.give(name, uri)
+		name, _, _ = bytes.Cut(rest, []byte("/"))
 	}
-	for i := range reqs {
-		name := reqs[i].Name
-		rest, isURI := bytes.CutPrefix(name, []byte(schemeAT))
-		switch {
-		case isURI:
-			r.give(name, out[i].URIUID)
-			authority, _, _ := bytes.Cut(rest, []byte("/"))
-			r.give(authority, out[i].DIDUID) // nobody waits for a handle
-		case len(name) > 0:
-			r.give(name, out[i].DIDUID)
-		}
-	}
+	r.give(name, did) // nobody waits for a handle
 }
 
 // give gives the UID of a string, 0 if it has none, to those that wait for it.

@@ -89,6 +89,12 @@ func TestAwait(t *testing.T) {
 	if got := uri.all(); !slices.Equal(got, slices.Sorted(slices.Values([]uint64{one, handle}))) {
 		t.Errorf("the AT URIs are %v, not %d, %d", got, one, handle)
 	}
+	var imported foundUIDs
+	await(t, in, &imported, "at://did:web:i.example/a.b.c", "did:web:i.example")
+	uids := resolve(t, in, "at://did:web:i.example/a.b.c")
+	if owner, _, err := in.Lookup(ctx, "did:web:i.example"); err != nil || !slices.Equal(imported.all(), slices.Sorted(slices.Values(append(uids, owner)))) {
+		t.Errorf("what is imported is %v, not %v and %d: %v", imported.all(), uids, owner, err)
+	}
 	if len(nobody.all()) > 0 {
 		t.Errorf("who has closed still finds %v", nobody.all())
 	}

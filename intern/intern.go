@@ -234,10 +234,15 @@ func (in *Interner) Resolve(ctx context.Context, reqs []Request, out []Result) e
 			}
 		}
 	})
-	if err == nil {
-		in.registry.resolved(reqs, out)
+	if err != nil || !in.registry.waits() {
+		return err
 	}
-	return err
+	for i := range reqs {
+		if name := reqs[i].Name; len(name) > 0 {
+			in.registry.resolved(name, out[i].DIDUID, out[i].URIUID)
+		}
+	}
+	return nil
 }
 
 // name returns the name that r is for.
@@ -273,6 +278,9 @@ func (in *Interner) ResolveStrings(ctx context.Context, strings []string, uids [
 			item := &items[i]
 			if uids[item.index] = item.uriUID; item.form.isDID() {
 				uids[item.index] = item.didUID
+			}
+			if in.registry.waits() {
+				in.registry.resolved([]byte(strings[item.index]), item.didUID, item.uriUID)
 			}
 		}
 	})

@@ -20,8 +20,8 @@ type Config struct {
 	Log          *replay.Log
 	Dictionaries *dict.Registry
 	UIDs         UIDs // for look-ups; nil: interning is off
-	// ReferencesBegin returns the mark behind which all events have their references; the zero mark:
-	// all of the log have theirs. It needs UIDs. nil: references are off.
+	// ReferencesBegin returns the mark behind which all events have their references; the zero
+	// mark: all of the log have theirs. It needs UIDs. nil: references are off.
 	ReferencesBegin func() replay.Mark
 	Health          func() Health  // asked by /readyz; nil: always ready
 	Process         func() Process // asked by /status; nil: nothing is known

@@ -92,7 +92,7 @@ func newReferenceLog(t *testing.T) *referenceLog {
 	names := func(uids []uint64, strings []string) error {
 		return l.uids.LookupUIDs(context.Background(), uids, strings)
 	}
-	l.testLog = openTestLog(t, replay.Config{Strings: names}, translate.Config{References: true})
+	l.testLog = openTestLog(t, replay.Config{Strings: names, TailBytes: 10_000}, translate.Config{References: true}) // most is read from the disk
 	return l
 }
 

@@ -51,8 +51,8 @@ type Config struct {
 
 	Dictionaries *dict.Registry // its Stored dictionary compresses the stored variant
 
-	// Strings sets strings[i] to the DID or AT URI that uids[i] stands for, "" if there is none, for
-	// readers that want references. It is given 10,000 at most. nil: there are no such readers.
+	// Strings sets strings[i] to the DID or AT URI that uids[i] stands for, "" if there is none,
+	// for readers that want references. It is given 10,000 at most. nil: there are no such readers.
 	Strings func(uids []uint64, strings []string) error
 
 	hooks testHooks

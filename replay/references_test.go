@@ -429,8 +429,8 @@ func TestSubjectsLive(t *testing.T) {
 	}
 }
 
-// TestFilterGrows: a reader at the end of the log goes by a subject that was added to its filter for
-// all that is appended later, also if it only looks whether there is something.
+// TestFilterGrows: a reader at the end of the log goes by a subject that was added to its filter
+// for all that is appended later, also if it only looks whether there is something.
 func TestFilterGrows(t *testing.T) {
 	l := mustOpen(t, testConfig(t, vfs.NewMem(), newTestClock()))
 	s := testSubject(3)

@@ -157,8 +157,8 @@ func (p *pass) readStrings(refs *format.FrameReferences, x *blockIndex, i, throu
 	return nil
 }
 
-// nextPassing returns the first event of the matcher's block from i on that the filter passes, sizes
-// apart.
+// nextPassing returns the first event of the matcher's block from i on that the filter passes,
+// sizes apart.
 func (r *Reader) nextPassing(i int) int {
 	if r.filter == nil {
 		return i

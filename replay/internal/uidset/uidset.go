@@ -21,8 +21,8 @@ type Set struct {
 	room  int64           // the most UIDs
 }
 
-// New makes a set of the UIDs, of which some may be the same, and none is 0. It has room for as many
-// more.
+// New makes a set of the UIDs, of which some may be the same, and none is 0. It has room for as
+// many more.
 func New(uids []uint64, more int) *Set {
 	room := len(uids) + more
 	s := &Set{seed: rand.Uint64(), factor: rand.Uint64() | 1, slots: make([]atomic.Uint64, room+room/2+1), room: int64(room)}
