@@ -31,6 +31,9 @@ type truthEvent struct {
 	DID    string // UIDs, "" if the event has none
 	URI    string
 	JSON   string // the plain event with time_us 0
+
+	References    string // see referenceNames
+	ReferenceUIDs string // a line for each: UID and what it stands for
 }
 
 // position is the event's, if streams has numbered its stream.
@@ -50,16 +53,15 @@ func readTruth(t *testing.T, path string) []truthEvent {
 	var out []truthEvent
 	raw = raw[:bytes.LastIndexByte(raw, '\n')+1] // behind it is what is being written
 	for line := range bytes.Lines(raw) {
-		var l struct {
-			Epoch int             `json:"epoch"`
-			Seq   int64           `json:"seq"`
-			Op    uint32          `json:"op"`
-			Event json.RawMessage `json:"event"`
-		}
+		var l relaysim.Line
 		if err := json.Unmarshal(line, &l); err != nil {
 			t.Fatalf("truth line %d: %v", len(out)+1, err)
 		}
-		out = append(out, truthEvent{Epoch: l.Epoch, Seq: l.Seq, Op: l.Op, JSON: string(l.Event)})
+		e := truthEvent{Epoch: int(l.Epoch), Seq: l.Seq, Op: l.Op, JSON: string(l.Event)}
+		if l.References != nil || l.Had != nil {
+			e.References = referenceNames(sourcePrefix(t, l.Event), l.LineReferences)
+		}
+		out = append(out, e)
 	}
 	return out
 }
@@ -95,11 +97,14 @@ func (s *streams) parse(t *testing.T, line string) truthEvent {
 		TimeUS int64  `json:"time_us"`
 		Cursor string `json:"cursor"`
 		UIDs   struct{ DID, URI string }
+		Has    []servedReference `json:"references"`
+		Gone   []servedReference `json:"deleted_references"`
 	}
 	if err := json.Unmarshal([]byte(line), &tail); err != nil {
 		t.Fatalf("not JSON: %v: %.300s", err, line)
 	}
 	e := truthEvent{TimeUS: tail.TimeUS, DID: tail.UIDs.DID, URI: tail.UIDs.URI}
+	e.References, e.ReferenceUIDs = servedNames(tail.Has, tail.Gone)
 	if tail.Cursor != "" {
 		p, err := translate.ParsePosition(tail.Cursor)
 		if err != nil {

@@ -33,6 +33,7 @@ func checkUIDs(t *testing.T, events []truthEvent) {
 			t.Fatal(err)
 		}
 		check(event.DID, e.DID)
+		e.referenceUIDs(check)
 		if event.Kind == "commit" {
 			check("at://"+event.DID+"/"+event.Commit.Collection+"/"+event.Commit.RKey, e.URI)
 		} else if e.URI != "" {

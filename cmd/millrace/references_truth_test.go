@@ -1,0 +1,121 @@
+package main
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"millrace/consume/relaysim"
+)
+
+// referenceNames is what an event says of references, a line each, in order: + for what the record
+// has, - for what it no longer has. Sources begin with prefix.
+func referenceNames(prefix string, r relaysim.LineReferences) string {
+	var lines []string
+	add := func(sign string, ref relaysim.Reference) {
+		lines = append(lines, sign+prefix+ref.Path()+" "+ref.Subject())
+	}
+	for _, ref := range r.References {
+		add("+", ref)
+	}
+	for _, ref := range r.Had {
+		if !slices.Contains(r.References, ref) {
+			add("-", ref)
+		}
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}
+
+// sourcePrefix returns what sources of the references of a commit event begin with.
+func sourcePrefix(t *testing.T, event []byte) string {
+	t.Helper()
+	var e struct{ Commit struct{ Collection string } }
+	if err := json.Unmarshal(event, &e); err != nil {
+		t.Fatal(err)
+	}
+	return e.Commit.Collection + ":"
+}
+
+// servedReference is a reference as events have it.
+type servedReference struct{ Source, Subject, UID string }
+
+// servedNames is referenceNames of what was served, and what the UIDs in it stand for.
+func servedNames(has, gone []servedReference) (names, uids string) {
+	var lines, stand []string
+	add := func(sign string, refs []servedReference) {
+		for _, r := range refs {
+			lines, stand = append(lines, sign+r.Source+" "+r.Subject), append(stand, r.UID+" "+r.Subject)
+		}
+	}
+	add("+", has)
+	add("-", gone)
+	slices.Sort(lines)
+	return strings.Join(lines, "\n"), strings.Join(stand, "\n")
+}
+
+// tableOf gives a table of what a consumer must hold of events, from the beginning on, and sets
+// what they must say of references.
+func tableOf(t *testing.T, events []truthEvent) *relaysim.Table {
+	t.Helper()
+	table := relaysim.NewTable()
+	for i := range events {
+		e := &events[i]
+		line := relaysim.Line{Epoch: uint32(e.Epoch), Seq: e.Seq, Op: e.Op, Event: json.RawMessage(e.JSON)}
+		r, err := table.Apply(&line)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.References = referenceNames(sourcePrefix(t, line.Event), r)
+	}
+	return table
+}
+
+// checkReferences compares what the events of a log say of references with what they must say, and
+// returns the table of the records that are alive.
+func checkReferences(t *testing.T, who string, log []truthEvent) *relaysim.Table {
+	t.Helper()
+	want := slices.Clone(log)
+	table := tableOf(t, want)
+	checkReferencesAre(t, who, log, want)
+	return table
+}
+
+// checkReferencesAre compares what events say of references with what they must say.
+func checkReferencesAre(t *testing.T, who string, got, want []truthEvent) {
+	t.Helper()
+	some, gone := 0, 0
+	for i := range got {
+		if got[i].References != want[i].References {
+			t.Fatalf("%s: event %d, %s, says of references\n%s\nwant\n%s\n%.300s", who, i, got[i].place(), got[i].References, want[i].References, got[i].JSON)
+		}
+		if want[i].References != "" {
+			some++
+		}
+		if strings.HasPrefix(want[i].References, "-") || strings.Contains(want[i].References, "\n-") {
+			gone++
+		}
+	}
+	if some == 0 || gone == 0 {
+		t.Errorf("%s: of %d events %d have references and %d have some no longer", who, len(got), some, gone)
+	}
+}
+
+// referenceUIDs calls f with each UID of the event's references and what it stands for.
+func (e *truthEvent) referenceUIDs(f func(s, uid string)) {
+	for line := range strings.Lines(e.ReferenceUIDs) {
+		uid, s, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		f(s, uid)
+	}
+}
+
+// aliveNames is what a table has: a line for each record, its URI and its references in order.
+func aliveNames(table *relaysim.Table) (records []string) {
+	for uri, refs := range table.Records() {
+		prefix := strings.Split(uri, "/")[3] + ":"
+		records = append(records, uri+"\n"+referenceNames(prefix, relaysim.LineReferences{References: refs}))
+	}
+	slices.Sort(records)
+	return records
+}
