@@ -180,6 +180,21 @@ func TestApplyWithinHydrate(t *testing.T) {
 	}
 }
 
+// TestApplyBelowLaterChanges: a batch that is applied takes nothing of later ones out of the
+// overlay.
+func TestApplyBelowLaterChanges(t *testing.T) {
+	s := openTest(t, Config{})
+	up := like(1, 10, 6, 101)
+	up.Operation = Update
+	a, b := hydrate(t, s, 1, like(1, 10, 5, 100)), hydrate(t, s, 10, up)
+	apply(t, s, a)
+	c := hydrate(t, s, 20, unlike(1, 10, 6), unlike(1, 10, 7))
+	if had := c.Changes[1].Had; !c.Changes[0].Repeated || len(had) != 1 || had[0].Subject != 101 {
+		t.Errorf("filled in: %+v", c.Changes)
+	}
+	apply(t, s, b, c)
+}
+
 // TestBackPressure: Hydrate waits while the overlay is full, until Apply makes room, its context
 // ends, or the store fails. A batch that is larger than the overlay goes alone.
 func TestBackPressure(t *testing.T) {
@@ -302,7 +317,7 @@ func TestDeletedAccount(t *testing.T) {
 	s = openTest(t, cfg)
 	var many []Change
 	for i := range uint64(100) {
-		many = append(many, like(1, 10+i, 1+i, 100), like(2, 10+i, 1+i, 100))
+		many = append(many, like(2, 10+i, 1+i, 100), like(1, 10+i, 1+i, 100)) // the last is of the first
 	}
 	do(t, s, 1, many...)
 	deleted := Change{Operation: DeleteAccount, Account: 1, TimeUS: 500}
