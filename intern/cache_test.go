@@ -1,6 +1,7 @@
 package intern
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"maps"
@@ -9,6 +10,9 @@ import (
 	"sync"
 	"testing"
 	"unsafe"
+
+	"millrace/intern/kv"
+	"millrace/intern/kv/simkv"
 )
 
 func TestCacheSetSize(t *testing.T) {
@@ -128,5 +132,56 @@ func TestResolveKnown(t *testing.T) {
 	}
 	if n := counterValue(t, before) - count; n != 0 {
 		t.Errorf("%v transactions for known strings", n)
+	}
+}
+
+// commitHook is a store that calls a function before each commit, which may let it fail.
+type commitHook struct {
+	kv.Store
+	before func() error
+}
+
+type commitHookTxn struct {
+	kv.Txn
+	s *commitHook
+}
+
+func (s *commitHook) Begin(c context.Context) (kv.Txn, error) {
+	txn, err := s.Store.Begin(c)
+	return commitHookTxn{txn, s}, err
+}
+
+func (t commitHookTxn) Commit(c context.Context) error {
+	if err := t.s.before(); err != nil {
+		return err
+	}
+	return t.Txn.Commit(c)
+}
+
+// TestCachesHoldWhatIsCommitted: neither before a commit nor after one that failed do the caches
+// have what the transaction would write, whether workers run it or the caller itself.
+func TestCachesHoldWhatIsCommitted(t *testing.T) {
+	for _, shared := range []bool{false, true} {
+		store := &commitHook{Store: simkv.New(simkv.Config{Shared: shared}), before: func() error { return nil }}
+		in := openOn(t, store, Config{Workers: 1, Alone: true})
+		const did = "did:web:a.example"
+		key := appendDIDKey(nil, []byte(did))
+		commits := 0
+		store.before = func() error {
+			if uid := in.dids.get(hashKey(key), key); uid != 0 {
+				t.Errorf("shared %v: before commit %d the cache has UID %d", shared, commits, uid)
+			}
+			if commits++; commits == 1 {
+				return kv.ErrConflict
+			}
+			return nil
+		}
+		uid := resolve(t, in, did)[0]
+		if commits != 2 {
+			t.Errorf("shared %v: %d commits, want 2", shared, commits)
+		}
+		if got := in.dids.get(hashKey(key), key); got != uid {
+			t.Errorf("shared %v: the cache has UID %d of a committed string, want %d", shared, got, uid)
+		}
 	}
 }

@@ -271,6 +271,23 @@ func TestManyLookups(t *testing.T) {
 	}
 }
 
+// TestLookupsInFullChunks: each UID of chunks of as many names as one takes is found, the first and
+// the last too.
+func TestLookupsInFullChunks(t *testing.T) {
+	in := openOn(t, simkv.New(simkv.Config{}), Config{Workers: 1, BatchStrings: 4 * maxChunkNames})
+	names := make([]string, 3*maxChunkNames+1)
+	for i := range names {
+		names[i] = fmt.Sprintf("did:web:%d.example", i)
+	}
+	uids, found := resolve(t, in, names...), make([]string, len(names))
+	if err := in.LookupUIDs(ctx, uids, found); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(names, found); diff != "" {
+		t.Errorf("look-ups of UIDs: -want +got\n%s", diff)
+	}
+}
+
 func TestScopeDIDs(t *testing.T) {
 	store := simkv.New(simkv.Config{})
 	in := openOn(t, store, Config{Scope: ScopeDIDs})

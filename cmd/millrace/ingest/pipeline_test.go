@@ -150,7 +150,11 @@ func runPipelineWith(t *testing.T, cfg Config, feed func(ctx context.Context, p 
 	}
 	p.Finish()
 	p.Finish() // safe twice
-	return <-ended
+	err := <-ended
+	if err == nil && !p.room.TryAcquire(int64(p.frameBytes)) {
+		t.Error("jobs that are durable have kept room")
+	}
+	return err
 }
 
 // A block is sealed when its oldest frame is five milliseconds old, ends with a frame, and follows
@@ -497,7 +501,11 @@ func TestPipelineHostileBursts(t *testing.T) {
 			cfg := Config{Log: log, InFlightBytes: inFlightBytes}
 			err := runPipelineWith(t, cfg, func(ctx context.Context, p *Pipeline) error {
 				for i, n := range counts {
-					if err := p.Handle(ctx, deletesFrame(t, int64(i+1), n)); err != nil {
+					f := deletesFrame(t, int64(i+1), n)
+					if i == 1 {
+						f.Gap = &consume.Gap{FromEpoch: 1, ToEpoch: 1, From: 1, To: 2}
+					}
+					if err := p.Handle(ctx, f); err != nil {
 						return err
 					}
 				}
@@ -512,6 +520,9 @@ func TestPipelineHostileBursts(t *testing.T) {
 					t.Fatalf("block %d begins at frame %d with %d events, want it to begin at %d", i, b.first, len(b.seqs), next)
 				}
 				next = b.last + 1
+				if gap := b.gap != nil; gap != (b.first == 2) {
+					t.Errorf("the block that begins at frame %d has a gap: %v; it lies before frame 2", b.first, gap)
+				}
 				for _, seq := range b.seqs {
 					perSeq[seq]++
 				}
