@@ -179,6 +179,9 @@ func (r *Reader) Next(c *Chunk) error {
 		r.runs = nil
 	}
 	if err != nil && c.Events == 0 && c.Gap == nil {
+		if errors.Is(err, ErrTrimmed) {
+			l.metrics.readersTrimmed.Inc()
+		}
 		return err
 	}
 	// What came before an error is good. The error comes again with the next call.
