@@ -27,9 +27,8 @@
 // A message over MaxMessageBytes is skipped. At most MaxMessageBytes+1 of its bytes are in memory;
 // the rest is read in small pieces and forgotten. If its seq stands in the part that was read, it
 // is handed over as a Frame with nil Data before the rest is skipped. So the position moves past
-// it, and no reconnect can meet it again. Skipping may take as long as a silent relay is waited
-// for. Two buffers of at most that size alternate, so that the last frame handed over can be
-// compared.
+// it, and no reconnect can meet it again. Skipping may take SilenceTimeout. Two buffers of at most
+// that size alternate, so that the last frame handed over can be compared.
 //
 // # Numbering
 //
@@ -43,10 +42,11 @@
 //   - A suspected reset. All frames since a connect, or two or more in a row later on, lie below
 //     the last one: the relay may have restarted its numbering. Some relays answer the cursor with
 //     the error FutureCursor. Then the next connection asks for no cursor, so that frames are seen
-//     at all. indigo's relay goes live with lower numbers. A reset stays suspected until a frame
-//     at or above the last one comes, or for EpochPatience. Four times within that the relay is
-//     dialled anew, since a host can come back with its old numbering. If it does, and frames may
-//     have been left out, the connection is made again with the cursor, and no gap is recorded.
+//     at all. indigo's relay goes live with lower numbers. A reset stays suspected until a frame at
+//     or above the last one comes, or for EpochPatience. Four times within that the relay is
+//     dialled anew, since a host can come back with its old numbering. If the old numbering is
+//     back, and frames may have been left out, the connection is made again with the cursor, and no
+//     gap is recorded.
 //   - A new epoch. The patience is over, and a connection made within it still shows lower
 //     numbers. Or the numbers catch up with the last one, and under it stands an event of another
 //     type, account or revision than the one handed over. The epoch counts up, and the relay is
@@ -55,8 +55,8 @@
 //     the relay sent before the first connection is lost. Epochs that begin within EpochPatience
 //     of the one before are backed off.
 //
-// If a numbering restarts and passes the position while there is no connection, or leaves out that
-// very number, it cannot be distinguished from one that went on.
+// If a numbering restarts while there is no connection, and passes the position or has no frame of
+// that number, it cannot be distinguished from one that went on.
 //
 // # Back-off
 //

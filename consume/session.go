@@ -90,9 +90,6 @@ func (c *Client) notOpened(err error) ending {
 // read reads messages until the connection ends or must be given up.
 func (s *session) read(ctx context.Context) ending {
 	for {
-		if ctx.Err() != nil { // the buffer may hold many more messages
-			return ending{cause: causeStopped}
-		}
 		if e := s.next(ctx); e.cause != "" {
 			return e
 		}

@@ -19,13 +19,12 @@
 // the worker draws another.
 //
 // A call of few strings that finds no transaction in flight does not go to the workers: its caller
-// interns all of them in one transaction, for as long as which the workers begin none (direct.go).
-// So a quiet stream costs one commit a block. A store that can be shared knows nothing of this.
+// interns all of them in one transaction. Until that ends the workers begin none (direct.go). So a
+// quiet stream costs one commit a block. On a store that can be shared this is not done.
 //
 // A Request may be any DID or AT URI, such as the subject of a reference: it is interned with its
 // authority in the same call. A DID is its own authority. The authority of at://DID/… is the DID.
-// That of at://handle/… is at://handle: a handle alone is no string of this package, and its URI is
-// one already.
+// That of at://handle/… is the AT URI at://handle, since a bare handle has no UID.
 //
 // Results and caches come only after a commit, so every UID that leaves the package is durable.
 //
@@ -44,7 +43,7 @@
 //	00 "store"               -> 01 p stripe-bits store-ID(16)
 //	00 "floor"               -> n below which no sequence begins; see SkipAhead
 //	00 "collections"         -> last collection number
-//	00 "import"              -> progress of an import; the store cannot be opened
+//	00 "import"              -> progress of an import; while it exists the store does not open
 //	01 sequence(4)           -> last n given out
 //	02 NSID                  -> collection number
 //	03 number(4)             -> NSID

@@ -189,10 +189,10 @@ func (p *appendPass) put(b *Block, total format.Totals) error {
 	}
 	x := b.idx
 	last := x.Events() - 1
-	ref := format.BlockRef{Key: x.Key(), Seq: x.Seq[last], Op: x.Op[last], Totals: total}
+	ptr := format.BlockPointer{Key: x.Key(), Seq: x.Seq[last], Op: x.Op[last], Totals: total}
 	key := x.Key()
 	err := errors.Join(
-		p.batch.Set(format.SeqKey(b.epoch, b.lastSeq), format.AppendTrailer(format.AppendBlockRef(nil, ref), format.RangeSeq, b.lastSeq), nil),
+		p.batch.Set(format.SeqKey(b.epoch, b.lastSeq), format.AppendTrailer(format.AppendBlockPointer(nil, ptr), format.RangeSeq, b.lastSeq), nil),
 		p.batch.Set(format.TimeKey(format.RangeIndex, key), b.values.Index, nil),
 		p.batch.Set(format.TimeKey(format.RangeZstd, key), b.values.Zstd, nil),
 		p.batch.Set(format.TimeKey(format.RangeSlimIndex, key), b.values.SlimIndex, nil))

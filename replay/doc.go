@@ -27,9 +27,9 @@
 // it. A reader waits on the channel of the very snapshot it looked at last: what came in between
 // has closed it already, so no wake-up is lost.
 //
-// A trim publishes its floor before it deletes. A reader that opens an iterator, or misses a part,
-// looks at the floor afterwards: if that is still below its place, nothing it needs was deleted
-// before; otherwise the log was trimmed past its place.
+// A trim publishes its floor before it deletes. A reader that has opened an iterator, or finds a
+// part missing, then reads the floor again. While the floor is below its place, all that it needs
+// is there; else the log was trimmed past its place (ErrTrimmed).
 //
 // blockStore has what readers share of the blocks on disk: look-ups of indexes, parts and spans,
 // the cache, and reading ahead. When a reader of everything comes to a block there, goroutines open
@@ -39,16 +39,17 @@
 // they name (plan.go). Blob files have the kernel read ahead where reads follow each other and wait
 // for the disk (internal/pebblestore).
 //
-// Memory: tail and cache are bounded by Config. Between calls of Next a reader keeps the part open
-// that it is in, and those that were read ahead for it. They are charged to the cache, half of it
-// at most, and are 16 at most for all readers. A reader that waits releases them, Reader.Close and
-// Log.Close close them. A Chunk has memory of its own of MaxChunkBytes for what is read from the
-// disk, until it is Reset. A variant that is not stored is built there too, of the frames that are
-// wanted. Of the tail it keeps alive what its Frames alias, at most about 2*pinFactor times
-// MaxChunkBytes, as sparse matches are copied; there a variant is built of whole blocks, in the
-// cache. Who unpacks a substream of a block first does it in that memory, or in some that is given
-// back at once, and leaves nothing in the cache; from the second on they share it there, if it is
-// one of the part's first 64. Pebble has its own share.
+// Memory: tail and cache are bounded by Config. Pebble has its own share. Between calls of Next a
+// reader keeps its current part open, and those that were read ahead for it. All readers together
+// keep 16 at most, which may take half of the cache's budget. A reader that waits releases them;
+// Reader.Close and Log.Close close them.
+//
+// A Chunk has MaxChunkBytes of memory until it is Reset. What comes from the disk is in it: a
+// reader unpacks a substream into it, and builds there the wanted frames of a variant that is not
+// stored. A substream that another reader has unpacked before goes to the cache instead, for all,
+// if it is one of the part's first 64. What comes from the tail is not copied: a Chunk keeps the
+// blocks alive that its Frames alias, at most about 2*pinFactor times MaxChunkBytes, as sparse
+// matches are copied. Of blocks of the tail a variant is built whole, in the cache.
 //
 // # Small blocks
 //
@@ -57,21 +58,21 @@
 // tail's memory, replaces it by one block that has the group's parts one behind the other. The
 // batch has the merged block under the key of the group's last, SINGLEDELs for the others, and what
 // is new. The snapshot that follows has the merged block in the tail. Readers hold a place and no
-// block, so they do not see it happen; and as the tail cannot drop a group, none looks for its
-// blocks in the store. No group goes over a gap, an epoch, or into another memtable (the log begins
-// flushes itself, before Pebble must): so SET and SINGLEDEL meet in one flush and nothing of the
-// small blocks is ever written to a table. A trim that would cut a group settles it: its blocks
-// stay small. So do those of the last group before a crash.
+// block, so they do not see it happen. A group is always wholly in the tail, so no reader looks for
+// its blocks in the store. A group never spans a gap, two epochs or two memtables (the log begins
+// flushes itself, before Pebble must). So SET and SINGLEDEL meet in one flush, and nothing of the
+// small blocks is ever written to a table. A trim that would cut a group ends it: its blocks stay
+// small. So do those of the last group before a crash.
 //
 // # References
 //
 // A block may have the references of its events: paths, subjects and authorities, in numbers, in a
-// part of its own that only readers with a filter for them read (subjects.go). The numbers of paths
-// are the log's (paths.go), given once, by whoever seals a block that needs them, and written with
-// the next Append. Who reads by collection may rely on a path being of the event's collection. A
-// log is of another version from its first reference on. A variant may have references, too: their
-// subjects in strings, which Config.Strings has, of a block of the tail all at once, of one on disk
-// those of the events that are wanted.
+// part of its own that only readers with a filter for them read (subjects.go). Paths have numbers
+// of the log's own (paths.go). The caller of Seal asks for them, and the next Append writes new
+// ones. The collection of a reference's source is always that of its event. A log is of another
+// version from its first reference on. A variant may have references, too, whose subjects are
+// strings of Config.Strings: of a block of the tail all at once, of one on disk those of the events
+// that are wanted.
 //
 // # Spans
 //
@@ -88,7 +89,7 @@
 //     a key that is random for each log and never leaves it, so that nobody can choose DIDs that
 //     collide. It is cut so short that of 20,000 DIDs that are not in the span about one seems to
 //     be, which costs a look into one block, whose own table of DIDs decides. They are in 32 shards
-//     by their first bits, so that who looks for one DID reads some 8 KiB of a span;
+//     by their first bits, so that a look-up of one DID reads some 8 KiB of a span;
 //   - of each subject of references, and of each authority, likewise, by UID;
 //   - the identity and account events once more, copied (unless they are more than 1 MiB), since
 //     they pass every collection filter: so a reader of a rare collection does not open all other
@@ -100,11 +101,8 @@
 // subject, it takes out of the zstd part (sparse.go). One that wants some subjects looks at the
 // span, which has the identity and account events that it wants, too, and then at their shards.
 // Spans are decoded into the cache (some 10 KiB each); fingerprints are looked at in place and go
-// past it. In bytes an event (BenchmarkSpans -v: an account has 5 events on average, 1.5 % are
-// identity events): fingerprints with their blocks 3.4, copies 2.3, the rest below 0.1; beside 162
-// of the blocks' parts there. For 36 hours at 1,500 events/s that is 1.1 GB in 3,000 spans. In
-// memory there is of all this only the keys, what the cache holds, and what gathers for the next
-// span.
+// past it. BenchmarkSpans -v reports their bytes an event. In memory there are only the keys of
+// spans, what the cache holds, and what gathers for the next span.
 //
 // # Formats
 //
@@ -118,8 +116,8 @@
 // One goroutine calls Append. Seal, NewReader, Progress, Range, Run, Trim, Close are safe for
 // concurrent use; a Reader, a Chunk and a Stamper belong to one goroutine at a time. Locks, in the
 // order they may be taken: trims.mu (one trim at a time), Log.mu (changes of the snapshot and
-// commits), blockStore.storeMu (shared: readers; exclusive: Close), openParts.mu, cache.mu. Nobody
-// waits for another goroutine with cache.mu held; a cache entry's owner never waits for another
-// entry that waits for it (variants wait for parts, parts for nothing). Goroutines that read ahead
-// hold storeMu as readers do; Close waits for them.
+// commits), blockStore.storeMu (shared: readers; exclusive: Close), openParts.mu, cache.mu. No
+// goroutine waits for another with cache.mu held. Cache entries wait in one direction only: a
+// variant may wait for a part, a part for nothing. Goroutines that read ahead hold storeMu as
+// readers do; Close waits for them.
 package replay

@@ -118,14 +118,14 @@ func (bs *blockStore) findAfter(s *snapshot, p format.Place) (int64, error) {
 		if !valid {
 			return 0, bs.corrupt(format.RangeSeq, 0, fmt.Errorf("malformed key %x", it.Key()))
 		}
-		ref, err := format.OpenBlockRef(it.Value(), seq)
+		ptr, err := format.OpenBlockPointer(it.Value(), seq)
 		if err != nil {
 			return 0, bs.corrupt(format.RangeSeq, seq, err)
 		}
-		if !p.Before(format.Place{Epoch: epoch, Seq: ref.Seq, Op: ref.Op}) {
+		if !p.Before(format.Place{Epoch: epoch, Seq: ptr.Seq, Op: ptr.Op}) {
 			continue // the block covers p's frame, but has nothing after it
 		}
-		return bs.findIn(s, it, ref, p)
+		return bs.findIn(s, it, ptr, p)
 	}
 	if err := it.Error(); err != nil {
 		return 0, bs.readError(format.RangeSeq, p.Seq, err)
@@ -133,12 +133,12 @@ func (bs *blockStore) findAfter(s *snapshot, p format.Place) (int64, error) {
 	return 0, bs.corrupt(format.RangeSeq, s.Newest.Seq, format.ErrMissing)
 }
 
-// findIn does the rest of findAfter in the block that ref, where it is, refers to.
-func (bs *blockStore) findIn(s *snapshot, it *pebbleguard.Iterator, ref format.BlockRef, p format.Place) (int64, error) {
+// findIn does the rest of findAfter in the block that ptr, where it is, refers to.
+func (bs *blockStore) findIn(s *snapshot, it *pebbleguard.Iterator, ptr format.BlockPointer, p format.Place) (int64, error) {
 	before := s.Floor.TimeUS
 	if it.Prev() {
 		_, seq, _ := format.ParseSeqKey(it.Key())
-		prev, err := format.OpenBlockRef(it.Value(), seq)
+		prev, err := format.OpenBlockPointer(it.Value(), seq)
 		if err != nil {
 			return 0, bs.corrupt(format.RangeSeq, seq, err)
 		}
@@ -148,7 +148,7 @@ func (bs *blockStore) findIn(s *snapshot, it *pebbleguard.Iterator, ref format.B
 	}
 	scan := blockScan{bs: bs}
 	defer scan.close()
-	x, err := scan.find(s, ref.Key)
+	x, err := scan.find(s, ptr.Key)
 	if err != nil {
 		return 0, err
 	}

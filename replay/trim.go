@@ -160,14 +160,14 @@ func (l *Log) cutByBytes(s *snapshot, maxBytes int64) (key int64, more bool, err
 	n := 0
 	for ok := it.First(); ok; ok = it.Next() {
 		_, seq, _ := format.ParseSeqKey(it.Key())
-		ref, err := format.OpenBlockRef(it.Value(), seq)
+		ptr, err := format.OpenBlockPointer(it.Value(), seq)
 		if err != nil {
 			return 0, false, l.blocks.corrupt(format.RangeSeq, seq, err)
 		}
-		if ref.Key > s.Newest.TimeUS {
+		if ptr.Key > s.Newest.TimeUS {
 			break // not published yet
 		}
-		if key = ref.Key; s.Total.Bytes-ref.Bytes <= maxBytes {
+		if key = ptr.Key; s.Total.Bytes-ptr.Bytes <= maxBytes {
 			return key, false, nil
 		}
 		if n++; n == maxTrimBlocks {
@@ -196,7 +196,7 @@ func (l *Log) cutLocked(s *snapshot, key int64) (done bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	ref, err := l.blockRefOf(last)
+	ptr, err := l.blockPointerOf(last)
 	if err != nil {
 		return false, err
 	}
@@ -211,30 +211,30 @@ func (l *Log) cutLocked(s *snapshot, key int64) (done bool, err error) {
 	} else if err := it.Error(); err != nil {
 		return false, l.blocks.readError(format.RangeIndex, key, err)
 	}
-	return l.drop(last, ref, oldest)
+	return l.drop(last, ptr, oldest)
 }
 
-func (l *Log) blockRefOf(x *blockIndex) (format.BlockRef, error) {
+func (l *Log) blockPointerOf(x *blockIndex) (format.BlockPointer, error) {
 	v, ok, err := l.store.Value(format.SeqKey(x.Epoch, x.LastSeq))
 	if err != nil {
-		return format.BlockRef{}, l.blocks.readError(format.RangeSeq, x.Key(), err)
+		return format.BlockPointer{}, l.blocks.readError(format.RangeSeq, x.Key(), err)
 	}
 	if !ok {
-		return format.BlockRef{}, l.blocks.corrupt(format.RangeSeq, x.Key(), format.ErrMissing)
+		return format.BlockPointer{}, l.blocks.corrupt(format.RangeSeq, x.Key(), format.ErrMissing)
 	}
-	ref, err := format.OpenBlockRef(v, x.LastSeq)
-	if err == nil && ref.Key != x.Key() {
-		err = fmt.Errorf("it refers to block %d", ref.Key)
+	ptr, err := format.OpenBlockPointer(v, x.LastSeq)
+	if err == nil && ptr.Key != x.Key() {
+		err = fmt.Errorf("it refers to block %d", ptr.Key)
 	}
 	if err != nil {
-		return format.BlockRef{}, l.blocks.corrupt(format.RangeSeq, x.Key(), err)
+		return format.BlockPointer{}, l.blocks.corrupt(format.RangeSeq, x.Key(), err)
 	}
-	return ref, nil
+	return ptr, nil
 }
 
 // drop publishes the new floor and then deletes everything up to last, in this order: a reader that
 // finds something missing looks at the floor afterwards to see why.
-func (l *Log) drop(last *blockIndex, ref format.BlockRef, oldest format.Mark) (done bool, err error) {
+func (l *Log) drop(last *blockIndex, ptr format.BlockPointer, oldest format.Mark) (done bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	old := l.snap.Load()
@@ -247,7 +247,7 @@ func (l *Log) drop(last *blockIndex, ref format.BlockRef, oldest format.Mark) (d
 	next := old.next()
 	next.Floor = last.LastMark()
 	next.Oldest = oldest
-	next.Trimmed = ref.Totals
+	next.Trimmed = ptr.Totals
 	next.gaps = gapsAfter(next.gaps, last.Key())
 	next.uses = neededUses(old.uses, last.Key())
 	next.spans = next.spansSince(last.Key() + 1)

@@ -227,8 +227,8 @@ func (e *editor) state(change func(s *format.State)) {
 	e.set(format.MetaKey(format.MetaState), format.AppendTrailer(format.AppendState(nil, &s), format.RangeMeta, 0))
 }
 
-// ref changes the reference to block n.
-func (e *editor) ref(n int, change func(r *format.BlockRef) (keep bool)) {
+// pointer changes the pointer to block n.
+func (e *editor) pointer(n int, change func(r *format.BlockPointer) (keep bool)) {
 	it, err := e.db.NewIter(&pebble.IterOptions{LowerBound: format.RangeSeq.Start(), UpperBound: format.RangeSeq.End()})
 	if err != nil {
 		e.t.Fatal(err)
@@ -236,22 +236,22 @@ func (e *editor) ref(n int, change func(r *format.BlockRef) (keep bool)) {
 	defer it.Close()
 	for it.First(); it.Valid(); it.Next() {
 		_, seq, _ := format.ParseSeqKey(it.Key())
-		ref, err := format.OpenBlockRef(it.Value(), seq)
+		ptr, err := format.OpenBlockPointer(it.Value(), seq)
 		if err != nil {
 			e.t.Fatal(err)
 		}
-		if ref.Key != e.keys[n] {
+		if ptr.Key != e.keys[n] {
 			continue
 		}
 		key := slices.Clone(it.Key())
-		if change(&ref) {
-			e.set(key, format.AppendTrailer(format.AppendBlockRef(nil, ref), format.RangeSeq, seq))
+		if change(&ptr) {
+			e.set(key, format.AppendTrailer(format.AppendBlockPointer(nil, ptr), format.RangeSeq, seq))
 		} else {
 			e.remove(key)
 		}
 		return
 	}
-	e.t.Fatalf("no reference to block %d", n)
+	e.t.Fatalf("no pointer to block %d", n)
 }
 
 // logDamage is something that may be wrong with a log, and what Verify must say: of part and block
@@ -381,20 +381,20 @@ func indexDamages() []logDamage {
 	}
 }
 
-// otherDamages damage what is not a block: references to blocks, gaps, the state.
+// otherDamages damage what is not a block: pointers to blocks, gaps, the state.
 func otherDamages() []logDamage {
 	return []logDamage{
-		{"no reference", func(e *editor) { e.ref(2, func(*format.BlockRef) bool { return false }) }, "seq", 2, -1, "no reference", true},
-		{"reference to nowhere", func(e *editor) {
-			e.ref(2, func(r *format.BlockRef) bool { r.Key++; return true })
+		{"no block pointer", func(e *editor) { e.pointer(2, func(*format.BlockPointer) bool { return false }) }, "seq", 2, -1, "no block pointer", true},
+		{"pointer to nowhere", func(e *editor) {
+			e.pointer(2, func(r *format.BlockPointer) bool { r.Key++; return true })
 		}, "seq", -1, -1, "which is not there", false},
-		{"last reference to nowhere", func(e *editor) {
-			e.ref(5, func(r *format.BlockRef) bool { r.Key++; return true })
+		{"last pointer to nowhere", func(e *editor) {
+			e.pointer(5, func(r *format.BlockPointer) bool { r.Key++; return true })
 		}, "seq", -1, -1, "which is not there", false},
-		{"reference to another event", func(e *editor) { e.ref(2, func(r *format.BlockRef) bool { r.Op++; return true }) }, "seq", -1, -1, "it ends with", true},
-		{"totals", func(e *editor) { e.ref(2, func(r *format.BlockRef) bool { r.Events++; return true }) }, "seq", -1, -1, "its totals are", false},
-		{"reference's checksum", func(e *editor) {
-			e.ref(2, func(r *format.BlockRef) bool { return false })
+		{"pointer to another event", func(e *editor) { e.pointer(2, func(r *format.BlockPointer) bool { r.Op++; return true }) }, "seq", -1, -1, "it ends with", true},
+		{"totals", func(e *editor) { e.pointer(2, func(r *format.BlockPointer) bool { r.Events++; return true }) }, "seq", -1, -1, "its totals are", false},
+		{"pointer's checksum", func(e *editor) {
+			e.pointer(2, func(r *format.BlockPointer) bool { return false })
 			e.set(format.SeqKey(1, 131), []byte("0123456789abcdef"))
 		}, "seq", -1, -1, "checksum", true},
 		{"newest event", func(e *editor) { e.state(func(s *format.State) { s.Newest.Op++ }) }, "meta", -1, -1, "newest event", true},
@@ -409,7 +409,7 @@ func otherDamages() []logDamage {
 				e.remove(format.TimeKey(r, e.keys[5]))
 			}
 			e.remove(format.TimeKey(format.RangeReferences, e.keys[5]))
-			e.ref(5, func(*format.BlockRef) bool { return false })
+			e.pointer(5, func(*format.BlockPointer) bool { return false })
 		}, "meta", -1, -1, "newest event", false},
 		{"no state", func(e *editor) { e.remove(format.MetaKey(format.MetaState)) }, "meta", -1, -1, "state: missing", true},
 		{"broken state", func(e *editor) {

@@ -9,8 +9,8 @@
 //     this Commit, Commit fails with ErrConflict. Last and Scan are snapshot reads and conflict
 //     with nothing.
 //   - After a nil Commit the writes are durable, and so is everything the transaction has read.
-//     This holds for a transaction without writes too, so a caller that passes on what was read
-//     commits first.
+//     This holds for a transaction without writes too: commit before what was read is used
+//     elsewhere.
 //   - ErrUnknownOutcome from Commit says that the writes may or may not be there, now or a moment
 //     later.
 //   - A transaction has limits of size and time (Limits). Past them it fails with ErrTooLarge or

@@ -37,7 +37,7 @@
 // A connection over which nothing comes for Config.Silence is given up; pings make sure that a
 // server that lives says something. A millrace is asked for heartbeats too, which say how far its
 // log has been read for this client: they take the cursor along while nothing matches, and a server
-// that answers pings but misses them is not waited for.
+// that answers pings but sends no heartbeats is given up.
 //
 // # Errors
 //
@@ -46,8 +46,8 @@
 // Config.OnDisconnect gets each, from the first failed attempt on. Without it each is a warning in
 // the program's log (Config.Logger, or slog.Default()). Config.NoReconnect makes the first one end
 // the iteration. Answers that say that the request itself is wrong end the iteration, with the
-// server's own words, at once; a client that was served before goes on asking for a minute, since
-// the next instance may know what this one does not.
+// server's own words, at once; a client that was served before retries for a minute, since the next
+// instance may know what this one does not.
 //
 // # Concurrency and memory
 //

@@ -14,9 +14,9 @@ const maxVerifiedDIDs = 1 << 20
 
 // chain is what the collector knows of the blocks before the one it looks at.
 type chain struct {
-	spans     spanCheck
-	refs      *rangeScan
-	brokenRef bool // one could not be read: the block that lacks one may be its
+	spans         spanCheck
+	pointers      *rangeScan
+	brokenPointer bool // one could not be read: the block that lacks one may be its
 
 	blocks   int64
 	first    format.Mark // of the first event; zero if the first block cannot be read
@@ -33,38 +33,38 @@ type chain struct {
 func (c *chain) open(v *verifier) (err error) {
 	c.uids = make(map[uint64]uint64)
 	c.totals, c.hasTotal = v.state.Trimmed, v.hasState
-	if c.refs, err = v.scan(format.RangeSeq); err != nil {
+	if c.pointers, err = v.scan(format.RangeSeq); err != nil {
 		return err
 	}
 	if err = c.spans.open(v); err != nil {
-		c.refs.close()
+		c.pointers.close()
 	}
 	return err
 }
 
 func (c *chain) close() {
-	c.refs.close()
+	c.pointers.close()
 	c.spans.close()
 }
 
 // add compares a block with its neighbours, in the log's order.
 func (c *chain) add(v *verifier, b *blockCheck) {
 	c.spans.add(b)
-	ref, epoch, seq, hasRef := c.refOf(v, b.key)
-	if !hasRef && !c.brokenRef {
-		v.fault(format.RangeSeq, b.key, "no reference leads to the block")
+	ptr, epoch, seq, hasPointer := c.pointerOf(v, b.key)
+	if !hasPointer && !c.brokenPointer {
+		v.fault(format.RangeSeq, b.key, "no block pointer leads to it")
 	}
-	c.brokenRef = false
+	c.brokenPointer = false
 	x := b.idx
 	if x == nil {
 		c.blocks++
 		c.lastKey = b.key
-		c.totals, c.hasTotal = ref.Totals, hasRef
+		c.totals, c.hasTotal = ptr.Totals, hasPointer
 		return
 	}
 	c.follow(v, x)
-	if hasRef {
-		c.checkRef(v, b, ref, epoch, seq)
+	if hasPointer {
+		c.checkPointer(v, b, ptr, epoch, seq)
 	}
 	c.checkGaps(v, x)
 	c.checkUIDs(v, x)
@@ -72,7 +72,7 @@ func (c *chain) add(v *verifier, b *blockCheck) {
 	if len(v.uses) > 0 && format.FindUse(v.uses, x.Dictionary) < 0 {
 		v.fault(format.RangeIndex, b.key, "it is made with dictionary %d, which is not among those that the log says it uses", x.Dictionary)
 	}
-	c.totals, c.hasTotal = ref.Totals, hasRef
+	c.totals, c.hasTotal = ptr.Totals, hasPointer
 	if c.blocks == 0 {
 		c.first = x.FirstMark()
 	}
@@ -105,46 +105,46 @@ func (c *chain) follow(v *verifier, x *format.Index) {
 	}
 }
 
-// refOf returns the reference that leads to the block. Those before it, to blocks that are not
+// pointerOf returns the block pointer that leads to the block. Those before it, to blocks that are not
 // there, are noted.
-func (c *chain) refOf(v *verifier, key int64) (ref format.BlockRef, epoch uint32, seq int64, ok bool) {
-	for ; c.refs.ok; c.refs.next() {
-		epoch, seq, _ = format.ParseSeqKey(c.refs.lastKey)
-		ref, err := format.OpenBlockRef(c.refs.value, seq)
+func (c *chain) pointerOf(v *verifier, key int64) (ptr format.BlockPointer, epoch uint32, seq int64, ok bool) {
+	for ; c.pointers.ok; c.pointers.next() {
+		epoch, seq, _ = format.ParseSeqKey(c.pointers.lastKey)
+		ptr, err := format.OpenBlockPointer(c.pointers.value, seq)
 		switch {
 		case err != nil:
 			v.fault(format.RangeSeq, seq, "%v", err)
-			c.brokenRef = true
+			c.brokenPointer = true
 			continue
-		case ref.Key > key:
-			return format.BlockRef{}, 0, 0, false
-		case ref.Key < key:
-			v.fault(format.RangeSeq, seq, "it leads to block %d, which is not there", ref.Key)
+		case ptr.Key > key:
+			return format.BlockPointer{}, 0, 0, false
+		case ptr.Key < key:
+			v.fault(format.RangeSeq, seq, "it leads to block %d, which is not there", ptr.Key)
 			continue
 		}
-		c.refs.next()
-		return ref, epoch, seq, true
+		c.pointers.next()
+		return ptr, epoch, seq, true
 	}
-	return format.BlockRef{}, 0, 0, false
+	return format.BlockPointer{}, 0, 0, false
 }
 
-// checkRef compares the reference to a block with it.
-func (c *chain) checkRef(v *verifier, b *blockCheck, ref format.BlockRef, epoch uint32, seq int64) {
+// checkPointer compares a block pointer with its block.
+func (c *chain) checkPointer(v *verifier, b *blockCheck, ptr format.BlockPointer, epoch uint32, seq int64) {
 	last := b.idx.LastMark()
 	if epoch != b.idx.Epoch || seq != b.idx.LastSeq {
-		v.fault(format.RangeSeq, seq, "the reference to block %d is under seq %d of epoch %d, but the block ends with seq %d of epoch %d",
+		v.fault(format.RangeSeq, seq, "the pointer to block %d is under seq %d of epoch %d, but the block ends with seq %d of epoch %d",
 			b.key, seq, epoch, b.idx.LastSeq, b.idx.Epoch)
 	}
-	if ref.Seq != last.Seq || ref.Op != last.Op {
-		v.fault(format.RangeSeq, seq, "it says that block %d ends with seq %d, op %d; it ends with seq %d, op %d", b.key, ref.Seq, ref.Op, last.Seq, last.Op)
+	if ptr.Seq != last.Seq || ptr.Op != last.Op {
+		v.fault(format.RangeSeq, seq, "it says that block %d ends with seq %d, op %d; it ends with seq %d, op %d", b.key, ptr.Seq, ptr.Op, last.Seq, last.Op)
 	}
 	want := c.totals
 	want.Blocks++
 	want.Events += int64(b.idx.Events())
 	want.Bytes += b.bytes
-	if c.hasTotal && b.whole && ref.Totals != want {
+	if c.hasTotal && b.whole && ptr.Totals != want {
 		v.fault(format.RangeSeq, seq, "its totals are %d blocks, %d events, %d bytes; counted: %d, %d, %d",
-			ref.Blocks, ref.Events, ref.Bytes, want.Blocks, want.Events, want.Bytes)
+			ptr.Blocks, ptr.Events, ptr.Bytes, want.Blocks, want.Events, want.Bytes)
 	}
 }
 
@@ -219,9 +219,9 @@ func (v *verifier) checkState(c *chain) {
 	}
 }
 
-// leftovers notes references and spans to blocks that were not there.
+// leftovers notes block pointers and spans to blocks that were not there.
 func (c *chain) leftovers(v *verifier) error {
-	_, _, _, _ = c.refOf(v, math.MaxInt64)
+	_, _, _, _ = c.pointerOf(v, math.MaxInt64)
 	return c.spans.leftovers()
 }
 

@@ -1,7 +1,8 @@
-// Package verify checks a log that nobody has open: values, blocks, and what spans, references and
+// Package verify checks a log that nobody has open: values, blocks, and what spans, block pointers and
 // meta values say of them. It reads the store and the formats, and shares nothing with the engine
 // that it checks.
 //
-// One goroutine reads the blocks in order, several check each by itself, and one compares each with
-// its neighbours.
+// One goroutine reads the blocks in order, several check each by itself (block.go), and one
+// compares each with its neighbours (chain.go). span.go compares each span with its blocks: list,
+// counts, fingerprints of DIDs and subjects, and copies.
 package verify

@@ -99,7 +99,7 @@ func (p Problem) String() string {
 // Run checks a log that nobody has open, whole and without changing it: that every value is what
 // was written; that stamps and positions ascend; that columns and tables say what the events' bytes
 // say; that the compressed events are the plain ones, byte for byte, with dictionaries that the log
-// has; that block references, spans, gaps and the progress record fit the blocks. What is wrong is
+// has; that block pointers, spans, gaps and the progress record fit the blocks. What is wrong is
 // in the report; an error means that the check could not be made: ErrNoLog, ErrInUse,
 // ErrNewerFormat, ctx's, and those of the disk.
 func Run(ctx context.Context, cfg Config) (*Report, error) {

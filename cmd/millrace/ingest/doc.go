@@ -8,9 +8,9 @@
 // A job holds the frames of one future block. It takes frames until its oldest one is maxBlockAge
 // old or it has its share of bytes. A job ends at a frame's end; an epoch or a gap begins a new
 // one. While more than busyJobs are in flight a job that is not full keeps taking frames, however
-// old it is. A job whose frames come to more JSON than a block may have becomes several blocks, one
-// at a time. A frame that is larger than a block is not copied: Handle returns once it is
-// translated.
+// old it is. A job whose frames come to more bytes of JSON than a block may have becomes several
+// blocks, one at a time. A frame that alone has more bytes than a block's frames may have is not
+// copied: Handle returns once it is translated (large.go).
 //
 // # Stages
 //
@@ -28,7 +28,7 @@
 // # Limits and back-pressure
 //
 // jobsInFlight jobs exist, rawsInFlight of them with frames, and the JSON between order and disk,
-// with the paths and subjects of its references, has a part of Config.InFlightBytes. When all are
+// with the paths and subjects of its references, has a third of Config.InFlightBytes. When all are
 // in use, or SetReading(false) was called, Handle waits, and so does the relay's socket: that is
 // the only back-pressure.
 //

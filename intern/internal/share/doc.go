@@ -7,7 +7,7 @@
 //	instances.go  heartbeats in the store; who leads each of 256 shards of the strings
 //	feed.go       reads the names that the other instances write, chunk by chunk
 //	follower.go   holds the strings that others lead until they come, and passes on what does not
-//	lateness.go   for how long a leader is not waited for after its results were late
+//	lateness.go   how long a leader whose results were late is not waited for
 //
 // A string's leader interns it. The others see the same string within milliseconds on the same
 // stream, and take its UID from what the leader writes. What does not come within the hold-off they

@@ -10,8 +10,8 @@
 //   - All keys lie in a directory of the directory layer, by default "millrace", under its short
 //     prefix.
 //   - Outcomes: see translate. A commit that was cut off, by the context, by a time-out or by a
-//     cluster whose version changed, has an unknown outcome and may be applied a moment later. It
-//     read what it read, so it conflicts with whoever repeated its work before it.
+//     cluster whose version changed, has an unknown outcome and may be applied a moment later. Its
+//     reads are checked then too, so it fails if a retry has done its work.
 //   - Limits: a transaction is refused from 4 MB of keys and values on, far below the cluster's 10
 //     MB, and ends after five seconds, the cluster's own limit.
 //

@@ -13,8 +13,9 @@
 //   - Atomic and durable: a transaction is one Pebble batch, committed with a sync. Pebble puts
 //     batches that wait together into one write and one sync, so workers share their syncs.
 //   - What was read is durable: Pebble shows a batch to readers before its sync is done, so Commit
-//     of a transaction waits until the batches that were ahead of its view are synced. Its own sync
-//     implies it, the log being written in order; only one without writes has to wait.
+//     of a transaction waits until the batches that were ahead of its view are synced. The sync of
+//     its own writes implies that, since the WAL is written in order; only a transaction without
+//     writes has to wait.
 //
 // Errors of the disk are final: after a failed write or sync, or a damaged file, nobody knows what
 // is on disk. Every call then fails, and Failed is closed (package pebbleguard).

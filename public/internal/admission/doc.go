@@ -13,9 +13,9 @@
 //	   └────▶ Quota: bytes that are remembered for the client (budget.go)
 //
 // An address is one IPv4 address or one IPv6 /64; unfinished handshakes count for the /48 too, as
-// an entry of its own. Loopback has no limits of its own, since a proxy may be there; what is
-// limited in all limits it too. The peer of a socket counts until the request is read; from then on
-// the client does, which a trusted proxy names in X-Forwarded-For.
+// an entry of its own. Loopback has no limits per address, since a proxy may be there; the limits
+// of all addresses together hold for it too. Until the request is read the socket's peer is
+// charged, then the client, which a trusted proxy names in X-Forwarded-For.
 //
 // # One table
 //

@@ -72,7 +72,7 @@ func TestGolden(t *testing.T) {
 	}
 	add("zstd", TimeKey(RangeZstd, us), b.Values.Zstd)
 	add("slim_index", TimeKey(RangeSlimIndex, us), b.Values.SlimIndex)
-	add("seq", SeqKey(3, 31527015330), AppendTrailer(AppendBlockRef(nil, BlockRef{us, 31527015330, 1, st.Total}), RangeSeq, 31527015330))
+	add("seq", SeqKey(3, 31527015330), AppendTrailer(AppendBlockPointer(nil, BlockPointer{us, 31527015330, 1, st.Total}), RangeSeq, 31527015330))
 	add("gap", TimeKey(RangeGap, gap.TimeUS), AppendTrailer(AppendGap(nil, gap), RangeGap, gap.TimeUS))
 	add("state", MetaKey(MetaState), AppendTrailer(AppendState(nil, &st), RangeMeta, 0))
 	add("streams", MetaKey(MetaStreams), AppendTrailer(AppendStreams(nil, []Stream{{Epoch: 1, Relay: "bsky.network"}, {Epoch: 3, Relay: "relay.example.com"}}), RangeMeta, 0))

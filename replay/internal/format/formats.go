@@ -6,13 +6,13 @@ package format
 //
 // The first byte is the range. All ranges but meta grow at one end only. Numbers in keys are
 // big-endian, so the first block at or after a time_us is one seek, and the one after a position is
-// one seek over the block references: epochs, unlike streams, are in the log's order.
+// one seek over the block pointers: epochs, unlike streams, are in the log's order.
 //
 //	01 name                      meta: format | state | streams | uid_store | dictionaries | fingerprint_key
 //	02 ID:u32                    a dictionary that blocks in the log may be made with
 //	03 number:u32                source of references that the number stands for, from 1 on: collection:path
 //	08 time_us:u64               gap
-//	09 epoch:u32 lastSeq:u64     block reference: key, seq and op of the last event, totals so far
+//	09 epoch:u32 lastSeq:u64     block pointer: key, seq and op of the last event, totals so far
 //	0f time_us:u64               span whose last event has that stamp
 //	10 time_us:u64               index of the block whose last event has that stamp
 //	11 time_us:u64               its plain part; the first substream of one in substreams
@@ -123,7 +123,7 @@ package format
 //	streams       | n:u32 | for each: epoch:u32, length:u16, relay … |
 //	dictionaries  | for each: ID:u32, since_us:u64, from:u64, through:u64 |
 //	gap           | from, to: stream:u32, seq:u64, op:u32 |
-//	reference     | key:u64 | seq:u64 | op:u32 | totals |
+//	block pointer | key:u64 | seq:u64 | op:u32 | totals |
 //
 // The high-water mark, which is in a file of its own, is epoch:u32, seq:u64, time_us:u64, and the
 // number of events ever appended:u64.

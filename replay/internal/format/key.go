@@ -18,7 +18,7 @@ const (
 	RangeDictionary Range = 0x02 // and a dictionary's ID: the dictionary's file
 	RangePath       Range = 0x03 // and a path's number: its source
 	RangeGap        Range = 0x08 // and the gap's time_us
-	RangeSeq        Range = 0x09 // and epoch and last seq of a block: a reference to the block
+	RangeSeq        Range = 0x09 // and epoch and last seq of a block: a pointer to the block
 
 	RangeSpan     Range = 0x0f
 	RangeIndex    Range = 0x10
@@ -166,7 +166,7 @@ func ParseShardKey(key []byte) (timeUS int64, ok bool) {
 	return ParseTimeKey(key[:TimeKeyBytes])
 }
 
-// SeqKey returns the key of the reference to the block whose last frame is seq of epoch. Epochs,
+// SeqKey returns the key of the pointer to the block whose last frame is seq of epoch. Epochs,
 // unlike the streams that they stand for, are in the order of the log, and so are these keys.
 func SeqKey(epoch uint32, seq int64) []byte {
 	key := binary.BigEndian.AppendUint32(append(make([]byte, 0, seqKeyBytes), byte(RangeSeq)), epoch)

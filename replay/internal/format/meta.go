@@ -233,31 +233,31 @@ func DecodeGap(b []byte, timeUS int64) (Gap, error) {
 	return g, d.end()
 }
 
-// BlockRef is the value of a key of RangeSeq: a reference to the block, and the totals up to and
+// BlockPointer is the value of a key of RangeSeq: a pointer to the block, and the totals up to and
 // including it.
-type BlockRef struct {
+type BlockPointer struct {
 	Key int64 // the block's key: the stamp of its last event
-	Seq int64 // of its last event; the key of the reference has the last frame's
+	Seq int64 // of its last event; the key of the pointer has the last frame's
 	Op  uint32
 	Totals
 }
 
-// AppendBlockRef appends the value of a key of RangeSeq, without trailer.
-func AppendBlockRef(dst []byte, r BlockRef) []byte {
+// AppendBlockPointer appends the value of a key of RangeSeq, without trailer.
+func AppendBlockPointer(dst []byte, r BlockPointer) []byte {
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(r.Key))
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(r.Seq))
 	dst = binary.LittleEndian.AppendUint32(dst, r.Op)
 	return appendTotals(dst, r.Totals)
 }
 
-// OpenBlockRef decodes the value, with trailer, of a key of RangeSeq whose seq is given.
-func OpenBlockRef(sealed []byte, seq int64) (BlockRef, error) {
+// OpenBlockPointer decodes the value, with trailer, of a key of RangeSeq whose seq is given.
+func OpenBlockPointer(sealed []byte, seq int64) (BlockPointer, error) {
 	b, err := OpenTrailer(sealed, RangeSeq, seq)
 	if err != nil {
-		return BlockRef{}, err
+		return BlockPointer{}, err
 	}
 	d := &decoder{b: b}
-	r := BlockRef{Key: d.int64(), Seq: d.int64(), Op: d.uint32(), Totals: d.totals()}
+	r := BlockPointer{Key: d.int64(), Seq: d.int64(), Op: d.uint32(), Totals: d.totals()}
 	return r, d.end()
 }
 
