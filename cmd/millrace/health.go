@@ -26,7 +26,7 @@ type health struct {
 }
 
 func (h *health) check() public.Health {
-	checks := []public.Check{h.relay(), h.lag(), h.free()}
+	checks := []public.Check{h.relay(), lagCheck(h.pipeline.Lag(), h.pipeline.RelayLag()), h.free()}
 	if h.uids != nil {
 		checks = append(checks, h.store())
 	}
@@ -49,8 +49,9 @@ func (h *health) relay() public.Check {
 	return c
 }
 
-func (h *health) lag() public.Check {
-	lag, relay := h.pipeline.Lag(), h.pipeline.RelayLag()
+// lagCheck takes the age of the oldest frame that is not durable, and how old frames are when they
+// come.
+func lagCheck(lag, relay time.Duration) public.Check {
 	return public.Check{
 		Name: "lag_small", OK: lag < maxReadyLag && relay < maxReadyRelayLag,
 		Detail: fmt.Sprintf("frames are %.1f s old when they come, and the oldest one not yet durable is %.3f s old",

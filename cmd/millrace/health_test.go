@@ -32,3 +32,20 @@ func TestDiskHealth(t *testing.T) {
 		}
 	}
 }
+
+// A server that works off a backlog is not ready, be it in its own pipeline or the relay's.
+func TestLagHealth(t *testing.T) {
+	for _, tc := range []struct {
+		lag, relay time.Duration
+		ok         bool
+	}{
+		{0, 0, true},
+		{maxReadyLag - 1, maxReadyRelayLag - 1, true},
+		{maxReadyLag, 0, false},
+		{0, maxReadyRelayLag, false},
+	} {
+		if c := lagCheck(tc.lag, tc.relay); c.OK != tc.ok {
+			t.Errorf("%v behind the socket, %v behind the relay: %+v", tc.lag, tc.relay, c)
+		}
+	}
+}
