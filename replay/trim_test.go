@@ -128,6 +128,30 @@ func TestTrimTo(t *testing.T) {
 	}
 }
 
+// TestTrimToWithinSpans: a limit of bytes holds, also where it lies within a span.
+func TestTrimToWithinSpans(t *testing.T) {
+	clock := newTestClock()
+	cfg := testConfig(t, vfs.NewMem(), clock)
+	cfg.Retention = time.Hour
+	a := &lines{t: t, l: mustOpen(t, cfg), clock: clock}
+	for seq := range int64(60) {
+		clock.advance(10 * time.Second)
+		a.append(a.block(1, seq+1, seq+1, format.Place{Seq: seq + 1}))
+	}
+	if n := len(a.l.snap.Load().spans); n < 5 || n > 20 {
+		t.Fatalf("%d spans, want some blocks in each", n)
+	}
+	for r := a.l.Range(); r.Events > 0; r = a.l.Range() {
+		limit := r.Bytes - 1
+		if err := a.l.TrimTo(t.Context(), limit); err != nil {
+			t.Fatal(err)
+		}
+		if got := a.l.Range(); got.Bytes > limit {
+			t.Fatalf("trimmed to %d bytes, %d events are left of %d: want %d bytes at most", got.Bytes, got.Events, r.Events, limit)
+		}
+	}
+}
+
 // TestClockStep: after the clock was set, age does not count until it was steady for ten minutes.
 func TestClockStep(t *testing.T) {
 	clock := newTestClock()

@@ -374,7 +374,7 @@ func indexDamages() []logDamage {
 		{"unknown dictionary", func(e *editor) { e.index(3, func(x *format.Index) { x.Dictionary = 4711 }) }, "zstd", 3, -1, "dictionary 4711", false},
 		{"unknown epoch", func(e *editor) { e.index(5, func(x *format.Index) { x.Epoch = 9 }) }, "index", 5, -1, "epoch 9", false},
 		{"stamp of the block before", func(e *editor) { e.index(3, func(x *format.Index) { x.TimeUS[0] = e.keys[2] }) }, "index", 3, 0, "not after the block before", false},
-		{"frames of the block before", func(e *editor) { e.index(3, func(x *format.Index) { x.FirstSeq -= 2 }) }, "index", 3, -1, "those of a block before", false},
+		{"last frame of the block before", func(e *editor) { e.index(3, func(x *format.Index) { x.FirstSeq-- }) }, "index", 3, -1, "those of a block before", false},
 		{"seq of the block before", func(e *editor) {
 			e.index(3, func(x *format.Index) { x.Seq[0], x.FirstSeq = x.Seq[0]-3, x.FirstSeq-3 })
 		}, "index", 3, 0, "does not follow", false},
