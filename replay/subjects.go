@@ -175,16 +175,22 @@ func (bs *blockStore) match(m *matcher, f *Filter, src source) (some bool, err e
 	if f.references == nil {
 		return true, nil
 	}
-	var refs *format.References
-	switch {
-	case src.blk != nil:
-		refs = src.blk.refs
-	case src.idx.HasReferences:
-		if refs, err = bs.referencesOf(src.idx); err != nil {
-			return false, err
-		}
+	refs, err := bs.referencesIn(src)
+	if err != nil {
+		return false, err
 	}
 	return m.matchReferences(refs, bs.paths), nil
+}
+
+// referencesIn returns the references of a block; nil if it has none.
+func (bs *blockStore) referencesIn(src source) (*format.References, error) {
+	switch {
+	case src.blk != nil:
+		return src.blk.refs, nil
+	case src.idx.HasReferences:
+		return bs.referencesOf(src.idx)
+	}
+	return nil, nil
 }
 
 // referencesOf returns the references of a block on disk that has some.
