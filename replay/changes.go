@@ -49,6 +49,21 @@ func (l *Log) Changes(ctx context.Context, after EpochEnd, f func(*Changes) erro
 	return context.Cause(ctx)
 }
 
+// References returns the frame after which the log has all events that it holds with their
+// references: from there on Changes has what a new reference store needs. ok is false if they are
+// off.
+func (l *Log) References() (after EpochEnd, ok bool) {
+	s := l.snap.Load()
+	if s.references == nil {
+		return after, false
+	}
+	after = EpochEnd{Epoch: s.references.Epoch, Seq: s.references.Seq}
+	if before(after, s.Floor.Epoch, s.Floor.Seq) {
+		after = EpochEnd{Epoch: s.Floor.Epoch, Seq: s.Floor.Seq}
+	}
+	return after, true
+}
+
 // changesScan is one call of Changes.
 type changesScan struct {
 	log     *Log
@@ -95,7 +110,7 @@ func (c *changesScan) step() (more bool, err error) {
 	}
 	c.next = max(c.next, s.TimeUS+1)
 	more = before(c.out.Through, s.Epoch, s.Seq)
-	c.out.Through = EpochEnd{s.Epoch, s.Seq}
+	c.out.Through = EpochEnd{Epoch: s.Epoch, Seq: s.Seq}
 	return more, nil
 }
 
@@ -145,7 +160,7 @@ func (c *changesScan) gap(s *snapshot, x *blockIndex) bool {
 		if !ok || !before(c.out.Through, epoch, g.To.Seq) {
 			continue // the caller has it, or its epoch is forgotten
 		}
-		c.out.Gap, c.out.Through = g, EpochEnd{epoch, g.To.Seq}
+		c.out.Gap, c.out.Through = g, EpochEnd{Epoch: epoch, Seq: g.To.Seq}
 		if x != nil && x.Epoch == epoch {
 			c.out.Through.Seq = min(g.To.Seq, x.Seq[x.FirstAt(c.next)]-1)
 		}
@@ -180,7 +195,7 @@ func (c *changesScan) block(src source) error {
 	}
 	c.next = x.Key() + 1
 	c.gapNext = max(c.gapNext, c.next)
-	c.out.Through = EpochEnd{x.Epoch, x.LastSeq}
+	c.out.Through = EpochEnd{Epoch: x.Epoch, Seq: x.LastSeq}
 	return nil
 }
 

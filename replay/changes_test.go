@@ -17,10 +17,10 @@ import (
 func (w *world) changes() {
 	t, m := w.t, w.m
 	t.Helper()
-	after := EpochEnd{1 + uint32(w.rng.IntN(int(m.epoch))), int64(w.rng.IntN(400))}
+	after := EpochEnd{Epoch: 1 + uint32(w.rng.IntN(int(m.epoch))), Seq: int64(w.rng.IntN(400))}
 	if all := m.items(); len(all) > 0 && w.rng.IntN(3) > 0 {
 		if e := all[w.rng.IntN(len(all))].event; e != nil {
-			after = EpochEnd{e.Epoch, e.Seq}
+			after = EpochEnd{Epoch: e.Epoch, Seq: e.Seq}
 		}
 	}
 	p := format.Place{Epoch: after.Epoch, Seq: after.Seq, Op: math.MaxUint32}
@@ -46,7 +46,7 @@ func (w *world) changes() {
 		}
 		for i := range c.Events {
 			e := &c.Events[i]
-			if c.Gap != nil || !before(EpochEnd{c.Through.Epoch, e.Seq - 1}, c.Through.Epoch, c.Through.Seq) ||
+			if c.Gap != nil || !before(EpochEnd{Epoch: c.Through.Epoch, Seq: e.Seq - 1}, c.Through.Epoch, c.Through.Seq) ||
 				!before(through, c.Through.Epoch, e.Seq) {
 				t.Fatalf("frame %d is not between %v and %v", e.Seq, through, c.Through)
 			}
@@ -67,7 +67,7 @@ func (w *world) changes() {
 	if !slices.Equal(got, want) {
 		t.Fatalf("after %v came\n%q, want\n%q", after, got, want)
 	}
-	if end := (EpochEnd{m.epoch, m.seq}); before(after, end.Epoch, end.Seq) && through != end {
+	if end := (EpochEnd{Epoch: m.epoch, Seq: m.seq}); before(after, end.Epoch, end.Seq) && through != end {
 		t.Fatalf("it ends at %v, the log at %v", through, end)
 	}
 }

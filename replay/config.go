@@ -40,6 +40,13 @@ type Config struct {
 
 	Retention      time.Duration // 0: position and tail only, nothing else is stored
 	RetentionBytes int64         // stored bytes before compression; 0: no limit
+	// Hold returns the last frame that may be trimmed, whatever the retention and TrimTo say; nil:
+	// any may be. It must not wait.
+	Hold func() EpochEnd
+
+	// References says that what is appended from now on has its references, if it has any. The log
+	// notes since when that is so. See Log.References.
+	References bool
 
 	// The log's shares of the memory budget, in bytes; 0: a default for small machines. What one
 	// Append commits should be well below an eighth of PebbleBytes.

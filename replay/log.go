@@ -41,6 +41,7 @@ type Range struct {
 	Oldest, Newest Mark // zero if the log holds no event
 	Retention      time.Duration
 	Gaps           []Gap // oldest first
+	References     *Mark // what comes after it has its references; nil: they are off
 	Events         int64
 	Bytes          int64 // of the stored parts, before Pebble compresses them
 }
@@ -86,6 +87,10 @@ func (l *Log) Progress() Progress {
 func (l *Log) Range() Range {
 	s := l.snap.Load()
 	r := Range{Retention: l.cfg.Retention, Gaps: s.gaps}
+	if s.references != nil {
+		since := s.export(*s.references)
+		r.References = &since
+	}
 	if s.Oldest != (format.Mark{}) {
 		held := s.Total.Minus(s.Trimmed)
 		r.Oldest, r.Newest, r.Events, r.Bytes = s.export(s.Oldest), s.export(s.Newest), held.Events, held.Bytes

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -56,7 +57,7 @@ func open(cfg Config, st *pebblestore.Store) (*Log, error) {
 	l.stored.encoder = enc
 	o := opener{log: l, cfg: &cfg, store: st, batch: st.Pebble().NewBatch(), snap: &snapshot{changed: make(chan struct{})}}
 	defer o.batch.Close()
-	for _, step := range []func() error{o.format, o.uidStore, o.streams, o.state, o.dictionaries, o.gaps, o.paths, o.fingerprintKey, o.openSpan} {
+	for _, step := range []func() error{o.format, o.uidStore, o.streams, o.state, o.dictionaries, o.gaps, o.references, o.paths, o.fingerprintKey, o.openSpan} {
 		if err := step(); err != nil {
 			return nil, err
 		}
@@ -302,6 +303,31 @@ func (o *opener) gaps() error {
 	}
 	if err := it.Error(); err != nil {
 		return fmt.Errorf("read the gaps: %w", err)
+	}
+	return nil
+}
+
+// references reads since when the log has references, and notes it if that begins or ends with this
+// start. It runs after state.
+func (o *opener) references() error {
+	v, ok, err := o.meta(format.MetaReferences)
+	if err != nil {
+		return err
+	}
+	s := o.snap
+	switch on := o.cfg.References; {
+	case ok && (on || o.cfg.ReadOnly):
+		since, err := format.DecodeReferencesMark(v)
+		if err != nil {
+			return corrupt(format.RangeMeta, 0, fmt.Errorf("%s: %w", format.MetaReferences, err))
+		}
+		s.references = &since
+	case ok:
+		return o.batch.Delete(format.MetaKey(format.MetaReferences), nil)
+	case on && !o.cfg.ReadOnly:
+		since := format.Mark{TimeUS: s.TimeUS, Place: format.Place{Epoch: s.Epoch, Seq: s.Seq, Op: math.MaxUint32}}
+		s.references = &since
+		return errors.Join(s.raiseVersion(o.batch), putMeta(o.batch, format.MetaReferences, format.AppendReferencesMark(nil, since)))
 	}
 	return nil
 }

@@ -23,6 +23,8 @@ type snapshot struct {
 	gaps    []Gap        // by TimeUS, all after floor
 	uses    []format.Use // dictionaries that the store has; the stored one is last
 
+	references *format.Mark // what comes after it has its references; nil: they are off
+
 	// tail holds the newest blocks, oldest first: exactly those with events after beforeTail.
 	tail       []*Block
 	tailBytes  int64

@@ -154,7 +154,7 @@ func (o *opener) gatherSpan(us int64) error {
 		bytes := int64(len(sealed)) + int64(x.PlainEnd[x.Events()-1]) + int64(x.ZstdEnd[x.Events()-1]) + 2*format.TrailerBytes
 		b := format.BlockEvents{Index: x}
 		if x.HasReferences {
-			if b.References, err = o.references(x); err != nil {
+			if b.References, err = o.referencesOf(x); err != nil {
 				return err
 			}
 		}
@@ -166,8 +166,8 @@ func (o *opener) gatherSpan(us int64) error {
 	return it.Error()
 }
 
-// references returns the references of a block that has some.
-func (o *opener) references(x *format.Index) (*format.References, error) {
+// referencesOf returns the references of a block that has some.
+func (o *opener) referencesOf(x *format.Index) (*format.References, error) {
 	key := x.Key()
 	sealed, ok, err := o.store.Value(format.TimeKey(format.RangeReferences, key))
 	if err == nil && !ok {

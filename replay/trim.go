@@ -3,6 +3,7 @@ package replay
 import (
 	"context"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -78,7 +79,11 @@ func (l *Log) trim(ctx context.Context, maxBytes int64) error {
 		if err != nil {
 			return fmt.Errorf("trim: %w", err)
 		}
-		if key = max(key, s.spanAfter(byBytes)); key <= s.Floor.TimeUS {
+		key, err = l.hold(s, max(key, s.spanAfter(byBytes)))
+		if err != nil {
+			return fmt.Errorf("trim: %w", err)
+		}
+		if key <= s.Floor.TimeUS {
 			return nil
 		}
 		if key > s.stable() {
@@ -96,6 +101,33 @@ func (l *Log) trim(ctx context.Context, maxBytes int64) error {
 		s = nil
 	}
 	return ctx.Err()
+}
+
+// hold returns key, or the last span or block before it that Config.Hold lets go.
+func (l *Log) hold(s *snapshot, key int64) (int64, error) {
+	if l.cfg.Hold == nil || key <= s.Floor.TimeUS {
+		return key, nil
+	}
+	last := l.cfg.Hold()
+	p := format.Place{Epoch: last.Epoch, Seq: last.Seq, Op: math.MaxUint32}
+	var us int64 // it has no event after this
+	switch {
+	case s.Newest.Place.Before(p):
+		return key, nil
+	case s.Floor.Place.Before(p):
+		next, err := l.blocks.findAfter(s, p)
+		if err != nil {
+			return 0, err
+		}
+		us = next - 1
+	}
+	if us >= key {
+		return key, nil
+	}
+	l.cfg.Logger.Warn("the log is not trimmed as it should be: the reference store has not read that far",
+		"read_epoch", last.Epoch, "read_seq", last.Seq)
+	held, err := l.lastBlockAt(s, us)
+	return s.spanBefore(held), err
 }
 
 // lastBlockAt returns the key of the last block that has no event after us; 0 if there is none.

@@ -8,7 +8,8 @@ package format
 // big-endian, so the first block at or after a time_us is one seek, and the one after a position is
 // one seek over the block pointers: epochs, unlike streams, are in the log's order.
 //
-//	01 name                      meta: format | state | streams | uid_store | dictionaries | fingerprint_key
+//	01 name                      meta: format | state | streams | uid_store | dictionaries |
+//	                             fingerprint_key | references
 //	02 ID:u32                    a dictionary that blocks in the log may be made with
 //	03 number:u32                source of references that the number stands for, from 1 on: collection:path
 //	08 time_us:u64               gap
@@ -31,8 +32,8 @@ package format
 // Numbers in values are little-endian. Each value but meta format (a big-endian u32 that all
 // versions can read) ends in a trailer. Its key is the number in the value's key: time_us, lastSeq,
 // the ID, the path's number, or 0 for meta. Meta format is 7, as the version in trailers, until the
-// log's first block with references: the batch that has it sets it to 8, and an older program then
-// refuses the log.
+// log is opened for references, or gets its first block with some: the batch that has that sets it
+// to 8, and an older program then refuses the log.
 //
 //	| value … | range:u8 | version:u8 | 0:u16 | xxhash64(key:u64be, value, range, version, 0):u64 |
 //

@@ -97,6 +97,7 @@ const (
 	MetaUIDs           = "uid_store"
 	MetaDictionaries   = "dictionaries"
 	MetaFingerprintKey = "fingerprint_key"
+	MetaReferences     = "references"
 )
 
 const (

@@ -105,6 +105,16 @@ func appendTotals(dst []byte, t Totals) []byte {
 
 func (d *decoder) totals() Totals { return Totals{d.int64(), d.int64(), d.int64()} }
 
+// AppendReferencesMark appends the value of MetaReferences, without trailer: what comes after m has
+// its references.
+func AppendReferencesMark(dst []byte, m Mark) []byte { return appendMark(dst, m) }
+
+// DecodeReferencesMark decodes what AppendReferencesMark appended.
+func DecodeReferencesMark(b []byte) (Mark, error) {
+	d := &decoder{b: b}
+	return d.mark(), d.end()
+}
+
 // AppendState appends the value of MetaState, without trailer.
 func AppendState(dst []byte, s *State) []byte {
 	dst = binary.LittleEndian.AppendUint32(dst, s.Epoch)
