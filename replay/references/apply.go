@@ -123,6 +123,52 @@ func (s *Store) Begin(basis string, from Position) error {
 	return nil
 }
 
+// Rebase says that the rows depend on another basis from now on, and are right: the generation goes
+// on.
+func (s *Store) Rebase(basis string) error {
+	if s.cfg.ReadOnly {
+		return fmt.Errorf("change the basis: %w", errReadOnly)
+	}
+	s.commits.mu.Lock()
+	defer s.commits.mu.Unlock()
+	g := s.Generation()
+	if g.Number == 0 {
+		return errors.New("change the basis: no generation was begun")
+	}
+	g.Basis = basis
+	batch := s.db.Pebble().NewBatch()
+	defer batch.Close()
+	if err := batch.Set(metaKey(metaGeneration), appendGeneration(nil, &g), nil); err != nil {
+		return s.fail("change the basis", err)
+	}
+	if err := s.db.Commit(batch, true); err != nil {
+		return fmt.Errorf("change the basis: %w", err)
+	}
+	s.commits.generation.Store(&g)
+	return nil
+}
+
+// syncIdle syncs what Apply did not, if that is a while ago.
+func (s *Store) syncIdle() error {
+	s.commits.mu.Lock()
+	defer s.commits.mu.Unlock()
+	at := s.commits.state.Load()
+	if *s.commits.synced.Load() == at.position || time.Since(s.commits.syncedAt) < syncInterval {
+		return nil
+	}
+	batch := s.db.Pebble().NewBatch()
+	defer batch.Close()
+	if err := batch.Set(metaKey(metaState), appendState(nil, at), nil); err != nil {
+		return s.fail("sync references", err)
+	}
+	if err := s.db.Commit(batch, true); err != nil {
+		return fmt.Errorf("sync references: %w", err)
+	}
+	s.commits.syncedAt = time.Now()
+	s.commits.synced.Store(&at.position)
+	return nil
+}
+
 // signal wakes whoever waits for c, or next does.
 func signal(c chan struct{}) {
 	select {

@@ -8,7 +8,7 @@ type Operation uint8
 // The operations.
 const (
 	_             Operation = iota
-	Create                  // of a record
+	Create                  // of a record; the first three are as translate has them
 	Update                  // of a record
 	Delete                  // of a record
 	DeleteAccount           // #account with the status deleted: all of its records are gone
@@ -57,7 +57,7 @@ type Reference struct {
 type Change struct {
 	Operation Operation
 	// Seq is the relay's number of the frame; 0: the change is not the relay's, as Import, what
-	// follows it, and Purge.
+	// follows it, and Purge. Gap may have 0.
 	Seq     int64
 	Account uint64 // UID of the DID
 	Record  uint64 // UID of the AT URI; creates, updates and deletes only

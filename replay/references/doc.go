@@ -19,16 +19,16 @@
 //
 // # What the log must hold
 //
-// To roll forward, the caller makes a Batch of each block, or of its part behind Position, with a
-// Change for each event and gap, in the log's order and with nothing that the log does not hold:
+// Follow makes a Batch of each block, or of its part behind Position, with a Change for each event
+// and gap, in the log's order and with nothing that the log does not hold:
 //
 //   - of a create or update the references column: path, subject and authority of each reference
 //     that the record has, in its order, cut to the limits as Hydrate was given them. What an
 //     update had is kept apart from what it has: it is a result, not an input.
 //   - of each op the UIDs of DID and AT URI, operation and seq, from the index; the rev from the
 //     event's JSON;
-//   - of an #account whose status is deleted the time in its JSON; of a #sync its rev and stamp; of
-//     a gap its stamp, at its place between the blocks.
+//   - of an #account whose status is deleted the time in its JSON; of a gap its stamp, at its place
+//     between the blocks. A #sync has no event in the log yet, and so makes no change.
 //
 // Had and Repeated are in the column for readers. To roll forward they are not needed, as Hydrate
 // gives them again; a checker may compare.

@@ -262,11 +262,11 @@ func (h *hydration) fetch(s *Store) error {
 func (h *hydration) change(c *Change) (found bool, err error) {
 	c.Had, c.Repeated, c.Arrival = nil, false, 0
 	p := h.pending
-	p.sync = p.sync || c.Seq == 0
 	if c.Operation == Gap {
 		p.state.inexactUS = cmp.Or(p.state.inexactUS, c.TimeUS)
 		return false, nil
 	}
+	p.sync = p.sync || c.Seq == 0
 	state := h.account(c.Account)
 	before := state
 	switch c.Operation {

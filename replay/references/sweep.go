@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 )
@@ -14,9 +15,11 @@ const maxSweepRows = 4096
 // minSweepRange is how many rows that follow each other go by one range deletion.
 const minSweepRange = 32
 
-// Run sweeps what deleted, purged and imported accounts have left, until ctx ends; that is no
-// error. What is swept reads as absent before.
+// Run sweeps what deleted, purged and imported accounts have left, and syncs what Apply has left
+// when nothing comes, until ctx ends; that is no error. What is swept reads as absent before.
 func (s *Store) Run(ctx context.Context) error {
+	tick := time.NewTicker(syncInterval)
+	defer tick.Stop()
 	for ctx.Err() == nil {
 		more, err := s.sweep()
 		if err != nil {
@@ -28,14 +31,29 @@ func (s *Store) Run(ctx context.Context) error {
 		if s.cfg.hooks.idle != nil {
 			s.cfg.hooks.idle()
 		}
-		select {
-		case <-s.sweeps:
-		case <-s.Failed():
-			return s.Err()
-		case <-ctx.Done():
+		if err := s.idle(ctx, tick.C); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// idle waits until there is something to sweep, or ctx ends.
+func (s *Store) idle(ctx context.Context, tick <-chan time.Time) error {
+	for {
+		select {
+		case <-tick:
+			if err := s.syncIdle(); err != nil {
+				return err
+			}
+		case <-s.sweeps:
+			return nil
+		case <-s.Failed():
+			return s.Err()
+		case <-ctx.Done():
+			return nil
+		}
+	}
 }
 
 // sweep makes one step. more says that there may be another.
