@@ -29,6 +29,24 @@ type cursorsJSON struct {
 	RetentionS int64     `json:"retention_s"`
 	Gaps       []gapJSON `json:"gaps"` // the newest maxListedGaps, oldest first
 	GapsTotal  int       `json:"gaps_total"`
+	// since when events have their references; absent: they are off
+	References *referencesJSON `json:"references,omitempty"`
+}
+
+type referencesJSON struct {
+	Since *markJSON `json:"since"` // null: the log is empty
+}
+
+// newReferencesJSON returns where the events that the log holds begin to have references.
+func newReferencesJSON(rng *replay.Range) *referencesJSON {
+	since := rng.References
+	switch {
+	case since == nil:
+		return nil
+	case since.TimeUS < rng.Oldest.TimeUS || since.TimeUS == 0:
+		return &referencesJSON{newMarkJSON(rng.Oldest)}
+	}
+	return &referencesJSON{&markJSON{TimeUS: since.TimeUS + 1, Cursor: since.Position.String()}}
 }
 
 func newMarkJSON(m replay.Mark) *markJSON {
@@ -48,6 +66,7 @@ func (s *Server) handleCursors(w http.ResponseWriter, _ *http.Request) {
 		RetentionS: int64(rng.Retention.Seconds()),
 		Gaps:       make([]gapJSON, len(gaps)),
 		GapsTotal:  len(rng.Gaps),
+		References: newReferencesJSON(&rng),
 	}
 	for i, g := range gaps {
 		answer.Gaps[i] = gapJSON{From: g.From.String(), To: g.To.String(), TimeUS: g.TimeUS}

@@ -19,11 +19,12 @@ import (
 	"millrace/intern"
 	"millrace/intern/kv/pebblekv"
 	"millrace/replay"
+	"millrace/replay/references"
 )
 
 func backupCommand() *command {
 	return &command{
-		name: "millrace backup", summary: "copy the event log and the embedded UID store, also of a running server",
+		name: "millrace backup", summary: "copy the event log, the embedded UID store and the reference store, also of a running server",
 		about: `A running server makes the copy itself: it is asked over its --metrics-listen address, which it leaves,
 with a secret, in DIR/control.json. Whoever may read that file may ask. Without a running server the
 stores are opened and copied here. The copy is a data directory: docs/operations.md says how to restore it.`,
@@ -129,11 +130,26 @@ func (c *backupConfig) copyStopped(dir string) (*backupManifest, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := copyReferences(source.referencesDir(), filepath.Join(dir, "refs")); err != nil {
+		return nil, err
+	}
 	if _, err := os.Stat(source.internDir()); errors.Is(err, os.ErrNotExist) {
 		return m, nil // --intern=off, or UIDs are kept elsewhere
 	}
 	m.UIDStore, err = copyUIDs(source.internDir(), filepath.Join(dir, "intern"))
 	return m, err
+}
+
+// copyReferences copies the reference store in from, if there is one; no process has it open.
+func copyReferences(from, to string) (err error) {
+	if _, err := os.Stat(from); errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	store, err := references.Open(references.Config{Dir: from})
+	if err != nil {
+		return err
+	}
+	return errors.Join(store.Checkpoint(to), store.Close())
 }
 
 // copyUIDs copies the embedded UID store in from, which no process has open, and returns its ID.

@@ -137,18 +137,23 @@ func fromHere(r *http.Request) bool {
 	return err == nil && to.Addr().Unmap() == remote.Addr().Unmap()
 }
 
-// backUp copies the log and then the UID store, so that each UID in the copy of the log is in that
-// of the store.
+// backUp copies the reference store, the log and then the UID store: what the first lacks the log
+// has, and each UID in the copies is in that of the UID store.
 func (d *daemon) backUp(to string) (*backupManifest, error) {
 	if !filepath.IsAbs(to) {
 		return nil, fmt.Errorf("%.200q is no absolute path", to)
 	}
-	for _, ours := range []string{d.cfg.logDir(), d.cfg.internDir()} {
+	for _, ours := range []string{d.cfg.logDir(), d.cfg.internDir(), d.cfg.referencesDir()} {
 		if isWithin(to, ours) {
 			return nil, advise(fmt.Errorf("%s is within %s", to, ours), "Name a directory outside of the stores with --to.")
 		}
 	}
 	m, err := makeBackup(filepath.Clean(to), func(dir string) (*backupManifest, error) {
+		if d.refs != nil {
+			if err := d.refs.Checkpoint(filepath.Join(dir, "refs")); err != nil {
+				return nil, err
+			}
+		}
 		at, err := d.log.Checkpoint(filepath.Join(dir, "log"))
 		if err != nil {
 			return nil, err

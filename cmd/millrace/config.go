@@ -42,6 +42,8 @@ type config struct {
 	internTimeout time.Duration
 	uidPrefixBits int
 
+	references choice
+
 	dictionary string
 	memory     byteSize
 
@@ -110,6 +112,7 @@ carry a unit (KiB, MiB, GiB, kB, MB, GB); durations are Go's (90s, 36h).`,
 			{"The relay", []string{"relay-cursor", "new-epoch", "epoch-patience", "collections"}},
 			{"Storage", []string{"retention-bytes", "min-free-disk", "zstd-dictionary"}},
 			{"UIDs", []string{"intern", "intern-scope", "uid-prefix-bits", "intern-timeout", "fdb-cluster-file"}},
+			{"References", []string{"references"}},
 			{"Subscribers", []string{"max-connections", "max-connections-per-ip", "max-events-per-second", "trusted-proxies", "slow-timeout"}},
 			{"Operating", []string{"metrics-listen", "log-level", "log-format", "shutdown-timeout"}},
 		},
@@ -117,6 +120,7 @@ carry a unit (KiB, MiB, GiB, kB, MB, GB); durations are Go's (90s, 36h).`,
 		more: func(w io.Writer) {
 			_, c := newServeFlags()
 			memoryShares(c.memory).print(w, c.memory)
+			memoryShares(c.memory).withReferences().printReferences(w)
 		},
 		run: runServe,
 	}
@@ -126,6 +130,7 @@ func newServeFlags() (*flag.FlagSet, *config) {
 	c := &config{
 		intern:      choice{"pebble", []string{"pebble", "fdb", "off"}},
 		internScope: choice{"all", []string{"all", "dids"}},
+		references:  choice{"off", []string{"on", "off"}},
 		memory:      256 << 20,
 		minFreeDisk: 2 << 30,
 		logFormat:   choice{"text", []string{"text", "json"}},
@@ -147,7 +152,7 @@ func (c *config) registerSource(fs *flag.FlagSet) {
 }
 
 func (c *config) registerStores(fs *flag.FlagSet) {
-	fs.StringVar(&c.dataDir, "data-dir", "./data", "directory of the event log and the embedded UID store (`DIR`)")
+	fs.StringVar(&c.dataDir, "data-dir", "./data", "directory of the event log, the embedded UID store and the reference store (`DIR`)")
 	fs.DurationVar(&c.retention, "retention", 36*time.Hour, "how long events stay for replay (`duration`); 0 keeps only the position on disk and the\nnewest events in memory")
 	fs.Var(&c.retentionBytes, "retention-bytes", "trim the oldest events when the log takes more than this (`size`; 0: no limit)")
 	fs.Var(&c.intern, "intern", "where UIDs come from: pebble (embedded), fdb (FoundationDB, in a binary built with\n-tags fdb) or off")
@@ -155,6 +160,7 @@ func (c *config) registerStores(fs *flag.FlagSet) {
 	fs.StringVar(&c.fdbCluster, "fdb-cluster-file", "", "cluster `file` of FoundationDB, with --intern=fdb")
 	fs.DurationVar(&c.internTimeout, "intern-timeout", 5*time.Second, "longest time one transaction of the UID store may take (`duration`)")
 	fs.IntVar(&c.uidPrefixBits, "uid-prefix-bits", 14, "bits of a UID that name its sequence (`number`); fixed when a store is made")
+	fs.Var(&c.references, "references", "note what records point at: DIDs and AT URIs get UIDs, and deletes know what they\ndeleted; needs --intern-scope=all, and a --retention above 0")
 	fs.StringVar(&c.dictionary, "zstd-dictionary", dictionaryJetstream, "`jetstream|builtin|FILE` names the zstd dictionary of stored events. Clients can ask for\nany that is served; the stored one costs nothing to send")
 	fs.Var(&c.minFreeDisk, "min-free-disk", "below this much free disk (`size`) millrace is not ready, trims early, and then stops reading\nthe relay until there is room")
 }
@@ -232,6 +238,9 @@ func (c *config) validate() error {
 	}
 	if c.intern.value == "fdb" && !hasFoundation {
 		return errNoFoundation
+	}
+	if err := c.validateReferences(); err != nil {
+		return err
 	}
 	return c.validateAddresses()
 }

@@ -31,13 +31,14 @@ const raiseOpenFiles = "Raise it: LimitNOFILE=65536 in the systemd unit, --ulimi
 // descriptors says how many file descriptors each part may have.
 type descriptors struct {
 	limit       int // of the process
-	storeFiles  int // of each of the two stores
+	storeFiles  int // of each store
 	handshakes  int
 	subscribers int
 }
 
-// shareDescriptors divides a limit of open files. Its error says that it is too low.
-func shareDescriptors(limit uint64) (descriptors, error) {
+// shareDescriptors divides a limit of open files, with so many stores. Its error says that it is too
+// low.
+func shareDescriptors(limit uint64, stores int) (descriptors, error) {
 	d := descriptors{limit: int(min(limit, 1<<30))} // it may be RLIM_INFINITY
 	if d.limit < minDescriptors {
 		return d, advise(fmt.Errorf("the limit of open files is %d; millrace needs %d, and one more for each subscriber",
@@ -45,7 +46,7 @@ func shareDescriptors(limit uint64) (descriptors, error) {
 	}
 	d.storeFiles = min(max(d.limit/8, minStoreFiles), maxStoreFiles)
 	d.handshakes = min(d.limit/8, maxHandshakes)
-	d.subscribers = d.limit - ownDescriptors - metricsConnections - 2*d.storeFiles - d.handshakes
+	d.subscribers = d.limit - ownDescriptors - metricsConnections - stores*d.storeFiles - d.handshakes
 	return d, nil
 }
 

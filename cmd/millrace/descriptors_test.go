@@ -30,11 +30,11 @@ func TestShareDescriptors(t *testing.T) {
 		{22_644, descriptors{limit: 22_644, storeFiles: 1000, handshakes: 512, subscribers: 20_000}},
 		{1<<64 - 1, descriptors{limit: 1 << 30, storeFiles: 1000, handshakes: 512, subscribers: 1<<30 - 2644}},
 	} {
-		if got, err := shareDescriptors(tt.limit); got != tt.want || err != nil {
+		if got, err := shareDescriptors(tt.limit, 2); got != tt.want || err != nil {
 			t.Errorf("%d: %+v, %v; want %+v", tt.limit, got, err, tt.want)
 		}
 	}
-	_, err := shareDescriptors(minDescriptors - 1)
+	_, err := shareDescriptors(minDescriptors-1, 2)
 	var has *advised
 	if !errors.As(err, &has) || !strings.Contains(err.Error(), "511") || !strings.Contains(has.advice, "LimitNOFILE=") {
 		t.Errorf("too low: %v", err)
@@ -85,7 +85,7 @@ func openFilesOf(t *testing.T, pid int) int {
 // and connections to --metrics-listen. The log goes on, and what there is is served.
 func TestFewDescriptors(t *testing.T) {
 	t.Parallel()
-	files, err := shareDescriptors(minDescriptors)
+	files, err := shareDescriptors(minDescriptors, 2)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -38,6 +38,9 @@ func TestServeFlags(t *testing.T) {
 		{name: "choice", args: []string{"--intern", "redis"}, err: "pebble, fdb, off"},
 		{name: "proxies", args: []string{"--trusted-proxies", "10.0.0.1,fd00::/8"}},
 		{name: "bad proxy", args: []string{"--trusted-proxies", "nginx"}, err: "10.0.0.0/8"},
+		{name: "references without UIDs", args: []string{"--references=on", "--intern=off"}, err: "--references=on needs UIDs"},
+		{name: "references of DIDs only", args: []string{"--references=on", "--intern-scope=dids"}, err: "--intern-scope=dids"},
+		{name: "references without a log", args: []string{"--references=on", "--retention=0"}, err: "--retention"},
 		{name: "negative duration", args: []string{"--retention=-1h"}, err: "--retention"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -110,7 +113,7 @@ func TestServeHelp(t *testing.T) {
 	for _, want := range []string{
 		"--relay URL", "MILLRACE_RELAY", "--relay-cursor", "--new-epoch", "--epoch-patience", "--data-dir", "--listen",
 		"--metrics-listen", "--retention", "--retention-bytes", "--collections", "--intern", "--intern-scope",
-		"--fdb-cluster-file", "--intern-timeout", "--uid-prefix-bits", "--zstd-dictionary", "--memory", "--max-connections",
+		"--fdb-cluster-file", "--intern-timeout", "--uid-prefix-bits", "--references", "With --references=on 34 MiB", "--zstd-dictionary", "--memory", "--max-connections",
 		"--max-connections-per-ip", "--max-events-per-second", "--trusted-proxies", "--slow-timeout", "--shutdown-timeout", "--min-free-disk",
 		"--log-format", "--log-level", "How --memory 256MiB is shared out", "there is room for 2,179.",
 	} {
@@ -125,6 +128,9 @@ func TestServeHelp(t *testing.T) {
 	}
 	if s.clients < 1_835_000 {
 		t.Errorf("clients have %d bytes: no room for the largest filter, see TestLargestFilterFitsTheSmallestBudget", s.clients)
+	}
+	if r := s.withReferences(); r.inFlight+r.tail+r.cache+r.log+r.uids+r.strings+r.clients+r.garbage+r.fixed+r.references+r.overlay != sum {
+		t.Errorf("with references the shares are %+v, which add up to another sum than %d", r, sum)
 	}
 	if heap := s.inFlight + s.tail + s.cache + s.strings + s.clients; s.goLimit(minMemory) <= heap {
 		t.Errorf("the Go runtime's limit %d leaves nothing beside %d of live heap", s.goLimit(minMemory), heap)

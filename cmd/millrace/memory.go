@@ -32,6 +32,10 @@ type shares struct {
 	clients  int64 // filters, options and buffers of subscribers
 	garbage  int64 // what the Go runtime has yet to collect
 	fixed    int64
+
+	// with --references=on only
+	references int64 // Pebble of the reference store: memtables and block cache
+	overlay    int64 // changes on their way into it, and accounts
 }
 
 // memoryShares divides the budget: what is not fixed, in twentieths.
@@ -50,6 +54,24 @@ func memoryShares(total byteSize) shares {
 	}
 }
 
+// withReferences takes the shares of the reference store, a fifth, from those of which other parts
+// have most.
+func (s shares) withReferences() shares {
+	part := s.clients
+	s.tail, s.cache, s.log, s.uids = s.tail-part, s.cache-part, s.log-part, s.uids-part
+	s.references, s.overlay = 3*part, part
+	return s
+}
+
+// shares divides the budget as the other flags ask.
+func (c *config) shares() shares {
+	s := memoryShares(c.memory)
+	if c.referencesOn() {
+		s = s.withReferences()
+	}
+	return s
+}
+
 // subscribers is how many there is room for.
 func (s shares) subscribers() int { return int(s.garbage / 4 * 3 / subscriberBytes) }
 
@@ -63,7 +85,7 @@ func (s shares) frameJSON() int64 { return ingest.FrameJSONBytes(s.inFlight) }
 // goLimit is what remains for the Go runtime: Pebble keeps its memtables and block cache outside of
 // it, as the program's own pages are. An eighth is what malloc loses between blocks.
 func (s shares) goLimit(total byteSize) int64 {
-	return int64(total) - (s.log+s.uids)/8*9 - programBytes
+	return int64(total) - (s.log+s.uids+s.references)/8*9 - programBytes
 }
 
 func (s shares) print(w io.Writer, total byteSize) {
@@ -89,4 +111,11 @@ func (s shares) print(w io.Writer, total byteSize) {
 		"there is room for %s. One more is turned away with 503, as by --max-connections.\n"+
 		"The last quarter is for events that are being written to subscribers that catch up.\n",
 		subscriberBytes>>10, thousands(int64(s.subscribers())))
+}
+
+// printReferences says what --references=on changes.
+func (s shares) printReferences(w io.Writer) {
+	fmt.Fprintf(w, "With --references=on %.0f MiB are the reference store's Pebble's, and %.0f MiB for changes on their way into it.\n"+
+		"The tail, the decoded blocks, the event log's Pebble and the UID store's each give a quarter of that.\n",
+		float64(s.references)/(1<<20), float64(s.overlay)/(1<<20))
 }

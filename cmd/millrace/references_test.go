@@ -20,6 +20,7 @@ import (
 	"millrace/intern"
 	"millrace/intern/kv/simkv"
 	"millrace/replay"
+	"millrace/replay/references"
 	"millrace/translate"
 )
 
@@ -58,6 +59,13 @@ type referenceLog struct {
 func (l *referenceLog) Progress() replay.Progress               { return replay.Progress{Epoch: 1} }
 func (l *referenceLog) StreamOfEpoch(e uint32) translate.Stream { return translate.Stream(e) }
 func (l *referenceLog) Append(...*replay.Block) error           { return nil }
+func (l *referenceLog) PathNumber([]byte) (uint32, bool)        { return 1, true }
+
+// noReferences is a reference store that knows nothing.
+type noReferences struct{}
+
+func (noReferences) Hydrate(context.Context, *references.Batch) error { return nil }
+func (noReferences) Apply(*references.Batch) error                    { return nil }
 
 func (l *referenceLog) Seal(in replay.Input) (*replay.Block, error) {
 	b := in.Batch
@@ -105,7 +113,7 @@ func TestReferenceUIDs(t *testing.T) {
 	log := &referenceLog{t: t, reader: open(-1), seen: make(map[string]int), uidOf: make(map[string]uint64)}
 	store.SetFaults(simkv.Faults{Conflict: 0.1, UnknownApplied: 0.1, UnknownLost: 0.1, UnknownLate: 0.1, LateBy: time.Millisecond})
 	p, err := ingest.New(ingest.Config{
-		Log: log, References: true, InFlightBytes: 8 << 20,
+		Log: log, References: noReferences{}, InFlightBytes: 8 << 20,
 		NewResolver: func() ingest.Resolver { return &batchResolver{interner: writer} },
 	})
 	if err != nil {

@@ -21,6 +21,7 @@ import (
 	"millrace/dict"
 	"millrace/public"
 	"millrace/replay"
+	"millrace/replay/references"
 )
 
 // daemon is the built parts of `millrace serve`.
@@ -36,6 +37,7 @@ type daemon struct {
 	uids        *uidStore // nil: --intern=off
 	uidsAtStart uint64    // given out before
 	log         *replay.Log
+	refs        *references.Store // nil: --references=off
 	pipeline    *ingest.Pipeline
 	client      *consume.Client
 	disk        *diskWatch
@@ -60,7 +62,7 @@ func runServe(ctx context.Context, args []string, _, stderr io.Writer) error {
 	}
 	tidyMalloc()
 	debug.SetGCPercent(gcPercent)
-	debug.SetMemoryLimit(memoryShares(cfg.memory).goLimit(cfg.memory))
+	debug.SetMemoryLimit(cfg.shares().goLimit(cfg.memory))
 	logger := newLogger(cfg, stderr)
 	d, err := newDaemon(ctx, cfg, logger)
 	if ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.Cause(ctx))) {
@@ -114,10 +116,14 @@ func newDaemon(ctx context.Context, cfg *config, logger *slog.Logger) (d *daemon
 	if err != nil {
 		return d, err
 	}
-	if d.files, err = shareDescriptors(limit); err != nil {
+	stores := 2
+	if cfg.referencesOn() {
+		stores++
+	}
+	if d.files, err = shareDescriptors(limit, stores); err != nil {
 		return d, err
 	}
-	share := memoryShares(cfg.memory)
+	share := cfg.shares()
 	if err := d.openStores(ctx, share); err != nil {
 		return d, err
 	}
@@ -166,13 +172,33 @@ func (d *daemon) openStores(ctx context.Context, share shares) error {
 			return err
 		}
 	}
-	d.log, err = replay.Open(replay.Config{
+	if err := d.openLog(host, share); err != nil {
+		return err
+	}
+	basis, err := d.referencesBasis(ctx)
+	if err != nil {
+		return err
+	}
+	restored, err := d.finishRestore(ctx)
+	if err != nil {
+		return err
+	}
+	if !restored {
+		basis = ""
+	}
+	return d.openReferences(ctx, share, basis)
+}
+
+func (d *daemon) openLog(host string, share shares) (err error) {
+	cfg := d.cfg
+	log := replay.Config{
 		Dir:            cfg.logDir(),
 		Relay:          host,
 		NewEpoch:       cfg.newEpoch,
 		UIDStore:       d.uids.storeID(),
 		Retention:      cfg.retention,
 		RetentionBytes: int64(cfg.retentionBytes),
+		References:     cfg.referencesOn(),
 		TailBytes:      share.tail,
 		CacheBytes:     share.cache,
 		PebbleBytes:    share.log,
@@ -183,11 +209,12 @@ func (d *daemon) openStores(ctx context.Context, share shares) error {
 		FrameAge:       func() (time.Duration, bool) { return d.pipeline.FrameAge() },
 		Logger:         d.logger.With("part", "replay"),
 		Registerer:     d.registry,
-	})
-	if err != nil {
-		return adviseDataDir(err, cfg.dataDir)
 	}
-	return d.finishRestore(ctx)
+	if cfg.referencesOn() {
+		log.Hold = d.holdLog
+	}
+	d.log, err = replay.Open(log)
+	return adviseDataDir(err, cfg.dataDir)
 }
 
 func (d *daemon) buildIngest(share shares) error {
@@ -208,6 +235,9 @@ func (d *daemon) buildIngest(share shares) error {
 	}
 	if d.uids != nil {
 		pipeline.NewResolver = func() ingest.Resolver { return &batchResolver{interner: d.uids.interner} }
+	}
+	if d.refs != nil {
+		pipeline.References = d.refs
 	}
 	var err error
 	if d.pipeline, err = ingest.New(pipeline); err != nil {
@@ -315,6 +345,9 @@ func (d *daemon) run(ctx context.Context) error {
 	})
 	g.Go(func() error { return d.log.Run(gctx) })
 	g.Go(func() error { return d.uids.run(gctx) })
+	if d.refs != nil {
+		g.Go(func() error { return d.refs.Run(gctx) })
+	}
 	g.Go(func() error { return d.disk.Run(gctx) })
 	// until goodbye
 	g.Go(func() error { return d.server.Serve(context.WithoutCancel(ctx), d.publicListener) })
@@ -393,6 +426,11 @@ func (d *daemon) close() {
 	if d.log != nil {
 		if err := d.log.Close(); err != nil {
 			d.logger.Error("the log could not be closed", "err", err)
+		}
+	}
+	if d.refs != nil {
+		if err := d.refs.Close(); err != nil {
+			d.logger.Error("the reference store could not be closed", "err", err)
 		}
 	}
 	if err := d.uids.close(); err != nil {

@@ -122,6 +122,11 @@ func (c *committer) flush(all bool) error {
 		m.stages[stageCommit].done(start)
 		m.groupBlocks.Observe(float64(len(c.blocks)))
 	}
+	if c.p.cfg.References != nil {
+		if err := c.p.apply(c.jobs); err != nil {
+			return err
+		}
+	}
 	c.p.landed(c.jobs)
 	for _, j := range c.jobs {
 		c.p.room.Release(j.room)

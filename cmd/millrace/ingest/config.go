@@ -20,6 +20,7 @@ type Log interface {
 	StreamOfEpoch(epoch uint32) translate.Stream
 	Seal(in replay.Input) (*replay.Block, error)
 	Append(blocks ...*replay.Block) error
+	PathNumber(source []byte) (number uint32, ok bool)
 }
 
 // Resolver gives the events and references of a batch their UIDs, durable before it returns. It
@@ -33,7 +34,7 @@ type Config struct {
 	Log           Log
 	NewResolver   func() Resolver // one per goroutine; nil: events get no UIDs
 	Collections   []string        // exact NSIDs or prefixes that end in ".*"; none: all
-	References    bool            // batches have the references of records
+	References    References      // nil: nobody asks what records point at
 	InFlightBytes int64           // memory for what is between the relay's socket and the disk
 	AppendBytes   int             // of blocks that share one sync, about; 0: 8 MiB
 	Now           func() time.Time
@@ -65,6 +66,8 @@ func (c Config) validate() error {
 	switch {
 	case c.Log == nil:
 		return errors.New("ingest: field Log: must be set")
+	case c.References != nil && c.NewResolver == nil:
+		return errors.New("ingest: field References: needs NewResolver")
 	case c.InFlightBytes <= 0:
 		return fmt.Errorf("ingest: field InFlightBytes: %d is not positive", c.InFlightBytes)
 	case c.AppendBytes < 0:

@@ -1,7 +1,7 @@
 // Package ingest takes frames from the relay to the durable log: each once, in the relay's order.
 //
-//	Handle ──▶ job ──▶ translate ──▶ order, stamp ──▶ intern ──▶ seal ──▶ commit ──▶ Log
-//	           one     parallel      one              parallel   parallel  one
+//	Handle ──▶ job ──▶ translate ──▶ order, stamp ──▶ intern ──▶ hydrate ──▶ seal ──▶ commit ──▶ Log
+//	           one     parallel      one              parallel   one         parallel  one
 //
 // # Jobs
 //
@@ -15,8 +15,10 @@
 // # Stages
 //
 // Workers translate and seal. One goroutine takes the jobs in the relay's order and stamps them.
-// Several ask the resolvers for UIDs. One commits: sealed jobs that follow each other share one
-// sync.
+// Several ask the resolvers for UIDs. With Config.References one takes the jobs in the relay's order
+// again, and fills in what deletes and updates had; without, there is no such stage. One commits:
+// sealed jobs that follow each other share one sync. What is in the log is then taken over into the
+// reference store.
 //
 // # Concurrency
 //
@@ -34,6 +36,6 @@
 //
 // # Failures
 //
-// A frame on which translation panics is dropped and counted. An error of a resolver or of the log
-// ends Run with that error.
+// A frame on which translation panics is dropped and counted. An error of a resolver, of the log or
+// of the reference store ends Run with that error.
 package ingest

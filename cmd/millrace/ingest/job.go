@@ -24,11 +24,13 @@ type job struct {
 
 	from, to int // the frames that batch covers
 	batch    translate.Batch
+	changes  changes // with Config.References
 	block    *replay.Block
 
 	done chan struct{} // nil: the job goes back to the pool; else closed once its block is durable
 
 	translated chan struct{} // one token when batch is filled
+	interned   chan struct{} // one token when its changes are gathered, with Config.References
 	sealed     chan error    // one token when block is made, or why it is not
 }
 
@@ -39,7 +41,7 @@ type frameRef struct {
 }
 
 func newJob() *job {
-	return &job{translated: make(chan struct{}, 1), sealed: make(chan error, 1)}
+	return &job{translated: make(chan struct{}, 1), interned: make(chan struct{}, 1), sealed: make(chan error, 1)}
 }
 
 // add copies a frame in.
@@ -64,6 +66,7 @@ func (j *job) reset(keepBytes int) {
 	j.from, j.to = 0, 0
 	j.batch.Release(keepBytes)
 	j.batch.Reset()
+	j.changes.reset(keepBytes)
 }
 
 // translate fills the batch with the frames from j.to on, until all are in it or it has limit bytes

@@ -15,6 +15,8 @@ type metrics struct {
 	events      [translate.NumEventKinds]prometheus.Counter
 	drops       [translate.NumReasons]prometheus.Counter
 	filtered    prometheus.Counter
+	excess      prometheus.Counter
+	hadDropped  prometheus.Counter
 	panics      prometheus.Counter
 	blocked     prometheus.Counter
 	blockEvents prometheus.Histogram
@@ -40,6 +42,12 @@ func newMetrics(reg prometheus.Registerer, p *Pipeline) *metrics {
 	m := &metrics{
 		filtered: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "millrace_translate_filtered_total", Help: "Ops left out because of --collections.",
+		}),
+		excess: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "millrace_translate_excess_references_total", Help: "References left out because their record, frame or path is beyond a limit.",
+		}),
+		hadDropped: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "millrace_pipeline_had_dropped_total", Help: "References of deleted records left out because their block had too many.",
 		}),
 		panics: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "millrace_translate_panics_total", Help: "Frames dropped because translating them hit a bug.",
@@ -87,7 +95,7 @@ func newMetrics(reg prometheus.Registerer, p *Pipeline) *metrics {
 		Name: "millrace_relay_lag_seconds", Help: "How old frames were when they came, by their own time: median of the newest blocks of the last minute.",
 	}, func() float64 { return p.RelayLag().Seconds() })
 	if reg != nil {
-		reg.MustRegister(relayLag, frames, events, drops, stages, m.filtered, m.panics, m.blocked, m.blockEvents, m.age, m.groupBlocks, waits, inFlight, queues)
+		reg.MustRegister(relayLag, frames, events, drops, stages, m.filtered, m.excess, m.hadDropped, m.panics, m.blocked, m.blockEvents, m.age, m.groupBlocks, waits, inFlight, queues)
 	}
 	return m
 }
@@ -109,4 +117,5 @@ func (m *metrics) translated(b *translate.Batch) {
 		add(m.drops[i], n)
 	}
 	add(m.filtered, b.Counts.Filtered)
+	add(m.excess, b.Counts.ExcessReferences)
 }

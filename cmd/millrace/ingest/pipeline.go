@@ -64,6 +64,8 @@ type Pipeline struct {
 	interns chan *job   // stamped, to get UIDs
 	seals   chan *job   // stamped, with UIDs, to be sealed
 	commits chan *job   // the same jobs in order
+	// likewise, to be hydrated once they have UIDs; nil: references are off
+	hydrates chan *job
 
 	gate  gate     // closed while the disk is short
 	relay relayLag // how old frames are when they come
@@ -104,6 +106,9 @@ func New(cfg Config) (*Pipeline, error) {
 		commits:    make(chan *job, jobsInFlight),
 		stamper:    replay.NewStamper(cfg.Log.Progress().TimeUS, cfg.Now),
 		frameBytes: int(FrameJSONBytes(cfg.InFlightBytes)),
+	}
+	if cfg.References != nil {
+		p.hydrates = make(chan *job, jobsInFlight)
 	}
 	p.room = semaphore.NewWeighted(int64(p.frameBytes))
 	p.metrics = newMetrics(cfg.Registerer, p)
@@ -348,6 +353,12 @@ func (p *Pipeline) Run(ctx context.Context) error {
 	}
 	g.Go(func() error { return p.order(ctx) })
 	g.Go(func() error { return p.internAll(ctx) })
+	if p.hydrates != nil {
+		g.Go(func() error {
+			profileAs(ctx, stageHydrate)
+			return p.hydrate(ctx)
+		})
+	}
 	g.Go(func() error {
 		profileAs(ctx, stageCommit)
 		return p.commit(ctx)
@@ -410,7 +421,7 @@ func (p *Pipeline) newTranslator(maxJSONBytes int) *frameTranslator {
 	return &frameTranslator{
 		make: func() (translator, error) {
 			return translate.New(translate.Config{
-				Collections: p.cfg.Collections, MaxFrameJSONBytes: maxJSONBytes, References: p.cfg.References,
+				Collections: p.cfg.Collections, MaxFrameJSONBytes: maxJSONBytes, References: p.cfg.References != nil,
 			})
 		},
 		panics: p.metrics.panics,
@@ -434,7 +445,11 @@ func (p *Pipeline) seal(j *job, as *stageContexts) {
 	as.enter(stageSeal)
 	start := p.metrics.stages[stageSeal].started(j)
 	var err error
-	j.block, err = p.cfg.Log.Seal(j.input())
+	in := j.input()
+	if p.cfg.References != nil {
+		in.References = p.eventReferences(j)
+	}
+	j.block, err = p.cfg.Log.Seal(in)
 	j.batch.Release(2 * p.blockBytes) // its block has it all
 	p.metrics.stages[stageSeal].done(start)
 	p.metrics.stages[stageCommit].queued(j)
@@ -448,6 +463,9 @@ func (p *Pipeline) seal(j *job, as *stageContexts) {
 func (p *Pipeline) order(ctx context.Context) error {
 	defer close(p.commits)
 	defer close(p.interns)
+	if p.hydrates != nil {
+		defer close(p.hydrates)
+	}
 	t := p.newTranslator(p.frameBytes)
 	for {
 		j, err := next(ctx, p.ordered)
@@ -504,6 +522,9 @@ func (p *Pipeline) forward(ctx context.Context, j *job) error {
 	}
 	p.stamp(j)
 	p.commits <- j
+	if p.hydrates != nil {
+		p.hydrates <- j
+	}
 	if p.cfg.NewResolver == nil {
 		p.queue(p.seals, j, stageSeal)
 		return nil
@@ -514,7 +535,9 @@ func (p *Pipeline) forward(ctx context.Context, j *job) error {
 
 // internAll gets jobs their UIDs, several at once.
 func (p *Pipeline) internAll(ctx context.Context) error {
-	defer close(p.seals)
+	if p.hydrates == nil {
+		defer close(p.seals)
+	}
 	if p.cfg.NewResolver == nil {
 		<-p.interns // order hands jobs to the sealers itself, and closes this when it is through
 		return nil
@@ -543,7 +566,13 @@ func (p *Pipeline) intern(ctx context.Context, r Resolver) error {
 			}
 			p.metrics.stages[stageIntern].done(start)
 		}
-		p.queue(p.seals, j, stageSeal)
+		if p.hydrates == nil {
+			p.queue(p.seals, j, stageSeal)
+			continue
+		}
+		p.gatherChanges(j)
+		p.metrics.stages[stageHydrate].queued(j)
+		j.interned <- struct{}{}
 	}
 }
 

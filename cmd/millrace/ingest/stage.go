@@ -15,6 +15,7 @@ type stage uint8
 const (
 	stageTranslate stage = iota
 	stageIntern
+	stageHydrate
 	stageSeal
 	stageCommit
 	numStages
@@ -22,7 +23,7 @@ const (
 
 // String is the stage's label in metrics and profiles.
 func (s stage) String() string {
-	return [numStages]string{"translate", "intern", "seal", "commit"}[s]
+	return [numStages]string{"translate", "intern", "hydrate", "seal", "commit"}[s]
 }
 
 // stageMetrics are those of one stage. Safe for concurrent use, as far as each block is in one

@@ -1,0 +1,169 @@
+package ingest
+
+import (
+	"context"
+	"fmt"
+
+	"millrace/replay"
+	"millrace/replay/references"
+)
+
+// References is what the pipeline asks of the reference store. *references.Store implements it. One
+// goroutine calls Hydrate, another Apply, both in the relay's order.
+type References interface {
+	Hydrate(ctx context.Context, b *references.Batch) error
+	Apply(b *references.Batch) error
+}
+
+// changes are what a job changes in the reference store. A job without events and gap has none, and
+// is not hydrated: its position is in the log later, or never.
+type changes struct {
+	batch    references.Batch
+	events   []uint32               // by change: its event; that of a gap is 0
+	refs     []references.Reference // that records have, in the order of the batch's
+	numbered []uint32               // by reference of the batch: how many of them, with it, are in refs
+	source   []byte
+}
+
+// hydrated says whether the job goes through the reference store.
+func (j *job) hydrated() bool { return len(j.batch.Events) > 0 || j.gap != nil }
+
+// gatherChanges makes the changes of j, whose events have their UIDs.
+func (p *Pipeline) gatherChanges(j *job) {
+	c := &j.changes
+	c.batch.Position = references.Position{Epoch: j.epoch, Seq: j.frames[j.to-1].seq}
+	if j.gap != nil {
+		c.batch.Changes = append(c.batch.Changes, references.GapChange(j.gap))
+		c.events = append(c.events, 0)
+	}
+	p.numberReferences(j)
+	for i := range j.batch.Events {
+		e := &j.batch.Events[i]
+		change, ok := references.EventChange(references.Event{
+			Kind: e.Kind, Operation: e.Operation, Seq: e.Seq, DIDUID: e.DIDUID, URIUID: e.URIUID,
+		}, j.batch.Payload(i))
+		if !ok {
+			continue
+		}
+		change.References = c.has(i)
+		c.batch.Changes = append(c.batch.Changes, change)
+		c.events = append(c.events, uint32(i))
+	}
+}
+
+// numberReferences gives the references of j's batch the log's numbers of their paths. Those that
+// get none are dropped; the log counts them.
+func (p *Pipeline) numberReferences(j *job) {
+	b, c := &j.batch, &j.changes
+	next := 0
+	for i := range b.Events {
+		for ; next < len(b.References) && int(b.References[next].Event) == i; next++ {
+			r := &b.References[next]
+			c.source = append(append(append(c.source[:0], b.Collection(i)...), ':'), b.ReferencePath(next)...)
+			if number, ok := p.cfg.Log.PathNumber(c.source); ok && r.SubjectUID != 0 {
+				c.refs = append(c.refs, references.Reference{Path: number, Subject: r.SubjectUID, Authority: r.AuthorityUID})
+			}
+		}
+		c.numbered = append(c.numbered, uint32(len(c.refs)))
+	}
+}
+
+// has returns what the record of event i has.
+func (c *changes) has(i int) []references.Reference {
+	from := uint32(0)
+	if i > 0 {
+		from = c.numbered[i-1]
+	}
+	return c.refs[from:c.numbered[i]:c.numbered[i]]
+}
+
+// reset empties c for reuse and lets go of what is larger than keepBytes.
+func (c *changes) reset(keepBytes int) {
+	const changeBytes, referenceBytes = 128, 24
+	if cap(c.batch.Changes)*changeBytes+cap(c.refs)*referenceBytes > keepBytes {
+		*c = changes{}
+		return
+	}
+	clear(c.batch.Changes) // they point at what records had
+	c.batch = references.Batch{Changes: c.batch.Changes[:0]}
+	c.events, c.refs, c.numbered = c.events[:0], c.refs[:0], c.numbered[:0]
+}
+
+// hydrate fills in what deletes and updates had, in the relay's order, and hands the jobs on.
+func (p *Pipeline) hydrate(ctx context.Context) error {
+	defer close(p.seals)
+	for {
+		j, err := next(ctx, p.hydrates)
+		if j == nil {
+			return err
+		}
+		select {
+		case <-j.interned:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		start := p.metrics.stages[stageHydrate].started(j)
+		if j.hydrated() {
+			if err := p.cfg.References.Hydrate(ctx, &j.changes.batch); err != nil {
+				return err
+			}
+			p.metrics.stages[stageHydrate].done(start)
+		}
+		p.queue(p.seals, j, stageSeal)
+	}
+}
+
+// eventReferences returns the references of j's events for the log.
+func (p *Pipeline) eventReferences(j *job) *replay.EventReferences {
+	c := &j.changes
+	n := len(j.batch.Events)
+	out := &replay.EventReferences{Ends: make([]uint32, 0, n)}
+	next := 0
+	for i := range n {
+		for _, r := range c.has(i) {
+			out.List = append(out.List, replay.Reference{Path: r.Path, Subject: r.Subject, Authority: r.Authority})
+		}
+		for next < len(c.events) && (c.batch.Changes[next].Operation == references.Gap || int(c.events[next]) < i) {
+			next++
+		}
+		if next < len(c.events) && int(c.events[next]) == i {
+			p.appendHad(out, c, &c.batch.Changes[next], i)
+		}
+		out.Ends = append(out.Ends, uint32(len(out.List)))
+	}
+	return out
+}
+
+// appendHad adds what a change had, and whether it is repeated, to event i. What a block may
+// not have is left out, and counted: it takes thousands of deletes of records that are full of
+// references.
+func (p *Pipeline) appendHad(out *replay.EventReferences, c *changes, change *references.Change, i int) {
+	if change.Repeated && change.Operation <= references.Delete {
+		if out.Repeated == nil {
+			out.Repeated = make([]bool, len(c.numbered))
+		}
+		out.Repeated[i] = true
+	}
+	coming := len(c.refs) - int(c.numbered[i])
+	if len(out.List)+len(change.Had)+coming > replay.MaxBlockReferences {
+		p.metrics.hadDropped.Add(float64(len(change.Had)))
+		return
+	}
+	for _, r := range change.Had {
+		out.List = append(out.List, replay.Reference{Path: r.Path, Subject: r.Subject, Authority: r.Authority, Had: true})
+	}
+}
+
+// apply takes what the blocks of jobs change, which are in the log now, over into the reference
+// store.
+func (p *Pipeline) apply(jobs []*job) error {
+	for _, j := range jobs {
+		if !j.hydrated() {
+			continue
+		}
+		if err := p.cfg.References.Apply(&j.changes.batch); err != nil {
+			return fmt.Errorf("take over what is in the log: %w", err)
+		}
+	}
+	return nil
+}

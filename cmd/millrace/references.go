@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"millrace/replay"
+	"millrace/replay/references"
+)
+
+// referencesDir is where the reference store is.
+func (c *config) referencesDir() string { return filepath.Join(c.dataDir, "refs") }
+
+// referencesOn says whether the server notes what records point at.
+func (c *config) referencesOn() bool { return c.references.value == "on" }
+
+// validateReferences says what --references=on does not go with.
+func (c *config) validateReferences() error {
+	switch {
+	case !c.referencesOn():
+		return nil
+	case c.intern.value == "off":
+		return errors.New("--references=on needs UIDs: leave --intern=off out")
+	case c.internScope.value == "dids":
+		return errors.New("--references=on needs UIDs of records: leave --intern-scope=dids out")
+	case c.retention == 0:
+		return errors.New("--references=on needs events in the log: --retention must be above 0")
+	}
+	return nil
+}
+
+// referencesBasis is what the rows of the reference store depend on, beside the log.
+func (d *daemon) referencesBasis(ctx context.Context) (string, error) {
+	if !d.cfg.referencesOn() {
+		return "", nil
+	}
+	skipped, err := d.uids.interner.Skipped(ctx)
+	if err != nil {
+		return "", err
+	}
+	collections := slices.Compact(slices.Sorted(slices.Values(d.cfg.collections)))
+	return fmt.Sprintf("UID store %s, %d skipped; collections %s", d.uids.storeID(), skipped, strings.Join(collections, ",")), nil
+}
+
+// openReferences opens the reference store and rolls it forward to the end of the log. before is
+// the basis that is as good as the present one, if that is another: the stores were restored from
+// one backup.
+func (d *daemon) openReferences(ctx context.Context, share shares, before string) (err error) {
+	if !d.cfg.referencesOn() {
+		return nil
+	}
+	logger := d.logger.With("part", "references")
+	d.refs, err = references.Open(references.Config{
+		Dir:          d.cfg.referencesDir(),
+		FS:           d.cfg.hooks.fs,
+		PrefixBits:   d.uids.interner.PrefixBits(),
+		PebbleBytes:  share.references,
+		OverlayBytes: share.overlay / 2,
+		AccountBytes: share.overlay / 2,
+		OpenFiles:    d.files.storeFiles,
+		Logger:       logger,
+		Registerer:   d.registry,
+	})
+	if err != nil {
+		return adviseDataDir(err, d.cfg.dataDir)
+	}
+	basis, err := d.referencesBasis(ctx)
+	if err != nil {
+		return err
+	}
+	if g := d.refs.Generation(); g.Number > 0 && g.Basis == before && before != basis {
+		if err := d.refs.Rebase(basis); err != nil {
+			return err
+		}
+	}
+	from, _ := d.log.References()
+	if why := d.whyNewGeneration(basis, from); why != "" {
+		logger.Info("the table of what records point at begins anew", "why", why, "epoch", from.Epoch, "seq", from.Seq)
+		if err := d.refs.Begin(basis, references.Position(from)); err != nil {
+			return err
+		}
+	}
+	if err := d.followLog(ctx); err != nil {
+		return err
+	}
+	g := d.refs.Generation()
+	logger.Info("references are on", "generation", g.Number, "since_epoch", g.From.Epoch, "since_seq", g.From.Seq)
+	return nil
+}
+
+// whyNewGeneration says why the reference store cannot go on from where it is; "": it can. from is
+// the frame after which the log has what it needs.
+func (d *daemon) whyNewGeneration(basis string, from replay.EpochEnd) string {
+	at, end := d.refs.Position(), d.log.Progress()
+	switch g := d.refs.Generation(); {
+	case g.Number == 0:
+		return "there was none"
+	case g.Basis != basis:
+		return "--collections or the UID store changed"
+	case at.Before(references.Position(from)):
+		return "references were off, or the log was trimmed behind it"
+	case (references.Position{Epoch: end.Epoch, Seq: end.Seq}).Before(at):
+		return "the log is older than it"
+	}
+	return ""
+}
+
+// followLog rolls the reference store forward, and logs how far it is now and then.
+func (d *daemon) followLog(ctx context.Context) error {
+	said := time.Now()
+	return d.refs.Follow(ctx, d.log, func(at references.Position) {
+		if time.Since(said) >= progressEvery {
+			said = time.Now()
+			end := d.log.Progress()
+			d.logger.Info("the reference store reads what the log has above it; the relay is read then",
+				"epoch", at.Epoch, "seq", at.Seq, "end_epoch", end.Epoch, "end_seq", end.Seq)
+		}
+	})
+}
+
+// holdLog is the last frame that the log may trim.
+func (d *daemon) holdLog() replay.EpochEnd {
+	if d.refs == nil {
+		return replay.EpochEnd{} // it is not open yet
+	}
+	return replay.EpochEnd(d.refs.Synced())
+}

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"encoding/json"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"millrace/replay/references"
+)
+
+// referencesSince returns what /cursors says of references.
+func referencesSince(t *testing.T, addr string) string {
+	t.Helper()
+	resp, err := http.Get("http://" + addr + "/cursors")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var answer struct {
+		References *struct {
+			Since *struct {
+				TimeUS int64 `json:"time_us"`
+				Cursor string
+			}
+		}
+	}
+	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
+		t.Fatal(err)
+	}
+	switch r := answer.References; {
+	case r == nil:
+		return "off"
+	case r.Since == nil:
+		return "empty"
+	default:
+		return r.Since.Cursor
+	}
+}
+
+// TestReferencesUsage: what --references=on does not go with is refused before the disk is touched.
+func TestReferencesUsage(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	for _, flag := range []string{"--intern=off", "--intern-scope=dids", "--retention=0"} {
+		var out strings.Builder
+		if code := run(t.Context(), []string{"serve", "--data-dir", dir, "--references=on", flag}, &out, &out); code != exitUsage {
+			t.Errorf("%s: exit code %d: %s", flag, code, out.String())
+		}
+	}
+	if _, err := os.Stat(dir); !os.IsNotExist(err) {
+		t.Errorf("the data directory: %v", err)
+	}
+}
+
+// TestReferencesOnAndOff: the table of what records point at outlives a restart, and begins anew
+// when references were off, when other collections are served, when the log is another, and when it
+// was trimmed behind the store.
+func TestReferencesOnAndOff(t *testing.T) {
+	relay := newTestRelay(t)
+	dir := t.TempDir()
+	seq := int64(0)
+	live := func(what string, generation uint32, sinceStart bool, flags ...string) {
+		t.Helper()
+		d := startDaemon(t, relay.url, dir, flags...)
+		at := d.log.Progress()
+		seq++
+		relay.send <- createFrame(t, seq, nil).Data
+		waitFor(t, "the event", func() bool { return d.log.Progress().Seq == seq })
+		since := referencesSince(t, d.addr)
+		if generation == 0 {
+			if d.refs != nil || since != "off" {
+				t.Errorf("%s: references are on, since %s", what, since)
+			}
+		} else {
+			waitFor(t, "the reference store", func() bool { return d.refs.Position().Seq == seq })
+			g := d.refs.Generation()
+			if g.Number != generation {
+				t.Errorf("%s: generation %d, want %d", what, g.Number, generation)
+			}
+			if want := (references.Position{Epoch: at.Epoch, Seq: at.Seq}); sinceStart && g.From != want {
+				t.Errorf("%s: it begins at %v, want %v", what, g.From, want)
+			}
+		}
+		if err := d.stop(); err != nil {
+			t.Error(err)
+		}
+	}
+	live("off", 0, false)
+	live("first on", 1, true, "--references=on")
+	live("again", 1, false, "--references=on")
+	live("off in between", 0, false)
+	live("on after off", 2, true, "--references=on")
+	live("other collections", 3, false, "--references=on", "--collections", "a.b.c,d.e.f")
+	live("the same", 3, false, "--references=on", "--collections", "d.e.f,a.b.c,a.b.c")
+	if err := os.RemoveAll(filepath.Join(dir, "refs")); err != nil {
+		t.Fatal(err)
+	}
+	live("lost", 1, false, "--references=on")
+	if err := os.RemoveAll(filepath.Join(dir, "log")); err != nil {
+		t.Fatal(err)
+	}
+	live("another log", 2, false, "--references=on")
+}
