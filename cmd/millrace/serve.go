@@ -318,6 +318,9 @@ func (d *daemon) buildServing(share shares) error {
 	if d.uids != nil {
 		serving.UIDs = d.uids.interner
 	}
+	if d.refs != nil {
+		serving.ReferencesBegin = func() replay.Mark { return *d.log.Range().References }
+	}
 	if d.server, err = public.New(serving); err != nil {
 		return fmt.Errorf("make the server of subscribers: %w", err)
 	}
