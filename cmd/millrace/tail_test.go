@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -29,6 +30,10 @@ func TestTailFlags(t *testing.T) {
 		{[]string{"--kinds", "post"}, "none of commit"},
 		{[]string{"--count", "-1"}, "negative"},
 		{[]string{"--max-message-bytes", "-1"}, "negative"},
+		{[]string{"--subjects", manyOf("did:web:x", client.MaxSubjects+1)}, "--subjects has 10001"},
+		{[]string{"--subject-dids", manyOf("did:web:x", client.MaxSubjects+1)}, "--subject-dids has 10001"},
+		{[]string{"--sources", manyOf("a.b.c:d", client.MaxSources+1)}, "--sources has 101"},
+		{[]string{"--sources", manyOf("a.b.c:d", client.MaxSources)}, ""},
 		{[]string{"now"}, "takes no argument"},
 		{[]string{"--url", "ftp://x"}, "--url"},
 		{[]string{"--server", "example.test"}, "no flag --server"},
@@ -51,6 +56,15 @@ func TestTailFlags(t *testing.T) {
 			t.Errorf("%v: exit code %d\n%s", args, code, &out)
 		}
 	}
+}
+
+// manyOf returns n words, separated by commas.
+func manyOf(word string, n int) string {
+	var all []string
+	for i := range n {
+		all = append(all, fmt.Sprint(word, i))
+	}
+	return strings.Join(all, ",")
 }
 
 // The manual names every flag, and says what a person needs first.
@@ -148,6 +162,11 @@ func TestTailForm(t *testing.T) {
 		if diff := cmp.Diff(want, string(plain.appendEvent(nil, e))); diff != "" {
 			t.Errorf("-want +got\n%s", diff)
 		}
+	}
+	gone := commit("delete", "")
+	gone.DeletedReferences = []client.Reference{{Source: "a.b.c:d", Subject: "at://y"}}
+	if got := string(plain.appendEvent(nil, gone)); !strings.HasSuffix(got, "did:plc:x/3k → at://y\n") {
+		t.Errorf("a delete that says what it deleted is %s", got)
 	}
 	coloured := string(form{colour: true, zone: time.UTC}.appendEvent(nil, commit("delete", "")))
 	if !strings.Contains(coloured, colourRed+"delete"+colourNone) || strings.Contains(printable("\x1b[31m\u202e", 10), "\x1b") {
