@@ -20,6 +20,7 @@ type Changes struct {
 // Change is an event as those see it who follow what records point at.
 type Change struct {
 	Seq       int64
+	TimeUS    int64 // stamp
 	Kind      translate.Kind
 	Operation translate.Operation
 	DIDUID    uint64 // 0: it has none
@@ -27,6 +28,7 @@ type Change struct {
 	Payload   []byte // its JSON
 	// that the record has since the event; what it had before is left out
 	References []Reference
+	Repeated   bool // the operation came again and changed nothing
 }
 
 // Changes calls f with all that came after a frame, in the log's order, up to its end, whole frames
@@ -188,9 +190,10 @@ func (c *changesScan) block(src source) error {
 		}
 		did, uri := x.full.UIDs(i)
 		c.out.Events = append(c.out.Events, Change{
-			Seq: x.Seq[i], Kind: x.KindAt(i), Operation: x.OperationAt(i), DIDUID: did, URIUID: uri,
+			Seq: x.Seq[i], TimeUS: x.TimeUS[i], Kind: x.KindAt(i), Operation: x.OperationAt(i), DIDUID: did, URIUID: uri,
 			Payload:    format.FramePayload(c.data[format.FrameStart(x.PlainEnd, i):x.PlainEnd[i]]),
 			References: c.refs[from:len(c.refs):len(c.refs)],
+			Repeated:   refs.Repeated(i),
 		})
 	}
 	c.next = x.Key() + 1

@@ -20,7 +20,7 @@ type Log interface {
 func (s *Store) Follow(ctx context.Context, log Log, progress func(Position)) error {
 	var changes []Change
 	err := log.Changes(ctx, replay.EpochEnd(s.Position()), func(c *replay.Changes) error {
-		changes = appendLogChanges(changes[:0], c)
+		changes = AppendLogChanges(changes[:0], c)
 		b := Batch{Position: Position(c.Through), Changes: changes}
 		if err := s.Hydrate(ctx, &b); err != nil {
 			return err
@@ -39,8 +39,8 @@ func (s *Store) Follow(ctx context.Context, log Log, progress func(Position)) er
 	return nil
 }
 
-// appendLogChanges appends the changes of what the log holds.
-func appendLogChanges(dst []Change, c *replay.Changes) []Change {
+// AppendLogChanges appends the changes of what the log holds.
+func AppendLogChanges(dst []Change, c *replay.Changes) []Change {
 	if c.Gap != nil {
 		dst = append(dst, GapChange(c.Gap))
 	}
