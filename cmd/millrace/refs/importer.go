@@ -1,0 +1,425 @@
+package refs
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"millrace/intern"
+	"millrace/replay"
+	"millrace/replay/references"
+	"millrace/translate"
+)
+
+// UIDs gives strings their UIDs; *intern.Interner does.
+type UIDs interface {
+	Resolve(ctx context.Context, reqs []intern.Request, out []intern.Result) error
+	Lookup(ctx context.Context, s string) (uid uint64, ok bool, err error)
+}
+
+// Log is what an import asks of the event log, which *replay.Log opened read-only is.
+type Log interface {
+	FindPath(source string) (number uint32, ok bool)
+	Changes(ctx context.Context, after replay.EpochEnd, f func(*replay.Changes) error) error
+	References() (after replay.EpochEnd, ok bool)
+}
+
+// Import imports accounts into the reference store, which must be at the log's end. It is a Sink;
+// Finish comes last. An account is imported with one batch, so that a crash leaves it as it was or
+// as it is to be; those that were imported are passed over when an import is begun again.
+type Import struct {
+	ImportConfig
+	Done ImportCounts
+
+	ctx     context.Context
+	since   int64 // stamp of the first event that the log has with its references
+	request requests
+	current *importedAccount   // nil: it is passed over
+	group   []*importedAccount // complete, not imported yet
+	changes int                // of the group and the current account
+	limits  importLimits
+}
+
+// ImportConfig is what an import needs.
+type ImportConfig struct {
+	Store *references.Store
+	UIDs  UIDs
+	Log   Log
+	// NumberPaths gives numbers to sources that the log does not know, and returns the log, which
+	// may be another one then.
+	NumberPaths func(sources []string) (Log, error)
+	AsOf        time.Time                      // when the files were what they say; zero: that is told by the rev
+	Refused     func(did string, reason error) // is called with accounts that are not imported
+	Progress    func(done *ImportCounts)       // after each batch
+}
+
+// ImportCounts says what became of accounts.
+type ImportCounts struct {
+	Imported, Known, Refused uint64 // accounts; Known were imported before
+	Records, References      uint64
+	Excess                   uint64 // references over the limits of a record or of the log's sources
+	Laid                     uint64 // changes that the log has above what was imported
+}
+
+// importedAccount is what is imported of an account.
+type importedAccount struct {
+	did    string
+	uid    uint64
+	known  references.Account
+	rev    uint64
+	rows   bool  // it came as rows, without a rev
+	asOfUS int64 // from when on the log's events count
+	record []references.Change
+	at     map[uint64]int // by record, in record
+	laid   []references.Change
+}
+
+// importLimits are what tests make smaller.
+type importLimits struct{ group, batch int }
+
+// Limits of what is gathered before the log is read for it.
+const (
+	maxGroupChanges  = 500_000
+	maxGroupAccounts = 20_000
+	maxBatchChanges  = 20_000
+)
+
+// clockSlack is how far the clocks of servers may be apart, by which events are looked for earlier
+// than a file's time says: what the log has once more changes nothing.
+const clockSlack = 10 * time.Minute
+
+// ErrTooOld means: the log does not have what came after the imported state any more.
+var ErrTooOld = errors.New("it is too old: the log does not reach back to it. Get the repository again, and import it within the log's retention, with --as-of the time when it was fetched")
+
+// NewImport begins an import.
+func NewImport(ctx context.Context, cfg ImportConfig) (*Import, error) {
+	i := &Import{ImportConfig: cfg, ctx: ctx, limits: importLimits{maxGroupChanges, maxBatchChanges}}
+	var err error
+	if i.since, err = i.firstStamp(); err != nil {
+		return nil, err
+	}
+	return i, nil
+}
+
+// firstStamp returns the stamp of the first event that the log has with its references.
+func (i *Import) firstStamp() (us int64, err error) {
+	after, ok := i.Log.References()
+	if !ok {
+		return 0, errors.New("the log has no references: start the server with --references=on first")
+	}
+	errFound := errors.New("found")
+	err = i.Log.Changes(i.ctx, after, func(c *replay.Changes) error {
+		if len(c.Events) == 0 {
+			return nil
+		}
+		us = c.Events[0].TimeUS
+		return errFound
+	})
+	switch {
+	case errors.Is(err, errFound):
+		return us, nil
+	case err == nil:
+		return 0, errors.New("the log has no events with references yet: nothing could be laid over what is imported. Run the server first, then fetch repositories")
+	}
+	return 0, err
+}
+
+// Begin implements Sink.
+func (i *Import) Begin(did string, rev uint64) error {
+	if err := i.end(); err != nil {
+		return err
+	}
+	a := &importedAccount{did: did, rev: rev, rows: rev == 0}
+	switch {
+	case a.rows && i.AsOf.IsZero():
+		return errors.New("rows do not say when they were true: give --as-of TIME")
+	case a.rows:
+		a.rev = uint64(i.AsOf.Add(-clockSlack).UnixMicro()) << 10
+		a.at = make(map[uint64]int)
+	}
+	if a.asOfUS = i.AsOf.UnixMicro(); i.AsOf.IsZero() {
+		a.asOfUS = int64(rev >> 10)
+	}
+	uid, known, err := i.UIDs.Lookup(i.ctx, did)
+	if err != nil {
+		return err
+	}
+	if known {
+		if a.known, _, err = i.Store.Account(uid); err != nil {
+			return err
+		}
+	}
+	switch last := a.known; {
+	case last.Imported >= a.rev:
+		i.Done.Known++
+	case last.Purged >= a.rev:
+		i.refuse(did, errors.New("it was purged, up to a later revision"))
+	case a.asOfUS < i.since && (a.rows || last.Rev != rev):
+		i.refuse(did, ErrTooOld)
+	default:
+		i.current = a
+		i.request.add(intern.Request{DID: []byte(did)})
+	}
+	return nil
+}
+
+func (i *Import) refuse(did string, reason error) {
+	i.Done.Refused++
+	i.Refused(did, reason)
+}
+
+// Add implements Sink.
+func (i *Import) Add(r *Record) error {
+	a := i.current
+	if a == nil {
+		return nil
+	}
+	numbers, err := i.numbers(r)
+	if err != nil {
+		return err
+	}
+	i.request.add(intern.Request{DID: []byte(a.did), Collection: bytes.Clone(r.Collection), RecordKey: bytes.Clone(r.Key)})
+	p := pendingRecord{}
+	for n, ref := range r.References {
+		if numbers[n] == 0 {
+			i.Done.Excess++
+			continue
+		}
+		p.paths = append(p.paths, numbers[n])
+		i.request.add(intern.Request{Name: bytes.Clone(ref.Subject)})
+	}
+	i.request.records = append(i.request.records, p)
+	if len(i.request.reqs) < maxRequests {
+		return nil
+	}
+	return i.resolve()
+}
+
+// numbers returns the numbers of the sources of a record's references; 0: the log takes no more.
+func (i *Import) numbers(r *Record) ([]uint32, error) {
+	numbers := make([]uint32, len(r.References))
+	for again := false; ; again = true {
+		var unknown []string
+		for n, ref := range r.References {
+			source := string(r.Collection) + ":" + string(ref.Path)
+			number, ok := i.Log.FindPath(source)
+			if numbers[n] = number; !ok {
+				unknown = append(unknown, source)
+			}
+		}
+		if len(unknown) == 0 || again {
+			return numbers, nil
+		}
+		var err error
+		if i.Log, err = i.NumberPaths(unknown); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// maxRequests is how many strings are given their UIDs at once.
+const maxRequests = 8192
+
+// requests are the strings of the current account that have no UID yet: the DID first, if it is
+// there, then of each record its own and its subjects'.
+type requests struct {
+	reqs    []intern.Request
+	out     []intern.Result
+	records []pendingRecord
+}
+
+type pendingRecord struct{ paths []uint32 }
+
+func (r *requests) add(req intern.Request) { r.reqs = append(r.reqs, req) }
+
+// resolve gives the strings their UIDs and makes changes of the records.
+func (i *Import) resolve() error {
+	a, q := i.current, &i.request
+	q.out = append(q.out[:0], make([]intern.Result, len(q.reqs))...)
+	if err := i.UIDs.Resolve(i.ctx, q.reqs, q.out); err != nil {
+		return err
+	}
+	out := q.out
+	if a.uid == 0 {
+		a.uid = out[0].DIDUID
+		out = out[1:]
+	}
+	for _, p := range q.records {
+		refs := make([]references.Reference, len(p.paths))
+		for n, u := range out[1 : 1+len(p.paths)] {
+			refs[n] = references.Reference{Path: p.paths[n], Subject: cmp.Or(u.URIUID, u.DIDUID), Authority: u.DIDUID}
+		}
+		i.add(a, out[0].URIUID, refs)
+		out = out[1+len(p.paths):]
+	}
+	q.reqs, q.records = q.reqs[:0], q.records[:0]
+	if len(a.record) > maxAccountRecords {
+		return fmt.Errorf("%s has more than %d records", a.did, maxAccountRecords)
+	}
+	return context.Cause(i.ctx)
+}
+
+// maxAccountRecords bounds the memory of one account's import.
+const maxAccountRecords = 10_000_000
+
+// add adds a record, or of rows more of its references.
+func (i *Import) add(a *importedAccount, uid uint64, refs []references.Reference) {
+	at, ok := a.at[uid]
+	if !ok {
+		at = len(a.record)
+		a.record = append(a.record, references.Change{Operation: references.Create, Account: a.uid, Record: uid, Rev: a.rev})
+		i.changes++
+		if a.rows {
+			a.at[uid] = at
+		}
+	}
+	c := &a.record[at]
+	for _, ref := range refs {
+		switch {
+		case slices.Contains(c.References, ref):
+		case len(c.References) == translate.MaxReferences:
+			i.Done.Excess++
+		default:
+			c.References = append(c.References, ref)
+		}
+	}
+}
+
+// end completes the current account.
+func (i *Import) end() error {
+	if i.current == nil {
+		return nil
+	}
+	if err := i.resolve(); err != nil {
+		return err
+	}
+	i.current.at = nil
+	i.group = append(i.group, i.current)
+	i.current = nil
+	if i.changes < i.limits.group && len(i.group) < maxGroupAccounts {
+		return nil
+	}
+	return i.importGroup()
+}
+
+// Finish imports what is left.
+func (i *Import) Finish() error {
+	if err := i.end(); err != nil {
+		return err
+	}
+	return i.importGroup()
+}
+
+// importGroup lays over the accounts of the group what the log has of them, and imports them.
+func (i *Import) importGroup() error {
+	if len(i.group) == 0 {
+		return nil
+	}
+	if err := i.readLog(); err != nil {
+		return err
+	}
+	var changes []references.Change
+	accounts := uint64(0)
+	flush := func() error {
+		if len(changes) == 0 {
+			return nil
+		}
+		err := i.apply(changes)
+		if err == nil {
+			i.Done.Imported += accounts
+			accounts, changes = 0, nil
+			i.Progress(&i.Done)
+			err = context.Cause(i.ctx)
+		}
+		return err
+	}
+	for _, a := range i.group {
+		own, err := a.lay()
+		if err != nil {
+			i.refuse(a.did, err)
+			continue
+		}
+		if len(changes)+len(own) > i.limits.batch {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+		accounts++
+		i.Done.Records += uint64(len(a.record))
+		for n := range a.record {
+			i.Done.References += uint64(len(a.record[n].References))
+		}
+		i.Done.Laid += uint64(len(a.laid))
+		changes = append(changes, own...)
+	}
+	i.group, i.changes = nil, 0
+	return flush()
+}
+
+// apply changes the table.
+func (i *Import) apply(changes []references.Change) error {
+	b := references.Batch{Position: i.Store.Position(), Changes: changes}
+	if err := i.Store.Hydrate(i.ctx, &b); err != nil {
+		return err
+	}
+	return i.Store.Apply(&b)
+}
+
+// readLog gathers what the log has of the group's accounts.
+func (i *Import) readLog() error {
+	of := make(map[uint64]*importedAccount, len(i.group))
+	for _, a := range i.group {
+		of[a.uid] = a
+	}
+	after, ok := i.Log.References()
+	if !ok {
+		return errors.New("the log has no references any more")
+	}
+	var one replay.Changes
+	return i.Log.Changes(i.ctx, after, func(c *replay.Changes) error {
+		for n := range c.Events {
+			e := &c.Events[n]
+			a := of[e.DIDUID]
+			if a == nil || e.TimeUS < a.asOfUS-clockSlack.Microseconds() {
+				continue
+			}
+			one.Events = append(one.Events[:0], *e)
+			a.laid = references.AppendLogChanges(a.laid, &one)
+		}
+		return nil
+	})
+}
+
+// lay returns the changes that import the account: what the file says, and over it what the log has
+// above that.
+func (a *importedAccount) lay() ([]references.Change, error) {
+	changes := make([]references.Change, 0, 1+len(a.record)+len(a.laid))
+	changes = append(changes, references.Change{Operation: references.Import, Account: a.uid, Rev: a.rev})
+	changes = append(changes, a.record...)
+	deleted, rev := int64(0), a.rev
+	if a.rows {
+		rev = uint64(a.asOfUS) << 10
+	}
+	for _, c := range a.laid {
+		c.Seq = 0
+		switch {
+		case c.Operation == references.DeleteAccount && c.TimeUS > deleted:
+			keep := 1
+			if c.TimeUS <= a.asOfUS { // the file has it
+				keep += len(a.record)
+			}
+			deleted, changes = c.TimeUS, changes[:min(keep, len(changes))]
+		case c.Operation != references.DeleteAccount && c.Rev > a.rev:
+			changes = append(changes, c)
+			rev = max(rev, c.Rev)
+		}
+	}
+	if a.known.Rev > rev { // there was a commit above it, which was trimmed
+		return nil, ErrTooOld
+	}
+	return changes, nil
+}
