@@ -44,7 +44,15 @@ func (d *daemon) referencesBasis(ctx context.Context) (string, error) {
 		return "", err
 	}
 	collections := slices.Compact(slices.Sorted(slices.Values(d.cfg.collections)))
-	return fmt.Sprintf("UID store %s, %d skipped; collections %s", d.uids.storeID(), skipped, strings.Join(collections, ",")), nil
+	return basisOfUIDs(d.uids.storeID(), skipped) + basisCollections + strings.Join(collections, ","), nil
+}
+
+// basisCollections begins the collections in a basis.
+const basisCollections = "; collections "
+
+// basisOfUIDs is how a basis begins.
+func basisOfUIDs(storeID string, skipped uint64) string {
+	return fmt.Sprintf("UID store %s, %d skipped", storeID, skipped)
 }
 
 // openReferences opens the reference store and rolls it forward to the end of the log. before is

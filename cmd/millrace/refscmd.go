@@ -1,0 +1,226 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"millrace/cmd/millrace/refs"
+	"millrace/dict"
+	"millrace/intern"
+	"millrace/intern/kv/pebblekv"
+	"millrace/replay"
+	"millrace/replay/references"
+)
+
+func referencesCommand() *command {
+	return &command{
+		name: "millrace references", summary: "import, export and check what records point at, of a server that is not running",
+		subs: []*command{refsImportCommand(), refsExportCommand(), refsVerifyCommand(), refsPurgeCommand()},
+	}
+}
+
+// refsTwins are the server's variables that say where its stores are.
+func refsTwins() []string { return []string{"data-dir", "intern", "fdb-cluster-file"} }
+
+// refsPlace is what the flags say of where the stores are.
+type refsPlace struct {
+	data    string
+	intern  choice
+	cluster string
+}
+
+func (p *refsPlace) register(fs *flag.FlagSet) {
+	p.intern = choice{"pebble", []string{"pebble", "fdb"}}
+	fs.StringVar(&p.data, "data-dir", "./data", "the server's data directory (`DIR`)")
+	fs.Var(&p.intern, "intern", "where UIDs come from: pebble is the embedded store, fdb FoundationDB")
+	fs.StringVar(&p.cluster, "fdb-cluster-file", "", "cluster `file` of FoundationDB, with --intern=fdb")
+}
+
+func (p *refsPlace) validate() error {
+	if p.intern.value == "fdb" && !hasFoundation {
+		return errNoFoundation
+	}
+	return nil
+}
+
+func (p *refsPlace) config() *config { return &config{dataDir: p.data} }
+
+// refsStores are the stores of a server that does not run.
+type refsStores struct {
+	place *refsPlace
+	dicts *dict.Registry
+	kv    closableStore    // nil: not needed
+	uids  *intern.Interner // likewise
+	log   *replay.Log
+	store *references.Store
+}
+
+// refsMode says what a command does with the stores. The log is only read, in all of them.
+type refsMode uint8
+
+const (
+	refsCheck  refsMode = iota // without UIDs; damage does not end it
+	refsRead                   // nothing is changed
+	refsChange                 // the reference store
+	refsImport                 // the UID store too
+)
+
+// open opens what the mode needs.
+func (p *refsPlace) open(ctx context.Context, mode refsMode, stderr io.Writer) (s *refsStores, err error) {
+	dir := p.config().referencesDir()
+	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("there is no reference store in %s: name the --data-dir of a server that ran with --references=on", dir)
+	}
+	s = &refsStores{place: p}
+	defer func() {
+		if isLocked(err) {
+			err = advise(err, "If a server uses it, stop the server first.")
+		}
+		if err != nil {
+			err = errors.Join(err, s.close())
+		}
+	}()
+	if mode != refsCheck {
+		if err := s.openUIDs(ctx, mode != refsImport, stderr); err != nil {
+			return s, err
+		}
+	}
+	cfg := references.Config{Dir: dir, ReadOnly: mode <= refsRead, KeepGoing: mode == refsCheck, PebbleBytes: 256 << 20}
+	if s.store, err = references.Open(cfg); err != nil {
+		return s, err
+	}
+	if s.dicts, err = dict.NewRegistry(dict.BuiltIn(), dict.Shipped()...); err != nil {
+		return s, err
+	}
+	return s, s.openLog()
+}
+
+// openUIDs opens the UID store, which must exist.
+func (s *refsStores) openUIDs(ctx context.Context, readOnly bool, stderr io.Writer) (err error) {
+	p := s.place
+	if p.intern.value == "fdb" {
+		s.kv, err = openFoundation(ctx, p.cluster, slog.New(slog.NewTextHandler(stderr, nil)))
+	} else {
+		dir := p.config().internDir()
+		if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("there is no UID store in %s: name the server's --data-dir, or --intern=fdb", dir)
+		}
+		var kv *pebblekv.Store
+		kv, err = pebblekv.Open(pebblekv.Config{Dir: dir, CacheBytes: 128 << 20, MemTableBytes: 64 << 20, ReadOnly: readOnly})
+		if err == nil { // a nil *Store is no nil closableStore
+			s.kv = kv
+		}
+	}
+	if err != nil {
+		return err
+	}
+	s.uids, err = intern.Open(ctx, intern.Config{Store: s.kv, CacheBytes: 256 << 20, Alone: readOnly})
+	return err
+}
+
+func (s *refsStores) openLog() (err error) {
+	cfg := s.logConfig()
+	if s.uids != nil {
+		cfg.UIDStore = s.uids.StoreID()
+	}
+	s.log, err = replay.Open(cfg)
+	return err
+}
+
+func (s *refsStores) logConfig() replay.Config {
+	return replay.Config{Dir: s.place.config().logDir(), ReadOnly: true, Dictionaries: s.dicts}
+}
+
+// numberPaths gives numbers to sources. The log is opened anew; the other stores stay locked, so no
+// server can start meanwhile.
+func (s *refsStores) numberPaths(sources []string) (refs.Log, error) {
+	err := s.log.Close()
+	s.log = nil
+	if err == nil {
+		err = replay.NumberPaths(s.logConfig(), sources)
+	}
+	if err == nil {
+		err = s.openLog()
+	}
+	return s.log, err
+}
+
+func (s *refsStores) close() (err error) {
+	if s.log != nil {
+		err = errors.Join(err, s.log.Close())
+	}
+	if s.store != nil {
+		err = errors.Join(err, s.store.Close())
+	}
+	if s.uids != nil {
+		err = errors.Join(err, s.uids.Close())
+	}
+	if s.kv != nil {
+		err = errors.Join(err, s.kv.Close())
+	}
+	if s.dicts != nil {
+		s.dicts.Close()
+	}
+	return err
+}
+
+// follow makes sure that the table is one that the server goes on with, and rolls it forward to the
+// log's end. It returns the collections that the server keeps.
+func (s *refsStores) follow(ctx context.Context) (collections []string, err error) {
+	const start = "start the server once with --references=on and the flags that it is to have, stop it, and try again"
+	g := s.store.Generation()
+	skipped, err := s.uids.Skipped(ctx)
+	if err != nil {
+		return nil, err
+	}
+	rest, ok := strings.CutPrefix(g.Basis, basisOfUIDs(s.uids.StoreID(), skipped))
+	if list, of := strings.CutPrefix(rest, basisCollections); of && list != "" {
+		collections = strings.Split(list, ",")
+	}
+	from, on := s.log.References()
+	end := s.log.Progress()
+	at := s.store.Position()
+	switch {
+	case g.Number == 0 || !ok:
+		return nil, fmt.Errorf("the table was made with another UID store, or before UIDs were skipped: %s", start)
+	case !on:
+		return nil, fmt.Errorf("the log has no references: %s", start)
+	case at.Before(references.Position(from)) || (references.Position{Epoch: end.Epoch, Seq: end.Seq}).Before(at):
+		return nil, fmt.Errorf("the log does not have what follows the table, which the server makes anew: %s", start)
+	}
+	return collections, s.store.Follow(ctx, s.log, nil)
+}
+
+// uidOf returns the UID of a DID that has one.
+func (s *refsStores) uidOf(ctx context.Context, did string) (uint64, error) {
+	uid, ok, err := s.uids.Lookup(ctx, did)
+	if err == nil && !ok {
+		err = fmt.Errorf("%s is not known to the UID store", did)
+	}
+	return uid, err
+}
+
+// everySoOften calls print at most every progressEvery.
+func everySoOften(print func()) func() {
+	last := time.Now()
+	return func() {
+		if time.Since(last) >= progressEvery {
+			last = time.Now()
+			print()
+		}
+	}
+}
+
+func checkDID(did string) error {
+	if !strings.HasPrefix(did, "did:") {
+		return fmt.Errorf("%.100q is no DID (did:…)", did)
+	}
+	return nil
+}

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+
+	"millrace/cmd/millrace/refs"
+	"millrace/replay/references"
+)
+
+func refsVerifyCommand() *command {
+	return &command{
+		name: "millrace references verify", summary: "check the reference store's files, and its table against the log",
+		about: `Every key and value is checked, and that each record has the row that its last event in the log says, or none.
+Exit code 0: it is sound; 1: it is not, and how is on standard output, a line a problem; or it could not be checked.`,
+		flags: func() *flag.FlagSet { fs, _ := newRefsVerifyFlags(); return fs }, twins: []string{"data-dir"}, run: runRefsVerify,
+	}
+}
+
+func newRefsVerifyFlags() (*flag.FlagSet, *refsPlace) {
+	p := &refsPlace{}
+	fs := flag.NewFlagSet("references verify", flag.ContinueOnError)
+	fs.StringVar(&p.data, "data-dir", "./data", "the server's data directory (`DIR`)")
+	return fs, p
+}
+
+func runRefsVerify(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
+	fs, p := newRefsVerifyFlags()
+	if err := parseFlags(fs, args, environOf("data-dir")); err != nil {
+		return err
+	}
+	if err := noArguments(fs); err != nil {
+		return err
+	}
+	s, err := p.open(ctx, refsCheck, stderr)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	var seen uint64
+	say := everySoOften(func() { fmt.Fprintf(stderr, "%d keys\n", seen) })
+	held, err := s.store.Verify(ctx, func(n uint64) { seen = n; say() })
+	if err != nil {
+		return err
+	}
+	say = everySoOften(func() { fmt.Fprintf(stderr, "%d events\n", seen) })
+	check := refs.Check{Store: s.store, Log: s.log, Events: s.log.Range().Events, Progress: func(n uint64) { seen = n; say() }}
+	compared, err := check.Run(ctx)
+	if err != nil {
+		return err
+	}
+	for _, p := range append(held.Examples, compared.Examples...) {
+		fmt.Fprintln(stdout, p)
+	}
+	if more := held.Problems + compared.Problems - uint64(len(held.Examples)+len(compared.Examples)); more > 0 {
+		fmt.Fprintf(stdout, "and %d more\n", more)
+	}
+	fmt.Fprintf(stdout, "%d records with %d references of %d accounts, %d purged, %d rows to be swept; %d records compared with %d events; %d problems\n",
+		held.Rows, held.References, held.Accounts, held.Purged, held.Below, compared.Records, compared.Events, held.Problems+compared.Problems)
+	if held.Problems+compared.Problems > 0 {
+		return errors.New("the reference store is damaged: restore the data directory from a backup, or move its directory refs away; " +
+			"the server then makes the table anew from the log, and what is older can be imported again")
+	}
+	return nil
+}
+
+func refsPurgeCommand() *command {
+	return &command{
+		name: "millrace references purge", args: "DID", summary: "forget what the records of an account point at",
+		about: `Its rows go, and neither the log nor an import brings back what is of the same or an earlier revision, also
+after the table was made anew. Later commits of the account count again. The log itself and its UIDs stay.`,
+		flags: func() *flag.FlagSet { fs, _ := newRefsPurgeFlags(); return fs }, twins: refsTwins(), run: runRefsPurge,
+	}
+}
+
+func newRefsPurgeFlags() (*flag.FlagSet, *refsPlace) {
+	p := &refsPlace{}
+	fs := flag.NewFlagSet("references purge", flag.ContinueOnError)
+	p.register(fs)
+	return fs, p
+}
+
+func runRefsPurge(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
+	fs, p := newRefsPurgeFlags()
+	if err := parseFlags(fs, args, environOf(refsTwins()...)); err != nil {
+		return err
+	}
+	if fs.NArg() != 1 {
+		return usageError{errors.New("usage: " + refsPurgeCommand().usageLine())}
+	}
+	did := fs.Arg(0)
+	if err := errors.Join(checkDID(did), p.validate()); err != nil {
+		return usageError{err}
+	}
+	s, err := p.open(ctx, refsChange, stderr)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	uid, err := s.uidOf(ctx, did)
+	if err != nil {
+		return err
+	}
+	if _, err := s.follow(ctx); err != nil {
+		return err
+	}
+	rows := 0
+	if _, err := s.store.RowsOf(ctx, uid, func(*references.Row) error { rows++; return nil }); err != nil {
+		return err
+	}
+	b := references.Batch{Position: s.store.Position(), Changes: []references.Change{{Operation: references.Purge, Account: uid}}}
+	if err := s.store.Hydrate(ctx, &b); err != nil {
+		return err
+	}
+	if err := s.store.Apply(&b); err != nil {
+		return err
+	}
+	fmt.Fprintf(stdout, "purged %s: %d records are forgotten\n", did, rows)
+	return nil
+}

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"millrace/cmd/millrace/refs"
+	"millrace/replay"
+)
+
+func refsExportCommand() *command {
+	return &command{
+		name: "millrace references export", summary: "write what records that are alive point at, as NDJSON or CSV",
+		about: `Each line is a reference: did, collection, rkey, path and subject. The last line on standard error says --as-of
+what TIME millrace references import may read it again.`,
+		flags:  func() *flag.FlagSet { fs, _ := newRefsExportFlags(); return fs },
+		groups: []flagGroup{{"What is written", []string{"did", "source", "format", "out"}}, {"Where it comes from", refsTwins()}},
+		twins:  refsTwins(), run: runRefsExport,
+	}
+}
+
+// refsExportConfig is what the flags of `millrace references export` set.
+type refsExportConfig struct {
+	refsPlace
+	dids, sources list
+	format        choice
+	out           string
+}
+
+func newRefsExportFlags() (*flag.FlagSet, *refsExportConfig) {
+	c := &refsExportConfig{format: choice{"ndjson", []string{"ndjson", "csv"}}}
+	fs := flag.NewFlagSet("references export", flag.ContinueOnError)
+	c.register(fs)
+	fs.Var(&c.dids, "did", "only of these accounts (`DID`s, separated by commas, may be repeated)")
+	fs.Var(&c.sources, "source", "only of these sources (`collection:path`, such as app.bsky.feed.like:subject.uri;\nseparated by commas, may be repeated)")
+	fs.Var(&c.format, "format", "form of a line")
+	fs.StringVar(&c.out, "out", "", "write to this `file`, which gets its name when it is whole; left out: standard output")
+	return fs, c
+}
+
+func (c *refsExportConfig) validate() error {
+	for _, did := range c.dids {
+		if err := checkDID(did); err != nil {
+			return fmt.Errorf("--did: %w", err)
+		}
+	}
+	for _, source := range c.sources {
+		if !strings.Contains(source, ":") {
+			return fmt.Errorf("--source %.100q is not collection:path", source)
+		}
+	}
+	return c.refsPlace.validate()
+}
+
+func runRefsExport(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
+	fs, c := newRefsExportFlags()
+	if err := parseFlags(fs, args, environOf(refsTwins()...)); err != nil {
+		return err
+	}
+	if err := noArguments(fs); err != nil {
+		return err
+	}
+	if err := c.validate(); err != nil {
+		return usageError{err}
+	}
+	s, err := c.open(ctx, refsRead, stderr)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	e := refs.Export{Store: s.store, Names: s.uids, Paths: s.log}
+	for _, did := range c.dids {
+		uid, err := s.uidOf(ctx, did)
+		if err != nil {
+			return err
+		}
+		e.Accounts = append(e.Accounts, uid)
+	}
+	if len(c.sources) > 0 {
+		e.Sources = make(map[string]bool)
+	}
+	for _, source := range c.sources {
+		e.Sources[source] = true
+	}
+	var rows uint64
+	say := everySoOften(func() { fmt.Fprintf(stderr, "%d references\n", rows) })
+	e.Progress = func(n uint64) { rows = n; say() }
+	asOf, err := s.asOf(ctx)
+	if err != nil {
+		return err
+	}
+	err = writeWhole(c.out, stdout, func(w io.Writer) error {
+		rows, _, err = e.Run(ctx, refs.NewRowWriter(w, c.format.value))
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(stderr, "exported %d references; import them --as-of %s\n", rows, asOf)
+	return nil
+}
+
+// asOf is the time of the table: that of the newest event it has read, or before.
+func (s *refsStores) asOf(ctx context.Context) (string, error) {
+	at, us := s.store.Position(), s.log.Progress().TimeUS
+	errFound := errors.New("found")
+	err := s.log.Changes(ctx, replay.EpochEnd(at), func(c *replay.Changes) error {
+		if len(c.Events) == 0 {
+			return nil
+		}
+		us = c.Events[0].TimeUS - 1 // the log is ahead of the table
+		return errFound
+	})
+	if err != nil && !errors.Is(err, errFound) {
+		return "", err
+	}
+	return time.UnixMicro(us).UTC().Format(time.RFC3339Nano), nil
+}
+
+// writeWhole lets fill write to a file, which gets its name when it is whole and on disk, or to
+// stdout if it has none.
+func writeWhole(name string, stdout io.Writer, fill func(w io.Writer) error) (err error) {
+	if name == "" {
+		b := bufio.NewWriterSize(stdout, 1<<16)
+		return errors.Join(fill(b), b.Flush())
+	}
+	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*")
+	if err != nil {
+		return fmt.Errorf("--out: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, f.Close(), os.Remove(f.Name()))
+		}
+	}()
+	b := bufio.NewWriterSize(f, 1<<16)
+	if err := fill(b); err != nil {
+		return err
+	}
+	if err := errors.Join(b.Flush(), f.Chmod(0o644), f.Sync()); err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	if err := os.Rename(f.Name(), name); err != nil {
+		return err
+	}
+	return errors.Join(f.Close(), syncDir(filepath.Dir(name)))
+}

@@ -1,0 +1,215 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"time"
+
+	"millrace/cmd/millrace/refs"
+)
+
+func refsImportCommand() *command {
+	return &command{
+		name: "millrace references import", args: "FILE…", summary: "read what records point at from repositories, or from rows",
+		about: `A file is a repository as a CAR file (com.atproto.sync.getRepo), or rows as NDJSON or CSV with did, collection, rkey,
+path and subject, those of an account together; plain, or compressed with gzip or zstd; - is standard input.
+A file replaces what is known of its accounts. What the log has of them from then on is laid over it; where the log
+does not reach back to it, it is refused as too old. A repository is as old as its last commit, unless --as-of
+says when it was fetched. Its blocks and tree are checked, the signature of its commit is not. Begun again, an
+import passes over what it has done. Exit code 1: some files or accounts were refused, as standard error says.`,
+		flags: func() *flag.FlagSet { fs, _ := newRefsImportFlags(); return fs },
+		twins: refsTwins(), run: runRefsImport,
+	}
+}
+
+// refsImportConfig is what the flags of `millrace references import` set.
+type refsImportConfig struct {
+	refsPlace
+	asOf  string
+	time  time.Time // asOf
+	files []string
+}
+
+func newRefsImportFlags() (*flag.FlagSet, *refsImportConfig) {
+	c := &refsImportConfig{}
+	fs := flag.NewFlagSet("references import", flag.ContinueOnError)
+	c.register(fs)
+	fs.StringVar(&c.asOf, "as-of", "", "when the files were true, such as 2026-11-24T12:00:00Z (`TIME`): when the first of the repositories was\nfetched, or as export said; rows need it")
+	return fs, c
+}
+
+func (c *refsImportConfig) validate(files []string) (err error) {
+	c.files = files
+	if len(files) == 0 {
+		return errors.New("usage: " + refsImportCommand().usageLine())
+	}
+	if c.asOf != "" {
+		if c.time, err = time.Parse(time.RFC3339, c.asOf); err != nil {
+			return fmt.Errorf("--as-of %.40q is not a time such as 2026-11-24T12:00:00Z", c.asOf)
+		}
+		if c.time.After(time.Now().Add(time.Minute)) || c.time.Year() < 2020 {
+			return fmt.Errorf("--as-of %s: give the time when the files were fetched or written", c.asOf)
+		}
+	}
+	return c.refsPlace.validate()
+}
+
+func runRefsImport(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
+	fs, c := newRefsImportFlags()
+	if err := parseFlags(fs, args, environOf(refsTwins()...)); err != nil {
+		return err
+	}
+	if err := c.validate(fs.Args()); err != nil {
+		return usageError{err}
+	}
+	for _, name := range c.files { // before a store is opened
+		if name == "-" {
+			continue
+		}
+		if _, err := os.Stat(name); err != nil {
+			return err
+		}
+	}
+	s, err := c.open(ctx, refsImport, stderr)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	collections, err := s.follow(ctx)
+	if err != nil {
+		return err
+	}
+	r := &refsImportRun{refsImportConfig: c, stderr: stderr, reader: refs.Reader{Collections: collections}}
+	say := everySoOften(func() { r.say(stderr) })
+	r.to, err = refs.NewImport(ctx, refs.ImportConfig{
+		Store: s.store, UIDs: s.uids, Log: s.log, NumberPaths: s.numberPaths, AsOf: c.time,
+		Refused:  r.refuse,
+		Progress: func(*refs.ImportCounts) { say() },
+	})
+	if err != nil {
+		return err
+	}
+	for _, name := range c.files {
+		if err := r.file(ctx, name); err != nil {
+			r.say(stdout)
+			return err
+		}
+	}
+	err = r.to.Finish()
+	r.say(stdout)
+	if err == nil && r.refused > 0 {
+		err = fmt.Errorf("%d files or accounts were refused", r.refused)
+	}
+	return err
+}
+
+// refsImportRun is one run of the import.
+type refsImportRun struct {
+	*refsImportConfig
+	to      *refs.Import
+	reader  refs.Reader
+	files   int
+	refused int
+	stderr  io.Writer
+}
+
+func (r *refsImportRun) refuse(what string, reason error) {
+	r.refused++
+	fmt.Fprintf(r.stderr, "%s: %v\n", what, reason)
+}
+
+// file imports a file. What is wrong with it is reported, and the next file comes.
+func (r *refsImportRun) file(ctx context.Context, name string) error {
+	f, err := r.openFile(name)
+	if err != nil {
+		r.refuse(name, err)
+		return nil
+	}
+	defer f.Close()
+	sink := &importSink{to: r.to}
+	err = r.check(ctx, f)
+	if err == nil {
+		err = r.reader.Read(ctx, f, sink)
+	}
+	r.files++
+	switch {
+	case err == nil, sink.err != nil: // the sink's is of the stores
+		return sink.err
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	}
+	r.refuse(name, err)
+	return nil
+}
+
+// openFile opens a file that can be read twice.
+func (r *refsImportRun) openFile(name string) (*os.File, error) {
+	if name == "-" {
+		return refs.Spool(os.Stdin, r.data)
+	}
+	return os.Open(name)
+}
+
+// check reads rows to their end, so that of a file that is wrong nothing is imported. Of a
+// repository nothing is before it was read anyway.
+func (r *refsImportRun) check(ctx context.Context, f *os.File) error {
+	is, err := refs.IsRepository(f)
+	if err != nil || is {
+		return errors.Join(err, rewind(f))
+	}
+	if r.time.IsZero() {
+		return errors.New("rows do not say when they were true: give --as-of TIME")
+	}
+	if err := rewind(f); err != nil {
+		return err
+	}
+	reader := refs.Reader{Collections: r.reader.Collections}
+	return errors.Join(reader.Read(ctx, f, &importSink{}), rewind(f))
+}
+
+func rewind(f *os.File) error {
+	_, err := f.Seek(0, io.SeekStart)
+	return err
+}
+
+// importSink distinguishes errors of the import from those of a file.
+type importSink struct {
+	to  *refs.Import // nil: all is dropped
+	err error
+}
+
+func (s *importSink) Begin(did string, rev uint64) error {
+	if s.to != nil {
+		s.err = s.to.Begin(did, rev)
+	}
+	return s.err
+}
+
+func (s *importSink) Add(r *refs.Record) error {
+	if s.to != nil {
+		s.err = s.to.Add(r)
+	}
+	return s.err
+}
+
+// say prints how far the import is.
+func (r *refsImportRun) say(w io.Writer) {
+	d, c := r.to.Done, r.reader.Counts
+	fmt.Fprintf(w, "%d files; imported %d accounts with %d records and %d references, and %d events of the log over them; %d were there already, %d refused\n",
+		r.files, d.Imported, d.Records, d.References, d.Laid, d.Known, d.Refused)
+	if n := d.Excess + c.Excess; n > 0 {
+		fmt.Fprintf(w, "%d references are over the limits\n", n)
+	}
+	if c.Filtered > 0 {
+		fmt.Fprintf(w, "%d records are of collections that the server does not keep\n", c.Filtered)
+	}
+	for _, reason := range slices.Sorted(maps.Keys(c.Dropped)) {
+		fmt.Fprintf(w, "%d records are dropped: %s\n", c.Dropped[reason], reason)
+	}
+}

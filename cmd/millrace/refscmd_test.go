@@ -1,0 +1,146 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// sortedLines returns the lines of a file in order.
+func sortedLines(t *testing.T, name string) []string {
+	t.Helper()
+	raw, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(string(raw)), "\n")
+	slices.Sort(lines)
+	return lines
+}
+
+// TestReferencesCommands: what a server noted is sound and can be exported, forgotten, and imported
+// again, from both formats and from a repository; each command says what it did.
+func TestReferencesCommands(t *testing.T) {
+	t.Parallel()
+	sim := startRelaysim(t, "--frames", "800", "--wait-for-consumer")
+	dir := t.TempDir()
+	d := startDaemon(t, sim.url, dir, "--references", "on", "--memory", "256MiB")
+	sim.waitMade(t, 800)
+	readAll(t, d.addr, "cursor=0", len(readTruth(t, sim.truth)))
+	out := filepath.Join(t.TempDir(), "refs")
+	for _, args := range [][]string{{"verify"}, {"export"}, {"import", "--as-of", "2026-11-24T12:00:00Z", "/dev/null"}, {"purge", "did:web:example.com"}} {
+		args = append([]string{"references", args[0], "--data-dir", dir}, args[1:]...)
+		if code, text := millrace(t, args...); code != exitFailed || !strings.Contains(text, "stop the server") {
+			t.Errorf("%v beside a running server: exit code %d\n%s", args, code, text)
+		}
+	}
+	if err := d.stop(); err != nil {
+		t.Fatal(err)
+	}
+	run := func(code int, says string, args ...string) string {
+		t.Helper()
+		got, text := millrace(t, append([]string{"references", args[0], "--data-dir", dir}, args[1:]...)...)
+		if got != code || !strings.Contains(text, says) {
+			t.Fatalf("references %v: exit code %d, which should say %q:\n%s", args, got, says, text)
+		}
+		return text
+	}
+	sound := func(compared bool) {
+		t.Helper()
+		text := run(exitOK, "; 0 problems", "verify")
+		if m := regexp.MustCompile(`; (\d+) records compared with (\d+) events`).FindStringSubmatch(text); compared && (m == nil || len(m[1]) < 3 || len(m[2]) < 3) {
+			t.Errorf("too little was compared: %s", text)
+		}
+	}
+	sound(true)
+	before := hashesOf(t, dir)
+	said := run(exitOK, "exported ", "export", "--out", out)
+	run(exitOK, "exported ", "export", "--out", out+".csv", "--format", "csv")
+	for name, sum := range hashesOf(t, dir) {
+		if before[name] != sum {
+			t.Errorf("export and verify change %s", name)
+		}
+	}
+	all := sortedLines(t, out)
+	did := regexp.MustCompile(`"did":"([^"]+)"`).FindStringSubmatch(all[0])[1]
+	own := slices.DeleteFunc(slices.Clone(all), func(l string) bool { return !strings.Contains(l, `{"did":"`+did+`"`) })
+	asOf := regexp.MustCompile(`--as-of (\S+)`).FindStringSubmatch(said)[1]
+	if n := len(sortedLines(t, out+".csv")); n != len(all)+1 || len(own) == len(all) {
+		t.Fatalf("%d lines of CSV, %d of NDJSON, %d of them of one account", n, len(all), len(own))
+	}
+	same := func(name string, want []string, args ...string) {
+		t.Helper()
+		run(exitOK, "exported", append([]string{"export", "--out", out + ".again"}, args...)...)
+		if got := sortedLines(t, out+".again"); !slices.Equal(got, want) {
+			t.Errorf("%s: %d lines, want %d", name, len(got), len(want))
+		}
+	}
+	same("one account", own, "--did", did)
+	likes := slices.DeleteFunc(slices.Clone(all), func(l string) bool {
+		return !strings.Contains(l, `"collection":"app.bsky.feed.like"`) || !strings.Contains(l, `"path":"subject.uri"`)
+	})
+	same("one source", likes, "--source", "app.bsky.feed.like:subject.uri")
+
+	run(exitFailed, "too old", "import", "--as-of", "2026-01-01T00:00:00Z", out)
+	same("after the refused import", all)
+	// Imports, which change nothing, since the log is above them.
+	run(exitOK, "imported ", "import", "--as-of", asOf, out)
+	same("after the import", all)
+	run(exitOK, "imported 0 accounts", "import", "--as-of", asOf, out+".csv")
+	sound(false) // of what was imported the import counts
+	run(exitFailed, "line 2: it is not a JSON object", "import", "--as-of", asOf, writeFile(t, out+".bad", all[0]+"\nx\n"))
+	run(exitFailed, "give --as-of TIME", "import", out)
+	same("after refused imports", all)
+
+	// An account that is purged is gone, and stays so.
+	run(exitOK, "purged "+did, "purge", did)
+	others := slices.DeleteFunc(slices.Clone(all), func(l string) bool { return slices.Contains(own, l) })
+	same("after the purge", others)
+	run(exitFailed, "it was purged", "import", "--as-of", asOf, writeFile(t, out+".own", strings.Join(own, "\n")))
+	same("after the import of what was purged", others)
+	sound(false) // of what was imported the import counts
+	if err := os.Rename(filepath.Join(dir, "refs"), filepath.Join(dir, "refs.moved")); err != nil {
+		t.Fatal(err)
+	}
+	run(exitFailed, "there is no reference store", "verify")
+}
+
+// TestReferencesCommandUsage: mistakes are told before a store is opened or a file is made.
+func TestReferencesCommandUsage(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "data")
+	for _, args := range []string{
+		"", "nope", "import", "import --as-of yesterday file", "import --as-of 2999-01-01T00:00:00Z file", "import --nope file",
+		"export file", "export --format xml", "export --did alice.example.com", "export --source like", "verify file", "verify --intern=fdb",
+		"purge", "purge did:web:a.example did:web:b.example", "purge alice.example.com",
+	} {
+		line := append([]string{"references"}, strings.Fields(args)...)
+		if args != "" && args != "nope" {
+			line = append(line, "--data-dir", dir)
+		}
+		if code, text := millrace(t, line...); code != exitUsage {
+			t.Errorf("%v: exit code %d\n%s", line, code, text)
+		}
+	}
+	for _, args := range [][]string{{"verify"}, {"export"}, {"purge", "did:web:example.com"}, {"import", "--as-of", "2026-11-24T12:00:00Z", "/dev/null"}} {
+		args = append([]string{"references", args[0], "--data-dir", dir}, args[1:]...)
+		if code, text := millrace(t, args...); code != exitFailed || !strings.Contains(text, "there is no reference store") {
+			t.Errorf("%v: exit code %d\n%s", args, code, text)
+		}
+	}
+	if code, text := millrace(t, "references", "import", "--data-dir", dir, "/no/such/file"); code != exitFailed || !strings.Contains(text, "no such file") {
+		t.Errorf("a file that is missing: exit code %d\n%s", code, text)
+	}
+	if _, err := os.Stat(dir); !os.IsNotExist(err) {
+		t.Errorf("a data directory is made: %v", err)
+	}
+	for _, sub := range []string{"import", "export", "verify", "purge"} {
+		if code, text := millrace(t, "references", sub, "--help"); code != exitOK || !strings.Contains(text, fmt.Sprintf("millrace references %s", sub)) {
+			t.Errorf("help of %s: exit code %d\n%s", sub, code, text)
+		}
+	}
+}
