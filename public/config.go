@@ -19,13 +19,10 @@ import (
 type Config struct {
 	Log          *replay.Log
 	Dictionaries *dict.Registry
-	UIDs         UIDs // for look-ups; nil: interning is off
-	// ReferencesBegin returns the mark behind which all events have their references; the zero
-	// mark: all of the log have theirs. It needs UIDs. nil: references are off.
-	ReferencesBegin func() replay.Mark
-	Health          func() Health  // asked by /readyz; nil: always ready
-	Process         func() Process // asked by /status; nil: nothing is known
-	Version         string         // "dev"
+	UIDs         UIDs           // nil: interning is off; needed if the log has references
+	Health       func() Health  // asked by /readyz; nil: always ready
+	Process      func() Process // asked by /status; nil: nothing is known
+	Version      string         // "dev"
 
 	MaxConnections      int // subscribers in all; 20000
 	MaxConnectionsPerIP int // subscribers of one address (IPv6: of one /64); 100
@@ -83,9 +80,6 @@ func (c Config) validate() error {
 	}
 	if _, ok := c.Dictionaries.Get(dict.JetstreamID); !ok {
 		return fmt.Errorf("public: field Dictionaries: Jetstream's, %d, is missing", dict.JetstreamID)
-	}
-	if c.ReferencesBegin != nil && c.UIDs == nil {
-		return errors.New("public: field ReferencesBegin: needs UIDs")
 	}
 	for _, f := range []struct {
 		name     string

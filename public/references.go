@@ -2,9 +2,12 @@ package public
 
 import "millrace/replay"
 
+// hasReferences says whether events have their references from somewhere on.
+func (s *Server) hasReferences() bool { return s.cfg.UIDs != nil && s.source.rangeOf().References != nil }
+
 // checkReferences says what o asks for that a server without references does not have.
 func (s *Server) checkReferences(o *options) error {
-	if s.cfg.ReferencesBegin != nil {
+	if s.hasReferences() {
 		return nil
 	}
 	for _, asked := range []struct {
@@ -34,10 +37,10 @@ type referencesNotice struct {
 // for.
 func (s *subscriber) wantsReferences() bool { return s.opts.references || s.filter.byReference }
 
-// beforeReferences returns the mark behind which the log has references, and whether r is before
-// that.
+// beforeReferences returns the mark behind which the log, which has some, has references, and
+// whether r is before that.
 func (s *Server) beforeReferences(r reader) (begin replay.Mark, before bool) {
-	begin = s.cfg.ReferencesBegin()
+	begin = *s.source.rangeOf().References
 	return begin, r.Before(begin.TimeUS)
 }
 

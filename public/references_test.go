@@ -92,14 +92,13 @@ func newReferenceLog(t *testing.T) *referenceLog {
 	names := func(uids []uint64, strings []string) error {
 		return l.uids.LookupUIDs(context.Background(), uids, strings)
 	}
-	l.testLog = openTestLog(t, replay.Config{Strings: names, TailBytes: 10_000}, translate.Config{References: true}) // most is read from the disk
+	// Most is read from the disk.
+	l.testLog = openTestLog(t, replay.Config{References: true, Strings: names, TailBytes: 10_000}, translate.Config{References: true})
 	return l
 }
 
 // config makes a server one of l.
-func (l *referenceLog) config(cfg *Config, _ *timing) {
-	cfg.UIDs, cfg.ReferencesBegin = l.uids, func() replay.Mark { return replay.Mark{} }
-}
+func (l *referenceLog) config(cfg *Config, _ *timing) { cfg.UIDs = l.uids }
 
 // waiting is how many strings wait for their UIDs.
 func (l *referenceLog) waiting() float64 {
@@ -351,7 +350,7 @@ func TestWantedSubjectsAreChecked(t *testing.T) {
 		s.want400(query, words)
 	}
 	s.dial(manySources(100))
-	off := serve(t, l.testLog, nil)
+	off := serve(t, newTestLog(t), l.config)
 	for _, query := range []string{"references=true&extended=true", "wantedSubjects=" + didN(1), "wantedSubjectDids=" + didN(1), "wantedSources=a.b.c:d"} {
 		off.want400(query, "--references=on")
 	}
@@ -437,10 +436,13 @@ func TestSubjectThatComesLater(t *testing.T) {
 func TestReferencesBegin(t *testing.T) {
 	l := fewReferences(t)
 	begin := l.all[3]
-	s := serve(t, l.testLog, func(cfg *Config, tm *timing) {
-		l.config(cfg, tm)
-		cfg.ReferencesBegin = func() replay.Mark { return replay.Mark{TimeUS: begin.timeUS, Position: begin.pos} }
-	})
+	src := logSource(l.Log)
+	src.rangeOf = func() replay.Range {
+		rng := l.Range()
+		rng.References = &replay.Mark{TimeUS: begin.timeUS, Position: begin.pos}
+		return rng
+	}
+	s := serveSource(t, src, l.dictionaries, l.config)
 	for _, query := range []string{"wantedSubjects=" + didN(8) + "&wantedKinds=commit", "wantedSources=app.bsky.graph.follow:subject&wantedKinds=commit"} {
 		for _, cursor := range []string{"0", fmt.Sprint(begin.timeUS), l.all[2].cursor()} {
 			c := s.dial("extended=true&cursor=" + cursor + "&" + query)

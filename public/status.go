@@ -123,7 +123,7 @@ func (s *Server) computeStatus() (statusJSON, historyJSON) {
 		Dictionary: storedDictionary{
 			ID: dictionary.ID(), Bytes: len(dictionary.Bytes()), URL: fmt.Sprintf("/dictionaries/%d", dictionary.ID()),
 		},
-		References: s.cfg.ReferencesBegin != nil,
+		References: s.hasReferences(),
 	}
 	if counts.PlainBytes > 0 {
 		ratio := float64(counts.ZstdBytes) / float64(counts.PlainBytes)
