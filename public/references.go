@@ -3,7 +3,9 @@ package public
 import "millrace/replay"
 
 // hasReferences says whether events have their references from somewhere on.
-func (s *Server) hasReferences() bool { return s.cfg.UIDs != nil && s.source.rangeOf().References != nil }
+func (s *Server) hasReferences() bool {
+	return s.cfg.UIDs != nil && s.source.rangeOf().References != nil
+}
 
 // checkReferences says what o asks for that a server without references does not have.
 func (s *Server) checkReferences(o *options) error {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"time"
 
 	"millrace/intern"
 	"millrace/intern/kv"
@@ -51,7 +52,8 @@ func (d *daemon) openUIDs(ctx context.Context, share shares) (*uidStore, error) 
 	u.interner, err = intern.Open(ctx, intern.Config{
 		Store:      store,
 		PrefixBits: cfg.uidPrefixBits,
-		CacheBytes: share.strings,
+		CacheBytes: share.strings - share.names(cfg),
+		NameBytes:  share.names(cfg),
 		Scope:      scope,
 		Timeout:    cfg.internTimeout,
 		Logger:     logger,
@@ -109,6 +111,17 @@ func (u *uidStore) run(ctx context.Context) error {
 	case <-embedded.Failed():
 		return fmt.Errorf("UID store: %w", embedded.Err())
 	}
+}
+
+// stringsTimeout is how long a subscriber that wants references waits for the UID store.
+const stringsTimeout = 10 * time.Second
+
+// strings sets strings[i] to what uids[i] stands for, "" if there is nothing, as
+// replay.Config.Strings does.
+func (u *uidStore) strings(uids []uint64, strings []string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), stringsTimeout)
+	defer cancel()
+	return u.interner.LookupUIDs(ctx, uids, strings)
 }
 
 func (u *uidStore) close() error {

@@ -72,6 +72,14 @@ func (c *config) shares() shares {
 	return s
 }
 
+// names is what of strings is for those that subscribers want references in.
+func (s shares) names(c *config) int64 {
+	if !c.referencesOn() {
+		return 0
+	}
+	return s.strings / 4
+}
+
 // subscribers is how many there is room for.
 func (s shares) subscribers() int { return int(s.garbage / 4 * 3 / subscriberBytes) }
 

@@ -211,7 +211,7 @@ func (d *daemon) openLog(host string, share shares) (err error) {
 		Registerer:     d.registry,
 	}
 	if cfg.referencesOn() {
-		log.Hold = d.holdLog
+		log.Hold, log.Strings = d.holdLog, d.uids.strings
 	}
 	d.log, err = replay.Open(log)
 	return adviseDataDir(err, cfg.dataDir)
@@ -317,9 +317,6 @@ func (d *daemon) buildServing(share shares) error {
 	}
 	if d.uids != nil {
 		serving.UIDs = d.uids.interner
-	}
-	if d.refs != nil {
-		serving.ReferencesBegin = func() replay.Mark { return *d.log.Range().References }
 	}
 	if d.server, err = public.New(serving); err != nil {
 		return fmt.Errorf("make the server of subscribers: %w", err)
