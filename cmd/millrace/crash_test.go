@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"math/rand/v2"
 	"path/filepath"
@@ -30,6 +31,8 @@ type machine struct {
 	rng    *rand.Rand
 	relay  string
 	dir    string
+	flags  []string   // further ones
+	query  string     // what subscribers ask for beside extended events
 	disk   *vfs.MemFS // forgets at a power loss what was not synced
 	offset atomic.Int64
 	seen   streams
@@ -137,8 +140,8 @@ func (l *life) subscribe(conn *websocket.Conn) {
 func (l *life) live(until func(addr string, ended <-chan struct{})) {
 	t := l.t
 	t.Helper()
-	cfg, err := parseServe([]string{"--relay", l.relay, "--data-dir", l.dir, "--listen", "127.0.0.1:0",
-		"--metrics-listen", "", "--memory", memoryOf(l.lives), "--min-free-disk", "0"}, nil)
+	cfg, err := parseServe(append([]string{"--relay", l.relay, "--data-dir", l.dir, "--listen", "127.0.0.1:0",
+		"--metrics-listen", "", "--memory", memoryOf(l.lives), "--min-free-disk", "0"}, l.flags...), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,12 +164,14 @@ func (l *life) live(until func(addr string, ended <-chan struct{})) {
 	ran := make(chan error, 1)
 	go func() { ran <- d.run(ctx) }() // waited for below
 	addr := d.publicListener.Addr().String()
-	conn, _, err := websocket.DefaultDialer.Dial("ws://"+addr+"/subscribe?extended=true&cursor="+l.cursor, nil)
+	conn, resp, err := websocket.DefaultDialer.Dial("ws://"+addr+"/subscribe?extended=true"+l.query+"&cursor="+l.cursor, nil)
 	var watching sync.WaitGroup
 	if err == nil {
 		watching.Go(func() { l.subscribe(conn) })
 	} else if l.failAt == 0 {
-		t.Fatalf("subscribe after %s: %v", l.cursor, err)
+		body, _ := io.ReadAll(resp.Body)
+		cancel()
+		t.Fatalf("subscribe after %s: %v: %s (run: %v)", l.cursor, err, body, <-ran)
 	}
 	until(addr, l.ended)
 	if l.failAt == 0 {
@@ -212,13 +217,25 @@ func (l *life) bury() {
 // increase, its UIDs are a bijection, and nothing that a subscriber was shown is ever taken back.
 func TestPowerLoss(t *testing.T) {
 	t.Parallel()
+	testPowerLoss(t, "")
+}
+
+// The same with references: the reference store loses power too, often between the log's commit and
+// its own. Each create, update and delete has the references that the truth has for it.
+func TestPowerLossReferences(t *testing.T) {
+	t.Parallel()
+	checkReferences(t, "the log", testPowerLoss(t, "&references=true", "--references=on"))
+}
+
+func testPowerLoss(t *testing.T, query string, flags ...string) (got []truthEvent) {
+	t.Helper()
 	lives := 6
 	if long() {
 		lives = 60
 	}
 	rng := rand.New(rand.NewPCG(testSeed(t), 0))
 	sim := startRelaysim(t, "--rate", "1000", "--wait-for-consumer", "--window-frames", "2000000", "--window-bytes", strconv.Itoa(1<<30))
-	m := &machine{t: t, rng: rng, relay: sim.url, dir: filepath.Join(t.TempDir(), "data"), disk: vfs.NewCrashableMem(), cursor: "0"}
+	m := &machine{t: t, rng: rng, relay: sim.url, dir: filepath.Join(t.TempDir(), "data"), disk: vfs.NewCrashableMem(), cursor: "0", flags: flags, query: query}
 
 	// The first one commits something: before, a restart begins live.
 	(&life{machine: m, ended: make(chan struct{})}).live(func(addr string, _ <-chan struct{}) {
@@ -251,9 +268,8 @@ func TestPowerLoss(t *testing.T) {
 		})
 	}
 	want := sim.settle(t)
-	var got []truthEvent
 	(&life{machine: m, ended: make(chan struct{})}).live(func(addr string, _ <-chan struct{}) {
-		got = readAll(t, addr, "cursor=0", len(want))
+		got = readAll(t, addr, "cursor=0"+query, len(want))
 	})
 	checkExact(t, "the log", got, want)
 	checkUIDs(t, got)
@@ -264,4 +280,5 @@ func TestPowerLoss(t *testing.T) {
 		t.Fatalf("what was shown is not what the log has (it was published before it was durable): %v", err)
 	}
 	t.Logf("%d events exact, %d of them shown, after %d power losses, %d failed syncs, %d clock steps", len(got), len(m.shown), cuts, fails, steps)
+	return got
 }

@@ -103,3 +103,52 @@ func TestReferencesOnAndOff(t *testing.T) {
 	}
 	live("another log", 2, false, "--references=on")
 }
+
+// TestReferencesRestored: a backup has the reference store, of a server that runs and of one that
+// does not, and a server that is restored from it goes on with its table, though it skips UIDs.
+func TestReferencesRestored(t *testing.T) {
+	relay := newTestRelay(t)
+	base := t.TempDir()
+	dir, running, stopped := filepath.Join(base, "data"), filepath.Join(base, "running"), filepath.Join(base, "stopped")
+	d := startDaemon(t, relay.url, dir, "--references=on")
+	relay.send <- createFrame(t, 1, nil).Data
+	waitFor(t, "the event", func() bool { return d.refs.Position().Seq == 1 })
+	if _, err := d.backUp(running); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.backUp(filepath.Join(dir, "refs", "copy")); err == nil {
+		t.Error("a backup was put into the reference store")
+	}
+	if err := d.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if code, out := millrace(t, "backup", "--data-dir", dir, "--to", stopped); code != exitOK {
+		t.Fatalf("millrace backup: exit code %d\n%s", code, out)
+	}
+	for _, tc := range []struct {
+		name, dir  string
+		flags      []string
+		generation uint32
+	}{
+		{"running", running, nil, 1},
+		{"stopped", stopped, nil, 1},
+		{"again", stopped, nil, 1},
+		{"another basis", running, []string{"--collections=a.b.c"}, 2},
+	} {
+		d := startDaemon(t, relay.url, tc.dir, append(tc.flags, "--references=on")...)
+		skipped, err := d.uids.interner.Skipped(t.Context())
+		if err != nil || skipped == 0 {
+			t.Errorf("%s: %d UIDs are skipped: %v", tc.name, skipped, err)
+		}
+		rows := 0
+		if _, err := d.refs.Rows(t.Context(), func(*references.Row) error { rows++; return nil }); err != nil {
+			t.Fatal(err)
+		}
+		if g := d.refs.Generation(); g.Number != tc.generation || rows != 1 {
+			t.Errorf("%s: generation %d with %d rows, want %d with 1", tc.name, g.Number, rows, tc.generation)
+		}
+		if err := d.stop(); err != nil {
+			t.Error(err)
+		}
+	}
+}
