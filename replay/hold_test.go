@@ -1,0 +1,91 @@
+package replay
+
+import (
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"millrace/replay/internal/format"
+)
+
+// TestHold: neither age nor a lack of room trims what comes after the frame that is held, and no
+// more is kept than that.
+func TestHold(t *testing.T) {
+	for name, trim := range map[string]func(l *Log) error{
+		"by age":   func(l *Log) error { return l.Trim(t.Context()) },
+		"by bytes": func(l *Log) error { return l.TrimTo(t.Context(), 0) },
+	} {
+		for _, tail := range []int64{1, 1 << 20} {
+			clock := newTestClock()
+			cfg := testConfig(t, vfs.NewMem(), clock)
+			cfg.Retention, cfg.TailBytes = time.Hour, tail
+			held := EpochEnd{}
+			cfg.Hold = func() EpochEnd { return held }
+			a := tenBlocks(t, cfg, clock)
+			clock.advance(2 * time.Hour)
+			for _, step := range []struct {
+				epoch uint32
+				seq   int64
+				want  string
+			}{
+				{0, 0, "1-1-0 1-2-0 1-3-0 1-4-0 1-5-0 1-6-0 1-7-0 1-8-0 1-9-0 1-10-0"},
+				{1, 4, "1-5-0 1-6-0 1-7-0 1-8-0 1-9-0 1-10-0"},
+				{1, 3, "1-5-0 1-6-0 1-7-0 1-8-0 1-9-0 1-10-0"},
+				{1, 9, "1-10-0"},
+				{1, 10, ""},
+			} {
+				held = EpochEnd{Epoch: step.epoch, Seq: step.seq}
+				if err := trim(a.l); err != nil {
+					t.Fatal(err)
+				}
+				if got := a.read(mustRead(t, a.l, ReaderConfig{Cursor: TimeCursor(0)})); got != step.want {
+					t.Errorf("%s, tail %d, held after %d: the log has %q, want %q", name, tail, step.seq, got, step.want)
+				}
+			}
+		}
+	}
+}
+
+// TestReferencesBegin: the log knows since when it has references, over restarts, until it is opened
+// without them; a look at it does not change that.
+func TestReferencesBegin(t *testing.T) {
+	clock := newTestClock()
+	cfg := testConfig(t, vfs.NewMem(), clock)
+	for i, step := range []struct {
+		on    bool
+		since int64 // seq; -1: off
+	}{{false, -1}, {true, 1}, {true, 1}, {false, -1}, {true, 4}, {true, 4}} {
+		cfg.References = step.on
+		a := &lines{t: t, l: mustOpen(t, cfg), clock: clock}
+		check := func(what string, l *Log) {
+			t.Helper()
+			after, ok := l.References()
+			if r := l.Range().References; ok != (step.since >= 0) || ok && after != (EpochEnd{Epoch: 1, Seq: step.since}) ||
+				ok != (r != nil) || ok && r.Position.Seq != step.since {
+				t.Errorf("start %d, %s: references after %v, %t, %v; want them after %d", i, what, after, ok, r, step.since)
+			}
+		}
+		check("at the start", a.l)
+		clock.advance(time.Second)
+		seq := int64(i + 1)
+		a.append(a.block(1, seq, seq, format.Place{Seq: seq}))
+		check("after an event", a.l)
+		if err := a.l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		look := cfg
+		look.ReadOnly, look.Retention, look.References = true, 0, false
+		l := mustOpen(t, look)
+		check("read only", l)
+		_ = l.Close()
+	}
+	cfg.References = true
+	a := &lines{t: t, l: mustOpen(t, cfg), clock: clock}
+	if err := a.l.TrimTo(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	if after, ok := a.l.References(); !ok || after != (EpochEnd{Epoch: 1, Seq: 6}) {
+		t.Errorf("after a trim of all: %v, %t", after, ok)
+	}
+}
