@@ -71,7 +71,10 @@ func (c *committer) gather(ctx context.Context, j *job) error {
 	for bytes := 0; ; {
 		c.p.metrics.stages[stageCommit].started(j)
 		c.jobs = append(c.jobs, j)
-		if bytes += j.block.Bytes(); len(c.jobs) == maxGroup || bytes >= c.p.cfg.AppendBytes {
+		for _, b := range j.blocks {
+			bytes += b.Bytes()
+		}
+		if len(c.jobs) == maxGroup || bytes >= c.p.cfg.AppendBytes {
 			return nil
 		}
 		if c.next == nil {
@@ -101,14 +104,14 @@ func (c *committer) flush(all bool) error {
 	m := c.p.metrics
 	for _, j := range c.jobs {
 		if len(j.batch.Events) == 0 && j.gap == nil {
-			c.idle = j.block
+			c.idle = j.blocks[0]
 			continue
 		}
 		if c.idle != nil && j.gap != nil {
 			c.blocks = append(c.blocks, c.idle) // the position before the gap
 		}
 		c.idle = nil
-		c.blocks = append(c.blocks, j.block)
+		c.blocks = append(c.blocks, j.blocks...)
 	}
 	if all && c.idle != nil {
 		c.blocks = append(c.blocks, c.idle)

@@ -46,7 +46,8 @@ type Config struct {
 
 // testHooks are what tests set in Config. The zero value changes nothing.
 type testHooks struct {
-	blockBytes int // bytes of frames at which a job is closed; 0: what InFlightBytes allows
+	blockBytes      int // bytes of frames at which a job is closed; 0: what InFlightBytes allows
+	blockReferences int // that a block has at most, if not those of one frame; 0: what the log takes
 }
 
 // withDefaults returns c with its zeros filled.

@@ -24,8 +24,8 @@ type job struct {
 
 	from, to int // the frames that batch covers
 	batch    translate.Batch
-	changes  changes // with Config.References
-	block    *replay.Block
+	changes  changes         // with Config.References
+	blocks   []*replay.Block // one most often
 
 	done chan struct{} // nil: the job goes back to the pool; else closed once its block is durable
 
@@ -62,7 +62,8 @@ func (j *job) dueIn() time.Duration { return maxBlockAge - time.Since(j.began) }
 // reset empties the job for reuse and lets go of a buffer that huge frames made larger than
 // keepBytes.
 func (j *job) reset(keepBytes int) {
-	j.frames, j.gap, j.block = j.frames[:0], nil, nil
+	clear(j.blocks)
+	j.frames, j.gap, j.blocks = j.frames[:0], nil, j.blocks[:0]
 	j.from, j.to = 0, 0
 	j.batch.Release(keepBytes)
 	j.batch.Reset()

@@ -16,7 +16,6 @@ type metrics struct {
 	drops       [translate.NumReasons]prometheus.Counter
 	filtered    prometheus.Counter
 	excess      prometheus.Counter
-	hadDropped  prometheus.Counter
 	panics      prometheus.Counter
 	blocked     prometheus.Counter
 	blockEvents prometheus.Histogram
@@ -45,9 +44,6 @@ func newMetrics(reg prometheus.Registerer, p *Pipeline) *metrics {
 		}),
 		excess: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "millrace_translate_excess_references_total", Help: "References left out because their record, frame or path is beyond a limit.",
-		}),
-		hadDropped: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "millrace_pipeline_had_dropped_total", Help: "References of deleted records left out because their block had too many.",
 		}),
 		panics: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "millrace_translate_panics_total", Help: "Frames dropped because translating them hit a bug.",
@@ -84,6 +80,15 @@ func newMetrics(reg prometheus.Registerer, p *Pipeline) *metrics {
 		label := stage(s).String()
 		m.stages[s] = &stageMetrics{seconds: stages.WithLabelValues(label), wait: waits.WithLabelValues(label)}
 	}
+	if reg != nil {
+		reg.MustRegister(frames, events, drops, stages, m.filtered, m.excess, m.panics, m.blocked, m.blockEvents, m.age, m.groupBlocks, waits)
+		reg.MustRegister(m.gauges(p)...)
+	}
+	return m
+}
+
+// gauges are what is read from the pipeline when it is asked for.
+func (m *metrics) gauges(p *Pipeline) []prometheus.Collector {
 	inFlight := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "millrace_pipeline_blocks_in_flight", Help: "Blocks between the relay's socket and the disk, of " + strconv.Itoa(jobsInFlight) + " at most.",
 	}, func() float64 { return float64(p.inFlight()) })
@@ -94,10 +99,7 @@ func newMetrics(reg prometheus.Registerer, p *Pipeline) *metrics {
 	relayLag := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "millrace_relay_lag_seconds", Help: "How old frames were when they came, by their own time: median of the newest blocks of the last minute.",
 	}, func() float64 { return p.RelayLag().Seconds() })
-	if reg != nil {
-		reg.MustRegister(relayLag, frames, events, drops, stages, m.filtered, m.excess, m.hadDropped, m.panics, m.blocked, m.blockEvents, m.age, m.groupBlocks, waits, inFlight, queues)
-	}
-	return m
+	return []prometheus.Collector{inFlight, queues, relayLag}
 }
 
 // translated adds what one batch counted.

@@ -445,15 +445,21 @@ func (p *Pipeline) seal(j *job, as *stageContexts) {
 	as.enter(stageSeal)
 	start := p.metrics.stages[stageSeal].started(j)
 	var err error
-	in := j.input()
-	if p.cfg.References != nil {
-		in.References = p.eventReferences(j)
+	if p.cfg.References == nil {
+		err = p.sealBlock(j, j.input())
+	} else {
+		err = p.sealReferences(j)
 	}
-	j.block, err = p.cfg.Log.Seal(in)
-	j.batch.Release(2 * p.blockBytes) // its block has it all
+	j.batch.Release(2 * p.blockBytes) // its blocks have it all
 	p.metrics.stages[stageSeal].done(start)
 	p.metrics.stages[stageCommit].queued(j)
 	j.sealed <- err
+}
+
+func (p *Pipeline) sealBlock(j *job, in replay.Input) error {
+	b, err := p.cfg.Log.Seal(in)
+	j.blocks = append(j.blocks, b)
+	return err
 }
 
 // order stamps the jobs one after the other, as the relay sent them. A job whose frames come to

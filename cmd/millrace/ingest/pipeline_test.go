@@ -279,7 +279,7 @@ func TestPipelineBackPressure(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				log, most := &fakeLog{dawdle: time.Second}, 0
-				cfg := Config{Log: log, InFlightBytes: 8 << 20, hooks: testHooks{blockBytes}}
+				cfg := Config{Log: log, InFlightBytes: 8 << 20, hooks: testHooks{blockBytes: blockBytes}}
 				err := runPipelineWith(t, cfg, func(ctx context.Context, p *Pipeline) error {
 					for seq := int64(1); seq <= frames; seq++ {
 						if err := p.Handle(ctx, identityFrame(t, seq)); err != nil {

@@ -1,11 +1,13 @@
 package ingest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
 	"millrace/replay"
 	"millrace/replay/references"
+	"millrace/translate"
 )
 
 // References is what the pipeline asks of the reference store. *references.Store implements it. One
@@ -19,7 +21,7 @@ type References interface {
 // is not hydrated: its position is in the log later, or never.
 type changes struct {
 	batch    references.Batch
-	events   []uint32               // by change: its event; that of a gap is 0
+	events   []uint32               // by change: its event; a gap, which is the first, has none
 	refs     []references.Reference // that records have, in the order of the batch's
 	numbered []uint32               // by reference of the batch: how many of them, with it, are in refs
 	source   []byte
@@ -70,11 +72,15 @@ func (p *Pipeline) numberReferences(j *job) {
 
 // has returns what the record of event i has.
 func (c *changes) has(i int) []references.Reference {
-	from := uint32(0)
-	if i > 0 {
-		from = c.numbered[i-1]
+	return c.refs[startOf(c.numbered, i):c.numbered[i]:c.numbered[i]]
+}
+
+// startOf returns where the references of event i begin.
+func startOf(ends []uint32, i int) uint32 {
+	if i == 0 {
+		return 0
 	}
-	return c.refs[from:c.numbered[i]:c.numbered[i]]
+	return ends[i-1]
 }
 
 // reset empties c for reuse and lets go of what is larger than keepBytes.
@@ -113,45 +119,79 @@ func (p *Pipeline) hydrate(ctx context.Context) error {
 	}
 }
 
+// sealReferences seals j's events with their references: as one block, or as several that end at
+// frames' ends, if they are more than a block may have. Those of one frame always fit.
+func (p *Pipeline) sealReferences(j *job) error {
+	in, all, events := j.input(), j.eventReferences(), j.batch.Events
+	most := cmp.Or(p.cfg.hooks.blockReferences, replay.MaxBlockReferences)
+	if len(all.List) <= most {
+		in.References = all
+		return p.sealBlock(j, in)
+	}
+	last := in.LastSeq
+	for from := 0; from < len(events); {
+		base := startOf(all.Ends, from)
+		to := from
+		for end := from + 1; end <= len(events); end++ {
+			whole := end == len(events) || events[end].Seq != events[end-1].Seq
+			if whole && to > from && int(all.Ends[end-1]-base) > most {
+				break
+			}
+			if whole {
+				to = end
+			}
+		}
+		part := &replay.EventReferences{List: all.List[base:all.Ends[to-1]]}
+		for _, end := range all.Ends[from:to] {
+			part.Ends = append(part.Ends, end-base)
+		}
+		if all.Repeated != nil {
+			part.Repeated = all.Repeated[from:to]
+		}
+		in.References, in.Batch, in.LastSeq = part, &translate.Batch{Events: events[from:to], JSON: j.batch.JSON}, last
+		if to < len(events) {
+			in.LastSeq = events[to-1].Seq
+		}
+		if err := p.sealBlock(j, in); err != nil {
+			return err
+		}
+		in.FirstSeq, in.Gap, from = in.LastSeq+1, nil, to
+	}
+	return nil
+}
+
 // eventReferences returns the references of j's events for the log.
-func (p *Pipeline) eventReferences(j *job) *replay.EventReferences {
+func (j *job) eventReferences() *replay.EventReferences {
 	c := &j.changes
 	n := len(j.batch.Events)
 	out := &replay.EventReferences{Ends: make([]uint32, 0, n)}
 	next := 0
+	if j.gap != nil {
+		next = 1
+	}
 	for i := range n {
-		for _, r := range c.has(i) {
-			out.List = append(out.List, replay.Reference{Path: r.Path, Subject: r.Subject, Authority: r.Authority})
-		}
-		for next < len(c.events) && (c.batch.Changes[next].Operation == references.Gap || int(c.events[next]) < i) {
-			next++
-		}
+		out.List = appendLogReferences(out.List, c.has(i), false)
 		if next < len(c.events) && int(c.events[next]) == i {
-			p.appendHad(out, c, &c.batch.Changes[next], i)
+			change := &c.batch.Changes[next]
+			out.List = appendLogReferences(out.List, change.Had, true)
+			if change.Repeated && change.Operation <= references.Delete {
+				if out.Repeated == nil {
+					out.Repeated = make([]bool, n)
+				}
+				out.Repeated[i] = true
+			}
+			next++
 		}
 		out.Ends = append(out.Ends, uint32(len(out.List)))
 	}
 	return out
 }
 
-// appendHad adds what a change had, and whether it is repeated, to event i. What a block may
-// not have is left out, and counted: it takes thousands of deletes of records that are full of
-// references.
-func (p *Pipeline) appendHad(out *replay.EventReferences, c *changes, change *references.Change, i int) {
-	if change.Repeated && change.Operation <= references.Delete {
-		if out.Repeated == nil {
-			out.Repeated = make([]bool, len(c.numbered))
-		}
-		out.Repeated[i] = true
+func appendLogReferences(dst []replay.Reference, refs []references.Reference, had bool) []replay.Reference {
+	for _, r := range refs {
+		dst = append(dst, replay.Reference{Path: r.Path, Subject: r.Subject, Authority: r.Authority, Had: had})
 	}
-	coming := len(c.refs) - int(c.numbered[i])
-	if len(out.List)+len(change.Had)+coming > replay.MaxBlockReferences {
-		p.metrics.hadDropped.Add(float64(len(change.Had)))
-		return
-	}
-	for _, r := range change.Had {
-		out.List = append(out.List, replay.Reference{Path: r.Path, Subject: r.Subject, Authority: r.Authority, Had: true})
-	}
+	return dst
 }
 
 // apply takes what the blocks of jobs change, which are in the log now, over into the reference
@@ -162,7 +202,7 @@ func (p *Pipeline) apply(jobs []*job) error {
 			continue
 		}
 		if err := p.cfg.References.Apply(&j.changes.batch); err != nil {
-			return fmt.Errorf("take over what is in the log: %w", err)
+			return fmt.Errorf("apply what is in the log: %w", err)
 		}
 	}
 	return nil

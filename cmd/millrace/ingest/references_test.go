@@ -239,6 +239,7 @@ type refLog struct {
 	*replay.Log
 	names *refNames
 	fail  func() error // called before each Append
+	most  int          // references of a block of several frames
 
 	mu     sync.Mutex
 	sealed map[*replay.Block][]refEvent
@@ -249,6 +250,11 @@ func (l *refLog) Seal(in replay.Input) (*replay.Block, error) {
 	b, err := l.Log.Seal(in)
 	var events []refEvent
 	var from uint32
+	if e := in.Batch.Events; len(e) > 0 && len(in.References.List) > l.most && e[0].Seq != e[len(e)-1].Seq {
+		err = errors.Join(err, fmt.Errorf("frames %d to %d: %d references, at most %d fit", e[0].Seq, e[len(e)-1].Seq, len(in.References.List), l.most))
+	}
+	l.names.mu.Lock()
+	defer l.names.mu.Unlock()
 	for i := range in.Batch.Events {
 		e := refEvent{Epoch: in.Epoch, Seq: in.Batch.Events[i].Seq, Op: in.Batch.Events[i].Op}
 		r := in.References
@@ -358,9 +364,9 @@ func TestReferencesModel(t *testing.T) {
 			}
 			return nil
 		}
-		l := &refLog{Log: log, names: names, fail: fail, sealed: make(map[*replay.Block][]refEvent)}
+		l := &refLog{Log: log, names: names, fail: fail, most: 1 << uint(rng.IntN(10)), sealed: make(map[*replay.Block][]refEvent)}
 		cfg := Config{Log: l, References: failingStore{store, fail}, InFlightBytes: 8 << 20, NewResolver: func() Resolver { return names },
-			hooks: testHooks{blockBytes: 1 << uint(rng.IntN(13))}}
+			hooks: testHooks{blockBytes: 1 << uint(rng.IntN(13)), blockReferences: l.most}}
 		err = runPipelineWith(t, cfg, func(ctx context.Context, p *Pipeline) error {
 			for _, f := range m.frames {
 				if f.Epoch < at.Epoch || f.Epoch == at.Epoch && f.Seq <= at.Seq {
@@ -429,7 +435,7 @@ func TestReferencesInFlight(t *testing.T) {
 			}
 			names := &refNames{numbers: make(map[string]uint64), names: make(map[uint64]string), rng: rand.New(rand.NewPCG(1, 1))}
 			allSealed := make(chan struct{})
-			l := &refLog{Log: log, names: names, sealed: make(map[*replay.Block][]refEvent)}
+			l := &refLog{Log: log, names: names, most: 1000, sealed: make(map[*replay.Block][]refEvent)}
 			l.fail = func() error { <-allSealed; return nil }
 			sealed := 0
 			cfg := Config{Log: countSeals{l, func(events int) {
