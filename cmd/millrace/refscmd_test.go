@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"encoding/binary"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -8,6 +10,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/bluesky-social/indigo/atproto/repo"
+	"github.com/bluesky-social/indigo/atproto/repo/mst"
+	"github.com/ipfs/go-cid"
+	"github.com/multiformats/go-multihash"
+
+	"millrace/consume/relaysim/cbor"
 )
 
 // sortedLines returns the lines of a file in order.
@@ -20,6 +29,39 @@ func sortedLines(t *testing.T, name string) []string {
 	lines := strings.Split(strings.TrimSpace(string(raw)), "\n")
 	slices.Sort(lines)
 	return lines
+}
+
+// repositoryOf is a CAR file of a repository with one record.
+func repositoryOf(t *testing.T, did, path string, record cbor.Map) []byte {
+	t.Helper()
+	var blocks []byte
+	section := func(parts ...[]byte) {
+		part := bytes.Join(parts, nil)
+		blocks = append(binary.AppendUvarint(blocks, uint64(len(part))), part...)
+	}
+	add := func(data []byte) cid.Cid {
+		id, err := cid.NewPrefixV1(cid.DagCBOR, multihash.SHA2_256).Sum(data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		section(id.Bytes(), data)
+		return id
+	}
+	node, root, err := (&mst.NodeData{Entries: []mst.EntryData{{KeySuffix: []byte(path), Value: add(cbor.Append(nil, record))}}}).Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	add(node)
+	commit := repo.Commit{DID: did, Version: repo.ATPROTO_REPO_VERSION, Data: *root, Rev: "3k4duaz5vfs2b", Sig: []byte("none")}
+	var buf bytes.Buffer
+	if err := commit.MarshalCBOR(&buf); err != nil {
+		t.Fatal(err)
+	}
+	head := add(buf.Bytes())
+	body := blocks
+	blocks = nil
+	section(cbor.Append(nil, cbor.Map{{Key: "roots", Value: []any{cbor.Link(head.Bytes())}}, {Key: "version", Value: 1}}))
+	return append(blocks, body...)
 }
 
 // TestReferencesCommands: what a server noted is sound and can be exported, forgotten, and imported
@@ -85,6 +127,15 @@ func TestReferencesCommands(t *testing.T) {
 	})
 	same("one source", likes, "--source", "app.bsky.feed.like:subject.uri")
 
+	// A repository of an account that the server has not seen.
+	const stranger = "did:web:stranger.example.com"
+	car := writeFile(t, out+".car", string(repositoryOf(t, stranger, "app.bsky.feed.like/1", cbor.Map{{Key: "uri", Value: "at://" + did}})))
+	run(exitFailed, "too old", "import", car)
+	run(exitOK, "imported 1 accounts with 1 records and 1 references", "import", "--as-of", asOf, car)
+	row := `{"did":"` + stranger + `","collection":"app.bsky.feed.like","rkey":"1","path":"uri","subject":"at://` + did + `"}`
+	same("a repository", []string{row}, "--did", stranger)
+	all = append(all, row)
+	slices.Sort(all)
 	run(exitFailed, "too old", "import", "--as-of", "2026-01-01T00:00:00Z", out)
 	same("after the refused import", all)
 	// Imports, which change nothing, since the log is above them.

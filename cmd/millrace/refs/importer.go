@@ -41,6 +41,7 @@ type Import struct {
 	current *importedAccount   // nil: it is passed over
 	group   []*importedAccount // complete, not imported yet
 	changes int                // of the group and the current account
+	marks   []logMark          // of what was read of the log, so that it is not read from its beginning again
 	limits  importLimits
 }
 
@@ -379,6 +380,9 @@ func (i *Import) readLog() error {
 	if !ok {
 		return errors.New("the log has no references any more")
 	}
+	if n := i.marksBefore(); n > 0 {
+		after = i.marks[n-1].at
+	}
 	var one replay.Changes
 	return i.Log.Changes(i.ctx, after, func(c *replay.Changes) error {
 		for n := range c.Events {
@@ -390,8 +394,39 @@ func (i *Import) readLog() error {
 			one.Events = append(one.Events[:0], *e)
 			a.laid = references.AppendLogChanges(a.laid, &one)
 		}
+		i.mark(c)
 		return nil
 	})
+}
+
+// logMark is a place in the log: all events up to it have stamps up to that.
+type logMark struct {
+	stampUS int64
+	at      replay.EpochEnd
+}
+
+// markInterval is how far apart marks are, in microseconds.
+const markInterval = 1_000_000
+
+// mark notes where in the log c ends, if that is far enough behind the last mark.
+func (i *Import) mark(c *replay.Changes) {
+	if len(c.Events) == 0 {
+		return
+	}
+	us, n := c.Events[len(c.Events)-1].TimeUS, len(i.marks)
+	if n == 0 || us >= i.marks[n-1].stampUS+markInterval {
+		i.marks = append(i.marks, logMark{us, c.Through})
+	}
+}
+
+// marksBefore returns how many marks are before all that counts for the group.
+func (i *Import) marksBefore() int {
+	from := i.group[0].asOfUS
+	for _, a := range i.group {
+		from = min(from, a.asOfUS)
+	}
+	n, _ := slices.BinarySearchFunc(i.marks, from-clockSlack.Microseconds(), func(m logMark, us int64) int { return cmp.Compare(m.stampUS, us) })
+	return n
 }
 
 // lay returns the changes that import the account: what the file says, and over it what the log has

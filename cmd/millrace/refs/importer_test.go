@@ -350,3 +350,97 @@ func importOnce(t *testing.T, seed uint64, sum map[string]int) {
 		t.Errorf("MILLRACE_TEST_SEED=%d: %+v, %v", seed, compared, err)
 	}
 }
+
+// TestCheck: a row that the log does not have, one that is missing, and one with other references
+// are found; what the store has not read yet is not compared.
+func TestCheck(t *testing.T) {
+	w := &importWorld{t: t, rng: rand.New(rand.NewPCG(1, 1)), uids: make(fakeUIDs), log: &fakeLog{paths: []string{worldPath}},
+		fs: vfs.NewMem(), at: time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)}
+	w.open()
+	defer func() { _ = w.store.Close() }()
+	for range 60 {
+		w.step()
+	}
+	if err := w.store.Begin("", references.Position{Epoch: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.store.Follow(t.Context(), w.log, nil); err != nil {
+		t.Fatal(err)
+	}
+	for range 20 {
+		w.step()
+	}
+	run := func() *CheckReport {
+		t.Helper()
+		c := Check{Store: w.store, Log: w.log}
+		r, err := c.Run(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	if r := run(); r.Problems > 0 || r.Events != 60 || r.Records < 10 {
+		t.Fatalf("a sound table: %+v", r)
+	}
+	rev := uint64(w.at.UnixMicro()) << 10
+	problems := uint64(0)
+	for did, state := range w.states[59] {
+		for n := range 6 {
+			key := fmt.Sprintf("app.bsky.feed.like/%d", n)
+			c := references.Change{Operation: references.Create, Account: w.uids.uid(did), Record: w.uids["at://"+did+"/"+key], Rev: rev + problems}
+			says := "was deleted, and has a row"
+			switch _, alive := state[key]; {
+			case c.Record == 0:
+				continue
+			case alive && n%2 == 0:
+				c.Operation, says = references.Delete, "is alive, and has no row"
+			case alive:
+				c.References, says = []references.Reference{{Path: 1, Subject: 12345, Authority: 12345}}, "other references"
+			}
+			b := references.Batch{Position: w.store.Position(), Changes: []references.Change{c}}
+			if err := errors.Join(w.store.Hydrate(t.Context(), &b), w.store.Apply(&b)); err != nil {
+				t.Fatal(err)
+			}
+			problems++
+			want := fmt.Sprintf("record %d of account %d", c.Record, c.Account)
+			r := run()
+			if i := slices.IndexFunc(r.Examples, func(e string) bool { return strings.HasPrefix(e, want) && strings.Contains(e, says) }); r.Problems != problems || i < 0 {
+				t.Fatalf("%s %s: %+v", want, says, r)
+			}
+		}
+	}
+	if problems < 10 {
+		t.Errorf("only %d rows were changed", problems)
+	}
+}
+
+// TestImportStale: a repository that is older than --as-of says is refused, if the table knows a
+// later commit that the log has no more.
+func TestImportStale(t *testing.T) {
+	w := &importWorld{t: t, rng: rand.New(rand.NewPCG(3, 1)), uids: make(fakeUIDs), log: &fakeLog{paths: []string{worldPath}},
+		fs: vfs.NewMem(), at: time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)}
+	w.open()
+	defer func() { _ = w.store.Close() }()
+	for range 45 {
+		w.step()
+	}
+	if err := errors.Join(w.store.Begin("", references.Position{Epoch: 1}), w.store.Follow(t.Context(), w.log, nil)); err != nil {
+		t.Fatal(err)
+	}
+	w.log.begin = 40
+	refused := 0
+	for did := range w.states[19] {
+		if rev := w.revs[44][did]; w.revs[19][did] == rev || w.revs[39][did] != rev {
+			continue
+		}
+		before := w.rows(did)
+		done, err := w.run([][]byte{w.file(did, 19, false)}, w.at, -1)
+		if err != nil || done.Refused != 1 || !maps.Equal(before, w.rows(did)) {
+			t.Errorf("%s: %+v, %v", did, done, err)
+		}
+		refused++
+	}
+	if refused == 0 {
+		t.Error("no account has its last commit among those that were trimmed")
+	}
+}
