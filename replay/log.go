@@ -129,7 +129,7 @@ func (l *Log) Append(bs ...*Block) error {
 		size += int(b.stored()) + 1<<9
 	}
 	p.batch = l.store.Pebble().NewBatchWithSize(size)
-	defer p.batch.Close()
+	defer l.store.CloseBatch(p.batch)
 	if err := p.stage(bs); err != nil {
 		l.store.Fail(fmt.Errorf("make a batch: %w", err))
 		return fmt.Errorf("append: %w", l.store.Err())

@@ -56,7 +56,7 @@ func open(cfg Config, st *pebblestore.Store) (*Log, error) {
 	}
 	l.stored.encoder = enc
 	o := opener{log: l, cfg: &cfg, store: st, batch: st.Pebble().NewBatch(), snap: &snapshot{changed: make(chan struct{})}}
-	defer o.batch.Close()
+	defer st.CloseBatch(o.batch)
 	for _, step := range []func() error{o.format, o.uidStore, o.streams, o.state, o.dictionaries, o.gaps, o.references, o.paths, o.fingerprintKey, o.openSpan} {
 		if err := step(); err != nil {
 			return nil, err

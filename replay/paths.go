@@ -141,7 +141,7 @@ func NumberPaths(cfg Config, sources []string) error {
 		l.paths.number([]byte(source), false)
 	}
 	batch := st.Pebble().NewBatch()
-	defer batch.Close()
+	defer st.CloseBatch(batch)
 	if _, err = l.paths.put(batch); err == nil {
 		err = l.snap.Load().next().raiseVersion(batch)
 	}

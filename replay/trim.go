@@ -288,7 +288,7 @@ func (l *Log) drop(last *blockIndex, ptr format.BlockPointer, oldest format.Mark
 	l.publishLocked(next)
 
 	batch := l.store.Pebble().NewBatch()
-	defer batch.Close()
+	defer l.store.CloseBatch(batch)
 	if err := deleteThrough(batch, next.Floor, last.Epoch, last.LastSeq); err != nil {
 		return false, err
 	}

@@ -27,7 +27,7 @@ func (s *Store) Apply(b *Batch) error {
 	}
 	begun := time.Now()
 	batch := s.db.Pebble().NewBatch()
-	defer batch.Close()
+	defer s.db.CloseBatch(batch)
 	if err := s.stage(batch, p); err != nil {
 		return s.fail("apply references", err)
 	}
@@ -102,7 +102,7 @@ func (s *Store) Begin(basis string, from Position) error {
 	g := Generation{Number: s.Generation().Number + 1, Basis: basis, From: from}
 	next := state{position: from, arrival: s.commits.state.Load().arrival}
 	batch := s.db.Pebble().NewBatch()
-	defer batch.Close()
+	defer s.db.CloseBatch(batch)
 	err := batch.Set(metaKey(metaGeneration), appendGeneration(nil, &g), nil)
 	for _, r := range []keyRange{rangeAccount, rangeSweep, rangeRecord} {
 		err = errors.Join(err, batch.DeleteRange(r.start(), r.end(), nil))
@@ -137,7 +137,7 @@ func (s *Store) Rebase(basis string) error {
 	}
 	g.Basis = basis
 	batch := s.db.Pebble().NewBatch()
-	defer batch.Close()
+	defer s.db.CloseBatch(batch)
 	if err := batch.Set(metaKey(metaGeneration), appendGeneration(nil, &g), nil); err != nil {
 		return s.fail("change the basis", err)
 	}
@@ -157,7 +157,7 @@ func (s *Store) syncIdle() error {
 		return nil
 	}
 	batch := s.db.Pebble().NewBatch()
-	defer batch.Close()
+	defer s.db.CloseBatch(batch)
 	if err := batch.Set(metaKey(metaState), appendState(nil, at), nil); err != nil {
 		return s.fail("sync references", err)
 	}

@@ -131,7 +131,7 @@ func (s *Store) load() error {
 // form writes the format of a new store.
 func (s *Store) form() error {
 	batch := s.db.Pebble().NewBatch()
-	defer batch.Close()
+	defer s.db.CloseBatch(batch)
 	if err := batch.Set(metaKey(metaFormat), appendFormat(nil, s.codec.prefixBits), nil); err != nil {
 		return err
 	}

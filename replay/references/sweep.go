@@ -79,7 +79,7 @@ func (s *Store) sweep() (more bool, err error) {
 		return false, s.fail("sweep references", err)
 	}
 	batch := s.db.Pebble().NewBatch()
-	defer batch.Close()
+	defer s.db.CloseBatch(batch)
 	next, swept, err := s.stageSweep(batch, account, from, state.floor)
 	if err == nil && next == nil {
 		err = batch.Delete(key, nil)

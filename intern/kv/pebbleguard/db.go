@@ -295,6 +295,14 @@ func (d *DB) Commit(b *pebble.Batch, sync bool) error {
 	return d.FailOn("commit", d.Guard(func() error { return d.db.Apply(b, opts) }))
 }
 
+// CloseBatch gives the memory of b back, whether it was committed or not. After a failure it does
+// not: a Commit of b that has returned may still be under way in Pebble, which holds b then.
+func (d *DB) CloseBatch(b *pebble.Batch) {
+	if d.Err() == nil {
+		_ = b.Close() // it only says that b was closed before
+	}
+}
+
 // FailOn makes err, if it is one, the failure of the database, and returns that.
 func (d *DB) FailOn(what string, err error) error {
 	if err != nil && !errors.Is(err, ErrFailed) {

@@ -540,6 +540,38 @@ func TestFullDiskAtRotation(t *testing.T) {
 	}
 }
 
+// TestFailureWhileACommitIsUnderWay: a commit that waits for the disk returns when the database
+// fails for another reason, and its batch is closed; that the disk then answers ends no process.
+func TestFailureWhileACommitIsUnderWay(t *testing.T) {
+	var armed atomic.Bool
+	syncing, disk := make(chan struct{}, 1), make(chan struct{})
+	db := mustOpen(t, testConfig(errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if strings.HasSuffix(op.Path, ".log") && op.Kind == errorfs.OpFileSyncData && armed.CompareAndSwap(true, false) {
+			syncing <- struct{}{}
+			<-disk
+		}
+		return nil
+	}))))
+	armed.Store(true)
+	batch := db.Pebble().NewBatch()
+	if err := batch.Set([]byte("a"), valueOf("a"), nil); err != nil {
+		t.Fatal(err)
+	}
+	committed := make(chan error)
+	go func() { committed <- db.Commit(batch, true) }()
+	<-syncing
+	db.Fail(errors.New("of another kind"))
+	if err := <-committed; !errors.Is(err, ErrFailed) {
+		t.Errorf("commit: %v", err)
+	}
+	db.CloseBatch(batch)
+	close(disk)
+	// Syncs end in the order of the commits.
+	if err := db.Pebble().Set([]byte("b"), nil, pebble.Sync); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestFailAdvice: a process that can open no more files needs another remedy than a disk that
 // fails.
 func TestFailAdvice(t *testing.T) {

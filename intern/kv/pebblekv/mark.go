@@ -54,7 +54,7 @@ func newMarker(db *pebbleguard.DB, held bool) (*marker, error) {
 // way.
 func (m *marker) raise() error {
 	b := m.db.Pebble().NewBatch()
-	defer b.Close()
+	defer m.db.CloseBatch(b)
 	value := m.next()
 	if err := b.Set([]byte(markKey), value, nil); err != nil {
 		return err

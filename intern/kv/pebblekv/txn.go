@@ -219,7 +219,7 @@ func (t *txn) Close() {
 			_ = t.iter.Close() // its errors were returned by the reads
 		}
 		if t.batch != nil {
-			_ = t.batch.Close()
+			t.store.db.CloseBatch(t.batch)
 		}
 	}
 	t.store.tracker.end(t.began)
