@@ -51,7 +51,9 @@ func (s *Store) Hydrate(ctx context.Context, b *Batch) error {
 			return s.fail("hydrate references", err)
 		}
 		s.metrics.hydrated(c, found)
+		bytes += int64(len(c.Had)) * referenceBytes // until the caller is done with it
 	}
+	h.pending.bytes = bytes
 	s.overlay.bytes += bytes
 	h.hydrated++
 	h.reached = h.pending.state
