@@ -426,3 +426,36 @@ func TestImportAfterPurge(t *testing.T) {
 		})
 	}
 }
+
+// TestHadIsCharged: what records had counts against the overlay's limit, until it is applied.
+func TestHadIsCharged(t *testing.T) {
+	waiting := make(chan struct{}, 1)
+	cfg := Config{OverlayBytes: recordBytes + accountBytes + 100*referenceBytes}
+	cfg.hooks.waiting = func() { waiting <- struct{}{} }
+	s := openTest(t, cfg)
+	full := like(1, 10, 1, 100)
+	for i := range uint64(99) {
+		full.References = append(full.References, Reference{Path: 1, Subject: 200 + i, Authority: 9})
+	}
+	do(t, s, 1, full)
+	gone := hydrate(t, s, 10, unlike(1, 10, 2))
+	next := &Batch{Position: Position{1, 20}, Changes: []Change{unlike(1, 11, 3)}}
+	next.Changes[0].Seq = 20
+	ended := make(chan error, 1)
+	go func() { ended <- s.Hydrate(t.Context(), next) }()
+	select {
+	case <-waiting:
+	case err := <-ended:
+		t.Fatalf("it did not wait: %v", err)
+	}
+	apply(t, s, gone)
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	apply(t, s, next)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.overlay.bytes != 0 {
+		t.Errorf("%d bytes are charged for nothing", s.overlay.bytes)
+	}
+}
