@@ -160,6 +160,25 @@ func (s *testServer) waitIdle(n int) {
 	})
 }
 
+// waitThrough waits until all subscribers are at the end of the log, and have looked at what is
+// stamped us.
+func (s *testServer) waitThrough(us int64) {
+	s.t.Helper()
+	eventually(s.t, "all subscribers have looked at everything", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for sub := range s.subscribers {
+			sub.sleepMu.Lock()
+			behind := !sub.asleep || sub.through.TimeUS < us
+			sub.sleepMu.Unlock()
+			if behind {
+				return false
+			}
+		}
+		return true
+	})
+}
+
 func (s *testServer) url(query string) string { return "ws://" + s.addr + "/subscribe?" + query }
 
 // client is a gorilla client.

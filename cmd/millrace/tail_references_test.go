@@ -88,7 +88,7 @@ func TestTailReferences(t *testing.T) {
 			}
 		}
 		if diff := cmp.Diff(found, got, cmpopts.EquateEmpty()); diff != "" {
-			t.Errorf("%s-walk +references\n%s", e.line, diff)
+			t.Fatalf("%s-walk +references\n%s", e.line, diff)
 		}
 	}
 	delete(authorities, "")
@@ -125,7 +125,12 @@ func authorityOf(subject string) string {
 	return s
 }
 
-// most returns the key that counts most.
-func most(counts map[string]int) string {
-	return slices.MaxFunc(slices.Sorted(maps.Keys(counts)), func(a, b string) int { return counts[a] - counts[b] })
+// most returns the key that counts most, "" if there is none.
+func most(counts map[string]int) (key string) {
+	for _, k := range slices.Sorted(maps.Keys(counts)) {
+		if counts[k] > counts[key] {
+			key = k
+		}
+	}
+	return key
 }
