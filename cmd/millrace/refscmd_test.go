@@ -10,9 +10,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	comatproto "github.com/bluesky-social/indigo/api/atproto"
 	"github.com/bluesky-social/indigo/atproto/repo"
 	"github.com/bluesky-social/indigo/atproto/repo/mst"
+	lexutil "github.com/bluesky-social/indigo/lex/util"
 	"github.com/ipfs/go-cid"
 	"github.com/multiformats/go-multihash"
 
@@ -193,5 +196,38 @@ func TestReferencesCommandUsage(t *testing.T) {
 		if code, text := millrace(t, "references", sub, "--help"); code != exitOK || !strings.Contains(text, fmt.Sprintf("millrace references %s", sub)) {
 			t.Errorf("help of %s: exit code %d\n%s", sub, code, text)
 		}
+	}
+}
+
+// TestDeleteOfAnImportedRecord: the deletion of a record that was only imported says what it
+// pointed at.
+func TestDeleteOfAnImportedRecord(t *testing.T) {
+	t.Parallel()
+	const stranger, subject = "did:web:stranger.example.com", "at://did:web:example.com/a.b.c/1"
+	relay := newTestRelay(t)
+	dir := t.TempDir()
+	start := func() *testDaemon { return startDaemon(t, relay.url, dir, "--references", "on", "--memory", "256MiB") }
+	d := start()
+	relay.send <- identityFrame(t, 1).Data
+	waitFor(t, "an event", func() bool { return d.log.Progress().Seq == 1 })
+	if err := d.stop(); err != nil {
+		t.Fatal(err)
+	}
+	car := writeFile(t, filepath.Join(t.TempDir(), "car"), string(repositoryOf(t, stranger, "a.b.c/1", cbor.Map{{Key: "uri", Value: subject}})))
+	asOf := time.Now().UTC().Format(time.RFC3339Nano)
+	if code, out := millrace(t, "references", "import", "--data-dir", dir, "--as-of", asOf, car); code != exitOK || !strings.Contains(out, "imported 1 accounts") {
+		t.Fatalf("import: exit code %d\n%s", code, out)
+	}
+	d = start()
+	commit := lexutil.LexLink(cid.NewCidV1(cid.DagCBOR, multihash.Multihash(append([]byte{0x12, 32}, make([]byte, 32)...))))
+	relay.send <- frameOf(t, 2, "#commit", &comatproto.SyncSubscribeRepos_Commit{
+		Repo: stranger, Rev: "3k4duaz5vfs2c", Seq: 2, Time: "2026-11-20T00:00:00Z", Commit: commit, Blobs: []lexutil.LexLink{},
+		Ops: []*comatproto.SyncSubscribeRepos_RepoOp{{Action: "delete", Path: "a.b.c/1"}},
+	}).Data
+	waitFor(t, "the deletion", func() bool { return d.log.Progress().Seq == 2 })
+	events := readAll(t, d.addr, "cursor=0&references=true&wantedSubjects="+subject, 2)
+	last := events[len(events)-1]
+	if got := fmt.Sprintf("%+v", last.References); len(events) != 2 || !strings.Contains(got, subject) || !strings.Contains(got, "a.b.c:uri") {
+		t.Errorf("the deletion says %+v", last)
 	}
 }
