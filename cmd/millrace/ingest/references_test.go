@@ -115,6 +115,7 @@ type refModel struct {
 	want     []refEvent
 	epoch    uint32
 	seq      int64
+	gap      int64 // the last seq before a gap that comes; 0: none does
 	rev      uint64
 	at       time.Time
 }
@@ -127,6 +128,9 @@ type refCommit struct {
 
 func (m *refModel) add(f consume.Frame) {
 	f.Epoch = m.epoch
+	if m.gap > 0 {
+		f.Gap, m.gap = &consume.Gap{FromEpoch: m.epoch, From: m.gap, ToEpoch: m.epoch, To: f.Seq}, 0
+	}
 	m.frames = append(m.frames, f)
 }
 
@@ -135,7 +139,9 @@ func (m *refModel) step() {
 	m.seq++
 	did := fmt.Sprintf("did:web:a%d.example.com", m.rng.IntN(4))
 	switch k := m.rng.IntN(40); {
-	case k == 0 && m.epoch < 4:
+	case k == 7 && m.seq > 1 && len(m.frames) > 100 && m.frames[len(m.frames)-1].Epoch == m.epoch:
+		m.gap = m.frames[len(m.frames)-1].Seq
+	case k == 0 && m.epoch < 4 && m.gap == 0:
 		m.epoch, m.seq = m.epoch+1, 1+m.rng.Int64N(5)
 	case k < 3 && len(m.commits) > 0: // a commit that comes again
 		m.commit(m.commits[m.rng.IntN(len(m.commits))])
@@ -195,6 +201,34 @@ func (m *refModel) commit(c refCommit) {
 			}
 		}
 		m.want = append(m.want, e)
+	}
+}
+
+// checkTable compares the table of what is alive with the model, and the first gap with the log's.
+func (m *refModel) checkTable(store *references.Store, log *replay.Log, names *refNames) {
+	m.t.Helper()
+	want, got := make(map[string][]string), make(map[string][]string)
+	for did, a := range m.accounts {
+		for record, subjects := range a.records {
+			want[fmt.Sprintf("at://%s/a.b.c/r%d", did, record)] = subjects
+		}
+	}
+	_, err := store.Rows(m.t.Context(), func(r *references.Row) error {
+		uri := names.names[r.Record]
+		got[uri] = []string{}
+		for _, ref := range r.References {
+			got[uri] = append(got[uri], names.names[ref.Subject])
+		}
+		return nil
+	})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
+		m.t.Errorf("the table (-want +got):\n%s", diff)
+	}
+	if gaps := log.Range().Gaps; len(gaps) == 0 || store.InexactSince() != gaps[0].TimeUS {
+		m.t.Errorf("inexact since %d, with gaps %v", store.InexactSince(), gaps)
 	}
 }
 
@@ -379,6 +413,9 @@ func TestReferencesModel(t *testing.T) {
 			return nil
 		})
 		got = append(got, l.got...)
+		if err == nil {
+			m.checkTable(store, log, names)
+		}
 		next := fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: rng.IntN(3) * 50, RNG: rand.New(rand.NewPCG(seed, uint64(life)))})
 		_ = log.Close()
 		_ = store.Close()
