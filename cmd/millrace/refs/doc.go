@@ -1,9 +1,9 @@
-// Package refs is the work on the reference store of a server that does not run (docs/operations.md):
-// it imports, exports and checks what records point at.
+// Package refs is the work on the reference store of a server that does not run: it imports, exports
+// and checks what records point at (docs/operations.md).
 //
-//	CAR ──────────▶ translate.AppendRecord ─────▶ Import ── Hydrate, Apply ──▶ references.Store
-//	NDJSON, CSV ──▶ translate.InvalidReference ──▶   ▲                             │      │
-//	                            Log.Changes ─────────┘       rows ◀── Export ──────┘    Check ◀── Log.Changes
+//	CAR ──────────▶ translate.AppendRecord ────────▶ Import ── Hydrate, Apply ──▶ references.Store
+//	NDJSON, CSV ──▶ translate.InvalidReference ──▶     ▲                            │        │
+//	                             Log.Changes ──────────┘         rows ◀── Export ───┘      Check
 //
 // Files are hostile. What is read for one block or row is bounded, as is a repository, which is
 // held in memory. A repository's blocks must be what their CIDs say, and the keys of its tree in
@@ -11,10 +11,10 @@
 //
 // Import gathers accounts, some hundred thousand records, and then reads the log once for them. An
 // account's batch is what its file says and, over it, what the log has above the file's rev. The
-// log must reach back to when the file was true: --as-of, or the time in the rev. What it has of the
-// ten minutes before that is laid over rows too, as the clocks of servers differ. Then the account
-// is as the network has it at the log's end; a commit above the rev that the table knows and the log
-// lacks refuses it, as one that is too old.
+// log must reach back to when the file was true: --as-of, or the time in the rev. What it has of
+// the ten minutes before that is laid over rows too, as the clocks of servers differ. Then the
+// account is as the network has it at the log's end. If the table knows a commit above the rev
+// that the log lacks, the account is refused as too old.
 //
 // Nothing here starts a goroutine; a Reader, an Import, an Export and a Check belong to one.
 package refs

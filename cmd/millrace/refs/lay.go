@@ -1,0 +1,99 @@
+package refs
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+
+	"millrace/replay"
+	"millrace/replay/references"
+)
+
+// readLog gathers what the log has of the group's accounts.
+func (i *Import) readLog() error {
+	of := make(map[uint64]*importedAccount, len(i.group))
+	for _, a := range i.group {
+		of[a.uid] = a
+	}
+	after, ok := i.Log.References()
+	if !ok {
+		return errors.New("the log has no references any more")
+	}
+	if n := i.marksBefore(); n > 0 {
+		after = i.marks[n-1].at
+	}
+	var one replay.Changes
+	return i.Log.Changes(i.ctx, after, func(c *replay.Changes) error {
+		for n := range c.Events {
+			e := &c.Events[n]
+			a := of[e.DIDUID]
+			if a == nil || e.TimeUS < a.asOfUS-clockSlack.Microseconds() {
+				continue
+			}
+			one.Events = append(one.Events[:0], *e)
+			a.laid = references.AppendLogChanges(a.laid, &one)
+		}
+		i.mark(c)
+		return nil
+	})
+}
+
+// logMark is a place in the log: all events up to it have stamps up to that.
+type logMark struct {
+	stampUS int64
+	at      replay.EpochEnd
+}
+
+// markInterval is how far apart marks are, in microseconds.
+const markInterval = 1_000_000
+
+// mark notes where in the log c ends, if that is far enough behind the last mark.
+func (i *Import) mark(c *replay.Changes) {
+	if len(c.Events) == 0 {
+		return
+	}
+	us, n := c.Events[len(c.Events)-1].TimeUS, len(i.marks)
+	if n == 0 || us >= i.marks[n-1].stampUS+markInterval {
+		i.marks = append(i.marks, logMark{us, c.Through})
+	}
+}
+
+// marksBefore returns how many marks are before all that counts for the group.
+func (i *Import) marksBefore() int {
+	from := i.group[0].asOfUS
+	for _, a := range i.group {
+		from = min(from, a.asOfUS)
+	}
+	n, _ := slices.BinarySearchFunc(i.marks, from-clockSlack.Microseconds(), func(m logMark, us int64) int { return cmp.Compare(m.stampUS, us) })
+	return n
+}
+
+// lay returns the changes that import the account: what the file says, and over it what the log has
+// above that.
+func (a *importedAccount) lay() ([]references.Change, error) {
+	changes := make([]references.Change, 0, 1+len(a.record)+len(a.laid))
+	changes = append(changes, references.Change{Operation: references.Import, Account: a.uid, Rev: a.rev})
+	changes = append(changes, a.record...)
+	deleted, rev := int64(0), a.rev
+	if a.rows {
+		rev = uint64(a.asOfUS) << 10
+	}
+	for _, c := range a.laid {
+		c.Seq = 0
+		switch {
+		case c.Operation == references.DeleteAccount && c.TimeUS > deleted:
+			keep := 1
+			if c.TimeUS <= a.asOfUS { // the file has it
+				keep += len(a.record)
+			}
+			deleted, changes = c.TimeUS, changes[:min(keep, len(changes))]
+		case c.Operation != references.DeleteAccount && c.Rev > a.rev:
+			changes = append(changes, c)
+			rev = max(rev, c.Rev)
+		}
+	}
+	if a.known.Rev > rev { // there was a commit above it, which was trimmed
+		return nil, ErrTooOld
+	}
+	return changes, nil
+}
