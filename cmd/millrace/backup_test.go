@@ -41,6 +41,7 @@ func uidsOf(t *testing.T, events ...[]truthEvent) map[string]string {
 			if e.URI != "" {
 				note(e.URI, "at://"+body.DID+"/"+body.Commit.Collection+"/"+body.Commit.RKey)
 			}
+			e.referenceUIDs(func(s, uid string) { note(uid, s) })
 		}
 	}
 	return of

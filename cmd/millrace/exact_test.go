@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -106,16 +107,16 @@ func TestKill9(t *testing.T) {
 		kills, frames = 20, 50_000
 	}
 	rng := rand.New(rand.NewPCG(testSeed(t), 0))
-	sim := startRelaysim(t, "--rate", "2000", "--frames", strconv.Itoa(frames), "--wait-for-consumer")
+	sim := startRelaysim(t, "--rate", "2000", "--frames", strconv.Itoa(frames), "--wait-for-consumer", "--churn-every", "5", "--truth-references")
 	dir, addr := t.TempDir(), freeAddr(t)
 
-	follow := &follower{t: t, addr: addr, ended: make(chan struct{})}
+	follow := &follower{t: t, addr: addr, query: "&references=true", ended: make(chan struct{})}
 	var following sync.WaitGroup
 	following.Go(follow.run)
 	t.Cleanup(func() { follow.stop(); following.Wait() })
 
 	for n := range kills {
-		p := startMillrace(t, sim.url, dir, addr, "--memory", memoryOf(n))
+		p := startMillrace(t, sim.url, dir, addr, "--memory", memoryOf(n), "--references=on")
 		// until something is committed a restart begins live, and misses what was before
 		if n == 0 {
 			waitFor(t, "the first event", func() bool { return follow.count() > 0 })
@@ -126,12 +127,13 @@ func TestKill9(t *testing.T) {
 			t.Logf("%s", p.stderr)
 		}
 	}
-	startMillrace(t, sim.url, dir, addr)
+	p := startMillrace(t, sim.url, dir, addr, "--references=on")
 	sim.waitMade(t, int64(frames))
 	want := readTruth(t, sim.truth)
 	waitServing(t, addr)
-	got := readAll(t, addr, "cursor=0", len(want))
+	got := readAll(t, addr, "references=true&cursor=0", len(want))
 	checkExact(t, "the log", got, want)
+	checkReferencesAre(t, "the log", got, want)
 
 	waitFor(t, "the follower to see everything", func() bool { return follow.count() >= len(want) })
 	follow.stop()
@@ -139,18 +141,30 @@ func TestKill9(t *testing.T) {
 	checkExact(t, "the follower", follow.events, want)
 	for i := range got {
 		if shown := follow.events[i]; shown != got[i] {
-			t.Fatalf("event %d was shown with time_us %d and UIDs %s, %s, but the log has %d and %s, %s: it was published before it was durable",
-				i, shown.TimeUS, shown.DID, shown.URI, got[i].TimeUS, got[i].DID, got[i].URI)
+			t.Fatalf("event %d was shown as\n%+v\nbut the log has\n%+v\nit was published before it was durable", i, shown, got[i])
 		}
 	}
 	checkUIDs(t, got)
+	p.terminate()
+	checkRecordTable(t, dir, got)
 	t.Logf("%d events exact after %d kills", len(want), kills)
+}
+
+// terminate is SIGTERM. It returns once the process has ended.
+func (p *millraceProcess) terminate() {
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-p.exited:
+	case <-time.After(patience):
+		p.kill()
+	}
 }
 
 // follower subscribes again and again, each time after the last position it has seen.
 type follower struct {
 	t     *testing.T
 	addr  string
+	query string // beside cursor and extended
 	ended chan struct{}
 
 	mu     sync.Mutex
@@ -184,7 +198,7 @@ func (f *follower) run() {
 			return
 		case <-time.After(20 * time.Millisecond):
 		}
-		conn, _, err := websocket.DefaultDialer.Dial("ws://"+f.addr+"/subscribe?extended=true&cursor="+cursor, nil)
+		conn, _, err := websocket.DefaultDialer.Dial("ws://"+f.addr+"/subscribe?extended=true&cursor="+cursor+f.query, nil)
 		if err != nil {
 			continue // not up yet, or killed
 		}

@@ -3,10 +3,16 @@ package main
 import (
 	"encoding/json"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"millrace/consume/relaysim"
+	"millrace/dict"
+	"millrace/replay"
+	"millrace/replay/references"
 )
 
 // referenceNames is what an event says of references, a line each, in order: + for what the record
@@ -118,4 +124,48 @@ func aliveNames(table *relaysim.Table) (records []string) {
 	}
 	slices.Sort(records)
 	return records
+}
+
+// checkRecordTable compares the reference store in a stopped server's directory with the records
+// that are alive after all events of its log, which were served with references and UIDs.
+func checkRecordTable(t *testing.T, dir string, log []truthEvent) {
+	t.Helper()
+	cfg := &config{dataDir: dir}
+	dicts, err := dict.NewRegistry(dict.BuiltIn(), dict.Shipped()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dicts.Close()
+	l, err := replay.Open(replay.Config{Dir: cfg.logDir(), ReadOnly: true, Dictionaries: dicts})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	store, err := references.Open(references.Config{Dir: cfg.referencesDir(), ReadOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	stands := uidsOf(t, log)
+	name := func(uid uint64) string { return stands[strconv.FormatUint(uid, 10)] }
+	var records []string
+	_, err = store.Rows(t.Context(), func(r *references.Row) error {
+		var refs []relaysim.Reference
+		for _, ref := range r.References {
+			source, _ := l.PathSource(ref.Path)
+			refs = append(refs, relaysim.Reference{source, name(ref.Subject)})
+		}
+		records = append(records, name(r.Record)+"\n"+referenceNames("", relaysim.LineReferences{References: refs}))
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(records)
+	if diff := cmp.Diff(aliveNames(tableOf(t, slices.Clone(log))), records); diff != "" {
+		t.Fatalf("the reference store (-truth +store):\n%.3000s", diff)
+	}
+	if report, err := store.Verify(t.Context(), nil); err != nil || !report.Sound() {
+		t.Fatalf("verify the reference store: %+v, %v", report, err)
+	}
 }

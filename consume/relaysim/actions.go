@@ -35,6 +35,15 @@ func numberingActions() []action {
 			func(r *Relay, n int64) (map[string]any, error) {
 				return map[string]any{"repeated": r.producer.repeat(n)}, nil
 			}, func(rng *rand.Rand) int64 { return 1 + rng.Int64N(200) }),
+		number("again", "n=N: send the newest N frames again, under new numbers, with their revs and times", "n", 1000, maxAgain,
+			func(r *Relay, n int64) (map[string]any, error) {
+				t := r.producer.cfg.traffic
+				if t.verbatim {
+					return nil, errVerbatim
+				}
+				t.again.left = min(int(n), len(t.again.sent))
+				return map[string]any{"again": t.again.left}, nil
+			}, func(rng *rand.Rand) int64 { return 1 + rng.Int64N(200) }),
 		number("burst", "n=N: the next N messages at once, whatever the rate", "n", 1000, maxBurst,
 			func(r *Relay, n int64) (map[string]any, error) {
 				r.producer.burst += n
@@ -52,16 +61,6 @@ func numberingActions() []action {
 				r.producer.renumber(n)
 				return map[string]any{"epoch": r.producer.now.epoch}, nil
 			}, func(rng *rand.Rand) int64 { return rng.Int64N(100) }).asRisky(),
-		number("start-over", "n=N: close connections, begin again at 1, and first send the newest N frames again", "n", 1000, maxAgain,
-			func(r *Relay, n int64) (map[string]any, error) {
-				t := r.producer.cfg.traffic
-				if t.verbatim {
-					return nil, errVerbatim
-				}
-				t.again.left = min(int(n), len(t.again.sent))
-				r.producer.renumber(0)
-				return map[string]any{"epoch": r.producer.now.epoch, "again": t.again.left}, nil
-			}, func(rng *rand.Rand) int64 { return 1 + rng.Int64N(2000) }).asRisky(),
 		number("comeback", "close connections and return to the numbering before the last restart-numbering", "", 0, 0,
 			func(r *Relay, _ int64) (map[string]any, error) {
 				if err := r.producer.comeback(); err != nil {

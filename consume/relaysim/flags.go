@@ -37,7 +37,7 @@ func (c *Config) DefineFlags(fs *flag.FlagSet) {
 	fs.StringVar(&c.HostileKinds, "hostile-kinds", "", "the `kinds` for --hostile-every, between commas; a kind may end in * ; default: all")
 
 	fs.DurationVar(&c.FaultsEvery, "faults-every", 0, "let something go wrong that often on average, drawn from the seed; 0: never")
-	fs.StringVar(&c.FaultKinds, "fault-kinds", "", "the admin `actions` for --faults-every, between commas; default: all after which a consumer can still hold everything, which excludes forget, restart-numbering, start-over and comeback")
+	fs.StringVar(&c.FaultKinds, "fault-kinds", "", "the admin `actions` for --faults-every, between commas; default: all after which a consumer can still hold everything, which excludes forget, restart-numbering and comeback")
 	fs.StringVar(&c.Schedule, "schedule", "", "write each fault to `file`, one JSON line each")
 }
 
