@@ -32,7 +32,10 @@ func (r *round) check() (truth, log []truthEvent, gaps []soakGap) {
 	if r.plan.trims {
 		log = r.watchers[0].seenThrough(t, c.Newest.Cursor)
 	} else {
-		log = readThrough(t, r.addr, &r.seen, c.Newest.Cursor)
+		log = r.readThrough(c.Newest.Cursor)
+	}
+	if r.plan.references {
+		checkReferences(t, "the log", log)
 	}
 	checkLosses(t, log, truth, c.Gaps, r.losses)
 	checkUIDs(t, log)
@@ -41,9 +44,10 @@ func (r *round) check() (truth, log []truthEvent, gaps []soakGap) {
 }
 
 // readThrough reads the log with cursor=0 through the newest event.
-func readThrough(t *testing.T, addr string, seen *streams, newest string) []truthEvent {
+func (r *round) readThrough(newest string) []truthEvent {
+	t := r.t
 	t.Helper()
-	s := subscribe(t, addr, "extended=true&cursor=0")
+	s := subscribe(t, r.addr, "extended=true&cursor=0&references="+strconv.FormatBool(r.plan.references))
 	defer s.conn.Close()
 	var out []truthEvent
 	for {
@@ -54,7 +58,7 @@ func readThrough(t *testing.T, addr string, seen *streams, newest string) []trut
 		if !isEvent(msg) {
 			continue
 		}
-		out = append(out, seen.parse(t, string(msg)))
+		out = append(out, r.seen.parse(t, string(msg)))
 		if nextCursor(msg) == newest {
 			break
 		}
@@ -266,6 +270,9 @@ func (r *round) replays(log []truthEvent) {
 		q := filter.values()
 		q.Set("cursor", cursor)
 		q.Set("extended", strconv.FormatBool(extended))
+		if r.plan.references && extended {
+			q.Set("references", "true")
+		}
 		// the stored one, or one that blocks are compressed with on demand
 		q.Set("zstdDictionary", dictionary)
 		s := subscribe(r.t, r.addr, q.Encode())

@@ -111,8 +111,11 @@ func trySoakRound(t *testing.T, plan soakPlan, total *survived) bool {
 	if plan.dictionary {
 		r.flags = append(r.flags, "--zstd-dictionary", writeSoakDictionary(t, dir))
 	}
+	if plan.references {
+		r.flags = append(r.flags, "--references=on")
+	}
 	r.sim = startRelaysim(t, "--seed", strconv.FormatUint(plan.seed, 10), "--rate", strconv.Itoa(plan.rate), "--wait-for-consumer",
-		"--first-seq", strconv.FormatInt(r.floor+1, 10), "--hostile-every", strconv.Itoa(plan.hostile),
+		"--first-seq", strconv.FormatInt(r.floor+1, 10), "--churn-every", "10", "--hostile-every", strconv.Itoa(plan.hostile),
 		"--outdated-cursor-info="+strconv.FormatBool(plan.seed%2 == 0), "--future-cursor-error="+strconv.FormatBool(plan.seed%4 < 2))
 
 	r.watchers = newWatchers(r)
@@ -151,6 +154,10 @@ func trySoakRound(t *testing.T, plan soakPlan, total *survived) bool {
 	}
 	if code, out := millrace(t, "intern", "verify", "--data-dir", r.dir); code != exitOK || !strings.Contains(out, " 0 problems") {
 		t.Fatalf("millrace intern verify: exit code %d\n%s", code, out)
+	}
+	if plan.references {
+		checkRecordTable(t, r.dir, log)
+		total.add("rounds with references", 1)
 	}
 	total.add("rounds", 1)
 	total.add("events in the logs", len(log))
@@ -418,6 +425,7 @@ var relayFaults = []relayFault{
 	{"jump", whole("by", 1, 5000)},
 	{"repeat", whole("n", 1, 200)},
 	{"burst", whole("n", 1, 2000)},
+	{"again", whole("n", 1, 500)},
 }
 
 // hostileKindNames returns the malformed messages that the relay knows.
@@ -496,6 +504,7 @@ func (r *round) relayLoses() bool {
 		r.floor -= soakNumberings
 		r.now = r.floor
 		act("restart-numbering", url.Values{"after": {strconv.FormatInt(r.floor, 10)}})
+		act("again", whole("n", 500, 4000)(r.rng))
 		if r.rng.IntN(2) == 0 {
 			r.sleep(time.Duration(r.rng.Int64N(int64(soakPatience))))
 			r.kill()

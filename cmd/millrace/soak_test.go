@@ -36,11 +36,12 @@ type soakPlan struct {
 	diskFull   bool
 	trims      bool // the log keeps little of what it was given
 	dictionary bool // the stored dictionary is an operator's
+	references bool // events have references
 }
 
 func (p soakPlan) String() string {
-	return fmt.Sprintf("seed %d: %v at %d frames/s, a fault every %v, a life of %v, hostile 1/%d, lossy %v, write limit %v, disk full %v, trims %v, own dictionary %v",
-		p.seed, p.length, p.rate, p.faultEvery, p.killEvery, p.hostile, p.lossy, p.writeLimit, p.diskFull, p.trims, p.dictionary)
+	return fmt.Sprintf("seed %d: %v at %d frames/s, a fault every %v, a life of %v, hostile 1/%d, lossy %v, write limit %v, disk full %v, trims %v, own dictionary %v, references %v",
+		p.seed, p.length, p.rate, p.faultEvery, p.killEvery, p.hostile, p.lossy, p.writeLimit, p.diskFull, p.trims, p.dictionary, p.references)
 }
 
 // planSoak draws the plan of a round. Kinds of rounds take turns, so that a short soak has all; a
@@ -57,6 +58,7 @@ func planSoak(seed uint64, round int, length time.Duration) soakPlan {
 	p.diskFull = p.seed%4 == 2
 	p.writeLimit = p.seed%4 == 3
 	p.dictionary = rng.IntN(2) == 0
+	p.references = rng.IntN(2) == 0
 	return p
 }
 

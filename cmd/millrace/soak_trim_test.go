@@ -107,7 +107,7 @@ func (r *round) trim(log []truthEvent) []truthEvent {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	left := readThrough(r.t, r.addr, &r.seen, c.Newest.Cursor)
+	left := r.readThrough(c.Newest.Cursor)
 	if len(left) > len(log) {
 		r.t.Fatalf("%d events are left of %d", len(left), len(log))
 	}

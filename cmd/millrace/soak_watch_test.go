@@ -91,6 +91,9 @@ func (w *watcher) connect(ctx context.Context) {
 	q.Set("cursor", w.cursor)
 	q.Set("extended", strconv.FormatBool(w.extended))
 	q.Set("compress", strconv.FormatBool(w.decode != nil))
+	if w.extended && w.r.plan.references {
+		q.Set("references", "true")
+	}
 	conn, resp, err := websocket.DefaultDialer.DialContext(ctx, "ws://"+w.r.addr+"/subscribe?"+q.Encode(), nil)
 	if err != nil {
 		if resp != nil && resp.StatusCode == 400 {
