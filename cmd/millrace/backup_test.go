@@ -79,13 +79,13 @@ func checkStoreKnows(t *testing.T, addr string, uids map[string]string) {
 // for something else.
 func TestBackupAndRestore(t *testing.T) {
 	t.Parallel()
-	sim := startRelaysim(t, "--rate", "1000", "--wait-for-consumer")
+	sim := startRelaysim(t, "--rate", "1000", "--wait-for-consumer", "--churn-every", "5", "--truth-references")
 	dir, addr := filepath.Join(t.TempDir(), "data"), freeAddr(t)
 	// Of few sequences a restored server certainly goes on with one that was used after the backup.
-	flags := []string{"--metrics-listen", "127.0.0.1:0", "--uid-prefix-bits", "1"}
+	flags := []string{"--metrics-listen", "127.0.0.1:0", "--uid-prefix-bits", "1", "--references=on"}
 	p := startMillrace(t, sim.url, dir, addr, flags...)
 	waitServing(t, addr)
-	follow := &follower{t: t, addr: addr, ended: make(chan struct{})}
+	follow := &follower{t: t, addr: addr, query: "&references=true", ended: make(chan struct{})}
 	var following sync.WaitGroup
 	following.Go(follow.run)
 	t.Cleanup(func() { follow.stop(); following.Wait() })
@@ -113,11 +113,12 @@ func TestBackupAndRestore(t *testing.T) {
 			t.Fatalf("millrace %s: exit code %d\n%s", strings.Join(check, " "), code, out)
 		}
 	}
-	startMillrace(t, sim.url, dir, addr, flags...)
+	p = startMillrace(t, sim.url, dir, addr, flags...)
 	want := sim.settle(t)
 	waitServing(t, addr)
-	got := readAll(t, addr, "cursor=0", len(want))
+	got := readAll(t, addr, "references=true&cursor=0", len(want))
 	checkExact(t, "the restored log", got, want)
+	checkReferencesAre(t, "the restored log", got, want)
 	checkUIDs(t, got)
 	checkStoreKnows(t, addr, uidsOf(t, got))
 	uidsOf(t, got, follow.events)
@@ -137,6 +138,8 @@ func TestBackupAndRestore(t *testing.T) {
 	if kept < 1500 || again == 0 {
 		t.Errorf("of what was seen before the crash %d events are as they were and %d came anew", kept, again)
 	}
+	p.terminate()
+	checkRecordTable(t, dir, got)
 	t.Logf("backup at seq %d; %d events kept, %d asked for again, %d in all", manifest.Seq, kept, again, len(got))
 }
 
