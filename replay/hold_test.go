@@ -47,8 +47,8 @@ func TestHold(t *testing.T) {
 	}
 }
 
-// TestReferencesBegin: the log knows since when it has references, over restarts, until it is opened
-// without them; a look at it does not change that.
+// TestReferencesBegin: the log knows since when it has references, over restarts, until it is
+// opened without them; a look at it does not change that.
 func TestReferencesBegin(t *testing.T) {
 	clock := newTestClock()
 	cfg := testConfig(t, vfs.NewMem(), clock)

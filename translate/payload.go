@@ -9,8 +9,8 @@ import (
 
 const revMember = `,"commit":{"rev":"`
 
-// PayloadRev returns the rev in the JSON of a commit's event as a number, which rises as revs do. ok
-// is false if there is none.
+// PayloadRev returns the rev in the JSON of a commit's event as a number, which rises as revs do.
+// ok is false if there is none.
 func PayloadRev(payload []byte) (rev uint64, ok bool) {
 	at := bytes.Index(payload, []byte(revMember)) // a DID has no '"'
 	if at < 0 || len(payload) < at+len(revMember)+tidBytes {

@@ -234,8 +234,8 @@ func readFrames(t *testing.T, relay string, messages int) (frames [][]byte) {
 	return frames
 }
 
-// What deletes and updates had, and which records are alive, is what the relay's truth says, through
-// crashes of the reference store at any moment; and a crash changes nothing of it.
+// What deletes and updates had, and which records are alive, is what the relay's truth says,
+// through crashes of the reference store at any moment; and a crash changes nothing of it.
 func TestReferencesOfRooms(t *testing.T) {
 	t.Parallel()
 	messages := 3000

@@ -92,8 +92,8 @@ func TestRebase(t *testing.T) {
 	}
 }
 
-// TestSyncIdle: what is applied is synced soon, though nothing follows it: the log may be trimmed up
-// to it.
+// TestSyncIdle: what is applied is synced soon, though nothing follows it: the log may be trimmed
+// up to it.
 func TestSyncIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := openTest(t, Config{})

@@ -105,8 +105,8 @@ func (c *chain) follow(v *verifier, x *format.Index) {
 	}
 }
 
-// pointerOf returns the block pointer that leads to the block. Those before it, to blocks that are not
-// there, are noted.
+// pointerOf returns the block pointer that leads to the block. Those before it, to blocks that are
+// not there, are noted.
 func (c *chain) pointerOf(v *verifier, key int64) (ptr format.BlockPointer, epoch uint32, seq int64, ok bool) {
 	for ; c.pointers.ok; c.pointers.next() {
 		epoch, seq, _ = format.ParseSeqKey(c.pointers.lastKey)

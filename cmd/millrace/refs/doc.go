@@ -1,5 +1,5 @@
-// Package refs is the work on the reference store of a server that does not run: it imports, exports
-// and checks what records point at (docs/operations.md).
+// Package refs is the work on the reference store of a server that does not run: it imports,
+// exports and checks what records point at (docs/operations.md).
 //
 //	CAR ──────────▶ translate.AppendRecord ────────▶ Import ── Hydrate, Apply ──▶ references.Store
 //	NDJSON, CSV ──▶ translate.InvalidReference ──▶     ▲                            │        │
