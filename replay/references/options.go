@@ -49,7 +49,7 @@ func (c *Config) options() *pebble.Options {
 		FormatMajorVersion:          formatVersion,
 		MemTableSize:                uint64(memTable),
 		MemTableStopWritesThreshold: memTables,
-		L0CompactionThreshold:       2,
+		L0CompactionThreshold:       8,
 		L0StopWritesThreshold:       32,
 		LBaseMaxBytes:               64 << 20,
 		MaxOpenFiles:                c.OpenFiles,
