@@ -135,7 +135,7 @@ func (w *roomsWorld) fill(c *references.Change, e *translate.Event, event string
 	}
 	switch {
 	case e.Kind == translate.KindCommit:
-		c.Operation, c.Rev = references.Operation(e.Operation), uint64(syntax.TID(body.Commit.Rev).Integer())
+		c.Operation, c.Rev = references.Operation(e.Operation), syntax.TID(body.Commit.Rev).Integer()
 		return true
 	case body.Account.Status == "deleted":
 		at, err := time.Parse(time.RFC3339Nano, body.Account.Time)

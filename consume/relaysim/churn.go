@@ -79,7 +79,8 @@ func (c *churn) account(status string) []byte {
 // part returns an op on some record, which may be there or not.
 func (c *churn) part() part {
 	rng := c.kit.rng
-	shape := churnShapes[rng.IntN(len(churnShapes))]
+	shapes := churnShapes()
+	shape := shapes[rng.IntN(len(shapes))]
 	rkey := makeTID(uint64(1+rng.IntN(churnKeys)) << 50)
 	path := shape.collection + "/" + string(rkey[:])
 	action := []string{"create", "create", "update", "update", "delete"}[rng.IntN(5)]
@@ -93,20 +94,25 @@ func (c *churn) part() part {
 	return p
 }
 
-// churnShapes are the records of churn by their collections.
-var churnShapes = []struct {
+// churnShape makes records of a collection.
+type churnShape struct {
 	collection string
 	record     func(c *churn) map[string]any
-}{
-	{"app.bsky.feed.like", func(c *churn) map[string]any {
-		return map[string]any{"subject": c.strongRef(), "via": c.strongRef()}
-	}},
-	{"app.bsky.graph.follow", func(c *churn) map[string]any { return map[string]any{"subject": c.did()} }},
-	{"app.bsky.graph.listitem", func(c *churn) map[string]any {
-		return map[string]any{"subject": c.did(), "list": c.uri("app.bsky.graph.list")}
-	}},
-	{"app.bsky.feed.post", (*churn).post},
-	{"com.example.links", (*churn).links},
+}
+
+// churnShapes returns those of churn.
+func churnShapes() []churnShape {
+	return []churnShape{
+		{"app.bsky.feed.like", func(c *churn) map[string]any {
+			return map[string]any{"subject": c.strongRef(), "via": c.strongRef()}
+		}},
+		{"app.bsky.graph.follow", func(c *churn) map[string]any { return map[string]any{"subject": c.did()} }},
+		{"app.bsky.graph.listitem", func(c *churn) map[string]any {
+			return map[string]any{"subject": c.did(), "list": c.uri("app.bsky.graph.list")}
+		}},
+		{"app.bsky.feed.post", (*churn).post},
+		{"com.example.links", (*churn).links},
+	}
 }
 
 // post is a reply with mentions and a quote. A facet's type may be missing: then its path is
