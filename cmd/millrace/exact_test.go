@@ -43,6 +43,15 @@ func skipUnderRace(t *testing.T) {
 	}
 }
 
+// sustainedRate is --rate of a relay whose frames the test reads to the end: a fifth under the race
+// detector, whose server would never catch up.
+func sustainedRate(frames int) string {
+	if raceEnabled {
+		frames /= 5
+	}
+	return strconv.Itoa(frames)
+}
+
 // memoryOf returns --memory of the n-th process or round: every other one has the default, and with
 // it the layout with blob files, which smaller memtables do without.
 func memoryOf(n int) string {
