@@ -29,7 +29,7 @@ run: build ## the real relay, data in ./data, websocket on :6008
 demo: build ## a simulated relay and millrace on this machine, nothing else needed
 	@./deploy/demo
 
-test: ## all that takes a minute or so, of PACKAGES
+test: ## all that takes two minutes or so, of PACKAGES
 	$(GO) test -count=1 -timeout 30m $(TESTFLAGS) $(PACKAGES)
 
 test-long: ## kill -9 in mid-stream, long random schedules: the packages that have such tests
