@@ -148,9 +148,15 @@ func (w *roomsWorld) fill(c *references.Change, e *translate.Event, event string
 	return false
 }
 
+// maxPending is how many batches are hydrated and not applied at once.
+const maxPending = 50
+
 // hydrate hydrates the next block, and keeps what its events say of references.
 func (w *roomsWorld) hydrate() {
 	w.t.Helper()
+	if len(w.pending) == maxPending { // with many more Hydrate waits for an Apply
+		w.apply()
+	}
 	block := &w.blocks[w.at]
 	w.at++
 	b := &references.Batch{Position: block.position, Changes: slices.Clone(block.changes)}
