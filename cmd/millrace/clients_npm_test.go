@@ -101,15 +101,18 @@ func startJS(t *testing.T, dir string, args ...string) *jsClient {
 	}
 	go func() { // ends with the process
 		defer close(c.done)
-		lines := bufio.NewScanner(stdout)
-		lines.Buffer(nil, 8<<20)
-		for lines.Scan() {
-			at := strings.IndexByte(lines.Text(), '{') // wscat may write a prompt before it
+		lines := bufio.NewReaderSize(stdout, 1<<20)
+		for {
+			line, err := lines.ReadString('\n')
+			if err != nil {
+				return // a process that ends may have cut its last line
+			}
+			at := strings.IndexByte(line, '{') // wscat may write a prompt before it
 			if at < 0 {
 				continue
 			}
 			c.mu.Lock()
-			c.events = append(c.events, lines.Text()[at:])
+			c.events = append(c.events, line[at:])
 			c.mu.Unlock()
 		}
 	}()
