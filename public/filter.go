@@ -22,7 +22,7 @@ type filter struct {
 	bytes                 int64
 }
 
-// release gives back what f has of quota. No reader may have it any more.
+// release gives back what f has of quota. No reader may hold it.
 func (f *filter) release(quota admission.Quota) {
 	f.subjects.Close()
 	f.subjectDIDs.Close()

@@ -33,7 +33,7 @@ type Change struct {
 
 // Changes calls f with all that came after a frame, in the log's order, up to its end, whole frames
 // at a time. It is safe for concurrent use. Errors: f's, ctx's; ErrTrimmed, if the log does not
-// have all of it any more; ErrClosed, ErrFailed, *CorruptionError.
+// have all of it; ErrClosed, ErrFailed, *CorruptionError.
 func (l *Log) Changes(ctx context.Context, after EpochEnd, f func(*Changes) error) error {
 	c := changesScan{log: l, sought: after}
 	for ctx.Err() == nil {

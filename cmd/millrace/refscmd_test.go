@@ -163,7 +163,7 @@ func TestReferencesCommands(t *testing.T) {
 	run(exitFailed, "there is no reference store", "verify")
 }
 
-// TestReferencesCommandUsage: mistakes are told before a store is opened or a file is made.
+// TestReferencesCommandUsage: mistakes are reported before a store is opened or a file is made.
 func TestReferencesCommandUsage(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")

@@ -93,7 +93,7 @@ const (
 // than a file's time says: what the log has once more changes nothing.
 const clockSlack = 10 * time.Minute
 
-// ErrTooOld means: the log does not have what came after the imported state any more.
+// ErrTooOld means: what came after the imported state was trimmed from the log.
 var ErrTooOld = errors.New("it is too old: the log does not reach back to it. Get the repository again, and import it within the log's retention, with --as-of the time when it was fetched")
 
 // NewImport begins an import.
