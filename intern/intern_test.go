@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -243,48 +241,6 @@ func TestInvalid(t *testing.T) {
 	}
 	if err := in.LookupStrings(ctx, make([]string, MaxLookup+1), nil); err == nil {
 		t.Error("too many strings are accepted")
-	}
-}
-
-// TestManyLookups: look-ups of more than one step answer each string and each UID in its place.
-func TestManyLookups(t *testing.T) {
-	store := simkv.New(simkv.Config{})
-	want := filled(t, store, 2*lookupStep+1)
-	in := openOn(t, store, Config{})
-	names := append(slices.Sorted(maps.Keys(want)), "did:web:none.example.com")
-	uids := make([]uint64, len(names))
-	if err := in.LookupStrings(ctx, names, uids); err != nil {
-		t.Fatal(err)
-	}
-	for i, name := range names {
-		if uids[i] != want[name] {
-			t.Errorf("%q has UID %d, want %d", name, uids[i], want[name])
-		}
-	}
-	found := make([]string, len(names))
-	if err := in.LookupUIDs(ctx, uids, found); err != nil {
-		t.Fatal(err)
-	}
-	names[len(names)-1] = "" // it has no UID
-	if diff := cmp.Diff(names, found); diff != "" {
-		t.Errorf("look-ups of their UIDs: -want +got\n%s", diff)
-	}
-}
-
-// TestLookupsInFullChunks: each UID of chunks of as many names as one takes is found, the first and
-// the last too.
-func TestLookupsInFullChunks(t *testing.T) {
-	in := openOn(t, simkv.New(simkv.Config{}), Config{Workers: 1, BatchStrings: 4 * maxChunkNames})
-	names := make([]string, 3*maxChunkNames+1)
-	for i := range names {
-		names[i] = fmt.Sprintf("did:web:%d.example", i)
-	}
-	uids, found := resolve(t, in, names...), make([]string, len(names))
-	if err := in.LookupUIDs(ctx, uids, found); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(names, found); diff != "" {
-		t.Errorf("look-ups of UIDs: -want +got\n%s", diff)
 	}
 }
 
