@@ -26,7 +26,7 @@ var errMissing = errors.New("it is missing")
 // CorruptionError says that a file is not what was written.
 type CorruptionError struct {
 	Store  string // whose: "event log"
-	File   string // path; "": not known
+	File   string // path; "": Err says which, or it is not known
 	Advice string // what to do; "": whoever reports it says that
 	Err    error
 	// After is the least key behind what the file covers, for those who read on; nil: not known.
@@ -35,15 +35,14 @@ type CorruptionError struct {
 
 // Error names the store, the file and the cause and says what to do.
 func (e *CorruptionError) Error() string {
-	file := e.File
-	if file == "" {
-		file = "a file"
+	file, advice := "", ""
+	if e.File != "" {
+		file = e.File + ": "
 	}
-	advice := ""
 	if e.Advice != "" {
 		advice = " (" + e.Advice + ")"
 	}
-	return fmt.Sprintf("the %s is damaged: %s: %v%s", e.Store, file, e.Err, advice)
+	return fmt.Sprintf("the %s is damaged: %s%v%s", e.Store, file, e.Err, advice)
 }
 
 // ReadOn implements kv.Damage.
