@@ -62,8 +62,8 @@ func TestStart(t *testing.T) {
 		{"resume beyond the next: a gap", Config{Cursor: 10, Epoch: 3}, "10", []int64{15, 16}, "[3/10..3/15] 3/15 3/16"},
 		{"a jump later on is none", Config{Cursor: 10}, "10", []int64{11, 15}, "0/11 0/15"},
 		{"operator skips ahead: a gap", Config{Cursor: 10, Start: ptr[int64](40)}, "40", []int64{41}, "[0/10..0/41] 0/41"},
-		{"operator's new epoch: a gap", Config{Epoch: 1, Start: ptr[int64](0), Previous: &Mark{0, 10}}, "0", []int64{5, 6}, "[0/10..1/5] 1/5 1/6"},
-		{"operator's new epoch, live", Config{Epoch: 1, Previous: &Mark{0, 10}}, "live", []int64{5}, "[0/10..1/5] 1/5"},
+		{"operator's new epoch: a gap", Config{Epoch: 1, Start: ptr[int64](0), Previous: &EpochEnd{0, 10}}, "0", []int64{5, 6}, "[0/10..1/5] 1/5 1/6"},
+		{"operator's new epoch, live", Config{Epoch: 1, Previous: &EpochEnd{0, 10}}, "live", []int64{5}, "[0/10..1/5] 1/5"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -475,8 +475,8 @@ func TestConfig(t *testing.T) {
 		{"consume: field Cursor: ", Config{URL: "a.test", Handle: ok, Cursor: -1}},
 		{"consume: field Start: ", Config{URL: "a.test", Handle: ok, Start: ptr[int64](-1)}},
 		{"consume: field Start: ", Config{URL: "a.test", Handle: ok, Cursor: 10, Start: ptr[int64](9)}},
-		{"consume: field Previous: ", Config{URL: "a.test", Handle: ok, Cursor: 10, Epoch: 1, Previous: &Mark{0, 5}}},
-		{"consume: field Previous: ", Config{URL: "a.test", Handle: ok, Epoch: 1, Previous: &Mark{1, 5}}},
+		{"consume: field Previous: ", Config{URL: "a.test", Handle: ok, Cursor: 10, Epoch: 1, Previous: &EpochEnd{0, 5}}},
+		{"consume: field Previous: ", Config{URL: "a.test", Handle: ok, Epoch: 1, Previous: &EpochEnd{1, 5}}},
 		{"consume: field EpochPatience: ", Config{URL: "a.test", Handle: ok, EpochPatience: -1}},
 		{"consume: field PingInterval: ", Config{URL: "a.test", Handle: ok, PingInterval: -1}},
 		{"consume: field SilenceTimeout: ", Config{URL: "a.test", Handle: ok, PingInterval: time.Minute, SilenceTimeout: time.Minute}},

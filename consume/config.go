@@ -33,7 +33,7 @@ type Config struct {
 
 	// Previous, if Cursor is 0 and an operator began a new epoch, is the end of the one before: the
 	// first frame carries a Gap from there.
-	Previous *Mark
+	Previous *EpochEnd
 
 	// EpochPatience is how long all frames must lie below the last one before a new epoch begins.
 	// 0 means 5 minutes.
@@ -65,8 +65,8 @@ type Config struct {
 	Registerer prometheus.Registerer
 }
 
-// Mark is a place in a relay's numbering.
-type Mark struct {
+// EpochEnd is the last frame of an epoch.
+type EpochEnd struct {
 	Epoch uint32
 	Seq   int64
 }

@@ -89,12 +89,12 @@ type numbering struct {
 	patience time.Duration
 
 	epoch    uint32
-	last     int64  // the last seq handed over, or below which nothing is wanted
-	have     bool   // last means something; otherwise the first frame is taken as it comes
-	start    *int64 // where the operator wants the first connection to start
-	previous *Mark  // the end of an earlier epoch, until a frame of this one is handed over
-	goLive   bool   // the next connection asks for no cursor
-	resumes  int    // connections given up in a row for missing frames
+	last     int64     // the last seq handed over, or below which nothing is wanted
+	have     bool      // last means something; otherwise the first frame is taken as it comes
+	start    *int64    // where the operator wants the first connection to start
+	previous *EpochEnd // the end of an earlier epoch, until a frame of this one is handed over
+	goLive   bool      // the next connection asks for no cursor
+	resumes  int       // connections given up in a row for missing frames
 
 	conn  uint64 // counts connections
 	state connState
@@ -233,7 +233,7 @@ func (n *numbering) deliver(seq int64, jumped bool) (gap *Gap) {
 // restart begins a new epoch with the lowest frame seen below the last one.
 func (n *numbering) restart() {
 	if n.previous == nil { // else nothing was handed over of this epoch
-		n.previous = &Mark{Epoch: n.epoch, Seq: n.last}
+		n.previous = &EpochEnd{Epoch: n.epoch, Seq: n.last}
 	}
 	n.epoch++
 	n.last = n.below.lowest - 1

@@ -78,7 +78,7 @@ func TestSilenceBeforeAPingIsNoDeath(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		calls := 0
 		s := serveSourceBubble(t, fakeSource(func(c *replay.Chunk) error {
-			*c = replay.Chunk{Through: mark(1), Live: true}
+			*c = replay.Chunk{Through: point(1), Live: true}
 			if calls++; calls == 1 {
 				time.Sleep(10 * time.Minute)
 			}

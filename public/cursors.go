@@ -11,8 +11,8 @@ import (
 // maxListedGaps bounds an answer: a log may have a hundred times as many.
 const maxListedGaps = 1000
 
-// markJSON is a place in the log as /cursors shows it.
-type markJSON struct {
+// pointJSON is a place in the log as /cursors shows it.
+type pointJSON struct {
 	TimeUS int64  `json:"time_us"`
 	Cursor string `json:"cursor"`
 }
@@ -24,17 +24,17 @@ type gapJSON struct {
 }
 
 type cursorsJSON struct {
-	Oldest     *markJSON `json:"oldest"` // null: the log is empty
-	Newest     *markJSON `json:"newest"`
-	RetentionS int64     `json:"retention_s"`
-	Gaps       []gapJSON `json:"gaps"` // the newest maxListedGaps, oldest first
-	GapsTotal  int       `json:"gaps_total"`
+	Oldest     *pointJSON `json:"oldest"` // null: the log is empty
+	Newest     *pointJSON `json:"newest"`
+	RetentionS int64      `json:"retention_s"`
+	Gaps       []gapJSON  `json:"gaps"` // the newest maxListedGaps, oldest first
+	GapsTotal  int        `json:"gaps_total"`
 	// since when events have their references; absent: they are off
 	References *referencesJSON `json:"references,omitempty"`
 }
 
 type referencesJSON struct {
-	Since *markJSON `json:"since"` // null: the log is empty
+	Since *pointJSON `json:"since"` // null: the log is empty
 }
 
 // newReferencesJSON returns where the events that the log holds begin to have references.
@@ -44,16 +44,16 @@ func newReferencesJSON(rng *replay.Range) *referencesJSON {
 	case since == nil:
 		return nil
 	case since.TimeUS < rng.Oldest.TimeUS || since.TimeUS == 0:
-		return &referencesJSON{newMarkJSON(rng.Oldest)}
+		return &referencesJSON{newPointJSON(rng.Oldest)}
 	}
-	return &referencesJSON{&markJSON{TimeUS: since.TimeUS + 1, Cursor: since.Position.String()}}
+	return &referencesJSON{&pointJSON{TimeUS: since.TimeUS + 1, Cursor: since.Position.String()}}
 }
 
-func newMarkJSON(m replay.Mark) *markJSON {
+func newPointJSON(m replay.Point) *pointJSON {
 	if m.TimeUS == 0 {
 		return nil
 	}
-	return &markJSON{TimeUS: m.TimeUS, Cursor: m.Position.String()}
+	return &pointJSON{TimeUS: m.TimeUS, Cursor: m.Position.String()}
 }
 
 // handleCursors reports what the log holds.
@@ -61,8 +61,8 @@ func (s *Server) handleCursors(w http.ResponseWriter, _ *http.Request) {
 	rng := s.source.rangeOf()
 	gaps := rng.Gaps[max(0, len(rng.Gaps)-maxListedGaps):]
 	answer := cursorsJSON{
-		Oldest:     newMarkJSON(rng.Oldest),
-		Newest:     newMarkJSON(rng.Newest),
+		Oldest:     newPointJSON(rng.Oldest),
+		Newest:     newPointJSON(rng.Newest),
 		RetentionS: int64(rng.Retention.Seconds()),
 		Gaps:       make([]gapJSON, len(gaps)),
 		GapsTotal:  len(rng.Gaps),

@@ -450,14 +450,14 @@ func FuzzParseUpdate(f *testing.F) {
 
 func TestMessages(t *testing.T) {
 	var m messages
-	for mark, want := range map[replay.Mark]string{
+	for point, want := range map[replay.Point]string{
 		{}: `{"kind":"heartbeat","time_us":0}`,
 		{Position: translate.Position{Stream: 1}}: `{"kind":"heartbeat","time_us":0}`,
 		{TimeUS: 7}: `{"kind":"heartbeat","time_us":7}`,
 		{TimeUS: 7, Position: translate.Position{Stream: 1, Seq: 2, Op: 3}}: `{"kind":"heartbeat","time_us":7,"cursor":"000001-2-3"}`,
 	} {
-		if got := string(m.appendHeartbeat(nil, mark)[2:]); got != want {
-			t.Errorf("%+v: %s, want %s", mark, got, want)
+		if got := string(m.appendHeartbeat(nil, point)[2:]); got != want {
+			t.Errorf("%+v: %s, want %s", point, got, want)
 		}
 	}
 	if got := appendCloseFrame(nil, 1000, strings.Repeat("x", 122)+"é"); len(got) != 2+2+122 {

@@ -88,9 +88,9 @@ func (m *messages) append(dst, payload []byte) []byte {
 	return appendFrame(dst, frameBinary, m.scratch)
 }
 
-// appendMark appends the members time_us and cursor, with a comma before each, as far as they are
+// appendPoint appends the members time_us and cursor, with a comma before each, as far as they are
 // known: before the first event neither is, between a time cursor and the first event only time_us.
-func appendMark(dst []byte, m replay.Mark) []byte {
+func appendPoint(dst []byte, m replay.Point) []byte {
 	if m.TimeUS != 0 {
 		dst = append(dst, `,"time_us":`...)
 		dst = strconv.AppendInt(dst, m.TimeUS, 10)
@@ -104,12 +104,12 @@ func appendMark(dst []byte, m replay.Mark) []byte {
 }
 
 // appendHeartbeat appends a frame that says: everything up to through was sent.
-func (m *messages) appendHeartbeat(dst []byte, through replay.Mark) []byte {
+func (m *messages) appendHeartbeat(dst []byte, through replay.Point) []byte {
 	p := append([]byte(nil), `{"kind":"heartbeat"`...)
 	if through.TimeUS == 0 {
 		p = append(p, `,"time_us":0`...)
 	}
-	return m.append(dst, append(appendMark(p, through), '}'))
+	return m.append(dst, append(appendPoint(p, through), '}'))
 }
 
 // beginInfo begins an info message. name and text must need no escaping in JSON.
@@ -120,7 +120,7 @@ func beginInfo(name, text string) []byte {
 func (m *messages) endInfo(dst, info []byte) []byte { return m.append(dst, append(info, '}', '}')) }
 
 // appendClamped says that the log begins after the cursor that was asked for.
-func (m *messages) appendClamped(dst []byte, requested replay.Cursor, oldest replay.Mark) []byte {
+func (m *messages) appendClamped(dst []byte, requested replay.Cursor, oldest replay.Point) []byte {
 	p := beginInfo("cursor_clamped", "the cursor is older than the log: starting at its oldest event")
 	p = append(p, `,"requested":"`+requested.String()+`","oldest":`...)
 	p = strconv.AppendInt(p, oldest.TimeUS, 10)
@@ -130,15 +130,15 @@ func (m *messages) appendClamped(dst []byte, requested replay.Cursor, oldest rep
 	return m.endInfo(dst, p)
 }
 
-// appendReferencesBegin says that events up to a mark are without references.
-func (m *messages) appendReferencesBegin(dst []byte, begin replay.Mark) []byte {
+// appendReferencesBegin says that events up to a point are without references.
+func (m *messages) appendReferencesBegin(dst []byte, begin replay.Point) []byte {
 	p := beginInfo("references_begin", "events up to this cursor have no references: filters by subject and source leave them out")
-	return m.endInfo(dst, appendMark(p, begin))
+	return m.endInfo(dst, appendPoint(p, begin))
 }
 
 // appendLive says that all that was in the log has been sent.
-func (m *messages) appendLive(dst []byte, through replay.Mark) []byte {
-	return m.endInfo(dst, appendMark(beginInfo("live", "everything up to here has been sent; what follows is live"), through))
+func (m *messages) appendLive(dst []byte, through replay.Point) []byte {
+	return m.endInfo(dst, appendPoint(beginInfo("live", "everything up to here has been sent; what follows is live"), through))
 }
 
 // appendGap says that the relay may have withheld events here.
@@ -150,6 +150,6 @@ func (m *messages) appendGap(dst []byte, g *replay.Gap) []byte {
 
 // appendGoingAway announces a shutdown. through is where to resume, zero if that is not known
 // exactly.
-func (m *messages) appendGoingAway(dst []byte, through replay.Mark) []byte {
-	return m.endInfo(dst, appendMark(beginInfo("going_away", "the server is shutting down: reconnect with the last cursor"), through))
+func (m *messages) appendGoingAway(dst []byte, through replay.Point) []byte {
+	return m.endInfo(dst, appendPoint(beginInfo("going_away", "the server is shutting down: reconnect with the last cursor"), through))
 }

@@ -85,14 +85,14 @@ func (o *outbound) dueAt() time.Time {
 
 // sendDue sends the heartbeat, the ping and the pong that are due. Everything up to through was
 // sent.
-func (o *outbound) sendDue(through replay.Mark) error {
+func (o *outbound) sendDue(through replay.Point) error {
 	o.tail = o.tail[:0]
 	o.appendHeartbeat(through)
 	return o.send(nil)
 }
 
 // appendHeartbeat appends to tail the heartbeat that is due, if one is.
-func (o *outbound) appendHeartbeat(through replay.Mark) {
+func (o *outbound) appendHeartbeat(through replay.Point) {
 	if o.heartbeat > 0 && time.Since(o.lastMessage) >= o.heartbeat {
 		o.tail = o.messages.appendHeartbeat(o.tail, through)
 	}

@@ -248,16 +248,16 @@ type fakeReader struct {
 	closed   atomic.Int64
 }
 
-func (r *fakeReader) Next(c *replay.Chunk) error                         { return r.next(c) }
-func (r *fakeReader) Pending(*replay.PendingScratch) (replay.Mark, bool) { return mark(1), false }
-func (r *fakeReader) SetFilter(*replay.Filter)                           {}
-func (r *fakeReader) Clamped() (replay.Mark, bool)                       { return mark(1), r.clamped }
-func (r *fakeReader) Before(int64) bool                                  { return false }
-func (r *fakeReader) Release()                                           { r.released.Add(1) }
-func (r *fakeReader) Close()                                             { r.closed.Add(1) }
+func (r *fakeReader) Next(c *replay.Chunk) error                          { return r.next(c) }
+func (r *fakeReader) Pending(*replay.PendingScratch) (replay.Point, bool) { return point(1), false }
+func (r *fakeReader) SetFilter(*replay.Filter)                            {}
+func (r *fakeReader) Clamped() (replay.Point, bool)                       { return point(1), r.clamped }
+func (r *fakeReader) Before(int64) bool                                   { return false }
+func (r *fakeReader) Release()                                            { r.released.Add(1) }
+func (r *fakeReader) Close()                                              { r.closed.Add(1) }
 
-func mark(seq int64) replay.Mark {
-	return replay.Mark{TimeUS: seq, Position: translate.Position{Stream: 0xabc, Seq: seq}}
+func point(seq int64) replay.Point {
+	return replay.Point{TimeUS: seq, Position: translate.Position{Stream: 0xabc, Seq: seq}}
 }
 
 // fakeSource is a source of one fakeReader after the other.
@@ -279,7 +279,7 @@ func thenError(err error) source {
 				if calls++; calls > 1 {
 					return err
 				}
-				*c = replay.Chunk{Frames: [][]byte{appendFrame(nil, frameText, []byte("event"))}, Events: 1, Through: mark(1)}
+				*c = replay.Chunk{Frames: [][]byte{appendFrame(nil, frameText, []byte("event"))}, Events: 1, Through: point(1)}
 				return nil
 			}}, nil
 		},

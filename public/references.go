@@ -39,16 +39,16 @@ type referencesNotice struct {
 // for.
 func (s *subscriber) wantsReferences() bool { return s.opts.references || s.filter.byReference }
 
-// beforeReferences returns the mark behind which the log, which has some, has references, and
+// beforeReferences returns the point behind which the log, which has some, has references, and
 // whether r is before that.
-func (s *Server) beforeReferences(r reader) (begin replay.Mark, before bool) {
+func (s *Server) beforeReferences(r reader) (begin replay.Point, before bool) {
 	begin = *s.source.rangeOf().References
 	return begin, r.Before(begin.TimeUS)
 }
 
-// referencesBegin is called before the next chunk is read. It returns the mark that is to be told
+// referencesBegin is called before the next chunk is read. It returns the point that is to be told
 // before it, if one is.
-func (s *subscriber) referencesBegin() (begin replay.Mark, tell bool) {
+func (s *subscriber) referencesBegin() (begin replay.Point, tell bool) {
 	if s.notice.checked {
 		return begin, false
 	}

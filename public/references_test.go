@@ -236,7 +236,7 @@ func TestReferencesBegin(t *testing.T) {
 	src := logSource(l.Log)
 	src.rangeOf = func() replay.Range {
 		rng := l.Range()
-		rng.References = &replay.Mark{TimeUS: begin.timeUS, Position: begin.pos}
+		rng.References = &replay.Point{TimeUS: begin.timeUS, Position: begin.pos}
 		return rng
 	}
 	s := serveSource(t, src, l.dictionaries, l.config)

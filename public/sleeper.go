@@ -10,7 +10,7 @@ import (
 // and through are the waker's, else they are the pull loop's.
 type sleeper struct {
 	reader  reader
-	through replay.Mark
+	through replay.Point
 	mailbox *mailbox // may have a filter that is not in reader yet
 	conn    *conn    // wakes the pull loop
 

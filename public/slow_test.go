@@ -17,7 +17,7 @@ import (
 func endless(payload int) source {
 	f := appendFrame(nil, frameText, bytes.Repeat([]byte("x"), payload))
 	return fakeSource(func(c *replay.Chunk) error {
-		*c = replay.Chunk{Through: mark(1)}
+		*c = replay.Chunk{Through: point(1)}
 		for c.Bytes < maxChunkBytes {
 			c.Frames = append(c.Frames, f)
 			c.Events++
@@ -110,7 +110,7 @@ func TestSlowReaderIsNotTakenForDead(t *testing.T) {
 	f := appendFrame(nil, frameText, bytes.Repeat([]byte("x"), 100<<10))
 	calls := 0
 	s := serveSource(t, fakeSource(func(c *replay.Chunk) error {
-		*c = replay.Chunk{Through: mark(1), Live: true}
+		*c = replay.Chunk{Through: point(1), Live: true}
 		if calls++; calls == 1 {
 			c.Frames, c.Events, c.Bytes = [][]byte{f}, 1, len(f)
 		}
@@ -210,7 +210,7 @@ func TestReplaysTakeTurns(t *testing.T) {
 			running.Add(1)
 			<-proceed
 			running.Add(-1)
-			*c = replay.Chunk{Through: mark(1), Live: true}
+			*c = replay.Chunk{Through: point(1), Live: true}
 			return nil
 		}), newRegistry(t), nil)
 		for range replays {

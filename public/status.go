@@ -112,7 +112,7 @@ func (s *Server) computeStatus() (statusJSON, historyJSON) {
 		Started: counts.Since.UTC().Truncate(time.Millisecond),
 		UptimeS: int64(counts.Until.Sub(counts.Since).Seconds()),
 		Log: logJSON{
-			Oldest: newMarkJSON(rng.Oldest), Newest: newMarkJSON(rng.Newest), RetentionS: int64(rng.Retention.Seconds()),
+			Oldest: newPointJSON(rng.Oldest), Newest: newPointJSON(rng.Newest), RetentionS: int64(rng.Retention.Seconds()),
 			Events: rng.Events, Bytes: rng.Bytes, DiskBytes: s.source.diskBytes(), Gaps: len(rng.Gaps),
 		},
 		Events: newEventsJSON(&counts),

@@ -41,13 +41,13 @@ type relayJSON struct {
 }
 
 type logJSON struct {
-	Oldest     *markJSON `json:"oldest"` // null: the log is empty
-	Newest     *markJSON `json:"newest"`
-	RetentionS int64     `json:"retention_s"`
-	Events     int64     `json:"events"`
-	Bytes      int64     `json:"bytes"`      // before the store compresses them
-	DiskBytes  int64     `json:"disk_bytes"` // as they lie on disk
-	Gaps       int       `json:"gaps"`
+	Oldest     *pointJSON `json:"oldest"` // null: the log is empty
+	Newest     *pointJSON `json:"newest"`
+	RetentionS int64      `json:"retention_s"`
+	Events     int64      `json:"events"`
+	Bytes      int64      `json:"bytes"`      // before the store compresses them
+	DiskBytes  int64      `json:"disk_bytes"` // as they lie on disk
+	Gaps       int        `json:"gaps"`
 }
 
 type eventsJSON struct {

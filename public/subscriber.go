@@ -21,9 +21,9 @@ const maxChunkBytes = 128 << 10
 // reader is what a subscriber needs of a replay.Reader.
 type reader interface {
 	Next(c *replay.Chunk) error
-	Pending(g *replay.PendingScratch) (through replay.Mark, pending bool)
+	Pending(g *replay.PendingScratch) (through replay.Point, pending bool)
 	SetFilter(f *replay.Filter)
-	Clamped() (oldest replay.Mark, clamped bool)
+	Clamped() (oldest replay.Point, clamped bool)
 	Before(us int64) bool
 	Release()
 	Close()
@@ -367,11 +367,11 @@ func (s *subscriber) finish() {
 func (s *subscriber) say(e *ending) {
 	var last []byte
 	if e.reason == endShutdown && s.opts.extended {
-		mark := s.through
+		through := s.through
 		if s.out.writer.rest != nil {
-			mark = replay.Mark{} // events of the last chunk were not sent
+			through = replay.Point{} // events of the last chunk were not sent
 		}
-		last = s.out.messages.appendGoingAway(last, mark)
+		last = s.out.messages.appendGoingAway(last, through)
 	}
 	last = append(last, e.closeFrame(s.opts.extended)...)
 	grace, linger := s.server.timing.grace, s.server.timing.linger

@@ -45,9 +45,9 @@ type busyReader struct {
 	visits *atomic.Int64
 }
 
-func (r *busyReader) Pending(*replay.PendingScratch) (replay.Mark, bool) {
+func (r *busyReader) Pending(*replay.PendingScratch) (replay.Point, bool) {
 	r.visits.Add(1)
-	return mark(1), true
+	return point(1), true
 }
 
 // TestWakePassesShareACore has subscribers that always have something to read: few are woken with
@@ -307,10 +307,10 @@ type idleReader struct {
 	onVisit func()
 }
 
-func (r *idleReader) Pending(*replay.PendingScratch) (replay.Mark, bool) {
+func (r *idleReader) Pending(*replay.PendingScratch) (replay.Point, bool) {
 	r.visits.Add(1)
 	r.onVisit()
-	return mark(1), false
+	return point(1), false
 }
 
 // TestPendingIsNotThrough: how far a reader that waits for its position has looked is behind that
@@ -318,9 +318,9 @@ func (r *idleReader) Pending(*replay.PendingScratch) (replay.Mark, bool) {
 func TestPendingIsNotThrough(t *testing.T) {
 	var visits atomic.Int64
 	s := newSleeper(&busyReader{visits: &visits})
-	s.through = mark(7)
+	s.through = point(7)
 	s.fallAsleep(newWaker(nil))
-	if !s.peek(new(replay.PendingScratch)) || s.through != mark(7) {
+	if !s.peek(new(replay.PendingScratch)) || s.through != point(7) {
 		t.Errorf("through is %v, which Next never said", s.through)
 	}
 }

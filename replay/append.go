@@ -114,7 +114,7 @@ func (p *appendPass) stage(bs []*Block) error {
 	}
 	durable := n.State
 	if l.cfg.Retention == 0 {
-		durable.Floor, durable.Oldest, durable.Trimmed = durable.Newest, format.Mark{}, durable.Total
+		durable.Floor, durable.Oldest, durable.Trimmed = durable.Newest, format.Point{}, durable.Total
 	}
 	return putMeta(p.batch, format.MetaState, format.AppendState(nil, &durable))
 }

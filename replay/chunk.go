@@ -22,7 +22,7 @@ type Chunk struct {
 	Gap *Gap
 	// Through is how far the reader has looked: every event up to here that passes the filter is
 	// in this chunk or was in an earlier one. Its position is zero while nothing was looked at.
-	Through Mark
+	Through Point
 	// Live says that the reader has reached the end of the log. If it is false, call Next again,
 	// even if Frames is empty: one call looks at a bounded part of the log.
 	Live bool

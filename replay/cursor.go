@@ -8,8 +8,8 @@ import (
 	"millrace/translate"
 )
 
-// Mark is a place in the log: an event's stamp and position. The zero Mark is before everything.
-type Mark struct {
+// Point is a place in the log: an event's stamp and position. The zero Point is before everything.
+type Point struct {
 	TimeUS   int64
 	Position translate.Position
 }

@@ -301,13 +301,13 @@ func TestPositionBeforeBeginGap(t *testing.T) {
 	type seen struct {
 		Gap     *Gap
 		Events  int
-		Through Mark
+		Through Point
 		Live    bool
 	}
 	want := []seen{
-		{Gap: &Gap{From: at, To: first, TimeUS: us}, Through: Mark{us - 1, at}},
-		{Gap: b.gap, Events: 1, Through: Mark{us, first}, Live: true},
-		{Through: Mark{us, first}, Live: true},
+		{Gap: &Gap{From: at, To: first, TimeUS: us}, Through: Point{us - 1, at}},
+		{Gap: b.gap, Events: 1, Through: Point{us, first}, Live: true},
+		{Through: Point{us, first}, Live: true},
 	}
 	var got []seen
 	var c Chunk

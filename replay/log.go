@@ -38,10 +38,10 @@ type EpochEnd = format.EpochEnd
 
 // Range is what the log holds.
 type Range struct {
-	Oldest, Newest Mark // zero if the log holds no event
+	Oldest, Newest Point // zero if the log holds no event
 	Retention      time.Duration
-	Gaps           []Gap // oldest first
-	References     *Mark // what comes after it has its references; nil: they are off
+	Gaps           []Gap  // oldest first
+	References     *Point // what comes after it has its references; nil: they are off
 	Events         int64
 	Bytes          int64 // of the stored parts, before Pebble compresses them
 }
@@ -91,7 +91,7 @@ func (l *Log) Range() Range {
 		since := s.export(*s.references)
 		r.References = &since
 	}
-	if s.Oldest != (format.Mark{}) {
+	if s.Oldest != (format.Point{}) {
 		held := s.Total.Minus(s.Trimmed)
 		r.Oldest, r.Newest, r.Events, r.Bytes = s.export(s.Oldest), s.export(s.Newest), held.Events, held.Bytes
 	}

@@ -401,7 +401,7 @@ func (w *world) check() {
 		}
 	}
 	if held := m.blocks[m.first:]; len(held) > 0 {
-		r.Oldest, r.Newest = markOf(held[0].events[0]), markOf(held[len(held)-1].last())
+		r.Oldest, r.Newest = pointOf(held[0].events[0]), pointOf(held[len(held)-1].last())
 		for _, b := range held {
 			r.Events += int64(len(b.events))
 			r.Bytes += b.stored
@@ -522,8 +522,8 @@ func (w *world) checkDictionaries() {
 	})
 }
 
-func markOf(e testEvent) Mark {
-	return Mark{e.timeUS, translate.Position{Stream: StreamOf(testRelay, e.Epoch), Seq: e.Seq, Op: e.Op}}
+func pointOf(e testEvent) Point {
+	return Point{e.timeUS, translate.Position{Stream: StreamOf(testRelay, e.Epoch), Seq: e.Seq, Op: e.Op}}
 }
 
 // readAll reads everything.

@@ -228,7 +228,7 @@ func (o *opener) isUnused() (bool, error) {
 	if err != nil {
 		return false, corrupt(format.RangeMeta, 0, fmt.Errorf("%s: %w", format.MetaState, err))
 	}
-	return s.Seq == 0 && s.TimeUS == 0 && s.Previous == (EpochEnd{}) && s.Newest == (format.Mark{}), nil
+	return s.Seq == 0 && s.TimeUS == 0 && s.Previous == (EpochEnd{}) && s.Newest == (format.Point{}), nil
 }
 
 // follow makes epoch one of the configured relay, of a log that is not used yet.
@@ -265,12 +265,12 @@ func (o *opener) state() error {
 			s.Epoch, s.Seq, changed = epoch, 0, true
 		}
 	}
-	if o.cfg.Retention == 0 && !o.cfg.ReadOnly && s.Oldest != (format.Mark{}) {
+	if o.cfg.Retention == 0 && !o.cfg.ReadOnly && s.Oldest != (format.Point{}) {
 		// What an earlier run stored is dropped. (What this one will not store never was.)
 		if err := deleteThrough(o.batch, s.Newest, s.Epoch, s.Seq); err != nil {
 			return err
 		}
-		s.Floor, s.Oldest, s.Trimmed, changed = s.Newest, format.Mark{}, s.Total, true
+		s.Floor, s.Oldest, s.Trimmed, changed = s.Newest, format.Point{}, s.Total, true
 	}
 	if !changed {
 		return nil
@@ -317,7 +317,7 @@ func (o *opener) references() error {
 	s := o.snap
 	switch on := o.cfg.References; {
 	case ok && (on || o.cfg.ReadOnly):
-		since, err := format.DecodeReferencesMark(v)
+		since, err := format.DecodeReferencesBegin(v)
 		if err != nil {
 			return corrupt(format.RangeMeta, 0, fmt.Errorf("%s: %w", format.MetaReferences, err))
 		}
@@ -325,9 +325,9 @@ func (o *opener) references() error {
 	case ok:
 		return o.batch.Delete(format.MetaKey(format.MetaReferences), nil)
 	case on && !o.cfg.ReadOnly:
-		since := format.Mark{TimeUS: s.TimeUS, Place: format.Place{Epoch: s.Epoch, Seq: s.Seq, Op: math.MaxUint32}}
+		since := format.Point{TimeUS: s.TimeUS, Place: format.Place{Epoch: s.Epoch, Seq: s.Seq, Op: math.MaxUint32}}
 		s.references = &since
-		return errors.Join(s.raiseVersion(o.batch), putMeta(o.batch, format.MetaReferences, format.AppendReferencesMark(nil, since)))
+		return errors.Join(s.raiseVersion(o.batch), putMeta(o.batch, format.MetaReferences, format.AppendReferencesBegin(nil, since)))
 	}
 	return nil
 }

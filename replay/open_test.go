@@ -146,7 +146,7 @@ func TestPreviousEpoch(t *testing.T) {
 			t.Fatal(err)
 		}
 		reopen(true)
-		if got := a.l.Range().Newest; got != (Mark{}) {
+		if got := a.l.Range().Newest; got != (Point{}) {
 			t.Fatalf("the log still holds %v", got)
 		}
 		expect("new epoch", 3, 0, EpochEnd{Epoch: 2, Seq: 9})

@@ -18,7 +18,7 @@ type PendingScratch struct{ matcher matcher }
 // passes the filter (sizes apart), a gap, or an error. It moves the reader on over what was
 // appended meanwhile and does not pass, as Next would, and returns how far. It reads the tail's
 // indexes only, never the disk. It has the concurrency rules of Next.
-func (r *Reader) Pending(scratch *PendingScratch) (through Mark, pending bool) {
+func (r *Reader) Pending(scratch *PendingScratch) (through Point, pending bool) {
 	s := r.log.snap.Load()
 	switch {
 	case s.err != nil, r.after != (format.Place{}), r.atFloor, r.next <= s.Floor.TimeUS, r.next <= s.beforeTail.TimeUS:
@@ -51,7 +51,7 @@ func (r *Reader) passOver(s *snapshot, m *matcher) bool {
 		if err != nil || some && m.next(x.FirstAt(r.next)) < x.Events() {
 			return false
 		}
-		last := x.LastMark()
+		last := x.LastPoint()
 		r.next = last.TimeUS + 1
 		r.gapNext = max(r.gapNext, r.next)
 		r.through = s.export(last)

@@ -271,7 +271,7 @@ func (p *pass) findSpan() (source, error) {
 		return source{}, err
 	}
 	// The span may reach into the tail; then the rest of it is read from there.
-	end := sp.LastMark()
+	end := sp.LastPoint()
 	if end.TimeUS > s.beforeTail.TimeUS {
 		end = s.beforeTail
 	}

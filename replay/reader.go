@@ -54,7 +54,7 @@ type Reader struct {
 type readerPlace struct {
 	next    int64 // the first stamp that was not looked at
 	gapNext int64 // the first stamp whose gap was not given; >= next but after a gap was
-	through Mark
+	through Point
 
 	// after is the position cursor's place: nothing at or before it is given, even if it comes only
 	// now, because the cursor was ahead of the log. Zero once it is of no use.
@@ -62,7 +62,7 @@ type readerPlace struct {
 	afterPosition translate.Position
 
 	clamped bool
-	oldest  Mark
+	oldest  Point
 	atFloor bool // nothing was looked at yet, and the reader started at the oldest event
 }
 
@@ -124,10 +124,10 @@ func (r *Reader) SetFilter(f *Filter) {
 	}
 }
 
-// Clamped says whether the cursor was older than the log, and the mark of the oldest event there
+// Clamped says whether the cursor was older than the log, and the point of the oldest event there
 // was, where the reader started instead (zero if the log was empty). It is settled by NewReader: a
 // position that is older than a log that begins only later shows as a Chunk's Gap.
-func (r *Reader) Clamped() (oldest Mark, clamped bool) { return r.oldest, r.clamped }
+func (r *Reader) Clamped() (oldest Point, clamped bool) { return r.oldest, r.clamped }
 
 // Before says whether the reader has yet to look at what is stamped us or earlier.
 func (r *Reader) Before(us int64) bool { return r.next <= us }
@@ -207,12 +207,12 @@ func (r *Reader) slimIndexSuffices() bool {
 // log that turned out to begin after it; nil if there is none, or no event yet. NewReader would
 // have clamped the cursor, but then the log had not begun.
 func (r *Reader) beginGap(s *snapshot) *Gap {
-	if r.after == (format.Place{}) || s.Oldest == (format.Mark{}) || !r.after.Before(s.Floor.Place) {
+	if r.after == (format.Place{}) || s.Oldest == (format.Point{}) || !r.after.Before(s.Floor.Place) {
 		return nil
 	}
 	first := s.export(s.Oldest)
 	g := &Gap{From: r.afterPosition, To: first.Position, TimeUS: first.TimeUS}
-	r.through = Mark{first.TimeUS - 1, r.afterPosition}
+	r.through = Point{first.TimeUS - 1, r.afterPosition}
 	r.after = format.Place{} // all there is comes after it
 	return g
 }
@@ -243,13 +243,13 @@ func (p *pass) run() error {
 		switch {
 		case src.idx != nil:
 			limit = src.idx.TimeUS[src.idx.FirstAt(r.next)]
-		case src.skip != (format.Mark{}):
+		case src.skip != (format.Point{}):
 			limit = src.skip.TimeUS
 		}
 		if done := p.gap(limit); done {
 			return nil
 		}
-		if src.skip != (format.Mark{}) {
+		if src.skip != (format.Point{}) {
 			r.skip(s.export(src.skip))
 			continue
 		}
@@ -308,7 +308,7 @@ func (p *pass) findBlock() (*blockIndex, error) {
 }
 
 // skip goes on behind m, up to which nothing passes the filter.
-func (r *Reader) skip(m Mark) {
+func (r *Reader) skip(m Point) {
 	r.next = m.TimeUS + 1
 	r.gapNext = max(r.gapNext, r.next)
 	r.through = m
@@ -335,7 +335,7 @@ func (p *pass) gap(limit int64) (done bool) {
 		r.atFloor = false
 		r.gapNext = g.TimeUS + 1
 		if r.through.TimeUS < g.TimeUS-1 || r.through.Position == (translate.Position{}) {
-			r.through = Mark{g.TimeUS - 1, g.From}
+			r.through = Point{g.TimeUS - 1, g.From}
 		}
 	}
 }
@@ -388,7 +388,7 @@ func (p *pass) take(src source) (full bool, err error) {
 	r.gapNext = max(r.gapNext, r.next)
 	if through > 0 && (through > from || through == end) {
 		r.atFloor = false
-		r.through = Mark{x.TimeUS[through-1], translate.Position{
+		r.through = Point{x.TimeUS[through-1], translate.Position{
 			Stream: p.s.streamOf(x.Epoch), Seq: x.Seq[through-1], Op: x.Op[through-1]}}
 	}
 	return through < end, nil

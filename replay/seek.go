@@ -32,7 +32,7 @@ func (r *Reader) startAtEnd(s *snapshot) {
 func (r *Reader) startAtFloor(s *snapshot) {
 	r.next = s.Floor.TimeUS + 1
 	r.gapNext = r.next
-	r.through = Mark{TimeUS: s.Floor.TimeUS}
+	r.through = Point{TimeUS: s.Floor.TimeUS}
 	r.atFloor = true
 	if r.clamped {
 		r.oldest = s.export(s.Oldest)
@@ -54,7 +54,7 @@ func (r *Reader) seekTime(s *snapshot, us int64) {
 		r.startAtEnd(s)
 	default:
 		r.next, r.gapNext = us, us
-		r.through = Mark{TimeUS: us - 1}
+		r.through = Point{TimeUS: us - 1}
 	}
 }
 
@@ -78,7 +78,7 @@ func (r *Reader) seekPosition(s *snapshot, c Cursor) error {
 	if s.Newest.Place.Before(p) || s.Newest.Place == p {
 		r.next = s.Newest.TimeUS + 1
 		r.gapNext = r.next
-		r.through = Mark{s.Newest.TimeUS, pos}
+		r.through = Point{s.Newest.TimeUS, pos}
 		return nil
 	}
 	next, err := r.log.blocks.findAfter(s, p)
@@ -86,7 +86,7 @@ func (r *Reader) seekPosition(s *snapshot, c Cursor) error {
 		return err
 	}
 	r.next, r.gapNext = next, next
-	r.through = Mark{next - 1, pos}
+	r.through = Point{next - 1, pos}
 	return nil
 }
 
@@ -96,7 +96,7 @@ func (bs *blockStore) findAfter(s *snapshot, p format.Place) (int64, error) {
 	// The block that p is in, or the first one after it, is the first whose last event is after p.
 	if s.beforeTail.Place.Before(p) || s.beforeTail.Place == p {
 		i := 0
-		for ; i < len(s.tail)-1 && !p.Before(s.tail[i].idx.LastMark().Place); i++ {
+		for ; i < len(s.tail)-1 && !p.Before(s.tail[i].idx.LastPoint().Place); i++ {
 		}
 		before := max(s.beforeTail.TimeUS, s.Floor.TimeUS)
 		if i > 0 {

@@ -23,12 +23,12 @@ type snapshot struct {
 	gaps    []Gap        // by TimeUS, all after floor
 	uses    []format.Use // dictionaries that the store has; the stored one is last
 
-	references *format.Mark // what comes after it has its references; nil: they are off
+	references *format.Point // what comes after it has its references; nil: they are off
 
 	// tail holds the newest blocks, oldest first: exactly those with events after beforeTail.
 	tail       []*Block
 	tailBytes  int64
-	beforeTail format.Mark
+	beforeTail format.Point
 
 	// The newest group blocks of the tail are small and will be one, see compact.go. Trims and all
 	// that relies on blocks that stay as they are keep to those before.
@@ -83,7 +83,7 @@ func (s *snapshot) shrinkTail(maxBytes int64) {
 	drop := 0
 	for ; drop < n-kept && (s.tailBytes > maxBytes || n-drop > maxTailBlocks); drop++ {
 		s.tailBytes -= s.tail[drop].memory()
-		s.beforeTail = s.tail[drop].idx.LastMark()
+		s.beforeTail = s.tail[drop].idx.LastPoint()
 	}
 	clear(s.tail[:drop]) // the array lives as long as the list
 	s.tail = s.tail[drop:]
@@ -100,8 +100,8 @@ func (s *snapshot) stable() int64 {
 	return s.beforeTail.TimeUS
 }
 
-// trimTail drops the blocks of the tail up to m, which is a block's last mark.
-func (s *snapshot) trimTail(m format.Mark) {
+// trimTail drops the blocks of the tail up to m, which is a block's last point.
+func (s *snapshot) trimTail(m format.Point) {
 	if m.TimeUS <= s.beforeTail.TimeUS {
 		return
 	}
@@ -120,7 +120,7 @@ func (s *snapshot) forgetBeforeTail() {
 	}
 	first := s.tail[0].idx
 	s.Floor = s.beforeTail
-	s.Oldest = first.FirstMark()
+	s.Oldest = first.FirstPoint()
 	s.gaps = gapsAfter(s.gaps, s.Floor.TimeUS)
 	s.Trimmed = s.Total
 	for _, b := range s.tail {
@@ -190,10 +190,10 @@ func (s *snapshot) advance(b *Block) {
 	if x == nil {
 		return
 	}
-	if s.Oldest == (format.Mark{}) {
-		s.Oldest = x.FirstMark()
+	if s.Oldest == (format.Point{}) {
+		s.Oldest = x.FirstPoint()
 	}
-	s.Newest = x.LastMark()
+	s.Newest = x.LastPoint()
 	s.TimeUS = x.Key()
 	s.Total = s.Total.Plus(b.totals())
 }
@@ -214,17 +214,17 @@ func (s *snapshot) follows(b *Block) error {
 }
 
 // export turns m into what callers see.
-func (s *snapshot) export(m format.Mark) Mark {
-	if m == (format.Mark{}) {
-		return Mark{}
+func (s *snapshot) export(m format.Point) Point {
+	if m == (format.Point{}) {
+		return Point{}
 	}
-	return Mark{m.TimeUS, translate.Position{Stream: s.streamOf(m.Epoch), Seq: m.Seq, Op: m.Op}}
+	return Point{m.TimeUS, translate.Position{Stream: s.streamOf(m.Epoch), Seq: m.Seq, Op: m.Op}}
 }
 
-// end is the mark of everything that is committed: the newest event, or the frame reached if that
+// end is the point of everything that is committed: the newest event, or the frame reached if that
 // is further on.
-func (s *snapshot) end() Mark {
-	m := format.Mark{TimeUS: s.TimeUS, Place: format.Place{Epoch: s.Epoch, Seq: s.Seq, Op: 0}}
+func (s *snapshot) end() Point {
+	m := format.Point{TimeUS: s.TimeUS, Place: format.Place{Epoch: s.Epoch, Seq: s.Seq, Op: 0}}
 	if s.Newest.Epoch == s.Epoch && s.Newest.Seq == s.Seq {
 		m.Op = s.Newest.Op
 	}

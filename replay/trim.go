@@ -60,7 +60,7 @@ func (l *Log) trim(ctx context.Context, maxBytes int64) error {
 		if s == nil {
 			s = l.snap.Load()
 		}
-		if s.err != nil || s.Oldest == (format.Mark{}) {
+		if s.err != nil || s.Oldest == (format.Point{}) {
 			return nil
 		}
 		var key int64
@@ -232,14 +232,14 @@ func (l *Log) cutLocked(s *snapshot, key int64) (done bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	var oldest format.Mark
+	var oldest format.Point
 	if it.Next() {
 		us, _ := format.ParseTimeKey(it.Key())
 		first, err := l.blocks.decodeAt(it, format.RangeIndex, us)
 		if err != nil {
 			return false, err
 		}
-		oldest = first.FirstMark()
+		oldest = first.FirstPoint()
 	} else if err := it.Error(); err != nil {
 		return false, l.blocks.readError(format.RangeIndex, key, err)
 	}
@@ -266,18 +266,18 @@ func (l *Log) blockPointerOf(x *blockIndex) (format.BlockPointer, error) {
 
 // drop publishes the new floor and then deletes everything up to last, in this order: a reader that
 // finds something missing looks at the floor afterwards to see why.
-func (l *Log) drop(last *blockIndex, ptr format.BlockPointer, oldest format.Mark) (done bool, err error) {
+func (l *Log) drop(last *blockIndex, ptr format.BlockPointer, oldest format.Point) (done bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	old := l.snap.Load()
 	if old.err != nil {
 		return true, nil
 	}
-	if oldest == (format.Mark{}) && old.Newest.TimeUS > last.Key() {
+	if oldest == (format.Point{}) && old.Newest.TimeUS > last.Key() {
 		return false, nil
 	}
 	next := old.next()
-	next.Floor = last.LastMark()
+	next.Floor = last.LastPoint()
 	next.Oldest = oldest
 	next.Trimmed = ptr.Totals
 	next.gaps = gapsAfter(next.gaps, last.Key())
@@ -314,7 +314,7 @@ func (l *Log) drop(last *blockIndex, ptr format.BlockPointer, oldest format.Mark
 
 // deleteThrough adds range deletions to the batch: everything up to m, whose block ends with frame
 // lastSeq of epoch.
-func deleteThrough(batch *pebble.Batch, m format.Mark, epoch uint32, lastSeq int64) error {
+func deleteThrough(batch *pebble.Batch, m format.Point, epoch uint32, lastSeq int64) error {
 	for _, r := range []format.Range{format.RangeGap, format.RangeSpan, format.RangeIndex, format.RangePlain, format.RangeZstd, format.RangeSpanDIDs,
 		format.RangeCopiesIndex, format.RangeCopiesPlain, format.RangeCopiesZstd, format.RangeSlimIndex, format.RangeReferences, format.RangeSpanSubjects} {
 		if err := batch.DeleteRange(r.Start(), format.TimeKey(r, m.TimeUS+1), nil); err != nil {

@@ -58,15 +58,15 @@ func TestReaderFallsOff(t *testing.T) {
 			t.Errorf("tail %d: a live reader: %q", tail, got)
 		}
 		r := reader(TimeCursor(third))
-		mark, clamped := r.Clamped()
-		if !clamped || mark != a.l.Range().Oldest || mark.TimeUS <= third {
-			t.Errorf("tail %d: clamped %t to %v", tail, clamped, mark)
+		point, clamped := r.Clamped()
+		if !clamped || point != a.l.Range().Oldest || point.TimeUS <= third {
+			t.Errorf("tail %d: clamped %t to %v", tail, clamped, point)
 		}
 		clock.advance(24 * time.Hour)
 		if err := a.l.Trim(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if got := a.l.Range(); got.Oldest != (Mark{}) || got.Newest != (Mark{}) || got.Events != 0 || got.Bytes != 0 {
+		if got := a.l.Range(); got.Oldest != (Point{}) || got.Newest != (Point{}) || got.Events != 0 || got.Bytes != 0 {
 			t.Errorf("tail %d: everything is old, range is %+v", tail, got)
 		}
 		if got := a.read(live); got != "" {
@@ -123,7 +123,7 @@ func TestTrimTo(t *testing.T) {
 	if err := a.l.TrimTo(t.Context(), 0); err != nil {
 		t.Fatal(err)
 	}
-	if r := a.l.Range(); r.Bytes != 0 || r.Oldest != (Mark{}) {
+	if r := a.l.Range(); r.Bytes != 0 || r.Oldest != (Point{}) {
 		t.Errorf("trimmed to nothing: %+v", r)
 	}
 }
@@ -284,7 +284,7 @@ func TestRetentionZero(t *testing.T) {
 	_ = a.l.Close()
 	cfg.Retention = time.Hour // from now on; what was not stored must not be looked for
 	a.l = mustOpen(t, cfg)
-	if r := a.l.Range(); r.Events != 0 || r.Oldest != (Mark{}) {
+	if r := a.l.Range(); r.Events != 0 || r.Oldest != (Point{}) {
 		t.Errorf("with retention again: %+v", r)
 	}
 	a.append(a.block(1, 201, 201, format.Place{Seq: 201}))

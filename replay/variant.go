@@ -25,9 +25,9 @@ type source struct {
 	end    int
 	next   int64
 
-	// skip, if idx is nil, is the mark up to which nothing passes the filter; zero: the log ends
+	// skip, if idx is nil, is the point up to which nothing passes the filter; zero: the log ends
 	// here.
-	skip format.Mark
+	skip format.Point
 }
 
 // bounds returns how many of the events are to be looked at, and the stamp where to go on behind

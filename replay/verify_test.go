@@ -44,7 +44,7 @@ func verifyLogOf(t *testing.T, substreamsBytes int) (fs *vfs.MemFS, keys []int64
 		}
 		if n == 4 {
 			us += 10
-			b.gap = &Gap{From: markOf(testEvent{Place: format.Place{Epoch: 1, Seq: seq, Op: 0}}).Position, TimeUS: us,
+			b.gap = &Gap{From: pointOf(testEvent{Place: format.Place{Epoch: 1, Seq: seq, Op: 0}}).Position, TimeUS: us,
 				To: translate.Position{Stream: StreamOf(testRelay, 2), Seq: seq + 1}}
 		}
 		for i := range 12 + n {

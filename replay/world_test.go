@@ -37,7 +37,7 @@ func (w *world) cursor() Cursor {
 	if w.rng.IntN(2) == 0 {
 		return TimeCursor(e.timeUS + jitter)
 	}
-	p := markOf(e).Position
+	p := pointOf(e).Position
 	switch w.rng.IntN(4) {
 	case 0:
 		p.Seq += jitter
@@ -198,7 +198,7 @@ func (w *world) drain(r *Reader, cfg ReaderConfig) []string {
 	t.Helper()
 	var out []string
 	var c Chunk
-	var last Mark
+	var last Point
 	opcode := byte(0x81)
 	if cfg.Dictionary != 0 {
 		opcode = 0x82

@@ -260,7 +260,7 @@ func (d *daemon) buildIngest(share shares) error {
 	if p := at.Previous; p.Epoch != 0 {
 		// An operator's new epoch: what lies between the end of the one before and the first frame
 		// is unknown.
-		client.Previous = &consume.Mark{Epoch: p.Epoch, Seq: p.Seq}
+		client.Previous = &consume.EpochEnd{Epoch: p.Epoch, Seq: p.Seq}
 	}
 	if d.client, err = consume.New(client); err != nil {
 		return fmt.Errorf("make the relay's client: %w", err)

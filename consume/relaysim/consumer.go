@@ -55,7 +55,7 @@ func (c *consumer) take(maxBytes int) (wire []byte, frames int, more <-chan stru
 	if c.at.ord == w.next {
 		return nil, 0, w.published, w.closed
 	}
-	_, ch := w.markLocked(c.at.ord)
+	_, ch := w.findLocked(c.at.ord)
 	from := ch.startLocked(c.at.ord)
 	i := int(c.at.ord - ch.first)
 	to := ch.index[i].end

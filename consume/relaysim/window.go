@@ -23,14 +23,14 @@ var (
 // chunk is a part of the window. What has been published of it never changes.
 type chunk struct {
 	buf   []byte // grows up to its capacity only
-	index []mark
+	index []messageEnd
 	first int64 // ordinal of index[0]
 	refs  int   // consumers that are writing it; under window.mu
 	gone  bool  // out of the window; under window.mu
 }
 
-// mark is a message in a chunk.
-type mark struct {
+// messageEnd is where a message in a chunk ends.
+type messageEnd struct {
 	seq int64 // the highest seq up to here, itself included
 	end int   // one past its last byte
 }
@@ -104,7 +104,7 @@ func (w *window) advanceLocked(oldest int64) {
 	if oldest <= w.oldest {
 		return
 	}
-	last, _ := w.markLocked(oldest - 1)
+	last, _ := w.findLocked(oldest - 1)
 	w.oldest, w.gone = oldest, last.seq
 }
 
@@ -120,7 +120,7 @@ func (w *window) pushLocked(message []byte) {
 		w.bytes += int64(cap(c.buf))
 	}
 	c.buf = append(c.buf, message...)
-	c.index = append(c.index, mark{seq: w.seq, end: len(c.buf)})
+	c.index = append(c.index, messageEnd{seq: w.seq, end: len(c.buf)})
 	w.next++
 }
 
@@ -241,8 +241,8 @@ func (w *window) resumeLocked(cursor int64) (ord int64, outdated, future bool) {
 	return max(ord, w.oldest), cursor < w.gone, false
 }
 
-// markLocked finds a message and its chunk. It must be in the window, or in a chunk that still is.
-func (w *window) markLocked(ord int64) (mark, *chunk) {
+// findLocked finds a message and its chunk. It must be in the window, or in a chunk that still is.
+func (w *window) findLocked(ord int64) (messageEnd, *chunk) {
 	i := sort.Search(len(w.chunks), func(i int) bool { return w.chunks[i].first > ord }) - 1
 	c := w.chunks[i]
 	return c.index[ord-c.first], c
@@ -261,7 +261,7 @@ func (w *window) newest(n int64) (messages [][]byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for ord := max(w.oldest, w.next-n); ord < w.next; ord++ {
-		m, c := w.markLocked(ord)
+		m, c := w.findLocked(ord)
 		messages = append(messages, append([]byte(nil), c.buf[c.startLocked(ord):m.end]...))
 	}
 	return messages

@@ -542,7 +542,7 @@ func TestRange(t *testing.T) {
 	}
 	all := l.add(traffic(0, 10)...)
 	r, err := c.Range(t.Context())
-	if err != nil || *r.Oldest != (client.Mark{TimeUS: all[0].timeUS, Cursor: all[0].cursor}) || r.Newest.Cursor != all[len(all)-1].cursor {
+	if err != nil || *r.Oldest != (client.Point{TimeUS: all[0].timeUS, Cursor: all[0].cursor}) || r.Newest.Cursor != all[len(all)-1].cursor {
 		t.Errorf("%+v, %v", r, err)
 	}
 }

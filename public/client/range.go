@@ -10,8 +10,8 @@ import (
 // maxRangeBytes bounds the answer: a thousand gaps are some 100 KB.
 const maxRangeBytes = 4 << 20
 
-// Mark is a place in a server's log.
-type Mark struct {
+// Point is a place in a server's log.
+type Point struct {
 	TimeUS int64  `json:"time_us"`
 	Cursor string `json:"cursor"` // a position
 }
@@ -25,7 +25,7 @@ type Gap struct {
 
 // LogRange is what a server's log holds.
 type LogRange struct {
-	Oldest, Newest *Mark // nil: the log is empty
+	Oldest, Newest *Point // nil: the log is empty
 	Retention      time.Duration
 	Gaps           []Gap // the newest of them, oldest first
 }
@@ -39,7 +39,7 @@ func (c *Client) Range(ctx context.Context) (LogRange, error) {
 		return LogRange{}, fmt.Errorf("client: range of the log: %w", err)
 	}
 	var answer struct {
-		Oldest, Newest *Mark
+		Oldest, Newest *Point
 		RetentionS     int64 `json:"retention_s"`
 		Gaps           []Gap
 	}

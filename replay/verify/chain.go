@@ -19,10 +19,10 @@ type chain struct {
 	brokenPointer bool // one could not be read: the block that lacks one may be its
 
 	blocks   int64
-	first    format.Mark // of the first event; zero if the first block cannot be read
+	first    format.Point // of the first event; zero if the first block cannot be read
 	lastKey  int64
-	last     format.Mark // of the last event that could be read
-	lastSeq  int64       // of the last block that could be read
+	last     format.Point // of the last event that could be read
+	lastSeq  int64        // of the last block that could be read
 	totals   format.Totals
 	hasTotal bool // totals are those up to the block before
 
@@ -74,10 +74,10 @@ func (c *chain) add(v *verifier, b *blockCheck) {
 	}
 	c.totals, c.hasTotal = ptr.Totals, hasPointer
 	if c.blocks == 0 {
-		c.first = x.FirstMark()
+		c.first = x.FirstPoint()
 	}
 	c.blocks++
-	c.lastKey, c.last, c.lastSeq = b.key, x.LastMark(), x.LastSeq
+	c.lastKey, c.last, c.lastSeq = b.key, x.LastPoint(), x.LastSeq
 }
 
 // follow checks that x comes after the blocks before it.
@@ -87,7 +87,7 @@ func (c *chain) follow(v *verifier, x *format.Index) {
 		v.note(Problem{Part: format.RangeIndex.String(), Block: key, Event: 0, Offset: -1,
 			Text: fmt.Sprintf("time_us %d is not after the block before, %d", x.TimeUS[0], c.lastKey)})
 	}
-	if c.last != (format.Mark{}) {
+	if c.last != (format.Point{}) {
 		switch p := x.PlaceAt(0); {
 		case !c.last.Before(p):
 			v.note(Problem{Part: format.RangeIndex.String(), Block: key, Event: 0, Offset: -1,
@@ -130,7 +130,7 @@ func (c *chain) pointerOf(v *verifier, key int64) (ptr format.BlockPointer, epoc
 
 // checkPointer compares a block pointer with its block.
 func (c *chain) checkPointer(v *verifier, b *blockCheck, ptr format.BlockPointer, epoch uint32, seq int64) {
-	last := b.idx.LastMark()
+	last := b.idx.LastPoint()
 	if epoch != b.idx.Epoch || seq != b.idx.LastSeq {
 		v.fault(format.RangeSeq, seq, "the pointer to block %d is under seq %d of epoch %d, but the block ends with seq %d of epoch %d",
 			b.key, seq, epoch, b.idx.LastSeq, b.idx.Epoch)
@@ -194,12 +194,12 @@ func (v *verifier) checkState(c *chain) {
 		wrong("its newest event is of %d, its newest stamp %d", s.Newest.TimeUS, s.TimeUS)
 	}
 	if c.blocks == 0 {
-		if s.Oldest != (format.Mark{}) {
+		if s.Oldest != (format.Point{}) {
 			wrong("it says that the oldest event is of %d, but there is no block", s.Oldest.TimeUS)
 		}
 		return
 	}
-	if c.first != (format.Mark{}) && s.Oldest != c.first {
+	if c.first != (format.Point{}) && s.Oldest != c.first {
 		wrong("it says that the oldest event is of %d (seq %d, op %d); it is of %d (seq %d, op %d)",
 			s.Oldest.TimeUS, s.Oldest.Seq, s.Oldest.Op, c.first.TimeUS, c.first.Seq, c.first.Op)
 	}

@@ -130,7 +130,7 @@ func checkSpannedBlock(s *format.Span, i int, b *spannedBlock, names map[string]
 	if x == nil {
 		return nil // reported already
 	}
-	last := x.LastMark()
+	last := x.LastPoint()
 	if s.Epoch != x.Epoch || s.First[i] != x.TimeUS[0] || s.Keys[i] != last.TimeUS || s.Seq[i] != last.Seq || s.Op[i] != last.Op || int(s.Events[i]) != x.Events() {
 		return fmt.Errorf("it says stamps %d to %d, seq %d, op %d of epoch %d, %d events; those are %d to %d, seq %d, op %d of epoch %d, %d", s.First[i], s.Keys[i],
 			s.Seq[i], s.Op[i], s.Epoch, s.Events[i], x.TimeUS[0], last.TimeUS, last.Seq, last.Op, x.Epoch, x.Events())

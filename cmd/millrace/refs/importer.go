@@ -41,7 +41,7 @@ type Import struct {
 	current *importedAccount   // nil: it is passed over
 	group   []*importedAccount // complete, not imported yet
 	changes int                // of the group and the current account
-	marks   []logMark          // of what was read of the log, so that it is not read from its beginning again
+	resume  []resumePoint      // of what was read of the log, so that it is not read from its beginning again
 	limits  importLimits
 }
 

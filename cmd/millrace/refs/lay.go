@@ -19,8 +19,8 @@ func (i *Import) readLog() error {
 	if !ok {
 		return errors.New("the log has no references any more")
 	}
-	if n := i.marksBefore(); n > 0 {
-		after = i.marks[n-1].at
+	if n := i.resumeBefore(); n > 0 {
+		after = i.resume[n-1].at
 	}
 	var one replay.Changes
 	return i.Log.Changes(i.ctx, after, func(c *replay.Changes) error {
@@ -33,38 +33,38 @@ func (i *Import) readLog() error {
 			one.Events = append(one.Events[:0], *e)
 			a.laid = references.AppendLogChanges(a.laid, &one)
 		}
-		i.mark(c)
+		i.note(c)
 		return nil
 	})
 }
 
-// logMark is a place in the log: all events up to it have stamps up to that.
-type logMark struct {
+// resumePoint is a place in the log: all events up to it have stamps up to that.
+type resumePoint struct {
 	stampUS int64
 	at      replay.EpochEnd
 }
 
-// markInterval is how far apart marks are, in microseconds.
-const markInterval = 1_000_000
+// resumeInterval is how far apart points are, in microseconds.
+const resumeInterval = 1_000_000
 
-// mark notes where in the log c ends, if that is far enough behind the last mark.
-func (i *Import) mark(c *replay.Changes) {
+// note notes where in the log c ends, if that is far enough behind the last point.
+func (i *Import) note(c *replay.Changes) {
 	if len(c.Events) == 0 {
 		return
 	}
-	us, n := c.Events[len(c.Events)-1].TimeUS, len(i.marks)
-	if n == 0 || us >= i.marks[n-1].stampUS+markInterval {
-		i.marks = append(i.marks, logMark{us, c.Through})
+	us, n := c.Events[len(c.Events)-1].TimeUS, len(i.resume)
+	if n == 0 || us >= i.resume[n-1].stampUS+resumeInterval {
+		i.resume = append(i.resume, resumePoint{us, c.Through})
 	}
 }
 
-// marksBefore returns how many marks are before all that counts for the group.
-func (i *Import) marksBefore() int {
+// resumeBefore returns how many points are before all that counts for the group.
+func (i *Import) resumeBefore() int {
 	from := i.group[0].asOfUS
 	for _, a := range i.group {
 		from = min(from, a.asOfUS)
 	}
-	n, _ := slices.BinarySearchFunc(i.marks, from-clockSlack.Microseconds(), func(m logMark, us int64) int { return cmp.Compare(m.stampUS, us) })
+	n, _ := slices.BinarySearchFunc(i.resume, from-clockSlack.Microseconds(), func(m resumePoint, us int64) int { return cmp.Compare(m.stampUS, us) })
 	return n
 }
 

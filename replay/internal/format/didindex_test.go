@@ -198,7 +198,7 @@ func FuzzDecodeSpan(f *testing.F) {
 		if err != nil {
 			return
 		}
-		s.FirstWith(s.LastMark().TimeUS)
+		s.FirstWith(s.LastPoint().TimeUS)
 		got, err := DecodeSpan(AppendSpan(nil, s))
 		if err != nil {
 			t.Fatalf("what was decoded does not decode again: %v", err)

@@ -54,9 +54,9 @@ func goldenBlock(t testing.TB) SealedBlock {
 func TestGolden(t *testing.T) {
 	b := goldenBlock(t)
 	st := State{Epoch: 3, Seq: 31527015330, TimeUS: 1782907200300000,
-		Floor:  Mark{1782900000000000, Place{2, 77, 5}},
-		Oldest: Mark{1782900000000009, Place{3, 1, 0}},
-		Newest: Mark{1782907200300000, Place{3, 31527015330, 1}},
+		Floor:  Point{1782900000000000, Place{2, 77, 5}},
+		Oldest: Point{1782900000000009, Place{3, 1, 0}},
+		Newest: Point{1782907200300000, Place{3, 31527015330, 1}},
 		Total:  Totals{1000, 512000, 1 << 40}, Trimmed: Totals{10, 5000, 1 << 30},
 		Previous: EpochEnd{2, 90}}
 	tag := StreamTag("relay.example.com", 3)

@@ -118,9 +118,9 @@ package format
 //
 // # Meta values
 //
-// A mark is time_us:u64, epoch:u32, seq:u64, op:u32; totals are blocks, events and bytes, each u64.
+// A point is time_us:u64, epoch:u32, seq:u64, op:u32; totals: blocks, events, bytes, each u64.
 //
-//	state         | epoch:u32 | seq:u64 | time_us:u64 | marks: floor, oldest, newest | totals: all, trimmed | previous epoch:u32, seq:u64 |
+//	state         | epoch:u32 | seq:u64 | time_us:u64 | points: floor, oldest, newest | totals: all, trimmed | previous epoch:u32, seq:u64 |
 //	streams       | n:u32 | for each: epoch:u32, length:u16, relay … |
 //	dictionaries  | for each: ID:u32, since_us:u64, from:u64, through:u64 |
 //	gap           | from, to: stream:u32, seq:u64, op:u32 |

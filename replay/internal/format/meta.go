@@ -44,8 +44,8 @@ func (p Place) Before(q Place) bool {
 	return p.Op < q.Op
 }
 
-// Mark is the stamp and the place of an event.
-type Mark struct {
+// Point is the stamp and the place of an event.
+type Point struct {
 	TimeUS int64
 	Place
 }
@@ -56,9 +56,9 @@ type State struct {
 	Seq    int64
 	TimeUS int64 // newest stamp, of an event or a gap
 
-	Floor  Mark // everything up to here was trimmed, or never was in the log
-	Oldest Mark // first event; zero: the log is empty
-	Newest Mark // last event ever appended, trimmed or not; zero: none yet
+	Floor  Point // everything up to here was trimmed, or never was in the log
+	Oldest Point // first event; zero: the log is empty
+	Newest Point // last event ever appended, trimmed or not; zero: none yet
 
 	Previous EpochEnd // zero unless seq is 0
 
@@ -86,15 +86,15 @@ func (t Totals) Minus(o Totals) Totals {
 	return Totals{t.Blocks - o.Blocks, t.Events - o.Events, t.Bytes - o.Bytes}
 }
 
-func appendMark(dst []byte, m Mark) []byte {
+func appendPoint(dst []byte, m Point) []byte {
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(m.TimeUS))
 	dst = binary.LittleEndian.AppendUint32(dst, m.Epoch)
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(m.Seq))
 	return binary.LittleEndian.AppendUint32(dst, m.Op)
 }
 
-func (d *decoder) mark() Mark {
-	return Mark{d.int64(), Place{d.uint32(), d.int64(), d.uint32()}}
+func (d *decoder) point() Point {
+	return Point{d.int64(), Place{d.uint32(), d.int64(), d.uint32()}}
 }
 
 func appendTotals(dst []byte, t Totals) []byte {
@@ -105,14 +105,14 @@ func appendTotals(dst []byte, t Totals) []byte {
 
 func (d *decoder) totals() Totals { return Totals{d.int64(), d.int64(), d.int64()} }
 
-// AppendReferencesMark appends the value of MetaReferences, without trailer: what comes after m has
-// its references.
-func AppendReferencesMark(dst []byte, m Mark) []byte { return appendMark(dst, m) }
+// AppendReferencesBegin appends the value of MetaReferences, without trailer: what comes after m
+// has its references.
+func AppendReferencesBegin(dst []byte, m Point) []byte { return appendPoint(dst, m) }
 
-// DecodeReferencesMark decodes what AppendReferencesMark appended.
-func DecodeReferencesMark(b []byte) (Mark, error) {
+// DecodeReferencesBegin decodes what AppendReferencesBegin appended.
+func DecodeReferencesBegin(b []byte) (Point, error) {
 	d := &decoder{b: b}
-	return d.mark(), d.end()
+	return d.point(), d.end()
 }
 
 // AppendState appends the value of MetaState, without trailer.
@@ -120,9 +120,9 @@ func AppendState(dst []byte, s *State) []byte {
 	dst = binary.LittleEndian.AppendUint32(dst, s.Epoch)
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(s.Seq))
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(s.TimeUS))
-	dst = appendMark(dst, s.Floor)
-	dst = appendMark(dst, s.Oldest)
-	dst = appendMark(dst, s.Newest)
+	dst = appendPoint(dst, s.Floor)
+	dst = appendPoint(dst, s.Oldest)
+	dst = appendPoint(dst, s.Newest)
 	dst = appendTotals(dst, s.Total)
 	dst = appendTotals(dst, s.Trimmed)
 	dst = binary.LittleEndian.AppendUint32(dst, s.Previous.Epoch)
@@ -133,7 +133,7 @@ func AppendState(dst []byte, s *State) []byte {
 func DecodeState(b []byte) (State, error) {
 	d := &decoder{b: b}
 	s := State{Epoch: d.uint32(), Seq: d.int64(), TimeUS: d.int64(),
-		Floor: d.mark(), Oldest: d.mark(), Newest: d.mark(), Total: d.totals(), Trimmed: d.totals(),
+		Floor: d.point(), Oldest: d.point(), Newest: d.point(), Total: d.totals(), Trimmed: d.totals(),
 		Previous: EpochEnd{d.uint32(), d.int64()}}
 	return s, d.end()
 }

@@ -65,13 +65,13 @@ func (x *SlimIndex) Events() int { return len(x.TimeUS) }
 // Key is the block's key: the stamp of its last event.
 func (x *SlimIndex) Key() int64 { return x.TimeUS[len(x.TimeUS)-1] }
 
-// FirstMark is the mark of the block's first event.
-func (x *SlimIndex) FirstMark() Mark { return Mark{x.TimeUS[0], x.PlaceAt(0)} }
+// FirstPoint is the point of the block's first event.
+func (x *SlimIndex) FirstPoint() Point { return Point{x.TimeUS[0], x.PlaceAt(0)} }
 
-// LastMark is the mark of the block's last event.
-func (x *SlimIndex) LastMark() Mark {
+// LastPoint is the point of the block's last event.
+func (x *SlimIndex) LastPoint() Point {
 	i := len(x.TimeUS) - 1
-	return Mark{x.TimeUS[i], x.PlaceAt(i)}
+	return Point{x.TimeUS[i], x.PlaceAt(i)}
 }
 
 // PlaceAt returns the place of event i.

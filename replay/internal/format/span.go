@@ -32,10 +32,10 @@ type Span struct {
 // Key is the key that the span is stored under: that of its last block.
 func (s *Span) Key() int64 { return s.Keys[len(s.Keys)-1] }
 
-// LastMark is the mark of the span's last event.
-func (s *Span) LastMark() Mark {
+// LastPoint is the point of the span's last event.
+func (s *Span) LastPoint() Point {
 	i := len(s.Keys) - 1
-	return Mark{s.Keys[i], Place{s.Epoch, s.Seq[i], s.Op[i]}}
+	return Point{s.Keys[i], Place{s.Epoch, s.Seq[i], s.Op[i]}}
 }
 
 // FirstWith returns the first block that has an event stamped us or later.

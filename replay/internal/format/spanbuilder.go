@@ -54,7 +54,7 @@ func (o *SpanBuilder) Fits(b BlockEvents, bytes, maxMicros, maxBytes int64) bool
 func (o *SpanBuilder) Add(b BlockEvents, bytes int64) {
 	x := b.Index
 	n := len(o.Keys)
-	last := x.LastMark()
+	last := x.LastPoint()
 	o.First = append(o.First, x.TimeUS[0])
 	o.Keys = append(o.Keys, last.TimeUS)
 	o.Seq = append(o.Seq, last.Seq)
