@@ -45,6 +45,7 @@ type backupManifest struct {
 	Seq      int64     `json:"seq"`                 // ... up to this number of the relay's
 	TimeUS   int64     `json:"time_us"`             // newest stamp given out by then
 	UIDStore string    `json:"uid_store,omitempty"` // ID; empty: UIDs are not in the backup
+	Skipped  uint64    `json:"skipped,omitempty"`   // UIDs that were skipped in that store by then
 }
 
 // manifestFile is the name of backupManifest's file.
@@ -136,8 +137,7 @@ func (c *backupConfig) copyStopped(dir string) (*backupManifest, error) {
 	if _, err := os.Stat(source.internDir()); errors.Is(err, os.ErrNotExist) {
 		return m, nil // --intern=off, or UIDs are kept elsewhere
 	}
-	m.UIDStore, err = copyUIDs(source.internDir(), filepath.Join(dir, "intern"))
-	return m, err
+	return m, m.copyUIDs(source.internDir(), filepath.Join(dir, "intern"))
 }
 
 // copyReferences copies the reference store in from, if there is one; no process has it open.
@@ -152,19 +152,20 @@ func copyReferences(from, to string) (err error) {
 	return errors.Join(store.Checkpoint(to), store.Close())
 }
 
-// copyUIDs copies the embedded UID store in from, which no process has open, and returns its ID.
-func copyUIDs(from, to string) (id string, err error) {
+// copyUIDs copies the embedded UID store in from, which no process has open.
+func (m *backupManifest) copyUIDs(from, to string) (err error) {
 	store, err := pebblekv.Open(pebblekv.Config{Dir: from})
 	if err != nil {
-		return "", err
+		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
 	interner, err := intern.Open(context.Background(), intern.Config{Store: store})
 	if err != nil {
-		return "", err
+		return err
 	}
-	id = interner.StoreID()
-	return id, errors.Join(interner.Close(), store.Checkpoint(to))
+	m.UIDStore = interner.StoreID()
+	m.Skipped, err = interner.Skipped(context.Background())
+	return errors.Join(err, interner.Close(), store.Checkpoint(to))
 }
 
 // manifestOf describes a copy of dataDir whose log ends at the position. A copy of a backup, and of

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/subtle"
 	"encoding/json"
@@ -167,6 +168,9 @@ func (d *daemon) backUp(to string) (*backupManifest, error) {
 			return m, nil // it is not in the data directory
 		}
 		m.UIDStore = d.uids.storeID()
+		if m.Skipped, err = d.uids.interner.Skipped(context.Background()); err != nil {
+			return nil, err
+		}
 		return m, store.Checkpoint(filepath.Join(dir, "intern"))
 	})
 	if err != nil {

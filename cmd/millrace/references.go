@@ -35,16 +35,9 @@ func (c *config) validateReferences() error {
 }
 
 // referencesBasis is what the rows of the reference store depend on, beside the log.
-func (d *daemon) referencesBasis(ctx context.Context) (string, error) {
-	if !d.cfg.referencesOn() {
-		return "", nil
-	}
-	skipped, err := d.uids.interner.Skipped(ctx)
-	if err != nil {
-		return "", err
-	}
-	collections := slices.Compact(slices.Sorted(slices.Values(d.cfg.collections)))
-	return basisOfUIDs(d.uids.storeID(), skipped) + basisCollections + strings.Join(collections, ","), nil
+func (c *config) referencesBasis(storeID string, skipped uint64) string {
+	collections := slices.Compact(slices.Sorted(slices.Values(c.collections)))
+	return basisOfUIDs(storeID, skipped) + basisCollections + strings.Join(collections, ",")
 }
 
 // basisCollections begins the collections in a basis.
@@ -55,10 +48,10 @@ func basisOfUIDs(storeID string, skipped uint64) string {
 	return fmt.Sprintf("UID store %s, %d skipped", storeID, skipped)
 }
 
-// openReferences opens the reference store and rolls it forward to the end of the log. before is
-// the basis that is as good as the present one, if that is another: the stores were restored from
-// one backup.
-func (d *daemon) openReferences(ctx context.Context, share shares, before string) (err error) {
+// openReferences opens the reference store and rolls it forward to the end of the log. The rows of
+// one that was restored from a backup stay, though UIDs were skipped since; backup is nil if none
+// was.
+func (d *daemon) openReferences(ctx context.Context, share shares, backup *backupManifest) (err error) {
 	if !d.cfg.referencesOn() {
 		return nil
 	}
@@ -77,11 +70,12 @@ func (d *daemon) openReferences(ctx context.Context, share shares, before string
 	if err != nil {
 		return adviseDataDir(err, d.cfg.dataDir)
 	}
-	basis, err := d.referencesBasis(ctx)
+	skipped, err := d.uids.interner.Skipped(ctx)
 	if err != nil {
 		return err
 	}
-	if g := d.refs.Generation(); g.Number > 0 && g.Basis == before && before != basis {
+	basis := d.cfg.referencesBasis(d.uids.storeID(), skipped)
+	if g := d.refs.Generation(); backup != nil && g.Number > 0 && g.Basis == d.cfg.referencesBasis(backup.UIDStore, backup.Skipped) {
 		if err := d.refs.Rebase(basis); err != nil {
 			return err
 		}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -125,30 +126,53 @@ func TestReferencesRestored(t *testing.T) {
 	if code, out := millrace(t, "backup", "--data-dir", dir, "--to", stopped); code != exitOK {
 		t.Fatalf("millrace backup: exit code %d\n%s", code, out)
 	}
-	for _, tc := range []struct {
-		name, dir  string
-		flags      []string
-		generation uint32
-	}{
-		{"running", running, nil, 1},
-		{"stopped", stopped, nil, 1},
-		{"again", stopped, nil, 1},
-		{"another basis", running, []string{"--collections=a.b.c"}, 2},
-	} {
-		d := startDaemon(t, relay.url, tc.dir, append(tc.flags, "--references=on")...)
+	interrupted := copyOf(t, stopped)
+	failToStart(t, relay.url, interrupted)
+	goesOn := func(what, dir string, generation uint32, flags ...string) {
+		t.Helper()
+		d := startDaemon(t, relay.url, dir, append(flags, "--references=on")...)
 		skipped, err := d.uids.interner.Skipped(t.Context())
 		if err != nil || skipped == 0 {
-			t.Errorf("%s: %d UIDs are skipped: %v", tc.name, skipped, err)
+			t.Errorf("%s: %d UIDs are skipped: %v", what, skipped, err)
 		}
 		rows := 0
 		if _, err := d.refs.Rows(t.Context(), func(*references.Row) error { rows++; return nil }); err != nil {
 			t.Fatal(err)
 		}
-		if g := d.refs.Generation(); g.Number != tc.generation || rows != 1 {
-			t.Errorf("%s: generation %d with %d rows, want %d with 1", tc.name, g.Number, rows, tc.generation)
+		if g := d.refs.Generation(); g.Number != generation || rows != 1 {
+			t.Errorf("%s: generation %d with %d rows, want %d with 1", what, g.Number, rows, generation)
 		}
 		if err := d.stop(); err != nil {
 			t.Error(err)
 		}
+		if isBackup(t, dir) {
+			t.Errorf("%s: the next start skips UIDs again", what)
+		}
+	}
+	goesOn("running", running, 1)
+	goesOn("interrupted", interrupted, 1)
+	goesOn("stopped", stopped, 1)
+	goesOn("again", stopped, 1)
+	second := filepath.Join(base, "second")
+	if code, out := millrace(t, "backup", "--data-dir", stopped, "--to", second); code != exitOK {
+		t.Fatalf("millrace backup: exit code %d\n%s", code, out)
+	}
+	goesOn("backup of a restored one", second, 1)
+	goesOn("other collections", running, 2, "--collections=a.b.c")
+}
+
+// failToStart starts a server on a restored directory that ends after it has skipped UIDs: its
+// reference store cannot be opened.
+func failToStart(t *testing.T, relay, dir string) {
+	t.Helper()
+	refs, away := filepath.Join(dir, "refs"), filepath.Join(dir, "away")
+	if err := errors.Join(os.Rename(refs, away), os.WriteFile(refs, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if code, out := millrace(t, serveArgs("", "--relay", relay, "--data-dir", dir, "--references=on")...); code == exitOK || !strings.Contains(out, "UIDs are skipped") {
+		t.Fatalf("exit code %d\n%s", code, out)
+	}
+	if err := errors.Join(os.Remove(refs), os.Rename(away, refs)); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -54,31 +54,31 @@ func markRestored(dir string) error {
 // age is how long ago the backup was made, by this machine's clock.
 func (m *backupManifest) age() time.Duration { return time.Since(m.Made) }
 
-// finishRestore raises the sequences of a UID store that was restored from a backup, so that no UID
-// is given out twice. restored says that it did. It needs both stores open, and comes before the
-// first UID. Interrupted, it raises them again at the next start.
-func (d *daemon) finishRestore(ctx context.Context) (restored bool, err error) {
+// skipRestored raises the sequences of a UID store that was restored from a backup, so that no UID
+// is given out twice. It needs the UID store and the log open, and comes before the first UID. It
+// returns what is known of the backup, and nil if the directory is none or a later start skips.
+// Until markRestored the next start raises them again.
+func (d *daemon) skipRestored(ctx context.Context) (*backupManifest, error) {
 	dir := d.cfg.dataDir
 	m, err := readBackupManifest(dir)
 	if m == nil || err != nil {
-		return false, err
+		return nil, err
 	}
 	logger := d.logger.With("made", m.Made, "seq", m.Seq, "epoch", m.Epoch)
 	switch {
 	case m.UIDStore == "":
 		logger.Info("restored from a backup of the log only; if a shared UID store was restored as well, stop its servers and run millrace intern skip-ahead")
 	case d.uids == nil:
-		return false, nil // with --intern=off no UID is given out; a later start skips
+		return nil, nil // with --intern=off no UID is given out; a later start skips
 	default:
 		n, raised, err := intern.SkipRestored(ctx, d.uids.store, m.age())
 		if err != nil {
-			return false, adviseSkip(fmt.Errorf("restored from a backup of %v: %w", m.Made, err), dir)
+			return nil, adviseSkip(fmt.Errorf("restored from a backup of %v: %w", m.Made, err), dir)
 		}
-		restored = true
 		logger.Info("restored from a backup: UIDs are skipped that may have been given out since", "uids", n, "sequences", raised)
 	}
 	if abs, err := filepath.Abs(dir); err == nil && abs == m.Dir {
 		logger.Warn("this is the backup itself, not a copy: from now on it is a data directory and changes", "dir", abs)
 	}
-	return restored, markRestored(dir)
+	return m, nil
 }

@@ -175,18 +175,14 @@ func (d *daemon) openStores(ctx context.Context, share shares) error {
 	if err := d.openLog(host, share); err != nil {
 		return err
 	}
-	basis, err := d.referencesBasis(ctx)
+	backup, err := d.skipRestored(ctx)
 	if err != nil {
 		return err
 	}
-	restored, err := d.finishRestore(ctx)
-	if err != nil {
+	if err := d.openReferences(ctx, share, backup); err != nil || backup == nil {
 		return err
 	}
-	if !restored {
-		basis = ""
-	}
-	return d.openReferences(ctx, share, basis)
+	return markRestored(cfg.dataDir)
 }
 
 func (d *daemon) openLog(host string, share shares) (err error) {
