@@ -55,7 +55,7 @@ fuzz: ## every fuzz target for FUZZTIME each
 	  done; \
 	done
 
-bench: ## what millrace is to reach, as one table: whole processes; ten minutes, of which the first run takes two to build a log (docs/performance.md)
+bench: ## what millrace is to reach, a table for each subject: whole processes; ten minutes, of which the first run takes two to build a log (docs/performance.md)
 	$(GO) run ./cmd/bench all
 
 bench-go: ## a Go benchmark per hot path

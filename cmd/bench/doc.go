@@ -1,44 +1,41 @@
 // Command bench measures what millrace promises (docs/performance.md), one sub-command a subject:
 //
 //	ingest       from the relay's socket to the durable log with UIDs and a live subscriber: at
-//	             full speed, at given rates, on one core, with little memory; beside them the same
-//	             traffic the Jetstream way
-//	replay       replays of a kept log of ten million events: whole, filtered, live, after a
-//	             start; what the log takes of disk; beside the usual way and a bare socket
-//	subscribers  fan-out to many subscribers: mixed filters, quiet ones, slow ones; CPU, lag and
-//	             memory (Linux)
+//	             full speed, at given rates, on one core; beside them the same traffic the
+//	             Jetstream way
+//	replay       replays of a kept log of ten million events: whole, filtered, beside a live
+//	             stream; what the log takes of disk; beside the usual way and a bare socket
+//	subscribers  many subscribers: mixed filters, quiet ones, slow ones; CPU, lag and memory
 //	intern       schemes of giving out UIDs compared, load on a store (FoundationDB with -tags
 //	             fdb), instances that share one
-//	all          what is to be reached of every subject, as one table
-//	jetstream    the baseline of ingest, which ingest starts as a process of its own
+//	all          a choice of all four
+//	jetstream    the baseline of ingest and replay, which they start as a process of its own
 //
 // # Cells and children
 //
 // A subject consists of cells: rows or scenarios that are measured one after the other, each with
 // the machine to itself, and that -only picks. What is measured runs as it would in earnest:
 // millrace and relaysim are built from this module and started as processes of their own
-// (process.go), which say on their first lines
-// where they listen; this process is the subscriber, or starts more of itself to be many
-// subscribers, the baseline or further instances. CPU and memory are those of each process, so that
-// a client's cost is not the server's. All children end with the context, and before the next cell
-// begins. Sub-commands that only intern run in this process.
+// (process.go, servers.go), which say on their first lines where they listen. This process is the
+// subscriber, or all subscribers (client.go). CPU and memory are those of each process, so that a
+// client's cost is not the server's. All children end with the context, and before the next cell
+// begins. The sub-command intern runs in this process alone.
 //
 // A measurement begins when the parts have warmed up. Beside each figure stands what the same run
-// got of the Jetstream way and of the bare resource (measured first: the loopback socket, a synced
-// write), since a figure alone says more of the machine than of the program.
+// got of the Jetstream way and of the bare resource, since a figure alone says more of the machine
+// than of the program.
 //
 // # Truth
 //
-// What is fast and wrong counts for nothing: the simulated relay says what a correct consumer must
-// hold. ingest_truth.go reads that from a pipe while the stream runs, and ingest_cell.go compares
-// it with what the live subscriber gets, byte for byte; subscribers_log.go compares the whole log
-// with the truth, plain and compressed, and subscribers.go what each client got with its part of
-// it. A difference ends ingest with an error and is reported in the rows of subscribers. Replays
-// are counted, not compared: the log they read is one that a whole run of millrace has made. The
-// baselines are not compared: they are only to be as fast as they can.
+// The simulated relay says what a correct consumer must hold. ingest_truth.go reads that from a
+// pipe while the stream runs, and ingest_cell.go compares it with what the live subscriber gets,
+// byte for byte. subscribers_log.go compares the whole log with the truth, plain and compressed.
+// subscribers_set.go compares what each subscriber got with its part of the log. A difference ends
+// ingest with an error and is reported in the rows of subscribers. Replays are counted, not
+// compared, and so is what the baseline sends.
 //
 // # Layout
 //
 // Files carry their subject's name first. What all share: main.go the sub-commands, table.go the
-// one table, measure.go latencies and profiles, traffic.go events made in this process.
+// tables, lags.go the histogram of durations, traffic.go events made in this process.
 package main

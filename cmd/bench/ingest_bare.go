@@ -66,7 +66,7 @@ func carried(ctx context.Context, d time.Duration) (float64, error) {
 			return err
 		}
 		defer conn.Close()
-		for buf := make([]byte, feedBytes); ; {
+		for buf := make([]byte, clientBuffer); ; {
 			n, err := conn.Read(buf)
 			read += int64(n)
 			if err == io.EOF { //nolint:errorlint // sockets do not wrap it

@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 )
 
@@ -31,10 +30,11 @@ const (
 func eventBudget() []budgetLine {
 	return []budgetLine{
 		{"server: read the socket, find type and number, copy", 1.5, []string{"millrace/consume.(*Client).Run"}},
-		{"server: translate", 2.5, []string{"main.(*job).translate"}},
-		{"server: intern", 3.5, []string{"main.(*pipeline).intern", "millrace/intern.(*worker).run"}},
+		{"server: translate", 2.5, []string{"millrace/cmd/millrace/ingest.(*Pipeline).translate"}},
+		{"server: intern", 3.5, []string{"millrace/cmd/millrace/ingest.(*Pipeline).intern", "millrace/intern.(*worker).run"}},
 		{"server: seal (frame, compress, columns)", 3.5, []string{"millrace/replay.(*Log).Seal"}},
-		{"server: commit and publish", 1.0, []string{"main.(*pipeline).commit", "millrace/replay.(*store).guard.func1"}},
+		// Both stores commit in goroutines of their own.
+		{"server: commit, both stores, and publish", 1.0, []string{"millrace/cmd/millrace/ingest.(*Pipeline).commit", "millrace/intern/kv/pebbleguard.(*DB).Commit.func1"}},
 		{"server: write-ahead logs", 0.5, []string{"github.com/cockroachdb/pebble/v2/record.(*LogWriter).flushLoop"}},
 		{"server: flushes and compactions, both stores", 2.0, []string{"github.com/cockroachdb/pebble/v2.(*DB).runCompaction"}},
 		{"server: one subscriber", 0.5, []string{"millrace/public.(*subscriber).run"}},
@@ -46,8 +46,8 @@ func eventBudget() []budgetLine {
 }
 
 // printBudget holds what the cell's CPU profile shows against the budget.
-func printBudget(ctx context.Context, out io.Writer, r *ingestResult) error {
-	total, spent, err := readProfile(ctx, r.cell.profile)
+func printBudget(ctx context.Context, out io.Writer, r *ingestResult, file string) error {
+	total, spent, err := readProfile(ctx, file)
 	if err != nil {
 		return err
 	}
@@ -56,9 +56,7 @@ func printBudget(ctx context.Context, out io.Writer, r *ingestResult) error {
 	// The profile misses a little of what the system counts; it says how the system's count
 	// divides.
 	scale := float64(r.server) / float64(max(total, 1))
-	t := tabwriter.NewWriter(out, 0, 0, 1, ' ', 0)
-	fmt.Fprintln(t, "| where an event's time goes\t| budget µs\t| measured µs\t|")
-	fmt.Fprintln(t, "|---\t|---:\t|---:\t|")
+	t := newTable(out, "where an event's time goes", "budget µs", "measured µs")
 	budget, sum, rest := 0.0, 0.0, total
 	for _, line := range eventBudget() {
 		var us float64
@@ -77,10 +75,10 @@ func printBudget(ctx context.Context, out io.Writer, r *ingestResult) error {
 		}
 		budget += line.us
 		sum += us
-		fmt.Fprintf(t, "| %s\t| %.1f\t| %.2f\t|\n", line.what, line.us, us)
+		t.row(line.what, fmt.Sprintf("%.1f", line.us), fmt.Sprintf("%.2f", us))
 	}
-	fmt.Fprintf(t, "| all\t| %.1f\t| %.2f\t|\n", budget, sum)
-	return t.Flush()
+	t.row("all", fmt.Sprintf("%.1f", budget), fmt.Sprintf("%.2f", sum))
+	return t.end()
 }
 
 // readProfile returns the time in a CPU profile, in all and by function with what it calls.

@@ -1,19 +1,18 @@
 package main
 
 import (
-	"math"
-	"math/bits"
 	"sync"
 	"time"
 )
 
-// meter counts what a subscriber got. It is safe for concurrent use.
+// meter counts what a subscriber got. Safe for concurrent use; what take returns belongs to the
+// caller.
 type meter struct {
 	mu     sync.Mutex
 	events int64
 	bytes  int64
-	stamp  lags // from an event's stamp until it came
-	relay  lags // from the commit made by the relay until it came
+	stamp  *lags // from an event's stamp until it came; nil: none came
+	relay  *lags // from the commit made by the relay until it came
 	came   time.Time
 	gap    time.Duration // the longest in which nothing came
 	gaps   int           // those over stallLimit
@@ -31,15 +30,18 @@ func (m *meter) add(came time.Time, bytes int, stampUS, madeUS int64) {
 	us := came.UnixMicro()
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.stamp == nil {
+		m.stamp, m.relay = new(lags), new(lags)
+	}
 	m.events++
 	m.bytes += int64(bytes)
 	if stampUS > 0 {
-		m.stamp.add(us - stampUS)
+		m.stamp.addMany(us-stampUS, 1)
 	}
 	if madeUS > 0 && us-madeUS < maxRelayLag.Microseconds() {
-		m.relay.add(us - madeUS)
+		m.relay.addMany(us-madeUS, 1)
 	}
-	if came == m.came {
+	if came.Equal(m.came) {
 		return
 	}
 	if wait := came.Sub(m.came); !m.came.IsZero() {
@@ -52,56 +54,13 @@ func (m *meter) add(came time.Time, bytes int, stampUS, madeUS int64) {
 }
 
 // take returns what was counted since the last time. The gap that is open goes on.
-func (m *meter) take() meterReading {
+func (m *meter) take() *meter {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	r := meterReading{events: m.events, bytes: m.bytes, stamp: m.stamp, relay: m.relay, gap: m.gap, gaps: m.gaps}
-	m.events, m.bytes, m.stamp, m.relay, m.gap, m.gaps = 0, 0, lags{}, lags{}, 0, 0
+	r := &meter{events: m.events, bytes: m.bytes, stamp: m.stamp, relay: m.relay, gap: m.gap, gaps: m.gaps}
+	if r.stamp == nil {
+		r.stamp, r.relay = new(lags), new(lags)
+	}
+	m.events, m.bytes, m.stamp, m.relay, m.gap, m.gaps = 0, 0, nil, nil, 0, 0
 	return r
-}
-
-// meterReading is what a meter counted in some time.
-type meterReading struct {
-	events, bytes int64
-	stamp, relay  lags
-	gap           time.Duration
-	gaps          int
-}
-
-// lags is a histogram of microseconds with steps of about 3 %.
-type lags struct {
-	n      int64
-	counts [lagSteps * 32]int64
-}
-
-// lagSteps is how many steps double the lag.
-const lagSteps = 32
-
-func (l *lags) add(us int64) {
-	l.n++
-	l.counts[lagStep(us)]++
-}
-
-// lagStep returns the number of a lag's step: the lag's power of two, and 5 bits more of it.
-func lagStep(us int64) int {
-	v := uint64(min(max(us, 0), math.MaxUint32>>1)) + lagSteps
-	power := bits.Len64(v) - 1 - 5
-	return min(power*lagSteps+int(v>>power)-lagSteps, lagSteps*32-1)
-}
-
-// quantile returns the lag that a part q of all is at or below, to the upper end of its step; 0 if
-// there is none.
-func (l *lags) quantile(q float64) time.Duration {
-	left := int64(math.Ceil(q * float64(l.n)))
-	if l.n == 0 {
-		return 0
-	}
-	for i, n := range l.counts {
-		if left -= n; left <= 0 {
-			power := i / lagSteps
-			upper := (int64(i%lagSteps)+lagSteps+1)<<power - lagSteps - 1
-			return time.Duration(upper) * time.Microsecond
-		}
-	}
-	return 0
 }

@@ -25,12 +25,9 @@ type internFlags struct {
 	uris    []int // load
 	block   int
 	callers int
-	rate    int
 
-	instances  []int
-	runFor     time.Duration
-	childPath  string
-	childStart int64
+	instances []int
+	runFor    time.Duration
 }
 
 // ints is a flag that takes numbers separated by commas.
@@ -58,9 +55,9 @@ func (f ints) Set(s string) error {
 func runIntern(ctx context.Context, args []string, out io.Writer) error {
 	f := internFlags{workers: []int{1, 4, 16, 64, 256}, uris: []int{1_000_000}, instances: []int{1, 2, 4}}
 	fs := flag.NewFlagSet("bench intern", flag.ContinueOnError)
-	fs.StringVar(&f.only, "only", "", "schemes, load or instances; empty: the first two")
+	fs.StringVar(&f.only, "only", "", "of schemes, load and instances, between commas; empty: the first two")
 	fs.StringVar(&f.dir, "dir", "", "where stores are made and removed again; empty: the system's temporary directory")
-	fs.StringVar(&f.store, "store", "", "the store of schemes and load: pebble, sim or fdb; empty: sim and pebble for schemes, pebble for load")
+	fs.StringVar(&f.store, "store", "", "pebble, sim or fdb; empty: sim and pebble for schemes, pebble for load, fdb for instances")
 	fs.StringVar(&f.clusterFile, "fdb-cluster-file", "", "cluster file of FoundationDB (in a bench built with -tags fdb)")
 	fs.Var(ints{&f.workers}, "workers", "schemes: transactions in flight")
 	fs.DurationVar(&f.cell, "time", 2*time.Second, "schemes: for each cell")
@@ -68,36 +65,31 @@ func runIntern(ctx context.Context, args []string, out io.Writer) error {
 	fs.Var(ints{&f.uris}, "uris", "load: measure at these numbers of URIs, ascending")
 	fs.IntVar(&f.block, "block", 512, "load, instances: strings a batch, 512 at most")
 	fs.IntVar(&f.callers, "callers", 4, "load, instances: batches in flight")
-	fs.IntVar(&f.rate, "rate", 0, "load, instances: URIs a second; 0: as fast as it goes")
-	fs.Var(ints{&f.instances}, "instances", "instances: processes at once, first one alone")
+	fs.Var(ints{&f.instances}, "instances", "instances: Interners at once, first one alone")
 	fs.DurationVar(&f.runFor, "run", 10*time.Second, "instances: for each number of them")
-	fs.StringVar(&f.childPath, "child", "", "instances: be one of the processes, in this directory (for its own use)")
-	fs.Int64Var(&f.childStart, "child-start", 0, "instances: when it begins, Unix nanoseconds (for its own use)")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
-	if fs.NArg() > 0 {
-		return fmt.Errorf("unexpected argument %q", fs.Arg(0))
-	}
 	if !slices.Contains([]string{"", "pebble", "sim", "fdb"}, f.store) {
 		return fmt.Errorf("-store %q is not pebble, sim or fdb", f.store)
+	}
+	if f.only == "" {
+		f.only = "schemes,load"
 	}
 	parts := []struct {
 		name string
 		run  func(context.Context, *internFlags, io.Writer) error
 	}{{"schemes", benchSchemes}, {"load", benchLoad}, {"instances", benchInstances}}
-	known := false
+	if err := checkParts(fs, f.only, "schemes", "load", "instances"); err != nil {
+		return err
+	}
 	for _, p := range parts {
-		if f.only != p.name && (f.only != "" || p.name == "instances") {
+		if !picked(f.only, p.name) {
 			continue
 		}
-		known = true
 		if err := p.run(ctx, &f, out); err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
-	}
-	if !known {
-		return fmt.Errorf("-only %q is not schemes, load or instances", f.only)
 	}
 	return nil
 }

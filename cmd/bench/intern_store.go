@@ -21,34 +21,40 @@ const (
 )
 
 // newInternStore makes an empty store: sim, pebble or fdb. remove closes and deletes it.
-func newInternStore(ctx context.Context, f *internFlags, store, name string) (_ kv.Store, remove func(), err error) {
-	switch store {
+func newInternStore(ctx context.Context, f *internFlags, name string) (_ kv.Store, remove func(), err error) {
+	switch name {
 	case "sim":
 		return simkv.New(simkv.Config{Seed: trafficSeed, ReadLatency: simRead, CommitLatency: simCommit}), func() {}, nil
 	case "fdb":
-		return foundationDirectory(ctx, f, name)
+		return foundationDirectory(ctx, f)
 	}
 	dir, err := os.MkdirTemp(f.dir, "millrace-bench-")
 	if err != nil {
 		return nil, nil, err
 	}
-	p, err := openEmbedded(dir)
+	p, err := pebblekv.Open(pebblekv.Config{Dir: dir, CacheBytes: 64 << 20, MemTableBytes: 32 << 20})
 	if err != nil {
 		return nil, nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	return p, func() { _ = p.Close(); _ = os.RemoveAll(dir) }, nil
 }
 
-func openEmbedded(dir string) (*pebblekv.Store, error) {
-	return pebblekv.Open(pebblekv.Config{Dir: dir, CacheBytes: 64 << 20, MemTableBytes: 32 << 20})
+// openInterner opens an Interner with so many workers, and a registry that has its metrics.
+func openInterner(ctx context.Context, store kv.Store, workers int, alone bool) (*intern.Interner, *prometheus.Registry, error) {
+	registry := prometheus.NewRegistry()
+	in, err := intern.Open(ctx, intern.Config{Store: store, Workers: workers, CacheBytes: 16 << 20, Alone: alone, Registerer: registry})
+	return in, registry, err
 }
 
-// openInterner opens an Interner with so many workers. With a registry it shares the store with
-// others, without one it is alone.
-func openInterner(ctx context.Context, store kv.Store, workers int, registry *prometheus.Registry) (*intern.Interner, error) {
-	cfg := intern.Config{Store: store, Workers: workers, CacheBytes: 16 << 20, Alone: registry == nil}
-	if registry != nil {
-		cfg.Registerer = registry
+// internCount returns the sum of an Interner's counter millrace_intern_NAME_total.
+func internCount(registry *prometheus.Registry, name string) (sum float64) {
+	families, _ := registry.Gather() // what there is
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == "millrace_intern_"+name+"_total" {
+				sum += m.GetCounter().GetValue()
+			}
+		}
 	}
-	return intern.Open(ctx, cfg)
+	return sum
 }

@@ -5,11 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"slices"
 	"strconv"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/klauspost/compress/zstd"
+
+	jetstreamv1 "millrace/dict/jetstream"
 )
 
 // jetstreamStore keeps events the way Jetstream v1 does: two Pebble stores with Pebble's defaults,
@@ -130,27 +131,9 @@ func (s *jetstreamStore) Close() error {
 }
 
 // jetstreamEncoder returns what Jetstream compresses events with (EncodeAll): klauspost's encoder
-// at its default level with a dictionary and a window of 128 KiB.
-func jetstreamEncoder(dictionary []byte) (*zstd.Encoder, error) {
-	return zstd.NewWriter(nil, zstd.WithEncoderDict(dictionary), zstd.WithWindowSize(128<<10), zstd.WithEncoderConcurrency(1))
-}
-
-// jetstreamDictionaryBytes is how long Jetstream's dictionary is. An encoder copies it for each
-// event, and that is a third of its work: with a dictionary of 16 KiB it is nearly twice as fast.
-const jetstreamDictionaryBytes = 112_640
-
-// jetstreamDictionary returns a dictionary as long as Jetstream's, which compresses as base does:
-// base with its content repeated before itself.
-func jetstreamDictionary(base []byte) ([]byte, error) {
-	d, err := zstd.InspectDictionary(base)
-	if err != nil {
-		return nil, fmt.Errorf("take a dictionary apart: %w", err)
-	}
-	content := d.Content()
-	head := base[:len(base)-len(content)]
-	more := max(0, jetstreamDictionaryBytes-len(base))
-	again := bytes.Repeat(content, more/len(content)+1)
-	return slices.Concat(head, again[len(again)-more:], content), nil
+// at its default level with its dictionary and a window of 128 KiB.
+func jetstreamEncoder() (*zstd.Encoder, error) {
+	return zstd.NewWriter(nil, zstd.WithEncoderDict(jetstreamv1.Dictionary()), zstd.WithWindowSize(128<<10), zstd.WithEncoderConcurrency(1))
 }
 
 // quietPebble is a Pebble logger that says nothing but what ends the process.

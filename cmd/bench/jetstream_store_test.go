@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/klauspost/compress/zstd"
 
-	"millrace/dict"
+	jetstreamv1 "millrace/dict/jetstream"
 )
 
 // TestJetstreamStore puts events, replays them from a cursor after reopening, both ways, and takes
@@ -19,11 +19,11 @@ func TestJetstreamStore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	enc, err := jetstreamEncoder(dict.BuiltIn().Bytes())
+	enc, err := jetstreamEncoder()
 	if err != nil {
 		t.Fatal(err)
 	}
-	dec, err := zstd.NewReader(nil, zstd.WithDecoderDicts(dict.BuiltIn().Bytes()))
+	dec, err := zstd.NewReader(nil, zstd.WithDecoderDicts(jetstreamv1.Dictionary()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,40 +67,5 @@ func TestJetstreamStore(t *testing.T) {
 	stop := errors.New("enough")
 	if err := s.Replay(false, 0, func(*jetstreamEvent) error { return stop }); !errors.Is(err, stop) {
 		t.Errorf("the callback's error: %v", err)
-	}
-}
-
-// TestJetstreamDictionary: it is as long as Jetstream's, and compresses as the one that it was made
-// of.
-func TestJetstreamDictionary(t *testing.T) {
-	base := dict.BuiltIn().Bytes()
-	long, err := jetstreamDictionary(base)
-	if err != nil || len(long) != jetstreamDictionaryBytes {
-		t.Fatalf("%d bytes, %v", len(long), err)
-	}
-	event := []byte(`{"did":"did:plc:ewvi7nxzyoun6zhxrhs64oiz","time_us":1783000000000000,"kind":"commit","commit":{"rev":"3mbx7q2k3c2aa",` +
-		`"operation":"create","collection":"app.bsky.feed.like","rkey":"3mbx7q2k3c2ab","record":{"$type":"app.bsky.feed.like"}}}`)
-	var sizes []int
-	for _, d := range [][]byte{base, long} {
-		enc, err := jetstreamEncoder(d)
-		if err != nil {
-			t.Fatal(err)
-		}
-		dec, err := zstd.NewReader(nil, zstd.WithDecoderDicts(d))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer dec.Close()
-		frame := enc.EncodeAll(event, nil)
-		if got, err := dec.DecodeAll(frame, nil); err != nil || string(got) != string(event) {
-			t.Errorf("decompressed: %s, %v", got, err)
-		}
-		sizes = append(sizes, len(frame))
-	}
-	if sizes[1] > sizes[0]*11/10 {
-		t.Errorf("%d bytes with the long dictionary, %d with the short", sizes[1], sizes[0])
-	}
-	if _, err := jetstreamDictionary(event); err == nil {
-		t.Error("an event is taken for a dictionary")
 	}
 }

@@ -7,7 +7,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
 )
 
 // command is one sub-command.
@@ -18,12 +22,12 @@ type command struct {
 
 func commands() []command {
 	return []command{
-		{"all", "what millrace is to reach (docs/performance.md), every subject after the other, one table", runAll},
+		{"all", "the other four with a choice of parts, one after the other (docs/performance.md)", runAll},
 		{"ingest", "from the relay's socket to the durable log and a live subscriber", runIngest},
-		{"jetstream", "the baseline of ingest, as a process of its own", runJetstream},
-		{"intern", "interning: schemes compared, load on the embedded store", runIntern},
+		{"intern", "interning: schemes compared, load on a store, several instances on one", runIntern},
 		{"replay", "replays of a log of ten million events, beside the usual way and the bare socket", runReplay},
-		{"subscribers", "fan-out: CPU, lag, memory and exactness with many subscribers of live, quiet and slow subscribers", runSubscribers},
+		{"subscribers", "CPU, lag, memory and exactness with many live, quiet and slow subscribers", runSubscribers},
+		{"jetstream", "the baseline of ingest and replay, as a process of its own", runJetstream},
 	}
 }
 
@@ -49,10 +53,75 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	}
 	fmt.Fprintln(os.Stderr, "usage: bench COMMAND [flags]; bench COMMAND -h lists the flags")
 	for _, c := range commands() {
-		fmt.Fprintf(os.Stderr, "  %-10s %s\n", c.name, c.about)
+		fmt.Fprintf(os.Stderr, "  %-11s %s\n", c.name, c.about)
 	}
 	if len(args) > 0 && args[0] != "-h" && args[0] != "--help" {
 		return fmt.Errorf("no command %q", args[0])
 	}
 	return flag.ErrHelp
+}
+
+// runAll measures every subject, each with the machine to itself.
+func runAll(ctx context.Context, args []string, out io.Writer) error {
+	if len(args) > 0 {
+		return fmt.Errorf("unexpected argument %q", args[0])
+	}
+	for _, subject := range [][]string{
+		{"ingest", "-only", "full,jetstream,quiet"},
+		{"intern", "-only", "load", "-uris", "2000000"}, // enough for flushes and compactions
+		{"replay"},
+		{"subscribers"},
+	} {
+		fmt.Fprintf(out, "bench %s\n\n", strings.Join(subject, " "))
+		if err := run(ctx, subject, out); err != nil {
+			return fmt.Errorf("%s: %w", subject[0], err)
+		}
+	}
+	return nil
+}
+
+// picked says whether -only picks a part. An empty one picks all.
+func picked(only, part string) bool {
+	return only == "" || slices.Contains(strings.Split(only, ","), part)
+}
+
+// checkParts says what is wrong with -only, or with arguments that are no flags.
+func checkParts(fs *flag.FlagSet, only string, parts ...string) error {
+	if fs.NArg() > 0 {
+		return fmt.Errorf("unexpected argument %q", fs.Arg(0))
+	}
+	for part := range strings.SplitSeq(only, ",") {
+		if part != "" && !slices.Contains(parts, part) {
+			return fmt.Errorf("-only: %q is not of %s", part, strings.Join(parts, ", "))
+		}
+	}
+	return nil
+}
+
+// programs is where the programs are that are measured.
+type programs struct{ bin string }
+
+func (p programs) millrace() string { return filepath.Join(p.bin, "millrace") }
+func (p programs) relaysim() string { return filepath.Join(p.bin, "relaysim") }
+func (p programs) noCgo() string    { return filepath.Join(p.bin, "millrace-nocgo") }
+
+// build builds them, unless somebody has.
+func (p *programs) build(ctx context.Context, dir string, noCgo bool) error {
+	if p.bin != "" {
+		return nil
+	}
+	p.bin = dir
+	if err := goBuild(ctx, "1", dir+string(filepath.Separator), "millrace/cmd/millrace", "millrace/cmd/relaysim"); err != nil || !noCgo {
+		return err
+	}
+	return goBuild(ctx, "0", p.noCgo(), "millrace/cmd/millrace")
+}
+
+func goBuild(ctx context.Context, cgo, to string, packages ...string) error {
+	cmd := exec.CommandContext(ctx, "go", append([]string{"build", "-o", to}, packages...)...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED="+cgo)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("go build (run this from the module's directory): %w\n%s", err, out)
+	}
+	return nil
 }

@@ -37,9 +37,8 @@ const (
 )
 
 // startProcess starts a child. It is killed when ctx ends.
-func startProcess(ctx context.Context, name string, args []string, env ...string) (*process, error) {
+func startProcess(ctx context.Context, name string, args ...string) (*process, error) {
 	p := &process{cmd: exec.CommandContext(ctx, name, args...), lines: make(chan string, keptLines), done: make(chan struct{})}
-	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.SysProcAttr = childAttributes()
 	r, w := io.Pipe()
 	p.cmd.Stdout, p.cmd.Stderr = w, w
@@ -73,19 +72,24 @@ func (p *process) listen(r io.Reader) {
 	_, _ = io.Copy(io.Discard, r)
 }
 
-// await returns what find makes of the first line that it takes.
-func (p *process) await(find func(line string) (string, bool)) (string, error) {
+// await waits for the first line that found takes. A child that prints none in time is stopped.
+func (p *process) await(found func(line string) bool) (err error) {
+	defer func() {
+		if err != nil {
+			_ = p.stop() // the cause is known
+		}
+	}()
 	late := time.After(startTimeout)
 	for {
 		select {
 		case line := <-p.lines:
-			if found, ok := find(line); ok {
-				return found, nil
+			if found(line) {
+				return nil
 			}
 		case <-p.done:
-			return "", p.failed(errors.New("it ended"))
+			return p.failed(errors.New("it ended"))
 		case <-late:
-			return "", p.failed(errors.New("it did not start in time"))
+			return p.failed(errors.New("it did not start in time"))
 		}
 	}
 }
@@ -95,12 +99,6 @@ func (p *process) failed(err error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return fmt.Errorf("%s: %w; its last words:\n%s", filepath.Base(p.cmd.Path), err, bytes.Join(p.tail, []byte{'\n'}))
-}
-
-// kill ends the child at once and waits for it.
-func (p *process) kill() {
-	_ = p.cmd.Process.Kill() // it may have ended
-	p.running.Wait()
 }
 
 // stop ends the child and waits for it. It is safe twice.
@@ -117,90 +115,69 @@ func (p *process) stop() error {
 	}
 }
 
-// startListening starts a child and returns the address that listens finds in one of its lines.
-func startListening(ctx context.Context, name string, args []string, listens func(line string) (string, bool)) (*process, string, error) {
-	p, err := startProcess(ctx, name, args)
-	if err != nil {
-		return nil, "", err
-	}
-	address, err := p.await(listens)
-	if err != nil {
-		p.kill()
-		return nil, "", err
-	}
-	return p, address, nil
+// usage is what a process had taken at a moment.
+type usage struct {
+	at        time.Time
+	cpu       time.Duration
+	rss, peak int64 // bytes that are resident, and that ever were
 }
 
-// listening takes the address out of a line "listening URL".
-func listening(line string) (string, bool) { return strings.CutPrefix(line, "listening ") }
+// cores is how many cores a process was busy on since an earlier moment.
+func (u usage) cores(before usage) float64 {
+	return (u.cpu - before.cpu).Seconds() / u.at.Sub(before.at).Seconds()
+}
 
 // clockTicks is how many of them /proc counts a second; on Linux it is always 100.
 const clockTicks = 100
 
-// cpu returns the CPU time that the process has taken so far.
-func (p *process) cpu() (time.Duration, error) { return cpuOf(p.cmd.Process.Pid) }
+// usage returns what the process has taken so far; of a nil process nothing.
+func (p *process) usage() (usage, error) {
+	if p == nil {
+		return usage{}, nil
+	}
+	return usageOf(p.cmd.Process.Pid)
+}
 
-func cpuOf(pid int) (time.Duration, error) {
+func usageOf(pid int) (u usage, err error) {
+	u.at = time.Now()
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		return 0, err
+		return u, fmt.Errorf("read /proc (this measurement runs on Linux only): %w", err)
 	}
 	// The name in parentheses may hold anything; fields 14 and 15 of the whole are the 12th and
 	// 13th after it.
 	fields := strings.Fields(string(raw[bytes.LastIndexByte(raw, ')')+1:]))
 	if len(fields) < 13 {
-		return 0, errors.New("read /proc: too few fields")
+		return u, errors.New("read /proc: too few fields")
 	}
-	var ticks int64
 	for _, f := range fields[11:13] {
-		n, err := strconv.ParseInt(f, 10, 64)
+		ticks, err := strconv.ParseInt(f, 10, 64)
 		if err != nil {
-			return 0, fmt.Errorf("read /proc: %w", err)
+			return u, fmt.Errorf("read /proc: %w", err)
 		}
-		ticks += n
+		u.cpu += time.Duration(ticks) * time.Second / clockTicks
 	}
-	return time.Duration(ticks) * time.Second / clockTicks, nil
-}
-
-// resident returns the memory that the process has resident, and the most it ever had, in bytes.
-func (p *process) resident() (now, peak int64, err error) { return residentOf(p.cmd.Process.Pid) }
-
-func residentOf(pid int) (now, peak int64, err error) {
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0, 0, err
+	if raw, err = os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)); err != nil {
+		return u, err
 	}
 	for line := range strings.Lines(string(raw)) {
 		name, value, _ := strings.Cut(line, ":")
 		kib, _ := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64)
 		switch name {
 		case "VmRSS":
-			now = kib << 10
+			u.rss = kib << 10
 		case "VmHWM":
-			peak = kib << 10
+			u.peak = kib << 10
 		}
 	}
-	return now, peak, nil
+	return u, nil
 }
 
-// buildBinaries builds what is measured into dir: millrace, millrace-nocgo and relaysim.
-func buildBinaries(ctx context.Context, dir string, noCgo bool) error {
-	builds := []struct {
-		cgo, out string
-		pkgs     []string
-	}{{"1", dir + string(filepath.Separator), []string{"millrace/cmd/millrace", "millrace/cmd/relaysim"}}}
-	if noCgo {
-		builds = append(builds, struct {
-			cgo, out string
-			pkgs     []string
-		}{"0", filepath.Join(dir, "millrace-nocgo"), []string{"millrace/cmd/millrace"}})
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(d):
+		return nil
 	}
-	for _, b := range builds {
-		cmd := exec.CommandContext(ctx, "go", append([]string{"build", "-o", b.out}, b.pkgs...)...)
-		cmd.Env = append(os.Environ(), "CGO_ENABLED="+b.cgo)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("go build (run this from the module's directory): %w\n%s", err, out)
-		}
-	}
-	return nil
 }

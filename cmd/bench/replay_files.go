@@ -12,37 +12,17 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// writtenBytes is what a store wrote, by what it wrote it to.
-type writtenBytes struct {
-	WAL    int64 `json:"wal"`
-	Tables int64 `json:"tables"` // flushed and compacted
-}
-
-// countingFS is the real file system, and counts what is written to it. Syncs can be left out, for
-// measurements of bytes alone.
+// countingFS is the real file system, and counts what is written to tables of Pebble's.
 type countingFS struct {
 	vfs.FS
-	noSync      bool
-	wal, tables atomic.Int64
-}
-
-func newCountingFS(noSync bool) *countingFS { return &countingFS{FS: vfs.Default, noSync: noSync} }
-
-func (c *countingFS) written() writtenBytes {
-	return writtenBytes{WAL: c.wal.Load(), Tables: c.tables.Load()}
+	tables atomic.Int64
 }
 
 func (c *countingFS) wrap(name string, f vfs.File, err error) (vfs.File, error) {
-	if err != nil {
-		return nil, err
+	if err != nil || !isTable(name) {
+		return f, err
 	}
-	to := &c.tables
-	if strings.HasSuffix(name, ".log") {
-		to = &c.wal
-	} else if !isTable(name) {
-		to = new(atomic.Int64)
-	}
-	return &countingFile{File: f, to: to, noSync: c.noSync}, nil
+	return &countingFile{File: f, to: &c.tables}, nil
 }
 
 // Create implements vfs.FS.
@@ -51,16 +31,9 @@ func (c *countingFS) Create(name string, category vfs.DiskWriteCategory) (vfs.Fi
 	return c.wrap(name, f, err)
 }
 
-// ReuseForWrite implements vfs.FS.
-func (c *countingFS) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
-	f, err := c.FS.ReuseForWrite(oldname, newname, category)
-	return c.wrap(newname, f, err)
-}
-
 type countingFile struct {
 	vfs.File
-	to     *atomic.Int64
-	noSync bool
+	to *atomic.Int64
 }
 
 // Write implements vfs.File.
@@ -70,31 +43,12 @@ func (f *countingFile) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Sync implements vfs.File.
-func (f *countingFile) Sync() error {
-	if f.noSync {
-		return nil
-	}
-	return f.File.Sync()
-}
-
-// SyncData implements vfs.File.
-func (f *countingFile) SyncData() error {
-	if f.noSync {
-		return nil
-	}
-	return f.File.SyncData()
-}
-
 // tableBytesIn is how much the tables under dir hold. (Write-ahead logs that are kept to be used
 // again say nothing.)
 func tableBytesIn(dir string) (total int64, err error) {
-	err = filepath.WalkDir(dir, func(name string, e fs.DirEntry, err error) error {
-		if err != nil || e.IsDir() || !isTable(name) {
-			return err
-		}
-		info, err := e.Info()
-		if err == nil {
+	err = eachFile(dir, func(file *os.File) error {
+		info, err := file.Stat()
+		if err == nil && isTable(file.Name()) {
 			total += info.Size()
 		}
 		return err

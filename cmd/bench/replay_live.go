@@ -1,153 +1,161 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
-	"slices"
-	"sync"
+	"net"
+	"strconv"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
-// lagMeter is a live subscriber that notes how old events are when they come, by their time_us.
-type lagMeter struct {
-	client  *frameClient
-	now     int64        // of the read under way
-	phase   atomic.Int32 // which list the lags go to
-	lags    [3][]int64   // microseconds; 0: while it settles
-	reading sync.WaitGroup
-}
-
-// meterLag subscribes live.
-func meterLag(ctx context.Context, addr string) (*lagMeter, error) {
-	c, err := dialFrames(ctx, addr, "/subscribe")
+// measureLag measures the lag of a live subscriber without and with many that replay.
+func (b *replayBench) measureLag(ctx context.Context, s *server) error {
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	c, err := dial(watching, s.subscribe(""), nil)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	m := &lagMeter{client: c}
-	c.payload = func(payload []byte) {
-		if us := stampIn(payload); us != 0 {
-			p := m.phase.Load()
-			m.lags[p] = append(m.lags[p], m.now-us)
-		}
-	}
-	m.reading.Go(func() {
+	var lag atomic.Pointer[lags]
+	lag.Store(new(lags)) // until connections and caches have settled
+	var watcher errgroup.Group
+	watcher.Go(func() error {
+		defer c.close()
 		for {
-			n, err := c.conn.Read(c.buf)
-			m.now = time.Now().UnixMicro()
-			c.skim(c.buf[:n])
+			event, err := c.next()
 			if err != nil {
-				return
+				return err
+			}
+			if us := stampIn(event); us != 0 {
+				lag.Load().addMany(c.came.UnixMicro()-us, 1)
 			}
 		}
 	})
-	return m, nil
-}
-
-// stop ends it; the lags may be read then.
-func (m *lagMeter) stop() {
-	m.client.close()
-	m.reading.Wait()
-}
-
-// p99 returns the median and the 99th percentile of a phase.
-func (m *lagMeter) p99(phase int) (p50, p99 time.Duration) {
-	lags := m.lags[phase]
-	if len(lags) == 0 {
-		return 0, 0
-	}
-	slices.Sort(lags)
-	at := func(share float64) time.Duration {
-		return time.Duration(lags[int(share*float64(len(lags)-1))]) * time.Microsecond
-	}
-	return at(0.5), at(0.99)
-}
-
-// measureLive has many read the log from the disk while a live stream comes in and is read.
-func (b *replayBench) measureLive(ctx context.Context) error {
-	data := filepath.Join(b.work, "live")
-	if err := b.copyLog(data); err != nil {
-		return err
-	}
-	relay, url, err := b.bin.startRelay(ctx, "--rate", fmt.Sprint(b.f.liveRate), "--wait-for-consumer", "--generate", fmt.Sprint(b.m.Params.world()))
-	if err != nil {
-		return err
-	}
-	defer func() { _ = relay.stop() }()
-	if done, err := forgetCached(data); err != nil || !done {
-		b.say("  the page cache was not dropped (%v)", err)
-	}
-	server, addr, _, err := b.bin.startServer(ctx, data, "--memory", b.f.memory, "--relay", url, "--new-epoch")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = server.stop() }()
-	meter, err := meterLag(ctx, addr)
-	if err != nil {
-		return err
-	}
-	err = pause(ctx, b.f.live/7) // until connections and caches have settled
-	meter.phase.Store(1)
-	err = errors.Join(err, pause(ctx, b.f.live/3))
-	meter.phase.Store(2)
-	var events, bytes int64
+	alone, beside := new(lags), new(lags)
+	err = pause(ctx, b.live/7)
+	lag.Store(alone)
+	err = errors.Join(err, pause(ctx, b.live/3))
+	lag.Store(beside)
+	var events, size int64
 	if err == nil {
-		events, bytes, err = b.readMany(ctx, addr)
+		events, size, err = b.readMany(ctx, s)
 	}
-	meter.stop()
+	stop()
+	if ended := watcher.Wait(); err == nil && beside.quantile(1) == 0 {
+		err = fmt.Errorf("no live event came: %w", ended)
+	}
 	if err != nil {
 		return err
 	}
-	aloneP50, aloneP99 := meter.p99(1)
-	p50, p99 := meter.p99(2)
-	if len(meter.lags[2]) == 0 {
-		return errors.New("no live event came")
-	}
-	seconds := b.f.live.Seconds()
-	b.row(reachRow{
-		what: fmt.Sprintf("%d cold replays at once, live stream of %s events/s: live lag", b.f.readers, grouped(float64(len(meter.lags[2]))/seconds)),
-		ours: fmt.Sprintf("p50 %s, p99 %s (without them %s, %s); they get %s, %.0f MB/s", millis(p50), millis(p99), millis(aloneP50), millis(aloneP99),
-			perSecond(float64(events)/seconds), float64(bytes)/1e6/seconds),
-		reach: "p99 < 50 ms", met: p99 < 50*time.Millisecond,
-	})
+	seconds := b.live.Seconds()
+	b.row(fmt.Sprintf("%d cold replays at once, live stream of %s frames/s: live lag", b.readers, grouped(b.liveRate)),
+		fmt.Sprintf("p50 %s ms, p99 %s ms (without them %s, %s); they get %s, %.0f MB/s", beside.p50(), beside.p99(), alone.p50(), alone.p99(),
+			perSecond(float64(events)/seconds), float64(size)/1e6/seconds),
+		"", "", "", reach("p99 < 50 ms", beside.quantile(0.99) < 50*time.Millisecond))
 	return nil
 }
 
 // readMany has readers begin at as many places spread over the log, so that they share little: half
 // of them read everything, a quarter compressed, a quarter posts only. It returns what all of them
 // got.
-func (b *replayBench) readMany(ctx context.Context, addr string) (events, bytes int64, err error) {
-	deadline := time.Now().Add(b.f.live)
-	var got, size atomic.Int64
-	errs := make(chan error, b.f.readers)
-	var all sync.WaitGroup
-	for i := range b.f.readers {
-		query := fmt.Sprintf("/subscribe?cursor=%d", b.m.OldestUS+int64(i)*(b.m.NewestUS-b.m.OldestUS)/int64(b.f.readers))
+func (b *replayBench) readMany(ctx context.Context, s *server) (events, size int64, err error) {
+	var all, sizes atomic.Int64
+	deadline := time.Now().Add(b.live)
+	var g errgroup.Group
+	for i := range b.readers {
+		query := fmt.Sprintf("cursor=%d", b.m.OldestUS+int64(i)*(b.m.NewestUS-b.m.OldestUS)/int64(b.readers))
 		query += []string{"", "&compress=true", "", "&wantedCollections=" + postCollection}[i%4]
-		all.Go(func() {
-			c, err := dialFrames(ctx, addr, query)
+		g.Go(func() error {
+			c, err := dial(ctx, s.subscribe(query), nil)
 			if err != nil {
-				errs <- err
-				return
+				return err
 			}
 			defer c.close()
-			_ = c.conn.SetReadDeadline(deadline)
-			for err == nil {
-				err = c.read()
+			for err = c.conn.SetReadDeadline(deadline); err == nil; {
+				_, _, err = c.more()
 			}
+			all.Add(c.events)
+			sizes.Add(c.bytes)
 			if time.Now().Before(deadline) {
-				errs <- fmt.Errorf("a reader ended early: %w", err)
+				return fmt.Errorf("a reader ended early: %w", err)
 			}
-			got.Add(c.frames)
-			size.Add(c.bytes)
+			return nil
 		})
 	}
-	all.Wait()
-	close(errs)
-	for e := range errs {
-		err = errors.Join(err, e)
+	err = g.Wait()
+	return all.Load(), sizes.Load(), err
+}
+
+// stampIn reads time_us, which follows the DID at an event's beginning; 0 if it is not there.
+func stampIn(payload []byte) int64 {
+	_, after, _ := bytes.Cut(payload[:min(len(payload), 200)], []byte(`","time_us":`))
+	digits, _, _ := bytes.Cut(after, []byte{','})
+	us, _ := strconv.ParseInt(string(digits), 10, 64) // 0 on failure
+	return us
+}
+
+// bareSample is how much of a subscription's frames the bare socket sends again and again: more
+// than a core's own caches hold, as events are that nobody has sent before.
+const bareSample = 8 << 20
+
+// bareSocket sends so many bytes of a subscription's own frames through a loopback connection, 64
+// KiB a write, to the very client that reads the subscription, so that the two differ in the server
+// alone.
+func bareSocket(ctx context.Context, frames []byte, size int64) (streamed, error) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return streamed{}, err
 	}
-	return got.Load(), size.Load(), err
+	defer ln.Close()
+	var sender errgroup.Group
+	sender.Go(func() error {
+		conn, err := ln.Accept()
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		for left, at := size, 0; left > 0 && err == nil; {
+			n := int(min(bareWriteBytes, left, int64(len(frames)-at)))
+			_, err = conn.Write(frames[at : at+n])
+			left -= int64(n)
+			at = (at + n) % len(frames)
+		}
+		return err
+	})
+	conn, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		return streamed{}, err
+	}
+	c := &client{conn: conn, stop: context.AfterFunc(ctx, func() { conn.Close() }), buf: make([]byte, clientBuffer)}
+	begun := time.Now()
+	for err == nil {
+		_, _, err = c.more() // until the end of the file
+	}
+	c.close()
+	got := streamed{c.events, c.bytes, time.Since(begun)}
+	return got, errors.Join(sender.Wait(), context.Cause(ctx))
+}
+
+// bare measures the socket with what a subscription sends.
+func (b *replayBench) bare(ctx context.Context, s *server, query string, like streamed) (streamed, error) {
+	c, err := dial(ctx, s.subscribe(query), nil)
+	if err != nil {
+		return streamed{}, err
+	}
+	defer c.close()
+	var sample []byte
+	for len(sample) < bareSample && c.events < like.events {
+		frames, _, err := c.more()
+		if err != nil {
+			return streamed{}, fmt.Errorf("frames for the bare socket: %w", err)
+		}
+		sample = append(sample, frames...)
+	}
+	c.close()
+	return b.median(func() (streamed, error) { return bareSocket(ctx, sample, like.bytes) })
 }

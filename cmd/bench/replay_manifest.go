@@ -21,7 +21,7 @@ type replayParams struct {
 	BaselineEvents int64  `json:"baseline_events"`
 }
 
-const replayGenerator = 3
+const replayGenerator = 4
 
 // world is how many frames the relay makes: real commits that are then repeated with fresh
 // envelopes.
@@ -42,8 +42,7 @@ type replayManifest struct {
 	Lists        map[int]replayDIDs `json:"lists"` // lists of DIDs, by their length
 	Baseline     replayBaselinePart `json:"baseline"`
 	Log          replayStored       `json:"log"`
-	Frames       int                `json:"frames"` // kept in framesFile
-	BuildSeconds map[string]float64 `json:"build_seconds"`
+	BuildSeconds float64            `json:"build_seconds"`
 }
 
 // replayDIDs are DIDs drawn at random from those in the log, and how many events are theirs.
@@ -62,17 +61,14 @@ type replayBaselinePart struct {
 
 // replayStored is what a store takes.
 type replayStored struct {
-	Given   int64        `json:"given"`   // bytes of keys and values that it was given
-	Written writtenBytes `json:"written"` // at full speed, compactions included
-	Disk    int64        `json:"disk"`    // after a flush and once compactions have come to rest
-	Seconds float64      `json:"seconds"`
+	Given   int64 `json:"given"`   // bytes of keys and values that it was given
+	Written int64 `json:"written"` // into tables, at full speed, compactions included
+	Disk    int64 `json:"disk"`    // once compactions have come to rest
 }
 
 // What is in the directory of a kept log.
 const (
 	manifestFile = "manifest.json"
-	// some of the relay's frames, each behind its length (u32, little-endian)
-	framesFile   = "frames.bin"
 	logDirectory = "log"
 	baseline     = "baseline"
 )
@@ -104,7 +100,7 @@ func (m *replayManifest) write(dir string) error {
 
 // removeKept removes what an earlier run made in dir, and nothing else.
 func removeKept(dir string) error {
-	for _, name := range []string{manifestFile, framesFile, logDirectory, baseline} {
+	for _, name := range []string{manifestFile, logDirectory, baseline} {
 		if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
 			return err
 		}
@@ -119,3 +115,6 @@ func newReplayParams(events, baselineEvents int64, seed uint64) (replayParams, e
 	}
 	return replayParams{replayGenerator, replay.FormatVersion, seed, events, baselineEvents}, nil
 }
+
+// others is how many events pass any filter of collections.
+func (m *replayManifest) others() int64 { return m.Kinds["identity"] + m.Kinds["account"] }

@@ -1,24 +1,45 @@
-//go:build linux
-
 package main
 
 import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
-	"time"
+	"strings"
 
-	"github.com/gorilla/websocket"
+	"github.com/cespare/xxhash/v2"
 
+	"millrace/consume/relaysim"
 	"millrace/dict"
 	jetstreamv1 "millrace/dict/jetstream"
 )
 
+// heldLog is what the server holds, as it sends it, once it was found to be the truth. One
+// goroutine uses it.
+type heldLog struct {
+	events []heldEvent
+	parts  map[string]*heldPart // by query, or by subscriber if it has DIDs
+}
+
+type heldEvent struct {
+	timeUS            int64
+	did, collection   string // "" for other kinds than commit
+	plain, compressed []byte // frames
+}
+
+// heldPart is what one query gets of it.
+type heldPart struct {
+	stamps []int64
+	hash   uint64
+}
+
+var errNotExact = errors.New("what the server holds is not the truth")
+
 // readLog reads the whole log from the server, plain and compressed, and makes sure that it is the
 // truth and that both are the same.
-func readLog(ctx context.Context, addr string, truth []json.RawMessage) (*heldLog, error) {
+func readLog(ctx context.Context, server *server, truth []relaysim.Line) (*heldLog, error) {
 	d, err := dict.Parse(jetstreamv1.Dictionary())
 	if err != nil {
 		return nil, err
@@ -27,15 +48,16 @@ func readLog(ctx context.Context, addr string, truth []json.RawMessage) (*heldLo
 	if err != nil {
 		return nil, err
 	}
+	defer dec.Close()
 	l := &heldLog{events: make([]heldEvent, len(truth)), parts: map[string]*heldPart{}}
-	err = eachMessage(ctx, addr, "cursor=0", len(truth), func(i int, m []byte) error {
-		return l.events[i].setPlain(m, truth[i])
+	err = eachFrame(ctx, server.subscribe("cursor=0"), len(truth), func(i int, frame, payload []byte) error {
+		return l.events[i].setPlain(frame, payload, truth[i].Event)
 	})
 	if err != nil {
 		return nil, err
 	}
-	return l, eachMessage(ctx, addr, "cursor=0&compress=true", len(truth), func(i int, m []byte) error {
-		plain, err := dec.Append(nil, m)
+	return l, eachFrame(ctx, server.subscribe("cursor=0&compress=true"), len(truth), func(i int, frame, payload []byte) error {
+		plain, err := dec.Append(nil, payload)
 		if err != nil {
 			return err
 		}
@@ -43,66 +65,95 @@ func readLog(ctx context.Context, addr string, truth []json.RawMessage) (*heldLo
 		if !bytes.HasSuffix(e.plain, plain) {
 			return fmt.Errorf("%w: event %d compressed is %s", errNotExact, i, plain)
 		}
-		e.compressed = appendServerFrame(nil, 0x82, m)
+		e.compressed = bytes.Clone(frame)
 		return nil
 	})
 }
 
-func (e *heldEvent) setPlain(m []byte, truth json.RawMessage) error {
+// eachFrame calls f with the first n frames of a subscription.
+func eachFrame(ctx context.Context, address string, n int, f func(i int, frame, payload []byte) error) error {
+	c, err := dial(ctx, address, nil)
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	for i := 0; i < n; {
+		frames, _, err := c.more()
+		if err != nil {
+			return fmt.Errorf("%w: %d of %d events: %w", errNotExact, i, n, err)
+		}
+		for ; len(frames) > 0 && i < n; i++ {
+			header, size := frameHeader(frames)
+			if err := f(i, frames[:header+size], frames[header:header+size]); err != nil {
+				return err
+			}
+			frames = frames[header+size:]
+		}
+	}
+	return nil
+}
+
+func (e *heldEvent) setPlain(frame, payload, truth []byte) error {
 	var v struct {
 		DID    string
 		TimeUS int64 `json:"time_us"`
 		Commit *struct{ Collection string }
 	}
-	if err := json.Unmarshal(m, &v); err != nil {
+	if err := json.Unmarshal(payload, &v); err != nil {
 		return err
 	}
-	zeroed := bytes.Replace(m, strconv.AppendInt([]byte(`"time_us":`), v.TimeUS, 10), []byte(`"time_us":0`), 1)
+	zeroed := bytes.Replace(payload, strconv.AppendInt([]byte(`"time_us":`), v.TimeUS, 10), []byte(`"time_us":0`), 1)
 	if !bytes.Equal(zeroed, truth) {
 		return fmt.Errorf("%w: it has\n%s\nwhere the truth is\n%s", errNotExact, zeroed, truth)
 	}
-	e.did, e.timeUS = v.DID, v.TimeUS
+	e.did, e.timeUS, e.plain = v.DID, v.TimeUS, bytes.Clone(frame)
 	if v.Commit != nil {
 		e.collection = v.Commit.Collection
 	}
-	e.plain = appendServerFrame(nil, 0x81, m)
 	return nil
 }
 
-// appendServerFrame appends an unmasked frame.
-func appendServerFrame(dst []byte, first byte, payload []byte) []byte {
-	switch n := len(payload); {
-	case n < 126:
-		dst = append(dst, first, byte(n))
-	case n < 1<<16:
-		dst = append(dst, first, 126, byte(n>>8), byte(n))
-	default:
-		dst = append(dst, first, 127, 0, 0, 0, 0, byte(n>>24), byte(n>>16), byte(n>>8), byte(n))
+// passes is the filter of the classes, said once more.
+func (e *heldEvent) passes(k *subscriber) bool {
+	if strings.Contains(k.class.query, "wantedKinds=commit") && e.collection == "" {
+		return false
 	}
-	return append(dst, payload...)
+	if _, rest, ok := strings.Cut(k.class.query, "wantedCollections="); ok {
+		if want, _, _ := strings.Cut(rest, "&"); e.collection != "" && e.collection != want {
+			return false
+		}
+	}
+	if k.dids == nil {
+		return true
+	}
+	_, ok := k.dids[e.did]
+	return ok
 }
 
-// eachMessage calls f with the first n messages of a subscription.
-func eachMessage(ctx context.Context, addr, query string, n int, f func(i int, m []byte) error) error {
-	ws, resp, err := websocket.DefaultDialer.DialContext(ctx, "ws://"+addr+"/subscribe?"+query, nil)
-	if err != nil {
-		if resp != nil {
-			resp.Body.Close()
-		}
-		return err
+// part returns what a subscriber gets.
+func (l *heldLog) part(k *subscriber) *heldPart {
+	key := k.class.query
+	if k.dids != nil {
+		key = fmt.Sprintf("%p", k)
 	}
-	defer ws.Close()
-	for i := range n {
-		if err := ws.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
-			return err
+	if p := l.parts[key]; p != nil {
+		return p
+	}
+	p := &heldPart{}
+	hash := xxhash.New()
+	for i := range l.events {
+		e := &l.events[i]
+		if !e.passes(k) {
+			continue
 		}
-		_, m, err := ws.ReadMessage()
-		if err != nil {
-			return fmt.Errorf("%w: %d of %d events: %w", errNotExact, i, n, err)
-		}
-		if err := f(i, m); err != nil {
-			return err
+		p.stamps = append(p.stamps, e.timeUS)
+		if strings.Contains(k.class.query, "compress=true") {
+			_, _ = hash.Write(e.compressed)
+		} else {
+			_, _ = hash.Write(e.plain)
 		}
 	}
-	return nil
+	p.hash = hash.Sum64()
+	l.parts[key] = p
+	return p
 }

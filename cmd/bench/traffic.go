@@ -4,6 +4,7 @@ import (
 	"encoding/base32"
 	"encoding/binary"
 	"math/rand/v2"
+	"slices"
 	"sync"
 
 	"millrace/intern"
@@ -13,10 +14,11 @@ import (
 // likes for the most part, few busy DIDs and many that are not, TIDs close to now. Safe for
 // concurrent use.
 type traffic struct {
-	mu   sync.Mutex
-	rng  *rand.Rand
-	now  uint64 // Unix microseconds, of a clock that advances 1/1500 s a record
-	made uint64
+	mu      sync.Mutex
+	rng     *rand.Rand
+	now     uint64 // Unix microseconds, of a clock that advances 1/1500 s a record
+	made    uint64
+	batches int
 }
 
 // The stream that is imitated.
@@ -31,23 +33,28 @@ const (
 	tidCharacters = 13
 )
 
-// kinds are the collections with their shares in percent.
-func kinds() []struct {
-	nsid  string
-	share int
-} {
-	return []struct {
-		nsid  string
-		share int
-	}{{"app.bsky.feed.like", 66}, {"app.bsky.feed.post", 13}, {"app.bsky.feed.repost", 11}, {"app.bsky.graph.follow", 9}, {"app.bsky.graph.block", 1}}
+// collectionOf returns the collection of a record by a random percentage.
+func collectionOf(percent int) string {
+	switch {
+	case percent < 66:
+		return "app.bsky.feed.like"
+	case percent < 79:
+		return "app.bsky.feed.post"
+	case percent < 90:
+		return "app.bsky.feed.repost"
+	case percent < 99:
+		return "app.bsky.graph.follow"
+	}
+	return "app.bsky.graph.block"
 }
 
 func newTraffic() *traffic {
 	return &traffic{rng: rand.New(rand.NewPCG(trafficSeed, 7)), now: trafficStart}
 }
 
-// batch holds requests and the bytes they point to.
+// batch holds requests, the bytes they point to, and its number in the traffic.
 type batch struct {
+	number int
 	reqs   []intern.Request
 	out    []intern.Result
 	buffer []byte
@@ -61,34 +68,29 @@ func newBatch(n int) *batch {
 func (t *traffic) next(b *batch) {
 	type record struct {
 		did, tid uint64
-		kind     int
+		percent  int
 	}
 	records := make([]record, len(b.reqs))
 	t.mu.Lock()
+	b.number = t.batches
+	t.batches++
 	for i := range records {
 		t.made++
 		t.now += recordMicros
 		at := t.now - uint64(t.rng.ExpFloat64()*lateMicros)
 		z := t.rng.Float64()
 		population := max(leastDIDs, t.made/urisPerDID)
-		records[i] = record{did: uint64(z * z * float64(population)), tid: at<<10 | t.rng.Uint64N(1024), kind: t.rng.IntN(100)}
+		records[i] = record{did: uint64(z * z * float64(population)), tid: at<<10 | t.rng.Uint64N(1024), percent: t.rng.IntN(100)}
 	}
 	t.mu.Unlock()
 	b.buffer = b.buffer[:0]
-	all := kinds()
 	for i, r := range records {
 		from := len(b.buffer)
 		b.buffer = appendDID(b.buffer, r.did)
 		mid := len(b.buffer)
 		b.buffer = appendTID(b.buffer, r.tid)
-		share := 0
-		for _, k := range all {
-			if share += k.share; r.kind < share {
-				b.reqs[i].Collection = []byte(k.nsid)
-				break
-			}
-		}
-		b.reqs[i].DID, b.reqs[i].RecordKey = b.buffer[from:mid:mid], b.buffer[mid:len(b.buffer):len(b.buffer)]
+		b.reqs[i] = intern.Request{DID: b.buffer[from:mid:mid], Collection: []byte(collectionOf(r.percent)),
+			RecordKey: b.buffer[mid:len(b.buffer):len(b.buffer)]}
 	}
 }
 
@@ -118,7 +120,5 @@ func appendTID(dst []byte, tid uint64) []byte {
 
 // uri returns the AT URI of a request.
 func uri(r *intern.Request) []byte {
-	b := append([]byte("at://"), r.DID...)
-	b = append(append(b, '/'), r.Collection...)
-	return append(append(b, '/'), r.RecordKey...)
+	return slices.Concat([]byte("at://"), r.DID, []byte{'/'}, r.Collection, []byte{'/'}, r.RecordKey)
 }

@@ -28,8 +28,6 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/time/rate"
-
-	"millrace/dict"
 )
 
 // Jetstream's own sizes.
@@ -46,16 +44,17 @@ const (
 // jetstream is the way of an event through Jetstream v1, as a process of its own: commits are read
 // in parallel through indigo's repository, one goroutine stamps, marshals, compresses and stores
 // event by event, and hands each to each subscriber by a goroutine, which gets it by a write of its
-// own. It has no cursor and no replay. It is kinder than the original in three things: it traces
-// nothing, its libraries are newer (indigo decodes frames and trees in two thirds of the time), and
-// a slow subscriber holds it up instead of being thrown out.
+// own. A subscriber with a cursor gets what the store has from there on, and a close frame where
+// the original goes live. It is kinder than the original in three things: it traces nothing, its
+// libraries are newer (indigo decodes frames and trees in two thirds of the time), and a slow
+// subscriber holds it up instead of being thrown out.
 type jetstream struct {
 	store   *jetstreamStore
 	encoder *zstd.Encoder
 	events  chan *baselineEvent
 	log     *slog.Logger
 	counts  *jetstreamCounts
-	pace    *rate.Limiter // the original asks one before each write; this one lets all pass
+	pace    *rate.Limiter // the original asks one before each read and write; this one lets all pass
 
 	mu       sync.RWMutex
 	outboxes map[chan []byte]<-chan struct{} // closed when the subscriber is gone
@@ -82,7 +81,7 @@ type baselineCommit struct {
 // runJetstream serves until ctx ends. Its first line on out is "listening ws://ADDRESS".
 func runJetstream(ctx context.Context, args []string, out io.Writer) error {
 	f := flag.NewFlagSet("bench jetstream", flag.ContinueOnError)
-	relay := f.String("relay", "ws://127.0.0.1:2470", "`URL` of the relay")
+	relay := f.String("relay", "", "`URL` of the relay; default: none, for replays")
 	dir := f.String("dir", "", "`directory` of the stores")
 	if err := f.Parse(args); err != nil {
 		return err
@@ -90,16 +89,15 @@ func runJetstream(ctx context.Context, args []string, out io.Writer) error {
 	if *dir == "" {
 		return errors.New("-dir is missing")
 	}
+	if err := os.MkdirAll(*dir, 0o755); err != nil {
+		return err
+	}
 	store, err := openJetstreamStore(*dir)
 	if err != nil {
 		return err
 	}
 	defer store.Close()
-	dictionary, err := jetstreamDictionary(dict.BuiltIn().Bytes())
-	if err != nil {
-		return err
-	}
-	encoder, err := jetstreamEncoder(dictionary)
+	encoder, err := jetstreamEncoder()
 	if err != nil {
 		return err
 	}
@@ -123,8 +121,10 @@ func runJetstream(ctx context.Context, args []string, out io.Writer) error {
 		}
 		return nil
 	})
-	g.Go(func() error { return j.sequence(ctx) })
-	g.Go(func() error { return j.consume(ctx, *relay) })
+	if *relay != "" {
+		g.Go(func() error { return j.sequence(ctx) })
+		g.Go(func() error { return j.consume(ctx, *relay) })
+	}
 	g.Go(func() error {
 		<-ctx.Done()
 		return server.Close()
@@ -315,45 +315,4 @@ func (j *jetstream) emit(ctx context.Context, plain []byte) error {
 		})
 	}
 	return emits.Wait()
-}
-
-// subscribe serves one subscriber, live, plain and unfiltered.
-func (j *jetstream) subscribe(w http.ResponseWriter, r *http.Request) {
-	up := websocket.Upgrader{}
-	ws, err := up.Upgrade(w, r, nil)
-	if err != nil {
-		return // Upgrade has answered
-	}
-	defer ws.Close()
-	outbox, gone := make(chan []byte, jetstreamOutbox), make(chan struct{})
-	j.mu.Lock()
-	j.outboxes[outbox] = gone
-	j.mu.Unlock()
-	var reading sync.WaitGroup
-	reading.Go(func() {
-		defer close(gone)
-		for {
-			if _, _, err := ws.ReadMessage(); err != nil {
-				return
-			}
-		}
-	})
-	for err == nil {
-		select {
-		case <-gone:
-			err = net.ErrClosed
-		case plain := <-outbox:
-			if err = j.pace.Wait(r.Context()); err != nil {
-				break
-			}
-			if err = ws.SetWriteDeadline(time.Now().Add(jetstreamWriteTimeout)); err == nil {
-				err = ws.WriteMessage(websocket.TextMessage, plain)
-			}
-		}
-	}
-	ws.Close()
-	reading.Wait()
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	delete(j.outboxes, outbox)
 }

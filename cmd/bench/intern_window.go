@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"encoding/binary"
+
+	"millrace/intern/kv"
+)
+
+// FoundationDB's high-contention allocator, as the documentation of its directory layer describes
+// it: numbers come from a window that moves up. A transaction counts itself into the window, draws
+// numbers at random until one is not taken yet, and marks it; only two that draw the same conflict.
+// A window that is half full is left behind.
+const (
+	windowCounters = "wc" // + start: how many have entered this window, added to without reading
+	windowTaken    = "wr" // + number: it is taken
+)
+
+// windowSize returns how many numbers a window that begins at start has. The first numbers are
+// short.
+func windowSize(start uint64) uint64 {
+	switch {
+	case start < 255:
+		return 64
+	case start < 65535:
+		return 1024
+	}
+	return 8192
+}
+
+func windowKey(part string, n uint64) []byte { return binary.BigEndian.AppendUint64([]byte(part), n) }
+
+func allocWindow(ctx context.Context, txn kv.Txn, w *caller, uids []uint64) error {
+	for i := range uids {
+		start, err := enterWindow(ctx, txn)
+		for err == nil && uids[i] == 0 {
+			n := start + w.rng.Uint64N(windowSize(start))
+			var taken []byte
+			if taken, err = get(ctx, txn, windowKey(windowTaken, n)); err != nil {
+				break
+			}
+			if taken == nil {
+				txn.Set(windowKey(windowTaken, n), nil)
+				uids[i] = n + 1
+				break
+			}
+			var newest uint64
+			if newest, _, err = newestWindow(ctx, txn); err == nil && newest > start {
+				start, err = enterWindow(ctx, txn)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// newestWindow returns where the newest window begins and how many have entered it, read without a
+// conflict.
+func newestWindow(ctx context.Context, txn kv.Txn) (start, entered uint64, err error) {
+	pairs := make([]kv.Pair, 1)
+	r := kv.Range{Begin: []byte(windowCounters), End: []byte(windowTaken)}
+	if err := txn.Last(ctx, []kv.Range{r}, pairs); err != nil || pairs[0].Key == nil {
+		return 0, 0, err
+	}
+	return binary.BigEndian.Uint64(pairs[0].Key[len(windowCounters):]), binary.LittleEndian.Uint64(pairs[0].Value), nil
+}
+
+// enterWindow counts the transaction into the newest window, or into the next one if that is half
+// full.
+func enterWindow(ctx context.Context, txn kv.Txn) (start uint64, err error) {
+	start, entered, err := newestWindow(ctx, txn)
+	if err != nil {
+		return 0, err
+	}
+	if 2*(entered+1) >= windowSize(start) {
+		start, entered = start+windowSize(start), 0
+	}
+	key := windowKey(windowCounters, start)
+	// A store that cannot add blindly, as FoundationDB can, loses additions that meet: windows fill
+	// up further.
+	if a, ok := txn.(interface{ Add(key []byte, n uint64) }); ok {
+		a.Add(key, 1)
+	} else {
+		txn.Set(key, binary.LittleEndian.AppendUint64(nil, entered+1))
+	}
+	return start, nil
+}

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gorilla/websocket"
+)
+
+// jetstreamQuery is what a subscriber asks for.
+type jetstreamQuery struct {
+	dids, collections map[string]struct{} // empty: all
+	compressed        bool
+	cursor            int64 // negative: live
+}
+
+// parseJetstreamQuery is not url.Values: there may be more parameters than they take. No value of
+// ours is escaped.
+func parseJetstreamQuery(raw string) jetstreamQuery {
+	q := jetstreamQuery{dids: map[string]struct{}{}, collections: map[string]struct{}{}, cursor: -1}
+	for pair := range strings.SplitSeq(raw, "&") {
+		switch key, value, _ := strings.Cut(pair, "="); key {
+		case "wantedDids":
+			q.dids[value] = struct{}{}
+		case "wantedCollections":
+			q.collections[value] = struct{}{}
+		case "compress":
+			q.compressed = true
+		case "cursor":
+			q.cursor, _ = strconv.ParseInt(value, 10, 64) // 0 is the oldest
+		}
+	}
+	return q
+}
+
+// passes is what v1 looks at for each event.
+func (q *jetstreamQuery) passes(e *jetstreamEvent) bool {
+	if len(q.dids) > 0 {
+		if _, ok := q.dids[string(e.did)]; !ok {
+			return false
+		}
+	}
+	if len(q.collections) > 0 && e.collection != nil {
+		if _, ok := q.collections[string(e.collection)]; !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// subscribe serves one subscriber: live and unfiltered, or a replay.
+func (j *jetstream) subscribe(w http.ResponseWriter, r *http.Request) {
+	up := websocket.Upgrader{ReadBufferSize: 10 << 10, WriteBufferSize: 10 << 10}
+	ws, err := up.Upgrade(w, r, nil)
+	if err != nil {
+		return // Upgrade has answered
+	}
+	q := parseJetstreamQuery(r.URL.RawQuery)
+	outbox, gone := make(chan []byte, jetstreamOutbox), make(chan struct{})
+	var running sync.WaitGroup
+	running.Go(func() {
+		defer close(gone)
+		for {
+			if _, _, err := ws.ReadMessage(); err != nil {
+				return
+			}
+		}
+	})
+	if q.cursor < 0 {
+		j.mu.Lock()
+		j.outboxes[outbox] = gone
+		j.mu.Unlock()
+	} else {
+		running.Go(func() { j.replay(r.Context(), &q, outbox, gone) })
+	}
+	j.write(r.Context(), ws, &q, outbox, gone)
+	ws.Close()
+	running.Wait()
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	delete(j.outboxes, outbox)
+}
+
+// write writes what comes into the outbox, each by a write of its own, until the client is gone or
+// the outbox is closed.
+func (j *jetstream) write(ctx context.Context, ws *websocket.Conn, q *jetstreamQuery, outbox <-chan []byte, gone <-chan struct{}) {
+	opcode := websocket.TextMessage
+	if q.compressed {
+		opcode = websocket.BinaryMessage
+	}
+	for {
+		select {
+		case <-gone:
+			return
+		case payload, ok := <-outbox:
+			if !ok { // a replay is through
+				_ = ws.WriteMessage(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""))
+				<-gone
+				return
+			}
+			if j.pace.Wait(ctx) != nil || ws.SetWriteDeadline(time.Now().Add(jetstreamWriteTimeout)) != nil || ws.WriteMessage(opcode, payload) != nil {
+				return
+			}
+		}
+	}
+}
+
+// replay looks at everything from the cursor on, and puts what passes into the outbox. A failure
+// shows as events that the client waits for.
+func (j *jetstream) replay(ctx context.Context, q *jetstreamQuery, outbox chan<- []byte, gone <-chan struct{}) {
+	defer close(outbox)
+	_ = j.store.Replay(q.compressed, q.cursor, func(e *jetstreamEvent) error {
+		if err := j.pace.Wait(ctx); err != nil {
+			return err
+		}
+		if !q.passes(e) {
+			return nil
+		}
+		select {
+		case outbox <- bytes.Clone(e.payload):
+			return nil
+		case <-gone:
+			return net.ErrClosed
+		}
+	})
+}

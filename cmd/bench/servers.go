@@ -1,0 +1,181 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// relay is a running relaysim.
+type relay struct {
+	*process
+	url string // ws://…
+}
+
+func startRelay(ctx context.Context, program string, args ...string) (r *relay, err error) {
+	r = &relay{}
+	if r.process, err = startProcess(ctx, program, append([]string{"--listen", "127.0.0.1:0", "--wait-for-consumer"}, args...)...); err != nil {
+		return nil, err
+	}
+	return r, r.await(listening(&r.url))
+}
+
+// listening takes the address out of a line "listening URL".
+func listening(address *string) func(string) bool {
+	return func(line string) (ok bool) {
+		*address, ok = strings.CutPrefix(line, "listening ")
+		return ok
+	}
+}
+
+// messages returns how many frames the relay has made.
+func (r *relay) messages() (int64, error) {
+	raw, err := httpGet("http" + strings.TrimPrefix(r.url, "ws") + "/admin/status")
+	if err != nil {
+		return 0, err
+	}
+	var status struct{ Messages int64 }
+	return status.Messages, json.Unmarshal(raw, &status)
+}
+
+// server is a running server that has subscribers.
+type server struct {
+	*process
+	addr    string // host:port
+	metrics string // the same, of the metrics; "": it has none
+}
+
+// subscribe returns the URL of a subscription.
+func (s *server) subscribe(query string) string { return "ws://" + s.addr + "/subscribe?" + query }
+
+// noRelay is where no relay answers: a server serves what it has.
+const noRelay = "ws://127.0.0.1:1"
+
+// startMillrace starts millrace serve.
+func startMillrace(ctx context.Context, program, relay, data string, args ...string) (s *server, err error) {
+	s = &server{}
+	args = append([]string{"serve", "--relay", relay, "--data-dir", data, "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0",
+		"--log-format", "json", "--min-free-disk", "0"}, args...)
+	if s.process, err = startProcess(ctx, program, args...); err != nil {
+		return nil, err
+	}
+	return s, s.await(func(line string) bool {
+		var said struct {
+			Listen  string `json:"listen"`
+			Metrics string `json:"metrics_listen"`
+		}
+		if json.Unmarshal([]byte(line), &said) != nil {
+			return false
+		}
+		s.addr, s.metrics = said.Listen, said.Metrics
+		return s.addr != ""
+	})
+}
+
+// startBaseline starts this program as the baseline, on the store in dir.
+func startBaseline(ctx context.Context, relay, dir string) (s *server, err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	s = &server{}
+	if s.process, err = startProcess(ctx, self, "jetstream", "-relay", relay, "-dir", dir); err != nil {
+		return nil, err
+	}
+	err = s.await(listening(&s.addr))
+	s.addr = strings.TrimPrefix(s.addr, "ws://")
+	return s, err
+}
+
+// subscribeRepos is where a relay's stream is.
+const subscribeRepos = "/xrpc/com.atproto.sync.subscribeRepos"
+
+// startOriginal starts Jetstream v1. It has its defaults, but lets a subscriber have all there is.
+func startOriginal(ctx context.Context, program, relay, data string) (s *server, err error) {
+	s = &server{}
+	for _, addr := range []*string{&s.addr, &s.metrics} { // it cannot say which port it took
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		*addr = listener.Addr().String()
+		listener.Close()
+	}
+	if s.process, err = startProcess(ctx, program, "--ws-url", relay+subscribeRepos, "--data-dir", data, "--listen-addr", s.addr,
+		"--metrics-listen-addr", s.metrics, "--max-sub-rate", "1e9"); err != nil {
+		return nil, err
+	}
+	for begun := time.Now(); ; {
+		conn, err := net.Dial("tcp", s.addr)
+		if err == nil {
+			return s, conn.Close()
+		}
+		select {
+		case <-s.done:
+			return nil, s.failed(fmt.Errorf("it ended: %w", s.err))
+		case <-time.After(50 * time.Millisecond):
+		}
+		if time.Since(begun) > startTimeout {
+			_ = s.stop() // the cause is known
+			return nil, s.failed(err)
+		}
+	}
+}
+
+// checkJetstream says what is wrong with -jetstream before minutes are spent, and makes it a path
+// from the root.
+func checkJetstream(program *string) (err error) {
+	if *program == "" {
+		return nil
+	}
+	if *program, err = filepath.Abs(*program); err == nil {
+		_, err = exec.LookPath(*program)
+	}
+	if err != nil {
+		return fmt.Errorf("-jetstream: this is no program of a Jetstream v1 server: %w", err)
+	}
+	return nil
+}
+
+// scrape reads the server's Prometheus metrics into a map from the name with its labels.
+func (s *server) scrape() (map[string]float64, error) {
+	if s.metrics == "" {
+		return nil, nil
+	}
+	raw, err := httpGet("http://" + s.metrics + "/metrics")
+	metrics := map[string]float64{}
+	for line := range strings.Lines(string(raw)) {
+		line = strings.TrimSpace(line)
+		at := strings.LastIndexByte(line, ' ')
+		if at < 0 || line[0] == '#' {
+			continue
+		}
+		if v, err := strconv.ParseFloat(line[at+1:], 64); err == nil {
+			metrics[line[:at]] = v
+		}
+	}
+	return metrics, err
+}
+
+// httpGet returns what an address of this machine answers.
+func httpGet(address string) ([]byte, error) {
+	response, err := http.Get(address) //nolint:noctx // on this machine, and answered in time
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	raw, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s: %.300s", address, response.Status, raw)
+	}
+	return raw, err
+}
