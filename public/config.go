@@ -12,6 +12,7 @@ import (
 
 	"millrace/dict"
 	"millrace/replay"
+	"millrace/replay/links"
 )
 
 // Config is what New needs. Log and Dictionaries must be set; zeros elsewhere stand for the
@@ -20,6 +21,7 @@ type Config struct {
 	Log          *replay.Log
 	Dictionaries *dict.Registry
 	UIDs         UIDs           // nil: interning is off; needed if the log has references
+	Links        links.Queries  // nil: they are off; needs UIDs
 	Health       func() Health  // asked by /readyz; nil: always ready
 	Process      func() Process // asked by /status; nil: nothing is known
 	Version      string         // "dev"
@@ -80,6 +82,9 @@ func (c Config) validate() error {
 	}
 	if _, ok := c.Dictionaries.Get(dict.JetstreamID); !ok {
 		return fmt.Errorf("public: field Dictionaries: Jetstream's, %d, is missing", dict.JetstreamID)
+	}
+	if c.Links != nil && c.UIDs == nil {
+		return errors.New("public: field Links: needs UIDs")
 	}
 	for _, f := range []struct {
 		name     string

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"millrace/public/internal/admission"
+	"millrace/public/internal/linksapi"
 	"millrace/replay"
 )
 
@@ -116,14 +117,24 @@ func newServer(cfg Config, src source, t timing) (*Server, error) {
 	}
 	s.admission = newAdmission(&cfg, t.header, s.rejected)
 	s.metrics = newMetrics(s, cfg.Registerer)
-	s.handler = s.routes()
+	mux := s.routes()
+	if cfg.Links != nil {
+		api, err := linksapi.New(linksapi.Config{
+			Links: cfg.Links, UIDs: cfg.UIDs, Log: cfg.Log, Logger: cfg.Logger, Registerer: cfg.Registerer,
+		})
+		if err != nil {
+			return nil, err
+		}
+		api.Route(mux)
+	}
+	s.handler = s.withHeaders(mux)
 	return s, nil
 }
 
 // Handler returns the public routes. Serve adds limits below HTTP, which other servers lack.
 func (s *Server) Handler() http.Handler { return s.handler }
 
-func (s *Server) routes() http.Handler {
+func (s *Server) routes() *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /subscribe", s.handleSubscribe)
 	mux.HandleFunc("GET /cursors", s.handleCursors)
@@ -137,6 +148,11 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("GET /status", s.handleStatus)
 	mux.HandleFunc("GET /web/{path...}", s.handleAsset)
 	mux.HandleFunc("GET /{$}", s.handleIndex)
+	return mux
+}
+
+// withHeaders adds what all answers have, and answers preflights.
+func (s *Server) withHeaders(mux http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h.Set("Server", "millrace/"+s.cfg.Version)

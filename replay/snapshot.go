@@ -270,3 +270,8 @@ func (l *Log) StreamOfEpoch(epoch uint32) translate.Stream {
 	}
 	return StreamOf(l.cfg.Relay, epoch)
 }
+
+// EpochOfStream is the inverse of StreamOfEpoch; false if the log never followed the stream.
+func (l *Log) EpochOfStream(stream translate.Stream) (epoch uint32, ok bool) {
+	return l.snap.Load().epochOf(stream)
+}

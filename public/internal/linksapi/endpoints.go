@@ -1,0 +1,58 @@
+package linksapi
+
+// What each endpoint is asked for.
+
+func parseSource(p *params) query {
+	collection, path := p.source()
+	return query{subject: p.required("subject"), source: collection + ":" + path}
+}
+
+func parseBacklinks(p *params) query {
+	q := parseSource(p)
+	q.dids, q.reverse = p.list("did"), p.flag("reverse")
+	p.page(&q, ofRecords)
+	return q
+}
+
+func parseDIDs(p *params) query {
+	q := parseSource(p)
+	p.page(&q, ofDIDs)
+	return q
+}
+
+// parseOther reads what is common to many-to-many requests. did names the filter by accounts.
+func parseOther(p *params, did string, k kind) query {
+	collection, path := p.source()
+	q := query{
+		subject: p.required("subject"),
+		source:  collection + ":" + path,
+		other:   collection + ":" + p.required("pathToOther"),
+		dids:    p.list(did),
+		others:  p.list("otherSubject"),
+	}
+	p.page(&q, k)
+	return q
+}
+
+func parseOtherCounts(p *params) query { return parseOther(p, "did", ofCounts) }
+
+func parseItems(p *params) query { return parseOther(p, "linkDid", ofItems) }
+
+func parseOldSource(p *params) query {
+	return query{subject: p.required("target"), source: p.oldSource()}
+}
+
+func parseOldRecords(p *params) query {
+	q := parseOldSource(p)
+	q.dids = p.oldDIDs()
+	p.page(&q, ofRecords)
+	return q
+}
+
+func parseOldDIDs(p *params) query {
+	q := parseOldSource(p)
+	p.page(&q, ofDIDs)
+	return q
+}
+
+func parseTarget(p *params) query { return query{subject: p.required("target")} }

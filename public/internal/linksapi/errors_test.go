@@ -1,0 +1,144 @@
+package linksapi
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"millrace/replay/references"
+)
+
+func TestErrors(t *testing.T) {
+	subject := "subject=" + post(1)
+	both := subject + "&source=" + likeSource
+	old := "target=" + post(1) + "&collection=" + like + "&path=.subject.uri"
+	toMany := "getManyToMany?pathToOther=subject&" + both
+	for _, tc := range []struct {
+		path    string
+		status  int
+		name    string
+		message string // a part
+	}{
+		{xrpc + "getBacklinks", 400, "InvalidRequest", "source: it is missing"},
+		{xrpc + "getBacklinks?" + subject, 400, "InvalidRequest", "source: it is missing"},
+		{xrpc + "getBacklinks?source=" + likeSource, 400, "InvalidRequest", "subject: it is missing"},
+		{xrpc + "getBacklinks?" + both + "&" + subject, 400, "InvalidRequest", "subject: it is given 2 times"},
+		{xrpc + "getBacklinks?source=none&" + subject, 400, "InvalidRequest", `source: "none" is not <collection>:<path>`},
+		{xrpc + "getBacklinks?%zz", 400, "InvalidRequest", "query string"},
+		{xrpc + "getBacklinks?limit=0&" + both, 400, "InvalidRequest", `limit: "0" is no number from 1 to 1000`},
+		{xrpc + "getBacklinks?limit=1001&" + both, 400, "InvalidRequest", "limit"},
+		{xrpc + "getBacklinks?limit=-1&" + both, 400, "InvalidRequest", "limit"},
+		{xrpc + "getBacklinks?limit=x&" + both, 400, "InvalidRequest", "limit"},
+		{xrpc + "getBacklinks?reverse=1&" + both, 400, "InvalidRequest", `reverse: "1" is neither true nor false`},
+		{xrpc + "getBacklinks?cursor=null&" + both, 400, "InvalidRequest", `cursor: "null" is no cursor of this endpoint`},
+		{xrpc + "getBacklinks?cursor=ZAMA&" + both, 400, "InvalidRequest", "cursor"},
+		{xrpc + "getBacklinks?cursor=cg&" + both, 400, "InvalidRequest", "cursor"},
+		{xrpc + "getBacklinks?cursor=cgMAAA&" + both, 400, "InvalidRequest", "cursor"},
+		{xrpc + "getBacklinks?did=alice.example&" + both, 400, "InvalidRequest", `"alice.example", which is none`},
+		{xrpc + "getBacklinks?did=" + post(1) + "&" + both, 400, "InvalidRequest", "which is none"},
+		{xrpc + "getBacklinks?" + both + strings.Repeat("&did="+account(1), 1001), 400, "InvalidRequest", "did: 1001 values are more than 1000"},
+		{xrpc + "getBacklinksCount?source=a:b&subject=https://example.com", 400, "UnsupportedSubject", `the subject: "https://example.com" is neither`},
+		{xrpc + "getBacklinksCount?source=a:b&subject=", 400, "UnsupportedSubject", "neither a DID nor an AT URI"},
+		{xrpc + "getManyToMany?" + both, 400, "InvalidRequest", "pathToOther: it is missing"},
+		{xrpc + toMany + "&otherSubject=https://example.com", 400, "UnsupportedSubject", "a filter by other subjects"},
+		{xrpc + toMany + "&linkDid=nobody", 400, "InvalidRequest", `"nobody", which is none`},
+		{"/links?target=" + post(1), 400, "InvalidRequest", "collection: it is missing"},
+		{"/links?" + old + "&did=" + account(1) + "&from_dids=" + account(2), 400, "InvalidRequest", "from_dids: it excludes did"},
+		{"/links/all", 400, "InvalidRequest", "target: it is missing"},
+		{"/links/all?target=x", 400, "UnsupportedSubject", ""},
+		{"/links/all?at=12&target=" + post(1), 400, "InvalidRequest", "at: position"},
+		{"/links/all?at=000001-1-0&target=" + post(1), 400, "InvalidRequest", "at: the stream of 000001-1-0 is unknown"},
+		{"/links/all?wait=10001&target=" + post(1), 400, "InvalidRequest", "wait: "},
+		{"/links/all?at=abc001-8-0&target=" + post(1), 412, "PositionNotReached", "links have come to abc001-7-4294967295, and not to abc001-8-0"},
+	} {
+		w := small()
+		_, h := newTestAPI(t, w)
+		checkError(t, tc.path, get(h, tc.path), tc.status, tc.name, tc.message)
+	}
+	_, h := newTestAPI(t, small())
+	posted := httptest.NewRecorder()
+	h.ServeHTTP(posted, httptest.NewRequest("POST", xrpc+"getBacklinks?"+both, nil))
+	if posted.Code != 405 {
+		t.Errorf("POST: %d", posted.Code)
+	}
+	if w := get(h, "/links/all?at=abc001-7-3&target="+post(1)); w.Code != 200 {
+		t.Errorf("at a position that is reached: %d %s", w.Code, w.Body)
+	}
+}
+
+func checkError(t *testing.T, what string, w *httptest.ResponseRecorder, status int, name, message string) {
+	t.Helper()
+	var answer struct{ Error, Message string }
+	err := json.Unmarshal(w.Body.Bytes(), &answer)
+	if err != nil || w.Code != status || answer.Error != name || !strings.Contains(answer.Message, message) || w.Header().Get("Content-Type") != "application/json" {
+		t.Errorf("%.200s: %d %s (%v), want %d %s %q", what, w.Code, w.Body, err, status, name, message)
+	}
+	if retry := w.Header().Get("Retry-After"); (retry != "") != (status == 503) {
+		t.Errorf("%.200s: %d with Retry-After %q", what, status, retry)
+	}
+}
+
+func TestUnavailable(t *testing.T) {
+	const path = "/links/all?target=did:web:example.com"
+	w := small()
+	a, h := newTestAPI(t, w)
+	w.building = true
+	checkError(t, "building", get(h, path), 503, "LinksNotBuilt", "25.0 % built")
+	w.building, w.down = false, errDown
+	checkError(t, "UID store down", get(h, path), 503, "Unavailable", "the UID store does not answer")
+	w.down = nil
+	for range requestsAtOnce {
+		a.slots <- struct{}{}
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	answer := httptest.NewRecorder()
+	h.ServeHTTP(answer, httptest.NewRequest("GET", path, nil).WithContext(gone))
+	checkError(t, "all turns taken", answer, 503, "Unavailable", "too many requests")
+	<-a.slots
+	if answer := get(h, path); answer.Code != 200 || len(a.slots) != requestsAtOnce-1 {
+		t.Errorf("with a turn free: %d, %d turns taken", answer.Code, len(a.slots))
+	}
+}
+
+func TestWaitForPosition(t *testing.T) {
+	for _, reached := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			w := small()
+			w.inexact = 1700000000000000
+			_, h := newTestAPI(t, w)
+			begun := time.Now()
+			time.AfterFunc(time.Second, func() {
+				if reached {
+					close(w.reached)
+				}
+			})
+			answer := get(h, "/links/all?wait=3000&at=abc001-9-4&target="+post(1))
+			took := time.Since(begun)
+			cursor, inexact := answer.Header().Get("Millrace-View-Cursor"), answer.Header().Get("Millrace-Inexact-Since")
+			if reached && (answer.Code != 200 || took != time.Second || cursor != "abc001-9-4294967295" || inexact != "1700000000000000") {
+				t.Errorf("reached: %d %s after %v, %v", answer.Code, answer.Body, took, answer.Header())
+			}
+			if !reached {
+				checkError(t, "not reached", answer, http.StatusPreconditionFailed, "PositionNotReached", "abc001-7-4294967295")
+				if took != 3*time.Second || cursor != "abc001-7-4294967295" || w.closed != 1 {
+					t.Errorf("not reached: after %v, %s, %d views closed", took, cursor, w.closed)
+				}
+			}
+			synctest.Wait()
+		})
+	}
+	w := small()
+	_, h := newTestAPI(t, w)
+	w.down = errDown
+	close(w.reached)
+	checkError(t, "the store failed", get(h, "/links/all?wait=3000&at=abc001-9-4&target="+post(1)), 500, "InternalServerError", "")
+	if (w.position != references.Position{Epoch: 1, Seq: 9}) {
+		t.Errorf("waited for %v", w.position)
+	}
+}

@@ -1,0 +1,109 @@
+package linksapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"millrace/intern"
+	"millrace/replay/links"
+)
+
+// UIDs is the UID store as the API needs it; *intern.Interner is one.
+type UIDs interface {
+	// LookupStrings sets uids[i] to the UID of strings[i], 0 if it has none. What is neither DID
+	// nor AT URI is an *intern.InvalidError.
+	LookupStrings(ctx context.Context, strings []string, uids []uint64) error
+	// LookupUIDs sets strings[i] to what uids[i] stands for, "" if nothing.
+	LookupUIDs(ctx context.Context, uids []uint64, strings []string) error
+}
+
+// target is a query in the log's numbers. A filter is nil if there is none, and empty if nothing
+// that it names is known.
+type target struct {
+	set    links.Set // its subject is 0 if no record names it, its path if no record has it
+	other  uint32    // path
+	dids   []uint64
+	others []uint64
+}
+
+// resolve looks up all that q names, the strings in one batch.
+func (a *API) resolve(ctx context.Context, q *query) (*target, error) {
+	names := append([]string{q.subject}, q.dids...)
+	names = append(names, q.others...)
+	uids := make([]uint64, len(names))
+	if err := a.cfg.UIDs.LookupStrings(ctx, names, uids); err != nil {
+		return nil, a.lookupFailure(q, err)
+	}
+	for _, did := range q.dids {
+		if !strings.HasPrefix(did, "did:") {
+			return nil, noDID(did)
+		}
+	}
+	t := &target{
+		set:    links.Set{Subject: uids[0]},
+		dids:   known(uids[1 : 1+len(q.dids)]),
+		others: known(uids[1+len(q.dids):]),
+	}
+	t.set.Path, _ = a.cfg.Log.FindPath(q.source)
+	t.other, _ = a.cfg.Log.FindPath(q.other)
+	return t, nil
+}
+
+// known returns a filter: the UIDs that are not 0, each once.
+func known(uids []uint64) []uint64 {
+	if len(uids) == 0 {
+		return nil
+	}
+	slices.Sort(uids)
+	uids = slices.Compact(uids)
+	if uids[0] == 0 {
+		uids = uids[1:]
+	}
+	return uids
+}
+
+func noDID(s string) error { return invalidRequest("a filter by DIDs has %.200q, which is none", s) }
+
+// lookupFailure says which string has no UID and never will, or that the store does not answer.
+func (a *API) lookupFailure(q *query, err error) error {
+	var invalid *intern.InvalidError
+	if !errors.As(err, &invalid) {
+		return a.storeFailure(err)
+	}
+	switch i := invalid.Index - 1; {
+	case i < 0:
+		return unsupported("the subject", q.subject)
+	case i < len(q.dids):
+		return noDID(q.dids[i])
+	default:
+		return unsupported("a filter by other subjects", q.others[i-len(q.dids)])
+	}
+}
+
+func (a *API) storeFailure(err error) error {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	a.cfg.Logger.Warn("UID look-up failed", "err", err)
+	return unavailable("the UID store does not answer: try again in five seconds")
+}
+
+// names returns what UIDs stand for, in one batch.
+func (a *API) names(ctx context.Context, uids []uint64) ([]string, error) {
+	names := make([]string, len(uids))
+	if len(uids) == 0 {
+		return names, nil
+	}
+	if err := a.cfg.UIDs.LookupUIDs(ctx, uids, names); err != nil {
+		return nil, a.storeFailure(err)
+	}
+	for i, name := range names {
+		if name == "" {
+			return nil, fmt.Errorf("UID %d of a link stands for nothing", uids[i])
+		}
+	}
+	return names, nil
+}

@@ -1,0 +1,46 @@
+package public
+
+import (
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"millrace/replay"
+	"millrace/replay/links"
+)
+
+// buildingLinks are not complete yet.
+type buildingLinks struct{ links.Queries }
+
+func (buildingLinks) View() (links.View, error) { return nil, links.ErrBuilding }
+func (buildingLinks) Progress() links.Progress  { return links.Progress{Done: .5} }
+
+func TestLinksAreServed(t *testing.T) {
+	const path = "/xrpc/blue.microcosm.links.getBacklinksCount?subject=did:web:example.com&source=a:b"
+	src := source{rangeOf: func() replay.Range { return replay.Range{} }}
+	cfg := Config{Dictionaries: newRegistry(t), UIDs: downUIDs{}, Log: newTestLog(t).Log}
+	off, err := newServer(cfg, src, defaultTiming())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status, answer := ask(off.Handler(), "GET", path, ""); status != 404 {
+		t.Errorf("without links: %d %s", status, answer)
+	}
+	cfg.Links, cfg.Registerer = buildingLinks{}, prometheus.NewRegistry()
+	on, err := newServer(cfg, src, defaultTiming())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := httptest.NewRecorder()
+	on.Handler().ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+	h := w.Header()
+	if w.Code != 503 || !strings.Contains(w.Body.String(), "50.0 % built") || h.Get("Access-Control-Allow-Origin") != "*" || h.Get("Access-Control-Expose-Headers") != "*" {
+		t.Errorf("%d %s %v", w.Code, w.Body, h)
+	}
+	cfg.UIDs = nil
+	if _, err := newServer(cfg, src, defaultTiming()); err == nil || !strings.Contains(err.Error(), "UIDs") {
+		t.Errorf("links without UIDs: %v", err)
+	}
+}
