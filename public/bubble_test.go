@@ -26,11 +26,11 @@ func elapse(d time.Duration) {
 // serveBubble is serve without sockets, which a bubble cannot see through.
 func serveBubble(t testing.TB, l *testLog, change func(*Config, *timing)) *testServer {
 	t.Helper()
-	return serveSourceBubble(t, logSource(l.Log), l.dictionaries, change)
+	return serveSourceBubble(t, eventLogOf(l.Log), l.dictionaries, change)
 }
 
 // serveSourceBubble is serveSource without sockets.
-func serveSourceBubble(t testing.TB, src source, dictionaries *dict.Registry, change func(*Config, *timing)) *testServer {
+func serveSourceBubble(t testing.TB, src eventLog, dictionaries *dict.Registry, change func(*Config, *timing)) *testServer {
 	t.Helper()
 	l := pipenet.Listen()
 	s := serveOn(t, l, src, dictionaries, change)

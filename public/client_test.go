@@ -45,10 +45,10 @@ type testServer struct {
 // serve starts a server on l. change may alter its configuration and timing.
 func serve(t testing.TB, l *testLog, change func(*Config, *timing)) *testServer {
 	t.Helper()
-	return serveSource(t, logSource(l.Log), l.dictionaries, change)
+	return serveSource(t, eventLogOf(l.Log), l.dictionaries, change)
 }
 
-func serveSource(t testing.TB, src source, dictionaries *dict.Registry, change func(*Config, *timing)) *testServer {
+func serveSource(t testing.TB, src eventLog, dictionaries *dict.Registry, change func(*Config, *timing)) *testServer {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -57,7 +57,7 @@ func serveSource(t testing.TB, src source, dictionaries *dict.Registry, change f
 	return serveOn(t, ln, src, dictionaries, change)
 }
 
-func serveOn(t testing.TB, ln net.Listener, src source, dictionaries *dict.Registry, change func(*Config, *timing)) *testServer {
+func serveOn(t testing.TB, ln net.Listener, src eventLog, dictionaries *dict.Registry, change func(*Config, *timing)) *testServer {
 	t.Helper()
 	registry := prometheus.NewRegistry()
 	cfg := Config{Dictionaries: dictionaries, Version: "test", Registerer: registry}

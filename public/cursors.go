@@ -58,7 +58,7 @@ func newPointJSON(m replay.Point) *pointJSON {
 
 // handleCursors reports what the log holds.
 func (s *Server) handleCursors(w http.ResponseWriter, _ *http.Request) {
-	rng := s.source.rangeOf()
+	rng := s.events.rangeOf()
 	gaps := rng.Gaps[max(0, len(rng.Gaps)-maxListedGaps):]
 	answer := cursorsJSON{
 		Oldest:     newPointJSON(rng.Oldest),

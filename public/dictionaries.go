@@ -31,7 +31,7 @@ func (s *Server) handleDictionaries(w http.ResponseWriter, _ *http.Request) {
 	answer := struct {
 		Dictionaries []dictionaryJSON `json:"dictionaries"`
 	}{}
-	uses := s.source.dictionaries()
+	uses := s.events.dictionaries()
 	for _, d := range s.cfg.Dictionaries.All() {
 		sum := d.SHA256()
 		j := dictionaryJSON{

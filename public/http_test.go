@@ -70,7 +70,7 @@ func TestCursors(t *testing.T) {
 }
 
 func TestCursorsListsTheNewestGaps(t *testing.T) {
-	src := source{rangeOf: func() replay.Range {
+	src := eventLog{rangeOf: func() replay.Range {
 		rng := replay.Range{Gaps: make([]replay.Gap, 2500)}
 		for i := range rng.Gaps {
 			rng.Gaps[i].TimeUS = int64(i + 1)
@@ -330,7 +330,7 @@ func TestConfigIsChecked(t *testing.T) {
 	} {
 		cfg := ok
 		tc.change(&cfg)
-		if _, err := newServer(cfg, source{}, defaultTiming()); err == nil || !strings.HasPrefix(err.Error(), "public: field "+tc.field+": ") {
+		if _, err := newServer(cfg, eventLog{}, defaultTiming()); err == nil || !strings.HasPrefix(err.Error(), "public: field "+tc.field+": ") {
 			t.Errorf("field %s: error %v", tc.field, err)
 		}
 	}

@@ -19,7 +19,7 @@ func (buildingLinks) Progress() links.Progress  { return links.Progress{Done: .5
 
 func TestLinksAreServed(t *testing.T) {
 	const path = "/xrpc/blue.microcosm.links.getBacklinksCount?subject=did:web:example.com&source=a:b"
-	src := source{rangeOf: func() replay.Range { return replay.Range{} }}
+	src := eventLog{rangeOf: func() replay.Range { return replay.Range{} }}
 	cfg := Config{Dictionaries: newRegistry(t), UIDs: downUIDs{}, Log: newTestLog(t).Log}
 	off, err := newServer(cfg, src, defaultTiming())
 	if err != nil {

@@ -36,7 +36,7 @@ func newInterner(t *testing.T, metrics prometheus.Registerer) *intern.Interner {
 // lookupServer serves look-ups in uids and nothing else.
 func lookupServer(t *testing.T, uids UIDs) http.Handler {
 	t.Helper()
-	src := source{rangeOf: func() replay.Range { return replay.Range{} }}
+	src := eventLog{rangeOf: func() replay.Range { return replay.Range{} }}
 	s, err := newServer(Config{Dictionaries: newRegistry(t), UIDs: uids}, src, defaultTiming())
 	if err != nil {
 		t.Fatal(err)
@@ -189,7 +189,7 @@ func TestUIDBatchIsNotReadInVain(t *testing.T) {
 		s.Handler().ServeHTTP(w, httptest.NewRequest("POST", "/uids", body).WithContext(ctx))
 		return w.Code, body.read
 	}
-	src := source{rangeOf: func() replay.Range { return replay.Range{} }}
+	src := eventLog{rangeOf: func() replay.Range { return replay.Range{} }}
 	start := func(uids UIDs) *Server {
 		s, err := newServer(Config{Dictionaries: newRegistry(t), UIDs: uids}, src, defaultTiming())
 		if err != nil {

@@ -260,9 +260,9 @@ func point(seq int64) replay.Point {
 	return replay.Point{TimeUS: seq, Position: translate.Position{Stream: 0xabc, Seq: seq}}
 }
 
-// fakeSource is a source of one fakeReader after the other.
-func fakeSource(next func(c *replay.Chunk) error) source {
-	return source{
+// fakeSource is an event log of one fakeReader after the other.
+func fakeSource(next func(c *replay.Chunk) error) eventLog {
+	return eventLog{
 		changed:   func() <-chan struct{} { return nil },
 		newReader: func(replay.ReaderConfig) (reader, error) { return &fakeReader{next: next}, nil },
 		rangeOf:   func() replay.Range { return replay.Range{} },
@@ -270,8 +270,8 @@ func fakeSource(next func(c *replay.Chunk) error) source {
 }
 
 // thenError is a reader that gives one event and then an error.
-func thenError(err error) source {
-	return source{
+func thenError(err error) eventLog {
+	return eventLog{
 		changed: func() <-chan struct{} { return nil },
 		newReader: func(replay.ReaderConfig) (reader, error) {
 			calls := 0

@@ -23,7 +23,7 @@ func (r *openReader) Close() {
 // TestReadersAreClosed: each reader that is made is closed once, whatever becomes of its client.
 func TestReadersAreClosed(t *testing.T) {
 	l, all := mixed(t)
-	src := logSource(l.Log)
+	src := eventLogOf(l.Log)
 	var open, made atomic.Int64
 	src.newReader = func(cfg replay.ReaderConfig) (reader, error) {
 		r, err := l.NewReader(cfg)
@@ -74,8 +74,8 @@ func (s *testServer) dialHTTP10(t *testing.T) {
 	}
 }
 
-// endlessRecorded is an endless source, with the reader that it made last.
-func endlessRecorded() (src source, made func() *fakeReader) {
+// endlessRecorded is an endless event log, with the reader that it made last.
+func endlessRecorded() (src eventLog, made func() *fakeReader) {
 	src = endless(1000)
 	inner := src.newReader
 	var last *fakeReader

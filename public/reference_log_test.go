@@ -186,13 +186,13 @@ func (l *referenceLog) numbers(b *translate.Batch, events []referenceTruth) *rep
 	for i := range events {
 		for _, list := range [][]wireReference{events[i].has, events[i].had} {
 			for _, r := range list {
-				path, ok := l.PathNumber([]byte(r.Source))
+				source, ok := l.SourceNumber([]byte(r.Source))
 				authority, known, err := l.uids.Lookup(context.Background(), r.authorityString())
 				if !ok || !known || err != nil {
 					l.t.Fatalf("%+v: %t, %t, %v", r, ok, known, err)
 				}
 				refs.List = append(refs.List, replay.Reference{
-					Path: path, Subject: r.UID, Authority: authority, Had: len(events[i].had) > 0 && &list[0] == &events[i].had[0],
+					Source: source, Subject: r.UID, Authority: authority, Had: len(events[i].had) > 0 && &list[0] == &events[i].had[0],
 				})
 			}
 		}

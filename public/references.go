@@ -4,7 +4,7 @@ import "millrace/replay"
 
 // hasReferences says whether events have their references from somewhere on.
 func (s *Server) hasReferences() bool {
-	return s.cfg.UIDs != nil && s.source.rangeOf().References != nil
+	return s.cfg.UIDs != nil && s.events.rangeOf().References != nil
 }
 
 // checkReferences says what o asks for that a server without references does not have.
@@ -42,7 +42,7 @@ func (s *subscriber) wantsReferences() bool { return s.opts.references || s.filt
 // beforeReferences returns the point behind which the log, which has some, has references, and
 // whether r is before that.
 func (s *Server) beforeReferences(r reader) (begin replay.Point, before bool) {
-	begin = *s.source.rangeOf().References
+	begin = *s.events.rangeOf().References
 	return begin, r.Before(begin.TimeUS)
 }
 

@@ -233,7 +233,7 @@ func TestSubjectThatComesLater(t *testing.T) {
 func TestReferencesBegin(t *testing.T) {
 	l := fewReferences(t)
 	begin := l.all[3]
-	src := logSource(l.Log)
+	src := eventLogOf(l.Log)
 	src.rangeOf = func() replay.Range {
 		rng := l.Range()
 		rng.References = &replay.Point{TimeUS: begin.timeUS, Position: begin.pos}

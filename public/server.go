@@ -42,8 +42,8 @@ func defaultTiming() timing {
 	}
 }
 
-// source is where events come from: the log, or a test's stand-in.
-type source struct {
+// eventLog is where events come from: the log, or a test's stand-in.
+type eventLog struct {
 	newReader    func(replay.ReaderConfig) (reader, error)
 	changed      func() <-chan struct{}
 	rangeOf      func() replay.Range
@@ -53,8 +53,8 @@ type source struct {
 	diskBytes    func() int64
 }
 
-func logSource(l *replay.Log) source {
-	return source{
+func eventLogOf(l *replay.Log) eventLog {
+	return eventLog{
 		newReader:    func(cfg replay.ReaderConfig) (reader, error) { return l.NewReader(cfg) },
 		changed:      l.Changed,
 		rangeOf:      l.Range,
@@ -76,7 +76,7 @@ type catchUpLimits struct {
 type Server struct {
 	cfg       Config
 	log       *slog.Logger
-	source    source
+	events    eventLog
 	timing    timing
 	metrics   metrics
 	admission *admission.Controller
@@ -96,16 +96,16 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Log == nil {
 		return nil, errors.New("public: field Log: must be set")
 	}
-	return newServer(cfg, logSource(cfg.Log), defaultTiming())
+	return newServer(cfg, eventLogOf(cfg.Log), defaultTiming())
 }
 
-func newServer(cfg Config, src source, t timing) (*Server, error) {
+func newServer(cfg Config, src eventLog, t timing) (*Server, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
 	s := &Server{
-		cfg: cfg, log: cfg.Logger, source: src, timing: t,
+		cfg: cfg, log: cfg.Logger, events: src, timing: t,
 		catchUp: catchUpLimits{
 			slots:  make(chan struct{}, 2*runtime.GOMAXPROCS(0)),
 			chunks: admission.NewChunks(max(cfg.ChunkBytes, maxChunkBytes)),

@@ -13,8 +13,8 @@ import (
 	"millrace/replay"
 )
 
-// endless is a source without an end of large frames.
-func endless(payload int) source {
+// endless is an event log without an end of large frames.
+func endless(payload int) eventLog {
 	f := appendFrame(nil, frameText, bytes.Repeat([]byte("x"), payload))
 	return fakeSource(func(c *replay.Chunk) error {
 		*c = replay.Chunk{Through: point(1)}

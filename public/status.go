@@ -105,7 +105,7 @@ func (s *Server) statusBody(steps int) ([]byte, error) {
 }
 
 func (s *Server) computeStatus() (statusJSON, historyJSON) {
-	rng, counts, dictionary := s.source.rangeOf(), s.source.counts(), s.cfg.Dictionaries.Stored()
+	rng, counts, dictionary := s.events.rangeOf(), s.events.counts(), s.cfg.Dictionaries.Stored()
 	answer := statusJSON{
 		Version: s.cfg.Version,
 		TimeUS:  counts.Until.UnixMicro(),
@@ -113,7 +113,7 @@ func (s *Server) computeStatus() (statusJSON, historyJSON) {
 		UptimeS: int64(counts.Until.Sub(counts.Since).Seconds()),
 		Log: logJSON{
 			Oldest: newPointJSON(rng.Oldest), Newest: newPointJSON(rng.Newest), RetentionS: int64(rng.Retention.Seconds()),
-			Events: rng.Events, Bytes: rng.Bytes, DiskBytes: s.source.diskBytes(), Gaps: len(rng.Gaps),
+			Events: rng.Events, Bytes: rng.Bytes, DiskBytes: s.events.diskBytes(), Gaps: len(rng.Gaps),
 		},
 		Events: newEventsJSON(&counts),
 		Subscribers: subscribersJSON{
@@ -131,7 +131,7 @@ func (s *Server) computeStatus() (statusJSON, historyJSON) {
 	}
 	process := s.cfg.Process()
 	if r := process.Relay; r != nil {
-		at := s.source.progress()
+		at := s.events.progress()
 		answer.Relay = &relayJSON{
 			Host: r.Host, Connected: r.Connected, Since: r.Since.UTC().Truncate(time.Millisecond), Error: r.Error,
 			Stream: at.Stream.String(), Epoch: at.Epoch, Seq: at.Seq,

@@ -13,10 +13,10 @@ import (
 	"millrace/replay"
 )
 
-// statusSource is a source whose counts are given, and says how often it was asked for them.
-func statusSource(counts replay.Counts) (source, *atomic.Int64) {
+// statusSource is an event log whose counts are given, and says how often it was asked for them.
+func statusSource(counts replay.Counts) (eventLog, *atomic.Int64) {
 	asked := new(atomic.Int64)
-	return source{
+	return eventLog{
 		counts:    func() replay.Counts { asked.Add(1); return counts },
 		rangeOf:   func() replay.Range { return replay.Range{Events: 10, Bytes: 1000, Gaps: make([]replay.Gap, 3)} },
 		progress:  func() replay.Progress { return replay.Progress{Stream: 0xb7e1c0, Epoch: 2, Seq: 42} },

@@ -180,7 +180,7 @@ func (s *subscriber) open() *refusal {
 		s.reader.Close()
 		s.reader = nil
 	}
-	r, err := s.server.source.newReader(replay.ReaderConfig{
+	r, err := s.server.events.newReader(replay.ReaderConfig{
 		Cursor:        s.opts.cursor,
 		Filter:        s.filter.compiled,
 		Extended:      s.opts.extended,
@@ -212,7 +212,7 @@ func (s *subscriber) open() *refusal {
 // upgrade answers the handshake. An error means that the client has its answer already.
 func (s *subscriber) upgrade(w http.ResponseWriter, r *http.Request) error {
 	header := w.Header().Clone()
-	if oldest := s.server.source.rangeOf().Oldest; oldest.TimeUS != 0 {
+	if oldest := s.server.events.rangeOf().Oldest; oldest.TimeUS != 0 {
 		header.Set(headerOldest, strconv.FormatInt(oldest.TimeUS, 10))
 	}
 	if s.opts.dictionary != 0 {

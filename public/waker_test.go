@@ -130,7 +130,7 @@ func TestNobodyIsWokenInVain(t *testing.T) {
 		const clients = 50
 		l := newTestLog(t)
 		l.add(posts(1)...)
-		src := logSource(l.Log)
+		src := eventLogOf(l.Log)
 		var pulls atomic.Int64
 		inner := src.newReader
 		src.newReader = func(cfg replay.ReaderConfig) (reader, error) {

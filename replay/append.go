@@ -21,7 +21,7 @@ type appendPass struct {
 	unwritten int
 	merged    []*Block
 
-	paths []string // that are in the store once the batch is
+	sources []string // that are in the store once the batch is
 
 	flush bool // the memtable is about to be full: a flush begins after the commit
 }
@@ -63,7 +63,7 @@ func (p *appendPass) stage(bs []*Block) error {
 	if err := p.joinSettled(); err != nil {
 		return err
 	}
-	if err := p.putPaths(); err != nil {
+	if err := p.putSources(); err != nil {
 		return err
 	}
 	newEpoch, groups := false, newGroupPolicy(l.cfg.TailBytes)

@@ -38,7 +38,7 @@ type Input struct {
 	References *EventReferences // of the batch's events; nil: none has any
 }
 
-// Reference is one reference of an event, in numbers. See Log.PathNumber for its Path.
+// Reference is one reference of an event, in numbers. See Log.SourceNumber for its Source.
 type Reference = format.Reference
 
 // EventReferences are the references of a batch's events. A create has those of its record, a

@@ -19,11 +19,11 @@ import (
 // readers share for that: the cache, the bound of what they hold open, and reading ahead. Its users
 // hold storeMu shared.
 type blockStore struct {
-	store *pebblestore.Store
-	snap  *atomic.Pointer[snapshot] // the log's, whose floor says what a trim deleted
-	key   format.FingerprintKey     // of the spans
-	paths *pathTable
-	cfg   *Config
+	store   *pebblestore.Store
+	snap    *atomic.Pointer[snapshot] // the log's, whose floor says what a trim deleted
+	key     format.FingerprintKey     // of the spans
+	sources *sourceTable
+	cfg     *Config
 
 	cache       *cache
 	readers     sync.Map // of *Reader: those that are not closed
@@ -43,7 +43,7 @@ func newBlockStore(l *Log) *blockStore {
 		store:       l.store,
 		snap:        &l.snap,
 		key:         l.spans.key,
-		paths:       l.paths,
+		sources:     l.sources,
 		cfg:         &l.cfg,
 		cache:       newCache(l.cfg.CacheBytes),
 		lookupSlots: make(chan struct{}, maxLookups),

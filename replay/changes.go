@@ -100,15 +100,15 @@ func (c *changesScan) step() (more bool, err error) {
 		return false, ErrTrimmed
 	}
 	c.out.Gap, c.out.Events = nil, c.out.Events[:0]
-	src, err := c.find(s)
+	cand, err := c.find(s)
 	if err != nil {
 		return false, err
 	}
-	if c.gap(s, src.idx) {
+	if c.gap(s, cand.idx) {
 		return true, nil
 	}
-	if src.idx != nil {
-		return true, c.block(src)
+	if cand.idx != nil {
+		return true, c.block(cand)
 	}
 	c.next = max(c.next, s.TimeUS+1)
 	more = before(c.out.Through, s.Epoch, s.Seq)
@@ -137,17 +137,17 @@ func (c *changesScan) seek(s *snapshot) error {
 }
 
 // find returns the block that has the next event, with its full index; none at the end.
-func (c *changesScan) find(s *snapshot) (src source, err error) {
+func (c *changesScan) find(s *snapshot) (cand candidate, err error) {
 	if c.next > s.beforeTail.TimeUS {
 		if i := s.tailIndex(c.next); i < len(s.tail) {
-			src = source{idx: s.tail[i].idx, blk: s.tail[i]}
+			cand = candidate{idx: s.tail[i].idx, blk: s.tail[i]}
 		}
-		return src, nil
+		return cand, nil
 	}
 	scan := blockScan{bs: c.log.blocks}
 	defer scan.close()
-	src.idx, err = scan.find(s, c.next)
-	return src, err
+	cand.idx, err = scan.find(s, c.next)
+	return cand, err
 }
 
 // gap gives the next gap if it lies before the next event, which is in x; nil: there is none.
@@ -171,13 +171,13 @@ func (c *changesScan) gap(s *snapshot, x *blockIndex) bool {
 }
 
 // block gives the events of a block.
-func (c *changesScan) block(src source) error {
-	x := src.idx
-	refs, err := c.log.blocks.referencesIn(src)
+func (c *changesScan) block(cand candidate) error {
+	x := cand.idx
+	refs, err := c.log.blocks.referencesIn(cand)
 	if err != nil {
 		return err
 	}
-	if err := c.read(src); err != nil {
+	if err := c.read(cand); err != nil {
 		return err
 	}
 	c.refs = c.refs[:0]
@@ -203,12 +203,12 @@ func (c *changesScan) block(src source) error {
 }
 
 // read makes data the frames of a block.
-func (c *changesScan) read(src source) error {
-	if src.blk != nil {
-		c.data = src.blk.plain
+func (c *changesScan) read(cand candidate) error {
+	if cand.blk != nil {
+		c.data = cand.blk.plain
 		return nil
 	}
-	x := src.idx
+	x := cand.idx
 	size := int(x.PlainEnd[x.Events()-1])
 	part, err := c.log.blocks.openPart(x, format.RangePlain, x.Key(), size)
 	if err != nil {

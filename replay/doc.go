@@ -66,13 +66,13 @@
 //
 // # References
 //
-// A block may have the references of its events: paths, subjects and authorities, in numbers, in a
-// part of its own that only readers with a filter for them read (subjects.go). Paths have numbers
-// of the log's own (paths.go). The caller of Seal asks for them, and the next Append writes new
-// ones. The collection of a reference's source is always that of its event. A log is of another
-// version from its first reference on. A variant may have references, too, whose subjects are
-// strings of Config.Strings: of a block of the tail all at once, of one on disk those of the events
-// that are wanted.
+// A block may have the references of its events: sources, subjects and authorities, in numbers, in
+// a part of its own that only readers with a filter for them read (subjects.go). Sources have
+// numbers of the log's own (sources.go). The caller of Seal asks for them, and the next Append
+// writes new ones. The collection of a reference's source is always that of its event. A log is of
+// another version from its first reference on. A variant may have references, too, whose subjects
+// are strings of Config.Strings: of a block of the tail all at once, of one on disk those of the
+// events that are wanted.
 //
 // # Spans
 //

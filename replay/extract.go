@@ -88,7 +88,7 @@ func (p *storedPart) loadFor(f *Filter) {
 	var m matcher
 	if f != nil {
 		var some bool
-		if some, p.err = p.bs.match(&m, f, source{idx: p.x}); !some {
+		if some, p.err = p.bs.match(&m, f, candidate{idx: p.x}); !some {
 			return
 		}
 	}

@@ -33,7 +33,7 @@ type FilterConfig struct {
 	// how many of each AddSubject and AddSubjectDID may add
 	MoreSubjects, MoreSubjectDIDs int
 
-	Sources []string // as PathNumber has them; nil: any source; empty: none
+	Sources []string // as SourceNumber has them; nil: any source; empty: none
 	Kinds   KindSet
 	// MaxPayloadBytes leaves out larger events, measured as they would be sent (compressed,
 	// extended), without the websocket header; 0: no limit.
@@ -202,7 +202,7 @@ type matcher struct {
 	refs        *format.References // of the block; nil: none is wanted
 
 	collectionMem, didMem []bool
-	pathMem, subjectMem   []bool // whether they are wanted: by the tables of refs
+	sourceMem, subjectMem []bool // whether they are wanted: by the tables of refs
 }
 
 // reset applies f to x, references apart. It returns false if no event of the block passes, as far

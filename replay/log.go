@@ -54,7 +54,7 @@ type Log struct {
 	stored  storedDictionary
 	metrics *metrics
 	counts  *counts.Counter
-	paths   *pathTable
+	sources *sourceTable
 	trims   trims
 	closing chan struct{} // closed when Close begins
 
@@ -139,7 +139,7 @@ func (l *Log) Append(bs ...*Block) error {
 		return fmt.Errorf("append: %w", err)
 	}
 	l.metrics.syncSeconds.Observe(time.Since(start).Seconds())
-	l.paths.stored = len(p.paths)
+	l.sources.stored = len(p.sources)
 	p.strip(bs)
 	if l.cfg.Retention == 0 {
 		p.next.forgetBeforeTail()

@@ -24,7 +24,7 @@ type metrics struct {
 	blocks         prometheus.Counter
 	bytes          prometheus.Counter
 	mergedBlocks   prometheus.Counter
-	pathsRefused   prometheus.Counter
+	sourcesRefused prometheus.Counter
 	syncSeconds    prometheus.Histogram
 	readers        prometheus.Counter
 	readersTrimmed prometheus.Counter
@@ -49,7 +49,7 @@ func newMetrics(reg prometheus.Registerer, l *Log) *metrics {
 	m.blocks = counter("blocks_total", "Blocks with events appended, before small ones were merged.")
 	m.bytes = counter("bytes_total", "Bytes of blocks appended, before small ones were merged.")
 	m.mergedBlocks = counter("merged_blocks_total", "Small blocks that were merged into larger ones.")
-	m.pathsRefused = counter("references_dropped_total", "References dropped because their source is too long, or the log has as many sources as it may.")
+	m.sourcesRefused = counter("references_dropped_total", "References dropped because their source is too long, or the log has as many sources as it may.")
 	m.readers = counter("readers_total", "Readers made.")
 	m.readersTrimmed = counter("readers_trimmed_total", "Readers whose place in the log was trimmed.")
 	m.variants = counter("variants_built_total", "Variants of newest blocks built because they are not stored.")
@@ -85,7 +85,7 @@ func (m *metrics) registerState(l *Log) {
 	add(prometheus.GaugeValue, "tail_bytes", "Memory that the newest blocks take.",
 		func() float64 { return float64(l.snap.Load().tailBytes) })
 	add(prometheus.GaugeValue, "paths", "Sources of references that have a number.",
-		func() float64 { return float64(len(l.paths.known())) })
+		func() float64 { return float64(len(l.sources.known())) })
 	add(prometheus.GaugeValue, "gaps", "Gaps in the log.", func() float64 { return float64(len(l.snap.Load().gaps)) })
 	add(prometheus.GaugeValue, "oldest_seconds", "time_us of the oldest event, in seconds; 0 if there is none.",
 		func() float64 { return float64(l.snap.Load().Oldest.TimeUS) / 1e6 })

@@ -15,7 +15,7 @@ import (
 	"millrace/replay/internal/pebblestore"
 )
 
-// Open opens the log in cfg.Dir, or makes an empty one. It reads the meta values, the paths, the
+// Open opens the log in cfg.Dir, or makes an empty one. It reads the meta values, the sources, the
 // keys of the spans (of a log of 36 hours at 1,500 events/s some 3,000), and the indexes of the
 // blocks that no span covers yet, and no more of a larger log. Errors: ErrNoLog, ErrInUse (both if
 // read only), ErrRelayMismatch, ErrUIDStoreMismatch, ErrNewerFormat, *CorruptionError, and those of
@@ -47,7 +47,7 @@ func open(cfg Config, st *pebblestore.Store) (*Log, error) {
 		cfg:     cfg,
 		store:   st,
 		stored:  storedDictionary{Dictionary: cfg.Dictionaries.Stored()},
-		paths:   newPathTable(),
+		sources: newSourceTable(),
 		closing: make(chan struct{}),
 	}
 	enc, err := cfg.Dictionaries.Encoder(l.stored.ID())
@@ -57,7 +57,7 @@ func open(cfg Config, st *pebblestore.Store) (*Log, error) {
 	l.stored.encoder = enc
 	o := opener{log: l, cfg: &cfg, store: st, batch: st.Pebble().NewBatch(), snap: &snapshot{changed: make(chan struct{})}}
 	defer st.CloseBatch(o.batch)
-	for _, step := range []func() error{o.format, o.uidStore, o.streams, o.state, o.dictionaries, o.gaps, o.references, o.paths, o.fingerprintKey, o.openSpan} {
+	for _, step := range []func() error{o.format, o.uidStore, o.streams, o.state, o.dictionaries, o.gaps, o.references, o.sources, o.fingerprintKey, o.openSpan} {
 		if err := step(); err != nil {
 			return nil, err
 		}

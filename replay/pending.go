@@ -40,14 +40,14 @@ func (r *Reader) Pending(scratch *PendingScratch) (through Point, pending bool) 
 // it has passed all of them.
 func (r *Reader) passOver(s *snapshot, m *matcher) bool {
 	defer func() {
-		*m = matcher{collectionMem: m.collectionMem, didMem: m.didMem, pathMem: m.pathMem, subjectMem: m.subjectMem}
+		*m = matcher{collectionMem: m.collectionMem, didMem: m.didMem, sourceMem: m.sourceMem, subjectMem: m.subjectMem}
 	}() // holds nothing between calls
 	for _, b := range s.tail[s.tailIndex(r.next):] {
 		if r.filter == nil {
 			return false
 		}
 		x := b.idx
-		some, err := r.log.blocks.match(m, r.filter, source{idx: x, blk: b})
+		some, err := r.log.blocks.match(m, r.filter, candidate{idx: x, blk: b})
 		if err != nil || some && m.next(x.FirstAt(r.next)) < x.Events() {
 			return false
 		}

@@ -259,16 +259,16 @@ func planOf(s *format.Span, f *Filter, commits format.BlockSet) plan {
 }
 
 // findSpan is find for a filter that spans can narrow down, at a place that they cover.
-func (p *pass) findSpan() (source, error) {
+func (p *pass) findSpan() (candidate, error) {
 	r, s := p.r, p.s
 	if r.plan.key < r.next {
 		if err := p.nextPlan(); err != nil {
-			return source{}, err
+			return candidate{}, err
 		}
 	}
 	sp, err := r.log.blocks.spanOf(r.plan.key)
 	if err != nil {
-		return source{}, err
+		return candidate{}, err
 	}
 	// The span may reach into the tail; then the rest of it is read from there.
 	end := sp.LastPoint()
@@ -283,13 +283,13 @@ func (p *pass) findSpan() (source, error) {
 		next = format.MaxSpanBlocks
 	}
 	if r.plan.others && r.next < until {
-		src, err := p.others(sp, until)
-		if err != nil || src.idx != nil {
-			return src, err
+		cand, err := p.others(sp, until)
+		if err != nil || cand.idx != nil {
+			return cand, err
 		}
 	}
 	if next == format.MaxSpanBlocks {
-		return source{skip: end}, nil
+		return candidate{skip: end}, nil
 	}
 	p.span, p.block = sp, next
 	if p.depth() > 1 {
@@ -300,19 +300,19 @@ func (p *pass) findSpan() (source, error) {
 	if slow := (lookupTime{took: r.log.blocks.cfg.Monotonic() - begun}).slow(); slow || err == nil && r.variant.storedEnds(x) == nil {
 		r.sawLookup(slow) // else the look-up of its part says
 	}
-	return source{idx: x}, err
+	return candidate{idx: x}, err
 }
 
 // others returns the copies of identity and account events from r.next on and before until; an
-// empty source if there are none.
-func (p *pass) others(sp *format.Span, until int64) (source, error) {
+// empty candidate if there are none.
+func (p *pass) others(sp *format.Span, until int64) (candidate, error) {
 	x, err := p.r.log.blocks.othersIndex(sp.Key())
 	if err != nil {
-		return source{}, err
+		return candidate{}, err
 	}
 	i, end := x.FirstAt(p.r.next), x.FirstAt(until)
 	if i >= end {
-		return source{}, nil
+		return candidate{}, nil
 	}
-	return source{idx: x, others: sp.Key(), end: end, next: until}, nil
+	return candidate{idx: x, others: sp.Key(), end: end, next: until}, nil
 }

@@ -189,7 +189,7 @@ func (bs *blockStore) load(a *ahead) {
 	wanted := a.parts.reached.Load() < x.Key()
 	var m matcher
 	if wanted && a.filter != nil {
-		if wanted, err = bs.match(&m, a.filter, source{idx: x}); err != nil {
+		if wanted, err = bs.match(&m, a.filter, candidate{idx: x}); err != nil {
 			return // likewise
 		}
 		wanted = wanted && m.next(0) < x.Events()
@@ -243,13 +243,13 @@ func (bs *blockStore) knows(x *blockIndex, n int) bool {
 // fetch opens for a's reader what is stored of those of block x's frames that it wants, which are
 // few if sparse is set, with its checksums computed.
 func (bs *blockStore) fetch(x *blockIndex, a *ahead, sparse bool) {
-	src := source{idx: x}
+	cand := candidate{idx: x}
 	v := a.variant
 	ends := v.storedEnds(x)
 	if ends == nil { // it is built of the plain ones
 		v, ends = variant{}, x.PlainEnd
 	}
-	part := src.part(v)
+	part := cand.part(v)
 	if sparse && a.variant == (variant{}) {
 		part, ends = format.RangeZstd, x.ZstdEnd
 	}

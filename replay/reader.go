@@ -235,32 +235,32 @@ type pass struct {
 func (p *pass) run() error {
 	r, c, s := p.r, p.c, p.s
 	for ; p.steps < maxBlocksPerNext; p.steps++ {
-		src, err := p.find()
+		cand, err := p.find()
 		if err != nil {
 			return err
 		}
 		limit := s.TimeUS
 		switch {
-		case src.idx != nil:
-			limit = src.idx.TimeUS[src.idx.FirstAt(r.next)]
-		case src.skip != (format.Point{}):
-			limit = src.skip.TimeUS
+		case cand.idx != nil:
+			limit = cand.idx.TimeUS[cand.idx.FirstAt(r.next)]
+		case cand.skip != (format.Point{}):
+			limit = cand.skip.TimeUS
 		}
 		if done := p.gap(limit); done {
 			return nil
 		}
-		if src.skip != (format.Point{}) {
-			r.skip(s.export(src.skip))
+		if cand.skip != (format.Point{}) {
+			r.skip(s.export(cand.skip))
 			continue
 		}
-		if src.idx == nil {
+		if cand.idx == nil {
 			r.next = max(r.next, s.TimeUS+1)
 			r.gapNext = max(r.gapNext, r.next)
 			r.through = s.end()
 			c.Live = true
 			return nil
 		}
-		full, err := p.take(src)
+		full, err := p.take(cand)
 		if err != nil || full {
 			return err
 		}
@@ -268,15 +268,15 @@ func (p *pass) run() error {
 	return nil
 }
 
-// find returns the block that has the first event from r.next on; an empty source at the end.
-func (p *pass) find() (source, error) {
+// find returns the block that has the first event from r.next on; an empty candidate at the end.
+func (p *pass) find() (candidate, error) {
 	r, s := p.r, p.s
 	if r.next > s.beforeTail.TimeUS {
 		i := s.tailIndex(r.next)
 		if i == len(s.tail) {
-			return source{}, nil
+			return candidate{}, nil
 		}
-		return source{idx: s.tail[i].idx, blk: s.tail[i]}, nil
+		return candidate{idx: s.tail[i].idx, blk: s.tail[i]}, nil
 	}
 	// A reader that waits for its position looks at all blocks until it has found it.
 	if r.next <= s.spanned && r.filter.selective() && r.after == (format.Place{}) {
@@ -284,7 +284,7 @@ func (p *pass) find() (source, error) {
 	}
 	p.span = nil
 	x, err := p.findBlock()
-	return source{idx: x}, err
+	return candidate{idx: x}, err
 }
 
 // findBlock is find for a block on disk. Most often it is the one that the last chunk ended in, or
@@ -350,10 +350,10 @@ func (r *Reader) beforeCursor(s *snapshot, g *Gap) bool {
 }
 
 // take looks at the block's events from r.next on. It returns true if the chunk is full.
-func (p *pass) take(src source) (full bool, err error) {
-	r, x := p.r, src.idx
+func (p *pass) take(cand candidate) (full bool, err error) {
+	r, x := p.r, cand.idx
 	i := x.FirstAt(r.next)
-	end, next := src.bounds()
+	end, next := cand.bounds()
 	if g, ok := p.s.gapAt(r.gapNext); ok && g.TimeUS < next {
 		// No gap lies within a block, but within a span.
 		end, next = x.FirstAt(g.TimeUS), g.TimeUS
@@ -369,12 +369,12 @@ func (p *pass) take(src source) (full bool, err error) {
 	from, through := i, end
 	some := i < end
 	if some && r.filter != nil {
-		if some, err = r.log.blocks.match(&r.matcher, r.filter, src); err != nil {
+		if some, err = r.log.blocks.match(&r.matcher, r.filter, cand); err != nil {
 			return false, err
 		}
 	}
 	if some {
-		through, err = p.match(src, i, end)
+		through, err = p.match(cand, i, end)
 		if err != nil {
 			return false, err
 		}
@@ -396,10 +396,10 @@ func (p *pass) take(src source) (full bool, err error) {
 
 // match puts the matching frames from event i on and before end into the chunk, as far as they fit.
 // It returns the first event it did not look at.
-func (p *pass) match(src source, i, end int) (through int, err error) {
-	r, x := p.r, src.idx
-	if src.blk != nil {
-		return p.matchTail(src.blk, i, end)
+func (p *pass) match(cand candidate, i, end int) (through int, err error) {
+	r, x := p.r, cand.idx
+	if cand.blk != nil {
+		return p.matchTail(cand.blk, i, end)
 	}
 	v, limit := r.variant, r.filter.limit()
 	ends := v.storedEnds(x)
@@ -412,16 +412,16 @@ func (p *pass) match(src source, i, end int) (through int, err error) {
 		return through, nil
 	}
 	size := int(ends[len(ends)-1])
-	if src.others == 0 {
+	if cand.others == 0 {
 		r.parts.reached.Store(x.Key())
 	}
-	sparse := !built && v.dictionary == 0 && src.others == 0 && r.filter != nil && r.matcher.sparse()
-	part := src.part(v)
+	sparse := !built && v.dictionary == 0 && cand.others == 0 && r.filter != nil && r.matcher.sparse()
+	part := cand.part(v)
 	if sparse {
 		part, size = format.RangeZstd, int(x.ZstdEnd[x.Events()-1])
 	}
 	begun := r.log.blocks.cfg.Monotonic()
-	stored, err := r.parts.open(x, part, src.key(), size)
+	stored, err := r.parts.open(x, part, cand.key(), size)
 	if err != nil {
 		return i, err
 	}
@@ -431,14 +431,14 @@ func (p *pass) match(src source, i, end int) (through int, err error) {
 			stored.close()
 		}
 	}()
-	if p.span != nil && src.others == 0 {
+	if p.span != nil && cand.others == 0 {
 		r.sawLookup(lookupTime{took: r.log.blocks.cfg.Monotonic() - begun, bytes: len(stored.pages.FirstValue())}.slow())
 	}
 	if sparse {
-		return through, p.giveSparse(src, stored, i, through, events, bytes)
+		return through, p.giveSparse(cand, stored, i, through, events, bytes)
 	}
 	if built {
-		return p.matchBuilt(src, stored, i, through, end, bytes)
+		return p.matchBuilt(cand, stored, i, through, end, bytes)
 	}
 	if r.filter == nil {
 		through = stored.wholePages(ends[:end], i, through, p.c.Events == 0)
@@ -448,7 +448,7 @@ func (p *pass) match(src source, i, end int) (through int, err error) {
 		bytes = int(ends[through-1] - format.FrameStart(ends, i))
 		r.runs[0].To = ends[through-1]
 	}
-	return through, p.give(src, stored, events, bytes)
+	return through, p.give(cand, stored, events, bytes)
 }
 
 // matchTail is match for a block that is in the tail.
@@ -488,10 +488,10 @@ func (p *pass) choose(ends []uint32, i, limit int) (through, events, bytes int) 
 }
 
 // give takes the runs, of bytes in all, out of a stored part.
-func (p *pass) give(src source, stored *storedPart, events, bytes int) error {
+func (p *pass) give(cand candidate, stored *storedPart, events, bytes int) error {
 	c := p.c
-	if src.others == 0 {
-		p.lookAhead(src.idx, stored.pages.StoredBytes())
+	if cand.others == 0 {
+		p.lookAhead(cand.idx, stored.pages.StoredBytes())
 	}
 	b, own := c.room(bytes, stored.pages.Size(), p.r.maxBytes)
 	if err := stored.copyRuns(b, p.r.runs); err != nil {

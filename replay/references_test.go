@@ -19,9 +19,9 @@ import (
 	"millrace/translate"
 )
 
-// testPaths is how many paths most of the tests' references have. In what the tests know of events,
-// references have paths by numbers of the tests', and not those that a log gave them.
-const testPaths = 6
+// testSources is how many sources most of the tests' references have. In what the tests know of
+// events, references have sources by numbers of the tests', and not those that a log gave them.
+const testSources = 6
 
 // testString is what a UID of the tests stands for. Some are lost.
 func testString(uid uint64) string {
@@ -54,8 +54,8 @@ func referencesJSON(e *testEvent) string {
 		Had []reference `json:"deleted_references,omitempty"`
 	}
 	for _, r := range e.refs {
-		ref := reference{testSource(e.collection, r.Path), testString(r.Subject), r.Subject}
-		kept := slices.ContainsFunc(e.refs, func(o Reference) bool { return !o.Had && o.Path == r.Path && o.Subject == r.Subject })
+		ref := reference{testSource(e.collection, r.Source), testString(r.Subject), r.Subject}
+		kept := slices.ContainsFunc(e.refs, func(o Reference) bool { return !o.Had && o.Source == r.Source && o.Subject == r.Subject })
 		switch {
 		case !r.Had:
 			members.Has = append(members.Has, ref)
@@ -78,16 +78,16 @@ func testSource(collection string, path uint32) string {
 	return fmt.Sprintf("%s:path.%d[<\"é\u2028>]", collection, path)
 }
 
-// numbered returns the references of an event of a collection with the log's numbers of paths.
+// numbered returns the references of an event of a collection with the log's numbers of sources.
 func numbered(t testing.TB, l *Log, collection string, refs []Reference) []Reference {
 	t.Helper()
 	refs = slices.Clone(refs)
 	for i := range refs {
-		number, ok := l.PathNumber([]byte(testSource(collection, refs[i].Path)))
+		number, ok := l.SourceNumber([]byte(testSource(collection, refs[i].Source)))
 		if !ok {
-			t.Fatalf("path %d gets no number", refs[i].Path)
+			t.Fatalf("path %d gets no number", refs[i].Source)
 		}
-		refs[i].Path = number
+		refs[i].Source = number
 	}
 	return refs
 }
@@ -96,13 +96,13 @@ func numbered(t testing.TB, l *Log, collection string, refs []Reference) []Refer
 func (w *world) unnumbered(refs []Reference) []Reference {
 	w.t.Helper()
 	for i := range refs {
-		source, ok := w.log.PathSource(refs[i].Path)
+		source, ok := w.log.SourceOf(refs[i].Source)
 		if !ok {
-			w.t.Fatalf("the log does not know path %d", refs[i].Path)
+			w.t.Fatalf("the log does not know path %d", refs[i].Source)
 		}
 		_, path, _ := strings.Cut(source, ":")
-		if n, err := fmt.Sscanf(path, "path.%d", &refs[i].Path); n != 1 {
-			w.t.Fatalf("path %d has source %q: %v", refs[i].Path, source, err)
+		if n, err := fmt.Sscanf(path, "path.%d", &refs[i].Source); n != 1 {
+			w.t.Fatalf("path %d has source %q: %v", refs[i].Source, source, err)
 		}
 	}
 	return refs
@@ -127,11 +127,11 @@ func randomReferences(rng *rand.Rand, op translate.Operation) (refs []Reference,
 	}
 	for range 1 + rng.IntN(3)*rng.IntN(3) {
 		s := testSubject(rng.IntN(testSubjects))
-		path := uint32(1 + rng.IntN(testPaths))
+		path := uint32(1 + rng.IntN(testSources))
 		if rng.IntN(30) == 0 {
 			path = uint32(100 + rng.IntN(1000)) // one that the log hardly has had
 		}
-		refs = append(refs, Reference{Path: path, Subject: s.UID, Authority: s.Authority,
+		refs = append(refs, Reference{Source: path, Subject: s.UID, Authority: s.Authority,
 			Had: op == translate.OpDelete || op == translate.OpUpdate && rng.IntN(2) == 0})
 	}
 	return refs, rng.IntN(40) == 0
@@ -149,7 +149,7 @@ func (w *world) referenceFilter(cfg *FilterConfig) {
 		cfg.Subjects = []uint64{} // none yet
 	}
 	for range w.rng.IntN(4) {
-		cfg.Sources = append(cfg.Sources, testSource(testCollections[w.rng.IntN(len(testCollections))], 1+uint32(w.rng.IntN(testPaths+1))))
+		cfg.Sources = append(cfg.Sources, testSource(testCollections[w.rng.IntN(len(testCollections))], 1+uint32(w.rng.IntN(testSources+1))))
 	}
 	if w.rng.IntN(20) == 0 {
 		cfg.Sources = []string{}
@@ -165,7 +165,7 @@ func (w *world) passesReferences(cfg FilterConfig, e *testEvent) bool {
 	for _, ref := range e.refs {
 		subject := anySubject || slices.Contains(cfg.Subjects, ref.Subject) || slices.Contains(cfg.SubjectDIDs, ref.Subject) ||
 			slices.Contains(cfg.SubjectDIDs, ref.Authority)
-		if subject && (anySource || slices.Contains(cfg.Sources, testSource(e.collection, ref.Path))) {
+		if subject && (anySource || slices.Contains(cfg.Sources, testSource(e.collection, ref.Source))) {
 			return true
 		}
 	}
@@ -176,8 +176,8 @@ func (w *world) passesReferences(cfg FilterConfig, e *testEvent) bool {
 // that which the record had, of an update both.
 func shapedReferences(i int, op translate.Operation) []Reference {
 	a, b := testSubject(i), testSubject(i+1)
-	has := Reference{Path: uint32(1 + i%testPaths), Subject: a.UID, Authority: a.Authority}
-	had := Reference{Path: has.Path, Subject: b.UID, Authority: b.Authority, Had: true}
+	has := Reference{Source: uint32(1 + i%testSources), Subject: a.UID, Authority: a.Authority}
+	had := Reference{Source: has.Source, Subject: b.UID, Authority: b.Authority, Had: true}
 	switch op {
 	case translate.OpCreate:
 		return []Reference{has}
@@ -266,10 +266,10 @@ func referencesDamages() []logDamage {
 		{"a delete that has some", func(e *editor) {
 			e.references(2, func(refs [][]Reference) { refs[2][0].Had = false })
 		}, "references", 2, 2, "a delete that has", false},
-		{"a path too many", func(e *editor) {
+		{"a source too many", func(e *editor) {
 			e.resealed(format.RangeReferences, 2, func(b []byte) []byte {
 				at := 20 + 4 + int(b[8])
-				b[8]++ // the number of paths
+				b[8]++ // the number of sources
 				return append(b[:at:at], append([]byte{0}, b[at:]...)...)
 			})
 		}, "references", 2, -1, "encoding its references gives other bytes", false},
@@ -288,14 +288,14 @@ func referencesDamages() []logDamage {
 		{"span that says it has no subjects", func(e *editor) { e.span(func(s *format.Span) { s.HasSubjects = false }) },
 			"span", lastSpanned, -1, "whether its events have references", false},
 		{"a source of another collection", func(e *editor) {
-			e.set(format.PathKey(2), format.AppendTrailer([]byte("a.b.c:x"), format.RangePath, 2))
+			e.set(format.SourceKey(2), format.AppendTrailer([]byte("a.b.c:x"), format.RangeSource, 2))
 		}, "references", 0, 1, "an event of", false},
-		{"missing path", func(e *editor) { e.remove(format.PathKey(2)) }, "path", -1, -1, "missing", true},
-		{"missing last path", func(e *editor) { e.remove(format.PathKey(4)) }, "references", -1, -1, "it has path 4; the log has 3", false},
-		{"flipped path", func(e *editor) { e.set(format.PathKey(2), flip(3)(e.get(format.PathKey(2)))) }, "path", -1, -1, "checksum", true},
+		{"missing source", func(e *editor) { e.remove(format.SourceKey(2)) }, "source", -1, -1, "missing", true},
+		{"missing last source", func(e *editor) { e.remove(format.SourceKey(4)) }, "references", -1, -1, "it has source 4; the log has 3", false},
+		{"flipped source", func(e *editor) { e.set(format.SourceKey(2), flip(3)(e.get(format.SourceKey(2)))) }, "source", -1, -1, "checksum", true},
 		{"a path's source twice", func(e *editor) {
-			e.set(format.PathKey(2), format.AppendTrailer([]byte(testSource(testCollections[0], 1)), format.RangePath, 2))
-		}, "path", -1, -1, "has number 1, too", false},
+			e.set(format.SourceKey(2), format.AppendTrailer([]byte(testSource(testCollections[0], 1)), format.RangeSource, 2))
+		}, "source", -1, -1, "has number 1, too", false},
 	}
 }
 
@@ -338,7 +338,7 @@ func TestVersion(t *testing.T) {
 	if got := versionOf(t, l); got != 7 {
 		t.Errorf("without references the log is of version %d", got)
 	}
-	if err := l.Append(event(2, Reference{Path: 1, Subject: 1}).seal(t, l), event(3).seal(t, l)); err != nil {
+	if err := l.Append(event(2, Reference{Source: 1, Subject: 1}).seal(t, l), event(3).seal(t, l)); err != nil {
 		t.Fatal(err)
 	}
 	if got := versionOf(t, l); got != 8 {
@@ -375,7 +375,7 @@ func TestSealReferences(t *testing.T) {
 			t.Errorf("%s: taken", name)
 		}
 	}
-	r := EventReferences{List: []Reference{{Path: 1, Subject: 1}, {Path: 2, Subject: 2}}, Ends: []uint32{0, 2}, Repeated: []bool{true, false}}
+	r := EventReferences{List: []Reference{{Source: 1, Subject: 1}, {Source: 2, Subject: 2}}, Ends: []uint32{0, 2}, Repeated: []bool{true, false}}
 	if err := r.check(2); err != nil {
 		t.Error(err)
 	}
@@ -452,12 +452,12 @@ func TestFilterGrows(t *testing.T) {
 		}
 		return c.Events
 	}
-	other := Reference{Path: 1, Subject: 77, Authority: s.Authority}
+	other := Reference{Source: 1, Subject: 77, Authority: s.Authority}
 	for i, add := range []func(uint64) bool{nil, f.AddSubject, f.AddSubjectDID} {
 		if add != nil && !add([]uint64{0, s.UID, s.Authority}[i]) {
 			t.Fatal("no room")
 		}
-		got := []int{next(Reference{Path: 1, Subject: s.UID, Authority: s.Authority}), next(other)}
+		got := []int{next(Reference{Source: 1, Subject: s.UID, Authority: s.Authority}), next(other)}
 		if want := [][]int{{0, 0}, {1, 0}, {1, 1}}[i]; !slices.Equal(got, want) {
 			t.Errorf("with %d added: %v events, want %v", i, got, want)
 		}

@@ -43,7 +43,7 @@ func spannedLog(b *testing.B, n int) *Log {
 			if k := rng.IntN(100); k < 40 {
 				subject, author = uint64(k*k*k), uint64(k*k) // one of the busy
 			}
-			e.refs = []Reference{{Path: 1, Subject: subject%16<<50 | 1<<31 | subject, Authority: author%16<<50 | 1 + author}}
+			e.refs = []Reference{{Source: 1, Subject: subject%16<<50 | 1<<31 | subject, Authority: author%16<<50 | 1 + author}}
 			if i%(n/10) == n/30 {
 				e.refs[0].Subject, e.refs[0].Authority = benchSubject, benchSubject+1
 			}

@@ -31,7 +31,7 @@ func TestSpansSkip(t *testing.T) {
 			switch {
 			case i%1500 == 0:
 				e.did = "did:plc:rare"
-				e.refs = []Reference{{Path: 1, Subject: 1 << 60, Authority: 1 << 61}, {Path: 2, Subject: 1<<61 | 1, Authority: 1<<61 | 1}}
+				e.refs = []Reference{{Source: 1, Subject: 1 << 60, Authority: 1 << 61}, {Source: 2, Subject: 1<<61 | 1, Authority: 1<<61 | 1}}
 			case i%1500 == 700:
 				e.collection = "com.example.rare"
 			case i%50 == 0:
@@ -49,8 +49,8 @@ func TestSpansSkip(t *testing.T) {
 		t.Fatalf("spans cover up to %d, not two times 256 blocks", got)
 	}
 	commits := Kinds(translate.KindCommit)
-	rareSource := testSource("com.example.rare", 1+700%50%testPaths)
-	if _, ok := l.FindPath(rareSource); !ok {
+	rareSource := testSource("com.example.rare", 1+700%50%testSources)
+	if _, ok := l.FindSource(rareSource); !ok {
 		t.Fatal("the rare collection has no source")
 	}
 	for _, tc := range []struct {

@@ -35,8 +35,8 @@ func (m *matcher) sparse() bool {
 
 // giveSparse takes the events from i on and before through that the filter passes, of bytes in all
 // as plain frames, out of a stored zstd part.
-func (p *pass) giveSparse(src source, stored *storedPart, i, through, events, bytes int) error {
-	r, c, x := p.r, p.c, src.idx
+func (p *pass) giveSparse(cand candidate, stored *storedPart, i, through, events, bytes int) error {
+	r, c, x := p.r, p.c, cand.idx
 	p.lookAhead(x, stored.pages.StoredBytes())
 	dec, err := r.log.cfg.Dictionaries.Decoder(x.Dictionary)
 	if err != nil {

@@ -36,7 +36,7 @@ func TestSparse(t *testing.T) {
 			case 8:
 				e.collection = "com.example.rare"
 			case 9:
-				e.refs = []Reference{{Path: 1, Subject: 5, Authority: 6}}
+				e.refs = []Reference{{Source: 1, Subject: 5, Authority: 6}}
 			}
 			all = append(all, e)
 			tb.events = append(tb.events, e)

@@ -87,18 +87,18 @@ func (f *referenceFilter) fingerprintsFor(k format.FingerprintKey) []uint64 {
 }
 
 // sourceNumbers are the numbers of a filter's sources in ascending order, when a log had so many
-// paths.
+// sources.
 type sourceNumbers struct {
-	paths *pathTable
-	len   int
-	of    []uint32
+	sources *sourceTable
+	len     int
+	of      []uint32
 }
 
 // numbersFor returns the numbers of the sources that have one, in ascending order. Those of a block
 // that was appended before the call have theirs.
-func (f *referenceFilter) numbersFor(t *pathTable) []uint32 {
+func (f *referenceFilter) numbersFor(t *sourceTable) []uint32 {
 	n := t.len()
-	if p := f.numbers.Load(); p != nil && p.paths == t && (p.len == n || len(p.of) == len(f.sources)) {
+	if p := f.numbers.Load(); p != nil && p.sources == t && (p.len == n || len(p.of) == len(f.sources)) {
 		return p.of
 	}
 	of := make([]uint32, 0, len(f.sources))
@@ -113,23 +113,23 @@ func (f *referenceFilter) numbersFor(t *pathTable) []uint32 {
 }
 
 // matchReferences goes on after reset, for a filter that wants references: refs are the block's,
-// nil if it has none, with numbers of paths. It returns false if no event of the block passes, as
+// nil if it has none, with numbers of sources. It returns false if no event of the block passes, as
 // far as the tables tell.
-func (m *matcher) matchReferences(refs *format.References, paths *pathTable) bool {
+func (m *matcher) matchReferences(refs *format.References, sources *sourceTable) bool {
 	f := m.f.references
 	m.refs, m.byReference = refs, true
-	m.pathMem, m.subjectMem = m.pathMem[:0], m.subjectMem[:0]
+	m.sourceMem, m.subjectMem = m.sourceMem[:0], m.subjectMem[:0]
 	source, subject := false, false
 	if refs != nil {
 		var wanted []uint32
 		if !f.anySource {
-			wanted = f.numbersFor(paths)
+			wanted = f.numbersFor(sources)
 		}
-		for _, number := range refs.Paths {
+		for _, number := range refs.Sources {
 			_, ok := slices.BinarySearch(wanted, number)
 			ok = ok || f.anySource
 			source = source || ok
-			m.pathMem = append(m.pathMem, ok)
+			m.sourceMem = append(m.sourceMem, ok)
 		}
 		for _, s := range refs.Subjects {
 			if !source {
@@ -153,7 +153,7 @@ func (m *matcher) passesReferences(i int) bool {
 		return true
 	}
 	for _, e := range m.refs.Entries(i) {
-		if m.pathMem[e.Path] && m.subjectMem[e.Subject] {
+		if m.sourceMem[e.Source] && m.subjectMem[e.Subject] {
 			return true
 		}
 	}
@@ -168,27 +168,27 @@ func (f *Filter) nonCommits(kinds KindSet) bool {
 
 // match makes m the matcher of f for a block. It returns false if no event of the block passes, as
 // far as the tables tell.
-func (bs *blockStore) match(m *matcher, f *Filter, src source) (some bool, err error) {
-	if !m.reset(f, src.idx) {
+func (bs *blockStore) match(m *matcher, f *Filter, cand candidate) (some bool, err error) {
+	if !m.reset(f, cand.idx) {
 		return false, nil
 	}
 	if f.references == nil {
 		return true, nil
 	}
-	refs, err := bs.referencesIn(src)
+	refs, err := bs.referencesIn(cand)
 	if err != nil {
 		return false, err
 	}
-	return m.matchReferences(refs, bs.paths), nil
+	return m.matchReferences(refs, bs.sources), nil
 }
 
 // referencesIn returns the references of a block; nil if it has none.
-func (bs *blockStore) referencesIn(src source) (*format.References, error) {
+func (bs *blockStore) referencesIn(cand candidate) (*format.References, error) {
 	switch {
-	case src.blk != nil:
-		return src.blk.refs, nil
-	case src.idx.HasReferences:
-		return bs.referencesOf(src.idx)
+	case cand.blk != nil:
+		return cand.blk.refs, nil
+	case cand.idx.HasReferences:
+		return bs.referencesOf(cand.idx)
 	}
 	return nil, nil
 }

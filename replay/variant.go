@@ -14,8 +14,8 @@ type variant struct {
 	dictionary uint32 // 0: uncompressed
 }
 
-// source is a block that a reader looks at: its index and, if it is in the tail, the rest of it.
-type source struct {
+// candidate is a block that a reader looks at: its index and, if it is in the tail, the rest of it.
+type candidate struct {
 	idx *blockIndex
 	blk *Block // nil: not in the tail
 
@@ -32,7 +32,7 @@ type source struct {
 
 // bounds returns how many of the events are to be looked at, and the stamp where to go on behind
 // them.
-func (s source) bounds() (end int, next int64) {
+func (s candidate) bounds() (end int, next int64) {
 	if s.others != 0 {
 		return s.end, s.next
 	}
@@ -40,7 +40,7 @@ func (s source) bounds() (end int, next int64) {
 }
 
 // key is the key that the parts are stored under.
-func (s source) key() int64 {
+func (s candidate) key() int64 {
 	if s.others != 0 {
 		return s.others
 	}
@@ -61,7 +61,7 @@ func (v variant) storedEnds(x *blockIndex) []uint32 {
 }
 
 // part is the range of the part that has the frames of a stored variant.
-func (s source) part(v variant) format.Range {
+func (s candidate) part(v variant) format.Range {
 	r := format.RangePlain
 	if v.dictionary != 0 {
 		r = format.RangeZstd
@@ -121,7 +121,7 @@ func (p *pass) newFrameBuilder(x *blockIndex) (b format.FrameBuilder, err error)
 // frameReferences returns the references of a block as frames have them, without strings.
 func (p *pass) frameReferences(refs *format.References) *format.FrameReferences {
 	return format.NewFrameReferences(refs, func(number uint32) string {
-		source, _ := p.r.log.paths.source(number) // the log has given the number
+		source, _ := p.r.log.sources.source(number) // the log has given the number
 		return source
 	})
 }
@@ -172,17 +172,17 @@ const minBuildShare = 4
 // matchBuilt is match for a variant that is not stored. Its frames are built of the stored plain
 // ones: first of those that choose found, of bytes in all and up to event through. They are in the
 // chunk's own memory, so that it keeps nothing else of a large block.
-func (p *pass) matchBuilt(src source, stored *storedPart, i, through, end, bytes int) (int, error) {
+func (p *pass) matchBuilt(cand candidate, stored *storedPart, i, through, end, bytes int) (int, error) {
 	r := p.r
-	b, err := p.newFrameBuilder(src.idx)
+	b, err := p.newFrameBuilder(cand.idx)
 	if err != nil {
 		return i, err
 	}
-	if src.others == 0 {
-		p.lookAhead(src.idx, stored.pages.StoredBytes())
+	if cand.others == 0 {
+		p.lookAhead(cand.idx, stored.pages.StoredBytes())
 	}
-	if r.variant.references && src.idx.HasReferences {
-		refs, err := r.log.blocks.referencesOf(src.idx)
+	if r.variant.references && cand.idx.HasReferences {
+		refs, err := r.log.blocks.referencesOf(cand.idx)
 		if err != nil {
 			return i, err
 		}
@@ -203,7 +203,7 @@ func (p *pass) matchBuilt(src source, stored *storedPart, i, through, end, bytes
 			return failed(err)
 		}
 		if b.References != nil {
-			if err := p.readStrings(b.References, src.idx, i, through, r.nextPassing); err != nil {
+			if err := p.readStrings(b.References, cand.idx, i, through, r.nextPassing); err != nil {
 				return failed(err)
 			}
 		}

@@ -137,13 +137,13 @@ func newServeFlags() (*flag.FlagSet, *config) {
 		logLevel:    choice{"info", []string{"debug", "info", "warn", "error"}},
 	}
 	fs := flag.NewFlagSet("serve", flag.ContinueOnError)
-	c.registerSource(fs)
+	c.registerRelay(fs)
 	c.registerStores(fs)
 	c.registerServing(fs)
 	return fs, c
 }
 
-func (c *config) registerSource(fs *flag.FlagSet) {
+func (c *config) registerRelay(fs *flag.FlagSet) {
 	fs.StringVar(&c.relay, "relay", "wss://bsky.network", "relay `URL`: a host or a full URL; the path of\ncom.atproto.sync.subscribeRepos is added where it is missing")
 	fs.Var(&c.relayCursor, "relay-cursor", "start at this `seq` of the relay when the log is empty (0: as far back as the relay\ngoes; left out: live); below the position of a log that has one it needs --new-epoch")
 	fs.BoolVar(&c.newEpoch, "new-epoch", false, "begin a new epoch: the relay has restarted its numbering, or --relay names\nanother host than the log was written from")

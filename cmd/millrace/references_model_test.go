@@ -82,7 +82,7 @@ func (w *referencesWorld) check(what string, d *testDaemon) {
 	for _, row := range rows {
 		var refs []relaysim.Reference
 		for i, ref := range row.References {
-			source, _ := d.log.PathSource(ref.Path)
+			source, _ := d.log.SourceOf(ref.Path)
 			refs = append(refs, relaysim.Reference{source, names[1+i]})
 		}
 		records = append(records, names[0]+"\n"+referenceNames("", relaysim.LineReferences{References: refs}))

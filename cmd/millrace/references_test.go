@@ -59,7 +59,7 @@ type referenceLog struct {
 func (l *referenceLog) Progress() replay.Progress               { return replay.Progress{Epoch: 1} }
 func (l *referenceLog) StreamOfEpoch(e uint32) translate.Stream { return translate.Stream(e) }
 func (l *referenceLog) Append(...*replay.Block) error           { return nil }
-func (l *referenceLog) PathNumber([]byte) (uint32, bool)        { return 1, true }
+func (l *referenceLog) SourceNumber([]byte) (uint32, bool)      { return 1, true }
 
 // noReferences is a reference store that knows nothing.
 type noReferences struct{}

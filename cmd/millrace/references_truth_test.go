@@ -152,7 +152,7 @@ func checkRecordTable(t *testing.T, dir string, log []truthEvent) {
 	_, err = store.Rows(t.Context(), func(r *references.Row) error {
 		var refs []relaysim.Reference
 		for _, ref := range r.References {
-			source, _ := l.PathSource(ref.Path)
+			source, _ := l.SourceOf(ref.Path)
 			refs = append(refs, relaysim.Reference{source, name(ref.Subject)})
 		}
 		records = append(records, name(r.Record)+"\n"+referenceNames("", relaysim.LineReferences{References: refs}))

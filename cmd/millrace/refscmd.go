@@ -144,7 +144,7 @@ func (s *refsStores) numberPaths(sources []string) (refs.Log, error) {
 	err := s.log.Close()
 	s.log = nil
 	if err == nil {
-		err = replay.NumberPaths(s.logConfig(), sources)
+		err = replay.NumberSources(s.logConfig(), sources)
 	}
 	if err == nil {
 		err = s.openLog()

@@ -76,7 +76,7 @@ func runRefsExport(ctx context.Context, args []string, stdout, stderr io.Writer)
 		return err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
-	e := refs.Export{Store: s.store, Names: s.uids, Paths: s.log}
+	e := refs.Export{Store: s.store, Names: s.uids, Table: s.log}
 	for _, did := range c.dids {
 		uid, err := s.uidOf(ctx, did)
 		if err != nil {

@@ -12,16 +12,16 @@ import (
 
 // composer makes events in the live mix out of real material. What is secret noise on the network
 // (actors' DIDs, CIDs, clock IDs of TIDs) is random here; shapes, posts and the posts that are
-// referred to are real. Given the same source and seed it makes the same events.
+// referred to are real. Given the same corpus and seed it makes the same events.
 type composer struct {
-	src        *source
+	src        *corpus
 	rng        *rand.Rand
 	start, end time.Time // events lie in between
 
 	posts, refs []int // what is left of each, shuffled
 }
 
-func newComposer(src *source, seed uint64, start, end time.Time) *composer {
+func newComposer(src *corpus, seed uint64, start, end time.Time) *composer {
 	return &composer{src: src, rng: rand.New(rand.NewPCG(seed, 0x6d696c6c72616365)), start: start, end: end}
 }
 

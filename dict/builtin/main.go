@@ -69,7 +69,7 @@ func run(args []string, stdout io.Writer) error {
 
 // material is what the corpus gives: both sides of the split by author, and events of each.
 type material struct {
-	train, held             *source
+	train, held             *corpus
 	trainEvents, heldEvents [][]byte
 	realEvents              [][]byte // those that production Jetstream served
 }

@@ -58,7 +58,7 @@ type View interface {
 
 // Set names the links from a source to a subject.
 type Set struct {
-	Path    uint32 // number of the source, from replay.Log's FindPath
+	Path    uint32 // number of the source, from replay.Log's FindSource
 	Subject uint64 // UID of the DID or AT URI
 }
 

@@ -52,7 +52,7 @@ func AppendLogChanges(dst []Change, c *replay.Changes) []Change {
 		}
 		if change.Operation == Create || change.Operation == Update {
 			for _, r := range e.References {
-				change.References = append(change.References, Reference{r.Path, r.Subject, r.Authority})
+				change.References = append(change.References, Reference{r.Source, r.Subject, r.Authority})
 			}
 		}
 		dst = append(dst, change)

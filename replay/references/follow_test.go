@@ -39,7 +39,7 @@ func TestFollow(t *testing.T) {
 		return replay.Change{Seq: seq, Kind: translate.KindCommit, Operation: operation, DIDUID: 1, URIUID: record, References: refs,
 			Payload: fmt.Appendf(nil, `{"did":"did:web:a","time_us":1,"kind":"commit","commit":{"rev":"22222222222%s"}}`, []string{"22", "23", "24", "25"}[rev])}
 	}
-	ref := replay.Reference{Path: 3, Subject: 100, Authority: 9}
+	ref := replay.Reference{Source: 3, Subject: 100, Authority: 9}
 	account := replay.Change{Seq: 9, Kind: translate.KindAccount, DIDUID: 2,
 		Payload: []byte(`{"did":"did:web:b","time_us":7,"kind":"account","account":{"active":false,"did":"did:web:b","seq":9,"status":"deactivated"}}`)}
 	log := fakeLog{steps: []replay.Changes{

@@ -68,7 +68,7 @@ func (c *chain) add(v *verifier, b *blockCheck) {
 	}
 	c.checkGaps(v, x)
 	c.checkUIDs(v, x)
-	v.checkPaths(b)
+	v.checkSources(b)
 	if len(v.uses) > 0 && format.FindUse(v.uses, x.Dictionary) < 0 {
 		v.fault(format.RangeIndex, b.key, "it is made with dictionary %d, which is not among those that the log says it uses", x.Dictionary)
 	}

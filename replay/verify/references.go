@@ -63,58 +63,58 @@ func checkEventReferences(x *format.Index, i int, refs []format.Reference, repea
 	return nil
 }
 
-// readPaths reads the sources of references, and checks that each has one number, and no number is
-// left out.
-func (v *verifier) readPaths() error {
-	it, err := v.db.NewIter(&pebble.IterOptions{LowerBound: format.RangePath.Start(), UpperBound: format.RangePath.End()})
+// readSources reads the sources of references, and checks that each has one number, and no number
+// is left out.
+func (v *verifier) readSources() error {
+	it, err := v.db.NewIter(&pebble.IterOptions{LowerBound: format.RangeSource.Start(), UpperBound: format.RangeSource.End()})
 	if err != nil {
-		return fmt.Errorf("read the paths: %w", err)
+		return fmt.Errorf("read the sources: %w", err)
 	}
 	defer it.Close()
 	numbers := make(map[string]uint32)
 	for it.First(); it.Valid(); it.Next() {
-		number, ok := format.ParsePathKey(it.Key())
-		if !ok || int(number) <= len(v.paths) {
-			v.fault(format.RangePath, 0, "no value of this range has key %x", it.Key())
+		number, ok := format.ParseSourceKey(it.Key())
+		if !ok || int(number) <= len(v.sources) {
+			v.fault(format.RangeSource, 0, "no value of this range has key %x", it.Key())
 			continue
 		}
-		for len(v.paths) < int(number)-1 {
-			v.paths = append(v.paths, "")
-			v.fault(format.RangePath, int64(len(v.paths)), "%v", format.ErrMissing)
+		for len(v.sources) < int(number)-1 {
+			v.sources = append(v.sources, "")
+			v.fault(format.RangeSource, int64(len(v.sources)), "%v", format.ErrMissing)
 		}
-		v.paths = append(v.paths, "")
-		source, err := format.OpenTrailer(it.Value(), format.RangePath, int64(number))
+		v.sources = append(v.sources, "")
+		source, err := format.OpenTrailer(it.Value(), format.RangeSource, int64(number))
 		if err != nil {
-			v.fault(format.RangePath, int64(number), "%v", err)
+			v.fault(format.RangeSource, int64(number), "%v", err)
 			continue
 		}
 		if other, twice := numbers[string(source)]; twice {
-			v.fault(format.RangePath, int64(number), "%.*q has number %d, too", maxNamed, source, other)
+			v.fault(format.RangeSource, int64(number), "%.*q has number %d, too", maxNamed, source, other)
 		}
 		numbers[string(source)] = number
-		v.paths[number-1] = string(source)
+		v.sources[number-1] = string(source)
 	}
 	if err := it.Error(); err != nil {
-		v.fault(format.RangePath, 0, "what follows cannot be read: %v", err)
+		v.fault(format.RangeSource, 0, "what follows cannot be read: %v", err)
 	}
 	return nil
 }
 
-// checkPaths checks that the log knows the paths of the block's references, and that they are of
-// the collections of the events.
-func (v *verifier) checkPaths(b *blockCheck) {
+// checkSources checks that the log knows the sources of the block's references, and that they are
+// of the collections of the events.
+func (v *verifier) checkSources(b *blockCheck) {
 	if b.refs == nil {
 		return
 	}
-	for _, p := range b.refs.Paths {
-		if int(p) > len(v.paths) {
-			v.fault(format.RangeReferences, b.key, "it has path %d; the log has %d", p, len(v.paths))
+	for _, p := range b.refs.Sources {
+		if int(p) > len(v.sources) {
+			v.fault(format.RangeReferences, b.key, "it has source %d; the log has %d", p, len(v.sources))
 			return
 		}
 	}
 	for i := range b.idx.Events() {
 		for _, e := range b.refs.Entries(i) {
-			source := v.paths[b.refs.Paths[e.Path]-1]
+			source := v.sources[b.refs.Sources[e.Source]-1]
 			if c := b.idx.Collection[i]; c > 0 && source != "" && !strings.HasPrefix(source, b.idx.Collections.At(int(c)-1)+":") {
 				v.note(Problem{Part: format.RangeReferences.String(), Block: b.key, Event: i, Offset: -1,
 					Text: fmt.Sprintf("an event of %.*q has source %.*q", maxNamed, b.idx.Collections.At(int(c)-1), maxNamed, source)})

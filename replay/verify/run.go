@@ -36,7 +36,7 @@ type verifier struct {
 	uses     []format.Use
 	files    map[uint32]*dict.Dictionary
 	gaps     []format.Gap
-	paths    []string // the sources of references, by number - 1; "": it cannot be read
+	sources  []string // the sources of references, by number - 1; "": it cannot be read
 	decoders *decoders
 
 	chain chain // the collector's
@@ -100,7 +100,7 @@ func (v *verifier) meta() error {
 	if err := v.dictionaries(); err != nil {
 		return err
 	}
-	if err := v.readPaths(); err != nil {
+	if err := v.readSources(); err != nil {
 		return err
 	}
 	return v.readGaps()

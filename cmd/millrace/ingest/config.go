@@ -20,7 +20,7 @@ type Log interface {
 	StreamOfEpoch(epoch uint32) translate.Stream
 	Seal(in replay.Input) (*replay.Block, error)
 	Append(blocks ...*replay.Block) error
-	PathNumber(source []byte) (number uint32, ok bool)
+	SourceNumber(source []byte) (number uint32, ok bool)
 }
 
 // Resolver gives the events and references of a batch their UIDs, durable before it returns. It

@@ -47,7 +47,7 @@ type sealedInput struct {
 func (l *fakeLog) Progress() replay.Progress               { return replay.Progress{Epoch: 1} }
 func (l *fakeLog) StreamOfEpoch(e uint32) translate.Stream { return translate.Stream(e) }
 
-func (l *fakeLog) PathNumber([]byte) (uint32, bool) { return 1, true }
+func (l *fakeLog) SourceNumber([]byte) (uint32, bool) { return 1, true }
 
 func (l *fakeLog) Seal(in replay.Input) (*replay.Block, error) {
 	if l.sealErr != nil {

@@ -53,7 +53,7 @@ func (p *Pipeline) gatherChanges(j *job) {
 	}
 }
 
-// numberReferences gives the references of j's batch the log's numbers of their paths. Those that
+// numberReferences gives the references of j's batch the log's numbers of their sources. Those that
 // get none are dropped; the log counts them.
 func (p *Pipeline) numberReferences(j *job) {
 	b, c := &j.batch, &j.changes
@@ -62,7 +62,7 @@ func (p *Pipeline) numberReferences(j *job) {
 		for ; next < len(b.References) && int(b.References[next].Event) == i; next++ {
 			r := &b.References[next]
 			c.source = append(append(append(c.source[:0], b.Collection(i)...), ':'), b.ReferencePath(next)...)
-			if number, ok := p.cfg.Log.PathNumber(c.source); ok && r.SubjectUID != 0 {
+			if number, ok := p.cfg.Log.SourceNumber(c.source); ok && r.SubjectUID != 0 {
 				c.refs = append(c.refs, references.Reference{Path: number, Subject: r.SubjectUID, Authority: r.AuthorityUID})
 			}
 		}
@@ -189,7 +189,7 @@ func (j *job) eventReferences() *replay.EventReferences {
 
 func appendLogReferences(dst []replay.Reference, refs []references.Reference, had bool) []replay.Reference {
 	for _, r := range refs {
-		dst = append(dst, replay.Reference{Path: r.Path, Subject: r.Subject, Authority: r.Authority, Had: had})
+		dst = append(dst, replay.Reference{Source: r.Path, Subject: r.Subject, Authority: r.Authority, Had: had})
 	}
 	return dst
 }

@@ -519,10 +519,10 @@ func (c countSeals) Seal(in replay.Input) (*replay.Block, error) {
 	return b, err
 }
 
-// PathNumber refuses one path.
-func (l *refLog) PathNumber(source []byte) (uint32, bool) {
+// SourceNumber refuses one path.
+func (l *refLog) SourceNumber(source []byte) (uint32, bool) {
 	if bytes.HasSuffix(source, []byte(":refused")) {
 		return 0, false
 	}
-	return l.Log.PathNumber(source)
+	return l.Log.SourceNumber(source)
 }

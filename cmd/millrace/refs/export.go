@@ -17,16 +17,16 @@ type Names interface {
 	LookupUIDs(ctx context.Context, uids []uint64, strings []string) error
 }
 
-// Paths gives the sources of path numbers; *replay.Log does.
-type Paths interface {
-	PathSource(number uint32) (source string, ok bool)
+// SourceTable gives the sources of numbers; *replay.Log does.
+type SourceTable interface {
+	SourceOf(number uint32) (source string, ok bool)
 }
 
 // Export is what the rows of an export come from, and which.
 type Export struct {
 	Store    *references.Store
 	Names    Names
-	Paths    Paths
+	Table    SourceTable
 	Accounts []uint64        // UIDs; nil: all
 	Sources  map[string]bool // collection:path; nil: all
 	Progress func(rows uint64)
@@ -77,9 +77,9 @@ type exportedReference struct {
 func (x *exporter) add(r *references.Row) error {
 	record := -1
 	for _, ref := range r.References {
-		source, ok := x.Paths.PathSource(ref.Path)
+		source, ok := x.Table.SourceOf(ref.Path)
 		if !ok {
-			return fmt.Errorf("record %d of account %d has a reference with path %d, which the log does not know", r.Record, r.Account, ref.Path)
+			return fmt.Errorf("record %d of account %d has a reference with source %d, which the log does not know", r.Record, r.Account, ref.Path)
 		}
 		if x.Sources != nil && !x.Sources[source] {
 			continue

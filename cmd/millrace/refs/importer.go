@@ -23,7 +23,7 @@ type UIDs interface {
 
 // Log is what an import asks of the event log, which *replay.Log opened read-only is.
 type Log interface {
-	FindPath(source string) (number uint32, ok bool)
+	FindSource(source string) (number uint32, ok bool)
 	Changes(ctx context.Context, after replay.EpochEnd, f func(*replay.Changes) error) error
 	References() (after replay.EpochEnd, ok bool)
 }
@@ -50,12 +50,12 @@ type ImportConfig struct {
 	Store *references.Store
 	UIDs  UIDs
 	Log   Log
-	// NumberPaths gives numbers to sources that the log does not know, and returns the log, which
+	// NumberSources gives numbers to sources that the log does not know, and returns the log, which
 	// may be another one then.
-	NumberPaths func(sources []string) (Log, error)
-	AsOf        time.Time                      // when the files were what they say; zero: that is told by the rev
-	Refused     func(did string, reason error) // is called with accounts that are not imported
-	Progress    func(done *ImportCounts)       // after each batch
+	NumberSources func(sources []string) (Log, error)
+	AsOf          time.Time                      // when the files were what they say; zero: that is told by the rev
+	Refused       func(did string, reason error) // is called with accounts that are not imported
+	Progress      func(done *ImportCounts)       // after each batch
 }
 
 // ImportCounts says what became of accounts.
@@ -207,7 +207,7 @@ func (i *Import) numbers(r *Record) ([]uint32, error) {
 		var unknown []string
 		for n, ref := range r.References {
 			source := string(r.Collection) + ":" + string(ref.Path)
-			number, ok := i.Log.FindPath(source)
+			number, ok := i.Log.FindSource(source)
 			if numbers[n] = number; !ok {
 				unknown = append(unknown, source)
 			}
@@ -216,7 +216,7 @@ func (i *Import) numbers(r *Record) ([]uint32, error) {
 			return numbers, nil
 		}
 		var err error
-		if i.Log, err = i.NumberPaths(unknown); err != nil {
+		if i.Log, err = i.NumberSources(unknown); err != nil {
 			return nil, err
 		}
 	}

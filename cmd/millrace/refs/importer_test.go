@@ -73,7 +73,7 @@ func (l *fakeLog) References() (replay.EpochEnd, bool) {
 	return replay.EpochEnd{Epoch: 1, Seq: l.begin}, true
 }
 
-func (l *fakeLog) FindPath(source string) (uint32, bool) {
+func (l *fakeLog) FindSource(source string) (uint32, bool) {
 	i := slices.Index(l.paths, source)
 	return uint32(i + 1), i >= 0
 }
@@ -156,7 +156,7 @@ func (w *importWorld) step() {
 			}
 			subject := fmt.Sprintf("at://did:web:%d.net/a.b.c/%d", w.rng.IntN(3), w.rng.IntN(9))
 			state[did][key] = subject
-			e.References = []replay.Reference{{Path: 1, Subject: w.uids.uid(subject), Authority: w.uids.uid(authority(subject))}}
+			e.References = []replay.Reference{{Source: 1, Subject: w.uids.uid(subject), Authority: w.uids.uid(authority(subject))}}
 		}
 	}
 	w.log.events = append(w.log.events, e)
@@ -211,7 +211,7 @@ func (w *importWorld) run(files [][]byte, asOf time.Time, batches int) (done Imp
 	defer stop(nil)
 	imp, err := NewImport(ctx, ImportConfig{
 		Store: w.store, UIDs: w.uids, Log: w.log, AsOf: asOf,
-		NumberPaths: func(sources []string) (Log, error) {
+		NumberSources: func(sources []string) (Log, error) {
 			w.log.paths = append(w.log.paths, sources...)
 			return w.log, nil
 		},

@@ -44,7 +44,7 @@ func byCollection[T any](r *request, become func(links.Counts) T) (any, error) {
 		return nil, err
 	}
 	for _, s := range sources {
-		source, ok := r.api.cfg.Log.PathSource(s.Path)
+		source, ok := r.api.cfg.Log.SourceOf(s.Path)
 		if !ok {
 			return nil, fmt.Errorf("path %d of a link is unknown to the log", s.Path)
 		}

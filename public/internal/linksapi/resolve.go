@@ -47,8 +47,8 @@ func (a *API) resolve(ctx context.Context, q *query) (*target, error) {
 		dids:   known(uids[1 : 1+len(q.dids)]),
 		others: known(uids[1+len(q.dids):]),
 	}
-	t.set.Path, _ = a.cfg.Log.FindPath(q.source)
-	t.other, _ = a.cfg.Log.FindPath(q.other)
+	t.set.Path, _ = a.cfg.Log.FindSource(q.source)
+	t.other, _ = a.cfg.Log.FindSource(q.other)
 	return t, nil
 }
 

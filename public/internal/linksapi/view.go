@@ -15,8 +15,8 @@ import (
 
 // Log gives sources, and streams, their numbers; *replay.Log is one.
 type Log interface {
-	FindPath(source string) (number uint32, ok bool)
-	PathSource(number uint32) (source string, ok bool)
+	FindSource(source string) (number uint32, ok bool)
+	SourceOf(number uint32) (source string, ok bool)
 	StreamOfEpoch(epoch uint32) translate.Stream
 	EpochOfStream(stream translate.Stream) (epoch uint32, ok bool)
 }

@@ -99,12 +99,12 @@ func (w *world) LookupUIDs(_ context.Context, uids []uint64, names []string) err
 	return w.down
 }
 
-func (w *world) FindPath(source string) (uint32, bool) {
+func (w *world) FindSource(source string) (uint32, bool) {
 	i := slices.Index(w.sources, source)
 	return uint32(i + 1), i >= 0
 }
 
-func (w *world) PathSource(number uint32) (string, bool) { return w.sources[number-1], true }
+func (w *world) SourceOf(number uint32) (string, bool) { return w.sources[number-1], true }
 
 func (w *world) StreamOfEpoch(epoch uint32) translate.Stream {
 	return translate.Stream(0xabc000 + epoch)
@@ -169,7 +169,7 @@ func (v view) edges(set links.Set, accounts []uint64) (all []edge) {
 		e := edge{Link: links.Link{Arrival: r.arrival, Account: v.w.uid(r.did), Record: v.w.uid(r.uri())}, active: !v.w.inactive[r.did]}
 		links := false
 		for _, ref := range r.refs {
-			path, _ := v.w.FindPath(r.collection + ":" + ref.path)
+			path, _ := v.w.FindSource(r.collection + ":" + ref.path)
 			to := references.Reference{Path: path, Subject: v.w.uid(ref.subject)}
 			links = links || to.Path == set.Path && to.Subject == set.Subject
 			e.refs = append(e.refs, to)

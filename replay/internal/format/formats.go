@@ -31,9 +31,9 @@ package format
 //
 // Numbers in values are little-endian. Each value but meta format (a big-endian u32 that all
 // versions can read) ends in a trailer. Its key is the number in the value's key: time_us, lastSeq,
-// the ID, the path's number, or 0 for meta. Meta format is 7, as the version in trailers, until the
-// log is opened for references, or gets its first block with some: the batch that has that sets it
-// to 8, and an older program then refuses the log.
+// the ID, the source's number, or 0 for meta. Meta format is 7, as the version in trailers, until
+// the log is opened for references, or gets its first block with some: the batch that has that sets
+// it to 8, and an older program then refuses the log.
 //
 //	| value … | range:u8 | version:u8 | 0:u16 | xxhash64(key:u64be, value, range, version, 0):u64 |
 //
@@ -65,10 +65,10 @@ package format
 // with its authority, in the order in which references first name them; of authorities those that
 // are not the subject itself.
 //
-//	| events:u32 | references:u32 | paths:u32 | subjects:u32 | authorities:u32 | column 48: numbers of the paths |
+//	| events:u32 | references:u32 | sources:u32 | subjects:u32 | authorities:u32 | column 48: numbers of the sources |
 //	| subjects | authorities | for each subject, its authority:uvarint (0: none, 1: itself, 2: the next one, 3+n: n before the newest) … |
 //	| for each event: 2*references + repeated:uvarint, and for each reference |
-//	|   4*path + 2*had + new:uvarint, and unless it is of the next new subject, n before the newest:uvarint … |
+//	|   4*source + 2*had + new:uvarint, and unless it is of the next new subject, n before the newest:uvarint … |
 //
 // A list of UIDs has those of each upper 16 bits once, unless they are many:
 //

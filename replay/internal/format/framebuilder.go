@@ -23,17 +23,17 @@ type FrameBuilder struct {
 // FrameReferences are the references of a block's events as frames have them.
 type FrameReferences struct {
 	*References
-	Sources []string // of Paths, as JSON
-	Strings []string // of Subjects, as far as the frames need them; "": it is not known
+	SourceNames []string // of Paths, as JSON
+	Strings     []string // of Subjects, as far as the frames need them; "": it is not known
 }
 
 // NewFrameReferences returns the references without the strings of their subjects. source returns
 // that of a path.
 func NewFrameReferences(refs *References, source func(number uint32) string) *FrameReferences {
-	r := &FrameReferences{References: refs, Sources: make([]string, len(refs.Paths)), Strings: make([]string, len(refs.Subjects))}
-	for i, number := range refs.Paths {
+	r := &FrameReferences{References: refs, SourceNames: make([]string, len(refs.Sources)), Strings: make([]string, len(refs.Subjects))}
+	for i, number := range refs.Sources {
 		quoted, _ := json.Marshal(source(number)) // a string always can
-		r.Sources[i] = string(quoted)
+		r.SourceNames[i] = string(quoted)
 	}
 	return r
 }
@@ -115,7 +115,7 @@ func (r *FrameReferences) appendTo(dst []byte, i int) []byte {
 	entries := r.Entries(i)
 	dst = r.appendMember(dst, "references", entries, func(e ReferenceEntry) bool { return !e.Had })
 	return r.appendMember(dst, "deleted_references", entries, func(e ReferenceEntry) bool {
-		return e.Had && !slices.Contains(entries, ReferenceEntry{Subject: e.Subject, Path: e.Path})
+		return e.Had && !slices.Contains(entries, ReferenceEntry{Subject: e.Subject, Source: e.Source})
 	})
 }
 
@@ -130,7 +130,7 @@ func (r *FrameReferences) appendMember(dst []byte, name string, entries []Refere
 		default:
 			dst = append(dst, ',')
 		}
-		dst = append(append(dst, `{"source":`...), r.Sources[e.Path]...)
+		dst = append(append(dst, `{"source":`...), r.SourceNames[e.Source]...)
 		if s := r.Strings[e.Subject]; s != "" { // a DID or AT URI, in which nothing needs an escape
 			dst = append(append(append(dst, `,"subject":"`...), s...), '"')
 		}

@@ -16,7 +16,7 @@ type Range byte
 const (
 	RangeMeta       Range = 0x01 // and the name of a meta value
 	RangeDictionary Range = 0x02 // and a dictionary's ID: the dictionary's file
-	RangePath       Range = 0x03 // and a path's number: its source
+	RangeSource     Range = 0x03 // and a source's number: collection:path
 	RangeGap        Range = 0x08 // and the gap's time_us
 	RangeSeq        Range = 0x09 // and epoch and last seq of a block: a pointer to the block
 
@@ -37,7 +37,7 @@ const (
 
 // Ranges returns all ranges, in the order of their keys.
 func Ranges() []Range {
-	return []Range{RangeMeta, RangeDictionary, RangePath, RangeGap, RangeSeq, RangeSpan, RangeIndex, RangePlain, RangeZstd,
+	return []Range{RangeMeta, RangeDictionary, RangeSource, RangeGap, RangeSeq, RangeSpan, RangeIndex, RangePlain, RangeZstd,
 		RangeSpanDIDs, RangeCopiesIndex, RangeCopiesPlain, RangeCopiesZstd, RangeSlimIndex, RangeReferences, RangeSpanSubjects}
 }
 
@@ -51,8 +51,8 @@ func (r Range) String() string {
 		return "meta"
 	case RangeDictionary:
 		return "dictionary"
-	case RangePath:
-		return "path"
+	case RangeSource:
+		return "source"
 	case RangeGap:
 		return "gap"
 	case RangeSeq:
@@ -191,16 +191,16 @@ func DictionaryKey(id uint32) []byte {
 	return binary.BigEndian.AppendUint32([]byte{byte(RangeDictionary)}, id)
 }
 
-// PathKey returns the key of the source of a path.
-func PathKey(number uint32) []byte {
-	return binary.BigEndian.AppendUint32([]byte{byte(RangePath)}, number)
+// SourceKey returns the key of a source.
+func SourceKey(number uint32) []byte {
+	return binary.BigEndian.AppendUint32([]byte{byte(RangeSource)}, number)
 }
 
-// ParsePathKey is the inverse of PathKey. ok is false if the key has another form.
-func ParsePathKey(key []byte) (number uint32, ok bool) {
+// ParseSourceKey is the inverse of SourceKey. ok is false if the key has another form.
+func ParseSourceKey(key []byte) (number uint32, ok bool) {
 	if len(key) != 5 {
 		return 0, false
 	}
 	number = binary.BigEndian.Uint32(key[1:])
-	return number, number > 0 && number <= MaxPaths
+	return number, number > 0 && number <= MaxSources
 }

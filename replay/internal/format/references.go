@@ -9,13 +9,13 @@ const (
 	// MaxBlockReferences is how many references a block has at most. The ops of a frame, of which
 	// there are less than 1,024, never have more.
 	MaxBlockReferences = 1 << 19
-	// MaxPaths is how many paths a log has at most.
-	MaxPaths = 1 << 16
+	// MaxSources is how many sources a log has at most.
+	MaxSources = 1 << 16
 )
 
 // Reference is one reference of an event: a DID or AT URI that its record's value is.
 type Reference struct {
-	Path      uint32 // the number of its source among the log's paths, from 1 on
+	Source    uint32 // the number of its source among the log's sources, from 1 on
 	Subject   uint64 // UID of the DID or AT URI
 	Authority uint64 // UID of the DID in it: of a DID the same; 0: it has none
 	Had       bool   // the record had it before the event; else it has it since
@@ -27,13 +27,13 @@ type Subject struct{ UID, Authority uint64 }
 // ReferenceEntry is a reference as an index has it.
 type ReferenceEntry struct {
 	Subject uint32 // index into References.Subjects
-	Path    uint16 // index into References.Paths
+	Source  uint16 // index into References.Sources
 	Had     bool
 }
 
 // References are the references of a block's events. It is immutable, and nil if there are none.
 type References struct {
-	Paths    []uint32  // distinct numbers, as they come
+	Sources  []uint32  // distinct numbers, as they come
 	Subjects []Subject // distinct, as they come
 
 	entries  []ReferenceEntry // of all events, in order
@@ -71,7 +71,7 @@ func (r *References) Entries(i int) []ReferenceEntry {
 // At returns what an entry stands for.
 func (r *References) At(e ReferenceEntry) Reference {
 	s := r.Subjects[e.Subject]
-	return Reference{Path: r.Paths[e.Path], Subject: s.UID, Authority: s.Authority, Had: e.Had}
+	return Reference{Source: r.Sources[e.Source], Subject: s.UID, Authority: s.Authority, Had: e.Had}
 }
 
 // Repeated says whether event i is an operation that came again and changed nothing.
@@ -84,7 +84,7 @@ func (r *References) Memory() int64 {
 	if r == nil {
 		return 0
 	}
-	return int64(128 + 4*len(r.Paths) + 16*len(r.Subjects) + 8*len(r.entries) + 4*len(r.ends) + 8*len(r.repeated))
+	return int64(128 + 4*len(r.Sources) + 16*len(r.Subjects) + 8*len(r.entries) + 4*len(r.ends) + 8*len(r.repeated))
 }
 
 // maxKeptReferences bounds the tables of a builder that is used again.
@@ -97,17 +97,17 @@ type ReferencesBuilder struct {
 	some   bool // there was that event
 
 	subjects map[Subject]uint32
-	paths    map[uint32]uint16
+	sources  map[uint32]uint16
 }
 
 // reset makes the builder ready for another block.
 func (b *ReferencesBuilder) reset() {
 	b.refs, b.before, b.some = References{}, 0, false
-	if len(b.subjects) > maxKeptReferences || len(b.paths) > maxKeptReferences {
-		b.subjects, b.paths = nil, nil
+	if len(b.subjects) > maxKeptReferences || len(b.sources) > maxKeptReferences {
+		b.subjects, b.sources = nil, nil
 	}
 	clear(b.subjects)
-	clear(b.paths)
+	clear(b.sources)
 }
 
 // Add takes in the references of the next event, and whether it is repeated. It keeps nothing of
@@ -129,10 +129,10 @@ func (b *ReferencesBuilder) Add(refs []Reference, repeated bool) error {
 		return fmt.Errorf("more than %d references", MaxBlockReferences)
 	}
 	for _, ref := range refs {
-		if ref.Path == 0 || ref.Path > MaxPaths || ref.Subject == 0 {
-			return fmt.Errorf("event %d has a reference with path %d, subject %d", n, ref.Path, ref.Subject)
+		if ref.Source == 0 || ref.Source > MaxSources || ref.Subject == 0 {
+			return fmt.Errorf("event %d has a reference with source %d, subject %d", n, ref.Source, ref.Subject)
 		}
-		r.entries = append(r.entries, ReferenceEntry{b.subject(Subject{ref.Subject, ref.Authority}), b.path(ref.Path), ref.Had})
+		r.entries = append(r.entries, ReferenceEntry{b.subject(Subject{ref.Subject, ref.Authority}), b.source(ref.Source), ref.Had})
 	}
 	r.ends = append(r.ends, uint32(len(r.entries)))
 	if repeated {
@@ -149,7 +149,7 @@ func (b *ReferencesBuilder) begin() {
 	b.some = true
 	b.refs.ends = make([]uint32, b.before, b.before+64)
 	if b.subjects == nil {
-		b.subjects, b.paths = make(map[Subject]uint32), make(map[uint32]uint16)
+		b.subjects, b.sources = make(map[Subject]uint32), make(map[uint32]uint16)
 	}
 }
 
@@ -164,13 +164,13 @@ func (b *ReferencesBuilder) subject(s Subject) uint32 {
 	return i
 }
 
-// path returns the index of a path: of MaxPaths at most.
-func (b *ReferencesBuilder) path(number uint32) uint16 {
-	i, ok := b.paths[number]
+// source returns the index of a source: of MaxSources at most.
+func (b *ReferencesBuilder) source(number uint32) uint16 {
+	i, ok := b.sources[number]
 	if !ok {
-		i = uint16(len(b.refs.Paths))
-		b.refs.Paths = append(b.refs.Paths, number)
-		b.paths[number] = i
+		i = uint16(len(b.refs.Sources))
+		b.refs.Sources = append(b.refs.Sources, number)
+		b.sources[number] = i
 	}
 	return i
 }

@@ -31,7 +31,7 @@ func randomReferences(rng *rand.Rand) (refs []Reference, repeated bool) {
 	}
 	for range n {
 		author := testUID(uint64(rng.IntN(9)), uint64(1+rng.IntN(50)))
-		ref := Reference{Path: uint32(1 + rng.IntN(12)), Subject: author, Authority: author, Had: rng.IntN(4) == 0}
+		ref := Reference{Source: uint32(1 + rng.IntN(12)), Subject: author, Authority: author, Had: rng.IntN(4) == 0}
 		switch rng.IntN(6) {
 		case 0:
 		case 1:
@@ -107,10 +107,10 @@ func TestReferencesRoundTrip(t *testing.T) {
 
 // TestReferencesLimits: what cannot be stored is refused, before anything of it is kept.
 func TestReferencesLimits(t *testing.T) {
-	one := Reference{Path: 1, Subject: 1}
+	one := Reference{Source: 1, Subject: 1}
 	many := slices.Repeat([]Reference{one}, MaxEventReferences)
 	for name, refs := range map[string][]Reference{
-		"no path": {{Subject: 1}}, "a path that no log has": {{Path: MaxPaths + 1, Subject: 1}}, "no subject": {{Path: 1}}, "too many": append(many, one),
+		"no path": {{Subject: 1}}, "a path that no log has": {{Source: MaxSources + 1, Subject: 1}}, "no subject": {{Source: 1}}, "too many": append(many, one),
 	} {
 		var b ReferencesBuilder
 		if b.Add(refs, false) == nil {
@@ -147,16 +147,16 @@ func likes(rng *rand.Rand, n, sequences int) (events [][]Reference) {
 				ref.Authority = testUID(rng.Uint64N(uint64(sequences)), rng.Uint64N(1<<34/uint64(sequences)))
 			}
 		}
-		ref.Path = 1
+		ref.Source = 1
 		refs := []Reference{ref}
 		switch rng.IntN(20) {
 		case 0, 1: // a follow
-			ref.Path, ref.Subject = 2, ref.Authority
+			ref.Source, ref.Subject = 2, ref.Authority
 			refs = []Reference{ref}
 		case 2, 3, 4: // a reply
-			ref.Path = 3
+			ref.Source = 3
 			refs = append(refs, ref)
-			refs[0].Path = 4
+			refs[0].Source = 4
 		}
 		events = append(events, refs)
 	}

@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// columnPaths is the column of the numbers of a block's paths.
-const columnPaths byte = 48
+// columnSources is the column of the numbers of a block's sources.
+const columnSources byte = 48
 
 // What a subject's authority is coded as; larger numbers: one of the authorities so far, counted
 // from the newest.
@@ -20,10 +20,10 @@ const (
 // AppendReferences appends the encoded references, which are not nil, without trailer.
 func AppendReferences(dst []byte, r *References) []byte {
 	authorities, codes := codeAuthorities(r.Subjects)
-	for _, n := range []int{len(r.ends), len(r.entries), len(r.Paths), len(r.Subjects), len(authorities)} {
+	for _, n := range []int{len(r.ends), len(r.entries), len(r.Sources), len(r.Subjects), len(authorities)} {
 		dst = binary.LittleEndian.AppendUint32(dst, uint32(n))
 	}
-	dst = appendColumn(dst, columnPaths, false, r.Paths)
+	dst = appendColumn(dst, columnSources, false, r.Sources)
 	uids := make([]uint64, len(r.Subjects))
 	for i, s := range r.Subjects {
 		uids[i] = s.UID
@@ -42,7 +42,7 @@ func AppendReferences(dst []byte, r *References) []byte {
 		}
 		dst = binary.AppendUvarint(dst, head)
 		for _, e := range entries {
-			code := uint64(e.Path) << 2
+			code := uint64(e.Source) << 2
 			if e.Had {
 				code |= 2
 			}
@@ -85,25 +85,25 @@ func maxReferencesLen(r *References) int {
 	if r == nil {
 		return 0
 	}
-	return 128 + TrailerBytes + 2*(2+2*maxPackedPrefixes) + 4*len(r.Paths) + (8+8+3)*len(r.Subjects) + 2*len(r.ends) + (3+3)*len(r.entries)
+	return 128 + TrailerBytes + 2*(2+2*maxPackedPrefixes) + 4*len(r.Sources) + (8+8+3)*len(r.Subjects) + 2*len(r.ends) + (3+3)*len(r.entries)
 }
 
 // DecodeReferences decodes what AppendReferences appended, of a block of so many events. It keeps
 // nothing of b. No bytes make it, or a user of what it returns, panic.
 func DecodeReferences(b []byte, events int) (*References, error) {
 	d := &decoder{b: b}
-	n, entries, paths, subjects, authorities := int(d.uint32()), int(d.uint32()), int(d.uint32()), int(d.uint32()), int(d.uint32())
+	n, entries, sources, subjects, authorities := int(d.uint32()), int(d.uint32()), int(d.uint32()), int(d.uint32()), int(d.uint32())
 	switch {
 	case d.err != nil:
 		return nil, d.err
 	case n != events:
 		return nil, fmt.Errorf("it is of %d events, not %d", n, events)
-	case entries > MaxBlockReferences || paths > min(MaxPaths, entries) || subjects > entries || authorities > subjects || entries+n > len(d.b):
-		return nil, fmt.Errorf("it has %d references, %d paths, %d subjects, %d authorities in %d bytes", entries, paths, subjects, authorities, len(b))
+	case entries > MaxBlockReferences || sources > min(MaxSources, entries) || subjects > entries || authorities > subjects || entries+n > len(d.b):
+		return nil, fmt.Errorf("it has %d references, %d sources, %d subjects, %d authorities in %d bytes", entries, sources, subjects, authorities, len(b))
 	}
-	r := &References{Paths: make([]uint32, paths), Subjects: make([]Subject, subjects),
+	r := &References{Sources: make([]uint32, sources), Subjects: make([]Subject, subjects),
 		entries: make([]ReferenceEntry, 0, entries), ends: make([]uint32, n)}
-	decodeNext(d, columnPaths, r.Paths)
+	decodeNext(d, columnSources, r.Sources)
 	uids := make([]uint64, subjects+authorities)
 	d.packed(uids[:subjects])
 	d.packed(uids[subjects:])
@@ -115,9 +115,9 @@ func DecodeReferences(b []byte, events int) (*References, error) {
 	if d.err == nil && (next != subjects || len(r.entries) != entries) {
 		d.fail(fmt.Errorf("it uses %d of %d subjects in %d of %d references", next, subjects, len(r.entries), entries))
 	}
-	for _, p := range r.Paths {
+	for _, p := range r.Sources {
 		if p == 0 {
-			d.fail(fmt.Errorf("it has a path without a number"))
+			d.fail(fmt.Errorf("it has a source without a number"))
 		}
 	}
 	if err := d.end(); err != nil {
@@ -170,7 +170,7 @@ func (d *decoder) entries(r *References, i, next int) int {
 	}
 	for range n {
 		code := d.uvarint()
-		e := ReferenceEntry{Subject: uint32(next), Path: uint16(code >> 2), Had: code&2 != 0}
+		e := ReferenceEntry{Subject: uint32(next), Source: uint16(code >> 2), Had: code&2 != 0}
 		if code&1 == 0 {
 			back := d.uvarint()
 			if back >= uint64(next) {
@@ -181,8 +181,8 @@ func (d *decoder) entries(r *References, i, next int) int {
 		} else {
 			next++
 		}
-		if code>>2 >= uint64(len(r.Paths)) || next > len(r.Subjects) {
-			d.fail(fmt.Errorf("event %d has path %d of %d, subject %d of %d", i, code>>2, len(r.Paths), e.Subject, len(r.Subjects)))
+		if code>>2 >= uint64(len(r.Sources)) || next > len(r.Subjects) {
+			d.fail(fmt.Errorf("event %d has source %d of %d, subject %d of %d", i, code>>2, len(r.Sources), e.Subject, len(r.Subjects)))
 			return next
 		}
 		r.entries = append(r.entries, e)

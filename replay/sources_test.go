@@ -15,22 +15,22 @@ import (
 	"millrace/replay/internal/format"
 )
 
-// TestPaths: a source has one number for ever, whoever asks first; one that is in no block may be
+// TestSources: a source has one number for ever, whoever asks first; one that is in no block may be
 // forgotten in a crash, one that is in a block never is.
-func TestPaths(t *testing.T) {
+func TestSources(t *testing.T) {
 	fs := vfs.NewCrashableMem()
 	cfg := testConfig(t, fs, newTestClock())
 	l := mustOpen(t, cfg)
 	var wg sync.WaitGroup
 	got := make([]uint32, 8)
 	for i := range got {
-		wg.Go(func() { got[i], _ = l.PathNumber([]byte("a.b.c:x")) })
+		wg.Go(func() { got[i], _ = l.SourceNumber([]byte("a.b.c:x")) })
 	}
 	wg.Wait()
 	if slices.ContainsFunc(got, func(n uint32) bool { return n != 1 }) {
 		t.Fatalf("one source has numbers %v", got)
 	}
-	if n, ok := l.FindPath("a.b.c:y"); ok {
+	if n, ok := l.FindSource("a.b.c:y"); ok {
 		t.Errorf("a source that nobody gave has number %d", n)
 	}
 	block := func(l *Log, i int64) *Block {
@@ -38,27 +38,27 @@ func TestPaths(t *testing.T) {
 		return testBlock{epoch: 1, firstSeq: i, lastSeq: i, events: []testEvent{e}}.seal(t, l) // has path 1 of the tests
 	}
 	first := block(l, 1)
-	l.PathNumber([]byte("a.b.c:second")) // after the block was sealed, before it is appended
+	l.SourceNumber([]byte("a.b.c:second")) // after the block was sealed, before it is appended
 	if err := l.Append(first); err != nil {
 		t.Fatal(err)
 	}
-	if n, _ := l.PathNumber([]byte("a.b.c:third")); n != 4 {
+	if n, _ := l.SourceNumber([]byte("a.b.c:third")); n != 4 {
 		t.Errorf("the fourth source has number %d", n)
 	}
 	cfg.FS = fs.CrashClone(vfs.CrashCloneCfg{})
 	again := mustOpen(t, cfg)
 	for n, source := range []string{"", "a.b.c:x", testSource(testCollections[0], 1), "a.b.c:second"} {
-		if got, ok := again.PathSource(uint32(n)); got != source || ok != (n > 0) {
+		if got, ok := again.SourceOf(uint32(n)); got != source || ok != (n > 0) {
 			t.Errorf("after a crash path %d is %q, %t; not %q", n, got, ok, source)
 		}
-		if got, ok := again.FindPath(source); ok != (n > 0) || ok && int(got) != n {
+		if got, ok := again.FindSource(source); ok != (n > 0) || ok && int(got) != n {
 			t.Errorf("after a crash %q has number %d, %t; not %d", source, got, ok, n)
 		}
 	}
-	if source, ok := again.PathSource(4); ok {
+	if source, ok := again.SourceOf(4); ok {
 		t.Errorf("after a crash path 4 is %q, which no block had", source)
 	}
-	if n, _ := again.PathNumber([]byte("a.b.c:other")); n != 4 {
+	if n, _ := again.SourceNumber([]byte("a.b.c:other")); n != 4 {
 		t.Errorf("the next source has number %d", n)
 	}
 	if err := again.Append(block(again, 2)); err != nil {
@@ -67,25 +67,25 @@ func TestPaths(t *testing.T) {
 	_ = again.Close()
 	ro := readOnly(t, cfg.Dir, cfg.FS)
 	last := mustOpen(t, ro)
-	if n, ok := last.PathNumber([]byte("a.b.c:other")); n != 4 || !ok {
+	if n, ok := last.SourceNumber([]byte("a.b.c:other")); n != 4 || !ok {
 		t.Errorf("to a reader it has number %d, %t", n, ok)
 	}
-	if n, ok := last.PathNumber([]byte("a.b.c:new")); ok {
+	if n, ok := last.SourceNumber([]byte("a.b.c:new")); ok {
 		t.Errorf("a reader gives a source number %d", n)
 	}
 }
 
-// TestNumberPaths: sources get numbers behind those that are there, once, and nothing else of the
+// TestNumberSources: sources get numbers behind those that are there, once, and nothing else of the
 // log changes; beside an open log none do.
-func TestNumberPaths(t *testing.T) {
+func TestNumberSources(t *testing.T) {
 	clock := newTestClock()
 	cfg := testConfig(t, vfs.NewMem(), clock)
 	cfg.UIDStore = ""
 	a := tenBlocks(t, cfg, clock)
-	first, _ := a.l.PathNumber([]byte("a.b.c:first"))
+	first, _ := a.l.SourceNumber([]byte("a.b.c:first"))
 	sources := []string{"a.b.c:second", "a.b.c:first", "a.b.c:third", strings.Repeat("x", MaxSourceBytes+1), "a.b.c:second"}
 	ro := readOnly(t, cfg.Dir, cfg.FS)
-	if err := NumberPaths(ro, sources); !errors.Is(err, ErrInUse) {
+	if err := NumberSources(ro, sources); !errors.Is(err, ErrInUse) {
 		t.Errorf("beside an open log: %v", err)
 	}
 	a.append(a.block(1, 11, 11, format.Place{Seq: 11}))
@@ -94,7 +94,7 @@ func TestNumberPaths(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := NumberPaths(ro, sources); err != nil {
+		if err := NumberSources(ro, sources); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -104,21 +104,21 @@ func TestNumberPaths(t *testing.T) {
 		t.Errorf("the log is at %+v, was at %+v; its range: -want +got\n%s", l.Progress(), at, diff)
 	}
 	for i, source := range []string{"a.b.c:first", "a.b.c:second", "a.b.c:third"} {
-		if n, ok := l.FindPath(source); !ok || n != first+uint32(i) {
+		if n, ok := l.FindSource(source); !ok || n != first+uint32(i) {
 			t.Errorf("%s has number %d, %t; the first has %d", source, n, ok, first)
 		}
 	}
-	if n, _ := l.PathNumber([]byte("a.b.c:last")); n != first+3 {
+	if n, _ := l.SourceNumber([]byte("a.b.c:last")); n != first+3 {
 		t.Errorf("the next has number %d", n)
 	}
-	if err := NumberPaths(readOnly(t, "none", vfs.NewMem()), sources); !errors.Is(err, ErrNoLog) {
+	if err := NumberSources(readOnly(t, "none", vfs.NewMem()), sources); !errors.Is(err, ErrNoLog) {
 		t.Errorf("without a log: %v", err)
 	}
 }
 
-// TestPathLimits: what would be too much is refused; numbers that were given stay.
-func TestPathLimits(t *testing.T) {
-	table := newPathTable()
+// TestSourceLimits: what would be too much is refused; numbers that were given stay.
+func TestSourceLimits(t *testing.T) {
+	table := newSourceTable()
 	refused := func(what string, source []byte) {
 		t.Helper()
 		if n, ok := table.number(source, false); ok {
@@ -127,7 +127,7 @@ func TestPathLimits(t *testing.T) {
 	}
 	refused("no source", nil)
 	refused("a long source", make([]byte, MaxSourceBytes+1))
-	for i := range format.MaxPaths {
+	for i := range format.MaxSources {
 		if n, ok := table.number(fmt.Appendf(nil, "a.b.c:%d", i), false); !ok || int(n) != i+1 {
 			t.Fatalf("source %d has number %d, %t", i, n, ok)
 		}
@@ -137,9 +137,9 @@ func TestPathLimits(t *testing.T) {
 		t.Errorf("one that was there has number %d, %t", n, ok)
 	}
 
-	table = newPathTable()
+	table = newSourceTable()
 	long := strings.Repeat("x", MaxSourceBytes-8)
-	for i := range maxPathBytes / MaxSourceBytes {
+	for i := range maxSourceTableBytes / MaxSourceBytes {
 		if _, ok := table.number(fmt.Appendf(nil, "%08d%s", i, long), false); !ok {
 			t.Fatalf("long source %d has no number", i)
 		}
@@ -147,21 +147,21 @@ func TestPathLimits(t *testing.T) {
 	refused("a source beyond all bytes", []byte(long))
 }
 
-// TestBrokenPaths: a log does not open without one of its paths.
-func TestBrokenPaths(t *testing.T) {
+// TestBrokenSources: a log does not open without one of its sources.
+func TestBrokenSources(t *testing.T) {
 	for _, how := range []string{"flip", "cut", "delete"} {
 		cfg := testConfig(t, vfs.NewMem(), newTestClock())
 		l := mustOpen(t, cfg)
 		for i := range 3 {
-			l.PathNumber([]byte(testSource("a.b.c", uint32(i))))
+			l.SourceNumber([]byte(testSource("a.b.c", uint32(i))))
 		}
 		if err := l.Append(testBlock{epoch: 1, firstSeq: 1, lastSeq: 1}.seal(t, l)); err != nil {
 			t.Fatal(err)
 		}
 		_ = l.Close()
-		damage(t, cfg, format.RangePath, how)
+		damage(t, cfg, format.RangeSource, how)
 		_, err := Open(cfg)
-		if c := (*CorruptionError)(nil); !errors.As(err, &c) || c.Part != "path" {
+		if c := (*CorruptionError)(nil); !errors.As(err, &c) || c.Part != "source" {
 			t.Errorf("%s: %v", how, err)
 		}
 	}
@@ -174,7 +174,7 @@ func TestSourceNumbers(t *testing.T) {
 	if got := fmt.Sprint(slices.Sorted(maps.Keys(f.collections))); got != "[a.b.c d.e.f]" {
 		t.Errorf("collections %s", got)
 	}
-	table := newPathTable()
+	table := newSourceTable()
 	for i, source := range []string{"a.b.c:x", "a.b.c:y", "d.e.f:x", "d.e.f:y"} {
 		table.number([]byte(source), false)
 		want := [][]uint32{{1}, {1}, {1, 3}, {1, 3}}[i]
@@ -182,7 +182,7 @@ func TestSourceNumbers(t *testing.T) {
 			t.Errorf("with %s the numbers are %v, want %v", source, got, want)
 		}
 	}
-	if got := f.numbersFor(newPathTable()); len(got) != 0 {
+	if got := f.numbersFor(newSourceTable()); len(got) != 0 {
 		t.Errorf("of an empty log the numbers are %v", got)
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// source is the real material that events are composed of: one side of the split by author.
-type source struct {
+// corpus is the real material that events are composed of: one side of the split by author.
+type corpus struct {
 	posts  []post
 	others []post // profiles, lists, generators: whatever else there are real records of
 	refs   []ref
@@ -54,9 +54,9 @@ func heldOut(did string) bool {
 }
 
 // load reads the corpus and splits it by author.
-func load(dir string) (train, held *source, err error) {
-	train, held = &source{}, &source{}
-	side := func(did string) *source {
+func load(dir string) (train, held *corpus, err error) {
+	train, held = &corpus{}, &corpus{}
+	side := func(did string) *corpus {
 		if heldOut(did) {
 			return held
 		}
