@@ -79,3 +79,19 @@ func TestCommentColumns(t *testing.T) {
 		}
 	})
 }
+
+// maxDocsWords is how many words docs may have, so that a stranger reads them in one evening.
+const maxDocsWords = 14_000
+
+// TestDocsLength counts the words as wc does. Who writes more shortens elsewhere.
+func TestDocsLength(t *testing.T) {
+	words := 0
+	for _, d := range readDocs(t) {
+		if strings.HasPrefix(d.name, "docs/") && filepath.Ext(d.name) == ".md" {
+			words += len(strings.Fields(d.text))
+		}
+	}
+	if words > maxDocsWords {
+		t.Errorf("docs have %d words, %d are allowed: say each fact once", words, maxDocsWords)
+	}
+}
