@@ -2,8 +2,8 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -21,64 +21,60 @@ type bareResources struct {
 
 const (
 	bareWriteBytes = 64 << 10
-	bareTime       = 2 * time.Second
+	bareBytes      = 4 << 30
 	bareSyncs      = 500
 )
 
 // measureBare measures them; the file is made in dir.
 func measureBare(ctx context.Context, dir string) (b bareResources, err error) {
-	if b.socket, err = carried(ctx, bareTime); err != nil {
+	frame := append([]byte{0x82, 126, 0xff, 0xfc}, make([]byte, bareWriteBytes-4)...)
+	got, err := bareSocket(ctx, frame, bareBytes)
+	if err != nil {
 		return b, fmt.Errorf("bare socket: %w", err)
 	}
+	b.socket = float64(got.bytes) / got.took.Seconds()
 	if b.sync, err = syncTime(dir, bareSyncs); err != nil {
 		return b, fmt.Errorf("bare sync: %w", err)
 	}
 	return b, nil
 }
 
-// carried is how many bytes a second pass from a writer on one end of a loopback connection and
-// reads on the other.
-func carried(ctx context.Context, d time.Duration) (float64, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+// bareSocket sends so many bytes of a subscription's own frames through a loopback connection, 64
+// KiB a write, to the very client that reads the subscription, so that the two differ in the server
+// alone.
+func bareSocket(ctx context.Context, frames []byte, size int64) (streamed, error) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		return 0, err
+		return streamed{}, err
 	}
-	defer listener.Close()
-	var read int64
-	g, ctx := errgroup.WithContext(ctx)
+	defer ln.Close()
+	var sender errgroup.Group
+	sender.Go(func() error {
+		conn, err := ln.Accept()
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		for left, at := size, 0; left > 0 && err == nil; {
+			n := int(min(bareWriteBytes, left, int64(len(frames)-at)))
+			_, err = conn.Write(frames[at : at+n])
+			left -= int64(n)
+			at = (at + n) % len(frames)
+		}
+		return err
+	})
+	conn, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		return streamed{}, err
+	}
+	c := &client{conn: conn, stop: context.AfterFunc(ctx, func() { conn.Close() }), buf: make([]byte, clientBuffer)}
 	begun := time.Now()
-	g.Go(func() error {
-		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", listener.Addr().String())
-		if err != nil {
-			return err
-		}
-		defer conn.Close()
-		for buf := make([]byte, bareWriteBytes); time.Since(begun) < d; {
-			if _, err := conn.Write(buf); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	g.Go(func() error {
-		conn, err := listener.Accept()
-		if err != nil {
-			return err
-		}
-		defer conn.Close()
-		for buf := make([]byte, clientBuffer); ; {
-			n, err := conn.Read(buf)
-			read += int64(n)
-			if err == io.EOF { //nolint:errorlint // sockets do not wrap it
-				return nil
-			}
-			if err != nil {
-				return err
-			}
-		}
-	})
-	err = g.Wait()
-	return float64(read) / time.Since(begun).Seconds(), err
+	for err == nil {
+		_, _, err = c.more() // until the end of the file
+	}
+	c.close()
+	got := streamed{c.events, c.bytes, time.Since(begun)}
+	return got, errors.Join(sender.Wait(), context.Cause(ctx))
 }
 
 // syncTime is the median of n syncs.

@@ -1,12 +1,12 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -16,17 +16,16 @@ import (
 // relay writes it into a pipe: at full speed a file would take the disk that is to be measured. One
 // goroutine calls next.
 type truth struct {
-	name   string
-	chunks chan []byte // whole lines
-	rest   []byte      // of the chunk at hand
-	err    error       // after chunks is closed
+	name  string
+	lines chan []byte
+	err   error // after lines is closed
 
 	running sync.WaitGroup // read and discard
 }
 
 const (
-	truthChunkBytes = 1 << 20
-	maxTruthChunks  = 512 // how far the relay may be ahead of the subscriber
+	truthPipeBytes = 1 << 20
+	maxTruthLines  = 1 << 18 // how far the relay may be ahead of the subscriber
 )
 
 // newTruth makes the pipe, which the relay must open for writing.
@@ -34,69 +33,53 @@ func newTruth(name string) (*truth, error) {
 	if err := makePipe(name); err != nil {
 		return nil, fmt.Errorf("make the pipe of the truth: %w", err)
 	}
-	t := &truth{name: name, chunks: make(chan []byte, maxTruthChunks)}
-	t.running.Go(t.read)
+	t := &truth{name: name, lines: make(chan []byte, maxTruthLines)}
+	t.running.Go(func() {
+		defer close(t.lines)
+		t.err = t.read()
+	})
 	return t, nil
 }
 
-// read cuts what comes into chunks of whole lines.
-func (t *truth) read() {
-	defer close(t.chunks)
+func (t *truth) read() error {
 	f, err := os.Open(t.name)
 	if err != nil {
-		t.err = err
-		return
+		return err
 	}
 	defer f.Close()
-	if err := growPipe(f, truthChunkBytes); err != nil {
-		t.err = fmt.Errorf("grow the pipe: %w", err)
-		return
+	if err := growPipe(f, truthPipeBytes); err != nil {
+		return fmt.Errorf("grow the pipe: %w", err)
 	}
-	chunk := make([]byte, 0, truthChunkBytes)
-	for {
-		n, err := f.Read(chunk[len(chunk):cap(chunk)])
-		chunk = chunk[:len(chunk)+n]
+	for r := bufio.NewReaderSize(f, truthPipeBytes); ; {
+		line, err := r.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
 		if err != nil {
-			if !errors.Is(err, io.EOF) {
-				t.err = err
-			}
-			return
+			return err
 		}
-		if end := bytes.LastIndexByte(chunk, '\n') + 1; end > 0 {
-			t.chunks <- bytes.Clone(chunk[:end])
-			chunk = chunk[:copy(chunk, chunk[end:])]
-		}
-		if len(chunk) == cap(chunk) {
-			chunk = slices.Grow(chunk, cap(chunk))
-		}
+		t.lines <- line
 	}
 }
 
 // next returns the next event that there must be, with "time_us":0. It waits for it.
 func (t *truth) next() ([]byte, error) {
-	for len(t.rest) == 0 {
-		chunk, ok := <-t.chunks
-		if !ok {
-			return nil, errors.Join(errors.New("the relay has made no such event"), t.err)
-		}
-		t.rest = chunk
+	line, ok := <-t.lines
+	if !ok {
+		return nil, errors.Join(errors.New("the relay has made no such event"), t.err)
 	}
-	const event = `,"event":`
-	end := bytes.IndexByte(t.rest, '\n')
-	at := bytes.Index(t.rest[:end], []byte(event))
-	if at < 0 {
-		return nil, fmt.Errorf("not a line of truth: %.200q", t.rest[:end])
+	_, event, ok := bytes.Cut(line, []byte(`,"event":`))
+	if !ok {
+		return nil, fmt.Errorf("not a line of truth: %.200q", line)
 	}
-	line := t.rest[at+len(event) : end-1]
-	t.rest = t.rest[end+1:]
-	return line, nil
+	return event[:len(event)-len("}\n")], nil
 }
 
 // discard forgets what comes from now on, until the relay ends: else the relay waits for room in
 // the pipe.
 func (t *truth) discard() {
 	t.running.Go(func() {
-		for range t.chunks { //nolint:revive // there is nothing to do with them
+		for range t.lines { //nolint:revive // there is nothing to do with them
 		}
 	})
 }

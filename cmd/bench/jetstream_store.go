@@ -110,13 +110,8 @@ func (e *jetstreamEvent) parseKey(key []byte) error {
 	return nil
 }
 
-// Flush writes both memtables out, so that DiskBytes and Metrics count everything.
+// Flush writes both memtables out, so that tables hold everything.
 func (s *jetstreamStore) Flush() error { return errors.Join(s.plain.Flush(), s.compressed.Flush()) }
-
-// Metrics returns those of the plain and of the compressed store.
-func (s *jetstreamStore) Metrics() (plain, compressed *pebble.Metrics) {
-	return s.plain.Metrics(), s.compressed.Metrics()
-}
 
 // Close closes both stores. It is safe twice.
 func (s *jetstreamStore) Close() error {

@@ -11,8 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
-
 	"millrace/replay"
 )
 
@@ -85,6 +83,9 @@ func (f *replayFlags) parse(args []string) error {
 	if f.repeat < 1 || f.cold < 1 || f.readers < 1 || f.liveRate < 1 || f.live <= 0 {
 		return errors.New("a number is below 1")
 	}
+	if f.events < 1000 || f.baselineEvents < 100 || f.baselineEvents > f.events {
+		return fmt.Errorf("a log of %d events, %d of them for the baseline: too few, or more than there are", f.events, f.baselineEvents)
+	}
 	return checkParts(fs, f.only, parts...)
 }
 
@@ -105,10 +106,7 @@ func runReplay(ctx context.Context, args []string, out io.Writer) (err error) {
 	if err := b.parse(args); err != nil {
 		return err
 	}
-	params, err := newReplayParams(b.events, b.baselineEvents, b.seed)
-	if err != nil {
-		return err
-	}
+	params := replayParams{replayGenerator, replay.FormatVersion, b.seed, b.events, b.baselineEvents}
 	if err := os.MkdirAll(filepath.Join(b.dir, "bin"), 0o755); err != nil {
 		return err
 	}
@@ -173,7 +171,7 @@ func (b *replayBench) copyLog(data string) error {
 		return err
 	}
 	defer dicts.Close()
-	_, err = replay.CheckpointClosed(replay.Config{Dir: filepath.Join(b.dir, logDirectory), Dictionaries: dicts, FS: vfs.Default}, filepath.Join(data, "log"))
+	_, err = replay.CheckpointClosed(replay.Config{Dir: filepath.Join(b.dir, logDirectory), Dictionaries: dicts}, filepath.Join(data, "log"))
 	return err
 }
 

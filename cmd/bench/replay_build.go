@@ -11,8 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2"
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/klauspost/compress/zstd"
 
 	"millrace/consume"
@@ -33,7 +31,6 @@ type replayBuilder struct {
 	m          *replayManifest
 	dir        string
 	log        *replay.Log
-	files      *countingFS
 	baseline   *jetstreamStore
 	encoder    *zstd.Encoder
 	planter    framePlanter
@@ -68,7 +65,7 @@ func buildReplayLog(ctx context.Context, relaysim, dir string, p replayParams, s
 	b := &replayBuilder{
 		m: &replayManifest{Params: p, Kinds: map[string]int64{}, Collections: map[string]int64{}, Lists: map[int]replayDIDs{},
 			Baseline: replayBaselinePart{Collections: map[string]int64{}}},
-		dir: dir, files: &countingFS{FS: vfs.Default}, said: said, planter: framePlanter{frames: int(p.Events) * 4 / 5},
+		dir: dir, said: said, planter: framePlanter{frames: int(p.Events) * 4 / 5},
 		nextUS: begun.UnixMicro() - p.Events*eventStepUS,
 		dids:   map[string]*buildDID{}, uris: make([]uint64, 1<<14), rng: rand.New(rand.NewPCG(p.Seed, 11)),
 	}
@@ -97,7 +94,7 @@ func (b *replayBuilder) build(ctx context.Context, relaysim string) (err error) 
 		return err
 	}
 	defer b.encoder.Close()
-	if b.log, err = openReplayLog(filepath.Join(b.dir, logDirectory), dicts, b.files); err != nil {
+	if b.log, err = openReplayLog(filepath.Join(b.dir, logDirectory), dicts); err != nil {
 		return err
 	}
 	if b.baseline, err = openJetstreamStore(filepath.Join(b.dir, baseline)); err != nil {
@@ -106,8 +103,7 @@ func (b *replayBuilder) build(ctx context.Context, relaysim string) (err error) 
 	err = b.read(ctx, relaysim)
 	held := b.log.Range()
 	b.m.Events, b.m.OldestUS, b.m.NewestUS = held.Events, held.Oldest.TimeUS, held.Newest.TimeUS
-	b.m.Log.Given = held.Bytes
-	return errors.Join(err, b.settleBaseline(), b.settleLog())
+	return errors.Join(err, b.settle())
 }
 
 // newDictionaries has those of millrace serve, with the same one stored.
@@ -120,9 +116,9 @@ func newDictionaries() (*dict.Registry, error) {
 }
 
 // openReplayLog opens a log with the shares of memory that millrace serve gives it by default.
-func openReplayLog(dir string, dicts *dict.Registry, files vfs.FS) (*replay.Log, error) {
+func openReplayLog(dir string, dicts *dict.Registry) (*replay.Log, error) {
 	return replay.Open(replay.Config{Dir: dir, Relay: strings.TrimPrefix(noRelay, "ws://"), Retention: 1e5 * time.Hour, Dictionaries: dicts,
-		TailBytes: 23 << 20, CacheBytes: 23 << 20, PebbleBytes: 46 << 20, FS: files})
+		TailBytes: 23 << 20, CacheBytes: 23 << 20, PebbleBytes: 46 << 20})
 }
 
 // read takes the relay's frames until the log has its events.
@@ -188,7 +184,6 @@ func (b *replayBuilder) block(lastSeq int64) error {
 		compressed := b.encoder.EncodeAll(payload, nil)
 		part.Events++
 		part.Collections[collection]++
-		part.Stored.Given += int64(len(payload) + len(compressed) + 2*(16+2+len(did)+len(collection)))
 		if err := b.baseline.Put(b.batch.Events[i].TimeUS, did, collection, payload, compressed); err != nil {
 			return err
 		}
@@ -221,52 +216,13 @@ func (b *replayBuilder) stamp() {
 	}
 }
 
-// settleBaseline lets the baseline's stores come to rest, and closes them.
-func (b *replayBuilder) settleBaseline() error {
-	s, stored := b.baseline, &b.m.Baseline.Stored
-	err := s.Flush()
-	awaitRest(func() int64 {
-		stored.Written = 0
-		plain, compressed := s.Metrics()
-		for _, m := range []*pebble.Metrics{plain, compressed} {
-			_, written := tableBytes(m)
-			stored.Written += written + m.Compact.InProgressBytes
-		}
-		return stored.Written
-	})
-	if err = errors.Join(err, s.Close()); err != nil {
-		return err
-	}
-	stored.Disk, err = tableBytesIn(filepath.Join(b.dir, baseline))
-	return err
-}
-
-// settleLog closes the log once it has come to rest.
-func (b *replayBuilder) settleLog() error {
-	b.m.Log.Written = awaitRest(b.files.tables.Load)
-	if err := b.log.Close(); err != nil {
-		return err
-	}
-	disk, err := tableBytesIn(filepath.Join(b.dir, logDirectory))
-	b.m.Log.Disk = disk
-	return err
-}
-
-// awaitRest waits until a count of bytes written has not risen for a second, for half a minute at
-// most, and returns it.
-func awaitRest(written func() int64) int64 {
-	last, quiet := written(), 0
-	for range 150 {
-		time.Sleep(200 * time.Millisecond)
-		now := written()
-		if quiet++; now != last {
-			quiet, last = 0, now
-		}
-		if quiet == 5 {
-			break
-		}
-	}
-	return last
+// settle closes both stores once they have come to rest.
+func (b *replayBuilder) settle() error {
+	flushed := b.baseline.Flush()
+	disk, err := awaitRest(filepath.Join(b.dir, logDirectory))
+	base, baseErr := awaitRest(filepath.Join(b.dir, baseline))
+	b.m.Disk, b.m.Baseline.Disk = disk, base
+	return errors.Join(flushed, err, baseErr, b.baseline.Close(), b.log.Close())
 }
 
 // chooseDIDs draws the lists of DIDs to be filtered by.

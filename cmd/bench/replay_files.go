@@ -7,41 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
-
-	"github.com/cockroachdb/pebble/v2/vfs"
+	"time"
 )
-
-// countingFS is the real file system, and counts what is written to tables of Pebble's.
-type countingFS struct {
-	vfs.FS
-	tables atomic.Int64
-}
-
-func (c *countingFS) wrap(name string, f vfs.File, err error) (vfs.File, error) {
-	if err != nil || !isTable(name) {
-		return f, err
-	}
-	return &countingFile{File: f, to: &c.tables}, nil
-}
-
-// Create implements vfs.FS.
-func (c *countingFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
-	f, err := c.FS.Create(name, category)
-	return c.wrap(name, f, err)
-}
-
-type countingFile struct {
-	vfs.File
-	to *atomic.Int64
-}
-
-// Write implements vfs.File.
-func (f *countingFile) Write(p []byte) (int, error) {
-	n, err := f.File.Write(p)
-	f.to.Add(int64(n))
-	return n, err
-}
 
 // tableBytesIn is how much the tables under dir hold. (Write-ahead logs that are kept to be used
 // again say nothing.)
@@ -54,6 +21,22 @@ func tableBytesIn(dir string) (total int64, err error) {
 		return err
 	})
 	return total, err
+}
+
+// awaitRest waits until the tables under dir have not changed their size for a second, for half a
+// minute at most, and returns it.
+func awaitRest(dir string) (bytes int64, err error) {
+	for quiet, round := 0, 0; quiet < 5 && round < 150; round++ {
+		time.Sleep(200 * time.Millisecond)
+		now, err := tableBytesIn(dir)
+		if err != nil {
+			return 0, err
+		}
+		if quiet++; now != bytes {
+			quiet, bytes = 0, now
+		}
+	}
+	return bytes, nil
 }
 
 // isTable says whether a file of Pebble's holds values.

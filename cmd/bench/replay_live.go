@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -102,44 +101,6 @@ func stampIn(payload []byte) int64 {
 // bareSample is how much of a subscription's frames the bare socket sends again and again: more
 // than a core's own caches hold, as events are that nobody has sent before.
 const bareSample = 8 << 20
-
-// bareSocket sends so many bytes of a subscription's own frames through a loopback connection, 64
-// KiB a write, to the very client that reads the subscription, so that the two differ in the server
-// alone.
-func bareSocket(ctx context.Context, frames []byte, size int64) (streamed, error) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return streamed{}, err
-	}
-	defer ln.Close()
-	var sender errgroup.Group
-	sender.Go(func() error {
-		conn, err := ln.Accept()
-		if err != nil {
-			return err
-		}
-		defer conn.Close()
-		for left, at := size, 0; left > 0 && err == nil; {
-			n := int(min(bareWriteBytes, left, int64(len(frames)-at)))
-			_, err = conn.Write(frames[at : at+n])
-			left -= int64(n)
-			at = (at + n) % len(frames)
-		}
-		return err
-	})
-	conn, err := net.Dial("tcp", ln.Addr().String())
-	if err != nil {
-		return streamed{}, err
-	}
-	c := &client{conn: conn, stop: context.AfterFunc(ctx, func() { conn.Close() }), buf: make([]byte, clientBuffer)}
-	begun := time.Now()
-	for err == nil {
-		_, _, err = c.more() // until the end of the file
-	}
-	c.close()
-	got := streamed{c.events, c.bytes, time.Since(begun)}
-	return got, errors.Join(sender.Wait(), context.Cause(ctx))
-}
 
 // bare measures the socket with what a subscription sends.
 func (b *replayBench) bare(ctx context.Context, s *server, query string, like streamed) (streamed, error) {

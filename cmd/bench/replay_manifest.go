@@ -3,12 +3,9 @@ package main
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-
-	"millrace/replay"
 )
 
 // replayParams say what a kept log is made of. Whatever changes what would be made is here, so that
@@ -21,7 +18,7 @@ type replayParams struct {
 	BaselineEvents int64  `json:"baseline_events"`
 }
 
-const replayGenerator = 4
+const replayGenerator = 5
 
 // world is how many frames the relay makes: real commits that are then repeated with fresh
 // envelopes.
@@ -41,7 +38,7 @@ type replayManifest struct {
 	DIDs         int64              `json:"dids"`
 	Lists        map[int]replayDIDs `json:"lists"` // lists of DIDs, by their length
 	Baseline     replayBaselinePart `json:"baseline"`
-	Log          replayStored       `json:"log"`
+	Disk         int64              `json:"disk"` // bytes of tables, once compactions have come to rest
 	BuildSeconds float64            `json:"build_seconds"`
 }
 
@@ -56,14 +53,7 @@ type replayDIDs struct {
 type replayBaselinePart struct {
 	Events      int64            `json:"events"`
 	Collections map[string]int64 `json:"collections"`
-	Stored      replayStored     `json:"stored"`
-}
-
-// replayStored is what a store takes.
-type replayStored struct {
-	Given   int64 `json:"given"`   // bytes of keys and values that it was given
-	Written int64 `json:"written"` // into tables, at full speed, compactions included
-	Disk    int64 `json:"disk"`    // once compactions have come to rest
+	Disk        int64            `json:"disk"`
 }
 
 // What is in the directory of a kept log.
@@ -106,14 +96,6 @@ func removeKept(dir string) error {
 		}
 	}
 	return nil
-}
-
-// params of this version, for a log of so many events.
-func newReplayParams(events, baselineEvents int64, seed uint64) (replayParams, error) {
-	if events < 1000 || baselineEvents < 100 || baselineEvents > events {
-		return replayParams{}, fmt.Errorf("a log of %d events, %d of them for the baseline: too few, or more than there are", events, baselineEvents)
-	}
-	return replayParams{replayGenerator, replay.FormatVersion, seed, events, baselineEvents}, nil
 }
 
 // others is how many events pass any filter of collections.
