@@ -52,7 +52,7 @@ func main() {
 	limit := flag.Duration("timeout", 2*time.Minute, "the time for one test, or for all tests of one package")
 	named := flag.Bool("named", false, "where the named test passes, look for no other test that catches the edit")
 	table := flag.Bool("table", false, "write the table of edits into "+page+", and try none")
-	check := flag.Bool("check", false, "say whether the table is current and the tests exist, and try none")
+	check := flag.Bool("check", false, "say whether all edits apply, the table is current and the tests exist, and try none")
 	flag.Parse()
 	if err := run(options{*part, *limit, *named, *table, *check}, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
@@ -84,7 +84,7 @@ func run(o options, names []string) error {
 		return writeTable(mutants)
 	}
 	if o.check {
-		return checkTable(mutants)
+		return errors.Join(checkAll(mutants), checkTable(mutants))
 	}
 	if err := checkAll(mutants); err != nil {
 		return err
