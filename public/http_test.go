@@ -389,11 +389,11 @@ func TestWireTableNamesRealTests(t *testing.T) {
 }
 
 func TestParseMessages(t *testing.T) {
-	w, err := parseUpdate([]byte(`{"type":"options_update","payload":{"wantedDids":["` + didN(1) + `","` + didN(1) + `"],"wantedDids":["` + didN(2) + `"],"wantedCollections":["a.b.c","a.*","a.b.c"],"maxMessageSizeBytes":7}}`))
+	w, err := parseUpdate([]byte(`{"type":"options_update","payload":{"wantedDids":["` + didN(1) + `","` + didN(1) + `"],"wantedDids":["` + didN(2) + `","` + didN(1) + `"],"wantedCollections":["a.b.c","a.*","a.b.c"],"maxMessageSizeBytes":7}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{didN(2)}, w.dids.members); diff != "" {
+	if diff := cmp.Diff([]string{didN(2), didN(1)}, w.dids.members); diff != "" {
 		t.Error(diff)
 	}
 	if diff := cmp.Diff([]string{"a.b.c", "a.*"}, w.collections.members); diff != "" {
@@ -401,6 +401,9 @@ func TestParseMessages(t *testing.T) {
 	}
 	if w.maxPayload != 7 {
 		t.Errorf("maxPayload %d", w.maxPayload)
+	}
+	if w, err := parseUpdate([]byte(`{"type":"options_update","payload":{"maxMessageSizeBytes":-1}}`)); err != nil || w.maxPayload != 0 {
+		t.Errorf("a negative size: %+v, %v", w, err)
 	}
 }
 

@@ -121,6 +121,7 @@ func TestUIDBatches(t *testing.T) {
 		{`{}`, 200, `{"strings":{},"uids":{}}`},
 		{many(1000), 200, did},
 		{many(1001), 400, "more than 1000"},
+		{strings.TrimSuffix(many(1000), "}") + `,"uids":["1"]}`, 400, "more than 1000"},
 		{`{"strings":["` + lookupDID + `","nothing"]}`, 400, `"nothing" is neither a DID nor an AT URI`},
 		{`{"uids":["1.5"]}`, 400, "no UID"},
 		{`{"uids":[1]}`, 400, "the body is not"},

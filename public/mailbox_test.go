@@ -2,6 +2,7 @@ package public
 
 import (
 	"testing"
+	"time"
 
 	"millrace/public/internal/admission"
 )
@@ -24,5 +25,16 @@ func TestFilterThatIsNeverInForce(t *testing.T) {
 	}
 	if !s.takeFilter() || s.takeFilter() || s.filter.bytes != 200 {
 		t.Error("the last filter is not in force, or twice")
+	}
+}
+
+// TestFirstEndingCounts: what comes after the first ending changes neither it nor its time.
+func TestFirstEndingCounts(t *testing.T) {
+	var m mailbox
+	m.putEnding(ending{reason: endSlow, patience: time.Hour})
+	at := m.firstEnding().at
+	m.putEnding(ending{reason: endClientGone})
+	if e := m.firstEnding(); e.reason != endSlow || e.at != at || m.cut() {
+		t.Errorf("the ending is %+v", e)
 	}
 }

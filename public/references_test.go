@@ -195,10 +195,10 @@ func TestSubjectFilterMemory(t *testing.T) {
 	few = many[:60]
 	c := s.dial("extended=true")
 	for i := range 3 {
-		c.update(`{"wantedSubjects":[` + strings.Join(few[i:], ",") + `]}`)
+		c.update(`{"wantedSubjects":[` + strings.Join(few[i:], ",") + `],"wantedSubjectDids":["did:web:never.test"]}`)
 		s.waitUpdates(i + 1)
 	}
-	if n := s.admission.Stats().Bytes; n < 57*(200+intern.WaitingBytes) || l.waiting() != 58 {
+	if n := s.admission.Stats().Bytes; n < 57*(200+intern.WaitingBytes) || l.waiting() != 59 {
 		t.Errorf("%d bytes are counted while %v strings wait", n, l.waiting())
 	}
 	c.info("live")

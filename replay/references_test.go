@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
@@ -289,6 +290,14 @@ func referencesDamages() []logDamage {
 			"span", lastSpanned, -1, "whether its events have references", false},
 		{"a source of another collection", func(e *editor) {
 			e.set(format.SourceKey(2), format.AppendTrailer([]byte("a.b.c:x"), format.RangeSource, 2))
+		}, "references", 0, 1, "an event of", false},
+		{"a source of a collection with a longer name", func(e *editor) {
+			source, err := format.OpenTrailer(e.get(format.SourceKey(2)), format.RangeSource, 2)
+			if err != nil {
+				e.t.Fatal(err)
+			}
+			longer := bytes.Replace(source, []byte(":"), []byte("x:"), 1)
+			e.set(format.SourceKey(2), format.AppendTrailer(longer, format.RangeSource, 2))
 		}, "references", 0, 1, "an event of", false},
 		{"missing source", func(e *editor) { e.remove(format.SourceKey(2)) }, "source", -1, -1, "missing", true},
 		{"missing last source", func(e *editor) { e.remove(format.SourceKey(4)) }, "references", -1, -1, "it has source 4; the log has 3", false},

@@ -109,4 +109,32 @@ func TestSpansSkip(t *testing.T) {
 			}
 		})
 	}
+	t.Run("a new filter within a span", func(t *testing.T) {
+		r := mustRead(t, l, ReaderConfig{Cursor: TimeCursor(0), MaxChunkBytes: 1, Filter: must(NewFilter(FilterConfig{Collections: []string{"com.example.rare"}, Kinds: commits}))})
+		var c Chunk
+		for c.Events == 0 && !c.Live {
+			if err := r.Next(&c); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if seq := c.Through.Position.Seq; seq > 2250 {
+			t.Fatalf("it has looked up to %d", seq)
+		}
+		r.SetFilter(must(NewFilter(FilterConfig{Kinds: Kinds(translate.KindIdentity)})))
+		events, want := 0, 0
+		for _, e := range all[c.Through.Position.Seq:] {
+			if e.kind == translate.KindIdentity {
+				want++
+			}
+		}
+		for !c.Live {
+			if err := r.Next(&c); err != nil {
+				t.Fatal(err)
+			}
+			events += c.Events
+		}
+		if events != want {
+			t.Errorf("the new filter passes %d events, want %d", events, want)
+		}
+	})
 }

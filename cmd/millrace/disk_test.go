@@ -38,7 +38,9 @@ func TestDiskWatch(t *testing.T) {
 		{540, diskFull, false, 4},
 		{560, diskShort, true, 5},
 		{0, diskFull, false, 6},
-		{5000, diskFine, true, 6},
+		{1050, diskShort, true, 7}, // nor out of the worse one
+		{0, diskFull, false, 8},
+		{5000, diskFine, true, 8},
 	} {
 		free = step.free
 		clock = clock.Add(diskTrimEvery)
@@ -52,8 +54,8 @@ func TestDiskWatch(t *testing.T) {
 	free = 0
 	d.check(t.Context())
 	d.check(t.Context())
-	if free = 5000; trims != 7 {
-		t.Errorf("%d trims, want one within diskTrimEvery", trims-6)
+	if free = 5000; trims != 9 {
+		t.Errorf("%d trims, want one within diskTrimEvery", trims-8)
 	}
 	d.check(t.Context())
 	// A file system that cannot be asked changes nothing.

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -109,11 +110,40 @@ func TestMissingHeartbeats(t *testing.T) {
 		h, conns := fakeHandler(func(_ int, ws *websocket.Conn) {
 			_ = ws.WriteMessage(websocket.TextMessage, []byte(extended))
 		})
-		c := servePipes(t, h, client.Config{Silence: 3 * time.Second, Heartbeat: time.Second, NoReconnect: true})
+		for i, silence := range []time.Duration{2, 3, 6} {
+			c := servePipes(t, h, client.Config{Silence: silence * time.Second, Heartbeat: time.Second, NoReconnect: true})
+			begin := time.Now()
+			err := firstErrorOf(t.Context(), c)
+			want := max(silence, 3) * time.Second
+			if took := time.Since(begin); !errors.Is(err, client.ErrSilent) || took != want || int(conns.Load()) != i+1 {
+				t.Errorf("%v after %v and %d connections, want %v", err, took, conns.Load(), want)
+			}
+		}
+	})
+}
+
+// A client that was served goes on asking a server that refuses it, for a minute from the first
+// refusal since it was served last.
+func TestPatienceBeginsAnew(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		begin := time.Now()
-		err := firstErrorOf(t.Context(), c)
-		if took := time.Since(begin); !errors.Is(err, client.ErrSilent) || took != 3*time.Second || conns.Load() != 1 {
-			t.Errorf("%v after %v and %d connections", err, took, conns.Load())
+		served := 0
+		events, _ := fakeHandler(func(n int, ws *websocket.Conn) {
+			event := fmt.Sprintf(`{"did":"did:plc:a%d","time_us":%d,"kind":"identity"}`, n, 1_790_000_000_000_000+n)
+			_ = ws.WriteMessage(websocket.TextMessage, []byte(event))
+			_ = ws.WriteMessage(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseServiceRestart, ""))
+		})
+		h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if time.Since(begin) < time.Duration(served)*50*time.Second {
+				http.Error(w, "not now", http.StatusBadRequest)
+				return
+			}
+			served++
+			events.ServeHTTP(w, r)
+		})
+		c := servePipes(t, h, client.Config{OnDisconnect: func(error, time.Duration) {}})
+		if got := read(t, c, 3); len(got) != 3 || time.Since(begin) < 100*time.Second {
+			t.Errorf("%d events in %v", len(got), time.Since(begin))
 		}
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -302,5 +303,45 @@ func TestPlainPlaceAfterUpdate(t *testing.T) {
 	take(112 * second)
 	if got := p.resume(); got != strconv.Itoa(110*second) {
 		t.Errorf("after one more event it resumes at %s", got)
+	}
+}
+
+// TestLiveOfEmptyLog: a server whose log is empty gives a place to a client without one, and moves
+// no other's.
+func TestLiveOfEmptyLog(t *testing.T) {
+	now := time.UnixMicro(1_790_000_000_000_000)
+	for start, want := range map[string]string{"": strconv.FormatInt(now.Add(-clockSkew).UnixMicro(), 10), "123": "123", "b7e1c0-1-0": "b7e1c0-1-0"} {
+		p := newPlace(start, time.Second)
+		p.live("", 0, now)
+		if got := p.resume(); got != want {
+			t.Errorf("from %q it resumes at %q, not at %q", start, got, want)
+		}
+	}
+}
+
+// TestBackslashes: strings end where JSON says, whatever backslashes are before their quotes.
+func TestBackslashes(t *testing.T) {
+	for n := range 5 {
+		text := strings.Repeat(`\\`, n) + `\"` + strings.Repeat(`\\`, n)
+		raw := fmt.Sprintf(`{"did":"did:plc:a","time_us":1,"kind":"commit","commit":{"rev":"r","operation":"create","collection":"a.b.c",`+
+			`"rkey":"%s","record":{"text":"%s","n":[{"%[1]s":1}]},"cid":"c"}}`, text, text)
+		var want struct {
+			Commit struct {
+				RKey   string
+				Record json.RawMessage
+				CID    string
+			}
+		}
+		if err := json.Unmarshal([]byte(raw), &want); err != nil {
+			t.Fatal(err)
+		}
+		e, err := new(parser).parse([]byte(raw))
+		if err != nil {
+			t.Errorf("%s: %v", raw, err)
+			continue
+		}
+		if c := e.Commit; c.RKey != want.Commit.RKey || string(c.Record) != string(want.Commit.Record) || c.CID != want.Commit.CID {
+			t.Errorf("%s: %+v", raw, c)
+		}
 	}
 }

@@ -292,7 +292,7 @@ func (h *hydration) change(c *Change) (found bool, err error) {
 		}
 	case Purge:
 		state.forget(p.state.arrival)
-		state.rev = max(state.rev, state.purged, c.Rev)
+		state.rev = max(state.rev, c.Rev)
 		state.purged = state.rev
 	}
 	if state != before {

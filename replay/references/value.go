@@ -112,7 +112,7 @@ func (c uidCodec) nextReference(account uint64, b []byte) (r Reference, rest []b
 type accountState struct {
 	rev       uint64 // of the last commit; 0: none
 	imported  uint64 // rev of the import; 0: none
-	purged    uint64 // rev up to which neither log nor import brings records back; 0: none
+	purged    uint64 // at most rev; neither log nor import brings back what is up to it; 0: none
 	floor     uint64 // rows with a lower arrival number are gone; 0: none
 	deletedUS int64  // time of the last deletion; 0: none
 	inexactUS int64  // the stamp since when deletes may be missing; 0: exact

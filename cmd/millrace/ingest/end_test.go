@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"millrace/consume"
+	"millrace/replay/references"
 	"millrace/translate"
 )
 
@@ -38,14 +39,22 @@ type brokenResolver struct{ err error }
 
 func (r brokenResolver) Resolve(context.Context, *translate.Batch) error { return r.err }
 
-// TestQuietFailure: a failure of the UID store, the sealing or the log ends the pipeline at once,
-// though the relay sends nothing more.
+// brokenReferences fails to hydrate or to apply.
+type brokenReferences struct{ hydrate, apply error }
+
+func (r brokenReferences) Hydrate(context.Context, *references.Batch) error { return r.hydrate }
+func (r brokenReferences) Apply(*references.Batch) error                    { return r.apply }
+
+// TestQuietFailure: a failure of a UID store, the reference store, the sealing or the log ends the
+// pipeline at once, though the relay sends nothing more.
 func TestQuietFailure(t *testing.T) {
 	broken := errors.New("broken")
 	for name, cfg := range map[string]Config{
-		"UIDs":   {Log: &fakeLog{}, NewResolver: func() Resolver { return brokenResolver{broken} }},
-		"seal":   {Log: &fakeLog{sealErr: broken}},
-		"append": {Log: &fakeLog{appendErr: broken}},
+		"UIDs":    {Log: &fakeLog{}, NewResolver: func() Resolver { return brokenResolver{broken} }},
+		"hydrate": {Log: &fakeLog{}, NewResolver: func() Resolver { return brokenResolver{} }, References: brokenReferences{hydrate: broken}},
+		"apply":   {Log: &fakeLog{}, NewResolver: func() Resolver { return brokenResolver{} }, References: brokenReferences{apply: broken}},
+		"seal":    {Log: &fakeLog{sealErr: broken}},
+		"append":  {Log: &fakeLog{appendErr: broken}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -37,7 +37,7 @@ type repositoryKey struct {
 // readCAR reads a repository. Its blocks must be what their CIDs say, and its tree whole and in
 // order; the signature of its commit is not verified.
 func (r *Reader) readCAR(ctx context.Context, in *bufio.Reader, sink Sink) error {
-	held, err := loadRepository(in)
+	held, err := loadRepository(in, maxRepositoryBytes)
 	if err != nil {
 		return fmt.Errorf("CAR file: %w", err)
 	}
@@ -108,9 +108,9 @@ func (r *Reader) drop(reason string, n uint64) {
 	r.Counts.Dropped[reason] += n
 }
 
-// loadRepository reads a CAR file into memory and checks its structure. Whatever a library panics
-// with becomes an error.
-func loadRepository(in *bufio.Reader) (held *repository, err error) {
+// loadRepository reads a CAR file of at most maxBytes into memory and checks its structure.
+// Whatever a library panics with becomes an error.
+func loadRepository(in *bufio.Reader, maxBytes int) (held *repository, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("it cannot be read: %v", p)
@@ -133,8 +133,8 @@ func loadRepository(in *bufio.Reader) (held *repository, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("after %d blocks: %w", len(held.blocks), err)
 		}
-		if size += len(block) + blockOverhead; size > maxRepositoryBytes {
-			return nil, fmt.Errorf("it has more than %d bytes", maxRepositoryBytes)
+		if size += len(block) + blockOverhead; size > maxBytes {
+			return nil, fmt.Errorf("it has more than %d bytes", maxBytes)
 		}
 		if _, twice := held.blocks[id]; !twice { // the first of equal blocks counts
 			held.blocks[id] = block

@@ -1,6 +1,7 @@
 package refs
 
 import (
+	"bufio"
 	"bytes"
 	"compress/gzip"
 	"context"
@@ -198,6 +199,27 @@ func TestReadCAR(t *testing.T) {
 	r := Reader{Collections: []string{"app.bsky.feed.post"}}
 	if err := r.Read(t.Context(), bytes.NewReader(plain), &g); err != nil || len(g.lines) != 1 || r.Counts.Filtered != 298 {
 		t.Errorf("one collection: %v, %q, %+v", err, g.lines, r.Counts)
+	}
+}
+
+// TestRepeatedBlocks: of two blocks under one CID the first counts; both count against the limit.
+func TestRepeatedBlocks(t *testing.T) {
+	c := buildCAR(t, testDID, testRev, map[string]cbor.Map{"app.bsky.feed.like/a": like(subject)})
+	file := c.bytes()
+	c.order = []cid.Cid{cidOf(cbor.Append(nil, like(subject)))}
+	c.blocks[c.order[0]] = bytes.Repeat([]byte{1}, 1000)
+	again := c.bytes()
+	header := len(again) - len(c.order[0].Bytes()) - 1000 - 2
+	file = append(file, again[header:]...)
+	var g gathered
+	var r Reader
+	if err := r.Read(t.Context(), bytes.NewReader(file), &g); err != nil || len(g.lines) != 1 || len(r.Counts.Dropped) > 0 {
+		t.Errorf("%v, %q, %+v", err, g.lines, r.Counts)
+	}
+	for most, ok := range map[int]bool{len(file) + 10*blockOverhead: true, len(file): false} {
+		if _, err := loadRepository(bufio.NewReader(bytes.NewReader(file)), most); (err == nil) != ok {
+			t.Errorf("a file of %d bytes, at most %d: %v", len(file), most, err)
+		}
 	}
 }
 

@@ -414,6 +414,61 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// TestRowsTwice: a row that comes twice is one reference.
+func TestRowsTwice(t *testing.T) {
+	w := &importWorld{t: t, rng: rand.New(rand.NewPCG(6, 1)), uids: make(fakeUIDs), log: &fakeLog{paths: []string{worldPath}},
+		fs: vfs.NewMem(), at: time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)}
+	w.open()
+	defer func() { _ = w.store.Close() }()
+	w.step()
+	if err := errors.Join(w.store.Begin("", references.Position{Epoch: 1}), w.store.Follow(t.Context(), w.log, nil)); err != nil {
+		t.Fatal(err)
+	}
+	row := "did:web:9.example.com,app.bsky.feed.like,a,subject.uri,did:web:s.example.com\n"
+	done, err := w.run([][]byte{[]byte(row + row)}, w.at.Add(time.Hour), -1)
+	if err != nil || done.Records != 1 || done.References != 1 || done.Excess != 0 {
+		t.Errorf("%+v, %v", done, err)
+	}
+}
+
+// TestPurged: what was purged is no problem of a check, and a repository of the rev up to which its
+// account was purged is refused.
+func TestPurged(t *testing.T) {
+	w := &importWorld{t: t, rng: rand.New(rand.NewPCG(5, 1)), uids: make(fakeUIDs), log: &fakeLog{paths: []string{worldPath}},
+		fs: vfs.NewMem(), at: time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)}
+	w.open()
+	defer func() { _ = w.store.Close() }()
+	for range 40 {
+		w.step()
+	}
+	if err := errors.Join(w.store.Begin("", references.Position{Epoch: 1}), w.store.Follow(t.Context(), w.log, nil)); err != nil {
+		t.Fatal(err)
+	}
+	const did = "did:web:1.example.com"
+	rev := w.revs[39][did]
+	b := references.Batch{Position: w.store.Position(), Changes: []references.Change{{Operation: references.Purge, Account: w.uids.uid(did), Rev: rev}}}
+	if err := errors.Join(w.store.Hydrate(t.Context(), &b), w.store.Apply(&b)); err != nil {
+		t.Fatal(err)
+	}
+	c := Check{Store: w.store, Log: w.log}
+	if r, err := c.Run(t.Context()); err != nil || r.Problems > 0 || r.Records == 0 {
+		t.Errorf("a check: %+v, %v", r, err)
+	}
+	refused := 0
+	imp, err := NewImport(t.Context(), ImportConfig{
+		Store: w.store, UIDs: w.uids, Log: w.log, AsOf: w.at, Progress: func(*ImportCounts) {},
+		Refused: func(string, error) { refused++ },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r Reader
+	err = r.Read(t.Context(), bytes.NewReader(w.file(did, 39, false)), imp)
+	if err = errors.Join(err, imp.Finish()); err != nil || refused != 1 || imp.Done.Refused != 1 || imp.Done.Imported != 0 {
+		t.Errorf("an import: %v, %d refused, %+v", err, refused, imp.Done)
+	}
+}
+
 // TestImportStale: a repository that is older than --as-of says is refused, if the table knows a
 // later commit that the log has no more.
 func TestImportStale(t *testing.T) {

@@ -1,0 +1,97 @@
+package intern
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"millrace/intern/kv"
+	"millrace/intern/kv/simkv"
+)
+
+// sizedStore notes the most bytes that a transaction has written.
+type sizedStore struct {
+	kv.Store
+	most atomic.Int64
+}
+
+type sizedTxn struct {
+	kv.Txn
+	s     *sizedStore
+	bytes int64
+}
+
+func (s *sizedStore) Begin(c context.Context) (kv.Txn, error) {
+	txn, err := s.Store.Begin(c)
+	return &sizedTxn{Txn: txn, s: s}, err
+}
+
+func (t *sizedTxn) Set(key, value []byte) {
+	t.bytes += int64(len(key) + len(value))
+	t.s.most.Store(max(t.s.most.Load(), t.bytes))
+	t.Txn.Set(key, value)
+}
+
+// TestTransactionBytes: the strings of one transaction stay within their bytes, however many are
+// asked for at once.
+func TestTransactionBytes(t *testing.T) {
+	store := &sizedStore{Store: simkv.New(simkv.Config{})}
+	in := openOn(t, store, Config{Workers: 1, BatchStrings: maxBatchStrings})
+	var long []string
+	for i := range 2 * maxItemBytes / 2000 {
+		long = append(long, fmt.Sprintf("did:web:%s%d", strings.Repeat("a", 2000), i))
+	}
+	resolve(t, in, long...)
+	if most := store.most.Load(); most < maxItemBytes || most > 5*maxItemBytes/2 {
+		t.Errorf("a transaction has written %d bytes", most)
+	}
+}
+
+// TestAbandoned: a batch is given up only when nobody waits for it.
+func TestAbandoned(t *testing.T) {
+	gone := errors.New("gone")
+	ctx, cancel := context.WithCancelCause(context.Background())
+	cancel(gone)
+	left, waits := task{call: &call{ctx: ctx}}, task{call: &call{ctx: context.Background()}}
+	for name, tc := range map[string]struct {
+		batch []task
+		want  error
+	}{
+		"the first waits": {[]task{waits, left}, nil},
+		"the last waits":  {[]task{left, waits}, nil},
+		"nobody waits":    {[]task{left, left}, gone},
+	} {
+		if err := (&worker{batch: tc.batch}).abandoned(); !errors.Is(err, tc.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestSequencesAreGivenBack: a sequence that another instance turns out to use is left, and may be
+// taken again.
+func TestSequencesAreGivenBack(t *testing.T) {
+	store := simkv.New(simkv.Config{})
+	in := openOn(t, store, Config{Workers: 1, PrefixBits: 4, Seed: 1})
+	left := make(map[uint32]bool)
+	for i := range 30 {
+		resolve(t, in, fmt.Sprintf("did:web:%d.example.com", i))
+		taken := in.sequences.inUse()
+		if len(taken) != 1 {
+			t.Fatalf("one worker has taken the sequences %v", taken)
+		}
+		left[taken[0]] = true
+		err := kv.Run(ctx, store, func(txn kv.Txn) error {
+			txn.Set(appendSequenceKey(nil, taken[0]), appendNumber(uint64(1000*(i+1))))
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(left) < 4 {
+		t.Errorf("only the sequences %v were used", left)
+	}
+}

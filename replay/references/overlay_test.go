@@ -1,0 +1,67 @@
+package references
+
+import (
+	"context"
+	"testing"
+)
+
+// TestRoom: a batch that is larger than the overlay does not wait when it is alone, and gives all
+// of its room back, that of what its records had too.
+func TestRoom(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cfg := Config{OverlayBytes: 1}
+	cfg.hooks.waiting = cancel
+	s := openTest(t, cfg)
+	for i, c := range []Change{like(1, 10, 1, 100), unlike(1, 10, 2)} {
+		seq := int64(i + 1)
+		c.Seq = seq
+		b := &Batch{Position: Position{Epoch: 1, Seq: seq}, Changes: []Change{c}}
+		if err := s.Hydrate(ctx, b); err != nil {
+			t.Fatalf("seq %d, alone: %v", seq, err)
+		}
+		if s.overlay.bytes == 0 {
+			t.Errorf("seq %d takes no room", seq)
+		}
+		apply(t, s, b)
+		if s.overlay.bytes != 0 {
+			t.Errorf("after seq %d, %d bytes of the overlay are taken", seq, s.overlay.bytes)
+		}
+	}
+}
+
+// TestAccountCache: the newest state counts, also of an account that was in both halves.
+func TestAccountCache(t *testing.T) {
+	c := newAccountCache(0)
+	c.put(1, accountState{rev: 1})
+	for account := uint64(2); len(c.old) == 0; account++ {
+		c.put(account, accountState{rev: 1})
+	}
+	c.put(1, accountState{rev: 2})
+	if s, ok := c.get(1); !ok || s.rev != 2 {
+		t.Errorf("the cache has %+v, %t", s, ok)
+	}
+}
+
+// TestSync: a #sync to a commit that was seen changes nothing; since the first other one the
+// account is inexact.
+func TestSync(t *testing.T) {
+	s := openTest(t, Config{})
+	sync := func(rev uint64, us int64) Change {
+		return Change{Operation: Sync, Account: 1, Rev: rev, TimeUS: us}
+	}
+	at := func() int64 {
+		a, _, err := s.Account(1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a.InexactUS
+	}
+	changes := do(t, s, 1, like(1, 10, 5, 100), sync(5, 7))
+	if us := at(); us != 0 || !changes[1].Repeated {
+		t.Errorf("after the #sync of a commit that was seen: inexact since %d, repeated %t", us, changes[1].Repeated)
+	}
+	do(t, s, 10, sync(6, 8), sync(7, 9))
+	if us := at(); us != 8 {
+		t.Errorf("inexact since %d", us)
+	}
+}
