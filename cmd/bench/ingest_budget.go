@@ -87,8 +87,16 @@ func readProfile(ctx context.Context, file string) (total time.Duration, by map[
 	if err != nil {
 		return 0, nil, fmt.Errorf("read the profile: %w", err)
 	}
+	if total, by = parseProfile(string(text)); total == 0 {
+		return 0, nil, fmt.Errorf("read the profile: no samples in %s", file)
+	}
+	return total, by, nil
+}
+
+// parseProfile is readProfile of what pprof prints.
+func parseProfile(text string) (total time.Duration, by map[string]time.Duration) {
 	by = map[string]time.Duration{}
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(text) {
 		if _, after, ok := strings.Cut(line, "Total samples = "); ok {
 			total = milliseconds(strings.Fields(after)[0])
 			continue
@@ -98,10 +106,7 @@ func readProfile(ctx context.Context, file string) (total time.Duration, by map[
 			by[f[5]] = milliseconds(f[3])
 		}
 	}
-	if total == 0 {
-		return 0, nil, fmt.Errorf("read the profile: no samples in %s", file)
-	}
-	return total, by, nil
+	return total, by
 }
 
 // milliseconds reads what pprof prints with -unit=ms: 12ms, 0.

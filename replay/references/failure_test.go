@@ -249,7 +249,7 @@ func TestVerifyFindsProblems(t *testing.T) {
 	}
 	key1, value1 := row(1, 10, 1)
 	orphan, orphanValue := row(3, 10, 1)
-	late, lateValue := row(1, 12, 77)
+	late, lateValue := row(1, 12, 2)
 	low, lowValue := row(2, 10, 1)
 	for name, tc := range map[string]struct {
 		key, value []byte

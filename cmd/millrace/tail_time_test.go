@@ -1,0 +1,35 @@
+package main
+
+import (
+	"math"
+	"testing"
+	"time"
+)
+
+// TestParseUntil: with a time that is past the output ends when all is read, with one that comes
+// only with the first event after it.
+func TestParseUntil(t *testing.T) {
+	now := time.UnixMicro(1_790_000_000_000_000)
+	for s, want := range map[string]struct {
+		end
+		ask bool
+	}{
+		"":                 {end{timeUS: math.MaxInt64}, false},
+		"live":             {end{timeUS: math.MaxInt64, live: true}, false},
+		"now":              {end{timeUS: now.UnixMicro(), live: true}, true},
+		"0s":               {end{timeUS: now.UnixMicro(), live: true}, false},
+		"1h":               {end{timeUS: now.Add(-time.Hour).UnixMicro(), live: true}, false},
+		"1789999999999999": {end{timeUS: now.UnixMicro() - 1, live: true}, false},
+		"1790000000000001": {end{timeUS: now.UnixMicro() + 1}, false},
+	} {
+		got, ask, err := parseUntil(s, now)
+		if err != nil || got != want.end || ask != want.ask || got.never() != (s == "") {
+			t.Errorf("--until %q: %+v, %t, %v; want %+v", s, got, ask, err, want)
+		}
+	}
+	for _, s := range []string{"soon", "-1h", "17899999999999990"} {
+		if _, _, err := parseUntil(s, now); err == nil {
+			t.Errorf("--until %q is taken", s)
+		}
+	}
+}
