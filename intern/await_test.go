@@ -1,7 +1,6 @@
 package intern
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -10,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"millrace/intern/kv"
 	"millrace/intern/kv/simkv"
 )
 
@@ -106,39 +104,17 @@ func TestAwait(t *testing.T) {
 	}
 }
 
-// readHook is a store that calls read after each Get.
-type readHook struct {
-	kv.Store
-	read func()
-}
-
-type readHookTxn struct {
-	kv.Txn
-	s *readHook
-}
-
-func (s *readHook) Begin(c context.Context) (kv.Txn, error) {
-	txn, err := s.Store.Begin(c)
-	return &readHookTxn{txn, s}, err
-}
-
-func (t *readHookTxn) Get(c context.Context, keys, values [][]byte) error {
-	err := t.Txn.Get(c, keys, values)
-	if f := t.s.read; f != nil {
-		t.s.read = nil
-		f()
-	}
-	return err
-}
-
 // TestAwaitBesideResolve has a string get its UID directly after Await has not found it in the
 // store.
 func TestAwaitBesideResolve(t *testing.T) {
-	store := &readHook{Store: simkv.New(simkv.Config{})}
+	store := &hookedStore{Store: simkv.New(simkv.Config{})}
 	in := openOn(t, store, Config{})
 	var f foundUIDs
 	var uid uint64
-	store.read = func() { uid, _ = resolveName(t, in, "did:web:new.example") }
+	store.afterGet = func() {
+		store.afterGet = nil
+		uid, _ = resolveName(t, in, "did:web:new.example")
+	}
 	await(t, in, &f, "did:web:new.example")
 	if got := f.all(); uid == 0 || !slices.Equal(got, []uint64{uid}) {
 		t.Errorf("it finds %v, not %d", got, uid)

@@ -1,7 +1,6 @@
 package intern
 
 import (
-	"context"
 	"encoding/binary"
 	"fmt"
 	"maps"
@@ -135,39 +134,16 @@ func TestResolveKnown(t *testing.T) {
 	}
 }
 
-// commitHook is a store that calls a function before each commit, which may let it fail.
-type commitHook struct {
-	kv.Store
-	before func() error
-}
-
-type commitHookTxn struct {
-	kv.Txn
-	s *commitHook
-}
-
-func (s *commitHook) Begin(c context.Context) (kv.Txn, error) {
-	txn, err := s.Store.Begin(c)
-	return commitHookTxn{txn, s}, err
-}
-
-func (t commitHookTxn) Commit(c context.Context) error {
-	if err := t.s.before(); err != nil {
-		return err
-	}
-	return t.Txn.Commit(c)
-}
-
 // TestCachesHoldWhatIsCommitted: neither before a commit nor after one that failed do the caches
 // have what the transaction would write, whether workers run it or the caller itself.
 func TestCachesHoldWhatIsCommitted(t *testing.T) {
 	for _, shared := range []bool{false, true} {
-		store := &commitHook{Store: simkv.New(simkv.Config{Shared: shared}), before: func() error { return nil }}
+		store := &hookedStore{Store: simkv.New(simkv.Config{Shared: shared})}
 		in := openOn(t, store, Config{Workers: 1, Alone: true})
 		const did = "did:web:a.example"
 		key := appendDIDKey(nil, []byte(did))
 		commits := 0
-		store.before = func() error {
+		store.beforeCommit = func() error {
 			if uid := in.dids.get(hashKey(key), key); uid != 0 {
 				t.Errorf("shared %v: before commit %d the cache has UID %d", shared, commits, uid)
 			}

@@ -110,7 +110,7 @@ func chaosLife(t *testing.T, store kv.Store, rng *rand.Rand, mu *sync.Mutex, wan
 				switch {
 				case err == nil:
 					record(t, mu, want, strings, uids)
-				case errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrClosed) && !last:
+				case errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errClosed) && !last:
 				default:
 					t.Error(err)
 					return

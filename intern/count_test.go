@@ -1,7 +1,6 @@
 package intern
 
 import (
-	"context"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -41,25 +40,18 @@ func TestCount(t *testing.T) {
 	check(in, 200, 50, 0)
 }
 
-// faltering is a store that cannot be reached a number of times.
-type faltering struct {
-	kv.Store
-	left atomic.Int32
-}
-
-func (f *faltering) Begin(c context.Context) (kv.Txn, error) {
-	if f.left.Add(-1) >= 0 {
-		return nil, kv.ErrUnavailable
-	}
-	return f.Store.Begin(c)
-}
-
 // TestCountFaltering: a server that starts does not end since the store was away for a moment.
 func TestCountFaltering(t *testing.T) {
-	store := &faltering{Store: simkv.New(simkv.Config{})}
+	var left atomic.Int32
+	store := &hookedStore{Store: simkv.New(simkv.Config{}), beforeBegin: func() error {
+		if left.Add(-1) >= 0 {
+			return kv.ErrUnavailable
+		}
+		return nil
+	}}
 	in := openOn(t, store, Config{})
 	resolve(t, in, "did:web:a.com")
-	store.left.Store(2)
+	left.Store(2)
 	if n, err := in.Count(ctx); err != nil || n != 1 {
 		t.Errorf("%d, %v", n, err)
 	}

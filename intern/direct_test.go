@@ -113,7 +113,7 @@ func TestDirectFails(t *testing.T) {
 	if err := in.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := in.ResolveStrings(ctx, []string{"did:web:late.example"}, uids); err != ErrClosed { //nolint:errorlint // it is returned as it is
+	if err := in.ResolveStrings(ctx, []string{"did:web:late.example"}, uids); err != errClosed { //nolint:errorlint // it is returned as it is
 		t.Errorf("after Close: %v", err)
 	}
 }

@@ -2,7 +2,6 @@ package intern
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -94,7 +93,7 @@ func TestExportImport(t *testing.T) {
 	}
 	resolve(t, two, "did:web:after.com") // and it works
 	checkStore(t, to, want)
-	if _, err := Import(ctx, to, bytes.NewReader(dump), nil); !errors.Is(err, ErrNotEmpty) {
+	if _, err := Import(ctx, to, bytes.NewReader(dump), nil); !errors.Is(err, errNotEmpty) {
 		t.Errorf("import into a store in use: %v", err)
 	}
 }
@@ -129,7 +128,7 @@ func TestExportResumes(t *testing.T) {
 	if _, err := Export(ctx, other, f, nil); err == nil {
 		t.Error("an export of another store goes on with this one's dump")
 	}
-	if _, err := Export(ctx, simkv.New(simkv.Config{}), create(t, "x"), nil); !errors.Is(err, ErrEmptyStore) {
+	if _, err := Export(ctx, simkv.New(simkv.Config{}), create(t, "x"), nil); !errors.Is(err, errEmptyStore) {
 		t.Errorf("export of an empty store: %v", err)
 	}
 }
@@ -144,35 +143,12 @@ func TestExportSeesWriters(t *testing.T) {
 		n++
 		resolve(t, in, fmt.Sprintf("did:web:late%d.com", n))
 	})
-	if !errors.Is(err, ErrWritten) {
+	if !errors.Is(err, errWritten) {
 		t.Errorf("got %v", err)
 	}
 }
 
-// failing is a store that fails for good after some commits.
-type failing struct {
-	kv.Store
-	left int
-}
-
-type failingTxn struct {
-	kv.Txn
-	s *failing
-}
-
 var errKilled = errors.New("killed")
-
-func (s *failing) Begin(c context.Context) (kv.Txn, error) {
-	txn, err := s.Store.Begin(c)
-	return &failingTxn{txn, s}, err
-}
-
-func (t *failingTxn) Commit(c context.Context) error {
-	if t.s.left--; t.s.left < 0 {
-		return errKilled
-	}
-	return t.Txn.Commit(c)
-}
 
 // TestImportResumes kills an import after every number of transactions: the store cannot be opened,
 // and the next import finishes it.
@@ -183,7 +159,14 @@ func TestImportResumes(t *testing.T) {
 	var totals []uint64 // transactions both imports took together
 	for commits := 0; ; commits++ {
 		store := simkv.New(simkv.Config{})
-		_, err := Import(ctx, &failing{Store: store, left: commits}, bytes.NewReader(dump), nil)
+		left := commits
+		killed := &hookedStore{Store: store, beforeCommit: func() error {
+			if left--; left < 0 {
+				return errKilled
+			}
+			return nil
+		}}
+		_, err := Import(ctx, killed, bytes.NewReader(dump), nil)
 		if err == nil {
 			if commits < 4 {
 				t.Errorf("an import took only %d transactions", commits)
@@ -199,7 +182,7 @@ func TestImportResumes(t *testing.T) {
 			}
 			other := simkv.New(simkv.Config{})
 			filled(t, other, 10)
-			if _, err := Import(ctx, store, bytes.NewReader(exported(t, other)), nil); !errors.Is(err, ErrNotEmpty) {
+			if _, err := Import(ctx, store, bytes.NewReader(exported(t, other)), nil); !errors.Is(err, errNotEmpty) {
 				t.Errorf("another dump into an unfinished import: %v", err)
 			}
 		}
@@ -222,19 +205,19 @@ func TestDamagedDump(t *testing.T) {
 	dump := exported(t, source)
 	for at := 0; at < len(dump); at += 1 + at/20 {
 		for _, bad := range [][]byte{append(append(append([]byte(nil), dump[:at]...), dump[at]^0x20), dump[at+1:]...), dump[:at]} {
-			if _, err := CheckDump(bytes.NewReader(bad)); err == nil {
+			if _, err := checkDump(bytes.NewReader(bad)); err == nil {
 				t.Fatalf("damage at byte %d of %d is not seen", at, len(dump))
 			}
 		}
 	}
 	store := simkv.New(simkv.Config{})
-	if _, err := Import(ctx, store, bytes.NewReader(dump[:len(dump)-1]), nil); !errors.Is(err, ErrDump) {
+	if _, err := Import(ctx, store, bytes.NewReader(dump[:len(dump)-1]), nil); !errors.Is(err, errDump) {
 		t.Errorf("import: %v", err)
 	}
 	if n := store.Stats().Committed; n != 0 {
 		t.Errorf("%d transactions of a damaged dump", n)
 	}
-	if _, err := CheckDump(io.MultiReader(bytes.NewReader(dump), bytes.NewReader(dump))); !errors.Is(err, ErrDump) {
+	if _, err := checkDump(io.MultiReader(bytes.NewReader(dump), bytes.NewReader(dump))); !errors.Is(err, errDump) {
 		t.Errorf("two dumps in one: %v", err)
 	}
 }
@@ -292,7 +275,7 @@ func TestSkipAhead(t *testing.T) {
 			t.Errorf("skipping %d is accepted", n)
 		}
 	}
-	if _, err := SkipAhead(ctx, simkv.New(simkv.Config{}), 10); !errors.Is(err, ErrEmptyStore) {
+	if _, err := SkipAhead(ctx, simkv.New(simkv.Config{}), 10); !errors.Is(err, errEmptyStore) {
 		t.Errorf("empty store: %v", err)
 	}
 }

@@ -1,35 +1,11 @@
 package intern
 
 import (
-	"context"
 	"testing"
 
 	"millrace/intern/kv"
 	"millrace/intern/kv/simkv"
 )
-
-// flaky is a store whose nth read from now fails.
-type flaky struct {
-	kv.Store
-	reads int
-}
-
-type flakyTxn struct {
-	kv.Txn
-	s *flaky
-}
-
-func (s *flaky) Begin(c context.Context) (kv.Txn, error) {
-	txn, err := s.Store.Begin(c)
-	return &flakyTxn{txn, s}, err
-}
-
-func (t *flakyTxn) Get(c context.Context, keys, values [][]byte) error {
-	if t.s.reads--; t.s.reads == 0 {
-		return kv.ErrUnavailable
-	}
-	return t.Txn.Get(c, keys, values)
-}
 
 // TestFailureBetweenSequences has each read of a transaction that needs two sequences fail in turn:
 // nothing of the attempt may be left over.
@@ -37,7 +13,7 @@ func TestFailureBetweenSequences(t *testing.T) {
 	for n := range 8 {
 		for seed := range uint64(6) {
 			sim := simkv.New(simkv.Config{})
-			store := &flaky{Store: sim}
+			store := &hookedStore{Store: sim}
 			in := openOn(t, store, Config{Workers: 1, PrefixBits: 2, Seed: seed + 1})
 			err := kv.Run(ctx, sim, func(txn kv.Txn) error {
 				for s := range uint32(4) {
@@ -48,7 +24,13 @@ func TestFailureBetweenSequences(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			store.reads = n
+			reads := n
+			store.beforeGet = func() error {
+				if reads--; reads == 0 {
+					return kv.ErrUnavailable
+				}
+				return nil
+			}
 			resolve(t, in, "did:web:1.com", "did:web:2.com", "did:web:3.com", "did:web:4.com", "did:web:5.com")
 			checkStore(t, sim, nil)
 		}

@@ -153,7 +153,7 @@ func TestForms(t *testing.T) {
 				if _, ok, err := in.Lookup(ctx, s); ok || err != nil {
 					t.Errorf("%q is known before it was interned: %v", s, err)
 				}
-			} else if _, _, err := in.Lookup(ctx, s); !errors.Is(err, ErrInvalid) {
+			} else if _, _, err := in.Lookup(ctx, s); !errors.Is(err, errInvalid) {
 				t.Errorf("look-up of %q: %v", s, err)
 			}
 		}
@@ -226,20 +226,20 @@ func TestInvalid(t *testing.T) {
 		{DID: good.DID, Collection: []byte("a.b.c"), RecordKey: []byte(strings.Repeat("x", 513))}} {
 		err := in.Resolve(ctx, []Request{good, bad}, make([]Result, 2))
 		var invalid *InvalidError
-		if !errors.Is(err, ErrInvalid) || !errors.As(err, &invalid) || invalid.Index != 1 || invalid.Reason == "" {
+		if !errors.Is(err, errInvalid) || !errors.As(err, &invalid) || invalid.Index != 1 || invalid.Reason == "" {
 			t.Errorf("%+v: %v", bad, err)
 		}
 	}
-	if err := in.ResolveStrings(ctx, []string{"did:web:a.co", "x"}, make([]uint64, 2)); !errors.Is(err, ErrInvalid) {
+	if err := in.ResolveStrings(ctx, []string{"did:web:a.co", "x"}, make([]uint64, 2)); !errors.Is(err, errInvalid) {
 		t.Errorf("invalid string: %v", err)
 	}
 	if _, ok, _ := in.Lookup(ctx, "did:web:a.co"); ok {
 		t.Error("a batch with an invalid string was interned in part")
 	}
-	if err := in.LookupUIDs(ctx, make([]uint64, MaxLookup+1), nil); err == nil {
+	if err := in.LookupUIDs(ctx, make([]uint64, maxLookup+1), nil); err == nil {
 		t.Error("too many UIDs are accepted")
 	}
-	if err := in.LookupStrings(ctx, make([]string, MaxLookup+1), nil); err == nil {
+	if err := in.LookupStrings(ctx, make([]string, maxLookup+1), nil); err == nil {
 		t.Error("too many strings are accepted")
 	}
 }
@@ -278,7 +278,7 @@ func TestOpen(t *testing.T) {
 	}
 	_ = one.Close()
 	_ = one.Close()
-	if err := one.ResolveStrings(ctx, []string{"did:web:b.co"}, make([]uint64, 1)); !errors.Is(err, ErrClosed) {
+	if err := one.ResolveStrings(ctx, []string{"did:web:b.co"}, make([]uint64, 1)); !errors.Is(err, errClosed) {
 		t.Errorf("after Close: %v", err)
 	}
 	store.SetDown(true)
@@ -347,7 +347,7 @@ func TestExhausted(t *testing.T) {
 		}
 		uids := make([]uint64, len(batch))
 		if err := in.ResolveStrings(ctx, batch, uids); err != nil {
-			if !errors.Is(err, ErrExhausted) {
+			if !errors.Is(err, errExhausted) {
 				t.Error(err)
 			}
 			break

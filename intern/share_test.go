@@ -1,7 +1,6 @@
 package intern
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -23,32 +22,6 @@ func quickTiming() share.Timing {
 	t := share.DefaultTiming()
 	t.Heartbeat, t.HoldOff, t.Poll, t.IdlePoll = t.Heartbeat/10, t.HoldOff/10, t.Poll/4, t.IdlePoll/4
 	return t
-}
-
-// mortal is a store that one Interner reaches, until it is killed.
-type mortal struct {
-	kv.Store
-	dead atomic.Bool
-}
-
-func (m *mortal) Begin(c context.Context) (kv.Txn, error) {
-	if m.dead.Load() {
-		return nil, kv.ErrUnavailable
-	}
-	txn, err := m.Store.Begin(c)
-	return mortalTxn{txn, m}, err
-}
-
-type mortalTxn struct {
-	kv.Txn
-	m *mortal
-}
-
-func (t mortalTxn) Commit(c context.Context) error {
-	if t.m.dead.Load() {
-		return kv.ErrUnavailable
-	}
-	return t.Txn.Commit(c)
 }
 
 // stream is batch n of a stream that all Interners read: new records of mostly known accounts, some
@@ -200,7 +173,14 @@ func TestLeaderDies(t *testing.T) { synctest.Test(t, leaderDies) }
 
 func leaderDies(t *testing.T) {
 	base := simkv.New(simkv.Config{Shared: true, ReadLatency: 300 * time.Microsecond, CommitLatency: time.Millisecond})
-	victimStore := &mortal{Store: base}
+	var dead atomic.Bool
+	die := func() error {
+		if dead.Load() {
+			return kv.ErrUnavailable
+		}
+		return nil
+	}
+	victimStore := &hookedStore{Store: base, beforeBegin: die, beforeCommit: die}
 	both := openShared(t, victimStore, base)
 	victim, heir := both[0], both[1]
 	var mu sync.Mutex
@@ -211,7 +191,7 @@ func leaderDies(t *testing.T) {
 		_ = followStream(victim, batches, 60, 4, func(n int, strings []string, uids []uint64) {
 			record(t, &mu, want, strings, uids)
 			if n == 100 {
-				victimStore.dead.Store(true)
+				dead.Store(true)
 				victim.cancel()
 			}
 		})
