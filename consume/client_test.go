@@ -167,13 +167,13 @@ func TestBadMessages(t *testing.T) {
 // TestTooLarge skips messages over the limit on the connection they came on.
 func TestTooLarge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		fits := frameOf(TypeCommit, 11, MaxMessageBytes)
-		fits = frameOf(TypeCommit, 11, MaxMessageBytes-(len(fits)-MaxMessageBytes))
-		if len(fits) != MaxMessageBytes {
+		fits := frameOf(TypeCommit, 11, maxMessageBytes)
+		fits = frameOf(TypeCommit, 11, maxMessageBytes-(len(fits)-maxMessageBytes))
+		if len(fits) != maxMessageBytes {
 			t.Fatalf("built %d bytes", len(fits))
 		}
 		r, l := pipeRelay(t, func(p *peer) {
-			p.send(fits, frameOf(TypeCommit, 12, MaxMessageBytes), commitFrame(13), make([]byte, 9<<20), frameOf(TypeSync, 14, 20<<20), commitFrame(15))
+			p.send(fits, frameOf(TypeCommit, 12, maxMessageBytes), commitFrame(13), make([]byte, 9<<20), frameOf(TypeSync, 14, 20<<20), commitFrame(15))
 			p.wait()
 		})
 		c := start(t, l, Config{Cursor: 10})
@@ -183,7 +183,7 @@ func TestTooLarge(t *testing.T) {
 				t.Errorf("frame %d has %d bytes", f.Seq, len(f.Data))
 			}
 		}
-		if n := cap(c.buf.buf); n > MaxMessageBytes+1 {
+		if n := cap(c.buf.buf); n > maxMessageBytes+1 {
 			t.Errorf("the buffer is %d bytes", n)
 		}
 		wantCursors(t, r, "10")
@@ -199,11 +199,11 @@ func TestTooLargeBreaks(t *testing.T) {
 			switch p.cursor {
 			case "10": // cut off
 				w, _ := p.ws.NextWriter(websocket.BinaryMessage)
-				w.Write(frameOf(TypeCommit, 11, MaxMessageBytes))
+				w.Write(frameOf(TypeCommit, 11, maxMessageBytes))
 				w.Write(make([]byte, 1<<20))
 			case "11": // endless, alive
 				w, _ := p.ws.NextWriter(websocket.BinaryMessage)
-				w.Write(frameOf(TypeCommit, 12, MaxMessageBytes))
+				w.Write(frameOf(TypeCommit, 12, maxMessageBytes))
 				for {
 					if _, err := w.Write(make([]byte, 1<<10)); err != nil {
 						return

@@ -24,7 +24,7 @@
 // error may be about one message, which the next connection would meet again. If no frame follows
 // for 10 s, the connection is given up.
 //
-// A message over MaxMessageBytes is skipped. At most MaxMessageBytes+1 of its bytes are in memory;
+// A message over maxMessageBytes is skipped. At most maxMessageBytes+1 of its bytes are in memory;
 // the rest is read in small pieces and forgotten. If its seq stands in the part that was read, it
 // is handed over as a Frame with nil Data before the rest is skipped. So the position moves past
 // it, and no reconnect can meet it again. Skipping may take SilenceTimeout. Two buffers of at most

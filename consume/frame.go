@@ -1,8 +1,8 @@
 package consume
 
-// MaxMessageBytes is the size of the largest message that is read: the protocol's limit for a
+// maxMessageBytes is the size of the largest message that is read: the protocol's limit for a
 // frame.
-const MaxMessageBytes = 5 << 20
+const maxMessageBytes = 5 << 20
 
 // The types of frame the protocol has, as Frame.Type and as the "type" label of the metrics.
 const (
@@ -22,7 +22,7 @@ type Frame struct {
 
 	// Data is the whole message, header and body. It belongs to the Client: it must not be
 	// changed, and is valid only until Handle returns. It is nil for a message over
-	// MaxMessageBytes, which has no events: it is handed over so that the position moves past it.
+	// maxMessageBytes, which has no events: it is handed over so that the position moves past it.
 	Data []byte
 
 	// Gap is not nil if frames may have been lost directly before this one.
@@ -63,7 +63,7 @@ const (
 	reasonHeader          // no CBOR map with a readable op, and t if it is a message
 	reasonOp              // an op that is neither message nor error
 	reasonSeq             // no body with a positive seq
-	reasonTooLarge        // over MaxMessageBytes
+	reasonTooLarge        // over maxMessageBytes
 	numReasons
 )
 

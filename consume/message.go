@@ -25,7 +25,7 @@ type buffer struct {
 	count   int // messages since the last look
 }
 
-// read reads a message from r. tooLarge reports that it is over MaxMessageBytes, in which case msg
+// read reads a message from r. tooLarge reports that it is over maxMessageBytes, in which case msg
 // is its beginning and the rest is still in r. msg is valid until the next read; if keep is
 // called, until the next keep.
 func (b *buffer) read(r io.Reader) (msg []byte, tooLarge bool, err error) {
@@ -36,12 +36,12 @@ func (b *buffer) read(r io.Reader) (msg []byte, tooLarge bool, err error) {
 	buf := b.buf[:0]
 	for {
 		if len(buf) == cap(buf) {
-			buf = append(make([]byte, 0, min(max(minBuffer, 2*cap(buf)), MaxMessageBytes+1)), buf...)
+			buf = append(make([]byte, 0, min(max(minBuffer, 2*cap(buf)), maxMessageBytes+1)), buf...)
 		}
 		n, err := r.Read(buf[len(buf):cap(buf)])
 		buf = buf[:len(buf)+n]
 		b.buf = buf
-		if len(buf) > MaxMessageBytes {
+		if len(buf) > maxMessageBytes {
 			b.highest = len(buf)
 			return buf, true, nil
 		}

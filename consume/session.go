@@ -133,7 +133,7 @@ func (s *session) message(ctx context.Context, msg []byte, tooLarge bool) ending
 	if tooLarge {
 		s.m.drops[reasonTooLarge].Inc()
 		s.logs.tooLarge.Do(func() {
-			s.log.Warn("skipped a message over the size limit", "limit_bytes", MaxMessageBytes, "type", env.typ, "seq", env.seq)
+			s.log.Warn("skipped a message over the size limit", "limit_bytes", maxMessageBytes, "type", env.typ, "seq", env.seq)
 		})
 		if drop != reasonNone || env.seq == 0 {
 			return ending{}

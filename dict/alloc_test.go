@@ -13,7 +13,7 @@ func TestAppendDoesNotAllocate(t *testing.T) {
 	defer dec.Close()
 	for name, e := range encoders(t, BuiltIn()) {
 		src := []byte(testEvent)
-		dst := make([]byte, 0, MaxCompressedLen(len(src)))
+		dst := make([]byte, 0, maxCompressedLen(len(src)))
 		back := make([]byte, 0, 4096)
 		e.Append(dst, src)
 		if n := testing.AllocsPerRun(200, func() { e.Append(dst, src) }); n != 0 {

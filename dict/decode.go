@@ -45,25 +45,25 @@ func NewDecoder(maxBytes int, ds ...*Dictionary) (*Decoder, error) {
 
 // Append decompresses src, which must be exactly one frame, and appends its content to dst, which
 // it returns extended, or as it was with an error. The slices must not overlap; neither is kept. An
-// error wraps ErrTooLarge (content over the decoder's limit; nothing was decoded or allocated),
-// ErrUnknownDictionary or ErrCorrupt.
+// error wraps errTooLarge (content over the decoder's limit; nothing was decoded or allocated),
+// errUnknownDictionary or ErrCorrupt.
 func (d *Decoder) Append(dst, src []byte) ([]byte, error) {
 	info, err := inspectFrame(src)
 	if err != nil {
 		return dst, err
 	}
 	if _, ok := d.ids[info.id]; !ok && info.id != 0 {
-		return dst, fmt.Errorf("%w: the frame is made with %d", ErrUnknownDictionary, info.id)
+		return dst, fmt.Errorf("%w: the frame is made with %d", errUnknownDictionary, info.id)
 	}
 	if info.sized && info.maxBytes > uint64(d.maxBytes) {
-		return dst, fmt.Errorf("%w: %d bytes, at most %d are taken", ErrTooLarge, info.maxBytes, d.maxBytes)
+		return dst, fmt.Errorf("%w: %d bytes, at most %d are taken", errTooLarge, info.maxBytes, d.maxBytes)
 	}
 	room := int(min(info.maxBytes, uint64(d.maxBytes)))
 	grown := slices.Grow(dst, room)
 	// The capacity is the decoder's limit. It would also count what dst already holds against it.
 	out, err := d.dec.DecodeAll(src, grown[len(dst):len(dst):len(dst)+room])
 	if errors.Is(err, zstd.ErrDecoderSizeExceeded) && !info.sized {
-		return dst, fmt.Errorf("%w: more than the %d bytes that are taken", ErrTooLarge, d.maxBytes)
+		return dst, fmt.Errorf("%w: more than the %d bytes that are taken", errTooLarge, d.maxBytes)
 	}
 	if err != nil {
 		return dst, fmt.Errorf("%w: %w", ErrCorrupt, err)

@@ -35,13 +35,13 @@ func TestDecoderLimits(t *testing.T) {
 		want  error
 	}{
 		{"at the limit", own.Append(nil, make([]byte, limit)), nil},
-		{"over the limit", own.Append(nil, make([]byte, limit+1)), ErrTooLarge},
+		{"over the limit", own.Append(nil, make([]byte, limit+1)), errTooLarge},
 		{"stored at the limit", stored(limit), nil},
-		{"stored over the limit", stored(limit + 1), ErrTooLarge},
+		{"stored over the limit", stored(limit + 1), errTooLarge},
 		{"without size, at the limit", unsized(limit), nil},
-		{"without size, over the limit", unsized(limit + 1), ErrTooLarge},
-		{"without size, a bomb", unsized(100 << 20), ErrTooLarge},
-		{"another dictionary", appendStored(nil, []byte("x"), BuiltInID+1), ErrUnknownDictionary},
+		{"without size, over the limit", unsized(limit + 1), errTooLarge},
+		{"without size, a bomb", unsized(100 << 20), errTooLarge},
+		{"another dictionary", appendStored(nil, []byte("x"), BuiltInID+1), errUnknownDictionary},
 		{"no dictionary", appendStored(nil, []byte("x"), 0), nil},
 		{"nothing", nil, ErrCorrupt},
 		{"text", []byte(testEvent), ErrCorrupt},

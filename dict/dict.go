@@ -13,7 +13,7 @@ import (
 // Bounds of a dictionary file. A larger one than MaxBytes gains nothing on events of some hundred
 // bytes, and each costs that much memory several times over.
 const (
-	MinBytes = 64
+	minBytes = 64
 	MaxBytes = 2 << 20
 )
 
@@ -29,9 +29,9 @@ const magic = "\x37\xa4\x30\xec"
 
 // Errors that callers distinguish.
 var (
-	ErrNotDictionary     = errors.New("not a zstd dictionary")
-	ErrUnknownDictionary = errors.New("unknown dictionary")
-	ErrTooLarge          = errors.New("content is too large")
+	errNotDictionary     = errors.New("not a zstd dictionary")
+	errUnknownDictionary = errors.New("unknown dictionary")
+	errTooLarge          = errors.New("content is too large")
 	ErrCorrupt           = errors.New("not one whole zstd frame")
 )
 
@@ -44,13 +44,13 @@ type Dictionary struct {
 }
 
 // Parse checks that raw is a zstd dictionary (RFC 8878, section 5) that both the encoders and the
-// decoder can load, and returns it. It copies raw. Every error wraps ErrNotDictionary.
+// decoder can load, and returns it. It copies raw. Every error wraps errNotDictionary.
 func Parse(raw []byte) (*Dictionary, error) {
 	fail := func(format string, args ...any) (*Dictionary, error) {
-		return nil, fmt.Errorf("%w: %w", ErrNotDictionary, fmt.Errorf(format, args...))
+		return nil, fmt.Errorf("%w: %w", errNotDictionary, fmt.Errorf(format, args...))
 	}
-	if len(raw) < MinBytes || len(raw) > MaxBytes {
-		return fail("%d bytes are outside of %d to %d", len(raw), MinBytes, MaxBytes)
+	if len(raw) < minBytes || len(raw) > MaxBytes {
+		return fail("%d bytes are outside of %d to %d", len(raw), minBytes, MaxBytes)
 	}
 	if !bytes.HasPrefix(raw, []byte(magic)) {
 		return fail("it begins with % x instead of % x", raw[:len(magic)], []byte(magic))

@@ -18,12 +18,12 @@ func TestParse(t *testing.T) {
 	}{
 		{"good", good, ""},
 		{"nothing", nil, "0 bytes are outside"},
-		{"too short", good[:MinBytes-1], "63 bytes are outside"},
+		{"too short", good[:minBytes-1], "63 bytes are outside"},
 		{"too long", append(bytes.Clone(good), make([]byte, MaxBytes)...), "outside of 64 to 2097152"},
 		{"no magic", edit(func(b []byte) []byte { b[0]++; return b }), "begins with 38 a4 30 ec"},
 		{"ID 0", edit(func(b []byte) []byte { clear(b[4:8]); return b }), "ID is 0"},
 		{"another ID", edit(func(b []byte) []byte { binary.LittleEndian.PutUint32(b[4:], 1<<31+5); return b }), ""},
-		{"tables cut off", good[:MinBytes], "load tables"},
+		{"tables cut off", good[:minBytes], "load tables"},
 		{"tables broken", edit(func(b []byte) []byte { clear(b[8:100]); return b }), "load tables"},
 		{"raw content", bytes.Repeat([]byte("app.bsky.feed.like"), 100), "begins with"},
 	} {
@@ -38,8 +38,8 @@ func TestParse(t *testing.T) {
 				}
 				return
 			}
-			if !errors.Is(err, ErrNotDictionary) || !strings.Contains(err.Error(), tc.want) {
-				t.Errorf("error %v, want ErrNotDictionary with %q", err, tc.want)
+			if !errors.Is(err, errNotDictionary) || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("error %v, want errNotDictionary with %q", err, tc.want)
 			}
 		})
 	}

@@ -10,8 +10,8 @@
 //	  magic        1 byte      0 or 1      0, 1, 2 or 4     1 to 8
 //
 // Content size and dictionary ID are always there, a checksum never is: websockets and Pebble have
-// theirs. Up to MaxWindowBytes a frame is a single segment, without a window byte; a longer one
-// declares a window of MaxWindowBytes, so that a decoder that allows no more still takes it.
+// theirs. Up to maxWindowBytes a frame is a single segment, without a window byte; a longer one
+// declares a window of maxWindowBytes, so that a decoder that allows no more still takes it.
 //
 // A dictionary ID below 65536 takes two bytes in each frame instead of four, which is why the
 // built-in dictionaries have such IDs.

@@ -9,7 +9,7 @@ type Encoder struct {
 }
 
 // coder is one of the two implementations. Its append may assume that src is not empty and that dst
-// has MaxCompressedLen(len(src)) bytes of room; it reports false, with dst as it was, if it failed
+// has maxCompressedLen(len(src)) bytes of room; it reports false, with dst as it was, if it failed
 // or was closed.
 type coder interface {
 	append(dst, src []byte) ([]byte, bool)
@@ -26,14 +26,11 @@ func NewEncoder(d *Dictionary) (*Encoder, error) {
 	return &Encoder{d: d, c: c}, nil
 }
 
-// Dictionary returns the dictionary in use, nil if there is none.
-func (e *Encoder) Dictionary() *Dictionary { return e.d }
-
 // Append appends src as one zstd frame (see the package comment) to dst and returns the extended
 // slice. It keeps neither; they must not overlap. It never fails: should the encoder run out of
 // memory, or be closed already, the frame holds src uncompressed.
 func (e *Encoder) Append(dst, src []byte) []byte {
-	dst = slices.Grow(dst, MaxCompressedLen(len(src)))
+	dst = slices.Grow(dst, maxCompressedLen(len(src)))
 	if len(src) > 0 {
 		if out, ok := e.c.append(dst, src); ok {
 			return out

@@ -15,7 +15,7 @@ const pureLevel = zstd.SpeedFastest
 // first needed; EncodeAll waits for one that is free.
 type pureCoder struct {
 	segment *zstd.Encoder // frames of a single segment
-	// for content over MaxWindowBytes: made when first needed
+	// for content over maxWindowBytes: made when first needed
 	long func() (enc *zstd.Encoder, err error)
 }
 
@@ -26,7 +26,7 @@ func newPureCoder(d *Dictionary, level zstd.EncoderLevel) (*pureCoder, error) {
 		opts := []zstd.EOption{
 			zstd.WithEncoderLevel(level),
 			zstd.WithEncoderConcurrency(runtime.GOMAXPROCS(0)),
-			zstd.WithWindowSize(MaxWindowBytes),
+			zstd.WithWindowSize(maxWindowBytes),
 			zstd.WithEncoderCRC(false),
 			zstd.WithSingleSegment(singleSegment),
 		}
@@ -50,7 +50,7 @@ func newPureCoder(d *Dictionary, level zstd.EncoderLevel) (*pureCoder, error) {
 }
 
 func (c *pureCoder) append(dst, src []byte) ([]byte, bool) {
-	if len(src) <= MaxWindowBytes {
+	if len(src) <= maxWindowBytes {
 		return c.segment.EncodeAll(src, dst), true
 	}
 	enc, err := c.long()

@@ -95,7 +95,7 @@ func TestRoundTrip(t *testing.T) {
 	for name, d := range dictionaries {
 		var ds []*Dictionary
 		jetstreamOpts := []zstd.DOption{zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(6 << 20)}
-		smallOpts := []zstd.DOption{zstd.WithDecoderMaxWindow(MaxWindowBytes)}
+		smallOpts := []zstd.DOption{zstd.WithDecoderMaxWindow(maxWindowBytes)}
 		if d != nil {
 			ds = append(ds, d)
 			jetstreamOpts = append(jetstreamOpts, zstd.WithDecoderDicts(d.Bytes()))
@@ -151,11 +151,11 @@ func checkHeader(t *testing.T, frame []byte, d *Dictionary, n int) {
 	if !h.HasFCS || h.FrameContentSize != uint64(n) || h.DictionaryID != idOf(d) || h.HasCheckSum {
 		t.Errorf("content size %d (%t) of %d, dictionary %d of %d, checksum %t", h.FrameContentSize, h.HasFCS, n, h.DictionaryID, idOf(d), h.HasCheckSum)
 	}
-	if h.SingleSegment != (n <= MaxWindowBytes) || h.WindowSize > MaxWindowBytes {
+	if h.SingleSegment != (n <= maxWindowBytes) || h.WindowSize > maxWindowBytes {
 		t.Errorf("%d bytes: single segment %t, window %d", n, h.SingleSegment, h.WindowSize)
 	}
-	if limit := MaxCompressedLen(n); len(frame) > limit {
-		t.Errorf("%d bytes made a frame of %d, over the %d of MaxCompressedLen", n, len(frame), limit)
+	if limit := maxCompressedLen(n); len(frame) > limit {
+		t.Errorf("%d bytes made a frame of %d, over the %d of maxCompressedLen", n, len(frame), limit)
 	}
 }
 

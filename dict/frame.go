@@ -7,9 +7,9 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// MaxWindowBytes is the largest window that a frame of ours declares, and the length up to which a
+// maxWindowBytes is the largest window that a frame of ours declares, and the length up to which a
 // frame is a single segment. It is what Jetstream's own encoder is set to.
-const MaxWindowBytes = 1 << windowLog
+const maxWindowBytes = 1 << windowLog
 
 const windowLog = 17
 
@@ -27,9 +27,9 @@ const (
 	blockReserved
 )
 
-// MaxCompressedLen returns an upper bound of the frame that Encoder.Append makes of n bytes. Append
+// maxCompressedLen returns an upper bound of the frame that Encoder.Append makes of n bytes. Append
 // does not allocate if dst has that much room.
-func MaxCompressedLen(n int) int {
+func maxCompressedLen(n int) int {
 	return n + n>>8 + 64
 }
 
@@ -62,7 +62,7 @@ func appendHeader(dst []byte, n int, id uint32) []byte {
 	dst = append(dst, 0x28, 0xb5, 0x2f, 0xfd)
 	at := len(dst)
 	dst = append(dst, 0)
-	if n <= MaxWindowBytes {
+	if n <= maxWindowBytes {
 		dst[at] |= singleSegment
 	} else {
 		dst = append(dst, windowByte)

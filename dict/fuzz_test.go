@@ -22,7 +22,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, raw, content []byte) {
 		d, err := Parse(raw)
 		if err != nil {
-			if !errors.Is(err, ErrNotDictionary) {
+			if !errors.Is(err, errNotDictionary) {
 				t.Fatalf("error %v", err)
 			}
 			return
@@ -75,7 +75,7 @@ func FuzzDecode(f *testing.F) {
 		if len(got) > len(before)+limit || cap(got) > 2*(len(before)+limit) {
 			t.Fatalf("%d bytes, room for %d", len(got), cap(got))
 		}
-		if err != nil && !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrTooLarge) && !errors.Is(err, ErrUnknownDictionary) {
+		if err != nil && !errors.Is(err, ErrCorrupt) && !errors.Is(err, errTooLarge) && !errors.Is(err, errUnknownDictionary) {
 			t.Fatalf("error %v", err)
 		}
 	})

@@ -91,14 +91,14 @@ func (r *Registry) All() []*Dictionary {
 }
 
 // Encoder returns the shared encoder of the dictionary with the given ID, made when first asked
-// for. The registry closes it; the caller must not. An unknown ID is ErrUnknownDictionary.
+// for. The registry closes it; the caller must not. An unknown ID is errUnknownDictionary.
 func (r *Registry) Encoder(id uint32) (*Encoder, error) {
 	r.mu.Lock()
 	e, ok := r.byID[id]
 	closed := r.closed
 	r.mu.Unlock()
 	if !ok {
-		return nil, fmt.Errorf("%w: %d", ErrUnknownDictionary, id)
+		return nil, fmt.Errorf("%w: %d", errUnknownDictionary, id)
 	}
 	if closed {
 		return nil, fmt.Errorf("encoder of dictionary %d: the registry is closed", id)
@@ -115,7 +115,7 @@ func (r *Registry) Decoder(id uint32) (*Decoder, error) {
 	closed := r.closed
 	r.mu.Unlock()
 	if !ok {
-		return nil, fmt.Errorf("%w: %d", ErrUnknownDictionary, id)
+		return nil, fmt.Errorf("%w: %d", errUnknownDictionary, id)
 	}
 	if closed {
 		return nil, fmt.Errorf("decoder of dictionary %d: the registry is closed", id)

@@ -37,7 +37,7 @@ func TestRegistry(t *testing.T) {
 	if _, ok := r.Get(1); ok {
 		t.Error("1 is found")
 	}
-	if _, err := r.Encoder(0); !errors.Is(err, ErrUnknownDictionary) {
+	if _, err := r.Encoder(0); !errors.Is(err, errUnknownDictionary) {
 		t.Errorf("encoder of 0: %v", err)
 	}
 
@@ -54,7 +54,7 @@ func TestRegistry(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if got[0].Dictionary() != other || slices.ContainsFunc(got, func(e *Encoder) bool { return e != got[0] }) {
+	if got[0].d != other || slices.ContainsFunc(got, func(e *Encoder) bool { return e != got[0] }) {
 		t.Error("the encoder is not shared, or is another's")
 	}
 

@@ -27,8 +27,8 @@ const (
 // checkPercent of the authors are kept from training while Train compares the trainer's settings.
 const checkPercent = 25
 
-// ErrTooFewEvents is returned by Train if it cannot learn from what it was given.
-var ErrTooFewEvents = errors.New("too few events to train a dictionary")
+// errTooFewEvents is returned by Train if it cannot learn from what it was given.
+var errTooFewEvents = errors.New("too few events to train a dictionary")
 
 // TrainConfig says what Train is to do.
 type TrainConfig struct {
@@ -74,7 +74,7 @@ func Train(ctx context.Context, cfg TrainConfig) (*Dictionary, error) {
 	fit, check := splitByAuthor(cfg.Events, checkPercent, "settings")
 	if len(cfg.Events) < minTrainEvents || len(check) == 0 || len(fit) == 0 {
 		return nil, fmt.Errorf("%w: %d, by authors of %d and of %d; at least %d by several authors are needed",
-			ErrTooFewEvents, len(cfg.Events), len(fit), len(check), minTrainEvents)
+			errTooFewEvents, len(cfg.Events), len(fit), len(check), minTrainEvents)
 	}
 	best, err := pickTrainer(ctx, cfg, fit, check)
 	if err != nil {
@@ -109,7 +109,7 @@ func pickTrainer(ctx context.Context, cfg TrainConfig, fit, check [][]byte) (tra
 		}
 	}
 	if bestRatio == 0 {
-		return trainer{}, fmt.Errorf("%w: %w", ErrTooFewEvents, errors.Join(errs...))
+		return trainer{}, fmt.Errorf("%w: %w", errTooFewEvents, errors.Join(errs...))
 	}
 	return best, nil
 }
@@ -136,7 +136,7 @@ func tryTrainer(t trainer, maxBytes int, fit, check [][]byte) (size int, ratio f
 func WithID(raw []byte, id uint32) (*Dictionary, error) {
 	const header = 8
 	if len(raw) < header {
-		return nil, fmt.Errorf("%w: %d bytes", ErrNotDictionary, len(raw))
+		return nil, fmt.Errorf("%w: %d bytes", errNotDictionary, len(raw))
 	}
 	raw = slices.Clone(raw)
 	if id == 0 {

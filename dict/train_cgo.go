@@ -66,7 +66,7 @@ func FinishContent(content []byte, events [][]byte, id uint32) (*Dictionary, err
 	const maxTableBytes = 1 << 10
 	s := newSamples(events)
 	if len(content) == 0 || len(s.sizes) == 0 {
-		return nil, fmt.Errorf("%w: %d bytes of content, %d events", ErrTooFewEvents, len(content), len(events))
+		return nil, fmt.Errorf("%w: %d bytes of content, %d events", errTooFewEvents, len(content), len(events))
 	}
 	raw := make([]byte, len(content)+maxTableBytes)
 	n := C.ZDICT_finalizeDictionary(

@@ -83,10 +83,10 @@ func TestPickTrainer(t *testing.T) {
 }
 
 func TestTrainRefuses(t *testing.T) {
-	if _, err := Train(t.Context(), TrainConfig{Events: madeEvents(minTrainEvents-1, 50)}); !errors.Is(err, ErrTooFewEvents) {
+	if _, err := Train(t.Context(), TrainConfig{Events: madeEvents(minTrainEvents-1, 50)}); !errors.Is(err, errTooFewEvents) {
 		t.Errorf("few events: %v", err)
 	}
-	if _, err := Train(t.Context(), TrainConfig{Events: madeEvents(1000, 1)}); !errors.Is(err, ErrTooFewEvents) {
+	if _, err := Train(t.Context(), TrainConfig{Events: madeEvents(1000, 1)}); !errors.Is(err, errTooFewEvents) {
 		t.Errorf("one author: %v", err)
 	}
 	for _, size := range []int{MinTrainBytes - 1, MaxBytes + 1, -1} {
@@ -111,7 +111,7 @@ func TestTrainOnNothing(t *testing.T) {
 	}
 	d, err := Train(t.Context(), TrainConfig{Events: events, MaxBytes: 4096})
 	if err != nil {
-		if !errors.Is(err, ErrTooFewEvents) {
+		if !errors.Is(err, errTooFewEvents) {
 			t.Errorf("error %v", err)
 		}
 		return
@@ -154,7 +154,7 @@ func TestWithID(t *testing.T) {
 	if len(seen) < 280 {
 		t.Errorf("300 dictionaries have %d IDs", len(seen))
 	}
-	if _, err := WithID(nil, 0); !errors.Is(err, ErrNotDictionary) {
+	if _, err := WithID(nil, 0); !errors.Is(err, errNotDictionary) {
 		t.Errorf("no bytes: %v", err)
 	}
 }

@@ -43,8 +43,8 @@ const (
 	fillSegment  = 64 << 10
 )
 
-// ErrDump means: a dump is damaged or incomplete.
-var ErrDump = errors.New("UID dump is damaged or incomplete")
+// errDump means: a dump is damaged or incomplete.
+var errDump = errors.New("UID dump is damaged or incomplete")
 
 // segment is one segment of a dump.
 type segment struct {
@@ -122,7 +122,7 @@ func newDumpReader(r io.Reader) *dumpReader {
 func (r *dumpReader) open() error {
 	magic := make([]byte, len(dumpMagic))
 	if _, err := io.ReadFull(r.r, magic); err != nil || string(magic) != dumpMagic {
-		return fmt.Errorf("%w: it does not begin as millrace intern export begins one", ErrDump)
+		return fmt.Errorf("%w: it does not begin as millrace intern export begins one", errDump)
 	}
 	r.sum.Write(magic)
 	r.offset = int64(len(magic))
@@ -131,13 +131,13 @@ func (r *dumpReader) open() error {
 		return err
 	}
 	if s.kind != segHeader {
-		return fmt.Errorf("%w: its first segment is no header", ErrDump)
+		return fmt.Errorf("%w: its first segment is no header", errDump)
 	}
 	return nil
 }
 
 // segment reads a segment whole. Its payload is valid until the next call. io.EOF: there is no
-// more; any other error is or wraps ErrDump, or is the reader's own. The offset stays behind the
+// more; any other error is or wraps errDump, or is the reader's own. The offset stays behind the
 // last good segment.
 func (r *dumpReader) segment() (segment, error) {
 	var head [segHeadBytes]byte
@@ -175,7 +175,7 @@ func (r *dumpReader) damage(err error, format string, args ...any) error {
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("read UID dump at byte %d: %w", r.offset, err)
 	}
-	return fmt.Errorf("%w: at byte %d: %s", ErrDump, r.offset, fmt.Sprintf(format, args...))
+	return fmt.Errorf("%w: at byte %d: %s", errDump, r.offset, fmt.Sprintf(format, args...))
 }
 
 // check checks a segment's place and contents, and counts what it holds.

@@ -13,8 +13,8 @@ import (
 	"millrace/intern/kv"
 )
 
-// ErrWritten means: the store was written while it was exported.
-var ErrWritten = errors.New("UID store was written during the export: stop the servers that use it and export again")
+// errWritten means: the store was written while it was exported.
+var errWritten = errors.New("UID store was written during the export: stop the servers that use it and export again")
 
 // exportStep is how many keys one transaction of an export scans.
 const exportStep = 2000
@@ -73,7 +73,7 @@ func (x *exporter) run(ctx context.Context, f File) error {
 		}
 	}
 	if now, err := storeHeader(ctx, x.store); err != nil || now != header {
-		return errors.Join(err, ErrWritten)
+		return errors.Join(err, errWritten)
 	}
 	if err := x.w.end(); err != nil {
 		return err
@@ -129,7 +129,7 @@ func (x *exporter) resume(f File) (complete bool, err error) {
 	for begun && err == nil {
 		_, err = x.old.segment()
 	}
-	if begun && !errors.Is(err, io.EOF) && !errors.Is(err, ErrDump) {
+	if begun && !errors.Is(err, io.EOF) && !errors.Is(err, errDump) {
 		return false, err
 	}
 	x.w.counts, x.bytes = x.old.counts, x.old.offset

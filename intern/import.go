@@ -10,11 +10,11 @@ import (
 	"millrace/intern/kv"
 )
 
-// ErrNotEmpty means: an import needs an empty store, or one that holds the same import's beginning.
-var ErrNotEmpty = errors.New("UID store is not empty: import into a new one")
+// errNotEmpty means: an import needs an empty store, or one that holds the same import's beginning.
+var errNotEmpty = errors.New("UID store is not empty: import into a new one")
 
-// CheckDump reads a dump from beginning to end and checks counts and checksums.
-func CheckDump(r io.Reader) (*Summary, error) {
+// checkDump reads a dump from beginning to end and checks counts and checksums.
+func checkDump(r io.Reader) (*Summary, error) {
 	d := newDumpReader(r)
 	err := d.open()
 	for err == nil {
@@ -24,7 +24,7 @@ func CheckDump(r io.Reader) (*Summary, error) {
 	case !errors.Is(err, io.EOF):
 		return nil, err
 	case d.kind != segEnd:
-		return nil, fmt.Errorf("%w: it has no end", ErrDump)
+		return nil, fmt.Errorf("%w: it has no end", errDump)
 	}
 	return d.header.summary(d.counts, d.offset), nil
 }
@@ -34,7 +34,7 @@ func CheckDump(r io.Reader) (*Summary, error) {
 // checked whole before anything is written. Begun again after an interruption it goes on where it
 // was. progress, if not nil, gets the number of names written so far.
 func Import(ctx context.Context, store kv.Store, r io.ReadSeeker, progress func(names uint64)) (*Summary, error) {
-	summary, err := CheckDump(r)
+	summary, err := checkDump(r)
 	if err == nil {
 		_, err = r.Seek(0, io.SeekStart)
 	}
@@ -72,7 +72,7 @@ func (m *importer) run(ctx context.Context) error {
 	for {
 		s, err := m.reader.segment()
 		if err != nil {
-			return err // io.EOF cannot be: CheckDump has seen the end
+			return err // io.EOF cannot be: checkDump has seen the end
 		}
 		if s.kind == segEnd {
 			return m.finish(ctx, h)
@@ -96,12 +96,12 @@ func (m *importer) begin(ctx context.Context, txn kv.Txn) error {
 	if value[0] != nil {
 		at := len(value[0]) - 8
 		if at < 0 || string(value[0][:at]) != string(mark) {
-			return fmt.Errorf("%w; it holds the beginning of another file's import", ErrNotEmpty)
+			return fmt.Errorf("%w; it holds the beginning of another file's import", errNotEmpty)
 		}
 		m.done = int64(binary.BigEndian.Uint64(value[0][at:]))
 		return nil
 	}
-	err := txn.Scan(ctx, kv.Range{Begin: []byte{0}, End: []byte{0xff}}, func(kv.Pair) (bool, error) { return false, ErrNotEmpty })
+	err := txn.Scan(ctx, kv.Range{Begin: []byte{0}, End: []byte{0xff}}, func(kv.Pair) (bool, error) { return false, errNotEmpty })
 	if err != nil {
 		return err
 	}

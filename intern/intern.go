@@ -17,8 +17,8 @@ import (
 	"millrace/intern/kv"
 )
 
-// ErrClosed means: the Interner was closed.
-var ErrClosed = errors.New("interner is closed")
+// errClosed means: the Interner was closed.
+var errClosed = errors.New("interner is closed")
 
 // Scope says what Resolve interns.
 type Scope uint8
@@ -184,7 +184,7 @@ func (in *Interner) PrefixBits() int { return int(in.codec.prefixBits) }
 // Status says whether the store answered last time.
 func (in *Interner) Status() Status { return in.health.status() }
 
-// Close stops the workers and waits for them. Batches under way end with ErrClosed. Safe twice.
+// Close stops the workers and waits for them. Batches under way end with errClosed. Safe twice.
 func (in *Interner) Close() error {
 	in.cancel()
 	in.wg.Wait()
@@ -294,7 +294,7 @@ func (in *Interner) finish(c *call, results func([]item)) error {
 		case <-c.ctx.Done():
 			return fmt.Errorf("intern: %w", context.Cause(c.ctx))
 		case <-in.ctx.Done():
-			return ErrClosed
+			return errClosed
 		}
 	}
 	if err := c.err; err != nil {
@@ -374,7 +374,7 @@ func (in *Interner) retry(ctx context.Context, fn func(context.Context, kv.Txn) 
 			return errors.Join(context.Cause(ctx), err)
 		}
 		if in.ctx.Err() != nil {
-			return ErrClosed
+			return errClosed
 		}
 		if ended := kv.Sleep(ctx, kv.Pause(attempts, err)); ended != nil {
 			return errors.Join(ended, err)

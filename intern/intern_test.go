@@ -236,10 +236,10 @@ func TestInvalid(t *testing.T) {
 	if _, ok, _ := in.Lookup(ctx, "did:web:a.co"); ok {
 		t.Error("a batch with an invalid string was interned in part")
 	}
-	if err := in.LookupUIDs(ctx, make([]uint64, maxLookup+1), nil); err == nil {
+	if err := in.LookupUIDs(ctx, make([]uint64, MaxLookup+1), nil); err == nil {
 		t.Error("too many UIDs are accepted")
 	}
-	if err := in.LookupStrings(ctx, make([]string, maxLookup+1), nil); err == nil {
+	if err := in.LookupStrings(ctx, make([]string, MaxLookup+1), nil); err == nil {
 		t.Error("too many strings are accepted")
 	}
 }

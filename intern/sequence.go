@@ -11,8 +11,8 @@ import (
 	"millrace/intern/kv"
 )
 
-// ErrExhausted means: no sequence with UIDs left was found.
-var ErrExhausted = errors.New("no UID is left: all sequences that were tried are used up")
+// errExhausted means: no sequence with UIDs left was found.
+var errExhausted = errors.New("no UID is left: all sequences that were tried are used up")
 
 // maxPicks is how many random sequences are looked at for one that is not exhausted.
 const maxPicks = 64
@@ -140,7 +140,7 @@ func (a *allocator) change(ctx context.Context, txn kv.Txn) error {
 			return nil
 		}
 	}
-	return ErrExhausted
+	return errExhausted
 }
 
 // uid returns a UID that is nobody's once the transaction commits.

@@ -14,9 +14,9 @@ const (
 	maxRKey   = 512
 )
 
-// ErrInvalid means: a string that is neither a valid DID nor a valid AT URI. It comes as an
+// errInvalid means: a string that is neither a valid DID nor a valid AT URI. It comes as an
 // *InvalidError.
-var ErrInvalid = errors.New("neither a DID nor an AT URI")
+var errInvalid = errors.New("neither a DID nor an AT URI")
 
 // InvalidError says which string of a batch is invalid, and why.
 type InvalidError struct {
@@ -25,10 +25,10 @@ type InvalidError struct {
 }
 
 // Error returns the reason.
-func (e *InvalidError) Error() string { return fmt.Sprintf("%v: %s", ErrInvalid, e.Reason) }
+func (e *InvalidError) Error() string { return fmt.Sprintf("%v: %s", errInvalid, e.Reason) }
 
-// Is makes errors.Is(err, ErrInvalid) true.
-func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }
+// Is makes errors.Is(err, errInvalid) true.
+func (e *InvalidError) Is(target error) bool { return target == errInvalid }
 
 // The check functions return "" for a valid string, else the reason. They accept what the atproto
 // specifications' regular expressions accept (https://atproto.com/specs: did, handle, nsid,

@@ -191,7 +191,7 @@ func (t *transaction) numberCollections(txn kv.Txn, keys, values [][]byte) error
 			continue
 		}
 		if last++; last > maxCollection {
-			return ErrExhausted
+			return errExhausted
 		}
 		c.number = uint32(last)
 		txn.Set(keys[i], appendNumber(last))

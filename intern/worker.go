@@ -136,7 +136,7 @@ func (w *worker) commit(items []*item) error {
 		}
 		w.txn.failed(!errors.Is(err, kv.ErrConflict))
 		if w.in.ctx.Err() != nil {
-			return ErrClosed
+			return errClosed
 		}
 		w.countRetry(err)
 		if errors.Is(err, kv.ErrTooOld) {
@@ -152,7 +152,7 @@ func (w *worker) commit(items []*item) error {
 			return cause
 		}
 		if err := kv.Sleep(w.in.ctx, kv.Pause(attempts, err)); err != nil {
-			return ErrClosed
+			return errClosed
 		}
 	}
 }

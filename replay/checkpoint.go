@@ -12,10 +12,10 @@ import (
 // during it, whole blocks always. It returns where the copy ends, as Open of it finds. Appending
 // and reading go on meanwhile. Tables are linked where dir is on the log's file system, so that it
 // takes a moment, and copied else; until it is done no file of the log is deleted. Errors:
-// ErrReadOnly, ErrClosed, ErrFailed, and those of the disk, after which there is no dir.
+// errReadOnly, ErrClosed, ErrFailed, and those of the disk, after which there is no dir.
 func (l *Log) Checkpoint(dir string) (Progress, error) {
 	if l.cfg.ReadOnly {
-		return Progress{}, fmt.Errorf("checkpoint: %w", ErrReadOnly)
+		return Progress{}, fmt.Errorf("checkpoint: %w", errReadOnly)
 	}
 	l.blocks.storeMu.RLock() // Close waits for us
 	defer l.blocks.storeMu.RUnlock()

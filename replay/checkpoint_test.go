@@ -122,7 +122,7 @@ func TestCheckpointReadOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := mustOpen(t, readOnly(t, "log", fs))
-	if _, err := l.Checkpoint("copy"); !errors.Is(err, ErrReadOnly) {
+	if _, err := l.Checkpoint("copy"); !errors.Is(err, errReadOnly) {
 		t.Errorf("error %v", err)
 	}
 }

@@ -58,9 +58,6 @@ func ParseCursor(s string) (Cursor, error) {
 	return Cursor{}, fmt.Errorf("cursor %.40q is neither Unix microseconds nor <stream>-<seq>-<op>", s)
 }
 
-// IsLive says whether c asks for new events only.
-func (c Cursor) IsLive() bool { return c.kind == cursorLive }
-
 // TimeUS returns the stamp of a time cursor.
 func (c Cursor) TimeUS() (us int64, ok bool) { return c.timeUS, c.kind == cursorTime }
 

@@ -172,7 +172,7 @@ func TestDictionaryLives(t *testing.T) {
 	l.restart(withID(t, newID))
 	l.want("restarted without it", both[1])
 	l.wantEvents("restarted without it", 6, newID)
-	if _, err := l.l.NewReader(ReaderConfig{Dictionary: oldID}); !errors.Is(err, ErrUnknownDictionary) {
+	if _, err := l.l.NewReader(ReaderConfig{Dictionary: oldID}); !errors.Is(err, errUnknownDictionary) {
 		t.Errorf("the old one is still known: %v", err)
 	}
 }

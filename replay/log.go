@@ -100,7 +100,7 @@ func (l *Log) Range() Range {
 
 // Append commits the blocks, in the order they are given, in one synced write, and then shows them
 // to readers. Calls must follow one another in relay order, from one goroutine. A block without
-// events only moves the position. Errors: ErrReadOnly; ErrOutOfOrder, after which the log is as it
+// events only moves the position. Errors: errReadOnly; errOutOfOrder, after which the log is as it
 // was; ErrClosed; and ErrFailed, after which it takes nothing more and the process should stop:
 // whether the blocks are durable is then unknown, but the next Open finds all of them with their
 // position, or none.
@@ -109,7 +109,7 @@ func (l *Log) Append(bs ...*Block) error {
 		return nil
 	}
 	if l.cfg.ReadOnly {
-		return fmt.Errorf("append: %w", ErrReadOnly)
+		return fmt.Errorf("append: %w", errReadOnly)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

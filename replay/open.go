@@ -18,7 +18,7 @@ import (
 // Open opens the log in cfg.Dir, or makes an empty one. It reads the meta values, the sources, the
 // keys of the spans (of a log of 36 hours at 1,500 events/s some 3,000), and the indexes of the
 // blocks that no span covers yet, and no more of a larger log. Errors: ErrNoLog, ErrInUse (both if
-// read only), ErrRelayMismatch, ErrUIDStoreMismatch, ErrNewerFormat, *CorruptionError, and those of
+// read only), ErrRelayMismatch, errUIDStoreMismatch, errNewerFormat, *CorruptionError, and those of
 // the disk.
 func Open(cfg Config) (*Log, error) {
 	if err := cfg.validate(); err != nil {
@@ -131,11 +131,11 @@ func (o *opener) format() error {
 	got := binary.BigEndian.Uint32(v)
 	if got < format.Version {
 		return fmt.Errorf("%w: version %d, this program writes %d, and no release wrote the older: move the directory away to begin an empty log",
-			ErrOlderFormat, got, format.Version)
+			errOlderFormat, got, format.Version)
 	}
 	if got > format.VersionReferences {
 		return fmt.Errorf("%w: version %d, this program knows %d: start the newer program again, or move the directory away to begin an empty log",
-			ErrNewerFormat, got, format.VersionReferences)
+			errNewerFormat, got, format.VersionReferences)
 	}
 	o.snap.version = got
 	return nil
@@ -169,7 +169,7 @@ func (o *opener) uidStore() error {
 		return putMeta(o.batch, format.MetaUIDs, []byte(o.cfg.UIDStore))
 	case string(v) != o.cfg.UIDStore:
 		return fmt.Errorf("%w: its UIDs are of store %s, but store %s is in use: give it the store it was made with, or move the log's directory away to begin an empty log",
-			ErrUIDStoreMismatch, v, o.cfg.UIDStore)
+			errUIDStoreMismatch, v, o.cfg.UIDStore)
 	}
 	return nil
 }

@@ -33,7 +33,7 @@ func TestOpenRefuses(t *testing.T) {
 		says   string
 	}{
 		{"another relay", func(c *Config) { c.Relay = "other.example.com" }, ErrRelayMismatch, "--new-epoch"},
-		{"another UID store", func(c *Config) { c.UIDStore = "store-2" }, ErrUIDStoreMismatch, "store-2"},
+		{"another UID store", func(c *Config) { c.UIDStore = "store-2" }, errUIDStoreMismatch, "store-2"},
 		{"no directory", func(c *Config) { c.Dir = "" }, nil, "replay: field Dir: "},
 		{"a URL", func(c *Config) { c.Relay = "wss://relay.example.com" }, nil, "replay: field Relay: "},
 		{"no dictionaries", func(c *Config) { c.Dictionaries = nil }, nil, "replay: field Dictionaries: "},
@@ -73,7 +73,7 @@ func TestOpenRefuses(t *testing.T) {
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(cfg); !errors.Is(err, ErrNewerFormat) {
+	if _, err := Open(cfg); !errors.Is(err, errNewerFormat) {
 		t.Errorf("a newer format: %v", err)
 	}
 }
@@ -100,7 +100,7 @@ func TestNewEpoch(t *testing.T) {
 	if got := a.l.Progress(); got != want {
 		t.Errorf("progress after a restart %+v, want %+v", got, want)
 	}
-	if err := a.l.Append(a.block(1, 50, 50, format.Place{Seq: 50}).seal(t, a.l)); !errors.Is(err, ErrOutOfOrder) {
+	if err := a.l.Append(a.block(1, 50, 50, format.Place{Seq: 50}).seal(t, a.l)); !errors.Is(err, errOutOfOrder) {
 		t.Errorf("an old epoch's block: %v", err)
 	}
 	a.append(a.block(2, 1, 1, format.Place{Seq: 1}))
@@ -178,7 +178,7 @@ func TestAppendOutOfOrder(t *testing.T) {
 		"position going back":   {a.block(1, 9, 9).seal(t, a.l)},
 		"gap stamped in before": {&Block{epoch: 1, firstSeq: 11, lastSeq: 11, gap: &Gap{TimeUS: before.TimeUS}}},
 	} {
-		if err := a.l.Append(bs...); !errors.Is(err, ErrOutOfOrder) {
+		if err := a.l.Append(bs...); !errors.Is(err, errOutOfOrder) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if got := a.l.Progress(); got != before {
@@ -220,7 +220,7 @@ func TestDictionaryChange(t *testing.T) {
 			t.Errorf("dictionary %d: %d items, want %d", id, len(got), len(want))
 		}
 	}
-	if _, err := w.log.NewReader(ReaderConfig{Dictionary: 1}); !errors.Is(err, ErrUnknownDictionary) {
+	if _, err := w.log.NewReader(ReaderConfig{Dictionary: 1}); !errors.Is(err, errUnknownDictionary) {
 		t.Errorf("an unknown dictionary: %v", err)
 	}
 }

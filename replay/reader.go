@@ -75,7 +75,7 @@ type planner struct {
 }
 
 // NewReader makes a reader, which the caller closes. Errors: ErrUnknownStream,
-// ErrUnknownDictionary, ErrClosed.
+// errUnknownDictionary, ErrClosed.
 func (l *Log) NewReader(cfg ReaderConfig) (*Reader, error) {
 	l.blocks.storeMu.RLock()
 	defer l.blocks.storeMu.RUnlock()
@@ -85,7 +85,7 @@ func (l *Log) NewReader(cfg ReaderConfig) (*Reader, error) {
 	}
 	if cfg.Dictionary != 0 {
 		if _, ok := l.cfg.Dictionaries.Get(cfg.Dictionary); !ok {
-			return nil, fmt.Errorf("%w: %d (new events are stored with %d)", ErrUnknownDictionary, cfg.Dictionary, l.stored.ID())
+			return nil, fmt.Errorf("%w: %d (new events are stored with %d)", errUnknownDictionary, cfg.Dictionary, l.stored.ID())
 		}
 	}
 	if cfg.References && l.cfg.Strings == nil {

@@ -81,7 +81,7 @@ func TestReadOnly(t *testing.T) {
 	if got := b.read(r); got != "1-1-0 1-2-0 1-3-0 1-4-0 1-5-0 1-6-0 1-7-0 1-8-0 1-9-0 1-10-0" {
 		t.Errorf("got %q", got)
 	}
-	if err := l.Append(b.block(1, 11, 11, format.Place{Seq: 11}).seal(t, l)); !errors.Is(err, ErrReadOnly) {
+	if err := l.Append(b.block(1, 11, 11, format.Place{Seq: 11}).seal(t, l)); !errors.Is(err, errReadOnly) {
 		t.Errorf("append: %v", err)
 	}
 	if err := l.TrimTo(t.Context(), 0); err != nil || l.Range().Events != held.Events {

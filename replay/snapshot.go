@@ -203,12 +203,12 @@ func (s *snapshot) follows(b *Block) error {
 	switch {
 	case b.epoch < s.Epoch || b.epoch == s.Epoch && b.firstSeq <= s.Seq:
 		return fmt.Errorf("%w: frames %d to %d of epoch %d come after frame %d of epoch %d",
-			ErrOutOfOrder, b.firstSeq, b.lastSeq, b.epoch, s.Seq, s.Epoch)
+			errOutOfOrder, b.firstSeq, b.lastSeq, b.epoch, s.Seq, s.Epoch)
 	case b.startUS() != 0 && b.startUS() <= s.TimeUS:
 		return fmt.Errorf("%w: time_us %d of frames %d to %d is not after %d",
-			ErrOutOfOrder, b.startUS(), b.firstSeq, b.lastSeq, s.TimeUS)
+			errOutOfOrder, b.startUS(), b.firstSeq, b.lastSeq, s.TimeUS)
 	case b.idx != nil && b.values == nil:
-		return fmt.Errorf("%w: frames %d to %d were appended before", ErrOutOfOrder, b.firstSeq, b.lastSeq)
+		return fmt.Errorf("%w: frames %d to %d were appended before", errOutOfOrder, b.firstSeq, b.lastSeq)
 	}
 	return nil
 }

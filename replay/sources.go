@@ -10,9 +10,9 @@ import (
 	"millrace/replay/internal/format"
 )
 
-// MaxSourceBytes is how long the source of a reference is at most: an NSID, ':', and a path of 512
+// maxSourceBytes is how long the source of a reference is at most: an NSID, ':', and a path of 512
 // bytes.
-const MaxSourceBytes = 317 + 1 + 512
+const maxSourceBytes = 317 + 1 + 512
 
 // maxSourceTableBytes bounds the text of all sources together. It comes from records, which nobody
 // vouches for, and is in memory.
@@ -33,7 +33,7 @@ func newSourceTable() *sourceTable { return &sourceTable{numbers: make(map[strin
 
 // SourceNumber returns the number of a source, "app.bsky.feed.like:subject.uri". It gives it one if
 // it has none. It returns false, and counts the reference as dropped, if the source
-// is longer than MaxSourceBytes, or the log has as many sources as it may. It keeps nothing of
+// is longer than maxSourceBytes, or the log has as many sources as it may. It keeps nothing of
 // source, and is safe for concurrent use.
 func (l *Log) SourceNumber(source []byte) (number uint32, ok bool) {
 	if number, ok = l.sources.number(source, l.cfg.ReadOnly); !ok {
@@ -84,7 +84,7 @@ func (t *sourceTable) number(source []byte, readOnly bool) (number uint32, ok bo
 	if number, ok = t.numbers[string(source)]; ok {
 		return number, ok
 	}
-	if len(source) == 0 || len(source) > MaxSourceBytes || len(t.sources) == format.MaxSources || t.bytes+len(source) > maxSourceTableBytes {
+	if len(source) == 0 || len(source) > maxSourceBytes || len(t.sources) == format.MaxSources || t.bytes+len(source) > maxSourceTableBytes {
 		return 0, false
 	}
 	return t.enterLocked(string(source)), true

@@ -83,7 +83,7 @@ func TestNumberSources(t *testing.T) {
 	cfg.UIDStore = ""
 	a := tenBlocks(t, cfg, clock)
 	first, _ := a.l.SourceNumber([]byte("a.b.c:first"))
-	sources := []string{"a.b.c:second", "a.b.c:first", "a.b.c:third", strings.Repeat("x", MaxSourceBytes+1), "a.b.c:second"}
+	sources := []string{"a.b.c:second", "a.b.c:first", "a.b.c:third", strings.Repeat("x", maxSourceBytes+1), "a.b.c:second"}
 	ro := readOnly(t, cfg.Dir, cfg.FS)
 	if err := NumberSources(ro, sources); !errors.Is(err, ErrInUse) {
 		t.Errorf("beside an open log: %v", err)
@@ -126,7 +126,7 @@ func TestSourceLimits(t *testing.T) {
 		}
 	}
 	refused("no source", nil)
-	refused("a long source", make([]byte, MaxSourceBytes+1))
+	refused("a long source", make([]byte, maxSourceBytes+1))
 	for i := range format.MaxSources {
 		if n, ok := table.number(fmt.Appendf(nil, "a.b.c:%d", i), false); !ok || int(n) != i+1 {
 			t.Fatalf("source %d has number %d, %t", i, n, ok)
@@ -138,8 +138,8 @@ func TestSourceLimits(t *testing.T) {
 	}
 
 	table = newSourceTable()
-	long := strings.Repeat("x", MaxSourceBytes-8)
-	for i := range maxSourceTableBytes / MaxSourceBytes {
+	long := strings.Repeat("x", maxSourceBytes-8)
+	for i := range maxSourceTableBytes / maxSourceBytes {
 		if _, ok := table.number(fmt.Appendf(nil, "%08d%s", i, long), false); !ok {
 			t.Fatalf("long source %d has no number", i)
 		}

@@ -110,7 +110,7 @@ const (
 	ReasonInvalidRev
 	// ReasonInvalidTime: time is no RFC 3339 date and time.
 	ReasonInvalidTime
-	// ReasonTooLarge: the frame is over MaxFrameBytes, has more than MaxOps operations, or comes to
+	// ReasonTooLarge: the frame is over maxFrameBytes, has more than MaxOps operations, or comes to
 	// more JSON than the Translator allows a frame.
 	ReasonTooLarge
 	// ReasonInvalidCAR: blocks is missing or no CAR, though the frame has creates or updates.
@@ -178,24 +178,9 @@ type Counts struct {
 	Events   [NumEventKinds]uint64
 	Drops    [NumReasons]uint64
 	Filtered uint64 // operations left out because Config.Collections does not name their collection
-	// values of records that are references and beyond MaxReferences, MaxFrameReferences or
+	// values of records that are references and beyond MaxReferences, maxFrameReferences or
 	// MaxReferencePathBytes
 	ExcessReferences uint64
-}
-
-// Add adds those of o to c.
-func (c *Counts) Add(o *Counts) {
-	for i := range c.Frames {
-		c.Frames[i] += o.Frames[i]
-	}
-	for i := range c.Events {
-		c.Events[i] += o.Events[i]
-	}
-	for i := range c.Drops {
-		c.Drops[i] += o.Drops[i]
-	}
-	c.Filtered += o.Filtered
-	c.ExcessReferences += o.ExcessReferences
 }
 
 // counter returns the kind that Counts has the event under.

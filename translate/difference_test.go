@@ -41,7 +41,7 @@ func recordDifferences() []difference {
 	cidV1 := cidOf(nil)
 	text := cidText(cidV1)
 	deep, deepJSON := any(1), "1"
-	for range MaxDepth {
+	for range maxDepth {
 		deep, deepJSON = []any{deep}, "["+deepJSON+"]"
 	}
 	base58 := cid.NewCidV0(cidV1[2:])
@@ -206,7 +206,7 @@ func (w *walker) item(depth int, tagged bool) node {
 	case majorBytes, majorText:
 		return w.text(major, arg, indefinite, tagged)
 	case majorArray, majorMap:
-		if depth > MaxDepth {
+		if depth > maxDepth {
 			w.note(diffDepth)
 		}
 		if major == majorArray {

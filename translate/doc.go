@@ -17,12 +17,12 @@
 // where: Batch.References. The path of a reference is what Constellation calls it (microcosm-rs,
 // crate links). The members of a map come with the shorter names first, so an element's $type may
 // come after the reference; finder.go looks ahead for it. Limits are MaxReferences,
-// MaxFrameReferences and MaxReferencePathBytes.
+// maxFrameReferences and MaxReferencePathBytes.
 //
 // Frames are untrusted. What the protocol does not allow drops the operation or the frame and is
 // counted by its Reason; the other operations of the frame go on. A block is hashed only if an
-// operation names it. What a hostile frame can cost is bounded: MaxFrameBytes, MaxOps,
-// MaxRecordBytes, MaxDepth, MaxFrameJSONBytes; no number that a frame declares is allocated for.
+// operation names it. What a hostile frame can cost is bounded: maxFrameBytes, MaxOps,
+// maxRecordBytes, maxDepth, MaxFrameJSONBytes; no number that a frame declares is allocated for.
 //
 // Where this reads otherwise than indigo does (atproto/atdata for records, api/atproto and
 // atproto/repo for frames), difference_test.go and frame_difference_test.go name it, say why, and

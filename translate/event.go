@@ -124,10 +124,10 @@ type Event struct {
 // it can be written last, in place.
 const stampDigits = 16
 
-// MinTimeUS and MaxTimeUS bound what Batch.Stamp takes.
+// MinTimeUS and maxTimeUS bound what Batch.Stamp takes.
 const (
 	MinTimeUS = 1_000_000_000_000_000
-	MaxTimeUS = 9_999_999_999_999_999
+	maxTimeUS = 9_999_999_999_999_999
 )
 
 // didAt is where the DID begins in every event's JSON: after {"did":"
@@ -203,9 +203,9 @@ func (b *Batch) RecordKey(i int) []byte {
 }
 
 // Stamp sets the time_us of event i, in Event.TimeUS and in the JSON. timeUS must be within
-// MinTimeUS and MaxTimeUS.
+// MinTimeUS and maxTimeUS.
 func (b *Batch) Stamp(i int, timeUS int64) {
-	if timeUS < MinTimeUS || timeUS > MaxTimeUS {
+	if timeUS < MinTimeUS || timeUS > maxTimeUS {
 		panic("translate: time_us " + strconv.FormatInt(timeUS, 10) + " does not have 16 digits")
 	}
 	e := &b.Events[i]

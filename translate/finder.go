@@ -104,7 +104,7 @@ func (f *finder) note(record, s []byte) {
 		return
 	}
 	b := f.batch
-	if len(f.hashes) == MaxReferences || len(b.References)-f.frame == MaxFrameReferences {
+	if len(f.hashes) == MaxReferences || len(b.References)-f.frame == maxFrameReferences {
 		f.excess++
 		return
 	}
@@ -176,7 +176,7 @@ func (f *finder) typeOf(record []byte, pos int) []byte {
 // lookAhead passes over an item and adds the types of the elements within it, and its own if it is
 // an element. Where it fails, the record is not one.
 func (f *finder) lookAhead(d *decoder, element bool, depth int) {
-	if d.pos >= len(d.buf) || depth > MaxDepth {
+	if d.pos >= len(d.buf) || depth > maxDepth {
 		d.setFail(failMalformed)
 		return
 	}
@@ -218,7 +218,7 @@ func (f *finder) keep(b *block) {
 // repeat adds the references of a block that was read for an earlier operation of the frame.
 func (f *finder) repeat(b *block) {
 	dst := f.batch
-	n := min(int(b.refs), f.frame+MaxFrameReferences-len(dst.References))
+	n := min(int(b.refs), f.frame+maxFrameReferences-len(dst.References))
 	for _, r := range dst.References[b.ref : int(b.ref)+n] {
 		r.Event = uint32(len(dst.Events) - 1)
 		dst.References = append(dst.References, r)

@@ -10,8 +10,8 @@ import (
 
 // Limits of a frame.
 const (
-	// MaxFrameBytes is the largest frame, header included: the protocol's limit.
-	MaxFrameBytes = 5 << 20
+	// maxFrameBytes is the largest frame, header included: the protocol's limit.
+	maxFrameBytes = 5 << 20
 	// MaxOps is the largest number of operations of a commit: what ten bits can number. The
 	// protocol allows 200.
 	MaxOps = 1023
@@ -19,9 +19,9 @@ const (
 	// frame in base64 is less; only a record that many operations name, or megabytes that JSON has
 	// to escape, are more.
 	MaxFrameJSONBytes = 8 << 20
-	// MaxBatchJSONBytes is the most JSON, and the most text of references, that a batch may hold
+	// maxBatchJSONBytes is the most JSON, and the most text of references, that a batch may hold
 	// when a frame is appended.
-	MaxBatchJSONBytes = math.MaxUint32 - 2*MaxFrameJSONBytes
+	maxBatchJSONBytes = math.MaxUint32 - 2*MaxFrameJSONBytes
 )
 
 // Config says what a Translator keeps.
@@ -88,7 +88,7 @@ func New(cfg Config) (*Translator, error) {
 //
 // It never fails: of input that the protocol does not allow it drops the operation or the frame, as
 // docs/input.md has it, and counts the Reason. It panics if dst holds more than
-// MaxBatchJSONBytes.
+// maxBatchJSONBytes.
 func (t *Translator) AppendFrame(dst *Batch, frame []byte) {
 	checkRoom(dst)
 	events, json, refs, refText := len(dst.Events), len(dst.JSON), len(dst.References), len(dst.refText)
@@ -118,7 +118,7 @@ func (t *Translator) AppendFrame(dst *Batch, frame []byte) {
 }
 
 func checkRoom(dst *Batch) {
-	if size := max(len(dst.JSON), len(dst.refText)); size > MaxBatchJSONBytes {
+	if size := max(len(dst.JSON), len(dst.refText)); size > maxBatchJSONBytes {
 		panic("translate: a batch of " + strconv.Itoa(size) + " bytes is too large to append to")
 	}
 }
@@ -134,7 +134,7 @@ func (t *Translator) appendFrame(dst *Batch, frame []byte) (FrameKind, Reason) {
 	}
 	d := decoder{buf: frame}
 	kind, reason := readHeader(&d)
-	if reason == kept && len(frame) > MaxFrameBytes {
+	if reason == kept && len(frame) > maxFrameBytes {
 		reason = ReasonTooLarge
 	}
 	if reason != kept || kind == FrameSync || kind == FrameInfo {

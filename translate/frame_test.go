@@ -112,10 +112,10 @@ func badRecords() map[string][]byte {
 		return a(v)
 	}
 	nestedMaps := any(cborMap{})
-	for range MaxDepth {
+	for range maxDepth {
 		nestedMaps = cborMap{{"a", nestedMaps}}
 	}
-	huge := make([]byte, MaxRecordBytes)
+	huge := make([]byte, maxRecordBytes)
 	return map[string][]byte{
 		"empty":                    {},
 		"an array":                 cborOf([]any{1}),
@@ -127,7 +127,7 @@ func badRecords() map[string][]byte {
 		"a blob":                   cborOf(cborMap{{"$type", "blob"}, {"ref", link}, {"mimeType", "a/b"}, {"size", 1}}),
 		"a legacy blob":            cborOf(cborMap{{"cid", cidText(cidOf(nil))}, {"mimeType", "a/b"}}),
 		"over 1 MiB":               a(huge),
-		"nested too deep":          nested(MaxDepth + 1),
+		"nested too deep":          nested(maxDepth + 1),
 		"maps nested too deep":     cborOf(nestedMaps),
 		"key twice":                cborOf(cborMap{{"a", 1}, {"a", 2}}),
 		"key twice, not adjacent":  cborOf(cborMap{{"a", 1}, {"b", 2}, {"a", 3}}),
@@ -302,7 +302,7 @@ func TestBadFrame(t *testing.T) {
 		{"time of February 30", commit("time", "2026-02-30T14:38:08Z"), FrameCommit, ReasonInvalidTime},
 		{"time is a number", commit("time", 1783175888), FrameCommit, ReasonInvalidTime},
 		{"too many ops", commit("ops", manyOps), FrameCommit, ReasonTooLarge},
-		{"over 5 MiB", commit("blobs", make([]byte, MaxFrameBytes+1-overhead)), FrameCommit, ReasonTooLarge},
+		{"over 5 MiB", commit("blobs", make([]byte, maxFrameBytes+1-overhead)), FrameCommit, ReasonTooLarge},
 		{"identity without did", frameOf("#identity", identityBody().Without("did")), FrameIdentity, ReasonInvalidDID},
 		{"identity, bad did", identity("did", "did:"), FrameIdentity, ReasonInvalidDID},
 		{"identity, bad time", identity("time", ""), FrameIdentity, ReasonInvalidTime},

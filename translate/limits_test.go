@@ -19,7 +19,7 @@ import (
 // ones.
 func TestLimits(t *testing.T) {
 	nested := any("core")
-	for range MaxDepth - 1 {
+	for range maxDepth - 1 {
 		nested = []any{nested}
 	}
 	fill := func(n int) []byte { // a record of n bytes
@@ -32,12 +32,12 @@ func TestLimits(t *testing.T) {
 	}
 	records := map[string][]byte{
 		"depth":    cborOf(cborMap{{"a", nested}}),
-		"size":     fill(MaxRecordBytes),
+		"size":     fill(maxRecordBytes),
 		"key":      cborOf(cborMap{{strings.Repeat("k", maxKeyBytes), 1}}),
 		"elements": cborOf(cborMap{{"a", append(cborRaw{0x9a, 0, 2, 0, 0}, make([]byte, maxContainerLen)...)}}),
 		"entries":  cborOf(manyKeys),
 	}
-	if len(records["size"]) != MaxRecordBytes {
+	if len(records["size"]) != maxRecordBytes {
 		t.Fatalf("a record of %d bytes", len(records["size"]))
 	}
 	tr := newTranslator(t)
@@ -57,9 +57,9 @@ func TestLimits(t *testing.T) {
 	body := commitBody(carOf(), ops...)
 	size := len(frameOf("#commit", body.With("blobs", make([]byte, 1<<20)))) - 1<<20
 	var b Batch
-	frame := frameOf("#commit", body.With("blobs", make([]byte, MaxFrameBytes-size)))
+	frame := frameOf("#commit", body.With("blobs", make([]byte, maxFrameBytes-size)))
 	tr.AppendFrame(&b, frame)
-	if len(frame) != MaxFrameBytes || len(b.Events) != MaxOps {
+	if len(frame) != maxFrameBytes || len(b.Events) != MaxOps {
 		t.Errorf("a frame of %d bytes gave %d events", len(frame), len(b.Events))
 	}
 	checkBatch(t, &b)
@@ -118,18 +118,18 @@ func TestHostileFrames(t *testing.T) {
 	create := func(rec []byte, n int) []byte {
 		return frameOf("#commit", commitBody(carOf(blockOf(rec)), repeat(n, createOp("a.b.c/d", rec))...))
 	}
-	deepArrays := append(cborOf(cborMap{{"a", nil}})[:3], bytes.Repeat([]byte{0x81}, MaxRecordBytes-3)...)
+	deepArrays := append(cborOf(cborMap{{"a", nil}})[:3], bytes.Repeat([]byte{0x81}, maxRecordBytes-3)...)
 	// Maps of two entries in the wrong order, 63 within each other, around as many numbers as fit.
 	deepMaps := cborOf(cborMap{{"a", append(cborRaw{0x9a, 0, 1, 0, 0}, make([]byte, 1<<16)...)}})
-	for range MaxDepth - 2 {
+	for range maxDepth - 2 {
 		deepMaps = cborOf(cborMap{{"b", cborRaw(deepMaps)}, {"a", 1}})
 	}
 	deepBody := func(head byte) cborRaw { // a field that never ends
-		return append(cborOf(cborMap{{"x", nil}})[:3], bytes.Repeat([]byte{head}, MaxFrameBytes-100)...)
+		return append(cborOf(cborMap{{"x", nil}})[:3], bytes.Repeat([]byte{head}, maxFrameBytes-100)...)
 	}
-	invalidAtEnd := cborOf(cborMap{{"a", make([]byte, MaxRecordBytes-20)}, {"b", 1.5}})
+	invalidAtEnd := cborOf(cborMap{{"a", make([]byte, maxRecordBytes-20)}, {"b", 1.5}})
 	// Every byte of the text becomes six.
-	escaped := cborOf(cborMap{{"a", strings.Repeat("<", MaxRecordBytes-20)}})
+	escaped := cborOf(cborMap{{"a", strings.Repeat("<", maxRecordBytes-20)}})
 	var colliding []carBlock
 	for i := range 80_000 {
 		c := cidOf([]byte("collide"))
@@ -162,7 +162,7 @@ func TestHostileFrames(t *testing.T) {
 	}
 	tr := newTranslator(t)
 	for _, tc := range cases {
-		if len(tc.frame) > MaxFrameBytes {
+		if len(tc.frame) > maxFrameBytes {
 			t.Fatalf("%s: %d bytes", tc.name, len(tc.frame))
 		}
 		var b Batch
@@ -201,7 +201,7 @@ func TestHostileFrames(t *testing.T) {
 // TestFrameJSON holds that a frame of exactly as much JSON as is allowed is served, and with a byte
 // less is dropped, before memory is taken for what is too large.
 func TestFrameJSON(t *testing.T) {
-	escaped := cborOf(cborMap{{"a", strings.Repeat("<", MaxRecordBytes-20)}})
+	escaped := cborOf(cborMap{{"a", strings.Repeat("<", maxRecordBytes-20)}})
 	small := testRecord("small")
 	for _, tc := range []struct {
 		name  string
@@ -245,8 +245,8 @@ func TestFrameJSON(t *testing.T) {
 	}
 
 	// A record that was translated once is not copied beyond what is allowed.
-	half := cborOf(cborMap{{"a", strings.Repeat("<", MaxRecordBytes/2)}})
-	tr, err = New(Config{MaxFrameJSONBytes: MaxRecordBytes / 2 * 6 * 3 / 2})
+	half := cborOf(cborMap{{"a", strings.Repeat("<", maxRecordBytes/2)}})
+	tr, err = New(Config{MaxFrameJSONBytes: maxRecordBytes / 2 * 6 * 3 / 2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -260,9 +260,9 @@ func TestFrameJSON(t *testing.T) {
 // TestTakeBack holds that a frame that is dropped when it has already given events takes back what
 // it counted, too.
 func TestTakeBack(t *testing.T) {
-	rec := cborOf(cborMap{{"a", strings.Repeat("<", MaxRecordBytes-20)}})
+	rec := cborOf(cborMap{{"a", strings.Repeat("<", maxRecordBytes-20)}})
 	ops := []any{nil, deleteOp("not.wanted.here/a"), deleteOp("a.b.c/d")}
-	ops = append(ops, slices.Repeat([]any{createOp("a.b.c/d", rec)}, MaxFrameJSONBytes/(6*MaxRecordBytes)+1)...)
+	ops = append(ops, slices.Repeat([]any{createOp("a.b.c/d", rec)}, MaxFrameJSONBytes/(6*maxRecordBytes)+1)...)
 	body := commitBody(carOf(blockOf(rec)), ops...)
 	good := frameOf("#commit", body.With("ops", ops[:4]))
 	tr := newTranslator(t, "a.b.*")

@@ -11,10 +11,10 @@ import (
 
 // Limits of a record.
 const (
-	// MaxRecordBytes is the largest record, as DAG-CBOR.
-	MaxRecordBytes = 1 << 20
-	// MaxDepth is how many maps and arrays may lie within each other, the record itself included.
-	MaxDepth = 64
+	// maxRecordBytes is the largest record, as DAG-CBOR.
+	maxRecordBytes = 1 << 20
+	// maxDepth is how many maps and arrays may lie within each other, the record itself included.
+	maxDepth = 64
 
 	maxContainerLen = 128 << 10 // elements of an array, entries of a map; as in indigo
 	maxKeyBytes     = 8192      // of a map key; as in indigo
@@ -53,7 +53,7 @@ type recordCoder struct {
 //
 // Like indigo it reads undefined as null and does not mind bytes after the record.
 func (r *recordCoder) appendRecord(dst, block []byte, limit int) (_ []byte, ok bool) {
-	if len(block) == 0 || len(block) > MaxRecordBytes || block[0]>>5 != majorMap {
+	if len(block) == 0 || len(block) > maxRecordBytes || block[0]>>5 != majorMap {
 		return dst, false
 	}
 	r.reset(block)
@@ -190,7 +190,7 @@ func (r *recordCoder) appendLink(dst []byte) []byte {
 }
 
 func (r *recordCoder) appendArray(dst []byte, n uint64, depth int) []byte {
-	if depth > MaxDepth || n > maxContainerLen {
+	if depth > maxDepth || n > maxContainerLen {
 		r.setFail(failMalformed)
 		return dst
 	}
@@ -219,7 +219,7 @@ func (r *recordCoder) appendArray(dst []byte, n uint64, depth int) []byte {
 // appendMap appends a map of n entries, sorted by key. If it is one of the objects that stand for
 // something else (a link, bytes, a blob), it is checked and brought into that object's form.
 func (r *recordCoder) appendMap(dst []byte, n uint64, depth int) []byte {
-	if depth > MaxDepth || n > maxContainerLen {
+	if depth > maxDepth || n > maxContainerLen {
 		r.setFail(failMalformed)
 		return dst
 	}

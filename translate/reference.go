@@ -6,8 +6,8 @@ import "unsafe"
 const (
 	// MaxReferences is how many references of a record are kept.
 	MaxReferences = 256
-	// MaxFrameReferences is how many references of a frame are kept.
-	MaxFrameReferences = 4096
+	// maxFrameReferences is how many references of a frame are kept.
+	maxFrameReferences = 4096
 	// MaxReferencePathBytes is the longest path of a reference that is kept.
 	MaxReferencePathBytes = 512
 )

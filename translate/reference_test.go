@@ -276,7 +276,7 @@ func TestFrameReferenceLimit(t *testing.T) {
 		}
 		return frameOf("#commit", commitBody(carOf(blocks...), ops...))
 	}
-	full := MaxFrameReferences / MaxReferences
+	full := maxFrameReferences / MaxReferences
 	own := make([][]byte, full)
 	same := make([][]byte, full)
 	for i := range own {
@@ -289,12 +289,12 @@ func TestFrameReferenceLimit(t *testing.T) {
 		kept   int
 		excess uint64
 	}{
-		{"records of their own", frame(own...), MaxFrameReferences, 0},
-		{"and one reference more", frame(append(own, recordOf("z", 1))...), MaxFrameReferences, 1},
-		{"the last record in part", frame(append(own[1:], recordOf("z", 100), recordOf("y", 200))...), MaxFrameReferences, 44},
-		{"one record", frame(same...), MaxFrameReferences, 0},
-		{"one record once more", frame(append(same, same[0])...), MaxFrameReferences, MaxReferences},
-		{"one record in part", frame(append(same[1:], recordOf("z", 100), same[0])...), MaxFrameReferences, 100},
+		{"records of their own", frame(own...), maxFrameReferences, 0},
+		{"and one reference more", frame(append(own, recordOf("z", 1))...), maxFrameReferences, 1},
+		{"the last record in part", frame(append(own[1:], recordOf("z", 100), recordOf("y", 200))...), maxFrameReferences, 44},
+		{"one record", frame(same...), maxFrameReferences, 0},
+		{"one record once more", frame(append(same, same[0])...), maxFrameReferences, MaxReferences},
+		{"one record in part", frame(append(same[1:], recordOf("z", 100), same[0])...), maxFrameReferences, 100},
 		{"one record of too many", frame(recordOf("x", MaxReferences+5), recordOf("x", MaxReferences+5)), 2 * MaxReferences, 10},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -325,7 +325,7 @@ func TestDroppedReferences(t *testing.T) {
 	}
 	good := cborOf(cborMap{{"a", subjectDID}})
 	bad := cborOf(cborMap{{"a", list}, {"b", 1.5}})
-	escaped := cborOf(cborMap{{"a", list}, {"b", strings.Repeat("<", MaxRecordBytes/2)}})
+	escaped := cborOf(cborMap{{"a", list}, {"b", strings.Repeat("<", maxRecordBytes/2)}})
 	ops := []any{createOp("a.b.c/1", good), createOp("a.b.c/2", bad), deleteOp("a.b.c/3"), createOp("a.b.c/4", good), createOp("a.b.c/5", bad)}
 	var b Batch
 	tr.AppendFrame(&b, frameOf("#commit", commitBody(carOf(blockOf(good), blockOf(bad)), ops...)))
@@ -423,8 +423,8 @@ func TestHostileReferences(t *testing.T) {
 		return append(cborRaw{0x9a, byte(count >> 24), byte(count >> 16), byte(count >> 8), byte(count)}, bytes.Repeat(items, times)...)
 	}
 	// Each level's element has a reference first, then what is nested, then its $type.
-	nested := cborMap{{"a", "did:a:b"}, {"b", many(MaxRecordBytes-spare, "text of ten")}, {"$type", "t"}}
-	for range MaxDepth/2 - 2 {
+	nested := cborMap{{"a", "did:a:b"}, {"b", many(maxRecordBytes-spare, "text of ten")}, {"$type", "t"}}
+	for range maxDepth/2 - 2 {
 		nested = cborMap{{"a", "did:a:b"}, {"b", []any{cborRaw(cborOf(nested))}}, {"$type", "t"}}
 	}
 	long := any(many(20_000, "did:a:b"))
@@ -439,10 +439,10 @@ func TestHostileReferences(t *testing.T) {
 	tr := newReferenceTranslator(t)
 	for name, record := range map[string]cborMap{
 		"types after what is nested":       {{"x", []any{nested}}},
-		"references at each place":         {{"x", many(MaxRecordBytes/2, "did:a:b")}, {"y", many(MaxRecordBytes/2-spare, "did:a:c")}},
-		"references again and again":       {{"x", many(MaxRecordBytes-spare, dids...)}},
-		"elements of a type":               {{"x", many(MaxRecordBytes-spare, element)}},
-		"elements of a type in an element": {{"x", []any{cborMap{{"b", many(MaxRecordBytes-spare, element)}}}}},
+		"references at each place":         {{"x", many(maxRecordBytes/2, "did:a:b")}, {"y", many(maxRecordBytes/2-spare, "did:a:c")}},
+		"references again and again":       {{"x", many(maxRecordBytes-spare, dids...)}},
+		"elements of a type":               {{"x", many(maxRecordBytes-spare, element)}},
+		"elements of a type in an element": {{"x", []any{cborMap{{"b", many(maxRecordBytes-spare, element)}}}}},
 		"references below long names":      {{"x", long}},
 		"empty elements":                   {{"x", []any{cborMap{{"a", "did:a:b"}, {"b", many(maxContainerLen, cborMap{})}}}}},
 	} {

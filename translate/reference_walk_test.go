@@ -102,7 +102,7 @@ func (w *referenceWalk) add(path, value string) {
 	case len(path) > MaxReferencePathBytes:
 		w.excess++
 	case slices.Contains(record, r):
-	case len(record) == MaxReferences || len(w.found)-w.frame == MaxFrameReferences:
+	case len(record) == MaxReferences || len(w.found)-w.frame == maxFrameReferences:
 		w.excess++
 	default:
 		w.found = append(w.found, r)

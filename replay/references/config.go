@@ -26,7 +26,7 @@ type Config struct {
 	Dir string // the store's own directory, made if absent
 	FS  vfs.FS // nil: the real file system
 
-	ReadOnly  bool // there must be a store: ErrNoStore; nothing in it changes
+	ReadOnly  bool // there must be a store: errNoStore; nothing in it changes
 	KeepGoing bool // with ReadOnly, for Verify: damaged files fail nothing
 
 	// PrefixBits is the UID store's: a UID's uppermost bits that name its sequence. 0: 14 in a new

@@ -117,8 +117,8 @@ func TestRefusedStores(t *testing.T) {
 	}{
 		"marker":      {harm: func(t *testing.T, fs vfs.FS) { remove(t, fs, "marker.manifest", "") }, want: "copy the directory again"},
 		"table":       {harm: func(t *testing.T, fs vfs.FS) { remove(t, fs, "", ".sst") }, want: "missing"},
-		"prefix bits": {cfg: Config{PrefixBits: 14}, is: ErrPrefixBits},
-		"version":     {harm: func(t *testing.T, fs vfs.FS) { set(t, fs, metaFormat, []byte{0, 0, 0, 2}) }, is: ErrNewerVersion},
+		"prefix bits": {cfg: Config{PrefixBits: 14}, is: errPrefixBits},
+		"version":     {harm: func(t *testing.T, fs vfs.FS) { set(t, fs, metaFormat, []byte{0, 0, 0, 2}) }, is: errNewerVersion},
 		"format":      {harm: func(t *testing.T, fs vfs.FS) { set(t, fs, metaFormat, []byte{0, 0, 0, 1}) }, want: "the reference store is damaged"},
 		"state":       {harm: func(t *testing.T, fs vfs.FS) { set(t, fs, metaState, []byte{1}) }, want: "the reference store is damaged"},
 		"generation":  {harm: func(t *testing.T, fs vfs.FS) { set(t, fs, metaGeneration, []byte{1}) }, want: "the reference store is damaged"},
@@ -143,7 +143,7 @@ func TestRefusedStores(t *testing.T) {
 			}
 		})
 	}
-	if _, err := Open(Config{Dir: "refs", FS: vfs.NewMem(), ReadOnly: true}); !errors.Is(err, ErrNoStore) {
+	if _, err := Open(Config{Dir: "refs", FS: vfs.NewMem(), ReadOnly: true}); !errors.Is(err, errNoStore) {
 		t.Errorf("no store: %v", err)
 	}
 }

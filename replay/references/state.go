@@ -11,11 +11,11 @@ import (
 // raises it.
 const version = 1
 
-// ErrNewerVersion means: a newer version of this program wrote the store.
-var ErrNewerVersion = errors.New("the reference store has a newer format")
+// errNewerVersion means: a newer version of this program wrote the store.
+var errNewerVersion = errors.New("the reference store has a newer format")
 
-// ErrPrefixBits means: the store was made for UIDs with another number of prefix bits.
-var ErrPrefixBits = errors.New("the reference store has other prefix bits")
+// errPrefixBits means: the store was made for UIDs with another number of prefix bits.
+var errPrefixBits = errors.New("the reference store has other prefix bits")
 
 // state is how far the store has come. Each batch commits it.
 type state struct {
@@ -34,7 +34,7 @@ func decodeFormat(b []byte) (prefixBits uint, err error) {
 		return 0, errShort
 	}
 	if v := binary.BigEndian.Uint32(b); v != version {
-		return 0, fmt.Errorf("%w: version %d, this is %d", ErrNewerVersion, v, version)
+		return 0, fmt.Errorf("%w: version %d, this is %d", errNewerVersion, v, version)
 	}
 	if len(b) != 5 || b[4] < 1 || b[4] > maxPrefixBits {
 		return 0, errForm

@@ -15,8 +15,8 @@ import (
 
 // Errors that callers branch on. They come wrapped; use errors.Is.
 var (
-	// ErrNoStore: the store is open for reading only, and there is none in the directory.
-	ErrNoStore = pebbleguard.ErrNoStore
+	// errNoStore: the store is open for reading only, and there is none in the directory.
+	errNoStore = pebbleguard.ErrNoStore
 	// ErrFailed: a write, a sync or a file failed; the store takes nothing more and the process
 	// should stop.
 	ErrFailed = pebbleguard.ErrFailed
@@ -56,7 +56,7 @@ type commits struct {
 }
 
 // Open opens the store in cfg.Dir, or makes an empty one. Only one process can have it open.
-// Errors: ErrNoStore, ErrNewerVersion, ErrPrefixBits, and those of pebbleguard.Open, which says
+// Errors: errNoStore, errNewerVersion, errPrefixBits, and those of pebbleguard.Open, which says
 // when a directory is damaged, or holds a database's files but none.
 func Open(cfg Config) (*Store, error) {
 	cfg = cfg.withDefaults()
@@ -88,10 +88,10 @@ func (s *Store) load() error {
 			return s.damagedMeta(metaFormat, err)
 		}
 		if bits != 0 && bits != s.codec.prefixBits {
-			return fmt.Errorf("%w: it was made for %d, UIDs have %d", ErrPrefixBits, s.codec.prefixBits, bits)
+			return fmt.Errorf("%w: it was made for %d, UIDs have %d", errPrefixBits, s.codec.prefixBits, bits)
 		}
 	case s.cfg.ReadOnly:
-		return ErrNoStore
+		return errNoStore
 	default:
 		if s.codec.prefixBits = bits; bits == 0 {
 			s.codec.prefixBits = defaultPrefixBits
@@ -139,7 +139,7 @@ func (s *Store) form() error {
 }
 
 func (s *Store) damagedMeta(name string, err error) error {
-	if errors.Is(err, ErrNewerVersion) {
+	if errors.Is(err, errNewerVersion) {
 		return err
 	}
 	return damaged(metaKey(name), err)

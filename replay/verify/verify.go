@@ -12,7 +12,6 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"millrace/intern/kv/pebbleguard"
-	"millrace/replay/internal/format"
 	"millrace/replay/internal/logstore"
 	"millrace/replay/internal/pebblestore"
 )
@@ -24,8 +23,6 @@ var (
 	// ErrInUse: the log's directory cannot be locked, most likely because another process has it
 	// open.
 	ErrInUse = pebbleguard.ErrInUse
-	// ErrNewerFormat: a newer version of this program wrote the log.
-	ErrNewerFormat = format.ErrNewerVersion
 )
 
 // Defaults and limits of Run.
@@ -101,7 +98,7 @@ func (p Problem) String() string {
 // say; that the compressed events are the plain ones, byte for byte, with dictionaries that the log
 // has; that block pointers, spans, gaps and the progress record fit the blocks. What is wrong is
 // in the report; an error means that the check could not be made: ErrNoLog, ErrInUse,
-// ErrNewerFormat, ctx's, and those of the disk.
+// ctx's, those of the disk, and that of a log that a newer version wrote.
 func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if cfg.Dir == "" {
 		return nil, errors.New("verify log: Config.Dir is not set")

@@ -32,12 +32,12 @@ type Resolver interface {
 // Config is what New needs. Log and InFlightBytes must be set.
 type Config struct {
 	Log           Log
-	NewResolver   func() Resolver // one per goroutine; nil: events get no UIDs
-	Collections   []string        // exact NSIDs or prefixes that end in ".*"; none: all
-	References    References      // nil: nobody asks what records point at
-	InFlightBytes int64           // memory for what is between the relay's socket and the disk
-	AppendBytes   int             // of blocks that share one sync, about; 0: 8 MiB
-	Now           func() time.Time
+	NewResolver   func() Resolver       // one per goroutine; nil: events get no UIDs
+	Collections   []string              // exact NSIDs or prefixes that end in ".*"; none: all
+	References    References            // nil: nobody asks what records point at
+	InFlightBytes int64                 // memory for what is between the relay's socket and the disk
+	AppendBytes   int                   // of blocks that share one sync, about; 0: 8 MiB
+	Now           func() time.Time      // wall clock; nil: time.Now
 	Logger        *slog.Logger          // nil: nothing is logged
 	Registerer    prometheus.Registerer // nil: metrics are not registered
 

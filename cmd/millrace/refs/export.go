@@ -165,7 +165,7 @@ func (c *csvWriter) head() error {
 		return nil
 	}
 	c.begun = true
-	return c.w.Write(Columns())
+	return c.w.Write(columns())
 }
 
 func (c *csvWriter) Flush() error {

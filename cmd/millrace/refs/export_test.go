@@ -81,7 +81,7 @@ func TestExport(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var want strings.Builder
-			want.WriteString(strings.Join(Columns(), ",") + "\n")
+			want.WriteString(strings.Join(columns(), ",") + "\n")
 			accounts := tc.accounts
 			if accounts == nil {
 				accounts = []uint64{1, 2, 3}

@@ -93,8 +93,8 @@ const (
 // than a file's time says: what the log has once more changes nothing.
 const clockSlack = 10 * time.Minute
 
-// ErrTooOld means: what came after the imported state was trimmed from the log.
-var ErrTooOld = errors.New("it is too old: the log does not reach back to it. Get the repository again, and import it within the log's retention, with --as-of the time when it was fetched")
+// errTooOld means: what came after the imported state was trimmed from the log.
+var errTooOld = errors.New("it is too old: the log does not reach back to it. Get the repository again, and import it within the log's retention, with --as-of the time when it was fetched")
 
 // NewImport begins an import.
 func NewImport(ctx context.Context, cfg ImportConfig) (*Import, error) {
@@ -160,7 +160,7 @@ func (i *Import) Begin(did string, rev uint64) error {
 	case last.Purged >= a.rev:
 		i.refuse(did, errors.New("it was purged, up to a later revision"))
 	case a.asOfUS < i.since && (a.rows || last.Rev != rev):
-		i.refuse(did, ErrTooOld)
+		i.refuse(did, errTooOld)
 	default:
 		i.current = a
 		i.request.add(intern.Request{DID: []byte(did)})

@@ -216,7 +216,7 @@ func (w *importWorld) run(files [][]byte, asOf time.Time, batches int) (done Imp
 			return w.log, nil
 		},
 		Refused: func(did string, reason error) {
-			if !errors.Is(reason, ErrTooOld) {
+			if !errors.Is(reason, errTooOld) {
 				w.t.Errorf("%s was refused: %v", did, reason)
 			}
 		},

@@ -93,7 +93,7 @@ func (a *importedAccount) lay() ([]references.Change, error) {
 		}
 	}
 	if a.known.Rev > rev { // there was a commit above it, which was trimmed
-		return nil, ErrTooOld
+		return nil, errTooOld
 	}
 	return changes, nil
 }

@@ -15,8 +15,8 @@ import (
 	"millrace/translate"
 )
 
-// Columns are the fields of a row, in their order in CSV.
-func Columns() []string { return []string{"did", "collection", "rkey", "path", "subject"} }
+// columns are the fields of a row, in their order in CSV.
+func columns() []string { return []string{"did", "collection", "rkey", "path", "subject"} }
 
 // Row is one reference of a record.
 type Row struct {
@@ -108,7 +108,7 @@ func (j *jsonRows) next(r *Row) (int, error) {
 		}
 		*r = Row{}
 		if err := json.Unmarshal(text, r); err != nil {
-			return j.line, fmt.Errorf("it is not a JSON object with the members %v: %w", Columns(), err)
+			return j.line, fmt.Errorf("it is not a JSON object with the members %v: %w", columns(), err)
 		}
 		return j.line, nil
 	}
@@ -131,7 +131,7 @@ type csvRows struct {
 func newCSVRows(in io.Reader) rows {
 	c := &csvRows{in: rowLimit{in: in}, first: true}
 	c.csv = csv.NewReader(&c.in)
-	c.csv.FieldsPerRecord = len(Columns())
+	c.csv.FieldsPerRecord = len(columns())
 	c.csv.ReuseRecord = true
 	return c
 }
@@ -157,10 +157,10 @@ func (c *csvRows) next(r *Row) (int, error) {
 	switch {
 	case err != nil:
 		return line, err
-	case first && fields[0] == Columns()[0]:
-		for i, name := range Columns() {
+	case first && fields[0] == columns()[0]:
+		for i, name := range columns() {
 			if fields[i] != name {
-				return line, fmt.Errorf("column %d is %.40q: the columns must be %v", i+1, fields[i], Columns())
+				return line, fmt.Errorf("column %d is %.40q: the columns must be %v", i+1, fields[i], columns())
 			}
 		}
 		return c.next(r)

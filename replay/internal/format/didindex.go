@@ -24,7 +24,7 @@ const (
 )
 
 // ShardOf returns the shard that has a fingerprint.
-func ShardOf(fingerprint uint64) int { return int(fingerprint >> (64 - DIDShardBits)) }
+func ShardOf(fingerprint uint64) int { return int(fingerprint >> (64 - dIDShardBits)) }
 
 // A pair is the upper 56 bits of a fingerprint and the number of a block in its lowest byte.
 
@@ -53,7 +53,7 @@ func appendDIDShard(dst []byte, shard int, pairs []uint64) []byte {
 		}
 	}
 	bucketBits := max(0, bits.Len(uint(distinct))-didBucketBits)
-	cutOf := func(pair uint64) uint64 { return pair << DIDShardBits >> (64 - bucketBits - 16) }
+	cutOf := func(pair uint64) uint64 { return pair << dIDShardBits >> (64 - bucketBits - 16) }
 
 	var lows []uint16
 	starts := make([]uint16, 1<<bucketBits+1)
@@ -124,7 +124,7 @@ func OpenDIDShard(b []byte, shard int) (v DIDShard, err error) {
 // Find returns the entry of a fingerprint of this shard; -1 if there is none: then its DID is in
 // none of the blocks.
 func (v *DIDShard) Find(fingerprint uint64) int {
-	cut := fingerprint << DIDShardBits >> (64 - v.bucketBits - 16)
+	cut := fingerprint << dIDShardBits >> (64 - v.bucketBits - 16)
 	low := uint16(cut)
 	bucket := int(cut >> 16)
 	from := int(binary.LittleEndian.Uint16(v.starts[2*bucket:]))

@@ -143,7 +143,7 @@ func TestShardGroups(t *testing.T) {
 	var pairs []uint64
 	want := make(map[uint64]BlockSet)
 	for i := range uint64(entries) {
-		fingerprint := uint64(shard)<<(64-DIDShardBits) | i<<40
+		fingerprint := uint64(shard)<<(64-dIDShardBits) | i<<40
 		var set BlockSet
 		for b := i % 7; b < MaxSpanBlocks; b += 1 + i%50 {
 			set.Add(int(b))
@@ -180,7 +180,7 @@ func FuzzOpenShard(f *testing.F) {
 			return
 		}
 		var set BlockSet
-		if i := v.Find(fingerprint << DIDShardBits >> DIDShardBits); i >= 0 {
+		if i := v.Find(fingerprint << dIDShardBits >> dIDShardBits); i >= 0 {
 			_ = v.AddTo(&set, i)
 		}
 	})

@@ -41,8 +41,8 @@ func NewFrameReferences(refs *References, source func(number uint32) string) *Fr
 const (
 	// ExtraBytes is about what extended adds to an event.
 	ExtraBytes = 128
-	// ReferenceBytes is about what a reference adds.
-	ReferenceBytes = 160
+	// referenceBytes is about what a reference adds.
+	referenceBytes = 160
 )
 
 // Append appends the frame of event i, whose plain frame is given.
@@ -66,7 +66,7 @@ func (b *FrameBuilder) Append(dst []byte, i int, plain []byte) []byte {
 func (b *FrameBuilder) All(plain []byte) (data []byte, ends []uint32) {
 	room := len(plain) + ExtraBytes*len(b.Ends)
 	if b.References != nil {
-		room += ReferenceBytes * b.References.Len()
+		room += referenceBytes * b.References.Len()
 	}
 	if b.Compressor != nil {
 		room /= 2

@@ -108,10 +108,10 @@ const (
 
 	// MaxSubstreams is how many substreams a block's plain part has at most.
 	MaxSubstreams = 8
-	// DIDShardBits is how many of a fingerprint's upper bits choose its shard.
-	DIDShardBits = 5
+	// dIDShardBits is how many of a fingerprint's upper bits choose its shard.
+	dIDShardBits = 5
 	// DIDShards is how many shards a span's index of DIDs has, and that of subjects.
-	DIDShards = 1 << DIDShardBits
+	DIDShards = 1 << dIDShardBits
 )
 
 // TimeKey returns the key of what r has for the time_us.
