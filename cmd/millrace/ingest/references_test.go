@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -262,9 +263,11 @@ func (n *refNames) Resolve(_ context.Context, b *translate.Batch) error {
 		b.References[i].SubjectUID, b.References[i].AuthorityUID = u, u
 	}
 	n.mu.Lock()
-	wait := n.rng.IntN(3)
+	yields := n.rng.IntN(1000)
 	n.mu.Unlock()
-	time.Sleep(time.Duration(wait) * time.Millisecond)
+	for range yields { // so that resolvers overtake each other
+		runtime.Gosched()
+	}
 	return nil
 }
 
