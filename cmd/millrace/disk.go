@@ -22,13 +22,13 @@ type diskState int32
 
 const (
 	diskFine  diskState = iota
-	diskShort           // below --min-free-disk: not ready, the log is trimmed early
+	diskShort           // below --min-free-disk: not ready, the log is trimmed early if that helps
 	diskFull            // below half of it: the relay is not read
 )
 
-// diskWatch keeps the daemon from filling its disk.
+// diskWatch keeps the daemon from filling its disks.
 type diskWatch struct {
-	dir     string
+	dirs    []string // of the stores, first the log's: only that can be trimmed
 	minFree int64
 	free    func(dir string) (int64, error)
 	trim    func(ctx context.Context) error // gives some of the oldest events up
@@ -37,14 +37,21 @@ type diskWatch struct {
 	logger  *slog.Logger
 	gauge   prometheus.Gauge
 
-	state    atomic.Int32 // a diskState
-	lastFree atomic.Int64 // bytes, when last looked
-	trimmed  time.Time    // when trim was last called; check's own
+	state   atomic.Int32             // a diskState
+	least   atomic.Pointer[diskFree] // when last looked
+	trimmed time.Time                // when trim was last called; check's own
+}
+
+// diskFree is how much is free on the fullest disk.
+type diskFree struct {
+	dir   string // that it has
+	bytes int64
+	log   bool // the log's disk is short
 }
 
 func newDiskGauge(reg prometheus.Registerer) prometheus.Gauge {
 	g := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "millrace_disk_free_bytes", Help: "Free disk where the data directory is.",
+		Name: "millrace_disk_free_bytes", Help: "Free disk where the log, the UID store and the reference store are; of several disks the least.",
 	})
 	if reg != nil {
 		reg.MustRegister(g)
@@ -76,31 +83,51 @@ func (d *diskWatch) Run(ctx context.Context) error {
 }
 
 func (d *diskWatch) check(ctx context.Context) {
-	free, err := d.free(d.dir)
-	if err != nil {
-		d.logger.Warn("free disk is unknown", "dir", d.dir, "err", err)
+	least, ok := d.look()
+	if !ok {
 		return
 	}
-	d.gauge.Set(float64(free))
-	d.lastFree.Store(free)
-	was, now := diskState(d.state.Load()), d.next(free)
+	d.gauge.Set(float64(least.bytes))
+	d.least.Store(least)
+	was, now := diskState(d.state.Load()), d.next(least.bytes)
 	d.state.Store(int32(now))
 	if d.reading(now != diskFull) || was != now {
 		level, text := slog.LevelInfo, "disk has room again"
-		switch now {
-		case diskShort:
-			level, text = slog.LevelWarn, "disk is short: trimming the log early; free some room, or lower --retention"
-		case diskFull:
+		switch {
+		case now == diskFull:
 			level, text = slog.LevelError, "disk is nearly full: reading the relay is paused until there is room; free some, or lower --min-free-disk"
+		case now == diskShort && least.log:
+			level, text = slog.LevelWarn, "disk is short: trimming the log early; free some room, or lower --retention"
+		case now == diskShort:
+			level, text = slog.LevelWarn, "disk is short, and what is on it cannot be trimmed: free some room before reading the relay is paused"
 		}
-		d.logger.Log(ctx, level, text, "free_bytes", free, "min_free_bytes", d.minFree, "dir", d.dir)
+		d.logger.Log(ctx, level, text, "free_bytes", least.bytes, "min_free_bytes", d.minFree, "dir", least.dir)
 	}
-	if now != diskFine && d.now().Sub(d.trimmed) >= diskTrimEvery {
+	if least.log && d.now().Sub(d.trimmed) >= diskTrimEvery {
 		d.trimmed = d.now()
 		if err := d.trim(ctx); err != nil && ctx.Err() == nil {
 			d.logger.Error("the log could not be trimmed early", "err", err)
 		}
 	}
+}
+
+// look finds the fullest disk. It returns false if one cannot be asked.
+func (d *diskWatch) look() (least *diskFree, ok bool) {
+	least = &diskFree{}
+	for i, dir := range d.dirs {
+		free, err := d.free(dir)
+		if err != nil {
+			d.logger.Warn("free disk is unknown", "dir", dir, "err", err)
+			return nil, false
+		}
+		if i == 0 {
+			least.log = d.next(free) != diskFine
+		}
+		if i == 0 || free < least.bytes {
+			least.dir, least.bytes = dir, free
+		}
+	}
+	return least, true
 }
 
 // next applies the thresholds. Leaving a state takes a tenth more room than entering it, so that

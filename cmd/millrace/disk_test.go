@@ -14,7 +14,7 @@ func TestDiskWatch(t *testing.T) {
 	clock := time.Unix(1e9, 0)
 	reading := true
 	d := &diskWatch{
-		minFree: 1000, logger: slog.New(slog.DiscardHandler), gauge: newDiskGauge(nil),
+		dirs: []string{"log"}, minFree: 1000, logger: slog.New(slog.DiscardHandler), gauge: newDiskGauge(nil),
 		reading: func(on bool) bool {
 			changed := on != reading
 			reading = on
@@ -63,5 +63,46 @@ func TestDiskWatch(t *testing.T) {
 	d.check(t.Context())
 	if diskState(d.state.Load()) != diskFine || !reading {
 		t.Error("an unknown amount of free disk stopped reading")
+	}
+}
+
+// TestDisksOfStores: the fullest disk counts, and the log is trimmed only if its own is short.
+func TestDisksOfStores(t *testing.T) {
+	free := map[string]int64{}
+	trims := 0
+	clock := time.Unix(1e9, 0)
+	reading := true
+	d := &diskWatch{
+		dirs: []string{"log", "intern", "refs"}, minFree: 1000 << 20, logger: slog.New(slog.DiscardHandler), gauge: newDiskGauge(nil),
+		reading: func(on bool) bool {
+			changed := on != reading
+			reading = on
+			return changed
+		},
+		now:  func() time.Time { return clock },
+		free: func(dir string) (int64, error) { return free[dir] << 20, nil },
+		trim: func(context.Context) error { trims++; return nil },
+	}
+	h := &health{disk: d}
+	for _, step := range []struct {
+		log, intern, refs int64 // MiB
+		says              string
+		read              bool
+		trims             int
+	}{
+		{5000, 5000, 5000, "", true, 0},
+		{5000, 5000, 999, "999 MiB are free in refs, less than --min-free-disk, and what is there cannot be trimmed: free some room", true, 0},
+		{5000, 499, 999, "499 MiB are free in intern, less than half of --min-free-disk: reading the relay is paused until there is room", false, 0},
+		{998, 5000, 999, "998 MiB are free in log, less than --min-free-disk: the log is trimmed early until there is room", true, 1},
+		{999, 5000, 998, "998 MiB are free in refs, less than --min-free-disk: the log is trimmed early until there is room", true, 2},
+		{5000, 5000, 1050, "1050 MiB are free in refs, less than --min-free-disk, and what is there cannot be trimmed: free some room", true, 2},
+		{5000, 5000, 1101, "", true, 2},
+	} {
+		free["log"], free["intern"], free["refs"] = step.log, step.intern, step.refs
+		clock = clock.Add(diskTrimEvery)
+		d.check(t.Context())
+		if got := h.free(); got.Detail != step.says || got.OK != (step.says == "") || reading != step.read || trims != step.trims {
+			t.Errorf("with %+v: %+v, reading %v, %d trims", step, got, reading, trims)
+		}
 	}
 }

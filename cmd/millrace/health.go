@@ -61,12 +61,18 @@ func lagCheck(lag, relay time.Duration) public.Check {
 
 func (h *health) free() public.Check {
 	c := public.Check{Name: "disk_free", OK: true}
-	has := fmt.Sprintf("%d MiB are free in %s", h.disk.lastFree.Load()>>20, h.disk.dir)
-	switch diskState(h.disk.state.Load()) {
-	case diskShort:
-		c.OK, c.Detail = false, has+", less than --min-free-disk: the log is trimmed early until there is room"
-	case diskFull:
+	least := h.disk.least.Load()
+	if least == nil {
+		return c
+	}
+	has := fmt.Sprintf("%d MiB are free in %s", least.bytes>>20, least.dir)
+	switch state := diskState(h.disk.state.Load()); {
+	case state == diskFull:
 		c.OK, c.Detail = false, has+", less than half of --min-free-disk: reading the relay is paused until there is room"
+	case state == diskShort && least.log:
+		c.OK, c.Detail = false, has+", less than --min-free-disk: the log is trimmed early until there is room"
+	case state == diskShort:
+		c.OK, c.Detail = false, has+", less than --min-free-disk, and what is there cannot be trimmed: free some room"
 	}
 	return c
 }

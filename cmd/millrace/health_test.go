@@ -11,7 +11,7 @@ import (
 func TestDiskHealth(t *testing.T) {
 	free := int64(0)
 	d := &diskWatch{
-		dir: "/var/lib/millrace", minFree: 2 << 30, reading: func(bool) bool { return false }, logger: slog.New(slog.DiscardHandler), gauge: newDiskGauge(nil),
+		dirs: []string{"/var/lib/millrace"}, minFree: 2 << 30, reading: func(bool) bool { return false }, logger: slog.New(slog.DiscardHandler), gauge: newDiskGauge(nil),
 		now: time.Now, free: func(string) (int64, error) { return free, nil }, trimmed: time.Now(),
 	}
 	h := &health{disk: d}

@@ -261,8 +261,15 @@ func (d *daemon) buildIngest(share shares) error {
 	if d.client, err = consume.New(client); err != nil {
 		return fmt.Errorf("make the relay's client: %w", err)
 	}
+	dirs := []string{cfg.logDir()}
+	if cfg.intern.value == "pebble" {
+		dirs = append(dirs, cfg.internDir())
+	}
+	if d.refs != nil {
+		dirs = append(dirs, cfg.referencesDir())
+	}
 	d.disk = &diskWatch{
-		dir:     cfg.dataDir,
+		dirs:    dirs,
 		minFree: int64(cfg.minFreeDisk),
 		free:    freeBytes,
 		trim:    d.trimEarly,
