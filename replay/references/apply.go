@@ -113,9 +113,7 @@ func (s *Store) Begin(basis string, from Position) error {
 	if err := s.db.Commit(batch, true); err != nil {
 		return fmt.Errorf("begin a generation: %w", err)
 	}
-	s.mu.Lock()
-	s.overlay.cache.clear()
-	s.mu.Unlock()
+	s.hydration.accounts.clear()
 	s.hydration.reached = next
 	s.commits.state.Store(&next)
 	s.commits.synced.Store(&from)

@@ -39,6 +39,8 @@
 // entries leave it when the table's commit is visible. The look-ups of a batch are made before any
 // lock is held, several at a time. Values that the overlay had then are kept, since they may leave
 // it before they are used. The overlay has a limit: Hydrate waits at it until Apply has made room.
+// The newest states of accounts are in a cache of Hydrate's own. It forgets none that a batch uses
+// which is not in the table yet.
 //
 // A commit whose rev is not above its account's last is repeated, with all its changes: an epoch
 // that starts over sends it again. A deletion of an account is repeated if its time is not above
@@ -75,6 +77,6 @@
 //
 // One goroutine at a time calls Hydrate, one Apply, in the same order; all else is safe for
 // concurrent use. Locks, in the order they may be taken: commits.mu, held over Pebble's commit;
-// Store.mu (overlay and cache), never held over a call of Pebble. Apply waits for nothing that
-// waits for Hydrate.
+// Store.mu (overlay), never held over a call of Pebble. Apply waits for nothing that waits for
+// Hydrate.
 package references

@@ -46,7 +46,7 @@ func (s *Store) Hydrate(ctx context.Context, b *Batch) error {
 	defer s.mu.Unlock()
 	for i := range b.Changes {
 		c := &b.Changes[i]
-		found, err := h.change(c)
+		found, err := h.change(c, h.entries[i])
 		if err != nil {
 			return s.fail("hydrate references", err)
 		}
@@ -151,15 +151,20 @@ type hydration struct {
 	pending *pending
 	values  []byte // of pending
 
-	// What the overlay or the database had when it began.
-	rows     map[recordID][]byte // nil: absent
-	accounts map[uint64]accountState
+	rows     map[recordID][]byte // that the overlay or the database had when it began; nil: absent
+	accounts accountCache
+	entries  []*accountEntry // by change; of a gap nil
 
-	// Those that are in the database, sorted.
+	// Those that have to be read from the database, sorted.
 	missingRows     []recordID
-	missingAccounts []uint64
+	missingAccounts []missingAccount
 
 	frame frame
+}
+
+type missingAccount struct {
+	account uint64
+	entry   *accountEntry
 }
 
 // frame is the commit that the last change was in.
@@ -170,11 +175,11 @@ type frame struct {
 	accepted bool
 }
 
-func newHydration(codec uidCodec, o *overlay, reached state) hydration {
+func newHydration(codec uidCodec, o *overlay, reached state, accountBytes int64) hydration {
 	return hydration{
 		codec: codec, overlay: o, reached: reached,
 		rows:     make(map[recordID][]byte),
-		accounts: make(map[uint64]accountState),
+		accounts: newAccountCache(accountBytes),
 	}
 }
 
@@ -183,7 +188,8 @@ func (h *hydration) begin(b *Batch, bytes int64) {
 	h.pending.state.position = b.Position
 	h.values, h.frame = make([]byte, 0, rowBytes(b.Changes)), frame{}
 	clear(h.rows)
-	clear(h.accounts)
+	clear(h.entries) // a failed Hydrate may have left more
+	h.entries = h.entries[:0]
 	h.missingRows, h.missingAccounts = h.missingRows[:0], h.missingAccounts[:0]
 }
 
@@ -193,14 +199,13 @@ func (h *hydration) gather(o *overlay, changes []Change) {
 	for i := range changes {
 		c := &changes[i]
 		if c.Operation == Gap {
+			h.entries = append(h.entries, nil)
 			continue
 		}
-		if _, ok := h.accounts[c.Account]; !ok {
-			state, known := o.account(c.Account)
-			h.accounts[c.Account] = state
-			if !known {
-				h.missingAccounts = append(h.missingAccounts, c.Account)
-			}
+		e, known := h.accounts.use(c.Account, h.pending.number, o.left)
+		h.entries = append(h.entries, e)
+		if !known {
+			h.missingAccounts = append(h.missingAccounts, missingAccount{c.Account, e})
 		}
 		if c.Operation != Update && c.Operation != Delete {
 			continue
@@ -218,18 +223,18 @@ func (h *hydration) gather(o *overlay, changes []Change) {
 
 // fetch reads from the database what gather has noted.
 func (h *hydration) fetch(s *Store) error {
-	slices.Sort(h.missingAccounts)
+	slices.SortFunc(h.missingAccounts, func(a, b missingAccount) int { return cmp.Compare(a.account, b.account) })
 	slices.SortFunc(h.missingRows, recordID.compare)
-	states := make([]accountState, len(h.missingAccounts))
+	accounts := h.missingAccounts
 	rows := make([][]byte, len(h.missingRows))
-	n := len(states) + len(rows)
+	n := len(accounts) + len(rows)
 	read := func(from, to int) error {
 		for i := from; i < to; i++ {
 			var err error
-			if i < len(states) {
-				states[i], err = s.firstState(h.missingAccounts[i])
+			if i < len(accounts) {
+				accounts[i].entry.state, err = s.firstState(accounts[i].account)
 			} else {
-				rows[i-len(states)], err = s.lookUp(s.codec.recordKey(h.missingRows[i-len(states)]))
+				rows[i-len(accounts)], err = s.lookUp(s.codec.recordKey(h.missingRows[i-len(accounts)]))
 			}
 			if err != nil {
 				return err
@@ -250,9 +255,6 @@ func (h *hydration) fetch(s *Store) error {
 			return err
 		}
 	}
-	for i, account := range h.missingAccounts {
-		h.accounts[account] = states[i]
-	}
 	for i, id := range h.missingRows {
 		h.rows[id] = rows[i]
 	}
@@ -261,7 +263,7 @@ func (h *hydration) fetch(s *Store) error {
 
 // change fills in one change and enters it. found says that its record was there before. Store.mu
 // is held.
-func (h *hydration) change(c *Change) (found bool, err error) {
+func (h *hydration) change(c *Change, e *accountEntry) (found bool, err error) {
 	c.Had, c.Repeated, c.Arrival = nil, false, 0
 	p := h.pending
 	if c.Operation == Gap {
@@ -269,8 +271,7 @@ func (h *hydration) change(c *Change) (found bool, err error) {
 		return false, nil
 	}
 	p.sync = p.sync || c.Seq == 0
-	state := h.account(c.Account)
-	before := state
+	state := e.state
 	switch c.Operation {
 	case Create, Update, Delete:
 		if c.Repeated = !h.accepts(c, &state); !c.Repeated {
@@ -295,8 +296,8 @@ func (h *hydration) change(c *Change) (found bool, err error) {
 		state.rev = max(state.rev, c.Rev)
 		state.purged = state.rev
 	}
-	if state != before {
-		h.setAccount(c.Account, state, before)
+	if state != e.state {
+		h.setAccount(c.Account, state, e)
 	}
 	return found, err
 }
@@ -353,32 +354,21 @@ func (h *hydration) record(c *Change, floor uint64) (found bool, err error) {
 	return found, nil
 }
 
-// account returns the newest state of an account that gather has seen.
-func (h *hydration) account(account uint64) accountState {
-	if e, ok := h.overlay.accounts[account]; ok {
-		return e.state
-	}
-	return h.accounts[account]
-}
-
 func (h *hydration) setRecord(id recordID, value []byte) {
 	p := h.pending
 	h.overlay.records[id] = recordEntry{batch: p.number, value: value}
 	p.records = append(p.records, recordWrite{id, value})
 }
 
-func (h *hydration) setAccount(account uint64, state, before accountState) {
+func (h *hydration) setAccount(account uint64, state accountState, e *accountEntry) {
 	p := h.pending
-	i := len(p.accounts)
-	if e, ok := h.overlay.accounts[account]; ok && e.batch == p.number {
-		i = e.index
-	} else {
+	if e.index < 0 {
+		e.index = len(p.accounts)
 		p.accounts = append(p.accounts, accountWrite{account: account})
 	}
-	w := &p.accounts[i]
-	w.state = state
-	w.swept = w.swept || state.floor != before.floor
-	w.purged = w.purged || state.purged != before.purged
+	w := &p.accounts[e.index]
+	w.swept = w.swept || state.floor != e.state.floor
+	w.purged = w.purged || state.purged != e.state.purged
 	p.sweeps = p.sweeps || w.swept
-	h.overlay.accounts[account] = accountEntry{batch: p.number, index: i, state: state}
+	w.state, e.state = state, state
 }

@@ -1,6 +1,9 @@
 package references
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"maps"
+)
 
 // What an entry of the overlay takes beside its value: key, entry, and its part of the maps and of
 // the batch's lists.
@@ -10,26 +13,18 @@ const (
 	referenceBytes = 24 // at most, encoded
 )
 
-// overlay is what was hydrated and is not in the database yet, and the cache of accounts. The
-// batches are numbered in the order of Hydrate. Guarded by Store.mu.
+// overlay is the records that were hydrated and are not in the database yet. The batches are
+// numbered in the order of Hydrate. Guarded by Store.mu.
 type overlay struct {
-	records  map[recordID]recordEntry
-	accounts map[uint64]accountEntry
-	bytes    int64
-	cache    accountCache
+	records map[recordID]recordEntry
+	bytes   int64
+	left    uint64 // the last batch that is in the database
 }
 
 // recordEntry is the newest state of a record.
 type recordEntry struct {
 	batch uint64
 	value []byte // of the row; nil: it is deleted
-}
-
-// accountEntry is the newest state of an account.
-type accountEntry struct {
-	batch uint64
-	index int // in the batch's accounts
-	state accountState
 }
 
 // pending is a batch between Hydrate and Apply.
@@ -55,21 +50,7 @@ type accountWrite struct {
 	purged  bool // its purged rev was
 }
 
-func newOverlay(accountBytes int64) overlay {
-	return overlay{
-		records:  make(map[recordID]recordEntry),
-		accounts: make(map[uint64]accountEntry),
-		cache:    newAccountCache(accountBytes),
-	}
-}
-
-// account returns the newest state of an account, if it is known without the database.
-func (o *overlay) account(account uint64) (accountState, bool) {
-	if e, ok := o.accounts[account]; ok {
-		return e.state, true
-	}
-	return o.cache.get(account)
-}
+func newOverlay() overlay { return overlay{records: make(map[recordID]recordEntry)} }
 
 // leave removes what p wrote last: it is in the database.
 func (o *overlay) leave(p *pending) {
@@ -79,14 +60,8 @@ func (o *overlay) leave(p *pending) {
 			delete(o.records, id)
 		}
 	}
-	for i := range p.accounts {
-		w := &p.accounts[i]
-		if e, ok := o.accounts[w.account]; ok && e.batch == p.number {
-			delete(o.accounts, w.account)
-		}
-		o.cache.put(w.account, w.state)
-	}
 	o.bytes -= p.bytes
+	o.left = p.number
 }
 
 // cost is the most that a batch may take of the overlay.
@@ -108,39 +83,56 @@ func rowBytes(changes []Change) (bytes int) {
 	return bytes
 }
 
-// accountCache has states of accounts that are in the database. What was used lately is in young;
-// when that is full it becomes old, whose accounts are then forgotten.
+// accountCache has the newest states of accounts. What was used lately is in young; when that is
+// full it becomes old, whose accounts are then forgotten, but for those that a batch in the overlay
+// uses. It belongs to the goroutine of Hydrate.
 type accountCache struct {
-	young, old map[uint64]accountState
+	young, old map[uint64]*accountEntry
 	most       int // of each
+	limit      int // of young now: most, and those that were kept
 }
 
-// cachedAccountBytes is what an account takes in a map.
-const cachedAccountBytes = 96
+// accountEntry is the newest state of an account.
+type accountEntry struct {
+	state accountState
+	batch uint64 // the last that uses it
+	index int    // in that batch's accounts; -1: it is not written
+}
+
+// cachedAccountBytes is what an account takes in a map, with its entry.
+const cachedAccountBytes = 112
 
 func newAccountCache(bytes int64) accountCache {
 	most := max(int(bytes/2/cachedAccountBytes), 64)
-	return accountCache{young: make(map[uint64]accountState), old: make(map[uint64]accountState), most: most}
+	return accountCache{
+		young: make(map[uint64]*accountEntry), old: make(map[uint64]*accountEntry), most: most, limit: most,
+	}
 }
 
-func (c *accountCache) get(account uint64) (accountState, bool) {
-	if s, ok := c.young[account]; ok {
-		return s, true
+// use returns the entry of an account, for a batch. known is false if the entry is new, and its
+// state has to be read. left is the last batch that is in the database.
+func (c *accountCache) use(account, batch, left uint64) (e *accountEntry, known bool) {
+	e, known = c.young[account]
+	if !known {
+		if e, known = c.old[account]; !known {
+			e = &accountEntry{}
+		}
+		if len(c.young) >= c.limit {
+			c.turn(left)
+		}
+		c.young[account] = e
 	}
-	s, ok := c.old[account]
-	if ok {
-		c.put(account, s)
+	if e.batch != batch {
+		e.batch, e.index = batch, -1
 	}
-	return s, ok
+	return e, known
 }
 
-func (c *accountCache) put(account uint64, s accountState) {
-	if _, ok := c.young[account]; !ok && len(c.young) >= c.most {
-		c.young, c.old = c.old, c.young
-		clear(c.young)
-	}
-	c.young[account] = s
-	// old may have a state from before; get prefers young
+// turn makes young the old ones, and forgets those.
+func (c *accountCache) turn(left uint64) {
+	maps.DeleteFunc(c.old, func(_ uint64, e *accountEntry) bool { return e.batch <= left })
+	c.young, c.old = c.old, c.young
+	c.limit = len(c.young) + c.most
 }
 
 func (c *accountCache) clear() {

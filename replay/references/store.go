@@ -67,7 +67,7 @@ func Open(cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open reference store in %s: %w", cfg.Dir, err)
 	}
-	s := &Store{cfg: cfg, db: db, room: make(chan struct{}, 1), sweeps: make(chan struct{}, 1), overlay: newOverlay(cfg.AccountBytes)}
+	s := &Store{cfg: cfg, db: db, room: make(chan struct{}, 1), sweeps: make(chan struct{}, 1), overlay: newOverlay()}
 	if err := s.load(); err != nil {
 		return nil, fmt.Errorf("open reference store in %s: %w", cfg.Dir, errors.Join(err, db.Close()))
 	}
@@ -124,7 +124,7 @@ func (s *Store) load() error {
 	s.commits.generation.Store(&g)
 	s.commits.state.Store(&st)
 	s.commits.synced.Store(&st.position)
-	s.hydration = newHydration(s.codec, &s.overlay, st)
+	s.hydration = newHydration(s.codec, &s.overlay, st, s.cfg.AccountBytes)
 	return nil
 }
 

@@ -195,6 +195,32 @@ func TestApplyBelowLaterChanges(t *testing.T) {
 	apply(t, s, b, c)
 }
 
+// TestAccountsInUse: the cache forgets no account whose change is in flight, however full it is,
+// and finds in the table those that it forgets.
+func TestAccountsInUse(t *testing.T) {
+	s := openTest(t, Config{AccountBytes: 1})
+	others := func(first uint64) (changes []Change) {
+		for i := range uint64(500) {
+			changes = append(changes, like(first+i, 10, 5, 100))
+		}
+		return changes
+	}
+	a, b := hydrate(t, s, 1, like(1, 10, 5, 100)), hydrate(t, s, 10, others(1_000)...)
+	c := hydrate(t, s, 1_000, append(others(2_000), unlike(1, 10, 5))...)
+	if last := c.Changes[len(c.Changes)-1]; !last.Repeated {
+		t.Errorf("filled in, in flight: %+v", last)
+	}
+	apply(t, s, a, b, c)
+	d := hydrate(t, s, 2_000, append(others(3_000), unlike(1, 10, 5), unlike(1, 10, 6))...)
+	if n := len(d.Changes); !d.Changes[n-2].Repeated || len(d.Changes[n-1].Had) != 1 {
+		t.Errorf("filled in, applied: %+v", d.Changes[n-2:])
+	}
+	if n := len(s.hydration.accounts.young) + len(s.hydration.accounts.old); n > 1_500 {
+		t.Errorf("%d accounts are cached", n)
+	}
+	apply(t, s, d)
+}
+
 // TestBackPressure: Hydrate waits while the overlay is full, until Apply makes room, its context
 // ends, or the store fails. A batch that is larger than the overlay goes alone.
 func TestBackPressure(t *testing.T) {
