@@ -29,22 +29,30 @@ func PayloadRev(payload []byte) (rev uint64, ok bool) {
 	return rev, true
 }
 
-// PayloadDeletion returns when an account was deleted, in Unix microseconds, if that is what the
-// JSON of an account's event says: the time in it, or its stamp if Go cannot read that.
-func PayloadDeletion(payload []byte) (timeUS int64, deleted bool) {
+// AccountStatus is what an account's event says of it.
+type AccountStatus struct {
+	Active  bool
+	Deleted bool
+	TimeUS  int64 // the time in it, in Unix microseconds, or its stamp if Go cannot read that
+}
+
+// PayloadStatus returns the status in the JSON of an account's event; false if it has none.
+func PayloadStatus(payload []byte) (s AccountStatus, ok bool) {
 	var event struct {
 		TimeUS  int64 `json:"time_us"`
 		Account struct {
-			Active       bool
+			Active       *bool
 			Status, Time string
 		}
 	}
-	if json.Unmarshal(payload, &event) != nil || event.Account.Active || event.Account.Status != "deleted" {
-		return 0, false
+	if json.Unmarshal(payload, &event) != nil || event.Account.Active == nil {
+		return s, false
 	}
+	s = AccountStatus{Active: *event.Account.Active, TimeUS: event.TimeUS}
+	s.Deleted = !s.Active && event.Account.Status == "deleted"
 	// RFC 3339 allows a small t and z, and Go does not
 	if t, err := time.Parse(time.RFC3339, strings.ToUpper(event.Account.Time)); err == nil {
-		return t.UnixMicro(), true
+		s.TimeUS = t.UnixMicro()
 	}
-	return event.TimeUS, true
+	return s, true
 }

@@ -28,22 +28,22 @@ func TestPayloadRev(t *testing.T) {
 	}
 }
 
-func TestPayloadDeletion(t *testing.T) {
+func TestPayloadStatus(t *testing.T) {
 	at := time.Date(2026, 11, 20, 1, 2, 3, 456_000_000, time.UTC).UnixMicro()
 	account := func(active bool, status, tm string) string {
 		return fmt.Sprintf(`{"did":"did:web:a","time_us":77,"kind":"account","account":{"active":%t,"did":"did:web:a","seq":5,"status":"%s","time":"%s"}}`, active, status, tm)
 	}
-	for payload, want := range map[string]int64{
-		account(false, "deleted", "2026-11-20T01:02:03.456Z"):      at,
-		account(false, "deleted", "2026-11-20t02:02:03.456+01:00"): at,
-		account(false, "deleted", "2026-11-20t01:02:03.456z"):      at,
-		account(false, "deleted", "2026-11-20T23:59:60Z"):          77,
-		account(true, "deleted", "2026-11-20T01:02:03.456Z"):       0,
-		account(false, "suspended", "2026-11-20T01:02:03.456Z"):    0,
-		`{"did":"did:web:a","kind":"identity"}`:                    0,
+	for payload, want := range map[string]AccountStatus{
+		account(false, "deleted", "2026-11-20T01:02:03.456Z"):      {false, true, at},
+		account(false, "deleted", "2026-11-20t02:02:03.456+01:00"): {false, true, at},
+		account(false, "deleted", "2026-11-20t01:02:03.456z"):      {false, true, at},
+		account(false, "deleted", "2026-11-20T23:59:60Z"):          {false, true, 77},
+		account(true, "deleted", "2026-11-20T01:02:03.456Z"):       {true, false, at},
+		account(false, "suspended", "2026-11-20T01:02:03.456Z"):    {false, false, at},
+		`{"did":"did:web:a","kind":"identity"}`:                    {},
 	} {
-		if got, ok := PayloadDeletion([]byte(payload)); got != want || ok != (want != 0) {
-			t.Errorf("%s: %d, %t; want %d", payload, got, ok, want)
+		if got, ok := PayloadStatus([]byte(payload)); got != want || ok != (want.TimeUS != 0) {
+			t.Errorf("%s: %+v, %t; want %+v", payload, got, ok, want)
 		}
 	}
 }

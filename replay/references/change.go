@@ -12,6 +12,8 @@ const (
 	Update                  // of a record
 	Delete                  // of a record
 	DeleteAccount           // #account with the status deleted: all of its records are gone
+	Deactivate              // #account that is not active, and not deleted: its records are hidden
+	Activate                // #account that is active: they are not
 	Sync                    // #sync: what the account's records are is no longer known exactly
 	Gap                     // frames were lost: the same for all accounts; it has no account
 	// Import begins what is imported of an account: it has no records, until the creates that
@@ -34,6 +36,10 @@ func (o Operation) String() string {
 		return "delete"
 	case DeleteAccount:
 		return "delete_account"
+	case Deactivate:
+		return "deactivate"
+	case Activate:
+		return "activate"
 	case Sync:
 		return "sync"
 	case Gap:
@@ -63,8 +69,8 @@ type Change struct {
 	Record  uint64 // UID of the AT URI; creates, updates and deletes only
 	// Rev is a commit's, as a packed TID; of Sync and Import the repository's. Purge may have 0.
 	Rev uint64
-	// TimeUS is the frame's own time, in Unix microseconds: DeleteAccount. The log's stamp: Sync
-	// and Gap.
+	// TimeUS is the frame's own time, in Unix microseconds: DeleteAccount, Deactivate and Activate.
+	// The log's stamp: Sync and Gap.
 	TimeUS     int64
 	References []Reference // of a create or update, in the record's order; borrowed during Hydrate
 

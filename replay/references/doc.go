@@ -27,8 +27,8 @@
 //     update had is kept apart from what it has: it is a result, not an input.
 //   - of each op the UIDs of DID and AT URI, operation and seq, from the index; the rev from the
 //     event's JSON;
-//   - of an #account whose status is deleted the time in its JSON; of a gap its stamp, at its place
-//     between the blocks. A #sync has no event in the log yet, and so makes no change.
+//   - of an #account its status and the time in its JSON; of a gap its stamp, at its place between
+//     the blocks. A #sync has no event in the log yet, and so makes no change.
 //
 // Had and Repeated are in the column for readers. To roll forward they are not needed, as Hydrate
 // gives them again; a checker may compare.
@@ -59,7 +59,7 @@
 //
 //	uid         | sequence << 2 | class, in (p+9)/8 bytes | number, in 3, 4, 5 or (71-p)/8 bytes by class |
 //	01 name     meta: format | generation | state
-//	02 uid      account: flags:u8 | rev:u64 | imported, purged rev:u64 | floor, deleted, inexact since:uvarint |
+//	02 uid      account: flags:u8 | rev:u64 | imported, purged rev:u64 | floor, deleted, inexact since, status:uvarint |
 //	03 uid      account that waits for its sweep: the key at which it goes on, or nothing
 //	04 uid      account that was purged: the rev up to which it was:u64
 //	10 uid uid  row of (account, record): arrival:uvarint | references …
@@ -68,7 +68,8 @@
 //	generation  | number:u32 | epoch:u32 | seq:u64 | basis … |
 //	state       | epoch:u32 | seq:u64 | last arrival:u64 | stamp of the first gap:u64 |
 //
-// Flags say which numbers an account has: 1 imported, 2 purged, 4 floor, 8 deleted, 16 inexact. The
+// Flags say which numbers an account has: 1 imported, 2 purged, 4 floor, 8 deleted, 16 inexact, 32
+// status, which is its time << 1 | inactive. The
 // authority is 0: a uid; 1: none, it is the subject; 2: none, it is the account; 3 + class: a
 // number, in the subject's sequence. Encoded UIDs sort as UIDs do, and none begins another: the
 // rows of an account are one range of keys.

@@ -118,7 +118,7 @@ func TestRefusedStores(t *testing.T) {
 		"marker":      {harm: func(t *testing.T, fs vfs.FS) { remove(t, fs, "marker.manifest", "") }, want: "copy the directory again"},
 		"table":       {harm: func(t *testing.T, fs vfs.FS) { remove(t, fs, "", ".sst") }, want: "missing"},
 		"prefix bits": {cfg: Config{PrefixBits: 14}, is: errPrefixBits},
-		"version":     {harm: func(t *testing.T, fs vfs.FS) { set(t, fs, metaFormat, []byte{0, 0, 0, 2}) }, is: errNewerVersion},
+		"version":     {harm: func(t *testing.T, fs vfs.FS) { set(t, fs, metaFormat, []byte{0, 0, 0, 3}) }, is: errNewerVersion},
 		"format":      {harm: func(t *testing.T, fs vfs.FS) { set(t, fs, metaFormat, []byte{0, 0, 0, 1}) }, want: "the reference store is damaged"},
 		"state":       {harm: func(t *testing.T, fs vfs.FS) { set(t, fs, metaState, []byte{1}) }, want: "the reference store is damaged"},
 		"generation":  {harm: func(t *testing.T, fs vfs.FS) { set(t, fs, metaGeneration, []byte{1}) }, want: "the reference store is damaged"},
@@ -243,7 +243,7 @@ func TestDamagedTable(t *testing.T) {
 // TestVerifyFindsProblems: each kind of damage is a problem; a value that cannot be decoded ends a
 // store that reads it.
 func TestVerifyFindsProblems(t *testing.T) {
-	c := uidCodec{defaultPrefixBits}
+	c := UIDCodec{defaultPrefixBits}
 	row := func(account, record, arrival uint64) (key, value []byte) {
 		return c.recordKey(recordID{account, record}), c.appendRow(nil, account, arrival, nil)
 	}

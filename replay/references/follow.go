@@ -70,8 +70,8 @@ type Event struct {
 }
 
 // EventChange returns the change that an event is, without references. ok is false if it is none:
-// an identity event, an account event that deletes nothing, an op without UIDs, and one with the
-// rev 0, which is above no other.
+// an identity event, an account event without a status, an op without UIDs, and one with the rev 0,
+// which is above no other.
 func EventChange(e Event, payload []byte) (c Change, ok bool) {
 	c = Change{Seq: e.Seq, Account: e.DIDUID}
 	if c.Account == 0 {
@@ -79,8 +79,16 @@ func EventChange(e Event, payload []byte) (c Change, ok bool) {
 	}
 	switch e.Kind {
 	case translate.KindAccount:
-		c.Operation = DeleteAccount
-		c.TimeUS, ok = translate.PayloadDeletion(payload)
+		status, ok := translate.PayloadStatus(payload)
+		c.TimeUS = status.TimeUS
+		switch {
+		case status.Deleted:
+			c.Operation = DeleteAccount
+		case status.Active:
+			c.Operation = Activate
+		default:
+			c.Operation = Deactivate
+		}
 		return c, ok
 	case translate.KindCommit:
 		c.Operation = Operation(e.Operation)

@@ -24,15 +24,15 @@ func TestGolden(t *testing.T) {
 	var out strings.Builder
 	add := func(name string, b []byte) { out.WriteString(name + " " + hex.EncodeToString(b) + "\n") }
 	for _, p := range []uint{1, 14, 32} {
-		c := uidCodec{p}
+		c := UIDCodec{p}
 		uid := func(sequence, n uint64) uint64 { return sequence<<(64-p) | n }
 		for _, n := range []uint64{1, 1<<24 - 1, 1 << 24, 1<<32 - 1} {
-			add("uid", c.append(nil, uid(1, n)))
+			add("uid", c.Append(nil, uid(1, n)))
 		}
-		add("uid", c.append(nil, 1<<63|1<<30))
-		add("uid", c.append(nil, ^uint64(0)))
+		add("uid", c.Append(nil, 1<<63|1<<30))
+		add("uid", c.Append(nil, ^uint64(0)))
 	}
-	c := uidCodec{14}
+	c := UIDCodec{14}
 	did, other, near := uint64(77<<50|5), uint64(78<<50|9), uint64(77<<50|1<<33)
 	add("account key", c.accountKey(rangeAccount, did))
 	add("sweep key", c.accountKey(rangeSweep, did))
@@ -43,7 +43,8 @@ func TestGolden(t *testing.T) {
 		{0, other, other}, {15, near + 1, did}, {16, near + 1, near}, {300, other, near}, {1<<32 - 1, did, did},
 	}))
 	add("account", appendAccount(nil, &accountState{rev: 1 << 60}))
-	add("account", appendAccount(nil, &accountState{1 << 60, 1<<60 - 1, 1<<60 - 2, 300, 1_782_907_200_000_000, 1_782_907_200_000_001}))
+	add("account", appendAccount(nil, &accountState{1 << 60, 1<<60 - 1, 1<<60 - 2, 300, 1_782_907_200_000_000, 1_782_907_200_000_001, 0, false}))
+	add("account", appendAccount(nil, &accountState{rev: 1 << 60, statusUS: 1_782_907_200_000_000, inactive: true}))
 	add("purged", appendBig(nil, 1<<60, 8))
 	for _, name := range []string{metaFormat, metaGeneration, metaState} {
 		add("meta key", metaKey(name))
@@ -73,7 +74,7 @@ func TestUIDOrder(t *testing.T) {
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 3))
 	for p := uint(1); p <= maxPrefixBits; p++ {
-		c := uidCodec{p}
+		c := UIDCodec{p}
 		var uids []uint64
 		for range 500 {
 			uids = append(uids, rng.Uint64()>>rng.UintN(64), rng.Uint64N(4)<<(64-p)|rng.Uint64()>>(p+rng.UintN(64-p)))
@@ -82,8 +83,8 @@ func TestUIDOrder(t *testing.T) {
 		uids = slices.Compact(uids)
 		var last []byte
 		for i, uid := range uids {
-			b := c.append(nil, uid)
-			got, rest, err := c.next(append(slices.Clone(b), 9))
+			b := c.Append(nil, uid)
+			got, rest, err := c.Next(append(slices.Clone(b), 9))
 			if err != nil || got != uid || len(rest) != 1 || len(b) > maxUIDBytes {
 				t.Fatalf("p %d: %x comes back from %x as %x, %x, %v", p, uid, b, got, rest, err)
 			}
@@ -109,14 +110,14 @@ func FuzzDecoders(f *testing.F) {
 		f.Add(b, uint8(14), uint64(77<<50|5))
 	}
 	f.Fuzz(func(t *testing.T, b []byte, p uint8, account uint64) {
-		c := uidCodec{uint(p%maxPrefixBits) + 1}
+		c := UIDCodec{uint(p%maxPrefixBits) + 1}
 		same := func(what string, again []byte, err error) {
 			if err == nil && !bytes.Equal(again, b) {
 				t.Errorf("%s: %x is written as %x", what, b, again)
 			}
 		}
-		uid, rest, err := c.next(b)
-		same("uid", append(c.append(nil, uid), rest...), err)
+		uid, rest, err := c.Next(b)
+		same("uid", append(c.Append(nil, uid), rest...), err)
 		if arrival, encoded, err := rowArrival(b); err == nil {
 			refs, err := c.appendReferences(nil, account, encoded)
 			same("row", c.appendRow(nil, account, arrival, refs), err)
@@ -146,7 +147,7 @@ func TestRow(t *testing.T) {
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 4))
 	for range 5000 {
-		c := uidCodec{1 + rng.UintN(maxPrefixBits)}
+		c := UIDCodec{1 + rng.UintN(maxPrefixBits)}
 		uids := []uint64{rng.Uint64(), rng.Uint64() >> 40, rng.Uint64N(1 << 20), 1<<63 | rng.Uint64N(1<<40), 1<<63 | rng.Uint64N(1<<20)}
 		uid := func() uint64 { return uids[rng.IntN(len(uids))] }
 		var refs []Reference

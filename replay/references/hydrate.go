@@ -143,7 +143,7 @@ func (s *Store) waitForRoom(ctx context.Context, bytes int64) error {
 // hydration is what one Hydrate works with; its maps are used again by the next. One goroutine at a
 // time uses it.
 type hydration struct {
-	codec    uidCodec
+	codec    UIDCodec
 	overlay  *overlay
 	hydrated uint64 // number of the last batch
 	reached  state  // with it
@@ -175,7 +175,7 @@ type frame struct {
 	accepted bool
 }
 
-func newHydration(codec uidCodec, o *overlay, reached state, accountBytes int64) hydration {
+func newHydration(codec UIDCodec, o *overlay, reached state, accountBytes int64) hydration {
 	return hydration{
 		codec: codec, overlay: o, reached: reached,
 		rows:     make(map[recordID][]byte),
@@ -281,7 +281,10 @@ func (h *hydration) change(c *Change, e *accountEntry) (found bool, err error) {
 		if c.Repeated = c.TimeUS <= state.deletedUS; !c.Repeated {
 			state.forget(p.state.arrival)
 			state.deletedUS = c.TimeUS
+			state.setInactive(true, c.TimeUS)
 		}
+	case Deactivate, Activate:
+		state.setInactive(c.Operation == Deactivate, c.TimeUS)
 	case Sync:
 		if c.Repeated = c.Rev <= state.rev; !c.Repeated {
 			state.inexactUS = cmp.Or(state.inexactUS, c.TimeUS)
@@ -305,6 +308,14 @@ func (h *hydration) change(c *Change, e *accountEntry) (found bool, err error) {
 // forget raises the floor above the last arrival number: the account has no records.
 func (s *accountState) forget(arrival uint64) {
 	s.imported, s.inexactUS, s.floor = 0, 0, arrival+1
+}
+
+// setInactive takes what an #account says, unless the account has said something later. Of one that
+// was always active it keeps nothing.
+func (s *accountState) setInactive(inactive bool, timeUS int64) {
+	if timeUS > 0 && timeUS >= s.statusUS && (inactive || s.statusUS != 0) {
+		s.inactive, s.statusUS = inactive, timeUS
+	}
 }
 
 // accepts says whether a record's change is new, and raises the account's rev. All changes of a

@@ -37,28 +37,28 @@ var (
 	errForm  = errors.New("not as it is written")
 )
 
-// uidCodec encodes UIDs in few bytes that sort as the UIDs do. A UID is a sequence, in its
+// UIDCodec encodes UIDs in few bytes that sort as the UIDs do. A UID is a sequence, in its
 // prefixBits uppermost bits, and a number. The sequence comes first, with the class of the number
 // in the lowest two bits; the number follows in as many bytes as its class says, big-endian.
-type uidCodec struct {
+type UIDCodec struct {
 	prefixBits uint
 }
 
 // lengths are the bytes of a number by class.
-func (c uidCodec) lengths() [4]int {
+func (c UIDCodec) lengths() [4]int {
 	most := int(64-c.prefixBits+7) / 8
 	return [4]int{min(3, most), min(4, most), min(5, most), most}
 }
 
-func (c uidCodec) headBytes() int { return int(c.prefixBits+2+7) / 8 }
+func (c UIDCodec) headBytes() int { return int(c.prefixBits+2+7) / 8 }
 
 // split returns the sequence and the number.
-func (c uidCodec) split(uid uint64) (sequence, n uint64) {
+func (c UIDCodec) split(uid uint64) (sequence, n uint64) {
 	shift := 64 - c.prefixBits
 	return uid >> shift, uid & (1<<shift - 1)
 }
 
-func (c uidCodec) append(dst []byte, uid uint64) []byte {
+func (c UIDCodec) Append(dst []byte, uid uint64) []byte {
 	sequence, n := c.split(uid)
 	class := c.classOf(n)
 	head := sequence<<2 | uint64(class)
@@ -66,7 +66,7 @@ func (c uidCodec) append(dst []byte, uid uint64) []byte {
 }
 
 // classOf returns the first class whose length holds n.
-func (c uidCodec) classOf(n uint64) int {
+func (c UIDCodec) classOf(n uint64) int {
 	for class, length := range c.lengths() {
 		if length == 8 || n>>(8*length) == 0 {
 			return class
@@ -75,12 +75,12 @@ func (c uidCodec) classOf(n uint64) int {
 	return 3 // never: the last holds every number
 }
 
-func (c uidCodec) appendNumber(dst []byte, n uint64, class int) []byte {
+func (c UIDCodec) appendNumber(dst []byte, n uint64, class int) []byte {
 	return appendBig(dst, n, c.lengths()[class])
 }
 
 // next returns the first UID of b and what follows it.
-func (c uidCodec) next(b []byte) (uid uint64, rest []byte, err error) {
+func (c UIDCodec) Next(b []byte) (uid uint64, rest []byte, err error) {
 	head, b, err := nextBig(b, c.headBytes())
 	if err != nil {
 		return 0, nil, err
@@ -93,7 +93,7 @@ func (c uidCodec) next(b []byte) (uid uint64, rest []byte, err error) {
 	return sequence<<(64-c.prefixBits) | n, b, err
 }
 
-func (c uidCodec) nextNumber(b []byte, class int) (n uint64, rest []byte, err error) {
+func (c UIDCodec) nextNumber(b []byte, class int) (n uint64, rest []byte, err error) {
 	n, b, err = nextBig(b, c.lengths()[class])
 	if err == nil && (c.classOf(n) != class || n>>(64-c.prefixBits) != 0) {
 		err = errForm
@@ -133,21 +133,21 @@ func nextUvarint(b []byte) (v uint64, rest []byte, err error) {
 
 // accountKey returns the key of r, which is not rangeRecord, for an account. Of rangeRecord it is
 // what the keys of the account's rows begin with, and no others.
-func (c uidCodec) accountKey(r keyRange, account uint64) []byte {
-	return c.append(append(make([]byte, 0, 1+maxUIDBytes), byte(r)), account)
+func (c UIDCodec) accountKey(r keyRange, account uint64) []byte {
+	return c.Append(append(make([]byte, 0, 1+maxUIDBytes), byte(r)), account)
 }
 
-func (c uidCodec) appendRecordKey(dst []byte, id recordID) []byte {
-	return c.append(c.append(append(dst, byte(rangeRecord)), id.account), id.record)
+func (c UIDCodec) appendRecordKey(dst []byte, id recordID) []byte {
+	return c.Append(c.Append(append(dst, byte(rangeRecord)), id.account), id.record)
 }
 
-func (c uidCodec) recordKey(id recordID) []byte {
+func (c UIDCodec) recordKey(id recordID) []byte {
 	return c.appendRecordKey(make([]byte, 0, 1+2*maxUIDBytes), id)
 }
 
 // parseAccountKey is the inverse of accountKey.
-func (c uidCodec) parseAccountKey(key []byte) (account uint64, err error) {
-	account, rest, err := c.next(key[1:])
+func (c UIDCodec) parseAccountKey(key []byte) (account uint64, err error) {
+	account, rest, err := c.Next(key[1:])
 	if err == nil && len(rest) > 0 {
 		err = errForm
 	}
@@ -155,12 +155,12 @@ func (c uidCodec) parseAccountKey(key []byte) (account uint64, err error) {
 }
 
 // parseRecordKey is the inverse of recordKey.
-func (c uidCodec) parseRecordKey(key []byte) (id recordID, err error) {
-	account, rest, err := c.next(key[1:])
+func (c UIDCodec) parseRecordKey(key []byte) (id recordID, err error) {
+	account, rest, err := c.Next(key[1:])
 	if err != nil {
 		return id, err
 	}
-	record, rest, err := c.next(rest)
+	record, rest, err := c.Next(rest)
 	if err == nil && len(rest) > 0 {
 		err = errForm
 	}

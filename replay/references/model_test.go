@@ -27,6 +27,8 @@ type model struct {
 type modelAccount struct {
 	rev, imported        uint64
 	deletedUS, inexactUS int64
+	statusUS             int64
+	inactive             bool
 	records              map[uint64]Row
 }
 
@@ -65,21 +67,27 @@ func (m *model) apply(changes []Change) []Change {
 		switch c.Operation {
 		case DeleteAccount:
 			if c.Repeated = c.TimeUS <= a.deletedUS; !c.Repeated {
-				*a = modelAccount{rev: a.rev, deletedUS: c.TimeUS, records: make(map[uint64]Row)}
+				a.forget()
+				a.deletedUS = c.TimeUS
+				a.status(true, c.TimeUS)
 			}
+		case Deactivate, Activate:
+			a.status(c.Operation == Deactivate, c.TimeUS)
 		case Sync:
 			if c.Repeated = c.Rev <= a.rev; !c.Repeated && a.inexactUS == 0 {
 				a.inexactUS = c.TimeUS
 			}
 		case Import:
 			if c.Repeated = c.Rev <= m.purged[c.Account]; !c.Repeated {
-				*a = modelAccount{rev: c.Rev, imported: c.Rev, deletedUS: a.deletedUS, records: make(map[uint64]Row)}
+				a.forget()
+				a.rev, a.imported = c.Rev, c.Rev
 			}
 		case Purge:
 			rev := max(a.rev, c.Rev)
 			rev = max(rev, m.purged[c.Account])
 			m.purged[c.Account] = rev
-			*a = modelAccount{rev: rev, deletedUS: a.deletedUS, records: make(map[uint64]Row)}
+			a.forget()
+			a.rev = rev
 		default:
 			switch {
 			case c.Seq == 0 && a.imported == c.Rev && a.rev == c.Rev:
@@ -94,6 +102,16 @@ func (m *model) apply(changes []Change) []Change {
 		}
 	}
 	return out
+}
+
+func (a *modelAccount) forget() {
+	a.imported, a.inexactUS, a.records = 0, 0, make(map[uint64]Row)
+}
+
+func (a *modelAccount) status(inactive bool, timeUS int64) {
+	if timeUS >= a.statusUS {
+		a.inactive, a.statusUS = inactive, timeUS
+	}
 }
 
 func (m *model) record(a *modelAccount, c *Change) {
@@ -200,8 +218,9 @@ func (w *modelWorld) frame() (changes []Change) {
 		return []Change{c}
 	}
 	switch w.rng.IntN(40) {
-	case 0:
-		return one(Change{Operation: DeleteAccount, TimeUS: int64(w.clock)})
+	case 0, 3, 4:
+		op := []Operation{DeleteAccount, Deactivate, Activate}[w.rng.IntN(3)]
+		return one(Change{Operation: op, TimeUS: int64(w.clock)})
 	case 1:
 		return one(Change{Operation: Sync, Rev: w.clock, TimeUS: int64(w.clock)})
 	case 2:
@@ -355,7 +374,7 @@ func (w *modelWorld) check(s *Store, m *model) {
 	for uid, want := range m.accounts {
 		got, _, err := s.Account(uid)
 		purged := m.purged[uid]
-		if err != nil || got != (Account{want.rev, want.imported, purged, want.inexactUS}) && got != (Account{Purged: purged}) {
+		if err != nil || got != (Account{want.rev, want.imported, purged, want.inexactUS, want.inactive}) && got != (Account{Purged: purged}) {
 			w.t.Fatalf("step %d: account %x is %+v, %v, not %+v", w.applied-1, uid, got, err, *want)
 		}
 		n := 0

@@ -8,8 +8,9 @@ import (
 )
 
 // version is the version of everything this package writes. A change that older code would misread
-// raises it.
-const version = 1
+// raises it. Version 1 has neither links nor the status of accounts; it becomes this one when it is
+// opened.
+const version = 2
 
 // errNewerVersion means: a newer version of this program wrote the store.
 var errNewerVersion = errors.New("the reference store has a newer format")
@@ -33,7 +34,7 @@ func decodeFormat(b []byte) (prefixBits uint, err error) {
 	if len(b) < 4 {
 		return 0, errShort
 	}
-	if v := binary.BigEndian.Uint32(b); v != version {
+	if v := binary.BigEndian.Uint32(b); v != version && v != 1 {
 		return 0, fmt.Errorf("%w: version %d, this is %d", errNewerVersion, v, version)
 	}
 	if len(b) != 5 || b[4] < 1 || b[4] > maxPrefixBits {

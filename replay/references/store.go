@@ -28,7 +28,7 @@ var errReadOnly = errors.New("the store is open for reading only")
 type Store struct {
 	cfg     Config
 	db      *pebbleguard.DB
-	codec   uidCodec
+	codec   UIDCodec
 	metrics *metrics
 
 	hydration hydration
@@ -90,6 +90,11 @@ func (s *Store) load() error {
 		if bits != 0 && bits != s.codec.prefixBits {
 			return fmt.Errorf("%w: it was made for %d, UIDs have %d", errPrefixBits, s.codec.prefixBits, bits)
 		}
+		if !s.cfg.ReadOnly && !bytes.Equal(format, appendFormat(nil, s.codec.prefixBits)) {
+			if err := s.form(); err != nil { // of version 1
+				return err
+			}
+		}
 	case s.cfg.ReadOnly:
 		return errNoStore
 	default:
@@ -128,7 +133,7 @@ func (s *Store) load() error {
 	return nil
 }
 
-// form writes the format of a new store.
+// form writes the format.
 func (s *Store) form() error {
 	batch := s.db.Pebble().NewBatch()
 	defer s.db.CloseBatch(batch)

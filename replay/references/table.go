@@ -24,6 +24,7 @@ type Account struct {
 	Imported  uint64 // rev of what was imported; 0: nothing was
 	Purged    uint64 // rev up to which it was purged; 0: it was not
 	InexactUS int64  // stamp of the #sync since when deletes may be missing; 0: none
+	Inactive  bool   // its records are hidden
 }
 
 // Account returns what is known of an account at Position. ok is false if it was not seen in this
@@ -42,7 +43,7 @@ func (s *Store) Account(account uint64) (a Account, ok bool, err error) {
 	if err != nil {
 		return a, false, damaged(key, err)
 	}
-	return Account{state.rev, state.imported, state.purged, state.inexactUS}, true, nil
+	return Account{state.rev, state.imported, state.purged, state.inexactUS, state.inactive}, true, nil
 }
 
 // Row returns a record at Position. ok is false if it is not alive, or not known.
@@ -121,7 +122,7 @@ func closeIter(it *pebbleguard.Iterator) error {
 
 // joiner gives rows the states of their accounts. Accounts and rows are in one order.
 type joiner struct {
-	codec    uidCodec
+	codec    UIDCodec
 	accounts *pebbleguard.Iterator
 	account  uint64 // that state is of; 0: none
 	state    accountState

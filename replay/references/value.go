@@ -18,7 +18,7 @@ const (
 )
 
 // appendRow appends the value of a row.
-func (c uidCodec) appendRow(dst []byte, account, arrival uint64, refs []Reference) []byte {
+func (c UIDCodec) appendRow(dst []byte, account, arrival uint64, refs []Reference) []byte {
 	dst = binary.AppendUvarint(dst, arrival)
 	for i := range refs {
 		r := &refs[i]
@@ -34,10 +34,10 @@ func (c uidCodec) appendRow(dst []byte, account, arrival uint64, refs []Referenc
 			mode, class = authorityNear, c.classOf(n)
 		}
 		dst = binary.AppendUvarint(dst, uint64(r.Path)<<headPathShift|uint64(mode+class))
-		dst = c.append(dst, r.Subject)
+		dst = c.Append(dst, r.Subject)
 		switch mode {
 		case authorityFull:
-			dst = c.append(dst, r.Authority)
+			dst = c.Append(dst, r.Authority)
 		case authorityNear:
 			dst = c.appendNumber(dst, n, class)
 		}
@@ -55,7 +55,7 @@ func rowArrival(value []byte) (arrival uint64, refs []byte, err error) {
 }
 
 // appendReferences decodes a row's references and appends them to dst.
-func (c uidCodec) appendReferences(dst []Reference, account uint64, b []byte) ([]Reference, error) {
+func (c UIDCodec) appendReferences(dst []Reference, account uint64, b []byte) ([]Reference, error) {
 	for len(b) > 0 {
 		r, rest, err := c.nextReference(account, b)
 		if err != nil {
@@ -66,7 +66,7 @@ func (c uidCodec) appendReferences(dst []Reference, account uint64, b []byte) ([
 	return dst, nil
 }
 
-func (c uidCodec) nextReference(account uint64, b []byte) (r Reference, rest []byte, err error) {
+func (c UIDCodec) nextReference(account uint64, b []byte) (r Reference, rest []byte, err error) {
 	head, b, err := nextUvarint(b)
 	if err != nil {
 		return r, nil, err
@@ -79,7 +79,7 @@ func (c uidCodec) nextReference(account uint64, b []byte) (r Reference, rest []b
 		return r, nil, errForm
 	}
 	r.Path = uint32(head >> headPathShift)
-	if r.Subject, b, err = c.next(b); err != nil {
+	if r.Subject, b, err = c.Next(b); err != nil {
 		return r, nil, err
 	}
 	subjectSequence, _ := c.split(r.Subject)
@@ -97,7 +97,7 @@ func (c uidCodec) nextReference(account uint64, b []byte) (r Reference, rest []b
 		r.Authority, b, err = c.nextNumber(b, class)
 		r.Authority |= subjectSequence << (64 - c.prefixBits)
 	default:
-		r.Authority, b, err = c.next(b)
+		r.Authority, b, err = c.Next(b)
 		if sequence, _ := c.split(r.Authority); err == nil && sequence == subjectSequence {
 			err = errForm
 		}
@@ -116,6 +116,8 @@ type accountState struct {
 	floor     uint64 // rows with a lower arrival number are gone; 0: none
 	deletedUS int64  // time of the last deletion; 0: none
 	inexactUS int64  // the stamp since when deletes may be missing; 0: exact
+	statusUS  int64  // time of the last change of inactive; 0: none
+	inactive  bool   // its records are hidden
 }
 
 // Flags of an account's value: which of its numbers follow.
@@ -125,6 +127,7 @@ const (
 	hasFloor
 	hasDeleted
 	hasInexact
+	hasStatus
 )
 
 // appendAccount appends the value of an account.
@@ -138,7 +141,11 @@ func appendAccount(dst []byte, s *accountState) []byte {
 			dst = binary.BigEndian.AppendUint64(dst, rev)
 		}
 	}
-	for i, v := range [...]uint64{s.floor, uint64(s.deletedUS), uint64(s.inexactUS)} {
+	status := uint64(s.statusUS) << 1
+	if s.inactive {
+		status |= 1
+	}
+	for i, v := range [...]uint64{s.floor, uint64(s.deletedUS), uint64(s.inexactUS), status} {
 		if v != 0 {
 			dst[at] |= hasFloor << i
 			dst = binary.AppendUvarint(dst, v)
@@ -153,7 +160,7 @@ func decodeAccount(b []byte) (s accountState, err error) {
 		return s, errShort
 	}
 	flags, b := b[0], b[1:]
-	if flags >= hasInexact<<1 {
+	if flags >= hasStatus<<1 {
 		return s, errForm
 	}
 	if s.rev, b, err = nextBig(b, 8); err != nil {
@@ -170,8 +177,8 @@ func decodeAccount(b []byte) (s accountState, err error) {
 			return s, errForm
 		}
 	}
-	var deleted, inexact uint64
-	for i, v := range [...]*uint64{&s.floor, &deleted, &inexact} {
+	var deleted, inexact, status uint64
+	for i, v := range [...]*uint64{&s.floor, &deleted, &inexact, &status} {
 		if flags&(hasFloor<<i) == 0 {
 			continue
 		}
@@ -183,6 +190,7 @@ func decodeAccount(b []byte) (s accountState, err error) {
 		}
 	}
 	s.deletedUS, s.inexactUS = int64(deleted), int64(inexact)
+	s.statusUS, s.inactive = int64(status>>1), status&1 != 0
 	if len(b) > 0 {
 		err = errForm
 	}
