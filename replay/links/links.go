@@ -50,7 +50,7 @@ type View interface {
 	Others(ctx context.Context, q OthersQuery) (Others, error)
 	// OtherCounts groups the records that link to a subject by the first of their other subjects
 	// that q.Others does not leave out. Groups are in the order of their oldest record. It reads
-	// all records of the set, whatever the limit.
+	// all records of the set, whatever the limit. Errors: ErrTooLarge, too.
 	OtherCounts(ctx context.Context, q OthersQuery) (OtherCounts, error)
 	// Close ends the use of the view. Its results stay.
 	Close() error

@@ -1,6 +1,7 @@
 package references
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -38,6 +39,7 @@ func (s *Store) Apply(b *Batch) error {
 	b.pending = nil
 	s.commits.applied++
 	s.commits.state.Store(&p.state)
+	s.commits.moved()
 	if sync {
 		s.commits.syncedAt = begun
 		s.commits.synced.Store(&p.state.position)
@@ -84,6 +86,9 @@ func (s *Store) stage(batch *pebble.Batch, p *pending) error {
 			return err
 		}
 	}
+	if err := s.stageLinks(batch, p); err != nil {
+		return err
+	}
 	return batch.Set(metaKey(metaState), appendState(value[:0], &p.state), nil)
 }
 
@@ -107,7 +112,9 @@ func (s *Store) Begin(basis string, from Position) error {
 	for _, r := range []keyRange{rangeAccount, rangeSweep, rangeRecord} {
 		err = errors.Join(err, batch.DeleteRange(r.start(), r.end(), nil))
 	}
-	if err = errors.Join(err, batch.Set(metaKey(metaState), appendState(nil, &next), nil)); err != nil {
+	links := &linkState{on: s.commits.links.Load().on} // of no rows they are complete
+	err = errors.Join(err, dropLinks(batch), setLinks(batch, links), batch.Set(metaKey(metaState), appendState(nil, &next), nil))
+	if err != nil {
 		return s.fail("begin a generation", err)
 	}
 	if err := s.db.Commit(batch, true); err != nil {
@@ -116,8 +123,10 @@ func (s *Store) Begin(basis string, from Position) error {
 	s.hydration.accounts.clear()
 	s.hydration.reached = next
 	s.commits.state.Store(&next)
+	s.commits.moved()
 	s.commits.synced.Store(&from)
 	s.commits.generation.Store(&g)
+	s.commits.links.Store(links)
 	return nil
 }
 
@@ -165,6 +174,32 @@ func (s *Store) syncIdle() error {
 	s.commits.syncedAt = time.Now()
 	s.commits.synced.Store(&at.position)
 	return nil
+}
+
+// Wait returns when Position is at or behind at. Errors: the cause of ctx's end, and the failure of
+// the store.
+func (s *Store) Wait(ctx context.Context, at Position) error {
+	for {
+		moved := *s.commits.move.Load() // before Position is looked at
+		if !s.Position().Before(at) {
+			return s.Err()
+		}
+		select {
+		case <-moved:
+		case <-s.Failed():
+			return s.Err()
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// moved wakes all who Wait.
+func (c *commits) moved() {
+	next := make(chan struct{})
+	if last := c.move.Swap(&next); last != nil {
+		close(*last)
+	}
 }
 
 // signal wakes whoever waits for c, or next does.

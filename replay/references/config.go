@@ -38,6 +38,8 @@ type Config struct {
 	AccountBytes int64 // cached states of accounts; 0: 16 MiB
 	OpenFiles    int   // tables that are kept open; 0: 1,000
 
+	Links Links // ReadOnly leaves them as they are
+
 	Logger     *slog.Logger          // nil: discard
 	Registerer prometheus.Registerer // nil: no metrics
 
@@ -46,11 +48,14 @@ type Config struct {
 
 // testHooks changes what only tests may change. The zero value changes nothing.
 type testHooks struct {
-	sweepRows int    // rows of a step of the sweep; 0: maxSweepRows
-	waiting   func() // Hydrate begins to wait for room
-	gathered  func() // Hydrate has read what it needs, and holds no lock
-	sweeping  func() // a step of the sweep has looked, and deletes next
-	idle      func() // Run has swept everything
+	sweepRows  int    // rows of a step of the sweep; 0: maxSweepRows
+	buildRows  int    // of a step of the build of links; 0: maxBuildRows
+	chunkLinks int    // of a chunk; 0: maxChunkLinks
+	checkLinks uint64 // additions for a look at their chunk; 0: checkLinks
+	waiting    func() // Hydrate begins to wait for room
+	gathered   func() // Hydrate has read what it needs, and holds no lock
+	sweeping   func() // a step of the sweep has looked, and deletes next
+	idle       func() // Run has swept everything
 }
 
 func (c Config) withDefaults() Config {
@@ -59,6 +64,9 @@ func (c Config) withDefaults() Config {
 	c.AccountBytes = cmp.Or(c.AccountBytes, defaultAccountBytes)
 	c.OpenFiles = cmp.Or(c.OpenFiles, defaultOpenFiles)
 	c.hooks.sweepRows = cmp.Or(c.hooks.sweepRows, maxSweepRows)
+	c.hooks.buildRows = cmp.Or(c.hooks.buildRows, maxBuildRows)
+	c.hooks.chunkLinks = cmp.Or(c.hooks.chunkLinks, maxChunkLinks)
+	c.hooks.checkLinks = cmp.Or(c.hooks.checkLinks, checkLinks)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}

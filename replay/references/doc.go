@@ -58,11 +58,12 @@
 // UID: its uppermost p bits are its sequence, the others a number.
 //
 //	uid         | sequence << 2 | class, in (p+9)/8 bytes | number, in 3, 4, 5 or (71-p)/8 bytes by class |
-//	01 name     meta: format | generation | state
+//	01 name     meta: format | generation | state | links: key of the next row to build, empty: complete
 //	02 uid      account: flags:u8 | rev:u64 | imported, purged rev:u64 | floor, deleted, inexact since, status:uvarint |
 //	03 uid      account that waits for its sweep: the key at which it goes on, or nothing
 //	04 uid      account that was purged: the rev up to which it was:u64
 //	10 uid uid  row of (account, record): arrival:uvarint | references …
+//	20 to 22    links, of package links; there are some if there is the meta value
 //	reference   | path << 3 | authority:uvarint | uid of the subject | authority |
 //	format      | version:u32 | p:u8 |
 //	generation  | number:u32 | epoch:u32 | seq:u64 | basis … |

@@ -32,7 +32,7 @@ func (s *Store) Hydrate(ctx context.Context, b *Batch) error {
 		return fmt.Errorf("hydrate references: %w", err)
 	}
 	h := &s.hydration
-	h.begin(b, bytes)
+	h.begin(b)
 	s.mu.Lock()
 	h.gather(&s.overlay, b.Changes)
 	s.mu.Unlock()
@@ -53,6 +53,7 @@ func (s *Store) Hydrate(ctx context.Context, b *Batch) error {
 		s.metrics.hydrated(c, found)
 		bytes += int64(len(c.Had)) * referenceBytes // until the caller is done with it
 	}
+	bytes += h.pending.bytes
 	h.pending.bytes = bytes
 	s.overlay.bytes += bytes
 	h.hydrated++
@@ -145,6 +146,7 @@ func (s *Store) waitForRoom(ctx context.Context, bytes int64) error {
 type hydration struct {
 	codec    UIDCodec
 	overlay  *overlay
+	links    bool   // the store has them: creates must know what they replace, too
 	hydrated uint64 // number of the last batch
 	reached  state  // with it
 
@@ -175,16 +177,16 @@ type frame struct {
 	accepted bool
 }
 
-func newHydration(codec UIDCodec, o *overlay, reached state, accountBytes int64) hydration {
+func newHydration(codec UIDCodec, o *overlay, reached state, accountBytes int64, links bool) hydration {
 	return hydration{
-		codec: codec, overlay: o, reached: reached,
+		codec: codec, overlay: o, reached: reached, links: links,
 		rows:     make(map[recordID][]byte),
 		accounts: newAccountCache(accountBytes),
 	}
 }
 
-func (h *hydration) begin(b *Batch, bytes int64) {
-	h.pending = &pending{number: h.hydrated + 1, state: h.reached, bytes: bytes}
+func (h *hydration) begin(b *Batch) {
+	h.pending = &pending{number: h.hydrated + 1, state: h.reached}
 	h.pending.state.position = b.Position
 	h.values, h.frame = make([]byte, 0, rowBytes(b.Changes)), frame{}
 	clear(h.rows)
@@ -207,7 +209,7 @@ func (h *hydration) gather(o *overlay, changes []Change) {
 		if !known {
 			h.missingAccounts = append(h.missingAccounts, missingAccount{c.Account, e})
 		}
-		if c.Operation != Update && c.Operation != Delete {
+		if c.Operation > Delete || c.Operation == Create && !h.links {
 			continue
 		}
 		id := recordID{c.Account, c.Record}
@@ -334,26 +336,30 @@ func (h *hydration) accepts(c *Change, state *accountState) bool {
 
 // record enters a change of a record that is not repeated.
 func (h *hydration) record(c *Change, floor uint64) (found bool, err error) {
-	id := recordID{c.Account, c.Record}
-	if c.Operation != Create {
-		value := h.rows[id]
-		if e, ok := h.overlay.records[id]; ok {
-			value = e.value
+	w := recordWrite{id: recordID{c.Account, c.Record}}
+	old := h.rows[w.id]
+	entry, ok := h.overlay.records[w.id]
+	if ok {
+		old = entry.value
+	}
+	if h.links {
+		w.old = old
+	}
+	if old != nil {
+		arrival, refs, err := rowArrival(old)
+		if err == nil && arrival < floor {
+			w.below = !ok || entry.batch != h.pending.number
+		} else if err == nil && c.Operation != Create {
+			found = true
+			c.Had, err = h.codec.appendReferences(nil, c.Account, refs)
 		}
-		if value != nil {
-			arrival, refs, err := rowArrival(value)
-			if err == nil && arrival >= floor {
-				found = true
-				c.Had, err = h.codec.appendReferences(nil, c.Account, refs)
-			}
-			if err != nil {
-				return false, damaged(h.codec.recordKey(id), err)
-			}
+		if err != nil {
+			return false, damaged(h.codec.recordKey(w.id), err)
 		}
 	}
 	if c.Operation == Delete {
 		if found {
-			h.setRecord(id, nil)
+			h.setRecord(w)
 		}
 		return found, nil
 	}
@@ -361,14 +367,16 @@ func (h *hydration) record(c *Change, floor uint64) (found bool, err error) {
 	c.Arrival = h.pending.state.arrival
 	from := len(h.values)
 	h.values = h.codec.appendRow(h.values, c.Account, c.Arrival, c.References)
-	h.setRecord(id, h.values[from:len(h.values):len(h.values)])
+	w.value = h.values[from:len(h.values):len(h.values)]
+	h.setRecord(w)
 	return found, nil
 }
 
-func (h *hydration) setRecord(id recordID, value []byte) {
+func (h *hydration) setRecord(w recordWrite) {
 	p := h.pending
-	h.overlay.records[id] = recordEntry{batch: p.number, value: value}
-	p.records = append(p.records, recordWrite{id, value})
+	h.overlay.records[w.id] = recordEntry{batch: p.number, value: w.value}
+	p.records = append(p.records, w)
+	p.bytes += int64(len(w.old))
 }
 
 func (h *hydration) setAccount(account uint64, state accountState, e *accountEntry) {

@@ -25,6 +25,7 @@ const (
 	metaFormat     = "format"
 	metaGeneration = "generation"
 	metaState      = "state"
+	metaLinks      = "links"
 )
 
 func metaKey(name string) []byte { return append([]byte{byte(rangeMeta)}, name...) }
@@ -58,6 +59,7 @@ func (c UIDCodec) split(uid uint64) (sequence, n uint64) {
 	return uid >> shift, uid & (1<<shift - 1)
 }
 
+// Append appends a UID.
 func (c UIDCodec) Append(dst []byte, uid uint64) []byte {
 	sequence, n := c.split(uid)
 	class := c.classOf(n)
@@ -79,7 +81,7 @@ func (c UIDCodec) appendNumber(dst []byte, n uint64, class int) []byte {
 	return appendBig(dst, n, c.lengths()[class])
 }
 
-// next returns the first UID of b and what follows it.
+// Next returns the first UID of b and what follows it.
 func (c UIDCodec) Next(b []byte) (uid uint64, rest []byte, err error) {
 	head, b, err := nextBig(b, c.headBytes())
 	if err != nil {

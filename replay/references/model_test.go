@@ -2,6 +2,7 @@ package references
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -109,7 +110,7 @@ func (a *modelAccount) forget() {
 }
 
 func (a *modelAccount) status(inactive bool, timeUS int64) {
-	if timeUS >= a.statusUS {
+	if timeUS >= a.statusUS && (inactive || a.statusUS != 0) {
 		a.inactive, a.statusUS = inactive, timeUS
 	}
 }
@@ -177,6 +178,10 @@ type modelWorld struct {
 	sent  []Change // of the relay, that may come again
 
 	oneGeneration bool
+
+	// Of TestLinksModel.
+	paths, subjects uint64                            // few
+	links           func(s *Store, alive, rows []Row) // compares them; rows: below the floor, too
 }
 
 var unordered = cmpopts.EquateEmpty()
@@ -199,7 +204,7 @@ func (w *modelWorld) uid(n uint64) uint64 {
 
 func (w *modelWorld) refs() (refs []Reference) {
 	for range w.rng.IntN(4) {
-		r := Reference{Path: w.rng.Uint32N(40), Subject: w.uid(w.rng.Uint64N(100_000_000)), Authority: w.uid(w.rng.Uint64N(5))}
+		r := Reference{Path: uint32(w.rng.Uint64N(w.paths)), Subject: w.uid(w.rng.Uint64N(w.subjects)), Authority: w.uid(w.rng.Uint64N(5))}
 		if w.rng.IntN(3) == 0 {
 			r.Authority = r.Subject
 		}
@@ -388,6 +393,33 @@ func (w *modelWorld) check(s *Store, m *model) {
 			w.t.Fatalf("step %d: account %x has %d rows of its own, not %d: %v", w.applied-1, uid, n, len(want.records), err)
 		}
 	}
+	if w.links != nil {
+		w.links(s, m.visible(), w.stored(s))
+	}
+}
+
+// visible returns the records of accounts that are active.
+func (m *model) visible() []Row {
+	return slices.DeleteFunc(m.rows(), func(r Row) bool { return m.accounts[r.Account].inactive })
+}
+
+// stored returns all rows, also those that wait for the sweep.
+func (w *modelWorld) stored(s *Store) (rows []Row) {
+	it, err := s.rangeIter(rangeRecord)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer it.Close()
+	for ok := it.First(); ok; ok = it.Next() {
+		id, err := s.codec.parseRecordKey(it.Key())
+		arrival, encoded, err2 := rowArrival(it.Value())
+		refs, err3 := s.codec.appendReferences(nil, id.account, encoded)
+		if err := errors.Join(err, err2, err3); err != nil {
+			w.t.Fatal(err)
+		}
+		rows = append(rows, Row{id.account, id.record, arrival, refs})
+	}
+	return rows
 }
 
 // recover goes on with what a crash has left.
@@ -423,16 +455,21 @@ func TestModel(t *testing.T) {
 	for _, seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Logf("MILLRACE_TEST_SEED=%d", seed)
-			runModel(t, seed, 400)
+			newModelWorld(t, seed).run(400)
 		})
 	}
 }
 
-func runModel(t *testing.T, seed uint64, steps int) {
+func newModelWorld(t *testing.T, seed uint64) *modelWorld {
 	rng := rand.New(rand.NewPCG(seed, 1))
-	w := &modelWorld{t: t, rng: rng, fs: vfs.NewCrashableMem(), m: newModel(), at: Position{Epoch: 1}, clock: 1}
+	w := &modelWorld{t: t, rng: rng, fs: vfs.NewCrashableMem(), m: newModel(), at: Position{Epoch: 1}, clock: 1, paths: 40, subjects: 100_000_000}
 	w.cfg = Config{Dir: "refs", PrefixBits: 1 + rng.IntN(32), PebbleBytes: minPebbleBytes, AccountBytes: int64(rng.IntN(3)) * 10_000}
 	w.cfg.hooks.sweepRows = 1 + rng.IntN(5)
+	return w
+}
+
+func (w *modelWorld) run(steps int) {
+	t, rng := w.t, w.rng
 	w.open()
 	defer func() { _ = w.store.Close() }()
 	w.log = append(w.log, step{begins: true, at: w.at})
@@ -452,6 +489,12 @@ func runModel(t *testing.T, seed uint64, steps int) {
 			if _, err := w.store.sweep(); err != nil {
 				t.Fatal(err)
 			}
+			if _, err := w.store.buildLinks(); err != nil {
+				t.Fatal(err)
+			}
+			if w.applied > 0 {
+				w.check(w.store, w.log[w.applied-1].after)
+			}
 		case n < 97:
 			if err := w.store.db.Pebble().Flush(); err != nil {
 				t.Fatal(err)
@@ -461,6 +504,9 @@ func runModel(t *testing.T, seed uint64, steps int) {
 				t.Fatal(err)
 			}
 			w.durable = w.applied
+			if w.links != nil {
+				w.cfg.Links = []Links{LinksOn, LinksOn, LinksOff, LinksAsStored}[rng.IntN(4)]
+			}
 			w.recover()
 		default:
 			synced, crashed := w.store.Synced(), w.crashClone()
@@ -484,10 +530,12 @@ func runModel(t *testing.T, seed uint64, steps int) {
 // end sweeps, and verifies what is left.
 func (w *modelWorld) end() {
 	w.t.Helper()
-	for more := true; more; {
-		var err error
-		if more, err = w.store.sweep(); err != nil {
-			w.t.Fatal(err)
+	for _, step := range []func() (bool, error){w.store.sweep, w.store.buildLinks} {
+		for more := true; more; {
+			var err error
+			if more, err = step(); err != nil {
+				w.t.Fatal(err)
+			}
 		}
 	}
 	w.check(w.store, w.m)

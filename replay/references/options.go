@@ -6,6 +6,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/sstable/block"
 
 	"millrace/intern/kv/pebbleguard"
+	"millrace/replay/internal/postings"
 )
 
 // advice is what to do when the store is damaged.
@@ -47,6 +48,7 @@ func (c *Config) options() *pebble.Options {
 	o := &pebble.Options{
 		CacheSize:                   c.PebbleBytes, // Pebble takes the memtables out of it
 		FormatMajorVersion:          formatVersion,
+		Merger:                      postings.Merger(),
 		MemTableSize:                uint64(memTable),
 		MemTableStopWritesThreshold: memTables,
 		L0CompactionThreshold:       8,

@@ -41,6 +41,10 @@ type pending struct {
 type recordWrite struct {
 	id    recordID
 	value []byte // nil: delete it
+
+	// With links, what it replaces.
+	old   []byte // nil: nothing
+	below bool   // old is below the floor: the sweep deletes it, before Apply or later
 }
 
 type accountWrite struct {

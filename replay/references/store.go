@@ -53,6 +53,11 @@ type commits struct {
 	state      atomic.Pointer[state]
 	synced     atomic.Pointer[Position] // a crash does not take the store behind it
 	purges     atomic.Bool              // an account was purged, in whatever generation
+	links      atomic.Pointer[linkState]
+	move       atomic.Pointer[chan struct{}] // closed when state is another
+
+	edges []edge // used again
+	refs  []Reference
 }
 
 // Open opens the store in cfg.Dir, or makes an empty one. Only one process can have it open.
@@ -129,7 +134,11 @@ func (s *Store) load() error {
 	s.commits.generation.Store(&g)
 	s.commits.state.Store(&st)
 	s.commits.synced.Store(&st.position)
-	s.hydration = newHydration(s.codec, &s.overlay, st, s.cfg.AccountBytes)
+	s.commits.moved()
+	if err := s.loadLinks(); err != nil {
+		return err
+	}
+	s.hydration = newHydration(s.codec, &s.overlay, st, s.cfg.AccountBytes, s.commits.links.Load().on)
 	return nil
 }
 

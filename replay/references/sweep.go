@@ -3,10 +3,13 @@ package references
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+
+	"millrace/intern/kv/pebbleguard"
 )
 
 // maxSweepRows is how many rows a step of the sweep looks at; Apply waits for it.
@@ -15,8 +18,9 @@ const maxSweepRows = 4096
 // minSweepRange is how many rows that follow each other go by one range deletion.
 const minSweepRange = 32
 
-// Run sweeps what deleted, purged and imported accounts have left, and syncs what Apply has left
-// when nothing comes, until ctx ends; that is no error. What is swept reads as absent before.
+// Run sweeps what deleted, purged and imported accounts have left, builds links, and syncs what
+// Apply has left when nothing comes, until ctx ends; that is no error. What is swept reads as
+// absent before.
 func (s *Store) Run(ctx context.Context) error {
 	tick := time.NewTicker(syncInterval)
 	defer tick.Stop()
@@ -24,6 +28,12 @@ func (s *Store) Run(ctx context.Context) error {
 		more, err := s.sweep()
 		if err != nil {
 			return fmt.Errorf("sweep references: %w", err)
+		}
+		if !more {
+			more, err = s.buildLinks()
+			if err != nil {
+				return err
+			}
 		}
 		if more {
 			continue
@@ -114,6 +124,7 @@ func (s *Store) stageSweep(batch *pebble.Batch, account uint64, from []byte, flo
 		}
 	}()
 	run := sweepRun{batch: batch}
+	links, edges := s.commits.links.Load(), s.commits.edges[:0]
 	rows := 0
 	for ok := it.First(); ok; ok = it.Next() {
 		if rows++; rows > s.cfg.hooks.sweepRows {
@@ -127,6 +138,9 @@ func (s *Store) stageSweep(batch *pebble.Batch, account uint64, from []byte, flo
 		if arrival < floor {
 			run.keys = append(run.keys, bytes.Clone(it.Key()))
 			swept++
+			if edges, err = s.sweepEdges(edges, links, it); err != nil {
+				return nil, 0, err
+			}
 		} else if err := run.end(); err != nil {
 			return nil, 0, err
 		}
@@ -134,7 +148,20 @@ func (s *Store) stageSweep(batch *pebble.Batch, account uint64, from []byte, flo
 	if err := it.Error(); err != nil {
 		return nil, 0, err
 	}
-	return next, swept, run.end()
+	s.commits.edges = edges
+	return next, swept, errors.Join(run.end(), s.stageEdges(batch, edges))
+}
+
+// sweepEdges appends the edges of a row that goes, if its links are kept.
+func (s *Store) sweepEdges(dst []edge, links *linkState, row *pebbleguard.Iterator) ([]edge, error) {
+	if !links.built(row.Key()) {
+		return dst, nil
+	}
+	id, err := s.codec.parseRecordKey(row.Key())
+	if err != nil {
+		return dst, damaged(bytes.Clone(row.Key()), err)
+	}
+	return s.appendEdges(dst, id, row.Value(), true)
 }
 
 // sweepRun is rows that follow each other, all below the floor.

@@ -9,6 +9,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"millrace/intern/kv/pebbleguard"
+	"millrace/replay/internal/postings"
 )
 
 // maxProblems is how many problems a Report spells out.
@@ -40,8 +41,9 @@ func (r *Report) problem(format string, args ...any) {
 
 // Verify reads the whole store; commits and the sweep wait meanwhile. Each key and value must be as
 // it is written, each row of an account with a state and below the last arrival number, and rows
-// below a floor must wait for the sweep. Behind files that cannot be read it goes on, with
-// Config.KeepGoing. progress, if not nil, gets the number of keys seen so far.
+// below a floor must wait for the sweep. It leaves out links, which package links verifies. Behind
+// files that cannot be read it goes on, with Config.KeepGoing. progress, if not nil, gets the
+// number of keys seen so far.
 func (s *Store) Verify(ctx context.Context, progress func(seen uint64)) (*Report, error) {
 	s.commits.mu.Lock()
 	defer s.commits.mu.Unlock()
@@ -57,8 +59,9 @@ func (s *Store) Verify(ctx context.Context, progress func(seen uint64)) (*Report
 		}
 	}
 	unknown := func([]byte, []byte) error { return errors.New("it is of no known range") }
+	links, behind := postings.Bounds()
 	for _, gap := range [][2][]byte{
-		{nil, rangeMeta.start()}, {rangePurged.end(), rangeRecord.start()}, {rangeRecord.end(), []byte{0xff, 0xff, 0xff, 0xff}},
+		{nil, rangeMeta.start()}, {rangePurged.end(), rangeRecord.start()}, {rangeRecord.end(), links}, {behind, []byte{0xff, 0xff, 0xff, 0xff}},
 	} {
 		if err := v.scan(ctx, gap[0], gap[1], unknown); err != nil {
 			return nil, fmt.Errorf("verify reference store: %w", err)
@@ -129,7 +132,7 @@ func (v *verifier) scanFile(ctx context.Context, begin, end []byte, check func(k
 // meta checks that the name is known: Open has read the values.
 func (v *verifier) meta(key, _ []byte) error {
 	switch string(key[1:]) {
-	case metaFormat, metaGeneration, metaState:
+	case metaFormat, metaGeneration, metaState, metaLinks:
 		return nil
 	}
 	return errors.New("unknown meta value")

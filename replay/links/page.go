@@ -1,0 +1,213 @@
+package links
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"millrace/replay/internal/postings"
+)
+
+// lister gives links a few at a time, in order; nil at the end. They are good until the next call.
+type lister interface {
+	next() ([]Link, error)
+}
+
+// list returns the links of a set behind after, of some accounts or, if that is nil, of all, and
+// how many there are without after.
+func (v *view) list(set Set, accounts []uint64, after uint64, forward bool) (l lister, total uint64, err error) {
+	head, large, err := v.head(set)
+	if err != nil {
+		return nil, 0, err
+	}
+	if accounts != nil && large {
+		return v.pick(set, accounts, after, forward)
+	}
+	w := v.walk(set, after, forward)
+	if large {
+		return w, head.Records, nil
+	}
+	picks := slices.Sorted(slices.Values(accounts))
+	all, err := v.walk(set, 0, forward).next() // of a small set there is one chunk
+	if err != nil {
+		return nil, 0, err
+	}
+	picked := slices.DeleteFunc(all, func(l Link) bool {
+		_, found := slices.BinarySearch(picks, l.Account)
+		return accounts != nil && !found
+	})
+	total = uint64(len(picked))
+	return &rest{slices.DeleteFunc(picked, func(l Link) bool { return !w.wanted(l.Arrival) })}, total, nil
+}
+
+// rest is links that are known.
+type rest struct{ links []Link }
+
+func (r *rest) next() (links []Link, _ error) {
+	links, r.links = r.links, nil
+	return links, nil
+}
+
+// picker looks up the links of some accounts in a large set.
+type picker struct {
+	view    *view
+	set     Set
+	account []Link // without their records
+	link    [1]Link
+}
+
+func (v *view) pick(set Set, accounts []uint64, after uint64, forward bool) (l lister, total uint64, err error) {
+	p := &picker{view: v, set: set}
+	w := v.walk(set, after, forward)
+	for _, account := range slices.Compact(slices.Sorted(slices.Values(accounts))) {
+		arrivals, err := v.arrivals(set, account)
+		if err != nil {
+			return nil, 0, err
+		}
+		total += uint64(len(arrivals))
+		for _, a := range arrivals {
+			if w.wanted(a) {
+				p.account = append(p.account, Link{Arrival: a, Account: account})
+			}
+		}
+	}
+	slices.SortFunc(p.account, func(a, b Link) int {
+		if !forward {
+			a, b = b, a
+		}
+		return cmp.Compare(a.Arrival, b.Arrival)
+	})
+	return p, total, nil
+}
+
+func (p *picker) next() ([]Link, error) {
+	if len(p.account) == 0 {
+		return nil, nil
+	}
+	want := p.account[0]
+	p.account = p.account[1:]
+	links, err := p.view.walk(p.set, want.Arrival-1, true).next()
+	if err != nil {
+		return nil, err
+	}
+	if len(links) == 0 || links[0].Arrival != want.Arrival || links[0].Account != want.Account {
+		return nil, p.view.Damaged(postings.AppendAccount(nil, p.view.Codec, p.set.key(), want.Account), errMember)
+	}
+	p.link[0] = links[0]
+	return p.link[:], nil
+}
+
+// arrivals returns the arrival numbers of an account's links in a large set.
+func (v *view) arrivals(set Set, account uint64) ([]uint64, error) {
+	v.key = postings.AppendAccount(v.key[:0], v.Codec, set.key(), account)
+	value, ok, err := v.Get(v.key)
+	if err != nil || !ok {
+		return nil, err
+	}
+	arrivals, err := postings.DecodeArrivals(nil, value)
+	if err != nil {
+		return nil, v.Damaged(v.key, err)
+	}
+	return arrivals, nil
+}
+
+// each calls fn with the links of l that are visible, until it returns false.
+func (v *view) each(ctx context.Context, l lister, fn func(*Link) (more bool, err error)) error {
+	for {
+		links, err := l.next()
+		if err != nil || len(links) == 0 {
+			return err
+		}
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		for i := range links {
+			ok, err := v.visible(&links[i])
+			if err != nil {
+				return err
+			}
+			if !ok {
+				continue
+			}
+			if more, err := fn(&links[i]); err != nil || !more {
+				return err
+			}
+		}
+	}
+}
+
+// Records implements View.
+func (v *view) Records(ctx context.Context, set Set, page Page) (r Records, err error) {
+	l, total, err := v.list(set, page.Accounts, page.Cursor, page.Reverse)
+	if err == nil {
+		r.Total = total
+		err = v.each(ctx, l, func(l *Link) (bool, error) {
+			if len(r.Links) == page.Limit {
+				r.Next = r.Links[page.Limit-1].Arrival
+				return false, nil
+			}
+			r.Links = append(r.Links, *l)
+			return true, nil
+		})
+	}
+	if err != nil {
+		return Records{}, fmt.Errorf("list links: %w", err)
+	}
+	return r, nil
+}
+
+// Accounts implements View.
+func (v *view) Accounts(ctx context.Context, set Set, page Page) (a Accounts, err error) {
+	c, err := v.count(set)
+	if err != nil {
+		return a, fmt.Errorf("list accounts of links: %w", err)
+	}
+	a.Total = c.Accounts
+	var last uint64
+	first := v.firsts(set)
+	err = v.each(ctx, v.walk(set, page.Cursor, page.Reverse), func(l *Link) (bool, error) {
+		is, err := first(l)
+		if err != nil || !is {
+			return err == nil, err
+		}
+		if len(a.Accounts) == page.Limit {
+			a.Next = last
+			return false, nil
+		}
+		a.Accounts, last = append(a.Accounts, l.Account), l.Arrival
+		return true, nil
+	})
+	if err != nil {
+		return Accounts{}, fmt.Errorf("list accounts of links: %w", err)
+	}
+	return a, nil
+}
+
+// firsts returns what says whether a visible link is its account's first visible one of the set.
+func (v *view) firsts(set Set) func(*Link) (bool, error) {
+	var small map[uint64]uint64 // arrival numbers of the first links
+	return func(l *Link) (bool, error) {
+		if small != nil {
+			return small[l.Account] == l.Arrival, nil
+		}
+		arrivals, err := v.arrivals(set, l.Account)
+		if err != nil {
+			return false, err
+		}
+		if len(arrivals) > 0 { // a large set
+			at, _ := slices.BinarySearch(arrivals, v.accounts[l.Account].floor)
+			return at < len(arrivals) && arrivals[at] == l.Arrival, nil
+		}
+		members, err := v.walk(set, 0, false).next()
+		small = make(map[uint64]uint64)
+		for i := range members { // the newest first
+			if ok, err := v.visible(&members[i]); err != nil {
+				return false, err
+			} else if ok {
+				small[members[i].Account] = members[i].Arrival
+			}
+		}
+		return small[l.Account] == l.Arrival, err
+	}
+}

@@ -1,0 +1,325 @@
+package links
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"slices"
+
+	"millrace/replay/internal/postings"
+	"millrace/replay/references"
+)
+
+// maxProblems is how many problems a Report spells out.
+const maxProblems = 100
+
+// Bounds of Verify.
+const (
+	verifyBuckets = 1 << 16 // of subjects, whose links are compared by their sums
+	verifyStep    = 4096    // keys between two looks at the context
+)
+
+// Report is what Verify found.
+type Report struct {
+	Links    uint64
+	Sets     uint64 // keys of sets, of which some may be empty
+	Large    uint64 // sets with counts of their own
+	Problems uint64
+	Examples []string // the first problems
+}
+
+// Sound says that there is no problem.
+func (r *Report) Sound() bool { return r.Problems == 0 }
+
+func (r *Report) problem(format string, args ...any) {
+	if r.Problems++; r.Problems <= maxProblems {
+		r.Examples = append(r.Examples, fmt.Sprintf(format, args...))
+	}
+}
+
+// Verify reads all links of a store and its whole table, at one position, beside the running
+// service. The links must be those of the table's rows, and the counts and accounts of large sets
+// those of their links. progress, if not nil, gets the number of keys seen so far. Errors:
+// ErrBuilding, too.
+func Verify(ctx context.Context, store *references.Store, progress func(seen uint64)) (*Report, error) {
+	v, err := New(store).View()
+	if err != nil {
+		return nil, err
+	}
+	defer v.Close() // it is only read
+	c := &verifier{view: v.(*view), ctx: ctx, progress: progress, seed: maphash.MakeSeed()}
+	for _, pass := range []func() error{c.rows, c.chunks, c.compare, c.heads, c.accounts} {
+		if err := pass(); err != nil {
+			return nil, fmt.Errorf("verify links: %w", err)
+		}
+	}
+	return &c.report, nil
+}
+
+// verifier holds the sums of the hashes of links: of what rows say, less what chunks say. So they
+// are 0 in the end, whatever the order is in which both are read.
+type verifier struct {
+	view     *view
+	ctx      context.Context
+	progress func(seen uint64)
+	report   Report
+	seen     uint64
+
+	seed maphash.Seed
+	sums [verifyBuckets]uint64
+}
+
+// named is a link of a set.
+type named struct {
+	set  Set
+	link Link
+}
+
+func (c *verifier) bucket(subject uint64) uint64 {
+	return maphash.Comparable(c.seed, subject) % verifyBuckets
+}
+
+// scan calls fn with each key from begin to end; fn must not move the iterator.
+func (c *verifier) scan(begin, end []byte, fn func(key, value []byte) error) error {
+	it := c.view.Iterator()
+	for ok := it.SeekGE(begin); ok && bytes.Compare(it.Key(), end) < 0; ok = it.Next() {
+		if err := fn(it.Key(), it.Value()); err != nil {
+			return err
+		}
+		if c.seen++; c.seen%verifyStep == 0 {
+			if c.progress != nil {
+				c.progress(c.seen)
+			}
+			if err := context.Cause(c.ctx); err != nil {
+				return err
+			}
+		}
+	}
+	return it.Error()
+}
+
+// eachRow calls fn with each link that the table's rows say.
+func (c *verifier) eachRow(fn func(named)) error {
+	start, end := references.RowBounds()
+	var row references.Row
+	return c.scan(start, end, func(key, value []byte) error {
+		if err := c.view.DecodeRow(&row, key, value); err != nil {
+			return err
+		}
+		for i, r := range row.References {
+			set := Set{Path: r.Path, Subject: r.Subject}
+			same := func(r references.Reference) bool { return Set{Path: r.Path, Subject: r.Subject} == set }
+			if !slices.ContainsFunc(row.References[:i], same) { // it counts once
+				fn(named{set, Link{row.Arrival, row.Account, row.Record}})
+			}
+		}
+		return nil
+	})
+}
+
+// eachLink calls fn with each link of a range of chunks, and where its chunk starts.
+func (c *verifier) eachLink(begin, end []byte, fn func(l named, start uint64)) error {
+	var entries []postings.Entry
+	return c.scan(begin, end, func(key, value []byte) error {
+		set, rest, err := postings.ParseSet(c.view.Codec, key)
+		var start uint64
+		if err == nil {
+			start, err = postings.ParseStart(rest)
+		}
+		if err == nil {
+			entries, err = postings.DecodeEntries(entries[:0], value)
+		}
+		for i := range entries {
+			if err != nil {
+				break
+			}
+			l := named{set: Set{set.Path, set.Subject}, link: Link{Arrival: entries[i].Arrival}}
+			if l.link.Account, l.link.Record, err = postings.DecodeLink(c.view.Codec, entries[i].Link); err == nil {
+				fn(l, start)
+			}
+		}
+		if err != nil {
+			c.report.problem("key %x: %v", key, err)
+		}
+		if start == 0 {
+			c.report.Sets++
+		}
+		return nil
+	})
+}
+
+func bounds(r postings.Range) (start, end []byte) { return []byte{byte(r)}, []byte{byte(r) + 1} }
+
+func (c *verifier) rows() error {
+	return c.eachRow(func(l named) { c.sums[c.bucket(l.set.Subject)] += maphash.Comparable(c.seed, l) })
+}
+
+// chunks takes what chunks say away from the sums, and checks their order.
+func (c *verifier) chunks() error {
+	var last named
+	var several []Set // that must be large
+	begin, end := bounds(postings.RangeMembers)
+	err := c.eachLink(begin, end, func(l named, start uint64) {
+		c.sums[c.bucket(l.set.Subject)] -= maphash.Comparable(c.seed, l)
+		c.report.Links++
+		if l.set == last.set && l.link.Arrival <= last.link.Arrival || l.link.Arrival < start {
+			c.report.problem("links to %x from %d: arrival number %d is in another chunk than its own", l.set.Subject, l.set.Path, l.link.Arrival)
+		}
+		if start > 0 && (len(several) == 0 || several[len(several)-1] != l.set) {
+			several = append(several, l.set)
+		}
+		last = l
+	})
+	for _, set := range several {
+		if _, large, err2 := c.view.head(set); err2 != nil {
+			err = errors.Join(err, err2)
+		} else if !large {
+			c.report.problem("links to %x from %d: they are in several chunks and have no counts", set.Subject, set.Path)
+		}
+	}
+	return err
+}
+
+// compare spells out what differs, if that is anything.
+func (c *verifier) compare() error {
+	differ := make(map[named]bool) // true: rows have it; false: chunks have it
+	differs := func(l named) bool { return c.sums[c.bucket(l.set.Subject)] != 0 }
+	clean := true
+	for _, sum := range c.sums {
+		clean = clean && sum == 0
+	}
+	if clean {
+		return nil
+	}
+	err := c.eachRow(func(l named) {
+		if differs(l) {
+			differ[l] = true
+		}
+	})
+	begin, end := bounds(postings.RangeMembers)
+	sets := c.report.Sets
+	err = errors.Join(err, c.eachLink(begin, end, func(l named, _ uint64) {
+		if !differs(l) {
+			return
+		}
+		if differ[l] {
+			delete(differ, l)
+		} else {
+			differ[l] = false
+		}
+	}))
+	c.report.Sets = sets
+	for l, row := range differ {
+		what := "is missing"
+		if !row {
+			what = "is of no row"
+		}
+		c.report.problem("the link to %x from %d of record %x, arrival number %d, %s", l.set.Subject, l.set.Path, l.link.Record, l.link.Arrival, what)
+	}
+	return err
+}
+
+// tally is what a large set has: how many links and accounts, and the sum of their hashes.
+type tally struct{ links, accounts, sum uint64 }
+
+func (c *verifier) hash(account, arrival uint64) uint64 {
+	return maphash.Comparable(c.seed, [2]uint64{account, arrival})
+}
+
+// heads compares the counts of each large set with its links, and these with its accounts.
+func (c *verifier) heads() error {
+	begin, end := bounds(postings.RangeHead)
+	for {
+		var set postings.Set
+		var head postings.Head
+		found := false
+		err := c.scan(begin, end, func(key, value []byte) (err error) {
+			if set, _, err = postings.ParseSet(c.view.Codec, key); err == nil {
+				head, err = postings.DecodeHead(value)
+			}
+			if err != nil {
+				c.report.problem("key %x: %v", key, err)
+				return nil
+			}
+			found, begin = true, append(bytes.Clone(key), 0)
+			return errStop
+		})
+		if err != nil && !errors.Is(err, errStop) {
+			return err
+		}
+		if !found {
+			return nil
+		}
+		c.report.Large++
+		if err := c.head(set, head); err != nil {
+			return err
+		}
+	}
+}
+
+// errStop ends a scan.
+var errStop = errors.New("the scan goes on later")
+
+func (c *verifier) head(set postings.Set, head postings.Head) error {
+	var links, accounts tally
+	var tail uint64
+	prefix := postings.AppendSet(nil, c.view.Codec, postings.RangeMembers, set)
+	sets := c.report.Sets
+	err := c.eachLink(prefix, postings.PrefixEnd(prefix), func(l named, start uint64) {
+		links.links++
+		links.sum += c.hash(l.link.Account, l.link.Arrival)
+		tail = start
+	})
+	c.report.Sets = sets
+	if err != nil {
+		return err
+	}
+	var arrivals []uint64
+	prefix = postings.AppendSet(nil, c.view.Codec, postings.RangeAccount, set)
+	err = c.scan(prefix, postings.PrefixEnd(prefix), func(key, value []byte) error {
+		account, _, err := c.view.Codec.Next(key[len(prefix):])
+		if err == nil {
+			arrivals, err = postings.DecodeArrivals(arrivals[:0], value)
+		}
+		if err != nil || len(arrivals) == 0 {
+			c.report.problem("key %x: %d links, %v", key, len(arrivals), err)
+			return nil
+		}
+		accounts.accounts++
+		accounts.links += uint64(len(arrivals))
+		for _, a := range arrivals {
+			accounts.sum += c.hash(account, a)
+		}
+		return nil
+	})
+	links.accounts = accounts.accounts
+	if links != accounts || head.Records != links.links || head.Accounts != accounts.accounts || tail > head.Tail {
+		c.report.problem("links to %x from %d: counts %+v, accounts %+v, chunks %+v", set.Subject, set.Path, head, accounts, links)
+	}
+	return err
+}
+
+// accounts makes sure that accounts are of large sets.
+func (c *verifier) accounts() error {
+	begin, end := bounds(postings.RangeAccount)
+	var sets []Set
+	err := c.scan(begin, end, func(key, _ []byte) error {
+		set, _, err := postings.ParseSet(c.view.Codec, key)
+		if err != nil {
+			c.report.problem("key %x: %v", key, err)
+		} else if s := (Set{set.Path, set.Subject}); len(sets) == 0 || sets[len(sets)-1] != s {
+			sets = append(sets, s)
+		}
+		return nil
+	})
+	for _, set := range sets {
+		if _, large, err2 := c.view.head(set); err2 != nil {
+			err = errors.Join(err, err2)
+		} else if !large {
+			c.report.problem("links to %x from %d: there are accounts and no counts", set.Subject, set.Path)
+		}
+	}
+	return err
+}

@@ -1,0 +1,129 @@
+package links
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+
+	"millrace/replay/internal/postings"
+	"millrace/replay/references"
+)
+
+// view implements View.
+type view struct {
+	*references.View
+	key []byte
+	// Of accounts that were looked up.
+	accounts map[uint64]visibility
+}
+
+// visibility says which records of an account are in lists.
+type visibility struct {
+	floor    uint64 // lowest arrival number
+	inactive bool   // none
+}
+
+// Position implements View.
+func (v *view) Position() references.Position { return v.View.Position }
+
+// Close implements View.
+func (v *view) Close() error {
+	if err := v.View.Close(); err != nil {
+		return fmt.Errorf("read links: %w", err)
+	}
+	return nil
+}
+
+func (s Set) key() postings.Set { return postings.Set{Subject: s.Subject, Path: s.Path} }
+
+// Count implements View.
+func (v *view) Count(_ context.Context, set Set) (Counts, error) {
+	c, err := v.count(set)
+	if err != nil {
+		return c, fmt.Errorf("count links: %w", err)
+	}
+	return c, nil
+}
+
+func (v *view) count(set Set) (c Counts, err error) {
+	head, large, err := v.head(set)
+	if err != nil || large {
+		return Counts{head.Records, head.Accounts}, err
+	}
+	w := v.walk(set, 0, false)
+	members, err := w.next()
+	return countOf(members), err
+}
+
+// head returns what is kept of a large set. large is false of others.
+func (v *view) head(set Set) (head postings.Head, large bool, err error) {
+	v.key = postings.AppendSet(v.key[:0], v.Codec, postings.RangeHead, set.key())
+	value, large, err := v.Get(v.key)
+	if err != nil || !large {
+		return head, false, err
+	}
+	if head, err = postings.DecodeHead(value); err != nil {
+		return head, false, v.Damaged(v.key, err)
+	}
+	return head, true, nil
+}
+
+// countOf counts the members of a small set.
+func countOf(members []Link) Counts {
+	accounts := make([]uint64, len(members))
+	for i := range members {
+		accounts[i] = members[i].Account
+	}
+	slices.Sort(accounts)
+	return Counts{uint64(len(members)), uint64(len(slices.Compact(accounts)))}
+}
+
+// visible says whether a link is in lists: its account is active and has not been deleted since.
+func (v *view) visible(l *Link) (bool, error) {
+	a, ok := v.accounts[l.Account]
+	if !ok {
+		var err error
+		if a.floor, a.inactive, err = v.Account(l.Account); err != nil {
+			return false, err
+		}
+		if v.accounts == nil {
+			v.accounts = make(map[uint64]visibility)
+		}
+		v.accounts[l.Account] = a
+	}
+	return !a.inactive && l.Arrival >= a.floor, nil
+}
+
+// Sources implements View.
+func (v *view) Sources(ctx context.Context, subject uint64) ([]Source, error) {
+	sources, err := v.sources(ctx, subject)
+	if err != nil {
+		return nil, fmt.Errorf("count sources of links: %w", err)
+	}
+	return sources, nil
+}
+
+func (v *view) sources(ctx context.Context, subject uint64) (sources []Source, err error) {
+	prefix := postings.AppendSubject(nil, v.Codec, postings.RangeMembers, subject)
+	from := prefix
+	for it := v.Iterator(); it.SeekGE(from) && bytes.HasPrefix(it.Key(), prefix); {
+		set, _, err := postings.ParseSet(v.Codec, it.Key())
+		if err != nil {
+			return nil, v.Damaged(it.Key(), err)
+		}
+		c, err := v.count(Set{Path: set.Path, Subject: subject})
+		if err == nil {
+			err = context.Cause(ctx)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if c.Records > 0 {
+			sources = append(sources, Source{set.Path, c})
+		}
+		from = postings.PrefixEnd(postings.AppendSet(nil, v.Codec, postings.RangeMembers, set))
+	}
+	slices.SortFunc(sources, func(a, b Source) int { return int(a.Path) - int(b.Path) })
+	return sources, v.Iterator().Error()
+}

@@ -1,0 +1,94 @@
+package links
+
+import (
+	"bytes"
+	"slices"
+
+	"millrace/replay/internal/postings"
+)
+
+// walker reads the members of a set, a chunk at a time, in the order of their arrival numbers or
+// the other way round.
+type walker struct {
+	view    *view
+	prefix  []byte // of the keys of the chunks
+	after   uint64 // what comes next is behind it; if forward is not set, before it; 0: the beginning
+	forward bool
+	at      []byte // key at or behind which the next chunk is; not forward: before which; nil: none
+	entries []postings.Entry
+	links   []Link
+}
+
+// walk reads a set from behind after on.
+func (v *view) walk(set Set, after uint64, forward bool) *walker {
+	w := &walker{view: v, after: after, forward: forward}
+	w.prefix = postings.AppendSet(nil, v.Codec, postings.RangeMembers, set.key())
+	switch {
+	case after == 0 && forward:
+		w.at = w.prefix
+	case after == 0:
+		w.at = postings.PrefixEnd(w.prefix)
+	default:
+		w.at = postings.AppendChunk(nil, v.Codec, set.key(), after)
+		if forward { // the chunk before that key may have members behind it
+			it := v.Iterator()
+			if it.SeekLT(append(bytes.Clone(w.at), 0)) && bytes.HasPrefix(it.Key(), w.prefix) {
+				w.at = bytes.Clone(it.Key())
+			}
+		}
+	}
+	return w
+}
+
+// next returns the members of the next chunk, nil at the end. They are
+// good until the next call.
+func (w *walker) next() ([]Link, error) {
+	for {
+		it := w.view.Iterator()
+		if w.forward && !it.SeekGE(w.at) || !w.forward && !it.SeekLT(w.at) || !bytes.HasPrefix(it.Key(), w.prefix) {
+			return nil, it.Error()
+		}
+		value, err := it.ValueAndErr()
+		if err != nil {
+			return nil, err
+		}
+		w.at = append(w.at[:0:0], it.Key()...)
+		if w.entries, err = postings.DecodeEntries(w.entries[:0], value); err == nil {
+			err = w.decode()
+		}
+		if err != nil {
+			return nil, w.view.Damaged(w.at, err)
+		}
+		if w.forward {
+			w.at = append(w.at, 0)
+		}
+		if len(w.links) > 0 {
+			return w.links, nil
+		}
+	}
+}
+
+// wanted says whether an arrival number is behind after.
+func (w *walker) wanted(arrival uint64) bool {
+	return w.after == 0 || w.forward && arrival > w.after || !w.forward && arrival < w.after
+}
+
+// decode makes links of those entries that are wanted.
+func (w *walker) decode() error {
+	w.links = w.links[:0]
+	for i := range w.entries {
+		e := &w.entries[i]
+		if !w.wanted(e.Arrival) {
+			continue
+		}
+		account, record, err := postings.DecodeLink(w.view.Codec, e.Link)
+		if err != nil {
+			return err
+		}
+		w.links = append(w.links, Link{e.Arrival, account, record})
+	}
+	if !w.forward {
+		slices.Reverse(w.links)
+	}
+	return nil
+}

@@ -1,0 +1,39 @@
+package references
+
+import (
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// Harm writes to the database of s.
+func Harm(t *testing.T, s *Store, write func(b *pebble.Batch) error) {
+	b := s.db.Pebble().NewBatch()
+	if err := write(b); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.db.Commit(b, false); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// RunLinksModel runs the model with links, which are off at times. compare is called with the
+// records that are alive and visible, and with all rows.
+func RunLinksModel(t *testing.T, seed uint64, compare func(s *Store, visible, rows []Row)) {
+	w := newModelWorld(t, seed)
+	w.cfg.Links = LinksOn
+	w.cfg.hooks.buildRows, w.cfg.hooks.chunkLinks, w.cfg.hooks.checkLinks = 1+w.rng.IntN(5), 1+w.rng.IntN(4), 1+w.rng.Uint64N(2)
+	w.paths, w.subjects = 3, 3
+	w.links = compare
+	w.run(400)
+}
+
+// Sweep sweeps everything.
+func Sweep(t *testing.T, s *Store) {
+	for more := true; more; {
+		var err error
+		if more, err = s.sweep(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,259 @@
+package references
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"millrace/intern/kv/pebbleguard"
+	"millrace/replay/internal/postings"
+)
+
+// Links says whether the store has links, which package links answers from.
+type Links uint8
+
+// The values of Config.Links.
+const (
+	LinksAsStored Links = iota // as whoever opened it last
+	LinksOn                    // built from the table if they are new
+	LinksOff                   // dropped
+)
+
+// Bounds of links.
+const (
+	maxChunkLinks = 1024 // of a chunk, as a rule; a set with more is large
+	maxBuildRows  = 1024 // of a step of the build; Apply waits for it
+	checkLinks    = 128  // of so many additions one looks how large its chunk is
+)
+
+// linkState says how far links are built. Each step of the build commits it.
+type linkState struct {
+	on bool
+	// next is the key of the first row that is not built; nil: there is none. Apply leaves out what
+	// is at or behind it: the build comes there later.
+	next []byte
+}
+
+// built says whether the links of a row are kept.
+func (l *linkState) built(key []byte) bool {
+	return l.on && (l.next == nil || bytes.Compare(key, l.next) < 0)
+}
+
+func appendLinkState(dst []byte, l *linkState) []byte { return append(dst, l.next...) }
+
+func decodeLinkState(b []byte) linkState {
+	l := linkState{on: true}
+	if len(b) > 0 {
+		l.next = b
+	}
+	return l
+}
+
+// loadLinks reads whether there are links, and switches them on or off as Config says.
+func (s *Store) loadLinks() error {
+	value, on, err := s.db.Value(metaKey(metaLinks))
+	if err != nil {
+		return err
+	}
+	l := linkState{on: on}
+	if on {
+		l = decodeLinkState(value)
+	}
+	want := on
+	if !s.cfg.ReadOnly && s.cfg.Links != LinksAsStored {
+		want = s.cfg.Links == LinksOn
+	}
+	if want != on {
+		batch := s.db.Pebble().NewBatch()
+		defer s.db.CloseBatch(batch)
+		if l = (linkState{on: want}); want {
+			l.next = rangeRecord.start()
+		}
+		if err := errors.Join(dropLinks(batch), setLinks(batch, &l)); err != nil {
+			return err
+		}
+		if err := s.db.Commit(batch, true); err != nil {
+			return err
+		}
+	}
+	s.commits.links.Store(&l)
+	return nil
+}
+
+// dropLinks deletes all links.
+func dropLinks(batch *pebble.Batch) error {
+	start, end := postings.Bounds()
+	return batch.DeleteRange(start, end, nil)
+}
+
+func setLinks(batch *pebble.Batch, l *linkState) error {
+	if !l.on {
+		return batch.Delete(metaKey(metaLinks), nil)
+	}
+	return batch.Set(metaKey(metaLinks), appendLinkState(nil, l), nil)
+}
+
+// edge is a link that comes or goes.
+type edge struct {
+	set             postings.Set
+	arrival         uint64
+	account, record uint64
+	removed         bool
+}
+
+// appendEdges appends the edges of a row.
+func (s *Store) appendEdges(dst []edge, id recordID, value []byte, removed bool) ([]edge, error) {
+	if value == nil {
+		return dst, nil
+	}
+	arrival, encoded, err := rowArrival(value)
+	if err == nil {
+		s.commits.refs, err = s.codec.appendReferences(s.commits.refs[:0], id.account, encoded)
+	}
+	if err != nil {
+		return dst, damaged(s.codec.recordKey(id), err)
+	}
+	for i := range s.commits.refs {
+		r := &s.commits.refs[i]
+		dst = append(dst, edge{postings.Set{Subject: r.Subject, Path: r.Path}, arrival, id.account, id.record, removed})
+	}
+	return dst, nil
+}
+
+// stageLinks adds to batch what the rows of p do to links. commits.mu is held.
+func (s *Store) stageLinks(batch *pebble.Batch, p *pending) error {
+	links := s.commits.links.Load()
+	if !links.on {
+		return nil
+	}
+	edges := s.commits.edges[:0]
+	var key []byte
+	for i := range p.records {
+		w := &p.records[i]
+		if key = s.codec.appendRecordKey(key[:0], w.id); !links.built(key) {
+			continue
+		}
+		old := w.old
+		if w.below { // it may have been swept meanwhile
+			var err error
+			if old, err = s.lookUp(key); err != nil {
+				return err
+			}
+		}
+		var err error
+		if edges, err = s.appendEdges(edges, w.id, old, true); err == nil {
+			edges, err = s.appendEdges(edges, w.id, w.value, false)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	s.commits.edges = edges
+	return s.stageEdges(batch, edges)
+}
+
+// stageEdges adds edges to batch, those of a set together and in their order.
+func (s *Store) stageEdges(batch *pebble.Batch, edges []edge) (err error) {
+	slices.SortStableFunc(edges, func(a, b edge) int {
+		return cmp.Or(cmp.Compare(a.set.Subject, b.set.Subject), cmp.Compare(a.set.Path, b.set.Path))
+	})
+	// A record counts once for a set.
+	edges = slices.CompactFunc(edges, func(a, b edge) bool {
+		return a.set == b.set && a.arrival == b.arrival && a.removed == b.removed
+	})
+	w := linkWriter{store: s, batch: batch}
+	defer func() { err = errors.Join(err, closeIter(w.chunks)) }()
+	for len(edges) > 0 {
+		n := 1
+		for n < len(edges) && edges[n].set == edges[0].set {
+			n++
+		}
+		if err := w.write(edges[0].set, edges[:n]); err != nil {
+			return fmt.Errorf("write links to %x from %d: %w", edges[0].set.Subject, edges[0].set.Path, err)
+		}
+		edges = edges[n:]
+	}
+	return nil
+}
+
+// LinksProgress says whether the store has links, and how much of the table they are built from, as
+// a fraction: 1 only if they are complete.
+func (s *Store) LinksProgress() (on bool, built float64, err error) {
+	l := s.commits.links.Load()
+	if !l.on || l.next == nil {
+		return l.on, 1, nil
+	}
+	var done, all uint64
+	err = s.db.Guard(func() (err error) {
+		if done, err = s.db.Pebble().EstimateDiskUsage(rangeRecord.start(), l.next); err == nil {
+			all, err = s.db.Pebble().EstimateDiskUsage(rangeRecord.start(), rangeRecord.end())
+		}
+		return err
+	})
+	return true, 0.99 * float64(done) / float64(max(done, all, 1)), err
+}
+
+// buildLinks takes the next rows into links. more says that there are others.
+func (s *Store) buildLinks() (more bool, err error) {
+	s.commits.mu.Lock()
+	defer s.commits.mu.Unlock()
+	l := s.commits.links.Load()
+	if !l.on || l.next == nil {
+		return false, nil
+	}
+	next, edges, err := s.nextEdges(l.next)
+	if err != nil {
+		return false, s.fail("build links", err)
+	}
+	batch := s.db.Pebble().NewBatch()
+	defer s.db.CloseBatch(batch)
+	state := &linkState{on: true, next: next}
+	if err := errors.Join(s.stageEdges(batch, edges), setLinks(batch, state)); err != nil {
+		return false, s.fail("build links", err)
+	}
+	if err := s.db.Commit(batch, false); err != nil {
+		return false, fmt.Errorf("build links: %w", err)
+	}
+	s.commits.links.Store(state)
+	if next == nil {
+		s.cfg.Logger.Info("links are complete")
+	}
+	return next != nil, nil
+}
+
+// nextEdges returns the edges of some rows from a key on, and the key behind them; nil: there is
+// none.
+func (s *Store) nextEdges(from []byte) (next []byte, edges []edge, err error) {
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: rangeRecord.end()})
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { err = errors.Join(err, it.Close()) }()
+	edges = s.commits.edges[:0]
+	rows := 0
+	for ok := it.First(); ok; ok = it.Next() {
+		if rows++; rows > s.cfg.hooks.buildRows {
+			next = bytes.Clone(it.Key())
+			break
+		}
+		id, err := s.codec.parseRecordKey(it.Key())
+		if err != nil {
+			return nil, nil, damaged(bytes.Clone(it.Key()), err)
+		}
+		if edges, err = s.appendEdges(edges, id, it.Value(), false); err != nil {
+			return nil, nil, err
+		}
+	}
+	s.commits.edges = edges
+	return next, edges, it.Error()
+}
+
+// chunkIter returns an iterator over the chunks of all sets.
+func (s *Store) chunkIter() (*pebbleguard.Iterator, error) {
+	return s.db.NewIter(&pebble.IterOptions{
+		LowerBound: []byte{byte(postings.RangeMembers)}, UpperBound: []byte{byte(postings.RangeMembers) + 1}})
+}

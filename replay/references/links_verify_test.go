@@ -1,0 +1,139 @@
+package references_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"millrace/replay/internal/postings"
+	"millrace/replay/links"
+	"millrace/replay/references"
+)
+
+// liked opens a store in which 3,000 accounts like the record 1, and one the record 2.
+func liked(t *testing.T) *references.Store {
+	t.Helper()
+	s, err := references.Open(references.Config{Dir: "refs", FS: vfs.NewMem(), Links: references.LinksOn})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	if err := s.Begin("test", references.Position{Epoch: 1}); err != nil {
+		t.Fatal(err)
+	}
+	b := references.Batch{Position: references.Position{Epoch: 1, Seq: 3001}}
+	for i := range uint64(3001) {
+		subject := uint64(1)
+		if i == 3000 {
+			subject = 2
+		}
+		b.Changes = append(b.Changes, references.Change{Operation: references.Create, Seq: int64(i) + 1, Account: 10 + i, Record: 10_000 + i, Rev: 1 + i,
+			References: []references.Reference{{Path: 1, Subject: subject, Authority: subject}}})
+		if len(b.Changes) == 100 || i == 3000 { // a chunk is split when a later batch finds it large
+			b.Position.Seq = int64(i) + 1
+			if err := s.Hydrate(t.Context(), &b); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Apply(&b); err != nil {
+				t.Fatal(err)
+			}
+			b = references.Batch{}
+			b.Position.Epoch = 1
+		}
+	}
+	return s
+}
+
+// TestVerifyLinks: each kind of damage is a problem.
+func TestVerifyLinks(t *testing.T) {
+	c := references.UIDCodec{}
+	large, small := postings.Set{Subject: 1, Path: 1}, postings.Set{Subject: 2, Path: 1}
+	link := func(arrival, account uint64) []byte {
+		return postings.AppendEntries(nil, []postings.Entry{{Arrival: arrival, Link: postings.AppendLink(nil, c, account, 1)}})
+	}
+	for name, test := range map[string]struct {
+		harm func(b *pebble.Batch) error
+		says string
+	}{
+		"sound": {func(*pebble.Batch) error { return nil }, ""},
+		"link missing": {func(b *pebble.Batch) error {
+			return b.Delete(postings.AppendSet(nil, c, postings.RangeMembers, small), nil)
+		}, "is missing"},
+		"link of no row": {func(b *pebble.Batch) error {
+			return b.Merge(postings.AppendSet(nil, c, postings.RangeMembers, small), link(7000, 5), nil)
+		}, "is of no row"},
+		"wrong counts": {func(b *pebble.Batch) error {
+			return b.Set(postings.AppendSet(nil, c, postings.RangeHead, large), postings.Head{Records: 3000, Accounts: 2999, Tail: 3000}.Append(nil), nil)
+		}, "counts"},
+		"no counts": {func(b *pebble.Batch) error {
+			return b.Delete(postings.AppendSet(nil, c, postings.RangeHead, large), nil)
+		}, "no counts"},
+		"counts of nothing": {func(b *pebble.Batch) error {
+			return b.Set(postings.AppendSet(nil, c, postings.RangeHead, small), postings.Head{Records: 1, Accounts: 1}.Append(nil), nil)
+		}, "counts"},
+		"account missing": {func(b *pebble.Batch) error { return b.Delete(postings.AppendAccount(nil, c, large, 77), nil) }, "accounts"},
+		"account with another link": {func(b *pebble.Batch) error {
+			return b.Set(postings.AppendAccount(nil, c, large, 77), postings.AppendArrivals(nil, []uint64{69}), nil)
+		}, "accounts"},
+		"account of a small set": {func(b *pebble.Batch) error {
+			return b.Set(postings.AppendAccount(nil, c, small, 77), postings.AppendArrivals(nil, []uint64{69}), nil)
+		}, "no counts"},
+		"wrong chunk": {func(b *pebble.Batch) error {
+			return b.Merge(postings.AppendChunk(nil, c, large, 2999), link(1, 5), nil)
+		}, "another chunk"},
+		"not as written": {func(b *pebble.Batch) error {
+			return b.Set(postings.AppendSet(nil, c, postings.RangeHead, small), []byte{0}, nil)
+		}, "cut short"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := liked(t)
+			v, err := s.View()
+			if err != nil {
+				t.Fatal(err)
+			}
+			c = v.Codec
+			_ = v.Close()
+			references.Harm(t, s, test.harm)
+			report, err := links.Verify(t.Context(), s, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := strings.Join(report.Examples, "\n")
+			if report.Sound() != (test.says == "") || !strings.Contains(got, test.says) {
+				t.Errorf("problems %q, want one with %q", got, test.says)
+			}
+			if test.says == "" && (report.Links != 3001 || report.Sets != 2 || report.Large != 1) {
+				t.Errorf("%+v", report)
+			}
+		})
+	}
+}
+
+// TestLinksSweptBetween: a row that the sweep deletes between Hydrate and Apply of what replaces it
+// takes its link away once.
+func TestLinksSweptBetween(t *testing.T) {
+	s := liked(t)
+	batch := func(seq int64, c references.Change) *references.Batch {
+		c.Seq, c.Account = seq, 77
+		b := &references.Batch{Position: references.Position{Epoch: 1, Seq: seq}, Changes: []references.Change{c}}
+		if err := s.Hydrate(t.Context(), b); err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	apply := func(b *references.Batch) {
+		if err := s.Apply(b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	apply(batch(4000, references.Change{Operation: references.DeleteAccount, TimeUS: 1}))
+	again := batch(4001, references.Change{Operation: references.Create, Record: 10_067, Rev: 4001,
+		References: []references.Reference{{Path: 1, Subject: 1, Authority: 1}}})
+	references.Sweep(t, s)
+	apply(again)
+	if report, err := links.Verify(t.Context(), s, nil); err != nil || !report.Sound() || report.Links != 3001 {
+		t.Errorf("%+v, %v", report, err)
+	}
+}

@@ -1,0 +1,122 @@
+package references
+
+import (
+	"bytes"
+	"fmt"
+
+	"millrace/intern/kv/pebbleguard"
+)
+
+// View is the store at one position, for what is derived from the table. One goroutine at a time
+// uses it. It must be closed, soon: it keeps old files on disk.
+type View struct {
+	Position Position
+	Codec    UIDCodec
+	// LinksComplete says that there are links of all rows of the table.
+	LinksComplete bool
+
+	it *pebbleguard.Iterator // over everything
+}
+
+// View returns a view of the store as it is.
+func (s *Store) View() (*View, error) {
+	it, err := s.db.NewIter(nil)
+	if err != nil {
+		return nil, fmt.Errorf("read references: %w", err)
+	}
+	v := &View{Codec: s.codec, it: it}
+	if err := v.load(); err != nil {
+		_ = v.Close() // after a failed read it says nothing more
+		return nil, fmt.Errorf("read references: %w", err)
+	}
+	return v, nil
+}
+
+// load reads the meta values: those of the store may be newer.
+func (v *View) load() error {
+	value, ok, err := v.Get(metaKey(metaState))
+	if err != nil {
+		return err
+	}
+	if ok {
+		at, err := decodeState(value)
+		if err != nil {
+			return damaged(metaKey(metaState), err)
+		}
+		v.Position = at.position
+	}
+	value, ok, err = v.Get(metaKey(metaLinks))
+	v.LinksComplete = ok && decodeLinkState(value).next == nil
+	return err
+}
+
+// Iterator is over all keys. All methods of the view move it.
+func (v *View) Iterator() *pebbleguard.Iterator { return v.it }
+
+// Get returns the value of a key, which is good until the next call of a method.
+func (v *View) Get(key []byte) (value []byte, ok bool, err error) {
+	if !v.it.SeekGE(key) || !bytes.Equal(v.it.Key(), key) {
+		return nil, false, v.it.Error()
+	}
+	value, err = v.it.ValueAndErr()
+	return value, err == nil, err
+}
+
+// Account returns the lowest arrival number that a record of the account may have, and whether its
+// records are hidden.
+func (v *View) Account(account uint64) (floor uint64, inactive bool, err error) {
+	key := v.Codec.accountKey(rangeAccount, account)
+	value, ok, err := v.Get(key)
+	if err != nil || !ok {
+		return 0, false, err
+	}
+	state, err := decodeAccount(value)
+	if err != nil {
+		return 0, false, damaged(key, err)
+	}
+	return state.floor, state.inactive, nil
+}
+
+// References appends the references of a record. ok is false if there is no such row. It does not
+// look whether the row is below its account's floor.
+func (v *View) References(dst []Reference, account, record uint64) (refs []Reference, ok bool, err error) {
+	key := v.Codec.recordKey(recordID{account, record})
+	value, ok, err := v.Get(key)
+	if err != nil || !ok {
+		return dst, false, err
+	}
+	_, encoded, err := rowArrival(value)
+	if err == nil {
+		dst, err = v.Codec.appendReferences(dst, account, encoded)
+	}
+	if err != nil {
+		return dst, false, damaged(key, err)
+	}
+	return dst, true, nil
+}
+
+// RowBounds returns the first key that a row may have, and the first behind all.
+func RowBounds() (start, end []byte) { return rangeRecord.start(), rangeRecord.end() }
+
+// DecodeRow decodes a row into row. It may be below its account's floor.
+func (v *View) DecodeRow(row *Row, key, value []byte) error {
+	id, err := v.Codec.parseRecordKey(key)
+	if err != nil {
+		return damaged(bytes.Clone(key), err)
+	}
+	var encoded []byte
+	if row.Arrival, encoded, err = rowArrival(value); err == nil {
+		row.References, err = v.Codec.appendReferences(row.References[:0], id.account, encoded)
+	}
+	if err != nil {
+		return damaged(bytes.Clone(key), err)
+	}
+	row.Account, row.Record = id.account, id.record
+	return nil
+}
+
+// Damaged says that the value of a key is not what was written.
+func (v *View) Damaged(key []byte, err error) error { return damaged(bytes.Clone(key), err) }
+
+// Close ends the use of the view.
+func (v *View) Close() error { return v.it.Close() }
