@@ -18,11 +18,11 @@ const countStep = 1000
 // sequences' counters without what SkipAhead skipped. It reads one key for each sequence that was
 // ever used, and tries for as long as ctx lives.
 func (in *Interner) Count(ctx context.Context) (uids uint64, err error) {
-	floor, err := in.floor(ctx)
+	skipped, err := in.skipped(ctx)
 	if err == nil {
 		err = kv.ScanAll(ctx, in.store, tagRange(tagSequence), countStep, func(p kv.Pair) error {
 			last, err := number(p.Value)
-			uids += last - min(floor, last)
+			uids += last - min(skipped, last)
 			return err
 		})
 	}
@@ -35,23 +35,23 @@ func (in *Interner) Count(ctx context.Context) (uids uint64, err error) {
 // Skipped returns how many UIDs of each sequence SkipAhead has skipped so far. It tries for as long
 // as ctx lives.
 func (in *Interner) Skipped(ctx context.Context) (uids uint64, err error) {
-	if uids, err = in.floor(ctx); err != nil {
+	if uids, err = in.skipped(ctx); err != nil {
 		return 0, fmt.Errorf("read what was skipped: %w", err)
 	}
 	return uids, nil
 }
 
-// floor is where sequences without a counter begin.
-func (in *Interner) floor(ctx context.Context) (floor uint64, err error) {
+// skipped is where sequences without a counter begin.
+func (in *Interner) skipped(ctx context.Context) (uids uint64, err error) {
 	err = kv.Run(ctx, in.store, func(txn kv.Txn) error {
 		values := make([][]byte, 1)
-		if err := txn.Get(ctx, [][]byte{[]byte(keyFloor)}, values); err != nil || values[0] == nil {
+		if err := txn.Get(ctx, [][]byte{[]byte(keySkipped)}, values); err != nil || values[0] == nil {
 			return err
 		}
-		floor, err = number(values[0])
+		uids, err = number(values[0])
 		return err
 	})
-	return floor, err
+	return uids, err
 }
 
 // Given returns how many UIDs this Interner has given to DIDs and to AT URIs since it was opened.

@@ -17,10 +17,10 @@ const maxDirect = 64
 // for it. It makes one attempt; false means that the workers must do it. Only on a store that is
 // ours alone: on one that is shared, the instances' transactions stay as they are.
 func (in *Interner) direct(c *call, items []*item) bool {
-	if !in.exclusive || len(items) > maxDirect || !in.shards.TryLock() {
+	if !in.exclusive || len(items) > maxDirect || !in.working.TryLock() {
 		return false
 	}
-	defer in.shards.Unlock()
+	defer in.working.Unlock()
 	if in.ctx.Err() != nil || c.ctx.Err() != nil {
 		return false
 	}

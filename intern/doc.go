@@ -58,6 +58,6 @@
 // # Concurrency
 //
 // An Interner is safe for concurrent use. Each worker is one goroutine that owns its transaction's
-// buffers. Interner.shards and then Interner.numbering are taken first and held through a
+// buffers. Interner.working and then Interner.numbering are taken first and held through a
 // transaction; all other locks are leaves: none is held while another is taken.
 package intern

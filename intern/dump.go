@@ -18,7 +18,7 @@ import (
 //	dump    = magic(8) segment…
 //	segment = kind(1) length(4) CRC-32C of kind and payload(4) payload
 //
-//	'H'  header: as under 00 "store", then floor, number of counters, their sum
+//	'H'  header: as under 00 "store", then skipped, number of counters, their sum
 //	'C'  collections: number length NSID …
 //	'U'  UIDs: first-UID(8) length chunk …, in ascending order
 //	'S'  sequences: sequence(4) last-n …
@@ -109,7 +109,7 @@ type dumpReader struct {
 // dumpHeader is the payload of the first segment.
 type dumpHeader struct {
 	header
-	floor    uint64
+	skipped  uint64
 	counters uint64 // number of counters when the dump was begun
 	total    uint64 // their sum, modulo 2^64
 }
@@ -242,7 +242,7 @@ func (r *dumpReader) checkEnd(b []byte) error {
 func (h *dumpHeader) appendTo(dst []byte) []byte {
 	fixed := h.header.appendTo(nil)
 	dst = append(binary.AppendUvarint(dst, uint64(len(fixed))), fixed...)
-	dst = binary.AppendUvarint(dst, h.floor)
+	dst = binary.AppendUvarint(dst, h.skipped)
 	dst = binary.AppendUvarint(dst, h.counters)
 	return binary.AppendUvarint(dst, h.total)
 }
@@ -255,7 +255,7 @@ func parseDumpHeader(b []byte) (h dumpHeader, err error) {
 	if h.header, err = parseHeader(fixed); err != nil {
 		return h, err
 	}
-	for _, n := range []*uint64{&h.floor, &h.counters, &h.total} {
+	for _, n := range []*uint64{&h.skipped, &h.counters, &h.total} {
 		if ok {
 			*n, b, ok = uvarint(b)
 		}

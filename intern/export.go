@@ -89,8 +89,8 @@ func storeHeader(ctx context.Context, store kv.Store) (h dumpHeader, err error) 
 			return err
 		}
 		value := make([][]byte, 1)
-		if err = txn.Get(ctx, [][]byte{[]byte(keyFloor)}, value); err == nil && value[0] != nil {
-			h.floor, err = number(value[0])
+		if err = txn.Get(ctx, [][]byte{[]byte(keySkipped)}, value); err == nil && value[0] != nil {
+			h.skipped, err = number(value[0])
 		}
 		return err
 	})

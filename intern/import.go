@@ -168,8 +168,8 @@ func (m *importer) finish(ctx context.Context, h header) error {
 		if m.lastColl > 0 {
 			txn.Set([]byte(keyCollections), appendNumber(uint64(m.lastColl)))
 		}
-		if floor := m.reader.header.floor; floor > 0 {
-			txn.Set([]byte(keyFloor), appendNumber(floor))
+		if skipped := m.reader.header.skipped; skipped > 0 {
+			txn.Set([]byte(keySkipped), appendNumber(skipped))
 		}
 		txn.Clear([]byte(keyImport))
 		return nil

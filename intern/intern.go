@@ -119,7 +119,7 @@ type Interner struct {
 	workers     []*worker
 	calls       sync.Pool    // of *call
 	exclusive   bool         // nobody else has the store open
-	shards      sync.RWMutex // held by a worker through a transaction, and by direct, exclusively
+	working     sync.RWMutex // held by a worker through a transaction, and by direct, exclusively
 	numbering   sync.Mutex   // held by a worker through a transaction that numbers collections
 	group       *share.Group // of the instances on a shared store; nil: the store is not shared
 
@@ -188,8 +188,8 @@ func (in *Interner) Status() Status { return in.health.status() }
 func (in *Interner) Close() error {
 	in.cancel()
 	in.wg.Wait()
-	in.shards.Lock() // a call that has no worker is over
-	defer in.shards.Unlock()
+	in.working.Lock() // a call that has no worker is over
+	defer in.working.Unlock()
 	return nil
 }
 

@@ -23,7 +23,7 @@ const (
 // The keys under tagMeta.
 const (
 	keyStore       = "\x00store"       // header
-	keyFloor       = "\x00floor"       // where sequences without a counter begin; see SkipAhead
+	keySkipped     = "\x00floor"       // where sequences without a counter begin; see SkipAhead
 	keyCollections = "\x00collections" // last collection number given out
 	keyImport      = "\x00import"      // how far an import has come
 )

@@ -101,14 +101,15 @@ func (a *allocator) open(ctx context.Context, txn kv.Txn, value []byte) error {
 	return nil
 }
 
-// load takes over the counter's value. A sequence never used has none and begins at the floor.
+// load takes over the counter's value. A sequence never used has none and begins after what was
+// skipped.
 func (a *allocator) load(ctx context.Context, txn kv.Txn, value []byte) error {
 	if value == nil {
-		floor := make([][]byte, 1)
-		if err := txn.Get(ctx, [][]byte{[]byte(keyFloor)}, floor); err != nil {
+		skipped := make([][]byte, 1)
+		if err := txn.Get(ctx, [][]byte{[]byte(keySkipped)}, skipped); err != nil {
 			return err
 		}
-		if value = floor[0]; value == nil {
+		if value = skipped[0]; value == nil {
 			a.stored, a.last = 0, 0
 			return nil
 		}

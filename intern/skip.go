@@ -26,9 +26,9 @@ const skipStep = 500
 // restored no UID is given out again that was given out after the copy was made. n must exceed what
 // any one sequence gave out in that time.
 //
-// Sequences that the copy does not know may have been used since as well. So the floor is raised
-// too: the place where a sequence without a counter begins. It returns how many counters were
-// raised. Interrupted or repeated, it only skips more.
+// Sequences that the copy does not know may have been used since as well. So what counts as skipped
+// is raised too: the place where a sequence without a counter begins. It returns how many counters
+// were raised. Interrupted or repeated, it only skips more.
 func SkipAhead(ctx context.Context, store kv.Store, n uint64) (raised int, err error) {
 	_, raised, err = skip(ctx, store, func(uint64) uint64 { return n })
 	return raised, err
@@ -57,7 +57,7 @@ func skip(ctx context.Context, store kv.Store, of func(limit uint64) uint64) (n 
 		if n = of(limit); n == 0 || n > limit {
 			return fmt.Errorf("cannot skip %d UIDs: not 1 to %d, a quarter of a sequence", n, limit)
 		}
-		return h.raise(ctx, txn, [][]byte{[]byte(keyFloor)}, n)
+		return h.raise(ctx, txn, [][]byte{[]byte(keySkipped)}, n)
 	})
 	if err != nil {
 		return n, 0, fmt.Errorf("skip ahead: %w", err)

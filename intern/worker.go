@@ -46,10 +46,10 @@ func (w *worker) run() {
 
 // work interns first and what else is waiting.
 func (w *worker) work(first task) {
-	w.in.shards.RLock()
+	w.in.working.RLock()
 	w.gather(first)
 	err := w.intern(w.items)
-	w.in.shards.RUnlock() // before anybody goes on: what comes next may be done directly
+	w.in.working.RUnlock() // before anybody goes on: what comes next may be done directly
 	for i := range w.batch {
 		w.batch[i].call.finish(err)
 	}

@@ -138,9 +138,9 @@ func (s *refsStores) logConfig() replay.Config {
 	return replay.Config{Dir: s.place.config().logDir(), ReadOnly: true, Dictionaries: s.dicts}
 }
 
-// numberPaths gives numbers to sources. The log is opened anew; the other stores stay locked, so no
-// server can start meanwhile.
-func (s *refsStores) numberPaths(sources []string) (refs.Log, error) {
+// numberSources gives numbers to sources. The log is opened anew; the other stores stay locked, so
+// no server can start meanwhile.
+func (s *refsStores) numberSources(sources []string) (refs.Log, error) {
 	err := s.log.Close()
 	s.log = nil
 	if err == nil {

@@ -88,7 +88,7 @@ func runRefsImport(ctx context.Context, args []string, stdout, stderr io.Writer)
 	r := &refsImportRun{refsImportConfig: c, stderr: stderr, reader: refs.Reader{Collections: collections}}
 	say := everySoOften(func() { r.say(stderr) })
 	r.to, err = refs.NewImport(ctx, refs.ImportConfig{
-		Store: s.store, UIDs: s.uids, Log: s.log, NumberSources: s.numberPaths, AsOf: c.time,
+		Store: s.store, UIDs: s.uids, Log: s.log, NumberSources: s.numberSources, AsOf: c.time,
 		Refused:  r.refuse,
 		Progress: func(*refs.ImportCounts) { say() },
 	})

@@ -157,7 +157,7 @@ func runDisconnect(_ context.Context, r *Relay, q url.Values) (map[string]any, e
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for c := range r.conns {
-		c.gate.breakAfter(int(after))
+		c.shaper.breakAfter(int(after))
 	}
 	return map[string]any{"connections": len(r.conns)}, nil
 }

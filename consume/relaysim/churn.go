@@ -54,11 +54,11 @@ func (c *churn) template() *template {
 	case n < 3:
 		payload = c.account([]string{"", "deactivated", "takendown"}[k.rng.IntN(3)])
 	default:
-		parts := make([]part, 1+k.rng.IntN(4))
-		for i := range parts {
-			parts[i] = c.part()
+		ops := make([]hostileOp, 1+k.rng.IntN(4))
+		for i := range ops {
+			ops[i] = c.op()
 		}
-		payload = k.commit(nil, parts...).payload
+		payload = k.commit(nil, ops...).payload
 	}
 	t, err := newTemplate(payload, c.truth)
 	if err != nil {
@@ -76,8 +76,8 @@ func (c *churn) account(status string) []byte {
 	return message("#account", body)
 }
 
-// part returns an op on some record, which may be there or not.
-func (c *churn) part() part {
+// op returns an op on some record, which may be there or not.
+func (c *churn) op() hostileOp {
 	rng := c.kit.rng
 	shapes := churnShapes()
 	shape := shapes[rng.IntN(len(shapes))]
@@ -85,7 +85,7 @@ func (c *churn) part() part {
 	path := shape.collection + "/" + string(rkey[:])
 	action := []string{"create", "create", "update", "update", "delete"}[rng.IntN(5)]
 	if action == "delete" {
-		return part{action: action, path: path, keep: true}
+		return hostileOp{action: action, path: path, keep: true}
 	}
 	record := shape.record(c)
 	record["$type"], record["createdAt"] = shape.collection, c.kit.time

@@ -3,7 +3,7 @@ package relaysim
 // consumer is one connection's place in a window. The window's mutex guards it.
 type consumer struct {
 	w    *window
-	at   place
+	at   progress
 	held *chunk
 
 	ended error // what it must report
@@ -14,7 +14,7 @@ type consumer struct {
 func (w *window) join(cursor int64, live bool) (c *consumer, outdated, future bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	c = &consumer{w: w, at: place{ord: w.next, bytes: w.wireBytes}}
+	c = &consumer{w: w, at: progress{ord: w.next, bytes: w.wireBytes}}
 	if !live {
 		c.at.ord, outdated, future = w.resumeLocked(cursor)
 		c.at.bytes = w.wireBytes - w.bytesAfterLocked(c.at.ord)

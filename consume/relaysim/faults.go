@@ -47,25 +47,25 @@ func (f *faults) state(now time.Time) (bytes int, wait time.Duration) {
 	return writeBytes, 0
 }
 
-// gate lets the data of one connection through as the faults allow.
-type gate struct {
+// shaper lets the data of one connection through as the faults allow.
+type shaper struct {
 	faults *faults
 
 	mu  sync.Mutex
 	cut int // bytes until the connection breaks; -1: it does not
 }
 
-func (f *faults) newGate() *gate { return &gate{faults: f, cut: -1} }
+func (f *faults) newShaper() *shaper { return &shaper{faults: f, cut: -1} }
 
 // breakAfter breaks the connection after n more bytes of data, wherever in a frame that is.
-func (g *gate) breakAfter(n int) {
+func (g *shaper) breakAfter(n int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.cut = n
 }
 
-// pass says how many of n bytes go through, and whether the connection breaks then.
-func (g *gate) pass(n int) (int, bool) {
+// allow says how many of n bytes go through, and whether the connection breaks then.
+func (g *shaper) allow(n int) (int, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.cut < 0 {
@@ -77,7 +77,7 @@ func (g *gate) pass(n int) (int, bool) {
 }
 
 // write writes data frames.
-func (g *gate) write(ctx context.Context, raw net.Conn, wire []byte) error {
+func (g *shaper) write(ctx context.Context, raw net.Conn, wire []byte) error {
 	for len(wire) > 0 {
 		n, wait := g.faults.state(time.Now())
 		if wait > 0 {
@@ -87,7 +87,7 @@ func (g *gate) write(ctx context.Context, raw net.Conn, wire []byte) error {
 			case <-time.After(wait):
 			}
 		}
-		n, broken := g.pass(min(n, len(wire)))
+		n, broken := g.allow(min(n, len(wire)))
 		if err := raw.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
 			return err
 		}

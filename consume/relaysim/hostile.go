@@ -136,8 +136,8 @@ func (k *kit) rkey() string {
 	return string(t[:])
 }
 
-// part is one op of a hostile commit with what belongs to it.
-type part struct {
+// hostileOp is one op of a hostile commit with what belongs to it.
+type hostileOp struct {
 	action string
 	path   string
 	id     cid.Cid // the op's CID; undefined: none
@@ -147,13 +147,13 @@ type part struct {
 }
 
 // put returns a good op that puts a record.
-func (k *kit) put(action, collection string, record []byte) part {
+func (k *kit) put(action, collection string, record []byte) hostileOp {
 	id := blockCID(record)
-	return part{action: action, path: collection + "/" + k.rkey(), id: id, record: record, data: record, keep: true}
+	return hostileOp{action: action, path: collection + "/" + k.rkey(), id: id, record: record, data: record, keep: true}
 }
 
 // like returns a good op that creates a like.
-func (k *kit) like() part { return k.put("create", "app.bsky.feed.like", k.likeRecord()) }
+func (k *kit) like() hostileOp { return k.put("create", "app.bsky.feed.like", k.likeRecord()) }
 
 func (k *kit) likeRecord() []byte {
 	subject := k.people.did(k.people.draw())
@@ -169,12 +169,12 @@ func (k *kit) likeRecord() []byte {
 }
 
 // remove returns a good op that deletes a record.
-func (k *kit) remove() part {
-	return part{action: "delete", path: "app.bsky.feed.repost/" + k.rkey(), keep: true}
+func (k *kit) remove() hostileOp {
+	return hostileOp{action: "delete", path: "app.bsky.feed.repost/" + k.rkey(), keep: true}
 }
 
 // envelope returns the body of a good commit of parts.
-func (k *kit) envelope(parts []part) map[string]any {
+func (k *kit) envelope(parts []hostileOp) map[string]any {
 	ops := make([]any, 0, len(parts))
 	for _, p := range parts {
 		op := map[string]any{"action": p.action, "path": p.path, "cid": nil}
@@ -191,7 +191,7 @@ func (k *kit) envelope(parts []part) map[string]any {
 }
 
 // car returns a CAR of a stand-in for the commit and the blocks of parts, and its root.
-func (k *kit) car(parts []part) (car []byte, root cid.Cid) {
+func (k *kit) car(parts []hostileOp) (car []byte, root cid.Cid) {
 	commit := cbor.Append(nil, map[string]any{"did": k.did, "rev": k.rev, "version": 3})
 	root = blockCID(commit)
 	car = appendCARHeader(nil, root)
@@ -205,7 +205,7 @@ func (k *kit) car(parts []part) (car []byte, root cid.Cid) {
 }
 
 // commit returns the message of a commit of parts, its body changed by edit if that is not nil.
-func (k *kit) commit(edit func(body map[string]any), parts ...part) hostileMessage {
+func (k *kit) commit(edit func(body map[string]any), parts ...hostileOp) hostileMessage {
 	body := k.envelope(parts)
 	if edit != nil {
 		edit(body)
@@ -214,7 +214,7 @@ func (k *kit) commit(edit func(body map[string]any), parts ...part) hostileMessa
 }
 
 // kept returns the events of the parts that a correct consumer holds.
-func (k *kit) kept(parts []part) (keep []expectation) {
+func (k *kit) kept(parts []hostileOp) (keep []expectation) {
 	for i, p := range parts {
 		if !p.keep {
 			continue

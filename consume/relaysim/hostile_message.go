@@ -41,7 +41,7 @@ func (k *kit) good() []byte { return k.commit(nil, k.like(), k.remove()).payload
 
 // body returns the encoded body of a good commit.
 func (k *kit) body() []byte {
-	return cbor.Append(nil, k.envelope([]part{k.like(), k.remove()}))
+	return cbor.Append(nil, k.envelope([]hostileOp{k.like(), k.remove()}))
 }
 
 // headed returns a good commit's body under another header.

@@ -40,7 +40,7 @@ func carKinds() []*hostileKind {
 }
 
 // amid makes a kind that puts a bad op between good ones, which a consumer holds.
-func amid(name, reason string, makePart func(k *kit) part) *hostileKind {
+func amid(name, reason string, makePart func(k *kit) hostileOp) *hostileKind {
 	return &hostileKind{name: name, reason: reason, make: func(k *kit) hostileMessage {
 		before, wrong, after, last := k.like(), makePart(k), k.like(), k.remove()
 		wrong.keep = reason == ""
@@ -51,7 +51,7 @@ func amid(name, reason string, makePart func(k *kit) part) *hostileKind {
 // opKinds are commits with one bad op.
 func opKinds() []*hostileKind {
 	path := func(name, path string) *hostileKind {
-		return amid(name, reasonInvalidPath, func(k *kit) part {
+		return amid(name, reasonInvalidPath, func(k *kit) hostileOp {
 			p := k.like()
 			p.path = path
 			return p
@@ -70,41 +70,41 @@ func opKinds() []*hostileKind {
 		path("path-rkey-dot", "app.bsky.feed.like/.."),
 		path("path-rkey-long", "app.bsky.feed.like/"+strings.Repeat("x", 513)),
 		path("path-rkey-unicode", "app.bsky.feed.like/émoji🙂"),
-		amid("path-delete", reasonInvalidPath, func(*kit) part {
-			return part{action: "delete", path: "app.bsky.feed.like"}
+		amid("path-delete", reasonInvalidPath, func(*kit) hostileOp {
+			return hostileOp{action: "delete", path: "app.bsky.feed.like"}
 		}),
-		amid("action-unknown", reasonAction, func(k *kit) part {
+		amid("action-unknown", reasonAction, func(k *kit) hostileOp {
 			p := k.like()
 			p.action = "purge"
 			return p
 		}),
-		amid("action-empty", reasonAction, func(k *kit) part {
+		amid("action-empty", reasonAction, func(k *kit) hostileOp {
 			p := k.like()
 			p.action = ""
 			return p
 		}),
-		amid("create-without-cid", reasonMissingCID, func(k *kit) part {
+		amid("create-without-cid", reasonMissingCID, func(k *kit) hostileOp {
 			p := k.like()
 			p.id = cid.Undef
 			p.data = nil
 			return p
 		}),
-		amid("update-without-cid", reasonMissingCID, func(k *kit) part {
+		amid("update-without-cid", reasonMissingCID, func(k *kit) hostileOp {
 			p := k.like()
 			p.action, p.id, p.data = "update", cid.Undef, nil
 			return p
 		}),
-		amid("block-missing", reasonBlock, func(k *kit) part {
+		amid("block-missing", reasonBlock, func(k *kit) hostileOp {
 			p := k.like()
 			p.data = nil
 			return p
 		}),
-		amid("block-other", reasonMismatch, func(k *kit) part {
+		amid("block-other", reasonMismatch, func(k *kit) hostileOp {
 			p := k.like()
 			p.data = k.likeRecord()
 			return p
 		}),
-		amid("block-bit", reasonMismatch, func(k *kit) part {
+		amid("block-bit", reasonMismatch, func(k *kit) hostileOp {
 			p := k.like()
 			p.data = bytes.Clone(p.data)
 			p.data[len(p.data)/2] ^= 1
@@ -127,7 +127,7 @@ func hugeKinds() []*hostileKind {
 			}
 		}, k.like(), k.remove())
 	}}
-	record := amid("record-over-1-mib", reasonRecord, func(k *kit) part {
+	record := amid("record-over-1-mib", reasonRecord, func(k *kit) hostileOp {
 		return k.put("create", "app.bsky.feed.post", post(strings.Repeat("a", 1<<20)))
 	})
 	controls := &hostileKind{name: "control-characters", reason: reasonTooLarge, make: func(k *kit) hostileMessage {
@@ -139,15 +139,15 @@ func hugeKinds() []*hostileKind {
 		return k.dropped(k.manyOps(17, 1<<20-1024)...)
 	}}
 	quarters := &hostileKind{name: "odd-records-of-256-kib", make: func(k *kit) hostileMessage {
-		var parts []part
+		var ops []hostileOp
 		for range 4 {
 			noise := make([]byte, 192<<10)
 			for i := range noise {
 				noise[i] = byte(k.rng.Uint32())
 			}
-			parts = append(parts, k.put("create", "app.bsky.feed.post", post(base64.StdEncoding.EncodeToString(noise))))
+			ops = append(ops, k.put("create", "app.bsky.feed.post", post(base64.StdEncoding.EncodeToString(noise))))
 		}
-		return k.commit(nil, parts...)
+		return k.commit(nil, ops...)
 	}}
 	manyOps := &hostileKind{name: "odd-ops-1023", make: func(k *kit) hostileMessage { return k.commit(nil, k.manyOps(1023, 300)...) }}
 	all := []*hostileKind{
@@ -166,22 +166,22 @@ func post(text string) []byte {
 }
 
 // manyOps returns a commit of n creates that name one record, of about so many bytes.
-func (k *kit) manyOps(n, bytes int) []part {
-	parts := make([]part, n)
-	parts[0] = k.put("create", "app.bsky.feed.post", post(strings.Repeat("x", bytes)))
+func (k *kit) manyOps(n, bytes int) []hostileOp {
+	ops := make([]hostileOp, n)
+	ops[0] = k.put("create", "app.bsky.feed.post", post(strings.Repeat("x", bytes)))
 	for i := 1; i < n; i++ {
-		parts[i] = parts[0]
-		parts[i].path, parts[i].data = "app.bsky.feed.post/"+k.rkey(), nil
+		ops[i] = ops[0]
+		ops[i].path, ops[i].data = "app.bsky.feed.post/"+k.rkey(), nil
 	}
-	return parts
+	return ops
 }
 
-// dropped returns a commit of parts that a consumer drops whole.
-func (k *kit) dropped(parts ...part) hostileMessage {
-	for i := range parts {
-		parts[i].keep = false
+// dropped returns a commit of ops that a consumer drops whole.
+func (k *kit) dropped(ops ...hostileOp) hostileMessage {
+	for i := range ops {
+		ops[i].keep = false
 	}
-	return k.commit(nil, parts...)
+	return k.commit(nil, ops...)
 }
 
 // tooMany makes a kind with more ops than a frame may have.

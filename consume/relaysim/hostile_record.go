@@ -49,12 +49,12 @@ func float64Bytes(f float64) []byte {
 
 // record makes a kind whose bad op has a bad record.
 func record(name string, data []byte) *hostileKind {
-	return amid(name, reasonRecord, func(k *kit) part { return k.put("create", "app.bsky.feed.post", data) })
+	return amid(name, reasonRecord, func(k *kit) hostileOp { return k.put("create", "app.bsky.feed.post", data) })
 }
 
 // odd makes a kind with a record that is not canonical, and is served none the less.
 func odd(name string, data []byte) *hostileKind {
-	return amid(name, "", func(k *kit) part { return k.put("create", "app.bsky.feed.post", data) })
+	return amid(name, "", func(k *kit) hostileOp { return k.put("create", "app.bsky.feed.post", data) })
 }
 
 // recordKinds are commits with one record that is not as the data model wants it.

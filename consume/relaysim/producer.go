@@ -73,11 +73,11 @@ func (p *producer) begin(seq int64) {
 	p.now = numbering{epoch: p.epochs, seq: seq, win: newWindow(seq, p.cfg.windowFrames, p.cfg.windowBytes)}
 	p.epochs++
 	p.inEpoch = 0
-	p.share()
+	p.publish()
 }
 
-// share shows the numbering to those outside of run.
-func (p *producer) share() {
+// publish shows the numbering to those outside of run.
+func (p *producer) publish() {
 	n := p.now
 	p.current.Store(&n)
 }
@@ -251,7 +251,7 @@ func (p *producer) comeback() error {
 	p.old = &now
 	p.inEpoch = 0
 	p.now.win.reopen()
-	p.share()
+	p.publish()
 	now.win.close(errRenumbering)
 	p.cfg.log.Info("old numbering came back", "epoch", p.now.epoch, "seq", p.now.seq)
 	return nil

@@ -50,7 +50,7 @@ type conn struct {
 	raw     net.Conn
 	reading sync.WaitGroup
 	pongs   chan []byte
-	gate    *gate
+	shaper  *shaper
 	ready   chan struct{} // always closed
 	stop    context.CancelCauseFunc
 }
@@ -89,12 +89,12 @@ func (r *Relay) subscribe(w http.ResponseWriter, req *http.Request) {
 	}
 	ctx, stop := context.WithCancelCause(req.Context())
 	c := &conn{
-		ws:    ws,
-		raw:   ws.NetConn(),
-		pongs: make(chan []byte, waitingPongs),
-		gate:  r.faults.newGate(),
-		ready: make(chan struct{}),
-		stop:  stop,
+		ws:     ws,
+		raw:    ws.NetConn(),
+		pongs:  make(chan []byte, waitingPongs),
+		shaper: r.faults.newShaper(),
+		ready:  make(chan struct{}),
+		stop:   stop,
 	}
 	close(c.ready)
 	r.add(c)
@@ -182,7 +182,7 @@ func (r *Relay) feed(ctx context.Context, c *conn, cursor int64, live bool) erro
 		case err != nil:
 			return err
 		case frames > 0:
-			if err := c.gate.write(ctx, c.raw, wire); err != nil {
+			if err := c.shaper.write(ctx, c.raw, wire); err != nil {
 				return err
 			}
 			r.sent.Add(int64(frames))

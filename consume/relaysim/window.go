@@ -56,14 +56,14 @@ type window struct {
 	closed    error
 
 	consumers map[*consumer]struct{}
-	reached   place         // where the last consumer to leave had got to
+	reached   progress      // where the last consumer to leave had got to
 	joined    int64         // how many consumers there have been
 	published chan struct{} // closed, and replaced, when there is more to read
 	moved     chan struct{} // capacity 1: a consumer has come, gone or got on
 }
 
-// place is a point in the window's stream of messages.
-type place struct {
+// progress is how far a consumer has come in the window's stream of messages.
+type progress struct {
 	ord   int64 // of the message that comes next
 	bytes int64 // before it
 }

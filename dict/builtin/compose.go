@@ -65,7 +65,7 @@ func (c *composer) event() []byte {
 		{deletes, c.delete},
 		{blocks, func(t time.Time) []byte { return c.didOp(t, "app.bsky.graph.block") }},
 		{listItems, c.listItem},
-		{gates, c.gate},
+		{gates, c.threadgate},
 		{others, c.other},
 	} {
 		if x < kind.share {
@@ -100,8 +100,8 @@ func (c *composer) listItem(t time.Time) []byte {
 	return c.create(t, did, "app.bsky.graph.listitem", record, "")
 }
 
-// gate makes what comes with a post whose replies or quotes are restricted.
-func (c *composer) gate(t time.Time) []byte {
+// threadgate makes what comes with a post whose replies or quotes are restricted.
+func (c *composer) threadgate(t time.Time) []byte {
 	did, rkey := c.did(), c.tid(t)
 	if c.percent(50) {
 		record := fmt.Sprintf(`{"$type":"app.bsky.feed.postgate","createdAt":"%s","detachedEmbeddingUris":[],"embeddingRules":[{"$type":"app.bsky.feed.postgate#disableRule"}],"post":"at://%s/app.bsky.feed.post/%s"}`,

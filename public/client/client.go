@@ -32,7 +32,7 @@ type Client struct {
 	subscribe *url.URL
 	header    http.Header
 	counts    counts
-	place     *place
+	progress  *progress
 	patience  time.Duration // refusalPatience
 	hooks     testHooks
 
@@ -70,7 +70,7 @@ func New(cfg Config) (*Client, error) {
 	}
 	c := &Client{
 		cfg: cfg, subscribe: u, header: cfg.Header.Clone(), builtIn: cfg.Compress && !u.Query().Has(dictionaryParameter),
-		place: newPlace(cfg.Cursor, cfg.Overlap), patience: refusalPatience, options: cfg.Options.clone(),
+		progress: newProgress(cfg.Cursor, cfg.Overlap), patience: refusalPatience, options: cfg.Options.clone(),
 		hooks: testHooks{dial: (&net.Dialer{}).DialContext},
 	}
 	if c.header == nil {
@@ -95,7 +95,7 @@ func New(cfg Config) (*Client, error) {
 // covers the event at hand, and after it a later position if the server has said that nothing that
 // is wanted came before that.
 func (c *Client) Cursor() string {
-	cursor, _ := c.place.current()
+	cursor, _ := c.progress.current()
 	return cursor
 }
 
@@ -111,7 +111,7 @@ func (c *Client) Update(o Options) error {
 	c.version++
 	conn := c.conn
 	c.mu.Unlock()
-	c.place.changed()
+	c.progress.changed()
 	if conn != nil {
 		return c.tell(conn)
 	}
@@ -266,7 +266,7 @@ func (c *Client) connect(ctx context.Context) (*conn, error) {
 	if c.builtIn {
 		base.Set(dictionaryParameter, strconv.Itoa(builtInDictionary))
 	}
-	query, hello := c.cfg.query(base, o, c.place.resume())
+	query, hello := c.cfg.query(base, o, c.progress.resume())
 	k, err := c.dial(ctx, query)
 	if c.builtIn && lacksDictionary(err) {
 		c.builtIn = false // an older millrace: compress=true has its own
@@ -296,7 +296,7 @@ func (c *Client) give(k *conn, raw []byte, yield func(Event, error) bool) error 
 		return fmt.Errorf("%w: %w: %.200q", ErrUnreadable, err, raw)
 	}
 	c.expectHeartbeats(k, e.Cursor != "")
-	if !c.place.take(&e) {
+	if !c.progress.take(&e) {
 		c.counts.duplicates.Add(1)
 		return nil
 	}
@@ -335,9 +335,9 @@ func (c *Client) inform(k *conn, raw []byte) error {
 	c.expectHeartbeats(k, true)
 	switch i.Name {
 	case InfoLive:
-		c.place.live(i.Cursor, i.TimeUS, time.Now())
+		c.progress.live(i.Cursor, i.TimeUS, time.Now())
 	case InfoHeartbeat, InfoGoingAway:
-		c.place.reach(i.Cursor, i.TimeUS)
+		c.progress.reach(i.Cursor, i.TimeUS)
 	}
 	c.cfg.OnInfo(i)
 	return nil

@@ -61,5 +61,5 @@
 //
 // # Locks
 //
-// Client.mu, place.mu and conn.writeMu are leaves.
+// Client.mu, progress.mu and conn.writeMu are leaves.
 package client

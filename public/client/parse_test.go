@@ -281,7 +281,7 @@ func TestWindow(t *testing.T) {
 // newest event, but for nothing from before the newest update of the options.
 func TestPlainPlaceAfterUpdate(t *testing.T) {
 	const second = 1_000_000
-	p := newPlace("", 5*time.Second)
+	p := newProgress("", 5*time.Second)
 	take := func(us int64) {
 		t.Helper()
 		e, err := new(parser).parse(fmt.Appendf(nil, `{"did":"did:plc:a","time_us":%d,"kind":"identity"}`, us))
@@ -311,7 +311,7 @@ func TestPlainPlaceAfterUpdate(t *testing.T) {
 func TestLiveOfEmptyLog(t *testing.T) {
 	now := time.UnixMicro(1_790_000_000_000_000)
 	for start, want := range map[string]string{"": strconv.FormatInt(now.Add(-clockSkew).UnixMicro(), 10), "123": "123", "b7e1c0-1-0": "b7e1c0-1-0"} {
-		p := newPlace(start, time.Second)
+		p := newProgress(start, time.Second)
 		p.live("", 0, now)
 		if got := p.resume(); got != want {
 			t.Errorf("from %q it resumes at %q, not at %q", start, got, want)

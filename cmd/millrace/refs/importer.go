@@ -184,16 +184,16 @@ func (i *Import) Add(r *Record) error {
 		return err
 	}
 	i.request.add(intern.Request{DID: []byte(a.did), Collection: bytes.Clone(r.Collection), RecordKey: bytes.Clone(r.Key)})
-	p := pendingRecord{}
+	var sources []uint32
 	for n, ref := range r.References {
 		if numbers[n] == 0 {
 			i.Done.Excess++
 			continue
 		}
-		p.paths = append(p.paths, numbers[n])
+		sources = append(sources, numbers[n])
 		i.request.add(intern.Request{Name: bytes.Clone(ref.Subject)})
 	}
-	i.request.records = append(i.request.records, p)
+	i.request.records = append(i.request.records, sources)
 	if len(i.request.reqs) < maxRequests {
 		return nil
 	}
@@ -230,10 +230,8 @@ const maxRequests = 8192
 type requests struct {
 	reqs    []intern.Request
 	out     []intern.Result
-	records []pendingRecord
+	records [][]uint32 // of each the numbers of its references' sources
 }
-
-type pendingRecord struct{ paths []uint32 }
 
 func (r *requests) add(req intern.Request) { r.reqs = append(r.reqs, req) }
 
@@ -249,13 +247,13 @@ func (i *Import) resolve() error {
 		a.uid = out[0].DIDUID
 		out = out[1:]
 	}
-	for _, p := range q.records {
-		refs := make([]references.Reference, len(p.paths))
-		for n, u := range out[1 : 1+len(p.paths)] {
-			refs[n] = references.Reference{Path: p.paths[n], Subject: cmp.Or(u.URIUID, u.DIDUID), Authority: u.DIDUID}
+	for _, sources := range q.records {
+		refs := make([]references.Reference, len(sources))
+		for n, u := range out[1 : 1+len(sources)] {
+			refs[n] = references.Reference{Path: sources[n], Subject: cmp.Or(u.URIUID, u.DIDUID), Authority: u.DIDUID}
 		}
 		i.add(a, out[0].URIUID, refs)
-		out = out[1+len(p.paths):]
+		out = out[1+len(sources):]
 	}
 	q.reqs, q.records = q.reqs[:0], q.records[:0]
 	if len(a.record) > maxAccountRecords {

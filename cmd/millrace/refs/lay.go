@@ -17,7 +17,7 @@ func (i *Import) readLog() error {
 	}
 	after, ok := i.Log.References()
 	if !ok {
-		return errors.New("the log has no references any more")
+		return errors.New("the log has no references: start the server with --references=on first")
 	}
 	if n := i.resumeBefore(); n > 0 {
 		after = i.resume[n-1].at

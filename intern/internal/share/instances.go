@@ -19,11 +19,11 @@ import (
 // Tag is the first byte of the keys that this package writes.
 const Tag = 0x04
 
-// shards is how many parts the strings are divided into, by the hash of their DID. Each has one
+// partitions is how many parts the strings are divided into, by the hash of their DID. Each has one
 // leader.
-const shards = 256
+const partitions = 256
 
-func shardOf(hash uint64) int { return int(hash >> 56) }
+func partitionOf(hash uint64) int { return int(hash >> 56) }
 
 // instance is another Interner on the same store.
 type instance struct {
@@ -51,9 +51,9 @@ func (i *instance) late(now time.Time, holdOff time.Duration) {
 }
 
 // instances makes this instance's heartbeats, and follows those of the others. From these alone
-// every Interner knows the leader of each shard: of the instances that live, the one whose ID and
-// the shard's number have the greatest hash. Views that differ for a moment cost a conflict or a
-// short wait, never a wrong UID.
+// every Interner knows the leader of each partition: of the instances that live, the one whose ID
+// and the partition's number have the greatest hash. Views that differ for a moment cost a conflict
+// or a short wait, never a wrong UID.
 type instances struct {
 	interner Interner
 	id       uint64
@@ -71,9 +71,9 @@ type instances struct {
 
 // view is who leads what. It is never changed.
 type view struct {
-	leaders [shards]*instance // nil: this one
-	alone   bool              // it leads all
-	others  []*instance       // that live
+	leaders [partitions]*instance // nil: this one
+	alone   bool                  // it leads all
+	others  []*instance           // that live
 	feeds   map[uint64][]uint32
 }
 
@@ -90,7 +90,7 @@ func (v *view) leader(hash uint64) *instance {
 	if v.alone {
 		return nil
 	}
-	if i := v.leaders[shardOf(hash)]; i != nil && i.trusted() {
+	if i := v.leaders[partitionOf(hash)]; i != nil && i.trusted() {
 		return i
 	}
 	return nil
@@ -219,17 +219,17 @@ func (i *instances) elect() {
 	slices.SortFunc(v.others, func(a, b *instance) int { return cmp.Compare(a.id, b.id) })
 	v.alone = len(v.others) == 0
 	candidate := i.beats > uint64(i.timing.Joining) // before, the others may not know of this one
-	for shard := range v.leaders {
+	for partition := range v.leaders {
 		var best uint64
 		if candidate {
-			best = weight(i.id, shard)
+			best = weight(i.id, partition)
 		}
 		for _, other := range v.others {
 			if other.beat <= uint64(i.timing.Joining) {
 				continue // it does not lead yet, and its results would not come
 			}
-			if w := weight(other.id, shard); w > best {
-				best, v.leaders[shard] = w, other
+			if w := weight(other.id, partition); w > best {
+				best, v.leaders[partition] = w, other
 			}
 		}
 	}
@@ -240,7 +240,7 @@ func (i *instances) elect() {
 	}
 }
 
-// weight mixes an instance and a shard.
-func weight(id uint64, shard int) uint64 {
-	return xxhash.Sum64(binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, id), uint64(shard)))
+// weight mixes an instance and a partition.
+func weight(id uint64, partition int) uint64 {
+	return xxhash.Sum64(binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, id), uint64(partition)))
 }

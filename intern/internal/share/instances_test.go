@@ -57,19 +57,19 @@ func TestRecord(t *testing.T) {
 }
 
 // TestLeaders checks that leaders are the same in all views, near evenly spread, and that only the
-// dead one's shards move.
+// dead one's partitions move.
 func TestLeaders(t *testing.T) {
-	leads := func(self uint64, others ...uint64) [shards]uint64 {
+	leads := func(self uint64, others ...uint64) [partitions]uint64 {
 		i := newTestInstances(t, nil, self)
 		i.beats = 10
 		for _, id := range others {
 			i.known[id] = &instance{id: id, beat: 10}
 		}
 		i.elect()
-		var ids [shards]uint64
-		for shard, leader := range i.view.Load().leaders {
-			if ids[shard] = self; leader != nil {
-				ids[shard] = leader.id
+		var ids [partitions]uint64
+		for partition, leader := range i.view.Load().leaders {
+			if ids[partition] = self; leader != nil {
+				ids[partition] = leader.id
 			}
 		}
 		return ids
@@ -79,15 +79,15 @@ func TestLeaders(t *testing.T) {
 		t.Error("two instances see different leaders")
 	}
 	three, counts := leads(1, 2, 4), make(map[uint64]int)
-	for shard, id := range four {
+	for partition, id := range four {
 		counts[id]++
-		if id != 3 && three[shard] != id {
-			t.Errorf("shard %d went from %d to %d though 3 has died", shard, id, three[shard])
+		if id != 3 && three[partition] != id {
+			t.Errorf("partition %d went from %d to %d though 3 has died", partition, id, three[partition])
 		}
 	}
 	for id := uint64(1); id <= 4; id++ {
-		if counts[id] < shards/8 {
-			t.Errorf("instance %d leads %d shards", id, counts[id])
+		if counts[id] < partitions/8 {
+			t.Errorf("instance %d leads %d partitions", id, counts[id])
 		}
 	}
 }
@@ -101,9 +101,9 @@ func TestJoining(t *testing.T) {
 		joining.known[1] = &instance{id: 1, beat: old.beats}
 		old.elect()
 		joining.elect()
-		for shard := range shards {
-			if old.view.Load().leaders[shard] != nil && joining.view.Load().leaders[shard] != nil {
-				t.Fatalf("at beat %d no instance leads shard %d", joining.beats, shard)
+		for partition := range partitions {
+			if old.view.Load().leaders[partition] != nil && joining.view.Load().leaders[partition] != nil {
+				t.Fatalf("at beat %d no instance leads partition %d", joining.beats, partition)
 			}
 		}
 	}

@@ -21,17 +21,17 @@ const (
 // it), durable (its sync is done). Versions are admitted in order but may become visible and
 // durable out of order.
 type tracker struct {
-	mu      sync.Mutex
-	last    uint64            // last version admitted
-	visible watermark         // every version up to it is visible, or failed
-	durable watermark         // every version up to it is durable, or failed
-	young   map[uint64]uint64 // hash of key -> last version that wrote it
-	old     map[uint64]uint64 // the generation before
-	floor   uint64            // of versions up to it, writes may have been forgotten
-	rotated uint64            // last version before young was begun
-	active  map[uint64]int    // transactions in flight by the version they began at
-	cond    sync.Cond         // durable moved, or broken was set
-	broken  error             // a commit that failed in Pebble; nothing is known after it
+	mu        sync.Mutex
+	last      uint64            // last version admitted
+	visible   watermark         // every version up to it is visible, or failed
+	durable   watermark         // every version up to it is durable, or failed
+	young     map[uint64]uint64 // hash of key -> last version that wrote it
+	old       map[uint64]uint64 // the generation before
+	forgotten uint64            // of versions up to it, writes may have been forgotten
+	rotated   uint64            // last version before young was begun
+	active    map[uint64]int    // transactions in flight by the version they began at
+	cond      sync.Cond         // durable moved, or broken was set
+	broken    error             // a commit that failed in Pebble; nothing is known after it
 }
 
 func newTracker() *tracker {
@@ -84,7 +84,7 @@ func (t *tracker) admit(began start, reads, writes []uint64) (version uint64, ok
 	if t.broken != nil {
 		return 0, false, t.broken
 	}
-	if len(reads) > 0 && began.upTo < t.floor {
+	if len(reads) > 0 && began.upTo < t.forgotten {
 		return 0, false, nil
 	}
 	if began.upTo < t.last {
@@ -98,7 +98,7 @@ func (t *tracker) admit(began start, reads, writes []uint64) (version uint64, ok
 	if n := len(t.young) + len(writes); n > rememberedKeys && (n > maxRememberedKeys || !t.neededLocked()) {
 		t.old, t.young = t.young, t.old
 		clear(t.young)
-		t.floor = t.rotated
+		t.forgotten = t.rotated
 		t.rotated = t.last - 1
 	}
 	for _, h := range writes {

@@ -5,26 +5,26 @@ import (
 	"time"
 )
 
-// Share is one of the two halves of the budget. Neither gives to the other.
-type Share int
+// Budget is one of two budgets, of Config.Bytes/2 each. Neither gives to the other.
+type Budget int
 
-// The shares.
+// The budgets.
 const (
-	Filters Share = iota
-	Unsent        // what slow clients have yet to take
-	shares
+	Filters Budget = iota
+	Unsent         // what slow clients have yet to take
+	budgets
 )
 
-// Quota is what one client may take from one share of the budget.
+// Quota is what one client may take from one budget.
 type Quota struct {
 	controller *Controller
-	share      Share
+	budget     Budget
 	client     netip.Addr
 }
 
 // Quota returns client's quota. It holds nothing yet.
-func (c *Controller) Quota(share Share, client netip.Addr) Quota {
-	return Quota{controller: c, share: share, client: client}
+func (c *Controller) Quota(budget Budget, client netip.Addr) Quota {
+	return Quota{controller: c, budget: budget, client: client}
 }
 
 // Reserve takes n bytes and reports whether they were there. It never waits: a client that asks for
@@ -33,7 +33,7 @@ func (q Quota) Reserve(n int64) bool {
 	c := q.controller
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.bytes[q.share]+n > c.cfg.Bytes/2 {
+	if c.bytes[q.budget]+n > c.cfg.Bytes/2 {
 		return false
 	}
 	if !q.client.IsLoopback() && n > 0 {
@@ -45,7 +45,7 @@ func (q Quota) Reserve(n int64) bool {
 		}
 		e.bytes += n
 	}
-	c.bytes[q.share] += n
+	c.bytes[q.budget] += n
 	return true
 }
 
@@ -57,7 +57,7 @@ func (q Quota) Release(n int64) {
 	c := q.controller
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.bytes[q.share] -= n
+	c.bytes[q.budget] -= n
 	if q.client.IsLoopback() {
 		return
 	}

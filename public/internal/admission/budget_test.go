@@ -8,11 +8,11 @@ import (
 func TestBudgetShares(t *testing.T) {
 	c := New(Config{Bytes: 800, BytesPerAddress: 100})
 	var held []Quota
-	take := func(share Share, client string, n int64, want bool) {
+	take := func(budget Budget, client string, n int64, want bool) {
 		t.Helper()
-		q := c.Quota(share, netip.MustParseAddr(client))
+		q := c.Quota(budget, netip.MustParseAddr(client))
 		if got := q.Reserve(n); got != want {
-			t.Errorf("%s takes %d of share %d: %v, want %v", client, n, share, got, want)
+			t.Errorf("%s takes %d of budget %d: %v, want %v", client, n, budget, got, want)
 		}
 		for range n {
 			if want {
@@ -39,7 +39,7 @@ func TestBudgetShares(t *testing.T) {
 	for _, q := range held {
 		q.Release(1)
 	}
-	if held := c.Stats(); held != (Stats{}) || c.bytes != [shares]int64{} {
+	if held := c.Stats(); held != (Stats{}) || c.bytes != [budgets]int64{} {
 		t.Errorf("%+v are left: %v", held, c.bytes)
 	}
 }

@@ -13,7 +13,7 @@ type Config struct {
 	AttemptsPerSecond float64 // of one address
 	AttemptBurst      int     // of them at once
 	Handshakes        int     // unfinished ones in all; at least 1
-	Bytes             int64   // budget of all quotas; each Share has half of it
+	Bytes             int64   // of all quotas; each Budget has half of it
 	BytesPerAddress   int64   // of them for one address
 	MessageSlots      int     // for messages of medium size; large ones have one slot
 	HeaderSlots       int     // for large request lines and headers
@@ -43,7 +43,7 @@ type Controller struct {
 	addresses  map[netip.Prefix]*address
 	swept      time.Time // when sweepLocked last looked
 	handshakes list.List // of *Conn, the oldest first
-	bytes      [shares]int64
+	bytes      [budgets]int64
 }
 
 // New makes a Controller. It starts nothing.

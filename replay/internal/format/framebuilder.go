@@ -23,12 +23,12 @@ type FrameBuilder struct {
 // FrameReferences are the references of a block's events as frames have them.
 type FrameReferences struct {
 	*References
-	SourceNames []string // of Paths, as JSON
+	SourceNames []string // of Sources, as JSON
 	Strings     []string // of Subjects, as far as the frames need them; "": it is not known
 }
 
 // NewFrameReferences returns the references without the strings of their subjects. source returns
-// that of a path.
+// that of a number.
 func NewFrameReferences(refs *References, source func(number uint32) string) *FrameReferences {
 	r := &FrameReferences{References: refs, SourceNames: make([]string, len(refs.Sources)), Strings: make([]string, len(refs.Subjects))}
 	for i, number := range refs.Sources {

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// place is how far the subscription has come, and so where the next connection starts. It is safe
-// for concurrent use; one goroutine changes it.
-type place struct {
+// progress is how far the subscription has come, and so where the next connection starts. It is
+// safe for concurrent use; one goroutine changes it.
+type progress struct {
 	overlapUS int64
 
 	mu       sync.Mutex
@@ -21,15 +21,15 @@ type place struct {
 	window  window
 }
 
-func newPlace(cursor string, overlap time.Duration) *place {
-	p := &place{cursor: cursor, overlapUS: overlap.Microseconds()}
+func newProgress(cursor string, overlap time.Duration) *progress {
+	p := &progress{cursor: cursor, overlapUS: overlap.Microseconds()}
 	p.position, _ = parsePosition(cursor)
 	p.window.spanUS = 4 * p.overlapUS
 	return p
 }
 
 // take notes the event, and says whether it is to be given out.
-func (p *place) take(e *Event) bool {
+func (p *progress) take(e *Event) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if e.Cursor == "" {
@@ -46,7 +46,7 @@ func (p *place) take(e *Event) bool {
 }
 
 // takePlainLocked is take of an event without a position.
-func (p *place) takePlainLocked(e *Event) bool {
+func (p *progress) takePlainLocked(e *Event) bool {
 	if !p.plain {
 		p.plain, p.floorUS = true, e.TimeUS
 		if start, err := strconv.ParseInt(p.cursor, 10, 64); err == nil {
@@ -65,7 +65,7 @@ func (p *place) takePlainLocked(e *Event) bool {
 }
 
 // reach notes that everything up to the position has been given out.
-func (p *place) reach(cursor string, timeUS int64) {
+func (p *progress) reach(cursor string, timeUS int64) {
 	at, ok := parsePosition(cursor)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -79,7 +79,7 @@ func (p *place) reach(cursor string, timeUS int64) {
 const clockSkew = time.Minute
 
 // live notes that a millrace's log has been read to its end, at the position, "" if it is empty.
-func (p *place) live(cursor string, timeUS int64, now time.Time) {
+func (p *progress) live(cursor string, timeUS int64, now time.Time) {
 	p.reach(cursor, timeUS)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -92,7 +92,7 @@ func (p *place) live(cursor string, timeUS int64, now time.Time) {
 }
 
 // changed notes that other options are in force from here on: what is before is not to come again.
-func (p *place) changed() {
+func (p *progress) changed() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.plain {
@@ -101,7 +101,7 @@ func (p *place) changed() {
 }
 
 // resume returns the cursor for the next connection.
-func (p *place) resume() string {
+func (p *progress) resume() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.plain {
@@ -111,7 +111,7 @@ func (p *place) resume() string {
 }
 
 // current returns what Client.Cursor does.
-func (p *place) current() (cursor string, timeUS int64) {
+func (p *progress) current() (cursor string, timeUS int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.cursor, p.lastUS
