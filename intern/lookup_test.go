@@ -44,7 +44,10 @@ func TestLookupsInFullChunks(t *testing.T) {
 	for i := range names {
 		names[i] = fmt.Sprintf("did:web:%d.example", i)
 	}
-	uids, found := resolve(t, in, names...), make([]string, len(names))
+	uids := append(resolve(t, in, names...), 0)
+	uids[len(names)] = slices.Max(uids) + 1 // behind the end of the last chunk
+	names = append(names, "")
+	found := make([]string, len(names))
 	if err := in.LookupUIDs(ctx, uids, found); err != nil {
 		t.Fatal(err)
 	}

@@ -38,3 +38,22 @@ func TestFirstEndingCounts(t *testing.T) {
 		t.Errorf("the ending is %+v", e)
 	}
 }
+
+// TestEndWithoutTurn: a subscriber that ends while it waits for its turn keeps no bytes of chunks.
+func TestEndWithoutTurn(t *testing.T) {
+	server := &Server{}
+	chunks := admission.NewChunks(maxChunkBytes)
+	server.catchUp.chunks = chunks
+	if chunks.Take(maxChunkBytes) != nil {
+		t.Fatal("there are no bytes")
+	}
+	s := &subscriber{server: server, conn: newConn(nil, 0)}
+	s.putEnding(ending{reason: endClientGone})
+	if ok, err := s.awaitTurn(); ok || err != nil {
+		t.Errorf("it has its turn: %t, %v", ok, err)
+	}
+	chunks.Release(maxChunkBytes)
+	if chunks.Take(maxChunkBytes) != nil {
+		t.Error("bytes were given to a subscriber that has ended")
+	}
+}

@@ -3,6 +3,7 @@ package public
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -176,4 +177,19 @@ func TestStatusIsComputedOnceASecond(t *testing.T) {
 			t.Error("a second later it is not computed anew")
 		}
 	})
+}
+
+// TestHistoryLeavesCounts: what a history adds up changes none of the counts.
+func TestHistoryLeavesCounts(t *testing.T) {
+	c := replay.Counts{Other: replay.Count{Recent: []uint32{1, 2}}}
+	for i := range historyCollections + 2 {
+		c.Collections = append(c.Collections, replay.CollectionCount{Name: fmt.Sprint(i), Count: replay.Count{Recent: []uint32{5, 6}}})
+	}
+	first, again := newHistoryJSON(&c), newHistoryJSON(&c)
+	if diff := cmp.Diff(first, again); diff != "" {
+		t.Errorf("a second history (-first +second):\n%s", diff)
+	}
+	if other := first.Collections[historyCollections]; other.Name != "other" || !slices.Equal(other.Events, []uint32{11, 14}) {
+		t.Errorf("the rest is %+v", other)
+	}
 }

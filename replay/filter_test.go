@@ -1,9 +1,11 @@
 package replay
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"testing"
 
 	"millrace/replay/internal/format"
@@ -48,5 +50,26 @@ func TestFilterBytes(t *testing.T) {
 			t.Errorf("%d %s take %d bytes, Bytes says %d", each, name, took, said)
 		}
 		t.Logf("%s: %.1f bytes each", name, float64(took)/each)
+	}
+}
+
+// TestFingerprintsOfTwoLogs: a filter that two logs use has the fingerprints of the one that asks.
+func TestFingerprintsOfTwoLogs(t *testing.T) {
+	f := must(NewFilter(FilterConfig{DIDs: []string{"did:plc:a", "did:plc:b"}, Subjects: []uint64{1}, SubjectDIDs: []uint64{2}}))
+	for _, n := range []byte{1, 2, 1} {
+		k, err := format.DecodeFingerprintKey(bytes.Repeat([]byte{n}, format.FingerprintKeyBytes))
+		if err != nil {
+			t.Fatal(err)
+		}
+		dids := []uint64{k.Fingerprint("did:plc:a"), k.Fingerprint("did:plc:b")}
+		subjects := []uint64{k.FingerprintSubject(1), k.FingerprintSubject(2), k.FingerprintAuthority(2)}
+		slices.Sort(dids)
+		slices.Sort(subjects)
+		if got := f.fingerprintsFor(k); !slices.Equal(got, dids) {
+			t.Errorf("key %d: fingerprints of DIDs %x, not %x", n, got, dids)
+		}
+		if got := f.references.fingerprintsFor(k); !slices.Equal(got, subjects) {
+			t.Errorf("key %d: fingerprints of subjects %x, not %x", n, got, subjects)
+		}
 	}
 }

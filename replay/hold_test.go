@@ -16,13 +16,17 @@ func TestHold(t *testing.T) {
 		"by age":   func(l *Log) error { return l.Trim(t.Context()) },
 		"by bytes": func(l *Log) error { return l.TrimTo(t.Context(), 0) },
 	} {
-		for _, tail := range []int64{1, 1 << 20} {
+		for i, tail := range []int64{1, 1 << 20, 1, 1 << 20} {
+			apart := time.Minute
+			if i > 1 {
+				apart = time.Microsecond // no stamp is between two events
+			}
 			clock := newTestClock()
 			cfg := testConfig(t, vfs.NewMem(), clock)
 			cfg.Retention, cfg.TailBytes = time.Hour, tail
 			held := EpochEnd{}
 			cfg.Hold = func() EpochEnd { return held }
-			a := tenBlocks(t, cfg, clock)
+			a := tenBlocksApart(t, cfg, clock, apart)
 			clock.advance(2 * time.Hour)
 			for _, step := range []struct {
 				epoch uint32
@@ -40,7 +44,7 @@ func TestHold(t *testing.T) {
 					t.Fatal(err)
 				}
 				if got := a.read(mustRead(t, a.l, ReaderConfig{Cursor: TimeCursor(0)})); got != step.want {
-					t.Errorf("%s, tail %d, held after %d: the log has %q, want %q", name, tail, step.seq, got, step.want)
+					t.Errorf("%s, tail %d, events %v apart, held after %d: the log has %q, want %q", name, tail, apart, step.seq, got, step.want)
 				}
 			}
 		}

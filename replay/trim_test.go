@@ -17,9 +17,14 @@ import (
 // tenBlocks appends ten blocks a minute apart, of one event each.
 func tenBlocks(t *testing.T, cfg Config, clock *testClock) *lines {
 	t.Helper()
+	return tenBlocksApart(t, cfg, clock, time.Minute)
+}
+
+func tenBlocksApart(t *testing.T, cfg Config, clock *testClock, apart time.Duration) *lines {
+	t.Helper()
 	a := &lines{t: t, l: mustOpen(t, cfg), clock: clock}
 	for i := range int64(10) {
-		clock.advance(time.Minute)
+		clock.advance(apart)
 		a.append(a.block(1, i+1, i+1, format.Place{Seq: i + 1}))
 	}
 	return a

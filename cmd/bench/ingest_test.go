@@ -50,6 +50,11 @@ func TestLags(t *testing.T) {
 	for i := range int64(20) { // steps are exact here
 		l.addMany(i+1, 3)
 	}
+	l.addMany(30, 60)
+	if p51 := l.quantile(0.51).Microseconds(); p51 != 30 {
+		t.Errorf("where half of all lags are 30, p51 is %d", p51)
+	}
+	l.addMany(30, -60)
 	if p50, p99 := l.quantile(0.5).Microseconds(), l.quantile(0.99).Microseconds(); p50 != 10 || p99 != 20 {
 		t.Errorf("of 1 to 20, three times each, p50 is %d and p99 %d", p50, p99)
 	}
