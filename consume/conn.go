@@ -76,7 +76,7 @@ func (d *dialer) open(ctx context.Context, url string) (*conn, error) {
 			if err != nil {
 				return nil, err
 			}
-			// Between connecting and the answer to the upgrade nothing else heeds the context.
+			// During the upgrade nothing else closes the connection when the context ends.
 			w, stop = &wire{Conn: nc}, context.AfterFunc(hctx, func() { nc.Close() })
 			return w, nil
 		},

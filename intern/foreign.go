@@ -187,7 +187,7 @@ func (w *wanted) set(i *item) {
 	}
 }
 
-// Run fills in what the store has. What it finds is committed, and put into the caches.
+// Run looks the strings up in one transaction, and puts what it finds into the caches.
 func (l *lookup) Run(ctx context.Context) error {
 	err := l.in.retry(ctx, func(ctx context.Context, txn kv.Txn) error {
 		if err := l.readNames(ctx, txn); err != nil {

@@ -345,8 +345,8 @@ func (t *transaction) committed() {
 	for i := range t.uris {
 		u := &t.uris[i]
 		fresh += one(u.fresh)
-		// Few records are named again after they were made, and not soon. Other instances, though,
-		// name what we have just written.
+		// A new URI seldom comes again soon, so it is not cached. With other instances it does
+		// come: they ask for what this one has just written.
 		if !u.fresh || !in.exclusive {
 			in.uris.put(hashKey(u.key), u.key, u.uid)
 		}

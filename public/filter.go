@@ -121,8 +121,8 @@ func (a *lookupAPI) await(ctx context.Context, strings []string, found func(uid 
 	return w, err
 }
 
-// inTurn calls f when it is its turn to read the UID store. Its errors are f's if they are about
-// what is looked up, else errUIDStore.
+// inTurn calls f, which reads the UID store, once fewer than lookupsAtOnce others do. It returns
+// f's error if that is about what is looked up, else errUIDStore.
 func (a *lookupAPI) inTurn(ctx context.Context, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()

@@ -56,7 +56,7 @@ func (s *sessions) begin(sub *subscriber) (closing bool) {
 	return s.closing
 }
 
-// drop undoes register, but for running.
+// drop undoes register, but for the count of those that run.
 func (s *sessions) drop(sub *subscriber) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

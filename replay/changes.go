@@ -17,7 +17,7 @@ type Changes struct {
 	Events  []Change
 }
 
-// Change is an event as those see it who follow what records point at.
+// Change is an event with what its record refers to, for stores of references.
 type Change struct {
 	Seq       int64
 	TimeUS    int64 // stamp

@@ -166,7 +166,7 @@ func (r *Reader) nextPassing(i int) int {
 	return r.matcher.next(i)
 }
 
-// minBuildShare: a chunk that has less room left than such a share of its bound is full.
+// minBuildShare: a chunk is full when less than a quarter of its bound is left.
 const minBuildShare = 4
 
 // matchBuilt is match for a variant that is not stored. Its frames are built of the stored plain

@@ -89,8 +89,8 @@ func (s scheme) measure(ctx context.Context, f *internFlags, storeName string, w
 	return nil
 }
 
-// intern interns a batch in one transaction: the whole string is the key, and the value of the
-// other direction.
+// intern interns a batch in one transaction. It writes two keys a string: string to UID, and UID to
+// string.
 func (s scheme) intern(ctx context.Context, store kv.Store, w *caller, b *batch, attempts *atomic.Int64) error {
 	keys, values := make([][]byte, len(b.reqs)), make([][]byte, len(b.reqs))
 	for i := range b.reqs {

@@ -216,7 +216,7 @@ func (b *replayBuilder) stamp() {
 	}
 }
 
-// settle closes both stores once they have come to rest.
+// settle closes both stores once they write no more.
 func (b *replayBuilder) settle() error {
 	flushed := b.baseline.Flush()
 	disk, err := awaitRest(filepath.Join(b.dir, logDirectory))

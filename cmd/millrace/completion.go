@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// What a shell completes by itself stands in the place of a candidate.
+// These stand in the list of candidates for what the shell completes by itself.
 const (
 	completeFile = ":file"
 	completeDir  = ":dir"

@@ -180,7 +180,7 @@ func (k *conn) read() (kind int, msg []byte, err error) {
 	}
 }
 
-// endOf says in our words how the connection ended.
+// endOf turns the error of a read into this package's error.
 func endOf(err error) error {
 	var closed *websocket.CloseError
 	switch {

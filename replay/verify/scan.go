@@ -36,7 +36,8 @@ func (v *verifier) scan(r format.Range) (*rangeScan, error) {
 
 func (s *rangeScan) next() { s.settle(s.it.Next()) }
 
-// settle takes in where the iterator came to: a value, the end, or something that cannot be read.
+// settle goes on from where the iterator is until it is at a value or at the end, and notes what
+// cannot be read.
 func (s *rangeScan) settle(ok bool) {
 	for {
 		if ok {
@@ -66,8 +67,8 @@ func (s *rangeScan) settle(ok bool) {
 	}
 }
 
-// passValue notes that a value cannot be read, and goes on behind it: in a blob file those of the
-// next are whole.
+// passValue notes that a value cannot be read, and goes on with the next key, whose value may be
+// whole.
 func (s *rangeScan) passValue(err error) bool {
 	k := bytes.Clone(s.it.Key())
 	s.v.note(Problem{Part: s.r.String(), Block: s.number(k), Event: -1, Offset: -1, Text: err.Error()})

@@ -19,7 +19,7 @@ import (
 
 const (
 	// maxBlockAge is how old the oldest frame of a block may be when the block is sealed, if it was
-	// not full before: the price in lag of what is done once per block.
+	// not full before. A longer age makes fewer blocks and more lag.
 	maxBlockAge = 5 * time.Millisecond
 	// maxPositionAge is how long the position may be ahead of the log when frames bring no events.
 	maxPositionAge = time.Second
@@ -519,8 +519,8 @@ func next(ctx context.Context, from <-chan *job) (*job, error) {
 	}
 }
 
-// forward stamps j and hands it on, once there is room for its JSON and references. A job of more
-// takes all the room.
+// forward stamps j and hands it on, once there is room for its JSON and references. A job that
+// needs more takes all the room.
 func (p *Pipeline) forward(ctx context.Context, j *job) error {
 	j.room = int64(min(j.batch.Bytes(), p.frameBytes))
 	if err := p.room.Acquire(ctx, j.room); err != nil {

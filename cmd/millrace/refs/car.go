@@ -231,7 +231,7 @@ func (held *repository) walk(id cid.Cid, level int) error {
 	return nil
 }
 
-// walkBelow walks a node below one on a level.
+// walkBelow walks a child of a node that is on this level of the tree.
 func (held *repository) walkBelow(id cid.Cid, level int) error {
 	if level == 0 {
 		return fmt.Errorf("node %v is below the lowest level", id)

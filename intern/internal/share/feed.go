@@ -27,7 +27,7 @@ func newFeed(cfg Config, i *instances) *feed {
 		wake: make(chan struct{}, 1), next: make(map[uint64]map[uint32]uint64)}
 }
 
-// hurry says whether a string waits for what the feed reads.
+// hurry notes whether a string waits for the feed. If one begins to, the feed reads at once.
 func (f *feed) hurry(waiting bool) {
 	if f.waiting.Swap(waiting) || !waiting {
 		return

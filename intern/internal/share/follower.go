@@ -297,7 +297,8 @@ func (f *follower) holdOff() time.Duration {
 	return max(f.timing.HoldOff, min(5*time.Duration(f.group.took.Load()), maxHoldOff))
 }
 
-// expire has what has waited for too long, and what waits for no key, looked for in the store.
+// expire queues a look-up in the store for each string that has waited for too long, or whose key
+// is not known.
 func (f *follower) expire() {
 	done := 0
 	for done < len(f.order) && f.order[done].done {

@@ -77,7 +77,8 @@ func Open(cfg Config) (*DB, error) {
 	return d, nil
 }
 
-// openLocked takes the lock and opens: to look, and then to write.
+// openLocked takes the lock and opens the database: read-only first, to check it, and then for
+// writing.
 func (d *DB) openLocked(found contents) (err error) {
 	c := &d.cfg
 	if !found.exists {

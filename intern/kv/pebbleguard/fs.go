@@ -73,8 +73,8 @@ func (f *guardFS) ReuseForWrite(oldname, newname string, category vfs.DiskWriteC
 	return f.created(newname, file, err)
 }
 
-// created returns what was made. The error of a write-ahead log that cannot be made does not
-// return.
+// created returns the file that was made, or the error. If a write-ahead log cannot be made, the
+// database fails and the call never returns.
 func (f *guardFS) created(name string, file vfs.File, err error) (vfs.File, error) {
 	if f.PathDir(name) != f.dir { // of a checkpoint
 		return file, err

@@ -101,7 +101,7 @@ func openMark(fs vfs.FS, dir string) (m *Mark, err error) {
 	}
 	m = &Mark{file: file}
 	if fresh {
-		// With all its blocks made, a write needs no room.
+		// The file gets its disk blocks now, so later writes work on a full disk too.
 		_, err = file.WriteAt(make([]byte, 2*markSlotBytes), 0)
 		c := Config{FS: fs, Dir: dir}
 		err = errors.Join(err, file.Sync(), c.syncDir())

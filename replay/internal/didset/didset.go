@@ -45,7 +45,7 @@ func New(dids []string) *Set {
 	}
 	s.starts = make([]uint32, plc/slotsPerBucket+2)
 	s.slots = make([][slotBytes]byte, plc)
-	// Count, sum up, and put in from the back of each bucket.
+	// A counting sort: count each bucket, sum up, and fill each bucket from its end.
 	each := func(f func(bucket int, slot [slotBytes]byte)) {
 		for _, d := range dids {
 			var slot [slotBytes]byte
