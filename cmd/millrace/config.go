@@ -43,6 +43,7 @@ type config struct {
 	uidPrefixBits int
 
 	references choice
+	links      bool
 
 	dictionary string
 	memory     byteSize
@@ -112,7 +113,7 @@ carry a unit (KiB, MiB, GiB, kB, MB, GB); durations are Go's (90s, 36h).`,
 			{"The relay", []string{"relay-cursor", "new-epoch", "epoch-patience", "collections"}},
 			{"Storage", []string{"retention-bytes", "min-free-disk", "zstd-dictionary"}},
 			{"UIDs", []string{"intern", "intern-scope", "uid-prefix-bits", "intern-timeout", "fdb-cluster-file"}},
-			{"References", []string{"references"}},
+			{"References", []string{"references", "links"}},
 			{"Subscribers", []string{"max-connections", "max-connections-per-ip", "max-events-per-second", "trusted-proxies", "slow-timeout"}},
 			{"Operating", []string{"metrics-listen", "log-level", "log-format", "shutdown-timeout"}},
 		},
@@ -121,6 +122,7 @@ carry a unit (KiB, MiB, GiB, kB, MB, GB); durations are Go's (90s, 36h).`,
 			_, c := newServeFlags()
 			memoryShares(c.memory).print(w, c.memory)
 			memoryShares(c.memory).withReferences().printReferences(w)
+			memoryShares(c.memory).withReferences().withLinks().printLinks(w)
 		},
 		run: runServe,
 	}
@@ -161,6 +163,7 @@ func (c *config) registerStores(fs *flag.FlagSet) {
 	fs.DurationVar(&c.internTimeout, "intern-timeout", 5*time.Second, "longest time one transaction of the UID store may take (`duration`)")
 	fs.IntVar(&c.uidPrefixBits, "uid-prefix-bits", 14, "bits of a UID that name its sequence (`number`); fixed when a store is made")
 	fs.Var(&c.references, "references", "note what records point at: DIDs and AT URIs get UIDs, and deletes know what they\ndeleted; needs --intern-scope=all, and a --retention above 0")
+	fs.BoolVar(&c.links, "links", false, "answer who points at a DID or record, with Constellation's API; needs --references=on")
 	fs.StringVar(&c.dictionary, "zstd-dictionary", dictionaryJetstream, "`jetstream|builtin|FILE` names the zstd dictionary of stored events. Clients can ask for\nany that is served; the stored one costs nothing to send")
 	fs.Var(&c.minFreeDisk, "min-free-disk", "below this much free disk (`size`) millrace is not ready, trims early, and then stops reading\nthe relay until there is room")
 }

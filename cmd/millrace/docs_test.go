@@ -26,6 +26,9 @@ var docGlobs = []string{"README.md", "docs/*.md", "docs/examples/*", "docs/examp
 const (
 	operationsDoc = "docs/operations.md"
 	wireDoc       = "docs/wire.md"
+	linksDoc      = "docs/links.md"
+
+	linksPackage = "public/internal/linksapi"
 )
 
 // doc is one file of the documentation.
@@ -163,7 +166,7 @@ var foreignFlags = map[string]string{
 	"tags": "git", "always": "git", "dirty": "git", "now": "systemctl", "system": "useradd", "version": "all",
 	"help": "all", "link-dest": "rsync", "rm": "docker", "name": "docker", "volume": "docker", "publish": "docker",
 	"interval": "Docker's HEALTHCHECK", "timeout": "Docker's HEALTHCHECK", "data-binary": "curl", "ulimit": "docker",
-	"show-error": "curl", "home-dir": "useradd", "shell": "useradd", "user": "docker", "config": "caddy",
+	"show-error": "curl", "data-urlencode": "curl", "home-dir": "useradd", "shell": "useradd", "user": "docker", "config": "caddy",
 	"no-audit": "npm", "no-fund": "npm", "ignore-scripts": "npm", "silent": "curl", "offline": "systemd-analyze", "exec": "fdbcli", "max-sub-rate": "Jetstream", "dest-cluster-file": "fdbrestore", "stop-timeout": "docker", "follow": "journalctl", "build": "docker",
 }
 
@@ -287,6 +290,26 @@ func routes(t *testing.T, dir string) []string {
 	return paths
 }
 
+// linksRoutes returns the paths of the API of links, which are in a table.
+func linksRoutes(t *testing.T) (paths []string) {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join("..", "..", linksPackage, "api.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile(`(?m)^\s+\{(xrpc \+ )?"([^"]+)", parse`).FindAllSubmatch(raw, -1) {
+		path := string(m[2])
+		if len(m[1]) > 0 {
+			path = "/xrpc/blue.microcosm.links." + path
+		}
+		paths = append(paths, path)
+	}
+	if len(paths) < 10 {
+		t.Fatalf("found only the routes %v of links", paths)
+	}
+	return paths
+}
+
 // serves reports whether a route of paths takes path.
 func serves(paths []string, path string) bool {
 	for _, route := range paths {
@@ -309,7 +332,8 @@ func TestDocsEndpoints(t *testing.T) {
 	if len(public) < 10 || len(operator) < 3 {
 		t.Fatalf("found the routes %v and %v", public, operator)
 	}
-	all := append(slices.Clone(public), operator...)
+	links := linksRoutes(t)
+	all := slices.Concat(public, operator, links)
 	// Code that is nothing but a path, and URLs of servers of ours.
 	find(docs, "`(?:(?:GET|POST|HEAD|OPTIONS) )?(/[a-z0-9][^`?\\s]*)(?:\\?[^`]*)?`", func(at string, m []string) {
 		if !serves(all, m[1]) && !isFile(m[1]) {
@@ -324,7 +348,7 @@ func TestDocsEndpoints(t *testing.T) {
 	for _, tc := range []struct {
 		doc   string
 		paths []string
-	}{{wireDoc, public}, {operationsDoc, operator}} {
+	}{{wireDoc, public}, {operationsDoc, operator}, {linksDoc, links}} {
 		text := textOf(t, docs, tc.doc)
 		for _, path := range tc.paths {
 			path, _, _ = strings.Cut(path, "{path...}")
@@ -354,8 +378,14 @@ func TestDocsParameters(t *testing.T) {
 	if len(known) < 10 {
 		t.Fatalf("found only the parameters %v", known)
 	}
+	linksText, ofLinks := textOf(t, docs, linksDoc), make(map[string]bool)
+	for _, args := range literals(t, linksPackage, "p.required", "p.optional", "p.list", "p.number", "p.flag") {
+		if ofLinks[args[0]] = true; !regexp.MustCompile("`" + args[0] + "[`=]|&" + args[0] + "=").MatchString(linksText) {
+			t.Errorf("%s does not name the parameter %s", linksDoc, args[0])
+		}
+	}
 	find(docs, `[?&]([a-zA-Z]+)=`, func(at string, m []string) {
-		if !known[m[1]] && !adminOf(docs, at) {
+		if !known[m[1]] && !ofLinks[m[1]] && !adminOf(docs, at) {
 			t.Errorf("%s: nothing reads the parameter %s", at, m[1])
 		}
 	})

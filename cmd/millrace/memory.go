@@ -63,11 +63,20 @@ func (s shares) withReferences() shares {
 	return s
 }
 
+// withLinks adds a twentieth to the Pebble of the reference store, of the room for garbage.
+func (s shares) withLinks() shares {
+	s.garbage, s.references = s.garbage-s.clients, s.references+s.clients
+	return s
+}
+
 // shares divides the budget as the other flags ask.
 func (c *config) shares() shares {
 	s := memoryShares(c.memory)
 	if c.referencesOn() {
 		s = s.withReferences()
+	}
+	if c.links {
+		s = s.withLinks()
 	}
 	return s
 }
@@ -126,4 +135,10 @@ func (s shares) printReferences(w io.Writer) {
 	fmt.Fprintf(w, "With --references=on %.0f MiB are the reference store's Pebble's, and %.0f MiB for changes on their way into it.\n"+
 		"The tail, the decoded blocks, the event log's Pebble and the UID store's each give a quarter of that.\n",
 		float64(s.references)/(1<<20), float64(s.overlay)/(1<<20))
+}
+
+// printLinks says what --links changes.
+func (s shares) printLinks(w io.Writer) {
+	fmt.Fprintf(w, "With --links the reference store's Pebble has %.0f MiB; what it has more is of the garbage's.\n",
+		float64(s.references)/(1<<20))
 }

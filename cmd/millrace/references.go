@@ -19,9 +19,19 @@ func (c *config) referencesDir() string { return filepath.Join(c.dataDir, "refs"
 // referencesOn says whether the server notes what records point at.
 func (c *config) referencesOn() bool { return c.references.value == "on" }
 
+// keepsLinks says whether the reference store keeps links.
+func (c *config) keepsLinks() references.Links {
+	if c.links {
+		return references.LinksOn
+	}
+	return references.LinksOff
+}
+
 // validateReferences says what --references=on does not go with.
 func (c *config) validateReferences() error {
 	switch {
+	case !c.referencesOn() && c.links:
+		return errors.New("--links needs --references=on")
 	case !c.referencesOn():
 		return nil
 	case c.intern.value == "off":
@@ -60,6 +70,7 @@ func (d *daemon) openReferences(ctx context.Context, share shares, backup *backu
 		Dir:          d.cfg.referencesDir(),
 		FS:           d.cfg.hooks.fs,
 		PrefixBits:   d.uids.interner.PrefixBits(),
+		Links:        d.cfg.keepsLinks(),
 		PebbleBytes:  share.references,
 		OverlayBytes: share.overlay / 2,
 		AccountBytes: share.overlay / 2,

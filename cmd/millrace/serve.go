@@ -21,6 +21,7 @@ import (
 	"millrace/dict"
 	"millrace/public"
 	"millrace/replay"
+	"millrace/replay/links"
 	"millrace/replay/references"
 )
 
@@ -320,6 +321,9 @@ func (d *daemon) buildServing(share shares) error {
 	}
 	if d.uids != nil {
 		serving.UIDs = d.uids.interner
+	}
+	if cfg.links {
+		serving.Links = links.New(d.refs)
 	}
 	if d.server, err = public.New(serving); err != nil {
 		return fmt.Errorf("make the server of subscribers: %w", err)
