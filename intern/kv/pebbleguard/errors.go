@@ -57,10 +57,10 @@ func (c *Config) corrupt(file string, err error) *CorruptionError {
 }
 
 // clean turns an error of Pebble's that means damage into a *CorruptionError. Others stay as they
-// are.
+// are. An absent key is told apart first, as Pebble's own test for damage is slow.
 func (c *Config) clean(err error) error {
-	if err == nil {
-		return nil
+	if err == nil || errors.Is(err, pebble.ErrNotFound) {
+		return err
 	}
 	var known *CorruptionError
 	if errors.As(err, &known) {

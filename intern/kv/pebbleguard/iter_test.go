@@ -1,0 +1,25 @@
+package pebbleguard
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// TestGetAbsent: that a key is absent is found out without Pebble's own test for damage, which
+// allocates for each error.
+func TestGetAbsent(t *testing.T) {
+	db := mustOpen(t, testConfig(vfs.NewMem()))
+	defer mustClose(t, db)
+	key := []byte("absent")
+	allocs := testing.AllocsPerRun(1_000, func() {
+		if _, _, err := db.Get(key); !errors.Is(err, pebble.ErrNotFound) {
+			t.Fatal(err)
+		}
+	})
+	if allocs > 2 {
+		t.Errorf("%v allocations", allocs)
+	}
+}
