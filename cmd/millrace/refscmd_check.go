@@ -6,8 +6,10 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"slices"
 
 	"millrace/cmd/millrace/refs"
+	"millrace/replay/links"
 	"millrace/replay/references"
 )
 
@@ -15,6 +17,7 @@ func refsVerifyCommand() *command {
 	return &command{
 		name: "millrace references verify", summary: "check the reference store's files, and its table against the log",
 		about: `Every key and value is checked, and that each record has the row that its last event in the log says, or none.
+Links, if they are complete, must be those of the rows.
 Exit code 0: it is sound; 1: it is not, and how is on standard output, a line a problem; or it could not be checked.`,
 		flags: func() *flag.FlagSet { fs, _ := newRefsVerifyFlags(); return fs }, twins: []string{"data-dir"}, run: runRefsVerify,
 	}
@@ -52,15 +55,28 @@ func runRefsVerify(ctx context.Context, args []string, stdout, stderr io.Writer)
 	if err != nil {
 		return err
 	}
-	for _, p := range append(held.Examples, compared.Examples...) {
+	say = everySoOften(func() { fmt.Fprintf(stderr, "%d keys of rows and links\n", seen) })
+	linked, err := links.Verify(ctx, s.store, func(n uint64) { seen = n; say() })
+	if errors.Is(err, links.ErrBuilding) { // or there are none
+		linked, err = new(links.Report), nil
+	}
+	if err != nil {
+		return err
+	}
+	examples := slices.Concat(held.Examples, compared.Examples, linked.Examples)
+	problems := held.Problems + compared.Problems + linked.Problems
+	for _, p := range examples {
 		fmt.Fprintln(stdout, p)
 	}
-	if more := held.Problems + compared.Problems - uint64(len(held.Examples)+len(compared.Examples)); more > 0 {
+	if more := problems - uint64(len(examples)); more > 0 {
 		fmt.Fprintf(stdout, "and %d more\n", more)
 	}
+	if linked.Sets > 0 {
+		fmt.Fprintf(stdout, "%d links in %d sets, %d of them large\n", linked.Links, linked.Sets, linked.Large)
+	}
 	fmt.Fprintf(stdout, "%d records with %d references of %d accounts, %d purged, %d rows to be swept; %d records compared with %d events; %d problems\n",
-		held.Rows, held.References, held.Accounts, held.Purged, held.Below, compared.Records, compared.Events, held.Problems+compared.Problems)
-	if held.Problems+compared.Problems > 0 {
+		held.Rows, held.References, held.Accounts, held.Purged, held.Below, compared.Records, compared.Events, problems)
+	if problems > 0 {
 		return errors.New("the reference store is damaged: restore the data directory from a backup, or move its directory refs away; " +
 			"the server then makes the table anew from the log, and what is older can be imported again")
 	}

@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -20,6 +22,8 @@ import (
 	"github.com/multiformats/go-multihash"
 
 	"millrace/consume/relaysim/cbor"
+	"millrace/replay/links"
+	"millrace/replay/references"
 )
 
 // sortedLines returns the lines of a file in order.
@@ -67,6 +71,23 @@ func repositoryOf(t *testing.T, did, path string, record cbor.Map) []byte {
 	return append(blocks, body...)
 }
 
+// switchLinksOn builds links of a server that does not run.
+func switchLinksOn(t *testing.T, dir string) {
+	t.Helper()
+	store, err := references.Open(references.Config{Dir: filepath.Join(dir, "refs"), Links: references.LinksOn})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ran := make(chan error, 1)
+	go func() { ran <- store.Run(ctx) }()
+	waitFor(t, "the links", func() bool { return links.New(store).Progress().Complete })
+	cancel()
+	if err := errors.Join(<-ran, store.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestReferencesCommands: what a server noted is sound and can be exported, forgotten, and imported
 // again, from both formats and from a repository; each command says what it did.
 func TestReferencesCommands(t *testing.T) {
@@ -102,6 +123,10 @@ func TestReferencesCommands(t *testing.T) {
 		}
 	}
 	sound(true)
+	switchLinksOn(t, dir) // what follows keeps them
+	if m := regexp.MustCompile(`(\d+) links in \d+ sets`).FindStringSubmatch(run(exitOK, "; 0 problems", "verify")); m == nil || len(m[1]) < 3 {
+		t.Errorf("too few links were compared: %q", m)
+	}
 	before := hashesOf(t, dir)
 	said := run(exitOK, "exported ", "export", "--out", out)
 	run(exitOK, "exported ", "export", "--out", out+".csv", "--format", "csv")
