@@ -59,7 +59,7 @@ func TestIntern(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, s := range schemes() {
-		if n := len(regexp.MustCompile(`\| `+regexp.QuoteMeta(s.name)+` +\| 2 +\| [1-9]`).FindAllString(out.String(), -1)); n != 2 {
+		if n := len(regexp.MustCompile(`\| `+regexp.QuoteMeta(s.name)+` +\| 2 +\| [1-9]`).FindAllString(out.String(), -1)); n != 2 && s.store == "" {
 			t.Errorf("%d rows of %q", n, s.name)
 		}
 	}

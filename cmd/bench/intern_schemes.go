@@ -19,15 +19,16 @@ type scheme struct {
 	name  string
 	batch int // strings a transaction
 	alloc func(ctx context.Context, txn kv.Txn, w *caller, uids []uint64) error
+	store string // the only one that it works on; "": all
 }
 
 func schemes() []scheme {
 	return []scheme{
-		{"one counter, batches of 500", 500, allocCounter},
-		{"random sequence per string", 1, allocRandom},
-		{"FoundationDB's allocator, string by string", 1, allocWindow},
-		{"Snowflake, batches of 500", 500, allocSnowflake},
-		{"batched sequences (millrace)", 500, nil},
+		{"one counter, batches of 500", 500, allocCounter, ""},
+		{"random sequence per string", 1, allocRandom, ""},
+		{"FoundationDB's allocator, string by string", 1, allocWindow, "fdb"},
+		{"Snowflake, batches of 500", 500, allocSnowflake, ""},
+		{"batched sequences (millrace)", 500, nil, ""},
 	}
 }
 
@@ -42,6 +43,9 @@ func benchSchemes(ctx context.Context, f *internFlags, out io.Writer) error {
 		fmt.Fprintf(out, "Store %s, both directions written, strings that are all new, %v a cell.\n\n", store, f.cell)
 		t := newTable(out, "scheme", "workers", "UIDs/s", "conflicts", "p50 ms", "p99 ms")
 		for _, s := range schemes() {
+			if s.store != "" && s.store != store {
+				continue
+			}
 			for _, workers := range f.workers {
 				if err := s.measure(ctx, f, store, workers, t); err != nil {
 					return fmt.Errorf("%s: %w", s.name, err)

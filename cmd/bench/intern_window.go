@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 
 	"millrace/intern/kv"
 )
@@ -78,12 +79,12 @@ func enterWindow(ctx context.Context, txn kv.Txn) (start uint64, err error) {
 		start, entered = start+windowSize(start), 0
 	}
 	key := windowKey(windowCounters, start)
-	// A store that cannot add blindly, as FoundationDB can, loses additions that meet: windows fill
-	// up further.
-	if a, ok := txn.(interface{ Add(key []byte, n uint64) }); ok {
-		a.Add(key, 1)
-	} else {
-		txn.Set(key, binary.LittleEndian.AppendUint64(nil, entered+1))
+	// Those who enter do not conflict. A store that cannot add blindly would lose additions: its
+	// windows would fill up, and callers would draw numbers for ever.
+	adder, ok := txn.(interface{ Add(key []byte, n uint64) })
+	if !ok {
+		return 0, errors.New("this store cannot add without reading")
 	}
+	adder.Add(key, 1)
 	return start, nil
 }
