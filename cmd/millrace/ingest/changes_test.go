@@ -69,7 +69,7 @@ func TestSealReferences(t *testing.T) {
 	log := &inputLog{}
 	names := lostNames{newRefNames(), "did:web:lost"}
 	p := newPipeline(t, Config{Log: log, InFlightBytes: 8 << 20, References: newReferenceStore(t),
-		NewResolver: func() Resolver { return names }, hooks: testHooks{blockReferences: 1}})
+		NewResolver: func() Resolver { return names }, hooks: testHooks{blockReferences: 3}})
 	j := newJob()
 	j.epoch, j.gap = 1, &replay.Gap{TimeUS: 7}
 	for _, f := range []consume.Frame{
