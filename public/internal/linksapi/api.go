@@ -122,6 +122,9 @@ func (a *API) failure(err error) *apiError {
 	switch {
 	case errors.As(err, &failure):
 		return failure
+	case errors.Is(err, links.ErrTooLarge):
+		return &apiError{http.StatusUnprocessableEntity, errTooManyLinks,
+			"the subject has over a million links: filter by did, or list them with getManyToMany"}
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return unavailable("the request took too long: ask for less, or try again in five seconds")
 	}

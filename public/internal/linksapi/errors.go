@@ -11,6 +11,7 @@ const (
 	errUnsupportedSubject = "UnsupportedSubject"
 	errNotReached         = "PositionNotReached"
 	errBuilding           = "LinksNotBuilt"
+	errTooManyLinks       = "TooManyLinks"
 	errUnavailable        = "Unavailable"
 	errInternal           = "InternalServerError"
 )

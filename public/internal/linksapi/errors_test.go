@@ -106,6 +106,14 @@ func TestUnavailable(t *testing.T) {
 	}
 }
 
+func TestTooManyLinks(t *testing.T) {
+	w := small()
+	_, h := newTestAPI(t, w)
+	w.large = true
+	path := xrpc + "getManyToManyCounts?pathToOther=subject&source=" + listitem + ":list&subject=" + list(1)
+	checkError(t, "too many to group", get(h, path), 422, "TooManyLinks", "over a million links")
+}
+
 func TestWaitForPosition(t *testing.T) {
 	for _, reached := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {

@@ -43,6 +43,7 @@ type world struct {
 	building bool
 	inexact  int64
 	down     error // of the UID store
+	large    bool  // OtherCounts has too much to group
 	closed   int   // views
 
 	links.Queries // what is not used
@@ -281,6 +282,9 @@ func (v view) Others(_ context.Context, q links.OthersQuery) (o links.Others, _ 
 }
 
 func (v view) OtherCounts(_ context.Context, q links.OthersQuery) (o links.OtherCounts, _ error) {
+	if v.w.large {
+		return o, fmt.Errorf("group: %w", links.ErrTooLarge)
+	}
 	first := map[uint64]uint64{} // of each subject, the oldest record's arrival
 	seen := map[uint64]bool{}
 	of := map[uint64][]edge{}
