@@ -76,7 +76,7 @@ func enterWindow(ctx context.Context, txn kv.Txn) (start uint64, err error) {
 		return 0, err
 	}
 	if 2*(entered+1) >= windowSize(start) {
-		start, entered = start+windowSize(start), 0
+		start += windowSize(start)
 	}
 	key := windowKey(windowCounters, start)
 	// Those who enter do not conflict. A store that cannot add blindly would lose additions: its
