@@ -37,3 +37,15 @@ func Sweep(t *testing.T, s *Store) {
 		}
 	}
 }
+
+// BuildBy makes a step of the build take so many rows.
+func BuildBy(cfg *Config, rows int) { cfg.hooks.buildRows = rows }
+
+// BuildLinks takes a step of the build.
+func BuildLinks(t *testing.T, s *Store) (more bool) {
+	more, err := s.buildLinks()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return more
+}

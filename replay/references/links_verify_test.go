@@ -137,3 +137,59 @@ func TestLinksSweptBetween(t *testing.T) {
 		t.Errorf("%+v, %v", report, err)
 	}
 }
+
+// TestLinksBuiltBesideChanges: of rows that change while links are built, each link is taken once,
+// by the build or by Apply.
+func TestLinksBuiltBesideChanges(t *testing.T) {
+	cfg := references.Config{Dir: "refs", FS: vfs.NewMem(), Links: references.LinksOff}
+	open := func() *references.Store {
+		s, err := references.Open(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	seq := int64(0)
+	apply := func(s *references.Store, op references.Operation, account uint64) {
+		seq++
+		c := references.Change{Operation: op, Seq: seq, Account: account, Record: 1000 + account, Rev: uint64(seq)}
+		if op != references.Delete {
+			c.References = []references.Reference{{Path: 1, Subject: 1, Authority: 1}}
+		}
+		b := &references.Batch{Position: references.Position{Epoch: 1, Seq: seq}, Changes: []references.Change{c}}
+		if err := s.Hydrate(t.Context(), b); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Apply(b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := open()
+	if err := s.Begin("test", references.Position{Epoch: 1}); err != nil {
+		t.Fatal(err)
+	}
+	for account := range uint64(5) {
+		apply(s, references.Create, 10+account)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Links = references.LinksOn
+	references.BuildBy(&cfg, 3)
+	s = open()
+	defer func() { _ = s.Close() }()
+	if !references.BuildLinks(t, s) {
+		t.Fatal("five rows were built in one step of three")
+	}
+	apply(s, references.Create, 9)  // before what is built
+	apply(s, references.Delete, 10) // built
+	apply(s, references.Update, 11)
+	apply(s, references.Update, 13) // not built yet
+	apply(s, references.Delete, 14)
+	apply(s, references.Create, 15)
+	for references.BuildLinks(t, s) {
+	}
+	if report, err := links.Verify(t.Context(), s, nil); err != nil || !report.Sound() || report.Links != 5 {
+		t.Errorf("%+v, %v", report, err)
+	}
+}
