@@ -72,13 +72,13 @@ const oneCollection = "wantedCollections=app.bsky.feed.post&wantedKinds=commit"
 
 func scenarios(f *subscribersFlags) []scenario {
 	all := []scenario{
-		{name: "mixed", about: "1,000 live subscribers", rate: 2000, reachCPU: 1, reachLag: 50 * time.Millisecond, mix: []class{
+		{name: "mixed", about: "1,000 live subscribers", rate: 2000, reachCPU: 0.8, reachLag: 40 * time.Millisecond, mix: []class{
 			{name: "unfiltered, compressed", n: 300, query: "compress=true"},
 			{name: "one collection", n: 300, query: oneCollection},
 			{name: "100 DIDs", n: 300, dids: 100},
 			{name: "10,000 DIDs", n: 100, dids: 10_000},
 		}},
-		{name: "collection", about: "100 subscribers of one collection", rate: 1000, reachCPU: 0.15, mix: []class{
+		{name: "collection", about: "100 subscribers of one collection", rate: 2000, reachCPU: 0.25, reachLag: 15 * time.Millisecond, mix: []class{
 			{name: "one collection", n: 100, query: oneCollection},
 		}},
 		{name: quietScenario, about: "subscribers that nothing matches", rate: 200, mix: []class{
@@ -93,7 +93,7 @@ func scenarios(f *subscribersFlags) []scenario {
 			}},
 	}
 	if f.jetstream != "" {
-		all = append(all, scenario{name: originalScenario, about: "100 subscribers of one collection of Jetstream v1", rate: 1000,
+		all = append(all, scenario{name: originalScenario, about: "100 subscribers of one collection of Jetstream v1", rate: 2000,
 			mix: []class{{name: "one collection", n: 100, query: "wantedCollections=app.bsky.feed.post", live: true}}})
 	}
 	return all
@@ -177,7 +177,7 @@ func (r *result) print(out io.Writer) error {
 	if r.name == quietScenario {
 		n := int64(r.mix[0].n)
 		took := (r.rss - r.before) / n
-		each = fmt.Sprintf("; each takes %d bytes, reach %s; the kernel's sockets %d bytes, both ends", took, reach("40,000", took <= 40_000), r.kernel/n)
+		each = fmt.Sprintf("; each takes %d bytes, reach %s; the kernel's sockets %d bytes, both ends", took, reach("32,768", took <= 32<<10), r.kernel/n)
 	}
 	fmt.Fprintf(out, "- cores: server %.3f (%.3f without subscribers), relay %.3f, clients %.3f%s\n", r.cores[0], r.alone, r.cores[1], r.cores[2], cpu)
 	fmt.Fprintf(out, "- resident MiB: server %s (%s without subscribers), at most %s, %s of the clients' budget%s\n", mib(r.rss), mib(r.before), mib(r.most),
