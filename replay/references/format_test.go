@@ -2,6 +2,7 @@ package references
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"flag"
@@ -96,7 +97,8 @@ func TestUIDOrder(t *testing.T) {
 	}
 }
 
-// FuzzDecoders: no input makes a decoder panic, and what one takes is written as it was.
+// FuzzDecoders: no input makes a decoder panic, and what one takes is written as it was, but for a
+// format of version 1: it is written as this one.
 func FuzzDecoders(f *testing.F) {
 	golden, err := os.ReadFile(filepath.Join("testdata", "formats.golden"))
 	if err != nil {
@@ -124,8 +126,9 @@ func FuzzDecoders(f *testing.F) {
 		}
 		a, err := decodeAccount(b)
 		same("account", appendAccount(nil, &a), err)
-		bits, err := decodeFormat(b)
-		same("format", appendFormat(nil, bits), err)
+		if bits, err := decodeFormat(b); err == nil && binary.BigEndian.Uint32(b) == version {
+			same("format", appendFormat(nil, bits), nil)
+		}
 		g, err := decodeGeneration(b)
 		same("generation", appendGeneration(nil, &g), err)
 		s, err := decodeState(b)
