@@ -133,6 +133,28 @@ func TestTrimTo(t *testing.T) {
 	}
 }
 
+// TestTrimToBesideRetention: of the retention's limit of bytes and that of TrimTo the lower one
+// holds, and none means everything goes.
+func TestTrimToBesideRetention(t *testing.T) {
+	for name, test := range map[string]struct{ retention, trimTo, want int64 }{ // in blocks
+		"trim lower":      {8, 5, 5},
+		"retention lower": {4, 6, 4},
+		"nothing":         {8, 0, 0},
+	} {
+		clock := newTestClock()
+		cfg := testConfig(t, vfs.NewMem(), clock)
+		a := tenBlocks(t, cfg, clock)
+		bytes := func(blocks int64) int64 { return (a.l.Range().Bytes/10 + 5) * blocks }
+		a.l.cfg.RetentionBytes = bytes(test.retention)
+		if err := a.l.TrimTo(t.Context(), bytes(test.trimTo)); err != nil {
+			t.Fatal(err)
+		}
+		if got := a.l.Range().Events; got != test.want {
+			t.Errorf("%s: %d events are left, want %d", name, got, test.want)
+		}
+	}
+}
+
 // TestTrimToWithinSpans: a limit of bytes holds, also where it lies within a span.
 func TestTrimToWithinSpans(t *testing.T) {
 	clock := newTestClock()

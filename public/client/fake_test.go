@@ -103,6 +103,37 @@ func TestUnreadable(t *testing.T) {
 	}
 }
 
+// A server that closes says why; a connection that is gone is no answer of the server's.
+func TestEndings(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		code int // of the close frame; 0: there is none
+		text string
+	}{
+		"gone":      {0, ""},
+		"restart":   {websocket.CloseServiceRestart, "soon"},
+		"no reason": {websocket.CloseNormalClosure, ""},
+		"wrong":     {websocket.CloseNormalClosure, "invalid"},
+		"trimmed":   {4001, "trimmed"},
+	} {
+		url, _ := fake(t, func(_ int, ws *websocket.Conn) {
+			if tc.code == 0 {
+				ws.NetConn().Close()
+				return
+			}
+			_ = ws.WriteMessage(websocket.CloseMessage, websocket.FormatCloseMessage(tc.code, tc.text))
+		})
+		err := firstError(t, newClient(t, client.Config{URL: url, NoReconnect: true}))
+		var closed *client.ClosedError
+		switch said := errors.As(err, &closed); {
+		case err == nil || said != (tc.code != 0):
+			t.Errorf("%s: ends with %v", name, err)
+		case said && (closed.Code != tc.code || closed.Reason != tc.text):
+			t.Errorf("%s: code %d, reason %q", name, closed.Code, closed.Reason)
+		}
+	}
+}
+
 // A millrace that answers pings and sends neither events nor heartbeats is stuck.
 func TestMissingHeartbeats(t *testing.T) {
 	bubble(t, func(t *testing.T) {
