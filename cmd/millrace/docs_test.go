@@ -471,13 +471,31 @@ func TestDocsReadiness(t *testing.T) {
 	}
 }
 
-// Every link within the documentation leads to a file that is there.
+// Every link within the documentation leads to a file that is there, and to a heading in it.
 func TestDocsLinks(t *testing.T) {
-	find(readDocs(t), `\]\(([^)#:\s]+)(?:#[^)]*)?\)`, func(at string, m []string) {
+	docs := readDocs(t)
+	find(docs, `\]\(([^)#:\s]*)(?:#([^)]*))?\)`, func(at string, m []string) {
 		name, _, _ := strings.Cut(at, ":")
-		target := filepath.Join("..", "..", filepath.Dir(name), m[1])
-		if _, err := os.Stat(target); err != nil && strings.HasSuffix(name, ".md") {
+		if !strings.HasSuffix(name, ".md") {
+			return
+		}
+		target := filepath.Join(filepath.Dir(name), m[1])
+		if m[1] == "" {
+			target = name
+		}
+		if _, err := os.Stat(filepath.Join("..", "..", target)); err != nil {
 			t.Errorf("%s: there is no %s", at, m[1])
+		} else if m[2] != "" && !slices.Contains(anchors(textOf(t, docs, target)), m[2]) {
+			t.Errorf("%s: %s has no heading #%s", at, target, m[2])
 		}
 	})
+}
+
+// anchors returns the names that the headings of a document have in links.
+func anchors(text string) (names []string) {
+	for _, m := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(text, -1) {
+		name := regexp.MustCompile(`[^a-z0-9 -]`).ReplaceAllString(strings.ToLower(m[1]), "")
+		names = append(names, strings.ReplaceAll(name, " ", "-"))
+	}
+	return names
 }
