@@ -107,8 +107,8 @@ func TestWriteFails(t *testing.T) {
 	})
 }
 
-// TestSlowHandle blocks for longer than any timeout: nothing is lost, the relay is not held to
-// account.
+// TestSlowHandle blocks for longer than any timeout: nothing is lost, and the relay is not taken
+// for silent.
 func TestSlowHandle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, l := pipeRelay(t, func(p *peer) {

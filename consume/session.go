@@ -286,8 +286,8 @@ func (s *session) epochBegan(last int64) {
 		"epoch", s.num.epoch, "last_seq_before", last, "from_seq", s.num.last)
 }
 
-// armRecheck has the connection given up in time to see whether the relay has its old numbering
-// back.
+// armRecheck sets the timer that ends the connection, so that a new one shows whether the relay has
+// its old numbering back.
 func (s *session) armRecheck() {
 	if d, ok := s.num.recheckIn(time.Now()); ok {
 		s.conn.recheck.Reset(d)

@@ -108,7 +108,7 @@ func (r *Registry) Encoder(id uint32) (*Encoder, error) {
 }
 
 // Decoder returns the shared decoder of frames made with that dictionary, or without one, of at
-// most maxShared bytes of content. Else it is as Encoder.
+// most maxShared bytes of content. Errors are as those of Encoder.
 func (r *Registry) Decoder(id uint32) (*Decoder, error) {
 	r.mu.Lock()
 	e, ok := r.byID[id]

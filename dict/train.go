@@ -54,9 +54,9 @@ type trainer struct {
 	train   func(events [][]byte, maxBytes int, id uint32) ([]byte, error)
 }
 
-// Train makes a dictionary for events like cfg.Events: it tries the trainer's settings on some of
-// the authors, picks the one that compresses the others' events best, and trains with it on all.
-// ctx is looked at between settings.
+// Train makes a dictionary for events like cfg.Events. It tries the trainer's settings on some of
+// the authors, and picks the one that compresses the others' events best. With that it trains on
+// all. ctx is checked between settings.
 func Train(ctx context.Context, cfg TrainConfig) (*Dictionary, error) {
 	if cfg.MaxBytes == 0 {
 		cfg.MaxBytes = DefaultTrainBytes

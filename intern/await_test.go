@@ -57,8 +57,8 @@ func resolveName(t *testing.T, in *Interner, name string) (uid, authority uint64
 	return uid, out[0].DIDUID
 }
 
-// TestAwait: who waits for a string knows its UID as soon as a call of Resolve that names it, or
-// something of it, returns.
+// TestAwait: a caller that waits for a string gets its UID by the time that a call of Resolve for
+// it, or for something with its authority, returns.
 func TestAwait(t *testing.T) {
 	in := openOn(t, simkv.New(simkv.Config{}), Config{})
 	known := resolve(t, in, "did:web:known.example")[0]

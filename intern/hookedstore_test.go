@@ -7,7 +7,7 @@ import (
 )
 
 // hookedStore is a store that calls functions of a test around what its transactions do. Each may
-// be nil. What one that comes before returns is returned instead, unless it is nil.
+// be nil. If a function called before an operation returns an error, that is the operation's error.
 type hookedStore struct {
 	kv.Store
 	beforeBegin  func() error

@@ -11,9 +11,9 @@ import (
 // DefaultSkip is more UIDs than one sequence gives out in years.
 const DefaultSkip = 1 << 32
 
-// SkipRestored skips for each second of a copy's age one of skipSeconds parts of what SkipAhead may
-// skip: with DefaultPrefixBits 2^20 UIDs, more than any machine takes from a sequence. skipMargin
-// is what clocks may differ.
+// For each second of a copy's age SkipRestored skips 1/skipSeconds of the most that SkipAhead may
+// skip. With DefaultPrefixBits these are 2^20 UIDs, more than any machine takes from a sequence.
+// skipMargin is added to the age, as clocks may differ.
 const (
 	skipSeconds = 1 << 28
 	skipMargin  = 1 << 12 * time.Second
@@ -22,9 +22,9 @@ const (
 // skipStep is how many counters one transaction raises.
 const skipStep = 500
 
-// SkipAhead raises every sequence of the store by n, so that after an older copy of a store was
-// restored no UID is given out again that was given out after the copy was made. n must exceed what
-// any one sequence gave out in that time.
+// SkipAhead raises every sequence of the store by n. After an older copy was restored, no UID then
+// is given out twice that was given out since the copy was made. n must exceed what any one
+// sequence gave out in that time.
 //
 // Sequences that the copy does not know may have been used since as well. So what counts as skipped
 // is raised too: the place where a sequence without a counter begins. It returns how many counters
@@ -34,9 +34,9 @@ func SkipAhead(ctx context.Context, store kv.Store, n uint64) (raised int, err e
 	return raised, err
 }
 
-// SkipRestored is SkipAhead for a copy that was made so long ago. How many UIDs it skips, n, grows
-// with the age, so that two servers that are restored from one copy, one after the other, give out
-// different UIDs.
+// SkipRestored is SkipAhead for a copy of that age. The number n of UIDs that it skips grows with
+// the age. So two servers that are restored from one copy, one after the other, give out different
+// UIDs.
 func SkipRestored(ctx context.Context, store kv.Store, age time.Duration) (n uint64, raised int, err error) {
 	return skip(ctx, store, func(limit uint64) uint64 { return skipOf(age, limit) })
 }

@@ -38,9 +38,9 @@ func (r *Report) problem(format string, args ...any) {
 	}
 }
 
-// Verify scans both directions of a store that nobody writes: they must be a bijection, every
-// counter at or above the UIDs of its sequence, every number defined. progress, if not nil, gets
-// the number of names and keys seen so far.
+// Verify scans both directions of a store that is not written meanwhile. They must be a bijection,
+// every counter at or above the UIDs of its sequence, and every number of a collection defined.
+// progress, if not nil, gets the number of names and keys seen so far.
 //
 // Every name is looked up by its key and must have the UID it came from. So no two UIDs have one
 // name; and as there are as many keys as names, no key is left over.

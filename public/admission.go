@@ -10,8 +10,8 @@ import (
 const (
 	// maxHandshakes is the default of Config.MaxHandshakes.
 	maxHandshakes = 512
-	// addressShares is how many addresses at least it takes to use up ClientBytes, unless they are
-	// few.
+	// addressShares is the number of addresses that it takes, at least, to use up ClientBytes,
+	// unless that is small.
 	addressShares = 8
 	// Slots for messages and headers of up to mediumMessageBytes: as many as an eighth of
 	// ClientBytes has room for, within these bounds.

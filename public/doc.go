@@ -11,10 +11,9 @@
 //
 // The pull loop is the only one that writes. It asks the reader for the next chunk, which is frames
 // that are ready to be sent, and hands them to the kernel in one call, many events at a time. The
-// read loop answers what the client sends by leaving it in the subscriber's mailbox and kicking the
-// pull loop; it never waits for a write. gorilla, which would write pongs and close frames by
-// itself, is given a connection whose Write only takes note, so that nothing ever lands inside
-// another frame.
+// read loop puts what the client sends into the subscriber's mailbox and wakes the pull loop; it
+// never waits for a write. gorilla would write pongs and close frames by itself. So it is given a
+// connection whose Write only records them, and no frame is written inside another one.
 //
 // The HTTP handler returns as soon as both goroutines run: the request and its URL, which may be
 // half a megabyte, are garbage by then.

@@ -12,7 +12,7 @@ import (
 
 const browserAccept = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 
-// TestPageIsServed: browsers get the page, whole, with the headers that fence it in; all others get
+// TestPageIsServed: browsers get the whole page, with the headers that restrict it; all others get
 // text.
 func TestPageIsServed(t *testing.T) {
 	s := serve(t, newTestLog(t), nil)

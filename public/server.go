@@ -25,9 +25,9 @@ type timing struct {
 	flood   time.Duration // of sending without end
 	// At the end of a connection:
 	patience time.Duration // for the chunk that is on its way, at a shutdown
-	grace    time.Duration // for what is said last
+	grace    time.Duration // for the last message and the close frame
 	linger   time.Duration // for the client to close its side
-	// for each of the two, of a subscriber whose place was trimmed: it reads slowly
+	// grace and linger of a subscriber whose place was trimmed, as it reads slowly
 	trimmed time.Duration
 
 	header time.Duration // for a request's headers to arrive

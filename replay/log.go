@@ -27,9 +27,9 @@ type Progress struct {
 	Seq    int64 // 0: nothing of this epoch yet
 	TimeUS int64 // newest stamp given out, over all epochs; 0: none
 
-	// Previous is, while Seq is 0, how far the last epoch came that has any frame: a Gap of unknown
-	// size lies between it and the first frame to come. Zero if no epoch has a frame, and as soon
-	// as this one has.
+	// Previous is set while Seq is 0. It says how far the last epoch with a frame came: a Gap of
+	// unknown size lies between it and the first frame to come. It is zero if no epoch has a frame,
+	// and once this one has.
 	Previous EpochEnd
 }
 
@@ -163,8 +163,8 @@ func (l *Log) publishLocked(next *snapshot) {
 }
 
 // Run trims the log as its retention asks, at once and then from time to time, and watches the
-// clock until ctx is done or the log is closed (then it returns nil) or the log fails (then it
-// returns why, and the process should stop).
+// clock. It returns nil once ctx is done or the log is closed. If the log fails it returns why, and
+// the process should stop.
 func (l *Log) Run(ctx context.Context) error {
 	tick := time.NewTicker(l.trimInterval())
 	defer tick.Stop()

@@ -16,10 +16,9 @@ import (
 )
 
 // Open opens the log in cfg.Dir, or makes an empty one. It reads the meta values, the sources, the
-// keys of the spans (of a log of 36 hours at 1,500 events/s some 3,000), and the indexes of the
-// blocks that no span covers yet, and no more of a larger log. Errors: ErrNoLog, ErrInUse (both if
-// read only), ErrRelayMismatch, errUIDStoreMismatch, errNewerFormat, *CorruptionError, and those of
-// the disk.
+// keys of the spans, and the indexes of the blocks that no span covers yet. A log of 36 hours at
+// 1,500 events/s has some 3,000 spans. Errors: ErrNoLog, ErrInUse (both if read only),
+// ErrRelayMismatch, errUIDStoreMismatch, errNewerFormat, *CorruptionError, and those of the disk.
 func Open(cfg Config) (*Log, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err

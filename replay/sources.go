@@ -130,8 +130,8 @@ func (p *appendPass) putSources() (err error) {
 }
 
 // NumberSources gives numbers to sources in a log that no process has open, and makes them durable.
-// Those that SourceNumber would refuse get none. Of cfg it needs what Open of a log to be read only
-// needs. Errors: ErrNoLog, ErrInUse, those of Open and of the disk.
+// Those that SourceNumber would refuse get none. It uses the fields of cfg that Open needs for a
+// read-only log. Errors: ErrNoLog, ErrInUse, those of Open and of the disk.
 func NumberSources(cfg Config, sources []string) error {
 	l, st, err := openClosed(cfg)
 	if err != nil {

@@ -152,9 +152,9 @@ func (l *Log) lastBlockAt(s *snapshot, us int64) (int64, error) {
 	return key, nil
 }
 
-// spanBefore returns the key of the last span that ends at or before key, 0 if there is none: by
-// age the log is trimmed a span at a time, so that trims, and the range deletions they leave, are
-// few. Behind the newest span key stays as it is.
+// spanBefore returns the key of the last span that ends at or before key, 0 if there is none. By
+// age the log is trimmed a span at a time, so that trims and their range deletions are few. Behind
+// the newest span key stays as it is.
 func (s *snapshot) spanBefore(key int64) int64 {
 	if key <= s.Floor.TimeUS || key > s.spanned {
 		return key

@@ -25,7 +25,7 @@ func (e *editor) span(change func(s *format.Span)) {
 	})
 }
 
-// others changes the index of the first span's copies.
+// others changes the index of the first span's copies of identity and account events.
 func (e *editor) others(change func(x *format.Index)) {
 	e.resealed(format.RangeCopiesIndex, lastSpanned, func(b []byte) []byte {
 		x, err := format.DecodeIndex(b)

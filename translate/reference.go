@@ -27,7 +27,7 @@ type Reference struct {
 
 	Event        uint32 // index of its event in Batch.Events
 	path         uint32 // offset in Batch.refText
-	subject      uint32 // likewise
+	subject      uint32 // offset in Batch.refText, too
 	pathLen      uint16
 	subjectLen   uint16
 	authorityLen uint16 // of the DID or handle in an AT URI; of a DID subjectLen

@@ -27,7 +27,7 @@
 //
 // # Truth
 //
-// The simulated relay says what a correct consumer must hold. ingest_truth.go reads that from a
+// The simulated relay writes what a correct consumer must hold. ingest_truth.go reads that from a
 // pipe while the stream runs, and ingest_cell.go compares it with what the live subscriber gets,
 // byte for byte. subscribers_log.go compares the whole log with the truth, plain and compressed.
 // subscribers_set.go compares what each subscriber got with its part of the log. A difference ends

@@ -187,8 +187,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// fakeJetstream takes the flags that the bench gives Jetstream, and sends each subscriber what they
-// are.
+// fakeJetstream takes the flags that the bench gives Jetstream, and sends them to each subscriber.
 func fakeJetstream(args []string) error {
 	fs := flag.NewFlagSet("fake", flag.ContinueOnError)
 	relay, listen := fs.String("ws-url", "", ""), fs.String("listen-addr", "", "")

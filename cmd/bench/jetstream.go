@@ -45,9 +45,9 @@ const (
 // in parallel through indigo's repository, one goroutine stamps, marshals, compresses and stores
 // event by event, and hands each to each subscriber by a goroutine, which gets it by a write of its
 // own. A subscriber with a cursor gets what the store has from there on, and a close frame where
-// the original goes live. It is kinder than the original in three things: it traces nothing, its
-// libraries are newer (indigo decodes frames and trees in two thirds of the time), and a slow
-// subscriber holds it up instead of being thrown out.
+// the original goes live. It differs from the original in three things. It traces nothing. Its
+// libraries are newer: indigo decodes frames and trees in two thirds of the time. And it waits for
+// a slow subscriber instead of disconnecting it.
 type jetstream struct {
 	store   *jetstreamStore
 	encoder *zstd.Encoder

@@ -27,7 +27,7 @@ type process struct {
 	mu   sync.Mutex
 	tail [][]byte // the newest lines of both its outputs
 
-	running sync.WaitGroup // listen, and what waits for the process
+	running sync.WaitGroup // listen, and the wait for the process
 }
 
 const (

@@ -311,7 +311,7 @@ func (b *replayBench) measureStart(ctx context.Context) error {
 	return nil
 }
 
-// measureDisk shows what the log takes.
+// measureDisk prints the bytes of disk that the log takes.
 func (b *replayBench) measureDisk(context.Context) error {
 	ours, theirs := float64(b.m.Disk)/float64(b.m.Events), float64(b.m.Baseline.Disk)/float64(b.m.Baseline.Events)
 	b.row("disk, bytes an event", grouped(ours), grouped(theirs), "", fmt.Sprintf("%.2f of Jetstream's", ours/theirs), reach("less than Jetstream's", ours < theirs))

@@ -53,7 +53,7 @@ type class struct {
 	query string
 	dids  int  // how many each asks for; its own draw of those that are in the stream
 	pace  pace // how it reads
-	live  bool // without a cursor; otherwise it gets all there is of its part of the log
+	live  bool // it has no cursor; else it reads from the oldest event on
 }
 
 // exact says whether what its subscribers got is compared, event by event.
@@ -154,7 +154,7 @@ func runSubscribers(ctx context.Context, args []string, out io.Writer) (err erro
 // result is what a scenario came to.
 type result struct {
 	scenario
-	seconds float64    // measured
+	seconds float64    // length of the measurement
 	frames  float64    // the relay made in that time
 	alone   float64    // cores the server took before anybody subscribed
 	cores   [3]float64 // of server, relay and clients
@@ -269,7 +269,7 @@ func (f *subscribersFlags) measure(ctx context.Context, s scenario, dir string) 
 	return r, nil
 }
 
-// connectTime is how long connecting takes, about.
+// connectTime is about how long it takes to connect all subscribers.
 func connectTime(s scenario) time.Duration {
 	n := 0
 	for _, c := range s.mix {

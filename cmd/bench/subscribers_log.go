@@ -16,7 +16,7 @@ import (
 	jetstreamv1 "millrace/dict/jetstream"
 )
 
-// heldLog is what the server holds, as it sends it, once it was found to be the truth. One
+// heldLog is the server's log as it sends it, after it was compared with the truth file. One
 // goroutine uses it.
 type heldLog struct {
 	events []heldEvent

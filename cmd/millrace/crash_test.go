@@ -77,8 +77,8 @@ func (fs orderedFS) Create(name string, category vfs.DiskWriteCategory) (vfs.Fil
 // stores, which may sync on when it is over: what sync reads is never written after the start.
 type life struct {
 	*machine
-	cutAt  int64        // the power goes at the so manieth sync; 0: it does not
-	failAt int64        // from the so manieth sync of the log on all of them fail; 0: none does
+	cutAt  int64        // the power fails at the sync of this number; 0: it does not
+	failAt int64        // the syncs of the log from this number on fail; 0: none does
 	syncs  atomic.Int64 // so far
 
 	once    sync.Once

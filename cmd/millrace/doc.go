@@ -8,9 +8,8 @@
 //
 // The pipeline has one goroutine that reads (consume's), a few that translate and seal, a few that
 // intern, one that stamps in order, and one that commits in order. A job, the frames of one future
-// block, belongs to one of them at a time and is handed on through channels; a fixed number of jobs
-// exists, and a reader that finds none free waits, which is how back-pressure reaches the relay's
-// socket.
+// block, belongs to one of them at a time and is handed on through channels. The number of jobs is
+// fixed. A reader that finds none free waits: so back-pressure reaches the relay's socket.
 //
 // # Stopping
 //

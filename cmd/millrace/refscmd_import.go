@@ -139,7 +139,7 @@ func (r *refsImportRun) file(ctx context.Context, name string) error {
 	}
 	r.files++
 	switch {
-	case err == nil, sink.err != nil: // the sink's is of the stores
+	case err == nil, sink.err != nil: // the sink's error comes from the stores
 		return sink.err
 	case ctx.Err() != nil:
 		return context.Cause(ctx)

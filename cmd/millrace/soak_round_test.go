@@ -63,7 +63,7 @@ type round struct {
 	disk    *smallDisk       // nil: the data directory is on the machine's own
 }
 
-// losses is what the relay may have taken from us.
+// losses counts what the relay may have lost.
 type losses struct {
 	// by numbering (seq / soakNumberings): the window has been moved past this seq
 	through   map[int64]int64
@@ -261,7 +261,7 @@ func (r *round) take() *millraceProcess {
 	return p
 }
 
-// kill ends the process at once, where time counts.
+// kill ends the process with SIGKILL.
 func (r *round) kill() {
 	if p := r.take(); p != nil {
 		p.kill()

@@ -75,7 +75,7 @@ func TestHostileSizes(t *testing.T) {
 // differs names the kinds of which indigo holds more or less than docs/input.md says.
 func differs(name string) bool {
 	return slices.Contains([]string{
-		"body-without-seq", "body-seq-negative", // has no notion of a position
+		"body-without-seq", "body-seq-negative", // knows no positions
 		"block-other", "block-bit", // its CAR reader gives up at the first bad block
 		"record-null",                          // reads it as an empty map
 		"record-depth-80", "record-depth-5000", // has no limit

@@ -19,10 +19,10 @@ type victim struct {
 // traffic makes an endless stream out of a set of templates. It is not safe for concurrent use.
 //
 // The first pass over the templates sends what they were made of, under the numbering and the time
-// of now. In later passes frames keep their records and change their envelopes: rev and the record
-// keys of creates are fresh and rising, the DID is drawn from the population, and a frame that
-// deletes a record deletes one that an earlier frame has created. If keys are kept they are those
-// that a frame was made with.
+// of now. In later passes frames keep their records and change their envelopes. rev and the record
+// keys of creates are fresh and rising; the DID is drawn from the population. A frame that deletes
+// a record deletes one that an earlier frame has created. If keys are kept they are those that a
+// frame was made with.
 type traffic struct {
 	templates []*template
 	verbatim  bool // send captured frames as they were found

@@ -19,7 +19,7 @@ import (
 	"millrace/dict"
 )
 
-// The dictionary, as measured to be best.
+// Parameters of the dictionary; these measured best.
 const (
 	vocabularyBytes = 4 << 10
 	trainEvents     = 20_000

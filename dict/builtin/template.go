@@ -2,10 +2,10 @@ package main
 
 import "strings"
 
-// Templates are events with all that varies blanked out, byte for byte as long as in real ones: the
-// fields of an event then lie as far apart as in its template, so that after the first match most
-// offsets repeat, which is the cheapest kind. They are ordered by how often they are needed, the
-// most frequent last, nearest to the event.
+// Templates are events with all that varies blanked out, byte for byte as long as in real ones. The
+// fields of an event then lie as far apart as in its template. So after the first match most
+// offsets repeat, and zstd encodes a repeated offset in the fewest bits. They are ordered by how
+// often they are needed, the most frequent last, nearest to the event.
 
 // Blanks for what varies, of the right lengths.
 const (

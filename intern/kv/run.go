@@ -8,8 +8,8 @@ import (
 )
 
 // Back-off of Run: the pause before the next attempt starts at minPause, doubles, is at most
-// maxPause, and is drawn evenly from its upper half. A conflict has lost a race, not met a sick
-// store, so its pause stays short.
+// maxPause, and is drawn evenly from its upper half. A conflict does not mean that the store is
+// overloaded, so its pause stays short.
 const (
 	minPause         = time.Millisecond
 	maxPause         = time.Second

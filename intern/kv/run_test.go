@@ -54,7 +54,7 @@ func TestRun(t *testing.T) {
 		t.Errorf("%v after %d calls", err, calls)
 	}
 	store.SetDown(true)
-	// too short for any attempt while the machine stands still
+	// on a busy machine the limit may end before the first attempt
 	for limit := 20 * time.Millisecond; ; limit *= 2 {
 		short, cancel := context.WithTimeout(ctx, limit)
 		err := kv.Run(short, store, func(kv.Txn) error { return nil })

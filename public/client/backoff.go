@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// backoff says how long to wait before the next attempt: from min, doubling up to max, each with
-// half to one and a half of that at random, so that many clients of one server do not come back at
+// backoff says how long to wait before the next attempt: from min, doubling up to max. Each wait is
+// a random half to one and a half of that, so that many clients of one server do not come back at
 // once.
 type backoff struct {
 	min, max time.Duration

@@ -39,7 +39,7 @@ type Client struct {
 	running atomic.Bool
 	parser  parser  // of Events
 	decoder decoder // of Events
-	served  bool    // Events': a message has come, ever
+	served  bool    // of Events: a message has come, on any connection
 	builtIn bool    // Events': the built-in dictionary is asked for
 	// Events': the server has heartbeats; 0: it has none, as far as is known.
 	heartbeat time.Duration
@@ -326,7 +326,7 @@ func isEvent(raw []byte) bool {
 	return !ok || string(name) != "kind" || string(value) != `"info"` && string(value) != `"heartbeat"`
 }
 
-// inform notes what the server says besides events.
+// inform takes an info message or a heartbeat.
 func (c *Client) inform(k *conn, raw []byte) error {
 	i, err := parseInfo(raw)
 	if err != nil {

@@ -95,11 +95,11 @@ type Config struct {
 	DictionaryDir string
 	Dictionaries  [][]byte
 
-	// OnInfo gets what the server says besides events, in its place among them; OnWait is called
-	// before the client waits for the network, if events have come since it last did: what was made
-	// of them can be flushed. OnDisconnect is called each time a connection ends or cannot be made,
-	// with the reason and the wait before the next attempt; nil logs both to Logger as a warning.
-	// All three run within the iteration, which goes on when they return.
+	// OnInfo gets info messages and heartbeats, in their place among the events. OnWait is called
+	// before the client waits for the network, if events have come since the last wait; output can
+	// be flushed then. OnDisconnect is called each time a connection ends or cannot be made, with
+	// the reason and the wait before the next attempt; nil logs both to Logger as a warning. All
+	// three run within the iteration, which goes on when they return.
 	OnInfo       func(Info)
 	OnWait       func()
 	OnDisconnect func(err error, wait time.Duration)

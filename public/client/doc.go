@@ -21,11 +21,11 @@
 // # Each event once
 //
 // A connection that ends, for whatever reason, is made anew after a pause that grows with each
-// attempt, and goes on after the last position that was given out: without a gap or a repeat, also
-// if the server has been started again meanwhile, or another instance behind the same relay
-// answers. Only whole messages count, so it does not matter where in a frame a connection breaks.
-// Where events are gone for good, since the cursor's place was trimmed from the server's log or the
-// relay lost them, Config.OnInfo is called; with Config.Strict the former is an error.
+// attempt. It goes on after the last position that was given out, without a gap or a repeat. That
+// also holds if the server has restarted, or another instance behind the same relay answers. Only
+// whole messages count, so it does not matter where in a frame a connection breaks. Where events
+// are gone for good, since the cursor's place was trimmed from the server's log or the relay lost
+// them, Config.OnInfo is called; with Config.Strict the former is an error.
 //
 // Whether a server has positions shows in its first event. A plain Jetstream has none. There the
 // client goes back to the time of the last event, less Config.Overlap, and drops by their content
@@ -36,8 +36,8 @@
 //
 // A connection over which nothing comes for Config.Silence is given up; pings make sure that a
 // server that lives says something. A millrace is asked for heartbeats too, which say how far its
-// log has been read for this client: they take the cursor along while nothing matches, and a server
-// that answers pings but sends no heartbeats is given up.
+// log has been read for this client. They move the cursor while nothing matches. If a server
+// answers pings but sends no heartbeats, the client disconnects.
 //
 // # Errors
 //
@@ -45,9 +45,9 @@
 // 429 and 503 (whose Retry-After is kept to), being too slow, a URL where nothing answers.
 // Config.OnDisconnect gets each, from the first failed attempt on. Without it each is a warning in
 // the program's log (Config.Logger, or slog.Default()). Config.NoReconnect makes the first one end
-// the iteration. Answers that say that the request itself is wrong end the iteration, with the
-// server's own words, at once; a client that was served before retries for a minute, since the next
-// instance may know what this one does not.
+// the iteration. An answer that the request itself is wrong ends the iteration at once, with the
+// server's text. A client that was served before retries for a minute, since another instance may
+// accept the request.
 //
 // # Concurrency and memory
 //

@@ -1,9 +1,9 @@
 // Package links answers who points at a DID or an AT URI: how many records and accounts, and which.
 //
 // A set is the links from one source to one subject. Sets are derived from the record table of the
-// reference store, are in its database, and change in the batches that change the table: what a
-// View says is what the rows say at its position, after any crash. Package references writes them,
-// with the formats of replay/internal/postings; this package reads them.
+// reference store, and are in its database. They change in the batches that change the table. So a
+// View agrees with the rows at its position, after any crash. Package references writes them, with
+// the formats of replay/internal/postings; this package reads them.
 //
 //	log ──▶ references: rows, links of rows ──▶ one batch ──▶ View ──▶ Count, Records, Accounts, …
 //

@@ -41,7 +41,7 @@ func (v *view) list(set Set, accounts []uint64, after uint64, forward bool) (l l
 	return &rest{slices.DeleteFunc(picked, func(l Link) bool { return !w.wanted(l.Arrival) })}, total, nil
 }
 
-// rest is links that are known.
+// rest is a lister of links that are in memory.
 type rest struct{ links []Link }
 
 func (r *rest) next() (links []Link, _ error) {
@@ -184,7 +184,8 @@ func (v *view) Accounts(ctx context.Context, set Set, page Page) (a Accounts, er
 	return a, nil
 }
 
-// firsts returns what says whether a visible link is its account's first visible one of the set.
+// firsts returns a function that says whether a visible link is its account's first visible one of
+// the set.
 func (v *view) firsts(set Set) func(*Link) (bool, error) {
 	var small map[uint64]uint64 // arrival numbers of the first links
 	return func(l *Link) (bool, error) {

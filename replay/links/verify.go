@@ -100,7 +100,7 @@ func (c *verifier) scan(begin, end []byte, fn func(key, value []byte) error) err
 	return it.Error()
 }
 
-// eachRow calls fn with each link that the table's rows say.
+// eachRow calls fn with each link that follows from the table's rows.
 func (c *verifier) eachRow(fn func(named)) error {
 	start, end := references.RowBounds()
 	var row references.Row

@@ -79,7 +79,7 @@ func countOf(members []Link) Counts {
 	return Counts{uint64(len(members)), uint64(len(slices.Compact(accounts)))}
 }
 
-// visible says whether a link is in lists: its account is active and has not been deleted since.
+// visible says whether lists show a link: its account is active and has not been deleted since.
 func (v *view) visible(l *Link) (bool, error) {
 	a, ok := v.accounts[l.Account]
 	if !ok {

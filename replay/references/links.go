@@ -124,7 +124,7 @@ func (s *Store) appendEdges(dst []edge, id recordID, value []byte, removed bool)
 	return dst, nil
 }
 
-// stageLinks adds to batch what the rows of p do to links. commits.mu is held.
+// stageLinks adds to batch how the rows of p change links. commits.mu is held.
 func (s *Store) stageLinks(batch *pebble.Batch, p *pending) error {
 	links := s.commits.links.Load()
 	if !links.on {
@@ -197,7 +197,7 @@ func (s *Store) LinksProgress() (on bool, built float64, err error) {
 	return true, 0.99 * float64(done) / float64(max(done, all, 1)), err
 }
 
-// buildLinks takes the next rows into links. more says that there are others.
+// buildLinks builds the links of the next rows. more says that there are more rows.
 func (s *Store) buildLinks() (more bool, err error) {
 	s.commits.mu.Lock()
 	defer s.commits.mu.Unlock()

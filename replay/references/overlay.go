@@ -87,9 +87,9 @@ func rowBytes(changes []Change) (bytes int) {
 	return bytes
 }
 
-// accountCache has the newest states of accounts. What was used lately is in young; when that is
-// full it becomes old, whose accounts are then forgotten, but for those that a batch in the overlay
-// uses. It belongs to the goroutine of Hydrate.
+// accountCache has the newest states of accounts. Those used last are in young. When young is full
+// it becomes old, and the accounts of the previous old are dropped, but for those that a batch in
+// the overlay uses. It belongs to the goroutine of Hydrate.
 type accountCache struct {
 	young, old map[uint64]*accountEntry
 	most       int // of each

@@ -66,7 +66,7 @@ func (s *Store) idle(ctx context.Context, tick <-chan time.Time) error {
 	}
 }
 
-// sweep makes one step. more says that there may be another.
+// sweep removes the rows of one step. more says that there may be another.
 func (s *Store) sweep() (more bool, err error) {
 	if s.cfg.ReadOnly {
 		return false, errReadOnly

@@ -87,8 +87,8 @@ type verifier struct {
 	refs []Reference
 }
 
-// scan calls check with each key of a range. What it returns is a problem, not the end. Behind a
-// file that cannot be read it goes on.
+// scan calls check with each key of a range. An error of check is a problem, and does not end the
+// scan. After a file that cannot be read the scan goes on.
 func (v *verifier) scan(ctx context.Context, begin, end []byte, check func(key, value []byte) error) error {
 	for {
 		err := v.scanFile(ctx, begin, end, check)

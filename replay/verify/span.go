@@ -31,7 +31,7 @@ type spanCheck struct {
 	seen   map[int64]spanParts // by key of a span
 }
 
-// spanParts says which parts a span has that not all have.
+// spanParts says which of the optional parts a span has.
 type spanParts struct{ copies, subjects bool }
 
 // maxSpannedBlocks bounds spanCheck.blocks: more than a span ever has, and all that may be behind

@@ -52,7 +52,7 @@ func (p *Pipeline) commit(ctx context.Context) error {
 // committer collects jobs for one Append. It belongs to the commit stage.
 type committer struct {
 	p      *Pipeline
-	next   *job // taken off commits, and not sealed when it was
+	next   *job // taken from commits before it was sealed
 	jobs   []*job
 	blocks []*replay.Block
 	idle   *replay.Block // newest block without events, not yet appended

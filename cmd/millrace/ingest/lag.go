@@ -10,8 +10,8 @@ import (
 // sent them to the relay, whose clock may be off, or lie.
 const lagSamples = 31
 
-// lagMemory is how long a sample counts. Behind a relay that is quiet for longer we are caught up,
-// however old its last frames were when they came.
+// lagMemory is how long a sample counts. If the relay is quiet for longer, the server is caught up,
+// however old the last frames were when they came.
 const lagMemory = time.Minute
 
 // relayLag follows how old frames are when they come: large while we catch up on a relay's backlog.

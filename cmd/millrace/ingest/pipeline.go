@@ -23,9 +23,9 @@ const (
 	maxBlockAge = 5 * time.Millisecond
 	// maxPositionAge is how long the position may be ahead of the log when frames bring no events.
 	maxPositionAge = time.Second
-	// maxJobBytes is how many bytes of frames a block may have: what is done to it stays within a
-	// core's own cache, and those in flight are a lag of some 30 ms at full speed, where four times
-	// that many would be 100.
+	// maxJobBytes is how many bytes of frames a block may have. A block then fits into a core's own
+	// cache. At full speed the blocks in flight are a lag of some 30 ms; with four times the bytes
+	// it would be 100 ms.
 	maxJobBytes = 1 << 20
 	// jobsInFlight is how many blocks are between the socket and the disk at once.
 	jobsInFlight = 8
@@ -58,7 +58,7 @@ type Pipeline struct {
 	room       *semaphore.Weighted // bytes of JSON that jobs between the ordering stage and the disk may still take
 
 	free    chan *job   // jobs that nobody uses
-	raws    chan []byte // buffers for frames that nobody uses
+	raws    chan []byte // unused buffers for frames
 	work    chan *job   // to be translated
 	ordered chan *job   // the same jobs in the relay's order
 	interns chan *job   // stamped, to get UIDs
@@ -463,9 +463,8 @@ func (p *Pipeline) sealBlock(j *job, in replay.Input) error {
 }
 
 // order stamps the jobs one after the other, as the relay sent them. A job whose frames come to
-// more than one block is worked off a block at a time, the next translated when the one before is
-// durable, so that a few frames that come to very much JSON cannot take more than their share of
-// memory.
+// more than one block is worked off a block at a time: the next is translated when the one before
+// is durable. So a few frames with very much JSON cannot take more than their share of memory.
 func (p *Pipeline) order(ctx context.Context) error {
 	defer close(p.commits)
 	defer close(p.interns)

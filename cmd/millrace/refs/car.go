@@ -173,9 +173,10 @@ func (held *repository) block(id cid.Cid) ([]byte, error) {
 	return block, nil
 }
 
-// walk gathers the keys at and below a node, which is on a level: that of its keys, one less than
-// the node's above; -1: it is the root. So it never goes deeper than a key has levels; and since
-// each node must have a key at or below it, beyond those before, no node is visited twice.
+// walk gathers the keys at and below a node. level is that of the node's keys, one less than that
+// of its parent; -1: the node is the root. So the depth is at most the number of levels of a key.
+// Each node must have a key at or below it that is greater than those before, so no node is visited
+// twice.
 func (held *repository) walk(id cid.Cid, level int) error {
 	block, err := held.block(id)
 	if err != nil {

@@ -80,7 +80,7 @@ type checkPass struct {
 type checkedRecord struct {
 	account, rev, event uint64
 	stampUS             int64
-	references          uint64 // hash
+	references          uint64 // hash of its references
 	gone                bool
 }
 

@@ -22,7 +22,7 @@ type SourceTable interface {
 	SourceOf(number uint32) (source string, ok bool)
 }
 
-// Export is what the rows of an export come from, and which.
+// Export has the sources of an export's rows, and selects the rows.
 type Export struct {
 	Store    *references.Store
 	Names    Names

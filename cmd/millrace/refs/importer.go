@@ -53,8 +53,8 @@ type ImportConfig struct {
 	// NumberSources gives numbers to sources that the log does not know, and returns the log, which
 	// may be another one then.
 	NumberSources func(sources []string) (Log, error)
-	AsOf          time.Time                      // when the files were what they say; zero: that is told by the rev
-	Refused       func(did string, reason error) // is called with accounts that are not imported
+	AsOf          time.Time                      // when the files were current; zero: each account's rev gives the time
+	Refused       func(did string, reason error) // gets the accounts that are not imported
 	Progress      func(done *ImportCounts)       // after each batch
 }
 
@@ -265,7 +265,7 @@ func (i *Import) resolve() error {
 // maxAccountRecords bounds the memory of one account's import.
 const maxAccountRecords = 10_000_000
 
-// add adds a record, or of rows more of its references.
+// add adds a record or, from rows, more of its references.
 func (i *Import) add(a *importedAccount, uid uint64, refs []references.Reference) {
 	at, ok := a.at[uid]
 	if !ok {

@@ -33,7 +33,7 @@ type instance struct {
 	sequences []uint32
 
 	lateness lateness     // the follower's
-	until    atomic.Int64 // lateness.until in Unix nanoseconds, for all
+	until    atomic.Int64 // lateness.until in Unix nanoseconds, for other goroutines
 }
 
 // trusted says whether it makes sense to wait for the instance's results.

@@ -56,9 +56,9 @@ func (c Config) validate() error {
 // unasked.
 const formatVersion = pebble.FormatValueSeparation
 
-// options are tuned for small keys and values that are written once and for ever: Bloom filters on
-// every level since most reads are for keys that are not there; zstd where the bulk of the data
-// comes to rest; larger blocks for it to work on.
+// options are tuned for small keys and values that are written once and never change. Every level
+// has Bloom filters, since most reads are for absent keys. The last level, which has most of the
+// data, is compressed with zstd, in larger blocks.
 func (c *Config) options() *pebble.Options {
 	o := &pebble.Options{
 		// Pebble takes the memtables out of it

@@ -1,5 +1,5 @@
-// Package simkv is a simulated store for tests and benchmarks: package kv's transactions in memory,
-// with versions kept for readers as FoundationDB keeps them, and with the troubles of a cluster on
+// Package simkv is a simulated store for tests and benchmarks. It has package kv's transactions in
+// memory, and keeps versions for readers as FoundationDB does. It has the faults of a cluster on
 // demand: conflicts out of nowhere, commits whose outcome is unknown (applied, not applied, or
 // applied later), expired transactions, delays, outages, and crashes that end every transaction in
 // flight.

@@ -19,7 +19,7 @@ type Conn struct {
 	net.Conn
 	controller *Controller
 	peer       netip.Addr
-	proxy      bool          // a trusted one, which speaks for many
+	proxy      bool          // the peer is a trusted proxy
 	done       chan struct{} // closed by Close
 	closeOnce  sync.Once
 
@@ -30,7 +30,7 @@ type Conn struct {
 
 	mu    sync.Mutex
 	bytes int    // of the headers that are being read
-	over  bool   // they are read
+	over  bool   // the headers are read
 	claim *Claim // of a slot for large headers
 }
 
@@ -158,7 +158,7 @@ func (c *Controller) ConnState(nc net.Conn, state http.ConnState) {
 	if state == http.StateHijacked {
 		c.leave(conn)
 	}
-	// it is active once they are read
+	// it is active once the headers are read
 	conn.reading(state == http.StateNew || state == http.StateIdle)
 }
 

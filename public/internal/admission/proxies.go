@@ -17,9 +17,9 @@ func (c *Controller) trusts(addr netip.Addr) bool {
 	return false
 }
 
-// ClientOf returns the address that a request comes from: the peer's, or, if the peer is a trusted
-// proxy, the rightmost forwarded address that is not one. forwards reports that the peer is no
-// trusted proxy but claims to be one.
+// ClientOf returns the address that a request comes from. It is the peer's or, if that is a trusted
+// proxy, the rightmost forwarded address that is no trusted proxy. forwards reports that the peer
+// is no trusted proxy but forwards addresses.
 func (c *Controller) ClientOf(r *http.Request) (client netip.Addr, forwards bool) {
 	client, _ = parseAddr(r.RemoteAddr)
 	header := strings.Join(r.Header.Values("X-Forwarded-For"), ",")

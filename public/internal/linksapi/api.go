@@ -116,7 +116,7 @@ func (a *API) handle(w http.ResponseWriter, r *http.Request, e *endpoint) {
 	a.metrics.seconds.WithLabelValues(e.path).Observe(time.Since(begun).Seconds())
 }
 
-// failure returns what a client is told of an error. What is not the client's doing is logged.
+// failure returns a client's answer for an error. Errors that the client has not caused are logged.
 func (a *API) failure(err error) *apiError {
 	var failure *apiError
 	switch {

@@ -32,8 +32,8 @@ func answerAllCounts(r *request) (any, error) {
 	return byCollection(r, func(c links.Counts) uint64 { return c.Records })
 }
 
-// byCollection returns what the counts of each source become, by collection and path. Its paths
-// begin with a dot.
+// byCollection returns the counts of each source, converted by become, by collection and path. Its
+// paths begin with a dot.
 func byCollection[T any](r *request, become func(links.Counts) T) (any, error) {
 	answer := allAnswer[T]{make(map[string]map[string]T)}
 	if r.set.Subject == 0 {

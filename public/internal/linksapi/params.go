@@ -123,8 +123,8 @@ func (p *params) source() (collection, path string) {
 	return collection, path
 }
 
-// oldSource returns the source of a request of the old form, whose path begins with a dot. No
-// source stands for a path without one, and nothing has that.
+// oldSource returns the source of a request of the old form, whose path begins with a dot. A path
+// without a dot becomes the empty source, which no record has.
 func (p *params) oldSource() string {
 	collection, path := p.required("collection"), p.required("path")
 	if path, ok := strings.CutPrefix(path, "."); ok {

@@ -29,8 +29,8 @@ const (
 	headerInexact = "Millrace-Inexact-Since"
 )
 
-// await waits, as long as q allows, until links have come to q.at. Whether they have is for the
-// view to say.
+// await waits, as long as q allows, until links have come to q.at. The caller asks the view whether
+// they have.
 func (a *API) await(ctx context.Context, q *query) error {
 	if q.at == nil {
 		return nil

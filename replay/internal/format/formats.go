@@ -104,7 +104,7 @@ package format
 //
 // A shard of its DID index has fingerprints without the five bits that choose the shard, cut to
 // b+16 bits, in ascending order, and the blocks of each. b is such that of 20,000 DIDs that are not
-// in the span about one seems to be; that costs a look into one block, whose own table of DIDs
+// in the span about one seems to be. That costs a look-up in one block, whose own table of DIDs
 // decides.
 //
 //	| n:u32 | b:u8 | shard:u8 | 0:u16 | for each value of the upper b bits, and one more: index of the first:u16 | lower 16 bits:u16 … |

@@ -109,8 +109,8 @@ func appendExtended(dst []byte, x *Index, i int, payload []byte, stream translat
 	return append(dst, '}')
 }
 
-// appendTo appends the members of event i that its references are: those that its record has, and
-// those that it had and no longer has, each if there are some.
+// appendTo appends event i's members references, which its record has, and deleted_references,
+// which it no longer has, unless empty.
 func (r *FrameReferences) appendTo(dst []byte, i int) []byte {
 	entries := r.Entries(i)
 	dst = r.appendMember(dst, "references", entries, func(e ReferenceEntry) bool { return !e.Had })

@@ -38,8 +38,8 @@ func NewSpanBuilder(epoch uint32, k FingerprintKey) *SpanBuilder {
 	return &SpanBuilder{Span: Span{Epoch: epoch}, fingerprints: k, numbers: make(map[string]int), copies: &copiesBuilder{}}
 }
 
-// Fits says whether the span may have b as one more block, of so many bytes as stored: whether it
-// is of the same epoch, and the span stays within its limits, maxMicros in time and maxBytes (0: no
+// Fits says whether the span may have b, of so many bytes as stored, as one more block. b must be
+// of the span's epoch, and the span stay within its limits, maxMicros in time and maxBytes (0: no
 // limit) among them.
 func (o *SpanBuilder) Fits(b BlockEvents, bytes, maxMicros, maxBytes int64) bool {
 	x := b.Index

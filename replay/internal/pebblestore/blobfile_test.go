@@ -119,7 +119,7 @@ func TestBlobFile(t *testing.T) {
 	}
 }
 
-// TestBlobFilesOnly: of the store's files those with values are looked at.
+// TestBlobFilesOnly: of the store's files only those with values are read ahead.
 func TestBlobFilesOnly(t *testing.T) {
 	mem := vfs.NewMem()
 	fs := &blobFS{mem}

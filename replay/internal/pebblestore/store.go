@@ -19,18 +19,18 @@ const (
 	maxMemTable = 64 << 20
 )
 
-// Keys grow at the ends of their ranges, so that flushed tables of a range do not overlap, and
-// level 0 is one table deep but for the meta range and where a trim has put a range deletion over
-// them: that alone makes Pebble compact them, as l0Threshold is twice that depth. The others wait
-// until they are l0Files and are then written together into the last level, once, as few large
-// tables; LBaseMaxBytes keeps the levels between empty. To move each flushed table instead would
-// leave some 80,000 of them in a log of 36 hours at 1,500 events/s, whose metadata is not within
-// the memory budget.
+// Keys grow at the ends of their ranges, so flushed tables of a range do not overlap. Level 0 is
+// one table deep, but for the meta range and where a trim has put a range deletion over them. Only
+// there Pebble compacts them, as l0Threshold is twice that depth. The others wait until they are
+// l0Files and are then written together into the last level, once, as few large tables;
+// LBaseMaxBytes keeps the levels between empty. To move each flushed table instead would leave some
+// 80,000 of them in a log of 36 hours at 1,500 events/s, whose metadata is not within the memory
+// budget.
 //
-// What a flush writes of plain and zstd parts goes to blob files, two a flush (four if it has a
-// large span's copies), that compactions leave alone: for each byte of the log 1.02 are written
-// beside the WAL instead of 1.82. A blob file takes 700 bytes of memory; with memtables of 11 MiB
-// (a budget of 256 MiB) the log of those 36 hours has 26,000. With smaller memtables than
+// What a flush writes of plain and zstd parts goes to blob files, which compactions leave alone. A
+// flush makes two, or four if it has a large span's copies. For each byte of the log 1.02 are
+// written beside the WAL instead of 1.82. A blob file takes 700 bytes of memory; with memtables of
+// 11 MiB (a budget of 256 MiB) the log of those 36 hours has 26,000. With smaller memtables than
 // MinBlobMemTable they would be too many, and tables keep their values.
 const (
 	l0Threshold     = 4
@@ -39,7 +39,7 @@ const (
 
 	MinBlobMemTable = 8 << 20 // with smaller memtables, tables keep their values
 	minBlobValue    = 4 << 10
-	maxBlobDepth    = 8 // how many blob files may overlap; ours do not
+	maxBlobDepth    = 8 // how many blob files may overlap; those of the log do not
 )
 
 // maxCompactions run at once when Pebble falls behind; else one.
@@ -140,9 +140,9 @@ func (cfg *Config) options() *pebble.Options {
 	return opts
 }
 
-// l0FilesFor is how many tables of level 0 are written into the last level together: with blob
-// files so few that what they refer to is about targetFileBytes for each range, as a trim gives
-// back what whole tables refer to.
+// l0FilesFor is how many tables of level 0 are written into the last level together. A trim gives
+// back what whole tables refer to. So with blob files they are few: what they refer to is about
+// targetFileBytes for each range.
 func l0FilesFor(memTable int64) int {
 	if memTable < MinBlobMemTable {
 		return l0Files

@@ -46,7 +46,7 @@ func appendHead(dst []byte, delta uint64, length int) []byte {
 	return binary.AppendUvarint(append(dst, low&0x7f|0x80), delta>>(7-lengthBits))
 }
 
-// DecodeEntries appends the entries of b to dst. Their links are of b.
+// DecodeEntries appends the entries of b to dst. Their links are slices of b.
 func DecodeEntries(dst []Entry, b []byte) ([]Entry, error) {
 	var last uint64
 	for first := true; len(b) > 0; first = false {

@@ -69,7 +69,7 @@ func ParseSet(c UIDs, key []byte) (s Set, rest []byte, err error) {
 	return s, rest, err
 }
 
-// ParseStart returns where a chunk starts, of what ParseSet has left of its key.
+// ParseStart returns where a chunk starts. rest is what ParseSet returned of its key.
 func ParseStart(rest []byte) (start uint64, err error) {
 	switch len(rest) {
 	case 0:

@@ -31,7 +31,7 @@ type merger struct {
 // MergeNewer takes an operand.
 func (m *merger) MergeNewer(value []byte) (err error) {
 	from := len(m.values)
-	m.values = append(m.values, value...) // older entries keep what they were cut from
+	m.values = append(m.values, value...) // older entries refer to the old array
 	m.entries, err = DecodeEntries(m.entries, m.values[from:])
 	return err
 }

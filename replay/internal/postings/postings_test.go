@@ -69,7 +69,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// TestEntries: what is written comes back, and no part of it does.
+// TestEntries: entries are decoded as they were written; a malformed value is an error.
 func TestEntries(t *testing.T) {
 	seed := rand.Uint64()
 	rng := rand.New(rand.NewPCG(seed, 1))
