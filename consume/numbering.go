@@ -66,7 +66,7 @@ func decide(o observation) decision {
 		return decision{verdict: newEpoch}
 	case o.step < 0:
 		return decision{verdict: repeat, conn: connUnsure, suspect: true}
-	case o.step == 0: // the relay is where we are: it repeats itself and does not restart
+	case o.step == 0: // the relay is at the last number: it repeats frames, and has not restarted
 		return decision{verdict: repeat, conn: connFollows}
 	case o.step == 1 || o.conn == connFollows:
 		return decision{verdict: deliver, conn: connFollows}

@@ -243,14 +243,15 @@ func (s *session) info(msg []byte, env envelope) {
 	})
 }
 
-// futureCursor notes that the relay called our cursor one of the future.
+// futureCursor handles the error frame FutureCursor: the cursor is above all of the relay's
+// numbers.
 func (c *Client) futureCursor() {
 	suspected, wished := c.num.reset.on, c.num.start
 	c.num.futureCursor(time.Now())
 	c.suspect.Store(c.num.reset.on)
 	switch {
 	case c.num.reset.on && !suspected:
-		c.log.Error("the relay says that our cursor is in its future; it may have restarted its numbering",
+		c.log.Error("the relay says that the cursor is in its future; it may have restarted its numbering",
 			"epoch", c.num.epoch, "last_seq", c.num.last, "patience", c.num.patience)
 	case wished != nil && c.num.start == nil:
 		c.log.Error("the relay says that the wanted start is in its future; starting live")

@@ -141,7 +141,7 @@ func (c *conn) pinged(payload string) error {
 	return nil
 }
 
-// ponged learns from the answer to one of our pings how far the client has read.
+// ponged learns from a pong how far the client has read.
 func (c *conn) ponged(payload string) error {
 	if n, err := strconv.ParseInt(payload, 10, 64); err == nil && n > c.taken.Load() {
 		c.taken.Store(n)

@@ -74,7 +74,8 @@ func frameLen(b []byte) int {
 	}
 }
 
-// messages writes our own messages, as the connection's events are written: plain or compressed.
+// messages writes info messages and heartbeats, as the connection's events are written: plain or
+// compressed.
 type messages struct {
 	enc     *dict.Encoder // nil: plain
 	scratch []byte

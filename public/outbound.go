@@ -15,7 +15,8 @@ const slowestBytesPerSecond = 1 << 10
 
 var errSilent = errors.New("the client answers no ping")
 
-// outbound is a pull loop's way to its client: event frames, messages of ours, pings and pongs.
+// outbound is a pull loop's way to its client: event frames, info messages and heartbeats, pings
+// and pongs.
 type outbound struct {
 	conn      *conn
 	writer    writer

@@ -28,8 +28,8 @@ func (s *Server) checkReferences(o *options) error {
 	return nil
 }
 
-// referencesNotice is what a subscriber is told, once, if it reads events that are older than the
-// references that it wants.
+// referencesNotice is the info message that a subscriber gets, once, if it reads events that are
+// older than the references that it wants.
 type referencesNotice struct {
 	checked bool // for the filter in force
 	said    bool

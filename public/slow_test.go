@@ -62,7 +62,7 @@ func TestSlowSubscriberIsEnded(t *testing.T) {
 				t.Fatal("a slow plain subscriber got a close frame")
 			}
 		}
-		// The extended one starts to read within the grace period and is told.
+		// The extended one starts to read within the grace period and gets the reason.
 		for {
 			first, payload, err := extended.frame()
 			if err != nil {

@@ -16,7 +16,7 @@ import (
 	"millrace/replay"
 )
 
-// Headers of ours in the answer to a websocket handshake.
+// millrace's own headers in the answer to a websocket handshake.
 const (
 	headerOldest     = "Millrace-Oldest-Cursor"
 	headerDictionary = "Millrace-Dictionary"

@@ -368,7 +368,7 @@ func (s *subscriber) say(e *ending) {
 	var last []byte
 	if e.reason == endShutdown && s.opts.extended {
 		through := s.through
-		if s.out.writer.rest != nil {
+		if s.out.writer.unsent != nil {
 			through = replay.Point{} // events of the last chunk were not sent
 		}
 		last = s.out.messages.appendGoingAway(last, through)

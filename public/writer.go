@@ -39,9 +39,9 @@ type writer struct {
 	written int64       // bytes in all
 
 	// What a slow client has yet to take, from the start of a frame; nil if it keeps up.
-	rest   []byte
-	restAt int  // bytes of rest that are already written
-	broken bool // the last frame cannot be finished
+	unsent   []byte
+	unsentAt int  // bytes of unsent that are already written
+	broken   bool // the last frame cannot be finished
 }
 
 // send writes head, frames and tail. Each must be whole frames. It empties frames while it waits
@@ -75,8 +75,8 @@ func (w *writer) send(head []byte, frames [][]byte, tail []byte) error {
 	if len(frames) > 0 && w.kept != nil {
 		w.kept()
 	}
-	defer w.quota.Release(int64(len(w.rest)))
-	return w.sendRest(n > 0)
+	defer w.quota.Release(int64(len(w.unsent)))
+	return w.sendUnsent(n > 0)
 }
 
 // write hands w.bufs to the kernel and returns how much it took.
@@ -130,32 +130,32 @@ func (w *writer) keepRest(head []byte, frames [][]byte, tail []byte, n int64) er
 		if !w.quota.Reserve(total) {
 			return errNoMemory
 		}
-		w.rest = make([]byte, 0, total)
-		w.rest = append(w.rest, b[start:]...)
+		w.unsent = make([]byte, 0, total)
+		w.unsent = append(w.unsent, b[start:]...)
 		for _, b := range all[i+1:] {
-			w.rest = append(w.rest, b...)
+			w.unsent = append(w.unsent, b...)
 		}
-		w.restAt = int(n) - start
+		w.unsentAt = int(n) - start
 		return nil
 	}
 	return nil
 }
 
-// sendRest goes on until the client has taken everything, or nothing for slowTimeout, or the
+// sendUnsent goes on until the client has taken everything, or nothing for slowTimeout, or the
 // connection is to end.
-func (w *writer) sendRest(progress bool) error {
+func (w *writer) sendUnsent(progress bool) error {
 	since := time.Now()
 	if !progress {
 		since = since.Add(-firstPatience)
 	}
 	patience := min(nextPatience, max(w.slowTimeout/4, time.Millisecond))
-	for w.restAt < len(w.rest) {
+	for w.unsentAt < len(w.unsent) {
 		if w.stop() {
 			return errCut
 		}
-		w.bufs = append(w.scratch[:0], w.rest[w.restAt:])
+		w.bufs = append(w.scratch[:0], w.unsent[w.unsentAt:])
 		n, err := w.write(patience)
-		w.restAt += int(n)
+		w.unsentAt += int(n)
 		if n > 0 {
 			since = time.Now()
 		}
@@ -166,7 +166,7 @@ func (w *writer) sendRest(progress bool) error {
 			return errSlow
 		}
 	}
-	w.rest, w.restAt = nil, 0
+	w.unsent, w.unsentAt = nil, 0
 	return nil
 }
 
@@ -176,19 +176,19 @@ func (w *writer) finish(last []byte, patience time.Duration) error {
 		return errIncomplete
 	}
 	w.bufs = nil
-	if w.restAt > 0 {
+	if w.unsentAt > 0 {
 		end := 0
-		for end < w.restAt {
-			size := frameLen(w.rest[end:])
+		for end < w.unsentAt {
+			size := frameLen(w.unsent[end:])
 			if size == 0 {
 				return errIncomplete
 			}
 			end += size
 		}
-		if end > w.restAt {
-			w.bufs = append(w.bufs, w.rest[w.restAt:end])
+		if end > w.unsentAt {
+			w.bufs = append(w.bufs, w.unsent[w.unsentAt:end])
 		}
-		w.rest, w.restAt = nil, 0
+		w.unsent, w.unsentAt = nil, 0
 	}
 	if len(last) > 0 {
 		w.bufs = append(w.bufs, last)

@@ -102,7 +102,7 @@ func TestWriterGoesOn(t *testing.T) {
 		if !bytes.Equal(c.got.Bytes(), all) || w.written != int64(len(all)) {
 			t.Fatalf("cut at %d: sent %d bytes %q", cut, w.written, c.got.Bytes())
 		}
-		if given[0] != nil || w.rest != nil || kept != 1 {
+		if given[0] != nil || w.unsent != nil || kept != 1 {
 			t.Fatalf("cut at %d: the log's bytes are kept, %d times given back", cut, kept)
 		}
 	}

@@ -17,7 +17,7 @@ func (l *Log) Checkpoint(dir string) (Progress, error) {
 	if l.cfg.ReadOnly {
 		return Progress{}, fmt.Errorf("checkpoint: %w", errReadOnly)
 	}
-	l.blocks.storeMu.RLock() // Close waits for us
+	l.blocks.storeMu.RLock() // Close waits for it
 	defer l.blocks.storeMu.RUnlock()
 	if l.blocks.closed {
 		return Progress{}, fmt.Errorf("checkpoint: %w", ErrClosed)

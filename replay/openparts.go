@@ -19,7 +19,7 @@ type openParts struct {
 
 	mu sync.Mutex
 	// the reader takes nothing that is read ahead until it opens a part; guarded by mu
-	rests bool
+	idle  bool
 	ahead []storedPart // charged; guarded by mu
 }
 
@@ -72,7 +72,7 @@ func (o *openParts) leave() {
 func (o *openParts) take(r format.Range, key int64, n int) (found storedPart, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.rests = false
+	o.idle = false
 	kept := o.ahead[:0]
 	for i := range o.ahead {
 		switch p := &o.ahead[i]; {
@@ -94,7 +94,7 @@ func (o *openParts) take(r format.Range, key int64, n int) (found storedPart, ok
 func (o *openParts) add(p *storedPart) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.rests || o.reached.Load() >= p.key || !o.bs.charge(p) {
+	if o.idle || o.reached.Load() >= p.key || !o.bs.charge(p) {
 		p.close()
 		return
 	}
@@ -106,7 +106,7 @@ func (o *openParts) close() {
 	o.part.close()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.rests = true
+	o.idle = true
 	for i := range o.ahead {
 		o.ahead[i].close()
 	}

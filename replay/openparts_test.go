@@ -127,8 +127,8 @@ func TestHeldPartOfAnotherFilter(t *testing.T) {
 	}
 }
 
-// TestLateParts: what was read ahead for a reader that has come to the block, or rests, is not kept
-// for it.
+// TestLateParts: what was read ahead for a reader that has come to the block, or is idle, is not
+// kept for it.
 func TestLateParts(t *testing.T) {
 	l, _ := fatBlocks(t)
 	l.blocks.cache = newCache(256 << 20)
@@ -136,12 +136,12 @@ func TestLateParts(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		reached int64
-		rests   bool
+		idle    bool
 		want    int
 	}{{"before", x.Key() - 1, false, 1}, {"in", x.Key(), false, 0}, {"behind", x.Key() + 1, false, 0}, {"resting before", x.Key() - 1, true, 0}} {
 		r := mustRead(t, l, ReaderConfig{Cursor: TimeCursor(0)})
 		r.parts.reached.Store(tc.reached)
-		r.parts.rests = tc.rests
+		r.parts.idle = tc.idle
 		l.blocks.fetch(x, &ahead{parts: &r.parts}, false)
 		checkHeld(t, tc.name+" the block", l, tc.want)
 		r.Close()

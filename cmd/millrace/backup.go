@@ -250,7 +250,7 @@ func syncDir(name string) error {
 }
 
 // errNotOurs means: at the address in control.json something else answers.
-var errNotOurs = errors.New("at the address in control.json there is no such server")
+var errNotOurs = errors.New("no server of this data directory answers at the address in control.json")
 
 // backUp asks the server for a backup. It may take as long as copying the data takes.
 func (c *control) backUp(ctx context.Context, to string) (*backupManifest, error) {

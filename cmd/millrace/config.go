@@ -179,7 +179,7 @@ func (c *config) registerServing(fs *flag.FlagSet) {
 	fs.DurationVar(&c.slowTimeout, "slow-timeout", 30*time.Second, "a subscriber that takes nothing for this long (`duration`) is ended")
 	fs.DurationVar(&c.shutdownTimeout, "shutdown-timeout", 10*time.Second, "how long a clean stop may take (`duration`)")
 	fs.Var(&c.logFormat, "log-format", "form of the log, which goes to standard error")
-	fs.Var(&c.logLevel, "log-level", "what is logged: this and what is worse")
+	fs.Var(&c.logLevel, "log-level", "least severe level that is logged")
 }
 
 // parseServe reads flags and environment and checks what can be checked without touching anything.

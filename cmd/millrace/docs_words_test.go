@@ -13,6 +13,7 @@ import (
 
 // retiredWords are terms that docs/glossary.md has replaced by the field's own.
 var retiredWords = regexp.MustCompile(`(?i)\b(crowd|strand|outline|needles?\b|scout|parked|glance|glimpse|purse|footing|loner)` +
+	`|\b(arenas?|loan|loaned|lent|lates|climbs|suspicion|so manieth)\b` +
 	`|signs? of life|small hours|fell[ _]?off`)
 
 // sourceLines calls fn with each line of the module's files that end in one of suffixes.

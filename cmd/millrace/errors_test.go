@@ -256,7 +256,8 @@ func checkTrouble(t *testing.T, out string, code, want int, says []string) {
 	}
 }
 
-// A relay that does not let us in does not end the process; the log and /readyz say what is wrong.
+// A relay that refuses the connection does not end the process; the log and /readyz say what is
+// wrong.
 func TestRelayTroubleIsLogged(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {

@@ -368,7 +368,8 @@ func readFirst(t *testing.T, addr string, n int) []truthEvent {
 	return out
 }
 
-// A relay whose window has moved past our position: what is lost is a gap that the log records.
+// A relay whose window has moved past the log's position: what is lost is a gap that the log
+// records.
 func TestMovedWindow(t *testing.T) {
 	t.Parallel()
 	sim := startRelaysim(t, "--rate", "1000", "--wait-for-consumer")

@@ -13,7 +13,8 @@ const (
 	// maxReadyLag is how old the oldest frame between the socket and the disk may be on a server
 	// that calls itself ready.
 	maxReadyLag = 10 * time.Second
-	// maxReadyRelayLag is how old frames may be when they come: above it we catch up on a backlog.
+	// maxReadyRelayLag is how old frames may be when they come: above it the server catches up on a
+	// backlog.
 	maxReadyRelayLag = time.Minute
 )
 

@@ -98,7 +98,7 @@ func (job *internJob) newFlags() (*flag.FlagSet, *internPlace) {
 	p := &internPlace{intern: choice{"pebble", []string{"pebble", "fdb"}}}
 	fs := flag.NewFlagSet("intern "+job.name, flag.ContinueOnError)
 	fs.StringVar(&p.data, "data-dir", "./data", "the server's data directory (`DIR`)")
-	fs.Var(&p.intern, "intern", "pebble is the embedded store; of fdb, FoundationDB, stop every server that shares it")
+	fs.Var(&p.intern, "intern", "which UID store: pebble, the embedded one, or fdb, FoundationDB; stop every server that uses it")
 	fs.StringVar(&p.cluster, "fdb-cluster-file", "", "cluster `file` of FoundationDB, with --intern=fdb")
 	if job.skips {
 		fs.Uint64Var(&p.by, "by", 0, "more UIDs (`number`) than one sequence gave out since the copy was made; left out: more than\n"+

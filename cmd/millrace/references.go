@@ -93,7 +93,7 @@ func (d *daemon) openReferences(ctx context.Context, share shares, backup *backu
 	}
 	from, _ := d.log.References()
 	if why := d.whyNewGeneration(basis, from); why != "" {
-		logger.Info("the table of what records point at begins anew", "why", why, "epoch", from.Epoch, "seq", from.Seq)
+		logger.Info("the reference store begins anew", "why", why, "epoch", from.Epoch, "seq", from.Seq)
 		if err := d.refs.Begin(basis, references.Position(from)); err != nil {
 			return err
 		}
@@ -130,7 +130,7 @@ func (d *daemon) followLog(ctx context.Context) error {
 		if time.Since(said) >= progressEvery {
 			said = time.Now()
 			end := d.log.Progress()
-			d.logger.Info("the reference store reads what the log has above it; the relay is read then",
+			d.logger.Info("the reference store reads the events of the log that it lacks; the relay is read after that",
 				"epoch", at.Epoch, "seq", at.Seq, "end_epoch", end.Epoch, "end_seq", end.Seq)
 		}
 	})

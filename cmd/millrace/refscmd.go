@@ -39,7 +39,7 @@ type refsPlace struct {
 func (p *refsPlace) register(fs *flag.FlagSet) {
 	p.intern = choice{"pebble", []string{"pebble", "fdb"}}
 	fs.StringVar(&p.data, "data-dir", "./data", "the server's data directory (`DIR`)")
-	fs.Var(&p.intern, "intern", "where UIDs come from: pebble is the embedded store, fdb FoundationDB")
+	fs.Var(&p.intern, "intern", "where UIDs come from: pebble (embedded) or fdb (FoundationDB)")
 	fs.StringVar(&p.cluster, "fdb-cluster-file", "", "cluster `file` of FoundationDB, with --intern=fdb")
 }
 

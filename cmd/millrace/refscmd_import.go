@@ -40,7 +40,7 @@ func newRefsImportFlags() (*flag.FlagSet, *refsImportConfig) {
 	c := &refsImportConfig{}
 	fs := flag.NewFlagSet("references import", flag.ContinueOnError)
 	c.register(fs)
-	fs.StringVar(&c.asOf, "as-of", "", "when the files were true, such as 2026-11-24T12:00:00Z (`TIME`): when the first of the repositories was\nfetched, or as export said; rows need it")
+	fs.StringVar(&c.asOf, "as-of", "", "time of which the files are, such as 2026-11-24T12:00:00Z (`TIME`): when the first of the repositories was\nfetched, or as export said; rows need it")
 	return fs, c
 }
 
@@ -164,7 +164,7 @@ func (r *refsImportRun) check(ctx context.Context, f *os.File) error {
 		return errors.Join(err, rewind(f))
 	}
 	if r.time.IsZero() {
-		return errors.New("rows do not say when they were true: give --as-of TIME")
+		return errors.New("rows do not say of which time they are: give --as-of TIME")
 	}
 	if err := rewind(f); err != nil {
 		return err

@@ -179,7 +179,7 @@ func TestReferencesCommands(t *testing.T) {
 	run(exitOK, "purged "+did, "purge", did)
 	others := slices.DeleteFunc(slices.Clone(all), func(l string) bool { return slices.Contains(own, l) })
 	same("after the purge", others)
-	run(exitFailed, "it was purged", "import", "--as-of", asOf, writeFile(t, out+".own", strings.Join(own, "\n")))
+	run(exitFailed, "the account was purged", "import", "--as-of", asOf, writeFile(t, out+".own", strings.Join(own, "\n")))
 	same("after the import of what was purged", others)
 	sound(false) // of what was imported the import counts
 	if err := os.Rename(filepath.Join(dir, "refs"), filepath.Join(dir, "refs.moved")); err != nil {

@@ -26,8 +26,8 @@ const (
 	// soakPatience is --epoch-patience in lossy rounds; the relay comes back with its old numbering
 	// well within it.
 	soakPatience = 5 * time.Second
-	// soakNumberings: a restarted numbering begins this much below the one before, so that a
-	// seq alone shows which numbering it is of, and no numbering climbs to where another was.
+	// soakNumberings: a restarted numbering begins this much below the one before, so that a seq
+	// alone shows which numbering it is of, and no numbering reaches the numbers of another.
 	soakNumberings = int64(1e9)
 	// soakRetention is --retention-bytes where logs are trimmed: some 14,000 events, several
 	// seconds of them, so that nobody falls off who is back as soon as the daemon is.

@@ -64,7 +64,7 @@ func (p *progress) line(now time.Time, behind time.Duration) string {
 	took := max(now.Sub(p.begun), time.Millisecond)
 	s := fmt.Sprintf("at %s, %s behind, %s events/s", p.at.In(now.Location()).Format("2006-01-02 15:04:05"),
 		roughly(behind), thousands(int64(float64(p.events)/took.Seconds())))
-	// While we catch up, time goes on.
+	// During the catch-up more events are stamped.
 	if speed := p.at.Sub(p.first).Seconds()/took.Seconds() - 1; took > 2*tailProgressEvery && speed > 0 {
 		s += ", live in " + roughly(time.Duration(behind.Seconds()/speed*float64(time.Second)))
 	}

@@ -14,7 +14,8 @@ const lagSamples = 31
 // however old the last frames were when they came.
 const lagMemory = time.Minute
 
-// relayLag follows how old frames are when they come: large while we catch up on a relay's backlog.
+// relayLag follows how old frames are when they come: large while the server catches up on a
+// backlog.
 type relayLag struct {
 	mu      sync.Mutex
 	samples [lagSamples]lagSample

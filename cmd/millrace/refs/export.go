@@ -106,7 +106,7 @@ func (x *exporter) flush() error {
 	}
 	for i, name := range x.names {
 		if name == "" {
-			return fmt.Errorf("UID %d stands for nothing in the UID store", x.uids[i])
+			return fmt.Errorf("UID %d is not in the UID store", x.uids[i])
 		}
 	}
 	for _, ref := range x.refs {

@@ -137,7 +137,7 @@ func (i *Import) Begin(did string, rev uint64) error {
 	a := &importedAccount{did: did, rev: rev, rows: rev == 0}
 	switch {
 	case a.rows && i.AsOf.IsZero():
-		return errors.New("rows do not say when they were true: give --as-of TIME")
+		return errors.New("rows do not say of which time they are: give --as-of TIME")
 	case a.rows:
 		a.rev = uint64(i.AsOf.Add(-clockSlack).UnixMicro()) << 10
 		a.at = make(map[uint64]int)
@@ -158,7 +158,7 @@ func (i *Import) Begin(did string, rev uint64) error {
 	case last.Imported >= a.rev:
 		i.Done.Known++
 	case last.Purged >= a.rev:
-		i.refuse(did, errors.New("it was purged, up to a later revision"))
+		i.refuse(did, errors.New("the account was purged, up to a later revision"))
 	case a.asOfUS < i.since && (a.rows || last.Rev != rev):
 		i.refuse(did, errTooOld)
 	default:

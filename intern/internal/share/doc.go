@@ -15,11 +15,11 @@
 //
 // # Record in the store
 //
-//	04 instance(8) -> beat sequence-count sequence…
+//	04 instance(8) -> heartbeat sequence-count sequence…
 //
 // The instance is big-endian, the rest are varints. An instance writes its record anew with each
-// beat and deletes it when it ends. A record whose beat stays the same for Timing.Forget beats is
-// deleted by any of the others.
+// heartbeat and deletes it when it ends. A record whose heartbeat stays the same for Timing.Forget
+// heartbeats is deleted by any of the others.
 //
 // # Concurrency
 //

@@ -28,7 +28,7 @@ func partitionOf(hash uint64) int { return int(hash >> 56) }
 // instance is another Interner on the same store.
 type instance struct {
 	id        uint64
-	beat      uint64 // last one seen
+	heartbeat uint64 // last one seen
 	missed    int    // own heartbeats since it changed
 	sequences []uint32
 
@@ -62,9 +62,9 @@ type instances struct {
 	log      *slog.Logger
 	metrics  *Metrics
 
-	beats uint64 // own ones that were committed
-	known map[uint64]*instance
-	view  atomic.Pointer[view]
+	heartbeats uint64 // own ones that were committed
+	known      map[uint64]*instance
+	view       atomic.Pointer[view]
 
 	read []record // by the heartbeat under way
 }
@@ -98,16 +98,16 @@ func (v *view) leader(hash uint64) *instance {
 
 // record is an instance's record in the store.
 type record struct {
-	id, beat  uint64
-	sequences []uint32
+	id, heartbeat uint64
+	sequences     []uint32
 }
 
 func appendKey(dst []byte, id uint64) []byte {
 	return binary.BigEndian.AppendUint64(append(dst, Tag), id)
 }
 
-func appendRecord(dst []byte, beat uint64, sequences []uint32) []byte {
-	dst = binary.AppendUvarint(dst, beat)
+func appendRecord(dst []byte, heartbeat uint64, sequences []uint32) []byte {
+	dst = binary.AppendUvarint(dst, heartbeat)
 	dst = binary.AppendUvarint(dst, uint64(len(sequences)))
 	for _, s := range sequences {
 		dst = binary.AppendUvarint(dst, uint64(s))
@@ -129,7 +129,7 @@ func parseRecord(key, value []byte) (record, error) {
 		}
 		return v
 	}
-	r.beat = next()
+	r.heartbeat = next()
 	for count := next(); ok && count > 0; count-- {
 		r.sequences = append(r.sequences, uint32(next()))
 	}
@@ -161,7 +161,7 @@ func (i *instances) step(ctx context.Context) error {
 		return err
 	}
 	i.observe(time.Since(begun))
-	i.beats++
+	i.heartbeats++
 	i.note()
 	i.elect()
 	return nil
@@ -182,7 +182,7 @@ func (i *instances) heartbeat(ctx context.Context, txn kv.Txn) error {
 			txn.Clear(appendKey(nil, id))
 		}
 	}
-	txn.Set(appendKey(nil, i.id), appendRecord(nil, i.beats+1, i.interner.Sequences()))
+	txn.Set(appendKey(nil, i.id), appendRecord(nil, i.heartbeats+1, i.interner.Sequences()))
 	return nil
 }
 
@@ -197,10 +197,10 @@ func (i *instances) note() {
 		seen[r.id] = true
 		other := i.known[r.id]
 		if other == nil {
-			other = &instance{id: r.id, beat: r.beat}
+			other = &instance{id: r.id, heartbeat: r.heartbeat}
 			i.known[r.id] = other
-		} else if other.missed++; other.beat != r.beat {
-			other.beat, other.missed = r.beat, 0
+		} else if other.missed++; other.heartbeat != r.heartbeat {
+			other.heartbeat, other.missed = r.heartbeat, 0
 		}
 		other.sequences = r.sequences
 	}
@@ -218,14 +218,14 @@ func (i *instances) elect() {
 	}
 	slices.SortFunc(v.others, func(a, b *instance) int { return cmp.Compare(a.id, b.id) })
 	v.alone = len(v.others) == 0
-	candidate := i.beats > uint64(i.timing.Joining) // before, the others may not know of this one
+	candidate := i.heartbeats > uint64(i.timing.Joining) // before, the others may not know of this one
 	for partition := range v.leaders {
 		var best uint64
 		if candidate {
 			best = weight(i.id, partition)
 		}
 		for _, other := range v.others {
-			if other.beat <= uint64(i.timing.Joining) {
+			if other.heartbeat <= uint64(i.timing.Joining) {
 				continue // it does not lead yet, and its results would not come
 			}
 			if w := weight(other.id, partition); w > best {

@@ -61,9 +61,9 @@ func TestRecord(t *testing.T) {
 func TestLeaders(t *testing.T) {
 	leads := func(self uint64, others ...uint64) [partitions]uint64 {
 		i := newTestInstances(t, nil, self)
-		i.beats = 10
+		i.heartbeats = 10
 		for _, id := range others {
-			i.known[id] = &instance{id: id, beat: 10}
+			i.known[id] = &instance{id: id, heartbeat: 10}
 		}
 		i.elect()
 		var ids [partitions]uint64
@@ -95,15 +95,15 @@ func TestLeaders(t *testing.T) {
 // TestJoining: no instance waits for the results of one that does not lead anything yet.
 func TestJoining(t *testing.T) {
 	old, joining := newTestInstances(t, nil, 1), newTestInstances(t, nil, 2)
-	old.beats = 100
-	for joining.beats = 1; joining.beats < 6; joining.beats++ {
-		old.known[2] = &instance{id: 2, beat: joining.beats}
-		joining.known[1] = &instance{id: 1, beat: old.beats}
+	old.heartbeats = 100
+	for joining.heartbeats = 1; joining.heartbeats < 6; joining.heartbeats++ {
+		old.known[2] = &instance{id: 2, heartbeat: joining.heartbeats}
+		joining.known[1] = &instance{id: 1, heartbeat: old.heartbeats}
 		old.elect()
 		joining.elect()
 		for partition := range partitions {
 			if old.view.Load().leaders[partition] != nil && joining.view.Load().leaders[partition] != nil {
-				t.Fatalf("at beat %d no instance leads partition %d", joining.beats, partition)
+				t.Fatalf("at heartbeat %d no instance leads partition %d", joining.heartbeats, partition)
 			}
 		}
 	}
@@ -117,39 +117,39 @@ func TestJoining(t *testing.T) {
 func TestHeartbeats(t *testing.T) {
 	store := simkv.New(simkv.Config{Shared: true})
 	a, b := newTestInstances(t, store, 1), newTestInstances(t, store, 2)
-	beat := func(i *instances) {
+	heartbeat := func(i *instances) {
 		t.Helper()
 		if err := i.step(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for range 4 {
-		beat(a)
-		beat(b)
+		heartbeat(a)
+		heartbeat(b)
 	}
 	if v := a.view.Load(); v.alone || !cmp.Equal(v.feeds, map[uint64][]uint32{2: {3}}) {
 		t.Errorf("a sees feeds %v", v.feeds)
 	}
-	beat(a) // sees b's last heartbeat
+	heartbeat(a) // sees b's last heartbeat
 	for range a.timing.Missed {
 		if a.view.Load().alone {
 			t.Error("b is dead too early")
 		}
-		beat(a)
+		heartbeat(a)
 	}
 	if !a.view.Load().alone {
 		t.Error("b lives on")
 	}
 	for range a.timing.Forget {
-		beat(a)
+		heartbeat(a)
 	}
-	beat(a)
+	heartbeat(a)
 	if len(a.known) != 0 {
 		t.Error("b's record is still there")
 	}
-	beat(b)
+	heartbeat(b)
 	b.leave(t.Context())
-	beat(a)
+	heartbeat(a)
 	if len(a.known) != 0 {
 		t.Error("b's record is still there after it has left")
 	}

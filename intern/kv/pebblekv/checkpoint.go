@@ -17,7 +17,7 @@ func (s *Store) Checkpoint(dir string) error {
 		s.mu.Unlock()
 		return fmt.Errorf("checkpoint: %w", kv.ErrClosed)
 	}
-	s.inFlight.Add(1) // Close waits for us
+	s.inFlight.Add(1) // Close waits for it
 	s.mu.Unlock()
 	defer s.inFlight.Done()
 	if err := s.db.Checkpoint(dir); err != nil {

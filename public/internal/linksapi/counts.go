@@ -46,7 +46,7 @@ func byCollection[T any](r *request, become func(links.Counts) T) (any, error) {
 	for _, s := range sources {
 		source, ok := r.api.cfg.Log.SourceOf(s.Path)
 		if !ok {
-			return nil, fmt.Errorf("path %d of a link is unknown to the log", s.Path)
+			return nil, fmt.Errorf("source %d of a link is unknown to the log", s.Path)
 		}
 		collection, path, _ := strings.Cut(source, ":")
 		if answer.Links[collection] == nil {

@@ -102,7 +102,7 @@ func (a *API) names(ctx context.Context, uids []uint64) ([]string, error) {
 	}
 	for i, name := range names {
 		if name == "" {
-			return nil, fmt.Errorf("UID %d of a link stands for nothing", uids[i])
+			return nil, fmt.Errorf("UID %d of a link is not in the UID store", uids[i])
 		}
 	}
 	return names, nil
