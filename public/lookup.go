@@ -253,8 +253,6 @@ func (a *lookupAPI) readBatch(w http.ResponseWriter, r *http.Request) (batch, bo
 	var netErr net.Error
 	switch {
 	case err == nil:
-		// The server reads on to notice a client that leaves: not an end of the look-up's time.
-		_ = control.SetReadDeadline(time.Now().Add(lookupTimeout))
 		return b, true
 	case errors.As(err, &tooLarge):
 		http.Error(w, fmt.Sprintf("the body has more than %d bytes", maxLookupBytes), http.StatusRequestEntityTooLarge)

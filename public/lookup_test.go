@@ -218,6 +218,37 @@ func TestUIDBatchIsNotReadInVain(t *testing.T) {
 	}
 }
 
+// lateUIDs is a UID store that takes as long to answer as a look-up may take, almost.
+type lateUIDs struct{ downUIDs }
+
+func (lateUIDs) LookupStrings(ctx context.Context, _ []string, _ []uint64) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(lookupTimeout - time.Second):
+		return nil
+	}
+}
+
+func (lateUIDs) LookupUIDs(context.Context, []uint64, []string) error { return nil }
+
+// TestLateUIDBatch: the time that the body of a batch may take does not bound its look-ups, as
+// net/http ends the deadline with the body.
+func TestLateUIDBatch(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := serveBubble(t, newTestLog(t), func(cfg *Config, _ *timing) { cfg.UIDs = lateUIDs{} })
+		nc := s.connect()
+		if _, err := io.WriteString(nc, "POST /uids HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}"); err != nil {
+			t.Fatal(err)
+		}
+		nc.SetReadDeadline(time.Now().Add(testTimeout))
+		status := make([]byte, 12)
+		if _, err := io.ReadFull(nc, status); err != nil || string(status) != "HTTP/1.1 200" {
+			t.Fatalf("%q, %v", status, err)
+		}
+	})
+}
+
 func TestDrippedUIDBatchLosesItsTurn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := newTestLog(t)

@@ -431,6 +431,37 @@ func TestRowsTwice(t *testing.T) {
 	}
 }
 
+// TestClockSlack: what the log has of the ten minutes before --as-of is laid over rows, and of what
+// came before that nothing is.
+func TestClockSlack(t *testing.T) {
+	for before, want := range map[time.Duration]int{9*time.Minute + 59*time.Second: 0, 10*time.Minute + time.Second: 1} {
+		w := &importWorld{t: t, rng: rand.New(rand.NewPCG(7, 1)), uids: make(fakeUIDs), log: &fakeLog{paths: []string{worldPath}}, fs: vfs.NewMem()}
+		asOf := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
+		const did, key, subject = "did:web:9.example.com", "app.bsky.feed.like/a", "did:web:s.example.com"
+		event := func(at time.Time, did, key string) {
+			e := replay.Change{Seq: int64(len(w.log.events) + 1), TimeUS: at.UnixMicro(), DIDUID: w.uids.uid(did), URIUID: w.uids.uid("at://" + did + "/" + key),
+				Kind: translate.KindCommit, Operation: translate.OpDelete}
+			e.Payload = fmt.Appendf(nil, `{"did":%q,"time_us":%d,"kind":"commit","commit":{"rev":%q}}`, did, e.TimeUS, syntax.NewTID(e.TimeUS, 0))
+			w.log.events = append(w.log.events, e)
+		}
+		event(asOf.Add(-time.Hour), "did:web:1.example.com", key)
+		event(asOf.Add(-before), did, key)
+		event(asOf.Add(time.Minute), "did:web:1.example.com", key)
+		w.open()
+		if err := errors.Join(w.store.Begin("", references.Position{Epoch: 1}), w.store.Follow(t.Context(), w.log, nil)); err != nil {
+			t.Fatal(err)
+		}
+		row := fmt.Sprintf("%s,app.bsky.feed.like,a,subject.uri,%s\n", did, subject)
+		done, err := w.run([][]byte{[]byte(row)}, asOf, -1)
+		if got := len(w.rows(did)); err != nil || done.Imported != 1 || got != want {
+			t.Errorf("deleted %v before: %d rows, want %d; %+v, %v", before, got, want, done, err)
+		}
+		if err := w.store.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestPurged: what was purged is no problem of a check, and a repository of the rev up to which its
 // account was purged is refused.
 func TestPurged(t *testing.T) {

@@ -1,8 +1,10 @@
 package share
 
 import (
+	"context"
 	"slices"
 	"testing"
+	"time"
 )
 
 // TestForget: those that wait for a key go on when one is done, wherever it is in the list.
@@ -28,6 +30,35 @@ func TestForget(t *testing.T) {
 		}
 		if len(f.pending) > 0 {
 			t.Error("a key is kept for which nobody waits")
+		}
+	}
+}
+
+// absent is an item whose key is in no cache, and a look-up that finds nothing.
+type absent struct{}
+
+func (absent) Hash() uint64                      { return 1 }
+func (absent) Advance(dst []byte) ([]byte, bool) { return append(dst, "key"...), false }
+func (absent) Set(*Name)                         {}
+func (absent) Run(context.Context) error         { return nil }
+func (absent) Found(int) bool                    { return false }
+func (absent) Apply(int)                         {}
+
+// TestLookedForAgain: a string that a look-up did not find, and whose hold-off is not over, is
+// looked for again.
+func TestLookedForAgain(t *testing.T) {
+	f := newFollower(Config{Timing: Timing{HoldOff: time.Hour}}, &Group{})
+	w := &waiter{item: absent{}, group: &group{left: 1}, since: time.Now()}
+	f.advance(w)
+	for range 2 {
+		f.wantLookup(w)
+		if len(f.ask) != 1 {
+			t.Fatalf("%d strings are to be looked for, want 1", len(f.ask))
+		}
+		f.ask = f.ask[:0]
+		f.endLookup(batch{waiters: []*waiter{w}, lookup: absent{}})
+		if w.done || f.pending["key"] != w {
+			t.Error("it no longer waits")
 		}
 	}
 }

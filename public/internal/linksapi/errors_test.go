@@ -66,6 +66,17 @@ func TestErrors(t *testing.T) {
 	if posted.Code != 405 {
 		t.Errorf("POST: %d", posted.Code)
 	}
+	for _, edge := range []string{ // of each limit
+		xrpc + "getBacklinks?limit=1000&" + both, xrpc + "getBacklinks?limit=1&" + both,
+		xrpc + "getBacklinks?" + both + strings.Repeat("&did="+account(1), 1000),
+		xrpc + toMany + strings.Repeat("&otherSubject="+account(1), 1000),
+		"/links?" + old + "&from_dids=" + strings.Repeat(account(1)+",", 1000),
+		"/links/all?wait=10000&target=" + post(1),
+	} {
+		if w := get(h, edge); w.Code != 200 {
+			t.Errorf("%.100s: %d %s", edge, w.Code, w.Body)
+		}
+	}
 	if w := get(h, "/links/all?at=abc001-7-3&target="+post(1)); w.Code != 200 {
 		t.Errorf("at a position that is reached: %d %s", w.Code, w.Body)
 	}

@@ -1,0 +1,81 @@
+package replay
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"millrace/replay/internal/format"
+)
+
+// TestMetrics: each metric says what happened to the log, and that alone.
+func TestMetrics(t *testing.T) {
+	clock := newTestClock()
+	reg := prometheus.NewRegistry()
+	cfg := testConfig(t, vfs.NewMem(), clock)
+	cfg.Registerer, cfg.Retention, cfg.TailBytes = reg, time.Hour, 1<<20
+	a := &lines{t: t, l: mustOpen(t, cfg), clock: clock}
+	for seq := int64(1); seq <= 10; seq++ { // of three events each, ten minutes apart
+		clock.advance(10 * time.Minute)
+		a.append(a.block(1, seq, seq, format.Place{Seq: seq}, format.Place{Seq: seq, Op: 1}, format.Place{Seq: seq, Op: 2}))
+	}
+	appended := a.l.Range().Bytes
+	extended := mustRead(t, a.l, ReaderConfig{Cursor: TimeCursor(a.stamp), Extended: true})
+	lost := mustRead(t, a.l, ReaderConfig{Cursor: TimeCursor(0), MaxChunkBytes: 1})
+	var c Chunk
+	if err := errors.Join(extended.Next(&c), lost.Next(&c)); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(a.l.Trim(t.Context()), a.l.Trim(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	if err := lost.Next(&c); !errors.Is(err, ErrTrimmed) {
+		t.Fatal(err)
+	}
+	if _, ok := a.l.SourceNumber([]byte(strings.Repeat("s", maxSourceBytes+1))); ok {
+		t.Error("a source of any length gets a number")
+	}
+	held := a.l.Range()
+	want := map[string]float64{
+		"blocks_total": 10, "bytes_total": float64(appended), "merged_blocks_total": 0,
+		"references_dropped_total": 1, "readers_total": 2, "readers_trimmed_total": 1, "variants_built_total": 1,
+		"trims_total": 1, "trimmed_blocks_total": 3, "clock_steps_total": 0, "events_total": 30,
+		"log_events": 21, "log_blocks": 7, "log_bytes": float64(held.Bytes), "paths": float64(len(a.l.sources.known())), "gaps": 0,
+		"oldest_seconds": float64(held.Oldest.TimeUS) / 1e6, "newest_seconds": float64(held.Newest.TimeUS) / 1e6,
+		"position_seq": 10, "epoch": 1, "trim_paused": 0, "failed": 0,
+	}
+	if d := cmp.Diff(want, gathered(t, reg, want)); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+	clock.step(5 * time.Minute)
+	if err := a.l.Trim(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	want = map[string]float64{"clock_steps_total": 1, "trim_paused": 1, "trims_total": 1, "failed": 0}
+	if d := cmp.Diff(want, gathered(t, reg, want)); d != "" {
+		t.Errorf("after a step of the clock, -want +got:\n%s", d)
+	}
+}
+
+// gathered returns the values of the metrics that are wanted.
+func gathered(t *testing.T, reg *prometheus.Registry, want map[string]float64) map[string]float64 {
+	t.Helper()
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make(map[string]float64)
+	for _, f := range families {
+		name := strings.TrimPrefix(f.GetName(), "millrace_replay_")
+		if _, ok := want[name]; ok {
+			m := f.GetMetric()[0]
+			got[name] = m.GetCounter().GetValue() + m.GetGauge().GetValue()
+		}
+	}
+	return got
+}
