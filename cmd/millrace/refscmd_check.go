@@ -19,19 +19,20 @@ func refsVerifyCommand() *command {
 		about: `Every key and value is checked, and that each record has the row that its last event in the log says, or none.
 Links, if they are complete, must be those of the rows.
 Exit code 0: it is sound; 1: it is not, and how is on standard output, a line a problem; or it could not be checked.`,
-		flags: func() *flag.FlagSet { fs, _ := newRefsVerifyFlags(); return fs }, twins: []string{"data-dir"}, run: runRefsVerify,
+		flags: func() *flag.FlagSet { fs, _ := newStoreCheckFlags("references verify"); return fs }, twins: []string{"data-dir"}, run: runRefsVerify,
 	}
 }
 
-func newRefsVerifyFlags() (*flag.FlagSet, *refsPlace) {
+// newStoreCheckFlags returns the flags of a command that checks what is in a data directory.
+func newStoreCheckFlags(name string) (*flag.FlagSet, *refsPlace) {
 	p := &refsPlace{}
-	fs := flag.NewFlagSet("references verify", flag.ContinueOnError)
+	fs := flag.NewFlagSet(name, flag.ContinueOnError)
 	fs.StringVar(&p.data, "data-dir", "./data", "the server's data directory (`DIR`)")
 	return fs, p
 }
 
 func runRefsVerify(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
-	fs, p := newRefsVerifyFlags()
+	fs, p := newStoreCheckFlags("references verify")
 	if err := parseFlags(fs, args, environOf("data-dir")); err != nil {
 		return err
 	}
@@ -55,8 +56,7 @@ func runRefsVerify(ctx context.Context, args []string, stdout, stderr io.Writer)
 	if err != nil {
 		return err
 	}
-	say = everySoOften(func() { fmt.Fprintf(stderr, "%d keys of rows and links\n", seen) })
-	linked, err := links.Verify(ctx, s.store, func(n uint64) { seen = n; say() })
+	linked, err := verifyLinks(ctx, s.store, stderr)
 	if errors.Is(err, links.ErrBuilding) { // or there are none
 		linked, err = new(links.Report), nil
 	}
@@ -65,14 +65,9 @@ func runRefsVerify(ctx context.Context, args []string, stdout, stderr io.Writer)
 	}
 	examples := slices.Concat(held.Examples, compared.Examples, linked.Examples)
 	problems := held.Problems + compared.Problems + linked.Problems
-	for _, p := range examples {
-		fmt.Fprintln(stdout, p)
-	}
-	if more := problems - uint64(len(examples)); more > 0 {
-		fmt.Fprintf(stdout, "and %d more\n", more)
-	}
+	printProblems(stdout, examples, problems)
 	if linked.Sets > 0 {
-		fmt.Fprintf(stdout, "%d links in %d sets, %d of them large\n", linked.Links, linked.Sets, linked.Large)
+		fmt.Fprintln(stdout, linksFound(linked))
 	}
 	fmt.Fprintf(stdout, "%d records with %d references of %d accounts, %d purged, %d rows to be swept; %d records compared with %d events; %d problems\n",
 		held.Rows, held.References, held.Accounts, held.Purged, held.Below, compared.Records, compared.Events, problems)

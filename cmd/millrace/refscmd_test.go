@@ -123,7 +123,13 @@ func TestReferencesCommands(t *testing.T) {
 		}
 	}
 	sound(true)
+	if code, out := millrace(t, "links", "verify", "--data-dir", dir); code != exitFailed || !strings.Contains(out, "--links") {
+		t.Errorf("links verify without links: exit code %d\n%s", code, out)
+	}
 	switchLinksOn(t, dir) // what follows keeps them
+	if code, out := millrace(t, "links", "verify", "--data-dir", dir); code != exitOK || !strings.HasSuffix(out, " large; 0 problems\n") || strings.HasPrefix(out, "0 links") {
+		t.Errorf("links verify: exit code %d\n%s", code, out)
+	}
 	if m := regexp.MustCompile(`(\d+) links in \d+ sets`).FindStringSubmatch(run(exitOK, "; 0 problems", "verify")); m == nil || len(m[1]) < 3 {
 		t.Errorf("too few links were compared: %q", m)
 	}

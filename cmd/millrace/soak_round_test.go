@@ -114,6 +114,9 @@ func trySoakRound(t *testing.T, plan soakPlan, total *survived) bool {
 	if plan.references {
 		r.flags = append(r.flags, "--references=on")
 	}
+	if plan.links {
+		r.flags = append(r.flags, "--links")
+	}
 	r.sim = startRelaysim(t, "--seed", strconv.FormatUint(plan.seed, 10), "--rate", strconv.Itoa(plan.rate), "--wait-for-consumer",
 		"--first-seq", strconv.FormatInt(r.floor+1, 10), "--churn-every", "10", "--hostile-every", strconv.Itoa(plan.hostile),
 		"--outdated-cursor-info="+strconv.FormatBool(plan.seed%2 == 0), "--future-cursor-error="+strconv.FormatBool(plan.seed%4 < 2))
@@ -124,6 +127,10 @@ func trySoakRound(t *testing.T, plan soakPlan, total *survived) bool {
 	var watching sync.WaitGroup
 	for _, w := range r.watchers {
 		watching.Go(func() { w.run(ctx) })
+	}
+	observer := &linkObserver{r: r}
+	if plan.links {
+		watching.Go(func() { observer.run(ctx) })
 	}
 	if !r.live() {
 		cancel()
@@ -148,22 +155,37 @@ func trySoakRound(t *testing.T, plan soakPlan, total *survived) bool {
 	} else {
 		r.replays(log)
 	}
+	if plan.links {
+		r.checkLinks(observer, log)
+	}
 	r.stop()
+	r.verify(log)
+	total.add("rounds", 1)
+	total.add("events in the logs", len(log))
+	total.add("events that the relay lost, all within gaps", len(truth)-len(log))
+	total.add("gaps", len(gaps))
+	return true
+}
+
+// verify checks the stores of the stopped daemon.
+func (r *round) verify(log []truthEvent) {
+	t := r.t
+	t.Helper()
 	if code, out := millrace(t, "verify", "--data-dir", r.dir); code != exitOK {
 		t.Fatalf("millrace verify: exit code %d\n%s", code, out)
 	}
 	if code, out := millrace(t, "intern", "verify", "--data-dir", r.dir); code != exitOK || !strings.Contains(out, " 0 problems") {
 		t.Fatalf("millrace intern verify: exit code %d\n%s", code, out)
 	}
-	if plan.references {
-		checkRecordTable(t, r.dir, log)
-		total.add("rounds with references", 1)
+	if r.plan.links {
+		if code, out := millrace(t, "links", "verify", "--data-dir", r.dir); code != exitOK {
+			t.Fatalf("millrace links verify: exit code %d\n%s", code, out)
+		}
 	}
-	total.add("rounds", 1)
-	total.add("events in the logs", len(log))
-	total.add("events that the relay lost, all within gaps", len(truth)-len(log))
-	total.add("gaps", len(gaps))
-	return true
+	if r.plan.references {
+		checkRecordTable(t, r.dir, log)
+		r.total.add("rounds with references", 1)
+	}
 }
 
 // live is the time in which everything goes wrong. It returns false if the machine was too slow for
@@ -215,6 +237,9 @@ func (r *round) start(wrapper []string) {
 	r.process = startMillraceUnder(r.t, wrapper, r.sim.url, r.dir, r.addr, flags...)
 	r.mayFail = wrapper != nil || r.disk.isFull()
 	r.total.add("processes", 1)
+	if r.plan.links {
+		r.total.add("processes with links", 1)
+	}
 	if wrapper != nil {
 		r.total.add("processes with a limit of what they may write", 1)
 	}
@@ -265,7 +290,15 @@ func (r *round) take() *millraceProcess {
 func (r *round) kill() {
 	if p := r.take(); p != nil {
 		p.kill()
-		r.total.add("kill -9", 1)
+		r.killed("kill -9")
+	}
+}
+
+// killed counts a kill.
+func (r *round) killed(how string) {
+	r.total.add(how, 1)
+	if r.plan.links {
+		r.total.add("kills with links", 1)
 	}
 }
 
@@ -282,10 +315,10 @@ func (r *round) end() {
 		_ = p.cmd.Process.Signal(syscall.SIGTERM)
 		time.Sleep(time.Duration(r.rng.Int64N(int64(50 * time.Millisecond))))
 		p.kill()
-		r.total.add("kill -9 while stopping", 1)
+		r.killed("kill -9 while stopping")
 	default:
 		p.kill()
-		r.total.add("kill -9", 1)
+		r.killed("kill -9")
 	}
 }
 
