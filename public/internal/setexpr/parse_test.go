@@ -1,0 +1,183 @@
+package setexpr
+
+import (
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const post = "at://did:plc:a/app.bsky.feed.post/3k"
+
+func TestParse(t *testing.T) {
+	for _, tc := range []struct{ text, want string }{
+		{"follows:did:plc:a", "follows:did:plc:a"},
+		{"\t( (follows:did:plc:a)\n) ", "follows:did:plc:a"},
+		{"follows:did:plc:a and followers:did:web:b.example", "follows:did:plc:a and followers:did:web:b.example"},
+		{"blocks:did:plc:a or blockedBy:did:plc:a and likers:" + post, "blocks:did:plc:a or blockedBy:did:plc:a and likers:" + post},
+		{"(blocks:did:plc:a or members:" + post + ")and reposters:" + post, "(blocks:did:plc:a or members:" + post + ") and reposters:" + post},
+		{"follows:did:plc:a and(follows:did:plc:b and not follows:did:plc:c)", "follows:did:plc:a and follows:did:plc:b and not follows:did:plc:c"},
+		{"follows:did:plc:a and not(follows:did:plc:b and follows:did:plc:c)", "follows:did:plc:a and not (follows:did:plc:b and follows:did:plc:c)"},
+		{"liked:did:plc:a or (liked:did:plc:b or liked:did:plc:c)", "liked:did:plc:a or liked:did:plc:b or liked:did:plc:c"},
+		{strings.Repeat("(", maxDepth) + "liked:did:plc:a" + strings.Repeat(")", maxDepth), "liked:did:plc:a"},
+	} {
+		e, err := Parse(tc.text)
+		if err != nil {
+			t.Errorf("%s: %v", tc.text, err)
+			continue
+		}
+		if got := e.String(); got != tc.want || e.Records() != strings.Contains(tc.text, "liked") {
+			t.Errorf("%s: got %s, records %t", tc.text, got, e.Records())
+		}
+	}
+}
+
+func TestErrors(t *testing.T) {
+	const a = "follows:did:plc:a"
+	for _, tc := range []struct{ text, want string }{
+		{"", "at the end (byte 0): want a set, such as follows:<did>, or a parenthesis"},
+		{a + " and ", "at the end (byte 22): want a set, such as follows:<did>, or a parenthesis"},
+		{a + " or not " + a, `at byte 21, "not": not comes after and only`},
+		{"not " + a, `at byte 0, "not": not comes after and only`},
+		{a + " and not not " + a, `at byte 26, "not": not comes after and only`},
+		{a + " AND " + a, `at byte 18, "AND": want and, or, or the end`},
+		{"(" + a, "at the end (byte 18): want and, or, or a closing parenthesis"},
+		{a + ")", `at byte 17, ")": no parenthesis is open`},
+		{a + " ()", `at byte 18, "(": want and, or, or the end`},
+		{"()", `at byte 1, ")": want a set, such as follows:<did>, or a parenthesis`},
+		{"knows:did:plc:a", `at byte 0, "knows:did:plc:a": no set has this name: there are follows, followers, blocks, blockedBy, members, likers, reposters, liked`},
+		{"follows:a.example", `at byte 0, "follows:a.example": want follows:<did>`},
+		{"likers:did:plc:a", `at byte 0, "likers:did:plc:a": want likers:<at-uri>, the AT URI of a record with a DID`},
+		{"likers:at://did:plc:a/app.bsky.feed.post", `at byte 0, "likers:at://did:plc:a/app.bsky.feed.post": want likers:<at-uri>, the AT URI of a record with a DID`},
+		{"members:at://a.example/app.bsky.feed.post/3k", `at byte 0, "members:at://a.example/app.bsky.feed.pos": want members:<at-uri>, the AT URI of a record with a DID`},
+		{a + " or liked:did:plc:b", `at byte 21, "liked:did:plc:b": accounts and records do not mix: liked is of records, follows of accounts`},
+		{strings.Repeat(a+" or ", MaxSets) + a, `at byte 168, "follows:did:plc:a": there are more than 8 sets`},
+		{strings.Repeat("(", maxDepth+1), `at byte 16, "(": parentheses nest deeper than 16`},
+	} {
+		_, err := Parse(tc.text)
+		var failure *SyntaxError
+		if !errors.As(err, &failure) || failure.Error() != tc.want {
+			t.Errorf("%s:\n got %v\nwant %s", tc.text, err, tc.want)
+		}
+	}
+}
+
+// truth evaluates an expression for one member, which is in the sets whose argument is in.
+func truth(e *Expr, in map[string]bool) bool {
+	if e.Op == Leaf {
+		return in[e.Set.Argument]
+	}
+	is := e.Op == And
+	for i := range e.Operands {
+		has := truth(&e.Operands[i], in)
+		if e.Op == And {
+			is = is && has != e.Operands[i].Subtracted
+		} else {
+			is = is || has
+		}
+	}
+	return is
+}
+
+// generator writes a random expression and its meaning together, and knows nothing of Expr.
+type generator struct {
+	*rand.Rand
+	in   map[string]bool
+	sets int // that may still be named
+}
+
+// expr returns a text of a precedence: 0 of or, 1 of and, 2 of an operand.
+func (g *generator) expr(precedence int) (text string, is bool) {
+	switch op := g.IntN(4); {
+	case g.sets == 0 || op == 0:
+		argument := "did:plc:" + string(rune('a'+g.IntN(4)))
+		return "follows:" + argument, g.in[argument]
+	case op == 1 || precedence == 2:
+		g.sets--
+		text, is = g.expr(0)
+		return "( " + text + ")", is
+	case op == 2 && precedence == 0:
+		g.sets--
+		left, a := g.expr(0)
+		right, b := g.expr(1)
+		return left + " or " + right, a || b
+	default:
+		g.sets--
+		left, a := g.expr(1)
+		right, b := g.expr(2)
+		if g.IntN(2) == 0 {
+			return left + " and not " + right, a && !b
+		}
+		return left + "\tand " + right, a && b
+	}
+}
+
+// TestMeaning holds what is parsed against what the generator means. It prints its seed.
+func TestMeaning(t *testing.T) {
+	seed := rand.Uint64()
+	g := &generator{Rand: rand.New(rand.NewPCG(seed, 0))}
+	for range 2000 {
+		g.sets, g.in = MaxSets-1, make(map[string]bool)
+		for _, name := range []string{"a", "b", "c", "d"} {
+			g.in["did:plc:"+name] = g.IntN(2) == 0
+		}
+		text, want := g.expr(0)
+		e, err := Parse(text)
+		if err != nil {
+			t.Fatalf("seed %d: %s: %v", seed, text, err)
+		}
+		if truth(e, g.in) != want {
+			t.Fatalf("seed %d: %s: is %t, want %t; parsed as %s", seed, text, !want, want, e)
+		}
+		checkCanonical(t, text, e)
+	}
+}
+
+// checkCanonical checks the form of an expression, and that its text stands for it.
+func checkCanonical(t *testing.T, text string, e *Expr) {
+	t.Helper()
+	again, err := Parse(e.String())
+	if err != nil {
+		t.Fatalf("%q becomes %q: %v", text, e, err)
+	}
+	if diff := cmp.Diff(e, again); diff != "" || e.String() != again.String() {
+		t.Fatalf("%q becomes %q, then %q:\n%s", text, e, again, diff)
+	}
+	checkForm(t, text, e)
+}
+
+func checkForm(t *testing.T, text string, e *Expr) {
+	t.Helper()
+	if (e.Op == Leaf) != (len(e.Operands) == 0) || len(e.Operands) == 1 || (e.Op != Leaf) != (e.Set == Set{}) {
+		t.Fatalf("%q: %+v has a wrong number of operands", text, e)
+	}
+	for i := range e.Operands {
+		o := &e.Operands[i]
+		if o.Subtracted && (e.Op != And || i == 0) || o.Op == e.Op && !o.Subtracted {
+			t.Fatalf("%q: operand %d of %s is not in canonical form", text, i, e)
+		}
+		checkForm(t, text, o)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	for _, text := range []string{
+		"", "not", "(((", "follows:did:plc:a", "follows:did:plc:a and not (blocks:did:plc:b or followers:did:plc:c)",
+		"liked:did:plc:a or follows:did:plc:b", "likers:" + post + " and members:" + post, "follows:did:plc:a)",
+	} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		e, err := Parse(text)
+		if err == nil {
+			checkCanonical(t, text, e)
+			return
+		}
+		var failure *SyntaxError
+		if !errors.As(err, &failure) || failure.Offset+len(failure.Near) > len(text) || text[failure.Offset:failure.Offset+len(failure.Near)] != failure.Near {
+			t.Fatalf("%q: %+v does not say what is wrong", text, err)
+		}
+	})
+}
