@@ -93,15 +93,9 @@ func (r *Registry) All() []*Dictionary {
 // Encoder returns the shared encoder of the dictionary with the given ID, made when first asked
 // for. The registry closes it; the caller must not. An unknown ID is errUnknownDictionary.
 func (r *Registry) Encoder(id uint32) (*Encoder, error) {
-	r.mu.Lock()
-	e, ok := r.byID[id]
-	closed := r.closed
-	r.mu.Unlock()
-	if !ok {
-		return nil, fmt.Errorf("%w: %d", errUnknownDictionary, id)
-	}
-	if closed {
-		return nil, fmt.Errorf("encoder of dictionary %d: the registry is closed", id)
+	e, err := r.entry(id, "encoder")
+	if err != nil {
+		return nil, err
 	}
 	e.once.Do(func() { e.enc, e.err = NewEncoder(e.d) })
 	return e.enc, e.err
@@ -110,18 +104,26 @@ func (r *Registry) Encoder(id uint32) (*Encoder, error) {
 // Decoder returns the shared decoder of frames made with that dictionary, or without one, of at
 // most maxShared bytes of content. Errors are as those of Encoder.
 func (r *Registry) Decoder(id uint32) (*Decoder, error) {
-	r.mu.Lock()
-	e, ok := r.byID[id]
-	closed := r.closed
-	r.mu.Unlock()
-	if !ok {
-		return nil, fmt.Errorf("%w: %d", errUnknownDictionary, id)
-	}
-	if closed {
-		return nil, fmt.Errorf("decoder of dictionary %d: the registry is closed", id)
+	e, err := r.entry(id, "decoder")
+	if err != nil {
+		return nil, err
 	}
 	e.decodes.Do(func() { e.dec, e.decErr = NewDecoder(maxShared, e.d) })
 	return e.dec, e.decErr
+}
+
+// entry returns the dictionary with the given ID, for which a coder is asked.
+func (r *Registry) entry(id uint32, coder string) (*entry, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e, ok := r.byID[id]
+	if !ok {
+		return nil, fmt.Errorf("%w: %d", errUnknownDictionary, id)
+	}
+	if r.closed {
+		return nil, fmt.Errorf("%s of dictionary %d: the registry is closed", coder, id)
+	}
+	return e, nil
 }
 
 // maxShared bounds what a shared decoder makes of a frame.
