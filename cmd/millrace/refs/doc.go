@@ -14,7 +14,8 @@
 // log must reach back to when the file was true: --as-of, or the time in the rev. What it has of
 // the ten minutes before that is laid over rows too, as the clocks of servers differ. Then the
 // account is as the network has it at the log's end. If the table knows a commit above the rev
-// that the log lacks, the account is refused as too old.
+// that the log lacks, the account is refused as too old. If the log has a commit above the rev from
+// before --as-of, a repository counts as old as its rev. Of rows that cannot be noticed.
 //
 // Nothing here starts a goroutine; a Reader, an Import, an Export and a Check belong to one.
 package refs

@@ -73,7 +73,9 @@ type importedAccount struct {
 	known  references.Account
 	rev    uint64
 	rows   bool  // it came as rows, without a rev
-	asOfUS int64 // from when on the log's events count
+	asOfUS int64 // when its file was true
+	fromUS int64 // from when on the log's events count
+	late   bool  // the log has a commit above the file's from before the file was said to be true
 	record []references.Change
 	at     map[uint64]int // by record, in record
 	laid   []references.Change
@@ -143,7 +145,7 @@ func (i *Import) Begin(did string, rev uint64) error {
 		a.at = make(map[uint64]int)
 	}
 	if a.asOfUS = i.AsOf.UnixMicro(); i.AsOf.IsZero() {
-		a.asOfUS = int64(rev >> 10)
+		a.asOfUS = a.revUS()
 	}
 	uid, known, err := i.UIDs.Lookup(i.ctx, did)
 	if err != nil {
@@ -153,6 +155,10 @@ func (i *Import) Begin(did string, rev uint64) error {
 		if a.known, _, err = i.Store.Account(uid); err != nil {
 			return err
 		}
+	}
+	a.fromUS = a.asOfUS - clockSlack.Microseconds()
+	if !a.rows && a.known.Rev > rev { // the log may show that AsOf is later than the file
+		a.fromUS = min(a.fromUS, a.revUS()-clockSlack.Microseconds())
 	}
 	switch last := a.known; {
 	case last.Imported >= a.rev:
@@ -337,7 +343,7 @@ func (i *Import) importGroup() error {
 		return err
 	}
 	for _, a := range i.group {
-		own, err := a.lay()
+		own, err := a.lay(i.since)
 		if err != nil {
 			i.refuse(a.did, err)
 			continue

@@ -24,14 +24,17 @@ func (i *Import) readLog() error {
 	}
 	var one replay.Changes
 	return i.Log.Changes(i.ctx, after, func(c *replay.Changes) error {
-		for n := range c.Events {
-			e := &c.Events[n]
+		for k := range c.Events {
+			e := &c.Events[k]
 			a := of[e.DIDUID]
-			if a == nil || e.TimeUS < a.asOfUS-clockSlack.Microseconds() {
+			if a == nil || e.TimeUS < a.fromUS {
 				continue
 			}
 			one.Events = append(one.Events[:0], *e)
+			n := len(a.laid)
 			a.laid = references.AppendLogChanges(a.laid, &one)
+			before := e.TimeUS < a.asOfUS-clockSlack.Microseconds()
+			a.late = a.late || !a.rows && before && n < len(a.laid) && a.laid[n].Rev > a.rev
 		}
 		i.note(c)
 		return nil
@@ -60,17 +63,26 @@ func (i *Import) note(c *replay.Changes) {
 
 // resumeBefore returns how many points are before all that counts for the group.
 func (i *Import) resumeBefore() int {
-	from := i.group[0].asOfUS
+	from := i.group[0].fromUS
 	for _, a := range i.group {
-		from = min(from, a.asOfUS)
+		from = min(from, a.fromUS)
 	}
-	n, _ := slices.BinarySearchFunc(i.resume, from-clockSlack.Microseconds(), func(m resumePoint, us int64) int { return cmp.Compare(m.stampUS, us) })
+	n, _ := slices.BinarySearchFunc(i.resume, from, func(m resumePoint, us int64) int { return cmp.Compare(m.stampUS, us) })
 	return n
 }
 
-// lay returns the changes that import the account: what the file says, and over it what the log has
-// above that.
-func (a *importedAccount) lay() ([]references.Change, error) {
+// revUS returns the time in the account's rev.
+func (a *importedAccount) revUS() int64 { return int64(a.rev >> 10) }
+
+// lay returns the changes that import the account: what the file says, and over it what the log,
+// whose first stamp is since, has above that.
+func (a *importedAccount) lay(since int64) ([]references.Change, error) {
+	if a.late {
+		a.asOfUS = a.revUS()
+		if a.asOfUS < since {
+			return nil, errTooOld
+		}
+	}
 	changes := make([]references.Change, 0, 1+len(a.record)+len(a.laid))
 	changes = append(changes, references.Change{Operation: references.Import, Account: a.uid, Rev: a.rev})
 	changes = append(changes, a.record...)
