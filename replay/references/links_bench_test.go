@@ -91,8 +91,9 @@ func (l *linkStream) batch(n int) *Batch {
 }
 
 // BenchmarkLinks applies batches of 1,000 changes, with and without links, and reports what a link
-// takes on disk.
+// takes on disk, and what all of the table takes for each record that is alive.
 //
+//	go test -run - -bench Links/links=false -benchtime 21000x ./replay/references    # 20 million records
 //	go test -run - -bench Links -benchtime 17500x ./replay/references    # 20 million links
 func BenchmarkLinks(b *testing.B) {
 	for _, mode := range []Links{LinksOff, LinksOn} {
@@ -131,6 +132,13 @@ func BenchmarkLinks(b *testing.B) {
 				}
 				return float64(n) / float64(stream.edges)
 			}
+			records := 0
+			if _, err := s.Rows(context.Background(), func(*Row) error { records++; return nil }); err != nil {
+				b.Fatal(err)
+			}
+			all, _ := db.EstimateDiskUsage([]byte{0}, []byte{0xff})
+			b.ReportMetric(float64(all)/float64(records), "bytes/record")
+			b.ReportMetric(float64(records), "records")
 			rows, _ := db.EstimateDiskUsage(rangeRecord.start(), rangeRecord.end())
 			b.ReportMetric(float64(rows)/float64(stream.edges), "row-bytes/link")
 			b.ReportMetric(size(postings.RangeMembers), "chunk-bytes/link")
