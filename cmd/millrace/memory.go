@@ -11,7 +11,7 @@ const (
 	// minMemory is the least budget that the daemon starts with.
 	minMemory = 64 << 20
 	// programBytes is how many of the program's own pages and of libc's are resident under load.
-	programBytes = 21 << 20
+	programBytes = 25 << 20
 	// fixedBytes is what the process takes whatever it does: its pages, stacks, the Go runtime's
 	// own.
 	fixedBytes = programBytes + 8<<20
@@ -63,9 +63,9 @@ func (s shares) withReferences() shares {
 	return s
 }
 
-// withLinks adds a twentieth to the Pebble of the reference store, of the room for garbage.
+// withLinks adds a twentieth to the Pebble of the reference store, of that of the event log.
 func (s shares) withLinks() shares {
-	s.garbage, s.references = s.garbage-s.clients, s.references+s.clients
+	s.log, s.references = s.log-s.clients, s.references+s.clients
 	return s
 }
 
@@ -139,6 +139,6 @@ func (s shares) printReferences(w io.Writer) {
 
 // printLinks says what --links changes.
 func (s shares) printLinks(w io.Writer) {
-	fmt.Fprintf(w, "With --links the reference store's Pebble has %.0f MiB; what it has more is of the garbage's.\n",
+	fmt.Fprintf(w, "With --links the reference store's Pebble has %.0f MiB; what it has more is of the event log's Pebble.\n",
 		float64(s.references)/(1<<20))
 }

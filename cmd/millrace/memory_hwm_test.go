@@ -81,6 +81,28 @@ func TestMemoryHostileFrames(t *testing.T) {
 	}
 }
 
+// As fast as a relay can send, the process does not become larger than --memory, whatever it
+// derives from the events.
+func TestMemoryIngest(t *testing.T) {
+	const frames = 100_000
+	for _, memory := range memorySizes(t) {
+		for _, flags := range []string{"", "--references=on", "--references=on --links"} {
+			t.Run(mebibytes(memory)+" "+flags, func(t *testing.T) {
+				sim := startRelaysim(t, "--frames", strconv.Itoa(frames), "--generate", "10000", "--wait-for-consumer")
+				addr := freeAddr(t)
+				p := startMillrace(t, sim.url, t.TempDir(), addr, append([]string{"--memory", mebibytes(memory)}, strings.Fields(flags)...)...)
+				waitServing(t, addr)
+				sim.waitMade(t, frames)
+				want := readTruth(t, sim.truth)
+				last := want[len(want)-1]
+				end := fmt.Sprintf("-%d-%d", last.Seq, last.Op)
+				waitFor(t, "the last event", func() bool { return strings.HasSuffix(lastCursor(t, addr), end) })
+				p.checkPeak(t, memory)
+			})
+		}
+	}
+}
+
 // A hundred subscribers that read a little now and then, each at another place of the log, do not
 // make the process larger than --memory: neither where events are large, nor where blocks have
 // many.

@@ -9,10 +9,10 @@ import (
 )
 
 // rememberedKeys is how many written keys one of the tracker's two generations holds before the
-// older one is forgotten: some 100 transactions' worth, and about 2 MB. While a transaction is in
-// flight that needs the older one, the younger may grow to maxRememberedKeys.
+// older one is forgotten: both take some 0.5 MB. While a transaction is in flight that needs the
+// older one, the younger may grow to maxRememberedKeys.
 const (
-	rememberedKeys    = 1 << 16
+	rememberedKeys    = 1 << 13
 	maxRememberedKeys = 1 << 20
 )
 
