@@ -487,3 +487,24 @@ func TestConfig(t *testing.T) {
 		}
 	}
 }
+
+// TestSinceStays: failed attempts to connect do not change since when there is no connection.
+func TestSinceStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := New(Config{URL: "ws://relay.test", Handle: func(context.Context, Frame) error { return nil }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := time.Now()
+		for _, connected := range []bool{false, false, true, true, false} {
+			time.Sleep(time.Minute)
+			if connected != c.Status().Connected {
+				want = time.Now()
+			}
+			c.setConnected(connected, "")
+			if got := c.Status().Since; !got.Equal(want) {
+				t.Errorf("connected %t since %v, want %v", connected, got, want)
+			}
+		}
+	})
+}

@@ -317,3 +317,16 @@ func TestClip(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// TestNewestPingIsAnswered: of pings that come faster than they are answered the newest counts.
+func TestNewestPingIsAnswered(t *testing.T) {
+	c := &conn{pongs: make(chan string, 1)}
+	for _, data := range []string{"first", "second", "third"} {
+		if err := c.answer(data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := <-c.pongs; got != "third" || len(c.pongs) > 0 {
+		t.Errorf("%q is answered, and %d more", got, len(c.pongs))
+	}
+}

@@ -365,3 +365,41 @@ func TestVerifyFinds(t *testing.T) {
 		}
 	}
 }
+
+// TestSkipAheadStopsAtTheEnd: a counter that would pass the end of its sequence stops there.
+func TestSkipAheadStopsAtTheEnd(t *testing.T) {
+	store := simkv.New(simkv.Config{})
+	filled(t, store, 10)
+	h := codec{}
+	lasts := []uint64{0, 0, 0, 0}
+	err := kv.Run(ctx, store, func(txn kv.Txn) error {
+		header, err := loadHeader(ctx, txn)
+		h = header.codec
+		lasts = []uint64{h.maxN() - 2000, h.maxN() - 1000, h.maxN() - 5, h.maxN()}
+		for s, last := range lasts {
+			txn.Set(appendSequenceKey(nil, uint32(s)), appendNumber(last))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := SkipAhead(ctx, store, 1000); err != nil {
+		t.Fatal(err)
+	}
+	err = kv.Run(ctx, store, func(txn kv.Txn) error {
+		value := make([][]byte, 1)
+		for s, last := range lasts {
+			if err := txn.Get(ctx, [][]byte{appendSequenceKey(nil, uint32(s))}, value); err != nil {
+				return err
+			}
+			if got, err := number(value[0]); err != nil || got != min(last+1000, h.maxN()) {
+				t.Errorf("a counter at %d becomes %d (%v); the last is %d", last, got, err, h.maxN())
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -126,3 +126,21 @@ func TestCheckpointReadOnly(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+// closedFS opens no file.
+type closedFS struct{ vfs.FS }
+
+func (closedFS) Open(string, ...vfs.OpenOption) (vfs.File, error) { return nil, os.ErrPermission }
+
+// TestUnreadableCheckpoint: nothing stays of a copy whose end cannot be found out.
+func TestUnreadableCheckpoint(t *testing.T) {
+	clock, fs := newTestClock(), vfs.NewMem()
+	a := tenBlocks(t, testConfig(t, fs, clock), clock)
+	a.l.cfg.FS = closedFS{fs}
+	if _, err := a.l.Checkpoint("copy"); err == nil {
+		t.Fatal("a copy is made that cannot be read")
+	}
+	if _, err := fs.Stat("copy"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("what is left of it: %v", err)
+	}
+}

@@ -127,7 +127,7 @@ func fromHere(r *http.Request) bool {
 	if err != nil {
 		return false
 	}
-	if remote.Addr().Unmap().IsLoopback() {
+	if remote.Addr().IsLoopback() { // a mapped one is, too
 		return true
 	}
 	local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)

@@ -249,6 +249,7 @@ func TestBackupIsGuarded(t *testing.T) {
 		{"within the log", "127.0.0.1:9", c.Token, good(filepath.Join(d.cfg.logDir(), "saved")), http.StatusInternalServerError},
 		{"within the UIDs", "127.0.0.1:9", c.Token, good(d.cfg.dataDir + "/x/../intern/saved"), http.StatusInternalServerError},
 		{"right", "[::1]:9", c.Token, good(to), http.StatusOK},
+		{"mapped", "[::ffff:127.0.0.1]:9", c.Token, good(to), http.StatusInternalServerError},
 		{"twice", "[::1]:9", c.Token, good(to), http.StatusInternalServerError},
 	} {
 		if got, text := ask(routes, tc.remote, tc.token, tc.body); got != tc.want {

@@ -345,3 +345,17 @@ func TestBackslashes(t *testing.T) {
 		}
 	}
 }
+
+// TestPlainPlaceAfterPositions: a plain server whose clock is behind that of the millrace before is
+// asked by its own stamps.
+func TestPlainPlaceAfterPositions(t *testing.T) {
+	const second = 1_000_000
+	p := newProgress("", 5*time.Second)
+	p.take(&Event{DID: "did:plc:a", TimeUS: 200 * second, Cursor: "b7e1c0-1-0"})
+	for _, us := range []int64{100 * second, 120 * second} {
+		p.take(&Event{DID: "did:plc:a", TimeUS: us})
+	}
+	if cursor, us := p.current(); cursor != strconv.Itoa(120*second) || us != 120*second || p.resume() != strconv.Itoa(115*second) {
+		t.Errorf("it is at %s, %d, and resumes at %s", cursor, us, p.resume())
+	}
+}

@@ -1,6 +1,7 @@
 package format
 
 import (
+	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"math/rand/v2"
@@ -418,4 +419,18 @@ func BenchmarkReferences(b *testing.B) {
 		}
 		perEvent(b)
 	})
+}
+
+// TestSubjectBeforeTheFirst: an event cannot refer to a subject before the first one.
+func TestSubjectBeforeTheFirst(t *testing.T) {
+	var b []byte
+	for _, n := range []uint32{1, 1, 1, 0, 0} { // events, references, sources, subjects, authorities
+		b = binary.LittleEndian.AppendUint32(b, n)
+	}
+	b = appendColumn(b, columnSources, false, []uint32{1})
+	b = appendPacked(appendPacked(b, nil), nil)
+	b = append(b, 1<<1, 0, 0) // one reference: of source 0 to the subject named last
+	if _, err := DecodeReferences(b, 1); err == nil || !strings.Contains(err.Error(), "refers to subject 0 before 0") {
+		t.Errorf("it ends with %v", err)
+	}
 }
