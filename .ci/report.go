@@ -1,6 +1,6 @@
 // report reads what `go test -json` writes, of one run or of several behind each other. It prints
-// the results of packages and the output of tests that fail, as they come; with -summary, instead,
-// one line for each reason why tests did not run in any of the runs.
+// the results of packages and the output of tests that fail, as they come. With -summary it prints
+// instead one line for each reason why tests did not run in any of the runs.
 package main
 
 import (

@@ -13,8 +13,8 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// advice says what an operator can do about a connection to the relay that was not made, in the
-// log beside the error; "" if the error says it all.
+// advice says what an operator can do about a connection to the relay that was not made. It stands
+// in the log beside the error; it is "" if the error says it all.
 func advice(err error) string {
 	var (
 		refused  *refusedError

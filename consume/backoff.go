@@ -11,8 +11,8 @@ const (
 	backoffCap  = 30 * time.Second       // the longest wait of all
 )
 
-// backoff spreads reconnects: before attempt n it waits a random time between zero and
-// min(backoffCap, backoffBase << n), the whole range, so that a relay's many clients do not come
+// backoff spreads reconnects. Before attempt n it waits a random time between zero and
+// min(backoffCap, backoffBase << n): the whole range, so that a relay's many clients do not come
 // back together.
 type backoff struct {
 	attempt int

@@ -31,7 +31,7 @@ type Config struct {
 	// the caller begins a new epoch.
 	Start *int64
 
-	// Previous, if Cursor is 0 and an operator began a new epoch, is the end of the one before: the
+	// Previous, if Cursor is 0 and an operator began a new epoch, is the end of the one before. The
 	// first frame carries a Gap from there.
 	Previous *EpochEnd
 
@@ -44,10 +44,10 @@ type Config struct {
 	Handle func(ctx context.Context, f Frame) error
 
 	// Idle, if set, is called by Handle's goroutine when everything that came was handed over,
-	// before it waits for more, and once more when the connection has ended. It may take a moment
-	// and return true: then it is looked again whether something came, and if not, Idle is called
-	// again. So frames that come one by one can be read several at a time. It is not called on
-	// connections whose sockets cannot be looked into (see Dial).
+	// before it waits for more. It is called once more when the connection has ended. It may take a
+	// moment and return true: then it is looked again whether something came, and if not, Idle is
+	// called again. So frames that come one by one can be read several at a time. It is not called
+	// on connections whose sockets cannot be looked into (see Dial).
 	Idle func() (again bool)
 
 	PingInterval time.Duration // 0: 15 s

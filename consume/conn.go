@@ -141,9 +141,9 @@ func (c *conn) answer(data string) error {
 	}
 }
 
-// keep writes pings and pongs until it is stopped, and cuts the connection if it cannot, if ctx is
-// done or if one of the timers fires. It pings only while a read waits: otherwise there is
-// traffic, or nobody to read the pong.
+// keep writes pings and pongs until it is stopped. It cuts the connection if it cannot, if ctx is
+// done or if one of the timers fires. It pings only while a read waits: otherwise there is traffic,
+// or nobody to read the pong.
 func (c *conn) keep(ctx context.Context, every time.Duration) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -177,7 +177,7 @@ func (c *conn) keep(ctx context.Context, every time.Duration) {
 }
 
 // close ends the connection and returns when the keeper has ended. If polite, the relay gets a
-// close frame, and given a moment to read it: closing a socket with unread data would take the
+// close frame, and given a moment to read it. Closing a socket with unread data would take the
 // close frame back.
 func (c *conn) close(polite bool) {
 	close(c.stopKeeper)

@@ -39,24 +39,24 @@
 //     have moved on. The frame carries a Gap. A jump in the middle of a connection is none.
 //     Several relays leave numbers out (frames they filter, batches they reserve), and a
 //     connection is ordered and whole, so nobody was sent the missing number.
-//   - A suspected reset. All frames since a connect, or two or more in a row later on, lie below
-//     the last one: the relay may have restarted its numbering. Some relays answer the cursor with
-//     the error FutureCursor. Then the next connection asks for no cursor, so that frames are seen
-//     at all. indigo's relay goes live with lower numbers. A reset stays suspected until a frame at
-//     or above the last one comes, or for EpochPatience. Four times within that the relay is
-//     dialled anew, since a host can come back with its old numbering. If the old numbering is
-//     back, and frames may have been left out, the connection is made again with the cursor, and no
-//     gap is recorded.
+//   - A suspected reset. The relay may have restarted its numbering if all frames since a connect
+//     lie below the last one, or later two or more in a row. Some relays answer the cursor with the
+//     error FutureCursor. Then the next connection asks for no cursor, so that frames are seen at
+//     all. indigo's relay goes live with lower numbers. A reset stays suspected until a frame at or
+//     above the last one comes, or for EpochPatience. Four times within that the relay is dialled
+//     anew, since a host can come back with its old numbering. If the old numbering is back, and
+//     frames may have been left out, the connection is made again with the cursor. No gap is
+//     recorded.
 //   - A new epoch. The patience is over, and a connection made within it still shows lower
-//     numbers. Or the numbers catch up with the last one, and under it stands an event of another
+//     numbers. Or the numbers catch up with the last one, whose number has an event of another
 //     type, account or revision than the one handed over. The epoch counts up, and the relay is
 //     asked for everything from the lowest number seen meanwhile. The first frame handed over
 //     carries a Gap between the epochs. So what was dropped while waiting comes again; only what
-//     the relay sent before the first connection is lost. Epochs that begin within EpochPatience
-//     of the one before are backed off.
+//     the relay sent before the first connection is lost. Epochs that begin within EpochPatience of
+//     the one before are backed off.
 //
 // If a numbering restarts while there is no connection, and passes the position or has no frame of
-// that number, it cannot be distinguished from one that went on.
+// that number, it looks like one that went on.
 //
 // # Back-off
 //
@@ -82,9 +82,9 @@
 //
 // # Concurrency
 //
-// Run has one goroutine that dials, reads and calls Handle, and per connection one that writes:
-// pings, and pongs on behalf of the reader (of several unanswered pings the newest). The close
-// frame is written after that one has ended, so each socket has one writer at any time. Both are
-// gone when Run returns. Status and the metrics may be read at any time. There is one lock,
-// Client.mu, a leaf.
+// Run has one goroutine that dials, reads and calls Handle, and per connection one that writes.
+// That writes pings, and pongs on behalf of the reader (of several unanswered pings the newest).
+// The close frame is written after that one has ended, so each socket has one writer at any time.
+// Both are gone when Run returns. Status and the metrics may be read at any time. There is one
+// lock, Client.mu, a leaf.
 package consume

@@ -112,7 +112,7 @@ func skim(msg []byte) (envelope, reason) {
 	return e, reasonNone
 }
 
-// otherEvent reports whether two frames of the same seq are surely not the same event: type,
+// otherEvent reports whether two frames of the same seq are surely not the same event. Then type,
 // account or revision can be read from both and differ. A relay may encode an event differently the
 // next time, so the bytes do not count.
 func otherEvent(a, b []byte) bool {

@@ -137,7 +137,7 @@ func (n *numbering) opened() {
 }
 
 // recheckIn returns after how long the connection must be given up to see whether the relay has its
-// old numbering back; ok is false if it need not be. It is asked when a connection opens and when a
+// old numbering back. ok is false if it need not be. It is asked when a connection opens and when a
 // reset becomes suspected.
 func (n *numbering) recheckIn(now time.Time) (d time.Duration, ok bool) {
 	if !n.reset.on || n.expired(now) {
@@ -180,7 +180,7 @@ func (n *numbering) catchesUp(seq int64) bool {
 
 // frame decides about a frame. With deliver it counts it as handed over; gap says what may be
 // missing before it. other says that it catches up and is another event than the last one of that
-// number: the numbering is another one, and no patience would show more.
+// number. Then the numbering is another one, and no patience would show more.
 func (n *numbering) frame(now time.Time, seq int64, other bool) (v verdict, gap *Gap) {
 	d := decide(observation{
 		first: !n.have, step: seq - n.last, other: other,

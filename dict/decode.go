@@ -43,9 +43,9 @@ func NewDecoder(maxBytes int, ds ...*Dictionary) (*Decoder, error) {
 	return &Decoder{maxBytes: maxBytes, ids: ids, dec: dec}, nil
 }
 
-// Append decompresses src, which must be exactly one frame, and appends its content to dst, which
-// it returns extended, or as it was with an error. The slices must not overlap; neither is kept. An
-// error wraps errTooLarge (content over the decoder's limit; nothing was decoded or allocated),
+// Append decompresses src, which must be exactly one frame, and appends its content to dst. It
+// returns dst extended, or as it was with an error. The slices must not overlap; neither is kept.
+// An error wraps errTooLarge (content over the decoder's limit; nothing was decoded or allocated),
 // errUnknownDictionary or ErrCorrupt.
 func (d *Decoder) Append(dst, src []byte) ([]byte, error) {
 	info, err := inspectFrame(src)

@@ -1,5 +1,5 @@
-// Package dict holds zstd dictionaries and everything that is done with them: loading and checking
-// them, compressing events with them one by one, decompressing, and training new ones.
+// Package dict holds zstd dictionaries and everything that is done with them. It loads, checks and
+// trains them, and compresses and decompresses events with them one by one.
 //
 // # Frames
 //
@@ -10,7 +10,7 @@
 //	  magic        1 byte      0 or 1      0, 1, 2 or 4     1 to 8
 //
 // Content size and dictionary ID are always there, a checksum never is: websockets and Pebble have
-// theirs. Up to maxWindowBytes a frame is a single segment, without a window byte; a longer one
+// theirs. Up to maxWindowBytes a frame is a single segment, without a window byte. A longer one
 // declares a window of maxWindowBytes, so that a decoder that allows no more still takes it.
 //
 // A dictionary ID below 65536 takes two bytes in each frame instead of four, which is why the

@@ -9,7 +9,7 @@ type Encoder struct {
 }
 
 // coder is one of the two implementations. Its append may assume that src is not empty and that dst
-// has maxCompressedLen(len(src)) bytes of room; it reports false, with dst as it was, if it failed
+// has maxCompressedLen(len(src)) bytes of room. It reports false, with dst as it was, if it failed
 // or was closed.
 type coder interface {
 	append(dst, src []byte) ([]byte, bool)

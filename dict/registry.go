@@ -8,7 +8,7 @@ import (
 )
 
 // maxDictionaries bounds a Registry. A log keeps a dictionary only as long as it has blocks made
-// with it, so that dozens would mean dozens of changes within one retention.
+// with it. So dozens would mean dozens of changes within one retention.
 const maxDictionaries = 64
 
 // Registry knows dictionaries by their IDs and has one shared Encoder and Decoder for each. It is

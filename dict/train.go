@@ -132,7 +132,7 @@ func tryTrainer(t trainer, maxBytes int, fit, check [][]byte) (size int, ratio f
 }
 
 // WithID returns the dictionary in raw under the given ID, or for 0 under one from MinPrivateID to
-// 65535 that is derived from the other bytes: such an ID takes two bytes of each frame, not four.
+// 65535 that is derived from the other bytes. Such an ID takes two bytes of each frame, not four.
 func WithID(raw []byte, id uint32) (*Dictionary, error) {
 	const header = 8
 	if len(raw) < header {
@@ -150,9 +150,9 @@ func WithID(raw []byte, id uint32) (*Dictionary, error) {
 	return Parse(raw)
 }
 
-// SplitByAuthor splits events into those by some authors and those by heldOutPercent of them, so
-// that what is learnt from the first can be tried on the second. Which side an author is on depends
-// on the DID alone. The slices share the events' memory.
+// SplitByAuthor splits events into those by some authors and those by heldOutPercent of them. So
+// what is learnt from the first can be tried on the second. Which side an author is on depends on
+// the DID alone. The slices share the events' memory.
 func SplitByAuthor(events [][]byte, heldOutPercent int) (train, heldOut [][]byte) {
 	return splitByAuthor(events, heldOutPercent, "")
 }
@@ -201,8 +201,8 @@ func (m Measurement) Ratio() float64 {
 // measureChunk is how many events are timed together.
 const measureChunk = 100
 
-// Measure compresses events with e, on one core: once to see the sizes, and for at least timed
-// (none if 0) over and over to see the time.
+// Measure compresses events with e, on one core. It does so once to see the sizes, and for at least
+// timed (none if 0) over and over to see the time.
 func Measure(e *Encoder, events [][]byte, timed time.Duration) Measurement {
 	m := Measurement{Events: len(events)}
 	if len(events) == 0 {

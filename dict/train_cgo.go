@@ -13,7 +13,7 @@ import (
 // coverLog is the logarithm of the trainer's table of frequencies: 6 MiB. More does not help.
 const coverLog = 20
 
-// trainers returns the settings worth trying: libzstd's fast cover trainer counts strings of d
+// trainers returns the settings worth trying. libzstd's fast cover trainer counts strings of d
 // bytes and picks segments of k bytes that hold the most frequent. Long segments keep whole events,
 // whose fields then lie as far apart as in the next event, so that offsets repeat; short ones pick
 // words.

@@ -15,14 +15,14 @@
 //
 // A transaction that fails is begun anew and reads again what is there, which after an unknown
 // outcome may be its own writes. A worker stays with its randomly chosen sequence until that is
-// exhausted, or until the counter is not what the worker left there: then someone else uses it, and
+// exhausted, or until the counter is not what the worker left there. Then someone else uses it, and
 // the worker draws another.
 //
-// A call of few strings that finds no transaction in flight does not go to the workers: its caller
+// A call of few strings that finds no transaction in flight does not go to the workers. Its caller
 // interns all of them in one transaction. Until that ends the workers begin none (direct.go). So a
 // quiet stream costs one commit a block. On a store that can be shared this is not done.
 //
-// A Request may be any DID or AT URI, such as the subject of a reference: it is interned with its
+// A Request may be any DID or AT URI, such as the subject of a reference. It is interned with its
 // authority in the same call. A DID is its own authority. The authority of at://DID/… is the DID.
 // That of at://handle/… is the AT URI at://handle, since a bare handle has no UID.
 //

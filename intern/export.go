@@ -36,7 +36,7 @@ type Summary struct {
 }
 
 // Export writes a dump of a store that nobody writes meanwhile. If the file holds the beginning of
-// a dump of the same store, it goes on after the last good segment; a complete dump is only
+// a dump of the same store, it goes on after the last good segment. A complete dump is only
 // checked. The caller syncs and closes the file. progress, if not nil, gets the number of names
 // written so far.
 func Export(ctx context.Context, store kv.Store, f File, progress func(names uint64)) (*Summary, error) {

@@ -211,7 +211,7 @@ type Result struct{ DIDUID, URIUID uint64 }
 // Resolve sets out[i] to the UIDs of reqs[i], which are durable in the store. Strings that had none
 // get one now. It waits for as long as the store is slow or down. Only the end of ctx or of the
 // Interner, an invalid string (*InvalidError, nothing interned), or damage to the store ends it
-// early; then out is invalid.
+// early. Then out is invalid.
 func (in *Interner) Resolve(ctx context.Context, reqs []Request, out []Result) error {
 	c := in.newCall(ctx)
 	for i := range reqs {

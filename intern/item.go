@@ -37,7 +37,7 @@ func (i *item) done() bool { return (i.did == nil || i.didUID != 0) && (!i.isURI
 func hashKey(key []byte) uint64 { return xxhash.Sum64(key) }
 
 // call is one batch on its way through the workers. Its items and buffer belong to the workers from
-// the moment it is queued until the last part is done; a caller that leaves early leaves the call
+// the moment it is queued until the last part is done. A caller that leaves early leaves the call
 // to the garbage collector.
 type call struct {
 	ctx    context.Context

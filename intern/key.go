@@ -104,7 +104,7 @@ func (c codec) stripe(auth uint64) byte {
 //	handle      15 text
 //	TID         16 [stripe] TID (8 bytes, big-endian) collection auth
 //
-// The TID leads its key because the TIDs of new records are close to now: their keys come in nearly
+// The TID leads its key because the TIDs of new records are close to now. Their keys come in nearly
 // ascending order, which costs a sorted store least.
 func (c codec) appendKey(dst []byte, e *entry) []byte {
 	dst = append(dst, tagNames+byte(e.form))

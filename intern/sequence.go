@@ -59,8 +59,8 @@ func (s *sequences) giveBack(sequence uint32) {
 	delete(s.taken, sequence)
 }
 
-// allocator takes UIDs from one sequence for one worker, transaction after transaction, until the
-// sequence is exhausted or turns out to be used by someone else; then it takes another.
+// allocator takes UIDs from one sequence for one worker, transaction after transaction. When the
+// sequence is exhausted, or another worker turns out to use it, it takes another.
 //
 // A transaction calls open, then uid as often as it likes, then finish; committed or failed follow.
 type allocator struct {

@@ -245,7 +245,7 @@ func (t *transaction) flushChunk(txn kv.Txn) {
 }
 
 // listURIs makes the keys of the URIs, each once. Those of a new DID or in a new collection cannot
-// be in the store, and whoever brings them there meanwhile conflicts with us over the DID or the
+// be in the store. Whoever brings them there meanwhile conflicts with us over the DID or the
 // collection.
 func (t *transaction) listURIs() {
 	t.uris, t.read = t.uris[:0], t.read[:0]
@@ -308,8 +308,8 @@ func (t *transaction) readURIs(ctx context.Context, txn kv.Txn) error {
 	return nil
 }
 
-// giveURIs gives a UID to each URI that has none, in the order of their keys: neighbours in the one
-// direction are neighbours in the other.
+// giveURIs gives a UID to each URI that has none, in the order of their keys. So neighbours in the
+// one direction are neighbours in the other.
 func (t *transaction) giveURIs(ctx context.Context, txn kv.Txn) (err error) {
 	for _, at := range t.read {
 		if u := &t.uris[at]; u.fresh {

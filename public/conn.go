@@ -24,8 +24,8 @@ const (
 var errFlood = errors.New("the client sends without end")
 
 // conn is a hijacked connection as gorilla sees it. Once frames are flowing, gorilla only reads
-// from it: what it would write is one whole control frame each time, and that is left for the pull
-// loop to send between two frames. Reading counts and slows down.
+// from it. What it would write is one whole control frame each time. That is left for the pull loop
+// to send between two frames. Reading counts and slows down.
 type conn struct {
 	net.Conn // the raw connection; the pull loop writes to it directly
 

@@ -1,5 +1,5 @@
-// Package public serves the log over HTTP and websockets: Jetstream's v1 wire and what is ours on
-// top of it (docs/wire.md has every row), plus cursors, dictionaries and health.
+// Package public serves the log over HTTP and websockets. It has Jetstream's v1 wire and what is
+// ours on top of it (docs/wire.md has every row), plus cursors, dictionaries and health.
 //
 // # Subscribers
 //
@@ -10,7 +10,7 @@
 //	         filter, ending ──┘    └── pong, close ◀── read loop (gorilla)
 //
 // The pull loop is the only one that writes. It asks the reader for the next chunk, which is frames
-// that are ready to be sent, and hands them to the kernel in one call, many events at a time. The
+// that are ready to be sent. It hands them to the kernel in one call, many events at a time. The
 // read loop puts what the client sends into the subscriber's mailbox and wakes the pull loop; it
 // never waits for a write. gorilla would write pongs and close frames by itself. So it is given a
 // connection whose Write only records them, and no frame is written inside another one.
@@ -22,18 +22,18 @@
 //
 // A client that takes bytes slowly makes its pull loop wait, and nobody else. What is left of the
 // chunk is copied, so that it pins no block of the log; the copy counts against Config.ClientBytes,
-// as do filters. Each of the two has half of it, so that slow clients refuse nobody a filter, and
-// one address has at most an eighth, but room for two large filters; loopback has no such share.
-// What every subscriber takes, slow or not, is outside of it: two goroutines, their buffers and a
+// as do filters. Each of the two has half of it, so that slow clients refuse nobody a filter. One
+// address has at most an eighth, but room for two large filters; loopback has no such share. What
+// every subscriber takes, slow or not, is outside of it: two goroutines, their buffers and a
 // reader, some 16 KiB, which Config.MaxConnections bounds. Before that copy is made, the chunks of
-// subscribers that catch up take at most Config.ChunkBytes together, but for single larger events;
-// one that finds no room waits. Inbound bytes are read at a bounded rate and messages within
+// subscribers that catch up take at most Config.ChunkBytes together, but for single larger events.
+// One that finds no room waits. Inbound bytes are read at a bounded rate and messages within
 // bounded memory.
 //
 // # Wake-ups
 //
 // A subscriber at the end of the log falls asleep: it gives its reader to the waker, one goroutine
-// for all. When the log grows the waker visits each subscriber once (a wake pass), compares its
+// for all. When the log grows the waker visits each subscriber once (a wake pass). It compares its
 // filter with the indexes of the newest blocks (replay.Reader.Pending), and wakes it if something
 // passes. Wake passes may use a share of a core (wakeBudget). A heartbeat carries the position up
 // to which the waker has looked.
@@ -46,6 +46,6 @@
 // # Locks
 //
 // sessions.mu (the set of subscribers), mailbox.mu, waker.mu and those of package admission are
-// leaves: nothing is called and no other lock is taken while one is held. sleeper.sleepMu is held
+// leaves. Nothing is called and no other lock is taken while one is held. sleeper.sleepMu is held
 // while the waker uses a reader; mailbox.mu is taken, and conn.wake called, under it.
 package public

@@ -21,8 +21,8 @@ const (
 	// as there are slots.
 	smallMessageBytes  = 4 << 10
 	mediumMessageBytes = 1 << 20
-	// slotPatience is how many times as long as a message may take to arrive one waits for a slot:
-	// some addresses that send half a message each may be first.
+	// slotPatience is how many times as long as a message may take to arrive one waits for a slot.
+	// Some addresses that send half a message each may be first.
 	slotPatience = 4
 
 	// maxDrainBytes is how much is read, to be forgotten, from a client that was asked to go.
@@ -61,7 +61,7 @@ func (s *subscriber) readLoop() {
 	}
 }
 
-// readMessage reads one message and does what it says. Its errors are those of the connection; what
+// readMessage reads one message and does what it says. Its errors are those of the connection. What
 // is wrong with the message itself ends the connection but not the reading, so that the client's
 // close frame is still seen.
 func (s *subscriber) readMessage(kind int, r io.Reader) error {

@@ -62,8 +62,8 @@ func (m *mailbox) firstEnding() ending {
 	return *m.ending
 }
 
-// cut says whether a write that blocks is to be given up: the connection is ending, and not in a
-// way that leaves time for the rest of the chunk.
+// cut says whether a write that blocks is to be given up. Then the connection is ending, and not in
+// a way that leaves time for the rest of the chunk.
 func (m *mailbox) cut() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -90,7 +90,7 @@ func (m *messages) append(dst, payload []byte) []byte {
 }
 
 // appendPoint appends the members time_us and cursor, with a comma before each, as far as they are
-// known: before the first event neither is, between a time cursor and the first event only time_us.
+// known. Before the first event neither is, between a time cursor and the first event only time_us.
 func appendPoint(dst []byte, m replay.Point) []byte {
 	if m.TimeUS != 0 {
 		dst = append(dst, `,"time_us":`...)

@@ -266,7 +266,7 @@ func parseUpdate(data []byte) (*wants, error) {
 	return &m.Payload.wants, nil
 }
 
-// wantedSet is a set of collections or DIDs in which duplicates cost nothing: a message of 10 MB
+// wantedSet is a set of collections or DIDs in which duplicates cost nothing. A message of 10 MB
 // makes no more of it than its limit.
 type wantedSet struct {
 	limit int

@@ -65,7 +65,7 @@ func eventLogOf(l *replay.Log) eventLog {
 	}
 }
 
-// catchUpLimits bound what subscribers that catch up do at once: looking through the log is all
+// catchUpLimits bound what subscribers that catch up do at once. Looking through the log is all
 // work and no waiting, and those that are live would wait for it.
 type catchUpLimits struct {
 	slots  chan struct{} // one for each subscriber that looks through the log

@@ -143,8 +143,8 @@ func (s *subscriber) pull() error {
 }
 
 // nextChunk reads the next chunk, unless the connection is to end. Its error is that of a write.
-// Only a few subscribers that are catching up read at a time: looking through the log is all work
-// and no waiting, and those who are live would wait for it.
+// Only a few subscribers that are catching up read at a time. Looking through the log is all work
+// and no waiting, and those that are live would wait for it.
 func (s *subscriber) nextChunk() (ok bool, err error) {
 	if !s.atEnd {
 		if ok, err := s.awaitTurn(); !ok {

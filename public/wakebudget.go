@@ -12,7 +12,7 @@ const (
 )
 
 // wakeBudget bounds the CPU time of wake passes to wakeShare of a core. Below that bound every
-// subscriber is woken as soon as a block has something for it; above it, passes take longer and the
+// subscriber is woken as soon as a block has something for it. Above it, passes take longer and the
 // events of several blocks go out in one write. It is a pure value: the caller has the clock.
 type wakeBudget struct {
 	credit time.Duration // CPU time that may be used; below 0: used ahead of time

@@ -9,7 +9,7 @@ import (
 	"millrace/public/internal/admission"
 )
 
-// How long one write may block before the writer looks up. The first is short: a client that has
+// How long one write may block before the writer looks up. The first is short. A client that has
 // not taken a chunk by then gets a copy of the rest, so that the chunk's block can go.
 const (
 	firstPatience = 100 * time.Millisecond

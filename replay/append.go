@@ -16,8 +16,8 @@ type appendPass struct {
 	next  *snapshot
 	batch *pebble.Batch
 
-	// unwritten is how many of the tail's newest blocks are neither in the store nor in the batch:
-	// small ones, that may become part of a merged block before they would be written.
+	// unwritten is how many of the tail's newest blocks are neither in the store nor in the batch.
+	// They are small ones, which may become part of a merged block before they would be written.
 	unwritten int
 	merged    []*Block
 
@@ -123,9 +123,9 @@ func (p *appendPass) stage(bs []*Block) error {
 const putBytes = 256
 
 // flushIsDue says whether the memtable is about to be full with this batch and what is yet to be
-// written. The log flushes it then, with no group open: a group that went over into the next
-// memtable would have its deletions there, and tables that overlap those before, so that
-// compactions would write the old ones again.
+// written. The log flushes it then, with no group open. A group that went over into the next
+// memtable would have its deletions there, and tables that overlap those before. Then compactions
+// would write the old ones again.
 func (p *appendPass) flushIsDue() bool {
 	bytes := int64(p.batch.Len()) + putBytes
 	if p.log.cfg.Retention > 0 {

@@ -23,7 +23,7 @@ const (
 )
 
 // Gap says that the relay may have withheld events. Its TimeUS is taken from the Stamper, before
-// the batch's events; in an Input it may be 0: directly before the batch's first event, which must
+// the batch's events. In an Input it may be 0: directly before the batch's first event, which must
 // then exist.
 type Gap = format.Gap
 

@@ -153,8 +153,8 @@ func (bs *blockStore) spanOf(key int64) (*format.Span, error) {
 	return e.span, e.err
 }
 
-// blocksOf returns the blocks of a span that, as its index in range r says, may have events of the
-// DIDs or subjects with these fingerprints, which ascend. What it reads is looked at once, so it
+// blocksOf returns the blocks of a span that may have events of the DIDs or subjects with these
+// fingerprints, which ascend. Its index in range r says so. What it reads is looked at once, so it
 // goes past the cache.
 func (bs *blockStore) blocksOf(r format.Range, key int64, fingerprints []uint64) (set format.BlockSet, err error) {
 	for len(fingerprints) > 0 {

@@ -61,7 +61,7 @@ func (e *cacheEntry) spanBytes() int64 {
 // charged to the cache.
 const maxHeldParts = 16
 
-// cache keeps parts of blocks that are not in the tail, and variants, for all readers: the one that
+// cache keeps parts of blocks that are not in the tail, and variants, for all readers. The one that
 // comes first loads or builds, the others wait for it. It is bounded by bytes and evicts what was
 // used least recently.
 type cache struct {

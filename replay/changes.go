@@ -9,8 +9,9 @@ import (
 	"millrace/translate"
 )
 
-// Changes is what Log.Changes gives at a time: the events of a block, or of its part that is new to
-// the caller, or a gap, or neither, where the log only reached a frame. It is good until f returns.
+// Changes is what Log.Changes gives at a time. It is the events of a block, or of its part that is
+// new to the caller, or a gap. It is neither where the log only reached a frame. It is good until f
+// returns.
 type Changes struct {
 	Through EpochEnd // the frame up to which everything was given, with this
 	Gap     *Gap     // then there is no event
@@ -52,7 +53,7 @@ func (l *Log) Changes(ctx context.Context, after EpochEnd, f func(*Changes) erro
 }
 
 // References returns the frame after which the log has all events that it holds with their
-// references: from there on Changes has what a new reference store needs. ok is false if they are
+// references. From there on Changes has what a new reference store needs. ok is false if they are
 // off.
 func (l *Log) References() (after EpochEnd, ok bool) {
 	s := l.snap.Load()

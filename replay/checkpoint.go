@@ -11,7 +11,7 @@ import (
 // that was committed before the call, and perhaps some blocks that are committed during it, each
 // whole. It returns where the copy ends, as Open of it finds. Appending and reading go on
 // meanwhile. Tables are linked where dir is on the log's file system, so that it takes a moment,
-// and copied else; until it is done no file of the log is deleted. Errors: errReadOnly, ErrClosed,
+// and copied else. Until it is done no file of the log is deleted. Errors: errReadOnly, ErrClosed,
 // ErrFailed, and those of the disk, after which there is no dir.
 func (l *Log) Checkpoint(dir string) (Progress, error) {
 	if l.cfg.ReadOnly {

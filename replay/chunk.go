@@ -8,7 +8,7 @@ import (
 
 // Chunk is what one call of Next found. The caller owns the Chunk and passes it to Next again and
 // again. Frames and the bytes they point to are good until the next call with the Chunk, or its
-// Reset; they must not be changed, as other readers may share them. As long as it holds them it may
+// Reset. They must not be changed, as other readers may share them. As long as it holds them it may
 // keep some MiB of the log in memory; see Reset. A Chunk must not be copied.
 type Chunk struct {
 	// Frames are whole websocket frames, ready to be written one after the other. One slice may
@@ -16,12 +16,12 @@ type Chunk struct {
 	Frames [][]byte
 	Events int // in Frames
 	Bytes  int // in Frames
-	// Gap lies before Frames; nil: none. It is one of the log's, or the way from the position that
-	// the reader was to start after to the log's first event, if the log began only when the
-	// reader waited, and after that position.
+	// Gap lies before Frames; nil: none. It is one of the log's, unless the log began only when the
+	// reader waited, and after the reader's position. Then it is the way from that position to the
+	// log's first event.
 	Gap *Gap
-	// Through is how far the reader has looked: every event up to here that passes the filter is
-	// in this chunk or was in an earlier one. Its position is zero while nothing was looked at.
+	// Through is how far the reader has looked. Every event up to here that passes the filter is in
+	// this chunk or was in an earlier one. Its position is zero while nothing was looked at.
 	Through Point
 	// Live says that the reader has reached the end of the log. If it is false, call Next again,
 	// even if Frames is empty: one call looks at a bounded part of the log.

@@ -6,12 +6,12 @@ import (
 
 // Blocks of a quiet relay are small: every 5 ms makes one. So the newest small blocks, the group,
 // are replaced by one block that has all their events as soon as they are enough. It happens within
-// the Append that fills the group: one synced batch has the merged block under the key of the
+// the Append that fills the group. One synced batch has the merged block under the key of the
 // group's last block, deletions of the others' keys, and what is new. All of this is still in the
-// memtable, where SINGLEDEL takes its SET along, so that a flush writes the merged block and
-// nothing of the small ones.
+// memtable, where SINGLEDEL takes its SET along. So a flush writes the merged block and nothing of
+// the small ones.
 //
-// A group is always in the tail, so no reader looks for its blocks in the store; readers hold
+// A group is always in the tail, so no reader looks for its blocks in the store. Readers hold
 // places, not blocks, and find their place in the merged block as they would have in the small one.
 const (
 	maxSmallEvents = 256 // a block of more is not small, nor one of half a group's memory
@@ -37,7 +37,7 @@ func (p groupPolicy) fits(events int, bytes int64) bool {
 	return events <= maxGroupEvents && bytes <= p.maxBytes
 }
 
-// joins says whether b can join the group of s, which is not empty: one block is of one epoch, and
+// joins says whether b can join the group of s, which is not empty. One block is of one epoch, and
 // no gap lies within it. (One dictionary made all blocks of the tail: the log has one encoder.)
 func (s *snapshot) joins(b *Block, p groupPolicy) bool {
 	if b.gap != nil || !p.small(b.Events(), b.memory()) {

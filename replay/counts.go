@@ -32,7 +32,7 @@ func (l *Log) Counts() Counts {
 }
 
 // DiskBytes returns how much disk the log takes, its write-ahead log and what a compaction has yet
-// to delete included; 0 once it is closed or has failed.
+// to delete included. It is 0 once it is closed or has failed.
 func (l *Log) DiskBytes() int64 {
 	l.blocks.storeMu.RLock()
 	defer l.blocks.storeMu.RUnlock()

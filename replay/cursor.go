@@ -32,12 +32,12 @@ type Cursor struct {
 // LiveCursor starts with the first event that is appended after the reader was made.
 func LiveCursor() Cursor { return Cursor{} }
 
-// TimeCursor starts with the first event, or gap, stamped us (Unix microseconds) or later; 0 is the
+// TimeCursor starts with the first event, or gap, stamped us (Unix microseconds) or later. 0 is the
 // oldest event, and a stamp newer than the newest in the log, be it an event's or a gap's, is live.
 func TimeCursor(us int64) Cursor { return Cursor{kind: cursorTime, timeUS: us} }
 
 // PositionCursor starts with the first event after p. If the log has not come there, the reader
-// waits; if it has not even begun, and then begins after p, the reader is informed by a Gap.
+// waits. If it has not even begun, and then begins after p, the reader is informed by a Gap.
 func PositionCursor(p translate.Position) Cursor {
 	return Cursor{kind: cursorPosition, position: p}
 }

@@ -1,6 +1,6 @@
 // Package replay is the event log. It seals batches of events into blocks, commits them with the
-// position they bring the log to, keeps the newest in memory, and gives them to readers from a
-// cursor on, through a filter.
+// position they bring the log to, and keeps the newest in memory. Readers get them from a cursor
+// on, through a filter.
 //
 //	Batch ── Seal ──▶ Block ── Append ──▶ Pebble (one synced batch) ──▶ snapshot ──▶ Reader.Next
 //	       parallel            in order                                 published      many
@@ -12,20 +12,20 @@
 // the commit: they never see what a restart could take back. Readers of old and of new events are
 // one mechanism (Reader), so there is no hand-over in which an event could be lost or doubled.
 //
-// Broken own data and failed writes end the log: Append, Run and reads say why (ErrFailed,
+// Broken own data and failed writes end the log. Append, Run and reads say why (ErrFailed,
 // CorruptionError) and what to do; the process is meant to stop.
 //
 // # Snapshot, tail, wake-up
 //
-// The snapshot is one immutable value behind an atomic pointer: state, gaps, streams, the spans'
-// keys, and the tail, which is the newest blocks within Config.TailBytes (and at most
-// maxTailBlocks). A reader loads it once per Next. Its place is a time_us, the first it has not
-// looked at. If that is beyond snapshot.beforeTail, the block is in the tail; else it is in Pebble,
-// found by a seek or by what the block before it remembers. Its index, or for a reader that wants
-// neither certain DIDs nor UIDs its slim index, comes through the cache, its frames from Pebble's
-// to the chunk (extract.go). Each snapshot has a channel that is closed when the next one replaces
-// it. A reader waits on the channel of the very snapshot it looked at last: what came in between
-// has closed it already, so no wake-up is lost.
+// The snapshot is one immutable value behind an atomic pointer. It has state, gaps, streams, the
+// spans' keys, and the tail: the newest blocks within Config.TailBytes (and at most maxTailBlocks).
+// A reader loads it once per Next. Its place is a time_us, the first it has not looked at. If that
+// is beyond snapshot.beforeTail, the block is in the tail. Else it is in Pebble, found by a seek or
+// by what the block before it remembers. Its index, or for a reader that wants neither certain DIDs
+// nor UIDs its slim index, comes through the cache. Its frames come from Pebble's to the chunk
+// (extract.go). Each snapshot has a channel that is closed when the next one replaces it. A reader
+// waits on the channel of the very snapshot it looked at last. What came in between has closed it
+// already, so no wake-up is lost.
 //
 // A trim publishes its floor before it deletes. A reader that has opened an iterator, or finds a
 // part missing, then reads the floor again. While the floor is below its place, all that it needs
@@ -33,29 +33,29 @@
 //
 // blockStore has what readers share of the blocks on disk: look-ups of indexes, parts and spans,
 // the cache, and reading ahead. When a reader of everything comes to a block there, goroutines open
-// the next two for it while its caller writes the first to the socket (readahead.go, openparts.go).
-// Then they read the slim indexes of the blocks behind, several at a time. After a slow look-up, a
-// selective query looks up as many as maxLookups spans at once, and has as many blocks read that
-// they name (plan.go). Blob files have the kernel read ahead where reads follow each other and wait
-// for the disk (internal/pebblestore).
+// the next two for it. Meanwhile its caller writes the first to the socket (readahead.go,
+// openparts.go). Then they read the slim indexes of the blocks behind, several at a time. After a
+// slow look-up, a selective query looks up as many as maxLookups spans at once. It has as many
+// blocks read that they name (plan.go). Blob files have the kernel read ahead where reads follow
+// each other and wait for the disk (internal/pebblestore).
 //
 // Memory: tail and cache are bounded by Config. Pebble has its own share. Between calls of Next a
 // reader keeps its current part open, and those that were read ahead for it. All readers together
 // keep 16 at most, which may take half of the cache's budget. A reader that waits releases them;
 // Reader.Close and Log.Close close them.
 //
-// A Chunk has MaxChunkBytes of memory until it is Reset. What comes from the disk is in it: a
+// A Chunk has MaxChunkBytes of memory until it is Reset. What comes from the disk is in it. A
 // reader unpacks a substream into it, and builds there the wanted frames of a variant that is not
 // stored. A substream that another reader has unpacked before goes to the cache instead, for all,
-// if it is one of the part's first 64. What comes from the tail is not copied: a Chunk keeps the
-// blocks alive that its Frames alias, at most about 2*pinFactor times MaxChunkBytes, as sparse
+// if it is one of the part's first 64. What comes from the tail is not copied. A Chunk keeps the
+// blocks alive that its Frames alias: at most about 2*pinFactor times MaxChunkBytes, since sparse
 // matches are copied. Of blocks of the tail a variant is built whole, in the cache.
 //
 // # Small blocks
 //
 // A quiet relay makes 180 blocks of a few events a second. The newest small blocks (at most 256
-// events) are a group; the Append that brings it to about 1,024 events, or to a quarter of the
-// tail's memory, replaces it by one block that has the group's parts one behind the other. The
+// events) are a group. The Append that brings it to about 1,024 events, or to a quarter of the
+// tail's memory, replaces it by one block. That has the group's parts one behind the other. The
 // batch has the merged block under the key of the group's last, SINGLEDELs for the others, and what
 // is new. The snapshot that follows has the merged block in the tail. Readers hold a place and no
 // block, so they do not see it happen. A group is always wholly in the tail, so no reader looks for
@@ -66,21 +66,21 @@
 //
 // # References
 //
-// A block may have the references of its events: sources, subjects and authorities, in numbers, in
-// a part of its own that only readers with a filter for them read (subjects.go). Sources have
-// numbers of the log's own (sources.go). The caller of Seal asks for them, and the next Append
-// writes new ones. The collection of a reference's source is always that of its event. A log is of
-// another version from its first reference on. A variant may have references, too, whose subjects
-// are strings of Config.Strings: of a block of the tail all at once, of one on disk those of the
-// events that are wanted.
+// A block may have the references of its events: sources, subjects and authorities, in numbers.
+// They are in a part of their own that only readers with a filter for them read (subjects.go).
+// Sources have numbers of the log's own (sources.go). The caller of Seal asks for them, and the
+// next Append writes new ones. The collection of a reference's source is always that of its event.
+// A log is of another version from its first reference on. A variant may have references, too,
+// whose subjects are strings of Config.Strings. Those of a block of the tail are built all at once,
+// of one on disk those of the events that are wanted.
 //
 // # Spans
 //
-// A span summarises a run of blocks of one epoch that stay as they are: at most 65,535 events, 256
-// blocks, 4,096 collections, 1/64 of the retention in time and bytes. It is written with the block
-// that does not fit. Blocks behind the newest span are looked at one by one; what will be the next
-// span is gathered in memory (some 1 MiB, twice that with references), and after a start from the
-// indexes of those blocks. A span says
+// A span summarises a run of blocks of one epoch that stay as they are. It has at most 65,535
+// events, 256 blocks, 4,096 collections, 1/64 of the retention in time and bytes. It is written
+// with the block that does not fit. Blocks behind the newest span are looked at one by one. What
+// will be the next span is gathered in memory (some 1 MiB, twice that with references). After a
+// start it comes from the indexes of those blocks. A span says
 //
 //   - of each block: first and last stamp, position of the last event, number of events;
 //   - of each collection: how many events it has, and in which blocks; likewise of identity and
@@ -88,17 +88,17 @@
 //   - of each DID in it: a fingerprint and the blocks it is in. A fingerprint is SipHash-2-4 under
 //     a key that is random for each log and never leaves it, so that nobody can choose DIDs that
 //     collide. It is cut so short that of 20,000 DIDs that are not in the span about one seems to
-//     be, which costs a look into one block, whose own table of DIDs decides. They are in 32 shards
+//     be. That costs a look into one block, whose own table of DIDs decides. They are in 32 shards
 //     by their first bits, so that a look-up of one DID reads some 8 KiB of a span;
 //   - of each subject of references, and of each authority, likewise, by UID;
 //   - the identity and account events once more, copied (unless they are more than 1 MiB), since
-//     they pass every collection filter: so a reader of a rare collection does not open all other
+//     they pass every collection filter. So a reader of a rare collection does not open all other
 //     blocks for them.
 //
-// A reader with a filter looks at the span, then at the indexes of blocks that may have a match,
-// then reads frames of those that have one. One that wants all of some DIDs looks at their shards
-// first, and not at spans that have none of them. The few that it wants of a block, by DID or
-// subject, it takes out of the zstd part (sparse.go). One that wants some subjects looks at the
+// A reader with a filter looks at the span, then at the indexes of blocks that may have a match.
+// Then it reads frames of those that have one. One that wants all of some DIDs looks at their
+// shards first, and not at spans that have none of them. The few that it wants of a block, by DID
+// or subject, it takes out of the zstd part (sparse.go). One that wants some subjects looks at the
 // span, which has the identity and account events that it wants, too, and then at their shards.
 // Spans are decoded into the cache (some 10 KiB each); fingerprints are looked at in place and go
 // past it. BenchmarkSpans -v reports their bytes an event. In memory there are only the keys of
@@ -114,10 +114,10 @@
 // # Concurrency and lock order
 //
 // One goroutine calls Append. Seal, NewReader, Progress, Range, Run, Trim, Close are safe for
-// concurrent use; a Reader, a Chunk and a Stamper belong to one goroutine at a time. Locks, in the
-// order they may be taken: trims.mu (one trim at a time), Log.mu (changes of the snapshot and
-// commits), blockStore.storeMu (shared: readers; exclusive: Close), openParts.mu, cache.mu. No
-// goroutine waits for another with cache.mu held. Cache entries wait in one direction only: a
-// variant may wait for a part, a part for nothing. Goroutines that read ahead hold storeMu as
-// readers do; Close waits for them.
+// concurrent use. A Reader, a Chunk and a Stamper belong to one goroutine at a time. Locks, in the
+// order they may be taken: trims.mu (one trim at a time), Log.mu (snapshot changes, commits),
+// blockStore.storeMu (readers share it, Close excludes them), openParts.mu, cache.mu. No goroutine
+// waits for another with cache.mu held. Cache entries wait in one direction only: a variant may
+// wait for a part, a part for nothing. Goroutines that read ahead hold storeMu as readers do; Close
+// waits for them.
 package replay

@@ -101,8 +101,8 @@ func (l *Log) Range() Range {
 // Append commits the blocks, in the order they are given, in one synced write, and then shows them
 // to readers. Calls must follow one another in relay order, from one goroutine. A block without
 // events only moves the position. Errors: errReadOnly; errOutOfOrder, after which the log is as it
-// was; ErrClosed; and ErrFailed, after which it takes nothing more and the process should stop:
-// whether the blocks are durable is then unknown, but the next Open finds all of them with their
+// was; ErrClosed; and ErrFailed, after which it takes nothing more and the process should stop.
+// Whether the blocks are durable is then unknown, but the next Open finds all of them with their
 // position, or none.
 func (l *Log) Append(bs ...*Block) error {
 	if len(bs) == 0 {

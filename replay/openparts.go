@@ -36,8 +36,8 @@ func (bs *blockStore) charge(p *storedPart) bool {
 	return true
 }
 
-// open makes the part of n bytes of frames that has this range and key the one that the reader is
-// in; x is its index.
+// open makes the part with this range and key, of n bytes of frames, the one that the reader is in.
+// x is its index.
 func (o *openParts) open(x *blockIndex, r format.Range, key int64, n int) (*storedPart, error) {
 	if err := o.bs.store.Err(); err != nil {
 		return nil, err
@@ -126,8 +126,9 @@ func (bs *blockStore) closeOpenParts() {
 // may be long.
 func (r *Reader) Release() { r.release() }
 
-// release returns false if it leaves that to the log's Close: that waits or is at work, or Pebble
-// has failed, which may have stopped with its lock held; Log.Close does not wait for that for ever.
+// release returns false if it leaves that to the log's Close. Then Close waits or is at work, or
+// Pebble has failed. Pebble may have stopped with its lock held; Log.Close does not wait for that
+// for ever.
 func (r *Reader) release() bool {
 	bs := r.log.blocks
 	if !bs.storeMu.TryRLock() {

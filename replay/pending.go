@@ -14,8 +14,8 @@ func (l *Log) Changed() <-chan struct{} { return l.snap.Load().changed }
 // any number of readers.
 type PendingScratch struct{ matcher matcher }
 
-// Pending reports whether Next has something for a reader whose last chunk was Live: an event that
-// passes the filter (sizes apart), a gap, or an error. It moves the reader on over what was
+// Pending reports whether Next has something for a reader whose last chunk was Live. It is an event
+// that passes the filter (sizes apart), a gap, or an error. It moves the reader on over what was
 // appended meanwhile and does not pass, as Next would, and returns how far. It reads the tail's
 // indexes only, never the disk. It has the concurrency rules of Next.
 func (r *Reader) Pending(scratch *PendingScratch) (through Point, pending bool) {

@@ -26,8 +26,8 @@ const (
 )
 
 // nextPlan makes r.plan the one of the span that has r.next, or of a later one if those before it
-// have nothing: if all that it looks at have nothing, of the last. Plans of spans behind it that
-// were made with it are kept in r.coming.
+// have nothing. If all that it looks at have nothing, it is that of the last. Plans of spans behind
+// it that were made with it are kept in r.coming.
 func (p *pass) nextPlan() error {
 	r := p.r
 	for len(r.coming) > 0 && r.coming[0].key < r.next {

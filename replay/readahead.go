@@ -12,7 +12,7 @@ const (
 	// is not evicted before it is used.
 	readaheadShare = 8
 	// readaheadPerCore is how many blocks are read ahead at once for each core, of all readers that
-	// do not wait for the disk, and maxReadahead how many at most. With few, their reader finds all
+	// do not wait for the disk. maxReadahead is how many at most. With few, their reader finds all
 	// places taken by some that walk on, or wait for a core.
 	readaheadPerCore = 4
 	maxReadahead     = 8
@@ -113,7 +113,7 @@ func (p *pass) lookAhead(x *blockIndex, bytes int) {
 }
 
 // lookAheadInSpans begins to load the blocks from block n of the span on that the plans name, in
-// order: as many as the reader is ahead of itself.
+// order. They are as many as the reader is ahead of itself.
 func (p *pass) lookAheadInSpans(sp *format.Span, n, bytes int) {
 	r := p.r
 	window := window(p.depth(), r.log.blocks.aheadBytes(), bytes)
@@ -240,8 +240,8 @@ func (bs *blockStore) knows(x *blockIndex, n int) bool {
 	return true
 }
 
-// fetch opens for a's reader what is stored of those of block x's frames that it wants, which are
-// few if sparse is set, with its checksums computed.
+// fetch opens for a's reader what is stored of those of block x's frames that it wants, with its
+// checksums computed. These are few if sparse is set.
 func (bs *blockStore) fetch(x *blockIndex, a *ahead, sparse bool) {
 	cand := candidate{idx: x}
 	v := a.variant

@@ -56,7 +56,7 @@ type readerPlace struct {
 	gapNext int64 // the first stamp whose gap was not given; >= next but after a gap was
 	through Point
 
-	// after is the position cursor's place: nothing at or before it is given, even if it comes only
+	// after is the position cursor's place. Nothing at or before it is given, even if it comes only
 	// now, because the cursor was ahead of the log. Zero once it is of no use.
 	after         format.Place
 	afterPosition translate.Position
@@ -124,8 +124,8 @@ func (r *Reader) SetFilter(f *Filter) {
 	}
 }
 
-// Clamped says whether the cursor was older than the log, and the point of the oldest event there
-// was, where the reader started instead (zero if the log was empty). It is settled by NewReader: a
+// Clamped says whether the cursor was older than the log. The point is that of the oldest event,
+// where the reader started instead (zero if the log was empty). It is settled by NewReader: a
 // position that is older than a log that begins only later shows as a Chunk's Gap.
 func (r *Reader) Clamped() (oldest Point, clamped bool) { return r.oldest, r.clamped }
 
@@ -204,8 +204,8 @@ func (r *Reader) slimIndexSuffices() bool {
 }
 
 // beginGap returns the gap between the position that the reader waits for and the first event of a
-// log that turned out to begin after it; nil if there is none, or no event yet. NewReader would
-// have clamped the cursor, but then the log had not begun.
+// log that turned out to begin after it. It is nil if there is none, or no event yet. NewReader
+// would have clamped the cursor, but then the log had not begun.
 func (r *Reader) beginGap(s *snapshot) *Gap {
 	if r.after == (format.Place{}) || s.Oldest == (format.Point{}) || !r.after.Before(s.Floor.Place) {
 		return nil
@@ -288,7 +288,7 @@ func (p *pass) find() (candidate, error) {
 }
 
 // findBlock is find for a block on disk. Most often it is the one that the last chunk ended in, or
-// the one after that, which was read ahead: then the cache has it.
+// the one after that, which was read ahead. Then the cache has it.
 func (p *pass) findBlock() (*blockIndex, error) {
 	r := p.r
 	if p.scan.before == nil && r.block != 0 {
@@ -543,8 +543,8 @@ func (r *Reader) collect(ends []uint32, i, room, limit int, must bool) (through,
 // 0.
 func tooLarge(size, limit int) bool { return limit > 0 && size-format.FrameHeaderBytes(size) > limit }
 
-// emit adds the runs, of bytes in all, to the chunk: by aliasing data, or copied if the chunk would
-// keep much more memory alive than it sends.
+// emit adds the runs, of bytes in all, to the chunk. They alias data, or are copied if the chunk
+// would keep much more memory alive than it sends.
 func (p *pass) emit(data []byte, bytes int) {
 	c := p.c
 	if p.pinned+len(data) > pinFactor*p.r.maxBytes && bytes < len(data)/pinFactor {

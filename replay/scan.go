@@ -80,7 +80,7 @@ func (c *blockScan) find(s *snapshot, from int64) (*blockIndex, error) {
 
 // open makes the iterator. A trim publishes the new floor before it deletes what lies below. So if
 // the floor, looked at after the iterator was made, is still below from, the iterator cannot miss
-// what a trim deleted: it sees all blocks from there on.
+// what a trim deleted. It sees all blocks from there on.
 func (c *blockScan) open(s *snapshot, from int64) error {
 	if c.it != nil {
 		return nil

@@ -259,8 +259,8 @@ func addStream(streams []format.Stream, relay string, epoch uint32) ([]format.St
 	return append(streams[:len(streams):len(streams)], s), nil
 }
 
-// StreamOfEpoch names the stream of an epoch that the log followed, whichever relay it was of, or
-// that would be the next of the relay it follows now.
+// StreamOfEpoch names the stream of an epoch that the log followed, whichever relay it was of. It
+// may also be the next epoch of the relay that the log follows.
 func (l *Log) StreamOfEpoch(epoch uint32) translate.Stream {
 	s := l.snap.Load()
 	for _, st := range s.streams {

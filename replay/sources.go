@@ -32,9 +32,9 @@ type sourceTable struct {
 func newSourceTable() *sourceTable { return &sourceTable{numbers: make(map[string]uint32)} }
 
 // SourceNumber returns the number of a source, "app.bsky.feed.like:subject.uri". It gives it one if
-// it has none. It returns false, and counts the reference as dropped, if the source
-// is longer than maxSourceBytes, or the log has as many sources as it may. It keeps nothing of
-// source, and is safe for concurrent use.
+// it has none. It returns false, and counts the reference as dropped, if the source is longer than
+// maxSourceBytes. So it does if the log has as many sources as it may. It keeps nothing of source,
+// and is safe for concurrent use.
 func (l *Log) SourceNumber(source []byte) (number uint32, ok bool) {
 	if number, ok = l.sources.number(source, l.cfg.ReadOnly); !ok {
 		l.metrics.sourcesRefused.Inc()

@@ -33,8 +33,8 @@ func (m *matcher) sparse() bool {
 	return true
 }
 
-// giveSparse takes the events from i on and before through that the filter passes, of bytes in all
-// as plain frames, out of a stored zstd part.
+// giveSparse takes the events from i on and before through that the filter passes out of a stored
+// zstd part. They are of bytes in all as plain frames.
 func (p *pass) giveSparse(cand candidate, stored *storedPart, i, through, events, bytes int) error {
 	r, c, x := p.r, p.c, cand.idx
 	p.lookAhead(x, stored.pages.StoredBytes())

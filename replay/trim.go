@@ -22,21 +22,21 @@ const (
 	maxTrimInterval = 30 * time.Second
 )
 
-// trimInterval is how often Run trims: often enough that at most a hundredth of the retention is
-// kept too long, rarely enough that range deletions stay few.
+// trimInterval is how often Run trims. It is often enough that at most a hundredth of the retention
+// is kept too long, rarely enough that range deletions stay few.
 func (l *Log) trimInterval() time.Duration {
 	return min(max(l.cfg.Retention/100, minTrimInterval), maxTrimInterval)
 }
 
-// Trim does at once what Run does from time to time: it drops the oldest blocks that are older than
+// Trim does at once what Run does from time to time. It drops the oldest blocks that are older than
 // the retention, or beyond its bytes, a whole span at a time. A span goes when its last event is
 // too old, and it covers at most 1/64 of the retention, in time and in bytes.
 func (l *Log) Trim(ctx context.Context) error {
 	return l.trim(ctx, l.cfg.RetentionBytes)
 }
 
-// TrimTo is Trim, and drops more of the oldest blocks until at most maxBytes are stored (as
-// Range.Bytes counts), for when the disk runs short; 0: drop everything.
+// TrimTo is Trim, and then drops more of the oldest blocks until at most maxBytes are stored (as
+// Range.Bytes counts). It is for when the disk runs short. 0 drops everything.
 func (l *Log) TrimTo(ctx context.Context, maxBytes int64) error {
 	if limit := l.cfg.RetentionBytes; limit > 0 {
 		maxBytes = min(maxBytes, limit)
@@ -264,7 +264,7 @@ func (l *Log) blockPointerOf(x *blockIndex) (format.BlockPointer, error) {
 	return ptr, nil
 }
 
-// drop publishes the new floor and then deletes everything up to last, in this order: a reader that
+// drop publishes the new floor and then deletes everything up to last, in this order. A reader that
 // finds something missing looks at the floor afterwards to see why.
 func (l *Log) drop(last *blockIndex, ptr format.BlockPointer, oldest format.Point) (done bool, err error) {
 	l.mu.Lock()

@@ -221,7 +221,7 @@ func (p *pass) matchBuilt(cand candidate, stored *storedPart, i, through, end, b
 }
 
 // buildFrames puts into the chunk the frames of those events from i on and before through that the
-// filter passes, until one does not fit: then it returns that. plain has their plain frames.
+// filter passes, until one does not fit. Then it returns that. plain has their plain frames.
 func (p *pass) buildFrames(b *format.FrameBuilder, plain []byte, i, through int) int {
 	r, c := p.r, p.c
 	if c.buffer == nil {

@@ -171,8 +171,8 @@ func (r Reason) String() string {
 }
 
 // Counts holds what became of the frames of a batch. Every frame is in Frames once; every operation
-// of a frame that was not dropped is in Events, Filtered or Drops once, but for those without a
-// block in a frame that has no CAR, which Drops counts as one.
+// of a frame that was not dropped is in Events, Filtered or Drops once. The exceptions are those
+// without a block in a frame that has no CAR, which Drops counts as one.
 type Counts struct {
 	Frames   [NumFrameKinds]uint64
 	Events   [NumEventKinds]uint64

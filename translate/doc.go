@@ -9,9 +9,9 @@
 //	#identity  {"did":…,"time_us":…,"kind":"identity","identity":{"did":…,"handle"?:…,"seq":…,"time":…}}
 //	#account   {"did":…,"time_us":…,"kind":"account","account":{"active":…,"did":…,"seq":…,"status"?:…,"time":…}}
 //
-// Records become JSON in one pass over their bytes: keys sorted, strings escaped as encoding/json
-// escapes them, links as {"$link":…}, bytes as {"$bytes":…}, blobs in the order of indigo's
-// structs.
+// Records become JSON in one pass over their bytes. Keys are sorted, strings escaped as
+// encoding/json escapes them, links as {"$link":…}, bytes as {"$bytes":…}, blobs in the order of
+// indigo's structs.
 //
 // With Config.References the same pass notes which DIDs and AT URIs a record's values are, and
 // where: Batch.References. The path of a reference is what Constellation calls it (microcosm-rs,
@@ -20,13 +20,13 @@
 // maxFrameReferences and MaxReferencePathBytes.
 //
 // Frames are untrusted. What the protocol does not allow drops the operation or the frame and is
-// counted by its Reason; the other operations of the frame go on. A block is hashed only if an
+// counted by its Reason. The other operations of the frame go on. A block is hashed only if an
 // operation names it. What a hostile frame can cost is bounded: maxFrameBytes, MaxOps,
 // maxRecordBytes, maxDepth, MaxFrameJSONBytes; no number that a frame declares is allocated for.
 //
-// Where this reads otherwise than indigo does (atproto/atdata for records, api/atproto and
-// atproto/repo for frames), difference_test.go and frame_difference_test.go name it, say why, and
-// prove it by example; everywhere else the fuzzers hold the two equal.
+// Indigo is atproto/atdata for records, api/atproto and atproto/repo for frames. Where this reads
+// otherwise, difference_test.go and frame_difference_test.go name it, say why, and prove it by
+// example. Everywhere else the fuzzers hold the two equal.
 //
 // The package is pure: no goroutine, no I/O, no clock. A Translator is scratch memory and belongs
 // to one goroutine at a time, as does a Batch; there are no locks. In steady state nothing is

@@ -153,7 +153,7 @@ func (f *finder) buildPath(record []byte) {
 // typeOf returns the $type of the element that begins at pos, nothing if it has none or is no map.
 //
 // DAG-CBOR sorts members by length first, so a reference may come before the $type. The first call
-// for an element looks ahead to its end, once for all elements within it: no byte is read twice so,
+// for an element looks ahead to its end, once for all elements within it. So no byte is read twice,
 // however deep arrays are nested.
 func (f *finder) typeOf(record []byte, pos int) []byte {
 	if record[pos]>>5 != majorMap {

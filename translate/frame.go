@@ -86,9 +86,8 @@ func New(cfg Config) (*Translator, error) {
 // are in the order of the frame's operations; their time_us is 0 until Batch.Stamp. It keeps
 // nothing of frame.
 //
-// It never fails: of input that the protocol does not allow it drops the operation or the frame, as
-// docs/input.md has it, and counts the Reason. It panics if dst holds more than
-// maxBatchJSONBytes.
+// It never fails. Of input that the protocol does not allow it drops the operation or the frame, as
+// docs/input.md has it, and counts the Reason. It panics if dst holds more than maxBatchJSONBytes.
 func (t *Translator) AppendFrame(dst *Batch, frame []byte) {
 	checkRoom(dst)
 	events, json, refs, refText := len(dst.Events), len(dst.JSON), len(dst.References), len(dst.refText)

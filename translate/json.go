@@ -62,7 +62,7 @@ func safePrefix(s []byte) int {
 	for ; i+8 <= len(s); i += 8 {
 		x := binary.LittleEndian.Uint64(s[i:])
 		// Each term has the high bit of a byte set if that byte is wanted, given that no byte of x
-		// is above 0x7f, and at worst that of a byte above a wanted one; the loop below finds
+		// is above 0x7f. At worst it has that of a byte above a wanted one. The loop below finds
 		// which.
 		quoteAmp := (x | 0x04*ones) ^ '&'*ones
 		angles := (x | 0x02*ones) ^ '>'*ones

@@ -37,7 +37,7 @@ type entry struct {
 	end    uint32
 }
 
-// recordCoder appends records as JSON. It reads each byte of a record once; since the keys of a map
+// recordCoder appends records as JSON. It reads each byte of a record once. Since the keys of a map
 // come out in another order than they come in, the entries of a map are put in order once they are
 // all there.
 type recordCoder struct {
@@ -49,7 +49,7 @@ type recordCoder struct {
 }
 
 // appendRecord appends block, a record in DAG-CBOR, as JSON. ok is false if it is not one that the
-// data model allows, or if dst would grow beyond limit, which fail says; dst then holds part of it.
+// data model allows, or if dst would grow beyond limit, which fail says. dst then holds part of it.
 //
 // Like indigo it reads undefined as null and does not mind bytes after the record.
 func (r *recordCoder) appendRecord(dst, block []byte, limit int) (_ []byte, ok bool) {
@@ -217,7 +217,7 @@ func (r *recordCoder) appendArray(dst []byte, n uint64, depth int) []byte {
 }
 
 // appendMap appends a map of n entries, sorted by key. If it is one of the objects that stand for
-// something else (a link, bytes, a blob), it is checked and brought into that object's form.
+// something else (a link, bytes, a blob), it is checked. It is brought into that object's form.
 func (r *recordCoder) appendMap(dst []byte, n uint64, depth int) []byte {
 	if depth > maxDepth || n > maxContainerLen {
 		r.setFail(failMalformed)

@@ -130,8 +130,9 @@ func mayRefer(s []byte) bool {
 	return len(s) > len(schemeAT) && (string(s[:4]) == "did:" || string(s[:5]) == schemeAT)
 }
 
-// referenceAuthority returns the length of s if it is a DID, that of its authority if it is an AT
-// URI (https://atproto.com/specs/at-uri-scheme) as indigo's syntax.ParseATURI takes it, or else 0.
+// referenceAuthority returns the length of s if it is a DID, or that of its authority if it is an
+// AT URI as indigo's syntax.ParseATURI takes it. Else it returns 0. See
+// https://atproto.com/specs/at-uri-scheme.
 func referenceAuthority(s []byte) int {
 	rest, isURI := bytes.CutPrefix(s, []byte(schemeAT))
 	if !isURI {
@@ -198,8 +199,8 @@ func validDatetime(s []byte) bool {
 	return ok && !beforeYearZero
 }
 
-// skipFraction returns s without a leading fraction of a second of 1 to 20 digits, or nil where
-// what follows the dot is no such fraction.
+// skipFraction returns s without a leading fraction of a second of 1 to 20 digits. It returns nil
+// where what follows the dot is no such fraction.
 func skipFraction(s []byte) []byte {
 	if len(s) == 0 || s[0] != '.' {
 		return s

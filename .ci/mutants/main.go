@@ -7,9 +7,9 @@
 //	Test: ./package TestName
 //
 // The edit is applied to copies of the files that it changes, which the go command reads in place
-// of the real ones (-overlay). Where the named test passes, all tests of that package and of the
-// packages that the edit changes are tried, to say what catches the edit instead; the run fails all
-// the same. So it does where any of the patches does not apply.
+// of the real ones (-overlay). Where the named test passes, all tests of its package and of the
+// changed packages run, to say what catches the edit instead. The run fails all the same. So it
+// does where any of the patches does not apply.
 package main
 
 import (

@@ -182,8 +182,8 @@ func manifestOf(at replay.Progress, dataDir string) (*backupManifest, error) {
 	return m, err
 }
 
-// makeBackup lets fill put a backup into a new directory, which gets the name of to only when it is
-// whole and on disk: what is called to.partial is none.
+// makeBackup lets fill put a backup into a new directory. That gets the name of to only when it is
+// whole and on disk; what is called to.partial is none.
 func makeBackup(to string, fill func(dir string) (*backupManifest, error)) (m *backupManifest, err error) {
 	if _, err := os.Lstat(to); err == nil {
 		return nil, advise(fmt.Errorf("%s exists", to), "Name a directory that does not exist with --to.")

@@ -138,7 +138,7 @@ func fromHere(r *http.Request) bool {
 	return err == nil && to.Addr().Unmap() == remote.Addr().Unmap()
 }
 
-// backUp copies the reference store, the log and then the UID store: what the first lacks the log
+// backUp copies the reference store, the log and then the UID store. What the first lacks the log
 // has, and each UID in the copies is in that of the UID store.
 func (d *daemon) backUp(to string) (*backupManifest, error) {
 	if !filepath.IsAbs(to) {

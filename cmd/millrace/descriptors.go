@@ -7,7 +7,7 @@ import (
 )
 
 // The process's limit of open files, RLIMIT_NOFILE, is shared out like --memory, so that no part
-// takes what another cannot do without: a store that cannot open a file ends the process.
+// takes what another cannot do without. A store that cannot open a file ends the process.
 const (
 	// minDescriptors is the least limit that the daemon starts with.
 	minDescriptors = 512

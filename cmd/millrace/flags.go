@@ -56,8 +56,8 @@ func parseFlags(fs *flag.FlagSet, args, environ []string) error {
 	return fs.Parse(append([]string{"--"}, others...)) // sets what fs.Args returns, and no flag
 }
 
-// isForeignEnv recognizes variables that begin like ours and belong to other programs: those of
-// tests, and those that Kubernetes sets in pods beside a service of the name millrace.
+// isForeignEnv recognizes variables that begin like ours and belong to other programs. They are
+// those of tests, and those that Kubernetes sets in pods beside a service of the name millrace.
 func isForeignEnv(name string) bool {
 	return strings.HasPrefix(name, envTestPrefix) || strings.HasPrefix(name, envPrefix+"SERVICE_") ||
 		name == envPrefix+"PORT" || strings.HasPrefix(name, envPrefix+"PORT_")

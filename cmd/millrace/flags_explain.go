@@ -40,8 +40,8 @@ func explainFlag(fs *flag.FlagSet, err error) error {
 	return errors.New(text)
 }
 
-// whatIsWanted returns an example of a right value for the flag where package flag has nothing to
-// say but that it could not parse, and otherwise said.
+// whatIsWanted returns an example of a right value where package flag says only that it could not
+// parse. Otherwise it returns said.
 func whatIsWanted(fs *flag.FlagSet, name, said string) string {
 	f := fs.Lookup(name)
 	if f == nil {

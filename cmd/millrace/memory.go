@@ -92,8 +92,8 @@ func (s shares) names(c *config) int64 {
 // subscribers is how many there is room for.
 func (s shares) subscribers() int { return int(s.garbage / 4 * 3 / subscriberBytes) }
 
-// chunks is how many bytes of chunks may be on their way to subscribers that catch up: what the
-// subscribers themselves leave of the room for garbage.
+// chunks is how many bytes of chunks may be on their way to subscribers that catch up. It is what
+// the subscribers themselves leave of the room for garbage.
 func (s shares) chunks() int64 { return s.garbage / 4 }
 
 // frameJSON is how many bytes of JSON one frame may have.

@@ -331,7 +331,7 @@ func (d *daemon) buildServing(share shares) error {
 	return d.listen()
 }
 
-// run works until ctx ends or a part fails, then stops everything in order: reading the relay,
+// run works until ctx ends or a part fails. Then it stops everything in order: reading the relay,
 // draining into the log, telling subscribers, closing the stores.
 func (d *daemon) run(ctx context.Context) error {
 	defer d.close()

@@ -133,7 +133,7 @@ func excerpt(record json.RawMessage) string {
 }
 
 // printable is s on one line, cut to so many characters, without what could steer a terminal or
-// turn the line around: anybody may write anything into a record.
+// turn the line around. Anybody may write anything into a record.
 func printable(s string, most int) string {
 	var b strings.Builder
 	n := 0

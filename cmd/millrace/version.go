@@ -71,8 +71,8 @@ func readBuild(info *debug.BuildInfo) build {
 }
 
 // versionOf returns the version, and the commit as Semantic Versioning's build metadata if the
-// program was built from a git tree: 0.1.0+53d1cb5f10a9, or 0.1.0+53d1cb5f10a9.dirty of a tree with
-// changes.
+// program was built from a git tree. It is 0.1.0+53d1cb5f10a9, or 0.1.0+53d1cb5f10a9.dirty of a
+// tree with changes.
 func versionOf(settings map[string]string) string {
 	revision := settings["vcs.revision"]
 	if revision == "" {

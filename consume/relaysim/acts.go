@@ -11,7 +11,7 @@ const (
 	actAccount
 )
 
-// draw lets an account act as accounts of the live network do: of the ops some 65 % are likes, 12 %
+// draw lets an account act as accounts of the live network do. Of the ops some 65 % are likes, 12 %
 // posts, 10 % reposts and 8 % follows.
 func (w *world) draw(a *account) act {
 	switch n := w.rng.IntN(1000); {

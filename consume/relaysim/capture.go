@@ -53,7 +53,7 @@ func readCapture(name string) (frames [][]byte, err error) {
 }
 
 // captureTemplates makes templates of captured frames. Frames that cannot be taken apart can only
-// be sent as they are: they are left out, and counted in the log, unless verbatim is set.
+// be sent as they are. They are left out, and counted in the log, unless verbatim is set.
 func captureTemplates(frames [][]byte, verbatim, withTruth bool, log *slog.Logger) []*template {
 	templates := make([]*template, 0, len(frames))
 	for _, frame := range frames {

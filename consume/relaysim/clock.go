@@ -6,7 +6,7 @@ import "time"
 const timeLayout = "2006-01-02T15:04:05.000Z"
 
 // clock gives frames their times and revs. It is either the wall clock or a virtual one that moves
-// by a fixed step each frame, with which a stream is a function of its seed alone. Revs always
+// by a fixed step each frame. With the latter a stream is a function of its seed alone. Revs always
 // rise.
 type clock struct {
 	now  func() time.Time

@@ -19,10 +19,10 @@
 //
 // # Determinism
 //
-// With Clock "virtual" the messages, and the truth, follow from Config alone: every random choice
+// With Clock "virtual" the messages, and the truth, follow from Config alone. Every random choice
 // comes from Seed, by a generator of its own for each part. With the wall clock only time and rev
 // differ. What arrives at a consumer when, and where faults (FaultsEvery) fall in the stream,
-// depends on the machine; which faults come, with what parameters, follows from the seed.
+// depends on the machine. Which faults come, with what parameters, follows from the seed.
 //
 // # Concurrency
 //
@@ -38,11 +38,11 @@
 //
 // # Pace
 //
-// With a rate, frames are due at fixed times and no consumer is waited for: one that the window has
+// With a rate, frames are due at fixed times and no consumer is waited for. One that the window has
 // left behind is sent ConsumerTooSlow and is disconnected. Flat out (rate 0) the producer keeps at
-// most half a window ahead of the slowest connected consumer or, while none is connected, of the
-// place that the last one had reached. So no consumer is left behind, and one that returns
-// with a cursor at most half a window old finds its place. What counts is what was written to the
+// most half a window ahead of the slowest connected consumer. While none is connected, the place
+// that the last one had reached counts. So no consumer is left behind, and one that returns with a
+// cursor at most half a window old finds its place. What counts is what was written to the
 // consumer's socket, whose buffers on both sides hold some megabytes that it may not have read.
 //
 // The end of a numbering reaches the consumers that are connected: they are sent the rest of the

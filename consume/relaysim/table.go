@@ -27,8 +27,8 @@ type LineReferences struct {
 	Repeated   bool        `json:"repeated,omitempty"`   // the op came before, and changes nothing
 }
 
-// Table is the records that are alive and their references, in plain maps: what a consumer must
-// hold that has seen the lines given to Apply, and no others.
+// Table is the records that are alive and their references, in plain maps. It is what a consumer
+// must hold that has seen the lines given to Apply, and no others.
 type Table struct {
 	accounts map[string]*tableAccount
 
@@ -51,7 +51,7 @@ func NewTable() *Table { return &Table{accounts: make(map[string]*tableAccount)}
 // Apply takes in the line that comes next and returns what it says of references. The frames of a
 // consumer are in the order in which they came, each whole.
 //
-// A commit whose rev is not above that of its account's last changes nothing, nor does the deletion
+// A commit whose rev is not above that of its account's last changes nothing. Nor does the deletion
 // of an account whose time is not above that of the last deletion. The deletion of an account takes
 // all of its records; what it creates later is there.
 func (t *Table) Apply(l *Line) (r LineReferences, err error) {

@@ -209,7 +209,7 @@ func (w *window) head() int64 {
 }
 
 // lead returns how far the producer is ahead of the slowest consumer, or of where the last one
-// left, and how many consumers have come so far.
+// left. It also returns how many consumers have come so far.
 func (w *window) lead() (frames, bytes, joined int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

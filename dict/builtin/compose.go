@@ -11,7 +11,7 @@ import (
 )
 
 // composer makes events in the live mix out of real material. What is secret noise on the network
-// (actors' DIDs, CIDs, clock IDs of TIDs) is random here; shapes, posts and the posts that are
+// (actors' DIDs, CIDs, clock IDs of TIDs) is random here. Shapes, posts and the posts that are
 // referred to are real. Given the same corpus and seed it makes the same events.
 type composer struct {
 	src        *corpus

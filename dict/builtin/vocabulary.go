@@ -24,8 +24,8 @@ type phrase struct {
 	gain float64 // as last computed; it only ever falls
 }
 
-// vocabulary picks phrases of together at most maxBytes from the posts, the least useful first:
-// what is nearest to the end of a dictionary is the cheapest to refer to. It is greedy: the next
+// vocabulary picks phrases of together at most maxBytes from the posts, the least useful first.
+// What is nearest to the end of a dictionary is the cheapest to refer to. It is greedy: the next
 // phrase is the one with the most authors a byte, counting only the grams that no phrase before it
 // has.
 func vocabulary(posts []post, maxBytes int) []string {

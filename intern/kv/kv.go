@@ -23,8 +23,8 @@ var (
 	ErrClosed = errors.New("store closed")
 )
 
-// Retryable says whether the same work, begun anew, may succeed: after a conflict, an unknown
-// outcome, an expired transaction, an outage, or an attempt that ran into its own deadline.
+// Retryable says whether the same work, begun anew, may succeed. It may after a conflict, an
+// unknown outcome, an expired transaction, an outage, or an attempt that ran into its own deadline.
 func Retryable(err error) bool {
 	return errors.Is(err, ErrConflict) || errors.Is(err, ErrUnknownOutcome) || errors.Is(err, ErrTooOld) ||
 		errors.Is(err, ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)

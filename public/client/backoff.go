@@ -6,8 +6,7 @@ import (
 )
 
 // backoff says how long to wait before the next attempt: from min, doubling up to max. Each wait is
-// a random half to one and a half of that, so that many clients of one server do not come back at
-// once.
+// a random half to one and a half of that. So many clients of one server do not come back at once.
 type backoff struct {
 	min, max time.Duration
 	next     time.Duration // 0: min

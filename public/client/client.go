@@ -19,7 +19,7 @@ import (
 )
 
 // refusalPatience is how long a client that has been served goes on asking a server that refuses
-// it: the next instance behind the same address may not.
+// it. The next instance behind the same address may not.
 const refusalPatience = time.Minute
 
 // healthyAfter is how long a connection must last to count as a success even if nothing came of it.
@@ -89,11 +89,11 @@ func New(cfg Config) (*Client, error) {
 	return c, nil
 }
 
-// Cursor returns where a subscription starts that is to go on after the event that was given out
-// last: Config.Cursor for another client, at another time. It is a position; from a plain Jetstream
+// Cursor returns where a subscription starts that goes on after the event that was given out last.
+// It is Config.Cursor for another client, at another time. It is a position; from a plain Jetstream
 // the event's time_us, which is inclusive; "" if there is nothing to go on from. Within the loop it
-// covers the event at hand, and after it a later position if the server has said that nothing that
-// is wanted came before that.
+// covers the event at hand. After the loop it covers a later position if the server has said that
+// nothing that is wanted came before that.
 func (c *Client) Cursor() string {
 	cursor, _ := c.progress.current()
 	return cursor
@@ -118,8 +118,8 @@ func (c *Client) Update(o Options) error {
 	return nil
 }
 
-// tell sends the options over k: those that are the newest when it is k's turn to be written to, so
-// that what the server hears last is never older.
+// tell sends the options over k. They are those that are the newest when it is k's turn to be
+// written to, so that what the server hears last is never older.
 func (c *Client) tell(k *conn) error {
 	k.writeMu.Lock()
 	defer k.writeMu.Unlock()
@@ -151,10 +151,10 @@ func updateMessage(o Options) ([]byte, error) {
 }
 
 // Events connects, and yields the events from the cursor on, each once and in order, over as many
-// connections as that takes. It ends, with the error last, when ctx is done (its cause); when the
-// server refuses what is asked for (*RefusedError, *ClosedError); or when events cannot be read
-// (ErrDictionary, ErrTooLarge, ErrUnreadable). It ends without one when the loop is left; a later
-// call then goes on with the next event.
+// connections as that takes. It ends, with the error last, when ctx is done (its cause), or when
+// the server refuses what is asked for (*RefusedError, *ClosedError). It also ends when events
+// cannot be read (ErrDictionary, ErrTooLarge, ErrUnreadable). It ends without one when the loop is
+// left; a later call then goes on with the next event.
 func (c *Client) Events(ctx context.Context) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		if !c.running.CompareAndSwap(false, true) {

@@ -37,8 +37,8 @@ type Options struct {
 	MaxMessageBytes int      // events that are larger as sent are left out; 0: no limit
 
 	// Commits are wanted that refer to one of Subjects, or to one of SubjectDIDs or a record of
-	// theirs, and from one of Sources; a delete by what it deletes. Empty: all. A millrace that has
-	// references knows them; a plain Jetstream ignores them, and sends all.
+	// theirs, and from one of Sources. A delete is wanted by what it deletes. Empty: all. A
+	// millrace that has references knows them; a plain Jetstream ignores them, and sends all.
 	Subjects    []string // DIDs and AT URIs, at most MaxSubjects
 	SubjectDIDs []string // at most MaxSubjects
 	Sources     []string // "app.bsky.feed.like:subject.uri", at most MaxSources
@@ -79,7 +79,7 @@ type Config struct {
 	References bool
 
 	// Cursor is where to start: a position ("<stream>-<seq>-<op>", exclusive), Unix microseconds
-	// (inclusive; "0" is the oldest event there is), or "" for what comes from now on.
+	// (inclusive; "0": the oldest event), or "" for what comes from now on.
 	Cursor string
 	// Strict makes a cursor that is older than the server's log an error. Else the subscription
 	// starts at the oldest event, and OnInfo is told (InfoClamped). Plain Jetstreams do so in
@@ -98,7 +98,7 @@ type Config struct {
 	// OnInfo gets info messages and heartbeats, in their place among the events. OnWait is called
 	// before the client waits for the network, if events have come since the last wait; output can
 	// be flushed then. OnDisconnect is called each time a connection ends or cannot be made, with
-	// the reason and the wait before the next attempt; nil logs both to Logger as a warning. All
+	// the reason and the wait before the next attempt. nil logs both to Logger as a warning. All
 	// three run within the iteration, which goes on when they return.
 	OnInfo       func(Info)
 	OnWait       func()
@@ -111,8 +111,8 @@ type Config struct {
 
 	Heartbeat time.Duration // an info message that is asked of the server; whole seconds; 10 s
 	Silence   time.Duration // with nothing heard for so long a connection is given up; 45 s
-	// Overlap is how far before the last event a plain Jetstream is asked to go back after a break:
-	// another instance may have stamped the same events a little later. What comes twice is
+	// Overlap is how far before the last event a plain Jetstream is asked to go back after a break.
+	// Another instance may have stamped the same events a little later. What comes twice is
 	// dropped. 5 s.
 	Overlap time.Duration
 

@@ -25,7 +25,7 @@
 // also holds if the server has restarted, or another instance behind the same relay answers. Only
 // whole messages count, so it does not matter where in a frame a connection breaks. Where events
 // are gone for good, since the cursor's place was trimmed from the server's log or the relay lost
-// them, Config.OnInfo is called; with Config.Strict the former is an error.
+// them, Config.OnInfo is called. With Config.Strict the former is an error.
 //
 // Whether a server has positions shows in its first event. A plain Jetstream has none. There the
 // client goes back to the time of the last event, less Config.Overlap, and drops by their content
@@ -41,13 +41,13 @@
 //
 // # Errors
 //
-// What another attempt may cure does not end the iteration: broken connections, timeouts, restarts,
-// 429 and 503 (whose Retry-After is kept to), being too slow, a URL where nothing answers.
-// Config.OnDisconnect gets each, from the first failed attempt on. Without it each is a warning in
-// the program's log (Config.Logger, or slog.Default()). Config.NoReconnect makes the first one end
-// the iteration. An answer that the request itself is wrong ends the iteration at once, with the
-// server's text. A client that was served before retries for a minute, since another instance may
-// accept the request.
+// What another attempt may cure does not end the iteration. That is: broken connections, timeouts,
+// restarts, 429 and 503 (whose Retry-After is kept to), being too slow, a URL where nothing
+// answers. Config.OnDisconnect gets each, from the first failed attempt on. Without it each is a
+// warning in the program's log (Config.Logger, or slog.Default()). Config.NoReconnect makes the
+// first one end the iteration. An answer that the request itself is wrong ends the iteration at
+// once, with the server's text. A client that was served before retries for a minute, since another
+// instance may accept the request.
 //
 // # Concurrency and memory
 //

@@ -20,24 +20,24 @@
 //	tail                      start of the last chunk
 //
 // Subject and account are encoded as in package references, path is a uvarint. Arrival numbers rise
-// with the log and are never used again; so the entries of a chunk are in the order of the links,
+// with the log and are never used again. So the entries of a chunk are in the order of the links,
 // and the chunks of a set in that of their keys. An entry without a link removes the one of its
 // number. The second number of 22 and later ones are differences, too.
 //
 // # Writing
 //
-// A row that changes is a removal and an addition for each of its references; the writer adds them
+// A row that changes is a removal and an addition for each of its references. The writer adds them
 // as merge operands, which Pebble folds when it reads and compacts. To small sets it adds unread.
-// One addition of 128, by its arrival number, reads its chunk: if that has more than 1,024 links,
-// its later half becomes a chunk of its own, and the set large, for good. Of a large set the writer
-// knows from 22 whether an account is new to it, and counts in 21. A small set is counted when it
-// is read.
+// One addition of 128, by its arrival number, reads its chunk. If that has more than 1,024 links,
+// its later half becomes a chunk of its own, and the set is large for good. Of a large set the
+// writer knows from 22 whether an account is new to it, and counts in 21. A small set is counted
+// when it is read.
 //
 // So the links are a function of the log, but for empty chunks, which stay.
 //
 // # Building
 //
-// Links that are switched on begin at the first row of the table, and take some rows at a time, in
+// Links that are switched on begin at the first row of the table. They take some rows at a time, in
 // the lock of the commits. Changes of rows that are not built yet are left out: the build finds
 // what they made. When the last row is built, links are complete. Links that are switched off are
 // dropped, and a new generation drops them with the table.

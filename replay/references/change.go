@@ -20,7 +20,7 @@ const (
 	// follow say so. They have Seq 0 and Import's Rev, and may be in several batches. Behind them
 	// come the account's commits above that rev which the log has, again, with Seq 0.
 	Import
-	// Purge forgets an account: its records are gone, and neither the log nor an import brings
+	// Purge forgets an account. Its records are gone, and neither the log nor an import brings
 	// those of a rev at or below Rev, or its last, back, in later generations too.
 	Purge
 )
@@ -108,7 +108,8 @@ type Batch struct {
 }
 
 // Generation is a run of changes without a break. A new one begins with an empty table when what
-// the table says may be wrong: references were off, the UID store or the collections are others.
+// the table says may be wrong. That is so if references were off, the UID store or the collections
+// are others.
 type Generation struct {
 	Number uint32 // from 1; 0: none was begun
 	Basis  string // what the rows depend on, for the caller to compare

@@ -1,30 +1,30 @@
-// Package references is the reference store: what records that are alive point at, so that a delete
-// knows what it deleted, and so that links and graph can be derived. It is a Pebble database of its
-// own, rolled forward from the event log.
+// Package references is the reference store: what records that are alive point at. So a delete
+// knows what it deleted, and links and graph can be derived. It is a Pebble database of its own,
+// rolled forward from the event log.
 //
 //	changes ── Hydrate ──▶ overlay ─── the log commits ───▶ Apply ──▶ Pebble, one batch ──▶ Row, Rows
 //	           in order    Had, Repeated, Arrival           in order  with the position
 //
 // # Promises
 //
-// The table is a function of the changes up to its position, whatever crashes: one batch of the
+// The table is a function of the changes up to its position, whatever crashes. One batch of the
 // database holds a batch's rows, accounts and position. Apply comes after the log's commit and is
-// synced once a second at most, so after a crash the store is behind the log, never ahead of it.
+// synced once a second at most. So after a crash the store is behind the log, never ahead of it.
 // The changes behind Position then come again, through Hydrate and Apply, before ingest starts;
 // Hydrate fills in what it filled in before. The log trims nothing behind Synced. Broken own data
 // and failed writes end the store, as package pebbleguard says.
 //
-// Import and Purge, and Begin, are not in the log: they are synced before their call returns, and
-// whoever began them does so again if a crash came before.
+// Import and Purge, and Begin, are not in the log. They are synced before their call returns.
+// Whoever began them does so again if a crash came before.
 //
 // # What the log must hold
 //
-// Follow makes a Batch of each block, or of its part behind Position, with a Change for each event
-// and gap, in the log's order and with nothing that the log does not hold:
+// Follow makes a Batch of each block, or of its part behind Position. It has a Change for each
+// event and gap, in the log's order, and with nothing that the log does not hold:
 //
-//   - of a create or update the references column: path, subject and authority of each reference
-//     that the record has, in its order, cut to the limits as Hydrate was given them. What an
-//     update had is kept apart from what it has: it is a result, not an input.
+//   - of a create or update the references column: path, subject and authority of each reference of
+//     the record, in its order, cut to the limits as Hydrate got them. What an update had is kept
+//     apart from what it has: it is a result, not an input.
 //   - of each op the UIDs of DID and AT URI, operation and seq, from the index; the rev from the
 //     event's JSON;
 //   - of an #account its status and the time in its JSON; of a gap its stamp, at its place between
@@ -35,7 +35,7 @@
 //
 // # Hydration
 //
-// The changes of a batch look into the overlay, then into the table, and enter the overlay; their
+// The changes of a batch look into the overlay, then into the table, and enter the overlay. Their
 // entries leave it when the table's commit is visible. The look-ups of a batch are made before any
 // lock is held, several at a time. Values that the overlay had then are kept, since they may leave
 // it before they are used. The overlay has a limit: Hydrate waits at it until Apply has made room.

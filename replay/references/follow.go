@@ -15,7 +15,7 @@ type Log interface {
 
 // Follow rolls the store forward to the end of the log. It must not run beside Hydrate and Apply,
 // and nothing may be between them. progress, if not nil, is called with each position reached. The
-// errors are those of the log, ctx and the store; with replay.ErrTrimmed the store is behind what
+// errors are those of the log, ctx and the store. With replay.ErrTrimmed the store is behind what
 // the log holds, and needs a new generation.
 func (s *Store) Follow(ctx context.Context, log Log, progress func(Position)) error {
 	var changes []Change
@@ -69,9 +69,9 @@ type Event struct {
 	URIUID    uint64
 }
 
-// EventChange returns the change that an event is, without references. ok is false if it is none:
-// an identity event, an account event without a status, an op without UIDs, and one with the rev 0,
-// which is above no other.
+// EventChange returns the change that an event is, without references. ok is false if it is none.
+// Such are an identity event, an account event without a status, and an op without UIDs, or with
+// the rev 0, which is above no other.
 func EventChange(e Event, payload []byte) (c Change, ok bool) {
 	c = Change{Seq: e.Seq, Account: e.DIDUID}
 	if c.Account == 0 {

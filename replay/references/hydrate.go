@@ -20,9 +20,9 @@ const minParallel = 8
 // Hydrate fills in what the changes of b had and whether they are repeated, gives their arrival
 // numbers, and enters them into the overlay. It must be called in relay order, by one goroutine at
 // a time, and Apply must follow for each batch in the same order. It waits while the overlay is
-// full, until Apply has made room: so who hydrates several batches before the first is applied
-// applies them in another goroutine. An error but ctx's leaves nothing in the overlay, or is the
-// failure of the store.
+// full, until Apply has made room. So a caller that hydrates several batches before the first is
+// applied applies them in another goroutine. An error but ctx's leaves nothing in the overlay, or
+// is the failure of the store.
 func (s *Store) Hydrate(ctx context.Context, b *Batch) error {
 	if err := s.check(b); err != nil {
 		return fmt.Errorf("hydrate references: %w", err)

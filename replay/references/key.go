@@ -40,7 +40,7 @@ var (
 
 // UIDCodec encodes UIDs in few bytes that sort as the UIDs do. A UID is a sequence, in its
 // prefixBits uppermost bits, and a number. The sequence comes first, with the class of the number
-// in the lowest two bits; the number follows in as many bytes as its class says, big-endian.
+// in the lowest two bits. The number follows in as many bytes as its class says, big-endian.
 type UIDCodec struct {
 	prefixBits uint
 }

@@ -180,8 +180,8 @@ func (s *Store) stageEdges(batch *pebble.Batch, edges []edge) (err error) {
 	return nil
 }
 
-// LinksProgress says whether the store has links, and how much of the table they are built from, as
-// a fraction: 1 only if they are complete.
+// LinksProgress says whether the store has links, and what fraction of the table they are built
+// from. It is 1 only if they are complete.
 func (s *Store) LinksProgress() (on bool, built float64, err error) {
 	l := s.commits.links.Load()
 	if !l.on || l.next == nil {

@@ -12,7 +12,7 @@ import (
 // advice is what to do when the store is damaged.
 const advice = "check the disk; restore the reference store's directory from a copy, or move it away to start an empty store"
 
-// Bounds of the memtable, which takes a quarter of Config.PebbleBytes: the larger it is, the less
+// Bounds of the memtable, which takes a quarter of Config.PebbleBytes. The larger it is, the less
 // often a row is written again by compactions, which cost most of what the store does.
 const (
 	minMemTable = 1 << 20
@@ -39,7 +39,7 @@ func (c *Config) openGuard() (*pebbleguard.DB, error) {
 }
 
 // options are tuned for random look-ups of small rows that are overwritten and deleted. Bloom
-// filters are on every level but the last, which has nine tenths of the rows: Pebble's Get does not
+// filters are on every level but the last, which has nine tenths of the rows. Pebble's Get does not
 // read a filter there, and most look-ups find their row in it. The last level is compressed with
 // zstd, whatever it saves: Pebble's own profiles leave blocks alone that shrink by less than a
 // fifth.

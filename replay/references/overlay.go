@@ -88,8 +88,8 @@ func rowBytes(changes []Change) (bytes int) {
 }
 
 // accountCache has the newest states of accounts. Those used last are in young. When young is full
-// it becomes old, and the accounts of the previous old are dropped, but for those that a batch in
-// the overlay uses. It belongs to the goroutine of Hydrate.
+// it becomes old. The accounts of the previous old are dropped, but for those that a batch in the
+// overlay uses. It belongs to the goroutine of Hydrate.
 type accountCache struct {
 	young, old map[uint64]*accountEntry
 	most       int // of each

@@ -19,8 +19,8 @@ const maxSweepRows = 4096
 const minSweepRange = 32
 
 // Run sweeps what deleted, purged and imported accounts have left, builds links, and syncs what
-// Apply has left when nothing comes, until ctx ends; that is no error. What is swept reads as
-// absent before.
+// Apply has left when nothing comes. It ends when ctx does; that is no error. What is swept reads
+// as absent before.
 func (s *Store) Run(ctx context.Context) error {
 	tick := time.NewTicker(syncInterval)
 	defer tick.Stop()

@@ -10,8 +10,8 @@ const (
 	authorityFull    = iota
 	authoritySubject // it is the subject
 	authorityAccount // it is the account of the record
-	// Its sequence is the subject's, which is usual, as one worker takes the UIDs of an account and
-	// of its records: only the number is written. The class of the number is added.
+	// Its sequence is the subject's, as is usual: one worker takes the UIDs of an account and of
+	// its records. So only the number is written. The class of the number is added.
 	authorityNear
 
 	headPathShift = 3

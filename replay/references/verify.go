@@ -40,10 +40,10 @@ func (r *Report) problem(format string, args ...any) {
 }
 
 // Verify reads the whole store; commits and the sweep wait meanwhile. Each key and value must be as
-// it is written, each row of an account with a state and below the last arrival number, and rows
-// below a floor must wait for the sweep. It leaves out links, which package links verifies. Behind
-// files that cannot be read it goes on, with Config.KeepGoing. progress, if not nil, gets the
-// number of keys seen so far.
+// it is written. Each row must be of an account with a state and below the last arrival number.
+// Rows below a floor must wait for the sweep. It leaves out links, which package links verifies.
+// Behind files that cannot be read it goes on, with Config.KeepGoing. progress, if not nil, gets
+// the number of keys seen so far.
 func (s *Store) Verify(ctx context.Context, progress func(seen uint64)) (*Report, error) {
 	s.commits.mu.Lock()
 	defer s.commits.mu.Unlock()

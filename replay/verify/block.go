@@ -9,7 +9,7 @@ import (
 	"millrace/replay/internal/format"
 )
 
-// blockCheck is one block on its way through the check: the scan fills key and parts, a worker idx
+// blockCheck is one block on its way through the check. The scan fills key and parts, a worker idx
 // and problems, the collector compares it with its neighbours. Its memory is used again.
 type blockCheck struct {
 	key   int64

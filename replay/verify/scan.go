@@ -114,7 +114,7 @@ func (s *rangeScan) place(k []byte) (us int64, substream int, ok bool) {
 	return us, 0, ok
 }
 
-// skip goes on behind what cannot be read, whose end is not known: it looks for the next value that
+// skip goes on behind what cannot be read, whose end is not known. It looks for the next value that
 // can, in steps that double, a microsecond first. (Where every block of the rest of the range is
 // unreadable that is the end.)
 func (s *rangeScan) skip() bool {

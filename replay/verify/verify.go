@@ -93,12 +93,12 @@ func (p Problem) String() string {
 	return b.String() + ": " + strings.Join(strings.Fields(p.Text), " ")
 }
 
-// Run checks a log that nobody has open, whole and without changing it: that every value is what
-// was written; that stamps and positions ascend; that columns and tables say what the events' bytes
-// say; that the compressed events are the plain ones, byte for byte, with dictionaries that the log
-// has; that block pointers, spans, gaps and the progress record fit the blocks. What is wrong is
-// in the report; an error means that the check could not be made: ErrNoLog, ErrInUse,
-// ctx's, those of the disk, and that of a log that a newer version wrote.
+// Run checks a log that nobody has open, whole and without changing it. Every value must be what
+// was written. Stamps and positions must ascend. Columns and tables must say what the events' bytes
+// say. The compressed events must be the plain ones, byte for byte, with dictionaries that the log
+// has. Block pointers, spans, gaps and the progress record must fit the blocks. What is wrong is in
+// the report. An error means that the check could not be made: ErrNoLog, ErrInUse, ctx's, those of
+// the disk, and that of a log that a newer version wrote.
 func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if cfg.Dir == "" {
 		return nil, errors.New("verify log: Config.Dir is not set")

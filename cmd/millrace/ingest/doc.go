@@ -29,10 +29,10 @@
 //
 // # Limits and back-pressure
 //
-// jobsInFlight jobs exist, rawsInFlight of them with frames, and the JSON between order and disk,
-// with the sources and subjects of its references, has a third of Config.InFlightBytes. When all
-// are in use, or SetReading(false) was called, Handle waits, and so does the relay's socket: that
-// is the only back-pressure.
+// jobsInFlight jobs exist, rawsInFlight of them with frames. The JSON between order and disk, with
+// the sources and subjects of its references, has a third of Config.InFlightBytes. When all are in
+// use, or SetReading(false) was called, Handle waits, and so does the relay's socket: that is the
+// only back-pressure.
 //
 // # Failures
 //

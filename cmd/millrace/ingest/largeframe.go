@@ -9,7 +9,7 @@ import (
 )
 
 // frameShare is the part of the in-flight share that the JSON of the blocks between the ordering
-// stage and the disk may have, and so that of one frame. A block is made of it in two forms, and
+// stage and the disk may have. So it is that of one frame. A block is made of it in two forms, and
 // each is copied for the store.
 const frameShare = 3
 

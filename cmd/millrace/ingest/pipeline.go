@@ -29,7 +29,7 @@ const (
 	maxJobBytes = 1 << 20
 	// jobsInFlight is how many blocks are between the socket and the disk at once.
 	jobsInFlight = 8
-	// busyJobs is how many of them are enough to keep every stage at work: while they are in flight
+	// busyJobs is how many of them are enough to keep every stage at work. While they are in flight
 	// the job that takes frames goes on filling, however old it is.
 	busyJobs = 4
 	// rawsInFlight is how many blocks' frames are in memory at once: one is being filled while
@@ -39,7 +39,7 @@ const (
 	// about as fast as one: they share its transactions and its syncs.
 	internsInFlight = 4
 	// maxLowRateBytes is how many bytes of frames a block, and the one before it, may have for the
-	// reader to sleep while it fills: so many may wait in the socket, whose buffer holds more.
+	// reader to sleep while it fills. So many may wait in the socket, whose buffer holds more.
 	maxLowRateBytes = 64 << 10
 	// sleepOver makes a sleep of whole milliseconds one wait of the runtime's instead of two.
 	sleepOver = 60 * time.Microsecond
@@ -181,9 +181,9 @@ func (p *Pipeline) fillLocked(ctx context.Context, epoch uint32, gap *replay.Gap
 }
 
 // Idle is consume's: everything that came was handled, and the next read would wait. While little
-// comes it sleeps until the filling job is due, so that its frames are read together instead of one
-// by one, and nothing need be woken to dispatch it. It returns true when it is to be looked once
-// more whether something came.
+// comes it sleeps until the filling job is due. So its frames are read together instead of one by
+// one, and nothing need be woken to dispatch it. It returns true when it is to be looked once more
+// whether something came.
 func (p *Pipeline) Idle() (again bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -463,7 +463,7 @@ func (p *Pipeline) sealBlock(j *job, in replay.Input) error {
 }
 
 // order stamps the jobs one after the other, as the relay sent them. A job whose frames come to
-// more than one block is worked off a block at a time: the next is translated when the one before
+// more than one block is worked off a block at a time. The next is translated when the one before
 // is durable. So a few frames with very much JSON cannot take more than their share of memory.
 func (p *Pipeline) order(ctx context.Context) error {
 	defer close(p.commits)

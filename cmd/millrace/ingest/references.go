@@ -119,8 +119,8 @@ func (p *Pipeline) hydrate(ctx context.Context) error {
 	}
 }
 
-// sealReferences seals j's events with their references: as one block, or as several that end at
-// frames' ends, if they are more than a block may have. Those of one frame always fit.
+// sealReferences seals j's events with their references as one block. They are several, which end
+// at frames' ends, if they are more than a block may have. Those of one frame always fit.
 func (p *Pipeline) sealReferences(j *job) error {
 	in, all, events := j.input(), j.eventReferences(), j.batch.Events
 	most := cmp.Or(p.cfg.hooks.blockReferences, replay.MaxBlockReferences)

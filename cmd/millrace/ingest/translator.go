@@ -14,7 +14,7 @@ type translator interface {
 	AppendFrame(dst *translate.Batch, frame []byte)
 }
 
-// frameTranslator is a translator that survives its own bugs: a frame on which it panics is
+// frameTranslator is a translator that survives its own bugs. A frame on which it panics is
 // dropped, for no frame may stop the stream, and would again after a restart. One goroutine uses
 // it.
 type frameTranslator struct {

@@ -13,8 +13,8 @@ import (
 // maxCheckRecords is about how many records are compared in one pass over the log.
 const maxCheckRecords = 4_000_000
 
-// Check compares the reference store's table with the log: of each record, what the last event says
-// that the log has of it with its references.
+// Check compares the reference store's table with the log. For each record it compares the log's
+// last event with the record's references.
 type Check struct {
 	Store    *references.Store
 	Log      Log

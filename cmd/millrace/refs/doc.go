@@ -1,4 +1,4 @@
-// Package refs is the work on the reference store of a server that does not run: it imports,
+// Package refs is the work on the reference store of a server that does not run. It imports,
 // exports and checks what records point at (docs/operations.md).
 //
 //	CAR ──────────▶ translate.AppendRecord ────────▶ Import ── Hydrate, Apply ──▶ references.Store

@@ -29,8 +29,8 @@ type Log interface {
 }
 
 // Import imports accounts into the reference store, which must be at the log's end. It is a Sink;
-// Finish comes last. An account is imported with one batch, so that a crash leaves it as it was or
-// as it is to be; those that were imported are passed over when an import is begun again.
+// Finish comes last. An account is imported with one batch, so that a crash leaves it either as it
+// was or imported. Those that were imported are passed over when an import is begun again.
 type Import struct {
 	ImportConfig
 	Done ImportCounts
@@ -91,8 +91,8 @@ const (
 	maxBatchChanges  = 20_000
 )
 
-// clockSlack is how far the clocks of servers may be apart, by which events are looked for earlier
-// than a file's time says: what the log has once more changes nothing.
+// clockSlack is how far the clocks of servers may be apart. Events are looked for that much earlier
+// than a file's time says; what the log has once more changes nothing.
 const clockSlack = 10 * time.Minute
 
 // errTooOld means: what came after the imported state was trimmed from the log.
@@ -231,7 +231,7 @@ func (i *Import) numbers(r *Record) ([]uint32, error) {
 // maxRequests is how many strings are given their UIDs at once.
 const maxRequests = 8192
 
-// requests are the strings of the current account that have no UID yet: the DID first, if it is
+// requests are the strings of the current account that have no UID yet. The DID is first, if it is
 // there, then of each record its own and its subjects'.
 type requests struct {
 	reqs    []intern.Request

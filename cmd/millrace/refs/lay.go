@@ -74,8 +74,8 @@ func (i *Import) resumeBefore() int {
 // revUS returns the time in the account's rev.
 func (a *importedAccount) revUS() int64 { return int64(a.rev >> 10) }
 
-// lay returns the changes that import the account: what the file says, and over it what the log,
-// whose first stamp is since, has above that.
+// lay returns the changes that import the account: what the file says, and over it what the log has
+// above that. The log's first stamp is since.
 func (a *importedAccount) lay(since int64) ([]references.Change, error) {
 	if a.late {
 		a.asOfUS = a.revUS()

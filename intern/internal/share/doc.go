@@ -1,6 +1,6 @@
-// Package share divides the strings among the Interners of one shared store, so that instances
-// which read the same stream do not repeat each other's transactions. UIDs are right without it:
-// conflicts between transactions see to that. An Interner whose store is its own does not use it.
+// Package share divides the strings among the Interners of one shared store. So instances that read
+// the same stream do not repeat each other's transactions. UIDs are right without it: conflicts
+// between transactions see to that. An Interner whose store is its own does not use it.
 //
 // # Parts
 //

@@ -17,9 +17,8 @@ const (
 //
 //   - in the caches, which the feed fills with what the others have written;
 //   - in what the feed reads from then on;
-//   - at once in the store, if its key is too long for the caches, if its collection has no
-//     number yet, or if most strings of late turned out to be there for long: then this instance
-//     is behind the others;
+//   - at once in the store, if its key is too long for the caches or its collection has no number
+//     yet, or if most recent strings were there before; then this instance is behind the others;
 //   - after the hold-off in the store. What is not there is passed on to the workers.
 //
 // run is one goroutine, lookUp another.
@@ -146,7 +145,7 @@ func (f *follower) admit(t task) {
 	f.passOn(ours)
 }
 
-// advance takes w as far as the caches go: it is done, or waits for one key, or for a key that
+// advance takes w as far as the caches go. It is done, or waits for one key, or for a key that
 // cannot be made yet.
 func (f *follower) advance(w *waiter) {
 	key, done := w.item.Advance(f.key[:0])
@@ -290,9 +289,9 @@ func (f *follower) endLookup(b batch) {
 	f.passOn(late)
 }
 
-// holdOff is how long a leader's result is waited for: at least the configured time, and where the
-// store is slow as long as a few transactions take. A leader that has died is not waited for, see
-// expire.
+// holdOff is how long a leader's result is waited for. It is at least the configured time, and
+// where the store is slow as long as a few transactions take. A leader that has died is not waited
+// for, see expire.
 func (f *follower) holdOff() time.Duration {
 	return max(f.timing.HoldOff, min(5*time.Duration(f.group.took.Load()), maxHoldOff))
 }

@@ -51,9 +51,9 @@ func (i *instance) late(now time.Time, holdOff time.Duration) {
 }
 
 // instances makes this instance's heartbeats, and follows those of the others. From these alone
-// every Interner knows the leader of each partition: of the instances that live, the one whose ID
-// and the partition's number have the greatest hash. Views that differ for a moment cost a conflict
-// or a short wait, never a wrong UID.
+// every Interner knows the leader of each partition. Of the instances that live, it is the one
+// whose ID and the partition's number have the greatest hash. Views that differ for a moment cost a
+// conflict or a short wait, never a wrong UID.
 type instances struct {
 	interner Interner
 	id       uint64
@@ -84,8 +84,8 @@ func newInstances(cfg Config, observe func(time.Duration)) *instances {
 	return i
 }
 
-// leader returns the instance that leads the string with this hash: nil for this one, or if it is
-// better not to wait for the leader.
+// leader returns the instance that leads the string with this hash. It is nil for this one, or if
+// it is better not to wait for the leader.
 func (v *view) leader(hash uint64) *instance {
 	if v.alone {
 		return nil

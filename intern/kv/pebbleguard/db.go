@@ -242,9 +242,9 @@ func (d *DB) Err() error {
 	}
 }
 
-// Guard runs f, which calls Pebble, in a goroutine of its own and waits for it, or for the failure
-// of the database, whichever is first: then f may never return (see pebbleLogger.Fatalf). A panic
-// of Pebble's is a failure too.
+// Guard runs f, which calls Pebble, in a goroutine of its own. It waits for f, or for the failure
+// of the database, whichever is first; after a failure f may never return (see
+// pebbleLogger.Fatalf). A panic of Pebble's is a failure too.
 func (d *DB) Guard(f func() error) error {
 	if err := d.Err(); err != nil {
 		return err

@@ -20,10 +20,11 @@
 //
 // # Failures
 //
-// Pebble ends the process on an error that it cannot survive, retries for ever in the background,
-// or panics on files that it does not expect. Here all of these become one failure: Failed is
-// closed, Err says why, and Pebble is not called again. Reads return a *CorruptionError for damaged
-// files. With Config.KeepGoing, for checkers, damage is returned and noted but fails nothing.
+// On an error that it cannot survive Pebble ends the process, or retries for ever in the
+// background. It panics on files that it does not expect. Here all of these become one failure:
+// Failed is closed, Err says why, and Pebble is not called again. Reads return a *CorruptionError
+// for damaged files. With Config.KeepGoing, for checkers, damage is returned and noted but fails
+// nothing.
 //
 // # The high-water mark
 //
@@ -36,6 +37,6 @@
 //
 // Numbers are little-endian. Writes take the slots in turn, so that a torn one leaves the other;
 // the valid slot with the highest generation counts. A mark ahead of its database means lost
-// commits. One behind is normal: it is written at most once a markInterval, so the loss of commits
+// commits. One behind is normal. It is written at most once a markInterval, so the loss of commits
 // that came after the last mark is not noticed.
 package pebbleguard

@@ -15,10 +15,10 @@ import (
 // guardFS is the file system as Pebble sees it. What Pebble panics on, or ends the process for,
 // stays behind it.
 //
-// When a memtable is full Pebble begins a new write-ahead log, and panics if it cannot, in a way
-// that no recover helps against: unwinding unlocks a mutex that is not locked. So such an error
-// never comes back to it: the store has failed, and the goroutine stops for good, as in
-// pebbleLogger.Fatalf. Until the store is open Pebble takes such errors well.
+// When a memtable is full Pebble begins a new write-ahead log, and panics if it cannot. No recover
+// helps against that: unwinding unlocks a mutex that is not locked. So such an error never comes
+// back to it: the store has failed, and the goroutine stops for good, as in pebbleLogger.Fatalf.
+// Until the store is open Pebble takes such errors well.
 //
 // A value file that cannot be finished is closed a second time by Pebble, which panics in a
 // goroutine of its own. So the error of a write to one does not come back either.
@@ -122,7 +122,7 @@ func (f *newValueFile) SyncTo(length int64) (full bool, err error) {
 func (f *newValueFile) Close() error { return f.check(f.File.Close()) }
 
 // Open implements vfs.FS. Of a value file that is missing or has no footer it returns an error that
-// Pebble does not take for corruption, as it panics when it reports that.
+// Pebble does not take for corruption. Pebble panics when it reports corruption.
 func (f *guardFS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
 	file, err := f.FS.Open(name, opts...)
 	if !strings.HasSuffix(name, ".blob") {

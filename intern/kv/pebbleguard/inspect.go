@@ -87,7 +87,7 @@ func syncDir(fs vfs.FS, name string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// makeDir makes the directory and what is missing above it, durably: a directory's name is in the
+// makeDir makes the directory and what is missing above it, durably. A directory's name is in the
 // one above it, so that each of those is synced.
 func (c *Config) makeDir() error {
 	var above []string // directories that get a new name

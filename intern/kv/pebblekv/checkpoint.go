@@ -9,7 +9,7 @@ import (
 // Checkpoint makes a copy of the store in dir, which must not exist; Open takes it. It has
 // everything that was committed before the call, and perhaps some transactions that are committed
 // during it, each whole. Transactions go on meanwhile. Tables are linked where dir is on the
-// store's file system, so that it takes a moment, and copied else; until it is done no file of the
+// store's file system, so that it takes a moment, and copied else. Until it is done no file of the
 // store is deleted. Errors: kv.ErrClosed and those of the disk, after which there is no dir.
 func (s *Store) Checkpoint(dir string) error {
 	s.mu.Lock()

@@ -40,8 +40,8 @@ func newTracker() *tracker {
 	return t
 }
 
-// start is what a view opened afterwards surely sees: every version up to upTo, and those in ahead,
-// which became visible before one that precedes them.
+// start is what a view opened afterwards surely sees. It is every version up to upTo, and those in
+// ahead. These became visible before one that precedes them.
 type start struct {
 	upTo  uint64
 	ahead []uint64

@@ -20,8 +20,8 @@
 // # One table
 //
 // All that is counted by address is in one map with one lock. An entry goes when nothing of its
-// address is held and its attempts have refilled: at once if it never spent one, else when the
-// table is full. A full table takes no address that it does not know.
+// address is held and its attempts have refilled. That is at once if it never spent one, else when
+// the table is full. A full table takes no address that it does not know.
 //
 // # Concurrency
 //

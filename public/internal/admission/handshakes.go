@@ -12,9 +12,9 @@ import (
 // maxAddressHandshakes is how many unfinished handshakes one address may have.
 const maxAddressHandshakes = 64
 
-// Conn is a connection of an http.Server from when it is accepted until it is hijacked or closed:
-// one unfinished handshake, slow or hostile, or idle HTTP. It may send a request line and headers
-// of smallHeaderBytes at once; see wait for larger ones.
+// Conn is a connection of an http.Server from when it is accepted until it is hijacked or closed.
+// It is one unfinished handshake, slow or hostile, or idle HTTP. It may send a request line and
+// headers of smallHeaderBytes at once; see wait for larger ones.
 type Conn struct {
 	net.Conn
 	controller *Controller
@@ -41,9 +41,10 @@ type listener struct {
 }
 
 // Listen returns a listener of Conns, for an http.Server whose ConnState is c.ConnState. It closes
-// connections over the limits with a reset: a new one of an address that has maxAddressHandshakes,
-// and the oldest of the network that has most when there are Config.Handshakes and one more comes.
-// So a flood of half-open requests displaces itself, and a newcomer gets in.
+// connections over the limits with a reset. One is a new one of an address that has
+// maxAddressHandshakes. The other is the oldest of the network that has most, when there are
+// Config.Handshakes and one more comes. So a flood of half-open requests displaces itself, and a
+// newcomer gets in.
 func (c *Controller) Listen(ln net.Listener) net.Listener { return &listener{ln, c} }
 
 // Accept implements net.Listener.

@@ -22,7 +22,7 @@ type Log interface {
 }
 
 // Headers of answers: behind which position links are known, up to which they are, and since when
-// deletes may be missing from them, in Unix microseconds.
+// (Unix microseconds) deletes may be missing.
 const (
 	headerSince   = "Millrace-View-Since"
 	headerCursor  = "Millrace-View-Cursor"

@@ -35,10 +35,9 @@ func (r Reading) agrees() bool {
 // Trust decides whether the age of events counts. Trimming by age with a wrong clock would
 // drop what must be kept.
 //
-// After a step of the wall clock, or an open, age counts when the clock has been steady for
-// SteadyTime and then agrees with frames that come. Without a reference it counts at an open,
-// unless the clock is behind the log's newest stamp, and after a step when the clock has been
-// steady.
+// After a step of the wall clock, or an open, age counts once the clock is steady for SteadyTime
+// and then agrees with frames. Without a reference it counts at an open, unless the clock is behind
+// the log's newest stamp. After a step it counts when the clock has been steady.
 type Trust struct {
 	reference bool // readings may know FrameAge
 	last      Reading

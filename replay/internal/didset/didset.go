@@ -10,8 +10,8 @@ import (
 )
 
 // Set is an immutable set of DIDs, safe for concurrent use. A did:plc, which nearly all are, takes
-// 17 bytes: the 120 bits of its identifier, a tag, and its part of a table that says where the DIDs
-// of a bucket begin.
+// 17 bytes. They are the 120 bits of its identifier, a tag, and its part of a table that says where
+// the DIDs of a bucket begin.
 //
 //	starts  [0][3][3][7]…          bucket b's slots are starts[b] to starts[b+1]
 //	slots   [tag|15 bytes]…        tag: the lowest byte of the DID's hash

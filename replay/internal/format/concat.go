@@ -4,7 +4,7 @@ import (
 	"slices"
 )
 
-// Concat returns one block with the events of bs, which are at least one, of one epoch and one
+// Concat returns one block with the events of bs. These are at least one, of one epoch and one
 // dictionary, in order, and with MaxBlockReferences at most. No event is compressed again: columns
 // are concatenated, frames copied. A plain part of substreamsBytes may have several substreams; 0:
 // of minSubstreamsBytes.

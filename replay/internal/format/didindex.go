@@ -10,7 +10,7 @@ import (
 )
 
 // The DID index of a span has the fingerprint of each DID in it, and the blocks that the DID is in.
-// It is in shards, by the upper bits of the fingerprints, each a value of its own: a reader that
+// It is in shards, by the upper bits of the fingerprints, each a value of its own. A reader that
 // looks for few DIDs reads a few KiB of it. The index of subjects is of the same form: it has
 // fingerprints of UIDs.
 const (

@@ -6,7 +6,7 @@ package format
 //
 // The first byte is the range. All ranges but meta grow at one end only. Numbers in keys are
 // big-endian, so the first block at or after a time_us is one seek, and the one after a position is
-// one seek over the block pointers: epochs, unlike streams, are in the log's order.
+// one seek over the block pointers. Epochs, unlike streams, are in the log's order.
 //
 //	01 name                      meta: format | state | streams | uid_store | dictionaries |
 //	                             fingerprint_key | references
@@ -32,8 +32,8 @@ package format
 // Numbers in values are little-endian. Each value but meta format (a big-endian u32 that all
 // versions can read) ends in a trailer. Its key is the number in the value's key: time_us, lastSeq,
 // the ID, the source's number, or 0 for meta. Meta format is 7, as the version in trailers, until
-// the log is opened for references, or gets its first block with some: the batch that has that sets
-// it to 8, and an older program then refuses the log.
+// the log is opened for references, or gets its first block with some. The batch that has that
+// block sets it to 8, and an older program then refuses the log.
 //
 //	| value … | range:u8 | version:u8 | 0:u16 | xxhash64(key:u64be, value, range, version, 0):u64 |
 //
@@ -62,8 +62,8 @@ package format
 //
 // Only a block has them in which an event has a reference, or is marked as repeated: an operation
 // that came again and changed nothing. Subjects and authorities are lists of UIDs: subjects, each
-// with its authority, in the order in which references first name them; of authorities those that
-// are not the subject itself.
+// with its authority, in the order in which references first name them. Of authorities only those
+// are listed that are not the subject itself.
 //
 //	| events:u32 | references:u32 | sources:u32 | subjects:u32 | authorities:u32 | column 48: numbers of the sources |
 //	| subjects | authorities | for each subject, its authority:uvarint (0: none, 1: itself, 2: the next one, 3+n: n before the newest) … |
@@ -77,13 +77,14 @@ package format
 // # Plain and zstd parts
 //
 // The zstd part is the events as binary frames back to back, each event compressed alone with the
-// dictionary that the index names. The plain part is the events as text frames back to back: as
-// they are if they are less than 4 KiB, else compressed with MinLZ in pages of whole frames, of 128
-// KiB at most. A larger frame is a page of its own, or several of 1 MiB. From 128 KiB on, each page
-// is in up to 8 substreams: the frames of each collection that has a sixteenth of the block's bytes
-// (identity and account events count as one; of more than 7 the first), and before them all others,
-// which is substream 0. What a page has of a substream is its frames back to back, compressed by
-// themselves; of none no bytes. A substream is that of all pages. The first value has
+// dictionary that the index names. The plain part is the events as text frames back to back. They
+// are stored as they are if they are less than 4 KiB, else compressed with MinLZ in pages of whole
+// frames, of 128 KiB at most. A larger frame is a page of its own, or several of 1 MiB. From 128
+// KiB on, each page is in up to 8 substreams. Those from 1 on are the frames of each collection
+// that has a sixteenth of the block's bytes, of more than 7 the first. Identity and account events
+// count as one collection. Substream 0, before them, is all others. What a page has of a substream
+// is its frames back to back, compressed by themselves; of none no bytes. A substream is that of
+// all pages. The first value has
 //
 //	| coding:u8 (0: as they are, 1: MinLZ) | substreams:u8 | pages:u16 (0 and 0 if as they are) | bytes of the frames:u32 |
 //	| for each page: where it ends in the frames:u32, and for each substream, where it ends in that:u32 |
@@ -103,9 +104,9 @@ package format
 //	| blocks with identity events | with account events | with each collection … |
 //
 // A shard of its DID index has fingerprints without the five bits that choose the shard, cut to
-// b+16 bits, in ascending order, and the blocks of each. b is such that of 20,000 DIDs that are not
-// in the span about one seems to be. That costs a look-up in one block, whose own table of DIDs
-// decides.
+// b+16 bits, in ascending order. It also has the blocks of each. b is such that of 20,000 DIDs that
+// are not in the span about one seems to be. That costs a look-up in one block, whose own table of
+// DIDs decides.
 //
 //	| n:u32 | b:u8 | shard:u8 | 0:u16 | for each value of the upper b bits, and one more: index of the first:u16 | lower 16 bits:u16 … |
 //	| after each 64 fingerprints but the last: blocks so far:u32 … | number of blocks - 1:u8 … | blocks:u8 … |

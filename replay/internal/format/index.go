@@ -7,8 +7,9 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Index is the decoded index of a block, or of a span's copies: the slim index, and what filters by
-// DID and extended events need beside it. Columns have one entry for each event. It is immutable.
+// Index is the decoded index of a block, or of a span's copies. It is the slim index, and what
+// filters by DID and extended events need beside it. Columns have one entry for each event. It is
+// immutable.
 type Index struct {
 	SlimIndex
 	DID    []uint16 // index into dids

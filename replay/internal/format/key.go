@@ -7,12 +7,12 @@ import (
 )
 
 // Range is a range of the store's keys: all that begin with this byte. Each part of a block has a
-// range of its own, because the ranges grow at their ends only: tables of one range never overlap,
+// range of its own, because the ranges grow at their ends only. Tables of one range never overlap,
 // so that compactions move most of them instead of rewriting them.
 type Range byte
 
 // The ranges. Of those from RangeSpan on, a key is the range and the time_us of the last event of
-// the block or span, and in four of them one byte more.
+// the block or span. In four of them it has one byte more.
 const (
 	RangeMeta       Range = 0x01 // and the name of a meta value
 	RangeDictionary Range = 0x02 // and a dictionary's ID: the dictionary's file

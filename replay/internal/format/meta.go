@@ -11,8 +11,8 @@ import (
 	"millrace/translate"
 )
 
-// StreamTag names the stream of a relay (host[:port], case does not matter) and an epoch: the top
-// 24 bits of xxhash64 over the lower-case host, a NUL and the epoch in big-endian.
+// StreamTag names the stream of a relay (host[:port], case does not matter) and an epoch. It is the
+// top 24 bits of xxhash64 over the lower-case host, a NUL and the epoch in big-endian.
 func StreamTag(relay string, epoch uint32) translate.Stream {
 	b := append([]byte(strings.ToLower(relay)), 0)
 	b = binary.BigEndian.AppendUint32(b, epoch)
@@ -169,8 +169,8 @@ func DecodeStreams(b []byte) ([]Stream, error) {
 	return streams, d.end()
 }
 
-// Use says which blocks a dictionary may have compressed: none stamped after through, unless it is
-// the stored one, which is the last of the log's uses.
+// Use says which blocks a dictionary may have compressed. It is none stamped after through, unless
+// it is the stored one, which is the last of the log's uses.
 type Use struct {
 	ID      uint32
 	SinceUS int64 // wall clock when it first became the stored one; 0: not known
@@ -209,7 +209,7 @@ func FindUse(uses []Use, id uint32) int {
 	return slices.IndexFunc(uses, func(u Use) bool { return u.ID == id })
 }
 
-// Gap says that the relay may have withheld events: all between From (the last one that came before
+// Gap says that the relay may have withheld events. All between From (the last one that came before
 // it) and To (the frame that came after it) may be missing from the log.
 type Gap struct {
 	From, To translate.Position

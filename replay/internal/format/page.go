@@ -133,8 +133,8 @@ func (p *Pages) StoredBytes() int {
 // NumPages returns the number of pages that are packed; 0 if the frames are stored as they are.
 func (p *Pages) NumPages() int { return len(p.heads) / pageHeadBytes(p.substreams) }
 
-// head returns a number that is stored of page i: where it ends in the frames, and from 1 on where
-// its substreams end in the bodies.
+// head returns a number that is stored of page i. Number 0 is where it ends in the frames, and
+// those from 1 on where its substreams end in the bodies.
 func (p *Pages) head(i, n int) int {
 	return int(binary.LittleEndian.Uint32(p.heads[pageHeadBytes(p.substreams)*i+4*n:]))
 }
@@ -208,7 +208,7 @@ func (p *Pages) UnpackSubstream(dst []byte, i, substream int) error {
 }
 
 // Gather writes what the runs, which are of whole frames and ascend, have of page i to dst, one
-// after the other, and returns how many bytes that is. It looks only at the substreams that have
+// after the other. It returns how many bytes that is. It looks only at the substreams that have
 // some of it, and unpacks only those that src, which may be nil, does not have unpacked. The pages
 // must have several substreams.
 func (p *Pages) Gather(dst []byte, i int, runs []Run, mem Scratch, src SubstreamSource) (n int, err error) {
@@ -321,8 +321,8 @@ func (g *grown) Take(n int) []byte {
 }
 
 // UnpackFrames returns the frames that end at ends, of the values of a plain part without their
-// trailers: the first, and those of the other substreams by number, which may be nil: then there
-// are none. The result is the caller's.
+// trailers. They are the first, and those of the other substreams by number. These may be nil: then
+// there are none. The result is the caller's.
 func UnpackFrames(first []byte, ends []uint32, substreams *[MaxSubstreams][]byte) ([]byte, error) {
 	p, err := OpenPages(first, ends)
 	if err != nil {

@@ -12,11 +12,11 @@ import (
 
 // The plain part is compressed here and not by Pebble, in pages of whole frames that can be read
 // one by one. A reader unpacks pages into memory that it uses again and that fits a core's own
-// cache; one of few matches unpacks only the pages that have one; checksums and the store's cache
+// cache. One of few matches unpacks only the pages that have one. Checksums and the store's cache
 // are of the compressed form.
 //
 // Within a page, the frames of a collection that has much of the block are compressed as a
-// substream of their own, and those of all others as another. A reader of posts among likes unpacks
+// substream of their own. Those of all others are another. A reader of posts among likes unpacks
 // the posts. Each substream is a value of its own, so that a reader of one does not read the
 // others.
 const (
@@ -25,7 +25,7 @@ const (
 )
 
 const (
-	// PageBytes is how large a page is at most, but for one of a single larger frame: a page and
+	// PageBytes is how large a page is at most, but for one of a single larger frame. A page and
 	// what it is unpacked from fit into half of a core's own cache.
 	PageBytes = 128 << 10
 	// maxPageBytes is how large a page is in any case: a larger frame is in several.

@@ -145,7 +145,7 @@ func newIndex(epoch, dictionary uint32, events int) *Index {
 }
 
 // Add appends an event. It is an error if its stamp or its place does not ascend, or if the block
-// would be larger than MaxBlockEvents, MaxBlockBytes or MaxBlockReferences; the sealer must not be
+// would be larger than MaxBlockEvents, MaxBlockBytes or MaxBlockReferences. The sealer must not be
 // used afterwards.
 func (s *Sealer) Add(e Event) error {
 	x := s.idx

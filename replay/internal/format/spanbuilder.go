@@ -12,7 +12,7 @@ const (
 	MaxSpanBlocks      = 256 // a block's number in its span has 8 bits
 	maxSpanCollections = 4096
 	// fingerprints of so many subjects and authorities, which a secret key spreads over the shards,
-	// have 16-bit places in each; two of each reference of a block are no more
+	// have 16-bit places in each. Two of each reference of a block are no more
 	maxSpanSubjects = 2 * MaxBlockReferences
 	// maxCopiesBytes bounds the copies of a span's identity and account events, plain and zstd
 	// each. If they are more, the span has none, and readers find the events in their blocks.

@@ -30,10 +30,10 @@ var (
 	ErrMissing = errors.New("missing")
 )
 
-// AppendTrailer ends a value that is stored under a key of range r with the given number: time_us,
-// last seq, dictionary ID, path number, or 0 for meta values. It appends the range, the version,
-// and xxhash64 of the number, the value and the trailer so far. So neither a flipped bit nor a
-// value under a wrong key goes unnoticed.
+// AppendTrailer ends a value that is stored under a key of range r with the given number. That is
+// time_us, last seq, dictionary ID, path number, or 0 for meta values. It appends the range, the
+// version, and xxhash64 of the number, the value and the trailer so far. So neither a flipped bit
+// nor a value under a wrong key goes unnoticed.
 func AppendTrailer(value []byte, r Range, key int64) []byte {
 	value = append(value, byte(r), Version, 0, 0)
 	return binary.LittleEndian.AppendUint64(value, valueHash(value, key))

@@ -8,9 +8,9 @@ import (
 	"millrace/replay/internal/format"
 )
 
-// SpanPolicy makes Pebble end a table where a range ends, so that no table spans two of them, and
-// to compress what becomes smaller by it: with MinLZ where its assembly is, else with snappy. The
-// plain part is compressed already. The zstd part would become smaller, but slow down a cold
+// SpanPolicy makes Pebble end a table where a range ends, so that no table spans two of them.
+// Pebble compresses what becomes smaller by it: with MinLZ where its assembly is, else with snappy.
+// The plain part is compressed already. The zstd part would become smaller, but slow down a cold
 // compressed reader. What it does not compress goes to blob files.
 func SpanPolicy(start []byte) (pebble.SpanPolicy, []byte, error) {
 	if len(start) == 0 {

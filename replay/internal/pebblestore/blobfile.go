@@ -9,9 +9,9 @@ import (
 )
 
 // Pebble asks the kernel not to read its files ahead, which is right for selective queries. A
-// replay of most of a block reads values that follow each other, and each read of a cold disk takes
-// an operation of its own. So a value file watches how it is read, and reads ahead when reads
-// follow each other.
+// replay of most of a block reads values that follow each other. Each read of a cold disk takes an
+// operation of its own. So a value file watches how it is read, and reads ahead when reads follow
+// each other.
 const (
 	// slowRead is how long a read of some dozens of KiB takes that had to wait for the disk.
 	slowRead = 100 * time.Microsecond

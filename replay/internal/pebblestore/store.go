@@ -22,14 +22,14 @@ const (
 // Keys grow at the ends of their ranges, so flushed tables of a range do not overlap. Level 0 is
 // one table deep, but for the meta range and where a trim has put a range deletion over them. Only
 // there Pebble compacts them, as l0Threshold is twice that depth. The others wait until they are
-// l0Files and are then written together into the last level, once, as few large tables;
+// l0Files. Then they are written together into the last level, once, as few large tables;
 // LBaseMaxBytes keeps the levels between empty. To move each flushed table instead would leave some
-// 80,000 of them in a log of 36 hours at 1,500 events/s, whose metadata is not within the memory
+// 80,000 of them in a log of 36 hours at 1,500 events/s. Their metadata is not within the memory
 // budget.
 //
 // What a flush writes of plain and zstd parts goes to blob files, which compactions leave alone. A
 // flush makes two, or four if it has a large span's copies. For each byte of the log 1.02 are
-// written beside the WAL instead of 1.82. A blob file takes 700 bytes of memory; with memtables of
+// written beside the WAL instead of 1.82. A blob file takes 700 bytes of memory. With memtables of
 // 11 MiB (a budget of 256 MiB) the log of those 36 hours has 26,000. With smaller memtables than
 // MinBlobMemTable they would be too many, and tables keep their values.
 const (
