@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
 // cause says why a connection ended or was not made. It is the label of the reconnect metric.
@@ -53,19 +54,16 @@ type metrics struct {
 
 // newMetrics makes c's metrics and registers them with r, if that is not nil.
 func newMetrics(c *Client, r prometheus.Registerer) (*metrics, error) {
-	var all []prometheus.Collector
+	own := prometheus.NewRegistry() // so that all register, or none
+	auto := promauto.With(own)
 	counter := func(name, help string) prometheus.Counter {
-		m := prometheus.NewCounter(prometheus.CounterOpts{Namespace: "millrace", Subsystem: "consume", Name: name, Help: help})
-		all = append(all, m)
-		return m
+		return auto.NewCounter(prometheus.CounterOpts{Namespace: "millrace", Subsystem: "consume", Name: name, Help: help})
 	}
 	vec := func(name, help, label string) *prometheus.CounterVec {
-		m := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "millrace", Subsystem: "consume", Name: name, Help: help}, []string{label})
-		all = append(all, m)
-		return m
+		return auto.NewCounterVec(prometheus.CounterOpts{Namespace: "millrace", Subsystem: "consume", Name: name, Help: help}, []string{label})
 	}
 	gauge := func(name, help string, f func() float64) {
-		all = append(all, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "millrace", Subsystem: "consume", Name: name, Help: help}, f))
+		auto.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "millrace", Subsystem: "consume", Name: name, Help: help}, f)
 	}
 	m := &metrics{
 		frames:     make(map[string]prometheus.Counter),
@@ -100,29 +98,19 @@ func newMetrics(c *Client, r prometheus.Registerer) (*metrics, error) {
 	gauge("last_frame_timestamp_seconds", "When the last frame with a sequence number came, 0 if none did.", func() float64 {
 		return float64(c.lastFrame.Load()) / float64(time.Second)
 	})
-	all = append(all, prometheus.NewCounterFunc(prometheus.CounterOpts{
+	auto.NewCounterFunc(prometheus.CounterOpts{
 		Namespace: "millrace", Subsystem: "consume", Name: "handle_blocked_seconds_total",
 		Help: "Time in which reading waited for frames to be taken.",
-	}, func() float64 { return time.Duration(c.blocked.Load()).Seconds() }))
-	return m, register(r, all)
-}
-
-// register registers all or none.
-func register(r prometheus.Registerer, all []prometheus.Collector) error {
+	}, func() float64 { return time.Duration(c.blocked.Load()).Seconds() })
 	if r == nil {
-		return nil
+		return m, nil
 	}
-	for i, m := range all {
-		if err := r.Register(m); err != nil {
-			for _, done := range all[:i] {
-				r.Unregister(done)
-			}
-			var already prometheus.AlreadyRegisteredError
-			if errors.As(err, &already) {
-				return fmt.Errorf("register metrics: another client has this Registerer: %w", err)
-			}
-			return fmt.Errorf("register metrics: %w", err)
-		}
+	err := r.Register(own)
+	if errors.As(err, new(prometheus.AlreadyRegisteredError)) {
+		return nil, fmt.Errorf("register metrics: another client has this Registerer: %w", err)
 	}
-	return nil
+	if err != nil {
+		return nil, fmt.Errorf("register metrics: %w", err)
+	}
+	return m, nil
 }

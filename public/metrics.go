@@ -1,6 +1,9 @@
 package public
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
 
 // Reasons for turning a client away before the upgrade, beside those of package admission.
 const (
@@ -36,17 +39,18 @@ type metrics struct {
 
 func newMetrics(s *Server, r prometheus.Registerer) metrics {
 	const namespace, subsystem = "millrace", "public"
+	auto := promauto.With(r)
 	counter := func(name, help string) prometheus.Counter {
-		return prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: name, Help: help})
+		return auto.NewCounter(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: name, Help: help})
 	}
 	vec := func(name, help, label string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: name, Help: help}, []string{label})
+		return auto.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: name, Help: help}, []string{label})
 	}
-	gauge := func(name, help string, read func() float64) prometheus.GaugeFunc {
-		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: namespace, Subsystem: subsystem, Name: name, Help: help}, read)
+	gauge := func(name, help string, read func() float64) {
+		auto.NewGaugeFunc(prometheus.GaugeOpts{Namespace: namespace, Subsystem: subsystem, Name: name, Help: help}, read)
 	}
 	m := metrics{
-		subscribers: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		subscribers: auto.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: namespace, Subsystem: subsystem, Name: "subscribers",
 			Help: "Connected subscribers by variant: plain, extended, references, zstd, extended_zstd or references_zstd.",
 		}, []string{"variant"}),
@@ -59,29 +63,24 @@ func newMetrics(s *Server, r prometheus.Registerer) metrics {
 		held:      vec("held_back_total", "How often a limit made a client wait: options_updates, inbound_bytes or events_per_second.", "limit"),
 		large:     counter("large_messages_total", "Messages from clients of more than 4 KiB, which wait for room."),
 		forwarded: counter("untrusted_forwards_total", "Handshakes with X-Forwarded-For from an address that is no trusted proxy."),
-		lag: prometheus.NewHistogram(prometheus.HistogramOpts{
+		lag: auto.NewHistogram(prometheus.HistogramOpts{
 			Namespace: namespace, Subsystem: subsystem, Name: "lag_seconds",
 			Help:    "From an event's time_us until a write to a live subscriber that includes it returned; one observation a write.",
 			Buckets: []float64{.001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 60},
 		}),
 	}
-	if r == nil {
-		return m
-	}
-	r.MustRegister(m.subscribers, m.events, m.bytes, m.ends, m.rejected, m.pings, m.updates, m.held, m.large, m.forwarded, m.lag,
-		gauge("client_bytes", "Memory that filters and slow clients' events take, of the budget for clients.",
-			func() float64 { return float64(s.admission.Stats().Bytes) }),
-		gauge("client_bytes_limit", "The budget for clients.",
-			func() float64 { return float64(s.cfg.ClientBytes) }),
-		gauge("connections_limit", "How many subscribers there may be.",
-			func() float64 { return float64(s.cfg.MaxConnections) }),
-		gauge("connections_per_address_limit", "How many subscribers an address may have.",
-			func() float64 { return float64(s.cfg.MaxConnectionsPerIP) }),
-		gauge("addresses", "Client addresses that are remembered for their limits.",
-			func() float64 { return float64(s.admission.Stats().Addresses) }),
-		gauge("unfinished_handshakes", "Connections that are no subscribers (yet).",
-			func() float64 { return float64(s.admission.Stats().Handshakes) }),
-	)
+	gauge("client_bytes", "Memory that filters and slow clients' events take, of the budget for clients.",
+		func() float64 { return float64(s.admission.Stats().Bytes) })
+	gauge("client_bytes_limit", "The budget for clients.",
+		func() float64 { return float64(s.cfg.ClientBytes) })
+	gauge("connections_limit", "How many subscribers there may be.",
+		func() float64 { return float64(s.cfg.MaxConnections) })
+	gauge("connections_per_address_limit", "How many subscribers an address may have.",
+		func() float64 { return float64(s.cfg.MaxConnectionsPerIP) })
+	gauge("addresses", "Client addresses that are remembered for their limits.",
+		func() float64 { return float64(s.admission.Stats().Addresses) })
+	gauge("unfinished_handshakes", "Connections that are no subscribers (yet).",
+		func() float64 { return float64(s.admission.Stats().Handshakes) })
 	return m
 }
 

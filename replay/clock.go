@@ -69,6 +69,6 @@ func (l *Log) watchClockLocked() (trusted bool) {
 		l.cfg.Logger.Error("the clock does not agree with the times of frames: trimming by age is paused; "+
 			"if no backlog is being read, check this machine's clock", "frame_age", age, "allowed", clocktrust.MaxError)
 	}
-	l.metrics.setTrimPaused(!trusted)
+	l.metrics.trimPaused.Store(!trusted)
 	return trusted
 }

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"millrace/replay/internal/format"
 )
@@ -16,9 +17,8 @@ const (
 
 // metrics are the log's counters. Whatever the snapshot knows is read from it when asked for.
 type metrics struct {
-	reg        prometheus.Registerer // nil: not registered anywhere
-	registered []prometheus.Collector
-	gone       sync.Once // unregister did its work
+	// unregister takes the metrics away, so that a log opened later can have them. Safe twice.
+	unregister func()
 
 	sealed         prometheus.Counter
 	blocks         prometheus.Counter
@@ -35,15 +35,15 @@ type metrics struct {
 	trimPaused     atomic.Bool
 }
 
-// newMetrics makes the metrics of l and registers them with reg, if it is not nil. A name that is
-// taken already (by another log in the same process) stays the other's.
+// newMetrics makes the metrics of l and registers them with reg, if it is not nil. If a name is
+// taken already (by another log in the same process), none is registered.
 func newMetrics(reg prometheus.Registerer, l *Log) *metrics {
-	m := &metrics{reg: reg}
+	m := &metrics{unregister: func() {}}
+	own := prometheus.NewRegistry() // so that all register, or none
+	auto := promauto.With(own)
 	counter := func(name, help string) prometheus.Counter {
-		c := prometheus.NewCounter(prometheus.CounterOpts{
+		return auto.NewCounter(prometheus.CounterOpts{
 			Namespace: metricsNamespace, Subsystem: metricsSubsystem, Name: name, Help: help})
-		m.register(c)
-		return c
 	}
 	m.sealed = counter("sealed_blocks_total", "Blocks sealed.")
 	m.blocks = counter("blocks_total", "Blocks with events appended, before small ones were merged.")
@@ -56,24 +56,26 @@ func newMetrics(reg prometheus.Registerer, l *Log) *metrics {
 	m.trims = counter("trims_total", "Trims that dropped something.")
 	m.trimmedBlocks = counter("trimmed_blocks_total", "Blocks dropped by retention.")
 	m.clockSteps = counter("clock_steps_total", "Steps of the wall clock by more than a minute.")
-	m.syncSeconds = prometheus.NewHistogram(prometheus.HistogramOpts{
+	m.syncSeconds = auto.NewHistogram(prometheus.HistogramOpts{
 		Namespace: metricsNamespace, Subsystem: metricsSubsystem, Name: "commit_seconds",
 		Help:    "Duration of synced commits.",
 		Buckets: prometheus.ExponentialBuckets(50e-6, 2, 16)})
-	m.register(m.syncSeconds)
-	m.registerState(l)
+	m.registerState(auto, l)
+	if reg != nil && reg.Register(own) == nil {
+		m.unregister = sync.OnceFunc(func() { reg.Unregister(own) })
+	}
 	return m
 }
 
 // registerState registers what is read from the log's snapshot.
-func (m *metrics) registerState(l *Log) {
+func (m *metrics) registerState(auto promauto.Factory, l *Log) {
 	add := func(typ prometheus.ValueType, name, help string, value func() float64) {
 		desc := prometheus.Opts{Namespace: metricsNamespace, Subsystem: metricsSubsystem, Name: name, Help: help}
 		if typ == prometheus.CounterValue {
-			m.register(prometheus.NewCounterFunc(prometheus.CounterOpts(desc), value))
+			auto.NewCounterFunc(prometheus.CounterOpts(desc), value)
 			return
 		}
-		m.register(prometheus.NewGaugeFunc(prometheus.GaugeOpts(desc), value))
+		auto.NewGaugeFunc(prometheus.GaugeOpts(desc), value)
 	}
 	held := func() format.Totals { s := l.snap.Load(); return s.Total.Minus(s.Trimmed) }
 	add(prometheus.CounterValue, "events_total", "Events appended since the log was made.",
@@ -102,34 +104,14 @@ func (m *metrics) registerState(l *Log) {
 	add(prometheus.CounterValue, "cache_misses_total", "Parts loaded and variants built for the cache.",
 		func() float64 { _, _, n := l.blocks.cache.size(); return float64(n) })
 	add(prometheus.GaugeValue, "trim_paused", "1 while trimming by age is paused because the clock is not trusted.",
-		func() float64 {
-			if m.trimPaused.Load() {
-				return 1
-			}
-			return 0
-		})
+		func() float64 { return oneIf(m.trimPaused.Load()) })
 	add(prometheus.GaugeValue, "failed", "1 after a write or sync failed, or the log was found corrupt.",
-		func() float64 {
-			if l.store.Err() != nil {
-				return 1
-			}
-			return 0
-		})
+		func() float64 { return oneIf(l.store.Err() != nil) })
 }
 
-func (m *metrics) setTrimPaused(paused bool) { m.trimPaused.Store(paused) }
-
-func (m *metrics) register(c prometheus.Collector) {
-	if m.reg != nil && m.reg.Register(c) == nil {
-		m.registered = append(m.registered, c)
+func oneIf(b bool) float64 {
+	if b {
+		return 1
 	}
-}
-
-// unregister takes the metrics away, so that a log opened later can have them.
-func (m *metrics) unregister() {
-	m.gone.Do(func() {
-		for _, c := range m.registered {
-			m.reg.Unregister(c)
-		}
-	})
+	return 0
 }

@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
 const (
@@ -19,9 +20,8 @@ const (
 
 // metrics are the store's counters. What the store knows is read from it when asked for.
 type metrics struct {
-	reg        prometheus.Registerer // nil: not registered anywhere
-	registered []prometheus.Collector
-	gone       sync.Once // unregister did its work
+	// unregister takes the metrics away, so that a store opened later can have them. Safe twice.
+	unregister func()
 
 	changes       [Purge + 1]prometheus.Counter // by operation
 	repeated      prometheus.Counter
@@ -33,47 +33,46 @@ type metrics struct {
 	applySeconds  prometheus.Histogram
 }
 
-// newMetrics makes the metrics of s and registers them with reg, if it is not nil. A name that is
-// taken already stays the other's.
+// newMetrics makes the metrics of s and registers them with reg, if it is not nil. If a name is
+// taken already, none is registered.
 func newMetrics(reg prometheus.Registerer, s *Store) *metrics {
-	m := &metrics{reg: reg}
+	m := &metrics{unregister: func() {}}
+	own := prometheus.NewRegistry() // so that all register, or none
+	auto := promauto.With(own)
 	opts := func(name, help string) prometheus.Opts {
 		return prometheus.Opts{Namespace: metricsNamespace, Subsystem: metricsSubsystem, Name: name, Help: help}
 	}
 	counter := func(name, help string) prometheus.Counter {
-		c := prometheus.NewCounter(prometheus.CounterOpts(opts(name, help)))
-		m.register(c)
-		return c
+		return auto.NewCounter(prometheus.CounterOpts(opts(name, help)))
 	}
-	changes := prometheus.NewCounterVec(prometheus.CounterOpts(opts("changes_total", "Changes hydrated, by operation.")), []string{"operation"})
-	m.register(changes)
+	changes := auto.NewCounterVec(prometheus.CounterOpts(opts("changes_total", "Changes hydrated, by operation.")), []string{"operation"})
 	for operation := Create; operation <= Purge; operation++ {
 		m.changes[operation] = changes.WithLabelValues(operation.String())
 	}
-	had := prometheus.NewCounterVec(prometheus.CounterOpts(opts("had_total",
+	had := auto.NewCounterVec(prometheus.CounterOpts(opts("had_total",
 		"Deletes and updates by whether their record was known.")), []string{"record"})
-	m.register(had)
 	m.found, m.unknown = had.WithLabelValues(hadFound), had.WithLabelValues(hadUnknown)
 	m.repeated = counter("repeated_total", "Changes that came again and changed nothing.")
 	m.swept = counter("swept_rows_total", "Rows of deleted accounts that were swept.")
 	m.waitSeconds = counter("overlay_wait_seconds_total", "Time for which a full overlay has slowed ingest.")
 	histogram := func(name, help string, least float64) prometheus.Histogram {
-		h := prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: metricsNamespace, Subsystem: metricsSubsystem,
+		return auto.NewHistogram(prometheus.HistogramOpts{Namespace: metricsNamespace, Subsystem: metricsSubsystem,
 			Name: name, Help: help, Buckets: prometheus.ExponentialBuckets(least, 2, 16)})
-		m.register(h)
-		return h
 	}
 	m.lookupSeconds = histogram("lookup_seconds", "Duration of a look-up of a row or an account in the database.", 2e-6)
 	m.applySeconds = histogram("apply_seconds", "Duration of commits, synced or not.", 20e-6)
-	m.registerState(s)
+	m.registerState(auto, s)
+	if reg != nil && reg.Register(own) == nil {
+		m.unregister = sync.OnceFunc(func() { reg.Unregister(own) })
+	}
 	return m
 }
 
 // registerState registers what is read from the store.
-func (m *metrics) registerState(s *Store) {
+func (m *metrics) registerState(auto promauto.Factory, s *Store) {
 	add := func(name, help string, value func() float64) {
-		m.register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Namespace: metricsNamespace, Subsystem: metricsSubsystem, Name: name, Help: help}, value))
+		auto.NewGaugeFunc(prometheus.GaugeOpts{
+			Namespace: metricsNamespace, Subsystem: metricsSubsystem, Name: name, Help: help}, value)
 	}
 	add("position_seq", "The relay's seq that the store has reached.", func() float64 { return float64(s.Position().Seq) })
 	add("arrival", "The last arrival number: creates and updates so far.", func() float64 { return float64(s.commits.state.Load().arrival) })
@@ -113,19 +112,4 @@ func (m *metrics) hydrated(c *Change, found bool) {
 	default:
 		m.unknown.Inc()
 	}
-}
-
-func (m *metrics) register(c prometheus.Collector) {
-	if m.reg != nil && m.reg.Register(c) == nil {
-		m.registered = append(m.registered, c)
-	}
-}
-
-// unregister takes the metrics away, so that a store opened later can have them.
-func (m *metrics) unregister() {
-	m.gone.Do(func() {
-		for _, c := range m.registered {
-			m.reg.Unregister(c)
-		}
-	})
 }

@@ -4,6 +4,7 @@ import (
 	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"millrace/translate"
 )
@@ -25,41 +26,42 @@ type metrics struct {
 }
 
 func newMetrics(reg prometheus.Registerer, p *Pipeline) *metrics {
-	frames := prometheus.NewCounterVec(prometheus.CounterOpts{
+	auto := promauto.With(reg)
+	frames := auto.NewCounterVec(prometheus.CounterOpts{
 		Name: "millrace_translate_frames_total", Help: "Frames translated, by kind.",
 	}, []string{"kind"})
-	events := prometheus.NewCounterVec(prometheus.CounterOpts{
+	events := auto.NewCounterVec(prometheus.CounterOpts{
 		Name: "millrace_translate_events_total", Help: "Events that came of frames, by operation or kind.",
 	}, []string{"kind"})
-	drops := prometheus.NewCounterVec(prometheus.CounterOpts{
+	drops := auto.NewCounterVec(prometheus.CounterOpts{
 		Name: "millrace_translate_dropped_total", Help: "Frames and ops that were dropped, by reason.",
 	}, []string{"reason"})
-	stages := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+	stages := auto.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "millrace_pipeline_stage_seconds", Help: "Time that one block (commit: one group of blocks) spent being worked on, by stage.",
 		Buckets: prometheus.ExponentialBuckets(50e-6, 2, 16),
 	}, []string{"stage"})
 	m := &metrics{
-		filtered: prometheus.NewCounter(prometheus.CounterOpts{
+		filtered: auto.NewCounter(prometheus.CounterOpts{
 			Name: "millrace_translate_filtered_total", Help: "Ops left out because of --collections.",
 		}),
-		excess: prometheus.NewCounter(prometheus.CounterOpts{
+		excess: auto.NewCounter(prometheus.CounterOpts{
 			Name: "millrace_translate_excess_references_total", Help: "References left out because their record, frame or path is beyond a limit.",
 		}),
-		panics: prometheus.NewCounter(prometheus.CounterOpts{
+		panics: auto.NewCounter(prometheus.CounterOpts{
 			Name: "millrace_translate_panics_total", Help: "Frames dropped because translating them hit a bug.",
 		}),
-		blocked: prometheus.NewCounter(prometheus.CounterOpts{
+		blocked: auto.NewCounter(prometheus.CounterOpts{
 			Name: "millrace_pipeline_blocked_seconds_total", Help: "Time that reading the relay waited for the log or the UID store.",
 		}),
-		blockEvents: prometheus.NewHistogram(prometheus.HistogramOpts{
+		blockEvents: auto.NewHistogram(prometheus.HistogramOpts{
 			Name: "millrace_pipeline_block_events", Help: "Events in a block.",
 			Buckets: prometheus.ExponentialBuckets(1, 2, 14),
 		}),
-		age: prometheus.NewHistogram(prometheus.HistogramOpts{
+		age: auto.NewHistogram(prometheus.HistogramOpts{
 			Name: "millrace_pipeline_lag_seconds", Help: "Time from a block's first frame read to the block durable and published.",
 			Buckets: prometheus.ExponentialBuckets(500e-6, 2, 16),
 		}),
-		groupBlocks: prometheus.NewHistogram(prometheus.HistogramOpts{
+		groupBlocks: auto.NewHistogram(prometheus.HistogramOpts{
 			Name: "millrace_pipeline_commit_blocks", Help: "Blocks that were committed by one sync.",
 			Buckets: prometheus.LinearBuckets(1, 1, maxGroup),
 		}),
@@ -73,33 +75,32 @@ func newMetrics(reg prometheus.Registerer, p *Pipeline) *metrics {
 	for i := range m.drops {
 		m.drops[i] = drops.WithLabelValues(translate.Reason(i).String())
 	}
-	waits := prometheus.NewCounterVec(prometheus.CounterOpts{
+	waits := auto.NewCounterVec(prometheus.CounterOpts{
 		Name: "millrace_pipeline_wait_seconds_total", Help: "Time that blocks waited for a stage to take them, by stage. The stage that most is waited for is the limit.",
 	}, []string{"stage"})
 	for s := range m.stages {
 		label := stage(s).String()
 		m.stages[s] = &stageMetrics{seconds: stages.WithLabelValues(label), wait: waits.WithLabelValues(label)}
 	}
-	if reg != nil {
-		reg.MustRegister(frames, events, drops, stages, m.filtered, m.excess, m.panics, m.blocked, m.blockEvents, m.age, m.groupBlocks, waits)
-		reg.MustRegister(m.gauges(p)...)
-	}
+	m.registerGauges(reg, p)
 	return m
 }
 
-// gauges are what is read from the pipeline when it is asked for.
-func (m *metrics) gauges(p *Pipeline) []prometheus.Collector {
-	inFlight := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+// registerGauges registers what is read from the pipeline when it is asked for.
+func (m *metrics) registerGauges(reg prometheus.Registerer, p *Pipeline) {
+	auto := promauto.With(reg)
+	auto.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "millrace_pipeline_blocks_in_flight", Help: "Blocks between the relay's socket and the disk, of " + strconv.Itoa(jobsInFlight) + " at most.",
 	}, func() float64 { return float64(p.inFlight()) })
-	queues := &queueGauge{
-		desc:   prometheus.NewDesc("millrace_pipeline_queue_blocks", "Blocks that wait for a stage to take them, by stage.", []string{"stage"}, nil),
-		stages: &m.stages,
-	}
-	relayLag := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	auto.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "millrace_relay_lag_seconds", Help: "How old frames were when they came, by their own time: median of the newest blocks of the last minute.",
 	}, func() float64 { return p.RelayLag().Seconds() })
-	return []prometheus.Collector{inFlight, queues, relayLag}
+	if reg != nil {
+		reg.MustRegister(&queueGauge{
+			desc:   prometheus.NewDesc("millrace_pipeline_queue_blocks", "Blocks that wait for a stage to take them, by stage.", []string{"stage"}, nil),
+			stages: &m.stages,
+		})
+	}
 }
 
 // translated adds what one batch counted.

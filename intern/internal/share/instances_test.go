@@ -29,10 +29,7 @@ func (s storeOnly) Sequences() []uint32 { return []uint32{3} }
 
 func newTestInstances(t *testing.T, store kv.Store, id uint64) *instances {
 	t.Helper()
-	m, err := NewMetrics(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := NewMetrics(nil)
 	return newInstances(Config{ID: id, Interner: storeOnly{store: store}, Timing: DefaultTiming(),
 		Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), Metrics: m}, func(time.Duration) {})
 }

@@ -1,6 +1,9 @@
 package share
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
 
 // Metrics of a Group.
 type Metrics struct {
@@ -9,29 +12,22 @@ type Metrics struct {
 	TakenOver prometheus.Counter
 }
 
-// NewMetrics registers them with r, if that is not nil. Without a Group they stay 0.
-func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
-	m := &Metrics{
-		Instances: prometheus.NewGauge(prometheus.GaugeOpts{
+// NewMetrics registers them with r, if that is not nil. It panics if a name is taken. Without a
+// Group they stay 0.
+func NewMetrics(r prometheus.Registerer) *Metrics {
+	auto := promauto.With(r)
+	return &Metrics{
+		Instances: auto.NewGauge(prometheus.GaugeOpts{
 			Name: "millrace_intern_peers",
 			Help: "Other instances that share the UID store and live.",
 		}),
-		Followed: prometheus.NewCounter(prometheus.CounterOpts{
+		Followed: auto.NewCounter(prometheus.CounterOpts{
 			Name: "millrace_intern_followed_total",
 			Help: "Strings read from what other instances wrote.",
 		}),
-		TakenOver: prometheus.NewCounter(prometheus.CounterOpts{
+		TakenOver: auto.NewCounter(prometheus.CounterOpts{
 			Name: "millrace_intern_taken_over_total",
 			Help: "Strings that another instance leads and that were interned here, since its result did not come in time.",
 		}),
 	}
-	if r == nil {
-		return m, nil
-	}
-	for _, c := range []prometheus.Collector{m.Instances, m.Followed, m.TakenOver} {
-		if err := r.Register(c); err != nil {
-			return nil, err
-		}
-	}
-	return m, nil
 }
