@@ -12,8 +12,8 @@ const (
 )
 
 // backoff spreads reconnects. Before attempt n it waits a random time between zero and
-// min(backoffCap, backoffBase << n): the whole range, so that a relay's many clients do not come
-// back together.
+// min(backoffCap, backoffBase << n). It uses the whole range, so that a relay's many clients do not
+// come back together.
 type backoff struct {
 	attempt int
 	random  func(n int64) int64 // uniform in [0, n); nil: math/rand

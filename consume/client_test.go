@@ -293,7 +293,7 @@ func TestErrorFrames(t *testing.T) {
 }
 
 // TestErrorFrameAtOnePlace has a relay that sends an error frame at the same place of its stream
-// each time, of any name: it is passed on the first connection.
+// each time, of any name. It is passed on the first connection.
 func TestErrorFrameAtOnePlace(t *testing.T) {
 	for _, name := range []string{errorTooSlow, errorFutureCursor, "Fnord"} {
 		t.Run(name, func(t *testing.T) {

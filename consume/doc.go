@@ -40,13 +40,13 @@
 //     Several relays leave numbers out (frames they filter, batches they reserve), and a
 //     connection is ordered and whole, so nobody was sent the missing number.
 //   - A suspected reset. The relay may have restarted its numbering if all frames since a connect
-//     lie below the last one, or later two or more in a row. Some relays answer the cursor with the
-//     error FutureCursor. Then the next connection asks for no cursor, so that frames are seen at
-//     all. indigo's relay goes live with lower numbers. A reset stays suspected until a frame at or
-//     above the last one comes, or for EpochPatience. Four times within that the relay is dialled
-//     anew, since a host can come back with its old numbering. If the old numbering is back, and
-//     frames may have been left out, the connection is made again with the cursor. No gap is
-//     recorded.
+//     lie below the last one. Later two or more in a row suffice. Some relays answer the cursor
+//     with the error FutureCursor. Then the next connection asks for no cursor, so that frames are
+//     seen at all. indigo's relay goes live with lower numbers. A reset stays suspected until a
+//     frame at or above the last one comes, or for EpochPatience. Four times within that the relay
+//     is dialled anew, since a host can come back with its old numbering. If the old numbering is
+//     back, and frames may have been left out, the connection is made again with the cursor. No gap
+//     is recorded.
 //   - A new epoch. The patience is over, and a connection made within it still shows lower
 //     numbers. Or the numbers catch up with the last one, whose number has an event of another
 //     type, account or revision than the one handed over. The epoch counts up, and the relay is
@@ -55,8 +55,8 @@
 //     the relay sent before the first connection is lost. Epochs that begin within EpochPatience of
 //     the one before are backed off.
 //
-// If a numbering restarts while there is no connection, and passes the position or has no frame of
-// that number, it looks like one that went on.
+// If a numbering restarts while there is no connection, and passes the position or has no such
+// frame, it looks like one that went on.
 //
 // # Back-off
 //

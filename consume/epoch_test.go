@@ -46,7 +46,7 @@ func (s *restarted) serve(p *peer) {
 }
 
 // wantEpoch checks that frames hold 1001 of epoch 0 and then all of epoch 1 from one not above
-// latest on, the first with a gap.
+// latest on. The first is with a gap.
 func wantEpoch(t *testing.T, frames []Frame, latest int64) {
 	t.Helper()
 	if frames[0].Seq != 1001 || frames[0].Epoch != 0 {

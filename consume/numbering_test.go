@@ -46,8 +46,8 @@ func (r *simRelay) from(cursor int64, has bool) (rows []simRow, future bool) {
 	return rows, false
 }
 
-// TestNumberingRandom lets random relays restart, lose their window, break connections and send
-// old frames in between, and compares what is handed over with what they sent.
+// TestNumberingRandom lets random relays restart, lose their window, break connections and send old
+// frames in between. It compares what is handed over with what they sent.
 func TestNumberingRandom(t *testing.T) {
 	for seed := range uint64(400) {
 		runNumbering(t, seed)
@@ -179,7 +179,7 @@ func (s *simRun) pass() {
 	}
 }
 
-// checkNumbering finds the frames that came between two handed over and were not: they must have
+// checkNumbering finds the frames that came between two handed over and were not. They must have
 // been lost at the relay, and a gap be reported.
 func checkNumbering(t *testing.T, r *simRelay, got []simRow, gaps map[int]bool, lost map[simRow]bool) {
 	t.Helper()
@@ -354,7 +354,7 @@ func TestContradictedFutureCursor(t *testing.T) {
 }
 
 // TestNumberingOneConnection sees nothing but low numbers on one connection, for longer than the
-// patience: only a new one can show that the relay does not have its old numbering back.
+// patience. Only a new one can show that the relay does not have its old numbering back.
 func TestNumberingOneConnection(t *testing.T) {
 	n := numbering{patience: time.Minute, last: 10, have: true}
 	n.opened()

@@ -20,8 +20,8 @@ import (
 
 // The tests here go through real sockets.
 
-// raw returns the server's websocket frames of the messages, back to back, and in them the offsets
-// of the eight bytes of each seq, which must be of the widest form.
+// raw returns the server's websocket frames of the messages, back to back. It also returns in them
+// the offsets of the eight bytes of each seq, which must be of the widest form.
 func raw(t testing.TB, msgs [][]byte) (stream []byte, seqs []int) {
 	t.Helper()
 	for _, m := range msgs {

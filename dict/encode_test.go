@@ -42,7 +42,7 @@ func jetstreamDictionary(t testing.TB) *Dictionary {
 }
 
 // inputs are contents of all kinds: empty, tiny, around every boundary of the frame format, an
-// event, incompressible, and as large as a relay's largest message.
+// event, incompressible, and of a relay's largest size.
 func inputs() map[string][]byte {
 	random := make([]byte, 6<<20)
 	rng := rand.NewChaCha8([32]byte{1})

@@ -131,7 +131,7 @@ func tryTrainer(t trainer, maxBytes int, fit, check [][]byte) (size int, ratio f
 	return len(raw), Measure(e, check, 0).Ratio(), nil
 }
 
-// WithID returns the dictionary in raw under the given ID, or for 0 under one from MinPrivateID to
+// WithID returns the dictionary in raw under the given ID. 0 stands for one from MinPrivateID to
 // 65535 that is derived from the other bytes. Such an ID takes two bytes of each frame, not four.
 func WithID(raw []byte, id uint32) (*Dictionary, error) {
 	const header = 8

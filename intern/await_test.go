@@ -57,8 +57,8 @@ func resolveName(t *testing.T, in *Interner, name string) (uid, authority uint64
 	return uid, out[0].DIDUID
 }
 
-// TestAwait: a caller that waits for a string gets its UID by the time that a call of Resolve for
-// it, or for something with its authority, returns.
+// TestAwait: a caller that waits for a string gets its UID by the time that Resolve of it, or of
+// something with its authority, returns.
 func TestAwait(t *testing.T) {
 	in := openOn(t, simkv.New(simkv.Config{}), Config{})
 	known := resolve(t, in, "did:web:known.example")[0]
@@ -121,8 +121,8 @@ func TestAwaitBesideResolve(t *testing.T) {
 	}
 }
 
-// TestAwaitRandom has strings resolved and waited for at random, on a store that fails: once both
-// have returned, the UID was found; and what another Interner on the store has given, too.
+// TestAwaitRandom has strings resolved and waited for at random, on a store that fails. Once both
+// have returned, the UID was found. So is what another Interner on the store has given.
 func TestAwaitRandom(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	store := simkv.New(simkv.Config{Seed: seed, Shared: true})

@@ -13,8 +13,8 @@ import (
 	"millrace/intern/kv/pebblekv"
 )
 
-// traffic makes requests as a relay's live stream has them: records whose TIDs are close to now, of
-// a population in which few are busy and many are not.
+// traffic makes requests as a relay's live stream has them. They are records whose TIDs are close
+// to now, of a population in which few are busy and many are not.
 type traffic struct {
 	rng    *rand.Rand
 	dids   [][]byte

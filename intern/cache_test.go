@@ -135,7 +135,7 @@ func TestResolveKnown(t *testing.T) {
 }
 
 // TestCachesHoldWhatIsCommitted: neither before a commit nor after one that failed do the caches
-// have what the transaction would write, whether workers run it or the caller itself.
+// have what the transaction would write. Workers run it, or the caller itself does.
 func TestCachesHoldWhatIsCommitted(t *testing.T) {
 	for _, shared := range []bool{false, true} {
 		store := &hookedStore{Store: simkv.New(simkv.Config{Shared: shared})}

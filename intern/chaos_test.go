@@ -17,9 +17,9 @@ import (
 	"millrace/intern/kv/simkv"
 )
 
-// TestChaos has thousands of workers, in several instances of which some die and come back, intern
-// overlapping strings on a store with every fault there is. Afterwards both directions are scanned
-// whole.
+// TestChaos has thousands of workers intern overlapping strings on a store with every fault there
+// is. They are in several instances, of which some die and come back. Afterwards both directions
+// are scanned whole.
 func TestChaos(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

@@ -27,7 +27,7 @@ func transactions(in *Interner, f func()) float64 {
 }
 
 // TestDirect: while nothing is in flight a small call is one transaction, whatever workers its
-// strings fall to; a large one, and any on a store that is shared, is one for each worker.
+// strings fall to. A large one, and any on a store that is shared, is one for each worker.
 func TestDirect(t *testing.T) {
 	for _, c := range []struct {
 		name    string

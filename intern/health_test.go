@@ -10,7 +10,7 @@ import (
 	"millrace/intern/kv"
 )
 
-// TestHealth has one transaction run out of time among others that do not: that is no outage; when
+// TestHealth has one transaction run out of time among others that do not. That is no outage. When
 // none has been answered for a while it is, and so is a store that says that it cannot be reached.
 func TestHealth(t *testing.T) {
 	m, err := newMetrics(nil, &registry{})

@@ -296,8 +296,8 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// TestSequences checks that UIDs of one batch follow each other in one sequence, that a worker
-// stays with its sequence, and that it moves on from one that somebody else uses.
+// TestSequences checks that UIDs of one batch follow each other in one sequence. It checks that a
+// worker stays with its sequence, and that it moves on from one that somebody else uses.
 func TestSequences(t *testing.T) {
 	store := simkv.New(simkv.Config{})
 	registry := prometheus.NewRegistry()

@@ -24,8 +24,8 @@ func quickTiming() share.Timing {
 	return t
 }
 
-// stream is batch n of a stream that all Interners read: new records of mostly known accounts, some
-// of them with keys that the caches do not take.
+// stream is batch n of a stream that all Interners read. It has new records of mostly known
+// accounts, some of them with keys that the caches do not take.
 func streamBatch(n, size int) []string {
 	rng := rand.New(rand.NewPCG(uint64(n), 9))
 	var s []string
@@ -115,7 +115,7 @@ func TestOneStream(t *testing.T) {
 }
 
 // openShared opens Interners on stores that are one, and waits until all lead their shares. Each
-// knows the numbers of the stream's collections: to number one, workers wait for a mutex, and a
+// knows the numbers of the stream's collections. To number one, workers wait for a mutex, and a
 // bubble's time stands still for as long as a goroutine does.
 func openShared(t *testing.T, stores ...kv.Store) (all []*Interner) {
 	t.Helper()
@@ -167,7 +167,7 @@ func oneStream(t *testing.T, instances int) {
 	checkStore(t, store, want)
 }
 
-// TestLeaderDies kills one of two Interners without a goodbye in mid-stream: the other goes on, no
+// TestLeaderDies kills one of two Interners without a goodbye in mid-stream. The other goes on, no
 // batch waits for longer than a second, and soon it leads everything.
 func TestLeaderDies(t *testing.T) { synctest.Test(t, leaderDies) }
 
@@ -222,7 +222,7 @@ func leaderDies(t *testing.T) {
 	checkStore(t, base, want)
 }
 
-// TestStranger has two Interners that read different streams: the one's strings never come from the
+// TestStranger has two Interners that read different streams. The one's strings never come from the
 // other, and after the first wait it does not wait again for a while.
 func TestStranger(t *testing.T) { synctest.Test(t, strangers) }
 

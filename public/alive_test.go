@@ -13,7 +13,7 @@ import (
 	"millrace/replay"
 )
 
-// TestQueuedReplaysAreKeptAlive keeps the log from all replays: they must be pinged, told of
+// TestQueuedReplaysAreKeptAlive keeps the log from all replays. They must be pinged, told of
 // silence, ended if dead and only then, and go on once they get their turn.
 func TestQueuedReplaysAreKeptAlive(t *testing.T) {
 	bubble(t, func(t *testing.T) {

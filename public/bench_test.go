@@ -37,9 +37,9 @@ func loopback(b *testing.B) net.Conn {
 	return c
 }
 
-// BenchmarkSocketWrite sends frames of 500 bytes: one at a time; many at a time from slices of
-// their own, as a filtered replay does; and many at a time from one slice, as an unfiltered one
-// does.
+// BenchmarkSocketWrite sends frames of 500 bytes. It sends one at a time, or many at a time from
+// slices of their own, as a filtered replay does. It also sends many at a time from one slice, as
+// an unfiltered one does.
 func BenchmarkSocketWrite(b *testing.B) {
 	frame := appendFrame(nil, frameText, bytes.Repeat([]byte("x"), 496))
 	const many = maxChunkBytes / 500

@@ -100,7 +100,7 @@ func TestPage(t *testing.T) {
 }
 
 // TestPageAboutAnAccount: on a server that has references the page shows what others do about an
-// account, and what they undo; on another it offers no such thing.
+// account, and what they undo. On another it offers no such thing.
 func TestPageAboutAnAccount(t *testing.T) {
 	t.Parallel()
 	b := startBrowser(t)

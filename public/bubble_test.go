@@ -9,7 +9,7 @@ import (
 	"millrace/dict"
 )
 
-// bubble runs a test on a clock of its own that stands still while anybody works: what takes
+// bubble runs a test on a clock of its own that stands still while anybody works. What takes
 // minutes takes none, and however slow the machine is nobody is late. Its servers are those of
 // serveBubble.
 func bubble(t *testing.T, test func(t *testing.T)) {

@@ -202,7 +202,7 @@ func TestHalfOpenHandshakes(t *testing.T) {
 	})
 }
 
-// TestLargeHeadersWait has many connections send a large request line each and not end it: few are
+// TestLargeHeadersWait has many connections send a large request line each and not end it. Few are
 // taken in, and a subscriber with many DIDs gets in when those are given up.
 func TestLargeHeadersWait(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -65,9 +65,9 @@ func (o *outbound) send(frames [][]byte) error {
 	return err
 }
 
-// silent says whether the client is to be taken for dead. Since it was sent a ping it then sent
-// nothing, not even pongs, for longer than a slow one needs to read what it was sent. Silence
-// before a ping says nothing.
+// silent says whether the client is to be taken for dead. Since the ping it sent nothing, not even
+// pongs, for longer than a slow one needs to read what it was sent. Silence before a ping says
+// nothing.
 func (o *outbound) silent() bool {
 	if o.conn.heardAt() >= o.pinged {
 		return false

@@ -145,8 +145,8 @@ func (w *referenceWorld) cursor() (cursor string, events []referenceTruth) {
 }
 
 // TestSubjectFiltersEqualAFullScan has subscribers with random filters and cursors read a log while
-// it grows by subjects that are new, and change their filters: each gets what a look at everything
-// finds.
+// it grows by subjects that are new. They change their filters, and each gets what a look at
+// everything finds.
 func TestSubjectFiltersEqualAFullScan(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)

@@ -209,8 +209,8 @@ func TestSubjectFilterMemory(t *testing.T) {
 	eventually(t, "no string waits", func() bool { return l.waiting() == 0 && s.admission.Stats().Bytes == 0 })
 }
 
-// TestSubjectThatComesLater: a subscriber that waits at the end of the log, for a subject and a
-// source that nobody knows, gets the first event that has them.
+// TestSubjectThatComesLater: a subscriber at the end of the log, that waits for an unknown subject
+// and source, gets the first event that has them.
 func TestSubjectThatComesLater(t *testing.T) {
 	l := fewReferences(t)
 	s := serve(t, l.testLog, l.config)

@@ -60,7 +60,7 @@ func TestHalfSentUpdatesStarveNobody(t *testing.T) {
 	})
 }
 
-// TestManyLargeUpdates sends the largest updates there may be on many connections at once: all are
+// TestManyLargeUpdates sends the largest updates there may be on many connections at once. All are
 // put in force or refused, memory stays bounded, and a healthy subscriber gets its events.
 func TestManyLargeUpdates(t *testing.T) {
 	clients := 12

@@ -50,7 +50,7 @@ func (r *busyReader) Pending(*replay.PendingScratch) (replay.Point, bool) {
 	return point(1), true
 }
 
-// TestWakePassesShareACore has subscribers that always have something to read: few are woken with
+// TestWakePassesShareACore has subscribers that always have something to read. Few are woken with
 // every block, many as often as the budget allows, and all equally often.
 func TestWakePassesShareACore(t *testing.T) {
 	const (
@@ -270,7 +270,7 @@ func TestSubscriberThatFallsAsleepIsNotPassedOver(t *testing.T) {
 }
 
 // TestNewcomerTakesNoVisit has a subscriber join during a pass, which then visits it in place of a
-// member: another pass must follow, as that member would wait for the log's next change.
+// member. Another pass must follow, as that member would wait for the log's next change.
 func TestNewcomerTakesNoVisit(t *testing.T) {
 	w := newWaker(nil)
 	var newcomer sync.Once
@@ -314,7 +314,7 @@ func (r *idleReader) Pending(*replay.PendingScratch) (replay.Point, bool) {
 }
 
 // TestPendingIsNotThrough: how far a reader that waits for its position has looked is behind that
-// position, and nobody may be asked to go on from there.
+// position. Nobody may be asked to go on from there.
 func TestPendingIsNotThrough(t *testing.T) {
 	var visits atomic.Int64
 	s := newSleeper(&busyReader{visits: &visits})

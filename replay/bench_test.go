@@ -23,8 +23,8 @@ import (
 
 const benchBlockEvents = 512
 
-// benchEvents makes n events with real payloads of the corpus, as far as it is there, in about the
-// mix of collections that the network has.
+// benchEvents makes n events with real payloads of the corpus, as far as it is there. They have
+// about the mix of collections that the network has.
 func benchEvents(b *testing.B, n int) []testEvent {
 	b.Helper()
 	var payloads [][]byte
@@ -135,9 +135,9 @@ func perEvent(b *testing.B, events int) {
 	b.ReportMetric(float64(b.N)*float64(events)/b.Elapsed().Seconds(), "events/s")
 }
 
-// BenchmarkAppend makes logs of 200,000 real events on the disk of the temporary directory: of
-// blocks of 512 events, as at full speed, and of 8, as at 1,500 events/s; each block with its own
-// sync.
+// BenchmarkAppend makes logs of 200,000 real events on the disk of the temporary directory. They
+// are of blocks of 512 events, as at full speed, and of 8, as at 1,500 events/s, each block with
+// its own sync.
 func BenchmarkAppend(b *testing.B) {
 	const n = 200_000
 	for _, size := range []int{512, 8} {
@@ -187,7 +187,7 @@ func benchBlock(b *testing.B, l *Log, events []testEvent, at, size int) *Block {
 	return tb.seal(b, l)
 }
 
-// reportWrites reports what the store wrote for the n events in it, after all is flushed: write
+// reportWrites reports what the store wrote for the n events in it, after all is flushed. Write
 // amplification is against the bytes of the log's parts.
 func reportWrites(b *testing.B, l *Log, n int) {
 	if err := l.store.Pebble().Flush(); err != nil {

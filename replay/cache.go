@@ -15,7 +15,7 @@ type cacheKey struct {
 	part      format.Range // its range; 0: a variant of a block of the tail
 	substream int          // of a plain part, counted over its pages
 	variant   variant
-	// of a variant, the stamp of its first event: a merged block has the key of the last small
+	// of a variant, the stamp of its first event. A merged block has the key of the last small
 	// block in it, and both have variants
 	first int64
 }

@@ -15,7 +15,7 @@ import (
 	"millrace/replay/internal/format"
 )
 
-// Checkpoints that are made while the log is written are logs: each has the events up to its
+// Checkpoints that are made while the log is written are logs. Each has the events up to its
 // position, no more and no fewer, and all that was committed before it was asked for.
 func TestCheckpointOfARunningLog(t *testing.T) {
 	clock := newTestClock()

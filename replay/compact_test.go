@@ -27,7 +27,7 @@ func quietLog(t testing.TB, l *Log, events []testEvent, size int) {
 }
 
 // TestFlushedPartsStay: with a memtable of MinBlobMemTable compactions leave plain and zstd parts
-// where a flush has put them, and a trim takes them from the disk all the same.
+// where a flush has put them. A trim takes them from the disk all the same.
 func TestFlushedPartsStay(t *testing.T) {
 	clock := newTestClock()
 	cfg := testConfig(t, vfs.NewMem(), clock)

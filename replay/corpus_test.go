@@ -50,7 +50,8 @@ func withoutStamp(s string) string {
 }
 
 // TestCorpus: real frames, sealed from batches frame by frame, come out of the log as production
-// served them: live, replayed from disk, and compressed with the dictionary that clients carry.
+// served them. They come live, replayed from disk, and compressed with the dictionary that clients
+// carry.
 func TestCorpus(t *testing.T) {
 	frames := corpusFrames(t)
 	lines, err := os.ReadFile(filepath.Join(corpusDir, "expected.jsonl"))

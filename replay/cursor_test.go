@@ -101,7 +101,7 @@ func (a *lines) read(r *Reader) string {
 }
 
 // TestPositionCursors checks where a position leads that is within, between, behind and ahead of
-// blocks, or of an older epoch; also as readers do that wait for the log to come there.
+// blocks, or of an older epoch. Readers that wait for the log to come there go there too.
 func TestPositionCursors(t *testing.T) {
 	for _, tail := range []int64{1, 1 << 20} { // from disk and from the tail
 		clock := newTestClock()
@@ -206,7 +206,7 @@ func TestPositionAheadNewEpoch(t *testing.T) {
 }
 
 // TestPositionBeforeBegin: a log that begins after the position that a reader waits for informs it
-// so, once, be it caught up with from memory or from disk.
+// so, once. The reader catches up from memory or from disk.
 func TestPositionBeforeBegin(t *testing.T) {
 	for _, tail := range []int64{1, 1 << 20} {
 		for _, tc := range []struct {
@@ -286,8 +286,8 @@ func TestPositionBeforeBeginNewEpoch(t *testing.T) {
 	a.append(a.block(2, 7, 7, format.Place{Seq: 7}))
 }
 
-// TestPositionBeforeBeginGap: the log's own gap before its first event comes in a chunk after that,
-// and nothing a subscriber may resume from lies before its position.
+// TestPositionBeforeBeginGap: the log's own gap before its first event comes in a chunk after that.
+// Nothing a subscriber may resume from lies before its position.
 func TestPositionBeforeBeginGap(t *testing.T) {
 	clock := newTestClock()
 	a := &lines{t: t, l: mustOpen(t, testConfig(t, vfs.NewMem(), clock)), clock: clock}

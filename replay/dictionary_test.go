@@ -141,8 +141,8 @@ func newDictionaryLog(t *testing.T) *dictionaryLog {
 	return &dictionaryLog{lines: &lines{t: t, clock: clock}, cfg: cfg}
 }
 
-// TestDictionaryLives: a dictionary that was replaced is known and served, also after a restart
-// without its file, until the last block that was made with it is trimmed.
+// TestDictionaryLives: a dictionary that was replaced is known and served, after a restart without
+// its file too, until its last block is trimmed.
 func TestDictionaryLives(t *testing.T) {
 	const oldID, newID = dict.BuiltInID, otherDictionaryID
 	l := newDictionaryLog(t)
@@ -177,7 +177,7 @@ func TestDictionaryLives(t *testing.T) {
 	}
 }
 
-// TestDictionaryComesBack: a dictionary that is taken again is as old as its first use; one that no
+// TestDictionaryComesBack: a dictionary that is taken again is as old as its first use. One that no
 // block was made with leaves no trace; retention 0 keeps the stored one only.
 func TestDictionaryComesBack(t *testing.T) {
 	const a, b, c = dict.BuiltInID, otherDictionaryID, otherDictionaryID + 1

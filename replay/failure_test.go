@@ -67,7 +67,7 @@ func TestNoOpenFilesLeft(t *testing.T) {
 	}
 }
 
-// TestFailedWrites: after a failed sync or write Append never works again and Run says why; what
+// TestFailedWrites: after a failed sync or write Append never works again and Run says why. What
 // was committed before is there after a restart, and the failed block whole or not at all.
 func TestFailedWrites(t *testing.T) {
 	for name, fails := range map[string]func(errorfs.Op) bool{

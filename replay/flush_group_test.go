@@ -9,7 +9,7 @@ import (
 	"millrace/replay/internal/format"
 )
 
-// TestFlushEndsGroup: when the log begins a flush, no group is open, so that no deletion of a small
+// TestFlushEndsGroup: when the log begins a flush, no group is open. So no deletion of a small
 // block comes to another memtable than the block.
 func TestFlushEndsGroup(t *testing.T) {
 	cfg := testConfig(t, vfs.NewMem(), newTestClock())

@@ -136,8 +136,8 @@ func TestMarkBehind(t *testing.T) {
 	}
 }
 
-// TestDamagedValueFiles: a log with a damaged value file is refused by name; Verify names it and
-// checks the rest; a reader that meets one later gets a CorruptionError, and the log fails.
+// TestDamagedValueFiles: a log with a damaged value file is refused by name. Verify names it and
+// checks the rest. A reader that meets one later gets a CorruptionError, and the log fails.
 func TestDamagedValueFiles(t *testing.T) {
 	for name, damage := range map[string]func(t *testing.T, fs vfs.FS, path string, size int64){
 		"footer":  func(t *testing.T, fs vfs.FS, path string, size int64) { breakFile(t, fs, path, size-20) },

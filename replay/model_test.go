@@ -37,9 +37,9 @@ type modelBlock struct {
 	substreams int // values that its plain part has
 }
 
-// adoptBlocks takes over how the log's events are cut into blocks, after it made sure that the log
-// has exactly the model's blocks, some of them merged: it checks every event's place and stamp, and
-// the sizes.
+// adoptBlocks takes over how the log's events are cut into blocks. Before that it makes sure that
+// the log has exactly the model's blocks, some of them merged. It checks every event's place and
+// stamp, and the sizes.
 func (w *world) adoptBlocks() {
 	w.t.Helper()
 	m := w.m

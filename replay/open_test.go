@@ -113,8 +113,8 @@ func TestNewEpoch(t *testing.T) {
 	}
 }
 
-// TestPreviousEpoch: where the last epoch with a frame ended is known until the next has one, also
-// across restarts and epochs without a frame, and though the log holds no event.
+// TestPreviousEpoch: where the last epoch with a frame ended is known until the next has one. So it
+// is across restarts and epochs without a frame, and though the log holds no event.
 func TestPreviousEpoch(t *testing.T) {
 	for _, retention := range []time.Duration{0, time.Hour} {
 		clock := newTestClock()

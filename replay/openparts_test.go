@@ -183,8 +183,8 @@ func TestStaleParts(t *testing.T) {
 	checkHeld(t, "in the second block", l, 1)
 }
 
-// TestUnfinishedPartIsKept: a part that is not read to its end, as a span's copies are between two
-// blocks, is open when the reader comes to it again.
+// TestUnfinishedPartIsKept: a part that is not read to its end is open when the reader comes to it
+// again. A span's copies between two blocks are such.
 func TestUnfinishedPartIsKept(t *testing.T) {
 	l, first, second := twoBlocks(t)
 	r := mustRead(t, l, ReaderConfig{Cursor: TimeCursor(0)})

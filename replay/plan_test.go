@@ -17,7 +17,7 @@ import (
 )
 
 // TestPlannerLooksUpSeveral: a reader that looks at several spans at once, and has blocks read
-// meanwhile, reads what one reads that does not, and no block that has no match.
+// meanwhile, reads what one reads that does not. It reads no block that has no match.
 func TestPlannerLooksUpSeveral(t *testing.T) {
 	cfg := testConfig(t, vfs.NewMem(), newTestClock())
 	cfg.TailBytes, cfg.CacheBytes, cfg.hooks.alwaysSlow = 1, 64<<20, true
@@ -111,8 +111,8 @@ func slowBlobs() (disk *failingFS, monotonic func() time.Duration) {
 	return disk, func() time.Duration { return time.Duration(now.Load()) }
 }
 
-// TestSlowParts: a reader that spans lead, and that finds what they say at once but waits for the
-// frames, goes on with several blocks at once, too. One that waits for nothing does not.
+// TestSlowParts: a reader that spans lead finds what they say at once but waits for the frames. It
+// goes on with several blocks at once, too. One that waits for nothing does not.
 func TestSlowParts(t *testing.T) {
 	disk, monotonic := slowBlobs()
 	cfg := testConfig(t, disk.wrap(vfs.NewMem()), newTestClock())

@@ -40,8 +40,8 @@ func TestReadAhead(t *testing.T) {
 		loads uint64       // into the cache
 		part  format.Range // of the second block, that was read though nobody asked for it
 	}{
-		// The indexes of two blocks, as the second shows that the chunk is full; then what was read
-		// ahead, which walks on over the slim indexes of all nine blocks on disk.
+		// The indexes of two blocks, as the second shows that the chunk is full. Then what was read
+		// ahead. It walks on over the slim indexes of all nine blocks on disk.
 		{"everything", ReaderConfig{}, 1 << 20, false, 9, format.RangePlain},
 		{"compressed", ReaderConfig{Dictionary: dict.BuiltIn().ID()}, 1 << 20, false, 9, format.RangeZstd},
 		{"others are first", ReaderConfig{}, 1 << 20, true, 2, 0},

@@ -203,9 +203,9 @@ func (r *Reader) slimIndexSuffices() bool {
 	return !r.variant.extended && (r.filter == nil || r.filter.dids == nil)
 }
 
-// beginGap returns the gap between the position that the reader waits for and the first event of a
-// log that turned out to begin after it. It is nil if there is none, or no event yet. NewReader
-// would have clamped the cursor, but then the log had not begun.
+// beginGap returns the gap between the awaited position and the first event of a log that turned
+// out to begin after it. It is nil if there is none, or no event yet. NewReader would have clamped
+// the cursor, but then the log had not begun.
 func (r *Reader) beginGap(s *snapshot) *Gap {
 	if r.after == (format.Place{}) || s.Oldest == (format.Point{}) || !r.after.Before(s.Floor.Place) {
 		return nil

@@ -89,7 +89,7 @@ func TestConcurrentReaders(t *testing.T) {
 }
 
 // follow begins once the log has come to frame begin, reads until frame newest, and checks what it
-// counts: through positions must ascend, and the events between must be as many as want says.
+// counts. Through positions must ascend, and the events between must be as many as want says.
 func follow(l *Log, rc ReaderConfig, begin, newest int64, want map[int64]bool) error {
 	for changed := l.Changed(); l.Progress().Seq <= begin; changed = l.Changed() {
 		<-changed

@@ -173,8 +173,8 @@ func (w *world) passesReferences(cfg FilterConfig, e *testEvent) bool {
 	return false
 }
 
-// shapedReferences are those of event i of its block: of a create that of its record, of a delete
-// that which the record had, of an update both.
+// shapedReferences are those of event i of its block. A create has that of its record, a delete
+// that which the record had, an update both.
 func shapedReferences(i int, op translate.Operation) []Reference {
 	a, b := testSubject(i), testSubject(i+1)
 	has := Reference{Source: uint32(1 + i%testSources), Subject: a.UID, Authority: a.Authority}
@@ -397,7 +397,7 @@ func TestSealReferences(t *testing.T) {
 }
 
 // TestSubjectsLive: readers that want certain subjects or sources get, of what is appended, what a
-// look at all of it finds; also those that come late, and read some of it from the disk.
+// look at all of it finds. So do those that come late, and read some of it from the disk.
 func TestSubjectsLive(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	w := newWorld(t, seed)
@@ -439,7 +439,7 @@ func TestSubjectsLive(t *testing.T) {
 }
 
 // TestFilterGrows: a reader at the end of the log goes by a subject that was added to its filter
-// for all that is appended later, also if it only looks whether there is something.
+// for all that is appended later. So it does if it only looks whether there is something.
 func TestFilterGrows(t *testing.T) {
 	l := mustOpen(t, testConfig(t, vfs.NewMem(), newTestClock()))
 	s := testSubject(3)

@@ -15,7 +15,7 @@ import (
 	"millrace/replay/internal/format"
 )
 
-// TestSources: a source has one number for ever, whoever asks first; one that is in no block may be
+// TestSources: a source has one number for ever, whoever asks first. One that is in no block may be
 // forgotten in a crash, one that is in a block never is.
 func TestSources(t *testing.T) {
 	fs := vfs.NewCrashableMem()

@@ -11,7 +11,7 @@ import (
 	"millrace/translate"
 )
 
-// spannedLog is a log on the real disk of n events by about n/5 accounts, some of them busy: one
+// spannedLog is a log on the real disk of n events by about n/5 accounts, some of them busy. One
 // account has 10 events, one collection 100, 12 % are posts and 1.5 % identity and account events.
 // The others have a reference each, ten of them to one record, most to one that nobody else refers
 // to.

@@ -13,8 +13,8 @@ import (
 	"millrace/translate"
 )
 
-// TestSpansSkip: a filtered reader reads the indexes of blocks that have a match and of no others,
-// and of identity and account events that pass a collection filter only the copies.
+// TestSpansSkip: a filtered reader reads the indexes of blocks that have a match and of no others.
+// Of identity and account events that pass a collection filter it reads only the copies.
 func TestSpansSkip(t *testing.T) {
 	cfg := testConfig(t, vfs.NewMem(), newTestClock())
 	cfg.TailBytes, cfg.CacheBytes = 1, 64<<20

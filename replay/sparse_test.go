@@ -15,7 +15,7 @@ import (
 )
 
 // TestSparse: few events that lie anywhere in a block come out of its zstd part, as the plain
-// frames that they are; many, and those of a collection, come out of the plain part.
+// frames that they are. Many, and those of a collection, come out of the plain part.
 func TestSparse(t *testing.T) {
 	cfg := testConfig(t, vfs.NewMem(), newTestClock())
 	cfg.TailBytes = 1

@@ -388,7 +388,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestClockAheadAtOpen opens a log with a clock two days ahead: nothing is trimmed by age, however
+// TestClockAheadAtOpen opens a log with a clock two days ahead. Nothing is trimmed by age, however
 // often it is tried, until the clock was put right and agrees with frames.
 func TestClockAheadAtOpen(t *testing.T) {
 	clock := newTestClock()

@@ -21,8 +21,8 @@ import (
 	"millrace/translate"
 )
 
-// verifyLog makes a log on a file system of its own: some blocks of events as translate writes
-// them, of two epochs, with a gap between. It returns the blocks' keys.
+// verifyLog makes a log on a file system of its own. It has some blocks of events as translate
+// writes them, of two epochs, with a gap between. It returns the blocks' keys.
 func verifyLog(t *testing.T) (fs *vfs.MemFS, keys []int64) {
 	t.Helper()
 	return verifyLogOf(t, 0)
@@ -254,8 +254,8 @@ func (e *editor) pointer(n int, change func(r *format.BlockPointer) (keep bool))
 	e.t.Fatalf("no pointer to block %d", n)
 }
 
-// logDamage is something that may be wrong with a log, and what Verify must say: of part and block
-// (an index into keys; -1: another key), with text.
+// logDamage is something that may be wrong with a log, and what Verify must say. That names part
+// and block (an index into keys; -1: another key), and has text.
 type logDamage struct {
 	name  string
 	do    func(e *editor)

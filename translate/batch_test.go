@@ -6,8 +6,9 @@ import (
 	"testing"
 )
 
-// checkBatch holds what is true of every batch: the events cover its JSON back to back, each is one
-// JSON object that says what its Event says, Stamp writes where it should, and the counters add up.
+// checkBatch holds what is true of every batch. The events cover its JSON back to back, and each is
+// one JSON object that says what its Event says. Stamp writes where it should, and the counters add
+// up.
 func checkBatch(t *testing.T, b *Batch) {
 	t.Helper()
 	var events [NumEventKinds]uint64

@@ -93,8 +93,8 @@ func TestDifferences(t *testing.T) {
 }
 
 // divergences returns the names of the differences that a record is an example of, in the order in
-// which they are met. It is a reader of its own, as tolerant as indigo's and as simple as can be;
-// what comes after something that neither reads is not looked at.
+// which they are met. It is a reader of its own, as tolerant as indigo's and as simple as can be.
+// What comes after something that neither reads is not looked at.
 func divergences(record []byte) []string {
 	w := &walker{buf: record}
 	func() {

@@ -208,8 +208,8 @@ func badRecords() map[string][]byte {
 	}
 }
 
-// TestBadOp holds for every reason that drops one operation that it is counted, that nothing of the
-// operation is served, and that the ones beside it are, under their own index.
+// TestBadOp holds for every reason that drops one operation that it is counted, and that nothing of
+// the operation is served. The ones beside it are served, under their own index.
 func TestBadOp(t *testing.T) {
 	cases := badOps()
 	for name, rec := range badRecords() {
@@ -233,7 +233,7 @@ func TestBadOp(t *testing.T) {
 }
 
 // TestBadFrame holds for every reason that drops a frame that it is counted and leaves nothing of
-// it, and that the frames around it are served.
+// it. The frames around it are served.
 func TestBadFrame(t *testing.T) {
 	rec := testRecord("in a bad frame")
 	body := commitBody(carOf(blockOf(rec)), createOp("app.bsky.feed.post/a", rec))

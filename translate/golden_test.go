@@ -50,7 +50,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// TestCorpusRecords holds the corpus's larger set of real records: each, put back into DAG-CBOR,
+// TestCorpusRecords holds the corpus's larger set of real records. Each, put back into DAG-CBOR,
 // has its CID, and the frame that creates it gives its line.
 func TestCorpusRecords(t *testing.T) {
 	tr := newTranslator(t)

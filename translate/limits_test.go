@@ -198,8 +198,8 @@ func TestHostileFrames(t *testing.T) {
 	}
 }
 
-// TestFrameJSON holds that a frame of exactly as much JSON as is allowed is served, and with a byte
-// less is dropped, before memory is taken for what is too large.
+// TestFrameJSON holds that a frame of exactly as much JSON as is allowed is served. With a byte
+// less it is dropped, before memory is taken for what is too large.
 func TestFrameJSON(t *testing.T) {
 	escaped := cborOf(cborMap{{"a", strings.Repeat("<", maxRecordBytes-20)}})
 	small := testRecord("small")

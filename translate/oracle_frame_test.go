@@ -30,9 +30,9 @@ type indigoEvent struct {
 	payload []byte
 }
 
-// indigoFrame returns the events that indigo's general path, as Jetstream has it, makes of a frame:
-// the structs of api/atproto, the whole repository slice through atproto/repo, records through
-// atproto/atdata. fixBytes is indigoRecord's.
+// indigoFrame returns the events that indigo's general path, as Jetstream has it, makes of a frame.
+// It uses the structs of api/atproto, the whole repository slice through atproto/repo, records
+// through atproto/atdata. fixBytes is indigoRecord's.
 func indigoFrame(tb testing.TB, frame []byte, fixBytes bool) (out []indigoEvent, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -185,7 +185,8 @@ func plainBlocks(car []byte) map[cid.Cid][]byte {
 }
 
 // plainEvent returns the payload that event e of a batch ought to have by the walker's reading of
-// its frame and indigo's of its parts, or an error that says why it ought not to be there.
+// its frame and indigo's of its parts. Else it returns an error that says why it ought not to be
+// there.
 func plainEvent(tb testing.TB, f plainFrame, e *Event) ([]byte, error) {
 	body := f.body.entries
 	seq, time := body["seq"].integer, body["time"].text
@@ -302,7 +303,8 @@ func plainCARHeader(car []byte) bool {
 }
 
 // checkFrame holds a frame's events against indigo's. Each of ours must be what a plain reading of
-// the frame makes of it, and each that indigo serves must be among ours, but for the differences.
+// the frame makes of it, and each that indigo serves must be among ours. The differences are
+// excepted.
 func checkFrame(t *testing.T, tr *Translator, frame []byte) {
 	t.Helper()
 	var b Batch

@@ -37,9 +37,9 @@ type entry struct {
 	end    uint32
 }
 
-// recordCoder appends records as JSON. It reads each byte of a record once. Since the keys of a map
-// come out in another order than they come in, the entries of a map are put in order once they are
-// all there.
+// recordCoder appends records as JSON. It reads each byte of a record once. The keys of a map come
+// out in another order than they come in. So a map's entries are put in order once they are all
+// there.
 type recordCoder struct {
 	decoder
 	limit   int     // how far dst may grow

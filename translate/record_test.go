@@ -143,8 +143,8 @@ func compactSorted(t *testing.T, v any) string {
 	return string(b)
 }
 
-// TestDataModelFixtures holds the interop fixtures: the CBOR of the first file gives its JSON and
-// has its CID; the JSON of the others, put into CBOR as it is, is served or refused as the file
+// TestDataModelFixtures holds the interop fixtures. The CBOR of the first file gives its JSON and
+// has its CID. The JSON of the others, put into CBOR as it is, is served or refused as the file
 // says.
 func TestDataModelFixtures(t *testing.T) {
 	var fixtures []struct {

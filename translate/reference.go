@@ -16,8 +16,8 @@ const (
 // are identity: nothing is normalized. Its bytes are in the batch; the batch's accessors find them.
 //
 // Its path says where in the record it is, as Constellation does (microcosm-rs, crate links),
-// without the first dot: .name for a member, [] for an element of an array. If the element is an
-// object whose $type is t, it is [t]. A name is taken as it is, dots and brackets included. The
+// without the first dot. It is .name for a member, [] for an element of an array. If the element is
+// an object whose $type is t, it is [t]. A name is taken as it is, dots and brackets included. The
 // source of a reference is its event's collection, a colon and the path:
 //
 //	app.bsky.feed.post:facets[].features[app.bsky.richtext.facet#mention].did

@@ -111,8 +111,8 @@ func TestReferenceOrder(t *testing.T) {
 	}
 }
 
-// TestTypeAfterReference holds arrays in each other against the walk, where each level's reference
-// has a name of 1 to 6 bytes and its element's $type is absent, before it, or after it.
+// TestTypeAfterReference holds arrays in each other against the walk. Each level's reference has a
+// name of 1 to 6 bytes and its element's $type is absent, before it, or after it.
 func TestTypeAfterReference(t *testing.T) {
 	tr := newReferenceTranslator(t)
 	names := []string{"a", "id", "did", "list", "aturi", "target"}

@@ -130,8 +130,8 @@ func mayRefer(s []byte) bool {
 	return len(s) > len(schemeAT) && (string(s[:4]) == "did:" || string(s[:5]) == schemeAT)
 }
 
-// referenceAuthority returns the length of s if it is a DID, or that of its authority if it is an
-// AT URI as indigo's syntax.ParseATURI takes it. Else it returns 0. See
+// referenceAuthority returns the length of s if it is a DID. For an AT URI, as indigo's
+// syntax.ParseATURI takes it, it returns that of its authority. Else it returns 0. See
 // https://atproto.com/specs/at-uri-scheme.
 func referenceAuthority(s []byte) int {
 	rest, isURI := bytes.CutPrefix(s, []byte(schemeAT))

@@ -73,10 +73,10 @@ func checkStoreKnows(t *testing.T, addr string, uids map[string]string) {
 	}
 }
 
-// A backup that was made of a running server under load, restored after the server was killed and
-// all its data lost: every event up to the backup is there as it was, the relay is asked for the
-// rest, and no UID that anybody saw, the ones given out after the backup included, comes to stand
-// for something else.
+// A backup of a running server under load is restored after the server was killed and all its data
+// lost. Every event up to the backup is there as it was, and the relay is asked for the rest. No
+// UID that anybody saw, those given out after the backup included, comes to stand for something
+// else.
 func TestBackupAndRestore(t *testing.T) {
 	t.Parallel()
 	sim := startRelaysim(t, "--rate", "1000", "--wait-for-consumer", "--churn-every", "5", "--truth-references")
@@ -156,7 +156,7 @@ func readManifest(t *testing.T, dir string) (m backupManifest) {
 }
 
 // A stopped server's data, a server that was killed, and one without a UID store are backed up as
-// well; what is in the way is named.
+// well. What is in the way is named.
 func TestBackupOfAStoppedServer(t *testing.T) {
 	t.Parallel()
 	sim := startRelaysim(t, "--frames", "300", "--wait-for-consumer")

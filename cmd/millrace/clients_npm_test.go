@@ -285,9 +285,9 @@ func withoutRepeats(events []stamped) (out []stamped, repeats int) {
 	return out, repeats
 }
 
-// Clients that others have written, against a server that is killed and started again while they
-// read: with a filter, a cursor and an options update each receives the events it asked for, all of
-// them and in order.
+// Clients that others have written read from a server that is killed and started again. With a
+// filter, a cursor and an options update each receives the events it asked for, all of them and in
+// order.
 func TestOthersClients(t *testing.T) {
 	needsClients(t)
 	t.Parallel()

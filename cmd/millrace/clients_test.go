@@ -195,7 +195,7 @@ func (c *collector) AddWork(_ context.Context, _ string, e *models.Event) error 
 func (c *collector) Shutdown() {}
 
 // TestJetstreamClient: Jetstream's own Go client, compressed, gets every event of a server with
-// default flags, from the log and live, and beside it a client of ours with our dictionary.
+// default flags, from the log and live. So does, beside it, a client of ours with our dictionary.
 func TestJetstreamClient(t *testing.T) {
 	t.Parallel()
 	relay := newTestRelay(t)

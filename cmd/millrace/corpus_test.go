@@ -9,8 +9,8 @@ import (
 )
 
 // Sixty frames of the real network give the events that production Jetstream served for them, byte
-// for byte but for time_us: live, replayed, and compressed for a client that carries Jetstream's
-// dictionary.
+// for byte but for time_us. They come live, replayed, and compressed for a client that carries
+// Jetstream's dictionary.
 func TestCorpusEndToEnd(t *testing.T) {
 	t.Parallel()
 	frames, want := corpusFrames(t), corpusEvents(t)

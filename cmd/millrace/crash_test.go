@@ -56,7 +56,7 @@ func (fs watchedFS) ReuseForWrite(oldname, newname string, category vfs.DiskWrit
 }
 
 // orderedFS makes the names in a directory durable before it makes a marker there. Pebble counts on
-// that, as ext4, XFS and Btrfs keep it: a marker must not outlive the name of the manifest that was
+// that, as ext4, XFS and Btrfs keep it. A marker must not outlive the name of the manifest that was
 // synced before it was made.
 type orderedFS struct{ *vfs.MemFS }
 
@@ -74,7 +74,7 @@ func (fs orderedFS) Create(name string, category vfs.DiskWriteCategory) (vfs.Fil
 }
 
 // life is one daemon's time on the machine. A daemon whose disk has failed does not wait for its
-// stores, which may sync on when it is over: what sync reads is never written after the start.
+// stores, which may sync on when it is over. What sync reads is never written after the start.
 type life struct {
 	*machine
 	cutAt  int64        // the power fails at the sync of this number; 0: it does not
@@ -212,9 +212,9 @@ func (l *life) bury() {
 	}
 }
 
-// A machine whose power goes at any sync of either store, whose log cannot be synced, and
-// whose clock steps back and forth by up to two hours, all at random: the log is exact, its stamps
-// increase, its UIDs are a bijection, and nothing that a subscriber was shown is ever taken back.
+// At random, the power goes at any sync of either store, the log cannot be synced, and the clock
+// steps by up to two hours. The log is exact, its stamps increase, its UIDs are a bijection, and
+// nothing that a subscriber was shown is ever taken back.
 func TestPowerLoss(t *testing.T) {
 	t.Parallel()
 	testPowerLoss(t, "")

@@ -14,8 +14,8 @@ import (
 	"millrace/intern/kv/pebbleguard"
 )
 
-// servedDir leaves the stores of a server that had some hundreds of frames and was stopped twice:
-// the log then has value files, and a write-ahead log with the second run's commits.
+// servedDir leaves the stores of a server that had some hundreds of frames and was stopped twice.
+// The log then has value files, and a write-ahead log with the second run's commits.
 func servedDir(t *testing.T) string {
 	t.Helper()
 	sim := startRelaysim(t, "--frames", "500", "--wait-for-consumer")

@@ -81,8 +81,8 @@ func openFilesOf(t *testing.T, pid int) int {
 }
 
 // TestFewDescriptors runs a server under the least limit of open files there may be, and has
-// clients take all they get: subscribers until they are refused, half-open requests without end,
-// and connections to --metrics-listen. The log goes on, and what there is is served.
+// clients take all they get. They are subscribers until they are refused, half-open requests
+// without end, and connections to --metrics-listen. The log goes on, and what there is is served.
 func TestFewDescriptors(t *testing.T) {
 	t.Parallel()
 	files, err := shareDescriptors(minDescriptors, 2)

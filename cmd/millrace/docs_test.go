@@ -86,8 +86,8 @@ func find(docs []doc, expr string, found func(at string, groups []string)) {
 	}
 }
 
-// literals walks the calls of the named methods, or functions, in the Go files of dir but tests,
-// and returns those of their arguments that are string literals, in order.
+// literals walks the calls of the named methods, or functions, in the Go files of dir but tests. It
+// returns those of their arguments that are string literals, in order.
 func literals(t *testing.T, dir string, methods ...string) [][]string {
 	t.Helper()
 	names, err := filepath.Glob(filepath.Join("..", "..", dir, "*.go"))

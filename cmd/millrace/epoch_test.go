@@ -23,7 +23,7 @@ func newDaemonError(t *testing.T, flags ...string) error {
 	return err
 }
 
-// A log goes on with its own relay only, unless the operator begins a new epoch; then positions of
+// A log goes on with its own relay only, unless the operator begins a new epoch. Then positions of
 // both relays stay valid, and the seam is a gap that readers are informed of.
 func TestAnotherRelay(t *testing.T) {
 	t.Parallel()

@@ -336,7 +336,7 @@ func TestDataDirectoryIsNotWritable(t *testing.T) {
 	}
 	cmd := exec.CommandContext(t.Context(), bin["millrace"], serveArgs(open)...)
 	if os.Geteuid() == 0 {
-		// Not copied by this process: another test that starts one at that moment would hand on the
+		// Not copied by this process. Another test that starts one at that moment would hand on the
 		// open file, and what is open for writing cannot be executed.
 		program := filepath.Join(open, "millrace")
 		if out, err := exec.CommandContext(t.Context(), "cp", bin["millrace"], program).CombinedOutput(); err != nil {

@@ -34,7 +34,7 @@ func testSeed(t *testing.T) uint64 {
 	return seed
 }
 
-// skipUnderRace is for tests whose server is a process of its own: the race detector would see
+// skipUnderRace is for tests whose server is a process of its own. The race detector would see
 // nothing of it, and slow down the clients that are to keep up with it.
 func skipUnderRace(t *testing.T) {
 	t.Helper()
@@ -43,8 +43,8 @@ func skipUnderRace(t *testing.T) {
 	}
 }
 
-// sustainedRate is --rate of a relay whose frames the test reads to the end: a fifth under the race
-// detector, whose server would never catch up.
+// sustainedRate is --rate of a relay whose frames the test reads to the end. It is a fifth under
+// the race detector, whose server would never catch up.
 func sustainedRate(frames int) string {
 	if raceEnabled {
 		frames /= 5
@@ -52,8 +52,8 @@ func sustainedRate(frames int) string {
 	return strconv.Itoa(frames)
 }
 
-// memoryOf returns --memory of the n-th process or round: every other one has the default, and with
-// it the layout with blob files, which smaller memtables do without.
+// memoryOf returns --memory of the n-th process or round. Every other one has the default, and so
+// the layout with blob files, which smaller memtables do without.
 func memoryOf(n int) string {
 	if n%2 == 1 {
 		return "256MiB"
@@ -107,7 +107,7 @@ func (p *millraceProcess) kill() {
 
 // A process killed at random moments, and started again each time, holds the truth: nothing is
 // missing, doubled or out of order. A subscriber that goes on by position after each kill saw the
-// very events, time_us included, that the log has in the end: nothing was shown that a restart took
+// very events, time_us included, that the log has in the end. Nothing was shown that a restart took
 // back.
 func TestKill9(t *testing.T) {
 	t.Parallel()

@@ -81,7 +81,7 @@ func (l *lazyLine) carry(c net.Conn, relay string, mayBeLazy bool) {
 	<-done
 }
 
-// Two instances follow one relay, the second of them now and then by a second late; a subscriber
+// Two instances follow one relay, the second of them now and then by a second late. A subscriber
 // goes from one to the other again and again with the last position it saw. It sees the truth once,
 // in order.
 func TestHoppingBetweenInstances(t *testing.T) {

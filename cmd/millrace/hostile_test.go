@@ -7,7 +7,7 @@ import (
 )
 
 // Each kind of malformed message that relaysim knows, one in a hundred among good frames at 1,000
-// frames a second: the log is exact, over one connection. How long after the end it was whole is
+// frames a second. The log is exact, over one connection. How long after the end it was whole is
 // logged.
 func TestEachHostileKind(t *testing.T) {
 	t.Parallel()

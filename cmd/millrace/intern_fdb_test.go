@@ -75,7 +75,7 @@ func ready(t *testing.T, addr string) (bool, string) {
 	return resp.StatusCode == http.StatusOK, body.String()
 }
 
-// TestFoundationInstances has two and four servers with one store follow the same relay: each holds
+// TestFoundationInstances has two and four servers with one store follow the same relay. Each holds
 // the truth, all have the same UIDs, none is a fifth slower than the relay, and few transactions
 // are repeated.
 func TestFoundationInstances(t *testing.T) {
@@ -144,7 +144,7 @@ func TestFoundationLeaderKilled(t *testing.T) {
 	checkUIDs(t, got)
 }
 
-// TestFoundationKills kills two servers with one store again and again, with kill -9: in the end
+// TestFoundationKills kills two servers with one store again and again, with kill -9. In the end
 // both logs hold the truth with the same UIDs, and the store is a bijection.
 func TestFoundationKills(t *testing.T) {
 	kills, frames := 4, 8000
@@ -227,7 +227,7 @@ func (l *lineLog) with(s string) (n int) {
 	return n
 }
 
-// TestFoundationOutage stops the cluster in mid-stream, in the two ways there are: the server is
+// TestFoundationOutage stops the cluster in mid-stream, in the two ways there are. The server is
 // killed and started again, and it stops answering while its connections stay (half a minute with
 // MILLRACE_TEST_LONG=1). The server is not ready meanwhile and says so once; afterwards it is, and
 // log and UIDs are exact.
@@ -370,9 +370,9 @@ func TestFoundationMove(t *testing.T) {
 	checkUIDs(t, got)
 }
 
-// TestFoundationLag prints how late a subscriber sees events at 1,500 frames/s: from the moment
-// that an event is stamped, which is when its frame was read and translated, to the moment that it
-// has been received.
+// TestFoundationLag prints how late a subscriber sees events at 1,500 frames/s. It counts from the
+// moment that an event is stamped to the moment that it has been received. An event is stamped when
+// its frame was read and translated.
 func TestFoundationLag(t *testing.T) {
 	seconds := 5
 	if long() {

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// Ten subscribers with cursor=0 join a running stream of 2,000 frames a second one after the other;
-// each sees every event from the oldest to the newest once, in order.
+// Ten subscribers with cursor=0 join a running stream of 2,000 frames a second one after the other.
+// Each sees every event from the oldest to the newest once, in order.
 func TestReplaysJoinARunningStream(t *testing.T) {
 	t.Parallel()
 	frames := 6000
@@ -38,7 +38,7 @@ func TestReplaysJoinARunningStream(t *testing.T) {
 	}
 }
 
-// Cursors just below, at and above the newest event of a running stream: each gets a run of the log
+// Cursors just below, at and above the newest event of a running stream. Each gets a run of the log
 // without a gap, that begins where its cursor says.
 func TestCursorsNearTheNewestEvent(t *testing.T) {
 	t.Parallel()

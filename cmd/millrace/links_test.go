@@ -19,8 +19,8 @@ import (
 // linkSet is what a source links to.
 type linkSet struct{ source, subject string }
 
-// linksOf returns what is linked after all of these events: by set the records, the newest first,
-// and the accounts that are not active, whose records are in no list.
+// linksOf returns what is linked after all of these events. It has by set the records, the newest
+// first, and the accounts that are not active, whose records are in no list.
 func linksOf(t *testing.T, log []truthEvent) (sets map[linkSet][]string, inactive map[string]bool) {
 	t.Helper()
 	newest := make(map[string]int) // by record

@@ -18,7 +18,7 @@ import (
 const patience = time.Minute
 
 // freeAddr returns an address that nothing listens on until the test does. Its port is below those
-// that the system gives to outgoing connections, and no other test, of this process or another, is
+// that the system gives to outgoing connections. No other test, of this process or another, is
 // given it before this one ends.
 func freeAddr(t *testing.T) string {
 	t.Helper()

@@ -61,8 +61,8 @@ func memorySizes(t *testing.T) []int64 {
 
 func mebibytes(n int64) string { return strconv.FormatInt(n>>20, 10) + "MiB" }
 
-// Frames at and beyond the limits of the protocol do not make the process larger than --memory, and
-// those that are within them are in the log.
+// Frames at and beyond the limits of the protocol do not make the process larger than --memory.
+// Those that are within them are in the log.
 func TestMemoryHostileFrames(t *testing.T) {
 	for _, memory := range memorySizes(t) {
 		for _, kinds := range []string{"odd-records-of-256-kib", "ops-10*,odd-ops*,control*,records-of*,odd-records*,odd-frame*"} {
@@ -104,7 +104,7 @@ func TestMemoryIngest(t *testing.T) {
 }
 
 // A hundred subscribers that read a little now and then, each at another place of the log, do not
-// make the process larger than --memory: neither where events are large, nor where blocks have
+// make the process larger than --memory. That holds where events are large, and where blocks have
 // many.
 func TestMemorySlowSubscribers(t *testing.T) {
 	const slow, messages = 100, 30

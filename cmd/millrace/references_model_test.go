@@ -14,8 +14,8 @@ import (
 	"millrace/replay/references"
 )
 
-// referencesWorld is a data directory whose server notes what records point at, most of the time,
-// while its parts are restored from copies and its log is trimmed.
+// referencesWorld is a data directory whose server notes what records point at, most of the time.
+// Its parts are restored from copies and its log is trimmed.
 type referencesWorld struct {
 	t   *testing.T
 	rng *rand.Rand
@@ -142,8 +142,8 @@ func (w *referencesWorld) step(kind int) {
 }
 
 // The reference store has the records that are alive, with what they point at, whatever becomes of
-// the rest: the log is trimmed and records outlive it, the log, the UID store, or all are restored,
-// references are off for a while, frames come again. A new generation begins where it must, and
+// the rest. The log is trimmed and records outlive it; the log, the UID store, or all are restored.
+// References are off for a while; frames come again. A new generation begins where it must, and
 // only there.
 func TestReferencesOutliveAll(t *testing.T) {
 	t.Parallel()

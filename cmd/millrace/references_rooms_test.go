@@ -21,9 +21,9 @@ import (
 	"millrace/translate"
 )
 
-// roomsWorld takes frames through the rooms that references go through, one after the other: the
-// translator, the UID store and the reference store, which crashes now and then. A slice stands for
-// the log.
+// roomsWorld takes frames through the rooms that references go through, one after the other. They
+// are the translator, the UID store and the reference store, which crashes now and then. A slice
+// stands for the log.
 type roomsWorld struct {
 	t        *testing.T
 	rng      *rand.Rand
@@ -241,7 +241,7 @@ func readFrames(t *testing.T, relay string, messages int) (frames [][]byte) {
 }
 
 // What deletes and updates had, and which records are alive, is what the relay's truth says,
-// through crashes of the reference store at any moment; and a crash changes nothing of it.
+// through crashes of the reference store at any moment. A crash changes nothing of it.
 func TestReferencesOfRooms(t *testing.T) {
 	t.Parallel()
 	messages := 3000

@@ -55,7 +55,7 @@ func TestReferencesUsage(t *testing.T) {
 	}
 }
 
-// TestReferencesOnAndOff: the table of what records point at outlives a restart, and begins anew
+// TestReferencesOnAndOff: the table of what records point at outlives a restart. It begins anew
 // when references were off, when other collections are served, when the log is another, and when it
 // was trimmed behind the store.
 func TestReferencesOnAndOff(t *testing.T) {
@@ -106,7 +106,7 @@ func TestReferencesOnAndOff(t *testing.T) {
 }
 
 // TestReferencesRestored: a backup has the reference store, of a server that runs and of one that
-// does not, and a server that is restored from it goes on with its table, though it skips UIDs.
+// does not. A server that is restored from it goes on with its table, though it skips UIDs.
 func TestReferencesRestored(t *testing.T) {
 	relay := newTestRelay(t)
 	base := t.TempDir()

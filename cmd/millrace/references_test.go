@@ -98,7 +98,7 @@ func (l *referenceLog) check(s string, uid uint64) {
 }
 
 // TestReferenceUIDs takes frames through the pipeline and a UID store whose commits conflict and
-// have unknown outcomes: when a batch is sealed, its references have their UIDs, durable.
+// have unknown outcomes. When a batch is sealed, its references have their UIDs, durable.
 func TestReferenceUIDs(t *testing.T) {
 	store := simkv.New(simkv.Config{Seed: 1})
 	open := func(cacheBytes int64) *intern.Interner {

@@ -78,7 +78,7 @@ func tableOf(t *testing.T, events []truthEvent) *relaysim.Table {
 	return table
 }
 
-// checkReferences compares what the events of a log say of references with what they must say, and
+// checkReferences compares what the events of a log say of references with what they must say. It
 // returns the table of the records that are alive.
 func checkReferences(t *testing.T, who string, log []truthEvent) *relaysim.Table {
 	t.Helper()
@@ -127,7 +127,7 @@ func aliveNames(table *relaysim.Table) (records []string) {
 }
 
 // checkRecordTable compares the reference store in a stopped server's directory with the records
-// that are alive after all events of its log, which were served with references and UIDs.
+// that are alive after all events of its log. These were served with references and UIDs.
 func checkRecordTable(t *testing.T, dir string, log []truthEvent) {
 	t.Helper()
 	cfg := &config{dataDir: dir}

@@ -67,7 +67,7 @@ func isBackup(t *testing.T, dir string) bool {
 	return err == nil
 }
 
-// A backup that is restored twice, without a further command: no UID stands for two strings, those
+// A backup that is restored twice, without a further command. No UID stands for two strings, those
 // that the original server gave out after the backup included.
 func TestRestoreSkipsUIDs(t *testing.T) {
 	t.Parallel()

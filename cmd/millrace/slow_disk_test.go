@@ -22,7 +22,7 @@ func slowSyncFS(by time.Duration) vfs.FS {
 	}))}
 }
 
-// While a relay sends as fast as it is read and every sync takes 50 ms, of both stores, reading
+// A relay sends as fast as it is read, and every sync of both stores takes 50 ms. Then reading
 // slows down and memory stays where it was.
 func TestSlowDiskSlowsReading(t *testing.T) {
 	relay := startRelaysim(t, "--generate", "500", "--window-frames", "20000", "--wait-for-consumer", "--truth", "")

@@ -26,8 +26,8 @@ type linkEvent struct {
 	}
 }
 
-// linkPlace is where an element of a list is: the event that made its record what it is, counted
-// from 1, and which of the record's references it is.
+// linkPlace is where an element of a list is. It is the event that made its record what it is,
+// counted from 1, and which of the record's references it is.
 type linkPlace struct{ event, index int }
 
 func (p linkPlace) compare(q linkPlace) int {
@@ -336,7 +336,7 @@ func (w *linkWorld) differAll(p *linkPage, exact bool) error {
 	return nil
 }
 
-// logPlaces returns what says how many events of a log are up to a position; ok is false if the log
+// logPlaces returns what says how many events of a log are up to a position. ok is false if the log
 // has none of its stream.
 func logPlaces(log []truthEvent, seen *streams) func(translate.Position) (events int, ok bool) {
 	type run struct{ from, to int }

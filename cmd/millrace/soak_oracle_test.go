@@ -75,8 +75,8 @@ type span struct {
 	renumber bool // it lies between two numberings
 }
 
-// checkLosses makes sure that the log is the truth but for what the relay lost, that all of that
-// lies in gaps, and that nothing of what a gap spans is there.
+// checkLosses makes sure that the log is the truth but for what the relay lost, and that all of
+// that lies in gaps. It also checks that nothing of what a gap spans is there.
 func checkLosses(t *testing.T, log, truth []truthEvent, gaps []soakGap, lost losses) {
 	t.Helper()
 	spans := gapSpans(t, truth, gaps)
@@ -255,7 +255,7 @@ func soakDecode(t *testing.T) func([]byte) ([]byte, error) {
 const soakReplays = 24
 
 // replays reads the log in every variant, through filters of every kind, from cursors of both kinds
-// at random places, and compares each with the log.
+// at random places. It compares each with the log.
 func (r *round) replays(log []truthEvent) {
 	facts, decode := factsOf(r.t, log), soakDecode(r.t)
 	dictionaries := []string{"", strconv.Itoa(dict.JetstreamID), strconv.Itoa(dict.BuiltInID)}

@@ -26,11 +26,11 @@ const (
 	// soakPatience is --epoch-patience in lossy rounds; the relay comes back with its old numbering
 	// well within it.
 	soakPatience = 5 * time.Second
-	// soakNumberings: a restarted numbering begins this much below the one before, so that a seq
-	// alone shows which numbering it is of, and no numbering reaches the numbers of another.
+	// soakNumberings: a restarted numbering begins this much below the one before. So a seq alone
+	// shows which numbering it is of, and no numbering reaches the numbers of another.
 	soakNumberings = int64(1e9)
-	// soakRetention is --retention-bytes where logs are trimmed: some 14,000 events, several
-	// seconds of them, so that nobody falls off who is back as soon as the daemon is.
+	// soakRetention is --retention-bytes where logs are trimmed. It is some 14,000 events, several
+	// seconds of them, so that no subscriber is trimmed that is back as soon as the daemon is.
 	soakRetention = 6 << 20
 	// soakSettle bounds each wait for the daemon to catch up: relays are redialled after up to 30
 	// s.
@@ -215,8 +215,8 @@ func (r *round) live() bool {
 	return true
 }
 
-// wrapper is what the next process is started by: now and then a limit for the size of its files,
-// which makes a write fail in the middle as a full disk does.
+// wrapper is what the next process is started by. Now and then it sets a limit for the size of its
+// files. That makes a write fail in the middle as a full disk does.
 func (r *round) wrapper() []string {
 	if !r.plan.writeLimit || r.rng.IntN(2) == 0 {
 		return nil

@@ -14,9 +14,9 @@ import (
 )
 
 // The soak runs millrace between a relay that does all that relays do wrong and subscribers that go
-// on after each interruption, kills it at random moments, and then holds everything that was stored
-// and shown against relaysim's truth file. It works in rounds, each with a log of its own, whose
-// plans follow from the seed: make soak SEED=… MINUTES=….
+// on after each interruption. It kills millrace at random moments, and then holds everything that
+// was stored and shown against relaysim's truth file. It works in rounds, each with a log of its
+// own, whose plans follow from the seed: make soak SEED=… MINUTES=….
 
 // soakRound is how long one round of a long soak produces events.
 const soakRound = 45 * time.Second
@@ -66,8 +66,8 @@ func planSoak(seed uint64, round int, length time.Duration) soakPlan {
 	return p
 }
 
-// TestSoak is a few seconds of soak with a seed of its own each time, or as much of it, from the
-// seed, as MILLRACE_TEST_SOAK_MINUTES and MILLRACE_TEST_SOAK_SEED say.
+// TestSoak is a few seconds of soak with a seed of its own each time. Or it is as much of it, from
+// the seed, as MILLRACE_TEST_SOAK_MINUTES and MILLRACE_TEST_SOAK_SEED say.
 func TestSoak(t *testing.T) {
 	skipUnderRace(t)
 	minutes, err := strconv.ParseFloat(cmpOr(os.Getenv("MILLRACE_TEST_SOAK_MINUTES"), "0"), 64)

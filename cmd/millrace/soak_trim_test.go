@@ -14,8 +14,8 @@ import (
 	"millrace/translate"
 )
 
-// together says whether all subscribers are so near to the end of the truth, and so of the log,
-// which is a beginning of it, that none of them falls off a log that is trimmed now.
+// together says whether all subscribers are so near to the end of the truth that a trim of the log
+// now ends none of them. The log is a beginning of the truth.
 func (r *round) together() bool {
 	const near = 4000 // events; of soakRetention at least some 7,000 are kept
 	raw, err := os.ReadFile(r.sim.truth)
@@ -84,8 +84,8 @@ func (w *watcher) seenThrough(t *testing.T, cursor string) []truthEvent {
 	return events
 }
 
-// trim starts the daemon anew, which trims, and returns what is left of the log: the end of it, no
-// more than may be kept, and no less than half of that.
+// trim starts the daemon anew, which trims, and returns what is left of the log. That is the end of
+// it, no more than may be kept, and no less than half of that.
 func (r *round) trim(log []truthEvent) []truthEvent {
 	r.process.kill()
 	r.calm = true

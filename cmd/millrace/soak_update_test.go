@@ -81,8 +81,8 @@ func (w *watcher) updating(conn *websocket.Conn, ended <-chan struct{}) {
 	}
 }
 
-// explain is nil if each connection saw what the log has between its cursor and its last event (the
-// last connection: the end of the log) by its filters.
+// explain is nil if each connection saw what the log has by its filters between its cursor and its
+// last event. For the last connection that is the end of the log.
 func (u *updates) explain(events, log []truthEvent, facts []eventFacts) error {
 	after := map[string]int{} // by place, where the log goes on
 	for i, e := range log {

@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// A process under load is told to stop, and started again: it ends in order, a subscriber is told
-// where to go on, and one that does so, or that was cut off because it was slow, has the truth
+// A process under load is told to stop, and started again. It ends in order, and a subscriber is
+// told where to go on. One that does so, or that was cut off because it was slow, has the truth
 // once, in order. Some subscribers read nothing meanwhile, and change none of that. That streams
 // end between two frames is TestShutdownUnderLoad of package public.
 func TestRestartUnderLoad(t *testing.T) {

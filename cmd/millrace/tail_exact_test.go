@@ -123,9 +123,9 @@ func (p *tailProcess) interrupt(t *testing.T) int {
 	return p.cmd.ProcessState.ExitCode()
 }
 
-// millrace tail --since through breaks of the network, a server that is killed and started again,
-// and its own end and new start with a cursor file: the output is the truth, nothing missing,
-// nothing twice.
+// millrace tail --since goes through breaks of the network, a server that is killed and started
+// again, and its own restart with a cursor file. The output is the truth, nothing missing, nothing
+// twice.
 func TestTailExact(t *testing.T) {
 	t.Parallel()
 	for _, flag := range []string{"--extended", "--compress"} {

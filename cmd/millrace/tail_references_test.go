@@ -63,8 +63,8 @@ func subjectsIn(v any, found map[string]bool) {
 	}
 }
 
-// TestTailReferences: of real events the references are what a walk over their JSON finds, and a
-// filter by subject or source prints those of all that have it.
+// TestTailReferences: of real events the references are what a walk over their JSON finds. A filter
+// by subject or source prints those of all that have it.
 func TestTailReferences(t *testing.T) {
 	t.Parallel()
 	frames, want := corpusFrames(t), corpusEvents(t)

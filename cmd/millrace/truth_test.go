@@ -167,7 +167,7 @@ func readAll(t *testing.T, addr, query string, n int) []truthEvent {
 }
 
 // readThrough reads extended events of one numbering, and heartbeats, until one of these says that
-// all through the seq end has been sent. end may be known later, 0 until then: that nothing comes
+// all through the seq end has been sent. end may be known later, 0 until then. That nothing comes
 // for a while does not show the end of a stream from a machine that stands still.
 func (s *subscriber) readThrough(t *testing.T, seen *streams, end *atomic.Int64) (out []truthEvent) {
 	t.Helper()

@@ -10,7 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// TestVerifyCommand: the log that a server wrote is whole; beside the running server, without a
+// TestVerifyCommand: the log that a server wrote is whole. Beside the running server, without a
 // log, and with a damaged one, the command says so and its exit code is 1.
 func TestVerifyCommand(t *testing.T) {
 	t.Parallel()

@@ -7,10 +7,10 @@ import (
 	"millrace/consume/relaysim/cbor"
 )
 
-// churn makes messages of few accounts that change few records again and again: creates, updates
-// and deletes of one record key, several in one commit too, records that return under their old
-// key, and accounts that are deleted and return. The records are rich in references. It is not safe
-// for concurrent use.
+// churn makes messages of few accounts that change few records again and again. These are creates,
+// updates and deletes of one record key, several in one commit too. Records return under their old
+// key, and accounts are deleted and return. The records are rich in references. It is not safe for
+// concurrent use.
 type churn struct {
 	every int64
 	kit   *kit

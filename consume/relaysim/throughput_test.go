@@ -8,8 +8,8 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// BenchmarkServe runs flat out to one consumer that discards what it reads: frames a second from
-// generation in memory to the consumer's hands, both in this process.
+// BenchmarkServe runs flat out to one consumer that discards what it reads. It reports frames a
+// second from generation in memory to the consumer's hands, both in this process.
 func BenchmarkServe(b *testing.B) {
 	for _, source := range []string{"world", "capture"} {
 		for _, truth := range []bool{false, true} {

@@ -43,7 +43,7 @@ func TestReproducible(t *testing.T) {
 }
 
 // TestNobodysPost: no text of a post in the corpus, of either side, is in the dictionary, nor any
-// DID, CID or handle; every phrase is by several authors.
+// DID, CID or handle. Every phrase is by several authors.
 func TestNobodysPost(t *testing.T) {
 	m := loadCorpus(t)
 	d := dict.BuiltIn()

@@ -118,8 +118,8 @@ func (c *Client) Update(o Options) error {
 	return nil
 }
 
-// tell sends the options over k. They are those that are the newest when it is k's turn to be
-// written to, so that what the server hears last is never older.
+// tell sends the options over k. They are the newest when it is k's turn to be written to, so that
+// what the server hears last is never older.
 func (c *Client) tell(k *conn) error {
 	k.writeMu.Lock()
 	defer k.writeMu.Unlock()

@@ -84,9 +84,9 @@ func checkEnvelope(t *testing.T, e client.Event, want truth) {
 	}
 }
 
-// A proxy that cuts connections after any number of bytes, or lets them stall, before a server that
-// is started again and again and changes places with one that lags behind: the events are the
-// truth, each once and in order.
+// A proxy cuts connections after any number of bytes, or lets them stall. The server behind it is
+// started again and again and changes places with one that lags behind. The events are the truth,
+// each once and in order.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	for _, compress := range []bool{false, true} {
@@ -180,7 +180,7 @@ func TestCutAtEveryByte(t *testing.T) {
 }
 
 // A server that is started again on the same log says so, and one that is live misses nothing of
-// what came meanwhile; also if nothing had come before.
+// what came meanwhile. So it is if nothing had come before.
 func TestRestartWhileLive(t *testing.T) {
 	t.Parallel()
 	for _, before := range []int{0, 5} {

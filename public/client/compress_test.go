@@ -49,7 +49,7 @@ func asked(t *testing.T, l *eventLog, refuse string) (url string, queries chan s
 }
 
 // TestBuiltInDictionary: a millrace is asked for its built-in dictionary, or for the one that the
-// URL names; one that does not have it is asked without an ID.
+// URL names. One that does not have it is asked without an ID.
 func TestBuiltInDictionary(t *testing.T) {
 	t.Parallel()
 	l := newEventLog(t)

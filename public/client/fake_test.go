@@ -58,7 +58,7 @@ func fakeHandler(say func(n int, ws *websocket.Conn)) (h http.Handler, connectio
 
 const oneEvent = `{"did":"did:plc:a","time_us":1790000000000000,"kind":"identity","identity":{"did":"did:plc:a","seq":1,"time":"t"}}`
 
-// What cannot be read is asked for once more, and then it is an error; what needs a dictionary that
+// What cannot be read is asked for once more, and then it is an error. What needs a dictionary that
 // is not to be had, or is larger than anything can be, is one at once.
 func TestUnreadable(t *testing.T) {
 	t.Parallel()

@@ -93,8 +93,8 @@ func (j *jetstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// A plain Jetstream that breaks connections, and another one with other stamps behind the same
-// address: each event once, those from before the start not at all, none of a kind that was not
+// A plain Jetstream breaks connections, and another one with other stamps is behind the same
+// address. Each event once, those from before the start not at all, none of a kind that was not
 // wanted.
 func TestPlainJetstream(t *testing.T) {
 	t.Parallel()

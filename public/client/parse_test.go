@@ -50,8 +50,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestReferences: what is asked for is in the URL, or in an update if that would be too long, and
-// what comes is in the event.
+// TestReferences: what is asked for is in the URL, or in an update if that would be too long. What
+// comes is in the event.
 func TestReferences(t *testing.T) {
 	o := Options{Subjects: []string{"at://did:web:x.test/a.b.c/1"}, SubjectDIDs: []string{"did:web:y.test"}, Sources: []string{"a.b.c:x"}}
 	cfg := Config{References: true}
@@ -278,7 +278,7 @@ func TestWindow(t *testing.T) {
 }
 
 // TestPlainPlaceAfterUpdate: a server without positions is asked again for what came before the
-// newest event, but for nothing from before the newest update of the options.
+// newest event. It is asked for nothing from before the newest options update.
 func TestPlainPlaceAfterUpdate(t *testing.T) {
 	const second = 1_000_000
 	p := newProgress("", 5*time.Second)

@@ -22,9 +22,9 @@
 // Follow makes a Batch of each block, or of its part behind Position. It has a Change for each
 // event and gap, in the log's order, and with nothing that the log does not hold:
 //
-//   - of a create or update the references column: path, subject and authority of each reference of
-//     the record, in its order, cut to the limits as Hydrate got them. What an update had is kept
-//     apart from what it has: it is a result, not an input.
+//   - of a create or update the references column: path, subject and authority of the record's
+//     references, in its order, cut to Hydrate's limits. What an update had is kept apart from what
+//     it has: it is a result, not an input.
 //   - of each op the UIDs of DID and AT URI, operation and seq, from the index; the rev from the
 //     event's JSON;
 //   - of an #account its status and the time in its JSON; of a gap its stamp, at its place between

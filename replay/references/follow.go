@@ -70,8 +70,8 @@ type Event struct {
 }
 
 // EventChange returns the change that an event is, without references. ok is false if it is none.
-// Such are an identity event, an account event without a status, and an op without UIDs, or with
-// the rev 0, which is above no other.
+// Such are an identity event, an account event without a status, and an op without UIDs. So is one
+// with the rev 0, which is above no other.
 func EventChange(e Event, payload []byte) (c Change, ok bool) {
 	c = Change{Seq: e.Seq, Account: e.DIDUID}
 	if c.Account == 0 {

@@ -97,8 +97,8 @@ func TestUIDOrder(t *testing.T) {
 	}
 }
 
-// FuzzDecoders: no input makes a decoder panic, and what one takes is written as it was, but for a
-// format of version 1: it is written as this one.
+// FuzzDecoders: no input makes a decoder panic, and what one takes is written as it was. The
+// exception is a format of version 1: it is written as this one.
 func FuzzDecoders(f *testing.F) {
 	golden, err := os.ReadFile(filepath.Join("testdata", "formats.golden"))
 	if err != nil {

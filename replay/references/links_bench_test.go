@@ -11,7 +11,7 @@ import (
 )
 
 // linkStream makes changes as the network has them: a new subject for one link of 4.9, else one
-// that was linked to lately; few accounts make most links; 4 % of the links go again.
+// that was linked to lately. Few accounts make most links. 4 % of the links go again.
 type linkStream struct {
 	rng      *rand.Rand
 	accounts *rand.Zipf
@@ -90,7 +90,7 @@ func (l *linkStream) batch(n int) *Batch {
 	return b
 }
 
-// BenchmarkLinks applies batches of 1,000 changes, with and without links, and reports what a link
+// BenchmarkLinks applies batches of 1,000 changes, with and without links. It reports what a link
 // takes on disk, and what all of the table takes for each record that is alive.
 //
 //	go test -run - -bench Links/links=false -benchtime 21000x ./replay/references    # 20 million records

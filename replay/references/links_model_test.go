@@ -19,7 +19,7 @@ import (
 )
 
 // TestLinksModel compares all answers of links with what the rows say, after each step of the
-// model: crashes, restarts, sweeps, generations, and links that are off for a while.
+// model. Steps are crashes, restarts, sweeps, generations, and links that are off for a while.
 func TestLinksModel(t *testing.T) {
 	seeds := []uint64{rand.Uint64(), rand.Uint64(), rand.Uint64(), rand.Uint64()}
 	if v, err := strconv.ParseUint(os.Getenv("MILLRACE_TEST_SEED"), 10, 64); err == nil {

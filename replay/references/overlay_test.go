@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestRoom: a batch that is larger than the overlay does not wait when it is alone, and gives all
-// of its room back, that of what its records had too.
+// TestRoom: a batch that is larger than the overlay does not wait when it is alone. It gives all of
+// its room back, that of what its records had too.
 func TestRoom(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cfg := Config{OverlayBytes: 1}

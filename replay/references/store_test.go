@@ -97,8 +97,8 @@ func rows(t testing.TB, s *Store) (records []uint64) {
 	return records
 }
 
-// TestHydration: a delete and an update have what the record said at their place: in the batch, in
-// a batch that is in flight, in the table.
+// TestHydration: a delete and an update have what the record said at their place. That is in the
+// batch, in a batch that is in flight, in the table.
 func TestHydration(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	s := openTest(t, Config{Registerer: registry})

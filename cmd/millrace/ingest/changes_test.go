@@ -62,8 +62,8 @@ func newReferenceStore(t *testing.T) *references.Store {
 	return store
 }
 
-// TestSealReferences seals one job as several blocks: each has its own frames, references and marks
-// of what came again, the gap is before the first, and a reference without a UID is left out.
+// TestSealReferences seals one job as several blocks. Each has its own frames, references and marks
+// of what came again. The gap is before the first, and a reference without a UID is left out.
 func TestSealReferences(t *testing.T) {
 	const did = "did:web:a.example.com"
 	log := &inputLog{}

@@ -45,8 +45,8 @@ type brokenReferences struct{ hydrate, apply error }
 func (r brokenReferences) Hydrate(context.Context, *references.Batch) error { return r.hydrate }
 func (r brokenReferences) Apply(*references.Batch) error                    { return r.apply }
 
-// TestQuietFailure: a failure of a UID store, the reference store, the sealing or the log ends the
-// pipeline at once, though the relay sends nothing more.
+// TestQuietFailure: a failure of a UID store, the reference store, sealing or the log ends the
+// pipeline at once, though the relay is silent.
 func TestQuietFailure(t *testing.T) {
 	broken := errors.New("broken")
 	for name, cfg := range map[string]Config{

@@ -11,8 +11,8 @@ import (
 	"millrace/consume"
 )
 
-// TestMetrics: frames, events and what was dropped are counted once, by what they are; also where
-// a frame is translated a second time because it comes to much JSON.
+// TestMetrics: frames, events and what was dropped are counted once, by what they are. So they are
+// where a frame is translated a second time because it comes to much JSON.
 func TestMetrics(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	cfg := Config{Log: &fakeLog{}, InFlightBytes: 8 << 20, Collections: []string{"a.b.*"}, Registerer: reg}

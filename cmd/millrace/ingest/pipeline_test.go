@@ -160,7 +160,7 @@ func runPipelineWith(t *testing.T, cfg Config, feed func(ctx context.Context, p 
 }
 
 // A block is sealed when its oldest frame is five milliseconds old, ends with a frame, and follows
-// the one before it; nothing is lost at the end.
+// the one before it. Nothing is lost at the end.
 func TestPipelineBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &fakeLog{}
@@ -338,7 +338,7 @@ func (r slowResolver) Resolve(ctx context.Context, b *translate.Batch) error {
 	return r.fail
 }
 
-// Blocks that get their UIDs out of order are committed in order, each with its own; a UID store
+// Blocks that get their UIDs out of order are committed in order, each with its own. A UID store
 // that fails for good stops the pipeline.
 func TestPipelineInterns(t *testing.T) {
 	for _, fail := range []error{nil, errors.New("the store is damaged")} {
@@ -491,7 +491,7 @@ func testCID(t testing.TB) cid.Cid {
 }
 
 // Frames that come to much JSON make several blocks out of one job, and at no time more than one
-// such block is in flight; their neighbours come before and after them as they should.
+// such block is in flight. Their neighbours come before and after them as they should.
 func TestPipelineHostileBursts(t *testing.T) {
 	for _, inFlightBytes := range []int64{
 		8 << 20, // one frame of 1,023 deletes comes to more JSON than a worker may make of it

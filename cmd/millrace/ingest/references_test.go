@@ -346,8 +346,8 @@ var errCut = errors.New("the power is gone")
 
 // TestReferencesModel takes random frames through the pipeline, while the power goes now and then
 // before an Append, or between it and an Apply. Each event in the log has the references that a
-// model has for it, which looks at one frame after the other: also those of deletes whose records
-// were made in the same frame, or in a block that was in flight.
+// model has for it, which looks at one frame after the other. So have deletes whose records were
+// made in the same frame, or in a block that was in flight.
 func TestReferencesModel(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -438,8 +438,8 @@ func TestReferencesModel(t *testing.T) {
 	}
 }
 
-// TestReferencesInFlight: a delete has what its record had whether that was made in the same frame,
-// in the same block, or in a block before that is not in the log yet, when all are in flight.
+// TestReferencesInFlight: a delete has what its record had. The record was made in the same frame,
+// in the same block, or in one before that is not in the log yet. All are in flight.
 func TestReferencesInFlight(t *testing.T) {
 	const did = "did:web:a.example.com"
 	create := func(record int, subject string) refOp { return refOp{"create", record, []string{subject}} }

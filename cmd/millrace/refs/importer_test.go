@@ -243,8 +243,8 @@ func (w *importWorld) run(files [][]byte, asOf time.Time, batches int) (done Imp
 
 var errKilled = errors.New("killed")
 
-// TestImportModel: after an import over a log an account has what the network had at the log's end,
-// or it is refused and has what it had; so also after kills, a second import, and more events.
+// TestImportModel: after an import over a log an account has what the network had at the log's end.
+// Else it is refused and has what it had. So it is after kills, a second import, and more events.
 func TestImportModel(t *testing.T) {
 	seeds := []uint64{}
 	for range 60 {
@@ -353,7 +353,7 @@ func importOnce(t *testing.T, seed uint64, sum map[string]int) {
 }
 
 // TestCheck: a row that the log does not have, one that is missing, and one with other references
-// are found; what the store has not read yet is not compared.
+// are found. What the store has not read yet is not compared.
 func TestCheck(t *testing.T) {
 	w := &importWorld{t: t, rng: rand.New(rand.NewPCG(1, 1)), uids: make(fakeUIDs), log: &fakeLog{paths: []string{worldPath}},
 		fs: vfs.NewMem(), at: time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)}

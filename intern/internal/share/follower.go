@@ -18,7 +18,8 @@ const (
 //   - in the caches, which the feed fills with what the others have written;
 //   - in what the feed reads from then on;
 //   - at once in the store, if its key is too long for the caches or its collection has no number
-//     yet, or if most recent strings were there before; then this instance is behind the others;
+//     yet. The same holds if most recent strings were there before: this instance is behind the
+//     others;
 //   - after the hold-off in the store. What is not there is passed on to the workers.
 //
 // run is one goroutine, lookUp another.

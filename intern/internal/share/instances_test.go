@@ -109,7 +109,7 @@ func TestJoining(t *testing.T) {
 	}
 }
 
-// TestHeartbeats has two instances share a store, heartbeat by heartbeat: each finds the other with
+// TestHeartbeats has two instances share a store, heartbeat by heartbeat. Each finds the other with
 // its sequences, counts it as dead after its missed heartbeats, and removes its record in the end.
 func TestHeartbeats(t *testing.T) {
 	store := simkv.New(simkv.Config{Shared: true})

@@ -56,8 +56,8 @@ func mustSet(t *testing.T, db *DB, key string, value []byte) {
 
 func valueOf(key string) []byte { return bytes.Repeat([]byte(key), 200) }
 
-// makeDB leaves a database with two tables and two value files: keys a and b in the first of each,
-// c and d in the second. e is only in the write-ahead log.
+// makeDB leaves a database with two tables and two value files. Keys a and b are in the first of
+// each, c and d in the second. e is only in the write-ahead log.
 func makeDB(t *testing.T) *vfs.MemFS {
 	t.Helper()
 	fs := vfs.NewMem()
@@ -468,7 +468,7 @@ func (f *badFile) SyncTo(length int64) (full bool, err error) {
 }
 
 // TestFullDiskInValueFile: a value file that cannot be written or finished is a failure of the
-// database, and not the end of the process; so it is while the database opens.
+// database, and not the end of the process. So it is while the database opens.
 func TestFullDiskInValueFile(t *testing.T) {
 	sizes := map[string][]int{"write": {200}, "sync": {200}, "close": {200}}
 	// Of a file of more than a MiB Pebble syncs all but that MiB, by pages, as it writes. One of
@@ -541,7 +541,7 @@ func TestFullDiskAtRotation(t *testing.T) {
 }
 
 // TestFailureWhileACommitIsUnderWay: a commit that waits for the disk returns when the database
-// fails for another reason, and its batch is closed; that the disk then answers ends no process.
+// fails for another reason, and its batch is closed. That the disk then answers ends no process.
 func TestFailureWhileACommitIsUnderWay(t *testing.T) {
 	var armed atomic.Bool
 	syncing, disk := make(chan struct{}, 1), make(chan struct{})

@@ -57,7 +57,7 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// TestCrash lets workers raise counters and kills the machine at a random moment: what was reported
+// TestCrash lets workers raise counters and kills the machine at a random moment. What was reported
 // committed is there, and what one transaction wrote is there whole.
 func TestCrash(t *testing.T) {
 	for round := range 8 {
@@ -238,8 +238,8 @@ func TestTracker(t *testing.T) {
 	}
 }
 
-// TestTrackerOutOfOrder has a commit become visible before the one ahead of it: whoever begins then
-// sees it, and is not refused for having read what it wrote; only for what the other wrote.
+// TestTrackerOutOfOrder has a commit become visible before the one ahead of it. Whoever begins then
+// sees it, and is not refused for having read what it wrote, only for what the other wrote.
 func TestTrackerOutOfOrder(t *testing.T) {
 	tr := newTracker()
 	slow, _, _ := tr.admit(tr.begin(), nil, []uint64{1})

@@ -5,7 +5,7 @@ package format
 // # Keys
 //
 // The first byte is the range. All ranges but meta grow at one end only. Numbers in keys are
-// big-endian, so the first block at or after a time_us is one seek, and the one after a position is
+// big-endian. So the first block at or after a time_us is one seek, and the one after a position is
 // one seek over the block pointers. Epochs, unlike streams, are in the log's order.
 //
 //	01 name                      meta: format | state | streams | uid_store | dictionaries |
@@ -78,13 +78,13 @@ package format
 //
 // The zstd part is the events as binary frames back to back, each event compressed alone with the
 // dictionary that the index names. The plain part is the events as text frames back to back. They
-// are stored as they are if they are less than 4 KiB, else compressed with MinLZ in pages of whole
-// frames, of 128 KiB at most. A larger frame is a page of its own, or several of 1 MiB. From 128
-// KiB on, each page is in up to 8 substreams. Those from 1 on are the frames of each collection
-// that has a sixteenth of the block's bytes, of more than 7 the first. Identity and account events
-// count as one collection. Substream 0, before them, is all others. What a page has of a substream
-// is its frames back to back, compressed by themselves; of none no bytes. A substream is that of
-// all pages. The first value has
+// are stored as they are if they are less than 4 KiB. Else they are compressed with MinLZ in pages
+// of whole frames, of 128 KiB at most. A larger frame is a page of its own, or several of 1 MiB.
+// From 128 KiB on, each page is in up to 8 substreams. Those from 1 on are the frames of each
+// collection that has a sixteenth of the block's bytes, of more than 7 the first. Identity and
+// account events count as one collection. Substream 0, before them, is all others. What a page has
+// of a substream is its frames back to back, compressed by themselves; of none no bytes. A
+// substream is that of all pages. The first value has
 //
 //	| coding:u8 (0: as they are, 1: MinLZ) | substreams:u8 | pages:u16 (0 and 0 if as they are) | bytes of the frames:u32 |
 //	| for each page: where it ends in the frames:u32, and for each substream, where it ends in that:u32 |

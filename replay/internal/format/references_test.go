@@ -54,7 +54,7 @@ func eventReferences(r *References, i int) (refs []Reference) {
 }
 
 // TestReferencesRoundTrip: what a block was sealed with is what is decoded of it, also after blocks
-// were joined; a block without references has no part of them and its index does not grow.
+// were joined. A block without references has no part of them and its index does not grow.
 func TestReferencesRoundTrip(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	rng := rand.New(rand.NewPCG(seed, 3))
@@ -200,7 +200,7 @@ func TestReferencesSize(t *testing.T) {
 	}
 }
 
-// TestSpanSubjects: each subject and each authority is found, in all blocks it is in; hardly any
+// TestSpanSubjects: each subject and each authority is found, in all blocks it is in. Hardly any
 // other is, nor one in the place of the other.
 func TestSpanSubjects(t *testing.T) {
 	rng := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 6))

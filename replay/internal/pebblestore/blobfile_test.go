@@ -43,7 +43,7 @@ func (f *slowFile) Prefetch(off, n int64) error {
 }
 
 // TestBlobFile: what is read one behind the other from a disk is read ahead, without gap and not
-// twice; what is read at random, or comes from memory, is not.
+// twice. What is read at random, or comes from memory, is not.
 func TestBlobFile(t *testing.T) {
 	const size, n = 4 << 20, 30 << 10
 	rng := rand.New(rand.NewPCG(9, 9))
