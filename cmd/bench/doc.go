@@ -8,7 +8,9 @@
 //	subscribers  many subscribers: mixed filters, quiet ones, slow ones; CPU, lag and memory
 //	intern       schemes of giving out UIDs compared, load on a store (FoundationDB with -tags
 //	             fdb), instances that share one
-//	all          a choice of all four
+//	links        links of 20 million synthetic references: made, served over HTTP, built anew; what
+//	             they take on disk
+//	all          a choice of all but links
 //	jetstream    the baseline of ingest and replay, which they start as a process of its own
 //
 // # Cells and children
@@ -19,7 +21,7 @@
 // (process.go, servers.go), which say on their first lines where they listen. This process is the
 // subscriber, or all subscribers (client.go). CPU and memory are those of each process, so that a
 // client's cost is not the server's. All children end with the context, and before the next cell
-// begins. The sub-command intern runs in this process alone.
+// begins. The sub-commands intern and links run in this process alone.
 //
 // A measurement begins when the parts have warmed up. Beside each figure stands what the same run
 // got of the Jetstream way and of the bare resource, since a figure alone says more of the machine

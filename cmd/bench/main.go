@@ -22,9 +22,10 @@ type command struct {
 
 func commands() []command {
 	return []command{
-		{"all", "the other four with a choice of parts, one after the other (docs/performance.md)", runAll},
+		{"all", "ingest, intern, replay and subscribers with a choice of parts, one after the other (docs/performance.md)", runAll},
 		{"ingest", "from the relay's socket to the durable log and a live subscriber", runIngest},
 		{"intern", "interning: schemes compared, load on a store, several instances on one", runIntern},
+		{"links", "links made, served over HTTP and built from the record table, and what they take on disk", runLinks},
 		{"replay", "replays of a log of ten million events, beside the usual way and the bare socket", runReplay},
 		{"subscribers", "CPU, lag, memory and exactness with many live, quiet and slow subscribers", runSubscribers},
 		{"jetstream", "the baseline of ingest and replay, as a process of its own", runJetstream},

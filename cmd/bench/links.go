@@ -1,0 +1,220 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"millrace/replay/references"
+)
+
+// linksTwentieth is the unit in which millrace serve --memory 256MiB shares its memory out: a
+// twentieth of what the program itself leaves. With --references=on --links the reference store has
+// four for Pebble, and one for the overlay and the cache of accounts.
+const linksTwentieth = (256<<20 - 33<<20) / 20
+
+// linksFlags are the flags of bench links.
+type linksFlags struct {
+	dir      string
+	edges    int
+	requests int
+}
+
+// linksBench is one run.
+type linksBench struct {
+	linksFlags
+	work   string // where the stores are
+	stream *linkStream
+	said   time.Time
+	rows   []linksRow
+}
+
+// linksRow is a row of the table.
+type linksRow struct{ what, measured, reach string }
+
+func (b *linksBench) row(what, measured, reach string) {
+	say("  %s: %s", what, measured)
+	b.rows = append(b.rows, linksRow{what, measured, reach})
+}
+
+// runLinks measures links: made with the record table, served, and built from it.
+func runLinks(ctx context.Context, args []string, out io.Writer) (err error) {
+	b := &linksBench{}
+	fs := flag.NewFlagSet("bench links", flag.ContinueOnError)
+	fs.StringVar(&b.dir, "dir", "", "where the stores are made and removed again, 1 GB; empty: the system's temporary directory")
+	fs.IntVar(&b.edges, "edges", 20_000_000, "links to make, at least")
+	fs.IntVar(&b.requests, "requests", 10_000, "of each kind, after as many that warm up")
+	if err := fs.Parse(args); err != nil {
+		return err
+	}
+	if err := checkParts(fs, ""); err != nil {
+		return err
+	}
+	if b.edges < 1000 || b.requests < 1 {
+		return errors.New("-edges is below 1000, or -requests below 1")
+	}
+	if b.work, err = os.MkdirTemp(b.dir, "millrace-bench-"); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(b.work)) }()
+	b.stream = newLinkStream(2 * b.requests)
+	for _, part := range []struct {
+		name string
+		run  func(context.Context) error
+	}{{"making links", b.feed}, {"serving links", b.serve}, {"building links", b.build}} {
+		say("%s", part.name)
+		if err := part.run(ctx); err != nil {
+			return fmt.Errorf("%s: %w", part.name, err)
+		}
+	}
+	return b.print(out)
+}
+
+func (b *linksBench) print(out io.Writer) error {
+	printMachine(out)
+	fmt.Fprintf(out, "%s bytes of memory are Pebble's and %s for the overlay and accounts, as of millrace serve --memory 256MiB.\n%s\n"+
+		"Client and server are one process. Each name comes from a look-up in a UID store of %s URIs.\n\n",
+		grouped(4*linksTwentieth), grouped(linksTwentieth), b.stream.describe(), grouped(b.uidStrings()))
+	t := newTable(out, "links", "measured", "asked")
+	for _, r := range b.rows {
+		t.row(r.what, r.measured, r.reach)
+	}
+	return t.end()
+}
+
+func (b *linksBench) open(links references.Links) (*references.Store, error) {
+	return references.Open(references.Config{Dir: b.store(), Links: links,
+		PebbleBytes: 4 * linksTwentieth, OverlayBytes: linksTwentieth / 2, AccountBytes: linksTwentieth / 2})
+}
+
+func (b *linksBench) store() string { return filepath.Join(b.work, "refs") }
+
+// feed makes the links, and measures how fast.
+func (b *linksBench) feed(ctx context.Context) error {
+	s, err := b.open(references.LinksOn)
+	if err != nil {
+		return err
+	}
+	before := ownCPU()
+	err = s.Begin("bench", references.Position{Epoch: 1})
+	var took time.Duration
+	for err == nil && b.stream.edges < int64(b.edges) {
+		batch := b.stream.batch(1000)
+		begun := time.Now()
+		if err = s.Hydrate(ctx, batch); err == nil {
+			err = s.Apply(batch)
+		}
+		took += time.Since(begun)
+		b.progress("%s links, %s/s", grouped(b.stream.edges), grouped(float64(b.stream.edges)/took.Seconds()))
+	}
+	begun := time.Now()
+	if err := errors.Join(err, s.Close()); err != nil {
+		return err
+	}
+	took += time.Since(begun)
+	rate := float64(b.stream.edges) / took.Seconds()
+	b.row("links/s made, beside deletes and counts", grouped(rate), reach("≥ 150,000", rate >= 150_000))
+	b.row("CPU µs a link made, its generator included", micros(ownCPU()-before, b.stream.edges), "")
+	return nil
+}
+
+// build measures what links take of the disk, and builds them from the record table.
+func (b *linksBench) build(ctx context.Context) error {
+	with, err := b.settle(references.LinksAsStored)
+	if err != nil {
+		return err
+	}
+	if _, err := b.settle(references.LinksOff); err != nil {
+		return err
+	}
+	without, err := b.settle(references.LinksAsStored) // of what closing has flushed
+	if err != nil {
+		return err
+	}
+	each := func(bytes int64) float64 { return float64(bytes) / float64(b.stream.alive) }
+	b.row("bytes a link that --links adds", fmt.Sprintf("%.1f", each(with-without)), reach("≤ 16", each(with-without) <= 16))
+	b.row("bytes a link of the whole store, record table included", fmt.Sprintf("%.1f", each(with)), "")
+
+	s, err := b.open(references.LinksOn)
+	if err != nil {
+		return err
+	}
+	begun, before := time.Now(), ownCPU()
+	ctx, stop := context.WithCancel(ctx)
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return s.Run(ctx) })
+	g.Go(func() error { defer stop(); return b.awaitLinks(ctx, s) })
+	err = g.Wait()
+	took, cpu := time.Since(begun), ownCPU()-before
+	if err := errors.Join(err, s.Close()); err != nil {
+		return err
+	}
+	tenMillion := took.Seconds() * 10e6 / float64(b.stream.live())
+	b.row(fmt.Sprintf("s to build links from %s rows, in the share of ten million", grouped(b.stream.live())),
+		fmt.Sprintf("%.1f", tenMillion), reach("< 90", tenMillion < 90))
+	b.row("CPU µs a row of that", micros(cpu, b.stream.live()), "")
+	return nil
+}
+
+// awaitLinks waits until the links are complete.
+func (b *linksBench) awaitLinks(ctx context.Context, s *references.Store) error {
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		_, built, err := s.LinksProgress()
+		if err != nil || built == 1 {
+			return err
+		}
+		b.progress("%.0f %% built", 100*built)
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// settle opens the store, lets it compact itself, closes it, and returns the size of all its files.
+func (b *linksBench) settle(links references.Links) (bytes int64, err error) {
+	s, err := b.open(links)
+	if err != nil {
+		return 0, err
+	}
+	_, err = awaitRest(b.store())
+	if err := errors.Join(err, s.Close()); err != nil {
+		return 0, err
+	}
+	err = eachFile(b.store(), func(file *os.File) error {
+		info, err := file.Stat()
+		if err == nil {
+			bytes += info.Size()
+		}
+		return err
+	})
+	return bytes, err
+}
+
+// ownCPU is what this process has taken; 0 if that is not known here.
+func ownCPU() time.Duration {
+	u, _ := usageOf(os.Getpid())
+	return u.cpu
+}
+
+func micros(all time.Duration, n int64) string {
+	return fmt.Sprintf("%.1f", all.Seconds()*1e6/float64(n))
+}
+
+// progress says how far a part is, every five seconds.
+func (b *linksBench) progress(format string, args ...any) {
+	if time.Since(b.said) > 5*time.Second {
+		b.said = time.Now()
+		say("  "+format, args...)
+	}
+}

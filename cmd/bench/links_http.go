@@ -1,0 +1,209 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"millrace/intern"
+	"millrace/intern/kv/pebblekv"
+	"millrace/public"
+	"millrace/replay/links"
+	"millrace/replay/references"
+)
+
+// linkNames gives the synthetic UIDs names, which have the UID in their last characters. For each
+// it asks a UID store for another string, so that a look-up costs what it costs.
+type linkNames struct {
+	*intern.Interner
+	uids    []uint64 // of the store
+	strings []string
+}
+
+// uidStrings is how many URIs are in the UID store.
+func (b *linksBench) uidStrings() int { return min(b.edges/500*500, 1_000_000) }
+
+func openLinkNames(ctx context.Context, store *pebblekv.Store, n int) (*linkNames, error) {
+	in, err := intern.Open(ctx, intern.Config{Store: store, Alone: true,
+		CacheBytes: 2 * linksTwentieth / 4 * 3, NameBytes: 2 * linksTwentieth / 4})
+	if err != nil {
+		return nil, err
+	}
+	names := &linkNames{Interner: in}
+	source, b := newTraffic(), newBatch(500)
+	for len(names.uids) < n {
+		source.next(b)
+		if err := in.Resolve(ctx, b.reqs, b.out); err != nil {
+			return nil, errors.Join(err, in.Close())
+		}
+		for i := range b.out {
+			names.uids = append(names.uids, b.out[i].URIUID)
+			names.strings = append(names.strings, string(uri(&b.reqs[i])))
+		}
+	}
+	return names, nil
+}
+
+// linkName returns the name of a UID.
+func linkName(uid uint64) string {
+	digits := fmt.Sprintf("%016x", uid)
+	if isAccount(uid) {
+		return "did:plc:aaaaaaaa" + digits
+	}
+	return "at://did:plc:aaaaaaaabbbbbbbbcccccccc/app.bsky.feed.post/" + digits
+}
+
+// LookupStrings implements public.UIDs for the names of linkName.
+func (l *linkNames) LookupStrings(ctx context.Context, names []string, uids []uint64) error {
+	others := make([]string, len(names))
+	for i, name := range names {
+		uid, err := strconv.ParseUint(name[max(0, len(name)-16):], 16, 64)
+		if err != nil {
+			return fmt.Errorf("look up %q: %w", name, err)
+		}
+		uids[i], others[i] = uid, l.strings[mix(uid)%uint64(len(l.strings))]
+	}
+	return l.Interner.LookupStrings(ctx, others, make([]uint64, len(others)))
+}
+
+// LookupUIDs implements public.UIDs.
+func (l *linkNames) LookupUIDs(ctx context.Context, uids []uint64, names []string) error {
+	others := make([]uint64, len(uids))
+	for i, uid := range uids {
+		others[i] = l.uids[mix(uid)%uint64(len(l.uids))]
+	}
+	if err := l.Interner.LookupUIDs(ctx, others, names); err != nil {
+		return err
+	}
+	for i, uid := range uids {
+		names[i] = linkName(uid)
+	}
+	return nil
+}
+
+// serve measures requests over HTTP.
+func (b *linksBench) serve(ctx context.Context) (err error) {
+	s, err := b.open(references.LinksAsStored)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	uids, err := pebblekv.Open(pebblekv.Config{Dir: filepath.Join(b.work, "uids"), CacheBytes: 2 * linksTwentieth / 4, MemTableBytes: 2 * linksTwentieth / 4})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, uids.Close()) }()
+	names, err := openLinkNames(ctx, uids, b.uidStrings())
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, names.Close()) }()
+	dicts, err := newDictionaries()
+	if err != nil {
+		return err
+	}
+	defer dicts.Close()
+	log, err := openReplayLog(filepath.Join(b.work, logDirectory), dicts)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, log.Close()) }()
+	for _, subject := range []uint64{linkAccounts + 1, 1} {
+		source, number := linkSource(subject)
+		if n, _ := log.SourceNumber([]byte(source)); n != number {
+			return fmt.Errorf("source %s has number %d, not %d", source, n, number)
+		}
+	}
+	if _, err := awaitRest(b.store()); err != nil {
+		return err
+	}
+	server, err := public.New(public.Config{Log: log, Dictionaries: dicts, UIDs: names, Links: links.New(s)})
+	if err != nil {
+		return err
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return server.Serve(ctx, ln) })
+	g.Go(func() error {
+		defer stop()
+		return b.ask(ctx, "http://"+ln.Addr().String()+"/xrpc/blue.microcosm.links.")
+	})
+	return g.Wait()
+}
+
+// ask asks for the links of subjects that were drawn by their links: for half of them to warm up.
+func (b *linksBench) ask(ctx context.Context, base string) error {
+	client := &http.Client{Transport: &http.Transport{}, Timeout: 10 * time.Second}
+	defer client.CloseIdleConnections()
+	var counts, pages lags
+	var found int64
+	draws := b.stream.drawn
+	b.stream.rng.Shuffle(len(draws), func(i, k int) { draws[i], draws[k] = draws[k], draws[i] })
+	for i, subject := range draws {
+		if i == len(draws)/2 {
+			counts.reset()
+			pages.reset()
+		}
+		uid := b.stream.subjects[subject].uid
+		source, _ := linkSource(uid)
+		query := "?" + url.Values{"subject": {linkName(uid)}, "source": {source}}.Encode()
+		count, err := getTotal(ctx, client, base+"getBacklinksCount"+query, &counts)
+		if err != nil {
+			return err
+		}
+		listed, err := getTotal(ctx, client, base+"getBacklinks"+query, &pages)
+		if err != nil {
+			return err
+		}
+		if made := int64(b.stream.subjects[subject].links); count != listed || count > made {
+			return fmt.Errorf("subject %d: %d links are counted and %d listed; %d were made", subject, count, listed, made)
+		}
+		found += count
+		b.progress("%s of %s subjects", grouped(i), grouped(len(draws)))
+	}
+	if found == 0 {
+		return errors.New("no subject has links")
+	}
+	b.row("getBacklinksCount, µs, p99", grouped(counts.quantile(0.99).Microseconds()), reach("< 300", counts.quantile(0.99) < 300*time.Microsecond))
+	b.row("first page of getBacklinks, ms, p99", pages.p99(), reach("< 2", pages.quantile(0.99) < 2*time.Millisecond))
+	return nil
+}
+
+// getTotal does a request, adds how long it took until its last byte, and returns its total.
+func getTotal(ctx context.Context, client *http.Client, address string, took *lags) (int64, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return 0, err
+	}
+	begun := time.Now()
+	resp, err := client.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	body, err := io.ReadAll(resp.Body)
+	resp.Body.Close()
+	if err != nil {
+		return 0, fmt.Errorf("get %s: %w", address, err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return 0, fmt.Errorf("get %s: %s: %s", address, resp.Status, body)
+	}
+	took.add(time.Since(begun))
+	var answer struct{ Total int64 }
+	err = json.Unmarshal(body, &answer)
+	return answer.Total, err
+}
