@@ -129,12 +129,3 @@ func (c *Client) setConnected(connected bool, why string) {
 	}
 	c.connected, c.lastErr = connected, why
 }
-
-func (c *Client) gaugeConnected() float64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.connected {
-		return 1
-	}
-	return 0
-}

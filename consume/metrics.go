@@ -88,13 +88,8 @@ func newMetrics(c *Client, r prometheus.Registerer) (*metrics, error) {
 	}
 	gauge("epoch", "The epoch of the relay's numbering.", func() float64 { return float64(c.epoch.Load()) })
 	gauge("last_seq", "The last sequence number handed over.", func() float64 { return float64(c.lastSeq.Load()) })
-	gauge("connected", "1 while there is a connection to the relay.", func() float64 { return c.gaugeConnected() })
-	gauge("suspect", "1 while the relay's numbering is suspected to have restarted.", func() float64 {
-		if c.suspect.Load() {
-			return 1
-		}
-		return 0
-	})
+	gauge("connected", "1 while there is a connection to the relay.", func() float64 { return oneIf(c.Status().Connected) })
+	gauge("suspect", "1 while the relay's numbering is suspected to have restarted.", func() float64 { return oneIf(c.suspect.Load()) })
 	gauge("last_frame_timestamp_seconds", "When the last frame with a sequence number came, 0 if none did.", func() float64 {
 		return float64(c.lastFrame.Load()) / float64(time.Second)
 	})
@@ -113,4 +108,11 @@ func newMetrics(c *Client, r prometheus.Registerer) (*metrics, error) {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
 	return m, nil
+}
+
+func oneIf(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
 }

@@ -16,9 +16,6 @@ type clock struct {
 	id   uint64
 }
 
-// wallClock runs with the machine's time.
-func wallClock() *clock { return &clock{now: time.Now} }
-
 // virtualClock begins at start and moves by step at each tick.
 func virtualClock(start time.Time, step time.Duration) *clock {
 	return &clock{now: func() time.Time {

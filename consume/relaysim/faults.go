@@ -55,8 +55,6 @@ type shaper struct {
 	cut int // bytes until the connection breaks; -1: it does not
 }
 
-func (f *faults) newShaper() *shaper { return &shaper{faults: f, cut: -1} }
-
 // breakAfter breaks the connection after n more bytes of data, wherever in a frame that is.
 func (g *shaper) breakAfter(n int) {
 	g.mu.Lock()

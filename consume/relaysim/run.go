@@ -78,7 +78,7 @@ func (cfg *Config) templates(log *slog.Logger) ([]*template, *clock, error) {
 	begin := time.Date(2025, 12, 31, 0, 0, 0, 0, time.UTC)
 	clk := virtualClock(begin.AddDate(0, 0, 1), time.Millisecond)
 	if cfg.Clock == "wall" {
-		clk = wallClock()
+		clk = &clock{now: time.Now}
 		begin = time.Now().Add(-worldSpan - time.Duration(cfg.Generate)*worldStep*2)
 	}
 	if cfg.Capture == "" {

@@ -92,7 +92,7 @@ func (r *Relay) subscribe(w http.ResponseWriter, req *http.Request) {
 		ws:     ws,
 		raw:    ws.NetConn(),
 		pongs:  make(chan []byte, waitingPongs),
-		shaper: r.faults.newShaper(),
+		shaper: &shaper{faults: r.faults, cut: -1},
 		ready:  make(chan struct{}),
 		stop:   stop,
 	}

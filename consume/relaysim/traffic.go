@@ -3,7 +3,6 @@ package relaysim
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 )
 
@@ -183,9 +182,4 @@ func appendWireHeader(dst []byte, text bool, payload int) []byte {
 		return binary.BigEndian.AppendUint16(append(dst, opcode, 126), uint16(payload))
 	}
 	return binary.BigEndian.AppendUint64(append(dst, opcode, 127), uint64(payload))
-}
-
-// String names the traffic for the log.
-func (t *traffic) String() string {
-	return fmt.Sprintf("%d frames, pass %d", len(t.templates), t.pass)
 }

@@ -12,12 +12,6 @@ const (
 	metricsSubsystem = "references"
 )
 
-// Labels of deletes and updates: whether the record was known.
-const (
-	hadFound   = "found"
-	hadUnknown = "unknown"
-)
-
 // metrics are the store's counters. What the store knows is read from it when asked for.
 type metrics struct {
 	// unregister takes the metrics away, so that a store opened later can have them. Safe twice.
@@ -51,7 +45,7 @@ func newMetrics(reg prometheus.Registerer, s *Store) *metrics {
 	}
 	had := auto.NewCounterVec(prometheus.CounterOpts(opts("had_total",
 		"Deletes and updates by whether their record was known.")), []string{"record"})
-	m.found, m.unknown = had.WithLabelValues(hadFound), had.WithLabelValues(hadUnknown)
+	m.found, m.unknown = had.WithLabelValues("found"), had.WithLabelValues("unknown")
 	m.repeated = counter("repeated_total", "Changes that came again and changed nothing.")
 	m.swept = counter("swept_rows_total", "Rows of deleted accounts that were swept.")
 	m.waitSeconds = counter("overlay_wait_seconds_total", "Time for which a full overlay has slowed ingest.")
