@@ -79,3 +79,43 @@ func gathered(t *testing.T, reg *prometheus.Registry, want map[string]float64) m
 	}
 	return got
 }
+
+// TestUnregister: a log that closes takes its own metrics along, once, and none of another log.
+func TestUnregister(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	check := func(what string, want int) int {
+		t.Helper()
+		families, err := reg.Gather()
+		if err != nil || want >= 0 && len(families) != want {
+			t.Errorf("%s: %d metrics, want %d, error %v", what, len(families), want, err)
+		}
+		return len(families)
+	}
+	open := func() *Log {
+		cfg := testConfig(t, vfs.NewMem(), newTestClock())
+		cfg.Registerer = reg
+		return mustOpen(t, cfg)
+	}
+	closeLog := func(l *Log) {
+		t.Helper()
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	first := open()
+	have := check("one log", -1)
+	if have == 0 {
+		t.Fatal("a log registers nothing")
+	}
+	second := open()
+	check("two logs", have)
+	closeLog(second)
+	check("the second is closed", have)
+	closeLog(first)
+	check("both are closed", 0)
+	third := open()
+	_ = first.Close()
+	check("the first is closed again", have)
+	closeLog(third)
+	check("all are closed", 0)
+}
