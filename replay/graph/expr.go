@@ -1,0 +1,101 @@
+package graph
+
+import "fmt"
+
+// Op joins two expressions.
+type Op uint8
+
+// The operators of an expression; the zero Op is that of a leaf.
+const (
+	And Op = iota + 1
+	Or
+	AndNot // the members of the first that are not in the second
+)
+
+// maxSets is how many sets an expression may have.
+const maxSets = 8
+
+// Set names a set of a graph: the accounts at the other end of UID's edges.
+type Set struct {
+	Source    int
+	Direction Direction
+	UID       uint64
+}
+
+// Expr is an expression over sets. A leaf has Set, or Given if that is not nil.
+type Expr struct {
+	Op          Op
+	Left, Right *Expr // of an operator
+	Set         Set
+	Given       []uint64 // UIDs from outside, in any order
+	// Partial says that Given misses members.
+	Partial bool
+}
+
+// Of is the leaf of a set.
+func Of(source int, direction Direction, uid uint64) *Expr {
+	return &Expr{Set: Set{Source: source, Direction: direction, UID: uid}}
+}
+
+// Given is the leaf of UIDs from outside.
+func Given(uids []uint64) *Expr {
+	if uids == nil {
+		uids = []uint64{}
+	}
+	return &Expr{Given: uids}
+}
+
+// Join puts an operator between expressions, from left to right.
+func Join(op Op, first *Expr, rest ...*Expr) *Expr {
+	for _, e := range rest {
+		first = &Expr{Op: op, Left: first, Right: e}
+	}
+	return first
+}
+
+// Both is the accounts that uid follows and that follow it: with sources of follows, mutuals.
+func Both(source int, uid uint64) *Expr {
+	return Join(And, Of(source, Out, uid), Of(source, In, uid))
+}
+
+// FollowedBy is the accounts that viewer follows and that follow subject (social proof).
+func FollowedBy(source int, viewer, subject uint64) *Expr {
+	return Join(And, Of(source, Out, viewer), Of(source, In, subject))
+}
+
+// NotFollowedBack is the followers of uid that it does not follow.
+func NotFollowedBack(source int, uid uint64) *Expr {
+	return Join(AndNot, Of(source, In, uid), Of(source, Out, uid))
+}
+
+// Common is the accounts that all of the sets of some accounts have.
+func Common(source int, direction Direction, first uint64, rest ...uint64) *Expr {
+	e := Of(source, direction, first)
+	for _, uid := range rest {
+		e = Join(And, e, Of(source, direction, uid))
+	}
+	return e
+}
+
+// check counts the sets of an expression.
+func (e *Expr) check(sources int) (sets int, err error) {
+	switch {
+	case e == nil:
+		return 0, fmt.Errorf("%w: an operator has one side only", ErrInvalid)
+	case e.Op > AndNot:
+		return 0, fmt.Errorf("%w: operator %d", ErrInvalid, e.Op)
+	case e.Op == 0 && e.Given == nil && (e.Set.Source < 0 || e.Set.Source >= sources || e.Set.Direction > In):
+		return 0, fmt.Errorf("%w: source %d, direction %d", ErrInvalid, e.Set.Source, e.Set.Direction)
+	case e.Op == 0:
+		return 1, nil
+	}
+	left, err := e.Left.check(sources)
+	if err != nil {
+		return 0, err
+	}
+	right, err := e.Right.check(sources)
+	if err == nil && left+right > maxSets {
+		err = fmt.Errorf("%w: more than %d sets", ErrInvalid, maxSets)
+	}
+	return left + right, err
+}

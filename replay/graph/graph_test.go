@@ -1,0 +1,279 @@
+package graph
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sync/errgroup"
+
+	"millrace/replay/references"
+)
+
+func TestDamage(t *testing.T) {
+	g := newTest(t, testConfig())
+	changes := []Change{{Edge: Edge{1, 2, 3}}, {Edge: Edge{1, 2, 4}}, {Edge: Edge{2, 1, 0}}, {Source: 1, Edge: Edge{5, 2, 6}}}
+	if err := g.Apply(references.Position{Epoch: 1, Seq: 7}, changes); err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join(t.TempDir(), "snapshot")
+	reload(t, g, name)
+	whole, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := func(what string, at int, file []byte) {
+		t.Helper()
+		if err := os.WriteFile(name, file, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		g, err := Load(name, testConfig())
+		if err == nil {
+			g.Close()
+			t.Fatalf("%s at byte %d: loaded", what, at)
+		}
+		if !strings.Contains(err.Error(), name) {
+			t.Fatalf("%s at byte %d: %v does not name the file", what, at, err)
+		}
+	}
+	for at := range whole {
+		damaged := slices.Clone(whole)
+		damaged[at] ^= 1 << (at % 8)
+		refused("damage", at, damaged)
+		refused("cut", at, whole[:at])
+	}
+	refused("more", len(whole), append(slices.Clone(whole), 0))
+	for _, other := range []Config{
+		{Sources: testSources, StoreID: "other", Generation: 3},
+		{Sources: testSources, StoreID: "store", Generation: 4},
+		{Sources: testSources[:1], StoreID: "store", Generation: 3},
+	} {
+		if err := os.WriteFile(name, whole, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if g, err := Load(name, other); err == nil {
+			g.Close()
+			t.Errorf("%+v: loaded", other)
+		}
+	}
+}
+
+// TestSaveOfOnePosition changes sets on both sides of the walk of a Save.
+func TestSaveOfOnePosition(t *testing.T) {
+	g := newTest(t, testConfig())
+	var edges, removals []Change
+	for n := range uint64(3 * saveBatch) {
+		edges = append(edges, Change{Edge: Edge{n + 1, n%7 + 1, n + 1}})
+	}
+	removals = slices.Clone(edges)
+	for i := range removals {
+		removals[i].Remove = true
+	}
+	if err := g.Apply(references.Position{Seq: 1}, edges); err != nil {
+		t.Fatal(err)
+	}
+	header, _, _, _, err := g.begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var walked []byte
+	var saved [][]byte
+	for index := range 4 {
+		for first := 0; first < header.Accounts; {
+			walked, first = g.appendSets(nil, index, first)
+			saved = append(saved, walked)
+			if len(saved) == 1 { // all of the first index is walked, none of the others
+				if err := g.Apply(references.Position{Seq: 2}, removals); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	g.walk = nil
+	other := newTest(t, testConfig())
+	if err := other.Build(edges); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, _, _, err := other.begin(); err != nil {
+		t.Fatal(err)
+	}
+	for index := range 4 {
+		for first := 0; first < header.Accounts; {
+			var want []byte
+			want, first = other.appendSets(nil, index, first)
+			if !slices.Equal(want, saved[0]) {
+				t.Fatalf("index %d: the sets saved are not those of the position at the start", index)
+			}
+			saved = saved[1:]
+		}
+	}
+}
+
+func TestConcurrent(t *testing.T) {
+	g := newTest(t, testConfig())
+	name := filepath.Join(t.TempDir(), "snapshot")
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var group errgroup.Group
+	group.Go(func() error {
+		defer cancel()
+		for n := range int64(2000) { // each position has account 1 follow one more, and be followed by it
+			u := uint64(n + 2)
+			edges := []Change{{Edge: Edge{1, u, 2 * u}}, {Edge: Edge{u, 1, 2*u + 1}}}
+			if err := g.Apply(references.Position{Seq: n + 1}, edges); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	for range 2 {
+		group.Go(func() error {
+			for ctx.Err() == nil {
+				r, err := g.Count(context.Background(), Both(0, 1), Limits{})
+				if err != nil {
+					return err
+				}
+				if int64(r.Count) != r.Position.Seq {
+					return errors.New("an answer is not that of its position")
+				}
+			}
+			return nil
+		})
+	}
+	group.Go(func() error {
+		for ctx.Err() == nil {
+			if err := g.Save(context.Background(), name); err != nil {
+				return err
+			}
+			loaded, err := Load(name, testConfig())
+			if err != nil {
+				return err
+			}
+			r, err := loaded.Count(context.Background(), Both(0, 1), Limits{})
+			loaded.Close()
+			if err != nil || int64(r.Count) != r.Position.Seq {
+				return errors.Join(err, errors.New("a snapshot is not that of its position"))
+			}
+		}
+		return nil
+	})
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestMemory fills a graph: what is lost is said, what is answered as complete is exact.
+func TestMemory(t *testing.T) {
+	cfg := testConfig()
+	cfg.Memory = 3 * chunkBytes
+	g, m := newTest(t, cfg), model{}
+	r := rand.New(rand.NewPCG(1, 1))
+	var edges []Change
+	for n := range uint64(600_000) {
+		c := Change{Edge: Edge{r.Uint64N(200_000) + 1, r.Uint64N(200_000) + 1, n + 1}}
+		edges = append(edges, c)
+		m.apply(c)
+	}
+	if err := g.Build(edges); err != nil {
+		t.Fatal(err)
+	}
+	if s := g.Stats(); s.Bytes > cfg.Memory || s.Incomplete == 0 {
+		t.Fatalf("%d bytes, of %d; %d sets incomplete", s.Bytes, cfg.Memory, s.Incomplete)
+	}
+	wants := map[uint64]map[uint64]bool{}
+	for e := range m {
+		if wants[e.actor] == nil {
+			wants[e.actor] = map[uint64]bool{}
+		}
+		wants[e.actor][e.subject] = true
+	}
+	complete := 0
+	for actor := range uint64(200_000) {
+		res, err := g.Count(context.Background(), Of(0, Out, actor+1), Limits{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if res.Complete {
+			complete++
+		}
+		if want := len(wants[actor+1]); res.Count > want || res.Complete && res.Count != want {
+			t.Fatalf("account %d: %d of %d, complete=%t", actor+1, res.Count, want, res.Complete)
+		}
+	}
+	if complete == 0 {
+		t.Error("no set is complete")
+	}
+	for i := range edges { // removals need no memory
+		edges[i].Remove = true
+	}
+	if err := g.Build(edges); err != nil {
+		t.Fatal(err)
+	}
+	if s := g.Stats(); s.Edges != 0 {
+		t.Errorf("%d edges are left", s.Edges)
+	}
+}
+
+func TestStaticAndGiven(t *testing.T) {
+	g := newTest(t, testConfig())
+	if err := g.Build([]Change{{Edge: Edge{1, 2, 0}}, {Edge: Edge{1, 2, 0}}, {Edge: Edge{3, 4, 9}}}); err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.Background()
+	for _, c := range []struct {
+		e                *Expr
+		count            int
+		static, complete bool
+	}{
+		{Of(0, Out, 1), 1, true, true},
+		{Of(0, In, 2), 1, true, true},
+		{Of(0, Out, 3), 1, false, true},
+		{Join(Or, Of(0, Out, 3), Of(0, In, 2)), 2, true, true},
+		{&Expr{Given: []uint64{2, 2, 99}, Partial: true}, 2, false, false},
+	} {
+		r, err := g.Eval(ctx, c.e, Limits{})
+		if err != nil || r.Count != c.count || r.Static != c.static || r.Complete != c.complete {
+			t.Errorf("%+v: %+v, %v", c, r, err)
+		}
+	}
+	if r, err := g.Has(ctx, 0, 3, 4); err != nil || r.Count != 1 {
+		t.Errorf("an edge is not found: %+v, %v", r, err)
+	}
+	if r, err := g.Sample(ctx, Given([]uint64{7, 8, 9}), Limits{Limit: 2}, rand.New(rand.NewPCG(1, 2))); err != nil || len(r.UIDs) != 2 {
+		t.Errorf("a sample of 2: %+v, %v", r, err)
+	}
+}
+
+func TestRefused(t *testing.T) {
+	g := newTest(t, testConfig())
+	if err := g.Build([]Change{{Edge: Edge{1, 2, 1}}, {Edge: Edge{1, 3, 2}}}); err != nil {
+		t.Fatal(err)
+	}
+	leaf := Of(0, Out, 1)
+	for _, c := range []struct {
+		e    *Expr
+		l    Limits
+		want error
+	}{
+		{nil, Limits{}, ErrInvalid},
+		{Of(2, Out, 1), Limits{}, ErrInvalid},
+		{&Expr{Op: And, Left: leaf}, Limits{}, ErrInvalid},
+		{Join(And, leaf, leaf, leaf, leaf, leaf, leaf, leaf, leaf, leaf), Limits{}, ErrInvalid},
+		{Join(And, leaf, leaf, leaf, leaf, leaf, leaf, leaf, leaf), Limits{}, nil},
+		{leaf, Limits{MaxCost: 1}, ErrTooCostly},
+		{leaf, Limits{MaxCost: 2}, nil},
+	} {
+		if _, err := g.Eval(context.Background(), c.e, c.l); !errors.Is(err, c.want) {
+			t.Errorf("%+v, %+v: %v, want %v", c.e, c.l, err, c.want)
+		}
+	}
+	g.Close()
+	if _, err := g.Count(context.Background(), leaf, Limits{}); !errors.Is(err, ErrClosed) {
+		t.Errorf("after Close: %v", err)
+	}
+}

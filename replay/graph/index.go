@@ -1,0 +1,228 @@
+package graph
+
+import (
+	"encoding/binary"
+
+	"github.com/RoaringBitmap/roaring/v2"
+)
+
+const (
+	headBytes  = 5                              // class, members, bytes of deltas
+	largeFrom  = 4096                           // members from which a set is a bitmap
+	smallBelow = 2048                           // members below which a bitmap is a place again
+	maxPlace   = headBytes + largeFrom*5 + unit // bytes
+	largeBit   = 1 << 31
+)
+
+// index is the sets of one source and direction.
+type index struct {
+	slab       *slab
+	refs       []uint32 // by ordinal
+	large      []*roaring.Bitmap
+	freeLarge  []uint32
+	largeBytes int64           // of the bitmaps, estimated
+	incomplete *roaring.Bitmap // ordinals whose sets miss edges for want of memory
+	static     *roaring.Bitmap // ordinals whose sets have or had edges without records
+}
+
+func newIndex(a *slab) *index {
+	return &index{slab: a, incomplete: roaring.New(), static: roaring.New()}
+}
+
+// set is one set of an index, valid while the lock is held.
+type set struct {
+	members int
+	deltas  []byte
+	bitmap  *roaring.Bitmap // instead of deltas
+}
+
+func (x *index) set(ordinal uint32) set {
+	if int(ordinal) >= len(x.refs) || x.refs[ordinal] == 0 {
+		return set{}
+	}
+	ref := x.refs[ordinal]
+	if ref&largeBit != 0 {
+		bitmap := x.large[ref&^largeBit]
+		return set{members: int(bitmap.GetCardinality()), bitmap: bitmap}
+	}
+	place := x.slab.at(ref)
+	used := int(binary.LittleEndian.Uint16(place[3:]))
+	return set{members: int(binary.LittleEndian.Uint16(place[1:])), deltas: place[headBytes : headBytes+used]}
+}
+
+// appendTo appends the members of a set without a bitmap to dst.
+func (s set) appendTo(dst []uint32) []uint32 {
+	member := uint32(0)
+	for at := 0; at < len(s.deltas); {
+		delta, n := uvarint(s.deltas[at:])
+		member += delta
+		dst = append(dst, member)
+		at += n
+	}
+	return dst
+}
+
+func (s set) contains(member uint32) bool {
+	if s.bitmap != nil {
+		return s.bitmap.Contains(member)
+	}
+	_, _, found := s.find(member)
+	return found
+}
+
+// find returns where the first member that is not below the given one begins, and the member
+// before it.
+func (s set) find(member uint32) (at int, before uint32, found bool) {
+	for at < len(s.deltas) {
+		delta, n := uvarint(s.deltas[at:])
+		if before+delta >= member {
+			return at, before, before+delta == member
+		}
+		before += delta
+		at += n
+	}
+	return at, before, false
+}
+
+// add puts a member that is not in the set into it. The slab is ready.
+func (x *index) add(ordinal, member uint32) {
+	if n := x.growth(ordinal); n > 0 {
+		x.refs = append(make([]uint32, 0, cap(x.refs)+n), x.refs...)
+	}
+	x.refs = x.refs[:max(len(x.refs), int(ordinal)+1)]
+	s := x.set(ordinal)
+	if s.bitmap != nil {
+		s.bitmap.Add(member)
+		x.largeBytes += 2
+		return
+	}
+	if s.members+1 >= largeFrom {
+		bitmap := roaring.BitmapOf(s.appendTo(nil)...)
+		bitmap.Add(member)
+		x.setLarge(ordinal, bitmap)
+		return
+	}
+	at, before, _ := s.find(member)
+	var changed [10]byte
+	n := binary.PutUvarint(changed[:], uint64(member-before))
+	rest := s.deltas[at:]
+	if len(rest) > 0 {
+		delta, old := uvarint(rest)
+		n += binary.PutUvarint(changed[n:], uint64(before+delta-member))
+		rest = rest[old:]
+	}
+	x.splice(ordinal, s.members+1, s.deltas[:at], changed[:n], rest)
+}
+
+// growth is how many references are allocated before an ordinal has one.
+func (x *index) growth(ordinal uint32) int {
+	if int(ordinal) < cap(x.refs) {
+		return 0
+	}
+	return max(int(ordinal)+1-cap(x.refs), cap(x.refs)/8, 1024)
+}
+
+// remove takes a member out of the set that has it. It needs no room.
+func (x *index) remove(ordinal, member uint32) {
+	s := x.set(ordinal)
+	if s.bitmap != nil {
+		s.bitmap.Remove(member)
+		x.largeBytes -= 2
+		if s.members-1 < smallBelow && x.slab.ready(1) {
+			left := appendDeltas(nil, s.bitmap.ToArray())
+			x.dropLarge(ordinal)
+			x.splice(ordinal, s.members-1, left, nil, nil)
+		}
+		return
+	}
+	at, before, _ := s.find(member)
+	_, n := uvarint(s.deltas[at:])
+	rest := s.deltas[at+n:]
+	var changed [5]byte
+	m := 0
+	if len(rest) > 0 {
+		delta, next := uvarint(rest)
+		m = binary.PutUvarint(changed[:], uint64(member+delta-before))
+		rest = rest[next:]
+	}
+	x.splice(ordinal, s.members-1, s.deltas[:at], changed[:m], rest)
+}
+
+// splice makes a set of three runs of deltas; they may be those of the set itself.
+func (x *index) splice(ordinal uint32, members int, first, changed, rest []byte) {
+	old := x.refs[ordinal]
+	used := len(first) + len(changed) + len(rest)
+	if members == 0 {
+		x.drop(ordinal)
+		return
+	}
+	class, ref := x.slab.class(headBytes+used), old
+	if old == 0 || x.moves(int(x.slab.at(old)[0]), class) {
+		ref = x.slab.take(class)
+	} else {
+		class = int(x.slab.at(old)[0])
+	}
+	place := x.slab.at(ref)
+	deltas := place[headBytes:]
+	copy(deltas[len(first)+len(changed):], rest) // before what it may overlap
+	copy(deltas[len(first):], changed)
+	copy(deltas, first)
+	if ref != old {
+		x.drop(ordinal)
+	}
+	place[0] = byte(class)
+	binary.LittleEndian.PutUint16(place[1:], uint16(members))
+	binary.LittleEndian.PutUint16(place[3:], uint16(used))
+	x.refs[ordinal] = ref
+}
+
+// moves says whether a set leaves its place; without room it keeps one that is too large.
+func (x *index) moves(from, to int) bool { return to > from || to < from && x.slab.ready(1) }
+
+// drop makes a set that is no bitmap empty.
+func (x *index) drop(ordinal uint32) {
+	if ref := x.refs[ordinal]; ref != 0 {
+		x.slab.give(ref, int(x.slab.at(ref)[0]))
+		x.refs[ordinal] = 0
+	}
+}
+
+func (x *index) setLarge(ordinal uint32, bitmap *roaring.Bitmap) {
+	x.drop(ordinal)
+	x.largeBytes += int64(bitmap.GetSizeInBytes())
+	at := uint32(len(x.large))
+	if n := len(x.freeLarge); n > 0 {
+		at, x.freeLarge = x.freeLarge[n-1], x.freeLarge[:n-1]
+		x.large[at] = bitmap
+	} else {
+		x.large = append(x.large, bitmap)
+	}
+	x.refs[ordinal] = at | largeBit
+}
+
+func (x *index) dropLarge(ordinal uint32) {
+	at := x.refs[ordinal] &^ largeBit
+	x.largeBytes -= int64(x.large[at].GetSizeInBytes())
+	x.large[at] = nil
+	x.freeLarge = append(x.freeLarge, at)
+	x.refs[ordinal] = 0
+}
+
+// appendDeltas encodes sorted members.
+func appendDeltas(dst []byte, members []uint32) []byte {
+	before := uint32(0)
+	for _, m := range members {
+		dst = binary.AppendUvarint(dst, uint64(m-before))
+		before = m
+	}
+	return dst
+}
+
+// uvarint reads a delta; places have no damaged ones.
+func uvarint(b []byte) (value uint32, n int) {
+	if b[0] < 0x80 {
+		return uint32(b[0]), 1
+	}
+	v, n := binary.Uvarint(b)
+	return uint32(v), n
+}

@@ -1,0 +1,318 @@
+package graph
+
+import (
+	"bufio"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"slices"
+
+	"github.com/RoaringBitmap/roaring/v2"
+)
+
+var errShort = errors.New("a part ends too early")
+
+// Load opens a snapshot. Any error means that it is of no use, and the graph must be built from
+// the record table; os.ErrNotExist is one of them.
+func Load(name string, cfg Config) (*Graph, error) {
+	g, err := New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err := g.load(name); err != nil {
+		g.Close()
+		return nil, fmt.Errorf("graph: snapshot %s cannot be used, the graph must be built anew: %w", name, err)
+	}
+	return g, nil
+}
+
+func (g *Graph) load(name string) error {
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	r := bufio.NewReaderSize(f, partBytes)
+	start := make([]byte, len(magic))
+	if _, err := io.ReadFull(r, start); err != nil || string(start) != magic {
+		return errors.New("it does not begin as a snapshot of this version")
+	}
+	l := &loader{g: g}
+	at := int64(len(magic))
+	var payload []byte
+	for last := byte(0); last != partEnd; {
+		kind, read, err := readPart(r, payload[:0])
+		if err == nil {
+			err = l.part(last, kind, read)
+		}
+		if err != nil {
+			return fmt.Errorf("part at byte %d: %w", at, err)
+		}
+		at += int64(len(read)) + 9
+		last, payload = kind, read
+	}
+	if _, err := r.ReadByte(); err != io.EOF {
+		return fmt.Errorf("it goes on behind its end at byte %d", at)
+	}
+	return nil
+}
+
+// readPart reads a part into buf, and checks its sum.
+func readPart(r io.Reader, buf []byte) (kind byte, payload []byte, err error) {
+	var head [5]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return 0, buf, fmt.Errorf("read its head: %w", err)
+	}
+	n := binary.LittleEndian.Uint32(head[1:])
+	if n > maxPart {
+		return 0, buf, fmt.Errorf("it has %d bytes, at most %d are possible", n, maxPart)
+	}
+	// A length that is damaged must not take memory: read in steps.
+	for rest := int(n) + 4; rest > 0; {
+		step := min(rest, 4*partBytes)
+		buf = slices.Grow(buf, step)[:len(buf)+step]
+		if _, err := io.ReadFull(r, buf[len(buf)-step:]); err != nil {
+			return 0, buf, fmt.Errorf("read its %d bytes: %w", n, err)
+		}
+		rest -= step
+	}
+	payload = buf[:n]
+	sum := crc32.Update(crc32.Checksum(head[:], castagnoli()), castagnoli(), payload)
+	if sum != binary.LittleEndian.Uint32(buf[n:]) {
+		return 0, buf, errors.New("its checksum is wrong: the file is damaged")
+	}
+	return head[0], payload, nil
+}
+
+// loader fills a graph from the parts of a snapshot.
+type loader struct {
+	g      *Graph
+	header Header
+	index  int // next index whose flags come
+	next   int // next ordinal of that index
+}
+
+func (l *loader) part(last, kind byte, payload []byte) error {
+	if last == 0 && kind != partHeader || last != 0 && kind == partHeader {
+		return errors.New("the header does not come first")
+	}
+	d := &decoder{b: payload}
+	var err error
+	switch kind {
+	case partHeader:
+		err = l.readHeader(payload)
+	case partAccounts:
+		err = l.readAccounts(payload)
+	case partSets:
+		err = l.readSets(d)
+	case partFlags:
+		err = l.readFlags(d)
+	case partRecords:
+		err = l.readRecords(d)
+	case partEnd:
+		if l.index != len(l.g.indexes) {
+			err = fmt.Errorf("the end after the sets of %d indexes, of %d", l.index, len(l.g.indexes))
+		}
+	default:
+		err = fmt.Errorf("a part of kind %d", kind)
+	}
+	return errors.Join(err, d.err)
+}
+
+func (l *loader) readHeader(b []byte) error {
+	if err := json.Unmarshal(b, &l.header); err != nil {
+		return fmt.Errorf("read the header: %w", err)
+	}
+	h, cfg := l.header, l.g.cfg
+	switch {
+	case h.StoreID != cfg.StoreID:
+		return fmt.Errorf("it is of the store %q, not %q", h.StoreID, cfg.StoreID)
+	case h.Generation != cfg.Generation:
+		return fmt.Errorf("it is of generation %d, the reference store has %d", h.Generation, cfg.Generation)
+	case !slices.Equal(h.Sources, cfg.Sources):
+		return fmt.Errorf("it has the sources %q, not %q", h.Sources, cfg.Sources)
+	case h.Accounts < 0 || int64(h.Accounts) > min(1<<31-1, cfg.Memory/16):
+		return l.tooLarge()
+	}
+	l.g.position, l.g.lost = h.Position, h.Lost
+	a := &l.g.accounts
+	a.uids = make([]uint64, 0, h.Accounts+h.Accounts/16)
+	for size := 1 << 10; len(a.table) == 0; size *= 2 {
+		if 4*(h.Accounts+1) <= 3*size {
+			a.table = make([]uint32, size)
+		}
+	}
+	for _, x := range l.g.indexes {
+		x.refs = make([]uint32, h.Accounts)
+	}
+	return nil
+}
+
+func (l *loader) tooLarge() error {
+	return fmt.Errorf("its %d accounts and their sets take more than %d bytes, the memory given to the graph",
+		l.header.Accounts, l.g.cfg.Memory)
+}
+
+func (l *loader) readAccounts(b []byte) error {
+	a := &l.g.accounts
+	if len(b)%8 != 0 || len(a.uids)+len(b)/8 > l.header.Accounts {
+		return fmt.Errorf("%d bytes of accounts after %d, of %d", len(b), len(a.uids), l.header.Accounts)
+	}
+	for ; len(b) > 0; b = b[8:] {
+		uid := binary.LittleEndian.Uint64(b)
+		if _, found := a.find(uid); found {
+			return fmt.Errorf("the account %d comes twice", uid)
+		}
+		a.add(uid)
+	}
+	return nil
+}
+
+func (l *loader) readSets(d *decoder) error {
+	if index, first := int(d.u8()), int(d.u32()); index != l.index || index >= len(l.g.indexes) || first != l.next {
+		return fmt.Errorf("sets of index %d from ordinal %d, expected %d from %d", index, first, l.index, l.next)
+	}
+	x := l.g.indexes[l.index]
+	for len(d.b) > 0 && d.err == nil {
+		if l.next >= l.header.Accounts {
+			return fmt.Errorf("more than %d sets", l.header.Accounts)
+		}
+		if err := l.readSet(d, x, uint32(l.next)); err != nil {
+			return fmt.Errorf("set of ordinal %d: %w", l.next, err)
+		}
+		l.next++
+	}
+	return nil
+}
+
+func (l *loader) readSet(d *decoder, x *index, ordinal uint32) error {
+	kind := d.u8()
+	if kind == setEmpty {
+		return nil
+	}
+	members := int(d.u32())
+	data := d.bytes(int(d.u32()))
+	if d.err != nil {
+		return d.err
+	}
+	if !l.g.roomLocked(0) {
+		return l.tooLarge()
+	}
+	switch {
+	case kind == setBitmap:
+		bitmap, err := readBitmap(data)
+		if err != nil {
+			return err
+		}
+		if int(bitmap.GetCardinality()) != members || members == 0 || int(bitmap.Maximum()) >= l.header.Accounts {
+			return errors.New("a bitmap with other members than it says")
+		}
+		x.setLarge(ordinal, bitmap)
+	case kind == setDeltas && members > 0 && members < largeFrom && checkDeltas(data, members, l.header.Accounts):
+		x.splice(ordinal, members, data, nil, nil)
+	default:
+		return fmt.Errorf("kind %d with %d members in %d bytes", kind, members, len(data))
+	}
+	return nil
+}
+
+// checkDeltas says whether deltas are so many rising members below a number.
+func checkDeltas(b []byte, members, below int) bool {
+	member := uint64(0)
+	for i := range members {
+		delta, n := binary.Uvarint(b)
+		if n <= 0 || n > 5 || i > 0 && delta == 0 || delta >= uint64(below) {
+			return false
+		}
+		if member += delta; member >= uint64(below) {
+			return false
+		}
+		b = b[n:]
+	}
+	return len(b) == 0
+}
+
+func (l *loader) readFlags(d *decoder) error {
+	if index := int(d.u8()); index != l.index || index >= len(l.g.indexes) || l.next != l.header.Accounts ||
+		len(l.g.accounts.uids) != l.header.Accounts {
+		return fmt.Errorf("the flags of index %d after %d sets and %d accounts", index, l.next, len(l.g.accounts.uids))
+	}
+	x := l.g.indexes[l.index]
+	l.index, l.next = l.index+1, 0
+	for _, into := range []**roaring.Bitmap{&x.incomplete, &x.static} {
+		bitmap, err := readBitmap(d.bytes(int(d.u32())))
+		if err != nil {
+			return err
+		}
+		*into = bitmap
+	}
+	return nil
+}
+
+// readBitmap copies a bitmap out of b.
+func readBitmap(b []byte) (*roaring.Bitmap, error) {
+	bitmap := roaring.New()
+	if err := bitmap.UnmarshalBinary(b); err != nil {
+		return nil, fmt.Errorf("read a bitmap: %w", err)
+	}
+	if err := bitmap.Validate(); err != nil && !bitmap.IsEmpty() {
+		return nil, fmt.Errorf("read a bitmap: %w", err)
+	}
+	return bitmap, nil
+}
+
+func (l *loader) readRecords(d *decoder) error {
+	if l.index != len(l.g.indexes) {
+		return errors.New("records before the last set")
+	}
+	for len(d.b) > 0 && d.err == nil {
+		p := pair{d.u32(), d.u32(), d.u32()}
+		record := d.u64()
+		if int(p.source) >= len(l.header.Sources) || !l.g.indexes[2*p.source].set(p.actor).contains(p.subject) {
+			return fmt.Errorf("a record of an edge that does not exist: %v", p)
+		}
+		l.g.more[p] = append(l.g.more[p], record)
+	}
+	return nil
+}
+
+// decoder reads a payload and keeps the first error.
+type decoder struct {
+	b   []byte
+	err error
+}
+
+func (d *decoder) bytes(n int) []byte {
+	if d.err != nil || n > len(d.b) {
+		d.b, d.err = nil, errShort
+		return nil
+	}
+	b := d.b[:n]
+	d.b = d.b[n:]
+	return b
+}
+
+func (d *decoder) u8() byte {
+	if b := d.bytes(1); b != nil {
+		return b[0]
+	}
+	return 0
+}
+
+func (d *decoder) u32() uint32 {
+	if b := d.bytes(4); b != nil {
+		return binary.LittleEndian.Uint32(b)
+	}
+	return 0
+}
+
+func (d *decoder) u64() uint64 {
+	if b := d.bytes(8); b != nil {
+		return binary.LittleEndian.Uint64(b)
+	}
+	return 0
+}

@@ -1,0 +1,301 @@
+package graph
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"millrace/replay/references"
+)
+
+var testSources = []string{"follow:subject", "block:subject"}
+
+func testConfig() Config { return Config{Sources: testSources, StoreID: "store", Generation: 3} }
+
+func newTest(t *testing.T, cfg Config) *Graph {
+	t.Helper()
+	g, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { g.Close() })
+	return g
+}
+
+type modelEdge struct {
+	source         int
+	actor, subject uint64
+}
+
+// model has the records of each edge.
+type model map[modelEdge]map[uint64]bool
+
+func (m model) apply(c Change) {
+	e := modelEdge{c.Source, c.Actor, c.Subject}
+	if !c.Remove {
+		if m[e] == nil {
+			m[e] = map[uint64]bool{}
+		}
+		m[e][c.Record] = true
+		return
+	}
+	if delete(m[e], c.Record); len(m[e]) == 0 {
+		delete(m, e)
+	}
+}
+
+func (m model) set(s Set) map[uint64]bool {
+	members := map[uint64]bool{}
+	for e := range m {
+		if e.source == s.Source && s.Direction == Out && e.actor == s.UID {
+			members[e.subject] = true
+		}
+		if e.source == s.Source && s.Direction == In && e.subject == s.UID {
+			members[e.actor] = true
+		}
+	}
+	return members
+}
+
+func (m model) eval(e *Expr) map[uint64]bool {
+	if e.Op == 0 && e.Given == nil {
+		return m.set(e.Set)
+	}
+	members := map[uint64]bool{}
+	if e.Op == 0 {
+		for _, uid := range e.Given {
+			members[uid] = true
+		}
+		return members
+	}
+	left, right := m.eval(e.Left), m.eval(e.Right)
+	for uid := range left {
+		if e.Op == Or || right[uid] == (e.Op == And) {
+			members[uid] = true
+		}
+	}
+	if e.Op == Or {
+		maps.Copy(members, right)
+	}
+	return members
+}
+
+// allPages reads an expression page by page, and counts it in both ways.
+func allPages(t *testing.T, g *Graph, e *Expr, limit int) []uint64 {
+	t.Helper()
+	ctx := context.Background()
+	var all []uint64
+	l := Limits{Limit: limit}
+	for {
+		r, err := g.Eval(ctx, e, l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if all = append(all, r.UIDs...); len(all) > r.Count {
+			t.Fatalf("the pages have %d members, of %d", len(all), r.Count)
+		}
+		if l.After = r.Next; l.After == 0 {
+			c, err := g.Count(ctx, e, Limits{})
+			if err != nil || c.Count != len(all) || r.Count != len(all) {
+				t.Fatalf("%d members; counted %d and %d, %v", len(all), c.Count, r.Count, err)
+			}
+			return all
+		}
+	}
+}
+
+func check(t *testing.T, g *Graph, m model, e *Expr, limit int) {
+	t.Helper()
+	got := slices.Sorted(slices.Values(allPages(t, g, e, limit)))
+	want := slices.Sorted(maps.Keys(m.eval(e)))
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Fatalf("(-want +got):\n%s", diff)
+	}
+}
+
+// world is random changes, made to a graph and a model.
+type world struct {
+	r        *rand.Rand
+	g        *Graph
+	m        model
+	accounts uint64
+	position references.Position
+	record   uint64
+}
+
+func (w *world) uid() uint64 { return (1 + w.r.Uint64N(w.accounts)) * 0x1234567 }
+
+// change is a creation, a removal of one record, or nothing of an edge that is not there.
+func (w *world) change() Change {
+	if len(w.m) > 0 && w.r.IntN(3) == 0 {
+		edges := slices.SortedFunc(maps.Keys(w.m), func(a, b modelEdge) int {
+			return cmpUint(a.actor*31+a.subject+uint64(a.source), b.actor*31+b.subject+uint64(b.source))
+		})
+		e := edges[w.r.IntN(len(edges))]
+		records := slices.Sorted(maps.Keys(w.m[e]))
+		if w.r.IntN(2) == 0 {
+			return Change{Source: e.source, Edge: Edge{e.actor, e.subject, records[w.r.IntN(len(records))]}, Remove: true}
+		}
+		w.record++
+		return Change{Source: e.source, Edge: Edge{e.actor, e.subject, w.record}}
+	}
+	w.record++
+	return Change{Source: w.r.IntN(2), Edge: Edge{w.uid(), w.uid(), w.record}}
+}
+
+func cmpUint(a, b uint64) int {
+	if a < b {
+		return -1
+	}
+	return 1
+}
+
+func (w *world) step(t *testing.T) {
+	w.position.Seq++
+	if w.r.IntN(20) == 0 {
+		actor := w.uid()
+		if err := w.g.RemoveAccount(w.position, actor); err != nil {
+			t.Fatal(err)
+		}
+		maps.DeleteFunc(w.m, func(e modelEdge, _ map[uint64]bool) bool { return e.actor == actor })
+		return
+	}
+	var changes []Change
+	for range w.r.IntN(5) {
+		changes = append(changes, w.change())
+		w.m.apply(changes[len(changes)-1])
+	}
+	for range 1 + w.r.IntN(2) { // a repeated position changes nothing
+		if err := w.g.Apply(w.position, changes); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func (w *world) expr(depth int) *Expr {
+	switch {
+	case depth > 0 && w.r.IntN(3) > 0:
+		return &Expr{Op: Op(1 + w.r.IntN(3)), Left: w.expr(depth - 1), Right: w.expr(depth - 1)}
+	case w.r.IntN(4) == 0:
+		var uids []uint64
+		for range w.r.IntN(8) {
+			uids = append(uids, w.uid(), w.r.Uint64N(5)+1)
+		}
+		return Given(uids)
+	}
+	return Of(w.r.IntN(2), Direction(w.r.IntN(2)), w.uid())
+}
+
+func TestModel(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	w := &world{r: rand.New(rand.NewPCG(seed, 0)), g: newTest(t, testConfig()), m: model{}, accounts: 12}
+	name := filepath.Join(t.TempDir(), "snapshot")
+	for step := range 400 {
+		w.step(t)
+		if step%50 == 49 {
+			w.g = reload(t, w.g, name)
+		}
+		for source := range testSources {
+			for n := range w.accounts {
+				for _, direction := range []Direction{Out, In} {
+					check(t, w.g, w.m, Of(source, direction, (n+1)*0x1234567), 100)
+				}
+			}
+		}
+		for range 5 {
+			check(t, w.g, w.m, w.expr(3), 1+w.r.IntN(6))
+		}
+	}
+}
+
+func reload(t *testing.T, g *Graph, name string) *Graph {
+	t.Helper()
+	if err := g.Save(context.Background(), name); err != nil {
+		t.Fatal(err)
+	}
+	loaded, err := Load(name, g.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { loaded.Close() })
+	if loaded.Position() != g.Position() {
+		t.Fatalf("position %v, saved at %v", loaded.Position(), g.Position())
+	}
+	return loaded
+}
+
+// TestLargeSets takes sets across the sizes at which they become bitmaps and lists again.
+func TestLargeSets(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	g, m := newTest(t, testConfig()), model{}
+	const hubs = 3
+	var edges []Change
+	for n := range 6 * largeFrom {
+		edges = append(edges, Change{Edge: Edge{uint64(1000 + r.IntN(4*largeFrom)), uint64(1 + n%hubs), uint64(n + 1)}})
+	}
+	for _, c := range edges {
+		m.apply(c)
+	}
+	if err := g.Build(edges); err != nil {
+		t.Fatal(err)
+	}
+	exprs := []*Expr{Of(0, In, 1), Common(0, In, 1, 2, 3), Join(Or, Of(0, In, 1), Of(0, In, 2)),
+		Join(AndNot, Of(0, In, 1), Of(0, In, 2)), Join(And, Of(0, In, 1), Given([]uint64{1000, 1001, 7, 2000, 3000})),
+		Join(AndNot, Of(0, In, 2), Given([]uint64{1000, 1500, 9000}), Of(0, In, 3))}
+	if g.indexes[1].largeBytes == 0 {
+		t.Fatal("no set is a bitmap")
+	}
+	name := filepath.Join(t.TempDir(), "snapshot")
+	for round := range 4 {
+		for _, e := range exprs {
+			check(t, g, m, e, 1000)
+		}
+		g = reload(t, g, name)
+		r.Shuffle(len(edges), func(i, j int) { edges[i], edges[j] = edges[j], edges[i] })
+		gone := edges[:len(edges)*[]int{30, 50, 90, 100}[round]/100]
+		for i := range gone {
+			gone[i].Remove = true
+			m.apply(gone[i])
+		}
+		if err := g.Build(gone); err != nil {
+			t.Fatal(err)
+		}
+		edges = edges[len(gone):]
+	}
+	if s := g.Stats(); s.Edges != 0 {
+		t.Errorf("%d edges are left", s.Edges)
+	}
+}
+
+// FuzzAlgebra compares expressions of random sets with the model; the input chooses them.
+func FuzzAlgebra(f *testing.F) {
+	f.Add(uint64(1), uint8(3))
+	f.Add(uint64(77), uint8(200))
+	f.Fuzz(func(t *testing.T, seed uint64, steps uint8) {
+		w := &world{r: rand.New(rand.NewPCG(seed, 1)), g: newTest(t, testConfig()), m: model{}, accounts: 8}
+		for range steps {
+			w.step(t)
+		}
+		for range 4 {
+			check(t, w.g, w.m, w.expr(3), 1+w.r.IntN(9))
+		}
+	})
+}
+
+func ExampleFollowedBy() {
+	g, _ := New(Config{Sources: []string{"follow"}})
+	defer g.Close()
+	_ = g.Build([]Change{{Edge: Edge{1, 2, 10}}, {Edge: Edge{1, 3, 11}}, {Edge: Edge{2, 4, 12}}})
+	r, _ := g.Eval(context.Background(), FollowedBy(0, 1, 4), Limits{})
+	fmt.Println(r.UIDs)
+	// Output: [2]
+}

@@ -1,0 +1,88 @@
+package graph
+
+import "encoding/binary"
+
+const (
+	chunkBytes = 4 << 20
+	unit       = 8 // bytes that a reference counts in
+	chunkUnits = chunkBytes / unit
+	maxChunks  = 1 << 31 / chunkUnits // the top bit of a reference says bitmap
+)
+
+// slab has places of some sizes, in chunks outside the Go heap.
+type slab struct {
+	chunks    [][]byte
+	next, end int64    // units: the unused part of the last chunk
+	sizes     []int    // bytes, by class
+	free      []uint32 // the first free place of each class; a free place begins with the next one
+}
+
+func newSlab() *slab {
+	a := &slab{next: 1, end: 1} // no place has reference 0
+	for size := 16; size <= maxPlace*5/4; size += max(unit, size/8/unit*unit) {
+		a.sizes = append(a.sizes, size)
+	}
+	a.free = make([]uint32, len(a.sizes))
+	return a
+}
+
+// class is the smallest with room for so many bytes.
+func (a *slab) class(size int) int {
+	low, high := 0, len(a.sizes)-1
+	for low < high {
+		if middle := (low + high) / 2; a.sizes[middle] < size {
+			low = middle + 1
+		} else {
+			high = middle
+		}
+	}
+	return low
+}
+
+// ready says whether take works for so many places of any class without a new chunk.
+func (a *slab) ready(places int) bool {
+	return a.end-a.next >= int64(places*a.sizes[len(a.sizes)-1]/unit)
+}
+
+// grow maps a chunk; what is left of the last one is lost.
+func (a *slab) grow() error {
+	if len(a.chunks) >= maxChunks {
+		return errFull
+	}
+	chunk, err := mapChunk()
+	if err != nil {
+		return err
+	}
+	a.chunks = append(a.chunks, chunk)
+	a.next = int64(len(a.chunks)-1)*chunkUnits + 1
+	a.end = int64(len(a.chunks)) * chunkUnits
+	return nil
+}
+
+// take returns a place; ready was true.
+func (a *slab) take(class int) uint32 {
+	if ref := a.free[class]; ref != 0 {
+		a.free[class] = binary.LittleEndian.Uint32(a.at(ref))
+		return ref
+	}
+	ref := a.next
+	a.next += int64(a.sizes[class] / unit)
+	return uint32(ref)
+}
+
+func (a *slab) give(ref uint32, class int) {
+	binary.LittleEndian.PutUint32(a.at(ref), a.free[class])
+	a.free[class] = ref
+}
+
+// at returns the bytes of a place and of all behind it in its chunk.
+func (a *slab) at(ref uint32) []byte {
+	return a.chunks[ref/chunkUnits][ref%chunkUnits*unit:]
+}
+
+func (a *slab) close() {
+	for _, chunk := range a.chunks {
+		unmapChunk(chunk)
+	}
+	a.chunks = nil
+}

@@ -1,0 +1,266 @@
+package graph
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"hash/crc32"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"millrace/replay/references"
+)
+
+const (
+	magic     = "millrace graph 1\n"
+	partBytes = 1 << 20 // from which a part ends; a large set may exceed it
+	maxPart   = 1 << 30
+	saveBatch = 4096 // sets that are read in one lock
+)
+
+// Kinds of parts, in the order of a file.
+const (
+	partHeader = iota + 1
+	partAccounts
+	partSets
+	partFlags
+	partRecords
+	partEnd
+)
+
+// Kinds of sets in a part.
+const (
+	setEmpty = iota
+	setDeltas
+	setBitmap
+)
+
+// Header is the first part of a snapshot.
+type Header struct {
+	StoreID    string
+	Generation uint64
+	Sources    []string
+	Position   references.Position
+	Accounts   int
+	Lost       bool // accounts got no ordinal for want of memory
+}
+
+// walk is where a Save is: all sets before (index, next) are written.
+type walk struct {
+	index    int
+	next     uint32
+	accounts int
+	saved    map[place][]byte // encoded sets that changed before the walk reached them
+}
+
+// place names a set by its index and ordinal.
+type place struct {
+	index   int
+	ordinal uint32
+}
+
+// keepLocked copies the sets of an edge that changes, if a Save has yet to write them.
+func (g *Graph) keepLocked(source int, actor, subject uint32) {
+	if g.walk == nil {
+		return
+	}
+	for _, p := range []place{{2 * source, actor}, {2*source + 1, subject}} {
+		w := g.walk
+		if int(p.ordinal) >= w.accounts || p.index < w.index || p.index == w.index && p.ordinal < w.next {
+			continue
+		}
+		if _, found := w.saved[p]; !found {
+			w.saved[p] = appendSet(nil, g.indexes[p.index].set(p.ordinal))
+		}
+	}
+}
+
+// Save writes a snapshot of the position at its start into a file, in place of any that is there.
+// It copies the table of second records and the flags at its start, in the lock.
+func (g *Graph) Save(ctx context.Context, name string) error {
+	g.saving.Lock()
+	defer g.saving.Unlock()
+	if err := g.save(ctx, name); err != nil {
+		return fmt.Errorf("graph: save snapshot %s: %w", name, err)
+	}
+	return nil
+}
+
+func (g *Graph) save(ctx context.Context, name string) error {
+	temp := name + ".tmp"
+	f, err := os.Create(temp)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		f.Close()
+		os.Remove(temp) // renamed by then, or of no use
+	}()
+	w := &partWriter{w: bufio.NewWriterSize(f, partBytes)}
+	if err := g.writeParts(ctx, w); err != nil {
+		return err
+	}
+	if err := w.w.Flush(); err != nil {
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	if err := os.Rename(temp, name); err != nil {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(name))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return dir.Sync()
+}
+
+// partWriter writes parts; the first error ends it.
+type partWriter struct {
+	w   *bufio.Writer
+	err error
+}
+
+func (w *partWriter) part(kind byte, payload []byte) {
+	if w.err != nil {
+		return
+	}
+	head := binary.LittleEndian.AppendUint32([]byte{kind}, uint32(len(payload)))
+	sum := crc32.Update(crc32.Checksum(head, castagnoli()), castagnoli(), payload)
+	for _, b := range [][]byte{head, payload, binary.LittleEndian.AppendUint32(nil, sum)} {
+		if w.err == nil {
+			_, w.err = w.w.Write(b)
+		}
+	}
+}
+
+func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
+
+func (g *Graph) writeParts(ctx context.Context, w *partWriter) error {
+	_, w.err = w.w.WriteString(magic)
+	header, uids, flags, more, err := g.begin()
+	if err != nil {
+		return err
+	}
+	defer func() {
+		g.mu.Lock()
+		g.walk = nil
+		g.mu.Unlock()
+	}()
+	head, err := json.Marshal(header)
+	if err != nil {
+		return err
+	}
+	w.part(partHeader, head)
+	for batch := range slices.Chunk(uids, partBytes/8) {
+		var b []byte
+		for _, uid := range batch {
+			b = binary.LittleEndian.AppendUint64(b, uid)
+		}
+		w.part(partAccounts, b)
+	}
+	payload := make([]byte, 0, 2*partBytes)
+	for index := range 2 * len(header.Sources) {
+		for first := 0; first < header.Accounts && w.err == nil; {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			payload = append(payload[:0], byte(index))
+			payload = binary.LittleEndian.AppendUint32(payload, uint32(first))
+			payload, first = g.appendSets(payload, index, first)
+			w.part(partSets, payload)
+		}
+		w.part(partFlags, append([]byte{byte(index)}, flags[index]...))
+	}
+	g.writeRecords(w, more)
+	w.part(partEnd, nil)
+	return w.err
+}
+
+// begin starts the walk, and copies what is copied at once. UIDs are only appended, so they are
+// shared.
+func (g *Graph) begin() (header Header, uids []uint64, flags [][]byte, more map[pair][]uint64, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return header, nil, nil, nil, ErrClosed
+	}
+	header = Header{StoreID: g.cfg.StoreID, Generation: g.cfg.Generation, Sources: g.cfg.Sources,
+		Position: g.position, Accounts: len(g.accounts.uids), Lost: g.lost}
+	for _, x := range g.indexes {
+		var b []byte
+		for _, bitmap := range []interface{ ToBytes() ([]byte, error) }{x.incomplete, x.static} {
+			encoded, err := bitmap.ToBytes()
+			if err != nil {
+				return header, nil, nil, nil, err
+			}
+			b = append(binary.LittleEndian.AppendUint32(b, uint32(len(encoded))), encoded...)
+		}
+		flags = append(flags, b)
+	}
+	more = make(map[pair][]uint64, len(g.more))
+	for p, records := range maps.All(g.more) {
+		more[p] = slices.Clone(records)
+	}
+	g.walk = &walk{accounts: header.Accounts, saved: map[place][]byte{}}
+	return header, g.accounts.uids[:header.Accounts], flags, more, nil
+}
+
+// appendSets appends the next sets of an index until a part is full, and returns what comes next.
+func (g *Graph) appendSets(payload []byte, index, first int) ([]byte, int) {
+	for first < g.walk.accounts && len(payload) < partBytes {
+		end := min(first+saveBatch, g.walk.accounts)
+		g.mu.RLock()
+		for ; first < end && len(payload) < partBytes; first++ {
+			p := place{index, uint32(first)}
+			if saved, found := g.walk.saved[p]; found {
+				payload = append(payload, saved...)
+				delete(g.walk.saved, p)
+			} else {
+				payload = appendSet(payload, g.indexes[index].set(p.ordinal))
+			}
+		}
+		g.walk.index, g.walk.next = index, uint32(first)
+		g.mu.RUnlock()
+	}
+	return payload, first
+}
+
+func appendSet(b []byte, s set) []byte {
+	if s.members == 0 {
+		return append(b, setEmpty)
+	}
+	kind, data := byte(setDeltas), s.deltas
+	if s.bitmap != nil {
+		kind = setBitmap
+		data, _ = s.bitmap.ToBytes() // writes to memory: no error
+	}
+	b = binary.LittleEndian.AppendUint32(append(b, kind), uint32(s.members))
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(data)))
+	return append(b, data...)
+}
+
+func (g *Graph) writeRecords(w *partWriter, more map[pair][]uint64) {
+	var b []byte
+	for p, records := range more {
+		for _, record := range records {
+			for _, n := range []uint32{p.source, p.actor, p.subject} {
+				b = binary.LittleEndian.AppendUint32(b, n)
+			}
+			b = binary.LittleEndian.AppendUint64(b, record)
+			if len(b) >= partBytes {
+				w.part(partRecords, b)
+				b = b[:0]
+			}
+		}
+	}
+	if len(b) > 0 {
+		w.part(partRecords, b)
+	}
+}
