@@ -10,7 +10,8 @@
 //	             fdb), instances that share one
 //	links        links of 20 million synthetic references: made, served over HTTP, built anew; what
 //	             they take on disk
-//	all          a choice of all but links
+//	graph        social graphs in memory: bytes, start, evaluations; Go maps and Redis beside them
+//	all          a choice of the first four
 //	jetstream    the baseline of ingest and replay, which they start as a process of its own
 //
 // # Cells and children

@@ -1,0 +1,282 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime/debug"
+	"time"
+
+	"millrace/replay/graph"
+	"millrace/replay/references"
+)
+
+// follows says how many accounts and follows are generated.
+type follows struct {
+	accounts int
+	mean     float64
+}
+
+// each calls do with the follows of one account after the other. The number an account has, and
+// the accounts it picks, follow power laws: few have most. Nothing of it is kept.
+func (f follows) each(do func(actor uint64, subjects []uint64) error) error {
+	r := rand.New(rand.NewPCG(1, 2))
+	seen := map[uint64]bool{}
+	var subjects []uint64
+	for actor := range f.accounts {
+		want := int(f.mean * 0.35 * math.Pow(1-r.Float64(), -0.65)) // a Pareto number whose mean is f.mean
+		clear(seen)
+		subjects = subjects[:0]
+		for range min(want, f.accounts/20, 20_000) {
+			// With the cube the first of 5.5 million accounts gets 0.6 % of all follows.
+			rank := uint64(math.Pow(r.Float64(), 3) * float64(f.accounts))
+			if !seen[rank] {
+				seen[rank] = true
+				subjects = append(subjects, graphUID(rank))
+			}
+		}
+		if err := do(graphUID(uint64(actor)), subjects); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// graphUID spreads numbers as UIDs are; account 0 is the one with most followers.
+func graphUID(n uint64) uint64 { return (n + 1) * 0x9e3779b97f4a7c15 >> 1 }
+
+func runGraph(ctx context.Context, args []string, out io.Writer) error {
+	flags := flag.NewFlagSet("graph", flag.ContinueOnError)
+	accounts := flags.Int("accounts", 5_500_000, "accounts")
+	mean := flags.Float64("mean", 29.8, "follows of an account")
+	part := flags.Int("part", 10, "the baselines have one account of so many")
+	dir := flags.String("dir", os.TempDir(), "where the snapshot is written")
+	child := flags.String("child", "", "measure one cell in this process: build, serve, maps or redis")
+	duration := flags.Duration("duration", 5*time.Second, "of each measurement")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	name := filepath.Join(*dir, "bench.graph")
+	whole := follows{*accounts, *mean}
+	small := follows{max(*accounts / *part, 1000), *mean}
+	switch *child {
+	case "build":
+		return graphBuild(ctx, whole, name, out)
+	case "serve":
+		return graphServe(ctx, whole, name, *duration, out)
+	case "maps":
+		return graphMaps(small, *duration, out)
+	case "redis":
+		return graphRedis(ctx, small, *duration, out)
+	case "":
+	default:
+		return fmt.Errorf("no cell %q", *child)
+	}
+	printMachine(out)
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	defer os.Remove(name)
+	for _, cell := range []string{"build", "serve", "maps", "redis"} {
+		fmt.Fprintf(out, "%s\n", cell)
+		cmd := exec.CommandContext(ctx, self, append([]string{"graph", "-child", cell}, args...)...)
+		cmd.SysProcAttr, cmd.Stdout, cmd.Stderr = childAttributes(), out, os.Stderr
+		if err := cmd.Run(); err != nil {
+			return fmt.Errorf("%s: %w", cell, err)
+		}
+	}
+	return nil
+}
+
+func graphConfig() graph.Config {
+	return graph.Config{Sources: []string{"app.bsky.graph.follow:subject"}, StoreID: "bench"}
+}
+
+// graphBuild builds the graph of a stream and saves it.
+func graphBuild(ctx context.Context, f follows, name string, out io.Writer) error {
+	g, err := graph.New(graphConfig())
+	if err != nil {
+		return err
+	}
+	defer g.Close()
+	began, record := time.Now(), uint64(0)
+	var changes []graph.Change
+	err = f.each(func(actor uint64, subjects []uint64) error {
+		for _, subject := range subjects {
+			record++
+			changes = append(changes, graph.Change{Edge: graph.Edge{Actor: actor, Subject: subject, Record: record}})
+		}
+		if len(changes) < 4096 {
+			return nil
+		}
+		err := g.Build(changes)
+		changes = changes[:0]
+		return errors.Join(err, ctx.Err())
+	})
+	if err == nil {
+		err = g.Build(changes)
+	}
+	if err != nil {
+		return err
+	}
+	built := time.Since(began)
+	s := g.Stats()
+	fmt.Fprintf(out, "  %s accounts, %s follows, %s incomplete sets; built in %.1f s (generator included); %s bytes by its own count\n",
+		grouped(s.Accounts), grouped(s.Edges), grouped(s.Incomplete), built.Seconds(), grouped(s.Bytes))
+	if err := printResident(out, "after the build"); err != nil {
+		return err
+	}
+	began = time.Now()
+	if err := graphSave(ctx, g, name, out); err != nil {
+		return err
+	}
+	info, err := os.Stat(name)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "  snapshot %s bytes, saved in %.1f s\n", grouped(info.Size()), time.Since(began).Seconds())
+	return nil
+}
+
+// graphSave saves beside a writer, and says how long that waits.
+func graphSave(ctx context.Context, g *graph.Graph, name string, out io.Writer) error {
+	saved := make(chan error, 1)
+	time.AfterFunc(0, func() { saved <- g.Save(ctx, name) })
+	var longest time.Duration
+	for seq := int64(1); ; seq++ {
+		began := time.Now()
+		if err := g.Apply(references.Position{Seq: seq}, nil); err != nil {
+			return err
+		}
+		longest = max(longest, time.Since(began))
+		select {
+		case err := <-saved:
+			fmt.Fprintf(out, "  the writer waited %s at most while it was saved\n", ms(longest))
+			return err
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+func printResident(out io.Writer, when string) error {
+	debug.FreeOSMemory()
+	u, err := usageOf(os.Getpid())
+	if err == nil {
+		fmt.Fprintf(out, "  resident %s %s bytes, peak %s\n", when, grouped(u.rss), grouped(u.peak))
+	}
+	return err
+}
+
+// graphServe loads the snapshot and evaluates in one goroutine, so that a rate is that of a core.
+func graphServe(ctx context.Context, f follows, name string, d time.Duration, out io.Writer) error {
+	began := time.Now()
+	g, err := graph.Load(name, graphConfig())
+	if err != nil {
+		return err
+	}
+	defer g.Close()
+	fmt.Fprintf(out, "  loaded in %.2f s\n", time.Since(began).Seconds())
+	if err := printResident(out, "after the load"); err != nil {
+		return err
+	}
+	viewers, err := graphViewers(ctx, g, f)
+	if err != nil {
+		return err
+	}
+	eight, err := graphEight(ctx, g, f)
+	if err != nil {
+		return err
+	}
+	r := rand.New(rand.NewPCG(3, 4))
+	against := func(top int) func() *graph.Expr {
+		return func() *graph.Expr {
+			return graph.FollowedBy(0, viewers[r.IntN(len(viewers))], graphUID(uint64(r.IntN(top))))
+		}
+	}
+	t := newTable(out, "evaluations", "per second and core", "CPU us each", "p50", "p99", "members")
+	for _, c := range []struct {
+		what string
+		expr func() *graph.Expr
+	}{
+		{"900 to 1,100 follows and one of the 500 largest", against(500)},
+		{"900 to 1,100 follows and one of the ten largest", against(10)},
+		{"two of the ten largest", func() *graph.Expr {
+			return graph.Common(0, graph.In, graphUID(uint64(r.IntN(5))), graphUID(uint64(5+r.IntN(5))))
+		}},
+		{"eight sets of up to 100,000, and", func() *graph.Expr { return graph.Join(graph.And, eight[0], eight[1:]...) }},
+		{"eight sets of up to 100,000, or", func() *graph.Expr { return graph.Join(graph.Or, eight[0], eight[1:]...) }},
+	} {
+		if err := graphMeasure(ctx, t, g, c.what, c.expr, d); err != nil {
+			return err
+		}
+	}
+	return t.end()
+}
+
+func graphMeasure(ctx context.Context, t *table, g *graph.Graph, what string, expr func() *graph.Expr, d time.Duration) error {
+	var times lags
+	before, err := usageOf(os.Getpid())
+	if err != nil {
+		return err
+	}
+	n, members := 0, 0
+	began := time.Now()
+	for time.Since(began) < d {
+		start := time.Now()
+		r, err := g.Eval(ctx, expr(), graph.Limits{})
+		if err != nil {
+			return err
+		}
+		times.add(time.Since(start))
+		n, members = n+1, members+r.Count
+	}
+	after, err := usageOf(os.Getpid())
+	if err != nil {
+		return err
+	}
+	cpu := (after.cpu - before.cpu).Seconds()
+	t.row(what, grouped(float64(n)/cpu), fmt.Sprintf("%.1f", cpu/float64(n)*1e6), times.p50(), times.p99(), members/n)
+	return nil
+}
+
+// graphViewers finds accounts with about a thousand follows.
+func graphViewers(ctx context.Context, g *graph.Graph, f follows) ([]uint64, error) {
+	var found []uint64
+	for n := 0; n < f.accounts && len(found) < 2000; n++ {
+		r, err := g.Count(ctx, graph.Of(0, graph.Out, graphUID(uint64(n))), graph.Limits{})
+		if err != nil {
+			return nil, err
+		}
+		if r.Count >= 900 && r.Count <= 1100 {
+			found = append(found, graphUID(uint64(n)))
+		}
+	}
+	if len(found) == 0 {
+		return nil, errors.New("no account has about a thousand follows: more accounts are needed")
+	}
+	return found, nil
+}
+
+// graphEight finds the eight largest sets of at most 100,000 members.
+func graphEight(ctx context.Context, g *graph.Graph, f follows) ([]*graph.Expr, error) {
+	var found []*graph.Expr
+	for n := 0; n < f.accounts && len(found) < 8; n++ {
+		e := graph.Of(0, graph.In, graphUID(uint64(n)))
+		r, err := g.Count(ctx, e, graph.Limits{})
+		if err != nil {
+			return nil, err
+		}
+		if r.Count > 0 && r.Count <= 100_000 {
+			found = append(found, e)
+		}
+	}
+	return found, nil
+}
