@@ -15,10 +15,10 @@ import (
 // guardFS is the file system as Pebble sees it. What Pebble panics on, or ends the process for,
 // stays behind it.
 //
-// When a memtable is full Pebble begins a new write-ahead log, and panics if it cannot. No recover
-// helps against that: unwinding unlocks a mutex that is not locked. So such an error never comes
-// back to it: the store has failed, and the goroutine stops for good, as in pebbleLogger.Fatalf.
-// Until the store is open Pebble takes such errors well.
+// When a memtable is full Pebble ends its write-ahead log and begins a new one, and panics if it
+// cannot. No recover helps against that: unwinding unlocks a mutex that is not locked. So such an
+// error never comes back to it: the store has failed, and the goroutine stops for good, as in
+// pebbleLogger.Fatalf. Until the store is open Pebble takes well that a log cannot be begun.
 //
 // A value file that cannot be finished is closed a second time by Pebble, which panics in a
 // goroutine of its own. So the error of a write to one does not come back either.
@@ -79,47 +79,52 @@ func (f *guardFS) created(name string, file vfs.File, err error) (vfs.File, erro
 	if f.PathDir(name) != f.dir { // of a checkpoint
 		return file, err
 	}
+	isLog := strings.HasSuffix(name, ".log")
 	switch {
-	case err != nil && f.open.Load() && strings.HasSuffix(name, ".log"):
+	case err != nil && f.open.Load() && isLog:
 		f.db.Fail(fmt.Errorf("begin a write-ahead log: %w", err))
 		select {}
+	case err == nil && isLog:
+		file = &writtenFile{File: file, db: f.db, what: "the write-ahead log"}
 	case err == nil && strings.HasSuffix(name, ".blob"):
-		file = &newValueFile{File: file, db: f.db}
+		file = &writtenFile{File: file, db: f.db, what: "a value file"}
 	}
 	return file, err
 }
 
-// newValueFile is a value file that is written. Its errors do not return; see guardFS.
-type newValueFile struct {
+// writtenFile is a write-ahead log or value file that is written. Its errors do not return; see
+// guardFS.
+type writtenFile struct {
 	vfs.File
-	db *DB
+	db   *DB
+	what string
 }
 
-func (f *newValueFile) check(err error) error {
+func (f *writtenFile) check(err error) error {
 	if err != nil {
-		f.db.Fail(fmt.Errorf("write a value file: %w", err))
+		f.db.Fail(fmt.Errorf("write %s: %w", f.what, err))
 		select {}
 	}
 	return nil
 }
 
 // Write implements vfs.File.
-func (f *newValueFile) Write(p []byte) (n int, err error) {
+func (f *writtenFile) Write(p []byte) (n int, err error) {
 	n, err = f.File.Write(p)
 	return n, f.check(err)
 }
 
 // SyncData implements vfs.File. Pebble syncs with it alone.
-func (f *newValueFile) SyncData() error { return f.check(f.File.SyncData()) }
+func (f *writtenFile) SyncData() error { return f.check(f.File.SyncData()) }
 
 // SyncTo implements vfs.File.
-func (f *newValueFile) SyncTo(length int64) (full bool, err error) {
+func (f *writtenFile) SyncTo(length int64) (full bool, err error) {
 	full, err = f.File.SyncTo(length)
 	return full, f.check(err)
 }
 
 // Close implements vfs.File.
-func (f *newValueFile) Close() error { return f.check(f.File.Close()) }
+func (f *writtenFile) Close() error { return f.check(f.File.Close()) }
 
 // Open implements vfs.FS. Of a value file that is missing or has no footer it returns an error that
 // Pebble does not take for corruption. Pebble panics when it reports corruption.

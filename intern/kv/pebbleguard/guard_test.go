@@ -427,16 +427,17 @@ func TestLock(t *testing.T) {
 	mustClose(t, mustOpen(t, cfg))
 }
 
-// badDisk is a file system on which what is done to value files fails, once it is armed.
+// badDisk is a file system on which what is done to files of one kind fails, once it is armed.
 type badDisk struct {
 	vfs.FS
-	armed atomic.Bool
-	fails string
+	armed  atomic.Bool
+	suffix string // of the files' names
+	fails  string
 }
 
 func (d *badDisk) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	file, err := d.FS.Create(name, category)
-	if err == nil && strings.HasSuffix(name, ".blob") {
+	if err == nil && strings.HasSuffix(name, d.suffix) {
 		file = &badFile{file, d}
 	}
 	return file, err
@@ -480,7 +481,7 @@ func TestFullDiskInValueFile(t *testing.T) {
 		for _, size := range sizes {
 			t.Run(fmt.Sprint(fails, size), func(t *testing.T) {
 				mem := vfs.NewCrashableMem()
-				disk := &badDisk{FS: mem, fails: fails}
+				disk := &badDisk{FS: mem, suffix: ".blob", fails: fails}
 				cfg := testConfig(disk)
 				cfg.Options.BytesPerSync = 1 << 10
 				db := mustOpen(t, cfg)
@@ -505,6 +506,33 @@ func TestFullDiskInValueFile(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestFullDiskInLog: a write-ahead log that cannot be written or finished is a failure of the
+// database, and not the end of the process, also where no commit waits for it.
+func TestFullDiskInLog(t *testing.T) {
+	for _, fails := range []string{"write", "sync", "close"} {
+		t.Run(fails, func(t *testing.T) {
+			disk := &badDisk{FS: vfs.NewMem(), suffix: ".log", fails: fails}
+			db := mustOpen(t, testConfig(disk))
+			mustSet(t, db, "a", valueOf("a"))
+			disk.armed.Store(true)
+			batch := db.Pebble().NewBatch()
+			defer db.CloseBatch(batch)
+			if err := batch.Set([]byte("b"), valueOf("b"), nil); err != nil {
+				t.Fatal(err)
+			}
+			if err := db.Commit(batch, false); err != nil && !errors.Is(err, errFull) {
+				t.Errorf("commit: %v", err)
+			}
+			if err := db.Guard(db.Pebble().Flush); !errors.Is(err, ErrFailed) || !errors.Is(err, errFull) {
+				t.Errorf("flush: %v", err)
+			}
+			if err := db.Close(); !errors.Is(err, ErrFailed) {
+				t.Errorf("close: %v", err)
+			}
+		})
 	}
 }
 
