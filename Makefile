@@ -33,7 +33,7 @@ test: ## all that takes two minutes or so, of PACKAGES
 	$(GO) test -count=1 -timeout 30m $(TESTFLAGS) $(PACKAGES)
 
 test-long: ## kill -9 in mid-stream, long random schedules: the packages that have such tests
-	MILLRACE_TEST_LONG=1 $(GO) test -count=1 -timeout 30m $(TESTFLAGS) ./replay ./public ./cmd/bench ./cmd/millrace
+	MILLRACE_TEST_LONG=1 $(GO) test -count=1 -timeout 30m $(TESTFLAGS) ./replay ./public ./public/internal/linksapi ./cmd/bench ./cmd/millrace
 
 race: ## the tests with the race detector; some minutes
 	$(GO) test -count=1 -race -timeout 30m $(TESTFLAGS) ./...
