@@ -17,7 +17,8 @@ import (
 // whose files are not in the page cache. The log has 600,000 events, unless MILLRACE_BENCH_EVENTS
 // says.
 //
-//	MILLRACE_BENCH_EVENTS=10000000 go test -timeout 0 -run - -bench AboutAccount -benchtime 100x ./replay
+//	MILLRACE_BENCH_EVENTS=10000000 go test -timeout 0 -run - -bench AboutAccount \
+//		-benchtime 100x ./replay
 func BenchmarkAboutAccount(b *testing.B) {
 	n := 600_000
 	if text := os.Getenv("MILLRACE_BENCH_EVENTS"); text != "" {

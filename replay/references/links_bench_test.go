@@ -93,8 +93,8 @@ func (l *linkStream) batch(n int) *Batch {
 // BenchmarkLinks applies batches of 1,000 changes, with and without links. It reports what a link
 // takes on disk, and what all of the table takes for each record that is alive.
 //
-//	go test -run - -bench Links/links=false -benchtime 21000x ./replay/references    # 20 million records
-//	go test -run - -bench Links -benchtime 17500x ./replay/references    # 20 million links
+//	go test -run - -bench Links/links=false -benchtime 21000x ./replay/references # 20 M records
+//	go test -run - -bench Links -benchtime 17500x ./replay/references # 20 M links
 func BenchmarkLinks(b *testing.B) {
 	for _, mode := range []Links{LinksOff, LinksOn} {
 		b.Run(fmt.Sprintf("links=%t", mode == LinksOn), func(b *testing.B) {
