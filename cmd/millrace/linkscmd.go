@@ -29,14 +29,7 @@ Exit code 0: they are; 1: they are not, and how is on standard output, a line a 
 }
 
 func runLinksVerify(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
-	fs, p := newStoreCheckFlags("links verify")
-	if err := parseFlags(fs, args, environOf("data-dir")); err != nil {
-		return err
-	}
-	if err := noArguments(fs); err != nil {
-		return err
-	}
-	s, err := p.open(ctx, refsCheck, stderr)
+	s, err := openStoreCheck(ctx, "links verify", args, stderr)
 	if err != nil {
 		return err
 	}

@@ -31,15 +31,20 @@ func newStoreCheckFlags(name string) (*flag.FlagSet, *refsPlace) {
 	return fs, p
 }
 
-func runRefsVerify(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
-	fs, p := newStoreCheckFlags("references verify")
+// openStoreCheck opens what such a command checks.
+func openStoreCheck(ctx context.Context, name string, args []string, stderr io.Writer) (*refsStores, error) {
+	fs, p := newStoreCheckFlags(name)
 	if err := parseFlags(fs, args, environOf("data-dir")); err != nil {
-		return err
+		return nil, err
 	}
 	if err := noArguments(fs); err != nil {
-		return err
+		return nil, err
 	}
-	s, err := p.open(ctx, refsCheck, stderr)
+	return p.open(ctx, refsCheck, stderr)
+}
+
+func runRefsVerify(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
+	s, err := openStoreCheck(ctx, "references verify", args, stderr)
 	if err != nil {
 		return err
 	}
