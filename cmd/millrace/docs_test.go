@@ -29,6 +29,7 @@ const (
 	linksDoc      = "docs/links.md"
 
 	linksPackage = "public/internal/linksapi"
+	viewPackage  = "public/internal/viewapi"
 )
 
 // doc is one file of the documentation.
@@ -379,7 +380,8 @@ func TestDocsParameters(t *testing.T) {
 		t.Fatalf("found only the parameters %v", known)
 	}
 	linksText, ofLinks := textOf(t, docs, linksDoc), make(map[string]bool)
-	for _, args := range literals(t, linksPackage, "p.required", "p.optional", "p.list", "p.number", "p.flag") {
+	read := []string{"p.Required", "p.Optional", "p.list", "p.Number", "p.Flag"}
+	for _, args := range append(literals(t, linksPackage, read...), literals(t, viewPackage, read...)...) {
 		if ofLinks[args[0]] = true; !regexp.MustCompile("`" + args[0] + "[`=]|&" + args[0] + "=").MatchString(linksText) {
 			t.Errorf("%s does not name the parameter %s", linksDoc, args[0])
 		}

@@ -1,62 +1,51 @@
 package linksapi
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"log/slog"
 	"net/http"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"millrace/public/internal/viewapi"
 	"millrace/replay/links"
 )
 
-const (
-	// requestsAtOnce is how many requests read links at the same time.
-	requestsAtOnce = 8
-	// requestTimeout is how long one may take, waiting for its turn included.
-	requestTimeout = 10 * time.Second
-)
+// Log gives sources, and streams, their numbers; *replay.Log is one.
+type Log interface {
+	viewapi.Log
+	FindSource(source string) (number uint32, ok bool)
+	SourceOf(number uint32) (source string, ok bool)
+}
 
 // Config is what New needs. Links, UIDs and Log must be set.
 type Config struct {
 	Links      links.Queries
-	UIDs       UIDs
+	UIDs       viewapi.UIDs
 	Log        Log
 	Logger     *slog.Logger          // nil: discard
 	Registerer prometheus.Registerer // nil: metrics are not registered
 }
 
-func (c Config) withDefaults() Config {
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
-	return c
-}
-
-func (c Config) validate() error {
-	if c.Links == nil || c.UIDs == nil || c.Log == nil {
-		return errors.New("linksapi: fields Links, UIDs, Log: must be set")
-	}
-	return nil
-}
-
 // API answers requests. It is safe for concurrent use.
 type API struct {
-	cfg     Config
-	metrics metrics
-	slots   chan struct{} // a token for each request that reads links
+	*viewapi.API
+	cfg Config
 }
 
 // New makes an API. It starts nothing.
 func New(cfg Config) (*API, error) {
-	cfg = cfg.withDefaults()
-	if err := cfg.validate(); err != nil {
+	if cfg.Links == nil {
+		return nil, errors.New("linksapi: field Links: must be set")
+	}
+	view, err := viewapi.New(viewapi.Config{
+		Kind: "links", UIDs: cfg.UIDs, Log: cfg.Log, Failure: failure, Logger: cfg.Logger, Registerer: cfg.Registerer,
+	})
+	if err != nil {
 		return nil, err
 	}
-	return &API{cfg: cfg, metrics: newMetrics(cfg.Registerer), slots: make(chan struct{}, requestsAtOnce)}, nil
+	return &API{view, cfg}, nil
 }
 
 // endpoint is one path. Its parse reads the request's own parameters; its answer returns what is to
@@ -88,68 +77,27 @@ func endpoints() []endpoint {
 // Route adds the endpoints to mux.
 func (a *API) Route(mux *http.ServeMux) {
 	for _, e := range endpoints() {
-		mux.HandleFunc("GET "+e.path, func(w http.ResponseWriter, r *http.Request) { a.handle(w, r, &e) })
+		mux.HandleFunc("GET "+e.path, func(w http.ResponseWriter, r *http.Request) {
+			a.Handle(w, r, e.path, func(h http.Header, r *http.Request) ([]byte, error) { return a.serve(h, r, &e) })
+		})
 	}
 }
 
-func (a *API) handle(w http.ResponseWriter, r *http.Request, e *endpoint) {
-	begun := time.Now()
-	status := http.StatusOK
-	answer, err := a.serve(w.Header(), r, e)
-	if err != nil {
-		failure := a.failure(err)
-		if failure.status == http.StatusServiceUnavailable {
-			w.Header().Set("Retry-After", "5")
-		}
-		a.metrics.errors.WithLabelValues(failure.Name).Inc()
-		status, answer = failure.status, failure
-	}
-	body, err := json.Marshal(answer)
-	if err != nil {
-		a.cfg.Logger.Error("answer cannot be encoded", "err", err)
-		status, body = http.StatusInternalServerError, []byte(`{"error":"`+errInternal+`","message":"internal error"}`)
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Cache-Control", "no-store")
-	w.WriteHeader(status)
-	w.Write(append(body, '\n'))
-	a.metrics.seconds.WithLabelValues(e.path).Observe(time.Since(begun).Seconds())
-}
-
-// failure returns a client's answer for an error. Errors that the client has not caused are logged.
-func (a *API) failure(err error) *apiError {
-	var failure *apiError
-	switch {
-	case errors.As(err, &failure):
-		return failure
-	case errors.Is(err, links.ErrTooLarge):
-		return &apiError{http.StatusUnprocessableEntity, errTooManyLinks,
-			"the subject has over a million links: filter by did, or list them with getManyToMany"}
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return unavailable("the request took too long: ask for less, or try again in five seconds")
-	}
-	a.cfg.Logger.Warn("links cannot be read", "err", err)
-	return &apiError{http.StatusInternalServerError, errInternal, "links cannot be read"}
-}
-
-func (a *API) serve(h http.Header, r *http.Request, e *endpoint) (any, error) {
-	p := newParams(r.URL.RawQuery)
+func (a *API) serve(h http.Header, r *http.Request, e *endpoint) ([]byte, error) {
+	p := &params{viewapi.NewParams(r.URL.RawQuery)}
 	q := e.parse(p)
-	p.view(&q)
-	if p.err != nil {
-		return nil, p.err
-	}
-	if err := a.await(r.Context(), &q); err != nil {
+	q.at = p.At()
+	if err := p.Err(); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
-	defer cancel()
-	select {
-	case a.slots <- struct{}{}:
-		defer func() { <-a.slots }()
-	case <-ctx.Done():
-		return nil, unavailable("too many requests at once: try again in five seconds")
+	if err := a.Await(r.Context(), &q.at, a.cfg.Links.Wait); err != nil {
+		return nil, err
 	}
+	ctx, done, err := a.Turn(r.Context())
+	if err != nil {
+		return nil, err
+	}
+	defer done()
 	v, err := a.view(h, &q)
 	if err != nil {
 		return nil, err
@@ -160,5 +108,8 @@ func (a *API) serve(h http.Header, r *http.Request, e *endpoint) (any, error) {
 	if err == nil {
 		answer, err = e.answer(&request{ctx, a, v, &q, t})
 	}
-	return answer, errors.Join(err, v.Close())
+	if err := errors.Join(err, v.Close()); err != nil {
+		return nil, err
+	}
+	return json.Marshal(answer)
 }

@@ -9,8 +9,5 @@
 // number: later links do not move a page, and a link that stays comes once. It holds on the
 // instance that gave it.
 //
-// # Concurrency
-//
-// A request takes no goroutine beside its handler's. Eight read links at the same time; the others
-// wait for their turn, at most ten seconds. Those that wait for a position have no turn.
+// Package viewapi has what is not of links alone, and the concurrency.
 package linksapi

@@ -4,12 +4,12 @@ package linksapi
 
 func parseSource(p *params) query {
 	collection, path := p.source()
-	return query{subject: p.required("subject"), source: collection + ":" + path}
+	return query{subject: p.Required("subject"), source: collection + ":" + path}
 }
 
 func parseBacklinks(p *params) query {
 	q := parseSource(p)
-	q.dids, q.reverse = p.list("did"), p.flag("reverse")
+	q.dids, q.reverse = p.list("did"), p.Flag("reverse")
 	p.page(&q, ofRecords)
 	return q
 }
@@ -24,9 +24,9 @@ func parseDIDs(p *params) query {
 func parseOther(p *params, did string, k kind) query {
 	collection, path := p.source()
 	q := query{
-		subject: p.required("subject"),
+		subject: p.Required("subject"),
 		source:  collection + ":" + path,
-		other:   collection + ":" + p.required("pathToOther"),
+		other:   collection + ":" + p.Required("pathToOther"),
 		dids:    p.list(did),
 		others:  p.list("otherSubject"),
 	}
@@ -39,7 +39,7 @@ func parseOtherCounts(p *params) query { return parseOther(p, "did", ofCounts) }
 func parseItems(p *params) query { return parseOther(p, "linkDid", ofItems) }
 
 func parseOldSource(p *params) query {
-	return query{subject: p.required("target"), source: p.oldSource()}
+	return query{subject: p.Required("target"), source: p.oldSource()}
 }
 
 func parseOldRecords(p *params) query {
@@ -55,4 +55,4 @@ func parseOldDIDs(p *params) query {
 	return q
 }
 
-func parseTarget(p *params) query { return query{subject: p.required("target")} }
+func parseTarget(p *params) query { return query{subject: p.Required("target")} }

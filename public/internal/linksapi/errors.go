@@ -1,40 +1,32 @@
 package linksapi
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
+
+	"millrace/public/internal/viewapi"
+	"millrace/replay/links"
 )
 
-// Names of errors in answers.
+// Names of errors that only links have.
 const (
-	errInvalidRequest     = "InvalidRequest"
 	errUnsupportedSubject = "UnsupportedSubject"
-	errNotReached         = "PositionNotReached"
 	errBuilding           = "LinksNotBuilt"
 	errTooManyLinks       = "TooManyLinks"
-	errUnavailable        = "Unavailable"
-	errInternal           = "InternalServerError"
 )
 
-// apiError is an answer that is none: XRPC's form of an error.
-type apiError struct {
-	status  int
-	Name    string `json:"error"`
-	Message string `json:"message"`
-}
-
-func (e *apiError) Error() string { return e.Name + ": " + e.Message }
-
-func invalidRequest(format string, args ...any) *apiError {
-	return &apiError{http.StatusBadRequest, errInvalidRequest, fmt.Sprintf(format, args...)}
-}
-
 // unsupported is the answer to a subject of which there can be no links.
-func unsupported(name, subject string) *apiError {
-	return &apiError{http.StatusBadRequest, errUnsupportedSubject,
-		fmt.Sprintf("%s: %.200q is neither a DID nor an AT URI, and links to anything else are not kept", name, subject)}
+func unsupported(name, subject string) error {
+	return &viewapi.Error{Status: http.StatusBadRequest, Name: errUnsupportedSubject,
+		Message: fmt.Sprintf("%s: %.200q is neither a DID nor an AT URI, and links to anything else are not kept", name, subject)}
 }
 
-func unavailable(message string) *apiError {
-	return &apiError{http.StatusServiceUnavailable, errUnavailable, message}
+// failure returns the answer to an error of links.
+func failure(err error) *viewapi.Error {
+	if errors.Is(err, links.ErrTooLarge) {
+		return &viewapi.Error{Status: http.StatusUnprocessableEntity, Name: errTooManyLinks,
+			Message: "the subject has over a million links: filter by did, or list them with getManyToMany"}
+	}
+	return nil
 }

@@ -62,7 +62,7 @@ func answerDIDs(r *request) (any, error) {
 		return nil, err
 	}
 	answer.Total, answer.Cursor = found.Total, encodeCursor(cursor{Arrival: found.Next}, ofDIDs)
-	answer.DIDs, err = r.api.names(r.ctx, found.Accounts)
+	answer.DIDs, err = r.api.Names(r.ctx, found.Accounts)
 	return answer, err
 }
 
@@ -80,7 +80,7 @@ func answerOtherCounts(r *request) (any, error) {
 	for i := range found.Counts {
 		uids[i] = found.Counts[i].Subject
 	}
-	names, err := r.api.names(r.ctx, uids)
+	names, err := r.api.Names(r.ctx, uids)
 	for i, name := range names {
 		answer.Counts = append(answer.Counts, otherCount{name, found.Counts[i].Records, found.Counts[i].Accounts})
 	}
@@ -101,7 +101,7 @@ func answerItems(r *request) (any, error) {
 	for i := range found.Items {
 		uids = append(uids, found.Items[i].Record, found.Items[i].Subject)
 	}
-	names, err := r.api.names(r.ctx, uids)
+	names, err := r.api.Names(r.ctx, uids)
 	for i := 0; i < len(names); i += 2 {
 		linking, err := newRecord(names[i])
 		if err != nil {
@@ -118,7 +118,7 @@ func (r *request) records(found []links.Link) ([]record, error) {
 	for i := range found {
 		uids[i] = found[i].Record
 	}
-	names, err := r.api.names(r.ctx, uids)
+	names, err := r.api.Names(r.ctx, uids)
 	if err != nil {
 		return nil, err
 	}

@@ -3,22 +3,13 @@ package linksapi
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
 	"millrace/intern"
+	"millrace/public/internal/viewapi"
 	"millrace/replay/links"
 )
-
-// UIDs is the UID store as the API needs it; *intern.Interner is one.
-type UIDs interface {
-	// LookupStrings sets uids[i] to the UID of strings[i], 0 if it has none. What is neither DID
-	// nor AT URI is an *intern.InvalidError.
-	LookupStrings(ctx context.Context, strings []string, uids []uint64) error
-	// LookupUIDs sets strings[i] to what uids[i] stands for, "" if nothing.
-	LookupUIDs(ctx context.Context, uids []uint64, strings []string) error
-}
 
 // target is a query in the log's numbers. A filter is nil if there is none, and empty if nothing
 // that it names is known.
@@ -65,13 +56,13 @@ func known(uids []uint64) []uint64 {
 	return uids
 }
 
-func noDID(s string) error { return invalidRequest("a filter by DIDs has %.200q, which is none", s) }
+func noDID(s string) error { return viewapi.Invalid("a filter by DIDs has %.200q, which is none", s) }
 
 // lookupFailure says which string has no UID and never will, or that the store does not answer.
 func (a *API) lookupFailure(q *query, err error) error {
 	var invalid *intern.InvalidError
 	if !errors.As(err, &invalid) {
-		return a.storeFailure(err)
+		return a.StoreFailure(err)
 	}
 	switch i := invalid.Index - 1; {
 	case i < 0:
@@ -81,29 +72,4 @@ func (a *API) lookupFailure(q *query, err error) error {
 	default:
 		return unsupported("a filter by other subjects", q.others[i-len(q.dids)])
 	}
-}
-
-func (a *API) storeFailure(err error) error {
-	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return err
-	}
-	a.cfg.Logger.Warn("UID look-up failed", "err", err)
-	return unavailable("the UID store does not answer: try again in five seconds")
-}
-
-// names returns what UIDs stand for, in one batch.
-func (a *API) names(ctx context.Context, uids []uint64) ([]string, error) {
-	names := make([]string, len(uids))
-	if len(uids) == 0 {
-		return names, nil
-	}
-	if err := a.cfg.UIDs.LookupUIDs(ctx, uids, names); err != nil {
-		return nil, a.storeFailure(err)
-	}
-	for i, name := range names {
-		if name == "" {
-			return nil, fmt.Errorf("UID %d of a link is not in the UID store", uids[i])
-		}
-	}
-	return names, nil
 }

@@ -1,0 +1,112 @@
+package viewapi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+const (
+	// RequestsAtOnce is how many requests of an API have a turn at the same time.
+	RequestsAtOnce = 8
+	// requestTimeout is how long one may take, waiting for its turn included.
+	requestTimeout = 10 * time.Second
+)
+
+// Config is what New needs. All but Logger and Registerer must be set.
+type Config struct {
+	Kind string // what the view is of, such as links: in messages and names of metrics
+	UIDs UIDs
+	Log  Log
+	// Failure returns the answer to an error of the API's own kind, nil if it is another error.
+	Failure    func(error) *Error
+	Logger     *slog.Logger          // nil: discard
+	Registerer prometheus.Registerer // nil: metrics are not registered
+}
+
+func (c Config) withDefaults() Config {
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	if c.Kind == "" || c.UIDs == nil || c.Log == nil || c.Failure == nil {
+		return errors.New("viewapi: fields Kind, UIDs, Log, Failure: must be set")
+	}
+	return nil
+}
+
+// API is what requests of one kind share. It is safe for concurrent use.
+type API struct {
+	cfg     Config
+	metrics metrics
+	turns   chan struct{} // a token for each request that has a turn
+}
+
+// New makes an API. It starts nothing.
+func New(cfg Config) (*API, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	return &API{cfg: cfg, metrics: newMetrics(cfg.Kind, cfg.Registerer), turns: make(chan struct{}, RequestsAtOnce)}, nil
+}
+
+// Handle answers a request of an endpoint with the JSON that serve returns, or with its error.
+func (a *API) Handle(w http.ResponseWriter, r *http.Request, endpoint string,
+	serve func(http.Header, *http.Request) ([]byte, error)) {
+	begun := time.Now()
+	status := http.StatusOK
+	h := w.Header()
+	body, err := serve(h, r)
+	if err != nil {
+		failure := a.failure(err)
+		if failure.Status == http.StatusServiceUnavailable {
+			h.Set("Retry-After", "5")
+		}
+		a.metrics.errors.WithLabelValues(failure.Name).Inc()
+		status = failure.Status
+		body, _ = json.Marshal(failure) // strings are always encoded
+	}
+	h.Set("Content-Type", "application/json")
+	h.Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	w.Write(append(body, '\n'))
+	a.metrics.seconds.WithLabelValues(endpoint).Observe(time.Since(begun).Seconds())
+}
+
+// failure returns a client's answer for an error. Errors that the client has not caused are logged.
+func (a *API) failure(err error) *Error {
+	var failure *Error
+	switch {
+	case errors.As(err, &failure):
+		return failure
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return Unavailable("the request took too long: ask for less, or try again in five seconds")
+	}
+	if failure := a.cfg.Failure(err); failure != nil {
+		return failure
+	}
+	a.cfg.Logger.Warn("a view cannot be read", "of", a.cfg.Kind, "err", err)
+	return &Error{http.StatusInternalServerError, ErrInternal, "the " + a.cfg.Kind + " cannot be read"}
+}
+
+// Turn waits for a request's turn. The context it returns ends when the request has taken too long;
+// done gives the turn back.
+func (a *API) Turn(ctx context.Context) (turn context.Context, done func(), err error) {
+	turn, cancel := context.WithTimeout(ctx, requestTimeout)
+	select {
+	case a.turns <- struct{}{}:
+		return turn, func() { <-a.turns; cancel() }, nil
+	case <-turn.Done():
+		cancel()
+		return nil, nil, Unavailable("too many requests at once: try again in five seconds")
+	}
+}

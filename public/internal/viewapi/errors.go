@@ -1,0 +1,33 @@
+package viewapi
+
+import (
+	"fmt"
+	"net/http"
+)
+
+// Names of errors in answers.
+const (
+	ErrInvalidRequest = "InvalidRequest"
+	ErrNotReached     = "PositionNotReached"
+	ErrUnavailable    = "Unavailable"
+	ErrInternal       = "InternalServerError"
+)
+
+// Error is an answer that is none: XRPC's form of an error.
+type Error struct {
+	Status  int    `json:"-"`
+	Name    string `json:"error"`
+	Message string `json:"message"`
+}
+
+func (e *Error) Error() string { return e.Name + ": " + e.Message }
+
+// Invalid is the answer to a request that is wrong.
+func Invalid(format string, args ...any) *Error {
+	return &Error{http.StatusBadRequest, ErrInvalidRequest, fmt.Sprintf(format, args...)}
+}
+
+// Unavailable is the answer to a request that may be made again.
+func Unavailable(message string) *Error {
+	return &Error{http.StatusServiceUnavailable, ErrUnavailable, message}
+}
