@@ -1,5 +1,5 @@
 // Package intern gives every DID and AT URI a uint64, its UID, for ever. One string has one UID and
-// one UID stands for one string; bytes are identity. A UID is sequence << (64-p) | n: each of the
+// one UID stands for one string; bytes are identity. A UID is sequence << (64-p) | n. Each of the
 // 2^p sequences is a counter, n is from 1, and p, the prefix bits, is fixed with the store.
 //
 // # Way of a batch

@@ -13,9 +13,8 @@ import (
 	"time"
 )
 
-// client is a websocket client that is as cheap as one can be, so that what is measured is the
-// server: it reads much at once and leaves frames where they lie. One goroutine uses it; others may
-// close it.
+// client is a websocket client that costs little, so that what is measured is the server. It reads
+// much at once and leaves frames where they lie. One goroutine uses it; others may close it.
 type client struct {
 	conn     net.Conn
 	stop     func() bool // hearing of the context
@@ -175,8 +174,8 @@ func wholeFrames(b []byte) (frames []byte, n int64) {
 	return b[:end], n
 }
 
-// frameHeader returns the lengths of the header and of the payload of the unmasked frame that b
-// begins with; 0, 0 if its header is not all there.
+// frameHeader returns the lengths of header and payload of the unmasked frame that b begins with.
+// It returns 0, 0 if the header is incomplete.
 func frameHeader(b []byte) (header, size int) {
 	if len(b) < 2 {
 		return 0, 0

@@ -17,16 +17,16 @@
 // # Cells and children
 //
 // A subject consists of cells: rows or scenarios that are measured one after the other, each with
-// the machine to itself, and that -only picks. What is measured runs as it would in earnest:
-// millrace and relaysim are built from this module and started as processes of their own
-// (process.go, servers.go), which say on their first lines where they listen. This process is the
+// the machine to itself, and that -only picks. What is measured runs as it does in production.
+// Millrace and relaysim are built from this module and started as processes of their own
+// (process.go, servers.go). Their first lines say where they listen. This process is the
 // subscriber, or all subscribers (client.go). CPU and memory are those of each process, so that a
 // client's cost is not the server's. All children end with the context, and before the next cell
 // begins. The sub-commands intern and links run in this process alone.
 //
-// A measurement begins when the parts have warmed up. Beside each figure stands what the same run
-// got of the Jetstream way and of the bare resource, since a figure alone says more of the machine
-// than of the program.
+// A measurement begins when the parts have warmed up. A figure alone says more of the machine than
+// of the program. So beside each stands what the same run got of the Jetstream way and of the bare
+// resource.
 //
 // # Truth
 //

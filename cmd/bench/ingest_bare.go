@@ -39,9 +39,8 @@ func measureBare(ctx context.Context, dir string) (b bareResources, err error) {
 	return b, nil
 }
 
-// bareSocket sends so many bytes of a subscription's own frames through a loopback connection, 64
-// KiB a write, to the very client that reads the subscription, so that the two differ in the server
-// alone.
+// bareSocket sends that many bytes of a subscription's own frames through a loopback connection, 64
+// KiB a write. The same client reads both, so that they differ in the server alone.
 func bareSocket(ctx context.Context, frames []byte, size int64) (streamed, error) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

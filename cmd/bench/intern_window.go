@@ -10,8 +10,8 @@ import (
 
 // FoundationDB's high-contention allocator, as the documentation of its directory layer describes
 // it: numbers come from a window that moves up. A transaction counts itself into the window, draws
-// numbers at random until one is not taken yet, and marks it; only two that draw the same conflict.
-// A window that is half full is left behind.
+// random numbers until one is free, and marks it. Only two that draw the same number conflict. A
+// window that is half full is left behind.
 const (
 	windowCounters = "wc" // + start: how many have entered this window, added to without reading
 	windowTaken    = "wr" // + number: it is taken

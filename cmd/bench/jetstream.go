@@ -41,13 +41,13 @@ const (
 	jetstreamWriteTimeout = 10 * time.Second
 )
 
-// jetstream is the way of an event through Jetstream v1, as a process of its own: commits are read
-// in parallel through indigo's repository, one goroutine stamps, marshals, compresses and stores
-// event by event, and hands each to each subscriber by a goroutine, which gets it by a write of its
-// own. A subscriber with a cursor gets what the store has from there on, and a close frame where
-// the original goes live. It differs from the original in three things. It traces nothing. Its
-// libraries are newer: indigo decodes frames and trees in two thirds of the time. And it waits for
-// a slow subscriber instead of disconnecting it.
+// jetstream is the way of an event through Jetstream v1, as a process of its own. Commits are read
+// in parallel through indigo's repository. One goroutine stamps, marshals, compresses and stores
+// event by event. It hands each event to each subscriber by a goroutine, and a subscriber gets each
+// by a write of its own. A subscriber with a cursor gets what the store has from there on, and a
+// close frame where the original goes live. It differs from the original in three things. It traces
+// nothing. Its libraries are newer: indigo decodes frames and trees in two thirds of the time. And
+// it waits for a slow subscriber instead of disconnecting it.
 type jetstream struct {
 	store   *jetstreamStore
 	encoder *zstd.Encoder
@@ -227,9 +227,9 @@ func (j *jetstream) commit(ctx context.Context, commit *comatproto.SyncSubscribe
 	return nil
 }
 
-// readSlice reads the slice of a repository that comes with a commit, as the indigo does that v1
-// was built with: block by block into a blockstore over a map. Newer ones have a reader and a store
-// that take half the time.
+// readSlice reads the slice of a repository that comes with a commit, block by block into a
+// blockstore over a map. The indigo that v1 was built with does the same. Newer ones have a reader
+// and a store that take half the time.
 func readSlice(ctx context.Context, blocks []byte) (*repo.Repo, error) {
 	r, err := car.NewCarReader(bytes.NewReader(blocks))
 	if err != nil {

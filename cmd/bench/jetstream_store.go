@@ -14,10 +14,10 @@ import (
 )
 
 // jetstreamStore keeps events the way Jetstream v1 does: two Pebble stores with Pebble's defaults,
-// one of plain and one of compressed events, an unsynced Set an event in each, under
-// <time_us>_<did>[_<collection>], and a replay that walks over everything from its cursor on.
-// Filters look at the key, as v1's do. (v1 also limits the pace of a replay; this does not.) One
-// goroutine puts; any number replay.
+// one of plain and one of compressed events. Each event is an unsynced Set in both, under
+// <time_us>_<did>[_<collection>]. A replay reads everything from its cursor on. Filters look at the
+// key, as v1's do. (v1 also limits the pace of a replay; this does not.) One goroutine puts; any
+// number replay.
 type jetstreamStore struct {
 	plain, compressed *pebble.DB
 	key               []byte // Put's scratch

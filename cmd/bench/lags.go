@@ -35,8 +35,8 @@ func lagStep(us int64) int {
 	return min(power*lagSteps+int(v>>power)-lagSteps, lagSteps*32-1)
 }
 
-// quantile returns the lag that a part q of all is at or below, to the upper end of its step; 0 if
-// there is none.
+// quantile returns the lag that a part q of all is at or below, to the upper end of its step. It
+// returns 0 if there is none.
 func (l *lags) quantile(q float64) time.Duration {
 	var all int64
 	for i := range l.counts {

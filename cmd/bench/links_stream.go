@@ -7,8 +7,8 @@ import (
 	"millrace/replay/references"
 )
 
-// linkStream makes changes as the network has them: of most links the subject is one that was
-// linked to lately, so that few subjects have very many; few accounts make most links; 4 % of
+// linkStream makes changes as the network has them. Of most links the subject is one that was
+// linked to lately, so few subjects have very many. Few accounts make most links, and 4 % of
 // operations delete a record. Links of one source and one subject are a set.
 type linkStream struct {
 	rng      *rand.Rand

@@ -31,7 +31,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// TestLinkStream holds what the stream says of itself against its changes: a delete is of a record
+// TestLinkStream compares what the stream says of itself with its changes. A delete is of a record
 // that is alive, and the counts of subjects are those of references.
 func TestLinkStream(t *testing.T) {
 	l := newLinkStream(100)

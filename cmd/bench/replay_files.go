@@ -71,8 +71,8 @@ func readCached(dir string) error {
 	})
 }
 
-// forgetCached asks the kernel to drop the pages of the files under dir from its cache, so that
-// what is read next comes from the disk. It says whether that was possible.
+// forgetCached asks the kernel to drop the pages of the files under dir from its cache. What is
+// read next then comes from the disk. It says whether that was possible.
 func forgetCached(dir string) (bool, error) {
 	done := true
 	err := eachFile(dir, func(file *os.File) error {

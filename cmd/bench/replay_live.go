@@ -59,7 +59,7 @@ func (b *replayBench) measureLag(ctx context.Context, s *server) error {
 	return nil
 }
 
-// readMany has readers begin at as many places spread over the log, so that they share little: half
+// readMany has readers begin at as many places spread over the log, so that they share little. Half
 // of them read everything, a quarter compressed, a quarter posts only. It returns what all of them
 // got.
 func (b *replayBench) readMany(ctx context.Context, s *server) (events, size int64, err error) {
@@ -98,8 +98,8 @@ func stampIn(payload []byte) int64 {
 	return us
 }
 
-// bareSample is how much of a subscription's frames the bare socket sends again and again: more
-// than a core's own caches hold, as events are that nobody has sent before.
+// bareSample is how much of a subscription's frames the bare socket sends again and again. It is
+// more than a core's caches hold, as new events are not in them either.
 const bareSample = 8 << 20
 
 // bare measures the socket with what a subscription sends.

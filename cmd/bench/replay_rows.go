@@ -51,8 +51,8 @@ func (b *replayBench) withBaseline(ctx context.Context, f func(s *server) error)
 	return nil
 }
 
-// settleTime is how long a server is left alone that is to be measured cold: for about a third of a
-// second Pebble opens all tables of the log.
+// settleTime is the wait before a server is measured cold, since Pebble opens all tables of the log
+// first.
 const settleTime = time.Second
 
 // chill makes the next reads come from the disk, as far as a server does not have them in its own
@@ -81,8 +81,8 @@ func (b *replayBench) median(measure func() (streamed, error)) (streamed, error)
 	return all[len(all)/2], nil
 }
 
-// warm is the median of a subscription with the log in the page cache: what was there before may
-// have been dropped since, by us or by the system.
+// warm is the median of a subscription with the log in the page cache. It reads the log's files
+// first, since the system or chill may have dropped some.
 func (b *replayBench) warm(ctx context.Context, s *server, query string, events int64) (streamed, error) {
 	if err := readCached(b.data); err != nil {
 		return streamed{}, err

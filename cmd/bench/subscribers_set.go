@@ -54,8 +54,8 @@ const perSource = 5000
 // slowBuffer is what the kernel holds for a slow reader, so that the server notices soon.
 const slowBuffer = 32 << 10
 
-// subscribeAll connects everybody, with cursor=0, so that each must get all there is of its part of
-// the log, if its class is not of those that come for what is live.
+// subscribeAll connects all subscribers. Those of replaying classes have cursor=0, so that each
+// must get all of its part of the log.
 func subscribeAll(ctx context.Context, s scenario, server *server, truth string) (*subscribers, error) {
 	dids, err := someDIDs(truth)
 	if err != nil {

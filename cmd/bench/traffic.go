@@ -10,9 +10,8 @@ import (
 	"millrace/intern"
 )
 
-// traffic makes the DIDs, collections and record keys of new records as a relay's stream has them:
-// likes for the most part, few busy DIDs and many that are not, TIDs close to now. Safe for
-// concurrent use.
+// traffic makes the DIDs, collections and record keys of new records as a relay's stream has them.
+// Most are likes, few DIDs are busy, and the keys are TIDs close to now. Safe for concurrent use.
 type traffic struct {
 	mu      sync.Mutex
 	rng     *rand.Rand

@@ -15,8 +15,8 @@ import (
 	"millrace/replay/references"
 )
 
-// referenceNames is what an event says of references, a line each, in order: + for what the record
-// has, - for what it no longer has. Sources begin with prefix.
+// referenceNames is what an event says of references, a line each, in order. A line has + for what
+// the record has, - for what it no longer has. Sources begin with prefix.
 func referenceNames(prefix string, r relaysim.LineReferences) string {
 	var lines []string
 	add := func(sign string, ref relaysim.Reference) {

@@ -1,5 +1,6 @@
-// Package graph holds the edges between accounts in memory, and answers questions about sets of
-// accounts: whom one follows, who follows it, and what several such sets have in common.
+// Package graph holds the edges between accounts in memory and answers questions about sets of
+// accounts. Such sets are whom an account follows, who follows it, and what several sets have in
+// common.
 //
 //	Build, Apply ──▶ ordinals, sets of both directions ──▶ Eval, Count, Sample, Has
 //	                 └──────────▶ Save ──▶ file ──▶ Load
@@ -10,9 +11,9 @@
 // # Layout
 //
 // Each account has an ordinal, a dense 32-bit number that it keeps. A table without pointers leads
-// from UID to ordinal, a slice back. For each source and direction a slice has one reference for
-// an ordinal: 0 is the empty set, one with the top bit is the number of a bitmap, any other is a
-// place in the slab, in units of eight bytes:
+// from UID to ordinal, a slice back. For each source and direction a slice has one reference for an
+// ordinal. A reference of 0 is the empty set; one with the top bit is the number of a bitmap. Any
+// other is a place in the slab, in units of eight bytes:
 //
 //	class:u8  members:u16  bytes of deltas:u16  deltas:uvarint…
 //
@@ -32,11 +33,11 @@
 // # Concurrency
 //
 // One writer and any number of readers share a read-write lock. An answer holds it throughout, so
-// it is that of one position. The cost that Limits bounds is also how long a reader can hold up
-// the writer; Apply holds up readers for one batch, so batches must be small.
+// it is that of one position. The cost that Limits bounds is also how long a reader can hold up the
+// writer. Apply holds up readers for one batch, so batches must be small.
 //
-// Save copies no sets at its start. It walks the ordinals, some at a time, in the read lock; a set
-// that changes before the walk reaches it is copied by the writer first.
+// Save copies no sets at its start. It walks the ordinals, some at a time, in the read lock. The
+// writer copies a set that it changes before the walk reaches it.
 //
 // # Snapshot
 //

@@ -70,10 +70,10 @@
 //	state       | epoch:u32 | seq:u64 | last arrival:u64 | stamp of the first gap:u64 |
 //
 // Flags say which numbers an account has: 1 imported, 2 purged, 4 floor, 8 deleted, 16 inexact, 32
-// status, which is its time << 1 | inactive. The
-// authority is 0: a uid; 1: none, it is the subject; 2: none, it is the account; 3 + class: a
-// number, in the subject's sequence. Encoded UIDs sort as UIDs do, and none begins another: the
-// rows of an account are one range of keys.
+// status. The status is its time << 1 | inactive. The authority is 0 for a UID, 1 for none (it is
+// the subject) and 2 for none (it is the account). With 3 + class it is a number in the subject's
+// sequence. Encoded UIDs sort as UIDs do, and none begins another: the rows of an account are one
+// range of keys.
 //
 // # Concurrency and lock order
 //

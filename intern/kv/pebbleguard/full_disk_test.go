@@ -95,7 +95,7 @@ func TestFullDiskInValueFile(t *testing.T) {
 }
 
 // TestFullDiskInLog: a write-ahead log that cannot be written or finished is a failure of the
-// database, and not the end of the process, also where no commit waits for it.
+// database. It does not end the process, also where no commit waits for it.
 func TestFullDiskInLog(t *testing.T) {
 	for _, fails := range []string{"write", "sync", "close"} {
 		t.Run(fails, func(t *testing.T) {
