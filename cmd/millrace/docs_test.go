@@ -391,10 +391,16 @@ func TestDocsParameters(t *testing.T) {
 			t.Errorf("%s: nothing reads the parameter %s", at, m[1])
 		}
 	})
-	rows := make(map[string]bool) // by what the first cell names
+	rows := make(map[string]bool) // by what the first cell, or the name of the list item, has
 	for line := range strings.Lines(textOf(t, docs, wireDoc)) {
-		cell, _, _ := strings.Cut(strings.TrimPrefix(line, "|"), "|")
-		if !strings.HasPrefix(line, "|") {
+		cell, isRow := strings.CutPrefix(line, "|")
+		item, isItem := strings.CutPrefix(line, "- ")
+		if isRow {
+			cell, _, _ = strings.Cut(cell, "|")
+		} else if isItem {
+			cell, _, _ = strings.Cut(item, ": ")
+			cell = strings.ReplaceAll(cell, "`", "") // members of /status are no parameters
+		} else {
 			continue
 		}
 		for _, m := range regexp.MustCompile("`([a-zA-Z]+)(=[^`]*)?`|[?&]([a-zA-Z]+)=").FindAllStringSubmatch(cell, -1) {
