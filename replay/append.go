@@ -39,7 +39,7 @@ func (p *appendPass) check(bs []*Block) error {
 		}
 		if b.epoch != s.Epoch {
 			var err error
-			if s.streams, err = addStream(s.streams, p.log.cfg.Relay, b.epoch); err != nil {
+			if s.streams, err = addStream(s.streams, p.log.cfg.Relay, b.epoch, s.Seq); err != nil {
 				return err
 			}
 		}
@@ -108,7 +108,7 @@ func (p *appendPass) stage(bs []*Block) error {
 	}
 	n.shrinkTail(l.cfg.TailBytes)
 	if newEpoch {
-		if err := putMeta(p.batch, format.MetaStreams, format.AppendStreams(nil, n.streams)); err != nil {
+		if err := putStreams(p.batch, n.streams); err != nil {
 			return err
 		}
 	}

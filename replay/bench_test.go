@@ -260,6 +260,7 @@ func BenchmarkRead(b *testing.B) {
 		}{
 			{"plain", ReaderConfig{}},
 			{"zstd", ReaderConfig{Dictionary: dict.BuiltIn().ID()}},
+			{"v2", ReaderConfig{V2: true}},
 			{"likes", ReaderConfig{Filter: likes}},
 			{"one-did", ReaderConfig{Filter: rare}},
 			{"likes-max-size", ReaderConfig{Filter: must(NewFilter(FilterConfig{Collections: []string{"app.bsky.feed.like"}, MaxPayloadBytes: 600}))}},

@@ -24,6 +24,8 @@ type cacheKey struct {
 type frames struct {
 	data []byte
 	ends []uint32 // one past each event's frame
+	// sizes that events count with against a filter's limit; nil: those of the frames' payloads
+	payloads []uint32
 }
 
 // cacheEntry is what the cache holds, or will: its fields are set before done is closed and never

@@ -2,6 +2,7 @@ package replay
 
 import (
 	"encoding/binary"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -116,6 +117,52 @@ func TestCorpus(t *testing.T) {
 	for _, id := range []uint32{0, d.ID()} {
 		r := mustRead(t, l, ReaderConfig{Cursor: TimeCursor(0), Dictionary: id})
 		check("replayed", r, id != 0)
+	}
+	checkCorpusV2(t, l)
+}
+
+// checkCorpusV2: real events on v2's wire are what encoding/json makes of those that v1's has.
+func checkCorpusV2(t *testing.T, l *Log) {
+	t.Helper()
+	read := func(cfg ReaderConfig) (payloads []string) {
+		cfg.Cursor = TimeCursor(0)
+		r := mustRead(t, l, cfg)
+		for c := (Chunk{}); !c.Live; {
+			if err := r.Next(&c); err != nil {
+				t.Fatal(err)
+			}
+			for _, p := range parseFrames(t, &c, format.OpcodeText) {
+				payloads = append(payloads, string(p))
+			}
+		}
+		return payloads
+	}
+	plain, extended, v2 := read(ReaderConfig{}), read(ReaderConfig{Extended: true}), read(ReaderConfig{V2: true})
+	if len(v2) != len(plain) {
+		t.Fatalf("%d events on v2's wire, %d on v1's", len(v2), len(plain))
+	}
+	for i, p := range plain {
+		var event struct {
+			TimeUS int64 `json:"time_us"`
+			Kind   string
+			Cursor string
+		}
+		if err := json.Unmarshal([]byte(extended[i]), &event); err != nil {
+			t.Fatal(err)
+		}
+		position, err := translate.ParsePosition(event.Cursor)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := testEvent{payload: p, timeUS: event.TimeUS, did: p[len(`{"did":"`):][:len("did:plc:wq4aajammjtxdomz3e23667t")]}
+		for _, kind := range []translate.Kind{translate.KindCommit, translate.KindIdentity, translate.KindAccount} {
+			if kind.String() == event.Kind {
+				e.kind = kind
+			}
+		}
+		if want := e.v2JSON(t, position.Seq*1024+int64(position.Op)); v2[i] != want {
+			t.Errorf("event %d is\n%s\nwant\n%s", i, v2[i], want)
+		}
 	}
 }
 

@@ -20,12 +20,14 @@ const (
 	cursorLive cursorKind = iota
 	cursorTime
 	cursorPosition
+	cursorSeq
 )
 
 // Cursor says where a reader starts. The zero Cursor is live: only what comes from now on.
 type Cursor struct {
 	kind     cursorKind
 	timeUS   int64
+	seq      int64
 	position translate.Position
 }
 
@@ -41,6 +43,10 @@ func TimeCursor(us int64) Cursor { return Cursor{kind: cursorTime, timeUS: us} }
 func PositionCursor(p translate.Position) Cursor {
 	return Cursor{kind: cursorPosition, position: p}
 }
+
+// SeqCursor starts with the first event whose seq on Jetstream v2's wire is seq or larger. A seq
+// beyond the newest event's is live.
+func SeqCursor(seq int64) Cursor { return Cursor{kind: cursorSeq, seq: seq} }
 
 // ParseCursor reads either kind: decimal Unix microseconds, or "<stream>-<seq>-<op>". A negative
 // number counts as 0.
@@ -73,6 +79,8 @@ func (c Cursor) String() string {
 		return strconv.FormatInt(c.timeUS, 10)
 	case cursorPosition:
 		return c.position.String()
+	case cursorSeq:
+		return strconv.FormatInt(c.seq, 10)
 	}
 	return "live"
 }

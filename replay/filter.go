@@ -36,7 +36,8 @@ type FilterConfig struct {
 	Sources []string // as SourceNumber has them; nil: any source; empty: none
 	Kinds   KindSet
 	// MaxPayloadBytes leaves out larger events, measured as they would be sent (compressed,
-	// extended), without the websocket header; 0: no limit.
+	// extended), without the websocket header; 0: no limit. On v2's wire they are measured
+	// uncompressed.
 	MaxPayloadBytes int
 }
 

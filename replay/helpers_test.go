@@ -3,6 +3,7 @@ package replay
 import (
 	"bytes"
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -248,8 +249,44 @@ func randomEvent(rng *rand.Rand, p format.Place, timeUS int64) testEvent {
 	for i := range text {
 		text[i] = "abcdefghijklmnop"[rng.IntN(16)]
 	}
-	e.payload = fmt.Sprintf(`{"did":"%s","time_us":%d,"kind":"%s","x":"%s"}`, e.did, timeUS, kind, text)
+	e.payload = fmt.Sprintf(`{"did":"%s","time_us":%d,"kind":"%s",%s}`, e.did, timeUS, kind, e.rest(string(text)))
 	return e
+}
+
+// rest makes what v1's JSON has behind the kind, with a text anywhere in it.
+func (e testEvent) rest(text string) string {
+	switch {
+	case e.kind == translate.KindIdentity:
+		return fmt.Sprintf(`"identity":{"did":"%s","handle":"%s","seq":%d}`, e.did, text, e.Seq)
+	case e.kind == translate.KindAccount:
+		return fmt.Sprintf(`"account":{"active":false,"did":"%s","status":"%s"}`, e.did, text)
+	case e.operation == translate.OpDelete:
+		return fmt.Sprintf(`"commit":{"rev":"r","operation":"delete","collection":"%s","rkey":"%s"}`, e.collection, text)
+	}
+	return fmt.Sprintf(`"commit":{"rev":"r","operation":"%s","collection":"%s","rkey":"k","record":{"x":"%s"},"cid":"c"}`, e.operation, e.collection, text)
+}
+
+// v2JSON returns what a subscriber of v2's wire gets for e, whose seq there is given.
+func (e testEvent) v2JSON(t testing.TB, seq int64) string {
+	t.Helper()
+	var v1, payload map[string]any
+	d := json.NewDecoder(strings.NewReader(e.payload))
+	d.UseNumber()
+	if err := d.Decode(&v1); err != nil {
+		t.Fatal(err)
+	}
+	payload = map[string]any{e.kind.String(): v1[e.kind.String()]}
+	if e.kind == translate.KindCommit {
+		payload = v1["commit"].(map[string]any)
+	}
+	payload["$type"] = "network.bsky.jetstream.subscribeEvents#" + e.kind.String()
+	payload["did"], payload["seq"] = e.did, seq
+	payload["time"] = time.UnixMicro(e.timeUS).UTC().Format("2006-01-02T15:04:05.000000Z")
+	b, err := json.Marshal(map[string]any{"$type": "message", "payload": payload})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
 }
 
 // parseFrames takes apart what a reader gave, as a websocket client would.

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -27,6 +28,8 @@ type model struct {
 	epoch  uint32
 	seq    int64
 	timeUS int64
+
+	bases map[uint32]int64 // of seqs on v2's wire, by epoch
 
 	begin format.Place // place directly before the first frame the log was ever given
 }
@@ -139,6 +142,9 @@ func (m *model) append(b testBlock, stored int64) {
 	if m.begin == (format.Place{}) {
 		m.begin = format.Place{Epoch: b.epoch, Seq: b.firstSeq - 1, Op: math.MaxUint32}
 	}
+	if b.epoch != m.epoch {
+		m.bases[b.epoch] = m.bases[m.epoch] + (m.seq+1)*1024
+	}
 	m.epoch, m.seq = b.epoch, b.lastSeq
 	if b.gap != nil {
 		m.gaps = append(m.gaps, *b.gap)
@@ -152,6 +158,7 @@ func (m *model) append(b testBlock, stored int64) {
 
 func (m *model) clone() *model {
 	c := *m
+	c.bases = maps.Clone(m.bases)
 	c.blocks = m.blocks[:len(m.blocks):len(m.blocks)]
 	c.gaps = m.gaps[:len(m.gaps):len(m.gaps)]
 	return &c
@@ -212,6 +219,13 @@ func (m *model) want(c Cursor) (items []item, clamped bool) {
 		}
 		return from(c.timeUS), false
 	}
+	if c.kind == cursorSeq {
+		p, live := m.placeBefore(c.seq)
+		if live {
+			return nil, false
+		}
+		c = PositionCursor(translate.Position{Stream: StreamOf(testRelay, p.Epoch), Seq: p.Seq, Op: p.Op})
+	}
 	p := format.Place{Epoch: 0, Seq: c.position.Seq, Op: c.position.Op}
 	for e := uint32(1); e <= m.epoch; e++ {
 		if StreamOf(testRelay, e) == c.position.Stream {
@@ -234,6 +248,29 @@ func (m *model) want(c Cursor) (items []item, clamped bool) {
 		}
 	}
 	return nil, false
+}
+
+// v2Seq returns the seq of an event on v2's wire.
+func (m *model) v2Seq(p format.Place) int64 { return m.bases[p.Epoch] + p.Seq*1024 + int64(p.Op) }
+
+// placeBefore returns the place before the one that has the seq. live says that no event has it, or
+// a larger one.
+func (m *model) placeBefore(seq int64) (p format.Place, live bool) {
+	if len(m.blocks) == 0 || seq > m.v2Seq(m.blocks[len(m.blocks)-1].last().Place) {
+		return p, true
+	}
+	p.Epoch = 1
+	for e, base := range m.bases {
+		if e > p.Epoch && e <= m.epoch && base <= seq {
+			p.Epoch = e
+		}
+	}
+	before := seq - m.bases[p.Epoch] - 1
+	p.Seq, p.Op = before/1024, uint32(before%1024)
+	if p.Op == 1023 {
+		p.Op = math.MaxUint32
+	}
+	return p, false
 }
 
 // gapIsAfter says whether the gap's far end is after p.
@@ -263,7 +300,7 @@ type world struct {
 
 func newWorld(t *testing.T, seed uint64) *world {
 	w := &world{t: t, rng: rand.New(rand.NewPCG(seed, 1)), clock: newTestClock(), fs: vfs.NewCrashableMem(),
-		m: &model{epoch: firstEpoch}}
+		m: &model{epoch: firstEpoch, bases: make(map[uint32]int64)}}
 	w.cfg = testConfig(t, w.fs, w.clock)
 	w.cfg.hooks.keepSmall = false
 	var err error

@@ -183,13 +183,18 @@ func (o *opener) streams() error {
 		if !o.fresh {
 			return corrupt(format.RangeMeta, 0, fmt.Errorf("%s: %w", format.MetaStreams, format.ErrMissing))
 		}
-		o.snap.streams, err = addStream(nil, o.cfg.Relay, firstEpoch)
+		if o.snap.streams, err = addStream(nil, o.cfg.Relay, firstEpoch, 0); err != nil {
+			return err
+		}
 		o.snap.Epoch = firstEpoch
-		return errors.Join(err, putMeta(o.batch, format.MetaStreams, format.AppendStreams(nil, o.snap.streams)))
+		return putStreams(o.batch, o.snap.streams)
 	}
 	streams, err := format.DecodeStreams(v)
 	if err != nil {
 		return corrupt(format.RangeMeta, 0, fmt.Errorf("%s: %w", format.MetaStreams, err))
+	}
+	if err := o.seqBases(streams); err != nil {
+		return err
 	}
 	o.snap.streams = streams
 	last := streams[len(streams)-1]
@@ -205,15 +210,19 @@ func (o *opener) streams() error {
 		return nil
 	}
 	epoch := last.Epoch + 1
-	if o.snap.streams, err = addStream(streams, o.cfg.Relay, epoch); err != nil {
+	lastSeq, err := o.lastSeq(last.Epoch)
+	if err != nil {
+		return err
+	}
+	if o.snap.streams, err = addStream(streams, o.cfg.Relay, epoch, lastSeq); err != nil {
 		// Two tags in 16 million may be equal; the next epoch's will not be.
 		epoch++
-		if o.snap.streams, err = addStream(streams, o.cfg.Relay, epoch); err != nil {
+		if o.snap.streams, err = addStream(streams, o.cfg.Relay, epoch, lastSeq); err != nil {
 			return err
 		}
 	}
 	o.snap.Epoch = epoch
-	return putMeta(o.batch, format.MetaStreams, format.AppendStreams(nil, o.snap.streams))
+	return putStreams(o.batch, o.snap.streams)
 }
 
 // isUnused says whether the log holds no event and no position, nor ever did: then nothing ties it
@@ -232,10 +241,10 @@ func (o *opener) isUnused() (bool, error) {
 
 // follow makes epoch one of the configured relay, of a log that is not used yet.
 func (o *opener) follow(epoch uint32) (err error) {
-	if o.snap.streams, err = addStream(nil, o.cfg.Relay, epoch); err != nil {
+	if o.snap.streams, err = addStream(nil, o.cfg.Relay, epoch, 0); err != nil {
 		return err
 	}
-	return putMeta(o.batch, format.MetaStreams, format.AppendStreams(nil, o.snap.streams))
+	return putStreams(o.batch, o.snap.streams)
 }
 
 // state reads how far the log has come. It runs after streams.

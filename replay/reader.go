@@ -27,6 +27,7 @@ type ReaderConfig struct {
 	Cursor        Cursor
 	Filter        *Filter // nil: everything
 	Extended      bool    // events carry their cursor and UIDs
+	V2            bool    // or are those of Jetstream v2's wire
 	References    bool    // and their references, which takes Config.Strings
 	Dictionary    uint32  // ID of the dictionary to compress with; 0: plain text frames
 	MaxChunkBytes int     // a chunk holds no more, but for a single larger event; 0: 256 KiB
@@ -83,6 +84,9 @@ func (l *Log) NewReader(cfg ReaderConfig) (*Reader, error) {
 	if s.err != nil {
 		return nil, s.err
 	}
+	if cfg.V2 && s.Newest.Seq > 0 && !s.hasV2Seq(s.Newest.Place) {
+		return nil, errV2Seqs
+	}
 	if cfg.Dictionary != 0 {
 		if _, ok := l.cfg.Dictionaries.Get(cfg.Dictionary); !ok {
 			return nil, fmt.Errorf("%w: %d (new events are stored with %d)", errUnknownDictionary, cfg.Dictionary, l.stored.ID())
@@ -93,7 +97,7 @@ func (l *Log) NewReader(cfg ReaderConfig) (*Reader, error) {
 	}
 	r := &Reader{
 		log:      l,
-		variant:  variant{extended: cfg.Extended || cfg.References, references: cfg.References, dictionary: cfg.Dictionary},
+		variant:  variant{extended: cfg.Extended || cfg.References, references: cfg.References, v2: cfg.V2, dictionary: cfg.Dictionary},
 		maxBytes: cfg.MaxChunkBytes,
 		changed:  s.changed,
 		parts:    openParts{bs: l.blocks},
@@ -407,7 +411,7 @@ func (p *pass) match(cand candidate, i, end int) (through int, err error) {
 	if built { // of the plain ones, whose sizes say nothing of its own
 		v, ends, limit = variant{}, x.PlainEnd, 0
 	}
-	through, events, bytes := p.choose(ends[:end], i, limit)
+	through, events, bytes := p.choose(frames{ends: ends[:end]}, i, limit)
 	if events == 0 {
 		return through, nil
 	}
@@ -461,7 +465,8 @@ func (p *pass) matchTail(blk *Block, i, end int) (through int, err error) {
 	if err != nil {
 		return i, err
 	}
-	through, events, bytes := p.choose(f.ends[:end], i, r.filter.limit())
+	f.ends = f.ends[:end]
+	through, events, bytes := p.choose(f, i, r.filter.limit())
 	if events == 0 {
 		return through, nil
 	}
@@ -473,12 +478,12 @@ func (p *pass) matchTail(blk *Block, i, end int) (through int, err error) {
 
 // choose gathers the runs of frames that are wanted, from event i on, as far as they fit. limit, if
 // it is not 0, is that of a payload's size.
-func (p *pass) choose(ends []uint32, i, limit int) (through, events, bytes int) {
-	r := p.r
+func (p *pass) choose(f frames, i, limit int) (through, events, bytes int) {
+	r, ends := p.r, f.ends
 	room := r.maxBytes - p.c.Bytes
 	r.runs = r.runs[:0]
 	if r.filter != nil {
-		return r.collect(ends, i, room, limit, p.c.Events == 0)
+		return r.collect(f, i, room, limit, p.c.Events == 0)
 	}
 	through, bytes = fit(ends, i, room, p.c.Events == 0)
 	if events = through - i; events > 0 {
@@ -518,11 +523,12 @@ func fit(ends []uint32, i, room int, must bool) (through, bytes int) {
 }
 
 // collect gathers the runs of frames that pass the filter, from event i on, as fit does.
-func (r *Reader) collect(ends []uint32, i, room, limit int, must bool) (through, events, bytes int) {
+func (r *Reader) collect(f frames, i, room, limit int, must bool) (through, events, bytes int) {
+	ends := f.ends
 	for i = r.matcher.next(i); i < len(ends); i = r.matcher.next(i + 1) {
 		from, to := format.FrameStart(ends, i), ends[i]
 		size := int(to - from)
-		if tooLarge(size, limit) {
+		if f.payloads != nil && limit > 0 && int(f.payloads[i]) > limit || f.payloads == nil && tooLarge(size, limit) {
 			continue
 		}
 		if bytes+size > room && !(must && events == 0) {

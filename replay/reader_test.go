@@ -340,7 +340,7 @@ func TestNextAllocs(t *testing.T) {
 	cfg := testConfig(t, vfs.NewMem(), clock)
 	cfg.TailBytes, cfg.PebbleBytes = 16<<20, 256<<20 // no flush shall allocate meanwhile
 	l := mustOpen(t, cfg)
-	w := &world{t: t, rng: rand.New(rand.NewPCG(1, 1)), clock: clock, m: &model{epoch: 1}, log: l}
+	w := &world{t: t, rng: rand.New(rand.NewPCG(1, 1)), clock: clock, m: &model{epoch: 1, bases: make(map[uint32]int64)}, log: l}
 	for range 50 {
 		w.append()
 	}

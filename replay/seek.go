@@ -7,6 +7,7 @@ import (
 
 	"millrace/intern/kv/pebbleguard"
 	"millrace/replay/internal/format"
+	"millrace/translate"
 )
 
 // seek sets the reader's place for a cursor. The caller holds storeMu.
@@ -17,6 +18,8 @@ func (r *Reader) seek(s *snapshot, c Cursor) error {
 		return nil
 	case cursorPosition:
 		return r.seekPosition(s, c)
+	case cursorSeq:
+		return r.seekSeq(s, c.seq)
 	}
 	r.startAtEnd(s)
 	return nil
@@ -58,6 +61,23 @@ func (r *Reader) seekTime(s *snapshot, us int64) {
 	}
 }
 
+// seekSeq starts with the event of that seq on v2's wire, or the next one.
+func (r *Reader) seekSeq(s *snapshot, seq int64) error {
+	if s.Newest == (format.Point{}) || seq > s.v2Seq(s.Newest.Place) {
+		r.startAtEnd(s)
+		return nil
+	}
+	p := s.placeBefore(seq)
+	if p.Before(s.Floor.Place) {
+		oldest := s.Oldest.Place
+		if s.Oldest == (format.Point{}) { // all was trimmed
+			oldest = s.Newest.Place
+		}
+		return fmt.Errorf("%w: seq %d is older than the log, whose oldest is %d", ErrTooOld, seq, s.v2Seq(oldest))
+	}
+	return r.seekPlace(s, p, translate.Position{Stream: s.streamOf(p.Epoch), Seq: p.Seq, Op: p.Op})
+}
+
 // seekPosition starts directly after the position.
 func (r *Reader) seekPosition(s *snapshot, c Cursor) error {
 	pos := c.position
@@ -70,8 +90,13 @@ func (r *Reader) seekPosition(s *snapshot, c Cursor) error {
 		r.clamp(s)
 		return nil
 	}
+	return r.seekPlace(s, p, pos)
+}
+
+// seekPlace starts directly after p, which is at or after the floor and has that position.
+func (r *Reader) seekPlace(s *snapshot, p format.Place, pos translate.Position) error {
 	r.after, r.afterPosition = p, pos
-	if epoch == s.Epoch && pos.Seq > s.Seq {
+	if p.Epoch == s.Epoch && pos.Seq > s.Seq {
 		r.startAtEnd(s)
 		return nil
 	}

@@ -244,9 +244,13 @@ const maxRelayBytes = 253 + 6
 const maxEpochs = 10_000
 
 // addStream returns streams with one more epoch of relay, leaving out the oldest if there are too
-// many. Two epochs must not share a tag: cursors could not tell them apart.
-func addStream(streams []format.Stream, relay string, epoch uint32) ([]format.Stream, error) {
+// many. lastSeq is the last frame of the epoch before; 0: none. Two epochs must not share a tag:
+// cursors could not tell them apart.
+func addStream(streams []format.Stream, relay string, epoch uint32, lastSeq int64) ([]format.Stream, error) {
 	s := format.Stream{Epoch: epoch, Relay: relay, Tag: format.StreamTag(relay, epoch)}
+	if n := len(streams); n > 0 {
+		s.SeqBase = format.NextSeqBase(streams[n-1].SeqBase, lastSeq)
+	}
 	for _, o := range streams {
 		if o.Tag == s.Tag {
 			return nil, fmt.Errorf("epoch %d of %s and epoch %d of %s have the same stream tag %s: skip this epoch with --new-epoch",

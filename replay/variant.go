@@ -11,6 +11,7 @@ import (
 type variant struct {
 	extended   bool
 	references bool   // extended, too
+	v2         bool   // of Jetstream v2's wire; not extended
 	dictionary uint32 // 0: uncompressed
 }
 
@@ -50,7 +51,7 @@ func (s candidate) key() int64 {
 // storedEnds returns where the frames of a stored variant end; nil if v is not one of the block's.
 func (v variant) storedEnds(x *blockIndex) []uint32 {
 	switch {
-	case v.extended:
+	case v.extended, v.v2:
 		return nil
 	case v.dictionary == 0:
 		return x.PlainEnd
@@ -79,15 +80,15 @@ func (p *pass) frames(blk *Block) (frames, error) {
 	v.references = v.references && blk.refs != nil
 	switch ends := v.storedEnds(x); {
 	case ends != nil && v.dictionary == 0:
-		return frames{blk.plain, ends}, nil
+		return frames{data: blk.plain, ends: ends}, nil
 	case ends != nil:
-		return frames{blk.zstd, ends}, nil
+		return frames{data: blk.zstd, ends: ends}, nil
 	}
 	e, mine := l.blocks.cache.find(cacheKey{block: x.Key(), first: x.TimeUS[0], variant: v})
 	if !mine {
 		return e.frames, e.err
 	}
-	defer func() { l.blocks.cache.fill(e, int64(cap(e.data)+4*cap(e.ends))) }()
+	defer func() { l.blocks.cache.fill(e, int64(cap(e.data)+4*cap(e.ends)+4*cap(e.payloads))) }()
 	b, err := p.newFrameBuilder(x)
 	if err == nil && v.references {
 		b.References = p.frameReferences(blk.refs)
@@ -98,6 +99,7 @@ func (p *pass) frames(blk *Block) (frames, error) {
 		return frames{}, err
 	}
 	e.data, e.ends = b.All(blk.plain)
+	e.payloads = b.Payloads
 	e.err = nil
 	l.metrics.variants.Inc()
 	return e.frames, nil
@@ -109,6 +111,9 @@ func (p *pass) newFrameBuilder(x *blockIndex) (b format.FrameBuilder, err error)
 	b = format.FrameBuilder{Ends: x.PlainEnd, Stream: p.s.streamOf(x.Epoch)}
 	if v.extended {
 		b.Extended = x.full
+	}
+	if v.v2 {
+		b.V2, b.SeqBase = x.SlimIndex, p.s.seqBaseOf(x.Epoch)
 	}
 	if v.dictionary != 0 {
 		if b.Compressor, err = p.r.log.cfg.Dictionaries.Encoder(v.dictionary); err != nil {
@@ -214,7 +219,7 @@ func (p *pass) matchBuilt(cand candidate, stored *storedPart, i, through, end, b
 			return i, nil
 		}
 		var events int
-		if through, events, bytes = p.choose(b.Ends[:end], i, 0); events == 0 {
+		if through, events, bytes = p.choose(frames{ends: b.Ends[:end]}, i, 0); events == 0 {
 			return through, nil
 		}
 	}
@@ -240,7 +245,7 @@ func (p *pass) buildFrames(b *format.FrameBuilder, plain []byte, i, through int)
 			return i
 		}
 		plain = plain[n:]
-		if tooLarge(len(frame), r.filter.limit()) {
+		if len(frame) == 0 || r.outsized(b, len(frame)) {
 			continue
 		}
 		if len(frame) <= len(room) {
@@ -251,4 +256,13 @@ func (p *pass) buildFrames(b *format.FrameBuilder, plain []byte, i, through int)
 		c.Bytes += len(frame)
 	}
 	return through
+}
+
+// outsized says whether a frame of size bytes that b has built is beyond the filter's limit.
+func (r *Reader) outsized(b *format.FrameBuilder, size int) bool {
+	limit := r.filter.limit()
+	if r.variant.v2 {
+		return limit > 0 && b.PayloadBytes > limit
+	}
+	return tooLarge(size, limit)
 }

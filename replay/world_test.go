@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -36,6 +37,9 @@ func (w *world) cursor() Cursor {
 	e := events[w.rng.IntN(len(events))]
 	if w.rng.IntN(2) == 0 {
 		return TimeCursor(e.timeUS + jitter)
+	}
+	if w.rng.IntN(3) == 0 {
+		return SeqCursor(m.v2Seq(e.Place) + jitter)
 	}
 	p := pointOf(e).Position
 	switch w.rng.IntN(4) {
@@ -113,6 +117,7 @@ func (w *world) read() {
 	f, fcfg := w.filter()
 	cfg := ReaderConfig{Cursor: w.cursor(), Filter: f, Extended: w.rng.IntN(2) == 0, MaxChunkBytes: 1 << w.rng.IntN(18)}
 	cfg.References = cfg.Extended && w.rng.IntN(2) == 0
+	cfg.V2 = !cfg.Extended && w.rng.IntN(2) == 0
 	switch w.rng.IntN(3) {
 	case 0:
 		cfg.Dictionary = dict.BuiltIn().ID()
@@ -120,10 +125,13 @@ func (w *world) read() {
 		cfg.Dictionary = otherDictionaryID
 	}
 	items, clamped := w.m.want(cfg.Cursor)
-	what := fmt.Sprintf("cursor %s, filter %+v, extended %t, references %t, dictionary %d", cfg.Cursor, fcfg, cfg.Extended, cfg.References, cfg.Dictionary)
+	what := fmt.Sprintf("cursor %s, filter %+v, extended %t, references %t, v2 %t, dictionary %d", cfg.Cursor, fcfg, cfg.Extended, cfg.References, cfg.V2, cfg.Dictionary)
 	r, err := w.log.NewReader(cfg)
-	if err != nil {
-		t.Fatalf("%s: %v", what, err)
+	if tooOld := clamped && cfg.Cursor.kind == cursorSeq; tooOld || err != nil {
+		if !tooOld || !errors.Is(err, ErrTooOld) {
+			t.Fatalf("%s: %v, too old: %t", what, err, tooOld)
+		}
+		return
 	}
 	oldest, gotClamped := r.Clamped()
 	if gotClamped != clamped {
@@ -180,8 +188,11 @@ func (w *world) render(items []item, cfg ReaderConfig, fcfg FilterConfig) []stri
 		if cfg.References {
 			s = strings.TrimSuffix(s, "}") + referencesJSON(it.event) + "}"
 		}
+		if cfg.V2 {
+			s = it.event.v2JSON(w.t, w.m.v2Seq(it.event.Place))
+		}
 		size := len(s)
-		if enc != nil {
+		if enc != nil && !cfg.V2 {
 			size = len(enc.Append(nil, []byte(s)))
 		}
 		if fcfg.MaxPayloadBytes > 0 && size > fcfg.MaxPayloadBytes {

@@ -76,6 +76,8 @@ func TestGolden(t *testing.T) {
 	add("gap", TimeKey(RangeGap, gap.TimeUS), AppendTrailer(AppendGap(nil, gap), RangeGap, gap.TimeUS))
 	add("state", MetaKey(MetaState), AppendTrailer(AppendState(nil, &st), RangeMeta, 0))
 	add("streams", MetaKey(MetaStreams), AppendTrailer(AppendStreams(nil, []Stream{{Epoch: 1, Relay: "bsky.network"}, {Epoch: 3, Relay: "relay.example.com"}}), RangeMeta, 0))
+	bases := []Stream{{Epoch: 1}, {Epoch: 3, SeqBase: 99 << V2OpBits}}
+	add("seq_bases", MetaKey(MetaSeqBases), AppendTrailer(AppendSeqBases(nil, bases), RangeMeta, 0))
 	uses := []Use{{ID: 51001, SinceUS: 1782900000000000, ThroughUS: 1782900000000009}, {ID: 77_777, SinceUS: 1782907200000000, FromUS: 1782900000000009}}
 	add("dictionaries", MetaKey(MetaDictionaries), AppendTrailer(AppendUses(nil, uses), RangeMeta, 0))
 	add("dictionary", DictionaryKey(51001), nil)
@@ -90,6 +92,13 @@ func TestGolden(t *testing.T) {
 	}
 	compareGolden(t, "formats.golden", out.String())
 	// What was written can be read.
+	got := []Stream{{Epoch: 1}, {Epoch: 3}, {Epoch: 4}}
+	if known, err := DecodeSeqBases(AppendSeqBases(nil, bases), got); err != nil || known != 2 || !slices.Equal(got[:2], bases) {
+		t.Errorf("bases become %+v, %v", got, err)
+	}
+	if _, err := DecodeSeqBases(AppendSeqBases(nil, []Stream{bases[1], bases[0]}), got); err == nil {
+		t.Error("bases that fall are taken")
+	}
 	if got, err := DecodeUses(AppendUses(nil, uses)); err != nil || !slices.Equal(got, uses) {
 		t.Errorf("dictionaries become %+v, %v", got, err)
 	}

@@ -9,7 +9,7 @@ package format
 // one seek over the block pointers. Epochs, unlike streams, are in the log's order.
 //
 //	01 name                      meta: format | state | streams | uid_store | dictionaries |
-//	                             fingerprint_key | references
+//	                             fingerprint_key | references | seq_bases
 //	02 ID:u32                    a dictionary that blocks in the log may be made with
 //	03 number:u32                source of references that the number stands for, from 1 on: collection:path
 //	08 time_us:u64               gap
@@ -123,6 +123,7 @@ package format
 //
 //	state         | epoch:u32 | seq:u64 | time_us:u64 | points: floor, oldest, newest | totals: all, trimmed | previous epoch:u32, seq:u64 |
 //	streams       | n:u32 | for each: epoch:u32, length:u16, relay … |
+//	seq_bases     | for each stream, if one is not 0: epoch:u32, base:u64 … |
 //	dictionaries  | for each: ID:u32, since_us:u64, from:u64, through:u64 |
 //	gap           | from, to: stream:u32, seq:u64, op:u32 |
 //	block pointer | key:u64 | seq:u64 | op:u32 | totals |

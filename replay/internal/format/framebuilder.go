@@ -15,8 +15,17 @@ type FrameBuilder struct {
 	Extended   *Index
 	Stream     translate.Stream // of those cursors
 	References *FrameReferences // of events that are to carry them, and are extended; nil: they are not
-	Compressor Compressor       // nil: uncompressed
+	// of events that are to be as Jetstream v2's wire has them, and are not extended; nil: they
+	// are not
+	V2         *SlimIndex
+	SeqBase    int64      // of the index's epoch, on that wire
+	Compressor Compressor // nil: uncompressed
+	// PayloadBytes is the size of the payload that the last Append framed, uncompressed.
+	PayloadBytes int
+	// Payloads are the sizes of those that All framed and compressed, on v2's wire; else nil.
+	Payloads []uint32
 
+	v2      v2Encoder
 	scratch []byte
 }
 
@@ -45,9 +54,18 @@ const (
 	referenceBytes = 160
 )
 
-// Append appends the frame of event i, whose plain frame is given.
+// Append appends the frame of event i, whose plain frame is given. On v2's wire it is none if the
+// event is not of the form that translate gives it.
 func (b *FrameBuilder) Append(dst []byte, i int, plain []byte) []byte {
 	payload := FramePayload(plain)
+	if x := b.V2; x != nil {
+		seq := V2Seq(b.SeqBase, x.Seq[i], x.Op[i])
+		b.scratch, _ = b.v2.append(b.scratch[:0], x.KindAt(i), seq, x.TimeUS[i], payload)
+		if payload = b.scratch; len(payload) == 0 {
+			b.PayloadBytes = 0
+			return dst
+		}
+	}
 	if b.Extended != nil {
 		b.scratch = appendExtended(b.scratch[:0], b.Extended, i, payload, b.Stream)
 		if b.References != nil {
@@ -55,6 +73,7 @@ func (b *FrameBuilder) Append(dst []byte, i int, plain []byte) []byte {
 		}
 		payload = b.scratch
 	}
+	b.PayloadBytes = len(payload)
 	if b.Compressor != nil {
 		return AppendCompressed(dst, b.Compressor, payload)
 	}
@@ -64,7 +83,11 @@ func (b *FrameBuilder) Append(dst []byte, i int, plain []byte) []byte {
 
 // All makes the frames of all events, and says where they end.
 func (b *FrameBuilder) All(plain []byte) (data []byte, ends []uint32) {
-	room := len(plain) + ExtraBytes*len(b.Ends)
+	extra := ExtraBytes
+	if b.V2 != nil {
+		extra = v2ExtraBytes
+	}
+	room := len(plain) + extra*len(b.Ends)
 	if b.References != nil {
 		room += referenceBytes * b.References.Len()
 	}
@@ -72,9 +95,15 @@ func (b *FrameBuilder) All(plain []byte) (data []byte, ends []uint32) {
 		room /= 2
 	}
 	data, ends = make([]byte, 0, room), make([]uint32, len(b.Ends))
+	if b.V2 != nil && b.Compressor != nil {
+		b.Payloads = make([]uint32, len(b.Ends))
+	}
 	for i, end := range b.Ends {
 		data = b.Append(data, i, plain[FrameStart(b.Ends, i):end])
 		ends[i] = uint32(len(data))
+		if b.Payloads != nil {
+			b.Payloads[i] = uint32(b.PayloadBytes)
+		}
 	}
 	if cap(data) > len(data)+len(data)/8 {
 		data = append(make([]byte, 0, len(data)), data...)

@@ -98,6 +98,7 @@ const (
 	MetaDictionaries   = "dictionaries"
 	MetaFingerprintKey = "fingerprint_key"
 	MetaReferences     = "references"
+	MetaSeqBases       = "seq_bases"
 )
 
 const (

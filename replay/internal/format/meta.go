@@ -24,6 +24,13 @@ type Stream struct {
 	Epoch uint32
 	Relay string           // host[:port]
 	Tag   translate.Stream // StreamTag of both
+	// SeqBase is what V2Seq takes for its events. It is not in MetaStreams but in MetaSeqBases.
+	SeqBase int64
+}
+
+// NextSeqBase returns the base of the epoch after one that has that base, and that last frame.
+func NextSeqBase(base, lastSeq int64) int64 {
+	return min(base+(min(lastSeq, MaxV2Seq>>V2OpBits)+1)<<V2OpBits, MaxV2Seq)
 }
 
 // Place is a position with its epoch instead of its stream: places compare over the whole log.
@@ -167,6 +174,34 @@ func DecodeStreams(b []byte) ([]Stream, error) {
 		d.fail(fmt.Errorf("it names no stream"))
 	}
 	return streams, d.end()
+}
+
+// AppendSeqBases appends the value of MetaSeqBases, without trailer.
+func AppendSeqBases(dst []byte, streams []Stream) []byte {
+	for _, s := range streams {
+		dst = binary.LittleEndian.AppendUint32(dst, s.Epoch)
+		dst = binary.LittleEndian.AppendUint64(dst, uint64(s.SeqBase))
+	}
+	return dst
+}
+
+// DecodeSeqBases sets the bases of those streams that the value has, and returns their number:
+// they are the first. Streams that are no more among them it passes over.
+func DecodeSeqBases(b []byte, streams []Stream) (known int, err error) {
+	d := &decoder{b: b}
+	last := int64(-1)
+	for d.err == nil && len(d.b) > 0 {
+		epoch, base := d.uint32(), d.int64()
+		if d.err == nil && (base <= last && base < MaxV2Seq || base > MaxV2Seq) {
+			d.fail(fmt.Errorf("base %d of epoch %d follows %d", base, epoch, last))
+		}
+		last = base
+		if known < len(streams) && streams[known].Epoch == epoch {
+			streams[known].SeqBase = base
+			known++
+		}
+	}
+	return known, d.end()
 }
 
 // Use says which blocks a dictionary may have compressed. It is none stamped after through, unless
