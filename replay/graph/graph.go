@@ -63,6 +63,9 @@ type Change struct {
 	Source int // number in Config.Sources
 	Edge
 	Remove bool
+	// All, with Remove, means all edges of the actor, of all sources. Source, Subject and Record
+	// have no meaning then.
+	All bool
 }
 
 // pair is an edge in ordinals.
@@ -81,6 +84,7 @@ type Graph struct {
 	accounts ordinals
 	slab     *slab
 	indexes  []*index          // Out and In of each source
+	edges    int64             // those of two records count once
 	more     map[pair][]uint64 // second and later records
 	lost     bool              // an account got no ordinal: sets of unknown accounts are incomplete
 	walk     *walk             // of a Save under way
@@ -150,9 +154,12 @@ func (g *Graph) changeLocked(changes []Change) error {
 		}
 	}
 	for _, c := range changes {
-		if c.Remove {
+		switch {
+		case c.Remove && c.All:
+			g.removeAllLocked(c.Actor)
+		case c.Remove:
 			g.removeLocked(c)
-		} else {
+		default:
 			g.addLocked(c)
 		}
 	}
@@ -182,6 +189,7 @@ func (g *Graph) addLocked(c Change) {
 	g.keepLocked(c.Source, actor, subject)
 	out.add(actor, subject)
 	in.add(subject, actor)
+	g.edges++
 	if c.Record == 0 {
 		out.static.Add(actor)
 		in.static.Add(subject)
@@ -208,6 +216,21 @@ func (g *Graph) removeLocked(c Change) {
 	g.keepLocked(c.Source, actor, subject)
 	out.remove(actor, subject)
 	in.remove(subject, actor)
+	g.edges--
+}
+
+// removeAllLocked removes the edges of an actor, with all their records.
+func (g *Graph) removeAllLocked(actor uint64) {
+	a, found := g.accounts.find(actor)
+	if !found {
+		return
+	}
+	for source := range g.cfg.Sources {
+		for _, subject := range members(g.indexes[2*source].set(a)) {
+			delete(g.more, pair{uint32(source), a, subject})
+			g.removeLocked(Change{Source: source, Edge: Edge{Actor: actor, Subject: g.accounts.uids[subject]}})
+		}
+	}
 }
 
 // pairLocked returns the ordinals of an edge's accounts, which it gives out if there is room.
@@ -258,51 +281,24 @@ func (g *Graph) bytesLocked() int64 {
 	return n
 }
 
-// RemoveAccount removes all edges that an account is the actor of, with all their records.
-func (g *Graph) RemoveAccount(at references.Position, actor uint64) error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.closed {
-		return ErrClosed
-	}
-	if !g.position.Before(at) {
-		return nil
-	}
-	if a, found := g.accounts.find(actor); found {
-		for source := range g.cfg.Sources {
-			for _, subject := range members(g.indexes[2*source].set(a)) {
-				delete(g.more, pair{uint32(source), a, subject})
-				g.removeLocked(Change{Source: source, Edge: Edge{Actor: actor, Subject: g.accounts.uids[subject]}})
-			}
-		}
-	}
-	g.position = at
-	return nil
-}
-
 // Stats is what a graph holds.
 type Stats struct {
 	Accounts   int
-	Edges      int64 // edges of two records count once
+	Edges      int64 // those of two records count once
 	Bytes      int64 // of memory
 	Incomplete int   // sets that miss edges for want of memory
 }
 
-// Stats counts; it takes a walk of all accounts.
+// Stats returns what the graph holds now.
 func (g *Graph) Stats() Stats {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
 	if g.closed {
 		return Stats{}
 	}
-	s := Stats{Accounts: len(g.accounts.uids), Bytes: g.bytesLocked()}
-	for i, x := range g.indexes {
+	s := Stats{Accounts: len(g.accounts.uids), Edges: g.edges, Bytes: g.bytesLocked()}
+	for _, x := range g.indexes {
 		s.Incomplete += int(x.incomplete.GetCardinality())
-		for ordinal := range x.refs {
-			if i%2 == 0 {
-				s.Edges += int64(x.set(uint32(ordinal)).members)
-			}
-		}
 	}
 	return s
 }

@@ -202,6 +202,9 @@ func (l *loader) readSet(d *decoder, x *index, ordinal uint32) error {
 	if !l.g.roomLocked(0) {
 		return l.tooLarge()
 	}
+	if l.index%2 == 0 {
+		l.g.edges += int64(members)
+	}
 	switch {
 	case kind == setBitmap:
 		bitmap, err := readBitmap(data)

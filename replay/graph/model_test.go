@@ -37,6 +37,10 @@ type modelEdge struct {
 type model map[modelEdge]map[uint64]bool
 
 func (m model) apply(c Change) {
+	if c.All {
+		maps.DeleteFunc(m, func(e modelEdge, _ map[uint64]bool) bool { return e.actor == c.Actor })
+		return
+	}
 	e := modelEdge{c.Source, c.Actor, c.Subject}
 	if !c.Remove {
 		if m[e] == nil {
@@ -158,18 +162,14 @@ func cmpUint(a, b uint64) int {
 
 func (w *world) step(t *testing.T) {
 	w.position.Seq++
-	if w.r.IntN(20) == 0 {
-		actor := w.uid()
-		if err := w.g.RemoveAccount(w.position, actor); err != nil {
-			t.Fatal(err)
-		}
-		maps.DeleteFunc(w.m, func(e modelEdge, _ map[uint64]bool) bool { return e.actor == actor })
-		return
-	}
 	var changes []Change
 	for range w.r.IntN(5) {
-		changes = append(changes, w.change())
-		w.m.apply(changes[len(changes)-1])
+		change := w.change()
+		if w.r.IntN(40) == 0 {
+			change = Change{Edge: Edge{Actor: w.uid()}, Remove: true, All: true}
+		}
+		changes = append(changes, change)
+		w.m.apply(change)
 	}
 	for range 1 + w.r.IntN(2) { // a repeated position changes nothing
 		if err := w.g.Apply(w.position, changes); err != nil {
@@ -211,6 +211,9 @@ func TestModel(t *testing.T) {
 		}
 		for range 5 {
 			check(t, w.g, w.m, w.expr(3), 1+w.r.IntN(6))
+		}
+		if s := w.g.Stats(); s.Edges != int64(len(w.m)) {
+			t.Fatalf("%d edges are counted, of %d", s.Edges, len(w.m))
 		}
 	}
 }
