@@ -29,7 +29,12 @@ func (s *Store) Apply(b *Batch) error {
 	begun := time.Now()
 	batch := s.db.Pebble().NewBatch()
 	defer s.db.CloseBatch(batch)
-	if err := s.stage(batch, p); err != nil {
+	err := s.stage(batch, p)
+	observer := s.commits.observer
+	if err == nil && observer != nil {
+		err = observer.collect(s, p)
+	}
+	if err != nil {
 		return s.fail("apply references", err)
 	}
 	sync := p.sync || begun.Sub(s.commits.syncedAt) >= syncInterval
@@ -50,6 +55,9 @@ func (s *Store) Apply(b *Batch) error {
 	signal(s.room)
 	if p.sweeps {
 		signal(s.sweeps)
+	}
+	if observer != nil {
+		observer.observe(&observer.batch)
 	}
 	s.metrics.applySeconds.Observe(time.Since(begun).Seconds())
 	return nil
@@ -127,6 +135,7 @@ func (s *Store) Begin(basis string, from Position) error {
 	s.commits.synced.Store(&from)
 	s.commits.generation.Store(&g)
 	s.commits.links.Store(links)
+	s.commits.observer = nil
 	return nil
 }
 

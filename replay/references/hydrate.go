@@ -146,7 +146,7 @@ func (s *Store) waitForRoom(ctx context.Context, bytes int64) error {
 type hydration struct {
 	codec    UIDCodec
 	overlay  *overlay
-	links    bool   // the store has them: creates must know what they replace, too
+	replaced bool   // creates must know what they replace, too: there are links or an observer
 	hydrated uint64 // number of the last batch
 	reached  state  // with it
 
@@ -177,9 +177,9 @@ type frame struct {
 	accepted bool
 }
 
-func newHydration(codec UIDCodec, o *overlay, reached state, accountBytes int64, links bool) hydration {
+func newHydration(codec UIDCodec, o *overlay, reached state, accountBytes int64, replaced bool) hydration {
 	return hydration{
-		codec: codec, overlay: o, reached: reached, links: links,
+		codec: codec, overlay: o, reached: reached, replaced: replaced,
 		rows:     make(map[recordID][]byte),
 		accounts: newAccountCache(accountBytes),
 	}
@@ -209,7 +209,7 @@ func (h *hydration) gather(o *overlay, changes []Change) {
 		if !known {
 			h.missingAccounts = append(h.missingAccounts, missingAccount{c.Account, e})
 		}
-		if c.Operation > Delete || c.Operation == Create && !h.links {
+		if c.Operation > Delete || c.Operation == Create && !h.replaced {
 			continue
 		}
 		id := recordID{c.Account, c.Record}
@@ -342,7 +342,7 @@ func (h *hydration) record(c *Change, floor uint64) (found bool, err error) {
 	if ok {
 		old = entry.value
 	}
-	if h.links {
+	if h.replaced {
 		w.old = old
 	}
 	if old != nil {

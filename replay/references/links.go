@@ -187,14 +187,24 @@ func (s *Store) LinksProgress() (on bool, built float64, err error) {
 	if !l.on || l.next == nil {
 		return l.on, 1, nil
 	}
+	built, err = s.partBefore(l.next)
+	return true, 0.99 * built, err
+}
+
+// PartBefore estimates what part of the table has the rows of accounts before one.
+func (s *Store) PartBefore(account uint64) (part float64, err error) {
+	return s.partBefore(s.codec.accountKey(rangeRecord, account))
+}
+
+func (s *Store) partBefore(key []byte) (part float64, err error) {
 	var done, all uint64
 	err = s.db.Guard(func() (err error) {
-		if done, err = s.db.Pebble().EstimateDiskUsage(rangeRecord.start(), l.next); err == nil {
+		if done, err = s.db.Pebble().EstimateDiskUsage(rangeRecord.start(), key); err == nil {
 			all, err = s.db.Pebble().EstimateDiskUsage(rangeRecord.start(), rangeRecord.end())
 		}
 		return err
 	})
-	return true, 0.99 * float64(done) / float64(max(done, all, 1)), err
+	return float64(done) / float64(max(done, all, 1)), err
 }
 
 // buildLinks builds the links of the next rows. more says that there are more rows.

@@ -42,7 +42,7 @@ type recordWrite struct {
 	id    recordID
 	value []byte // nil: delete it
 
-	// With links, what it replaces.
+	// With links or an observer, what it replaces.
 	old   []byte // nil: nothing
 	below bool   // old is below the floor: the sweep deletes it, before Apply or later
 }

@@ -54,6 +54,7 @@ type commits struct {
 	synced     atomic.Pointer[Position] // a crash does not take the store behind it
 	purges     atomic.Bool              // an account was purged, in whatever generation
 	links      atomic.Pointer[linkState]
+	observer   *observer                     // nil: none; guarded by mu
 	move       atomic.Pointer[chan struct{}] // closed when state is another
 
 	edges []edge // used again

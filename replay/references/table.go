@@ -81,33 +81,58 @@ func (s *Store) RowsOf(ctx context.Context, account uint64, fn func(*Row) error)
 }
 
 func (s *Store) rows(ctx context.Context, begin, end []byte, fn func(*Row) error) (at Position, err error) {
-	s.commits.mu.Lock() // both iterators see one state
-	at = s.Position()
-	rows, err := s.db.NewIter(&pebble.IterOptions{LowerBound: begin, UpperBound: end})
-	var accounts *pebbleguard.Iterator
-	if err == nil {
-		accounts, err = s.rangeIter(rangeAccount)
-	}
+	s.commits.mu.Lock()
+	rows, err := s.openRowsLocked(begin, end)
 	s.commits.mu.Unlock()
 	if err != nil {
-		return at, fmt.Errorf("read rows: %w", errors.Join(err, closeIter(rows)))
+		return at, fmt.Errorf("read rows: %w", err)
 	}
-	j := &joiner{codec: s.codec, accounts: accounts}
+	return rows.Position, errors.Join(rows.Each(ctx, fn), rows.Close())
+}
+
+// Rows is the records that are alive at a position. One goroutine at a time uses it. It must be
+// closed, soon: it keeps old files on disk.
+type Rows struct {
+	Position Position
+
+	codec          UIDCodec
+	rows, accounts *pebbleguard.Iterator
+}
+
+// openRowsLocked opens the rows of some keys. With the lock, both iterators see one state.
+func (s *Store) openRowsLocked(begin, end []byte) (*Rows, error) {
+	r := &Rows{Position: s.Position(), codec: s.codec}
+	var err error
+	if r.rows, err = s.db.NewIter(&pebble.IterOptions{LowerBound: begin, UpperBound: end}); err == nil {
+		r.accounts, err = s.rangeIter(rangeAccount)
+	}
+	if err != nil {
+		return nil, errors.Join(err, closeIter(r.rows))
+	}
+	return r, nil
+}
+
+// Each calls fn with each record, in the order of the UIDs. fn keeps no references.
+func (r *Rows) Each(ctx context.Context, fn func(*Row) error) (err error) {
+	j := &joiner{codec: r.codec, accounts: r.accounts}
 	var row Row
-	for ok := rows.First(); ok && err == nil; ok = rows.Next() {
+	for ok := r.rows.First(); ok && err == nil; ok = r.rows.Next() {
 		var alive bool
-		if alive, err = j.decode(&row, rows); err == nil && alive {
+		if alive, err = j.decode(&row, r.rows); err == nil && alive {
 			err = fn(&row)
 		}
 		if err == nil {
 			err = context.Cause(ctx)
 		}
 	}
-	if err = errors.Join(err, rows.Error(), rows.Close(), accounts.Close()); err != nil {
-		return at, fmt.Errorf("read rows: %w", err)
+	if err = errors.Join(err, r.rows.Error()); err != nil {
+		return fmt.Errorf("read rows: %w", err)
 	}
-	return at, nil
+	return nil
 }
+
+// Close ends the use of the rows.
+func (r *Rows) Close() error { return errors.Join(r.rows.Close(), r.accounts.Close()) }
 
 func (s *Store) rangeIter(r keyRange) (*pebbleguard.Iterator, error) {
 	return s.db.NewIter(&pebble.IterOptions{LowerBound: r.start(), UpperBound: r.end()})

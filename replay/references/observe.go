@@ -1,0 +1,99 @@
+package references
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// EdgeChange is a reference from a record to an account that comes or goes.
+type EdgeChange struct {
+	Path    uint32 // number of the source
+	Account uint64 // UID of the DID of the record
+	Record  uint64
+	Subject uint64 // UID of a DID
+	Removed bool
+}
+
+// Observed is what one Apply has changed of the edges of some sources: first those of forgotten
+// accounts go, then come Edges in their order.
+type Observed struct {
+	Position  Position // reached with it
+	Forgotten []uint64 // accounts whose records are all gone
+	Edges     []EdgeChange
+}
+
+// observer follows the edges of some sources.
+type observer struct {
+	paths   []uint32
+	observe func(*Observed)
+	batch   Observed // used again
+}
+
+// Observe calls observe with what each Apply from now on changes of the edges between accounts of
+// some sources. The rows that it returns are those before; they must be closed. Rows below a floor
+// are gone when the floor is raised, so sweeps are not observed. observe is called in the lock of
+// the commits, must not call the store, and keeps nothing. Begin ends it, and so does another call,
+// of which the first is made while no batch is between Hydrate and Apply.
+func (s *Store) Observe(paths []uint32, observe func(*Observed)) (*Rows, error) {
+	s.commits.mu.Lock()
+	defer s.commits.mu.Unlock()
+	if !s.hydration.replaced && s.commits.applied != s.hydration.hydrated {
+		return nil, errors.New("observe references: a batch is hydrated and not applied")
+	}
+	rows, err := s.openRowsLocked(rangeRecord.start(), rangeRecord.end())
+	if err != nil {
+		return nil, fmt.Errorf("observe references: %w", err)
+	}
+	if !s.hydration.replaced { // else Hydrate may be reading it
+		s.hydration.replaced = true
+	}
+	s.commits.observer = &observer{paths: slices.Clone(paths), observe: observe}
+	return rows, nil
+}
+
+// collect notes what p changes. commits.mu is held.
+func (o *observer) collect(s *Store, p *pending) error {
+	o.batch = Observed{p.state.position, o.batch.Forgotten[:0], o.batch.Edges[:0]}
+	floors := make(map[uint64]uint64)
+	for i := range p.accounts {
+		if w := &p.accounts[i]; w.swept {
+			floors[w.account] = w.state.floor
+			o.batch.Forgotten = append(o.batch.Forgotten, w.account)
+		}
+	}
+	for i := range p.records {
+		w := &p.records[i]
+		old := w.old
+		if w.below { // gone since the floor was raised
+			old = nil
+		}
+		floor := floors[w.id.account]
+		if err := errors.Join(o.add(s, w.id, old, floor, true), o.add(s, w.id, w.value, floor, false)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// add adds the edges of a row, unless it is below a floor that the batch has raised.
+func (o *observer) add(s *Store, id recordID, value []byte, floor uint64, removed bool) error {
+	if value == nil {
+		return nil
+	}
+	arrival, encoded, err := rowArrival(value)
+	if err == nil && arrival >= floor {
+		s.commits.refs, err = s.codec.appendReferences(s.commits.refs[:0], id.account, encoded)
+	} else {
+		s.commits.refs = s.commits.refs[:0]
+	}
+	if err != nil {
+		return damaged(s.codec.recordKey(id), err)
+	}
+	for i := range s.commits.refs {
+		if r := &s.commits.refs[i]; r.Subject == r.Authority && slices.Contains(o.paths, r.Path) {
+			o.batch.Edges = append(o.batch.Edges, EdgeChange{r.Path, id.account, id.record, r.Subject, removed})
+		}
+	}
+	return nil
+}
