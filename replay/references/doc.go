@@ -78,7 +78,7 @@
 // # Concurrency and lock order
 //
 // One goroutine at a time calls Hydrate, one Apply, in the same order; all else is safe for
-// concurrent use. Who Observes gets what Apply has changed of some edges, in commits.mu. Locks, in the order they may be taken: commits.mu, held over Pebble's commit;
-// Store.mu (overlay), never held over a call of Pebble. Apply waits for nothing that waits for
-// Hydrate.
+// concurrent use. An observer is called in commits.mu. Locks, in the order they may be taken:
+// commits.mu, held over Pebble's commit; Store.mu (overlay), never held over a call of Pebble.
+// Apply waits for nothing that waits for Hydrate.
 package references

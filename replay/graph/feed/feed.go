@@ -1,0 +1,239 @@
+package feed
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"millrace/replay/graph"
+	"millrace/replay/references"
+)
+
+const (
+	defaultMemory      = 4 << 30
+	defaultSaveTimeout = 30 * time.Second
+	queuePart          = 16 // of the memory one part is the queue's
+)
+
+// MinMemory is the least that Config.Memory may be.
+const MinMemory = 64 << 20
+
+var errStopped = errors.New("the graph does not follow the reference store, as the server stops")
+
+// Config is what New needs. Store, SourceNumber and File must be set.
+type Config struct {
+	Store *references.Store
+	// SourceNumber gives sources their numbers; replay.Log has it.
+	SourceNumber func(source []byte) (number uint32, ok bool)
+	Sources      []string // none: follows and blocks
+	StoreID      string   // of the UID store
+	File         string   // the snapshot
+
+	Memory      int64         // bytes for the graph and what it has not taken yet; 4 GiB
+	SaveTimeout time.Duration // a snapshot that takes longer is given up; 30 s
+
+	Logger     *slog.Logger          // nil: discard
+	Registerer prometheus.Registerer // nil: no metrics
+}
+
+func (c Config) withDefaults() Config {
+	if len(c.Sources) == 0 {
+		c.Sources = []string{graph.SourceFollow, graph.SourceBlock}
+	}
+	c.Memory = cmp.Or(c.Memory, defaultMemory)
+	c.SaveTimeout = cmp.Or(c.SaveTimeout, defaultSaveTimeout)
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	switch {
+	case c.Store == nil || c.SourceNumber == nil || c.File == "":
+		return errors.New("feed: fields Store, SourceNumber, File: must be set")
+	case c.Memory < MinMemory:
+		return fmt.Errorf("feed: field Memory: %d bytes, at least %d are needed", c.Memory, MinMemory)
+	}
+	return nil
+}
+
+// Feed keeps a graph equal to the reference store. It implements graph.Queries.
+type Feed struct {
+	cfg     Config
+	numbers map[uint32]int // of sources: the log's to the graph's
+	queue   *queue
+	batch   []graph.Change // of observe, used again
+	metrics metrics
+
+	graph    *graph.Graph     // Run's
+	rows     *references.Rows // to build the graph from; nil: it is complete
+	progress progress
+
+	ready atomic.Pointer[graph.Graph] // the graph, once it is complete
+	move  atomic.Pointer[chan struct{}]
+	done  chan struct{} // Run has ended
+
+	close sync.Once
+}
+
+var _ graph.Queries = (*Feed)(nil)
+
+// New loads the snapshot, and begins to follow the store. No batch of the store may be between
+// Hydrate and Apply. Run must be called: without it the store's Apply waits before long.
+func New(cfg Config) (*Feed, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	f := &Feed{cfg: cfg, numbers: make(map[uint32]int), done: make(chan struct{})}
+	f.queue = newQueue(int(cfg.Memory / queuePart / changeBytes))
+	var paths []uint32
+	for i, source := range cfg.Sources {
+		number, ok := cfg.SourceNumber([]byte(source))
+		if !ok {
+			return nil, fmt.Errorf("feed: the log has no number left for the source %s", source)
+		}
+		f.numbers[number] = i
+		paths = append(paths, number)
+	}
+	begun := time.Now()
+	g, err := f.load()
+	if err != nil {
+		return nil, err
+	}
+	f.graph = g
+	rows, err := cfg.Store.Observe(paths, f.observe)
+	if err != nil {
+		return nil, errors.Join(err, g.Close())
+	}
+	f.moved()
+	f.metrics = newMetrics(cfg.Registerer, f)
+	if g.Position() != rows.Position {
+		f.rows = rows
+		return f, nil
+	}
+	f.ready.Store(g)
+	s := g.Stats()
+	cfg.Logger.Info("the graph is loaded", "accounts", s.Accounts, "edges", s.Edges, "took", time.Since(begun).Round(time.Millisecond))
+	return f, rows.Close()
+}
+
+// load returns the graph of the snapshot, or an empty one.
+func (f *Feed) load() (*graph.Graph, error) {
+	at := f.cfg.Store.Position()
+	cfg := graph.Config{
+		Sources: f.cfg.Sources, Memory: f.cfg.Memory / queuePart * (queuePart - 1),
+		StoreID: f.cfg.StoreID, Generation: uint64(f.cfg.Store.Generation().Number),
+	}
+	g, err := graph.Load(f.cfg.File, cfg)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		f.cfg.Logger.Info("the graph has no snapshot: it is built from the reference store")
+	case err != nil:
+		f.cfg.Logger.Warn("the graph's snapshot is of no use: the graph is built from the reference store", "err", err)
+	case g.Position() == at:
+		return g, nil
+	default:
+		f.cfg.Logger.Info("the graph's snapshot has another position than the reference store: the graph is built anew",
+			"epoch", g.Position().Epoch, "seq", g.Position().Seq, "store_epoch", at.Epoch, "store_seq", at.Seq)
+		if err := g.Close(); err != nil {
+			return nil, err
+		}
+	}
+	return graph.New(cfg)
+}
+
+// Forget removes a snapshot, if there is one. Whoever changes the rows, and not by the log, calls
+// it before.
+func Forget(file string) error {
+	if err := os.Remove(file); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("remove the graph's snapshot: %w", err)
+	}
+	return nil
+}
+
+// observe puts what the store has changed into the queue.
+func (f *Feed) observe(o *references.Observed) {
+	f.batch = f.batch[:0]
+	for _, account := range o.Forgotten {
+		f.batch = append(f.batch, graph.Change{Edge: graph.Edge{Actor: account}, Remove: true, All: true})
+	}
+	for i := range o.Edges {
+		e := &o.Edges[i]
+		f.batch = append(f.batch, graph.Change{
+			Source: f.numbers[e.Path], Edge: graph.Edge{Actor: e.Account, Subject: e.Subject, Record: e.Record}, Remove: e.Removed,
+		})
+	}
+	f.queue.push(o.Position, f.batch)
+}
+
+// Graph implements graph.Queries.
+func (f *Feed) Graph() (*graph.Graph, error) {
+	if g := f.ready.Load(); g != nil {
+		return g, nil
+	}
+	return nil, graph.ErrBuilding
+}
+
+// Source implements graph.Queries.
+func (f *Feed) Source(name string) (number int, ok bool) {
+	for i, source := range f.cfg.Sources {
+		if source == name {
+			return i, true
+		}
+	}
+	return 0, false
+}
+
+// Wait implements graph.Queries.
+func (f *Feed) Wait(ctx context.Context, at references.Position) error {
+	for {
+		moved := *f.move.Load() // before the position is looked at
+		if g := f.ready.Load(); g != nil && !g.Position().Before(at) {
+			return nil
+		}
+		select {
+		case <-moved:
+		case <-f.done:
+			return errStopped
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// Since implements graph.Queries.
+func (f *Feed) Since() references.Position { return f.cfg.Store.Generation().From }
+
+// InexactSince implements graph.Queries.
+func (f *Feed) InexactSince() int64 { return f.cfg.Store.InexactSince() }
+
+// moved wakes all who Wait.
+func (f *Feed) moved() {
+	next := make(chan struct{})
+	if last := f.move.Swap(&next); last != nil {
+		close(*last)
+	}
+}
+
+// Close gives back the memory. Run has ended, and the store takes no more batches.
+func (f *Feed) Close() (err error) {
+	f.close.Do(func() {
+		f.queue.close()
+		f.metrics.unregister()
+		if f.rows != nil {
+			err = f.rows.Close()
+		}
+		err = errors.Join(err, f.graph.Close())
+	})
+	return err
+}
