@@ -3,11 +3,9 @@ package graph
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
-	"sort"
-
-	"github.com/RoaringBitmap/roaring/v2"
 
 	"millrace/replay/references"
 )
@@ -20,7 +18,8 @@ type Limits struct {
 }
 
 // Result is an answer. Members come in an order that an account keeps while the process lives and
-// over a snapshot: that of ordinals. UIDs of Given that the graph does not know come last, by UID.
+// over a snapshot: that of ordinals. An expression that may have members that the graph does not
+// know, such as Given alone, has them by UID.
 type Result struct {
 	UIDs     []uint64
 	Count    int                 // of all members, not of this page
@@ -32,12 +31,22 @@ type Result struct {
 
 // Eval returns a page of an expression's members.
 func (g *Graph) Eval(ctx context.Context, e *Expr, l Limits) (Result, error) {
+	return one(g.EvalAll(ctx, []*Expr{e}, l))
+}
+
+// EvalAll returns a page of each of several expressions, all of one position. MaxCost is that of
+// all together.
+func (g *Graph) EvalAll(ctx context.Context, exprs []*Expr, l Limits) ([]Result, error) {
 	if l.Limit <= 0 {
 		l.Limit = 100
 	}
-	return g.answer(ctx, e, l, func(q *query, r *Result) {
+	return g.answer(ctx, exprs, l, func(q *query, e *Expr, r *Result) {
 		v := q.eval(e)
 		r.Count = v.len()
+		if e.open() {
+			q.pageByUID(v, l, r)
+			return
+		}
 		page := v.after(q.place(l.After), l.Limit+1)
 		if len(page) > l.Limit {
 			page = page[:l.Limit]
@@ -49,7 +58,7 @@ func (g *Graph) Eval(ctx context.Context, e *Expr, l Limits) (Result, error) {
 
 // Count counts an expression's members.
 func (g *Graph) Count(ctx context.Context, e *Expr, l Limits) (Result, error) {
-	return g.answer(ctx, e, l, func(q *query, r *Result) { r.Count = q.count(e) })
+	return one(g.answer(ctx, []*Expr{e}, l, func(q *query, e *Expr, r *Result) { r.Count = q.count(e) }))
 }
 
 // Sample returns up to Limit members, each of which is as likely as any other.
@@ -57,17 +66,28 @@ func (g *Graph) Sample(ctx context.Context, e *Expr, l Limits, random *rand.Rand
 	if l.Limit <= 0 {
 		l.Limit = 100
 	}
-	return g.answer(ctx, e, l, func(q *query, r *Result) {
+	return one(g.answer(ctx, []*Expr{e}, l, func(q *query, e *Expr, r *Result) {
 		v := q.eval(e)
 		r.Count = v.len()
 		var picked []uint32
-		for i := range r.Count { // selection sampling: each member by what is still wanted of what is left
-			if random.IntN(r.Count-i) < min(l.Limit, r.Count)-len(picked) {
-				picked = append(picked, v.at(i))
-			}
+		for _, i := range pick(min(l.Limit, r.Count), r.Count, random) {
+			picked = append(picked, v.at(i))
 		}
 		r.UIDs = q.uids(picked)
-	})
+	}))
+}
+
+// pick returns k numbers below n, sorted (Floyd's algorithm).
+func pick(k, n int, random *rand.Rand) []int {
+	picked := map[int]bool{}
+	for i := n - k; i < n; i++ {
+		j := random.IntN(i + 1)
+		if picked[j] {
+			j = i
+		}
+		picked[j] = true
+	}
+	return slices.Sorted(maps.Keys(picked))
 }
 
 // Has says in Count (0 or 1) whether actor has an edge to subject.
@@ -78,50 +98,65 @@ func (g *Graph) Has(ctx context.Context, source int, actor, subject uint64) (Res
 // Cost estimates how many members an evaluation visits.
 func (g *Graph) Cost(e *Expr) (int64, error) {
 	var cost int64
-	_, err := g.answer(context.Background(), e, Limits{}, func(q *query, _ *Result) { cost = q.cost(e) })
+	_, err := g.answer(context.Background(), []*Expr{e}, Limits{}, func(q *query, e *Expr, _ *Result) { cost = q.cost(e) })
 	return cost, err
 }
 
-func (g *Graph) answer(ctx context.Context, e *Expr, l Limits, do func(*query, *Result)) (Result, error) {
-	if _, err := e.check(len(g.cfg.Sources)); err != nil {
+func one(results []Result, err error) (Result, error) {
+	if err != nil {
 		return Result{}, err
 	}
-	given := sortedGiven(e, nil)
+	return results[0], nil
+}
+
+// answer calls do for each expression, in one hold of the lock.
+func (g *Graph) answer(ctx context.Context, exprs []*Expr, l Limits, do func(*query, *Expr, *Result)) ([]Result, error) {
+	given := map[*Expr][]uint64{}
+	for _, e := range exprs {
+		if _, err := e.check(len(g.cfg.Sources)); err != nil {
+			return nil, err
+		}
+		sortedGiven(e, given)
+	}
 	if err := ctx.Err(); err != nil {
-		return Result{}, err
+		return nil, err
 	}
 	g.mu.RLock()
 	defer g.mu.RUnlock()
 	if g.closed {
-		return Result{}, ErrClosed
+		return nil, ErrClosed
 	}
-	r := Result{Position: g.position, Complete: true}
 	q := &query{g: g, leaves: map[*Expr]leaf{}}
-	q.resolve(e, given, &r)
-	if cost := q.cost(e); l.MaxCost > 0 && cost > l.MaxCost {
-		return Result{}, fmt.Errorf("%w: some %d members, %d are allowed", ErrTooCostly, cost, l.MaxCost)
+	q.findUnknown(given)
+	results, cost := make([]Result, len(exprs)), int64(0)
+	for i, e := range exprs {
+		results[i] = Result{Position: g.position, Complete: true}
+		q.resolve(e, given, &results[i])
+		cost += q.cost(e)
 	}
-	do(q, &r)
-	return r, nil
+	if l.MaxCost > 0 && cost > l.MaxCost {
+		return nil, fmt.Errorf("%w: some %d members, %d are allowed", ErrTooCostly, cost, l.MaxCost)
+	}
+	for i, e := range exprs {
+		do(q, e, &results[i])
+	}
+	return results, nil
 }
 
 // sortedGiven collects the given UIDs, sorted, of all leaves: outside the lock.
-func sortedGiven(e *Expr, into map[*Expr][]uint64) map[*Expr][]uint64 {
-	if into == nil {
-		into = map[*Expr][]uint64{}
-	}
-	if e.Op != 0 {
-		return sortedGiven(e.Right, sortedGiven(e.Left, into))
-	}
-	if e.Given != nil {
+func sortedGiven(e *Expr, into map[*Expr][]uint64) {
+	switch {
+	case e.Op != 0:
+		sortedGiven(e.Left, into)
+		sortedGiven(e.Right, into)
+	case e.Given != nil:
 		uids := slices.Clone(e.Given)
 		slices.Sort(uids)
 		into[e] = slices.Compact(uids)
 	}
-	return into
 }
 
-// query is one evaluation, in the read lock.
+// query is an evaluation, in the read lock.
 type query struct {
 	g       *Graph
 	unknown []uint64 // given UIDs without an ordinal, sorted: member largeBit|i
@@ -134,7 +169,7 @@ type leaf struct {
 	list []uint32
 }
 
-func (q *query) resolve(e *Expr, given map[*Expr][]uint64, r *Result) {
+func (q *query) findUnknown(given map[*Expr][]uint64) {
 	for _, uids := range given {
 		for _, uid := range uids {
 			if _, found := q.g.accounts.find(uid); !found {
@@ -144,13 +179,13 @@ func (q *query) resolve(e *Expr, given map[*Expr][]uint64, r *Result) {
 	}
 	slices.Sort(q.unknown)
 	q.unknown = slices.Compact(q.unknown)
-	q.resolveLeaves(e, given, r)
 }
 
-func (q *query) resolveLeaves(e *Expr, given map[*Expr][]uint64, r *Result) {
+// resolve finds the sets of an expression.
+func (q *query) resolve(e *Expr, given map[*Expr][]uint64, r *Result) {
 	if e.Op != 0 {
-		q.resolveLeaves(e.Left, given, r)
-		q.resolveLeaves(e.Right, given, r)
+		q.resolve(e.Left, given, r)
+		q.resolve(e.Right, given, r)
 		return
 	}
 	if e.Given != nil {
@@ -213,6 +248,21 @@ func (q *query) uids(page []uint32) []uint64 {
 	return uids
 }
 
+// pageByUID makes the page that is in the order of UIDs.
+func (q *query) pageByUID(v value, l Limits, r *Result) {
+	all := q.uids(v.after(0, r.Count))
+	slices.Sort(all)
+	from, found := slices.BinarySearch(all, l.After)
+	if found {
+		from++
+	}
+	r.UIDs = all[from:]
+	if len(r.UIDs) > l.Limit {
+		r.UIDs = r.UIDs[:l.Limit]
+		r.Next = r.UIDs[l.Limit-1]
+	}
+}
+
 // bound is how many members an expression has at most.
 func (q *query) bound(e *Expr) int {
 	switch e.Op {
@@ -247,122 +297,4 @@ func (q *query) order(e *Expr) (small, other *Expr) {
 		return e.Right, e.Left
 	}
 	return e.Left, e.Right
-}
-
-// value is sorted members: a list, or a bitmap that may be that of the graph.
-type value struct {
-	list   []uint32
-	bitmap *roaring.Bitmap
-}
-
-func (v value) len() int {
-	if v.bitmap != nil {
-		return int(v.bitmap.GetCardinality())
-	}
-	return len(v.list)
-}
-
-func (v value) at(i int) uint32 {
-	if v.bitmap == nil {
-		return v.list[i]
-	}
-	member, _ := v.bitmap.Select(uint32(i)) // i is below the cardinality
-	return member
-}
-
-// after returns up to n members from first on.
-func (v value) after(first uint32, n int) []uint32 {
-	if v.bitmap == nil {
-		list := v.list[sort.Search(len(v.list), func(i int) bool { return v.list[i] >= first }):]
-		return list[:min(n, len(list))]
-	}
-	var page []uint32
-	it := v.bitmap.Iterator()
-	for it.AdvanceIfNeeded(first); it.HasNext() && len(page) < n; {
-		page = append(page, it.Next())
-	}
-	return page
-}
-
-// eval evaluates an expression. Short lists are filtered through the other side; bitmaps meet as
-// bitmaps.
-func (q *query) eval(e *Expr) value {
-	switch e.Op {
-	case And:
-		small, other := q.order(e)
-		v := q.eval(small)
-		if v.bitmap == nil {
-			return value{list: q.filter(v.list, other)}
-		}
-		if w := q.eval(other); w.bitmap != nil {
-			return value{bitmap: roaring.And(v.bitmap, w.bitmap)}
-		} else {
-			return value{list: intersect(w.list, leaf{set: set{bitmap: v.bitmap}})}
-		}
-	case AndNot:
-		v := q.eval(e.Left)
-		if v.bitmap == nil {
-			return value{list: without(v.list, q.filter(v.list, e.Right))}
-		}
-		return value{bitmap: roaring.AndNot(v.bitmap, q.eval(e.Right).asBitmap())}
-	case Or:
-		v, w := q.eval(e.Left), q.eval(e.Right)
-		if v.bitmap == nil && w.bitmap == nil {
-			return value{list: union(v.list, w.list)}
-		}
-		return value{bitmap: roaring.Or(v.asBitmap(), w.asBitmap())}
-	}
-	l := q.leaves[e]
-	if l.bitmap != nil {
-		return value{bitmap: l.bitmap}
-	}
-	return value{list: l.members32()}
-}
-
-func (v value) asBitmap() *roaring.Bitmap {
-	if v.bitmap != nil {
-		return v.bitmap
-	}
-	return roaring.BitmapOf(v.list...)
-}
-
-// count counts; two bitmaps are not joined for it.
-func (q *query) count(e *Expr) int {
-	if e.Op == 0 {
-		return q.leaves[e].members
-	}
-	if e.Left.Op == 0 && e.Right.Op == 0 {
-		left, right := q.leaves[e.Left].bitmap, q.leaves[e.Right].bitmap
-		if left != nil && right != nil {
-			both := int(left.AndCardinality(right))
-			switch e.Op {
-			case And:
-				return both
-			case Or:
-				return q.leaves[e.Left].members + q.leaves[e.Right].members - both
-			default:
-				return q.leaves[e.Left].members - both
-			}
-		}
-	}
-	return q.eval(e).len()
-}
-
-// filter returns the members of a list that are in an expression.
-func (q *query) filter(list []uint32, e *Expr) []uint32 {
-	if len(list) == 0 {
-		return nil
-	}
-	switch e.Op {
-	case And:
-		small, other := q.order(e)
-		return q.filter(q.filter(list, small), other)
-	case Or:
-		return union(q.filter(list, e.Left), q.filter(list, e.Right))
-	case AndNot:
-		left := q.filter(list, e.Left)
-		return without(left, q.filter(left, e.Right))
-	default:
-		return intersect(list, q.leaves[e])
-	}
 }

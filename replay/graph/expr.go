@@ -77,6 +77,20 @@ func Common(source int, direction Direction, first uint64, rest ...uint64) *Expr
 	return e
 }
 
+// open says whether an expression may have members that the graph does not know.
+func (e *Expr) open() bool {
+	switch e.Op {
+	case And:
+		return e.Left.open() && e.Right.open()
+	case Or:
+		return e.Left.open() || e.Right.open()
+	case AndNot:
+		return e.Left.open()
+	default:
+		return e.Given != nil
+	}
+}
+
 // check counts the sets of an expression.
 func (e *Expr) check(sources int) (sets int, err error) {
 	switch {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sync/errgroup"
 
 	"millrace/replay/references"
@@ -246,6 +247,67 @@ func TestStaticAndGiven(t *testing.T) {
 	}
 	if r, err := g.Sample(ctx, Given([]uint64{7, 8, 9}), Limits{Limit: 2}, rand.New(rand.NewPCG(1, 2))); err != nil || len(r.UIDs) != 2 {
 		t.Errorf("a sample of 2: %+v, %v", r, err)
+	}
+}
+
+// TestOpenPages lists accounts that become known between the pages.
+func TestOpenPages(t *testing.T) {
+	g, ctx := newTest(t, testConfig()), context.Background()
+	e := Join(Or, Given([]uint64{50, 40, 30, 20}), Of(0, Out, 1))
+	first, err := g.Eval(ctx, e, Limits{Limit: 2})
+	if err != nil || !slices.Equal(first.UIDs, []uint64{20, 30}) || first.Count != 4 || first.Next != 30 {
+		t.Fatalf("the first page: %+v, %v", first, err)
+	}
+	if err := g.Build([]Change{{Edge: Edge{40, 20, 1}}, {Edge: Edge{1, 45, 2}}}); err != nil {
+		t.Fatal(err)
+	}
+	for after, want := range map[uint64][]uint64{first.Next: {40, 45}, 35: {40, 45}, 45: {50}, 50: {}} {
+		r, err := g.Eval(ctx, e, Limits{Limit: 2, After: after})
+		if err != nil || !slices.Equal(r.UIDs, want) || (r.Next != 0) != (len(want) == 2) {
+			t.Errorf("the page after %d: %+v, %v", after, r, err)
+		}
+	}
+}
+
+func TestEvalAll(t *testing.T) {
+	g, ctx := newTest(t, testConfig()), context.Background()
+	if err := g.Build([]Change{{Edge: Edge{1, 2, 1}}, {Edge: Edge{1, 3, 0}}, {Edge: Edge{4, 5, 3}}}); err != nil {
+		t.Fatal(err)
+	}
+	exprs := []*Expr{Of(0, Out, 1), Of(0, Out, 4), Of(0, Out, 9)}
+	all, err := g.EvalAll(ctx, exprs, Limits{Limit: 1, MaxCost: 3})
+	if err != nil || len(all) != len(exprs) {
+		t.Fatalf("%+v, %v", all, err)
+	}
+	for i, e := range exprs {
+		alone, err := g.Eval(ctx, e, Limits{Limit: 1})
+		if diff := cmp.Diff(alone, all[i]); diff != "" || err != nil {
+			t.Errorf("%+v: %v\n%s", e, err, diff)
+		}
+	}
+	if _, err := g.EvalAll(ctx, exprs, Limits{MaxCost: 2}); !errors.Is(err, ErrTooCostly) {
+		t.Errorf("three members, of which two are allowed: %v", err)
+	}
+}
+
+func TestPick(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	var times [5]int
+	for range 10_000 {
+		picked := pick(2, 5, random)
+		if len(picked) != 2 || picked[0] >= picked[1] {
+			t.Fatalf("picked %v", picked)
+		}
+		times[picked[0]]++
+		times[picked[1]]++
+	}
+	for n, many := range times {
+		if many < 3800 || many > 4200 { // four standard deviations
+			t.Errorf("%d was picked %d times, of some 4,000", n, many)
+		}
+	}
+	if all := pick(3, 3, random); !slices.Equal(all, []int{0, 1, 2}) {
+		t.Errorf("of three: %v", all)
 	}
 }
 

@@ -52,6 +52,10 @@ type View interface {
 	// that q.Others does not leave out. Groups are in the order of their oldest record. It reads
 	// all records of the set, whatever the limit. Errors: ErrTooLarge, too.
 	OtherCounts(ctx context.Context, q OthersQuery) (OtherCounts, error)
+	// Linked returns what the records of an account link to from a source, in any order; a subject
+	// of several records comes as often. It reads all records of the account. Errors: ErrTooLarge
+	// if they are more than most, too.
+	Linked(ctx context.Context, account uint64, path uint32, most int) ([]uint64, error)
 	// Close ends the use of the view. Its results stay.
 	Close() error
 }

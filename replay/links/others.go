@@ -18,8 +18,9 @@ var (
 // maxGrouped is how many records OtherCounts groups.
 const maxGrouped = 1 << 20
 
-// ErrTooLarge means: OtherCounts would have to group more than a million records.
-var ErrTooLarge = errors.New("the subject has too many links to group them")
+// ErrTooLarge means: OtherCounts would have to group more than a million records, or Linked to read
+// more than it may.
+var ErrTooLarge = errors.New("too many records to read them")
 
 // Others implements View.
 func (v *view) Others(ctx context.Context, q OthersQuery) (o Others, err error) {

@@ -77,6 +77,7 @@ func (w *linksWorld) compare(s *references.Store, visible, rows []references.Row
 		}
 	}
 	w.counts(all)
+	w.linked(rows)
 	if w.compared%8 == 0 {
 		if report, err := links.Verify(w.t.Context(), s, nil); err != nil || !report.Sound() {
 			w.t.Fatalf("verify: %+v, %v", report, err)
@@ -140,6 +141,36 @@ func (w *linksWorld) counts(all map[links.Set]map[uint64]uint64) {
 	for subject, want := range sources {
 		got, err := w.view.Sources(w.t.Context(), subject)
 		w.equal(fmt.Sprintf("sources of %x", subject), want, got, err)
+	}
+}
+
+// linked compares what each account links to.
+func (w *linksWorld) linked(rows []references.Row) {
+	w.t.Helper()
+	of := make(map[uint64]int) // rows, of each account
+	for _, r := range rows {
+		of[r.Account]++
+	}
+	of[1<<40]++ // an account without rows
+	for account, most := range of {
+		for path := range uint32(4) {
+			var want []uint64
+			for _, r := range w.rows {
+				for _, ref := range r.References {
+					if r.Account == account && ref.Path == path {
+						want = append(want, ref.Subject)
+					}
+				}
+			}
+			got, err := w.view.Linked(w.t.Context(), account, path, most)
+			slices.Sort(want)
+			slices.Sort(got)
+			w.equal(fmt.Sprintf("what %x links to from %d", account, path), want, got, err)
+		}
+		if _, err := w.view.Linked(w.t.Context(), account, 0, most-1); len(w.rows) > 0 && most > 1 &&
+			slices.ContainsFunc(w.rows, func(r references.Row) bool { return r.Account == account }) && !errors.Is(err, links.ErrTooLarge) {
+			w.t.Fatalf("%d rows, of which %d are allowed: %v", most, most-1, err)
+		}
 	}
 }
 

@@ -98,6 +98,9 @@ func (v *View) References(dst []Reference, account, record uint64) (refs []Refer
 // RowBounds returns the first key that a row may have, and the first behind all.
 func RowBounds() (start, end []byte) { return rangeRecord.start(), rangeRecord.end() }
 
+// AccountRows returns what the keys of an account's rows begin with, and no others.
+func (v *View) AccountRows(account uint64) []byte { return v.Codec.accountKey(rangeRecord, account) }
+
 // DecodeRow decodes a row into row. It may be below its account's floor.
 func (v *View) DecodeRow(row *Row, key, value []byte) error {
 	id, err := v.Codec.parseRecordKey(key)

@@ -121,7 +121,7 @@ func (w *world) View() (links.View, error) {
 	if w.building {
 		return nil, links.ErrBuilding
 	}
-	return view{w}, nil
+	return view{w: w}, nil
 }
 
 func (w *world) Progress() links.Progress   { return links.Progress{Done: .25} }
@@ -141,7 +141,10 @@ func (w *world) Wait(ctx context.Context, at references.Position) error {
 }
 
 // view answers by looking at every record.
-type view struct{ w *world }
+type view struct {
+	w          *world
+	links.View // what is not used
+}
 
 func (v view) Position() references.Position { return v.w.position }
 

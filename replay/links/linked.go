@@ -1,0 +1,49 @@
+package links
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+
+	"millrace/replay/references"
+)
+
+// Linked implements View.
+func (v *view) Linked(ctx context.Context, account uint64, path uint32, most int) ([]uint64, error) {
+	subjects, err := v.linked(ctx, account, path, most)
+	if err != nil {
+		return nil, fmt.Errorf("read what an account links to: %w", err)
+	}
+	return subjects, nil
+}
+
+func (v *view) linked(ctx context.Context, account uint64, path uint32, most int) (subjects []uint64, err error) {
+	floor, inactive, err := v.Account(account)
+	if err != nil || inactive {
+		return nil, err
+	}
+	var row references.Row
+	prefix := v.AccountRows(account)
+	it, rows := v.Iterator(), 0
+	for more := it.SeekGE(prefix); more && bytes.HasPrefix(it.Key(), prefix); more = it.Next() {
+		if rows++; rows > most {
+			return nil, ErrTooLarge
+		}
+		value, err := it.ValueAndErr()
+		if err == nil {
+			err = v.DecodeRow(&row, it.Key(), value)
+		}
+		if err == nil {
+			err = context.Cause(ctx)
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range row.References {
+			if r.Path == path && row.Arrival >= floor {
+				subjects = append(subjects, r.Subject)
+			}
+		}
+	}
+	return subjects, it.Error()
+}
