@@ -55,7 +55,7 @@ func TestErrors(t *testing.T) {
 		{"/links/all?at=12&target=" + post(1), 400, "InvalidRequest", "at: position"},
 		{"/links/all?at=000001-1-0&target=" + post(1), 400, "InvalidRequest", "at: the stream of 000001-1-0 is unknown"},
 		{"/links/all?wait=10001&target=" + post(1), 400, "InvalidRequest", "wait: "},
-		{"/links/all?at=abc001-8-0&target=" + post(1), 412, "PositionNotReached", "links have come to abc001-7-4294967295, and not to abc001-8-0"},
+		{"/links/all?at=abc001-8-0&target=" + post(1), 412, "PositionNotReached", "known up to abc001-7-4294967295, and not to abc001-8-0"},
 	} {
 		w := small()
 		_, h := newTestAPI(t, w)

@@ -39,6 +39,9 @@ const (
 	headerInexact = "Millrace-Inexact-Since"
 )
 
+// Beyond says whether the request wants a view that is further than a position.
+func (at *At) Beyond(p references.Position) bool { return at.position != nil && p.Before(at.frame) }
+
 // Await waits, as long as the request allows, until a view has come to its position. wait returns
 // when that is so, or its context is done. Reached says then whether the view has come there.
 func (a *API) Await(ctx context.Context, at *At, wait func(context.Context, references.Position) error) error {
@@ -67,9 +70,9 @@ func (a *API) Reached(h http.Header, at *At, v View) error {
 	if v.Inexact != 0 {
 		h.Set(headerInexact, strconv.FormatInt(v.Inexact, 10))
 	}
-	if at.position != nil && v.Position.Before(at.frame) {
+	if at.Beyond(v.Position) {
 		return &Error{http.StatusPreconditionFailed, ErrNotReached,
-			fmt.Sprintf("at: the %s have come to %s, and not to %v", a.cfg.Kind, cursor, at.position)}
+			fmt.Sprintf("at: the answer is known up to %s, and not to %v", cursor, at.position)}
 	}
 	return nil
 }

@@ -1,0 +1,198 @@
+package graphapi
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"millrace/public/internal/setexpr"
+	"millrace/public/internal/viewapi"
+	"millrace/replay/graph"
+	"millrace/replay/links"
+	"millrace/replay/references"
+)
+
+// Log gives sources, and streams, their numbers; *replay.Log is one.
+type Log interface {
+	viewapi.Log
+	FindSource(source string) (number uint32, ok bool)
+}
+
+// Config is what New needs. Graph, UIDs and Log must be set.
+type Config struct {
+	Graph      graph.Queries
+	Links      links.Queries // nil: there are no sets of links
+	UIDs       viewapi.UIDs
+	Log        Log
+	MaxCost    int64                 // members that an evaluation may visit; 100 million
+	Logger     *slog.Logger          // nil: discard
+	Registerer prometheus.Registerer // nil: metrics are not registered
+}
+
+func (c Config) withDefaults() Config {
+	c.MaxCost = cmp.Or(c.MaxCost, 100_000_000)
+	return c
+}
+
+func (c Config) validate() error {
+	switch {
+	case c.Graph == nil:
+		return errors.New("graphapi: field Graph: must be set")
+	case c.MaxCost < 0:
+		return fmt.Errorf("graphapi: field MaxCost: %d is negative", c.MaxCost)
+	}
+	return nil
+}
+
+// API answers requests. It is safe for concurrent use.
+type API struct {
+	*viewapi.API
+	cfg   Config
+	cache cache
+}
+
+// New makes an API. It starts nothing.
+func New(cfg Config) (*API, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	view, err := viewapi.New(viewapi.Config{
+		Kind: "graph", UIDs: cfg.UIDs, Log: cfg.Log, Failure: failure, Logger: cfg.Logger, Registerer: cfg.Registerer,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &API{API: view, cfg: cfg, cache: newCache()}, nil
+}
+
+// endpoint is one path. Its parse reads the request's own parameters; its ask asks the graph, and
+// its write appends the answer's own members.
+type endpoint struct {
+	path  string
+	parse func(*params) query
+	ask   func(context.Context, *graph.Graph, *request) ([]graph.Result, error)
+	write func([]byte, *request) []byte
+}
+
+func endpoints() []endpoint {
+	return []endpoint{
+		{"/sets", parsePage, askPage, writePage},
+		{"/sets/count", parseExpr, askCount, writeCount},
+		{"/sets/sample", parseSample, askSample, writeSample},
+		{"/graph/follows-following", parseFollowsFollowing, askPage, writeSubjects},
+		{"/graph/mutuals", parseMutuals, askPage, writePage},
+		{"/graph/does-follow", parseDoesFollow, askHas, writeFollows},
+		{"/graph/common-follows", parseCommonFollows, askPage, writePage},
+		{"/graph/common-followers", parseCommonFollowers, askPage, writePage},
+		{"/graph/followers-not-following", parseNotFollowing, askPage, writePage},
+	}
+}
+
+// Route adds the endpoints to mux.
+func (a *API) Route(mux *http.ServeMux) {
+	for _, e := range endpoints() {
+		mux.HandleFunc("GET "+e.path, func(w http.ResponseWriter, r *http.Request) {
+			a.Handle(w, r, e.path, func(h http.Header, r *http.Request) ([]byte, error) { return a.serve(h, r, &e) })
+		})
+	}
+}
+
+// request is a query, and what answers it.
+type request struct {
+	*query
+	exprs   []*graph.Expr
+	maxCost int64
+	results []graph.Result
+	names   []string // of the members of all results
+}
+
+func (a *API) serve(h http.Header, r *http.Request, e *endpoint) ([]byte, error) {
+	p := &params{viewapi.NewParams(r.URL.RawQuery)}
+	q := e.parse(p)
+	q.at = p.At()
+	if err := p.Err(); err != nil {
+		return nil, err
+	}
+	if err := a.supported(&q); err != nil {
+		return nil, err
+	}
+	if err := a.await(r.Context(), &q); err != nil {
+		return nil, err
+	}
+	ctx, done, err := a.Turn(r.Context())
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	req := &request{query: &q, maxCost: a.cfg.MaxCost}
+	oldest, err := a.resolve(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.ask(ctx, req, e); err != nil {
+		return nil, err
+	}
+	view := viewapi.View{Since: a.cfg.Graph.Since(), Position: req.results[0].Position, Inexact: a.cfg.Graph.InexactSince()}
+	if oldest != nil && oldest.Before(view.Position) {
+		view.Position = *oldest
+	}
+	if err := a.Reached(h, &q.at, view); err != nil {
+		return nil, err
+	}
+	var members []uint64
+	for i := range req.results {
+		members = append(members, req.results[i].UIDs...)
+	}
+	if req.names, err = a.Names(ctx, members); err != nil {
+		return nil, err
+	}
+	return req.append(e.write), nil
+}
+
+// await waits until the graph, and links if they are asked for, have come to a position.
+func (a *API) await(ctx context.Context, q *query) error {
+	return a.Await(ctx, &q.at, func(ctx context.Context, at references.Position) error {
+		err := a.cfg.Graph.Wait(ctx, at)
+		if err == nil && q.ofLinks() {
+			err = a.cfg.Links.Wait(ctx, at)
+		}
+		return err
+	})
+}
+
+// ask asks the graph, again if it was replaced meanwhile.
+func (a *API) ask(ctx context.Context, r *request, e *endpoint) (err error) {
+	for range 2 {
+		g, err := a.cfg.Graph.Graph()
+		if errors.Is(err, graph.ErrBuilding) {
+			return building(errBuilding, "graph is", a.cfg.Graph.Progress())
+		}
+		if err != nil {
+			return err
+		}
+		if r.results, err = e.ask(ctx, g, r); !errors.Is(err, graph.ErrClosed) {
+			return err
+		}
+	}
+	return graph.ErrClosed
+}
+
+// supported says which set the server does not have.
+func (a *API) supported(q *query) (err error) {
+	q.eachSet(func(s setexpr.Set) {
+		if source, _ := sourceOf(s.Name); source == "" {
+			if a.cfg.Links == nil {
+				err = unsupported("%v: sets of links need a server with --links", s.Name)
+			}
+		} else if _, ok := a.cfg.Graph.Source(source); !ok {
+			err = unsupported("%v: the graph of this server has no %s", s.Name, source)
+		}
+	})
+	return err
+}

@@ -1,0 +1,111 @@
+package graphapi
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"millrace/intern"
+	"millrace/public/internal/setexpr"
+	"millrace/public/internal/viewapi"
+	"millrace/replay/graph"
+	"millrace/replay/references"
+)
+
+// sourceOf returns the source of a set of the graph, and which of its two sets it is; "" of a set
+// of links.
+func sourceOf(n setexpr.Name) (source string, direction graph.Direction) {
+	switch n {
+	case setexpr.Follows:
+		return graph.SourceFollow, graph.Out
+	case setexpr.Followers:
+		return graph.SourceFollow, graph.In
+	case setexpr.Blocks:
+		return graph.SourceBlock, graph.Out
+	case setexpr.BlockedBy:
+		return graph.SourceBlock, graph.In
+	default:
+		return "", 0
+	}
+}
+
+// resolve looks up the arguments of all sets in one batch, reads the sets of links, and makes the
+// expressions of the graph. oldest is the position of the oldest set of links, if there is one.
+func (a *API) resolve(ctx context.Context, r *request) (oldest *references.Position, err error) {
+	var names []string
+	r.eachSet(func(s setexpr.Set) {
+		if names = append(names, s.Argument); s.Name == setexpr.Members {
+			names = append(names, authority(s.Argument))
+		}
+	})
+	uids := make([]uint64, len(names))
+	if err := a.cfg.UIDs.LookupStrings(ctx, names, uids); err != nil {
+		var invalid *intern.InvalidError
+		if errors.As(err, &invalid) {
+			return nil, viewapi.Invalid("%.200q is neither a DID nor an AT URI: %s", names[invalid.Index], invalid.Reason)
+		}
+		return nil, a.StoreFailure(err)
+	}
+	l := &linkReader{api: a, ctx: ctx, at: &r.at}
+	b := &builder{a, l, uids, nil}
+	for _, e := range r.query.exprs {
+		r.exprs = append(r.exprs, b.expr(e))
+	}
+	return l.oldest, errors.Join(b.err, l.close())
+}
+
+// authority returns the DID of an AT URI.
+func authority(uri string) string {
+	did, _, _ := strings.Cut(strings.TrimPrefix(uri, "at://"), "/")
+	return did
+}
+
+// builder makes expressions of the graph. It keeps the first error.
+type builder struct {
+	api   *API
+	links *linkReader
+	uids  []uint64 // of the arguments to come
+	err   error
+}
+
+func (b *builder) next() uint64 {
+	uid := b.uids[0]
+	b.uids = b.uids[1:]
+	return uid
+}
+
+func (b *builder) expr(e *setexpr.Expr) *graph.Expr {
+	if e.Op == setexpr.Leaf {
+		return b.leaf(e.Set)
+	}
+	joined := b.expr(&e.Operands[0])
+	for i := 1; i < len(e.Operands); i++ {
+		op := graph.Or
+		if e.Op == setexpr.And {
+			op = graph.And
+		}
+		if e.Operands[i].Subtracted {
+			op = graph.AndNot
+		}
+		joined = graph.Join(op, joined, b.expr(&e.Operands[i]))
+	}
+	return joined
+}
+
+func (b *builder) leaf(s setexpr.Set) *graph.Expr {
+	uid := b.next()
+	if source, direction := sourceOf(s.Name); source != "" {
+		number, _ := b.api.cfg.Graph.Source(source)
+		return graph.Of(number, direction, uid)
+	}
+	key := linkKey{name: s.Name, uid: uid}
+	if s.Name == setexpr.Members {
+		key.owner = b.next()
+	}
+	if b.err != nil {
+		return graph.Given(nil)
+	}
+	var uids []uint64
+	uids, b.err = b.links.set(key)
+	return graph.Given(uids)
+}
