@@ -84,6 +84,9 @@ func serveOn(t testing.TB, ln net.Listener, src eventLog, dictionaries *dict.Reg
 		if used := s.admission.Stats().Bytes; used != 0 {
 			t.Errorf("%d bytes of the clients' budget were never given back", used)
 		}
+		if n := len(s.filters.of); n != 0 {
+			t.Errorf("%d shared filters were never released", n)
+		}
 	})
 	return &testServer{Server: s, t: t, addr: ln.Addr().String(), registry: registry, dialer: dialer{NetDialContext: (&net.Dialer{}).DialContext}}
 }

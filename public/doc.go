@@ -35,8 +35,9 @@
 // A subscriber at the end of the log falls asleep: it gives its reader to the waker, one goroutine
 // for all. When the log grows the waker visits each subscriber once (a wake pass). It compares its
 // filter with the indexes of the newest blocks (replay.Reader.Pending), and wakes it if something
-// passes. Wake passes may use a share of a core (wakeBudget). A heartbeat carries the position up
-// to which the waker has looked.
+// passes. Subscribers that want the same collections share one filter (sharedFilters), which is
+// compared once. Wake passes may use a share of a core (wakeBudget). A heartbeat carries the
+// position up to which the waker has looked.
 //
 // # Subjects
 //
@@ -45,7 +46,8 @@
 //
 // # Locks
 //
-// sessions.mu (the set of subscribers), mailbox.mu, waker.mu and those of package admission are
-// leaves. Nothing is called and no other lock is taken while one is held. sleeper.sleepMu is held
-// while the waker uses a reader; mailbox.mu is taken, and conn.wake called, under it.
+// sessions.mu (the set of subscribers), mailbox.mu, waker.mu, sharedFilters.mu and those of package
+// admission are leaves. Nothing is called and no other lock is taken while one is held.
+// sleeper.sleepMu is held while the waker uses a reader; mailbox.mu is taken, and conn.wake called,
+// under it.
 package public

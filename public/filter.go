@@ -16,6 +16,7 @@ const largeFilterBytes = 320_000
 // filter is a compiled filter and what it counts against the budget.
 type filter struct {
 	compiled    *replay.Filter // nil: everything passes
+	shared      *sharedFilter  // that compiled is of
 	byReference bool
 	// subjects, and DIDs of subjects, that have no UID yet: compiled grows by them
 	subjects, subjectDIDs *intern.Waiting
@@ -26,6 +27,7 @@ type filter struct {
 func (f *filter) release(quota admission.Quota) {
 	f.subjects.Close()
 	f.subjectDIDs.Close()
+	f.shared.release()
 	quota.Release(f.bytes)
 }
 
@@ -58,7 +60,8 @@ func (s *Server) compile(ctx context.Context, w *wants, kinds replay.KindSet, qu
 		}
 		cfg.MoreSubjects, cfg.MoreSubjectDIDs = len(subjects), len(dids)
 	}
-	f.bytes = cfg.Bytes() + waitingBytes(subjects) + waitingBytes(dids)
+	key := filterKey(&cfg)
+	f.bytes = cfg.Bytes() + waitingBytes(subjects) + waitingBytes(dids) + int64(len(key))
 	if !quota.Reserve(f.bytes) {
 		return filter{}, errFilterMemory
 	}
@@ -68,6 +71,12 @@ func (s *Server) compile(ctx context.Context, w *wants, kinds replay.KindSet, qu
 			f = filter{}
 		}
 	}()
+	if key != "" {
+		if f.shared, err = s.filters.take(key, cfg); err == nil {
+			f.compiled = f.shared.compiled
+		}
+		return f, err
+	}
 	if f.compiled, err = replay.NewFilter(cfg); err != nil {
 		return f, err
 	}

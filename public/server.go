@@ -82,6 +82,7 @@ type Server struct {
 	admission *admission.Controller
 	catchUp   catchUpLimits
 	waker     *waker
+	filters   sharedFilters
 	handler   http.Handler
 	status    status
 	assets    func() (map[string]*asset, error)
@@ -111,6 +112,7 @@ func newServer(cfg Config, src eventLog, t timing) (*Server, error) {
 			chunks: admission.NewChunks(max(cfg.ChunkBytes, maxChunkBytes)),
 		},
 		waker:    newWaker(src.changed),
+		filters:  sharedFilters{of: make(map[string]*sharedFilter)},
 		lookups:  newLookupAPI(cfg.UIDs, cfg.Logger, t.body),
 		assets:   sync.OnceValues(loadAssets),
 		sessions: newSessions(),

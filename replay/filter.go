@@ -2,6 +2,7 @@ package replay
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -89,6 +90,8 @@ type Filter struct {
 
 	references *referenceFilter // nil: whatever an event refers to
 
+	id uint64 // random, not 0
+
 	// fingerprints of the DIDs, made for the log that asks first; another log makes its own.
 	fingerprints atomic.Pointer[filterFingerprints]
 }
@@ -136,7 +139,10 @@ func NewFilter(cfg FilterConfig) (*Filter, error) {
 	case len(cfg.DIDs) > maxFilterDIDs:
 		return nil, fmt.Errorf("filter: %d DIDs, at most %d are taken", len(cfg.DIDs), maxFilterDIDs)
 	}
-	f := &Filter{kinds: cfg.Kinds, maxPayload: cfg.MaxPayloadBytes, anyCollection: len(cfg.Collections) == 0}
+	f := &Filter{
+		kinds: cfg.Kinds, maxPayload: cfg.MaxPayloadBytes, anyCollection: len(cfg.Collections) == 0,
+		id: rand.Uint64() | 1<<63,
+	}
 	if f.kinds == all {
 		f.kinds = 0
 	}

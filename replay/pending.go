@@ -11,8 +11,21 @@ import "millrace/replay/internal/format"
 func (l *Log) Changed() <-chan struct{} { return l.snap.Load().changed }
 
 // PendingScratch is memory that Pending uses; the zero value is ready. One goroutine uses it, for
-// any number of readers.
-type PendingScratch struct{ matcher matcher }
+// any number of readers. Readers with one Filter, at one place, are matched once.
+type PendingScratch struct {
+	matcher  matcher
+	changed  <-chan struct{} // of the snapshot that verdicts are about
+	verdicts [256]verdict    // by Filter.id
+}
+
+// verdict is what a filter passes of a snapshot's tail from a stamp on.
+type verdict struct {
+	filter  uint64 // its id; 0: none
+	from    int64
+	next    int64 // behind the blocks that hold nothing
+	through Point // the last event of those; zero: there are none
+	nothing bool  // all blocks hold nothing
+}
 
 // Pending reports whether Next has something for a reader whose last chunk was Live. It is an event
 // that passes the filter (sizes apart), a gap, or an error. It moves the reader on over what was
@@ -26,7 +39,7 @@ func (r *Reader) Pending(scratch *PendingScratch) (through Point, pending bool) 
 	}
 	r.changed = s.changed
 	if r.next <= s.TimeUS {
-		if _, gap := s.gapAt(max(r.gapNext, r.next)); gap || !r.passOver(s, &scratch.matcher) {
+		if _, gap := s.gapAt(max(r.gapNext, r.next)); gap || !r.passOver(s, scratch) {
 			return r.through, true
 		}
 		r.next = s.TimeUS + 1
@@ -38,23 +51,40 @@ func (r *Reader) Pending(scratch *PendingScratch) (through Point, pending bool) 
 
 // passOver moves the reader on over blocks of the tail that hold nothing for it, and says whether
 // it has passed all of them.
-func (r *Reader) passOver(s *snapshot, m *matcher) bool {
+func (r *Reader) passOver(s *snapshot, scratch *PendingScratch) bool {
+	if r.filter == nil {
+		return false
+	}
+	if scratch.changed != s.changed {
+		scratch.changed = s.changed
+		clear(scratch.verdicts[:])
+	}
+	v := &scratch.verdicts[r.filter.id%uint64(len(scratch.verdicts))]
+	if v.filter != r.filter.id || v.from != r.next {
+		*v = r.log.blocks.judge(s, r.filter, r.next, &scratch.matcher)
+	}
+	if v.through != (Point{}) {
+		r.next, r.through = v.next, v.through
+		r.gapNext = max(r.gapNext, r.next)
+	}
+	return v.nothing
+}
+
+// judge matches f with the blocks of the tail from a stamp on, up to the first that may hold
+// something.
+func (bs *blockStore) judge(s *snapshot, f *Filter, from int64, m *matcher) verdict {
 	defer func() {
 		*m = matcher{collectionMem: m.collectionMem, didMem: m.didMem, sourceMem: m.sourceMem, subjectMem: m.subjectMem}
 	}() // holds nothing between calls
-	for _, b := range s.tail[s.tailIndex(r.next):] {
-		if r.filter == nil {
-			return false
+	v := verdict{filter: f.id, from: from, next: from}
+	for _, b := range s.tail[s.tailIndex(from):] {
+		some, err := bs.match(m, f, candidate{idx: b.idx, blk: b})
+		if err != nil || some && m.next(b.idx.FirstAt(v.next)) < b.idx.Events() {
+			return v
 		}
-		x := b.idx
-		some, err := r.log.blocks.match(m, r.filter, candidate{idx: x, blk: b})
-		if err != nil || some && m.next(x.FirstAt(r.next)) < x.Events() {
-			return false
-		}
-		last := x.LastPoint()
-		r.next = last.TimeUS + 1
-		r.gapNext = max(r.gapNext, r.next)
-		r.through = s.export(last)
+		last := b.idx.LastPoint()
+		v.next, v.through = last.TimeUS+1, s.export(last)
 	}
-	return true
+	v.nothing = true
+	return v
 }

@@ -4,9 +4,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/google/go-cmp/cmp"
 
 	"millrace/dict"
+	"millrace/replay/internal/format"
 )
 
 // TestPending has pairs of live readers: one calls Next after each append, the other only if
@@ -108,4 +110,50 @@ func TestPendingEndsWithTheLog(t *testing.T) {
 	if _, pending := r.Pending(&g); !pending {
 		t.Error("a reader of a closed log sleeps on")
 	}
+}
+
+// TestVerdictsAreShared: readers with one filter are matched once where they are at one place of
+// one snapshot, and only there.
+func TestVerdictsAreShared(t *testing.T) {
+	l := mustOpen(t, testConfig(t, vfs.NewMem(), newTestClock()))
+	f := must(NewFilter(FilterConfig{DIDs: []string{testDID(1)}}))
+	first, second := mustRead(t, l, ReaderConfig{Filter: f}), mustRead(t, l, ReaderConfig{Filter: f})
+	seq := int64(0)
+	add := func(did int) {
+		t.Helper()
+		seq++
+		e := shapedEvent(format.Place{Epoch: 1, Seq: seq}, testStart.UnixMicro()+seq, did)
+		if err := l.Append(testBlock{epoch: 1, firstSeq: seq, lastSeq: seq, events: []testEvent{e}}.seal(t, l)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var g PendingScratch
+	pending := func(r *Reader, want bool) {
+		t.Helper()
+		if _, got := r.Pending(&g); got != want {
+			t.Fatalf("after %d events: pending %t, want %t", seq, got, want)
+		}
+	}
+	add(2)
+	pending(first, false)
+	add(1)
+	pending(second, true) // first was where second is, but before there was something
+	pending(first, true)
+	var c Chunk
+	if err := first.Next(&c); err != nil || c.Events != 1 {
+		t.Fatalf("%d events, want 1: %v", c.Events, err)
+	}
+	add(2)
+	pending(first, false)
+	pending(second, true) // first is further on
+	if err := second.Next(&c); err != nil || c.Events != 1 {
+		t.Fatalf("%d events, want 1: %v", c.Events, err)
+	}
+	pending(second, false)
+
+	add(2)
+	pending(first, false)
+	shared := &g.verdicts[f.id%uint64(len(g.verdicts))]
+	shared.nothing = false // as nobody would find it
+	pending(second, true)
 }
