@@ -85,8 +85,8 @@ func (job *internJob) start(ctx context.Context, args []string, stdout, stderr i
 	return job.run(&internRun{store: store, file: where.file, by: where.by, dir: where.dataDir(), stdout: stdout, stderr: stderr}, ctx)
 }
 
-// internPlace is what the flags of a job say.
-type internPlace struct {
+// internFlags are the flags of a job.
+type internFlags struct {
 	data    string // data directory of the embedded store
 	intern  choice
 	cluster string
@@ -94,8 +94,8 @@ type internPlace struct {
 	by      uint64
 }
 
-func (job *internJob) newFlags() (*flag.FlagSet, *internPlace) {
-	p := &internPlace{intern: choice{"pebble", []string{"pebble", "fdb"}}}
+func (job *internJob) newFlags() (*flag.FlagSet, *internFlags) {
+	p := &internFlags{intern: choice{"pebble", []string{"pebble", "fdb"}}}
 	fs := flag.NewFlagSet("intern "+job.name, flag.ContinueOnError)
 	fs.StringVar(&p.data, "data-dir", "./data", "the server's data directory (`DIR`)")
 	fs.Var(&p.intern, "intern", "which UID store: pebble, the embedded one, or fdb, FoundationDB; stop every server that uses it")
@@ -107,7 +107,7 @@ func (job *internJob) newFlags() (*flag.FlagSet, *internPlace) {
 	return fs, p
 }
 
-func (job *internJob) parse(args []string) (*internPlace, error) {
+func (job *internJob) parse(args []string) (*internFlags, error) {
 	fs, p := job.newFlags()
 	if err := parseFlags(fs, args, environOf(internTwins()...)); err != nil {
 		return nil, err
@@ -125,7 +125,7 @@ func (job *internJob) parse(args []string) (*internPlace, error) {
 }
 
 // dataDir is the data directory of the embedded store, "" of another store.
-func (p *internPlace) dataDir() string {
+func (p *internFlags) dataDir() string {
 	if p.intern.value != "pebble" {
 		return ""
 	}
@@ -134,7 +134,7 @@ func (p *internPlace) dataDir() string {
 
 // open opens the store for the job. Unless the job creates one there must be one already. Jobs that
 // only read change nothing.
-func (p *internPlace) open(ctx context.Context, job *internJob, stderr io.Writer) (closableStore, error) {
+func (p *internFlags) open(ctx context.Context, job *internJob, stderr io.Writer) (closableStore, error) {
 	if p.intern.value == "fdb" {
 		return openFoundation(ctx, p.cluster, slog.New(slog.NewTextHandler(stderr, nil)))
 	}

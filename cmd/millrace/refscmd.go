@@ -29,32 +29,32 @@ func referencesCommand() *command {
 // refsTwins are the server's variables that say where its stores are.
 func refsTwins() []string { return []string{"data-dir", "intern", "fdb-cluster-file"} }
 
-// refsPlace is what the flags say of where the stores are.
-type refsPlace struct {
+// refsFlags are the flags that say where the stores are.
+type refsFlags struct {
 	data    string
 	intern  choice
 	cluster string
 }
 
-func (p *refsPlace) register(fs *flag.FlagSet) {
+func (p *refsFlags) register(fs *flag.FlagSet) {
 	p.intern = choice{"pebble", []string{"pebble", "fdb"}}
 	fs.StringVar(&p.data, "data-dir", "./data", "the server's data directory (`DIR`)")
 	fs.Var(&p.intern, "intern", "where UIDs come from: pebble (embedded) or fdb (FoundationDB)")
 	fs.StringVar(&p.cluster, "fdb-cluster-file", "", "cluster `file` of FoundationDB, with --intern=fdb")
 }
 
-func (p *refsPlace) validate() error {
+func (p *refsFlags) validate() error {
 	if p.intern.value == "fdb" && !hasFoundation {
 		return errNoFoundation
 	}
 	return nil
 }
 
-func (p *refsPlace) config() *config { return &config{dataDir: p.data} }
+func (p *refsFlags) config() *config { return &config{dataDir: p.data} }
 
 // refsStores are the stores of a server that does not run.
 type refsStores struct {
-	place *refsPlace
+	flags *refsFlags
 	dicts *dict.Registry
 	kv    closableStore    // nil: not needed
 	uids  *intern.Interner // likewise
@@ -73,12 +73,12 @@ const (
 )
 
 // open opens what the mode needs.
-func (p *refsPlace) open(ctx context.Context, mode refsMode, stderr io.Writer) (s *refsStores, err error) {
+func (p *refsFlags) open(ctx context.Context, mode refsMode, stderr io.Writer) (s *refsStores, err error) {
 	dir := p.config().referencesDir()
 	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("there is no reference store in %s: name the --data-dir of a server that ran with --references=on", dir)
 	}
-	s = &refsStores{place: p}
+	s = &refsStores{flags: p}
 	defer func() {
 		if isLocked(err) {
 			err = advise(err, "If a server uses it, stop the server first.")
@@ -104,7 +104,7 @@ func (p *refsPlace) open(ctx context.Context, mode refsMode, stderr io.Writer) (
 
 // openUIDs opens the UID store, which must exist.
 func (s *refsStores) openUIDs(ctx context.Context, readOnly bool, stderr io.Writer) (err error) {
-	p := s.place
+	p := s.flags
 	if p.intern.value == "fdb" {
 		s.kv, err = openFoundation(ctx, p.cluster, slog.New(slog.NewTextHandler(stderr, nil)))
 	} else {
@@ -135,7 +135,7 @@ func (s *refsStores) openLog() (err error) {
 }
 
 func (s *refsStores) logConfig() replay.Config {
-	return replay.Config{Dir: s.place.config().logDir(), ReadOnly: true, Dictionaries: s.dicts}
+	return replay.Config{Dir: s.flags.config().logDir(), ReadOnly: true, Dictionaries: s.dicts}
 }
 
 // numberSources gives numbers to sources. The log is opened anew; the other stores stay locked, so

@@ -24,8 +24,8 @@ Exit code 0: it is sound; 1: it is not, and how is on standard output, a line a 
 }
 
 // newStoreCheckFlags returns the flags of a command that checks what is in a data directory.
-func newStoreCheckFlags(name string) (*flag.FlagSet, *refsPlace) {
-	p := &refsPlace{}
+func newStoreCheckFlags(name string) (*flag.FlagSet, *refsFlags) {
+	p := &refsFlags{}
 	fs := flag.NewFlagSet(name, flag.ContinueOnError)
 	fs.StringVar(&p.data, "data-dir", "./data", "the server's data directory (`DIR`)")
 	return fs, p
@@ -92,8 +92,8 @@ after the table was made anew. Later commits of the account count again. The log
 	}
 }
 
-func newRefsPurgeFlags() (*flag.FlagSet, *refsPlace) {
-	p := &refsPlace{}
+func newRefsPurgeFlags() (*flag.FlagSet, *refsFlags) {
+	p := &refsFlags{}
 	fs := flag.NewFlagSet("references purge", flag.ContinueOnError)
 	p.register(fs)
 	return fs, p

@@ -29,7 +29,7 @@ what TIME millrace references import may read it again.`,
 
 // refsExportConfig is what the flags of `millrace references export` set.
 type refsExportConfig struct {
-	refsPlace
+	refsFlags
 	dids, sources list
 	format        choice
 	out           string
@@ -57,7 +57,7 @@ func (c *refsExportConfig) validate() error {
 			return fmt.Errorf("--source %.100q is not collection:path", source)
 		}
 	}
-	return c.refsPlace.validate()
+	return c.refsFlags.validate()
 }
 
 func runRefsExport(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {

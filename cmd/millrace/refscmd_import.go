@@ -30,7 +30,7 @@ import passes over what it has done. Exit code 1: some files or accounts were re
 
 // refsImportConfig is what the flags of `millrace references import` set.
 type refsImportConfig struct {
-	refsPlace
+	refsFlags
 	asOf  string
 	time  time.Time // asOf
 	files []string
@@ -57,7 +57,7 @@ func (c *refsImportConfig) validate(files []string) (err error) {
 			return fmt.Errorf("--as-of %s: give the time when the files were fetched or written", c.asOf)
 		}
 	}
-	return c.refsPlace.validate()
+	return c.refsFlags.validate()
 }
 
 func runRefsImport(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {

@@ -161,7 +161,7 @@ type hydration struct {
 	missingRows     []recordID
 	missingAccounts []missingAccount
 
-	frame frame
+	commit lastCommit
 }
 
 type missingAccount struct {
@@ -169,8 +169,8 @@ type missingAccount struct {
 	entry   *accountEntry
 }
 
-// frame is the commit that the last change was in.
-type frame struct {
+// lastCommit is the commit that the last change was in.
+type lastCommit struct {
 	seq      int64
 	account  uint64
 	rev      uint64
@@ -188,7 +188,7 @@ func newHydration(codec UIDCodec, o *overlay, reached state, accountBytes int64,
 func (h *hydration) begin(b *Batch) {
 	h.pending = &pending{number: h.hydrated + 1, state: h.reached}
 	h.pending.state.position = b.Position
-	h.values, h.frame = make([]byte, 0, rowBytes(b.Changes)), frame{}
+	h.values, h.commit = make([]byte, 0, rowBytes(b.Changes)), lastCommit{}
 	clear(h.rows)
 	clear(h.entries) // a failed Hydrate may have left more
 	h.entries = h.entries[:0]
@@ -326,12 +326,12 @@ func (h *hydration) accepts(c *Change, state *accountState) bool {
 	if c.Seq == 0 && c.Rev == state.imported && c.Rev == state.rev {
 		return true
 	}
-	if f := h.frame; f.seq == c.Seq && f.account == c.Account && f.rev == c.Rev {
-		return f.accepted
+	if l := h.commit; l.seq == c.Seq && l.account == c.Account && l.rev == c.Rev {
+		return l.accepted
 	}
-	h.frame = frame{c.Seq, c.Account, c.Rev, c.Rev > state.rev}
+	h.commit = lastCommit{c.Seq, c.Account, c.Rev, c.Rev > state.rev}
 	state.rev = max(state.rev, c.Rev)
-	return h.frame.accepted
+	return h.commit.accepted
 }
 
 // record enters a change of a record that is not repeated.
