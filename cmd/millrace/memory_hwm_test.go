@@ -103,6 +103,30 @@ func TestMemoryIngest(t *testing.T) {
 	}
 }
 
+// With links, neither records of many references, their updates and deletes, nor the largest frames
+// among them make the process larger than --memory.
+func TestMemoryLinks(t *testing.T) {
+	for _, memory := range memorySizes(t) {
+		for _, tc := range []struct{ name, frames, hostileEvery string }{{"large frames", "600", "3"}, {"churn", "30000", "0"}} {
+			t.Run(mebibytes(memory)+"/"+tc.name, func(t *testing.T) {
+				sim := startRelaysim(t, "--frames", tc.frames, "--hostile-every", tc.hostileEvery, "--hostile-kinds", "records-of*,odd-records*,ops-10*",
+					"--churn-every", "3", "--generate", "500", "--accounts", "50", "--wait-for-consumer")
+				addr := freeAddr(t)
+				p := startMillrace(t, sim.url, t.TempDir(), addr, "--memory", mebibytes(memory), "--references=on", "--links")
+				waitServing(t, addr)
+				frames, err := strconv.ParseInt(tc.frames, 10, 64)
+				if err != nil {
+					t.Fatal(err)
+				}
+				sim.waitMade(t, frames)
+				want := readTruth(t, sim.truth)
+				checkExact(t, "the log", readAll(t, addr, "cursor=0", len(want)), want)
+				p.checkPeak(t, memory)
+			})
+		}
+	}
+}
+
 // A hundred subscribers that read a little now and then, each at another place of the log, do not
 // make the process larger than --memory. That holds where events are large, and where blocks have
 // many.
