@@ -333,7 +333,7 @@ func (r *round) checkLinks(o *linkObserver, log []truthEvent) {
 func (r *round) checkLinksNow(world *linkWorld) {
 	t := r.t
 	t.Helper()
-	const largest, others = 20, 60
+	const largest, others = 8, 60
 	rng := rand.New(rand.NewPCG(r.plan.seed, 6))
 	sets := world.sets()
 	if len(sets) == 0 {

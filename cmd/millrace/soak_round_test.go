@@ -117,8 +117,12 @@ func trySoakRound(t *testing.T, plan soakPlan, total *survived) bool {
 	if plan.links {
 		r.flags = append(r.flags, "--links")
 	}
+	world := 20_000
+	if plan.links {
+		world = 500 // few posts, so that some have links in several chunks
+	}
 	r.sim = startRelaysim(t, "--seed", strconv.FormatUint(plan.seed, 10), "--rate", strconv.Itoa(plan.rate), "--wait-for-consumer",
-		"--first-seq", strconv.FormatInt(r.floor+1, 10), "--churn-every", "10", "--hostile-every", strconv.Itoa(plan.hostile),
+		"--generate", strconv.Itoa(world), "--accounts", strconv.Itoa(world/5), "--first-seq", strconv.FormatInt(r.floor+1, 10), "--churn-every", "10", "--hostile-every", strconv.Itoa(plan.hostile),
 		"--outdated-cursor-info="+strconv.FormatBool(plan.seed%2 == 0), "--future-cursor-error="+strconv.FormatBool(plan.seed%4 < 2))
 
 	r.watchers = newWatchers(r)

@@ -60,6 +60,7 @@ func planSoak(seed uint64, round int, length time.Duration) soakPlan {
 	p.writeLimit = p.seed%4 == 3
 	p.dictionary = rng.IntN(2) == 0
 	p.references = rng.IntN(2) == 0
+	p.links = p.references && rng.IntN(2) == 0
 	if os.Getenv("MILLRACE_TEST_SOAK_LINKS") != "" {
 		p.references, p.links, p.killEvery = true, true, time.Second
 	}
