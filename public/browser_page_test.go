@@ -1,16 +1,22 @@
 package public
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"millrace/replay/links"
+	"millrace/replay/references"
 )
 
 // hostileText is what a post might say.
@@ -124,6 +130,73 @@ func TestPageAboutAnAccount(t *testing.T) {
 	p.until("it renders", `document.querySelectorAll('#legend li').length > 0`)
 	if got := string(p.eval(label + `.hidden`)); got != "true" {
 		t.Errorf("without references it is hidden: %s", got)
+	}
+}
+
+// mostLinks answers, once, which subjects are most linked, and nothing else.
+type mostLinks struct {
+	links.Queries
+	view mostView
+}
+
+func (m *mostLinks) View() (links.View, error) { return &m.view, nil }
+func (*mostLinks) Since() references.Position  { return references.Position{} }
+func (*mostLinks) InexactSince() int64         { return 0 }
+
+type mostView struct {
+	links.View
+	most chan links.MostLinked
+}
+
+func (*mostView) Position() references.Position { return references.Position{} }
+func (*mostView) Close() error                  { return nil }
+
+func (v *mostView) MostLinked(context.Context, int) (links.MostLinked, error) {
+	select {
+	case most := <-v.most:
+		return most, nil
+	default:
+		return links.MostLinked{}, errors.New("asked too often")
+	}
+}
+
+// TestPageMostLinked: a server with links shows which subjects are most linked. Another shows
+// nothing of that.
+func TestPageMostLinked(t *testing.T) {
+	t.Parallel()
+	b := startBrowser(t)
+	l := fewReferences(t)
+	source, _ := l.FindSource("app.bsky.graph.follow:subject")
+	uids := make([]uint64, 2)
+	if err := l.uids.LookupStrings(t.Context(), []string{didN(8), postURI(9)}, uids); err != nil || source == 0 {
+		t.Fatal(err, source)
+	}
+	m := &mostLinks{view: mostView{most: make(chan links.MostLinked, 1)}}
+	m.view.most <- links.MostLinked{Since: time.Now(), Sets: []links.RecentCount{
+		{Set: links.Set{Path: source, Subject: uids[0]}, Records: 12345}, {Set: links.Set{Path: source, Subject: uids[1]}, Records: 7},
+	}}
+	s := serve(t, l.testLog, func(cfg *Config, t *timing) {
+		l.config(cfg, t)
+		cfg.Log, cfg.Links = l.Log, m
+	})
+	p := b.open("http://"+s.addr+"/", 1280)
+	const row = "12,345app.bsky.graph.follow:subject"
+	p.until("it shows them", fmt.Sprintf(`[...document.querySelectorAll('#linked-subjects li')].map((e) => e.textContent).join() === %q`,
+		row+didN(8)+",7app.bsky.graph.follow:subject"+postURI(9)))
+	if state := p.text("#linked-state"); !strings.HasPrefix(state, "New links since ") {
+		t.Errorf("it says %q", state)
+	}
+	var to string
+	if err := json.Unmarshal(p.eval(`document.querySelector('#linked-subjects a').href`), &to); err != nil || to != "http://"+s.addr+"/links/all?target="+url.QueryEscape(didN(8)) {
+		t.Errorf("the first leads to %s, %v", to, err)
+	}
+	p.calm(s.addr)
+
+	s = serve(t, newTestLog(t), nil)
+	p = b.open("http://"+s.addr+"/", 1280)
+	p.until("it renders", `document.querySelectorAll('#legend li').length > 0`)
+	if got := string(p.eval(`document.querySelector('#linked').hidden`)); got != "true" {
+		t.Errorf("without links it is hidden: %s", got)
 	}
 }
 

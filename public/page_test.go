@@ -91,7 +91,7 @@ func TestPageIsWhole(t *testing.T) {
 		}
 	}
 	elsewhere := regexp.MustCompile(`(?i)(?:src|href)="(?:https?:)?//|@import|:\s*url\(|\son[a-z]+="|\sstyle="|<script>|innerHTML|insertAdjacentHTML|document\.write|\beval\(`)
-	for _, name := range []string{"index.html", "page.css", "page.js", "chart.js", "history.js", "watch.js", "event.js", "format.js"} {
+	for _, name := range []string{"index.html", "page.css", "page.js", "chart.js", "history.js", "watch.js", "event.js", "format.js", "linked.js"} {
 		if found := elsewhere.Find(assets[name].body); found != nil {
 			t.Errorf("%s has %q", name, found)
 		}

@@ -124,6 +124,7 @@ func (s *Server) computeStatus() (statusJSON, historyJSON) {
 			ID: dictionary.ID(), Bytes: len(dictionary.Bytes()), URL: fmt.Sprintf("/dictionaries/%d", dictionary.ID()),
 		},
 		References: s.hasReferences(),
+		Links:      s.cfg.Links != nil,
 	}
 	if counts.PlainBytes > 0 {
 		ratio := float64(counts.ZstdBytes) / float64(counts.PlainBytes)

@@ -25,6 +25,7 @@ type statusJSON struct {
 	Dictionary  storedDictionary `json:"dictionary"`
 	UIDs        *uidsJSON        `json:"uids"`       // null: interning is off
 	References  bool             `json:"references"` // filters by them are taken
+	Links       bool             `json:"links"`      // who points at what is answered
 	History     *historyJSON     `json:"history,omitempty"`
 }
 

@@ -5,6 +5,7 @@ import (
 	"io"
 
 	"millrace/cmd/millrace/ingest"
+	"millrace/replay/references"
 )
 
 const (
@@ -63,9 +64,10 @@ func (s shares) withReferences() shares {
 	return s
 }
 
-// withLinks adds a twentieth to the Pebble of the reference store, of that of the event log.
+// withLinks adds a twentieth to the Pebble of the reference store, of that of the event log; of it
+// it takes what recent links take.
 func (s shares) withLinks() shares {
-	s.log, s.references = s.log-s.clients, s.references+s.clients
+	s.log, s.references = s.log-s.clients, s.references+s.clients-references.RecentBytes
 	return s
 }
 

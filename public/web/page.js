@@ -3,6 +3,7 @@
 import { Chart } from './chart.js';
 import { bytes, clock, count, duration, element, rate } from './format.js';
 import { History } from './history.js';
+import { Linked } from './linked.js';
 import { Watch } from './watch.js';
 
 const every = 2000; // ms between two questions
@@ -10,6 +11,7 @@ const $ = (id) => document.getElementById(id);
 
 const history = new History();
 const chart = new Chart($('chart'), $('legend'), $('legend-when'));
+const linked = new Linked($('linked'));
 const watch = new Watch(new URL('subscribe', location.href));
 const delivered = []; // the last answers, to make rates of
 
@@ -121,6 +123,7 @@ function show(answer) {
   if (history.last >= 0) chart.draw(history);
   watch.suggest(e.collections.map((c) => c.name));
   watch.offerAbout(answer.references);
+  if (answer.links) linked.update();
 }
 
 async function ask() {

@@ -23,7 +23,7 @@ func (x *Index) View() (View, error) {
 	if !v.LinksComplete {
 		return nil, errors.Join(ErrBuilding, v.Close())
 	}
-	return &view{View: v}, nil
+	return &view{View: v, recent: x.store.Recent}, nil
 }
 
 // Progress implements Queries.

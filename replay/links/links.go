@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"millrace/replay/references"
 )
@@ -56,6 +57,9 @@ type View interface {
 	// of several records comes as often. It reads all records of the account. Errors: ErrTooLarge
 	// if they are more than most, too.
 	Linked(ctx context.Context, account uint64, path uint32, most int) ([]uint64, error)
+	// MostLinked returns the sets with most links that were made in the last hour and are there.
+	// It knows of those since the server was started.
+	MostLinked(ctx context.Context, limit int) (MostLinked, error)
 	// Close ends the use of the view. Its results stay.
 	Close() error
 }
@@ -109,6 +113,20 @@ type Accounts struct {
 type Source struct {
 	Path uint32 // number of the source
 	Counts
+}
+
+// MostLinked is the sets with most recent links.
+type MostLinked struct {
+	Since time.Time // links that were made since then; zero: there is none
+	Sets  []RecentCount
+	// Others is how many recent links any other set has at most.
+	Others uint64
+}
+
+// RecentCount is how many records have come to link since MostLinked.Since.
+type RecentCount struct {
+	Set
+	Records uint64
 }
 
 // OthersQuery asks for the other references of the records of a set.

@@ -13,7 +13,8 @@ import (
 // view implements View.
 type view struct {
 	*references.View
-	key []byte
+	recent func() references.Recent
+	key    []byte
 	// Of accounts that were looked up.
 	accounts map[uint64]visibility
 }

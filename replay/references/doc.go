@@ -79,6 +79,6 @@
 //
 // One goroutine at a time calls Hydrate, one Apply, in the same order; all else is safe for
 // concurrent use. An observer is called in commits.mu. Locks, in the order they may be taken:
-// commits.mu, held over Pebble's commit; Store.mu (overlay), never held over a call of Pebble.
-// Apply waits for nothing that waits for Hydrate.
+// commits.mu, held over Pebble's commit; Store.mu (overlay), never held over a call of Pebble; that
+// of recent links. Apply waits for nothing that waits for Hydrate.
 package references

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -153,6 +154,9 @@ func (s *Store) stageLinks(batch *pebble.Batch, p *pending) error {
 		}
 	}
 	s.commits.edges = edges
+	if links.next == nil {
+		s.commits.recent.add(time.Now(), edges)
+	}
 	return s.stageEdges(batch, edges)
 }
 

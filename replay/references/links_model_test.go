@@ -25,17 +25,17 @@ func TestLinksModel(t *testing.T) {
 	if v, err := strconv.ParseUint(os.Getenv("MILLRACE_TEST_SEED"), 10, 64); err == nil {
 		seeds = []uint64{v}
 	}
-	compared, pages := 0, 0
+	compared, pages, recents := 0, 0, 0
 	for _, seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Logf("MILLRACE_TEST_SEED=%d", seed)
 			w := &linksWorld{t: t, rng: rand.New(rand.NewPCG(seed, 4))}
 			references.RunLinksModel(t, seed, w.compare)
-			compared, pages = compared+w.compared, pages+w.pages
+			compared, pages, recents = compared+w.compared, pages+w.pages, recents+w.recents
 		})
 	}
-	if compared < 40 || pages < 400 {
-		t.Errorf("links were compared %d times, with %d pages", compared, pages)
+	if compared < 40 || pages < 400 || recents < 100 {
+		t.Errorf("links were compared %d times, with %d pages, %d sets of recent links", compared, pages, recents)
 	}
 }
 
@@ -45,6 +45,7 @@ type linksWorld struct {
 	rng      *rand.Rand
 	compared int
 	pages    int
+	recents  int // sets with recent links
 
 	view links.View
 	rows []references.Row // that are visible, by arrival number
@@ -78,6 +79,7 @@ func (w *linksWorld) compare(s *references.Store, visible, rows []references.Row
 	}
 	w.counts(all)
 	w.linked(rows)
+	w.recent(all, s.Recent())
 	if w.compared%8 == 0 {
 		if report, err := links.Verify(w.t.Context(), s, nil); err != nil || !report.Sound() {
 			w.t.Fatalf("verify: %+v, %v", report, err)
@@ -170,6 +172,66 @@ func (w *linksWorld) linked(rows []references.Row) {
 		if _, err := w.view.Linked(w.t.Context(), account, 0, most-1); len(w.rows) > 0 && most > 1 &&
 			slices.ContainsFunc(w.rows, func(r references.Row) bool { return r.Account == account }) && !errors.Is(err, links.ErrTooLarge) {
 			w.t.Fatalf("%d rows, of which %d are allowed: %v", most, most-1, err)
+		}
+	}
+}
+
+// recent compares the sets with most recent links.
+func (w *linksWorld) recent(all map[links.Set]map[uint64]uint64, recent references.Recent) {
+	w.t.Helper()
+	var want []links.RecentCount
+	for set, accounts := range all {
+		c := links.RecentCount{Set: set}
+		for arrival := range accounts {
+			if recent.From > 0 && arrival >= recent.From {
+				c.Records++
+			}
+		}
+		if c.Records > 0 {
+			want = append(want, c)
+		}
+	}
+	slices.SortFunc(want, func(a, b links.RecentCount) int {
+		return cmp.Or(cmp.Compare(b.Records, a.Records), cmp.Compare(a.Subject, b.Subject), cmp.Compare(a.Path, b.Path))
+	})
+	for _, c := range want {
+		most := recent.Others
+		for _, r := range recent.Sets {
+			if c.Path == r.Path && c.Subject == r.Subject {
+				most = r.AtMost
+			}
+		}
+		if c.Records > most {
+			w.t.Fatalf("%+v is in %+v", c, recent)
+		}
+	}
+	limit := 1 + w.rng.IntN(4)
+	got, err := w.view.MostLinked(w.t.Context(), limit)
+	least := uint64(0)
+	if len(want) > limit {
+		least = want[limit].Records
+		want = want[:limit]
+	}
+	counts := func(all []links.RecentCount) (n []uint64) { // of sets with as many links any may be left out
+		for _, c := range all {
+			n = append(n, c.Records)
+		}
+		return n
+	}
+	w.equal("most linked", counts(want), counts(got.Sets), err)
+	if got.Others < least || len(want) == limit && got.Others > want[limit-1].Records || got.Since != recent.Since {
+		w.t.Fatalf("most linked: %+v; others have %d", got, least)
+	}
+	w.recents += len(want)
+	for _, c := range got.Sets {
+		n := uint64(0)
+		for arrival := range all[c.Set] {
+			if arrival >= recent.From {
+				n++
+			}
+		}
+		if n != c.Records {
+			w.t.Fatalf("%+v has %d recent links", c, n)
 		}
 	}
 }

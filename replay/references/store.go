@@ -57,6 +57,8 @@ type commits struct {
 	observer   *observer                     // nil: none; guarded by mu
 	move       atomic.Pointer[chan struct{}] // closed when state is another
 
+	recent recentLinks
+
 	edges []edge // used again
 	refs  []Reference
 }

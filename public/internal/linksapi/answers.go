@@ -54,6 +54,19 @@ type itemsAnswer struct {
 	Cursor *string `json:"cursor"`
 }
 
+// mostLinkedAnswer is the subjects with most recent links, from one source each.
+type mostLinkedAnswer struct {
+	SinceUS  *int64       `json:"since_us"` // null: nothing was linked of late
+	Subjects []mostLinked `json:"subjects"`
+	Others   uint64       `json:"others_at_most"` // links that any other subject has from one source
+}
+
+type mostLinked struct {
+	Source  string `json:"source"`
+	Subject string `json:"subject"`
+	Records uint64 `json:"records"`
+}
+
 // allAnswer is by collection and path.
 type allAnswer[T any] struct {
 	Links map[string]map[string]T `json:"links"`

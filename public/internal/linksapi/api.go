@@ -56,7 +56,7 @@ type endpoint struct {
 	answer func(*request) (any, error)
 }
 
-// endpoints returns Constellation's API: the present one, then the old one.
+// endpoints returns Constellation's API: the present one, then the old one; and what is ours.
 func endpoints() []endpoint {
 	const xrpc = "/xrpc/blue.microcosm.links."
 	return []endpoint{
@@ -71,6 +71,7 @@ func endpoints() []endpoint {
 		{"/links/distinct-dids", parseOldDIDs, answerDIDs},
 		{"/links/all", parseTarget, answerAll},
 		{"/links/all/count", parseTarget, answerAllCounts},
+		{"/links/most-linked", parseNothing, answerMostLinked},
 	}
 }
 

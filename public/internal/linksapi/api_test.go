@@ -84,6 +84,8 @@ func TestGolden(t *testing.T) {
 		{"/links/all?target=" + post(1), `{"links":{"` + like + `":{".subject.uri":{"records":4,"distinct_dids":3}}}}`},
 		{"/links/all/count?target=" + post(1), `{"links":{"` + like + `":{".subject.uri":4}}}`},
 		{"/links/all?target=" + post(2), `{"links":{}}`},
+		{"/links/most-linked", `{"since_us":1234567,"subjects":[{"source":"` + listitem + `:list","subject":"` + list(1) + `","records":2},` +
+			`{"source":"` + listitem + `:subject","subject":"` + d1 + `","records":1},{"source":"` + listitem + `:subject","subject":"` + d3 + `","records":1}],"others_at_most":1}`},
 	} {
 		w := small()
 		_, h := newTestAPI(t, w)
@@ -95,6 +97,14 @@ func TestGolden(t *testing.T) {
 		if since != "abc001-2-4294967295" || cursor != "abc001-7-4294967295" || w.closed != 1 {
 			t.Errorf("%s: since %s, cursor %s, %d views closed", tc.path, since, cursor, w.closed)
 		}
+	}
+}
+
+// TestNothingIsLinked: before the first link there is no time that it was made at.
+func TestNothingIsLinked(t *testing.T) {
+	_, h := newTestAPI(t, newWorld())
+	if got := get(h, "/links/most-linked").Body.String(); got != `{"since_us":null,"subjects":[],"others_at_most":0}`+"\n" {
+		t.Error(got)
 	}
 }
 

@@ -44,15 +44,55 @@ func byCollection[T any](r *request, become func(links.Counts) T) (any, error) {
 		return nil, err
 	}
 	for _, s := range sources {
-		source, ok := r.api.cfg.Log.SourceOf(s.Path)
-		if !ok {
-			return nil, fmt.Errorf("source %d of a link is unknown to the log", s.Path)
+		source, err := r.sourceOf(s.Path)
+		if err != nil {
+			return nil, err
 		}
 		collection, path, _ := strings.Cut(source, ":")
 		if answer.Links[collection] == nil {
 			answer.Links[collection] = make(map[string]T)
 		}
 		answer.Links[collection]["."+path] = become(s.Counts)
+	}
+	return answer, nil
+}
+
+// sourceOf returns the source that a number stands for.
+func (r *request) sourceOf(path uint32) (string, error) {
+	source, ok := r.api.cfg.Log.SourceOf(path)
+	if !ok {
+		return "", fmt.Errorf("source %d of a link is unknown to the log", path)
+	}
+	return source, nil
+}
+
+// maxMostLinked is how many subjects answerMostLinked names.
+const maxMostLinked = 20
+
+func answerMostLinked(r *request) (any, error) {
+	most, err := r.links.MostLinked(r.ctx, maxMostLinked)
+	if err != nil {
+		return nil, err
+	}
+	subjects := make([]uint64, len(most.Sets))
+	for i := range most.Sets {
+		subjects[i] = most.Sets[i].Subject
+	}
+	names, err := r.api.Names(r.ctx, subjects)
+	if err != nil {
+		return nil, err
+	}
+	answer := mostLinkedAnswer{Subjects: []mostLinked{}, Others: most.Others}
+	if !most.Since.IsZero() {
+		us := most.Since.UnixMicro()
+		answer.SinceUS = &us
+	}
+	for i, set := range most.Sets {
+		source, err := r.sourceOf(set.Path)
+		if err != nil {
+			return nil, err
+		}
+		answer.Subjects = append(answer.Subjects, mostLinked{source, names[i], set.Records})
 	}
 	return answer, nil
 }

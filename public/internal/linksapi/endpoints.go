@@ -55,4 +55,7 @@ func parseOldDIDs(p *params) query {
 	return q
 }
 
+// parseNothing is of requests about all subjects.
+func parseNothing(*params) query { return query{anySubject: true} }
+
 func parseTarget(p *params) query { return query{subject: p.Required("target")} }

@@ -20,6 +20,8 @@ type query struct {
 	limit   int
 	reverse bool
 	at      viewapi.At
+
+	anySubject bool // the request is about all subjects: only at is given
 }
 
 // params reads the parameters of a request.

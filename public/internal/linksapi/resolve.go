@@ -22,6 +22,9 @@ type target struct {
 
 // resolve looks up all that q names, the strings in one batch.
 func (a *API) resolve(ctx context.Context, q *query) (*target, error) {
+	if q.anySubject {
+		return new(target), nil
+	}
 	names := append([]string{q.subject}, q.dids...)
 	names = append(names, q.others...)
 	uids := make([]uint64, len(names))

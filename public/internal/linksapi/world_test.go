@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"time"
 
 	"millrace/intern"
 	"millrace/replay/links"
@@ -254,6 +255,31 @@ func (v view) Sources(_ context.Context, subject uint64) (all []links.Source, _ 
 		}
 	}
 	return all, nil
+}
+
+// MostLinked takes the last two records for those of the last hour.
+func (v view) MostLinked(_ context.Context, limit int) (m links.MostLinked, _ error) {
+	if len(v.w.records) == 0 {
+		return m, nil
+	}
+	m.Since = time.UnixMicro(1234567)
+	for i := range v.w.sources {
+		for uid := range v.w.names {
+			set := links.Set{Path: uint32(i + 1), Subject: uint64(uid + 1)}
+			n := uint64(0)
+			for _, e := range v.edges(set, nil) {
+				if e.Arrival+2 > v.w.arrivals {
+					n++
+				}
+			}
+			if n > 0 {
+				m.Sets = append(m.Sets, links.RecentCount{Set: set, Records: n})
+			}
+		}
+	}
+	slices.SortStableFunc(m.Sets, func(a, b links.RecentCount) int { return cmp.Compare(b.Records, a.Records) })
+	m.Sets, m.Others = m.Sets[:min(limit, len(m.Sets))], 1
+	return m, nil
 }
 
 // others returns the active links of a set with, of each, the places of its other references.
