@@ -95,13 +95,6 @@ func (g *Graph) Has(ctx context.Context, source int, actor, subject uint64) (Res
 	return g.Count(ctx, Join(And, Given([]uint64{subject}), Of(source, Out, actor)), Limits{})
 }
 
-// Cost estimates how many members an evaluation visits.
-func (g *Graph) Cost(e *Expr) (int64, error) {
-	var cost int64
-	_, err := g.answer(context.Background(), []*Expr{e}, Limits{}, func(q *query, e *Expr, _ *Result) { cost = q.cost(e) })
-	return cost, err
-}
-
 func one(results []Result, err error) (Result, error) {
 	if err != nil {
 		return Result{}, err

@@ -53,30 +53,6 @@ func Join(op Op, first *Expr, rest ...*Expr) *Expr {
 	return first
 }
 
-// Both is the accounts that uid follows and that follow it: with sources of follows, mutuals.
-func Both(source int, uid uint64) *Expr {
-	return Join(And, Of(source, Out, uid), Of(source, In, uid))
-}
-
-// FollowedBy is the accounts that viewer follows and that follow subject (social proof).
-func FollowedBy(source int, viewer, subject uint64) *Expr {
-	return Join(And, Of(source, Out, viewer), Of(source, In, subject))
-}
-
-// NotFollowedBack is the followers of uid that it does not follow.
-func NotFollowedBack(source int, uid uint64) *Expr {
-	return Join(AndNot, Of(source, In, uid), Of(source, Out, uid))
-}
-
-// Common is the accounts that all of the sets of some accounts have.
-func Common(source int, direction Direction, first uint64, rest ...uint64) *Expr {
-	e := Of(source, direction, first)
-	for _, uid := range rest {
-		e = Join(And, e, Of(source, direction, uid))
-	}
-	return e
-}
-
 // open says whether an expression may have members that the graph does not know.
 func (e *Expr) open() bool {
 	switch e.Op {

@@ -135,7 +135,7 @@ func TestConcurrent(t *testing.T) {
 	for range 2 {
 		group.Go(func() error {
 			for ctx.Err() == nil {
-				r, err := g.Count(context.Background(), Both(0, 1), Limits{})
+				r, err := g.Count(context.Background(), Join(And, Of(0, Out, 1), Of(0, In, 1)), Limits{})
 				if err != nil {
 					return err
 				}
@@ -155,7 +155,7 @@ func TestConcurrent(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			r, err := loaded.Count(context.Background(), Both(0, 1), Limits{})
+			r, err := loaded.Count(context.Background(), Join(And, Of(0, Out, 1), Of(0, In, 1)), Limits{})
 			loaded.Close()
 			if err != nil || int64(r.Count) != r.Position.Seq {
 				return errors.Join(err, errors.New("a snapshot is not that of its position"))

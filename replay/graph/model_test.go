@@ -251,7 +251,7 @@ func TestLargeSets(t *testing.T) {
 	if err := g.Build(edges); err != nil {
 		t.Fatal(err)
 	}
-	exprs := []*Expr{Of(0, In, 1), Common(0, In, 1, 2, 3), Join(Or, Of(0, In, 1), Of(0, In, 2)),
+	exprs := []*Expr{Of(0, In, 1), Join(And, Of(0, In, 1), Of(0, In, 2), Of(0, In, 3)), Join(Or, Of(0, In, 1), Of(0, In, 2)),
 		Join(AndNot, Of(0, In, 1), Of(0, In, 2)), Join(And, Of(0, In, 1), Given([]uint64{1000, 1001, 7, 2000, 3000})),
 		Join(AndNot, Of(0, In, 2), Given([]uint64{1000, 1500, 9000}), Of(0, In, 3))}
 	if g.indexes[1].largeBytes == 0 {
@@ -294,11 +294,11 @@ func FuzzAlgebra(f *testing.F) {
 	})
 }
 
-func ExampleFollowedBy() {
+func ExampleJoin() {
 	g, _ := New(Config{Sources: []string{"follow"}})
 	defer g.Close()
 	_ = g.Build([]Change{{Edge: Edge{1, 2, 10}}, {Edge: Edge{1, 3, 11}}, {Edge: Edge{2, 4, 12}}})
-	r, _ := g.Eval(context.Background(), FollowedBy(0, 1, 4), Limits{})
+	r, _ := g.Eval(context.Background(), Join(And, Of(0, Out, 1), Of(0, In, 4)), Limits{})
 	fmt.Println(r.UIDs)
 	// Output: [2]
 }
