@@ -29,8 +29,8 @@ func filterKey(cfg *replay.FilterConfig) string {
 	if len(cfg.DIDs) > 0 || cfg.Subjects != nil || cfg.SubjectDIDs != nil || cfg.Sources != nil {
 		return ""
 	}
-	slices.Sort(cfg.Collections)
-	return fmt.Sprintf("%d %d %q", cfg.Kinds, cfg.MaxPayloadBytes, cfg.Collections)
+	collections := slices.Sorted(slices.Values(cfg.Collections))
+	return fmt.Sprintf("%d %d %q", cfg.Kinds, cfg.MaxPayloadBytes, collections)
 }
 
 // take returns the filter of cfg, whose key is given. The caller releases it.
