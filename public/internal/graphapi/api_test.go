@@ -15,6 +15,7 @@ import (
 
 	"millrace/intern"
 	"millrace/public/internal/viewapi"
+	"millrace/public/internal/viewapi/viewapitest"
 	"millrace/replay/graph"
 )
 
@@ -27,9 +28,9 @@ func small(t *testing.T) *world {
 	w.set(edge{"blocks", account(1), account(5)}, true)
 	w.set(edge{"liked", account(2), post(1)}, true)
 	w.set(edge{"listed", list(1), account(4)}, true)
-	w.uid(account(1)) // all names are known
-	w.uid(account99)
-	w.uid(post(99))
+	w.UID(account(1)) // all names are known
+	w.UID(account99)
+	w.UID(post(99))
 	return w
 }
 
@@ -67,7 +68,7 @@ func TestGolden(t *testing.T) {
 	} {
 		w := small(t)
 		_, h := newTestAPI(t, w)
-		answer := get(h, tc.path)
+		answer := viewapitest.Get(h, tc.path)
 		if diff := cmp.Diff(tc.want+"\n", answer.Body.String()); diff != "" || answer.Code != 200 || answer.Header().Get("Content-Type") != "application/json" {
 			t.Errorf("%s: %d %s\n%s", tc.path, answer.Code, answer.Header(), diff)
 		}
@@ -84,18 +85,18 @@ func TestGolden(t *testing.T) {
 
 func TestStatic(t *testing.T) {
 	w := small(t)
-	if err := w.g.Build([]graph.Change{{Edge: graph.Edge{Actor: w.uid(account(2)), Subject: w.uid(account(9))}}, {Edge: graph.Edge{Actor: w.uid(account(2)), Subject: w.uid(account(3))}}}); err != nil {
+	if err := w.g.Build([]graph.Change{{Edge: graph.Edge{Actor: w.UID(account(2)), Subject: w.UID(account(9))}}, {Edge: graph.Edge{Actor: w.UID(account(2)), Subject: w.UID(account(3))}}}); err != nil {
 		t.Fatal(err)
 	}
 	_, h := newTestAPI(t, w)
-	if got := get(h, sets("/sets/count", "follows:"+account(2))).Body.String(); got != `{"count":2,"complete":true,"static":true}`+"\n" {
+	if got := viewapitest.Get(h, sets("/sets/count", "follows:"+account(2))).Body.String(); got != `{"count":2,"complete":true,"static":true}`+"\n" {
 		t.Errorf("imported edges: %s", got)
 	}
 }
 
 func checkError(t *testing.T, path string, h http.Handler, status int, name, message string) {
 	t.Helper()
-	w := get(h, path)
+	w := viewapitest.Get(h, path)
 	var answer struct{ Error, Message string }
 	err := json.Unmarshal(w.Body.Bytes(), &answer)
 	if err != nil || w.Code != status || answer.Error != name || !strings.Contains(answer.Message, message) {
@@ -153,7 +154,7 @@ func TestErrors(t *testing.T) {
 		fine + "&limit=1000", fine + "&limit=1", fine + "&at=abc001-1-0", proof + strings.Repeat("&subject="+a1, 100), proof + "&limit=100&subject=" + a1,
 		"/graph/common-followers?did=" + strings.Repeat("&did="+a1, 8), sets("/sets", strings.Repeat("follows:"+a1+" or ", 7)+"follows:"+a1),
 	} {
-		if w := get(h, edge); w.Code != 200 {
+		if w := viewapitest.Get(h, edge); w.Code != 200 {
 			t.Errorf("%.100s: %d %s", edge, w.Code, w.Body)
 		}
 	}
@@ -165,7 +166,7 @@ func TestWaitForPosition(t *testing.T) {
 	at := fmt.Sprintf("&wait=10000&at=abc001-%d-0", w.position.Seq+1)
 	close(w.reached)
 	path := sets("/sets/count", "follows:"+account(1)+" and likers:"+post(1)) + at
-	if got := get(h, path); got.Code != 200 || got.Header().Get("Millrace-View-Cursor") != fmt.Sprintf("abc001-%d-4294967295", w.position.Seq) {
+	if got := viewapitest.Get(h, path); got.Code != 200 || got.Header().Get("Millrace-View-Cursor") != fmt.Sprintf("abc001-%d-4294967295", w.position.Seq) {
 		t.Errorf("%s: %d %s %v", path, got.Code, got.Body, got.Header())
 	}
 }
@@ -175,7 +176,7 @@ func TestCost(t *testing.T) {
 	for cost, status := range map[int64]int{2: 422, 3: 200} {
 		a, h := newTestAPI(t, w)
 		a.cfg.MaxCost = cost
-		if got := get(h, sets("/sets/count", "follows:"+account(1))); got.Code != status || status == 422 && !strings.Contains(got.Body.String(), "some 3 members, 2 are allowed") {
+		if got := viewapitest.Get(h, sets("/sets/count", "follows:"+account(1))); got.Code != status || status == 422 && !strings.Contains(got.Body.String(), "some 3 members, 2 are allowed") {
 			t.Errorf("a limit of %d: %d %s", cost, got.Code, got.Body)
 		}
 	}
@@ -188,7 +189,7 @@ func TestUnavailable(t *testing.T) {
 	w.building = true
 	checkError(t, path, h, 503, "GraphNotBuilt", "25.0 % built, 7 edges")
 	w.building, w.closed = false, 1
-	if got := get(h, path); got.Code != 200 {
+	if got := viewapitest.Get(h, path); got.Code != 200 {
 		t.Errorf("a graph that was replaced: %d %s", got.Code, got.Body)
 	}
 	w.closed = 2
@@ -199,7 +200,7 @@ func TestUnavailable(t *testing.T) {
 	checkError(t, sets("/sets", "blocks:"+account(1)), h, 400, "UnsupportedSet", "has no app.bsky.graph.block:subject")
 	a.cfg.Links = nil
 	checkError(t, sets("/sets", "likers:"+post(1)), h, 400, "UnsupportedSet", "likers: sets of links need a server with --links")
-	w.down = fmt.Errorf("down")
+	w.Down = fmt.Errorf("down")
 	checkError(t, path, h, 503, "Unavailable", "the UID store does not answer")
 }
 
@@ -209,12 +210,12 @@ func TestLinksAreKept(t *testing.T) {
 	_, h := newTestAPI(t, w)
 	path := sets("/sets/count", "likers:"+post(1))
 	for range 3 {
-		if got := get(h, path); got.Code != 200 || w.linksRead != 1 {
+		if got := viewapitest.Get(h, path); got.Code != 200 || w.linksRead != 1 {
 			t.Fatalf("%d %s, read %d times", got.Code, got.Body, w.linksRead)
 		}
 	}
 	w.linksAt.Seq = 12
-	if got := get(h, path+"&at=abc001-12-0"); got.Code != 200 || w.linksRead != 2 || got.Header().Get("Millrace-View-Cursor") != "abc001-12-4294967295" {
+	if got := viewapitest.Get(h, path+"&at=abc001-12-0"); got.Code != 200 || w.linksRead != 2 || got.Header().Get("Millrace-View-Cursor") != "abc001-12-4294967295" {
 		t.Errorf("a later position: %d %s, read %d times", got.Code, got.Body, w.linksRead)
 	}
 }
@@ -302,7 +303,7 @@ func (g *generator) change() {
 		e.to = post(g.IntN(3))
 	case "listed":
 		e.from = list(g.IntN(2))
-		g.w.uid(strings.Split(e.from, "/")[2])
+		g.w.UID(strings.Split(e.from, "/")[2])
 	}
 	g.w.set(e, g.IntN(3) > 0)
 }
@@ -316,7 +317,7 @@ type answer struct {
 
 func ask(t *testing.T, h http.Handler, path string) (a answer) {
 	t.Helper()
-	w := get(h, path)
+	w := viewapitest.Get(h, path)
 	if err := json.Unmarshal(w.Body.Bytes(), &a); err != nil || w.Code != 200 || !a.Complete {
 		t.Fatalf("%s: %d %s, %v", path, w.Code, w.Body, err)
 	}

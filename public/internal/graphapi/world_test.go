@@ -5,12 +5,11 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
 
-	"millrace/intern"
+	"millrace/public/internal/viewapi/viewapitest"
 	"millrace/replay/graph"
 	"millrace/replay/links"
 	"millrace/replay/references"
@@ -26,10 +25,11 @@ type edge struct{ name, from, to string }
 
 // world is a graph and links, and the oracle of their answers. It is Queries of both, UIDs and Log.
 type world struct {
+	viewapitest.UIDs // given on demand
+
 	t     *testing.T
 	g     *graph.Graph
 	edges map[edge]bool
-	names []string // by UID - 1; UIDs are given on demand
 
 	position  references.Position
 	reached   chan struct{} // what Wait waits for
@@ -37,7 +37,6 @@ type world struct {
 	noLinks   bool // they are being built
 	noBlocks  bool
 	closed    int // how often Graph returns one that is closed
-	down      error
 	views     int // that are open
 	linksRead int
 	linksAt   references.Position
@@ -75,17 +74,10 @@ func (w *world) set(e edge, there bool) {
 		delete(w.edges, e)
 	}
 	source, ok := map[string]int{"follows": 0, "blocks": 1}[e.name]
-	from, to := w.uid(e.from), w.uid(e.to)
+	from, to := w.UID(e.from), w.UID(e.to)
 	if ok {
 		w.apply(graph.Change{Source: source, Edge: graph.Edge{Actor: from, Subject: to, Record: 1}, Remove: !there})
 	}
-}
-
-func (w *world) uid(name string) uint64 {
-	if !slices.Contains(w.names, name) {
-		w.names = append(w.names, name)
-	}
-	return uint64(slices.Index(w.names, name) + 1)
 }
 
 // members is the oracle of a set.
@@ -109,24 +101,7 @@ func (w *world) members(set string) map[string]bool {
 
 func (w *world) sorted(set string) []string { return slices.Sorted(maps.Keys(w.members(set))) }
 
-// UIDs and Log.
-
-func (w *world) LookupStrings(_ context.Context, names []string, uids []uint64) error {
-	for i, name := range names {
-		if !strings.HasPrefix(name, "did:") && !strings.HasPrefix(name, "at://") || strings.HasSuffix(name, ":") {
-			return &intern.InvalidError{Index: i, Reason: "neither"}
-		}
-		uids[i] = uint64(slices.Index(w.names, name) + 1)
-	}
-	return w.down
-}
-
-func (w *world) LookupUIDs(_ context.Context, uids []uint64, names []string) error {
-	for i, uid := range uids {
-		names[i] = w.names[uid-1]
-	}
-	return w.down
-}
+// Log.
 
 var sources = []string{"app.bsky.feed.like:subject.uri", "app.bsky.feed.repost:subject.uri", "app.bsky.graph.listitem:list", "app.bsky.graph.listitem:subject"}
 
@@ -174,7 +149,7 @@ func (w *world) Wait(ctx context.Context, at references.Position) error {
 	case <-w.reached:
 		w.apply()
 		w.linksAt = at
-		return w.down
+		return w.Down
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
@@ -201,12 +176,12 @@ type view struct{ *world }
 func (v view) Position() references.Position { return v.linksAt }
 func (v view) Close() error                  { v.views--; return nil }
 
-func (v view) name(uid uint64) string { return v.names[uid-1] }
+func (v view) name(uid uint64) string { return v.Names[uid-1] }
 
 func (v view) uids(set string) (uids []uint64) {
 	v.linksRead++
 	for _, name := range v.sorted(set) {
-		uids = append(uids, v.uid(name))
+		uids = append(uids, v.UID(name))
 	}
 	return uids
 }
@@ -250,10 +225,4 @@ func newTestAPI(t *testing.T, w *world) (*API, http.Handler) {
 	mux := http.NewServeMux()
 	a.Route(mux)
 	return a, mux
-}
-
-func get(h http.Handler, path string) *httptest.ResponseRecorder {
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
-	return w
 }

@@ -6,11 +6,12 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"slices"
 	"strings"
 	"testing"
+
+	"millrace/public/internal/viewapi/viewapitest"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -24,12 +25,6 @@ func newTestAPI(t *testing.T, w *world) (*API, http.Handler) {
 	mux := http.NewServeMux()
 	a.Route(mux)
 	return a, mux
-}
-
-func get(h http.Handler, path string) *httptest.ResponseRecorder {
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
-	return w
 }
 
 const xrpc = "/xrpc/blue.microcosm.links."
@@ -89,7 +84,7 @@ func TestGolden(t *testing.T) {
 	} {
 		w := small()
 		_, h := newTestAPI(t, w)
-		answer := get(h, tc.path)
+		answer := viewapitest.Get(h, tc.path)
 		if diff := cmp.Diff(tc.want+"\n", answer.Body.String()); diff != "" || answer.Code != 200 || answer.Header().Get("Content-Type") != "application/json" {
 			t.Errorf("%s: %d %s\n%s", tc.path, answer.Code, answer.Header(), diff)
 		}
@@ -103,7 +98,7 @@ func TestGolden(t *testing.T) {
 // TestNothingIsLinked: before the first link there is no time that it was made at.
 func TestNothingIsLinked(t *testing.T) {
 	_, h := newTestAPI(t, newWorld())
-	if got := get(h, "/links/most-linked").Body.String(); got != `{"since_us":null,"subjects":[],"others_at_most":0}`+"\n" {
+	if got := viewapitest.Get(h, "/links/most-linked").Body.String(); got != `{"since_us":null,"subjects":[],"others_at_most":0}`+"\n" {
 		t.Error(got)
 	}
 }
@@ -186,7 +181,7 @@ func (wk *walk) next(t *testing.T, h http.Handler, limit int, cursor *string) (e
 	if cursor != nil {
 		path += "&cursor=" + *cursor
 	}
-	w := get(h, path)
+	w := viewapitest.Get(h, path)
 	d := json.NewDecoder(w.Body)
 	d.DisallowUnknownFields()
 	if err := d.Decode(&p); err != nil || w.Code != 200 || bytes.Contains(w.Body.Bytes(), []byte("[null")) {
@@ -309,7 +304,7 @@ func TestCountsOfAll(t *testing.T) {
 			"/links/count?collection=" + listitem + "&path=.list&target=" + q.subject:               total,
 			"/links/count/distinct-dids?collection=" + listitem + "&path=.list&target=" + q.subject: dids,
 		} {
-			if got := strings.TrimSpace(get(h, path).Body.String()); got != fmt.Sprintf(`{"total":%d}`, want) {
+			if got := strings.TrimSpace(viewapitest.Get(h, path).Body.String()); got != fmt.Sprintf(`{"total":%d}`, want) {
 				t.Fatalf("seed %d: %s: %s, want %d", seed, path, got, want)
 			}
 		}
@@ -317,7 +312,7 @@ func TestCountsOfAll(t *testing.T) {
 		if total > 0 {
 			want = fmt.Sprintf(`{"links":{"%s":{".list":{"records":%d,"distinct_dids":%d}}}}`, listitem, total, dids)
 		}
-		if got := strings.TrimSpace(get(h, "/links/all?target="+q.subject).Body.String()); got != want {
+		if got := strings.TrimSpace(viewapitest.Get(h, "/links/all?target="+q.subject).Body.String()); got != want {
 			t.Fatalf("seed %d: %s, want %s", seed, got, want)
 		}
 	}

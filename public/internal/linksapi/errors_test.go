@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"millrace/public/internal/viewapi"
+	"millrace/public/internal/viewapi/viewapitest"
 	"millrace/replay/references"
 )
 
@@ -59,7 +60,7 @@ func TestErrors(t *testing.T) {
 	} {
 		w := small()
 		_, h := newTestAPI(t, w)
-		checkError(t, tc.path, get(h, tc.path), tc.status, tc.name, tc.message)
+		checkError(t, tc.path, viewapitest.Get(h, tc.path), tc.status, tc.name, tc.message)
 	}
 	_, h := newTestAPI(t, small())
 	posted := httptest.NewRecorder()
@@ -74,11 +75,11 @@ func TestErrors(t *testing.T) {
 		"/links?" + old + "&from_dids=" + strings.Repeat(account(1)+",", 1000),
 		"/links/all?wait=10000&target=" + post(1),
 	} {
-		if w := get(h, edge); w.Code != 200 {
+		if w := viewapitest.Get(h, edge); w.Code != 200 {
 			t.Errorf("%.100s: %d %s", edge, w.Code, w.Body)
 		}
 	}
-	if w := get(h, "/links/all?at=abc001-7-3&target="+post(1)); w.Code != 200 {
+	if w := viewapitest.Get(h, "/links/all?at=abc001-7-3&target="+post(1)); w.Code != 200 {
 		t.Errorf("at a position that is reached: %d %s", w.Code, w.Body)
 	}
 }
@@ -100,10 +101,10 @@ func TestUnavailable(t *testing.T) {
 	w := small()
 	a, h := newTestAPI(t, w)
 	w.building = true
-	checkError(t, "building", get(h, path), 503, "LinksNotBuilt", "25.0 % built")
-	w.building, w.down = false, errDown
-	checkError(t, "UID store down", get(h, path), 503, "Unavailable", "the UID store does not answer")
-	w.down = nil
+	checkError(t, "building", viewapitest.Get(h, path), 503, "LinksNotBuilt", "25.0 % built")
+	w.building, w.Down = false, errDown
+	checkError(t, "UID store down", viewapitest.Get(h, path), 503, "Unavailable", "the UID store does not answer")
+	w.Down = nil
 	var done []func()
 	for range viewapi.RequestsAtOnce {
 		_, end, err := a.Turn(t.Context())
@@ -119,7 +120,7 @@ func TestUnavailable(t *testing.T) {
 	checkError(t, "all turns taken", answer, 503, "Unavailable", "too many requests")
 	done[0]()
 	for range 2 { // the first gives its turn back
-		if answer := get(h, path); answer.Code != 200 {
+		if answer := viewapitest.Get(h, path); answer.Code != 200 {
 			t.Errorf("with a turn free: %d", answer.Code)
 		}
 	}
@@ -133,7 +134,7 @@ func TestTooManyLinks(t *testing.T) {
 	_, h := newTestAPI(t, w)
 	w.large = true
 	path := xrpc + "getManyToManyCounts?pathToOther=subject&source=" + listitem + ":list&subject=" + list(1)
-	checkError(t, "too many to group", get(h, path), 422, "TooManyLinks", "over a million links")
+	checkError(t, "too many to group", viewapitest.Get(h, path), 422, "TooManyLinks", "over a million links")
 }
 
 func TestWaitForPosition(t *testing.T) {
@@ -148,7 +149,7 @@ func TestWaitForPosition(t *testing.T) {
 					close(w.reached)
 				}
 			})
-			answer := get(h, "/links/all?wait=3000&at=abc001-9-4&target="+post(1))
+			answer := viewapitest.Get(h, "/links/all?wait=3000&at=abc001-9-4&target="+post(1))
 			took := time.Since(begun)
 			cursor, inexact := answer.Header().Get("Millrace-View-Cursor"), answer.Header().Get("Millrace-Inexact-Since")
 			if reached && (answer.Code != 200 || took != time.Second || cursor != "abc001-9-4294967295" || inexact != "1700000000000000") {
@@ -165,9 +166,9 @@ func TestWaitForPosition(t *testing.T) {
 	}
 	w := small()
 	_, h := newTestAPI(t, w)
-	w.down = errDown
+	w.Down = errDown
 	close(w.reached)
-	checkError(t, "the store failed", get(h, "/links/all?wait=3000&at=abc001-9-4&target="+post(1)), 500, "InternalServerError", "")
+	checkError(t, "the store failed", viewapitest.Get(h, "/links/all?wait=3000&at=abc001-9-4&target="+post(1)), 500, "InternalServerError", "")
 	if (w.position != references.Position{Epoch: 1, Seq: 9}) {
 		t.Errorf("waited for %v", w.position)
 	}

@@ -8,10 +8,9 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"time"
 
-	"millrace/intern"
+	"millrace/public/internal/viewapi/viewapitest"
 	"millrace/replay/links"
 	"millrace/replay/references"
 	"millrace/translate"
@@ -32,20 +31,20 @@ func (l *linking) uri() string { return "at://" + l.did + "/" + l.collection + "
 // world is links as plain slices: what the API reads, and the oracle of its answers. It is Queries,
 // UIDs and Log, and, as it has no state of its own between calls, View.
 type world struct {
+	viewapitest.UIDs // given on demand
+
 	records  []*linking // by arrival
 	inactive map[string]bool
 	arrivals uint64
 
-	names   []string // by UID - 1; UIDs are given on demand
 	sources []string // by number - 1
 
 	position references.Position
 	reached  chan struct{} // what Wait waits for
 	building bool
 	inexact  int64
-	down     error // of the UID store
-	large    bool  // OtherCounts has too much to group
-	closed   int   // views
+	large    bool // OtherCounts has too much to group
+	closed   int  // views
 
 	links.Queries // what is not used
 }
@@ -59,10 +58,10 @@ func (w *world) put(did, collection, rkey string, refs ...reference) {
 	w.remove(did, collection, rkey)
 	w.arrivals++
 	w.records = append(w.records, &linking{w.arrivals, did, collection, rkey, refs})
-	w.uid(did)
-	w.uid(w.records[len(w.records)-1].uri())
+	w.UID(did)
+	w.UID(w.records[len(w.records)-1].uri())
 	for _, r := range refs {
-		w.uid(r.subject)
+		w.UID(r.subject)
 		if source := collection + ":" + r.path; !slices.Contains(w.sources, source) {
 			w.sources = append(w.sources, source)
 		}
@@ -75,31 +74,7 @@ func (w *world) remove(did, collection, rkey string) {
 	})
 }
 
-func (w *world) uid(name string) uint64 {
-	if !slices.Contains(w.names, name) {
-		w.names = append(w.names, name)
-	}
-	return uint64(slices.Index(w.names, name) + 1)
-}
-
-// UIDs and Log.
-
-func (w *world) LookupStrings(_ context.Context, names []string, uids []uint64) error {
-	for i, name := range names {
-		if !strings.HasPrefix(name, "did:") && !strings.HasPrefix(name, "at://") {
-			return &intern.InvalidError{Index: i, Reason: "neither"}
-		}
-		uids[i] = uint64(slices.Index(w.names, name) + 1)
-	}
-	return w.down
-}
-
-func (w *world) LookupUIDs(_ context.Context, uids []uint64, names []string) error {
-	for i, uid := range uids {
-		names[i] = w.names[uid-1]
-	}
-	return w.down
-}
+// Log.
 
 func (w *world) FindSource(source string) (uint32, bool) {
 	i := slices.Index(w.sources, source)
@@ -132,8 +107,8 @@ func (w *world) InexactSince() int64        { return w.inexact }
 func (w *world) Wait(ctx context.Context, at references.Position) error {
 	select {
 	case <-w.reached:
-		if w.position = at; w.down != nil {
-			return w.down
+		if w.position = at; w.Down != nil {
+			return w.Down
 		}
 		return nil
 	case <-ctx.Done():
@@ -171,11 +146,11 @@ type edge struct {
 func (v view) edges(set links.Set, accounts []uint64) (all []edge) {
 	checkFilter(accounts)
 	for _, r := range v.w.records {
-		e := edge{Link: links.Link{Arrival: r.arrival, Account: v.w.uid(r.did), Record: v.w.uid(r.uri())}, active: !v.w.inactive[r.did]}
+		e := edge{Link: links.Link{Arrival: r.arrival, Account: v.w.UID(r.did), Record: v.w.UID(r.uri())}, active: !v.w.inactive[r.did]}
 		links := false
 		for _, ref := range r.refs {
 			path, _ := v.w.FindSource(r.collection + ":" + ref.path)
-			to := references.Reference{Path: path, Subject: v.w.uid(ref.subject)}
+			to := references.Reference{Path: path, Subject: v.w.UID(ref.subject)}
 			links = links || to.Path == set.Path && to.Subject == set.Subject
 			e.refs = append(e.refs, to)
 		}
@@ -264,7 +239,7 @@ func (v view) MostLinked(_ context.Context, limit int) (m links.MostLinked, _ er
 	}
 	m.Since = time.UnixMicro(1234567)
 	for i := range v.w.sources {
-		for uid := range v.w.names {
+		for uid := range v.w.Names {
 			set := links.Set{Path: uint32(i + 1), Subject: uint64(uid + 1)}
 			n := uint64(0)
 			for _, e := range v.edges(set, nil) {
