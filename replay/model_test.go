@@ -250,29 +250,6 @@ func (m *model) want(c Cursor) (items []item, clamped bool) {
 	return nil, false
 }
 
-// v2Seq returns the seq of an event on v2's wire.
-func (m *model) v2Seq(p format.Place) int64 { return m.bases[p.Epoch] + p.Seq*1024 + int64(p.Op) }
-
-// placeBefore returns the place before the one that has the seq. live says that no event has it, or
-// a larger one.
-func (m *model) placeBefore(seq int64) (p format.Place, live bool) {
-	if len(m.blocks) == 0 || seq > m.v2Seq(m.blocks[len(m.blocks)-1].last().Place) {
-		return p, true
-	}
-	p.Epoch = 1
-	for e, base := range m.bases {
-		if e > p.Epoch && e <= m.epoch && base <= seq {
-			p.Epoch = e
-		}
-	}
-	before := seq - m.bases[p.Epoch] - 1
-	p.Seq, p.Op = before/1024, uint32(before%1024)
-	if p.Op == 1023 {
-		p.Op = math.MaxUint32
-	}
-	return p, false
-}
-
 // gapIsAfter says whether the gap's far end is after p.
 func (m *model) gapIsAfter(g Gap, p format.Place) bool {
 	for e := uint32(1); e <= m.epoch; e++ {

@@ -61,6 +61,14 @@ func memorySizes(t *testing.T) []int64 {
 
 func mebibytes(n int64) string { return strconv.FormatInt(n>>20, 10) + "MiB" }
 
+// checkWhole waits until the relay has made that many frames, and compares the log with them.
+func checkWhole(t *testing.T, sim *simulator, addr string, frames int64) {
+	t.Helper()
+	sim.waitMade(t, frames)
+	want := readTruth(t, sim.truth)
+	checkExact(t, "the log", readAll(t, addr, "cursor=0", len(want)), want)
+}
+
 // Frames at and beyond the limits of the protocol do not make the process larger than --memory.
 // Those that are within them are in the log.
 func TestMemoryHostileFrames(t *testing.T) {
@@ -72,9 +80,7 @@ func TestMemoryHostileFrames(t *testing.T) {
 				addr := freeAddr(t)
 				p := startMillrace(t, sim.url, t.TempDir(), addr, "--memory", mebibytes(memory))
 				waitServing(t, addr)
-				sim.waitMade(t, frames)
-				want := readTruth(t, sim.truth)
-				checkExact(t, "the log", readAll(t, addr, "cursor=0", len(want)), want)
+				checkWhole(t, sim, addr, frames)
 				p.checkPeak(t, memory)
 			})
 		}
@@ -107,20 +113,18 @@ func TestMemoryIngest(t *testing.T) {
 // among them make the process larger than --memory.
 func TestMemoryLinks(t *testing.T) {
 	for _, memory := range memorySizes(t) {
-		for _, tc := range []struct{ name, frames, hostileEvery string }{{"large frames", "600", "3"}, {"churn", "30000", "0"}} {
+		for _, tc := range []struct {
+			name         string
+			frames       int64
+			hostileEvery string
+		}{{"large frames", 600, "3"}, {"churn", 30000, "0"}} {
 			t.Run(mebibytes(memory)+"/"+tc.name, func(t *testing.T) {
-				sim := startRelaysim(t, "--frames", tc.frames, "--hostile-every", tc.hostileEvery, "--hostile-kinds", "records-of*,odd-records*,ops-10*",
+				sim := startRelaysim(t, "--frames", strconv.FormatInt(tc.frames, 10), "--hostile-every", tc.hostileEvery, "--hostile-kinds", "records-of*,odd-records*,ops-10*",
 					"--churn-every", "3", "--generate", "500", "--accounts", "50", "--wait-for-consumer")
 				addr := freeAddr(t)
 				p := startMillrace(t, sim.url, t.TempDir(), addr, "--memory", mebibytes(memory), "--references=on", "--links")
 				waitServing(t, addr)
-				frames, err := strconv.ParseInt(tc.frames, 10, 64)
-				if err != nil {
-					t.Fatal(err)
-				}
-				sim.waitMade(t, frames)
-				want := readTruth(t, sim.truth)
-				checkExact(t, "the log", readAll(t, addr, "cursor=0", len(want)), want)
+				checkWhole(t, sim, addr, tc.frames)
 				p.checkPeak(t, memory)
 			})
 		}
@@ -133,19 +137,17 @@ func TestMemoryLinks(t *testing.T) {
 func TestMemorySlowSubscribers(t *testing.T) {
 	const slow, messages = 100, 30
 	for _, memory := range memorySizes(t) {
-		for _, tc := range []struct{ name, frames, hostileEvery string }{{"large events", "200", "10"}, {"small events", "20000", "0"}} {
+		for _, tc := range []struct {
+			name         string
+			frames       int64
+			hostileEvery string
+		}{{"large events", 200, "10"}, {"small events", 20000, "0"}} {
 			t.Run(mebibytes(memory)+"/"+tc.name, func(t *testing.T) {
-				sim := startRelaysim(t, "--frames", tc.frames, "--hostile-every", tc.hostileEvery, "--generate", "500", "--hostile-kinds", "odd-records-of-256-kib", "--wait-for-consumer")
+				sim := startRelaysim(t, "--frames", strconv.FormatInt(tc.frames, 10), "--hostile-every", tc.hostileEvery, "--generate", "500", "--hostile-kinds", "odd-records-of-256-kib", "--wait-for-consumer")
 				addr := freeAddr(t)
 				p := startMillrace(t, sim.url, t.TempDir(), addr, "--memory", mebibytes(memory))
 				waitServing(t, addr)
-				frames, err := strconv.ParseInt(tc.frames, 10, 64)
-				if err != nil {
-					t.Fatal(err)
-				}
-				sim.waitMade(t, frames)
-				want := readTruth(t, sim.truth)
-				checkExact(t, "the log", readAll(t, addr, "cursor=0", len(want)), want)
+				checkWhole(t, sim, addr, tc.frames)
 				ctx, stop := context.WithCancel(context.Background())
 				var clients sync.WaitGroup
 				var read atomic.Int64
