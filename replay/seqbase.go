@@ -10,9 +10,9 @@ import (
 	"millrace/translate"
 )
 
-// An event's seq on Jetstream v2's wire is that of its frame and the index of its op, and above
-// those of all earlier epochs: see format.V2Seq. Each epoch has a base for that. The first epoch's
-// is 0, so that instances behind one relay have the same seqs.
+// An event's seq on Jetstream v2's wire is made of its frame's and the index of its op: see
+// format.V2Seq. Each epoch has a base, so that its seqs are above those of earlier ones. The first
+// epoch's is 0, so that instances behind one relay have the same seqs.
 
 // putStreams adds the streams to the batch, and the bases of their seqs unless all are 0.
 func putStreams(b *pebble.Batch, streams []format.Stream) error {

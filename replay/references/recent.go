@@ -83,7 +83,7 @@ func (r *recentLinks) periodLocked(now time.Time, from uint64) *linkPeriod {
 	return &r.periods[len(r.periods)-1]
 }
 
-// expireLocked forgets periods that begun longer ago than recentSpan.
+// expireLocked forgets periods that began longer ago than recentSpan.
 func (r *recentLinks) expireLocked(now time.Time) {
 	r.periods = slices.DeleteFunc(r.periods, func(p linkPeriod) bool { return now.Sub(p.begun) > recentSpan })
 }

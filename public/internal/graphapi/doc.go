@@ -1,8 +1,8 @@
 // Package graphapi serves the graph over HTTP: sets of accounts, as expressions under /sets, and
 // GraphD's questions by name under /graph.
 //
-//	parameters ── Await ──▶ turn ──▶ UIDs of names ──▶ sets of links ──▶ graph ──▶ names of UIDs ──▶ JSON
-//	    400        412      503       400, 503           422, 503      422, 412       503
+//	parameters ── Await ──▶ turn ──▶ UIDs of names ──▶ sets of links ──▶ graph ──▶ names ──▶ JSON
+//	    400        412      503       400, 503           422, 503      422, 412     503
 //
 // An answer is of one position of the graph, which its headers say. A set of links is read on
 // demand and kept for some seconds. With one the position is that of the oldest part. A cursor
