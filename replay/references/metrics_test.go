@@ -41,7 +41,8 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// seriesOf returns the counters and gauges that are not 0, by name without its beginning, and label.
+// seriesOf returns the counters and gauges that are not 0, by name without its beginning, and
+// label.
 func seriesOf(t *testing.T, reg *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	families, err := reg.Gather()
