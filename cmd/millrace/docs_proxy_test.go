@@ -97,16 +97,3 @@ func throughProxy(t *testing.T, relay *testRelay, addr string) {
 		t.Errorf("/readyz: %s, %v", resp.Status, resp.Header)
 	}
 }
-
-// Prometheus takes the alert rules in deploy, where its promtool is installed. TestDocsMetrics
-// checks the metrics that they name.
-func TestAlertRules(t *testing.T) {
-	promtool, err := exec.LookPath("promtool")
-	if err != nil {
-		t.Skip("SKIPPED: promtool is not installed")
-	}
-	out, err := exec.Command(promtool, "check", "rules", filepath.Join("..", "..", "deploy", "alerts.yaml")).CombinedOutput()
-	if err != nil {
-		t.Errorf("promtool check rules: %v\n%s", err, out)
-	}
-}
