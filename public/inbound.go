@@ -173,7 +173,7 @@ func (s *subscriber) update(data []byte) {
 	if w == nil {
 		return
 	}
-	err = s.server.checkReferences(&options{wants: *w})
+	err = s.server.checkReferences(&options{wants: w})
 	var f filter
 	if err == nil {
 		f, err = s.server.compile(context.Background(), w, s.opts.kinds, s.filters())

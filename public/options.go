@@ -45,8 +45,8 @@ type wants struct {
 	sources     wantedSet
 }
 
-func newWants() wants {
-	return wants{
+func newWants() *wants {
+	return &wants{
 		collections: newCollectionSet(), dids: newDIDSet("DID"),
 		subjects: newSubjectSet(), subjectDIDs: newDIDSet("subject DID"), sources: newSourceSet(),
 	}
@@ -59,7 +59,7 @@ func (w *wants) byReference() bool {
 
 // options is what one subscriber asked for.
 type options struct {
-	wants        wants
+	wants        *wants // nil once the filter is made of it
 	cursor       replay.Cursor
 	requireHello bool
 	dictionary   uint32 // that events are compressed with; 0: they are not

@@ -126,7 +126,7 @@ func (s *Server) newSubscriber(r *http.Request, client netip.Addr) (*subscriber,
 		return nil, refused
 	}
 	filters := s.admission.Quota(admission.Filters, client)
-	f, err := s.compile(r.Context(), &opts.wants, opts.kinds, filters)
+	f, err := s.compile(r.Context(), opts.wants, opts.kinds, filters)
 	switch {
 	case errors.Is(err, errFilterMemory):
 		return nil, unavailable(rejectMemory, err.Error())
@@ -137,7 +137,7 @@ func (s *Server) newSubscriber(r *http.Request, client netip.Addr) (*subscriber,
 	case err != nil:
 		return nil, badRequest(invalidOption("%v", err))
 	}
-	opts.wants = wants{}
+	opts.wants = nil
 	sub := &subscriber{
 		server: s, opts: opts, client: client, filter: f,
 		out: outbound{

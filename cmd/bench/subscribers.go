@@ -159,6 +159,7 @@ type result struct {
 	alone   float64    // cores the server took before anybody subscribed
 	cores   [3]float64 // of server, relay and clients
 	before  int64      // bytes resident, before anybody subscribed
+	grown   int64      // of a server beside it that has no subscribers, since then; quiet only
 	rss     int64      // with all connected
 	most    int64
 	budget  float64 // bytes of clients' memory that the server counts, at its most
@@ -176,8 +177,9 @@ func (r *result) print(out io.Writer) error {
 	}
 	if r.name == quietScenario {
 		n := int64(r.mix[0].n)
-		took := (r.rss - r.before) / n
-		each = fmt.Sprintf("; each takes %d bytes, reach %s; the kernel's sockets %d bytes, both ends", took, reach("32,768", took <= 32<<10), r.kernel/n)
+		took := (r.rss - r.before - r.grown) / n
+		each = fmt.Sprintf("; a server without subscribers grew by %s meanwhile; each takes %d bytes, reach %s; the kernel's sockets %d bytes, both ends",
+			mib(r.grown), took, reach("32,768", took <= 32<<10), r.kernel/n)
 	}
 	fmt.Fprintf(out, "- cores: server %.3f (%.3f without subscribers), relay %.3f, clients %.3f%s\n", r.cores[0], r.alone, r.cores[1], r.cores[2], cpu)
 	fmt.Fprintf(out, "- resident MiB: server %s (%s without subscribers), at most %s, %s of the clients' budget%s\n", mib(r.rss), mib(r.before), mib(r.most),
@@ -215,27 +217,29 @@ func (f *subscribersFlags) measure(ctx context.Context, s scenario, dir string) 
 		return nil, err
 	}
 	truth := filepath.Join(dir, "truth.jsonl")
-	args := []string{"--truth", truth, "--rate", strconv.FormatFloat(s.rate, 'f', -1, 64), "--frames", strconv.FormatInt(frames, 10), "--log-level", "ERROR"}
-	if s.name == originalScenario {
-		args = append(args, "--keep-record-keys") // a record is looked for by its path
-	}
-	relay, err := startRelay(ctx, f.relaysim(), args...)
+	relay, err := f.relay(ctx, s, truth, frames)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = relay.stop() }()
-	var server *server
-	if data := filepath.Join(dir, "data"); s.name == originalScenario {
-		server, err = startOriginal(ctx, f.jetstream, relay.url, data)
-	} else {
-		server, err = startMillrace(ctx, f.millrace(), relay.url, data, append([]string{"--memory", f.memory}, s.flags...)...)
-	}
+	server, err := f.start(ctx, s, relay, filepath.Join(dir, "data"))
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = server.stop() }()
+	control := server
+	if s.name == quietScenario {
+		if control, err = f.start(ctx, s, relay, filepath.Join(dir, "control")); err != nil {
+			return nil, err
+		}
+		defer func() { _ = control.stop() }()
+	}
 	r := &result{scenario: s}
 	if err := r.measureAlone(ctx, server, alone); err != nil {
+		return nil, err
+	}
+	begun, err := control.usage()
+	if err != nil {
 		return nil, err
 	}
 	kernel := socketBytes()
@@ -250,6 +254,11 @@ func (f *subscribersFlags) measure(ctx context.Context, s scenario, dir string) 
 	if err := r.measure(ctx, f.seconds, all, server, relay); err != nil {
 		return nil, err
 	}
+	ended, err := control.usage()
+	if err != nil {
+		return nil, err
+	}
+	r.grown = ended.rss - begun.rss
 	r.kernel = socketBytes() - kernel
 	var log *heldLog // nil: nothing is compared
 	if s.name != originalScenario {
@@ -267,6 +276,23 @@ func (f *subscribersFlags) measure(ctx context.Context, s scenario, dir string) 
 		r.classes = append(r.classes, all.judge(c, log))
 	}
 	return r, nil
+}
+
+// relay starts the scenario's relay, which makes so many frames.
+func (f *subscribersFlags) relay(ctx context.Context, s scenario, truth string, frames int64) (*relay, error) {
+	args := []string{"--truth", truth, "--rate", strconv.FormatFloat(s.rate, 'f', -1, 64), "--frames", strconv.FormatInt(frames, 10), "--log-level", "ERROR"}
+	if s.name == originalScenario {
+		args = append(args, "--keep-record-keys") // a record is looked for by its path
+	}
+	return startRelay(ctx, f.relaysim(), args...)
+}
+
+// start starts the scenario's server.
+func (f *subscribersFlags) start(ctx context.Context, s scenario, relay *relay, data string) (*server, error) {
+	if s.name == originalScenario {
+		return startOriginal(ctx, f.jetstream, relay.url, data)
+	}
+	return startMillrace(ctx, f.millrace(), relay.url, data, append([]string{"--memory", f.memory}, s.flags...)...)
 }
 
 // connectTime is about how long it takes to connect all subscribers.
