@@ -12,6 +12,7 @@ import (
 
 	"millrace/dict"
 	"millrace/replay"
+	"millrace/replay/graph"
 	"millrace/replay/links"
 )
 
@@ -22,6 +23,7 @@ type Config struct {
 	Dictionaries *dict.Registry
 	UIDs         UIDs           // nil: interning is off; needed if the log has references
 	Links        links.Queries  // nil: they are off; needs UIDs
+	Graph        graph.Queries  // nil: it is off; needs UIDs
 	Health       func() Health  // asked by /readyz; nil: always ready
 	Process      func() Process // asked by /status; nil: nothing is known
 	Version      string         // "dev"
@@ -85,6 +87,9 @@ func (c Config) validate() error {
 	}
 	if c.Links != nil && c.UIDs == nil {
 		return errors.New("public: field Links: needs UIDs")
+	}
+	if c.Graph != nil && c.UIDs == nil {
+		return errors.New("public: field Graph: needs UIDs")
 	}
 	for _, f := range []struct {
 		name     string

@@ -1,6 +1,7 @@
 package public
 
 import (
+	"context"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -8,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"millrace/replay"
+	"millrace/replay/graph"
 	"millrace/replay/links"
 )
 
@@ -44,3 +46,32 @@ func TestLinksAreServed(t *testing.T) {
 		t.Errorf("links without UIDs: %v", err)
 	}
 }
+
+// buildingGraph is not complete yet.
+type buildingGraph struct{ graph.Queries }
+
+func (buildingGraph) Graph() (*graph.Graph, error) { return nil, graph.ErrBuilding }
+func (buildingGraph) Source(string) (int, bool)    { return 0, true }
+func (buildingGraph) Progress() graph.Progress     { return graph.Progress{Done: .5} }
+
+func TestGraphIsServed(t *testing.T) {
+	src := eventLog{rangeOf: func() replay.Range { return replay.Range{} }}
+	cfg := Config{Dictionaries: newRegistry(t), UIDs: unknownUIDs{}, Log: newTestLog(t).Log, Graph: buildingGraph{}, Registerer: prometheus.NewRegistry()}
+	s, err := newServer(cfg, src, defaultTiming())
+	if err != nil {
+		t.Fatal(err)
+	}
+	status, answer := ask(s.Handler(), "GET", "/sets/count?expr=follows:did:web:example.com", "")
+	if status != 503 || !strings.Contains(answer, "50.0 % built") {
+		t.Errorf("%d %s", status, answer)
+	}
+	cfg.UIDs = nil
+	if _, err := newServer(cfg, src, defaultTiming()); err == nil || !strings.Contains(err.Error(), "UIDs") {
+		t.Errorf("a graph without UIDs: %v", err)
+	}
+}
+
+// unknownUIDs knows no string.
+type unknownUIDs struct{ downUIDs }
+
+func (unknownUIDs) LookupStrings(context.Context, []string, []uint64) error { return nil }

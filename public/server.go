@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"millrace/public/internal/admission"
+	"millrace/public/internal/graphapi"
 	"millrace/public/internal/linksapi"
 	"millrace/replay"
 )
@@ -120,14 +121,8 @@ func newServer(cfg Config, src eventLog, t timing) (*Server, error) {
 	s.admission = newAdmission(&cfg, t.header, s.rejected)
 	s.metrics = newMetrics(s, cfg.Registerer)
 	mux := s.routes()
-	if cfg.Links != nil {
-		api, err := linksapi.New(linksapi.Config{
-			Links: cfg.Links, UIDs: cfg.UIDs, Log: cfg.Log, Logger: cfg.Logger, Registerer: cfg.Registerer,
-		})
-		if err != nil {
-			return nil, err
-		}
-		api.Route(mux)
+	if err := s.routeViews(mux); err != nil {
+		return nil, err
 	}
 	s.handler = s.withHeaders(mux)
 	return s, nil
@@ -151,6 +146,29 @@ func (s *Server) routes() *http.ServeMux {
 	mux.HandleFunc("GET /web/{path...}", s.handleAsset)
 	mux.HandleFunc("GET /{$}", s.handleIndex)
 	return mux
+}
+
+// routeViews adds what answers from views of the log, as far as there are any.
+func (s *Server) routeViews(mux *http.ServeMux) error {
+	if s.cfg.Links != nil {
+		api, err := linksapi.New(linksapi.Config{
+			Links: s.cfg.Links, UIDs: s.cfg.UIDs, Log: s.cfg.Log, Logger: s.cfg.Logger, Registerer: s.cfg.Registerer,
+		})
+		if err != nil {
+			return err
+		}
+		api.Route(mux)
+	}
+	if s.cfg.Graph != nil {
+		api, err := graphapi.New(graphapi.Config{
+			Graph: s.cfg.Graph, Links: s.cfg.Links, UIDs: s.cfg.UIDs, Log: s.cfg.Log, Logger: s.cfg.Logger, Registerer: s.cfg.Registerer,
+		})
+		if err != nil {
+			return err
+		}
+		api.Route(mux)
+	}
+	return nil
 }
 
 // withHeaders adds what all answers have, and answers preflights.

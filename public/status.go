@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"millrace/replay"
+	"millrace/replay/graph"
 )
 
 const (
@@ -145,5 +146,18 @@ func (s *Server) computeStatus() (statusJSON, historyJSON) {
 			answer.UIDs.Scope = "dids"
 		}
 	}
+	if s.cfg.Graph != nil {
+		answer.Graph = newGraphJSON(s.cfg.Graph)
+	}
 	return answer, newHistoryJSON(&counts)
+}
+
+func newGraphJSON(q graph.Queries) *graphJSON {
+	p := q.Progress()
+	answer := graphJSON{Complete: p.Complete, Done: p.Done, Edges: p.Edges}
+	if g, err := q.Graph(); err == nil {
+		s := g.Stats()
+		answer.Accounts, answer.Edges = s.Accounts, s.Edges
+	}
+	return &answer
 }

@@ -26,7 +26,15 @@ type statusJSON struct {
 	UIDs        *uidsJSON        `json:"uids"`       // null: interning is off
 	References  bool             `json:"references"` // filters by them are taken
 	Links       bool             `json:"links"`      // who points at what is answered
+	Graph       *graphJSON       `json:"graph"`      // null: it is off
 	History     *historyJSON     `json:"history,omitempty"`
+}
+
+type graphJSON struct {
+	Complete bool    `json:"complete"`
+	Done     float64 `json:"done"` // 0 to 1, of a build
+	Accounts int     `json:"accounts"`
+	Edges    int64   `json:"edges"`
 }
 
 type relayJSON struct {

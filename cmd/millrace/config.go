@@ -42,8 +42,10 @@ type config struct {
 	internTimeout time.Duration
 	uidPrefixBits int
 
-	references choice
-	links      bool
+	references  choice
+	links       bool
+	graph       bool
+	graphMemory byteSize
 
 	dictionary string
 	memory     byteSize
@@ -113,7 +115,7 @@ carry a unit (KiB, MiB, GiB, kB, MB, GB); durations are Go's (90s, 36h).`,
 			{"The relay", []string{"relay-cursor", "new-epoch", "epoch-patience", "collections"}},
 			{"Storage", []string{"retention-bytes", "min-free-disk", "zstd-dictionary"}},
 			{"UIDs", []string{"intern", "intern-scope", "uid-prefix-bits", "intern-timeout", "fdb-cluster-file"}},
-			{"References", []string{"references", "links"}},
+			{"References", []string{"references", "links", "graph", "graph-memory"}},
 			{"Subscribers", []string{"max-connections", "max-connections-per-ip", "max-events-per-second", "trusted-proxies", "slow-timeout"}},
 			{"Operating", []string{"metrics-listen", "log-level", "log-format", "shutdown-timeout"}},
 		},
@@ -123,6 +125,7 @@ carry a unit (KiB, MiB, GiB, kB, MB, GB); durations are Go's (90s, 36h).`,
 			memoryShares(c.memory).print(w, c.memory)
 			memoryShares(c.memory).withReferences().printReferences(w)
 			memoryShares(c.memory).withReferences().withLinks().printLinks(w)
+			printGraph(w, c.graphMemory)
 		},
 		run: runServe,
 	}
@@ -133,6 +136,7 @@ func newServeFlags() (*flag.FlagSet, *config) {
 		intern:      choice{"pebble", []string{"pebble", "fdb", "off"}},
 		internScope: choice{"all", []string{"all", "dids"}},
 		references:  choice{"off", []string{"on", "off"}},
+		graphMemory: 1 << 30,
 		memory:      256 << 20,
 		minFreeDisk: 2 << 30,
 		logFormat:   choice{"text", []string{"text", "json"}},
@@ -164,6 +168,8 @@ func (c *config) registerStores(fs *flag.FlagSet) {
 	fs.IntVar(&c.uidPrefixBits, "uid-prefix-bits", 14, "bits of a UID that name its sequence (`number`); fixed when a store is made")
 	fs.Var(&c.references, "references", "note what records point at: DIDs and AT URIs get UIDs, and deletes know what they\ndeleted; needs --intern-scope=all, and a --retention above 0")
 	fs.BoolVar(&c.links, "links", false, "answer who points at a DID or record, with Constellation's API; needs --references=on")
+	fs.BoolVar(&c.graph, "graph", false, "answer questions about sets of accounts: whom one follows, who follows it, what sets have in\ncommon; needs --references=on")
+	fs.Var(&c.graphMemory, "graph-memory", "memory of the graph (`size`, from 64MiB up), beside --memory")
 	fs.StringVar(&c.dictionary, "zstd-dictionary", dictionaryJetstream, "`jetstream|builtin|FILE` names the zstd dictionary of stored events. Clients can ask for\nany that is served; the stored one costs nothing to send")
 	fs.Var(&c.minFreeDisk, "min-free-disk", "below this much free disk (`size`) millrace is not ready, trims early, and then stops reading\nthe relay until there is room")
 }
@@ -242,7 +248,7 @@ func (c *config) validate() error {
 	if c.intern.value == "fdb" && !hasFoundation {
 		return errNoFoundation
 	}
-	if err := c.validateReferences(); err != nil {
+	if err := errors.Join(c.validateReferences(), c.validateGraph()); err != nil {
 		return err
 	}
 	return c.validateAddresses()

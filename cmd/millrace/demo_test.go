@@ -6,12 +6,14 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -72,15 +74,15 @@ func (d *demo) wantEnd(t *testing.T, code int, stderr ...string) {
 	}
 }
 
-// TestDemo: the link that the demo prints works as soon as it is printed, also with a port alone,
-// and Ctrl-C ends all.
+// TestDemo: the link that the demo prints works as soon as it is printed, also with a port alone.
+// What README.md asks of the graph has an answer after a while. Ctrl-C ends all.
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	bin, err := binaries()
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := startDemo(t, filepath.Dir(bin["millrace"]), "LISTEN=:0")
+	d := startDemo(t, filepath.Dir(bin["millrace"]), "LISTEN=:0", "RATE=2000")
 	link, err := firstLine(d.stdout, "  http://localhost:")
 	if err != nil {
 		_ = d.cmd.Wait()
@@ -96,6 +98,16 @@ func TestDemo(t *testing.T) {
 			t.Errorf("/%s: %s", path, resp.Status)
 		}
 	}
+	asked := regexp.MustCompile(`/graph/follows-following -d (\S+) -d (\S+)`).FindStringSubmatch(textOf(t, readDocs(t), "README.md"))
+	waitFor(t, "accounts that one follows and that follow another", func() bool {
+		resp, err := http.Get("http://localhost:" + link + "graph/follows-following?" + asked[1] + "&" + asked[2])
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		var answer struct{ Subjects []struct{ Count int } }
+		return json.NewDecoder(resp.Body).Decode(&answer) == nil && len(answer.Subjects) == 1 && answer.Subjects[0].Count > 0
+	})
 	if err := syscall.Kill(-d.cmd.Process.Pid, syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}

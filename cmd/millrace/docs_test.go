@@ -27,8 +27,10 @@ const (
 	operationsDoc = "docs/operations.md"
 	wireDoc       = "docs/wire.md"
 	linksDoc      = "docs/links.md"
+	graphDoc      = "docs/graph.md"
 
 	linksPackage = "public/internal/linksapi"
+	graphPackage = "public/internal/graphapi"
 	viewPackage  = "public/internal/viewapi"
 )
 
@@ -291,10 +293,10 @@ func routes(t *testing.T, dir string) []string {
 	return paths
 }
 
-// linksRoutes returns the paths of the API of links, which are in a table.
-func linksRoutes(t *testing.T) (paths []string) {
+// viewRoutes returns the paths of the API of a view, which are in a table.
+func viewRoutes(t *testing.T, dir string, least int) (paths []string) {
 	t.Helper()
-	raw, err := os.ReadFile(filepath.Join("..", "..", linksPackage, "api.go"))
+	raw, err := os.ReadFile(filepath.Join("..", "..", dir, "api.go"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -305,8 +307,8 @@ func linksRoutes(t *testing.T) (paths []string) {
 		}
 		paths = append(paths, path)
 	}
-	if len(paths) < 10 {
-		t.Fatalf("found only the routes %v of links", paths)
+	if len(paths) < least {
+		t.Fatalf("found only the routes %v of %s", paths, dir)
 	}
 	return paths
 }
@@ -333,8 +335,8 @@ func TestDocsEndpoints(t *testing.T) {
 	if len(public) < 10 || len(operator) < 3 {
 		t.Fatalf("found the routes %v and %v", public, operator)
 	}
-	links := linksRoutes(t)
-	all := slices.Concat(public, operator, links)
+	links, graph := viewRoutes(t, linksPackage, 10), viewRoutes(t, graphPackage, 9)
+	all := slices.Concat(public, operator, links, graph)
 	// Code that is nothing but a path, and URLs of servers of ours.
 	find(docs, "`(?:(?:GET|POST|HEAD|OPTIONS) )?(/[a-z0-9][^`?\\s]*)(?:\\?[^`]*)?`", func(at string, m []string) {
 		if !serves(all, m[1]) && !isFile(m[1]) {
@@ -349,7 +351,7 @@ func TestDocsEndpoints(t *testing.T) {
 	for _, tc := range []struct {
 		doc   string
 		paths []string
-	}{{wireDoc, public}, {operationsDoc, operator}, {linksDoc, links}} {
+	}{{wireDoc, public}, {operationsDoc, operator}, {linksDoc, links}, {graphDoc, graph}} {
 		text := textOf(t, docs, tc.doc)
 		for _, path := range tc.paths {
 			path, _, _ = strings.Cut(path, "{path...}")
@@ -379,15 +381,18 @@ func TestDocsParameters(t *testing.T) {
 	if len(known) < 10 {
 		t.Fatalf("found only the parameters %v", known)
 	}
-	linksText, ofLinks := textOf(t, docs, linksDoc), make(map[string]bool)
-	read := []string{"p.Required", "p.Optional", "p.list", "p.Number", "p.Flag"}
-	for _, args := range append(literals(t, linksPackage, read...), literals(t, viewPackage, read...)...) {
-		if ofLinks[args[0]] = true; !regexp.MustCompile("`" + args[0] + "[`=]|&" + args[0] + "=").MatchString(linksText) {
-			t.Errorf("%s does not name the parameter %s", linksDoc, args[0])
+	ofViews := make(map[string]bool)
+	read := []string{"p.Required", "p.Optional", "p.list", "p.List", "p.Number", "p.Flag", "p.did", "p.dids"}
+	for _, view := range []struct{ doc, dir string }{{linksDoc, linksPackage}, {graphDoc, graphPackage}} {
+		text := textOf(t, docs, view.doc)
+		for _, args := range append(literals(t, view.dir, read...), literals(t, viewPackage, read...)...) {
+			if ofViews[args[0]] = true; !regexp.MustCompile("`" + args[0] + "[`=]|&" + args[0] + "=").MatchString(text) {
+				t.Errorf("%s does not name the parameter %s", view.doc, args[0])
+			}
 		}
 	}
 	find(docs, `[?&]([a-zA-Z]+)=`, func(at string, m []string) {
-		if !known[m[1]] && !ofLinks[m[1]] && !adminOf(docs, at) {
+		if !known[m[1]] && !ofViews[m[1]] && !adminOf(docs, at) {
 			t.Errorf("%s: nothing reads the parameter %s", at, m[1])
 		}
 	})
@@ -461,14 +466,14 @@ func lineAt(docs []doc, at string) string {
 func TestDocsReadiness(t *testing.T) {
 	t.Parallel()
 	relay := newTestRelay(t)
-	d := startDaemon(t, relay.url, t.TempDir())
+	d := startDaemon(t, relay.url, t.TempDir(), "--references=on", "--graph")
 	resp, err := http.Get("http://" + d.addr + "/readyz")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
 	var answer struct{ Checks []public.Check }
-	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil || len(answer.Checks) < 5 {
+	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil || len(answer.Checks) < 6 {
 		t.Fatalf("/readyz: %+v, %v", answer, err)
 	}
 	text := textOf(t, readDocs(t), operationsDoc)

@@ -7,6 +7,7 @@ import (
 	"millrace/cmd/millrace/ingest"
 	"millrace/consume"
 	"millrace/public"
+	"millrace/replay/graph/feed"
 )
 
 const (
@@ -23,13 +24,17 @@ type health struct {
 	client   *consume.Client
 	pipeline *ingest.Pipeline
 	disk     *diskWatch
-	uids     *uidStore // nil: --intern=off
+	uids     *uidStore  // nil: --intern=off
+	graph    *feed.Feed // nil: it is off
 }
 
 func (h *health) check() public.Health {
 	checks := []public.Check{h.relay(), lagCheck(h.pipeline.Lag(), h.pipeline.RelayLag()), h.free()}
 	if h.uids != nil {
 		checks = append(checks, h.store())
+	}
+	if h.graph != nil {
+		checks = append(checks, h.built())
 	}
 	return public.Health{Checks: checks}
 }

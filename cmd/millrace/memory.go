@@ -139,6 +139,11 @@ func (s shares) printReferences(w io.Writer) {
 		float64(s.references)/(1<<20), float64(s.overlay)/(1<<20))
 }
 
+// printGraph says what --graph takes.
+func printGraph(w io.Writer, memory byteSize) {
+	fmt.Fprintf(w, "With --graph the process takes up to --graph-memory %s more, some 7 bytes a follow.\n", memory)
+}
+
 // printLinks says what --links changes.
 func (s shares) printLinks(w io.Writer) {
 	fmt.Fprintf(w, "With --links the reference store's Pebble has %.0f MiB; what it has more is of the event log's Pebble.\n",

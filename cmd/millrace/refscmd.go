@@ -16,6 +16,7 @@ import (
 	"millrace/intern"
 	"millrace/intern/kv/pebblekv"
 	"millrace/replay"
+	"millrace/replay/graph/feed"
 	"millrace/replay/references"
 )
 
@@ -99,7 +100,10 @@ func (p *refsFlags) open(ctx context.Context, mode refsMode, stderr io.Writer) (
 	if s.dicts, err = dict.NewRegistry(dict.BuiltIn(), dict.Shipped()...); err != nil {
 		return s, err
 	}
-	return s, s.openLog()
+	if err := s.openLog(); err != nil || mode <= refsRead {
+		return s, err
+	}
+	return s, feed.Forget(p.config().graphFile())
 }
 
 // openUIDs opens the UID store, which must exist.

@@ -21,6 +21,7 @@ import (
 	"millrace/dict"
 	"millrace/public"
 	"millrace/replay"
+	"millrace/replay/graph/feed"
 	"millrace/replay/links"
 	"millrace/replay/references"
 )
@@ -39,6 +40,7 @@ type daemon struct {
 	uidsAtStart uint64    // given out before
 	log         *replay.Log
 	refs        *references.Store // nil: --references=off
+	graph       *feed.Feed        // nil: it is off
 	pipeline    *ingest.Pipeline
 	client      *consume.Client
 	disk        *diskWatch
@@ -180,7 +182,10 @@ func (d *daemon) openStores(ctx context.Context, share shares) error {
 	if err != nil {
 		return err
 	}
-	if err := d.openReferences(ctx, share, backup); err != nil || backup == nil {
+	if err := d.openReferences(ctx, share, backup); err != nil {
+		return err
+	}
+	if err := d.openGraph(share); err != nil || backup == nil {
 		return err
 	}
 	return markRestored(cfg.dataDir)
@@ -301,7 +306,7 @@ func (d *daemon) buildServing(share shares) error {
 			"subscribers", room, "open_files", d.files.limit, "max_connections", cfg.maxConnections)
 	}
 	d.maxSubscribers = connections
-	d.health = &health{client: d.client, pipeline: d.pipeline, disk: d.disk, uids: d.uids}
+	d.health = &health{client: d.client, pipeline: d.pipeline, disk: d.disk, uids: d.uids, graph: d.graph}
 	serving := public.Config{
 		Log:                 d.log,
 		Dictionaries:        d.dicts,
@@ -324,6 +329,9 @@ func (d *daemon) buildServing(share shares) error {
 	}
 	if cfg.links {
 		serving.Links = links.New(d.refs)
+	}
+	if d.graph != nil {
+		serving.Graph = d.graph
 	}
 	if d.server, err = public.New(serving); err != nil {
 		return fmt.Errorf("make the server of subscribers: %w", err)
@@ -354,6 +362,15 @@ func (d *daemon) run(ctx context.Context) error {
 	g.Go(func() error { return d.uids.run(gctx) })
 	if d.refs != nil {
 		g.Go(func() error { return d.refs.Run(gctx) })
+	}
+	if d.graph != nil {
+		following, stop := context.WithCancel(context.WithoutCancel(ctx))
+		g.Go(func() error { return d.graph.Run(following) })
+		g.Go(func() error {
+			<-drained
+			stop() // the reference store takes no more
+			return nil
+		})
 	}
 	g.Go(func() error { return d.disk.Run(gctx) })
 	// until goodbye
@@ -433,6 +450,11 @@ func (d *daemon) close() {
 	if d.log != nil {
 		if err := d.log.Close(); err != nil {
 			d.logger.Error("the log could not be closed", "err", err)
+		}
+	}
+	if d.graph != nil { // before the store whose rows it may be reading
+		if err := d.graph.Close(); err != nil {
+			d.logger.Error("the graph could not be closed", "err", err)
 		}
 	}
 	if d.refs != nil {

@@ -272,8 +272,11 @@ func (g *Graph) slabReadyLocked() bool {
 }
 
 // bytesLocked is the memory in use.
-func (g *Graph) bytesLocked() int64 {
-	n := int64(len(g.slab.chunks))*chunkBytes + int64(len(g.more))*96
+func (g *Graph) bytesLocked() int64 { return int64(len(g.slab.chunks))*chunkBytes + g.heapLocked() }
+
+// heapLocked is the part of it on the Go heap.
+func (g *Graph) heapLocked() int64 {
+	n := int64(len(g.more)) * 96
 	n += int64(cap(g.accounts.uids))*8 + int64(len(g.accounts.table))*4
 	for _, x := range g.indexes {
 		n += int64(cap(x.refs))*4 + max(0, x.largeBytes)
@@ -286,6 +289,7 @@ type Stats struct {
 	Accounts   int
 	Edges      int64 // those of two records count once
 	Bytes      int64 // of memory
+	HeapBytes  int64 // of them on the Go heap
 	Incomplete int   // sets that miss edges for want of memory
 }
 
@@ -296,7 +300,7 @@ func (g *Graph) Stats() Stats {
 	if g.closed {
 		return Stats{}
 	}
-	s := Stats{Accounts: len(g.accounts.uids), Edges: g.edges, Bytes: g.bytesLocked()}
+	s := Stats{Accounts: len(g.accounts.uids), Edges: g.edges, Bytes: g.bytesLocked(), HeapBytes: g.heapLocked()}
 	for _, x := range g.indexes {
 		s.Incomplete += int(x.incomplete.GetCardinality())
 	}

@@ -39,6 +39,9 @@ type Config struct {
 
 	Memory      int64         // bytes for the graph and what it has not taken yet; 4 GiB
 	SaveTimeout time.Duration // a snapshot that takes longer is given up; 30 s
+	// Heap is called with the bytes on the Go heap, of the graph and of what it has not taken yet,
+	// when they have changed. nil: it is not.
+	Heap func(bytes int64)
 
 	Logger     *slog.Logger          // nil: discard
 	Registerer prometheus.Registerer // nil: no metrics
@@ -50,6 +53,9 @@ func (c Config) withDefaults() Config {
 	}
 	c.Memory = cmp.Or(c.Memory, defaultMemory)
 	c.SaveTimeout = cmp.Or(c.SaveTimeout, defaultSaveTimeout)
+	if c.Heap == nil {
+		c.Heap = func(int64) {}
+	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -72,6 +78,7 @@ type Feed struct {
 	numbers map[uint32]int // of sources: the log's to the graph's
 	queue   *queue
 	batch   []graph.Change // of observe, used again
+	heap    int64          // that Heap knows of
 	metrics metrics
 
 	graph    *graph.Graph     // Run's
@@ -111,6 +118,7 @@ func New(cfg Config) (*Feed, error) {
 		return nil, err
 	}
 	f.graph = g
+	f.tellHeap()
 	rows, err := cfg.Store.Observe(paths, f.observe)
 	if err != nil {
 		return nil, errors.Join(err, g.Close())
@@ -129,10 +137,11 @@ func New(cfg Config) (*Feed, error) {
 
 // load returns the graph of the snapshot, or an empty one.
 func (f *Feed) load() (*graph.Graph, error) {
-	at := f.cfg.Store.Position()
+	at, generation := f.cfg.Store.Position(), f.cfg.Store.Generation()
 	cfg := graph.Config{
 		Sources: f.cfg.Sources, Memory: f.cfg.Memory / queuePart * (queuePart - 1),
-		StoreID: f.cfg.StoreID, Generation: uint64(f.cfg.Store.Generation().Number),
+		StoreID:    fmt.Sprintf("%s from %d-%d", f.cfg.StoreID, generation.From.Epoch, generation.From.Seq),
+		Generation: uint64(generation.Number),
 	}
 	g, err := graph.Load(f.cfg.File, cfg)
 	switch {
@@ -159,6 +168,18 @@ func Forget(file string) error {
 		return fmt.Errorf("remove the graph's snapshot: %w", err)
 	}
 	return nil
+}
+
+// heapStep is by how much the Go heap changes until Heap is called.
+const heapStep = 1 << 20
+
+// tellHeap calls Heap if enough has changed.
+func (f *Feed) tellHeap() {
+	bytes := f.graph.Stats().HeapBytes + int64(f.queue.len())*changeBytes
+	if max(bytes-f.heap, f.heap-bytes) >= heapStep {
+		f.heap = bytes
+		f.cfg.Heap(bytes)
+	}
 }
 
 // observe puts what the store has changed into the queue.

@@ -83,6 +83,7 @@ func (f *Feed) buildRows(ctx context.Context) error {
 		f.progress.edges.Add(int64(len(changes)))
 		err := f.graph.Build(changes)
 		changes = changes[:0]
+		f.tellHeap()
 		return err
 	}
 	err := f.rows.Each(ctx, func(r *references.Row) error {
@@ -128,6 +129,7 @@ func (f *Feed) take() error {
 		}
 	}
 	if taken {
+		f.tellHeap()
 		f.moved()
 	}
 	return nil

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"runtime/debug"
+
+	"millrace/public"
+	"millrace/replay/graph/feed"
+)
+
+// graphFile is the graph's snapshot.
+func (c *config) graphFile() string { return filepath.Join(c.dataDir, "graph.snapshot") }
+
+// validateGraph says what --graph does not go with.
+func (c *config) validateGraph() error {
+	switch {
+	case !c.graph:
+		return nil
+	case !c.referencesOn():
+		return errors.New("--graph needs --references=on")
+	case c.graphMemory < feed.MinMemory:
+		return fmt.Errorf("--graph-memory %s is below %s", c.graphMemory, byteSize(feed.MinMemory))
+	}
+	return nil
+}
+
+// openGraph begins to follow the reference store, which is at the end of the log. The Go runtime's
+// limit grows by what the graph has on the Go heap.
+func (d *daemon) openGraph(share shares) (err error) {
+	if !d.cfg.graph {
+		return nil
+	}
+	limit := share.goLimit(d.cfg.memory)
+	d.graph, err = feed.New(feed.Config{
+		Store:        d.refs,
+		SourceNumber: d.log.SourceNumber,
+		StoreID:      d.uids.storeID(),
+		File:         d.cfg.graphFile(),
+		Memory:       int64(d.cfg.graphMemory),
+		SaveTimeout:  d.cfg.shutdownTimeout / 2,
+		Heap:         func(bytes int64) { debug.SetMemoryLimit(limit + bytes) },
+		Logger:       d.logger.With("part", "graph"),
+		Registerer:   d.registry,
+	})
+	return err
+}
+
+// built says whether the graph answers.
+func (h *health) built() public.Check {
+	p := h.graph.Progress()
+	return public.Check{Name: "graph_built", OK: p.Complete, Detail: p.String()}
+}

@@ -1,0 +1,249 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+)
+
+// graphSource is the source of each kind of edge, by the names of its sets.
+var graphSources = map[string]string{
+	"follows": "app.bsky.graph.follow:subject", "followers": "app.bsky.graph.follow:subject",
+	"blocks": "app.bsky.graph.block:subject", "blockedBy": "app.bsky.graph.block:subject",
+}
+
+// graphOf returns the sets, by expression, that the records after all of these events make, in
+// plain maps.
+func graphOf(t *testing.T, log []truthEvent) map[string]map[string]bool {
+	t.Helper()
+	sets := map[string]map[string]bool{}
+	add := func(name, of, member string) {
+		set := name + ":" + of
+		if sets[set] == nil {
+			sets[set] = map[string]bool{}
+		}
+		sets[set][member] = true
+	}
+	for uri, refs := range tableOf(t, slices.Clone(log)).Records() {
+		parts := strings.Split(uri, "/")
+		for _, ref := range refs {
+			if !strings.HasPrefix(ref.Subject(), "did:") {
+				continue
+			}
+			switch source := parts[3] + ":" + ref.Path(); source {
+			case graphSources["follows"]:
+				add("follows", parts[2], ref.Subject())
+				add("followers", ref.Subject(), parts[2])
+			case graphSources["blocks"]:
+				add("blocks", parts[2], ref.Subject())
+				add("blockedBy", ref.Subject(), parts[2])
+			}
+		}
+	}
+	return sets
+}
+
+// sorted returns the members of a set in order.
+func sorted[V any](set map[string]V) []string { return slices.Sorted(maps.Keys(set)) }
+
+// graphPage is an answer about a set.
+type graphPage struct {
+	Count    int
+	Members  []string
+	Cursor   *string
+	Complete bool
+}
+
+// graphMembers pages through an expression.
+func graphMembers(t *testing.T, addr, expr string, limit int) (members []string) {
+	t.Helper()
+	values := url.Values{"expr": {expr}, "limit": {fmt.Sprint(limit)}}
+	for {
+		var page graphPage
+		getLinks(t, addr, "/sets", values, &page)
+		members = append(members, page.Members...)
+		if !page.Complete {
+			t.Fatalf("%s is not complete", expr)
+		}
+		if page.Cursor == nil {
+			if page.Count != len(members) {
+				t.Fatalf("%s: the count is %d, of %d members", expr, page.Count, len(members))
+			}
+			slices.Sort(members)
+			return members
+		}
+		values.Set("cursor", *page.Cursor)
+	}
+}
+
+// checkGraph compares all sets of a graph, and what two have in common, with plain maps.
+func checkGraph(t *testing.T, addr string, sets map[string]map[string]bool) {
+	t.Helper()
+	names := sorted(sets)
+	for i, name := range names {
+		if diff := gocmp.Diff(sorted(sets[name]), graphMembers(t, addr, name, 1+i%7)); diff != "" {
+			t.Fatalf("%s (-want +got):\n%.2000s", name, diff)
+		}
+		other := names[(i*31+7)%len(names)]
+		both := slices.DeleteFunc(sorted(sets[name]), func(did string) bool { return !sets[other][did] })
+		if diff := gocmp.Diff(both, graphMembers(t, addr, name+" and "+other, 100)); diff != "" && len(both) > 0 {
+			t.Fatalf("%s and %s (-want +got):\n%.2000s", name, other, diff)
+		}
+	}
+}
+
+// waitGraph waits until the graph is at a position.
+func waitGraph(t *testing.T, addr, at string) {
+	t.Helper()
+	waitFor(t, "the graph", func() bool {
+		resp, err := http.Get("http://" + addr + "/sets/count?expr=follows:did:web:example.com&wait=10000&at=" + at)
+		if err != nil {
+			return false
+		}
+		defer resp.Body.Close()
+		return resp.StatusCode == http.StatusOK
+	})
+}
+
+// TestGraph: a server that is killed and restarted, has a graph only from then on, and saves it,
+// answers what the truth says of each set.
+func TestGraph(t *testing.T) {
+	t.Parallel()
+	const frames = 2400
+	sim := startRelaysim(t, "--rate", sustainedRate(frames), "--frames", fmt.Sprint(frames), "--wait-for-consumer", "--churn-every", "3", "--truth-references")
+	dir, addr := t.TempDir(), freeAddr(t)
+	flags := []string{"--references=on", "--graph", "--graph-memory", "64MiB"}
+	without := startMillrace(t, sim.url, dir, addr, "--references=on")
+	sim.waitMade(t, frames/4)
+	without.kill()
+	killed := startMillrace(t, sim.url, dir, addr, flags...)
+	sim.waitMade(t, frames/2)
+	killed.kill()
+	stopped := startMillrace(t, sim.url, dir, addr, flags...)
+	sim.waitMade(t, frames/4*3)
+	waitServing(t, addr)
+	waitGraph(t, addr, lastCursor(t, addr))
+	stopped.terminate()
+	if _, err := os.Stat(filepath.Join(dir, "graph.snapshot")); err != nil {
+		t.Errorf("after a clean stop: %v", err)
+	}
+	last := startMillrace(t, sim.url, dir, addr, append(flags, "--log-level", "info")...)
+	sim.waitMade(t, frames)
+	want := readTruth(t, sim.truth)
+	waitServing(t, addr)
+	log := readAll(t, addr, "cursor=0", len(want))
+	checkExact(t, "the log", log, want)
+	waitGraph(t, addr, lastCursor(t, addr))
+	sets := graphOf(t, log)
+	checkGraph(t, addr, sets)
+	t.Logf("%d sets", len(sets))
+	last.kill()
+	if said := last.stderr.String(); !strings.Contains(said, "the graph is loaded") {
+		t.Errorf("the snapshot was not used:\n%s", said)
+	}
+}
+
+// TestGraphStatus: /readyz and /status say that the graph answers.
+func TestGraphStatus(t *testing.T) {
+	t.Parallel()
+	relay := newTestRelay(t)
+	d := startDaemon(t, relay.url, t.TempDir(), "--references=on", "--graph")
+	waitFor(t, "the graph", func() bool {
+		var ready struct {
+			Checks []struct {
+				Name string
+				OK   bool
+			}
+		}
+		resp, err := http.Get("http://" + d.addr + "/readyz")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if err := json.NewDecoder(resp.Body).Decode(&ready); err != nil {
+			t.Fatal(err)
+		}
+		i := slices.IndexFunc(ready.Checks, func(c struct {
+			Name string
+			OK   bool
+		}) bool {
+			return c.Name == "graph_built"
+		})
+		if i < 0 {
+			t.Fatalf("checks %+v", ready.Checks)
+		}
+		return ready.Checks[i].OK
+	})
+	var status struct{ Graph *struct{ Complete bool } }
+	getLinks(t, d.addr, "/status", nil, &status)
+	if status.Graph == nil || !status.Graph.Complete {
+		t.Errorf("/status: %+v", status.Graph)
+	}
+}
+
+// TestGraphUsage: what --graph does not go with is refused before the disk is touched.
+func TestGraphUsage(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	for want, flags := range map[string][]string{
+		"--references=on":              {"--graph"},
+		"--graph-memory 1MiB is below": {"--graph", "--references=on", "--graph-memory=1MiB"},
+	} {
+		var out strings.Builder
+		code := run(t.Context(), append([]string{"serve", "--data-dir", dir}, flags...), &out, &out)
+		if code != exitUsage || !strings.Contains(out.String(), want) {
+			t.Errorf("%v: exit code %d: %s", flags, code, out.String())
+		}
+	}
+	if _, err := os.Stat(dir); !os.IsNotExist(err) {
+		t.Errorf("the data directory: %v", err)
+	}
+}
+
+// TestGraphForgotten: commands that change the table remove the graph's snapshot, which has the
+// same position; others do not.
+func TestGraphForgotten(t *testing.T) {
+	t.Parallel()
+	relay := newTestRelay(t)
+	dir := t.TempDir()
+	d := startDaemon(t, relay.url, dir, "--references=on", "--graph")
+	relay.send <- createFrame(t, 1, nil).Data
+	waitFor(t, "the event", func() bool { return d.refs.Position().Seq == 1 && d.graph.Progress().Complete })
+	if err := d.stop(); err != nil {
+		t.Fatal(err)
+	}
+	rows := filepath.Join(t.TempDir(), "rows.csv")
+	if err := os.WriteFile(rows, []byte("did,collection,rkey,path,subject\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	snapshot := filepath.Join(dir, "graph.snapshot")
+	for _, c := range []struct {
+		keeps bool
+		args  []string
+	}{
+		{true, []string{"verify"}},
+		{true, []string{"export"}},
+		{false, []string{"purge", "did:plc:ewvi7nxzyoun6zhxrhs64oiz"}},
+		{false, []string{"import", "--as-of", "2026-11-24T12:00:00Z", rows}},
+	} {
+		if !c.keeps {
+			if err := os.WriteFile(snapshot, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if code, out := millrace(t, append([]string{"references", c.args[0], "--data-dir", dir}, c.args[1:]...)...); code != exitOK {
+			t.Fatalf("%v: exit code %d\n%s", c.args, code, out)
+		}
+		if _, err := os.Stat(snapshot); (err == nil) != c.keeps {
+			t.Errorf("after %v: %v", c.args, err)
+		}
+	}
+}
