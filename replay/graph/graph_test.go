@@ -3,6 +3,7 @@ package graph
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -94,6 +95,9 @@ func TestSaveOfOnePosition(t *testing.T) {
 				}
 			}
 		}
+	}
+	if n := len(g.walk.saved); n != 0 {
+		t.Errorf("%d sets are still kept for a walk that is through", n)
 	}
 	g.walk = nil
 	other := newTest(t, testConfig())
@@ -235,6 +239,7 @@ func TestStaticAndGiven(t *testing.T) {
 		{Of(0, In, 2), 1, true, true},
 		{Of(0, Out, 3), 1, false, true},
 		{Join(Or, Of(0, Out, 3), Of(0, In, 2)), 2, true, true},
+		{Join(Or, Of(0, In, 2), Of(0, Out, 3)), 2, true, true},
 		{&Expr{Given: []uint64{2, 2, 99}, Partial: true}, 2, false, false},
 	} {
 		r, err := g.Eval(ctx, c.e, Limits{})
@@ -287,6 +292,62 @@ func TestEvalAll(t *testing.T) {
 	}
 	if _, err := g.EvalAll(ctx, exprs, Limits{MaxCost: 2}); !errors.Is(err, ErrTooCostly) {
 		t.Errorf("three members, of which two are allowed: %v", err)
+	}
+}
+
+// TestChangeOfNoSource: changes of which one cannot be are refused, and none is made.
+func TestChangeOfNoSource(t *testing.T) {
+	g := newTest(t, testConfig())
+	for _, source := range []int{-1, len(testSources)} {
+		changes := []Change{{Edge: Edge{1, 2, 3}}, {Source: source, Edge: Edge{1, 2, 4}}}
+		want := fmt.Sprintf("graph: a change of source %d, of 2", source)
+		if err := g.Build(changes); err == nil || err.Error() != want {
+			t.Errorf("Build: %v, want %s", err, want)
+		}
+		if err := g.Apply(references.Position{Seq: 1}, changes); err == nil || err.Error() != want {
+			t.Errorf("Apply: %v, want %s", err, want)
+		}
+	}
+	if s := g.Stats(); s.Accounts != 0 || s.Edges != 0 || g.Position() != (references.Position{}) {
+		t.Errorf("%+v at %v", s, g.Position())
+	}
+	g.Close()
+	if err := g.Build(nil); !errors.Is(err, ErrClosed) {
+		t.Errorf("after Close: %v", err)
+	}
+}
+
+// TestListsMeetBitmaps: each operator, of sets that are lists and sets that are bitmaps.
+func TestListsMeetBitmaps(t *testing.T) {
+	g, m := newTest(t, testConfig()), model{}
+	var edges []Change
+	add := func(actor uint64, members, step int) {
+		for n := range members {
+			edges = append(edges, Change{Edge: Edge{actor, uint64(1000 + n*step), uint64(len(edges) + 1)}})
+			m.apply(edges[len(edges)-1])
+		}
+	}
+	add(1, largeFrom+100, 2)
+	add(2, largeFrom+200, 3)
+	add(3, largeFrom-500, 4) // the lists together are longer than the bitmaps
+	add(4, largeFrom-500, 5)
+	add(5, 10, 6)
+	if err := g.Build(edges); err != nil {
+		t.Fatal(err)
+	}
+	for actor, bitmap := range map[uint64]bool{1: true, 2: true, 3: false, 4: false, 5: false} {
+		if ordinal, found := g.accounts.find(actor); !found || (g.indexes[0].set(ordinal).bitmap != nil) != bitmap {
+			t.Fatalf("account %d: bitmap=%t expected", actor, bitmap)
+		}
+	}
+	of := func(actor uint64) *Expr { return Of(0, Out, actor) }
+	sides := []*Expr{of(1), of(2), of(3), of(5), Join(Or, of(3), of(4)), Join(And, of(1), of(2)), Given([]uint64{1000, 1001, 1012, 7})}
+	for _, left := range sides {
+		for _, right := range sides {
+			for _, op := range []Op{And, Or, AndNot} {
+				check(t, g, m, Join(op, left, right), 10_000)
+			}
+		}
 	}
 }
 

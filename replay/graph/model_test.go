@@ -9,6 +9,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/RoaringBitmap/roaring/v2"
 	"github.com/google/go-cmp/cmp"
 
 	"millrace/replay/references"
@@ -276,6 +277,11 @@ func TestLargeSets(t *testing.T) {
 	}
 	if s := g.Stats(); s.Edges != 0 {
 		t.Errorf("%d edges are left", s.Edges)
+	}
+	for i, x := range g.indexes {
+		if len(x.freeLarge) != len(x.large) || slices.ContainsFunc(x.large, func(b *roaring.Bitmap) bool { return b != nil }) {
+			t.Errorf("index %d keeps bitmaps of empty sets: %d places, %d free", i, len(x.large), len(x.freeLarge))
+		}
 	}
 }
 

@@ -1,0 +1,292 @@
+package graph
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/RoaringBitmap/roaring/v2"
+
+	"millrace/replay/references"
+)
+
+// part is one part of a snapshot whose checksum holds.
+type part struct {
+	kind    byte
+	payload []byte
+}
+
+// words encodes numbers of 32 bits.
+func words(ns ...uint32) []byte {
+	var b []byte
+	for _, n := range ns {
+		b = binary.LittleEndian.AppendUint32(b, n)
+	}
+	return b
+}
+
+// join joins what a payload is made of.
+func join(runs ...[]byte) []byte { return slices.Concat(runs...) }
+
+func bitmapOf(t *testing.T, members ...uint32) []byte {
+	t.Helper()
+	b, err := roaring.BitmapOf(members...).ToBytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func headerOf(t *testing.T, accounts int) part {
+	t.Helper()
+	b, err := json.Marshal(Header{StoreID: "store", Generation: 3, Sources: testSources[:1], Accounts: accounts})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return part{partHeader, b}
+}
+
+func loadParts(t *testing.T, cfg Config, parts []part) (*Graph, error) {
+	t.Helper()
+	var file bytes.Buffer
+	file.WriteString(magic)
+	w := &partWriter{w: bufio.NewWriter(&file)}
+	for _, p := range parts {
+		w.part(p.kind, p.payload)
+	}
+	name := filepath.Join(t.TempDir(), "snapshot")
+	if err := errors.Join(w.err, w.w.Flush(), os.WriteFile(name, file.Bytes(), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	g, err := Load(name, cfg)
+	if err == nil {
+		t.Cleanup(func() { g.Close() })
+	}
+	return g, err
+}
+
+// TestWrongContents writes snapshots whose checksums hold and whose contents cannot be.
+func TestWrongContents(t *testing.T) {
+	cfg := Config{Sources: testSources[:1], StoreID: "store", Generation: 3}
+	none := bitmapOf(t)
+	noFlags := func(index byte) part {
+		return part{partFlags, join([]byte{index}, words(uint32(len(none))), none, words(uint32(len(none))), none)}
+	}
+	accounts := part{partAccounts, words(7, 0, 8, 0, 9, 0)} // the accounts 7, 8, and 9
+	list := func(members uint32, deltas ...byte) []byte {
+		return join([]byte{setDeltas}, words(members, uint32(len(deltas))), deltas)
+	}
+	bitmap := func(members uint32, data []byte) []byte {
+		return join([]byte{setBitmap}, words(members, uint32(len(data))), data)
+	}
+	sets := func(index byte, first uint32, sets ...[]byte) part {
+		return part{partSets, join([]byte{index}, words(first), join(sets...))}
+	}
+	empty := []byte{setEmpty}
+	// 0 → 1, 0 → 2
+	out, in := sets(0, 0, list(2, 1, 1), empty, empty), sets(1, 0, empty, list(1, 0), bitmap(1, bitmapOf(t, 0)))
+	record := part{partRecords, words(0, 0, 2, 77, 0)}
+	end := part{kind: partEnd}
+	good := []part{headerOf(t, 3), accounts, out, noFlags(0), in, noFlags(1), record, end}
+	g, err := loadParts(t, cfg, good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := g.Stats(); s.Accounts != 3 || s.Edges != 2 || len(g.more) != 1 {
+		t.Fatalf("loaded %+v", s)
+	}
+	large := make([]byte, largeFrom) // so many members, if there were as many accounts
+	for i := range large {
+		large[i] = 1
+	}
+	replace := func(at int, p ...part) []part { return slices.Replace(slices.Clone(good), at, at+1, p...) }
+	setsOf0 := func(s ...[]byte) []part { return replace(2, sets(0, 0, s...)) }
+	for _, tc := range []struct {
+		name, want string
+		parts      []part
+	}{
+		{"no header", "header does not come first", good[1:]},
+		{"two headers", "header does not come first", replace(1, good[0], accounts)},
+		{"an empty header", "read the header", replace(0, part{partHeader, nil})},
+		{"fewer accounts than none", "take more than", replace(0, headerOf(t, -1))},
+		{"accounts beyond 31 bits", "take more than", replace(0, headerOf(t, 1<<31))},
+		{"a kind that is none", "a part of kind 7", replace(6, part{7, nil})},
+		{"half an account", "bytes of accounts", replace(1, part{partAccounts, words(7, 0, 8, 0, 9)})},
+		{"an account too many", "bytes of accounts", replace(0, headerOf(t, 2))},
+		{"an account too few", "after 3 sets and 2 accounts", replace(1, part{partAccounts, words(7, 0, 8, 0)})},
+		{"an account twice", "the account 7 comes twice", replace(1, part{partAccounts, words(7, 0, 8, 0, 7, 0)})},
+		{"sets of the next index", "sets of index 1 from ordinal 0, expected 0 from 0", replace(2, sets(1, 0, empty, empty, empty))},
+		{"sets from further on", "sets of index 0 from ordinal 1, expected 0 from 0", replace(2, sets(0, 1, empty, empty, empty))},
+		{"sets of no index", "sets of index 2", replace(6, sets(2, 0, empty))},
+		{"a set too many", "more than 3 sets", setsOf0(empty, empty, empty, empty)},
+		{"a set too few", "after 2 sets", setsOf0(list(2, 1, 1), empty)},
+		{"a set that ends early", errShort.Error(), replace(2, part{partSets, out.payload[:len(out.payload)-3]})},
+		{"a set of kind 3", "kind 3 with 1 members", setsOf0([]byte{3}, words(1, 1), []byte{1})},
+		{"a list of none", "kind 1 with 0 members", setsOf0(list(0))},
+		{"a list too short", "kind 1 with 3 members", setsOf0(list(3, 0, 1))},
+		{"a list too long", "kind 1 with 1 members", setsOf0(list(1, 0, 1))},
+		{"a member twice", "kind 1 with 2 members", setsOf0(list(2, 1, 0))},
+		{"a member that is no account", "kind 1 with 1 members", setsOf0(list(1, 3))},
+		{"a sum that is no account", "kind 1 with 2 members", setsOf0(list(2, 2, 1))},
+		{"a delta that never ends", "kind 1 with 1 members", setsOf0(list(1, 0x80))},
+		{"a bitmap of none", "a bitmap with other members", setsOf0(bitmap(0, none))},
+		{"a bitmap of one more", "a bitmap with other members", setsOf0(bitmap(2, bitmapOf(t, 0)))},
+		{"a bitmap of no account", "a bitmap with other members", setsOf0(bitmap(1, bitmapOf(t, 3)))},
+		{"a bitmap that is none", "read a bitmap", setsOf0(bitmap(1, []byte{1, 2, 3}))},
+		{"flags of the next index", "the flags of index 1", replace(3, noFlags(1))},
+		{"flags before the sets", "after 0 sets and 3 accounts", replace(2, noFlags(0))},
+		{"flags of no index", "the flags of index 2", replace(6, noFlags(2))},
+		{"flags that are no bitmap", "read a bitmap", replace(3, part{partFlags, join([]byte{0}, words(3), []byte{1, 2, 3})})},
+		{"flags without the second", "read a bitmap", replace(3, part{partFlags, join([]byte{0}, words(uint32(len(none))), none)})},
+		{"records before the last set", "records before the last set", replace(4, record, in)},
+		{"a record of no source", "a record of an edge that does not exist", replace(6, part{partRecords, words(1, 0, 2, 77, 0)})},
+		{"a record of no edge", "a record of an edge that does not exist", replace(6, part{partRecords, words(0, 2, 0, 77, 0)})},
+		{"half a record", errShort.Error(), replace(6, part{partRecords, words(0, 0, 2, 77)})},
+		{"an end before the last index", "the sets of 1 indexes, of 2", slices.Concat(good[:4], []part{end})},
+		{"no end", "read its head", good[:7]},
+		{"another end", "goes on behind its end", append(slices.Clone(good), end)},
+	} {
+		_, err := loadParts(t, cfg, tc.parts)
+		if err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: %v, want %q", tc.name, err, tc.want)
+		}
+	}
+	// A list of as many members as a bitmap has, of a graph of as many accounts.
+	many := []part{headerOf(t, largeFrom+1), {kind: partAccounts}}
+	for n := range uint32(largeFrom + 1) {
+		many[1].payload = append(many[1].payload, words(n+1, 0)...)
+	}
+	if _, err := loadParts(t, cfg, append(many, sets(0, 0, list(largeFrom, large...)))); err == nil ||
+		!strings.Contains(err.Error(), "kind 1 with 4096 members") {
+		t.Errorf("a list that must be a bitmap: %v", err)
+	}
+}
+
+// TestLoadMemoryOfAccounts: a header of more accounts than fit is refused before memory is taken.
+func TestLoadMemoryOfAccounts(t *testing.T) {
+	cfg := Config{Sources: testSources[:1], StoreID: "store", Generation: 3, Memory: 2 * chunkBytes}
+	for accounts, want := range map[int]string{2 * chunkBytes / 16: "read its head", 2*chunkBytes/16 + 1: "take more than 8388608 bytes"} {
+		if _, err := loadParts(t, cfg, []part{headerOf(t, accounts)}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%d accounts: %v, want %q", accounts, err, want)
+		}
+	}
+}
+
+// TestDamagedLength: a part that says that it is larger than any is refused before it is read.
+func TestDamagedLength(t *testing.T) {
+	for n, want := range map[uint32]string{maxPart: "read its 1073741824 bytes", maxPart + 1: "at most 1073741824 are possible"} {
+		if _, _, err := readPart(bytes.NewReader(join([]byte{partSets}, words(n), make([]byte, 100))), nil); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("a part of %d bytes: %v, want %q", n, err, want)
+		}
+	}
+}
+
+// TestLoadMemory: a snapshot of a graph that had more memory is refused.
+func TestLoadMemory(t *testing.T) {
+	g := newTest(t, testConfig())
+	var edges []Change
+	for n := range uint64(150_000) { // more places than a chunk has
+		edges = append(edges, Change{Edge: Edge{n + 1, n + 2, n + 1}})
+	}
+	if err := g.Build(edges); err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join(t.TempDir(), "snapshot")
+	if err := g.Save(t.Context(), name); err != nil {
+		t.Fatal(err)
+	}
+	cfg := testConfig()
+	for cfg.Memory = 2 * chunkBytes; ; cfg.Memory += chunkBytes {
+		loaded, err := Load(name, cfg)
+		if err == nil {
+			s := loaded.Stats()
+			loaded.Close()
+			if s.Bytes > cfg.Memory || s.Edges != g.Stats().Edges {
+				t.Errorf("%+v after %+v, of %d bytes", s, g.Stats(), cfg.Memory)
+			}
+			if cfg.Memory == 2*chunkBytes || cfg.Memory > g.Stats().Bytes+2*chunkBytes {
+				t.Errorf("%d bytes are enough, the graph has %d", cfg.Memory, g.Stats().Bytes)
+			}
+			return
+		}
+		if !strings.Contains(err.Error(), "the memory given to the graph") {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestSaveFails: a Save that fails says so, leaves the snapshot that is there, and the next one
+// works.
+func TestSaveFails(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("it needs the devices of Linux")
+	}
+	g := newTest(t, testConfig())
+	name := filepath.Join(t.TempDir(), "snapshot")
+	stopped, stop := context.WithCancel(t.Context())
+	stop()
+	for seq, tc := range []struct {
+		name, temp string
+		ctx        context.Context
+		edges      int
+		want       error
+	}{
+		{name: "a full disk at the end", temp: "/dev/full", edges: 1, want: syscall.ENOSPC},
+		{name: "a full disk within", temp: "/dev/full", edges: 150_000, want: syscall.ENOSPC},
+		{name: "a sync that fails", temp: "/dev/null", edges: 1, want: syscall.EINVAL},
+		{name: "a server that stops", ctx: stopped, want: context.Canceled},
+	} {
+		reload(t, g, name)
+		before := g.Position()
+		var edges []Change
+		for n := range uint64(tc.edges) {
+			edges = append(edges, Change{Edge: Edge{n + 1, n + 2, n + 1}})
+		}
+		if err := g.Apply(references.Position{Seq: int64(seq + 1)}, edges); err != nil {
+			t.Fatal(err)
+		}
+		if tc.temp != "" {
+			if err := os.Symlink(tc.temp, name+".tmp"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if tc.ctx == nil {
+			tc.ctx = t.Context()
+		}
+		if err := g.Save(tc.ctx, name); !errors.Is(err, tc.want) || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v, want %v", tc.name, err, tc.want)
+		}
+		if _, err := os.Lstat(name + ".tmp"); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s: the file that is not whole is left: %v", tc.name, err)
+		}
+		old, err := Load(name, testConfig())
+		if err != nil {
+			t.Fatalf("%s: the snapshot before it: %v", tc.name, err)
+		}
+		if old.Position() != before || g.walk != nil {
+			t.Errorf("%s: the snapshot is of %v, want %v", tc.name, old.Position(), before)
+		}
+		old.Close()
+	}
+	taken := t.TempDir()
+	if err := g.Save(t.Context(), taken); err == nil {
+		t.Error("a directory was replaced")
+	}
+	if err := g.Save(t.Context(), filepath.Join(taken, "none", "snapshot")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("in a directory that is not there: %v", err)
+	}
+	g.Close()
+	if err := g.Save(t.Context(), name); !errors.Is(err, ErrClosed) {
+		t.Errorf("of a graph that is closed: %v", err)
+	}
+}
