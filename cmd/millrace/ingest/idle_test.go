@@ -129,3 +129,81 @@ func TestBlockAge(t *testing.T) {
 		}
 	})
 }
+
+// TestFlushAged: the filling job is handed on when it is old enough and no more than busyJobs are
+// in flight, by a timer, by a reader that is idle, or when others land.
+func TestFlushAged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPipeline(t, Config{Log: &fakeLog{}, InFlightBytes: 8 << 20, Now: time.Now})
+		defer p.flush.Stop()
+		p.flushAged() // nothing fills
+		fill := func(inFlight int) {
+			t.Helper()
+			p.began = p.began[:0]
+			for range inFlight - 1 {
+				p.began = append(p.began, time.Now())
+			}
+			if err := p.Handle(t.Context(), identityFrame(t, 1)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want := func(what string, handedOn bool) {
+			t.Helper()
+			synctest.Wait()
+			if got := len(p.ordered) == 1 && p.filling == nil; got != handedOn || len(p.work) != len(p.ordered) {
+				t.Errorf("%s: handed on: %t, want %t; %d in order, %d to be translated", what, got, handedOn, len(p.ordered), len(p.work))
+			}
+			if handedOn && len(p.ordered) == 1 {
+				j := <-p.ordered
+				if <-p.work != j {
+					t.Errorf("%s: another job is translated", what)
+				}
+				p.releaseRaw(j)
+				j.reset(0)
+				p.free <- j
+			}
+		}
+
+		fill(busyJobs)
+		p.flush.Stop()
+		time.Sleep(maxBlockAge / 2)
+		p.flushAged()
+		want("too young", false)
+		time.Sleep(maxBlockAge/2 - time.Nanosecond)
+		want("still too young", false)
+		time.Sleep(time.Nanosecond)
+		want("old enough by the timer", true)
+
+		fill(busyJobs + 1)
+		time.Sleep(2 * maxBlockAge)
+		want("old, and many in flight", false)
+		if p.Idle() {
+			t.Error("an idle reader looks again where many are in flight")
+		}
+		want("old and many in flight, with an idle reader", false)
+		part := newJob()
+		part.done = make(chan struct{})
+		p.landed([]*job{part})
+		want("one of several blocks of a job landed", false)
+		p.landed([]*job{newJob()})
+		want("one landed", true)
+
+		fill(busyJobs)
+		p.flush.Stop()
+		time.Sleep(2 * maxBlockAge)
+		p.landed([]*job{newJob()})
+		want("one landed, and few were in flight", false)
+		if p.Idle() {
+			t.Error("an idle reader looks again for a job that is handed on")
+		}
+		want("old, with an idle reader", true)
+
+		fill(busyJobs)
+		p.flush.Stop()
+		time.Sleep(2 * maxBlockAge)
+		if p.Idle() {
+			t.Error("an idle reader looks again for a job that is handed on")
+		}
+		want("old, with an idle reader and as many in flight as may be", true)
+	})
+}

@@ -7,7 +7,7 @@ import (
 )
 
 func TestAddressesAreForgotten(t *testing.T) {
-	c := New(Config{Connections: 1, AttemptsPerSecond: 1, AttemptBurst: 1, Handshakes: 1})
+	c := New(Config{Connections: 2, AttemptsPerSecond: 2, AttemptBurst: 1, Handshakes: 1})
 	now := time.Now()
 	addr := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{20, byte(i >> 16), byte(i >> 8), byte(i)}) }
 	for i := range maxAddresses {
@@ -15,6 +15,10 @@ func TestAddressesAreForgotten(t *testing.T) {
 			t.Fatalf("address %d: %+v", i, v)
 		}
 		c.Leave(addr(i))
+	}
+	soon := now.Add(400 * time.Millisecond) // before an attempt has refilled
+	if v := c.Admit(addr(0), false, soon); v.Reason != ReasonAttempts || v.RetryAfter.Round(time.Millisecond) != 100*time.Millisecond {
+		t.Errorf("an address that is known, in a full table: %+v", v)
 	}
 	stranger := addr(maxAddresses)
 	if v := c.Admit(stranger, false, now); v.Reason != ReasonAddresses {
@@ -44,6 +48,17 @@ func TestAttemptsDoNotAddUp(t *testing.T) {
 			if admitted := v.Reason == ""; admitted != (i < burst) || !admitted && v.Reason != ReasonAttempts {
 				t.Errorf("attempt %d after %v: %+v", i, quiet, v)
 			}
+		}
+	}
+}
+
+// TestRefusedConnectionsAreAttempts: an address that has all its connections pays for more.
+func TestRefusedConnectionsAreAttempts(t *testing.T) {
+	c := New(Config{Connections: 1, AttemptsPerSecond: 1, AttemptBurst: 3, Handshakes: 1})
+	now, client := time.Now(), netip.MustParseAddr("192.0.2.1")
+	for i, want := range []string{"", ReasonConnections, ReasonConnections, ReasonAttempts} {
+		if v := c.Admit(client, false, now); v.Reason != want {
+			t.Errorf("attempt %d: %+v, want %q", i, v, want)
 		}
 	}
 }
@@ -87,7 +102,35 @@ func TestNothingHeldIsNothingRemembered(t *testing.T) {
 			t.Errorf("%s: %d addresses once it is given back", name, n)
 		}
 	}
+	if !quota.Reserve(0) || c.Stats().Addresses != 0 {
+		t.Error("who holds no byte is remembered")
+	}
 	if quota.Reserve(11) || c.Stats().Addresses != 0 {
 		t.Error("what was refused is remembered")
+	}
+}
+
+// TestSharedProxy: of an address that forwards for others, its connections or the first refusal are
+// reported, and once.
+func TestSharedProxy(t *testing.T) {
+	now, client := time.Now(), netip.MustParseAddr("192.0.2.1")
+	for _, tc := range []struct {
+		name     string
+		cfg      Config
+		forwards bool
+		reported int // at so many attempts; 0: never
+	}{
+		{"many connections", Config{Connections: 1000, AttemptBurst: 1000}, true, SharedProxyConnections},
+		{"connections refused", Config{Connections: 3, AttemptBurst: 1000}, true, 4},
+		{"attempts refused", Config{Connections: 1000, AttemptBurst: 2}, true, 3},
+		{"one client", Config{Connections: 3, AttemptBurst: 1000}, false, 0},
+	} {
+		tc.cfg.AttemptsPerSecond, tc.cfg.Handshakes = 1, 1
+		c := New(tc.cfg)
+		for attempt := 1; attempt <= 2*SharedProxyConnections; attempt++ {
+			if v := c.Admit(client, tc.forwards, now); v.Shared != (attempt == tc.reported) {
+				t.Errorf("%s: attempt %d: %+v", tc.name, attempt, v)
+			}
+		}
 	}
 }

@@ -71,7 +71,7 @@ func TestFullTableMakesRoom(t *testing.T) {
 // counts no longer.
 func TestHandshakesOfOneAddress(t *testing.T) {
 	var rejected []string
-	c := New(Config{Handshakes: 512, Rejected: func(peer netip.Addr, reason string) { rejected = append(rejected, peer.String()+" "+reason) }})
+	c := New(Config{Handshakes: 512, TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, Rejected: func(peer netip.Addr, reason string) { rejected = append(rejected, peer.String()+" "+reason) }})
 	begin := func(peer string) *Conn {
 		raw, _ := pipe(netip.MustParseAddr(peer))
 		return c.begin(raw)
@@ -90,11 +90,16 @@ func TestHandshakesOfOneAddress(t *testing.T) {
 	if begin("2001:db8::3") == nil {
 		t.Error("a subscriber counts as a handshake")
 	}
+	first.Close()
+	if begin("2001:db8::3") != nil {
+		t.Error("a connection leaves twice")
+	}
 	for range 2 * maxAddressHandshakes {
-		if begin("127.0.0.1") == nil {
-			t.Fatal("loopback is limited")
+		if begin("127.0.0.1") == nil || begin("10.0.0.1") == nil {
+			t.Fatal("loopback or a trusted proxy is limited")
 		}
 	}
+	c.ConnState(peerConn{}, http.StateHijacked) // one that is not of Listen: nothing to count
 }
 
 func closed(conn *Conn) bool {
