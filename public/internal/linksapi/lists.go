@@ -133,9 +133,9 @@ func (r *request) records(found []links.Link) ([]record, error) {
 
 // newRecord takes the AT URI of a record apart: at://did/collection/rkey.
 func newRecord(uri string) (record, error) {
-	did, rest, ok1 := strings.Cut(strings.TrimPrefix(uri, "at://"), "/")
-	collection, rkey, ok2 := strings.Cut(rest, "/")
-	if !ok1 || !ok2 {
+	did, rest, _ := strings.Cut(strings.TrimPrefix(uri, "at://"), "/")
+	collection, rkey, ok := strings.Cut(rest, "/")
+	if !ok {
 		return record{}, fmt.Errorf("%.200q, which links, is no record", uri)
 	}
 	return record{did, collection, rkey}, nil
