@@ -249,6 +249,7 @@ func TestCutAnywhere(t *testing.T) {
 			if want := map[bool]string{false: "10", true: "11"}[cut == len(raw)]; r.cursors()[1] != want {
 				t.Errorf("cut after %d of %d bytes: resumed after %s", cut, len(raw), r.cursors()[1])
 			}
+			wantMetric(t, c, "dropped_total", reasonEmpty.String(), 0)
 		})
 	}
 }
@@ -480,9 +481,18 @@ func TestConfig(t *testing.T) {
 		{"consume: field EpochPatience: ", Config{URL: "a.test", Handle: ok, EpochPatience: -1}},
 		{"consume: field PingInterval: ", Config{URL: "a.test", Handle: ok, PingInterval: -1}},
 		{"consume: field SilenceTimeout: ", Config{URL: "a.test", Handle: ok, PingInterval: time.Minute, SilenceTimeout: time.Minute}},
+		{"consume: field SilenceTimeout: ", Config{URL: "a.test", Handle: ok, PingInterval: time.Hour, SilenceTimeout: time.Minute}},
 		{"consume: field HandshakeTimeout: ", Config{URL: "a.test", Handle: ok, HandshakeTimeout: -1}},
+		{"", Config{URL: "a.test", Handle: ok, Cursor: 10, Start: ptr[int64](10)}},
+		{"", Config{URL: "a.test", Handle: ok, Epoch: 2, Previous: &EpochEnd{1, 5}}},
+		{"", Config{URL: "a.test", Handle: ok, PingInterval: time.Hour, EpochPatience: time.Minute}},
+		{"", Config{URL: "a.test", Handle: ok, PingInterval: time.Minute, SilenceTimeout: time.Minute + 1}},
+		{"", Config{URL: "a.test", Handle: ok, PingInterval: 1, SilenceTimeout: 2, HandshakeTimeout: 1, EpochPatience: 1}},
 	} {
-		if _, err := New(tc.cfg); err == nil || !strings.HasPrefix(err.Error(), tc.want) {
+		switch _, err := New(tc.cfg); {
+		case tc.want == "" && err != nil:
+			t.Error(err)
+		case tc.want != "" && (err == nil || !strings.HasPrefix(err.Error(), tc.want)):
 			t.Errorf("error %v, want %q", err, tc.want)
 		}
 	}

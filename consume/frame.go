@@ -106,7 +106,7 @@ func skim(msg []byte) (envelope, reason) {
 	if e.typ = internType(t); e.typ == TypeInfo {
 		return e, reasonNone
 	}
-	if e.seq, ok = findInt(msg, body, "seq"); !ok || e.seq <= 0 {
+	if e.seq, _ = findInt(msg, body, "seq"); e.seq <= 0 {
 		return envelope{}, reasonSeq
 	}
 	return e, reasonNone

@@ -58,8 +58,24 @@ func TestRegistry(t *testing.T) {
 		t.Error("the encoder is not shared, or is another's")
 	}
 
+	dec, err := r.Decoder(40_000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	frame := got[0].Append(nil, []byte("content"))
+	if out, err := dec.Append(nil, frame); err != nil || string(out) != "content" {
+		t.Errorf("decoded %q, %v", out, err)
+	}
 	r.Close()
 	r.Close()
+	if _, err := dec.Append(nil, frame); err == nil {
+		t.Error("a decoder decodes after its registry was closed")
+	}
+	for _, id := range []uint32{40_000, 40_001} {
+		if _, err := r.Decoder(id); err == nil {
+			t.Errorf("a closed registry gives a decoder for %d", id)
+		}
+	}
 	for _, id := range []uint32{40_000, 40_001} {
 		if _, err := r.Encoder(id); err == nil {
 			t.Errorf("a closed registry gives an encoder for %d", id)

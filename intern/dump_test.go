@@ -1,13 +1,17 @@
 package intern
 
 import (
+	"bufio"
 	"bytes"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -219,6 +223,79 @@ func TestDamagedDump(t *testing.T) {
 	}
 	if _, err := checkDump(io.MultiReader(bytes.NewReader(dump), bytes.NewReader(dump))); !errors.Is(err, errDump) {
 		t.Errorf("two dumps in one: %v", err)
+	}
+}
+
+// TestDumpRefuses: a dump whose checksums hold and whose contents cannot be is refused, by what is
+// wrong.
+func TestDumpRefuses(t *testing.T) {
+	source := simkv.New(simkv.Config{})
+	filled(t, source, 300)
+	dump := exported(t, source)
+	var whole []segment
+	r := newDumpReader(bytes.NewReader(dump))
+	if err := r.open(); err != nil {
+		t.Fatal(err)
+	}
+	header := r.header
+	for s, err := r.segment(); err == nil; s, err = r.segment() {
+		whole = append(whole, segment{s.kind, bytes.Clone(s.payload)})
+	}
+	whole = whole[:len(whole)-1] // without its end
+	write := func(header []byte, segments []segment, counts dumpCounts) []byte {
+		var b bytes.Buffer
+		w := &dumpWriter{w: bufio.NewWriter(&b), sum: sha256.New(), counts: counts}
+		err := w.write([]byte(dumpMagic))
+		for _, s := range append([]segment{{segHeader, header}}, segments...) {
+			err = errors.Join(err, w.segment(s))
+		}
+		if err = errors.Join(err, w.end()); err != nil {
+			t.Fatal(err)
+		}
+		return b.Bytes()
+	}
+	h := header.appendTo(nil)
+	if !bytes.Equal(write(h, whole, r.counts), dump) {
+		t.Fatal("the dump is not written as it was")
+	}
+	type change struct {
+		name     string
+		header   []byte
+		segments []segment
+		counts   dumpCounts
+		says     string
+	}
+	names, collections, sequences := r.counts, r.counts, r.counts
+	names.names++
+	collections.collections--
+	sequences.sequences++
+	changes := []change{
+		{"names", h, whole, names, "its end states"},
+		{"collections", h, whole, collections, "its end states"},
+		{"sequences", h, whole, sequences, "its end states"},
+		{"nothing", h, nil, r.counts, "its end states"},
+		{"a longer header", append(bytes.Clone(h), 0), whole, r.counts, "header"},
+		{"a second header", h, append([]segment{{segHeader, h}}, whole...), r.counts, "segment 'H' after 'H'"},
+		{"another kind", h, append([]segment{{'X', nil}}, whole...), r.counts, "segment 'X' after 'H'"},
+		{"collections last", h, append(slices.Clone(whole[1:]), whole[0]), r.counts, "segment 'C' after 'S'"},
+	}
+	for n := range h {
+		changes = append(changes, change{fmt.Sprintf("a header of %d bytes", n), h[:n], whole, r.counts, ""})
+	}
+	for i, s := range whole {
+		longer := slices.Clone(whole)
+		longer[i].payload = append(bytes.Clone(s.payload), 1)
+		changes = append(changes, change{fmt.Sprintf("a longer segment %q", s.kind), h, longer, r.counts, ""})
+		if s.kind == segUIDs {
+			twice := slices.Insert(slices.Clone(whole), i, s)
+			changes = append(changes, change{"UIDs twice", h, twice, r.counts, "order of UIDs"})
+		}
+	}
+	for _, c := range changes {
+		_, err := checkDump(bytes.NewReader(write(c.header, c.segments, c.counts)))
+		if !errors.Is(err, errDump) || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %v", c.name, err)
+		}
 	}
 }
 

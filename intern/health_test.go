@@ -33,6 +33,16 @@ func TestHealth(t *testing.T) {
 	if !h.status().Reachable {
 		t.Error("a conflict is an answer")
 	}
+	h.heard = time.Now().Add(-2 * recently)
+	h.note(fmt.Errorf("commit: %w", context.DeadlineExceeded))
+	if h.status().Reachable {
+		t.Error("no transaction ends in time for long, and the store is reachable")
+	}
+	h.note(nil)
+	h.note(fmt.Errorf("commit: %w", context.Canceled))
+	if !h.status().Reachable {
+		t.Error("a caller gave up, and the store is unreachable")
+	}
 	h.note(kv.ErrUnavailable)
 	if h.status().Reachable {
 		t.Error("the store says that it is unavailable, and is reachable")

@@ -27,6 +27,7 @@ import (
 	"millrace/dict"
 	"millrace/public/internal/admission"
 	"millrace/replay"
+	"millrace/replay/links"
 	"millrace/translate"
 )
 
@@ -316,6 +317,7 @@ func TestConfigIsChecked(t *testing.T) {
 	}{
 		{"Dictionaries", func(c *Config) { c.Dictionaries = nil }},
 		{"Dictionaries", func(c *Config) { c.Dictionaries = without }},
+		{"Links", func(c *Config) { c.Links = struct{ links.Queries }{} }},
 		{"MaxConnections", func(c *Config) { c.MaxConnections = -1 }},
 		{"MaxConnectionsPerIP", func(c *Config) { c.MaxConnectionsPerIP = -1 }},
 		{"MaxHandshakes", func(c *Config) { c.MaxHandshakes = -1 }},

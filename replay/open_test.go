@@ -37,8 +37,16 @@ func TestOpenRefuses(t *testing.T) {
 		{"no directory", func(c *Config) { c.Dir = "" }, nil, "replay: field Dir: "},
 		{"a URL", func(c *Config) { c.Relay = "wss://relay.example.com" }, nil, "replay: field Relay: "},
 		{"no dictionaries", func(c *Config) { c.Dictionaries = nil }, nil, "replay: field Dictionaries: "},
+		{"a relay of 260 bytes", func(c *Config) { c.Relay = strings.Repeat("a", 260) }, nil, "replay: field Relay: "},
 		{"negative retention", func(c *Config) { c.Retention = -1 }, nil, "replay: field Retention: "},
-		{"negative memory", func(c *Config) { c.CacheBytes = -1 }, nil, "CacheBytes"},
+		{"negative bytes", func(c *Config) { c.RetentionBytes = -1 }, nil, "replay: field RetentionBytes: "},
+		{"negative tail", func(c *Config) { c.TailBytes = -1 }, nil, "replay: field TailBytes: "},
+		{"negative cache", func(c *Config) { c.CacheBytes = -1 }, nil, "replay: field CacheBytes: "},
+		{"negative memtables", func(c *Config) { c.PebbleBytes = -1 }, nil, "replay: field PebbleBytes: "},
+		{"negative files", func(c *Config) { c.MaxOpenFiles = -1 }, nil, "replay: field MaxOpenFiles: "},
+		{"reading with a new epoch", func(c *Config) { c.ReadOnly, c.NewEpoch, c.Retention = true, true, 0 }, nil, "replay: field ReadOnly: "},
+		{"reading with retention", func(c *Config) { c.ReadOnly, c.Retention = true, 1 }, nil, "replay: field ReadOnly: "},
+		{"reading with a limit", func(c *Config) { c.ReadOnly, c.Retention, c.RetentionBytes = true, 0, 1 }, nil, "replay: field ReadOnly: "},
 	} {
 		c := cfg
 		tc.change(&c)

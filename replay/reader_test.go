@@ -217,6 +217,25 @@ func TestCacheBound(t *testing.T) {
 	}
 }
 
+// TestCacheCounts: what is there is a hit, whoever asks, and what must be loaded a miss.
+func TestCacheCounts(t *testing.T) {
+	c := newCache(10_000)
+	k := cacheKey{block: 1, part: format.RangePlain}
+	if c.peek(k) != nil {
+		t.Error("an empty cache has an entry")
+	}
+	e, _ := c.find(k)
+	e.err = nil
+	c.fill(e, 100)
+	if c.peek(k) != e {
+		t.Error("an entry is not there")
+	}
+	c.find(k)
+	if bytes, hits, misses := c.size(); bytes != 356 || hits != 2 || misses != 1 {
+		t.Errorf("%d bytes, %d hits, %d misses, want 356, 2, 1", bytes, hits, misses)
+	}
+}
+
 // TestChunkCopies: a chunk that takes little of many large blocks does not keep them all in memory.
 func TestChunkCopies(t *testing.T) {
 	clock := newTestClock()

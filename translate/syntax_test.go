@@ -118,6 +118,13 @@ func FuzzIdentifiers(f *testing.F) {
 }
 
 func TestCollections(t *testing.T) {
+	segment := strings.Repeat("a", 63) + "."
+	longest := strings.Repeat(segment, 4) + strings.Repeat("b", 60) + "." // 317 bytes
+	for n, prefix := range map[int]string{maxNSIDBytes: longest, maxNSIDBytes + 1: "a" + longest[64:] + strings.Repeat("c", 63) + "."} {
+		if _, err := New(Config{Collections: []string{prefix + "*"}}); len(prefix) != n || (err == nil) != (n == maxNSIDBytes) {
+			t.Errorf("a prefix of %d bytes, not %d: %v", len(prefix), n, err)
+		}
+	}
 	for _, bad := range []string{"", "*", ".*", "app.bsky*", "app..*", "app.bsky", "app.bsky.feed.post-", "-a.*", "app.bsky.*.post", "a b.*"} {
 		if _, err := New(Config{Collections: []string{"app.bsky.feed.post", bad}}); err == nil || !strings.Contains(err.Error(), "collection") {
 			t.Errorf("collection %q: error %v", bad, err)

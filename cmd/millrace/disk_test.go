@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
 func TestDiskWatch(t *testing.T) {
@@ -48,6 +50,9 @@ func TestDiskWatch(t *testing.T) {
 		if got := diskState(d.state.Load()); got != step.state || reading != step.read || trims != step.trims {
 			t.Fatalf("with %d free: state %d, reading %v, %d trims; want %d, %v, %d",
 				step.free, got, reading, trims, step.state, step.read, step.trims)
+		}
+		if got := testutil.ToFloat64(d.gauge); got != float64(step.free) {
+			t.Errorf("with %d free the metric says %v", step.free, got)
 		}
 	}
 	// Pebble gets time to give files back.

@@ -560,32 +560,3 @@ func TestOneLoopAtATime(t *testing.T) {
 		break
 	}
 }
-
-func TestConfig(t *testing.T) {
-	for _, tc := range []struct {
-		field string
-		cfg   client.Config
-	}{
-		{"URL", client.Config{URL: "ftp://x"}},
-		{"URL", client.Config{URL: "ws://"}},
-		{"Cursor", client.Config{URL: "x", Cursor: "yesterday"}},
-		{"Kinds", client.Config{URL: "x", Kinds: []client.Kind{"post"}}},
-		{"Options", client.Config{URL: "x", Options: client.Options{DIDs: make([]string, 10_001)}}},
-		{"Heartbeat", client.Config{URL: "x", Heartbeat: 1500 * time.Millisecond}},
-		{"MinBackoff", client.Config{URL: "x", MinBackoff: -1}},
-		{"MaxBackoff", client.Config{URL: "x", MaxBackoff: -1}},
-		{"Silence", client.Config{URL: "x", Silence: -1}},
-		{"Overlap", client.Config{URL: "x", Overlap: -1}},
-	} {
-		if _, err := client.New(tc.cfg); err == nil || !strings.HasPrefix(err.Error(), "client: field "+tc.field+": ") {
-			t.Errorf("field %s: error %v", tc.field, err)
-		}
-	}
-	for in, want := range map[string]string{
-		"localhost:6008": "ws://localhost:6008/subscribe", "https://x.test": "wss://x.test/subscribe", "ws://x/y?z=1": "ws://x/y?z=1",
-	} {
-		if u, err := client.SubscribeURL(in); err != nil || u.String() != want {
-			t.Errorf("%s: %v, %v, want %s", in, u, err, want)
-		}
-	}
-}

@@ -99,7 +99,7 @@ func (d *decoder) learn(ctx context.Context, frame []byte) error {
 	if err := h.Decode(frame); err != nil {
 		return fmt.Errorf("decompress: %w: %w", ErrUnreadable, err)
 	}
-	if len(d.known) == maxDictionaries {
+	if len(d.known) >= maxDictionaries {
 		return fmt.Errorf("%w %d: the server has used %d others", ErrDictionary, h.DictionaryID, maxDictionaries)
 	}
 	got := d.load(h.DictionaryID)

@@ -49,3 +49,8 @@ func BuildLinks(t *testing.T, s *Store) (more bool) {
 	}
 	return more
 }
+
+// RowKey is the key of a record's row.
+func RowKey(s *Store, account, record uint64) []byte {
+	return s.codec.recordKey(recordID{account, record})
+}

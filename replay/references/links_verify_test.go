@@ -111,6 +111,42 @@ func TestVerifyLinks(t *testing.T) {
 	}
 }
 
+// TestVerifyManyProblems: a hundred problems are spelled out, and all are counted; progress comes
+// each 4,096 keys.
+func TestVerifyManyProblems(t *testing.T) {
+	for _, n := range []uint64{99, 100, 101} {
+		s := liked(t)
+		v, err := s.View()
+		if err != nil {
+			t.Fatal(err)
+		}
+		small := postings.AppendSet(nil, v.Codec, postings.RangeMembers, postings.Set{Subject: 2, Path: 1})
+		var entries []postings.Entry
+		for i := range n {
+			entries = append(entries, postings.Entry{Arrival: 7000 + i, Link: postings.AppendLink(nil, v.Codec, 5, 1+i)})
+		}
+		_ = v.Close()
+		references.Harm(t, s, func(b *pebble.Batch) error { return b.Merge(small, postings.AppendEntries(nil, entries), nil) })
+		var seen []uint64
+		report, err := links.Verify(t.Context(), s, func(n uint64) { seen = append(seen, n) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if report.Problems != n || len(report.Examples) != int(min(n, 100)) || report.Sets != 2 || report.Links != 3001+n {
+			t.Errorf("%d problems: %d with %d examples, %d sets, %d links", n, report.Problems, len(report.Examples), report.Sets, report.Links)
+		}
+		if len(seen) == 0 {
+			t.Error("no progress")
+		}
+		for i, got := range seen {
+			if got != 4096*uint64(i+1) {
+				t.Errorf("progress %v", seen)
+				break
+			}
+		}
+	}
+}
+
 // TestLinksSweptBetween: a row that the sweep deletes between Hydrate and Apply of what replaces it
 // takes its link away once.
 func TestLinksSweptBetween(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -50,10 +51,17 @@ func TestOneProcess(t *testing.T) {
 }
 
 func TestConfig(t *testing.T) {
-	for _, cfg := range []Config{{}, {Dir: "d", CacheBytes: -1}, {Dir: "d", MemTableBytes: -1}} {
-		if _, err := Open(cfg); err == nil {
-			t.Errorf("%+v was accepted", cfg)
+	for field, cfg := range map[string]Config{
+		"Dir": {}, "CacheBytes": {Dir: "d", CacheBytes: -1}, "MemTableBytes": {Dir: "d", MemTableBytes: -1}, "MaxOpenFiles": {Dir: "d", MaxOpenFiles: -1},
+	} {
+		cfg.FS = vfs.NewMem()
+		if _, err := Open(cfg); err == nil || !strings.HasPrefix(err.Error(), "pebblekv: field "+field+": ") {
+			t.Errorf("field %s: %v", field, err)
 		}
+	}
+	want := Config{CacheBytes: 1, MaxOpenFiles: 2, MemTableBytes: 3}
+	if got := want.withDefaults(); got != want {
+		t.Errorf("what was set became %+v", got)
 	}
 }
 

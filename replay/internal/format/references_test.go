@@ -106,6 +106,32 @@ func TestReferencesRoundTrip(t *testing.T) {
 	}
 }
 
+// TestReferencesOfOneSequence: UIDs that share their first bits keep them.
+func TestReferencesOfOneSequence(t *testing.T) {
+	for _, sequence := range []uint64{0, 3, 1<<14 - 1} {
+		var b ReferencesBuilder
+		for n := range uint64(100) {
+			subject := testUID(sequence, n+1)
+			if err := b.Add([]Reference{{Source: 1, Subject: subject, Authority: subject}}, false); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r, err := DecodeReferences(AppendReferences(nil, b.Finish()), 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n := range uint64(100) {
+			want := testUID(sequence, n+1)
+			if got := eventReferences(r, int(n)); len(got) != 1 || got[0].Subject != want || got[0].Authority != want {
+				t.Fatalf("event %d refers to %+v, want %#x", n, got, want)
+			}
+		}
+		if _, err := DecodeReferences(AppendReferences(nil, r), 99); err == nil {
+			t.Error("the references of another number of events are taken")
+		}
+	}
+}
+
 // TestReferencesLimits: what cannot be stored is refused, before anything of it is kept.
 func TestReferencesLimits(t *testing.T) {
 	one := Reference{Source: 1, Subject: 1}

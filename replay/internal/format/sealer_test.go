@@ -14,6 +14,42 @@ func (growCompressor) Append(dst, src []byte) []byte {
 	return append(append(dst, make([]byte, 1<<10)...), src...)
 }
 
+// TestSealerOrder: stamps are positive and ascend, places ascend, and frames are those said.
+func TestSealerOrder(t *testing.T) {
+	for _, tc := range []struct {
+		name         string
+		first, next  Place
+		stamp, later int64
+		frames       [2]int64
+		ok           bool
+	}{
+		{"least", Place{1, 5, 0}, Place{1, 5, 1}, 1, 2, [2]int64{5, 5}, true},
+		{"stamp 0", Place{1, 5, 0}, Place{1, 5, 1}, 0, 2, [2]int64{5, 5}, false},
+		{"equal stamps", Place{1, 5, 0}, Place{1, 5, 1}, 2, 2, [2]int64{5, 5}, false},
+		{"equal places", Place{1, 5, 1}, Place{1, 5, 1}, 1, 2, [2]int64{5, 5}, false},
+		{"lower op", Place{1, 5, 1}, Place{1, 5, 0}, 1, 2, [2]int64{5, 5}, false},
+		{"lower seq", Place{1, 6, 0}, Place{1, 5, 1}, 1, 2, [2]int64{5, 6}, false},
+		{"more frames", Place{1, 5, 0}, Place{1, 6, 0}, 1, 2, [2]int64{4, 7}, true},
+		{"before its frames", Place{1, 5, 0}, Place{1, 6, 0}, 1, 2, [2]int64{6, 6}, false},
+		{"behind its frames", Place{1, 5, 0}, Place{1, 6, 0}, 1, 2, [2]int64{5, 5}, false},
+	} {
+		s := NewSealer(1, fakeCompressor{}, 1, 2, 100)
+		add := func(p Place, us int64) error {
+			return s.Add(Event{Place: p, TimeUS: us, Kind: translate.KindIdentity, DID: []byte("did:web:example.com"), Payload: []byte("{}")})
+		}
+		err := add(tc.first, tc.stamp)
+		if err == nil {
+			err = add(tc.next, tc.later)
+		}
+		if err == nil {
+			_, err = s.Finish(tc.frames[0], tc.frames[1], 0)
+		}
+		if (err == nil) != tc.ok {
+			t.Errorf("%s: %v", tc.name, err)
+		}
+	}
+}
+
 // TestBlockLimits: a block takes what its exported limits say and not more.
 func TestBlockLimits(t *testing.T) {
 	add := func(s *Sealer, n int, payload string) error {

@@ -1,0 +1,65 @@
+package references
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// TestMetrics compares each counter with what was hydrated, applied and swept.
+func TestMetrics(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	s := openTest(t, Config{Registerer: reg})
+	update := like(1, 11, 5, 103)
+	update.Operation = Update
+	a := hydrate(t, s, 1, like(1, 10, 1, 100), like(1, 11, 2, 101), like(2, 20, 3, 100), unlike(1, 12, 4), update, unlike(1, 10, 6))
+	bytes := seriesOf(t, reg)["overlay_bytes"]
+	apply(t, s, a)
+	do(t, s, 20, unlike(1, 10, 6), // it comes again
+		Change{Operation: DeleteAccount, Account: 2, Rev: 3, TimeUS: 4},
+		Change{Operation: Deactivate, Account: 1, TimeUS: 5}, Change{Operation: Activate, Account: 1, TimeUS: 6})
+	for more := true; more; {
+		var err error
+		if more, err = s.sweep(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := seriesOf(t, reg)
+	if bytes == 0 || got["disk_bytes"] == 0 {
+		t.Errorf("overlay_bytes %v with a batch in flight, disk_bytes %v", bytes, got["disk_bytes"])
+	}
+	delete(got, "disk_bytes")
+	want := map[string]float64{
+		"changes_total create": 3, "changes_total update": 1, "changes_total delete": 3,
+		"changes_total delete_account": 1, "changes_total deactivate": 1, "changes_total activate": 1, "arrival": 4,
+		"had_total found": 2, "had_total unknown": 1, "repeated_total": 1, "swept_rows_total": 1,
+		"position_seq": 24, "generation": 1,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+}
+
+// seriesOf returns the counters and gauges that are not 0, by name without its beginning, and
+// label.
+func seriesOf(t *testing.T, reg *prometheus.Registry) map[string]float64 {
+	t.Helper()
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			name := f.GetName()[len("millrace_references_"):]
+			for _, label := range m.GetLabel() {
+				name += " " + label.GetValue()
+			}
+			if v := m.GetCounter().GetValue() + m.GetGauge().GetValue(); v != 0 {
+				got[name] = v
+			}
+		}
+	}
+	return got
+}
