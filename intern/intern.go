@@ -206,7 +206,12 @@ type Request struct {
 // Result holds the UIDs of a Request; URIUID is 0 if it has no Collection, or with ScopeDIDs. Of a
 // Name URIUID is 0 if it is a DID, and DIDUID is that of its authority. A handle is neither DID nor
 // AT URI: as an authority it has the UID of the AT URI that ends with it, at://handle.
-type Result struct{ DIDUID, URIUID uint64 }
+type Result struct {
+	DIDUID, URIUID uint64
+	// New: URIUID was given while Resolve ran, to whichever call asked for it. So nothing that had
+	// its UIDs before has this one. False says nothing.
+	New bool
+}
 
 // Resolve sets out[i] to the UIDs of reqs[i], which are durable in the store. Strings that had none
 // get one now. It waits for as long as the store is slow or down. Only the end of ctx or of the
@@ -230,7 +235,7 @@ func (in *Interner) Resolve(ctx context.Context, reqs []Request, out []Result) e
 			if item := &items[i]; item.isAuthority {
 				out[item.index].DIDUID = item.uriUID // the URI's own item came before
 			} else {
-				out[item.index] = Result{DIDUID: item.didUID, URIUID: item.uriUID}
+				out[item.index] = Result{DIDUID: item.didUID, URIUID: item.uriUID, New: item.isNew}
 			}
 		}
 	})

@@ -24,6 +24,7 @@ type item struct {
 	index   int32  // of the request
 	form    form   // of the URI, if there is one
 	isURI   bool
+	isNew   bool // uriUID was given by the transaction that the item was in
 
 	// the handle of the item before: its UID is that of the authority there
 	isAuthority bool

@@ -330,7 +330,7 @@ func (t *transaction) committed() {
 			i.didUID = t.dids[i.didAt].uid
 		}
 		if i.uriAt >= 0 {
-			i.uriUID = t.uris[i.uriAt].uid
+			i.uriUID, i.isNew = t.uris[i.uriAt].uid, t.uris[i.uriAt].fresh
 		}
 	}
 	fresh := 0

@@ -118,6 +118,7 @@ type Event struct {
 	rkeyLen   uint16
 	Kind      Kind
 	Operation Operation
+	NewURI    bool // URIUID was given while the batch got its UIDs
 }
 
 // stampDigits is the width of every time_us from September 2001 until November 2286, which is why

@@ -107,6 +107,7 @@ func (b *linksBench) feed(ctx context.Context) error {
 	var took time.Duration
 	for err == nil && b.stream.edges < int64(b.edges) {
 		batch := b.stream.batch(1000)
+		batch.Since = s.Hydrated()
 		begun := time.Now()
 		if err = s.Hydrate(ctx, batch); err == nil {
 			err = s.Apply(batch)

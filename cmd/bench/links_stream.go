@@ -120,7 +120,7 @@ func keepLate[T any](rng *rand.Rand, late []T, element T) []T {
 // create makes a record.
 func (l *linkStream) create() references.Change {
 	n := l.accounts.Uint64()
-	c := references.Change{Operation: references.Create, Account: accountUID(n), Record: l.fresh(accountWorker(n))}
+	c := references.Change{Operation: references.Create, Account: accountUID(n), Record: l.fresh(accountWorker(n)), New: true}
 	for n := 0; n == 0 || n == 1 && l.rng.Float64() < secondLink; n++ {
 		r := references.Reference{Subject: l.subjects[l.link()].uid}
 		_, r.Path = linkSource(r.Subject)

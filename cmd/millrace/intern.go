@@ -155,7 +155,7 @@ func (r *batchResolver) Resolve(ctx context.Context, b *translate.Batch) error {
 		return err
 	}
 	for i, u := range r.results[:len(b.Events)] {
-		b.Events[i].DIDUID, b.Events[i].URIUID = u.DIDUID, u.URIUID
+		b.Events[i].DIDUID, b.Events[i].URIUID, b.Events[i].NewURI = u.DIDUID, u.URIUID, u.New
 	}
 	for i, u := range r.results[len(b.Events):] {
 		ref := &b.References[i]

@@ -64,6 +64,7 @@ func (l *referenceLog) SourceNumber([]byte) (uint32, bool)      { return 1, true
 // noReferences is a reference store that knows nothing.
 type noReferences struct{}
 
+func (noReferences) Hydrated() uint64                                 { return 0 }
 func (noReferences) Hydrate(context.Context, *references.Batch) error { return nil }
 func (noReferences) Apply(*references.Batch) error                    { return nil }
 

@@ -73,6 +73,9 @@ type Change struct {
 	// The log's stamp: Sync and Gap.
 	TimeUS     int64
 	References []Reference // of a create or update, in the record's order; borrowed during Hydrate
+	// New: Record was given when Batch.Since had been asked for. So batches up to that one do not
+	// have the record, and no row need be read for it. False says nothing.
+	New bool
 
 	// What Hydrate fills in.
 
@@ -103,6 +106,7 @@ func (p Position) Before(q Position) bool {
 type Batch struct {
 	Position Position
 	Changes  []Change
+	Since    uint64 // what Hydrated returned before UIDs were asked for; for Change.New
 
 	pending *pending // of Hydrate, for Apply
 }

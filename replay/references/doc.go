@@ -38,7 +38,8 @@
 // The changes of a batch look into the overlay, then into the table, and enter the overlay. Their
 // entries leave it when the table's commit is visible. The look-ups of a batch are made before any
 // lock is held, several at a time. Values that the overlay had then are kept, since they may leave
-// it before they are used. The overlay has a limit: Hydrate waits at it until Apply has made room.
+// it before they are used. A record whose UID was given meanwhile has no row, says Change.New. The
+// overlay has a limit: Hydrate waits at it until Apply has made room.
 // The newest states of accounts are in a cache of Hydrate's own. It forgets none that a batch uses
 // which is not in the table yet.
 //

@@ -343,7 +343,8 @@ func TestCrashDuringApply(t *testing.T) {
 func TestConcurrent(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	w := &modelWorld{t: t, rng: rand.New(rand.NewPCG(seed, 7)), m: newModel(), at: Position{Epoch: 1}, clock: 1, paths: 40, subjects: 100_000_000}
+	w := &modelWorld{t: t, rng: rand.New(rand.NewPCG(seed, 7)), m: newModel(), at: Position{Epoch: 1}, clock: 1, paths: 40, subjects: 100_000_000,
+		known: make(map[recordID]bool)}
 	w.cfg = Config{PrefixBits: 14, PebbleBytes: minPebbleBytes, OverlayBytes: 4000, AccountBytes: 10_000}
 	w.cfg.hooks.sweepRows = 3
 	idle := make(chan struct{}, 1)

@@ -34,7 +34,7 @@ func (s *Store) Hydrate(ctx context.Context, b *Batch) error {
 	h := &s.hydration
 	h.begin(b)
 	s.mu.Lock()
-	h.gather(&s.overlay, b.Changes)
+	h.gather(&s.overlay, b)
 	s.mu.Unlock()
 	if err := h.fetch(s); err != nil {
 		return s.fail("hydrate references", err)
@@ -109,6 +109,13 @@ func (c *Change) check() error {
 		return fmt.Errorf("seq %d is negative", c.Seq)
 	}
 	return nil
+}
+
+// Hydrated returns the number of batches that Hydrate is through with. Any goroutine may call it.
+func (s *Store) Hydrated() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.hydration.hydrated
 }
 
 // waitForRoom returns when the overlay has room. A batch that is larger than the overlay may be
@@ -197,9 +204,12 @@ func (h *hydration) begin(b *Batch) {
 
 // gather takes what the overlay has of what the changes need, and notes the rest. An entry may
 // leave the overlay before change is called; so it is kept here.
-func (h *hydration) gather(o *overlay, changes []Change) {
-	for i := range changes {
-		c := &changes[i]
+func (h *hydration) gather(o *overlay, b *Batch) {
+	// Batches behind Since may have records that are new to this one: their UIDs were given
+	// together, or to this one first. The overlay shows them unless one has left it.
+	overlaid := o.left <= b.Since
+	for i := range b.Changes {
+		c := &b.Changes[i]
 		if c.Operation == Gap {
 			h.entries = append(h.entries, nil)
 			continue
@@ -216,7 +226,7 @@ func (h *hydration) gather(o *overlay, changes []Change) {
 		if _, ok := h.rows[id]; !ok {
 			e, known := o.records[id]
 			h.rows[id] = e.value
-			if !known {
+			if !known && !(c.New && overlaid) {
 				h.missingRows = append(h.missingRows, id)
 			}
 		}

@@ -69,7 +69,7 @@ func (l *linkStream) batch(n int) *Batch {
 		}
 		who := l.accounts.Uint64() + 1
 		worker := who * 0x9e3779b97f4a7c15 >> 61
-		c := Change{Operation: Create, Seq: l.seq, Rev: l.rev, Account: l.uid(worker, who), Record: l.fresh(worker)}
+		c := Change{Operation: Create, Seq: l.seq, Rev: l.rev, Account: l.uid(worker, who), Record: l.fresh(worker), New: true}
 		refs := 1
 		if l.rng.IntN(100) < 14 {
 			refs = 2
@@ -113,6 +113,7 @@ func BenchmarkLinks(b *testing.B) {
 				from := time.Now()
 				batch := stream.batch(1000)
 				making += time.Since(from)
+				batch.Since = s.Hydrated()
 				if err := s.Hydrate(context.Background(), batch); err != nil {
 					b.Fatal(err)
 				}

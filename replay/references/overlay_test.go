@@ -66,3 +66,37 @@ func TestSync(t *testing.T) {
 		t.Errorf("inexact since %d", us)
 	}
 }
+
+// TestNewRecords: no row is read of a record that is new to a batch. It is read if a batch behind
+// Since has left the overlay, as that may have the record.
+func TestNewRecords(t *testing.T) {
+	for _, c := range []struct {
+		name                     string
+		hydrated, applied, reads int // batches since Since, and rows that are read
+	}{{"none since", 0, 0, 0}, {"one in flight", 1, 0, 0}, {"one applied", 1, 1, 2}, {"one of two applied", 2, 1, 2}, {"two in flight", 2, 0, 0}} {
+		t.Run(c.name, func(t *testing.T) {
+			s := openTest(t, Config{Links: LinksOn})
+			do(t, s, 1, like(1, 9, 1, 100))
+			since := s.Hydrated()
+			var batches []*Batch
+			for i := range c.hydrated {
+				batches = append(batches, hydrate(t, s, int64(10+10*i), like(1, 20+uint64(i), uint64(2+i), 101)))
+			}
+			apply(t, s, batches[:c.applied]...)
+			before := lookUps(t, s)
+			gone, made := unlike(1, 20, 8), like(1, 30, 9, 102)
+			gone.Seq, made.Seq, gone.New, made.New = 90, 91, true, true
+			b := &Batch{Position: Position{1, 91}, Changes: []Change{gone, made}, Since: since}
+			if err := s.Hydrate(t.Context(), b); err != nil {
+				t.Fatal(err)
+			}
+			if reads := int(lookUps(t, s) - before); reads != c.reads {
+				t.Errorf("%d rows were read, not %d", reads, c.reads)
+			}
+			if had := b.Changes[0].Had; len(had) != min(c.hydrated, 1) {
+				t.Errorf("the delete had %v", had)
+			}
+			apply(t, s, append(batches[c.applied:], b)...)
+		})
+	}
+}

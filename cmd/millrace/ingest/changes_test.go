@@ -2,7 +2,10 @@ package ingest
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
+	"slices"
+	"sync"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -179,5 +182,57 @@ func TestChangesReset(t *testing.T) {
 	c.reset(1000)
 	if cap(c.refs)+cap(c.batch.Changes) != 0 {
 		t.Error("a reset kept more than it may")
+	}
+}
+
+// sinceStore notes Since of what is hydrated.
+type sinceStore struct {
+	mu    sync.Mutex
+	since []uint64
+	first chan struct{} // closed when the first batch is hydrated
+}
+
+func (s *sinceStore) Apply(*references.Batch) error { return nil }
+
+func (s *sinceStore) Hydrated() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return uint64(len(s.since))
+}
+
+func (s *sinceStore) Hydrate(_ context.Context, b *references.Batch) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.since = append(s.since, b.Since); len(s.since) == 1 {
+		close(s.first)
+	}
+	return nil
+}
+
+// lateResolver resolves the second block while the first one is, and ends when that is hydrated.
+type lateResolver struct{ begun, first chan struct{} }
+
+func (r lateResolver) Resolve(_ context.Context, b *translate.Batch) error {
+	if b.Events[0].Seq == 1 {
+		<-r.begun
+		return nil
+	}
+	close(r.begun)
+	<-r.first
+	return nil
+}
+
+// TestSince: the store knows which batches were hydrated while a block got its UIDs, and so may
+// have the same records.
+func TestSince(t *testing.T) {
+	store := &sinceStore{first: make(chan struct{})}
+	r := lateResolver{make(chan struct{}), store.first}
+	cfg := Config{Log: &fakeLog{}, InFlightBytes: 8 << 20, References: store, NewResolver: func() Resolver { return r },
+		hooks: testHooks{blockBytes: 1}}
+	err := runPipelineWith(t, cfg, func(ctx context.Context, p *Pipeline) error {
+		return errors.Join(p.Handle(ctx, identityFrame(t, 1)), p.Handle(ctx, identityFrame(t, 2)))
+	})
+	if err != nil || !slices.Equal(store.since, []uint64{0, 0}) {
+		t.Errorf("since %v, %v", store.since, err)
 	}
 }

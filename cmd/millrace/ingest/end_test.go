@@ -42,6 +42,7 @@ func (r brokenResolver) Resolve(context.Context, *translate.Batch) error { retur
 // brokenReferences fails to hydrate or to apply.
 type brokenReferences struct{ hydrate, apply error }
 
+func (r brokenReferences) Hydrated() uint64                                 { return 0 }
 func (r brokenReferences) Hydrate(context.Context, *references.Batch) error { return r.hydrate }
 func (r brokenReferences) Apply(*references.Batch) error                    { return r.apply }
 

@@ -565,6 +565,9 @@ func (p *Pipeline) intern(ctx context.Context, r Resolver) error {
 			return err
 		}
 		start := p.metrics.stages[stageIntern].started(j)
+		if p.hydrates != nil {
+			j.changes.batch.Since = p.cfg.References.Hydrated()
+		}
 		if len(j.batch.Events) > 0 {
 			if err := r.Resolve(ctx, &j.batch); err != nil {
 				return fmt.Errorf("intern: %w", err)

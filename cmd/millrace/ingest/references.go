@@ -11,8 +11,9 @@ import (
 )
 
 // References is what the pipeline asks of the reference store. *references.Store implements it. One
-// goroutine calls Hydrate, another Apply, both in the relay's order.
+// goroutine calls Hydrate, another Apply, both in the relay's order. Any may call Hydrated.
 type References interface {
+	Hydrated() uint64
 	Hydrate(ctx context.Context, b *references.Batch) error
 	Apply(b *references.Batch) error
 }
@@ -47,7 +48,7 @@ func (p *Pipeline) gatherChanges(j *job) {
 		if !ok {
 			continue
 		}
-		change.References = c.has(i)
+		change.References, change.New = c.has(i), e.NewURI
 		c.batch.Changes = append(c.batch.Changes, change)
 		c.events = append(c.events, uint32(i))
 	}

@@ -252,23 +252,33 @@ func (n *refNames) number(name string) uint64 {
 }
 
 func (n *refNames) Resolve(_ context.Context, b *translate.Batch) error {
+	n.mu.Lock()
+	known := uint64(len(n.numbers))
+	n.mu.Unlock()
+	n.yield()
 	for i := range b.Events {
-		b.Events[i].DIDUID = n.number(string(b.DID(i)))
-		if b.Events[i].Kind == translate.KindCommit {
-			b.Events[i].URIUID = n.number(fmt.Sprintf("at://%s/%s/%s", b.DID(i), b.Collection(i), b.RecordKey(i)))
+		e := &b.Events[i]
+		if e.DIDUID = n.number(string(b.DID(i))); e.Kind == translate.KindCommit {
+			e.URIUID = n.number(fmt.Sprintf("at://%s/%s/%s", b.DID(i), b.Collection(i), b.RecordKey(i)))
+			e.NewURI = e.URIUID&(1<<50-1) > known
 		}
 	}
 	for i := range b.References {
 		u := n.number(string(b.Subject(i)))
 		b.References[i].SubjectUID, b.References[i].AuthorityUID = u, u
 	}
+	n.yield()
+	return nil
+}
+
+// yield lets other resolvers overtake this one.
+func (n *refNames) yield() {
 	n.mu.Lock()
 	yields := n.rng.IntN(1000)
 	n.mu.Unlock()
-	for range yields { // so that resolvers overtake each other
+	for range yields {
 		runtime.Gosched()
 	}
-	return nil
 }
 
 // refLog is a log that notes the references of the events that are appended.
