@@ -184,6 +184,10 @@ func (s *testServer) waitThrough(us int64) {
 
 func (s *testServer) url(query string) string { return "ws://" + s.addr + "/subscribe?" + query }
 
+func (s *testServer) v2URL(query string) string {
+	return "ws://" + s.addr + v2Prefix + "subscribeEvents?" + query
+}
+
 // client is a gorilla client.
 type client struct {
 	*websocket.Conn
@@ -198,9 +202,21 @@ func (s *testServer) dial(query string) *client {
 
 func (s *testServer) dialWith(d *websocket.Dialer, query string, header http.Header) (*client, *http.Response) {
 	s.t.Helper()
-	ws, resp, err := d.Dial(s.url(query), header)
+	return s.dialURL(d, s.url(query), header)
+}
+
+// dialV2 is dial on Jetstream v2's wire.
+func (s *testServer) dialV2(query string) *client {
+	s.t.Helper()
+	c, _ := s.dialURL(&s.dialer, s.v2URL(query), nil)
+	return c
+}
+
+func (s *testServer) dialURL(d *websocket.Dialer, url string, header http.Header) (*client, *http.Response) {
+	s.t.Helper()
+	ws, resp, err := d.Dial(url, header)
 	if err != nil {
-		s.t.Fatalf("dial %.100s: %v %s", query, err, bodyOf(resp))
+		s.t.Fatalf("dial %.160s: %v %s", url, err, bodyOf(resp))
 	}
 	s.t.Cleanup(func() { ws.Close() })
 	return &client{Conn: ws, t: s.t}, resp
@@ -217,13 +233,18 @@ func bodyOf(resp *http.Response) string {
 // refused dials and returns the answer that must not be an upgrade.
 func (s *testServer) refused(query string, header http.Header) (*http.Response, string) {
 	s.t.Helper()
-	ws, resp, err := s.dialer.Dial(s.url(query), header)
+	return s.refusedAt(s.url(query), header)
+}
+
+func (s *testServer) refusedAt(url string, header http.Header) (*http.Response, string) {
+	s.t.Helper()
+	ws, resp, err := s.dialer.Dial(url, header)
 	if err == nil {
 		ws.Close()
-		s.t.Fatalf("%.100s was accepted", query)
+		s.t.Fatalf("%.160s was accepted", url)
 	}
 	if resp == nil {
-		s.t.Fatalf("%.100s: %v", query, err)
+		s.t.Fatalf("%.160s: %v", url, err)
 	}
 	return resp, bodyOf(resp)
 }
@@ -257,6 +278,17 @@ func (c *client) want(events ...truth) {
 		kind, got := c.next()
 		if kind != websocket.TextMessage || string(got) != e.json {
 			c.t.Fatalf("event %d of %d is\n%s\nwant\n%s", i, len(events), got, e.json)
+		}
+	}
+}
+
+// wantV2 is want on Jetstream v2's wire.
+func (c *client) wantV2(events ...truth) {
+	c.t.Helper()
+	for i, e := range events {
+		kind, got := c.next()
+		if want := e.v2(c.t); kind != websocket.TextMessage || string(got) != want {
+			c.t.Fatalf("event %d of %d is\n%s\nwant\n%s", i, len(events), got, want)
 		}
 	}
 }
@@ -352,6 +384,11 @@ func (s *testServer) rawDial(query string) *rawClient { return s.rawDialFrom("",
 // rawDialFrom is rawDial by way of a proxy, which counts if the server trusts loopback.
 func (s *testServer) rawDialFrom(client, query string) *rawClient {
 	s.t.Helper()
+	return s.rawDialURL(client, "/subscribe?"+query)
+}
+
+func (s *testServer) rawDialURL(client, url string) *rawClient {
+	s.t.Helper()
 	forwarded := ""
 	if client != "" {
 		forwarded = "X-Forwarded-For: " + client + "\r\n"
@@ -360,8 +397,8 @@ func (s *testServer) rawDialFrom(client, query string) *rawClient {
 	if tcp, ok := nc.(*net.TCPConn); ok {
 		tcp.SetReadBuffer(256 << 10)
 	}
-	fmt.Fprintf(nc, "GET /subscribe?%s HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
-		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n%s\r\n", query, s.addr, forwarded)
+	fmt.Fprintf(nc, "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
+		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n%s\r\n", url, s.addr, forwarded)
 	c := &rawClient{Conn: nc, t: s.t, br: bufio.NewReaderSize(nc, 16)}
 	status, err := c.br.ReadString('\n')
 	if err != nil || !strings.Contains(status, "101") {

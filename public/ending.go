@@ -99,3 +99,16 @@ func (e *ending) closeFrame(extended bool) []byte {
 	}
 	return appendCloseFrame(nil, e.code, e.text)
 }
+
+// v2Frame is closeFrame of v2's wire: an error frame, where the client is to come back.
+func (e *ending) v2Frame(m *messages) []byte {
+	switch {
+	case e.frame == nil && e.reason == endShutdown:
+		return appendCloseFrame(nil, websocket.CloseGoingAway, "server shutting down")
+	case e.frame == nil && e.recoverable && e.reason == endLogFailure:
+		return m.appendV2Error(nil, "InternalError", e.text)
+	case e.frame == nil && e.recoverable && e.text != "":
+		return m.appendV2Error(nil, "ConsumerTooSlow", e.text)
+	}
+	return e.closeFrame(false)
+}

@@ -369,7 +369,7 @@ func TestWireTableNamesRealTests(t *testing.T) {
 		}
 	}
 	named := regexp.MustCompile("`(Test[A-Za-z0-9]+)`")
-	own := regexp.MustCompile(`^## [1-8]\. `) // sections whose list items each name a test
+	own := regexp.MustCompile(`^## ([1-8]|11)\. `) // sections whose list items each name a test
 	rows, listed := 0, false
 	for i, line := range strings.Split(string(doc), "\n") {
 		for _, m := range named.FindAllStringSubmatch(line, -1) {

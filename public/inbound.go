@@ -65,6 +65,9 @@ func (s *subscriber) readLoop() {
 // is wrong with the message itself ends the connection but not the reading, so that the client's
 // close frame is still seen.
 func (s *subscriber) readMessage(kind int, r io.Reader) error {
+	if s.opts.v2 {
+		s.end(policyEnding(endInvalid, "nothing is read from clients here"))
+	}
 	text := kind == websocket.TextMessage && !s.ended()
 	if text {
 		// Before any of it is read: a client that has to wait takes no room meanwhile.

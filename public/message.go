@@ -120,9 +120,11 @@ func beginInfo(name, text string) []byte {
 
 func (m *messages) endInfo(dst, info []byte) []byte { return m.append(dst, append(info, '}', '}')) }
 
+const clampedText = "the cursor is older than the log: starting at its oldest event"
+
 // appendClamped says that the log begins after the cursor that was asked for.
 func (m *messages) appendClamped(dst []byte, requested replay.Cursor, oldest replay.Point) []byte {
-	p := beginInfo("cursor_clamped", "the cursor is older than the log: starting at its oldest event")
+	p := beginInfo("cursor_clamped", clampedText)
 	p = append(p, `,"requested":"`+requested.String()+`","oldest":`...)
 	p = strconv.AppendInt(p, oldest.TimeUS, 10)
 	if oldest.TimeUS != 0 { // else the log is empty

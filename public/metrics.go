@@ -22,11 +22,28 @@ const (
 	heldEvents  = "events_per_second"
 )
 
+// The wires, as metrics name them: that of /subscribe, and that of Jetstream v2.
+const (
+	wireV1 = "v1"
+	wireV2 = "v2"
+)
+
+// wireMetrics count what was sent on one wire.
+type wireMetrics struct{ events, bytes prometheus.Counter }
+
+// deliveredOnAll returns what was sent on all wires.
+func (m *metrics) deliveredOnAll() (sent struct{ events, bytes int64 }) {
+	for _, wire := range m.delivered {
+		sent.events += counterValue(wire.events)
+		sent.bytes += counterValue(wire.bytes)
+	}
+	return sent
+}
+
 // metrics of the package. No label ever holds an address or an identifier.
 type metrics struct {
-	subscribers *prometheus.GaugeVec // by variant
-	events      prometheus.Counter
-	bytes       prometheus.Counter
+	subscribers *prometheus.GaugeVec   // by variant
+	delivered   map[string]wireMetrics // by wire
 	ends        *prometheus.CounterVec // by reason
 	rejected    *prometheus.CounterVec // by reason
 	pings       prometheus.Counter
@@ -52,10 +69,8 @@ func newMetrics(s *Server, r prometheus.Registerer) metrics {
 	m := metrics{
 		subscribers: auto.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: namespace, Subsystem: subsystem, Name: "subscribers",
-			Help: "Connected subscribers by variant: plain, extended, references, zstd, extended_zstd or references_zstd.",
+			Help: "Connected subscribers by variant: plain, extended, references, zstd, extended_zstd or references_zstd; of Jetstream v2's wire: v2 or v2_zstd.",
 		}, []string{"variant"}),
-		events:    counter("delivered_events_total", "Events sent to subscribers."),
-		bytes:     counter("delivered_bytes_total", "Bytes of event frames sent to subscribers."),
 		ends:      vec("ends_total", "Subscriber connections that ended, by reason.", "reason"),
 		rejected:  vec("rejected_total", "Connections and handshakes turned away, by reason.", "reason"),
 		pings:     counter("pings_total", "Pings sent to subscribers."),
@@ -68,6 +83,12 @@ func newMetrics(s *Server, r prometheus.Registerer) metrics {
 			Help:    "From an event's time_us until a write to a live subscriber that includes it returned; one observation a write.",
 			Buckets: []float64{.001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 60},
 		}),
+	}
+	events := vec("delivered_events_total", "Events sent to subscribers, by wire: v1 or v2.", "wire")
+	bytes := vec("delivered_bytes_total", "Bytes of event frames sent to subscribers, by wire.", "wire")
+	m.delivered = make(map[string]wireMetrics)
+	for _, wire := range []string{wireV1, wireV2} {
+		m.delivered[wire] = wireMetrics{events.WithLabelValues(wire), bytes.WithLabelValues(wire)}
 	}
 	gauge("client_bytes", "Memory that filters and slow clients' events take, of the budget for clients.",
 		func() float64 { return float64(s.admission.Stats().Bytes) })
@@ -84,9 +105,21 @@ func newMetrics(s *Server, r prometheus.Registerer) metrics {
 	return m
 }
 
+// wire names the wire.
+func (o *options) wire() string {
+	if o.v2 {
+		return wireV2
+	}
+	return wireV1
+}
+
 // variant names what a subscriber is sent.
 func (o *options) variant() string {
 	switch {
+	case o.v2 && o.dictionary != 0:
+		return "v2_zstd"
+	case o.v2:
+		return "v2"
 	case o.references && o.dictionary != 0:
 		return "references_zstd"
 	case o.references:

@@ -39,7 +39,7 @@ func TestMetricsOfSubscribers(t *testing.T) {
 	s.waitUpdates(1)
 	s.waitIdle(len(clients))
 	want := map[string]float64{
-		"delivered_events_total": float64(len(clients) * (len(all) + 1)), "delivered_bytes_total": float64(bytes),
+		"delivered_events_total v1": float64(len(clients) * (len(all) + 1)), "delivered_bytes_total v1": float64(bytes),
 		"rejected_total bad_request": 2, "options_updates_total": 1, "lag_seconds": 2 * float64(len(clients)),
 		"subscribers plain": 1, "subscribers zstd": 1, "subscribers extended": 1,
 		"connections_limit": 20_000, "connections_per_address_limit": 100, "client_bytes_limit": 32 << 20, "addresses": 1,

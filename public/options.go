@@ -64,6 +64,8 @@ type options struct {
 	requireHello bool
 	dictionary   uint32 // that events are compressed with; 0: they are not
 
+	v2 bool // the wire is Jetstream v2's; none of ours then
+
 	// Ours:
 	extended   bool
 	references bool

@@ -124,7 +124,7 @@ func newServer(cfg Config, src eventLog, t timing) (*Server, error) {
 	if err := s.routeViews(mux); err != nil {
 		return nil, err
 	}
-	s.handler = s.withHeaders(mux)
+	s.handler = s.withHeaders(s.withV2(mux))
 	return s, nil
 }
 

@@ -107,6 +107,7 @@ func (s *Server) statusBody(steps int) ([]byte, error) {
 
 func (s *Server) computeStatus() (statusJSON, historyJSON) {
 	rng, counts, dictionary := s.events.rangeOf(), s.events.counts(), s.cfg.Dictionaries.Stored()
+	sent := s.metrics.deliveredOnAll()
 	answer := statusJSON{
 		Version: s.cfg.Version,
 		TimeUS:  counts.Until.UnixMicro(),
@@ -119,7 +120,7 @@ func (s *Server) computeStatus() (statusJSON, historyJSON) {
 		Events: newEventsJSON(&counts),
 		Subscribers: subscribersJSON{
 			Now: s.count.Load(), Max: s.cfg.MaxConnections,
-			DeliveredEvents: counterValue(s.metrics.events), DeliveredBytes: counterValue(s.metrics.bytes),
+			DeliveredEvents: sent.events, DeliveredBytes: sent.bytes,
 		},
 		Dictionary: storedDictionary{
 			ID: dictionary.ID(), Bytes: len(dictionary.Bytes()), URL: fmt.Sprintf("/dictionaries/%d", dictionary.ID()),

@@ -69,8 +69,10 @@ func TestStatus(t *testing.T) {
 			}
 		}
 	})
-	s.metrics.events.Add(12)
-	s.metrics.bytes.Add(3456)
+	s.metrics.delivered[wireV1].events.Add(10)
+	s.metrics.delivered[wireV2].events.Add(2)
+	s.metrics.delivered[wireV1].bytes.Add(3000)
+	s.metrics.delivered[wireV2].bytes.Add(456)
 	ratio := 0.25
 	want := statusJSON{
 		Version: "test", TimeUS: testCounts(10).Until.UnixMicro(), Started: testCounts(10).Since, UptimeS: 20,

@@ -1,6 +1,7 @@
 package public
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -29,6 +30,7 @@ const handshakeTimeout = 10 * time.Second
 type refusal struct {
 	status     int
 	reason     string // for the metric
+	name       string // of the error, on v2's wire; "": that of the status
 	text       string // for the client
 	retryAfter time.Duration
 }
@@ -42,11 +44,15 @@ func unavailable(reason, text string) *refusal {
 }
 
 func (f *refusal) write(w http.ResponseWriter) {
+	f.setRetryAfter(w)
+	http.Error(w, f.text, f.status)
+}
+
+func (f *refusal) setRetryAfter(w http.ResponseWriter) {
 	if f.retryAfter > 0 {
 		seconds := int64((f.retryAfter + time.Second - 1) / time.Second)
 		w.Header().Set("Retry-After", strconv.FormatInt(seconds, 10))
 	}
-	http.Error(w, f.text, f.status)
 }
 
 // handleSubscribe upgrades the connection and leaves it to a subscriber of its own.
@@ -56,7 +62,16 @@ func (s *Server) handleSubscribe(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, client, refused)
 		return
 	}
-	sub, refused := s.newSubscriber(r, client)
+	opts, err := parseOptions(r)
+	if err == nil {
+		err = s.checkReferences(&opts)
+	}
+	if err != nil {
+		s.admission.Leave(client)
+		s.refuse(w, client, badRequest(err))
+		return
+	}
+	sub, refused := s.newSubscriber(r.Context(), client, opts)
 	if refused != nil {
 		s.admission.Leave(client)
 		s.refuse(w, client, refused)
@@ -111,22 +126,15 @@ func (s *Server) admit(r *http.Request) (netip.Addr, *refusal) {
 	}
 }
 
-// newSubscriber checks what is asked for. The subscriber is registered and its filter counted;
-// forget undoes both.
-func (s *Server) newSubscriber(r *http.Request, client netip.Addr) (*subscriber, *refusal) {
-	opts, err := parseOptions(r)
-	if err == nil {
-		err = s.checkReferences(&opts)
-	}
-	if err != nil {
-		return nil, badRequest(err)
-	}
+// newSubscriber makes one with these options. It is registered and its filter counted; forget
+// undoes both.
+func (s *Server) newSubscriber(ctx context.Context, client netip.Addr, opts options) (*subscriber, *refusal) {
 	enc, refused := s.encoder(opts.dictionary)
 	if refused != nil {
 		return nil, refused
 	}
 	filters := s.admission.Quota(admission.Filters, client)
-	f, err := s.compile(r.Context(), opts.wants, opts.kinds, filters)
+	f, err := s.compile(ctx, opts.wants, opts.kinds, filters)
 	switch {
 	case errors.Is(err, errFilterMemory):
 		return nil, unavailable(rejectMemory, err.Error())
@@ -185,14 +193,12 @@ func (s *subscriber) open() *refusal {
 		Filter:        s.filter.compiled,
 		Extended:      s.opts.extended,
 		References:    s.opts.references,
+		V2:            s.opts.v2,
 		Dictionary:    s.opts.dictionary,
 		MaxChunkBytes: maxChunkBytes,
 	})
-	switch {
-	case errors.Is(err, replay.ErrUnknownStream):
-		return badRequest(invalidOption("cursor %s: %v", s.opts.cursor, err))
-	case err != nil:
-		return unavailable(rejectShutdown, "the log cannot be read at the moment")
+	if err != nil {
+		return s.opts.refusalOfReader(err)
 	}
 	if oldest, clamped := r.Clamped(); clamped && s.opts.strict {
 		r.Close()
@@ -219,6 +225,9 @@ func (s *subscriber) upgrade(w http.ResponseWriter, r *http.Request) error {
 		header.Set(headerDictionary, strconv.FormatUint(uint64(s.opts.dictionary), 10))
 	}
 	upgrader := newUpgrader()
+	if s.opts.v2 {
+		upgrader.Subprotocols, upgrader.Error = []string{v2Subprotocol}, refuseV2Handshake
+	}
 	if !r.ProtoAtLeast(1, 1) {
 		upgrader.Error(w, r, http.StatusBadRequest, errHTTP10)
 		return errHTTP10

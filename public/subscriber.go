@@ -122,8 +122,12 @@ func (s *subscriber) pull() error {
 			return err
 		}
 	}
-	if oldest, clamped := s.reader.Clamped(); clamped && s.opts.extended {
-		s.out.head = s.out.messages.appendClamped(s.out.head[:0], s.opts.cursor, oldest)
+	if oldest, clamped := s.reader.Clamped(); clamped && (s.opts.extended || s.opts.v2) {
+		if s.opts.v2 {
+			s.out.head = s.out.messages.appendV2Info(s.out.head[:0], "OutdatedCursor", clampedText)
+		} else {
+			s.out.head = s.out.messages.appendClamped(s.out.head[:0], s.opts.cursor, oldest)
+		}
 		if err := s.out.send(nil); err != nil {
 			return err
 		}
@@ -325,8 +329,9 @@ func (s *subscriber) count(c *replay.Chunk) {
 	s.events += int64(c.Events)
 	s.bytes += int64(c.Bytes)
 	m := &s.server.metrics
-	m.events.Add(float64(c.Events))
-	m.bytes.Add(float64(c.Bytes))
+	sent := m.delivered[s.opts.wire()]
+	sent.events.Add(float64(c.Events))
+	sent.bytes.Add(float64(c.Bytes))
 	now := time.Now()
 	if s.live {
 		m.lag.Observe(now.Sub(time.UnixMicro(c.Through.TimeUS)).Seconds())
@@ -373,12 +378,12 @@ func (s *subscriber) say(e *ending) {
 		}
 		last = s.out.messages.appendGoingAway(last, through)
 	}
-	last = append(last, e.closeFrame(s.opts.extended)...)
+	last = append(last, s.lastFrame(e)...)
 	grace, linger := s.server.timing.grace, s.server.timing.linger
-	if e.reason == endTrimmed && s.opts.extended { // the others get no close frame
+	if e.reason == endTrimmed && (s.opts.extended || s.opts.v2) { // the others get no last frame
 		grace, linger = s.server.timing.trimmed, s.server.timing.trimmed
 	}
-	if e.reset && e.closeFrame(s.opts.extended) == nil {
+	if e.reset && s.lastFrame(e) == nil {
 		return
 	}
 	if err := s.out.writer.finish(last, grace); err != nil {
@@ -395,6 +400,14 @@ func (s *subscriber) say(e *ending) {
 	case <-s.readDone:
 	case <-time.After(linger):
 	}
+}
+
+// lastFrame returns the frame to send last, nil for none.
+func (s *subscriber) lastFrame(e *ending) []byte {
+	if s.opts.v2 {
+		return e.v2Frame(&s.out.messages)
+	}
+	return e.closeFrame(s.opts.extended)
 }
 
 // timerAt returns a channel that fires at t. There is one timer a subscriber.

@@ -1,10 +1,12 @@
 package public
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -24,6 +26,37 @@ type truth struct {
 }
 
 func (e truth) cursor() string { return e.pos.String() }
+
+// seq is that of Jetstream v2's wire, in a log of one epoch.
+func (e truth) seq() int64 { return e.pos.Seq*1024 + int64(e.pos.Op) }
+
+// v2 returns the event as that wire has it, by way of encoding/json.
+func (e truth) v2(t testing.TB) string {
+	t.Helper()
+	var event struct {
+		Kind              string
+		Commit            map[string]any
+		Identity, Account json.RawMessage
+	}
+	if err := json.Unmarshal([]byte(e.json), &event); err != nil {
+		t.Fatal(err)
+	}
+	payload := event.Commit
+	switch event.Kind {
+	case "identity":
+		payload = map[string]any{"identity": event.Identity}
+	case "account":
+		payload = map[string]any{"account": event.Account}
+	}
+	payload["$type"] = "network.bsky.jetstream.subscribeEvents#" + event.Kind
+	payload["did"], payload["seq"] = e.did, e.seq()
+	payload["time"] = time.UnixMicro(e.timeUS).UTC().Format("2006-01-02T15:04:05.000000Z")
+	b, err := json.Marshal(map[string]any{"$type": "message", "payload": payload})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
 
 // testLog is a log in memory that is filled with frames made up here.
 type testLog struct {

@@ -18,8 +18,8 @@ var (
 	errUnknownDictionary = errors.New("unknown dictionary")
 	// ErrTooOld: a seq of Jetstream v2's wire is older than the log.
 	ErrTooOld = errors.New("the cursor is older than the log")
-	// errV2Seqs: the relay's numbers are beyond what v2's wire can count.
-	errV2Seqs = errors.New("the relay's sequence numbers are too large for Jetstream v2's wire, whose cursors end at 1e15: use /subscribe")
+	// ErrV2Seqs: the relay's numbers are beyond what v2's wire can count.
+	ErrV2Seqs = errors.New("the relay's sequence numbers are too large for Jetstream v2's wire, whose cursors end at 1e15: use /subscribe")
 	// ErrTrimmed: retention trimmed the log under a reader: what it would have read next is gone.
 	ErrTrimmed = errors.New("the log was trimmed past the reader's place")
 	// ErrClosed: the log was closed.

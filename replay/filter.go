@@ -16,6 +16,10 @@ import (
 // KindSet is a set of event kinds. The zero KindSet stands for all of them.
 type KindSet = format.KindSet
 
+// SyncKind is the kind of #sync events, of which the log has none: a filter of it alone passes
+// nothing.
+const SyncKind KindSet = 1 << (translate.KindAccount + 1)
+
 // Kinds returns the set of ks.
 func Kinds(ks ...translate.Kind) KindSet { return format.Kinds(ks...) }
 
@@ -130,7 +134,7 @@ func (f *Filter) fingerprintsFor(k format.FingerprintKey) []uint64 {
 func NewFilter(cfg FilterConfig) (*Filter, error) {
 	const all = 1<<translate.KindCommit | 1<<translate.KindIdentity | 1<<translate.KindAccount
 	switch {
-	case cfg.Kinds&^all != 0:
+	case cfg.Kinds&^(all|SyncKind) != 0:
 		return nil, fmt.Errorf("filter: unknown kinds in set %#b", cfg.Kinds)
 	case cfg.MaxPayloadBytes < 0:
 		return nil, fmt.Errorf("filter: MaxPayloadBytes is %d", cfg.MaxPayloadBytes)
@@ -143,7 +147,7 @@ func NewFilter(cfg FilterConfig) (*Filter, error) {
 		kinds: cfg.Kinds, maxPayload: cfg.MaxPayloadBytes, anyCollection: len(cfg.Collections) == 0,
 		id: rand.Uint64() | 1<<63,
 	}
-	if f.kinds == all {
+	if f.kinds&all == all {
 		f.kinds = 0
 	}
 	f.exact = make(map[string]struct{}, len(cfg.Collections))

@@ -85,7 +85,7 @@ func (l *Log) NewReader(cfg ReaderConfig) (*Reader, error) {
 		return nil, s.err
 	}
 	if cfg.V2 && s.Newest.Seq > 0 && !s.hasV2Seq(s.Newest.Place) {
-		return nil, errV2Seqs
+		return nil, ErrV2Seqs
 	}
 	if cfg.Dictionary != 0 {
 		if _, ok := l.cfg.Dictionaries.Get(cfg.Dictionary); !ok {

@@ -80,7 +80,7 @@ func TestV2SeqsEnd(t *testing.T) {
 	mustRead(t, a.l, ReaderConfig{V2: true})
 	a.append(a.block(1, last+1, last+1, format.Place{Seq: last + 1}))
 	mustRead(t, a.l, ReaderConfig{})
-	if r, err := a.l.NewReader(ReaderConfig{V2: true}); !errors.Is(err, errV2Seqs) {
+	if r, err := a.l.NewReader(ReaderConfig{V2: true}); !errors.Is(err, ErrV2Seqs) {
 		r.Close()
 		t.Errorf("a reader of v2's wire: %v", err)
 	}

@@ -8,8 +8,8 @@ import (
 	"millrace/translate"
 )
 
-// On Jetstream v2's wire an event is the payload of a message frame. It is JSON, with the members
-// of each object in alphabetical order.
+// On Jetstream v2's wire (docs/wire.md, section 11) an event is the payload of a message frame. It
+// is JSON, with the members of each object in alphabetical order.
 const (
 	v2Begin     = `{"$type":"message","payload":{"$type":"network.bsky.jetstream.subscribeEvents#`
 	v2End       = `Z"}}`

@@ -1,0 +1,176 @@
+package public
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/netip"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/gorilla/websocket"
+
+	"millrace/replay"
+)
+
+// v2Prefix begins the paths of Jetstream v2's endpoints; the method follows.
+const v2Prefix = "/xrpc/network.bsky.jetstream."
+
+// v2Subprotocol is echoed to clients that offer it.
+const v2Subprotocol = "xrpc.v1.json"
+
+// maxV2ErrorBytes bounds the body of an error: v2's client reads no more, and takes what is cut for
+// an error that passes.
+const maxV2ErrorBytes = 1024
+
+// Names of errors, as v2's clients know them.
+const (
+	v2InvalidRequest = "InvalidRequest"
+	v2CursorTooOld   = "CursorTooOld"
+)
+
+// withV2 serves v2's endpoints, and the others with next.
+func (s *Server) withV2(next http.Handler) http.Handler {
+	type endpoint struct {
+		method string
+		handle http.HandlerFunc
+	}
+	endpoints := map[string]endpoint{
+		"subscribeEvents":   {http.MethodGet, s.handleSubscribeEvents},
+		"getZstdDictionary": {http.MethodGet, s.handleZstdDictionary},
+		"planSnapshot":      {http.MethodPost, s.handlePlanSnapshot},
+		"listSegments":      {http.MethodGet, s.handleListSegments},
+		"getSegment":        {http.MethodGet, s.handleGetSegment},
+		"getBlock":          {http.MethodGet, s.handleGetBlock},
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		name, ok := strings.CutPrefix(r.URL.Path, v2Prefix)
+		if !ok {
+			next.ServeHTTP(w, r)
+			return
+		}
+		switch e, known := endpoints[name]; {
+		case !known:
+			writeV2Error(w, http.StatusNotImplemented, "MethodNotImplemented", "this server has no such method")
+		case r.Method != e.method && (r.Method != http.MethodHead || e.method != http.MethodGet):
+			w.Header().Set("Allow", e.method)
+			writeV2Error(w, http.StatusMethodNotAllowed, "MethodNotAllowed", "this method takes "+e.method)
+		default:
+			e.handle(w, r)
+		}
+	})
+}
+
+// writeV2Error answers with an error, its message cut to what fits.
+func writeV2Error(w http.ResponseWriter, status int, name, message string) {
+	var body []byte
+	for limit := len(message); ; limit = limit * 3 / 4 {
+		for limit < len(message) && !utf8.RuneStart(message[limit]) {
+			limit--
+		}
+		body, _ = json.Marshal(struct { // strings always can
+			Error   string `json:"error"`
+			Message string `json:"message"`
+		}{name, message[:limit]})
+		if len(body) <= maxV2ErrorBytes {
+			break
+		}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(body) // the client may be gone
+}
+
+// writeV2 answers as v2's endpoints do.
+func (f *refusal) writeV2(w http.ResponseWriter) {
+	f.setRetryAfter(w)
+	name := f.name
+	if name == "" {
+		switch f.status {
+		case http.StatusTooManyRequests:
+			name = "RateLimitExceeded"
+		case http.StatusServiceUnavailable:
+			name = "ServiceUnavailable"
+		default:
+			name = v2InvalidRequest
+		}
+	}
+	writeV2Error(w, f.status, name, f.text)
+}
+
+// handleSubscribeEvents is handleSubscribe of v2's wire.
+func (s *Server) handleSubscribeEvents(w http.ResponseWriter, r *http.Request) {
+	client, refused := s.admit(r)
+	if refused != nil {
+		s.refuseV2(w, client, refused)
+		return
+	}
+	sub, refused := s.newV2Subscriber(r, client)
+	if refused != nil {
+		s.admission.Leave(client)
+		s.refuseV2(w, client, refused)
+		return
+	}
+	if err := sub.upgrade(w, r); err != nil {
+		s.rejected(client, rejectHandshake)
+		s.forget(sub)
+		return
+	}
+	s.start(sub)
+}
+
+func (s *Server) refuseV2(w http.ResponseWriter, client netip.Addr, f *refusal) {
+	s.rejected(client, f.reason)
+	f.writeV2(w)
+}
+
+// newV2Subscriber is newSubscriber for v2's wire.
+func (s *Server) newV2Subscriber(r *http.Request, client netip.Addr) (*subscriber, *refusal) {
+	if s.isClosing() {
+		return nil, unavailable(rejectShutdown, "shutting down")
+	}
+	opts, refused := s.parseV2Options(r)
+	if refused != nil {
+		return nil, refused
+	}
+	return s.newSubscriber(r.Context(), client, opts)
+}
+
+// refuseV2Handshake answers a request of v2's wire that is no handshake.
+func refuseV2Handshake(w http.ResponseWriter, r *http.Request, status int, reason error) {
+	if !websocket.IsWebSocketUpgrade(r) {
+		w.Header().Set("Connection", "Upgrade")
+		w.Header().Set("Upgrade", "websocket")
+		status, reason = http.StatusUpgradeRequired, errors.New("this is a websocket")
+	}
+	writeV2Error(w, status, v2InvalidRequest, reason.Error())
+}
+
+// refusalOfReader says why there is no reader for a cursor.
+func (o *options) refusalOfReader(err error) *refusal {
+	switch {
+	case errors.Is(err, replay.ErrUnknownStream):
+		return badRequest(invalidOption("cursor %s: %v", o.cursor, err))
+	case errors.Is(err, replay.ErrTooOld):
+		f := badRequest(err)
+		f.name = v2CursorTooOld
+		return f
+	case errors.Is(err, replay.ErrV2Seqs): // for good: v2's client gives up only then
+		return badRequest(err)
+	}
+	return unavailable(rejectShutdown, "the log cannot be read at the moment")
+}
+
+// v2Message begins a message of v2's wire; a "}}" ends it.
+const v2Message = `{"$type":"message","payload":{"$type":"network.bsky.jetstream.subscribeEvents#`
+
+// appendV2Info appends an #info. name and text must need no escaping in JSON.
+func (m *messages) appendV2Info(dst []byte, name, text string) []byte {
+	return m.append(dst, []byte(v2Message+`info","message":"`+text+`","name":"`+name+`"}}`))
+}
+
+// appendV2Error appends an error frame, behind which the connection ends. The same holds of its
+// strings.
+func (m *messages) appendV2Error(dst []byte, name, text string) []byte {
+	return m.append(dst, []byte(`{"$type":"error","error":"`+name+`","message":"`+text+`"}`))
+}

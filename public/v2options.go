@@ -1,0 +1,149 @@
+package public
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/bluesky-social/indigo/atproto/syntax"
+
+	"millrace/replay"
+	"millrace/translate"
+)
+
+const (
+	// maxV2Kinds is how many kinds there are on v2's wire.
+	maxV2Kinds = 4
+	// firstTimeCursor is the least cursor of v2's wire that is Unix microseconds and no seq.
+	firstTimeCursor = 1e15
+)
+
+// parseV2Options reads a request of v2's wire, in the order in which it is to be refused. Limits
+// count what was sent, before duplicates are dropped.
+func (s *Server) parseV2Options(r *http.Request) (options, *refusal) {
+	q, err := parseQuery(r.URL.RawQuery)
+	if err != nil {
+		return options{}, badRequest(invalidOption("query string: %v", err))
+	}
+	o := options{v2: true, wants: &wants{collections: newV2CollectionSet(), dids: newDIDSet("DID")}}
+	if q.Get("compress") == "true" || strings.Contains(r.Header.Get("Socket-Encoding"), "zstd") {
+		return o, badRequest(invalidOption("compress=true and Socket-Encoding: zstd are of /subscribe: take zstdDictionary=<id>, with the dictionary of getZstdDictionary"))
+	}
+	if v := q.Get("zstdDictionary"); v != "" {
+		id, err := strconv.ParseUint(v, 10, 32)
+		if err != nil || id == 0 {
+			return o, badRequest(invalidOption("zstdDictionary %.40q is no dictionary ID", v))
+		}
+		o.dictionary = uint32(id)
+		if _, ok := s.cfg.Dictionaries.Get(o.dictionary); !ok {
+			f := badRequest(fmt.Errorf("unknown zstd dictionary %d: the current one is %d", id, s.cfg.Dictionaries.Stored().ID()))
+			f.name = "UnknownZstdDictionary"
+			return o, f
+		}
+	}
+	if err := o.parseV2Filters(q); err != nil {
+		return o, badRequest(err)
+	}
+	if o.cursor, err = parseV2Cursor(q.Get("cursor")); err != nil {
+		return o, badRequest(err)
+	}
+	return o, nil
+}
+
+// parseV2Filters reads which events are wanted.
+func (o *options) parseV2Filters(q url.Values) error {
+	for name, instead := range map[string]string{
+		"wantedDids": "take dids", "wantedCollections": "take collections", "requireHello": "nothing is read from clients here",
+	} {
+		if q.Has(name) {
+			return invalidOption("%s is of /subscribe: %s", name, instead)
+		}
+	}
+	if v, ok := q["maxMessageSizeBytes"]; ok {
+		n, err := strconv.ParseUint(v[0], 10, 32)
+		if err != nil || len(v) > 1 {
+			return invalidOption("maxMessageSizeBytes must be one number from 0 to 4294967295")
+		}
+		o.wants.maxPayload = int(n)
+	}
+	var err error
+	o.kinds, err = o.wants.addV2(q["kinds"], q["dids"], q["collections"])
+	return err
+}
+
+// addV2 adds to w, which has none, what v2's wire or planSnapshot asks for.
+func (w *wants) addV2(kinds, dids, collections []string) (replay.KindSet, error) {
+	for _, p := range []struct {
+		what      string
+		n, atMost int
+	}{
+		{"kinds", len(kinds), maxV2Kinds}, {"dids", len(dids), maxWantedDIDs}, {"collections", len(collections), maxWantedCollections},
+	} {
+		if p.n > p.atMost {
+			return 0, invalidOption("too many %s: %d, at most %d are taken", p.what, p.n, p.atMost)
+		}
+	}
+	set, err := parseV2Kinds(kinds)
+	if err != nil {
+		return 0, err
+	}
+	for _, d := range dids {
+		w.dids.add(strings.Clone(d)) // lest it keep the whole query
+	}
+	for _, c := range collections {
+		w.collections.add(strings.Clone(c))
+	}
+	if err := w.check(); err != nil {
+		return 0, err
+	}
+	if len(collections) > 0 && !set.Has(translate.KindCommit) {
+		return 0, invalidOption("collections are given, but kinds leave out commit")
+	}
+	return set, nil
+}
+
+func parseV2Kinds(values []string) (set replay.KindSet, err error) {
+	for _, v := range values {
+		switch v {
+		case translate.KindCommit.String():
+			set |= replay.Kinds(translate.KindCommit)
+		case translate.KindIdentity.String():
+			set |= replay.Kinds(translate.KindIdentity)
+		case translate.KindAccount.String():
+			set |= replay.Kinds(translate.KindAccount)
+		case "sync":
+			set |= replay.SyncKind
+		default:
+			return 0, invalidOption("kind %.40q is none of commit, identity, account, sync", v)
+		}
+	}
+	return set, nil
+}
+
+// newV2CollectionSet makes a set of NSIDs, and of prefixes head.* where head.x would be an NSID.
+func newV2CollectionSet() wantedSet {
+	return wantedSet{limit: maxWantedCollections, what: "collection", valid: func(s string) bool {
+		if head, ok := strings.CutSuffix(s, ".*"); ok {
+			s = head + ".x"
+		}
+		_, err := syntax.ParseNSID(s)
+		return err == nil
+	}}
+}
+
+// parseV2Cursor reads a seq, or Unix microseconds. 0 is the oldest event.
+func parseV2Cursor(s string) (replay.Cursor, error) {
+	if s == "" {
+		return replay.LiveCursor(), nil
+	}
+	n, err := strconv.ParseInt(s, 10, 64)
+	switch {
+	case err != nil || n < 0:
+		return replay.Cursor{}, invalidOption("cursor %.40q is neither a seq nor Unix microseconds", s)
+	case n == 0 || n >= firstTimeCursor:
+		return replay.TimeCursor(n), nil
+	}
+	return replay.SeqCursor(n), nil
+}
