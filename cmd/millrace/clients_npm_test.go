@@ -86,7 +86,12 @@ type jsClient struct {
 
 func startJS(t *testing.T, dir string, args ...string) *jsClient {
 	t.Helper()
-	c := &jsClient{cmd: exec.Command("node", args...), done: make(chan struct{})}
+	return startClient(t, dir, "node", args...)
+}
+
+func startClient(t *testing.T, dir, command string, args ...string) *jsClient {
+	t.Helper()
+	c := &jsClient{cmd: exec.Command(command, args...), done: make(chan struct{})}
 	c.cmd.Dir = dir
 	c.cmd.Stderr = lockedWriter{c}
 	stdout, err := c.cmd.StdoutPipe()
