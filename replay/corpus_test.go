@@ -1,15 +1,20 @@
 package replay
 
 import (
+	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/google/go-cmp/cmp"
 	"github.com/klauspost/compress/zstd"
 
 	"millrace/dict"
@@ -164,6 +169,50 @@ func checkCorpusV2(t *testing.T, l *Log) {
 			t.Errorf("event %d is\n%s\nwant\n%s", i, v2[i], want)
 		}
 	}
+	checkV2Encoder(t, v2)
+}
+
+const (
+	// v2FramesVariable names a file of what Jetstream v2's encoder (EncodeV2 of its
+	// internal/subscribe) makes of the corpus, one frame a line.
+	v2FramesVariable = "MILLRACE_TEST_JETSTREAM_V2_FRAMES"
+	// corpusV2Sum is the SHA-256 of the corpus on v2's wire, one frame a line, each without its
+	// last seq and time.
+	corpusV2Sum = "60b6df8bf7f3196f3aa496760e4aa3f0086cfa7b59ecc8f8c4412329a77dd24a"
+)
+
+// v2Stamp is what servers of v2's wire differ in.
+var v2Stamp = regexp.MustCompile(`,"seq":[0-9]+,"time":"[^"]*"}}$`)
+
+// checkV2Encoder: but for seq and time, frames are those of v2's encoder, byte for byte.
+func checkV2Encoder(t *testing.T, frames []string) {
+	t.Helper()
+	sum := sha256.New()
+	var got []string
+	for _, f := range frames {
+		got = append(got, v2Stamp.ReplaceAllString(f, ""))
+		fmt.Fprintln(sum, got[len(got)-1])
+	}
+	if s := hex.EncodeToString(sum.Sum(nil)); s != corpusV2Sum {
+		t.Errorf("the sum of the corpus on v2's wire is %s, want %s: compare with v2's encoder (%s)", s, corpusV2Sum, v2FramesVariable)
+	}
+	t.Run("v2's encoder", func(t *testing.T) {
+		name := os.Getenv(v2FramesVariable)
+		if name == "" {
+			t.Skipf("SKIPPED: %s names no frames of Jetstream v2's encoder", v2FramesVariable)
+		}
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want []string
+		for f := range strings.Lines(string(text)) {
+			want = append(want, v2Stamp.ReplaceAllString(strings.TrimSuffix(f, "\n"), ""))
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("frames (-v2 +millrace):\n%s", diff)
+		}
+	})
 }
 
 // appendFrames runs frames through translate into the log, five frames a block.
