@@ -88,11 +88,11 @@ func TestMemoryHostileFrames(t *testing.T) {
 }
 
 // As fast as a relay can send, the process does not become larger than --memory, whatever it
-// derives from the events.
+// derives from the events. A graph of few follows takes little beside it.
 func TestMemoryIngest(t *testing.T) {
-	const frames = 100_000
+	const frames, smallGraph = 100_000, 8 << 20
 	for _, memory := range memorySizes(t) {
-		for _, flags := range []string{"", "--references=on", "--references=on --links"} {
+		for _, flags := range []string{"", "--references=on", "--references=on --links", "--references=on --graph"} {
 			t.Run(mebibytes(memory)+" "+flags, func(t *testing.T) {
 				sim := startRelaysim(t, "--frames", strconv.Itoa(frames), "--generate", "10000", "--wait-for-consumer")
 				addr := freeAddr(t)
@@ -103,6 +103,10 @@ func TestMemoryIngest(t *testing.T) {
 				last := want[len(want)-1]
 				end := fmt.Sprintf("-%d-%d", last.Seq, last.Op)
 				waitFor(t, "the last event", func() bool { return strings.HasSuffix(lastCursor(t, addr), end) })
+				if strings.Contains(flags, "--graph") {
+					waitGraph(t, addr, lastCursor(t, addr))
+					memory += smallGraph
+				}
 				p.checkPeak(t, memory)
 			})
 		}

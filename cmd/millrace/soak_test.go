@@ -38,11 +38,12 @@ type soakPlan struct {
 	dictionary bool // the stored dictionary is an operator's
 	references bool // events have references
 	links      bool // who points at what is answered, while all goes wrong
+	graph      bool // sets of accounts are kept in memory
 }
 
 func (p soakPlan) String() string {
-	return fmt.Sprintf("seed %d: %v at %d frames/s, a fault every %v, a life of %v, hostile 1/%d, lossy %v, write limit %v, disk full %v, trims %v, own dictionary %v, references %v, links %v",
-		p.seed, p.length, p.rate, p.faultEvery, p.killEvery, p.hostile, p.lossy, p.writeLimit, p.diskFull, p.trims, p.dictionary, p.references, p.links)
+	return fmt.Sprintf("seed %d: %v at %d frames/s, a fault every %v, a life of %v, hostile 1/%d, lossy %v, write limit %v, disk full %v, trims %v, own dictionary %v, references %v, links %v, graph %v",
+		p.seed, p.length, p.rate, p.faultEvery, p.killEvery, p.hostile, p.lossy, p.writeLimit, p.diskFull, p.trims, p.dictionary, p.references, p.links, p.graph)
 }
 
 // planSoak draws the plan of a round. Kinds of rounds take turns, so that a short soak has all; a
@@ -64,6 +65,7 @@ func planSoak(seed uint64, round int, length time.Duration) soakPlan {
 	if os.Getenv("MILLRACE_TEST_SOAK_LINKS") != "" {
 		p.references, p.links, p.killEvery = true, true, time.Second
 	}
+	p.graph = p.references && rng.IntN(2) == 0
 	return p
 }
 
