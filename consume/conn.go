@@ -176,16 +176,16 @@ func (c *conn) keep(ctx context.Context, every time.Duration) {
 	}
 }
 
-// close ends the connection and returns when the keeper has ended. If polite, the relay gets a
+// close ends the connection and returns when the keeper has ended. If sendClose, the relay gets a
 // close frame, and given a moment to read it. Closing a socket with unread data would take the
 // close frame back.
-func (c *conn) close(polite bool) {
+func (c *conn) close(sendClose bool) {
 	close(c.stopKeeper)
 	c.keeper.Wait()
 	c.recheck.Stop()
 	c.failed.Stop()
 	defer c.ws.Close()
-	if !polite {
+	if !sendClose {
 		return
 	}
 	bye := websocket.FormatCloseMessage(websocket.CloseNormalClosure, "")

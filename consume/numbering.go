@@ -178,9 +178,9 @@ func (n *numbering) catchesUp(seq int64) bool {
 	return n.have && seq == n.last && n.below.frames > 0 && n.state != connFollows
 }
 
-// frame decides about a frame. With deliver it counts it as handed over; gap says what may be
-// missing before it. other says that it catches up and is another event than the last one of that
-// number. Then the numbering is another one, and no patience would show more.
+// frame decides about a frame. If the verdict is deliver, the frame counts as handed over, and gap
+// is what may be missing before it. other says that the frame has the last one's number and is
+// another event: the relay then numbers anew, and waiting would show nothing more.
 func (n *numbering) frame(now time.Time, seq int64, other bool) (v verdict, gap *Gap) {
 	d := decide(observation{
 		first: !n.have, step: seq - n.last, other: other,
@@ -232,7 +232,7 @@ func (n *numbering) deliver(seq int64, jumped bool) (gap *Gap) {
 
 // restart begins a new epoch with the lowest frame seen below the last one.
 func (n *numbering) restart() {
-	if n.previous == nil { // else nothing was handed over of this epoch
+	if n.previous == nil { // else this epoch ends before a frame of it was handed over
 		n.previous = &EpochEnd{Epoch: n.epoch, Seq: n.last}
 	}
 	n.epoch++

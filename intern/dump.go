@@ -73,7 +73,7 @@ func (w *dumpWriter) write(b []byte) error {
 	return err
 }
 
-// segment writes a segment and flushes it, so that what was written is a good beginning.
+// segment writes a segment and flushes it, so that a file cut here can be resumed.
 func (w *dumpWriter) segment(s segment) error {
 	head := binary.LittleEndian.AppendUint32([]byte{s.kind}, uint32(len(s.payload)))
 	head = binary.LittleEndian.AppendUint32(head, s.crc())

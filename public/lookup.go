@@ -115,7 +115,7 @@ func (a *lookupAPI) run(l *lookup, w http.ResponseWriter, r *http.Request) bool 
 	return false
 }
 
-// givesUIDs says whether there are UIDs to look up. If not it has answered.
+// givesUIDs reports whether the server has a UID store. Without one it has answered 404.
 func (a *lookupAPI) givesUIDs(w http.ResponseWriter) bool {
 	if a.uids == nil {
 		http.Error(w, "this server gives no UIDs (--intern=off)", http.StatusNotFound)

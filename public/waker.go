@@ -19,7 +19,7 @@ type waker struct {
 	next    int        // index of the member that is visited next
 	running bool       // there is a goroutine
 
-	nudged chan struct{} // capacity 1: a member may have been passed over
+	nudged chan struct{} // capacity 1: another pass is needed, as this one may miss a member
 
 	// Of the goroutine only:
 	budget  wakeBudget
@@ -55,7 +55,7 @@ func (w *waker) leave(s *sleeper) {
 	w.members[last] = nil
 	w.members = w.members[:last]
 	w.mu.Unlock()
-	w.nudge() // moved may have been passed over; or run must end
+	w.nudge() // the pass under way may miss moved; without members run ends
 }
 
 // nudge asks for another pass.

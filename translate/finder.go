@@ -22,7 +22,7 @@ type finder struct {
 	path   []byte   // of the first few steps
 	built  int      // how many those are
 	types  []elementType
-	typed  int // no element that begins before is missing in types, if it can still be asked for
+	typed  int // types has each element that begins before this offset and may still be asked for
 }
 
 // step leads from a map to one of its members, or from an array to one of its elements.

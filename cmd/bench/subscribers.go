@@ -273,7 +273,7 @@ func (f *subscribersFlags) measure(ctx context.Context, s scenario, dir string) 
 	}
 	all.close()
 	for _, c := range r.mix {
-		r.classes = append(r.classes, all.judge(c, log))
+		r.classes = append(r.classes, all.compare(c, log))
 	}
 	return r, nil
 }

@@ -234,9 +234,9 @@ type classResult struct {
 	example string // of what was wrong
 }
 
-// judge compares what a class got with what the log holds for it, and takes the lags. The
+// compare compares what a class got with what the log holds for it, and takes the lags. The
 // connections have ended.
-func (s *subscribers) judge(class class, log *heldLog) classResult {
+func (s *subscribers) compare(class class, log *heldLog) classResult {
 	r := classResult{class: class, lag: new(lags)}
 	for _, k := range s.all {
 		if k.class.name != class.name {

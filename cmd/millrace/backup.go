@@ -102,7 +102,7 @@ func (c *backupConfig) backUp(ctx context.Context) (*backupManifest, error) {
 		m, err := running.backUp(ctx, c.to)
 		if !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, errNotOurs) {
 			return m, err
-		} // it was killed, and left the file behind
+		} // the server was killed, and left control.json behind
 	}
 	m, err := makeBackup(c.to, c.copyStopped)
 	if err != nil && isLocked(err) {

@@ -139,7 +139,7 @@ func (d *daemon) followLog(ctx context.Context) error {
 // holdLog is the last frame that the log may trim.
 func (d *daemon) holdLog() replay.EpochEnd {
 	if d.refs == nil {
-		return replay.EpochEnd{} // it is not open yet
+		return replay.EpochEnd{} // the reference store is not open yet
 	}
 	return replay.EpochEnd(d.refs.Synced())
 }

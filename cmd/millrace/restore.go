@@ -38,7 +38,7 @@ func adviseSkip(err error, dir string) error {
 	return advise(err, fmt.Sprintf("Run millrace intern skip-ahead --data-dir %s --by %d, and start again.", dir, uint64(intern.DefaultSkip)))
 }
 
-// markRestored says that what dir was restored from has its skip behind it. Without a manifest it
+// markRestored records that the sequences of the restored dir are raised. Without a manifest it
 // does nothing.
 func markRestored(dir string) error {
 	err := os.Rename(filepath.Join(dir, manifestFile), filepath.Join(dir, restoredFile))

@@ -71,10 +71,10 @@ type tailer struct {
 	skipUS  int64       // events without a position up to here were printed by an earlier run
 	failed  error       // of the output
 
-	noted  string       // in file
-	live   atomic.Bool  // the server says that all it has was sent
-	talks  atomic.Bool  // it says such things: it is a millrace
-	busyTo atomic.Int64 // Unix nanoseconds; quiet before that means nothing
+	noted    string       // in file
+	live     atomic.Bool  // the server says that all it has was sent
+	millrace atomic.Bool  // the server has sent an info message or a heartbeat, so it is a millrace
+	busyTo   atomic.Int64 // Unix nanoseconds; quiet before that means nothing
 }
 
 func (t *tailer) run(ctx context.Context) error {
@@ -203,7 +203,7 @@ func (t *tailer) flush() {
 
 // inform takes what the server says besides events.
 func (t *tailer) inform(i client.Info) {
-	t.talks.Store(true)
+	t.millrace.Store(true)
 	if i.Name == client.InfoHeartbeat || i.Name == client.InfoLive || i.Name == client.InfoGoingAway {
 		t.progress.see(i.TimeUS, 0)
 		if i.Cursor != "" && i.TimeUS <= t.end.timeUS {
@@ -270,7 +270,7 @@ func (t *tailer) watchEnd(ctx context.Context) {
 			continue
 		}
 		quiet := now.Sub(time.Unix(0, t.busyTo.Load()))
-		if t.live.Load() || !t.talks.Load() && quiet > endQuiet {
+		if t.live.Load() || !t.millrace.Load() && quiet > endQuiet {
 			t.done(errTailDone)
 			return
 		}

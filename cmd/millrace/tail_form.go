@@ -48,8 +48,8 @@ type form struct {
 	zone   *time.Location
 }
 
-// paint appends s in a colour.
-func (f form) paint(dst []byte, colour, s string) []byte {
+// appendColoured appends s in a colour.
+func (f form) appendColoured(dst []byte, colour, s string) []byte {
 	if !f.colour {
 		return append(dst, s...)
 	}
@@ -58,7 +58,7 @@ func (f form) paint(dst []byte, colour, s string) []byte {
 
 // pad appends s, and blanks up to a width.
 func (f form) pad(dst []byte, colour, s string, width int) []byte {
-	dst = f.paint(dst, colour, s)
+	dst = f.appendColoured(dst, colour, s)
 	if n := width - len(s); n > 0 {
 		dst = append(dst, strings.Repeat(" ", n)...)
 	}
@@ -69,7 +69,7 @@ func (f form) pad(dst []byte, colour, s string, width int) []byte {
 //
 //	21:30:05.123 create app.bsky.feed.post did:plc:…/3k… what it says
 func (f form) appendEvent(dst []byte, e *client.Event) []byte {
-	dst = f.paint(dst, colourDim, e.Time().In(f.zone).Format("15:04:05.000"))
+	dst = f.appendColoured(dst, colourDim, e.Time().In(f.zone).Format("15:04:05.000"))
 	dst = append(dst, ' ')
 	switch {
 	case e.Commit != nil:
@@ -77,7 +77,7 @@ func (f form) appendEvent(dst []byte, e *client.Event) []byte {
 		colour := map[string]string{client.OpCreate: colourGreen, client.OpUpdate: colourYellow, client.OpDelete: colourRed}[c.Operation]
 		dst = f.pad(dst, colour, printable(c.Operation, maxExcerpt), len("identity"))
 		dst = f.pad(dst, colourCyan, printable(c.Collection, maxExcerpt), len("app.bsky.graph.listitem"))
-		dst = f.paint(dst, colourDim, printable(e.DID+"/"+c.RKey, 3*maxExcerpt))
+		dst = f.appendColoured(dst, colourDim, printable(e.DID+"/"+c.RKey, 3*maxExcerpt))
 		text := excerpt(c.Record)
 		if text == "" && len(e.DeletedReferences) > 0 {
 			text = "→ " + printable(e.DeletedReferences[0].Subject, maxExcerpt)

@@ -126,7 +126,8 @@ func (w *linkWriter) chunkOf(set postings.Set, arrival uint64) (start uint64, er
 	return start, nil
 }
 
-// largeSet is a set with counts, several chunks, and what each account has in it.
+// largeSet is a set that has a head with its counts, several chunks, and a list of each account's
+// arrival numbers.
 type largeSet struct {
 	*linkWriter
 	set      postings.Set

@@ -65,7 +65,7 @@ func (c *Config) options() *pebble.Options {
 		DataBlocks:  block.ZstdCompression.DataBlocks,
 		ValueBlocks: block.ZstdCompression.ValueBlocks,
 		OtherBlocks: block.FastestCompression.OtherBlocks,
-		// of a block, below which it stays as it is
+		// a block that would shrink by less is stored uncompressed
 		MinReductionPercent: 3,
 	}
 	last := len(o.Levels) - 1

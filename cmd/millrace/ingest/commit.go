@@ -17,7 +17,7 @@ func (p *Pipeline) commit(ctx context.Context) error {
 	positions := time.NewTicker(maxPositionAge / 2)
 	defer positions.Stop()
 	for {
-		j := c.next // it was not sealed when it was taken
+		j := c.next // taken from commits earlier, when it was not sealed yet
 		if c.next = nil; j == nil {
 			var ok bool
 			select {

@@ -19,9 +19,9 @@ func FrameJSONBytes(inFlight int64) int64 {
 	return min(inFlight/frameShare, translate.MaxFrameJSONBytes)
 }
 
-// handleLargeLocked takes a frame in that is larger than a block. It is not copied: it is the only
-// frame in memory, from when those before it are translated until it is itself. mu is not held
-// while it waits.
+// handleLargeLocked takes a frame that is larger than a block, without copying it. It waits until
+// the frames before it are translated, and then until this one is, so that memory holds one such
+// frame. mu is not held while it waits.
 func (p *Pipeline) handleLargeLocked(ctx context.Context, f consume.Frame, gap *replay.Gap) error {
 	if err := p.awaitRawsLocked(ctx); err != nil {
 		return err

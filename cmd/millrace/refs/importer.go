@@ -75,7 +75,7 @@ type importedAccount struct {
 	rows   bool  // it came as rows, without a rev
 	asOfUS int64 // when its file was true
 	fromUS int64 // from when on the log's events count
-	late   bool  // the log has a commit above the file's from before the file was said to be true
+	late   bool  // the log has a newer commit than the file, from before asOfUS
 	record []references.Change
 	at     map[uint64]int // by record, in record
 	laid   []references.Change

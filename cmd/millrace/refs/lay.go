@@ -104,7 +104,7 @@ func (a *importedAccount) lay(since int64) ([]references.Change, error) {
 			rev = max(rev, c.Rev)
 		}
 	}
-	if a.known.Rev > rev { // there was a commit above it, which was trimmed
+	if a.known.Rev > rev { // the log had a newer commit, which was trimmed
 		return nil, errTooOld
 	}
 	return changes, nil

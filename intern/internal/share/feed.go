@@ -27,8 +27,9 @@ func newFeed(cfg Config, i *instances) *feed {
 		wake: make(chan struct{}, 1), next: make(map[uint64]map[uint32]uint64)}
 }
 
-// hurry notes whether a string waits for the feed. If one begins to, the feed reads at once.
-func (f *feed) hurry(waiting bool) {
+// setWaiting notes whether a string waits for the feed. When one begins to wait, the feed polls at
+// once.
+func (f *feed) setWaiting(waiting bool) {
 	if f.waiting.Swap(waiting) || !waiting {
 		return
 	}

@@ -89,7 +89,7 @@ func (f *follower) run(ctx context.Context) {
 	defer ticker.Stop()
 	for {
 		f.beginLookup(ctx)
-		f.group.feed.hurry(f.waiting > 0)
+		f.group.feed.setWaiting(f.waiting > 0)
 		select {
 		case t := <-f.queue:
 			f.admit(t)

@@ -82,7 +82,7 @@ func (c *Controller) Admit(client netip.Addr, forwards bool, now time.Time) Verd
 	key := keyOf(client)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.strangerLocked(key) && c.fullLocked(key) && !c.sweepLocked(now) {
+	if c.unknownLocked(key) && c.fullLocked(key) && !c.sweepLocked(now) {
 		return Verdict{Reason: ReasonAddresses, RetryAfter: 10 * time.Second}
 	}
 	e := c.addressLocked(key, now)
@@ -109,8 +109,8 @@ func (c *Controller) Admit(client netip.Addr, forwards bool, now time.Time) Verd
 	return v
 }
 
-// strangerLocked reports whether nothing is known of an address, but for unfinished handshakes.
-func (c *Controller) strangerLocked(key netip.Prefix) bool {
+// unknownLocked reports whether nothing is known of an address, but for unfinished handshakes.
+func (c *Controller) unknownLocked(key netip.Prefix) bool {
 	e := c.addresses[key]
 	return e == nil || e.connections == 0 && e.attempts >= float64(c.cfg.AttemptBurst)
 }

@@ -103,7 +103,7 @@ func (a *API) serve(h http.Header, r *http.Request, e *endpoint) ([]byte, error)
 	if err != nil {
 		return nil, err
 	}
-	// The names after the view: what it has, they know.
+	// Names are resolved after the view is taken, so that they include all that it has.
 	t, err := a.resolve(ctx, &q)
 	var answer any
 	if err == nil {

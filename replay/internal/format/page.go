@@ -133,8 +133,8 @@ func (p *Pages) StoredBytes() int {
 // NumPages returns the number of pages that are packed; 0 if the frames are stored as they are.
 func (p *Pages) NumPages() int { return len(p.heads) / pageHeadBytes(p.substreams) }
 
-// head returns a number that is stored of page i. Number 0 is where it ends in the frames, and
-// those from 1 on where its substreams end in the bodies.
+// head returns number n of page i's head: 0 is where the page ends in the frames, those from 1 on
+// are where its substreams end in the bodies.
 func (p *Pages) head(i, n int) int {
 	return int(binary.LittleEndian.Uint32(p.heads[pageHeadBytes(p.substreams)*i+4*n:]))
 }
@@ -233,7 +233,7 @@ func (p *Pages) Gather(dst []byte, i int, runs []Run, mem Scratch, src Substream
 		}
 		start = end
 	}
-	// of one substream: as it is
+	// what is wanted is one whole substream: its bytes are taken as they are
 	whole := bits.OnesCount32(wanted) == 1 && size == at[bits.TrailingZeros32(wanted)]
 	room := mem.Take(int(to - from))
 	for s := range p.substreams {
