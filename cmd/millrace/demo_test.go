@@ -75,7 +75,8 @@ func (d *demo) wantEnd(t *testing.T, code int, stderr ...string) {
 }
 
 // TestDemo: the link that the demo prints works as soon as it is printed, also with a port alone.
-// What README.md asks of the graph has an answer after a while. Ctrl-C ends all.
+// So do the paths that README.md shows. What it asks of the graph has an answer after a while.
+// Ctrl-C ends all.
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	bin, err := binaries()
@@ -88,7 +89,15 @@ func TestDemo(t *testing.T) {
 		_ = d.cmd.Wait()
 		t.Fatalf("%v\n%s", err, &d.stderr)
 	}
-	for _, path := range []string{"", "readyz"} {
+	paths := []string{""}
+	readme := textOf(t, readDocs(t), "README.md")
+	for _, m := range regexp.MustCompile(`(?m)^curl -s localhost:6008/(\S+)`).FindAllStringSubmatch(readme, -1) {
+		paths = append(paths, m[1])
+	}
+	if len(paths) < 3 {
+		t.Errorf("README.md asks for %q only", paths)
+	}
+	for _, path := range paths {
 		resp, err := http.Get("http://localhost:" + link + path)
 		if err != nil {
 			t.Fatal(err)
@@ -98,7 +107,7 @@ func TestDemo(t *testing.T) {
 			t.Errorf("/%s: %s", path, resp.Status)
 		}
 	}
-	asked := regexp.MustCompile(`/graph/follows-following -d (\S+) -d (\S+)`).FindStringSubmatch(textOf(t, readDocs(t), "README.md"))
+	asked := regexp.MustCompile(`/graph/follows-following -d (\S+) -d (\S+)`).FindStringSubmatch(readme)
 	waitFor(t, "accounts that one follows and that follow another", func() bool {
 		resp, err := http.Get("http://localhost:" + link + "graph/follows-following?" + asked[1] + "&" + asked[2])
 		if err != nil {
