@@ -117,7 +117,7 @@ func (d *diskWatch) look() (least *diskFree, ok bool) {
 	for i, dir := range d.dirs {
 		free, err := d.free(dir)
 		if err != nil {
-			d.logger.Warn("free disk is unknown", "dir", dir, "err", err)
+			d.logger.Warn("it cannot be read how much disk is free: --min-free-disk has no effect until it can", "dir", dir, "err", err)
 			return nil, false
 		}
 		if i == 0 {

@@ -164,7 +164,7 @@ func (i *Import) Begin(did string, rev uint64) error {
 	case last.Imported >= a.rev:
 		i.Done.Known++
 	case last.Purged >= a.rev:
-		i.refuse(did, errors.New("the account was purged, up to a later revision"))
+		i.refuse(did, errors.New("the account was purged after this revision: get its repository again, if it is to be imported"))
 	case a.asOfUS < i.since && (a.rows || last.Rev != rev):
 		i.refuse(did, errTooOld)
 	default:
@@ -263,7 +263,7 @@ func (i *Import) resolve() error {
 	}
 	q.reqs, q.records = q.reqs[:0], q.records[:0]
 	if len(a.record) > maxAccountRecords {
-		return fmt.Errorf("%s has more than %d records", a.did, maxAccountRecords)
+		return fmt.Errorf("%s has more than %d records, which is too many to import", a.did, maxAccountRecords)
 	}
 	return context.Cause(i.ctx)
 }
