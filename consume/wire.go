@@ -70,7 +70,7 @@ func (w *wire) look(p []byte) (n int, err error) {
 	case rawErr == nil:
 		return n, err
 	case errors.Is(rawErr, os.ErrDeadlineExceeded):
-		// the deadline is an earlier read's, or cut the connection: the next read sets its own, or fails
+		// the deadline of an earlier read, or of cut: the next read sets its own, or fails
 		return 0, errNothing
 	}
 	return 0, rawErr

@@ -308,8 +308,8 @@ func (t *transaction) readURIs(ctx context.Context, txn kv.Txn) error {
 	return nil
 }
 
-// giveURIs gives a UID to each URI that has none, in the order of their keys. So neighbours in the
-// one direction are neighbours in the other.
+// giveURIs gives a UID to each URI that has none, in the order of their keys. So names that are
+// next to each other by key are next to each other by UID.
 func (t *transaction) giveURIs(ctx context.Context, txn kv.Txn) (err error) {
 	for _, at := range t.read {
 		if u := &t.uris[at]; u.fresh {

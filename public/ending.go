@@ -42,8 +42,8 @@ type ending struct {
 	recoverable bool
 	// frame, if set, is sent instead: gorilla made it.
 	frame []byte
-	// patience is how long the chunk that is on its way may take to be finished. With none only
-	// the frame that is on its way is finished.
+	// patience is how long the chunk that is being written may take. If it is 0, only the frame
+	// that is being written is finished.
 	patience time.Duration
 	at       time.Time // set by subscriber.end
 	// reset: the client takes nothing. What the kernel still holds for it is given up.

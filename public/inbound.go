@@ -54,7 +54,7 @@ func (s *subscriber) readLoop() {
 			if !e.dead && e.reason != endClientClose {
 				// Bytes that nobody read would make the kernel reset the connection, and the
 				// client lose what it was sent last.
-				_, _ = io.CopyN(io.Discard, s.conn.Conn, maxDrainBytes) // as far as it goes
+				_, _ = io.CopyN(io.Discard, s.conn.Conn, maxDrainBytes) // an error ends it, too
 			}
 			return
 		}

@@ -171,7 +171,7 @@ func (c *changesScan) gap(s *snapshot, x *blockIndex) bool {
 	}
 }
 
-// block gives the events of a block.
+// block passes on the events of a block.
 func (c *changesScan) block(cand candidate) error {
 	x := cand.idx
 	refs, err := c.log.blocks.referencesIn(cand)

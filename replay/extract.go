@@ -44,7 +44,7 @@ func (bs *blockStore) openPart(x *blockIndex, r format.Range, key int64, n int) 
 	return p, nil
 }
 
-// check looks at the first value.
+// check verifies the part's first value, and reads from it where pages begin.
 func (p *storedPart) check(sealed []byte, n int) error {
 	body, err := format.OpenTrailer(sealed, p.r, p.key)
 	if err != nil {

@@ -75,8 +75,8 @@ func (d lookupDepth) among(scans int) int {
 	return max(1, int(d))
 }
 
-// lookupTime is how long a look-up took, of so many fingerprints, or of a part whose first value
-// has so many bytes.
+// lookupTime is how long a look-up took, and what it read: fingerprints of a shard, or bytes of a
+// part's first value.
 type lookupTime struct {
 	took                time.Duration
 	fingerprints, bytes int

@@ -210,8 +210,8 @@ func (c *blockScan) ahead(a *ahead) (*blockIndex, error) {
 	return c.find(a.s, a.from)
 }
 
-// walkOn makes the slim indexes of the blocks behind x be in the cache, unless those of the next
-// two are.
+// walkOn reads the slim indexes of the blocks after x into the cache, unless those of the next two
+// are there.
 func (c *blockScan) walkOn(s *snapshot, x *blockIndex) {
 	if x.memory()*walkBlocks*readaheadShare > c.bs.cache.maxBytes || c.bs.knows(x, 2) {
 		return

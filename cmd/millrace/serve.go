@@ -349,7 +349,7 @@ func (d *daemon) run(ctx context.Context) error {
 		"dictionary", d.dicts.Stored().ID(), "max_subscribers", d.maxSubscribers, "open_files", d.files.limit)
 	g, gctx := errgroup.WithContext(ctx)
 	// What was read has half of --shutdown-timeout to become durable; what then remains is for
-	// goodbyes.
+	// endSubscriberss.
 	drain, cut := context.WithCancelCause(context.Background())
 	defer cut(nil)
 
@@ -373,7 +373,7 @@ func (d *daemon) run(ctx context.Context) error {
 		})
 	}
 	g.Go(func() error { return d.disk.Run(gctx) })
-	// until goodbye
+	// until endSubscribers
 	g.Go(func() error { return d.server.Serve(context.WithoutCancel(ctx), d.publicListener) })
 	g.Go(func() error {
 		<-gctx.Done()
@@ -383,7 +383,7 @@ func (d *daemon) run(ctx context.Context) error {
 		// here, so that "stopped" comes after it
 		d.logger.Info("stopping", "cause", context.Cause(gctx))
 		<-drained
-		d.goodbye(d.cfg.shutdownTimeout - time.Since(stop))
+		d.endSubscribers(d.cfg.shutdownTimeout - time.Since(stop))
 		return nil
 	})
 	if d.metricsListener != nil {
@@ -407,8 +407,8 @@ const stuckTimeout = 5 * time.Second
 // errShutdownTimeout is the cause of what is cut off when a stop takes too long.
 var errShutdownTimeout = errors.New("--shutdown-timeout is over")
 
-// goodbye informs subscribers to come back later. Those who do not listen are cut off.
-func (d *daemon) goodbye(within time.Duration) {
+// endSubscribers informs subscribers to come back later. Those who do not listen are cut off.
+func (d *daemon) endSubscribers(within time.Duration) {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), within, errShutdownTimeout)
 	defer cancel()
 	if err := d.server.Shutdown(ctx); err != nil {

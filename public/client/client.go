@@ -269,7 +269,7 @@ func (c *Client) connect(ctx context.Context) (*conn, error) {
 	query, hello := c.cfg.query(base, o, c.progress.resume())
 	k, err := c.dial(ctx, query)
 	if c.builtIn && lacksDictionary(err) {
-		c.builtIn = false // an older millrace: compress=true has its own
+		c.builtIn = false // an older millrace, which lacks the built-in one
 		return c.connect(ctx)
 	}
 	if err != nil {

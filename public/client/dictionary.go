@@ -161,7 +161,7 @@ func (d *decoder) save(id uint32, raw []byte) {
 	if err != nil {
 		return
 	}
-	defer os.Remove(f.Name()) // a renamed file is not there
+	defer os.Remove(f.Name()) // does nothing once it is renamed
 	_, err = f.Write(raw)
 	if err = errors.Join(err, f.Close()); err == nil {
 		_ = os.Rename(f.Name(), d.file(id))

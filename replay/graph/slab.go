@@ -6,7 +6,7 @@ const (
 	chunkBytes = 4 << 20
 	unit       = 8 // bytes that a reference counts in
 	chunkUnits = chunkBytes / unit
-	maxChunks  = 1 << 31 / chunkUnits // the top bit of a reference says bitmap
+	maxChunks  = 1 << 31 / chunkUnits // a reference's top bit marks bitmaps
 )
 
 // slab has places of some sizes, in chunks outside the Go heap.

@@ -189,7 +189,7 @@ func (s *Store) syncIdle() error {
 // the store.
 func (s *Store) Wait(ctx context.Context, at Position) error {
 	for {
-		moved := *s.commits.move.Load() // before Position is looked at
+		moved := *s.commits.move.Load() // read before Position, so that no move is missed
 		if !s.Position().Before(at) {
 			return s.Err()
 		}

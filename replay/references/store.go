@@ -51,7 +51,7 @@ type commits struct {
 
 	generation atomic.Pointer[Generation]
 	state      atomic.Pointer[state]
-	synced     atomic.Pointer[Position] // a crash does not take the store behind it
+	synced     atomic.Pointer[Position] // durable: after a crash the store is here or further
 	purges     atomic.Bool              // an account was purged, in whatever generation
 	links      atomic.Pointer[linkState]
 	observer   *observer                     // nil: none; guarded by mu
