@@ -64,10 +64,10 @@ func (s shares) withReferences() shares {
 	return s
 }
 
-// withLinks adds a twentieth to the Pebble of the reference store, of that of the event log; of it
-// it takes what recent links take.
+// withLinks adds a twentieth to the Pebble of the reference store, of that of the event log. From
+// it, it takes what recent links and the filter of heads take.
 func (s shares) withLinks() shares {
-	s.log, s.references = s.log-s.clients, s.references+s.clients-references.RecentBytes
+	s.log, s.references = s.log-s.clients, s.references+s.clients-references.RecentBytes-references.HeadFilterBytes
 	return s
 }
 

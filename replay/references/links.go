@@ -82,7 +82,10 @@ func (s *Store) loadLinks() error {
 		}
 	}
 	s.commits.links.Store(&l)
-	return nil
+	if !want || s.cfg.ReadOnly {
+		return nil
+	}
+	return s.loadHeads()
 }
 
 // dropLinks deletes all links.

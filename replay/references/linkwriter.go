@@ -28,7 +28,11 @@ type linkWriter struct {
 var errNotTable = errors.New("the links differ from the table")
 
 func (w *linkWriter) write(set postings.Set, edges []edge) error {
-	head, err := w.store.lookUp(postings.AppendSet(nil, w.store.codec, postings.RangeHead, set))
+	w.key = postings.AppendSet(w.key[:0], w.store.codec, postings.RangeHead, set)
+	if !w.store.commits.heads.has(w.key) {
+		return w.writeSmall(set, edges)
+	}
+	head, err := w.store.lookUp(w.key)
 	if err != nil {
 		return err
 	}
@@ -230,6 +234,7 @@ func (l *largeSet) finish() (err error) {
 		}
 	}
 	l.key = postings.AppendSet(l.key[:0], l.store.codec, postings.RangeHead, l.set)
+	l.store.commits.heads.add(l.key)
 	// A set stays large when it becomes empty, as its chunks stay.
 	return l.batch.Set(l.key, l.head.Append(l.value[:0]), nil)
 }

@@ -58,6 +58,7 @@ type commits struct {
 	move       atomic.Pointer[chan struct{}] // closed when state is another
 
 	recent recentLinks
+	heads  headFilter // with links
 
 	edges []edge // used again
 	refs  []Reference
