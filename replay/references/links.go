@@ -27,7 +27,7 @@ const (
 // Bounds of links.
 const (
 	maxChunkLinks = 1024 // of a chunk, as a rule; a set with more is large
-	maxBuildRows  = 1024 // of a step of the build; Apply waits for it
+	maxBuildRows  = 4096 // of a step of the build; Apply waits for it
 	checkLinks    = 128  // of so many additions one looks how large its chunk is
 )
 
