@@ -2,6 +2,7 @@ package public
 
 import (
 	"bytes"
+	"net/netip"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"millrace/public/internal/admission"
 	"millrace/replay"
 )
 
@@ -81,7 +83,9 @@ func TestSlowSubscriberIsEnded(t *testing.T) {
 
 func TestSlowButSteadySubscriberStays(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		s := serveSourceBubble(t, endless(1000), newRegistry(t), nil)
+		const memory = 16 << 20
+		s := serveSourceBubble(t, endless(1000), newRegistry(t), func(cfg *Config, _ *timing) { cfg.ClientBytes = memory })
+		filters := s.admission.Quota(admission.Filters, netip.IPv6Loopback())
 		c := s.rawDial("")
 		behind := false
 		for begin := time.Now(); time.Since(begin) < time.Minute; elapse(5 * time.Millisecond) {
@@ -91,6 +95,10 @@ func TestSlowButSteadySubscriberStays(t *testing.T) {
 				}
 			}
 			behind = behind || s.admission.Stats().Bytes > 0
+			if !filters.Reserve(memory / 2) {
+				t.Fatal("it takes of the memory for filters")
+			}
+			filters.Release(memory / 2)
 		}
 		if !behind {
 			t.Error("it never fell behind")

@@ -107,3 +107,45 @@ func TestWriterGoesOn(t *testing.T) {
 		}
 	}
 }
+
+// TestWriterOfBrokenFrame: behind a frame that cannot be finished nothing is written.
+func TestWriterOfBrokenFrame(t *testing.T) {
+	failed := errors.New("reset")
+	frame := appendFrame(nil, frameText, []byte("text"))
+	for _, tc := range []struct {
+		conn  failingConn
+		bytes int64 // of memory
+		want  error
+	}{
+		{failingConn{err: failed}, 1 << 20, failed},
+		{failingConn{err: os.ErrDeadlineExceeded}, 0, errNoMemory},
+	} {
+		w := writer{
+			raw: &tc.conn, slowTimeout: time.Hour, stop: func() bool { return true },
+			quota: admission.New(admission.Config{Bytes: tc.bytes}).Quota(admission.Unsent, netip.IPv6Loopback()),
+		}
+		if err := w.send(nil, [][]byte{frame}, nil); !errors.Is(err, tc.want) {
+			t.Errorf("sent, with %v: %v", tc.want, err)
+		}
+		tc.conn.err = nil
+		if err := w.finish(frame, time.Second); !errors.Is(err, errIncomplete) || tc.conn.writes != 1 {
+			t.Errorf("finished, after %v: %v, %d writes", tc.want, err, tc.conn.writes)
+		}
+	}
+}
+
+// failingConn takes one byte of each write and fails with err, if that is set.
+type failingConn struct {
+	net.Conn
+	err    error
+	writes int
+}
+
+func (c *failingConn) SetWriteDeadline(time.Time) error { return nil }
+
+func (c *failingConn) Write(p []byte) (int, error) {
+	if c.writes++; c.err != nil {
+		return 1, c.err
+	}
+	return len(p), nil
+}

@@ -290,6 +290,7 @@ func TestRefusedBatches(t *testing.T) {
 		"no account":            at(1, 9, like(0, 12, 3, 1)),
 		"no record":             at(1, 9, like(1, 0, 3, 1)),
 		"no rev":                at(1, 9, like(1, 12, 0, 1)),
+		"change 0: no rev":      at(1, 9, Change{Operation: Import, Account: 1}),
 		"unknown operation 77":  at(1, 9, Change{Operation: 77}),
 		"seq -1 is negative":    at(1, -1, Change{Operation: Gap}),
 		"unknown operation 0":   at(2, 9, Change{}),

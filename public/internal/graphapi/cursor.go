@@ -21,9 +21,9 @@ func appendCursor(dst []byte, after uint64) []byte {
 // parseCursor is the inverse of appendCursor. It refuses every other spelling.
 func parseCursor(s string) (after uint64, ok bool) {
 	b, err := base64.RawURLEncoding.DecodeString(s)
-	if err != nil || len(b) == 0 || b[0] != kind {
+	if err != nil || len(b) == 0 {
 		return 0, false
 	}
 	after, _ = binary.Uvarint(b[1:])
-	return after, after != 0 && string(appendCursor(nil, after)) == `"`+s+`"`
+	return after, string(appendCursor(nil, after)) == `"`+s+`"`
 }
