@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 // v2ClientVariable names a build of Jetstream v2's client: go build ./cmd/client in a clone of
@@ -49,6 +50,45 @@ func parseV2(t *testing.T, line string) (e truthEvent) {
 		t.Fatal(err)
 	}
 	e.JSON = string(text)
+	return e
+}
+
+// parseV2Frame reads a frame of v2's wire into the form of parseV2.
+func parseV2Frame(t *testing.T, frame string) (e truthEvent) {
+	t.Helper()
+	var message struct{ Payload map[string]json.RawMessage }
+	var kind, stamp string
+	var seq int64
+	if err := json.Unmarshal([]byte(frame), &message); err != nil {
+		t.Fatalf("%v: %.300s", err, frame)
+	}
+	event := message.Payload
+	for name, into := range map[string]any{"$type": &kind, "time": &stamp, "seq": &seq} {
+		if err := json.Unmarshal(event[name], into); err != nil {
+			t.Fatalf("%s: %v: %.300s", name, err, frame)
+		}
+		delete(event, name)
+	}
+	at, err := time.Parse("2006-01-02T15:04:05.000000Z", stamp)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, kind, _ = strings.Cut(kind, "#")
+	if kind == "commit" {
+		commit := event
+		event = map[string]json.RawMessage{"did": commit["did"]}
+		delete(commit, "did")
+		if event["commit"], err = json.Marshal(commit); err != nil {
+			t.Fatal(err)
+		}
+	}
+	event["kind"] = json.RawMessage(strconv.Quote(kind))
+	text, err := json.Marshal(event)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.JSON = parseV2(t, string(text)).JSON
+	e.Seq, e.Op, e.TimeUS = seq>>10, uint32(seq&1023), at.UnixMicro()
 	return e
 }
 
@@ -109,6 +149,9 @@ func testV2Client(t *testing.T, zstd string) {
 	d := startDaemon(t, sim.url, otherDir, "--listen", addr)
 	sim.waitMade(t, int64(frames))
 	want := readTruth(t, sim.truth)
+	if long() && len(want) < 100_000 {
+		t.Fatalf("%d events are not enough", len(want))
+	}
 	tail.wantV2(t, "the tail", want)
 
 	v2Client(t, addr, 0, zstd).wantV2(t, "a replay", want)

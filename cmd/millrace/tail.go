@@ -138,8 +138,8 @@ func (t *tailer) follow(ctx context.Context, c *client.Client) error {
 			continue
 		case e.TimeUS > t.end.timeUS:
 			return nil
-		case e.Cursor == "" && t.end.live && e.TimeUS > t.begun.UnixMicro():
-			return nil // a plain Jetstream does not say that it is live
+		case (e.Cursor == "" || t.cfg.v2) && t.end.live && e.TimeUS > t.begun.UnixMicro():
+			return nil // neither a plain Jetstream nor v2's wire says that it is live
 		}
 		t.print(&e)
 		if t.printed++; t.printed == t.cfg.count {
@@ -232,6 +232,9 @@ func describe(i client.Info) string {
 	}
 	if i.Name == client.InfoReferencesBegin {
 		return fmt.Sprintf("what records point at is known from %s on: events before that do not match", i.Cursor)
+	}
+	if i.Requested == "" {
+		return i.Message // v2's wire
 	}
 	if i.OldestUS == 0 {
 		return "the server's log is empty: its first event will be the first here"

@@ -128,7 +128,7 @@ func (p *tailProcess) interrupt(t *testing.T) int {
 // twice.
 func TestTailExact(t *testing.T) {
 	t.Parallel()
-	for _, flag := range []string{"--extended", "--compress"} {
+	for _, flag := range []string{"--extended", "--compress", "--v2"} {
 		t.Run(flag, func(t *testing.T) {
 			t.Parallel()
 			const frames = 4000
@@ -145,7 +145,7 @@ func TestTailExact(t *testing.T) {
 					t.Fatal(err)
 				}
 				all := strings.SplitAfter(string(raw), "\n")
-				all = slices.DeleteFunc(all, func(s string) bool { return !strings.HasSuffix(s, "\n") || !isEvent([]byte(s)) })
+				all = slices.DeleteFunc(all, func(s string) bool { return !strings.HasSuffix(s, "\n") || flag != "--v2" && !isEvent([]byte(s)) })
 				return all
 			}
 			reach := func(n int) {
@@ -181,11 +181,18 @@ func TestTailExact(t *testing.T) {
 			seen := streams{}
 			var got []truthEvent
 			for _, line := range lines() {
-				got = append(got, seen.parse(t, strings.TrimSuffix(line, "\n")))
+				if flag == "--v2" {
+					got = append(got, parseV2Frame(t, line))
+				} else {
+					got = append(got, seen.parse(t, strings.TrimSuffix(line, "\n")))
+				}
 			}
-			if flag != "--extended" {
-				for i := range want {
+			for i := range want {
+				switch flag {
+				case "--compress":
 					want[i].Epoch, want[i].Seq, want[i].Op = 0, 0, 0
+				case "--v2":
+					want[i].Epoch, want[i].JSON = 0, parseV2(t, want[i].JSON).JSON
 				}
 			}
 			checkExact(t, "millrace tail", got, want)

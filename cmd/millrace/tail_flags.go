@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"millrace/dict"
@@ -54,7 +55,7 @@ func tailCommand() *command {
 			return fs
 		},
 		groups: []flagGroup{
-			{"What to read", []string{"url", "collections", "dids", "kinds", "subjects", "subject-dids", "sources", "max-message-bytes"}},
+			{"What to read", []string{"url", "v2", "collections", "dids", "kinds", "subjects", "subject-dids", "sources", "max-message-bytes"}},
 			{"Where to start and end", []string{"since", "until", "cursor", "cursor-file", "strict", "count", "once"}},
 			{"What to print", []string{"json", "pretty", "extended", "references"}},
 			{"Compression", []string{"compress", "zstd-dictionary", "dictionary-cache"}},
@@ -66,6 +67,7 @@ func tailCommand() *command {
 // tailConfig is what the flags of `millrace tail` set.
 type tailConfig struct {
 	url             string
+	v2              bool
 	collections     list
 	dids            list
 	kinds           list
@@ -98,6 +100,7 @@ func newTailFlags() (*flag.FlagSet, *tailConfig) {
 	c := &tailConfig{}
 	fs := flag.NewFlagSet("tail", flag.ContinueOnError)
 	fs.StringVar(&c.url, "url", defaultServer, "server `URL`, or host and port; the path /subscribe is added where it is missing")
+	fs.BoolVar(&c.v2, "v2", false, "speak Jetstream v2's wire: its path is added to --url where it is missing, and a cursor is a seq")
 	fs.Var(&c.collections, "collections", "only these (`NSID`s or prefix.*, separated by commas, may be repeated); identity and account events still come,\nsee --kinds")
 	fs.Var(&c.dids, "dids", "only these `DID`s (separated by commas, may be repeated)")
 	fs.Var(&c.kinds, "kinds", "only these kinds (`KIND`s): commit, identity, account")
@@ -170,9 +173,14 @@ func parseTail(args []string, now time.Time) (*tailConfig, error) {
 			return wrong("--kinds %q is none of commit, identity, account", k)
 		}
 	}
-	if _, err := subscribeURL(c.url); err != nil {
+	if c.v2 && !strings.HasSuffix(c.url, client.V2Path) {
+		c.url = strings.TrimSuffix(c.url, "/") + client.V2Path
+	}
+	u, err := subscribeURL(c.url)
+	if err != nil {
 		return wrong("--url: %w", err)
 	}
+	c.v2 = strings.HasSuffix(u.Path, client.V2Path)
 	if err := c.parseSpan(now); err != nil {
 		return nil, usageError{err}
 	}

@@ -39,6 +39,7 @@ func TestTailFlags(t *testing.T) {
 		{[]string{"--server", "example.test"}, "no flag --server"},
 		{[]string{"--cursor", "x"}, `--cursor "x" is neither`},
 		{[]string{"--cursor", "b7e1c0-1-0", "--until", "1h"}, ""},
+		{[]string{"--v2", "--url", "https://example.test/", "--cursor", "12345"}, ""},
 		{[]string{"--since", "2h", "--until", "1h"}, ""},
 		{[]string{"--since", "0s", "--until", "now"}, ""},
 		{[]string{"--since", "1h", "--until", "2h"}, "which is earlier"},

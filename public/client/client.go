@@ -30,6 +30,7 @@ const healthyAfter = 10 * time.Second
 type Client struct {
 	cfg       Config
 	subscribe *url.URL
+	v2        bool // it is of Jetstream v2's wire
 	header    http.Header
 	counts    counts
 	progress  *progress
@@ -65,12 +66,18 @@ func New(cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("client: field URL: %w", err)
 	}
+	v2 := isV2(u)
+	if v2 {
+		if err := cfg.validateV2(); err != nil {
+			return nil, err
+		}
+	}
 	if cfg.OnDisconnect == nil {
 		cfg.OnDisconnect = logDisconnects(cfg.Logger, u)
 	}
 	c := &Client{
-		cfg: cfg, subscribe: u, header: cfg.Header.Clone(), builtIn: cfg.Compress && !u.Query().Has(dictionaryParameter),
-		progress: newProgress(cfg.Cursor, cfg.Overlap), patience: refusalPatience, options: cfg.Options.clone(),
+		cfg: cfg, subscribe: u, v2: v2, header: cfg.Header.Clone(), builtIn: cfg.Compress && !v2 && !u.Query().Has(dictionaryParameter),
+		progress: newProgress(cfg.Cursor, cfg.Overlap, v2), patience: refusalPatience, options: cfg.Options.clone(),
 		hooks: testHooks{dial: (&net.Dialer{}).DialContext},
 	}
 	if c.header == nil {
@@ -83,7 +90,7 @@ func New(cfg Config) (*Client, error) {
 	transport.TLSClientConfig = cfg.TLS
 	transport.DisableKeepAlives = true // it is used once in a long while
 	c.decoder = decoder{
-		subscribe: u, dir: cfg.DictionaryDir, known: slices.Clone(cfg.Dictionaries), header: c.header,
+		subscribe: u, v2: v2, dir: cfg.DictionaryDir, known: slices.Clone(cfg.Dictionaries), header: c.header,
 		http: &http.Client{Transport: transport}, fetches: func() { c.counts.fetches.Add(1) },
 	}
 	return c, nil
@@ -101,7 +108,7 @@ func (c *Client) Cursor() string {
 
 // Update replaces the options. They are in force from some later event on, and over all
 // connections. An error means that nothing has changed; a server that does not like them ends the
-// iteration.
+// iteration. Jetstream v2's wire takes them over the next connection only: this one ends.
 func (c *Client) Update(o Options) error {
 	if err := o.validate(); err != nil {
 		return fmt.Errorf("client: update: %w", err)
@@ -112,10 +119,14 @@ func (c *Client) Update(o Options) error {
 	conn := c.conn
 	c.mu.Unlock()
 	c.progress.changed()
-	if conn != nil {
-		return c.tell(conn)
+	switch {
+	case conn == nil:
+		return nil
+	case c.v2:
+		conn.ws.Close() // the next one asks for them
+		return nil
 	}
-	return nil
+	return c.tell(conn)
 }
 
 // tell sends the options over k. They are the newest when it is k's turn to be written to, so that
@@ -262,32 +273,72 @@ func (c *Client) connect(ctx context.Context) (*conn, error) {
 	c.mu.Lock()
 	o, version := c.options, c.version
 	c.mu.Unlock()
-	base := c.subscribe.Query()
-	if c.builtIn {
-		base.Set(dictionaryParameter, strconv.Itoa(builtInDictionary))
-	}
-	query, hello := c.cfg.query(base, o, c.progress.resume())
-	k, err := c.dial(ctx, query)
-	if c.builtIn && lacksDictionary(err) {
-		c.builtIn = false // an older millrace, which lacks the built-in one
-		return c.connect(ctx)
-	}
+	query, hello, err := c.query(ctx, o)
 	if err != nil {
 		return nil, err
 	}
+	k, err := c.dial(ctx, query)
+	if err != nil {
+		if c.yields(err) {
+			return c.connect(ctx)
+		}
+		return nil, err
+	}
 	k.live.heartbeat = c.heartbeat
+	c.decoder.refused = false
 	c.mu.Lock()
 	c.conn = k
-	hello = hello || c.version != version
+	changed := c.version != version
 	c.mu.Unlock()
-	if hello {
+	switch {
+	case changed && c.v2:
+		k.ws.Close() // as Update does
+	case hello || changed:
 		return k, c.tell(k)
 	}
 	return k, nil
 }
 
+// query returns what the next connection asks for. If hello is set an update with the options must
+// be sent first.
+func (c *Client) query(ctx context.Context, o Options) (query string, hello bool, err error) {
+	base := c.subscribe.Query()
+	switch {
+	case c.v2:
+		if c.cfg.Compress && !base.Has(dictionaryParameter) {
+			id, err := c.decoder.current(ctx)
+			if err != nil {
+				return "", false, err
+			}
+			base.Set(dictionaryParameter, strconv.FormatUint(uint64(id), 10))
+		}
+		return c.cfg.queryV2(base, o, c.progress.resume()), false, nil
+	case c.builtIn:
+		base.Set(dictionaryParameter, strconv.Itoa(builtInDictionary))
+	}
+	query, hello = c.cfg.query(base, o, c.progress.resume())
+	return query, hello, nil
+}
+
+// yields says whether the client asks for less, at once, since the server refused what it asked.
+func (c *Client) yields(err error) bool {
+	switch {
+	case c.builtIn && lacksDictionary(err):
+		c.builtIn = false // an older millrace, which lacks the built-in one
+		return true
+	case c.v2 && refusedAs(err, v2UnknownDictionary):
+		return c.decoder.outdated()
+	case c.v2 && !c.cfg.Strict && refusedAs(err, v2CursorTooOld):
+		return c.progress.clamp()
+	}
+	return false
+}
+
 // give passes one message on: to the loop, or to Config.OnInfo. raw is the receiver's.
 func (c *Client) give(k *conn, raw []byte, yield func(Event, error) bool) error {
+	if c.v2 {
+		return c.giveV2(raw, yield)
+	}
 	if !isEvent(raw) {
 		return c.inform(k, raw)
 	}
@@ -296,6 +347,11 @@ func (c *Client) give(k *conn, raw []byte, yield func(Event, error) bool) error 
 		return fmt.Errorf("%w: %w: %.200q", ErrUnreadable, err, raw)
 	}
 	c.expectHeartbeats(k, e.Cursor != "")
+	return c.offer(e, yield)
+}
+
+// offer gives the event to the loop, unless that has had it.
+func (c *Client) offer(e Event, yield func(Event, error) bool) error {
 	if !c.progress.take(&e) {
 		c.counts.duplicates.Add(1)
 		return nil

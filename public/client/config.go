@@ -71,26 +71,29 @@ func (o Options) clone() Options {
 
 // Config is what New needs. URL must be set; zeros elsewhere stand for the defaults named.
 type Config struct {
-	URL string // ws, wss, http or https; a missing scheme is ws, a missing path /subscribe
+	// URL is of ws, wss, http or https; a missing scheme is ws, a missing path /subscribe. If it
+	// ends with V2Path the wire is Jetstream v2's, without references, and filters by them.
+	URL string
 
 	Options Options // what is asked for first
 	Kinds   []Kind  // empty: all
 	// References asks for Event.References and DeletedReferences, of a millrace that has them.
 	References bool
 
-	// Cursor is where to start: a position ("<stream>-<seq>-<op>", exclusive), Unix microseconds
-	// (inclusive; "0": the oldest event), or "" for what comes from now on.
+	// Cursor is where to start: a position ("<stream>-<seq>-<op>", exclusive; on Jetstream v2's
+	// wire a seq), Unix microseconds (inclusive; "0": the oldest event), or "" for what comes from
+	// now on.
 	Cursor string
 	// Strict makes a cursor that is older than the server's log an error. Else the subscription
 	// starts at the oldest event, and OnInfo is told (InfoClamped). Plain Jetstreams do so in
 	// silence.
 	Strict bool
 
-	// Compress asks for zstd: of a millrace with its built-in dictionary, unless the URL names
-	// another in zstdDictionary=<id>. Dictionaries are fetched from the server by their IDs, once,
-	// and kept: in memory, and in DictionaryDir if that is set (made if absent). Dictionaries are
-	// files of those that are known beforehand. A plain Jetstream uses its own, and does not serve
-	// it: package millrace/dict/jetstream has the file.
+	// Compress asks for zstd: of a millrace with its built-in dictionary, on v2's wire with the
+	// server's, unless the URL names another in zstdDictionary=<id>. Dictionaries are fetched from
+	// the server by their IDs, once, and kept: in memory, and in DictionaryDir if that is set (made
+	// if absent). Dictionaries are files of those that are known beforehand. A plain Jetstream uses
+	// its own, and does not serve it: package millrace/dict/jetstream has the file.
 	Compress      bool
 	DictionaryDir string
 	Dictionaries  [][]byte
@@ -213,7 +216,8 @@ func SubscribeURL(s string) (*url.URL, error) {
 func endpoint(subscribe *url.URL, path string) string {
 	u := *subscribe
 	u.Scheme = strings.Replace(u.Scheme, "ws", "http", 1)
-	u.Path, u.RawQuery = strings.TrimSuffix(u.Path, "/subscribe")+path, ""
+	base := strings.TrimSuffix(strings.TrimSuffix(u.Path, "/subscribe"), V2Path)
+	u.Path, u.RawQuery = base+path, ""
 	return u.String()
 }
 

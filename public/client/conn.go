@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -95,6 +96,9 @@ func (c *Client) dial(ctx context.Context, query string) (*conn, error) {
 			return live, nil
 		},
 	}
+	if c.v2 {
+		d.Subprotocols = []string{v2Subprotocol}
+	}
 	u := *c.subscribe
 	u.RawQuery = query
 	ws, resp, err := d.DialContext(ctx, u.String(), c.header)
@@ -115,8 +119,13 @@ func (c *Client) dial(ctx context.Context, query string) (*conn, error) {
 func refusalOf(resp *http.Response) error {
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10)) // as far as it goes
 	resp.Body.Close()
+	reason := strings.TrimSpace(string(body))
+	var named struct{ Error, Message string }
+	if json.Unmarshal(body, &named) == nil && named.Error != "" { // as XRPC has it
+		reason = named.Error + ": " + named.Message
+	}
 	return &RefusedError{
-		Status: resp.StatusCode, Reason: strings.TrimSpace(string(body)),
+		Status: resp.StatusCode, Reason: reason,
 		RetryAfter: parseRetryAfter(resp.Header.Get("Retry-After"), time.Now()),
 	}
 }

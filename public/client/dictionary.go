@@ -44,6 +44,9 @@ func lacksDictionary(err error) bool {
 // decoder decompresses messages, and gets the dictionaries that it needs. One goroutine uses it.
 type decoder struct {
 	subscribe *url.URL
+	v2        bool   // it is of Jetstream v2's wire
+	asked     uint32 // on v2's wire: the dictionary that is asked for; 0: it must be fetched
+	refused   bool   // the server has refused one since the last connection
 	dir       string // "": memory only
 	known     [][]byte
 	dec       *zstd.Decoder // of known; nil: to be made
@@ -137,19 +140,25 @@ func (d *decoder) load(id uint32) []byte {
 	return raw
 }
 
-// checkDictionary checks that raw is a whole zstd dictionary with that ID.
+// checkDictionary checks that raw is a whole zstd dictionary with that ID; 0: with any.
 func checkDictionary(raw []byte, id uint32) error {
+	got, err := dictionaryID(raw)
+	if err == nil && got != id && id != 0 {
+		err = fmt.Errorf("its ID is %d", got)
+	}
+	return err
+}
+
+// dictionaryID returns the ID of a whole zstd dictionary.
+func dictionaryID(raw []byte) (uint32, error) {
 	if len(raw) > maxDictionaryBytes {
-		return fmt.Errorf("it has more than %d bytes", maxDictionaryBytes)
+		return 0, fmt.Errorf("it has more than %d bytes", maxDictionaryBytes)
 	}
 	d, err := zstd.InspectDictionary(raw)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	if d.ID() != id {
-		return fmt.Errorf("its ID is %d", d.ID())
-	}
-	return nil
+	return d.ID(), nil
 }
 
 // save keeps a dictionary, if it can: it is a cache.
@@ -168,12 +177,45 @@ func (d *decoder) save(id uint32, raw []byte) {
 	}
 }
 
-// fetch gets a dictionary from the server.
+// current returns the dictionary that a server of v2's wire compresses with, which it gets if it
+// must.
+func (d *decoder) current(ctx context.Context) (id uint32, err error) {
+	if d.asked != 0 {
+		return d.asked, nil
+	}
+	raw, err := d.fetch(ctx, 0)
+	if err != nil {
+		return 0, err
+	}
+	if d.asked, err = dictionaryID(raw); err != nil {
+		return 0, err
+	}
+	if len(d.known) < maxDictionaries { // else learn says so
+		d.known = append(d.known, raw)
+	}
+	return d.asked, d.make()
+}
+
+// outdated forgets the dictionary that current returned, since the server refuses it. It says
+// whether to try another: not twice for one connection.
+func (d *decoder) outdated() bool {
+	again := !d.refused
+	d.asked, d.refused = 0, true
+	return again
+}
+
+// fetch gets a dictionary from the server; ID 0: the one that it compresses with.
 func (d *decoder) fetch(ctx context.Context, id uint32) ([]byte, error) {
 	d.fetches()
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
 	address := endpoint(d.subscribe, fmt.Sprintf("/dictionaries/%d", id))
+	if d.v2 {
+		address = endpoint(d.subscribe, v2DictionaryPath)
+		if id != 0 {
+			address += fmt.Sprintf("?id=%d", id)
+		}
+	}
 	raw, err := get(ctx, d.http, d.header, address, maxDictionaryBytes+1)
 	var refused *RefusedError
 	if errors.As(err, &refused) && refused.permanent() {

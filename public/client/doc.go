@@ -32,6 +32,12 @@
 // those that it has given out. That is as exact as that server is: v1 of Jetstream can lose events
 // where it changes from replay to live.
 //
+// # Jetstream v2's wire
+//
+// A URL that ends with V2Path is of Jetstream v2's wire, on any server that has it. Cursors are
+// seqs there, or times. A seq that is older than the log is an error with Config.Strict; else the
+// subscription goes on with the oldest event.
+//
 // # Heartbeats
 //
 // A connection over which nothing comes for Config.Silence is given up; pings make sure that a

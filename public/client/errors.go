@@ -26,6 +26,9 @@ var (
 	ErrUnreadable = errors.New("message cannot be read")
 )
 
+// errOutdated ends a strict subscription on Jetstream v2's wire, whose server clamps times.
+var errOutdated = errors.New("the cursor is older than the server's log")
+
 // errLeft ends a connection because the caller has left the loop.
 var errLeft = errors.New("the loop was left")
 
@@ -94,7 +97,7 @@ func isPermanent(err error) bool {
 	case errors.As(err, &closed):
 		return closed.permanent()
 	}
-	return errors.Is(err, ErrDictionary) || errors.Is(err, ErrTooLarge)
+	return errors.Is(err, ErrDictionary) || errors.Is(err, ErrTooLarge) || errors.Is(err, errOutdated)
 }
 
 // isRefusal says whether err is the answer to a handshake; a dictionary may be refused, too.

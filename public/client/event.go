@@ -37,7 +37,8 @@ type Event struct {
 	Account  *Account
 
 	// Cursor is the event's position: a subscription that starts with it goes on with the next
-	// event, on every millrace that follows the same relay. "" from a plain Jetstream.
+	// event, on every millrace that follows the same relay. "" from a plain Jetstream. On Jetstream
+	// v2's wire it is the event's seq, which holds likewise.
 	Cursor string
 	UIDs   UIDs
 
@@ -207,28 +208,31 @@ func (p *parser) parseCommit(e *Event, f *fields, value []byte) error {
 		if !ok {
 			return m.err
 		}
-		var err error
-		var s []byte
-		switch string(name) {
-		case "rev":
-			f.rev, err = text(value)
-		case "operation":
-			s, err = text(value)
-			c.Operation = p.name(s)
-		case "collection":
-			s, err = text(value)
-			c.Collection = p.name(s)
-		case "rkey":
-			f.rkey, err = text(value)
-		case "record":
-			c.Record = value
-		case "cid":
-			f.cid, err = text(value)
-		}
-		if err != nil {
+		if err := p.parseCommitMember(c, f, name, value); err != nil {
 			return err
 		}
 	}
+}
+
+func (p *parser) parseCommitMember(c *Commit, f *fields, name, value []byte) (err error) {
+	var s []byte
+	switch string(name) {
+	case "rev":
+		f.rev, err = text(value)
+	case "operation":
+		s, err = text(value)
+		c.Operation = p.name(s)
+	case "collection":
+		s, err = text(value)
+		c.Collection = p.name(s)
+	case "rkey":
+		f.rkey, err = text(value)
+	case "record":
+		c.Record = value
+	case "cid":
+		f.cid, err = text(value)
+	}
+	return err
 }
 
 // copyFields gives the event its strings, which are parts of one.

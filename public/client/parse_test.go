@@ -281,7 +281,7 @@ func TestWindow(t *testing.T) {
 // newest event. It is asked for nothing from before the newest options update.
 func TestPlainPlaceAfterUpdate(t *testing.T) {
 	const second = 1_000_000
-	p := newProgress("", 5*time.Second)
+	p := newProgress("", 5*time.Second, false)
 	take := func(us int64) {
 		t.Helper()
 		e, err := new(parser).parse(fmt.Appendf(nil, `{"did":"did:plc:a","time_us":%d,"kind":"identity"}`, us))
@@ -311,7 +311,7 @@ func TestPlainPlaceAfterUpdate(t *testing.T) {
 func TestLiveOfEmptyLog(t *testing.T) {
 	now := time.UnixMicro(1_790_000_000_000_000)
 	for start, want := range map[string]string{"": strconv.FormatInt(now.Add(-clockSkew).UnixMicro(), 10), "123": "123", "b7e1c0-1-0": "b7e1c0-1-0"} {
-		p := newProgress(start, time.Second)
+		p := newProgress(start, time.Second, false)
 		p.live("", 0, now)
 		if got := p.resume(); got != want {
 			t.Errorf("from %q it resumes at %q, not at %q", start, got, want)
@@ -350,7 +350,7 @@ func TestBackslashes(t *testing.T) {
 // asked by its own stamps.
 func TestPlainPlaceAfterPositions(t *testing.T) {
 	const second = 1_000_000
-	p := newProgress("", 5*time.Second)
+	p := newProgress("", 5*time.Second, false)
 	p.take(&Event{DID: "did:plc:a", TimeUS: 200 * second, Cursor: "b7e1c0-1-0"})
 	for _, us := range []int64{100 * second, 120 * second} {
 		p.take(&Event{DID: "did:plc:a", TimeUS: us})

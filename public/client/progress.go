@@ -10,6 +10,7 @@ import (
 // safe for concurrent use; one goroutine changes it.
 type progress struct {
 	overlapUS int64
+	parse     func(cursor string) (position, bool)
 
 	mu       sync.Mutex
 	cursor   string   // after what was given out; "": live
@@ -21,9 +22,12 @@ type progress struct {
 	window  window
 }
 
-func newProgress(cursor string, overlap time.Duration) *progress {
-	p := &progress{cursor: cursor, overlapUS: overlap.Microseconds()}
-	p.position, _ = parsePosition(cursor)
+func newProgress(cursor string, overlap time.Duration, v2 bool) *progress {
+	p := &progress{cursor: cursor, overlapUS: overlap.Microseconds(), parse: parsePosition}
+	if v2 {
+		p.parse = parseSeq
+	}
+	p.position, _ = p.parse(cursor)
 	p.window.spanUS = 4 * p.overlapUS
 	return p
 }
@@ -35,7 +39,7 @@ func (p *progress) take(e *Event) bool {
 	if e.Cursor == "" {
 		return p.takePlainLocked(e)
 	}
-	at, ok := parsePosition(e.Cursor)
+	at, ok := p.parse(e.Cursor)
 	if ok && !at.follows(p.position) {
 		return false
 	}
@@ -66,7 +70,7 @@ func (p *progress) takePlainLocked(e *Event) bool {
 
 // reach notes that everything up to the position has been given out.
 func (p *progress) reach(cursor string, timeUS int64) {
-	at, ok := parsePosition(cursor)
+	at, ok := p.parse(cursor)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if ok && at.follows(p.position) {
@@ -98,6 +102,18 @@ func (p *progress) changed() {
 	if p.plain {
 		p.floorUS = p.lastUS
 	}
+}
+
+// clamp makes the next connection begin with the oldest event that the server has, since it lacks
+// the one after the cursor. It says whether that is another one.
+func (p *progress) clamp() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cursor == v2OldestCursor {
+		return false
+	}
+	p.cursor = v2OldestCursor
+	return true
 }
 
 // resume returns the cursor for the next connection.
