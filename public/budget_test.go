@@ -63,6 +63,36 @@ func TestLargestFilterFitsTheSmallestBudget(t *testing.T) {
 	}
 }
 
+// TestFilterThatNeverFits: a filter beyond all that an address may have is refused for good, on
+// either wire. One that is within gets 503 while there is no room.
+func TestFilterThatNeverFits(t *testing.T) {
+	l := newTestLog(t)
+	s := serve(t, l, func(cfg *Config, _ *timing) {
+		cfg.ClientBytes = 1_625_000
+		cfg.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
+	})
+	query := func(name string, n int) string {
+		var q strings.Builder
+		for i := range n {
+			fmt.Fprintf(&q, "&%s=did:web:%d.example", name, i)
+		}
+		return q.String()
+	}
+	const words = "ask for less"
+	header := from("192.0.2.1")
+	if resp, body := s.refused(query("wantedDids", maxWantedDIDs), header); resp.StatusCode != http.StatusBadRequest || !strings.Contains(body, words) {
+		t.Errorf("%s: %s", resp.Status, body)
+	}
+	resp, body := s.refusedAt(s.v2URL(query("dids", maxWantedDIDs)), header)
+	checkV2Error(t, resp, body, http.StatusBadRequest, v2InvalidRequest, words)
+	c, _ := s.dialWith(new(dialer), query("wantedDids", 3000), header)
+	if resp, body := s.refused(query("wantedDids", 3000), header); resp.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("beside another: %s: %s", resp.Status, body)
+	}
+	c.update(`{"wantedDids":["did:web:x.example"]}`)
+	s.waitUpdates(1)
+}
+
 // noFilterWaits says whether every filter that came is in force for the events to come.
 func (s *testServer) noFilterWaits() bool {
 	s.mu.Lock()

@@ -62,6 +62,9 @@ func (s *Server) compile(ctx context.Context, w *wants, kinds replay.KindSet, qu
 	}
 	key := filterKey(&cfg)
 	f.bytes = cfg.Bytes() + waitingBytes(subjects) + waitingBytes(dids) + int64(len(key))
+	if limit := quota.Limit(); f.bytes > limit { // for good, so that clients do not come back
+		return filter{}, invalidOption("the filter takes %d bytes, and a client has %d here: ask for less, or raise the server's --memory", f.bytes, limit)
+	}
 	if !quota.Reserve(f.bytes) {
 		return filter{}, errFilterMemory
 	}

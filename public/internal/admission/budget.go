@@ -49,6 +49,15 @@ func (q Quota) Reserve(n int64) bool {
 	return true
 }
 
+// Limit returns the most that the client can have, if no other has anything.
+func (q Quota) Limit() int64 {
+	cfg := &q.controller.cfg
+	if q.client.IsLoopback() {
+		return cfg.Bytes / 2
+	}
+	return min(cfg.Bytes/2, cfg.BytesPerAddress)
+}
+
 // Release gives n bytes back.
 func (q Quota) Release(n int64) {
 	if n == 0 {
