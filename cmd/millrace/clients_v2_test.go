@@ -127,7 +127,7 @@ func TestJetstreamV2Client(t *testing.T) {
 func testV2Client(t *testing.T, zstd string) {
 	frames := 10_000
 	if long() {
-		frames = 60_000 // more than 100,000 events
+		frames = 110_000 // more than 100,000 events
 	}
 	sim := startRelaysim(t, "--rate", "2000", "--frames", strconv.Itoa(frames), "--wait-for-consumer")
 	addr, dir, otherDir := freeAddr(t), t.TempDir(), t.TempDir()
