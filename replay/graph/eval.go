@@ -204,8 +204,9 @@ func (q *query) resolve(e *Expr, given map[*Expr][]uint64, r *Result) {
 	r.Static = r.Static || x.static.Contains(ordinal)
 }
 
-// member is the ordinal of a UID, or the number of one that the graph does not know. For one that
-// is not given either, it is the number of the next.
+// member returns the ordinal of a UID or, if the graph has none, the number that its place among
+// the query's unknown UIDs gives. If the UID is not among those either, found is false, and member
+// is the number of the next greater one.
 func (q *query) member(uid uint64) (member uint32, found bool) {
 	if n, found := q.g.accounts.find(uid); found {
 		return n, true

@@ -83,7 +83,7 @@ func (v value) asBitmap() *roaring.Bitmap {
 	return roaring.BitmapOf(v.list...)
 }
 
-// count counts; two bitmaps are not joined for it.
+// count returns the number of members of e. It does not build the result of two bitmaps.
 func (q *query) count(e *Expr) int {
 	if e.Op == 0 {
 		return q.leaves[e].members

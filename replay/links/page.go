@@ -38,14 +38,14 @@ func (v *view) list(set Set, accounts []uint64, after uint64, forward bool) (l l
 		return accounts != nil && !found
 	})
 	total = uint64(len(picked))
-	return &rest{slices.DeleteFunc(picked, func(l Link) bool { return !w.wanted(l.Arrival) })}, total, nil
+	return &collected{slices.DeleteFunc(picked, func(l Link) bool { return !w.wanted(l.Arrival) })}, total, nil
 }
 
-// rest is a lister of links that are in memory.
-type rest struct{ links []Link }
+// collected is a lister of links that are in memory.
+type collected struct{ links []Link }
 
-func (r *rest) next() (links []Link, _ error) {
-	links, r.links = r.links, nil
+func (c *collected) next() (links []Link, _ error) {
+	links, c.links = c.links, nil
 	return links, nil
 }
 

@@ -120,7 +120,7 @@ func (s *Store) Begin(basis string, from Position) error {
 	for _, r := range []keyRange{rangeAccount, rangeSweep, rangeRecord} {
 		err = errors.Join(err, batch.DeleteRange(r.start(), r.end(), nil))
 	}
-	links := &linkState{on: s.commits.links.Load().on} // of no rows they are complete
+	links := &linkState{on: s.commits.links.Load().on} // complete: the table has no rows
 	err = errors.Join(err, dropLinks(batch), setLinks(batch, links), batch.Set(metaKey(metaState), appendState(nil, &next), nil))
 	if err != nil {
 		return s.fail("begin a generation", err)

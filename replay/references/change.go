@@ -62,8 +62,8 @@ type Reference struct {
 // Change is one change of the table, in relay order.
 type Change struct {
 	Operation Operation
-	// Seq is the relay's number of the frame; 0: the change is not the relay's, as Import, what
-	// follows it, and Purge. Gap may have 0.
+	// Seq is the relay's number of the frame. It is 0 of a change that does not come from the
+	// relay: of Import, of the changes that follow it, and of Purge. Of Gap it may be 0.
 	Seq     int64
 	Account uint64 // UID of the DID
 	Record  uint64 // UID of the AT URI; creates, updates and deletes only

@@ -154,8 +154,8 @@ type hydration struct {
 	codec    UIDCodec
 	overlay  *overlay
 	replaced bool   // creates must know what they replace, too: there are links or an observer
-	hydrated uint64 // number of the last batch
-	reached  state  // with it
+	hydrated uint64 // number of the last hydrated batch
+	reached  state  // the state after that batch
 
 	pending *pending
 	values  []byte // of pending

@@ -19,9 +19,9 @@ type Links uint8
 
 // The values of Config.Links.
 const (
-	LinksAsStored Links = iota // as whoever opened it last
-	LinksOn                    // built from the table if they are new
-	LinksOff                   // dropped
+	LinksAsStored Links = iota // on or off, as when the store was last open
+	LinksOn                    // kept; Run builds them from the table if they were off
+	LinksOff                   // deleted, and no longer kept
 )
 
 // Bounds of links.

@@ -51,7 +51,7 @@ type accountWrite struct {
 	account uint64
 	state   accountState
 	swept   bool // its floor was raised
-	purged  bool // its purged rev was
+	purged  bool // its purged rev was raised
 }
 
 func newOverlay() overlay { return overlay{records: make(map[recordID]recordEntry)} }
@@ -132,7 +132,8 @@ func (c *accountCache) use(account, batch, left uint64) (e *accountEntry, known 
 	return e, known
 }
 
-// turn makes young the old ones, and forgets those.
+// turn makes the young entries old. It drops the old ones, but for those that a batch in the
+// overlay uses, which stay in young.
 func (c *accountCache) turn(left uint64) {
 	maps.DeleteFunc(c.old, func(_ uint64, e *accountEntry) bool { return e.batch <= left })
 	c.young, c.old = c.old, c.young

@@ -41,7 +41,7 @@ type world struct {
 	linksRead int
 	linksAt   references.Position
 
-	links.View // what is not used
+	links.View // nil, for the methods that view does not have
 }
 
 func newWorld(t *testing.T) *world {

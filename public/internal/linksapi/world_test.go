@@ -46,7 +46,7 @@ type world struct {
 	large    bool // OtherCounts has too much to group
 	closed   int  // views
 
-	links.Queries // what is not used
+	links.Queries // nil, for the methods that world does not have
 }
 
 func newWorld() *world {
@@ -119,7 +119,7 @@ func (w *world) Wait(ctx context.Context, at references.Position) error {
 // view answers by looking at every record.
 type view struct {
 	w          *world
-	links.View // what is not used
+	links.View // nil, for the methods that view does not have
 }
 
 func (v view) Position() references.Position { return v.w.position }

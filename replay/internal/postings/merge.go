@@ -9,9 +9,9 @@ import (
 )
 
 // Merger folds entries: a removal takes away the addition of its arrival number. The order of the
-// operands means nothing, as a number is added once and removed once. It has the name of Pebble's
-// own merger, which a database keeps for ever: the reference store had that one before it had
-// merges.
+// operands means nothing, as a number is added once and removed once. Its name is that of Pebble's
+// own merger: Pebble opens a database only with the merger name that it was created with, and some
+// reference stores were created with Pebble's.
 func Merger() *pebble.Merger {
 	return &pebble.Merger{
 		Name: pebble.DefaultMerger.Name,
