@@ -14,7 +14,7 @@ import (
 	"github.com/RoaringBitmap/roaring/v2"
 )
 
-var errShort = errors.New("a part ends too early")
+var errShort = errors.New("the part is too short")
 
 // Load opens a snapshot. Any error means that it is of no use, and the graph must be built from
 // the record table; os.ErrNotExist is one of them.
@@ -39,7 +39,7 @@ func (g *Graph) load(name string) error {
 	r := bufio.NewReaderSize(f, partBytes)
 	start := make([]byte, len(magic))
 	if _, err := io.ReadFull(r, start); err != nil || string(start) != magic {
-		return errors.New("it does not begin as a snapshot of this version")
+		return errors.New("it is not a graph snapshot of this version")
 	}
 	l := &loader{g: g}
 	at := int64(len(magic))
@@ -56,7 +56,7 @@ func (g *Graph) load(name string) error {
 		last, payload = kind, read
 	}
 	if _, err := r.ReadByte(); err != io.EOF {
-		return fmt.Errorf("it goes on behind its end at byte %d", at)
+		return fmt.Errorf("data follows its end, at byte %d", at)
 	}
 	return nil
 }
@@ -69,7 +69,7 @@ func readPart(r io.Reader, buf []byte) (kind byte, payload []byte, err error) {
 	}
 	n := binary.LittleEndian.Uint32(head[1:])
 	if n > maxPart {
-		return 0, buf, fmt.Errorf("it has %d bytes, at most %d are possible", n, maxPart)
+		return 0, buf, fmt.Errorf("its length is %d bytes, more than %d", n, maxPart)
 	}
 	// A length that is damaged must not take memory: read in steps.
 	for rest := int(n) + 4; rest > 0; {
@@ -98,7 +98,7 @@ type loader struct {
 
 func (l *loader) part(last, kind byte, payload []byte) error {
 	if last == 0 && kind != partHeader || last != 0 && kind == partHeader {
-		return errors.New("the header does not come first")
+		return errors.New("the header is missing or repeated")
 	}
 	d := &decoder{b: payload}
 	var err error
@@ -115,10 +115,10 @@ func (l *loader) part(last, kind byte, payload []byte) error {
 		err = l.readRecords(d)
 	case partEnd:
 		if l.index != len(l.g.indexes) {
-			err = fmt.Errorf("the end after the sets of %d indexes, of %d", l.index, len(l.g.indexes))
+			err = fmt.Errorf("the snapshot ends after %d of %d indexes", l.index, len(l.g.indexes))
 		}
 	default:
-		err = fmt.Errorf("a part of kind %d", kind)
+		err = fmt.Errorf("unknown part kind %d", kind)
 	}
 	return errors.Join(err, d.err)
 }
@@ -130,7 +130,7 @@ func (l *loader) readHeader(b []byte) error {
 	h, cfg := l.header, l.g.cfg
 	switch {
 	case h.StoreID != cfg.StoreID:
-		return fmt.Errorf("it is of the store %q, not %q", h.StoreID, cfg.StoreID)
+		return fmt.Errorf("it belongs to UID store %q, not %q", h.StoreID, cfg.StoreID)
 	case h.Generation != cfg.Generation:
 		return fmt.Errorf("it is of generation %d, the reference store has %d", h.Generation, cfg.Generation)
 	case !slices.Equal(h.Sources, cfg.Sources):
@@ -160,12 +160,12 @@ func (l *loader) tooLarge() error {
 func (l *loader) readAccounts(b []byte) error {
 	a := &l.g.accounts
 	if len(b)%8 != 0 || len(a.uids)+len(b)/8 > l.header.Accounts {
-		return fmt.Errorf("%d bytes of accounts after %d, of %d", len(b), len(a.uids), l.header.Accounts)
+		return fmt.Errorf("%d bytes of accounts after %d of %d accounts", len(b), len(a.uids), l.header.Accounts)
 	}
 	for ; len(b) > 0; b = b[8:] {
 		uid := binary.LittleEndian.Uint64(b)
 		if _, found := a.find(uid); found {
-			return fmt.Errorf("the account %d comes twice", uid)
+			return fmt.Errorf("account %d occurs twice", uid)
 		}
 		a.add(uid)
 	}
@@ -174,12 +174,12 @@ func (l *loader) readAccounts(b []byte) error {
 
 func (l *loader) readSets(d *decoder) error {
 	if index, first := int(d.u8()), int(d.u32()); index != l.index || index >= len(l.g.indexes) || first != l.next {
-		return fmt.Errorf("sets of index %d from ordinal %d, expected %d from %d", index, first, l.index, l.next)
+		return fmt.Errorf("sets of index %d from ordinal %d; expected index %d, ordinal %d", index, first, l.index, l.next)
 	}
 	x := l.g.indexes[l.index]
 	for len(d.b) > 0 && d.err == nil {
 		if l.next >= l.header.Accounts {
-			return fmt.Errorf("more than %d sets", l.header.Accounts)
+			return fmt.Errorf("an index has more than %d sets, one of each account", l.header.Accounts)
 		}
 		if err := l.readSet(d, x, uint32(l.next)); err != nil {
 			return fmt.Errorf("set of ordinal %d: %w", l.next, err)
@@ -212,13 +212,13 @@ func (l *loader) readSet(d *decoder, x *index, ordinal uint32) error {
 			return err
 		}
 		if int(bitmap.GetCardinality()) != members || members == 0 || int(bitmap.Maximum()) >= l.header.Accounts {
-			return errors.New("a bitmap with other members than it says")
+			return errors.New("its bitmap does not have the members that the set states")
 		}
 		x.setLarge(ordinal, bitmap)
 	case kind == setDeltas && members > 0 && members < largeFrom && checkDeltas(data, members, l.header.Accounts):
 		x.splice(ordinal, members, data, nil, nil)
 	default:
-		return fmt.Errorf("kind %d with %d members in %d bytes", kind, members, len(data))
+		return fmt.Errorf("invalid: kind %d, %d members in %d bytes", kind, members, len(data))
 	}
 	return nil
 }
@@ -242,7 +242,8 @@ func checkDeltas(b []byte, members, below int) bool {
 func (l *loader) readFlags(d *decoder) error {
 	if index := int(d.u8()); index != l.index || index >= len(l.g.indexes) || l.next != l.header.Accounts ||
 		len(l.g.accounts.uids) != l.header.Accounts {
-		return fmt.Errorf("the flags of index %d after %d sets and %d accounts", index, l.next, len(l.g.accounts.uids))
+		return fmt.Errorf("flags of index %d after %d sets and %d accounts; expected index %d, after %d of both",
+			index, l.next, len(l.g.accounts.uids), l.index, l.header.Accounts)
 	}
 	x := l.g.indexes[l.index]
 	l.index, l.next = l.index+1, 0

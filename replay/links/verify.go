@@ -165,7 +165,7 @@ func (c *verifier) chunks() error {
 		c.sums[c.bucket(l.set.Subject)] -= maphash.Comparable(c.seed, l)
 		c.report.Links++
 		if l.set == last.set && l.link.Arrival <= last.link.Arrival || l.link.Arrival < start {
-			c.report.problem("links to %x from %d: arrival number %d is in another chunk than its own", l.set.Subject, l.set.Path, l.link.Arrival)
+			c.report.problem("links to %x from %d: arrival number %d is out of order, or in the wrong chunk", l.set.Subject, l.set.Path, l.link.Arrival)
 		}
 		if start > 0 && (len(several) == 0 || several[len(several)-1] != l.set) {
 			several = append(several, l.set)
@@ -176,7 +176,7 @@ func (c *verifier) chunks() error {
 		if _, large, err2 := c.view.head(set); err2 != nil {
 			err = errors.Join(err, err2)
 		} else if !large {
-			c.report.problem("links to %x from %d: they are in several chunks and have no counts", set.Subject, set.Path)
+			c.report.problem("links to %x from %d: they have several chunks, but no counts", set.Subject, set.Path)
 		}
 	}
 	return err
@@ -212,9 +212,9 @@ func (c *verifier) compare() error {
 	}))
 	c.report.Sets = sets
 	for l, row := range differ {
-		what := "is missing"
+		what := "is in the table, but in no chunk"
 		if !row {
-			what = "is of no row"
+			what = "is in a chunk, but not in the table"
 		}
 		c.report.problem("the link to %x from %d of record %x, arrival number %d, %s", l.set.Subject, l.set.Path, l.link.Record, l.link.Arrival, what)
 	}
@@ -283,8 +283,11 @@ func (c *verifier) head(set postings.Set, head postings.Head) error {
 		if err == nil {
 			arrivals, err = postings.DecodeArrivals(arrivals[:0], value)
 		}
-		if err != nil || len(arrivals) == 0 {
-			c.report.problem("key %x: %d links, %v", key, len(arrivals), err)
+		if err == nil && len(arrivals) == 0 {
+			err = errors.New("the account has no links")
+		}
+		if err != nil {
+			c.report.problem("key %x: %v", key, err)
 			return nil
 		}
 		accounts.accounts++
@@ -296,7 +299,7 @@ func (c *verifier) head(set postings.Set, head postings.Head) error {
 	})
 	links.accounts = accounts.accounts
 	if links != accounts || head.Records != links.links || head.Accounts != accounts.accounts || tail > head.Tail {
-		c.report.problem("links to %x from %d: counts %+v, accounts %+v, chunks %+v", set.Subject, set.Path, head, accounts, links)
+		c.report.problem("links to %x from %d: they differ: counts %+v, accounts %+v, chunks %+v", set.Subject, set.Path, head, accounts, links)
 	}
 	return err
 }
@@ -318,7 +321,7 @@ func (c *verifier) accounts() error {
 		if _, large, err2 := c.view.head(set); err2 != nil {
 			err = errors.Join(err, err2)
 		} else if !large {
-			c.report.problem("links to %x from %d: there are accounts and no counts", set.Subject, set.Path)
+			c.report.problem("links to %x from %d: they have accounts, but no counts", set.Subject, set.Path)
 		}
 	}
 	return err

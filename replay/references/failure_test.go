@@ -260,13 +260,13 @@ func TestVerifyFindsProblems(t *testing.T) {
 		"cut key":         {key1[:len(key1)-1], value1, "cut short"},
 		"no account":      {orphan, orphanValue, errAbsent.Error()},
 		"arrival":         {late, lateValue, "is above the last, 1"},
-		"below the floor": {low, lowValue, "no sweep will come"},
+		"below the floor": {low, lowValue, "no sweep is recorded"},
 		"account":         {c.accountKey(rangeAccount, 1), []byte{1}, "cut short"},
 		"floor":           {c.accountKey(rangeAccount, 1), appendAccount(nil, &accountState{floor: 9}), "floor 9"},
-		"sweep":           {c.accountKey(rangeSweep, 1), []byte{1}, "in another account"},
+		"sweep":           {c.accountKey(rangeSweep, 1), []byte{1}, "row of another account"},
 		"purged":          {c.accountKey(rangePurged, 1), []byte{1}, "cut short"},
-		"meta":            {metaKey("what"), nil, "unknown meta value"},
-		"range":           {[]byte{0x0f}, nil, "no known range"},
+		"meta":            {metaKey("what"), nil, "unknown name of a meta value"},
+		"range":           {[]byte{0x0f}, nil, "the range, is unknown"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := openTest(t, Config{})

@@ -35,7 +35,7 @@ const maxUIDBytes = 5 + 8
 
 var (
 	errShort = errors.New("cut short")
-	errForm  = errors.New("not as it is written")
+	errForm  = errors.New("not in the form that the store writes")
 )
 
 // UIDCodec encodes UIDs in few bytes that sort as the UIDs do. A UID is a sequence, in its

@@ -60,10 +60,10 @@ func TestVerifyLinks(t *testing.T) {
 		"sound": {func(*pebble.Batch) error { return nil }, ""},
 		"link missing": {func(b *pebble.Batch) error {
 			return b.Delete(postings.AppendSet(nil, c, postings.RangeMembers, small), nil)
-		}, "is missing"},
+		}, "in no chunk"},
 		"link of no row": {func(b *pebble.Batch) error {
 			return b.Merge(postings.AppendSet(nil, c, postings.RangeMembers, small), link(7000, 5), nil)
-		}, "is of no row"},
+		}, "not in the table"},
 		"wrong counts": {func(b *pebble.Batch) error {
 			return b.Set(postings.AppendSet(nil, c, postings.RangeHead, large), postings.Head{Records: 3000, Accounts: 2999, Tail: 3000}.Append(nil), nil)
 		}, "counts"},
@@ -82,7 +82,7 @@ func TestVerifyLinks(t *testing.T) {
 		}, "no counts"},
 		"wrong chunk": {func(b *pebble.Batch) error {
 			return b.Merge(postings.AppendChunk(nil, c, large, 2999), link(1, 5), nil)
-		}, "another chunk"},
+		}, "wrong chunk"},
 		"not as written": {func(b *pebble.Batch) error {
 			return b.Set(postings.AppendSet(nil, c, postings.RangeHead, small), []byte{0}, nil)
 		}, "cut short"},

@@ -35,7 +35,7 @@ func decodeFormat(b []byte) (prefixBits uint, err error) {
 		return 0, errShort
 	}
 	if v := binary.BigEndian.Uint32(b); v != version && v != 1 {
-		return 0, fmt.Errorf("%w: version %d, this is %d", errNewerVersion, v, version)
+		return 0, fmt.Errorf("%w: version %d, this program writes version %d: use a newer millrace", errNewerVersion, v, version)
 	}
 	if len(b) != 5 || b[4] < 1 || b[4] > maxPrefixBits {
 		return 0, errForm

@@ -58,7 +58,7 @@ func (s *Store) Verify(ctx context.Context, progress func(seen uint64)) (*Report
 			return nil, fmt.Errorf("verify reference store: %w", err)
 		}
 	}
-	unknown := func([]byte, []byte) error { return errors.New("it is of no known range") }
+	unknown := func([]byte, []byte) error { return errors.New("its first byte, the range, is unknown") }
 	links, behind := postings.Bounds()
 	for _, gap := range [][2][]byte{
 		{nil, rangeMeta.start()}, {rangePurged.end(), rangeRecord.start()}, {rangeRecord.end(), links}, {behind, []byte{0xff, 0xff, 0xff, 0xff}},
@@ -135,7 +135,7 @@ func (v *verifier) meta(key, _ []byte) error {
 	case metaFormat, metaGeneration, metaState, metaLinks:
 		return nil
 	}
-	return errors.New("unknown meta value")
+	return errors.New("unknown name of a meta value")
 }
 
 func (v *verifier) account(key, value []byte) error {
@@ -157,7 +157,7 @@ func (v *verifier) sweep(key, value []byte) error {
 		return err
 	}
 	if len(value) > 0 && !bytes.HasPrefix(value, v.store.codec.accountKey(rangeRecord, account)) {
-		return errors.New("its sweep goes on in another account")
+		return errors.New("its sweep continues at a row of another account")
 	}
 	return nil
 }
@@ -199,7 +199,7 @@ func (v *verifier) row(key, value []byte) error {
 		v.report.Rows++
 		v.report.References += uint64(len(v.refs))
 	case !v.last.waits:
-		return fmt.Errorf("arrival number %d is below the account's floor, %d, and no sweep will come", arrival, v.last.floor)
+		return fmt.Errorf("arrival number %d is below the account's floor, %d, and no sweep is recorded", arrival, v.last.floor)
 	default:
 		v.report.Below++
 	}
