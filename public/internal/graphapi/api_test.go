@@ -118,11 +118,11 @@ func TestErrors(t *testing.T) {
 		message string // a part
 	}{
 		{"/sets", 400, "InvalidRequest", "expr: it is missing"},
-		{sets("/sets", "follows:"+a1+" and"), 400, "InvalidRequest", "expr: at the end (byte 44): want a set"},
-		{sets("/sets/count", "not follows:"+a1), 400, "InvalidRequest", `at byte 0, "not": not comes after and only`},
+		{sets("/sets", "follows:"+a1+" and"), 400, "InvalidRequest", "expr: at the end (byte 44): expected a set"},
+		{sets("/sets/count", "not follows:"+a1), 400, "InvalidRequest", `at byte 0, "not": "not" may follow "and" only`},
 		{sets("/sets/sample", "follows:"+a1+" or liked:"+a1), 400, "InvalidRequest", "accounts and records do not mix"},
 		{sets("/sets", strings.Repeat("follows:"+a1+" or ", 8)+"follows:"+a1), 400, "InvalidRequest", "more than 8 sets"},
-		{sets("/sets", "follows:a.example"), 400, "InvalidRequest", "want follows:<did>"},
+		{sets("/sets", "follows:a.example"), 400, "InvalidRequest", "expected follows:<did>"},
 		{fine + "&limit=0", 400, "InvalidRequest", "limit: "},
 		{fine + "&limit=1001", 400, "InvalidRequest", "limit: "},
 		{fine + "&cursor=x", 400, "InvalidRequest", `cursor: "x" is no cursor`},

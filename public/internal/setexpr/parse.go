@@ -59,9 +59,9 @@ func Parse(text string) (*Expr, error) {
 	e := p.expr()
 	if p.err == nil && p.token != "" {
 		if p.token == ")" {
-			p.fail("no parenthesis is open")
+			p.fail("no parenthesis is open here")
 		} else {
-			p.fail("want and, or, or the end")
+			p.fail(`expected "and", "or" or the end`)
 		}
 	}
 	if p.err != nil {
@@ -165,7 +165,7 @@ func (p *parser) operand() Expr {
 	e := p.expr()
 	p.depth--
 	if !p.accept(")") {
-		p.fail("want and, or, or a closing parenthesis")
+		p.fail(`expected "and", "or" or ")"`)
 	}
 	return e
 }
@@ -176,17 +176,17 @@ func (p *parser) set() (s Set) {
 	n := slices.IndexFunc(all[:], func(i nameInfo) bool { return i.text == name })
 	switch {
 	case p.token == "not":
-		p.fail("not comes after and only")
+		p.fail(`"not" may follow "and" only`)
 	case !ok:
-		p.fail("want a set, such as follows:<did>, or a parenthesis")
+		p.fail(`expected a set, such as follows:<did>, or "("`)
 	case n < 0:
-		p.fail("no set has this name: there are %s", list(all[:]))
+		p.fail("unknown set name; the names are %s", list(all[:]))
 	case p.sets == MaxSets:
-		p.fail("there are more than %d sets", MaxSets)
+		p.fail("more than %d sets", MaxSets)
 	case all[n].uri && !isRecord(argument):
-		p.fail("want %s:<at-uri>, the AT URI of a record with a DID", name)
+		p.fail("expected %s:<at-uri>, the AT URI of a record with a DID", name)
 	case !all[n].uri && !isDID(argument):
-		p.fail("want %s:<did>", name)
+		p.fail("expected %s:<did>", name)
 	default:
 		s = Set{Name(n), argument}
 		p.count(s)
