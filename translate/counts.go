@@ -43,12 +43,7 @@ var frameKindNames = [NumFrameKinds]string{
 }
 
 // String returns the kind as a metric label.
-func (k FrameKind) String() string {
-	if k < NumFrameKinds {
-		return frameKindNames[k]
-	}
-	return "frame_kind(" + strconv.Itoa(int(k)) + ")"
-}
+func (k FrameKind) String() string { return nameOf(frameKindNames[:], "frame_kind", int(k)) }
 
 // EventKind distinguishes the events of a batch, for counting: a commit's by its operation.
 type EventKind uint8
@@ -74,12 +69,7 @@ var eventKindNames = [NumEventKinds]string{
 }
 
 // String returns the kind as a metric label.
-func (k EventKind) String() string {
-	if k < NumEventKinds {
-		return eventKindNames[k]
-	}
-	return "event_kind(" + strconv.Itoa(int(k)) + ")"
-}
+func (k EventKind) String() string { return nameOf(eventKindNames[:], "event_kind", int(k)) }
 
 // Reason says why a frame or an operation was dropped.
 type Reason uint8
@@ -163,11 +153,14 @@ var reasonNames = [NumReasons]string{
 }
 
 // String returns the reason as a metric label.
-func (r Reason) String() string {
-	if r < NumReasons {
-		return reasonNames[r]
+func (r Reason) String() string { return nameOf(reasonNames[:], "reason", int(r)) }
+
+// nameOf returns the name of a value, or one made of its number if it has none.
+func nameOf(names []string, what string, value int) string {
+	if value < len(names) {
+		return names[value]
 	}
-	return "reason(" + strconv.Itoa(int(r)) + ")"
+	return what + "(" + strconv.Itoa(value) + ")"
 }
 
 // Counts holds what became of the frames of a batch. Every frame is in Frames once; every operation
