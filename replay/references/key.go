@@ -2,7 +2,6 @@ package references
 
 import (
 	"cmp"
-	"encoding/binary"
 	"errors"
 )
 
@@ -119,18 +118,6 @@ func nextBig(b []byte, bytes int) (v uint64, rest []byte, err error) {
 		v = v<<8 | uint64(c)
 	}
 	return v, b[bytes:], nil
-}
-
-// nextUvarint returns the number at the beginning of b, which must be as AppendUvarint writes it.
-func nextUvarint(b []byte) (v uint64, rest []byte, err error) {
-	v, n := binary.Uvarint(b)
-	switch {
-	case n <= 0:
-		return 0, nil, errShort
-	case n > 1 && b[n-1] == 0:
-		return 0, nil, errForm
-	}
-	return v, b[n:], nil
 }
 
 // accountKey returns the key of r, which is not rangeRecord, for an account. Of rangeRecord it is

@@ -3,6 +3,8 @@ package references
 import (
 	"encoding/binary"
 	"math"
+
+	"millrace/replay/internal/postings"
 )
 
 // How a reference's authority is written: the lowest bits of its head.
@@ -47,7 +49,7 @@ func (c UIDCodec) appendRow(dst []byte, account, arrival uint64, refs []Referenc
 
 // rowArrival returns the arrival number of a row, and its encoded references.
 func rowArrival(value []byte) (arrival uint64, refs []byte, err error) {
-	arrival, refs, err = nextUvarint(value)
+	arrival, refs, err = postings.NextUvarint(value)
 	if err == nil && arrival == 0 {
 		err = errForm
 	}
@@ -67,7 +69,7 @@ func (c UIDCodec) appendReferences(dst []Reference, account uint64, b []byte) ([
 }
 
 func (c UIDCodec) nextReference(account uint64, b []byte) (r Reference, rest []byte, err error) {
-	head, b, err := nextUvarint(b)
+	head, b, err := postings.NextUvarint(b)
 	if err != nil {
 		return r, nil, err
 	}
@@ -182,7 +184,7 @@ func decodeAccount(b []byte) (s accountState, err error) {
 		if flags&(hasFloor<<i) == 0 {
 			continue
 		}
-		if *v, b, err = nextUvarint(b); err != nil {
+		if *v, b, err = postings.NextUvarint(b); err != nil {
 			return s, err
 		}
 		if *v == 0 {

@@ -8,7 +8,7 @@ import (
 
 var (
 	errShort = errors.New("cut short")
-	errForm  = errors.New("not as it is written")
+	errForm  = errors.New("not in the form that the store writes")
 	errTwice = errors.New("a link was added or removed twice")
 )
 
@@ -54,7 +54,7 @@ func DecodeEntries(dst []Entry, b []byte) ([]Entry, error) {
 		length, delta := int(low&maxLength), uint64(low&0x7f)>>lengthBits
 		b = b[1:]
 		if low&0x80 != 0 {
-			high, rest, err := nextUvarint(b)
+			high, rest, err := NextUvarint(b)
 			if err != nil {
 				return dst, err
 			}
@@ -79,8 +79,8 @@ func DecodeEntries(dst []Entry, b []byte) ([]Entry, error) {
 	return dst, nil
 }
 
-// nextUvarint returns the number at the beginning of b, which must be as AppendUvarint writes it.
-func nextUvarint(b []byte) (v uint64, rest []byte, err error) {
+// NextUvarint returns the number at the beginning of b, which must be as AppendUvarint writes it.
+func NextUvarint(b []byte) (v uint64, rest []byte, err error) {
 	v, n := binary.Uvarint(b)
 	switch {
 	case n <= 0:

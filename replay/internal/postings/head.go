@@ -19,7 +19,7 @@ func (h Head) Append(dst []byte) []byte {
 // DecodeHead is the inverse of Head.Append.
 func DecodeHead(b []byte) (h Head, err error) {
 	for _, v := range [...]*uint64{&h.Records, &h.Accounts, &h.Tail} {
-		if *v, b, err = nextUvarint(b); err != nil {
+		if *v, b, err = NextUvarint(b); err != nil {
 			return h, err
 		}
 	}
@@ -43,7 +43,7 @@ func AppendArrivals(dst []byte, arrivals []uint64) []byte {
 func DecodeArrivals(dst []uint64, b []byte) ([]uint64, error) {
 	var last uint64
 	for len(b) > 0 {
-		delta, rest, err := nextUvarint(b)
+		delta, rest, err := NextUvarint(b)
 		if err != nil {
 			return dst, err
 		}

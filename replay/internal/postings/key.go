@@ -61,7 +61,7 @@ func ParseSet(c UIDs, key []byte) (s Set, rest []byte, err error) {
 	if s.Subject, rest, err = c.Next(key[1:]); err != nil {
 		return s, nil, err
 	}
-	path, rest, err := nextUvarint(rest)
+	path, rest, err := NextUvarint(rest)
 	if err == nil && path > maxPathNumber {
 		err = errForm
 	}
