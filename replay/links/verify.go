@@ -12,9 +12,6 @@ import (
 	"millrace/replay/references"
 )
 
-// maxProblems is how many problems a Report spells out.
-const maxProblems = 100
-
 // Bounds of Verify.
 const (
 	verifyBuckets = 1 << 16 // of subjects, whose links are compared by their sums
@@ -23,20 +20,10 @@ const (
 
 // Report is what Verify found.
 type Report struct {
-	Links    uint64
-	Sets     uint64 // keys of sets, of which some may be empty
-	Large    uint64 // sets with counts of their own
-	Problems uint64
-	Examples []string // the first problems
-}
-
-// Sound says that there is no problem.
-func (r *Report) Sound() bool { return r.Problems == 0 }
-
-func (r *Report) problem(format string, args ...any) {
-	if r.Problems++; r.Problems <= maxProblems {
-		r.Examples = append(r.Examples, fmt.Sprintf(format, args...))
-	}
+	references.Findings
+	Links uint64
+	Sets  uint64 // keys of sets, of which some may be empty
+	Large uint64 // sets with counts of their own
 }
 
 // Verify reads all links of a store and its whole table, at one position, beside the running
@@ -141,7 +128,7 @@ func (c *verifier) eachLink(begin, end []byte, fn func(l named, start uint64)) e
 			}
 		}
 		if err != nil {
-			c.report.problem("key %x: %v", key, err)
+			c.report.Problem("key %x: %v", key, err)
 		}
 		if start == 0 {
 			c.report.Sets++
@@ -165,7 +152,7 @@ func (c *verifier) chunks() error {
 		c.sums[c.bucket(l.set.Subject)] -= maphash.Comparable(c.seed, l)
 		c.report.Links++
 		if l.set == last.set && l.link.Arrival <= last.link.Arrival || l.link.Arrival < start {
-			c.report.problem("links to %x from %d: arrival number %d is out of order, or in the wrong chunk", l.set.Subject, l.set.Path, l.link.Arrival)
+			c.report.Problem("links to %x from %d: arrival number %d is out of order, or in the wrong chunk", l.set.Subject, l.set.Path, l.link.Arrival)
 		}
 		if start > 0 && (len(several) == 0 || several[len(several)-1] != l.set) {
 			several = append(several, l.set)
@@ -176,7 +163,7 @@ func (c *verifier) chunks() error {
 		if _, large, err2 := c.view.head(set); err2 != nil {
 			err = errors.Join(err, err2)
 		} else if !large {
-			c.report.problem("links to %x from %d: they have several chunks, but no counts", set.Subject, set.Path)
+			c.report.Problem("links to %x from %d: they have several chunks, but no counts", set.Subject, set.Path)
 		}
 	}
 	return err
@@ -216,7 +203,7 @@ func (c *verifier) compare() error {
 		if !row {
 			what = "is in a chunk, but not in the table"
 		}
-		c.report.problem("the link to %x from %d of record %x, arrival number %d, %s", l.set.Subject, l.set.Path, l.link.Record, l.link.Arrival, what)
+		c.report.Problem("the link to %x from %d of record %x, arrival number %d, %s", l.set.Subject, l.set.Path, l.link.Record, l.link.Arrival, what)
 	}
 	return err
 }
@@ -240,7 +227,7 @@ func (c *verifier) heads() error {
 				head, err = postings.DecodeHead(value)
 			}
 			if err != nil {
-				c.report.problem("key %x: %v", key, err)
+				c.report.Problem("key %x: %v", key, err)
 				return nil
 			}
 			found, begin = true, append(bytes.Clone(key), 0)
@@ -287,7 +274,7 @@ func (c *verifier) head(set postings.Set, head postings.Head) error {
 			err = errors.New("the account has no links")
 		}
 		if err != nil {
-			c.report.problem("key %x: %v", key, err)
+			c.report.Problem("key %x: %v", key, err)
 			return nil
 		}
 		accounts.accounts++
@@ -299,7 +286,7 @@ func (c *verifier) head(set postings.Set, head postings.Head) error {
 	})
 	links.accounts = accounts.accounts
 	if links != accounts || head.Records != links.links || head.Accounts != accounts.accounts || tail > head.Tail {
-		c.report.problem("links to %x from %d: they differ: counts %+v, accounts %+v, chunks %+v", set.Subject, set.Path, head, accounts, links)
+		c.report.Problem("links to %x from %d: they differ: counts %+v, accounts %+v, chunks %+v", set.Subject, set.Path, head, accounts, links)
 	}
 	return err
 }
@@ -311,7 +298,7 @@ func (c *verifier) accounts() error {
 	err := c.scan(begin, end, func(key, _ []byte) error {
 		set, _, err := postings.ParseSet(c.view.Codec, key)
 		if err != nil {
-			c.report.problem("key %x: %v", key, err)
+			c.report.Problem("key %x: %v", key, err)
 		} else if s := (Set{set.Path, set.Subject}); len(sets) == 0 || sets[len(sets)-1] != s {
 			sets = append(sets, s)
 		}
@@ -321,7 +308,7 @@ func (c *verifier) accounts() error {
 		if _, large, err2 := c.view.head(set); err2 != nil {
 			err = errors.Join(err, err2)
 		} else if !large {
-			c.report.problem("links to %x from %d: they have accounts, but no counts", set.Subject, set.Path)
+			c.report.Problem("links to %x from %d: they have accounts, but no counts", set.Subject, set.Path)
 		}
 	}
 	return err

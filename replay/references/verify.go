@@ -12,31 +12,18 @@ import (
 	"millrace/replay/internal/postings"
 )
 
-// maxProblems is how many problems a Report spells out.
-const maxProblems = 100
-
 // verifyStep is how many keys are read between two looks at the context.
 const verifyStep = 4096
 
 // Report is what Verify found.
 type Report struct {
+	Findings
 	Rows       uint64 // that are alive
 	References uint64 // of these
 	Below      uint64 // rows below the floor of their account, to be swept
 	Accounts   uint64
 	Purged     uint64 // accounts
 	Sweeps     uint64 // accounts that wait for their sweep
-	Problems   uint64
-	Examples   []string // the first problems
-}
-
-// Sound says that there is no problem.
-func (r *Report) Sound() bool { return r.Problems == 0 }
-
-func (r *Report) problem(format string, args ...any) {
-	if r.Problems++; r.Problems <= maxProblems {
-		r.Examples = append(r.Examples, fmt.Sprintf(format, args...))
-	}
 }
 
 // Verify reads the whole store; commits and the sweep wait meanwhile. Each key and value must be as
@@ -49,7 +36,7 @@ func (s *Store) Verify(ctx context.Context, progress func(seen uint64)) (*Report
 	defer s.commits.mu.Unlock()
 	v := &verifier{store: s, state: *s.commits.state.Load(), progress: progress}
 	for _, err := range s.Damage() {
-		v.report.problem("%v", err)
+		v.report.Problem("%v", err)
 	}
 	for r, check := range map[keyRange]func(key, value []byte) error{
 		rangeMeta: v.meta, rangeAccount: v.account, rangeSweep: v.sweep, rangePurged: v.purged, rangeRecord: v.row,
@@ -96,7 +83,7 @@ func (v *verifier) scan(ctx context.Context, begin, end []byte, check func(key, 
 		if !v.store.cfg.KeepGoing || !errors.As(err, &c) {
 			return err
 		}
-		v.report.problem("%v", c)
+		v.report.Problem("%v", c)
 		if bytes.Compare(c.After, begin) <= 0 || bytes.Compare(c.After, end) >= 0 {
 			return nil
 		}
@@ -111,7 +98,7 @@ func (v *verifier) scanFile(ctx context.Context, begin, end []byte, check func(k
 	}
 	for ok := it.First(); ok; ok = it.Next() {
 		if err := check(it.Key(), it.Value()); err != nil {
-			v.report.problem("key %x: %v", it.Key(), err)
+			v.report.Problem("key %x: %v", it.Key(), err)
 		}
 		if v.seen++; v.seen%verifyStep == 0 {
 			if v.progress != nil {

@@ -24,18 +24,8 @@ type Check struct {
 
 // CheckReport is what a check found.
 type CheckReport struct {
+	references.Findings
 	Events, Records uint64 // that were compared
-	Problems        uint64
-	Examples        []string // the first problems
-}
-
-// maxExamples is how many problems a report spells out.
-const maxExamples = 100
-
-func (r *CheckReport) problem(format string, args ...any) {
-	if r.Problems++; r.Problems <= maxExamples {
-		r.Examples = append(r.Examples, fmt.Sprintf(format, args...))
-	}
 }
 
 // Run compares. It reads the log as often as its records need memory.
@@ -164,11 +154,11 @@ func (p *checkPass) compare(ctx context.Context) error {
 		p.report.Records++
 		switch {
 		case r.gone && alive:
-			p.report.problem("record %d of account %d was deleted, and has a row", uid, r.account)
+			p.report.Problem("record %d of account %d was deleted, and has a row", uid, r.account)
 		case !r.gone && !alive:
-			p.report.problem("record %d of account %d is alive, and has no row", uid, r.account)
+			p.report.Problem("record %d of account %d is alive, and has no row", uid, r.account)
 		case !r.gone && p.hash(row.References) != r.references:
-			p.report.problem("record %d of account %d has other references in its row than in the log", uid, r.account)
+			p.report.Problem("record %d of account %d has other references in its row than in the log", uid, r.account)
 		}
 	}
 	return nil
