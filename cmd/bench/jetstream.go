@@ -28,6 +28,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/time/rate"
+
+	"millrace/consume/relaysim"
 )
 
 // Jetstream's own sizes.
@@ -51,31 +53,13 @@ const (
 type jetstream struct {
 	store   *jetstreamStore
 	encoder *zstd.Encoder
-	events  chan *baselineEvent
+	events  chan *relaysim.JetstreamEvent
 	log     *slog.Logger
 	counts  *jetstreamCounts
 	pace    *rate.Limiter // the original asks one before each read and write; this one lets all pass
 
 	mu       sync.RWMutex
 	outboxes map[chan []byte]<-chan struct{} // closed when the subscriber is gone
-}
-
-type baselineEvent struct {
-	DID      string                                  `json:"did"`
-	TimeUS   int64                                   `json:"time_us"`
-	Kind     string                                  `json:"kind"`
-	Commit   *baselineCommit                         `json:"commit,omitempty"`
-	Identity *comatproto.SyncSubscribeRepos_Identity `json:"identity,omitempty"`
-	Account  *comatproto.SyncSubscribeRepos_Account  `json:"account,omitempty"`
-}
-
-type baselineCommit struct {
-	Rev        string          `json:"rev"`
-	Operation  string          `json:"operation"`
-	Collection string          `json:"collection"`
-	RKey       string          `json:"rkey"`
-	Record     json.RawMessage `json:"record,omitempty"`
-	CID        string          `json:"cid,omitempty"`
 }
 
 // runJetstream serves until ctx ends. Its first line on out is "listening ws://ADDRESS".
@@ -103,7 +87,7 @@ func runJetstream(ctx context.Context, args []string, out io.Writer) error {
 	}
 	defer encoder.Close()
 	j := &jetstream{
-		store: store, encoder: encoder, events: make(chan *baselineEvent, jetstreamBuffer), outboxes: make(map[chan []byte]<-chan struct{}),
+		store: store, encoder: encoder, events: make(chan *relaysim.JetstreamEvent, jetstreamBuffer), outboxes: make(map[chan []byte]<-chan struct{}),
 		log: slog.New(slog.NewJSONHandler(os.Stderr, nil)), counts: newJetstreamCounts(*relay), pace: rate.NewLimiter(noPace, noPace),
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -157,16 +141,16 @@ func (j *jetstream) handle(ctx context.Context, e *events.XRPCStreamEvent) error
 		return j.commit(ctx, e.RepoCommit)
 	case e.RepoIdentity != nil:
 		return j.other(ctx, "identity", e.RepoIdentity.Seq, e.RepoIdentity.Time,
-			&baselineEvent{DID: e.RepoIdentity.Did, Kind: "identity", Identity: e.RepoIdentity})
+			&relaysim.JetstreamEvent{DID: e.RepoIdentity.Did, Kind: "identity", Identity: e.RepoIdentity})
 	case e.RepoAccount != nil:
 		return j.other(ctx, "account", e.RepoAccount.Seq, e.RepoAccount.Time,
-			&baselineEvent{DID: e.RepoAccount.Did, Kind: "account", Account: e.RepoAccount})
+			&relaysim.JetstreamEvent{DID: e.RepoAccount.Did, Kind: "account", Account: e.RepoAccount})
 	}
 	return nil
 }
 
 // other hands on what is not a commit.
-func (j *jetstream) other(ctx context.Context, kind string, seq int64, made string, e *baselineEvent) error {
+func (j *jetstream) other(ctx context.Context, kind string, seq int64, made string, e *relaysim.JetstreamEvent) error {
 	begun := time.Now()
 	at, err := time.Parse(time.RFC3339, made)
 	if err != nil {
@@ -177,7 +161,7 @@ func (j *jetstream) other(ctx context.Context, kind string, seq int64, made stri
 }
 
 // hand gives an event to the sequencer.
-func (j *jetstream) hand(ctx context.Context, e *baselineEvent) error {
+func (j *jetstream) hand(ctx context.Context, e *relaysim.JetstreamEvent) error {
 	select {
 	case j.events <- e:
 		return nil
@@ -210,11 +194,11 @@ func (j *jetstream) commit(ctx context.Context, commit *comatproto.SyncSubscribe
 		}
 		log = log.With("action", op.Action, "collection", collection)
 		j.counts.op(op.Action, collection)
-		e := &baselineEvent{DID: commit.Repo, Kind: "commit", Commit: &baselineCommit{
+		e := &relaysim.JetstreamEvent{DID: commit.Repo, Kind: "commit", Commit: &relaysim.JetstreamCommit{
 			Rev: commit.Rev, Operation: op.Action, Collection: collection, RKey: rkey,
 		}}
 		if op.Action != "delete" {
-			if err := e.Commit.read(ctx, slice, op); err != nil {
+			if err := readRecord(ctx, e.Commit, slice, op); err != nil {
 				log.Error("operation dropped", "err", err)
 				continue
 			}
@@ -252,8 +236,8 @@ func readSlice(ctx context.Context, blocks []byte) (*repo.Repo, error) {
 
 var errOtherCID = errors.New("the record has another CID")
 
-// read fills in the record and its CID. The record is looked for in the tree by its path.
-func (c *baselineCommit) read(ctx context.Context, slice *repo.Repo, op *comatproto.SyncSubscribeRepos_RepoOp) error {
+// readRecord fills in the record and its CID. The record is looked for in the tree by its path.
+func readRecord(ctx context.Context, c *relaysim.JetstreamCommit, slice *repo.Repo, op *comatproto.SyncSubscribeRepos_RepoOp) error {
 	found, data, err := slice.GetRecordBytes(ctx, op.Path)
 	if err != nil {
 		return err

@@ -17,17 +17,18 @@ import (
 	"millrace/consume/relaysim/cbor"
 )
 
-// jetstreamEvent is an event as Jetstream serves it; encoding/json writes it byte for byte.
-type jetstreamEvent struct {
+// JetstreamEvent is an event as Jetstream serves it; encoding/json writes it byte for byte.
+type JetstreamEvent struct {
 	DID      string                                  `json:"did"`
 	TimeUS   int64                                   `json:"time_us"`
 	Kind     string                                  `json:"kind"`
-	Commit   *jetstreamCommit                        `json:"commit,omitempty"`
+	Commit   *JetstreamCommit                        `json:"commit,omitempty"`
 	Account  *comatproto.SyncSubscribeRepos_Account  `json:"account,omitempty"`
 	Identity *comatproto.SyncSubscribeRepos_Identity `json:"identity,omitempty"`
 }
 
-type jetstreamCommit struct {
+// JetstreamCommit is what a JetstreamEvent says of an op.
+type JetstreamCommit struct {
 	Rev        string          `json:"rev"`
 	Operation  string          `json:"operation"`
 	Collection string          `json:"collection"`
@@ -39,7 +40,7 @@ type jetstreamCommit struct {
 // expectation is one event that a correct consumer makes of a frame.
 type expectation struct {
 	op    int
-	event jetstreamEvent
+	event JetstreamEvent
 }
 
 // expect says which events a correct consumer makes of frame, with indigo's decoders: the reference
@@ -64,7 +65,7 @@ func expect(frame []byte) ([]expectation, error) {
 			return nil, fmt.Errorf("decode identity: %w", err)
 		}
 		if validEnvelope(i.Did, i.Time) {
-			return []expectation{{event: jetstreamEvent{DID: i.Did, Kind: "identity", Identity: &i}}}, nil
+			return []expectation{{event: JetstreamEvent{DID: i.Did, Kind: "identity", Identity: &i}}}, nil
 		}
 	case "#account":
 		var a comatproto.SyncSubscribeRepos_Account
@@ -72,7 +73,7 @@ func expect(frame []byte) ([]expectation, error) {
 			return nil, fmt.Errorf("decode account: %w", err)
 		}
 		if validEnvelope(a.Did, a.Time) {
-			return []expectation{{event: jetstreamEvent{DID: a.Did, Kind: "account", Account: &a}}}, nil
+			return []expectation{{event: JetstreamEvent{DID: a.Did, Kind: "account", Account: &a}}}, nil
 		}
 	}
 	return nil, nil
@@ -135,30 +136,30 @@ func expectCommit(c *comatproto.SyncSubscribeRepos_Commit) []expectation {
 }
 
 // expectOp says what a consumer makes of one op; false: it is dropped.
-func expectOp(did, rev, action, path string, id cid.Cid, record []byte) (jetstreamEvent, bool) {
+func expectOp(did, rev, action, path string, id cid.Cid, record []byte) (JetstreamEvent, bool) {
 	collection, rkey, err := syntax.ParseRepoPath(path)
 	if err != nil {
-		return jetstreamEvent{}, false
+		return JetstreamEvent{}, false
 	}
-	commit := &jetstreamCommit{Rev: rev, Operation: action, Collection: string(collection), RKey: string(rkey)}
+	commit := &JetstreamCommit{Rev: rev, Operation: action, Collection: string(collection), RKey: string(rkey)}
 	switch action {
 	case "delete":
 	case "create", "update":
 		if !id.Defined() || record == nil {
-			return jetstreamEvent{}, false
+			return JetstreamEvent{}, false
 		}
 		data, err := atdata.UnmarshalCBOR(record)
 		if err != nil {
-			return jetstreamEvent{}, false
+			return JetstreamEvent{}, false
 		}
 		if commit.Record, err = json.Marshal(data); err != nil {
-			return jetstreamEvent{}, false
+			return JetstreamEvent{}, false
 		}
 		commit.CID = id.String()
 	default:
-		return jetstreamEvent{}, false
+		return JetstreamEvent{}, false
 	}
-	return jetstreamEvent{DID: did, Kind: "commit", Commit: commit}, true
+	return JetstreamEvent{DID: did, Kind: "commit", Commit: commit}, true
 }
 
 // carBlocks reads a CAR whole, checking each block against its CID.

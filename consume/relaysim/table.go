@@ -56,9 +56,9 @@ func NewTable() *Table { return &Table{accounts: make(map[string]*tableAccount)}
 // all of its records; what it creates later is there.
 func (t *Table) Apply(l *Line) (r LineReferences, err error) {
 	var event struct {
-		jetstreamEvent
+		JetstreamEvent
 		Commit *struct {
-			jetstreamCommit
+			JetstreamCommit
 			Record any `json:"record"`
 		} `json:"commit"`
 	}
