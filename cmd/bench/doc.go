@@ -1,8 +1,7 @@
 // Command bench measures what millrace promises (docs/performance.md), one sub-command a subject:
 //
 //	ingest       from the relay's socket to the durable log with UIDs and a live subscriber: at
-//	             full speed, at given rates, on one core; beside them the same traffic the
-//	             Jetstream way
+//	             full speed, at given rates; beside them the same traffic the Jetstream way
 //	replay       replays of a kept log of ten million events: whole, filtered, beside a live
 //	             stream; what the log takes of disk; beside the usual way and a bare socket
 //	subscribers  many subscribers: mixed filters, quiet ones, slow ones; CPU, lag and memory

@@ -79,13 +79,6 @@ func (f *ingestFlags) relayArgs(c *ingestCell) []string {
 
 // measure runs one cell in dir.
 func (f *ingestFlags) measure(ctx context.Context, c *ingestCell, dir string) (r *ingestResult, err error) {
-	if c.group == groupCore {
-		unpin, err := pin(1)
-		if err != nil {
-			return nil, err
-		}
-		defer func() { err = unpin() }()
-	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	p, args := &cellParts{}, f.relayArgs(c)

@@ -178,8 +178,8 @@ func (b *linksBench) ask(ctx context.Context, base string) error {
 	if found == 0 {
 		return errors.New("no subject has links")
 	}
-	b.row("getBacklinksCount, µs, p99", grouped(counts.quantile(0.99).Microseconds()), reach("< 300", counts.quantile(0.99) < 300*time.Microsecond))
-	b.row("first page of getBacklinks, ms, p99", pages.p99(), reach("< 2", pages.quantile(0.99) < 2*time.Millisecond))
+	b.row("getBacklinksCount, µs, p99", grouped(counts.quantile(0.99).Microseconds()))
+	b.row("first page of getBacklinks, ms, p99", pages.p99())
 	return nil
 }
 

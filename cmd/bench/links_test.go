@@ -17,7 +17,7 @@ func TestLinks(t *testing.T) {
 	}
 	for _, row := range []string{"links/s made, .*", "getBacklinksCount, .*", "first page of getBacklinks, .*", "bytes a link of the whole .*",
 		"s to build links from 2,[0-9]{3} rows, .*"} {
-		if !regexp.MustCompile(`(?m)^\| ` + row + ` +\| [1-9.0,]*[1-9][0-9.,]* +\| `).Match(out.Bytes()) {
+		if !regexp.MustCompile(`(?m)^\| ` + row + ` +\| [1-9.0,]*[1-9][0-9.,]* +\|$`).Match(out.Bytes()) {
 			t.Errorf("no row of %s", row)
 		}
 	}

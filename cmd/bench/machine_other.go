@@ -19,6 +19,4 @@ func growPipe(*os.File, int) error { return errLinux }
 
 func syncData(f *os.File) error { return f.Sync() }
 
-func pin(int) (unpin func() error, err error) { return nil, errLinux }
-
 func dropPages(*os.File) error { return errLinux }

@@ -118,7 +118,7 @@ func runReplay(ctx context.Context, args []string, out io.Writer) (err error) {
 	if err := b.prepare(ctx, params); err != nil {
 		return err
 	}
-	b.t = newTable(out, "replay", "millrace", "the Jetstream way", "bare", "ratio", "reach")
+	b.t = newTable(out, "replay", "millrace", "the Jetstream way", "bare", "ratio")
 	begun := time.Now()
 	for _, p := range replayParts() {
 		if !picked(b.only, p.name) {

@@ -54,8 +54,7 @@ func (b *replayBench) measureLag(ctx context.Context, s *server) error {
 	seconds := b.live.Seconds()
 	b.row(fmt.Sprintf("%d cold replays at once, live stream of %s frames/s: live lag", b.readers, grouped(b.liveRate)),
 		fmt.Sprintf("p50 %s ms, p99 %s ms (without them %s, %s); they get %s, %.0f MB/s", beside.p50(), beside.p99(), alone.p50(), alone.p99(),
-			perSecond(float64(events)/seconds), float64(size)/1e6/seconds),
-		"", "", "", reach("p99 < 50 ms", beside.quantile(0.99) < 50*time.Millisecond))
+			perSecond(float64(events)/seconds), float64(size)/1e6/seconds))
 	return nil
 }
 

@@ -35,9 +35,7 @@ type scenario struct {
 	name, about string
 	rate        float64 // frames a second
 	mix         []class
-	flags       []string      // further ones of millrace serve
-	reachCPU    float64       // cores; 0: none was set
-	reachLag    time.Duration // 0: none was set
+	flags       []string // further ones of millrace serve
 }
 
 // Scenarios that are special.
@@ -72,19 +70,19 @@ const oneCollection = "wantedCollections=app.bsky.feed.post&wantedKinds=commit"
 
 func scenarios(f *subscribersFlags) []scenario {
 	all := []scenario{
-		{name: "mixed", about: "1,000 live subscribers", rate: 2000, reachCPU: 0.8, reachLag: 40 * time.Millisecond, mix: []class{
+		{name: "mixed", about: "1,000 live subscribers", rate: 2000, mix: []class{
 			{name: "unfiltered, compressed", n: 300, query: "compress=true"},
 			{name: "one collection", n: 300, query: oneCollection},
 			{name: "100 DIDs", n: 300, dids: 100},
 			{name: "10,000 DIDs", n: 100, dids: 10_000},
 		}},
-		{name: "collection", about: "100 subscribers of one collection", rate: 2000, reachCPU: 0.25, reachLag: 15 * time.Millisecond, mix: []class{
+		{name: "collection", about: "100 subscribers of one collection", rate: 2000, mix: []class{
 			{name: "one collection", n: 100, query: oneCollection},
 		}},
 		{name: quietScenario, about: "subscribers that nothing matches", rate: 200, mix: []class{
 			{name: "quiet", n: f.quiet, query: "wantedCollections=org.example.nothing&wantedKinds=commit"},
 		}},
-		{name: "slow", about: "100 slow subscribers beside 100 healthy ones", rate: 2000, reachLag: 50 * time.Millisecond,
+		{name: "slow", about: "100 slow subscribers beside 100 healthy ones", rate: 2000,
 			flags: []string{"--slow-timeout", "10s"},
 			mix: []class{
 				{name: "healthy, unfiltered", n: 100},
@@ -171,37 +169,31 @@ type result struct {
 func (r *result) print(out io.Writer) error {
 	fmt.Fprintf(out, "%s: %s, %.0f frames/s for %.0f s, everything on %d CPUs (load before it counts: run alone)\n\n", r.name, r.about,
 		r.frames/r.seconds, r.seconds, runtime.NumCPU())
-	cpu, each := "", ""
-	if r.reachCPU > 0 {
-		cpu = "; reach " + reach(fmt.Sprintf("%.2f", r.reachCPU), r.cores[0] < r.reachCPU)
-	}
+	each := ""
 	if r.name == quietScenario {
 		n := int64(r.mix[0].n)
 		took := (r.rss - r.before - r.grown) / n
-		each = fmt.Sprintf("; a server without subscribers grew by %s meanwhile; each takes %d bytes, reach %s; the kernel's sockets %d bytes, both ends",
-			mib(r.grown), took, reach("32,768", took <= 32<<10), r.kernel/n)
+		each = fmt.Sprintf("; a server without subscribers grew by %s meanwhile; each takes %d bytes; the kernel's sockets %d bytes, both ends",
+			mib(r.grown), took, r.kernel/n)
 	}
-	fmt.Fprintf(out, "- cores: server %.3f (%.3f without subscribers), relay %.3f, clients %.3f%s\n", r.cores[0], r.alone, r.cores[1], r.cores[2], cpu)
+	fmt.Fprintf(out, "- cores: server %.3f (%.3f without subscribers), relay %.3f, clients %.3f\n", r.cores[0], r.alone, r.cores[1], r.cores[2])
 	fmt.Fprintf(out, "- resident MiB: server %s (%s without subscribers), at most %s, %s of the clients' budget%s\n", mib(r.rss), mib(r.before), mib(r.most),
 		mib(int64(r.budget)), each)
 	if len(r.ends) > 0 {
 		fmt.Fprintf(out, "- ended: %s\n", strings.Join(r.ends, ", "))
 	}
 	fmt.Fprintln(out)
-	t := newTable(out, "subscribers", "number", "events/s", "events/read", "p50 ms", "p99 ms", "most ms", "exact", "reach")
+	t := newTable(out, "subscribers", "number", "events/s", "events/read", "p50 ms", "p99 ms", "most ms", "exact")
 	for _, c := range r.classes {
-		exact, reached := "all", ""
+		exact := "all"
 		switch {
 		case !c.exact():
 			exact = "not compared"
 		case c.wrong > 0:
 			exact = fmt.Sprintf("NO: %d of %d: %s", c.wrong, c.n, c.example)
 		}
-		if c.exact() && r.reachLag > 0 && c.events > 0 {
-			reached = reach("p99 < "+r.reachLag.String(), c.lag.quantile(0.99) < r.reachLag)
-		}
 		t.row(c.name, c.n, grouped(float64(c.events)/r.seconds), fmt.Sprintf("%.1f", float64(c.events)/float64(max(c.reads, 1))),
-			c.lag.p50(), c.lag.p99(), ms(c.lag.quantile(1)), exact, reached)
+			c.lag.p50(), c.lag.p99(), ms(c.lag.quantile(1)), exact)
 	}
 	return t.end()
 }

@@ -60,11 +60,3 @@ func grouped[T int | int64 | float64](n T) string {
 
 // mib writes bytes in MiB.
 func mib(n int64) string { return fmt.Sprintf("%.1f", float64(n)/(1<<20)) }
-
-// reach says whether what was to be reached was.
-func reach(limit string, met bool) string {
-	if met {
-		return limit + ": met"
-	}
-	return limit + ": NOT MET"
-}

@@ -10,43 +10,41 @@ import (
 	"time"
 )
 
-// budgetLine is a part of what an event may cost. On two cores 100,000 events a second leave 20 µs
-// for everything.
-type budgetLine struct {
+// profileLine is a part of an event's CPU time.
+type profileLine struct {
 	what string
-	us   float64 // what it may cost
 	// functions of the server's profile, of which none calls another; nil: of the relay, the
 	// clients or all the rest
 	of []string
 }
 
 const (
-	budgetRelay   = "relay: frames made, numbered, written, and the truth of them"
-	budgetClients = "subscriber: read, parsed, held against the truth"
-	budgetRest    = "server: all else (scheduler, timers, metrics)"
+	profileRelay   = "relay: frames made, numbered, written, and the truth of them"
+	profileClients = "subscriber: read, parsed, held against the truth"
+	profileRest    = "server: all else (scheduler, timers, metrics)"
 )
 
-// eventBudget is the budget of the whole pipeline, relay and subscriber included.
-func eventBudget() []budgetLine {
-	return []budgetLine{
-		{"server: read the socket, find type and number, copy", 1.5, []string{"millrace/consume.(*Client).Run"}},
-		{"server: translate", 2.5, []string{"millrace/cmd/millrace/ingest.(*Pipeline).translate"}},
-		{"server: intern", 3.5, []string{"millrace/cmd/millrace/ingest.(*Pipeline).intern", "millrace/intern.(*worker).run"}},
-		{"server: seal (frame, compress, columns)", 3.5, []string{"millrace/replay.(*Log).Seal"}},
+// profileLines are those of the whole pipeline, relay and subscriber included.
+func profileLines() []profileLine {
+	return []profileLine{
+		{"server: read the socket, find type and number, copy", []string{"millrace/consume.(*Client).Run"}},
+		{"server: translate", []string{"millrace/cmd/millrace/ingest.(*Pipeline).translate"}},
+		{"server: intern", []string{"millrace/cmd/millrace/ingest.(*Pipeline).intern", "millrace/intern.(*worker).run"}},
+		{"server: seal (frame, compress, columns)", []string{"millrace/replay.(*Log).Seal"}},
 		// Both stores commit in goroutines of their own.
-		{"server: commit, both stores, and publish", 1.0, []string{"millrace/cmd/millrace/ingest.(*Pipeline).commit", "millrace/intern/kv/pebbleguard.(*DB).Commit.func1"}},
-		{"server: write-ahead logs", 0.5, []string{"github.com/cockroachdb/pebble/v2/record.(*LogWriter).flushLoop"}},
-		{"server: flushes and compactions, both stores", 2.0, []string{"github.com/cockroachdb/pebble/v2.(*DB).runCompaction"}},
-		{"server: one subscriber", 0.5, []string{"millrace/public.(*subscriber).run"}},
-		{"server: garbage collection", 0.5, []string{"runtime.gcBgMarkWorker", "runtime.bgsweep", "runtime.bgscavenge"}},
-		{budgetRest, 1.0, nil},
-		{budgetRelay, 2.5, nil},
-		{budgetClients, 1.0, nil},
+		{"server: commit, both stores, and publish", []string{"millrace/cmd/millrace/ingest.(*Pipeline).commit", "millrace/intern/kv/pebbleguard.(*DB).Commit.func1"}},
+		{"server: write-ahead logs", []string{"github.com/cockroachdb/pebble/v2/record.(*LogWriter).flushLoop"}},
+		{"server: flushes and compactions, both stores", []string{"github.com/cockroachdb/pebble/v2.(*DB).runCompaction"}},
+		{"server: one subscriber", []string{"millrace/public.(*subscriber).run"}},
+		{"server: garbage collection", []string{"runtime.gcBgMarkWorker", "runtime.bgsweep", "runtime.bgscavenge"}},
+		{profileRest, nil},
+		{profileRelay, nil},
+		{profileClients, nil},
 	}
 }
 
-// printBudget holds what the cell's CPU profile shows against the budget.
-func printBudget(ctx context.Context, out io.Writer, r *ingestResult, file string) error {
+// printProfile prints how the cell's CPU profile divides an event's time.
+func printProfile(ctx context.Context, out io.Writer, r *ingestResult, file string) error {
 	total, spent, err := readProfile(ctx, file)
 	if err != nil {
 		return err
@@ -56,16 +54,16 @@ func printBudget(ctx context.Context, out io.Writer, r *ingestResult, file strin
 	// The profile misses a little of what the system counts; it says how the system's count
 	// divides.
 	scale := float64(r.server) / float64(max(total, 1))
-	t := newTable(out, "where an event's time goes", "budget µs", "measured µs")
-	budget, sum, rest := 0.0, 0.0, total
-	for _, line := range eventBudget() {
+	t := newTable(out, "where an event's time goes", "µs")
+	sum, rest := 0.0, total
+	for _, line := range profileLines() {
 		var us float64
 		switch line.what {
-		case budgetRelay:
+		case profileRelay:
 			us = each(r.relay)
-		case budgetClients:
+		case profileClients:
 			us = each(r.clients)
-		case budgetRest:
+		case profileRest:
 			us = each(rest) * scale
 		default:
 			for _, f := range line.of {
@@ -73,11 +71,10 @@ func printBudget(ctx context.Context, out io.Writer, r *ingestResult, file strin
 				rest -= spent[f]
 			}
 		}
-		budget += line.us
 		sum += us
-		t.row(line.what, fmt.Sprintf("%.1f", line.us), fmt.Sprintf("%.2f", us))
+		t.row(line.what, fmt.Sprintf("%.2f", us))
 	}
-	t.row("all", fmt.Sprintf("%.1f", budget), fmt.Sprintf("%.2f", sum))
+	t.row("all", fmt.Sprintf("%.2f", sum))
 	return t.end()
 }
 
