@@ -44,7 +44,7 @@ func Export(ctx context.Context, store kv.Store, f File, progress func(names uin
 	if err := x.run(ctx, f); err != nil {
 		return nil, fmt.Errorf("export UID store: %w", err)
 	}
-	return x.summary(), nil
+	return x.header.summary(x.w.counts, x.bytes), nil
 }
 
 type exporter struct {
@@ -243,8 +243,6 @@ func (x *exporter) sequences(ctx context.Context) error {
 	}
 	return x.flush()
 }
-
-func (x *exporter) summary() *Summary { return x.header.summary(x.w.counts, x.bytes) }
 
 func (h *dumpHeader) summary(c dumpCounts, size int64) *Summary {
 	return &Summary{StoreID: h.ID(), PrefixBits: int(h.prefixBits), Names: c.names, Collections: c.collections,

@@ -160,9 +160,9 @@ func Open(ctx context.Context, cfg Config) (*Interner, error) {
 	in.codec = in.header.codec
 	in.dids = newCache(cfg.CacheBytes / 4 * 3)
 	in.uris = newCache(cfg.CacheBytes / 4)
-	in.sequences = newSequences(in.codec.prefixBits, rand.New(rand.NewPCG(cfg.Seed, 1)))
+	in.sequences = &sequences{rng: rand.New(rand.NewPCG(cfg.Seed, 1)), count: 1 << in.codec.prefixBits, taken: make(map[uint32]struct{})}
 	for range cfg.Workers {
-		w := newWorker(in)
+		w := &worker{in: in, queue: make(chan task, queueTasks), txn: newTransaction(in)}
 		in.workers = append(in.workers, w)
 		in.wg.Go(w.run)
 	}

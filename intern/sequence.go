@@ -26,10 +26,6 @@ type sequences struct {
 	taken map[uint32]struct{} // by a worker
 }
 
-func newSequences(prefixBits uint, rng *rand.Rand) *sequences {
-	return &sequences{rng: rng, count: 1 << prefixBits, taken: make(map[uint32]struct{})}
-}
-
 // pick takes a random sequence.
 func (s *sequences) pick() uint32 {
 	s.mu.Lock()

@@ -28,10 +28,6 @@ type worker struct {
 	items []*item // of batch
 }
 
-func newWorker(in *Interner) *worker {
-	return &worker{in: in, queue: make(chan task, queueTasks), txn: newTransaction(in)}
-}
-
 // run works until the Interner is closed.
 func (w *worker) run() {
 	for {

@@ -134,12 +134,7 @@ func (o *op) operation() Operation {
 	return OpNone
 }
 
-// splitPath returns the two parts of the operation's path.
-func (o *op) splitPath() (collection, rkey []byte, ok bool) {
-	path, _ := textOf(o.path)
-	return splitPath(path)
-}
-
+// splitPath returns the two parts of an operation's path.
 func splitPath(path []byte) (collection, rkey []byte, ok bool) {
 	collection, rkey, ok = bytes.Cut(path, []byte{'/'})
 	return collection, rkey, ok && validNSID(collection) && validRecordKey(rkey)
@@ -165,7 +160,8 @@ func (t *Translator) appendOp(dst *Batch, c *commit, o *op, index uint32) Reason
 	if operation == OpNone {
 		return ReasonUnknownAction
 	}
-	collection, rkey, ok := o.splitPath()
+	path, _ := textOf(o.path)
+	collection, rkey, ok := splitPath(path)
 	if !ok {
 		return ReasonInvalidPath
 	}

@@ -123,9 +123,10 @@ func benchLoad(ctx context.Context, f *internFlags, out io.Writer) error {
 			}
 			var mem runtime.MemStats
 			runtime.ReadMemStats(&mem)
+			_, written := tableBytes(before)
 			tables, _ := tableBytes(embedded.Metrics())
 			cells = append(cells, fmt.Sprintf("%.1f", float64(before.DiskSpaceUsage())/float64(n)), fmt.Sprintf("%.1f", float64(tables)/float64(n)),
-				fmt.Sprintf("%.2f", writeAmplification(before)), mem.Sys>>20)
+				fmt.Sprintf("%.2f", float64(written+int64(before.WAL.BytesWritten))/float64(before.WAL.BytesIn)), mem.Sys>>20)
 		}
 		t.row(cells...)
 		done = n
@@ -140,10 +141,4 @@ func tableBytes(m *pebble.Metrics) (size, written int64) {
 		written += int64(l.TableBytesFlushed + l.TableBytesCompacted)
 	}
 	return size, written
-}
-
-// writeAmplification is what was written to disk, log included, by what was given to the store.
-func writeAmplification(m *pebble.Metrics) float64 {
-	_, written := tableBytes(m)
-	return float64(written+int64(m.WAL.BytesWritten)) / float64(m.WAL.BytesIn)
 }

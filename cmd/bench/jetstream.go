@@ -193,7 +193,7 @@ func (j *jetstream) commit(ctx context.Context, commit *comatproto.SyncSubscribe
 			continue
 		}
 		log = log.With("action", op.Action, "collection", collection)
-		j.counts.op(op.Action, collection)
+		j.counts.ops.WithLabelValues(op.Action, collection, j.counts.relay).Inc()
 		e := &relaysim.JetstreamEvent{DID: commit.Repo, Kind: "commit", Commit: &relaysim.JetstreamCommit{
 			Rev: commit.Rev, Operation: op.Action, Collection: collection, RKey: rkey,
 		}}

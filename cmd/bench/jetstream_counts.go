@@ -42,8 +42,3 @@ func (c *jetstreamCounts) frame(kind string, seq int64, made, begun time.Time) {
 		c.seconds.WithLabelValues(c.relay).Observe(time.Since(begun).Seconds())
 	}
 }
-
-// op counts an operation.
-func (c *jetstreamCounts) op(action, collection string) {
-	c.ops.WithLabelValues(action, collection, c.relay).Inc()
-}

@@ -15,7 +15,7 @@ import (
 func tableBytesIn(dir string) (total int64, err error) {
 	err = eachFile(dir, func(file *os.File) error {
 		info, err := file.Stat()
-		if err == nil && isTable(file.Name()) {
+		if err == nil && (strings.HasSuffix(file.Name(), ".sst") || strings.HasSuffix(file.Name(), ".blob")) {
 			total += info.Size()
 		}
 		return err
@@ -37,11 +37,6 @@ func awaitRest(dir string) (bytes int64, err error) {
 		}
 	}
 	return bytes, nil
-}
-
-// isTable says whether a file of Pebble's holds values.
-func isTable(name string) bool {
-	return strings.HasSuffix(name, ".sst") || strings.HasSuffix(name, ".blob")
 }
 
 // eachFile calls f with every file under dir. One that a compaction takes away meanwhile is left

@@ -5,8 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ipfs/go-cid"
-
 	"millrace/consume/relaysim/cbor"
 )
 
@@ -51,9 +49,6 @@ func (a *account) past(path string) {
 	a.history = append(a.history, op{path: path})
 	a.paths = append(a.paths, path)
 }
-
-// pastCID returns the CID of a record from before the world began: one that no record has.
-func pastCID(did, path string) cid.Cid { return blockCID([]byte(did + "/" + path)) }
 
 // takePath removes a record from those that exist, and returns its path; false: there is none.
 func (a *account) takePath(w *world) (string, bool) {

@@ -28,7 +28,7 @@ func numberingActions() []action {
 				if r.producer.cfg.traffic.verbatim {
 					return nil, errVerbatim
 				}
-				r.producer.jump(n)
+				r.producer.now.seq += n
 				return map[string]any{"seq": r.producer.now.seq}, nil
 			}, func(rng *rand.Rand) int64 { return 1 + rng.Int64N(5000) }),
 		number("repeat", "n=N: send the newest N messages again, under their old numbers", "n", 1, maxRepeat,

@@ -20,7 +20,7 @@ func (w *world) draw(a *account) act {
 	case n < 760:
 		return act{ops: w.postOps(a)}
 	case n < 859:
-		return commitOf(w.repost(a))
+		return commitOf(a.create("app.bsky.feed.repost", w.tid(), w.subjectRecord()))
 	case n < 934:
 		return act{ops: w.followOps(a)}
 	case n < 941:
@@ -47,10 +47,6 @@ func commitOf(o op) act { return act{ops: []op{o}} }
 
 func (w *world) like(a *account) op {
 	return a.create("app.bsky.feed.like", w.tid(), w.subjectRecord())
-}
-
-func (w *world) repost(a *account) op {
-	return a.create("app.bsky.feed.repost", w.tid(), w.subjectRecord())
 }
 
 // postOps makes a post, now and then with the gates that belong to it.

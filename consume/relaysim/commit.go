@@ -38,7 +38,8 @@ func (a *account) perform(templates []*template, withTruth bool) error {
 		return err
 	}
 	for _, o := range a.history {
-		if _, err := r.tree.Insert([]byte(o.path), pastCID(a.did, o.path)); err != nil {
+		past := blockCID([]byte(a.did + "/" + o.path)) // no record has it: this one is from before the world began
+		if _, err := r.tree.Insert([]byte(o.path), past); err != nil {
 			return fmt.Errorf("insert %s: %w", o.path, err)
 		}
 	}

@@ -42,11 +42,6 @@ type hostileMix struct {
 	round int
 }
 
-// newHostileMix makes a mix with one hostile message in every; 0: only on demand.
-func newHostileMix(kinds []*hostileKind, every int64, clk *clock, people *population, rng *rand.Rand) *hostileMix {
-	return &hostileMix{kinds: kinds, every: every, kit: &kit{clock: clk, people: people, rng: rng}}
-}
-
 // isDue counts a message, and says whether it is to be a hostile one.
 func (h *hostileMix) isDue() bool {
 	if h.every == 0 {

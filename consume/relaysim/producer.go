@@ -271,9 +271,6 @@ func (p *producer) repeat(n int64) int {
 	return len(messages)
 }
 
-// jump leaves out by numbers.
-func (p *producer) jump(by int64) { p.now.seq += by }
-
 // inject sends one hostile message now.
 func (p *producer) inject(h *hostileMix, kind *hostileKind) error {
 	p.batch.reset()

@@ -63,7 +63,7 @@ func New(cfg Config) (*Relay, error) {
 		cfg:    cfg,
 		faults: &faults{}, log: log, futureError: cfg.FutureError, outdatedInfo: cfg.OutdatedInfo,
 		conns: make(map[*conn]struct{}), truth: truth,
-		hostile: newHostileMix(kinds, cfg.HostileEvery, clk, people, newRand(cfg.Seed, "hostile")),
+		hostile: &hostileMix{kinds: kinds, every: cfg.HostileEvery, kit: &kit{clock: clk, people: people, rng: newRand(cfg.Seed, "hostile")}},
 	}
 	r.producer = newProducer(producerConfig{
 		traffic: t, hostile: r.hostile, truth: truth, rate: cfg.Rate, frames: cfg.Frames,

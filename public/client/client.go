@@ -73,7 +73,9 @@ func New(cfg Config) (*Client, error) {
 		}
 	}
 	if cfg.OnDisconnect == nil {
-		cfg.OnDisconnect = logDisconnects(cfg.Logger, u)
+		cfg.OnDisconnect = func(err error, wait time.Duration) {
+			cfg.Logger.Warn("not connected to the event stream", "url", u.Redacted(), "err", err, "retry_in", wait)
+		}
 	}
 	c := &Client{
 		cfg: cfg, subscribe: u, v2: v2, header: cfg.Header.Clone(), builtIn: cfg.Compress && !v2 && !u.Query().Has(dictionaryParameter),

@@ -177,13 +177,6 @@ func (c Config) validate() error {
 	return nil
 }
 
-// logDisconnects is the default of OnDisconnect. u is the complete URL.
-func logDisconnects(logger *slog.Logger, u *url.URL) func(err error, wait time.Duration) {
-	return func(err error, wait time.Duration) {
-		logger.Warn("not connected to the event stream", "url", u.Redacted(), "err", err, "retry_in", wait)
-	}
-}
-
 // SubscribeURL completes what a person types (a host, a base URL, or the whole of it) to the URL of
 // a server's subscriptions.
 func SubscribeURL(s string) (*url.URL, error) {

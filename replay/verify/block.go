@@ -219,7 +219,7 @@ func (b *blockCheck) checkPlain(x *format.Index, plain []byte) {
 // checkZstd checks the compressed frames' headers and that they hold the plain payloads. plain is
 // nil if that part cannot be read.
 func (b *blockCheck) checkZstd(x *format.Index, plain, zstd []byte, decoders *decoders) {
-	dec := decoders.of(x.Dictionary)
+	dec := decoders.byID[x.Dictionary]
 	if dec == nil {
 		b.problem(format.RangeZstd, -1, -1, fmt.Errorf("it is made with dictionary %d, which the log does not have", x.Dictionary))
 		return
@@ -289,9 +289,6 @@ func newDecoders(files map[uint32]*dict.Dictionary) (*decoders, error) {
 	}
 	return d, nil
 }
-
-// of returns the decoder of a dictionary, nil if the log does not have it.
-func (d *decoders) of(id uint32) *dict.Decoder { return d.byID[id] }
 
 func (d *decoders) close() {
 	for _, dec := range d.byID {

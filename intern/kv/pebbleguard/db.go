@@ -86,7 +86,7 @@ func (d *DB) openLocked(found contents) (err error) {
 			return fmt.Errorf("make %s: %w", c.Dir, err)
 		}
 	}
-	fs := newGuardFS(d)
+	fs := &guardFS{FS: c.FS, db: d, dir: c.FS.PathDir(c.FS.PathJoin(c.Dir, "x"))}
 	if d.lock, err = pebble.LockDirectory(c.Dir, fs); err != nil {
 		return err
 	}

@@ -33,11 +33,6 @@ type guardFS struct {
 	missing []string
 }
 
-func newGuardFS(db *DB) *guardFS {
-	fs := db.cfg.FS
-	return &guardFS{FS: fs, db: db, dir: fs.PathDir(fs.PathJoin(db.cfg.Dir, "x"))}
-}
-
 // Unwrap implements vfs.FS.
 func (f *guardFS) Unwrap() vfs.FS { return f.FS }
 

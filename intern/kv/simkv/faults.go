@@ -26,10 +26,6 @@ type dice struct {
 	rng *rand.Rand
 }
 
-func newDice(seed uint64) *dice {
-	return &dice{rng: rand.New(rand.NewPCG(seed, 0x5eed))}
-}
-
 // roll returns true with probability p.
 func (d *dice) roll(p float64) bool {
 	if p <= 0 {

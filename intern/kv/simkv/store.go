@@ -2,6 +2,7 @@ package simkv
 
 import (
 	"context"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -54,7 +55,8 @@ func New(cfg Config) *Store {
 		cfg.Limits = foundation()
 	}
 	cfg.Limits.Shared = cfg.Limits.Shared || cfg.Shared
-	return &Store{cfg: cfg, dice: newDice(cfg.Seed), table: newTable(), active: make(map[uint64]int)}
+	d := &dice{rng: rand.New(rand.NewPCG(cfg.Seed, 0x5eed))}
+	return &Store{cfg: cfg, dice: d, table: newTable(), active: make(map[uint64]int)}
 }
 
 // Limits implements kv.Store.
