@@ -43,15 +43,20 @@ func (in *Interner) Skipped(ctx context.Context) (uids uint64, err error) {
 
 // skipped is where sequences without a counter begin.
 func (in *Interner) skipped(ctx context.Context) (uids uint64, err error) {
-	err = kv.Run(ctx, in.store, func(txn kv.Txn) error {
-		values := make([][]byte, 1)
-		if err := txn.Get(ctx, [][]byte{[]byte(keySkipped)}, values); err != nil || values[0] == nil {
-			return err
-		}
-		uids, err = number(values[0])
+	err = kv.Run(ctx, in.store, func(txn kv.Txn) (err error) {
+		uids, err = storedNumber(ctx, txn, []byte(keySkipped))
 		return err
 	})
 	return uids, err
+}
+
+// storedNumber reads the number under a key, 0 if there is none.
+func storedNumber(ctx context.Context, txn kv.Txn, key []byte) (uint64, error) {
+	value, err := kv.GetOne(ctx, txn, key)
+	if err != nil || value == nil {
+		return 0, err
+	}
+	return number(value)
 }
 
 // Given returns how many UIDs this Interner has given to DIDs and to AT URIs since it was opened.

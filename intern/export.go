@@ -88,10 +88,7 @@ func storeHeader(ctx context.Context, store kv.Store) (h dumpHeader, err error) 
 		if h.header, err = loadHeader(ctx, txn); err != nil {
 			return err
 		}
-		value := make([][]byte, 1)
-		if err = txn.Get(ctx, [][]byte{[]byte(keySkipped)}, value); err == nil && value[0] != nil {
-			h.skipped, err = number(value[0])
-		}
+		h.skipped, err = storedNumber(ctx, txn, []byte(keySkipped))
 		return err
 	})
 	if err != nil {

@@ -31,7 +31,7 @@ func (in shared) Sequences() []uint32 { return in.sequences.inUse() }
 func (in shared) ReadSequence(ctx context.Context, txn kv.Txn, sequence uint32, from uint64, names []share.Name) (uint64, []share.Name, error) {
 	c := in.codec
 	if from == 0 {
-		last, err := in.lastOf(ctx, txn, sequence)
+		last, err := storedNumber(ctx, txn, appendSequenceKey(nil, sequence))
 		if err != nil {
 			return 0, names, err
 		}
@@ -56,15 +56,6 @@ func (in shared) ReadSequence(ctx context.Context, txn kv.Txn, sequence uint32, 
 		return chunks < maxReadChunks, chunk.err
 	})
 	return from, names, err
-}
-
-// lastOf returns the last n that a sequence has given out.
-func (in shared) lastOf(ctx context.Context, txn kv.Txn, sequence uint32) (uint64, error) {
-	value := make([][]byte, 1)
-	if err := txn.Get(ctx, [][]byte{appendSequenceKey(nil, sequence)}, value); err != nil || value[0] == nil {
-		return 0, err
-	}
-	return number(value[0])
 }
 
 func (in shared) Cache(names []share.Name) {

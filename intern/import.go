@@ -88,20 +88,20 @@ func (m *importer) run(ctx context.Context) error {
 
 // begin finds out how far an earlier import has come, or makes sure that the store is empty.
 func (m *importer) begin(ctx context.Context, txn kv.Txn) error {
-	value := make([][]byte, 1)
-	if err := txn.Get(ctx, [][]byte{[]byte(keyImport)}, value); err != nil {
+	value, err := kv.GetOne(ctx, txn, []byte(keyImport))
+	if err != nil {
 		return err
 	}
 	mark := m.reader.header.appendTo(nil)
-	if value[0] != nil {
-		at := len(value[0]) - 8
-		if at < 0 || string(value[0][:at]) != string(mark) {
+	if value != nil {
+		at := len(value) - 8
+		if at < 0 || string(value[:at]) != string(mark) {
 			return fmt.Errorf("%w; it holds the beginning of another file's import", errNotEmpty)
 		}
-		m.done = int64(binary.BigEndian.Uint64(value[0][at:]))
+		m.done = int64(binary.BigEndian.Uint64(value[at:]))
 		return nil
 	}
-	err := txn.Scan(ctx, kv.Range{Begin: []byte{0}, End: []byte{0xff}}, func(kv.Pair) (bool, error) { return false, errNotEmpty })
+	err = txn.Scan(ctx, kv.Range{Begin: []byte{0}, End: []byte{0xff}}, func(kv.Pair) (bool, error) { return false, errNotEmpty })
 	if err != nil {
 		return err
 	}

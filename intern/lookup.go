@@ -219,14 +219,11 @@ func (in *Interner) collectionName(ctx context.Context, txn kv.Txn, number uint3
 	if name := in.collections.name(number); name != "" {
 		return name, nil
 	}
-	value := make([][]byte, 1)
-	if err := txn.Get(ctx, [][]byte{appendCollNumberKey(nil, number)}, value); err != nil {
-		return "", err
+	value, err := kv.GetOne(ctx, txn, appendCollNumberKey(nil, number))
+	if err == nil && value == nil {
+		err = fmt.Errorf("%w: a name is of collection %d, which is unknown", errBroken, number)
 	}
-	if value[0] == nil {
-		return "", fmt.Errorf("%w: a name is of collection %d, which is unknown", errBroken, number)
-	}
-	return string(value[0]), nil
+	return string(value), err
 }
 
 // entries reads the entries of uids; a UID that stands for nothing has the zero entry. Their texts

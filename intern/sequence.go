@@ -99,19 +99,13 @@ func (a *allocator) open(ctx context.Context, txn kv.Txn, value []byte) error {
 
 // load takes over the counter's value. A sequence never used has none and begins after what was
 // skipped.
-func (a *allocator) load(ctx context.Context, txn kv.Txn, value []byte) error {
+func (a *allocator) load(ctx context.Context, txn kv.Txn, value []byte) (err error) {
 	if value == nil {
-		skipped := make([][]byte, 1)
-		if err := txn.Get(ctx, [][]byte{[]byte(keySkipped)}, skipped); err != nil {
-			return err
-		}
-		if value = skipped[0]; value == nil {
-			a.stored, a.last = 0, 0
-			return nil
-		}
+		a.last, err = storedNumber(ctx, txn, []byte(keySkipped))
+	} else {
+		a.last, err = number(value)
 	}
-	n, err := number(value)
-	a.stored, a.last = n, n
+	a.stored = a.last
 	return err
 }
 
@@ -122,15 +116,15 @@ func (a *allocator) change(ctx context.Context, txn kv.Txn) error {
 			a.left = append(a.left, a.sequence)
 			a.held = false
 		}
-		value := make([][]byte, 1)
 		key := a.counterKey()
 		if slices.Contains(a.left, a.sequence) {
 			continue
 		}
-		if err := txn.Get(ctx, [][]byte{key}, value); err != nil {
-			return err
+		value, err := kv.GetOne(ctx, txn, key)
+		if err == nil {
+			err = a.load(ctx, txn, value)
 		}
-		if err := a.load(ctx, txn, value[0]); err != nil {
+		if err != nil {
 			return err
 		}
 		if a.last < a.codec.maxN() {

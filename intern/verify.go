@@ -167,13 +167,9 @@ func (v *verifier) collections(ctx context.Context) error {
 		v.report.problem("%d collections by name, %d by number", len(byName), v.report.Collections)
 	}
 	return v.readable(kv.Run(ctx, v.store, func(txn kv.Txn) error {
-		value := make([][]byte, 1)
-		if err := txn.Get(ctx, [][]byte{[]byte(keyCollections)}, value); err != nil {
+		last, err := storedNumber(ctx, txn, []byte(keyCollections))
+		if err != nil && !errors.Is(err, errBroken) {
 			return err
-		}
-		last := uint64(0)
-		if value[0] != nil {
-			last, _ = number(value[0])
 		}
 		if last < uint64(v.lastColl) {
 			v.report.problem("collection counter %d is below collection %d", last, v.lastColl)

@@ -118,15 +118,9 @@ func (s scheme) intern(ctx context.Context, store kv.Store, w *caller, b *batch,
 	})
 }
 
-func get(ctx context.Context, txn kv.Txn, key []byte) ([]byte, error) {
-	value := make([][]byte, 1)
-	err := txn.Get(ctx, [][]byte{key}, value)
-	return value[0], err
-}
-
 // raise takes n UIDs from the counter under key.
 func raise(ctx context.Context, txn kv.Txn, key []byte, n int) (first uint64, err error) {
-	value, err := get(ctx, txn, key)
+	value, err := kv.GetOne(ctx, txn, key)
 	if err != nil {
 		return 0, err
 	}

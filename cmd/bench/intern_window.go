@@ -37,7 +37,7 @@ func allocWindow(ctx context.Context, txn kv.Txn, w *caller, uids []uint64) erro
 		for err == nil && uids[i] == 0 {
 			n := start + w.rng.Uint64N(windowSize(start))
 			var taken []byte
-			if taken, err = get(ctx, txn, windowKey(windowTaken, n)); err != nil {
+			if taken, err = kv.GetOne(ctx, txn, windowKey(windowTaken, n)); err != nil {
 				break
 			}
 			if taken == nil {

@@ -39,6 +39,13 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
+// GetOne is Txn.Get of one key.
+func GetOne(ctx context.Context, txn Txn, key []byte) ([]byte, error) {
+	values := make([][]byte, 1)
+	err := txn.Get(ctx, [][]byte{key}, values)
+	return values[0], err
+}
+
 // Once runs fn in a transaction and commits it, one attempt. What fn has read may be used after a
 // nil return only.
 func Once(ctx context.Context, s Store, fn func(Txn) error) error {
