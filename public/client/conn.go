@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -72,7 +73,7 @@ func (c *liveConn) Read(p []byte) (int, error) {
 type conn struct {
 	ws   *websocket.Conn
 	live *liveConn
-	buf  []byte // of the message that is read
+	buf  bytes.Buffer // of the message that is read
 
 	writeMu sync.Mutex // serialises messages
 	ended   chan struct{}
@@ -167,26 +168,15 @@ func (k *conn) writeLocked(msg []byte) {
 // read returns the next message, which is valid until the next call.
 func (k *conn) read() (kind int, msg []byte, err error) {
 	kind, r, err := k.ws.NextReader()
+	if err == nil {
+		k.buf.Reset()
+		_, err = k.buf.ReadFrom(r)
+	}
 	if err != nil {
 		return 0, nil, endOf(err)
 	}
-	k.buf = k.buf[:0]
-	for {
-		if len(k.buf) == cap(k.buf) {
-			grown := make([]byte, len(k.buf), max(2*cap(k.buf), 4<<10))
-			copy(grown, k.buf)
-			k.buf = grown
-		}
-		n, err := r.Read(k.buf[len(k.buf):cap(k.buf)])
-		k.buf = k.buf[:len(k.buf)+n]
-		if errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
-			k.live.messages++
-			return kind, k.buf, nil
-		}
-		if err != nil {
-			return 0, nil, endOf(err)
-		}
-	}
+	k.live.messages++
+	return kind, k.buf.Bytes(), nil
 }
 
 // endOf turns the error of a read into this package's error.

@@ -131,10 +131,7 @@ func (d *decoder) load(id uint32) []byte {
 		return nil
 	}
 	raw, err := os.ReadFile(d.file(id))
-	if err != nil {
-		return nil
-	}
-	if checkDictionary(raw, id) != nil {
+	if err != nil || checkDictionary(raw, id) != nil {
 		return nil
 	}
 	return raw

@@ -256,6 +256,7 @@ func (p *parser) copyFields(e *Event, f *fields) {
 	e.Cursor = cut(len(f.cursor))
 }
 
+// parseReferences takes no &e.References, which would move every Event to the heap.
 func parseReferences(value []byte) (refs []Reference, err error) {
 	err = json.Unmarshal(value, &refs)
 	return refs, err
