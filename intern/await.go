@@ -86,14 +86,11 @@ func (r *registry) remove(w *Waiting) {
 	for i := range w.strings {
 		s := &w.strings[i]
 		first := r.first[s.text]
-		if first == s && s.next == nil {
-			delete(r.first, s.text)
-			continue
-		}
 		if first == s {
-			// the map keeps its key, which is the bytes of one that may be gone
-			delete(r.first, s.text)
-			r.first[s.next.text] = s.next
+			delete(r.first, s.text) // the map keeps its key, which is the bytes of one that may be gone
+			if s.next != nil {
+				r.first[s.next.text] = s.next
+			}
 			continue
 		}
 		for ; first != nil; first = first.next {

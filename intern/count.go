@@ -18,7 +18,7 @@ const countStep = 1000
 // sequences' counters without what SkipAhead skipped. It reads one key for each sequence that was
 // ever used, and tries for as long as ctx lives.
 func (in *Interner) Count(ctx context.Context) (uids uint64, err error) {
-	skipped, err := in.skipped(ctx)
+	skipped, err := in.Skipped(ctx)
 	if err == nil {
 		err = kv.ScanAll(ctx, in.store, tagRange(tagSequence), countStep, func(p kv.Pair) error {
 			last, err := number(p.Value)
@@ -35,19 +35,14 @@ func (in *Interner) Count(ctx context.Context) (uids uint64, err error) {
 // Skipped returns how many UIDs of each sequence SkipAhead has skipped so far. It tries for as long
 // as ctx lives.
 func (in *Interner) Skipped(ctx context.Context) (uids uint64, err error) {
-	if uids, err = in.skipped(ctx); err != nil {
-		return 0, fmt.Errorf("read what was skipped: %w", err)
-	}
-	return uids, nil
-}
-
-// skipped is where sequences without a counter begin.
-func (in *Interner) skipped(ctx context.Context) (uids uint64, err error) {
 	err = kv.Run(ctx, in.store, func(txn kv.Txn) (err error) {
 		uids, err = storedNumber(ctx, txn, []byte(keySkipped))
 		return err
 	})
-	return uids, err
+	if err != nil {
+		return 0, fmt.Errorf("read what was skipped: %w", err)
+	}
+	return uids, nil
 }
 
 // storedNumber reads the number under a key, 0 if there is none.
