@@ -156,10 +156,7 @@ func (k *kit) likeRecord() []byte {
 	return cbor.Append(nil, map[string]any{
 		"$type":     "app.bsky.feed.like",
 		"createdAt": k.time,
-		"subject": map[string]any{
-			"cid": blockCID([]byte(subject + rkey)).String(),
-			"uri": "at://" + subject + "/app.bsky.feed.post/" + rkey,
-		},
+		"subject":   strongRef(postRef{uri: "at://" + subject + "/app.bsky.feed.post/" + rkey, cid: blockCID([]byte(subject + rkey)).String()}),
 	})
 }
 

@@ -48,14 +48,17 @@ func amid(name, reason string, makePart func(k *kit) hostileOp) *hostileKind {
 	}}
 }
 
-// opKinds are commits with one bad op.
+// opKinds are commits with one bad op, most of them a good one that is changed.
 func opKinds() []*hostileKind {
-	path := func(name, path string) *hostileKind {
-		return amid(name, reasonInvalidPath, func(k *kit) hostileOp {
+	changed := func(name, reason string, change func(k *kit, p *hostileOp)) *hostileKind {
+		return amid(name, reason, func(k *kit) hostileOp {
 			p := k.like()
-			p.path = path
+			change(k, &p)
 			return p
 		})
+	}
+	path := func(name, path string) *hostileKind {
+		return changed(name, reasonInvalidPath, func(_ *kit, p *hostileOp) { p.path = path })
 	}
 	return []*hostileKind{
 		path("path-empty", ""),
@@ -73,42 +76,17 @@ func opKinds() []*hostileKind {
 		amid("path-delete", reasonInvalidPath, func(*kit) hostileOp {
 			return hostileOp{action: "delete", path: "app.bsky.feed.like"}
 		}),
-		amid("action-unknown", reasonAction, func(k *kit) hostileOp {
-			p := k.like()
-			p.action = "purge"
-			return p
-		}),
-		amid("action-empty", reasonAction, func(k *kit) hostileOp {
-			p := k.like()
-			p.action = ""
-			return p
-		}),
-		amid("create-without-cid", reasonMissingCID, func(k *kit) hostileOp {
-			p := k.like()
-			p.id = cid.Undef
-			p.data = nil
-			return p
-		}),
-		amid("update-without-cid", reasonMissingCID, func(k *kit) hostileOp {
-			p := k.like()
+		changed("action-unknown", reasonAction, func(_ *kit, p *hostileOp) { p.action = "purge" }),
+		changed("action-empty", reasonAction, func(_ *kit, p *hostileOp) { p.action = "" }),
+		changed("create-without-cid", reasonMissingCID, func(_ *kit, p *hostileOp) { p.id, p.data = cid.Undef, nil }),
+		changed("update-without-cid", reasonMissingCID, func(_ *kit, p *hostileOp) {
 			p.action, p.id, p.data = "update", cid.Undef, nil
-			return p
 		}),
-		amid("block-missing", reasonBlock, func(k *kit) hostileOp {
-			p := k.like()
-			p.data = nil
-			return p
-		}),
-		amid("block-other", reasonMismatch, func(k *kit) hostileOp {
-			p := k.like()
-			p.data = k.likeRecord()
-			return p
-		}),
-		amid("block-bit", reasonMismatch, func(k *kit) hostileOp {
-			p := k.like()
+		changed("block-missing", reasonBlock, func(_ *kit, p *hostileOp) { p.data = nil }),
+		changed("block-other", reasonMismatch, func(k *kit, p *hostileOp) { p.data = k.likeRecord() }),
+		changed("block-bit", reasonMismatch, func(_ *kit, p *hostileOp) {
 			p.data = bytes.Clone(p.data)
 			p.data[len(p.data)/2] ^= 1
-			return p
 		}),
 	}
 }
@@ -135,9 +113,6 @@ func hugeKinds() []*hostileKind {
 			k.put("create", "app.bsky.feed.post", post(strings.Repeat("\x01", 1<<20-1024))),
 			k.put("create", "app.bsky.feed.post", post(strings.Repeat("\x02", 1<<20-1024))))
 	}}
-	large := &hostileKind{name: "records-of-1-mib", reason: reasonTooLarge, make: func(k *kit) hostileMessage {
-		return k.dropped(k.manyOps(17, 1<<20-1024)...)
-	}}
 	quarters := &hostileKind{name: "odd-records-of-256-kib", make: func(k *kit) hostileMessage {
 		var ops []hostileOp
 		for range 4 {
@@ -152,7 +127,7 @@ func hugeKinds() []*hostileKind {
 	manyOps := &hostileKind{name: "odd-ops-1023", make: func(k *kit) hostileMessage { return k.commit(nil, k.manyOps(1023, 300)...) }}
 	all := []*hostileKind{
 		tooMany("ops-1024", 1024, 300), tooMany("ops-10000", 10_000, 1200), manyOps,
-		record, controls, large, quarters, padded, frame,
+		record, controls, tooMany("records-of-1-mib", 17, 1<<20-1024), quarters, padded, frame,
 	}
 	for _, kind := range all {
 		kind.huge = true
@@ -184,7 +159,7 @@ func (k *kit) dropped(ops ...hostileOp) hostileMessage {
 	return k.commit(nil, ops...)
 }
 
-// tooMany makes a kind with more ops than a frame may have.
+// tooMany makes a kind with too many ops, or too many of that size.
 func tooMany(name string, n, bytes int) *hostileKind {
 	return &hostileKind{name: name, reason: reasonTooLarge, make: func(k *kit) hostileMessage {
 		return k.dropped(k.manyOps(n, bytes)...)

@@ -1,7 +1,6 @@
 package relaysim
 
 import (
-	"encoding/binary"
 	"math"
 
 	"millrace/consume/relaysim/cbor"
@@ -41,10 +40,6 @@ func nested(depth int) []byte {
 		b[i] = 0x81
 	}
 	return append(b[:depth-1], 0x80)
-}
-
-func float64Bytes(f float64) []byte {
-	return binary.BigEndian.AppendUint64([]byte{0xfb}, math.Float64bits(f))
 }
 
 // record makes a kind whose bad op has a bad record.
@@ -95,11 +90,11 @@ func shapeKinds() []*hostileKind {
 // numberKinds have numbers that the data model does not.
 func numberKinds() []*hostileKind {
 	return []*hostileKind{
-		record("record-float", field(float64Bytes(1.5))),
+		record("record-float", field(cbor.Append(nil, 1.5))),
 		record("record-float16", field([]byte{0xf9, 0x3e, 0x00})), // 1.5
 		record("record-float32", field([]byte{0xfa, 0x3f, 0xc0, 0x00, 0x00})),
-		record("record-nan", field(float64Bytes(math.NaN()))),
-		record("record-infinity", field(float64Bytes(math.Inf(1)))),
+		record("record-nan", field(cbor.Append(nil, math.NaN()))),
+		record("record-infinity", field(cbor.Append(nil, math.Inf(1)))),
 		record("record-uint64", field(cbor.AppendHead(nil, cbor.Uint, 1<<63))),
 		record("record-nint64", field(cbor.AppendHead(nil, cbor.NegInt, 1<<63))),
 		record("record-nint64-least", field(cbor.AppendHead(nil, cbor.NegInt, math.MaxUint64))),
@@ -143,8 +138,8 @@ func oddKinds() []*hostileKind {
 		odd("odd-key-order", pairs(text("text"), text("keys in no order"), text("a"), text("1"), text("$type"), text("app.bsky.feed.post"))),
 		odd("odd-int-width", field([]byte{0x1b, 0, 0, 0, 0, 0, 0, 0, 7})),
 		odd("odd-length-width", field(append([]byte{0x79, 0, 3}, "abc"...))),
-		odd("odd-float-integral", field(float64Bytes(12))),
-		odd("odd-float-negative", field(float64Bytes(-3))),
+		odd("odd-float-integral", field(cbor.Append(nil, 12.0))),
+		odd("odd-float-negative", field(cbor.Append(nil, -3.0))),
 		odd("odd-depth-40", field(nested(40))),
 		odd("odd-int64-ends", field(cbor.Append(nil, []any{int64(math.MaxInt64), int64(math.MinInt64)}))),
 		odd("odd-legacy-blob", field(cbor.Append(nil, map[string]any{"cid": link, "mimeType": "image/png"}))),

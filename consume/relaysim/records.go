@@ -13,10 +13,7 @@ func (w *world) subjectRecord() map[string]any {
 	record := map[string]any{"createdAt": w.timestamp(), "subject": strongRef(w.somePost())}
 	if w.chance(6) {
 		rkey, by := w.pastTID(), w.someone()
-		record["via"] = map[string]any{
-			"cid": blockCID([]byte(by + rkey)).String(),
-			"uri": "at://" + by + "/app.bsky.feed.repost/" + rkey,
-		}
+		record["via"] = strongRef(postRef{uri: "at://" + by + "/app.bsky.feed.repost/" + rkey, cid: blockCID([]byte(by + rkey)).String()})
 	}
 	return record
 }

@@ -1,11 +1,12 @@
 package relaysim
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 
 	"github.com/bluesky-social/indigo/atproto/syntax"
+
+	"millrace/consume/relaysim/cbor"
 )
 
 // Limits of references, as consumers have them.
@@ -40,7 +41,7 @@ type referenceFinder struct {
 func (f *referenceFinder) walk(path string, value any) {
 	switch value := value.(type) {
 	case map[string]any:
-		for _, name := range canonicalNames(value) {
+		for _, name := range cbor.CanonicalKeys(value) {
 			f.walk(path+"."+name, value[name])
 		}
 	case []any:
@@ -63,14 +64,4 @@ func (f *referenceFinder) add(r Reference) {
 	if len(f.found) < f.most && !slices.Contains(f.found, r) {
 		f.found = append(f.found, r)
 	}
-}
-
-// canonicalNames returns the names of an object as DAG-CBOR sorts them: by length, then by bytes.
-func canonicalNames(object map[string]any) []string {
-	names := make([]string, 0, len(object))
-	for name := range object {
-		names = append(names, name)
-	}
-	slices.SortFunc(names, func(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)) })
-	return names
 }

@@ -61,7 +61,7 @@ func New(cfg Config) (*Relay, error) {
 	log.Info("stream made", "frames", len(templates), "duration", time.Since(began).Round(time.Millisecond))
 	r := &Relay{
 		cfg:    cfg,
-		faults: &faults{}, log: log, futureError: cfg.FutureError, outdatedInfo: cfg.OutdatedInfo,
+		faults: &faults{}, log: log,
 		conns: make(map[*conn]struct{}), truth: truth,
 		hostile: &hostileMix{kinds: kinds, every: cfg.HostileEvery, kit: &kit{clock: clk, people: people, rng: newRand(cfg.Seed, "hostile")}},
 	}

@@ -36,9 +36,6 @@ type Relay struct {
 	truth    *truthFile
 	log      *slog.Logger
 
-	futureError  bool // report a cursor beyond the head, instead of going live
-	outdatedInfo bool // report a cursor older than the window
-
 	mu    sync.Mutex
 	conns map[*conn]struct{}
 	sent  atomic.Int64 // frames
@@ -164,10 +161,10 @@ func (r *Relay) feed(ctx context.Context, c *conn, cursor int64, live bool) erro
 	win := r.producer.current.Load().win
 	place, outdated, future := win.join(cursor, live)
 	defer place.leave()
-	if future && r.futureError {
+	if future && r.cfg.FutureError {
 		return c.end(errFuture, errorFrame("FutureCursor", "the cursor is beyond the newest event"))
 	}
-	if outdated && r.outdatedInfo {
+	if outdated && r.cfg.OutdatedInfo {
 		if err := c.write(infoFrame("OutdatedCursor", "the oldest events asked for are gone")); err != nil {
 			return err
 		}

@@ -3,8 +3,10 @@
 package cbor
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 )
@@ -122,7 +124,7 @@ func Append(dst []byte, v any) []byte {
 		return dst
 	case map[string]any:
 		dst = AppendHead(dst, MapOf, uint64(len(v)))
-		for _, k := range canonicalKeys(v) {
+		for _, k := range CanonicalKeys(v) {
 			dst = Append(AppendText(dst, k), v[k])
 		}
 		return dst
@@ -130,22 +132,9 @@ func Append(dst []byte, v any) []byte {
 	panic(fmt.Sprintf("cbor: cannot encode %T", v))
 }
 
-// canonicalKeys returns the keys of m, the shorter first, those of one length in byte order.
-func canonicalKeys(m map[string]any) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.SortFunc(keys, func(a, b string) int {
-		if len(a) != len(b) {
-			return len(a) - len(b)
-		}
-		if a < b {
-			return -1
-		}
-		return 1
-	})
-	return keys
+// CanonicalKeys returns the keys of m, the shorter first, those of one length in byte order.
+func CanonicalKeys(m map[string]any) []string {
+	return slices.SortedFunc(maps.Keys(m), func(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)) })
 }
 
 // With returns m with the value of a key replaced, or added at the end.
