@@ -71,11 +71,11 @@ func (e *Expr) open() bool {
 func (e *Expr) check(sources int) (sets int, err error) {
 	switch {
 	case e == nil:
-		return 0, fmt.Errorf("%w: an operator has one side only", ErrInvalid)
+		return 0, fmt.Errorf("%w: an operator lacks an operand", ErrInvalid)
 	case e.Op > AndNot:
-		return 0, fmt.Errorf("%w: operator %d", ErrInvalid, e.Op)
+		return 0, fmt.Errorf("%w: unknown operator %d", ErrInvalid, e.Op)
 	case e.Op == 0 && e.Given == nil && (e.Set.Source < 0 || e.Set.Source >= sources || e.Set.Direction > In):
-		return 0, fmt.Errorf("%w: source %d, direction %d", ErrInvalid, e.Set.Source, e.Set.Direction)
+		return 0, fmt.Errorf("%w: unknown source %d or direction %d", ErrInvalid, e.Set.Source, e.Set.Direction)
 	case e.Op == 0:
 		return 1, nil
 	}

@@ -47,9 +47,9 @@ func (c Config) withDefaults() Config {
 func (c Config) validate() error {
 	switch {
 	case len(c.Sources) == 0 || len(c.Sources) > 64:
-		return fmt.Errorf("graph: field Sources: %d given, 1 to 64 are possible", len(c.Sources))
+		return fmt.Errorf("graph: field Sources: %d sources, not 1 to 64", len(c.Sources))
 	case c.Memory < 2*chunkBytes:
-		return fmt.Errorf("graph: field Memory: %d bytes, at least %d are needed", c.Memory, 2*chunkBytes)
+		return fmt.Errorf("graph: field Memory: %d is less than %d", c.Memory, 2*chunkBytes)
 	}
 	return nil
 }
@@ -150,7 +150,7 @@ func (g *Graph) changeLocked(changes []Change) error {
 	}
 	for _, c := range changes {
 		if c.Source < 0 || c.Source >= len(g.cfg.Sources) {
-			return fmt.Errorf("graph: a change of source %d, of %d", c.Source, len(g.cfg.Sources))
+			return fmt.Errorf("graph: a change has source %d, but there are %d sources", c.Source, len(g.cfg.Sources))
 		}
 	}
 	for _, c := range changes {

@@ -300,7 +300,7 @@ func TestChangeOfNoSource(t *testing.T) {
 	g := newTest(t, testConfig())
 	for _, source := range []int{-1, len(testSources)} {
 		changes := []Change{{Edge: Edge{1, 2, 3}}, {Source: source, Edge: Edge{1, 2, 4}}}
-		want := fmt.Sprintf("graph: a change of source %d, of 2", source)
+		want := fmt.Sprintf("graph: a change has source %d, but there are 2 sources", source)
 		if err := g.Build(changes); err == nil || err.Error() != want {
 			t.Errorf("Build: %v, want %s", err, want)
 		}

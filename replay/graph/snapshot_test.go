@@ -115,46 +115,46 @@ func TestWrongContents(t *testing.T) {
 		name, want string
 		parts      []part
 	}{
-		{"no header", "header does not come first", good[1:]},
-		{"two headers", "header does not come first", replace(1, good[0], accounts)},
+		{"no header", "the header is missing or repeated", good[1:]},
+		{"two headers", "the header is missing or repeated", replace(1, good[0], accounts)},
 		{"an empty header", "read the header", replace(0, part{partHeader, nil})},
 		{"fewer accounts than none", "take more than", replace(0, headerOf(t, -1))},
 		{"accounts beyond 31 bits", "take more than", replace(0, headerOf(t, 1<<31))},
-		{"a kind that is none", "a part of kind 7", replace(6, part{7, nil})},
+		{"a kind that is none", "unknown part kind 7", replace(6, part{7, nil})},
 		{"half an account", "bytes of accounts", replace(1, part{partAccounts, words(7, 0, 8, 0, 9)})},
 		{"an account too many", "bytes of accounts", replace(0, headerOf(t, 2))},
 		{"an account too few", "after 3 sets and 2 accounts", replace(1, part{partAccounts, words(7, 0, 8, 0)})},
-		{"an account twice", "the account 7 comes twice", replace(1, part{partAccounts, words(7, 0, 8, 0, 7, 0)})},
-		{"sets of the next index", "sets of index 1 from ordinal 0, expected 0 from 0", replace(2, sets(1, 0, empty, empty, empty))},
-		{"sets from further on", "sets of index 0 from ordinal 1, expected 0 from 0", replace(2, sets(0, 1, empty, empty, empty))},
+		{"an account twice", "account 7 occurs twice", replace(1, part{partAccounts, words(7, 0, 8, 0, 7, 0)})},
+		{"sets of the next index", "sets of index 1 from ordinal 0; expected index 0, ordinal 0", replace(2, sets(1, 0, empty, empty, empty))},
+		{"sets from further on", "sets of index 0 from ordinal 1; expected index 0, ordinal 0", replace(2, sets(0, 1, empty, empty, empty))},
 		{"sets of no index", "sets of index 2", replace(6, sets(2, 0, empty))},
 		{"a set too many", "more than 3 sets", setsOf0(empty, empty, empty, empty)},
 		{"a set too few", "after 2 sets", setsOf0(list(2, 1, 1), empty)},
 		{"a set that ends early", errShort.Error(), replace(2, part{partSets, out.payload[:len(out.payload)-3]})},
-		{"a set of kind 3", "kind 3 with 1 members", setsOf0([]byte{3}, words(1, 1), []byte{1})},
-		{"a list of none", "kind 1 with 0 members", setsOf0(list(0))},
-		{"a list too short", "kind 1 with 3 members", setsOf0(list(3, 0, 1))},
-		{"a list too long", "kind 1 with 1 members", setsOf0(list(1, 0, 1))},
-		{"a member twice", "kind 1 with 2 members", setsOf0(list(2, 1, 0))},
-		{"a member that is no account", "kind 1 with 1 members", setsOf0(list(1, 3))},
-		{"a sum that is no account", "kind 1 with 2 members", setsOf0(list(2, 2, 1))},
-		{"a delta that never ends", "kind 1 with 1 members", setsOf0(list(1, 0x80))},
-		{"a bitmap of none", "a bitmap with other members", setsOf0(bitmap(0, none))},
-		{"a bitmap of one more", "a bitmap with other members", setsOf0(bitmap(2, bitmapOf(t, 0)))},
-		{"a bitmap of no account", "a bitmap with other members", setsOf0(bitmap(1, bitmapOf(t, 3)))},
+		{"a set of kind 3", "kind 3, 1 members", setsOf0([]byte{3}, words(1, 1), []byte{1})},
+		{"a list of none", "kind 1, 0 members", setsOf0(list(0))},
+		{"a list too short", "kind 1, 3 members", setsOf0(list(3, 0, 1))},
+		{"a list too long", "kind 1, 1 members", setsOf0(list(1, 0, 1))},
+		{"a member twice", "kind 1, 2 members", setsOf0(list(2, 1, 0))},
+		{"a member that is no account", "kind 1, 1 members", setsOf0(list(1, 3))},
+		{"a sum that is no account", "kind 1, 2 members", setsOf0(list(2, 2, 1))},
+		{"a delta that never ends", "kind 1, 1 members", setsOf0(list(1, 0x80))},
+		{"a bitmap of none", "its bitmap does not have the members", setsOf0(bitmap(0, none))},
+		{"a bitmap of one more", "its bitmap does not have the members", setsOf0(bitmap(2, bitmapOf(t, 0)))},
+		{"a bitmap of no account", "its bitmap does not have the members", setsOf0(bitmap(1, bitmapOf(t, 3)))},
 		{"a bitmap that is none", "read a bitmap", setsOf0(bitmap(1, []byte{1, 2, 3}))},
-		{"flags of the next index", "the flags of index 1", replace(3, noFlags(1))},
+		{"flags of the next index", "flags of index 1", replace(3, noFlags(1))},
 		{"flags before the sets", "after 0 sets and 3 accounts", replace(2, noFlags(0))},
-		{"flags of no index", "the flags of index 2", replace(6, noFlags(2))},
+		{"flags of no index", "flags of index 2", replace(6, noFlags(2))},
 		{"flags that are no bitmap", "read a bitmap", replace(3, part{partFlags, join([]byte{0}, words(3), []byte{1, 2, 3})})},
 		{"flags without the second", "read a bitmap", replace(3, part{partFlags, join([]byte{0}, words(uint32(len(none))), none)})},
 		{"records before the last set", "records before the last set", replace(4, record, in)},
 		{"a record of no source", "a record of an edge that does not exist", replace(6, part{partRecords, words(1, 0, 2, 77, 0)})},
 		{"a record of no edge", "a record of an edge that does not exist", replace(6, part{partRecords, words(0, 2, 0, 77, 0)})},
 		{"half a record", errShort.Error(), replace(6, part{partRecords, words(0, 0, 2, 77)})},
-		{"an end before the last index", "the sets of 1 indexes, of 2", slices.Concat(good[:4], []part{end})},
+		{"an end before the last index", "ends after 1 of 2 indexes", slices.Concat(good[:4], []part{end})},
 		{"no end", "read its head", good[:7]},
-		{"another end", "goes on behind its end", append(slices.Clone(good), end)},
+		{"another end", "data follows its end", append(slices.Clone(good), end)},
 	} {
 		_, err := loadParts(t, cfg, tc.parts)
 		if err == nil || !strings.Contains(err.Error(), tc.want) {
@@ -167,7 +167,7 @@ func TestWrongContents(t *testing.T) {
 		many[1].payload = append(many[1].payload, words(n+1, 0)...)
 	}
 	if _, err := loadParts(t, cfg, append(many, sets(0, 0, list(largeFrom, large...)))); err == nil ||
-		!strings.Contains(err.Error(), "kind 1 with 4096 members") {
+		!strings.Contains(err.Error(), "kind 1, 4096 members") {
 		t.Errorf("a list that must be a bitmap: %v", err)
 	}
 }
@@ -184,7 +184,7 @@ func TestLoadMemoryOfAccounts(t *testing.T) {
 
 // TestDamagedLength: a part that says that it is larger than any is refused before it is read.
 func TestDamagedLength(t *testing.T) {
-	for n, want := range map[uint32]string{maxPart: "read its 1073741824 bytes", maxPart + 1: "at most 1073741824 are possible"} {
+	for n, want := range map[uint32]string{maxPart: "read its 1073741824 bytes", maxPart + 1: "more than 1073741824"} {
 		if _, _, err := readPart(bytes.NewReader(join([]byte{partSets}, words(n), make([]byte, 100))), nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("a part of %d bytes: %v, want %q", n, err, want)
 		}

@@ -12,7 +12,7 @@ import (
 
 var (
 	errMember = errors.New("the account has a link that is in no chunk")
-	errRow    = errors.New("a link is of a record that the table does not have")
+	errRow    = errors.New("a link has a record that the table does not have")
 )
 
 // maxGrouped is how many records OtherCounts groups.

@@ -61,7 +61,7 @@ func byCollection[T any](r *request, become func(links.Counts) T) (any, error) {
 func (r *request) sourceOf(path uint32) (string, error) {
 	source, ok := r.api.cfg.Log.SourceOf(path)
 	if !ok {
-		return "", fmt.Errorf("source %d of a link is unknown to the log", path)
+		return "", fmt.Errorf("a link has source %d, which the log does not know", path)
 	}
 	return source, nil
 }

@@ -136,7 +136,7 @@ func newRecord(uri string) (record, error) {
 	did, rest, _ := strings.Cut(strings.TrimPrefix(uri, "at://"), "/")
 	collection, rkey, ok := strings.Cut(rest, "/")
 	if !ok {
-		return record{}, fmt.Errorf("%.200q, which links, is no record", uri)
+		return record{}, fmt.Errorf("%.200q has a link, but is not the URI of a record", uri)
 	}
 	return record{did, collection, rkey}, nil
 }

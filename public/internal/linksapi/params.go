@@ -59,7 +59,7 @@ func (p *params) oldDIDs() []string {
 		return dids
 	}
 	if len(dids) > 0 {
-		p.Fail("from_dids: it excludes did")
+		p.Fail("from_dids: it cannot be combined with did")
 	}
 	return p.Values("from_dids", strings.Split(from, ","), maxFilter)
 }

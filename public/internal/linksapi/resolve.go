@@ -59,7 +59,7 @@ func known(uids []uint64) []uint64 {
 	return uids
 }
 
-func noDID(s string) error { return viewapi.Invalid("a filter by DIDs has %.200q, which is none", s) }
+func noDID(s string) error { return viewapi.Invalid("a filter by DIDs has %.200q, which is no DID", s) }
 
 // lookupFailure says which string has no UID and never will, or that the store does not answer.
 func (a *API) lookupFailure(q *query, err error) error {
