@@ -136,7 +136,7 @@ func newV2CollectionSet() wantedSet {
 // parseV2Cursor reads a seq, or Unix microseconds. 0 is the oldest event.
 func parseV2Cursor(s string) (replay.Cursor, error) {
 	if s == "" {
-		return replay.LiveCursor(), nil
+		return replay.Cursor{}, nil
 	}
 	n, err := strconv.ParseInt(s, 10, 64)
 	switch {

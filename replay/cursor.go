@@ -23,16 +23,14 @@ const (
 	cursorSeq
 )
 
-// Cursor says where a reader starts. The zero Cursor is live: only what comes from now on.
+// Cursor says where a reader starts. The zero Cursor is live: it starts with the first event that
+// is appended after the reader was made.
 type Cursor struct {
 	kind     cursorKind
 	timeUS   int64
 	seq      int64
 	position translate.Position
 }
-
-// LiveCursor starts with the first event that is appended after the reader was made.
-func LiveCursor() Cursor { return Cursor{} }
 
 // TimeCursor starts with the first event, or gap, stamped us (Unix microseconds) or later. 0 is the
 // oldest event, and a stamp newer than the newest in the log, be it an event's or a gap's, is live.
@@ -66,11 +64,6 @@ func ParseCursor(s string) (Cursor, error) {
 
 // TimeUS returns the stamp of a time cursor.
 func (c Cursor) TimeUS() (us int64, ok bool) { return c.timeUS, c.kind == cursorTime }
-
-// Position returns the position of a position cursor.
-func (c Cursor) Position() (p translate.Position, ok bool) {
-	return c.position, c.kind == cursorPosition
-}
 
 // String returns the cursor as ParseCursor reads it, "live" for a live one.
 func (c Cursor) String() string {

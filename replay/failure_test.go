@@ -87,7 +87,7 @@ func TestFailedWrites(t *testing.T) {
 				w.append()
 			}
 			w.check()
-			reader := mustRead(t, w.log, ReaderConfig{Cursor: LiveCursor()})
+			reader := mustRead(t, w.log, ReaderConfig{Cursor: Cursor{}})
 			before := w.m.clone()
 			faults.armed.Store(true)
 			b := w.block(w.m)

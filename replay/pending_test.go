@@ -29,7 +29,7 @@ func TestPending(t *testing.T) {
 	}
 	newPair := func() *pair {
 		f, _ := w.filter()
-		p := &pair{cfg: ReaderConfig{Cursor: LiveCursor(), Filter: f, MaxChunkBytes: 1 << (4 + w.rng.IntN(14))}}
+		p := &pair{cfg: ReaderConfig{Cursor: Cursor{}, Filter: f, MaxChunkBytes: 1 << (4 + w.rng.IntN(14))}}
 		if w.rng.IntN(2) == 0 {
 			p.cfg.Dictionary = dict.BuiltIn().ID()
 		}
@@ -92,7 +92,7 @@ func TestPending(t *testing.T) {
 func TestPendingEndsWithTheLog(t *testing.T) {
 	w := newWorld(t, 1)
 	w.append()
-	r := mustRead(t, w.log, ReaderConfig{Cursor: LiveCursor()})
+	r := mustRead(t, w.log, ReaderConfig{Cursor: Cursor{}})
 	w.drain(r, ReaderConfig{MaxChunkBytes: 1})
 	changed := w.log.Changed()
 	var g PendingScratch

@@ -100,8 +100,8 @@ func follow(l *Log, rc ReaderConfig, begin, newest int64, want map[int64]bool) e
 	}
 	defer r.Close()
 	var from int64
-	if p, ok := rc.Cursor.Position(); ok {
-		from = p.Seq
+	if rc.Cursor.kind == cursorPosition {
+		from = rc.Cursor.position.Seq
 	}
 	return followFrom(r, from, newest, want)
 }

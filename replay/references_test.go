@@ -415,7 +415,7 @@ func TestSubjectsLive(t *testing.T) {
 			if w.rng.IntN(2) == 0 {
 				fcfg.Kinds = Kinds(translate.KindCommit)
 			}
-			cfg := ReaderConfig{Cursor: LiveCursor(), Filter: must(NewFilter(fcfg)), MaxChunkBytes: 1 << 16}
+			cfg := ReaderConfig{Cursor: Cursor{}, Filter: must(NewFilter(fcfg)), MaxChunkBytes: 1 << 16}
 			readers = append(readers, &live{mustRead(t, w.log, cfg), cfg, fcfg, w.m.timeUS})
 		}
 		w.append()

@@ -42,7 +42,7 @@ func TestReaderFallsOff(t *testing.T) {
 		}
 		third := a.l.Range().Oldest.TimeUS + 2*time.Minute.Microseconds()
 		var c Chunk
-		lost, oldest, started, live := reader(TimeCursor(third)), reader(TimeCursor(0)), reader(TimeCursor(0)), reader(LiveCursor())
+		lost, oldest, started, live := reader(TimeCursor(third)), reader(TimeCursor(0)), reader(TimeCursor(0)), reader(Cursor{})
 		if err := started.Next(&c); err != nil {
 			t.Fatal(err)
 		}
@@ -275,7 +275,7 @@ func TestRetentionZero(t *testing.T) {
 		}
 	}
 	open()
-	slow := mustRead(t, a.l, ReaderConfig{Cursor: LiveCursor()})
+	slow := mustRead(t, a.l, ReaderConfig{Cursor: Cursor{}})
 	for i := range int64(50) {
 		a.append(a.block(1, 100+i, 100+i, format.Place{Seq: 100 + i}))
 	}

@@ -24,7 +24,7 @@ func (w *world) cursor() Cursor {
 	case k == 0 || len(events) == 0:
 		return TimeCursor(0)
 	case k == 1:
-		return LiveCursor()
+		return Cursor{}
 	case k == 2:
 		return TimeCursor(m.timeUS + jitter)
 	case k == 3:
