@@ -81,8 +81,7 @@ func (c *churn) op() hostileOp {
 	rng := c.kit.rng
 	shapes := churnShapes()
 	shape := shapes[rng.IntN(len(shapes))]
-	rkey := makeTID(uint64(1+rng.IntN(churnKeys)) << 50)
-	path := shape.collection + "/" + string(rkey[:])
+	path := shape.collection + "/" + makeTID(uint64(1+rng.IntN(churnKeys))<<50).String()
 	action := []string{"create", "create", "update", "update", "delete"}[rng.IntN(5)]
 	if action == "delete" {
 		return hostileOp{action: action, path: path, keep: true}
@@ -164,8 +163,8 @@ func (c *churn) did() string { return c.names.did(c.names.draw()) }
 
 // uri returns the URI of one of few records.
 func (c *churn) uri(collection string) string {
-	rkey := makeTID(uint64(1+c.kit.rng.IntN(9)) << 50)
-	return "at://" + c.did() + "/" + collection + "/" + string(rkey[:])
+	rkey := makeTID(uint64(1+c.kit.rng.IntN(9)) << 50).String()
+	return "at://" + c.did() + "/" + collection + "/" + rkey
 }
 
 func (c *churn) strongRef() map[string]any {

@@ -85,8 +85,7 @@ func (r *repository) body(a *act) (kind string, body cbg.CBORMarshaler, err erro
 		}
 		r.car.begin(r.commit)
 		r.car.add(r.commit, r.signed)
-		rev := makeTID(r.last)
-		return "#sync", &comatproto.SyncSubscribeRepos_Sync{Blocks: r.car.bytes(), Did: r.did, Rev: string(rev[:]), Seq: seq, Time: at}, nil
+		return "#sync", &comatproto.SyncSubscribeRepos_Sync{Blocks: r.car.bytes(), Did: r.did, Rev: makeTID(r.last).String(), Seq: seq, Time: at}, nil
 	}
 	commit, err := r.apply(a)
 	if err != nil {
@@ -98,12 +97,11 @@ func (r *repository) body(a *act) (kind string, body cbg.CBORMarshaler, err erro
 
 // apply applies an act's ops to the repository and makes the commit's message.
 func (r *repository) apply(a *act) (*comatproto.SyncSubscribeRepos_Commit, error) {
-	since := makeTID(r.last)
-	sinceText := string(since[:])
+	since := makeTID(r.last).String()
 	prevData := lexutil.LexLink(r.data)
 	message := &comatproto.SyncSubscribeRepos_Commit{
 		Blobs: []lexutil.LexLink{}, Ops: []*comatproto.SyncSubscribeRepos_RepoOp{},
-		PrevData: &prevData, Repo: r.did, Since: &sinceText,
+		PrevData: &prevData, Repo: r.did, Since: &since,
 	}
 	r.car.begin(cid.Undef)
 	for _, o := range a.ops {
@@ -122,8 +120,7 @@ func (r *repository) apply(a *act) (*comatproto.SyncSubscribeRepos_Commit, error
 	if err := r.sign(); err != nil {
 		return nil, err
 	}
-	rev := makeTID(r.last)
-	message.Rev = string(rev[:])
+	message.Rev = makeTID(r.last).String()
 	message.Commit = lexutil.LexLink(r.commit)
 	if a.kind == actTooBig {
 		message.TooBig, message.Ops, message.Blocks = true, []*comatproto.SyncSubscribeRepos_RepoOp{}, lexutil.LexBytes{}
@@ -172,8 +169,7 @@ func (r *repository) snapshot(t time.Time) error {
 
 // sign makes the commit of the repository's state.
 func (r *repository) sign() error {
-	rev := makeTID(r.last)
-	commit := repo.Commit{DID: r.did, Version: repo.ATPROTO_REPO_VERSION, Data: r.data, Rev: string(rev[:])}
+	commit := repo.Commit{DID: r.did, Version: repo.ATPROTO_REPO_VERSION, Data: r.data, Rev: makeTID(r.last).String()}
 	if err := commit.Sign(r.key); err != nil {
 		return fmt.Errorf("sign commit: %w", err)
 	}

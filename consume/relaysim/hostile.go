@@ -121,15 +121,11 @@ func (k *kit) begin(seq int64) {
 	// no other commits are of this account: their revs would not rise
 	k.did = k.people.did(k.people.count + k.people.draw())
 	k.time = string(k.clock.tick())
-	rev := k.clock.tid()
-	k.rev = string(rev[:])
+	k.rev = k.clock.tid().String()
 }
 
 // rkey returns a fresh record key.
-func (k *kit) rkey() string {
-	t := k.clock.tid()
-	return string(t[:])
-}
+func (k *kit) rkey() string { return k.clock.tid().String() }
 
 // hostileOp is one op of a hostile commit with what belongs to it.
 type hostileOp struct {

@@ -14,6 +14,8 @@ const tidLen = 13
 // tid is a TID as text.
 type tid [tidLen]byte
 
+func (t tid) String() string { return string(t[:]) }
+
 // makeTID writes the 64-bit integer of a TID (top bit clear) as text.
 func makeTID(n uint64) (t tid) {
 	for i := tidLen - 1; i >= 0; i-- {

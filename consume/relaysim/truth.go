@@ -162,7 +162,7 @@ func insertSecond[E any](list []E, e E) []E {
 
 func (t *template) findRKey(rkey string) (uint16, bool) {
 	for i := range t.original.rkeys {
-		if string(t.original.rkeys[i][:]) == rkey {
+		if t.original.rkeys[i].String() == rkey {
 			return uint16(i), true
 		}
 	}

@@ -131,16 +131,14 @@ func (w *world) someone() string { return w.people.did(w.people.draw()) }
 // tid returns a TID of about now, as a record key: above all before.
 func (w *world) tid() string {
 	w.lastTID = max(w.lastTID+1, uint64(w.now.UnixMicro())<<10|uint64(w.rng.IntN(1<<10)))
-	t := makeTID(w.lastTID)
-	return string(t[:])
+	return makeTID(w.lastTID).String()
 }
 
 // pastTID returns a TID of the year before the world began.
 func (w *world) pastTID() string {
 	ago := time.Duration(1+w.rng.IntN(365*24*3600)) * time.Second
 	micros := w.cfg.begin.Add(-ago).UnixMicro() + int64(w.rng.IntN(1_000_000))
-	t := makeTID(uint64(micros)<<10 | uint64(w.rng.IntN(1<<10)))
-	return string(t[:])
+	return makeTID(uint64(micros)<<10 | uint64(w.rng.IntN(1<<10))).String()
 }
 
 // timestamp returns the time of now as records have it.
