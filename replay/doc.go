@@ -67,7 +67,7 @@
 // # References
 //
 // A block may have the references of its events: sources, subjects and authorities, in numbers.
-// They are in a part of their own that only readers with a filter for them read (subjects.go).
+// They are in a part of their own that only readers with a filter for them read (internal/filter).
 // Sources have numbers of the log's own (sources.go). The caller of Seal asks for them, and the
 // next Append writes new ones. The collection of a reference's source is always that of its event.
 // A log is of another version from its first reference on. A variant may have references, too,
@@ -98,7 +98,7 @@
 // A reader with a filter looks at the span, then at the indexes of blocks that may have a match.
 // Then it reads frames of those that have one. One that wants all of some DIDs looks at their
 // shards first, and not at spans that have none of them. The few that it wants of a block, by DID
-// or subject, it takes out of the zstd part (sparse.go). One that wants some subjects looks at the
+// or subject, it takes out of the zstd part (extract.go). One that wants some subjects looks at the
 // span, which has the identity and account events that it wants, too, and then at their shards.
 // Spans are decoded into the cache (some 10 KiB each); fingerprints are looked at in place and go
 // past it. BenchmarkSpans -v reports their bytes an event. In memory there are only the keys of

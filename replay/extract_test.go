@@ -8,6 +8,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"millrace/replay/internal/filter"
 	"millrace/replay/internal/format"
 	"millrace/translate"
 )
@@ -114,10 +115,12 @@ func TestPages(t *testing.T) {
 func TestPagesOfMatches(t *testing.T) {
 	l, _ := fatBlocks(t)
 	x := firstBlock(t, l)
-	filter := must(NewFilter(FilterConfig{DIDs: []string{"did:plc:rare"}}))
-	r := mustRead(t, l, ReaderConfig{Cursor: TimeCursor(0), Filter: filter, Extended: true})
-	var m matcher
-	m.reset(filter, x)
+	f := must(NewFilter(FilterConfig{DIDs: []string{"did:plc:rare"}}))
+	r := mustRead(t, l, ReaderConfig{Cursor: TimeCursor(0), Filter: f, Extended: true})
+	var m filter.Matcher
+	if some, err := l.blocks.match(&m, f, candidate{idx: x}); err != nil || !some {
+		t.Fatalf("the filter matches nothing: %v", err)
+	}
 	var want uint64
 	p, err := l.blocks.openPart(x, format.RangePlain, x.Key(), int(x.PlainEnd[x.Events()-1]))
 	if err != nil {
@@ -126,7 +129,7 @@ func TestPagesOfMatches(t *testing.T) {
 	if p.pages.NumSubstreams() < 2 {
 		t.Fatalf("%d substreams", p.pages.NumSubstreams())
 	}
-	for i := m.next(0); i < x.Events(); i = m.next(i + 1) {
+	for i := m.Next(0); i < x.Events(); i = m.Next(i + 1) {
 		want |= 1 << (p.pages.PageAt(int(format.FrameStart(x.PlainEnd, i)))*p.pages.NumSubstreams() + p.pages.SubstreamOf(i))
 	}
 	p.close()
@@ -171,21 +174,27 @@ func TestLoadFor(t *testing.T) {
 		"one":        {Collections: testCollections[:1], Kinds: Kinds(translate.KindCommit)},
 		"two":        {Collections: testCollections[1:3], Kinds: Kinds(translate.KindCommit)},
 	} {
-		filter := must(NewFilter(cfg))
-		var m matcher
+		f := must(NewFilter(cfg))
+		var m filter.Matcher
 		var want, got [format.MaxSubstreams]bool
-		if filter.passesAll() {
-			filter = nil
+		if f.PassesAll() {
+			f = nil
 		}
 		p, err := l.blocks.openPart(x, format.RangePlain, x.Key(), int(x.PlainEnd[x.Events()-1]))
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.loadFor(filter)
+		p.loadFor(f)
 		want[0] = true
-		if filter == nil || m.reset(filter, x) {
+		some := f == nil
+		if !some {
+			if some, err = l.blocks.match(&m, f, candidate{idx: x}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if some {
 			for i := range x.Events() {
-				if filter == nil || m.next(i) == i {
+				if f == nil || m.Next(i) == i {
 					want[p.pages.SubstreamOf(i)] = true
 				}
 			}

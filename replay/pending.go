@@ -1,6 +1,9 @@
 package replay
 
-import "millrace/replay/internal/format"
+import (
+	"millrace/replay/internal/filter"
+	"millrace/replay/internal/format"
+)
 
 // Many readers wait at the end of the log for what few of them want. One goroutine waits for all of
 // them on one channel, Log.Changed, and then asks each reader, with Pending, whether it is worth
@@ -13,7 +16,7 @@ func (l *Log) Changed() <-chan struct{} { return l.snap.Load().changed }
 // PendingScratch is memory that Pending uses; the zero value is ready. One goroutine uses it, for
 // any number of readers. Readers with one Filter, at one place, are matched once.
 type PendingScratch struct {
-	matcher  matcher
+	matcher  filter.Matcher
 	changed  <-chan struct{} // of the snapshot that verdicts are about
 	verdicts [256]verdict    // by Filter.id
 }
@@ -59,8 +62,8 @@ func (r *Reader) passOver(s *snapshot, scratch *PendingScratch) bool {
 		scratch.changed = s.changed
 		clear(scratch.verdicts[:])
 	}
-	v := &scratch.verdicts[r.filter.id%uint64(len(scratch.verdicts))]
-	if v.filter != r.filter.id || v.from != r.next {
+	v := &scratch.verdicts[r.filter.ID()%uint64(len(scratch.verdicts))]
+	if v.filter != r.filter.ID() || v.from != r.next {
 		*v = r.log.blocks.judge(s, r.filter, r.next, &scratch.matcher)
 	}
 	if v.through != (Point{}) {
@@ -72,14 +75,12 @@ func (r *Reader) passOver(s *snapshot, scratch *PendingScratch) bool {
 
 // judge matches f with the blocks of the tail from a stamp on, up to the first that may hold
 // something.
-func (bs *blockStore) judge(s *snapshot, f *Filter, from int64, m *matcher) verdict {
-	defer func() {
-		*m = matcher{collectionMem: m.collectionMem, didMem: m.didMem, sourceMem: m.sourceMem, subjectMem: m.subjectMem}
-	}() // holds nothing between calls
-	v := verdict{filter: f.id, from: from, next: from}
+func (bs *blockStore) judge(s *snapshot, f *Filter, from int64, m *filter.Matcher) verdict {
+	defer m.Forget() // holds nothing between calls
+	v := verdict{filter: f.ID(), from: from, next: from}
 	for _, b := range s.tail[s.tailIndex(from):] {
 		some, err := bs.match(m, f, candidate{idx: b.idx, blk: b})
-		if err != nil || some && m.next(b.idx.FirstAt(v.next)) < b.idx.Events() {
+		if err != nil || some && m.Next(b.idx.FirstAt(v.next)) < b.idx.Events() {
 			return v
 		}
 		last := b.idx.LastPoint()

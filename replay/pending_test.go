@@ -153,7 +153,7 @@ func TestVerdictsAreShared(t *testing.T) {
 
 	add(2)
 	pending(first, false)
-	shared := &g.verdicts[f.id%uint64(len(g.verdicts))]
+	shared := &g.verdicts[f.ID()%uint64(len(g.verdicts))]
 	shared.nothing = false // as nobody would find it
 	pending(second, true)
 }

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"millrace/replay/internal/format"
-	"millrace/translate"
 )
 
 // A selective query reads one span after the other, and then few blocks of each. From memory that
@@ -103,7 +102,7 @@ type spanLookup struct {
 // lookUp makes the plans of the span that has from and of those behind it, n at most, up to the
 // first that fails. If that is the first of all, lookUp returns its error.
 func (p *pass) lookUp(from int64, n int) (plans []plan, err error) {
-	if f := p.r.filter; f.dids != nil || f.references.bySubject() {
+	if f := p.r.filter; f.Scattered() {
 		return p.lookUpShards(from, n)
 	}
 	spans, err := p.scan.spansFrom(p.s, from, n)
@@ -165,13 +164,13 @@ func (k *spanLookup) at(bs *blockStore, key int64, f *Filter) {
 	fingerprints := 0
 	defer func() { k.slow = lookupTime{took: bs.cfg.Monotonic() - begun, fingerprints: fingerprints}.slow() }()
 	var dids []uint64
-	if f.dids != nil {
-		dids = f.fingerprintsFor(bs.key)
+	if f.ByDID() {
+		dids = f.Fingerprints(bs.key)
 		fingerprints = len(dids)
 	}
 	var of format.BlockSet
 	k.plan = plan{key: key}
-	first := f.dids != nil && f.anyCollection && f.kinds == 0
+	first := f.AllOfDIDs()
 	if first {
 		if of, k.err = bs.blocksOf(format.RangeSpanDIDs, key, dids); k.err != nil || of.Empty() {
 			return
@@ -183,10 +182,10 @@ func (k *spanLookup) at(bs *blockStore, key int64, f *Filter) {
 		return
 	}
 	commits := format.FirstBlocks(len(sp.Keys))
-	if f.references.bySubject() {
+	if f.BySubject() {
 		commits = format.BlockSet{}
-		if sp.HasSubjects && f.kinds.Has(translate.KindCommit) {
-			subjects := f.references.fingerprintsFor(bs.key)
+		if sp.HasSubjects && f.Commits() {
+			subjects := f.SubjectFingerprints(bs.key)
 			fingerprints += len(subjects)
 			if commits, k.err = bs.blocksOf(format.RangeSpanSubjects, key, subjects); k.err != nil {
 				return
@@ -194,7 +193,7 @@ func (k *spanLookup) at(bs *blockStore, key int64, f *Filter) {
 		}
 	}
 	k.plan = planOf(sp, f, commits)
-	if f.dids == nil {
+	if !f.ByDID() {
 		return
 	}
 	if !first && !k.plan.blocks.Empty() {
@@ -215,46 +214,11 @@ type plan struct {
 // empty says that nothing in the span passes.
 func (p *plan) empty() bool { return p.blocks.Empty() && !p.others }
 
-// selective says whether spans can narrow down f.
-func (f *Filter) selective() bool {
-	return f != nil && (!f.anyCollection || f.dids != nil || f.kinds != 0 || f.references != nil)
-}
-
 // planOf returns where to look in the span for events that f passes, DIDs apart. Commits with
 // wanted subjects are in the given blocks.
 func planOf(s *format.Span, f *Filter, commits format.BlockSet) plan {
 	p := plan{key: s.Key()}
-	if f.kinds.Has(translate.KindCommit) {
-		var of map[string]struct{}
-		if f.references != nil {
-			of = f.references.collections
-		}
-		if f.anyCollection && of == nil {
-			p.blocks = commits
-		} else {
-			for i := range s.Collections.Len() {
-				if _, ok := of[s.Collections.At(i)]; (ok || of == nil) && (f.anyCollection || f.collection(s.Collections.At(i))) {
-					p.blocks.Union(&s.Present[i])
-				}
-			}
-			p.blocks.Intersect(&commits)
-		}
-		if f.anyCollection && f.references == nil {
-			return p // they have the other events, too
-		}
-	}
-	var others format.BlockSet
-	if f.kinds.Has(translate.KindIdentity) {
-		others.Union(&s.IdentityIn)
-	}
-	if f.kinds.Has(translate.KindAccount) {
-		others.Union(&s.AccountIn)
-	}
-	if s.Copied && f.dids == nil {
-		p.others = !others.Empty()
-	} else {
-		p.blocks.Union(&others)
-	}
+	p.blocks, p.others = f.Blocks(s, commits)
 	return p
 }
 

@@ -4,6 +4,7 @@ import (
 	"runtime"
 	"sync"
 
+	"millrace/replay/internal/filter"
 	"millrace/replay/internal/format"
 )
 
@@ -187,15 +188,15 @@ func (bs *blockStore) load(a *ahead) {
 		return // the reader meets it itself
 	}
 	wanted := a.parts.reached.Load() < x.Key()
-	var m matcher
+	var m filter.Matcher
 	if wanted && a.filter != nil {
 		if wanted, err = bs.match(&m, a.filter, candidate{idx: x}); err != nil {
 			return // likewise
 		}
-		wanted = wanted && m.next(0) < x.Events()
+		wanted = wanted && m.Next(0) < x.Events()
 	}
 	if wanted {
-		bs.fetch(x, a, a.filter != nil && m.sparse())
+		bs.fetch(x, a, a.filter != nil && m.Sparse())
 	}
 	if a.slim && !a.sparse {
 		scan.walkOn(a.s, x)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sort"
 
+	"millrace/replay/internal/filter"
 	"millrace/replay/internal/format"
 	"millrace/translate"
 )
@@ -44,7 +45,7 @@ type Reader struct {
 	readerPlace
 	planner
 	changed <-chan struct{}
-	matcher matcher
+	matcher filter.Matcher
 	runs    []format.Run
 	parts   openParts
 	block   int64 // key of the block on disk that it found last without a span; 0: none
@@ -123,7 +124,7 @@ func (l *Log) NewReader(cfg ReaderConfig) (*Reader, error) {
 // SetFilter replaces the filter (nil: everything), from the next event on.
 func (r *Reader) SetFilter(f *Filter) {
 	r.filter, r.plan, r.coming, r.aheadTo = f, plan{}, nil, 0
-	if f.passesAll() {
+	if f.PassesAll() {
 		r.filter = nil
 	}
 }
@@ -204,7 +205,7 @@ func (r *Reader) pass(s *snapshot, c *Chunk) error {
 // slimIndexSuffices says whether the slim indexes of blocks have all that the reader needs of their
 // indexes.
 func (r *Reader) slimIndexSuffices() bool {
-	return !r.variant.extended && (r.filter == nil || r.filter.dids == nil)
+	return !r.variant.extended && (r.filter == nil || !r.filter.ByDID())
 }
 
 // beginGap returns the gap between the awaited position and the first event of a log that turned
@@ -283,7 +284,7 @@ func (p *pass) find() (candidate, error) {
 		return candidate{idx: s.tail[i].idx, blk: s.tail[i]}, nil
 	}
 	// A reader that waits for its position looks at all blocks until it has found it.
-	if r.next <= s.spanned && r.filter.selective() && r.after == (format.Place{}) {
+	if r.next <= s.spanned && r.filter.Selective() && r.after == (format.Place{}) {
 		return p.findSpan()
 	}
 	p.span = nil
@@ -383,7 +384,7 @@ func (p *pass) take(cand candidate) (full bool, err error) {
 			return false, err
 		}
 	}
-	r.matcher.release()
+	r.matcher.Release()
 	if through == end {
 		r.next = next
 	} else {
@@ -405,7 +406,7 @@ func (p *pass) match(cand candidate, i, end int) (through int, err error) {
 	if cand.blk != nil {
 		return p.matchTail(cand.blk, i, end)
 	}
-	v, limit := r.variant, r.filter.limit()
+	v, limit := r.variant, r.filter.Limit()
 	ends := v.storedEnds(x)
 	built := ends == nil
 	if built { // of the plain ones, whose sizes say nothing of its own
@@ -419,7 +420,7 @@ func (p *pass) match(cand candidate, i, end int) (through int, err error) {
 	if cand.others == 0 {
 		r.parts.reached.Store(x.Key())
 	}
-	sparse := !built && v.dictionary == 0 && cand.others == 0 && r.filter != nil && r.matcher.sparse()
+	sparse := !built && v.dictionary == 0 && cand.others == 0 && r.filter != nil && r.matcher.Sparse()
 	part := cand.part(v)
 	if sparse {
 		part, size = format.RangeZstd, int(x.ZstdEnd[x.Events()-1])
@@ -458,7 +459,7 @@ func (p *pass) match(cand candidate, i, end int) (through int, err error) {
 // matchTail is match for a block that is in the tail.
 func (p *pass) matchTail(blk *Block, i, end int) (through int, err error) {
 	r := p.r
-	if r.filter != nil && r.matcher.next(i) >= end {
+	if r.filter != nil && r.matcher.Next(i) >= end {
 		return end, nil
 	}
 	f, err := p.frames(blk)
@@ -466,7 +467,7 @@ func (p *pass) matchTail(blk *Block, i, end int) (through int, err error) {
 		return i, err
 	}
 	f.ends = f.ends[:end]
-	through, events, bytes := p.choose(f, i, r.filter.limit())
+	through, events, bytes := p.choose(f, i, r.filter.Limit())
 	if events == 0 {
 		return through, nil
 	}
@@ -525,7 +526,7 @@ func fit(ends []uint32, i, room int, must bool) (through, bytes int) {
 // collect gathers the runs of frames that pass the filter, from event i on, as fit does.
 func (r *Reader) collect(f frames, i, room, limit int, must bool) (through, events, bytes int) {
 	ends := f.ends
-	for i = r.matcher.next(i); i < len(ends); i = r.matcher.next(i + 1) {
+	for i = r.matcher.Next(i); i < len(ends); i = r.matcher.Next(i + 1) {
 		from, to := format.FrameStart(ends, i), ends[i]
 		size := int(to - from)
 		if f.payloads != nil && limit > 0 && int(f.payloads[i]) > limit || f.payloads == nil && tooLarge(size, limit) {

@@ -326,29 +326,6 @@ func TestSetFilter(t *testing.T) {
 	}
 }
 
-func TestNewFilter(t *testing.T) {
-	for _, cfg := range []FilterConfig{
-		{Kinds: 1}, {Kinds: 1 << 5}, {MaxPayloadBytes: -1},
-		{Collections: make([]string, maxFilterCollections+1)}, {DIDs: make([]string, maxFilterDIDs+1)},
-	} {
-		if _, err := NewFilter(cfg); err == nil {
-			t.Errorf("a filter of kinds %b, %d collections, %d DIDs, %d bytes is taken", cfg.Kinds, len(cfg.Collections), len(cfg.DIDs), cfg.MaxPayloadBytes)
-		}
-	}
-	for _, cfg := range []FilterConfig{
-		{}, {Collections: []string{"a.b.c", "*"}}, {Kinds: Kinds(translate.KindAccount, translate.KindCommit, translate.KindIdentity)},
-	} {
-		f, err := NewFilter(cfg)
-		if err != nil || !f.passesAll() {
-			t.Errorf("%+v does not pass all, %v", cfg, err)
-		}
-	}
-	f, err := NewFilter(FilterConfig{Collections: []string{"a.b.*", "a.*", "a.b.c.*", "c*"}})
-	if err != nil || len(f.prefixes) != 2 {
-		t.Errorf("prefixes %q, %v", f.prefixes, err)
-	}
-}
-
 // TestNextAllocs: an unfiltered or filtered live read allocates nothing. The runtime counts what
 // the whole process allocates, so of several counts the lowest is Next's.
 func TestNextAllocs(t *testing.T) {

@@ -475,16 +475,3 @@ func TestFilterGrows(t *testing.T) {
 		t.Error("there is room for a second subject")
 	}
 }
-
-// TestReferenceFilterRefuses: what no reference has, and what is too much, is refused.
-func TestReferenceFilterRefuses(t *testing.T) {
-	for name, cfg := range map[string]FilterConfig{
-		"subject 0": {Subjects: []uint64{1, 0}}, "DID 0": {SubjectDIDs: []uint64{0}},
-		"too many subjects": {Subjects: make([]uint64, maxFilterSubjects), MoreSubjectDIDs: 1},
-		"too many sources":  {Sources: make([]string, maxFilterSources+1)},
-	} {
-		if _, err := NewFilter(cfg); err == nil {
-			t.Errorf("%s is taken", name)
-		}
-	}
-}

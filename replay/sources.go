@@ -44,7 +44,7 @@ func (l *Log) SourceNumber(source []byte) (number uint32, ok bool) {
 
 // FindSource returns the number of a source; false if it has none.
 func (l *Log) FindSource(source string) (number uint32, ok bool) {
-	return l.sources.find(source)
+	return l.sources.Find(source)
 }
 
 // SourceOf is the inverse of FindSource.
@@ -52,15 +52,16 @@ func (l *Log) SourceOf(number uint32) (source string, ok bool) {
 	return l.sources.source(number)
 }
 
-func (t *sourceTable) find(source string) (number uint32, ok bool) {
+// Find returns the number of a source; false if it has none.
+func (t *sourceTable) Find(source string) (number uint32, ok bool) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	number, ok = t.numbers[source]
 	return number, ok
 }
 
-// len returns how many sources have a number.
-func (t *sourceTable) len() int { return len(t.known()) }
+// Len returns how many sources have a number.
+func (t *sourceTable) Len() int { return len(t.known()) }
 
 func (t *sourceTable) source(number uint32) (source string, ok bool) {
 	t.mu.RLock()

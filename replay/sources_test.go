@@ -3,7 +3,6 @@ package replay
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -164,25 +163,5 @@ func TestBrokenSources(t *testing.T) {
 		if c := (*CorruptionError)(nil); !errors.As(err, &c) || c.Part != "source" {
 			t.Errorf("%s: %v", how, err)
 		}
-	}
-}
-
-// TestSourceNumbers: a filter knows the number of a source that gets it only after the filter was
-// made, and that of another log.
-func TestSourceNumbers(t *testing.T) {
-	f := must(NewFilter(FilterConfig{Sources: []string{"d.e.f:x", "a.b.c:x", "d.e.f:x"}})).references
-	if got := fmt.Sprint(slices.Sorted(maps.Keys(f.collections))); got != "[a.b.c d.e.f]" {
-		t.Errorf("collections %s", got)
-	}
-	table := newSourceTable()
-	for i, source := range []string{"a.b.c:x", "a.b.c:y", "d.e.f:x", "d.e.f:y"} {
-		table.number([]byte(source), false)
-		want := [][]uint32{{1}, {1}, {1, 3}, {1, 3}}[i]
-		if got := f.numbersFor(table); !slices.Equal(got, want) {
-			t.Errorf("with %s the numbers are %v, want %v", source, got, want)
-		}
-	}
-	if got := f.numbersFor(newSourceTable()); len(got) != 0 {
-		t.Errorf("of an empty log the numbers are %v", got)
 	}
 }

@@ -168,7 +168,7 @@ func (r *Reader) nextPassing(i int) int {
 	if r.filter == nil {
 		return i
 	}
-	return r.matcher.next(i)
+	return r.matcher.Next(i)
 }
 
 // minBuildShare: a chunk is full when less than a quarter of its bound is left.
@@ -234,7 +234,7 @@ func (p *pass) buildFrames(b *format.FrameBuilder, plain []byte, i, through int)
 	}
 	for ; i < through; i++ {
 		if r.filter != nil {
-			if i = r.matcher.next(i); i >= through {
+			if i = r.matcher.Next(i); i >= through {
 				break
 			}
 		}
@@ -260,7 +260,7 @@ func (p *pass) buildFrames(b *format.FrameBuilder, plain []byte, i, through int)
 
 // outsized says whether a frame of size bytes that b has built is beyond the filter's limit.
 func (r *Reader) outsized(b *format.FrameBuilder, size int) bool {
-	limit := r.filter.limit()
+	limit := r.filter.Limit()
 	if r.variant.v2 {
 		return limit > 0 && b.PayloadBytes > limit
 	}

@@ -1,0 +1,268 @@
+// Package filter says which events of a block pass a filter, and which blocks of a span may have
+// some. It does no I/O.
+package filter
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"millrace/replay/internal/didset"
+	"millrace/replay/internal/format"
+	"millrace/replay/internal/uidset"
+	"millrace/translate"
+)
+
+// SyncKind is the kind of #sync events, of which the log has none: a filter of it alone passes
+// nothing.
+const SyncKind format.KindSet = 1 << (translate.KindAccount + 1)
+
+// Config says which events pass. The zero value passes all.
+type Config struct {
+	// Collections are exact NSIDs, or prefixes if they end in '*' (which is taken off): "a.b.*"
+	// passes "a.b.c" and "a.b.c.d". Identity and account events pass any of them. Empty: all.
+	Collections []string
+	DIDs        []string // filter every kind of event; empty: all
+	// A commit passes if one of its references, be it one that the record had, has a subject of
+	// these and a source of Sources. Identity and account events pass any of them.
+	Subjects []uint64 // UIDs of DIDs and AT URIs
+	// UIDs of DIDs: these, and all AT URIs of theirs. As one with Subjects; both nil: any subject,
+	// else an empty list has none.
+	SubjectDIDs []uint64
+	// how many of each AddSubject and AddSubjectDID may add
+	MoreSubjects, MoreSubjectDIDs int
+
+	Sources []string // as SourceNumber has them; nil: any source; empty: none
+	Kinds   format.KindSet
+	// MaxPayloadBytes leaves out larger events, measured as they would be sent (compressed,
+	// extended), without the websocket header; 0: no limit. On v2's wire they are measured
+	// uncompressed.
+	MaxPayloadBytes int
+}
+
+// Limits of a Config. Callers that face clients set their own, lower ones.
+const (
+	maxCollections = 10_000
+	maxDIDs        = 1_000_000
+	maxSubjects    = 1_000_000
+	maxSources     = 10_000
+)
+
+// What a filter and its parts take, in bytes, at most.
+const (
+	filterBytes      = 512
+	fingerprintBytes = 8
+	collectionBytes  = 96 // an entry of a map, beside its string
+	sourceBytes      = 24 // a string's header, and a number
+)
+
+// Bytes returns how much memory New's result takes, about and at most, beside what is garbage
+// once it is made.
+func (c *Config) Bytes() int64 {
+	n := int64(filterBytes)
+	for _, s := range c.Collections {
+		n += int64(len(s) + collectionBytes)
+	}
+	for _, d := range c.DIDs {
+		n += int64(didset.Memory(d) + fingerprintBytes)
+	}
+	subjects, dids := len(c.Subjects)+c.MoreSubjects, len(c.SubjectDIDs)+c.MoreSubjectDIDs
+	n += int64(subjects*(uidset.Memory+fingerprintBytes) + dids*(uidset.Memory+2*fingerprintBytes))
+	for _, s := range c.Sources {
+		n += int64(len(s) + collectionBytes + sourceBytes)
+	}
+	return n + n/16 // allocations are rounded up
+}
+
+// Filter is a compiled Config. It is immutable, but for subjects that are added, and may be
+// shared by any number of readers.
+type Filter struct {
+	kinds      format.KindSet
+	maxPayload int // 0: no limit
+
+	anyCollection bool
+	exact         map[string]struct{}
+	prefixes      []string // none is the prefix of another
+
+	dids *didset.Set // nil: any DID
+
+	references *referenceFilter // nil: whatever an event refers to
+
+	id uint64 // random, not 0
+
+	// fingerprints of the DIDs, made for the log that asks first; another log makes its own.
+	fingerprints atomic.Pointer[filterFingerprints]
+}
+
+// ID is random, and not 0.
+func (f *Filter) ID() uint64 { return f.id }
+
+// ByDID says whether f wants certain DIDs.
+func (f *Filter) ByDID() bool { return f.dids != nil }
+
+// AllOfDIDs says whether f wants all events of certain DIDs, references apart.
+func (f *Filter) AllOfDIDs() bool { return f.dids != nil && f.anyCollection && f.kinds == 0 }
+
+// ByReference says whether f wants certain sources or subjects.
+func (f *Filter) ByReference() bool { return f.references != nil }
+
+// BySubject says whether f wants certain subjects.
+func (f *Filter) BySubject() bool { return f.references != nil && !f.references.anySubject }
+
+// Commits says whether commits pass.
+func (f *Filter) Commits() bool { return f.kinds.Has(translate.KindCommit) }
+
+// Scattered says whether what f passes may lie anywhere in a block, and not in the substreams of
+// few collections. f may be nil.
+func (f *Filter) Scattered() bool { return f != nil && (f.ByDID() || f.BySubject()) }
+
+// Selective says whether spans can narrow down f, which may be nil.
+func (f *Filter) Selective() bool {
+	return f != nil && (!f.anyCollection || f.dids != nil || f.kinds != 0 || f.references != nil)
+}
+
+// Limit is the largest payload that passes; 0: any. f may be nil.
+func (f *Filter) Limit() int {
+	if f == nil {
+		return 0
+	}
+	return f.maxPayload
+}
+
+// filterFingerprints are those that a log has asked for.
+type filterFingerprints struct {
+	key     format.FingerprintKey
+	of      []uint64
+	members int // what they are of: so many subjects
+}
+
+// Fingerprints returns the fingerprints of the filter's DIDs, in ascending order. They take 8
+// bytes a DID for as long as the filter lives.
+func (f *Filter) Fingerprints(k format.FingerprintKey) []uint64 {
+	if p := f.fingerprints.Load(); p != nil && p.key == k {
+		return p.of
+	}
+	of := make([]uint64, 0, f.dids.Len())
+	for d := range f.dids.All() {
+		of = append(of, k.Fingerprint(d))
+	}
+	slices.Sort(of)
+	f.fingerprints.Store(&filterFingerprints{key: k, of: of})
+	return of
+}
+
+// New compiles cfg; it keeps nothing of it but the strings of collections and sources. See
+// Config.Bytes for what it takes.
+func New(cfg Config) (*Filter, error) {
+	const all = 1<<translate.KindCommit | 1<<translate.KindIdentity | 1<<translate.KindAccount
+	switch {
+	case cfg.Kinds&^(all|SyncKind) != 0:
+		return nil, fmt.Errorf("filter: unknown kinds in set %#b", cfg.Kinds)
+	case cfg.MaxPayloadBytes < 0:
+		return nil, fmt.Errorf("filter: MaxPayloadBytes is %d", cfg.MaxPayloadBytes)
+	case len(cfg.Collections) > maxCollections:
+		return nil, fmt.Errorf("filter: %d collections, at most %d are taken", len(cfg.Collections), maxCollections)
+	case len(cfg.DIDs) > maxDIDs:
+		return nil, fmt.Errorf("filter: %d DIDs, at most %d are taken", len(cfg.DIDs), maxDIDs)
+	}
+	f := &Filter{
+		kinds: cfg.Kinds, maxPayload: cfg.MaxPayloadBytes, anyCollection: len(cfg.Collections) == 0,
+		id: rand.Uint64() | 1<<63,
+	}
+	if f.kinds&all == all {
+		f.kinds = 0
+	}
+	f.exact = make(map[string]struct{}, len(cfg.Collections))
+	for _, c := range cfg.Collections {
+		if p, ok := strings.CutSuffix(c, "*"); ok {
+			f.addPrefix(p)
+		} else {
+			f.exact[c] = struct{}{}
+		}
+	}
+	if len(cfg.DIDs) > 0 {
+		f.dids = didset.New(cfg.DIDs)
+	}
+	var err error
+	f.references, err = newReferenceFilter(&cfg)
+	return f, err
+}
+
+// addPrefix adds p unless a shorter prefix covers it, and drops those that p covers.
+func (f *Filter) addPrefix(p string) {
+	kept := f.prefixes[:0]
+	for _, q := range f.prefixes {
+		if strings.HasPrefix(p, q) {
+			return
+		}
+		if !strings.HasPrefix(q, p) {
+			kept = append(kept, q)
+		}
+	}
+	f.prefixes = append(kept, p)
+	if p == "" {
+		f.anyCollection = true
+	}
+}
+
+// PassesAll says whether no event is left out. f may be nil.
+func (f *Filter) PassesAll() bool {
+	return f == nil || f.kinds == 0 && f.maxPayload == 0 && f.anyCollection && f.dids == nil && f.references == nil
+}
+
+func (f *Filter) collection(name string) bool {
+	if _, ok := f.exact[name]; ok {
+		return true
+	}
+	for _, p := range f.prefixes {
+		if strings.HasPrefix(name, p) {
+			return true
+		}
+	}
+	return false
+}
+
+// nonCommits says whether a block with events of these kinds has some that f passes, as far as they
+// tell, whatever their collections and references.
+func (f *Filter) nonCommits(kinds format.KindSet) bool {
+	return kinds&format.NonCommitKinds != 0 && (f.kinds == 0 || f.kinds&kinds&format.NonCommitKinds != 0)
+}
+
+// Blocks returns where to look in a span for events that f passes, DIDs apart. Commits with wanted
+// subjects are in the given blocks. others says that identity and account events that are not in
+// blocks are wanted, from the span's copies of them.
+func (f *Filter) Blocks(s *format.Span, commits format.BlockSet) (blocks format.BlockSet, others bool) {
+	if f.Commits() {
+		var of map[string]struct{}
+		if f.references != nil {
+			of = f.references.collections
+		}
+		if f.anyCollection && of == nil {
+			blocks = commits
+		} else {
+			for i := range s.Collections.Len() {
+				if _, ok := of[s.Collections.At(i)]; (ok || of == nil) && (f.anyCollection || f.collection(s.Collections.At(i))) {
+					blocks.Union(&s.Present[i])
+				}
+			}
+			blocks.Intersect(&commits)
+		}
+		if f.anyCollection && f.references == nil {
+			return blocks, false // they have the other events, too
+		}
+	}
+	var wanted format.BlockSet
+	if f.kinds.Has(translate.KindIdentity) {
+		wanted.Union(&s.IdentityIn)
+	}
+	if f.kinds.Has(translate.KindAccount) {
+		wanted.Union(&s.AccountIn)
+	}
+	if s.Copied && f.dids == nil {
+		return blocks, !wanted.Empty()
+	}
+	blocks.Union(&wanted)
+	return blocks, false
+}
