@@ -8,6 +8,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"millrace/replay/internal/format"
+	"millrace/replay/internal/logstore"
 )
 
 // appendPass is one Append: it makes the next snapshot and the batch that brings the store there.
@@ -39,7 +40,7 @@ func (p *appendPass) check(bs []*Block) error {
 		}
 		if b.epoch != s.Epoch {
 			var err error
-			if s.streams, err = addStream(s.streams, p.log.cfg.Relay, b.epoch, s.Seq); err != nil {
+			if s.streams, err = s.streams.Add(p.log.cfg.Relay, b.epoch, s.Seq); err != nil {
 				return err
 			}
 		}
@@ -108,7 +109,7 @@ func (p *appendPass) stage(bs []*Block) error {
 	}
 	n.shrinkTail(l.cfg.TailBytes)
 	if newEpoch {
-		if err := putStreams(p.batch, n.streams); err != nil {
+		if err := logstore.PutStreams(p.batch, n.streams); err != nil {
 			return err
 		}
 	}
@@ -116,7 +117,7 @@ func (p *appendPass) stage(bs []*Block) error {
 	if l.cfg.Retention == 0 {
 		durable.Floor, durable.Oldest, durable.Trimmed = durable.Newest, format.Point{}, durable.Total
 	}
-	return putMeta(p.batch, format.MetaState, format.AppendState(nil, &durable))
+	return logstore.PutMeta(p.batch, format.MetaState, format.AppendState(nil, &durable))
 }
 
 // putBytes is about what put adds to a batch beside a block's parts, and more than the state takes.

@@ -12,6 +12,7 @@ import (
 
 	"millrace/intern/kv/pebbleguard"
 	"millrace/replay/internal/format"
+	"millrace/replay/internal/logstore"
 	"millrace/replay/internal/pebblestore"
 )
 
@@ -22,7 +23,7 @@ type blockStore struct {
 	store   *pebblestore.Store
 	snap    *atomic.Pointer[snapshot] // the log's, whose floor says what a trim deleted
 	key     format.FingerprintKey     // of the spans
-	sources *sourceTable
+	sources *logstore.Sources
 	cfg     *Config
 
 	cache       *cache
@@ -42,7 +43,7 @@ func newBlockStore(l *Log) *blockStore {
 	return &blockStore{
 		store:       l.store,
 		snap:        &l.snap,
-		key:         l.spans.key,
+		key:         l.spans.Key(),
 		sources:     l.sources,
 		cfg:         &l.cfg,
 		cache:       newCache(l.cfg.CacheBytes),
@@ -239,7 +240,7 @@ func (bs *blockStore) readError(r format.Range, key int64, err error) error {
 
 // corrupt makes a *CorruptionError and fails the log with it: it no longer holds what it must.
 func (bs *blockStore) corrupt(r format.Range, key int64, err error) error {
-	err = corrupt(r, key, err)
+	err = logstore.Corrupt(r, key, err)
 	bs.store.FailAdvised(err)
 	return err
 }

@@ -159,7 +159,7 @@ func (c *changesScan) gap(s *snapshot, x *blockIndex) bool {
 			return false
 		}
 		c.gapNext = g.TimeUS + 1
-		epoch, ok := s.epochOf(g.To.Stream)
+		epoch, ok := s.streams.Epoch(g.To.Stream)
 		if !ok || !before(c.out.Through, epoch, g.To.Seq) {
 			continue // the caller has it, or its epoch is forgotten
 		}

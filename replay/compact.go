@@ -150,7 +150,7 @@ func (l *Log) settle() *snapshot {
 	}
 	next := s.next()
 	if l.cfg.Retention > 0 {
-		l.spans.settled = append(l.spans.settled, s.tail[len(s.tail)-s.group:]...)
+		l.settled = append(l.settled, s.tail[len(s.tail)-s.group:]...)
 	}
 	next.group = 0
 	l.publishLocked(next)

@@ -12,6 +12,7 @@ import (
 
 	"millrace/dict"
 	"millrace/replay/internal/format"
+	"millrace/replay/internal/logstore"
 )
 
 // DictionaryUse is a dictionary that the log keeps, because blocks in it may be compressed with it.
@@ -77,7 +78,7 @@ func putUses(batch *pebble.Batch, old, next []format.Use) error {
 			}
 		}
 	}
-	return putMeta(batch, format.MetaDictionaries, format.AppendUses(nil, next))
+	return logstore.PutMeta(batch, format.MetaDictionaries, format.AppendUses(nil, next))
 }
 
 // dictionaries makes those known that blocks in the log may be compressed with, keeps the one in
@@ -88,13 +89,13 @@ func (o *opener) dictionaries() error {
 	if err != nil {
 		return err
 	}
-	v, _, err := o.meta(format.MetaDictionaries)
+	v, _, err := logstore.Meta(o.store, format.MetaDictionaries)
 	if err != nil {
 		return err
 	}
 	recorded, err := format.DecodeUses(v)
 	if err != nil {
-		return corrupt(format.RangeMeta, 0, fmt.Errorf("%s: %w", format.MetaDictionaries, err))
+		return logstore.Corrupt(format.RangeMeta, 0, fmt.Errorf("%s: %w", format.MetaDictionaries, err))
 	}
 	// Versions that did not record uses stored the file alone: it may be of any block there is.
 	had := make([]format.Use, 0, len(files)+1)
@@ -107,7 +108,7 @@ func (o *opener) dictionaries() error {
 	had = append(had, recorded...)
 	for _, u := range recorded {
 		if files[u.ID] == nil {
-			return corrupt(format.RangeDictionary, int64(u.ID), format.ErrMissing)
+			return logstore.Corrupt(format.RangeDictionary, int64(u.ID), format.ErrMissing)
 		}
 	}
 	stored := o.cfg.Dictionaries.Stored()
@@ -145,16 +146,16 @@ func (o *opener) dictionaryFiles() (map[uint32]*dict.Dictionary, error) {
 	files := make(map[uint32]*dict.Dictionary)
 	for it.First(); it.Valid(); it.Next() {
 		if len(it.Key()) != 5 {
-			return nil, corrupt(format.RangeDictionary, 0, fmt.Errorf("malformed key of %d bytes", len(it.Key())))
+			return nil, logstore.Corrupt(format.RangeDictionary, 0, fmt.Errorf("malformed key of %d bytes", len(it.Key())))
 		}
 		id := binary.BigEndian.Uint32(it.Key()[1:])
 		raw, err := format.OpenTrailer(it.Value(), format.RangeDictionary, int64(id))
 		if err != nil {
-			return nil, corrupt(format.RangeDictionary, int64(id), err)
+			return nil, logstore.Corrupt(format.RangeDictionary, int64(id), err)
 		}
 		// The dictionary keeps the bytes, the iterator reuses them.
 		if files[id], err = dict.Parse(slices.Clone(raw)); err != nil {
-			return nil, corrupt(format.RangeDictionary, int64(id), err)
+			return nil, logstore.Corrupt(format.RangeDictionary, int64(id), err)
 		}
 	}
 	if err := it.Error(); err != nil {

@@ -68,8 +68,8 @@
 //
 // A block may have the references of its events: sources, subjects and authorities, in numbers.
 // They are in a part of their own that only readers with a filter for them read (internal/filter).
-// Sources have numbers of the log's own (sources.go). The caller of Seal asks for them, and the
-// next Append writes new ones. The collection of a reference's source is always that of its event.
+// Sources have numbers of the log's own. The caller of Seal asks for them, and the next Append
+// writes new ones. The collection of a reference's source is always that of its event.
 // A log is of another version from its first reference on. A variant may have references, too,
 // whose subjects are strings of Config.Strings. Those of a block of the tail are built all at once,
 // of one on disk those of the events that are wanted.

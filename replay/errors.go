@@ -2,12 +2,10 @@ package replay
 
 import (
 	"errors"
-	"fmt"
 
 	"millrace/intern/kv/pebbleguard"
 	"millrace/replay/internal/format"
 	"millrace/replay/internal/logstore"
-	"millrace/replay/internal/pebblestore"
 )
 
 // Errors that callers branch on. They come wrapped; use errors.Is.
@@ -49,30 +47,4 @@ var (
 
 // CorruptionError says that bytes this log wrote are no longer what it wrote. The process should
 // stop: nothing behind this point can be trusted to be exact.
-type CorruptionError struct {
-	Part string // which part of which key range: "index", "plain", "zstd", "meta", ...
-	Key  uint64 // the block's key (time_us of its last event); 0 for meta
-	File string // path of the damaged file; "": not known, or the file is sound
-	Err  error
-}
-
-// Error names the part and the key and says what to do.
-func (e *CorruptionError) Error() string {
-	file := ""
-	if e.File != "" {
-		file = " in " + e.File
-	}
-	return fmt.Sprintf("log is corrupt: %s part of block %d%s: %v (%s)", e.Part, e.Key, file, e.Err, pebblestore.Advice)
-}
-
-// Unwrap returns what was wrong.
-func (e *CorruptionError) Unwrap() error { return e.Err }
-
-func corrupt(r format.Range, key int64, err error) error {
-	e := &CorruptionError{Part: r.String(), Key: uint64(key), Err: err}
-	var file *pebbleguard.CorruptionError
-	if errors.As(err, &file) {
-		e.File, e.Err = file.File, file.Err // its advice is this one's
-	}
-	return e
-}
+type CorruptionError = logstore.CorruptionError

@@ -54,14 +54,15 @@ type Log struct {
 	stored  storedDictionary
 	metrics *metrics
 	counts  *counts.Counter
-	sources *sourceTable
+	sources *logstore.Sources
 	trims   trims
 	closing chan struct{} // closed when Close begins
 
 	// serialises changes of the log; after trims.mu, before blockStore.storeMu
 	mu        sync.Mutex
 	snap      atomic.Pointer[snapshot] // written under mu
-	spans     *spanWriter              // guarded by mu
+	spans     *logstore.SpanWriter     // guarded by mu
+	settled   []*Block                 // stay small, but did not join spans yet; guarded by mu
 	unflushed int64                    // bytes of batches since the last flush began; guarded by mu
 }
 
@@ -80,7 +81,7 @@ type trims struct {
 // Progress returns what was committed last.
 func (l *Log) Progress() Progress {
 	s := l.snap.Load()
-	return Progress{Stream: s.streamOf(s.Epoch), Epoch: s.Epoch, Seq: s.Seq, TimeUS: s.TimeUS, Previous: s.Previous}
+	return Progress{Stream: s.streams.Tag(s.Epoch), Epoch: s.Epoch, Seq: s.Seq, TimeUS: s.TimeUS, Previous: s.Previous}
 }
 
 // Range returns what the log holds now. The caller must not change its Gaps.
@@ -96,6 +97,25 @@ func (l *Log) Range() Range {
 		r.Oldest, r.Newest, r.Events, r.Bytes = s.export(s.Oldest), s.export(s.Newest), held.Events, held.Bytes
 	}
 	return r
+}
+
+// DiskBytes returns how much disk the log takes, its write-ahead log and what a compaction has yet
+// to delete included. It is 0 once it is closed or has failed.
+func (l *Log) DiskBytes() int64 {
+	l.blocks.storeMu.RLock()
+	defer l.blocks.storeMu.RUnlock()
+	if l.blocks.closed {
+		return 0
+	}
+	var bytes atomic.Int64 // Metrics may return after a failure, or never
+	err := l.store.Guard(func() error {
+		bytes.Store(int64(l.store.Pebble().Metrics().DiskSpaceUsage()))
+		return nil
+	})
+	if err != nil {
+		return 0
+	}
+	return bytes.Load()
 }
 
 // Append commits the blocks, in the order they are given, in one synced write, and then shows them
@@ -139,7 +159,7 @@ func (l *Log) Append(bs ...*Block) error {
 		return fmt.Errorf("append: %w", err)
 	}
 	l.metrics.syncSeconds.Observe(time.Since(start).Seconds())
-	l.sources.stored = len(p.sources)
+	l.sources.Stored(len(p.sources))
 	p.strip(bs)
 	if l.cfg.Retention == 0 {
 		p.next.forgetBeforeTail()

@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"millrace/replay/internal/counts"
 	"millrace/replay/internal/format"
 )
 
@@ -87,7 +88,7 @@ func (m *metrics) registerState(auto promauto.Factory, l *Log) {
 	add(prometheus.GaugeValue, "tail_bytes", "Memory that the newest blocks take.",
 		func() float64 { return float64(l.snap.Load().tailBytes) })
 	add(prometheus.GaugeValue, "paths", "Sources of references that have a number.",
-		func() float64 { return float64(len(l.sources.known())) })
+		func() float64 { return float64(len(l.sources.Known())) })
 	add(prometheus.GaugeValue, "gaps", "Gaps in the log.", func() float64 { return float64(len(l.snap.Load().gaps)) })
 	add(prometheus.GaugeValue, "oldest_seconds", "time_us of the oldest event, in seconds; 0 if there is none.",
 		func() float64 { return float64(l.snap.Load().Oldest.TimeUS) / 1e6 })
@@ -114,4 +115,29 @@ func oneIf(b bool) float64 {
 		return 1
 	}
 	return 0
+}
+
+const (
+	// CountStep is how long one entry of a Count's Recent is.
+	CountStep = counts.Step
+	// CountSteps is how many entries Recent has at most: five minutes.
+	CountSteps = counts.Steps
+)
+
+// Counts says which events were appended since the log was opened.
+type Counts = counts.Counts
+
+// Count is a number of events.
+type Count = counts.Count
+
+// CollectionCount is how many commits a collection had. If there were very many collections, the
+// rare ones are moved to Other from time to time, and begin again at 0.
+type CollectionCount = counts.CollectionCount
+
+// Counts returns what was appended until now. It copies some hundred kilobytes at most, once per
+// call.
+func (l *Log) Counts() Counts {
+	c := l.counts.Read(l.cfg.Monotonic())
+	c.Until = l.cfg.Now()
+	return c
 }

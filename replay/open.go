@@ -46,7 +46,7 @@ func open(cfg Config, st *pebblestore.Store) (*Log, error) {
 		cfg:     cfg,
 		store:   st,
 		stored:  storedDictionary{Dictionary: cfg.Dictionaries.Stored()},
-		sources: newSourceTable(),
+		sources: logstore.NewSources(),
 		closing: make(chan struct{}),
 	}
 	enc, err := cfg.Dictionaries.Encoder(l.stored.ID())
@@ -56,7 +56,8 @@ func open(cfg Config, st *pebblestore.Store) (*Log, error) {
 	l.stored.encoder = enc
 	o := opener{log: l, cfg: &cfg, store: st, batch: st.Pebble().NewBatch(), snap: &snapshot{changed: make(chan struct{})}}
 	defer st.CloseBatch(o.batch)
-	for _, step := range []func() error{o.format, o.uidStore, o.streams, o.state, o.dictionaries, o.gaps, o.references, o.sources, o.fingerprintKey, o.openSpan} {
+	for _, step := range []func() error{o.format, o.uidStore, o.streams, o.state, o.dictionaries, o.gaps, o.references,
+		func() error { return l.sources.Load(st) }, o.fingerprintKey, o.openSpan} {
 		if err := step(); err != nil {
 			return nil, err
 		}
@@ -74,7 +75,7 @@ func open(cfg Config, st *pebblestore.Store) (*Log, error) {
 	l.trims.clock = clocktrust.New(clocktrust.Reading{Wall: cfg.Now(), Mono: cfg.Monotonic()}, s.TimeUS, cfg.FrameAge != nil)
 	l.metrics = newMetrics(cfg.Registerer, l)
 	l.counts = counts.New(cfg.Now(), cfg.Monotonic())
-	cfg.Logger.Info("log is open", "stream", s.streamOf(s.Epoch).String(), "epoch", s.Epoch, "seq", s.Seq,
+	cfg.Logger.Info("log is open", "stream", s.streams.Tag(s.Epoch).String(), "epoch", s.Epoch, "seq", s.Seq,
 		"oldest_us", s.Oldest.TimeUS, "newest_us", s.Newest.TimeUS,
 		"events", s.Total.Minus(s.Trimmed).Events, "bytes", s.Total.Minus(s.Trimmed).Bytes)
 	return l, nil
@@ -88,24 +89,9 @@ type opener struct {
 	batch *pebble.Batch
 	snap  *snapshot
 	fresh bool // the store is empty
-	spans *spanWriter
-}
+	spans *logstore.SpanWriter
 
-// meta returns a meta value; ok is false if there is none.
-func (o *opener) meta(name string) (value []byte, ok bool, err error) {
-	sealed, ok, err := o.store.Value(format.MetaKey(name))
-	if err != nil || !ok {
-		return nil, false, err
-	}
-	value, err = format.OpenTrailer(sealed, format.RangeMeta, 0)
-	if err != nil {
-		return nil, false, corrupt(format.RangeMeta, 0, fmt.Errorf("%s: %w", name, err))
-	}
-	return value, true, nil
-}
-
-func putMeta(b *pebble.Batch, name string, value []byte) error {
-	return b.Set(format.MetaKey(name), format.AppendTrailer(value, format.RangeMeta, 0), nil)
+	fingerprints format.FingerprintKey
 }
 
 // format checks the version. Its value alone has no trailer: every version must be able to read it.
@@ -116,16 +102,16 @@ func (o *opener) format() error {
 	}
 	if !ok {
 		if !o.isEmpty() {
-			return corrupt(format.RangeMeta, 0, fmt.Errorf("%s: %w", format.MetaFormat, format.ErrMissing))
+			return logstore.Corrupt(format.RangeMeta, 0, fmt.Errorf("%s: %w", format.MetaFormat, format.ErrMissing))
 		}
 		if o.cfg.ReadOnly {
 			return ErrNoLog
 		}
 		o.fresh, o.snap.version = true, format.Version
-		return putVersion(o.batch, format.Version)
+		return logstore.PutVersion(o.batch, format.Version)
 	}
 	if len(v) != 4 {
-		return corrupt(format.RangeMeta, 0, fmt.Errorf("%s has %d bytes, not 4", format.MetaFormat, len(v)))
+		return logstore.Corrupt(format.RangeMeta, 0, fmt.Errorf("%s has %d bytes, not 4", format.MetaFormat, len(v)))
 	}
 	got := binary.BigEndian.Uint32(v)
 	if got < format.Version {
@@ -140,11 +126,6 @@ func (o *opener) format() error {
 	return nil
 }
 
-// putVersion adds the log's version to the batch.
-func putVersion(b *pebble.Batch, version uint32) error {
-	return b.Set(format.MetaKey(format.MetaFormat), binary.BigEndian.AppendUint32(nil, version), nil)
-}
-
 func (o *opener) isEmpty() bool {
 	it, err := o.store.NewIter(nil)
 	if err != nil {
@@ -157,7 +138,7 @@ func (o *opener) isEmpty() bool {
 // uidStore checks whose UIDs the log holds. Interning may be turned off and on again, but the store
 // that was used first stays the log's.
 func (o *opener) uidStore() error {
-	v, ok, err := o.meta(format.MetaUIDs)
+	v, ok, err := logstore.Meta(o.store, format.MetaUIDs)
 	if err != nil {
 		return err
 	}
@@ -165,7 +146,7 @@ func (o *opener) uidStore() error {
 	case o.cfg.UIDStore == "":
 		return nil
 	case !ok:
-		return putMeta(o.batch, format.MetaUIDs, []byte(o.cfg.UIDStore))
+		return logstore.PutMeta(o.batch, format.MetaUIDs, []byte(o.cfg.UIDStore))
 	case string(v) != o.cfg.UIDStore:
 		return fmt.Errorf("%w: its UIDs are of store %s, but store %s is in use: give it the store it was made with, or move the log's directory away to begin an empty log",
 			errUIDStoreMismatch, v, o.cfg.UIDStore)
@@ -175,23 +156,23 @@ func (o *opener) uidStore() error {
 
 // streams checks which relay the log follows, and begins a new epoch if it is asked to.
 func (o *opener) streams() error {
-	v, ok, err := o.meta(format.MetaStreams)
+	v, ok, err := logstore.Meta(o.store, format.MetaStreams)
 	if err != nil {
 		return err
 	}
 	if !ok {
 		if !o.fresh {
-			return corrupt(format.RangeMeta, 0, fmt.Errorf("%s: %w", format.MetaStreams, format.ErrMissing))
+			return logstore.Corrupt(format.RangeMeta, 0, fmt.Errorf("%s: %w", format.MetaStreams, format.ErrMissing))
 		}
-		if o.snap.streams, err = addStream(nil, o.cfg.Relay, firstEpoch, 0); err != nil {
+		if o.snap.streams, err = format.Streams.Add(nil, o.cfg.Relay, firstEpoch, 0); err != nil {
 			return err
 		}
 		o.snap.Epoch = firstEpoch
-		return putStreams(o.batch, o.snap.streams)
+		return logstore.PutStreams(o.batch, o.snap.streams)
 	}
 	streams, err := format.DecodeStreams(v)
 	if err != nil {
-		return corrupt(format.RangeMeta, 0, fmt.Errorf("%s: %w", format.MetaStreams, err))
+		return logstore.Corrupt(format.RangeMeta, 0, fmt.Errorf("%s: %w", format.MetaStreams, err))
 	}
 	if err := o.seqBases(streams); err != nil {
 		return err
@@ -214,58 +195,101 @@ func (o *opener) streams() error {
 	if err != nil {
 		return err
 	}
-	if o.snap.streams, err = addStream(streams, o.cfg.Relay, epoch, lastSeq); err != nil {
+	if o.snap.streams, err = streams.Add(o.cfg.Relay, epoch, lastSeq); err != nil {
 		// Two tags in 16 million may be equal; the next epoch's will not be.
 		epoch++
-		if o.snap.streams, err = addStream(streams, o.cfg.Relay, epoch, lastSeq); err != nil {
+		if o.snap.streams, err = streams.Add(o.cfg.Relay, epoch, lastSeq); err != nil {
 			return err
 		}
 	}
 	o.snap.Epoch = epoch
-	return putStreams(o.batch, o.snap.streams)
+	return logstore.PutStreams(o.batch, o.snap.streams)
+}
+
+// seqBases sets the bases of the streams. A log whose later epochs have none is of a program
+// without v2's wire: they get theirs now.
+func (o *opener) seqBases(streams format.Streams) error {
+	v, ok, err := logstore.Meta(o.store, format.MetaSeqBases)
+	if err != nil {
+		return err
+	}
+	known := 1 // the first is 0, whichever it is
+	if ok {
+		if known, err = format.DecodeSeqBases(v, streams); err != nil {
+			return logstore.Corrupt(format.RangeMeta, 0, fmt.Errorf("%s: %w", format.MetaSeqBases, err))
+		}
+	}
+	if known = max(known, 1); known == len(streams) {
+		return nil
+	}
+	for i := known; i < len(streams); i++ {
+		last, err := logstore.LastFrame(o.store, streams[i-1].Epoch)
+		if err != nil {
+			return err
+		}
+		streams[i].SeqBase = format.NextSeqBase(streams[i-1].SeqBase, last)
+	}
+	return logstore.PutStreams(o.batch, streams)
+}
+
+// lastSeq returns the last frame committed of the epoch that the state is in, if that is epoch; 0:
+// none was.
+func (o *opener) lastSeq(epoch uint32) (int64, error) {
+	v, ok, err := logstore.Meta(o.store, format.MetaState)
+	if err != nil || !ok {
+		return 0, err
+	}
+	s, err := format.DecodeState(v)
+	if err != nil {
+		return 0, logstore.Corrupt(format.RangeMeta, 0, fmt.Errorf("%s: %w", format.MetaState, err))
+	}
+	if s.Epoch != epoch {
+		return 0, nil
+	}
+	return s.Seq, nil
 }
 
 // isUnused says whether the log holds no event and no position, nor ever did: then nothing ties it
 // to the relay it was made for.
 func (o *opener) isUnused() (bool, error) {
-	v, ok, err := o.meta(format.MetaState)
+	v, ok, err := logstore.Meta(o.store, format.MetaState)
 	if err != nil || !ok {
 		return false, err
 	}
 	s, err := format.DecodeState(v)
 	if err != nil {
-		return false, corrupt(format.RangeMeta, 0, fmt.Errorf("%s: %w", format.MetaState, err))
+		return false, logstore.Corrupt(format.RangeMeta, 0, fmt.Errorf("%s: %w", format.MetaState, err))
 	}
 	return s.Seq == 0 && s.TimeUS == 0 && s.Previous == (EpochEnd{}) && s.Newest == (format.Point{}), nil
 }
 
 // follow makes epoch one of the configured relay, of a log that is not used yet.
 func (o *opener) follow(epoch uint32) (err error) {
-	if o.snap.streams, err = addStream(nil, o.cfg.Relay, epoch, 0); err != nil {
+	if o.snap.streams, err = format.Streams.Add(nil, o.cfg.Relay, epoch, 0); err != nil {
 		return err
 	}
-	return putStreams(o.batch, o.snap.streams)
+	return logstore.PutStreams(o.batch, o.snap.streams)
 }
 
 // state reads how far the log has come. It runs after streams.
 func (o *opener) state() error {
 	s := o.snap
-	v, ok, err := o.meta(format.MetaState)
+	v, ok, err := logstore.Meta(o.store, format.MetaState)
 	if err != nil {
 		return err
 	}
 	if !ok && !o.fresh {
-		return corrupt(format.RangeMeta, 0, fmt.Errorf("%s: %w", format.MetaState, format.ErrMissing))
+		return logstore.Corrupt(format.RangeMeta, 0, fmt.Errorf("%s: %w", format.MetaState, format.ErrMissing))
 	}
 	changed := !ok
 	if ok {
 		epoch := s.Epoch
 		if s.State, err = format.DecodeState(v); err != nil {
-			return corrupt(format.RangeMeta, 0, fmt.Errorf("%s: %w", format.MetaState, err))
+			return logstore.Corrupt(format.RangeMeta, 0, fmt.Errorf("%s: %w", format.MetaState, err))
 		}
 		if s.Epoch != epoch {
 			if !o.cfg.NewEpoch || s.Epoch > epoch {
-				return corrupt(format.RangeMeta, 0, fmt.Errorf("%s: epoch %d, but the last stream's is %d", format.MetaState, s.Epoch, epoch))
+				return logstore.Corrupt(format.RangeMeta, 0, fmt.Errorf("%s: epoch %d, but the last stream's is %d", format.MetaState, s.Epoch, epoch))
 			}
 			if s.Seq > 0 { // else nothing came since the epoch that is noted already
 				s.Previous = EpochEnd{Epoch: s.Epoch, Seq: s.Seq}
@@ -283,42 +307,19 @@ func (o *opener) state() error {
 	if !changed {
 		return nil
 	}
-	return putMeta(o.batch, format.MetaState, format.AppendState(nil, &s.State))
+	return logstore.PutMeta(o.batch, format.MetaState, format.AppendState(nil, &s.State))
 }
 
 // gaps reads the gaps that are still in the log. It runs after state.
-func (o *opener) gaps() error {
-	it, err := o.store.NewIter(&pebble.IterOptions{
-		LowerBound: format.TimeKey(format.RangeGap, o.snap.Floor.TimeUS+1), UpperBound: format.RangeGap.End()})
-	if err != nil {
-		return fmt.Errorf("read the gaps: %w", err)
-	}
-	defer it.Close()
-	for it.First(); it.Valid(); it.Next() {
-		us, ok := format.ParseTimeKey(it.Key())
-		if !ok {
-			return corrupt(format.RangeGap, 0, fmt.Errorf("malformed key %x", it.Key()))
-		}
-		v, err := format.OpenTrailer(it.Value(), format.RangeGap, us)
-		if err != nil {
-			return corrupt(format.RangeGap, us, err)
-		}
-		g, err := format.DecodeGap(v, us)
-		if err != nil {
-			return corrupt(format.RangeGap, us, err)
-		}
-		o.snap.gaps = append(o.snap.gaps, g)
-	}
-	if err := it.Error(); err != nil {
-		return fmt.Errorf("read the gaps: %w", err)
-	}
-	return nil
+func (o *opener) gaps() (err error) {
+	o.snap.gaps, err = logstore.Gaps(o.store, o.snap.Floor.TimeUS)
+	return err
 }
 
 // references reads since when the log has references, and notes it if that begins or ends with this
 // start. It runs after state.
 func (o *opener) references() error {
-	v, ok, err := o.meta(format.MetaReferences)
+	v, ok, err := logstore.Meta(o.store, format.MetaReferences)
 	if err != nil {
 		return err
 	}
@@ -327,7 +328,7 @@ func (o *opener) references() error {
 	case ok && (on || o.cfg.ReadOnly):
 		since, err := format.DecodeReferencesBegin(v)
 		if err != nil {
-			return corrupt(format.RangeMeta, 0, fmt.Errorf("%s: %w", format.MetaReferences, err))
+			return logstore.Corrupt(format.RangeMeta, 0, fmt.Errorf("%s: %w", format.MetaReferences, err))
 		}
 		s.references = &since
 	case ok:
@@ -335,7 +336,7 @@ func (o *opener) references() error {
 	case on && !o.cfg.ReadOnly:
 		since := format.Point{TimeUS: s.TimeUS, Place: format.Place{Epoch: s.Epoch, Seq: s.Seq, Op: math.MaxUint32}}
 		s.references = &since
-		return errors.Join(s.raiseVersion(o.batch), putMeta(o.batch, format.MetaReferences, format.AppendReferencesBegin(nil, since)))
+		return errors.Join(s.raiseVersion(o.batch), logstore.PutMeta(o.batch, format.MetaReferences, format.AppendReferencesBegin(nil, since)))
 	}
 	return nil
 }

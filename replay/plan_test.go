@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"millrace/replay/internal/format"
+	"millrace/replay/internal/logstore"
 	"millrace/translate"
 )
 
@@ -21,7 +22,7 @@ import (
 func TestPlannerLooksUpSeveral(t *testing.T) {
 	cfg := testConfig(t, vfs.NewMem(), newTestClock())
 	cfg.TailBytes, cfg.CacheBytes, cfg.hooks.alwaysSlow = 1, 64<<20, true
-	cfg.Retention = spanRetentionShare * 50 * time.Millisecond // spans of 50 events
+	cfg.Retention = logstore.SpanRetentionShare * 50 * time.Millisecond // spans of 50 events
 	opened := noteParts(&cfg)
 	l := mustOpen(t, cfg)
 	rng := rand.New(rand.NewPCG(4, 4))
@@ -118,7 +119,7 @@ func TestSlowParts(t *testing.T) {
 	cfg := testConfig(t, disk.wrap(vfs.NewMem()), newTestClock())
 	cfg.Monotonic = monotonic
 	cfg.TailBytes, cfg.CacheBytes, cfg.hooks.blobValue = 1, 64<<20, 1
-	cfg.Retention = spanRetentionShare * 50 * time.Millisecond // spans of 50 events
+	cfg.Retention = logstore.SpanRetentionShare * 50 * time.Millisecond // spans of 50 events
 	l := mustOpen(t, cfg)
 	rng := rand.New(rand.NewPCG(5, 5))
 	wanted := 0
@@ -185,7 +186,7 @@ func TestSlowSubstreams(t *testing.T) {
 	cfg := testConfig(t, disk.wrap(vfs.NewMem()), newTestClock())
 	cfg.Monotonic = monotonic
 	cfg.TailBytes, cfg.CacheBytes, cfg.PebbleBytes, cfg.hooks.blobValue = 1, 256<<20, 256<<20, 1
-	cfg.Retention = spanRetentionShare * 50 * time.Millisecond // spans of five blocks
+	cfg.Retention = logstore.SpanRetentionShare * 50 * time.Millisecond // spans of five blocks
 	l := mustOpen(t, cfg)
 	rng := rand.New(rand.NewPCG(6, 6))
 	const blocks = 40

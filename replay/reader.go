@@ -85,7 +85,7 @@ func (l *Log) NewReader(cfg ReaderConfig) (*Reader, error) {
 	if s.err != nil {
 		return nil, s.err
 	}
-	if cfg.V2 && s.Newest.Seq > 0 && !s.hasV2Seq(s.Newest.Place) {
+	if cfg.V2 && s.Newest.Seq > 0 && !s.streams.HasV2Seq(s.Newest.Place) {
 		return nil, ErrV2Seqs
 	}
 	if cfg.Dictionary != 0 {
@@ -350,7 +350,7 @@ func (r *Reader) beforeCursor(s *snapshot, g *Gap) bool {
 	if r.after == (format.Place{}) {
 		return false
 	}
-	epoch, ok := s.epochOf(g.To.Stream)
+	epoch, ok := s.streams.Epoch(g.To.Stream)
 	return ok && (epoch < r.after.Epoch || epoch == r.after.Epoch && g.To.Seq <= r.after.Seq)
 }
 
@@ -394,7 +394,7 @@ func (p *pass) take(cand candidate) (full bool, err error) {
 	if through > 0 && (through > from || through == end) {
 		r.atFloor = false
 		r.through = Point{x.TimeUS[through-1], translate.Position{
-			Stream: p.s.streamOf(x.Epoch), Seq: x.Seq[through-1], Op: x.Op[through-1]}}
+			Stream: p.s.streams.Tag(x.Epoch), Seq: x.Seq[through-1], Op: x.Op[through-1]}}
 	}
 	return through < end, nil
 }

@@ -63,27 +63,27 @@ func (r *Reader) seekTime(s *snapshot, us int64) {
 
 // seekSeq starts with the event of that seq on v2's wire, or the next one.
 func (r *Reader) seekSeq(s *snapshot, seq int64) error {
-	if s.Newest == (format.Point{}) || seq > s.v2Seq(s.Newest.Place) {
+	if s.Newest == (format.Point{}) || seq > s.streams.V2Seq(s.Newest.Place) {
 		r.startAtEnd(s)
 		return nil
 	}
-	p := s.placeBefore(seq)
+	p := s.streams.PlaceBefore(seq)
 	if p.Before(s.Floor.Place) {
 		oldest := s.Oldest.Place
 		if s.Oldest == (format.Point{}) { // all was trimmed
 			oldest = s.Newest.Place
 		}
-		return fmt.Errorf("%w: seq %d is older than the log, whose oldest is %d", ErrTooOld, seq, s.v2Seq(oldest))
+		return fmt.Errorf("%w: seq %d is older than the log, whose oldest is %d", ErrTooOld, seq, s.streams.V2Seq(oldest))
 	}
-	return r.seekPlace(s, p, translate.Position{Stream: s.streamOf(p.Epoch), Seq: p.Seq, Op: p.Op})
+	return r.seekPlace(s, p, translate.Position{Stream: s.streams.Tag(p.Epoch), Seq: p.Seq, Op: p.Op})
 }
 
 // seekPosition starts directly after the position.
 func (r *Reader) seekPosition(s *snapshot, c Cursor) error {
 	pos := c.position
-	epoch, ok := s.epochOf(pos.Stream)
+	epoch, ok := s.streams.Epoch(pos.Stream)
 	if !ok {
-		return fmt.Errorf("%w: %s (this log's is %s)", ErrUnknownStream, pos.Stream, s.streamOf(s.Epoch))
+		return fmt.Errorf("%w: %s (this log's is %s)", ErrUnknownStream, pos.Stream, s.streams.Tag(s.Epoch))
 	}
 	p := format.Place{Epoch: epoch, Seq: pos.Seq, Op: pos.Op}
 	if p.Before(s.Floor.Place) {

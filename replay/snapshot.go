@@ -8,6 +8,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"millrace/replay/internal/format"
+	"millrace/replay/internal/logstore"
 	"millrace/translate"
 )
 
@@ -19,7 +20,7 @@ const maxTailBlocks = 4096
 type snapshot struct {
 	format.State
 	version uint32 // of the log's format
-	streams []format.Stream
+	streams format.Streams
 	gaps    []Gap        // by TimeUS, all after floor
 	uses    []format.Use // dictionaries that the store has; the stored one is last
 
@@ -58,7 +59,7 @@ func (s *snapshot) raiseVersion(batch *pebble.Batch) error {
 		return nil
 	}
 	s.version = format.VersionReferences
-	return putVersion(batch, s.version)
+	return logstore.PutVersion(batch, s.version)
 }
 
 // spanEnds notes that a span was stored. key may be one that was noted before.
@@ -155,26 +156,6 @@ func gapsAfter(gaps []Gap, us int64) []Gap {
 	return gaps[i:len(gaps):len(gaps)]
 }
 
-// streamOf returns the tag of an epoch; every epoch in the log has one.
-func (s *snapshot) streamOf(epoch uint32) translate.Stream {
-	for i := len(s.streams) - 1; i >= 0; i-- {
-		if s.streams[i].Epoch == epoch {
-			return s.streams[i].Tag
-		}
-	}
-	return 0
-}
-
-// epochOf is the inverse of streamOf.
-func (s *snapshot) epochOf(tag translate.Stream) (uint32, bool) {
-	for i := len(s.streams) - 1; i >= 0; i-- {
-		if s.streams[i].Tag == tag {
-			return s.streams[i].Epoch, true
-		}
-	}
-	return 0, false
-}
-
 // advance moves s over b, which follows it.
 func (s *snapshot) advance(b *Block) {
 	if s.Floor.Place == (format.Place{}) {
@@ -218,7 +199,7 @@ func (s *snapshot) export(m format.Point) Point {
 	if m == (format.Point{}) {
 		return Point{}
 	}
-	return Point{m.TimeUS, translate.Position{Stream: s.streamOf(m.Epoch), Seq: m.Seq, Op: m.Op}}
+	return Point{m.TimeUS, translate.Position{Stream: s.streams.Tag(m.Epoch), Seq: m.Seq, Op: m.Op}}
 }
 
 // end is the point of everything that is committed: the newest event, or the frame reached if that
@@ -240,42 +221,24 @@ const firstEpoch = 1
 // maxRelayBytes bounds Config.Relay: the longest DNS name with a port.
 const maxRelayBytes = 253 + 6
 
-// maxEpochs bounds the list of streams. Epochs that old are far behind any retention.
-const maxEpochs = 10_000
-
-// addStream returns streams with one more epoch of relay, leaving out the oldest if there are too
-// many. lastSeq is the last frame of the epoch before; 0: none. Two epochs must not share a tag:
-// cursors could not tell them apart.
-func addStream(streams []format.Stream, relay string, epoch uint32, lastSeq int64) ([]format.Stream, error) {
-	s := format.Stream{Epoch: epoch, Relay: relay, Tag: format.StreamTag(relay, epoch)}
-	if n := len(streams); n > 0 {
-		s.SeqBase = format.NextSeqBase(streams[n-1].SeqBase, lastSeq)
-	}
-	for _, o := range streams {
-		if o.Tag == s.Tag {
-			return nil, fmt.Errorf("epoch %d of %s and epoch %d of %s have the same stream tag %s: skip this epoch with --new-epoch",
-				o.Epoch, o.Relay, epoch, relay, s.Tag)
-		}
-	}
-	if len(streams) >= maxEpochs {
-		streams = streams[len(streams)-maxEpochs+1:]
-	}
-	return append(streams[:len(streams):len(streams)], s), nil
-}
-
 // StreamOfEpoch names the stream of an epoch that the log followed, whichever relay it was of. It
 // may also be the next epoch of the relay that the log follows.
 func (l *Log) StreamOfEpoch(epoch uint32) translate.Stream {
 	s := l.snap.Load()
-	for _, st := range s.streams {
-		if st.Epoch == epoch {
-			return st.Tag
-		}
+	if tag := s.streams.Tag(epoch); tag != 0 {
+		return tag
 	}
 	return StreamOf(l.cfg.Relay, epoch)
 }
 
 // EpochOfStream is the inverse of StreamOfEpoch; false if the log never followed the stream.
 func (l *Log) EpochOfStream(stream translate.Stream) (epoch uint32, ok bool) {
-	return l.snap.Load().epochOf(stream)
+	return l.snap.Load().streams.Epoch(stream)
+}
+
+// V2Seq returns the seq on Jetstream v2's wire of an event at a position of this log.
+func (l *Log) V2Seq(p translate.Position) int64 {
+	s := l.snap.Load()
+	epoch, _ := s.streams.Epoch(p.Stream)
+	return s.streams.V2Seq(format.Place{Epoch: epoch, Seq: p.Seq, Op: p.Op})
 }

@@ -2,7 +2,6 @@ package replay
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -12,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"millrace/replay/internal/format"
+	"millrace/replay/internal/logstore"
 )
 
 // TestSources: a source has one number for ever, whoever asks first. One that is in no block may be
@@ -82,7 +82,7 @@ func TestNumberSources(t *testing.T) {
 	cfg.UIDStore = ""
 	a := tenBlocks(t, cfg, clock)
 	first, _ := a.l.SourceNumber([]byte("a.b.c:first"))
-	sources := []string{"a.b.c:second", "a.b.c:first", "a.b.c:third", strings.Repeat("x", maxSourceBytes+1), "a.b.c:second"}
+	sources := []string{"a.b.c:second", "a.b.c:first", "a.b.c:third", strings.Repeat("x", logstore.MaxSourceBytes+1), "a.b.c:second"}
 	ro := readOnly(t, cfg.Dir, cfg.FS)
 	if err := NumberSources(ro, sources); !errors.Is(err, ErrInUse) {
 		t.Errorf("beside an open log: %v", err)
@@ -113,37 +113,6 @@ func TestNumberSources(t *testing.T) {
 	if err := NumberSources(readOnly(t, "none", vfs.NewMem()), sources); !errors.Is(err, ErrNoLog) {
 		t.Errorf("without a log: %v", err)
 	}
-}
-
-// TestSourceLimits: what would be too much is refused; numbers that were given stay.
-func TestSourceLimits(t *testing.T) {
-	table := newSourceTable()
-	refused := func(what string, source []byte) {
-		t.Helper()
-		if n, ok := table.number(source, false); ok {
-			t.Errorf("%s has number %d", what, n)
-		}
-	}
-	refused("no source", nil)
-	refused("a long source", make([]byte, maxSourceBytes+1))
-	for i := range format.MaxSources {
-		if n, ok := table.number(fmt.Appendf(nil, "a.b.c:%d", i), false); !ok || int(n) != i+1 {
-			t.Fatalf("source %d has number %d, %t", i, n, ok)
-		}
-	}
-	refused("one source too many", []byte("a.b.c:x"))
-	if n, ok := table.number([]byte("a.b.c:17"), false); !ok || n != 18 {
-		t.Errorf("one that was there has number %d, %t", n, ok)
-	}
-
-	table = newSourceTable()
-	long := strings.Repeat("x", maxSourceBytes-8)
-	for i := range maxSourceTableBytes / maxSourceBytes {
-		if _, ok := table.number(fmt.Appendf(nil, "%08d%s", i, long), false); !ok {
-			t.Fatalf("long source %d has no number", i)
-		}
-	}
-	refused("a source beyond all bytes", []byte(long))
 }
 
 // TestBrokenSources: a log does not open without one of its sources.

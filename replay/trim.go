@@ -8,7 +8,9 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
+	"millrace/replay/internal/clocktrust"
 	"millrace/replay/internal/format"
+	"millrace/replay/internal/logstore"
 )
 
 const (
@@ -101,6 +103,38 @@ func (l *Log) trim(ctx context.Context, maxBytes int64) error {
 		s = nil
 	}
 	return ctx.Err()
+}
+
+// readClock returns what the clocks say now.
+func (c *Config) readClock() clocktrust.Reading {
+	r := clocktrust.Reading{Wall: c.Now(), Mono: c.Monotonic()}
+	if c.FrameAge != nil {
+		r.FrameAge, r.Known = c.FrameAge()
+	}
+	return r
+}
+
+// watchClockLocked reads the clocks, reports what is wrong with them, and says whether age counts.
+// It needs l.trims.mu.
+func (l *Log) watchClockLocked() (trusted bool) {
+	before := l.trims.clock
+	step := l.trims.clock.Observe(l.cfg.readClock())
+	trusted = l.trims.clock.Trusted()
+	age, disagrees := l.trims.clock.Disagrees()
+	_, disagreed := before.Disagrees()
+	switch {
+	case step != 0:
+		l.metrics.clockSteps.Inc()
+		l.cfg.Logger.Error("the clock was set: trimming by age is paused until it has been steady and agrees with the times of frames",
+			"step", step, "steady_for", clocktrust.SteadyTime)
+	case trusted && !before.Trusted():
+		l.cfg.Logger.Info("the clock is trusted: the log is trimmed by age")
+	case disagrees && !disagreed:
+		l.cfg.Logger.Error("the clock does not agree with the times of frames: trimming by age is paused; "+
+			"if no backlog is being read, check this machine's clock", "frame_age", age, "allowed", clocktrust.MaxError)
+	}
+	l.metrics.trimPaused.Store(!trusted)
+	return trusted
 }
 
 // hold returns key, or the last span or block before it that Config.Hold lets go.
@@ -284,7 +318,7 @@ func (l *Log) drop(last *blockIndex, ptr format.BlockPointer, oldest format.Poin
 	next.uses = neededUses(old.uses, last.Key())
 	next.spans = next.spansSince(last.Key() + 1)
 	next.trimTail(next.Floor)
-	l.spans.trimmed(last.Key())
+	l.spans.Trimmed(last.Key())
 	l.publishLocked(next)
 
 	batch := l.store.Pebble().NewBatch()
@@ -292,7 +326,7 @@ func (l *Log) drop(last *blockIndex, ptr format.BlockPointer, oldest format.Poin
 	if err := deleteThrough(batch, next.Floor, last.Epoch, last.LastSeq); err != nil {
 		return false, err
 	}
-	if err := putMeta(batch, format.MetaState, format.AppendState(nil, &next.State)); err != nil {
+	if err := logstore.PutMeta(batch, format.MetaState, format.AppendState(nil, &next.State)); err != nil {
 		return false, err
 	}
 	if len(next.uses) < len(old.uses) {

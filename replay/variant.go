@@ -108,12 +108,12 @@ func (p *pass) frames(blk *Block) (frames, error) {
 // newFrameBuilder returns one of the reader's variant.
 func (p *pass) newFrameBuilder(x *blockIndex) (b format.FrameBuilder, err error) {
 	v := p.r.variant
-	b = format.FrameBuilder{Ends: x.PlainEnd, Stream: p.s.streamOf(x.Epoch)}
+	b = format.FrameBuilder{Ends: x.PlainEnd, Stream: p.s.streams.Tag(x.Epoch)}
 	if v.extended {
 		b.Extended = x.full
 	}
 	if v.v2 {
-		b.V2, b.SeqBase = x.SlimIndex, p.s.seqBaseOf(x.Epoch)
+		b.V2, b.SeqBase = x.SlimIndex, p.s.streams.SeqBase(x.Epoch)
 	}
 	if v.dictionary != 0 {
 		if b.Compressor, err = p.r.log.cfg.Dictionaries.Encoder(v.dictionary); err != nil {
@@ -126,7 +126,7 @@ func (p *pass) newFrameBuilder(x *blockIndex) (b format.FrameBuilder, err error)
 // frameReferences returns the references of a block as frames have them, without strings.
 func (p *pass) frameReferences(refs *format.References) *format.FrameReferences {
 	return format.NewFrameReferences(refs, func(number uint32) string {
-		source, _ := p.r.log.sources.source(number) // the log has given the number
+		source, _ := p.r.log.sources.Source(number) // the log has given the number
 		return source
 	})
 }

@@ -157,7 +157,7 @@ func AppendStreams(dst []byte, streams []Stream) []byte {
 }
 
 // DecodeStreams decodes what AppendStreams appended: one stream at least, with ascending epochs.
-func DecodeStreams(b []byte) ([]Stream, error) {
+func DecodeStreams(b []byte) (Streams, error) {
 	d := &decoder{b: b}
 	n := int(d.uint32())
 	var streams []Stream

@@ -1,0 +1,94 @@
+package logstore
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"millrace/replay/internal/format"
+	"millrace/replay/internal/pebblestore"
+)
+
+// Meta returns a meta value; ok is false if there is none.
+func Meta(st *pebblestore.Store, name string) (value []byte, ok bool, err error) {
+	sealed, ok, err := st.Value(format.MetaKey(name))
+	if err != nil || !ok {
+		return nil, false, err
+	}
+	value, err = format.OpenTrailer(sealed, format.RangeMeta, 0)
+	if err != nil {
+		return nil, false, Corrupt(format.RangeMeta, 0, fmt.Errorf("%s: %w", name, err))
+	}
+	return value, true, nil
+}
+
+// PutMeta adds a meta value to the batch. It appends to value.
+func PutMeta(b *pebble.Batch, name string, value []byte) error {
+	return b.Set(format.MetaKey(name), format.AppendTrailer(value, format.RangeMeta, 0), nil)
+}
+
+// PutVersion adds the log's version to the batch.
+func PutVersion(b *pebble.Batch, version uint32) error {
+	return b.Set(format.MetaKey(format.MetaFormat), binary.BigEndian.AppendUint32(nil, version), nil)
+}
+
+// PutStreams adds the streams to the batch, and the bases of their seqs unless all are 0.
+func PutStreams(b *pebble.Batch, streams format.Streams) error {
+	if err := PutMeta(b, format.MetaStreams, format.AppendStreams(nil, streams)); err != nil {
+		return err
+	}
+	if streams[len(streams)-1].SeqBase == 0 {
+		return nil
+	}
+	return PutMeta(b, format.MetaSeqBases, format.AppendSeqBases(nil, streams))
+}
+
+// Gaps reads the gaps after floorUS.
+func Gaps(st *pebblestore.Store, floorUS int64) ([]format.Gap, error) {
+	it, err := st.NewIter(&pebble.IterOptions{
+		LowerBound: format.TimeKey(format.RangeGap, floorUS+1), UpperBound: format.RangeGap.End()})
+	if err != nil {
+		return nil, fmt.Errorf("read the gaps: %w", err)
+	}
+	defer it.Close()
+	var gaps []format.Gap
+	for it.First(); it.Valid(); it.Next() {
+		us, ok := format.ParseTimeKey(it.Key())
+		if !ok {
+			return nil, Corrupt(format.RangeGap, 0, fmt.Errorf("malformed key %x", it.Key()))
+		}
+		v, err := format.OpenTrailer(it.Value(), format.RangeGap, us)
+		if err != nil {
+			return nil, Corrupt(format.RangeGap, us, err)
+		}
+		g, err := format.DecodeGap(v, us)
+		if err != nil {
+			return nil, Corrupt(format.RangeGap, us, err)
+		}
+		gaps = append(gaps, g)
+	}
+	if err := it.Error(); err != nil {
+		return nil, fmt.Errorf("read the gaps: %w", err)
+	}
+	return gaps, nil
+}
+
+// LastFrame returns the last frame of an epoch that stored blocks cover; 0: there is none.
+func LastFrame(st *pebblestore.Store, epoch uint32) (int64, error) {
+	it, err := st.NewIter(&pebble.IterOptions{
+		LowerBound: format.SeqKey(epoch, 0), UpperBound: format.SeqKey(epoch, math.MaxInt64)})
+	if err != nil {
+		return 0, fmt.Errorf("find the end of epoch %d: %w", epoch, err)
+	}
+	defer it.Close()
+	if !it.Last() {
+		return 0, it.Error()
+	}
+	_, seq, ok := format.ParseSeqKey(it.Key())
+	if !ok {
+		return 0, Corrupt(format.RangeSeq, 0, fmt.Errorf("malformed key %x", it.Key()))
+	}
+	return seq, nil
+}
