@@ -69,7 +69,7 @@ func TestBackoffInRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, l := pipeRelay(t, func(p *peer) {
 			p.commits(10+int64(p.n), 10+int64(p.n))
-			time.Sleep(2 * time.Second)
+			p.pause(2 * time.Second)
 		})
 		var dials []time.Time
 		began := time.Now()
@@ -81,7 +81,7 @@ func TestBackoffInRun(t *testing.T) {
 			return l.Dial(ctx, network, addr)
 		}}
 		c := startWith(t, nil, cfg, newSink())
-		time.Sleep(2 * time.Hour)
+		elapse(2 * time.Hour)
 		c.stop()
 		var failing, late []time.Duration
 		for i := range dials[1:] {

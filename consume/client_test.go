@@ -22,7 +22,7 @@ import (
 func wantFrames(t *testing.T, r *running, n int, want string) {
 	t.Helper()
 	r.until(t, n)
-	time.Sleep(time.Second)
+	elapse(time.Second)
 	if diff := cmp.Diff(want, show(r.all())); diff != "" {
 		t.Fatalf("frames (-want +got):\n%s", diff)
 	}
@@ -208,7 +208,7 @@ func TestTooLargeBreaks(t *testing.T) {
 					if _, err := w.Write(make([]byte, 1<<10)); err != nil {
 						return
 					}
-					time.Sleep(100 * time.Millisecond)
+					p.pause(100 * time.Millisecond)
 				}
 			case "12":
 				p.commits(13, 13)
@@ -309,7 +309,7 @@ func TestErrorFrameAtOnePlace(t *testing.T) {
 				})
 				c := start(t, l, Config{Cursor: 10})
 				wantFrames(t, c, 4, "0/11 0/12 0/13 0/14")
-				time.Sleep(10 * time.Minute)
+				elapse(10 * time.Minute)
 				wantCursors(t, r, "10")
 				wantMetric(t, c, "error_frames_total", "", 100)
 				if st := c.Status(); st.Suspect || !st.Connected {
@@ -445,14 +445,14 @@ func TestStatus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		_, l := pipeRelay(t, func(p *peer) {
-			time.Sleep(time.Minute)
+			p.pause(time.Minute)
 			if p.n == 1 {
 				p.commits(11, 11)
 			}
 			p.wait()
 		})
 		c := start(t, l, Config{Cursor: 10, Epoch: 2})
-		time.Sleep(2 * time.Minute)
+		elapse(2 * time.Minute)
 		want := Status{Host: "relay.test", Connected: true, Since: began, LastFrame: began.Add(time.Minute), Epoch: 2, Seq: 11}
 		if diff := cmp.Diff(want, c.Status()); diff != "" {
 			t.Errorf("status (-want +got):\n%s", diff)
@@ -507,7 +507,7 @@ func TestSinceStays(t *testing.T) {
 		}
 		want := time.Now()
 		for _, connected := range []bool{false, false, true, true, false} {
-			time.Sleep(time.Minute)
+			elapse(time.Minute)
 			if connected != c.Status().Connected {
 				want = time.Now()
 			}

@@ -38,7 +38,7 @@ func TestDeadRelay(t *testing.T) {
 		r, l := pipeRelay(t, func(p *peer) {
 			if p.n == 1 {
 				p.commits(11, 11)
-				time.Sleep(time.Hour)
+				p.pause(time.Hour)
 				return
 			}
 			p.commits(12, 12)
@@ -93,7 +93,7 @@ func TestWriteFails(t *testing.T) {
 				next++
 			}
 			for ; p.commits(next, next); next++ {
-				time.Sleep(700 * time.Millisecond) // so that a read waits whenever a ping is due
+				p.pause(700 * time.Millisecond) // so that a read waits whenever a ping is due
 			}
 		}
 		c := start(t, l, Config{Cursor: 10})
@@ -177,12 +177,12 @@ func TestPings(t *testing.T) {
 				return nil
 			})
 			p.ws.WriteControl(websocket.PingMessage, []byte("one"), time.Now().Add(time.Minute))
-			time.Sleep(time.Second)
+			p.pause(time.Second)
 			for i := range 1000 {
 				p.ws.WriteControl(websocket.PingMessage, fmt.Append(nil, i), time.Now().Add(time.Minute))
 			}
 			p.commits(11, 11)
-			time.Sleep(time.Second)
+			p.pause(time.Second)
 			p.commits(12, 12)
 			p.wait()
 		})
@@ -211,10 +211,10 @@ func TestCancel(t *testing.T) {
 					if _, err := w.Write(make([]byte, 1<<20)); err != nil {
 						return
 					}
-					time.Sleep(300 * time.Millisecond)
+					p.pause(300 * time.Millisecond)
 				}
 				w.Close()
-				time.Sleep(time.Second)
+				p.pause(time.Second)
 			})
 			r.refusal = func(n int, w http.ResponseWriter) bool {
 				time.Sleep(3 * time.Second)
@@ -233,7 +233,7 @@ func TestCancel(t *testing.T) {
 				}
 			}
 			c := startWith(t, l, Config{Cursor: 10}, s)
-			time.Sleep(after)
+			elapse(after)
 			began := time.Now()
 			if err := c.stop(); err != nil {
 				t.Errorf("run %d, stopped after %v: %v", i, after, err)
@@ -253,7 +253,7 @@ func TestCloseFrame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, l := pipeRelay(t, func(p *peer) { p.wait() })
 		c := start(t, l, Config{Cursor: 10})
-		time.Sleep(time.Second)
+		elapse(time.Second)
 		c.stop()
 		r.wg.Wait()
 		if diff := cmp.Diff([]int{websocket.CloseNormalClosure}, r.closes); diff != "" {

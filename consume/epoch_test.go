@@ -106,7 +106,7 @@ func TestRestart(t *testing.T) {
 				}
 				began := time.Now()
 				c := start(t, l, Config{Cursor: 1000})
-				time.Sleep(4 * time.Minute)
+				elapse(4 * time.Minute)
 				if st := c.Status(); !st.Suspect || st.Epoch != 0 || st.Seq != 1001 {
 					t.Fatalf("status after 4 minutes: %+v", st)
 				}
@@ -330,7 +330,7 @@ func TestNoRestart(t *testing.T) {
 				_, l := pipeRelay(t, tt.script)
 				c := start(t, l, Config{Cursor: 1000})
 				wantFrames(t, c, tt.n, tt.want)
-				time.Sleep(2 * long)
+				elapse(2 * long)
 				if st := c.Status(); st.Suspect || st.Epoch != 0 {
 					t.Errorf("status: %+v", st)
 				}
@@ -400,7 +400,7 @@ func TestAlternating(t *testing.T) {
 			p.wait()
 		})
 		c := start(t, l, Config{Cursor: 1000})
-		time.Sleep(10 * time.Minute)
+		elapse(10 * time.Minute)
 		r.mu.Lock()
 		times := slices.Clone(r.times)
 		r.mu.Unlock()

@@ -76,7 +76,7 @@ func TestLog(t *testing.T) {
 		}}))
 		c := start(t, l, Config{Cursor: 10, Logger: logger})
 		c.until(t, 6)
-		time.Sleep(time.Second)
+		elapse(time.Second)
 		c.stop()
 		lost := regexp.MustCompile("(cause=lost) .*") // in one of two ways
 		got := strings.Split(lost.ReplaceAllString(out.String(), "$1"), "\n")

@@ -37,7 +37,7 @@ func TestMetrics(t *testing.T) {
 		})
 		c := start(t, l, Config{Cursor: 10, Epoch: 3})
 		c.until(t, 7)
-		time.Sleep(time.Second)
+		elapse(time.Second)
 		want := map[string]float64{
 			"frames_total #commit": 3, "frames_total #identity": 2, "frames_total #account": 1, "frames_total #sync": 1,
 			"frames_total #info": 3, "frames_total other": 1,

@@ -128,6 +128,20 @@ func (p *peer) commits(first, last int64) bool {
 // wait keeps the connection open until the client goes.
 func (p *peer) wait() { <-p.gone }
 
+// pause is wait for d at most.
+func (p *peer) pause(d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-p.gone:
+	}
+}
+
+// elapse lets time pass in a bubble. When it returns, everything that was due has happened.
+func elapse(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
 func (r *relay) cursors() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

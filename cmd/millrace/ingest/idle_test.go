@@ -58,8 +58,7 @@ func TestPipelineIdle(t *testing.T) {
 
 			landed := func(what string) {
 				t.Helper()
-				time.Sleep(maxBlockAge + time.Millisecond)
-				synctest.Wait()
+				elapse(maxBlockAge + time.Millisecond)
 				if n := p.inFlight(); n != 0 {
 					t.Errorf("%s: %d blocks in flight", what, n)
 				}
@@ -110,13 +109,11 @@ func TestBlockAge(t *testing.T) {
 				}
 				waited := make(chan struct{})
 				go func() { wait(p); close(waited) }()
-				time.Sleep(maxBlockAge - ms)
-				synctest.Wait()
+				elapse(maxBlockAge - ms)
 				if len(log.blocks()) > 0 {
 					t.Errorf("%s: a block within %v", name, time.Since(begun))
 				}
-				time.Sleep(2 * ms)
-				synctest.Wait()
+				elapse(2 * ms)
 				if len(log.blocks()) != 1 {
 					t.Errorf("%s: no block after %v", name, time.Since(begun))
 				}

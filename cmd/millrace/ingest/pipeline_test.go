@@ -129,6 +129,12 @@ func newPipeline(t *testing.T, cfg Config) *Pipeline {
 	return p
 }
 
+// elapse lets time pass in a bubble. When it returns, everything that was due has happened.
+func elapse(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
 // runPipeline runs a pipeline over log in a bubble of its own, feeds it, and returns Run's error.
 func runPipeline(t *testing.T, log *fakeLog, feed func(ctx context.Context, p *Pipeline) error) error {
 	t.Helper()
@@ -169,7 +175,7 @@ func TestPipelineBlocks(t *testing.T) {
 				if err := p.Handle(ctx, identityFrame(t, seq)); err != nil {
 					return err
 				}
-				time.Sleep(2 * time.Millisecond)
+				elapse(2 * time.Millisecond)
 			}
 			if lag := p.Lag(); lag > maxBlockAge {
 				t.Errorf("the oldest frame is %v old", lag)
@@ -206,7 +212,7 @@ func TestPipelinePositions(t *testing.T) {
 			for seq := int64(1); seq <= 1030; seq++ { // four seconds and a bit
 				f := syncFrame(t, seq)
 				if seq%300 == 0 || seq == 1030 {
-					time.Sleep(20 * time.Millisecond) // so that it has its own block
+					elapse(20 * time.Millisecond) // so that it has its own block
 					f = identityFrame(t, seq)
 				}
 				if seq == 200 {
@@ -215,7 +221,7 @@ func TestPipelinePositions(t *testing.T) {
 				if err := p.Handle(ctx, f); err != nil {
 					return err
 				}
-				time.Sleep(4 * time.Millisecond)
+				elapse(4 * time.Millisecond)
 			}
 			return nil
 		})
@@ -286,7 +292,7 @@ func TestPipelineBackPressure(t *testing.T) {
 							return err
 						}
 						most = max(most, p.inFlight())
-						time.Sleep(20 * time.Millisecond) // older than a block may get
+						elapse(20 * time.Millisecond) // older than a block may get
 					}
 					return nil
 				})
@@ -355,7 +361,7 @@ func TestPipelineInterns(t *testing.T) {
 					if err := p.Handle(ctx, identityFrame(t, seq)); err != nil {
 						return err
 					}
-					time.Sleep(10 * time.Millisecond)
+					elapse(10 * time.Millisecond)
 				}
 				return nil
 			})
