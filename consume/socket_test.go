@@ -67,13 +67,21 @@ func synthetic(n, size int) (msgs [][]byte) {
 	return msgs
 }
 
+// becomes waits until a condition holds, and gives up after patience.
+func becomes(ok func() bool) bool {
+	for end := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			return false
+		}
+	}
+	return true
+}
+
 // waitGoroutines waits until there are no more goroutines than before.
 func waitGoroutines(t *testing.T, before int) {
 	t.Helper()
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		if runtime.NumGoroutine() <= before {
-			return
-		}
+	if becomes(func() bool { return runtime.NumGoroutine() <= before }) {
+		return
 	}
 	buf := make([]byte, 1<<20)
 	t.Errorf("%d goroutines, %d before:\n%s", runtime.NumGoroutine(), before, buf[:runtime.Stack(buf, true)])
@@ -178,15 +186,10 @@ func TestUntrusted(t *testing.T) {
 	defer srv.Close()
 	s := newSink()
 	c := startWith(t, nil, Config{URL: srv.URL}, s)
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		if msg := c.Status().LastError; msg != "" {
-			if !strings.Contains(msg, "certificate") {
-				t.Errorf("LastError %q", msg)
-			}
-			return
-		}
+	becomes(func() bool { return c.Status().LastError != "" })
+	if msg := c.Status().LastError; !strings.Contains(msg, "certificate") {
+		t.Errorf("LastError %q", msg)
 	}
-	t.Error("no error")
 }
 
 // opened returns a Client with a connection to a relay that floods it with the messages, and a

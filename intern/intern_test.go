@@ -26,6 +26,16 @@ var ctx = context.Background()
 // patience is for what must come.
 const patience = time.Minute
 
+// becomes waits until a condition holds, and gives up after patience.
+func becomes(ok func() bool) bool {
+	for end := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			return false
+		}
+	}
+	return true
+}
+
 func openOn(t *testing.T, store kv.Store, cfg Config) *Interner {
 	t.Helper()
 	cfg.Store = store
@@ -387,10 +397,8 @@ func TestOutage(t *testing.T) {
 		t.Fatalf("Resolve returned during the outage: %v", err)
 	case <-time.After(30 * time.Millisecond):
 	}
-	for end := time.Now().Add(patience); in.Status().Reachable; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the outage is not noticed")
-		}
+	if !becomes(func() bool { return !in.Status().Reachable }) {
+		t.Fatal("the outage is not noticed")
 	}
 	if s := in.Status(); s.Reachable || s.Err == nil {
 		t.Errorf("status during the outage: %+v", s)

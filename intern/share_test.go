@@ -93,14 +93,12 @@ func retriesOf(in *Interner) (n float64) {
 // awaitPeers waits until an Interner counts so many others, and all lead their shares.
 func awaitPeers(t *testing.T, in *Interner, others int) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
-		living := int(testutil.ToFloat64(in.metrics.share.Instances))
-		if living == others && in.group.Leaders() == 1+others {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%d others, not %d", living, others)
-		}
+	var living int
+	if !becomes(func() bool {
+		living = int(testutil.ToFloat64(in.metrics.share.Instances))
+		return living == others && in.group.Leaders() == 1+others
+	}) {
+		t.Fatalf("%d others, not %d", living, others)
 	}
 }
 

@@ -374,7 +374,7 @@ func (r *round) settle() {
 func (r *round) catchUp() {
 	r.t.Helper()
 	last := int64(0)
-	for end := time.Now().Add(soakSettle); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	if becomes(soakSettle, func() bool {
 		if last == 0 || numbering(last) != numbering(r.now) {
 			last = r.lastTrueSeq()
 		}
@@ -384,7 +384,7 @@ func (r *round) catchUp() {
 				r.t.Fatal(err)
 			}
 			if numbering(p.Seq) == numbering(last) && p.Seq >= last {
-				return
+				return true
 			}
 		}
 		select {
@@ -393,6 +393,9 @@ func (r *round) catchUp() {
 			r.t.Fatal("no daemon is left")
 		default:
 		}
+		return false
+	}) {
+		return
 	}
 	c, err := r.cursors()
 	r.process.kill()

@@ -30,15 +30,22 @@ func upTo(from, to int64) (list []int64) {
 	return list
 }
 
+// becomes waits until a condition holds, and gives up after patience.
+func becomes(ok func() bool) bool {
+	for end := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			return false
+		}
+	}
+	return true
+}
+
 // waitMade waits until n messages are made, written down, and in the window.
 func waitMade(t testing.TB, r *testRelay, n int64) {
 	t.Helper()
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
-		if r.producer.shown.Load() >= n {
-			return
-		}
+	if !becomes(func() bool { return r.producer.shown.Load() >= n }) {
+		t.Fatalf("%d messages made, want %d", r.producer.shown.Load(), n)
 	}
-	t.Fatalf("%d messages made, want %d", r.producer.shown.Load(), n)
 }
 
 // TestResume asks for every kind of cursor.
@@ -127,12 +134,9 @@ func TestFlatOut(t *testing.T) {
 	r := startRelay(t, "--frames", "6000", "--window-frames", "300", "--wait-for-consumer")
 	r.post("quiet?for=1h") // until all are there
 	consumers := []*testConsumer{r.connect("cursor=0"), r.connect("cursor=0"), r.connect("cursor=0")}
-	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
-		if _, _, joined := r.producer.current.Load().win.lead(); joined == int64(len(consumers)) {
-			break
-		} else if time.Now().After(end) {
-			t.Fatalf("%d consumers are there", joined)
-		}
+	joined := func() int64 { _, _, n := r.producer.current.Load().win.lead(); return n }
+	if !becomes(func() bool { return joined() == int64(len(consumers)) }) {
+		t.Fatalf("%d consumers are there", joined())
 	}
 	r.post("quiet?for=0s")
 	var group sync.WaitGroup
@@ -157,6 +161,14 @@ func TestFlatOut(t *testing.T) {
 	group.Wait()
 }
 
+// deserted says whether no consumer is there.
+func (r *testRelay) deserted() bool {
+	w := r.producer.current.Load().win
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.consumers) == 0
+}
+
 // TestFlatOutReturn: a consumer that goes away and returns finds its place, though it has not read
 // all that was written to its socket.
 func TestFlatOutReturn(t *testing.T) {
@@ -175,7 +187,9 @@ func TestFlatOutReturn(t *testing.T) {
 			last++
 		}
 		c.Close()
-		time.Sleep(5 * time.Millisecond)
+		if !becomes(r.deserted) {
+			t.Fatal("the consumer that left is still there")
+		}
 		c = r.connect("cursor=" + itoa(last))
 	}
 }

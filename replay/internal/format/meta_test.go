@@ -29,7 +29,7 @@ func TestMeta(t *testing.T) {
 	}{
 		{"references begin", p(5), AppendReferencesBegin(nil, p(5)), func(b []byte) (any, error) { return DecodeReferencesBegin(b) }, 0},
 		{"state", state, AppendState(nil, &state), func(b []byte) (any, error) { return DecodeState(b) }, 0},
-		{"streams", streams, AppendStreams(nil, streams), func(b []byte) (any, error) { return DecodeStreams(b) }, 0},
+		{"streams", Streams(streams), AppendStreams(nil, streams), func(b []byte) (any, error) { return DecodeStreams(b) }, 0},
 		{"uses", uses, AppendUses(nil, uses), func(b []byte) (any, error) { return DecodeUses(b) }, 28},
 		{"gap", gap, AppendGap(nil, &gap), func(b []byte) (any, error) { return DecodeGap(b, 7) }, 0},
 		{"pointer", pointer, AppendBlockPointer(nil, pointer), func(b []byte) (any, error) {
