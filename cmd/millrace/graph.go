@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -28,13 +29,14 @@ func (c *config) validateGraph() error {
 
 // openGraph begins to follow the reference store, which is at the end of the log. The Go runtime's
 // limit grows by what the graph has on the Go heap.
-func (d *daemon) openGraph(share shares) (err error) {
+func (d *daemon) openGraph(ctx context.Context, share shares) (err error) {
 	if !d.cfg.graph {
 		return nil
 	}
 	limit := share.goLimit(d.cfg.memory)
-	d.graph, err = feed.New(feed.Config{
+	d.graph, err = feed.New(ctx, feed.Config{
 		Store:        d.refs,
+		Log:          d.log,
 		SourceNumber: d.log.SourceNumber,
 		StoreID:      d.uids.storeID(),
 		File:         d.cfg.graphFile(),

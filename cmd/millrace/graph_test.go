@@ -139,14 +139,16 @@ func TestGraph(t *testing.T) {
 	without.kill()
 	killed := startMillrace(t, sim.url, dir, addr, flags...)
 	sim.waitMade(t, frames/2)
+	saved := func() bool { _, err := os.Stat(filepath.Join(dir, "graph.snapshot")); return err == nil }
+	waitFor(t, "a snapshot", saved)
 	killed.kill()
-	stopped := startMillrace(t, sim.url, dir, addr, flags...)
+	stopped := startMillrace(t, sim.url, dir, addr, append(flags, "--log-level", "info")...)
 	sim.waitMade(t, frames/4*3)
 	waitServing(t, addr)
 	waitGraph(t, addr, lastCursor(t, addr))
 	stopped.terminate()
-	if _, err := os.Stat(filepath.Join(dir, "graph.snapshot")); err != nil {
-		t.Errorf("after a clean stop: %v", err)
+	if said := stopped.stderr.String(); strings.Contains(said, "is built from the reference store") || !strings.Contains(said, "the graph is saved") {
+		t.Errorf("after a kill the snapshot is of no use, or it is not saved at the end:\n%s", said)
 	}
 	last := startMillrace(t, sim.url, dir, addr, append(flags, "--log-level", "info")...)
 	sim.waitMade(t, frames)

@@ -185,7 +185,7 @@ func (d *daemon) openStores(ctx context.Context, share shares) error {
 	if err := d.openReferences(ctx, share, backup); err != nil {
 		return err
 	}
-	if err := d.openGraph(share); err != nil || backup == nil {
+	if err := d.openGraph(ctx, share); err != nil || backup == nil {
 		return err
 	}
 	return markRestored(cfg.dataDir)

@@ -37,7 +37,8 @@
 // writer. Apply holds up readers for one batch, so batches must be small.
 //
 // Save copies no sets at its start. It walks the ordinals, some at a time, in the read lock. The
-// writer copies a set that it changes before the walk reaches it.
+// writer copies a set that it changes before the walk reaches it, up to a sixteenth of the memory;
+// with more the Save fails.
 //
 // # Snapshot
 //

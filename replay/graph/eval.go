@@ -14,6 +14,7 @@ import (
 type Limits struct {
 	Limit   int    // members of a page; default 100
 	After   uint64 // UID of the last member of the page before, 0 for the first page
+	Build   uint64 // with After: of that page's Result; another one than the graph's is ErrRenewed
 	MaxCost int64  // see Cost; 0 for no limit
 }
 
@@ -24,6 +25,7 @@ type Result struct {
 	UIDs     []uint64
 	Count    int                 // of all members, not of this page
 	Next     uint64              // Limits.After of the next page; 0 after the last
+	Build    uint64              // changes when members may have got another order
 	Position references.Position // what the answer counts up to
 	Complete bool                // no set of the expression misses members
 	Static   bool                // a set has or had edges that were imported without records
@@ -119,11 +121,14 @@ func (g *Graph) answer(ctx context.Context, exprs []*Expr, l Limits, do func(*qu
 	if g.closed {
 		return nil, ErrClosed
 	}
+	if l.After != 0 && l.Build != g.build {
+		return nil, ErrRenewed
+	}
 	q := &query{g: g, leaves: map[*Expr]leaf{}}
 	q.findUnknown(given)
 	results, cost := make([]Result, len(exprs)), int64(0)
 	for i, e := range exprs {
-		results[i] = Result{Position: g.position, Complete: true}
+		results[i] = Result{Build: g.build, Position: g.position, Complete: true}
 		q.resolve(e, given, &results[i])
 		cost += q.cost(e)
 	}

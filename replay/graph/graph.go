@@ -3,6 +3,7 @@ package graph
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"sync"
 
@@ -14,6 +15,7 @@ var (
 	ErrClosed    = errors.New("graph: closed")
 	ErrTooCostly = errors.New("graph: the expression costs too much")
 	ErrInvalid   = errors.New("graph: invalid expression")
+	ErrRenewed   = errors.New("graph: the page before is of a graph that was built anew since")
 
 	errFull = errors.New("graph: no memory left")
 )
@@ -81,6 +83,7 @@ type Graph struct {
 	mu       sync.RWMutex
 	closed   bool
 	position references.Position
+	build    uint64 // which numbering of accounts it is
 	accounts ordinals
 	slab     *slab
 	indexes  []*index          // Out and In of each source
@@ -96,11 +99,21 @@ func New(cfg Config) (*Graph, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	g := &Graph{cfg: cfg, slab: newSlab(), more: map[pair][]uint64{}}
+	g := &Graph{cfg: cfg, build: newBuild(), slab: newSlab(), more: map[pair][]uint64{}}
 	for range 2 * len(cfg.Sources) {
 		g.indexes = append(g.indexes, newIndex(g.slab))
 	}
 	return g, nil
+}
+
+func newBuild() uint64 { return 1 + rand.Uint64N(1<<32) }
+
+// Renew says that accounts which the graph gets from now on may get other ordinals than they had
+// before a crash: pages do not go on from those before.
+func (g *Graph) Renew() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.build = newBuild()
 }
 
 // Close gives back the memory outside the Go heap.
@@ -278,6 +291,9 @@ func (g *Graph) bytesLocked() int64 { return int64(len(g.slab.chunks))*chunkByte
 func (g *Graph) heapLocked() int64 {
 	n := int64(len(g.more)) * 96
 	n += int64(cap(g.accounts.uids))*8 + int64(len(g.accounts.table))*4
+	if g.walk != nil {
+		n += g.walk.bytes
+	}
 	for _, x := range g.indexes {
 		n += int64(cap(x.refs))*4 + max(0, x.largeBytes)
 	}

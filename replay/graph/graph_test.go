@@ -267,7 +267,7 @@ func TestOpenPages(t *testing.T) {
 		t.Fatal(err)
 	}
 	for after, want := range map[uint64][]uint64{first.Next: {40, 45}, 35: {40, 45}, 45: {50}, 50: {}} {
-		r, err := g.Eval(ctx, e, Limits{Limit: 2, After: after})
+		r, err := g.Eval(ctx, e, Limits{Limit: 2, After: after, Build: first.Build})
 		if err != nil || !slices.Equal(r.UIDs, want) || (r.Next != 0) != (len(want) == 2) {
 			t.Errorf("the page after %d: %+v, %v", after, r, err)
 		}
@@ -398,5 +398,67 @@ func TestRefused(t *testing.T) {
 	g.Close()
 	if _, err := g.Count(context.Background(), leaf, Limits{}); !errors.Is(err, ErrClosed) {
 		t.Errorf("after Close: %v", err)
+	}
+}
+
+// TestRenewed: a page does not go on from one of another numbering of accounts. A snapshot keeps
+// the numbering.
+func TestRenewed(t *testing.T) {
+	g, ctx := newTest(t, testConfig()), context.Background()
+	if err := g.Build([]Change{{Edge: Edge{1, 2, 1}}, {Edge: Edge{1, 3, 2}}}); err != nil {
+		t.Fatal(err)
+	}
+	e := Of(0, Out, 1)
+	first, err := g.Eval(ctx, e, Limits{Limit: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := Limits{After: first.Next, Build: first.Build}
+	name := filepath.Join(t.TempDir(), "graph")
+	if err := g.Save(ctx, name); err != nil {
+		t.Fatal(err)
+	}
+	loaded, err := Load(name, testConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer loaded.Close()
+	for what, g := range map[string]*Graph{"the same": g, "loaded": loaded} {
+		if r, err := g.Eval(ctx, e, next); err != nil || !slices.Equal(r.UIDs, []uint64{3}) {
+			t.Errorf("%s: %+v, %v", what, r, err)
+		}
+	}
+	loaded.Renew()
+	for what, g := range map[string]*Graph{"renewed": loaded, "another": newTest(t, testConfig())} {
+		if _, err := g.Eval(ctx, e, next); !errors.Is(err, ErrRenewed) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// TestMuchChangesDuringSave: a Save gives up when copies of changed sets take too much memory.
+func TestMuchChangesDuringSave(t *testing.T) {
+	g := newTest(t, testConfig())
+	actors := uint64(20_000)
+	build := func(subject uint64) {
+		var changes []Change
+		for actor := range actors {
+			changes = append(changes, Change{Edge: Edge{actor + 1, subject, subject}})
+		}
+		if err := g.Build(changes); err != nil {
+			t.Fatal(err)
+		}
+	}
+	build(1 << 40)
+	g.cfg.Memory = g.bytesLocked() + 1<<20
+	if _, _, _, _, err := g.begin(); err != nil {
+		t.Fatal(err)
+	}
+	build(1<<40 + 1)
+	if !g.walkFailed() {
+		t.Error("too much was copied")
+	}
+	if b := g.walk.bytes; b != 0 {
+		t.Errorf("%d bytes are kept", b)
 	}
 }

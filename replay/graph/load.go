@@ -138,7 +138,7 @@ func (l *loader) readHeader(b []byte) error {
 	case h.Accounts < 0 || int64(h.Accounts) > min(1<<31-1, cfg.Memory/16):
 		return l.tooLarge()
 	}
-	l.g.position, l.g.lost = h.Position, h.Lost
+	l.g.position, l.g.build, l.g.lost = h.Position, h.Build, h.Lost
 	a := &l.g.accounts
 	a.uids = make([]uint64, 0, h.Accounts+h.Accounts/16)
 	for size := 1 << 10; len(a.table) == 0; size *= 2 {

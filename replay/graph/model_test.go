@@ -105,7 +105,7 @@ func allPages(t *testing.T, g *Graph, e *Expr, limit int) []uint64 {
 		if all = append(all, r.UIDs...); len(all) > r.Count {
 			t.Fatalf("the pages have %d members, of %d", len(all), r.Count)
 		}
-		if l.After = r.Next; l.After == 0 {
+		if l.After, l.Build = r.Next, r.Build; l.After == 0 {
 			c, err := g.Count(ctx, e, Limits{})
 			if err != nil || c.Count != len(all) || r.Count != len(all) {
 				t.Fatalf("%d members; counted %d and %d, %v", len(all), c.Count, r.Count, err)

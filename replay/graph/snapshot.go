@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"maps"
@@ -20,6 +21,9 @@ const (
 	partBytes = 1 << 20 // from which a part ends; a large set may exceed it
 	maxPart   = 1 << 30
 	saveBatch = 4096 // sets that are read in one lock
+	// savedPart is which part of the memory copies of changed sets may take, and savedBytes what
+	// one takes beside its bytes.
+	savedPart, savedBytes = 16, 64
 )
 
 // Kinds of parts, in the order of a file.
@@ -45,9 +49,12 @@ type Header struct {
 	Generation uint64
 	Sources    []string
 	Position   references.Position
+	Build      uint64 // of Result
 	Accounts   int
 	Lost       bool // accounts got no ordinal for want of memory
 }
+
+var errChanged = errors.New("too much was changed while it was written: its sets would take too much memory")
 
 // walk is where a Save is: all sets before (index, next) are written.
 type walk struct {
@@ -55,6 +62,8 @@ type walk struct {
 	next     uint32
 	accounts int
 	saved    map[place][]byte // encoded sets that changed before the walk reached them
+	bytes    int64            // of all that were copied
+	failed   bool             // they were too many
 }
 
 // place names a set by its index and ordinal.
@@ -73,8 +82,13 @@ func (g *Graph) keepLocked(source int, actor, subject uint32) {
 		if int(p.ordinal) >= w.accounts || p.index < w.index || p.index == w.index && p.ordinal < w.next {
 			continue
 		}
-		if _, found := w.saved[p]; !found {
-			w.saved[p] = appendSet(nil, g.indexes[p.index].set(p.ordinal))
+		if _, found := w.saved[p]; found || w.failed {
+			continue
+		}
+		set := appendSet(nil, g.indexes[p.index].set(p.ordinal))
+		w.saved[p] = set
+		if w.bytes += savedBytes + int64(len(set)); w.bytes > g.cfg.Memory/savedPart {
+			w.saved, w.bytes, w.failed = nil, 0, true
 		}
 	}
 }
@@ -174,6 +188,9 @@ func (g *Graph) writeParts(ctx context.Context, w *partWriter) error {
 			payload = append(payload[:0], byte(index))
 			payload = binary.LittleEndian.AppendUint32(payload, uint32(first))
 			payload, first = g.appendSets(payload, index, first)
+			if g.walkFailed() {
+				return errChanged
+			}
 			w.part(partSets, payload)
 		}
 		w.part(partFlags, append([]byte{byte(index)}, flags[index]...))
@@ -181,6 +198,13 @@ func (g *Graph) writeParts(ctx context.Context, w *partWriter) error {
 	g.writeRecords(w, more)
 	w.part(partEnd, nil)
 	return w.err
+}
+
+// walkFailed says whether so much has changed that the snapshot cannot be of one position.
+func (g *Graph) walkFailed() bool {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	return g.walk.failed
 }
 
 // begin starts the walk, and copies what is copied at once. UIDs are only appended, so they are
@@ -192,7 +216,7 @@ func (g *Graph) begin() (header Header, uids []uint64, flags [][]byte, more map[
 		return header, nil, nil, nil, ErrClosed
 	}
 	header = Header{StoreID: g.cfg.StoreID, Generation: g.cfg.Generation, Sources: g.cfg.Sources,
-		Position: g.position, Accounts: len(g.accounts.uids), Lost: g.lost}
+		Position: g.position, Build: g.build, Accounts: len(g.accounts.uids), Lost: g.lost}
 	for _, x := range g.indexes {
 		var b []byte
 		for _, bitmap := range []interface{ ToBytes() ([]byte, error) }{x.incomplete, x.static} {

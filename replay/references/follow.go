@@ -1,8 +1,10 @@
 package references
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"slices"
 
 	"millrace/replay"
 	"millrace/translate"
@@ -37,6 +39,24 @@ func (s *Store) Follow(ctx context.Context, log Log, progress func(Position)) er
 		return fmt.Errorf("roll the reference store forward: %w", err)
 	}
 	return nil
+}
+
+// Touched calls f with each account whose records of some collections the log may have changed
+// behind a position, and maybe with others; with some more than once. Errors are f's and the log's.
+func Touched(ctx context.Context, log Log, after Position, collections [][]byte, f func(account uint64) error) error {
+	return log.Changes(ctx, replay.EpochEnd(after), func(c *replay.Changes) error {
+		for i := range c.Events {
+			e := &c.Events[i]
+			named := func(collection []byte) bool { return bytes.Contains(e.Payload, collection) }
+			if e.DIDUID == 0 || e.Kind == translate.KindCommit && !slices.ContainsFunc(collections, named) {
+				continue
+			}
+			if err := f(e.DIDUID); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // AppendLogChanges appends the changes of what the log holds.

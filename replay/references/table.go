@@ -113,10 +113,20 @@ func (s *Store) openRowsLocked(begin, end []byte) (*Rows, error) {
 }
 
 // Each calls fn with each record, in the order of the UIDs. fn keeps no references.
-func (r *Rows) Each(ctx context.Context, fn func(*Row) error) (err error) {
+func (r *Rows) Each(ctx context.Context, fn func(*Row) error) error {
+	return r.each(ctx, r.rows.First(), nil, fn)
+}
+
+// EachOf is Each of one account.
+func (r *Rows) EachOf(ctx context.Context, account uint64, fn func(*Row) error) error {
+	prefix := r.codec.accountKey(rangeRecord, account)
+	return r.each(ctx, r.rows.SeekGE(prefix), prefix, fn)
+}
+
+func (r *Rows) each(ctx context.Context, ok bool, prefix []byte, fn func(*Row) error) (err error) {
 	j := &joiner{codec: r.codec, accounts: r.accounts}
 	var row Row
-	for ok := r.rows.First(); ok && err == nil; ok = r.rows.Next() {
+	for ; ok && err == nil && bytes.HasPrefix(r.rows.Key(), prefix); ok = r.rows.Next() {
 		var alive bool
 		if alive, err = j.decode(&row, r.rows); err == nil && alive {
 			err = fn(&row)

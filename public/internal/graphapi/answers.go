@@ -10,7 +10,7 @@ import (
 )
 
 func (r *request) limits() graph.Limits {
-	return graph.Limits{Limit: r.limit, After: r.after, MaxCost: r.maxCost}
+	return graph.Limits{Limit: r.limit, After: r.after, Build: r.build, MaxCost: r.maxCost}
 }
 
 func askPage(ctx context.Context, g *graph.Graph, r *request) ([]graph.Result, error) {
@@ -61,7 +61,7 @@ func writeSample(dst []byte, r *request) []byte {
 }
 
 func writePage(dst []byte, r *request) []byte {
-	return appendCursor(append(writeSample(dst, r), `,"cursor":`...), r.results[0].Next)
+	return appendCursor(append(writeSample(dst, r), `,"cursor":`...), r.results[0].Build, r.results[0].Next)
 }
 
 func writeFollows(dst []byte, r *request) []byte {

@@ -8,22 +8,27 @@ import (
 // kind is the first byte of a cursor. Those of links have other ones.
 const kind = 's'
 
-// appendCursor appends the cursor behind a member as JSON; null for the end.
-func appendCursor(dst []byte, after uint64) []byte {
+// appendCursor appends the cursor behind a member, of a build of the graph, as JSON; null for the
+// end.
+func appendCursor(dst []byte, build, after uint64) []byte {
 	if after == 0 {
 		return append(dst, "null"...)
 	}
 	dst = append(dst, '"')
-	dst = base64.RawURLEncoding.AppendEncode(dst, binary.AppendUvarint([]byte{kind}, after))
+	dst = base64.RawURLEncoding.AppendEncode(dst, binary.AppendUvarint(binary.AppendUvarint([]byte{kind}, build), after))
 	return append(dst, '"')
 }
 
 // parseCursor is the inverse of appendCursor. It refuses every other spelling.
-func parseCursor(s string) (after uint64, ok bool) {
+func parseCursor(s string) (build, after uint64, ok bool) {
 	b, err := base64.RawURLEncoding.DecodeString(s)
 	if err != nil || len(b) == 0 {
-		return 0, false
+		return 0, 0, false
 	}
-	after, _ = binary.Uvarint(b[1:])
-	return after, string(appendCursor(nil, after)) == `"`+s+`"`
+	build, n := binary.Uvarint(b[1:])
+	if n <= 0 {
+		return 0, 0, false
+	}
+	after, _ = binary.Uvarint(b[1+n:])
+	return build, after, string(appendCursor(nil, build, after)) == `"`+s+`"`
 }

@@ -37,6 +37,8 @@ func failure(err error) *viewapi.Error {
 	switch {
 	case errors.Is(err, graph.ErrTooCostly):
 		return tooCostly("%s", strings.TrimPrefix(err.Error(), "graph: "))
+	case errors.Is(err, graph.ErrRenewed):
+		return viewapi.Invalid("cursor: the graph was built anew since: begin without a cursor")
 	case errors.Is(err, links.ErrTooLarge):
 		return tooCostly("a set of links is too large: %d records are allowed", maxLinks)
 	case errors.Is(err, graph.ErrClosed):

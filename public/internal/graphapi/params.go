@@ -20,6 +20,7 @@ type query struct {
 	subjects []string // of follows-following, one for each of exprs
 	limit    int
 	after    uint64 // UID
+	build    uint64 // with after
 	at       viewapi.At
 }
 
@@ -80,7 +81,7 @@ func (p *params) page(q *query) {
 	q.limit = p.Number("limit", viewapi.DefaultLimit, 1, viewapi.MaxLimit)
 	if s := p.Optional("cursor"); s != "" {
 		var ok bool
-		if q.after, ok = parseCursor(s); !ok {
+		if q.build, q.after, ok = parseCursor(s); !ok {
 			p.Fail("cursor: %.200q is no cursor of this endpoint", s)
 		}
 	}

@@ -1,7 +1,7 @@
 // Package feed keeps a graph equal to the reference store, and answers graph.Queries.
 //
 //	references: Apply ── Observe ──▶ queue ──▶ Run ──▶ graph ──▶ answers
-//	            rows at one position ── build ──▶┘      └──▶ snapshot, at the end of Run
+//	            rows at one position ── build ──▶┘      └──▶ snapshot
 //
 // # Promise
 //
@@ -12,10 +12,17 @@
 // # Start
 //
 // New compares the snapshot with the store. One of the same generation and position has what the
-// rows have, since rows are a function of the log. If there is no such snapshot, Run builds the
-// graph from the rows, beside the running server, and then takes what has come meanwhile. Import
-// and Purge are not in the log, and leave the position as it is: whoever makes them removes the
-// snapshot before, with Forget.
+// rows have, since rows are a function of the log. For one of an earlier position New reads from
+// the log which accounts may have changed since, and Run gives these the edges of their rows. If
+// there is no such snapshot, Run builds the graph from all rows. Both go on beside the running
+// server, and then take what has come meanwhile.
+//
+// Run saves the graph at once, every ten minutes, and at its end. Import and Purge are not in the
+// log, and leave the position as it is: whoever makes them removes the snapshot before, with
+// Forget.
+//
+// Accounts that the snapshot does not have may get other ordinals than they had. So pages go on
+// behind a clean stop, and not behind a crash.
 //
 // A graph that misses edges for want of memory is not saved: the next start builds it anew.
 //

@@ -6,7 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,7 +23,9 @@ import (
 const (
 	defaultMemory      = 4 << 30
 	defaultSaveTimeout = 30 * time.Second
-	queuePart          = 16 // of the memory one part is the queue's
+	defaultSaveEvery   = 10 * time.Minute
+	maxTouched         = 1 << 20 // accounts; from more on a build is faster
+	queuePart          = 16      // of the memory one part is the queue's
 )
 
 // MinMemory is the least that Config.Memory may be.
@@ -28,9 +33,10 @@ const MinMemory = 64 << 20
 
 var errStopped = errors.New("the graph does not follow the reference store, as the server stops")
 
-// Config is what New needs. Store, SourceNumber and File must be set.
+// Config is what New needs. Store, Log, SourceNumber and File must be set.
 type Config struct {
 	Store *references.Store
+	Log   references.Log // what the store was rolled forward from
 	// SourceNumber gives sources their numbers; replay.Log has it.
 	SourceNumber func(source []byte) (number uint32, ok bool)
 	Sources      []string // none: follows and blocks
@@ -38,7 +44,8 @@ type Config struct {
 	File         string   // the snapshot
 
 	Memory      int64         // bytes for the graph and what it has not taken yet; 4 GiB
-	SaveTimeout time.Duration // a snapshot that takes longer is given up; 30 s
+	SaveEvery   time.Duration // between two snapshots while it runs; 10 min
+	SaveTimeout time.Duration // of the snapshot at the end, which is given up; 30 s
 	// Heap is called with the bytes on the Go heap, of the graph and of what it has not taken yet,
 	// when they have changed. nil: it is not.
 	Heap func(bytes int64)
@@ -52,6 +59,7 @@ func (c Config) withDefaults() Config {
 		c.Sources = []string{graph.SourceFollow, graph.SourceBlock}
 	}
 	c.Memory = cmp.Or(c.Memory, defaultMemory)
+	c.SaveEvery = cmp.Or(c.SaveEvery, defaultSaveEvery)
 	c.SaveTimeout = cmp.Or(c.SaveTimeout, defaultSaveTimeout)
 	if c.Heap == nil {
 		c.Heap = func(int64) {}
@@ -64,8 +72,8 @@ func (c Config) withDefaults() Config {
 
 func (c Config) validate() error {
 	switch {
-	case c.Store == nil || c.SourceNumber == nil || c.File == "":
-		return errors.New("feed: fields Store, SourceNumber, File: must be set")
+	case c.Store == nil || c.Log == nil || c.SourceNumber == nil || c.File == "":
+		return errors.New("feed: fields Store, Log, SourceNumber, File: must be set")
 	case c.Memory < MinMemory:
 		return fmt.Errorf("feed: field Memory: %d bytes, at least %d are needed", c.Memory, MinMemory)
 	}
@@ -83,6 +91,9 @@ type Feed struct {
 
 	graph    *graph.Graph     // Run's
 	rows     *references.Rows // to build the graph from; nil: it is complete
+	touched  []uint64         // accounts whose rows the snapshot may not have, sorted
+	loaded   bool             // a snapshot lacks touched only
+	saved    references.Position
 	progress progress
 
 	ready atomic.Pointer[graph.Graph] // the graph, once it is complete
@@ -94,9 +105,10 @@ type Feed struct {
 
 var _ graph.Queries = (*Feed)(nil)
 
-// New loads the snapshot, and begins to follow the store. No batch of the store may be between
-// Hydrate and Apply. Run must be called: without it the store's Apply waits before long.
-func New(cfg Config) (*Feed, error) {
+// New loads the snapshot, and begins to follow the store, which is at the end of the log. No batch
+// of the store may be between Hydrate and Apply. Run must be called: without it the store's Apply
+// waits before long.
+func New(ctx context.Context, cfg Config) (*Feed, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -113,7 +125,7 @@ func New(cfg Config) (*Feed, error) {
 		paths = append(paths, number)
 	}
 	begun := time.Now()
-	g, err := f.load()
+	g, err := f.load(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -135,8 +147,9 @@ func New(cfg Config) (*Feed, error) {
 	return f, rows.Close()
 }
 
-// load returns the graph of the snapshot, or an empty one.
-func (f *Feed) load() (*graph.Graph, error) {
+// load returns the graph of the snapshot, or an empty one. A snapshot of no use is removed: later
+// the store may be where it is, and have other rows.
+func (f *Feed) load(ctx context.Context) (*graph.Graph, error) {
 	at, generation := f.cfg.Store.Position(), f.cfg.Store.Generation()
 	cfg := graph.Config{
 		Sources: f.cfg.Sources, Memory: f.cfg.Memory / queuePart * (queuePart - 1),
@@ -144,21 +157,50 @@ func (f *Feed) load() (*graph.Graph, error) {
 		Generation: uint64(generation.Number),
 	}
 	g, err := graph.Load(f.cfg.File, cfg)
-	switch {
-	case errors.Is(err, os.ErrNotExist):
+	if errors.Is(err, os.ErrNotExist) {
 		f.cfg.Logger.Info("the graph has no snapshot: it is built from the reference store")
-	case err != nil:
-		f.cfg.Logger.Warn("the graph's snapshot is of no use: the graph is built from the reference store", "err", err)
-	case g.Position() == at:
-		return g, nil
-	default:
-		f.cfg.Logger.Info("the graph's snapshot has another position than the reference store: the graph is built anew",
-			"epoch", g.Position().Epoch, "seq", g.Position().Seq, "store_epoch", at.Epoch, "store_seq", at.Seq)
-		if err := g.Close(); err != nil {
-			return nil, err
+		return graph.New(cfg)
+	}
+	if err == nil {
+		if f.saved = g.Position(); f.saved == at {
+			return g, nil
 		}
+		if err = f.touch(ctx, f.saved, at); err == nil {
+			g.Renew()
+			f.loaded = true
+			return g, nil
+		}
+		err = errors.Join(err, g.Close())
+	}
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	f.cfg.Logger.Warn("the graph's snapshot is of no use: the graph is built from the reference store", "err", err)
+	if err := Forget(f.cfg.File); err != nil {
+		return nil, err
 	}
 	return graph.New(cfg)
+}
+
+// touch finds the accounts whose edges may have changed between a snapshot and the store.
+func (f *Feed) touch(ctx context.Context, from, to references.Position) error {
+	if to.Before(from) {
+		return fmt.Errorf("it is of %v, behind the reference store, which is at %v", from, to)
+	}
+	var collections [][]byte
+	for _, source := range f.cfg.Sources {
+		collection, _, _ := strings.Cut(source, ":")
+		collections = append(collections, []byte(collection))
+	}
+	accounts := make(map[uint64]struct{})
+	err := references.Touched(ctx, f.cfg.Log, from, collections, func(account uint64) error {
+		if accounts[account] = struct{}{}; len(accounts) > maxTouched {
+			return fmt.Errorf("more than %d accounts have changed since", maxTouched)
+		}
+		return nil
+	})
+	f.touched = slices.Sorted(maps.Keys(accounts))
+	return err
 }
 
 // Forget removes a snapshot, if there is one. Whoever changes the rows, and not by the log, calls

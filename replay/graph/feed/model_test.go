@@ -15,8 +15,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sync/errgroup"
 
+	"millrace/replay"
 	"millrace/replay/graph"
 	"millrace/replay/references"
+	"millrace/translate"
 )
 
 const (
@@ -105,7 +107,7 @@ type world struct {
 	durable  int                 // of log: what is not of the log is synced
 	begun    model               // before the log
 
-	builds, loads int
+	builds, loads, goesOn int
 }
 
 func newWorld(t *testing.T, seed uint64) *world {
@@ -144,12 +146,15 @@ func (w *world) open() {
 func (w *world) newFeed() {
 	w.t.Helper()
 	var err error
-	w.feed, err = New(Config{Store: w.store, SourceNumber: numberOf, StoreID: "uids", File: w.file, Memory: MinMemory})
+	w.feed, err = New(w.t.Context(), Config{Store: w.store, Log: worldLog{w}, SourceNumber: numberOf, StoreID: "uids", File: w.file, Memory: MinMemory})
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	if w.feed.rows == nil {
 		w.loads++
+	}
+	if w.feed.loaded {
+		w.goesOn++
 	}
 }
 
@@ -257,7 +262,9 @@ func (w *world) apply() {
 func (w *world) check() {
 	w.t.Helper()
 	if w.feed.rows != nil {
-		w.builds++
+		if !w.feed.loaded {
+			w.builds++
+		}
 		if err := w.feed.build(w.t.Context()); err != nil {
 			w.t.Fatal(err)
 		}
@@ -305,7 +312,8 @@ func (w *world) restart() {
 		w.apply()
 	}
 	w.check()
-	w.feed.save()
+	w.feed.saved = references.Position{} // a change of ours may have removed the file
+	w.feed.save(w.t.Context())
 	w.closeAll()
 	w.durable = w.applied
 	w.open()
@@ -358,13 +366,37 @@ func (w *world) crash() {
 	w.newFeed()
 }
 
+// worldLog is the log of a world, as far as the store has it.
+type worldLog struct{ *world }
+
+// Changes implements references.Log. Each event names a collection of the graph's.
+func (w worldLog) Changes(_ context.Context, after replay.EpochEnd, f func(*replay.Changes) error) error {
+	for _, s := range w.log[:w.applied] {
+		if s.ours || !references.Position(after).Before(s.batch.Position) {
+			continue
+		}
+		c := replay.Changes{Through: replay.EpochEnd(s.batch.Position)}
+		for i := range s.batch.Changes {
+			e := replay.Change{Kind: translate.KindCommit, DIDUID: s.batch.Changes[i].Account, Payload: []byte(`"app.bsky.graph.block"`)}
+			if s.batch.Changes[i].Operation == references.DeleteAccount {
+				e.Kind, e.Payload = translate.KindAccount, nil
+			}
+			c.Events = append(c.Events, e)
+		}
+		if err := f(&c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // TestModel compares the graph with plain maps over random changes, sweeps, crashes and restarts.
 func TestModel(t *testing.T) {
 	seeds := []uint64{rand.Uint64(), rand.Uint64(), rand.Uint64()}
 	if v, err := strconv.ParseUint(os.Getenv("MILLRACE_TEST_SEED"), 10, 64); err == nil {
 		seeds = []uint64{v}
 	}
-	builds, loads := 0, 0
+	builds, loads, goesOn := 0, 0, 0
 	for _, seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			w := newWorld(t, seed)
@@ -376,8 +408,11 @@ func TestModel(t *testing.T) {
 					}
 				case n < 70:
 					w.apply()
+				case n < 91:
+					w.check()
 				case n < 95:
 					w.check()
+					w.feed.save(t.Context())
 				case n < 97:
 					w.restart()
 				default:
@@ -385,10 +420,10 @@ func TestModel(t *testing.T) {
 				}
 			}
 			w.check()
-			builds, loads = builds+w.builds, loads+w.loads
+			builds, loads, goesOn = builds+w.builds, loads+w.loads, goesOn+w.goesOn
 		})
 	}
-	if builds < 3 || loads < 3 {
-		t.Errorf("the graph was built %d times, and loaded %d times", builds, loads)
+	if builds < 3 || loads < 3 || goesOn < 3 {
+		t.Errorf("the graph was built %d times, loaded %d times, and went on from a snapshot %d times", builds, loads, goesOn)
 	}
 }

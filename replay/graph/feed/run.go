@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"millrace/replay/graph"
 	"millrace/replay/references"
 )
@@ -33,28 +35,58 @@ func (f *Feed) Run(ctx context.Context) error {
 			return fmt.Errorf("build the graph: %w", err)
 		}
 	}
-	for stopped := false; ; {
+	saving, stop := context.WithCancel(ctx)
+	var saves errgroup.Group
+	saves.Go(func() error { f.saveNowAndThen(saving); return nil })
+	err := f.follow(ctx)
+	stop()
+	_ = saves.Wait() // it returns nil
+	if err != nil {
+		return fmt.Errorf("follow the reference store: %w", err)
+	}
+	last, cancel := context.WithTimeout(context.Background(), f.cfg.SaveTimeout)
+	defer cancel()
+	f.save(last)
+	return nil
+}
+
+// follow makes the changes that come, until ctx ends.
+func (f *Feed) follow(ctx context.Context) error {
+	for {
 		if err := f.take(); err != nil {
-			return fmt.Errorf("follow the reference store: %w", err)
-		}
-		if stopped {
-			break
+			return err
 		}
 		select {
 		case <-f.queue.more:
 		case <-ctx.Done():
-			stopped = true
+			return f.take()
 		}
 	}
-	f.save()
-	return nil
+}
+
+// saveNowAndThen saves the graph at once, and then again and again until ctx ends.
+func (f *Feed) saveNowAndThen(ctx context.Context) {
+	tick := time.NewTicker(f.cfg.SaveEvery)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		f.save(ctx)
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+	}
 }
 
 // build makes the graph from the rows, and then publishes it.
 func (f *Feed) build(ctx context.Context) error {
 	begun := time.Now()
-	f.metrics.builds.Inc()
-	err := f.buildRows(ctx)
+	var err error
+	if f.loaded {
+		err = f.replace(ctx)
+	} else {
+		f.metrics.builds.Inc()
+		err = f.buildRows(ctx)
+	}
 	rows := f.rows
 	f.rows = nil
 	if err = errors.Join(err, rows.Close()); err != nil {
@@ -88,16 +120,7 @@ func (f *Feed) buildRows(ctx context.Context) error {
 	}
 	err := f.rows.Each(ctx, func(r *references.Row) error {
 		f.progress.account.Store(r.Account)
-		for i := range r.References {
-			ref := &r.References[i]
-			source, ok := f.numbers[ref.Path]
-			if !ok || ref.Subject != ref.Authority {
-				continue
-			}
-			changes = append(changes, graph.Change{
-				Source: source, Edge: graph.Edge{Actor: r.Account, Subject: ref.Subject, Record: r.Record},
-			})
-		}
+		changes = f.appendEdges(changes, r)
 		if len(changes) < buildBatch {
 			return nil
 		}
@@ -107,6 +130,42 @@ func (f *Feed) buildRows(ctx context.Context) error {
 		err = flush()
 	}
 	return err
+}
+
+// appendEdges appends the edges of a row.
+func (f *Feed) appendEdges(changes []graph.Change, r *references.Row) []graph.Change {
+	for i := range r.References {
+		ref := &r.References[i]
+		source, ok := f.numbers[ref.Path]
+		if !ok || ref.Subject != ref.Authority {
+			continue
+		}
+		changes = append(changes, graph.Change{
+			Source: source, Edge: graph.Edge{Actor: r.Account, Subject: ref.Subject, Record: r.Record},
+		})
+	}
+	return changes
+}
+
+// replace gives the touched accounts the edges of their rows, in place of those of the snapshot.
+func (f *Feed) replace(ctx context.Context) error {
+	var changes []graph.Change
+	for _, account := range f.touched {
+		f.progress.account.Store(account)
+		changes = append(changes[:0], graph.Change{Edge: graph.Edge{Actor: account}, Remove: true, All: true})
+		err := f.rows.EachOf(ctx, account, func(r *references.Row) error {
+			changes = f.appendEdges(changes, r)
+			return nil
+		})
+		if err == nil {
+			err = f.graph.Build(changes)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	f.touched = nil
+	return nil
 }
 
 // take makes the changes that wait.
@@ -135,19 +194,23 @@ func (f *Feed) take() error {
 	return nil
 }
 
-// save writes the snapshot.
-func (f *Feed) save() {
-	if f.cfg.Store.Err() != nil || f.graph.Position() != f.cfg.Store.Position() || f.graph.Stats().Incomplete > 0 {
+// save writes a snapshot, unless there is one of the position.
+func (f *Feed) save(ctx context.Context) {
+	at := f.graph.Position()
+	if f.cfg.Store.Err() != nil || at == f.saved || f.graph.Stats().Incomplete > 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), f.cfg.SaveTimeout)
-	defer cancel()
 	begun := time.Now()
-	if err := f.graph.Save(ctx, f.cfg.File); err != nil {
+	err := f.graph.Save(ctx, f.cfg.File)
+	if errors.Is(err, context.Canceled) {
+		return // another follows
+	}
+	if err != nil {
 		f.metrics.snapshots.WithLabelValues("failed").Inc()
-		f.cfg.Logger.Warn("the graph is not saved: the next start builds it from the reference store", "err", err)
+		f.cfg.Logger.Warn("the graph is not saved: the next start takes longer", "err", err)
 		return
 	}
+	f.saved = at // or it is further
 	f.metrics.snapshots.WithLabelValues("saved").Inc()
 	f.cfg.Logger.Info("the graph is saved", "took", time.Since(begun).Round(time.Millisecond))
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"golang.org/x/sync/errgroup"
 
 	"millrace/replay/graph"
@@ -100,6 +101,30 @@ func TestSnapshotOfNoUse(t *testing.T) {
 	w.check()
 }
 
+// TestSnapshotAhead starts beside a snapshot of a position that the store has not reached.
+func TestSnapshotAhead(t *testing.T) {
+	w := newWorld(t, 7)
+	for range 20 {
+		w.hydrate()
+		w.apply()
+	}
+	w.check()
+	w.feed.save(t.Context())
+	w.closeAll()
+	w.fs, w.applied = vfs.NewCrashableMem(), 0
+	w.open()
+	if err := w.store.Begin("test", references.Position{Epoch: 1}); err != nil {
+		t.Fatal(err)
+	}
+	w.newFeed()
+	if w.feed.rows == nil || w.feed.loaded {
+		t.Error("the snapshot is used")
+	}
+	if _, err := os.Stat(w.file); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the snapshot: %v", err)
+	}
+}
+
 // TestLittleMemory does not save a graph that misses edges.
 func TestLittleMemory(t *testing.T) {
 	w := newWorld(t, 4)
@@ -118,7 +143,7 @@ func TestLittleMemory(t *testing.T) {
 	if s := w.feed.graph.Stats(); s.Incomplete == 0 && s.Bytes <= MinMemory {
 		t.Fatalf("the graph has room: %+v", s)
 	}
-	w.feed.save()
+	w.feed.save(t.Context())
 	if _, err := os.Stat(w.file); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a graph that misses edges is saved: %v", err)
 	}
@@ -128,10 +153,10 @@ func TestRefused(t *testing.T) {
 	w := newWorld(t, 5)
 	for name, cfg := range map[string]Config{
 		"nothing":   {},
-		"no memory": {Store: w.store, SourceNumber: numberOf, File: w.file, Memory: 1},
-		"no number": {Store: w.store, File: w.file, SourceNumber: func([]byte) (uint32, bool) { return 0, false }},
+		"no memory": {Store: w.store, Log: worldLog{w}, SourceNumber: numberOf, File: w.file, Memory: 1},
+		"no number": {Store: w.store, Log: worldLog{w}, File: w.file, SourceNumber: func([]byte) (uint32, bool) { return 0, false }},
 	} {
-		if f, err := New(cfg); err == nil {
+		if f, err := New(t.Context(), cfg); err == nil {
 			f.Close()
 			t.Errorf("%s: no error", name)
 		}
