@@ -285,6 +285,36 @@ func TestLargeSets(t *testing.T) {
 	}
 }
 
+// TestBitmapsAreCounted: bitmaps that come and go leave nothing in the count of the memory.
+func TestBitmapsAreCounted(t *testing.T) {
+	g := newTest(t, testConfig())
+	var edges []Change
+	for n := range uint64(largeFrom + 1000) {
+		edges = append(edges, Change{Edge: Edge{n + 2, 1, n + 1}})
+	}
+	var first [2]int64 // bytes with the bitmap and without it
+	for round := range 20 {
+		for i, remove := range []bool{false, true} {
+			for k := range edges {
+				edges[k].Remove = remove
+			}
+			if err := g.Build(edges); err != nil {
+				t.Fatal(err)
+			}
+			bytes := g.Stats().Bytes
+			if round == 0 {
+				first[i] = bytes
+			}
+			if d := bytes - first[i]; d < -largeFrom || d > largeFrom {
+				t.Fatalf("round %d: %d bytes, in the first %d", round, bytes, first[i])
+			}
+		}
+	}
+	if d := first[0] - first[1]; d < 2*largeFrom || d > 4*largeFrom {
+		t.Errorf("a bitmap counts as %d bytes", d)
+	}
+}
+
 // FuzzAlgebra compares expressions of random sets with the model; the input chooses them.
 func FuzzAlgebra(f *testing.F) {
 	f.Add(uint64(1), uint8(3))
