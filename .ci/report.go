@@ -1,4 +1,4 @@
-// report reads what `go test -json` writes, of one run or of several behind each other. It prints
+// report reads what `go test -json` writes, of one run or of several, one after another. It prints
 // the results of packages and the output of tests that fail, as they come. With -summary it prints
 // instead one line for each reason why tests did not run in any of the runs.
 package main

@@ -254,7 +254,7 @@ func TestCutAnywhere(t *testing.T) {
 	}
 }
 
-// TestErrorFrames reads on behind an error frame. How the connection ends is named after the error
+// TestErrorFrames reads on after an error frame. How the connection ends is named after the error
 // frame if no frame followed it.
 func TestErrorFrames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

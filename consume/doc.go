@@ -20,7 +20,7 @@
 // whatever its type and however broken the rest of it is. Messages without a readable header or
 // seq, and text messages, are dropped and counted by reason. Nothing that a relay sends ends Run.
 //
-// The protocol has the relay close behind an error frame. Until it does, reading goes on: the
+// The protocol has the relay close after an error frame. Until it does, reading goes on: the
 // error may be about one message, which the next connection would meet again. If no frame follows
 // for 10 s, the connection is given up.
 //

@@ -81,7 +81,7 @@ type envelope struct {
 }
 
 // skim reads the envelope of a message, or says why the message cannot be used. It allocates
-// nothing, keeps nothing of msg, and takes messages that are cut off anywhere behind the seq.
+// nothing, keeps nothing of msg, and takes messages that are cut off anywhere after the seq.
 func skim(msg []byte) (envelope, reason) {
 	if len(msg) == 0 {
 		return envelope{}, reasonEmpty

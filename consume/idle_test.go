@@ -87,7 +87,7 @@ func TestIdle(t *testing.T) {
 	}
 }
 
-// TestLook: what was sent is seen without waiting, also behind a deadline that has passed; a
+// TestLook: what was sent is seen without waiting, also after a deadline that has passed; a
 // connection that was cut, or has ended, says so.
 func TestLook(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")

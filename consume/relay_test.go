@@ -316,7 +316,7 @@ func messageHeader(typ string) []byte {
 
 const testRepo = "did:plc:ewvi7nxzyoun6zhxrhs64oiz"
 
-// frameOf returns a frame of the type with the seq behind and before other keys, and size bytes of
+// frameOf returns a frame of the type with the seq after and before other keys, and size bytes of
 // blocks.
 func frameOf(typ string, seq int64, size int) []byte { return frameBy(testRepo, typ, seq, size) }
 

@@ -204,7 +204,7 @@ func (s *session) frame(ctx context.Context, f Frame, msg []byte) ending {
 	return ending{}
 }
 
-// errorFrame deals with an error frame. The protocol lets the relay close behind it. One that does
+// errorFrame deals with an error frame. The protocol lets the relay close after it. One that does
 // not is read on: what the error was about may be one message that it would send again.
 func (s *session) errorFrame(msg []byte, env envelope) {
 	name := clip(findText(msg, env.body, "error"), maxNameBytes)

@@ -16,7 +16,7 @@ const (
 	majorTag   = 6
 )
 
-// readHead reads the head of the item at b[at]. next is the offset behind it, -1 if there is no
+// readHead reads the head of the item at b[at]. next is the offset after it, -1 if there is no
 // complete head or it is one that DAG-CBOR forbids (indefinite length, reserved). Heads longer than
 // they need to be are taken. For floats arg is their bits.
 func readHead(b []byte, at int) (major byte, arg uint64, next int) {
@@ -42,7 +42,7 @@ func readHead(b []byte, at int) (major byte, arg uint64, next int) {
 	return 0, 0, -1
 }
 
-// skipItem returns the offset behind the item at b[at] with all that it holds, -1 if it is not
+// skipItem returns the offset after the item at b[at] with all that it holds, -1 if it is not
 // complete. Its time is linear in the bytes skipped (strings cost one step) at any depth, and it
 // does not recurse.
 func skipItem(b []byte, at int) int {
@@ -81,7 +81,7 @@ func skipItem(b []byte, at int) int {
 	return at
 }
 
-// readText returns the text string at b[at] and the offset behind it, -1 if there is none. The
+// readText returns the text string at b[at] and the offset after it, -1 if there is none. The
 // bytes alias b; that they are UTF-8 is not checked.
 func readText(b []byte, at int) (text []byte, next int) {
 	major, n, next := readHead(b, at)
@@ -93,7 +93,7 @@ func readText(b []byte, at int) (text []byte, next int) {
 }
 
 // findValue returns the offset of the value under key in the map at b[at], -1 if there is none. Of
-// equal keys it takes the first, and it looks at nothing behind it: the map may be cut off there.
+// equal keys it takes the first, and it looks at nothing after it: the map may be cut off there.
 func findValue(b []byte, at int, key string) int {
 	major, pairs, at := readHead(b, at)
 	if at < 0 || major != majorMap {

@@ -53,17 +53,17 @@ func (d *Decoder) Append(dst, src []byte) ([]byte, error) {
 		return dst, err
 	}
 	if _, ok := d.ids[info.id]; !ok && info.id != 0 {
-		return dst, fmt.Errorf("%w: the frame is made with %d", errUnknownDictionary, info.id)
+		return dst, fmt.Errorf("%w %d, which the frame is compressed with", errUnknownDictionary, info.id)
 	}
 	if info.sized && info.maxBytes > uint64(d.maxBytes) {
-		return dst, fmt.Errorf("%w: %d bytes, at most %d are taken", errTooLarge, info.maxBytes, d.maxBytes)
+		return dst, fmt.Errorf("%w: %d bytes, the decoder takes %d at most", errTooLarge, info.maxBytes, d.maxBytes)
 	}
 	room := int(min(info.maxBytes, uint64(d.maxBytes)))
 	grown := slices.Grow(dst, room)
 	// The capacity is the decoder's limit. It would also count what dst already holds against it.
 	out, err := d.dec.DecodeAll(src, grown[len(dst):len(dst):len(dst)+room])
 	if errors.Is(err, zstd.ErrDecoderSizeExceeded) && !info.sized {
-		return dst, fmt.Errorf("%w: more than the %d bytes that are taken", errTooLarge, d.maxBytes)
+		return dst, fmt.Errorf("%w: the decoder takes %d bytes at most", errTooLarge, d.maxBytes)
 	}
 	if err != nil {
 		return dst, fmt.Errorf("%w: %w", ErrCorrupt, err)

@@ -177,7 +177,8 @@ func TestZstdCommand(t *testing.T) {
 	}
 }
 
-// TestInspectFrame: what is said of a frame before anything is decoded, or memory set aside for it.
+// TestInspectFrame: inspectFrame reports a frame's dictionary and size before anything is decoded,
+// and before memory is allocated for it.
 func TestInspectFrame(t *testing.T) {
 	const header = "\x28\xb5\x2f\xfd"
 	for _, tc := range []struct {
@@ -195,7 +196,7 @@ func TestInspectFrame(t *testing.T) {
 		{"checksum", header + "\x24\x00" + "\x01\x00\x00" + "1234", frameInfo{sized: true}, ""},
 		{"checksum cut off", header + "\x24\x00" + "\x01\x00\x00" + "123", frameInfo{}, "checksum"},
 		{"states too much", header + "\x20\x03" + "\x11\x00\x00" + "ab", frameInfo{}, "cannot hold the 3 bytes"},
-		{"reserved block", header + "\x20\x00" + "\x07\x00\x00", frameInfo{}, "reserved block type"},
+		{"reserved block", header + "\x20\x00" + "\x07\x00\x00", frameInfo{}, "a block has the reserved type"},
 		{"block cut off", header + "\x20\x02" + "\x11\x00\x00" + "a", frameInfo{}, "cut off in a block"},
 		{"no last block", header + "\x20\x02" + "\x10\x00\x00" + "ab", frameInfo{}, "cut off in a block header"},
 		{"one byte follows", header + "\x20\x00" + "\x01\x00\x00" + "x", frameInfo{}, "1 bytes follow"},

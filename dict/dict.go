@@ -50,7 +50,7 @@ func Parse(raw []byte) (*Dictionary, error) {
 		return nil, fmt.Errorf("%w: %w", errNotDictionary, fmt.Errorf(format, args...))
 	}
 	if len(raw) < minBytes || len(raw) > MaxBytes {
-		return fail("%d bytes are outside of %d to %d", len(raw), minBytes, MaxBytes)
+		return fail("it has %d bytes, not %d to %d", len(raw), minBytes, MaxBytes)
 	}
 	if !bytes.HasPrefix(raw, []byte(magic)) {
 		return fail("it begins with % x instead of % x", raw[:len(magic)], []byte(magic))

@@ -17,9 +17,9 @@ func TestParse(t *testing.T) {
 		want string // part of the error; "" if it is taken
 	}{
 		{"good", good, ""},
-		{"nothing", nil, "0 bytes are outside"},
-		{"too short", good[:minBytes-1], "63 bytes are outside"},
-		{"too long", append(bytes.Clone(good), make([]byte, MaxBytes)...), "outside of 64 to 2097152"},
+		{"nothing", nil, "it has 0 bytes"},
+		{"too short", good[:minBytes-1], "it has 63 bytes"},
+		{"too long", append(bytes.Clone(good), make([]byte, MaxBytes)...), "bytes, not 64 to 2097152"},
 		{"no magic", edit(func(b []byte) []byte { b[0]++; return b }), "begins with 38 a4 30 ec"},
 		{"ID 0", edit(func(b []byte) []byte { clear(b[4:8]); return b }), "ID is 0"},
 		{"another ID", edit(func(b []byte) []byte { binary.LittleEndian.PutUint32(b[4:], 1<<31+5); return b }), ""},

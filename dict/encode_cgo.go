@@ -50,7 +50,8 @@ type libzstdCoder struct {
 	cleanup runtime.Cleanup
 }
 
-// libzstdMemory owns the C memory of one coder. It must not refer to the coder.
+// libzstdMemory owns the C memory of one coder, and is freed when nothing refers to the coder. So
+// it must not refer to the coder itself.
 type libzstdMemory struct {
 	level int
 	cdict *C.ZSTD_CDict // read-only, shared by all contexts; nil without dictionary

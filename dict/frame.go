@@ -110,7 +110,7 @@ func inspectFrame(src []byte) (frameInfo, error) {
 		return frameInfo{}, fmt.Errorf("%w: read header: %w", ErrCorrupt, err)
 	}
 	if h.Skippable {
-		return frameInfo{}, fmt.Errorf("%w: it is a skippable one", ErrCorrupt)
+		return frameInfo{}, fmt.Errorf("%w: it is a skippable frame", ErrCorrupt)
 	}
 	rest := src[h.HeaderSize:]
 	var sum uint64
@@ -128,7 +128,7 @@ func inspectFrame(src []byte) (frameInfo, error) {
 		case blockCompressed:
 			size = maxBlockBytes
 		case blockReserved:
-			return frameInfo{}, fmt.Errorf("%w: reserved block type", ErrCorrupt)
+			return frameInfo{}, fmt.Errorf("%w: a block has the reserved type", ErrCorrupt)
 		}
 		if uint64(len(rest)) < stored {
 			return frameInfo{}, fmt.Errorf("%w: cut off in a block", ErrCorrupt)

@@ -58,7 +58,7 @@ func (r *Registry) Add(d *Dictionary) error {
 		return nil
 	}
 	if len(r.byID) == maxDictionaries {
-		return fmt.Errorf("dictionary %d: there are %d already, the most that can be served", d.id, maxDictionaries)
+		return fmt.Errorf("dictionary %d is one too many: %d can be served at most, remove one", d.id, maxDictionaries)
 	}
 	r.byID[d.id] = &entry{d: d}
 	return nil

@@ -62,7 +62,7 @@ func Train(ctx context.Context, cfg TrainConfig) (*Dictionary, error) {
 		cfg.MaxBytes = DefaultTrainBytes
 	}
 	if cfg.MaxBytes < MinTrainBytes || cfg.MaxBytes > MaxBytes {
-		return nil, fmt.Errorf("dictionary size %d is outside of %d to %d", cfg.MaxBytes, MinTrainBytes, MaxBytes)
+		return nil, fmt.Errorf("dictionary size %d is not %d to %d bytes", cfg.MaxBytes, MinTrainBytes, MaxBytes)
 	}
 	var sum int
 	for _, e := range cfg.Events {
@@ -73,7 +73,7 @@ func Train(ctx context.Context, cfg TrainConfig) (*Dictionary, error) {
 	}
 	fit, check := splitByAuthor(cfg.Events, checkPercent, "settings")
 	if len(cfg.Events) < minTrainEvents || len(check) == 0 || len(fit) == 0 {
-		return nil, fmt.Errorf("%w: %d, by authors of %d and of %d; at least %d by several authors are needed",
+		return nil, fmt.Errorf("%w: %d, split by author into %d to train with and %d to check with; at least %d by several authors are needed",
 			errTooFewEvents, len(cfg.Events), len(fit), len(check), minTrainEvents)
 	}
 	best, err := pickTrainer(ctx, cfg, fit, check)
@@ -136,7 +136,7 @@ func tryTrainer(t trainer, maxBytes int, fit, check [][]byte) (size int, ratio f
 func WithID(raw []byte, id uint32) (*Dictionary, error) {
 	const header = 8
 	if len(raw) < header {
-		return nil, fmt.Errorf("%w: %d bytes", errNotDictionary, len(raw))
+		return nil, fmt.Errorf("%w: it has only %d bytes", errNotDictionary, len(raw))
 	}
 	raw = slices.Clone(raw)
 	if id == 0 {

@@ -40,7 +40,7 @@ func (in *Interner) Skipped(ctx context.Context) (uids uint64, err error) {
 		return err
 	})
 	if err != nil {
-		return 0, fmt.Errorf("read what was skipped: %w", err)
+		return 0, fmt.Errorf("read how many UIDs were skipped: %w", err)
 	}
 	return uids, nil
 }

@@ -137,7 +137,7 @@ func (r *dumpReader) open() error {
 }
 
 // segment reads a segment whole. Its payload is valid until the next call. io.EOF: there is no
-// more; any other error is or wraps errDump, or is the reader's own. The offset stays behind the
+// more; any other error is or wraps errDump, or is the reader's own. The offset stays after the
 // last good segment.
 func (r *dumpReader) segment() (segment, error) {
 	var head [segHeadBytes]byte

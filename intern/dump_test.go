@@ -113,7 +113,7 @@ func TestExportResumes(t *testing.T) {
 		if _, err := f.Write(dump[:at]); err != nil {
 			t.Fatal(err)
 		}
-		if at > 1000 { // the end of a file may be garbage after a crash, behind a whole dump too
+		if at > 1000 { // the end of a file may be garbage after a crash, after a whole dump too
 			if _, err := f.Write(make([]byte, 100)); err != nil {
 				t.Fatal(err)
 			}

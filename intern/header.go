@@ -66,7 +66,7 @@ func parseHeader(b []byte) (h header, err error) {
 		return header{}, broken("header", b)
 	}
 	if version > formatVersion {
-		return header{}, fmt.Errorf("%w: %d; this millrace knows %d", ErrNewerFormat, version, formatVersion)
+		return header{}, fmt.Errorf("%w: %d, and this millrace knows up to %d: use a newer millrace", ErrNewerFormat, version, formatVersion)
 	}
 	if version == 0 || len(rest) != 2+len(h.storeID) || rest[0] < minPrefixBits || rest[0] > maxPrefixBits || rest[1] > 8 {
 		return header{}, broken("header", b)
@@ -101,7 +101,7 @@ func openHeader(ctx context.Context, txn kv.Txn, fresh header, prefixBits int) (
 		return fresh, nil
 	}
 	if err == nil && prefixBits != 0 && uint(prefixBits) != h.prefixBits {
-		err = fmt.Errorf("%w: it was created with %d, %d were asked for", ErrPrefixBits, h.prefixBits, prefixBits)
+		err = fmt.Errorf("%w: it was created with %d, which cannot be changed, and %d were asked for", ErrPrefixBits, h.prefixBits, prefixBits)
 	}
 	return h, err
 }

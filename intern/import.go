@@ -24,7 +24,7 @@ func checkDump(r io.Reader) (*Summary, error) {
 	case !errors.Is(err, io.EOF):
 		return nil, err
 	case d.kind != segEnd:
-		return nil, fmt.Errorf("%w: it has no end", errDump)
+		return nil, fmt.Errorf("%w: its end is missing", errDump)
 	}
 	return d.header.summary(d.counts, d.offset), nil
 }

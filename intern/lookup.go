@@ -31,7 +31,7 @@ func (in *Interner) LookupUID(ctx context.Context, uid uint64) (s string, ok boo
 // LookupStrings sets uids[i] to the UID of strings[i], 0 if it has none. At most MaxLookup.
 func (in *Interner) LookupStrings(ctx context.Context, strings []string, uids []uint64) error {
 	if len(strings) > MaxLookup {
-		return fmt.Errorf("%d strings, more than %d", len(strings), MaxLookup)
+		return fmt.Errorf("%d strings to look up at once, more than %d", len(strings), MaxLookup)
 	}
 	names := make([]name, len(strings))
 	for i, s := range strings {
@@ -127,7 +127,7 @@ func (in *Interner) lookupKey(n *name, did, coll []byte) (key []byte, uid uint64
 // LookupUIDs sets strings[i] to what uids[i] stands for, "" if that is nothing. At most MaxLookup.
 func (in *Interner) LookupUIDs(ctx context.Context, uids []uint64, strings []string) error {
 	if len(uids) > MaxLookup {
-		return fmt.Errorf("%d UIDs, more than %d", len(uids), MaxLookup)
+		return fmt.Errorf("%d UIDs to look up at once, more than %d", len(uids), MaxLookup)
 	}
 	missing := in.names.find(uids, strings)
 	step := min(len(missing), lookupStep)
@@ -170,7 +170,7 @@ func (in *Interner) lookupUIDs(ctx context.Context, txn kv.Txn, uids []uint64, s
 	didOf := make(map[uint64]*entry, len(dids))
 	for i := range dids {
 		if !dids[i].form.isDID() || dids[i].text == nil {
-			return fmt.Errorf("%w: authority %d is not a DID", errBroken, authorities[i])
+			return fmt.Errorf("%w: the authority with UID %d is not a DID", errBroken, authorities[i])
 		}
 		didOf[authorities[i]] = &dids[i]
 	}

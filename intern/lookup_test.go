@@ -45,7 +45,7 @@ func TestLookupsInFullChunks(t *testing.T) {
 		names[i] = fmt.Sprintf("did:web:%d.example", i)
 	}
 	uids := append(resolve(t, in, names...), 0)
-	uids[len(names)] = slices.Max(uids) + 1 // behind the end of the last chunk
+	uids[len(names)] = slices.Max(uids) + 1 // after the end of the last chunk
 	names = append(names, "")
 	found := make([]string, len(names))
 	if err := in.LookupUIDs(ctx, uids, found); err != nil {

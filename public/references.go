@@ -39,7 +39,7 @@ type referencesNotice struct {
 // for.
 func (s *subscriber) wantsReferences() bool { return s.opts.references || s.filter.byReference }
 
-// beforeReferences returns the point behind which the log, which has some, has references, and
+// beforeReferences returns the point after which the log, which has some, has references, and
 // whether r is before that.
 func (s *Server) beforeReferences(r reader) (begin replay.Point, before bool) {
 	begin = *s.events.rangeOf().References

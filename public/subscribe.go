@@ -208,7 +208,7 @@ func (s *subscriber) open() *refusal {
 	if s.opts.strict && s.wantsReferences() {
 		if begin, before := s.server.beforeReferences(r); before {
 			r.Close()
-			return badRequest(invalidOption("cursor %s is older than the references in the log, which begin behind %s", s.opts.cursor, begin.Position))
+			return badRequest(invalidOption("cursor %s is older than the references in the log, which begin after %s", s.opts.cursor, begin.Position))
 		}
 	}
 	s.reader = r

@@ -252,7 +252,7 @@ func (s *subscriber) awaitHello() error {
 	return nil
 }
 
-// deliver sends the chunk and what belongs before and after it, behind what nextChunk left in head.
+// deliver sends the chunk and what belongs before and after it, after what nextChunk left in head.
 func (s *subscriber) deliver() error {
 	c, out := &s.chunk, &s.out
 	out.tail = out.tail[:0]

@@ -19,8 +19,8 @@ const v2Prefix = "/xrpc/network.bsky.jetstream."
 // v2Subprotocol is echoed to clients that offer it.
 const v2Subprotocol = "xrpc.v1.json"
 
-// maxV2ErrorBytes bounds the body of an error: v2's client reads no more, and takes what is cut for
-// an error that passes.
+// maxV2ErrorBytes bounds the body of an error. The client of Jetstream v2 reads no more. It takes
+// an error that is cut off for a temporary one, and tries again.
 const maxV2ErrorBytes = 1024
 
 // Names of errors, as v2's clients know them.
@@ -98,7 +98,7 @@ func (f *refusal) writeV2(w http.ResponseWriter) {
 	writeV2Error(w, f.status, name, f.text)
 }
 
-// handleSubscribeEvents is handleSubscribe of v2's wire.
+// handleSubscribeEvents is handleSubscribe for clients of Jetstream v2.
 func (s *Server) handleSubscribeEvents(w http.ResponseWriter, r *http.Request) {
 	client, refused := s.admit(r)
 	if refused != nil {
@@ -124,7 +124,7 @@ func (s *Server) refuseV2(w http.ResponseWriter, client netip.Addr, f *refusal) 
 	f.writeV2(w)
 }
 
-// newV2Subscriber is newSubscriber for v2's wire.
+// newV2Subscriber is newSubscriber for a client of Jetstream v2.
 func (s *Server) newV2Subscriber(r *http.Request, client netip.Addr) (*subscriber, *refusal) {
 	if s.isClosing() {
 		return nil, unavailable(rejectShutdown, "shutting down")
@@ -136,17 +136,17 @@ func (s *Server) newV2Subscriber(r *http.Request, client netip.Addr) (*subscribe
 	return s.newSubscriber(r.Context(), client, opts)
 }
 
-// refuseV2Handshake answers a request of v2's wire that is no handshake.
+// refuseV2Handshake answers a request for subscribeEvents that is no websocket handshake.
 func refuseV2Handshake(w http.ResponseWriter, r *http.Request, status int, reason error) {
 	if !websocket.IsWebSocketUpgrade(r) {
 		w.Header().Set("Connection", "Upgrade")
 		w.Header().Set("Upgrade", "websocket")
-		status, reason = http.StatusUpgradeRequired, errors.New("this is a websocket")
+		status, reason = http.StatusUpgradeRequired, errors.New("this method is a websocket: send an upgrade request")
 	}
 	writeV2Error(w, status, v2InvalidRequest, reason.Error())
 }
 
-// refusalOfReader says why there is no reader for a cursor.
+// refusalOfReader returns the answer to a request for whose cursor there is no reader.
 func (o *options) refusalOfReader(err error) *refusal {
 	switch {
 	case errors.Is(err, replay.ErrUnknownStream):
@@ -155,10 +155,10 @@ func (o *options) refusalOfReader(err error) *refusal {
 		f := badRequest(err)
 		f.name = v2CursorTooOld
 		return f
-	case errors.Is(err, replay.ErrV2Seqs): // for good: v2's client gives up only then
+	case errors.Is(err, replay.ErrV2Seqs): // a permanent error: v2's client tries others again
 		return badRequest(err)
 	}
-	return unavailable(rejectShutdown, "the log cannot be read at the moment")
+	return unavailable(rejectShutdown, "the server cannot read its log: try again later")
 }
 
 // v2Message begins a message of v2's wire; a "}}" ends it.
@@ -169,7 +169,7 @@ func (m *messages) appendV2Info(dst []byte, name, text string) []byte {
 	return m.append(dst, []byte(v2Message+`info","message":"`+text+`","name":"`+name+`"}}`))
 }
 
-// appendV2Error appends an error frame, behind which the connection ends. The same holds of its
+// appendV2Error appends an error frame, after which the connection ends. The same holds of its
 // strings.
 func (m *messages) appendV2Error(dst []byte, name, text string) []byte {
 	return m.append(dst, []byte(`{"$type":"error","error":"`+name+`","message":"`+text+`"}`))

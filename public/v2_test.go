@@ -51,7 +51,7 @@ func TestV2Frames(t *testing.T) {
 	c.wantV2(l.add(posts(3)...)...)
 }
 
-// TestV2GapsAreNoFrames: what the log says beside events is not for this wire.
+// TestV2GapsAreNoFrames: a gap is no message to a client of Jetstream v2.
 func TestV2GapsAreNoFrames(t *testing.T) {
 	l := newTestLog(t)
 	first := l.add(posts(1)...)[0]

@@ -15,7 +15,8 @@ import (
 const (
 	// maxPlanBytes bounds the body of planSnapshot.
 	maxPlanBytes = 2 << 20
-	// smallPlanBytes may be read for every client at once, larger bodies only in turn.
+	// smallPlanBytes is the largest body that is read at once for any number of clients. A larger
+	// one waits for a slot.
 	smallPlanBytes = 16 << 10
 )
 
@@ -46,7 +47,7 @@ func (s *Server) handleZstdDictionary(w http.ResponseWriter, r *http.Request) {
 // emptyPlan says that everything comes over the websocket.
 const emptyPlan = `{"plannedThroughSeq":0,"sealedTipSeq":0,"segments":[],"stats":{"segmentsExamined":0,"segmentsMatched":0,"blocksMatched":0,"entries":0}}`
 
-// handlePlanSnapshot answers with the empty plan to whoever asks well.
+// handlePlanSnapshot answers a valid request with the empty plan.
 func (s *Server) handlePlanSnapshot(w http.ResponseWriter, r *http.Request) {
 	var in struct {
 		Kinds       []string `json:"kinds"`
@@ -79,7 +80,7 @@ func (s *Server) handlePlanSnapshot(w http.ResponseWriter, r *http.Request) {
 	}
 	for _, seq := range []*int64{in.AfterSeq, in.BeforeSeq} {
 		if err == nil && seq != nil && *seq < 0 {
-			err = errors.New("a seq is negative")
+			err = errors.New("afterSeq or beforeSeq is negative")
 		}
 	}
 	if err == nil && in.AfterSeq != nil && in.BeforeSeq != nil && *in.BeforeSeq <= *in.AfterSeq {
@@ -125,7 +126,8 @@ func (s *Server) handleGetBlock(w http.ResponseWriter, r *http.Request) {
 	noSegment(w, err == nil && segmentName.MatchString(q.Get("segment")))
 }
 
-// noSegment answers who asks for a segment: whether well or not.
+// noSegment answers a request for a segment, of which this server has none: 404 if it is well
+// formed, else 400.
 func noSegment(w http.ResponseWriter, well bool) {
 	if !well {
 		writeV2Error(w, http.StatusBadRequest, v2InvalidRequest, "a parameter is missing or malformed")

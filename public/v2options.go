@@ -20,8 +20,8 @@ const (
 	firstTimeCursor = 1e15
 )
 
-// parseV2Options reads a request of v2's wire, in the order in which it is to be refused. Limits
-// count what was sent, before duplicates are dropped.
+// parseV2Options reads a request of a client of Jetstream v2. Of several mistakes it reports the
+// one that v2 checks first. Limits count what was sent, before duplicates are dropped.
 func (s *Server) parseV2Options(r *http.Request) (options, *refusal) {
 	q, err := parseQuery(r.URL.RawQuery)
 	if err != nil {
@@ -29,7 +29,7 @@ func (s *Server) parseV2Options(r *http.Request) (options, *refusal) {
 	}
 	o := options{v2: true, wants: &wants{collections: newV2CollectionSet(), dids: newDIDSet("DID")}}
 	if q.Get("compress") == "true" || strings.Contains(r.Header.Get("Socket-Encoding"), "zstd") {
-		return o, badRequest(invalidOption("compress=true and Socket-Encoding: zstd are of /subscribe: take zstdDictionary=<id>, with the dictionary of getZstdDictionary"))
+		return o, badRequest(invalidOption("compress=true and Socket-Encoding: zstd are for /subscribe only: use zstdDictionary=<id>, with the dictionary of getZstdDictionary"))
 	}
 	if v := q.Get("zstdDictionary"); v != "" {
 		id, err := strconv.ParseUint(v, 10, 32)
@@ -38,7 +38,7 @@ func (s *Server) parseV2Options(r *http.Request) (options, *refusal) {
 		}
 		o.dictionary = uint32(id)
 		if _, ok := s.cfg.Dictionaries.Get(o.dictionary); !ok {
-			f := badRequest(fmt.Errorf("unknown zstd dictionary %d: the current one is %d", id, s.cfg.Dictionaries.Stored().ID()))
+			f := badRequest(fmt.Errorf("unknown zstd dictionary %d: the current one is %d, see getZstdDictionary", id, s.cfg.Dictionaries.Stored().ID()))
 			f.name = "UnknownZstdDictionary"
 			return o, f
 		}

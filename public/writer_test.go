@@ -108,7 +108,7 @@ func TestWriterGoesOn(t *testing.T) {
 	}
 }
 
-// TestWriterOfBrokenFrame: behind a frame that cannot be finished nothing is written.
+// TestWriterOfBrokenFrame: after a frame that cannot be finished nothing is written.
 func TestWriterOfBrokenFrame(t *testing.T) {
 	failed := errors.New("reset")
 	frame := appendFrame(nil, frameText, []byte("text"))

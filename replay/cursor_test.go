@@ -100,7 +100,7 @@ func (a *lines) read(r *Reader) string {
 	}
 }
 
-// TestPositionCursors checks where a position leads that is within, between, behind and ahead of
+// TestPositionCursors checks where a position leads that is within, between, after and ahead of
 // blocks, or of an older epoch. Readers that wait for the log to come there go there too.
 func TestPositionCursors(t *testing.T) {
 	for _, tail := range []int64{1, 1 << 20} { // from disk and from the tail

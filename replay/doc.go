@@ -34,7 +34,7 @@
 // blockStore has what readers share of the blocks on disk: look-ups of indexes, parts and spans,
 // the cache, and reading ahead. When a reader of everything comes to a block there, goroutines open
 // the next two for it. Meanwhile its caller writes the first to the socket (readahead.go,
-// openparts.go). Then they read the slim indexes of the blocks behind, several at a time. After a
+// openparts.go). Then they read the slim indexes of the blocks after, several at a time. After a
 // slow look-up, a selective query looks up as many as maxLookups spans at once. It has as many
 // blocks read that they name (plan.go). Blob files have the kernel read ahead where reads follow
 // each other and wait for the disk (internal/pebblestore).
@@ -55,7 +55,7 @@
 //
 // A quiet relay makes 180 blocks of a few events a second. The newest small blocks (at most 256
 // events) are a group. The Append that brings it to about 1,024 events, or to a quarter of the
-// tail's memory, replaces it by one block. That has the group's parts one behind the other. The
+// tail's memory, replaces it by one block. That has the group's parts one after the other. The
 // batch has the merged block under the key of the group's last, SINGLEDELs for the others, and what
 // is new. The snapshot that follows has the merged block in the tail. Readers hold a place and no
 // block, so they do not see it happen. A group is always wholly in the tail, so no reader looks for
@@ -78,7 +78,7 @@
 //
 // A span summarises a run of blocks of one epoch that stay as they are. It has at most 65,535
 // events, 256 blocks, 4,096 collections, 1/64 of the retention in time and bytes. It is written
-// with the block that does not fit. Blocks behind the newest span are looked at one by one. What
+// with the block that does not fit. Blocks after the newest span are looked at one by one. What
 // will be the next span is gathered in memory (some 1 MiB, twice that with references). After a
 // start it comes from the indexes of those blocks. A span says
 //

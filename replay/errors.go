@@ -46,5 +46,5 @@ var (
 )
 
 // CorruptionError says that bytes this log wrote are no longer what it wrote. The process should
-// stop: nothing behind this point can be trusted to be exact.
+// stop: nothing after this point can be trusted to be exact.
 type CorruptionError = logstore.CorruptionError

@@ -253,7 +253,7 @@ func randomEvent(rng *rand.Rand, p format.Place, timeUS int64) testEvent {
 	return e
 }
 
-// rest makes what v1's JSON has behind the kind, with a text anywhere in it.
+// rest makes what v1's JSON has after the kind, with a text anywhere in it.
 func (e testEvent) rest(text string) string {
 	switch {
 	case e.kind == translate.KindIdentity:

@@ -25,7 +25,7 @@ type PendingScratch struct {
 type verdict struct {
 	filter  uint64 // its id; 0: none
 	from    int64
-	next    int64 // behind the blocks that hold nothing
+	next    int64 // after the blocks that hold nothing
 	through Point // the last event of those; zero: there are none
 	nothing bool  // all blocks hold nothing
 }

@@ -25,7 +25,7 @@ const (
 )
 
 // nextPlan makes r.plan the one of the span that has r.next, or of a later one if those before it
-// have nothing. If all that it looks at have nothing, it is that of the last. Plans of spans behind
+// have nothing. If all that it looks at have nothing, it is that of the last. Plans of spans after
 // it that were made with it are kept in r.coming.
 func (p *pass) nextPlan() error {
 	r := p.r
@@ -99,7 +99,7 @@ type spanLookup struct {
 	err  error
 }
 
-// lookUp makes the plans of the span that has from and of those behind it, n at most, up to the
+// lookUp makes the plans of the span that has from and of those after it, n at most, up to the
 // first that fails. If that is the first of all, lookUp returns its error.
 func (p *pass) lookUp(from int64, n int) (plans []plan, err error) {
 	if f := p.r.filter; f.Scattered() {
@@ -141,7 +141,7 @@ func (p *pass) lookUpShards(from int64, n int) ([]plan, error) {
 		plans = append(plans, lookups[i].plan)
 		p.r.sawLookup(lookups[i].slow)
 	}
-	return plans, nil //nolint:nilerr // one behind the first comes again when the reader is there
+	return plans, nil //nolint:nilerr // one after the first comes again when the reader is there
 }
 
 // tryLookup takes one of the slots that all readers share, if one is free. endLookup frees it.

@@ -85,7 +85,7 @@ type ahead struct {
 	variant variant
 	slim    bool       // its reader goes by slim indexes
 	slow    bool       // its reader waits for the disk
-	sparse  bool       // its reader leaves out most of the blocks behind it
+	sparse  bool       // its reader leaves out most of the blocks after it
 	parts   *openParts // its reader's
 }
 
@@ -229,7 +229,7 @@ func (c *blockScan) walkOn(s *snapshot, x *blockIndex) {
 	}
 }
 
-// knows says whether the slim indexes of the n blocks behind x are in the cache, or about to be.
+// knows says whether the slim indexes of the n blocks after x are in the cache, or about to be.
 func (bs *blockStore) knows(x *blockIndex, n int) bool {
 	for range n {
 		e := bs.cache.peek(cacheKey{block: x.after.Load(), part: format.RangeSlimIndex})

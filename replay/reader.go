@@ -71,7 +71,7 @@ type readerPlace struct {
 // planner is where a selective reader goes next, and how far it is ahead of itself.
 type planner struct {
 	plan    plan   // for the span that the reader is in
-	coming  []plan // for those behind it, as far as it looked; at most maxLookups
+	coming  []plan // for those after it, as far as it looked; at most maxLookups
 	depth   lookupDepth
 	aheadTo int64 // from where on the last block begins that was read ahead
 }
@@ -312,7 +312,7 @@ func (p *pass) findBlock() (*blockIndex, error) {
 	return x, nil
 }
 
-// skip goes on behind m, up to which nothing passes the filter.
+// skip goes on after m, up to which nothing passes the filter.
 func (r *Reader) skip(m Point) {
 	r.next = m.TimeUS + 1
 	r.gapNext = max(r.gapNext, r.next)

@@ -116,7 +116,7 @@ func (c *blockScan) close() {
 	}
 }
 
-// spansFrom returns the first span that covers from or what comes after it, and those behind it, n
+// spansFrom returns the first span that covers from or what comes after it, and those after it, n
 // in all at most. There is one: from <= s.spanned. It reads them in a row, which a disk answers
 // fastest.
 func (c *blockScan) spansFrom(s *snapshot, from int64, n int) ([]*format.Span, error) {

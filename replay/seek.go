@@ -53,7 +53,7 @@ func (r *Reader) seekTime(s *snapshot, us int64) {
 		r.startAtFloor(s)
 	case us <= s.Floor.TimeUS || s.Floor.TimeUS == 0 && us < s.Oldest.TimeUS:
 		r.clamp(s) // trimmed, or before the log began
-	case us > s.TimeUS: // not newest's: a gap may lie behind it
+	case us > s.TimeUS: // not newest's: a gap may lie after it
 		r.startAtEnd(s)
 	default:
 		r.next, r.gapNext = us, us

@@ -74,7 +74,7 @@ func TestSources(t *testing.T) {
 	}
 }
 
-// TestNumberSources: sources get numbers behind those that are there, once, and nothing else of the
+// TestNumberSources: sources get numbers after those that are there, once, and nothing else of the
 // log changes; beside an open log none do.
 func TestNumberSources(t *testing.T) {
 	clock := newTestClock()

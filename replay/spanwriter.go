@@ -56,7 +56,7 @@ func (o *opener) fingerprintKey() error {
 	return nil
 }
 
-// openSpan lists the spans and gathers the blocks behind the newest, from their indexes and
+// openSpan lists the spans and gathers the blocks after the newest, from their indexes and
 // references alone. It runs after state.
 func (o *opener) openSpan() error {
 	s := o.snap

@@ -24,7 +24,7 @@ type verifyWorld struct {
 	us    int64
 }
 
-// append appends some blocks, of one epoch or the next, now and then behind a gap.
+// append appends some blocks, of one epoch or the next, now and then after a gap.
 func (w *verifyWorld) append() {
 	at := w.log.Progress()
 	epoch, seq := at.Epoch, at.Seq

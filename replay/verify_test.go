@@ -437,7 +437,7 @@ func otherDamages() []logDamage {
 			us := e.keys[5] + 3
 			v := format.AppendGap(nil, &Gap{To: translate.Position{Stream: StreamOf(testRelay, 1)}})
 			e.set(format.TimeKey(format.RangeGap, us), format.AppendTrailer(v, format.RangeGap, us))
-		}, "gap", -1, -1, "behind the newest stamp", true},
+		}, "gap", -1, -1, "after the newest stamp", true},
 		{"gap to nowhere", func(e *editor) {
 			us := e.keys[0] + 1
 			e.set(format.TimeKey(format.RangeGap, us), format.AppendTrailer(format.AppendGap(nil, &Gap{}), format.RangeGap, us))

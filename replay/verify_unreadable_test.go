@@ -13,7 +13,7 @@ import (
 	"millrace/replay/verify"
 )
 
-// TestVerifyUnreadable: a table that the disk gives back damaged is named, and what lies behind it
+// TestVerifyUnreadable: a table that the disk gives back damaged is named, and what lies after it
 // is checked.
 func TestVerifyUnreadable(t *testing.T) {
 	fs, keys := verifyLog(t)

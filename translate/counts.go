@@ -163,9 +163,9 @@ func nameOf(names []string, what string, value int) string {
 	return what + "(" + strconv.Itoa(value) + ")"
 }
 
-// Counts holds what became of the frames of a batch. Every frame is in Frames once; every operation
-// of a frame that was not dropped is in Events, Filtered or Drops once. The exceptions are those
-// without a block in a frame that has no CAR, which Drops counts as one.
+// Counts says what became of the frames of a batch. Each frame is counted in Frames, under its
+// kind. If a frame was not dropped, each of its operations is counted in Events, Filtered or Drops.
+// A frame without a CAR is an exception: Drops counts all its operations without a block as one.
 type Counts struct {
 	Frames   [NumFrameKinds]uint64
 	Events   [NumEventKinds]uint64

@@ -42,7 +42,7 @@ const (
 	pingFrame  = 0x89
 )
 
-var errClosed = errors.New("the server closed")
+var errClosed = errors.New("the server closed the connection")
 
 // dial subscribes at a ws:// URL, from a local address or, if that is nil, any. ctx bounds the
 // connection's life.
@@ -80,8 +80,8 @@ func (c *client) close() {
 	c.conn.Close()
 }
 
-// more waits for data frames and returns all that lie behind each other, and how many they are.
-// They are good until the next call. Pings are answered.
+// more waits for data frames. It returns those that have come, up to the first frame of another
+// kind, and their number. They are good until the next call. Pings are answered.
 func (c *client) more() (frames []byte, n int64, err error) {
 	for {
 		if frames, n = wholeFrames(c.buf[c.from:c.to]); n > 0 {
@@ -97,7 +97,7 @@ func (c *client) more() (frames []byte, n int64, err error) {
 			c.bytes += int64(header + size)
 			err = c.control(frame[0], frame[header:header+size])
 		case header > 0 && size > maxFrameBytes:
-			err = errors.New("a frame is too large")
+			err = errors.New("the server sent a frame that is too large")
 		default:
 			err = c.fill(header + size)
 		}

@@ -77,7 +77,7 @@ func runGraph(ctx context.Context, args []string, out io.Writer) error {
 		return graphRedis(ctx, small, *duration, out)
 	case "":
 	default:
-		return fmt.Errorf("no cell %q", *child)
+		return fmt.Errorf("there is no cell %q", *child)
 	}
 	printMachine(out)
 	self, err := os.Executable()

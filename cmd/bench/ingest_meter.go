@@ -18,11 +18,11 @@ type meter struct {
 	gaps   int           // those over stallLimit
 }
 
-// stallLimit is what a stall is.
+// stallLimit is the least time without an event that counts as a stall.
 const stallLimit = 100 * time.Millisecond
 
-// maxRelayLag bounds what is taken for a lag: the first commits of a stream were made before it
-// began.
+// maxRelayLag is the largest age of a commit that counts as lag. The first commits of a stream are
+// older, as they were made before it began.
 const maxRelayLag = 30 * time.Minute
 
 // add counts an event that came at a moment.

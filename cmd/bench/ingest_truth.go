@@ -31,7 +31,7 @@ const (
 // newTruth makes the pipe, which the relay must open for writing.
 func newTruth(name string) (*truth, error) {
 	if err := makePipe(name); err != nil {
-		return nil, fmt.Errorf("make the pipe of the truth: %w", err)
+		return nil, fmt.Errorf("make the pipe for relaysim's truth file: %w", err)
 	}
 	t := &truth{name: name, lines: make(chan []byte, maxTruthLines)}
 	t.running.Go(func() {
@@ -66,11 +66,11 @@ func (t *truth) read() error {
 func (t *truth) next() ([]byte, error) {
 	line, ok := <-t.lines
 	if !ok {
-		return nil, errors.Join(errors.New("the relay has made no such event"), t.err)
+		return nil, errors.Join(errors.New("the server sent an event that the relay has not made"), t.err)
 	}
 	_, event, ok := bytes.Cut(line, []byte(`,"event":`))
 	if !ok {
-		return nil, fmt.Errorf("not a line of truth: %.200q", line)
+		return nil, fmt.Errorf("not a line of relaysim's truth file: %.200q", line)
 	}
 	return event[:len(event)-len("}\n")], nil
 }

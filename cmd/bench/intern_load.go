@@ -26,7 +26,7 @@ type loader struct {
 	block   int // strings a batch
 	callers int
 	resolve func(ctx context.Context, w *caller, b *batch) error
-	took    lags // of a batch
+	took    lags // durations of batches
 }
 
 // caller is one of a loader's callers.
@@ -81,8 +81,8 @@ func lasting(d time.Duration) func() bool {
 	return func() bool { return time.Now().Before(end) }
 }
 
-// benchLoad interns new URIs of mostly known DIDs, durably, and shows what it costs: of the
-// embedded store also on disk. What a FoundationDB cluster takes it reports itself (fdbcli status).
+// benchLoad interns new URIs of mostly known DIDs, durably. It prints the rate and, for the
+// embedded store, the bytes on disk. The disk use of a FoundationDB cluster is in fdbcli status.
 func benchLoad(ctx context.Context, f *internFlags, out io.Writer) error {
 	name := cmp.Or(f.store, "pebble")
 	store, remove, err := newInternStore(ctx, f, name)
@@ -108,7 +108,7 @@ func benchLoad(ctx context.Context, f *internFlags, out io.Writer) error {
 	l, done := newLoader(in, f.block, f.callers), 0
 	for _, n := range f.uris {
 		if n <= done {
-			return fmt.Errorf("-uris does not ascend")
+			return fmt.Errorf("the numbers of -uris must ascend")
 		}
 		l.took.reset()
 		rate, err := l.run(ctx, batches((n-done+f.block-1)/f.block), nil)

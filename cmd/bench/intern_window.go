@@ -83,7 +83,7 @@ func enterWindow(ctx context.Context, txn kv.Txn) (start uint64, err error) {
 	// windows would fill up, and callers would draw numbers for ever.
 	adder, ok := txn.(interface{ Add(key []byte, n uint64) })
 	if !ok {
-		return 0, errors.New("this store cannot add without reading")
+		return 0, errors.New("this store cannot add to a counter without reading it: take another with -store")
 	}
 	adder.Add(key, 1)
 	return start, nil

@@ -58,7 +58,7 @@ func runLinks(ctx context.Context, args []string, out io.Writer) (err error) {
 		return err
 	}
 	if b.edges < 1000 || b.requests < 1 {
-		return errors.New("-edges is below 1000, or -requests below 1")
+		return errors.New("-edges must be at least 1000, -requests at least 1")
 	}
 	if b.work, err = os.MkdirTemp(b.dir, "millrace-bench-"); err != nil {
 		return err

@@ -58,7 +58,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		fmt.Fprintf(os.Stderr, "  %-11s %s\n", c.name, c.about)
 	}
 	if len(args) > 0 && args[0] != "-h" && args[0] != "--help" {
-		return fmt.Errorf("no command %q", args[0])
+		return fmt.Errorf("there is no command %q", args[0])
 	}
 	return flag.ErrHelp
 }

@@ -89,16 +89,16 @@ func (p *process) await(found func(line string) bool) (err error) {
 		case <-p.done:
 			return p.failed(errors.New("it ended"))
 		case <-late:
-			return p.failed(errors.New("it did not start in time"))
+			return p.failed(errors.New("it was not ready in time"))
 		}
 	}
 }
 
-// failed says what the child said last.
+// failed adds the end of the child's output to err.
 func (p *process) failed(err error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return fmt.Errorf("%s: %w; its last words:\n%s", filepath.Base(p.cmd.Path), err, bytes.Join(p.tail, []byte{'\n'}))
+	return fmt.Errorf("%s: %w; its output ended with:\n%s", filepath.Base(p.cmd.Path), err, bytes.Join(p.tail, []byte{'\n'}))
 }
 
 // stop ends the child and waits for it. It is safe twice.
@@ -115,7 +115,7 @@ func (p *process) stop() error {
 	}
 }
 
-// usage is what a process had taken at a moment.
+// usage is the CPU time and memory that a process had used at a moment.
 type usage struct {
 	at        time.Time
 	cpu       time.Duration
@@ -127,10 +127,10 @@ func (u usage) cores(before usage) float64 {
 	return (u.cpu - before.cpu).Seconds() / u.at.Sub(before.at).Seconds()
 }
 
-// clockTicks is how many of them /proc counts a second; on Linux it is always 100.
+// clockTicks is how many ticks a second has in the CPU times of /proc. On Linux it is always 100.
 const clockTicks = 100
 
-// usage returns what the process has taken so far; of a nil process nothing.
+// usage returns the CPU time and memory that the process has used so far, zero if p is nil.
 func (p *process) usage() (usage, error) {
 	if p == nil {
 		return usage{}, nil

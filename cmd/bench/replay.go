@@ -81,10 +81,10 @@ func (f *replayFlags) parse(args []string) error {
 		f.dir = filepath.Join(cache, "millrace-bench")
 	}
 	if f.repeat < 1 || f.cold < 1 || f.readers < 1 || f.liveRate < 1 || f.live <= 0 {
-		return errors.New("a number is below 1")
+		return errors.New("-repeat, -cold, -readers, -live-rate and -live must be above 0")
 	}
 	if f.events < 1000 || f.baselineEvents < 100 || f.baselineEvents > f.events {
-		return fmt.Errorf("a log of %d events, %d of them for the baseline: too few, or more than there are", f.events, f.baselineEvents)
+		return fmt.Errorf("-events %d, -baseline-events %d: at least 1000 and 100 are needed, and the baseline cannot have more events than the log", f.events, f.baselineEvents)
 	}
 	return checkParts(fs, f.only, parts...)
 }

@@ -73,7 +73,7 @@ func buildReplayLog(ctx context.Context, relaysim, dir string, p replayParams, s
 		return nil, fmt.Errorf("build the log: %w", err)
 	}
 	if b.m.Collections[rareCollection] != rareCollectionEvents || b.dids[rareDID] == nil || b.dids[rareDID].events != rareDIDEvents {
-		return nil, fmt.Errorf("build the log: not all of the rare values are in its %d events", b.m.Events)
+		return nil, fmt.Errorf("build the log: its %d events have too few of the rare DID and collection", b.m.Events)
 	}
 	b.chooseDIDs()
 	b.m.BuildSeconds = time.Since(begun).Seconds()

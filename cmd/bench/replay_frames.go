@@ -12,8 +12,8 @@ const (
 	rareCollection       = "net.sample.a.stack" // as long as the one it replaces
 	rareCollectionEvents = 100
 
-	// identityEvery is how many frames of the relay's become one identity frame, so that these and
-	// accounts come to 1.5 % of the events.
+	// identityEvery: one frame in so many of the relay's becomes an identity frame. Identity and
+	// account events are then 1.5 % of all.
 	identityEvery = 126
 )
 

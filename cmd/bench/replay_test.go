@@ -12,8 +12,8 @@ import (
 	"millrace/translate"
 )
 
-// TestReplay runs every part of the measurement on a small log, which a second run finds and others
-// make anew.
+// TestReplay runs every part of the measurement on a small log. A second run with the same flags
+// uses that log again; a run with other flags makes a new one.
 func TestReplay(t *testing.T) {
 	dir := t.TempDir()
 	var out bytes.Buffer

@@ -115,7 +115,7 @@ func runSubscribers(ctx context.Context, args []string, out io.Writer) (err erro
 		return err
 	}
 	if picked(f.only, originalScenario) && f.only != "" && f.jetstream == "" {
-		return errors.New("the scenario jetstream needs -jetstream and the program of a server")
+		return errors.New("the scenario jetstream needs -jetstream, the path of a Jetstream v1 server's program")
 	}
 	var names []string
 	for _, s := range scenarios(&f) {
@@ -397,7 +397,7 @@ func readTruth(file string) (lines []relaysim.Line, err error) {
 		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 			return lines, nil
 		case err != nil:
-			return nil, fmt.Errorf("line %d of the truth: %w", len(lines)+1, err)
+			return nil, fmt.Errorf("line %d of relaysim's truth file: %w", len(lines)+1, err)
 		}
 		lines = append(lines, l)
 	}

@@ -35,7 +35,7 @@ type heldPart struct {
 	hash   uint64
 }
 
-var errNotExact = errors.New("what the server holds is not the truth")
+var errNotExact = errors.New("the server's log differs from relaysim's truth file")
 
 // readLog reads the whole log from the server, plain and compressed, and makes sure that it is the
 // truth and that both are the same.
@@ -63,7 +63,7 @@ func readLog(ctx context.Context, server *server, truth []relaysim.Line) (*heldL
 		}
 		e := &l.events[i]
 		if !bytes.HasSuffix(e.plain, plain) {
-			return fmt.Errorf("%w: event %d compressed is %s", errNotExact, i, plain)
+			return fmt.Errorf("%w: the compressed frame of event %d decodes to %s", errNotExact, i, plain)
 		}
 		e.compressed = bytes.Clone(frame)
 		return nil
@@ -104,7 +104,7 @@ func (e *heldEvent) setPlain(frame, payload, truth []byte) error {
 	}
 	zeroed := bytes.Replace(payload, strconv.AppendInt([]byte(`"time_us":`), v.TimeUS, 10), []byte(`"time_us":0`), 1)
 	if !bytes.Equal(zeroed, truth) {
-		return fmt.Errorf("%w: it has\n%s\nwhere the truth is\n%s", errNotExact, zeroed, truth)
+		return fmt.Errorf("%w:\n got %s\nwant %s", errNotExact, zeroed, truth)
 	}
 	e.did, e.timeUS, e.plain = v.DID, v.TimeUS, bytes.Clone(frame)
 	if v.Commit != nil {

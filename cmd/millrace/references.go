@@ -116,7 +116,7 @@ func (d *daemon) whyNewGeneration(basis string, from replay.EpochEnd) string {
 	case g.Basis != basis:
 		return "--collections or the UID store changed"
 	case at.Before(references.Position(from)):
-		return "references were off, or the log was trimmed behind it"
+		return "references were off, or the log was trimmed past it"
 	case (references.Position{Epoch: end.Epoch, Seq: end.Seq}).Before(at):
 		return "the log is older than it"
 	}

@@ -57,7 +57,7 @@ func TestReferencesUsage(t *testing.T) {
 
 // TestReferencesOnAndOff: the table of what records point at outlives a restart. It begins anew
 // when references were off, when other collections are served, when the log is another, and when it
-// was trimmed behind the store.
+// was trimmed past the store.
 func TestReferencesOnAndOff(t *testing.T) {
 	relay := newTestRelay(t)
 	dir := t.TempDir()

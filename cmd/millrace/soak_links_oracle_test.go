@@ -229,7 +229,7 @@ func (w *linkWorld) counts(set linkSet, dids []string, exact bool) (records, acc
 // its list ends. exact says that deleted accounts are swept.
 func (w *linkWorld) compare(p *linkPage, exact bool) error {
 	if err := w.differs(p, exact); err != nil {
-		return fmt.Errorf("%s?%s, page behind %+v: %w\n%.3000s", p.path, p.values().Encode(), p.before.end(), err, p.body)
+		return fmt.Errorf("%s?%s, page after %+v: %w\n%.3000s", p.path, p.values().Encode(), p.before.end(), err, p.body)
 	}
 	return nil
 }

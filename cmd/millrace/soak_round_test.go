@@ -361,7 +361,7 @@ func (r *round) settle() {
 	}
 	r.disk.empty(r.t)
 	r.start(nil)
-	r.catchUp() // so that nothing can be lost behind what comes last
+	r.catchUp() // so that nothing can be lost after what comes last
 	r.sim.do(r.t, "quiet?for=1h")
 	for was := int64(-1); was != r.sim.messages(r.t); time.Sleep(50 * time.Millisecond) {
 		was = r.sim.messages(r.t)

@@ -9,7 +9,7 @@ import (
 // isEvent distinguishes events from info messages and heartbeats, which begin with their kind.
 func isEvent(line []byte) bool { return bytes.HasPrefix(line, []byte(`{"did":`)) }
 
-// nextCursor is where to go on after the event: behind its position if it has one, else at its
+// nextCursor is where to go on after the event: after its position if it has one, else at its
 // time_us, which is inclusive.
 func nextCursor(line []byte) string {
 	var e struct {

@@ -51,7 +51,7 @@ func readTruth(t *testing.T, path string) []truthEvent {
 		t.Fatal(err)
 	}
 	var out []truthEvent
-	raw = raw[:bytes.LastIndexByte(raw, '\n')+1] // behind it is what is being written
+	raw = raw[:bytes.LastIndexByte(raw, '\n')+1] // after it is what is being written
 	for line := range bytes.Lines(raw) {
 		var l relaysim.Line
 		if err := json.Unmarshal(line, &l); err != nil {

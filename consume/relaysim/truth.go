@@ -155,7 +155,7 @@ func (t *template) addLine(e expectation) error {
 	return nil
 }
 
-// insertSecond puts e behind the first element: rev comes between the DID and the record key.
+// insertSecond puts e after the first element: rev comes between the DID and the record key.
 func insertSecond[E any](list []E, e E) []E {
 	return append(list[:1:1], append([]E{e}, list[1:]...)...)
 }

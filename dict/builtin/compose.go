@@ -18,15 +18,16 @@ type composer struct {
 	rng        *rand.Rand
 	start, end time.Time // events lie in between
 
-	posts, refs []int // what is left of each, shuffled
+	posts, refs []int // indexes of those not used yet, shuffled
 }
 
 func newComposer(src *corpus, seed uint64, start, end time.Time) *composer {
 	return &composer{src: src, rng: rand.New(rand.NewPCG(seed, 0x6d696c6c72616365)), start: start, end: end}
 }
 
-// Shares of the live mix, per thousand, and of what the kinds vary in, in per cent. The first four
-// are the corpus's own statement; the others follow the 62 real events and general knowledge.
+// Shares of the kinds of events in the live stream, per thousand. Then, in per cent, how often an
+// event of a kind has a part that may be absent. The first four shares are stated by the corpus.
+// The others follow the 62 real events and general knowledge.
 const (
 	likes     = 650
 	posts     = 120
@@ -129,7 +130,8 @@ func (c *composer) identity(t time.Time) []byte {
 	return fmt.Appendf(nil, `{"did":"%s","time_us":%d,"kind":"identity","identity":{"did":"%s","handle":"%s","seq":%d,"time":"%s"}}`, did, c.timeUS(t), did, handle, seq, stamp)
 }
 
-// other makes an event of a real record that is neither a post nor composed, or a profile update.
+// other makes an event of a real record of the kinds that no other method makes, such as a profile
+// or a list. If the corpus has none it makes a block.
 func (c *composer) other(t time.Time) []byte {
 	if len(c.src.others) == 0 {
 		return c.didOp(t, "app.bsky.graph.block")

@@ -19,7 +19,7 @@ type corpus struct {
 	posts  []post
 	others []post // profiles, lists, generators: whatever else there are real records of
 	refs   []ref
-	events [][]byte // of all real records, whole
+	events [][]byte // one of each real record, unchanged
 }
 
 // post is a real record with the DID of its author and its real CID.

@@ -133,7 +133,7 @@ func (g *Graph) answer(ctx context.Context, exprs []*Expr, l Limits, do func(*qu
 		cost += q.cost(e)
 	}
 	if l.MaxCost > 0 && cost > l.MaxCost {
-		return nil, fmt.Errorf("%w: some %d members, %d are allowed", ErrTooCostly, cost, l.MaxCost)
+		return nil, fmt.Errorf("%w: it may visit %d members, and %d are allowed", ErrTooCostly, cost, l.MaxCost)
 	}
 	for i, e := range exprs {
 		do(q, e, &results[i])

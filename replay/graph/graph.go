@@ -15,7 +15,7 @@ var (
 	ErrClosed    = errors.New("graph: closed")
 	ErrTooCostly = errors.New("graph: the expression costs too much")
 	ErrInvalid   = errors.New("graph: invalid expression")
-	ErrRenewed   = errors.New("graph: the page before is of a graph that was built anew since")
+	ErrRenewed   = errors.New("graph: the page before is of another build of the graph: begin again at the first page")
 
 	errFull = errors.New("graph: no memory left")
 )

@@ -132,7 +132,7 @@ func (l *loader) readHeader(b []byte) error {
 	case h.StoreID != cfg.StoreID:
 		return fmt.Errorf("it belongs to UID store %q, not %q", h.StoreID, cfg.StoreID)
 	case h.Generation != cfg.Generation:
-		return fmt.Errorf("it is of generation %d, the reference store has %d", h.Generation, cfg.Generation)
+		return fmt.Errorf("it is of generation %d, and the reference store of %d", h.Generation, cfg.Generation)
 	case !slices.Equal(h.Sources, cfg.Sources):
 		return fmt.Errorf("it has the sources %q, not %q", h.Sources, cfg.Sources)
 	case h.Accounts < 0 || int64(h.Accounts) > min(1<<31-1, cfg.Memory/16):
@@ -160,7 +160,7 @@ func (l *loader) tooLarge() error {
 func (l *loader) readAccounts(b []byte) error {
 	a := &l.g.accounts
 	if len(b)%8 != 0 || len(a.uids)+len(b)/8 > l.header.Accounts {
-		return fmt.Errorf("%d bytes of accounts after %d of %d accounts", len(b), len(a.uids), l.header.Accounts)
+		return fmt.Errorf("a part has %d bytes of accounts, after %d of %d accounts: too many, or not 8 an account", len(b), len(a.uids), l.header.Accounts)
 	}
 	for ; len(b) > 0; b = b[8:] {
 		uid := binary.LittleEndian.Uint64(b)
@@ -218,7 +218,7 @@ func (l *loader) readSet(d *decoder, x *index, ordinal uint32) error {
 	case kind == setDeltas && members > 0 && members < largeFrom && checkDeltas(data, members, l.header.Accounts):
 		x.splice(ordinal, members, data, nil, nil)
 	default:
-		return fmt.Errorf("invalid: kind %d, %d members in %d bytes", kind, members, len(data))
+		return fmt.Errorf("kind %d with %d members in %d bytes is not valid", kind, members, len(data))
 	}
 	return nil
 }
@@ -271,13 +271,13 @@ func readBitmap(b []byte) (*roaring.Bitmap, error) {
 
 func (l *loader) readRecords(d *decoder) error {
 	if l.index != len(l.g.indexes) {
-		return errors.New("records before the last set")
+		return errors.New("records come before the last set")
 	}
 	for len(d.b) > 0 && d.err == nil {
 		p := pair{d.u32(), d.u32(), d.u32()}
 		record := d.u64()
 		if int(p.source) >= len(l.header.Sources) || !l.g.indexes[2*p.source].set(p.actor).contains(p.subject) {
-			return fmt.Errorf("a record of an edge that does not exist: %v", p)
+			return fmt.Errorf("it has a record of an edge that does not exist: %v", p)
 		}
 		l.g.more[p] = append(l.g.more[p], record)
 	}

@@ -75,7 +75,7 @@ func (a *slab) give(ref uint32, class int) {
 	a.free[class] = ref
 }
 
-// at returns the bytes of a place and of all behind it in its chunk.
+// at returns the bytes of a place and of all after it in its chunk.
 func (a *slab) at(ref uint32) []byte {
 	return a.chunks[ref/chunkUnits][ref%chunkUnits*unit:]
 }

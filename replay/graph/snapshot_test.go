@@ -131,14 +131,14 @@ func TestWrongContents(t *testing.T) {
 		{"a set too many", "more than 3 sets", setsOf0(empty, empty, empty, empty)},
 		{"a set too few", "after 2 sets", setsOf0(list(2, 1, 1), empty)},
 		{"a set that ends early", errShort.Error(), replace(2, part{partSets, out.payload[:len(out.payload)-3]})},
-		{"a set of kind 3", "kind 3, 1 members", setsOf0([]byte{3}, words(1, 1), []byte{1})},
-		{"a list of none", "kind 1, 0 members", setsOf0(list(0))},
-		{"a list too short", "kind 1, 3 members", setsOf0(list(3, 0, 1))},
-		{"a list too long", "kind 1, 1 members", setsOf0(list(1, 0, 1))},
-		{"a member twice", "kind 1, 2 members", setsOf0(list(2, 1, 0))},
-		{"a member that is no account", "kind 1, 1 members", setsOf0(list(1, 3))},
-		{"a sum that is no account", "kind 1, 2 members", setsOf0(list(2, 2, 1))},
-		{"a delta that never ends", "kind 1, 1 members", setsOf0(list(1, 0x80))},
+		{"a set of kind 3", "kind 3 with 1 members", setsOf0([]byte{3}, words(1, 1), []byte{1})},
+		{"a list of none", "kind 1 with 0 members", setsOf0(list(0))},
+		{"a list too short", "kind 1 with 3 members", setsOf0(list(3, 0, 1))},
+		{"a list too long", "kind 1 with 1 members", setsOf0(list(1, 0, 1))},
+		{"a member twice", "kind 1 with 2 members", setsOf0(list(2, 1, 0))},
+		{"a member that is no account", "kind 1 with 1 members", setsOf0(list(1, 3))},
+		{"a sum that is no account", "kind 1 with 2 members", setsOf0(list(2, 2, 1))},
+		{"a delta that never ends", "kind 1 with 1 members", setsOf0(list(1, 0x80))},
 		{"a bitmap of none", "its bitmap does not have the members", setsOf0(bitmap(0, none))},
 		{"a bitmap of one more", "its bitmap does not have the members", setsOf0(bitmap(2, bitmapOf(t, 0)))},
 		{"a bitmap of no account", "its bitmap does not have the members", setsOf0(bitmap(1, bitmapOf(t, 3)))},
@@ -148,7 +148,7 @@ func TestWrongContents(t *testing.T) {
 		{"flags of no index", "flags of index 2", replace(6, noFlags(2))},
 		{"flags that are no bitmap", "read a bitmap", replace(3, part{partFlags, join([]byte{0}, words(3), []byte{1, 2, 3})})},
 		{"flags without the second", "read a bitmap", replace(3, part{partFlags, join([]byte{0}, words(uint32(len(none))), none)})},
-		{"records before the last set", "records before the last set", replace(4, record, in)},
+		{"records before the last set", "records come before the last set", replace(4, record, in)},
 		{"a record of no source", "a record of an edge that does not exist", replace(6, part{partRecords, words(1, 0, 2, 77, 0)})},
 		{"a record of no edge", "a record of an edge that does not exist", replace(6, part{partRecords, words(0, 2, 0, 77, 0)})},
 		{"half a record", errShort.Error(), replace(6, part{partRecords, words(0, 0, 2, 77)})},
@@ -167,7 +167,7 @@ func TestWrongContents(t *testing.T) {
 		many[1].payload = append(many[1].payload, words(n+1, 0)...)
 	}
 	if _, err := loadParts(t, cfg, append(many, sets(0, 0, list(largeFrom, large...)))); err == nil ||
-		!strings.Contains(err.Error(), "kind 1, 4096 members") {
+		!strings.Contains(err.Error(), "kind 1 with 4096 members") {
 		t.Errorf("a list that must be a bitmap: %v", err)
 	}
 }

@@ -83,7 +83,8 @@ func (v value) asBitmap() *roaring.Bitmap {
 	return roaring.BitmapOf(v.list...)
 }
 
-// count returns the number of members of e. It does not build the result of two bitmaps.
+// count returns the number of members of e. Where e has two bitmap operands, it counts without
+// building the bitmap of the result.
 func (q *query) count(e *Expr) int {
 	if e.Op == 0 {
 		return q.leaves[e].members

@@ -20,7 +20,7 @@ type Queries interface {
 	View() (View, error)
 	// Progress says how far links are built.
 	Progress() Progress
-	// Wait returns when a View opened from then on is at or behind a position. Errors: the cause of
+	// Wait returns when a View opened from then on is at or after a position. Errors: the cause of
 	// ctx's end, and the failure of the store.
 	Wait(ctx context.Context, at references.Position) error
 	// Since says where in the log the records begin: links of records that are older are known only

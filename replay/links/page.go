@@ -14,7 +14,7 @@ type lister interface {
 	next() ([]Link, error)
 }
 
-// list returns the links of a set behind after, of some accounts or, if that is nil, of all. It
+// list returns the links of a set past after, of some accounts or, if that is nil, of all. It
 // also returns how many there are without after.
 func (v *view) list(set Set, accounts []uint64, after uint64, forward bool) (l lister, total uint64, err error) {
 	head, large, err := v.head(set)

@@ -12,14 +12,14 @@ import (
 type walker struct {
 	view    *view
 	prefix  []byte // of the keys of the chunks
-	after   uint64 // what comes next is behind it; if forward is not set, before it; 0: the beginning
+	after   uint64 // what comes next is after it; if forward is not set, before it; 0: the beginning
 	forward bool
-	at      []byte // key at or behind which the next chunk is; not forward: before which; nil: none
+	at      []byte // key at or after which the next chunk is; not forward: before which; nil: none
 	entries []postings.Entry
 	links   []Link
 }
 
-// walk reads a set from behind after on.
+// walk reads the links of a set that come past after.
 func (v *view) walk(set Set, after uint64, forward bool) *walker {
 	w := &walker{view: v, after: after, forward: forward}
 	w.prefix = postings.AppendSet(nil, v.Codec, postings.RangeMembers, set.key())
@@ -30,7 +30,7 @@ func (v *view) walk(set Set, after uint64, forward bool) *walker {
 		w.at = postings.PrefixEnd(w.prefix)
 	default:
 		w.at = postings.AppendChunk(nil, v.Codec, set.key(), after)
-		if forward { // the chunk before that key may have members behind it
+		if forward { // the chunk before that key may have members after it
 			it := v.Iterator()
 			if it.SeekLT(append(bytes.Clone(w.at), 0)) && bytes.HasPrefix(it.Key(), w.prefix) {
 				w.at = bytes.Clone(it.Key())
@@ -68,7 +68,7 @@ func (w *walker) next() ([]Link, error) {
 	}
 }
 
-// wanted says whether an arrival number is behind after.
+// wanted says whether an arrival number is past after.
 func (w *walker) wanted(arrival uint64) bool {
 	return w.after == 0 || w.forward && arrival > w.after || !w.forward && arrival < w.after
 }

@@ -185,7 +185,7 @@ func (s *Store) syncIdle() error {
 	return nil
 }
 
-// Wait returns when Position is at or behind at. Errors: the cause of ctx's end, and the failure of
+// Wait returns when Position is at or after at. Errors: the cause of ctx's end, and the failure of
 // the store.
 func (s *Store) Wait(ctx context.Context, at Position) error {
 	for {

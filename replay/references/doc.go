@@ -10,8 +10,8 @@
 // The table is a function of the changes up to its position, whatever crashes. One batch of the
 // database holds a batch's rows, accounts and position. Apply comes after the log's commit and is
 // synced once a second at most. So after a crash the store is behind the log, never ahead of it.
-// The changes behind Position then come again, through Hydrate and Apply, before ingest starts;
-// Hydrate fills in what it filled in before. The log trims nothing behind Synced. Broken own data
+// The changes after Position then come again, through Hydrate and Apply, before ingest starts;
+// Hydrate fills in what it filled in before. The log trims nothing after Synced. Broken own data
 // and failed writes end the store, as package pebbleguard says.
 //
 // Import and Purge, and Begin, are not in the log. They are synced before their call returns.
@@ -19,7 +19,7 @@
 //
 // # What the log must hold
 //
-// Follow makes a Batch of each block, or of its part behind Position. It has a Change for each
+// Follow makes a Batch of each block, or of its part after Position. It has a Change for each
 // event and gap, in the log's order, and with nothing that the log does not hold:
 //
 //   - of a create or update the references column: path, subject and authority of the record's

@@ -192,7 +192,7 @@ func fill(t *testing.T, s *Store, n int) {
 }
 
 // TestDamagedTable: a flipped bit in a table ends the store when it is read, and Verify reads on
-// behind it.
+// after it.
 func TestDamagedTable(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "refs")
 	s := openTest(t, Config{Dir: dir, FS: vfs.Default})

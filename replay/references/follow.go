@@ -42,7 +42,7 @@ func (s *Store) Follow(ctx context.Context, log Log, progress func(Position)) er
 }
 
 // Touched calls f with each account whose records of some collections the log may have changed
-// behind a position, and maybe with others; with some more than once. Errors are f's and the log's.
+// after a position, and maybe with others; with some more than once. Errors are f's and the log's.
 func Touched(ctx context.Context, log Log, after Position, collections [][]byte, f func(account uint64) error) error {
 	return log.Changes(ctx, replay.EpochEnd(after), func(c *replay.Changes) error {
 		for i := range c.Events {

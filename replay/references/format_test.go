@@ -90,7 +90,7 @@ func TestUIDOrder(t *testing.T) {
 				t.Fatalf("p %d: %x comes back from %x as %x, %x, %v", p, uid, b, got, rest, err)
 			}
 			if i > 0 && (bytes.Compare(last, b) >= 0 || bytes.HasPrefix(b, last)) {
-				t.Fatalf("p %d: %x of %x is not behind %x of %x", p, b, uid, last, uids[i-1])
+				t.Fatalf("p %d: %x of %x is not after %x of %x", p, b, uid, last, uids[i-1])
 			}
 			last = b
 		}
@@ -144,7 +144,7 @@ func FuzzDecoders(f *testing.F) {
 	})
 }
 
-// TestRow: references come back as they were, behind what dst had.
+// TestRow: references come back as they were, after what dst had.
 func TestRow(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

@@ -73,7 +73,7 @@ func (s *Store) check(b *Batch) error {
 	case s.Generation().Number == 0:
 		return errors.New("no generation was begun")
 	case b.Position.Before(last):
-		return fmt.Errorf("position %v is before %v", b.Position, last)
+		return fmt.Errorf("its position, %v, is before that of the last batch, %v", b.Position, last)
 	}
 	before := Position{Epoch: b.Position.Epoch}
 	if last.Epoch == b.Position.Epoch {
@@ -205,7 +205,7 @@ func (h *hydration) begin(b *Batch) {
 // gather takes what the overlay has of what the changes need, and notes the rest. An entry may
 // leave the overlay before change is called; so it is kept here.
 func (h *hydration) gather(o *overlay, b *Batch) {
-	// Batches behind Since may have records that are new to this one: their UIDs were given
+	// Batches after Since may have records that are new to this one: their UIDs were given
 	// together, or to this one first. The overlay shows them unless one has left it.
 	overlaid := o.left <= b.Since
 	for i := range b.Changes {

@@ -35,7 +35,7 @@ const (
 type linkState struct {
 	on bool
 	// next is the key of the first row that is not built; nil: there is none. Apply leaves out what
-	// is at or behind it: the build comes there later.
+	// is at or after it: the build comes there later.
 	next []byte
 }
 
@@ -180,7 +180,7 @@ func (s *Store) stageEdges(batch *pebble.Batch, edges []edge) (err error) {
 			n++
 		}
 		if err := w.write(edges[0].set, edges[:n]); err != nil {
-			return fmt.Errorf("write links to %x from %d: %w", edges[0].set.Subject, edges[0].set.Path, err)
+			return fmt.Errorf("write the links to subject %x from source %d: %w", edges[0].set.Subject, edges[0].set.Path, err)
 		}
 		edges = edges[n:]
 	}
@@ -242,7 +242,7 @@ func (s *Store) buildLinks() (more bool, err error) {
 	return next != nil, nil
 }
 
-// nextEdges returns the edges of some rows from a key on, and the key behind them; nil: there is
+// nextEdges returns the edges of some rows from a key on, and the key after them; nil: there is
 // none.
 func (s *Store) nextEdges(from []byte) (next []byte, edges []edge, err error) {
 	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: rangeRecord.end()})

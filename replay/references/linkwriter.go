@@ -108,7 +108,7 @@ func (w *linkWriter) mergeEntries(entries []postings.Entry) error {
 	return w.batch.Merge(w.key, w.value, nil)
 }
 
-// chunkOf returns where the chunk of an arrival number starts: the last one that is not behind it.
+// chunkOf returns where the chunk of an arrival number starts: the last one that is not after it.
 func (w *linkWriter) chunkOf(set postings.Set, arrival uint64) (start uint64, err error) {
 	if w.chunks == nil {
 		if w.chunks, err = w.store.chunkIter(); err != nil {

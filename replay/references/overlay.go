@@ -77,7 +77,7 @@ func cost(changes []Change) int64 {
 	return bytes
 }
 
-// rowBytes is the most that the changes' rows take; cost has it too.
+// rowBytes returns how many bytes the rows of the changes may take in the store, at most.
 func rowBytes(changes []Change) (bytes int) {
 	for i := range changes {
 		if c := &changes[i]; c.Operation == Create || c.Operation == Update {

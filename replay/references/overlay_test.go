@@ -67,7 +67,7 @@ func TestSync(t *testing.T) {
 	}
 }
 
-// TestNewRecords: no row is read of a record that is new to a batch. It is read if a batch behind
+// TestNewRecords: no row is read of a record that is new to a batch. It is read if a batch after
 // Since has left the overlay, as that may have the record.
 func TestNewRecords(t *testing.T) {
 	for _, c := range []struct {

@@ -97,7 +97,7 @@ func (s *Store) load() error {
 			return s.damagedMeta(metaFormat, err)
 		}
 		if bits != 0 && bits != s.codec.prefixBits {
-			return fmt.Errorf("%w: it was made for %d, UIDs have %d", errPrefixBits, s.codec.prefixBits, bits)
+			return fmt.Errorf("%w: it was made for %d, the UID store has %d", errPrefixBits, s.codec.prefixBits, bits)
 		}
 		if !s.cfg.ReadOnly && !bytes.Equal(format, appendFormat(nil, s.codec.prefixBits)) {
 			if err := s.form(); err != nil { // of version 1

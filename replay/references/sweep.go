@@ -185,7 +185,7 @@ func (r *sweepRun) end() error {
 	return nil
 }
 
-// prefixEnd returns the least key behind all that begin with prefix, whose first byte is no 0xff.
+// prefixEnd returns the least key after all that begin with prefix, whose first byte is no 0xff.
 func prefixEnd(prefix []byte) []byte {
 	end := bytes.Clone(prefix)
 	for i := len(end) - 1; ; i-- {

@@ -95,7 +95,7 @@ func (v *View) References(dst []Reference, account, record uint64) (refs []Refer
 	return dst, true, nil
 }
 
-// RowBounds returns the first key that a row may have, and the first behind all.
+// RowBounds returns the first key that a row may have, and the first after all.
 func RowBounds() (start, end []byte) { return rangeRecord.start(), rangeRecord.end() }
 
 // AccountRows returns what the keys of an account's rows begin with, and no others.

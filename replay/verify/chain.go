@@ -16,7 +16,7 @@ const maxVerifiedDIDs = 1 << 20
 type chain struct {
 	spans         spanCheck
 	pointers      *rangeScan
-	brokenPointer bool // one could not be read: the block that lacks one may be its
+	brokenPointer bool // a pointer could not be read; it may be that of the next block without one
 
 	blocks   int64
 	first    format.Point // of the first event; zero if the first block cannot be read

@@ -200,7 +200,7 @@ func (v *verifier) readGaps() error {
 			v.fault(format.RangeGap, s.key, "%v", err)
 			continue
 		case v.hasState && s.key > v.state.TimeUS:
-			v.fault(format.RangeGap, s.key, "it lies behind the newest stamp that the progress record knows, %d", v.state.TimeUS)
+			v.fault(format.RangeGap, s.key, "it lies after the newest stamp that the progress record knows, %d", v.state.TimeUS)
 		case len(v.streams) > 0 && !v.knowsStream(g):
 			v.fault(format.RangeGap, s.key, "it leads from %s to %s, of a stream that the log never followed", g.From, g.To)
 		}

@@ -12,7 +12,7 @@ import (
 )
 
 // rangeScan walks over the values of one range. A table that cannot be read ends Pebble's
-// iterators; the scan then notes it and goes on behind it.
+// iterators; the scan then notes it and goes on after it.
 type rangeScan struct {
 	v         *verifier
 	r         format.Range
@@ -114,7 +114,7 @@ func (s *rangeScan) place(k []byte) (us int64, substream int, ok bool) {
 	return us, 0, ok
 }
 
-// skip goes on behind what cannot be read, whose end is not known. It looks for the next value that
+// skip goes on after what cannot be read, whose end is not known. It looks for the next value that
 // can, in steps that double, a microsecond first. (Where every block of the rest of the range is
 // unreadable that is the end.)
 func (s *rangeScan) skip() bool {

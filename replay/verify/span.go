@@ -34,7 +34,7 @@ type spanCheck struct {
 // spanParts says which of the optional parts a span has.
 type spanParts struct{ copies, subjects bool }
 
-// maxSpannedBlocks bounds spanCheck.blocks: more than a span ever has, and all that may be behind
+// maxSpannedBlocks bounds spanCheck.blocks: more than a span ever has, and all that may be after
 // the last one.
 const maxSpannedBlocks = 4 * format.MaxSpanBlocks
 

@@ -127,7 +127,7 @@ func TestSealReferences(t *testing.T) {
 	}
 }
 
-// TestLoneGap: the reference store knows of a gap behind which no event came, and of what follows.
+// TestLoneGap: the reference store knows of a gap after which no event came, and of what follows.
 func TestLoneGap(t *testing.T) {
 	store, names := newReferenceStore(t), newRefNames()
 	cfg := Config{Log: &fakeLog{}, InFlightBytes: 8 << 20, References: store, NewResolver: func() Resolver { return names }}

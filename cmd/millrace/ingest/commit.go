@@ -58,7 +58,7 @@ type committer struct {
 	idle   *replay.Block // newest block without events, not yet appended
 }
 
-// gather takes j and those jobs directly behind it that are sealed already.
+// gather takes j and those jobs directly after it that are sealed already.
 func (c *committer) gather(ctx context.Context, j *job) error {
 	select {
 	case err := <-j.sealed:

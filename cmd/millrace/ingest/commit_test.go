@@ -9,7 +9,7 @@ import (
 )
 
 // TestFlush: a block without events moves the position once, when nothing else does in time or a
-// gap follows it; and never behind a later block.
+// gap follows it; and never after a later block.
 func TestFlush(t *testing.T) {
 	const event, empty, gap = 'e', '-', 'g'
 	for _, tc := range []struct {

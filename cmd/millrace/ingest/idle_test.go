@@ -11,7 +11,7 @@ import (
 
 // A reader that finds nothing waits, while little comes, until the filling job is old enough, and
 // then it is handed on. What came meanwhile is in it. A timer does it for a reader that cannot come
-// back, for blocks behind large ones, and for those that become large.
+// back, for blocks after large ones, and for those that become large.
 func TestPipelineIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &fakeLog{}

@@ -584,7 +584,7 @@ func (p *Pipeline) intern(ctx context.Context, r Resolver) error {
 	}
 }
 
-// stamp gives the gap, if there is one, and every event behind it their time_us.
+// stamp gives the gap, if there is one, and every event after it their time_us.
 func (p *Pipeline) stamp(j *job) {
 	if j.gap != nil {
 		j.gap.TimeUS = p.stamper.Next()

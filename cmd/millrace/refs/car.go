@@ -121,7 +121,7 @@ func loadRepository(in *bufio.Reader, maxBytes int) (held *repository, err error
 		return nil, err
 	}
 	if header.Version != 1 || len(header.Roots) == 0 {
-		return nil, fmt.Errorf("version %d with %d roots is not 1 with one", header.Version, len(header.Roots))
+		return nil, fmt.Errorf("it has version %d and %d roots; version 1 with a root is needed", header.Version, len(header.Roots))
 	}
 	held = &repository{blocks: make(map[cid.Cid][]byte)}
 	size := 0
@@ -131,7 +131,7 @@ func loadRepository(in *bufio.Reader, maxBytes int) (held *repository, err error
 		}
 		id, block, err := util.ReadNode(in)
 		if err != nil {
-			return nil, fmt.Errorf("after %d blocks: %w", len(held.blocks), err)
+			return nil, fmt.Errorf("read the block after the first %d: %w", len(held.blocks), err)
 		}
 		if size += len(block) + blockOverhead; size > maxBytes {
 			return nil, fmt.Errorf("it has more than %d bytes", maxBytes)
@@ -168,7 +168,7 @@ func (held *repository) block(id cid.Cid) ([]byte, error) {
 	case !known:
 		return nil, fmt.Errorf("block %v is missing", id)
 	case !isBlock(id) || !intact(id, block):
-		return nil, fmt.Errorf("block %v is not what its CID says", id)
+		return nil, fmt.Errorf("the contents of block %v do not match its CID", id)
 	}
 	return block, nil
 }
@@ -207,7 +207,7 @@ func (held *repository) walk(id cid.Cid, level int) error {
 		}
 		key = append(key[:e.PrefixLen:e.PrefixLen], e.KeySuffix...)
 		if !mst.IsValidKey(key) {
-			return fmt.Errorf("node %v: key %d has %d bytes", id, i, len(key))
+			return fmt.Errorf("node %v: key %d, of %d bytes, is not valid", id, i, len(key))
 		}
 		if level < 0 {
 			if level = mst.HeightForKey(key); node.Left != nil {

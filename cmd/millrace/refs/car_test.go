@@ -268,7 +268,7 @@ func TestHostileCAR(t *testing.T) {
 			c.set(id, c.blocks[c.root])
 			c.root = id
 			return c.bytes()
-		}(), "not what its CID says"},
+		}(), "do not match its CID"},
 		"a changed node": {func() []byte {
 			c := buildCAR(t, testDID, testRev, map[string]cbor.Map{"a.b.c/1": like(subject)})
 			for id, b := range c.blocks {
@@ -277,7 +277,7 @@ func TestHostileCAR(t *testing.T) {
 				}
 			}
 			return c.bytes()
-		}(), "not what its CID says"},
+		}(), "do not match its CID"},
 		"a missing node": {tree(func(c *carFile, _ cid.Cid) cid.Cid { return cidOf([]byte("x")) }), "is missing"},
 		"a negative prefix": {tree(func(c *carFile, v cid.Cid) cid.Cid {
 			return c.addNode(t, mst.NodeData{Entries: []mst.EntryData{{PrefixLen: -1, KeySuffix: keyOn(0, 0), Value: v}}})

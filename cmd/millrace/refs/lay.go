@@ -50,7 +50,7 @@ type resumePoint struct {
 // resumeInterval is how far apart points are, in microseconds.
 const resumeInterval = 1_000_000
 
-// note notes where in the log c ends, if that is far enough behind the last point.
+// note notes where in the log c ends, if that is far enough after the last point.
 func (i *Import) note(c *replay.Changes) {
 	if len(c.Events) == 0 {
 		return

@@ -25,7 +25,7 @@ func TestLay(t *testing.T) {
 		since int64
 		known uint64
 		laid  []references.Change
-		want  string // records, behind the Import; "": refused
+		want  string // records, after the Import; "": refused
 	}{
 		{name: "the file alone", want: "[1 2]"},
 		{name: "what the log has at the file's rev and above", laid: []references.Change{create(4, rev-1), create(5, rev), create(6, rev+1)}, want: "[1 2 6]"},

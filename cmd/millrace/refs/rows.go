@@ -27,7 +27,7 @@ type Row struct {
 	Subject    string `json:"subject"`
 }
 
-// rows gives the rows of a file, io.EOF behind the last.
+// rows gives the rows of a file, io.EOF after the last.
 type rows interface {
 	next(r *Row) (line int, err error)
 }

@@ -36,7 +36,7 @@ type follower struct {
 	ended   chan struct{}
 
 	pending map[string]*waiter // by the key waited for: a list
-	order   []*waiter          // all from the oldest that is not done on
+	order   []*waiter          // the oldest that is not done, and all that came later
 	ask     []*waiter          // to be looked for in the store
 	asking  bool
 	behind  bool
@@ -311,7 +311,7 @@ func (f *follower) expire() {
 		if w.done {
 			continue
 		}
-		if v.leader(w.item.Hash()) != w.leader { // the leader has died, or was late repeatedly
+		if v.leader(w.item.Hash()) != w.leader { // the leader has died, or has missed heartbeats
 			w.since, w.leader = time.Time{}, nil
 		}
 		if w.key == "" || now.Sub(w.since) >= holdOff {

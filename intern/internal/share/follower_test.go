@@ -44,8 +44,8 @@ func (absent) Run(context.Context) error         { return nil }
 func (absent) Found(int) bool                    { return false }
 func (absent) Apply(int)                         {}
 
-// TestLookedForAgain: a string that a look-up did not find, and whose hold-off is not over, is
-// looked for again.
+// TestLookedForAgain: a string that a look-up has not found is looked up again, as long as it has
+// not waited for HoldOff.
 func TestLookedForAgain(t *testing.T) {
 	f := newFollower(Config{Timing: Timing{HoldOff: time.Hour}}, &Group{})
 	w := &waiter{item: absent{}, group: &group{left: 1}, since: time.Now()}

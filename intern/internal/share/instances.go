@@ -146,7 +146,7 @@ func (i *instances) run(ctx context.Context) {
 	}
 }
 
-// leave deletes the own record.
+// leave deletes this instance's record from the store.
 func (i *instances) leave(ctx context.Context) {
 	_ = i.interner.Attempt(ctx, i.timing.Limit/4, func(_ context.Context, txn kv.Txn) error {
 		txn.Clear(appendKey(nil, i.id))

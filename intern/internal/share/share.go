@@ -65,7 +65,7 @@ type Lookup interface {
 type Timing struct {
 	Heartbeat time.Duration // between two heartbeats
 	Missed    int           // heartbeats of others that an instance may miss before it counts as dead
-	Joining   int           // own heartbeats before an instance leads anything while others live
+	Joining   int           // heartbeats it makes before it leads anything, while others live
 	Forget    int           // missed heartbeats after which its record is deleted
 	HoldOff   time.Duration // longest wait for a leader's result
 	Poll      time.Duration // between two reads of what others wrote, while a string waits
@@ -100,7 +100,7 @@ type Group struct {
 // New returns a Group that knows of no others.
 func New(cfg Config) *Group {
 	g := &Group{}
-	g.took.Store(int64(cfg.Timing.HoldOff) * 2 / 5) // until some were observed
+	g.took.Store(int64(cfg.Timing.HoldOff) * 2 / 5) // a guess, until transactions were observed
 	g.instances = newInstances(cfg, g.Observe)
 	g.feed = newFeed(cfg, g.instances)
 	g.follower = newFollower(cfg, g)

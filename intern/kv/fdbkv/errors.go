@@ -79,8 +79,8 @@ func translate(ctx context.Context, err error, commit bool) error {
 	return fmt.Errorf("%w: %w", meaning, err)
 }
 
-// codeOf returns FoundationDB's code of an error. Of one that the directory layer's allocator met
-// the binding passes on nothing but the words.
+// codeOf returns FoundationDB's code of an error. The binding passes on errors of the directory
+// layer's allocator as text only, so their code is read from the text.
 func codeOf(err error) (code int, ok bool) {
 	var e fdb.Error
 	if errors.As(err, &e) {

@@ -304,7 +304,7 @@ func (d *DB) CloseBatch(b *pebble.Batch) {
 	}
 }
 
-// FailOn makes err, if it is one, the failure of the database, and returns that.
+// FailOn makes an err that is not nil the failure of the database, and returns that failure.
 func (d *DB) FailOn(what string, err error) error {
 	if err != nil && !errors.Is(err, ErrFailed) {
 		d.Fail(fmt.Errorf("%s: %w", what, err))
@@ -378,10 +378,9 @@ func (l *pebbleLogger) Errorf(format string, args ...any) {
 	l.cfg.Logger.Error("pebble", "message", message(format, args))
 }
 
-// Fatalf must not return: Pebble would go on as if what failed had worked, and might then delete
-// what only it made superfluous. Ending the process is not for a library to do either. So the
-// goroutine stops here, for good, and the failure is reported to callers of Guard and through
-// Failed.
+// Fatalf must not return: Pebble would go on as if the failed work had succeeded, and might delete
+// files that only success makes superfluous. A library must not end the process either. So the
+// goroutine stops here for good. Callers of Guard and readers of Failed get the failure.
 func (l *pebbleLogger) Fatalf(format string, args ...any) {
 	d := (*DB)(l)
 	for i, a := range args {

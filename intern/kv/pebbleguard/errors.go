@@ -29,7 +29,7 @@ type CorruptionError struct {
 	File   string // path; "": Err says which, or it is not known
 	Advice string // what to do; "": whoever reports it says that
 	Err    error
-	// After is the least key behind what the file covers, for those who read on; nil: not known.
+	// After is the least key after what the file covers, for those who read on; nil: not known.
 	After []byte
 }
 
@@ -73,7 +73,7 @@ func (c *Config) clean(err error) error {
 	if info == nil {
 		return c.corrupt("", err)
 	}
-	// which is err without the carrier of info, whose text says nothing
+	// Details is the cause; err wraps it in a text that says nothing.
 	e := c.corrupt(info.Path, info.Details)
 	if end := info.Bounds.End; len(end.Key) > 0 {
 		e.After = bytes.Clone(end.Key)

@@ -33,8 +33,8 @@ type dataFile struct {
 	size int64
 }
 
-// dataFiles lists the files of a database that is open for reading only. (Else Pebble may replace
-// the version.)
+// dataFiles lists the files of a database that is open for reading only. In one that is open for
+// writing Pebble may replace the version meanwhile.
 func (c *Config) dataFiles(db *pebble.DB) []dataFile {
 	version := db.DebugCurrentVersion()
 	var files []dataFile
@@ -107,7 +107,7 @@ func (c *Config) checkFooter(path string, file vfs.File) error {
 	}
 	var footer [footerBytes]byte
 	if info.Size() < footerBytes {
-		return c.corrupt(path, fmt.Errorf("it has %d bytes, which are too few for a value file", info.Size()))
+		return c.corrupt(path, fmt.Errorf("it has only %d bytes, too few for a value file", info.Size()))
 	}
 	if _, err := file.ReadAt(footer[:], info.Size()-footerBytes); err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("read %s: %w", path, err)

@@ -13,7 +13,7 @@ import (
 )
 
 // guardFS is the file system as Pebble sees it. What Pebble panics on, or ends the process for,
-// stays behind it.
+// does not get past it.
 //
 // When a memtable is full Pebble ends its write-ahead log and begins a new one, and panics if it
 // cannot. No recover helps against that: unwinding unlocks a mutex that is not locked. So such an

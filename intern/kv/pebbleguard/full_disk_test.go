@@ -57,8 +57,8 @@ func (f *badFile) SyncTo(length int64) (full bool, err error) {
 // database, and not the end of the process. So it is while the database opens.
 func TestFullDiskInValueFile(t *testing.T) {
 	sizes := map[string][]int{"write": {200}, "sync": {200}, "close": {200}}
-	// Of a file of more than a MiB Pebble syncs all but that MiB, by pages, as it writes. One of
-	// these files reaches the first such page with its last bytes.
+	// Pebble syncs a file in pages while it writes, but never the last MiB. So only a file of more
+	// than a MiB is synced in part. With one of these sizes the last bytes complete its first page.
 	for back := 0; back < 400; back += 25 {
 		sizes["sync part"] = append(sizes["sync part"], 1<<20+4<<10-back)
 	}
@@ -121,8 +121,8 @@ func TestFullDiskInLog(t *testing.T) {
 	}
 }
 
-// TestFullDiskAtRotation: a write-ahead log that cannot be begun is a failure of the database, not
-// the end of the process. A copy that cannot be made is none.
+// TestFullDiskAtRotation: a write-ahead log that cannot be begun is a failure of the database, and
+// does not end the process. A checkpoint that cannot be made is no failure of the database.
 func TestFullDiskAtRotation(t *testing.T) {
 	full := errors.New("no space left on device")
 	var armed atomic.Bool

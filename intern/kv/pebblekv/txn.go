@@ -229,7 +229,7 @@ func (t *txn) Close() {
 // keep copies b to where it stays until Close. It never returns nil.
 func (t *txn) keep(b []byte) []byte {
 	if t.buffer == nil || cap(t.buffer)-len(t.buffer) < len(b) {
-		// the full one stays alive through what it gave out
+		// what was returned before keeps the full buffer alive
 		t.buffer = make([]byte, 0, max(4<<10, len(b)))
 	}
 	at := len(t.buffer)

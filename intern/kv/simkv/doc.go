@@ -1,6 +1,6 @@
 // Package simkv is a simulated store for tests and benchmarks. It has package kv's transactions in
 // memory, and keeps versions for readers as FoundationDB does. It has the faults of a cluster on
-// demand. They are conflicts out of nowhere, commits whose outcome is unknown (applied, not
+// demand. They are conflicts without a cause, commits whose outcome is unknown (applied, not
 // applied, or applied later) and expired transactions. There are delays, outages, and crashes that
 // end every transaction in flight.
 //

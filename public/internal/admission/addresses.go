@@ -8,8 +8,8 @@ import (
 const (
 	// maxAddresses bounds how many client addresses are remembered.
 	maxAddresses = 1 << 16
-	// SharedProxyConnections is how many connections an address may have that says it forwards
-	// others', and is no trusted proxy, before Verdict.Shared.
+	// SharedProxyConnections is how many connections of one address make Admit report it as Shared.
+	// Only an address counts that says it forwards others' requests, and is no trusted proxy.
 	SharedProxyConnections = 10
 )
 

@@ -16,7 +16,7 @@ func TestAddressesAreForgotten(t *testing.T) {
 		}
 		c.Leave(addr(i))
 	}
-	soon := now.Add(400 * time.Millisecond) // before an attempt has refilled
+	soon := now.Add(400 * time.Millisecond) // too early for another attempt
 	if v := c.Admit(addr(0), false, soon); v.Reason != ReasonAttempts || v.RetryAfter.Round(time.Millisecond) != 100*time.Millisecond {
 		t.Errorf("an address that is known, in a full table: %+v", v)
 	}

@@ -21,11 +21,11 @@ func newSlots(medium int) slots {
 	return slots{medium: make(chan struct{}, medium), large: make(chan struct{}, 1)}
 }
 
-// lane is what one address has of slots: one claim at a time. So an address that sends many
-// messages, or only half of each, keeps others waiting for one of them at most.
+// lane lets one claim of an address at a time use or wait for the slots. So an address that sends
+// many messages, or only half of each, delays others by one of them at most.
 type lane struct {
 	slot   chan struct{} // capacity 1
-	claims int           // that have it or wait for it; guarded by Controller.mu
+	claims int           // that have slot or wait for it; guarded by Controller.mu
 }
 
 const (
@@ -46,8 +46,9 @@ type Claim struct {
 	held       []chan struct{}
 }
 
-// ClaimMessage waits until client has no other message on its way, until done or for patience,
-// which counts for the slots too. The caller must Release the claim. Loopback does not wait here.
+// ClaimMessage waits until no other message of client has a claim. It waits until done is closed,
+// and at most for patience, in which the waits for slots count too. The caller must Release the
+// claim. Loopback does not wait here.
 func (c *Controller) ClaimMessage(client netip.Addr, done <-chan struct{}, patience time.Duration) (*Claim, error) {
 	return c.claim(messageLane, client, done, patience)
 }

@@ -33,7 +33,8 @@ func askHas(ctx context.Context, g *graph.Graph, r *request) ([]graph.Result, er
 	return []graph.Result{result}, err
 }
 
-// append makes the answer: own members, then what all answers say.
+// append returns the answer as JSON: the members that write appends, then those that every answer
+// has.
 func (r *request) append(write func([]byte, *request) []byte) []byte {
 	body := make([]byte, 0, 128+40*(len(r.names)+len(r.subjects)))
 	body = write(append(body, '{'), r)

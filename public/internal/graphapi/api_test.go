@@ -132,7 +132,7 @@ func TestErrors(t *testing.T) {
 		{fine + "&limit=1001", 400, "InvalidRequest", "limit: "},
 		{fine + "&cursor=x", 400, "InvalidRequest", `cursor: "x" is no cursor`},
 		{fine + "&cursor=cgED", 400, "InvalidRequest", "cursor"},
-		{fine + "&cursor=cwED", 400, "InvalidRequest", "cursor: the graph was built anew since"},
+		{fine + "&cursor=cwED", 400, "InvalidRequest", "cursor: the graph was built anew since the cursor was made"},
 		{fine + "&cursor=cwEA", 400, "InvalidRequest", "is no cursor"},
 		{fine + "&cursor=cw", 400, "InvalidRequest", "is no cursor"},
 		{fine + "&cursor=cwEDAA", 400, "InvalidRequest", "is no cursor"},
@@ -183,7 +183,7 @@ func TestCost(t *testing.T) {
 	for cost, status := range map[int64]int{2: 422, 3: 200} {
 		a, h := newTestAPI(t, w)
 		a.cfg.MaxCost = cost
-		if got := viewapitest.Get(h, sets("/sets/count", "follows:"+account(1))); got.Code != status || status == 422 && !strings.Contains(got.Body.String(), "some 3 members, 2 are allowed") {
+		if got := viewapitest.Get(h, sets("/sets/count", "follows:"+account(1))); got.Code != status || status == 422 && !strings.Contains(got.Body.String(), "3 members, and 2 are allowed") {
 			t.Errorf("a limit of %d: %d %s", cost, got.Code, got.Body)
 		}
 	}
@@ -211,7 +211,8 @@ func TestUnavailable(t *testing.T) {
 	checkError(t, path, h, 503, "Unavailable", "the UID store does not answer")
 }
 
-// TestLinksAreKept asks for a set of links again: it is read once, but for a later position.
+// TestLinksAreKept asks for a set of links several times. It is read once, and again when a later
+// position is asked for.
 func TestLinksAreKept(t *testing.T) {
 	w := small(t)
 	_, h := newTestAPI(t, w)

@@ -8,8 +8,8 @@ import (
 // kind is the first byte of a cursor. Those of links have other ones.
 const kind = 's'
 
-// appendCursor appends the cursor behind a member, of a build of the graph, as JSON; null for the
-// end.
+// appendCursor appends, as JSON, the cursor of the page after a member; null if after is 0. It is
+// valid for one build of the graph.
 func appendCursor(dst []byte, build, after uint64) []byte {
 	if after == 0 {
 		return append(dst, "null"...)

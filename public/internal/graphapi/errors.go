@@ -38,7 +38,7 @@ func failure(err error) *viewapi.Error {
 	case errors.Is(err, graph.ErrTooCostly):
 		return tooCostly("%s", strings.TrimPrefix(err.Error(), "graph: "))
 	case errors.Is(err, graph.ErrRenewed):
-		return viewapi.Invalid("cursor: the graph was built anew since: begin without a cursor")
+		return viewapi.Invalid("cursor: the graph was built anew since the cursor was made: begin again without a cursor")
 	case errors.Is(err, links.ErrTooLarge):
 		return tooCostly("a set of links is too large: %d records are allowed", maxLinks)
 	case errors.Is(err, graph.ErrClosed):

@@ -19,7 +19,7 @@ type query struct {
 	exprs    []*setexpr.Expr
 	subjects []string // of follows-following, one for each of exprs
 	limit    int
-	after    uint64 // UID
+	after    uint64 // UID of the last member of the page before; 0: none
 	build    uint64 // with after
 	at       viewapi.At
 }
@@ -69,7 +69,7 @@ func (p *params) checkDID(name, s string) {
 func (p *params) dids(name string, least, most int) []string {
 	dids := p.List(name, most)
 	if len(dids) < least {
-		p.Fail("%s: %d values are fewer than %d", name, len(dids), least)
+		p.Fail("%s: %d values are fewer than %d, the least that is needed", name, len(dids), least)
 	}
 	for _, s := range dids {
 		p.checkDID(name, s)

@@ -64,7 +64,7 @@ func authority(uri string) string {
 type builder struct {
 	api   *API
 	links *linkReader
-	uids  []uint64 // of the arguments to come
+	uids  []uint64 // of the arguments that next has yet to return
 	err   error
 }
 

@@ -9,7 +9,7 @@ import (
 	"millrace/replay/links"
 )
 
-// view returns links as they are, which is at or behind q.at, with the headers that say so.
+// view returns links as they are, which is at or after q.at, with the headers that say so.
 func (a *API) view(h http.Header, q *query) (links.View, error) {
 	v, err := a.cfg.Links.View()
 	if errors.Is(err, links.ErrBuilding) {

@@ -8,9 +8,10 @@ type Op uint8
 const (
 	// Leaf is a set with a name. It has no operands.
 	Leaf Op = iota
-	// And is what all operands have, but those that are subtracted. The first is not subtracted.
+	// And is the members that all operands have, without those of subtracted operands. The first
+	// operand is not subtracted.
 	And
-	// Or is what any operand has. None is subtracted.
+	// Or is the members that any operand has. None is subtracted.
 	Or
 )
 
@@ -42,7 +43,7 @@ type Expr struct {
 	Op         Op
 	Subtracted bool   // only of operands of And
 	Set        Set    // only of a Leaf
-	Operands   []Expr // at least two, but of a Leaf
+	Operands   []Expr // none of a Leaf, else at least two
 }
 
 // Records reports whether the set is of records. If not, it is of accounts.

@@ -98,7 +98,7 @@ func (p *parser) advance() {
 	p.token = rest[:n]
 }
 
-// accept goes behind a token if it is next.
+// accept goes to the next token if the current one is token, and reports whether it is.
 func (p *parser) accept(token string) bool {
 	if p.token != token {
 		return false
@@ -144,7 +144,7 @@ func (e *Expr) add(operand Expr) {
 	}
 }
 
-// simple returns the only operand, if there is but one.
+// simple returns the operand if there is only one, else e itself.
 func (e *Expr) simple() Expr {
 	if len(e.Operands) == 1 {
 		return e.Operands[0]
@@ -195,7 +195,7 @@ func (p *parser) set() (s Set) {
 	return s
 }
 
-// count checks that a set is of what the others are of.
+// count counts a set. It fails unless all sets are of accounts, or all of records.
 func (p *parser) count(s Set) {
 	p.sets++
 	if p.of == nil {

@@ -94,8 +94,8 @@ func (a *API) failure(err error) *Error {
 	if failure := a.cfg.Failure(err); failure != nil {
 		return failure
 	}
-	a.cfg.Logger.Warn("a view cannot be read", "of", a.cfg.Kind, "err", err)
-	return &Error{http.StatusInternalServerError, ErrInternal, "the " + a.cfg.Kind + " cannot be read"}
+	a.cfg.Logger.Warn("a request failed with status 500: its view cannot be read", "view", a.cfg.Kind, "err", err)
+	return &Error{http.StatusInternalServerError, ErrInternal, "the server cannot read its " + a.cfg.Kind + "; its log says why"}
 }
 
 // Turn waits for a request's turn. The context it returns ends when the request has taken too long;

@@ -13,7 +13,7 @@ const (
 	ErrInternal       = "InternalServerError"
 )
 
-// Error is an answer that is none: XRPC's form of an error.
+// Error is the answer to a request that fails, in XRPC's form.
 type Error struct {
 	Status  int    `json:"-"`
 	Name    string `json:"error"`

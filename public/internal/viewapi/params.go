@@ -56,7 +56,7 @@ func (p *Params) FailWith(err *Error) {
 func (p *Params) Optional(name string) string {
 	values := p.values[name]
 	if len(values) > 1 {
-		p.Fail("%s: it is given %d times", name, len(values))
+		p.Fail("%s: it is given %d times, and may be given once", name, len(values))
 	}
 	return p.values.Get(name)
 }
@@ -73,7 +73,7 @@ func (p *Params) Required(name string) string {
 // for none.
 func (p *Params) List(name string, most int) []string { return p.Values(name, p.values[name], most) }
 
-// Values is List of values that came in another way.
+// Values is List for values that do not come from the query string.
 func (p *Params) Values(name string, values []string, most int) (list []string) {
 	for _, v := range values {
 		if v = strings.TrimSpace(v); v != "" {
@@ -81,7 +81,7 @@ func (p *Params) Values(name string, values []string, most int) (list []string) 
 		}
 	}
 	if len(list) > most {
-		p.Fail("%s: %d values are more than %d", name, len(list), most)
+		p.Fail("%s: %d values are more than %d, the most that are allowed", name, len(list), most)
 	}
 	return list
 }
@@ -112,7 +112,7 @@ func (p *Params) Flag(name string) bool {
 	}
 }
 
-// At reads up to where in the stream a view must have come.
+// At reads the position that a view must have reached, and how long to wait for it.
 func (p *Params) At() At {
 	at := At{wait: time.Duration(p.Number("wait", 0, 0, int(maxWait.Milliseconds()))) * time.Millisecond}
 	if s := p.Optional("at"); s != "" {

@@ -18,17 +18,17 @@ type Log interface {
 	EpochOfStream(stream translate.Stream) (epoch uint32, ok bool)
 }
 
-// At is where a view must have come before it answers.
+// At is the position that a view must have reached before it answers.
 type At struct {
 	position *translate.Position // nil: wherever it is
 	frame    references.Position // of position, after Await
 	wait     time.Duration
 }
 
-// View is where a view is.
+// View says of which part of the stream a view knows the events.
 type View struct {
-	Since    references.Position // behind which it knows everything
-	Position references.Position // up to which it does
+	Since    references.Position // it knows all that came after this frame,
+	Position references.Position // up to and with this one
 	Inexact  int64               // Unix microseconds since when deletes may be missing; 0: none is
 }
 
@@ -72,12 +72,12 @@ func (a *API) Reached(h http.Header, at *At, v View) error {
 	}
 	if at.Beyond(v.Position) {
 		return &Error{http.StatusPreconditionFailed, ErrNotReached,
-			fmt.Sprintf("at: the answer is known up to %s, and not to %v", cursor, at.position)}
+			fmt.Sprintf("at: the answer is known up to %s, and not to %v: try again later, or wait with wait=<milliseconds>", cursor, at.position)}
 	}
 	return nil
 }
 
-// cursorOf returns the cursor behind all operations of a frame.
+// cursorOf returns the cursor after all operations of a frame.
 func (a *API) cursorOf(frame references.Position) string {
 	return translate.Position{Stream: a.cfg.Log.StreamOfEpoch(frame.Epoch), Seq: frame.Seq, Op: math.MaxUint32}.String()
 }

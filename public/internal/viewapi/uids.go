@@ -26,7 +26,7 @@ func (a *API) Names(ctx context.Context, uids []uint64) ([]string, error) {
 	}
 	for i, name := range names {
 		if name == "" {
-			return nil, fmt.Errorf("UID %d is not in the UID store", uids[i])
+			return nil, fmt.Errorf("UID %d is not in the UID store, which may be damaged or another than the log's", uids[i])
 		}
 	}
 	return names, nil
@@ -37,6 +37,6 @@ func (a *API) StoreFailure(err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
-	a.cfg.Logger.Warn("UID look-up failed", "err", err)
+	a.cfg.Logger.Warn("UID look-up failed: the client was asked to try again", "err", err)
 	return Unavailable("the UID store does not answer: try again in five seconds")
 }

@@ -22,7 +22,7 @@
 // Forget.
 //
 // Accounts that the snapshot does not have may get other ordinals than they had. So pages go on
-// behind a clean stop, and not behind a crash.
+// after a clean stop, and not after a crash.
 //
 // A graph that misses edges for want of memory is not saved: the next start builds it anew.
 //

@@ -175,7 +175,7 @@ func (f *Feed) load(ctx context.Context) (*graph.Graph, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	f.cfg.Logger.Warn("the graph's snapshot is of no use: the graph is built from the reference store", "err", err)
+	f.cfg.Logger.Warn("the graph's snapshot cannot be used: the graph is built from the reference store", "err", err)
 	if err := Forget(f.cfg.File); err != nil {
 		return nil, err
 	}
@@ -185,7 +185,7 @@ func (f *Feed) load(ctx context.Context) (*graph.Graph, error) {
 // touch finds the accounts whose edges may have changed between a snapshot and the store.
 func (f *Feed) touch(ctx context.Context, from, to references.Position) error {
 	if to.Before(from) {
-		return fmt.Errorf("it is of %v, behind the reference store, which is at %v", from, to)
+		return fmt.Errorf("it is of %v, which the reference store, at %v, has not reached", from, to)
 	}
 	var collections [][]byte
 	for _, source := range f.cfg.Sources {
@@ -195,7 +195,7 @@ func (f *Feed) touch(ctx context.Context, from, to references.Position) error {
 	accounts := make(map[uint64]struct{})
 	err := references.Touched(ctx, f.cfg.Log, from, collections, func(account uint64) error {
 		if accounts[account] = struct{}{}; len(accounts) > maxTouched {
-			return fmt.Errorf("more than %d accounts have changed since", maxTouched)
+			return fmt.Errorf("more than %d accounts have changed since it was saved", maxTouched)
 		}
 		return nil
 	})

@@ -207,7 +207,7 @@ func (f *Feed) save(ctx context.Context) {
 	}
 	if err != nil {
 		f.metrics.snapshots.WithLabelValues("failed").Inc()
-		f.cfg.Logger.Warn("the graph is not saved: the next start takes longer", "err", err)
+		f.cfg.Logger.Warn("the graph was not saved: unless a later save succeeds, the next start takes longer", "err", err)
 		return
 	}
 	f.saved = at // or it is further

@@ -1,5 +1,5 @@
-// Package clocktrust decides whether the wall clock is right, so that the age of events counts. It
-// is pure: it reads no clock.
+// Package clocktrust decides whether the wall clock is right, and events may thus be trimmed by
+// age. It is pure: it reads no clock.
 package clocktrust
 
 import "time"

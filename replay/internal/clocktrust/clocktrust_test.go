@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// TestTrust is the table of the clock's policy: readings one after another, and whether age counts
-// then.
+// TestTrust gives the policy readings of the clocks, one after another. It checks after each
+// whether events may be trimmed by age.
 func TestTrust(t *testing.T) {
 	start := time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
 	const steady, known = SteadyTime, true
 	type reading struct {
-		after, step time.Duration // since the reading before; of the wall clock besides
+		after, step time.Duration // since the last reading; how far the wall clock was set
 		age         time.Duration
 		known       bool
 		want        bool

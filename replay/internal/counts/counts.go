@@ -25,7 +25,7 @@ const (
 // Counts says which events were appended since the log was opened.
 type Counts struct {
 	Since time.Time // when the log was opened
-	Until time.Time // now; Step ended some moments before
+	Until time.Time // when this was made, which is after Step ended
 	// number of the last complete step since Since; -1: none. The last entries of all Recent are
 	// its.
 	Step int64

@@ -25,13 +25,15 @@ type Config struct {
 	// passes "a.b.c" and "a.b.c.d". Identity and account events pass any of them. Empty: all.
 	Collections []string
 	DIDs        []string // filter every kind of event; empty: all
-	// A commit passes if one of its references, be it one that the record had, has a subject of
-	// these and a source of Sources. Identity and account events pass any of them.
+	// A commit passes if one of its references has a subject of Subjects or SubjectDIDs, and a
+	// source of Sources. References that the record had before an update or delete count too.
+	// Identity and account events pass any of the three.
 	Subjects []uint64 // UIDs of DIDs and AT URIs
-	// UIDs of DIDs: these, and all AT URIs of theirs. As one with Subjects; both nil: any subject,
-	// else an empty list has none.
+	// UIDs of DIDs. Each stands for the DID itself and all AT URIs with it as authority. If this
+	// and Subjects are nil, any subject passes. If they are empty and
+	// not both nil, none does until one is added.
 	SubjectDIDs []uint64
-	// how many of each AddSubject and AddSubjectDID may add
+	// how many subjects AddSubject may add, and how many DIDs AddSubjectDID may
 	MoreSubjects, MoreSubjectDIDs int
 
 	Sources []string // as SourceNumber has them; nil: any source; empty: none
@@ -88,7 +90,7 @@ type Filter struct {
 
 	dids *didset.Set // nil: any DID
 
-	references *referenceFilter // nil: whatever an event refers to
+	references *referenceFilter // nil: events pass whatever they refer to
 
 	id uint64 // random, not 0
 
@@ -102,7 +104,7 @@ func (f *Filter) ID() uint64 { return f.id }
 // ByDID says whether f wants certain DIDs.
 func (f *Filter) ByDID() bool { return f.dids != nil }
 
-// AllOfDIDs says whether f wants all events of certain DIDs, references apart.
+// AllOfDIDs says whether f wants all events of certain DIDs, if it is not for references.
 func (f *Filter) AllOfDIDs() bool { return f.dids != nil && f.anyCollection && f.kinds == 0 }
 
 // ByReference says whether f wants certain sources or subjects.

@@ -65,7 +65,7 @@ func (f *referenceFilter) subject(s format.Subject) bool {
 
 // SubjectFingerprints returns the fingerprints of wanted subjects and authorities, in ascending
 // order. They take 8 bytes a subject and 16 a DID for as long as the filter lives. A subject that
-// is added meanwhile is in no span that there is.
+// is added while they are made is missing; it is so new that no span has it.
 func (f *Filter) SubjectFingerprints(k format.FingerprintKey) []uint64 {
 	w := f.references
 	members := w.subjects.Len() + w.authorities.Len()
@@ -84,7 +84,7 @@ func (f *Filter) SubjectFingerprints(k format.FingerprintKey) []uint64 {
 	return of
 }
 
-// Sources has the numbers of sources, which grow in number.
+// Sources has the number of each source. Sources are added, never removed.
 type Sources interface {
 	Len() int
 	Find(source string) (number uint32, ok bool)

@@ -117,7 +117,7 @@ func (d *decoder) fail(err error) {
 // end returns the first error, and one if bytes are left.
 func (d *decoder) end() error {
 	if d.err == nil && len(d.b) > 0 {
-		d.fail(fmt.Errorf("%d bytes follow it", len(d.b)))
+		d.fail(fmt.Errorf("%d bytes follow its end", len(d.b)))
 	}
 	return d.err
 }
@@ -165,7 +165,7 @@ func (d *decoder) uint64() uint64 {
 func (d *decoder) int64() int64 {
 	v := d.uint64()
 	if v > math.MaxInt64 {
-		d.fail(fmt.Errorf("number %d is out of range", v))
+		d.fail(fmt.Errorf("number %d is above 2^63-1", v))
 		return 0
 	}
 	return int64(v)
@@ -185,7 +185,7 @@ func (d *decoder) column(n int) column {
 	case c.coding > codingDelta:
 		d.fail(fmt.Errorf("column %d has unknown coding %d", c.id, c.coding))
 	case c.width != 0 && c.width != 1 && c.width != 2 && c.width != 4 && c.width != 8:
-		d.fail(fmt.Errorf("column %d has width %d", c.id, c.width))
+		d.fail(fmt.Errorf("column %d has values of %d bytes", c.id, c.width))
 	}
 	c.raw = d.take(n * c.width)
 	return c

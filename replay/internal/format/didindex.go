@@ -111,7 +111,7 @@ func OpenDIDShard(b []byte, shard int) (v DIDShard, err error) {
 	}
 	d.take(2)
 	if v.bucketBits > maxBucketBits {
-		d.fail(fmt.Errorf("its buckets are named by %d bits", v.bucketBits))
+		d.fail(fmt.Errorf("it numbers its buckets with %d bits, which are too many", v.bucketBits))
 	}
 	v.starts = d.take(2 * (1<<min(v.bucketBits, maxBucketBits) + 1))
 	v.lows = d.take(2 * v.n)

@@ -166,7 +166,7 @@ func DecodeStreams(b []byte) (Streams, error) {
 		s.Relay = string(d.take(int(d.uint16())))
 		s.Tag = StreamTag(s.Relay, s.Epoch)
 		if i > 0 && s.Epoch <= streams[i-1].Epoch {
-			d.fail(fmt.Errorf("epoch %d follows epoch %d", s.Epoch, streams[i-1].Epoch))
+			d.fail(fmt.Errorf("epoch %d follows epoch %d, but epochs must ascend", s.Epoch, streams[i-1].Epoch))
 		}
 		streams = append(streams, s)
 	}
@@ -193,7 +193,7 @@ func DecodeSeqBases(b []byte, streams []Stream) (known int, err error) {
 	for d.err == nil && len(d.b) > 0 {
 		epoch, base := d.uint32(), d.int64()
 		if d.err == nil && (base <= last && base < MaxV2Seq || base > MaxV2Seq) {
-			d.fail(fmt.Errorf("base %d of epoch %d follows %d", base, epoch, last))
+			d.fail(fmt.Errorf("seq base %d of epoch %d follows %d, but bases must ascend", base, epoch, last))
 		}
 		last = base
 		if known < len(streams) && streams[known].Epoch == epoch {
@@ -232,7 +232,7 @@ func DecodeUses(b []byte) ([]Use, error) {
 	for d.err == nil && len(d.b) > 0 {
 		u := Use{ID: d.uint32(), SinceUS: d.int64(), FromUS: d.int64(), ThroughUS: d.int64()}
 		if FindUse(uses, u.ID) >= 0 {
-			d.fail(fmt.Errorf("dictionary %d is in it twice", u.ID))
+			d.fail(fmt.Errorf("it lists dictionary %d twice", u.ID))
 		}
 		uses = append(uses, u)
 	}

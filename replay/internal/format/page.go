@@ -45,13 +45,13 @@ func OpenPages(b []byte, ends []uint32) (p Pages, err error) {
 	case d.err != nil:
 		return p, d.err
 	case p.bytes > MaxBlockBytes:
-		return p, fmt.Errorf("it says that it has %d bytes, which are too many", p.bytes)
+		return p, fmt.Errorf("it states that its frames have %d bytes, which are too many", p.bytes)
 	case coding == pagesRaw && p.substreams == 0 && n == 0 && len(d.b) == p.bytes:
 		return p, nil
 	case coding != pagesMinLZ || p.substreams == 0 || p.substreams > MaxSubstreams || n == 0:
 		return p, fmt.Errorf("it holds %d bytes with coding %d in %d pages of %d substreams, which cannot be %d bytes of events", len(d.b), coding, n, p.substreams, p.bytes)
 	case p.substreams > 1 && (len(ends) == 0 || int(ends[len(ends)-1]) != p.bytes):
-		return p, fmt.Errorf("it has %d bytes in %d substreams, and its events end elsewhere", p.bytes, p.substreams)
+		return p, fmt.Errorf("it has %d bytes in %d substreams, but the last event does not end there", p.bytes, p.substreams)
 	}
 	return p, p.checkHeads(n)
 }
@@ -63,7 +63,7 @@ func (p *Pages) checkHeads(n int) error {
 	for i := range n {
 		to := p.head(i, 0)
 		if to <= from || to-from > maxPageBytes {
-			return fmt.Errorf("its page %d is from %d to %d", i, from, to)
+			return fmt.Errorf("its page %d goes from byte %d to %d: it is empty or too long", i, from, to)
 		}
 		some := false
 		for s := range p.substreams {
@@ -80,7 +80,7 @@ func (p *Pages) checkHeads(n int) error {
 		from = to
 	}
 	if at[0] != len(p.bodies[0]) || from != p.bytes {
-		return fmt.Errorf("its pages have %d of %d bytes, for %d of %d", at[0], len(p.bodies[0]), from, p.bytes)
+		return fmt.Errorf("its pages use %d of %d stored bytes, and give %d of %d bytes of frames", at[0], len(p.bodies[0]), from, p.bytes)
 	}
 	return nil
 }
@@ -199,7 +199,7 @@ func (p *Pages) UnpackSubstream(dst []byte, i, substream int) error {
 	}
 	got, err := minlz.Decode(dst[:len(dst):len(dst)], body[start:p.head(i, 1+substream)])
 	if err == nil && len(got) != len(dst) {
-		err = fmt.Errorf("%d bytes, not %d", len(got), len(dst))
+		err = fmt.Errorf("it has %d bytes, not %d", len(got), len(dst))
 	}
 	if err != nil {
 		return fmt.Errorf("unpack substream %d of page %d: %w", substream, i, err)
@@ -224,7 +224,7 @@ func (p *Pages) Gather(dst []byte, i int, runs []Run, mem Scratch, src Substream
 		end := min(p.ends[e], to)
 		s := p.of[e]
 		if int(s) >= p.substreams {
-			return 0, fmt.Errorf("event %d is of substream %d", e, s)
+			return 0, fmt.Errorf("event %d is of substream %d, which does not exist", e, s)
 		}
 		at[s] += end - start
 		if wants.has(start) {

@@ -126,11 +126,11 @@ func (b *ReferencesBuilder) Add(refs []Reference, repeated bool) error {
 		return fmt.Errorf("event %d has %d references, more than %d", n, len(refs), MaxEventReferences)
 	}
 	if len(r.entries)+len(refs) > MaxBlockReferences {
-		return fmt.Errorf("more than %d references", MaxBlockReferences)
+		return fmt.Errorf("the block has more than %d references", MaxBlockReferences)
 	}
 	for _, ref := range refs {
 		if ref.Source == 0 || ref.Source > MaxSources || ref.Subject == 0 {
-			return fmt.Errorf("event %d has a reference with source %d, subject %d", n, ref.Source, ref.Subject)
+			return fmt.Errorf("event %d has a reference with source %d and subject %d, of which one is 0 or too large", n, ref.Source, ref.Subject)
 		}
 		r.entries = append(r.entries, ReferenceEntry{b.subject(Subject{ref.Subject, ref.Authority}), b.source(ref.Source), ref.Had})
 	}

@@ -456,7 +456,7 @@ func TestSubjectBeforeTheFirst(t *testing.T) {
 	b = appendColumn(b, columnSources, false, []uint32{1})
 	b = appendPacked(appendPacked(b, nil), nil)
 	b = append(b, 1<<1, 0, 0) // one reference: of source 0 to the subject named last
-	if _, err := DecodeReferences(b, 1); err == nil || !strings.Contains(err.Error(), "refers to subject 0 before 0") {
+	if _, err := DecodeReferences(b, 1); err == nil || !strings.Contains(err.Error(), "refers to the subject 0 places before the last, of 0 so far") {
 		t.Errorf("it ends with %v", err)
 	}
 }

@@ -99,7 +99,7 @@ func DecodeReferences(b []byte, events int) (*References, error) {
 	case n != events:
 		return nil, fmt.Errorf("it is of %d events, not %d", n, events)
 	case entries > MaxBlockReferences || sources > min(MaxSources, entries) || subjects > entries || authorities > subjects || entries+n > len(d.b):
-		return nil, fmt.Errorf("it has %d references, %d sources, %d subjects, %d authorities in %d bytes", entries, sources, subjects, authorities, len(b))
+		return nil, fmt.Errorf("it states %d references, %d sources, %d subjects and %d authorities, which cannot be in %d bytes", entries, sources, subjects, authorities, len(b))
 	}
 	r := &References{Sources: make([]uint32, sources), Subjects: make([]Subject, subjects),
 		entries: make([]ReferenceEntry, 0, entries), ends: make([]uint32, n)}
@@ -113,7 +113,7 @@ func DecodeReferences(b []byte, events int) (*References, error) {
 		next = d.entries(r, i, next)
 	}
 	if d.err == nil && (next != subjects || len(r.entries) != entries) {
-		d.fail(fmt.Errorf("it uses %d of %d subjects in %d of %d references", next, subjects, len(r.entries), entries))
+		d.fail(fmt.Errorf("its events use %d of %d subjects and %d of %d references", next, subjects, len(r.entries), entries))
 	}
 	for _, p := range r.Sources {
 		if p == 0 {
@@ -141,7 +141,7 @@ func (d *decoder) subjects(dst []Subject, uids, authorities []uint64) {
 		case code >= authorityKnown && code-authorityKnown < uint64(next):
 			authority = authorities[next-1-int(code-authorityKnown)]
 		default:
-			d.fail(fmt.Errorf("subject %d has authority %d of %d", i, code, next))
+			d.fail(fmt.Errorf("subject %d has authority code %d, with %d authorities before it", i, code, next))
 		}
 		if uid == 0 {
 			d.fail(fmt.Errorf("subject %d has no UID", i))
@@ -149,7 +149,7 @@ func (d *decoder) subjects(dst []Subject, uids, authorities []uint64) {
 		dst[i] = Subject{uid, authority}
 	}
 	if next != len(authorities) {
-		d.fail(fmt.Errorf("it uses %d of %d authorities", next, len(authorities)))
+		d.fail(fmt.Errorf("its subjects use %d of %d authorities", next, len(authorities)))
 	}
 }
 
@@ -165,7 +165,7 @@ func (d *decoder) entries(r *References, i, next int) int {
 	}
 	n := head >> 1
 	if n > MaxEventReferences || int(n) > cap(r.entries)-len(r.entries) {
-		d.fail(fmt.Errorf("event %d has %d references", i, n))
+		d.fail(fmt.Errorf("event %d has %d references, which are too many", i, n))
 		return next
 	}
 	for range n {
@@ -174,7 +174,7 @@ func (d *decoder) entries(r *References, i, next int) int {
 		if code&1 == 0 {
 			back := d.uvarint()
 			if back >= uint64(next) {
-				d.fail(fmt.Errorf("event %d refers to subject %d before %d", i, back, next))
+				d.fail(fmt.Errorf("event %d refers to the subject %d places before the last, of %d so far", i, back, next))
 				return next
 			}
 			e.Subject = uint32(next - 1 - int(back))
@@ -254,7 +254,7 @@ func appendPacked(dst []byte, uids []uint64) []byte {
 func (d *decoder) packed(dst []uint64) {
 	n, width := int(d.byte()), int(d.byte())
 	if width > packedRestBits/8 {
-		d.fail(fmt.Errorf("UIDs of %d bytes", width))
+		d.fail(fmt.Errorf("its UIDs have %d bytes beside the prefix, which are too many", width))
 	}
 	list := d.take(2 * n)
 	head := 0
@@ -279,7 +279,7 @@ func (d *decoder) packed(dst []uint64) {
 		case int(u[0]) < n:
 			prefix = binary.LittleEndian.Uint16(list[2*int(u[0]):])
 		default:
-			d.fail(fmt.Errorf("UID %d has prefix %d of %d", i, u[0], n))
+			d.fail(fmt.Errorf("UID %d has prefix number %d, but there are %d prefixes", i, u[0], n))
 			return
 		}
 		var rest uint64

@@ -79,7 +79,7 @@ func (v *BlockValues) Free(scribble bool) {
 	blockValuesPool.Put(v)
 }
 
-// cut returns the slice, without the room behind it, and that room.
+// cut returns the slice, without the room after it, and that room.
 func cut(b []byte) (used, rest []byte) { return b[:len(b):len(b)], b[len(b):] }
 
 // sealScratch is memory that sealing needs for as long as it takes.
@@ -152,13 +152,13 @@ func (s *Sealer) Add(e Event) error {
 	n := len(x.TimeUS)
 	switch {
 	case n == MaxBlockEvents:
-		return fmt.Errorf("more than %d events", MaxBlockEvents)
+		return fmt.Errorf("the block has more than %d events", MaxBlockEvents)
 	case len(s.plain)+len(e.Payload) > MaxBlockBytes-MaxFrameHeaderBytes:
-		return fmt.Errorf("more than %d bytes", MaxBlockBytes)
+		return fmt.Errorf("the block has more than %d bytes", MaxBlockBytes)
 	case n == 0 && e.TimeUS <= 0 || n > 0 && e.TimeUS <= x.TimeUS[n-1]:
-		return fmt.Errorf("event %d: time_us %d does not ascend", n, e.TimeUS)
+		return fmt.Errorf("event %d: time_us %d is not above the last", n, e.TimeUS)
 	case n > 0 && !x.PlaceAt(n-1).Before(e.Place):
-		return fmt.Errorf("event %d: seq %d, op %d does not ascend", n, e.Seq, e.Op)
+		return fmt.Errorf("event %d: seq %d, op %d is not after the last", n, e.Seq, e.Op)
 	}
 	if err := s.references.Add(e.References, e.Repeated); err != nil {
 		return err
@@ -166,7 +166,7 @@ func (s *Sealer) Add(e Event) error {
 	s.plain = AppendFrameHeader(s.plain, OpcodeText, len(e.Payload))
 	s.plain = append(s.plain, e.Payload...)
 	if s.zstd = AppendCompressed(s.zstd, s.enc, e.Payload); len(s.zstd) > MaxBlockBytes {
-		return fmt.Errorf("more than %d bytes, compressed", MaxBlockBytes)
+		return fmt.Errorf("the block has more than %d bytes of compressed frames", MaxBlockBytes)
 	}
 
 	var collection uint16
@@ -196,7 +196,7 @@ func (s *Sealer) Finish(firstSeq, lastSeq int64, substreamsBytes int) (SealedBlo
 	x := s.idx
 	last := x.Events() - 1
 	if x.Seq[0] < firstSeq || x.Seq[last] > lastSeq {
-		return SealedBlock{}, fmt.Errorf("its events are of frames %d to %d", x.Seq[0], x.Seq[last])
+		return SealedBlock{}, fmt.Errorf("its events are of frames %d to %d, not all within the block's", x.Seq[0], x.Seq[last])
 	}
 	x.FirstSeq, x.LastSeq = firstSeq, lastSeq
 	if !s.uids[0] {

@@ -53,7 +53,7 @@ type SlimIndex struct {
 	Op         []uint32
 	Kind       []uint8  // translate.Kind | translate.Operation << 4
 	Collection []uint16 // 1 + index into collections; 0: identity and account events
-	PlainEnd   []uint32 // offset behind the event's frame in the plain part
+	PlainEnd   []uint32 // end of the event's frame in the plain part
 	ZstdEnd    []uint32
 
 	Collections NameTable
@@ -171,7 +171,7 @@ func columnBit(id byte) uint32 { return 1 << (id - columnTime) }
 // checkEvents fails for a number of events that no block has.
 func (d *decoder) checkEvents(n int) {
 	if d.err == nil && (n < 1 || n > MaxBlockEvents) {
-		d.fail(fmt.Errorf("it has %d events", n))
+		d.fail(fmt.Errorf("it states %d events, which no block has", n))
 	}
 }
 
@@ -190,7 +190,7 @@ func decodeColumns(d *decoder, n, columns int, want uint32, set func(column)) er
 		set(c)
 	}
 	if seen != want {
-		return fmt.Errorf("it lacks columns: has %b, not %b", seen, want)
+		return fmt.Errorf("its columns are not those of a block: %b, not %b", seen, want)
 	}
 	return d.end()
 }
@@ -231,13 +231,13 @@ func (x *SlimIndex) check() error {
 	for i := range x.TimeUS {
 		switch {
 		case x.TimeUS[i] <= time:
-			return fmt.Errorf("event %d: time_us does not ascend", i)
+			return fmt.Errorf("event %d: its time_us is not above the last", i)
 		case int(x.Collection[i]) > x.Collections.Len():
 			return fmt.Errorf("event %d: collection %d is not in the table", i, x.Collection[i])
 		case x.PlainEnd[i] < plain+2 || x.PlainEnd[i] > MaxBlockBytes:
-			return fmt.Errorf("event %d: plain frame ends at %d", i, x.PlainEnd[i])
+			return fmt.Errorf("event %d: its plain frame ends at %d, too early or beyond the largest part", i, x.PlainEnd[i])
 		case x.ZstdEnd[i] < zstd+2 || x.ZstdEnd[i] > MaxBlockBytes:
-			return fmt.Errorf("event %d: compressed frame ends at %d", i, x.ZstdEnd[i])
+			return fmt.Errorf("event %d: its compressed frame ends at %d, too early or beyond the largest part", i, x.ZstdEnd[i])
 		}
 		time, plain, zstd = x.TimeUS[i], x.PlainEnd[i], x.ZstdEnd[i]
 	}

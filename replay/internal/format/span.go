@@ -109,7 +109,7 @@ func DecodeSpan(b []byte) (*Span, error) {
 	s.Copied, s.HasSubjects = flags&spanCopied != 0, flags&spanSubjects != 0
 	d.take(3)
 	if d.err == nil && (n < 1 || n > MaxSpanBlocks) {
-		d.fail(fmt.Errorf("it has %d blocks", n))
+		d.fail(fmt.Errorf("it states %d blocks, which no span has", n))
 	}
 	if d.err != nil {
 		return nil, d.err
@@ -135,7 +135,7 @@ func DecodeSpan(b []byte) (*Span, error) {
 	all := FirstBlocks(n)
 	for _, set := range append(s.Present, s.IdentityIn, s.AccountIn) {
 		if rest := set; func() bool { rest.Intersect(&all); return rest != set }() {
-			return nil, fmt.Errorf("it names a block beyond its %d", n)
+			return nil, fmt.Errorf("it names a block after its last, %d", n)
 		}
 	}
 	last := int64(0)

@@ -54,7 +54,7 @@ func OpenTrailer(sealed []byte, r Range, key int64) ([]byte, error) {
 		return nil, fmt.Errorf("it is of range %#02x, not %#02x", body[n], byte(r))
 	}
 	if v := body[n+1]; v != Version {
-		return nil, fmt.Errorf("%w: version %d, this is %d", ErrNewerVersion, v, Version)
+		return nil, fmt.Errorf("%w: version %d, and this millrace knows version %d", ErrNewerVersion, v, Version)
 	}
 	return sealed[:n:n], nil
 }

@@ -118,7 +118,7 @@ func (p *v1Payload) drop(n int) {
 	p.rest = p.rest[n:]
 }
 
-// until returns what is before the next quote, where s begins, and goes on behind s.
+// until returns what is before the next quote, where s begins, and goes on after s.
 func (p *v1Payload) until(s string) []byte {
 	n := bytes.IndexByte(p.rest, '"')
 	if n < 0 {

@@ -10,7 +10,7 @@ import (
 )
 
 // CorruptionError says that bytes this log wrote are no longer what it wrote. The process should
-// stop: nothing behind this point can be trusted to be exact.
+// stop: nothing after this point can be trusted to be exact.
 type CorruptionError struct {
 	Part string // which part of which key range: "index", "plain", "zstd", "meta", ...
 	Key  uint64 // the block's key (time_us of its last event); 0 for meta

@@ -26,7 +26,7 @@ type Sources struct {
 	numbers map[string]uint32 // guarded by mu
 	sources []string          // by number - 1; guarded by mu
 	bytes   int               // of sources; guarded by mu
-	stored  int               // so many are in the store
+	stored  int               // how many of sources are in the store
 }
 
 // NewSources returns an empty table.

@@ -8,10 +8,10 @@ import (
 	"millrace/replay/internal/format"
 )
 
-// SpanPolicy makes Pebble end a table where a range ends, so that no table spans two of them.
-// Pebble compresses what becomes smaller by it: with MinLZ where its assembly is, else with snappy.
-// The plain part is compressed already. The zstd part would become smaller, but slow down a cold
-// compressed reader. What it does not compress goes to blob files.
+// SpanPolicy makes Pebble end a table where a range of keys ends, so that no table has keys of two
+// ranges. Values that compression makes smaller are compressed with MinLZ, or with snappy where
+// MinLZ has no assembly. The plain part is compressed already. The zstd part would become smaller,
+// but a cold compressed reader slower. Values that are not compressed go to blob files.
 func SpanPolicy(start []byte) (pebble.SpanPolicy, []byte, error) {
 	if len(start) == 0 {
 		return pebble.SpanPolicy{}, format.RangeMeta.Start(), nil

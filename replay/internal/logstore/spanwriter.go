@@ -14,7 +14,8 @@ import (
 // most: one of so many.
 const SpanRetentionShare = 64
 
-// SpanWriter gathers blocks that stay as they are, and stores a span when enough came together.
+// SpanWriter gathers blocks that are not merged any further. It stores their span when a block does
+// not fit into it.
 type SpanWriter struct {
 	key       format.FingerprintKey
 	maxMicros int64

@@ -31,7 +31,7 @@ type blobFile struct {
 
 	mu   sync.Mutex
 	runs [maxRuns]readRun
-	last int // the newest of them
+	last int // index of the newest of them
 }
 
 // readRun is reads of a file that follow each other.

@@ -42,7 +42,7 @@ func (f *slowFile) Prefetch(off, n int64) error {
 	return errors.New("nothing is reported")
 }
 
-// TestBlobFile: what is read one behind the other from a disk is read ahead, without gap and not
+// TestBlobFile: what is read one after the other from a disk is read ahead, without gap and not
 // twice. What is read at random, or comes from memory, is not.
 func TestBlobFile(t *testing.T) {
 	const size, n = 4 << 20, 30 << 10

@@ -91,7 +91,7 @@ func NextUvarint(b []byte) (v uint64, rest []byte, err error) {
 	return v, b[n:], nil
 }
 
-// UIDs encodes UIDs so that none begins another.
+// UIDs encodes UIDs so that no encoded UID is a prefix of another.
 type UIDs interface {
 	Append(dst []byte, uid uint64) []byte
 	Next(b []byte) (uid uint64, rest []byte, err error)

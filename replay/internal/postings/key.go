@@ -19,7 +19,7 @@ const (
 	maxPathNumber       = 1<<32 - 1
 )
 
-// Bounds returns the first key of all ranges, and the first behind them.
+// Bounds returns the first key of all ranges, and the first after them.
 func Bounds() (start, end []byte) { return []byte{byte(RangeMembers)}, []byte{byte(rangeEnd)} }
 
 // Set names the links from a source to a subject.
@@ -83,7 +83,7 @@ func ParseStart(rest []byte) (start uint64, err error) {
 	return 0, errForm
 }
 
-// PrefixEnd returns the least key behind all that begin with prefix, whose first byte is no 0xff.
+// PrefixEnd returns the least key after all that begin with prefix, whose first byte is no 0xff.
 func PrefixEnd(prefix []byte) []byte {
 	end := bytes.Clone(prefix)
 	for i := len(end) - 1; ; i-- {

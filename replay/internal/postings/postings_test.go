@@ -113,7 +113,7 @@ func TestKeys(t *testing.T) {
 					t.Errorf("%x comes back as %v, %d, %v, %v", key, set, at, err, err2)
 				}
 				if bytes.Compare(last, key) >= 0 && start > 0 {
-					t.Errorf("%x is not behind %x", key, last)
+					t.Errorf("%x is not after %x", key, last)
 				}
 				last = key
 			}
