@@ -10,9 +10,9 @@ import (
 const (
 	// maxHandshakes is the default of Config.MaxHandshakes.
 	maxHandshakes = 512
-	// addressShares is the number of addresses that it takes, at least, to use up ClientBytes,
+	// addressesPerBudget is the number of addresses that it takes, at least, to use up ClientBytes,
 	// unless that is small.
-	addressShares = 8
+	addressesPerBudget = 8
 	// Slots for messages and headers of up to mediumMessageBytes: as many as an eighth of
 	// ClientBytes has room for, within these bounds.
 	minMessageSlots = 2
@@ -29,7 +29,7 @@ func newAdmission(cfg *Config, headerTimeout time.Duration, rejected func(netip.
 		AttemptBurst:      cfg.AttemptBurst,
 		Handshakes:        cfg.MaxHandshakes,
 		Bytes:             cfg.ClientBytes,
-		BytesPerAddress:   addressShare(cfg.ClientBytes),
+		BytesPerAddress:   addressQuota(cfg.ClientBytes),
 		MessageSlots:      max(slots, minMessageSlots),
 		HeaderSlots:       max(slots, minHeaderSlots),
 		HeaderTimeout:     headerTimeout,
@@ -38,8 +38,8 @@ func newAdmission(cfg *Config, headerTimeout time.Duration, rejected func(netip.
 	})
 }
 
-// addressShare is how many of clientBytes one address may have: room for two large filters at
+// addressQuota is how many of clientBytes one address may have: room for two large filters at
 // least, so that one can be replaced by another.
-func addressShare(clientBytes int64) int64 {
-	return min(clientBytes/2, max(clientBytes/addressShares, 2*largeFilterBytes))
+func addressQuota(clientBytes int64) int64 {
+	return min(clientBytes/2, max(clientBytes/addressesPerBudget, 2*largeFilterBytes))
 }

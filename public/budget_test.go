@@ -10,9 +10,9 @@ import (
 	"millrace/replay"
 )
 
-// TestSlowAddressTakesOnlyItsShare has one address read nothing of much: others must get their
+// TestSlowAddressTakesOnlyItsQuota has one address read nothing of much: others must get their
 // filters, and what their slow clients have yet to take must be kept.
-func TestSlowAddressTakesOnlyItsShare(t *testing.T) {
+func TestSlowAddressTakesOnlyItsQuota(t *testing.T) {
 	s := serveSource(t, endless(1000), newRegistry(t), func(cfg *Config, _ *timing) {
 		cfg.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
 		cfg.ClientBytes = 4 << 20
@@ -21,7 +21,7 @@ func TestSlowAddressTakesOnlyItsShare(t *testing.T) {
 		s.rawDialFrom("192.0.2.1", "")
 	}
 	s.waitMetric("ends_total", endOverloaded, 1)
-	if used := s.admission.Stats().Bytes; used > addressShare(4<<20) {
+	if used := s.admission.Stats().Bytes; used > addressQuota(4<<20) {
 		t.Errorf("one address holds %d bytes", used)
 	}
 	for _, other := range []string{"192.0.2.2", "192.0.2.3"} {
@@ -49,7 +49,7 @@ func TestLargestFilterFitsTheSmallestBudget(t *testing.T) {
 	}
 	l := newTestLog(t)
 	s := serve(t, l, func(cfg *Config, _ *timing) {
-		cfg.ClientBytes = 1_625_000 // cmd/millrace/flags_test.go holds memoryShares to it
+		cfg.ClientBytes = 1_625_000 // cmd/millrace/flags_test.go holds divideMemory to it
 		cfg.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
 	})
 	from := http.Header{"X-Forwarded-For": {"192.0.2.1"}}

@@ -37,7 +37,7 @@ type conn struct {
 	mu         sync.Mutex
 	pong       []byte // payload of the last ping that was not answered; nil: none
 	closeFrame []byte // what gorilla wanted to say before it gave up reading
-	kick       chan struct{}
+	interrupt  chan struct{}
 	done       chan struct{} // closed when the pull loop has ended
 
 	// Of the read loop only:
@@ -51,7 +51,7 @@ type conn struct {
 func newConn(raw net.Conn, floodTimeout time.Duration) *conn {
 	now := time.Now()
 	return &conn{
-		Conn: raw, started: now, kick: make(chan struct{}, 1), done: make(chan struct{}),
+		Conn: raw, started: now, interrupt: make(chan struct{}, 1), done: make(chan struct{}),
 		credit: inboundBurstBytes, creditAt: now, floodTimeout: floodTimeout,
 	}
 }
@@ -170,7 +170,7 @@ func (c *conn) takeCloseFrame() []byte {
 // wake makes the pull loop look at its mailbox.
 func (c *conn) wake() {
 	select {
-	case c.kick <- struct{}{}:
+	case c.interrupt <- struct{}{}:
 	default:
 	}
 }

@@ -183,16 +183,16 @@ func TestHalfOpenHandshakes(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l, _ := mixed(t)
 		s := serveBubble(t, l, nil)
-		var open []net.Conn
+		var conns []net.Conn
 		for i := range 60 {
 			nc := s.connect()
 			if i%2 == 0 {
 				fmt.Fprintf(nc, "GET /subscribe HTTP/1.1\r\nHost: x\r\nX-Long: ")
 			}
-			open = append(open, nc)
+			conns = append(conns, nc)
 		}
 		s.dial("cursor=0").want(l.all()...)
-		for _, nc := range open {
+		for _, nc := range conns {
 			nc.SetReadDeadline(time.Now().Add(testTimeout))
 			if _, err := io.Copy(io.Discard, nc); isTimeout(err) {
 				t.Fatal("a half-open handshake is kept")

@@ -9,14 +9,14 @@ import (
 	"millrace/replay"
 )
 
-// openReader counts among open until it is closed.
-type openReader struct {
+// countedReader counts among openReaders until it is closed.
+type countedReader struct {
 	reader
-	open *atomic.Int64
+	openReaders *atomic.Int64
 }
 
-func (r *openReader) Close() {
-	r.open.Add(-1)
+func (r *countedReader) Close() {
+	r.openReaders.Add(-1)
 	r.reader.Close()
 }
 
@@ -24,20 +24,20 @@ func (r *openReader) Close() {
 func TestReadersAreClosed(t *testing.T) {
 	l, all := mixed(t)
 	src := eventLogOf(l.Log)
-	var open, made atomic.Int64
+	var openReaders, made atomic.Int64
 	src.newReader = func(cfg replay.ReaderConfig) (reader, error) {
 		r, err := l.NewReader(cfg)
 		if err != nil {
 			return nil, err
 		}
 		made.Add(1)
-		open.Add(1)
-		return &openReader{r, &open}, nil
+		openReaders.Add(1)
+		return &countedReader{r, &openReaders}, nil
 	}
 	s := serveSource(t, src, l.dictionaries, func(cfg *Config, _ *timing) { cfg.MaxConnections = 2 })
 	wantOpen := func(when string, want int64) {
 		t.Helper()
-		eventually(t, fmt.Sprintf("%s: %d readers are open", when, want), func() bool { return open.Load() == want })
+		eventually(t, fmt.Sprintf("%s: %d readers are open", when, want), func() bool { return openReaders.Load() == want })
 	}
 	served := s.dial("cursor=0")
 	served.want(all...)

@@ -29,7 +29,7 @@ func (s *sleeper) fallAsleep(w *waker) {
 	s.asleep, s.woken, s.missed = true, false, false
 	s.sleepMu.Unlock()
 	if missed {
-		w.nudge()
+		w.requestPass()
 	}
 }
 
@@ -52,7 +52,7 @@ func (s *sleeper) peek(scratch *replay.PendingScratch) bool {
 		return false
 	}
 	if s.mailbox.hasPosted() {
-		// The pull loop is about to put a new filter in force. The old one might pass over what the
+		// The pull loop is about to put a new filter in force. The old one might skip what the
 		// new one wants.
 		s.missed = true
 		return false

@@ -153,7 +153,7 @@ func (s *Server) newSubscriber(ctx context.Context, client netip.Addr, opts opti
 		},
 		readDone: make(chan struct{}),
 	}
-	if refused := sub.open(); refused != nil {
+	if refused := sub.openReader(); refused != nil {
 		f.release(filters)
 		return nil, refused
 	}
@@ -181,9 +181,9 @@ func (s *Server) encoder(id uint32) (*dict.Encoder, *refusal) {
 	return enc, nil
 }
 
-// open makes the subscriber's reader, in place of the one that it may have. If it refuses, the
-// subscriber has none.
-func (s *subscriber) open() *refusal {
+// openReader makes the subscriber's reader, in place of the one that it may have. If it refuses,
+// the subscriber has none.
+func (s *subscriber) openReader() *refusal {
 	if s.reader != nil {
 		s.reader.Close()
 		s.reader = nil

@@ -199,7 +199,7 @@ func (s *subscriber) awaitTurn() (ok bool, err error) {
 			continue
 		case slots <- struct{}{}:
 			return true, nil
-		case <-s.conn.kick: // a filter waits for the next chunk
+		case <-s.conn.interrupt: // a filter waits for the next chunk
 		case <-s.timerAt(s.out.dueAt()):
 		}
 		if err := s.out.sendDue(s.through); err != nil {
@@ -230,7 +230,7 @@ func (s *subscriber) awaitHello() error {
 		if s.takeFilter() {
 			// Live means live from now on.
 			s.out.lastMessage = time.Now()
-			switch refused := s.open(); {
+			switch refused := s.openReader(); {
 			case refused == nil:
 			case refused.status == http.StatusBadRequest && s.filter.byReference:
 				s.end(invalidEnding(errors.New(refused.text)))
@@ -242,7 +242,7 @@ func (s *subscriber) awaitHello() error {
 			return nil
 		}
 		select {
-		case <-s.conn.kick:
+		case <-s.conn.interrupt:
 		case <-s.timerAt(s.out.nextPing):
 		}
 		if err := s.out.send(nil); err != nil {
@@ -295,13 +295,13 @@ func (s *subscriber) rest() error {
 			s.server.metrics.held.WithLabelValues(heldEvents).Inc()
 			s.reader.Release()
 			select {
-			case <-s.conn.kick: // a filter waits for the next chunk
+			case <-s.conn.interrupt: // a filter waits for the next chunk
 			case <-s.timerAt(earlier(s.out.dueAt(), s.resumeAt)):
 			}
 		case s.atEnd:
 			s.fallAsleep(s.server.waker)
 			select {
-			case <-s.conn.kick:
+			case <-s.conn.interrupt:
 			case <-s.timerAt(s.out.dueAt()):
 			}
 			woken := s.wakeUp()
@@ -311,7 +311,7 @@ func (s *subscriber) rest() error {
 			}
 		default:
 			select {
-			case <-s.conn.kick:
+			case <-s.conn.interrupt:
 			default:
 				return nil
 			}

@@ -26,7 +26,7 @@ func TestEventsArriveByteForByte(t *testing.T) {
 	}
 }
 
-func TestPlainGetIsTold(t *testing.T) {
+func TestPlainGetGetsReason(t *testing.T) {
 	s := serve(t, newTestLog(t), nil)
 	resp, err := http.Get("http://" + s.addr + "/subscribe")
 	if err != nil {

@@ -19,7 +19,7 @@ type waker struct {
 	next    int        // index of the member that is visited next
 	running bool       // there is a goroutine
 
-	nudged chan struct{} // capacity 1: another pass is needed, as this one may miss a member
+	passRequested chan struct{} // capacity 1: another pass is needed, as this one may miss a member
 
 	// Of the goroutine only:
 	budget  wakeBudget
@@ -31,7 +31,7 @@ type waker struct {
 const wakeBatch = 64
 
 func newWaker(changed func() <-chan struct{}) *waker {
-	return &waker{changed: changed, nudged: make(chan struct{}, 1)}
+	return &waker{changed: changed, passRequested: make(chan struct{}, 1)}
 }
 
 // join makes s a member. If it returns true the caller must start run.
@@ -42,7 +42,7 @@ func (w *waker) join(s *sleeper) (start bool) {
 	start = !w.running
 	w.running = true
 	w.mu.Unlock()
-	w.nudge() // the pass under way may visit s instead of a member that it has yet to visit
+	w.requestPass() // the pass under way may visit s instead of a member that it has yet to visit
 	return start
 }
 
@@ -55,13 +55,13 @@ func (w *waker) leave(s *sleeper) {
 	w.members[last] = nil
 	w.members = w.members[:last]
 	w.mu.Unlock()
-	w.nudge() // the pass under way may miss moved; without members run ends
+	w.requestPass() // the pass under way may miss moved; without members run ends
 }
 
-// nudge asks for another pass.
-func (w *waker) nudge() {
+// requestPass asks for another pass.
+func (w *waker) requestPass() {
 	select {
-	case w.nudged <- struct{}{}:
+	case w.passRequested <- struct{}{}:
 	default:
 	}
 }
@@ -75,7 +75,7 @@ func (w *waker) run() {
 		}
 		select {
 		case <-changed:
-		case <-w.nudged:
+		case <-w.passRequested:
 		}
 	}
 }

@@ -77,7 +77,7 @@ func TestWakePassesShareACore(t *testing.T) {
 					running.Go(func() {
 						for {
 							select {
-							case <-s.conn.kick:
+							case <-s.conn.interrupt:
 								wakes[i].Add(1)
 								s.wakeUp()
 								s.fallAsleep(w)
@@ -240,23 +240,23 @@ func newSleeper(r reader) *sleeper {
 	return &sleeper{reader: r, conn: newConn(nil, 0), mailbox: new(mailbox)}
 }
 
-// TestSubscriberThatFallsAsleepIsNotPassedOver has the waker visit a subscriber that is about to
+// TestSubscriberThatFallsAsleepIsNotMissed has the waker visit a subscriber that is about to
 // wait.
-func TestSubscriberThatFallsAsleepIsNotPassedOver(t *testing.T) {
+func TestSubscriberThatFallsAsleepIsNotMissed(t *testing.T) {
 	w := newWaker(nil)
 	var visits atomic.Int64
 	s := newSleeper(&busyReader{visits: &visits})
 	var scratch replay.PendingScratch
-	nudged := func() bool {
+	passRequested := func() bool {
 		select {
-		case <-w.nudged:
+		case <-w.passRequested:
 			return true
 		default:
 			return false
 		}
 	}
-	if s.fallAsleep(w); nudged() {
-		t.Error("another pass is asked for, but it was not passed over")
+	if s.fallAsleep(w); passRequested() {
+		t.Error("another pass is asked for, but it was not missed")
 	}
 	if !s.peek(&scratch) || s.peek(&scratch) || !s.wakeUp() || visits.Load() != 1 {
 		t.Error("it was not woken, or twice")
@@ -264,8 +264,8 @@ func TestSubscriberThatFallsAsleepIsNotPassedOver(t *testing.T) {
 	if s.peek(&scratch) {
 		t.Error("its reader was used while it was awake")
 	}
-	if s.fallAsleep(w); !nudged() {
-		t.Error("it was passed over, and waits for ever")
+	if s.fallAsleep(w); !passRequested() {
+		t.Error("it was missed, and waits for ever")
 	}
 }
 
@@ -284,13 +284,13 @@ func TestNewcomerTakesNoVisit(t *testing.T) {
 	for i := range members {
 		join(&visits[i], func() { newcomer.Do(func() { join(&visits[members], func() {}) }) })
 	}
-	<-w.nudged
-	for nudged := true; nudged; {
+	<-w.passRequested
+	for requested := true; requested; {
 		w.pass()
 		select {
-		case <-w.nudged:
+		case <-w.passRequested:
 		default:
-			nudged = false
+			requested = false
 		}
 	}
 	for i := range visits {

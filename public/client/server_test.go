@@ -134,11 +134,11 @@ func (p *proxy) run() {
 		p.mu.Lock()
 		p.conns[c], p.conns[s] = struct{}{}, struct{}{}
 		p.mu.Unlock()
-		p.wg.Go(func() { p.pass(c, s, f) })
+		p.wg.Go(func() { p.forward(c, s, f) })
 	}
 }
 
-func (p *proxy) pass(c, s net.Conn, f fault) {
+func (p *proxy) forward(c, s net.Conn, f fault) {
 	var up sync.WaitGroup
 	up.Go(func() {
 		_, _ = io.Copy(s, c)

@@ -18,7 +18,7 @@ type address struct {
 	connections int32
 	handshakes  int32 // unfinished ones
 	bytes       int64 // of the budget; 0 for loopback
-	lanes       *[lanes]lane
+	slots       *[addressSlots]addressSlot
 	attempts    float64   // that it has left,
 	at          time.Time // as of then
 	warned      bool      // Verdict.Shared was given
@@ -26,7 +26,7 @@ type address struct {
 
 // holds reports whether anything is counted for the address but attempts.
 func (e *address) holds() bool {
-	return e.connections > 0 || e.handshakes > 0 || e.bytes != 0 || e.lanes != nil
+	return e.connections > 0 || e.handshakes > 0 || e.bytes != 0 || e.slots != nil
 }
 
 // addressLocked returns the entry of key, a new one if there is none.

@@ -20,17 +20,17 @@ func TestAddressesAreForgotten(t *testing.T) {
 	if v := c.Admit(addr(0), false, soon); v.Reason != ReasonAttempts || v.RetryAfter.Round(time.Millisecond) != 100*time.Millisecond {
 		t.Errorf("an address that is known, in a full table: %+v", v)
 	}
-	stranger := addr(maxAddresses)
-	if v := c.Admit(stranger, false, now); v.Reason != ReasonAddresses {
+	unknown := addr(maxAddresses)
+	if v := c.Admit(unknown, false, now); v.Reason != ReasonAddresses {
 		t.Errorf("one too many: %+v", v)
 	}
-	conn, _ := pipe(stranger) // being in the table for its handshake makes it no less a stranger
+	conn, _ := pipe(unknown) // being in the table for its handshake makes it no known one
 	h := c.begin(conn)
-	if v := c.Admit(stranger, false, now); v.Reason != ReasonAddresses {
+	if v := c.Admit(unknown, false, now); v.Reason != ReasonAddresses {
 		t.Errorf("one too many, after its handshake: %+v", v)
 	}
 	h.Close()
-	if v := c.Admit(stranger, false, now.Add(2*time.Second)); v.Reason != "" || len(c.addresses) != 1 {
+	if v := c.Admit(unknown, false, now.Add(2*time.Second)); v.Reason != "" || len(c.addresses) != 1 {
 		t.Errorf("later: %+v, %d remembered", v, len(c.addresses))
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestBudgetShares(t *testing.T) {
+func TestBudgetQuotas(t *testing.T) {
 	c := New(Config{Bytes: 800, BytesPerAddress: 100})
 	var held []Quota
 	take := func(budget Budget, client string, n int64, want bool) {

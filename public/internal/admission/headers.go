@@ -39,7 +39,7 @@ func (c *Conn) wait() error {
 	if c.proxy {
 		peer = netip.IPv6Loopback()
 	}
-	claim, err := c.controller.claim(headerLane, peer, c.done, c.controller.cfg.HeaderTimeout)
+	claim, err := c.controller.claim(headerSlot, peer, c.done, c.controller.cfg.HeaderTimeout)
 	if err != nil {
 		return os.ErrDeadlineExceeded
 	}

@@ -21,36 +21,36 @@ func newSlots(medium int) slots {
 	return slots{medium: make(chan struct{}, medium), large: make(chan struct{}, 1)}
 }
 
-// lane lets one claim of an address at a time use or wait for the slots. So an address that sends
-// many messages, or only half of each, delays others by one of them at most.
-type lane struct {
+// addressSlot lets one claim of an address at a time use or wait for the slots. So an address that
+// sends many messages, or only half of each, delays others by one of them at most.
+type addressSlot struct {
 	slot   chan struct{} // capacity 1
 	claims int           // that have slot or wait for it; guarded by Controller.mu
 }
 
 const (
-	messageLane = iota
-	headerLane
-	lanes
+	messageSlot = iota
+	headerSlot
+	addressSlots
 )
 
 // Claim is one message on its way through the slots.
 type Claim struct {
-	controller *Controller
-	slots      *slots
-	lane       *lane // nil: the address may have several messages at once
-	index      int   // the lane's
-	key        netip.Prefix
-	done       <-chan struct{}
-	deadline   time.Time
-	held       []chan struct{}
+	controller  *Controller
+	slots       *slots
+	addressSlot *addressSlot // nil: the address may have several messages at once
+	index       int          // of addressSlot
+	key         netip.Prefix
+	done        <-chan struct{}
+	deadline    time.Time
+	held        []chan struct{}
 }
 
 // ClaimMessage waits until no other message of client has a claim. It waits until done is closed,
 // and at most for patience, in which the waits for slots count too. The caller must Release the
 // claim. Loopback does not wait here.
 func (c *Controller) ClaimMessage(client netip.Addr, done <-chan struct{}, patience time.Duration) (*Claim, error) {
-	return c.claim(messageLane, client, done, patience)
+	return c.claim(messageSlot, client, done, patience)
 }
 
 func (c *Controller) claim(index int, client netip.Addr, done <-chan struct{}, patience time.Duration) (*Claim, error) {
@@ -58,7 +58,7 @@ func (c *Controller) claim(index int, client netip.Addr, done <-chan struct{}, p
 		controller: c, slots: &c.messages, index: index, key: keyOf(client),
 		done: done, deadline: time.Now().Add(patience),
 	}
-	if index == headerLane {
+	if index == headerSlot {
 		claim.slots = &c.headers
 	}
 	if client.IsLoopback() {
@@ -66,13 +66,13 @@ func (c *Controller) claim(index int, client netip.Addr, done <-chan struct{}, p
 	}
 	c.mu.Lock()
 	e := c.addressLocked(claim.key, time.Now())
-	if e.lanes == nil {
-		e.lanes = &[lanes]lane{{slot: make(chan struct{}, 1)}, {slot: make(chan struct{}, 1)}}
+	if e.slots == nil {
+		e.slots = &[addressSlots]addressSlot{{slot: make(chan struct{}, 1)}, {slot: make(chan struct{}, 1)}}
 	}
-	claim.lane = &e.lanes[index]
-	claim.lane.claims++
+	claim.addressSlot = &e.slots[index]
+	claim.addressSlot.claims++
 	c.mu.Unlock()
-	if err := claim.take(claim.lane.slot); err != nil {
+	if err := claim.take(claim.addressSlot.slot); err != nil {
 		claim.Release()
 		return nil, err
 	}
@@ -118,15 +118,15 @@ func (c *Claim) Release() {
 	for _, slots := range c.held {
 		<-slots
 	}
-	if c.lane == nil {
+	if c.addressSlot == nil {
 		return
 	}
 	c.controller.mu.Lock()
 	defer c.controller.mu.Unlock()
-	c.lane.claims--
+	c.addressSlot.claims--
 	e := c.controller.addresses[c.key]
-	if e.lanes[messageLane].claims+e.lanes[headerLane].claims == 0 {
-		e.lanes = nil
+	if e.slots[messageSlot].claims+e.slots[headerSlot].claims == 0 {
+		e.slots = nil
 		c.controller.dropLocked(c.key, e)
 	}
 }

@@ -90,7 +90,7 @@ type linkReader struct {
 func (l *linkReader) set(key linkKey) ([]uint64, error) {
 	s := l.api.cache.get(key)
 	if s == nil || time.Since(s.read) > keepFor || l.at.Beyond(s.position) {
-		if err := l.open(); err != nil {
+		if err := l.openView(); err != nil {
 			return nil, err
 		}
 		uids, err := l.read(key)
@@ -106,7 +106,7 @@ func (l *linkReader) set(key linkKey) ([]uint64, error) {
 	return s.uids, nil
 }
 
-func (l *linkReader) open() (err error) {
+func (l *linkReader) openView() (err error) {
 	if l.view != nil {
 		return nil
 	}
