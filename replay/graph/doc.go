@@ -13,14 +13,14 @@
 // Each account has an ordinal, a dense 32-bit number that it keeps. A table without pointers leads
 // from UID to ordinal, a slice back. For each source and direction a slice has one reference for an
 // ordinal. A reference of 0 is the empty set; one with the top bit is the number of a bitmap. Any
-// other is a place in the slab, in units of eight bytes:
+// other is a slot in the slab, in units of eight bytes:
 //
 //	class:u8  members:u16  bytes of deltas:u16  deltas:uvarint…
 //
 // Members are sorted ordinals; a delta is the difference to the member before. A set of 4,096
-// members becomes a roaring bitmap, and one of fewer than 2,048 a place again. The slab's chunks
+// members becomes a roaring bitmap, and one of fewer than 2,048 a slot again. The slab's chunks
 // are mapped outside the Go heap: the collector neither scans them nor counts them for its goal.
-// Places have size classes, and a freed place is used again for its class.
+// Slots have size classes, and a freed slot is used again for its class.
 //
 // # Records
 //
@@ -42,14 +42,14 @@
 //
 // # Snapshot
 //
-//	file  "millrace graph 1\n" part …
-//	part  kind:u8 length:u32 payload CRC-32C of kind, length and payload:u32
-//	  1   head: JSON, see Header; first
-//	  2   UIDs of the next accounts:u64 …
-//	  3   index:u8 ordinal:u32, then sets: (kind:u8 members:u32 length:u32 data) …
-//	  4   index:u8 incomplete, static: two bitmaps, each length:u32 data
-//	  5   (source:u32 actor:u32 subject:u32 record:u64) …: second and later records
-//	  6   the end: nothing
+//	file     "millrace graph 1\n" section …
+//	section  kind:u8 length:u32 payload CRC-32C of kind, length and payload:u32
+//	  1      head: JSON, see Header; first
+//	  2      UIDs of the next accounts:u64 …
+//	  3      index:u8 ordinal:u32, then sets: (kind:u8 members:u32 length:u32 data) …
+//	  4      index:u8 incomplete, static: two bitmaps, each length:u32 data
+//	  5      (source:u32 actor:u32 subject:u32 record:u64) …: second and later records
+//	  6      the end: nothing
 //
 // Numbers are little-endian. The kind of a set is 0 for none (and nothing follows), 1 for deltas,
 // 2 for a bitmap in roaring's portable format.

@@ -45,11 +45,11 @@ func (g *Graph) EvalAll(ctx context.Context, exprs []*Expr, l Limits) ([]Result,
 	return g.answer(ctx, exprs, l, func(q *query, e *Expr, r *Result) {
 		v := q.eval(e)
 		r.Count = v.len()
-		if e.open() {
+		if e.mayHaveUnknown() {
 			q.pageByUID(v, l, r)
 			return
 		}
-		page := v.after(q.place(l.After), l.Limit+1)
+		page := v.after(q.firstAfter(l.After), l.Limit+1)
 		if len(page) > l.Limit {
 			page = page[:l.Limit]
 			r.Next = q.uid(page[l.Limit-1])
@@ -220,8 +220,8 @@ func (q *query) member(uid uint64) (member uint32, found bool) {
 	return largeBit | uint32(i), found
 }
 
-// place is the lowest member of the page after a UID.
-func (q *query) place(after uint64) uint32 {
+// firstAfter is the lowest member of the page after a UID.
+func (q *query) firstAfter(after uint64) uint32 {
 	if after == 0 {
 		return 0
 	}

@@ -53,15 +53,15 @@ func Join(op Op, first *Expr, rest ...*Expr) *Expr {
 	return first
 }
 
-// open says whether an expression may have members that the graph does not know.
-func (e *Expr) open() bool {
+// mayHaveUnknown says whether an expression may have members that the graph does not know.
+func (e *Expr) mayHaveUnknown() bool {
 	switch e.Op {
 	case And:
-		return e.Left.open() && e.Right.open()
+		return e.Left.mayHaveUnknown() && e.Right.mayHaveUnknown()
 	case Or:
-		return e.Left.open() || e.Right.open()
+		return e.Left.mayHaveUnknown() || e.Right.mayHaveUnknown()
 	case AndNot:
-		return e.Left.open()
+		return e.Left.mayHaveUnknown()
 	default:
 		return e.Given != nil
 	}

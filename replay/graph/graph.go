@@ -279,7 +279,7 @@ func (g *Graph) roomLocked(bytes int64) bool {
 	return g.slabReadyLocked() && g.bytesLocked()+bytes <= g.cfg.Memory
 }
 
-// slabReadyLocked sees to room for two places.
+// slabReadyLocked sees to room for two slots.
 func (g *Graph) slabReadyLocked() bool {
 	return g.slab.ready(2) || g.bytesLocked()+chunkBytes <= g.cfg.Memory && g.slab.grow() == nil
 }

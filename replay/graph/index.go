@@ -9,7 +9,7 @@ import (
 const (
 	headBytes  = 5                              // class, members, bytes of deltas
 	largeFrom  = 4096                           // members from which a set is a bitmap
-	smallBelow = 2048                           // members below which a bitmap is a place again
+	smallBelow = 2048                           // members below which a bitmap is a slot again
 	maxPlace   = headBytes + largeFrom*5 + unit // bytes
 	largeBit   = 1 << 31
 )
@@ -45,9 +45,9 @@ func (x *index) set(ordinal uint32) set {
 		bitmap := x.large[ref&^largeBit]
 		return set{members: int(bitmap.GetCardinality()), bitmap: bitmap}
 	}
-	place := x.slab.at(ref)
-	used := int(binary.LittleEndian.Uint16(place[3:]))
-	return set{members: int(binary.LittleEndian.Uint16(place[1:])), deltas: place[headBytes : headBytes+used]}
+	slot := x.slab.at(ref)
+	used := int(binary.LittleEndian.Uint16(slot[3:]))
+	return set{members: int(binary.LittleEndian.Uint16(slot[1:])), deltas: slot[headBytes : headBytes+used]}
 }
 
 // appendTo appends the members of a set without a bitmap to dst.
@@ -162,21 +162,21 @@ func (x *index) splice(ordinal uint32, members int, first, changed, rest []byte)
 	} else {
 		class = int(x.slab.at(old)[0])
 	}
-	place := x.slab.at(ref)
-	deltas := place[headBytes:]
+	slot := x.slab.at(ref)
+	deltas := slot[headBytes:]
 	copy(deltas[len(first)+len(changed):], rest) // before what it may overlap
 	copy(deltas[len(first):], changed)
 	copy(deltas, first)
 	if ref != old {
 		x.drop(ordinal)
 	}
-	place[0] = byte(class)
-	binary.LittleEndian.PutUint16(place[1:], uint16(members))
-	binary.LittleEndian.PutUint16(place[3:], uint16(used))
+	slot[0] = byte(class)
+	binary.LittleEndian.PutUint16(slot[1:], uint16(members))
+	binary.LittleEndian.PutUint16(slot[3:], uint16(used))
 	x.refs[ordinal] = ref
 }
 
-// moves says whether a set leaves its place; without room it keeps one that is too large.
+// moves says whether a set leaves its slot; without room it keeps one that is too large.
 func (x *index) moves(from, to int) bool { return to > from || to < from && x.slab.ready(1) }
 
 // drop makes a set that is no bitmap empty.
@@ -218,7 +218,7 @@ func appendDeltas(dst []byte, members []uint32) []byte {
 	return dst
 }
 
-// uvarint reads a delta; places have no damaged ones.
+// uvarint reads a delta; slots have no damaged ones.
 func uvarint(b []byte) (value uint32, n int) {
 	if b[0] < 0x80 {
 		return uint32(b[0]), 1

@@ -49,8 +49,8 @@ func gallop(list []uint32, m uint32) int {
 		step *= 2
 	}
 	low := step / 2
-	part := list[low:min(step+1, len(list))]
-	return low + sort.Search(len(part), func(i int) bool { return part[i] >= m })
+	window := list[low:min(step+1, len(list))]
+	return low + sort.Search(len(window), func(i int) bool { return window[i] >= m })
 }
 
 // without returns the members of a that are not in b.

@@ -14,7 +14,7 @@ import (
 	"github.com/RoaringBitmap/roaring/v2"
 )
 
-var errShort = errors.New("the part is too short")
+var errShort = errors.New("the section is too short")
 
 // Load opens a snapshot. Any error means that it is of no use, and the graph must be built from
 // the record table; os.ErrNotExist is one of them.
@@ -36,7 +36,7 @@ func (g *Graph) load(name string) error {
 		return err
 	}
 	defer f.Close()
-	r := bufio.NewReaderSize(f, partBytes)
+	r := bufio.NewReaderSize(f, sectionBytes)
 	start := make([]byte, len(magic))
 	if _, err := io.ReadFull(r, start); err != nil || string(start) != magic {
 		return errors.New("it is not a graph snapshot of this version")
@@ -44,13 +44,13 @@ func (g *Graph) load(name string) error {
 	l := &loader{g: g}
 	at := int64(len(magic))
 	var payload []byte
-	for last := byte(0); last != partEnd; {
-		kind, read, err := readPart(r, payload[:0])
+	for last := byte(0); last != sectionEnd; {
+		kind, read, err := readSection(r, payload[:0])
 		if err == nil {
-			err = l.part(last, kind, read)
+			err = l.section(last, kind, read)
 		}
 		if err != nil {
-			return fmt.Errorf("part at byte %d: %w", at, err)
+			return fmt.Errorf("section at byte %d: %w", at, err)
 		}
 		at += int64(len(read)) + 9
 		last, payload = kind, read
@@ -61,19 +61,19 @@ func (g *Graph) load(name string) error {
 	return nil
 }
 
-// readPart reads a part into buf, and checks its sum.
-func readPart(r io.Reader, buf []byte) (kind byte, payload []byte, err error) {
+// readSection reads a section into buf, and checks its sum.
+func readSection(r io.Reader, buf []byte) (kind byte, payload []byte, err error) {
 	var head [5]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
 		return 0, buf, fmt.Errorf("read its head: %w", err)
 	}
 	n := binary.LittleEndian.Uint32(head[1:])
-	if n > maxPart {
-		return 0, buf, fmt.Errorf("its length is %d bytes, more than %d", n, maxPart)
+	if n > maxSection {
+		return 0, buf, fmt.Errorf("its length is %d bytes, more than %d", n, maxSection)
 	}
 	// A length that is damaged must not take memory: read in steps.
 	for rest := int(n) + 4; rest > 0; {
-		step := min(rest, 4*partBytes)
+		step := min(rest, 4*sectionBytes)
 		buf = slices.Grow(buf, step)[:len(buf)+step]
 		if _, err := io.ReadFull(r, buf[len(buf)-step:]); err != nil {
 			return 0, buf, fmt.Errorf("read its %d bytes: %w", n, err)
@@ -88,7 +88,7 @@ func readPart(r io.Reader, buf []byte) (kind byte, payload []byte, err error) {
 	return head[0], payload, nil
 }
 
-// loader fills a graph from the parts of a snapshot.
+// loader fills a graph from the sections of a snapshot.
 type loader struct {
 	g      *Graph
 	header Header
@@ -96,29 +96,29 @@ type loader struct {
 	next   int // next ordinal of that index
 }
 
-func (l *loader) part(last, kind byte, payload []byte) error {
-	if last == 0 && kind != partHeader || last != 0 && kind == partHeader {
+func (l *loader) section(last, kind byte, payload []byte) error {
+	if last == 0 && kind != sectionHeader || last != 0 && kind == sectionHeader {
 		return errors.New("the header is missing or repeated")
 	}
 	d := &decoder{b: payload}
 	var err error
 	switch kind {
-	case partHeader:
+	case sectionHeader:
 		err = l.readHeader(payload)
-	case partAccounts:
+	case sectionAccounts:
 		err = l.readAccounts(payload)
-	case partSets:
+	case sectionSets:
 		err = l.readSets(d)
-	case partFlags:
+	case sectionFlags:
 		err = l.readFlags(d)
-	case partRecords:
+	case sectionRecords:
 		err = l.readRecords(d)
-	case partEnd:
+	case sectionEnd:
 		if l.index != len(l.g.indexes) {
 			err = fmt.Errorf("the snapshot ends after %d of %d indexes", l.index, len(l.g.indexes))
 		}
 	default:
-		err = fmt.Errorf("unknown part kind %d", kind)
+		err = fmt.Errorf("unknown section kind %d", kind)
 	}
 	return errors.Join(err, d.err)
 }

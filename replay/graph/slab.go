@@ -9,16 +9,16 @@ const (
 	maxChunks  = 1 << 31 / chunkUnits // a reference's top bit marks bitmaps
 )
 
-// slab has places of some sizes, in chunks outside the Go heap.
+// slab has slots of some sizes, in chunks outside the Go heap.
 type slab struct {
 	chunks    [][]byte
 	next, end int64    // units: the unused part of the last chunk
 	sizes     []int    // bytes, by class
-	free      []uint32 // the first free place of each class; a free place begins with the next one
+	free      []uint32 // the first free slot of each class; a free slot begins with the next one
 }
 
 func newSlab() *slab {
-	a := &slab{next: 1, end: 1} // no place has reference 0
+	a := &slab{next: 1, end: 1} // no slot has reference 0
 	for size := 16; size <= maxPlace*5/4; size += max(unit, size/8/unit*unit) {
 		a.sizes = append(a.sizes, size)
 	}
@@ -39,9 +39,9 @@ func (a *slab) class(size int) int {
 	return low
 }
 
-// ready says whether take works for so many places of any class without a new chunk.
-func (a *slab) ready(places int) bool {
-	return a.end-a.next >= int64(places*a.sizes[len(a.sizes)-1]/unit)
+// ready says whether take works for so many slots of any class without a new chunk.
+func (a *slab) ready(slots int) bool {
+	return a.end-a.next >= int64(slots*a.sizes[len(a.sizes)-1]/unit)
 }
 
 // grow maps a chunk; what is left of the last one is lost.
@@ -59,7 +59,7 @@ func (a *slab) grow() error {
 	return nil
 }
 
-// take returns a place; ready was true.
+// take returns a slot; ready was true.
 func (a *slab) take(class int) uint32 {
 	if ref := a.free[class]; ref != 0 {
 		a.free[class] = binary.LittleEndian.Uint32(a.at(ref))
@@ -75,7 +75,7 @@ func (a *slab) give(ref uint32, class int) {
 	a.free[class] = ref
 }
 
-// at returns the bytes of a place and of all after it in its chunk.
+// at returns the bytes of a slot and of all after it in its chunk.
 func (a *slab) at(ref uint32) []byte {
 	return a.chunks[ref/chunkUnits][ref%chunkUnits*unit:]
 }

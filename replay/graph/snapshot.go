@@ -17,33 +17,33 @@ import (
 )
 
 const (
-	magic     = "millrace graph 1\n"
-	partBytes = 1 << 20 // from which a part ends; a large set may exceed it
-	maxPart   = 1 << 30
-	saveBatch = 4096 // sets that are read in one lock
-	// savedPart is which part of the memory copies of changed sets may take, and savedBytes what
-	// one takes beside its bytes.
-	savedPart, savedBytes = 16, 64
+	magic        = "millrace graph 1\n"
+	sectionBytes = 1 << 20 // from which a section ends; a large set may exceed it
+	maxSection   = 1 << 30
+	saveBatch    = 4096 // sets that are read in one lock
+	// savedFraction is which fraction of the memory copies of changed sets may take, and
+	// savedBytes what one takes beside its bytes.
+	savedFraction, savedBytes = 16, 64
 )
 
-// Kinds of parts, in the order of a file.
+// Kinds of sections, in the order of a file.
 const (
-	partHeader = iota + 1
-	partAccounts
-	partSets
-	partFlags
-	partRecords
-	partEnd
+	sectionHeader = iota + 1
+	sectionAccounts
+	sectionSets
+	sectionFlags
+	sectionRecords
+	sectionEnd
 )
 
-// Kinds of sets in a part.
+// Kinds of sets in a section.
 const (
 	setEmpty = iota
 	setDeltas
 	setBitmap
 )
 
-// Header is the first part of a snapshot.
+// Header is the first section of a snapshot.
 type Header struct {
 	StoreID    string
 	Generation uint64
@@ -61,13 +61,13 @@ type walk struct {
 	index    int
 	next     uint32
 	accounts int
-	saved    map[place][]byte // encoded sets that changed before the walk reached them
-	bytes    int64            // of all that were copied
-	failed   bool             // they were too many
+	saved    map[setKey][]byte // encoded sets that changed before the walk reached them
+	bytes    int64             // of all that were copied
+	failed   bool              // they were too many
 }
 
-// place names a set by its index and ordinal.
-type place struct {
+// setKey names a set by its index and ordinal.
+type setKey struct {
 	index   int
 	ordinal uint32
 }
@@ -77,7 +77,7 @@ func (g *Graph) keepLocked(source int, actor, subject uint32) {
 	if g.walk == nil {
 		return
 	}
-	for _, p := range []place{{2 * source, actor}, {2*source + 1, subject}} {
+	for _, p := range []setKey{{2 * source, actor}, {2*source + 1, subject}} {
 		w := g.walk
 		if int(p.ordinal) >= w.accounts || p.index < w.index || p.index == w.index && p.ordinal < w.next {
 			continue
@@ -87,7 +87,7 @@ func (g *Graph) keepLocked(source int, actor, subject uint32) {
 		}
 		set := appendSet(nil, g.indexes[p.index].set(p.ordinal))
 		w.saved[p] = set
-		if w.bytes += savedBytes + int64(len(set)); w.bytes > g.cfg.Memory/savedPart {
+		if w.bytes += savedBytes + int64(len(set)); w.bytes > g.cfg.Memory/savedFraction {
 			w.saved, w.bytes, w.failed = nil, 0, true
 		}
 	}
@@ -114,8 +114,8 @@ func (g *Graph) save(ctx context.Context, name string) error {
 		f.Close()
 		os.Remove(temp) // renamed by then, or of no use
 	}()
-	w := &partWriter{w: bufio.NewWriterSize(f, partBytes)}
-	if err := g.writeParts(ctx, w); err != nil {
+	w := &sectionWriter{w: bufio.NewWriterSize(f, sectionBytes)}
+	if err := g.writeSections(ctx, w); err != nil {
 		return err
 	}
 	if err := w.w.Flush(); err != nil {
@@ -135,13 +135,13 @@ func (g *Graph) save(ctx context.Context, name string) error {
 	return dir.Sync()
 }
 
-// partWriter writes parts; the first error ends it.
-type partWriter struct {
+// sectionWriter writes sections; the first error ends it.
+type sectionWriter struct {
 	w   *bufio.Writer
 	err error
 }
 
-func (w *partWriter) part(kind byte, payload []byte) {
+func (w *sectionWriter) section(kind byte, payload []byte) {
 	if w.err != nil {
 		return
 	}
@@ -156,7 +156,7 @@ func (w *partWriter) part(kind byte, payload []byte) {
 
 func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
 
-func (g *Graph) writeParts(ctx context.Context, w *partWriter) error {
+func (g *Graph) writeSections(ctx context.Context, w *sectionWriter) error {
 	_, w.err = w.w.WriteString(magic)
 	header, uids, flags, more, err := g.begin()
 	if err != nil {
@@ -171,15 +171,15 @@ func (g *Graph) writeParts(ctx context.Context, w *partWriter) error {
 	if err != nil {
 		return err
 	}
-	w.part(partHeader, head)
-	for batch := range slices.Chunk(uids, partBytes/8) {
+	w.section(sectionHeader, head)
+	for batch := range slices.Chunk(uids, sectionBytes/8) {
 		var b []byte
 		for _, uid := range batch {
 			b = binary.LittleEndian.AppendUint64(b, uid)
 		}
-		w.part(partAccounts, b)
+		w.section(sectionAccounts, b)
 	}
-	payload := make([]byte, 0, 2*partBytes)
+	payload := make([]byte, 0, 2*sectionBytes)
 	for index := range 2 * len(header.Sources) {
 		for first := 0; first < header.Accounts && w.err == nil; {
 			if err := ctx.Err(); err != nil {
@@ -191,12 +191,12 @@ func (g *Graph) writeParts(ctx context.Context, w *partWriter) error {
 			if g.walkFailed() {
 				return errChanged
 			}
-			w.part(partSets, payload)
+			w.section(sectionSets, payload)
 		}
-		w.part(partFlags, append([]byte{byte(index)}, flags[index]...))
+		w.section(sectionFlags, append([]byte{byte(index)}, flags[index]...))
 	}
 	g.writeRecords(w, more)
-	w.part(partEnd, nil)
+	w.section(sectionEnd, nil)
 	return w.err
 }
 
@@ -232,17 +232,18 @@ func (g *Graph) begin() (header Header, uids []uint64, flags [][]byte, more map[
 	for p, records := range maps.All(g.more) {
 		more[p] = slices.Clone(records)
 	}
-	g.walk = &walk{accounts: header.Accounts, saved: map[place][]byte{}}
+	g.walk = &walk{accounts: header.Accounts, saved: map[setKey][]byte{}}
 	return header, g.accounts.uids[:header.Accounts], flags, more, nil
 }
 
-// appendSets appends the next sets of an index until a part is full, and returns what comes next.
+// appendSets appends the next sets of an index until a section is full, and returns what comes
+// next.
 func (g *Graph) appendSets(payload []byte, index, first int) ([]byte, int) {
-	for first < g.walk.accounts && len(payload) < partBytes {
+	for first < g.walk.accounts && len(payload) < sectionBytes {
 		end := min(first+saveBatch, g.walk.accounts)
 		g.mu.RLock()
-		for ; first < end && len(payload) < partBytes; first++ {
-			p := place{index, uint32(first)}
+		for ; first < end && len(payload) < sectionBytes; first++ {
+			p := setKey{index, uint32(first)}
 			if saved, found := g.walk.saved[p]; found {
 				payload = append(payload, saved...)
 				delete(g.walk.saved, p)
@@ -270,7 +271,7 @@ func appendSet(b []byte, s set) []byte {
 	return append(b, data...)
 }
 
-func (g *Graph) writeRecords(w *partWriter, more map[pair][]uint64) {
+func (g *Graph) writeRecords(w *sectionWriter, more map[pair][]uint64) {
 	var b []byte
 	for p, records := range more {
 		for _, record := range records {
@@ -278,13 +279,13 @@ func (g *Graph) writeRecords(w *partWriter, more map[pair][]uint64) {
 				b = binary.LittleEndian.AppendUint32(b, n)
 			}
 			b = binary.LittleEndian.AppendUint64(b, record)
-			if len(b) >= partBytes {
-				w.part(partRecords, b)
+			if len(b) >= sectionBytes {
+				w.section(sectionRecords, b)
 				b = b[:0]
 			}
 		}
 	}
 	if len(b) > 0 {
-		w.part(partRecords, b)
+		w.section(sectionRecords, b)
 	}
 }

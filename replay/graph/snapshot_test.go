@@ -20,8 +20,8 @@ import (
 	"millrace/replay/references"
 )
 
-// part is one part of a snapshot whose checksum holds.
-type part struct {
+// section is one section of a snapshot whose checksum holds.
+type section struct {
 	kind    byte
 	payload []byte
 }
@@ -47,22 +47,22 @@ func bitmapOf(t *testing.T, members ...uint32) []byte {
 	return b
 }
 
-func headerOf(t *testing.T, accounts int) part {
+func headerOf(t *testing.T, accounts int) section {
 	t.Helper()
 	b, err := json.Marshal(Header{StoreID: "store", Generation: 3, Sources: testSources[:1], Accounts: accounts})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return part{partHeader, b}
+	return section{sectionHeader, b}
 }
 
-func loadParts(t *testing.T, cfg Config, parts []part) (*Graph, error) {
+func loadSections(t *testing.T, cfg Config, sections []section) (*Graph, error) {
 	t.Helper()
 	var file bytes.Buffer
 	file.WriteString(magic)
-	w := &partWriter{w: bufio.NewWriter(&file)}
-	for _, p := range parts {
-		w.part(p.kind, p.payload)
+	w := &sectionWriter{w: bufio.NewWriter(&file)}
+	for _, p := range sections {
+		w.section(p.kind, p.payload)
 	}
 	name := filepath.Join(t.TempDir(), "snapshot")
 	if err := errors.Join(w.err, w.w.Flush(), os.WriteFile(name, file.Bytes(), 0o600)); err != nil {
@@ -79,26 +79,26 @@ func loadParts(t *testing.T, cfg Config, parts []part) (*Graph, error) {
 func TestWrongContents(t *testing.T) {
 	cfg := Config{Sources: testSources[:1], StoreID: "store", Generation: 3}
 	none := bitmapOf(t)
-	noFlags := func(index byte) part {
-		return part{partFlags, join([]byte{index}, words(uint32(len(none))), none, words(uint32(len(none))), none)}
+	noFlags := func(index byte) section {
+		return section{sectionFlags, join([]byte{index}, words(uint32(len(none))), none, words(uint32(len(none))), none)}
 	}
-	accounts := part{partAccounts, words(7, 0, 8, 0, 9, 0)} // the accounts 7, 8, and 9
+	accounts := section{sectionAccounts, words(7, 0, 8, 0, 9, 0)} // the accounts 7, 8, and 9
 	list := func(members uint32, deltas ...byte) []byte {
 		return join([]byte{setDeltas}, words(members, uint32(len(deltas))), deltas)
 	}
 	bitmap := func(members uint32, data []byte) []byte {
 		return join([]byte{setBitmap}, words(members, uint32(len(data))), data)
 	}
-	sets := func(index byte, first uint32, sets ...[]byte) part {
-		return part{partSets, join([]byte{index}, words(first), join(sets...))}
+	sets := func(index byte, first uint32, sets ...[]byte) section {
+		return section{sectionSets, join([]byte{index}, words(first), join(sets...))}
 	}
 	empty := []byte{setEmpty}
 	// 0 → 1, 0 → 2
 	out, in := sets(0, 0, list(2, 1, 1), empty, empty), sets(1, 0, empty, list(1, 0), bitmap(1, bitmapOf(t, 0)))
-	record := part{partRecords, words(0, 0, 2, 77, 0)}
-	end := part{kind: partEnd}
-	good := []part{headerOf(t, 3), accounts, out, noFlags(0), in, noFlags(1), record, end}
-	g, err := loadParts(t, cfg, good)
+	record := section{sectionRecords, words(0, 0, 2, 77, 0)}
+	end := section{kind: sectionEnd}
+	good := []section{headerOf(t, 3), accounts, out, noFlags(0), in, noFlags(1), record, end}
+	g, err := loadSections(t, cfg, good)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,28 +109,28 @@ func TestWrongContents(t *testing.T) {
 	for i := range large {
 		large[i] = 1
 	}
-	replace := func(at int, p ...part) []part { return slices.Replace(slices.Clone(good), at, at+1, p...) }
-	setsOf0 := func(s ...[]byte) []part { return replace(2, sets(0, 0, s...)) }
+	replace := func(at int, p ...section) []section { return slices.Replace(slices.Clone(good), at, at+1, p...) }
+	setsOf0 := func(s ...[]byte) []section { return replace(2, sets(0, 0, s...)) }
 	for _, tc := range []struct {
 		name, want string
-		parts      []part
+		sections   []section
 	}{
 		{"no header", "the header is missing or repeated", good[1:]},
 		{"two headers", "the header is missing or repeated", replace(1, good[0], accounts)},
-		{"an empty header", "read the header", replace(0, part{partHeader, nil})},
+		{"an empty header", "read the header", replace(0, section{sectionHeader, nil})},
 		{"fewer accounts than none", "take more than", replace(0, headerOf(t, -1))},
 		{"accounts beyond 31 bits", "take more than", replace(0, headerOf(t, 1<<31))},
-		{"a kind that is none", "unknown part kind 7", replace(6, part{7, nil})},
-		{"half an account", "bytes of accounts", replace(1, part{partAccounts, words(7, 0, 8, 0, 9)})},
+		{"a kind that is none", "unknown section kind 7", replace(6, section{7, nil})},
+		{"half an account", "bytes of accounts", replace(1, section{sectionAccounts, words(7, 0, 8, 0, 9)})},
 		{"an account too many", "bytes of accounts", replace(0, headerOf(t, 2))},
-		{"an account too few", "after 3 sets and 2 accounts", replace(1, part{partAccounts, words(7, 0, 8, 0)})},
-		{"an account twice", "account 7 occurs twice", replace(1, part{partAccounts, words(7, 0, 8, 0, 7, 0)})},
+		{"an account too few", "after 3 sets and 2 accounts", replace(1, section{sectionAccounts, words(7, 0, 8, 0)})},
+		{"an account twice", "account 7 occurs twice", replace(1, section{sectionAccounts, words(7, 0, 8, 0, 7, 0)})},
 		{"sets of the next index", "sets of index 1 from ordinal 0; expected index 0, ordinal 0", replace(2, sets(1, 0, empty, empty, empty))},
 		{"sets from further on", "sets of index 0 from ordinal 1; expected index 0, ordinal 0", replace(2, sets(0, 1, empty, empty, empty))},
 		{"sets of no index", "sets of index 2", replace(6, sets(2, 0, empty))},
 		{"a set too many", "more than 3 sets", setsOf0(empty, empty, empty, empty)},
 		{"a set too few", "after 2 sets", setsOf0(list(2, 1, 1), empty)},
-		{"a set that ends early", errShort.Error(), replace(2, part{partSets, out.payload[:len(out.payload)-3]})},
+		{"a set that ends early", errShort.Error(), replace(2, section{sectionSets, out.payload[:len(out.payload)-3]})},
 		{"a set of kind 3", "kind 3 with 1 members", setsOf0([]byte{3}, words(1, 1), []byte{1})},
 		{"a list of none", "kind 1 with 0 members", setsOf0(list(0))},
 		{"a list too short", "kind 1 with 3 members", setsOf0(list(3, 0, 1))},
@@ -146,27 +146,27 @@ func TestWrongContents(t *testing.T) {
 		{"flags of the next index", "flags of index 1", replace(3, noFlags(1))},
 		{"flags before the sets", "after 0 sets and 3 accounts", replace(2, noFlags(0))},
 		{"flags of no index", "flags of index 2", replace(6, noFlags(2))},
-		{"flags that are no bitmap", "read a bitmap", replace(3, part{partFlags, join([]byte{0}, words(3), []byte{1, 2, 3})})},
-		{"flags without the second", "read a bitmap", replace(3, part{partFlags, join([]byte{0}, words(uint32(len(none))), none)})},
-		{"records before the last set", "records come before the last set", replace(4, record, in)},
-		{"a record of no source", "a record of an edge that does not exist", replace(6, part{partRecords, words(1, 0, 2, 77, 0)})},
-		{"a record of no edge", "a record of an edge that does not exist", replace(6, part{partRecords, words(0, 2, 0, 77, 0)})},
-		{"half a record", errShort.Error(), replace(6, part{partRecords, words(0, 0, 2, 77)})},
-		{"an end before the last index", "ends after 1 of 2 indexes", slices.Concat(good[:4], []part{end})},
+		{"flags that are no bitmap", "read a bitmap", replace(3, section{sectionFlags, join([]byte{0}, words(3), []byte{1, 2, 3})})},
+		{"flags without the second", "read a bitmap", replace(3, section{sectionFlags, join([]byte{0}, words(uint32(len(none))), none)})},
+		{"records before the last set", "records before the last set", replace(4, record, in)},
+		{"a record of no source", "a record of an edge that does not exist", replace(6, section{sectionRecords, words(1, 0, 2, 77, 0)})},
+		{"a record of no edge", "a record of an edge that does not exist", replace(6, section{sectionRecords, words(0, 2, 0, 77, 0)})},
+		{"half a record", errShort.Error(), replace(6, section{sectionRecords, words(0, 0, 2, 77)})},
+		{"an end before the last index", "ends after 1 of 2 indexes", slices.Concat(good[:4], []section{end})},
 		{"no end", "read its head", good[:7]},
 		{"another end", "data follows its end", append(slices.Clone(good), end)},
 	} {
-		_, err := loadParts(t, cfg, tc.parts)
+		_, err := loadSections(t, cfg, tc.sections)
 		if err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: %v, want %q", tc.name, err, tc.want)
 		}
 	}
 	// A list of as many members as a bitmap has, of a graph of as many accounts.
-	many := []part{headerOf(t, largeFrom+1), {kind: partAccounts}}
+	many := []section{headerOf(t, largeFrom+1), {kind: sectionAccounts}}
 	for n := range uint32(largeFrom + 1) {
 		many[1].payload = append(many[1].payload, words(n+1, 0)...)
 	}
-	if _, err := loadParts(t, cfg, append(many, sets(0, 0, list(largeFrom, large...)))); err == nil ||
+	if _, err := loadSections(t, cfg, append(many, sets(0, 0, list(largeFrom, large...)))); err == nil ||
 		!strings.Contains(err.Error(), "kind 1 with 4096 members") {
 		t.Errorf("a list that must be a bitmap: %v", err)
 	}
@@ -176,17 +176,17 @@ func TestWrongContents(t *testing.T) {
 func TestLoadMemoryOfAccounts(t *testing.T) {
 	cfg := Config{Sources: testSources[:1], StoreID: "store", Generation: 3, Memory: 2 * chunkBytes}
 	for accounts, want := range map[int]string{2 * chunkBytes / 16: "read its head", 2*chunkBytes/16 + 1: "take more than 8388608 bytes"} {
-		if _, err := loadParts(t, cfg, []part{headerOf(t, accounts)}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := loadSections(t, cfg, []section{headerOf(t, accounts)}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%d accounts: %v, want %q", accounts, err, want)
 		}
 	}
 }
 
-// TestDamagedLength: a part that says that it is larger than any is refused before it is read.
+// TestDamagedLength: a section that says that it is larger than any is refused before it is read.
 func TestDamagedLength(t *testing.T) {
-	for n, want := range map[uint32]string{maxPart: "read its 1073741824 bytes", maxPart + 1: "more than 1073741824"} {
-		if _, _, err := readPart(bytes.NewReader(join([]byte{partSets}, words(n), make([]byte, 100))), nil); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("a part of %d bytes: %v, want %q", n, err, want)
+	for n, want := range map[uint32]string{maxSection: "read its 1073741824 bytes", maxSection + 1: "more than 1073741824"} {
+		if _, _, err := readSection(bytes.NewReader(join([]byte{sectionSets}, words(n), make([]byte, 100))), nil); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("a section of %d bytes: %v, want %q", n, err, want)
 		}
 	}
 }
@@ -195,7 +195,7 @@ func TestDamagedLength(t *testing.T) {
 func TestLoadMemory(t *testing.T) {
 	g := newTest(t, testConfig())
 	var edges []Change
-	for n := range uint64(150_000) { // more places than a chunk has
+	for n := range uint64(150_000) { // more slots than a chunk has
 		edges = append(edges, Change{Edge: Edge{n + 1, n + 2, n + 1}})
 	}
 	if err := g.Build(edges); err != nil {

@@ -194,16 +194,16 @@ func (s *Store) LinksProgress() (on bool, built float64, err error) {
 	if !l.on || l.next == nil {
 		return l.on, 1, nil
 	}
-	built, err = s.partBefore(l.next)
+	built, err = s.fractionBefore(l.next)
 	return true, 0.99 * built, err
 }
 
-// PartBefore estimates what part of the table has the rows of accounts before one.
-func (s *Store) PartBefore(account uint64) (part float64, err error) {
-	return s.partBefore(s.codec.accountKey(rangeRecord, account))
+// FractionBefore estimates what fraction of the table has the rows of accounts before one.
+func (s *Store) FractionBefore(account uint64) (fraction float64, err error) {
+	return s.fractionBefore(s.codec.accountKey(rangeRecord, account))
 }
 
-func (s *Store) partBefore(key []byte) (part float64, err error) {
+func (s *Store) fractionBefore(key []byte) (fraction float64, err error) {
 	var done, all uint64
 	err = s.db.Guard(func() (err error) {
 		if done, err = s.db.Pebble().EstimateDiskUsage(rangeRecord.start(), key); err == nil {

@@ -221,7 +221,7 @@ func (f *Feed) Progress() graph.Progress {
 		return graph.Progress{Complete: true, Done: 1}
 	}
 	p := graph.Progress{Edges: f.progress.edges.Load()}
-	if done, err := f.cfg.Store.PartBefore(f.progress.account.Load()); err == nil {
+	if done, err := f.cfg.Store.FractionBefore(f.progress.account.Load()); err == nil {
 		p.Done = 0.99 * done
 	}
 	return p
