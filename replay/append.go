@@ -11,8 +11,8 @@ import (
 	"millrace/replay/internal/logstore"
 )
 
-// appendPass is one Append: it makes the next snapshot and the batch that brings the store there.
-type appendPass struct {
+// appendCall is one Append: it makes the next snapshot and the batch that brings the store there.
+type appendCall struct {
 	log   *Log
 	next  *snapshot
 	batch *pebble.Batch
@@ -28,7 +28,7 @@ type appendPass struct {
 }
 
 // check makes sure that the blocks follow the log and can be staged, before anything is changed.
-func (p *appendPass) check(bs []*Block) error {
+func (p *appendCall) check(bs []*Block) error {
 	s := *p.next // its own place, the lists are copied before they grow
 	var bytes int64
 	for _, b := range bs {
@@ -58,7 +58,7 @@ func (p *appendPass) check(bs []*Block) error {
 
 // stage applies the blocks, which were checked, to next, and adds to the batch what is to be
 // stored.
-func (p *appendPass) stage(bs []*Block) error {
+func (p *appendCall) stage(bs []*Block) error {
 	l, n := p.log, p.next
 	n.tail = append(make([]*Block, 0, len(n.tail)+len(bs)), n.tail...)
 	if err := p.joinSettled(); err != nil {
@@ -127,7 +127,7 @@ const putBytes = 256
 // written. The log flushes it then, with no group open. A group that went over into the next
 // memtable would have its deletions there, and tables that overlap those before. Then compactions
 // would write the old ones again.
-func (p *appendPass) flushIsDue() bool {
+func (p *appendCall) flushIsDue() bool {
 	bytes := int64(p.batch.Len()) + putBytes
 	if p.log.cfg.Retention > 0 {
 		for _, b := range p.next.tail[len(p.next.tail)-p.unwritten:] {
@@ -138,7 +138,7 @@ func (p *appendPass) flushIsDue() bool {
 }
 
 // flushIfDue begins a flush after the batch was committed, if it is due.
-func (p *appendPass) flushIfDue() error {
+func (p *appendCall) flushIfDue() error {
 	l := p.log
 	if !p.flush {
 		l.unflushed += int64(p.batch.Len())
@@ -158,7 +158,7 @@ func (p *appendPass) flushIfDue() error {
 
 // putUnwritten adds those small blocks to the batch that came with this Append and are not merged
 // yet.
-func (p *appendPass) putUnwritten() error {
+func (p *appendCall) putUnwritten() error {
 	n := p.next
 	total := n.groupBase
 	group := n.tail[len(n.tail)-n.group:]
@@ -175,7 +175,7 @@ func (p *appendPass) putUnwritten() error {
 	return nil
 }
 
-func (p *appendPass) putGap(g *Gap) error {
+func (p *appendCall) putGap(g *Gap) error {
 	if g == nil || p.log.cfg.Retention == 0 {
 		return nil
 	}
@@ -184,7 +184,7 @@ func (p *appendPass) putGap(g *Gap) error {
 }
 
 // put adds a block's parts to the batch, if any are stored at all. total includes the block.
-func (p *appendPass) put(b *Block, total format.Totals) error {
+func (p *appendCall) put(b *Block, total format.Totals) error {
 	if p.log.cfg.Retention == 0 {
 		return nil
 	}
@@ -207,7 +207,7 @@ func (p *appendPass) put(b *Block, total format.Totals) error {
 }
 
 // putReferences adds a block's references to the batch, and with the log's first its version.
-func (p *appendPass) putReferences(b *Block) error {
+func (p *appendCall) putReferences(b *Block) error {
 	key := b.idx.Key()
 	if err := p.batch.Set(format.TimeKey(format.RangeReferences, key), b.values.References, nil); err != nil {
 		return err
@@ -216,7 +216,7 @@ func (p *appendPass) putReferences(b *Block) error {
 }
 
 // strip counts the blocks, and drops what only this Append needed before readers see them.
-func (p *appendPass) strip(bs []*Block) {
+func (p *appendCall) strip(bs []*Block) {
 	now := p.log.cfg.Monotonic()
 	for _, b := range bs {
 		if b.idx != nil {

@@ -65,7 +65,7 @@ func (l *Log) merge(bs []*Block) *Block {
 
 // closeGroup ends the group of next: the blocks of it become one, in the tail and, unless nothing
 // is stored, in the batch. The newest unwritten ones of them are not in the store yet.
-func (p *appendPass) closeGroup() error {
+func (p *appendCall) closeGroup() error {
 	n := p.next
 	group := n.tail[len(n.tail)-n.group:]
 	written := len(group) - min(len(group), p.unwritten)
@@ -106,7 +106,7 @@ func (p *appendPass) closeGroup() error {
 }
 
 // deleteBlocks adds to the batch the deletion of blocks that were written once and not overwritten.
-func (p *appendPass) deleteBlocks(bs []*Block) error {
+func (p *appendCall) deleteBlocks(bs []*Block) error {
 	var key [format.TimeKeyBytes]byte
 	for _, b := range bs {
 		for _, r := range format.BlockRanges() {
@@ -130,7 +130,7 @@ func (p *appendPass) deleteBlocks(bs []*Block) error {
 }
 
 // deleteSubstreams adds to the batch the deletion of a block's substreams from number first on.
-func (p *appendPass) deleteSubstreams(b *Block, first int) error {
+func (p *appendCall) deleteSubstreams(b *Block, first int) error {
 	for s := first; s < b.substreams; s++ {
 		if err := p.batch.SingleDelete(format.SubstreamKey(b.idx.Key(), s), nil); err != nil {
 			return err

@@ -240,7 +240,7 @@ func (p *storedPart) wholePages(ends []uint32, i, through int, must bool) int {
 
 // giveSparse takes the events from i on and before through that the filter passes out of a stored
 // zstd part. They are of bytes in all as plain frames.
-func (p *pass) giveSparse(cand candidate, stored *storedPart, i, through, events, bytes int) error {
+func (p *nextCall) giveSparse(cand candidate, stored *storedPart, i, through, events, bytes int) error {
 	r, c, x := p.r, p.c, cand.idx
 	p.lookAhead(x, stored.pages.StoredBytes())
 	dec, err := r.log.cfg.Dictionaries.Decoder(x.Dictionary)

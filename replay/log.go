@@ -140,7 +140,7 @@ func (l *Log) Append(bs ...*Block) error {
 	if err := l.store.Err(); err != nil {
 		return err
 	}
-	p := appendPass{log: l, next: old.next()}
+	p := appendCall{log: l, next: old.next()}
 	if err := p.check(bs); err != nil {
 		return fmt.Errorf("append: %w", err)
 	}

@@ -42,7 +42,7 @@ func (r *Reader) Pending(scratch *PendingScratch) (through Point, pending bool) 
 	}
 	r.changed = s.changed
 	if r.next <= s.TimeUS {
-		if _, gap := s.gapAt(max(r.gapNext, r.next)); gap || !r.passOver(s, scratch) {
+		if _, gap := s.gapAt(max(r.gapNext, r.next)); gap || !r.skipBlocks(s, scratch) {
 			return r.through, true
 		}
 		r.next = s.TimeUS + 1
@@ -52,9 +52,9 @@ func (r *Reader) Pending(scratch *PendingScratch) (through Point, pending bool) 
 	return r.through, false
 }
 
-// passOver moves the reader on over blocks of the tail that hold nothing for it, and says whether
+// skipBlocks moves the reader on over blocks of the tail that hold nothing for it, and says whether
 // it has passed all of them.
-func (r *Reader) passOver(s *snapshot, scratch *PendingScratch) bool {
+func (r *Reader) skipBlocks(s *snapshot, scratch *PendingScratch) bool {
 	if r.filter == nil {
 		return false
 	}

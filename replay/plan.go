@@ -27,7 +27,7 @@ const (
 // nextPlan makes r.plan the one of the span that has r.next, or of a later one if those before it
 // have nothing. If all that it looks at have nothing, it is that of the last. Plans of spans after
 // it that were made with it are kept in r.coming.
-func (p *pass) nextPlan() error {
+func (p *nextCall) nextPlan() error {
 	r := p.r
 	for len(r.coming) > 0 && r.coming[0].key < r.next {
 		r.coming = r.coming[1:]
@@ -87,7 +87,7 @@ func (k lookupTime) slow() bool {
 }
 
 // depth is how many look-ups the reader may do at once.
-func (p *pass) depth() int { return p.r.depth.among(int(p.r.log.blocks.activeScans.Load())) }
+func (p *nextCall) depth() int { return p.r.depth.among(int(p.r.log.blocks.activeScans.Load())) }
 
 // sawLookup adapts that to a look-up.
 func (r *Reader) sawLookup(slow bool) { r.depth = r.depth.after(slow || r.log.cfg.hooks.alwaysSlow) }
@@ -101,7 +101,7 @@ type spanLookup struct {
 
 // lookUp makes the plans of the span that has from and of those after it, n at most, up to the
 // first that fails. If that is the first of all, lookUp returns its error.
-func (p *pass) lookUp(from int64, n int) (plans []plan, err error) {
+func (p *nextCall) lookUp(from int64, n int) (plans []plan, err error) {
 	if f := p.r.filter; f.Scattered() {
 		return p.lookUpShards(from, n)
 	}
@@ -113,7 +113,7 @@ func (p *pass) lookUp(from int64, n int) (plans []plan, err error) {
 }
 
 // lookUpShards is lookUp for a filter with DIDs or subjects, of several spans at once.
-func (p *pass) lookUpShards(from int64, n int) ([]plan, error) {
+func (p *nextCall) lookUpShards(from int64, n int) ([]plan, error) {
 	l, f := p.r.log, p.r.filter
 	keys := p.s.spansSince(from)
 	keys = keys[:min(n, len(keys))] // one at least: from <= s.spanned
@@ -223,7 +223,7 @@ func planOf(s *format.Span, f *Filter, commits format.BlockSet) plan {
 }
 
 // findSpan is find for a filter that spans can narrow down, at a place that they cover.
-func (p *pass) findSpan() (candidate, error) {
+func (p *nextCall) findSpan() (candidate, error) {
 	r, s := p.r, p.s
 	if r.plan.key < r.next {
 		if err := p.nextPlan(); err != nil {
@@ -269,7 +269,7 @@ func (p *pass) findSpan() (candidate, error) {
 
 // others returns the copies of identity and account events from r.next on and before until; an
 // empty candidate if there are none.
-func (p *pass) others(sp *format.Span, until int64) (candidate, error) {
+func (p *nextCall) others(sp *format.Span, until int64) (candidate, error) {
 	x, err := p.r.log.blocks.othersIndex(sp.Key())
 	if err != nil {
 		return candidate{}, err

@@ -91,7 +91,7 @@ type ahead struct {
 
 // lookAhead begins to load what comes after block x, of which so many bytes are about to be written
 // out. If a span led to it, that knows which blocks those are; else it is the next.
-func (p *pass) lookAhead(x *blockIndex, bytes int) {
+func (p *nextCall) lookAhead(x *blockIndex, bytes int) {
 	r := p.r
 	if p.span != nil {
 		p.lookAheadInSpans(p.span, p.block+1, bytes)
@@ -115,7 +115,7 @@ func (p *pass) lookAhead(x *blockIndex, bytes int) {
 
 // lookAheadInSpans begins to load the blocks from block n of the span on that the plans name, in
 // order. They are as many as the reader is ahead of itself.
-func (p *pass) lookAheadInSpans(sp *format.Span, n, bytes int) {
+func (p *nextCall) lookAheadInSpans(sp *format.Span, n, bytes int) {
 	r := p.r
 	window := window(p.depth(), r.log.blocks.aheadBytes(), bytes)
 	pl, coming := &r.plan, r.coming

@@ -124,7 +124,7 @@ func (l *Log) NewReader(cfg ReaderConfig) (*Reader, error) {
 // SetFilter replaces the filter (nil: everything), from the next event on.
 func (r *Reader) SetFilter(f *Filter) {
 	r.filter, r.plan, r.coming, r.aheadTo = f, plan{}, nil, 0
-	if f.PassesAll() {
+	if f.MatchesAll() {
 		r.filter = nil
 	}
 }
@@ -166,12 +166,12 @@ func (r *Reader) Next(c *Chunk) error {
 		r.startAtFloor(s)
 	}
 	c.Gap = r.beginGap(s)
-	err := r.pass(s, c)
+	err := r.readSnapshot(s, c)
 	for errors.Is(err, ErrTrimmed) && r.atFloor && c.Events == 0 {
 		// A trim came between. No reader knows yet which event is the oldest.
 		s = l.snap.Load()
 		r.startAtFloor(s)
-		err = r.pass(s, c)
+		err = r.readSnapshot(s, c)
 	}
 	if r.next > r.parts.part.key { // the filter passes nothing of its rest
 		r.parts.part.close()
@@ -193,9 +193,9 @@ func (r *Reader) Next(c *Chunk) error {
 	return nil
 }
 
-// pass looks at what s has from r.next on.
-func (r *Reader) pass(s *snapshot, c *Chunk) error {
-	p := pass{r: r, c: c, s: s, scan: blockScan{bs: r.log.blocks, slim: r.slimIndexSuffices()}}
+// readSnapshot looks at what s has from r.next on.
+func (r *Reader) readSnapshot(s *snapshot, c *Chunk) error {
+	p := nextCall{r: r, c: c, s: s, scan: blockScan{bs: r.log.blocks, slim: r.slimIndexSuffices()}}
 	defer p.scan.close()
 	r.log.blocks.activeScans.Add(1)
 	defer r.log.blocks.activeScans.Add(-1)
@@ -222,8 +222,8 @@ func (r *Reader) beginGap(s *snapshot) *Gap {
 	return g
 }
 
-// pass is one call of Next.
-type pass struct {
+// nextCall is one call of Next.
+type nextCall struct {
 	r    *Reader
 	c    *Chunk
 	s    *snapshot
@@ -237,7 +237,7 @@ type pass struct {
 }
 
 // run goes from block to block until the chunk is full or ends for another reason.
-func (p *pass) run() error {
+func (p *nextCall) run() error {
 	r, c, s := p.r, p.c, p.s
 	for ; p.steps < maxBlocksPerNext; p.steps++ {
 		cand, err := p.find()
@@ -274,7 +274,7 @@ func (p *pass) run() error {
 }
 
 // find returns the block that has the first event from r.next on; an empty candidate at the end.
-func (p *pass) find() (candidate, error) {
+func (p *nextCall) find() (candidate, error) {
 	r, s := p.r, p.s
 	if r.next > s.beforeTail.TimeUS {
 		i := s.tailIndex(r.next)
@@ -294,7 +294,7 @@ func (p *pass) find() (candidate, error) {
 
 // findBlock is find for a block on disk. Most often it is the one that the last chunk ended in, or
 // the one after that, which was read ahead. Then the cache has it.
-func (p *pass) findBlock() (*blockIndex, error) {
+func (p *nextCall) findBlock() (*blockIndex, error) {
 	r := p.r
 	if p.scan.before == nil && r.block != 0 {
 		if e := r.log.blocks.cache.peek(cacheKey{block: r.block, part: p.scan.part()}); e != nil {
@@ -322,7 +322,7 @@ func (r *Reader) skip(m Point) {
 
 // gap takes the next gap that lies at or before limit into the chunk. It returns true if the chunk
 // must end before the gap.
-func (p *pass) gap(limit int64) (done bool) {
+func (p *nextCall) gap(limit int64) (done bool) {
 	r, c := p.r, p.c
 	for {
 		g, ok := p.s.gapAt(max(r.gapNext, r.next))
@@ -355,7 +355,7 @@ func (r *Reader) beforeCursor(s *snapshot, g *Gap) bool {
 }
 
 // take looks at the block's events from r.next on. It returns true if the chunk is full.
-func (p *pass) take(cand candidate) (full bool, err error) {
+func (p *nextCall) take(cand candidate) (full bool, err error) {
 	r, x := p.r, cand.idx
 	i := x.FirstAt(r.next)
 	end, next := cand.bounds()
@@ -401,7 +401,7 @@ func (p *pass) take(cand candidate) (full bool, err error) {
 
 // match puts the matching frames from event i on and before end into the chunk, as far as they fit.
 // It returns the first event it did not look at.
-func (p *pass) match(cand candidate, i, end int) (through int, err error) {
+func (p *nextCall) match(cand candidate, i, end int) (through int, err error) {
 	r, x := p.r, cand.idx
 	if cand.blk != nil {
 		return p.matchTail(cand.blk, i, end)
@@ -457,7 +457,7 @@ func (p *pass) match(cand candidate, i, end int) (through int, err error) {
 }
 
 // matchTail is match for a block that is in the tail.
-func (p *pass) matchTail(blk *Block, i, end int) (through int, err error) {
+func (p *nextCall) matchTail(blk *Block, i, end int) (through int, err error) {
 	r := p.r
 	if r.filter != nil && r.matcher.Next(i) >= end {
 		return end, nil
@@ -479,7 +479,7 @@ func (p *pass) matchTail(blk *Block, i, end int) (through int, err error) {
 
 // choose gathers the runs of frames that are wanted, from event i on, as far as they fit. limit, if
 // it is not 0, is that of a payload's size.
-func (p *pass) choose(f frames, i, limit int) (through, events, bytes int) {
+func (p *nextCall) choose(f frames, i, limit int) (through, events, bytes int) {
 	r, ends := p.r, f.ends
 	room := r.maxBytes - p.c.Bytes
 	r.runs = r.runs[:0]
@@ -494,7 +494,7 @@ func (p *pass) choose(f frames, i, limit int) (through, events, bytes int) {
 }
 
 // give takes the runs, of bytes in all, out of a stored part.
-func (p *pass) give(cand candidate, stored *storedPart, events, bytes int) error {
+func (p *nextCall) give(cand candidate, stored *storedPart, events, bytes int) error {
 	c := p.c
 	if cand.others == 0 {
 		p.lookAhead(cand.idx, stored.pages.StoredBytes())
@@ -552,7 +552,7 @@ func tooLarge(size, limit int) bool { return limit > 0 && size-format.FrameHeade
 
 // emit adds the runs, of bytes in all, to the chunk. They alias data, or are copied if the chunk
 // would keep much more memory alive than it sends.
-func (p *pass) emit(data []byte, bytes int) {
+func (p *nextCall) emit(data []byte, bytes int) {
 	c := p.c
 	if p.pinned+len(data) > pinFactor*p.r.maxBytes && bytes < len(data)/pinFactor {
 		own := make([]byte, 0, bytes)

@@ -16,7 +16,7 @@ import (
 	"millrace/replay/internal/format"
 )
 
-// readOnly is what a stranger needs to read a log: its directory.
+// readOnly is what another process needs to read a log: its directory.
 func readOnly(t testing.TB, dir string, fs vfs.FS) Config {
 	t.Helper()
 	reg, err := dict.NewRegistry(dict.BuiltIn())

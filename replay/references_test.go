@@ -157,8 +157,8 @@ func (w *world) referenceFilter(cfg *FilterConfig) {
 	}
 }
 
-// passesReferences is what a filter wants of references, as the specification has it.
-func (w *world) passesReferences(cfg FilterConfig, e *testEvent) bool {
+// matchesReferences is what a filter wants of references, as the specification has it.
+func (w *world) matchesReferences(cfg FilterConfig, e *testEvent) bool {
 	anySubject, anySource := cfg.Subjects == nil && cfg.SubjectDIDs == nil, cfg.Sources == nil
 	if anySubject && anySource || e.kind != translate.KindCommit {
 		return true

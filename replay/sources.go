@@ -28,7 +28,7 @@ func (l *Log) SourceOf(number uint32) (source string, ok bool) {
 
 // putSources adds the sources to the batch that are not in the store. Those of the blocks to be
 // appended have had their numbers before those were sealed.
-func (p *appendPass) putSources() (err error) {
+func (p *appendCall) putSources() (err error) {
 	var more bool
 	if p.sources, more, err = p.log.sources.Put(p.batch); err != nil || !more {
 		return err

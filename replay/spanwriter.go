@@ -11,7 +11,7 @@ import (
 )
 
 // joinSpan lets a block that stays as it is join the open span.
-func (p *appendPass) joinSpan(b *Block) error {
+func (p *appendCall) joinSpan(b *Block) error {
 	l := p.log
 	if l.cfg.Retention == 0 || b.idx.Key() <= p.next.Floor.TimeUS {
 		return nil
@@ -22,7 +22,7 @@ func (p *appendPass) joinSpan(b *Block) error {
 }
 
 // joinSettled lets the blocks join that a trim settled.
-func (p *appendPass) joinSettled() error {
+func (p *appendCall) joinSettled() error {
 	for _, b := range p.log.settled {
 		if err := p.joinSpan(b); err != nil {
 			return err

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// maxTrimBlocks bounds the blocks that one pass by bytes walks over.
+	// maxTrimBlocks bounds the blocks that one trim by bytes walks over.
 	maxTrimBlocks = 100_000
 	// maxGaps bounds the gaps in the log, which all are in memory. At more, the log is trimmed up
 	// to the newest that fit, so that no reader crosses one that is forgotten.

@@ -30,7 +30,7 @@ func tenBlocksApart(t *testing.T, cfg Config, clock *testClock, apart time.Durat
 	return a
 }
 
-func TestReaderFallsOff(t *testing.T) {
+func TestReaderIsTrimmed(t *testing.T) {
 	for _, tail := range []int64{1, 1 << 20} {
 		clock := newTestClock()
 		cfg := testConfig(t, vfs.NewMem(), clock)
@@ -325,7 +325,7 @@ func TestRetentionZero(t *testing.T) {
 }
 
 // TestTrimUnderReader: a reader that looked at the log before a trim, and at the store after it,
-// falls off instead of skipping what was deleted.
+// is trimmed instead of skipping what was deleted.
 func TestTrimUnderReader(t *testing.T) {
 	clock := newTestClock()
 	cfg := testConfig(t, vfs.NewMem(), clock)

@@ -75,7 +75,7 @@ func (s candidate) part(v variant) format.Range {
 
 // frames returns the frames of a block of the tail. A variant that is not stored comes from the
 // cache. The first reader that wants one builds it. The result is immutable and shared.
-func (p *pass) frames(blk *Block) (frames, error) {
+func (p *nextCall) frames(blk *Block) (frames, error) {
 	l, v, x := p.r.log, p.r.variant, blk.idx
 	v.references = v.references && blk.refs != nil
 	switch ends := v.storedEnds(x); {
@@ -106,7 +106,7 @@ func (p *pass) frames(blk *Block) (frames, error) {
 }
 
 // newFrameBuilder returns one of the reader's variant.
-func (p *pass) newFrameBuilder(x *blockIndex) (b format.FrameBuilder, err error) {
+func (p *nextCall) newFrameBuilder(x *blockIndex) (b format.FrameBuilder, err error) {
 	v := p.r.variant
 	b = format.FrameBuilder{Ends: x.PlainEnd, Stream: p.s.streams.Tag(x.Epoch)}
 	if v.extended {
@@ -124,7 +124,7 @@ func (p *pass) newFrameBuilder(x *blockIndex) (b format.FrameBuilder, err error)
 }
 
 // frameReferences returns the references of a block as frames have them, without strings.
-func (p *pass) frameReferences(refs *format.References) *format.FrameReferences {
+func (p *nextCall) frameReferences(refs *format.References) *format.FrameReferences {
 	return format.NewFrameReferences(refs, func(number uint32) string {
 		source, _ := p.r.log.sources.Source(number) // the log has given the number
 		return source
@@ -136,7 +136,7 @@ const stringsStep = 10_000
 
 // readStrings reads the strings of the subjects that events of a block refer to: of those from i on
 // and before through that next chooses.
-func (p *pass) readStrings(refs *format.FrameReferences, x *blockIndex, i, through int, next func(i int) int) error {
+func (p *nextCall) readStrings(refs *format.FrameReferences, x *blockIndex, i, through int, next func(i int) int) error {
 	var wanted []uint32
 	for i = next(i); i < through; i = next(i + 1) {
 		for _, e := range refs.Entries(i) {
@@ -177,7 +177,7 @@ const minBuildShare = 4
 // matchBuilt is match for a variant that is not stored. Its frames are built of the stored plain
 // ones: first of those that choose found, of bytes in all and up to event through. They are in the
 // chunk's own memory, so that it keeps nothing else of a large block.
-func (p *pass) matchBuilt(cand candidate, stored *storedPart, i, through, end, bytes int) (int, error) {
+func (p *nextCall) matchBuilt(cand candidate, stored *storedPart, i, through, end, bytes int) (int, error) {
 	r := p.r
 	b, err := p.newFrameBuilder(cand.idx)
 	if err != nil {
@@ -227,7 +227,7 @@ func (p *pass) matchBuilt(cand candidate, stored *storedPart, i, through, end, b
 
 // buildFrames puts into the chunk the frames of those events from i on and before through that the
 // filter passes, until one does not fit. Then it returns that. plain has their plain frames.
-func (p *pass) buildFrames(b *format.FrameBuilder, plain []byte, i, through int) int {
+func (p *nextCall) buildFrames(b *format.FrameBuilder, plain []byte, i, through int) int {
 	r, c := p.r, p.c
 	if c.buffer == nil {
 		c.buffer = takeBuffer(max(r.maxBytes, len(plain)+format.ExtraBytes))

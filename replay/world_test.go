@@ -90,8 +90,8 @@ func (w *world) filter() (*Filter, FilterConfig) {
 	return f, cfg
 }
 
-// passes is the filter as the specification has it, size apart.
-func (w *world) passes(cfg FilterConfig, e *testEvent) bool {
+// matches is the filter as the specification has it, size apart.
+func (w *world) matches(cfg FilterConfig, e *testEvent) bool {
 	if !cfg.Kinds.Has(e.kind) {
 		return false
 	}
@@ -107,7 +107,7 @@ func (w *world) passes(cfg FilterConfig, e *testEvent) bool {
 		p, prefix := strings.CutSuffix(c, "*")
 		ok = ok || c == e.collection || prefix && strings.HasPrefix(e.collection, p)
 	}
-	return ok && w.passesReferences(cfg, e)
+	return ok && w.matchesReferences(cfg, e)
 }
 
 // read reads with a random reader until it is live, and compares.
@@ -181,7 +181,7 @@ func (w *world) render(items []item, cfg ReaderConfig, fcfg FilterConfig) []stri
 			out = append(out, fmt.Sprintf("gap %v", *it.gap))
 			continue
 		}
-		if !w.passes(fcfg, it.event) {
+		if !w.matches(fcfg, it.event) {
 			continue
 		}
 		s := it.event.json(cfg.Extended)

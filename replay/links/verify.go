@@ -37,8 +37,8 @@ func Verify(ctx context.Context, store *references.Store, progress func(seen uin
 	}
 	defer v.Close() // it is only read
 	c := &verifier{view: v.(*view), ctx: ctx, progress: progress, seed: maphash.MakeSeed()}
-	for _, pass := range []func() error{c.rows, c.chunks, c.compare, c.heads, c.accounts} {
-		if err := pass(); err != nil {
+	for _, check := range []func() error{c.rows, c.chunks, c.compare, c.heads, c.accounts} {
+		if err := check(); err != nil {
 			return nil, fmt.Errorf("verify links: %w", err)
 		}
 	}

@@ -315,10 +315,10 @@ func TestCrashDuringApply(t *testing.T) {
 		before := s.Position()
 		b := hydrate(t, s, 500, unlike(1, 10, 1000), like(2, 500, 1000, 4), like(3, 500, 1000, 4), Change{Operation: Purge, Account: 3, Rev: 1})
 		pictures := make(chan *vfs.MemFS, 1)
-		passes := rng.IntN(300)
+		yields := rng.IntN(300)
 		cfg := vfs.CrashCloneCfg{UnsyncedDataPercent: rng.IntN(101), RNG: rand.New(rand.NewPCG(rng.Uint64(), 6))}
 		go func() {
-			for range passes {
+			for range yields {
 				runtime.Gosched()
 			}
 			pictures <- fs.CrashClone(cfg)

@@ -47,7 +47,7 @@ func (s *rangeScan) settle(ok bool) {
 				return
 			}
 			if err != nil {
-				ok = s.passValue(err)
+				ok = s.skipValue(err)
 				continue
 			}
 			ok = s.it.Next()
@@ -67,12 +67,12 @@ func (s *rangeScan) settle(ok bool) {
 	}
 }
 
-// passValue notes that a value cannot be read, and goes on with the next key, whose value may be
+// skipValue notes that a value cannot be read, and goes on with the next key, whose value may be
 // whole.
-func (s *rangeScan) passValue(err error) bool {
+func (s *rangeScan) skipValue(err error) bool {
 	k := bytes.Clone(s.it.Key())
 	s.v.note(Problem{Part: s.r.String(), Block: s.number(k), Event: -1, Offset: -1, Text: err.Error()})
-	if us, _, ok := s.place(k); ok && s.r != format.RangeSeq {
+	if us, _, ok := s.parseKey(k); ok && s.r != format.RangeSeq {
 		s.key = us
 	}
 	// or Pebble takes a SeekGE after one whose value failed for being at the end already
@@ -88,7 +88,7 @@ func (s *rangeScan) takeKey() bool {
 		if _, _, ok := format.ParseSeqKey(k); ok {
 			return true
 		}
-	} else if us, substream, ok := s.place(k); ok {
+	} else if us, substream, ok := s.parseKey(k); ok {
 		s.key, s.substream = us, substream
 		return true
 	}
@@ -101,12 +101,12 @@ func (s *rangeScan) number(k []byte) int64 {
 	if _, seq, ok := format.ParseSeqKey(k); ok && s.r == format.RangeSeq {
 		return seq
 	}
-	us, _, _ := s.place(k)
+	us, _, _ := s.parseKey(k)
 	return us
 }
 
-// place takes the key of a range that is keyed by time_us apart.
-func (s *rangeScan) place(k []byte) (us int64, substream int, ok bool) {
+// parseKey takes the key of a range that is keyed by time_us apart.
+func (s *rangeScan) parseKey(k []byte) (us int64, substream int, ok bool) {
 	if s.r == format.RangePlain {
 		return format.ParseSubstreamKey(k)
 	}

@@ -77,16 +77,16 @@ func BenchmarkSet(b *testing.B) {
 		dids = append(dids, randomPLC(rng))
 	}
 	s := New(dids)
-	var strangers []string
+	var unknown []string
 	var hashes []uint64
 	for range 1024 {
-		strangers = append(strangers, randomPLC(rng))
-		hashes = append(hashes, xxhash.Sum64String(strangers[len(strangers)-1]))
+		unknown = append(unknown, randomPLC(rng))
+		hashes = append(hashes, xxhash.Sum64String(unknown[len(unknown)-1]))
 	}
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
-		if s.Has(hashes[i%1024], strangers[i%1024]) {
-			b.Fatal("a stranger is in the set")
+		if s.Has(hashes[i%1024], unknown[i%1024]) {
+			b.Fatal("an unknown DID is in the set")
 		}
 	}
 }

@@ -209,8 +209,8 @@ func (f *Filter) addPrefix(p string) {
 	}
 }
 
-// PassesAll says whether no event is left out. f may be nil.
-func (f *Filter) PassesAll() bool {
+// MatchesAll says whether no event is left out. f may be nil.
+func (f *Filter) MatchesAll() bool {
 	return f == nil || f.kinds == 0 && f.maxPayload == 0 && f.anyCollection && f.dids == nil && f.references == nil
 }
 

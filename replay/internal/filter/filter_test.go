@@ -89,7 +89,7 @@ func TestNew(t *testing.T) {
 		{}, {Collections: []string{"a.b.c", "*"}}, {Kinds: format.Kinds(translate.KindAccount, translate.KindCommit, translate.KindIdentity)},
 	} {
 		f, err := New(cfg)
-		if err != nil || !f.PassesAll() {
+		if err != nil || !f.MatchesAll() {
 			t.Errorf("%+v does not pass all, %v", cfg, err)
 		}
 	}

@@ -85,7 +85,7 @@ func (m *Matcher) Next(i int) int {
 		if m.f.kinds != 0 && m.f.kinds&(1<<x.KindAt(i)) == 0 {
 			continue
 		}
-		if m.byReference && !m.passesReferences(i) {
+		if m.byReference && !m.matchesReferences(i) {
 			continue
 		}
 		return i
@@ -146,9 +146,9 @@ func (m *Matcher) MatchReferences(refs *format.References, sources Sources) bool
 	return m.refs != nil || m.f.nonCommits(m.idx.Kinds)
 }
 
-// passesReferences says whether event i has a reference that is wanted, or is of a kind that has
+// matchesReferences says whether event i has a reference that is wanted, or is of a kind that has
 // none.
-func (m *Matcher) passesReferences(i int) bool {
+func (m *Matcher) matchesReferences(i int) bool {
 	if m.idx.Collection[i] == 0 {
 		return true
 	}
