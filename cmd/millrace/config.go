@@ -122,9 +122,9 @@ carry a unit (KiB, MiB, GiB, kB, MB, GB); durations are Go's (90s, 36h).`,
 		twins: []string{allTwins},
 		more: func(w io.Writer) {
 			_, c := newServeFlags()
-			memoryShares(c.memory).print(w, c.memory)
-			memoryShares(c.memory).withReferences().printReferences(w)
-			memoryShares(c.memory).withReferences().withLinks().printLinks(w)
+			divideMemory(c.memory).print(w, c.memory)
+			divideMemory(c.memory).withReferences().printReferences(w)
+			divideMemory(c.memory).withReferences().withLinks().printLinks(w)
 			printGraph(w, c.graphMemory)
 		},
 		run: runServe,

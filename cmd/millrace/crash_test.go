@@ -156,7 +156,7 @@ func (l *life) live(until func(addr string, ended <-chan struct{})) {
 			t.Fatalf("start: %v", err)
 		}
 		l.powerLoss(l.failAt)
-		l.bury()
+		l.end()
 		return
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -197,11 +197,11 @@ func (l *life) live(until func(addr string, ended <-chan struct{})) {
 	if l.failAt > 0 {
 		l.powerLoss(l.failAt) // after the disk has failed
 	}
-	l.bury()
+	l.end()
 }
 
-// bury hands what is left to the machine.
-func (l *life) bury() {
+// end hands what is left to the machine.
+func (l *life) end() {
 	if l.clone != nil {
 		l.disk = l.clone
 		l.events = l.events[:l.atPoint]

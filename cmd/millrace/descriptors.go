@@ -36,9 +36,9 @@ type descriptors struct {
 	subscribers int
 }
 
-// shareDescriptors divides a limit of open files, with so many stores. Its error says that it is
+// divideDescriptors divides a limit of open files, with so many stores. Its error says that it is
 // too low.
-func shareDescriptors(limit uint64, stores int) (descriptors, error) {
+func divideDescriptors(limit uint64, stores int) (descriptors, error) {
 	d := descriptors{limit: int(min(limit, 1<<30))} // it may be RLIM_INFINITY
 	if d.limit < minDescriptors {
 		return d, advise(fmt.Errorf("the limit of open files is %d; millrace needs %d, and one more for each subscriber",

@@ -19,7 +19,7 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-func TestShareDescriptors(t *testing.T) {
+func TestDivideDescriptors(t *testing.T) {
 	for _, tt := range []struct {
 		limit uint64
 		want  descriptors
@@ -30,11 +30,11 @@ func TestShareDescriptors(t *testing.T) {
 		{22_644, descriptors{limit: 22_644, storeFiles: 1000, handshakes: 512, subscribers: 20_000}},
 		{1<<64 - 1, descriptors{limit: 1 << 30, storeFiles: 1000, handshakes: 512, subscribers: 1<<30 - 2644}},
 	} {
-		if got, err := shareDescriptors(tt.limit, 2); got != tt.want || err != nil {
+		if got, err := divideDescriptors(tt.limit, 2); got != tt.want || err != nil {
 			t.Errorf("%d: %+v, %v; want %+v", tt.limit, got, err, tt.want)
 		}
 	}
-	_, err := shareDescriptors(minDescriptors-1, 2)
+	_, err := divideDescriptors(minDescriptors-1, 2)
 	var has *advised
 	if !errors.As(err, &has) || !strings.Contains(err.Error(), "511") || !strings.Contains(has.advice, "LimitNOFILE=") {
 		t.Errorf("too low: %v", err)
@@ -85,7 +85,7 @@ func openFilesOf(t *testing.T, pid int) int {
 // without end, and connections to --metrics-listen. The log goes on, and what there is is served.
 func TestFewDescriptors(t *testing.T) {
 	t.Parallel()
-	files, err := shareDescriptors(minDescriptors, 2)
+	files, err := divideDescriptors(minDescriptors, 2)
 	if err != nil {
 		t.Fatal(err)
 	}

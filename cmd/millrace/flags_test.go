@@ -121,7 +121,7 @@ func TestServeHelp(t *testing.T) {
 			t.Errorf("the manual lacks %q", want)
 		}
 	}
-	s := memoryShares(minMemory)
+	s := divideMemory(minMemory)
 	sum := s.inFlight + s.tail + s.cache + s.log + s.uids + s.strings + s.clients + s.garbage + s.fixed
 	if sum > minMemory || sum < minMemory-100 {
 		t.Errorf("shares add up to %d of %d", sum, minMemory)

@@ -29,11 +29,11 @@ func (c *config) validateGraph() error {
 
 // openGraph begins to follow the reference store, which is at the end of the log. The Go runtime's
 // limit grows by what the graph has on the Go heap.
-func (d *daemon) openGraph(ctx context.Context, share shares) (err error) {
+func (d *daemon) openGraph(ctx context.Context, shares memoryShares) (err error) {
 	if !d.cfg.graph {
 		return nil
 	}
-	limit := share.goLimit(d.cfg.memory)
+	limit := shares.goLimit(d.cfg.memory)
 	d.graph, err = feed.New(ctx, feed.Config{
 		Store:        d.refs,
 		Log:          d.log,

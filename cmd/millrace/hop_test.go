@@ -15,22 +15,22 @@ import (
 	"millrace/translate"
 )
 
-// lazyLine passes TCP connections on to a relay, under one address for all. While it is lazy the
-// second connection, and whatever comes after it, gets nothing.
-type lazyLine struct {
-	url   string
-	lazy  atomic.Bool
-	conns atomic.Int64
+// stallingProxy passes TCP connections on to a relay, under one address for all. While it is
+// stalled the second connection, and whatever comes after it, gets nothing.
+type stallingProxy struct {
+	url     string
+	stalled atomic.Bool
+	conns   atomic.Int64
 }
 
-func newLazyLine(t *testing.T, relay string) *lazyLine {
+func newStallingProxy(t *testing.T, relay string) *stallingProxy {
 	t.Helper()
 	ln, err := listenLoopback()
 	if err != nil {
 		t.Fatal(err)
 	}
 	host, _, _ := strings.Cut(strings.TrimPrefix(relay, "ws://"), "/")
-	l := &lazyLine{url: strings.Replace(relay, host, ln.Addr().String(), 1)}
+	l := &stallingProxy{url: strings.Replace(relay, host, ln.Addr().String(), 1)}
 	var running sync.WaitGroup
 	t.Cleanup(func() {
 		ln.Close()
@@ -49,7 +49,7 @@ func newLazyLine(t *testing.T, relay string) *lazyLine {
 	return l
 }
 
-func (l *lazyLine) carry(c net.Conn, relay string, mayBeLazy bool) {
+func (l *stallingProxy) carry(c net.Conn, relay string, mayStall bool) {
 	defer c.Close()
 	up, err := net.Dial("tcp", relay)
 	if err != nil {
@@ -66,7 +66,7 @@ func (l *lazyLine) carry(c net.Conn, relay string, mayBeLazy bool) {
 	pace := time.NewTicker(5 * time.Millisecond)
 	defer pace.Stop()
 	for {
-		for mayBeLazy && l.lazy.Load() {
+		for mayStall && l.stalled.Load() {
 			<-pace.C
 		}
 		n, err := up.Read(buf)
@@ -95,30 +95,30 @@ func TestHoppingBetweenInstances(t *testing.T) {
 	rng := rand.New(rand.NewPCG(testSeed(t), 0))
 	frames := int64(rate) * int64(duration/time.Second)
 	sim := startRelaysim(t, "--rate", strconv.Itoa(rate), "--wait-for-consumer")
-	line := newLazyLine(t, sim.url)
+	line := newStallingProxy(t, sim.url)
 	first := startDaemon(t, line.url, t.TempDir())
 	waitFor(t, "the first instance to be connected", func() bool { return line.conns.Load() == 1 })
 	second := startDaemon(t, line.url, t.TempDir())
 	waitFor(t, "the second instance to hold something", func() bool { return second.log.Range().Oldest.Position.Seq > 0 })
 
-	lazing := make(chan struct{})
+	stalling := make(chan struct{})
 	stop := make(chan struct{})
 	go func() { // until stop
-		defer close(lazing)
+		defer close(stalling)
 		for on := true; ; on = !on {
-			line.lazy.Store(on)
+			line.stalled.Store(on)
 			select {
 			case <-stop:
-				line.lazy.Store(false)
+				line.stalled.Store(false)
 				return
 			case <-time.After(stay + stay/3):
 			}
 		}
 	}()
-	stopLazing := sync.OnceFunc(func() { close(stop); <-lazing })
-	defer stopLazing()
+	stopStalling := sync.OnceFunc(func() { close(stop); <-stalling })
+	defer stopStalling()
 
-	h := hopper{t: t}
+	h := hoppingSubscriber{t: t}
 	// so that the second has begun by where the first is left
 	for h.last.Seq < second.log.Range().Oldest.Position.Seq {
 		h.visit(first.addr, stay)
@@ -132,7 +132,7 @@ func TestHoppingBetweenInstances(t *testing.T) {
 		h.visit(d.addr, stay/2+time.Duration(rng.Int64N(int64(stay))))
 	}
 	want := sim.settle(t)
-	stopLazing()
+	stopStalling()
 	h.lastVisit(second.addr, want[len(want)-1].Seq)
 	for i := range h.events {
 		h.events[i].TimeUS = int64(i) + 1 // each instance has stamps of its own
@@ -144,8 +144,8 @@ func TestHoppingBetweenInstances(t *testing.T) {
 	t.Logf("%d events in %d visits, %d of them to an instance that was behind", len(h.events), h.visits, ahead)
 }
 
-// hopper is a subscriber that takes nothing along but its last position.
-type hopper struct {
+// hoppingSubscriber is a subscriber that takes nothing along but its last position.
+type hoppingSubscriber struct {
 	t      *testing.T
 	seen   streams
 	last   translate.Position
@@ -154,7 +154,7 @@ type hopper struct {
 }
 
 // subscribe goes on where the last visit ended.
-func (h *hopper) subscribe(addr string) *subscriber {
+func (h *hoppingSubscriber) subscribe(addr string) *subscriber {
 	h.t.Helper()
 	cursor := "0"
 	if h.last != (translate.Position{}) {
@@ -165,7 +165,7 @@ func (h *hopper) subscribe(addr string) *subscriber {
 }
 
 // lastVisit reads from an instance through the seq end.
-func (h *hopper) lastVisit(addr string, end int64) {
+func (h *hoppingSubscriber) lastVisit(addr string, end int64) {
 	h.t.Helper()
 	s := h.subscribe(addr)
 	defer s.conn.Close()
@@ -175,7 +175,7 @@ func (h *hopper) lastVisit(addr string, end int64) {
 }
 
 // visit reads from an instance for a while.
-func (h *hopper) visit(addr string, stay time.Duration) {
+func (h *hoppingSubscriber) visit(addr string, stay time.Duration) {
 	h.t.Helper()
 	s := h.subscribe(addr)
 	defer s.conn.Close()

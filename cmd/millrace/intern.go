@@ -34,13 +34,13 @@ var errNoFoundation = errors.New("--intern=fdb: this binary was built without -t
 func (c *config) internDir() string { return filepath.Join(c.dataDir, "intern") }
 
 // openUIDs opens the UID store that cfg asks for. With --intern=off there is none: nil.
-func (d *daemon) openUIDs(ctx context.Context, share shares) (*uidStore, error) {
+func (d *daemon) openUIDs(ctx context.Context, shares memoryShares) (*uidStore, error) {
 	cfg := d.cfg
 	if cfg.intern.value == "off" {
 		return nil, nil
 	}
 	logger := d.logger.With("part", "intern")
-	store, place, err := d.openUIDStore(ctx, share, logger)
+	store, location, err := d.openUIDStore(ctx, shares, logger)
 	if err != nil {
 		return nil, err
 	}
@@ -52,22 +52,22 @@ func (d *daemon) openUIDs(ctx context.Context, share shares) (*uidStore, error) 
 	u.interner, err = intern.Open(ctx, intern.Config{
 		Store:      store,
 		PrefixBits: cfg.uidPrefixBits,
-		CacheBytes: share.strings - share.names(cfg),
-		NameBytes:  share.names(cfg),
+		CacheBytes: shares.strings - shares.names(cfg),
+		NameBytes:  shares.names(cfg),
 		Scope:      scope,
 		Timeout:    cfg.internTimeout,
 		Logger:     logger,
 		Registerer: d.registry,
 	})
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open the UIDs in %s: %w", place, err), store.Close())
+		return nil, errors.Join(fmt.Errorf("open the UIDs in %s: %w", location, err), store.Close())
 	}
 	return u, nil
 }
 
 // openUIDStore opens the store itself and says where it is. FoundationDB is waited for until ctx
 // ends.
-func (d *daemon) openUIDStore(ctx context.Context, share shares, logger *slog.Logger) (store closableStore, place string, err error) {
+func (d *daemon) openUIDStore(ctx context.Context, shares memoryShares, logger *slog.Logger) (store closableStore, location string, err error) {
 	cfg := d.cfg
 	if cfg.intern.value == "fdb" {
 		store, err = openFoundation(ctx, cfg.fdbCluster, logger)
@@ -76,8 +76,8 @@ func (d *daemon) openUIDStore(ctx context.Context, share shares, logger *slog.Lo
 	store, err = pebblekv.Open(pebblekv.Config{
 		Dir:           cfg.internDir(),
 		FS:            cfg.hooks.fs,
-		MemTableBytes: share.uids / 4, // up to three are alive
-		CacheBytes:    share.uids / 4,
+		MemTableBytes: shares.uids / 4, // up to three are alive
+		CacheBytes:    shares.uids / 4,
 		MaxOpenFiles:  d.files.storeFiles,
 		Logger:        logger,
 	})

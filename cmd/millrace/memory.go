@@ -22,8 +22,8 @@ const (
 	subscriberBytes = 16 << 10
 )
 
-// shares says who may hold how much of --memory, in bytes.
-type shares struct {
+// memoryShares says who may hold how much of --memory, in bytes.
+type memoryShares struct {
 	inFlight int64 // frames read, events translated, blocks sealed but not yet committed
 	tail     int64 // newest blocks, shared by all live subscribers
 	cache    int64 // decoded blocks and built variants, shared by all who replay
@@ -39,41 +39,41 @@ type shares struct {
 	overlay    int64 // changes on their way into it, and accounts
 }
 
-// memoryShares divides the budget: what is not fixed, in twentieths.
-func memoryShares(total byteSize) shares {
-	part := func(twentieths int64) int64 { return (int64(total) - fixedBytes) / 20 * twentieths }
-	return shares{
-		inFlight: part(2),
-		tail:     part(2),
-		cache:    part(2),
-		log:      part(4),
-		uids:     part(3),
-		strings:  part(2),
-		clients:  part(1),
-		garbage:  part(4),
+// divideMemory divides the budget: what is not fixed, in twentieths.
+func divideMemory(total byteSize) memoryShares {
+	twentieths := func(n int64) int64 { return (int64(total) - fixedBytes) / 20 * n }
+	return memoryShares{
+		inFlight: twentieths(2),
+		tail:     twentieths(2),
+		cache:    twentieths(2),
+		log:      twentieths(4),
+		uids:     twentieths(3),
+		strings:  twentieths(2),
+		clients:  twentieths(1),
+		garbage:  twentieths(4),
 		fixed:    fixedBytes,
 	}
 }
 
 // withReferences takes the shares of the reference store, a fifth, from those of which other parts
 // have most.
-func (s shares) withReferences() shares {
-	part := s.clients
-	s.tail, s.cache, s.log, s.uids = s.tail-part, s.cache-part, s.log-part, s.uids-part
-	s.references, s.overlay = 3*part, part
+func (s memoryShares) withReferences() memoryShares {
+	twentieth := s.clients
+	s.tail, s.cache, s.log, s.uids = s.tail-twentieth, s.cache-twentieth, s.log-twentieth, s.uids-twentieth
+	s.references, s.overlay = 3*twentieth, twentieth
 	return s
 }
 
 // withLinks adds a twentieth to the Pebble of the reference store, of that of the event log. From
 // it, it takes what recent links and the filter of heads take.
-func (s shares) withLinks() shares {
+func (s memoryShares) withLinks() memoryShares {
 	s.log, s.references = s.log-s.clients, s.references+s.clients-references.RecentBytes-references.HeadFilterBytes
 	return s
 }
 
-// shares divides the budget as the other flags ask.
-func (c *config) shares() shares {
-	s := memoryShares(c.memory)
+// memoryShares divides the budget as the other flags ask.
+func (c *config) memoryShares() memoryShares {
+	s := divideMemory(c.memory)
 	if c.referencesOn() {
 		s = s.withReferences()
 	}
@@ -84,7 +84,7 @@ func (c *config) shares() shares {
 }
 
 // names is what of strings is for those that subscribers want references in.
-func (s shares) names(c *config) int64 {
+func (s memoryShares) names(c *config) int64 {
 	if !c.referencesOn() {
 		return 0
 	}
@@ -92,22 +92,22 @@ func (s shares) names(c *config) int64 {
 }
 
 // subscribers is how many there is room for.
-func (s shares) subscribers() int { return int(s.garbage / 4 * 3 / subscriberBytes) }
+func (s memoryShares) subscribers() int { return int(s.garbage / 4 * 3 / subscriberBytes) }
 
 // chunks is how many bytes of chunks may be on their way to subscribers that catch up. It is what
 // the subscribers themselves leave of the room for garbage.
-func (s shares) chunks() int64 { return s.garbage / 4 }
+func (s memoryShares) chunks() int64 { return s.garbage / 4 }
 
 // frameJSON is how many bytes of JSON one frame may have.
-func (s shares) frameJSON() int64 { return ingest.FrameJSONBytes(s.inFlight) }
+func (s memoryShares) frameJSON() int64 { return ingest.FrameJSONBytes(s.inFlight) }
 
 // goLimit is what remains for the Go runtime: Pebble keeps its memtables and block cache outside of
 // it, as the program's own pages are. An eighth is what malloc loses between blocks.
-func (s shares) goLimit(total byteSize) int64 {
+func (s memoryShares) goLimit(total byteSize) int64 {
 	return int64(total) - (s.log+s.uids+s.references)/8*9 - programBytes
 }
 
-func (s shares) print(w io.Writer, total byteSize) {
+func (s memoryShares) print(w io.Writer, total byteSize) {
 	fmt.Fprintf(w, "How --memory %s is shared out:\n", total)
 	for _, row := range []struct {
 		bytes int64
@@ -133,7 +133,7 @@ func (s shares) print(w io.Writer, total byteSize) {
 }
 
 // printReferences says what --references=on changes.
-func (s shares) printReferences(w io.Writer) {
+func (s memoryShares) printReferences(w io.Writer) {
 	fmt.Fprintf(w, "With --references=on %.0f MiB are the reference store's Pebble's, and %.0f MiB for changes on their way into it.\n"+
 		"The tail, the decoded blocks, the event log's Pebble and the UID store's each give a quarter of that.\n",
 		float64(s.references)/(1<<20), float64(s.overlay)/(1<<20))
@@ -145,7 +145,7 @@ func printGraph(w io.Writer, memory byteSize) {
 }
 
 // printLinks says what --links changes.
-func (s shares) printLinks(w io.Writer) {
+func (s memoryShares) printLinks(w io.Writer) {
 	fmt.Fprintf(w, "With --links the reference store's Pebble has %.0f MiB; what it has more is of the event log's Pebble.\n",
 		float64(s.references)/(1<<20))
 }

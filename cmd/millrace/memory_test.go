@@ -16,7 +16,7 @@ func TestMemoryBoundsSubscribers(t *testing.T) {
 		flag string
 		want int
 	}{
-		{"20000", memoryShares(64 << 20).subscribers()},
+		{"20000", divideMemory(64 << 20).subscribers()},
 		{"100", 100},
 	} {
 		d := startDaemon(t, sim.url, t.TempDir(), "--memory", "64MiB", "--max-connections", tt.flag)
@@ -32,7 +32,7 @@ func TestMemoryBoundsSubscribers(t *testing.T) {
 		}
 	}
 	for _, mib := range []int64{64, 256, 4096} {
-		s := memoryShares(byteSize(mib << 20))
+		s := divideMemory(byteSize(mib << 20))
 		if n := int64(s.subscribers()) * subscriberBytes; n > s.garbage*3/4 || n < s.garbage*7/10 {
 			t.Errorf("%s MiB: subscribers take %d bytes of %d", strconv.FormatInt(mib, 10), n, s.garbage)
 		}

@@ -61,7 +61,7 @@ func basisOfUIDs(storeID string, skipped uint64) string {
 // openReferences opens the reference store and rolls it forward to the end of the log. The rows of
 // one that was restored from a backup stay, though UIDs were skipped since; backup is nil if none
 // was.
-func (d *daemon) openReferences(ctx context.Context, share shares, backup *backupManifest) (err error) {
+func (d *daemon) openReferences(ctx context.Context, shares memoryShares, backup *backupManifest) (err error) {
 	if !d.cfg.referencesOn() {
 		return nil
 	}
@@ -71,9 +71,9 @@ func (d *daemon) openReferences(ctx context.Context, share shares, backup *backu
 		FS:           d.cfg.hooks.fs,
 		PrefixBits:   d.uids.interner.PrefixBits(),
 		Links:        d.cfg.keepsLinks(),
-		PebbleBytes:  share.references,
-		OverlayBytes: share.overlay / 2,
-		AccountBytes: share.overlay / 2,
+		PebbleBytes:  shares.references,
+		OverlayBytes: shares.overlay / 2,
+		AccountBytes: shares.overlay / 2,
 		OpenFiles:    d.files.storeFiles,
 		Logger:       logger,
 		Registerer:   d.registry,

@@ -162,12 +162,12 @@ func TestReferencesCommands(t *testing.T) {
 	same("one source", likes, "--source", "app.bsky.feed.like:subject.uri")
 
 	// A repository of an account that the server has not seen.
-	const stranger = "did:web:stranger.example.com"
-	car := writeFile(t, out+".car", string(repositoryOf(t, stranger, "app.bsky.feed.like/1", cbor.Map{{Key: "uri", Value: "at://" + did}})))
+	const unknown = "did:web:unknown.example.com"
+	car := writeFile(t, out+".car", string(repositoryOf(t, unknown, "app.bsky.feed.like/1", cbor.Map{{Key: "uri", Value: "at://" + did}})))
 	run(exitFailed, "too old", "import", car)
 	run(exitOK, "imported 1 accounts with 1 records and 1 references", "import", "--as-of", asOf, car)
-	row := `{"did":"` + stranger + `","collection":"app.bsky.feed.like","rkey":"1","path":"uri","subject":"at://` + did + `"}`
-	same("a repository", []string{row}, "--did", stranger)
+	row := `{"did":"` + unknown + `","collection":"app.bsky.feed.like","rkey":"1","path":"uri","subject":"at://` + did + `"}`
+	same("a repository", []string{row}, "--did", unknown)
 	all = append(all, row)
 	slices.Sort(all)
 	run(exitFailed, "too old", "import", "--as-of", "2026-01-01T00:00:00Z", out)
@@ -234,7 +234,7 @@ func TestReferencesCommandUsage(t *testing.T) {
 // pointed at.
 func TestDeleteOfAnImportedRecord(t *testing.T) {
 	t.Parallel()
-	const stranger, subject = "did:web:stranger.example.com", "at://did:web:example.com/a.b.c/1"
+	const unknown, subject = "did:web:unknown.example.com", "at://did:web:example.com/a.b.c/1"
 	relay := newTestRelay(t)
 	dir := t.TempDir()
 	start := func() *testDaemon { return startDaemon(t, relay.url, dir, "--references", "on", "--memory", "256MiB") }
@@ -244,7 +244,7 @@ func TestDeleteOfAnImportedRecord(t *testing.T) {
 	if err := d.stop(); err != nil {
 		t.Fatal(err)
 	}
-	car := writeFile(t, filepath.Join(t.TempDir(), "car"), string(repositoryOf(t, stranger, "a.b.c/1", cbor.Map{{Key: "uri", Value: subject}})))
+	car := writeFile(t, filepath.Join(t.TempDir(), "car"), string(repositoryOf(t, unknown, "a.b.c/1", cbor.Map{{Key: "uri", Value: subject}})))
 	asOf := time.Now().UTC().Format(time.RFC3339Nano)
 	if code, out := millrace(t, "references", "import", "--data-dir", dir, "--as-of", asOf, car); code != exitOK || !strings.Contains(out, "imported 1 accounts") {
 		t.Fatalf("import: exit code %d\n%s", code, out)
@@ -252,7 +252,7 @@ func TestDeleteOfAnImportedRecord(t *testing.T) {
 	d = start()
 	commit := lexutil.LexLink(cid.NewCidV1(cid.DagCBOR, multihash.Multihash(append([]byte{0x12, 32}, make([]byte, 32)...))))
 	relay.send <- frameOf(t, 2, "#commit", &comatproto.SyncSubscribeRepos_Commit{
-		Repo: stranger, Rev: "3k4duaz5vfs2c", Seq: 2, Time: "2026-11-20T00:00:00Z", Commit: commit, Blobs: []lexutil.LexLink{},
+		Repo: unknown, Rev: "3k4duaz5vfs2c", Seq: 2, Time: "2026-11-20T00:00:00Z", Commit: commit, Blobs: []lexutil.LexLink{},
 		Ops: []*comatproto.SyncSubscribeRepos_RepoOp{{Action: "delete", Path: "a.b.c/1"}},
 	}).Data
 	waitFor(t, "the deletion", func() bool { return d.log.Progress().Seq == 2 })

@@ -65,7 +65,7 @@ func runServe(ctx context.Context, args []string, _, stderr io.Writer) error {
 	}
 	tidyMalloc()
 	debug.SetGCPercent(gcPercent)
-	debug.SetMemoryLimit(cfg.shares().goLimit(cfg.memory))
+	debug.SetMemoryLimit(cfg.memoryShares().goLimit(cfg.memory))
 	logger := newLogger(cfg, stderr)
 	d, err := newDaemon(ctx, cfg, logger)
 	if ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.Cause(ctx))) {
@@ -123,17 +123,17 @@ func newDaemon(ctx context.Context, cfg *config, logger *slog.Logger) (d *daemon
 	if cfg.referencesOn() {
 		stores++
 	}
-	if d.files, err = shareDescriptors(limit, stores); err != nil {
+	if d.files, err = divideDescriptors(limit, stores); err != nil {
 		return d, err
 	}
-	share := cfg.shares()
-	if err := d.openStores(ctx, share); err != nil {
+	shares := cfg.memoryShares()
+	if err := d.openStores(ctx, shares); err != nil {
 		return d, err
 	}
-	if err := d.buildIngest(share); err != nil {
+	if err := d.buildIngest(shares); err != nil {
 		return d, err
 	}
-	return d, d.buildServing(share)
+	return d, d.buildServing(shares)
 }
 
 // makeDataDir makes the directory if there is none, so that a power loss cannot take it back.
@@ -147,7 +147,7 @@ func makeDataDir(dir string) error {
 	return syncDir(filepath.Dir(dir))
 }
 
-func (d *daemon) openStores(ctx context.Context, share shares) error {
+func (d *daemon) openStores(ctx context.Context, shares memoryShares) error {
 	cfg := d.cfg
 	stored, err := cfg.storedDictionary()
 	if err != nil {
@@ -167,7 +167,7 @@ func (d *daemon) openStores(ctx context.Context, share shares) error {
 	if err != nil {
 		return usageError{fmt.Errorf("--%w", err)} // its errors begin with "relay"
 	}
-	if d.uids, err = d.openUIDs(ctx, share); err != nil {
+	if d.uids, err = d.openUIDs(ctx, shares); err != nil {
 		return adviseDataDir(err, cfg.dataDir)
 	}
 	if d.uids != nil {
@@ -175,23 +175,23 @@ func (d *daemon) openStores(ctx context.Context, share shares) error {
 			return err
 		}
 	}
-	if err := d.openLog(host, share); err != nil {
+	if err := d.openLog(host, shares); err != nil {
 		return err
 	}
 	backup, err := d.skipRestored(ctx)
 	if err != nil {
 		return err
 	}
-	if err := d.openReferences(ctx, share, backup); err != nil {
+	if err := d.openReferences(ctx, shares, backup); err != nil {
 		return err
 	}
-	if err := d.openGraph(ctx, share); err != nil || backup == nil {
+	if err := d.openGraph(ctx, shares); err != nil || backup == nil {
 		return err
 	}
 	return markRestored(cfg.dataDir)
 }
 
-func (d *daemon) openLog(host string, share shares) (err error) {
+func (d *daemon) openLog(host string, shares memoryShares) (err error) {
 	cfg := d.cfg
 	log := replay.Config{
 		Dir:            cfg.logDir(),
@@ -201,9 +201,9 @@ func (d *daemon) openLog(host string, share shares) (err error) {
 		Retention:      cfg.retention,
 		RetentionBytes: int64(cfg.retentionBytes),
 		References:     cfg.referencesOn(),
-		TailBytes:      share.tail,
-		CacheBytes:     share.cache,
-		PebbleBytes:    share.log,
+		TailBytes:      shares.tail,
+		CacheBytes:     shares.cache,
+		PebbleBytes:    shares.log,
 		MaxOpenFiles:   d.files.storeFiles,
 		Dictionaries:   d.dicts,
 		FS:             cfg.hooks.fs,
@@ -219,7 +219,7 @@ func (d *daemon) openLog(host string, share shares) (err error) {
 	return adviseDataDir(err, cfg.dataDir)
 }
 
-func (d *daemon) buildIngest(share shares) error {
+func (d *daemon) buildIngest(shares memoryShares) error {
 	cfg := d.cfg
 	at := d.log.Progress()
 	if cfg.relayCursor.set && cfg.relayCursor.value < at.Seq {
@@ -229,8 +229,8 @@ func (d *daemon) buildIngest(share shares) error {
 	pipeline := ingest.Config{
 		Log:           d.log,
 		Collections:   cfg.collections,
-		InFlightBytes: share.inFlight,
-		AppendBytes:   int(share.log / 8),
+		InFlightBytes: shares.inFlight,
+		AppendBytes:   int(shares.log / 8),
 		Now:           cfg.now(),
 		Logger:        d.logger.With("part", "pipeline"),
 		Registerer:    d.registry,
@@ -287,14 +287,14 @@ func (d *daemon) buildIngest(share shares) error {
 	return nil
 }
 
-func (d *daemon) buildServing(share shares) error {
+func (d *daemon) buildServing(shares memoryShares) error {
 	cfg := d.cfg
 	proxies, err := cfg.proxies()
 	if err != nil {
 		return err
 	}
 	connections := cfg.maxConnections
-	if room := share.subscribers(); room < connections {
+	if room := shares.subscribers(); room < connections {
 		connections = room
 		if cfg.given["memory"] || cfg.given["max-connections"] {
 			d.logger.Info("--memory has room for fewer subscribers than --max-connections", "subscribers", room, "max_connections", cfg.maxConnections)
@@ -319,8 +319,8 @@ func (d *daemon) buildServing(share shares) error {
 		MaxEventsPerSecond:  float64(cfg.maxEventsPerSecond),
 		TrustedProxies:      proxies,
 		SlowTimeout:         cfg.slowTimeout,
-		ClientBytes:         share.clients,
-		ChunkBytes:          share.chunks(),
+		ClientBytes:         shares.clients,
+		ChunkBytes:          shares.chunks(),
 		Logger:              d.logger.With("part", "public"),
 		Registerer:          d.registry,
 	}

@@ -26,11 +26,11 @@ type linkEvent struct {
 	}
 }
 
-// linkPlace is where an element of a list is. It is the event that made its record what it is,
+// linkPosition is where an element of a list is. It is the event that made its record what it is,
 // counted from 1, and which of the record's references it is.
-type linkPlace struct{ event, index int }
+type linkPosition struct{ event, index int }
 
-func (p linkPlace) compare(q linkPlace) int {
+func (p linkPosition) compare(q linkPosition) int {
 	return cmp.Or(cmp.Compare(p.event, q.event), cmp.Compare(p.index, q.index))
 }
 
@@ -144,8 +144,8 @@ func (w *linkWorld) sets() []linkSet {
 
 // linkElement is one of a list.
 type linkElement struct {
-	json  string
-	place linkPlace
+	json     string
+	position linkPosition
 }
 
 func (row *linkRow) json() string {
@@ -158,13 +158,13 @@ func (w *linkWorld) elements(q *linkRequest) (all []linkElement) {
 	switch q.path {
 	case pathRecords, pathOldRecords:
 		for _, row := range visible {
-			all = append(all, linkElement{row.json(), linkPlace{row.event, 0}})
+			all = append(all, linkElement{row.json(), linkPosition{row.event, 0}})
 		}
 	case pathDIDs, pathOldDIDs:
 		seen := map[string]bool{}
 		for _, row := range visible {
 			if !seen[row.did] {
-				all = append(all, linkElement{fmt.Sprintf("%q", row.did), linkPlace{row.event, 0}})
+				all = append(all, linkElement{fmt.Sprintf("%q", row.did), linkPosition{row.event, 0}})
 			}
 			seen[row.did] = true
 		}
@@ -172,7 +172,7 @@ func (w *linkWorld) elements(q *linkRequest) (all []linkElement) {
 		for _, row := range visible {
 			for i, ref := range row.refs {
 				if ref.Path() == q.other {
-					all = append(all, linkElement{fmt.Sprintf(`{"linkRecord":%s,"otherSubject":%q}`, row.json(), ref.Subject()), linkPlace{row.event, i}})
+					all = append(all, linkElement{fmt.Sprintf(`{"linkRecord":%s,"otherSubject":%q}`, row.json(), ref.Subject()), linkPosition{row.event, i}})
 				}
 			}
 		}
@@ -195,9 +195,9 @@ func groupLinks(rows []*linkRow, path string) (all []linkElement) {
 	}
 	for subject, group := range groups {
 		all = append(all, linkElement{fmt.Sprintf(`{"subject":%q,"total":%d,"distinct":%d}`, subject, len(group), distinctDIDs(group)),
-			linkPlace{group[0].event, 0}})
+			linkPosition{group[0].event, 0}})
 	}
-	slices.SortFunc(all, func(a, b linkElement) int { return a.place.compare(b.place) })
+	slices.SortFunc(all, func(a, b linkElement) int { return a.position.compare(b.position) })
 	return all
 }
 
@@ -235,9 +235,9 @@ func (w *linkWorld) compare(p *linkPage, exact bool) error {
 }
 
 // end is where the next page begins.
-func (p *linkPage) end() linkPlace {
+func (p *linkPage) end() linkPosition {
 	if p == nil {
-		return linkPlace{}
+		return linkPosition{}
 	}
 	return p.last
 }
@@ -264,7 +264,7 @@ func (w *linkWorld) differs(p *linkPage, exact bool) error {
 	if p.before != nil {
 		at, newest := p.before.last, p.newestFirst()
 		all = slices.DeleteFunc(all, func(e linkElement) bool {
-			c := e.place.compare(at)
+			c := e.position.compare(at)
 			return newest && c >= 0 || !newest && c <= 0
 		})
 	}
@@ -279,7 +279,7 @@ func (w *linkWorld) differs(p *linkPage, exact bool) error {
 		return fmt.Errorf("%d elements are not %d of %d", len(got), len(page), len(all))
 	}
 	if p.last = p.before.end(); len(page) > 0 {
-		p.last = page[len(page)-1].place
+		p.last = page[len(page)-1].position
 	}
 	return nil
 }

@@ -90,7 +90,7 @@ type linkPage struct {
 	view   translate.Position
 	body   []byte
 	answer linkAnswer
-	last   linkPlace // of its last element; set when it was compared
+	last   linkPosition // of its last element; set when it was compared
 }
 
 // linkAnswer is any endpoint's.
@@ -315,7 +315,7 @@ func (r *round) checkLinks(o *linkObserver, log []truthEvent) {
 		for ; next < p.events; next++ {
 			world.apply(t, log, next)
 		}
-		if p.before != nil && p.before.last == (linkPlace{}) {
+		if p.before != nil && p.before.last == (linkPosition{}) {
 			continue // it was not compared
 		}
 		if err := world.compare(p.linkPage, false); err != nil {

@@ -142,14 +142,14 @@ func (p *Pipeline) sealReferences(j *job) error {
 				to = end
 			}
 		}
-		part := &replay.EventReferences{List: all.List[base:all.Ends[to-1]]}
+		own := &replay.EventReferences{List: all.List[base:all.Ends[to-1]]}
 		for _, end := range all.Ends[from:to] {
-			part.Ends = append(part.Ends, end-base)
+			own.Ends = append(own.Ends, end-base)
 		}
 		if all.Repeated != nil {
-			part.Repeated = all.Repeated[from:to]
+			own.Repeated = all.Repeated[from:to]
 		}
-		in.References, in.Batch, in.LastSeq = part, &translate.Batch{Events: events[from:to], JSON: j.batch.JSON}, last
+		in.References, in.Batch, in.LastSeq = own, &translate.Batch{Events: events[from:to], JSON: j.batch.JSON}, last
 		if to < len(events) {
 			in.LastSeq = events[to-1].Seq
 		}

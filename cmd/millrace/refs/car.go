@@ -63,7 +63,7 @@ func (r *Reader) readCAR(ctx context.Context, in *bufio.Reader, sink Sink) error
 			tr.AppendRecord(&b, []byte(held.did), k.path, block)
 		}
 		if len(b.JSON) > maxBatchJSON || i == len(held.keys)-1 {
-			if err := errors.Join(r.pass(&b, sink), context.Cause(ctx)); err != nil {
+			if err := errors.Join(r.deliver(&b, sink), context.Cause(ctx)); err != nil {
 				return err
 			}
 		}
@@ -74,8 +74,8 @@ func (r *Reader) readCAR(ctx context.Context, in *bufio.Reader, sink Sink) error
 // maxBatchJSON is how much JSON makes a batch of records full.
 const maxBatchJSON = 4 << 20
 
-// pass gives the records of a batch to the sink, and empties it.
-func (r *Reader) pass(b *translate.Batch, sink Sink) error {
+// deliver gives the records of a batch to the sink, and empties it.
+func (r *Reader) deliver(b *translate.Batch, sink Sink) error {
 	r.Counts.Excess += b.Counts.ExcessReferences
 	r.Counts.Filtered += b.Counts.Filtered
 	for reason, n := range b.Counts.Drops {

@@ -10,7 +10,7 @@ import (
 	"millrace/replay/references"
 )
 
-// maxCheckRecords is about how many records are compared in one pass over the log.
+// maxCheckRecords is about how many records are compared in one scan of the log.
 const maxCheckRecords = 4_000_000
 
 // Check compares the reference store's table with the log. For each record it compares the log's
@@ -39,9 +39,9 @@ func (c *Check) Run(ctx context.Context) (*CheckReport, error) {
 	if !ok || g.Number == 0 {
 		return r, nil // nothing can be compared
 	}
-	passes := uint64(c.Events)/maxCheckRecords + 1
-	for n := range passes {
-		p := &checkPass{Check: c, report: r, pass: n, passes: passes, seed: maphash.MakeSeed(),
+	scans := uint64(c.Events)/maxCheckRecords + 1
+	for n := range scans {
+		p := &checkScan{Check: c, report: r, scan: n, scans: scans, seed: maphash.MakeSeed(),
 			records: make(map[uint64]checkedRecord), deleted: make(map[uint64]checkedDeletion)}
 		if err := c.Log.Changes(ctx, from, p.read); err != nil {
 			return nil, fmt.Errorf("compare the table with the log: %w", err)
@@ -53,17 +53,17 @@ func (c *Check) Run(ctx context.Context) (*CheckReport, error) {
 	return r, nil
 }
 
-// checkPass is a pass over the log, for a part of the records.
-type checkPass struct {
+// checkScan is a scan of the log, for a part of the records.
+type checkScan struct {
 	*Check
-	report       *CheckReport
-	pass, passes uint64
-	seed         maphash.Seed
-	events       uint64
-	records      map[uint64]checkedRecord
-	deleted      map[uint64]checkedDeletion // by account: the last
-	changes      []references.Change
-	text         []byte
+	report      *CheckReport
+	scan, scans uint64
+	seed        maphash.Seed
+	events      uint64
+	records     map[uint64]checkedRecord
+	deleted     map[uint64]checkedDeletion // by account: the last
+	changes     []references.Change
+	text        []byte
 }
 
 // checkedRecord is what the log says of a record.
@@ -79,7 +79,7 @@ type checkedDeletion struct {
 	timeUS int64
 }
 
-func (p *checkPass) read(c *replay.Changes) error {
+func (p *checkScan) read(c *replay.Changes) error {
 	at := p.Store.Position()
 	var one replay.Changes
 	for i := range c.Events {
@@ -88,10 +88,10 @@ func (p *checkPass) read(c *replay.Changes) error {
 			return nil // the store has not read it yet
 		}
 		p.events++
-		if p.pass == 0 {
+		if p.scan == 0 {
 			p.report.Events++
 		}
-		if e.Repeated || e.URIUID != 0 && e.URIUID%p.passes != p.pass {
+		if e.Repeated || e.URIUID != 0 && e.URIUID%p.scans != p.scan {
 			continue
 		}
 		one.Events = append(one.Events[:0], *e)
@@ -106,7 +106,7 @@ func (p *checkPass) read(c *replay.Changes) error {
 	return nil
 }
 
-func (p *checkPass) take(c *references.Change, stampUS int64) {
+func (p *checkScan) take(c *references.Change, stampUS int64) {
 	switch c.Operation {
 	case references.DeleteAccount:
 		if c.TimeUS > p.deleted[c.Account].timeUS {
@@ -117,7 +117,7 @@ func (p *checkPass) take(c *references.Change, stampUS int64) {
 	}
 }
 
-func (p *checkPass) hash(refs []references.Reference) uint64 {
+func (p *checkScan) hash(refs []references.Reference) uint64 {
 	p.text = p.text[:0]
 	for _, r := range refs {
 		p.text = binary.BigEndian.AppendUint32(p.text, r.Path)
@@ -128,7 +128,7 @@ func (p *checkPass) hash(refs []references.Reference) uint64 {
 }
 
 // compare looks up the rows of what was gathered.
-func (p *checkPass) compare(ctx context.Context) error {
+func (p *checkScan) compare(ctx context.Context) error {
 	n := 0
 	for uid, r := range p.records {
 		if n++; n%1024 == 0 && ctx.Err() != nil {
