@@ -85,7 +85,7 @@ func runNumbering(t *testing.T, seed uint64) {
 	}
 	for range 60 {
 		s.connect()
-		s.pass()
+		s.beforeConnect()
 		if t.Failed() {
 			return
 		}
@@ -156,9 +156,9 @@ func (s *simRun) take(row simRow, gap *Gap) {
 	s.got = append(s.got, row)
 }
 
-// pass lets time pass between connections: frames come, windows move on, the numbering may restart
-// far below.
-func (s *simRun) pass() {
+// beforeConnect lets time pass between connections: frames come, windows move on, the numbering may
+// restart far below.
+func (s *simRun) beforeConnect() {
 	r := s.r
 	s.now = s.now.Add(time.Duration(s.rng.Int64N(int64(30 * time.Second))))
 	for range s.rng.IntN(20) {

@@ -26,7 +26,7 @@ type account struct {
 
 // newAccount makes an account with a past.
 func newAccount(w *world, n int) *account {
-	a := &account{number: n, did: w.people.did(n), langs: w.someLangs()}
+	a := &account{number: n, did: w.population.did(n), langs: w.someLangs()}
 	a.handle = w.someHandle()
 	// Busy accounts have longer pasts; most have hardly any.
 	records := 3 + int(w.rng.ExpFloat64()*12)

@@ -74,7 +74,7 @@ func (w *world) followOps(a *account) []op {
 	ops := make([]op, 0, n)
 	for range n {
 		ops = append(ops, a.create("app.bsky.graph.follow", w.tid(), map[string]any{
-			"createdAt": w.timestamp(), "subject": w.someone(),
+			"createdAt": w.timestamp(), "subject": w.drawDID(),
 		}))
 	}
 	return ops
@@ -93,11 +93,11 @@ func (w *world) profile(a *account) op {
 func (w *world) block(a *account) op {
 	if w.chance(8) {
 		return a.create("app.bsky.graph.listblock", w.tid(), map[string]any{
-			"createdAt": w.timestamp(), "subject": "at://" + w.someone() + "/app.bsky.graph.list/" + w.pastTID(),
+			"createdAt": w.timestamp(), "subject": "at://" + w.drawDID() + "/app.bsky.graph.list/" + w.pastTID(),
 		})
 	}
 	return a.create("app.bsky.graph.block", w.tid(), map[string]any{
-		"createdAt": w.timestamp(), "subject": w.someone(),
+		"createdAt": w.timestamp(), "subject": w.drawDID(),
 	})
 }
 
@@ -111,7 +111,7 @@ func (w *world) listOps(a *account) []op {
 	}
 	for range 1 + w.rng.IntN(4) {
 		ops = append(ops, a.create("app.bsky.graph.listitem", w.tid(), map[string]any{
-			"createdAt": w.timestamp(), "subject": w.someone(), "list": "at://" + a.did + "/app.bsky.graph.list/" + list,
+			"createdAt": w.timestamp(), "subject": w.drawDID(), "list": "at://" + a.did + "/app.bsky.graph.list/" + list,
 		}))
 	}
 	return ops

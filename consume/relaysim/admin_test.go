@@ -237,7 +237,7 @@ func TestHostileStream(t *testing.T) {
 	}
 	kept := 0
 	for _, kind := range kinds {
-		kept += len(kind.make(testKit()).keep)
+		kept += len(kind.make(testBuilder()).keep)
 	}
 	if got := len(lines) - len(recompute(t, 0, good)); got != kept {
 		t.Errorf("%d events of hostile messages in the truth, want %d", got, kept)
@@ -245,4 +245,4 @@ func TestHostileStream(t *testing.T) {
 }
 
 // unnumbered says that messages of the kind take no seq.
-func (k *hostileKind) unnumbered() bool { return k.make(testKit()).unnumbered }
+func (k *hostileKind) unnumbered() bool { return k.make(testBuilder()).unnumbered }

@@ -12,11 +12,11 @@ import (
 // key, and accounts are deleted and return. The records are rich in references. It is not safe for
 // concurrent use.
 type churn struct {
-	every int64
-	kit   *kit
-	names *population // of subjects
-	truth bool
-	count int64 // messages since the last of these
+	every   int64
+	builder *messageBuilder
+	names   *population // of subjects
+	truth   bool
+	count   int64 // messages since the last of these
 }
 
 const (
@@ -30,7 +30,7 @@ func newChurn(every int64, clk *clock, seed uint64, truth bool) *churn {
 	rng := newRand(seed, "churn")
 	return &churn{
 		every: every, truth: truth, names: newPopulation(seed, churnSubjects, rng),
-		kit: &kit{clock: clk, people: newPopulation(mix(seed), churnAccounts, rng), rng: rng},
+		builder: &messageBuilder{clock: clk, population: newPopulation(mix(seed), churnAccounts, rng), rng: rng},
 	}
 }
 
@@ -45,7 +45,7 @@ func (c *churn) isDue() bool {
 
 // template makes the next message. Its holes are filled with its own values.
 func (c *churn) template() *template {
-	k := c.kit
+	k := c.builder
 	k.begin(1)
 	var payload []byte
 	switch n := k.rng.IntN(60); {
@@ -69,7 +69,7 @@ func (c *churn) template() *template {
 
 // account returns a message that an account has a status; "": it is active.
 func (c *churn) account(status string) []byte {
-	body := map[string]any{"seq": c.kit.seq, "did": c.kit.did, "time": c.kit.time, "active": status == ""}
+	body := map[string]any{"seq": c.builder.seq, "did": c.builder.did, "time": c.builder.time, "active": status == ""}
 	if status != "" {
 		body["status"] = status
 	}
@@ -78,7 +78,7 @@ func (c *churn) account(status string) []byte {
 
 // op returns an op on some record, which may be there or not.
 func (c *churn) op() hostileOp {
-	rng := c.kit.rng
+	rng := c.builder.rng
 	shapes := churnShapes()
 	shape := shapes[rng.IntN(len(shapes))]
 	path := shape.collection + "/" + makeTID(uint64(1+rng.IntN(churnKeys))<<50).String()
@@ -87,8 +87,8 @@ func (c *churn) op() hostileOp {
 		return hostileOp{action: action, path: path, keep: true}
 	}
 	record := shape.record(c)
-	record["$type"], record["createdAt"] = shape.collection, c.kit.time
-	p := c.kit.put(action, shape.collection, cbor.Append(nil, record))
+	record["$type"], record["createdAt"] = shape.collection, c.builder.time
+	p := c.builder.put(action, shape.collection, cbor.Append(nil, record))
 	p.path = path
 	return p
 }
@@ -117,13 +117,13 @@ func churnShapes() []churnShape {
 // post is a reply with mentions and a quote. A facet's type may be missing: then its path is
 // another.
 func (c *churn) post() map[string]any {
-	facets := make([]any, c.kit.rng.IntN(3))
+	facets := make([]any, c.builder.rng.IntN(3))
 	for i := range facets {
 		facet := map[string]any{"features": []any{
 			map[string]any{"$type": "app.bsky.richtext.facet#mention", "did": c.did()},
 			map[string]any{"$type": "app.bsky.richtext.facet#link", "uri": "https://example.com/"},
 		}}
-		if c.kit.rng.IntN(2) == 0 {
+		if c.builder.rng.IntN(2) == 0 {
 			facet["$type"] = "app.bsky.richtext.facet"
 		}
 		facets[i] = facet
@@ -141,7 +141,7 @@ func (c *churn) post() map[string]any {
 // links is a record with references of all kinds, and what is none. Now and then it has more than
 // consumers keep.
 func (c *churn) links() map[string]any {
-	rng := c.kit.rng
+	rng := c.builder.rng
 	n := rng.IntN(4)
 	if rng.IntN(20) == 0 {
 		n = maxReferences + rng.IntN(10)
@@ -163,7 +163,7 @@ func (c *churn) did() string { return c.names.did(c.names.draw()) }
 
 // uri returns the URI of one of few records.
 func (c *churn) uri(collection string) string {
-	rkey := makeTID(uint64(1+c.kit.rng.IntN(9)) << 50).String()
+	rkey := makeTID(uint64(1+c.builder.rng.IntN(9)) << 50).String()
 	return "at://" + c.did() + "/" + collection + "/" + rkey
 }
 

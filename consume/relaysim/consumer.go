@@ -21,7 +21,7 @@ func (w *window) join(cursor int64, live bool) (c *consumer, outdated, future bo
 	}
 	w.consumers[c] = struct{}{}
 	w.joined++
-	w.pokeLocked()
+	w.signalLocked()
 	return c, outdated, future
 }
 
@@ -67,7 +67,7 @@ func (c *consumer) take(maxBytes int) (wire []byte, frames int, more <-chan stru
 	c.held = ch
 	c.at.ord += int64(frames)
 	c.at.bytes += int64(to - from)
-	w.pokeLocked()
+	w.signalLocked()
 	return ch.buf[from:to:to], frames, nil, nil
 }
 
@@ -91,6 +91,6 @@ func (c *consumer) leave() {
 		if len(w.consumers) == 0 {
 			w.reached = c.at
 		}
-		w.pokeLocked()
+		w.signalLocked()
 	}
 }

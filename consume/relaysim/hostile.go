@@ -15,7 +15,7 @@ import (
 type hostileKind struct {
 	name   string // as in --hostile-kinds
 	reason string // what a correct consumer counts it as; "": it is odd but right
-	make   func(k *kit) hostileMessage
+	make   func(k *messageBuilder) hostileMessage
 	huge   bool // megabytes: comes rarely in the mix
 }
 
@@ -33,9 +33,9 @@ const hugeRounds = 64
 // hostileMix puts hostile messages among the good ones: all kinds in turn, every so often. It is
 // not safe for concurrent use.
 type hostileMix struct {
-	kinds []*hostileKind
-	every int64
-	kit   *kit
+	kinds   []*hostileKind
+	every   int64
+	builder *messageBuilder
 
 	count int64 // messages since the last hostile one
 	next  int
@@ -68,8 +68,8 @@ func (h *hostileMix) nextKind() *hostileKind {
 
 // append adds a message of kind to b and returns the newest seq, which was seq before.
 func (h *hostileMix) append(b *batch, kind *hostileKind, epoch uint32, seq int64) int64 {
-	h.kit.begin(seq + 1)
-	m := kind.make(h.kit)
+	h.builder.begin(seq + 1)
+	m := kind.make(h.builder)
 	number := seq + 1
 	if m.unnumbered {
 		number = 0
@@ -103,11 +103,11 @@ func hostileKinds() []*hostileKind {
 	return append(all, hugeKinds()...)
 }
 
-// kit makes the parts of one hostile message.
-type kit struct {
-	clock  *clock
-	people *population
-	rng    *rand.Rand
+// messageBuilder makes the parts of one hostile message.
+type messageBuilder struct {
+	clock      *clock
+	population *population
+	rng        *rand.Rand
 
 	seq  int64
 	did  string
@@ -116,16 +116,16 @@ type kit struct {
 }
 
 // begin sets up the envelope of the next message.
-func (k *kit) begin(seq int64) {
+func (k *messageBuilder) begin(seq int64) {
 	k.seq = seq
 	// no other commits are of this account: their revs would not rise
-	k.did = k.people.did(k.people.count + k.people.draw())
+	k.did = k.population.did(k.population.count + k.population.draw())
 	k.time = string(k.clock.tick())
 	k.rev = k.clock.tid().String()
 }
 
 // rkey returns a fresh record key.
-func (k *kit) rkey() string { return k.clock.tid().String() }
+func (k *messageBuilder) rkey() string { return k.clock.tid().String() }
 
 // hostileOp is one op of a hostile commit with what belongs to it.
 type hostileOp struct {
@@ -138,16 +138,18 @@ type hostileOp struct {
 }
 
 // put returns a good op that puts a record.
-func (k *kit) put(action, collection string, record []byte) hostileOp {
+func (k *messageBuilder) put(action, collection string, record []byte) hostileOp {
 	id := blockCID(record)
 	return hostileOp{action: action, path: collection + "/" + k.rkey(), id: id, record: record, data: record, keep: true}
 }
 
 // like returns a good op that creates a like.
-func (k *kit) like() hostileOp { return k.put("create", "app.bsky.feed.like", k.likeRecord()) }
+func (k *messageBuilder) like() hostileOp {
+	return k.put("create", "app.bsky.feed.like", k.likeRecord())
+}
 
-func (k *kit) likeRecord() []byte {
-	subject := k.people.did(k.people.draw())
+func (k *messageBuilder) likeRecord() []byte {
+	subject := k.population.did(k.population.draw())
 	rkey := k.rkey()
 	return cbor.Append(nil, map[string]any{
 		"$type":     "app.bsky.feed.like",
@@ -157,12 +159,12 @@ func (k *kit) likeRecord() []byte {
 }
 
 // remove returns a good op that deletes a record.
-func (k *kit) remove() hostileOp {
+func (k *messageBuilder) remove() hostileOp {
 	return hostileOp{action: "delete", path: "app.bsky.feed.repost/" + k.rkey(), keep: true}
 }
 
 // envelope returns the body of a good commit of parts.
-func (k *kit) envelope(parts []hostileOp) map[string]any {
+func (k *messageBuilder) envelope(parts []hostileOp) map[string]any {
 	ops := make([]any, 0, len(parts))
 	for _, p := range parts {
 		op := map[string]any{"action": p.action, "path": p.path, "cid": nil}
@@ -179,7 +181,7 @@ func (k *kit) envelope(parts []hostileOp) map[string]any {
 }
 
 // car returns a CAR of a stand-in for the commit and the blocks of parts, and its root.
-func (k *kit) car(parts []hostileOp) (car []byte, root cid.Cid) {
+func (k *messageBuilder) car(parts []hostileOp) (car []byte, root cid.Cid) {
 	commit := cbor.Append(nil, map[string]any{"did": k.did, "rev": k.rev, "version": 3})
 	root = blockCID(commit)
 	car = appendCARHeader(nil, root)
@@ -193,7 +195,7 @@ func (k *kit) car(parts []hostileOp) (car []byte, root cid.Cid) {
 }
 
 // commit returns the message of a commit of parts, its body changed by edit if that is not nil.
-func (k *kit) commit(edit func(body map[string]any), parts ...hostileOp) hostileMessage {
+func (k *messageBuilder) commit(edit func(body map[string]any), parts ...hostileOp) hostileMessage {
 	body := k.envelope(parts)
 	if edit != nil {
 		edit(body)
@@ -202,7 +204,7 @@ func (k *kit) commit(edit func(body map[string]any), parts ...hostileOp) hostile
 }
 
 // kept returns the events of the parts that a correct consumer holds.
-func (k *kit) kept(parts []hostileOp) (keep []expectation) {
+func (k *messageBuilder) kept(parts []hostileOp) (keep []expectation) {
 	for i, p := range parts {
 		if !p.keep {
 			continue

@@ -23,33 +23,35 @@ const (
 )
 
 // bad makes a kind whose message gives no event.
-func bad(name, reason string, makeFrame func(k *kit) []byte) *hostileKind {
-	return &hostileKind{name: name, reason: reason, make: func(k *kit) hostileMessage {
+func bad(name, reason string, makeFrame func(k *messageBuilder) []byte) *hostileKind {
+	return &hostileKind{name: name, reason: reason, make: func(k *messageBuilder) hostileMessage {
 		return hostileMessage{payload: makeFrame(k)}
 	}}
 }
 
 // unnumbered makes a kind whose message gives no event and has no seq.
-func unnumbered(name, reason string, makeFrame func(k *kit) []byte) *hostileKind {
-	return &hostileKind{name: name, reason: reason, make: func(k *kit) hostileMessage {
+func unnumbered(name, reason string, makeFrame func(k *messageBuilder) []byte) *hostileKind {
+	return &hostileKind{name: name, reason: reason, make: func(k *messageBuilder) hostileMessage {
 		return hostileMessage{payload: makeFrame(k), unnumbered: true}
 	}}
 }
 
 // good returns the payload of a good commit.
-func (k *kit) good() []byte { return k.commit(nil, k.like(), k.remove()).payload }
+func (k *messageBuilder) good() []byte { return k.commit(nil, k.like(), k.remove()).payload }
 
 // body returns the encoded body of a good commit.
-func (k *kit) body() []byte {
+func (k *messageBuilder) body() []byte {
 	return cbor.Append(nil, k.envelope([]hostileOp{k.like(), k.remove()}))
 }
 
 // headed returns a good commit's body under another header.
-func (k *kit) headed(header any) []byte { return append(cbor.Append(nil, header), k.body()...) }
+func (k *messageBuilder) headed(header any) []byte {
+	return append(cbor.Append(nil, header), k.body()...)
+}
 
 // messageKinds are messages that are no frames, or frames of no known kind.
 func messageKinds() []*hostileKind {
-	noise := func(k *kit) []byte {
+	noise := func(k *messageBuilder) []byte {
 		b := make([]byte, 1+k.rng.IntN(400))
 		for i := range b {
 			b[i] = byte(k.rng.Uint32())
@@ -57,74 +59,74 @@ func messageKinds() []*hostileKind {
 		b[0] = 0xff // a break: never the beginning of an item
 		return b
 	}
-	text := &hostileKind{name: "text-message", reason: reasonFrame, make: func(*kit) hostileMessage {
+	text := &hostileKind{name: "text-message", reason: reasonFrame, make: func(*messageBuilder) hostileMessage {
 		return hostileMessage{payload: []byte(`{"op":1,"t":"#commit"}`), text: true, unnumbered: true}
 	}}
 	return []*hostileKind{
-		unnumbered("empty", reasonFrame, func(*kit) []byte { return nil }),
+		unnumbered("empty", reasonFrame, func(*messageBuilder) []byte { return nil }),
 		unnumbered("garbage", reasonFrame, noise),
 		text,
-		unnumbered("header-truncated", reasonFrame, func(k *kit) []byte { return k.good()[:1+k.rng.IntN(8)] }),
-		unnumbered("header-only", reasonFrame, func(*kit) []byte {
+		unnumbered("header-truncated", reasonFrame, func(k *messageBuilder) []byte { return k.good()[:1+k.rng.IntN(8)] }),
+		unnumbered("header-only", reasonFrame, func(*messageBuilder) []byte {
 			return cbor.Append(nil, map[string]any{"op": 1, "t": "#commit"})
 		}),
-		bad("header-array", reasonFrame, func(k *kit) []byte { return k.headed([]any{1, "#commit"}) }),
-		bad("header-without-op", reasonFrame, func(k *kit) []byte { return k.headed(map[string]any{"t": "#commit"}) }),
-		bad("header-op-text", reasonFrame, func(k *kit) []byte {
+		bad("header-array", reasonFrame, func(k *messageBuilder) []byte { return k.headed([]any{1, "#commit"}) }),
+		bad("header-without-op", reasonFrame, func(k *messageBuilder) []byte { return k.headed(map[string]any{"t": "#commit"}) }),
+		bad("header-op-text", reasonFrame, func(k *messageBuilder) []byte {
 			return k.headed(map[string]any{"op": "1", "t": "#commit"})
 		}),
-		bad("header-without-kind", reasonUnknown, func(k *kit) []byte { return k.headed(map[string]any{"op": 1}) }),
-		bad("header-kind-number", reasonFrame, func(k *kit) []byte { return k.headed(map[string]any{"op": 1, "t": 7}) }),
-		bad("unknown-op", reasonUnknown, func(k *kit) []byte {
+		bad("header-without-kind", reasonUnknown, func(k *messageBuilder) []byte { return k.headed(map[string]any{"op": 1}) }),
+		bad("header-kind-number", reasonFrame, func(k *messageBuilder) []byte { return k.headed(map[string]any{"op": 1, "t": 7}) }),
+		bad("unknown-op", reasonUnknown, func(k *messageBuilder) []byte {
 			return k.headed(map[string]any{"op": 2, "t": "#commit"})
 		}),
-		bad("unknown-kind", reasonUnknown, func(k *kit) []byte {
+		bad("unknown-kind", reasonUnknown, func(k *messageBuilder) []byte {
 			return message("#shiny", map[string]any{"seq": k.seq, "did": k.did, "time": k.time})
 		}),
-		unnumbered("body-array", reasonFrame, func(k *kit) []byte { return message("#commit", []any{k.did, k.rev}) }),
-		unnumbered("body-without-seq", reasonFrame, func(k *kit) []byte {
+		unnumbered("body-array", reasonFrame, func(k *messageBuilder) []byte { return message("#commit", []any{k.did, k.rev}) }),
+		unnumbered("body-without-seq", reasonFrame, func(k *messageBuilder) []byte {
 			return k.commit(func(b map[string]any) { delete(b, "seq") }, k.like()).payload
 		}),
-		unnumbered("body-seq-text", reasonFrame, func(k *kit) []byte {
+		unnumbered("body-seq-text", reasonFrame, func(k *messageBuilder) []byte {
 			return k.commit(func(b map[string]any) { b["seq"] = "12" }, k.like()).payload
 		}),
-		unnumbered("body-seq-negative", reasonFrame, func(k *kit) []byte {
+		unnumbered("body-seq-negative", reasonFrame, func(k *messageBuilder) []byte {
 			return k.commit(func(b map[string]any) { b["seq"] = int64(-5) }, k.like()).payload
 		}),
-		bad("body-truncated", reasonFrame, func(k *kit) []byte {
+		bad("body-truncated", reasonFrame, func(k *messageBuilder) []byte {
 			b := k.good()
 			return b[:len(b)/2+k.rng.IntN(len(b)/4)]
 		}),
-		bad("identity-truncated", reasonFrame, func(k *kit) []byte {
+		bad("identity-truncated", reasonFrame, func(k *messageBuilder) []byte {
 			b := k.identity(k.did, k.time)
 			return b[:len(b)-1-k.rng.IntN(10)]
 		}),
-		unnumbered("info", reasonKind, func(*kit) []byte {
+		unnumbered("info", reasonKind, func(*messageBuilder) []byte {
 			return message("#info", map[string]any{"name": "OutdatedCursor", "message": "just so"})
 		}),
-		bad("sync", reasonKind, func(k *kit) []byte {
+		bad("sync", reasonKind, func(k *messageBuilder) []byte {
 			car, _ := k.car(nil)
 			return message("#sync", map[string]any{"seq": k.seq, "did": k.did, "rev": k.rev, "time": k.time, "blocks": car})
 		}),
 	}
 }
 
-func (k *kit) identity(did, time string) []byte {
+func (k *messageBuilder) identity(did, time string) []byte {
 	return message("#identity", map[string]any{"seq": k.seq, "did": did, "time": time, "handle": "someone.example.com"})
 }
 
-func (k *kit) account(did, time string) []byte {
+func (k *messageBuilder) account(did, time string) []byte {
 	return message("#account", map[string]any{"seq": k.seq, "did": did, "time": time, "active": true})
 }
 
 // envelopeKinds are commits, identities and accounts with a field that is not what it must be.
 func envelopeKinds() []*hostileKind {
 	set := func(name, reason, key string, value any) *hostileKind {
-		return bad(name, reason, func(k *kit) []byte {
+		return bad(name, reason, func(k *messageBuilder) []byte {
 			return k.commit(func(b map[string]any) { b[key] = value }, k.like(), k.remove()).payload
 		})
 	}
-	tooBig := func(k *kit) []byte {
+	tooBig := func(k *messageBuilder) []byte {
 		return k.commit(func(b map[string]any) { b["tooBig"], b["ops"], b["blocks"] = true, []any{}, []byte{} }).payload
 	}
 	return []*hostileKind{
@@ -143,12 +145,12 @@ func envelopeKinds() []*hostileKind {
 		set("time-date", reasonInvalidTime, "time", "2026-07-04"),
 		set("time-no-zone", reasonInvalidTime, "time", "2026-07-04T14:38:08.999"),
 		set("time-month-13", reasonInvalidTime, "time", "2026-13-04T14:38:08.999Z"),
-		bad("identity-did", reasonInvalidDID, func(k *kit) []byte { return k.identity("did:", k.time) }),
-		bad("identity-time", reasonInvalidTime, func(k *kit) []byte { return k.identity(k.did, "now") }),
-		bad("account-did", reasonInvalidDID, func(k *kit) []byte { return k.account("nobody", k.time) }),
-		bad("account-time", reasonInvalidTime, func(k *kit) []byte { return k.account(k.did, "1783175888") }),
+		bad("identity-did", reasonInvalidDID, func(k *messageBuilder) []byte { return k.identity("did:", k.time) }),
+		bad("identity-time", reasonInvalidTime, func(k *messageBuilder) []byte { return k.identity(k.did, "now") }),
+		bad("account-did", reasonInvalidDID, func(k *messageBuilder) []byte { return k.account("nobody", k.time) }),
+		bad("account-time", reasonInvalidTime, func(k *messageBuilder) []byte { return k.account(k.did, "1783175888") }),
 		bad("too-big", reasonKind, tooBig),
-		bad("too-big-with-ops", reasonKind, func(k *kit) []byte {
+		bad("too-big-with-ops", reasonKind, func(k *messageBuilder) []byte {
 			return k.commit(func(b map[string]any) { b["tooBig"] = true }, k.like(), k.remove()).payload
 		}),
 	}

@@ -44,12 +44,12 @@ func nested(depth int) []byte {
 
 // record makes a kind whose bad op has a bad record.
 func record(name string, data []byte) *hostileKind {
-	return amid(name, reasonRecord, func(k *kit) hostileOp { return k.put("create", "app.bsky.feed.post", data) })
+	return amid(name, reasonRecord, func(k *messageBuilder) hostileOp { return k.put("create", "app.bsky.feed.post", data) })
 }
 
 // odd makes a kind with a record that is not canonical, and is served none the less.
 func odd(name string, data []byte) *hostileKind {
-	return amid(name, "", func(k *kit) hostileOp { return k.put("create", "app.bsky.feed.post", data) })
+	return amid(name, "", func(k *messageBuilder) hostileOp { return k.put("create", "app.bsky.feed.post", data) })
 }
 
 // recordKinds are commits with one record that is not as the data model wants it.

@@ -10,12 +10,12 @@ const oldBy = 100_000
 // harmless even to a consumer that begins with it.
 func streamKinds() []*hostileKind {
 	failed := func(name, code string) *hostileKind {
-		return unnumbered(name, reasonError, func(*kit) []byte {
+		return unnumbered(name, reasonError, func(*messageBuilder) []byte {
 			payload := cbor.Append(nil, map[string]any{"op": -1})
 			return cbor.Append(payload, map[string]any{"error": code, "message": "and the stream goes on"})
 		})
 	}
-	old := func(k *kit) []byte {
+	old := func(k *messageBuilder) []byte {
 		return k.commit(func(b map[string]any) {
 			b["seq"] = min(k.seq-1, max(1, k.seq-oldBy))
 			b["tooBig"], b["ops"], b["blocks"] = true, []any{}, []byte{}

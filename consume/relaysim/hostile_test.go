@@ -14,10 +14,10 @@ import (
 )
 
 // testKit makes hostile messages, always the same.
-func testKit() *kit {
+func testBuilder() *messageBuilder {
 	rng := newRand(4, "kit")
 	clk := virtualClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), time.Millisecond)
-	k := &kit{clock: clk, people: newPopulation(4, 100, rng), rng: rng}
+	k := &messageBuilder{clock: clk, population: newPopulation(4, 100, rng), rng: rng}
 	k.begin(77)
 	return k
 }
@@ -63,7 +63,7 @@ func TestHostileSizes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n := len(kind.make(testKit()).payload); n < limits[0] || n > limits[1] {
+		if n := len(kind.make(testBuilder()).payload); n < limits[0] || n > limits[1] {
 			t.Errorf("%s has %d bytes, want %d to %d", name, n, limits[0], limits[1])
 		}
 		if !kind.huge {
@@ -92,7 +92,7 @@ func differs(name string) bool {
 func TestHostileAgainstIndigo(t *testing.T) {
 	for _, kind := range hostileKinds() {
 		t.Run(kind.name, func(t *testing.T) {
-			m := kind.make(testKit())
+			m := kind.make(testBuilder())
 			var want []expectation
 			if !m.text {
 				want, _ = expect(m.payload)
@@ -113,7 +113,7 @@ func TestHostileAgainstIndigo(t *testing.T) {
 func TestTranslateKeepsTruth(t *testing.T) {
 	for _, kind := range hostileKinds() {
 		t.Run(kind.name, func(t *testing.T) {
-			k := testKit()
+			k := testBuilder()
 			m := kind.make(k)
 			if m.text || len(m.payload) > 5<<20 {
 				return // consume does not hand it over

@@ -12,7 +12,7 @@ func strongRef(p postRef) map[string]any { return map[string]any{"cid": p.cid, "
 func (w *world) subjectRecord() map[string]any {
 	record := map[string]any{"createdAt": w.timestamp(), "subject": strongRef(w.somePost())}
 	if w.chance(6) {
-		rkey, by := w.pastTID(), w.someone()
+		rkey, by := w.pastTID(), w.drawDID()
 		record["via"] = strongRef(postRef{uri: "at://" + by + "/app.bsky.feed.repost/" + rkey, cid: blockCID([]byte(by + rkey)).String()})
 	}
 	return record
@@ -67,7 +67,7 @@ func (w *world) richText(lang string) (text string, facets []any) {
 		})
 	}
 	if w.chance(8) {
-		add("@"+w.someHandle(), map[string]any{"$type": "app.bsky.richtext.facet#mention", "did": w.someone()})
+		add("@"+w.someHandle(), map[string]any{"$type": "app.bsky.richtext.facet#mention", "did": w.drawDID()})
 	}
 	if w.chance(6) {
 		host := w.someHost()

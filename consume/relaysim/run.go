@@ -40,8 +40,8 @@ func New(cfg Config) (*Relay, error) {
 	if err != nil {
 		return nil, err
 	}
-	people := newPopulation(cfg.Seed, cfg.Population, newRand(cfg.Seed, "population"))
-	t, err := newTraffic(templates, clk, people, newRand(cfg.Seed, "traffic"))
+	population := newPopulation(cfg.Seed, cfg.Population, newRand(cfg.Seed, "population"))
+	t, err := newTraffic(templates, clk, population, newRand(cfg.Seed, "traffic"))
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +63,7 @@ func New(cfg Config) (*Relay, error) {
 		cfg:    cfg,
 		faults: &faults{}, log: log,
 		conns: make(map[*conn]struct{}), truth: truth,
-		hostile: &hostileMix{kinds: kinds, every: cfg.HostileEvery, kit: &kit{clock: clk, people: people, rng: newRand(cfg.Seed, "hostile")}},
+		hostile: &hostileMix{kinds: kinds, every: cfg.HostileEvery, builder: &messageBuilder{clock: clk, population: population, rng: newRand(cfg.Seed, "hostile")}},
 	}
 	r.producer = newProducer(producerConfig{
 		traffic: t, hostile: r.hostile, truth: truth, rate: cfg.Rate, frames: cfg.Frames,

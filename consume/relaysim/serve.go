@@ -159,8 +159,8 @@ func (c *conn) read() {
 // feed writes the consumer's frames to it. It is the connection's only writer.
 func (r *Relay) feed(ctx context.Context, c *conn, cursor int64, live bool) error {
 	win := r.producer.current.Load().win
-	place, outdated, future := win.join(cursor, live)
-	defer place.leave()
+	consumer, outdated, future := win.join(cursor, live)
+	defer consumer.leave()
 	if future && r.cfg.FutureError {
 		return c.end(errFuture, errorFrame("FutureCursor", "the cursor is beyond the newest event"))
 	}
@@ -172,7 +172,7 @@ func (r *Relay) feed(ctx context.Context, c *conn, cursor int64, live bool) erro
 	ping := time.NewTicker(pingInterval)
 	defer ping.Stop()
 	for {
-		wire, frames, more, err := place.take(writeBytes)
+		wire, frames, more, err := consumer.take(writeBytes)
 		switch {
 		case errors.Is(err, errTooSlow):
 			return c.end(err, errorFrame("ConsumerTooSlow", "the consumer did not keep up"))

@@ -29,7 +29,7 @@ func checkTruth(t *testing.T, want, got []string) {
 	}
 }
 
-// TestTruthOfWorld recomputes the truth from what a consumer was sent: over the first pass, which
+// TestTruthOfWorld recomputes the truth from what a consumer was sent: over the first cycle, which
 // is real, and over later ones, which are rewritten.
 func TestTruthOfWorld(t *testing.T) {
 	const frames = 3000

@@ -6,56 +6,56 @@ import (
 	"math/rand/v2"
 )
 
-// victimsPerCollection bounds how many records are remembered for later deletes, by collection.
-const victimsPerCollection = 256
+// deletablePerCollection bounds how many records are remembered for later deletes, by collection.
+const deletablePerCollection = 256
 
-// victim is a record that was created and can be deleted.
-type victim struct {
+// deletableRecord is a record that was created and can be deleted.
+type deletableRecord struct {
 	did  int
 	rkey tid
 }
 
 // traffic makes an endless stream out of a set of templates. It is not safe for concurrent use.
 //
-// The first pass over the templates sends what they were made of, under the numbering and the time
-// of now. In later passes frames keep their records and change their envelopes. rev and the record
-// keys of creates are fresh and rising; the DID is drawn from the population. A frame that deletes
-// a record deletes one that an earlier frame has created. If keys are kept they are those that a
-// frame was made with.
+// The first cycle through the templates sends what they were made of, under the numbering and the
+// time of now. In later cycles frames keep their records and change their envelopes. rev and the
+// record keys of creates are fresh and rising; the DID is drawn from the population. A frame that
+// deletes a record deletes one that an earlier frame has created. If keys are kept they are those
+// that a frame was made with.
 type traffic struct {
 	templates []*template
 	verbatim  bool // send captured frames as they were found
-	once      bool // end after the first pass
-	fresh     bool // rewrite the first pass too
+	once      bool // end after the first cycle
+	fresh     bool // rewrite the first cycle too
 	keepKeys  bool // leave record keys as the frames' trees have them
 
-	clock   *clock
-	people  *population
-	rng     *rand.Rand
-	churn   *churn
-	again   again
-	victims map[string][]victim
-	next    int
-	pass    int
-	v       values
-	did     []byte // v's, when rewritten
-	rkeys   []tid
+	clock      *clock
+	population *population
+	rng        *rand.Rand
+	churn      *churn
+	again      again
+	deletable  map[string][]deletableRecord
+	next       int
+	cycle      int
+	v          values
+	did        []byte // v's, when rewritten
+	rkeys      []tid
 }
 
 var errNoFrames = errors.New("no frames to send")
 
 // newTraffic makes the traffic of templates. The population may be nil if it ends after the first
-// pass.
-func newTraffic(templates []*template, clk *clock, people *population, rng *rand.Rand) (*traffic, error) {
+// cycle.
+func newTraffic(templates []*template, clk *clock, population *population, rng *rand.Rand) (*traffic, error) {
 	if len(templates) == 0 {
 		return nil, errNoFrames
 	}
-	return &traffic{templates: templates, clock: clk, people: people, rng: rng, churn: &churn{},
-		victims: make(map[string][]victim)}, nil
+	return &traffic{templates: templates, clock: clk, population: population, rng: rng, churn: &churn{},
+		deletable: make(map[string][]deletableRecord)}, nil
 }
 
 // done says that the stream has ended.
-func (t *traffic) done() bool { return t.once && t.pass > 0 }
+func (t *traffic) done() bool { return t.once && t.cycle > 0 }
 
 // append adds the next frame to b, under seq unless frames are sent verbatim, with its truth. It
 // must not be called once the traffic is done.
@@ -77,7 +77,7 @@ func (t *traffic) append(b *batch, epoch uint32, seq int64) {
 	switch {
 	case t.verbatim:
 		b.add(v.seq, false, tmpl.raw)
-	case t.pass == 0 && !t.fresh:
+	case t.cycle == 0 && !t.fresh:
 		v.seq, v.time = seq, t.clock.tick()
 		b.addPattern(seq, &tmpl.frame, v)
 	default:
@@ -89,7 +89,7 @@ func (t *traffic) append(b *batch, epoch uint32, seq int64) {
 	b.truth = tmpl.truth.append(b.truth, v)
 	if t.next++; t.next == len(t.templates) {
 		t.next = 0
-		t.pass++
+		t.cycle++
 	}
 }
 
@@ -103,7 +103,7 @@ func (s *sentFrame) send(b *batch, epoch uint32, seq int64) {
 
 // rewrite chooses a fresh DID, rev and record keys.
 func (t *traffic) rewrite(tmpl *template) {
-	person := t.people.draw()
+	account := t.population.draw()
 	rkeys := t.rkeys[:0]
 	for i, use := range tmpl.rkeys {
 		rkey := tmpl.original.rkeys[i]
@@ -111,27 +111,27 @@ func (t *traffic) rewrite(tmpl *template) {
 		case t.keepKeys:
 		case use.action == "create":
 			rkey = t.clock.tid()
-			t.remember(use.collection, victim{did: person, rkey: rkey})
+			t.remember(use.collection, deletableRecord{did: account, rkey: rkey})
 		case use.action == "delete":
-			if list := t.victims[use.collection]; tmpl.ops == 1 && len(list) > 0 {
+			if list := t.deletable[use.collection]; tmpl.ops == 1 && len(list) > 0 {
 				n := t.rng.IntN(len(list))
-				person, rkey = list[n].did, list[n].rkey
+				account, rkey = list[n].did, list[n].rkey
 				list[n] = list[len(list)-1]
-				t.victims[use.collection] = list[:len(list)-1]
+				t.deletable[use.collection] = list[:len(list)-1]
 			}
 		}
 		rkeys = append(rkeys, rkey)
 	}
 	t.rkeys = rkeys
-	t.did = t.people.appendDID(t.did[:0], person)
+	t.did = t.population.appendDID(t.did[:0], account)
 	t.v.did, t.v.rkeys, t.v.rev = t.did, rkeys, t.clock.tid()
 }
 
 // remember keeps a record for a later delete.
-func (t *traffic) remember(collection string, v victim) {
-	list := t.victims[collection]
-	if len(list) < victimsPerCollection {
-		t.victims[collection] = append(list, v)
+func (t *traffic) remember(collection string, v deletableRecord) {
+	list := t.deletable[collection]
+	if len(list) < deletablePerCollection {
+		t.deletable[collection] = append(list, v)
 		return
 	}
 	list[t.rng.IntN(len(list))] = v

@@ -157,7 +157,7 @@ func (w *window) wakeLocked() {
 	w.published = make(chan struct{})
 }
 
-func (w *window) pokeLocked() {
+func (w *window) signalLocked() {
 	select {
 	case w.moved <- struct{}{}:
 	default:

@@ -24,15 +24,15 @@ const worldStep = time.Millisecond
 // world is a seeded set of accounts and what they do. What it generates is a function of its
 // configuration alone.
 type world struct {
-	cfg      worldConfig
-	people   *population
-	rng      *rand.Rand
-	accounts map[int]*account
-	active   []*account // in order of their first act
-	posts    []postRef  // recent ones, for likes and replies
-	words    *lexicon
-	now      time.Time
-	lastTID  uint64
+	cfg        worldConfig
+	population *population
+	rng        *rand.Rand
+	accounts   map[int]*account
+	active     []*account // in order of their first act
+	posts      []postRef  // recent ones, for likes and replies
+	words      *lexicon
+	now        time.Time
+	lastTID    uint64
 }
 
 // postRef points to a post.
@@ -66,10 +66,10 @@ type op struct {
 // parallel.
 func generate(cfg worldConfig) ([]*template, error) {
 	w := &world{cfg: cfg, rng: newRand(cfg.seed, "world"), accounts: make(map[int]*account), now: cfg.begin, words: newLexicon()}
-	w.people = newPopulation(cfg.seed, cfg.accounts, newRand(cfg.seed, "accounts"))
+	w.population = newPopulation(cfg.seed, cfg.accounts, newRand(cfg.seed, "accounts"))
 	for i := range cfg.frames {
 		w.now = w.now.Add(time.Duration(w.rng.ExpFloat64() * float64(worldStep)))
-		a := w.account(w.people.draw())
+		a := w.account(w.population.draw())
 		next := w.draw(a)
 		next.account, next.frame, next.time = a, i, w.now
 		a.acts = append(a.acts, next)
@@ -116,7 +116,7 @@ func (w *world) somePost() postRef {
 	if len(w.posts) > 0 && w.rng.IntN(3) > 0 {
 		return w.posts[w.rng.IntN(len(w.posts))]
 	}
-	author := w.people.did(w.people.draw())
+	author := w.population.did(w.population.draw())
 	rkey := w.pastTID()
 	return postRef{
 		uri:    "at://" + author + "/app.bsky.feed.post/" + rkey,
@@ -125,8 +125,8 @@ func (w *world) somePost() postRef {
 	}
 }
 
-// someone returns the DID of an account of the world.
-func (w *world) someone() string { return w.people.did(w.people.draw()) }
+// drawDID returns the DID of an account of the world.
+func (w *world) drawDID() string { return w.population.did(w.population.draw()) }
 
 // tid returns a TID of about now, as a record key: above all before.
 func (w *world) tid() string {

@@ -141,9 +141,9 @@ type keyring map[string]*signingKey
 
 func newKeyring(t testing.TB, seed uint64, accounts int) keyring {
 	keys := make(keyring)
-	people := newPopulation(seed, accounts, newRand(seed, "accounts"))
+	population := newPopulation(seed, accounts, newRand(seed, "accounts"))
 	for i := range accounts {
-		a := account{did: people.did(i)}
+		a := account{did: population.did(i)}
 		key, err := newSigningKey(a.keySeed())
 		if err != nil {
 			t.Fatal(err)
