@@ -132,13 +132,13 @@ type sharedCall struct {
 
 func (c sharedCall) Done() { c.finish(nil) }
 
-func (c sharedCall) PassOn(items []share.Item) {
+func (c sharedCall) InternHere(items []share.Item) {
 	ours := make([]*item, len(items))
 	for at, i := range items {
 		ours[at] = i.(*foreign).item
 	}
 	tasks := c.in.split(c.call, ours)
-	c.parts.Add(int32(len(tasks)))
+	c.tasks.Add(int32(len(tasks)))
 	for _, t := range tasks {
 		c.in.handOver(t)
 	}

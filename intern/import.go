@@ -92,10 +92,10 @@ func (m *importer) begin(ctx context.Context, txn kv.Txn) error {
 	if err != nil {
 		return err
 	}
-	mark := m.reader.header.appendTo(nil)
+	header := m.reader.header.appendTo(nil)
 	if value != nil {
 		at := len(value) - 8
-		if at < 0 || string(value[:at]) != string(mark) {
+		if at < 0 || string(value[:at]) != string(header) {
 			return fmt.Errorf("%w; it holds the beginning of another file's import", errNotEmpty)
 		}
 		m.done = int64(binary.BigEndian.Uint64(value[at:]))
@@ -105,11 +105,11 @@ func (m *importer) begin(ctx context.Context, txn kv.Txn) error {
 	if err != nil {
 		return err
 	}
-	m.mark(txn, m.reader.offset)
+	m.setProgress(txn, m.reader.offset)
 	return nil
 }
 
-func (m *importer) mark(txn kv.Txn, offset int64) {
+func (m *importer) setProgress(txn kv.Txn, offset int64) {
 	txn.Set([]byte(keyImport), binary.BigEndian.AppendUint64(m.reader.header.appendTo(nil), uint64(offset)))
 }
 
@@ -139,7 +139,7 @@ func (m *importer) write(ctx context.Context, s segment) error {
 				return nil
 			})
 		}
-		m.mark(txn, m.reader.offset)
+		m.setProgress(txn, m.reader.offset)
 		return err
 	})
 }

@@ -329,9 +329,9 @@ func (in *Interner) dispatch(c *call) bool {
 		return false
 	}
 	tasks := in.split(c, ours)
-	c.parts.Store(int32(len(tasks)))
+	c.tasks.Store(int32(len(tasks)))
 	if len(theirs) > 0 {
-		c.parts.Add(1)
+		c.tasks.Add(1)
 		in.group.Follow(c.ctx, sharedCall{c, in}, in.newForeign(theirs))
 	}
 	for _, t := range tasks {

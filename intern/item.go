@@ -46,8 +46,8 @@ type call struct {
 	buffer []byte // the items' bytes
 	key    []byte // scratch
 
-	parts atomic.Int32  // tasks not done yet
-	ready chan struct{} // receives one value when parts reaches 0
+	tasks atomic.Int32  // tasks not done yet
+	ready chan struct{} // receives one value when tasks reaches 0
 
 	mu  sync.Mutex
 	err error // the first
@@ -91,7 +91,7 @@ func (c *call) finish(err error) {
 		}
 		c.mu.Unlock()
 	}
-	if c.parts.Add(-1) == 0 {
+	if c.tasks.Add(-1) == 0 {
 		c.ready <- struct{}{}
 	}
 }

@@ -85,8 +85,8 @@ func (a *allocator) counterKey() []byte {
 	return a.key
 }
 
-// open begins a transaction; value is what it has read at counterKey.
-func (a *allocator) open(ctx context.Context, txn kv.Txn, value []byte) error {
+// begin starts a transaction; value is what it has read at counterKey.
+func (a *allocator) begin(ctx context.Context, txn kv.Txn, value []byte) error {
 	if err := a.load(ctx, txn, value); err != nil {
 		return err
 	}

@@ -90,7 +90,7 @@ func retriesOf(in *Interner) (n float64) {
 	return n
 }
 
-// awaitPeers waits until an Interner counts so many others, and all lead their shares.
+// awaitPeers waits until an Interner counts so many others, and all lead their partitions.
 func awaitPeers(t *testing.T, in *Interner, others int) {
 	t.Helper()
 	var living int
@@ -112,9 +112,9 @@ func TestOneStream(t *testing.T) {
 	}
 }
 
-// openShared opens Interners on stores that are one, and waits until all lead their shares. Each
-// knows the numbers of the stream's collections. To number one, workers wait for a mutex, and a
-// bubble's time stands still for as long as a goroutine does.
+// openShared opens Interners on stores that are one, and waits until all lead their partitions.
+// Each knows the numbers of the stream's collections. To number one, workers wait for a mutex, and
+// a bubble's time stands still for as long as a goroutine does.
 func openShared(t *testing.T, stores ...kv.Store) (all []*Interner) {
 	t.Helper()
 	for _, store := range stores {
@@ -178,25 +178,25 @@ func leaderDies(t *testing.T) {
 		}
 		return nil
 	}
-	victimStore := &hookedStore{Store: base, beforeBegin: die, beforeCommit: die}
-	both := openShared(t, victimStore, base)
-	victim, heir := both[0], both[1]
+	killedStore := &hookedStore{Store: base, beforeBegin: die, beforeCommit: die}
+	both := openShared(t, killedStore, base)
+	killed, survivor := both[0], both[1]
 	var mu sync.Mutex
 	want := make(map[string]uint64)
 	const batches = 300
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		_ = followStream(victim, batches, 60, 4, func(n int, strings []string, uids []uint64) {
+		_ = followStream(killed, batches, 60, 4, func(n int, strings []string, uids []uint64) {
 			record(t, &mu, want, strings, uids)
 			if n == 100 {
 				dead.Store(true)
-				victim.cancel()
+				killed.cancel()
 			}
 		})
 	})
 	var longest time.Duration
 	last := time.Now()
-	err := followStream(heir, batches, 60, 4, func(n int, strings []string, uids []uint64) {
+	err := followStream(survivor, batches, 60, 4, func(n int, strings []string, uids []uint64) {
 		record(t, &mu, want, strings, uids)
 		mu.Lock()
 		defer mu.Unlock()
@@ -207,24 +207,24 @@ func leaderDies(t *testing.T) {
 	}
 	wg.Wait()
 	died := time.Now()
-	awaitPeers(t, heir, 0)
-	t.Logf("longest time without a batch %v, %v strings taken over, heir led everything after another %v", longest,
-		testutil.ToFloat64(heir.metrics.share.TakenOver), time.Since(died))
+	awaitPeers(t, survivor, 0)
+	t.Logf("longest time without a batch %v, %v strings taken over, survivor led everything after another %v", longest,
+		testutil.ToFloat64(survivor.metrics.share.TakenOver), time.Since(died))
 	if longest = max(longest, time.Since(died)); longest > time.Second {
-		t.Errorf("the heir stood still for %v", longest)
+		t.Errorf("the survivor stood still for %v", longest)
 	}
-	if testutil.ToFloat64(heir.metrics.share.TakenOver) == 0 {
+	if testutil.ToFloat64(survivor.metrics.share.TakenOver) == 0 {
 		t.Error("nothing was taken over: the test has tested nothing")
 	}
-	_ = heir.Close()
+	_ = survivor.Close()
 	checkStore(t, base, want)
 }
 
-// TestStranger has two Interners that read different streams. The one's strings never come from the
-// other, and after the first wait it does not wait again for a while.
-func TestStranger(t *testing.T) { synctest.Test(t, strangers) }
+// TestUnknownStream has two Interners that read different streams. The one's strings never come
+// from the other, and after the first wait it does not wait again for a while.
+func TestUnknownStream(t *testing.T) { synctest.Test(t, unknownStream) }
 
-func strangers(t *testing.T) {
+func unknownStream(t *testing.T) {
 	store := simkv.New(simkv.Config{Shared: true})
 	both := openShared(t, store, store)
 	a, b := both[0], both[1]

@@ -149,7 +149,7 @@ func (t *transaction) readNames(ctx context.Context, txn kv.Txn) error {
 	if err := t.get(ctx, txn); err != nil {
 		return err
 	}
-	if err := t.allocator.open(ctx, txn, t.values[0]); err != nil {
+	if err := t.allocator.begin(ctx, txn, t.values[0]); err != nil {
 		return err
 	}
 	for i := range t.dids {
@@ -264,14 +264,14 @@ func (t *transaction) listURIs() {
 		at := len(t.buffer)
 		t.buffer = t.in.codec.appendKey(t.buffer, &e)
 		key := t.keep(at)
-		place, ok := t.index[alias(key)]
+		index, ok := t.index[alias(key)]
 		if !ok {
-			place = int32(len(t.uris))
-			t.index[alias(key)] = place
+			index = int32(len(t.uris))
+			t.index[alias(key)] = index
 			t.uris = append(t.uris, uriState{entry: e, key: key, fresh: fresh})
-			t.read = append(t.read, place)
+			t.read = append(t.read, index)
 		}
-		i.uriAt = place
+		i.uriAt = index
 	}
 	slices.SortFunc(t.read, func(a, b int32) int { return bytes.Compare(t.uris[a].key, t.uris[b].key) })
 }

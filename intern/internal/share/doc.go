@@ -6,7 +6,7 @@
 //
 //	instances.go  heartbeats in the store; who leads each of 256 partitions of the strings
 //	feed.go       reads the names that the other instances write, chunk by chunk
-//	follower.go   holds the strings that others lead until they come, and passes on what does not
+//	follower.go   holds the strings that others lead until they come, and takes over what does not
 //	lateness.go   how long a leader whose results were late is not waited for
 //
 // A string's leader interns it. The others see the same string within milliseconds on the same

@@ -20,7 +20,7 @@ const (
 //   - at once in the store, if its key is too long for the caches or its collection has no number
 //     yet. The same holds if most recent strings were there before: this instance is behind the
 //     others;
-//   - after the hold-off in the store. What is not there is passed on to the workers.
+//   - after the hold-off in the store. The workers take over what is not there.
 //
 // run is one goroutine, lookUp another.
 type follower struct {
@@ -143,7 +143,7 @@ func (f *follower) admit(t task) {
 			f.wantLookup(w)
 		}
 	}
-	f.passOn(ours)
+	f.takeOver(ours)
 }
 
 // advance takes w as far as the caches go. It is done, or waits for one key, or for a key that
@@ -287,7 +287,7 @@ func (f *follower) endLookup(b batch) {
 	if known > 0 {
 		f.behind = 2*there > known
 	}
-	f.passOn(late)
+	f.takeOver(late)
 }
 
 // holdOff is how long a leader's result is waited for. It is at least the configured time, and
@@ -320,8 +320,8 @@ func (f *follower) expire() {
 	}
 }
 
-// passOn gives strings to the workers.
-func (f *follower) passOn(late []*waiter) {
+// takeOver gives strings to the workers.
+func (f *follower) takeOver(late []*waiter) {
 	if len(late) == 0 {
 		return
 	}
@@ -336,7 +336,7 @@ func (f *follower) passOn(late []*waiter) {
 		f.end(w)
 	}
 	for g, items := range calls {
-		g.call.PassOn(items)
+		g.call.InternHere(items)
 		if g.left == 0 {
 			g.call.Done()
 		}

@@ -36,8 +36,8 @@ type Name struct {
 	DID bool // it is a DID, not an AT URI
 }
 
-// Item is one string that a call waits for. A follower owns it until its call is done or it is
-// passed on.
+// Item is one string that a call waits for. A follower owns it until its call is done or the
+// workers take it over.
 type Item interface {
 	// Hash is that of its DID. It decides on the leader.
 	Hash() uint64
@@ -50,8 +50,8 @@ type Item interface {
 
 // Call is the batch that items belong to.
 type Call interface {
-	PassOn(items []Item) // the Interner's workers have to intern them
-	Done()               // of what was followed nothing is left
+	InternHere(items []Item) // the Interner's workers have to intern them
+	Done()                   // of what was followed nothing is left
 }
 
 // Lookup looks items up in the store without giving them UIDs.
