@@ -40,11 +40,11 @@ type elementType struct {
 	length uint32 // 0: it has none
 }
 
-// open begins a frame, whose references go to dst.
-func (f *finder) open(dst *Batch) { f.batch, f.frame = dst, len(dst.References) }
+// beginFrame starts a frame, whose references go to dst.
+func (f *finder) beginFrame(dst *Batch) { f.batch, f.frame = dst, len(dst.References) }
 
-// close ends the frame and gives large scratch back.
-func (f *finder) close() {
+// endFrame ends the frame and gives large scratch back.
+func (f *finder) endFrame() {
 	f.batch = nil
 	if cap(f.path) > maxKeptScratch {
 		f.path = nil

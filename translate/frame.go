@@ -92,7 +92,7 @@ func (t *Translator) AppendFrame(dst *Batch, frame []byte) {
 	checkRoom(dst)
 	events, json, refs, refText := len(dst.Events), len(dst.JSON), len(dst.References), len(dst.refText)
 	drops, filtered, excess := dst.Counts.Drops, dst.Counts.Filtered, dst.Counts.ExcessReferences
-	t.record.refs.open(dst)
+	t.record.refs.beginFrame(dst)
 
 	kind, reason := t.appendFrame(dst, frame)
 	if reason == kept && (kind == FrameCommit || kind == FrameIdentity || kind == FrameAccount) {
@@ -101,7 +101,7 @@ func (t *Translator) AppendFrame(dst *Batch, frame []byte) {
 	}
 	t.body = body{}
 	t.car.close()
-	t.record.refs.close()
+	t.record.refs.endFrame()
 	t.record.trim()
 
 	dst.Counts.Frames[kind]++

@@ -11,9 +11,9 @@ func (t *Translator) AppendRecord(dst *Batch, did, path, record []byte) {
 	checkRoom(dst)
 	c := commit{did: did, jsonStart: len(dst.JSON)}
 	events := len(dst.Events)
-	t.record.refs.open(dst)
+	t.record.refs.beginFrame(dst)
 	reason := t.appendSingle(dst, &c, path, record)
-	t.record.refs.close()
+	t.record.refs.endFrame()
 	t.record.trim()
 	if reason != kept {
 		dst.Events, dst.JSON = dst.Events[:events], dst.JSON[:c.jsonStart]

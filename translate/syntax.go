@@ -30,19 +30,19 @@ const (
 )
 
 var byteClass = func() (table [256]uint8) {
-	mark := func(class uint8, chars string) {
+	classify := func(class uint8, chars string) {
 		for i := range len(chars) {
 			table[chars[i]] |= class
 		}
 	}
 	const lower, upper, digit = "abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "0123456789"
-	mark(classLower, lower)
-	mark(classUpper, upper)
-	mark(classDigit, digit)
-	mark(classDID, lower+upper+digit+"._:%-")
-	mark(classDIDEnd, lower+upper+digit+"._-")
-	mark(classRKey, lower+upper+digit+"_~.:-")
-	mark(classTID, lower+"234567")
+	classify(classLower, lower)
+	classify(classUpper, upper)
+	classify(classDigit, digit)
+	classify(classDID, lower+upper+digit+"._:%-")
+	classify(classDIDEnd, lower+upper+digit+"._-")
+	classify(classRKey, lower+upper+digit+"_~.:-")
+	classify(classTID, lower+"234567")
 	return table
 }()
 

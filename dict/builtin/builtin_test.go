@@ -141,7 +141,7 @@ func TestReach(t *testing.T) {
 // sides of the split share no author.
 func TestComposed(t *testing.T) {
 	m := loadCorpus(t)
-	shares := make(map[string]int)
+	counts := make(map[string]int)
 	for _, event := range m.trainEvents {
 		var e struct {
 			Kind   string
@@ -157,7 +157,7 @@ func TestComposed(t *testing.T) {
 		if when := time.UnixMicro(e.TimeUS); when.Before(time.Date(2026, 7, 1, 0, 0, 0, 0, time.UTC)) || when.After(time.Date(2027, 7, 2, 0, 0, 0, 0, time.UTC)) {
 			t.Errorf("time %v", when)
 		}
-		shares[e.Kind+" "+e.Commit.Operation+" "+e.Commit.Collection]++
+		counts[e.Kind+" "+e.Commit.Operation+" "+e.Commit.Collection]++
 		if e.Commit.Record == nil {
 			continue
 		}
@@ -166,7 +166,7 @@ func TestComposed(t *testing.T) {
 		}
 	}
 	for kind, percent := range map[string]int{"feed.like": 65, "feed.post": 12, "feed.repost": 10, "graph.follow": 8} {
-		got := 100 * shares["commit create app.bsky."+kind] / len(m.trainEvents)
+		got := 100 * counts["commit create app.bsky."+kind] / len(m.trainEvents)
 		if got < percent-1 || got > percent+1 {
 			t.Errorf("%s: %d %%, want %d", kind, got, percent)
 		}

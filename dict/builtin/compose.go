@@ -29,15 +29,15 @@ func newComposer(src *corpus, seed uint64, start, end time.Time) *composer {
 // event of a kind has a part that may be absent. The first four shares are stated by the corpus.
 // The others follow the 62 real events and general knowledge.
 const (
-	likes     = 650
-	posts     = 120
-	reposts   = 100
-	follows   = 80
-	deletes   = 25
-	blocks    = 8
-	listItems = 4
-	gates     = 4
-	others    = 4 // profiles, lists and the like; what remains is identity and account events
+	likes       = 650
+	posts       = 120
+	reposts     = 100
+	follows     = 80
+	deletes     = 25
+	blocks      = 8
+	listItems   = 4
+	threadgates = 4
+	others      = 4 // profiles, lists and the like; what remains is identity and account events
 
 	likesVia, repostsVia             = 20, 50
 	replies, withImages, withQuotes  = 40, 20, 7
@@ -56,8 +56,8 @@ func (c *composer) event() []byte {
 	now := c.start.Add(time.Duration(c.rng.Int64N(int64(c.end.Sub(c.start)))))
 	x := c.rng.IntN(1000)
 	for _, kind := range []struct {
-		share int
-		make  func(time.Time) []byte
+		perMille int
+		make     func(time.Time) []byte
 	}{
 		{likes, func(t time.Time) []byte { return c.subjectOp(t, "app.bsky.feed.like", likesVia) }},
 		{posts, c.post},
@@ -66,13 +66,13 @@ func (c *composer) event() []byte {
 		{deletes, c.delete},
 		{blocks, func(t time.Time) []byte { return c.didOp(t, "app.bsky.graph.block") }},
 		{listItems, c.listItem},
-		{gates, c.threadgate},
+		{threadgates, c.threadgate},
 		{others, c.other},
 	} {
-		if x < kind.share {
+		if x < kind.perMille {
 			return kind.make(now)
 		}
-		x -= kind.share
+		x -= kind.perMille
 	}
 	return c.identity(now)
 }
