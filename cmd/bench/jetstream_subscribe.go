@@ -39,8 +39,8 @@ func parseJetstreamQuery(raw string) jetstreamQuery {
 	return q
 }
 
-// passes is what v1 looks at for each event.
-func (q *jetstreamQuery) passes(e *jetstreamEvent) bool {
+// matches is what v1 looks at for each event.
+func (q *jetstreamQuery) matches(e *jetstreamEvent) bool {
 	if len(q.dids) > 0 {
 		if _, ok := q.dids[string(e.did)]; !ok {
 			return false
@@ -119,7 +119,7 @@ func (j *jetstream) replay(ctx context.Context, q *jetstreamQuery, outbox chan<-
 		if err := j.pace.Wait(ctx); err != nil {
 			return err
 		}
-		if !q.passes(e) {
+		if !q.matches(e) {
 			return nil
 		}
 		select {

@@ -47,9 +47,9 @@ func (b *replayBench) withBaseline(ctx context.Context, f func(s *server) error)
 // first.
 const settleTime = time.Second
 
-// chill makes the next reads come from the disk, as far as a server does not have them in its own
-// caches.
-func (b *replayBench) chill() error {
+// dropFileCache makes the next reads come from the disk, as far as a server does not have them in
+// its own caches.
+func (b *replayBench) dropFileCache() error {
 	done, err := forgetCached(b.data)
 	b.cold = fmt.Sprintf("a server that was started %v before (in the row of its start: one yet to be started) and has served nothing", settleTime)
 	if done {
@@ -74,7 +74,7 @@ func (b *replayBench) median(measure func() (streamed, error)) (streamed, error)
 }
 
 // warm is the median of a subscription with the log in the page cache. It reads the log's files
-// first, since the system or chill may have dropped some.
+// first, since the system or dropFileCache may have dropped some.
 func (b *replayBench) warm(ctx context.Context, s *server, query string, events int64) (streamed, error) {
 	if err := readCached(b.data); err != nil {
 		return streamed{}, err
@@ -86,7 +86,7 @@ func (b *replayBench) warm(ctx context.Context, s *server, query string, events 
 func (b *replayBench) worstCold(ctx context.Context, query string, events int64) (worst streamed, err error) {
 	for range b.replayFlags.cold {
 		err := b.withServer(ctx, func(s *server) error {
-			if err := errors.Join(pause(ctx, settleTime), b.chill()); err != nil {
+			if err := errors.Join(pause(ctx, settleTime), b.dropFileCache()); err != nil {
 				return err
 			}
 			got, err := stream(ctx, s.subscribe(query), events)
@@ -277,7 +277,7 @@ func (b *replayBench) measureStart(ctx context.Context) error {
 		for range b.replayFlags.cold {
 			err := readCached(b.data)
 			if i == 1 && err == nil {
-				err = b.chill()
+				err = b.dropFileCache()
 			}
 			if err != nil {
 				return err

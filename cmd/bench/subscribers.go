@@ -313,7 +313,7 @@ func (r *result) measureAlone(ctx context.Context, server *server, d time.Durati
 // measure takes the figures while everything runs.
 func (r *result) measure(ctx context.Context, d time.Duration, all *subscribers, server *server, relay *relay) error {
 	parts := cellParts{relay: relay, server: server}
-	all.mark(0)
+	all.snapshot(0)
 	before, err := parts.sample()
 	if err != nil {
 		return err
@@ -330,7 +330,7 @@ func (r *result) measure(ctx context.Context, d time.Duration, all *subscribers,
 		r.budget = max(r.budget, now.metrics["millrace_public_client_bytes"])
 	}
 	after, err := parts.sample()
-	all.mark(1)
+	all.snapshot(1)
 	r.seconds = after.server.at.Sub(before.server.at).Seconds()
 	r.frames = float64(after.frames - before.frames)
 	r.cores = [3]float64{after.server.cores(before.server), after.relay.cores(before.relay), after.clients.cores(before.clients)}

@@ -19,8 +19,8 @@ import (
 // heldLog is the server's log as it sends it, after it was compared with the truth file. One
 // goroutine uses it.
 type heldLog struct {
-	events []heldEvent
-	parts  map[string]*heldPart // by query, or by subscriber if it has DIDs
+	events       []heldEvent
+	expectations map[string]*expectation // by query, or by subscriber if it has DIDs
 }
 
 type heldEvent struct {
@@ -29,8 +29,8 @@ type heldEvent struct {
 	plain, compressed []byte // frames
 }
 
-// heldPart is what one query gets of it.
-type heldPart struct {
+// expectation is what one query gets of it.
+type expectation struct {
 	stamps []int64
 	hash   uint64
 }
@@ -49,7 +49,7 @@ func readLog(ctx context.Context, server *server, truth []relaysim.Line) (*heldL
 		return nil, err
 	}
 	defer dec.Close()
-	l := &heldLog{events: make([]heldEvent, len(truth)), parts: map[string]*heldPart{}}
+	l := &heldLog{events: make([]heldEvent, len(truth)), expectations: map[string]*expectation{}}
 	err = eachFrame(ctx, server.subscribe("cursor=0"), len(truth), func(i int, frame, payload []byte) error {
 		return l.events[i].setPlain(frame, payload, truth[i].Event)
 	})
@@ -113,8 +113,8 @@ func (e *heldEvent) setPlain(frame, payload, truth []byte) error {
 	return nil
 }
 
-// passes is the filter of the classes, said once more.
-func (e *heldEvent) passes(k *subscriber) bool {
+// matches is the filter of the classes, said once more.
+func (e *heldEvent) matches(k *subscriber) bool {
 	if strings.Contains(k.class.query, "wantedKinds=commit") && e.collection == "" {
 		return false
 	}
@@ -130,20 +130,20 @@ func (e *heldEvent) passes(k *subscriber) bool {
 	return ok
 }
 
-// part returns what a subscriber gets.
-func (l *heldLog) part(k *subscriber) *heldPart {
+// expected returns what a subscriber gets.
+func (l *heldLog) expected(k *subscriber) *expectation {
 	key := k.class.query
 	if k.dids != nil {
 		key = fmt.Sprintf("%p", k)
 	}
-	if p := l.parts[key]; p != nil {
+	if p := l.expectations[key]; p != nil {
 		return p
 	}
-	p := &heldPart{}
+	p := &expectation{}
 	hash := xxhash.New()
 	for i := range l.events {
 		e := &l.events[i]
-		if !e.passes(k) {
+		if !e.matches(k) {
 			continue
 		}
 		p.stamps = append(p.stamps, e.timeUS)
@@ -154,6 +154,6 @@ func (l *heldLog) part(k *subscriber) *heldPart {
 		}
 	}
 	p.hash = hash.Sum64()
-	l.parts[key] = p
+	l.expectations[key] = p
 	return p
 }

@@ -41,11 +41,11 @@ type tally struct{ events, reads int64 }
 
 // subscribers is all subscribers of a scenario.
 type subscribers struct {
-	all    []*subscriber
-	marks  [2]map[*subscriber]tally
-	at     [2]int64 // Unix µs of the marks: what is stamped in between counts
-	cancel context.CancelFunc
-	group  errgroup.Group
+	all     []*subscriber
+	tallies [2]map[*subscriber]tally
+	at      [2]int64 // Unix µs of the tallies: what is stamped in between counts
+	cancel  context.CancelFunc
+	group   errgroup.Group
 }
 
 // perSource is how many connections come from one address: a pair of addresses has 28,000 ports.
@@ -173,13 +173,13 @@ func someDIDs(truth string) ([]string, error) {
 	return all, nil
 }
 
-// mark notes what everybody has, at the begin (0) or end (1) of the measurement.
-func (s *subscribers) mark(i int) {
+// snapshot notes what everybody has, at the begin (0) or end (1) of the measurement.
+func (s *subscribers) snapshot(i int) {
 	s.at[i] = time.Now().UnixMicro()
-	s.marks[i] = make(map[*subscriber]tally, len(s.all))
+	s.tallies[i] = make(map[*subscriber]tally, len(s.all))
 	for _, k := range s.all {
 		k.mu.Lock()
-		s.marks[i][k] = k.seen
+		s.tallies[i][k] = k.seen
 		k.mu.Unlock()
 	}
 }
@@ -208,7 +208,7 @@ func (s *subscribers) drain(ctx context.Context, log *heldLog) {
 		for _, k := range s.all {
 			if k.class.exact() {
 				k.mu.Lock()
-				missing += max(0, int64(len(log.part(k).stamps))-k.seen.events)
+				missing += max(0, int64(len(log.expected(k).stamps))-k.seen.events)
 				sum += k.seen.events
 				k.mu.Unlock()
 			}
@@ -242,20 +242,20 @@ func (s *subscribers) compare(class class, log *heldLog) classResult {
 		if k.class.name != class.name {
 			continue
 		}
-		r.events += s.marks[1][k].events - s.marks[0][k].events
-		r.reads += s.marks[1][k].reads - s.marks[0][k].reads
+		r.events += s.tallies[1][k].events - s.tallies[0][k].events
+		r.reads += s.tallies[1][k].reads - s.tallies[0][k].reads
 		if !class.exact() || log == nil {
 			continue
 		}
-		part := log.part(k)
-		if k.seen.events != int64(len(part.stamps)) || k.hash.Sum64() != part.hash {
+		want := log.expected(k)
+		if k.seen.events != int64(len(want.stamps)) || k.hash.Sum64() != want.hash {
 			r.wrong++
-			r.example = fmt.Sprintf("%d events of %d, ended: %v", k.seen.events, len(part.stamps), k.ended)
+			r.example = fmt.Sprintf("%d events of %d, ended: %v", k.seen.events, len(want.stamps), k.ended)
 			continue
 		}
 		for _, n := range k.notes {
 			for i := n.first; i < n.first+int64(n.n); i++ {
-				if at := part.stamps[i]; at >= s.at[0] && at < s.at[1] {
+				if at := want.stamps[i]; at >= s.at[0] && at < s.at[1] {
 					r.lag.addMany(n.at-at, 1)
 				}
 			}

@@ -5,7 +5,7 @@ import "testing"
 // TestHeldLogJudges: a part depends on each event that passes.
 func TestHeldLogJudges(t *testing.T) {
 	log := func(n int) *heldLog {
-		l := &heldLog{parts: map[string]*heldPart{}}
+		l := &heldLog{expectations: map[string]*expectation{}}
 		for i := range n {
 			e := heldEvent{timeUS: int64(i), did: "did:plc:a", collection: "app.bsky.feed.post", plain: []byte{byte(i)}}
 			if i%2 == 1 {
@@ -25,11 +25,11 @@ func TestHeldLogJudges(t *testing.T) {
 		{&subscriber{class: &class{query: "wantedCollections=org.example.nothing"}}, 5},
 		{&subscriber{class: &class{}, dids: map[string]struct{}{"did:plc:b": {}}}, 5},
 	} {
-		p := log(10).part(c.k)
+		p := log(10).expected(c.k)
 		if len(p.stamps) != c.want {
 			t.Errorf("%q: %d events, want %d", c.k.class.query, len(p.stamps), c.want)
 		}
-		if q := log(8).part(c.k); q.hash == p.hash {
+		if q := log(8).expected(c.k); q.hash == p.hash {
 			t.Errorf("%q: the hash does not show that events are missing", c.k.class.query)
 		}
 	}
