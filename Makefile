@@ -6,7 +6,7 @@ MINUTES ?= 10
 PACKAGES ?= ./...
 
 .DEFAULT_GOAL := build
-.PHONY: help man build build-fdb fdb-test run demo test test-long race soak mutants lint fuzz bench bench-go dictionary clean distclean
+.PHONY: help man build build-fdb fdb-test run demo test test-long race soak mutants lint fuzz bench bench-go dictionary release clean distclean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "make %-12s %s\n", $$1, $$2 }'
@@ -63,6 +63,9 @@ bench-go: ## a Go benchmark per hot path
 
 dictionary: ## the built-in dictionary again, from ../shared/corpus; takes minutes
 	$(GO) run ./dict/builtin -corpus ../shared/corpus -out dict/data/51001.zdict
+
+release: ## bin/release: archives, .deb, .rpm, SBOMs and checksums for linux on amd64 and arm64, byte for byte the same each time
+	@./deploy/release
 
 man: build ## bin/man/man1/millrace.1 and completion scripts for bash, zsh and fish in bin/completions
 	@mkdir -p bin/man/man1 bin/completions
