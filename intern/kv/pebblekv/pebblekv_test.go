@@ -196,6 +196,34 @@ func TestReadsAreDurable(t *testing.T) {
 	_ = s.Close()
 }
 
+// TestReadsOfLostWrites reads while a write is visible and not durable, and its sync fails: the
+// transaction may not end well.
+func TestReadsOfLostWrites(t *testing.T) {
+	s, err := Open(Config{Dir: "uids", FS: vfs.NewMem()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	txn, err := s.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	version, _, err := s.tracker.admit(start{}, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.tracker.shown(version)
+	if err := txn.Get(t.Context(), [][]byte{[]byte("n")}, make([][]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	lost := errors.New("the sync failed")
+	s.tracker.fail(lost)
+	if err := txn.Commit(t.Context()); !errors.Is(err, lost) {
+		t.Errorf("a transaction that read a lost write ends with %v", err)
+	}
+	txn.Close()
+	_ = s.Close()
+}
+
 // TestTracker checks the conflicts that it may not miss, over more keys than it remembers.
 func TestTracker(t *testing.T) {
 	tr := newTracker()
