@@ -148,7 +148,7 @@ func TestWrongContents(t *testing.T) {
 		{"flags of no index", "flags of index 2", replace(6, noFlags(2))},
 		{"flags that are no bitmap", "read a bitmap", replace(3, section{sectionFlags, join([]byte{0}, words(3), []byte{1, 2, 3})})},
 		{"flags without the second", "read a bitmap", replace(3, section{sectionFlags, join([]byte{0}, words(uint32(len(none))), none)})},
-		{"records before the last set", "records before the last set", replace(4, record, in)},
+		{"records before the last set", "records come before the last set", replace(4, record, in)},
 		{"a record of no source", "a record of an edge that does not exist", replace(6, section{sectionRecords, words(1, 0, 2, 77, 0)})},
 		{"a record of no edge", "a record of an edge that does not exist", replace(6, section{sectionRecords, words(0, 2, 0, 77, 0)})},
 		{"half a record", errShort.Error(), replace(6, section{sectionRecords, words(0, 0, 2, 77)})},
