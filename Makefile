@@ -65,7 +65,7 @@ dictionary: ## the built-in dictionary again, from ../shared/corpus; takes minut
 	$(GO) run ./dict/builtin -corpus ../shared/corpus -out dict/data/51001.zdict
 
 release: ## bin/release: archives, .deb, .rpm, SBOMs and checksums for linux on amd64 and arm64, byte for byte the same each time
-	@./deploy/release
+	@./deploy/package/release
 
 man: build ## bin/man/man1/millrace.1 and completion scripts for bash, zsh and fish in bin/completions
 	@mkdir -p bin/man/man1 bin/completions

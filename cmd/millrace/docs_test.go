@@ -21,7 +21,7 @@ import (
 )
 
 // The documentation, from the repository's root. Everything in it that looks like ours must exist.
-var docGlobs = []string{"README.md", "docs/*.md", "docs/examples/*", "docs/examples/*/*", "examples/*", "deploy/*", "deploy/*/*"}
+var docGlobs = []string{"README.md", "docs/*.md", "docs/examples/*", "docs/examples/*/*", "examples/*", "deploy/*", "deploy/grafana/*", "deploy/prometheus/*"}
 
 const (
 	operationsDoc = "docs/operations.md"
