@@ -11,7 +11,8 @@ import "encoding/binary"
 //	       | 03 auth coll         collection
 //	       | 04 auth              authority
 //	       | 05 text              handle
-//	       | 08+coll auth delta   TID: zigzag difference to the TID before it in this chunk, at first 0
+//	       | 08+coll auth delta   TID: zigzag difference to the TID before it in this chunk,
+//	       |                      at first 0
 //	text   = length bytes
 //
 // Numbers are varints, auth a UID as appendUID writes it.

@@ -49,7 +49,8 @@
 //	03 number(4)             -> NSID
 //	04 instance(8)           -> its heartbeat and sequences; see internal/share
 //	1f name                  -> UID            f is the form; see codec.appendKey
-//	30 UID(8)                -> chunk: the names of this UID and of those that follow; see chunk.go
+//	30 UID(8)                -> chunk: the names of this UID and of those that follow;
+//	                         see chunk.go
 //
 // Sizes in parentheses are big-endian bytes; all other numbers are varints. Collection numbers do
 // not leave the store. A string is found in one read after its DID and collection; a UID is found

@@ -22,7 +22,8 @@ import (
 //	'C'  collections: number length NSID …
 //	'U'  UIDs: first-UID(8) length chunk …, in ascending order
 //	'S'  sequences: sequence(4) last-n …
-//	'E'  end: number of names, collections, sequences, and the SHA-256 of the file before this segment
+//	'E'  end: number of names, collections, sequences,
+//	     and the SHA-256 of the file before this segment
 //
 // in this order. Sizes in parentheses are bytes, those of segments little-endian and those of UIDs
 // and sequences big-endian; all others are varints. The keys by name are not in it: they follow

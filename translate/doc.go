@@ -4,10 +4,13 @@
 // (https://atproto.com/specs/event-stream): a header and a body, both DAG-CBOR. The events are
 // Jetstream's, byte for byte but for time_us, which Batch.Stamp writes later:
 //
-//	#commit    {"did":…,"time_us":0000000000000000,"kind":"commit","commit":{"rev":…,"operation":…,
-//	           "collection":…,"rkey":…,"record":…,"cid":…}}            record and cid not for deletes
-//	#identity  {"did":…,"time_us":…,"kind":"identity","identity":{"did":…,"handle"?:…,"seq":…,"time":…}}
-//	#account   {"did":…,"time_us":…,"kind":"account","account":{"active":…,"did":…,"seq":…,"status"?:…,"time":…}}
+//	#commit    {"did":…,"time_us":0000000000000000,"kind":"commit","commit":{"rev":…,
+//	           "operation":…,"collection":…,"rkey":…,"record":…,"cid":…}}
+//	           record and cid not for deletes
+//	#identity  {"did":…,"time_us":…,"kind":"identity",
+//	           "identity":{"did":…,"handle"?:…,"seq":…,"time":…}}
+//	#account   {"did":…,"time_us":…,"kind":"account",
+//	           "account":{"active":…,"did":…,"seq":…,"status"?:…,"time":…}}
 //
 // Records become JSON in one pass over their bytes. Keys are sorted, strings escaped as
 // encoding/json escapes them, links as {"$link":…}, bytes as {"$bytes":…}, blobs in the order of

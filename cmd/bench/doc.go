@@ -7,8 +7,8 @@
 //	subscribers  many subscribers: mixed filters, quiet ones, slow ones; CPU, lag and memory
 //	intern       schemes of giving out UIDs compared, load on a store (FoundationDB with -tags
 //	             fdb), instances that share one
-//	links        links of 20 million synthetic references: made, served over HTTP, built anew; what
-//	             they take on disk
+//	links        links of 20 million synthetic references: made, served over HTTP, built anew;
+//	             what they take on disk
 //	graph        social graphs in memory: bytes, start, evaluations; Go maps and Redis beside them
 //	all          a choice of the first four
 //	jetstream    the baseline of ingest and replay, which they start as a process of its own

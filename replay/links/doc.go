@@ -13,8 +13,9 @@
 //
 //	20 subject path [start]   chunk: entries …                                       2 + 12 bytes
 //	21 subject path           of a large set: records, accounts, tail:uvarint        –
-//	22 subject path account   of a large set: arrival numbers of the account's links  8 in large sets
-//	entry                     | (difference to the number before) << 5 | bytes of the link | link |
+//	22 subject path account   of a large set: arrival numbers of the account's links  8, if so
+//	entry                     | (difference to the number before) << 5 | bytes of the link
+//	                          | link |
 //	link                      | uid of the account | account XOR record, without zeros before it |
 //	start                     first arrival number that may be in the chunk:u64, absent if 0
 //	tail                      start of the last chunk

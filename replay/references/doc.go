@@ -2,7 +2,7 @@
 // knows what it deleted, and links and graph can be derived. It is a Pebble database of its own,
 // rolled forward from the event log.
 //
-//	changes ── Hydrate ──▶ overlay ─── the log commits ───▶ Apply ──▶ Pebble, one batch ──▶ Row, Rows
+//	changes ── Hydrate ──▶ overlay ─── the log commits ───▶ Apply ──▶ Pebble, a batch ─▶ Row, Rows
 //	           in order    Had, Repeated, Arrival           in order  with the position
 //
 // # Promises
@@ -58,9 +58,12 @@
 // Numbers are big-endian; uvarints are as short as they can be. p is the number of prefix bits of a
 // UID: its uppermost p bits are its sequence, the others a number.
 //
-//	uid         | sequence << 2 | class, in (p+9)/8 bytes | number, in 3, 4, 5 or (71-p)/8 bytes by class |
-//	01 name     meta: format | generation | state | links: key of the next row to build, empty: complete
-//	02 uid      account: flags:u8 | rev:u64 | imported, purged rev:u64 | floor, deleted, inexact since, status:uvarint |
+//	uid         | sequence << 2 | class, in (p+9)/8 bytes
+//	            | number, in 3, 4, 5 or (71-p)/8 bytes by class |
+//	01 name     meta: format | generation | state
+//	                  | links: key of the next row to build, empty: complete
+//	02 uid      account: flags:u8 | rev:u64 | imported, purged rev:u64
+//	                     | floor, deleted, inexact since, status:uvarint |
 //	03 uid      account that waits for its sweep: the key at which it goes on, or nothing
 //	04 uid      account that was purged: the rev up to which it was:u64
 //	10 uid uid  row of (account, record): arrival:uvarint | references …

@@ -1,7 +1,7 @@
 // Package ingest takes frames from the relay to the durable log: each once, in the relay's order.
 //
-//	Handle ──▶ job ──▶ translate ──▶ order, stamp ──▶ intern ──▶ hydrate ──▶ seal ──▶ commit ──▶ Log
-//	           one     parallel      one              parallel   one         parallel  one
+//	Handle ─▶ job ─▶ translate ─▶ order, stamp ─▶ intern ─▶ hydrate ─▶ seal ─▶ commit ─▶ Log
+//	          one    parallel     one             parallel  one        parallel  one
 //
 // # Jobs
 //

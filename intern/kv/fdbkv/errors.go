@@ -47,7 +47,8 @@ const (
 //	  out of memory, behind, database locked      ErrUnavailable
 //	commit_unknown_result, cancelled, timed out,
 //	  cluster_version_changed, anything else
-//	  below 2000 (conditions of the cluster)      ErrUnknownOutcome of a commit, ErrUnavailable of a read
+//	  below 2000 (conditions of the cluster)      ErrUnknownOutcome of a commit,
+//	                                              ErrUnavailable of a read
 //	2000 and up (wrong use of the API, bugs)      itself, final
 //
 // If the context ended, its cause comes along.

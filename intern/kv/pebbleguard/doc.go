@@ -33,7 +33,8 @@
 // after the commits that it is about:
 //
 //	MARK = slot, zeros to byte 4096, slot
-//	slot = "mrmark1\n" | generation:u64 | bytes of the value:u16 | value … | CRC-32C of all before:u32
+//	slot = "mrmark1\n" | generation:u64 | bytes of the value:u16 | value …
+//	       | CRC-32C of all before:u32
 //
 // Numbers are little-endian. Writes take the slots in turn, so that a torn one leaves the other;
 // the valid slot with the highest generation counts. A mark ahead of its database means lost

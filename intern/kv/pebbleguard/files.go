@@ -17,8 +17,8 @@ import (
 
 // The end of a value file, as Pebble writes it:
 //
-//	masked CRC-32C of the rest:u32 | index offset:u64 | index length:u64 | checksum:u8 | format:u8 |
-//	number of the file that it was first:u64 | magic
+//	masked CRC-32C of the rest:u32 | index offset:u64 | index length:u64 | checksum:u8 |
+//	format:u8 | number of the file that it was first:u64 | magic
 const (
 	footerBytes = 38
 	footerMagic = "\xf0\x9f\xaa\xb3\xf0\x9f\xa6\x80"

@@ -6,7 +6,8 @@
 //	index, slimindex   a block's columns, all or those that most readers need
 //	references         what the records of a block's events point at, and its encoding
 //	payload, page      a block's frames: packed, and unpacked
-//	span, didindex     a summary of many blocks, the DIDs in it, and copies of what passes every collection filter
+//	span, didindex     a summary of many blocks, the DIDs in it,
+//	                   and copies of what passes every collection filter
 //	meta               state, streams, dictionaries, gaps, pointers to blocks
 //	key, trailer       where a value is stored, and what its last bytes say
 //	wsframe            websocket frames of events

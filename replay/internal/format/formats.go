@@ -11,7 +11,8 @@ package format
 //	01 name                      meta: format | state | streams | uid_store | dictionaries |
 //	                             fingerprint_key | references | seq_bases
 //	02 ID:u32                    a dictionary that blocks in the log may be made with
-//	03 number:u32                source of references that the number stands for, from 1 on: collection:path
+//	03 number:u32                source of references that the number stands for,
+//	                             from 1 on: collection:path
 //	08 time_us:u64               gap
 //	09 epoch:u32 lastSeq:u64     block pointer: key, seq and op of the last event, totals so far
 //	0f time_us:u64               span whose last event has that stamp
@@ -35,28 +36,35 @@ package format
 // the log is opened for references, or gets its first block with some. The batch that has that
 // block sets it to 8, and an older program then refuses the log.
 //
-//	| value … | range:u8 | version:u8 | 0:u16 | xxhash64(key:u64be, value, range, version, 0):u64 |
+//	| value … | range:u8 | version:u8 | 0:u16
+//	| xxhash64(key:u64be, value, range, version, 0):u64 |
 //
 // # Column
 //
-//	| id:u8 | coding:u8 | width:u8 (0, 1, 2, 4, 8) | base:uvarint | a number of width bytes for each value |
+//	| id:u8 | coding:u8 | width:u8 (0, 1, 2, 4, 8) | base:uvarint
+//	| a number of width bytes for each value |
 //
 // Coding 0: value = base + number. Coding 1: value = the value before + number, the first from
 // base. A column of unknown id can be skipped, as its length follows from its width.
 //
 // # Index
 //
-//	| events:u32 | epoch:u32 | firstSeq:u64 | lastSeq:u64 | dictionary:u32 | collections:u16 | dids:u16 |
+//	| events:u32 | epoch:u32 | firstSeq:u64 | lastSeq:u64 | dictionary:u32 | collections:u16
+//	| dids:u16 |
 //	| kinds:u8 (bit set; 0x80: it has references) | columns:u8 | 0:u16 |
 //	| column 1: ends of the collections' names | names … | column 2: ends of the DIDs | DIDs … |
-//	| column 16: time_us | 17: seq | 18: op | 19: kind + 16*operation | 20: collection + 1, 0 = none |
-//	| 21: DID | 22: DID UID | 23: URI UID | 24: ends in plain | 25: ends in zstd | 26: reserved, all 0 |
+//	| column 16: time_us | 17: seq | 18: op | 19: kind + 16*operation
+//	| 20: collection + 1, 0 = none |
+//	| 21: DID | 22: DID UID | 23: URI UID | 24: ends in plain | 25: ends in zstd
+//	| 26: reserved, all 0 |
 //
 // The slim index repeats what readers need that neither look for DIDs nor want UIDs, in a fifth of
 // the bytes.
 //
-//	| events:u32 | epoch:u32 | firstSeq:u64 | lastSeq:u64 | dictionary:u32 | collections:u16 | kinds:u8 | columns:u8 |
-//	| column 1: ends of the collections' names | names … | column 16 | 17 | 18 | 19 | 20 | 24 | 25 |
+//	| events:u32 | epoch:u32 | firstSeq:u64 | lastSeq:u64 | dictionary:u32 | collections:u16
+//	| kinds:u8 | columns:u8 |
+//	| column 1: ends of the collections' names | names … | column 16 | 17 | 18 | 19 | 20 | 24
+//	| 25 |
 //
 // # References
 //
@@ -65,14 +73,20 @@ package format
 // with its authority, in the order in which references first name them. Of authorities only those
 // are listed that are not the subject itself.
 //
-//	| events:u32 | references:u32 | sources:u32 | subjects:u32 | authorities:u32 | column 48: numbers of the sources |
-//	| subjects | authorities | for each subject, its authority:uvarint (0: none, 1: itself, 2: the next one, 3+n: n before the newest) … |
+//	| events:u32 | references:u32 | sources:u32 | subjects:u32 | authorities:u32
+//	| column 48: numbers of the sources |
+//	| subjects | authorities
+//	| for each subject, its authority:uvarint (0: none, 1: itself, 2: the next one,
+//	|   3+n: n before the newest) … |
 //	| for each event: 2*references + repeated:uvarint, and for each reference |
-//	|   4*source + 2*had + new:uvarint, and unless it is of the next new subject, n before the newest:uvarint … |
+//	|   4*source + 2*had + new:uvarint, and unless it is of the next new subject,
+//	|   n before the newest:uvarint … |
 //
 // A list of UIDs has those of each upper 16 bits once, unless they are many:
 //
-//	| prefixes:u8 | width:u8 | prefix:u16 … | for each UID: which prefix:u8, or none if there is one, or if 0 itself:u16; the rest:width bytes … |
+//	| prefixes:u8 | width:u8 | prefix:u16 …
+//	| for each UID: which prefix:u8, or none if there is one,
+//	|   or if 0 itself:u16; the rest:width bytes … |
 //
 // # Plain and zstd parts
 //
@@ -86,8 +100,10 @@ package format
 // of a substream is its frames back to back, compressed by themselves; of none no bytes. A
 // substream is that of all pages. The first value has
 //
-//	| coding:u8 (0: as they are, 1: MinLZ) | substreams:u8 | pages:u16 (0 and 0 if as they are) | bytes of the frames:u32 |
-//	| for each page: where it ends in the frames:u32, and for each substream, where it ends in that:u32 |
+//	| coding:u8 (0: as they are, 1: MinLZ) | substreams:u8 | pages:u16 (0 and 0 if as they are)
+//	| bytes of the frames:u32 |
+//	| for each page: where it ends in the frames:u32, and for each substream,
+//	|   where it ends in that:u32 |
 //	| if there are several: the substream of each event:u8 … | frames …, or substream 0 … |
 //
 // and each other substream is a value of its own:
@@ -98,8 +114,10 @@ package format
 //
 // A set of blocks is a bit for each block, block 0 in the lowest bit of the first byte.
 //
-//	| epoch:u32 | blocks:u16 | collections:u16 | identities:u32 | accounts:u32 | flags:u8 (1: copies, 2: subjects) | 0:u24 |
-//	| by block: column 32: first stamps | 33: last stamps | 34: seq | 35: op of the last event | 36: events |
+//	| epoch:u32 | blocks:u16 | collections:u16 | identities:u32 | accounts:u32
+//	| flags:u8 (1: copies, 2: subjects) | 0:u24 |
+//	| by block: column 32: first stamps | 33: last stamps | 34: seq | 35: op of the last event
+//	| 36: events |
 //	| column 1: ends of the collections' names | names … | column 37: events, by collection |
 //	| blocks with identity events | with account events | with each collection … |
 //
@@ -108,8 +126,11 @@ package format
 // are not in the span about one seems to be. That costs a look-up in one block, whose own table of
 // DIDs decides.
 //
-//	| n:u32 | b:u8 | shard:u8 | 0:u16 | for each value of the upper b bits, and one more: index of the first:u16 | lower 16 bits:u16 … |
-//	| after each 64 fingerprints but the last: blocks so far:u32 … | number of blocks - 1:u8 … | blocks:u8 … |
+//	| n:u32 | b:u8 | shard:u8 | 0:u16
+//	| for each value of the upper b bits, and one more: index of the first:u16
+//	| lower 16 bits:u16 … |
+//	| after each 64 fingerprints but the last: blocks so far:u32 … | number of blocks - 1:u8 …
+//	| blocks:u8 … |
 //
 // The index of subjects has, in the same form, fingerprints of the subjects of references: of the
 // UID, 8 bytes, and a byte 0. Of authorities that are not the subject itself it has those of the
@@ -121,7 +142,8 @@ package format
 //
 // A point is time_us:u64, epoch:u32, seq:u64, op:u32; totals: blocks, events, bytes, each u64.
 //
-//	state         | epoch:u32 | seq:u64 | time_us:u64 | points: floor, oldest, newest | totals: all, trimmed | previous epoch:u32, seq:u64 |
+//	state         | epoch:u32 | seq:u64 | time_us:u64 | points: floor, oldest, newest
+//	              | totals: all, trimmed | previous epoch:u32, seq:u64 |
 //	streams       | n:u32 | for each: epoch:u32, length:u16, relay … |
 //	seq_bases     | for each stream, if one is not 0: epoch:u32, base:u64 … |
 //	dictionaries  | for each: ID:u32, since_us:u64, from:u64, through:u64 |
