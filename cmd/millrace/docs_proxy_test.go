@@ -48,24 +48,31 @@ func TestProxies(t *testing.T) {
 			}
 			config := filepath.Join(dir, tc.file)
 			writeFile(t, config, tc.config(text, dir))
-			cmd := exec.Command(program, tc.args(config, dir)...)
-			cmd.Env = append(os.Environ(), "HOME="+dir, "XDG_DATA_HOME="+dir, "XDG_CONFIG_HOME="+dir)
-			var out lockedBuffer
-			cmd.Stdout, cmd.Stderr = &out, &out
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() {
-				_ = cmd.Process.Kill()
-				_ = cmd.Wait()
-				if t.Failed() {
-					t.Logf("%s", out.String())
-				}
-			})
-			waitServing(t, addr)
+			startForeign(t, addr, dir, program, tc.args(config, dir)...)
 			throughProxy(t, relay, addr)
 		})
 	}
+}
+
+// startForeign starts a server that others have written, at home in dir, waits until it listens at
+// addr, and ends it with the test.
+func startForeign(t *testing.T, addr, dir, program string, args ...string) {
+	t.Helper()
+	cmd := exec.Command(program, args...)
+	cmd.Env = append(os.Environ(), "HOME="+dir, "XDG_DATA_HOME="+dir, "XDG_CONFIG_HOME="+dir)
+	var out lockedBuffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if t.Failed() {
+			t.Logf("%s", out.String())
+		}
+	})
+	waitServing(t, addr)
 }
 
 // throughProxy is a client's day behind a proxy at addr.

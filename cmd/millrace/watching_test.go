@@ -120,20 +120,7 @@ func startPrometheus(t *testing.T, program, target string) string {
 	addr, dir := freeAddr(t), t.TempDir()
 	config := filepath.Join(dir, "prometheus.yml")
 	writeFile(t, config, fmt.Sprintf("global: {scrape_interval: 200ms}\nscrape_configs: [{job_name: millrace, static_configs: [{targets: [%q]}]}]\n", target))
-	cmd := exec.Command(program, "--config.file="+config, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+addr)
-	var out lockedBuffer
-	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		if t.Failed() {
-			t.Logf("%s", out.String())
-		}
-	})
-	waitServing(t, addr)
+	startForeign(t, addr, dir, program, "--config.file="+config, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+addr)
 	return addr
 }
 

@@ -163,16 +163,16 @@ func TestFlushAged(t *testing.T) {
 
 		fill(busyJobs)
 		p.flush.Stop()
-		time.Sleep(maxBlockAge / 2)
+		elapse(maxBlockAge / 2)
 		p.flushAged()
 		want("too young", false)
-		time.Sleep(maxBlockAge/2 - time.Nanosecond)
+		elapse(maxBlockAge/2 - time.Nanosecond)
 		want("still too young", false)
-		time.Sleep(time.Nanosecond)
+		elapse(time.Nanosecond)
 		want("old enough by the timer", true)
 
 		fill(busyJobs + 1)
-		time.Sleep(2 * maxBlockAge)
+		elapse(2 * maxBlockAge)
 		want("old, and many in flight", false)
 		if p.Idle() {
 			t.Error("an idle reader looks again where many are in flight")
@@ -187,7 +187,7 @@ func TestFlushAged(t *testing.T) {
 
 		fill(busyJobs)
 		p.flush.Stop()
-		time.Sleep(2 * maxBlockAge)
+		elapse(2 * maxBlockAge)
 		p.landed([]*job{newJob()})
 		want("one landed, and few were in flight", false)
 		if p.Idle() {
@@ -197,7 +197,7 @@ func TestFlushAged(t *testing.T) {
 
 		fill(busyJobs)
 		p.flush.Stop()
-		time.Sleep(2 * maxBlockAge)
+		elapse(2 * maxBlockAge)
 		if p.Idle() {
 			t.Error("an idle reader looks again for a job that is handed on")
 		}
