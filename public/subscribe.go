@@ -55,26 +55,41 @@ func (f *refusal) setRetryAfter(w http.ResponseWriter) {
 	}
 }
 
-// handleSubscribe upgrades the connection and leaves it to a subscriber of its own.
 func (s *Server) handleSubscribe(w http.ResponseWriter, r *http.Request) {
-	client, refused := s.admit(r)
-	if refused != nil {
-		s.refuse(w, client, refused)
-		return
-	}
+	s.subscribe(w, r, s.parseV1Options, (*refusal).write)
+}
+
+func (s *Server) parseV1Options(r *http.Request) (options, *refusal) {
 	opts, err := parseOptions(r)
 	if err == nil {
 		err = s.checkReferences(&opts)
 	}
 	if err != nil {
-		s.admission.Leave(client)
-		s.refuse(w, client, badRequest(err))
+		return opts, badRequest(err)
+	}
+	return opts, nil
+}
+
+// subscribe upgrades the connection and leaves it to a subscriber of its own. It answers with write
+// if it refuses.
+func (s *Server) subscribe(
+	w http.ResponseWriter, r *http.Request, parse func(*http.Request) (options, *refusal), write func(*refusal, http.ResponseWriter),
+) {
+	client, refused := s.admit(r)
+	if refused != nil {
+		s.rejected(client, refused.reason)
+		write(refused, w)
 		return
 	}
-	sub, refused := s.newSubscriber(r.Context(), client, opts)
+	opts, refused := parse(r)
+	var sub *subscriber
+	if refused == nil {
+		sub, refused = s.newSubscriber(r.Context(), client, opts)
+	}
 	if refused != nil {
 		s.admission.Leave(client)
-		s.refuse(w, client, refused)
+		s.rejected(client, refused.reason)
+		write(refused, w)
 		return
 	}
 	if err := sub.upgrade(w, r); err != nil {
@@ -83,11 +98,6 @@ func (s *Server) handleSubscribe(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.start(sub)
-}
-
-func (s *Server) refuse(w http.ResponseWriter, client netip.Addr, f *refusal) {
-	s.rejected(client, f.reason)
-	f.write(w)
 }
 
 // rejected accounts for a client that was turned away before it was a subscriber.

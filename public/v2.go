@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"net/netip"
 	"strings"
 	"unicode/utf8"
 
@@ -98,42 +97,8 @@ func (f *refusal) writeV2(w http.ResponseWriter) {
 	writeV2Error(w, f.status, name, f.text)
 }
 
-// handleSubscribeEvents is handleSubscribe for clients of Jetstream v2.
 func (s *Server) handleSubscribeEvents(w http.ResponseWriter, r *http.Request) {
-	client, refused := s.admit(r)
-	if refused != nil {
-		s.refuseV2(w, client, refused)
-		return
-	}
-	sub, refused := s.newV2Subscriber(r, client)
-	if refused != nil {
-		s.admission.Leave(client)
-		s.refuseV2(w, client, refused)
-		return
-	}
-	if err := sub.upgrade(w, r); err != nil {
-		s.rejected(client, rejectHandshake)
-		s.forget(sub)
-		return
-	}
-	s.start(sub)
-}
-
-func (s *Server) refuseV2(w http.ResponseWriter, client netip.Addr, f *refusal) {
-	s.rejected(client, f.reason)
-	f.writeV2(w)
-}
-
-// newV2Subscriber is newSubscriber for a client of Jetstream v2.
-func (s *Server) newV2Subscriber(r *http.Request, client netip.Addr) (*subscriber, *refusal) {
-	if s.isClosing() {
-		return nil, unavailable(rejectShutdown, "shutting down")
-	}
-	opts, refused := s.parseV2Options(r)
-	if refused != nil {
-		return nil, refused
-	}
-	return s.newSubscriber(r.Context(), client, opts)
+	s.subscribe(w, r, s.parseV2Options, (*refusal).writeV2)
 }
 
 // refuseV2Handshake answers a request for subscribeEvents that is no websocket handshake.

@@ -23,6 +23,9 @@ const (
 // parseV2Options reads a request of a client of Jetstream v2. Of several mistakes it reports the
 // one that v2 checks first. Limits count what was sent, before duplicates are dropped.
 func (s *Server) parseV2Options(r *http.Request) (options, *refusal) {
+	if s.isClosing() {
+		return options{}, unavailable(rejectShutdown, "shutting down")
+	}
 	q, err := parseQuery(r.URL.RawQuery)
 	if err != nil {
 		return options{}, badRequest(invalidOption("query string: %v", err))
