@@ -63,9 +63,9 @@ func isURI(s string) bool { return strings.HasPrefix(s, "at://") }
 type lookupAPI struct {
 	uids        UIDs // nil: interning is off
 	log         *slog.Logger
-	bodyTimeout time.Duration // for the body of a POST /uids
+	bodyTimeout time.Duration // for the body of a request
 	lookups     chan struct{} // a token for each look-up under way
-	batches     chan struct{} // a token for each POST /uids under way
+	batches     chan struct{} // a token for each POST /uids, or large planSnapshot, under way
 }
 
 func newLookupAPI(uids UIDs, log *slog.Logger, bodyTimeout time.Duration) *lookupAPI {
@@ -91,7 +91,8 @@ func (a *lookupAPI) run(l *lookup, w http.ResponseWriter, r *http.Request) bool 
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), lookupTimeout)
 	defer cancel()
-	if !takeTurn(ctx, w, a.lookups) {
+	if refused := takeTurn(ctx, a.lookups); refused != nil {
+		refused.write(w)
 		return false
 	}
 	defer func() { <-a.lookups }()
@@ -123,16 +124,13 @@ func (a *lookupAPI) givesUIDs(w http.ResponseWriter) bool {
 	return a.uids != nil
 }
 
-// takeTurn waits for one of slots, which the caller then empties again. If it got none it has
-// answered.
-func takeTurn(ctx context.Context, w http.ResponseWriter, slots chan<- struct{}) bool {
+// takeTurn waits for one of slots, which the caller then empties again, unless it is refused.
+func takeTurn(ctx context.Context, slots chan<- struct{}) *refusal {
 	select {
 	case slots <- struct{}{}:
-		return true
+		return nil
 	case <-ctx.Done():
-		w.Header().Set("Retry-After", "5")
-		http.Error(w, "too many look-ups at once: try again in five seconds", http.StatusServiceUnavailable)
-		return false
+		return unavailable("", "too many such requests at once: try again in five seconds")
 	}
 }
 
@@ -194,7 +192,8 @@ func (a *lookupAPI) handleUIDs(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), lookupTimeout)
 	defer cancel()
 	// Before any of the body is read: those who wait take no room meanwhile.
-	if !takeTurn(ctx, w, a.batches) {
+	if refused := takeTurn(ctx, a.batches); refused != nil {
+		refused.write(w)
 		return
 	}
 	defer func() { <-a.batches }()
@@ -241,29 +240,42 @@ type batch struct {
 }
 
 // readBatch reads the body within bodyTimeout. If it fails it has answered.
-func (a *lookupAPI) readBatch(w http.ResponseWriter, r *http.Request) (batch, bool) {
-	// A client that sends little by little must not keep its turn. Tests' recorders have no
-	// deadlines.
-	control := http.NewResponseController(w)
-	if err := control.SetReadDeadline(time.Now().Add(a.bodyTimeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
-		return batch{}, false // the connection is gone
+func (a *lookupAPI) readBatch(w http.ResponseWriter, r *http.Request) (b batch, ok bool) {
+	refused := a.readBody(w, r, maxLookupBytes, func(body io.Reader) (err error) {
+		if b, err = decodeBatch(body); err != nil && !errors.Is(err, errManyLookups) {
+			err = fmt.Errorf(`the body is not {"strings":["<DID or AT URI>",…],"uids":["<UID>",…]}: %w`, err)
+		}
+		return err
+	})
+	if refused != nil {
+		refused.write(w)
 	}
-	b, err := decodeBatch(http.MaxBytesReader(w, r.Body, maxLookupBytes))
+	return b, refused == nil
+}
+
+// readBody has the body read, which has maxBytes at most and arrives within bodyTimeout.
+func (a *lookupAPI) readBody(w http.ResponseWriter, r *http.Request, maxBytes int64, read func(io.Reader) error) *refusal {
+	// A client that sends little by little must not keep its turn. Tests' recorders have no
+	// deadlines. If the connection is gone, reading fails.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(a.bodyTimeout))
+	err := read(http.MaxBytesReader(w, r.Body, maxBytes))
 	var tooLarge *http.MaxBytesError
 	var netErr net.Error
 	switch {
 	case err == nil:
-		return b, true
+		return nil
 	case errors.As(err, &tooLarge):
-		http.Error(w, fmt.Sprintf("the body has more than %d bytes", maxLookupBytes), http.StatusRequestEntityTooLarge)
+		return &refusal{
+			status: http.StatusRequestEntityTooLarge, name: "PayloadTooLarge",
+			text: fmt.Sprintf("the body has more than %d bytes", maxBytes),
+		}
 	case errors.As(err, &netErr) && netErr.Timeout():
-		http.Error(w, fmt.Sprintf("the body did not arrive within %v", a.bodyTimeout), http.StatusRequestTimeout)
-	case errors.Is(err, errManyLookups):
-		http.Error(w, err.Error(), http.StatusBadRequest)
-	default:
-		http.Error(w, `the body is not {"strings":["<DID or AT URI>",…],"uids":["<UID>",…]}: `+err.Error(), http.StatusBadRequest)
+		return &refusal{
+			status: http.StatusRequestTimeout, name: "RequestTimeout",
+			text: fmt.Sprintf("the body did not arrive within %v", a.bodyTimeout),
+		}
 	}
-	return batch{}, false
+	return badRequest(err)
 }
 
 var errManyLookups = fmt.Errorf("more than %d look-ups at once", maxLookups)

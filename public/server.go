@@ -32,7 +32,7 @@ type timing struct {
 	trimmed time.Duration
 
 	header time.Duration // for a request's headers to arrive
-	body   time.Duration // for the body of a POST /uids
+	body   time.Duration // for the body of a request
 }
 
 func defaultTiming() timing {

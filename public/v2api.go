@@ -2,6 +2,7 @@ package public
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -27,7 +28,7 @@ func (s *Server) handleZstdDictionary(w http.ResponseWriter, r *http.Request) {
 	if q := r.URL.Query(); q.Has("id") {
 		id, err := strconv.ParseInt(q.Get("id"), 10, 64)
 		if err != nil {
-			writeV2Error(w, http.StatusBadRequest, v2InvalidRequest, "id is no integer")
+			writeV2Error(w, http.StatusBadRequest, v2InvalidRequest, "id is no integer: it is a dictionary's ID, or is left out for the current one")
 			return
 		}
 		named, ok := s.cfg.Dictionaries.Get(uint32(id))
@@ -47,47 +48,55 @@ func (s *Server) handleZstdDictionary(w http.ResponseWriter, r *http.Request) {
 // emptyPlan says that everything comes over the websocket.
 const emptyPlan = `{"plannedThroughSeq":0,"sealedTipSeq":0,"segments":[],"stats":{"segmentsExamined":0,"segmentsMatched":0,"blocksMatched":0,"entries":0}}`
 
+// planRequest is the body of planSnapshot.
+type planRequest struct {
+	Kinds       []string `json:"kinds"`
+	DIDs        []string `json:"dids"`
+	Collections []string `json:"collections"`
+	AfterSeq    *int64   `json:"afterSeq"`
+	BeforeSeq   *int64   `json:"beforeSeq"`
+}
+
+func (p *planRequest) check() error {
+	asked := wants{collections: newV2CollectionSet(), dids: newDIDSet("DID")}
+	if _, err := asked.addV2(p.Kinds, p.DIDs, p.Collections); err != nil {
+		return err
+	}
+	for _, seq := range []*int64{p.AfterSeq, p.BeforeSeq} {
+		if seq != nil && *seq < 0 {
+			return errors.New("afterSeq or beforeSeq is negative: seqs are 0 or more")
+		}
+	}
+	if p.AfterSeq != nil && p.BeforeSeq != nil && *p.BeforeSeq <= *p.AfterSeq {
+		return errors.New("beforeSeq must be larger than afterSeq")
+	}
+	return nil
+}
+
 // handlePlanSnapshot answers a valid request with the empty plan.
 func (s *Server) handlePlanSnapshot(w http.ResponseWriter, r *http.Request) {
-	var in struct {
-		Kinds       []string `json:"kinds"`
-		DIDs        []string `json:"dids"`
-		Collections []string `json:"collections"`
-		AfterSeq    *int64   `json:"afterSeq"`
-		BeforeSeq   *int64   `json:"beforeSeq"`
-	}
 	if r.ContentLength < 0 || r.ContentLength > smallPlanBytes {
-		select {
-		case s.lookups.batches <- struct{}{}:
-			defer func() { <-s.lookups.batches }()
-		case <-time.After(lookupTimeout):
-			unavailable("", "too many large bodies at once: try again in five seconds").writeV2(w)
+		ctx, cancel := context.WithTimeout(r.Context(), lookupTimeout)
+		defer cancel()
+		if refused := takeTurn(ctx, s.lookups.batches); refused != nil {
+			refused.writeV2(w)
 			return
 		}
+		defer func() { <-s.lookups.batches }()
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxPlanBytes))
-	var tooLarge *http.MaxBytesError
-	switch {
-	case errors.As(err, &tooLarge):
-		writeV2Error(w, http.StatusRequestEntityTooLarge, "PayloadTooLarge", fmt.Sprintf("the body has more than %d bytes", maxPlanBytes))
-		return
-	case err == nil && len(body) > 0:
-		err = json.Unmarshal(body, &in)
-	}
-	if err == nil {
-		asked := wants{collections: newV2CollectionSet(), dids: newDIDSet("DID")}
-		_, err = asked.addV2(in.Kinds, in.DIDs, in.Collections)
-	}
-	for _, seq := range []*int64{in.AfterSeq, in.BeforeSeq} {
-		if err == nil && seq != nil && *seq < 0 {
-			err = errors.New("afterSeq or beforeSeq is negative")
+	refused := s.lookups.readBody(w, r, maxPlanBytes, func(body io.Reader) error {
+		var p planRequest
+		raw, err := io.ReadAll(body)
+		if err == nil && len(raw) > 0 {
+			err = json.Unmarshal(raw, &p)
 		}
-	}
-	if err == nil && in.AfterSeq != nil && in.BeforeSeq != nil && *in.BeforeSeq <= *in.AfterSeq {
-		err = errors.New("beforeSeq is not after afterSeq")
-	}
-	if err != nil {
-		writeV2Error(w, http.StatusBadRequest, v2InvalidRequest, err.Error())
+		if err != nil {
+			return err
+		}
+		return p.check()
+	})
+	if refused != nil {
+		refused.writeV2(w)
 		return
 	}
 	writeV2JSON(w, emptyPlan)
@@ -103,11 +112,11 @@ func (s *Server) handleListSegments(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	limit, err := strconv.ParseInt(q.Get("limit"), 10, 64)
 	if q.Has("limit") && (err != nil || limit < 1) {
-		writeV2Error(w, http.StatusBadRequest, v2InvalidRequest, "limit is no positive number")
+		writeV2Error(w, http.StatusBadRequest, v2InvalidRequest, "limit is no number from 1 on: leave it out for all")
 		return
 	}
 	if _, err := strconv.ParseUint(q.Get("cursor"), 10, 64); q.Get("cursor") != "" && err != nil {
-		writeV2Error(w, http.StatusBadRequest, v2InvalidRequest, "cursor is no number")
+		writeV2Error(w, http.StatusBadRequest, v2InvalidRequest, "cursor is no number: leave it out to begin with the first")
 		return
 	}
 	writeV2JSON(w, `{"segments":[]}`)
@@ -130,7 +139,7 @@ func (s *Server) handleGetBlock(w http.ResponseWriter, r *http.Request) {
 // formed, else 400.
 func noSegment(w http.ResponseWriter, well bool) {
 	if !well {
-		writeV2Error(w, http.StatusBadRequest, v2InvalidRequest, "a parameter is missing or malformed")
+		writeV2Error(w, http.StatusBadRequest, v2InvalidRequest, "a parameter is missing or malformed: getSegment takes name, getBlock segment and blockIndex, and names are like seg_0000000001.jss")
 		return
 	}
 	writeV2Error(w, http.StatusNotFound, "SegmentNotFound", "this server has no segments: all events come from subscribeEvents")

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 )
 
 // post asks the handler directly.
@@ -95,6 +96,27 @@ func TestV2LargePlansTakeTurns(t *testing.T) {
 		}
 		if got := ask(large); got != "HTTP/1.1 200 OK" {
 			t.Error(got)
+		}
+	})
+}
+
+// TestV2DrippedPlan: a body that comes too slowly gets no InvalidRequest, which is for good, and
+// gives its turn back.
+func TestV2DrippedPlan(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := serveBubble(t, newTestLog(t), nil)
+		nc := s.connect()
+		begin := time.Now()
+		fmt.Fprintf(nc, "POST %splanSnapshot HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n{", v2Prefix, smallPlanBytes+1)
+		answer, _ := io.ReadAll(nc)
+		if got := string(answer); !strings.HasPrefix(got, "HTTP/1.1 408 ") || !strings.Contains(got, `{"error":"RequestTimeout"`) {
+			t.Error(got)
+		}
+		if took := time.Since(begin); took != s.timing.body {
+			t.Errorf("it took %v, want %v", took, s.timing.body)
+		}
+		if n := len(s.lookups.batches); n != 0 {
+			t.Errorf("%d turns were not given back", n)
 		}
 	})
 }
