@@ -378,12 +378,13 @@ func (s *subscriber) say(e *ending) {
 		}
 		last = s.out.messages.appendGoingAway(last, through)
 	}
-	last = append(last, s.lastFrame(e)...)
+	frame := s.lastFrame(e)
+	last = append(last, frame...)
 	grace, linger := s.server.timing.grace, s.server.timing.linger
 	if e.reason == endTrimmed && (s.opts.extended || s.opts.v2) { // the others get no last frame
 		grace, linger = s.server.timing.trimmed, s.server.timing.trimmed
 	}
-	if e.reset && s.lastFrame(e) == nil {
+	if e.reset && frame == nil {
 		return
 	}
 	if err := s.out.writer.finish(last, grace); err != nil {
