@@ -81,7 +81,7 @@ func parseOptions(r *http.Request) (options, error) {
 		return options{}, invalidOption("query string: %v", err)
 	}
 	o := options{requireHello: q.Get("requireHello") == "true"}
-	if q.Get("compress") == "true" || strings.Contains(r.Header.Get("Socket-Encoding"), "zstd") {
+	if wantsJetstreamZstd(r, q) {
 		o.dictionary = dict.JetstreamID
 	}
 	o.wants = newWants()
@@ -145,12 +145,11 @@ func (o *options) parseOwn(q url.Values) error {
 	if o.kinds, err = parseKinds(q["wantedKinds"]); err != nil {
 		return err
 	}
-	if s := q.Get("zstdDictionary"); s != "" {
-		id, err := strconv.ParseUint(s, 10, 32)
-		if err != nil || id == 0 {
-			return invalidOption("zstdDictionary %.40q is no dictionary ID", s)
-		}
-		o.dictionary = uint32(id)
+	switch id, err := parseDictionaryID(q); {
+	case err != nil:
+		return err
+	case id != 0:
+		o.dictionary = id
 	}
 	if s := q.Get("heartbeat"); s != "" {
 		n, err := strconv.Atoi(s)
@@ -173,24 +172,45 @@ func parseSwitch(q url.Values, name string) (bool, error) {
 	}
 }
 
-func parseKinds(values []string) (replay.KindSet, error) {
-	var kinds []translate.Kind
+func parseKinds(values []string) (set replay.KindSet, err error) {
 	for _, v := range values {
 		for s := range strings.SplitSeq(v, ",") {
-			switch s {
-			case "":
-			case translate.KindCommit.String():
-				kinds = append(kinds, translate.KindCommit)
-			case translate.KindIdentity.String():
-				kinds = append(kinds, translate.KindIdentity)
-			case translate.KindAccount.String():
-				kinds = append(kinds, translate.KindAccount)
-			default:
+			kind, ok := kindNamed(s)
+			if !ok && s != "" {
 				return 0, invalidOption("wantedKinds %.40q is none of commit, identity, account", s)
 			}
+			set |= kind
 		}
 	}
-	return replay.Kinds(kinds...), nil
+	return set, nil
+}
+
+// kindNamed returns the kind that has the name, on either wire.
+func kindNamed(name string) (replay.KindSet, bool) {
+	for _, k := range []translate.Kind{translate.KindCommit, translate.KindIdentity, translate.KindAccount} {
+		if name == k.String() {
+			return replay.Kinds(k), true
+		}
+	}
+	return 0, false
+}
+
+// parseDictionaryID reads zstdDictionary; 0: there is none.
+func parseDictionaryID(q url.Values) (uint32, error) {
+	s := q.Get("zstdDictionary")
+	if s == "" {
+		return 0, nil
+	}
+	id, err := strconv.ParseUint(s, 10, 32)
+	if err != nil || id == 0 {
+		return 0, invalidOption("zstdDictionary %.40q is no dictionary ID", s)
+	}
+	return uint32(id), nil
+}
+
+// wantsJetstreamZstd reports whether the request asks for compression as Jetstream v1 has it.
+func wantsJetstreamZstd(r *http.Request, q url.Values) bool {
+	return q.Get("compress") == "true" || strings.Contains(r.Header.Get("Socket-Encoding"), "zstd")
 }
 
 // parseMaxMessageSize takes what is malformed or negative for 0, as v1 does.

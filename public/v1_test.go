@@ -98,15 +98,21 @@ func TestTenThousandDIDsInTheURL(t *testing.T) {
 	l := newTestLog(t)
 	l.add(identity(didN(20_000)))
 	last := l.add(identity(didN(9_999)))
+	query := tenThousandDIDs("wantedDids")
+	if len(query) < 450_000 {
+		t.Fatalf("only %d bytes", len(query))
+	}
+	serve(t, l, nil).dial(query).want(last...)
+}
+
+// tenThousandDIDs returns a query for all events of didN(0) to didN(9_999).
+func tenThousandDIDs(parameter string) string {
 	query := strings.Builder{}
 	query.WriteString("cursor=0")
 	for i := range 10_000 {
-		query.WriteString("&wantedDids=" + escape(didN(i)))
+		query.WriteString("&" + parameter + "=" + escape(didN(i)))
 	}
-	if query.Len() < 450_000 {
-		t.Fatalf("only %d bytes", query.Len())
-	}
-	serve(t, l, nil).dial(query.String()).want(last...)
+	return query.String()
 }
 
 func TestRepeatedParameters(t *testing.T) {

@@ -31,20 +31,16 @@ func (s *Server) parseV2Options(r *http.Request) (options, *refusal) {
 		return options{}, badRequest(invalidOption("query string: %v", err))
 	}
 	o := options{v2: true, wants: &wants{collections: newV2CollectionSet(), dids: newDIDSet("DID")}}
-	if q.Get("compress") == "true" || strings.Contains(r.Header.Get("Socket-Encoding"), "zstd") {
+	if wantsJetstreamZstd(r, q) {
 		return o, badRequest(invalidOption("compress=true and Socket-Encoding: zstd are for /subscribe only: use zstdDictionary=<id>, with the dictionary of getZstdDictionary"))
 	}
-	if v := q.Get("zstdDictionary"); v != "" {
-		id, err := strconv.ParseUint(v, 10, 32)
-		if err != nil || id == 0 {
-			return o, badRequest(invalidOption("zstdDictionary %.40q is no dictionary ID", v))
-		}
-		o.dictionary = uint32(id)
-		if _, ok := s.cfg.Dictionaries.Get(o.dictionary); !ok {
-			f := badRequest(fmt.Errorf("unknown zstd dictionary %d: the current one is %d, see getZstdDictionary", id, s.cfg.Dictionaries.Stored().ID()))
-			f.name = "UnknownZstdDictionary"
-			return o, f
-		}
+	if o.dictionary, err = parseDictionaryID(q); err != nil {
+		return o, badRequest(err)
+	}
+	if _, ok := s.cfg.Dictionaries.Get(o.dictionary); !ok && o.dictionary != 0 {
+		f := badRequest(fmt.Errorf("unknown zstd dictionary %d: the current one is %d, see getZstdDictionary", o.dictionary, s.cfg.Dictionaries.Stored().ID()))
+		f.name = "UnknownZstdDictionary"
+		return o, f
 	}
 	if err := o.parseV2Filters(q); err != nil {
 		return o, badRequest(err)
@@ -93,7 +89,7 @@ func (w *wants) addV2(kinds, dids, collections []string) (replay.KindSet, error)
 		return 0, err
 	}
 	for _, d := range dids {
-		w.dids.add(strings.Clone(d)) // lest it keep the whole query
+		w.dids.add(strings.Clone(d)) // so that it does not keep the whole query
 	}
 	for _, c := range collections {
 		w.collections.add(strings.Clone(c))
@@ -109,14 +105,11 @@ func (w *wants) addV2(kinds, dids, collections []string) (replay.KindSet, error)
 
 func parseV2Kinds(values []string) (set replay.KindSet, err error) {
 	for _, v := range values {
-		switch v {
-		case translate.KindCommit.String():
-			set |= replay.Kinds(translate.KindCommit)
-		case translate.KindIdentity.String():
-			set |= replay.Kinds(translate.KindIdentity)
-		case translate.KindAccount.String():
-			set |= replay.Kinds(translate.KindAccount)
-		case "sync":
+		kind, ok := kindNamed(v)
+		switch {
+		case ok:
+			set |= kind
+		case v == "sync":
 			set |= replay.SyncKind
 		default:
 			return 0, invalidOption("kind %.40q is none of commit, identity, account, sync", v)

@@ -224,12 +224,7 @@ func TestV2TenThousandDIDs(t *testing.T) {
 	l := newTestLog(t)
 	l.add(identity(didN(20_000)))
 	last := l.add(identity(didN(9_999)))
-	query := strings.Builder{}
-	query.WriteString("cursor=0")
-	for i := range 10_000 {
-		query.WriteString("&dids=" + escape(didN(i)))
-	}
-	serve(t, l, nil).dialV2(query.String()).wantV2(last...)
+	serve(t, l, nil).dialV2(tenThousandDIDs("dids")).wantV2(last...)
 }
 
 func TestV2MaxMessageSize(t *testing.T) {
