@@ -4,25 +4,29 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 
 	"millrace/intern/kv"
 	"millrace/intern/kv/simkv"
 )
 
-// smallStore takes transactions of a few writes only, and fails a commit.
+// smallStore takes transactions of a few writes only, and fails a commit. It notes the most bytes
+// that a transaction has written.
 type smallStore struct {
 	kv.Store
 	writes  int   // that a transaction may have
 	over    error // of one that has more
 	commits int   // that succeed before one that does not
 	broken  error // of that one; nil: none fails
+	most    atomic.Int64
 }
 
 type smallTxn struct {
 	kv.Txn
 	s      *smallStore
 	writes int
+	bytes  int64
 }
 
 func (s *smallStore) Begin(c context.Context) (kv.Txn, error) {
@@ -32,6 +36,8 @@ func (s *smallStore) Begin(c context.Context) (kv.Txn, error) {
 
 func (t *smallTxn) Set(key, value []byte) {
 	t.writes++
+	t.bytes += int64(len(key) + len(value))
+	t.s.most.Store(max(t.s.most.Load(), t.bytes))
 	t.Txn.Set(key, value)
 }
 

@@ -5,40 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"millrace/intern/kv"
 	"millrace/intern/kv/simkv"
 )
 
-// sizedStore notes the most bytes that a transaction has written.
-type sizedStore struct {
-	kv.Store
-	most atomic.Int64
-}
-
-type sizedTxn struct {
-	kv.Txn
-	s     *sizedStore
-	bytes int64
-}
-
-func (s *sizedStore) Begin(c context.Context) (kv.Txn, error) {
-	txn, err := s.Store.Begin(c)
-	return &sizedTxn{Txn: txn, s: s}, err
-}
-
-func (t *sizedTxn) Set(key, value []byte) {
-	t.bytes += int64(len(key) + len(value))
-	t.s.most.Store(max(t.s.most.Load(), t.bytes))
-	t.Txn.Set(key, value)
-}
-
 // TestTransactionBytes: the strings of one transaction stay within their bytes, however many are
 // asked for at once.
 func TestTransactionBytes(t *testing.T) {
-	store := &sizedStore{Store: simkv.New(simkv.Config{})}
+	store := &smallStore{Store: simkv.New(simkv.Config{}), writes: 1 << 30}
 	in := openOn(t, store, Config{Workers: 1, BatchStrings: maxBatchStrings})
 	var long []string
 	for i := range 2 * maxItemBytes / 2000 {
