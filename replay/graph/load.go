@@ -160,7 +160,7 @@ func (l *loader) tooLarge() error {
 func (l *loader) readAccounts(b []byte) error {
 	a := &l.g.accounts
 	if len(b)%8 != 0 || len(a.uids)+len(b)/8 > l.header.Accounts {
-		return fmt.Errorf("a part has %d bytes of accounts, after %d of %d accounts: too many, or not 8 an account", len(b), len(a.uids), l.header.Accounts)
+		return fmt.Errorf("it has %d bytes of accounts, after %d of %d accounts: too many, or not 8 an account", len(b), len(a.uids), l.header.Accounts)
 	}
 	for ; len(b) > 0; b = b[8:] {
 		uid := binary.LittleEndian.Uint64(b)
