@@ -91,8 +91,7 @@ type Feed struct {
 
 	graph    *graph.Graph     // Run's
 	rows     *references.Rows // to build the graph from; nil: it is complete
-	touched  []uint64         // accounts whose rows the snapshot may not have, sorted
-	loaded   bool             // a snapshot lacks touched only
+	touched  []uint64         // accounts whose rows the snapshot may not have, sorted; nil: all
 	saved    references.Position
 	progress progress
 
@@ -130,7 +129,7 @@ func New(ctx context.Context, cfg Config) (*Feed, error) {
 		return nil, err
 	}
 	f.graph = g
-	f.tellHeap()
+	f.reportHeap()
 	rows, err := cfg.Store.Observe(paths, f.observe)
 	if err != nil {
 		return nil, errors.Join(err, g.Close())
@@ -162,12 +161,13 @@ func (f *Feed) load(ctx context.Context) (*graph.Graph, error) {
 		return graph.New(cfg)
 	}
 	if err == nil {
-		if f.saved = g.Position(); f.saved == at {
-			return g, nil
-		}
-		if err = f.touch(ctx, f.saved, at); err == nil {
+		saved := g.Position()
+		if saved != at {
 			g.Renew()
-			f.loaded = true
+			f.touched, err = f.touchedAfter(ctx, saved, at)
+		}
+		if err == nil {
+			f.saved = saved
 			return g, nil
 		}
 		err = errors.Join(err, g.Close())
@@ -182,10 +182,10 @@ func (f *Feed) load(ctx context.Context) (*graph.Graph, error) {
 	return graph.New(cfg)
 }
 
-// touch finds the accounts whose edges may have changed between a snapshot and the store.
-func (f *Feed) touch(ctx context.Context, from, to references.Position) error {
+// touchedAfter returns the accounts whose edges may have changed between a snapshot and the store.
+func (f *Feed) touchedAfter(ctx context.Context, from, to references.Position) ([]uint64, error) {
 	if to.Before(from) {
-		return fmt.Errorf("it is of %v, which the reference store, at %v, has not reached", from, to)
+		return nil, fmt.Errorf("it is of %v, which the reference store, at %v, has not reached", from, to)
 	}
 	var collections [][]byte
 	for _, source := range f.cfg.Sources {
@@ -199,8 +199,12 @@ func (f *Feed) touch(ctx context.Context, from, to references.Position) error {
 		}
 		return nil
 	})
-	f.touched = slices.Sorted(maps.Keys(accounts))
-	return err
+	if err != nil {
+		return nil, err
+	}
+	touched := slices.AppendSeq(make([]uint64, 0, len(accounts)), maps.Keys(accounts))
+	slices.Sort(touched)
+	return touched, nil
 }
 
 // Forget removes a snapshot, if there is one. Whoever changes the rows, and not by the log, calls
@@ -215,8 +219,8 @@ func Forget(file string) error {
 // heapStep is by how much the Go heap changes until Heap is called.
 const heapStep = 1 << 20
 
-// tellHeap calls Heap if enough has changed.
-func (f *Feed) tellHeap() {
+// reportHeap calls Heap if enough has changed.
+func (f *Feed) reportHeap() {
 	bytes := f.graph.Stats().HeapBytes + int64(f.queue.len())*changeBytes
 	if max(bytes-f.heap, f.heap-bytes) >= heapStep {
 		f.heap = bytes
@@ -280,7 +284,7 @@ func (f *Feed) Since() references.Position { return f.cfg.Store.Generation().Fro
 // InexactSince implements graph.Queries.
 func (f *Feed) InexactSince() int64 { return f.cfg.Store.InexactSince() }
 
-// moved wakes all who Wait.
+// moved wakes every Wait.
 func (f *Feed) moved() {
 	next := make(chan struct{})
 	if last := f.move.Swap(&next); last != nil {

@@ -153,7 +153,7 @@ func (w *world) newFeed() {
 	if w.feed.rows == nil {
 		w.loads++
 	}
-	if w.feed.loaded {
+	if w.feed.touched != nil {
 		w.goesOn++
 	}
 }
@@ -262,7 +262,7 @@ func (w *world) apply() {
 func (w *world) check() {
 	w.t.Helper()
 	if w.feed.rows != nil {
-		if !w.feed.loaded {
+		if w.feed.touched == nil {
 			w.builds++
 		}
 		if err := w.feed.build(w.t.Context()); err != nil {

@@ -80,13 +80,7 @@ func (f *Feed) saveNowAndThen(ctx context.Context) {
 // build makes the graph from the rows, and then publishes it.
 func (f *Feed) build(ctx context.Context) error {
 	begun := time.Now()
-	var err error
-	if f.loaded {
-		err = f.replace(ctx)
-	} else {
-		f.metrics.builds.Inc()
-		err = f.buildRows(ctx)
-	}
+	err := f.buildRows(ctx)
 	rows := f.rows
 	f.rows = nil
 	if err = errors.Join(err, rows.Close()); err != nil {
@@ -109,27 +103,45 @@ func (f *Feed) build(ctx context.Context) error {
 	return nil
 }
 
+// buildRows gives the graph the edges of all rows. To a graph of a snapshot it gives those of the
+// touched accounts, in place of what these have.
 func (f *Feed) buildRows(ctx context.Context) error {
 	changes := make([]graph.Change, 0, buildBatch)
 	flush := func() error {
-		f.progress.edges.Add(int64(len(changes)))
 		err := f.graph.Build(changes)
 		changes = changes[:0]
-		f.tellHeap()
-		return err
+		f.reportHeap()
+		return errors.Join(err, context.Cause(ctx))
 	}
-	err := f.rows.Each(ctx, func(r *references.Row) error {
+	add := func(r *references.Row) error {
 		f.progress.account.Store(r.Account)
+		n := len(changes)
 		changes = f.appendEdges(changes, r)
+		f.progress.edges.Add(int64(len(changes) - n))
 		if len(changes) < buildBatch {
 			return nil
 		}
 		return flush()
-	})
-	if err == nil {
-		err = flush()
 	}
-	return err
+	if f.touched == nil {
+		f.metrics.builds.Inc()
+		if err := f.rows.Each(ctx, add); err != nil {
+			return err
+		}
+	}
+	for _, account := range f.touched {
+		if len(changes) >= buildBatch { // of accounts without rows
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+		changes = append(changes, graph.Change{Edge: graph.Edge{Actor: account}, Remove: true, All: true})
+		if err := f.rows.EachOf(ctx, account, add); err != nil {
+			return err
+		}
+	}
+	f.touched = nil
+	return flush()
 }
 
 // appendEdges appends the edges of a row.
@@ -145,27 +157,6 @@ func (f *Feed) appendEdges(changes []graph.Change, r *references.Row) []graph.Ch
 		})
 	}
 	return changes
-}
-
-// replace gives the touched accounts the edges of their rows, in place of those of the snapshot.
-func (f *Feed) replace(ctx context.Context) error {
-	var changes []graph.Change
-	for _, account := range f.touched {
-		f.progress.account.Store(account)
-		changes = append(changes[:0], graph.Change{Edge: graph.Edge{Actor: account}, Remove: true, All: true})
-		err := f.rows.EachOf(ctx, account, func(r *references.Row) error {
-			changes = f.appendEdges(changes, r)
-			return nil
-		})
-		if err == nil {
-			err = f.graph.Build(changes)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	f.touched = nil
-	return nil
 }
 
 // take makes the changes that wait.
@@ -188,7 +179,7 @@ func (f *Feed) take() error {
 		}
 	}
 	if taken {
-		f.tellHeap()
+		f.reportHeap()
 		f.moved()
 	}
 	return nil

@@ -117,7 +117,7 @@ func TestSnapshotAhead(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.newFeed()
-	if w.feed.rows == nil || w.feed.loaded {
+	if w.feed.rows == nil || w.feed.touched != nil || w.feed.saved != (references.Position{}) {
 		t.Error("the snapshot is used")
 	}
 	if _, err := os.Stat(w.file); !errors.Is(err, os.ErrNotExist) {
