@@ -348,8 +348,8 @@ func (d *daemon) run(ctx context.Context) error {
 		"data_dir", d.cfg.dataDir, "seq", d.log.Progress().Seq, "epoch", d.log.Progress().Epoch,
 		"dictionary", d.dicts.Stored().ID(), "max_subscribers", d.maxSubscribers, "open_files", d.files.limit)
 	g, gctx := errgroup.WithContext(ctx)
-	// What was read has half of --shutdown-timeout to become durable; what then remains is for
-	// endSubscriberss.
+	// What was read has half of --shutdown-timeout to become durable. What then remains is for
+	// endSubscribers.
 	drain, cut := context.WithCancelCause(context.Background())
 	defer cut(nil)
 
@@ -367,13 +367,16 @@ func (d *daemon) run(ctx context.Context) error {
 		following, stop := context.WithCancel(context.WithoutCancel(ctx))
 		g.Go(func() error { return d.graph.Run(following) })
 		g.Go(func() error {
-			<-drained
-			stop() // the reference store takes no more
+			select {
+			case <-drained: // the reference store takes no more
+			case <-drain.Done(): // a build may hold up what is drained
+			}
+			stop()
 			return nil
 		})
 	}
 	g.Go(func() error { return d.disk.Run(gctx) })
-	// until endSubscribers
+	// Until endSubscribers.
 	g.Go(func() error { return d.server.Serve(context.WithoutCancel(ctx), d.publicListener) })
 	g.Go(func() error {
 		<-gctx.Done()
