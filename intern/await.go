@@ -87,7 +87,8 @@ func (r *registry) remove(w *Waiting) {
 		s := &w.strings[i]
 		first := r.first[s.text]
 		if first == s {
-			delete(r.first, s.text) // the map keeps its key, which is the bytes of one that may be gone
+			// Without it the map would keep its key, the bytes of a string that may be gone.
+			delete(r.first, s.text)
 			if s.next != nil {
 				r.first[s.next.text] = s.next
 			}

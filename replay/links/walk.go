@@ -12,7 +12,7 @@ import (
 type walker struct {
 	view    *view
 	prefix  []byte // of the keys of the chunks
-	after   uint64 // what comes next is after it; if forward is not set, before it; 0: the beginning
+	after   uint64 // arrival number past which the walk begins, in its direction; 0: none
 	forward bool
 	at      []byte // key at or after which the next chunk is; not forward: before which; nil: none
 	entries []postings.Entry

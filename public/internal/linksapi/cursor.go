@@ -38,7 +38,8 @@ func parseCursor(s string, k kind) (c cursor, ok bool) {
 	}
 	arrival, n := binary.Uvarint(b[1:])
 	index, _ := binary.Uvarint(b[1+max(n, 0):])
-	c = cursor{Arrival: arrival, Index: uint32(index)} // what is cut off is missing in the comparison
+	c = cursor{Arrival: arrival, Index: uint32(index)}
+	// An index that was cut off here differs in the comparison.
 	again := encodeCursor(c, k)
 	return c, again != nil && *again == s
 }
