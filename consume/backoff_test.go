@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"millrace/internal/testwait"
 )
 
 // TestBackoff takes the longest and the shortest wait of each attempt.
@@ -81,7 +83,7 @@ func TestBackoffInRun(t *testing.T) {
 			return l.Dial(ctx, network, addr)
 		}}
 		c := startWith(t, nil, cfg, newSink())
-		elapse(2 * time.Hour)
+		testwait.Elapse(2 * time.Hour)
 		c.stop()
 		var failing, late []time.Duration
 		for i := range dials[1:] {

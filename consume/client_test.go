@@ -15,6 +15,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"millrace/consume/relaysim/cbor"
+	"millrace/internal/testwait"
 )
 
 // wantFrames waits for as many frames as want shows (see show) and compares; a moment later there
@@ -22,7 +23,7 @@ import (
 func wantFrames(t *testing.T, r *running, n int, want string) {
 	t.Helper()
 	r.until(t, n)
-	elapse(time.Second)
+	testwait.Elapse(time.Second)
 	if diff := cmp.Diff(want, show(r.all())); diff != "" {
 		t.Fatalf("frames (-want +got):\n%s", diff)
 	}
@@ -309,7 +310,7 @@ func TestErrorFrameAtOnePlace(t *testing.T) {
 				})
 				c := start(t, l, Config{Cursor: 10})
 				wantFrames(t, c, 4, "0/11 0/12 0/13 0/14")
-				elapse(10 * time.Minute)
+				testwait.Elapse(10 * time.Minute)
 				wantCursors(t, r, "10")
 				wantMetric(t, c, "error_frames_total", "", 100)
 				if st := c.Status(); st.Suspect || !st.Connected {
@@ -452,7 +453,7 @@ func TestStatus(t *testing.T) {
 			p.wait()
 		})
 		c := start(t, l, Config{Cursor: 10, Epoch: 2})
-		elapse(2 * time.Minute)
+		testwait.Elapse(2 * time.Minute)
 		want := Status{Host: "relay.test", Connected: true, Since: began, LastFrame: began.Add(time.Minute), Epoch: 2, Seq: 11}
 		if diff := cmp.Diff(want, c.Status()); diff != "" {
 			t.Errorf("status (-want +got):\n%s", diff)
@@ -507,7 +508,7 @@ func TestSinceStays(t *testing.T) {
 		}
 		want := time.Now()
 		for _, connected := range []bool{false, false, true, true, false} {
-			elapse(time.Minute)
+			testwait.Elapse(time.Minute)
 			if connected != c.Status().Connected {
 				want = time.Now()
 			}

@@ -14,6 +14,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/gorilla/websocket"
+
+	"millrace/internal/testwait"
 )
 
 func TestQuietRelay(t *testing.T) {
@@ -233,7 +235,7 @@ func TestCancel(t *testing.T) {
 				}
 			}
 			c := startWith(t, l, Config{Cursor: 10}, s)
-			elapse(after)
+			testwait.Elapse(after)
 			began := time.Now()
 			if err := c.stop(); err != nil {
 				t.Errorf("run %d, stopped after %v: %v", i, after, err)
@@ -253,7 +255,7 @@ func TestCloseFrame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, l := pipeRelay(t, func(p *peer) { p.wait() })
 		c := start(t, l, Config{Cursor: 10})
-		elapse(time.Second)
+		testwait.Elapse(time.Second)
 		c.stop()
 		r.wg.Wait()
 		if diff := cmp.Diff([]int{websocket.CloseNormalClosure}, r.closes); diff != "" {

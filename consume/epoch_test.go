@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"millrace/internal/testwait"
 )
 
 // restarted is a relay whose numbering has restarted: one frame every 10 s from seq first on, all
@@ -106,7 +108,7 @@ func TestRestart(t *testing.T) {
 				}
 				began := time.Now()
 				c := start(t, l, Config{Cursor: 1000})
-				elapse(4 * time.Minute)
+				testwait.Elapse(4 * time.Minute)
 				if st := c.Status(); !st.Suspect || st.Epoch != 0 || st.Seq != 1001 {
 					t.Fatalf("status after 4 minutes: %+v", st)
 				}
@@ -330,7 +332,7 @@ func TestNoRestart(t *testing.T) {
 				_, l := pipeRelay(t, tt.script)
 				c := start(t, l, Config{Cursor: 1000})
 				wantFrames(t, c, tt.n, tt.want)
-				elapse(2 * long)
+				testwait.Elapse(2 * long)
 				if st := c.Status(); st.Suspect || st.Epoch != 0 {
 					t.Errorf("status: %+v", st)
 				}
@@ -400,7 +402,7 @@ func TestAlternating(t *testing.T) {
 			p.wait()
 		})
 		c := start(t, l, Config{Cursor: 1000})
-		elapse(10 * time.Minute)
+		testwait.Elapse(10 * time.Minute)
 		r.mu.Lock()
 		times := slices.Clone(r.times)
 		r.mu.Unlock()

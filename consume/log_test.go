@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"millrace/internal/testwait"
 )
 
 const wantLog = `level=WARN msg="not connected to relay" host=relay.test cause=refused err="the relay answered 429 Too Many Requests, RateLimitExceeded" up=0s advice="it takes no more connections from here for now: end other consumers on this machine; it is tried again"
@@ -76,7 +78,7 @@ func TestLog(t *testing.T) {
 		}}))
 		c := start(t, l, Config{Cursor: 10, Logger: logger})
 		c.until(t, 6)
-		elapse(time.Second)
+		testwait.Elapse(time.Second)
 		c.stop()
 		lost := regexp.MustCompile("(cause=lost) .*") // in one of two ways
 		got := strings.Split(lost.ReplaceAllString(out.String(), "$1"), "\n")

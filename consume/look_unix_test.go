@@ -5,6 +5,8 @@ package consume
 import (
 	"syscall"
 	"testing"
+
+	"millrace/internal/testwait"
 )
 
 // awaitBytes waits until n bytes are in the socket, to be read.
@@ -12,7 +14,7 @@ func awaitBytes(t *testing.T, raw syscall.RawConn, n int) {
 	t.Helper()
 	p, have := make([]byte, n), 0
 	var err error
-	becomes(func() bool {
+	testwait.Becomes(patience, func() bool {
 		err = raw.Control(func(fd uintptr) {
 			have, _, _ = syscall.Recvfrom(int(fd), p, syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
 		})

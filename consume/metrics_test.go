@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/gorilla/websocket"
+
+	"millrace/internal/testwait"
 )
 
 // TestMetrics compares each series with what a scripted relay sent.
@@ -37,7 +39,7 @@ func TestMetrics(t *testing.T) {
 		})
 		c := start(t, l, Config{Cursor: 10, Epoch: 3})
 		c.until(t, 7)
-		elapse(time.Second)
+		testwait.Elapse(time.Second)
 		want := map[string]float64{
 			"frames_total #commit": 3, "frames_total #identity": 2, "frames_total #account": 1, "frames_total #sync": 1,
 			"frames_total #info": 3, "frames_total other": 1,

@@ -136,12 +136,6 @@ func (p *peer) pause(d time.Duration) {
 	}
 }
 
-// elapse lets time pass in a bubble. When it returns, everything that was due has happened.
-func elapse(d time.Duration) {
-	time.Sleep(d)
-	synctest.Wait()
-}
-
 func (r *relay) cursors() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
+
+	"millrace/internal/testwait"
 )
 
 // The tests here go through real sockets.
@@ -67,20 +69,10 @@ func synthetic(n, size int) (msgs [][]byte) {
 	return msgs
 }
 
-// becomes waits until a condition holds, and gives up after patience.
-func becomes(ok func() bool) bool {
-	for end := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			return false
-		}
-	}
-	return true
-}
-
 // waitGoroutines waits until there are no more goroutines than before.
 func waitGoroutines(t *testing.T, before int) {
 	t.Helper()
-	if becomes(func() bool { return runtime.NumGoroutine() <= before }) {
+	if testwait.Becomes(patience, func() bool { return runtime.NumGoroutine() <= before }) {
 		return
 	}
 	buf := make([]byte, 1<<20)
@@ -186,7 +178,7 @@ func TestUntrusted(t *testing.T) {
 	defer srv.Close()
 	s := newSink()
 	c := startWith(t, nil, Config{URL: srv.URL}, s)
-	becomes(func() bool { return c.Status().LastError != "" })
+	testwait.Becomes(patience, func() bool { return c.Status().LastError != "" })
 	if msg := c.Status().LastError; !strings.Contains(msg, "certificate") {
 		t.Errorf("LastError %q", msg)
 	}

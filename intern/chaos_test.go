@@ -15,6 +15,7 @@ import (
 	"millrace/intern/kv"
 	"millrace/intern/kv/pebblekv"
 	"millrace/intern/kv/simkv"
+	"millrace/internal/testwait"
 )
 
 // TestChaos has thousands of workers intern overlapping strings on a store with every fault there
@@ -171,18 +172,13 @@ func TestCrashes(t *testing.T) {
 			})
 		}
 		// It happens at some time while the map grows; the last one waits until there is enough.
-		mu.Lock()
-		enough := len(want) + rng.IntN(2*least/rounds)
+		have := func() int { mu.Lock(); defer mu.Unlock(); return len(want) }
+		enough := have() + rng.IntN(2*least/rounds)
 		if round == rounds-1 {
 			enough = max(enough, least)
 		}
-		for end := time.Now().Add(patience); len(want) < enough; mu.Lock() {
-			mu.Unlock()
-			if time.Now().After(end) {
-				t.Fatalf("seed %d: %d strings, waited for %d", seed, len(want), enough)
-			}
-			time.Sleep(100 * time.Microsecond)
-		}
+		testwait.Eventually(t, patience, fmt.Sprintf("seed %d: %d strings", seed, enough), func() bool { return have() >= enough })
+		mu.Lock()
 		kill() // what is recorded was returned before, so before the crash
 		clone := fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: rng.IntN(4) * 33, RNG: rand.New(rand.NewPCG(seed, uint64(round)))})
 		mu.Unlock()

@@ -19,22 +19,13 @@ import (
 	"millrace/intern/kv"
 	"millrace/intern/kv/pebblekv"
 	"millrace/intern/kv/simkv"
+	"millrace/internal/testwait"
 )
 
 var ctx = context.Background()
 
 // patience is for what must come.
 const patience = time.Minute
-
-// becomes waits until a condition holds, and gives up after patience.
-func becomes(ok func() bool) bool {
-	for end := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			return false
-		}
-	}
-	return true
-}
 
 func openOn(t *testing.T, store kv.Store, cfg Config) *Interner {
 	t.Helper()
@@ -397,7 +388,7 @@ func TestOutage(t *testing.T) {
 		t.Fatalf("Resolve returned during the outage: %v", err)
 	case <-time.After(30 * time.Millisecond):
 	}
-	if !becomes(func() bool { return !in.Status().Reachable }) {
+	if !testwait.Becomes(patience, func() bool { return !in.Status().Reachable }) {
 		t.Fatal("the outage is not noticed")
 	}
 	if s := in.Status(); s.Reachable || s.Err == nil {

@@ -15,6 +15,7 @@ import (
 	"millrace/intern/internal/share"
 	"millrace/intern/kv"
 	"millrace/intern/kv/simkv"
+	"millrace/internal/testwait"
 )
 
 // quickTiming is ten times the default.
@@ -94,7 +95,7 @@ func retriesOf(in *Interner) (n float64) {
 func awaitPeers(t *testing.T, in *Interner, others int) {
 	t.Helper()
 	var living int
-	if !becomes(func() bool {
+	if !testwait.Becomes(patience, func() bool {
 		living = int(testutil.ToFloat64(in.metrics.share.Instances))
 		return living == others && in.group.Leaders() == 1+others
 	}) {

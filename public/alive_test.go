@@ -10,6 +10,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"millrace/internal/testwait"
 	"millrace/replay"
 )
 
@@ -56,7 +57,7 @@ func TestQueuedReplaysAreKeptAlive(t *testing.T) {
 		leaves.wantClose(1000, "")
 		dead := s.rawDial("cursor=0")
 		go io.Copy(io.Discard, dead) // answers no ping
-		elapse(5 * time.Minute)
+		testwait.Elapse(5 * time.Minute)
 		s.waitMetric("ends_total", endSilent, 1)
 		if n := heartbeats.Load(); n < healthy*(5*60-2) {
 			t.Errorf("%d heartbeats", n)
@@ -86,7 +87,7 @@ func TestSilenceBeforeAPingIsNoDeath(t *testing.T) {
 		}), newRegistry(t), nil)
 		c := s.dial("")
 		go c.ReadMessage() // answers pings
-		elapse(20 * time.Minute)
+		testwait.Elapse(20 * time.Minute)
 		if s.waitMetric("pings_total", "", 19); s.count.Load() != 1 {
 			t.Error("a healthy subscriber was ended")
 		}

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
+
+	"millrace/internal/testwait"
 )
 
 // browser is a headless Chromium of the test's own.
@@ -67,7 +69,7 @@ func startBrowser(t *testing.T) *browser {
 		read.Wait()
 		_ = cmd.Wait()
 		// when its children have ended, too
-		becomes(func() bool { return os.RemoveAll(dir) == nil })
+		testwait.Becomes(patience(), func() bool { return os.RemoveAll(dir) == nil })
 	})
 	select {
 	case a := <-address:
@@ -222,7 +224,7 @@ func (p *tab) text(selector string) string {
 func (p *tab) until(what, expression string) {
 	p.t.Helper()
 	var got string
-	if !becomes(func() bool { got = string(p.eval(expression)); return got == "true" }) {
+	if !testwait.Becomes(patience(), func() bool { got = string(p.eval(expression)); return got == "true" }) {
 		p.t.Fatalf("never happened: %s: %s is %s; page: %.3000s", what, expression, got, p.text("body"))
 	}
 }

@@ -3,7 +3,6 @@ package public
 import (
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"millrace/consume/relaysim/pipenet"
 	"millrace/dict"
@@ -15,12 +14,6 @@ import (
 func bubble(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
 	synctest.Test(t, test)
-}
-
-// elapse lets time pass in a bubble. When it returns, everything that was due has happened.
-func elapse(d time.Duration) {
-	time.Sleep(d)
-	synctest.Wait()
 }
 
 // serveBubble is serve without sockets, which a bubble cannot see through.

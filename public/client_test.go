@@ -19,6 +19,7 @@ import (
 
 	"millrace/consume/relaysim/pipenet"
 	"millrace/dict"
+	"millrace/internal/testwait"
 )
 
 const testTimeout = 20 * time.Second
@@ -121,21 +122,7 @@ func (s *testServer) waitMetric(name, label string, want float64) {
 // eventually waits until a condition holds.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	if !becomes(ok) {
-		t.Fatalf("never happened: %s", what)
-	}
-}
-
-// becomes waits until a condition holds, and gives up after patience.
-func becomes(ok func() bool) bool {
-	wait := time.Millisecond
-	for deadline := time.Now().Add(patience()); !ok(); time.Sleep(wait) {
-		if time.Now().After(deadline) {
-			return false
-		}
-		wait = min(wait+wait/4, 50*time.Millisecond)
-	}
-	return true
+	testwait.Eventually(t, patience(), what, ok)
 }
 
 // waitUpdates waits until so many options updates came and are in force.

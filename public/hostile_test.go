@@ -16,6 +16,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"millrace/internal/testwait"
 	"millrace/public/internal/admission"
 )
 
@@ -217,13 +218,13 @@ func TestLargeHeadersWait(t *testing.T) {
 		}
 		most := 0
 		for range 90 {
-			elapse(100 * time.Millisecond)
+			testwait.Elapse(100 * time.Millisecond)
 			most = max(most, s.admission.Stats().LargeHeaders)
 		}
 		if most == 0 || most > minHeaderSlots {
 			t.Errorf("%d large headers are read at once, want up to %d", most, minHeaderSlots)
 		}
-		elapse(time.Minute)
+		testwait.Elapse(time.Minute)
 		if held := s.admission.Stats(); held.Handshakes != 0 || held.LargeHeaders != 0 {
 			t.Errorf("%d handshakes and %d large headers are not given up", held.Handshakes, held.LargeHeaders)
 		}
@@ -296,7 +297,7 @@ func TestServerPings(t *testing.T) {
 		}()
 		hello := s.dial("requireHello=true")
 		go hello.ReadMessage()
-		elapse(20 * time.Minute)
+		testwait.Elapse(20 * time.Minute)
 		s.waitMetric("pings_total", "", 2*39)
 		if s.count.Load() != 2 {
 			t.Fatalf("%d subscribers left", s.count.Load())

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
+
+	"millrace/internal/testwait"
 )
 
 func TestShutdown(t *testing.T) {
@@ -92,7 +94,7 @@ func TestShutdownUnderLoad(t *testing.T) {
 				}
 			}
 		}()
-		elapse(300 * time.Millisecond)
+		testwait.Elapse(300 * time.Millisecond)
 		ctx, cancel := contextWithTimeout(testTimeout)
 		defer cancel()
 		if err := s.Shutdown(ctx); err != nil {
@@ -205,7 +207,7 @@ func TestNoGoroutineLeaks(t *testing.T) {
 			}
 		}
 	})
-	if !becomes(func() bool { return runtime.NumGoroutine() <= before }) {
+	if !testwait.Becomes(patience(), func() bool { return runtime.NumGoroutine() <= before }) {
 		stacks := make([]byte, 1<<20)
 		t.Fatalf("%d goroutines, %d before\n%s", runtime.NumGoroutine(), before, stacks[:runtime.Stack(stacks, true)])
 	}

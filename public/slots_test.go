@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
+
+	"millrace/internal/testwait"
 )
 
 // long says whether tests may take minutes.
@@ -48,7 +50,7 @@ func TestHalfSentUpdatesStarveNobody(t *testing.T) {
 		if _, payload, err := c.frame(); err != nil || string(payload) != want[0].json {
 			t.Errorf("got %s, %v", payload, err)
 		}
-		elapse(time.Hour)
+		testwait.Elapse(time.Hour)
 		sending.Wait() // all attackers have ended
 		if n := s.metric("ends_total", endOverloaded) + s.metric("ends_total", endSlowMessage); n != attackers {
 			t.Errorf("%v of %d attackers were ended", n, attackers)

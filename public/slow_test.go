@@ -11,6 +11,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"millrace/internal/testwait"
 	"millrace/public/internal/admission"
 	"millrace/replay"
 )
@@ -88,7 +89,7 @@ func TestSlowButSteadySubscriberStays(t *testing.T) {
 		filters := s.admission.Quota(admission.Filters, netip.IPv6Loopback())
 		c := s.rawDial("")
 		behind := false
-		for begin := time.Now(); time.Since(begin) < time.Minute; elapse(5 * time.Millisecond) {
+		for begin := time.Now(); time.Since(begin) < time.Minute; testwait.Elapse(5 * time.Millisecond) {
 			for range 2 { // 400 KB/s: each chunk makes the writer wait
 				if _, _, err := c.frame(); err != nil {
 					t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"millrace/internal/testwait"
 	"millrace/replay"
 )
 
@@ -173,7 +174,7 @@ func TestStatusIsComputedOnceASecond(t *testing.T) {
 		if n := len(s.Server.status.bodies); n > replay.CountSteps+1 {
 			t.Errorf("%d answers are kept", n)
 		}
-		elapse(statusEvery)
+		testwait.Elapse(statusEvery)
 		before := asked.Load()
 		if s.status(""); asked.Load() != before+1 {
 			t.Error("a second later it is not computed anew")

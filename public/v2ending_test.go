@@ -11,6 +11,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"millrace/internal/testwait"
 	"millrace/replay"
 )
 
@@ -144,7 +145,7 @@ func TestV2Pings(t *testing.T) {
 			_, p, _ := c.ReadMessage()
 			got <- p
 		}()
-		elapse(10 * time.Minute)
+		testwait.Elapse(10 * time.Minute)
 		next := l.add(posts(1)...)
 		if p := <-got; string(p) != next[0].v2(t) {
 			t.Errorf("got %s", p)
@@ -154,7 +155,7 @@ func TestV2Pings(t *testing.T) {
 		}
 		c.Close()
 		go io.Copy(io.Discard, s.rawDialURL("", v2Prefix+"subscribeEvents")) // answers no ping
-		elapse(10 * time.Minute)
+		testwait.Elapse(10 * time.Minute)
 		s.waitMetric("ends_total", endSilent, 1)
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"millrace/internal/testwait"
 	"millrace/public/internal/admission"
 	"millrace/replay"
 )
@@ -87,19 +88,19 @@ func TestWakePassesShareACore(t *testing.T) {
 						}
 					})
 				}
-				elapse(time.Second) // until the passes for those who joined are over
+				testwait.Elapse(time.Second) // until the passes for those who joined are over
 				for i := range wakes {
 					wakes[i].Store(0)
 				}
 				for range blocks {
-					elapse(interval)
+					testwait.Elapse(interval)
 					mu.Lock()
 					old := changed
 					changed = make(chan struct{})
 					mu.Unlock()
 					close(old)
 				}
-				elapse(0)
+				testwait.Elapse(0)
 				for _, s := range all {
 					w.leave(s)
 				}

@@ -17,6 +17,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"millrace/dict"
+	"millrace/internal/testwait"
 	"millrace/replay/internal/format"
 	"millrace/translate"
 )
@@ -194,7 +195,7 @@ func reportWrites(b *testing.B, l *Log, n int) {
 		b.Fatal(err)
 	}
 	var m *pebble.Metrics
-	eventually(b, "compactions end", func() bool {
+	testwait.Eventually(b, time.Minute, "compactions end", func() bool {
 		m = l.store.Pebble().Metrics()
 		return m.Compact.NumInProgress == 0
 	})

@@ -9,6 +9,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"millrace/internal/testwait"
 	"millrace/replay/internal/format"
 	"millrace/replay/internal/pebblestore"
 	"millrace/translate"
@@ -57,7 +58,7 @@ func TestFlushedPartsStay(t *testing.T) {
 		}
 	}
 	var m *pebble.Metrics
-	eventually(t, "two compactions", func() bool {
+	testwait.Eventually(t, time.Minute, "two compactions", func() bool {
 		m = l.store.Pebble().Metrics()
 		return m.Compact.NumInProgress == 0 && m.Compact.Count >= 2
 	})
@@ -72,7 +73,7 @@ func TestFlushedPartsStay(t *testing.T) {
 	if err := l.store.Pebble().Flush(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the disk is free of what was trimmed", func() bool { return l.DiskBytes() <= int64(flushed)*6/10 })
+	testwait.Eventually(t, time.Minute, "the disk is free of what was trimmed", func() bool { return l.DiskBytes() <= int64(flushed)*6/10 })
 }
 
 // TestQuietLog: a log of small blocks is stored in large ones, and a flush writes little but those.

@@ -118,16 +118,6 @@ func (o *openedParts) forget() {
 	clear(o.parts)
 }
 
-// eventually waits until ok, which asks what tells nobody, Pebble's metrics.
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("never happened: %s", what)
-		}
-	}
-}
-
 // mustRead makes a reader that is closed when the test ends.
 func mustRead(t testing.TB, l *Log, cfg ReaderConfig) *Reader {
 	t.Helper()

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"millrace/internal/testwait"
 )
 
 // npmInstall copies an npm project to a directory of the test and installs what it depends on
@@ -151,9 +153,12 @@ func (c *jsClient) count() int {
 func (c *jsClient) last() (e stamped) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var last struct{ Commit struct{ Collection string } }
+	var last struct {
+		TimeUS int64 `json:"time_us"`
+		Commit struct{ Collection string }
+	}
 	if n := len(c.events); n > 0 && json.Unmarshal([]byte(c.events[n-1]), &last) == nil {
-		e.Collection = last.Commit.Collection
+		e.TimeUS, e.Collection = last.TimeUS, last.Commit.Collection
 	}
 	return e
 }
@@ -167,7 +172,7 @@ func (c *jsClient) said() string {
 // reach waits until the client has printed n events in all.
 func (c *jsClient) reach(t *testing.T, n int) {
 	t.Helper()
-	if !becomes(5*patience, func() bool { return c.count() >= n }) {
+	if !testwait.Becomes(5*patience, func() bool { return c.count() >= n }) {
 		t.Fatalf("%d of %d events\n%s", c.count(), n, c.said())
 	}
 }
@@ -317,7 +322,7 @@ func TestOthersClients(t *testing.T) {
 			}
 			c := startJS(t, dir, args...)
 			c.reach(t, 50)
-			time.Sleep(200 * time.Millisecond) // it is live now
+			waitFor(t, "it is live", func() bool { return time.Since(time.UnixMicro(c.last().TimeUS)) < 100*time.Millisecond })
 			server.kill()
 			startMillrace(t, sim.url, data, addr)
 			c.reach(t, c.count()+100)

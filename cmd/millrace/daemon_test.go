@@ -21,6 +21,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	dto "github.com/prometheus/client_model/go"
+
+	"millrace/internal/testwait"
 )
 
 // corpusDir is where real captured frames are, beside the repository.
@@ -241,19 +243,7 @@ func (s *subscriber) lines(t *testing.T, n int) []string {
 // waitFor waits until a condition holds.
 func waitFor(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	if !becomes(2*patience, ok) {
-		t.Fatalf("waited in vain for %s", what)
-	}
-}
-
-// becomes waits until a condition holds, and gives up after a while.
-func becomes(limit time.Duration, ok func() bool) bool {
-	for end := time.Now().Add(limit); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			return false
-		}
-	}
-	return true
+	testwait.Eventually(t, 2*patience, what, ok)
 }
 
 // TestMain takes away what binaries built.

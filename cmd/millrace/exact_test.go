@@ -99,6 +99,16 @@ func startMillraceUnder(t *testing.T, wrapper []string, relay, dir, addr string,
 	return p
 }
 
+// lives waits that long, or until the process has exited. It says whether it lives.
+func (p *millraceProcess) lives(long time.Duration) bool {
+	select {
+	case <-p.exited:
+		return false
+	case <-time.After(long):
+		return true
+	}
+}
+
 // kill is kill -9. Safe twice.
 func (p *millraceProcess) kill() {
 	_ = p.cmd.Process.Kill()
@@ -130,7 +140,9 @@ func TestKill9(t *testing.T) {
 		if n == 0 {
 			waitFor(t, "the first event", func() bool { return follow.count() > 0 })
 		}
-		time.Sleep(100*time.Millisecond + time.Duration(rng.Int64N(int64(time.Second))))
+		if !p.lives(100*time.Millisecond + time.Duration(rng.Int64N(int64(time.Second)))) {
+			t.Errorf("it exited before it was killed: %s", p.stderr)
+		}
 		p.kill()
 		if p.stderr.Len() > 0 {
 			t.Logf("%s", p.stderr)

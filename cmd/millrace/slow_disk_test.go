@@ -9,6 +9,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"millrace/internal/testwait"
 )
 
 // slowSyncFS is the real disk with syncs that take that much longer.
@@ -45,7 +47,7 @@ func TestSlowDiskSlowsReading(t *testing.T) {
 	most, highest := 0, uint64(0)
 	waited := func() float64 { return td.counter(t, "millrace_pipeline_blocked_seconds_total") }
 	looks := 0
-	becomes(5*patience, func() bool {
+	testwait.Becomes(5*patience, func() bool {
 		runtime.ReadMemStats(&now)
 		most, highest = max(most, int(td.counter(t, "millrace_pipeline_blocks_in_flight"))), max(highest, now.HeapInuse)
 		looks++

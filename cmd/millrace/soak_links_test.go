@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"millrace/consume/relaysim"
+	"millrace/internal/testwait"
 	"millrace/translate"
 )
 
@@ -352,7 +353,7 @@ func (r *round) checkLinksNow(world *linkWorld) {
 			q := c.fill(&linkRequest{path: path, set: set, limit: 1 + (i*7+len(path))%50}, sets[:min(len(sets), 500)])
 			var err error
 			var pages []*linkPage
-			exact := becomes(patience, func() bool {
+			exact := testwait.Becomes(patience, func() bool {
 				if pages, err = c.walk(q); err != nil {
 					return true
 				}

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"millrace/consume/relaysim"
+	"millrace/internal/testwait"
 	"millrace/translate"
 )
 
@@ -323,7 +324,7 @@ func (r *round) end() {
 		r.terminate(p)
 	case n == 1:
 		_ = p.cmd.Process.Signal(syscall.SIGTERM)
-		time.Sleep(time.Duration(r.rng.Int64N(int64(50 * time.Millisecond))))
+		p.lives(time.Duration(r.rng.Int64N(int64(50 * time.Millisecond))))
 		p.kill()
 		r.killed("kill -9 while stopping")
 	default:
@@ -363,9 +364,6 @@ func (r *round) settle() {
 	r.start(nil)
 	r.catchUp() // so that nothing can be lost after what comes last
 	r.sim.do(r.t, "quiet?for=1h")
-	for was := int64(-1); was != r.sim.messages(r.t); time.Sleep(50 * time.Millisecond) {
-		was = r.sim.messages(r.t)
-	}
 	r.catchUp()
 }
 
@@ -374,7 +372,7 @@ func (r *round) settle() {
 func (r *round) catchUp() {
 	r.t.Helper()
 	last := int64(0)
-	if becomes(soakSettle, func() bool {
+	if testwait.Becomes(soakSettle, func() bool {
 		if last == 0 || numbering(last) != numbering(r.now) {
 			last = r.lastTrueSeq()
 		}

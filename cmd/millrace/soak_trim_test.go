@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"testing"
 
+	"millrace/internal/testwait"
 	"millrace/translate"
 )
 
@@ -67,7 +68,7 @@ func (r *round) leastSeq() int64 {
 func (w *watcher) seenThrough(t *testing.T, cursor string) []truthEvent {
 	t.Helper()
 	var events []truthEvent
-	seen := becomes(soakSettle, func() bool {
+	seen := testwait.Becomes(soakSettle, func() bool {
 		w.mu.Lock()
 		var err error
 		events, err = slices.Clone(w.events), w.err
@@ -91,7 +92,7 @@ func (r *round) trim(log []truthEvent) []truthEvent {
 	r.calm = true
 	r.start(nil)
 	var status struct{ Log struct{ Bytes int64 } }
-	trimmed := becomes(soakSettle, func() bool {
+	trimmed := testwait.Becomes(soakSettle, func() bool {
 		resp, err := http.Get("http://" + r.addr + "/status")
 		if err != nil {
 			return false

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
+
+	"millrace/internal/testwait"
 )
 
 // watcher subscribes again and again, each time from where its last connection ended, and keeps
@@ -185,7 +187,7 @@ func (w *watcher) message(msg []byte) {
 func (w *watcher) waitFor(t *testing.T, log []truthEvent) {
 	t.Helper()
 	want := len(w.filter.apply(log, factsOf(t, log)))
-	becomes(soakSettle, func() bool {
+	testwait.Becomes(soakSettle, func() bool {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if w.updates != nil {

@@ -20,6 +20,8 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
+
+	"millrace/internal/testwait"
 )
 
 // network passes connections on to a server until it is broken.
@@ -150,7 +152,7 @@ func TestTailExact(t *testing.T) {
 			}
 			reach := func(n int) {
 				t.Helper()
-				if !becomes(5*patience, func() bool { return len(lines()) >= n }) {
+				if !testwait.Becomes(5*patience, func() bool { return len(lines()) >= n }) {
 					t.Fatalf("%d of %d lines", len(lines()), n)
 				}
 			}

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"millrace/consume/relaysim"
+	"millrace/internal/testwait"
 	"millrace/translate"
 )
 
@@ -279,7 +280,7 @@ func (s *simulator) settle(t *testing.T) []truthEvent {
 // waitMade waits until relaysim has made n messages.
 func (s *simulator) waitMade(t *testing.T, n int64) {
 	t.Helper()
-	if !becomes(5*patience, func() bool { return s.messages(t) >= n }) {
+	if !testwait.Becomes(5*patience, func() bool { return s.messages(t) >= n }) {
 		t.Fatalf("relaysim made %d of %d messages in five minutes", s.messages(t), n)
 	}
 }

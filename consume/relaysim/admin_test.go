@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"millrace/internal/testwait"
 )
 
 // TestNumberingActions: jumps, repeats and what the window forgets.
@@ -84,9 +86,8 @@ func TestBurstAndQuiet(t *testing.T) {
 	waitMade(t, r, 2000) // at the rate that would take 200 s
 	r.post("quiet?for=1h")
 	made := r.producer.made.Load()
-	time.Sleep(200 * time.Millisecond)
-	if now := r.producer.made.Load(); now != made {
-		t.Errorf("%d messages while quiet", now-made)
+	if !testwait.Stays(200*time.Millisecond, func() bool { return r.producer.made.Load() == made }) {
+		t.Error("messages while quiet")
 	}
 }
 

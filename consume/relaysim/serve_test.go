@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
+
+	"millrace/internal/testwait"
 )
 
 // seqs returns the sequence numbers of messages.
@@ -30,20 +32,10 @@ func upTo(from, to int64) (list []int64) {
 	return list
 }
 
-// becomes waits until a condition holds, and gives up after patience.
-func becomes(ok func() bool) bool {
-	for end := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			return false
-		}
-	}
-	return true
-}
-
 // waitMade waits until n messages are made, written down, and in the window.
 func waitMade(t testing.TB, r *testRelay, n int64) {
 	t.Helper()
-	if !becomes(func() bool { return r.producer.shown.Load() >= n }) {
+	if !testwait.Becomes(patience, func() bool { return r.producer.shown.Load() >= n }) {
 		t.Fatalf("%d messages made, want %d", r.producer.shown.Load(), n)
 	}
 }
@@ -135,7 +127,7 @@ func TestFlatOut(t *testing.T) {
 	r.post("quiet?for=1h") // until all are there
 	consumers := []*testConsumer{r.connect("cursor=0"), r.connect("cursor=0"), r.connect("cursor=0")}
 	joined := func() int64 { _, _, n := r.producer.current.Load().win.lead(); return n }
-	if !becomes(func() bool { return joined() == int64(len(consumers)) }) {
+	if !testwait.Becomes(patience, func() bool { return joined() == int64(len(consumers)) }) {
 		t.Fatalf("%d consumers are there", joined())
 	}
 	r.post("quiet?for=0s")
@@ -187,7 +179,7 @@ func TestFlatOutReturn(t *testing.T) {
 			last++
 		}
 		c.Close()
-		if !becomes(r.deserted) {
+		if !testwait.Becomes(patience, r.deserted) {
 			t.Fatal("the consumer that left is still there")
 		}
 		c = r.connect("cursor=" + itoa(last))
@@ -198,9 +190,8 @@ func TestFlatOutReturn(t *testing.T) {
 func TestFlatOutAlone(t *testing.T) {
 	r := startRelay(t, "--window-frames", "1000")
 	waitMade(t, r, 500)
-	time.Sleep(20 * time.Millisecond) // in which more may come
-	if made := r.producer.made.Load(); made != 500 {
-		t.Errorf("%d frames made, want 500", made)
+	if !testwait.Stays(20*time.Millisecond, func() bool { return r.producer.made.Load() == 500 }) {
+		t.Errorf("%d frames made, want 500", r.producer.made.Load())
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"millrace/dict"
+	"millrace/internal/testwait"
 	"millrace/public/client"
 )
 
@@ -243,7 +244,7 @@ func TestUpdatesAtATime(t *testing.T) {
 					t.Error(err)
 				}
 			})
-			eventually(t, "it waits for its turn", func() bool { return c.Updates() == i })
+			testwait.Eventually(t, patience, "it waits for its turn", func() bool { return c.Updates() == i })
 		}
 		release()
 		updating.Wait()

@@ -210,16 +210,6 @@ func checkNoMore(t testing.TB, c *client.Client, logs ...*eventLog) {
 	check(t, read(t, c, 1), next)
 }
 
-// eventually waits until a condition holds.
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("never happened: %s", what)
-		}
-	}
-}
-
 // keepAdding appends the same frames again and again, until ctx is done.
 func keepAdding(ctx context.Context, l *eventLog, frames ...frame) {
 	pace := time.NewTicker(time.Millisecond)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"millrace/internal/testwait"
 	"millrace/replay"
 	"millrace/translate"
 )
@@ -105,7 +106,7 @@ func TestSyncIdle(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ran := make(chan error, 1)
 		go func() { ran <- s.Run(ctx) }()
-		time.Sleep(2*syncInterval + time.Millisecond)
+		testwait.Elapse(2*syncInterval + time.Millisecond)
 		if s.Synced() != s.Position() {
 			t.Errorf("synced up to %v, applied up to %v", s.Synced(), s.Position())
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"millrace/consume"
+	"millrace/internal/testwait"
 )
 
 // A reader that finds nothing waits, while little comes, until the filling job is old enough, and
@@ -58,7 +59,7 @@ func TestPipelineIdle(t *testing.T) {
 
 			landed := func(what string) {
 				t.Helper()
-				elapse(maxBlockAge + time.Millisecond)
+				testwait.Elapse(maxBlockAge + time.Millisecond)
 				if n := p.inFlight(); n != 0 {
 					t.Errorf("%s: %d blocks in flight", what, n)
 				}
@@ -98,7 +99,7 @@ func TestBlockAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, wait := range map[string]func(p *Pipeline){
 			"a reader that waits":   func(p *Pipeline) { p.Idle(); p.Idle() },
-			"one that comes by not": func(*Pipeline) { time.Sleep(2 * maxBlockAge) },
+			"one that comes by not": func(*Pipeline) {},
 		} {
 			log := &fakeLog{}
 			cfg := Config{Log: log, InFlightBytes: 8 << 20}
@@ -109,11 +110,11 @@ func TestBlockAge(t *testing.T) {
 				}
 				waited := make(chan struct{})
 				go func() { wait(p); close(waited) }()
-				elapse(maxBlockAge - ms)
+				testwait.Elapse(maxBlockAge - ms)
 				if len(log.blocks()) > 0 {
 					t.Errorf("%s: a block within %v", name, time.Since(begun))
 				}
-				elapse(2 * ms)
+				testwait.Elapse(2 * ms)
 				if len(log.blocks()) != 1 {
 					t.Errorf("%s: no block after %v", name, time.Since(begun))
 				}
@@ -163,16 +164,16 @@ func TestFlushAged(t *testing.T) {
 
 		fill(busyJobs)
 		p.flush.Stop()
-		elapse(maxBlockAge / 2)
+		testwait.Elapse(maxBlockAge / 2)
 		p.flushAged()
 		want("too young", false)
-		elapse(maxBlockAge/2 - time.Nanosecond)
+		testwait.Elapse(maxBlockAge/2 - time.Nanosecond)
 		want("still too young", false)
-		elapse(time.Nanosecond)
+		testwait.Elapse(time.Nanosecond)
 		want("old enough by the timer", true)
 
 		fill(busyJobs + 1)
-		elapse(2 * maxBlockAge)
+		testwait.Elapse(2 * maxBlockAge)
 		want("old, and many in flight", false)
 		if p.Idle() {
 			t.Error("an idle reader looks again where many are in flight")
@@ -187,7 +188,7 @@ func TestFlushAged(t *testing.T) {
 
 		fill(busyJobs)
 		p.flush.Stop()
-		elapse(2 * maxBlockAge)
+		testwait.Elapse(2 * maxBlockAge)
 		p.landed([]*job{newJob()})
 		want("one landed, and few were in flight", false)
 		if p.Idle() {
@@ -197,7 +198,7 @@ func TestFlushAged(t *testing.T) {
 
 		fill(busyJobs)
 		p.flush.Stop()
-		elapse(2 * maxBlockAge)
+		testwait.Elapse(2 * maxBlockAge)
 		if p.Idle() {
 			t.Error("an idle reader looks again for a job that is handed on")
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/ipfs/go-cid"
 
 	"millrace/consume"
+	"millrace/internal/testwait"
 	"millrace/replay"
 	"millrace/translate"
 )
@@ -129,12 +130,6 @@ func newPipeline(t *testing.T, cfg Config) *Pipeline {
 	return p
 }
 
-// elapse lets time pass in a bubble. When it returns, everything that was due has happened.
-func elapse(d time.Duration) {
-	time.Sleep(d)
-	synctest.Wait()
-}
-
 // runPipeline runs a pipeline over log in a bubble of its own, feeds it, and returns Run's error.
 func runPipeline(t *testing.T, log *fakeLog, feed func(ctx context.Context, p *Pipeline) error) error {
 	t.Helper()
@@ -175,7 +170,7 @@ func TestPipelineBlocks(t *testing.T) {
 				if err := p.Handle(ctx, identityFrame(t, seq)); err != nil {
 					return err
 				}
-				elapse(2 * time.Millisecond)
+				testwait.Elapse(2 * time.Millisecond)
 			}
 			if lag := p.Lag(); lag > maxBlockAge {
 				t.Errorf("the oldest frame is %v old", lag)
@@ -212,7 +207,7 @@ func TestPipelinePositions(t *testing.T) {
 			for seq := int64(1); seq <= 1030; seq++ { // four seconds and a bit
 				f := syncFrame(t, seq)
 				if seq%300 == 0 || seq == 1030 {
-					elapse(20 * time.Millisecond) // so that it has its own block
+					testwait.Elapse(20 * time.Millisecond) // so that it has its own block
 					f = identityFrame(t, seq)
 				}
 				if seq == 200 {
@@ -221,7 +216,7 @@ func TestPipelinePositions(t *testing.T) {
 				if err := p.Handle(ctx, f); err != nil {
 					return err
 				}
-				elapse(4 * time.Millisecond)
+				testwait.Elapse(4 * time.Millisecond)
 			}
 			return nil
 		})
@@ -292,7 +287,7 @@ func TestPipelineBackPressure(t *testing.T) {
 							return err
 						}
 						most = max(most, p.inFlight())
-						elapse(20 * time.Millisecond) // older than a block may get
+						testwait.Elapse(20 * time.Millisecond) // older than a block may get
 					}
 					return nil
 				})
@@ -361,7 +356,7 @@ func TestPipelineInterns(t *testing.T) {
 					if err := p.Handle(ctx, identityFrame(t, seq)); err != nil {
 						return err
 					}
-					elapse(10 * time.Millisecond)
+					testwait.Elapse(10 * time.Millisecond)
 				}
 				return nil
 			})

@@ -14,6 +14,7 @@ import (
 
 	"millrace/intern/kv"
 	"millrace/intern/kv/kvtest"
+	"millrace/internal/testwait"
 )
 
 func open(t *testing.T, fs vfs.FS) *Store {
@@ -105,15 +106,8 @@ func TestCrash(t *testing.T) {
 			})
 		}
 		// Wait for a random amount of work, then clone while the workers go on.
-		for target := uint64(rand.N(200)); ; {
-			mu.Lock()
-			reached := committed[0] >= target
-			mu.Unlock()
-			if reached {
-				break
-			}
-			time.Sleep(50 * time.Microsecond)
-		}
+		target := uint64(rand.N(200))
+		testwait.Eventually(t, time.Minute, "enough work", func() bool { mu.Lock(); defer mu.Unlock(); return committed[0] >= target })
 		mu.Lock()
 		least := append([]uint64(nil), committed...)
 		mu.Unlock()
