@@ -44,12 +44,13 @@
 // keep 16 at most, which may take half of the cache's budget. A reader that waits releases them;
 // Reader.Close and Log.Close close them.
 //
-// A Chunk has MaxChunkBytes of memory until it is Reset. What comes from the disk is in it. A
-// reader unpacks a substream into it, and builds there the wanted frames of a variant that is not
-// stored. A substream that another reader has unpacked before goes to the cache instead, for all,
-// if it is one of the part's first 64. What comes from the tail is not copied. A Chunk keeps the
-// blocks alive that its Frames alias: at most about 2*pinFactor times MaxChunkBytes, since sparse
-// matches are copied. Of blocks of the tail a variant is built whole, in the cache.
+// A Chunk has MaxChunkBytes of memory until it is Reset, and half more of a variant that is not
+// stored. What comes from the disk is in it. A reader unpacks a substream into it, and builds there
+// the wanted frames of such a variant. A substream that another reader has unpacked before goes to
+// the cache instead, for all, if it is one of the part's first 64. What comes from the tail is not
+// copied. A Chunk keeps the blocks alive that its Frames alias: at most about 2*pinFactor times
+// MaxChunkBytes, since sparse matches are copied. Of blocks of the tail a variant is built whole,
+// in the cache.
 //
 // # Small blocks
 //

@@ -110,6 +110,24 @@ func TestPages(t *testing.T) {
 	}
 }
 
+// TestPagesOfBuilt: a reader whose variant is built of plain frames unpacks each page once, too.
+func TestPagesOfBuilt(t *testing.T) {
+	for _, rc := range []ReaderConfig{{V2: true}, {Extended: true}, {Dictionary: otherDictionaryID}, {V2: true, Dictionary: otherDictionaryID}} {
+		l, _ := fatBlocks(t)
+		rc.Cursor, rc.MaxChunkBytes = TimeCursor(0), 128<<10
+		r := mustRead(t, l, rc)
+		var c Chunk
+		for !c.Live {
+			if err := r.Next(&c); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := l.blocks.cache.pages(); n > 0 { // where the second to unpack one leaves it
+			t.Errorf("%+v: %d pages were unpacked twice", rc, n)
+		}
+	}
+}
+
 // TestPagesOfMatches: a reader of few matches, whose variant is built of plain frames, unpacks only
 // the substreams of pages that have one.
 func TestPagesOfMatches(t *testing.T) {

@@ -25,13 +25,15 @@ const (
 
 // ReaderConfig says what a reader starts with.
 type ReaderConfig struct {
-	Cursor        Cursor
-	Filter        *Filter // nil: everything
-	Extended      bool    // events carry their cursor and UIDs
-	V2            bool    // or are those of Jetstream v2's wire
-	References    bool    // and their references, which takes Config.Strings
-	Dictionary    uint32  // ID of the dictionary to compress with; 0: plain text frames
-	MaxChunkBytes int     // a chunk holds no more, but for a single larger event; 0: 256 KiB
+	Cursor     Cursor
+	Filter     *Filter // nil: everything
+	Extended   bool    // events carry their cursor and UIDs
+	V2         bool    // or are those of Jetstream v2's wire
+	References bool    // and their references, which takes Config.Strings
+	Dictionary uint32  // ID of the dictionary to compress with; 0: plain text frames
+	// MaxChunkBytes bounds a chunk, but for a single larger event; 0: 256 KiB. Of a variant that is
+	// not stored a chunk may hold half more.
+	MaxChunkBytes int
 }
 
 // Reader reads the log from a cursor on. One goroutine uses it, and closes it. Between calls of
@@ -412,7 +414,7 @@ func (p *nextCall) match(cand candidate, i, end int) (through int, err error) {
 	if built { // of the plain ones, whose sizes say nothing of its own
 		v, ends, limit = variant{}, x.PlainEnd, 0
 	}
-	through, events, bytes := p.choose(frames{ends: ends[:end]}, i, limit)
+	through, events, bytes := p.choose(frames{ends: ends[:end]}, i, r.maxBytes-p.c.Bytes, limit)
 	if events == 0 {
 		return through, nil
 	}
@@ -442,16 +444,11 @@ func (p *nextCall) match(cand candidate, i, end int) (through int, err error) {
 	if sparse {
 		return through, p.giveSparse(cand, stored, i, through, events, bytes)
 	}
+	if through, events, bytes = p.trimToPages(stored, ends[:end], i, through, events, bytes); events == 0 {
+		return through, nil
+	}
 	if built {
 		return p.matchBuilt(cand, stored, i, through, end, bytes)
-	}
-	if r.filter == nil {
-		through = stored.wholePages(ends[:end], i, through, p.c.Events == 0)
-		if events = through - i; events == 0 {
-			return through, nil
-		}
-		bytes = int(ends[through-1] - format.FrameStart(ends, i))
-		r.runs[0].To = ends[through-1]
 	}
 	return through, p.give(cand, stored, events, bytes)
 }
@@ -467,7 +464,7 @@ func (p *nextCall) matchTail(blk *Block, i, end int) (through int, err error) {
 		return i, err
 	}
 	f.ends = f.ends[:end]
-	through, events, bytes := p.choose(f, i, r.filter.Limit())
+	through, events, bytes := p.choose(f, i, r.maxBytes-p.c.Bytes, r.filter.Limit())
 	if events == 0 {
 		return through, nil
 	}
@@ -477,11 +474,10 @@ func (p *nextCall) matchTail(blk *Block, i, end int) (through int, err error) {
 	return through, nil
 }
 
-// choose gathers the runs of frames that are wanted, from event i on, as far as they fit. limit, if
-// it is not 0, is that of a payload's size.
-func (p *nextCall) choose(f frames, i, limit int) (through, events, bytes int) {
+// choose gathers the runs of frames that are wanted, from event i on, as far as they fit in room.
+// limit, if it is not 0, is that of a payload's size.
+func (p *nextCall) choose(f frames, i, room, limit int) (through, events, bytes int) {
 	r, ends := p.r, f.ends
-	room := r.maxBytes - p.c.Bytes
 	r.runs = r.runs[:0]
 	if r.filter != nil {
 		return r.collect(f, i, room, limit, p.c.Events == 0)
@@ -491,6 +487,20 @@ func (p *nextCall) choose(f frames, i, limit int) (through, events, bytes int) {
 		r.runs = append(r.runs, format.Run{From: format.FrameStart(ends, i), To: ends[through-1]})
 	}
 	return through, events, bytes
+}
+
+// trimToPages leaves of what choose gathered what wholePages keeps, if there is no filter.
+func (p *nextCall) trimToPages(stored *storedPart, ends []uint32, i, through, events, bytes int) (int, int, int) {
+	r := p.r
+	if r.filter != nil || events == 0 {
+		return through, events, bytes
+	}
+	through = stored.wholePages(ends, i, through, p.c.Events == 0)
+	if through == i {
+		return i, 0, 0
+	}
+	r.runs[0].To = ends[through-1]
+	return through, through - i, int(ends[through-1] - format.FrameStart(ends, i))
 }
 
 // give takes the runs, of bytes in all, out of a stored part.

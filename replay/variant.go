@@ -171,8 +171,16 @@ func (r *Reader) nextPassing(i int) int {
 	return r.matcher.Next(i)
 }
 
-// minBuildShare: a chunk is full when less than a quarter of its bound is left.
-const minBuildShare = 4
+// A chunk of a variant that is not stored takes pages of plain frames, as readers of the plain
+// variant do, so that few are unpacked twice. Its own frames may be larger. So it holds up to
+// builtShare times its bound, and is full when less than a quarter of it is left.
+const (
+	builtShare    = 1.5
+	minBuildShare = 4
+)
+
+// builtBound bounds a chunk of a variant that is not stored, but for a single larger event.
+func (r *Reader) builtBound() int { return int(builtShare * float64(r.maxBytes)) }
 
 // matchBuilt is match for a variant that is not stored. Its frames are built of the stored plain
 // ones: first of those that choose found, of bytes in all and up to event through. They are in the
@@ -219,7 +227,8 @@ func (p *nextCall) matchBuilt(cand candidate, stored *storedPart, i, through, en
 			return i, nil
 		}
 		var events int
-		if through, events, bytes = p.choose(frames{ends: b.Ends[:end]}, i, 0); events == 0 {
+		through, events, bytes = p.choose(frames{ends: b.Ends[:end]}, i, r.maxBytes, 0)
+		if through, events, bytes = p.trimToPages(stored, b.Ends[:end], i, through, events, bytes); events == 0 {
 			return through, nil
 		}
 	}
@@ -230,7 +239,7 @@ func (p *nextCall) matchBuilt(cand candidate, stored *storedPart, i, through, en
 func (p *nextCall) buildFrames(b *format.FrameBuilder, plain []byte, i, through int) int {
 	r, c := p.r, p.c
 	if c.buffer == nil {
-		c.buffer = takeBuffer(max(r.maxBytes, len(plain)+format.ExtraBytes))
+		c.buffer = takeBuffer(max(r.builtBound(), len(plain)+format.ExtraBytes))
 	}
 	for ; i < through; i++ {
 		if r.filter != nil {
@@ -241,7 +250,7 @@ func (p *nextCall) buildFrames(b *format.FrameBuilder, plain []byte, i, through 
 		n := int(b.Ends[i] - format.FrameStart(b.Ends, i))
 		room := c.buffer.b[len(c.buffer.b):cap(c.buffer.b)]
 		frame := b.Append(room[:0], i, plain[:n])
-		if c.Events > 0 && c.Bytes+len(frame) > r.maxBytes {
+		if c.Events > 0 && c.Bytes+len(frame) > r.builtBound() {
 			return i
 		}
 		plain = plain[n:]
@@ -249,7 +258,10 @@ func (p *nextCall) buildFrames(b *format.FrameBuilder, plain []byte, i, through 
 			continue
 		}
 		if len(frame) <= len(room) {
-			frame = room[:copy(room, frame)] // onto itself, unless the encoder wanted more room
+			if &frame[0] != &room[0] { // the encoder wanted more room
+				copy(room, frame)
+			}
+			frame = room[:len(frame)]
 		}
 		c.add(frame, len(frame) <= len(room))
 		c.Events++

@@ -58,27 +58,39 @@ const (
 // event is not of the form that translate gives it.
 func (b *FrameBuilder) Append(dst []byte, i int, plain []byte) []byte {
 	payload := FramePayload(plain)
-	if x := b.V2; x != nil {
-		seq := V2Seq(b.SeqBase, x.Seq[i], x.Op[i])
-		b.scratch, _ = b.v2.append(b.scratch[:0], x.KindAt(i), seq, x.TimeUS[i], payload)
-		if payload = b.scratch; len(payload) == 0 {
-			b.PayloadBytes = 0
-			return dst
+	if b.Compressor == nil {
+		start := len(dst)
+		body := b.appendPayload(append(dst, make([]byte, usualHeaderBytes)...), i, payload)
+		if b.PayloadBytes = len(body) - start - usualHeaderBytes; b.PayloadBytes == 0 {
+			return body[:start]
 		}
+		return finishFrame(body, start, OpcodeText)
 	}
-	if b.Extended != nil {
-		b.scratch = appendExtended(b.scratch[:0], b.Extended, i, payload, b.Stream)
-		if b.References != nil {
-			b.scratch = append(b.References.appendTo(b.scratch[:len(b.scratch)-1], i), '}')
-		}
+	if b.V2 != nil || b.Extended != nil {
+		b.scratch = b.appendPayload(b.scratch[:0], i, payload)
 		payload = b.scratch
 	}
-	b.PayloadBytes = len(payload)
-	if b.Compressor != nil {
-		return AppendCompressed(dst, b.Compressor, payload)
+	if b.PayloadBytes = len(payload); b.PayloadBytes == 0 {
+		return dst
 	}
-	dst = AppendFrameHeader(dst, OpcodeText, len(payload))
-	return append(dst, payload...)
+	return AppendCompressed(dst, b.Compressor, payload)
+}
+
+// appendPayload appends what the frame of event i has, whose plain payload is given.
+func (b *FrameBuilder) appendPayload(dst []byte, i int, payload []byte) []byte {
+	if x := b.V2; x != nil {
+		seq := V2Seq(b.SeqBase, x.Seq[i], x.Op[i])
+		dst, _ = b.v2.append(dst, x.KindAt(i), seq, x.TimeUS[i], payload)
+		return dst
+	}
+	if b.Extended == nil {
+		return append(dst, payload...)
+	}
+	dst = appendExtended(dst, b.Extended, i, payload, b.Stream)
+	if b.References != nil {
+		dst = append(b.References.appendTo(dst[:len(dst)-1], i), '}')
+	}
+	return dst
 }
 
 // All makes the frames of all events, and says where they end.

@@ -11,10 +11,14 @@ import (
 // On Jetstream v2's wire (docs/wire.md, section 11) an event is the payload of a message frame. It
 // is JSON, with the members of each object in alphabetical order.
 const (
-	v2Begin     = `{"$type":"message","payload":{"$type":"network.bsky.jetstream.subscribeEvents#`
-	v2End       = `Z"}}`
-	v2TimeStart = `,"time":"`
-	v2Seconds   = "2006-01-02T15:04:05."
+	v2Begin           = `{"$type":"message","payload":{"$type":"network.bsky.jetstream.subscribeEvents#`
+	v2End             = `Z"}}`
+	v2CollectionStart = `,"collection":"`
+	v2DIDStart        = `","did":"`
+	v2RevStart        = `,"rev":"`
+	v2SeqStart        = `","seq":`
+	v2TimeStart       = `,"time":"`
+	v2Seconds         = "2006-01-02T15:04:05."
 
 	// v2ExtraBytes is about what v2's wire adds to an event.
 	v2ExtraBytes = 128
@@ -41,6 +45,7 @@ const (
 	v1Record     = `","record":`
 	v1CID        = `,"cid":"`
 	v1StampBytes = 16
+	cidBytes     = 59 // of CIDv1 with SHA-256, in base32
 )
 
 // v2Encoder makes events of v2's wire. Its zero value is ready.
@@ -159,16 +164,17 @@ func (p *v1Payload) appendCommit(dst, did []byte) []byte {
 	if cid != nil {
 		dst = append(append(append(dst, v1CID...), cid...), '"')
 	}
-	dst = append(append(dst, `,"collection":"`...), collection...)
-	dst = append(append(dst, `","did":"`...), did...)
+	dst = append(append(dst, v2CollectionStart...), collection...)
+	dst = append(append(dst, v2DIDStart...), did...)
 	dst = append(append(dst, v1Operation...), operation...)
-	dst = append(dst, '"')
 	if cid != nil {
-		dst = appendV2Record(append(dst, `,"record":`...), record)
+		dst = appendV2Record(append(dst, v1Record...), record)
+	} else {
+		dst = append(dst, '"')
 	}
-	dst = append(append(dst, `,"rev":"`...), rev...)
+	dst = append(append(dst, v2RevStart...), rev...)
 	dst = append(append(dst, v1Rkey...), rkey...)
-	return append(dst, `","seq":`...)
+	return append(dst, v2SeqStart...)
 }
 
 // recordAndCID takes both, which are all that is left.
@@ -178,7 +184,10 @@ func (p *v1Payload) recordAndCID() (record, cid []byte) {
 		p.bad = true
 		return nil, nil
 	}
-	start := bytes.LastIndexByte(p.rest[:end], '"') + 1
+	start := end - cidBytes
+	if start < len(v1CID) || string(p.rest[start-len(v1CID):start]) != v1CID || bytes.IndexByte(p.rest[start:end], '"') >= 0 {
+		start = bytes.LastIndexByte(p.rest[:end], '"') + 1
+	}
 	head := start - len(v1CID)
 	if head < 0 || string(p.rest[head:start]) != v1CID {
 		p.bad = true

@@ -49,24 +49,29 @@ type Compressor interface {
 	Append(dst, src []byte) []byte
 }
 
+// usualHeaderBytes is the length of the header that nearly every event needs. So much is left for
+// it; if it is another, the payload is moved.
+const usualHeaderBytes = 4
+
 // AppendCompressed appends a binary frame whose payload is src, compressed.
 func AppendCompressed(dst []byte, enc Compressor, src []byte) []byte {
-	// Nearly every compressed event needs a header of 4 bytes, so that much is left for it; for the
-	// others the payload is moved.
-	const room = 4
 	start := len(dst)
-	dst = append(dst, make([]byte, room)...)
-	dst = enc.Append(dst, src)
-	n := len(dst) - start - room
+	dst = append(dst, make([]byte, usualHeaderBytes)...)
+	return finishFrame(enc.Append(dst, src), start, OpcodeBinary)
+}
+
+// finishFrame puts the header at start, where usualHeaderBytes precede the payload.
+func finishFrame(dst []byte, start int, opcode byte) []byte {
+	n := len(dst) - start - usualHeaderBytes
 	var head [MaxFrameHeaderBytes]byte
-	header := AppendFrameHeader(head[:0], OpcodeBinary, n)
+	header := AppendFrameHeader(head[:0], opcode, n)
 	switch {
-	case len(header) < room:
-		copy(dst[start+len(header):], dst[start+room:])
+	case len(header) < usualHeaderBytes:
+		copy(dst[start+len(header):], dst[start+usualHeaderBytes:])
 		dst = dst[:start+len(header)+n]
-	case len(header) > room:
-		dst = append(dst, make([]byte, len(header)-room)...)
-		copy(dst[start+len(header):], dst[start+room:start+room+n])
+	case len(header) > usualHeaderBytes:
+		dst = append(dst, make([]byte, len(header)-usualHeaderBytes)...)
+		copy(dst[start+len(header):], dst[start+usualHeaderBytes:start+usualHeaderBytes+n])
 	}
 	copy(dst[start:], header)
 	return dst
