@@ -29,9 +29,12 @@ func (v *view) list(set Set, accounts []uint64, after uint64, forward bool) (l l
 		return w, head.Records, nil
 	}
 	picks := slices.Sorted(slices.Values(accounts))
-	all, err := v.walk(set, 0, forward).next() // of a small set there is one chunk
+	all, err := v.small(set)
 	if err != nil {
 		return nil, 0, err
+	}
+	if !forward {
+		slices.Reverse(all)
 	}
 	picked := slices.DeleteFunc(all, func(l Link) bool {
 		_, found := slices.BinarySearch(picks, l.Account)
@@ -200,9 +203,10 @@ func (v *view) firsts(set Set) func(*Link) (bool, error) {
 			at, _ := slices.BinarySearch(arrivals, v.accounts[l.Account].floor)
 			return at < len(arrivals) && arrivals[at] == l.Arrival, nil
 		}
-		members, err := v.walk(set, 0, false).next()
+		members, err := v.small(set)
+		slices.Reverse(members) // the newest first
 		small = make(map[uint64]uint64)
-		for i := range members { // the newest first
+		for i := range members {
 			if ok, err := v.visible(&members[i]); err != nil {
 				return false, err
 			} else if ok {

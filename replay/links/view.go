@@ -52,9 +52,20 @@ func (v *view) count(set Set) (c Counts, err error) {
 	if err != nil || large {
 		return Counts{head.Records, head.Accounts}, err
 	}
-	w := v.walk(set, 0, false)
-	members, err := w.next()
+	members, err := v.small(set)
 	return countOf(members), err
+}
+
+// small returns the links of a small set, the oldest first. They are the one chunk that it has.
+func (v *view) small(set Set) ([]Link, error) {
+	v.key = postings.AppendSet(v.key[:0], v.Codec, postings.RangeMembers, set.key())
+	value, ok, err := v.Get(v.key)
+	if err != nil || !ok {
+		return nil, err
+	}
+	w := walker{view: v, forward: true}
+	err = w.decode(v.key, value)
+	return w.links, err
 }
 
 // head returns what is kept of a large set. large is false of others.

@@ -53,11 +53,8 @@ func (w *walker) next() ([]Link, error) {
 			return nil, err
 		}
 		w.at = append(w.at[:0:0], it.Key()...)
-		if w.entries, err = postings.DecodeEntries(w.entries[:0], value); err == nil {
-			err = w.decode()
-		}
-		if err != nil {
-			return nil, w.view.Damaged(w.at, err)
+		if err := w.decode(w.at, value); err != nil {
+			return nil, err
 		}
 		if w.forward {
 			w.at = append(w.at, 0)
@@ -73,8 +70,11 @@ func (w *walker) wanted(arrival uint64) bool {
 	return w.after == 0 || w.forward && arrival > w.after || !w.forward && arrival < w.after
 }
 
-// decode makes links of those entries that are wanted.
-func (w *walker) decode() error {
+// decode makes links of those entries of a chunk that are wanted.
+func (w *walker) decode(key, value []byte) (err error) {
+	if w.entries, err = postings.DecodeEntries(w.entries[:0], value); err != nil {
+		return w.view.Damaged(key, err)
+	}
 	w.links = w.links[:0]
 	for i := range w.entries {
 		e := &w.entries[i]
@@ -83,7 +83,7 @@ func (w *walker) decode() error {
 		}
 		account, record, err := postings.DecodeLink(w.view.Codec, e.Link)
 		if err != nil {
-			return err
+			return w.view.Damaged(key, err)
 		}
 		w.links = append(w.links, Link{e.Arrival, account, record})
 	}

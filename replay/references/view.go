@@ -53,9 +53,10 @@ func (v *View) load() error {
 // Iterator is over all keys. All methods of the view move it.
 func (v *View) Iterator() *pebbleguard.Iterator { return v.it }
 
-// Get returns the value of a key, which is good until the next call of a method.
+// Get returns the value of a key, which is good until the next call of a method. The Bloom filters
+// say which levels need not be read.
 func (v *View) Get(key []byte) (value []byte, ok bool, err error) {
-	if !v.it.SeekGE(key) || !bytes.Equal(v.it.Key(), key) {
+	if !v.it.SeekPrefixGE(key) {
 		return nil, false, v.it.Error()
 	}
 	value, err = v.it.ValueAndErr()
