@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -27,7 +28,8 @@ import (
 type linkNames struct {
 	*intern.Interner
 	uids    []uint64 // of the store
-	strings []string
+	strings []byte   // of uids, one after the other: a million pointers would keep the collector busy
+	ends    []int    // of each
 }
 
 // uidStrings is how many URIs are in the UID store.
@@ -39,7 +41,7 @@ func openLinkNames(ctx context.Context, store *pebblekv.Store, n int) (*linkName
 	if err != nil {
 		return nil, err
 	}
-	names := &linkNames{Interner: in}
+	names := &linkNames{Interner: in, ends: []int{0}}
 	source, b := newTraffic(), newBatch(500)
 	for len(names.uids) < n {
 		source.next(b)
@@ -48,7 +50,8 @@ func openLinkNames(ctx context.Context, store *pebblekv.Store, n int) (*linkName
 		}
 		for i := range b.out {
 			names.uids = append(names.uids, b.out[i].URIUID)
-			names.strings = append(names.strings, string(uri(&b.reqs[i])))
+			names.strings = append(names.strings, uri(&b.reqs[i])...)
+			names.ends = append(names.ends, len(names.strings))
 		}
 	}
 	return names, nil
@@ -71,7 +74,8 @@ func (l *linkNames) LookupStrings(ctx context.Context, names []string, uids []ui
 		if err != nil {
 			return fmt.Errorf("look up %q: %w", name, err)
 		}
-		uids[i], others[i] = uid, l.strings[mix(uid)%uint64(len(l.strings))]
+		k := mix(uid) % uint64(len(l.uids))
+		uids[i], others[i] = uid, string(l.strings[l.ends[k]:l.ends[k+1]])
 	}
 	return l.Interner.LookupStrings(ctx, others, make([]uint64, len(others)))
 }
@@ -140,15 +144,20 @@ func (b *linksBench) serve(ctx context.Context) (err error) {
 	g.Go(func() error { return server.Serve(ctx, ln) })
 	g.Go(func() error {
 		defer stop()
-		return b.ask(ctx, "http://"+ln.Addr().String()+"/xrpc/blue.microcosm.links.")
+		return b.ask(ctx, ln.Addr().String())
 	})
 	return g.Wait()
 }
 
 // ask asks for the links of subjects that were drawn by their links: for half of them to warm up.
-func (b *linksBench) ask(ctx context.Context, base string) error {
-	client := &http.Client{Transport: &http.Transport{}, Timeout: 10 * time.Second}
-	defer client.CloseIdleConnections()
+func (b *linksBench) ask(ctx context.Context, host string) error {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", host)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	client := &linkClient{conn, bufio.NewReader(conn)}
 	var counts, pages lags
 	var found int64
 	draws := b.stream.drawn
@@ -161,11 +170,11 @@ func (b *linksBench) ask(ctx context.Context, base string) error {
 		uid := b.stream.subjects[subject].uid
 		source, _ := linkSource(uid)
 		query := "?" + url.Values{"subject": {linkName(uid)}, "source": {source}}.Encode()
-		count, err := getTotal(ctx, client, base+"getBacklinksCount"+query, &counts)
+		count, err := client.total("getBacklinksCount"+query, &counts)
 		if err != nil {
 			return err
 		}
-		listed, err := getTotal(ctx, client, base+"getBacklinks"+query, &pages)
+		listed, err := client.total("getBacklinks"+query, &pages)
 		if err != nil {
 			return err
 		}
@@ -183,24 +192,30 @@ func (b *linksBench) ask(ctx context.Context, base string) error {
 	return nil
 }
 
-// getTotal does a request, adds how long it took until its last byte, and returns its total.
-func getTotal(ctx context.Context, client *http.Client, address string, took *lags) (int64, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
-	if err != nil {
+// linkClient is one connection that is kept. It takes no goroutine beside its caller's: what those
+// of http.Client cost would be measured with the server.
+type linkClient struct {
+	net.Conn
+	answers *bufio.Reader
+}
+
+// total does a request, adds how long it took until its last byte, and returns its total.
+func (c *linkClient) total(query string, took *lags) (int64, error) {
+	begun := time.Now()
+	if _, err := fmt.Fprintf(c, "GET /xrpc/blue.microcosm.links.%s HTTP/1.1\r\nHost: bench\r\n\r\n", query); err != nil {
 		return 0, err
 	}
-	begun := time.Now()
-	resp, err := client.Do(req)
+	resp, err := http.ReadResponse(c.answers, nil)
 	if err != nil {
 		return 0, err
 	}
 	body, err := io.ReadAll(resp.Body)
 	resp.Body.Close()
 	if err != nil {
-		return 0, fmt.Errorf("get %s: %w", address, err)
+		return 0, fmt.Errorf("get %s: %w", query, err)
 	}
 	if resp.StatusCode != http.StatusOK {
-		return 0, fmt.Errorf("get %s: %s: %s", address, resp.Status, body)
+		return 0, fmt.Errorf("get %s: %s: %s", query, resp.Status, body)
 	}
 	took.add(time.Since(begun))
 	var answer struct{ Total int64 }
