@@ -77,7 +77,8 @@ type Counts struct {
 }
 
 // Page says which part of a list is wanted: the newest first, unless Reverse is set. Newest is the
-// highest arrival number: an update makes a link the newest.
+// highest arrival number: an update makes a link the newest. A page that looks at 10,000 links, or
+// at Limit if that is more, ends there: it may be short, and have a next one.
 type Page struct {
 	// Accounts limits a list of records to those of these UIDs. nil: of all accounts. Empty: of
 	// none.

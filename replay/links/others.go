@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"millrace/replay/references"
@@ -15,17 +16,17 @@ var (
 	errRow    = errors.New("a link has a record that the table does not have")
 )
 
-// maxGrouped is how many records OtherCounts groups.
+// maxGrouped is how many records OtherCounts looks at.
 const maxGrouped = 1 << 20
 
-// ErrTooLarge means: OtherCounts would have to group more than a million records, or Linked to read
-// more than it may.
+// ErrTooLarge means: OtherCounts would have to look at more than a million records, or Linked to
+// read more than it may.
 var ErrTooLarge = errors.New("too many records to read them")
 
 // Others implements View.
 func (v *view) Others(ctx context.Context, q OthersQuery) (o Others, err error) {
 	var last OthersCursor
-	err = v.eachOther(ctx, q, q.Cursor, func(l *Link, index int, subject uint64) (bool, error) {
+	stopped, err := v.eachOther(ctx, q, q.Cursor, max(q.Limit, maxPageLinks), func(l *Link, index int, subject uint64) (bool, error) {
 		at := OthersCursor{l.Arrival, uint32(index)}
 		if at.compare(q.Cursor) <= 0 {
 			return true, nil
@@ -40,6 +41,9 @@ func (v *view) Others(ctx context.Context, q OthersQuery) (o Others, err error) 
 	if err != nil {
 		return Others{}, fmt.Errorf("list other references: %w", err)
 	}
+	if stopped != 0 {
+		o.Next = OthersCursor{stopped, math.MaxUint32}
+	}
 	return o, nil
 }
 
@@ -48,11 +52,12 @@ func (c OthersCursor) compare(d OthersCursor) int {
 }
 
 // eachOther calls fn with each other reference that q wants, from the record of a cursor on, until
-// fn returns false.
-func (v *view) eachOther(ctx context.Context, q OthersQuery, from OthersCursor, fn func(l *Link, index int, subject uint64) (more bool, err error)) error {
+// fn returns false. It looks at most at so many records, as each does.
+func (v *view) eachOther(ctx context.Context, q OthersQuery, from OthersCursor, most int,
+	fn func(l *Link, index int, subject uint64) (more bool, err error)) (stopped uint64, err error) {
 	l, _, err := v.list(q.Set, q.Accounts, max(from.Arrival, 1)-1, true)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	var others map[uint64]bool // nil: all
 	if q.Others != nil {
@@ -62,7 +67,7 @@ func (v *view) eachOther(ctx context.Context, q OthersQuery, from OthersCursor, 
 		}
 	}
 	var refs []references.Reference
-	return v.each(ctx, l, func(l *Link) (more bool, err error) {
+	return v.each(ctx, l, most, func(l *Link) (more bool, err error) {
 		var ok bool
 		if refs, ok, err = v.References(refs[:0], l.Account, l.Record); err != nil {
 			return false, err
@@ -88,16 +93,16 @@ type grouped struct{ subject, account, arrival uint64 }
 // OtherCounts implements View.
 func (v *view) OtherCounts(ctx context.Context, q OthersQuery) (OtherCounts, error) {
 	var all []grouped
-	err := v.eachOther(ctx, q, OthersCursor{}, func(l *Link, _ int, subject uint64) (bool, error) {
+	stopped, err := v.eachOther(ctx, q, OthersCursor{}, maxGrouped, func(l *Link, _ int, subject uint64) (bool, error) {
 		if n := len(all); n > 0 && all[n-1].arrival == l.Arrival {
 			return true, nil // it is not the record's first
-		}
-		if len(all) == maxGrouped {
-			return false, ErrTooLarge
 		}
 		all = append(all, grouped{subject, l.Account, l.Arrival})
 		return true, nil
 	})
+	if stopped != 0 {
+		err = ErrTooLarge
+	}
 	if err != nil {
 		return OtherCounts{}, fmt.Errorf("count other references: %w", err)
 	}

@@ -115,26 +115,35 @@ func (v *view) arrivals(set Set, account uint64) ([]uint64, error) {
 	return arrivals, nil
 }
 
-// each calls fn with the links of l that are visible, until it returns false.
-func (v *view) each(ctx context.Context, l lister, fn func(*Link) (more bool, err error)) error {
-	for {
+// maxPageLinks is how many links a page looks at, if it is not to be longer. Few of them may be
+// listed.
+const maxPageLinks = 10_000
+
+// each calls fn with the links of l that are visible, until it returns false. If there are more
+// links than most, it returns the arrival number of the last one that it has looked at.
+func (v *view) each(ctx context.Context, l lister, most int, fn func(*Link) (more bool, err error)) (stopped uint64, err error) {
+	for looked := 0; ; {
 		links, err := l.next()
 		if err != nil || len(links) == 0 {
-			return err
+			return 0, err
 		}
 		if err := context.Cause(ctx); err != nil {
-			return err
+			return 0, err
 		}
 		for i := range links {
+			if looked == most {
+				return stopped, nil
+			}
+			looked, stopped = looked+1, links[i].Arrival
 			ok, err := v.visible(&links[i])
 			if err != nil {
-				return err
+				return 0, err
 			}
 			if !ok {
 				continue
 			}
 			if more, err := fn(&links[i]); err != nil || !more {
-				return err
+				return 0, err
 			}
 		}
 	}
@@ -145,7 +154,8 @@ func (v *view) Records(ctx context.Context, set Set, page Page) (r Records, err 
 	l, total, err := v.list(set, page.Accounts, page.Cursor, page.Reverse)
 	if err == nil {
 		r.Total = total
-		err = v.each(ctx, l, func(l *Link) (bool, error) {
+		var next uint64
+		next, err = v.each(ctx, l, max(page.Limit, maxPageLinks), func(l *Link) (bool, error) {
 			if len(r.Links) == page.Limit {
 				r.Next = r.Links[page.Limit-1].Arrival
 				return false, nil
@@ -153,6 +163,7 @@ func (v *view) Records(ctx context.Context, set Set, page Page) (r Records, err 
 			r.Links = append(r.Links, *l)
 			return true, nil
 		})
+		r.Next = max(r.Next, next)
 	}
 	if err != nil {
 		return Records{}, fmt.Errorf("list links: %w", err)
@@ -169,7 +180,7 @@ func (v *view) Accounts(ctx context.Context, set Set, page Page) (a Accounts, er
 	a.Total = c.Accounts
 	var last uint64
 	first := v.firsts(set)
-	err = v.each(ctx, v.walk(set, page.Cursor, page.Reverse), func(l *Link) (bool, error) {
+	next, err := v.each(ctx, v.walk(set, page.Cursor, page.Reverse), max(page.Limit, maxPageLinks), func(l *Link) (bool, error) {
 		is, err := first(l)
 		if err != nil || !is {
 			return err == nil, err
@@ -184,16 +195,18 @@ func (v *view) Accounts(ctx context.Context, set Set, page Page) (a Accounts, er
 	if err != nil {
 		return Accounts{}, fmt.Errorf("list accounts of links: %w", err)
 	}
+	a.Next = max(a.Next, next)
 	return a, nil
 }
 
 // firsts returns a function that says whether a visible link is its account's first visible one of
 // the set.
 func (v *view) firsts(set Set) func(*Link) (bool, error) {
-	var small map[uint64]uint64 // arrival numbers of the first links
+	firsts := make(map[uint64]uint64) // arrival numbers by account
+	small := false                    // all accounts of the set are in firsts
 	return func(l *Link) (bool, error) {
-		if small != nil {
-			return small[l.Account] == l.Arrival, nil
+		if first, ok := firsts[l.Account]; ok || small {
+			return first == l.Arrival, nil
 		}
 		arrivals, err := v.arrivals(set, l.Account)
 		if err != nil {
@@ -201,18 +214,21 @@ func (v *view) firsts(set Set) func(*Link) (bool, error) {
 		}
 		if len(arrivals) > 0 { // a large set
 			at, _ := slices.BinarySearch(arrivals, v.accounts[l.Account].floor)
-			return at < len(arrivals) && arrivals[at] == l.Arrival, nil
+			if at < len(arrivals) {
+				firsts[l.Account] = arrivals[at]
+			}
+			return firsts[l.Account] == l.Arrival, nil
 		}
+		small = true
 		members, err := v.small(set)
 		slices.Reverse(members) // the newest first
-		small = make(map[uint64]uint64)
 		for i := range members {
 			if ok, err := v.visible(&members[i]); err != nil {
 				return false, err
 			} else if ok {
-				small[members[i].Account] = members[i].Arrival
+				firsts[members[i].Account] = members[i].Arrival
 			}
 		}
-		return small[l.Account] == l.Arrival, err
+		return firsts[l.Account] == l.Arrival, err
 	}
 }

@@ -1,0 +1,95 @@
+package references_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"millrace/replay/links"
+	"millrace/replay/references"
+)
+
+// TestPagesAreBounded: a page looks at 10,000 links, and what is listed after them is on the next.
+// So that they count and are not listed, account 2 makes 10,001 links after that of account 1.
+func TestPagesAreBounded(t *testing.T) {
+	const looked = 10_000
+	s, err := references.Open(references.Config{Dir: "refs", FS: vfs.NewMem(), Links: references.LinksOn})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := s.Begin("test", references.Position{Epoch: 1}); err != nil {
+		t.Fatal(err)
+	}
+	seq := int64(0)
+	apply := func(changes ...references.Change) {
+		for i := range changes {
+			seq++
+			changes[i].Seq, changes[i].Rev, changes[i].TimeUS = seq, uint64(seq), seq
+		}
+		b := references.Batch{Position: references.Position{Epoch: 1, Seq: seq}, Changes: changes}
+		if err := s.Hydrate(t.Context(), &b); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Apply(&b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	create := func(account, record, other uint64) references.Change {
+		return references.Change{Operation: references.Create, Account: account, Record: record, References: []references.Reference{
+			{Path: 1, Subject: 7, Authority: 7}, {Path: 2, Subject: other, Authority: other}}}
+	}
+	apply(create(1, 100, 8))
+	var many []references.Change
+	for i := range uint64(looked) {
+		many = append(many, create(2, 1000+i, 8))
+	}
+	apply(many...)
+	apply(create(2, 99, 9))
+	set := links.Set{Path: 1, Subject: 7}
+	view := func() links.View {
+		v, err := links.New(s).View()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = v.Close() })
+		return v
+	}
+
+	v := view()
+	first, err := v.Accounts(t.Context(), set, links.Page{Limit: 5})
+	if err != nil || first.Total != 2 || len(first.Accounts) != 0 || first.Next == 0 {
+		t.Fatalf("%+v, %v", first, err)
+	}
+	second, err := v.Accounts(t.Context(), set, links.Page{Limit: 5, Cursor: first.Next})
+	if err != nil || !slices.Equal(second.Accounts, []uint64{2, 1}) || second.Next != 0 {
+		t.Errorf("after %d: %+v, %v", first.Next, second, err)
+	}
+	whole, err := v.Accounts(t.Context(), set, links.Page{Limit: 2 * looked})
+	if err != nil || !slices.Equal(whole.Accounts, []uint64{2, 1}) || whole.Next != 0 {
+		t.Errorf("a page that may be longer: %+v, %v", whole, err)
+	}
+
+	q := links.OthersQuery{Set: set, OtherPath: 2, Others: []uint64{9}, Limit: 5}
+	others, err := v.Others(t.Context(), q)
+	if err != nil || len(others.Items) != 0 || others.Next.Arrival != looked {
+		t.Fatalf("%+v, %v", others, err)
+	}
+	q.Cursor = others.Next
+	others, err = v.Others(t.Context(), q)
+	if err != nil || len(others.Items) != 1 || others.Items[0].Record != 99 || others.Next != (links.OthersCursor{}) {
+		t.Errorf("%+v, %v", others, err)
+	}
+
+	apply(references.Change{Operation: references.Deactivate, Account: 2})
+	v = view()
+	records, err := v.Records(t.Context(), set, links.Page{Limit: 5})
+	if err != nil || records.Total != looked+2 || len(records.Links) != 0 || records.Next == 0 {
+		t.Fatalf("%+v, %v", records, err)
+	}
+	records, err = v.Records(t.Context(), set, links.Page{Limit: 5, Cursor: records.Next})
+	if err != nil || len(records.Links) != 1 || records.Links[0].Record != 100 || records.Next != 0 {
+		t.Errorf("%+v, %v", records, err)
+	}
+}
