@@ -87,8 +87,17 @@ func (f *guardFS) created(name string, file vfs.File, err error) (vfs.File, erro
 	return file, err
 }
 
-// writtenFile is a write-ahead log or value file that is written. Its errors do not return; see
-// guardFS.
+// OpenDir implements vfs.FS. Pebble panics if a name in its directory cannot be synced.
+func (f *guardFS) OpenDir(name string) (vfs.File, error) {
+	file, err := f.FS.OpenDir(name)
+	if err == nil && f.PathDir(f.PathJoin(name, "x")) == f.dir {
+		file = &writtenFile{File: file, db: f.db, what: "the directory"}
+	}
+	return file, err
+}
+
+// writtenFile is a write-ahead log or value file that is written, or the directory. Its errors do
+// not return; see guardFS.
 type writtenFile struct {
 	vfs.File
 	db   *DB
@@ -109,13 +118,22 @@ func (f *writtenFile) Write(p []byte) (n int, err error) {
 	return n, f.check(err)
 }
 
-// SyncData implements vfs.File. Pebble syncs with it alone.
+// Sync implements vfs.File. Pebble syncs only the directory with it.
+func (f *writtenFile) Sync() error { return f.check(f.File.Sync()) }
+
+// SyncData implements vfs.File. Pebble syncs files with it alone.
 func (f *writtenFile) SyncData() error { return f.check(f.File.SyncData()) }
 
 // SyncTo implements vfs.File.
 func (f *writtenFile) SyncTo(length int64) (full bool, err error) {
 	full, err = f.File.SyncTo(length)
 	return full, f.check(err)
+}
+
+// Stat implements vfs.File. Of a log that is used again Pebble must know the size.
+func (f *writtenFile) Stat() (info vfs.FileInfo, err error) {
+	info, err = f.File.Stat()
+	return info, f.check(err)
 }
 
 // Close implements vfs.File.

@@ -54,8 +54,14 @@ func TestMark(t *testing.T) {
 	if err := db.Mark().Write([]byte("next")); err != nil {
 		t.Fatal(err)
 	}
+	long := strings.Repeat("x", maxMarkValue)
+	for _, value := range []string{long + "x", long} {
+		if err := db.Mark().Write([]byte(value)); (err == nil) != (value == long) {
+			t.Errorf("%d bytes: %v", len(value), err)
+		}
+	}
 	mustClose(t, db)
-	if v, _, _ := readMark(fs, "db"); string(v) != "next" {
+	if v, _, _ := readMark(fs, "db"); string(v) != long {
 		t.Errorf("after that %q", v)
 	}
 	// a crash while it was made
