@@ -104,9 +104,6 @@ func (s *Store) Metrics() *pebble.Metrics { return s.db.Pebble().Metrics() }
 // Compact rewrites the whole store, which brings all of it to its final size. It takes as long as
 // reading and writing everything once.
 func (s *Store) Compact(ctx context.Context) error {
-	if err := s.db.Guard(s.db.Pebble().Flush); err != nil {
-		return fmt.Errorf("flush: %w", err)
-	}
 	err := s.db.Guard(func() error { return s.db.Pebble().Compact(ctx, []byte{0}, []byte{0xff}, true) })
 	if err != nil {
 		return fmt.Errorf("compact: %w", err)
