@@ -109,6 +109,7 @@ func graphBuild(ctx context.Context, f follows, name string, out io.Writer) erro
 	defer g.Close()
 	began, record := time.Now(), uint64(0)
 	var changes []graph.Change
+	filler := g.Fill()
 	err = f.each(func(actor uint64, subjects []uint64) error {
 		for _, subject := range subjects {
 			record++
@@ -117,14 +118,11 @@ func graphBuild(ctx context.Context, f follows, name string, out io.Writer) erro
 		if len(changes) < 4096 {
 			return nil
 		}
-		err := g.Build(changes)
+		err := filler.Add(changes)
 		changes = changes[:0]
 		return errors.Join(err, ctx.Err())
 	})
-	if err == nil {
-		err = g.Build(changes)
-	}
-	if err != nil {
+	if err = errors.Join(err, filler.Add(changes), filler.End()); err != nil {
 		return err
 	}
 	built := time.Since(began)

@@ -37,20 +37,27 @@
 // writer. Apply holds up readers for one batch, so batches must be small.
 //
 // Save copies no sets at its start. It walks the ordinals, some at a time, in the read lock. The
-// writer copies a set that it changes before the walk reaches it, up to a sixteenth of the memory;
-// with more the Save fails.
+// writer copies an Out set that it changes before the walk reaches it. Copies that take more than a
+// sixteenth of the memory fail the Save.
+//
+// # Making In sets
+//
+// A snapshot has Out sets only, and a Filler takes the edges of an actor together. Both then make
+// the In sets of a source at once, by a counting sort: the lengths of the lists of some subjects
+// say where each begins, and the Out sets, in order of their actors, fill them. The lists take a
+// sixteenth of the memory, so there may be several passes.
 //
 // # Snapshot
 //
-//	file     "millrace graph 1\n" section …
+//	file     "millrace graph 2\n" section …
 //	section  kind:u8 length:u32 payload CRC-32C of kind, length and payload:u32
 //	  1      head: JSON, see Header; first
 //	  2      UIDs of the next accounts:u64 …
-//	  3      index:u8 ordinal:u32, then sets: (kind:u8 members:u32 length:u32 data) …
-//	  4      index:u8 incomplete, static: two bitmaps, each length:u32 data
+//	  3      source:u8 ordinal:u32, then Out sets: (members<<1|bitmap:uvarint length:uvarint data) …
+//	  4      source:u8, then incomplete and static of Out and of In: bitmaps, each length:u32 data
 //	  5      (source:u32 actor:u32 subject:u32 record:u64) …: second and later records
 //	  6      the end: nothing
 //
-// Numbers are little-endian. The kind of a set is 0 for none (and nothing follows), 1 for deltas,
-// 2 for a bitmap in roaring's portable format.
+// Numbers are little-endian. The data of a set is deltas, or a bitmap in roaring's portable format;
+// one without members has neither length nor data.
 package graph

@@ -91,6 +91,7 @@ type Graph struct {
 	more     map[pair][]uint64 // second and later records
 	lost     bool              // an account got no ordinal: sets of unknown accounts are incomplete
 	walk     *walk             // of a Save under way
+	reserve  int64             // bytes that a Filler needs to make the In sets
 }
 
 // New returns an empty graph.
@@ -157,7 +158,7 @@ func (g *Graph) Apply(at references.Position, changes []Change) error {
 	return nil
 }
 
-func (g *Graph) changeLocked(changes []Change) error {
+func (g *Graph) checkLocked(changes []Change) error {
 	if g.closed {
 		return ErrClosed
 	}
@@ -165,6 +166,13 @@ func (g *Graph) changeLocked(changes []Change) error {
 		if c.Source < 0 || c.Source >= len(g.cfg.Sources) {
 			return fmt.Errorf("graph: a change has source %d, but there are %d sources", c.Source, len(g.cfg.Sources))
 		}
+	}
+	return nil
+}
+
+func (g *Graph) changeLocked(changes []Change) error {
+	if err := g.checkLocked(changes); err != nil {
+		return err
 	}
 	for _, c := range changes {
 		switch {
@@ -199,7 +207,7 @@ func (g *Graph) addLocked(c Change) {
 		}
 		return
 	}
-	g.keepLocked(c.Source, actor, subject)
+	g.keepLocked(c.Source, actor)
 	out.add(actor, subject)
 	in.add(subject, actor)
 	g.edges++
@@ -226,7 +234,7 @@ func (g *Graph) removeLocked(c Change) {
 		}
 		return
 	}
-	g.keepLocked(c.Source, actor, subject)
+	g.keepLocked(c.Source, actor)
 	out.remove(actor, subject)
 	in.remove(subject, actor)
 	g.edges--
@@ -251,7 +259,8 @@ func (g *Graph) pairLocked(e Edge) (actor, subject uint32, ok bool) {
 	find := func(uid uint64) uint32 {
 		n, found := g.accounts.find(uid)
 		if !found && g.accountRoomLocked() {
-			return g.accounts.add(uid)
+			n, _ = g.accounts.add(uid)
+			return n
 		}
 		ok = ok && found
 		return n
@@ -285,14 +294,16 @@ func (g *Graph) slabReadyLocked() bool {
 }
 
 // bytesLocked is the memory in use.
-func (g *Graph) bytesLocked() int64 { return int64(len(g.slab.chunks))*chunkBytes + g.heapLocked() }
+func (g *Graph) bytesLocked() int64 {
+	return int64(len(g.slab.chunks))*chunkBytes + g.heapLocked() + g.reserve
+}
 
 // heapLocked is the part of it on the Go heap.
 func (g *Graph) heapLocked() int64 {
 	n := int64(len(g.more)) * 96
 	n += int64(cap(g.accounts.uids))*8 + int64(len(g.accounts.table))*4
 	if g.walk != nil {
-		n += g.walk.bytes
+		n += g.walk.bytes.Load()
 	}
 	for _, x := range g.indexes {
 		n += int64(cap(x.refs))*4 + max(0, x.largeBytes)

@@ -70,7 +70,7 @@ func TestSaveOfOnePosition(t *testing.T) {
 	g := newTest(t, testConfig())
 	var edges, removals []Change
 	for n := range uint64(3 * saveBatch) {
-		edges = append(edges, Change{Edge: Edge{n + 1, n%7 + 1, n + 1}})
+		edges = append(edges, Change{Source: int(n % 2), Edge: Edge{n + 1, n%7 + 1, n + 1}})
 	}
 	removals = slices.Clone(edges)
 	for i := range removals {
@@ -85,11 +85,11 @@ func TestSaveOfOnePosition(t *testing.T) {
 	}
 	var walked []byte
 	var saved [][]byte
-	for index := range 4 {
+	for source := range testSources {
 		for first := 0; first < header.Accounts; {
-			walked, first = g.appendSets(nil, index, first)
+			walked, first = g.appendSets(nil, source, first)
 			saved = append(saved, walked)
-			if len(saved) == 1 { // all of the first index is walked, none of the others
+			if len(saved) == 1 { // all of the first source is walked, none of the other
 				if err := g.Apply(references.Position{Seq: 2}, removals); err != nil {
 					t.Fatal(err)
 				}
@@ -99,6 +99,9 @@ func TestSaveOfOnePosition(t *testing.T) {
 	if n := len(g.walk.saved); n != 0 {
 		t.Errorf("%d sets are still kept for a walk that is through", n)
 	}
+	if b := g.walk.bytes.Load(); b != 0 {
+		t.Errorf("%d bytes are counted of no sets", b)
+	}
 	g.walk = nil
 	other := newTest(t, testConfig())
 	if err := other.Build(edges); err != nil {
@@ -107,12 +110,12 @@ func TestSaveOfOnePosition(t *testing.T) {
 	if _, _, _, _, err := other.begin(); err != nil {
 		t.Fatal(err)
 	}
-	for index := range 4 {
+	for source := range testSources {
 		for first := 0; first < header.Accounts; {
 			var want []byte
-			want, first = other.appendSets(nil, index, first)
+			want, first = other.appendSets(nil, source, first)
 			if !slices.Equal(want, saved[0]) {
-				t.Fatalf("index %d: the sets saved are not those of the position at the start", index)
+				t.Fatalf("source %d: the sets saved are not those of the position at the start", source)
 			}
 			saved = saved[1:]
 		}
@@ -174,6 +177,20 @@ func TestConcurrent(t *testing.T) {
 
 // TestMemory fills a graph: what is lost is said, what is answered as complete is exact.
 func TestMemory(t *testing.T) {
+	t.Run("Build", func(t *testing.T) { testMemory(t, (*Graph).Build) })
+	t.Run("Fill", func(t *testing.T) {
+		testMemory(t, func(g *Graph, edges []Change) error {
+			f := g.Fill()
+			err := f.Add(edges[:1000])
+			if f.single {
+				t.Error("the first edges are added one by one")
+			}
+			return errors.Join(err, f.Add(edges[1000:]), f.End())
+		})
+	})
+}
+
+func testMemory(t *testing.T, build func(*Graph, []Change) error) {
 	cfg := testConfig()
 	cfg.Memory = 3 * chunkBytes
 	g, m := newTest(t, cfg), model{}
@@ -184,7 +201,7 @@ func TestMemory(t *testing.T) {
 		edges = append(edges, c)
 		m.apply(c)
 	}
-	if err := g.Build(edges); err != nil {
+	if err := build(g, edges); err != nil {
 		t.Fatal(err)
 	}
 	if s := g.Stats(); s.Bytes > cfg.Memory || s.Incomplete == 0 {
@@ -458,7 +475,7 @@ func TestMuchChangesDuringSave(t *testing.T) {
 	if !g.walkFailed() {
 		t.Error("too much was copied")
 	}
-	if b := g.walk.bytes; b != 0 {
+	if b := g.walk.bytes.Load(); b != 0 {
 		t.Errorf("%d bytes are kept", b)
 	}
 }

@@ -2,6 +2,7 @@ package graph
 
 import (
 	"encoding/binary"
+	"slices"
 
 	"github.com/RoaringBitmap/roaring/v2"
 )
@@ -50,14 +51,29 @@ func (x *index) set(ordinal uint32) set {
 	return set{members: int(binary.LittleEndian.Uint16(slot[1:])), deltas: slot[headBytes : headBytes+used]}
 }
 
-// appendTo appends the members of a set without a bitmap to dst.
+// appendTo appends the members of a set to dst.
 func (s set) appendTo(dst []uint32) []uint32 {
+	if s.bitmap != nil {
+		for it := s.bitmap.Iterator(); it.HasNext(); {
+			dst = append(dst, it.Next())
+		}
+		return dst
+	}
 	member := uint32(0)
-	for at := 0; at < len(s.deltas); {
-		delta, n := uvarint(s.deltas[at:])
+	for b := s.deltas; len(b) > 0; {
+		delta, n := uint32(b[0]), 1
+		switch { // most deltas have up to three bytes
+		case delta < 0x80:
+		case len(b) > 1 && b[1] < 0x80:
+			delta, n = delta&0x7f|uint32(b[1])<<7, 2
+		case len(b) > 2 && b[2] < 0x80:
+			delta, n = delta&0x7f|uint32(b[1]&0x7f)<<7|uint32(b[2])<<14, 3
+		default:
+			delta, n = uvarint(b)
+		}
 		member += delta
 		dst = append(dst, member)
-		at += n
+		b = b[n:]
 	}
 	return dst
 }
@@ -86,10 +102,7 @@ func (s set) find(member uint32) (at int, before uint32, found bool) {
 
 // add puts a member that is not in the set into it. The slab is ready.
 func (x *index) add(ordinal, member uint32) {
-	if n := x.growth(ordinal); n > 0 {
-		x.refs = append(make([]uint32, 0, cap(x.refs)+n), x.refs...)
-	}
-	x.refs = x.refs[:max(len(x.refs), int(ordinal)+1)]
+	x.extend(ordinal)
 	s := x.set(ordinal)
 	if s.bitmap != nil {
 		s.bitmap.Add(member)
@@ -112,6 +125,33 @@ func (x *index) add(ordinal, member uint32) {
 		rest = rest[old:]
 	}
 	x.splice(ordinal, s.members+1, s.deltas[:at], changed[:n], rest)
+}
+
+// extend sees to a reference for an ordinal.
+func (x *index) extend(ordinal uint32) {
+	if n := x.growth(ordinal); n > 0 {
+		x.refs = append(make([]uint32, 0, cap(x.refs)+n), x.refs...)
+	}
+	x.refs = x.refs[:max(len(x.refs), int(ordinal)+1)]
+}
+
+// put makes a set of sorted members, in place of the one that is there. The slab is ready.
+func (x *index) put(ordinal uint32, members []uint32) {
+	x.extend(ordinal)
+	if x.refs[ordinal]&largeBit != 0 {
+		x.dropLarge(ordinal)
+	}
+	if len(members) >= largeFrom {
+		x.setLarge(ordinal, roaring.BitmapOf(members...))
+		return
+	}
+	var deltas [4096]byte
+	x.splice(ordinal, len(members), appendDeltas(deltas[:0], members), nil, nil)
+}
+
+// frozen is the index for readers beside one who changes other sets.
+func (x *index) frozen() *index {
+	return &index{slab: &slab{chunks: slices.Clone(x.slab.chunks)}, refs: x.refs, large: x.large}
 }
 
 // growth is how many references are allocated before an ordinal has one.
@@ -189,6 +229,7 @@ func (x *index) drop(ordinal uint32) {
 
 func (x *index) setLarge(ordinal uint32, bitmap *roaring.Bitmap) {
 	x.drop(ordinal)
+	bitmap = bitmap.Clone() // without room to grow
 	x.largeBytes += int64(bitmap.GetSizeInBytes())
 	at := uint32(len(x.large))
 	if n := len(x.freeLarge); n > 0 {
@@ -218,11 +259,20 @@ func appendDeltas(dst []byte, members []uint32) []byte {
 	return dst
 }
 
-// uvarint reads a delta; slots have no damaged ones.
+// uvarint reads a delta; n is 0 if there is none, which slots never have.
 func uvarint(b []byte) (value uint32, n int) {
 	if b[0] < 0x80 {
 		return uint32(b[0]), 1
 	}
-	v, n := binary.Uvarint(b)
-	return uint32(v), n
+	return longUvarint(b)
+}
+
+func longUvarint(b []byte) (value uint32, n int) {
+	for i, c := range b[:min(len(b), 5)] {
+		value |= uint32(c&0x7f) << (7 * i)
+		if c < 0x80 {
+			return value, i + 1
+		}
+	}
+	return 0, 0
 }

@@ -4,9 +4,6 @@ import "sort"
 
 // members returns the members of any set.
 func members(s set) []uint32 {
-	if s.bitmap != nil {
-		return s.bitmap.ToArray()
-	}
 	return s.appendTo(make([]uint32, 0, s.members))
 }
 

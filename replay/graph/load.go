@@ -2,6 +2,7 @@ package graph
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -41,7 +42,8 @@ func (g *Graph) load(name string) error {
 	if _, err := io.ReadFull(r, start); err != nil || string(start) != magic {
 		return errors.New("it is not a graph snapshot of this version")
 	}
-	l := &loader{g: g}
+	l := &loader{g: g, drop: func() {}}
+	defer func() { l.drop() }()
 	at := int64(len(magic))
 	var payload []byte
 	for last := byte(0); last != sectionEnd; {
@@ -92,8 +94,10 @@ func readSection(r io.Reader, buf []byte) (kind byte, payload []byte, err error)
 type loader struct {
 	g      *Graph
 	header Header
-	index  int // next index whose flags come
-	next   int // next ordinal of that index
+	source int      // next source whose flags come
+	next   int      // next ordinal of that source
+	counts []uint32 // of the edges to each account, of that source
+	drop   func()   // gives counts back
 }
 
 func (l *loader) section(last, kind byte, payload []byte) error {
@@ -114,8 +118,8 @@ func (l *loader) section(last, kind byte, payload []byte) error {
 	case sectionRecords:
 		err = l.readRecords(d)
 	case sectionEnd:
-		if l.index != len(l.g.indexes) {
-			err = fmt.Errorf("the snapshot ends after %d of %d indexes", l.index, len(l.g.indexes))
+		if l.source != len(l.header.Sources) {
+			err = fmt.Errorf("the snapshot ends after %d of %d sources", l.source, len(l.header.Sources))
 		}
 	default:
 		err = fmt.Errorf("unknown section kind %d", kind)
@@ -146,10 +150,12 @@ func (l *loader) readHeader(b []byte) error {
 			a.table = make([]uint32, size)
 		}
 	}
-	for _, x := range l.g.indexes {
-		x.refs = make([]uint32, h.Accounts)
+	for source := range h.Sources {
+		l.g.indexes[2*source].refs = make([]uint32, h.Accounts)
 	}
-	return nil
+	var err error
+	l.counts, l.drop, err = mapWords(h.Accounts)
+	return err
 }
 
 func (l *loader) tooLarge() error {
@@ -164,24 +170,22 @@ func (l *loader) readAccounts(b []byte) error {
 	}
 	for ; len(b) > 0; b = b[8:] {
 		uid := binary.LittleEndian.Uint64(b)
-		if _, found := a.find(uid); found {
+		if _, added := a.add(uid); !added {
 			return fmt.Errorf("account %d occurs twice", uid)
 		}
-		a.add(uid)
 	}
 	return nil
 }
 
 func (l *loader) readSets(d *decoder) error {
-	if index, first := int(d.u8()), int(d.u32()); index != l.index || index >= len(l.g.indexes) || first != l.next {
-		return fmt.Errorf("sets of index %d from ordinal %d; expected index %d, ordinal %d", index, first, l.index, l.next)
+	if source, first := int(d.u8()), int(d.u32()); source != l.source || source >= len(l.header.Sources) || first != l.next {
+		return fmt.Errorf("sets of source %d from ordinal %d; expected source %d, ordinal %d", source, first, l.source, l.next)
 	}
-	x := l.g.indexes[l.index]
 	for len(d.b) > 0 && d.err == nil {
 		if l.next >= l.header.Accounts {
-			return fmt.Errorf("an index has more than %d sets, one of each account", l.header.Accounts)
+			return fmt.Errorf("a source has more than %d sets, one of each account", l.header.Accounts)
 		}
-		if err := l.readSet(d, x, uint32(l.next)); err != nil {
+		if err := l.readSet(d, l.g.indexes[2*l.source], uint32(l.next)); err != nil {
 			return fmt.Errorf("set of ordinal %d: %w", l.next, err)
 		}
 		l.next++
@@ -190,23 +194,21 @@ func (l *loader) readSets(d *decoder) error {
 }
 
 func (l *loader) readSet(d *decoder, x *index, ordinal uint32) error {
-	kind := d.u8()
-	if kind == setEmpty {
+	head := d.uvarint()
+	if head == 0 {
 		return nil
 	}
-	members := int(d.u32())
-	data := d.bytes(int(d.u32()))
+	members := int(head / 2)
+	data := d.bytes(d.uvarint())
 	if d.err != nil {
 		return d.err
 	}
 	if !l.g.roomLocked(0) {
 		return l.tooLarge()
 	}
-	if l.index%2 == 0 {
-		l.g.edges += int64(members)
-	}
+	l.g.edges += int64(members)
 	switch {
-	case kind == setBitmap:
+	case head&1 != 0:
 		bitmap, err := readBitmap(data)
 		if err != nil {
 			return err
@@ -214,47 +216,55 @@ func (l *loader) readSet(d *decoder, x *index, ordinal uint32) error {
 		if int(bitmap.GetCardinality()) != members || members == 0 || int(bitmap.Maximum()) >= l.header.Accounts {
 			return errors.New("its bitmap does not have the members that the set states")
 		}
+		for it := bitmap.Iterator(); it.HasNext(); {
+			l.counts[it.Next()]++
+		}
 		x.setLarge(ordinal, bitmap)
-	case kind == setDeltas && members > 0 && members < largeFrom && checkDeltas(data, members, l.header.Accounts):
+	case members < largeFrom && l.countDeltas(data, members):
 		x.splice(ordinal, members, data, nil, nil)
 	default:
-		return fmt.Errorf("kind %d with %d members in %d bytes is not valid", kind, members, len(data))
+		return fmt.Errorf("a list of %d members in %d bytes is not valid", members, len(data))
 	}
 	return nil
 }
 
-// checkDeltas says whether deltas are so many rising members below a number.
-func checkDeltas(b []byte, members, below int) bool {
-	member := uint64(0)
-	for i := range members {
-		delta, n := binary.Uvarint(b)
-		if n <= 0 || n > 5 || i > 0 && delta == 0 || delta >= uint64(below) {
+// countDeltas counts the members of a list by subject. It says whether deltas are so many rising
+// members below the number of accounts.
+func (l *loader) countDeltas(b []byte, members int) bool {
+	member, n := uint64(0), 0
+	for ; len(b) > 0; n++ {
+		delta, size := uvarint(b)
+		if member += uint64(delta); size == 0 || n > 0 && delta == 0 || member >= uint64(len(l.counts)) {
 			return false
 		}
-		if member += delta; member >= uint64(below) {
-			return false
-		}
-		b = b[n:]
+		l.counts[member]++
+		b = b[size:]
 	}
-	return len(b) == 0
+	return n == members
 }
 
+// readFlags reads the flags of a source, and makes its In sets: all its Out sets are there.
 func (l *loader) readFlags(d *decoder) error {
-	if index := int(d.u8()); index != l.index || index >= len(l.g.indexes) || l.next != l.header.Accounts ||
+	if source := int(d.u8()); source != l.source || source >= len(l.header.Sources) || l.next != l.header.Accounts ||
 		len(l.g.accounts.uids) != l.header.Accounts {
-		return fmt.Errorf("flags of index %d after %d sets and %d accounts; expected index %d, after %d of both",
-			index, l.next, len(l.g.accounts.uids), l.index, l.header.Accounts)
+		return fmt.Errorf("flags of source %d after %d sets and %d accounts; expected source %d, after %d of both",
+			source, l.next, len(l.g.accounts.uids), l.source, l.header.Accounts)
 	}
-	x := l.g.indexes[l.index]
-	l.index, l.next = l.index+1, 0
-	for _, into := range []**roaring.Bitmap{&x.incomplete, &x.static} {
-		bitmap, err := readBitmap(d.bytes(int(d.u32())))
+	out, in := l.g.indexes[2*l.source], l.g.indexes[2*l.source+1]
+	for _, into := range []**roaring.Bitmap{&out.incomplete, &out.static, &in.incomplete, &in.static} {
+		bitmap, err := readBitmap(d.bytes(uint64(d.u32())))
 		if err != nil {
 			return err
 		}
 		*into = bitmap
 	}
-	return nil
+	err := l.g.invertLocked(l.source, l.counts)
+	if errors.Is(err, errFull) {
+		return l.tooLarge()
+	}
+	l.source, l.next = l.source+1, 0
+	clear(l.counts)
+	return err
 }
 
 // readBitmap copies a bitmap out of b.
@@ -270,7 +280,7 @@ func readBitmap(b []byte) (*roaring.Bitmap, error) {
 }
 
 func (l *loader) readRecords(d *decoder) error {
-	if l.index != len(l.g.indexes) {
+	if l.source != len(l.header.Sources) {
 		return errors.New("records come before the last set")
 	}
 	for len(d.b) > 0 && d.err == nil {
@@ -290,14 +300,22 @@ type decoder struct {
 	err error
 }
 
-func (d *decoder) bytes(n int) []byte {
-	if d.err != nil || n > len(d.b) {
+func (d *decoder) bytes(n uint64) []byte {
+	if d.err != nil || n > uint64(len(d.b)) {
 		d.b, d.err = nil, errShort
 		return nil
 	}
 	b := d.b[:n]
 	d.b = d.b[n:]
 	return b
+}
+
+func (d *decoder) uvarint() uint64 {
+	v, n := binary.Uvarint(d.b)
+	if d.bytes(uint64(max(n, 0))); n <= 0 {
+		d.b, d.err = nil, cmp.Or(d.err, errShort)
+	}
+	return v
 }
 
 func (d *decoder) u8() byte {

@@ -13,24 +13,22 @@ func (o *ordinals) find(uid uint64) (uint32, bool) {
 	if len(o.table) == 0 {
 		return 0, false
 	}
-	for at := o.slot(uid); ; at = (at + 1) & (len(o.table) - 1) {
-		switch n := o.table[at]; {
-		case n == 0:
-			return 0, false
-		case o.uids[n-1] == uid:
-			return n - 1, true
-		}
-	}
+	n := o.table[o.place(uid)]
+	return max(n, 1) - 1, n != 0
 }
 
-// add gives an account without an ordinal the next one.
-func (o *ordinals) add(uid uint64) uint32 {
+// add gives an account the next ordinal, unless it has one.
+func (o *ordinals) add(uid uint64) (n uint32, added bool) {
 	if o.full() {
 		o.grow()
 	}
+	at := o.place(uid)
+	if n := o.table[at]; n != 0 {
+		return n - 1, false
+	}
 	o.uids = append(o.uids, uid)
-	o.put(uid, uint32(len(o.uids)))
-	return uint32(len(o.uids) - 1)
+	o.table[at] = uint32(len(o.uids))
+	return o.table[at] - 1, true
 }
 
 func (o *ordinals) full() bool { return 4*(len(o.uids)+1) > 3*len(o.table) }
@@ -38,16 +36,17 @@ func (o *ordinals) full() bool { return 4*(len(o.uids)+1) > 3*len(o.table) }
 func (o *ordinals) grow() {
 	o.table = make([]uint32, max(1<<10, 2*len(o.table)))
 	for i, uid := range o.uids {
-		o.put(uid, uint32(i+1))
+		o.table[o.place(uid)] = uint32(i + 1)
 	}
 }
 
-func (o *ordinals) put(uid uint64, n uint32) {
+// place is where in the table an account is, or would be.
+func (o *ordinals) place(uid uint64) int {
 	at := o.slot(uid)
-	for o.table[at] != 0 {
+	for n := o.table[at]; n != 0 && o.uids[n-1] != uid; n = o.table[at] {
 		at = (at + 1) & (len(o.table) - 1)
 	}
-	o.table[at] = n
+	return at
 }
 
 // slot is where the search for a UID begins: the top bits of a product (Fibonacci hashing).

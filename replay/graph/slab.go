@@ -19,7 +19,7 @@ type slab struct {
 
 func newSlab() *slab {
 	a := &slab{next: 1, end: 1} // no slot has reference 0
-	for size := 16; size <= maxPlace*5/4; size += max(unit, size/8/unit*unit) {
+	for size := 16; size <= maxPlace*5/4; size += max(unit, size/32/unit*unit) {
 		a.sizes = append(a.sizes, size)
 	}
 	a.free = make([]uint32, len(a.sizes))
@@ -49,7 +49,7 @@ func (a *slab) grow() error {
 	if len(a.chunks) >= maxChunks {
 		return errFull
 	}
-	chunk, err := mapChunk()
+	chunk, err := mapBytes(chunkBytes)
 	if err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func (a *slab) at(ref uint32) []byte {
 
 func (a *slab) close() {
 	for _, chunk := range a.chunks {
-		unmapChunk(chunk)
+		unmapBytes(chunk)
 	}
 	a.chunks = nil
 }

@@ -12,12 +12,15 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
+
+	"github.com/RoaringBitmap/roaring/v2"
 
 	"millrace/replay/references"
 )
 
 const (
-	magic        = "millrace graph 1\n"
+	magic        = "millrace graph 2\n"
 	sectionBytes = 1 << 20 // from which a section ends; a large set may exceed it
 	maxSection   = 1 << 30
 	saveBatch    = 4096 // sets that are read in one lock
@@ -36,13 +39,6 @@ const (
 	sectionEnd
 )
 
-// Kinds of sets in a section.
-const (
-	setEmpty = iota
-	setDeltas
-	setBitmap
-)
-
 // Header is the first section of a snapshot.
 type Header struct {
 	StoreID    string
@@ -56,40 +52,35 @@ type Header struct {
 
 var errChanged = errors.New("too much was changed while it was written: its sets would take too much memory")
 
-// walk is where a Save is: all sets before (index, next) are written.
+// walk is where a Save is: all Out sets before (source, next) are written.
 type walk struct {
-	index    int
+	source   int
 	next     uint32
 	accounts int
 	saved    map[setKey][]byte // encoded sets that changed before the walk reached them
-	bytes    int64             // of all that were copied
+	bytes    atomic.Int64      // of saved
 	failed   bool              // they were too many
 }
 
-// setKey names a set by its index and ordinal.
+// setKey names an Out set by its source and ordinal.
 type setKey struct {
-	index   int
+	source  int
 	ordinal uint32
 }
 
-// keepLocked copies the sets of an edge that changes, if a Save has yet to write them.
-func (g *Graph) keepLocked(source int, actor, subject uint32) {
-	if g.walk == nil {
+// keepLocked copies an Out set that changes, if a Save has yet to write it.
+func (g *Graph) keepLocked(source int, actor uint32) {
+	w, p := g.walk, setKey{source, actor}
+	if w == nil || w.failed || int(actor) >= w.accounts || source < w.source || source == w.source && actor < w.next {
 		return
 	}
-	for _, p := range []setKey{{2 * source, actor}, {2*source + 1, subject}} {
-		w := g.walk
-		if int(p.ordinal) >= w.accounts || p.index < w.index || p.index == w.index && p.ordinal < w.next {
-			continue
-		}
-		if _, found := w.saved[p]; found || w.failed {
-			continue
-		}
-		set := appendSet(nil, g.indexes[p.index].set(p.ordinal))
-		w.saved[p] = set
-		if w.bytes += savedBytes + int64(len(set)); w.bytes > g.cfg.Memory/savedFraction {
-			w.saved, w.bytes, w.failed = nil, 0, true
-		}
+	if _, found := w.saved[p]; found {
+		return
+	}
+	w.saved[p] = appendSet(nil, g.indexes[2*source].set(actor))
+	if w.bytes.Add(savedBytes+int64(len(w.saved[p]))) > g.cfg.Memory/savedFraction {
+		w.saved, w.failed = nil, true
+		w.bytes.Store(0)
 	}
 }
 
@@ -180,20 +171,20 @@ func (g *Graph) writeSections(ctx context.Context, w *sectionWriter) error {
 		w.section(sectionAccounts, b)
 	}
 	payload := make([]byte, 0, 2*sectionBytes)
-	for index := range 2 * len(header.Sources) {
+	for source := range header.Sources {
 		for first := 0; first < header.Accounts && w.err == nil; {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			payload = append(payload[:0], byte(index))
+			payload = append(payload[:0], byte(source))
 			payload = binary.LittleEndian.AppendUint32(payload, uint32(first))
-			payload, first = g.appendSets(payload, index, first)
+			payload, first = g.appendSets(payload, source, first)
 			if g.walkFailed() {
 				return errChanged
 			}
 			w.section(sectionSets, payload)
 		}
-		w.section(sectionFlags, append([]byte{byte(index)}, flags[index]...))
+		w.section(sectionFlags, append([]byte{byte(source)}, flags[source]...))
 	}
 	g.writeRecords(w, more)
 	w.section(sectionEnd, nil)
@@ -217,9 +208,10 @@ func (g *Graph) begin() (header Header, uids []uint64, flags [][]byte, more map[
 	}
 	header = Header{StoreID: g.cfg.StoreID, Generation: g.cfg.Generation, Sources: g.cfg.Sources,
 		Position: g.position, Build: g.build, Accounts: len(g.accounts.uids), Lost: g.lost}
-	for _, x := range g.indexes {
+	for source := range g.cfg.Sources {
 		var b []byte
-		for _, bitmap := range []interface{ ToBytes() ([]byte, error) }{x.incomplete, x.static} {
+		out, in := g.indexes[2*source], g.indexes[2*source+1]
+		for _, bitmap := range []*roaring.Bitmap{out.incomplete, out.static, in.incomplete, in.static} {
 			encoded, err := bitmap.ToBytes()
 			if err != nil {
 				return header, nil, nil, nil, err
@@ -236,39 +228,38 @@ func (g *Graph) begin() (header Header, uids []uint64, flags [][]byte, more map[
 	return header, g.accounts.uids[:header.Accounts], flags, more, nil
 }
 
-// appendSets appends the next sets of an index until a section is full, and returns what comes
+// appendSets appends the next Out sets of a source until a section is full, and returns what comes
 // next.
-func (g *Graph) appendSets(payload []byte, index, first int) ([]byte, int) {
+func (g *Graph) appendSets(payload []byte, source, first int) ([]byte, int) {
 	for first < g.walk.accounts && len(payload) < sectionBytes {
 		end := min(first+saveBatch, g.walk.accounts)
 		g.mu.RLock()
 		for ; first < end && len(payload) < sectionBytes; first++ {
-			p := setKey{index, uint32(first)}
+			p := setKey{source, uint32(first)}
 			if saved, found := g.walk.saved[p]; found {
 				payload = append(payload, saved...)
 				delete(g.walk.saved, p)
+				g.walk.bytes.Add(-savedBytes - int64(len(saved)))
 			} else {
-				payload = appendSet(payload, g.indexes[index].set(p.ordinal))
+				payload = appendSet(payload, g.indexes[2*source].set(p.ordinal))
 			}
 		}
-		g.walk.index, g.walk.next = index, uint32(first)
+		g.walk.source, g.walk.next = source, uint32(first)
 		g.mu.RUnlock()
 	}
 	return payload, first
 }
 
 func appendSet(b []byte, s set) []byte {
-	if s.members == 0 {
-		return append(b, setEmpty)
-	}
-	kind, data := byte(setDeltas), s.deltas
+	head, data := 2*uint64(s.members), s.deltas
 	if s.bitmap != nil {
-		kind = setBitmap
+		head |= 1
 		data, _ = s.bitmap.ToBytes() // writes to memory: no error
 	}
-	b = binary.LittleEndian.AppendUint32(append(b, kind), uint32(s.members))
-	b = binary.LittleEndian.AppendUint32(b, uint32(len(data)))
-	return append(b, data...)
+	if b = binary.AppendUvarint(b, head); head == 0 {
+		return b
+	}
+	return append(binary.AppendUvarint(b, uint64(len(data))), data...)
 }
 
 func (g *Graph) writeRecords(w *sectionWriter, more map[pair][]uint64) {

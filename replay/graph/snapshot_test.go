@@ -79,30 +79,28 @@ func loadSections(t *testing.T, cfg Config, sections []section) (*Graph, error) 
 func TestWrongContents(t *testing.T) {
 	cfg := Config{Sources: testSources[:1], StoreID: "store", Generation: 3}
 	none := bitmapOf(t)
-	noFlags := func(index byte) section {
-		return section{sectionFlags, join([]byte{index}, words(uint32(len(none))), none, words(uint32(len(none))), none)}
+	noFlags := func(source byte) section {
+		return section{sectionFlags, join([]byte{source}, bytes.Repeat(join(words(uint32(len(none))), none), 4))}
 	}
 	accounts := section{sectionAccounts, words(7, 0, 8, 0, 9, 0)} // the accounts 7, 8, and 9
-	list := func(members uint32, deltas ...byte) []byte {
-		return join([]byte{setDeltas}, words(members, uint32(len(deltas))), deltas)
+	encoded := func(head uint64, data []byte) []byte {
+		return join(binary.AppendUvarint(binary.AppendUvarint(nil, head), uint64(len(data))), data)
 	}
-	bitmap := func(members uint32, data []byte) []byte {
-		return join([]byte{setBitmap}, words(members, uint32(len(data))), data)
+	list := func(members uint64, deltas ...byte) []byte { return encoded(2*members, deltas) }
+	bitmap := func(members uint64, data []byte) []byte { return encoded(2*members+1, data) }
+	sets := func(source byte, first uint32, sets ...[]byte) section {
+		return section{sectionSets, join([]byte{source}, words(first), join(sets...))}
 	}
-	sets := func(index byte, first uint32, sets ...[]byte) section {
-		return section{sectionSets, join([]byte{index}, words(first), join(sets...))}
-	}
-	empty := []byte{setEmpty}
-	// 0 → 1, 0 → 2
-	out, in := sets(0, 0, list(2, 1, 1), empty, empty), sets(1, 0, empty, list(1, 0), bitmap(1, bitmapOf(t, 0)))
+	empty := []byte{0}
+	out := sets(0, 0, list(2, 1, 1), bitmap(1, bitmapOf(t, 0)), empty) // 0 → 1, 0 → 2, 1 → 0
 	record := section{sectionRecords, words(0, 0, 2, 77, 0)}
 	end := section{kind: sectionEnd}
-	good := []section{headerOf(t, 3), accounts, out, noFlags(0), in, noFlags(1), record, end}
+	good := []section{headerOf(t, 3), accounts, out, noFlags(0), record, end}
 	g, err := loadSections(t, cfg, good)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s := g.Stats(); s.Accounts != 3 || s.Edges != 2 || len(g.more) != 1 {
+	if s := g.Stats(); s.Accounts != 3 || s.Edges != 3 || len(g.more) != 1 {
 		t.Fatalf("loaded %+v", s)
 	}
 	large := make([]byte, largeFrom) // so many members, if there were as many accounts
@@ -120,40 +118,41 @@ func TestWrongContents(t *testing.T) {
 		{"an empty header", "read the header", replace(0, section{sectionHeader, nil})},
 		{"fewer accounts than none", "take more than", replace(0, headerOf(t, -1))},
 		{"accounts beyond 31 bits", "take more than", replace(0, headerOf(t, 1<<31))},
-		{"a kind that is none", "unknown section kind 7", replace(6, section{7, nil})},
+		{"a kind that is none", "unknown section kind 7", replace(4, section{7, nil})},
 		{"half an account", "bytes of accounts", replace(1, section{sectionAccounts, words(7, 0, 8, 0, 9)})},
 		{"an account too many", "bytes of accounts", replace(0, headerOf(t, 2))},
 		{"an account too few", "after 3 sets and 2 accounts", replace(1, section{sectionAccounts, words(7, 0, 8, 0)})},
 		{"an account twice", "account 7 occurs twice", replace(1, section{sectionAccounts, words(7, 0, 8, 0, 7, 0)})},
-		{"sets of the next index", "sets of index 1 from ordinal 0; expected index 0, ordinal 0", replace(2, sets(1, 0, empty, empty, empty))},
-		{"sets from further on", "sets of index 0 from ordinal 1; expected index 0, ordinal 0", replace(2, sets(0, 1, empty, empty, empty))},
-		{"sets of no index", "sets of index 2", replace(6, sets(2, 0, empty))},
+		{"sets of the next source", "sets of source 1 from ordinal 0; expected source 0, ordinal 0", replace(2, sets(1, 0, empty, empty, empty))},
+		{"sets from further on", "sets of source 0 from ordinal 1; expected source 0, ordinal 0", replace(2, sets(0, 1, empty, empty, empty))},
+		{"sets of no source", "sets of source 1", replace(4, sets(1, 0, empty))},
 		{"a set too many", "more than 3 sets", setsOf0(empty, empty, empty, empty)},
 		{"a set too few", "after 2 sets", setsOf0(list(2, 1, 1), empty)},
 		{"a set that ends early", errShort.Error(), replace(2, section{sectionSets, out.payload[:len(out.payload)-3]})},
-		{"a set of kind 3", "kind 3 with 1 members", setsOf0([]byte{3}, words(1, 1), []byte{1})},
-		{"a list of none", "kind 1 with 0 members", setsOf0(list(0))},
-		{"a list too short", "kind 1 with 3 members", setsOf0(list(3, 0, 1))},
-		{"a list too long", "kind 1 with 1 members", setsOf0(list(1, 0, 1))},
-		{"a member twice", "kind 1 with 2 members", setsOf0(list(2, 1, 0))},
-		{"a member that is no account", "kind 1 with 1 members", setsOf0(list(1, 3))},
-		{"a sum that is no account", "kind 1 with 2 members", setsOf0(list(2, 2, 1))},
-		{"a delta that never ends", "kind 1 with 1 members", setsOf0(list(1, 0x80))},
+		{"a set without data", errShort.Error(), replace(2, sets(0, 0, []byte{2}))},
+		{"a head that never ends", errShort.Error(), replace(2, sets(0, 0, bytes.Repeat([]byte{0x80}, 11)))},
+		{"a list of none", "is not valid", setsOf0(encoded(1<<63, nil))},
+		{"a list too short", "a list of 3 members", setsOf0(list(3, 0, 1))},
+		{"a list too long", "a list of 1 members", setsOf0(list(1, 0, 1))},
+		{"a member twice", "a list of 2 members", setsOf0(list(2, 1, 0))},
+		{"a member that is no account", "a list of 1 members", setsOf0(list(1, 3))},
+		{"a sum that is no account", "a list of 2 members", setsOf0(list(2, 2, 1))},
+		{"a delta that never ends", "a list of 1 members", setsOf0(list(1, 0x80))},
 		{"a bitmap of none", "its bitmap does not have the members", setsOf0(bitmap(0, none))},
 		{"a bitmap of one more", "its bitmap does not have the members", setsOf0(bitmap(2, bitmapOf(t, 0)))},
 		{"a bitmap of no account", "its bitmap does not have the members", setsOf0(bitmap(1, bitmapOf(t, 3)))},
 		{"a bitmap that is none", "read a bitmap", setsOf0(bitmap(1, []byte{1, 2, 3}))},
-		{"flags of the next index", "flags of index 1", replace(3, noFlags(1))},
+		{"flags of the next source", "flags of source 1", replace(3, noFlags(1))},
 		{"flags before the sets", "after 0 sets and 3 accounts", replace(2, noFlags(0))},
-		{"flags of no index", "flags of index 2", replace(6, noFlags(2))},
+		{"flags of no source", "flags of source 1", replace(4, noFlags(1))},
 		{"flags that are no bitmap", "read a bitmap", replace(3, section{sectionFlags, join([]byte{0}, words(3), []byte{1, 2, 3})})},
 		{"flags without the second", "read a bitmap", replace(3, section{sectionFlags, join([]byte{0}, words(uint32(len(none))), none)})},
-		{"records before the last set", "records come before the last set", replace(4, record, in)},
-		{"a record of no source", "a record of an edge that does not exist", replace(6, section{sectionRecords, words(1, 0, 2, 77, 0)})},
-		{"a record of no edge", "a record of an edge that does not exist", replace(6, section{sectionRecords, words(0, 2, 0, 77, 0)})},
-		{"half a record", errShort.Error(), replace(6, section{sectionRecords, words(0, 0, 2, 77)})},
-		{"an end before the last index", "ends after 1 of 2 indexes", slices.Concat(good[:4], []section{end})},
-		{"no end", "read its head", good[:7]},
+		{"records before the last set", "records come before the last set", replace(3, record, noFlags(0))},
+		{"a record of no source", "a record of an edge that does not exist", replace(4, section{sectionRecords, words(1, 0, 2, 77, 0)})},
+		{"a record of no edge", "a record of an edge that does not exist", replace(4, section{sectionRecords, words(0, 2, 0, 77, 0)})},
+		{"half a record", errShort.Error(), replace(4, section{sectionRecords, words(0, 0, 2, 77)})},
+		{"an end before the last source", "ends after 0 of 1 sources", slices.Concat(good[:3], []section{end})},
+		{"no end", "read its head", good[:5]},
 		{"another end", "data follows its end", append(slices.Clone(good), end)},
 	} {
 		_, err := loadSections(t, cfg, tc.sections)
@@ -167,7 +166,7 @@ func TestWrongContents(t *testing.T) {
 		many[1].payload = append(many[1].payload, words(n+1, 0)...)
 	}
 	if _, err := loadSections(t, cfg, append(many, sets(0, 0, list(largeFrom, large...)))); err == nil ||
-		!strings.Contains(err.Error(), "kind 1 with 4096 members") {
+		!strings.Contains(err.Error(), "a list of 4096 members") {
 		t.Errorf("a list that must be a bitmap: %v", err)
 	}
 }

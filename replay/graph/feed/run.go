@@ -107,8 +107,9 @@ func (f *Feed) build(ctx context.Context) error {
 // touched accounts, in place of what these have.
 func (f *Feed) buildRows(ctx context.Context) error {
 	changes := make([]graph.Change, 0, buildBatch)
+	into := f.graph.Build
 	flush := func() error {
-		err := f.graph.Build(changes)
+		err := into(changes)
 		changes = changes[:0]
 		f.reportHeap()
 		return errors.Join(err, context.Cause(ctx))
@@ -125,9 +126,12 @@ func (f *Feed) buildRows(ctx context.Context) error {
 	}
 	if f.touched == nil {
 		f.metrics.builds.Inc()
-		if err := f.rows.Each(ctx, add); err != nil {
+		filler := f.graph.Fill()
+		into = filler.Add
+		if err := errors.Join(f.rows.Each(ctx, add), flush()); err != nil {
 			return err
 		}
+		return filler.End()
 	}
 	for _, account := range f.touched {
 		if len(changes) >= buildBatch { // of accounts without rows

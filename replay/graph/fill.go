@@ -1,0 +1,259 @@
+package graph
+
+import (
+	"errors"
+	"runtime"
+	"slices"
+	"sync"
+	"unsafe"
+
+	"golang.org/x/sync/errgroup"
+)
+
+const (
+	// fillEdge and fillAccount are what an edge and an account take at the most when the In sets
+	// are made, and fillFraction is which fraction of the memory making them takes meanwhile.
+	fillEdge, fillAccount, fillFraction = 5, 24, 16
+	wordBytes                           = 4
+)
+
+// Filler gives a graph the edges of a table. It is fast with an empty graph and if those of an
+// actor come together. Until End nobody else may use the graph, but for its Stats.
+type Filler struct {
+	g      *Graph
+	run    []Change // of one actor, not in the graph yet
+	single bool     // In sets are there: edges are added one by one
+
+	keys []uint64 // used again
+	new  []uint32 // used again
+}
+
+// Fill begins to fill the graph.
+func (g *Graph) Fill() *Filler {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return &Filler{g: g, single: g.edges > 0}
+}
+
+// Add adds edges; of a Change it reads Source and Edge.
+func (f *Filler) Add(changes []Change) error {
+	f.g.mu.Lock()
+	defer f.g.mu.Unlock()
+	if err := f.g.checkLocked(changes); err != nil {
+		return err
+	}
+	for _, c := range changes {
+		if len(f.run) > 0 && f.run[0].Actor != c.Actor {
+			if err := f.flushLocked(); err != nil {
+				return err
+			}
+		}
+		f.run = append(f.run, c)
+	}
+	return nil
+}
+
+// End makes the In sets. The graph may be used from then on.
+func (f *Filler) End() error {
+	f.g.mu.Lock()
+	defer f.g.mu.Unlock()
+	if f.g.closed {
+		return ErrClosed
+	}
+	return errors.Join(f.flushLocked(), f.invertLocked())
+}
+
+// invertLocked makes the In sets, once.
+func (f *Filler) invertLocked() error {
+	f.g.reserve = 0
+	if f.single {
+		return nil
+	}
+	f.single = true
+	for source := range f.g.cfg.Sources {
+		if err := f.g.countAndInvertLocked(source); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (g *Graph) countAndInvertLocked(source int) error {
+	counts, drop, err := mapWords(len(g.accounts.uids))
+	if err != nil {
+		return err
+	}
+	defer drop()
+	out := g.indexes[2*source]
+	var list []uint32
+	for actor := range out.refs {
+		list = out.set(uint32(actor)).appendTo(list[:0])
+		for _, subject := range list {
+			counts[subject]++
+		}
+	}
+	return g.invertLocked(source, counts)
+}
+
+// flushLocked puts the run into the Out sets of its actor. Without room for the In sets it goes on
+// edge by edge.
+func (f *Filler) flushLocked() error {
+	run := f.run
+	f.run = f.run[:0]
+	if !f.single && len(run) > 0 && f.putLocked(run) {
+		return nil
+	}
+	if err := f.invertLocked(); err != nil {
+		return err
+	}
+	for _, c := range run {
+		f.g.addLocked(c)
+	}
+	return nil
+}
+
+// putLocked puts edges of one actor into its Out sets, or else says that there is no room.
+func (f *Filler) putLocked(run []Change) bool {
+	g := f.g
+	g.reserve = g.cfg.Memory/fillFraction + fillEdge*(g.edges+int64(len(run))) +
+		fillAccount*int64(len(g.accounts.uids)+2*len(run))*int64(len(g.cfg.Sources))
+	actor, _, ok := g.pairLocked(run[0].Edge)
+	if !ok || !g.roomLocked(int64(len(run))*fillEdge) {
+		return false
+	}
+	for source := range g.cfg.Sources {
+		f.keys = f.keys[:0]
+		for i, c := range run {
+			if c.Source != source {
+				continue
+			}
+			_, subject, ok := g.pairLocked(c.Edge)
+			if !ok {
+				return false
+			}
+			f.keys = append(f.keys, uint64(subject)<<32|uint64(i))
+		}
+		if len(f.keys) == 0 {
+			continue
+		}
+		out := g.indexes[2*source]
+		if !g.roomLocked(wordBytes*int64(out.growth(actor)) + int64(len(f.keys))*fillEdge) {
+			return false
+		}
+		f.putSourceLocked(source, actor, run)
+	}
+	return true
+}
+
+// putSourceLocked puts those edges of a run into a set whose subjects and numbers are in keys.
+func (f *Filler) putSourceLocked(source int, actor uint32, run []Change) {
+	g, out, in := f.g, f.g.indexes[2*source], f.g.indexes[2*source+1]
+	slices.Sort(f.keys)
+	old := out.set(actor)
+	f.new = f.new[:0]
+	for _, key := range f.keys {
+		subject, record := uint32(key>>32), run[uint32(key)].Record
+		if n := len(f.new); n > 0 && f.new[n-1] == subject || old.members > 0 && old.contains(subject) {
+			if record != 0 {
+				p := pair{uint32(source), actor, subject}
+				g.more[p] = append(g.more[p], record)
+			}
+			continue
+		}
+		f.new = append(f.new, subject)
+		if record == 0 {
+			out.static.Add(actor)
+			in.static.Add(subject)
+		}
+	}
+	if len(f.new) > 0 {
+		g.edges += int64(len(f.new))
+		out.put(actor, union(members(old), f.new))
+	}
+}
+
+// invertLocked makes the In sets of a source from its Out sets: subjects in turn get lists of their
+// actors, as many at a time as a part of the memory holds. counts has the length of each list, and
+// is changed.
+func (g *Graph) invertLocked(source int, counts []uint32) error {
+	out, in := g.indexes[2*source].frozen(), g.indexes[2*source+1]
+	accounts, ends := len(counts), counts
+	if !g.roomLocked(wordBytes * int64(accounts)) {
+		return errFull
+	}
+	in.refs = make([]uint32, accounts)
+	workers := min(runtime.GOMAXPROCS(0), fillFraction)
+	atOnce := int(g.cfg.Memory/fillFraction) / workers / wordBytes
+	var putting sync.Mutex
+	var tasks errgroup.Group
+	tasks.SetLimit(workers)
+	for first, last := 0, 0; first < accounts; first = last {
+		words := 0
+		for last = first; last < accounts && (last == first || words+int(ends[last]) <= atOnce); last++ {
+			count := int(ends[last])
+			ends[last] = uint32(words) // where it begins, and later where it ends
+			words += count
+		}
+		if words == 0 {
+			continue
+		}
+		tasks.Go(func() error {
+			lists, drop, err := mapWords(words)
+			if err != nil {
+				return err
+			}
+			defer drop()
+			out.collect(lists, ends[first:last], uint32(first))
+			putting.Lock()
+			defer putting.Unlock()
+			return g.putListsLocked(in, lists, ends[first:last], uint32(first))
+		})
+	}
+	return tasks.Wait()
+}
+
+// collect writes the ordinals of all sets that have a subject into that subject's list, for the
+// subjects from first on. ends has where each list begins, and then where it ends.
+func (x *index) collect(lists, ends []uint32, first uint32) {
+	var list []uint32
+	for actor := range x.refs {
+		list = x.set(uint32(actor)).appendTo(list[:0])
+		from, _ := slices.BinarySearch(list, first)
+		for _, subject := range list[from:] {
+			at := subject - first
+			if int(at) >= len(ends) {
+				break
+			}
+			lists[ends[at]] = uint32(actor)
+			ends[at]++
+		}
+	}
+}
+
+// putListsLocked makes sets of lists.
+func (g *Graph) putListsLocked(in *index, lists, ends []uint32, first uint32) error {
+	begin := uint32(0)
+	for i, end := range ends {
+		if end == begin {
+			continue
+		}
+		if !g.roomLocked(0) {
+			return errFull
+		}
+		in.put(first+uint32(i), lists[begin:end])
+		begin = end
+	}
+	return nil
+}
+
+// mapWords maps numbers outside the Go heap; drop gives them back.
+func mapWords(n int) (words []uint32, drop func(), err error) {
+	if n == 0 {
+		return nil, func() {}, nil
+	}
+	b, err := mapBytes(n * wordBytes)
+	if err != nil {
+		return nil, nil, err
+	}
+	return unsafe.Slice((*uint32)(unsafe.Pointer(unsafe.SliceData(b))), n), func() { unmapBytes(b) }, nil
+}

@@ -1,0 +1,117 @@
+package graph
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+// fill gives a graph edges in runs of random lengths.
+func fill(t *testing.T, r *rand.Rand, g *Graph, edges []Change) {
+	t.Helper()
+	f := g.Fill()
+	for len(edges) > 0 {
+		n := 1 + r.IntN(len(edges))
+		if err := f.Add(edges[:n]); err != nil {
+			t.Fatal(err)
+		}
+		edges = edges[n:]
+	}
+	if err := f.End(); err != nil {
+		t.Fatal(err)
+	}
+	if g.reserve != 0 {
+		t.Fatalf("%d bytes are still reserved", g.reserve)
+	}
+}
+
+// checkSets compares all sets of a graph with the model.
+func checkSets(t *testing.T, g *Graph, m model, accounts uint64) {
+	t.Helper()
+	for source := range testSources {
+		for n := range accounts {
+			for _, direction := range []Direction{Out, In} {
+				check(t, g, m, Of(source, direction, n+1), 10_000)
+			}
+		}
+	}
+	if s := g.Stats(); s.Edges != int64(len(m)) {
+		t.Fatalf("%d edges are counted, of %d", s.Edges, len(m))
+	}
+}
+
+// TestFill compares a graph that is filled, and then changed, with the model: with actors in order
+// and not, edges of several records, edges that were there before, and sets that are bitmaps.
+func TestFill(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	name := filepath.Join(t.TempDir(), "snapshot")
+	for _, tc := range []struct {
+		accounts       uint64
+		edges, before  int
+		sorted, static bool
+	}{
+		{accounts: 10},
+		{accounts: 10, edges: 100, sorted: true},
+		{accounts: 10, edges: 100},
+		{accounts: 10, edges: 100, before: 10, sorted: true},
+		{accounts: 200, edges: 3000, sorted: true, static: true},
+		{accounts: 9000, edges: 60_000, sorted: true},
+		{accounts: 9000, edges: 60_000},
+	} {
+		t.Run(fmt.Sprintf("%+v", tc), func(t *testing.T) {
+			g, m := newTest(t, testConfig()), model{}
+			var edges []Change
+			for n := range tc.edges {
+				e := Edge{Actor: 1 + r.Uint64N(tc.accounts), Subject: 1 + r.Uint64N(tc.accounts), Record: uint64(n + 1)}
+				switch r.IntN(6) { // the first two have bitmaps, if there are enough accounts
+				case 0, 1:
+					e.Actor = 1
+				case 2, 3:
+					e.Subject = 2
+				}
+				if tc.static {
+					e.Record = 0
+				}
+				edges = append(edges, Change{Source: r.IntN(10) / 9, Edge: e})
+				m.apply(edges[n])
+			}
+			if tc.sorted {
+				slices.SortStableFunc(edges, func(a, b Change) int { return int(a.Actor) - int(b.Actor) })
+			}
+			if err := g.Build(edges[:tc.before]); err != nil {
+				t.Fatal(err)
+			}
+			fill(t, r, g, edges[tc.before:])
+			shown := min(tc.accounts, 200)
+			checkSets(t, g, m, shown)
+			if tc.accounts > largeFrom && (len(g.indexes[0].large) == 0 || len(g.indexes[1].large) == 0) {
+				t.Fatal("no set is a bitmap")
+			}
+			g = reload(t, g, name)
+			checkSets(t, g, m, shown)
+			if static := g.indexes[1].static.GetCardinality() > 0; static != tc.static {
+				t.Errorf("static %v", static)
+			}
+			if tc.static {
+				return // the model has no edges without records
+			}
+			for _, gone := range [][]Change{edges[:len(edges)/3], edges[len(edges)/3:]} { // each record is known
+				for i := range gone {
+					gone[i].Remove = true
+					m.apply(gone[i])
+				}
+				if err := g.Build(gone); err != nil {
+					t.Fatal(err)
+				}
+				checkSets(t, g, m, shown)
+			}
+			if len(g.more) > 0 {
+				t.Errorf("%d edges have records left", len(g.more))
+			}
+		})
+	}
+}
