@@ -35,7 +35,7 @@ func (p *appendCall) check(bs []*Block) error {
 		if err := s.follows(b); err != nil {
 			return err
 		}
-		if bytes += b.stored(); bytes > maxAppendBytes {
+		if bytes += b.stored; bytes > maxAppendBytes {
 			return fmt.Errorf("more than %d bytes at once", int64(maxAppendBytes))
 		}
 		if b.epoch != s.Epoch {
@@ -84,7 +84,7 @@ func (p *appendCall) stage(bs []*Block) error {
 			continue
 		}
 		l.metrics.blocks.Inc()
-		l.metrics.bytes.Add(float64(b.stored()))
+		l.metrics.bytes.Add(float64(b.stored))
 		n.tail = append(n.tail, b)
 		n.tailBytes += b.memory()
 		if l.cfg.hooks.keepSmall || !groups.small(b.Events(), b.memory()) {
@@ -131,7 +131,7 @@ func (p *appendCall) flushIsDue() bool {
 	bytes := int64(p.batch.Len()) + putBytes
 	if p.log.cfg.Retention > 0 {
 		for _, b := range p.next.tail[len(p.next.tail)-p.unwritten:] {
-			bytes += b.stored() + putBytes
+			bytes += b.stored + putBytes
 		}
 	}
 	return p.log.unflushed+bytes > p.log.store.MemTableBytes*3/4

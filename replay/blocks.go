@@ -11,6 +11,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"millrace/intern/kv/pebbleguard"
+	"millrace/replay/internal/cache"
 	"millrace/replay/internal/format"
 	"millrace/replay/internal/logstore"
 	"millrace/replay/internal/pebblestore"
@@ -26,7 +27,7 @@ type blockStore struct {
 	sources *logstore.Sources
 	cfg     *Config
 
-	cache       *cache
+	cache       *cache.Cache[cacheKey, cached]
 	readers     sync.Map // of *Reader: those that are not closed
 	readahead   readahead
 	lookupSlots chan struct{} // holds one for each look-up beside a reader's own
@@ -65,93 +66,40 @@ func (bs *blockStore) close(closeStore func() error) error {
 	return bs.closeErr
 }
 
+// stored returns the index, slim index or span that range r has under a key that is known.
+func (bs *blockStore) stored(r format.Range, key int64) (cached, error) {
+	return bs.cache.Get(cacheKey{block: key, part: r}, func() (v cached, err error) {
+		err = bs.view(r, key, func(b []byte) error { return v.decode(b, r, key) })
+		return v, err
+	})
+}
+
+// storedAt is stored where an iterator is.
+func (bs *blockStore) storedAt(it *pebbleguard.Iterator, r format.Range, key int64) (cached, error) {
+	return bs.cache.Get(cacheKey{block: key, part: r}, func() (cached, error) { return bs.decodeAt(it, r, key) })
+}
+
+// decodeAt is storedAt past the cache.
+func (bs *blockStore) decodeAt(it *pebbleguard.Iterator, r format.Range, key int64) (v cached, err error) {
+	sealed, err := it.ValueAndErr()
+	if err != nil {
+		return v, bs.readError(r, key, err)
+	}
+	err = bs.unseal(sealed, r, key, func(b []byte) error { return v.decode(b, r, key) })
+	return v, err
+}
+
 // indexOf returns the index of a block on disk whose key is known, or its slim index: what range r
 // has of it.
 func (bs *blockStore) indexOf(r format.Range, key int64) (*blockIndex, error) {
-	e, mine := bs.cache.find(cacheKey{block: key, part: r})
-	if !mine {
-		return e.idx, e.err
-	}
-	var bytes int64
-	defer func() { bs.cache.fill(e, bytes) }()
-	e.err = bs.view(r, key, func(b []byte) (err error) {
-		if e.idx, err = decodeBlockIndex(r, b); err == nil && e.idx.Key() != key {
-			err = fmt.Errorf("its last event is stamped %d", e.idx.Key())
-		}
-		return err
-	})
-	if e.err == nil {
-		bytes = e.idx.memory()
-	}
-	return e.idx, e.err
-}
-
-// decodeAt decodes the index or the slim index that it is at.
-func (bs *blockStore) decodeAt(it *pebbleguard.Iterator, r format.Range, key int64) (*blockIndex, error) {
-	sealed, err := it.ValueAndErr()
-	if err != nil {
-		return nil, bs.readError(r, key, err)
-	}
-	b, err := format.OpenTrailer(sealed, r, key)
-	if err != nil {
-		return nil, bs.corrupt(r, key, err)
-	}
-	x, err := decodeBlockIndex(r, b)
-	if err == nil && x.Key() != key {
-		err = fmt.Errorf("its last event is stamped %d", x.Key())
-	}
-	if err != nil {
-		return nil, bs.corrupt(r, key, err)
-	}
-	return x, nil
-}
-
-// readPart returns a stored part without its trailer.
-func (bs *blockStore) readPart(r format.Range, key int64) ([]byte, error) {
-	sealed, ok, err := bs.store.Value(format.TimeKey(r, key))
-	if err != nil {
-		return nil, bs.readError(r, key, err)
-	}
-	if !ok {
-		return nil, bs.missing(r, key)
-	}
-	b, err := format.OpenTrailer(sealed, r, key)
-	if err != nil {
-		return nil, bs.corrupt(r, key, err)
-	}
-	return b, nil
-}
-
-// othersIndex returns the index of a span's copies.
-func (bs *blockStore) othersIndex(key int64) (*blockIndex, error) {
-	e, mine := bs.cache.find(cacheKey{block: key, part: format.RangeCopiesIndex})
-	if !mine {
-		return e.idx, e.err
-	}
-	var bytes int64
-	defer func() { bs.cache.fill(e, bytes) }()
-	b, err := bs.readPart(format.RangeCopiesIndex, key)
-	if err != nil {
-		e.err = err
-		return nil, err
-	}
-	if e.idx, err = decodeBlockIndex(format.RangeCopiesIndex, b); err != nil {
-		e.err = bs.corrupt(format.RangeCopiesIndex, key, err)
-		return nil, e.err
-	}
-	bytes, e.err = e.idx.memory(), nil
-	return e.idx, nil
+	v, err := bs.stored(r, key)
+	return v.idx, err
 }
 
 // spanOf returns a span whose key is known.
 func (bs *blockStore) spanOf(key int64) (*format.Span, error) {
-	e, mine := bs.cache.find(cacheKey{block: key, part: format.RangeSpan})
-	if !mine {
-		return e.span, e.err
-	}
-	defer func() { bs.cache.fill(e, e.spanBytes()) }()
-	e.err = bs.view(format.RangeSpan, key, e.decodeSpan)
-	return e.span, e.err
+	v, err := bs.stored(format.RangeSpan, key)
+	return v.span, err
 }
 
 // blocksOf returns the blocks of a span that may have events of the DIDs or subjects with these
@@ -191,6 +139,11 @@ func (bs *blockStore) viewAt(storeKey []byte, r format.Range, key int64, f func(
 		return err
 	}
 	defer closer.Close()
+	return bs.unseal(sealed, r, key, f)
+}
+
+// unseal calls f with what a value has without its trailer, which names r and key.
+func (bs *blockStore) unseal(sealed []byte, r format.Range, key int64, f func(b []byte) error) error {
 	b, err := format.OpenTrailer(sealed, r, key)
 	if err == nil {
 		err = f(b)
@@ -225,10 +178,15 @@ func (bs *blockStore) missing(r format.Range, key int64) error {
 	return bs.corrupt(r, key, format.ErrMissing)
 }
 
-// readError says what an error of Pebble's means: that the disk gave back something else than was
-// written, or that it could not be read.
+// readError says what an error of the store means, if it is one: that the disk gave back something
+// else than was written, or that it could not be read.
 func (bs *blockStore) readError(r format.Range, key int64, err error) error {
-	if errors.Is(err, ErrFailed) {
+	if err == nil || errors.Is(err, ErrFailed) {
+		return err
+	}
+	var corrupt *CorruptionError
+	if errors.As(err, &corrupt) {
+		bs.store.FailAdvised(err)
 		return err
 	}
 	var damaged *pebbleguard.CorruptionError

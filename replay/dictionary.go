@@ -2,15 +2,11 @@ package replay
 
 import (
 	"cmp"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2"
-
-	"millrace/dict"
 	"millrace/replay/internal/format"
 	"millrace/replay/internal/logstore"
 )
@@ -36,66 +32,17 @@ func (l *Log) Dictionaries() []DictionaryUse {
 	return out
 }
 
-// replaceStored makes id the stored dictionary of a log whose newest stamp is timeUS. It may
-// reorder uses.
-func replaceStored(uses []format.Use, id uint32, nowUS, timeUS int64) []format.Use {
-	if n := len(uses); n > 0 {
-		last := &uses[n-1]
-		if last.ID == id {
-			return uses
-		}
-		if timeUS > last.FromUS {
-			last.ThroughUS = timeUS
-		}
-	}
-	u := format.Use{ID: id, SinceUS: nowUS}
-	if i := format.FindUse(uses, id); i >= 0 {
-		u = uses[i]
-		uses = slices.Delete(uses, i, i+1)
-	}
-	u.FromUS = timeUS
-	return append(uses, u)
-}
-
-// neededUses returns the uses that blocks after floorUS may be of, and the stored one.
-func neededUses(uses []format.Use, floorUS int64) []format.Use {
-	var needed []format.Use
-	for i, u := range uses {
-		if i == len(uses)-1 || u.ThroughUS > floorUS {
-			needed = append(needed, u)
-		}
-	}
-	return needed
-}
-
-// putUses adds to the batch what makes the store's dictionaries, which are those of old, those of
-// next.
-func putUses(batch *pebble.Batch, old, next []format.Use) error {
-	for _, u := range old {
-		if format.FindUse(next, u.ID) < 0 {
-			if err := batch.Delete(format.DictionaryKey(u.ID), nil); err != nil {
-				return err
-			}
-		}
-	}
-	return logstore.PutMeta(batch, format.MetaDictionaries, format.AppendUses(nil, next))
-}
-
 // dictionaries makes those known that blocks in the log may be compressed with, keeps the one in
 // use, and drops those that no block needs. So a dictionary may be replaced without the
 // old file at hand. It runs after state.
 func (o *opener) dictionaries() error {
-	files, err := o.dictionaryFiles()
+	files, err := logstore.Dictionaries(o.store)
 	if err != nil {
 		return err
 	}
-	v, _, err := logstore.Meta(o.store, format.MetaDictionaries)
+	recorded, _, err := logstore.Meta(o.store, format.MetaDictionaries, format.DecodeUses)
 	if err != nil {
 		return err
-	}
-	recorded, err := format.DecodeUses(v)
-	if err != nil {
-		return logstore.Corrupt(format.RangeMeta, 0, fmt.Errorf("%s: %w", format.MetaDictionaries, err))
 	}
 	// Versions that did not record uses stored the file alone: it may be of any block there is.
 	had := make([]format.Use, 0, len(files)+1)
@@ -114,9 +61,9 @@ func (o *opener) dictionaries() error {
 	stored := o.cfg.Dictionaries.Stored()
 	uses := had
 	if !o.cfg.ReadOnly {
-		uses = replaceStored(slices.Clone(had), stored.ID(), o.cfg.Now().UnixMicro(), o.snap.TimeUS)
+		uses = format.ReplaceStored(slices.Clone(had), stored.ID(), o.cfg.Now().UnixMicro(), o.snap.TimeUS)
 	}
-	uses = neededUses(uses, o.snap.Floor.TimeUS)
+	uses = format.NeededUses(uses, o.snap.Floor.TimeUS)
 	for _, u := range uses {
 		if d := files[u.ID]; d == nil {
 			continue
@@ -132,34 +79,5 @@ func (o *opener) dictionaries() error {
 		err = o.batch.Set(format.DictionaryKey(stored.ID()),
 			format.AppendTrailer(slices.Clone(stored.Bytes()), format.RangeDictionary, int64(stored.ID())), nil)
 	}
-	return errors.Join(err, putUses(o.batch, had, uses))
-}
-
-// dictionaryFiles reads the dictionaries in the store.
-func (o *opener) dictionaryFiles() (map[uint32]*dict.Dictionary, error) {
-	it, err := o.store.NewIter(&pebble.IterOptions{
-		LowerBound: format.RangeDictionary.Start(), UpperBound: format.RangeDictionary.End()})
-	if err != nil {
-		return nil, fmt.Errorf("read the dictionaries: %w", err)
-	}
-	defer it.Close()
-	files := make(map[uint32]*dict.Dictionary)
-	for it.First(); it.Valid(); it.Next() {
-		if len(it.Key()) != 5 {
-			return nil, logstore.Corrupt(format.RangeDictionary, 0, fmt.Errorf("malformed key of %d bytes", len(it.Key())))
-		}
-		id := binary.BigEndian.Uint32(it.Key()[1:])
-		raw, err := format.OpenTrailer(it.Value(), format.RangeDictionary, int64(id))
-		if err != nil {
-			return nil, logstore.Corrupt(format.RangeDictionary, int64(id), err)
-		}
-		// The dictionary keeps the bytes, the iterator reuses them.
-		if files[id], err = dict.Parse(slices.Clone(raw)); err != nil {
-			return nil, logstore.Corrupt(format.RangeDictionary, int64(id), err)
-		}
-	}
-	if err := it.Error(); err != nil {
-		return nil, fmt.Errorf("read the dictionaries: %w", err)
-	}
-	return files, nil
+	return errors.Join(err, logstore.PutUses(o.batch, had, uses))
 }

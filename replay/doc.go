@@ -81,29 +81,20 @@
 // events, 256 blocks, 4,096 collections, 1/64 of the retention in time and bytes. It is written
 // with the block that does not fit. Blocks after the newest span are looked at one by one. What
 // will be the next span is gathered in memory (some 1 MiB, twice that with references). After a
-// start it comes from the indexes of those blocks. A span says
+// start it comes from the indexes of those blocks.
 //
-//   - of each block: first and last stamp, position of the last event, number of events;
-//   - of each collection: how many events it has, and in which blocks; likewise of identity and
-//     account events;
-//   - of each DID in it: a fingerprint and the blocks it is in. A fingerprint is SipHash-2-4 under
-//     a key that is random for each log and never leaves it, so that nobody can choose DIDs that
-//     collide. It is cut so short that of 20,000 DIDs that are not in the span about one seems to
-//     be. That costs a look into one block, whose own table of DIDs decides. They are in 32 shards
-//     by their first bits, so that a look-up of one DID reads some 8 KiB of a span;
-//   - of each subject of references, and of each authority, likewise, by UID;
-//   - the identity and account events once more, copied (unless they are more than 1 MiB), since
-//     they pass every collection filter. So a reader of a rare collection does not open all other
-//     blocks for them.
+// A span says in which blocks each collection, DID and subject is. For DIDs and subjects it has
+// fingerprints: SipHash-2-4 under a key that is random for each log and never leaves it, so that
+// nobody can choose DIDs that collide. They are in 32 shards, so that a look-up of one DID reads
+// some 8 KiB of a span. Identity and account events are in it once more, copied (unless they are
+// more than 1 MiB), since they pass every collection filter.
 //
 // A reader with a filter looks at the span, then at the indexes of blocks that may have a match.
 // Then it reads frames of those that have one. One that wants all of some DIDs looks at their
 // shards first, and not at spans that have none of them. The few that it wants of a block, by DID
 // or subject, it takes out of the zstd part (extract.go). One that wants some subjects looks at the
-// span, which has the identity and account events that it wants, too, and then at their shards.
-// Spans are decoded into the cache (some 10 KiB each); fingerprints are looked at in place and go
-// past it. BenchmarkSpans -v reports their bytes an event. In memory there are only the keys of
-// spans, what the cache holds, and what gathers for the next span.
+// span, and then at their shards. Spans are decoded into the cache (some 10 KiB each); fingerprints
+// are looked at in place and go past it.
 //
 // # Formats
 //
@@ -117,7 +108,7 @@
 // One goroutine calls Append. Seal, NewReader, Progress, Range, Run, Trim, Close are safe for
 // concurrent use. A Reader, a Chunk and a Stamper belong to one goroutine at a time. Locks, in
 // order: trims.mu (one trim at a time), Log.mu (snapshot changes, commits), blockStore.storeMu
-// (readers share it, Close excludes them), openParts.mu, cache.mu. No goroutine waits for another
-// with cache.mu held. Cache entries wait in one direction only: a variant may wait for a part, a
+// (readers share it, Close excludes them), openParts.mu, the cache's. No goroutine waits for another
+// with that held. Cache entries wait in one direction only: a variant may wait for a part, a
 // part for nothing. Goroutines that read ahead hold storeMu as readers do; Close waits for them.
 package replay

@@ -5,6 +5,7 @@ import (
 	"io"
 
 	"millrace/dict"
+	"millrace/replay/internal/buffer"
 	"millrace/replay/internal/filter"
 	"millrace/replay/internal/format"
 )
@@ -114,7 +115,7 @@ func (p *storedPart) close() {
 		}
 	}
 	if p.charged > 0 {
-		p.bs.cache.charge(-p.charged)
+		p.bs.cache.Charge(-p.charged)
 	}
 	*p = storedPart{}
 }
@@ -132,21 +133,23 @@ func (p *storedPart) Unpacked(i, substream, size int) ([]byte, error) {
 	if bit := uint64(1) << n; p.x.touched.Or(bit)&bit == 0 {
 		return nil, nil
 	}
-	e, mine := p.bs.cache.find(cacheKey{block: p.key, part: p.r, substream: n})
-	if !mine {
-		if e.err == nil && len(e.data) != size {
-			return nil, p.corrupt(fmt.Errorf("substream %d of page %d has %d bytes, the index says %d", substream, i, len(e.data), size))
+	mine := false
+	v, err := p.bs.cache.Get(cacheKey{block: p.key, part: p.r, substream: n}, func() (v cached, err error) {
+		mine = true
+		if err := p.Load(substream); err != nil {
+			return v, err
 		}
-		p.err = e.err
-		return e.data, e.err
+		v.data = make([]byte, size)
+		return v, p.corrupt(p.pages.UnpackSubstream(v.data, i, substream))
+	})
+	if mine {
+		return v.data, err
 	}
-	defer func() { p.bs.cache.fill(e, int64(len(e.data))) }()
-	if e.err = p.Load(substream); e.err != nil {
-		return nil, e.err
+	if err == nil && len(v.data) != size {
+		return nil, p.corrupt(fmt.Errorf("substream %d of page %d has %d bytes, the index says %d", substream, i, len(v.data), size))
 	}
-	e.data = make([]byte, size)
-	e.err = p.corrupt(p.pages.UnpackSubstream(e.data, i, substream))
-	return e.data, e.err
+	p.err = err
+	return v.data, err
 }
 
 // corrupt fails the log for an error, if it is one, of what the part holds, unless it was reported
@@ -164,8 +167,8 @@ func (p *storedPart) corrupt(err error) error {
 // copyRuns copies the runs, which are of whole frames and ascend, to dst, which is as long as they
 // are together. It changes runs.
 func (p *storedPart) copyRuns(dst []byte, runs []format.Run) error {
-	var mem scratch
-	defer mem.free()
+	mem := buffer.Scratch{Least: format.PageBytes}
+	defer mem.Free()
 	for len(runs) > 0 {
 		i := p.pages.PageAt(int(runs[0].From))
 		n, err := p.copyPage(dst, i, runs, &mem)
@@ -186,7 +189,7 @@ func (p *storedPart) copyRuns(dst []byte, runs []format.Run) error {
 
 // copyPage copies to dst what the runs, the first of which is in page i, want of it, and returns
 // how much that is.
-func (p *storedPart) copyPage(dst []byte, i int, runs []format.Run, mem *scratch) (n int, err error) {
+func (p *storedPart) copyPage(dst []byte, i int, runs []format.Run, mem *buffer.Scratch) (n int, err error) {
 	from, to := p.pages.Page(i)
 	data := p.pages.FirstValue() // as it is, if it is not packed
 	if p.pages.NumSubstreams() > 1 {

@@ -58,8 +58,8 @@ func firstBlock(t *testing.T, l *Log) *blockIndex {
 }
 
 // pages is how many pages of plain parts the cache has.
-func (c *cache) pages() (n int) {
-	for k := range c.entries {
+func pages(l *Log) (n int) {
+	for k := range l.blocks.cache.Values() {
 		if k.part == format.RangePlain {
 			n++
 		}
@@ -102,7 +102,7 @@ func TestPages(t *testing.T) {
 		if !bytes.Equal(got, want) {
 			t.Fatalf("reader %d: it reads other frames", n)
 		}
-		pages := l.blocks.cache.pages()
+		pages := pages(l)
 		if tc.alone && pages > 0 || !tc.alone && pages == 0 || unpacked > 0 && pages != unpacked {
 			t.Errorf("reader %d leaves %d pages in the cache, before were %d", n, pages, unpacked)
 		}
@@ -122,7 +122,7 @@ func TestPagesOfBuilt(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if n := l.blocks.cache.pages(); n > 0 { // where the second to unpack one leaves it
+		if n := pages(l); n > 0 { // where the second to unpack one leaves it
 			t.Errorf("%+v: %d pages were unpacked twice", rc, n)
 		}
 	}

@@ -58,18 +58,12 @@ func (bs *blockStore) referencesIn(cand candidate) (*format.References, error) {
 // referencesOf returns the references of a block on disk that has some.
 func (bs *blockStore) referencesOf(x *blockIndex) (*format.References, error) {
 	key := x.Key()
-	e, mine := bs.cache.find(cacheKey{block: key, part: format.RangeReferences})
-	if !mine {
-		return e.refs, e.err
-	}
-	var bytes int64
-	defer func() { bs.cache.fill(e, bytes) }()
-	e.err = bs.view(format.RangeReferences, key, func(b []byte) (err error) {
-		e.refs, err = format.DecodeReferences(b, x.Events())
-		return err
+	v, err := bs.cache.Get(cacheKey{block: key, part: format.RangeReferences}, func() (v cached, err error) {
+		err = bs.view(format.RangeReferences, key, func(b []byte) (err error) {
+			v.refs, err = format.DecodeReferences(b, x.Events())
+			return err
+		})
+		return v, err
 	})
-	if e.err == nil {
-		bytes = e.refs.Memory()
-	}
-	return e.refs, e.err
+	return v.refs, err
 }

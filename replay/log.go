@@ -146,7 +146,7 @@ func (l *Log) Append(bs ...*Block) error {
 	}
 	size := 1 << 10
 	for _, b := range bs {
-		size += int(b.stored()) + 1<<9
+		size += int(b.stored) + 1<<9
 	}
 	p.batch = l.store.Pebble().NewBatchWithSize(size)
 	defer l.store.CloseBatch(p.batch)

@@ -99,11 +99,11 @@ func (m *metrics) registerState(auto promauto.Factory, l *Log) {
 	add(prometheus.GaugeValue, "epoch", "The epoch of the relay's numbering.",
 		func() float64 { return float64(l.snap.Load().Epoch) })
 	add(prometheus.GaugeValue, "cache_bytes", "Memory that cached parts and variants take.",
-		func() float64 { b, _, _ := l.blocks.cache.size(); return float64(b) })
+		func() float64 { return float64(l.blocks.cache.Stats().Bytes) })
 	add(prometheus.CounterValue, "cache_hits_total", "Parts and variants found in the cache.",
-		func() float64 { _, h, _ := l.blocks.cache.size(); return float64(h) })
+		func() float64 { return float64(l.blocks.cache.Stats().Hits) })
 	add(prometheus.CounterValue, "cache_misses_total", "Parts loaded and variants built for the cache.",
-		func() float64 { _, _, n := l.blocks.cache.size(); return float64(n) })
+		func() float64 { return float64(l.blocks.cache.Stats().Misses) })
 	add(prometheus.GaugeValue, "trim_paused", "1 while trimming by age is paused because the clock is not trusted.",
 		func() float64 { return oneIf(m.trimPaused.Load()) })
 	add(prometheus.GaugeValue, "failed", "1 after a write or sync failed, or the log was found corrupt.",

@@ -58,10 +58,11 @@ func (w *world) adoptBlocks() {
 	defer it.Close()
 	for it.First(); it.Valid(); it.Next() {
 		us, _ := format.ParseTimeKey(it.Key())
-		x, err := w.log.blocks.decodeAt(it, format.RangeIndex, us)
+		v, err := w.log.blocks.decodeAt(it, format.RangeIndex, us)
 		if err != nil {
 			w.t.Fatal(err)
 		}
+		x := v.idx
 		b := modelBlock{stored: int64(len(it.Value()))}
 		for _, r := range []format.Range{format.RangePlain, format.RangeZstd, format.RangeSlimIndex} {
 			v, ok, err := w.log.store.Value(format.TimeKey(r, us))
@@ -345,7 +346,7 @@ func (w *world) append() {
 	for range 1 + w.rng.IntN(4) {
 		b := w.block(w.m)
 		sealed := b.seal(w.t, w.log)
-		w.m.append(b, sealed.stored())
+		w.m.append(b, sealed.stored)
 		bs = append(bs, sealed)
 	}
 	if err := w.log.Append(bs...); err != nil {

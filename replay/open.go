@@ -56,7 +56,7 @@ func open(cfg Config, st *pebblestore.Store) (*Log, error) {
 	l.stored.encoder = enc
 	o := opener{log: l, cfg: &cfg, store: st, batch: st.Pebble().NewBatch(), snap: &snapshot{changed: make(chan struct{})}}
 	defer st.CloseBatch(o.batch)
-	for _, step := range []func() error{o.format, o.uidStore, o.streams, o.state, o.dictionaries, o.gaps, o.references,
+	for _, step := range []func() error{o.format, o.uidStore, o.readState, o.streams, o.state, o.dictionaries, o.gaps, o.references,
 		func() error { return l.sources.Load(st) }, o.fingerprintKey, o.openSpan} {
 		if err := step(); err != nil {
 			return nil, err
@@ -88,8 +88,11 @@ type opener struct {
 	store *pebblestore.Store
 	batch *pebble.Batch
 	snap  *snapshot
-	fresh bool // the store is empty
 	spans *logstore.SpanWriter
+
+	fresh    bool         // the store is empty
+	stored   format.State // as it was read
+	hasState bool
 
 	fingerprints format.FingerprintKey
 }
@@ -138,7 +141,7 @@ func (o *opener) isEmpty() bool {
 // uidStore checks whose UIDs the log holds. Interning may be turned off and on again, but the store
 // that was used first stays the log's.
 func (o *opener) uidStore() error {
-	v, ok, err := logstore.Meta(o.store, format.MetaUIDs)
+	v, ok, err := logstore.Meta(o.store, format.MetaUIDs, func(b []byte) (string, error) { return string(b), nil })
 	if err != nil {
 		return err
 	}
@@ -147,7 +150,7 @@ func (o *opener) uidStore() error {
 		return nil
 	case !ok:
 		return logstore.PutMeta(o.batch, format.MetaUIDs, []byte(o.cfg.UIDStore))
-	case string(v) != o.cfg.UIDStore:
+	case v != o.cfg.UIDStore:
 		return fmt.Errorf("%w: its UIDs are of store %s, but store %s is in use: give it the store it was made with, or move the log's directory away to begin an empty log",
 			errUIDStoreMismatch, v, o.cfg.UIDStore)
 	}
@@ -156,23 +159,19 @@ func (o *opener) uidStore() error {
 
 // streams checks which relay the log follows, and begins a new epoch if it is asked to.
 func (o *opener) streams() error {
-	v, ok, err := logstore.Meta(o.store, format.MetaStreams)
+	streams, ok, err := logstore.Meta(o.store, format.MetaStreams, format.DecodeStreams)
 	if err != nil {
 		return err
 	}
 	if !ok {
 		if !o.fresh {
-			return logstore.Corrupt(format.RangeMeta, 0, fmt.Errorf("%s: %w", format.MetaStreams, format.ErrMissing))
+			return logstore.MissingMeta(format.MetaStreams)
 		}
 		if o.snap.streams, err = format.Streams.Add(nil, o.cfg.Relay, firstEpoch, 0); err != nil {
 			return err
 		}
 		o.snap.Epoch = firstEpoch
 		return logstore.PutStreams(o.batch, o.snap.streams)
-	}
-	streams, err := format.DecodeStreams(v)
-	if err != nil {
-		return logstore.Corrupt(format.RangeMeta, 0, fmt.Errorf("%s: %w", format.MetaStreams, err))
 	}
 	if err := o.seqBases(streams); err != nil {
 		return err
@@ -182,8 +181,8 @@ func (o *opener) streams() error {
 	o.snap.Epoch = last.Epoch
 	if !o.cfg.NewEpoch {
 		if last.Relay != o.cfg.Relay && (o.cfg.Relay != "" || !o.cfg.ReadOnly) {
-			if unused, err := o.isUnused(); err != nil || unused && !o.cfg.ReadOnly {
-				return errors.Join(err, o.follow(last.Epoch))
+			if o.hasState && o.unused() && !o.cfg.ReadOnly {
+				return o.follow(last.Epoch)
 			}
 			return fmt.Errorf("%w: it follows %s, not %s: start with --new-epoch to go on with the other relay (readers' positions then name a new stream), or with the right --relay",
 				ErrRelayMismatch, last.Relay, o.cfg.Relay)
@@ -191,9 +190,9 @@ func (o *opener) streams() error {
 		return nil
 	}
 	epoch := last.Epoch + 1
-	lastSeq, err := o.lastSeq(last.Epoch)
-	if err != nil {
-		return err
+	var lastSeq int64 // 0: no frame of the epoch was committed
+	if o.stored.Epoch == last.Epoch {
+		lastSeq = o.stored.Seq
 	}
 	if o.snap.streams, err = streams.Add(o.cfg.Relay, epoch, lastSeq); err != nil {
 		// Two tags in 16 million may be equal; the next epoch's will not be.
@@ -209,16 +208,11 @@ func (o *opener) streams() error {
 // seqBases sets the bases of the streams. A log whose later epochs have none is of a program
 // without v2's wire: they get theirs now.
 func (o *opener) seqBases(streams format.Streams) error {
-	v, ok, err := logstore.Meta(o.store, format.MetaSeqBases)
+	known, _, err := logstore.Meta(o.store, format.MetaSeqBases, func(b []byte) (int, error) { return format.DecodeSeqBases(b, streams) })
 	if err != nil {
 		return err
 	}
-	known := 1 // the first is 0, whichever it is
-	if ok {
-		if known, err = format.DecodeSeqBases(v, streams); err != nil {
-			return logstore.Corrupt(format.RangeMeta, 0, fmt.Errorf("%s: %w", format.MetaSeqBases, err))
-		}
-	}
+	// the first is 0, whichever it is
 	if known = max(known, 1); known == len(streams) {
 		return nil
 	}
@@ -232,35 +226,11 @@ func (o *opener) seqBases(streams format.Streams) error {
 	return logstore.PutStreams(o.batch, streams)
 }
 
-// lastSeq returns the last frame committed of the epoch that the state is in, if that is epoch; 0:
-// none was.
-func (o *opener) lastSeq(epoch uint32) (int64, error) {
-	v, ok, err := logstore.Meta(o.store, format.MetaState)
-	if err != nil || !ok {
-		return 0, err
-	}
-	s, err := format.DecodeState(v)
-	if err != nil {
-		return 0, logstore.Corrupt(format.RangeMeta, 0, fmt.Errorf("%s: %w", format.MetaState, err))
-	}
-	if s.Epoch != epoch {
-		return 0, nil
-	}
-	return s.Seq, nil
-}
-
-// isUnused says whether the log holds no event and no position, nor ever did: then nothing ties it
-// to the relay it was made for.
-func (o *opener) isUnused() (bool, error) {
-	v, ok, err := logstore.Meta(o.store, format.MetaState)
-	if err != nil || !ok {
-		return false, err
-	}
-	s, err := format.DecodeState(v)
-	if err != nil {
-		return false, logstore.Corrupt(format.RangeMeta, 0, fmt.Errorf("%s: %w", format.MetaState, err))
-	}
-	return s.Seq == 0 && s.TimeUS == 0 && s.Previous == (EpochEnd{}) && s.Newest == (format.Point{}), nil
+// unused says whether the log holds no event and no position, nor ever did: then nothing ties it to
+// the relay it was made for.
+func (o *opener) unused() bool {
+	s := &o.stored
+	return s.Seq == 0 && s.TimeUS == 0 && s.Previous == (EpochEnd{}) && s.Newest == (format.Point{})
 }
 
 // follow makes epoch one of the configured relay, of a log that is not used yet.
@@ -271,22 +241,22 @@ func (o *opener) follow(epoch uint32) (err error) {
 	return logstore.PutStreams(o.batch, o.snap.streams)
 }
 
-// state reads how far the log has come. It runs after streams.
+// readState reads how far the log had come.
+func (o *opener) readState() (err error) {
+	o.stored, o.hasState, err = logstore.Meta(o.store, format.MetaState, format.DecodeState)
+	return err
+}
+
+// state makes that the snapshot's, and moves it to a new epoch. It runs after streams.
 func (o *opener) state() error {
 	s := o.snap
-	v, ok, err := logstore.Meta(o.store, format.MetaState)
-	if err != nil {
-		return err
+	if !o.hasState && !o.fresh {
+		return logstore.MissingMeta(format.MetaState)
 	}
-	if !ok && !o.fresh {
-		return logstore.Corrupt(format.RangeMeta, 0, fmt.Errorf("%s: %w", format.MetaState, format.ErrMissing))
-	}
-	changed := !ok
-	if ok {
+	changed := !o.hasState
+	if o.hasState {
 		epoch := s.Epoch
-		if s.State, err = format.DecodeState(v); err != nil {
-			return logstore.Corrupt(format.RangeMeta, 0, fmt.Errorf("%s: %w", format.MetaState, err))
-		}
+		s.State = o.stored
 		if s.Epoch != epoch {
 			if !o.cfg.NewEpoch || s.Epoch > epoch {
 				return logstore.Corrupt(format.RangeMeta, 0, fmt.Errorf("%s: epoch %d, but the last stream's is %d", format.MetaState, s.Epoch, epoch))
@@ -299,7 +269,7 @@ func (o *opener) state() error {
 	}
 	if o.cfg.Retention == 0 && !o.cfg.ReadOnly && s.Oldest != (format.Point{}) {
 		// What an earlier run stored is dropped. (What this one will not store never was.)
-		if err := deleteThrough(o.batch, s.Newest, s.Epoch, s.Seq); err != nil {
+		if err := logstore.DeleteThrough(o.batch, s.Newest, s.Epoch, s.Seq); err != nil {
 			return err
 		}
 		s.Floor, s.Oldest, s.Trimmed, changed = s.Newest, format.Point{}, s.Total, true
@@ -319,17 +289,13 @@ func (o *opener) gaps() (err error) {
 // references reads since when the log has references, and notes it if that begins or ends with this
 // start. It runs after state.
 func (o *opener) references() error {
-	v, ok, err := logstore.Meta(o.store, format.MetaReferences)
+	since, ok, err := logstore.Meta(o.store, format.MetaReferences, format.DecodeReferencesBegin)
 	if err != nil {
 		return err
 	}
 	s := o.snap
 	switch on := o.cfg.References; {
 	case ok && (on || o.cfg.ReadOnly):
-		since, err := format.DecodeReferencesBegin(v)
-		if err != nil {
-			return logstore.Corrupt(format.RangeMeta, 0, fmt.Errorf("%s: %w", format.MetaReferences, err))
-		}
 		s.references = &since
 	case ok:
 		return o.batch.Delete(format.MetaKey(format.MetaReferences), nil)

@@ -29,7 +29,7 @@ func (bs *blockStore) charge(p *storedPart) bool {
 		return true
 	}
 	n := int64(p.pages.StoredBytes())
-	if !bs.cache.charge(n) {
+	if !bs.cache.Charge(n) {
 		return false
 	}
 	p.charged = n

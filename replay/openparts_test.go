@@ -51,9 +51,9 @@ func checkHeld(t *testing.T, when string, l *Log, want int) {
 			}
 		}
 	}
-	if n != want || l.blocks.cache.held != n || l.blocks.cache.charged != bytes {
+	if n != want || l.blocks.cache.Stats().Charges != n || l.blocks.cache.Stats().Charged != bytes {
 		t.Errorf("%s: %d parts are held, want %d; %d are charged, for %d bytes, want %d", when, n, want,
-			l.blocks.cache.held, l.blocks.cache.charged, bytes)
+			l.blocks.cache.Stats().Charges, l.blocks.cache.Stats().Charged, bytes)
 	}
 }
 
@@ -119,8 +119,8 @@ func TestHeldPartOfAnotherFilter(t *testing.T) {
 	r, _ := midBlock(t, l)
 	r.SetFilter(must(NewFilter(FilterConfig{DIDs: []string{"did:plc:nobody"}})))
 	readToEnd(t, r, nil)
-	if r.parts.part.bs != nil || l.blocks.cache.charged != 0 {
-		t.Errorf("it holds a part that it has left, of %d bytes", l.blocks.cache.charged)
+	if r.parts.part.bs != nil || l.blocks.cache.Stats().Charged != 0 {
+		t.Errorf("it holds a part that it has left, of %d bytes", l.blocks.cache.Stats().Charged)
 	}
 	for range cap(l.blocks.readahead.slots) {
 		<-l.blocks.readahead.slots
@@ -230,35 +230,6 @@ func TestFewPartsAreHeld(t *testing.T) {
 	checkHeld(t, "a small cache", l, 0)
 }
 
-// TestCacheIsCharged: what is charged takes room from the entries, and gives it back.
-func TestCacheIsCharged(t *testing.T) {
-	c := newCache(10_000)
-	fill := func(block int64) {
-		e, _ := c.find(cacheKey{block: block, part: format.RangePlain})
-		e.err = nil
-		c.fill(e, 2000)
-	}
-	for block := range int64(4) {
-		fill(block)
-	}
-	if c.charge(5001) || len(c.entries) != 4 {
-		t.Errorf("more than half of the cache is charged, %d entries are left", len(c.entries))
-	}
-	if !c.charge(5000) || len(c.entries) != 2 {
-		t.Errorf("with half of the cache charged, %d entries are left, want 2", len(c.entries))
-	}
-	fill(4)
-	if bytes, _, _ := c.size(); len(c.entries) != 2 || bytes > c.maxBytes {
-		t.Errorf("%d entries and what is charged take %d bytes", len(c.entries), bytes)
-	}
-	c.charge(-5000)
-	fill(5)
-	fill(6)
-	if len(c.entries) != 4 {
-		t.Errorf("with nothing charged, there are %d entries, want 4", len(c.entries))
-	}
-}
-
 // TestHeldPartsOfAClosedLog: a log closes while readers hold parts, and readers close while it
 // does.
 func TestHeldPartsOfAClosedLog(t *testing.T) {
@@ -287,7 +258,7 @@ func TestHeldPartsOfAClosedLog(t *testing.T) {
 			t.Error("a reader that is closed reads")
 		}
 	}
-	if n, bytes := l.blocks.cache.held, l.blocks.cache.charged; n != 0 || bytes != 0 {
+	if n, bytes := l.blocks.cache.Stats().Charges, l.blocks.cache.Stats().Charged; n != 0 || bytes != 0 {
 		t.Errorf("%d parts of %d bytes are charged", n, bytes)
 	}
 }

@@ -270,7 +270,7 @@ func (p *nextCall) findSpan() (candidate, error) {
 // others returns the copies of identity and account events from r.next on and before until; an
 // empty candidate if there are none.
 func (p *nextCall) others(sp *format.Span, until int64) (candidate, error) {
-	x, err := p.r.log.blocks.othersIndex(sp.Key())
+	x, err := p.r.log.blocks.indexOf(format.RangeCopiesIndex, sp.Key())
 	if err != nil {
 		return candidate{}, err
 	}

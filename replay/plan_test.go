@@ -73,7 +73,7 @@ func TestPlannerLooksUpSeveral(t *testing.T) {
 		deepest = max(deepest, int(r.depth))
 		waitReadAhead(l)
 		read, unread, spans := 0, 0, 0
-		for k := range l.blocks.cache.entries {
+		for k := range l.blocks.cache.Values() {
 			if k.part == format.RangeSpan {
 				spans++
 			}

@@ -105,11 +105,11 @@ func (p *nextCall) lookAhead(x *blockIndex, bytes int) {
 			}
 			r.aheadTo = from
 		}
-		e := r.log.blocks.cache.peek(cacheKey{block: x.after.Load(), part: p.scan.part()})
-		if e == nil {
+		v, ok := r.log.blocks.cache.Peek(cacheKey{block: x.after.Load(), part: p.scan.part()})
+		if !ok {
 			return
 		}
-		x = e.idx
+		x = v.idx
 	}
 }
 
@@ -139,16 +139,16 @@ func (p *nextCall) lookAheadInSpans(sp *format.Span, n, bytes int) {
 				return
 			}
 		}
-		e := r.log.blocks.cache.peek(cacheKey{block: pl.key, part: format.RangeSpan})
-		if e == nil {
+		v, ok := r.log.blocks.cache.Peek(cacheKey{block: pl.key, part: format.RangeSpan})
+		if !ok {
 			return
 		}
-		sp = e.span
+		sp = v.span
 	}
 }
 
 // aheadBytes is how many bytes the smaller one of the caches has that blocks are read ahead into.
-func (bs *blockStore) aheadBytes() int64 { return min(bs.cache.maxBytes, bs.store.CacheBytes) }
+func (bs *blockStore) aheadBytes() int64 { return min(bs.cache.MaxBytes, bs.store.CacheBytes) }
 
 // readAhead begins to load a block of s into the caches, if it is not in the tail. It never waits:
 // if enough is being read ahead already, it returns false. bytes is about what a block's part has.
@@ -214,7 +214,7 @@ func (c *blockScan) ahead(a *ahead) (*blockIndex, error) {
 // walkOn reads the slim indexes of the blocks after x into the cache, unless those of the next two
 // are there.
 func (c *blockScan) walkOn(s *snapshot, x *blockIndex) {
-	if x.memory()*walkBlocks*readaheadShare > c.bs.cache.maxBytes || c.bs.knows(x, 2) {
+	if x.memory()*walkBlocks*readaheadShare > c.bs.cache.MaxBytes || c.bs.knows(x, 2) {
 		return
 	}
 	for range walkBlocks {
@@ -232,11 +232,11 @@ func (c *blockScan) walkOn(s *snapshot, x *blockIndex) {
 // knows says whether the slim indexes of the n blocks after x are in the cache, or about to be.
 func (bs *blockStore) knows(x *blockIndex, n int) bool {
 	for range n {
-		e := bs.cache.peek(cacheKey{block: x.after.Load(), part: format.RangeSlimIndex})
-		if e == nil {
+		v, ok := bs.cache.Peek(cacheKey{block: x.after.Load(), part: format.RangeSlimIndex})
+		if !ok {
 			return false
 		}
-		x = e.idx
+		x = v.idx
 	}
 	return true
 }

@@ -76,7 +76,7 @@ func TestReadAhead(t *testing.T) {
 		for range cap(a.l.blocks.readahead.slots) {
 			<-a.l.blocks.readahead.slots
 		}
-		_, _, loads := a.l.blocks.cache.size()
+		loads := a.l.blocks.cache.Stats().Misses
 		if tc.loads == 0 {
 			if small == 0 {
 				small = loads // this time nothing can be read ahead
@@ -135,7 +135,7 @@ func TestWalkOn(t *testing.T) {
 		}
 		waitReadAhead(l)
 		known, read := 0, 0
-		for k := range l.blocks.cache.entries {
+		for k := range l.blocks.cache.Values() {
 			if k.part != format.RangeSlimIndex {
 				continue
 			}
@@ -151,7 +151,7 @@ func TestWalkOn(t *testing.T) {
 			t.Errorf("after block %d the cache has %d slim indexes, want %d to %d", i, known, least, most)
 		}
 	}
-	if _, _, loads := l.blocks.cache.size(); loads != uint64(onDisk) {
+	if loads := l.blocks.cache.Stats().Misses; loads != uint64(onDisk) {
 		t.Errorf("%d slim indexes were read, there are %d", loads, onDisk)
 	}
 	if err := l.Close(); err != nil {

@@ -299,11 +299,11 @@ func (p *nextCall) find() (candidate, error) {
 func (p *nextCall) findBlock() (*blockIndex, error) {
 	r := p.r
 	if p.scan.before == nil && r.block != 0 {
-		if e := r.log.blocks.cache.peek(cacheKey{block: r.block, part: p.scan.part()}); e != nil {
-			if e.idx.Key() >= r.next {
-				return e.idx, nil
+		if v, ok := r.log.blocks.cache.Peek(cacheKey{block: r.block, part: p.scan.part()}); ok {
+			if v.idx.Key() >= r.next {
+				return v.idx, nil
 			}
-			p.scan.before = e.idx
+			p.scan.before = v.idx
 		}
 	}
 	x, err := p.scan.find(p.s, r.next)

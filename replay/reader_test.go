@@ -1,7 +1,6 @@
 package replay
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -160,7 +159,7 @@ func TestSharedLoads(t *testing.T) {
 	}
 	wg.Wait()
 	// 9 indexes, a variant
-	if _, _, misses := a.l.blocks.cache.size(); misses != 10 {
+	if misses := a.l.blocks.cache.Stats().Misses; misses != 10 {
 		t.Errorf("%d loads and builds, want 10", misses)
 	}
 }
@@ -183,56 +182,16 @@ func TestBuiltChunksAreSmall(t *testing.T) {
 				break // it may have some of the tail
 			}
 			for _, f := range c.Frames {
-				if !overlaps(c.buffer.b, f) {
+				if !overlaps(c.buffer.B, f) {
 					t.Fatalf("%+v: a frame is not in the chunk's memory", v)
 				}
 			}
 		}
 	}
-	for k := range a.l.blocks.cache.entries {
+	for k := range a.l.blocks.cache.Values() {
 		if k.variant != (variant{}) && k.block <= a.l.snap.Load().beforeTail.TimeUS {
 			t.Errorf("the cache has %+v of a block on disk", k)
 		}
-	}
-}
-
-// TestCacheBound: the cache stays within its bytes.
-func TestCacheBound(t *testing.T) {
-	c := newCache(10_000)
-	for i := range int64(1000) {
-		e, mine := c.find(cacheKey{block: i % 90, part: format.RangePlain})
-		if mine {
-			e.data, e.err = make([]byte, 100), nil
-			c.fill(e, 100)
-		}
-		if c.bytes > c.maxBytes || c.recent.Len() != len(c.entries) {
-			t.Fatalf("%d bytes, %d entries, %d in the list", c.bytes, len(c.entries), c.recent.Len())
-		}
-	}
-	e, _ := c.find(cacheKey{block: 5000})
-	e.err = errors.New("no")
-	c.fill(e, 0)
-	if _, mine := c.find(cacheKey{block: 5000}); !mine {
-		t.Error("a failed load is remembered")
-	}
-}
-
-// TestCacheCounts: what is there is a hit, whoever asks, and what must be loaded a miss.
-func TestCacheCounts(t *testing.T) {
-	c := newCache(10_000)
-	k := cacheKey{block: 1, part: format.RangePlain}
-	if c.peek(k) != nil {
-		t.Error("an empty cache has an entry")
-	}
-	e, _ := c.find(k)
-	e.err = nil
-	c.fill(e, 100)
-	if c.peek(k) != e {
-		t.Error("an entry is not there")
-	}
-	c.find(k)
-	if bytes, hits, misses := c.size(); bytes != 356 || hits != 2 || misses != 1 {
-		t.Errorf("%d bytes, %d hits, %d misses, want 356, 2, 1", bytes, hits, misses)
 	}
 }
 
@@ -272,7 +231,7 @@ func TestChunkCopies(t *testing.T) {
 	// Every slice is full-capacity; those that alias share an array with the cache.
 	aliased := 0
 	for _, f := range c.Frames {
-		for _, e := range a.l.blocks.cache.entries {
+		for _, e := range a.l.blocks.cache.Values() {
 			if len(e.data) > 0 && len(f) > 0 && overlaps(e.data, f) {
 				aliased++
 			}

@@ -38,8 +38,8 @@ func (c *blockScan) find(s *snapshot, from int64) (*blockIndex, error) {
 		before = nil
 	}
 	if before != nil && before.after.Load() != 0 {
-		if e := c.bs.cache.peek(cacheKey{block: before.after.Load(), part: c.part()}); e != nil {
-			return e.idx, nil
+		if v, ok := c.bs.cache.Peek(cacheKey{block: before.after.Load(), part: c.part()}); ok {
+			return v.idx, nil
 		}
 	}
 	if err := c.open(s, from); err != nil {
@@ -65,17 +65,8 @@ func (c *blockScan) find(s *snapshot, from int64) (*blockIndex, error) {
 	if before != nil {
 		before.after.Store(key) // for good: on disk no block comes between
 	}
-	e, mine := c.bs.cache.find(cacheKey{block: key, part: c.part()})
-	if !mine {
-		return e.idx, e.err
-	}
-	e.idx, e.err = c.bs.decodeAt(c.it, c.part(), key)
-	var bytes int64
-	if e.err == nil {
-		bytes = e.idx.memory()
-	}
-	c.bs.cache.fill(e, bytes)
-	return e.idx, e.err
+	v, err := c.bs.storedAt(c.it, c.part(), key)
+	return v.idx, err
 }
 
 // open makes the iterator. A trim publishes the new floor before it deletes what lies below. So if
@@ -153,22 +144,6 @@ func (c *blockScan) spanAt() (*format.Span, error) {
 	if !ok {
 		return nil, c.bs.corrupt(format.RangeSpan, 0, fmt.Errorf("malformed key %x", c.spans.Key()))
 	}
-	e, mine := c.bs.cache.find(cacheKey{block: key, part: format.RangeSpan})
-	if !mine {
-		return e.span, e.err
-	}
-	defer func() { c.bs.cache.fill(e, e.spanBytes()) }()
-	sealed, err := c.spans.ValueAndErr()
-	if err != nil {
-		e.err = c.bs.readError(format.RangeSpan, key, err)
-		return nil, e.err
-	}
-	b, err := format.OpenTrailer(sealed, format.RangeSpan, key)
-	if err == nil {
-		err = e.decodeSpan(b)
-	}
-	if e.err = err; err != nil {
-		e.err = c.bs.corrupt(format.RangeSpan, key, err)
-	}
-	return e.span, e.err
+	v, err := c.bs.storedAt(c.spans, format.RangeSpan, key)
+	return v.span, err
 }

@@ -42,17 +42,13 @@ func (r *Reader) startAtFloor(s *snapshot) {
 	}
 }
 
-func (r *Reader) clamp(s *snapshot) {
-	r.clamped = true
-	r.startAtFloor(s)
-}
-
 func (r *Reader) seekTime(s *snapshot, us int64) {
 	switch {
 	case us <= 0:
 		r.startAtFloor(s)
 	case us <= s.Floor.TimeUS || s.Floor.TimeUS == 0 && us < s.Oldest.TimeUS:
-		r.clamp(s) // trimmed, or before the log began
+		r.clamped = true // trimmed, or before the log began
+		r.startAtFloor(s)
 	case us > s.TimeUS: // not newest's: a gap may lie after it
 		r.startAtEnd(s)
 	default:
@@ -87,7 +83,8 @@ func (r *Reader) seekPosition(s *snapshot, c Cursor) error {
 	}
 	p := format.Place{Epoch: epoch, Seq: pos.Seq, Op: pos.Op}
 	if p.Before(s.Floor.Place) {
-		r.clamp(s)
+		r.clamped = true
+		r.startAtFloor(s)
 		return nil
 	}
 	return r.seekPlace(s, p, pos)

@@ -89,7 +89,7 @@ func TestSpansSkip(t *testing.T) {
 			}
 			waitReadAhead(l)
 			read := map[format.Range]int{}
-			for k := range l.blocks.cache.entries {
+			for k := range l.blocks.cache.Values() {
 				if k.block <= l.snap.Load().spanned {
 					read[k.part]++
 				}

@@ -4,8 +4,6 @@ import (
 	"crypto/rand"
 	"fmt"
 
-	"github.com/cockroachdb/pebble/v2"
-
 	"millrace/replay/internal/format"
 	"millrace/replay/internal/logstore"
 )
@@ -16,7 +14,7 @@ func (p *appendCall) joinSpan(b *Block) error {
 	if l.cfg.Retention == 0 || b.idx.Key() <= p.next.Floor.TimeUS {
 		return nil
 	}
-	err := l.spans.Join(p.batch, b.blockEvents(), b.stored())
+	err := l.spans.Join(p.batch, b.blockEvents(), b.stored)
 	p.next.spanEnds(l.spans.Through())
 	return err
 }
@@ -34,47 +32,33 @@ func (p *appendCall) joinSettled() error {
 
 // fingerprintKey reads the log's key, or makes it.
 func (o *opener) fingerprintKey() error {
-	v, ok, err := logstore.Meta(o.store, format.MetaFingerprintKey)
-	if err != nil {
+	key, ok, err := logstore.Meta(o.store, format.MetaFingerprintKey, format.DecodeFingerprintKey)
+	switch {
+	case err != nil:
 		return err
-	}
-	if !ok {
-		if !o.fresh {
-			return logstore.Corrupt(format.RangeMeta, 0, fmt.Errorf("%s: %w", format.MetaFingerprintKey, format.ErrMissing))
-		}
-		v = make([]byte, format.FingerprintKeyBytes, format.FingerprintKeyBytes+format.TrailerBytes)
+	case !ok && !o.fresh:
+		return logstore.MissingMeta(format.MetaFingerprintKey)
+	case !ok:
+		v := make([]byte, format.FingerprintKeyBytes, format.FingerprintKeyBytes+format.TrailerBytes)
 		_, _ = rand.Read(v) // never fails
-		if err := logstore.PutMeta(o.batch, format.MetaFingerprintKey, v); err != nil {
-			return err
+		if key, err = format.DecodeFingerprintKey(v); err == nil {
+			err = logstore.PutMeta(o.batch, format.MetaFingerprintKey, v)
 		}
-	}
-	key, err := format.DecodeFingerprintKey(v)
-	if err != nil {
-		return logstore.Corrupt(format.RangeMeta, 0, fmt.Errorf("%s: %w", format.MetaFingerprintKey, err))
 	}
 	o.fingerprints = key
-	return nil
+	return err
 }
 
 // openSpan lists the spans and gathers the blocks after the newest, from their indexes and
 // references alone. It runs after state.
 func (o *opener) openSpan() error {
 	s := o.snap
-	it, err := o.store.NewIter(&pebble.IterOptions{
-		LowerBound: format.TimeKey(format.RangeSpan, s.Floor.TimeUS+1), UpperBound: format.RangeSpan.End()})
+	keys, err := logstore.Spans(o.store, s.Floor.TimeUS, s.Newest.TimeUS)
 	if err != nil {
 		return fmt.Errorf("read the spans: %w", err)
 	}
-	defer it.Close()
-	for it.First(); it.Valid(); it.Next() {
-		us, ok := format.ParseTimeKey(it.Key())
-		if !ok || us > s.Newest.TimeUS {
-			return logstore.Corrupt(format.RangeSpan, us, fmt.Errorf("malformed key %x", it.Key()))
-		}
-		s.spanEnds(us)
-	}
-	if err := it.Error(); err != nil {
-		return fmt.Errorf("read the spans: %w", err)
+	for _, key := range keys {
+		s.spanEnds(key)
 	}
 	o.spans = logstore.NewSpanWriter(o.fingerprints, o.cfg.Retention, o.cfg.RetentionBytes, s.spanned)
 	if o.cfg.ReadOnly || o.cfg.Retention == 0 {

@@ -14,8 +14,6 @@ import (
 )
 
 const (
-	// maxTrimBlocks bounds the blocks that one trim by bytes walks over.
-	maxTrimBlocks = 100_000
 	// maxGaps bounds the gaps in the log, which all are in memory. At more, the log is trimmed up
 	// to the newest that fit, so that no reader crosses one that is forgotten.
 	maxGaps = 100_000
@@ -170,20 +168,8 @@ func (l *Log) lastBlockAt(s *snapshot, us int64) (int64, error) {
 		return 0, nil
 	}
 	us = min(us, s.Newest.TimeUS)
-	it, err := l.store.NewIter(&pebble.IterOptions{
-		LowerBound: format.TimeKey(format.RangeIndex, s.Floor.TimeUS+1), UpperBound: format.TimeKey(format.RangeIndex, us+1)})
-	if err != nil {
-		return 0, err
-	}
-	defer it.Close()
-	if !it.Last() {
-		return 0, it.Error()
-	}
-	key, ok := format.ParseTimeKey(it.Key())
-	if !ok {
-		return 0, l.blocks.corrupt(format.RangeIndex, us, fmt.Errorf("malformed key %x", it.Key()))
-	}
-	return key, nil
+	key, err := logstore.LastBlock(l.store, s.Floor.TimeUS, us)
+	return key, l.blocks.readError(format.RangeIndex, us, err)
 }
 
 // spanBefore returns the key of the last span that ends at or before key, 0 if there is none. By
@@ -217,30 +203,8 @@ func (l *Log) cutByBytes(s *snapshot, maxBytes int64) (key int64, more bool, err
 	if maxBytes == 0 || s.Total.Bytes-s.Trimmed.Bytes <= maxBytes {
 		return 0, false, nil
 	}
-	it, err := l.store.NewIter(&pebble.IterOptions{
-		LowerBound: format.RangeSeq.Start(), UpperBound: format.RangeSeq.End()})
-	if err != nil {
-		return 0, false, err
-	}
-	defer it.Close()
-	n := 0
-	for ok := it.First(); ok; ok = it.Next() {
-		_, seq, _ := format.ParseSeqKey(it.Key())
-		ptr, err := format.OpenBlockPointer(it.Value(), seq)
-		if err != nil {
-			return 0, false, l.blocks.corrupt(format.RangeSeq, seq, err)
-		}
-		if ptr.Key > s.Newest.TimeUS {
-			break // not published yet
-		}
-		if key = ptr.Key; s.Total.Bytes-ptr.Bytes <= maxBytes {
-			return key, false, nil
-		}
-		if n++; n == maxTrimBlocks {
-			return key, true, nil
-		}
-	}
-	return key, false, it.Error()
+	key, more, err = logstore.CutByBytes(l.store, &s.State, maxBytes)
+	return key, more, l.blocks.readError(format.RangeSeq, key, err)
 }
 
 // cutLocked drops all blocks up to the one at key. It needs l.trims.mu, so that nothing else moves
@@ -262,9 +226,9 @@ func (l *Log) cutLocked(s *snapshot, key int64) (done bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	ptr, err := l.blockPointerOf(last)
+	ptr, err := logstore.Pointer(l.store, last.idx.Epoch, last.idx.LastSeq, key)
 	if err != nil {
-		return false, err
+		return false, l.blocks.readError(format.RangeSeq, key, err)
 	}
 	var oldest format.Point
 	if it.Next() {
@@ -273,29 +237,11 @@ func (l *Log) cutLocked(s *snapshot, key int64) (done bool, err error) {
 		if err != nil {
 			return false, err
 		}
-		oldest = first.FirstPoint()
+		oldest = first.idx.FirstPoint()
 	} else if err := it.Error(); err != nil {
 		return false, l.blocks.readError(format.RangeIndex, key, err)
 	}
-	return l.drop(last, ptr, oldest)
-}
-
-func (l *Log) blockPointerOf(x *blockIndex) (format.BlockPointer, error) {
-	v, ok, err := l.store.Value(format.SeqKey(x.Epoch, x.LastSeq))
-	if err != nil {
-		return format.BlockPointer{}, l.blocks.readError(format.RangeSeq, x.Key(), err)
-	}
-	if !ok {
-		return format.BlockPointer{}, l.blocks.corrupt(format.RangeSeq, x.Key(), format.ErrMissing)
-	}
-	ptr, err := format.OpenBlockPointer(v, x.LastSeq)
-	if err == nil && ptr.Key != x.Key() {
-		err = fmt.Errorf("it refers to block %d", ptr.Key)
-	}
-	if err != nil {
-		return format.BlockPointer{}, l.blocks.corrupt(format.RangeSeq, x.Key(), err)
-	}
-	return ptr, nil
+	return l.drop(last.idx, ptr, oldest)
 }
 
 // drop publishes the new floor and then deletes everything up to last, in this order. A reader that
@@ -315,7 +261,7 @@ func (l *Log) drop(last *blockIndex, ptr format.BlockPointer, oldest format.Poin
 	next.Oldest = oldest
 	next.Trimmed = ptr.Totals
 	next.gaps = gapsAfter(next.gaps, last.Key())
-	next.uses = neededUses(old.uses, last.Key())
+	next.uses = format.NeededUses(old.uses, last.Key())
 	next.spans = next.spansSince(last.Key() + 1)
 	next.trimTail(next.Floor)
 	l.spans.Trimmed(last.Key())
@@ -323,14 +269,14 @@ func (l *Log) drop(last *blockIndex, ptr format.BlockPointer, oldest format.Poin
 
 	batch := l.store.Pebble().NewBatch()
 	defer l.store.CloseBatch(batch)
-	if err := deleteThrough(batch, next.Floor, last.Epoch, last.LastSeq); err != nil {
+	if err := logstore.DeleteThrough(batch, next.Floor, last.Epoch, last.LastSeq); err != nil {
 		return false, err
 	}
 	if err := logstore.PutMeta(batch, format.MetaState, format.AppendState(nil, &next.State)); err != nil {
 		return false, err
 	}
 	if len(next.uses) < len(old.uses) {
-		if err := putUses(batch, old.uses, next.uses); err != nil {
+		if err := logstore.PutUses(batch, old.uses, next.uses); err != nil {
 			return false, err
 		}
 	}
@@ -344,16 +290,4 @@ func (l *Log) drop(last *blockIndex, ptr format.BlockPointer, oldest format.Poin
 	l.cfg.Logger.Debug("log trimmed", "blocks", dropped.Blocks, "events", dropped.Events,
 		"bytes", dropped.Bytes, "oldest_us", next.Oldest.TimeUS)
 	return true, nil
-}
-
-// deleteThrough adds range deletions to the batch: everything up to m, whose block ends with frame
-// lastSeq of epoch.
-func deleteThrough(batch *pebble.Batch, m format.Point, epoch uint32, lastSeq int64) error {
-	for _, r := range []format.Range{format.RangeGap, format.RangeSpan, format.RangeIndex, format.RangePlain, format.RangeZstd, format.RangeSpanDIDs,
-		format.RangeCopiesIndex, format.RangeCopiesPlain, format.RangeCopiesZstd, format.RangeSlimIndex, format.RangeReferences, format.RangeSpanSubjects} {
-		if err := batch.DeleteRange(r.Start(), format.TimeKey(r, m.TimeUS+1), nil); err != nil {
-			return err
-		}
-	}
-	return batch.DeleteRange(format.RangeSeq.Start(), format.SeqKey(epoch, lastSeq+1), nil)
 }

@@ -346,7 +346,7 @@ func TestTrimUnderReader(t *testing.T) {
 	if _, err := after.find(s, s.Oldest.TimeUS); !errors.Is(err, ErrTrimmed) {
 		t.Errorf("find after the trim: %v", err)
 	}
-	if _, err := a.l.blocks.readPart(format.RangePlain, x.Key()); !errors.Is(err, ErrTrimmed) {
+	if _, err := a.l.blocks.openPart(x, format.RangePlain, x.Key(), 0); !errors.Is(err, ErrTrimmed) {
 		t.Errorf("read a part after the trim: %v", err)
 	}
 	if y, err := before.find(s, x.Key()+1); err != nil || y.Seq[0] != 2 {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"millrace/replay/internal/buffer"
 	"millrace/replay/internal/format"
 )
 
@@ -84,25 +85,21 @@ func (p *nextCall) frames(blk *Block) (frames, error) {
 	case ends != nil:
 		return frames{data: blk.zstd, ends: ends}, nil
 	}
-	e, mine := l.blocks.cache.find(cacheKey{block: x.Key(), first: x.TimeUS[0], variant: v})
-	if !mine {
-		return e.frames, e.err
-	}
-	defer func() { l.blocks.cache.fill(e, int64(cap(e.data)+4*cap(e.ends)+4*cap(e.payloads))) }()
-	b, err := p.newFrameBuilder(x)
-	if err == nil && v.references {
-		b.References = p.frameReferences(blk.refs)
-		err = p.readStrings(b.References, x, 0, x.Events(), func(i int) int { return i })
-	}
-	if err != nil {
-		e.err = err
-		return frames{}, err
-	}
-	e.data, e.ends = b.All(blk.plain)
-	e.payloads = b.Payloads
-	e.err = nil
-	l.metrics.variants.Inc()
-	return e.frames, nil
+	variant, err := l.blocks.cache.Get(cacheKey{block: x.Key(), first: x.TimeUS[0], variant: v}, func() (built cached, err error) {
+		b, err := p.newFrameBuilder(x)
+		if err == nil && v.references {
+			b.References = p.frameReferences(blk.refs)
+			err = p.readStrings(b.References, x, 0, x.Events(), func(i int) int { return i })
+		}
+		if err != nil {
+			return built, err
+		}
+		built.data, built.ends = b.All(blk.plain)
+		built.payloads = b.Payloads
+		l.metrics.variants.Inc()
+		return built, nil
+	})
+	return variant.frames, err
 }
 
 // newFrameBuilder returns one of the reader's variant.
@@ -208,8 +205,8 @@ func (p *nextCall) matchBuilt(cand candidate, stored *storedPart, i, through, en
 		}
 		return i, err
 	}
-	var mem scratch
-	defer mem.free()
+	mem := buffer.Scratch{Least: format.PageBytes}
+	defer mem.Free()
 	for {
 		plain := mem.Take(bytes)
 		if err := stored.copyRuns(plain, r.runs); err != nil {
@@ -239,7 +236,7 @@ func (p *nextCall) matchBuilt(cand candidate, stored *storedPart, i, through, en
 func (p *nextCall) buildFrames(b *format.FrameBuilder, plain []byte, i, through int) int {
 	r, c := p.r, p.c
 	if c.buffer == nil {
-		c.buffer = takeBuffer(max(r.builtBound(), len(plain)+format.ExtraBytes))
+		c.buffer = buffer.Take(max(r.builtBound(), len(plain)+format.ExtraBytes))
 	}
 	for ; i < through; i++ {
 		if r.filter != nil {
@@ -248,7 +245,7 @@ func (p *nextCall) buildFrames(b *format.FrameBuilder, plain []byte, i, through 
 			}
 		}
 		n := int(b.Ends[i] - format.FrameStart(b.Ends, i))
-		room := c.buffer.b[len(c.buffer.b):cap(c.buffer.b)]
+		room := c.buffer.B[len(c.buffer.B):cap(c.buffer.B)]
 		frame := b.Append(room[:0], i, plain[:n])
 		if c.Events > 0 && c.Bytes+len(frame) > r.builtBound() {
 			return i

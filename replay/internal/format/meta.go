@@ -244,6 +244,38 @@ func FindUse(uses []Use, id uint32) int {
 	return slices.IndexFunc(uses, func(u Use) bool { return u.ID == id })
 }
 
+// ReplaceStored makes id the stored dictionary of a log whose newest stamp is timeUS. It may
+// reorder uses.
+func ReplaceStored(uses []Use, id uint32, nowUS, timeUS int64) []Use {
+	if n := len(uses); n > 0 {
+		last := &uses[n-1]
+		if last.ID == id {
+			return uses
+		}
+		if timeUS > last.FromUS {
+			last.ThroughUS = timeUS
+		}
+	}
+	u := Use{ID: id, SinceUS: nowUS}
+	if i := FindUse(uses, id); i >= 0 {
+		u = uses[i]
+		uses = slices.Delete(uses, i, i+1)
+	}
+	u.FromUS = timeUS
+	return append(uses, u)
+}
+
+// NeededUses returns the uses that blocks after floorUS may be of, and the stored one.
+func NeededUses(uses []Use, floorUS int64) []Use {
+	var needed []Use
+	for i, u := range uses {
+		if i == len(uses)-1 || u.ThroughUS > floorUS {
+			needed = append(needed, u)
+		}
+	}
+	return needed
+}
+
 // Gap says that the relay may have withheld events. All between From (the last one that came before
 // it) and To (the frame that came after it) may be missing from the log.
 type Gap struct {

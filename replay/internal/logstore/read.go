@@ -11,17 +11,25 @@ import (
 	"millrace/replay/internal/pebblestore"
 )
 
-// Meta returns a meta value; ok is false if there is none.
-func Meta(st *pebblestore.Store, name string) (value []byte, ok bool, err error) {
+// Meta returns a meta value as decode reads it; ok is false if there is none.
+func Meta[T any](st *pebblestore.Store, name string, decode func([]byte) (T, error)) (v T, ok bool, err error) {
 	sealed, ok, err := st.Value(format.MetaKey(name))
 	if err != nil || !ok {
-		return nil, false, err
+		return v, false, err
 	}
-	value, err = format.OpenTrailer(sealed, format.RangeMeta, 0)
+	b, err := format.OpenTrailer(sealed, format.RangeMeta, 0)
+	if err == nil {
+		v, err = decode(b)
+	}
 	if err != nil {
-		return nil, false, Corrupt(format.RangeMeta, 0, fmt.Errorf("%s: %w", name, err))
+		return v, false, Corrupt(format.RangeMeta, 0, fmt.Errorf("%s: %w", name, err))
 	}
-	return value, true, nil
+	return v, true, nil
+}
+
+// MissingMeta is the error of a log that lacks a meta value.
+func MissingMeta(name string) error {
+	return Corrupt(format.RangeMeta, 0, fmt.Errorf("%s: %w", name, format.ErrMissing))
 }
 
 // PutMeta adds a meta value to the batch. It appends to value.
@@ -73,6 +81,24 @@ func Gaps(st *pebblestore.Store, floorUS int64) ([]format.Gap, error) {
 		return nil, fmt.Errorf("read the gaps: %w", err)
 	}
 	return gaps, nil
+}
+
+// Spans returns the keys of the spans after floorUS, of a log whose newest event is at newestUS.
+func Spans(st *pebblestore.Store, floorUS, newestUS int64) (keys []int64, err error) {
+	it, err := st.NewIter(&pebble.IterOptions{
+		LowerBound: format.TimeKey(format.RangeSpan, floorUS+1), UpperBound: format.RangeSpan.End()})
+	if err != nil {
+		return nil, err
+	}
+	defer it.Close()
+	for it.First(); it.Valid(); it.Next() {
+		us, ok := format.ParseTimeKey(it.Key())
+		if !ok || us > newestUS {
+			return nil, Corrupt(format.RangeSpan, us, fmt.Errorf("malformed key %x", it.Key()))
+		}
+		keys = append(keys, us)
+	}
+	return keys, it.Error()
 }
 
 // LastFrame returns the last frame of an epoch that stored blocks cover; 0: there is none.

@@ -1,6 +1,6 @@
 // Package logstore opens the store of a log, and reads and writes what is beside its blocks: meta
-// values, gaps, sources and spans. The store is Pebble, with tables that end where key ranges do,
-// and a high-water mark that reports whether committed events were lost.
+// values, gaps, sources, dictionaries and spans. The store is Pebble, with tables that end where
+// key ranges do, and a high-water mark that reports whether committed events were lost.
 package logstore
 
 import (
