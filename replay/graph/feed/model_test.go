@@ -97,6 +97,7 @@ type world struct {
 	store *references.Store
 	stop  func() // ends its sweep
 	feed  *Feed
+	with  func(*Config) // of the next feed; nil: nothing
 
 	at       references.Position
 	clock    uint64
@@ -146,8 +147,7 @@ func (w *world) open() {
 func (w *world) newFeed() {
 	w.t.Helper()
 	var err error
-	w.feed, err = New(w.t.Context(), Config{Store: w.store, Log: worldLog{w}, SourceNumber: numberOf, StoreID: "uids", File: w.file, Memory: MinMemory})
-	if err != nil {
+	if w.feed, err = New(w.t.Context(), w.config()); err != nil {
 		w.t.Fatal(err)
 	}
 	if w.feed.rows == nil {
@@ -156,6 +156,23 @@ func (w *world) newFeed() {
 	if w.feed.touched != nil {
 		w.goesOn++
 	}
+}
+
+func (w *world) config() Config {
+	cfg := Config{Store: w.store, Log: worldLog{w}, SourceNumber: numberOf, StoreID: "uids", File: w.file, Memory: MinMemory}
+	if w.with != nil {
+		w.with(&cfg)
+	}
+	return cfg
+}
+
+// reopen begins anew with another configuration.
+func (w *world) reopen(with func(*Config)) {
+	w.t.Helper()
+	w.with = with
+	w.closeAll()
+	w.open()
+	w.newFeed()
 }
 
 func (w *world) account() uint64 { return 1 + w.r.Uint64N(testAccounts) }

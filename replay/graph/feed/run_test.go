@@ -3,11 +3,16 @@ package feed
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"os"
+	"reflect"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
 	"millrace/replay/graph"
@@ -128,6 +133,9 @@ func TestSnapshotAhead(t *testing.T) {
 // TestLittleMemory does not save a graph that misses edges.
 func TestLittleMemory(t *testing.T) {
 	w := newWorld(t, 4)
+	reg := prometheus.NewRegistry()
+	var heap []int64
+	w.reopen(func(c *Config) { c.Registerer, c.Heap = reg, func(bytes int64) { heap = append(heap, bytes) } })
 	for range 20 {
 		w.hydrate()
 		w.apply()
@@ -147,19 +155,47 @@ func TestLittleMemory(t *testing.T) {
 	if _, err := os.Stat(w.file); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a graph that misses edges is saved: %v", err)
 	}
+	if s := w.feed.graph.Stats(); metricsOf(t, reg)["incomplete_sets"] != float64(s.Incomplete) {
+		t.Errorf("metrics %v, the graph %+v", metricsOf(t, reg), s)
+	}
+	w.hydrate()
+	w.apply()
+	w.check()
+	s := w.feed.graph.Stats()
+	if len(heap) == 0 || max(heap[len(heap)-1]-s.HeapBytes, s.HeapBytes-heap[len(heap)-1]) >= heapStep {
+		t.Errorf("the heap is %d, reported are %d", s.HeapBytes, heap)
+	}
 }
 
 func TestRefused(t *testing.T) {
 	w := newWorld(t, 5)
-	for name, cfg := range map[string]Config{
-		"nothing":   {},
-		"no memory": {Store: w.store, Log: worldLog{w}, SourceNumber: numberOf, File: w.file, Memory: 1},
-		"no number": {Store: w.store, Log: worldLog{w}, File: w.file, SourceNumber: func([]byte) (uint32, bool) { return 0, false }},
+	for want, spoil := range map[string]func(*Config){
+		"must be set":    func(c *Config) { c.Store = nil },
+		"Log":            func(c *Config) { c.Log = nil },
+		"SourceNumber":   func(c *Config) { c.SourceNumber = nil },
+		"File":           func(c *Config) { c.File = "" },
+		"Memory":         func(c *Config) { c.Memory = MinMemory - 1 },
+		"no number left": func(c *Config) { c.SourceNumber = func([]byte) (uint32, bool) { return 0, false } },
 	} {
-		if f, err := New(t.Context(), cfg); err == nil {
-			f.Close()
-			t.Errorf("%s: no error", name)
+		w.with = spoil
+		if f, err := New(t.Context(), w.config()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, %v", want, f, err)
 		}
+	}
+}
+
+// TestDefaults compares what is not set with what Config promises.
+func TestDefaults(t *testing.T) {
+	c := Config{}.withDefaults()
+	if !slices.Equal(c.Sources, []string{graph.SourceFollow, graph.SourceBlock}) || c.Memory != 4<<30 ||
+		c.SaveEvery != 10*time.Minute || c.SaveTimeout != 30*time.Second || c.Heap == nil || c.Logger == nil {
+		t.Errorf("defaults: %+v", c)
+	}
+	set := Config{Sources: []string{"a:b"}, Memory: 1, SaveEvery: 2, SaveTimeout: 3, Heap: func(int64) { t.Log("heap") }, Logger: slog.Default()}
+	got := set.withDefaults()
+	got.Heap(0)
+	if got.Heap, set.Heap = nil, nil; !reflect.DeepEqual(got, set) {
+		t.Errorf("what is set becomes %+v", got)
 	}
 }
 
