@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"millrace/consume"
+	"millrace/internal/testwait"
 	"millrace/replay/references"
 	"millrace/translate"
 )
@@ -79,4 +80,104 @@ func TestQuietFailure(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestStagesEndWithTheCause: whatever a stage or Handle waits for, it ends with the cause once ctx
+// ends, and not before.
+func TestStagesEndWithTheCause(t *testing.T) {
+	cause := errors.New("another stage has failed")
+	frame := identityFrame(t, 1)
+	large := frame
+	large.Data = make([]byte, 2<<20)
+	translated := func(p *Pipeline) *job { // one of two frames is
+		j := newJob()
+		j.add(frame)
+		j.add(frame)
+		j.from, j.to, j.batch.JSON = 0, 2, []byte("{}")
+		j.translated <- struct{}{}
+		return j
+	}
+	noRoom := func(p *Pipeline) { _ = p.room.Acquire(context.Background(), int64(p.frameBytes)) }
+	noRaws := func(p *Pipeline) {
+		for range rawsInFlight {
+			<-p.raws
+		}
+	}
+	noJobs := func(p *Pipeline) {
+		for range jobsInFlight {
+			<-p.free
+		}
+	}
+	handle := func(f consume.Frame) func(context.Context, *Pipeline) error {
+		return func(ctx context.Context, p *Pipeline) error { return p.Handle(ctx, f) }
+	}
+	order := func(ctx context.Context, p *Pipeline) error { return p.order(ctx) }
+	hydrate := func(ctx context.Context, p *Pipeline) error { return p.hydrate(ctx) }
+	commit := func(ctx context.Context, p *Pipeline) error { return p.commit(ctx) }
+	for name, tc := range map[string]struct {
+		prepare func(p *Pipeline)
+		wait    func(ctx context.Context, p *Pipeline) error
+	}{
+		"worker, work":           {func(*Pipeline) {}, func(ctx context.Context, p *Pipeline) error { return p.worker(ctx) }},
+		"order, a job":           {func(*Pipeline) {}, order},
+		"order, its translation": {func(p *Pipeline) { p.ordered <- newJob() }, order},
+		"order, room":            {func(p *Pipeline) { noRoom(p); p.ordered <- translated(p) }, order},
+		"order, room for a part": {func(p *Pipeline) { noRoom(p); j := translated(p); j.to = 1; p.ordered <- j }, order},
+		"order, a part":          {func(p *Pipeline) { j := translated(p); j.to = 1; p.ordered <- j }, order},
+		"intern, a job":          {func(*Pipeline) {}, func(ctx context.Context, p *Pipeline) error { return p.internAll(ctx) }},
+		"hydrate, a job":         {func(*Pipeline) {}, hydrate},
+		"hydrate, its UIDs":      {func(p *Pipeline) { p.hydrates <- newJob() }, hydrate},
+		"commit, a job":          {func(*Pipeline) {}, commit},
+		"commit, its sealing":    {func(p *Pipeline) { p.commits <- newJob() }, commit},
+		"handle, the gate":       {func(p *Pipeline) { p.SetReading(false) }, handle(frame)},
+		"handle, a buffer":       {noRaws, handle(frame)},
+		"handle, a job":          {noJobs, handle(frame)},
+		"handle large, buffers":  {noRaws, handle(large)},
+		"handle large, a job":    {noJobs, handle(large)},
+		"handle large, its end":  {func(*Pipeline) {}, handle(large)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPipeline(t, Config{Log: &fakeLog{}, InFlightBytes: 8 << 20, NewResolver: func() Resolver { return brokenResolver{} }, References: brokenReferences{}})
+				tc.prepare(p)
+				ctx, cancel := context.WithCancelCause(t.Context())
+				ended := make(chan error, 1)
+				go func() { ended <- tc.wait(ctx, p) }()
+				testwait.Elapse(time.Minute)
+				select {
+				case err := <-ended:
+					t.Fatalf("it has ended: %v", err)
+				default:
+				}
+				cancel(cause)
+				if err := <-ended; !errors.Is(err, cause) {
+					t.Errorf("it ends with %v", err)
+				}
+				if raws := len(p.raws); name == "handle, a job" && raws != rawsInFlight {
+					t.Errorf("%d buffers are left, want %d", raws, rawsInFlight)
+				}
+			})
+		})
+	}
+}
+
+// TestNoTranslator: a pipeline that can make no translator ends with its error.
+func TestNoTranslator(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, run := range map[string]func(context.Context, *Pipeline) error{
+			"worker": func(ctx context.Context, p *Pipeline) error { return p.worker(ctx) },
+			"order":  func(ctx context.Context, p *Pipeline) error { return p.order(ctx) },
+		} {
+			p := newPipeline(t, Config{Log: &fakeLog{}, InFlightBytes: 8 << 20, Collections: []string{"not an NSID"}})
+			j := newJob()
+			j.add(identityFrame(t, 1))
+			j.translated <- struct{}{}
+			if p.ordered <- j; name == "worker" {
+				p.work <- j
+			}
+			if err := run(t.Context(), p); err == nil {
+				t.Errorf("%s: no error", name)
+			}
+		}
+	})
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/bluesky-social/indigo/events"
 	lexutil "github.com/bluesky-social/indigo/lex/util"
 	"github.com/ipfs/go-cid"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"millrace/consume"
 	"millrace/internal/testwait"
@@ -446,7 +447,8 @@ func (p *panicky) AppendFrame(dst *translate.Batch, frame []byte) {
 
 // A frame on which translate panics is dropped whole, all its neighbours are kept.
 func TestTranslatePanics(t *testing.T) {
-	p := newPipeline(t, Config{Log: &fakeLog{}, InFlightBytes: 8 << 20, Now: time.Now, Logger: slog.New(slog.DiscardHandler)})
+	reg := prometheus.NewRegistry()
+	p := newPipeline(t, Config{Log: &fakeLog{}, InFlightBytes: 8 << 20, Registerer: reg})
 	ft, calls := p.newTranslator(0), 0
 	sound := ft.make
 	ft.make = func() (translator, error) {
@@ -468,6 +470,9 @@ func TestTranslatePanics(t *testing.T) {
 	}
 	if fmt.Sprint(seqs) != "[1 3 5 7]" || len(j.batch.References) > 0 || len(j.batch.JSON) != size || j.batch.Counts.Events[translate.EventIdentity] != 4 {
 		t.Errorf("frames %v are kept, %d counted", seqs, j.batch.Counts.Events[translate.EventIdentity])
+	}
+	if n := gather(t, reg)["millrace_translate_panics_total"]; n != 3 {
+		t.Errorf("%v panics are counted, want 3", n)
 	}
 }
 
