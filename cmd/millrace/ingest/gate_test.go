@@ -29,3 +29,13 @@ func TestGateWakesAll(t *testing.T) {
 		}
 	})
 }
+
+// TestGateChanges: set says whether it changed anything.
+func TestGateChanges(t *testing.T) {
+	var g gate
+	for i, open := range []bool{true, false, false, true, true} {
+		if changed := g.set(open); changed != []bool{false, true, false, true, false}[i] {
+			t.Errorf("step %d: set(%t) says %t", i, open, changed)
+		}
+	}
+}

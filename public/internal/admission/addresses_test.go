@@ -134,3 +134,33 @@ func TestSharedProxy(t *testing.T) {
 		}
 	}
 }
+
+// TestConnectionsAreHeld: while an address has connections it is remembered, whatever else it gives
+// back, and to leave too often does no harm.
+func TestConnectionsAreHeld(t *testing.T) {
+	c := New(Config{Connections: 1, AttemptsPerSecond: 100, AttemptBurst: 1, Handshakes: 1, Bytes: 100, BytesPerAddress: 10})
+	now, client := time.Now(), netip.MustParseAddr("192.0.2.1")
+	c.Leave(client)
+	c.Admit(client, false, now)
+	if v := c.Admit(client, false, now.Add(time.Second)); v.Reason != ReasonConnections {
+		t.Errorf("a second connection: %+v", v)
+	}
+	later := now.Add(time.Hour)
+	c.mu.Lock()
+	c.sweepLocked(later)
+	c.mu.Unlock()
+	quota := c.Quota(Filters, client)
+	quota.Reserve(1)
+	quota.Release(1)
+	if v := c.Admit(client, false, later); v.Reason != ReasonConnections || v.RetryAfter != 5*time.Second {
+		t.Errorf("a second connection later: %+v", v)
+	}
+	for range 3 {
+		c.Leave(client)
+	}
+	for i, want := range []string{"", ReasonConnections} {
+		if v := c.Admit(client, false, later.Add(time.Duration(i+1)*time.Second)); v.Reason != want {
+			t.Errorf("connection %d after it left: %+v", i, v)
+		}
+	}
+}

@@ -33,6 +33,17 @@ func TestBudgetQuotas(t *testing.T) {
 	take(Filters, "192.0.2.4", 100, true) // filters do not suffer from slow clients
 	take(Filters, "::1", 260, true)
 	take(Filters, "192.0.2.5", 1, false)
+	for client, want := range map[string][2]int64{ // what it has, and may have
+		"192.0.2.1": {100, 100}, "2001:db8::9": {100, 100}, "192.0.2.3": {40, 100}, "192.0.2.9": {0, 100}, "127.0.0.1": {0, 400},
+	} {
+		addr := netip.MustParseAddr(client)
+		if bytes, limit := c.BytesOf(addr), c.Quota(Unsent, addr).Limit(); bytes != want[0] || limit != want[1] {
+			t.Errorf("%s has %d bytes, and may have %d; want %v", client, bytes, limit, want)
+		}
+	}
+	if limit := New(Config{Bytes: 10, BytesPerAddress: 100}).Quota(Filters, netip.MustParseAddr("192.0.2.1")).Limit(); limit != 5 {
+		t.Errorf("of a small budget one client may have %d, want half", limit)
+	}
 	if used := c.Stats().Bytes; used != 800 {
 		t.Errorf("%d bytes are used, want all", used)
 	}

@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -100,6 +101,77 @@ func TestHandshakesOfOneAddress(t *testing.T) {
 		}
 	}
 	c.ConnState(peerConn{}, http.StateHijacked) // one that is not of Listen: nothing to count
+}
+
+// scriptedListener accepts connections of peers, and then fails.
+type scriptedListener struct {
+	net.Listener
+	peers []string
+	conns []*halfConn
+}
+
+var errListener = errors.New("the listener failed")
+
+func (l *scriptedListener) Accept() (net.Conn, error) {
+	if len(l.peers) == 0 {
+		return nil, errListener
+	}
+	server, _ := pipe(netip.MustParseAddr(l.peers[0]))
+	l.peers = l.peers[1:]
+	l.conns = append(l.conns, &halfConn{Conn: server})
+	return l.conns[len(l.conns)-1], nil
+}
+
+// halfConn notes how it is closed.
+type halfConn struct {
+	net.Conn
+	half, whole bool
+}
+
+var errHalf = errors.New("half closed")
+
+func (c *halfConn) CloseWrite() error { c.half = true; return errHalf }
+func (c *halfConn) Close() error      { c.whole = true; return c.Conn.Close() }
+
+// TestListen: Accept skips connections over the limits, and passes errors on. A Conn passes on how
+// it is closed.
+func TestListen(t *testing.T) {
+	ln := &scriptedListener{peers: append(slices.Repeat([]string{"192.0.2.1"}, maxAddressHandshakes+2), "192.0.2.2")}
+	c := New(Config{Handshakes: 512}) // Rejected is nil
+	l := c.Listen(ln)
+	var conns []net.Conn
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			if !errors.Is(err, errListener) {
+				t.Errorf("accept: %v", err)
+			}
+			break
+		}
+		conns = append(conns, conn)
+	}
+	if len(conns) != maxAddressHandshakes+1 {
+		t.Fatalf("%d connections are accepted", len(conns))
+	}
+	for i, raw := range ln.conns {
+		if over := i == maxAddressHandshakes || i == maxAddressHandshakes+1; raw.whole != over {
+			t.Errorf("connection %d is closed: %t", i, raw.whole)
+		}
+	}
+	last, raw := conns[len(conns)-1].(*Conn), ln.conns[len(ln.conns)-1]
+	if err := last.CloseWrite(); !errors.Is(err, errHalf) || !raw.half || raw.whole {
+		t.Errorf("half closed: %+v, %v", raw, err)
+	}
+	if Raw(last) != net.Conn(raw) || Raw(raw) != net.Conn(raw) {
+		t.Error("the connection below is another")
+	}
+	if err := last.Close(); err != nil || !raw.whole || c.Stats().Handshakes != maxAddressHandshakes {
+		t.Errorf("closed: %+v, %v, %d handshakes", raw, err, c.Stats().Handshakes)
+	}
+	server, _ := pipe(netip.MustParseAddr("192.0.2.3"))
+	if err := c.begin(server).CloseWrite(); err != nil {
+		t.Errorf("a connection that cannot be half closed: %v", err)
+	}
 }
 
 func closed(conn *Conn) bool {
