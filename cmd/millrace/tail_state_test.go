@@ -1,0 +1,411 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"millrace/dict/jetstream"
+	"millrace/public/client"
+)
+
+// TestTailAdvise advises on the cursor file when a server does not take its cursor, and only then.
+func TestTailAdvise(t *testing.T) {
+	file := &cursorFile{name: "at.cursor"}
+	refused := func(status int, reason string) error {
+		return fmt.Errorf("client: %w", &client.RefusedError{Status: status, Reason: reason})
+	}
+	for _, tc := range []struct {
+		file *cursorFile
+		err  error
+		want bool
+	}{
+		{file, refused(400, "the cursor's stream is unknown"), true},
+		{nil, refused(400, "the cursor's stream is unknown"), false},
+		{file, refused(500, "the cursor's stream is unknown"), false},
+		{file, refused(400, "too many DIDs"), false},
+		{file, errors.New("400 cursor"), false},
+	} {
+		got := (&tailer{file: tc.file}).advise(tc.err)
+		advised := strings.HasSuffix(got.Error(), "; if at.cursor is of another server's log, remove it, or name another --cursor-file")
+		if !errors.Is(got, tc.err) || advised != tc.want {
+			t.Errorf("%v, file %v: %v", tc.err, tc.file, got)
+		}
+	}
+}
+
+// newTailer returns one that prints into out and says into said.
+func newTailer(cfg *tailConfig) (tl *tailer, out, said *bytes.Buffer) {
+	out, said = &bytes.Buffer{}, &bytes.Buffer{}
+	tl = &tailer{cfg: cfg, out: bufio.NewWriter(out), stderr: said, end: end{timeUS: math.MaxInt64}, done: func(error) {}}
+	return tl, out, said
+}
+
+// TestTailInform: what a server says besides events moves the cursor, is printed or said, and may
+// be the end.
+func TestTailInform(t *testing.T) {
+	const from = "a1b2c3-7-0"
+	oldest := time.UnixMicro(1795210200000000)
+	for name, tc := range map[string]struct {
+		cfg    tailConfig
+		end    end
+		info   client.Info
+		cursor string // after it
+		out    string
+		said   string
+		done   bool
+		live   bool
+	}{
+		"heartbeat":              {info: client.Info{Name: client.InfoHeartbeat, TimeUS: 5, Cursor: "x"}, cursor: "x"},
+		"heartbeat, extended":    {cfg: tailConfig{extended: true}, info: client.Info{Name: client.InfoHeartbeat, Cursor: "x", Raw: []byte("{}")}, cursor: "x"},
+		"heartbeat after end":    {end: end{timeUS: 4}, info: client.Info{Name: client.InfoHeartbeat, TimeUS: 5, Cursor: "x"}, cursor: from, done: true},
+		"heartbeat at end":       {end: end{timeUS: 5}, info: client.Info{Name: client.InfoHeartbeat, TimeUS: 5, Cursor: "x"}, cursor: "x", done: true},
+		"heartbeat without time": {end: end{timeUS: -1}, info: client.Info{Name: client.InfoHeartbeat}, cursor: from},
+		"live":                   {info: client.Info{Name: client.InfoLive, TimeUS: 5, Cursor: "x"}, cursor: "x", live: true},
+		"live is the end":        {end: end{timeUS: math.MaxInt64, live: true}, info: client.Info{Name: client.InfoLive, TimeUS: 5, Cursor: "x"}, cursor: "x", live: true, done: true},
+		"going away":             {info: client.Info{Name: client.InfoGoingAway, TimeUS: 5, Cursor: "x"}, cursor: "x"},
+		"gap": {info: client.Info{Name: client.InfoGap, TimeUS: 5, Cursor: "x", From: "f", To: "g"}, cursor: from,
+			said: "millrace tail: the relay may have lost events between f and g\n"},
+		"gap, extended": {cfg: tailConfig{extended: true}, info: client.Info{Name: client.InfoGap, Raw: []byte(`{"gap":1}`)}, cursor: from, out: "{\"gap\":1}\n"},
+		"references": {info: client.Info{Name: client.InfoReferencesBegin, Cursor: "x"}, cursor: from,
+			said: "millrace tail: what records point at is known from x on: events before that do not match\n"},
+		"clamped": {info: client.Info{Name: client.InfoClamped, Requested: "17", OldestUS: oldest.UnixMicro()}, cursor: from,
+			said: "millrace tail: the server's log begins at " + oldest.Format(time.DateTime) + " (1795210200000000), after 17: what was before is not there\n"},
+		"clamped to nothing": {info: client.Info{Name: client.InfoClamped, Requested: "17"}, cursor: from,
+			said: "millrace tail: the server's log is empty: its first event will be the first here\n"},
+		"clamped on v2's wire": {info: client.Info{Name: client.InfoClamped, Message: "so it says"}, cursor: from, said: "millrace tail: so it says\n"},
+		"unknown":              {info: client.Info{Name: "news", TimeUS: 5, Cursor: "x"}, cursor: from},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tl, out, said := newTailer(&tc.cfg)
+			tl.cursor = from
+			if tc.end != (end{}) {
+				tl.end = tc.end
+			}
+			done := false
+			tl.done = func(err error) { done = errors.Is(err, errTailDone) }
+			tl.inform(tc.info)
+			if err := tl.out.Flush(); err != nil {
+				t.Fatal(err)
+			}
+			if tl.cursor != tc.cursor || out.String() != tc.out || said.String() != tc.said || done != tc.done || tl.live.Load() != tc.live || !tl.millrace.Load() {
+				t.Errorf("cursor %s, out %q, said %q, done %t, live %t", tl.cursor, out, said, done, tl.live.Load())
+			}
+		})
+	}
+}
+
+// TestTailDisconnected: a connection that ends is reported, and what was live need not be.
+func TestTailDisconnected(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tl, _, said := newTailer(&tailConfig{})
+		tl.live.Store(true)
+		tl.disconnected(errors.New("it broke"), 1500*time.Millisecond)
+		want := time.Now().Add(1500*time.Millisecond + connectPatience).UnixNano()
+		if tl.live.Load() || tl.busyTo.Load() != want || said.String() != "millrace tail: it broke; connecting again in 1.5 s\n" {
+			t.Errorf("live %t, %v, %q", tl.live.Load(), tl.busyTo.Load(), said)
+		}
+	})
+}
+
+// TestTailEnded: how the process ends, by what ended the output.
+func TestTailEnded(t *testing.T) {
+	broken := errors.New("broken")
+	stopped, stop := context.WithCancel(t.Context())
+	stop()
+	for _, tc := range []struct {
+		name   string
+		ctx    context.Context
+		cfg    tailConfig
+		failed error
+		err    error
+		want   error
+	}{
+		{"the pipe's reader left", t.Context(), tailConfig{}, fmt.Errorf("write: %w", syscall.EPIPE), broken, nil},
+		{"the output failed", t.Context(), tailConfig{}, broken, nil, broken},
+		{"nothing", t.Context(), tailConfig{}, nil, nil, nil},
+		{"all is printed", stopped, tailConfig{count: 1}, nil, errTailDone, nil},
+		{"an error", t.Context(), tailConfig{}, nil, broken, broken},
+		{"interrupted", stopped, tailConfig{}, nil, broken, nil},
+		{"interrupted before --count", stopped, tailConfig{count: 1}, nil, broken, exitCode(exitInterrupted)},
+		{"interrupted before --until", stopped, tailConfig{until: "live"}, nil, broken, exitCode(exitInterrupted)},
+	} {
+		if got := (&tailer{cfg: &tc.cfg, failed: tc.failed}).ended(tc.ctx, tc.err); !errors.Is(got, tc.want) || (got == nil) != (tc.want == nil) {
+			t.Errorf("%s: %v, want %v", tc.name, got, tc.want)
+		}
+	}
+}
+
+// failingWriter fails after some bytes.
+type failingWriter struct{ left int }
+
+func (w *failingWriter) Write(p []byte) (int, error) {
+	if w.left -= len(p); w.left < 0 {
+		return 0, syscall.ENOSPC
+	}
+	return len(p), nil
+}
+
+// TestTailFlush notes the cursor of what is written, and of nothing else.
+func TestTailFlush(t *testing.T) {
+	tl, _, _ := newTailer(&tailConfig{})
+	tl.out = bufio.NewWriter(&failingWriter{left: 10})
+	tl.file = &cursorFile{name: filepath.Join(t.TempDir(), "at")}
+	var ended error
+	tl.done = func(err error) { ended = err }
+	for i, want := range []string{"a", "b", "b"} {
+		tl.cursor = string(rune('a' + i))
+		tl.write([]byte("12345"))
+		tl.flush()
+		if tl.file.pending != want || tl.noted != want {
+			t.Errorf("after write %d: %q is pending, %q is noted, want %q", i, tl.file.pending, tl.noted, want)
+		}
+	}
+	if !errors.Is(tl.failed, syscall.ENOSPC) || !errors.Is(ended, syscall.ENOSPC) {
+		t.Errorf("failed with %v, ended by %v", tl.failed, ended)
+	}
+	if err := tl.file.close(); err != nil {
+		t.Fatal(err)
+	}
+	tl.failed, ended = nil, nil
+	tl.out.Reset(io.Discard)
+	tl.file.err, tl.cursor = syscall.EROFS, "d"
+	if tl.flush(); !errors.Is(tl.failed, syscall.EROFS) || !errors.Is(ended, syscall.EROFS) {
+		t.Errorf("a cursor file that cannot be written: failed with %v, ended by %v", tl.failed, ended)
+	}
+}
+
+// TestTailWatchEnd: without an event that says so, the output ends when --until has passed and no
+// more can come.
+func TestTailWatchEnd(t *testing.T) {
+	const never = time.Hour
+	for name, tc := range map[string]struct {
+		until    time.Duration // from the start; 0: live
+		live     bool          // the server says so
+		millrace bool
+		busy     time.Duration // quiet counts from there
+		want     time.Duration // at about that time it ends
+	}{
+		"live at once":         {live: true, want: 0},
+		"live, --until later":  {until: 10 * time.Second, live: true, want: 10*time.Second + endGrace},
+		"never live":           {millrace: true, want: never},
+		"quiet":                {want: connectPatience + endQuiet},
+		"quiet later":          {busy: time.Minute, want: time.Minute + endQuiet},
+		"quiet, --until later": {until: time.Minute, want: time.Minute + endGrace},
+		"no end":               {until: never, want: never},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				begun := time.Now()
+				tl, _, _ := newTailer(&tailConfig{})
+				switch tl.end = (end{timeUS: begun.Add(tc.until).UnixMicro(), live: tc.until == 0}); {
+				case tc.until == never:
+					tl.end = end{timeUS: math.MaxInt64}
+				case tc.until == 0:
+					tl.end.timeUS = math.MaxInt64
+				}
+				tl.live.Store(tc.live)
+				tl.millrace.Store(tc.millrace)
+				if tc.busy > 0 {
+					tl.busyTo.Store(begun.Add(tc.busy).UnixNano())
+				}
+				var ended time.Duration = never
+				ctx, cancel := context.WithTimeout(t.Context(), never)
+				defer cancel()
+				tl.done = func(err error) {
+					if ended = time.Since(begun); !errors.Is(err, errTailDone) {
+						t.Errorf("ended with %v", err)
+					}
+				}
+				if tl.watchEnd(ctx); ended < tc.want || ended > tc.want+endGrace/4 && tc.want != never {
+					t.Errorf("it ends after %v, want %v", ended, tc.want)
+				}
+				if tc.until == never && time.Since(begun) > 0 {
+					t.Error("it watches for an end that there is not")
+				}
+			})
+		})
+	}
+}
+
+// TestTailStart starts where the last run ended, else as the flags say.
+func TestTailStart(t *testing.T) {
+	kept := writeFile(t, filepath.Join(t.TempDir(), "kept"), "1795210200000000\n")
+	position := writeFile(t, filepath.Join(t.TempDir(), "position"), "a1b2c3-7-0\n")
+	broken := writeFile(t, filepath.Join(t.TempDir(), "broken"), "\n")
+	for file, want := range map[string]struct {
+		from   string
+		skipUS int64
+	}{
+		"": {"flags", 0}, filepath.Join(t.TempDir(), "none"): {"flags", 0}, kept: {"1795210200000000", 1795210200000000}, position: {"a1b2c3-7-0", 0},
+	} {
+		tl := &tailer{cfg: &tailConfig{cursorFile: file, from: "flags"}}
+		from, err := tl.start()
+		if err != nil || from != want.from || tl.skipUS != want.skipUS || (tl.file == nil) != (file == "") {
+			t.Errorf("file %q: from %s, skips %d, %v", file, from, tl.skipUS, err)
+		}
+	}
+	if _, err := (&tailer{cfg: &tailConfig{cursorFile: broken}}).start(); err == nil {
+		t.Error("a broken file is no error")
+	}
+}
+
+// TestTailClientConfig: each flag of tail reaches the client.
+func TestTailClientConfig(t *testing.T) {
+	dictionary := writeFile(t, filepath.Join(t.TempDir(), "dictionary"), string(jetstream.Dictionary()))
+	now := time.Now()
+	cfg, err := parseTail([]string{"--url", "ws://h:1", "--collections", "a.b.c,d.e.*", "--dids", "did:web:x", "--kinds", "commit,account",
+		"--subjects", "at://s", "--subject-dids", "did:web:s", "--sources", "a.b.c:d", "--max-message-bytes", "77", "--cursor", "1795210200000000",
+		"--strict", "--compress", "--zstd-dictionary", dictionary, "--dictionary-cache", "cache", "--references", "--once"}, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := cfg.clientConfig()
+	want := client.Config{
+		URL: "ws://h:1",
+		Options: client.Options{Collections: []string{"a.b.c", "d.e.*"}, DIDs: []string{"did:web:x"}, MaxMessageBytes: 77,
+			Subjects: []string{"at://s"}, SubjectDIDs: []string{"did:web:s"}, Sources: []string{"a.b.c:d"}},
+		Kinds: []client.Kind{client.KindCommit, client.KindAccount}, References: true, Cursor: "1795210200000000", Strict: true,
+		Compress: true, DictionaryDir: "cache", Dictionaries: [][]byte{jetstream.Dictionary(), jetstream.Dictionary()},
+		NoReconnect: true, Heartbeat: tailHeartbeat, UserAgent: "millrace-tail/" + version,
+	}
+	if d := cmp.Diff(want, got); d != "" || err != nil || !cfg.extended {
+		t.Errorf("extended %t, %v, -want +got:\n%s", cfg.extended, err, d)
+	}
+	if cfg, err = parseTail([]string{"--dictionary-cache", "", "--since", "1h"}, now); err != nil {
+		t.Fatal(err)
+	}
+	want = client.Config{URL: defaultServer, Cursor: fmt.Sprint(now.Add(-time.Hour).UnixMicro()), Heartbeat: tailHeartbeat, UserAgent: "millrace-tail/" + version}
+	if got, err = cfg.clientConfig(); err != nil || cmp.Diff(want, got) != "" {
+		t.Errorf("by default: %v, %s", err, cmp.Diff(want, got))
+	}
+	for want, file := range map[string]string{"--zstd-dictionary: open": "nowhere", "--zstd-dictionary ": writeFile(t, filepath.Join(t.TempDir(), "text"), "no dictionary")} {
+		if _, err := (&tailConfig{compress: true, dictionary: file}).clientConfig(); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("dictionary %s: %v", file, err)
+		}
+	}
+}
+
+// TestTailOfV2: --v2 and the path of its wire mean the same.
+func TestTailOfV2(t *testing.T) {
+	for _, tc := range []struct {
+		args []string
+		url  string
+		v2   bool
+	}{
+		{[]string{"--url", "ws://h"}, "ws://h", false},
+		{[]string{"--url", "ws://h/", "--v2"}, "ws://h" + client.V2Path, true},
+		{[]string{"--url", "ws://h" + client.V2Path, "--v2"}, "ws://h" + client.V2Path, true},
+		{[]string{"--url", "ws://h" + client.V2Path}, "ws://h" + client.V2Path, true},
+	} {
+		if cfg, err := parseTail(tc.args, time.Now()); err != nil || cfg.url != tc.url || cfg.v2 != tc.v2 {
+			t.Errorf("%v: %+v, %v", tc.args, cfg, err)
+		}
+	}
+}
+
+// TestAskNewest asks a server where its log ends until it says so.
+func TestAskNewest(t *testing.T) {
+	const now = 12345
+	for name, tc := range map[string]struct {
+		answers string // statuses; 200: with a newest event
+		body    string
+		once    bool
+		want    int64
+		fails   bool
+	}{
+		"newest":          {answers: "200", body: `{"newest":{"time_us":77}}`, want: 77},
+		"empty":           {answers: "200", body: `{}`, want: 0},
+		"plain Jetstream": {answers: "404", want: now},
+		"busy":            {answers: "429", once: true, fails: true},
+		"broken":          {answers: "500", once: true, fails: true},
+		"for a while":     {answers: "503 200", body: `{"newest":{"time_us":77}}`, want: 77},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var asked atomic.Int64
+			answers := strings.Fields(tc.answers)
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				if answer := answers[asked.Add(1)-1]; answer != "200" {
+					var status int
+					fmt.Sscan(answer, &status)
+					http.Error(w, "so it is", status)
+					return
+				}
+				fmt.Fprint(w, tc.body)
+			}))
+			defer server.Close()
+			c, err := client.New(client.Config{URL: server.URL})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var said bytes.Buffer
+			got, err := askNewest(t.Context(), c, &said, tc.once, now)
+			if got != tc.want || (err != nil) != tc.fails || int(asked.Load()) != len(answers) {
+				t.Errorf("newest %d, %v, asked %d times", got, err, asked.Load())
+			}
+			if says := len(answers) > 1; says != strings.Contains(said.String(), "asking again in 1 s") {
+				t.Errorf("it says %q", &said)
+			}
+			if name == "for a while" {
+				asked.Store(0)
+				cause := errors.New("stopped")
+				ctx, cancel := context.WithCancelCause(t.Context())
+				cancel(cause)
+				if _, err := askNewest(ctx, c, io.Discard, false, now); !errors.Is(err, cause) {
+					t.Errorf("stopped: %v", err)
+				}
+			}
+		})
+	}
+}
+
+// TestCursorFileIsReplaced: a file that cannot be replaced stays, and nothing else is left.
+func TestCursorFileIsReplaced(t *testing.T) {
+	dir := t.TempDir()
+	name := filepath.Join(dir, "at")
+	if err := os.MkdirAll(filepath.Join(name, "full"), 0o755); err != nil { // so rename fails
+		t.Fatal(err)
+	}
+	err := replaceFile(name, "x")
+	files, _ := os.ReadDir(dir)
+	if err == nil || !strings.HasPrefix(err.Error(), "--cursor-file: ") || len(files) != 1 {
+		t.Errorf("%v, left %v", err, files)
+	}
+	f := &cursorFile{name: name, pending: "x"}
+	for range 2 {
+		if err := f.close(); err == nil {
+			t.Error("the error of a write is lost")
+		}
+		f.pending = ""
+	}
+	if err := f.note("y"); err == nil {
+		t.Error("an earlier error is lost")
+	}
+	if _, err := readCursorFile(dir); err == nil || !strings.HasPrefix(err.Error(), "--cursor-file: ") {
+		t.Errorf("a directory: %v", err)
+	}
+	good := filepath.Join(dir, "good")
+	if err := replaceFile(good, "x"); err != nil {
+		t.Fatal(err)
+	}
+	if st, err := os.Stat(good); err != nil || st.Mode().Perm() != 0o644 {
+		t.Errorf("%v, %v", st, err)
+	}
+}
