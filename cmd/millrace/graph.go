@@ -33,8 +33,13 @@ func (d *daemon) openGraph(ctx context.Context, shares memoryShares) (err error)
 	if !d.cfg.graph {
 		return nil
 	}
+	d.graph, err = feed.New(ctx, d.graphConfig(shares))
+	return err
+}
+
+func (d *daemon) graphConfig(shares memoryShares) feed.Config {
 	limit := shares.goLimit(d.cfg.memory)
-	d.graph, err = feed.New(ctx, feed.Config{
+	return feed.Config{
 		Store:        d.refs,
 		Log:          d.log,
 		SourceNumber: d.log.SourceNumber,
@@ -45,8 +50,7 @@ func (d *daemon) openGraph(ctx context.Context, shares memoryShares) (err error)
 		Heap:         func(bytes int64) { debug.SetMemoryLimit(limit + bytes) },
 		Logger:       d.logger.With("part", "graph"),
 		Registerer:   d.registry,
-	})
-	return err
+	}
 }
 
 // built says whether the graph answers.

@@ -45,11 +45,20 @@ func (d *daemon) openUIDs(ctx context.Context, shares memoryShares) (*uidStore, 
 		return nil, err
 	}
 	u := &uidStore{store: store}
+	u.interner, err = intern.Open(ctx, d.internConfig(store, shares, logger))
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open the UIDs in %s: %w", location, err), store.Close())
+	}
+	return u, nil
+}
+
+func (d *daemon) internConfig(store kv.Store, shares memoryShares, logger *slog.Logger) intern.Config {
+	cfg := d.cfg
 	scope := intern.ScopeAll
 	if cfg.internScope.value == "dids" {
 		scope = intern.ScopeDIDs
 	}
-	u.interner, err = intern.Open(ctx, intern.Config{
+	return intern.Config{
 		Store:      store,
 		PrefixBits: cfg.uidPrefixBits,
 		CacheBytes: shares.strings - shares.names(cfg),
@@ -58,11 +67,7 @@ func (d *daemon) openUIDs(ctx context.Context, shares memoryShares) (*uidStore, 
 		Timeout:    cfg.internTimeout,
 		Logger:     logger,
 		Registerer: d.registry,
-	})
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open the UIDs in %s: %w", location, err), store.Close())
 	}
-	return u, nil
 }
 
 // openUIDStore opens the store itself and says where it is. FoundationDB is waited for until ctx

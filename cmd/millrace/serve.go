@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -192,6 +193,11 @@ func (d *daemon) openStores(ctx context.Context, shares memoryShares) error {
 }
 
 func (d *daemon) openLog(host string, shares memoryShares) (err error) {
+	d.log, err = replay.Open(d.logConfig(host, shares))
+	return adviseDataDir(err, d.cfg.dataDir)
+}
+
+func (d *daemon) logConfig(host string, shares memoryShares) replay.Config {
 	cfg := d.cfg
 	log := replay.Config{
 		Dir:            cfg.logDir(),
@@ -215,8 +221,7 @@ func (d *daemon) openLog(host string, shares memoryShares) (err error) {
 	if cfg.referencesOn() {
 		log.Hold, log.Strings = d.holdLog, d.uids.strings
 	}
-	d.log, err = replay.Open(log)
-	return adviseDataDir(err, cfg.dataDir)
+	return log
 }
 
 func (d *daemon) buildIngest(shares memoryShares) error {
@@ -226,6 +231,28 @@ func (d *daemon) buildIngest(shares memoryShares) error {
 		return usageError{fmt.Errorf("--relay-cursor %d is below the log's position %d: the events in between would be "+
 			"in the log twice; leave it out to resume, or give --new-epoch too", cfg.relayCursor.value, at.Seq)}
 	}
+	var err error
+	if d.pipeline, err = ingest.New(d.ingestConfig(shares)); err != nil {
+		return err
+	}
+	if d.client, err = consume.New(d.relayConfig(at)); err != nil {
+		return fmt.Errorf("make the relay's client: %w", err)
+	}
+	d.disk = &diskWatch{
+		dirs:    d.storeDirs(),
+		minFree: int64(cfg.minFreeDisk),
+		free:    freeBytes,
+		trim:    d.trimEarly,
+		reading: d.pipeline.SetReading,
+		logger:  d.logger.With("part", "disk"),
+		now:     time.Now,
+		gauge:   newDiskGauge(d.registry),
+	}
+	return nil
+}
+
+func (d *daemon) ingestConfig(shares memoryShares) ingest.Config {
+	cfg := d.cfg
 	pipeline := ingest.Config{
 		Log:           d.log,
 		Collections:   cfg.collections,
@@ -241,10 +268,12 @@ func (d *daemon) buildIngest(shares memoryShares) error {
 	if d.refs != nil {
 		pipeline.References = d.refs
 	}
-	var err error
-	if d.pipeline, err = ingest.New(pipeline); err != nil {
-		return err
-	}
+	return pipeline
+}
+
+// relayConfig is of the client that goes on from a position.
+func (d *daemon) relayConfig(at replay.Progress) consume.Config {
+	cfg := d.cfg
 	client := consume.Config{
 		URL:           cfg.relay,
 		Epoch:         at.Epoch,
@@ -264,9 +293,12 @@ func (d *daemon) buildIngest(shares memoryShares) error {
 		// is unknown.
 		client.Previous = &consume.EpochEnd{Epoch: p.Epoch, Seq: p.Seq}
 	}
-	if d.client, err = consume.New(client); err != nil {
-		return fmt.Errorf("make the relay's client: %w", err)
-	}
+	return client
+}
+
+// storeDirs are the directories of the stores, first the log's.
+func (d *daemon) storeDirs() []string {
+	cfg := d.cfg
 	dirs := []string{cfg.logDir()}
 	if cfg.intern.value == "pebble" {
 		dirs = append(dirs, cfg.internDir())
@@ -274,17 +306,7 @@ func (d *daemon) buildIngest(shares memoryShares) error {
 	if d.refs != nil {
 		dirs = append(dirs, cfg.referencesDir())
 	}
-	d.disk = &diskWatch{
-		dirs:    dirs,
-		minFree: int64(cfg.minFreeDisk),
-		free:    freeBytes,
-		trim:    d.trimEarly,
-		reading: d.pipeline.SetReading,
-		logger:  d.logger.With("part", "disk"),
-		now:     time.Now,
-		gauge:   newDiskGauge(d.registry),
-	}
-	return nil
+	return dirs
 }
 
 func (d *daemon) buildServing(shares memoryShares) error {
@@ -307,13 +329,21 @@ func (d *daemon) buildServing(shares memoryShares) error {
 	}
 	d.maxSubscribers = connections
 	d.health = &health{client: d.client, pipeline: d.pipeline, disk: d.disk, uids: d.uids, graph: d.graph}
+	if d.server, err = public.New(d.servingConfig(shares, proxies)); err != nil {
+		return fmt.Errorf("make the server of subscribers: %w", err)
+	}
+	return d.listen()
+}
+
+func (d *daemon) servingConfig(shares memoryShares, proxies []netip.Prefix) public.Config {
+	cfg := d.cfg
 	serving := public.Config{
 		Log:                 d.log,
 		Dictionaries:        d.dicts,
 		Health:              d.health.check,
 		Process:             d.process,
 		Version:             thisBuild().version,
-		MaxConnections:      connections,
+		MaxConnections:      d.maxSubscribers,
 		MaxConnectionsPerIP: cfg.maxConnectionsPerIP,
 		MaxHandshakes:       d.files.handshakes,
 		MaxEventsPerSecond:  float64(cfg.maxEventsPerSecond),
@@ -333,10 +363,7 @@ func (d *daemon) buildServing(shares memoryShares) error {
 	if d.graph != nil {
 		serving.Graph = d.graph
 	}
-	if d.server, err = public.New(serving); err != nil {
-		return fmt.Errorf("make the server of subscribers: %w", err)
-	}
-	return d.listen()
+	return serving
 }
 
 // run works until ctx ends or a part fails. Then it stops everything in order: reading the relay,
