@@ -1,0 +1,203 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/gorilla/websocket"
+
+	"millrace/dict/jetstream"
+)
+
+// TestStats: each count is its own.
+func TestStats(t *testing.T) {
+	var c Client
+	for i, n := range []interface{ Add(int64) int64 }{
+		&c.counts.connects, &c.counts.failures, &c.counts.disconnects, &c.counts.events, &c.counts.bytes, &c.counts.duplicates, &c.counts.fetches,
+	} {
+		n.Add(int64(i + 1))
+	}
+	want := Stats{Connects: 1, Failures: 2, Disconnects: 3, Events: 4, Bytes: 5, Duplicates: 6, Fetches: 7}
+	if got := c.Stats(); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+// TestDefaults compares what is not set with what Config promises.
+func TestDefaults(t *testing.T) {
+	c := Config{}.withDefaults()
+	want := Config{MinBackoff: 500 * time.Millisecond, MaxBackoff: 30 * time.Second, Heartbeat: 10 * time.Second, Silence: 45 * time.Second,
+		Overlap: 5 * time.Second, UserAgent: "millrace-client"}
+	if d := cmp.Diff(want, c, cmpopts.IgnoreFields(Config{}, "OnInfo", "OnWait", "Logger")); d != "" || c.OnInfo == nil || c.OnWait == nil || c.Logger != slog.Default() {
+		t.Errorf("-want +got:\n%s", d)
+	}
+	if c := (Config{MinBackoff: time.Hour}).withDefaults(); c.MaxBackoff != time.Hour {
+		t.Errorf("the longest back-off is %v, below the shortest", c.MaxBackoff)
+	}
+}
+
+// TestPlainPlaceAfterStart: a client of a plain Jetstream goes back as far as it was asked to start,
+// and no further than the overlap.
+func TestPlainPlaceAfterStart(t *testing.T) {
+	for _, tc := range []struct {
+		start  string
+		events []int64
+		want   string
+	}{
+		{"", []int64{100}, "100"}, {"90", []int64{100}, "90"}, {"110", []int64{100}, "100"}, {"b7e1c0-1-0", []int64{100}, "100"},
+		{"90", []int64{100, 115}, "95"}, {"90", []int64{115, 100}, "95"},
+	} {
+		p := newProgress(tc.start, 20*time.Microsecond, false)
+		for _, us := range tc.events {
+			if !p.take(plain(t, us)) {
+				t.Errorf("from %q: event %d is dropped", tc.start, us)
+			}
+		}
+		if got := p.resume(); got != tc.want {
+			t.Errorf("from %q, after %v, it resumes at %s, want %s", tc.start, tc.events, got, tc.want)
+		}
+	}
+}
+
+// TestSeqCursors: which cursors of v2's wire are seqs.
+func TestSeqCursors(t *testing.T) {
+	for s, want := range map[string]bool{"0": true, "1": true, "999999999999999": true, "1000000000000000": false, "-1": false, "": false, "x": false} {
+		if at, ok := parseSeq(s); ok != want || ok && fmt.Sprint(at.seq) != s {
+			t.Errorf("%q: %+v, %t", s, at, ok)
+		}
+	}
+}
+
+// TestPermanent: which answers end a subscription.
+func TestPermanent(t *testing.T) {
+	for err, want := range map[error]bool{
+		&RefusedError{Status: 400}: true, &RefusedError{Status: 404}: true, &RefusedError{Status: 499}: true,
+		&RefusedError{Status: 408}: false, &RefusedError{Status: 425}: false, &RefusedError{Status: 429}: false,
+		&RefusedError{Status: 500}: false, &RefusedError{Status: 503}: false,
+		&ClosedError{Code: websocket.CloseNormalClosure}: false, &ClosedError{Code: websocket.CloseNormalClosure, Reason: "wrong options"}: true,
+		&ClosedError{Code: websocket.CloseUnsupportedData}: true, &ClosedError{Code: websocket.ClosePolicyViolation}: true,
+		&ClosedError{Code: websocket.CloseMessageTooBig}: true, &ClosedError{Code: websocket.CloseMandatoryExtension}: true,
+		&ClosedError{Code: websocket.CloseServiceRestart}: false, &ClosedError{Code: 4001}: false,
+		ErrDictionary: true, ErrTooLarge: true, errOutdated: true, ErrSilent: false, ErrUnreadable: false,
+	} {
+		wrapped := fmt.Errorf("read: %w", err)
+		var refused *RefusedError
+		if isPermanent(wrapped) != want || isRefusal(wrapped) != errors.As(err, &refused) {
+			t.Errorf("%v: permanent %t, a refusal %t", err, isPermanent(wrapped), isRefusal(wrapped))
+		}
+	}
+	refused := &RefusedError{Status: 503, RetryAfter: 7}
+	if retryAfter(fmt.Errorf("connect: %w", refused)) != 7 || retryAfter(ErrSilent) != 0 || isRefusal(fmt.Errorf("%w: %w", ErrDictionary, refused)) {
+		t.Error("what a server asks for is lost, or the refusal of a dictionary is one of the subscription")
+	}
+}
+
+// TestEndOf turns the errors of websocket reads into this package's.
+func TestEndOf(t *testing.T) {
+	var closed *ClosedError
+	if err := endOf(&websocket.CloseError{Code: 4001, Text: "trimmed"}); !errors.As(err, &closed) || *closed != (ClosedError{4001, "trimmed"}) {
+		t.Errorf("closed: %v", err)
+	}
+	if err := endOf(websocket.ErrReadLimit); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("too large: %v", err)
+	}
+	if err := endOf(&websocket.CloseError{Code: websocket.CloseAbnormalClosure}); errors.As(err, &closed) || isPermanent(err) {
+		t.Errorf("broken: %v", err)
+	}
+	if err := endOf(io.ErrUnexpectedEOF); !errors.Is(err, io.ErrUnexpectedEOF) || isPermanent(err) {
+		t.Errorf("broken: %v", err)
+	}
+}
+
+// TestRefusalOf reads what servers answer instead of a subscription.
+func TestRefusalOf(t *testing.T) {
+	for body, want := range map[string]string{
+		" too many DIDs \n": "too many DIDs", `{"error":"CursorTooOld","message":"by far"}`: "CursorTooOld: by far", `{"message":"x"}`: `{"message":"x"}`,
+		strings.Repeat("x", 2000): strings.Repeat("x", 1<<10),
+	} {
+		resp := &http.Response{StatusCode: 503, Header: http.Header{"Retry-After": {"9"}}, Body: io.NopCloser(strings.NewReader(body))}
+		var got *RefusedError
+		if !errors.As(refusalOf(resp), &got) || *got != (RefusedError{503, want, 9 * time.Second}) {
+			t.Errorf("%.40q: %+v", body, got)
+		}
+	}
+}
+
+// TestDictionaryDir: a directory that cannot be written is no cache, and does no harm.
+func TestDictionaryDir(t *testing.T) {
+	raw := jetstream.Dictionary()
+	id, err := dictionaryID(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	u := &url.URL{Scheme: "ws", Host: "a.test", Path: "/subscribe"}
+	for name, cache := range map[string]string{"none": "", "below a file": filepath.Join(file, "dir"), "no room": "/proc/self", "new": filepath.Join(dir, "a", "b")} {
+		d := &decoder{subscribe: u, dir: cache}
+		d.save(id, raw)
+		if kept := d.load(id); (kept != nil) != (name == "new") {
+			t.Errorf("%s: %d bytes are kept", name, len(kept))
+		}
+	}
+	d := &decoder{subscribe: u, dir: filepath.Join(dir, "taken")}
+	if err := os.MkdirAll(filepath.Join(d.file(id), "full"), 0o755); err != nil { // so rename fails
+		t.Fatal(err)
+	}
+	d.save(id, raw)
+	if left, _ := os.ReadDir(d.dir); len(left) != 1 {
+		t.Errorf("left: %v", left)
+	}
+	other := *u
+	other.Host = "b.test"
+	d = &decoder{subscribe: &other, dir: filepath.Join(dir, "a", "b")}
+	if d.load(id) != nil {
+		t.Error("the dictionary of another server is used")
+	}
+	for what, bad := range map[string][]byte{"too large": make([]byte, maxDictionaryBytes+1), "cut": raw[:8], "text": []byte("no dictionary")} {
+		if _, err := dictionaryID(bad); err == nil {
+			t.Errorf("%s: no error", what)
+		}
+	}
+	if checkDictionary(raw, 0) != nil || checkDictionary(raw, id) != nil || checkDictionary(raw, id+1) == nil {
+		t.Error("dictionaries are taken by another ID")
+	}
+}
+
+// TestFullOfDictionaries: a client that knows as many as it may learns no more.
+func TestFullOfDictionaries(t *testing.T) {
+	d := &decoder{known: make([][]byte, maxDictionaries), asked: 7}
+	if id, err := d.current(t.Context()); id != 7 || err != nil {
+		t.Errorf("a dictionary that is known: %d, %v", id, err)
+	}
+	if !d.outdated() || d.outdated() || d.asked != 0 {
+		t.Errorf("a refused dictionary is asked for again and again: %+v", d)
+	}
+	if err := d.learn(t.Context(), []byte("no frame")); !errors.Is(err, ErrUnreadable) {
+		t.Errorf("no frame: %v", err)
+	}
+}
+
+// plain is an event of a plain Jetstream, one of each account.
+func plain(t *testing.T, us int64) *Event {
+	t.Helper()
+	e, err := new(parser).parse(fmt.Appendf(nil, `{"did":"did:web:%d.test","time_us":%[1]d,"kind":"identity"}`, us))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &e
+}
