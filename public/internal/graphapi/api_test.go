@@ -228,6 +228,25 @@ func TestLinksAreKept(t *testing.T) {
 	}
 }
 
+// TestUnknownSource: a set of links is empty if the log has never seen its source.
+func TestUnknownSource(t *testing.T) {
+	for i, set := range []string{"liked:" + account(2), "likers:" + post(1), "reposters:" + post(1), "members:" + list(1), "members:" + list(1)} {
+		for _, source := range []string{"", sources[max(i-1, 0)]} {
+			w := small(t)
+			w.set(edge{"reposted", account(3), post(1)}, true)
+			w.noSource = source
+			_, h := newTestAPI(t, w)
+			want := `{"count":1,"complete":true}`
+			if source != "" {
+				want = `{"count":0,"complete":true}`
+			}
+			if got := viewapitest.Get(h, sets("/sets/count", set)); got.Code != 200 || got.Body.String() != want+"\n" {
+				t.Errorf("%s without %q: %d %s", set, source, got.Code, got.Body)
+			}
+		}
+	}
+}
+
 func TestCacheBound(t *testing.T) {
 	c := newCache()
 	for n := range uint64(200) {

@@ -36,8 +36,9 @@ type world struct {
 	building  bool
 	noLinks   bool // they are being built
 	noBlocks  bool
-	closed    int // how often Graph returns one that is closed
-	views     int // that are open
+	noSource  string // has no number in the log
+	closed    int    // how often Graph returns one that is closed
+	views     int    // that are open
 	linksRead int
 	linksAt   references.Position
 
@@ -107,7 +108,7 @@ var sources = []string{"app.bsky.feed.like:subject.uri", "app.bsky.feed.repost:s
 
 func (w *world) FindSource(source string) (uint32, bool) {
 	i := slices.Index(sources, source)
-	return uint32(i + 1), i >= 0
+	return uint32(i + 1), i >= 0 && source != w.noSource
 }
 
 func (w *world) StreamOfEpoch(epoch uint32) translate.Stream {

@@ -48,6 +48,7 @@ func TestErrors(t *testing.T) {
 		{xrpc + "getBacklinksCount?source=a:b&subject=", 400, "UnsupportedSubject", "neither a DID nor an AT URI"},
 		{xrpc + "getManyToMany?" + both, 400, "InvalidRequest", "pathToOther: it is missing"},
 		{xrpc + toMany + "&otherSubject=https://example.com", 400, "UnsupportedSubject", "a filter by other subjects"},
+		{xrpc + toMany + "&linkDid=" + account(1) + "&otherSubject=" + account(2) + "&otherSubject=https://example.com", 400, "UnsupportedSubject", `subjects: "https://example.com"`},
 		{xrpc + toMany + "&linkDid=nobody", 400, "InvalidRequest", `"nobody", which is no DID`},
 		{"/links?target=" + post(1), 400, "InvalidRequest", "collection: it is missing"},
 		{"/links?" + old + "&did=" + account(1) + "&from_dids=" + account(2), 400, "InvalidRequest", "from_dids: it cannot be combined with did"},
