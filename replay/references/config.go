@@ -52,6 +52,7 @@ type testHooks struct {
 	buildRows  int    // of a step of the build of links; 0: maxBuildRows
 	chunkLinks int    // of a chunk; 0: maxChunkLinks
 	checkLinks uint64 // additions for a look at their chunk; 0: checkLinks
+	cacheBytes int64  // block cache and memtables; 0: PebbleBytes
 	waiting    func() // Hydrate begins to wait for room
 	gathered   func() // Hydrate has read what it needs, and holds no lock
 	sweeping   func() // a step of the sweep has looked, and deletes next

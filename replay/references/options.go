@@ -1,6 +1,7 @@
 package references
 
 import (
+	"cmp"
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
 	"github.com/cockroachdb/pebble/v2/sstable/block"
@@ -46,7 +47,7 @@ func (c *Config) openGuard() (*pebbleguard.DB, error) {
 func (c *Config) options() *pebble.Options {
 	memTable := min(max(c.PebbleBytes/4, minMemTable), maxMemTable)
 	o := &pebble.Options{
-		CacheSize:                   c.PebbleBytes, // Pebble takes the memtables out of it
+		CacheSize:                   cmp.Or(c.hooks.cacheBytes, c.PebbleBytes), // Pebble takes the memtables out of it
 		FormatMajorVersion:          formatVersion,
 		Merger:                      postings.Merger(),
 		MemTableSize:                uint64(memTable),

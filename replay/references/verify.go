@@ -63,6 +63,7 @@ type verifier struct {
 	report   Report
 	progress func(seen uint64)
 	seen     uint64
+	unread   error // of the disk, which says nothing about what is stored
 
 	// Of the row before.
 	last struct {
@@ -97,7 +98,11 @@ func (v *verifier) scanFile(ctx context.Context, begin, end []byte, check func(k
 		return err
 	}
 	for ok := it.First(); ok; ok = it.Next() {
-		if err := check(it.Key(), it.Value()); err != nil {
+		err := check(it.Key(), it.Value())
+		if v.unread != nil {
+			return errors.Join(v.unread, it.Close())
+		}
+		if err != nil {
 			v.report.Problem("key %x: %v", it.Key(), err)
 		}
 		if v.seen++; v.seen%verifyStep == 0 {
@@ -197,7 +202,7 @@ func (v *verifier) row(key, value []byte) error {
 func (v *verifier) next(account uint64) error {
 	v.last.account, v.last.known, v.last.floor, v.last.waits = account, false, 0, false
 	c := v.store.codec
-	value, known, err := v.store.db.Value(c.accountKey(rangeAccount, account))
+	value, known, err := v.value(c.accountKey(rangeAccount, account))
 	if err != nil || !known {
 		return err
 	}
@@ -206,6 +211,16 @@ func (v *verifier) next(account uint64) error {
 		return err
 	}
 	v.last.known, v.last.floor = true, state.floor
-	_, v.last.waits, err = v.store.db.Value(c.accountKey(rangeSweep, account))
+	_, v.last.waits, err = v.value(c.accountKey(rangeSweep, account))
 	return err
+}
+
+// value reads the value of a key. An error that is not damage ends the scan.
+func (v *verifier) value(key []byte) (value []byte, ok bool, err error) {
+	value, ok, err = v.store.db.Value(key)
+	var c *pebbleguard.CorruptionError
+	if err != nil && !errors.As(err, &c) {
+		v.unread = err
+	}
+	return value, ok, err
 }
