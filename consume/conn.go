@@ -84,7 +84,7 @@ func (d *dialer) open(ctx context.Context, url string) (*conn, error) {
 		TLSClientConfig: d.tls,
 		ReadBufferSize:  readBufferBytes,
 		WriteBufferSize: 1 << 10,
-	}).DialContext(hctx, url, http.Header{"User-Agent": {d.userAgent}}) //nolint:bodyclose // gorilla's needs no closing
+	}).DialContext(hctx, url, http.Header{"User-Agent": {d.userAgent}}) //nolint:bodyclose // needs none
 	if !stop() && err == nil {
 		ws.Close()
 		err = context.Cause(hctx)

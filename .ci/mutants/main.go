@@ -31,7 +31,7 @@ const (
 	dir     = ".ci/mutants"
 	page    = ".ci/mutants/README.md"
 	heading = "| wrong edit | breaks the promise | caught by |\n|---|---|---|\n"
-	quick   = 10 * time.Second // what a test of the touched package needs at most, for half of the edits
+	quick   = 10 * time.Second // for a test of the touched package, of half of the edits
 )
 
 // mutant is one wrong edit.

@@ -31,7 +31,7 @@ func (f follows) each(do func(actor uint64, subjects []uint64) error) error {
 	seen := map[uint64]bool{}
 	var subjects []uint64
 	for actor := range f.accounts {
-		want := int(f.mean * 0.35 * math.Pow(1-r.Float64(), -0.65)) // a Pareto number whose mean is f.mean
+		want := int(f.mean * 0.35 * math.Pow(1-r.Float64(), -0.65)) // Pareto, of mean f.mean
 		clear(seen)
 		subjects = subjects[:0]
 		for range min(want, f.accounts/20, 20_000) {

@@ -219,7 +219,7 @@ func readSlice(ctx context.Context, blocks []byte) (*repo.Repo, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the CAR's header: %w", err)
 	}
-	store := blockstore.NewBlockstore(datastore.NewMapDatastore()) //nolint:staticcheck // deprecated, but what v1 uses
+	store := blockstore.NewBlockstore(datastore.NewMapDatastore()) //nolint:staticcheck // v1 uses it
 	for {
 		block, err := r.Next()
 		if errors.Is(err, io.EOF) {

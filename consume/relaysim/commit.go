@@ -38,7 +38,7 @@ func (a *account) perform(templates []*template, withTruth bool) error {
 		return err
 	}
 	for _, o := range a.history {
-		past := blockCID([]byte(a.did + "/" + o.path)) // no record has it: this one is from before the world began
+		past := blockCID([]byte(a.did + "/" + o.path)) // from before the world; no record has it
 		if _, err := r.tree.Insert([]byte(o.path), past); err != nil {
 			return fmt.Errorf("insert %s: %w", o.path, err)
 		}

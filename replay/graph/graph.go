@@ -226,7 +226,7 @@ func (g *Graph) removeLocked(c Change) {
 	}
 	p := pair{uint32(c.Source), actor, subject}
 	if records := g.more[p]; len(records) > 0 {
-		at := max(0, slices.Index(records, c.Record)) // else it is the first, and records[0] takes its part
+		at := max(0, slices.Index(records, c.Record)) // else records[0] takes its part
 		if records = slices.Delete(records, at, at+1); len(records) == 0 {
 			delete(g.more, p)
 		} else {

@@ -55,7 +55,7 @@ type Pipeline struct {
 	metrics    *metrics
 	blockBytes int                 // raw bytes that close a job; of JSON, that end a block
 	frameBytes int                 // bytes of JSON that one frame may have
-	room       *semaphore.Weighted // bytes of JSON that jobs between the ordering stage and the disk may still take
+	room       *semaphore.Weighted // bytes of JSON free for jobs from the ordering stage to the disk
 
 	free    chan *job   // jobs that nobody uses
 	raws    chan []byte // unused buffers for frames

@@ -22,9 +22,9 @@ type References interface {
 // is not hydrated: its position is in the log later, or never.
 type changes struct {
 	batch    references.Batch
-	events   []uint32               // index of each change's event; a gap is the first change and has none
+	events   []uint32               // index of each change's event; a gap, first, has none
 	refs     []references.Reference // that records have, in the order of the batch's
-	numbered []uint32               // [i]: how many of the first i+1 references of the batch are in refs
+	numbered []uint32               // [i]: how many of the batch's first i+1 references are in refs
 	source   []byte
 }
 

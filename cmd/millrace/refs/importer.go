@@ -41,7 +41,7 @@ type Import struct {
 	current *importedAccount   // nil: it is passed over
 	group   []*importedAccount // complete, not imported yet
 	changes int                // of the group and the current account
-	resume  []resumePoint      // of what was read of the log, so that it is not read from its beginning again
+	resume  []resumePoint      // of what was read of the log, to go on from
 	limits  importLimits
 }
 
@@ -53,7 +53,7 @@ type ImportConfig struct {
 	// NumberSources gives numbers to sources that the log does not know, and returns the log, which
 	// may be another one then.
 	NumberSources func(sources []string) (Log, error)
-	AsOf          time.Time                      // when the files were current; zero: each account's rev gives the time
+	AsOf          time.Time                      // of the files; zero: each account's rev gives it
 	Refused       func(did string, reason error) // gets the accounts that are not imported
 	Progress      func(done *ImportCounts)       // after each batch
 }

@@ -14,7 +14,7 @@ type FrameBuilder struct {
 	// of events that are to carry their cursor and UIDs; nil: they are not
 	Extended   *Index
 	Stream     translate.Stream // of those cursors
-	References *FrameReferences // of events that are to carry them, and are extended; nil: they are not
+	References *FrameReferences // of extended events that carry them, or nil
 	// of events that are to be as Jetstream v2's wire has them, and are not extended; nil: they
 	// are not
 	V2         *SlimIndex
