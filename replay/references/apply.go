@@ -1,9 +1,11 @@
 package references
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -63,8 +65,11 @@ func (s *Store) Apply(b *Batch) error {
 	return nil
 }
 
-// stage adds what p says to the batch of the database.
+// stage adds what p says to the batch of the database, each range in the order of its keys: so the
+// memtable looks for the place of a key beside that of the key before.
 func (s *Store) stage(batch *pebble.Batch, p *pending) error {
+	slices.SortStableFunc(p.records, func(a, b recordWrite) int { return a.id.compare(b.id) })
+	slices.SortFunc(p.accounts, func(a, b accountWrite) int { return cmp.Compare(a.account, b.account) })
 	var key, value []byte
 	for i := range p.records {
 		w := &p.records[i]

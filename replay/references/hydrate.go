@@ -244,7 +244,9 @@ func (h *hydration) fetch(s *Store) error {
 		for i := from; i < to; i++ {
 			var err error
 			if i < len(accounts) {
-				accounts[i].entry.state, err = s.firstState(accounts[i].account)
+				var state accountState
+				state, err = s.firstState(accounts[i].account)
+				accounts[i].entry.set(state)
 			} else {
 				rows[i-len(accounts)], err = s.lookUp(s.codec.recordKey(h.missingRows[i-len(accounts)]))
 			}
@@ -267,6 +269,9 @@ func (h *hydration) fetch(s *Store) error {
 			return err
 		}
 	}
+	for i := range accounts {
+		h.accounts.charge(accounts[i].entry)
+	}
 	for i, id := range h.missingRows {
 		h.rows[id] = rows[i]
 	}
@@ -283,7 +288,7 @@ func (h *hydration) change(c *Change, e *accountEntry) (found bool, err error) {
 		return false, nil
 	}
 	p.sync = p.sync || c.Seq == 0
-	state := e.state
+	state := e.state()
 	switch c.Operation {
 	case Create, Update, Delete:
 		if c.Repeated = !h.accepts(c, &state); !c.Repeated {
@@ -311,7 +316,7 @@ func (h *hydration) change(c *Change, e *accountEntry) (found bool, err error) {
 		state.rev = max(state.rev, c.Rev)
 		state.purged = state.rev
 	}
-	if state != e.state {
+	if state != e.state() {
 		h.setAccount(c.Account, state, e)
 	}
 	return found, err
@@ -396,8 +401,13 @@ func (h *hydration) setAccount(account uint64, state accountState, e *accountEnt
 		p.accounts = append(p.accounts, accountWrite{account: account})
 	}
 	w := &p.accounts[e.index]
-	w.swept = w.swept || state.floor != e.state.floor
-	w.purged = w.purged || state.purged != e.state.purged
+	was := e.state()
+	w.swept = w.swept || state.floor != was.floor
+	w.purged = w.purged || state.purged != was.purged
 	p.sweeps = p.sweeps || w.swept
-	w.state, e.state = state, state
+	w.state = state
+	e.set(state)
+	if was == (accountState{rev: was.rev}) {
+		h.accounts.charge(e)
+	}
 }
