@@ -22,9 +22,11 @@ const linksTwentieth = (256<<20 - 33<<20) / 20
 
 // linksFlags are the flags of bench links.
 type linksFlags struct {
+	programs
 	dir      string
 	edges    int
 	requests int
+	lag      bool
 }
 
 // linksBench is one run.
@@ -51,6 +53,8 @@ func runLinks(ctx context.Context, args []string, out io.Writer) (err error) {
 	fs.StringVar(&b.dir, "dir", "", "where the stores are made and removed again, 1 GB; empty: the system's temporary directory")
 	fs.IntVar(&b.edges, "edges", 20_000_000, "links to make, at least")
 	fs.IntVar(&b.requests, "requests", 10_000, "of each kind, after as many that warm up")
+	fs.BoolVar(&b.lag, "lag", true, "measure how far links are behind a stream of 2,000 frames a second, too")
+	fs.StringVar(&b.bin, "bin", "", "directory of millrace and relaysim, for -lag; empty: they are built")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
@@ -68,7 +72,7 @@ func runLinks(ctx context.Context, args []string, out io.Writer) (err error) {
 	for _, part := range []struct {
 		name string
 		run  func(context.Context) error
-	}{{"making links", b.feed}, {"serving links", b.serve}, {"building links", b.build}} {
+	}{{"making links", b.feed}, {"serving links", b.serve}, {"building links", b.build}, {"following a stream", b.follow}} {
 		say("%s", part.name)
 		if err := part.run(ctx); err != nil {
 			return fmt.Errorf("%s: %w", part.name, err)
@@ -102,24 +106,42 @@ func (b *linksBench) feed(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	before := ownCPU()
-	err = s.Begin("bench", references.Position{Epoch: 1})
-	var took time.Duration
-	for err == nil && b.stream.edges < int64(b.edges) {
-		batch := b.stream.batch(1000)
-		batch.Since = s.Hydrated()
-		begun := time.Now()
-		if err = s.Hydrate(ctx, batch); err == nil {
-			err = s.Apply(batch)
-		}
-		took += time.Since(begun)
-		b.progress("%s links, %s/s", grouped(b.stream.edges), grouped(float64(b.stream.edges)/took.Seconds()))
+	if err := s.Begin("bench", references.Position{Epoch: 1}); err != nil {
+		return errors.Join(err, s.Close())
 	}
-	begun := time.Now()
-	if err := errors.Join(err, s.Close()); err != nil {
+	begun, before := time.Now(), ownCPU()
+	// As in millrace serve, a batch is hydrated while the one before is applied.
+	hydrated := make(chan *references.Batch, 1)
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		defer close(hydrated)
+		for b.stream.edges < int64(b.edges) {
+			batch := b.stream.batch(1000)
+			batch.Since = s.Hydrated()
+			if err := s.Hydrate(ctx, batch); err != nil {
+				return err
+			}
+			select {
+			case hydrated <- batch:
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+			b.progress("%s links, %s/s", grouped(b.stream.edges), grouped(float64(b.stream.edges)/time.Since(begun).Seconds()))
+		}
+		return nil
+	})
+	g.Go(func() error {
+		for batch := range hydrated {
+			if err := s.Apply(batch); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err := errors.Join(g.Wait(), s.Close()); err != nil {
 		return err
 	}
-	took += time.Since(begun)
+	took := time.Since(begun)
 	rate := float64(b.stream.edges) / took.Seconds()
 	b.row("links/s made, beside deletes and counts", grouped(rate))
 	b.row("CPU µs a link made, its generator included", micros(ownCPU()-before, b.stream.edges))

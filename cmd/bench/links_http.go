@@ -151,13 +151,11 @@ func (b *linksBench) serve(ctx context.Context) (err error) {
 
 // ask asks for the links of subjects that were drawn by their links: for half of them to warm up.
 func (b *linksBench) ask(ctx context.Context, host string) error {
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp", host)
+	client, err := dialLinks(ctx, host)
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
-	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	client := &linkClient{conn, bufio.NewReader(conn)}
+	defer client.Close()
 	var counts, pages lags
 	var found int64
 	draws := b.stream.drawn
@@ -197,6 +195,16 @@ func (b *linksBench) ask(ctx context.Context, host string) error {
 type linkClient struct {
 	net.Conn
 	answers *bufio.Reader
+}
+
+// dialLinks connects to a host and port. ctx bounds the connection's life.
+func dialLinks(ctx context.Context, host string) (*linkClient, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", host)
+	if err != nil {
+		return nil, err
+	}
+	context.AfterFunc(ctx, func() { conn.Close() })
+	return &linkClient{conn, bufio.NewReader(conn)}, nil
 }
 
 // total does a request, adds how long it took until its last byte, and returns its total.

@@ -3,7 +3,10 @@ package main
 import (
 	"bytes"
 	"io"
+	"os"
 	"regexp"
+	"strconv"
+	"strings"
 	"testing"
 
 	"millrace/replay/references"
@@ -12,8 +15,12 @@ import (
 // TestLinks runs every part of the command, small.
 func TestLinks(t *testing.T) {
 	var out bytes.Buffer
-	if err := run(t.Context(), []string{"links", "-dir", t.TempDir(), "-edges", "3000", "-requests", "50"}, &out); err != nil {
+	lag := os.Getenv("MILLRACE_TEST_LONG") != "" // it builds two programs
+	if err := run(t.Context(), []string{"links", "-dir", t.TempDir(), "-edges", "3000", "-requests", "50", "-lag=" + strconv.FormatBool(lag)}, &out); err != nil {
 		t.Fatal(err)
+	}
+	if has := strings.Contains(out.String(), "at 2,000 frames/s"); has != lag {
+		t.Errorf("the lag is measured: %t", has)
 	}
 	for _, row := range []string{"links/s made, .*", "getBacklinksCount, .*", "first page of getBacklinks, .*", "bytes a link of the whole .*",
 		"s to build links from 2,[0-9]{3} rows, .*"} {
