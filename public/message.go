@@ -7,6 +7,7 @@ import (
 
 	"millrace/dict"
 	"millrace/replay"
+	"millrace/translate"
 )
 
 // Opcodes of websocket frames with the FIN bit set (RFC 6455, section 5.2).
@@ -77,7 +78,8 @@ func frameLen(b []byte) int {
 // messages writes info messages and heartbeats, as the connection's events are written: plain or
 // compressed.
 type messages struct {
-	enc     *dict.Encoder // nil: plain
+	enc     *dict.Encoder                  // nil: plain
+	v2Seq   func(translate.Position) int64 // of Jetstream v2's wire; nil: the wire is v1's
 	scratch []byte
 }
 
@@ -106,6 +108,9 @@ func appendPoint(dst []byte, m replay.Point) []byte {
 
 // appendHeartbeat appends a frame that says: everything up to through was sent.
 func (m *messages) appendHeartbeat(dst []byte, through replay.Point) []byte {
+	if m.v2Seq != nil {
+		return m.appendV2Point(dst, "heartbeat", through)
+	}
 	p := append([]byte(nil), `{"kind":"heartbeat"`...)
 	if through.TimeUS == 0 {
 		p = append(p, `,"time_us":0`...)
@@ -135,6 +140,9 @@ func (m *messages) appendClamped(dst []byte, requested replay.Cursor, oldest rep
 
 // appendReferencesBegin says that events up to a point are without references.
 func (m *messages) appendReferencesBegin(dst []byte, begin replay.Point) []byte {
+	if m.v2Seq != nil {
+		return m.appendV2Point(dst, "references_begin", begin)
+	}
 	p := beginInfo("references_begin", "events up to this cursor have no references: filters by subject and source leave them out")
 	return m.endInfo(dst, appendPoint(p, begin))
 }

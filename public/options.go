@@ -52,6 +52,13 @@ func newWants() *wants {
 	}
 }
 
+// addByReference adds what commits are to refer to.
+func (w *wants) addByReference(q url.Values) {
+	w.subjects.addNonEmpty(q["wantedSubjects"])
+	w.subjectDIDs.addNonEmpty(q["wantedSubjectDids"])
+	w.sources.addNonEmpty(q["wantedSources"])
+}
+
 // byReference says whether commits are wanted by what they refer to.
 func (w *wants) byReference() bool {
 	return len(w.subjects.members)+len(w.subjectDIDs.members)+len(w.sources.members) > 0
@@ -64,10 +71,10 @@ type options struct {
 	requireHello bool
 	dictionary   uint32 // that events are compressed with; 0: they are not
 
-	v2 bool // the wire is Jetstream v2's; none of ours then
+	v2 bool // the wire is Jetstream v2's
 
 	// Ours:
-	extended   bool
+	extended   bool // not with v2
 	references bool
 	strict     bool
 	kinds      replay.KindSet
@@ -88,9 +95,7 @@ func parseOptions(r *http.Request) (options, error) {
 	// An empty value stands for none at all: "empty = all collections".
 	o.wants.collections.addNonEmpty(q["wantedCollections"])
 	o.wants.dids.addNonEmpty(q["wantedDids"])
-	o.wants.subjects.addNonEmpty(q["wantedSubjects"])
-	o.wants.subjectDIDs.addNonEmpty(q["wantedSubjectDids"])
-	o.wants.sources.addNonEmpty(q["wantedSources"])
+	o.wants.addByReference(q)
 	o.wants.maxPayload = parseMaxMessageSize(q.Get("maxMessageSizeBytes"))
 	if err := o.wants.check(); err != nil {
 		return options{}, err
@@ -151,14 +156,21 @@ func (o *options) parseOwn(q url.Values) error {
 	case id != 0:
 		o.dictionary = id
 	}
-	if s := q.Get("heartbeat"); s != "" {
-		n, err := strconv.Atoi(s)
-		if err != nil || n < 1 || n > maxHeartbeatSeconds {
-			return invalidOption("heartbeat %.40q is not a number of seconds from 1 to %d", s, maxHeartbeatSeconds)
-		}
-		o.heartbeat = time.Duration(n) * time.Second
+	o.heartbeat, err = parseHeartbeat(q)
+	return err
+}
+
+// parseHeartbeat reads heartbeat; 0: none is wanted.
+func parseHeartbeat(q url.Values) (time.Duration, error) {
+	s := q.Get("heartbeat")
+	if s == "" {
+		return 0, nil
 	}
-	return nil
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 1 || n > maxHeartbeatSeconds {
+		return 0, invalidOption("heartbeat %.40q is not a number of seconds from 1 to %d", s, maxHeartbeatSeconds)
+	}
+	return time.Duration(n) * time.Second, nil
 }
 
 func parseSwitch(q url.Values, name string) (bool, error) {

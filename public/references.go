@@ -53,7 +53,7 @@ func (s *subscriber) referencesBegin() (begin replay.Point, tell bool) {
 		return begin, false
 	}
 	s.notice.checked = true
-	if s.notice.said || !s.opts.extended || !s.wantsReferences() {
+	if s.notice.said || !s.opts.extended && !s.opts.v2 || !s.wantsReferences() {
 		return begin, false
 	}
 	begin, tell = s.server.beforeReferences(s.reader)

@@ -16,6 +16,7 @@ import (
 	"millrace/public/internal/graphapi"
 	"millrace/public/internal/linksapi"
 	"millrace/replay"
+	"millrace/translate"
 )
 
 // timing is what tests shorten.
@@ -52,6 +53,7 @@ type eventLog struct {
 	counts       func() replay.Counts
 	progress     func() replay.Progress
 	diskBytes    func() int64
+	v2Seq        func(translate.Position) int64
 }
 
 func eventLogOf(l *replay.Log) eventLog {
@@ -63,6 +65,7 @@ func eventLogOf(l *replay.Log) eventLog {
 		counts:       l.Counts,
 		progress:     l.Progress,
 		diskBytes:    l.DiskBytes,
+		v2Seq:        l.V2Seq,
 	}
 }
 

@@ -159,7 +159,7 @@ func (s *Server) newSubscriber(ctx context.Context, client netip.Addr, opts opti
 	sub := &subscriber{
 		server: s, opts: opts, client: client, filter: f,
 		out: outbound{
-			messages: messages{enc: enc}, heartbeat: opts.heartbeat, timing: &s.timing, pings: s.metrics.pings,
+			messages: s.messages(opts.v2, enc), heartbeat: opts.heartbeat, timing: &s.timing, pings: s.metrics.pings,
 		},
 		readDone: make(chan struct{}),
 	}
@@ -173,6 +173,15 @@ func (s *Server) newSubscriber(ctx context.Context, client netip.Addr, opts opti
 		return nil, refused
 	}
 	return sub, nil
+}
+
+// messages returns what writes a connection's messages.
+func (s *Server) messages(v2 bool, enc *dict.Encoder) messages {
+	m := messages{enc: enc}
+	if v2 {
+		m.v2Seq = s.events.v2Seq
+	}
+	return m
 }
 
 // encoder returns the encoder of a dictionary that a client asks for, nil for ID 0.

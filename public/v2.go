@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/gorilla/websocket"
@@ -14,6 +16,9 @@ import (
 
 // v2Prefix begins the paths of Jetstream v2's endpoints; the method follows.
 const v2Prefix = "/xrpc/network.bsky.jetstream."
+
+// v2TimeLayout is how times are written.
+const v2TimeLayout = "2006-01-02T15:04:05.000000Z"
 
 // v2Subprotocol is echoed to clients that offer it.
 const v2Subprotocol = "xrpc.v1.json"
@@ -132,6 +137,22 @@ const v2Message = `{"$type":"message","payload":{"$type":"network.bsky.jetstream
 // appendV2Info appends an #info. name and text must need no escaping in JSON.
 func (m *messages) appendV2Info(dst []byte, name, text string) []byte {
 	return m.append(dst, []byte(v2Message+`info","message":"`+text+`","name":"`+name+`"}}`))
+}
+
+// v2OwnMessage begins a message that is ours, of a type that v2's clients do not know. So they drop
+// it. A "}}" ends it.
+const v2OwnMessage = `{"$type":"message","payload":{"$type":"millrace#`
+
+// appendV2Point appends a message of ours about the log up to a point, as far as that is known.
+func (m *messages) appendV2Point(dst []byte, name string, through replay.Point) []byte {
+	p := append([]byte(nil), v2OwnMessage+name+`"`...)
+	if through.Position.Seq != 0 {
+		p = strconv.AppendInt(append(p, `,"seq":`...), m.v2Seq(through.Position), 10)
+	}
+	if through.TimeUS != 0 {
+		p = time.UnixMicro(through.TimeUS).UTC().AppendFormat(append(p, `,"time":"`...), v2TimeLayout+`"`)
+	}
+	return m.append(dst, append(p, '}', '}'))
 }
 
 // appendV2Error appends an error frame, after which the connection ends. The same holds of its

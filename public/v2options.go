@@ -30,7 +30,8 @@ func (s *Server) parseV2Options(r *http.Request) (options, *refusal) {
 	if err != nil {
 		return options{}, badRequest(invalidOption("query string: %v", err))
 	}
-	o := options{v2: true, wants: &wants{collections: newV2CollectionSet(), dids: newDIDSet("DID")}}
+	o := options{v2: true, wants: newWants()}
+	o.wants.collections = newV2CollectionSet()
 	if wantsJetstreamZstd(r, q) {
 		return o, badRequest(invalidOption("compress=true and Socket-Encoding: zstd are for /subscribe only: use zstdDictionary=<id>, with the dictionary of getZstdDictionary"))
 	}
@@ -43,6 +44,12 @@ func (s *Server) parseV2Options(r *http.Request) (options, *refusal) {
 		return o, f
 	}
 	if err := o.parseV2Filters(q); err != nil {
+		return o, badRequest(err)
+	}
+	if err := o.parseV2Own(q); err != nil {
+		return o, badRequest(err)
+	}
+	if err := s.checkReferences(&o); err != nil {
 		return o, badRequest(err)
 	}
 	if o.cursor, err = parseV2Cursor(q.Get("cursor")); err != nil {
@@ -69,6 +76,19 @@ func (o *options) parseV2Filters(q url.Values) error {
 	}
 	var err error
 	o.kinds, err = o.wants.addV2(q["kinds"], q["dids"], q["collections"])
+	return err
+}
+
+// parseV2Own reads the parameters that Jetstream v2 does not have, and so ignores.
+func (o *options) parseV2Own(q url.Values) (err error) {
+	o.wants.addByReference(q)
+	if err := o.wants.check(); err != nil {
+		return err
+	}
+	if o.references, err = parseSwitch(q, "references"); err != nil {
+		return err
+	}
+	o.heartbeat, err = parseHeartbeat(q)
 	return err
 }
 

@@ -203,7 +203,7 @@ func TestV2Filters(t *testing.T) {
 		"collections=app.bsky.*&kinds=commit":                  {0, 1, 2},
 		"collections=app.bsky.*&kinds=commit&dids=" + didN(1):  {0, 2},
 		"collections=com.example.thing&collections=app.bsky.graph.follow&dids=" + didN(2): {3, 5},
-		"foo=bar&extended=true&strict=true&heartbeat=x":                                   {0, 1, 2, 3, 4, 5, 6},
+		"foo=bar&extended=x&strict=true&wantedKinds=x":                                    {0, 1, 2, 3, 4, 5, 6},
 	} {
 		t.Run(query, func(t *testing.T) {
 			s.dialV2("cursor=0&" + query).wantV2(append(pick(all, want...), after(query, last)...)...)

@@ -165,7 +165,7 @@ func checkCorpusV2(t *testing.T, l *Log) {
 				e.kind = kind
 			}
 		}
-		if want := e.v2JSON(t, position.Seq*1024+int64(position.Op)); v2[i] != want {
+		if want := e.v2JSON(t, position.Seq*1024+int64(position.Op), false); v2[i] != want {
 			t.Errorf("event %d is\n%s\nwant\n%s", i, v2[i], want)
 		}
 	}

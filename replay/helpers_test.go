@@ -256,8 +256,9 @@ func (e testEvent) rest(text string) string {
 	return fmt.Sprintf(`"commit":{"rev":"r","operation":"%s","collection":"%s","rkey":"k","record":{"x":"%s"},"cid":"c"}`, e.operation, e.collection, text)
 }
 
-// v2JSON returns what a subscriber of v2's wire gets for e, whose seq there is given.
-func (e testEvent) v2JSON(t testing.TB, seq int64) string {
+// v2JSON returns what a subscriber of v2's wire gets for e, whose seq there is given, with its
+// references or without.
+func (e testEvent) v2JSON(t testing.TB, seq int64, references bool) string {
 	t.Helper()
 	var v1, payload map[string]any
 	d := json.NewDecoder(strings.NewReader(e.payload))
@@ -272,6 +273,13 @@ func (e testEvent) v2JSON(t testing.TB, seq int64) string {
 	payload["$type"] = "network.bsky.jetstream.subscribeEvents#" + e.kind.String()
 	payload["did"], payload["seq"] = e.did, seq
 	payload["time"] = time.UnixMicro(e.timeUS).UTC().Format("2006-01-02T15:04:05.000000Z")
+	if references {
+		var members map[string]any
+		if err := json.Unmarshal([]byte("{"+strings.TrimPrefix(referencesJSON(&e), ",")+"}"), &members); err != nil {
+			t.Fatal(err)
+		}
+		maps.Copy(payload, members)
+	}
 	b, err := json.Marshal(map[string]any{"$type": "message", "payload": payload})
 	if err != nil {
 		t.Fatal(err)

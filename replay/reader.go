@@ -29,7 +29,7 @@ type ReaderConfig struct {
 	Filter     *Filter // nil: everything
 	Extended   bool    // events carry their cursor and UIDs
 	V2         bool    // or are those of Jetstream v2's wire
-	References bool    // and their references, which takes Config.Strings
+	References bool    // their references, too, which takes Config.Strings; extended unless V2
 	Dictionary uint32  // ID of the dictionary to compress with; 0: plain text frames
 	// MaxChunkBytes bounds a chunk, but for a single larger event; 0: 256 KiB. Of a variant that is
 	// not stored a chunk may hold half more.
@@ -100,7 +100,7 @@ func (l *Log) NewReader(cfg ReaderConfig) (*Reader, error) {
 	}
 	r := &Reader{
 		log:      l,
-		variant:  variant{extended: cfg.Extended || cfg.References, references: cfg.References, v2: cfg.V2, dictionary: cfg.Dictionary},
+		variant:  variant{extended: !cfg.V2 && (cfg.Extended || cfg.References), references: cfg.References, v2: cfg.V2, dictionary: cfg.Dictionary},
 		maxBytes: cfg.MaxChunkBytes,
 		changed:  s.changed,
 		parts:    openParts{bs: l.blocks},

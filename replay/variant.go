@@ -11,7 +11,7 @@ import (
 // variant is one of the forms that a block's events are sent in.
 type variant struct {
 	extended   bool
-	references bool   // extended, too
+	references bool   // extended, too, or v2
 	v2         bool   // of Jetstream v2's wire; not extended
 	dictionary uint32 // 0: uncompressed
 }

@@ -116,8 +116,8 @@ func (w *world) read() {
 	t.Helper()
 	f, fcfg := w.filter()
 	cfg := ReaderConfig{Cursor: w.cursor(), Filter: f, Extended: w.rng.IntN(2) == 0, MaxChunkBytes: 1 << w.rng.IntN(18)}
-	cfg.References = cfg.Extended && w.rng.IntN(2) == 0
 	cfg.V2 = !cfg.Extended && w.rng.IntN(2) == 0
+	cfg.References = (cfg.Extended || cfg.V2) && w.rng.IntN(2) == 0
 	switch w.rng.IntN(3) {
 	case 0:
 		cfg.Dictionary = dict.BuiltIn().ID()
@@ -185,11 +185,11 @@ func (w *world) render(items []item, cfg ReaderConfig, fcfg FilterConfig) []stri
 			continue
 		}
 		s := it.event.json(cfg.Extended)
-		if cfg.References {
+		switch {
+		case cfg.V2:
+			s = it.event.v2JSON(w.t, w.m.v2Seq(it.event.Place), cfg.References)
+		case cfg.References:
 			s = strings.TrimSuffix(s, "}") + referencesJSON(it.event) + "}"
-		}
-		if cfg.V2 {
-			s = it.event.v2JSON(w.t, w.m.v2Seq(it.event.Place))
 		}
 		size := len(s)
 		if enc != nil && !cfg.V2 {

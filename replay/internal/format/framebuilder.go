@@ -12,9 +12,10 @@ import (
 type FrameBuilder struct {
 	Ends []uint32 // of the plain frames
 	// of events that are to carry their cursor and UIDs; nil: they are not
-	Extended   *Index
-	Stream     translate.Stream // of those cursors
-	References *FrameReferences // of extended events that carry them, or nil
+	Extended *Index
+	Stream   translate.Stream // of those cursors
+	// of events that are to carry them, and are extended or as V2 has them; nil: they are not
+	References *FrameReferences
 	// of events that are to be as Jetstream v2's wire has them, and are not extended; nil: they
 	// are not
 	V2         *SlimIndex
@@ -80,7 +81,7 @@ func (b *FrameBuilder) Append(dst []byte, i int, plain []byte) []byte {
 func (b *FrameBuilder) appendPayload(dst []byte, i int, payload []byte) []byte {
 	if x := b.V2; x != nil {
 		seq := V2Seq(b.SeqBase, x.Seq[i], x.Op[i])
-		dst, _ = b.v2.append(dst, x.KindAt(i), seq, x.TimeUS[i], payload)
+		dst, _ = b.v2.append(dst, x.KindAt(i), seq, x.TimeUS[i], payload, referencesOfEvent{b.References, i})
 		return dst
 	}
 	if b.Extended == nil {
@@ -88,7 +89,8 @@ func (b *FrameBuilder) appendPayload(dst []byte, i int, payload []byte) []byte {
 	}
 	dst = appendExtended(dst, b.Extended, i, payload, b.Stream)
 	if b.References != nil {
-		dst = append(b.References.appendTo(dst[:len(dst)-1], i), '}')
+		refs := referencesOfEvent{b.References, i}
+		dst = append(refs.appendDeleted(refs.appendCurrent(dst[:len(dst)-1])), '}')
 	}
 	return dst
 }
@@ -150,12 +152,28 @@ func appendExtended(dst []byte, x *Index, i int, payload []byte, stream translat
 	return append(dst, '}')
 }
 
-// appendTo appends event i's members references, which its record has, and deleted_references,
-// which it no longer has, unless empty.
-func (r *FrameReferences) appendTo(dst []byte, i int) []byte {
-	entries := r.Entries(i)
-	dst = r.appendMember(dst, "references", entries, func(e ReferenceEntry) bool { return !e.Had })
-	return r.appendMember(dst, "deleted_references", entries, func(e ReferenceEntry) bool {
+// referencesOfEvent are those of one event; none if refs is nil.
+type referencesOfEvent struct {
+	refs  *FrameReferences
+	event int
+}
+
+// appendCurrent appends the member references, which the event's record has, unless empty.
+func (r referencesOfEvent) appendCurrent(dst []byte) []byte {
+	if r.refs == nil {
+		return dst
+	}
+	return r.refs.appendMember(dst, "references", r.refs.Entries(r.event), func(e ReferenceEntry) bool { return !e.Had })
+}
+
+// appendDeleted appends the member deleted_references, which the record no longer has, unless
+// empty.
+func (r referencesOfEvent) appendDeleted(dst []byte) []byte {
+	if r.refs == nil {
+		return dst
+	}
+	entries := r.refs.Entries(r.event)
+	return r.refs.appendMember(dst, "deleted_references", entries, func(e ReferenceEntry) bool {
 		return e.Had && !slices.Contains(entries, ReferenceEntry{Subject: e.Subject, Source: e.Source})
 	})
 }

@@ -14,7 +14,7 @@ const (
 	v2Begin           = `{"$type":"message","payload":{"$type":"network.bsky.jetstream.subscribeEvents#`
 	v2End             = `Z"}}`
 	v2CollectionStart = `,"collection":"`
-	v2DIDStart        = `","did":"`
+	v2DIDStart        = `,"did":"`
 	v2RevStart        = `,"rev":"`
 	v2SeqStart        = `","seq":`
 	v2TimeStart       = `,"time":"`
@@ -55,9 +55,9 @@ type v2Encoder struct {
 	started bool
 }
 
-// append appends the event whose JSON translate made. ok is false, and nothing appended, if the
-// JSON has another form.
-func (v *v2Encoder) append(dst []byte, kind translate.Kind, seq, timeUS int64, payload []byte) (_ []byte, ok bool) {
+// append appends the event whose JSON translate made, and its references. ok is false, and nothing
+// appended, if the JSON has another form.
+func (v *v2Encoder) append(dst []byte, kind translate.Kind, seq, timeUS int64, payload []byte, refs referencesOfEvent) (_ []byte, ok bool) {
 	p := v1Payload{rest: payload}
 	p.skip(v1DID)
 	did := p.until(v1Time)
@@ -66,7 +66,7 @@ func (v *v2Encoder) append(dst []byte, kind translate.Kind, seq, timeUS int64, p
 	dst = append(dst, v2Begin...)
 	switch kind {
 	case translate.KindCommit:
-		dst = p.appendCommit(dst, did)
+		dst = p.appendCommit(dst, did, refs)
 	case translate.KindIdentity:
 		p.skip(v1Identity)
 		dst = append(append(append(dst, `identity","did":"`...), did...), `","identity":`...)
@@ -137,7 +137,7 @@ func (p *v1Payload) until(s string) []byte {
 }
 
 // appendCommit appends a commit from its kind up to its seq.
-func (p *v1Payload) appendCommit(dst, did []byte) []byte {
+func (p *v1Payload) appendCommit(dst, did []byte, refs referencesOfEvent) []byte {
 	p.skip(v1Commit)
 	rev := p.until(v1Operation)
 	operation := p.until(v1Collection)
@@ -164,7 +164,8 @@ func (p *v1Payload) appendCommit(dst, did []byte) []byte {
 	if cid != nil {
 		dst = append(append(append(dst, v1CID...), cid...), '"')
 	}
-	dst = append(append(dst, v2CollectionStart...), collection...)
+	dst = append(append(append(dst, v2CollectionStart...), collection...), '"')
+	dst = refs.appendDeleted(dst)
 	dst = append(append(dst, v2DIDStart...), did...)
 	dst = append(append(dst, v1Operation...), operation...)
 	if cid != nil {
@@ -172,6 +173,7 @@ func (p *v1Payload) appendCommit(dst, did []byte) []byte {
 	} else {
 		dst = append(dst, '"')
 	}
+	dst = refs.appendCurrent(dst)
 	dst = append(append(dst, v2RevStart...), rev...)
 	dst = append(append(dst, v1Rkey...), rkey...)
 	return append(dst, v2SeqStart...)

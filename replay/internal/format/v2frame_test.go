@@ -73,18 +73,18 @@ func TestV2Events(t *testing.T) {
 	var v v2Encoder
 	for name, e := range v1Events {
 		want := v2Oracle(t, 1234<<10|5, e.payload)
-		got, ok := v.append([]byte("prefix"), e.kind, V2Seq(1<<20, 210, 5), 1783175888085434, []byte(e.payload))
+		got, ok := v.append([]byte("prefix"), e.kind, V2Seq(1<<20, 210, 5), 1783175888085434, []byte(e.payload), referencesOfEvent{})
 		if !ok || string(got) != "prefix"+want {
 			t.Errorf("%s is\n%s\nwant\n%s", name, got, want)
 		}
 		for n := range e.payload {
-			cut, ok := v.append([]byte("prefix"), e.kind, 1, 1783175888085434, []byte(e.payload[:n]))
+			cut, ok := v.append([]byte("prefix"), e.kind, 1, 1783175888085434, []byte(e.payload[:n]), referencesOfEvent{})
 			if ok && e.kind == translate.KindCommit || !ok && string(cut) != "prefix" {
 				t.Errorf("%s, cut to %d bytes, is %s", name, n, cut)
 			}
 		}
 	}
-	if got, ok := v.append(nil, 0, 1, 1, []byte(v1Events["create"].payload)); ok || len(got) > 0 {
+	if got, ok := v.append(nil, 0, 1, 1, []byte(v1Events["create"].payload), referencesOfEvent{}); ok || len(got) > 0 {
 		t.Errorf("an event of no kind is %s", got)
 	}
 }
@@ -104,7 +104,7 @@ func TestV2Time(t *testing.T) {
 func TestV2EscapedBackslash(t *testing.T) {
 	var v v2Encoder
 	payload := v1Head + `"identity","identity":{"did":"did:plc:a","handle":"\\u2028 \\\u2029 \\\\u202a","seq":7,"time":"2026-07-04T14:38:06Z"}}`
-	got, ok := v.append(nil, translate.KindIdentity, 1, 1, []byte(payload))
+	got, ok := v.append(nil, translate.KindIdentity, 1, 1, []byte(payload), referencesOfEvent{})
 	if want := `"handle":"\\u2028 \\` + "\u2029" + ` \\\\u202a"`; !ok || !bytes.Contains(got, []byte(want)) {
 		t.Errorf("%s has no %s", got, want)
 	}
@@ -130,12 +130,12 @@ func FuzzV2Events(f *testing.F) {
 		payload := v1Head + `"commit","commit":{"rev":"3mptbypluud2a","operation":"create","collection":"a.b.c","rkey":"self","record":{` +
 			quote("a"+key) + `:` + blob + `,` + quote("b"+key) + `:[` + quote(text) + `,` + blob + `]},"cid":"bafy"}}`
 		var v v2Encoder
-		got, ok := v.append(nil, translate.KindCommit, 9, 1783175888085434, []byte(payload))
+		got, ok := v.append(nil, translate.KindCommit, 9, 1783175888085434, []byte(payload), referencesOfEvent{})
 		if want := v2Oracle(t, 9, payload); !ok || string(got) != want {
 			t.Errorf("%s is\n%s\nwant\n%s", payload, got, want)
 		}
 		for _, kind := range []translate.Kind{translate.KindCommit, translate.KindIdentity, translate.KindAccount} {
-			v.append(nil, kind, 9, 1783175888085434, []byte(text)) // any bytes
+			v.append(nil, kind, 9, 1783175888085434, []byte(text), referencesOfEvent{}) // any bytes
 		}
 	})
 }
@@ -146,6 +146,6 @@ func BenchmarkV2Events(b *testing.B) {
 	dst := make([]byte, 0, 1<<10)
 	b.SetBytes(int64(len(e.payload)))
 	for b.Loop() {
-		dst, _ = v.append(dst[:0], e.kind, 1<<45, 1783175888085434, []byte(e.payload))
+		dst, _ = v.append(dst[:0], e.kind, 1<<45, 1783175888085434, []byte(e.payload), referencesOfEvent{})
 	}
 }
