@@ -141,5 +141,6 @@ func (d *daemon) holdLog() replay.EpochEnd {
 	if d.refs == nil {
 		return replay.EpochEnd{} // the reference store is not open yet
 	}
-	return replay.EpochEnd(d.refs.Synced())
+	at, _ := d.refs.Flush() // a failure of the store ends the server
+	return replay.EpochEnd(at)
 }

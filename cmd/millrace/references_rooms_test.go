@@ -263,6 +263,11 @@ func TestReferencesOfRooms(t *testing.T) {
 		for len(w.pending) > 0 && w.rng.IntN(3) > 0 {
 			w.apply()
 		}
+		if w.rng.IntN(10) == 0 {
+			if _, err := w.store.Flush(); err != nil {
+				t.Fatal(err)
+			}
+		}
 		if w.rng.IntN(30) == 0 {
 			w.crash()
 			crashes++

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"millrace/replay/references"
 )
 
@@ -174,5 +176,30 @@ func failToStart(t *testing.T, relay, dir string) {
 	}
 	if err := errors.Join(os.Remove(refs), os.Rename(away, refs)); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestHoldLog: the log keeps all that the reference store would have to read again after a crash.
+func TestHoldLog(t *testing.T) {
+	fs := vfs.NewCrashableMem()
+	open := func(fs vfs.FS) *references.Store {
+		s, err := references.Open(references.Config{Dir: "refs", FS: fs})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.Close() })
+		return s
+	}
+	d := &daemon{refs: open(fs)}
+	if err := d.refs.Begin("", references.Position{Epoch: 1}); err != nil {
+		t.Fatal(err)
+	}
+	b := references.Batch{Position: references.Position{Epoch: 1, Seq: 7}}
+	if err := errors.Join(d.refs.Hydrate(t.Context(), &b), d.refs.Apply(&b)); err != nil {
+		t.Fatal(err)
+	}
+	held, left := references.Position(d.holdLog()), open(fs.CrashClone(vfs.CrashCloneCfg{})).Position()
+	if held != left {
+		t.Errorf("the log may trim up to %v, and after a crash the store is at %v", held, left)
 	}
 }

@@ -134,6 +134,9 @@ func runRefsPurge(ctx context.Context, args []string, stdout, stderr io.Writer) 
 	if err := s.store.Apply(&b); err != nil {
 		return err
 	}
+	if _, err := s.store.Flush(); err != nil {
+		return err
+	}
 	fmt.Fprintf(stdout, "purged %s: %d records are forgotten\n", did, rows)
 	return nil
 }

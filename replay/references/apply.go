@@ -11,13 +11,10 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// syncInterval is how old the newest synced position may be when Apply syncs.
-const syncInterval = time.Second
-
 // Apply commits a batch that was hydrated, with the position that it reaches, and takes it out of
 // the overlay. Batches are applied in the order in which they were hydrated, each after the log has
-// committed its events. Synced says how far a crash may take the store back. Errors are the failure
-// of the store, or say that the order is wrong.
+// committed its events. Until Flush a crash may take it back. Errors are the failure of the store,
+// or say that the order is wrong.
 func (s *Store) Apply(b *Batch) error {
 	p := b.pending
 	if p == nil {
@@ -39,18 +36,13 @@ func (s *Store) Apply(b *Batch) error {
 	if err != nil {
 		return s.fail("apply references", err)
 	}
-	sync := p.sync || begun.Sub(s.commits.syncedAt) >= syncInterval
-	if err := s.db.Commit(batch, sync); err != nil {
+	if err := s.db.Commit(batch, false); err != nil {
 		return fmt.Errorf("apply references: %w", err)
 	}
 	b.pending = nil
 	s.commits.applied++
 	s.commits.state.Store(&p.state)
 	s.commits.moved()
-	if sync {
-		s.commits.syncedAt = begun
-		s.commits.synced.Store(&p.state.position)
-	}
 	s.mu.Lock()
 	s.overlay.leave(p)
 	s.mu.Unlock()
@@ -130,14 +122,13 @@ func (s *Store) Begin(basis string, from Position) error {
 	if err != nil {
 		return s.fail("begin a generation", err)
 	}
-	if err := s.db.Commit(batch, true); err != nil {
+	if err := s.commitDurably(batch); err != nil {
 		return fmt.Errorf("begin a generation: %w", err)
 	}
 	s.hydration.accounts.clear()
 	s.hydration.reached = next
 	s.commits.state.Store(&next)
 	s.commits.moved()
-	s.commits.synced.Store(&from)
 	s.commits.generation.Store(&g)
 	s.commits.links.Store(links)
 	s.commits.observer = nil
@@ -162,31 +153,10 @@ func (s *Store) Rebase(basis string) error {
 	if err := batch.Set(metaKey(metaGeneration), appendGeneration(nil, &g), nil); err != nil {
 		return s.fail("change the basis", err)
 	}
-	if err := s.db.Commit(batch, true); err != nil {
+	if err := s.commitDurably(batch); err != nil {
 		return fmt.Errorf("change the basis: %w", err)
 	}
 	s.commits.generation.Store(&g)
-	return nil
-}
-
-// syncIdle syncs what Apply did not, if that is a while ago.
-func (s *Store) syncIdle() error {
-	s.commits.mu.Lock()
-	defer s.commits.mu.Unlock()
-	at := s.commits.state.Load()
-	if *s.commits.synced.Load() == at.position || time.Since(s.commits.syncedAt) < syncInterval {
-		return nil
-	}
-	batch := s.db.Pebble().NewBatch()
-	defer s.db.CloseBatch(batch)
-	if err := batch.Set(metaKey(metaState), appendState(nil, at), nil); err != nil {
-		return s.fail("sync references", err)
-	}
-	if err := s.db.Commit(batch, true); err != nil {
-		return fmt.Errorf("sync references: %w", err)
-	}
-	s.commits.syncedAt = time.Now()
-	s.commits.synced.Store(&at.position)
 	return nil
 }
 

@@ -8,14 +8,15 @@
 // # Promises
 //
 // The table is a function of the changes up to its position, whatever crashes. One batch of the
-// database holds a batch's rows, accounts and position. Apply comes after the log's commit and is
-// synced once a second at most. So after a crash the store is behind the log, never ahead of it.
-// The changes after Position then come again, through Hydrate and Apply, before ingest starts;
-// Hydrate fills in what it filled in before. The log trims nothing after Synced. Broken own data
-// and failed writes end the store, as package pebbleguard says.
+// database holds a batch's rows, accounts and position. Apply comes after the log's commit. There
+// is no write-ahead log: a crash takes the batches back that came after the last flush. So then the
+// store is behind the log, never ahead of it. The changes after Position come again, through
+// Hydrate and Apply, before ingest starts; Hydrate fills in what it filled in before. The log trims
+// only what Flush has made durable. Broken own data and failed writes end the store, as package
+// pebbleguard says.
 //
-// Import and Purge, and Begin, are not in the log. They are synced before their call returns.
-// Whoever began them does so again if a crash came before.
+// Import and Purge are not in the log, so Flush follows them; Begin and Rebase flush. Whoever began
+// them does so again if a crash came before.
 //
 // # What the log must hold
 //

@@ -23,13 +23,13 @@ import (
 
 var errDisk = errors.New("the disk said no")
 
-// TestFailedDisk: a write, a sync or a flush that fails ends the store: it says why, takes nothing
-// more, and closes. What was synced is there after a restart.
+// TestFailedDisk: a write or a sync that fails, and a table that cannot be made, end the store: it
+// says why, takes nothing more, and closes. What was flushed is there after a restart.
 func TestFailedDisk(t *testing.T) {
 	for name, fails := range map[string]func(op errorfs.Op) bool{
 		"write": func(op errorfs.Op) bool { return op.Kind == errorfs.OpFileWrite },
 		"sync":  func(op errorfs.Op) bool { return op.Kind == errorfs.OpFileSync || op.Kind == errorfs.OpFileSyncData },
-		"flush": func(op errorfs.Op) bool { return strings.HasSuffix(op.Path, ".sst") && op.Kind == errorfs.OpCreate },
+		"table": func(op errorfs.Op) bool { return strings.HasSuffix(op.Path, ".sst") && op.Kind == errorfs.OpCreate },
 	} {
 		t.Run(name, func(t *testing.T) {
 			fs := vfs.NewCrashableMem()
@@ -40,15 +40,14 @@ func TestFailedDisk(t *testing.T) {
 				}
 				return nil
 			}))})
-			do(t, s, 1, Change{Operation: Import, Account: 1, Rev: 1}, like(1, 10, 1, 100)) // synced
-			b := hydrate(t, s, 5, Change{Operation: Purge, Account: 2, Rev: 1}, like(1, 11, 2, 100))
+			do(t, s, 1, Change{Operation: Import, Account: 1, Rev: 1}, like(1, 10, 1, 100))
+			if _, err := s.Flush(); err != nil {
+				t.Fatal(err)
+			}
+			do(t, s, 5, Change{Operation: Purge, Account: 2, Rev: 1}, like(1, 11, 2, 100))
 			armed.Store(true)
-			if name == "flush" {
-				if _, err := s.db.Pebble().AsyncFlush(); err != nil {
-					t.Fatal(err)
-				}
-			} else if err := s.Apply(b); !errors.Is(err, ErrFailed) || !strings.Contains(err.Error(), errDisk.Error()) {
-				t.Errorf("apply: %v", err)
+			if at, err := s.Flush(); !errors.Is(err, ErrFailed) || !strings.Contains(err.Error(), errDisk.Error()) || at != (Position{}) {
+				t.Errorf("flush: %v, %v", at, err)
 			}
 			select {
 			case <-s.Failed():
@@ -95,7 +94,7 @@ func TestRefusedStores(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := errors.Join(db.Pebble().Set(metaKey(name), value, pebble.Sync), db.Close()); err != nil {
+		if err := errors.Join(db.Pebble().Set(metaKey(name), value, pebble.NoSync), db.Flush(), db.Close()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -277,7 +276,7 @@ func TestVerifyFindsProblems(t *testing.T) {
 			if report, err := s.Verify(t.Context(), nil); err != nil || !report.Sound() {
 				t.Fatalf("before: %+v, %v", report, err)
 			}
-			if err := s.db.Pebble().Set(tc.key, tc.value, pebble.Sync); err != nil {
+			if err := s.db.Pebble().Set(tc.key, tc.value, pebble.NoSync); err != nil {
 				t.Fatal(err)
 			}
 			report, err := s.Verify(t.Context(), nil)
@@ -288,7 +287,7 @@ func TestVerifyFindsProblems(t *testing.T) {
 	}
 	s := openTest(t, Config{})
 	do(t, s, 1, like(1, 10, 1, 100))
-	if err := s.db.Pebble().Set(key1, []byte{1, 1}, pebble.Sync); err != nil {
+	if err := s.db.Pebble().Set(key1, []byte{1, 1}, pebble.NoSync); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Rows(t.Context(), func(*Row) error { return nil }); err == nil {
@@ -302,9 +301,9 @@ func TestVerifyFindsProblems(t *testing.T) {
 	}
 }
 
-// TestCrashDuringApply: whenever a crash comes, the store is where it was before or after the
-// batch.
-func TestCrashDuringApply(t *testing.T) {
+// TestCrashDuringFlush: whenever a crash comes, the store is where it was after a batch, and not
+// before what was flushed.
+func TestCrashDuringFlush(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 5))
@@ -312,7 +311,12 @@ func TestCrashDuringApply(t *testing.T) {
 		fs := vfs.NewCrashableMem()
 		s := openTest(t, Config{FS: fs, PebbleBytes: minPebbleBytes})
 		fill(t, s, 100)
-		before := s.Position()
+		before, flushed := s.Position(), rng.IntN(2) == 0
+		if flushed {
+			if _, err := s.Flush(); err != nil {
+				t.Fatal(err)
+			}
+		}
 		b := hydrate(t, s, 500, unlike(1, 10, 1000), like(2, 500, 1000, 4), like(3, 500, 1000, 4), Change{Operation: Purge, Account: 3, Rev: 1})
 		pictures := make(chan *vfs.MemFS, 1)
 		yields := rng.IntN(300)
@@ -324,18 +328,74 @@ func TestCrashDuringApply(t *testing.T) {
 			pictures <- fs.CrashClone(cfg)
 		}()
 		apply(t, s, b)
+		if _, err := s.Flush(); err != nil {
+			t.Fatal(err)
+		}
 		again := openTest(t, Config{FS: <-pictures})
 		n, at := len(rows(t, again)), again.Position()
 		switch {
 		case at == b.Position && n == len(rows(t, s)):
 		case at == before && n == 100:
-		case at == (Position{Epoch: 1}) && n == 0: // the first batch was not synced
+		case at == (Position{Epoch: 1}) && n == 0 && !flushed:
 		default:
 			t.Fatalf("after a crash: %d rows at %v", n, at)
 		}
 		if report, err := again.Verify(t.Context(), nil); err != nil || !report.Sound() {
 			t.Fatalf("verify: %+v, %v", report, err)
 		}
+	}
+}
+
+// TestCheckpoint: a copy has what was applied before, whatever else a crash takes back.
+func TestCheckpoint(t *testing.T) {
+	fs := vfs.NewCrashableMem()
+	s := openTest(t, Config{FS: fs})
+	do(t, s, 1, like(1, 10, 1, 100))
+	if err := s.Checkpoint("copy"); err != nil {
+		t.Fatal(err)
+	}
+	do(t, s, 5, like(1, 11, 2, 100))
+	crashed := fs.CrashClone(vfs.CrashCloneCfg{})
+	for _, dir := range []string{"refs", "copy"} {
+		if got := rows(t, openTest(t, Config{Dir: dir, FS: crashed})); !slices.Equal(got, []uint64{10}) {
+			t.Errorf("%s has rows %v", dir, got)
+		}
+	}
+}
+
+// TestWriteAheadLog: what an older version left in its write-ahead log, which this one does not
+// write, is in the store, and durable once the store was opened.
+func TestWriteAheadLog(t *testing.T) {
+	fs := vfs.NewCrashableMem()
+	cfg := Config{Dir: "refs", FS: fs}
+	s := openTest(t, cfg)
+	fill(t, s, 100)
+	b := hydrate(t, s, 500, like(2, 500, 1000, 4))
+	batch := s.db.Pebble().NewBatch()
+	if err := errors.Join(s.stage(batch, b.pending), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	o := cfg.withDefaults()
+	options := o.options()
+	options.FS, options.DisableWAL = fs, false
+	old, err := pebble.Open(cfg.Dir, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := old.NewBatch()
+	if err := errors.Join(again.SetRepr(slices.Clone(batch.Repr())), old.Apply(again, pebble.Sync)); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		cfg.FS = fs.CrashClone(vfs.CrashCloneCfg{})
+		s := openTest(t, cfg)
+		if n, at := len(rows(t, s)), s.Position(); n != 101 || at != b.Position {
+			t.Errorf("%d rows at %v", n, at)
+		}
+		fs = cfg.FS.(*vfs.MemFS)
+	}
+	if err := old.Close(); err != nil {
+		t.Error(err)
 	}
 }
 

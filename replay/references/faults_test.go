@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
@@ -296,49 +295,5 @@ func TestWait(t *testing.T) {
 			t.Errorf("close after a failure: %v", err)
 		}
 		_ = s.db.Pebble().Close() // its goroutines
-	})
-}
-
-// TestSyncWhenIdle: what Apply did not sync is durable a while after the last batch, and not synced
-// again.
-func TestSyncWhenIdle(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		fs := vfs.NewCrashableMem()
-		s, err := Open(Config{FS: fs, Dir: "refs"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Begin("test", Position{Epoch: 1}); err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- s.Run(ctx) }()
-		do(t, s, 1, like(1, 10, 1, 100)) // synced: it is the first
-		<-time.After(syncInterval / 2)
-		do(t, s, 3, like(1, 11, 2, 100))
-		if s.Synced() == s.Position() {
-			t.Fatal("each batch is synced")
-		}
-		<-time.After(3 * syncInterval)
-		if s.Synced() != s.Position() || s.Position().Seq != 4 {
-			t.Errorf("synced at %v, applied %v", s.Synced(), s.Position())
-		}
-		after, err := Open(Config{FS: fs.CrashClone(vfs.CrashCloneCfg{}), Dir: "refs"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := rows(t, after); len(got) != 2 || after.Position() != s.Position() {
-			t.Errorf("after a power loss: rows %v at %v", got, after.Position())
-		}
-		at := s.commits.syncedAt
-		<-time.After(3 * syncInterval)
-		if s.commits.syncedAt != at {
-			t.Error("it is synced again, though nothing came")
-		}
-		cancel()
-		if err := errors.Join(<-done, s.Close(), after.Close()); err != nil {
-			t.Error(err)
-		}
 	})
 }

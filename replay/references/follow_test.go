@@ -93,22 +93,27 @@ func TestRebase(t *testing.T) {
 	}
 }
 
-// TestSyncIdle: what is applied is synced soon, though nothing follows it: the log may be trimmed
-// up to it.
-func TestSyncIdle(t *testing.T) {
+// TestFlushInterval: Run makes durable what is applied, so that a crash does not take it back.
+func TestFlushInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := openTest(t, Config{})
+		fs := vfs.NewCrashableMem()
+		s := openTest(t, Config{FS: fs})
 		do(t, s, 1, like(1, 10, 1, 100))
 		do(t, s, 5, like(1, 11, 2, 100))
-		if s.Synced() == s.Position() {
-			t.Fatal("it is synced at once")
+		crashed := func() []uint64 {
+			again := openTest(t, Config{FS: fs.CrashClone(vfs.CrashCloneCfg{})})
+			defer again.Close()
+			return rows(t, again)
+		}
+		if got := crashed(); len(got) > 0 {
+			t.Fatalf("it is durable at once: rows %v", got)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		ran := make(chan error, 1)
 		go func() { ran <- s.Run(ctx) }()
-		testwait.Elapse(2*syncInterval + time.Millisecond)
-		if s.Synced() != s.Position() {
-			t.Errorf("synced up to %v, applied up to %v", s.Synced(), s.Position())
+		testwait.Elapse(flushInterval + time.Second)
+		if got := crashed(); !slices.Equal(got, []uint64{10, 11}) {
+			t.Errorf("rows after a crash: %v", got)
 		}
 		cancel()
 		if err := <-ran; err != nil {

@@ -287,7 +287,6 @@ func (h *hydration) change(c *Change, e *accountEntry) (found bool, err error) {
 		p.state.inexactUS = cmp.Or(p.state.inexactUS, c.TimeUS)
 		return false, nil
 	}
-	p.sync = p.sync || c.Seq == 0
 	state := e.state()
 	switch c.Operation {
 	case Create, Update, Delete:

@@ -77,7 +77,7 @@ func (s *Store) loadLinks() error {
 		if err := errors.Join(dropLinks(batch), setLinks(batch, &l)); err != nil {
 			return err
 		}
-		if err := s.db.Commit(batch, true); err != nil {
+		if err := s.commitDurably(batch); err != nil {
 			return err
 		}
 	}

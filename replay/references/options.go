@@ -14,7 +14,8 @@ import (
 const advice = "check the disk; restore the reference store's directory from a copy, or move it away to start an empty store"
 
 // Bounds of the memtable, which takes a quarter of Config.PebbleBytes. The larger it is, the less
-// often a row is written again by compactions, which cost most of what the store does.
+// often a row is written again by compactions, which cost most of what the store does. After a crash
+// what two memtables hold is read from the log again.
 const (
 	minMemTable = 1 << 20
 	maxMemTable = 64 << 20
@@ -56,7 +57,7 @@ func (c *Config) options() *pebble.Options {
 		L0StopWritesThreshold:       32,
 		LBaseMaxBytes:               64 << 20,
 		MaxOpenFiles:                c.OpenFiles,
-		WALBytesPerSync:             1 << 20,
+		DisableWAL:                  true, // the log has what a crash takes back; Flush
 		BytesPerSync:                1 << 20,
 	}
 	o.CompactionConcurrencyRange = func() (int, int) { return 1, 2 }

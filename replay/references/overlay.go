@@ -34,7 +34,6 @@ type pending struct {
 	accounts []accountWrite
 	state    state // reached with it
 	bytes    int64 // of the overlay
-	sync     bool  // it has changes that are not the relay's, and do not come again after a crash
 	sweeps   bool  // a floor was raised
 }
 

@@ -45,14 +45,13 @@ type Store struct {
 
 // commits is what the database has.
 type commits struct {
-	mu       sync.Mutex // held while committing: Apply, Begin, steps of the sweep
-	applied  uint64     // number of the last batch
-	syncedAt time.Time
+	mu      sync.Mutex // held while committing: Apply, Begin, steps of the sweep
+	applied uint64     // number of the last batch
 
 	generation atomic.Pointer[Generation]
 	state      atomic.Pointer[state]
-	synced     atomic.Pointer[Position] // durable: after a crash the store is here or further
-	purges     atomic.Bool              // an account was purged, in whatever generation
+	flushed    atomic.Pointer[state] // after a crash the store is here or further
+	purges     atomic.Bool           // an account was purged, in whatever generation
 	links      atomic.Pointer[linkState]
 	observer   *observer                     // nil: none; guarded by mu
 	move       atomic.Pointer[chan struct{}] // closed when state is another
@@ -137,7 +136,7 @@ func (s *Store) load() error {
 	s.commits.purges.Store(purged != nil)
 	s.commits.generation.Store(&g)
 	s.commits.state.Store(&st)
-	s.commits.synced.Store(&st.position)
+	s.commits.flushed.Store(&st)
 	s.commits.moved()
 	if err := s.loadLinks(); err != nil {
 		return err
@@ -153,7 +152,15 @@ func (s *Store) form() error {
 	if err := batch.Set(metaKey(metaFormat), appendFormat(nil, s.codec.prefixBits), nil); err != nil {
 		return err
 	}
-	return s.db.Commit(batch, true)
+	return s.commitDurably(batch)
+}
+
+// commitDurably commits what no crash may take back.
+func (s *Store) commitDurably(batch *pebble.Batch) error {
+	if err := s.db.Commit(batch, false); err != nil {
+		return err
+	}
+	return s.db.Flush()
 }
 
 func (s *Store) damagedMeta(name string, err error) error {
@@ -179,9 +186,20 @@ func (s *Store) Generation() Generation { return *s.commits.generation.Load() }
 // Position returns what the last Apply has reached: what follows it in the log comes next.
 func (s *Store) Position() Position { return s.commits.state.Load().position }
 
-// Synced returns a position that the store does not fall behind, whatever happens: the log may trim
-// what is at or before it.
-func (s *Store) Synced() Position { return *s.commits.synced.Load() }
+// Flush makes durable what was applied, and returns the position reached with it. A crash does not
+// take the store back behind it: the log may trim what is at or before it. The error is the failure
+// of the store.
+func (s *Store) Flush() (Position, error) {
+	at := s.commits.state.Load()
+	if s.commits.flushed.Load() == at {
+		return at.position, nil
+	}
+	if err := s.db.Flush(); err != nil {
+		return Position{}, fmt.Errorf("flush references: %w", err)
+	}
+	s.commits.flushed.Store(at)
+	return at.position, nil
+}
 
 // InexactSince returns the stamp of the generation's first gap, 0 if there is none.
 func (s *Store) InexactSince() int64 { return s.commits.state.Load().inexactUS }
@@ -198,7 +216,11 @@ func (s *Store) Damage() []error { return s.db.Damage }
 // Checkpoint makes a copy in dir, which must not exist: a store with every batch that was applied
 // before the call.
 func (s *Store) Checkpoint(dir string) error {
-	if err := s.db.Checkpoint(dir); err != nil {
+	_, err := s.Flush()
+	if err == nil {
+		err = s.db.Checkpoint(dir)
+	}
+	if err != nil {
 		return fmt.Errorf("checkpoint: %w", err)
 	}
 	return nil
@@ -210,7 +232,7 @@ func (s *Store) Close() error {
 	s.close.Do(func() {
 		s.metrics.unregister()
 		if !s.cfg.ReadOnly {
-			s.closeErr = s.db.Guard(s.db.Pebble().Flush)
+			s.closeErr = s.db.Flush()
 		}
 		s.closeErr = errors.Join(s.closeErr, s.db.Close())
 	})

@@ -18,11 +18,14 @@ const maxSweepRows = 4096
 // minSweepRange is how many rows that follow each other go by one range deletion.
 const minSweepRange = 32
 
-// Run sweeps what deleted, purged and imported accounts have left, builds links, and syncs what
-// Apply has left when nothing comes. It ends when ctx does; that is no error. What is swept reads
-// as absent before.
+// flushInterval is how often Run flushes. So after a crash the log is read again from at most that
+// long ago.
+const flushInterval = time.Minute
+
+// Run sweeps what deleted, purged and imported accounts have left, builds links, and flushes now
+// and then. It ends when ctx does; that is no error. What is swept reads as absent before.
 func (s *Store) Run(ctx context.Context) error {
-	tick := time.NewTicker(syncInterval)
+	tick := time.NewTicker(flushInterval)
 	defer tick.Stop()
 	for ctx.Err() == nil {
 		more, err := s.sweep()
@@ -53,7 +56,7 @@ func (s *Store) idle(ctx context.Context, tick <-chan time.Time) error {
 	for {
 		select {
 		case <-tick:
-			if err := s.syncIdle(); err != nil {
+			if _, err := s.Flush(); err != nil {
 				return err
 			}
 		case <-s.sweeps:

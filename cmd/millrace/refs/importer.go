@@ -311,12 +311,16 @@ func (i *Import) end() error {
 	return i.importGroup()
 }
 
-// Finish imports what is left.
+// Finish imports what is left, and makes all durable.
 func (i *Import) Finish() error {
-	if err := i.end(); err != nil {
-		return err
+	err := i.end()
+	if err == nil {
+		err = i.importGroup()
 	}
-	return i.importGroup()
+	if err == nil {
+		_, err = i.Store.Flush()
+	}
+	return err
 }
 
 // importGroup lays over the accounts of the group what the log has of them, and imports them.

@@ -296,6 +296,10 @@ func (d *DB) Commit(b *pebble.Batch, sync bool) error {
 	return d.FailOn("commit", d.Guard(func() error { return d.db.Apply(b, opts) }))
 }
 
+// Flush writes what was committed to tables and syncs them: no crash takes it back. It is what
+// makes commits durable without a write-ahead log. An error is the failure of the database.
+func (d *DB) Flush() error { return d.FailOn("flush", d.Guard(d.db.Flush)) }
+
 // CloseBatch gives the memory of b back, whether it was committed or not. After a failure it does
 // not: a Commit of b that has returned may still be under way in Pebble, which holds b then.
 func (d *DB) CloseBatch(b *pebble.Batch) {
