@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"millrace/intern/kv"
@@ -55,4 +56,50 @@ func TestFeedAfterFailure(t *testing.T) {
 	if len(next) != 2 {
 		t.Errorf("the feed remembers %v", next)
 	}
+}
+
+// TestFeedForgetsInstances: an instance that comes back is read from the beginning.
+func TestFeedForgetsInstances(t *testing.T) {
+	f := newFeed(Config{Interner: &sequenceNames{}}, nil)
+	for _, feeds := range []map[uint64][]uint32{{7: {1}, 8: {2}}, {8: {2}}, {7: {1}, 8: {2}}} {
+		f.poll(t.Context(), &view{feeds: feeds})
+		if len(f.next) != len(feeds) {
+			t.Errorf("of %v it remembers %v", feeds, f.next)
+		}
+	}
+	if len(f.out) != 3 {
+		t.Errorf("%d deliveries, want two and then one", len(f.out))
+	}
+}
+
+// TestFeedWakes: a feed polls at once when a string begins to wait, every Poll while one waits, and
+// else every IdlePoll.
+func TestFeedWakes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFeed(Config{Timing: Timing{Poll: time.Second, IdlePoll: time.Minute}}, nil)
+		pause := func(want time.Duration) {
+			t.Helper()
+			begun := time.Now()
+			if ok := f.pause(t.Context()); !ok || time.Since(begun) != want {
+				t.Errorf("%v, after %v, want %v", ok, time.Since(begun), want)
+			}
+		}
+		pause(time.Minute)
+		f.setWaiting(false)
+		pause(time.Minute)
+		time.AfterFunc(time.Second/2, func() { f.setWaiting(true); f.setWaiting(true) })
+		pause(time.Second / 2)
+		pause(time.Second)
+		f.setWaiting(false)
+		pause(time.Minute)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if f.pause(ctx) {
+			t.Error("it goes on when ctx has ended")
+		}
+		f.setWaiting(true)
+		if f.pause(ctx) {
+			t.Error("it goes on when ctx has ended, while a string waits")
+		}
+	})
 }
