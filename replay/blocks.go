@@ -11,6 +11,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"millrace/intern/kv/pebbleguard"
+	"millrace/replay/internal/ahead"
 	"millrace/replay/internal/cache"
 	"millrace/replay/internal/format"
 	"millrace/replay/internal/logstore"
@@ -48,8 +49,8 @@ func newBlockStore(l *Log) *blockStore {
 		sources:     l.sources,
 		cfg:         &l.cfg,
 		cache:       newCache(l.cfg.CacheBytes),
-		lookupSlots: make(chan struct{}, maxLookups),
-		readahead:   readahead{slots: make(chan struct{}, maxLookups)},
+		lookupSlots: make(chan struct{}, ahead.MaxLookups),
+		readahead:   readahead{slots: make(chan struct{}, ahead.MaxLookups)},
 	}
 }
 

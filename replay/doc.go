@@ -35,9 +35,9 @@
 // the cache, and reading ahead. When a reader of everything comes to a block there, goroutines open
 // the next two for it. Meanwhile its caller writes the first to the socket (readahead.go,
 // openparts.go). Then they read the slim indexes of the blocks after, several at a time. After a
-// slow look-up, a selective query looks up as many as maxLookups spans at once. It has as many
-// blocks read that they name (plan.go). Blob files have the kernel read ahead where reads follow
-// each other and wait for the disk (internal/pebblestore).
+// slow look-up, a selective query looks up as many as ahead.MaxLookups spans at once. It has as
+// many blocks read that they name (plan.go). Blob files have the kernel read ahead where reads
+// follow each other and wait for the disk (internal/pebblestore).
 //
 // Memory: tail and cache are bounded by Config. Pebble has its own share. Between calls of Next a
 // reader keeps its current part open, and those that were read ahead for it. All readers together

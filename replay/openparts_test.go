@@ -142,7 +142,7 @@ func TestLateParts(t *testing.T) {
 		r := mustRead(t, l, ReaderConfig{Cursor: TimeCursor(0)})
 		r.parts.reached.Store(tc.reached)
 		r.parts.idle = tc.idle
-		l.blocks.fetch(x, &ahead{parts: &r.parts}, false)
+		l.blocks.fetch(x, &aheadBlock{parts: &r.parts}, false)
 		checkHeld(t, tc.name+" the block", l, tc.want)
 		r.Close()
 		checkHeld(t, "closed", l, 0)
@@ -170,7 +170,7 @@ func TestStaleParts(t *testing.T) {
 	l, first, second := twoBlocks(t)
 	r := mustRead(t, l, ReaderConfig{Cursor: TimeCursor(0)})
 	for _, x := range []*blockIndex{first, second, second} {
-		l.blocks.fetch(x, &ahead{parts: &r.parts}, false)
+		l.blocks.fetch(x, &aheadBlock{parts: &r.parts}, false)
 	}
 	checkHeld(t, "read ahead", l, 3)
 	r.parts.reached.Store(second.Key())

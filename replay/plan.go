@@ -2,26 +2,9 @@ package replay
 
 import (
 	"sync"
-	"time"
 
+	"millrace/replay/internal/ahead"
 	"millrace/replay/internal/format"
-)
-
-// A selective query reads one span after the other, and then few blocks of each. From memory that
-// takes next to no time. From a disk each look-up takes as long as the disk needs to answer, some
-// hundred times in a row. So after a slow look-up the planner does several at once, and has the
-// blocks that its reader will want read meanwhile.
-const (
-	// maxLookups is how many spans a reader looks up at once, and how many blocks it has read, at
-	// most. It is also the limit of all readers together.
-	maxLookups = 16
-	// slowLookup is how long a look-up takes that waited for the disk.
-	slowLookup = 200 * time.Microsecond
-	// slowFingerprint is added to slowLookup for each DID and subject of the filter.
-	slowFingerprint = 100 * time.Nanosecond
-	// slowByte is added to slowLookup for each byte of a part's first value. To copy a byte out of
-	// the page cache and to compute its checksums takes a third of that.
-	slowByte = time.Nanosecond
 )
 
 // nextPlan makes r.plan the one of the span that has r.next, or of a later one if those before it
@@ -53,44 +36,11 @@ func (p *nextCall) nextPlan() error {
 	}
 }
 
-// lookupDepth is how many look-ups a reader does at once; 0 and 1: one after the other. It is a
-// pure value.
-type lookupDepth int
-
-// after returns the depth after one more look-up, which was slow or not.
-func (d lookupDepth) after(slow bool) lookupDepth {
-	if slow {
-		return min(max(2*d, 2), maxLookups)
-	}
-	return max(d-1, min(d, 1))
-}
-
-// among returns the depth while so many calls of Next are under way. While others read, too, there
-// is something to do until the disk answers.
-func (d lookupDepth) among(scans int) int {
-	if scans > 1 {
-		return 1
-	}
-	return max(1, int(d))
-}
-
-// lookupTime is how long a look-up took, and what it read: fingerprints of a shard, or bytes of a
-// part's first value.
-type lookupTime struct {
-	took                time.Duration
-	fingerprints, bytes int
-}
-
-// slow says whether it waited for the disk.
-func (k lookupTime) slow() bool {
-	return k.took > slowLookup+time.Duration(k.fingerprints)*slowFingerprint+time.Duration(k.bytes)*slowByte
-}
-
 // depth is how many look-ups the reader may do at once.
-func (p *nextCall) depth() int { return p.r.depth.among(int(p.r.log.blocks.activeScans.Load())) }
+func (p *nextCall) depth() int { return p.r.depth.Among(int(p.r.log.blocks.activeScans.Load())) }
 
 // sawLookup adapts that to a look-up.
-func (r *Reader) sawLookup(slow bool) { r.depth = r.depth.after(slow || r.log.cfg.hooks.alwaysSlow) }
+func (r *Reader) sawLookup(slow bool) { r.depth = r.depth.After(slow || r.log.cfg.hooks.alwaysSlow) }
 
 // spanLookup is the look-up of one span.
 type spanLookup struct {
@@ -162,7 +112,7 @@ func (bs *blockStore) endLookup() { <-bs.lookupSlots }
 func (k *spanLookup) at(bs *blockStore, key int64, f *Filter) {
 	begun := bs.cfg.Monotonic()
 	fingerprints := 0
-	defer func() { k.slow = lookupTime{took: bs.cfg.Monotonic() - begun, fingerprints: fingerprints}.slow() }()
+	defer func() { k.slow = ahead.Lookup{Took: bs.cfg.Monotonic() - begun, Fingerprints: fingerprints}.Slow() }()
 	var dids []uint64
 	if f.ByDID() {
 		dids = f.Fingerprints(bs.key)
@@ -261,7 +211,7 @@ func (p *nextCall) findSpan() (candidate, error) {
 	}
 	begun := r.log.blocks.cfg.Monotonic()
 	x, err := r.log.blocks.indexOf(p.scan.part(), sp.Keys[next])
-	if slow := (lookupTime{took: r.log.blocks.cfg.Monotonic() - begun}).slow(); slow || err == nil && r.variant.storedEnds(x) == nil {
+	if slow := (ahead.Lookup{Took: r.log.blocks.cfg.Monotonic() - begun}).Slow(); slow || err == nil && r.variant.storedEnds(x) == nil {
 		r.sawLookup(slow) // else the look-up of its part says
 	}
 	return candidate{idx: x}, err

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"millrace/replay/internal/ahead"
 	"millrace/replay/internal/format"
 	"millrace/replay/internal/logstore"
 	"millrace/translate"
@@ -94,8 +95,8 @@ func TestPlannerLooksUpSeveral(t *testing.T) {
 			t.Errorf("%d looks have no end", len(l.blocks.lookupSlots))
 		}
 	}
-	if deepest != maxLookups {
-		t.Errorf("it looked %d spans ahead at most, want %d", deepest, maxLookups)
+	if deepest != ahead.MaxLookups {
+		t.Errorf("it looked %d spans ahead at most, want %d", deepest, ahead.MaxLookups)
 	}
 }
 
@@ -224,44 +225,5 @@ func TestSlowSubstreams(t *testing.T) {
 	}
 	if events != blocks || deep < 3 {
 		t.Errorf("it read %d events of %d, waited for most of them, and looked further ahead at %d", events, blocks, deep)
-	}
-}
-
-// TestLookupPolicy is the table of how many look-ups a reader does at once, and when one was slow.
-func TestLookupPolicy(t *testing.T) {
-	for _, tc := range []struct {
-		depth      lookupDepth
-		slow, fast lookupDepth
-		alone      int
-	}{{0, 2, 0, 1}, {1, 2, 1, 1}, {2, 4, 1, 2}, {5, 10, 4, 5}, {8, 16, 7, 8}, {12, maxLookups, 11, 12}, {maxLookups, maxLookups, 15, maxLookups}} {
-		if slow, fast := tc.depth.after(true), tc.depth.after(false); slow != tc.slow || fast != tc.fast {
-			t.Errorf("after a look-up at depth %d: %d if it was slow, want %d; else %d, want %d", tc.depth, slow, tc.slow, fast, tc.fast)
-		}
-		if alone, among := tc.depth.among(1), tc.depth.among(2); alone != tc.alone || among != 1 {
-			t.Errorf("depth %d is %d alone, want %d, and %d among others, want 1", tc.depth, alone, tc.alone, among)
-		}
-	}
-	for _, tc := range []struct {
-		time lookupTime
-		want bool
-	}{
-		{lookupTime{took: slowLookup}, false}, {lookupTime{took: slowLookup + 1}, true},
-		{lookupTime{took: slowLookup + 100*slowFingerprint, fingerprints: 100}, false},
-		{lookupTime{took: slowLookup + 100*slowFingerprint + 1, fingerprints: 100}, true},
-		{lookupTime{took: slowLookup + 5000*slowByte, bytes: 5000}, false}, {lookupTime{took: slowLookup + 5000*slowByte + 1, bytes: 5000}, true},
-	} {
-		if got := tc.time.slow(); got != tc.want {
-			t.Errorf("%+v is slow: %v", tc.time, got)
-		}
-	}
-	for _, tc := range []struct {
-		depth int
-		cache int64
-		bytes int
-		want  int
-	}{{1, 1 << 30, 1000, aheadBlocks}, {10, 1 << 30, 1000, 10}, {10, readaheadShare * 5000, 1000, 5}, {10, 1, 1000, aheadBlocks}} {
-		if got := window(tc.depth, tc.cache, tc.bytes); got != tc.want {
-			t.Errorf("at depth %d, with a cache of %d bytes and blocks of %d, %d are read ahead, want %d", tc.depth, tc.cache, tc.bytes, got, tc.want)
-		}
 	}
 }

@@ -4,62 +4,13 @@ import (
 	"runtime"
 	"sync"
 
+	"millrace/replay/internal/ahead"
 	"millrace/replay/internal/filter"
 	"millrace/replay/internal/format"
 )
 
-const (
-	// readaheadShare is how many of a block's size the caches must hold, so that what is read ahead
-	// is not evicted before it is used.
-	readaheadShare = 8
-	// readaheadPerCore is how many blocks are read ahead at once for each core, of all readers that
-	// do not wait for the disk. maxReadahead is how many at most. With few, their reader finds all
-	// places taken by some that walk on, or wait for a core.
-	readaheadPerCore = 4
-	maxReadahead     = 8
-	// aheadBlocks is how many blocks such a reader is ahead of itself, if it knows which they are.
-	aheadBlocks = 3
-	// nextBlocks is how many blocks any other reader is ahead of itself, if the slim index of the
-	// first is known. One is too few where a chunk has the rest of a block and the begin of the
-	// next.
-	nextBlocks = 2
-	// aheadEventBytes is about what a part has for an event, of blocks that nobody looked at.
-	aheadEventBytes = 256
-	// walkBlocks is of how many blocks slim indexes are read at once by who reads a block ahead.
-	// One by one, each takes as long again to look for as to read.
-	walkBlocks = 8
-)
-
-// readaheadLoad is what the decision to read one more block ahead depends on. It is a pure value.
-type readaheadLoad struct {
-	blockBytes int   // about what the block's part has
-	cacheBytes int64 // of the smaller one of the caches that blocks are read ahead into
-	cores      int
-	running    int  // blocks that are being read ahead
-	scans      int  // calls of Next under way
-	slow       bool // the reader waits for the disk
-}
-
-// admits says whether one more block is read ahead.
-func (l readaheadLoad) admits() bool {
-	if int64(l.blockBytes)*readaheadShare > l.cacheBytes {
-		return false
-	}
-	most, share := min(maxReadahead, readaheadPerCore*l.cores), 4
-	if l.slow {
-		most, share = maxLookups, 2
-	}
-	if l.scans > 1 {
-		most /= share // several readers keep the processors busy as it is; live ones need them too
-	}
-	return l.running < most
-}
-
-// window returns how many blocks are read ahead for a reader that looks up so many spans at once.
-// cacheBytes is of the cache that they go to, blockBytes about what the part of one has.
-func window(depth int, cacheBytes int64, blockBytes int) int {
-	return max(aheadBlocks, min(depth, int(cacheBytes/int64(blockBytes)/readaheadShare)))
-}
+// aheadEventBytes is about what a part has for an event, of blocks that nobody looked at.
+const aheadEventBytes = 256
 
 // readahead is the goroutines that read blocks before their readers want them.
 type readahead struct {
@@ -75,8 +26,8 @@ func (ra *readahead) wait() {
 	ra.loads.Wait()
 }
 
-// ahead is the block that a reader will want next.
-type ahead struct {
+// aheadBlock is the block that a reader will want next.
+type aheadBlock struct {
 	s       *snapshot
 	from    int64       // it is the first that has an event stamped from or later
 	exact   bool        // from is its key
@@ -97,9 +48,9 @@ func (p *nextCall) lookAhead(x *blockIndex, bytes int) {
 		p.lookAheadInSpans(p.span, p.block+1, bytes)
 		return
 	}
-	for range nextBlocks {
+	for range ahead.NextBlocks {
 		if from := x.Key() + 1; from > r.aheadTo {
-			a := ahead{from: from, before: x, filter: r.filter, variant: r.variant, slim: p.scan.slim, parts: &r.parts}
+			a := aheadBlock{from: from, before: x, filter: r.filter, variant: r.variant, slim: p.scan.slim, parts: &r.parts}
 			if !r.log.blocks.readAhead(p.s, a, bytes) {
 				return
 			}
@@ -117,14 +68,14 @@ func (p *nextCall) lookAhead(x *blockIndex, bytes int) {
 // order. They are as many as the reader is ahead of itself.
 func (p *nextCall) lookAheadInSpans(sp *format.Span, n, bytes int) {
 	r := p.r
-	window := window(p.depth(), r.log.blocks.aheadBytes(), bytes)
+	window := ahead.Window(p.depth(), r.log.blocks.aheadBytes(), bytes)
 	pl, coming := &r.plan, r.coming
 	for {
 		for n = pl.blocks.Next(n); n < len(sp.Keys); n = pl.blocks.Next(n + 1) {
 			key := sp.Keys[n]
 			if key > r.aheadTo {
-				a := ahead{from: key, exact: true, slim: p.scan.slim, filter: r.filter, variant: r.variant, parts: &r.parts,
-					slow: window > aheadBlocks, sparse: pl.blocks.Count(n+1, n+1+walkBlocks) <= walkBlocks/2}
+				a := aheadBlock{from: key, exact: true, slim: p.scan.slim, filter: r.filter, variant: r.variant, parts: &r.parts,
+					slow: window > ahead.KnownBlocks, sparse: pl.blocks.Count(n+1, n+1+ahead.WalkBlocks) <= ahead.WalkBlocks/2}
 				if !r.log.blocks.readAhead(p.s, a, bytes) {
 					return
 				}
@@ -152,10 +103,10 @@ func (bs *blockStore) aheadBytes() int64 { return min(bs.cache.MaxBytes, bs.stor
 
 // readAhead begins to load a block of s into the caches, if it is not in the tail. It never waits:
 // if enough is being read ahead already, it returns false. bytes is about what a block's part has.
-func (bs *blockStore) readAhead(s *snapshot, a ahead, bytes int) bool {
-	load := readaheadLoad{blockBytes: bytes, cacheBytes: bs.aheadBytes(), cores: runtime.GOMAXPROCS(0),
-		running: len(bs.readahead.slots), scans: int(bs.activeScans.Load()), slow: a.slow}
-	if a.from > s.beforeTail.TimeUS || !load.admits() {
+func (bs *blockStore) readAhead(s *snapshot, a aheadBlock, bytes int) bool {
+	load := ahead.Load{BlockBytes: bytes, CacheBytes: bs.aheadBytes(), Cores: runtime.GOMAXPROCS(0),
+		Running: len(bs.readahead.slots), Scans: int(bs.activeScans.Load()), Slow: a.slow}
+	if a.from > s.beforeTail.TimeUS || !load.Admits() {
 		return false
 	}
 	select { // Close waits for what has a place
@@ -172,7 +123,7 @@ func (bs *blockStore) readAhead(s *snapshot, a ahead, bytes int) bool {
 }
 
 // load reads what a asks for.
-func (bs *blockStore) load(a *ahead) {
+func (bs *blockStore) load(a *aheadBlock) {
 	if h := bs.cfg.hooks.readAhead; h != nil {
 		h()
 	}
@@ -204,7 +155,7 @@ func (bs *blockStore) load(a *ahead) {
 }
 
 // ahead returns the index of the block to be read ahead.
-func (c *blockScan) ahead(a *ahead) (*blockIndex, error) {
+func (c *blockScan) ahead(a *aheadBlock) (*blockIndex, error) {
 	if a.exact {
 		return c.bs.indexOf(c.part(), a.from)
 	}
@@ -214,10 +165,10 @@ func (c *blockScan) ahead(a *ahead) (*blockIndex, error) {
 // walkOn reads the slim indexes of the blocks after x into the cache, unless those of the next two
 // are there.
 func (c *blockScan) walkOn(s *snapshot, x *blockIndex) {
-	if x.memory()*walkBlocks*readaheadShare > c.bs.cache.MaxBytes || c.bs.knows(x, 2) {
+	if x.memory()*ahead.WalkBlocks*ahead.CacheShare > c.bs.cache.MaxBytes || c.bs.knows(x, 2) {
 		return
 	}
-	for range walkBlocks {
+	for range ahead.WalkBlocks {
 		if x.Key() >= s.beforeTail.TimeUS {
 			return
 		}
@@ -243,7 +194,7 @@ func (bs *blockStore) knows(x *blockIndex, n int) bool {
 
 // fetch opens for a's reader what is stored of those of block x's frames that it wants, with its
 // checksums computed. These are few if sparse is set.
-func (bs *blockStore) fetch(x *blockIndex, a *ahead, sparse bool) {
+func (bs *blockStore) fetch(x *blockIndex, a *aheadBlock, sparse bool) {
 	cand := candidate{idx: x}
 	v := a.variant
 	ends := v.storedEnds(x)

@@ -9,6 +9,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"millrace/dict"
+	"millrace/replay/internal/ahead"
 	"millrace/replay/internal/format"
 )
 
@@ -144,10 +145,10 @@ func TestWalkOn(t *testing.T) {
 			}
 		}
 		// At the first block the second one's slim index was not there yet: reading ahead was held.
-		if want := min(i+1+min(i+1, nextBlocks), onDisk); read != want {
+		if want := min(i+1+min(i+1, ahead.NextBlocks), onDisk); read != want {
 			t.Errorf("after block %d the parts of %d were read, want %d", i, read, want)
 		}
-		if least, most := min(i+1+3, onDisk), min(i+1+3+walkBlocks, onDisk); known < least || known > most {
+		if least, most := min(i+1+3, onDisk), min(i+1+3+ahead.WalkBlocks, onDisk); known < least || known > most {
 			t.Errorf("after block %d the cache has %d slim indexes, want %d to %d", i, known, least, most)
 		}
 	}
@@ -204,37 +205,9 @@ func TestTooLate(t *testing.T) {
 		}
 		waitReadAhead(a.l)
 		opened.forget()
-		a.l.blocks.load(&ahead{s: s, from: second.Key(), exact: true, slim: true, sparse: true, parts: &r.parts})
+		a.l.blocks.load(&aheadBlock{s: s, from: second.Key(), exact: true, slim: true, sparse: true, parts: &r.parts})
 		if got := len(opened.of(second.Key())) > 0; got != want {
 			t.Errorf("reader in block %d: the second was read: %v, want %v", i, got, want)
-		}
-	}
-}
-
-// TestReadaheadPolicy is the table of when one more block is read ahead.
-func TestReadaheadPolicy(t *testing.T) {
-	for _, tc := range []struct {
-		name string
-		load readaheadLoad
-		most int // blocks at once; 0: none
-	}{
-		{"alone", readaheadLoad{blockBytes: 1000, cacheBytes: 1 << 20, cores: 8, scans: 1}, maxReadahead},
-		{"one core", readaheadLoad{blockBytes: 1000, cacheBytes: 1 << 20, cores: 1, scans: 1}, readaheadPerCore},
-		{"among others", readaheadLoad{blockBytes: 1000, cacheBytes: 1 << 20, cores: 8, scans: 2}, maxReadahead / 4},
-		{"the disk is slow", readaheadLoad{blockBytes: 1000, cacheBytes: 1 << 20, cores: 1, scans: 1, slow: true}, maxLookups},
-		{"the disk is slow, among others", readaheadLoad{blockBytes: 1000, cacheBytes: 1 << 20, cores: 1, scans: 9, slow: true}, maxLookups / 2},
-		{"as large as may be", readaheadLoad{blockBytes: 1000, cacheBytes: 1000 * readaheadShare, cores: 8, scans: 1}, maxReadahead},
-		{"too large", readaheadLoad{blockBytes: 1001, cacheBytes: 1000 * readaheadShare, cores: 8, scans: 1}, 0},
-		{"too large for a slow disk", readaheadLoad{blockBytes: 1001, cacheBytes: 1000 * readaheadShare, cores: 8, scans: 1, slow: true}, 0},
-	} {
-		got := 0
-		for ; got <= maxLookups; got++ {
-			if tc.load.running = got; !tc.load.admits() {
-				break
-			}
-		}
-		if got != tc.most {
-			t.Errorf("%s: %d blocks are read ahead at once, want %d", tc.name, got, tc.most)
 		}
 	}
 }

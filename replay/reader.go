@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sort"
 
+	"millrace/replay/internal/ahead"
 	"millrace/replay/internal/filter"
 	"millrace/replay/internal/format"
 	"millrace/translate"
@@ -73,8 +74,8 @@ type readerPlace struct {
 // planner is where a selective reader goes next, and how far it is ahead of itself.
 type planner struct {
 	plan    plan   // for the span that the reader is in
-	coming  []plan // for those after it, as far as it looked; at most maxLookups
-	depth   lookupDepth
+	coming  []plan // for those after it, as far as it looked; at most ahead.MaxLookups
+	depth   ahead.Depth
 	aheadTo int64 // from where on the last block begins that was read ahead
 }
 
@@ -439,7 +440,7 @@ func (p *nextCall) match(cand candidate, i, end int) (through int, err error) {
 		}
 	}()
 	if p.span != nil && cand.others == 0 {
-		r.sawLookup(lookupTime{took: r.log.blocks.cfg.Monotonic() - begun, bytes: len(stored.pages.FirstValue())}.slow())
+		r.sawLookup(ahead.Lookup{Took: r.log.blocks.cfg.Monotonic() - begun, Bytes: len(stored.pages.FirstValue())}.Slow())
 	}
 	if sparse {
 		return through, p.giveSparse(cand, stored, i, through, events, bytes)
