@@ -18,9 +18,11 @@
 //	class:u8  members:u16  bytes of deltas:u16  deltas:uvarint…
 //
 // Members are sorted ordinals; a delta is the difference to the member before. A set of 4,096
-// members becomes a roaring bitmap, and one of fewer than 2,048 a slot again. The slab's chunks
-// are mapped outside the Go heap: the collector neither scans them nor counts them for its goal.
-// Slots have size classes, and a freed slot is used again for its class.
+// members becomes a roaring bitmap, and one of fewer than 2,048 a slot again. A bitmap has a filter
+// that excludes most accounts that are not in it, which takes half a byte to a byte a member.
+//
+// The slab's chunks are mapped outside the Go heap: the collector neither scans them nor counts them
+// for its goal. Slots have size classes, and a freed slot is used again for its class.
 //
 // # Records
 //

@@ -86,7 +86,7 @@ func TestFill(t *testing.T) {
 				t.Fatal(err)
 			}
 			fill(t, r, g, edges[tc.before:])
-			shown := min(tc.accounts, 200)
+			shown := min(tc.accounts, 30)
 			checkSets(t, g, m, shown)
 			if tc.accounts > largeFrom && (len(g.indexes[0].large) == 0 || len(g.indexes[1].large) == 0) {
 				t.Fatal("no set is a bitmap")

@@ -20,8 +20,9 @@ type index struct {
 	slab       *slab
 	refs       []uint32 // by ordinal
 	large      []*roaring.Bitmap
+	filters    []filter // of large
 	freeLarge  []uint32
-	largeBytes int64           // of the bitmaps, estimated
+	largeBytes int64           // of the bitmaps and their filters, estimated
 	incomplete *roaring.Bitmap // ordinals whose sets miss edges for want of memory
 	static     *roaring.Bitmap // ordinals whose sets have or had edges without records
 }
@@ -35,6 +36,7 @@ type set struct {
 	members int
 	deltas  []byte
 	bitmap  *roaring.Bitmap // instead of deltas
+	filter  filter          // of bitmap
 }
 
 func (x *index) set(ordinal uint32) set {
@@ -44,7 +46,7 @@ func (x *index) set(ordinal uint32) set {
 	ref := x.refs[ordinal]
 	if ref&largeBit != 0 {
 		bitmap := x.large[ref&^largeBit]
-		return set{members: int(bitmap.GetCardinality()), bitmap: bitmap}
+		return set{members: int(bitmap.GetCardinality()), bitmap: bitmap, filter: x.filters[ref&^largeBit]}
 	}
 	slot := x.slab.at(ref)
 	used := int(binary.LittleEndian.Uint16(slot[3:]))
@@ -80,7 +82,7 @@ func (s set) appendTo(dst []uint32) []uint32 {
 
 func (s set) contains(member uint32) bool {
 	if s.bitmap != nil {
-		return s.bitmap.Contains(member)
+		return s.filter.mayHave(member) && s.bitmap.Contains(member)
 	}
 	_, _, found := s.find(member)
 	return found
@@ -106,7 +108,13 @@ func (x *index) add(ordinal, member uint32) {
 	s := x.set(ordinal)
 	if s.bitmap != nil {
 		s.bitmap.Add(member)
+		s.filter.add(member)
 		x.largeBytes += 2
+		if s.filter.full(s.members) {
+			wider := newFilter(s.bitmap)
+			x.filters[x.refs[ordinal]&^largeBit] = wider
+			x.largeBytes += wider.bytes() - s.filter.bytes()
+		}
 		return
 	}
 	if s.members+1 >= largeFrom {
@@ -151,7 +159,7 @@ func (x *index) put(ordinal uint32, members []uint32) {
 
 // frozen is the index for readers beside one who changes other sets.
 func (x *index) frozen() *index {
-	return &index{slab: &slab{chunks: slices.Clone(x.slab.chunks)}, refs: x.refs, large: x.large}
+	return &index{slab: &slab{chunks: slices.Clone(x.slab.chunks)}, refs: x.refs, large: x.large, filters: x.filters}
 }
 
 // growth is how many references are allocated before an ordinal has one.
@@ -230,21 +238,22 @@ func (x *index) drop(ordinal uint32) {
 func (x *index) setLarge(ordinal uint32, bitmap *roaring.Bitmap) {
 	x.drop(ordinal)
 	bitmap = bitmap.Clone() // without room to grow
-	x.largeBytes += int64(bitmap.GetSizeInBytes())
+	filter := newFilter(bitmap)
+	x.largeBytes += int64(bitmap.GetSizeInBytes()) + filter.bytes()
 	at := uint32(len(x.large))
 	if n := len(x.freeLarge); n > 0 {
 		at, x.freeLarge = x.freeLarge[n-1], x.freeLarge[:n-1]
-		x.large[at] = bitmap
+		x.large[at], x.filters[at] = bitmap, filter
 	} else {
-		x.large = append(x.large, bitmap)
+		x.large, x.filters = append(x.large, bitmap), append(x.filters, filter)
 	}
 	x.refs[ordinal] = at | largeBit
 }
 
 func (x *index) dropLarge(ordinal uint32) {
 	at := x.refs[ordinal] &^ largeBit
-	x.largeBytes -= int64(x.large[at].GetSizeInBytes())
-	x.large[at] = nil
+	x.largeBytes -= int64(x.large[at].GetSizeInBytes()) + x.filters[at].bytes()
+	x.large[at], x.filters[at] = nil, nil
 	x.freeLarge = append(x.freeLarge, at)
 	x.refs[ordinal] = 0
 }

@@ -20,7 +20,7 @@ func intersect(list []uint32, l leaf) []uint32 {
 	var both []uint32
 	if l.bitmap != nil {
 		for _, m := range list {
-			if l.bitmap.Contains(m) {
+			if l.contains(m) {
 				both = append(both, m)
 			}
 		}

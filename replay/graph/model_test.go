@@ -258,6 +258,13 @@ func TestLargeSets(t *testing.T) {
 	if g.indexes[1].largeBytes == 0 {
 		t.Fatal("no set is a bitmap")
 	}
+	for n := range uint32(hubs) {
+		ordinal, _ := g.accounts.find(uint64(1 + n))
+		s := g.indexes[1].set(ordinal)
+		if bad := slices.IndexFunc(members(s), func(m uint32) bool { return !s.contains(m) }); bad >= 0 {
+			t.Fatalf("set %d does not contain its member %d of %d", n+1, bad, s.members)
+		}
+	}
 	name := filepath.Join(t.TempDir(), "snapshot")
 	for round := range 4 {
 		for _, e := range exprs {
