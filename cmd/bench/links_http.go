@@ -28,7 +28,7 @@ import (
 type linkNames struct {
 	*intern.Interner
 	uids    []uint64 // of the store
-	strings []byte   // of uids, one after the other: a million pointers would keep the collector busy
+	strings []byte   // of uids, one after the other, as the garbage collector marks pointers
 	ends    []int    // of each
 }
 
