@@ -227,7 +227,6 @@ func TestFollower(t *testing.T) {
 	// One that is behind looks at once, until most of what it looks for is absent.
 	for _, there := range []bool{true, false} {
 		store.found["f"], store.found["g"] = true, there
-		f.behind = false
 		f.admit(task{&fakeCall{}, []Item{item(theirs, "f"), item(theirs, "g")}})
 		for _, w := range f.order {
 			w.since = time.Now().Add(-time.Hour)
