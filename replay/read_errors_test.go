@@ -39,6 +39,13 @@ var readings = map[string]func(t *testing.T, w *world, l *Log) ([]string, error)
 		}
 		return drainOf(t, l, ReaderConfig{Cursor: TimeCursor(0), MaxChunkBytes: 1 << 12, Filter: f})
 	},
+	"source": func(t *testing.T, w *world, l *Log) ([]string, error) {
+		f, err := NewFilter(FilterConfig{Sources: []string{testSource(testCollections[0], 1), testSource(testCollections[1], 2)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return drainOf(t, l, ReaderConfig{Cursor: TimeCursor(0), MaxChunkBytes: 1 << 12, Filter: f})
+	},
 	"from a position": func(t *testing.T, w *world, l *Log) ([]string, error) {
 		events := w.m.blocks[len(w.m.blocks)/2].events
 		for i := len(w.m.blocks) / 2; len(events) == 0; i++ {
@@ -92,12 +99,12 @@ func TestReadErrors(t *testing.T) {
 	w.cfg.hooks.blobValue = 64 // parts are in files of their own
 	w.cfg.CacheBytes, w.cfg.Retention, w.cfg.RetentionBytes = 1, 36*time.Hour, 0
 	w.open()
-	for range 12 {
+	for range 6 {
 		w.append()
 		w.clock.advance(20 * time.Minute)
-	}
-	if err := errors.Join(w.log.Trim(t.Context()), w.log.store.Pebble().Flush()); err != nil {
-		t.Fatal(err)
+		if err := errors.Join(w.log.Trim(t.Context()), w.log.store.Pebble().Flush()); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if err := w.log.Close(); err != nil {
 		t.Fatal(err)
@@ -127,7 +134,7 @@ func TestReadErrors(t *testing.T) {
 				}
 				faults.armed.Store(false)
 				if i < 0 {
-					if want = got; err != nil || len(want) < 10 {
+					if want = got; err != nil || len(want) == 0 {
 						t.Fatalf("%d events, %v", len(want), err)
 					}
 					continue
