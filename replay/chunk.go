@@ -24,7 +24,7 @@ type Chunk struct {
 	Live bool
 
 	// Frames of a block on disk go from Pebble's cache to this memory: unpacked, or copied. It is
-	// used again for the next chunk, so a reader of everything allocates nothing. nil: not needed yet
+	// used again for the next chunk, so a reader of everything allocates nothing. nil: not needed
 	buffer *buffer.Buffer
 	grows  bool // the last slice of Frames ends where buffer does
 }

@@ -108,7 +108,7 @@
 // One goroutine calls Append. Seal, NewReader, Progress, Range, Run, Trim, Close are safe for
 // concurrent use. A Reader, a Chunk and a Stamper belong to one goroutine at a time. Locks, in
 // order: trims.mu (one trim at a time), Log.mu (snapshot changes, commits), blockStore.storeMu
-// (readers share it, Close excludes them), openParts.mu, the cache's. No goroutine waits for another
-// with that held. Cache entries wait in one direction only: a variant may wait for a part, a
-// part for nothing. Goroutines that read ahead hold storeMu as readers do; Close waits for them.
+// (readers share it, Close excludes them), openParts.mu, the cache's. No goroutine waits for
+// another with that held. Cache entries wait in one direction only: a variant may wait for a part,
+// a part for nothing. Goroutines that read ahead hold storeMu as readers do; Close waits for them.
 package replay

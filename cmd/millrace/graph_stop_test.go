@@ -27,8 +27,8 @@ func (r heldReferences) Apply(b *references.Batch) error {
 	return r.Store.Apply(b)
 }
 
-// TestStopWhileTheGraphIsHeldUp: a graph that holds up the drain is stopped when the drain's time is
-// over.
+// TestStopWhileTheGraphIsHeldUp: a graph that holds up the drain is stopped when the drain's time
+// is over.
 func TestStopWhileTheGraphIsHeldUp(t *testing.T) {
 	t.Parallel()
 	relay := newTestRelay(t)

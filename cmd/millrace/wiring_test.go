@@ -33,8 +33,8 @@ var plainFields = cmp.Options{
 	cmpopts.EquateComparable(netip.Prefix{}), cmpopts.EquateEmpty(),
 }
 
-// TestFlagsReachTheParts: what each flag of serve says arrives where it is of use, and each part has
-// its own share of the memory.
+// TestFlagsReachTheParts: what each flag of serve says arrives where it is of use, and each part
+// has its own share of the memory.
 func TestFlagsReachTheParts(t *testing.T) {
 	dir := t.TempDir()
 	cfg, err := parseServe([]string{"--relay", "wss://relay.test", "--relay-cursor", "17", "--new-epoch", "--epoch-patience", "61s", "--collections", "a.b.c",

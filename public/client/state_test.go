@@ -47,8 +47,8 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// TestPlainPlaceAfterStart: a client of a plain Jetstream goes back as far as it was asked to start,
-// and no further than the overlap.
+// TestPlainPlaceAfterStart: a client of a plain Jetstream goes back as far as it was asked to
+// start, and no further than the overlap.
 func TestPlainPlaceAfterStart(t *testing.T) {
 	for _, tc := range []struct {
 		start  string

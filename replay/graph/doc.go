@@ -21,8 +21,8 @@
 // members becomes a roaring bitmap, and one of fewer than 2,048 a slot again. A bitmap has a filter
 // that excludes most accounts that are not in it, which takes half a byte to a byte a member.
 //
-// The slab's chunks are mapped outside the Go heap: the collector neither scans them nor counts them
-// for its goal. Slots have size classes, and a freed slot is used again for its class.
+// The slab's chunks are mapped outside the Go heap: the collector neither scans nor counts them for
+// its goal. Slots have size classes, and a freed slot is used again for its class.
 //
 // # Records
 //
@@ -55,8 +55,8 @@
 //	section  kind:u8 length:u32 payload CRC-32C of kind, length and payload:u32
 //	  1      head: JSON, see Header; first
 //	  2      UIDs of the next accounts:u64 …
-//	  3      source:u8 ordinal:u32, then Out sets: (members<<1|bitmap:uvarint length:uvarint data) …
-//	  4      source:u8, then incomplete and static of Out and of In: bitmaps, each length:u32 data
+//	  3      source:u8 ordinal:u32, Out sets: (members<<1|bitmap:uvarint length:uvarint data) …
+//	  4      source:u8, then incomplete and static of Out, In: bitmaps, each length:u32 data
 //	  5      (source:u32 actor:u32 subject:u32 record:u64) …: second and later records
 //	  6      the end: nothing
 //

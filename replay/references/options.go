@@ -13,9 +13,9 @@ import (
 // advice is what to do when the store is damaged.
 const advice = "check the disk; restore the reference store's directory from a copy, or move it away to start an empty store"
 
-// Bounds of the memtable, which takes a quarter of Config.PebbleBytes. The larger it is, the less
-// often a row is written again by compactions, which cost most of what the store does. After a crash
-// what two memtables hold is read from the log again.
+// Bounds of the memtable, which takes a quarter of Config.PebbleBytes. The larger it is, the
+// less often a row is written again by compactions, which cost most of what the store does.
+// After a crash what two memtables hold is read from the log again.
 const (
 	minMemTable = 1 << 20
 	maxMemTable = 64 << 20
