@@ -100,7 +100,7 @@ func newTailFlags() (*flag.FlagSet, *tailConfig) {
 	c := &tailConfig{}
 	fs := flag.NewFlagSet("tail", flag.ContinueOnError)
 	fs.StringVar(&c.url, "url", defaultServer, "server `URL`, or host and port; the path /subscribe is added where it is missing")
-	fs.BoolVar(&c.v2, "v2", false, "speak Jetstream v2's wire: its path is added to --url where it is missing, and a cursor is a seq")
+	fs.BoolVar(&c.v2, "v2", false, "speak Jetstream v2's wire: --url gets its path, and a cursor is a seq")
 	fs.Var(&c.collections, "collections", "only these (`NSID`s or prefix.*, separated by commas, may be repeated); identity and account events still come,\nsee --kinds")
 	fs.Var(&c.dids, "dids", "only these `DID`s (separated by commas, may be repeated)")
 	fs.Var(&c.kinds, "kinds", "only these kinds (`KIND`s): commit, identity, account")
@@ -173,12 +173,13 @@ func parseTail(args []string, now time.Time) (*tailConfig, error) {
 			return wrong("--kinds %q is none of commit, identity, account", k)
 		}
 	}
-	if c.v2 && !strings.HasSuffix(c.url, client.V2Path) {
-		c.url = strings.TrimSuffix(c.url, "/") + client.V2Path
-	}
 	u, err := subscribeURL(c.url)
 	if err != nil {
 		return wrong("--url: %w", err)
+	}
+	if c.v2 && !strings.HasSuffix(u.Path, client.V2Path) { // in place of v1's, before a query
+		u.Path = strings.TrimSuffix(strings.TrimSuffix(u.Path, "/"), "/subscribe") + client.V2Path
+		c.url = u.String()
 	}
 	c.v2 = strings.HasSuffix(u.Path, client.V2Path)
 	if err := c.parseSpan(now); err != nil {

@@ -59,6 +59,27 @@ func TestTailFlags(t *testing.T) {
 	}
 }
 
+// --v2 takes every URL that names a server of v1's wire.
+func TestTailV2URL(t *testing.T) {
+	const want = "://example.test" + client.V2Path
+	for url, want := range map[string]string{
+		"example.test": "ws" + want, "https://example.test/": "wss" + want, "ws://example.test/subscribe": "ws" + want,
+		"example.test/subscribe?zstdDictionary=7": "ws" + want + "?zstdDictionary=7",
+		"wss://example.test/?a=b":                 "wss" + want + "?a=b",
+		"ws" + want:                               "ws" + want,
+		"example.test/a/subscribe/":               "ws://example.test/a" + client.V2Path,
+	} {
+		c, err := parseTail([]string{"--v2", "--url", url}, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		u, err := subscribeURL(c.url)
+		if err != nil || u.String() != want || !c.v2 {
+			t.Errorf("%s is %s, %v, want %s", url, u, err, want)
+		}
+	}
+}
+
 // manyOf returns n words, separated by commas.
 func manyOf(word string, n int) string {
 	var all []string

@@ -286,7 +286,9 @@ func (c *Client) connect(ctx context.Context) (*conn, error) {
 		}
 		return nil, err
 	}
-	k.live.heartbeat = c.heartbeat
+	if !c.v2 { // whose events do not say whether the server is the same still
+		k.live.heartbeat = c.heartbeat
+	}
 	c.decoder.refused = false
 	c.mu.Lock()
 	c.conn = k
@@ -339,7 +341,7 @@ func (c *Client) yields(err error) bool {
 // give passes one message on: to the loop, or to Config.OnInfo. raw is the receiver's.
 func (c *Client) give(k *conn, raw []byte, yield func(Event, error) bool) error {
 	if c.v2 {
-		return c.giveV2(raw, yield)
+		return c.giveV2(k, raw, yield)
 	}
 	if !isEvent(raw) {
 		return c.inform(k, raw)

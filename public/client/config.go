@@ -72,7 +72,7 @@ func (o Options) clone() Options {
 // Config is what New needs. URL must be set; zeros elsewhere stand for the defaults named.
 type Config struct {
 	// URL is of ws, wss, http or https; a missing scheme is ws, a missing path /subscribe. If it
-	// ends with V2Path the wire is Jetstream v2's, without references, and filters by them.
+	// ends with V2Path the wire is Jetstream v2's.
 	URL string
 
 	Options Options // what is asked for first
@@ -218,6 +218,13 @@ func endpoint(subscribe *url.URL, path string) string {
 // one asks for is sent as an options update.
 const maxQueryBytes = 4 << 10
 
+// addReferences adds what commits are to refer to.
+func (o *Options) addReferences(q url.Values) {
+	q["wantedSubjects"] = append(q["wantedSubjects"], o.Subjects...)
+	q["wantedSubjectDids"] = append(q["wantedSubjectDids"], o.SubjectDIDs...)
+	q["wantedSources"] = append(q["wantedSources"], o.Sources...)
+}
+
 // query returns what a connection asks for. If hello is set the options are left out, and an update
 // with them must be sent first.
 func (c *Config) query(base url.Values, o Options, cursor string) (query string, hello bool) {
@@ -245,9 +252,7 @@ func (c *Config) query(base url.Values, o Options, cursor string) (query string,
 	short := q.Encode()
 	q["wantedCollections"] = append(q["wantedCollections"], o.Collections...)
 	q["wantedDids"] = append(q["wantedDids"], o.DIDs...)
-	q["wantedSubjects"] = append(q["wantedSubjects"], o.Subjects...)
-	q["wantedSubjectDids"] = append(q["wantedSubjectDids"], o.SubjectDIDs...)
-	q["wantedSources"] = append(q["wantedSources"], o.Sources...)
+	o.addReferences(q)
 	if o.MaxMessageBytes > 0 {
 		q.Set("maxMessageSizeBytes", strconv.Itoa(o.MaxMessageBytes))
 	}

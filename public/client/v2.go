@@ -19,6 +19,7 @@ const V2Path = "/xrpc/network.bsky.jetstream.subscribeEvents"
 const (
 	v2DictionaryPath = "/xrpc/network.bsky.jetstream.getZstdDictionary"
 	v2Types          = "network.bsky.jetstream.subscribeEvents#"
+	v2OwnTypes       = "millrace#" // of messages of a millrace
 	v2Subprotocol    = "xrpc.v1.json"
 	v2CursorTooOld   = "CursorTooOld"
 	v2OutdatedCursor = "OutdatedCursor"
@@ -44,10 +45,6 @@ func parseSeq(s string) (position, bool) {
 
 // validateV2 names the first field that v2's wire cannot serve.
 func (c *Config) validateV2() error {
-	o := &c.Options
-	if c.References || len(o.Subjects)+len(o.SubjectDIDs)+len(o.Sources) > 0 {
-		return errors.New("client: references, and filters by them, are of /subscribe: the URL is of Jetstream v2's wire")
-	}
 	if n, err := strconv.ParseInt(c.Cursor, 10, 64); c.Cursor != "" && (err != nil || n < 0) {
 		return fmt.Errorf("client: field Cursor: %.40q is neither a seq nor Unix microseconds, which the URL's wire has", c.Cursor)
 	}
@@ -60,9 +57,14 @@ func (c *Config) queryV2(base url.Values, o Options, cursor string) string {
 	for k, v := range base {
 		q[k] = v
 	}
+	q.Set("heartbeat", strconv.Itoa(int(c.Heartbeat/time.Second))) // Jetstream v2 ignores it
 	if cursor != "" {
 		q.Set("cursor", cursor)
 	}
+	if c.References {
+		q.Set("references", "true")
+	}
+	o.addReferences(q)
 	for _, k := range c.Kinds {
 		q.Add("kinds", string(k))
 	}
@@ -81,7 +83,7 @@ func refusedAs(err error, name string) bool {
 }
 
 // giveV2 is give of v2's wire.
-func (c *Client) giveV2(raw []byte, yield func(Event, error) bool) error {
+func (c *Client) giveV2(k *conn, raw []byte, yield func(Event, error) bool) error {
 	m, err := c.parser.parseV2(raw)
 	switch {
 	case err != nil:
@@ -92,6 +94,9 @@ func (c *Client) giveV2(raw []byte, yield func(Event, error) bool) error {
 		return c.offer(m.event, yield)
 	case m.info.Name == InfoClamped && c.cfg.Strict:
 		return fmt.Errorf("%w: %s", errOutdated, m.info.Message)
+	case m.info.Name == InfoHeartbeat:
+		c.expectHeartbeats(k, true)
+		c.progress.reach(m.info.Cursor, m.info.TimeUS)
 	}
 	c.cfg.OnInfo(m.info)
 	return nil
@@ -132,8 +137,11 @@ func (p *parser) parseV2(raw []byte) (m v2Message, err error) {
 	if kind, err = typeOf(payload); err != nil {
 		return m, err
 	}
+	own, isOwn := bytes.CutPrefix(kind, []byte(v2OwnTypes))
 	kind, known := bytes.CutPrefix(kind, []byte(v2Types))
 	switch {
+	case isOwn:
+		m.info, err = parseV2Own(payload, p.name(own))
 	case known && string(kind) == "info":
 		m.info, err = parseV2Info(payload)
 	case known:
@@ -150,6 +158,22 @@ func parseV2Info(payload []byte) (Info, error) {
 		i.Name = InfoClamped
 	}
 	return Info{Name: i.Name, Message: i.Message}, err
+}
+
+// parseV2Own reads a message of a millrace about its log up to a point.
+func parseV2Own(payload []byte, name string) (Info, error) {
+	i := Info{Name: name}
+	err := eachMember(payload, func(member, value []byte) (err error) {
+		switch string(member) {
+		case "seq":
+			i.Cursor = string(value)
+			_, err = strconv.ParseInt(i.Cursor, 10, 64)
+		case "time":
+			i.TimeUS, err = parseV2Time(value)
+		}
+		return err
+	})
+	return i, err
 }
 
 // parseV2Event reads the payload of an event.
@@ -172,6 +196,10 @@ func (p *parser) parseV2Event(payload []byte, kind Kind) (Event, error) {
 			err = json.Unmarshal(value, &e.Identity)
 		case "account":
 			err = json.Unmarshal(value, &e.Account)
+		case "references":
+			e.References, err = parseReferences(value)
+		case "deleted_references":
+			e.DeletedReferences, err = parseReferences(value)
 		default:
 			if e.Commit != nil {
 				err = p.parseCommitMember(e.Commit, &f, member, value)

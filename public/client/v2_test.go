@@ -236,6 +236,47 @@ func TestV2Messages(t *testing.T) {
 	}
 }
 
+// TestV2Own: what a millrace adds to v2's wire is asked for and read. The client goes on after a
+// heartbeat.
+func TestV2Own(t *testing.T) {
+	t.Parallel()
+	var asked []string
+	var infos []client.Info
+	address := v2Server(t, func(http.ResponseWriter, *http.Request) bool { return false }, func(n int, q url.Values, ws *websocket.Conn) {
+		asked = append(asked, fmt.Sprint(q.Get("cursor"), q.Get("heartbeat"), q.Get("references"), q["wantedSubjects"], q["wantedSubjectDids"], q["wantedSources"]))
+		say := func(m []byte) { _ = ws.WriteMessage(websocket.TextMessage, m) }
+		if n == 1 {
+			say(v2Message(`millrace#references_begin","seq":3,"time":"2026-08-01T02:03:04.000003Z"`))
+			say(v2Message(`millrace#heartbeat"`))
+			say(v2Message(`millrace#heartbeat","seq":6,"time":"2026-08-01T02:03:04.000005Z"`))
+			return
+		}
+		say(v2Account(6))
+		say(v2Message(`network.bsky.jetstream.subscribeEvents#commit","collection":"a.b.c","deleted_references":[{"source":"a.b.c:y","uid":"6"}],"did":"did:plc:a",` +
+			`"operation":"delete","references":[{"source":"a.b.c:x","subject":"did:web:y.test","uid":"5"}],"rev":"r","rkey":"k","seq":9,"time":"2026-08-01T02:03:04.000006Z"`))
+	})
+	c := newClient(t, client.Config{
+		URL: address, Cursor: "5", References: true, Heartbeat: 7 * time.Second, OnDisconnect: func(error, time.Duration) {},
+		Options: client.Options{Subjects: []string{"did:plc:s"}, SubjectDIDs: []string{"did:plc:d"}, Sources: []string{"a.b.c:x"}},
+		OnInfo:  func(i client.Info) { i.Raw = nil; infos = append(infos, i) },
+	})
+	e := read(t, c, 1)[0]
+	if e.Cursor != "9" || len(e.References) != 1 || e.References[0] != (client.Reference{Source: "a.b.c:x", Subject: "did:web:y.test", UID: 5}) ||
+		len(e.DeletedReferences) != 1 || e.DeletedReferences[0] != (client.Reference{Source: "a.b.c:y", UID: 6}) {
+		t.Errorf("the event is %+v", e)
+	}
+	if diff := cmp.Diff([]client.Info{
+		{Name: client.InfoReferencesBegin, Cursor: "3", TimeUS: 1785549784000003}, {Name: client.InfoHeartbeat},
+		{Name: client.InfoHeartbeat, Cursor: "6", TimeUS: 1785549784000005},
+	}, infos); diff != "" {
+		t.Errorf("infos (-want +got):\n%s", diff)
+	}
+	const rest = "7true[did:plc:s] [did:plc:d] [a.b.c:x]"
+	if diff := cmp.Diff([]string{"5" + rest, "6" + rest}, asked); diff != "" {
+		t.Errorf("asked (-want +got):\n%s", diff)
+	}
+}
+
 // A seq that is older than the log: the client begins with the oldest event, or strictly ends.
 func TestV2CursorTooOld(t *testing.T) {
 	t.Parallel()
@@ -319,8 +360,6 @@ func TestV2Dictionaries(t *testing.T) {
 // What v2's wire does not have is refused by the client.
 func TestV2Config(t *testing.T) {
 	for want, cfg := range map[string]client.Config{
-		"references":   {References: true},
-		"filters":      {Options: client.Options{Subjects: []string{"did:plc:a"}}},
 		"field Cursor": {Cursor: "b7e1c0-1-0"},
 	} {
 		cfg.URL = "localhost" + client.V2Path
