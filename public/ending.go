@@ -103,12 +103,14 @@ func (e *ending) closeFrame(extended bool) []byte {
 // v2Frame is closeFrame of v2's wire: an error frame, where the client is to come back.
 func (e *ending) v2Frame(m *messages) []byte {
 	switch {
-	case e.frame == nil && e.reason == endShutdown:
+	case e.frame != nil || !e.recoverable:
+		return e.closeFrame(false)
+	case e.reason == endShutdown:
 		return appendCloseFrame(nil, websocket.CloseGoingAway, "server shutting down")
-	case e.frame == nil && e.recoverable && e.reason == endLogFailure:
+	case e.reason == endLogFailure:
 		return m.appendV2Error(nil, "InternalError", e.text)
-	case e.frame == nil && e.recoverable && e.text != "":
+	case e.text != "":
 		return m.appendV2Error(nil, "ConsumerTooSlow", e.text)
 	}
-	return e.closeFrame(false)
+	return nil
 }

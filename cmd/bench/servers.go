@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	publicclient "millrace/public/client"
 )
 
 // relay is a running relaysim.
@@ -56,6 +58,11 @@ type server struct {
 
 // subscribe returns the URL of a subscription.
 func (s *server) subscribe(query string) string { return "ws://" + s.addr + "/subscribe?" + query }
+
+// subscribeV2 is subscribe of Jetstream v2's wire.
+func (s *server) subscribeV2(query string) string {
+	return "ws://" + s.addr + publicclient.V2Path + "?" + query
+}
 
 // noRelay is where no relay answers: a server serves what it has.
 const noRelay = "ws://127.0.0.1:1"

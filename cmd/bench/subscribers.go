@@ -52,6 +52,7 @@ type class struct {
 	dids  int  // how many each asks for; its own draw of those that are in the stream
 	pace  pace // how it reads
 	live  bool // it has no cursor; else it reads from the oldest event on
+	v2    bool // of Jetstream v2's wire, on which the query's parameters have other names
 }
 
 // exact says whether what its subscribers got is compared, event by event.
@@ -79,6 +80,10 @@ func scenarios(f *subscribersFlags) []scenario {
 		{name: "collection", about: "100 subscribers of one collection", rate: 2000, mix: []class{
 			{name: "one collection", n: 100, query: oneCollection},
 		}},
+		{name: "wires", about: "100 subscribers of one collection, half of them of Jetstream v2's wire", rate: 2000, mix: []class{
+			{name: "v1's wire", n: 50, query: oneCollection},
+			{name: "v2's wire", n: 50, query: oneCollection, v2: true},
+		}},
 		{name: quietScenario, about: "subscribers that nothing matches", rate: 200, mix: []class{
 			{name: "quiet", n: f.quiet, query: "wantedCollections=org.example.nothing&wantedKinds=commit"},
 		}},
@@ -100,7 +105,7 @@ func scenarios(f *subscribersFlags) []scenario {
 func runSubscribers(ctx context.Context, args []string, out io.Writer) (err error) {
 	f := subscribersFlags{}
 	fs := flag.NewFlagSet("bench subscribers", flag.ContinueOnError)
-	fs.StringVar(&f.only, "only", "", "`scenarios`, between commas: mixed, collection, quiet, slow, jetstream; default: all")
+	fs.StringVar(&f.only, "only", "", "`scenarios`, between commas: mixed, collection, wires, quiet, slow, jetstream; default: all")
 	fs.Float64Var(&f.rate, "rate", 0, "`frames` a second, in place of the scenario's own")
 	fs.DurationVar(&f.seconds, "for", 20*time.Second, "how long is measured, once all are connected and live")
 	fs.IntVar(&f.quiet, "quiet", 10_000, "`number` of quiet subscribers; each takes a file descriptor on either side")

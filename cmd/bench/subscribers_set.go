@@ -75,7 +75,7 @@ func subscribeAll(ctx context.Context, s scenario, server *server, truth string)
 			local := &net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(2+len(all.all)/perSource))}
 			all.all = append(all.all, k)
 			dials.Go(func() (err error) {
-				if k.c, err = dial(ctx, server.subscribe(k.query()), local); err != nil {
+				if k.c, err = dial(ctx, k.address(server), local); err != nil {
 					return fmt.Errorf("subscriber of %s: %w", class.name, err)
 				}
 				all.group.Go(func() error { k.read(ctx); return nil })
@@ -135,6 +135,15 @@ func drawDIDs(rng *rand.Rand, known []string, n int) map[string]struct{} {
 		dids[string(appendDID(nil, 1<<40+rng.Uint64N(1<<30)))] = struct{}{}
 	}
 	return dids
+}
+
+// address is where it subscribes.
+func (k *subscriber) address(s *server) string {
+	if k.class.v2 {
+		names := strings.NewReplacer("wantedCollections", "collections", "wantedDids", "dids", "wantedKinds", "kinds")
+		return s.subscribeV2(names.Replace(k.query()))
+	}
+	return s.subscribe(k.query())
 }
 
 func (k *subscriber) query() string {
