@@ -280,6 +280,9 @@ func importOnce(t *testing.T, seed uint64, sum map[string]int) {
 	if err := w.store.Follow(t.Context(), w.log, nil); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := w.store.Flush(); err != nil {
+		t.Fatal(err)
+	}
 	w.log.begin += int64(w.rng.IntN(20)) // trimmed
 	n := w.rng.IntN(60)                  // the files are of then
 	rows, asOf := w.rng.IntN(3) == 0, time.UnixMicro(w.log.events[n].TimeUS)
