@@ -170,7 +170,7 @@ var foreignFlags = map[string]string{
 	"help": "all", "link-dest": "rsync", "rm": "docker", "name": "docker", "volume": "docker", "publish": "docker",
 	"interval": "Docker's HEALTHCHECK", "timeout": "Docker's HEALTHCHECK", "data-binary": "curl", "ulimit": "docker",
 	"show-error": "curl", "data-urlencode": "curl", "home-dir": "useradd", "shell": "useradd", "user": "docker", "config": "caddy",
-	"no-audit": "npm", "no-fund": "npm", "ignore-scripts": "npm", "silent": "curl", "offline": "systemd-analyze", "exec": "fdbcli", "max-sub-rate": "Jetstream", "dest-cluster-file": "fdbrestore", "stop-timeout": "docker", "follow": "journalctl", "build": "docker",
+	"no-audit": "npm", "no-fund": "npm", "ignore-scripts": "npm", "silent": "curl", "offline": "systemd-analyze", "exec": "fdbcli", "max-sub-rate": "Jetstream", "dest-cluster-file": "fdbrestore", "stop-timeout": "docker", "follow": "journalctl", "build": "docker", "experimental-websocket": "node",
 }
 
 // Every flag in the documentation exists, and every flag of millrace is in the manual of its

@@ -246,6 +246,10 @@ func describe(i client.Info) string {
 func (t *tailer) disconnected(err error, wait time.Duration) {
 	t.live.Store(false)
 	t.busyTo.Store(time.Now().Add(wait + connectPatience).UnixNano())
+	if wait == 0 {
+		t.say("%v; going on with another server", err)
+		return
+	}
 	t.say("%v; connecting again in %.1f s", err, wait.Seconds())
 }
 

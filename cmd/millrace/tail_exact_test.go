@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -24,14 +26,17 @@ import (
 	"millrace/internal/testwait"
 )
 
-// network passes connections on to a server until it is broken.
+// network passes connections on to a server until it is broken. While it is held no byte passes.
 type network struct {
 	net.Listener
-	to string
+	to     string
+	tunnel bool // it is an HTTP proxy: each connection begins with CONNECT, wherever to
 
 	mu    sync.Mutex
 	conns []net.Conn
+	open  chan struct{} // closed while bytes pass
 	wg    sync.WaitGroup
+	down  atomic.Int64 // bytes that the server sent
 }
 
 func newNetwork(t *testing.T, to string) *network {
@@ -40,10 +45,12 @@ func newNetwork(t *testing.T, to string) *network {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &network{Listener: l, to: to}
+	n := &network{Listener: l, to: to, open: make(chan struct{})}
+	close(n.open)
 	n.wg.Go(n.run)
 	t.Cleanup(func() {
 		l.Close()
+		n.release()
 		n.breakAll()
 		n.wg.Wait()
 	})
@@ -64,13 +71,54 @@ func (n *network) run() {
 		n.mu.Lock()
 		n.conns = append(n.conns, c, s)
 		n.mu.Unlock()
-		for _, pair := range [][2]net.Conn{{c, s}, {s, c}} {
-			n.wg.Go(func() {
-				_, _ = io.Copy(pair[0], pair[1])
-				pair[0].Close()
-				pair[1].Close()
-			})
+		n.wg.Go(func() { n.carry(c, s) })
+	}
+}
+
+func (n *network) carry(c, s net.Conn) {
+	if n.tunnel {
+		if _, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
+			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\n\r\n")
 		}
+	}
+	copying := func(to, from net.Conn, passed *atomic.Int64) {
+		defer to.Close()
+		defer from.Close()
+		buf := make([]byte, 16<<10)
+		for {
+			k, err := from.Read(buf)
+			if err != nil {
+				return
+			}
+			n.mu.Lock()
+			open := n.open
+			n.mu.Unlock()
+			<-open
+			if _, err := to.Write(buf[:k]); err != nil {
+				return
+			}
+			passed.Add(int64(k))
+		}
+	}
+	n.wg.Go(func() { copying(s, c, new(atomic.Int64)) })
+	copying(c, s, &n.down)
+}
+
+// hold lets no byte pass until release. Connections are accepted meanwhile.
+func (n *network) hold() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.open = make(chan struct{})
+}
+
+// release ends hold. Safe twice.
+func (n *network) release() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	select {
+	case <-n.open:
+	default:
+		close(n.open)
 	}
 }
 
@@ -219,13 +267,18 @@ func TestTailEndings(t *testing.T) {
 	if p := startTail(t, output, "--url", d.addr, "--cursor", "0", "--count", "7"); wait(p) != exitOK || countLines(t, output) != 7 || p.stderr.String() != "" {
 		t.Errorf("--count 7: %v, %d lines\n%s", p.cmd.ProcessState, countLines(t, output), &p.stderr)
 	}
+	out := output + "another"
+	if p := startTail(t, out, "--url", freeAddr(t), "--url", d.addr, "--cursor", "0", "--count", "7"); wait(p) != exitOK || countLines(t, out) != 7 ||
+		!strings.Contains(p.stderr.String(), "connection refused; going on with another server") {
+		t.Errorf("two servers: %v, %d lines\n%s", p.cmd.ProcessState, countLines(t, out), &p.stderr)
+	}
 	for _, until := range []string{"now", "live", "0s"} {
 		out := output + until
 		if p := startTail(t, out, "--url", d.addr, "--since", "1h", "--until", until); wait(p) != exitOK || countLines(t, out) != 200 {
 			t.Errorf("--until %s: %v, %d lines\n%s", until, p.cmd.ProcessState, countLines(t, out), &p.stderr)
 		}
 	}
-	out := output + "soon" // nothing more comes, and the clock alone says that it is over
+	out = output + "soon" // nothing more comes, and the clock alone says that it is over
 	begin := time.Now()
 	until := begin.Add(time.Second).Format(time.RFC3339Nano)
 	if p := startTail(t, out, "--url", d.addr, "--cursor", "0", "--until", until); wait(p) != exitOK || countLines(t, out) != 200 || time.Since(begin) < time.Second {

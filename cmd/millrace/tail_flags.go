@@ -33,6 +33,7 @@ go by: what comes twice after a break is dropped, but what it loses is lost.)
   millrace tail --subject-dids did:plc:… --references                  what others do about it: likes, replies, follows; also undone
   millrace tail --cursor-file at.cursor >>events.jsonl                 on from where the last run ended
   millrace tail --url wss://jetstream2.us-east.bsky.network            somebody else's server
+  millrace tail --url wss://a.example --url wss://b.example            two instances behind one relay
 
 Output is a line of JSON for each event, byte for byte what a subscriber gets; on a terminal a line to read, unless
 --json is given. Colours are left out if NO_COLOR is set. While old events are read and standard error is a
@@ -66,7 +67,7 @@ func tailCommand() *command {
 
 // tailConfig is what the flags of `millrace tail` set.
 type tailConfig struct {
-	url             string
+	urls            []string
 	v2              bool
 	collections     list
 	dids            list
@@ -99,7 +100,11 @@ type tailConfig struct {
 func newTailFlags() (*flag.FlagSet, *tailConfig) {
 	c := &tailConfig{}
 	fs := flag.NewFlagSet("tail", flag.ContinueOnError)
-	fs.StringVar(&c.url, "url", defaultServer, "server `URL`, or host and port; the path /subscribe is added where it is missing")
+	fs.Func("url", "server `URL`, or host and port; the path /subscribe is added where it is missing. May be repeated, for instances behind\none relay, or Jetstreams: when one fails, is silent or lags, another goes on where it was", func(s string) error {
+		c.urls = append(c.urls, s)
+		return nil
+	})
+	fs.Lookup("url").DefValue = defaultServer
 	fs.BoolVar(&c.v2, "v2", false, "speak Jetstream v2's wire: --url gets its path, and a cursor is a seq")
 	fs.Var(&c.collections, "collections", "only these (`NSID`s or prefix.*, separated by commas, may be repeated); identity and account events still come,\nsee --kinds")
 	fs.Var(&c.dids, "dids", "only these `DID`s (separated by commas, may be repeated)")
@@ -173,15 +178,21 @@ func parseTail(args []string, now time.Time) (*tailConfig, error) {
 			return wrong("--kinds %q is none of commit, identity, account", k)
 		}
 	}
-	u, err := subscribeURL(c.url)
-	if err != nil {
-		return wrong("--url: %w", err)
+	if len(c.urls) == 0 {
+		c.urls = []string{defaultServer}
 	}
-	if c.v2 && !strings.HasSuffix(u.Path, client.V2Path) { // in place of v1's, before a query
-		u.Path = strings.TrimSuffix(strings.TrimSuffix(u.Path, "/"), "/subscribe") + client.V2Path
-		c.url = u.String()
+	v2 := c.v2
+	for i := range c.urls {
+		u, err := subscribeURL(c.urls[i])
+		if err != nil {
+			return wrong("--url: %w", err)
+		}
+		if v2 && !strings.HasSuffix(u.Path, client.V2Path) { // in place of v1's, before a query
+			u.Path = strings.TrimSuffix(strings.TrimSuffix(u.Path, "/"), "/subscribe") + client.V2Path
+			c.urls[i] = u.String()
+		}
+		c.v2 = strings.HasSuffix(u.Path, client.V2Path)
 	}
-	c.v2 = strings.HasSuffix(u.Path, client.V2Path)
 	if err := c.parseSpan(now); err != nil {
 		return nil, usageError{err}
 	}
@@ -231,7 +242,7 @@ func moment(us int64) string { return time.UnixMicro(us).Format("2006-01-02 15:0
 // clientConfig is the configuration of the client by the flags alone.
 func (c *tailConfig) clientConfig() (client.Config, error) {
 	cfg := client.Config{
-		URL: c.url,
+		URLs: c.urls,
 		Options: client.Options{
 			Collections: c.collections, DIDs: c.dids, MaxMessageBytes: c.maxMessageBytes,
 			Subjects: c.subjects, SubjectDIDs: c.subjectDIDs, Sources: c.sources,

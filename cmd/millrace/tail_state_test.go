@@ -278,7 +278,7 @@ func TestTailClientConfig(t *testing.T) {
 	}
 	got, err := cfg.clientConfig()
 	want := client.Config{
-		URL: "ws://h:1",
+		URLs: []string{"ws://h:1"},
 		Options: client.Options{Collections: []string{"a.b.c", "d.e.*"}, DIDs: []string{"did:web:x"}, MaxMessageBytes: 77,
 			Subjects: []string{"at://s"}, SubjectDIDs: []string{"did:web:s"}, Sources: []string{"a.b.c:d"}},
 		Kinds: []client.Kind{client.KindCommit, client.KindAccount}, References: true, Cursor: "1795210200000000", Strict: true,
@@ -291,7 +291,7 @@ func TestTailClientConfig(t *testing.T) {
 	if cfg, err = parseTail([]string{"--dictionary-cache", "", "--since", "1h"}, now); err != nil {
 		t.Fatal(err)
 	}
-	want = client.Config{URL: defaultServer, Cursor: fmt.Sprint(now.Add(-time.Hour).UnixMicro()), Heartbeat: tailHeartbeat, UserAgent: "millrace-tail/" + version}
+	want = client.Config{URLs: []string{defaultServer}, Cursor: fmt.Sprint(now.Add(-time.Hour).UnixMicro()), Heartbeat: tailHeartbeat, UserAgent: "millrace-tail/" + version}
 	if got, err = cfg.clientConfig(); err != nil || cmp.Diff(want, got) != "" {
 		t.Errorf("by default: %v, %s", err, cmp.Diff(want, got))
 	}
@@ -314,7 +314,7 @@ func TestTailOfV2(t *testing.T) {
 		{[]string{"--url", "ws://h" + client.V2Path, "--v2"}, "ws://h" + client.V2Path, true},
 		{[]string{"--url", "ws://h" + client.V2Path}, "ws://h" + client.V2Path, true},
 	} {
-		if cfg, err := parseTail(tc.args, time.Now()); err != nil || cfg.url != tc.url || cfg.v2 != tc.v2 {
+		if cfg, err := parseTail(tc.args, time.Now()); err != nil || cfg.urls[0] != tc.url || cfg.v2 != tc.v2 {
 			t.Errorf("%v: %+v, %v", tc.args, cfg, err)
 		}
 	}

@@ -73,7 +73,7 @@ func TestTailV2URL(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		u, err := subscribeURL(c.url)
+		u, err := subscribeURL(c.urls[0])
 		if err != nil || u.String() != want || !c.v2 {
 			t.Errorf("%s is %s, %v, want %s", url, u, err, want)
 		}

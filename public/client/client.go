@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,7 +9,6 @@ import (
 	"iter"
 	"net"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 	"sync"
@@ -28,27 +28,29 @@ const healthyAfter = 10 * time.Second
 // Client is one subscription. Events is for one goroutine at a time; the other methods are safe for
 // concurrent use.
 type Client struct {
-	cfg       Config
-	subscribe *url.URL
-	v2        bool // it is of Jetstream v2's wire
-	header    http.Header
-	counts    counts
-	progress  *progress
-	patience  time.Duration // refusalPatience
-	hooks     testHooks
+	cfg      Config
+	servers  []*server
+	v2       bool // they are of Jetstream v2's wire
+	header   http.Header
+	http     *http.Client // for what is asked once in a long while
+	probes   *http.Client // keeps its connections
+	counts   counts
+	progress *progress
+	patience time.Duration // refusalPatience
+	hooks    testHooks
 
 	running atomic.Bool
 	parser  parser  // of Events
 	decoder decoder // of Events
 	served  bool    // of Events: a message has come, on any connection
-	builtIn bool    // Events': the built-in dictionary is asked for
-	// Events': the server has heartbeats; 0: it has none, as far as is known.
-	heartbeat time.Duration
+	lenient bool    // Events': no server has what comes after the cursor
+	last    *server // Events': of the last connection; nil: none was made
 
-	mu      sync.Mutex
-	options Options
-	version int   // of options
-	conn    *conn // nil: none
+	mu       sync.Mutex
+	options  Options
+	version  int   // of options
+	conn     *conn // nil: none
+	selector selector
 }
 
 // testHooks is what tests replace.
@@ -62,40 +64,55 @@ func New(cfg Config) (*Client, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	u, err := SubscribeURL(cfg.URL)
-	if err != nil {
-		return nil, fmt.Errorf("client: field URL: %w", err)
+	c := &Client{
+		cfg: cfg, header: cfg.Header.Clone(), patience: refusalPatience, options: cfg.Options.clone(),
+		hooks: testHooks{dial: (&net.Dialer{}).DialContext},
 	}
-	v2 := isV2(u)
-	if v2 {
+	for i, text := range cfg.urls() {
+		u, err := SubscribeURL(text)
+		if err != nil {
+			return nil, fmt.Errorf("client: field URL: %w", err)
+		}
+		if i > 0 && isV2(u) != c.v2 {
+			return nil, fmt.Errorf("client: field URLs: %s is not of the same wire as %s", u.Redacted(), c.servers[0].subscribe.Redacted())
+		}
+		c.v2 = isV2(u)
+		c.servers = append(c.servers, &server{
+			subscribe: u, backoff: newBackoff(cfg.MinBackoff, cfg.MaxBackoff), builtIn: cfg.Compress && !c.v2 && !u.Query().Has(dictionaryParameter),
+		})
+	}
+	if c.v2 {
 		if err := cfg.validateV2(); err != nil {
 			return nil, err
 		}
 	}
-	if cfg.OnDisconnect == nil {
-		cfg.OnDisconnect = func(err error, wait time.Duration) {
-			cfg.Logger.Warn("not connected to the event stream", "url", u.Redacted(), "err", err, "retry_in", wait)
-		}
-	}
-	c := &Client{
-		cfg: cfg, subscribe: u, v2: v2, header: cfg.Header.Clone(), builtIn: cfg.Compress && !v2 && !u.Query().Has(dictionaryParameter),
-		progress: newProgress(cfg.Cursor, cfg.Overlap, v2), patience: refusalPatience, options: cfg.Options.clone(),
-		hooks: testHooks{dial: (&net.Dialer{}).DialContext},
-	}
+	c.selector = newSelector(len(c.servers), cfg.Lag)
+	c.progress = newProgress(cfg.Cursor, cfg.Overlap, c.v2)
+	c.progress.joinByTime(c.several())
 	if c.header == nil {
 		c.header = make(http.Header)
 	}
 	if c.header.Get("User-Agent") == "" {
 		c.header.Set("User-Agent", cfg.UserAgent)
 	}
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.TLSClientConfig = cfg.TLS
-	transport.DisableKeepAlives = true // it is used once in a long while
+	transport := c.transport()
+	transport.DisableKeepAlives = true
+	c.http, c.probes = &http.Client{Transport: transport}, &http.Client{Transport: c.transport()}
 	c.decoder = decoder{
-		subscribe: u, v2: v2, dir: cfg.DictionaryDir, known: slices.Clone(cfg.Dictionaries), header: c.header,
-		http: &http.Client{Transport: transport}, fetches: func() { c.counts.fetches.Add(1) },
+		subscribe: c.servers[0].subscribe, v2: c.v2, dir: cfg.DictionaryDir, known: slices.Clone(cfg.Dictionaries), header: c.header,
+		http: c.http, fetches: func() { c.counts.fetches.Add(1) },
 	}
 	return c, nil
+}
+
+// transport returns one for what is asked besides.
+func (c *Client) transport() *http.Transport {
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.TLSClientConfig = c.cfg.TLS
+	t.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		return c.hooks.dial(ctx, network, address)
+	}
+	return t
 }
 
 // Cursor returns where a subscription starts that goes on after the event that was given out last.
@@ -184,11 +201,18 @@ func (c *Client) Events(ctx context.Context) iter.Seq2[Event, error] {
 
 // run connects again and again. Its error is never nil.
 func (c *Client) run(ctx context.Context, yield func(Event, error) bool) error {
-	b := newBackoff(c.cfg.MinBackoff, c.cfg.MaxBackoff)
+	if c.several() {
+		watched, stop := context.WithCancel(ctx)
+		var watching sync.WaitGroup
+		watching.Go(func() { c.watch(watched) })
+		defer watching.Wait()
+		defer stop()
+	}
 	refusedSince, unreadableAt := time.Time{}, "never"
+	i, wait := c.selector.current, time.Duration(0)
 	for {
-		began := time.Now()
-		messages, err := c.connection(ctx, yield)
+		s, began := c.servers[i], time.Now()
+		messages, err := c.connection(ctx, i, yield)
 		switch {
 		case errors.Is(err, errLeft):
 			return err
@@ -198,8 +222,8 @@ func (c *Client) run(ctx context.Context, yield func(Event, error) bool) error {
 			return err
 		}
 		if messages > 0 || time.Since(began) > healthyAfter {
-			b.reset()
-			refusedSince = time.Time{}
+			s.backoff.reset()
+			s.failures, c.lenient, refusedSince = 0, false, time.Time{}
 		}
 		if errors.Is(err, ErrUnreadable) {
 			if at := c.Cursor(); at != unreadableAt {
@@ -208,17 +232,23 @@ func (c *Client) run(ctx context.Context, yield func(Event, error) bool) error {
 				return err // it was no accident
 			}
 		}
+		now := time.Now()
+		c.leave(i, err, now)
 		if isPermanent(err) {
 			if refusedSince.IsZero() {
-				refusedSince = time.Now()
+				refusedSince = now
 			}
-			if !c.served || !isRefusal(err) || time.Since(refusedSince) >= c.patience {
+			if long := now.Sub(refusedSince); c.refusedFor(i, long) && (!c.served || !isRefusal(err) || long >= c.patience) {
 				return err
 			}
 		}
-		wait := max(b.wait(), retryAfter(err))
+		if c.several() {
+			c.survey(ctx, surveyTimeout)
+			now = time.Now()
+		}
+		i, wait = c.next(now)
 		c.cfg.OnWait()
-		c.cfg.OnDisconnect(err, wait)
+		c.report(s, err, wait)
 		timer := time.NewTimer(wait)
 		select {
 		case <-timer.C:
@@ -230,13 +260,20 @@ func (c *Client) run(ctx context.Context, yield func(Event, error) bool) error {
 }
 
 // connection reads one connection to its end. It returns how many messages came.
-func (c *Client) connection(ctx context.Context, yield func(Event, error) bool) (messages int, err error) {
-	k, err := c.connect(ctx)
+func (c *Client) connection(ctx context.Context, i int, yield func(Event, error) bool) (messages int, err error) {
+	k, err := c.connect(ctx, i)
 	if k == nil {
+		c.servers[i].failures++
 		c.counts.failures.Add(1)
 		return 0, err
 	}
 	c.counts.connects.Add(1)
+	if s := c.servers[i]; s != c.last {
+		if c.last != nil {
+			c.counts.switches.Add(1)
+		}
+		c.last = s
+	}
 	defer func() {
 		c.mu.Lock()
 		c.conn = nil
@@ -251,7 +288,7 @@ func (c *Client) connection(ctx context.Context, yield func(Event, error) bool) 
 	for {
 		kind, msg, err := k.read()
 		if err != nil {
-			return k.live.messages, err
+			return k.live.messages, cmp.Or(c.leftFor(k), err)
 		}
 		c.served = true
 		c.counts.bytes.Add(int64(len(msg)))
@@ -269,25 +306,38 @@ func (c *Client) connection(ctx context.Context, yield func(Event, error) bool) 
 	}
 }
 
-// connect makes a connection that has the newest options. One that is returned with an error must
-// be closed, too.
-func (c *Client) connect(ctx context.Context) (*conn, error) {
+// connect makes a connection to server i that has the newest options. One that is returned with an
+// error must be closed, too.
+func (c *Client) connect(ctx context.Context, i int) (*conn, error) {
 	c.mu.Lock()
-	o, version := c.options, c.version
+	o, version, kind := c.options, c.version, c.servers[i].kind
 	c.mu.Unlock()
-	query, hello, err := c.query(ctx, o)
+	s := c.servers[i]
+	attempt, cancel := c.attempt(ctx, s)
+	defer cancel()
+	if kind == kindUnknown && c.several() {
+		if err := c.probe(attempt, c.http, i); err != nil {
+			return nil, err
+		}
+		return c.connect(ctx, i)
+	}
+	if kind == kindJetstream && c.v2 {
+		return nil, errOwnSeqs
+	}
+	c.decoder.use(s.subscribe)
+	query, hello, err := c.query(attempt, s, kind, o)
 	if err != nil {
 		return nil, err
 	}
-	k, err := c.dial(ctx, query)
+	k, err := c.dial(attempt, s, query)
 	if err != nil {
-		if c.yields(err) {
-			return c.connect(ctx)
+		if c.yields(s, err) {
+			return c.connect(ctx, i)
 		}
 		return nil, err
 	}
 	if !c.v2 { // whose events do not say whether the server is the same still
-		k.live.heartbeat = c.heartbeat
+		k.live.heartbeat = s.heartbeat
 	}
 	c.decoder.refused = false
 	c.mu.Lock()
@@ -305,8 +355,8 @@ func (c *Client) connect(ctx context.Context) (*conn, error) {
 
 // query returns what the next connection asks for. If hello is set an update with the options must
 // be sent first.
-func (c *Client) query(ctx context.Context, o Options) (query string, hello bool, err error) {
-	base := c.subscribe.Query()
+func (c *Client) query(ctx context.Context, s *server, kind serverKind, o Options) (query string, hello bool, err error) {
+	base, cursor := s.subscribe.Query(), c.progress.resume(kind == kindJetstream)
 	switch {
 	case c.v2:
 		if c.cfg.Compress && !base.Has(dictionaryParameter) {
@@ -316,23 +366,25 @@ func (c *Client) query(ctx context.Context, o Options) (query string, hello bool
 			}
 			base.Set(dictionaryParameter, strconv.FormatUint(uint64(id), 10))
 		}
-		return c.cfg.queryV2(base, o, c.progress.resume()), false, nil
-	case c.builtIn:
+		return c.cfg.queryV2(base, o, cursor), false, nil
+	case s.builtIn:
 		base.Set(dictionaryParameter, strconv.Itoa(builtInDictionary))
 	}
-	query, hello = c.cfg.query(base, o, c.progress.resume())
+	cfg := c.cfg
+	cfg.Strict = cfg.Strict || cursor != "" && c.strict()
+	query, hello = cfg.query(base, o, cursor)
 	return query, hello, nil
 }
 
 // yields says whether the client asks for less, at once, since the server refused what it asked.
-func (c *Client) yields(err error) bool {
+func (c *Client) yields(s *server, err error) bool {
 	switch {
-	case c.builtIn && lacksDictionary(err):
-		c.builtIn = false // an older millrace, which lacks the built-in one
+	case s.builtIn && lacksDictionary(err):
+		s.builtIn = false // an older millrace, which lacks the built-in one
 		return true
 	case c.v2 && refusedAs(err, v2UnknownDictionary):
 		return c.decoder.outdated()
-	case c.v2 && !c.cfg.Strict && refusedAs(err, v2CursorTooOld):
+	case c.v2 && !c.strict() && refusedAs(err, v2CursorTooOld):
 		return c.progress.clamp()
 	}
 	return false
@@ -372,11 +424,11 @@ func (c *Client) offer(e Event, yield func(Event, error) bool) error {
 
 // expectHeartbeats notes whether the server sends them: millraces do, plain Jetstreams do not.
 func (c *Client) expectHeartbeats(k *conn, yes bool) {
-	c.heartbeat = 0
+	k.server.heartbeat = 0
 	if yes {
-		c.heartbeat = c.cfg.Heartbeat
+		k.server.heartbeat = c.cfg.Heartbeat
 	}
-	k.live.heartbeat = c.heartbeat
+	k.live.heartbeat = k.server.heartbeat
 }
 
 // isEvent distinguishes events from what a millrace says besides: that begins with its kind.

@@ -28,6 +28,8 @@ const (
 	defaultHeartbeat  = 10 * time.Second
 	defaultSilence    = 45 * time.Second
 	defaultOverlap    = 5 * time.Second
+	defaultLag        = 10 * time.Second
+	heartbeatOfMany   = 2 * time.Second
 )
 
 // Options is the part of a subscription that Client.Update replaces while it runs.
@@ -69,11 +71,17 @@ func (o Options) clone() Options {
 	return o
 }
 
-// Config is what New needs. URL must be set; zeros elsewhere stand for the defaults named.
+// Config is what New needs. URL or URLs must be set; zeros elsewhere stand for the defaults named.
 type Config struct {
 	// URL is of ws, wss, http or https; a missing scheme is ws, a missing path /subscribe. If it
 	// ends with V2Path the wire is Jetstream v2's.
 	URL string
+	// URLs are further servers, of the same wire: the client reads one, and goes to another when
+	// that fails, is silent, or lags. Without URL they are all there are.
+	URLs []string
+	// Lag is for several servers: one that has not reached a position that another reported so long
+	// ago is left. All are asked four times in Lag, at /cursors. 10 s.
+	Lag time.Duration
 
 	Options Options // what is asked for first
 	Kinds   []Kind  // empty: all
@@ -101,8 +109,9 @@ type Config struct {
 	// OnInfo gets info messages and heartbeats, in their place among the events. OnWait is called
 	// before the client waits for the network, if events have come since the last wait; output can
 	// be flushed then. OnDisconnect is called each time a connection ends or cannot be made, with
-	// the reason and the wait before the next attempt. nil logs both to Logger as a warning. All
-	// three run within the iteration, which goes on when they return.
+	// the reason and the wait before the next attempt. Of several servers the reason begins with
+	// the URL. nil logs both to Logger as a warning. All three run within the iteration, which goes
+	// on when they return.
 	OnInfo       func(Info)
 	OnWait       func()
 	OnDisconnect func(err error, wait time.Duration)
@@ -112,8 +121,11 @@ type Config struct {
 	MinBackoff  time.Duration // before the second attempt, on average; 500 ms
 	MaxBackoff  time.Duration // 30 s; a server's Retry-After may ask for more
 
-	Heartbeat time.Duration // an info message that is asked of the server; whole seconds; 10 s
-	Silence   time.Duration // with nothing heard for so long a connection is given up; 45 s
+	// Heartbeat is an info message that is asked of the server, in whole seconds: 10 s; 2 s of
+	// several servers. With nothing heard for Silence a connection is given up: 45 s; with several
+	// servers three heartbeats.
+	Heartbeat time.Duration
+	Silence   time.Duration
 	// Overlap is how far before the last event a plain Jetstream is asked to go back after a break.
 	// Another instance may have stamped the same events a little later. What comes twice is
 	// dropped. 5 s.
@@ -126,14 +138,18 @@ type Config struct {
 	Logger *slog.Logger // of disconnects, without OnDisconnect; nil: slog.Default()
 }
 
-// withDefaults returns c with its zeros filled. OnDisconnect's default needs the complete URL, so
-// New fills it in.
+// withDefaults returns c with its zeros filled, but for OnDisconnect.
 func (c Config) withDefaults() Config {
 	c.MinBackoff = cmp.Or(c.MinBackoff, defaultMinBackoff)
 	c.MaxBackoff = cmp.Or(c.MaxBackoff, max(c.MinBackoff, defaultMaxBackoff))
+	if len(c.urls()) > 1 {
+		c.Heartbeat = cmp.Or(c.Heartbeat, heartbeatOfMany)
+		c.Silence = cmp.Or(c.Silence, silentHeartbeats*c.Heartbeat)
+	}
 	c.Heartbeat = cmp.Or(c.Heartbeat, defaultHeartbeat)
 	c.Silence = cmp.Or(c.Silence, defaultSilence)
 	c.Overlap = cmp.Or(c.Overlap, defaultOverlap)
+	c.Lag = cmp.Or(c.Lag, defaultLag)
 	c.UserAgent = cmp.Or(c.UserAgent, "millrace-client")
 	if c.OnInfo == nil {
 		c.OnInfo = func(Info) {}
@@ -145,6 +161,14 @@ func (c Config) withDefaults() Config {
 		c.Logger = slog.Default()
 	}
 	return c
+}
+
+// urls returns all servers; one without a name is what an empty configuration has.
+func (c *Config) urls() []string {
+	if c.URL == "" && len(c.URLs) > 0 {
+		return c.URLs
+	}
+	return append([]string{c.URL}, c.URLs...)
 }
 
 // validate names the first field that cannot be used. New checks URL, which it parses.
@@ -168,7 +192,7 @@ func (c Config) validate() error {
 		value time.Duration
 	}{
 		{"MinBackoff", c.MinBackoff}, {"MaxBackoff", c.MaxBackoff}, {"Heartbeat", c.Heartbeat},
-		{"Silence", c.Silence}, {"Overlap", c.Overlap},
+		{"Silence", c.Silence}, {"Overlap", c.Overlap}, {"Lag", c.Lag},
 	} {
 		if f.value < 0 {
 			return fmt.Errorf("client: field %s: %v is negative", f.name, f.value)

@@ -71,9 +71,11 @@ func (c *liveConn) Read(p []byte) (int, error) {
 
 // conn is one connection to the server.
 type conn struct {
-	ws   *websocket.Conn
-	live *liveConn
-	buf  bytes.Buffer // of the message that is read
+	server *server
+	ws     *websocket.Conn
+	live   *liveConn
+	buf    bytes.Buffer // of the message that is read
+	left   error        // under Client.mu: why the client ended it; nil: it did not
 
 	writeMu sync.Mutex // serialises messages
 	ended   chan struct{}
@@ -81,7 +83,7 @@ type conn struct {
 }
 
 // dial connects and shakes hands.
-func (c *Client) dial(ctx context.Context, query string) (*conn, error) {
+func (c *Client) dial(ctx context.Context, s *server, query string) (*conn, error) {
 	live := &liveConn{silence: c.cfg.Silence, onWait: c.cfg.OnWait}
 	d := websocket.Dialer{
 		HandshakeTimeout: handshakeTimeout,
@@ -100,7 +102,7 @@ func (c *Client) dial(ctx context.Context, query string) (*conn, error) {
 	if c.v2 {
 		d.Subprotocols = []string{v2Subprotocol}
 	}
-	u := *c.subscribe
+	u := *s.subscribe
 	u.RawQuery = query
 	ws, resp, err := d.DialContext(ctx, u.String(), c.header)
 	if err != nil {
@@ -111,7 +113,7 @@ func (c *Client) dial(ctx context.Context, query string) (*conn, error) {
 	}
 	ws.SetReadLimit(maxMessageBytes)
 	live.started = true
-	k := &conn{ws: ws, live: live, ended: make(chan struct{})}
+	k := &conn{server: s, ws: ws, live: live, ended: make(chan struct{})}
 	k.pings.Go(func() { k.ping(c.cfg.Silence / pingsPerSilence) })
 	return k, nil
 }

@@ -55,6 +55,13 @@ type decoder struct {
 	fetches   func() // counts one
 }
 
+// use makes the server at the URL the one that is asked for dictionaries.
+func (d *decoder) use(subscribe *url.URL) {
+	if d.subscribe != subscribe {
+		d.subscribe, d.asked, d.refused = subscribe, 0, false
+	}
+}
+
 // decode decompresses one message to memory of its own.
 func (d *decoder) decode(ctx context.Context, msg []byte) ([]byte, error) {
 	if d.dec == nil {

@@ -38,6 +38,12 @@
 // seqs there, or times. A seq that is older than the log is an error with Config.Strict; else the
 // subscription goes on with the oldest event.
 //
+// # Several servers
+//
+// With Config.URLs the client goes to another server, at once, when the one that it reads fails, is
+// silent, lags, or refuses the cursor; docs/clients.md has the rules. Between millraces behind one
+// relay the seam is exact. A plain Jetstream is joined by time, as above.
+//
 // # Heartbeats
 //
 // A connection over which nothing comes for Config.Silence is given up; pings make sure that a
@@ -58,14 +64,15 @@
 // # Concurrency and memory
 //
 // The loop's own goroutine reads, decompresses, parses, and calls the functions in Config; while
-// its body runs nothing is read, and the server waits. A body that takes longer than the server's
-// patience (30 s by default) for one event will find itself reconnected, with nothing lost. One
-// more goroutine per connection sends pings; none is left when the loop ends.
+// its body runs no events are read, and the server waits. A body that takes longer than the
+// server's patience (30 s by default) for one event will find itself reconnected, with nothing
+// lost. One more goroutine per connection sends pings, and one asks several servers how far they
+// are; none is left when the loop ends.
 //
 // An Event is the receiver's to keep. It takes four allocations: the message, its strings (one for
 // all), the Commit, and one of the websocket library's.
 //
 // # Locks
 //
-// Client.mu, progress.mu and conn.writeMu are leaves.
+// Client.mu, then progress.mu, a leaf. conn.writeMu, then Client.mu.
 package client

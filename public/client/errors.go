@@ -16,6 +16,8 @@ var (
 	ErrRunning = errors.New("client: its events are being read already")
 	// ErrSilent ends a connection over which nothing was heard for too long.
 	ErrSilent = errors.New("nothing was heard")
+	// ErrLag ends a connection to a server that is behind another one.
+	ErrLag = errors.New("the server lags")
 	// ErrDictionary says that an event cannot be decompressed, because its dictionary is not to be
 	// had.
 	ErrDictionary = errors.New("no dictionary")
@@ -28,6 +30,9 @@ var (
 
 // errOutdated ends a strict subscription on Jetstream v2's wire, whose server clamps times.
 var errOutdated = errors.New("the cursor is older than the server's log")
+
+// errOwnSeqs passes over a server of Jetstream v2's wire whose seqs no other has.
+var errOwnSeqs = errors.New("the server is no millrace, so its seqs are its own: of several on this wire each must be one")
 
 // errLeft ends a connection because the caller has left the loop.
 var errLeft = errors.New("the loop was left")
@@ -97,7 +102,7 @@ func isPermanent(err error) bool {
 	case errors.As(err, &closed):
 		return closed.permanent()
 	}
-	return errors.Is(err, ErrDictionary) || errors.Is(err, ErrTooLarge) || errors.Is(err, errOutdated)
+	return errors.Is(err, ErrDictionary) || errors.Is(err, ErrTooLarge) || errors.Is(err, errOutdated) || errors.Is(err, errOwnSeqs)
 }
 
 // isRefusal says whether err is the answer to a handshake; a dictionary may be refused, too.

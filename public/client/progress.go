@@ -10,6 +10,7 @@ import (
 // safe for concurrent use; one goroutine changes it.
 type progress struct {
 	overlapUS int64
+	v2        bool
 	parse     func(cursor string) (position, bool)
 
 	mu       sync.Mutex
@@ -18,12 +19,14 @@ type progress struct {
 	lastUS   int64    // newest stamp that was given out
 	// plain: cursor is the stamp of an event that was given out, of a server that has no positions.
 	plain   bool
-	floorUS int64 // with plain: the lowest cursor that a reconnect asks for
+	floorUS int64 // the lowest time that a plain Jetstream is asked for
+	joining bool  // events of a plain Jetstream have come, which a millrace may repeat
+	byTime  bool  // a plain Jetstream may repeat what a millrace has sent
 	window  window
 }
 
 func newProgress(cursor string, overlap time.Duration, v2 bool) *progress {
-	p := &progress{cursor: cursor, overlapUS: overlap.Microseconds(), parse: parsePosition}
+	p := &progress{cursor: cursor, v2: v2, overlapUS: overlap.Microseconds(), parse: parsePosition}
 	if v2 {
 		p.parse = parseSeq
 	}
@@ -43,7 +46,10 @@ func (p *progress) take(e *Event) bool {
 	if ok && !at.follows(p.position) {
 		return false
 	}
-	fresh := p.window.empty() || p.window.add(e)
+	fresh := true
+	if p.joining || p.byTime {
+		fresh = p.window.add(e) || !p.joining
+	}
 	p.cursor, p.position, p.plain = e.Cursor, at, false
 	p.lastUS = max(p.lastUS, e.TimeUS)
 	return fresh
@@ -52,7 +58,7 @@ func (p *progress) take(e *Event) bool {
 // takePlainLocked is take of an event without a position.
 func (p *progress) takePlainLocked(e *Event) bool {
 	if !p.plain {
-		p.plain, p.floorUS = true, e.TimeUS
+		p.plain, p.joining, p.floorUS = true, true, e.TimeUS
 		if start, err := strconv.ParseInt(p.cursor, 10, 64); err == nil {
 			// another instance's stamps may be earlier than this one's
 			p.floorUS = min(p.floorUS, start)
@@ -92,16 +98,26 @@ func (p *progress) live(cursor string, timeUS int64, now time.Time) {
 		// another.
 		p.cursor = strconv.FormatInt(now.Add(-clockSkew).UnixMicro(), 10)
 	}
-	p.window.forget()
+	if p.joining = false; !p.byTime {
+		p.window.forget()
+	}
+}
+
+// joinByTime says whether a plain Jetstream may be among the servers. Then the window has all
+// events.
+func (p *progress) joinByTime(may bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.byTime = may && !p.v2; !p.byTime && !p.joining {
+		p.window.forget()
+	}
 }
 
 // changed notes that other options are in force from here on: what is before is not to come again.
 func (p *progress) changed() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.plain {
-		p.floorUS = p.lastUS
-	}
+	p.floorUS = p.lastUS
 }
 
 // clamp makes the next connection begin with the oldest event that the server has, since it lacks
@@ -116,11 +132,11 @@ func (p *progress) clamp() bool {
 	return true
 }
 
-// resume returns the cursor for the next connection.
-func (p *progress) resume() string {
+// resume returns the cursor for the next connection, which may be known to be to a plain Jetstream.
+func (p *progress) resume(plain bool) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.plain {
+	if !p.plain && (!plain || p.lastUS == 0) {
 		return p.cursor
 	}
 	return strconv.FormatInt(max(p.floorUS, p.lastUS-p.overlapUS), 10)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"time"
 )
 
@@ -30,11 +31,21 @@ type LogRange struct {
 	Gaps           []Gap // the newest of them, oldest first
 }
 
-// Range asks the server what its log holds. Plain Jetstreams cannot say: *RefusedError.
-func (c *Client) Range(ctx context.Context) (LogRange, error) {
+// Range asks the server what its log holds; of several, the first that answers. Plain Jetstreams
+// cannot say: *RefusedError.
+func (c *Client) Range(ctx context.Context) (r LogRange, err error) {
+	for _, s := range c.servers {
+		if r, err = c.rangeOf(ctx, c.http, s); err == nil {
+			return r, nil
+		}
+	}
+	return r, err
+}
+
+func (c *Client) rangeOf(ctx context.Context, hc *http.Client, s *server) (LogRange, error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
-	body, err := get(ctx, c.decoder.http, c.header, endpoint(c.subscribe, "/cursors"), maxRangeBytes)
+	body, err := get(ctx, hc, c.header, endpoint(s.subscribe, "/cursors"), maxRangeBytes)
 	if err != nil {
 		return LogRange{}, fmt.Errorf("client: range of the log: %w", err)
 	}

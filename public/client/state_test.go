@@ -24,11 +24,11 @@ import (
 func TestStats(t *testing.T) {
 	var c Client
 	for i, n := range []interface{ Add(int64) int64 }{
-		&c.counts.connects, &c.counts.failures, &c.counts.disconnects, &c.counts.events, &c.counts.bytes, &c.counts.duplicates, &c.counts.fetches,
+		&c.counts.connects, &c.counts.failures, &c.counts.disconnects, &c.counts.events, &c.counts.bytes, &c.counts.duplicates, &c.counts.fetches, &c.counts.switches,
 	} {
 		n.Add(int64(i + 1))
 	}
-	want := Stats{Connects: 1, Failures: 2, Disconnects: 3, Events: 4, Bytes: 5, Duplicates: 6, Fetches: 7}
+	want := Stats{Connects: 1, Failures: 2, Disconnects: 3, Events: 4, Bytes: 5, Duplicates: 6, Fetches: 7, Switches: 8}
 	if got := c.Stats(); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
@@ -38,9 +38,12 @@ func TestStats(t *testing.T) {
 func TestDefaults(t *testing.T) {
 	c := Config{}.withDefaults()
 	want := Config{MinBackoff: 500 * time.Millisecond, MaxBackoff: 30 * time.Second, Heartbeat: 10 * time.Second, Silence: 45 * time.Second,
-		Overlap: 5 * time.Second, UserAgent: "millrace-client"}
+		Overlap: 5 * time.Second, Lag: 10 * time.Second, UserAgent: "millrace-client"}
 	if d := cmp.Diff(want, c, cmpopts.IgnoreFields(Config{}, "OnInfo", "OnWait", "Logger")); d != "" || c.OnInfo == nil || c.OnWait == nil || c.Logger != slog.Default() {
 		t.Errorf("-want +got:\n%s", d)
+	}
+	if c := (Config{URLs: []string{"a", "b"}}).withDefaults(); c.Heartbeat != 2*time.Second || c.Silence != 6*time.Second {
+		t.Errorf("of two servers: heartbeat %v, silence %v", c.Heartbeat, c.Silence)
 	}
 	if c := (Config{MinBackoff: time.Hour}).withDefaults(); c.MaxBackoff != time.Hour {
 		t.Errorf("the longest back-off is %v, below the shortest", c.MaxBackoff)
@@ -64,7 +67,7 @@ func TestPlainPlaceAfterStart(t *testing.T) {
 				t.Errorf("from %q: event %d is dropped", tc.start, us)
 			}
 		}
-		if got := p.resume(); got != tc.want {
+		if got := p.resume(false); got != tc.want {
 			t.Errorf("from %q, after %v, it resumes at %s, want %s", tc.start, tc.events, got, tc.want)
 		}
 	}

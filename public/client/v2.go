@@ -92,7 +92,7 @@ func (c *Client) giveV2(k *conn, raw []byte, yield func(Event, error) bool) erro
 		return fmt.Errorf("the server ended the connection: %s", m.failure)
 	case m.event.Kind != "":
 		return c.offer(m.event, yield)
-	case m.info.Name == InfoClamped && c.cfg.Strict:
+	case m.info.Name == InfoClamped && c.strict():
 		return fmt.Errorf("%w: %s", errOutdated, m.info.Message)
 	case m.info.Name == InfoHeartbeat:
 		c.expectHeartbeats(k, true)

@@ -54,8 +54,6 @@ func (w *window) add(e *Event) bool {
 	return true
 }
 
-func (w *window) empty() bool { return len(w.seen) == 0 }
-
 // forget empties the window.
 func (w *window) forget() {
 	clear(w.seen)

@@ -1,0 +1,166 @@
+package client
+
+import (
+	"slices"
+	"time"
+)
+
+const (
+	// maxLagFactor bounds how far switches for lag drive up the lag that is tolerated.
+	maxLagFactor = 16
+	// maxFrontiers and maxStreams bound what a selector remembers.
+	maxFrontiers = 4096
+	maxStreams   = 16
+)
+
+// selector decides which of several servers is read. It has no clock: each method is given the
+// time. The zero serverState is that of a server of which nothing is known.
+//
+// A server lags if it has not reached a position that another one reported longer ago than lag.
+// Each switch for lag doubles that, up to maxLagFactor times minLag. After four times as long
+// without such a switch it is minLag again.
+type selector struct {
+	servers []serverState
+	current int
+	lenient bool // the oldest log first: no server has what comes after the cursor
+
+	minLag, lag time.Duration
+	lagLeft     time.Time  // the last switch for lag
+	fronts      []frontier // rising
+	streams     []string   // as they followed each other on some server
+}
+
+// serverState is what is known of one server.
+type serverState struct {
+	notBefore time.Time // it is left alone until then
+	refused   bool      // the last attempt was: it does not serve what is asked
+	dead      bool      // it did not answer when it was asked last
+	newest    position  // of its log
+	askedAt   time.Time // for newest
+	oldestUS  int64     // of its log; 0: unknown
+}
+
+// frontier is a position that no server had reported before seen.
+type frontier struct {
+	at   position
+	seen time.Time
+}
+
+func newSelector(servers int, lag time.Duration) selector {
+	return selector{servers: make([]serverState, servers), minLag: lag, lag: lag}
+}
+
+// answered notes what server i, asked at askedAt, said of its log at now.
+func (s *selector) answered(i int, newest position, oldestUS int64, askedAt, now time.Time) {
+	state := &s.servers[i]
+	before := state.newest
+	state.dead, state.newest, state.oldestUS, state.askedAt = false, newest, oldestUS, askedAt
+	if newest.stream == "" {
+		return
+	}
+	if !slices.Contains(s.streams, newest.stream) {
+		if at := slices.Index(s.streams, before.stream); at >= 0 || len(s.streams) == 0 {
+			s.streams = slices.Insert(s.streams, at+1, newest.stream)
+			s.streams = s.streams[max(0, len(s.streams)-maxStreams):]
+		}
+	}
+	if n := len(s.fronts); n == 0 || s.before(s.fronts[n-1].at, newest) {
+		s.fronts = append(s.fronts, frontier{newest, now})
+		s.fronts = s.fronts[max(0, len(s.fronts)-maxFrontiers):]
+	}
+	// The newest one that is older than the longest lag is still of use.
+	for len(s.fronts) > 1 && now.Sub(s.fronts[1].seen) > 2*maxLagFactor*s.minLag {
+		s.fronts = s.fronts[1:]
+	}
+}
+
+// before says whether p is known to come before q.
+func (s *selector) before(p, q position) bool {
+	switch p.stream {
+	case "": // an empty log
+		return q.stream != ""
+	case q.stream:
+		return q.follows(p)
+	}
+	i := slices.Index(s.streams, p.stream)
+	return i >= 0 && i < slices.Index(s.streams, q.stream)
+}
+
+// behind says whether server i lagged when it was asked last.
+func (s *selector) behind(i int) bool {
+	state := &s.servers[i]
+	for _, f := range slices.Backward(s.fronts) {
+		if state.askedAt.Sub(f.seen) >= s.lag {
+			return s.before(state.newest, f.at)
+		}
+	}
+	return false
+}
+
+// overtaken says which server to read instead of the current one, which lags.
+func (s *selector) overtaken(now time.Time) (by int, ok bool) {
+	if now.Sub(s.lagLeft) > 4*s.lag {
+		s.lag = s.minLag
+	}
+	if !s.behind(s.current) {
+		return 0, false
+	}
+	by = s.best(now)
+	other := &s.servers[by]
+	return by, by != s.current && !other.refused && !other.dead && !now.Before(other.notBefore) &&
+		s.before(s.servers[s.current].newest, other.newest)
+}
+
+// leaveForLag notes that the current server is left because it lags.
+func (s *selector) leaveForLag(now time.Time) {
+	s.servers[s.current].notBefore, s.lagLeft = now.Add(s.lag), now
+	s.lag = min(2*s.lag, maxLagFactor*s.minLag)
+}
+
+// next chooses the server to read from now on, and says how long to wait before.
+func (s *selector) next(now time.Time) (wait time.Duration) {
+	s.current = s.best(now)
+	return max(0, s.servers[s.current].notBefore.Sub(now))
+}
+
+// best returns the server that is the best to read; of equal ones the first after the current.
+func (s *selector) best(now time.Time) int {
+	best := s.current
+	for n := range s.servers {
+		if i := (s.current + 1 + n) % len(s.servers); n == 0 || s.better(i, best, now) {
+			best = i
+		}
+	}
+	return best
+}
+
+// better says whether server i is to be preferred to j.
+func (s *selector) better(i, j int, now time.Time) bool {
+	a, b := &s.servers[i], &s.servers[j]
+	switch aWaits, bWaits := now.Before(a.notBefore), now.Before(b.notBefore); {
+	case aWaits != bWaits:
+		return bWaits
+	case aWaits:
+		return a.notBefore.Before(b.notBefore)
+	case a.refused != b.refused:
+		return b.refused
+	case a.dead != b.dead:
+		return b.dead
+	case s.lenient && a.oldestUS != b.oldestUS:
+		return b.oldestUS == 0 || a.oldestUS != 0 && a.oldestUS < b.oldestUS
+	}
+	return s.before(b.newest, a.newest)
+}
+
+// allRefused says whether no server takes what is asked for.
+func (s *selector) allRefused() bool {
+	return !slices.ContainsFunc(s.servers, func(state serverState) bool { return !state.refused })
+}
+
+// relent lets all servers be asked again, at once, for less: for what they have.
+func (s *selector) relent() {
+	s.lenient = true
+	for i := range s.servers {
+		s.servers[i].refused, s.servers[i].notBefore = false, time.Time{}
+	}
+}
