@@ -200,7 +200,7 @@ func TestFailover(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sim := startRelaysim(t, "--rate", cmpOr(os.Getenv("MILLRACE_TEST_FAILOVER_RATE"), "2000"), "--wait-for-consumer", "--window-bytes", "1000000000", "--window-frames", "1000000")
+	sim := startRelaysim(t, "--rate", cmpOr(os.Getenv("MILLRACE_TEST_FAILOVER_RATE"), "1000"), "--wait-for-consumer", "--window-bytes", "1000000000", "--window-frames", "1000000")
 	var replicas []*replica
 	for range 3 {
 		replicas = append(replicas, startReplica(t, sim))
