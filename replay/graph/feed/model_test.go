@@ -105,7 +105,7 @@ type world struct {
 	log      []step
 	hydrated []*references.Batch // not applied
 	applied  int                 // of log
-	durable  int                 // of log: what is not of the log is synced
+	durable  int                 // of log: what is not of the log is flushed
 	begun    model               // before the log
 
 	builds, loads, goesOn int
@@ -271,6 +271,9 @@ func (w *world) apply() {
 	}
 	w.hydrated = w.hydrated[1:]
 	if w.applied++; w.log[w.applied-1].ours {
+		if _, err := w.store.Flush(); err != nil {
+			w.t.Fatal(err)
+		}
 		w.durable = w.applied
 	}
 }
@@ -351,7 +354,7 @@ func (w *world) closeAll() {
 	}
 }
 
-// crash takes the store back to what is synced, and rolls it forward as the daemon does.
+// crash takes the store back to what is flushed, and rolls it forward as the daemon does.
 func (w *world) crash() {
 	w.t.Helper()
 	crashed := w.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: w.r.IntN(101), RNG: w.r})
