@@ -258,9 +258,12 @@ func TestMaxConnections(t *testing.T) {
 	s := serve(t, l, func(cfg *Config, _ *timing) { cfg.MaxConnections = 2 })
 	first := s.dial("")
 	s.dial("")
-	resp, body := s.refused("", nil)
+	resp, body := s.refused(strings.Repeat("&wantedDids=did:web:a.example.com", 50), nil)
 	if resp.StatusCode != 503 || resp.Header.Get("Retry-After") == "" || !strings.Contains(body, "too many") {
 		t.Errorf("%s %q", resp.Status, body)
+	}
+	if held := s.admission.Stats().Bytes; held != 0 {
+		t.Errorf("the filter of one that was refused keeps %d bytes", held)
 	}
 	first.Close()
 	eventually(t, "room again", func() bool { return s.count.Load() == 1 })

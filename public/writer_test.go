@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"millrace/public/internal/admission"
@@ -105,6 +106,39 @@ func TestWriterGoesOn(t *testing.T) {
 		if given[0] != nil || w.unsent != nil || kept != 1 {
 			t.Fatalf("cut at %d: the log's bytes are kept, %d times given back", cut, kept)
 		}
+	}
+}
+
+// drippingConn takes some bytes with each write, and then none until its deadline.
+type drippingConn struct {
+	net.Conn
+	bytes    int
+	deadline time.Time
+}
+
+func (c *drippingConn) SetWriteDeadline(t time.Time) error { c.deadline = t; return nil }
+
+func (c *drippingConn) Write(p []byte) (int, error) {
+	n := min(c.bytes, len(p))
+	if n == len(p) {
+		return n, nil
+	}
+	time.Sleep(time.Until(c.deadline))
+	return n, os.ErrDeadlineExceeded
+}
+
+// TestWriterOfSlowClient: a client that takes a little now and then is not ended, one that takes
+// nothing is, after the slow timeout.
+func TestWriterOfSlowClient(t *testing.T) {
+	for bytes, want := range map[int]error{1: nil, 0: errSlow} {
+		synctest.Test(t, func(t *testing.T) {
+			w := writer{raw: &drippingConn{bytes: bytes}, slowTimeout: 4 * time.Second, quota: unlimited(), stop: func() bool { return false }}
+			begun := time.Now()
+			err := w.send(nil, [][]byte{appendFrame(nil, frameText, make([]byte, 100))}, nil)
+			if took := time.Since(begun); !errors.Is(err, want) || (err == nil) != (want == nil) || want != nil && took.Round(time.Second) != w.slowTimeout {
+				t.Errorf("a client that takes %d bytes at a time: %v after %v", bytes, err, took)
+			}
+		})
 	}
 }
 

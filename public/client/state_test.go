@@ -34,6 +34,18 @@ func TestStats(t *testing.T) {
 	}
 }
 
+// TestExpectHeartbeats: of a server without heartbeats none are expected, also after one that has
+// them.
+func TestExpectHeartbeats(t *testing.T) {
+	c, k := &Client{cfg: Config{Heartbeat: 7}}, &conn{live: &liveConn{}}
+	for _, has := range []bool{false, true, false} {
+		c.expectHeartbeats(k, has)
+		if want := map[bool]time.Duration{true: 7}[has]; c.heartbeat != want || k.live.heartbeat != want {
+			t.Errorf("heartbeats %t: %v, of the connection %v", has, c.heartbeat, k.live.heartbeat)
+		}
+	}
+}
+
 // TestDefaults compares what is not set with what Config promises.
 func TestDefaults(t *testing.T) {
 	c := Config{}.withDefaults()
