@@ -184,6 +184,10 @@ func TestDictTrainFromDataDir(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "too few events") {
 		t.Errorf("of the last event: %v", err)
 	}
+	err = runDict(t.Context(), append(train, "--cursor", fmt.Sprint(last.TimeUS+1)), &bytes.Buffer{}, &bytes.Buffer{})
+	if err == nil || !strings.Contains(err.Error(), "it holds no events") {
+		t.Errorf("of no event: %v", err)
+	}
 	// The server goes on where it stopped.
 	d = startDaemon(t, relay.url, dir)
 	if diff := cmp.Diff(want, subscribe(t, d.addr, "cursor=0").lines(t, frames)); diff != "" {

@@ -231,6 +231,11 @@ func TestTailProgress(t *testing.T) {
 	if out.String() != want {
 		t.Errorf("got  %q\nwant %q", &out, want)
 	}
+	p.erase()
+	p.draw() // again at once, since the line is gone
+	if want += eraseLine + want; out.String() != want {
+		t.Errorf("drawn again: %q", &out)
+	}
 	now = now.Add(time.Second)
 	p.see(now.UnixMicro(), 1)
 	p.draw()
