@@ -41,14 +41,15 @@ func TestMetrics(t *testing.T) {
 		"millrace_intern_strings_total did cache": 3, "millrace_intern_strings_total uri cache": 1,
 		"millrace_intern_transactions_total":     3,
 		"millrace_intern_retries_total conflict": 2, "millrace_intern_retries_total too_old": 1,
-		"millrace_intern_up": 1,
+		"millrace_intern_transaction_seconds": 3, "millrace_intern_transaction_strings": 3, "millrace_intern_up": 1,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}
 }
 
-// seriesOf returns the counters and gauges that are not 0, by name and labels.
+// seriesOf returns the counters, gauges and numbers of observations that are not 0, by name and
+// labels.
 func seriesOf(t *testing.T, reg *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	families, err := reg.Gather()
@@ -62,7 +63,7 @@ func seriesOf(t *testing.T, reg *prometheus.Registry) map[string]float64 {
 			for _, label := range m.GetLabel() {
 				name += " " + label.GetValue()
 			}
-			if v := m.GetCounter().GetValue() + m.GetGauge().GetValue(); v != 0 {
+			if v := m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount()); v != 0 {
 				got[name] = v
 			}
 		}

@@ -1,9 +1,11 @@
 package references
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -296,4 +298,30 @@ func TestWait(t *testing.T) {
 		}
 		_ = s.db.Pebble().Close() // its goroutines
 	})
+}
+
+// TestCompleteLinksAreLogged: the log says once that links are complete, when all rows are built.
+func TestCompleteLinksAreLogged(t *testing.T) {
+	fs := vfs.NewMem()
+	s := openTest(t, Config{FS: fs})
+	do(t, s, 1, like(1, 10, 1, 100), like(1, 11, 2, 100), like(1, 12, 3, 100))
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	cfg := Config{FS: fs, Links: LinksOn, Logger: slog.New(slog.NewTextHandler(&log, nil))}
+	cfg.hooks.buildRows = 1
+	s = openTest(t, cfg)
+	for more := true; more; {
+		if strings.Contains(log.String(), "complete") {
+			t.Errorf("too early: %s", log.String())
+		}
+		var err error
+		if more, err = s.buildLinks(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.buildLinks(); err != nil || strings.Count(log.String(), `msg="links are complete"`) != 1 {
+		t.Errorf("%v: %s", err, log.String())
+	}
 }

@@ -34,15 +34,15 @@ func TestMetrics(t *testing.T) {
 		"changes_total create": 3, "changes_total update": 1, "changes_total delete": 3,
 		"changes_total delete_account": 1, "changes_total deactivate": 1, "changes_total activate": 1, "arrival": 4,
 		"had_total found": 2, "had_total unknown": 1, "repeated_total": 1, "swept_rows_total": 1,
-		"position_seq": 24, "generation": 1,
+		"position_seq": 24, "generation": 1, "apply_seconds": 2, "lookup_seconds": 7,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}
 }
 
-// seriesOf returns the counters and gauges that are not 0, by name without its beginning, and
-// label.
+// seriesOf returns the counters, gauges and numbers of observations that are not 0, by name without
+// its beginning, and label.
 func seriesOf(t *testing.T, reg *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	families, err := reg.Gather()
@@ -56,7 +56,7 @@ func seriesOf(t *testing.T, reg *prometheus.Registry) map[string]float64 {
 			for _, label := range m.GetLabel() {
 				name += " " + label.GetValue()
 			}
-			if v := m.GetCounter().GetValue() + m.GetGauge().GetValue(); v != 0 {
+			if v := m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount()); v != 0 {
 				got[name] = v
 			}
 		}

@@ -60,8 +60,8 @@ func TestLookedForAgain(t *testing.T) {
 		}
 		f.ask = f.ask[:0]
 		f.endLookup(batch{waiters: []*waiter{w}, lookup: absent{}})
-		if w.done || f.pending["key"] != w {
-			t.Error("it no longer waits")
+		if w.done || f.pending["key"] != w || w.next != nil {
+			t.Error("it no longer waits, or twice")
 		}
 	}
 }
