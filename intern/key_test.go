@@ -286,6 +286,18 @@ func TestInteropSyntax(t *testing.T) {
 	}
 }
 
+// TestReasons: what is wrong with a string is said as it looks to who wrote it.
+func TestReasons(t *testing.T) {
+	for s, want := range map[string]string{
+		"x": "begins with neither", "at://did:web:a.co/": "ends in a slash or has an empty collection", "at://jo.hn//x": "an empty collection",
+		"at://did:web:a.co/a.b.c/": "AT URI ends in a slash", "at://jo.hn/a.b.c/": "AT URI ends in a slash",
+	} {
+		if _, reason := parseName([]byte(s)); !strings.Contains(reason, want) {
+			t.Errorf("%s: %q, want %q", s, reason, want)
+		}
+	}
+}
+
 // seeds are strings for the fuzzers: every form, and what looks like one.
 var seeds = []string{
 	"did:plc:7iza6de2dwap2sbkpav7c6c6", "did:web:example.com", "did:plc:asdf123", "did:x:%", "did:x:a:", "did:", "at://",

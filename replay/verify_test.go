@@ -270,6 +270,30 @@ func flip(at int) func(b []byte) []byte {
 	return func(b []byte) []byte { b[at] ^= 0x10; return b }
 }
 
+// TestVerifyOffset: a problem names the first wrong byte of the part, not of the frame or its JSON.
+func TestVerifyOffset(t *testing.T) {
+	for _, event := range []int{0, 1} {
+		fs, keys := verifyLog(t)
+		at := 0
+		tamper(t, fs, func(db *pebble.DB) {
+			e := &editor{t, db, keys}
+			e.resealed(format.RangePlain, 0, func(b []byte) []byte {
+				for range event + 1 {
+					at += 1 + strings.Index(string(b[at+1:]), `,"time_us"`)
+				}
+				b[at] = ';'
+				return b
+			})
+		})
+		r := mustVerify(t, fs)
+		if !slices.ContainsFunc(r.Examples, func(p verify.Problem) bool {
+			return p.Part == "plain" && p.Block == keys[0] && p.Event == event && p.Offset == int64(at)
+		}) {
+			t.Errorf("byte %d of event %d: %+v", at, event, r.Examples)
+		}
+	}
+}
+
 // TestVerifyFinds damages a log in one way after the other; each is found and named.
 func TestVerifyFinds(t *testing.T) {
 	for _, d := range slices.Concat(partDamages(), indexDamages(), otherDamages(), spanDamages()) {

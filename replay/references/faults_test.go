@@ -11,9 +11,13 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/google/go-cmp/cmp"
+
+	"millrace/intern/kv/pebbleguard"
+	"millrace/replay/internal/postings"
 )
 
 // faultStore leaves a store of several tables: with links in sets of several chunks, an account
@@ -323,5 +327,37 @@ func TestCompleteLinksAreLogged(t *testing.T) {
 	}
 	if _, err := s.buildLinks(); err != nil || strings.Count(log.String(), `msg="links are complete"`) != 1 {
 		t.Errorf("%v: %s", err, log.String())
+	}
+}
+
+// TestDamagedLinksOfApply: links that are not as they were written are damage to what writes links,
+// by their key, and fail the store.
+func TestDamagedLinksOfApply(t *testing.T) {
+	fs, cfg := faultStore(t)
+	set := postings.Set{Subject: 100, Path: 1}
+	for name, harm := range map[string]func(c UIDCodec) (key, value []byte){
+		"counts": func(c UIDCodec) ([]byte, []byte) {
+			return postings.AppendSet(nil, c, postings.RangeHead, set), []byte{0}
+		},
+		"account": func(c UIDCodec) ([]byte, []byte) { return postings.AppendAccount(nil, c, set, 1), []byte{0xff} },
+		"absent link": func(c UIDCodec) ([]byte, []byte) {
+			return postings.AppendAccount(nil, c, set, 1), postings.AppendArrivals(nil, nil)
+		},
+		"start of a chunk": func(c UIDCodec) ([]byte, []byte) {
+			return append(postings.AppendChunk(nil, c, set, 1), 0xff), []byte{0xff}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := cfg
+			cfg.FS = fs.CrashClone(vfs.CrashCloneCfg{})
+			s := openTest(t, cfg)
+			key, value := harm(s.codec)
+			Harm(t, s, func(b *pebble.Batch) error { return b.Set(key, value, nil) })
+			err := s.Apply(hydrate(t, s, s.Position().Seq+1, unlike(1, 10, 900), unlike(1, 12, 901)))
+			var damage *pebbleguard.CorruptionError
+			if !errors.As(err, &damage) || damage.Store != "reference store" || !strings.Contains(err.Error(), fmt.Sprintf("%x", key)) || !errors.Is(s.Err(), ErrFailed) {
+				t.Errorf("error %v, failure %v", err, s.Err())
+			}
+		})
 	}
 }

@@ -57,8 +57,10 @@ func TestAccountCacheBytes(t *testing.T) {
 			}
 			e.set(state)
 			c.charge(e)
-			if e.state() != state {
-				t.Fatalf("%+v is kept as %+v", state, e.state())
+			for _, state := range []accountState{state, {rev: account, purged: account}, {rev: account + 1}, state} {
+				if e.set(state); e.state() != state {
+					t.Fatalf("%+v is kept as %+v", state, e.state())
+				}
 			}
 		}
 		if young > most || young < most-1 {

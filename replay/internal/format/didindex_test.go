@@ -93,6 +93,7 @@ func TestSpanRoundTrip(t *testing.T) {
 	for _, size := range [][2]int{{1, 1}, {7, 9}, {8, 9}, {9, 9}, {256, 3}} {
 		o, _ := spanOf(t, rng, size[0], size[1])
 		o.Finish()
+		o.Copied, o.HasSubjects = size[0]%2 == 0, size[1] == 9
 		enc := AppendSpan([]byte("prefix"), &o.Span)
 		got, err := DecodeSpan(bytes.TrimPrefix(enc, []byte("prefix")))
 		if err != nil {
