@@ -37,11 +37,11 @@ func TestStats(t *testing.T) {
 // TestExpectHeartbeats: of a server without heartbeats none are expected, also after one that has
 // them.
 func TestExpectHeartbeats(t *testing.T) {
-	c, k := &Client{cfg: Config{Heartbeat: 7}}, &conn{live: &liveConn{}}
+	c, k := &Client{cfg: Config{Heartbeat: 7}}, &conn{live: &liveConn{}, server: &server{}}
 	for _, has := range []bool{false, true, false} {
 		c.expectHeartbeats(k, has)
-		if want := map[bool]time.Duration{true: 7}[has]; c.heartbeat != want || k.live.heartbeat != want {
-			t.Errorf("heartbeats %t: %v, of the connection %v", has, c.heartbeat, k.live.heartbeat)
+		if want := map[bool]time.Duration{true: 7}[has]; k.server.heartbeat != want || k.live.heartbeat != want {
+			t.Errorf("heartbeats %t: %v, of the connection %v", has, k.server.heartbeat, k.live.heartbeat)
 		}
 	}
 }
