@@ -45,9 +45,9 @@
 // # Making In sets
 //
 // A snapshot has Out sets only, and a Filler takes the edges of an actor together. Both then make
-// the In sets of a source at once, by a counting sort: the lengths of the lists of some subjects
-// say where each begins, and the Out sets, in order of their actors, fill them. The lists take a
-// sixteenth of the memory, so there may be several passes.
+// the In sets of a source at once, by sorting its edges by subject: some groups of subjects at a
+// time, whose edges go into buckets in the order of their actors, and then into lists. The edges
+// take an eighth of the memory, so there may be several passes.
 //
 // # Snapshot
 //

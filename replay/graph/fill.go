@@ -13,7 +13,7 @@ import (
 const (
 	// fillEdge and fillAccount are what an edge and an account take at the most when the In sets
 	// are made, and fillFraction is which fraction of the memory making them takes meanwhile.
-	fillEdge, fillAccount, fillFraction = 5, 24, 16
+	fillEdge, fillAccount, fillFraction = 5, 24, 8
 	wordBytes                           = 4
 )
 
@@ -78,18 +78,15 @@ func (f *Filler) invertLocked() error {
 	return nil
 }
 
+// countAndInvertLocked makes the In sets of a source from its Out sets.
 func (g *Graph) countAndInvertLocked(source int) error {
-	counts, drop, err := mapWords(len(g.accounts.uids))
-	if err != nil {
-		return err
-	}
-	defer drop()
 	out := g.indexes[2*source]
+	counts := newGroupCounts(len(g.accounts.uids))
 	var list []uint32
 	for actor := range out.refs {
 		list = out.set(uint32(actor)).appendTo(list[:0])
 		for _, subject := range list {
-			counts[subject]++
+			counts[subject>>groupBits]++
 		}
 	}
 	return g.invertLocked(source, counts)
@@ -172,75 +169,61 @@ func (f *Filler) putSourceLocked(source int, actor uint32, run []Change) {
 	}
 }
 
-// invertLocked makes the In sets of a source from its Out sets: subjects in turn get lists of their
-// actors, as many at a time as a part of the memory holds. counts has the length of each list, and
-// is changed.
+// newGroupCounts returns counts of the edges to each group of subjects.
+func newGroupCounts(accounts int) []uint32 { return make([]uint32, accounts>>groupBits+1) }
+
+// invertLocked makes the In sets of a source from its Out sets. Its edges are sorted by subject, as
+// many at a time as a part of the memory holds, in two steps that each stay in the processor's
+// cache: into buckets of subjects, and within a bucket.
 func (g *Graph) invertLocked(source int, counts []uint32) error {
 	out, in := g.indexes[2*source].frozen(), g.indexes[2*source+1]
-	accounts, ends := len(counts), counts
+	accounts := len(g.accounts.uids)
 	if !g.roomLocked(wordBytes * int64(accounts)) {
 		return errFull
 	}
 	in.refs = make([]uint32, accounts)
 	workers := min(runtime.GOMAXPROCS(0), fillFraction)
-	atOnce := int(g.cfg.Memory/fillFraction) / workers / wordBytes
+	atOnce := int(g.cfg.Memory/fillFraction) / workers / (2 * wordBytes) // of 64 bits
 	var putting sync.Mutex
 	var tasks errgroup.Group
 	tasks.SetLimit(workers)
-	for first, last := 0, 0; first < accounts; first = last {
-		words := 0
-		for last = first; last < accounts && (last == first || words+int(ends[last]) <= atOnce); last++ {
-			count := int(ends[last])
-			ends[last] = uint32(words) // where it begins, and later where it ends
-			words += count
-		}
-		if words == 0 {
-			continue
+	for first, last := 0, 0; first < len(counts); first = last {
+		edges := 0
+		for last = first; last < len(counts) && (last == first || edges+int(counts[last]) <= atOnce); last++ {
+			edges += int(counts[last])
 		}
 		tasks.Go(func() error {
-			lists, drop, err := mapWords(words)
+			v, err := newInversion(first, counts[first:last])
 			if err != nil {
 				return err
 			}
-			defer drop()
-			out.collect(lists, ends[first:last], uint32(first))
-			putting.Lock()
-			defer putting.Unlock()
-			return g.putListsLocked(in, lists, ends[first:last], uint32(first))
+			defer v.drop()
+			v.collect(out)
+			for n := range v.buckets {
+				v.sortBucket(n)
+				if err := g.putLists(&putting, in, v); err != nil {
+					return err
+				}
+			}
+			return nil
 		})
 	}
 	return tasks.Wait()
 }
 
-// collect writes the ordinals of all sets that have a subject into that subject's list, for the
-// subjects from first on. ends has where each list begins, and then where it ends.
-func (x *index) collect(lists, ends []uint32, first uint32) {
-	var list []uint32
-	for actor := range x.refs {
-		list = x.set(uint32(actor)).appendTo(list[:0])
-		from, _ := slices.BinarySearch(list, first)
-		for _, subject := range list[from:] {
-			at := subject - first
-			if int(at) >= len(ends) {
-				break
-			}
-			lists[ends[at]] = uint32(actor)
-			ends[at]++
-		}
-	}
-}
-
-// putListsLocked makes sets of lists.
-func (g *Graph) putListsLocked(in *index, lists, ends []uint32, first uint32) error {
+// putLists makes sets of the lists of a bucket.
+func (g *Graph) putLists(putting *sync.Mutex, in *index, v *inversion) error {
+	putting.Lock()
+	defer putting.Unlock()
 	begin := uint32(0)
-	for i, end := range ends {
+	for i, end := range v.ends {
 		if end == begin {
 			continue
 		}
 		if !g.roomLocked(0) {
 			return errFull
 		}
-		in.put(first+uint32(i), lists[begin:end])
+		in.put(v.subject+uint32(i), v.lists[begin:end])
 		begin = end
 	}
 	return nil

@@ -42,8 +42,7 @@ func (g *Graph) load(name string) error {
 	if _, err := io.ReadFull(r, start); err != nil || string(start) != magic {
 		return errors.New("it is not a graph snapshot of this version")
 	}
-	l := &loader{g: g, drop: func() {}}
-	defer func() { l.drop() }()
+	l := &loader{g: g}
 	at := int64(len(magic))
 	var payload []byte
 	for last := byte(0); last != sectionEnd; {
@@ -96,8 +95,7 @@ type loader struct {
 	header Header
 	source int      // next source whose flags come
 	next   int      // next ordinal of that source
-	counts []uint32 // of the edges to each account, of that source
-	drop   func()   // gives counts back
+	counts []uint32 // of its edges, see invertLocked
 }
 
 func (l *loader) section(last, kind byte, payload []byte) error {
@@ -153,9 +151,8 @@ func (l *loader) readHeader(b []byte) error {
 	for source := range h.Sources {
 		l.g.indexes[2*source].refs = make([]uint32, h.Accounts)
 	}
-	var err error
-	l.counts, l.drop, err = mapWords(h.Accounts)
-	return err
+	l.counts = newGroupCounts(h.Accounts)
+	return nil
 }
 
 func (l *loader) tooLarge() error {
@@ -217,7 +214,7 @@ func (l *loader) readSet(d *decoder, x *index, ordinal uint32) error {
 			return errors.New("its bitmap does not have the members that the set states")
 		}
 		for it := bitmap.Iterator(); it.HasNext(); {
-			l.counts[it.Next()]++
+			l.counts[it.Next()>>groupBits]++
 		}
 		x.setLarge(ordinal, bitmap)
 	case members < largeFrom && l.countDeltas(data, members):
@@ -234,10 +231,10 @@ func (l *loader) countDeltas(b []byte, members int) bool {
 	member, n := uint64(0), 0
 	for ; len(b) > 0; n++ {
 		delta, size := uvarint(b)
-		if member += uint64(delta); size == 0 || n > 0 && delta == 0 || member >= uint64(len(l.counts)) {
+		if member += uint64(delta); size == 0 || n > 0 && delta == 0 || member >= uint64(l.header.Accounts) {
 			return false
 		}
-		l.counts[member]++
+		l.counts[member>>groupBits]++
 		b = b[size:]
 	}
 	return n == members
