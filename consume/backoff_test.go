@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"millrace/internal/testwait"
+	"millrace/consume/relaysim/testwait"
 )
 
 // TestBackoff takes the longest and the shortest wait of each attempt.

@@ -15,7 +15,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"millrace/consume/relaysim/cbor"
-	"millrace/internal/testwait"
+	"millrace/consume/relaysim/testwait"
 )
 
 // wantFrames waits for as many frames as want shows (see show) and compares; a moment later there

@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"millrace/internal/testwait"
+	"millrace/consume/relaysim/testwait"
 )
 
 // restarted is a relay whose numbering has restarted: one frame every 10 s from seq first on, all

@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"millrace/internal/testwait"
+	"millrace/consume/relaysim/testwait"
 )
 
 const wantLog = `level=WARN msg="not connected to relay" host=relay.test cause=refused err="the relay answered 429 Too Many Requests, RateLimitExceeded" up=0s advice="it takes no more connections from here for now: end other consumers on this machine; it is tried again"

@@ -6,7 +6,7 @@ import (
 	"syscall"
 	"testing"
 
-	"millrace/internal/testwait"
+	"millrace/consume/relaysim/testwait"
 )
 
 // awaitBytes waits until n bytes are in the socket, to be read.

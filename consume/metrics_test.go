@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/gorilla/websocket"
 
-	"millrace/internal/testwait"
+	"millrace/consume/relaysim/testwait"
 )
 
 // TestMetrics compares each series with what a scripted relay sent.

@@ -12,10 +12,10 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"millrace/consume/relaysim/testwait"
 	"millrace/intern/kv"
 	"millrace/intern/kv/pebblekv"
 	"millrace/intern/kv/simkv"
-	"millrace/internal/testwait"
 )
 
 // TestChaos has thousands of workers intern overlapping strings on a store with every fault there

@@ -16,10 +16,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"millrace/consume/relaysim/testwait"
 	"millrace/intern/kv"
 	"millrace/intern/kv/pebblekv"
 	"millrace/intern/kv/simkv"
-	"millrace/internal/testwait"
 )
 
 var ctx = context.Background()

@@ -12,10 +12,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"millrace/consume/relaysim/testwait"
 	"millrace/intern/internal/share"
 	"millrace/intern/kv"
 	"millrace/intern/kv/simkv"
-	"millrace/internal/testwait"
 )
 
 // quickTiming is ten times the default.

@@ -18,7 +18,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
-	"millrace/internal/testwait"
+	"millrace/consume/relaysim/testwait"
 )
 
 // browser is a headless Chromium of the test's own.

@@ -18,8 +18,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"millrace/consume/relaysim/pipenet"
+	"millrace/consume/relaysim/testwait"
 	"millrace/dict"
-	"millrace/internal/testwait"
 )
 
 const testTimeout = 20 * time.Second

@@ -16,7 +16,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
-	"millrace/internal/testwait"
+	"millrace/consume/relaysim/testwait"
 	"millrace/public/internal/admission"
 )
 

@@ -12,7 +12,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
-	"millrace/internal/testwait"
+	"millrace/consume/relaysim/testwait"
 )
 
 // long says whether tests may take minutes.

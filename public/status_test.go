@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"millrace/internal/testwait"
+	"millrace/consume/relaysim/testwait"
 	"millrace/replay"
 )
 

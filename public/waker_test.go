@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"millrace/internal/testwait"
+	"millrace/consume/relaysim/testwait"
 	"millrace/public/internal/admission"
 	"millrace/replay"
 )

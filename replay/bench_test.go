@@ -16,8 +16,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/klauspost/compress/zstd"
 
+	"millrace/consume/relaysim/testwait"
 	"millrace/dict"
-	"millrace/internal/testwait"
 	"millrace/replay/internal/format"
 	"millrace/translate"
 )

@@ -22,7 +22,7 @@ import (
 
 	dto "github.com/prometheus/client_model/go"
 
-	"millrace/internal/testwait"
+	"millrace/consume/relaysim/testwait"
 )
 
 // corpusDir is where real captured frames are, beside the repository.

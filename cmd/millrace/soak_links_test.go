@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"millrace/consume/relaysim"
-	"millrace/internal/testwait"
+	"millrace/consume/relaysim/testwait"
 	"millrace/translate"
 )
 

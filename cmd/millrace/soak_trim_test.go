@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"testing"
 
-	"millrace/internal/testwait"
+	"millrace/consume/relaysim/testwait"
 	"millrace/translate"
 )
 

@@ -14,7 +14,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
-	"millrace/internal/testwait"
+	"millrace/consume/relaysim/testwait"
 )
 
 // watcher subscribes again and again, each time from where its last connection ended, and keeps

@@ -23,7 +23,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
-	"millrace/internal/testwait"
+	"millrace/consume/relaysim/testwait"
 )
 
 // network passes connections on to a server until it is broken. While it is held no byte passes.

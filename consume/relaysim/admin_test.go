@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"millrace/internal/testwait"
+	"millrace/consume/relaysim/testwait"
 )
 
 // TestNumberingActions: jumps, repeats and what the window forgets.

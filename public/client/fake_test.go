@@ -19,8 +19,8 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"millrace/consume/relaysim/testwait"
 	"millrace/dict"
-	"millrace/internal/testwait"
 	"millrace/public/client"
 )
 

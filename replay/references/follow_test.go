@@ -11,7 +11,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"millrace/internal/testwait"
+	"millrace/consume/relaysim/testwait"
 	"millrace/replay"
 	"millrace/translate"
 )

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"millrace/consume"
-	"millrace/internal/testwait"
+	"millrace/consume/relaysim/testwait"
 	"millrace/replay/references"
 	"millrace/translate"
 )

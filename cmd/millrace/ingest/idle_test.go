@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"millrace/consume"
-	"millrace/internal/testwait"
+	"millrace/consume/relaysim/testwait"
 )
 
 // A reader that finds nothing waits, while little comes, until the filling job is old enough, and

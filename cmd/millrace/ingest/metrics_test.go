@@ -14,7 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"millrace/consume"
-	"millrace/internal/testwait"
+	"millrace/consume/relaysim/testwait"
 	"millrace/translate"
 )
 

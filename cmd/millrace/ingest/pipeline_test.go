@@ -20,7 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"millrace/consume"
-	"millrace/internal/testwait"
+	"millrace/consume/relaysim/testwait"
 	"millrace/replay"
 	"millrace/translate"
 )

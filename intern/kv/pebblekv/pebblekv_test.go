@@ -12,9 +12,9 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"millrace/consume/relaysim/testwait"
 	"millrace/intern/kv"
 	"millrace/intern/kv/kvtest"
-	"millrace/internal/testwait"
 )
 
 func open(t *testing.T, fs vfs.FS) *Store {
