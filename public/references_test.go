@@ -232,7 +232,10 @@ func TestSubjectThatComesLater(t *testing.T) {
 	hello.wantReferences(false, false, added[:2]...)
 }
 
-func TestReferencesBegin(t *testing.T) {
+// serveLateReferences serves the log of fewReferences as one whose references begin at the fourth
+// event.
+func serveLateReferences(t *testing.T) (*referenceLog, referenceTruth, *testServer) {
+	t.Helper()
 	l := fewReferences(t)
 	begin := l.all[3]
 	src := eventLogOf(l.Log)
@@ -241,7 +244,11 @@ func TestReferencesBegin(t *testing.T) {
 		rng.References = &replay.Point{TimeUS: begin.timeUS, Position: begin.pos}
 		return rng
 	}
-	s := serveSource(t, src, l.dictionaries, l.config)
+	return l, begin, serveSource(t, src, l.dictionaries, l.config)
+}
+
+func TestReferencesBegin(t *testing.T) {
+	l, begin, s := serveLateReferences(t)
 	for _, query := range []string{"wantedSubjects=" + didN(8) + "&wantedKinds=commit", "wantedSources=app.bsky.graph.follow:subject&wantedKinds=commit"} {
 		for _, cursor := range []string{"0", fmt.Sprint(begin.timeUS), l.all[2].cursor()} {
 			c := s.dial("extended=true&cursor=" + cursor + "&" + query)

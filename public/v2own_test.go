@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"millrace/public/internal/testframe"
-	"millrace/replay"
 )
 
 // v2References is the event on v2's wire, with its references.
@@ -117,15 +116,7 @@ func v2Own(name string, seq, timeUS int64) string {
 }
 
 func TestV2ReferencesBegin(t *testing.T) {
-	l := fewReferences(t)
-	begin := l.all[3]
-	src := eventLogOf(l.Log)
-	src.rangeOf = func() replay.Range {
-		rng := l.Range()
-		rng.References = &replay.Point{TimeUS: begin.timeUS, Position: begin.pos}
-		return rng
-	}
-	s := serveSource(t, src, l.dictionaries, l.config)
+	l, begin, s := serveLateReferences(t)
 	for _, query := range []string{"references=true", "wantedSubjects=" + didN(8)} {
 		if _, got := s.dialV2("cursor=0&" + query).next(); string(got) != v2Own("references_begin", begin.seq(), begin.timeUS) {
 			t.Errorf("%s: references begin: %s", query, got)
