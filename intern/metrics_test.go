@@ -1,11 +1,13 @@
 package intern
 
 import (
+	"maps"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"millrace/consume/relaysim/testmetrics"
 	"millrace/intern/kv"
 	"millrace/intern/kv/simkv"
 )
@@ -34,39 +36,17 @@ func TestMetrics(t *testing.T) {
 	resolve(t, in, "did:web:a.com", "at://did:web:a.com/a.b.c/1", "at://did:web:a.com/a.b.c/2")
 	fail = []error{kv.ErrConflict, kv.ErrTooOld, kv.ErrConflict}
 	resolve(t, in, "did:web:c.com", "did:web:d.com", "did:web:e.com")
-	got := seriesOf(t, reg)
+	got := testmetrics.Values(t, reg, "millrace_intern_")
+	maps.DeleteFunc(got, func(_ string, value float64) bool { return value == 0 })
 	want := map[string]float64{
-		"millrace_intern_strings_total did store": 2, "millrace_intern_strings_total uri store": 2,
-		"millrace_intern_strings_total uri new": 1, "millrace_intern_strings_total did new": 3,
-		"millrace_intern_strings_total did cache": 3, "millrace_intern_strings_total uri cache": 1,
-		"millrace_intern_transactions_total":     3,
-		"millrace_intern_retries_total conflict": 2, "millrace_intern_retries_total too_old": 1,
-		"millrace_intern_transaction_seconds": 3, "millrace_intern_transaction_strings": 3, "millrace_intern_up": 1,
+		"strings_total did store": 2, "strings_total uri store": 2,
+		"strings_total uri new": 1, "strings_total did new": 3,
+		"strings_total did cache": 3, "strings_total uri cache": 1,
+		"transactions_total":     3,
+		"retries_total conflict": 2, "retries_total too_old": 1,
+		"transaction_seconds": 3, "transaction_strings": 3, "up": 1,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}
-}
-
-// seriesOf returns the counters, gauges and numbers of observations that are not 0, by name and
-// labels.
-func seriesOf(t *testing.T, reg *prometheus.Registry) map[string]float64 {
-	t.Helper()
-	families, err := reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := map[string]float64{}
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			name := f.GetName()
-			for _, label := range m.GetLabel() {
-				name += " " + label.GetValue()
-			}
-			if v := m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount()); v != 0 {
-				got[name] = v
-			}
-		}
-	}
-	return got
 }

@@ -125,7 +125,7 @@ func TestPipelineMetrics(t *testing.T) {
 		reg := prometheus.NewRegistry()
 		log := &fakeLog{dawdle: time.Second}
 		cfg := Config{Log: log, InFlightBytes: 8 << 20, Registerer: reg, References: brokenReferences{}, hooks: testHooks{blockBytes: 1}}
-		cfg.NewResolver = func() Resolver { return dawdlingResolver{} }
+		cfg.NewResolver = func() Resolver { return delayedResolver{} }
 		sent := time.Now().Add(-10 * time.Second)
 		blocked, age := time.Duration(0), time.Duration(0)
 		err := runPipelineWith(t, cfg, func(ctx context.Context, p *Pipeline) error {
@@ -220,10 +220,10 @@ func TestStageMetrics(t *testing.T) {
 	})
 }
 
-// dawdlingResolver needs 10 ms.
-type dawdlingResolver struct{}
+// delayedResolver needs 10 ms.
+type delayedResolver struct{}
 
-func (dawdlingResolver) Resolve(context.Context, *translate.Batch) error {
+func (delayedResolver) Resolve(context.Context, *translate.Batch) error {
 	time.Sleep(10 * time.Millisecond)
 	return nil
 }

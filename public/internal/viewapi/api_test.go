@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"millrace/consume/relaysim/testmetrics"
 	"millrace/replay/references"
 	"millrace/translate"
 )
@@ -93,19 +94,10 @@ func TestHandle(t *testing.T) {
 			t.Errorf("%v: %d %s, logged %s, headers -want +got:\n%s", tc.err, w.Code, w.Body, logged, d)
 		}
 	}
-	families, err := reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := map[string]float64{}
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			got[f.GetName()+" "+m.GetLabel()[0].GetValue()] = m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
-		}
-	}
-	const errorsOf = "millrace_public_tests_errors_total "
+	got := testmetrics.Values(t, reg, "millrace_public_tests_")
+	const errorsOf = "errors_total "
 	want := map[string]float64{errorsOf + "InvalidRequest": 1, errorsOf + "Unavailable": 3, errorsOf + "Own": 1, errorsOf + "InternalServerError": 1,
-		"millrace_public_tests_seconds point": 7}
+		"seconds point": 7}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("metrics, -want +got:\n%s", d)
 	}

@@ -4,33 +4,19 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"millrace/consume/relaysim/testmetrics"
 	"millrace/replay/graph"
 )
 
 // metricsOf returns the values of all metrics.
 func metricsOf(t *testing.T, reg *prometheus.Registry) map[string]float64 {
 	t.Helper()
-	families, err := reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := map[string]float64{}
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			name := strings.TrimPrefix(f.GetName(), "millrace_graph_")
-			for _, l := range m.GetLabel() {
-				name += " " + l.GetValue()
-			}
-			got[name] = m.GetCounter().GetValue() + m.GetGauge().GetValue()
-		}
-	}
-	return got
+	return testmetrics.Values(t, reg, "millrace_graph_")
 }
 
 // counts returns how many accounts and edges a graph of the model has.
