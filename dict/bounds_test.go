@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -165,7 +166,12 @@ func TestTrainSteps(t *testing.T) {
 	ts := trainers()
 	for i, s := range steps {
 		size, ratio, err := tryTrainer(ts[i], MinTrainBytes, fit, check)
-		if s.Step != i+1 || s.Steps != len(ts) || s.Setting != ts[i].setting || s.Bytes != size || s.Ratio != ratio || (s.Err == nil) != (err == nil) {
+		tolerance := 0.0
+		if strings.HasPrefix(s.Setting, "klauspost") {
+			tolerance = 0.05 // its dictionaries depend on the order of maps
+		}
+		same := math.Abs(float64(s.Bytes-size)) <= tolerance*float64(size) && math.Abs(s.Ratio-ratio) <= tolerance*ratio
+		if s.Step != i+1 || s.Steps != len(ts) || s.Setting != ts[i].setting || !same || (s.Err == nil) != (err == nil) {
 			t.Errorf("step %d: %+v, want %d bytes, ratio %v, %v", i, s, size, ratio, err)
 		}
 	}
