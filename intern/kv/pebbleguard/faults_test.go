@@ -185,6 +185,7 @@ func TestIterator(t *testing.T) {
 			continue
 		}
 		v, err := it.ValueAndErr()
+		v = bytes.Clone(v) // it is good until the next call
 		if string(it.Key()) != keys[at] || err != nil || !bytes.Equal(v, valueOf(keys[at])) || !bytes.Equal(it.Value(), v) {
 			t.Fatalf("seed %d, step %d: at %s, want %s: %q, %v", seed, n, it.Key(), keys[at], v, err)
 		}
