@@ -244,9 +244,7 @@ func (h *hydration) fetch(s *Store) error {
 		for i := from; i < to; i++ {
 			var err error
 			if i < len(accounts) {
-				var state accountState
-				state, err = s.firstState(accounts[i].account)
-				accounts[i].entry.set(state)
+				accounts[i].entry.state, err = s.firstState(accounts[i].account)
 			} else {
 				rows[i-len(accounts)], err = s.lookUp(s.codec.recordKey(h.missingRows[i-len(accounts)]))
 			}
@@ -269,9 +267,6 @@ func (h *hydration) fetch(s *Store) error {
 			return err
 		}
 	}
-	for i := range accounts {
-		h.accounts.charge(accounts[i].entry)
-	}
 	for i, id := range h.missingRows {
 		h.rows[id] = rows[i]
 	}
@@ -287,7 +282,7 @@ func (h *hydration) change(c *Change, e *accountEntry) (found bool, err error) {
 		p.state.inexactUS = cmp.Or(p.state.inexactUS, c.TimeUS)
 		return false, nil
 	}
-	state := e.state()
+	state := e.state
 	switch c.Operation {
 	case Create, Update, Delete:
 		if c.Repeated = !h.accepts(c, &state); !c.Repeated {
@@ -315,7 +310,7 @@ func (h *hydration) change(c *Change, e *accountEntry) (found bool, err error) {
 		state.rev = max(state.rev, c.Rev)
 		state.purged = state.rev
 	}
-	if state != e.state() {
+	if state != e.state {
 		h.setAccount(c.Account, state, e)
 	}
 	return found, err
@@ -400,13 +395,8 @@ func (h *hydration) setAccount(account uint64, state accountState, e *accountEnt
 		p.accounts = append(p.accounts, accountWrite{account: account})
 	}
 	w := &p.accounts[e.index]
-	was := e.state()
-	w.swept = w.swept || state.floor != was.floor
-	w.purged = w.purged || state.purged != was.purged
+	w.swept = w.swept || state.floor != e.state.floor
+	w.purged = w.purged || state.purged != e.state.purged
 	p.sweeps = p.sweeps || w.swept
-	w.state = state
-	e.set(state)
-	if was == (accountState{rev: was.rev}) {
-		h.accounts.charge(e)
-	}
+	w.state, e.state = state, state
 }

@@ -95,31 +95,15 @@ type accountCache struct {
 	limit      int // of young now: most, and those that were kept
 }
 
-// accountEntry is the newest state of an account. Of most there is a rev only.
+// accountEntry is the newest state of an account.
 type accountEntry struct {
-	rev   uint64
-	whole *accountState // nil: it has a rev only
-	batch uint64        // the last that uses it
-	index int           // in that batch's accounts; -1: it is not written
+	state accountState
+	batch uint64 // the last that uses it
+	index int    // in that batch's accounts; -1: it is not written
 }
 
-// cachedAccountBytes is what an account takes in a map, with its entry. A whole state takes as much
-// again.
-const cachedAccountBytes = 64
-
-func (e *accountEntry) state() accountState {
-	if e.whole != nil {
-		return *e.whole
-	}
-	return accountState{rev: e.rev}
-}
-
-func (e *accountEntry) set(state accountState) {
-	e.rev, e.whole = state.rev, nil
-	if state != (accountState{rev: state.rev}) {
-		e.whole = &state
-	}
-}
+// cachedAccountBytes is what an account takes in a map, with its entry.
+const cachedAccountBytes = 112
 
 func newAccountCache(bytes int64) accountCache {
 	most := max(int(bytes/2/cachedAccountBytes), 64)
@@ -140,19 +124,11 @@ func (c *accountCache) use(account, batch, left uint64) (e *accountEntry, known 
 			c.turn(left)
 		}
 		c.young[account] = e
-		c.charge(e)
 	}
 	if e.batch != batch {
 		e.batch, e.index = batch, -1
 	}
 	return e, known
-}
-
-// charge takes the room of a whole state from the other young entries.
-func (c *accountCache) charge(e *accountEntry) {
-	if e.whole != nil {
-		c.limit--
-	}
 }
 
 // turn makes the young entries old. It drops the old ones, but for those that a batch in the

@@ -43,32 +43,6 @@ func TestAccountCache(t *testing.T) {
 	}
 }
 
-// TestAccountCacheBytes: an account whose state is more than a rev takes the room of two.
-func TestAccountCacheBytes(t *testing.T) {
-	for whole, most := range map[bool]int{false: 64, true: 33} { // the last one goes beyond
-		c := newAccountCache(0)
-		young := 0
-		for account := uint64(1); len(c.old) == 0; account++ {
-			young = len(c.young)
-			e, _ := c.use(account, 1, 1)
-			state := accountState{rev: account}
-			if whole {
-				state.imported = 1
-			}
-			e.set(state)
-			c.charge(e)
-			for _, state := range []accountState{state, {rev: account, purged: account}, {rev: account + 1}, state} {
-				if e.set(state); e.state() != state {
-					t.Fatalf("%+v is kept as %+v", state, e.state())
-				}
-			}
-		}
-		if young > most || young < most-1 {
-			t.Errorf("whole %t: %d accounts in a half, want %d", whole, young, most)
-		}
-	}
-}
-
 // TestSync: a #sync to a commit that was seen changes nothing; since the first other one the
 // account is inexact.
 func TestSync(t *testing.T) {
