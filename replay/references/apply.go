@@ -128,6 +128,7 @@ func (s *Store) Begin(basis string, from Position) error {
 	s.hydration.accounts.clear()
 	s.hydration.reached = next
 	s.commits.state.Store(&next)
+	s.commits.flushed.Store(&next)
 	s.commits.moved()
 	s.commits.generation.Store(&g)
 	s.commits.links.Store(links)
@@ -178,7 +179,7 @@ func (s *Store) Wait(ctx context.Context, at Position) error {
 	}
 }
 
-// moved wakes all who Wait.
+// moved wakes all calls of Wait.
 func (c *commits) moved() {
 	next := make(chan struct{})
 	if last := c.move.Swap(&next); last != nil {

@@ -122,3 +122,29 @@ func TestFlushInterval(t *testing.T) {
 		_ = s.Close()
 	})
 }
+
+// TestFlushWhileSweeping: Run also flushes between the steps of a long sweep.
+func TestFlushWhileSweeping(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs := vfs.NewCrashableMem()
+		var s *Store
+		var kept []Position // after a crash, by step
+		s = openTest(t, Config{FS: fs, hooks: testHooks{sweepRows: 1, sweeping: func() {
+			testwait.Elapse(flushInterval + time.Second)
+			again := openTest(t, Config{FS: fs.CrashClone(vfs.CrashCloneCfg{})})
+			kept = append(kept, again.Position())
+			_ = again.Close()
+		}}})
+		do(t, s, 1, like(1, 10, 1, 100), like(1, 11, 2, 100), like(1, 12, 3, 100))
+		do(t, s, 9, Change{Operation: DeleteAccount, Account: 1, TimeUS: 500})
+		ctx, cancel := context.WithCancel(t.Context())
+		s.cfg.hooks.idle = cancel
+		if err := s.Run(ctx); err != nil {
+			t.Error(err)
+		}
+		if len(kept) < 3 || kept[0] == s.Position() || kept[2] != s.Position() {
+			t.Errorf("after crashes at %v, want %v from the third on", kept, s.Position())
+		}
+		_ = s.Close()
+	})
+}

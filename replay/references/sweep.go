@@ -39,6 +39,9 @@ func (s *Store) Run(ctx context.Context) error {
 			}
 		}
 		if more {
+			if err := s.flushAt(tick.C); err != nil {
+				return err
+			}
 			continue
 		}
 		if s.cfg.hooks.idle != nil {
@@ -49,6 +52,17 @@ func (s *Store) Run(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// flushAt flushes if tick has come.
+func (s *Store) flushAt(tick <-chan time.Time) error {
+	select {
+	case <-tick:
+		_, err := s.Flush()
+		return err
+	default:
+		return nil
+	}
 }
 
 // idle waits until there is something to sweep, or ctx ends.
