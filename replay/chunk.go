@@ -63,10 +63,10 @@ func (c *Chunk) room(n, blockBytes, maxBytes int) (b []byte, own bool) {
 func (c *Chunk) add(b []byte, own bool) {
 	last := len(c.Frames) - 1
 	if own {
-		a := c.buffer
-		a.B = a.B[:len(a.B)+len(b)]
+		buf := c.buffer
+		buf.B = buf.B[:len(buf.B)+len(b)]
 		if c.grows {
-			c.Frames[last] = a.B[len(a.B)-len(b)-len(c.Frames[last]) : len(a.B) : len(a.B)]
+			c.Frames[last] = buf.B[len(buf.B)-len(b)-len(c.Frames[last]) : len(buf.B) : len(buf.B)]
 			return
 		}
 	}

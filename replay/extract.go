@@ -123,8 +123,8 @@ func (p *storedPart) close() {
 // sharedSubstreams is how many substreams of a part the cache may have: the first.
 const sharedSubstreams = 64
 
-// Unpacked returns a substream of page i from the cache, if somebody looked at it before, as far as
-// the index remembers. Who comes first unpacks it for himself, nil: he may well be the only one.
+// Unpacked returns a substream of page i from the cache, if a reader looked at it before, as far as
+// the index remembers. The first reader gets nil and unpacks it itself: it may be the only one.
 func (p *storedPart) Unpacked(i, substream, size int) ([]byte, error) {
 	n := i*p.pages.NumSubstreams() + substream
 	if n >= sharedSubstreams {

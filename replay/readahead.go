@@ -114,10 +114,11 @@ func (bs *blockStore) readAhead(s *snapshot, a aheadBlock, bytes int) bool {
 	default:
 		return false
 	}
-	a.s = s
+	admitted := a // a stays off the heap where it is refused
+	admitted.s = s
 	bs.readahead.loads.Go(func() {
 		defer func() { <-bs.readahead.slots }()
-		bs.load(&a)
+		bs.load(&admitted)
 	})
 	return true
 }

@@ -85,7 +85,7 @@ func (p *nextCall) frames(blk *Block) (frames, error) {
 	case ends != nil:
 		return frames{data: blk.zstd, ends: ends}, nil
 	}
-	variant, err := l.blocks.cache.Get(cacheKey{block: x.Key(), first: x.TimeUS[0], variant: v}, func() (built cached, err error) {
+	shared, err := l.blocks.cache.Get(cacheKey{block: x.Key(), first: x.TimeUS[0], variant: v}, func() (built cached, err error) {
 		b, err := p.newFrameBuilder(x)
 		if err == nil && v.references {
 			b.References = p.frameReferences(blk.refs)
@@ -99,7 +99,7 @@ func (p *nextCall) frames(blk *Block) (frames, error) {
 		l.metrics.variants.Inc()
 		return built, nil
 	})
-	return variant.frames, err
+	return shared.frames, err
 }
 
 // newFrameBuilder returns one of the reader's variant.
@@ -170,14 +170,11 @@ func (r *Reader) nextPassing(i int) int {
 
 // A chunk of a variant that is not stored takes pages of plain frames, as readers of the plain
 // variant do, so that few are unpacked twice. Its own frames may be larger. So it holds up to
-// builtShare times its bound, and is full when less than a quarter of it is left.
-const (
-	builtShare    = 1.5
-	minBuildShare = 4
-)
+// half more than its bound, and is full when less than a quarter of that is left.
+const minBuildShare = 4
 
 // builtBound bounds a chunk of a variant that is not stored, but for a single larger event.
-func (r *Reader) builtBound() int { return int(builtShare * float64(r.maxBytes)) }
+func (r *Reader) builtBound() int { return r.maxBytes + r.maxBytes/2 }
 
 // matchBuilt is match for a variant that is not stored. Its frames are built of the stored plain
 // ones: first of those that choose found, of bytes in all and up to event through. They are in the
@@ -239,10 +236,8 @@ func (p *nextCall) buildFrames(b *format.FrameBuilder, plain []byte, i, through 
 		c.buffer = buffer.Take(max(r.builtBound(), len(plain)+format.ExtraBytes))
 	}
 	for ; i < through; i++ {
-		if r.filter != nil {
-			if i = r.matcher.Next(i); i >= through {
-				break
-			}
+		if i = r.nextPassing(i); i >= through {
+			break
 		}
 		n := int(b.Ends[i] - format.FrameStart(b.Ends, i))
 		room := c.buffer.B[len(c.buffer.B):cap(c.buffer.B)]

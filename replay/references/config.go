@@ -61,6 +61,7 @@ type testHooks struct {
 
 func (c Config) withDefaults() Config {
 	c.PebbleBytes = cmp.Or(c.PebbleBytes, defaultPebbleBytes)
+	c.hooks.cacheBytes = cmp.Or(c.hooks.cacheBytes, c.PebbleBytes)
 	c.OverlayBytes = cmp.Or(c.OverlayBytes, defaultOverlayBytes)
 	c.AccountBytes = cmp.Or(c.AccountBytes, defaultAccountBytes)
 	c.OpenFiles = cmp.Or(c.OpenFiles, defaultOpenFiles)

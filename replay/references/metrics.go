@@ -54,7 +54,7 @@ func newMetrics(reg prometheus.Registerer, s *Store) *metrics {
 			Name: name, Help: help, Buckets: prometheus.ExponentialBuckets(least, 2, 16)})
 	}
 	m.lookupSeconds = histogram("lookup_seconds", "Duration of a look-up of a row or an account in the database.", 2e-6)
-	m.applySeconds = histogram("apply_seconds", "Duration of commits, synced or not.", 20e-6)
+	m.applySeconds = histogram("apply_seconds", "Duration of commits.", 20e-6)
 	m.registerState(auto, s)
 	if reg != nil && reg.Register(own) == nil {
 		m.unregister = sync.OnceFunc(func() { reg.Unregister(own) })

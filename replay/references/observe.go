@@ -16,7 +16,7 @@ type EdgeChange struct {
 }
 
 // Observed is what one Apply has changed of the edges of some sources: first those of forgotten
-// accounts go, then come Edges in their order.
+// accounts go, then come Edges, those of a record in their order.
 type Observed struct {
 	Position  Position // reached with it
 	Forgotten []uint64 // accounts whose records are all gone

@@ -1,7 +1,6 @@
 package references
 
 import (
-	"cmp"
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
 	"github.com/cockroachdb/pebble/v2/sstable/block"
@@ -14,8 +13,8 @@ import (
 const advice = "check the disk; restore the reference store's directory from a copy, or move it away to start an empty store"
 
 // Bounds of the memtable, which takes a quarter of Config.PebbleBytes. The larger it is, the
-// less often a row is written again by compactions, which cost most of what the store does.
-// After a crash what two memtables hold is read from the log again.
+// less often a row is written again by compactions, which cost most of what the store does. After
+// a crash what two memtables held is read from the log again.
 const (
 	minMemTable = 1 << 20
 	maxMemTable = 64 << 20
@@ -48,7 +47,7 @@ func (c *Config) openGuard() (*pebbleguard.DB, error) {
 func (c *Config) options() *pebble.Options {
 	memTable := min(max(c.PebbleBytes/4, minMemTable), maxMemTable)
 	o := &pebble.Options{
-		CacheSize:                   cmp.Or(c.hooks.cacheBytes, c.PebbleBytes), // Pebble takes the memtables out of it
+		CacheSize:                   c.hooks.cacheBytes, // Pebble takes the memtables out of it
 		FormatMajorVersion:          formatVersion,
 		Merger:                      postings.Merger(),
 		MemTableSize:                uint64(memTable),

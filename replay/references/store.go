@@ -2,6 +2,7 @@ package references
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"sync"
@@ -234,7 +235,7 @@ func (s *Store) Close() error {
 		if !s.cfg.ReadOnly {
 			s.closeErr = s.db.Flush()
 		}
-		s.closeErr = errors.Join(s.closeErr, s.db.Close())
+		s.closeErr = cmp.Or(s.closeErr, s.db.Close())
 	})
 	return s.closeErr
 }

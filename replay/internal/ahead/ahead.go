@@ -68,8 +68,8 @@ const (
 	// first is known. One is too few where a chunk has the rest of a block and the begin of the
 	// next.
 	NextBlocks = 2
-	// WalkBlocks is of how many blocks slim indexes are read at once by who reads a block ahead.
-	// One by one, each takes as long again to look for as to read.
+	// WalkBlocks is of how many blocks slim indexes are read at once by a goroutine that reads a
+	// block ahead. One by one, to seek each takes as long as to read it.
 	WalkBlocks = 8
 )
 

@@ -18,8 +18,8 @@ type Config[V any] struct {
 	Size       func(V) int64 // how much memory a value takes
 }
 
-// Cache is safe for concurrent use. Its values are never changed; whoever has one may use it even
-// after it was evicted.
+// Cache is safe for concurrent use. Its values are never changed; one may be used even after it was
+// evicted.
 type Cache[K comparable, V any] struct {
 	Config[V]
 
@@ -49,8 +49,8 @@ func New[K comparable, V any](cfg Config[V]) *Cache[K, V] {
 	return &Cache[K, V]{Config: cfg, entries: make(map[K]*entry[K, V]), recent: list.New()}
 }
 
-// errUnfilled is the error of an entry until its loader returns. Nobody sees it but those who wait
-// for a loader that panics.
+// errUnfilled is the error of an entry until its loader returns. Only callers see it that wait for
+// a loader that panics.
 var errUnfilled = errors.New("the cache's loader did not finish")
 
 // Get returns the value of k. If it is not there, load makes it. A value that could not be loaded
@@ -113,7 +113,7 @@ func (c *Cache[K, V]) fill(e *entry[K, V]) {
 	c.evictLocked()
 }
 
-// Charge counts n bytes that somebody holds elsewhere against the bound. It returns false, and does
+// Charge counts n bytes that are held elsewhere against the bound. It returns false, and does
 // not, if all that is charged were more than half of the bound, or in too many charges. A negative
 // n takes a charge back.
 func (c *Cache[K, V]) Charge(n int64) bool {

@@ -57,7 +57,7 @@ func checkHighWater(db *pebbleguard.DB, mark []byte, dir string) error {
 		}
 	}
 	if err != nil {
-		return nil //nolint:nilerr // the log reads the state when it opens, and returns it
+		return nil //nolint:nilerr // the log reads the state too, and returns this
 	}
 	has := highWaterOf(&s)
 	if !has.Before(had.Place) && has.TimeUS >= had.TimeUS && has.Events >= had.Events {
