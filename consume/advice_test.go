@@ -2,6 +2,8 @@ package consume
 
 import (
 	"context"
+	"crypto/x509"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -110,6 +112,31 @@ func TestAdvice(t *testing.T) {
 	}
 	if got := advice(nil); got != "" {
 		t.Errorf("advice for nothing: %q", got)
+	}
+}
+
+// TestAdviceOfErrors: errors that no local relay gives, wrapped as a dial wraps them.
+func TestAdviceOfErrors(t *testing.T) {
+	for want, err := range map[string]error{
+		"the machine's DNS does not answer":     &net.DNSError{Err: "server misbehaving", IsTemporary: true},
+		"no host has this name":                 &net.DNSError{IsNotFound: true},
+		"its certificate is another host's":     x509.HostnameError{Certificate: &x509.Certificate{}, Host: "x"},
+		"its certificate is not valid now":      x509.CertificateInvalidError{Cert: &x509.Certificate{}, Reason: x509.Expired},
+		"this machine has no way there: ":       os.NewSyscallError("connect", syscall.EHOSTUNREACH),
+		"this machine has no way there: check":  os.NewSyscallError("connect", syscall.ENETUNREACH),
+		"nothing listens there":                 os.NewSyscallError("connect", syscall.ECONNREFUSED),
+		"it does not answer: check host":        os.ErrDeadlineExceeded,
+		"it sends us elsewhere":                 &refusedError{code: 308},
+		"there is no com.atproto.sync.subscrib": &refusedError{code: 405},
+	} {
+		if got := advice(fmt.Errorf("dial the relay: %w", err)); !strings.HasPrefix(got, want) {
+			t.Errorf("%v: %q, want %q", err, got, want)
+		}
+	}
+	for _, err := range []error{errors.New("of another kind"), &refusedError{code: 418}} {
+		if got := advice(err); got != "" {
+			t.Errorf("%v: %q", err, got)
+		}
 	}
 }
 

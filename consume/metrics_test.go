@@ -2,12 +2,16 @@ package consume
 
 import (
 	"bytes"
+	"context"
+	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/gorilla/websocket"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"millrace/consume/relaysim/testwait"
 )
@@ -83,3 +87,27 @@ func (r *running) metrics(t *testing.T) map[string]float64 {
 	}
 	return got
 }
+
+// TestOneClientOfARegisterer: a second one is an error, and leaves the metrics of the first.
+func TestOneClientOfARegisterer(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	cfg := Config{URL: "relay.example.com", Handle: func(context.Context, Frame) error { return nil }, Registerer: reg}
+	for i, want := range []string{"", "another client has this Registerer"} {
+		if c, err := New(cfg); (c == nil) != (i == 1) || i == 1 && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("client %d: %v", i+1, err)
+		}
+	}
+	cfg.Registerer = failingRegisterer{reg}
+	if _, err := New(cfg); !errors.Is(err, errRegister) {
+		t.Errorf("a Registerer that fails: %v", err)
+	}
+	if families, err := reg.Gather(); err != nil || len(families) == 0 {
+		t.Errorf("%d metrics, %v", len(families), err)
+	}
+}
+
+var errRegister = errors.New("no more metrics")
+
+type failingRegisterer struct{ prometheus.Registerer }
+
+func (failingRegisterer) Register(prometheus.Collector) error { return errRegister }

@@ -2,6 +2,7 @@ package dict
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -177,6 +178,15 @@ func TestTrainSteps(t *testing.T) {
 	}
 	if len(steps) != len(ts) {
 		t.Errorf("%d steps", len(steps))
+	}
+	steps = slices.DeleteFunc(steps, func(s TrainStep) bool { return s.Err != nil })
+	best := slices.MinFunc(steps, func(a, b TrainStep) int { return cmp.Compare(a.Ratio, b.Ratio) })
+	raw, err := ts[best.Step-1].train(events, MinTrainBytes, MinPrivateID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want, err := WithID(raw, 77); err != nil || !bytes.Equal(d.Bytes(), want.Bytes()) {
+		t.Errorf("the dictionary is not what %s makes of all events: %v", best.Setting, err)
 	}
 	for percent, want := range map[int]int{0: 0, 100: len(events)} {
 		if train, held := SplitByAuthor(events, percent); len(held) != want || len(train) != len(events)-want {

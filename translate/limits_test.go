@@ -290,6 +290,9 @@ func TestManyBlocks(t *testing.T) {
 		if len(b.Events) != n {
 			t.Errorf("%d blocks: %d events, drops %v", n, len(b.Events), dropsOf(&b.Counts))
 		}
+		if hashed := len(tr.car.table) > 0; hashed != (n > fewBlocks) {
+			t.Errorf("%d look-ups among as many blocks: by a table: %v", n, hashed)
+		}
 		for i := range b.Events {
 			if !bytes.Contains(b.Payload(i), fmt.Appendf(nil, `"n":%d}`, i)) {
 				t.Fatalf("event %d of %d: %s", i, n, b.Payload(i))

@@ -361,3 +361,25 @@ func TestDamagedLinksOfApply(t *testing.T) {
 		})
 	}
 }
+
+// TestSweptBetweenHydrateAndApply: links of a row that was applied and swept after a later change of
+// the record was hydrated go once.
+func TestSweptBetweenHydrateAndApply(t *testing.T) {
+	cfg := Config{FS: vfs.NewMem(), Links: LinksOn}
+	cfg.hooks.chunkLinks, cfg.hooks.checkLinks = 2, 1
+	s := openTest(t, cfg)
+	var others []Change
+	for i := range uint64(4) {
+		others = append(others, like(2+i, 20+i, 1, 100))
+	}
+	do(t, s, 1, others...)
+	first := hydrate(t, s, 11, like(1, 10, 1, 100))
+	gone := hydrate(t, s, 21, Change{Operation: DeleteAccount, Account: 1, TimeUS: 2})
+	again := hydrate(t, s, 31, like(1, 10, 2, 100))
+	apply(t, s, first, gone)
+	Sweep(t, s)
+	apply(t, s, again)
+	if got := rows(t, s); len(got) != 5 || s.Err() != nil {
+		t.Errorf("rows %v, %v", got, s.Err())
+	}
+}

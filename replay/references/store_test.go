@@ -289,6 +289,7 @@ func TestRefusedBatches(t *testing.T) {
 		"was hydrated before":   again,
 		"no account":            at(1, 9, like(0, 12, 3, 1)),
 		"no record":             at(1, 9, like(1, 0, 3, 1)),
+		"change 0: no record":   at(1, 9, unlike(1, 0, 3)),
 		"no rev":                at(1, 9, like(1, 12, 0, 1)),
 		"change 0: no rev":      at(1, 9, Change{Operation: Import, Account: 1}),
 		"unknown operation 77":  at(1, 9, Change{Operation: 77}),

@@ -79,6 +79,7 @@ func TestBadRows(t *testing.T) {
 		"CSV, four fields":  {csv + "did:web:example.com,a.b.c,1,a\n", "line 2: wrong number of fields"},
 		"CSV, six fields":   {csv + strings.TrimSpace(csv) + ",x\n", "line 2: wrong number of fields"},
 		"CSV, other names":  {"did,collection,path,rkey,subject\n" + csv, "column 3 is \"path\""},
+		"CSV, names twice":  {csv + strings.Join(columns(), ",") + "\n", "line 2: "},
 		"CSV, no subject":   {strings.Join(columns(), ",") + "\n" + csv + strings.Replace(csv, subject, "x", 1), "line 3: \"x\" is no subject"},
 		"CSV, a stray mark": {csv + `did:web:example.com,a.b.c,1,a"b,` + subject, "line 2: bare \" in non-quoted-field"},
 		"CSV, an open mark": {csv + `"` + strings.Repeat("a\n", maxRowBytes), "it is longer"},
