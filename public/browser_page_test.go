@@ -214,7 +214,7 @@ func testChartByKeyboard(p *tab) {
 	for _, want := range []string{
 		`document.querySelector('#legend-when').textContent.startsWith('At ')`,
 		`document.querySelector('#chart').getAttribute('aria-valuenow') === '1'`,
-		`/^At .*: create [0-9.,]+, .*, identity [0-9.,]+, account 0$/.test(document.querySelector('#chart').getAttribute('aria-valuetext'))`,
+		`/^At .*: create [0-9.,]+, .*, identity [0-9.,]+, account 0, sync 0$/.test(document.querySelector('#chart').getAttribute('aria-valuetext'))`,
 		`document.querySelector('#chart .marker').style.display === ''`,
 	} {
 		p.until("a moment is selected", want)

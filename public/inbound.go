@@ -179,6 +179,9 @@ func (s *subscriber) update(data []byte) {
 	err = s.server.checkReferences(&options{wants: w})
 	var f filter
 	if err == nil {
+		if w.kinds.given {
+			s.opts.kinds = w.kindSet()
+		}
 		f, err = s.server.compile(context.Background(), w, s.opts.kinds, s.filters())
 	}
 	switch {

@@ -24,6 +24,7 @@ const (
 	maxWantedSubjects    = 10_000 // and as many DIDs of subjects
 	maxWantedSources     = 100
 	maxHeartbeatSeconds  = 3600
+	maxKinds             = 4 // that there are
 )
 
 // errInvalidOptions begins every complaint about what a client asked for.
@@ -43,13 +44,24 @@ type wants struct {
 	subjects    wantedSet
 	subjectDIDs wantedSet
 	sources     wantedSet
+	kinds       wantedSet // of an options update; its given says whether it replaces the kinds
 }
 
 func newWants() *wants {
 	return &wants{
 		collections: newCollectionSet(), dids: newDIDSet("DID"),
 		subjects: newSubjectSet(), subjectDIDs: newDIDSet("subject DID"), sources: newSourceSet(),
+		kinds: wantedSet{limit: maxKinds, what: "kind", valid: func(s string) bool { _, ok := kindNamed(s); return ok }},
 	}
+}
+
+// kindSet returns the kinds that an options update asks for; 0: none are named.
+func (w *wants) kindSet() (set replay.KindSet) {
+	for _, name := range w.kinds.members {
+		kind, _ := kindNamed(name)
+		set |= kind
+	}
+	return set
 }
 
 // addByReference adds what commits are to refer to.
@@ -77,7 +89,7 @@ type options struct {
 	extended   bool // not with v2
 	references bool
 	strict     bool
-	kinds      replay.KindSet
+	kinds      replay.KindSet // 0: all but #sync events; options updates replace it
 	heartbeat  time.Duration
 }
 
@@ -189,7 +201,7 @@ func parseKinds(values []string) (set replay.KindSet, err error) {
 		for s := range strings.SplitSeq(v, ",") {
 			kind, ok := kindNamed(s)
 			if !ok && s != "" {
-				return 0, invalidOption("wantedKinds %.40q is none of commit, identity, account", s)
+				return 0, invalidOption("wantedKinds %.40q is none of %s", s, kindNames)
 			}
 			set |= kind
 		}
@@ -197,9 +209,12 @@ func parseKinds(values []string) (set replay.KindSet, err error) {
 	return set, nil
 }
 
+// kindNames are what kindNamed takes.
+const kindNames = "commit, identity, account, sync"
+
 // kindNamed returns the kind that has the name, on either wire.
 func kindNamed(name string) (replay.KindSet, bool) {
-	for _, k := range []translate.Kind{translate.KindCommit, translate.KindIdentity, translate.KindAccount} {
+	for _, k := range []translate.Kind{translate.KindCommit, translate.KindIdentity, translate.KindAccount, translate.KindSync} {
 		if name == k.String() {
 			return replay.Kinds(k), true
 		}
@@ -235,7 +250,7 @@ func parseMaxMessageSize(s string) int {
 }
 
 func (w *wants) check() error {
-	for _, s := range []*wantedSet{&w.collections, &w.dids, &w.subjects, &w.subjectDIDs, &w.sources} {
+	for _, s := range []*wantedSet{&w.collections, &w.dids, &w.subjects, &w.subjectDIDs, &w.sources, &w.kinds} {
 		if s.err != nil {
 			return s.err
 		}
@@ -268,12 +283,13 @@ func (p *updatePayload) UnmarshalJSON(data []byte) error {
 		WantedSubjects      wantedSet `json:"wantedSubjects"`
 		WantedSubjectDIDs   wantedSet `json:"wantedSubjectDids"`
 		WantedSources       wantedSet `json:"wantedSources"`
-	}{w.collections, w.dids, 0, w.subjects, w.subjectDIDs, w.sources}
+		WantedKinds         wantedSet `json:"wantedKinds"`
+	}{w.collections, w.dids, 0, w.subjects, w.subjectDIDs, w.sources, w.kinds}
 	p.present = true
 	p.err = json.Unmarshal(data, &fields)
 	p.wants = wants{
 		fields.WantedCollections, fields.WantedDIDs, max(fields.MaxMessageSizeBytes, 0),
-		fields.WantedSubjects, fields.WantedSubjectDIDs, fields.WantedSources,
+		fields.WantedSubjects, fields.WantedSubjectDIDs, fields.WantedSources, fields.WantedKinds,
 	}
 	return nil
 }
@@ -300,13 +316,14 @@ func parseUpdate(data []byte) (*wants, error) {
 	return &m.Payload.wants, nil
 }
 
-// wantedSet is a set of collections or DIDs in which duplicates cost nothing. A message of 10 MB
-// makes no more of it than its limit.
+// wantedSet is a set of collections, DIDs or others in which duplicates cost nothing. A message of
+// 10 MB makes no more of it than its limit.
 type wantedSet struct {
 	limit int
 	what  string
 	valid func(string) bool
 
+	given   bool // by a message, empty or not
 	members []string
 	seen    map[string]struct{}
 	bytes   int
@@ -393,7 +410,7 @@ func (s *wantedSet) add(v string) {
 // is something else; what is wrong with a member is in s.err.
 func (s *wantedSet) UnmarshalJSON(data []byte) error {
 	// of two arrays under one name the last counts
-	s.members, s.seen, s.bytes, s.err = nil, nil, 0, nil
+	s.given, s.members, s.seen, s.bytes, s.err = true, nil, nil, 0, nil
 	if data[0] == 'n' {
 		return nil
 	}

@@ -169,7 +169,7 @@ func TestOwnParametersAreChecked(t *testing.T) {
 	s := serve(t, newTestLog(t), nil)
 	s.want400("extended=1", "extended")
 	s.want400("strict=yes", "strict")
-	s.want400("wantedKinds=commit,sync", "wantedKinds")
+	s.want400("wantedKinds=commit,post", "wantedKinds")
 	for _, bad := range []string{"0", "-1", "0.5", "3601", "often"} {
 		s.want400("heartbeat="+bad, "heartbeat")
 	}

@@ -138,7 +138,7 @@ func (r *rateJSON) add(o rateJSON) {
 func kindsOf(c *replay.Counts) []replay.CollectionCount {
 	return []replay.CollectionCount{
 		{Name: "create", Count: c.Creates}, {Name: "update", Count: c.Updates}, {Name: "delete", Count: c.Deletes},
-		{Name: "identity", Count: c.Identities}, {Name: "account", Count: c.Accounts},
+		{Name: "identity", Count: c.Identities}, {Name: "account", Count: c.Accounts}, {Name: "sync", Count: c.Syncs},
 	}
 }
 

@@ -40,7 +40,7 @@ func testCounts(steps int) replay.Counts {
 	c := replay.Counts{
 		Since: since, Until: since.Add(time.Duration(steps)*replay.CountStep + time.Second/2), Step: int64(steps - 1),
 		Creates: count(5000, steps, 50), Updates: count(20, steps, 2), Deletes: count(30, steps, 3), Identities: count(4, steps, 0),
-		Accounts: count(5, steps, 1), Other: count(7, steps, 1), PlainBytes: 1000, ZstdBytes: 250,
+		Accounts: count(5, steps, 1), Syncs: count(6, steps, 4), Other: count(7, steps, 1), PlainBytes: 1000, ZstdBytes: 250,
 	}
 	for i := range 25 {
 		c.Collections = append(c.Collections, replay.CollectionCount{Name: fmt.Sprintf("com.example.c%d", i), Count: count(int64(100-i), steps, uint32(i))})
@@ -84,9 +84,9 @@ func TestStatus(t *testing.T) {
 			URL: fmt.Sprintf("/dictionaries/%d", registry.Stored().ID())},
 		UIDs: &uidsJSON{Total: 9, NewDIDs: 1, NewURIs: 2, Scope: "all"},
 		Events: eventsJSON{
-			rateJSON: rateJSON{5059, 28},
+			rateJSON: rateJSON{5065, 30},
 			Kinds: []namedRateJSON{{"create", rateJSON{5000, 25}}, {"update", rateJSON{20, 1}}, {"delete", rateJSON{30, 1.5}},
-				{"identity", rateJSON{4, 0}}, {"account", rateJSON{5, 0.5}}},
+				{"identity", rateJSON{4, 0}}, {"account", rateJSON{5, 0.5}}, {"sync", rateJSON{6, 2}}},
 			Other: rateJSON{7 + 80 + 79 + 78 + 77 + 76, (1 + 20 + 21 + 22 + 23 + 24) / 2.},
 		},
 	}
@@ -124,8 +124,8 @@ func TestStatusHistory(t *testing.T) {
 	s := serveSource(t, src, newRegistry(t), nil)
 	h := s.status("?history=3").History
 	want := &historyJSON{StepMS: 2000, EndUS: testCounts(10).Since.Add(20 * time.Second).UnixMicro(), LastStep: 9}
-	for i, name := range []string{"create", "update", "delete", "identity", "account"} {
-		each := []uint32{50, 2, 3, 0, 1}[i]
+	for i, name := range []string{"create", "update", "delete", "identity", "account", "sync"} {
+		each := []uint32{50, 2, 3, 0, 1, 4}[i]
 		want.Kinds = append(want.Kinds, seriesJSON{name, []uint32{each, each, each}})
 	}
 	other := uint32(1)

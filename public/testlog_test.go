@@ -37,6 +37,7 @@ func (e truth) v2(t testing.TB) string {
 		Kind              string
 		Commit            map[string]any
 		Identity, Account json.RawMessage
+		Sync              json.RawMessage
 	}
 	if err := json.Unmarshal([]byte(e.json), &event); err != nil {
 		t.Fatal(err)
@@ -47,6 +48,8 @@ func (e truth) v2(t testing.TB) string {
 		payload = map[string]any{"identity": event.Identity}
 	case "account":
 		payload = map[string]any{"account": event.Account}
+	case "sync":
+		payload = map[string]any{"sync": event.Sync}
 	}
 	payload["$type"] = "network.bsky.jetstream.subscribeEvents#" + event.Kind
 	payload["did"], payload["seq"] = e.did, e.seq()

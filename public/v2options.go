@@ -1,6 +1,7 @@
 package public
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -13,12 +14,8 @@ import (
 	"millrace/translate"
 )
 
-const (
-	// maxV2Kinds is how many kinds there are on v2's wire.
-	maxV2Kinds = 4
-	// firstTimeCursor is the least cursor of v2's wire that is Unix microseconds and no seq.
-	firstTimeCursor = 1e15
-)
+// firstTimeCursor is the least cursor of v2's wire that is Unix microseconds and no seq.
+const firstTimeCursor = 1e15
 
 // parseV2Options reads a request of a client of Jetstream v2. Of several mistakes it reports the
 // one that v2 checks first. Limits count what was sent, before duplicates are dropped.
@@ -98,7 +95,7 @@ func (w *wants) addV2(kinds, dids, collections []string) (replay.KindSet, error)
 		what      string
 		n, atMost int
 	}{
-		{"kinds", len(kinds), maxV2Kinds}, {"dids", len(dids), maxWantedDIDs}, {"collections", len(collections), maxWantedCollections},
+		{"kinds", len(kinds), maxKinds}, {"dids", len(dids), maxWantedDIDs}, {"collections", len(collections), maxWantedCollections},
 	} {
 		if p.n > p.atMost {
 			return 0, invalidOption("too many %s: %d, at most %d are taken", p.what, p.n, p.atMost)
@@ -123,19 +120,16 @@ func (w *wants) addV2(kinds, dids, collections []string) (replay.KindSet, error)
 	return set, nil
 }
 
+// parseV2Kinds reads the kinds; without any all are wanted.
 func parseV2Kinds(values []string) (set replay.KindSet, err error) {
 	for _, v := range values {
 		kind, ok := kindNamed(v)
-		switch {
-		case ok:
-			set |= kind
-		case v == "sync":
-			set |= replay.SyncKind
-		default:
-			return 0, invalidOption("kind %.40q is none of commit, identity, account, sync", v)
+		if !ok {
+			return 0, invalidOption("kind %.40q is none of %s", v, kindNames)
 		}
+		set |= kind
 	}
-	return set, nil
+	return cmp.Or(set, replay.AllKinds), nil
 }
 
 // newV2CollectionSet makes a set of NSIDs, and of prefixes head.* where head.x would be an NSID.

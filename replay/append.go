@@ -9,6 +9,7 @@ import (
 
 	"millrace/replay/internal/format"
 	"millrace/replay/internal/logstore"
+	"millrace/translate"
 )
 
 // appendCall is one Append: it makes the next snapshot and the batch that brings the store there.
@@ -200,6 +201,9 @@ func (p *appendCall) put(b *Block, total format.Totals) error {
 	if b.values.References != nil {
 		err = errors.Join(err, p.putReferences(b))
 	}
+	if x.Kinds.Has(translate.KindSync) {
+		err = errors.Join(err, p.next.raiseVersion(p.batch, format.VersionSync))
+	}
 	for s, value := range b.values.Plain {
 		err = errors.Join(err, p.batch.Set(format.SubstreamKey(key, s), value, nil))
 	}
@@ -212,7 +216,7 @@ func (p *appendCall) putReferences(b *Block) error {
 	if err := p.batch.Set(format.TimeKey(format.RangeReferences, key), b.values.References, nil); err != nil {
 		return err
 	}
-	return p.next.raiseVersion(p.batch)
+	return p.next.raiseVersion(p.batch, format.VersionReferences)
 }
 
 // strip counts the blocks, and drops what only this Append needed before readers see them.

@@ -13,6 +13,7 @@ import (
 	"millrace/intern/kv/pebbleguard"
 	"millrace/replay/internal/ahead"
 	"millrace/replay/internal/cache"
+	"millrace/replay/internal/filter"
 	"millrace/replay/internal/format"
 	"millrace/replay/internal/logstore"
 	"millrace/replay/internal/pebblestore"
@@ -27,6 +28,8 @@ type blockStore struct {
 	key     format.FingerprintKey     // of the spans
 	sources *logstore.Sources
 	cfg     *Config
+
+	unfiltered *Filter // for readers of everything but #sync events, where there are some
 
 	cache       *cache.Cache[cacheKey, cached]
 	readers     sync.Map // of *Reader: those that are not closed
@@ -51,6 +54,7 @@ func newBlockStore(l *Log) *blockStore {
 		cache:       newCache(l.cfg.CacheBytes),
 		lookupSlots: make(chan struct{}, ahead.MaxLookups),
 		readahead:   readahead{slots: make(chan struct{}, ahead.MaxLookups)},
+		unfiltered:  filter.Default(),
 	}
 }
 

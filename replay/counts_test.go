@@ -53,13 +53,16 @@ func TestCounts(t *testing.T) {
 		for range rng.IntN(20) {
 			seq++
 			e := testEvent{Place: format.Place{Epoch: 1, Seq: seq, Op: 0}, timeUS: testStart.UnixMicro() + seq, did: "did:web:example.com", payload: `{"a":1}`}
-			switch k := rng.IntN(5); k {
+			switch k := rng.IntN(6); k {
 			case 3:
 				e.kind = translate.KindIdentity
 				add("identity", step)
 			case 4:
 				e.kind = translate.KindAccount
 				add("account", step)
+			case 5:
+				e.kind = translate.KindSync
+				add("sync", step)
 			default:
 				e.kind, e.operation = translate.KindCommit, translate.OpCreate+translate.Operation(k)
 				e.collection = fmt.Sprintf("com.example.c%d", rng.IntN(5))
@@ -81,7 +84,7 @@ func TestCounts(t *testing.T) {
 	wanted := Counts{
 		Since: testStart, Until: clock.wall, Step: step,
 		Creates: want["create"].count(step), Updates: want["update"].count(step), Deletes: want["delete"].count(step),
-		Identities: want["identity"].count(step), Accounts: want["account"].count(step),
+		Identities: want["identity"].count(step), Accounts: want["account"].count(step), Syncs: want["sync"].count(step),
 		Other: counted{}.count(step), PlainBytes: plain, ZstdBytes: zstd,
 	}
 	for i, c := range got.Collections {

@@ -89,6 +89,10 @@
 // some 8 KiB of a span. Identity and account events are in it once more, copied (unless they are
 // more than 1 MiB), since they pass every collection filter.
 //
+// #sync events are for readers that ask for their kind. The index of a block says whether it has
+// some. If not, a reader without a filter copies it whole; else it takes the other events. A log is
+// of another version from its first #sync event on.
+//
 // A reader with a filter looks at the span, then at the indexes of blocks that may have a match.
 // Then it reads frames of those that have one. One that wants all of some DIDs looks at their
 // shards first, and not at spans that have none of them. The few that it wants of a block, by DID

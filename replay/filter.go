@@ -6,17 +6,16 @@ import (
 	"millrace/translate"
 )
 
-// KindSet is a set of event kinds. The zero KindSet stands for all of them.
+// KindSet is a set of event kinds. The zero KindSet stands for all but #sync events.
 type KindSet = format.KindSet
 
-// SyncKind is the kind of #sync events, of which the log has none: a filter of it alone passes
-// nothing.
-const SyncKind = filter.SyncKind
+// AllKinds are all kinds of events.
+const AllKinds = format.AllKinds
 
 // Kinds returns the set of ks.
 func Kinds(ks ...translate.Kind) KindSet { return format.Kinds(ks...) }
 
-// FilterConfig says which events pass. The zero value passes all.
+// FilterConfig says which events pass. The zero value passes all but #sync events.
 type FilterConfig = filter.Config
 
 // Filter is a compiled FilterConfig. It is immutable, but for subjects that are added, and may be

@@ -212,11 +212,13 @@ func randomEvent(rng *rand.Rand, p format.Place, timeUS int64) testEvent {
 		e.didUID = rng.Uint64() >> rng.IntN(60)
 	}
 	kind := "commit"
-	switch k := rng.IntN(10); k {
-	case 0:
+	switch k := rng.IntN(40); {
+	case k < 4:
 		e.kind, kind = translate.KindIdentity, "identity"
-	case 1:
+	case k < 8:
 		e.kind, kind = translate.KindAccount, "account"
+	case k == 8: // seldom: many blocks have none
+		e.kind, kind = translate.KindSync, "sync"
 	default:
 		e.kind = translate.KindCommit
 		e.operation = translate.Operation(1 + rng.IntN(3))
@@ -250,6 +252,8 @@ func (e testEvent) rest(text string) string {
 		return fmt.Sprintf(`"identity":{"did":"%s","handle":"%s","seq":%d}`, e.did, text, e.Seq)
 	case e.kind == translate.KindAccount:
 		return fmt.Sprintf(`"account":{"active":false,"did":"%s","status":"%s"}`, e.did, text)
+	case e.kind == translate.KindSync:
+		return fmt.Sprintf(`"sync":{"blocks":{"$bytes":"%s"},"did":"%s","rev":"r","seq":%d}`, text, e.did, e.Seq)
 	case e.operation == translate.OpDelete:
 		return fmt.Sprintf(`"commit":{"rev":"r","operation":"delete","collection":"%s","rkey":"%s"}`, e.collection, text)
 	}

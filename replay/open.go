@@ -121,9 +121,9 @@ func (o *opener) format() error {
 		return fmt.Errorf("%w: version %d, this program writes %d, and no release wrote the older: move the directory away to begin an empty log",
 			errOlderFormat, got, format.Version)
 	}
-	if got > format.VersionReferences {
+	if got > format.NewestVersion {
 		return fmt.Errorf("%w: version %d, this program knows %d: start the newer program again, or move the directory away to begin an empty log",
-			errNewerFormat, got, format.VersionReferences)
+			errNewerFormat, got, format.NewestVersion)
 	}
 	o.snap.version = got
 	return nil
@@ -302,10 +302,11 @@ func (o *opener) references() error {
 	case on && !o.cfg.ReadOnly:
 		since := format.Point{TimeUS: s.TimeUS, Place: format.Place{Epoch: s.Epoch, Seq: s.Seq, Op: math.MaxUint32}}
 		s.references = &since
-		return errors.Join(s.raiseVersion(o.batch), logstore.PutMeta(o.batch, format.MetaReferences, format.AppendReferencesBegin(nil, since)))
+		return errors.Join(s.raiseVersion(o.batch, format.VersionReferences), logstore.PutMeta(o.batch, format.MetaReferences, format.AppendReferencesBegin(nil, since)))
 	}
 	return nil
 }
 
-// FormatVersion is the version of the formats that this package writes, of logs without references.
+// FormatVersion is the version of the formats that this package writes, of logs without references
+// and #sync events.
 const FormatVersion = format.Version

@@ -75,7 +75,7 @@ func TestOpenRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := db.Set(format.MetaKey(format.MetaFormat), binary.BigEndian.AppendUint32(nil, format.VersionReferences+1), pebble.Sync); err != nil {
+	if err := db.Set(format.MetaKey(format.MetaFormat), binary.BigEndian.AppendUint32(nil, format.NewestVersion+1), pebble.Sync); err != nil {
 		t.Fatal(err)
 	}
 	if err := db.Close(); err != nil {

@@ -140,6 +140,9 @@ func (bs *blockStore) load(a *aheadBlock) {
 		return // the reader meets it itself
 	}
 	wanted := a.parts.reached.Load() < x.Key()
+	if a.filter.MatchesAll(x.Kinds) {
+		a.filter = nil
+	}
 	var m filter.Matcher
 	if wanted && a.filter != nil {
 		if wanted, err = bs.match(&m, a.filter, candidate{idx: x}); err != nil {

@@ -27,7 +27,7 @@ const (
 // ReaderConfig says what a reader starts with.
 type ReaderConfig struct {
 	Cursor     Cursor
-	Filter     *Filter // nil: everything
+	Filter     *Filter // nil: everything but #sync events
 	Extended   bool    // events carry their cursor and UIDs
 	V2         bool    // or are those of Jetstream v2's wire
 	References bool    // their references, too, which takes Config.Strings; extended unless V2
@@ -41,7 +41,8 @@ type ReaderConfig struct {
 // Next it may hold the block open that the last one ended in: see Release.
 type Reader struct {
 	log      *Log
-	filter   *Filter // nil: everything passes
+	filter   *Filter // nil: everything but #sync events passes
+	passing  *Filter // applies to the block at hand; nil: all of that passes
 	variant  variant
 	maxBytes int
 
@@ -124,12 +125,24 @@ func (l *Log) NewReader(cfg ReaderConfig) (*Reader, error) {
 	return r, nil
 }
 
-// SetFilter replaces the filter (nil: everything), from the next event on.
+// SetFilter replaces the filter (nil: everything but #sync events), from the next event on.
 func (r *Reader) SetFilter(f *Filter) {
 	r.filter, r.plan, r.coming, r.aheadTo = f, plan{}, nil, 0
-	if f.MatchesAll() {
+	if f.IsDefault() {
 		r.filter = nil
 	}
+}
+
+// filterFor returns the filter to apply to a block; nil: all of it passes.
+func (r *Reader) filterFor(x *blockIndex) *Filter {
+	f := r.filter
+	if f == nil {
+		f = r.log.blocks.unfiltered
+	}
+	if f.MatchesAll(x.Kinds) {
+		return nil
+	}
+	return f
 }
 
 // Clamped says whether the cursor was older than the log. The point is that of the oldest event,
@@ -376,8 +389,8 @@ func (p *nextCall) take(cand candidate) (full bool, err error) {
 	}
 	from, through := i, end
 	some := i < end
-	if some && r.filter != nil {
-		if some, err = r.log.blocks.match(&r.matcher, r.filter, cand); err != nil {
+	if r.passing = r.filterFor(x); some && r.passing != nil {
+		if some, err = r.log.blocks.match(&r.matcher, r.passing, cand); err != nil {
 			return false, err
 		}
 	}
@@ -423,7 +436,7 @@ func (p *nextCall) match(cand candidate, i, end int) (through int, err error) {
 	if cand.others == 0 {
 		r.parts.reached.Store(x.Key())
 	}
-	sparse := !built && v.dictionary == 0 && cand.others == 0 && r.filter != nil && r.matcher.Sparse()
+	sparse := !built && v.dictionary == 0 && cand.others == 0 && r.passing != nil && r.matcher.Sparse()
 	part := cand.part(v)
 	if sparse {
 		part, size = format.RangeZstd, int(x.ZstdEnd[x.Events()-1])
@@ -457,7 +470,7 @@ func (p *nextCall) match(cand candidate, i, end int) (through int, err error) {
 // matchTail is match for a block that is in the tail.
 func (p *nextCall) matchTail(blk *Block, i, end int) (through int, err error) {
 	r := p.r
-	if r.filter != nil && r.matcher.Next(i) >= end {
+	if r.passing != nil && r.matcher.Next(i) >= end {
 		return end, nil
 	}
 	f, err := p.frames(blk)
@@ -480,7 +493,7 @@ func (p *nextCall) matchTail(blk *Block, i, end int) (through int, err error) {
 func (p *nextCall) choose(f frames, i, room, limit int) (through, events, bytes int) {
 	r, ends := p.r, f.ends
 	r.runs = r.runs[:0]
-	if r.filter != nil {
+	if r.passing != nil {
 		return r.collect(f, i, room, limit, p.c.Events == 0)
 	}
 	through, bytes = fit(ends, i, room, p.c.Events == 0)
@@ -493,15 +506,17 @@ func (p *nextCall) choose(f frames, i, room, limit int) (through, events, bytes 
 // trimToPages leaves of what choose gathered what wholePages keeps, if there is no filter.
 func (p *nextCall) trimToPages(stored *storedPart, ends []uint32, i, through, events, bytes int) (int, int, int) {
 	r := p.r
-	if r.filter != nil || events == 0 {
+	if r.passing != nil && r.passing != r.log.blocks.unfiltered || events == 0 {
 		return through, events, bytes
 	}
-	through = stored.wholePages(ends, i, through, p.c.Events == 0)
-	if through == i {
+	whole := stored.wholePages(ends, i, through, p.c.Events == 0)
+	switch {
+	case whole == i:
 		return i, 0, 0
+	case whole == through:
+		return through, events, bytes
 	}
-	r.runs[0].To = ends[through-1]
-	return through, through - i, int(ends[through-1] - format.FrameStart(ends, i))
+	return p.choose(frames{ends: ends[:whole]}, i, bytes, 0)
 }
 
 // give takes the runs, of bytes in all, out of a stored part.

@@ -53,13 +53,13 @@ func (s *snapshot) next() *snapshot {
 	return &n
 }
 
-// raiseVersion adds to the batch that the log has references, if it is the first that has some.
-func (s *snapshot) raiseVersion(batch *pebble.Batch) error {
-	if s.version >= format.VersionReferences {
+// raiseVersion adds to the batch that the log is of a version, unless it is of that or a later one.
+func (s *snapshot) raiseVersion(batch *pebble.Batch, version uint32) error {
+	if s.version >= version {
 		return nil
 	}
-	s.version = format.VersionReferences
-	return logstore.PutVersion(batch, s.version)
+	s.version = version
+	return logstore.PutVersion(batch, version)
 }
 
 // spanEnds notes that a span was stored. key may be one that was noted before.

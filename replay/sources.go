@@ -3,6 +3,8 @@ package replay
 import (
 	"errors"
 	"fmt"
+
+	"millrace/replay/internal/format"
 )
 
 // SourceNumber returns the number of a source, "app.bsky.feed.like:subject.uri". It gives it one if
@@ -33,7 +35,7 @@ func (p *appendCall) putSources() (err error) {
 	if p.sources, more, err = p.log.sources.Put(p.batch); err != nil || !more {
 		return err
 	}
-	return p.next.raiseVersion(p.batch)
+	return p.next.raiseVersion(p.batch, format.VersionReferences)
 }
 
 // NumberSources gives numbers to sources in a log that no process has open, and makes them durable.
@@ -50,7 +52,7 @@ func NumberSources(cfg Config, sources []string) error {
 	batch := st.Pebble().NewBatch()
 	defer st.CloseBatch(batch)
 	if _, _, err = l.sources.Put(batch); err == nil {
-		err = l.snap.Load().next().raiseVersion(batch)
+		err = l.snap.Load().next().raiseVersion(batch, format.VersionReferences)
 	}
 	if err == nil {
 		err = st.Commit(batch, true)

@@ -162,7 +162,7 @@ func (p *nextCall) readStrings(refs *format.FrameReferences, x *blockIndex, i, t
 // nextPassing returns the first event of the matcher's block from i on that the filter passes,
 // sizes apart.
 func (r *Reader) nextPassing(i int) int {
-	if r.filter == nil {
+	if r.passing == nil {
 		return i
 	}
 	return r.matcher.Next(i)

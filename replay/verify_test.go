@@ -524,7 +524,7 @@ func TestVerifyRefuses(t *testing.T) {
 	}
 	mustVerify(t, fs) // the lock was given back
 	tamper(t, fs, func(db *pebble.DB) {
-		(&editor{t: t, db: db}).set(format.MetaKey(format.MetaFormat), []byte{0, 0, 0, format.VersionReferences + 1})
+		(&editor{t: t, db: db}).set(format.MetaKey(format.MetaFormat), []byte{0, 0, 0, format.NewestVersion + 1})
 	})
 	if _, err := verify.Run(t.Context(), verify.Config{Dir: "log", FS: fs}); !errors.Is(err, errNewerFormat) {
 		t.Errorf("a newer format: %v", err)

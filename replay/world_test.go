@@ -75,7 +75,7 @@ func (w *world) filter() (*Filter, FilterConfig) {
 		}
 	}
 	if w.rng.IntN(3) == 0 {
-		cfg.Kinds = KindSet(w.rng.IntN(8)) << 1
+		cfg.Kinds = KindSet(w.rng.IntN(16)) << 1
 	}
 	if w.rng.IntN(2) == 0 {
 		w.referenceFilter(&cfg)
@@ -92,7 +92,7 @@ func (w *world) filter() (*Filter, FilterConfig) {
 
 // matches is the filter as the specification has it, size apart.
 func (w *world) matches(cfg FilterConfig, e *testEvent) bool {
-	if !cfg.Kinds.Has(e.kind) {
+	if asked := cfg.Kinds&(1<<e.kind) != 0; !asked && (cfg.Kinds != 0 || e.kind == translate.KindSync) {
 		return false
 	}
 	ok := len(cfg.DIDs) == 0

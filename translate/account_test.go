@@ -16,6 +16,7 @@ type jetstreamEvent struct {
 	Commit   *jetstreamCommit                        `json:"commit,omitempty"`
 	Account  *comatproto.SyncSubscribeRepos_Account  `json:"account,omitempty"`
 	Identity *comatproto.SyncSubscribeRepos_Identity `json:"identity,omitempty"`
+	Sync     *comatproto.SyncSubscribeRepos_Sync     `json:"sync,omitempty"`
 }
 
 type jetstreamCommit struct {

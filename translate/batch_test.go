@@ -30,7 +30,7 @@ func checkBatch(t *testing.T, b *Batch) {
 				DID string
 				Seq int64
 			}
-			Account struct {
+			Account, Sync struct {
 				DID string
 				Seq int64
 			}
@@ -43,7 +43,7 @@ func checkBatch(t *testing.T, b *Batch) {
 			got.Commit.RKey != string(b.RecordKey(i)) || e.Seq < 1 {
 			t.Errorf("event %d: %+v does not describe %s", i, *e, b.Payload(i))
 		}
-		if e.Kind != KindCommit && (got.Identity.DID+got.Account.DID != got.DID || got.Identity.Seq+got.Account.Seq != e.Seq) {
+		if e.Kind != KindCommit && (got.Identity.DID+got.Account.DID+got.Sync.DID != got.DID || got.Identity.Seq+got.Account.Seq+got.Sync.Seq != e.Seq) {
 			t.Errorf("event %d: %+v does not describe %s", i, *e, b.Payload(i))
 		}
 	}

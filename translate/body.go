@@ -101,7 +101,7 @@ func (b *body) text(f field, valid func([]byte) bool, reason Reason) ([]byte, Re
 	return s, kept
 }
 
-// accountFields returns what #identity and #account have in common.
+// accountFields returns what #identity, #account and #sync have in common.
 func (b *body) accountFields() (seq int64, did, time []byte, reason Reason) {
 	if seq, reason = b.seq(); reason != kept {
 		return

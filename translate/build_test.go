@@ -111,6 +111,11 @@ func accountBody() cborMap {
 	return cborMap{{"did", testDID}, {"seq", testSeq}, {"time", testTime}, {"active", true}}
 }
 
+func syncBody() cborMap {
+	car := carOf(blockOf(cborOf(cborMap{{"did", testDID}, {"rev", testRev}})))
+	return cborMap{{"did", testDID}, {"rev", testRev}, {"seq", testSeq}, {"time", testTime}, {"blocks", car}}
+}
+
 // frameOf returns a frame of a type.
 func frameOf(kind string, body any) []byte {
 	return cbor.Append(cborOf(cborMap{{"t", kind}, {"op", 1}}), body)

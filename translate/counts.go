@@ -15,7 +15,7 @@ const (
 	FrameIdentity
 	// FrameAccount is an #account.
 	FrameAccount
-	// FrameSync is a #sync, which is not served.
+	// FrameSync is a #sync.
 	FrameSync
 	// FrameInfo is an #info, which is not served.
 	FrameInfo
@@ -55,6 +55,7 @@ const (
 	EventDelete
 	EventIdentity
 	EventAccount
+	EventSync
 
 	// NumEventKinds is the number of event kinds.
 	NumEventKinds
@@ -66,6 +67,7 @@ var eventKindNames = [NumEventKinds]string{
 	EventDelete:   "delete",
 	EventIdentity: "identity",
 	EventAccount:  "account",
+	EventSync:     "sync",
 }
 
 // String returns the kind as a metric label.
@@ -100,10 +102,12 @@ const (
 	ReasonInvalidRev
 	// ReasonInvalidTime: time is no RFC 3339 date and time.
 	ReasonInvalidTime
-	// ReasonTooLarge: the frame is over maxFrameBytes, has more than MaxOps operations, or comes to
-	// more JSON than the Translator allows a frame.
+	// ReasonTooLarge: the frame is over maxFrameBytes, has more than MaxOps operations, comes to
+	// more JSON than the Translator allows a frame, or is a #sync whose blocks are over
+	// maxSyncBytes.
 	ReasonTooLarge
-	// ReasonInvalidCAR: blocks is missing or no CAR, though the frame has creates or updates.
+	// ReasonInvalidCAR: blocks is missing or no CAR, though the frame has creates or updates, or is
+	// a #sync, which is dropped.
 	ReasonInvalidCAR
 
 	// ReasonInvalidOp: an element of ops is no map of the expected fields. It and all below drop
@@ -183,6 +187,8 @@ func (e *Event) counter() EventKind {
 		return EventIdentity
 	case KindAccount:
 		return EventAccount
+	case KindSync:
+		return EventSync
 	}
 	switch e.Operation {
 	case OpUpdate:

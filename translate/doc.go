@@ -11,6 +11,8 @@
 //	           "identity":{"did":…,"handle"?:…,"seq":…,"time":…}}
 //	#account   {"did":…,"time_us":…,"kind":"account",
 //	           "account":{"active":…,"did":…,"seq":…,"status"?:…,"time":…}}
+//	#sync      {"did":…,"time_us":…,"kind":"sync",
+//	           "sync":{"blocks":{"$bytes":…},"did":…,"rev":…,"seq":…,"time":…}}
 //
 // Records become JSON in one pass over their bytes. Keys are sorted, strings escaped as
 // encoding/json escapes them, links as {"$link":…}, bytes as {"$bytes":…}, blobs in the order of

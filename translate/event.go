@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Kind distinguishes the three things a subscriber can see.
+// Kind distinguishes what a subscriber can see.
 type Kind uint8
 
 // The kinds, in the order of their bits in a filter's kind set.
@@ -14,6 +14,7 @@ const (
 	KindCommit Kind = iota + 1
 	KindIdentity
 	KindAccount
+	KindSync
 )
 
 // String returns the kind as the wire spells it.
@@ -25,11 +26,13 @@ func (k Kind) String() string {
 		return "identity"
 	case KindAccount:
 		return "account"
+	case KindSync:
+		return "sync"
 	}
 	return "kind(" + strconv.Itoa(int(k)) + ")"
 }
 
-// Operation is what a commit event did to its record; identity and account events have OpNone.
+// Operation is what a commit event did to its record; other events have OpNone.
 type Operation uint8
 
 // The operations of a commit event.
@@ -67,7 +70,7 @@ func (s Stream) String() string { return fmt.Sprintf("%06x", uint32(s)) }
 type Position struct {
 	Stream Stream
 	Seq    int64  // the relay's sequence number of the frame, > 0
-	Op     uint32 // index of the op in its frame; 0 for identity and account events
+	Op     uint32 // index of the op in its frame; 0 for events of other kinds
 }
 
 // AppendPosition appends p as "<stream>-<seq>-<op>", e.g. "b7e1c0-31527015322-0".
@@ -188,15 +191,14 @@ func (b *Batch) DID(i int) []byte {
 	return b.JSON[at : at+uint32(e.didLen) : at+uint32(e.didLen)]
 }
 
-// Collection returns the NSID of op i, empty for identity and account events. It aliases b.JSON.
+// Collection returns the NSID of op i, empty for events of other kinds. It aliases b.JSON.
 func (b *Batch) Collection(i int) []byte {
 	e := &b.Events[i]
 	at := e.start + e.coll
 	return b.JSON[at : at+uint32(e.collLen) : at+uint32(e.collLen)]
 }
 
-// RecordKey returns the record key of op i, empty for identity and account events. It aliases
-// b.JSON.
+// RecordKey returns the record key of op i, empty for events of other kinds. It aliases b.JSON.
 func (b *Batch) RecordKey(i int) []byte {
 	e := &b.Events[i]
 	at := e.start + e.rkey

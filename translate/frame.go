@@ -2,6 +2,7 @@ package translate
 
 import (
 	"cmp"
+	"encoding/base64"
 	"fmt"
 	"hash/maphash"
 	"math"
@@ -15,6 +16,8 @@ const (
 	// MaxOps is the largest number of operations of a commit: what ten bits can number. The
 	// protocol allows 200.
 	MaxOps = 1023
+	// maxSyncBytes is the most bytes that the blocks of a #sync have: the protocol's limit.
+	maxSyncBytes = 10_000
 	// MaxFrameJSONBytes is the most JSON that the events of one frame may come to. The largest
 	// frame in base64 is less; only a record that many operations name, or megabytes that JSON has
 	// to escape, are more.
@@ -27,7 +30,7 @@ const (
 // Config says what a Translator keeps.
 type Config struct {
 	// Collections names the collections whose operations are kept: NSIDs, or prefixes such as
-	// app.bsky.*. Empty keeps all. Identity and account events are always kept.
+	// app.bsky.*. Empty keeps all. Other events are always kept.
 	Collections []string
 
 	// MaxFrameJSONBytes drops frames that come to more JSON as too large; 0: the constant, which it
@@ -95,7 +98,7 @@ func (t *Translator) AppendFrame(dst *Batch, frame []byte) {
 	t.record.refs.beginFrame(dst)
 
 	kind, reason := t.appendFrame(dst, frame)
-	if reason == kept && (kind == FrameCommit || kind == FrameIdentity || kind == FrameAccount) {
+	if reason == kept && (kind == FrameCommit || kind == FrameIdentity || kind == FrameAccount || kind == FrameSync) {
 		time, _ := textOf(t.body.fields[fieldTime])
 		dst.Time = append(dst.Time[:0], time...)
 	}
@@ -136,7 +139,7 @@ func (t *Translator) appendFrame(dst *Batch, frame []byte) (FrameKind, Reason) {
 	if reason == kept && len(frame) > maxFrameBytes {
 		reason = ReasonTooLarge
 	}
-	if reason != kept || kind == FrameSync || kind == FrameInfo {
+	if reason != kept || kind == FrameInfo {
 		return kind, reason
 	}
 	if reason = t.body.read(&d); reason != kept {
@@ -147,6 +150,8 @@ func (t *Translator) appendFrame(dst *Batch, frame []byte) (FrameKind, Reason) {
 		return kind, t.appendIdentity(dst)
 	case FrameAccount:
 		return kind, t.appendAccount(dst)
+	case FrameSync:
+		return kind, t.appendSync(dst)
 	}
 	return t.appendCommit(dst)
 }
@@ -215,6 +220,8 @@ func appendEvent(dst *Batch, seq int64, did []byte, kind Kind) *Event {
 		json = append(json, `identity","identity":{`...)
 	case KindAccount:
 		json = append(json, `account","account":{`...)
+	case KindSync:
+		json = append(json, `sync","sync":{`...)
 	}
 	dst.JSON = json
 	dst.Events = append(dst.Events, Event{Seq: seq, Kind: kind, start: uint32(start), didLen: uint16(len(did))})
@@ -260,6 +267,40 @@ func (t *Translator) appendAccount(dst *Batch) Reason {
 	if !ok {
 		return ReasonInvalidBody
 	}
+	json = append(append(json, `,"time":"`...), time...)
+	dst.JSON = append(json, `"}}`...)
+	e.end = uint32(len(dst.JSON))
+	return kept
+}
+
+// appendSync appends the event of a #sync: the members of indigo's SyncSubscribeRepos_Sync in its
+// order. What is in the CAR is not looked at.
+func (t *Translator) appendSync(dst *Batch) Reason {
+	seq, did, time, reason := t.body.accountFields()
+	if reason != kept {
+		return reason
+	}
+	rev, reason := t.body.text(fieldRev, validTID, ReasonInvalidRev)
+	if reason != kept {
+		return reason
+	}
+	d := decoder{buf: t.body.fields[fieldBlocks]}
+	major, _, n := d.head()
+	blocks := d.take(n)
+	switch {
+	case d.fail != failNone || major != majorBytes:
+		return ReasonInvalidCAR
+	case n > maxSyncBytes:
+		return ReasonTooLarge
+	case !t.car.open(blocks):
+		return ReasonInvalidCAR
+	}
+	e := appendEvent(dst, seq, did, KindSync)
+	json := append(dst.JSON, `"blocks":{"$bytes":"`...)
+	json = base64.RawStdEncoding.AppendEncode(json, blocks)
+	json = append(append(json, `"},"did":"`...), did...)
+	json = append(append(json, `","rev":"`...), rev...)
+	json = strconv.AppendInt(append(json, `","seq":`...), seq, 10)
 	json = append(append(json, `,"time":"`...), time...)
 	dst.JSON = append(json, `"}}`...)
 	e.end = uint32(len(dst.JSON))

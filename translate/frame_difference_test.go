@@ -245,6 +245,7 @@ func FuzzFrame(f *testing.F) {
 		f.Add(frameOf("#identity", identityBody().With("handle", s)))
 		f.Add(frameOf("#account", accountBody().With("status", s)))
 	}
+	f.Add(frameOf("#sync", syncBody()))
 	for _, frame := range corpusSeeds(f) {
 		f.Add(frame)
 	}

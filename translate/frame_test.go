@@ -354,7 +354,6 @@ func TestFrameWithoutEvents(t *testing.T) {
 		kind  FrameKind
 	}{
 		{"tooBig", frameOf("#commit", tooBig), FrameTooBig},
-		{"sync", frameOf("#sync", cborMap{{"did", testDID}, {"rev", testRev}, {"seq", 1}, {"blocks", []byte{}}}), FrameSync},
 		{"info", frameOf("#info", cborMap{{"name", "OutdatedCursor"}}), FrameInfo},
 		{"no ops", frameOf("#commit", commitBody(nil)), FrameCommit},
 	}

@@ -13,10 +13,18 @@ const revMember = `,"commit":{"rev":"`
 // ok is false if there is none.
 func PayloadRev(payload []byte) (rev uint64, ok bool) {
 	at := bytes.Index(payload, []byte(revMember)) // a DID has no '"'
-	if at < 0 || len(payload) < at+len(revMember)+tidBytes {
+	if at < 0 {
 		return 0, false
 	}
-	for _, c := range payload[at+len(revMember):][:tidBytes] {
+	return parseRev(payload[at+len(revMember):])
+}
+
+// parseRev reads the rev that b begins with.
+func parseRev(b []byte) (rev uint64, ok bool) {
+	if len(b) < tidBytes {
+		return 0, false
+	}
+	for _, c := range b[:tidBytes] {
 		switch {
 		case '2' <= c && c <= '7':
 			rev = rev<<5 | uint64(c-'2')
@@ -27,6 +35,20 @@ func PayloadRev(payload []byte) (rev uint64, ok bool) {
 		}
 	}
 	return rev, true
+}
+
+// PayloadSync returns what the JSON of a #sync's event says: the repository's rev, as PayloadRev
+// does, and the event's stamp.
+func PayloadSync(payload []byte) (rev uint64, timeUS int64, ok bool) {
+	var event struct {
+		TimeUS int64 `json:"time_us"`
+		Sync   struct{ Rev string }
+	}
+	if json.Unmarshal(payload, &event) != nil {
+		return 0, 0, false
+	}
+	rev, ok = parseRev([]byte(event.Sync.Rev))
+	return rev, event.TimeUS, ok
 }
 
 // AccountStatus is what an account's event says of it.

@@ -138,9 +138,10 @@ func (b *replayBuilder) read(ctx context.Context, relaysim string) error {
 	return nil
 }
 
-// handle gathers frames, and makes a block of them once they are enough.
+// handle gathers frames, and makes a block of them once they are enough. Those of #sync are left
+// out: a subscriber of v1's wire gets all of the log.
 func (b *replayBuilder) handle(_ context.Context, f consume.Frame) error {
-	if len(f.Data) == 0 {
+	if len(f.Data) == 0 || f.Type == consume.TypeSync {
 		return nil
 	}
 	if b.raw == 0 {

@@ -58,7 +58,7 @@ func readLog(ctx context.Context, server *server, truth []relaysim.Line) (*heldL
 	if err != nil {
 		return nil, err
 	}
-	err = eachFrame(ctx, server.subscribeV2("cursor=0"), len(truth), func(i int, frame, payload []byte) error {
+	err = eachFrame(ctx, server.subscribeV2("cursor=0&kinds=commit&kinds=identity&kinds=account"), len(truth), func(i int, frame, payload []byte) error {
 		return l.events[i].setV2(frame, payload)
 	})
 	if err != nil {

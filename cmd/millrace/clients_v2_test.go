@@ -129,7 +129,7 @@ func testV2Client(t *testing.T, zstd string) {
 	if long() {
 		frames = 110_000 // more than 100,000 events
 	}
-	sim := startRelaysim(t, "--rate", "2000", "--frames", strconv.Itoa(frames), "--wait-for-consumer")
+	sim := startRelaysim(t, "--rate", "2000", "--frames", strconv.Itoa(frames), "--wait-for-consumer", "--truth-sync")
 	addr, dir, otherDir := freeAddr(t), t.TempDir(), t.TempDir()
 	first := startDaemon(t, sim.url, dir, "--listen", addr)
 	other := startDaemon(t, sim.url, otherDir, "--relay-cursor", "0")

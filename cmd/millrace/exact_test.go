@@ -126,10 +126,10 @@ func TestKill9(t *testing.T) {
 		kills, frames = 20, 50_000
 	}
 	rng := rand.New(rand.NewPCG(testSeed(t), 0))
-	sim := startRelaysim(t, "--rate", "2000", "--frames", strconv.Itoa(frames), "--wait-for-consumer", "--churn-every", "5", "--truth-references")
+	sim := startRelaysim(t, "--rate", "2000", "--frames", strconv.Itoa(frames), "--wait-for-consumer", "--churn-every", "5", "--truth-references", "--truth-sync")
 	dir, addr := t.TempDir(), freeAddr(t)
 
-	follow := &follower{t: t, addr: addr, query: "&references=true", ended: make(chan struct{})}
+	follow := &follower{t: t, addr: addr, query: "&references=true&wantedKinds=" + allKinds, ended: make(chan struct{})}
 	var following sync.WaitGroup
 	following.Go(follow.run)
 	t.Cleanup(func() { follow.stop(); following.Wait() })
@@ -152,7 +152,7 @@ func TestKill9(t *testing.T) {
 	sim.waitMade(t, int64(frames))
 	want := readTruth(t, sim.truth)
 	waitServing(t, addr)
-	got := readAll(t, addr, "references=true&cursor=0", len(want))
+	got := readAll(t, addr, "references=true&cursor=0&wantedKinds="+allKinds, len(want))
 	checkExact(t, "the log", got, want)
 	checkReferencesAre(t, "the log", got, want)
 

@@ -90,7 +90,7 @@ type switcher struct {
 func newSwitcher(t *testing.T, truth, name string, v2 bool, replicas []*replica) *switcher {
 	t.Helper()
 	s := &switcher{name: name, v2: v2, reasons: map[string]int{}}
-	cfg := client.Config{Cursor: "0", Heartbeat: time.Second, Lag: failoverLag, OnDisconnect: s.disconnected}
+	cfg := client.Config{Cursor: "0", Kinds: client.AllKinds(), Heartbeat: time.Second, Lag: failoverLag, OnDisconnect: s.disconnected}
 	for _, r := range replicas {
 		url := r.front.Addr().String()
 		if v2 {
@@ -200,7 +200,7 @@ func TestFailover(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sim := startRelaysim(t, "--rate", cmpOr(os.Getenv("MILLRACE_TEST_FAILOVER_RATE"), "1000"), "--wait-for-consumer", "--window-bytes", "1000000000", "--window-frames", "1000000")
+	sim := startRelaysim(t, "--rate", cmpOr(os.Getenv("MILLRACE_TEST_FAILOVER_RATE"), "1000"), "--wait-for-consumer", "--window-bytes", "1000000000", "--window-frames", "1000000", "--truth-sync")
 	var replicas []*replica
 	for range 3 {
 		replicas = append(replicas, startReplica(t, sim))

@@ -250,7 +250,7 @@ func TestReferencesOfRooms(t *testing.T) {
 	}
 	seed := testSeed(t)
 	sim := startRelaysim(t, "--seed", strconv.FormatUint(seed, 10), "--frames", strconv.Itoa(messages), "--wait-for-consumer",
-		"--churn-every", "3", "--hostile-every", "20", "--truth-references")
+		"--churn-every", "3", "--hostile-every", "20", "--truth-references", "--truth-sync")
 	w := newRoomsWorld(t, seed)
 	crashes := 0
 	for frames := readFrames(t, sim.url, messages); len(frames) > 0; {

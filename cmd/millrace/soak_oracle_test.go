@@ -47,7 +47,7 @@ func (r *round) check() (truth, log []truthEvent, gaps []soakGap) {
 func (r *round) readThrough(newest string) []truthEvent {
 	t := r.t
 	t.Helper()
-	s := subscribe(t, r.addr, "extended=true&cursor=0&references="+strconv.FormatBool(r.plan.references))
+	s := subscribe(t, r.addr, "extended=true&cursor=0&wantedKinds="+allKinds+"&references="+strconv.FormatBool(r.plan.references))
 	defer s.conn.Close()
 	var out []truthEvent
 	for {
@@ -191,6 +191,9 @@ func (f soakFilter) values() url.Values {
 }
 
 func (f soakFilter) match(e eventFacts) bool {
+	if f.kinds == nil && e.Kind == "sync" {
+		return false
+	}
 	if len(f.kinds) > 0 && !slices.Contains(f.kinds, e.Kind) || len(f.dids) > 0 && !slices.Contains(f.dids, e.DID) {
 		return false
 	}
@@ -360,7 +363,7 @@ func soakFilterAt(rng *rand.Rand, facts []eventFacts) (f soakFilter) {
 		}
 	}
 	if rng.IntN(3) == 0 {
-		f.kinds = [][]string{{"commit"}, {"identity", "account"}, {"account"}, {"commit", "identity"}}[rng.IntN(4)]
+		f.kinds = [][]string{{"commit"}, {"identity", "account"}, {"account"}, {"commit", "identity"}, {"sync"}, strings.Split(allKinds, ",")}[rng.IntN(6)]
 	}
 	return f
 }

@@ -126,7 +126,7 @@ func trySoakRound(t *testing.T, plan soakPlan, total *survived) bool {
 		r.flags = append(r.flags, "--graph", "--graph-memory", "64MiB")
 	}
 	r.sim = startRelaysim(t, "--seed", strconv.FormatUint(plan.seed, 10), "--rate", strconv.Itoa(plan.rate), "--wait-for-consumer",
-		"--generate", strconv.Itoa(world), "--accounts", strconv.Itoa(world/5), "--first-seq", strconv.FormatInt(r.floor+1, 10), "--churn-every", "10", "--hostile-every", strconv.Itoa(plan.hostile),
+		"--generate", strconv.Itoa(world), "--accounts", strconv.Itoa(world/5), "--first-seq", strconv.FormatInt(r.floor+1, 10), "--churn-every", "10", "--truth-sync", "--hostile-every", strconv.Itoa(plan.hostile),
 		"--outdated-cursor-info="+strconv.FormatBool(plan.seed%2 == 0), "--future-cursor-error="+strconv.FormatBool(plan.seed%4 < 2))
 
 	r.watchers = newWatchers(r)

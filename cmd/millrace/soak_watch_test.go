@@ -41,7 +41,7 @@ type watcher struct {
 func newWatchers(r *round) []*watcher {
 	decode := soakDecode(r.t)
 	all := []*watcher{
-		{name: "extended, by position", extended: true},
+		{name: "extended, all kinds, by position", extended: true, filter: soakFilter{kinds: strings.Split(allKinds, ",")}},
 		{name: "v1, by time"},
 		{name: "v1 compressed, likes, by time", decode: decode, filter: soakFilter{collections: []string{"app.bsky.feed.like"}}},
 		{name: "extended compressed, a rare collection, by heartbeat", extended: true, decode: decode,

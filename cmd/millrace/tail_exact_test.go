@@ -182,13 +182,13 @@ func TestTailExact(t *testing.T) {
 		t.Run(flag, func(t *testing.T) {
 			t.Parallel()
 			const frames = 4000
-			sim := startRelaysim(t, "--rate", "1000", "--frames", "4000", "--wait-for-consumer")
+			sim := startRelaysim(t, "--rate", "1000", "--frames", "4000", "--wait-for-consumer", "--truth-sync")
 			dir, addr := t.TempDir(), freeAddr(t)
 			server := startMillrace(t, sim.url, dir, addr)
 			waitServing(t, addr)
 			net := newNetwork(t, addr)
 			output := filepath.Join(t.TempDir(), "events.jsonl")
-			args := []string{"--url", net.Addr().String(), "--since", "1h", flag, "--cursor-file", filepath.Join(t.TempDir(), "cursor")}
+			args := []string{"--url", net.Addr().String(), "--since", "1h", flag, "--kinds", allKinds, "--cursor-file", filepath.Join(t.TempDir(), "cursor")}
 			lines := func() []string {
 				raw, err := os.ReadFile(output)
 				if err != nil {

@@ -108,7 +108,7 @@ func newTailFlags() (*flag.FlagSet, *tailConfig) {
 	fs.BoolVar(&c.v2, "v2", false, "speak Jetstream v2's wire: --url gets its path, and a cursor is a seq")
 	fs.Var(&c.collections, "collections", "only these (`NSID`s or prefix.*, separated by commas, may be repeated); identity and account events still come,\nsee --kinds")
 	fs.Var(&c.dids, "dids", "only these `DID`s (separated by commas, may be repeated)")
-	fs.Var(&c.kinds, "kinds", "only these kinds (`KIND`s): commit, identity, account")
+	fs.Var(&c.kinds, "kinds", "only these kinds (`KIND`s): commit, identity, account, sync; left out: all, but sync only with --v2")
 	fs.Var(&c.subjects, "subjects", "only commits that point at one of these (`SUBJECT`s: DIDs or AT URIs), or, deletes and updates, pointed at it before; this and the\nnext two: a millrace with --references=on only")
 	fs.Var(&c.subjectDIDs, "subject-dids", "only commits that point at these `DID`s or at a record of theirs")
 	fs.Var(&c.sources, "sources", "only commits with a reference of one of these `SOURCE`s, such as app.bsky.feed.like:subject.uri")
@@ -174,8 +174,8 @@ func parseTail(args []string, now time.Time) (*tailConfig, error) {
 	}
 	c.extended = c.extended || c.references
 	for _, k := range c.kinds {
-		if !slices.Contains([]client.Kind{client.KindCommit, client.KindIdentity, client.KindAccount}, client.Kind(k)) {
-			return wrong("--kinds %q is none of commit, identity, account", k)
+		if !slices.Contains(client.AllKinds(), client.Kind(k)) {
+			return wrong("--kinds %q is none of %v", k, client.AllKinds())
 		}
 	}
 	if len(c.urls) == 0 {

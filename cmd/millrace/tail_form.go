@@ -95,6 +95,9 @@ func (f form) appendEvent(dst []byte, e *client.Event) []byte {
 		}
 		dst = f.pad(dst, colourPurple, string(e.Kind), len("identity"))
 		dst = append(dst, printable(strings.TrimSpace(e.Account.DID+" "+status+" "+e.Account.Status), 3*maxExcerpt)...)
+	case e.Sync != nil:
+		dst = f.pad(dst, colourPurple, string(e.Kind), len("identity"))
+		dst = append(dst, printable(e.Sync.DID+" "+e.Sync.Rev, 3*maxExcerpt)...)
 	default:
 		dst = f.pad(dst, colourPurple, printable(string(e.Kind), maxExcerpt), len("identity"))
 		dst = append(dst, printable(string(e.Raw), maxExcerpt)...)

@@ -27,7 +27,8 @@ func TestTailFlags(t *testing.T) {
 		{[]string{"--url", "example.test", "--collections", "a.b.c,d.e.*", "--kinds", "commit"}, ""},
 		{[]string{"--cursor", "1", "--since", "2h"}, "--cursor and --since"},
 		{[]string{"--json", "--pretty"}, "--json and --pretty"},
-		{[]string{"--kinds", "post"}, "none of commit"},
+		{[]string{"--kinds", "post"}, "none of [commit"},
+		{[]string{"--kinds", "sync,commit"}, ""},
 		{[]string{"--count", "-1"}, "negative"},
 		{[]string{"--max-message-bytes", "-1"}, "negative"},
 		{[]string{"--subjects", manyOf("did:web:x", client.MaxSubjects+1)}, "--subjects has 10001"},
@@ -178,6 +179,7 @@ func TestTailForm(t *testing.T) {
 		"21:30:00.123 delete   app.bsky.feed.post      did:plc:x/3k\n":                                   commit("delete", ""),
 		"21:30:00.123 identity did:plc:x a.test\n":                                                       {DID: "did:plc:x", TimeUS: at, Kind: client.KindIdentity, Identity: &client.Identity{DID: "did:plc:x", Handle: "a.test"}},
 		"21:30:00.123 account  did:plc:x inactive deleted\n":                                             {DID: "did:plc:x", TimeUS: at, Kind: client.KindAccount, Account: &client.Account{DID: "did:plc:x", Status: "deleted"}},
+		"21:30:00.123 sync     did:plc:x 3kabc\n":                                                        {DID: "did:plc:x", TimeUS: at, Kind: client.KindSync, Sync: &client.Sync{DID: "did:plc:x", Rev: "3kabc"}},
 		"21:30:00.123 account  did:plc:x active\n":                                                       {DID: "did:plc:x", TimeUS: at, Kind: client.KindAccount, Account: &client.Account{DID: "did:plc:x", Active: true}},
 		"21:30:00.123 create   app.bsky.feed.post      did:plc:x/3k " + strings.Repeat("ü", 100) + "…\n": commit("create", `{"text":"`+strings.Repeat("ü", 101)+`"}`),
 	} {

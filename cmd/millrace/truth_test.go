@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -44,6 +45,9 @@ func (e truthEvent) position(s *streams) translate.Position {
 
 func (e truthEvent) place() string { return fmt.Sprintf("epoch %d seq %d op %d", e.Epoch, e.Seq, e.Op) }
 
+// allKinds asks for what --truth-sync has, too.
+const allKinds = "commit,identity,account,sync"
+
 // readTruth reads what relaysim says that a correct consumer must hold. It may write on meanwhile.
 func readTruth(t *testing.T, path string) []truthEvent {
 	t.Helper()
@@ -65,6 +69,11 @@ func readTruth(t *testing.T, path string) []truthEvent {
 		out = append(out, e)
 	}
 	return out
+}
+
+// withoutSyncs returns the events that come to those who do not ask for #sync.
+func withoutSyncs(events []truthEvent) []truthEvent {
+	return slices.DeleteFunc(events, func(e truthEvent) bool { return strings.Contains(e.JSON, `,"kind":"sync","sync":`) })
 }
 
 // streams numbers stream tags in the order they are first seen, which is that of the epochs for who

@@ -35,6 +35,7 @@ type Config struct {
 
 	Truth       string // file of what a correct consumer must hold; "": none
 	TruthAppend bool   // go on with an existing one
+	TruthSync   bool   // also for consumers of #sync
 	// lines say what records refer to and referred to; all that are alive are in memory
 	TruthReferences bool
 

@@ -30,6 +30,7 @@ func (c *Config) DefineFlags(fs *flag.FlagSet) {
 
 	fs.StringVar(&c.Truth, "truth", "", "write what a correct consumer must hold to `file`, one JSON line an event, ahead of the frames")
 	fs.BoolVar(&c.TruthAppend, "truth-append", false, "go on with an existing truth file")
+	fs.BoolVar(&c.TruthSync, "truth-sync", false, "the truth file also has the events of #sync frames, for a consumer that takes them")
 	fs.BoolVar(&c.TruthReferences, "truth-references", false, "the lines of the truth file also say which DIDs and AT URIs a record has as values, and which a changed or deleted one had; takes memory for each record")
 
 	fs.Int64Var(&c.ChurnEvery, "churn-every", 0, "make one of so many `messages` one of a few accounts that create, update and delete few records rich in references again and again, and are deleted and return; 0: none")

@@ -35,6 +35,7 @@ const hugeRounds = 64
 type hostileMix struct {
 	kinds   []*hostileKind
 	every   int64
+	syncs   bool // the truth has events of #sync
 	builder *messageBuilder
 
 	count int64 // messages since the last hostile one
@@ -76,6 +77,9 @@ func (h *hostileMix) append(b *batch, kind *hostileKind, epoch uint32, seq int64
 	}
 	b.add(number, m.text, m.payload)
 	for _, e := range m.keep {
+		if e.event.Sync != nil && !h.syncs {
+			continue
+		}
 		b.truth = appendTruthLine(b.truth, epoch, number, e)
 	}
 	return max(seq, number)
@@ -97,6 +101,7 @@ func hostileKinds() []*hostileKind {
 	all = append(all, messageKinds()...)
 	all = append(all, streamKinds()...)
 	all = append(all, envelopeKinds()...)
+	all = append(all, syncKinds()...)
 	all = append(all, carKinds()...)
 	all = append(all, opKinds()...)
 	all = append(all, recordKinds()...)

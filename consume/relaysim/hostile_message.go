@@ -104,9 +104,48 @@ func messageKinds() []*hostileKind {
 		unnumbered("info", reasonKind, func(*messageBuilder) []byte {
 			return message("#info", map[string]any{"name": "OutdatedCursor", "message": "just so"})
 		}),
-		bad("sync", reasonKind, func(k *messageBuilder) []byte {
-			car, _ := k.car(nil)
-			return message("#sync", map[string]any{"seq": k.seq, "did": k.did, "rev": k.rev, "time": k.time, "blocks": car})
+	}
+}
+
+// syncKinds are #sync frames; the first is good.
+func syncKinds() []*hostileKind {
+	sync := func(k *messageBuilder, edit func(body map[string]any)) []byte {
+		car, _ := k.car(nil)
+		body := map[string]any{"seq": k.seq, "did": k.did, "rev": k.rev, "time": k.time, "blocks": car}
+		edit(body)
+		return message("#sync", body)
+	}
+	with := func(name, reason, field string, value any) *hostileKind {
+		return bad(name, reason, func(k *messageBuilder) []byte {
+			return sync(k, func(body map[string]any) { body[field] = value })
+		})
+	}
+	return []*hostileKind{
+		{name: "sync", make: func(k *messageBuilder) hostileMessage {
+			payload := sync(k, func(map[string]any) {})
+			keep, err := expect(payload)
+			if err != nil || len(keep) != 1 {
+				panic("relaysim: the reference drops a good #sync")
+			}
+			return hostileMessage{payload: payload, keep: keep}
+		}},
+		with("sync-did-invalid", reasonInvalidDID, "did", "did:plc"),
+		with("sync-rev-invalid", reasonInvalidRev, "rev", "3kabc"),
+		with("sync-time-invalid", reasonInvalidTime, "time", "yesterday"),
+		bad("sync-car-absent", reasonInvalidCAR, func(k *messageBuilder) []byte {
+			return sync(k, func(body map[string]any) { delete(body, "blocks") })
+		}),
+		bad("sync-car-truncated", reasonInvalidCAR, func(k *messageBuilder) []byte {
+			return sync(k, func(body map[string]any) {
+				car := body["blocks"].([]byte)
+				body["blocks"] = car[:len(car)-1-k.rng.IntN(20)]
+			})
+		}),
+		bad("sync-too-large", reasonTooLarge, func(k *messageBuilder) []byte {
+			return sync(k, func(body map[string]any) {
+				data := make([]byte, maxSyncBytes)
+				body["blocks"] = appendCARBlock(body["blocks"].([]byte), blockCID(data), data)
+			})
 		}),
 	}
 }

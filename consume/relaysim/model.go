@@ -25,6 +25,7 @@ type JetstreamEvent struct {
 	Commit   *JetstreamCommit                        `json:"commit,omitempty"`
 	Account  *comatproto.SyncSubscribeRepos_Account  `json:"account,omitempty"`
 	Identity *comatproto.SyncSubscribeRepos_Identity `json:"identity,omitempty"`
+	Sync     *comatproto.SyncSubscribeRepos_Sync     `json:"sync,omitempty"`
 }
 
 // JetstreamCommit is what a JetstreamEvent says of an op.
@@ -36,6 +37,9 @@ type JetstreamCommit struct {
 	Record     json.RawMessage `json:"record,omitempty"`
 	CID        string          `json:"cid,omitempty"`
 }
+
+// maxSyncBytes is the maxLength of a #sync's blocks.
+const maxSyncBytes = 10_000
 
 // expectation is one event that a correct consumer makes of a frame.
 type expectation struct {
@@ -75,6 +79,18 @@ func expect(frame []byte) ([]expectation, error) {
 		if validEnvelope(a.Did, a.Time) {
 			return []expectation{{event: JetstreamEvent{DID: a.Did, Kind: "account", Account: &a}}}, nil
 		}
+	case "#sync":
+		var s comatproto.SyncSubscribeRepos_Sync
+		if err := s.UnmarshalCBOR(bytes.NewReader(body)); err != nil {
+			return nil, fmt.Errorf("decode sync: %w", err)
+		}
+		if _, err := syntax.ParseTID(s.Rev); err != nil || !validEnvelope(s.Did, s.Time) || len(s.Blocks) > maxSyncBytes {
+			return nil, nil //nolint:nilerr // the frame is bad
+		}
+		if _, err := carBlocks(s.Blocks); err != nil {
+			return nil, nil //nolint:nilerr // likewise
+		}
+		return []expectation{{event: JetstreamEvent{DID: s.Did, Kind: "sync", Sync: &s}}}, nil
 	}
 	return nil, nil
 }

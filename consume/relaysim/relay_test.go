@@ -62,6 +62,7 @@ func newRelay(t testing.TB, flags ...string) *Relay {
 	if err != nil {
 		t.Fatal(err)
 	}
+	cfg.TruthSync = true
 	r, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)

@@ -40,6 +40,11 @@ func New(cfg Config) (*Relay, error) {
 	if err != nil {
 		return nil, err
 	}
+	for _, t := range templates {
+		if t.ofSync && !cfg.TruthSync {
+			t.truth = pattern{}
+		}
+	}
 	population := newPopulation(cfg.Seed, cfg.Population, newRand(cfg.Seed, "population"))
 	t, err := newTraffic(templates, clk, population, newRand(cfg.Seed, "traffic"))
 	if err != nil {
@@ -63,7 +68,7 @@ func New(cfg Config) (*Relay, error) {
 		cfg:    cfg,
 		faults: &faults{}, log: log,
 		conns: make(map[*conn]struct{}), truth: truth,
-		hostile: &hostileMix{kinds: kinds, every: cfg.HostileEvery, builder: &messageBuilder{clock: clk, population: population, rng: newRand(cfg.Seed, "hostile")}},
+		hostile: &hostileMix{kinds: kinds, every: cfg.HostileEvery, syncs: cfg.TruthSync, builder: &messageBuilder{clock: clk, population: population, rng: newRand(cfg.Seed, "hostile")}},
 	}
 	r.producer = newProducer(producerConfig{
 		traffic: t, hostile: r.hostile, truth: truth, rate: cfg.Rate, frames: cfg.Frames,

@@ -2,6 +2,8 @@ package relaysim
 
 import (
 	"bytes"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -41,6 +43,35 @@ func TestTruthOfWorld(t *testing.T) {
 		}
 	}
 	checkTruth(t, recompute(t, 0, messages), r.lines())
+}
+
+// TestTruthWithoutSync: the truth has the events of #sync frames only if they are asked for.
+func TestTruthWithoutSync(t *testing.T) {
+	var truth [2][]byte
+	for i, sync := range []bool{false, true} {
+		name := filepath.Join(t.TempDir(), "truth")
+		cfg := Config{Truth: name, TruthSync: sync, Generate: 2000, Accounts: 100, HostileEvery: 50, HostileKinds: "sync*", Clock: "virtual"}
+		r, err := New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		produce(t, r, 2000)
+		if truth[i], err = os.ReadFile(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	syncs := 0
+	var rest []byte
+	for line := range bytes.Lines(truth[1]) {
+		if bytes.Contains(line, []byte(`"kind":"sync"`)) {
+			syncs++
+		} else {
+			rest = append(rest, line...)
+		}
+	}
+	if !bytes.Equal(rest, truth[0]) || syncs < 8 {
+		t.Errorf("%d bytes of truth without #sync, %d with, of which %d are of others; %d of #sync", len(truth[0]), len(truth[1]), len(rest), syncs)
+	}
 }
 
 func TestTruthOfCapture(t *testing.T) {

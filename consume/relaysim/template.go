@@ -16,6 +16,8 @@ type template struct {
 	truth pattern // the frame's truth lines
 	raw   []byte  // a captured frame as it was found; nil for generated ones
 
+	ofSync bool // truth is of a #sync
+
 	original values    // what was in the holes
 	rkeys    []rkeyUse // what is done under original.rkeys, by index
 	ops      int

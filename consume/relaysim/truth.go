@@ -14,6 +14,7 @@ import (
 //	{"epoch":0,"seq":101,"op":0,"event":{…Jetstream's JSON with "time_us":0…}}
 //
 // epoch counts how often the numbering has begun anew, seq and op are the event's position in it.
+// Events of #sync are there with Config.TruthSync.
 //
 // With references, there is also what the record of the op has, what it had before, and whether it
 // has come before. A reference is its path and its subject; what is empty is left out:
@@ -95,6 +96,7 @@ func (t *template) addTruth(frame []byte) error {
 		return err
 	}
 	for _, e := range expected {
+		t.ofSync = e.event.Sync != nil
 		if err := t.addLine(e); err != nil {
 			return fmt.Errorf("truth of op %d: %w", e.op, err)
 		}
@@ -136,6 +138,12 @@ func (t *template) addLine(e expectation) error {
 		e.event.Account = &a
 		stand = append(stand, hole{kind: holeDID}, hole{kind: holeSeq}, hole{kind: holeTime})
 		text = append(text, standInDID, strconv.Itoa(standInSeq), standInTime)
+	case e.event.Sync != nil:
+		s := *e.event.Sync
+		s.Did, s.Rev, s.Seq, s.Time = standInDID, standInRev, standInSeq, standInTime
+		e.event.Sync = &s
+		stand = append(stand, hole{kind: holeDID}, hole{kind: holeRev}, hole{kind: holeSeq}, hole{kind: holeTime})
+		text = append(text, standInDID, standInRev, strconv.Itoa(standInSeq), standInTime)
 	}
 	line, err := json.Marshal(&e.event)
 	if err != nil {

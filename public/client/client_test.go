@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -78,6 +79,9 @@ func checkEnvelope(t *testing.T, e client.Event, want truth) {
 		fmt.Fprintf(&b, `,"identity":{"did":"%s","handle":"%s","seq":%d,"time":"%s"}}`, i.DID, i.Handle, i.Seq, i.Time)
 	case a != nil:
 		fmt.Fprintf(&b, `,"account":{"active":%t,"did":"%s","seq":%d,"status":"%s","time":"%s"}}`, a.Active, a.DID, a.Seq, a.Status, a.Time)
+	case e.Sync != nil:
+		fmt.Fprintf(&b, `,"sync":{"blocks":{"$bytes":"%s"},"did":"%s","rev":"%s","seq":%d,"time":"%s"}}`,
+			base64.RawStdEncoding.EncodeToString(e.Sync.Blocks), e.Sync.DID, e.Sync.Rev, e.Sync.Seq, e.Sync.Time)
 	}
 	if b.String() != want.json || e.Cursor != want.cursor {
 		t.Errorf("the envelope says\n%s %s\nwant\n%s %s", e.Cursor, &b, want.cursor, want.json)

@@ -84,7 +84,8 @@ type Config struct {
 	Lag time.Duration
 
 	Options Options // what is asked for first
-	Kinds   []Kind  // empty: all
+	// Kinds is which kinds come. Empty: commit, identity and account, on v2's wire sync, too.
+	Kinds []Kind
 	// References asks for Event.References and DeletedReferences, of a millrace that has them.
 	References bool
 
@@ -177,8 +178,8 @@ func (c Config) validate() error {
 		return fmt.Errorf("client: field Options: %w", err)
 	}
 	for _, k := range c.Kinds {
-		if k != KindCommit && k != KindIdentity && k != KindAccount {
-			return fmt.Errorf("client: field Kinds: %.40q is none of commit, identity, account", k)
+		if !slices.Contains(AllKinds(), k) {
+			return fmt.Errorf("client: field Kinds: %.40q is none of %v", k, AllKinds())
 		}
 	}
 	if c.Cursor != "" && !isCursor(c.Cursor) {

@@ -2,6 +2,7 @@ package client
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -16,7 +17,11 @@ const (
 	KindCommit   Kind = "commit"
 	KindIdentity Kind = "identity"
 	KindAccount  Kind = "account"
+	KindSync     Kind = "sync"
 )
+
+// AllKinds returns the kinds of events.
+func AllKinds() []Kind { return []Kind{KindCommit, KindIdentity, KindAccount, KindSync} }
 
 // Operations of a commit.
 const (
@@ -35,6 +40,7 @@ type Event struct {
 	Commit   *Commit
 	Identity *Identity
 	Account  *Account
+	Sync     *Sync
 
 	// Cursor is the event's position: a subscription that starts with it goes on with the next
 	// event, on every millrace that follows the same relay. "" from a plain Jetstream. On Jetstream
@@ -78,6 +84,34 @@ type Account struct {
 	Seq    int64  `json:"seq"`
 	Status string `json:"status"`
 	Time   string `json:"time"`
+}
+
+// Sync says in which state a repository is: what came before may not tell. Such events must be
+// asked for, with Config.Kinds.
+type Sync struct {
+	Blocks []byte // a CAR with the commit, as its sender made it
+	DID    string
+	Rev    string
+	Seq    int64
+	Time   string
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (s *Sync) UnmarshalJSON(data []byte) error {
+	var m struct {
+		Blocks struct {
+			Bytes string `json:"$bytes"`
+		}
+		DID, Rev string
+		Seq      int64
+		Time     string
+	}
+	if err := json.Unmarshal(data, &m); err != nil {
+		return err
+	}
+	blocks, err := base64.RawStdEncoding.DecodeString(m.Blocks.Bytes)
+	*s = Sync{blocks, m.DID, m.Rev, m.Seq, m.Time}
+	return err
 }
 
 // UIDs stand for strings, on every millrace that shares the UID store. 0: there is none.
@@ -171,6 +205,9 @@ func (p *parser) parse(raw []byte) (Event, error) {
 		case "account":
 			e.Account = new(Account)
 			err = json.Unmarshal(value, e.Account)
+		case "sync":
+			e.Sync = new(Sync)
+			err = json.Unmarshal(value, e.Sync)
 		case "cursor":
 			added = before
 			f.cursor, err = text(value)

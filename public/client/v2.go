@@ -196,6 +196,8 @@ func (p *parser) parseV2Event(payload []byte, kind Kind) (Event, error) {
 			err = json.Unmarshal(value, &e.Identity)
 		case "account":
 			err = json.Unmarshal(value, &e.Account)
+		case "sync":
+			err = json.Unmarshal(value, &e.Sync)
 		case "references":
 			e.References, err = parseReferences(value)
 		case "deleted_references":

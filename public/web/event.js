@@ -36,6 +36,7 @@ function describe(e) {
   }
   if (e.kind === 'identity') return { op: 'identity', what: '', text: e.identity?.handle ?? '', did: e.did };
   if (e.kind === 'account') return { op: 'account', what: '', text: e.account?.active ? 'active' : e.account?.status ?? 'inactive', did: e.did };
+  if (e.kind === 'sync') return { op: 'sync', what: '', text: e.sync?.rev ?? '', did: e.did };
   return null;
 }
 

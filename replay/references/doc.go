@@ -28,8 +28,8 @@
 //     it has: it is a result, not an input.
 //   - of each op the UIDs of DID and AT URI, operation and seq, from the index; the rev from the
 //     event's JSON;
-//   - of an #account its status and the time in its JSON; of a gap its stamp, at its place between
-//     the blocks. A #sync has no event in the log yet, and so makes no change.
+//   - of an #account its status and the time in its JSON; of a #sync the rev in its JSON, and its
+//     stamp; of a gap its stamp, at its place between the blocks.
 //
 // Had and Repeated are in the column for readers. To roll forward they are not needed, as Hydrate
 // gives them again; a checker may compare.
@@ -47,6 +47,8 @@
 // A commit whose rev is not above its account's last is repeated, with all its changes: an epoch
 // that starts over sends it again. A deletion of an account is repeated if its time is not above
 // the last one's.
+// A #sync is repeated if its rev is not above the last commit's. Else
+// deletes may be missing: the account says since when, until it is imported, deleted or purged.
 //
 // # Floors and generations
 //

@@ -90,8 +90,8 @@ type Event struct {
 }
 
 // EventChange returns the change that an event is, without references. ok is false if it is none.
-// Such are an identity event, an account event without a status, and an op without UIDs. So is one
-// with the rev 0, which is above no other.
+// Such are an identity event, an account event without a status, and an op without UIDs. So are a
+// commit and a #sync with the rev 0, which is above no other.
 func EventChange(e Event, payload []byte) (c Change, ok bool) {
 	c = Change{Seq: e.Seq, Account: e.DIDUID}
 	if c.Account == 0 {
@@ -115,6 +115,10 @@ func EventChange(e Event, payload []byte) (c Change, ok bool) {
 		c.Record = e.URIUID
 		c.Rev, ok = translate.PayloadRev(payload)
 		return c, ok && c.Rev != 0 && c.Record != 0
+	case translate.KindSync:
+		c.Operation = Sync
+		c.Rev, c.TimeUS, ok = translate.PayloadSync(payload)
+		return c, ok && c.Rev != 0
 	}
 	return c, false
 }

@@ -87,6 +87,9 @@ func TestEventChange(t *testing.T) {
 	account := func(status string) []byte {
 		return []byte(`{"did":"did:web:a","time_us":7,"kind":"account","account":{` + status + `}}`)
 	}
+	sync := func(rev string) []byte {
+		return []byte(`{"did":"did:web:a","time_us":8,"kind":"sync","sync":{"blocks":{"$bytes":"AA"},"did":"did:web:a","rev":"` + rev + `","seq":5,"time":"1970-01-01T00:00:01Z"}}`)
+	}
 	for _, tc := range []struct {
 		name    string
 		event   Event
@@ -110,6 +113,9 @@ func TestEventChange(t *testing.T) {
 			Change{Operation: Deactivate, Seq: 5, Account: 2, TimeUS: 7}},
 		{"an account without a status", Event{Kind: translate.KindAccount, Seq: 5, DIDUID: 2}, account(`"status":"deleted"`), Change{}},
 		{"an account without a UID", Event{Kind: translate.KindAccount, Seq: 5}, account(`"active":true`), Change{}},
+		{"a #sync", Event{Kind: translate.KindSync, Seq: 5, DIDUID: 2}, sync("2222222222223"), Change{Operation: Sync, Seq: 5, Account: 2, Rev: 1, TimeUS: 8}},
+		{"a #sync of the rev 0", Event{Kind: translate.KindSync, Seq: 5, DIDUID: 2}, sync("2222222222222"), Change{}},
+		{"a #sync without a UID", Event{Kind: translate.KindSync, Seq: 5}, sync("2222222222223"), Change{}},
 		{"an identity", Event{Kind: translate.KindIdentity, Seq: 5, DIDUID: 2}, account(`"active":true`), Change{}},
 	} {
 		got, ok := EventChange(tc.event, tc.payload)

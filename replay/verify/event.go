@@ -128,7 +128,7 @@ func checkColumns(x *format.Index, i int) error {
 		return fmt.Errorf("seq %d, op %d does not follow seq %d, op %d", x.Seq[i], x.Op[i], x.Seq[i-1], x.Op[i-1])
 	case x.Seq[i] < x.FirstSeq || x.Seq[i] > x.LastSeq:
 		return fmt.Errorf("seq %d is outside of the block's frames %d to %d", x.Seq[i], x.FirstSeq, x.LastSeq)
-	case kind < translate.KindCommit || kind > translate.KindAccount:
+	case kind < translate.KindCommit || kind > translate.KindSync:
 		return fmt.Errorf("unknown kind %d", kind)
 	case !x.Kinds.Has(kind) || x.Kinds == 0:
 		return fmt.Errorf("kind %s is not in the block's set %#b", kind, x.Kinds)

@@ -57,7 +57,7 @@ func (c *spanCheck) add(b *blockCheck) {
 	s := spannedBlock{key: b.key, idx: b.idx, refs: b.refs}
 	if x := b.idx; x != nil && b.plain != nil && b.zstd != nil {
 		for i := range x.Events() {
-			if format.NonCommitKinds&(1<<x.KindAt(i)) != 0 {
+			if format.CopiedKinds&(1<<x.KindAt(i)) != 0 {
 				s.plain = append(s.plain, bytes.Clone(b.plain[format.FrameStart(x.PlainEnd, i):x.PlainEnd[i]]))
 				s.zstd = append(s.zstd, bytes.Clone(b.zstd[format.FrameStart(x.ZstdEnd, i):x.ZstdEnd[i]]))
 			}
@@ -154,13 +154,16 @@ func checkSpannedBlock(s *format.Span, i int, b *spannedBlock, names map[string]
 	if said := s.AccountIn.Has(i); said != (x.Kinds&format.Kinds(translate.KindAccount) != 0) {
 		return fmt.Errorf("the span says %t for account events", said)
 	}
+	if said := s.SyncIn.Has(i); said != (x.Kinds&format.Kinds(translate.KindSync) != 0) {
+		return fmt.Errorf("the span says %t for sync events", said)
+	}
 	return nil
 }
 
 // checkCounts compares the span's numbers of events.
 func (c *spanCheck) checkCounts(s *format.Span) {
 	counts := make(map[string]uint32, s.Collections.Len())
-	var identities, accounts uint32
+	var identities, accounts, syncs uint32
 	for _, b := range c.blocks {
 		if b.idx == nil {
 			return
@@ -171,6 +174,8 @@ func (c *spanCheck) checkCounts(s *format.Span) {
 				identities++
 			case translate.KindAccount:
 				accounts++
+			case translate.KindSync:
+				syncs++
 			default:
 				if n := b.idx.Collection[i]; n > 0 {
 					counts[b.idx.Collections.At(int(n)-1)]++
@@ -178,8 +183,9 @@ func (c *spanCheck) checkCounts(s *format.Span) {
 			}
 		}
 	}
-	if s.Identities != identities || s.Accounts != accounts {
-		c.v.fault(format.RangeSpan, s.Key(), "it says %d identity and %d account events; there are %d and %d", s.Identities, s.Accounts, identities, accounts)
+	if s.Identities != identities || s.Accounts != accounts || s.Syncs != syncs {
+		c.v.fault(format.RangeSpan, s.Key(), "it says %d identity, %d account and %d sync events; there are %d, %d and %d",
+			s.Identities, s.Accounts, s.Syncs, identities, accounts, syncs)
 	}
 	for i := range s.Collections.Len() {
 		if name := s.Collections.At(i); s.Counts[i] != counts[name] {
@@ -324,12 +330,12 @@ func (c *spanCheck) checkOthers(s *format.Span) {
 		i = x.FirstAt(c.v.state.Floor.TimeUS + 1) // what was trimmed has copies still
 	}
 	for _, b := range c.blocks {
-		if b.idx == nil || b.plain == nil && b.idx.Kinds&format.NonCommitKinds != 0 {
+		if b.idx == nil || b.plain == nil && b.idx.Kinds&format.CopiedKinds != 0 {
 			return // reported already
 		}
 		n := 0
 		for e := range b.idx.Events() {
-			if format.NonCommitKinds&(1<<b.idx.KindAt(e)) == 0 {
+			if format.CopiedKinds&(1<<b.idx.KindAt(e)) == 0 {
 				continue
 			}
 			if err := copyDiffers(x, i, b.idx, e); err != nil {

@@ -132,7 +132,7 @@ func TestLoneGap(t *testing.T) {
 	store, names := newReferenceStore(t), newRefNames()
 	cfg := Config{Log: &fakeLog{}, InFlightBytes: 8 << 20, References: store, NewResolver: func() Resolver { return names }}
 	err := runPipelineWith(t, cfg, func(ctx context.Context, p *Pipeline) error {
-		f := syncFrame(t, 9)
+		f := emptyFrame(t, 9)
 		f.Gap = &consume.Gap{FromEpoch: 1, From: 1, ToEpoch: 1, To: 9}
 		return p.Handle(ctx, f)
 	})

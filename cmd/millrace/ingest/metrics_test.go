@@ -27,7 +27,7 @@ func TestMetrics(t *testing.T) {
 	other := frameOf(t, 6, "#unknown", nothing{})
 	err := runPipelineWith(t, cfg, func(ctx context.Context, p *Pipeline) error {
 		for _, f := range []consume.Frame{
-			identityFrame(t, 1), identityFrame(t, 2), syncFrame(t, 3), deletesFrame(t, 4, 1023), deletesFrame(t, 5, 3), other,
+			identityFrame(t, 1), identityFrame(t, 2), syncFrame(t, 3, "did:web:one.example.com", 5), deletesFrame(t, 4, 1023), deletesFrame(t, 5, 3), other,
 		} {
 			if err := p.Handle(ctx, f); err != nil {
 				return err
@@ -42,7 +42,7 @@ func TestMetrics(t *testing.T) {
 		"millrace_translate_frames_total commit": 2, "millrace_translate_frames_total identity": 2,
 		"millrace_translate_frames_total sync": 1, "millrace_translate_frames_total unknown": 1,
 		"millrace_translate_dropped_total invalid_car": 2, "millrace_translate_dropped_total unknown_kind": 1,
-		"millrace_translate_events_total delete": 1026, "millrace_translate_events_total identity": 2,
+		"millrace_translate_events_total delete": 1026, "millrace_translate_events_total identity": 2, "millrace_translate_events_total sync": 1,
 	}
 	got := make(map[string]float64)
 	for name, n := range gather(t, reg) {

@@ -97,16 +97,17 @@ func (l *fakeLog) blocks() []sealedInput {
 	return all
 }
 
-// identityFrame is a frame of one event; syncFrame is one of none.
+// identityFrame is a frame of one event; emptyFrame is one of none.
 func identityFrame(t testing.TB, seq int64) consume.Frame {
 	return frameOf(t, seq, "#identity", &comatproto.SyncSubscribeRepos_Identity{
 		Did: "did:plc:ewvi7nxzyoun6zhxrhs64oiz", Seq: seq, Time: "2026-11-20T00:00:00Z",
 	})
 }
 
-func syncFrame(t testing.TB, seq int64) consume.Frame {
-	return frameOf(t, seq, "#sync", &comatproto.SyncSubscribeRepos_Sync{
-		Did: "did:plc:ewvi7nxzyoun6zhxrhs64oiz", Rev: "3k4duaz5vfs2b", Seq: seq, Time: "2026-11-20T00:00:00Z", Blocks: []byte{},
+func emptyFrame(t testing.TB, seq int64) consume.Frame {
+	return frameOf(t, seq, "#commit", &comatproto.SyncSubscribeRepos_Commit{
+		Repo: "did:plc:ewvi7nxzyoun6zhxrhs64oiz", Rev: "3k4duaz5vfs2b", Seq: seq, Time: "2026-11-20T00:00:00Z",
+		TooBig: true, Blocks: []byte{}, Blobs: []lexutil.LexLink{}, Commit: linkOf(t, nil).link,
 	})
 }
 
@@ -206,7 +207,7 @@ func TestPipelinePositions(t *testing.T) {
 		log := &fakeLog{}
 		err := runPipeline(t, log, func(ctx context.Context, p *Pipeline) error {
 			for seq := int64(1); seq <= 1030; seq++ { // four seconds and a bit
-				f := syncFrame(t, seq)
+				f := emptyFrame(t, seq)
 				if seq%300 == 0 || seq == 1030 {
 					testwait.Elapse(20 * time.Millisecond) // so that it has its own block
 					f = identityFrame(t, seq)

@@ -42,8 +42,7 @@ type refOp struct {
 // commitFrame is a frame with a commit.
 func commitFrame(t testing.TB, seq int64, did string, rev uint64, ops []refOp) consume.Frame {
 	t.Helper()
-	header := cbor.Append(nil, cbor.Map{{Key: "roots", Value: []any{cbor.Link(linkOf(t, nil).bytes)}}, {Key: "version", Value: 1}})
-	car := append(binary.AppendUvarint(nil, uint64(len(header))), header...)
+	car := carOf(linkOf(t, nil).bytes)
 	body := &comatproto.SyncSubscribeRepos_Commit{
 		Repo: did, Rev: syntax.NewTIDFromInteger(rev).String(), Seq: seq, Time: "2026-11-20T00:00:00Z",
 		Blobs: []lexutil.LexLink{}, Commit: linkOf(t, nil).link,
@@ -89,6 +88,19 @@ func accountFrame(t testing.TB, seq int64, did, status string, at time.Time) con
 	})
 }
 
+// syncFrame is a frame that says that a repository is at a rev.
+func syncFrame(t testing.TB, seq int64, did string, rev uint64) consume.Frame {
+	return frameOf(t, seq, "#sync", &comatproto.SyncSubscribeRepos_Sync{
+		Did: did, Rev: syntax.NewTIDFromInteger(rev).String(), Seq: seq, Time: "2026-11-20T00:00:00Z", Blocks: carOf(linkOf(t, nil).bytes),
+	})
+}
+
+// carOf is a CAR with that root and no block.
+func carOf(root []byte) []byte {
+	header := cbor.Append(nil, cbor.Map{{Key: "roots", Value: []any{cbor.Link(root)}}, {Key: "version", Value: 1}})
+	return append(binary.AppendUvarint(nil, uint64(len(header))), header...)
+}
+
 // refEvent is what the log must have of an event.
 type refEvent struct {
 	Epoch    uint32
@@ -102,6 +114,7 @@ type refEvent struct {
 type refAccount struct {
 	rev     uint64
 	deleted int64
+	inexact bool // a #sync may have hidden deletes
 	records map[int][]string
 }
 
@@ -152,11 +165,15 @@ func (m *refModel) step() {
 		m.add(accountFrame(m.t, m.seq, did, status, m.at))
 		m.want = append(m.want, refEvent{Epoch: m.epoch, Seq: m.seq})
 		if a := m.account(did); status == "deleted" && m.at.Unix() > a.deleted {
-			a.deleted = m.at.Unix()
+			a.deleted, a.inexact = m.at.Unix(), false
 			clear(a.records)
 		}
 	case k < 6:
-		m.add(syncFrame(m.t, m.seq))
+		rev := m.rev - min(m.rev, m.rng.Uint64N(4)) + 1
+		m.add(syncFrame(m.t, m.seq, did, rev))
+		m.want = append(m.want, refEvent{Epoch: m.epoch, Seq: m.seq})
+		a := m.account(did)
+		a.inexact = a.inexact || rev > a.rev
 	case k < 7:
 		m.add(identityFrame(m.t, m.seq))
 		m.want = append(m.want, refEvent{Epoch: m.epoch, Seq: m.seq})
@@ -227,6 +244,11 @@ func (m *refModel) checkTable(store *references.Store, log *replay.Log, names *r
 	}
 	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
 		m.t.Errorf("the table (-want +got):\n%s", diff)
+	}
+	for did, a := range m.accounts {
+		if got, _, err := store.Account(names.numbers[did]); err != nil || got.InexactUS != 0 != a.inexact {
+			m.t.Errorf("%s is inexact since %d, %v; want %t", did, got.InexactUS, err, a.inexact)
+		}
 	}
 	if gaps := log.Range().Gaps; len(gaps) == 0 || store.InexactSince() != gaps[0].TimeUS {
 		m.t.Errorf("inexact since %d, with gaps %v", store.InexactSince(), gaps)

@@ -101,7 +101,9 @@ func (a *importedAccount) lay(since int64) ([]references.Change, error) {
 			deleted, changes = c.TimeUS, changes[:min(keep, len(changes))]
 		case c.Operation != references.DeleteAccount && c.Rev > a.rev:
 			changes = append(changes, c)
-			rev = max(rev, c.Rev)
+			if c.Operation != references.Sync { // commits before it may be missing
+				rev = max(rev, c.Rev)
+			}
 		}
 	}
 	if a.known.Rev > rev { // the log had a newer commit, which was trimmed

@@ -21,7 +21,10 @@ func DID(n int) string {
 	return string(b)
 }
 
-const frameTime = "2026-01-02T03:04:05.678Z"
+const (
+	frameTime = "2026-01-02T03:04:05.678Z"
+	frameRev  = "3kabcdefghi2a"
+)
 
 func frameOf(kind string, body cbor.Map) []byte {
 	return cbor.Append(cbor.Append(nil, cbor.Map{{"t", kind}, {"op", 1}}), body)
@@ -42,6 +45,19 @@ func Account(did, status string) Frame {
 			body = append(body, cbor.Pair{Key: "status", Value: status})
 		}
 		return frameOf("#account", body)
+	}
+}
+
+// Sync makes a #sync event, with a CAR of one block.
+func Sync(did string) Frame {
+	block := cbor.Append(nil, cbor.Map{{"did", did}, {"rev", frameRev}})
+	cid := cidOf(block)
+	header := cbor.Append(nil, cbor.Map{{"roots", []any{cbor.Link(cid)}}, {"version", 1}})
+	car := append(binary.AppendUvarint(nil, uint64(len(header))), header...)
+	car = append(binary.AppendUvarint(car, uint64(len(cid)+len(block))), cid...)
+	car = append(car, block...)
+	return func(seq int64) []byte {
+		return frameOf("#sync", cbor.Map{{"did", did}, {"rev", frameRev}, {"seq", int(seq)}, {"time", frameTime}, {"blocks", car}})
 	}
 }
 
@@ -84,7 +100,7 @@ func Ops(did string, ops ...Op) Frame {
 	car := append(append(binary.AppendUvarint(nil, uint64(len(header))), header...), blocks...)
 	return func(seq int64) []byte {
 		return frameOf("#commit", cbor.Map{
-			{"ops", list}, {"rev", "3kabcdefghi2a"}, {"seq", int(seq)}, {"repo", did}, {"time", frameTime},
+			{"ops", list}, {"rev", frameRev}, {"seq", int(seq)}, {"repo", did}, {"time", frameTime},
 			{"blobs", []any{}}, {"since", nil}, {"blocks", car}, {"commit", cbor.Link(root)}, {"rebase", false}, {"tooBig", false},
 		})
 	}

@@ -30,7 +30,7 @@ type Counts struct {
 	// its.
 	Step int64
 
-	Creates, Updates, Deletes, Identities, Accounts Count
+	Creates, Updates, Deletes, Identities, Accounts, Syncs Count
 
 	Collections []CollectionCount // commits by collection, the most frequent first
 	Other       Count             // commits of collections that are not counted apart
@@ -84,6 +84,7 @@ const (
 	countedDelete
 	countedIdentity
 	countedAccount
+	countedSync
 	countedKinds
 )
 
@@ -98,6 +99,8 @@ func countedKind(kind uint8) (at int, ok bool) {
 		return countedIdentity, true
 	case translate.KindAccount:
 		return countedAccount, true
+	case translate.KindSync:
+		return countedSync, true
 	}
 	return 0, false
 }
@@ -192,7 +195,7 @@ func (c *Counter) Read(mono time.Duration) Counts {
 	out := Counts{
 		Since: c.opened, Step: c.step - 1,
 		Creates: kind(countedCreate), Updates: kind(countedUpdate), Deletes: kind(countedDelete),
-		Identities: kind(countedIdentity), Accounts: kind(countedAccount),
+		Identities: kind(countedIdentity), Accounts: kind(countedAccount), Syncs: kind(countedSync),
 		Other: c.other.export(c.step), PlainBytes: c.plain, ZstdBytes: c.zstd,
 		Collections: make([]CollectionCount, 0, len(c.collections)),
 	}

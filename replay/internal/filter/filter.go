@@ -3,6 +3,7 @@
 package filter
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -15,19 +16,15 @@ import (
 	"millrace/translate"
 )
 
-// SyncKind is the kind of #sync events, of which the log has none: a filter of it alone passes
-// nothing.
-const SyncKind format.KindSet = 1 << (translate.KindAccount + 1)
-
-// Config says which events pass. The zero value passes all.
+// Config says which events pass. The zero value passes all but #sync events.
 type Config struct {
 	// Collections are exact NSIDs, or prefixes if they end in '*' (which is taken off): "a.b.*"
-	// passes "a.b.c" and "a.b.c.d". Identity and account events pass any of them. Empty: all.
+	// passes "a.b.c" and "a.b.c.d". Events of other kinds pass any of them. Empty: all.
 	Collections []string
 	DIDs        []string // filter every kind of event; empty: all
 	// A commit passes if one of its references has a subject of Subjects or SubjectDIDs, and a
 	// source of Sources. References that the record had before an update or delete count too.
-	// Identity and account events pass any of the three.
+	// Events of other kinds pass any of the three.
 	Subjects []uint64 // UIDs of DIDs and AT URIs
 	// UIDs of DIDs. Each stands for the DID itself and all AT URIs with it as authority. If this
 	// and Subjects are nil, any subject passes. If they are empty and
@@ -36,8 +33,8 @@ type Config struct {
 	// how many subjects AddSubject may add, and how many DIDs AddSubjectDID may
 	MoreSubjects, MoreSubjectDIDs int
 
-	Sources []string // as SourceNumber has them; nil: any source; empty: none
-	Kinds   format.KindSet
+	Sources []string       // as SourceNumber has them; nil: any source; empty: none
+	Kinds   format.KindSet // 0: all but #sync events
 	// MaxPayloadBytes leaves out larger events, measured as they would be sent (compressed,
 	// extended), without the websocket header; 0: no limit. On v2's wire they are measured
 	// uncompressed.
@@ -81,8 +78,8 @@ func (c *Config) Bytes() int64 {
 // Filter is a compiled Config. It is immutable, but for subjects that are added, and may be
 // shared by any number of readers.
 type Filter struct {
-	kinds      format.KindSet
-	maxPayload int // 0: no limit
+	kinds      format.KindSet // not 0
+	maxPayload int            // 0: no limit
 
 	anyCollection bool
 	exact         map[string]struct{}
@@ -105,7 +102,10 @@ func (f *Filter) ID() uint64 { return f.id }
 func (f *Filter) ByDID() bool { return f.dids != nil }
 
 // AllOfDIDs says whether f wants all events of certain DIDs, if it is not for references.
-func (f *Filter) AllOfDIDs() bool { return f.dids != nil && f.anyCollection && f.kinds == 0 }
+func (f *Filter) AllOfDIDs() bool { return f.dids != nil && f.anyCollection && f.usualKinds() }
+
+// usualKinds says whether all usual kinds pass, and maybe #sync events.
+func (f *Filter) usualKinds() bool { return format.DefaultKinds&^f.kinds == 0 }
 
 // ByReference says whether f wants certain sources or subjects.
 func (f *Filter) ByReference() bool { return f.references != nil }
@@ -122,7 +122,7 @@ func (f *Filter) Scattered() bool { return f != nil && (f.ByDID() || f.BySubject
 
 // Selective says whether spans can narrow down f, which may be nil.
 func (f *Filter) Selective() bool {
-	return f != nil && (!f.anyCollection || f.dids != nil || f.kinds != 0 || f.references != nil)
+	return f != nil && (!f.anyCollection || f.dids != nil || !f.usualKinds() || f.references != nil)
 }
 
 // Limit is the largest payload that passes; 0: any. f may be nil.
@@ -158,9 +158,8 @@ func (f *Filter) Fingerprints(k format.FingerprintKey) []uint64 {
 // New compiles cfg; it keeps nothing of it but the strings of collections and sources. See
 // Config.Bytes for what it takes.
 func New(cfg Config) (*Filter, error) {
-	const all = 1<<translate.KindCommit | 1<<translate.KindIdentity | 1<<translate.KindAccount
 	switch {
-	case cfg.Kinds&^(all|SyncKind) != 0:
+	case cfg.Kinds&^format.AllKinds != 0:
 		return nil, fmt.Errorf("filter: unknown kinds in set %#b", cfg.Kinds)
 	case cfg.MaxPayloadBytes < 0:
 		return nil, fmt.Errorf("filter: MaxPayloadBytes is %d", cfg.MaxPayloadBytes)
@@ -170,11 +169,8 @@ func New(cfg Config) (*Filter, error) {
 		return nil, fmt.Errorf("filter: %d DIDs, at most %d are taken", len(cfg.DIDs), maxDIDs)
 	}
 	f := &Filter{
-		kinds: cfg.Kinds, maxPayload: cfg.MaxPayloadBytes, anyCollection: len(cfg.Collections) == 0,
+		kinds: cmp.Or(cfg.Kinds, format.DefaultKinds), maxPayload: cfg.MaxPayloadBytes, anyCollection: len(cfg.Collections) == 0,
 		id: rand.Uint64() | 1<<63,
-	}
-	if f.kinds&all == all {
-		f.kinds = 0
 	}
 	f.exact = make(map[string]struct{}, len(cfg.Collections))
 	for _, c := range cfg.Collections {
@@ -190,6 +186,12 @@ func New(cfg Config) (*Filter, error) {
 	var err error
 	f.references, err = newReferenceFilter(&cfg)
 	return f, err
+}
+
+// Default returns a filter that passes all but #sync events.
+func Default() *Filter {
+	f, _ := New(Config{}) // which is valid
+	return f
 }
 
 // addPrefix adds p unless a shorter prefix covers it, and drops those that p covers.
@@ -209,9 +211,14 @@ func (f *Filter) addPrefix(p string) {
 	}
 }
 
-// MatchesAll says whether no event is left out. f may be nil.
-func (f *Filter) MatchesAll() bool {
-	return f == nil || f.kinds == 0 && f.maxPayload == 0 && f.anyCollection && f.dids == nil && f.references == nil
+// MatchesAll says whether no event of these kinds is left out. f may be nil.
+func (f *Filter) MatchesAll(kinds format.KindSet) bool {
+	return f == nil || kinds&^f.kinds == 0 && f.maxPayload == 0 && f.anyCollection && f.dids == nil && f.references == nil
+}
+
+// IsDefault says whether all pass but #sync events. f may be nil.
+func (f *Filter) IsDefault() bool {
+	return f == nil || f.kinds == format.DefaultKinds && f.MatchesAll(format.DefaultKinds)
 }
 
 func (f *Filter) collection(name string) bool {
@@ -229,7 +236,7 @@ func (f *Filter) collection(name string) bool {
 // nonCommits says whether a block with events of these kinds has some that f passes, as far as they
 // tell, whatever their collections and references.
 func (f *Filter) nonCommits(kinds format.KindSet) bool {
-	return kinds&format.NonCommitKinds != 0 && (f.kinds == 0 || f.kinds&kinds&format.NonCommitKinds != 0)
+	return f.kinds&kinds&format.NonCommitKinds != 0
 }
 
 // Blocks returns where to look in a span for events that f passes, DIDs apart. Commits with wanted
@@ -261,6 +268,9 @@ func (f *Filter) Blocks(s *format.Span, commits format.BlockSet) (blocks format.
 	}
 	if f.kinds.Has(translate.KindAccount) {
 		wanted.Union(&s.AccountIn)
+	}
+	if f.kinds.Has(translate.KindSync) {
+		blocks.Union(&s.SyncIn)
 	}
 	if s.Copied && f.dids == nil {
 		return blocks, !wanted.Empty()

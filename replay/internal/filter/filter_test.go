@@ -78,7 +78,7 @@ func TestFingerprintsOfTwoLogs(t *testing.T) {
 
 func TestNew(t *testing.T) {
 	for _, cfg := range []Config{
-		{Kinds: 1}, {Kinds: 1 << 5}, {MaxPayloadBytes: -1},
+		{Kinds: 1}, {Kinds: 1 << 5}, {Kinds: 1<<5 | format.AllKinds}, {MaxPayloadBytes: -1},
 		{Collections: make([]string, maxCollections+1)}, {DIDs: make([]string, maxDIDs+1)},
 	} {
 		if _, err := New(cfg); err == nil {
@@ -89,8 +89,16 @@ func TestNew(t *testing.T) {
 		{}, {Collections: []string{"a.b.c", "*"}}, {Kinds: format.Kinds(translate.KindAccount, translate.KindCommit, translate.KindIdentity)},
 	} {
 		f, err := New(cfg)
-		if err != nil || !f.MatchesAll() {
-			t.Errorf("%+v does not pass all, %v", cfg, err)
+		if err != nil || !f.MatchesAll(format.DefaultKinds) || f.MatchesAll(format.AllKinds) || !f.IsDefault() {
+			t.Errorf("%+v does not pass all but #sync events, %v", cfg, err)
+		}
+	}
+	for _, cfg := range []Config{
+		{Kinds: format.AllKinds}, {Kinds: format.CopiedKinds}, {DIDs: []string{"did:plc:a"}}, {MaxPayloadBytes: 1}, {Collections: []string{"a.b.c"}}, {Sources: []string{}},
+	} {
+		f := mustNew(t, cfg)
+		if all := cfg.Kinds == format.AllKinds; f.IsDefault() || f.MatchesAll(format.AllKinds) != all || f.MatchesAll(format.DefaultKinds) != all {
+			t.Errorf("%+v passes all", cfg)
 		}
 	}
 	f, err := New(Config{Collections: []string{"a.b.*", "a.*", "a.b.c.*", "c*"}})

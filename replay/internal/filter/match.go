@@ -15,6 +15,7 @@ type Matcher struct {
 	collections []bool   // by the collection column; nil: all pass
 	dids        []bool   // by the DID column; nil: all pass
 
+	byKind      bool               // some events are of kinds that do not pass
 	byReference bool               // commits pass only if a reference is wanted
 	refs        *format.References // of the block; nil: none is wanted
 
@@ -27,7 +28,8 @@ type Matcher struct {
 func (m *Matcher) Reset(f *Filter, x *format.SlimIndex) bool {
 	m.f, m.idx, m.did, m.collections, m.dids = f, x, nil, nil, nil
 	m.byReference, m.refs = false, nil
-	if f.kinds != 0 && f.kinds&x.Kinds == 0 {
+	m.byKind = x.Kinds&^f.kinds != 0
+	if f.kinds&x.Kinds == 0 {
 		return false
 	}
 	return f.anyCollection || m.matchCollections()
@@ -45,7 +47,7 @@ func (m *Matcher) matchCollections() bool {
 	x := m.idx
 	m.collectionMem = m.collectionMem[:0]
 	any := m.f.nonCommits(x.Kinds)
-	m.collectionMem = append(m.collectionMem, true) // 0: identity and account events
+	m.collectionMem = append(m.collectionMem, true) // 0: events of other kinds
 	for i := range x.Collections.Len() {
 		ok := m.f.collection(x.Collections.At(i))
 		any = any || ok
@@ -82,7 +84,7 @@ func (m *Matcher) Next(i int) int {
 		if m.collections != nil && !m.collections[x.Collection[i]] {
 			continue
 		}
-		if m.f.kinds != 0 && m.f.kinds&(1<<x.KindAt(i)) == 0 {
+		if m.byKind && m.f.kinds&(1<<x.KindAt(i)) == 0 {
 			continue
 		}
 		if m.byReference && !m.matchesReferences(i) {

@@ -200,10 +200,11 @@ func TestPlaceOrder(t *testing.T) {
 	if a.Plus(b) != (Totals{107, 25, 4}) || a.Minus(b) != (Totals{93, 15, 2}) {
 		t.Errorf("%v and %v", a.Plus(b), a.Minus(b))
 	}
-	for s, has := range map[KindSet][3]bool{
-		0: {true, true, true}, Kinds(translate.KindCommit): {true, false, false}, NonCommitKinds: {false, true, true}, Kinds(translate.KindCommit, translate.KindAccount): {true, false, true},
+	for s, has := range map[KindSet][4]bool{
+		0: {true, true, true, false}, Kinds(translate.KindCommit): {true, false, false, false}, NonCommitKinds: {false, true, true, true}, Kinds(translate.KindCommit, translate.KindAccount): {true, false, true, false},
+		AllKinds: {true, true, true, true}, CopiedKinds: {false, true, true, false},
 	} {
-		if got := [3]bool{s.Has(translate.KindCommit), s.Has(translate.KindIdentity), s.Has(translate.KindAccount)}; got != has {
+		if got := [4]bool{s.Has(translate.KindCommit), s.Has(translate.KindIdentity), s.Has(translate.KindAccount), s.Has(translate.KindSync)}; got != has {
 			t.Errorf("set %b has %v, want %v", s, got, has)
 		}
 	}

@@ -42,6 +42,8 @@ func randomEvent(rng *rand.Rand, p Place, timeUS int64) testEvent {
 		e.kind = translate.KindIdentity
 	case 1:
 		e.kind = translate.KindAccount
+	case 2:
+		e.kind = translate.KindSync
 	default:
 		e.kind = translate.KindCommit
 		e.operation = translate.Operation(1 + rng.IntN(3))

@@ -34,7 +34,8 @@ package format
 // versions can read) ends in a trailer. Its key is the number in the value's key: time_us, lastSeq,
 // the ID, the source's number, or 0 for meta. Meta format is 7, as the version in trailers, until
 // the log is opened for references, or gets its first block with some. The batch that has that
-// block sets it to 8, and an older program then refuses the log.
+// block sets it to 8, that of the first block with a #sync event to 9. An older program then
+// refuses the log.
 //
 //	| value … | range:u8 | version:u8 | 0:u16
 //	| xxhash64(key:u64be, value, range, version, 0):u64 |
@@ -95,8 +96,8 @@ package format
 // are stored as they are if they are less than 4 KiB. Else they are compressed with MinLZ in pages
 // of whole frames, of 128 KiB at most. A larger frame is a page of its own, or several of 1 MiB.
 // From 128 KiB on, each page is in up to 8 substreams. Those from 1 on are the frames of each
-// collection that has a sixteenth of the block's bytes, of more than 7 the first. Identity and
-// account events count as one collection. Substream 0, before them, is all others. What a page has
+// collection that has a sixteenth of the block's bytes, of more than 7 the first. Events of
+// other kinds count as one collection. Substream 0, before them, is all others. What a page has
 // of a substream is its frames back to back, compressed by themselves; of none no bytes. A
 // substream is that of all pages. The first value has
 //
@@ -115,11 +116,12 @@ package format
 // A set of blocks is a bit for each block, block 0 in the lowest bit of the first byte.
 //
 //	| epoch:u32 | blocks:u16 | collections:u16 | identities:u32 | accounts:u32
-//	| flags:u8 (1: copies, 2: subjects) | 0:u24 |
+//	| flags:u8 (1: copies, 2: subjects, 4: #sync events) | 0:u24 |
 //	| by block: column 32: first stamps | 33: last stamps | 34: seq | 35: op of the last event
 //	| 36: events |
 //	| column 1: ends of the collections' names | names … | column 37: events, by collection |
 //	| blocks with identity events | with account events | with each collection … |
+//	| if there are #sync events: their number:u32 | blocks with some |
 //
 // A shard of its DID index has fingerprints without the five bits that choose the shard, cut to
 // b+16 bits, in ascending order. It also has the blocks of each. b is such that of 20,000 DIDs that

@@ -52,7 +52,7 @@ type SlimIndex struct {
 	Seq        []int64
 	Op         []uint32
 	Kind       []uint8  // translate.Kind | translate.Operation << 4
-	Collection []uint16 // 1 + index into collections; 0: identity and account events
+	Collection []uint16 // 1 + index into collections; 0: events of other kinds
 	PlainEnd   []uint32 // end of the event's frame in the plain part
 	ZstdEnd    []uint32
 

@@ -21,12 +21,15 @@ type Span struct {
 	Counts      []uint32   // events, by collection
 	Present     []BlockSet // blocks, by collection
 
-	// Identity and account events pass every collection filter.
+	// Identity, account and #sync events pass every collection filter.
 	Identities, Accounts  uint32
 	IdentityIn, AccountIn BlockSet
 	Copied                bool // they are stored once more, under RangeCopiesIndex and the next two
 
 	HasSubjects bool // there is an index of the subjects of references
+
+	Syncs  uint32 // #sync events, which are for those who ask; there are no copies of them
+	SyncIn BlockSet
 }
 
 // Key is the key that the span is stored under: that of its last block.
@@ -62,6 +65,7 @@ const (
 const (
 	spanCopied   = 1 << 0
 	spanSubjects = 1 << 1
+	spanSyncs    = 1 << 2
 )
 
 func (s *Span) flags() (flags byte) {
@@ -70,6 +74,9 @@ func (s *Span) flags() (flags byte) {
 	}
 	if s.HasSubjects {
 		flags |= spanSubjects
+	}
+	if s.Syncs > 0 {
+		flags |= spanSyncs
 	}
 	return flags
 }
@@ -95,6 +102,9 @@ func AppendSpan(dst []byte, s *Span) []byte {
 	dst = appendBlockSet(dst, &s.AccountIn, n)
 	for i := range s.Present {
 		dst = appendBlockSet(dst, &s.Present[i], n)
+	}
+	if s.Syncs > 0 {
+		dst = appendBlockSet(binary.LittleEndian.AppendUint32(dst, s.Syncs), &s.SyncIn, n)
 	}
 	return dst
 }
@@ -129,11 +139,14 @@ func DecodeSpan(b []byte) (*Span, error) {
 	for i := range s.Present {
 		s.Present[i] = d.blockSet(bytes)
 	}
+	if flags&spanSyncs != 0 {
+		s.Syncs, s.SyncIn = d.uint32(), d.blockSet(bytes)
+	}
 	if err := d.end(); err != nil {
 		return nil, err
 	}
 	all := FirstBlocks(n)
-	for _, set := range append(s.Present, s.IdentityIn, s.AccountIn) {
+	for _, set := range append(s.Present, s.IdentityIn, s.AccountIn, s.SyncIn) {
 		if rest := set; func() bool { rest.Intersect(&all); return rest != set }() {
 			return nil, fmt.Errorf("it names a block after its last, %d", n)
 		}

@@ -88,6 +88,9 @@ func (o *SpanBuilder) Add(b BlockEvents, bytes int64) {
 		case translate.KindAccount:
 			o.Accounts++
 			o.AccountIn.Add(n)
+		case translate.KindSync:
+			o.Syncs++
+			o.SyncIn.Add(n)
 		}
 	}
 	for i := range x.DIDs.Len() {
@@ -96,7 +99,7 @@ func (o *SpanBuilder) Add(b BlockEvents, bytes int64) {
 	for f := range b.References.Fingerprints(o.fingerprints) {
 		o.subjects = append(o.subjects, f&^0xff|uint64(n))
 	}
-	if o.copies != nil && x.Kinds&NonCommitKinds != 0 && !o.copies.add(x, b.Plain, b.Zstd) {
+	if o.copies != nil && x.Kinds&CopiedKinds != 0 && !o.copies.add(x, b.Plain, b.Zstd) {
 		o.copies = nil
 	}
 }
@@ -155,7 +158,7 @@ func (c *copiesBuilder) add(x *Index, plain, zstd []byte) bool {
 		return false
 	}
 	for i := range x.Events() {
-		if NonCommitKinds&(1<<x.KindAt(i)) == 0 {
+		if CopiedKinds&(1<<x.KindAt(i)) == 0 {
 			continue
 		}
 		c.plain = append(c.plain, plain[FrameStart(x.PlainEnd, i):x.PlainEnd[i]]...)

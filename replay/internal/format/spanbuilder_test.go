@@ -32,6 +32,10 @@ func TestSpanSaysWhatBlocksHave(t *testing.T) {
 			case translate.KindAccount:
 				want.Accounts++
 				want.AccountIn.Add(n)
+			case translate.KindSync:
+				want.Syncs++
+				want.SyncIn.Add(n)
+				continue
 			default:
 				counts[e.collection]++
 				set := present[e.collection]
@@ -81,7 +85,7 @@ func checkCopies(t *testing.T, b []byte, want []testEvent) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if x.Events() != len(want) || x.FirstSeq != want[0].Seq || x.LastSeq != want[len(want)-1].Seq || x.Kinds != NonCommitKinds {
+	if x.Events() != len(want) || x.FirstSeq != want[0].Seq || x.LastSeq != want[len(want)-1].Seq || x.Kinds != CopiedKinds {
 		t.Fatalf("%d copies of frames %d to %d, kinds %v", x.Events(), x.FirstSeq, x.LastSeq, x.Kinds)
 	}
 	for i, e := range want {

@@ -10,12 +10,18 @@ import (
 
 const (
 	// Version is the version of everything this package writes, and of a log that has had no
-	// references. A change that older code would misread raises it.
+	// references and no #sync events. A change that older code would misread raises it.
 	Version = 7
 	// VersionReferences is the version of a log that has had references. Its values are of Version,
 	// but code that knows no later one than that would not trim references, and lose them where it
 	// merges blocks.
 	VersionReferences = 8
+	// VersionSync is the version of a log that has had #sync events, and maybe references. Its
+	// values are of Version, but code that knows no later one than those two would send such events
+	// to subscribers that did not ask for them.
+	VersionSync = 9
+	// NewestVersion is the newest that this code knows.
+	NewestVersion = VersionSync
 )
 
 // TrailerBytes is the length of the trailer that ends each stored value: range, version, two zero

@@ -39,6 +39,7 @@ const (
 	v1Commit     = `,"kind":"commit","commit":{"rev":"`
 	v1Identity   = `,"kind":"identity","identity":`
 	v1Account    = `,"kind":"account","account":`
+	v1Sync       = `,"kind":"sync","sync":`
 	v1Operation  = `","operation":"`
 	v1Collection = `","collection":"`
 	v1Rkey       = `","rkey":"`
@@ -75,13 +76,19 @@ func (v *v2Encoder) append(dst []byte, kind translate.Kind, seq, timeUS int64, p
 		p.skip(v1Account)
 		dst = p.appendObject(append(dst, `account","account":`...))
 		dst = append(append(append(dst, `,"did":"`...), did...), `","seq":`...)
+	case translate.KindSync:
+		p.skip(v1Sync)
+		dst = append(append(append(dst, `sync","did":"`...), did...), v2SeqStart...)
+		dst = p.appendObject(append(strconv.AppendInt(dst, seq, 10), `,"sync":`...))
 	default:
 		p.bad = true
 	}
 	if p.bad {
 		return dst[:start], false
 	}
-	dst = strconv.AppendInt(dst, seq, 10)
+	if kind != translate.KindSync { // it has its seq
+		dst = strconv.AppendInt(dst, seq, 10)
+	}
 	return append(v.appendTime(append(dst, v2TimeStart...), timeUS), v2End...), true
 }
 

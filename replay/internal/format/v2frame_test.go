@@ -67,6 +67,7 @@ var v1Events = map[string]struct {
 	"without a handle": {translate.KindIdentity, v1Head + `"identity","identity":{"did":"did:plc:a","seq":7,"time":"2026-07-04T14:38:06.240Z"}}`},
 	"odd handle":       {translate.KindIdentity, v1Head + `"identity","identity":{"did":"did:plc:a","handle":"\u2028\u2029\u003c","seq":7,"time":"2026-07-04T14:38:06Z"}}`},
 	"account":          {translate.KindAccount, v1Head + `"account","account":{"active":false,"did":"did:plc:a","seq":7,"status":"deleted","time":"2026-07-04T14:38:06.240Z"}}`},
+	"sync":             {translate.KindSync, v1Head + `"sync","sync":{"blocks":{"$bytes":"OqJlcm9vdHOB/+"},"did":"did:plc:a","rev":"3mptbypluud2a","seq":7,"time":"2026-07-04T14:38:06.240Z"}}`},
 }
 
 func TestV2Events(t *testing.T) {
@@ -134,7 +135,7 @@ func FuzzV2Events(f *testing.F) {
 		if want := v2Oracle(t, 9, payload); !ok || string(got) != want {
 			t.Errorf("%s is\n%s\nwant\n%s", payload, got, want)
 		}
-		for _, kind := range []translate.Kind{translate.KindCommit, translate.KindIdentity, translate.KindAccount} {
+		for _, kind := range []translate.Kind{translate.KindCommit, translate.KindIdentity, translate.KindAccount, translate.KindSync} {
 			v.append(nil, kind, 9, 1783175888085434, []byte(text), referencesOfEvent{}) // any bytes
 		}
 	})
