@@ -163,9 +163,6 @@ func (f *follower) advance(w *waiter) {
 
 // forget takes w out of pending.
 func (f *follower) forget(w *waiter) {
-	if w.key == "" {
-		return
-	}
 	head := f.pending[w.key]
 	if head == w {
 		head = w.next
@@ -185,9 +182,8 @@ func (f *follower) forget(w *waiter) {
 	w.key, w.next = "", nil
 }
 
-// finish ends the wait of w with a result.
+// finish ends the wait of w, which is not in pending, with a result.
 func (f *follower) finish(w *waiter) {
-	f.forget(w)
 	f.end(w)
 	if w.group.left == 0 {
 		w.group.call.Done()
@@ -234,7 +230,7 @@ func (f *follower) wantLookup(w *waiter) {
 
 // beginLookup begins the next look-up, unless one is under way.
 func (f *follower) beginLookup(ctx context.Context) {
-	if f.asking || len(f.ask) == 0 {
+	if f.asking {
 		return
 	}
 	var b batch

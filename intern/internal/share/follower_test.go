@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -285,11 +286,160 @@ func TestHoldOff(t *testing.T) {
 	}
 }
 
+// newTestFollower returns a follower of a Group where another instance leads all.
+func newTestFollower(holdOff time.Duration) (*follower, *fakeStore, *instance) {
+	store, leader := &fakeStore{found: map[string]bool{}}, &instance{id: 2}
+	g := New(Config{ID: 1, Interner: store, CacheKeyBytes: 8, Timing: Timing{HoldOff: holdOff}, Metrics: NewMetrics(nil)})
+	v := &view{others: []*instance{leader}}
+	for i := range v.leaders {
+		v.leaders[i] = leader
+	}
+	g.instances.view.Store(v)
+	g.took.Store(0)
+	g.follower.lookups = make(chan batch, 1)
+	return g.follower, store, leader
+}
+
+// TestFollowerEnds: a string ends once, whatever comes while a look-up of it is under way, and
+// whoever leads it by then.
+func TestFollowerEnds(t *testing.T) {
+	f, store, leader := newTestFollower(time.Hour)
+	call := &fakeCall{}
+	ended := func(what string, done, waiting int) {
+		t.Helper()
+		if call.done != done || f.waiting != waiting || len(f.pending) != waiting || len(call.interned) > 0 {
+			t.Errorf("%s: %d calls done, %d wait, %d are pending, %d interned", what, call.done, f.waiting, len(f.pending), len(call.interned))
+		}
+	}
+	f.admit(task{call, []Item{&fakeItem{keys: []string{"ninebytes"}}, &fakeItem{keys: []string{"8-bytes!"}}}})
+	if len(f.ask) != 1 {
+		t.Fatalf("%d strings are looked for at once, want that whose key is too long", len(f.ask))
+	}
+	f.beginLookup(t.Context())
+	f.deliver([]Name{{Key: []byte("ninebytes")}})
+	f.endLookup(<-f.lookups)
+	ended("delivered while it is looked for", 0, 1)
+	f.deliver([]Name{{Key: []byte("8-bytes!")}})
+	ended("both are delivered", 1, 0)
+	f.expire() // all are done
+	if len(f.order) != 0 {
+		t.Errorf("%d in order", len(f.order))
+	}
+	// It is found in the store when its time is over.
+	item := &fakeItem{keys: []string{"ninebytes"}}
+	f.admit(task{call, []Item{item}})
+	f.order[0].since = time.Now().Add(-time.Hour)
+	store.found["ninebytes"] = true
+	f.beginLookup(t.Context())
+	f.endLookup(<-f.lookups)
+	ended("found late", 2, 0)
+	// Its leader is this instance by now, or is late too often, and the caches have it.
+	f.group.instances.view.Load().leaders[0] = nil
+	f.admit(task{call, []Item{&fakeItem{}, &fakeItem{hash: 1 << 56}}})
+	ended("known", 3, 0)
+	for n := range tolerated + 1 {
+		if !f.group.Led(1 << 56) {
+			t.Errorf("not waited for, though late %d times only", n)
+		}
+		leader.late(time.Now().Add(time.Duration(n)*2*time.Second), time.Second)
+	}
+	if f.group.Led(1 << 56) {
+		t.Error("waited for, though late too often")
+	}
+	if f.beginLookup(t.Context()); f.asking {
+		t.Error("a look-up of nothing is under way")
+	}
+}
+
+// TestFollowerWithoutKey: a string whose key cannot be made yet is looked for in the store at each
+// tick, and waits for no key.
+func TestFollowerWithoutKey(t *testing.T) {
+	f, _, _ := newTestFollower(time.Hour)
+	f.admit(task{&fakeCall{}, []Item{&fakeItem{keys: []string{""}}}})
+	for range 2 {
+		if f.expire(); len(f.ask) != 1 || len(f.pending) != 0 {
+			t.Fatalf("%d are looked for, %d are pending", len(f.ask), len(f.pending))
+		}
+		f.beginLookup(t.Context())
+		f.endLookup(<-f.lookups)
+	}
+}
+
+// TestBehind: a follower is behind if most strings that the caches would have were in the store.
+// Look-ups that failed, or of other strings, say nothing about it.
+func TestBehind(t *testing.T) {
+	f, store, _ := newTestFollower(time.Hour)
+	store.found["there"], store.found["too-long-a-key"] = true, true
+	lookUp := func(failed error, keys ...string) {
+		var items []Item
+		for _, k := range keys {
+			items = append(items, &fakeItem{keys: []string{k}})
+		}
+		f.admit(task{&fakeCall{}, items})
+		for _, w := range f.order {
+			f.wantLookup(w)
+		}
+		f.beginLookup(t.Context())
+		b := <-f.lookups
+		b.err = failed
+		f.endLookup(b)
+		f.order = nil
+	}
+	for _, tc := range []struct {
+		keys   []string
+		failed error
+		behind bool
+	}{
+		{[]string{"too-long-a-key"}, nil, false},
+		{[]string{"there"}, context.DeadlineExceeded, false},
+		{[]string{"there", "absent"}, nil, false},
+		{[]string{"there"}, nil, true},
+		{[]string{"too-long-a-key"}, nil, true},
+		{[]string{"absent"}, nil, false},
+	} {
+		if lookUp(tc.failed, tc.keys...); f.behind != tc.behind {
+			t.Errorf("after %v, %v: behind is %v", tc.keys, tc.failed, f.behind)
+		}
+	}
+}
+
+// TestHoldOffEnds: a string is looked for, and interned here, when it has waited for HoldOff, no
+// sooner.
+func TestHoldOffEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, _, _ := newTestFollower(time.Second)
+		call := &fakeCall{}
+		f.admit(task{call, []Item{&fakeItem{keys: []string{"key"}}}})
+		time.Sleep(time.Second - 1)
+		if f.expire(); len(f.ask) != 0 {
+			t.Error("looked for too early")
+		}
+		time.Sleep(1)
+		if f.expire(); len(f.ask) != 1 {
+			t.Fatal("not looked for in time")
+		}
+		f.beginLookup(t.Context())
+		if f.endLookup(<-f.lookups); len(call.interned) != 1 {
+			t.Error("not interned here in time")
+		}
+	})
+}
+
 func counter(t *testing.T, c prometheus.Counter) float64 {
+	t.Helper()
+	return metric(t, c).GetCounter().GetValue()
+}
+
+func gauge(t *testing.T, g prometheus.Gauge) float64 {
+	t.Helper()
+	return metric(t, g).GetGauge().GetValue()
+}
+
+func metric(t *testing.T, c prometheus.Metric) *dto.Metric {
 	t.Helper()
 	var m dto.Metric
 	if err := c.Write(&m); err != nil {
 		t.Fatal(err)
 	}
-	return m.GetCounter().GetValue()
+	return &m
 }

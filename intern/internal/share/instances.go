@@ -1,13 +1,11 @@
 package share
 
 import (
-	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
 	"log/slog"
 	"maps"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -216,7 +214,6 @@ func (i *instances) elect() {
 			v.feeds[other.id] = other.sequences
 		}
 	}
-	slices.SortFunc(v.others, func(a, b *instance) int { return cmp.Compare(a.id, b.id) })
 	v.alone = len(v.others) == 0
 	candidate := i.heartbeats > uint64(i.timing.Joining) // before, the others may not know of this one
 	for partition := range v.leaders {

@@ -1,11 +1,15 @@
 package share
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"io"
 	"log/slog"
+	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -48,8 +52,16 @@ func TestRecord(t *testing.T) {
 	if _, err := parseRecord([]byte{Tag, 1}, value); err == nil {
 		t.Error("a short key was taken")
 	}
-	if _, err := parseRecord(appendKey(nil, 9), append(value, 0)); err == nil {
-		t.Error("trailing bytes were taken")
+	other := appendKey(nil, 9)
+	other[0]++
+	if _, err := parseRecord(other, value); err == nil {
+		t.Error("another tag was taken")
+	}
+	overflow := bytes.Repeat([]byte{0xff}, 11)
+	for _, broken := range [][]byte{append(value, 0), overflow, append([]byte{7}, overflow...), binary.AppendUvarint([]byte{7}, 1<<62)} {
+		if _, err := parseRecord(appendKey(nil, 9), broken); err == nil {
+			t.Errorf("%x was taken", broken)
+		}
 	}
 }
 
@@ -149,6 +161,93 @@ func TestHeartbeats(t *testing.T) {
 	heartbeat(a)
 	if len(a.known) != 0 {
 		t.Error("b's record is still there after it has left")
+	}
+}
+
+// TestJoins: an instance leads nothing that another could lead until it has made more heartbeats
+// than Joining; alone it leads all.
+func TestJoins(t *testing.T) {
+	i := newTestInstances(t, nil, 1)
+	i.known[2] = &instance{id: 2, heartbeat: 100}
+	for i.heartbeats = 0; i.heartbeats <= uint64(i.timing.Joining)+1; i.heartbeats++ {
+		i.elect()
+		leads := slices.Contains(i.view.Load().leaders[:], nil)
+		if want := i.heartbeats > uint64(i.timing.Joining); leads != want {
+			t.Errorf("after %d heartbeats: leads %v", i.heartbeats, leads)
+		}
+	}
+}
+
+// TestDamagedRecord: an instance's record that cannot be read fails the heartbeat of each other.
+func TestDamagedRecord(t *testing.T) {
+	store := simkv.New(simkv.Config{Shared: true})
+	err := kv.Once(t.Context(), store, func(txn kv.Txn) error {
+		txn.Set(appendKey(nil, 2), []byte{1})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := newTestInstances(t, store, 1)
+	if err := i.step(t.Context()); err == nil || !strings.Contains(err.Error(), "damaged") || i.heartbeats != 0 {
+		t.Errorf("%v, %d heartbeats", err, i.heartbeats)
+	}
+}
+
+// TestNoted: what a heartbeat has found is in the metrics, in the mean of transactions, in the log
+// if others come or go, and in the instance's own record.
+func TestNoted(t *testing.T) {
+	store, log := simkv.New(simkv.Config{Shared: true}), new(bytes.Buffer)
+	m := NewMetrics(nil)
+	var observed int
+	a := newInstances(Config{ID: 1, Interner: storeOnly{store: store}, Timing: DefaultTiming(), Logger: slog.New(slog.NewTextHandler(log, nil)), Metrics: m},
+		func(time.Duration) { observed++ })
+	b := newTestInstances(t, store, 2)
+	for n, step := range []*instances{a, b, a, a} {
+		if err := step.step(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if joined := strings.Count(log.String(), "joined"); (joined == 1) != (n >= 2) {
+			t.Errorf("step %d: log %s", n, log)
+		}
+	}
+	if n := gauge(t, m.Instances); observed != 3 || n != 1 {
+		t.Errorf("%d transactions observed, %v others", observed, n)
+	}
+	if own := a.read[slices.IndexFunc(a.read, func(r record) bool { return r.id == 1 })]; own.heartbeat != 2 {
+		t.Errorf("the third heartbeat finds number %d", own.heartbeat)
+	}
+	if other := a.known[2]; other.heartbeat != 1 || other.missed != 1 {
+		t.Errorf("of the other heartbeat %d, %d missed", other.heartbeat, other.missed)
+	}
+}
+
+// TestForgets: the record of an instance goes when it has missed Forget heartbeats, no sooner.
+func TestForgets(t *testing.T) {
+	store := simkv.New(simkv.Config{Shared: true})
+	a, b := newTestInstances(t, store, 1), newTestInstances(t, store, 2)
+	_, _ = b.step(t.Context()), a.step(t.Context())
+	for n := range a.timing.Forget + 2 { // the last of them reads that it is gone
+		if len(a.known) != 1 {
+			t.Fatalf("gone after %d missed heartbeats", n)
+		}
+		_ = a.step(t.Context())
+	}
+	if len(a.known) != 0 {
+		t.Error("the record is still there")
+	}
+}
+
+// TestDefaultTiming: no part of it is 0, and an instance is dead after three missed heartbeats.
+func TestDefaultTiming(t *testing.T) {
+	v := reflect.ValueOf(DefaultTiming())
+	for i := range v.NumField() {
+		if v.Field(i).IsZero() {
+			t.Errorf("%s is 0", v.Type().Field(i).Name)
+		}
+	}
+	if d := DefaultTiming(); time.Duration(d.Missed)*d.Heartbeat != 600*time.Millisecond {
+		t.Errorf("%d heartbeats of %v", d.Missed, d.Heartbeat)
 	}
 }
 

@@ -19,6 +19,9 @@ func TestLateness(t *testing.T) {
 		{"during the back-off", []time.Duration{0, time.Second, 2 * time.Second, 2500e6}, 3 * time.Second},
 		{"doubled", []time.Duration{0, time.Second, 2 * time.Second, 3 * time.Second}, 5 * time.Second},
 		{"bounded", []time.Duration{0, 1e9, 2e9, 3e9, 5e9, 9e9, 17e9, 33e9, 65e9, 125e9, 185e9}, 245 * time.Second},
+		{"a hold-off apart", []time.Duration{0, 100e6, 200e6}, 1200 * time.Millisecond},
+		{"just not long without any", []time.Duration{0, 1e9, 11e9}, 12 * time.Second},
+		{"just not long without any after a back-off", []time.Duration{0, 1e9, 2e9, 3e9, 19e9}, 23 * time.Second},
 		{"long without any", []time.Duration{0, 1e9, 2e9, 12100e6, 13e9}, 3 * time.Second},
 	}
 	for _, tc := range tests {
