@@ -57,7 +57,7 @@ func Parse(text string) (*Expr, error) {
 	p := parser{text: text}
 	p.advance()
 	e := p.expr()
-	if p.err == nil && p.token != "" {
+	if p.token != "" {
 		if p.token == ")" {
 			p.fail("no parenthesis is open here")
 		} else {

@@ -22,6 +22,7 @@ func TestParse(t *testing.T) {
 		{"follows:did:plc:a and not(follows:did:plc:b and follows:did:plc:c)", "follows:did:plc:a and not (follows:did:plc:b and follows:did:plc:c)"},
 		{"liked:did:plc:a or (liked:did:plc:b or liked:did:plc:c)", "liked:did:plc:a or liked:did:plc:b or liked:did:plc:c"},
 		{strings.Repeat("(", maxDepth) + "liked:did:plc:a" + strings.Repeat(")", maxDepth), "liked:did:plc:a"},
+		{"(((((liked:did:plc:a))))) or (((((liked:did:plc:b))))) or (((((liked:did:plc:c))))) or (((((liked:did:plc:d)))))", "liked:did:plc:a or liked:did:plc:b or liked:did:plc:c or liked:did:plc:d"},
 	} {
 		e, err := Parse(tc.text)
 		if err != nil {

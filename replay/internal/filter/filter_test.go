@@ -158,3 +158,25 @@ func mustNew(t *testing.T, cfg Config) *Filter {
 	}
 	return f
 }
+
+// TestParts: each part of a Config counts, with its string, and a Filter has a number of its own.
+func TestParts(t *testing.T) {
+	none := (&Config{}).Bytes()
+	for name, tc := range map[string]struct {
+		cfg  Config
+		want int
+	}{
+		"collection":  {Config{Collections: []string{"a.b.c"}}, 5 + collectionBytes},
+		"source":      {Config{Sources: []string{"a.b.c:x"}}, 7 + collectionBytes + sourceBytes},
+		"subject":     {Config{Subjects: []uint64{1}, MoreSubjects: 1}, 2 * fingerprintBytes},
+		"subject DID": {Config{SubjectDIDs: []uint64{1}, MoreSubjectDIDs: 1}, 4 * fingerprintBytes},
+	} {
+		if got := tc.cfg.Bytes() - none; got < int64(tc.want) {
+			t.Errorf("a %s takes %d bytes, not %d", name, got, tc.want)
+		}
+	}
+	f, other := mustNew(t, Config{MaxPayloadBytes: 7}), mustNew(t, Config{})
+	if f.ID() == 0 || f.ID() == other.ID() || f.Limit() != 7 || (*Filter)(nil).Limit() != 0 {
+		t.Errorf("IDs %d and %d, limits %d and %d", f.ID(), other.ID(), f.Limit(), (*Filter)(nil).Limit())
+	}
+}
