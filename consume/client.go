@@ -33,6 +33,7 @@ type Client struct {
 	connected bool
 	since     time.Time
 	lastErr   string
+	advice    string
 }
 
 // New returns a Client for cfg. It does not connect.
@@ -103,6 +104,7 @@ type Status struct {
 	Connected bool      // there is a connection
 	Since     time.Time // when Connected last changed
 	LastError string    // why the last connection ended or was not made, "" while connected
+	Advice    string    // what to do about LastError, as in the log; may be empty
 	LastFrame time.Time // when the last frame with a seq came, repeats included; zero: none did
 	Epoch     uint32
 	Seq       int64 // the last one handed over, 0: none
@@ -112,7 +114,7 @@ type Status struct {
 // Status returns what the Client is doing. It is safe for concurrent use.
 func (c *Client) Status() Status {
 	c.mu.Lock()
-	s := Status{Host: c.url.Host, Connected: c.connected, Since: c.since, LastError: c.lastErr}
+	s := Status{Host: c.url.Host, Connected: c.connected, Since: c.since, LastError: c.lastErr, Advice: c.advice}
 	c.mu.Unlock()
 	s.Epoch, s.Seq, s.Suspect = c.epoch.Load(), c.lastSeq.Load(), c.suspect.Load()
 	if ns := c.lastFrame.Load(); ns != 0 {
@@ -121,11 +123,12 @@ func (c *Client) Status() Status {
 	return s
 }
 
-func (c *Client) setConnected(connected bool, why string) {
+// setConnected notes that there is a connection, or why there is none, and what to do about it.
+func (c *Client) setConnected(connected bool, why, advice string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.connected != connected {
 		c.since = time.Now()
 	}
-	c.connected, c.lastErr = connected, why
+	c.connected, c.lastErr, c.advice = connected, why, advice
 }

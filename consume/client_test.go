@@ -512,7 +512,7 @@ func TestSinceStays(t *testing.T) {
 			if connected != c.Status().Connected {
 				want = time.Now()
 			}
-			c.setConnected(connected, "")
+			c.setConnected(connected, "", "")
 			if got := c.Status().Since; !got.Equal(want) {
 				t.Errorf("connected %t since %v, want %v", connected, got, want)
 			}

@@ -47,7 +47,7 @@ func (c *Client) session(ctx context.Context) ending {
 	}
 	c.num.opened()
 	up := time.Now()
-	c.setConnected(true, "")
+	c.setConnected(true, "", "")
 	if has {
 		c.log.Info("connected to relay", "host", c.url.Host, "epoch", c.num.epoch, "cursor", cursor)
 	} else {
@@ -68,7 +68,7 @@ func (c *Client) session(ctx context.Context) ending {
 		e = s.said
 	}
 	e.up, e.delivered = time.Since(up), s.delivered
-	c.setConnected(false, e.String())
+	c.setConnected(false, e.String(), "")
 	return e
 }
 
@@ -83,7 +83,7 @@ func (c *Client) notOpened(err error) ending {
 			c.futureCursor()
 		}
 	}
-	c.setConnected(false, e.String())
+	c.setConnected(false, e.String(), advice(err))
 	return e
 }
 

@@ -182,6 +182,9 @@ func TestUntrusted(t *testing.T) {
 	if msg := c.Status().LastError; !strings.Contains(msg, "certificate") {
 		t.Errorf("LastError %q", msg)
 	}
+	if help := c.Status().Advice; !strings.Contains(help, "ca-certificates") {
+		t.Errorf("Advice %q", help)
+	}
 }
 
 // opened returns a Client with a connection to a relay that floods it with the messages, and a
