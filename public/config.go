@@ -27,6 +27,7 @@ type Config struct {
 	Health       func() Health  // asked by /readyz; nil: always ready
 	Process      func() Process // asked by /status; nil: nothing is known
 	Version      string         // "dev"
+	DayFile      string         // where Run keeps a day of samples; "": in memory only
 
 	MaxConnections      int // subscribers in all; 20000
 	MaxConnectionsPerIP int // subscribers of one address (IPv6: of one /64); 100

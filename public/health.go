@@ -1,6 +1,9 @@
 package public
 
-import "net/http"
+import (
+	"net/http"
+	"slices"
+)
 
 // Health is what the process knows of itself. It is ready if all checks are OK.
 type Health struct {
@@ -21,18 +24,20 @@ func (s *Server) handleHealthz(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (s *Server) handleReadyz(w http.ResponseWriter, _ *http.Request) {
-	answer := struct {
-		Ready  bool    `json:"ready"`
-		Checks []Check `json:"checks"`
-	}{Ready: true}
-	answer.Checks = append(answer.Checks, s.cfg.Health().Checks...)
-	answer.Checks = append(answer.Checks, Check{Name: "serving", OK: !s.isClosing()})
-	status := http.StatusOK
-	for _, c := range answer.Checks {
-		if !c.OK {
-			answer.Ready = false
-			status = http.StatusServiceUnavailable
-		}
+	answer, status := s.readiness(), http.StatusOK
+	if !answer.Ready {
+		status = http.StatusServiceUnavailable
 	}
 	writeJSON(w, s.log, status, answer)
+}
+
+// readyJSON is the answer of /readyz, and part of that of /status.
+type readyJSON struct {
+	Ready  bool    `json:"ready"`
+	Checks []Check `json:"checks"`
+}
+
+func (s *Server) readiness() readyJSON {
+	checks := append(slices.Clip(s.cfg.Health().Checks), Check{Name: "serving", OK: !s.isClosing()})
+	return readyJSON{!slices.ContainsFunc(checks, func(c Check) bool { return !c.OK }), checks}
 }

@@ -89,6 +89,7 @@ type Server struct {
 	filters   sharedFilters
 	handler   http.Handler
 	status    status
+	day       day
 	assets    func() (map[string]*asset, error)
 	lookups   *lookupAPI
 	sessions
@@ -121,6 +122,9 @@ func newServer(cfg Config, src eventLog, t timing) (*Server, error) {
 		assets:   sync.OnceValues(loadAssets),
 		sessions: newSessions(),
 	}
+	if err := s.day.load(cfg.DayFile); err != nil {
+		s.log.Warn("the day of samples cannot be read: the page's curves begin anew", "file", cfg.DayFile, "err", err)
+	}
 	s.admission = newAdmission(&cfg, t.header, s.rejected)
 	s.metrics = newMetrics(s, cfg.Registerer)
 	mux := s.routes()
@@ -146,6 +150,7 @@ func (s *Server) routes() *http.ServeMux {
 	mux.HandleFunc("GET /healthz", s.handleHealthz)
 	mux.HandleFunc("GET /readyz", s.handleReadyz)
 	mux.HandleFunc("GET /status", s.handleStatus)
+	mux.HandleFunc("GET /status/day", s.handleDay)
 	mux.HandleFunc("GET /web/{path...}", s.handleAsset)
 	mux.HandleFunc("GET /{$}", s.handleIndex)
 	return mux

@@ -27,6 +27,8 @@ const (
 type Process struct {
 	Relay *Relay    // nil: unknown
 	UIDs  *UIDCount // nil: interning is off
+	// free disk where the stores are, of several disks the least; nil: unknown
+	FreeBytes *int64
 }
 
 // Relay is the relay that events come from.
@@ -35,6 +37,7 @@ type Relay struct {
 	Connected bool
 	Since     time.Time     // when Connected last changed
 	Error     string        // why it is not connected
+	Advice    string        // what to do about it; may be empty
 	Lag       time.Duration // how old frames are when they come
 	Pending   time.Duration // how old the oldest frame is that came and is not durable yet
 }
@@ -109,10 +112,11 @@ func (s *Server) computeStatus() (statusJSON, historyJSON) {
 	rng, counts, dictionary := s.events.rangeOf(), s.events.counts(), s.cfg.Dictionaries.Stored()
 	sent := s.metrics.deliveredOnAll()
 	answer := statusJSON{
-		Version: s.cfg.Version,
-		TimeUS:  counts.Until.UnixMicro(),
-		Started: counts.Since.UTC().Truncate(time.Millisecond),
-		UptimeS: int64(counts.Until.Sub(counts.Since).Seconds()),
+		Version:   s.cfg.Version,
+		TimeUS:    counts.Until.UnixMicro(),
+		Started:   counts.Since.UTC().Truncate(time.Millisecond),
+		UptimeS:   int64(counts.Until.Sub(counts.Since).Seconds()),
+		readyJSON: s.readiness(),
 		Log: logJSON{
 			Oldest: newPointJSON(rng.Oldest), Newest: newPointJSON(rng.Newest), RetentionS: int64(rng.Retention.Seconds()),
 			Events: rng.Events, Bytes: rng.Bytes, DiskBytes: s.events.diskBytes(), Gaps: len(rng.Gaps),
@@ -136,10 +140,13 @@ func (s *Server) computeStatus() (statusJSON, historyJSON) {
 	if r := process.Relay; r != nil {
 		at := s.events.progress()
 		answer.Relay = &relayJSON{
-			Host: r.Host, Connected: r.Connected, Since: r.Since.UTC().Truncate(time.Millisecond), Error: r.Error,
+			Host: r.Host, Connected: r.Connected, Since: r.Since.UTC().Truncate(time.Millisecond), Error: r.Error, Advice: r.Advice,
 			Stream: at.Stream.String(), Epoch: at.Epoch, Seq: at.Seq,
 			LagS: r.Lag.Seconds(), PendingS: r.Pending.Seconds(),
 		}
+	}
+	if free := process.FreeBytes; free != nil {
+		answer.Disk = &diskJSON{*free, s.day.daysUntilFull(minuteOf(time.Now()))}
 	}
 	if u := process.UIDs; u != nil {
 		answer.UIDs = &uidsJSON{Total: u.Total, NewDIDs: u.NewDIDs, NewURIs: u.NewURIs, Scope: "all"}

@@ -14,12 +14,14 @@ import (
 
 // statusJSON is the answer of /status.
 type statusJSON struct {
-	Version     string           `json:"version"`
-	TimeUS      int64            `json:"time_us"`
-	Started     time.Time        `json:"started"`
-	UptimeS     int64            `json:"uptime_s"`
+	Version string    `json:"version"`
+	TimeUS  int64     `json:"time_us"`
+	Started time.Time `json:"started"`
+	UptimeS int64     `json:"uptime_s"`
+	readyJSON
 	Relay       *relayJSON       `json:"relay"` // null: unknown
 	Log         logJSON          `json:"log"`
+	Disk        *diskJSON        `json:"disk"` // null: unknown
 	Events      eventsJSON       `json:"events"`
 	Subscribers subscribersJSON  `json:"subscribers"`
 	Dictionary  storedDictionary `json:"dictionary"`
@@ -42,6 +44,7 @@ type relayJSON struct {
 	Connected bool      `json:"connected"`
 	Since     time.Time `json:"since"`
 	Error     string    `json:"error,omitempty"`
+	Advice    string    `json:"advice,omitempty"`
 	Stream    string    `json:"stream"` // of the position that the log has reached
 	Epoch     uint32    `json:"epoch"`
 	Seq       int64     `json:"seq"` // 0: nothing of this epoch yet
@@ -57,6 +60,12 @@ type logJSON struct {
 	Bytes      int64      `json:"bytes"`      // before the store compresses them
 	DiskBytes  int64      `json:"disk_bytes"` // as they lie on disk
 	Gaps       int        `json:"gaps"`
+}
+
+type diskJSON struct {
+	FreeBytes int64 `json:"free_bytes"`
+	// at the pace of the last six hours; null: unknown
+	DaysUntilFull *float64 `json:"days_until_full"`
 }
 
 type eventsJSON struct {

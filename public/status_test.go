@@ -61,12 +61,14 @@ func (s *testServer) status(query string) statusJSON {
 func TestStatus(t *testing.T) {
 	src, _ := statusSource(testCounts(10))
 	since := time.Date(2026, 7, 1, 13, 0, 0, 0, time.UTC)
-	registry := newRegistry(t)
+	registry, free := newRegistry(t), int64(5e9)
 	s := serveSource(t, src, registry, func(cfg *Config, _ *timing) {
+		cfg.Health = func() Health { return Health{Checks: []Check{{"disk_free", false, "short"}}} }
 		cfg.Process = func() Process {
 			return Process{
-				Relay: &Relay{Host: "relay.test", Connected: true, Since: since, Lag: 1500 * time.Millisecond, Pending: time.Millisecond},
-				UIDs:  &UIDCount{Total: 9, NewDIDs: 1, NewURIs: 2},
+				FreeBytes: &free,
+				Relay:     &Relay{Host: "relay.test", Connected: true, Since: since, Error: "lost", Advice: "wait", Lag: 1500 * time.Millisecond, Pending: time.Millisecond},
+				UIDs:      &UIDCount{Total: 9, NewDIDs: 1, NewURIs: 2},
 			}
 		}
 	})
@@ -77,7 +79,9 @@ func TestStatus(t *testing.T) {
 	ratio := 0.25
 	want := statusJSON{
 		Version: "test", TimeUS: testCounts(10).Until.UnixMicro(), Started: testCounts(10).Since, UptimeS: 20,
-		Relay:       &relayJSON{Host: "relay.test", Connected: true, Since: since, Stream: "b7e1c0", Epoch: 2, Seq: 42, LagS: 1.5, PendingS: 0.001},
+		Relay:       &relayJSON{Host: "relay.test", Connected: true, Since: since, Error: "lost", Advice: "wait", Stream: "b7e1c0", Epoch: 2, Seq: 42, LagS: 1.5, PendingS: 0.001},
+		readyJSON:   readyJSON{Checks: []Check{{"disk_free", false, "short"}, {Name: "serving", OK: true}}},
+		Disk:        &diskJSON{FreeBytes: free},
 		Log:         logJSON{Events: 10, Bytes: 1000, DiskBytes: 700, Gaps: 3},
 		Subscribers: subscribersJSON{Max: 20_000, DeliveredEvents: 12, DeliveredBytes: 3456},
 		Dictionary: storedDictionary{ID: registry.Stored().ID(), Bytes: len(registry.Stored().Bytes()), Ratio: &ratio,
@@ -93,7 +97,7 @@ func TestStatus(t *testing.T) {
 	for i := range 20 {
 		want.Events.Collections = append(want.Events.Collections, namedRateJSON{fmt.Sprintf("com.example.c%d", i), rateJSON{int64(100 - i), float64(i) / 2}})
 	}
-	if diff := cmp.Diff(want, s.status(""), cmp.AllowUnexported(eventsJSON{}, namedRateJSON{})); diff != "" {
+	if diff := cmp.Diff(want, s.status(""), cmp.AllowUnexported(statusJSON{}, eventsJSON{}, namedRateJSON{})); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}
 }

@@ -351,6 +351,7 @@ func (d *daemon) servingConfig(shares memoryShares, proxies []netip.Prefix) publ
 		SlowTimeout:         cfg.slowTimeout,
 		ClientBytes:         shares.clients,
 		ChunkBytes:          shares.chunks(),
+		DayFile:             filepath.Join(cfg.dataDir, dayFile),
 		Logger:              d.logger.With("part", "public"),
 		Registerer:          d.registry,
 	}
@@ -403,6 +404,7 @@ func (d *daemon) run(ctx context.Context) error {
 		})
 	}
 	g.Go(func() error { return d.disk.Run(gctx) })
+	g.Go(func() error { return d.server.Run(gctx) })
 	// Until endSubscribers.
 	g.Go(func() error { return d.server.Serve(context.WithoutCancel(ctx), d.publicListener) })
 	g.Go(func() error {

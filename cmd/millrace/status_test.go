@@ -3,6 +3,8 @@ package main
 import (
 	"encoding/json"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -25,6 +27,9 @@ func TestStatusOfADaemon(t *testing.T) {
 		Log    struct {
 			Events    int64
 			DiskBytes int64 `json:"disk_bytes"`
+		}
+		Disk struct {
+			FreeBytes int64 `json:"free_bytes"`
 		}
 		UIDs struct {
 			Total   uint64
@@ -51,7 +56,7 @@ func TestStatusOfADaemon(t *testing.T) {
 	send(1, "did:web:a.example.com")
 	send(2, "did:web:b.example.com")
 	send(3, "did:web:a.example.com")
-	waitFor(t, "three events", func() bool { return ask(d).Events.Total == 3 })
+	waitFor(t, "three events, and the free disk", func() bool { return ask(d).Events.Total == 3 && ask(d).Disk.FreeBytes > 0 })
 	s := ask(d)
 	if host := strings.TrimPrefix(relay.url, "ws://"); s.Relay.Host != host || !s.Relay.Connected || s.Relay.Seq != 3 || s.Log.DiskBytes == 0 {
 		t.Errorf("%+v", s)
@@ -61,6 +66,9 @@ func TestStatusOfADaemon(t *testing.T) {
 	}
 	if err := d.stop(); err != nil {
 		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, dayFile)); err != nil {
+		t.Error(err)
 	}
 	d = startDaemon(t, relay.url, dir)
 	send(4, "did:web:c.example.com")
