@@ -14,6 +14,7 @@ func TestCommand(t *testing.T) {
 	for _, bad := range [][]string{
 		{"--listen", "256.0.0.1:1", "--generate", "10"}, {"--nonsense"}, {"argument"}, {"--rate", "-1"}, {"--clock", "sun"},
 		{"--hostile-kinds", "nice", "--generate", "10"}, {"--capture", "no-such-file"},
+		{"--faulty-every", "9"}, {"--signed", "--once"}, {"--signed", "--faulty-kinds", "nice", "--generate", "10"},
 	} {
 		var out strings.Builder
 		if code := mainRun(t.Context(), bad, io.Discard, &out); code == 0 || !strings.Contains(out.String(), "relaysim: ") {
@@ -48,6 +49,10 @@ func TestHelp(t *testing.T) {
 	}
 	if code := mainRun(t.Context(), []string{"--list-hostile"}, &list, io.Discard); code != 0 {
 		t.Errorf("--list-hostile: exit code %d", code)
+	}
+	var faults strings.Builder
+	if code := mainRun(t.Context(), []string{"--list-faulty"}, &faults, io.Discard); code != 0 || !strings.Contains(faults.String(), "foreign-key") {
+		t.Errorf("--list-faulty: exit code %d, %q", code, faults.String())
 	}
 	for _, want := range []string{"subscribeRepos", "-truth", "-rate", "-restart-numbering-after", "/admin/"} {
 		if !strings.Contains(help.String(), want) {

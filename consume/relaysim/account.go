@@ -1,7 +1,6 @@
 package relaysim
 
 import (
-	"crypto/sha256"
 	"slices"
 	"time"
 
@@ -22,6 +21,7 @@ type account struct {
 	profile  bool
 	inactive bool // as last announced
 	acts     []act
+	repo     *repository // nil before the first frame
 }
 
 // newAccount makes an account with a past.
@@ -80,11 +80,4 @@ func (a *account) rev(last uint64, t time.Time) uint64 {
 		n = last + 1<<10
 	}
 	return n
-}
-
-// keySeed returns the bytes of the account's private key.
-func (a *account) keySeed() []byte {
-	sum := sha256.Sum256([]byte("signing key of " + a.did))
-	sum[0] &= 0x7f // below the order of the group
-	return sum[:]
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	comatproto "github.com/bluesky-social/indigo/api/atproto"
+	"github.com/bluesky-social/indigo/atproto/atcrypto"
 	"github.com/bluesky-social/indigo/atproto/repo"
 	"github.com/bluesky-social/indigo/atproto/repo/mst"
 	lexutil "github.com/bluesky-social/indigo/lex/util"
@@ -22,7 +23,7 @@ import (
 type repository struct {
 	*account
 	tree   mst.Tree
-	key    *signingKey
+	key    atcrypto.PrivateKey
 	last   uint64 // rev, as an integer
 	data   cid.Cid
 	commit cid.Cid
@@ -30,37 +31,52 @@ type repository struct {
 	car    carWriter
 }
 
-// perform makes the frames of the account's acts.
-func (a *account) perform(templates []*template, withTruth bool) error {
-	r := &repository{account: a, tree: mst.NewEmptyTree()}
-	var err error
-	if r.key, err = newSigningKey(a.keySeed()); err != nil {
-		return err
+// perform makes the frames of the account's acts, and forgets these.
+func (a *account) perform(templates []*template, withTruth bool) (err error) {
+	if a.repo == nil {
+		if a.repo, err = newRepository(a); err != nil {
+			return err
+		}
+	}
+	for _, act := range a.acts {
+		kind, body, err := a.repo.body(&act)
+		if err != nil {
+			return err
+		}
+		frame, err := encodeFrame(kind, body)
+		if err != nil {
+			return err
+		}
+		if templates[act.frame], err = newTemplate(frame, withTruth); err != nil {
+			return err
+		}
+	}
+	a.acts = nil
+	return nil
+}
+
+// newRepository makes the account's repository as it was an hour before its first act.
+func newRepository(a *account) (r *repository, err error) {
+	r = &repository{account: a, tree: mst.NewEmptyTree()}
+	if r.key, err = newSigningKey(a.did); err != nil {
+		return nil, err
 	}
 	for _, o := range a.history {
 		past := blockCID([]byte(a.did + "/" + o.path)) // from before the world; no record has it
 		if _, err := r.tree.Insert([]byte(o.path), past); err != nil {
-			return fmt.Errorf("insert %s: %w", o.path, err)
+			return nil, fmt.Errorf("insert %s: %w", o.path, err)
 		}
 	}
-	if err := r.snapshot(a.acts[0].time.Add(-time.Hour)); err != nil {
-		return err
+	return r, r.snapshot(a.acts[0].time.Add(-time.Hour))
+}
+
+// encodeFrame returns a frame of a kind.
+func encodeFrame(kind string, body cbg.CBORMarshaler) ([]byte, error) {
+	frame := bytes.NewBuffer(cbor.Append(nil, map[string]any{"op": 1, "t": kind}))
+	if err := body.MarshalCBOR(frame); err != nil {
+		return nil, fmt.Errorf("encode %s: %w", kind, err)
 	}
-	for _, act := range a.acts {
-		kind, body, err := r.body(&act)
-		if err != nil {
-			return err
-		}
-		var frame bytes.Buffer
-		frame.Write(cbor.Append(nil, map[string]any{"op": 1, "t": kind}))
-		if err := body.MarshalCBOR(&frame); err != nil {
-			return fmt.Errorf("encode %s: %w", kind, err)
-		}
-		if templates[act.frame], err = newTemplate(frame.Bytes(), withTruth); err != nil {
-			return err
-		}
-	}
-	return nil
+	return frame.Bytes(), nil
 }
 
 // body makes the body of an act's frame. Its seq is filled in when it is sent.
@@ -144,6 +160,9 @@ func (r *repository) applyOp(o op) (*comatproto.SyncSubscribeRepos_RepoOp, error
 	if err != nil {
 		return nil, fmt.Errorf("apply %s: %w", o.path, err)
 	}
+	if r.tree.IsEmpty() { // indigo would keep its root at the layer of the last key
+		r.tree = mst.NewEmptyTree()
+	}
 	out := &comatproto.SyncSubscribeRepos_RepoOp{Path: o.path, Cid: (*lexutil.LexLink)(id), Prev: (*lexutil.LexLink)(done.Prev)}
 	switch {
 	case done.IsDelete():
@@ -168,18 +187,23 @@ func (r *repository) snapshot(t time.Time) error {
 }
 
 // sign makes the commit of the repository's state.
-func (r *repository) sign() error {
+func (r *repository) sign() (err error) {
 	commit := repo.Commit{DID: r.did, Version: repo.ATPROTO_REPO_VERSION, Data: r.data, Rev: makeTID(r.last).String()}
-	if err := commit.Sign(r.key); err != nil {
-		return fmt.Errorf("sign commit: %w", err)
+	r.signed, err = signedBlock(&commit, r.key)
+	r.commit = blockCID(r.signed)
+	return err
+}
+
+// signedBlock signs a commit and returns its block.
+func signedBlock(commit *repo.Commit, key atcrypto.PrivateKey) ([]byte, error) {
+	if err := commit.Sign(key); err != nil {
+		return nil, fmt.Errorf("sign commit: %w", err)
 	}
 	var buf bytes.Buffer
 	if err := commit.MarshalCBOR(&buf); err != nil {
-		return fmt.Errorf("encode commit: %w", err)
+		return nil, fmt.Errorf("encode commit: %w", err)
 	}
-	r.signed = buf.Bytes()
-	r.commit = blockCID(r.signed)
-	return nil
+	return buf.Bytes(), nil
 }
 
 // carWriter collects blocks for a CAR. It stands in for the block store that trees are written to,

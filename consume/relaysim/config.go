@@ -20,6 +20,7 @@ type Config struct {
 	Accounts   int    // of the generated world; 0: 4,000
 	Population int    // DIDs of repeated frames; 0: 100,000
 	KeepKeys   bool   // repeated frames keep their record keys
+	Signed     bool   // no frames are repeated: the world goes on
 	Clock      string // "wall", or "virtual": the bytes sent follow from Config alone; "": wall
 
 	Rate            float64 // frames a second; 0: flat out
@@ -43,6 +44,9 @@ type Config struct {
 
 	HostileEvery int64  // one of so many messages is a malformed one; 0: none
 	HostileKinds string // which kinds, between commas; "": all
+
+	FaultyEvery int64  // one of so many messages is a commit that verification finds wrong; 0: none
+	FaultyKinds string // which faults, between commas; "": all
 
 	FaultsEvery time.Duration // mean time between faults; 0: none
 	// which actions, between commas; "": all that a consumer can survive whole
@@ -87,11 +91,18 @@ func (c Config) Validate() error {
 		{"window-bytes", c.WindowBytes < 2*chunkBytes},
 		{"churn-every", c.ChurnEvery < 0},
 		{"hostile-every", c.HostileEvery < 0},
+		{"faulty-every", c.FaultyEvery < 0},
 		{"faults-every", c.FaultsEvery < 0},
 	} {
 		if f.bad {
 			return fmt.Errorf("--%s: value out of range", f.name)
 		}
+	}
+	if c.Signed && (c.Capture != "" || c.Once) {
+		return errors.New("--signed is for a generated world without end: no --capture or --once")
+	}
+	if c.FaultyEvery > 0 && !c.Signed {
+		return errors.New("--faulty-every needs --signed")
 	}
 	if c.verbatim() && (c.RenumberAfter > 0 || c.HostileEvery > 0 || c.ChurnEvery > 0 || c.FirstSeq != 1) {
 		return errors.New("--capture with --once sends frames as they are: no --first-seq, --restart-numbering-after, --hostile-every or --churn-every")

@@ -15,6 +15,7 @@ func (c *Config) DefineFlags(fs *flag.FlagSet) {
 	fs.IntVar(&c.Accounts, "accounts", 4_000, "`number` of accounts of the generated world; a few do most")
 	fs.IntVar(&c.Population, "population", 100_000, "`number` of DIDs that repeated frames are spread over, those of the world among them")
 	fs.BoolVar(&c.KeepKeys, "keep-record-keys", false, "repeated frames keep their record keys, for a consumer that finds records by their path in the frame's tree, which has no others; a record is then created and deleted again and again")
+	fs.BoolVar(&c.Signed, "signed", false, "the world goes on after --generate frames: real, signed commits for as long as it runs, which take a hundred times as long to make as repeated frames")
 	fs.StringVar(&c.Clock, "clock", "wall", "where time and rev come from: wall, or virtual (1 ms a frame from 2026-01-01 on, so that the bytes sent follow from the flags alone)")
 
 	fs.Float64Var(&c.Rate, "rate", 0, "`frames` a second; 0: flat out")
@@ -36,6 +37,9 @@ func (c *Config) DefineFlags(fs *flag.FlagSet) {
 	fs.Int64Var(&c.ChurnEvery, "churn-every", 0, "make one of so many `messages` one of a few accounts that create, update and delete few records rich in references again and again, and are deleted and return; 0: none")
 	fs.Int64Var(&c.HostileEvery, "hostile-every", 0, "make one of so many `messages` a malformed one, all kinds in turn (the huge ones in one round of 64); 0: none")
 	fs.StringVar(&c.HostileKinds, "hostile-kinds", "", "the `kinds` for --hostile-every, between commas; a kind may end in * ; default: all")
+
+	fs.Int64Var(&c.FaultyEvery, "faulty-every", 0, "with --signed, make one of so many `messages`, or the next that can be, a commit that verification finds wrong, all faults in turn; 0: none")
+	fs.StringVar(&c.FaultyKinds, "faulty-kinds", "", "the `faults` for --faulty-every, between commas; default: all")
 
 	fs.DurationVar(&c.FaultsEvery, "faults-every", 0, "let something go wrong that often on average, drawn from the seed; 0: never")
 	fs.StringVar(&c.FaultKinds, "fault-kinds", "", "the admin `actions` for --faults-every, between commas; default: all after which a consumer can still hold everything, which excludes forget, restart-numbering and comeback")

@@ -36,7 +36,11 @@ func New(cfg Config) (*Relay, error) {
 	if err != nil {
 		return nil, err
 	}
-	templates, clk, err := cfg.templates(log)
+	commitFaults, err := cfg.commitFaults()
+	if err != nil {
+		return nil, err
+	}
+	templates, w, clk, err := cfg.templates(log)
 	if err != nil {
 		return nil, err
 	}
@@ -51,6 +55,10 @@ func New(cfg Config) (*Relay, error) {
 		return nil, err
 	}
 	t.keepKeys = cfg.KeepKeys
+	t.faulty = faultyMix{kinds: commitFaults, every: cfg.FaultyEvery, follows: make(map[string]bool)}
+	if cfg.Signed && !cfg.Once {
+		t.world = w
+	}
 	t.churn = newChurn(cfg.ChurnEvery, clk, cfg.Seed, cfg.Truth != "")
 	t.verbatim, t.once, t.fresh = cfg.verbatim(), cfg.Once, cfg.Capture != "" && !cfg.Once
 	firstSeq := cfg.FirstSeq
@@ -78,25 +86,27 @@ func New(cfg Config) (*Relay, error) {
 	return r, nil
 }
 
-// templates makes the frames to send, and the clock that times them.
-func (cfg *Config) templates(log *slog.Logger) ([]*template, *clock, error) {
+// templates makes the frames to send, the world that they are of, if any, and the clock that times
+// them.
+func (cfg *Config) templates(log *slog.Logger) ([]*template, *world, *clock, error) {
 	begin := time.Date(2025, 12, 31, 0, 0, 0, 0, time.UTC)
 	clk := virtualClock(begin.AddDate(0, 0, 1), time.Millisecond)
+	var now func() time.Time
 	if cfg.Clock == "wall" {
-		clk = &clock{now: time.Now}
+		now = time.Now
+		clk = &clock{now: now}
 		begin = time.Now().Add(-worldSpan - time.Duration(cfg.Generate)*worldStep*2)
 	}
 	if cfg.Capture == "" {
-		templates, err := generate(worldConfig{
-			seed: cfg.Seed, accounts: cfg.Accounts, frames: cfg.Generate, begin: begin, truth: cfg.Truth != "",
-		})
-		return templates, clk, err
+		w := newWorld(worldConfig{seed: cfg.Seed, accounts: cfg.Accounts, begin: begin, truth: cfg.Truth != "", now: now})
+		templates, err := w.frames(cfg.Generate)
+		return templates, w, clk, err
 	}
 	frames, err := readCapture(cfg.Capture)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
-	return captureTemplates(frames, cfg.verbatim(), cfg.Truth != "", log), clk, nil
+	return captureTemplates(frames, cfg.verbatim(), cfg.Truth != "", log), nil, clk, nil
 }
 
 // Serve serves on listener until ctx ends, then closes it, all connections and the truth file.

@@ -10,31 +10,69 @@ import (
 	"math/big"
 
 	"github.com/bluesky-social/indigo/atproto/atcrypto"
+	"gitlab.com/yawning/secp256k1-voi/secec"
 )
 
-// signingKey is an account's P-256 key. Unlike indigo's it signs deterministically (RFC 6979), so
-// that a world is a function of its seed. It implements atcrypto.PrivateKey.
-type signingKey struct {
-	key *ecdsa.PrivateKey
+// PublicKey returns the key that an account signs with, in every world. Half the accounts have one
+// of curve P-256, the others of K-256.
+func PublicKey(did string) (atcrypto.PublicKey, error) {
+	key, err := newSigningKey(did)
+	if err != nil {
+		return nil, err
+	}
+	return key.PublicKey()
 }
 
-// newSigningKey makes the key of those 32 bytes.
-func newSigningKey(raw []byte) (*signingKey, error) {
-	key, err := ecdsa.ParseRawPrivateKey(elliptic.P256(), raw)
+// newSigningKey returns the key of an account, which follows from its DID. Unlike indigo's keys it
+// signs deterministically (RFC 6979), so that a world is a function of its seed.
+func newSigningKey(did string) (atcrypto.PrivateKey, error) {
+	raw := sha256.Sum256([]byte("signing key of " + did))
+	raw[0] &= 0x7f // below the order of either group
+	if raw[31]&1 == 0 {
+		key, err := secec.NewPrivateKey(raw[:])
+		if err != nil {
+			return nil, fmt.Errorf("make signing key: %w", err)
+		}
+		return &k256Key{key}, nil
+	}
+	key, err := ecdsa.ParseRawPrivateKey(elliptic.P256(), raw[:])
 	if err != nil {
 		return nil, fmt.Errorf("make signing key: %w", err)
 	}
-	return &signingKey{key: key}, nil
+	return &p256Key{key}, nil
 }
 
+// k256Key implements atcrypto.PrivateKey.
+type k256Key struct{ key *secec.PrivateKey }
+
 // Equal implements atcrypto.PrivateKey.
-func (k *signingKey) Equal(other atcrypto.PrivateKey) bool {
-	o, ok := other.(*signingKey)
+func (k *k256Key) Equal(other atcrypto.PrivateKey) bool {
+	o, ok := other.(*k256Key)
 	return ok && k.key.Equal(o.key)
 }
 
 // PublicKey implements atcrypto.PrivateKey.
-func (k *signingKey) PublicKey() (atcrypto.PublicKey, error) {
+func (k *k256Key) PublicKey() (atcrypto.PublicKey, error) {
+	return atcrypto.ParsePublicUncompressedBytesK256(k.key.PublicKey().Bytes())
+}
+
+// HashAndSign implements atcrypto.PrivateKey. The library makes low S only.
+func (k *k256Key) HashAndSign(content []byte) ([]byte, error) {
+	digest := sha256.Sum256(content)
+	return k.key.Sign(secec.RFC6979SHA256(), digest[:], &secec.ECDSAOptions{Hash: crypto.SHA256, Encoding: secec.EncodingCompact})
+}
+
+// p256Key implements atcrypto.PrivateKey.
+type p256Key struct{ key *ecdsa.PrivateKey }
+
+// Equal implements atcrypto.PrivateKey.
+func (k *p256Key) Equal(other atcrypto.PrivateKey) bool {
+	o, ok := other.(*p256Key)
+	return ok && k.key.Equal(o.key)
+}
+
+// PublicKey implements atcrypto.PrivateKey.
+func (k *p256Key) PublicKey() (atcrypto.PublicKey, error) {
 	raw, err := k.key.PublicKey.Bytes()
 	if err != nil {
 		return nil, fmt.Errorf("encode public key: %w", err)
@@ -44,7 +82,7 @@ func (k *signingKey) PublicKey() (atcrypto.PublicKey, error) {
 
 // HashAndSign implements atcrypto.PrivateKey: the 64-byte signature with the lower of the two
 // possible S, as AT Protocol demands.
-func (k *signingKey) HashAndSign(content []byte) ([]byte, error) {
+func (k *p256Key) HashAndSign(content []byte) ([]byte, error) {
 	digest := sha256.Sum256(content)
 	der, err := k.key.Sign(nil, digest[:], crypto.SHA256)
 	if err != nil {

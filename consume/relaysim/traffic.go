@@ -4,10 +4,14 @@ import (
 	"encoding/binary"
 	"errors"
 	"math/rand/v2"
+	"time"
 )
 
 // deletablePerCollection bounds how many records are remembered for later deletes, by collection.
 const deletablePerCollection = 256
+
+// signedFrames is how many frames a world is continued by at once.
+const signedFrames = 256
 
 // deletableRecord is a record that was created and can be deleted.
 type deletableRecord struct {
@@ -21,7 +25,7 @@ type deletableRecord struct {
 // time of now. In later cycles frames keep their records and change their envelopes. rev and the
 // record keys of creates are fresh and rising; the DID is drawn from the population. A frame that
 // deletes a record deletes one that an earlier frame has created. If keys are kept they are those
-// that a frame was made with.
+// that a frame was made with. With a world there are no later cycles.
 type traffic struct {
 	templates []*template
 	verbatim  bool // send captured frames as they were found
@@ -33,6 +37,8 @@ type traffic struct {
 	population *population
 	rng        *rand.Rand
 	churn      *churn
+	faulty     faultyMix
+	world      *world // whose next frames follow, instead of a next cycle; nil: none
 	again      again
 	deletable  map[string][]deletableRecord
 	next       int
@@ -60,6 +66,7 @@ func (t *traffic) done() bool { return t.once && t.cycle > 0 }
 // append adds the next frame to b, under seq unless frames are sent verbatim, with its truth. It
 // must not be called once the traffic is done.
 func (t *traffic) append(b *batch, epoch uint32, seq int64) {
+	t.faulty.planted = ""
 	if s := t.again.take(); s != nil {
 		s.send(b, epoch, seq)
 		return
@@ -68,6 +75,9 @@ func (t *traffic) append(b *batch, epoch uint32, seq int64) {
 		tmpl := t.churn.template()
 		t.again.keep(tmpl, &tmpl.original)
 		(&sentFrame{tmpl, tmpl.original}).send(b, epoch, seq)
+		return
+	}
+	if t.faulty.isDue() && t.appendFaulty(b, epoch, seq) {
 		return
 	}
 	tmpl := t.templates[t.next]
@@ -86,11 +96,42 @@ func (t *traffic) append(b *batch, epoch uint32, seq int64) {
 		b.addPattern(seq, &tmpl.frame, v)
 	}
 	t.again.keep(tmpl, v)
+	t.faulty.note(tmpl)
 	b.truth = tmpl.truth.append(b.truth, v)
-	if t.next++; t.next == len(t.templates) {
-		t.next = 0
-		t.cycle++
+	t.advance()
+}
+
+// advance goes on to the next template.
+func (t *traffic) advance() {
+	if t.next++; t.next < len(t.templates) {
+		return
 	}
+	t.next = 0
+	if t.world == nil {
+		t.cycle++
+		return
+	}
+	var err error
+	if t.templates, err = t.world.frames(signedFrames); err != nil {
+		panic("relaysim: " + err.Error()) // it went well so far
+	}
+}
+
+// appendFaulty adds the faulty commit that is due, before the next frame or instead of it. It
+// returns false if the next frame must be added.
+func (t *traffic) appendFaulty(b *batch, epoch uint32, seq int64) bool {
+	at := t.clock.tick()
+	tmpl, replaces := t.faulty.plant(t.templates[t.next], time.UnixMicro(t.clock.last), t.world.cfg.truth)
+	if replaces {
+		t.advance()
+	}
+	if tmpl == nil {
+		return false
+	}
+	v := tmpl.original
+	v.time = at
+	(&sentFrame{tmpl, v}).send(b, epoch, seq)
+	return true
 }
 
 // send adds the frame to b, under another number.

@@ -13,9 +13,10 @@ import (
 type worldConfig struct {
 	seed     uint64
 	accounts int
-	frames   int
 	begin    time.Time // of the first frame
 	truth    bool      // make the truth of each frame too
+	// the world's time does not pass this; nil: it goes its own way
+	now func() time.Time
 }
 
 // worldStep is the mean time between two generated frames.
@@ -28,7 +29,7 @@ type world struct {
 	population *population
 	rng        *rand.Rand
 	accounts   map[int]*account
-	active     []*account // in order of their first act
+	active     []*account // in the frames that are being made, in order of their first act there
 	posts      []postRef  // recent ones, for likes and replies
 	words      *lexicon
 	now        time.Time
@@ -46,7 +47,7 @@ const recentPosts = 512
 // act is one frame to come: who does what and when.
 type act struct {
 	account *account
-	frame   int // index in the world's frames
+	frame   int // index in the frames that are being made
 	kind    actKind
 	time    time.Time
 	ops     []op
@@ -59,27 +60,42 @@ type op struct {
 	record []byte // nil: delete
 }
 
-// generate makes the world's frames, as templates.
+// newWorld returns the world in which nothing has happened yet.
+func newWorld(cfg worldConfig) *world {
+	return &world{
+		cfg: cfg, rng: newRand(cfg.seed, "world"), accounts: make(map[int]*account), now: cfg.begin, words: newLexicon(),
+		population: newPopulation(cfg.seed, cfg.accounts, newRand(cfg.seed, "accounts")),
+	}
+}
+
+// frames makes the world's next n frames, as templates.
 //
 // First the acts are drawn one after another, with the records, since records point to each other.
 // Then each account's acts become commits: that is independent of all other accounts, and runs in
 // parallel.
-func generate(cfg worldConfig) ([]*template, error) {
-	w := &world{cfg: cfg, rng: newRand(cfg.seed, "world"), accounts: make(map[int]*account), now: cfg.begin, words: newLexicon()}
-	w.population = newPopulation(cfg.seed, cfg.accounts, newRand(cfg.seed, "accounts"))
-	for i := range cfg.frames {
+func (w *world) frames(n int) ([]*template, error) {
+	w.active = w.active[:0]
+	for i := range n {
 		w.now = w.now.Add(time.Duration(w.rng.ExpFloat64() * float64(worldStep)))
+		if w.cfg.now != nil {
+			if now := w.cfg.now(); w.now.After(now) {
+				w.now = now
+			}
+		}
 		a := w.account(w.population.draw())
+		if len(a.acts) == 0 {
+			w.active = append(w.active, a)
+		}
 		next := w.draw(a)
 		next.account, next.frame, next.time = a, i, w.now
 		a.acts = append(a.acts, next)
 	}
-	templates := make([]*template, cfg.frames)
+	templates := make([]*template, n)
 	var group errgroup.Group
 	group.SetLimit(runtime.GOMAXPROCS(0))
 	for _, a := range w.active {
 		group.Go(func() error {
-			if err := a.perform(templates, cfg.truth); err != nil {
+			if err := a.perform(templates, w.cfg.truth); err != nil {
 				return fmt.Errorf("account %s: %w", a.did, err)
 			}
 			return nil
@@ -98,7 +114,6 @@ func (w *world) account(n int) *account {
 	}
 	a := newAccount(w, n)
 	w.accounts[n] = a
-	w.active = append(w.active, a)
 	return a
 }
 

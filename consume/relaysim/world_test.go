@@ -25,10 +25,9 @@ func TestMain(m *testing.M) {
 
 func testWorld(t testing.TB, seed uint64, frames int, truth bool) []*template {
 	t.Helper()
-	templates, err := generate(worldConfig{
-		seed: seed, accounts: 200, frames: frames, truth: truth,
-		begin: time.Date(2025, 12, 31, 0, 0, 0, 0, time.UTC),
-	})
+	templates, err := newWorld(worldConfig{
+		seed: seed, accounts: 200, truth: truth, begin: time.Date(2025, 12, 31, 0, 0, 0, 0, time.UTC),
+	}).frames(frames)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,14 +65,13 @@ type chain struct {
 func TestWorldVerifies(t *testing.T) {
 	const seed = 7
 	templates := testWorld(t, seed, 3000, false)
-	keys := newKeyring(t, seed, 200)
 	chains := make(map[string]chain)
 	commits, updates, deletes := 0, 0, 0
 	for i, frame := range originals(templates) {
 		e := decode(t, frame)
 		if e.RepoSync != nil {
 			s := e.RepoSync
-			commit := keys.verify(t, s.Blocks)
+			commit := verifySignature(t, s.Blocks)
 			if commit.Rev != s.Rev || commit.DID != s.Did || commit.Data != chains[s.Did].data && chains[s.Did].rev != "" {
 				t.Fatalf("frame %d: #sync of %s does not say where its repository is", i, s.Did)
 			}
@@ -97,7 +95,7 @@ func TestWorldVerifies(t *testing.T) {
 		if err != nil {
 			t.Fatalf("frame %d: %v", i, err)
 		}
-		commit := keys.verify(t, c.Blocks)
+		commit := verifySignature(t, c.Blocks)
 		if root, err := r.MST.RootCID(); err != nil || *root != commit.Data {
 			t.Fatalf("frame %d: tree %v (%v), commit says %v", i, root, err, commit.Data)
 		}
@@ -136,31 +134,14 @@ func TestWorldBrokenCommit(t *testing.T) {
 	t.Fatal("no commit")
 }
 
-// keyring holds the public keys of a world.
-type keyring map[string]*signingKey
-
-func newKeyring(t testing.TB, seed uint64, accounts int) keyring {
-	keys := make(keyring)
-	population := newPopulation(seed, accounts, newRand(seed, "accounts"))
-	for i := range accounts {
-		a := account{did: population.did(i)}
-		key, err := newSigningKey(a.keySeed())
-		if err != nil {
-			t.Fatal(err)
-		}
-		keys[a.did] = key
-	}
-	return keys
-}
-
-// verify reads the commit in a CAR and checks its signature.
-func (k keyring) verify(t testing.TB, car []byte) *repo.Commit {
+// verifySignature reads the commit in a CAR and checks its signature.
+func verifySignature(t testing.TB, car []byte) *repo.Commit {
 	t.Helper()
 	commit, _, err := repo.LoadCommitFromCAR(context.Background(), bytes.NewReader(car))
 	if err != nil {
 		t.Fatal(err)
 	}
-	public, err := k[commit.DID].PublicKey()
+	public, err := PublicKey(commit.DID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -295,7 +276,7 @@ func checkCanonical(t *testing.T, op *comatproto.SyncSubscribeRepos_RepoOp, reco
 // BenchmarkGenerate makes the default world.
 func BenchmarkGenerate(b *testing.B) {
 	for b.Loop() {
-		_, err := generate(worldConfig{seed: 1, accounts: 4000, frames: 20_000, begin: time.Now()})
+		_, err := newWorld(worldConfig{seed: 1, accounts: 4000, begin: time.Now()}).frames(20_000)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -1,0 +1,31 @@
+package relaysim
+
+// Message is one message of the stream.
+type Message struct {
+	Payload []byte
+	Fault   string // that was planted in it; "": none
+}
+
+// Take returns the next n messages. It is for tests without a connection, instead of Serve.
+func (r *Relay) Take(n int) []Message {
+	var out []Message
+	p, b := r.producer, &r.producer.batch
+	for range n {
+		b.reset()
+		p.one()
+		fault := p.cfg.traffic.faulty.planted
+		out = append(out, Message{Payload: append([]byte(nil), wirePayload(b.wire)...), Fault: fault})
+	}
+	return out
+}
+
+// wirePayload returns the payload of a frame that appendWireHeader began.
+func wirePayload(wire []byte) []byte {
+	switch wire[1] {
+	case 126:
+		return wire[4:]
+	case 127:
+		return wire[10:]
+	}
+	return wire[2:]
+}
