@@ -15,6 +15,7 @@ const (
 	blockMismatch            // its SHA-256 is not that of its CID
 	blockInvalid             // it is no record
 	blockRecord              // its JSON is in the batch
+	blockIntact              // its SHA-256 is that of its CID; of a CAR only
 )
 
 // block is one block of a CAR.
