@@ -2,6 +2,8 @@ package cache
 
 import (
 	"errors"
+	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 )
@@ -80,6 +82,73 @@ func TestCharges(t *testing.T) {
 	fill(6)
 	if len(c.Values()) != 4 {
 		t.Errorf("with nothing charged, there are %d values, want 4", len(c.Values()))
+	}
+}
+
+// TestModel holds random use against a list, the most recent value first. Sizes are such that the
+// bound is often reached exactly.
+func TestModel(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	for range 200 {
+		c := newTest()
+		type value struct{ key, bytes int }
+		var model []value
+		var charges []int
+		var want Stats
+		for range 100 {
+			k, n := rng.IntN(9), 500+250*rng.IntN(10)
+			at := slices.IndexFunc(model, func(v value) bool { return v.key == k })
+			use := func() {
+				v := model[at]
+				model = slices.Insert(slices.Delete(model, at, at+1), 0, v)
+				want.Hits++
+			}
+			switch op := rng.IntN(8); {
+			case op < 4:
+				_, _ = c.Get(k, load(n-entryBytes))
+				if at >= 0 {
+					use()
+				} else {
+					model = slices.Insert(model, 0, value{k, n})
+					want.Misses++
+				}
+			case op < 6:
+				if _, ok := c.Peek(k); ok != (at >= 0) {
+					t.Fatalf("key %d is there: %v", k, ok)
+				}
+				if at >= 0 {
+					use()
+				}
+			case op == 6 && len(charges) > 0:
+				c.Charge(-int64(charges[0]))
+				want.Charged -= int64(charges[0])
+				charges = charges[1:]
+			default:
+				room := len(charges) < c.MaxCharges && want.Charged+int64(n) <= c.MaxBytes/2
+				if c.Charge(int64(n)) != room {
+					t.Fatalf("%d is charged beside %v: %v", n, charges, !room)
+				}
+				if room {
+					charges = append(charges, n)
+					want.Charged += int64(n)
+				}
+			}
+			want.Charges = len(charges)
+			for {
+				want.Bytes = want.Charged
+				for _, v := range model {
+					want.Bytes += int64(v.bytes)
+				}
+				if want.Bytes <= c.MaxBytes {
+					break
+				}
+				model = model[:len(model)-1]
+			}
+			got := c.Stats()
+			if got != want || len(c.entries) != len(model) || c.recent.Len() != len(model) {
+				t.Fatalf("%+v, %d entries, %d in the list, not %+v, %d", got, len(c.entries), c.recent.Len(), want, len(model))
+			}
+		}
 	}
 }
 

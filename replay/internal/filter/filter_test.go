@@ -138,6 +138,10 @@ func TestReferenceFilterRefuses(t *testing.T) {
 			t.Errorf("%s is taken", name)
 		}
 	}
+	most := mustNew(t, Config{Subjects: slices.Repeat([]uint64{1}, maxSubjects), Sources: make([]string, maxSources), Collections: make([]string, maxCollections)})
+	if r := most.references; r.subjects.Len() != 1 || len(r.sources) != 1 {
+		t.Errorf("%d subjects and %d sources", r.subjects.Len(), len(r.sources))
+	}
 }
 
 // sources have numbers from 1 on.
