@@ -296,7 +296,7 @@ func TestVerifyOffset(t *testing.T) {
 
 // TestVerifyFinds damages a log in one way after the other; each is found and named.
 func TestVerifyFinds(t *testing.T) {
-	for _, d := range slices.Concat(partDamages(), indexDamages(), otherDamages(), spanDamages()) {
+	for _, d := range slices.Concat(partDamages(), indexDamages(), otherDamages(), spanDamages(), valueDamages()) {
 		t.Run(d.name, func(t *testing.T) {
 			fs, keys := verifyLog(t)
 			tamper(t, fs, func(db *pebble.DB) { d.do(&editor{t, db, keys}) })
