@@ -36,7 +36,7 @@ func (p *appendCall) check(bs []*Block) error {
 		if err := s.follows(b); err != nil {
 			return err
 		}
-		if bytes += b.stored; bytes > maxAppendBytes {
+		if bytes += b.storedBytes; bytes > maxAppendBytes {
 			return fmt.Errorf("more than %d bytes at once", int64(maxAppendBytes))
 		}
 		if b.epoch != s.Epoch {
@@ -85,7 +85,7 @@ func (p *appendCall) stage(bs []*Block) error {
 			continue
 		}
 		l.metrics.blocks.Inc()
-		l.metrics.bytes.Add(float64(b.stored))
+		l.metrics.bytes.Add(float64(b.storedBytes))
 		n.tail = append(n.tail, b)
 		n.tailBytes += b.memory()
 		if l.cfg.hooks.keepSmall || !groups.small(b.Events(), b.memory()) {
@@ -132,7 +132,7 @@ func (p *appendCall) flushIsDue() bool {
 	bytes := int64(p.batch.Len()) + putBytes
 	if p.log.cfg.Retention > 0 {
 		for _, b := range p.next.tail[len(p.next.tail)-p.unwritten:] {
-			bytes += b.stored + putBytes
+			bytes += b.storedBytes + putBytes
 		}
 	}
 	return p.log.unflushed+bytes > p.log.store.MemTableBytes*3/4
@@ -224,7 +224,7 @@ func (p *appendCall) strip(bs []*Block) {
 	now := p.log.cfg.Monotonic()
 	for _, b := range bs {
 		if b.idx != nil {
-			p.log.counts.Add(now, b.idx.SlimIndex, len(b.plain), len(b.zstd))
+			p.log.metrics.counts.Add(now, b.idx.SlimIndex, len(b.plain), len(b.zstd))
 		}
 	}
 	for _, b := range slices.Concat(bs, p.merged) {

@@ -87,15 +87,15 @@ type Block struct {
 	plain []byte // frames back to back
 	zstd  []byte
 
-	values     *format.BlockValues // what is to be stored; nil: it was appended, or has no event
-	substreams int                 // of the plain part, as stored
-	stored     int64               // bytes of its values, before Pebble compresses them
+	values      *format.BlockValues // what is to be stored; nil: it was appended, or has no event
+	substreams  int                 // of the plain part, as stored
+	storedBytes int64               // of its values, before Pebble compresses them
 }
 
 // take makes the block the one of s.
 func (b *Block) take(s format.SealedBlock) {
 	b.idx, b.refs, b.plain, b.zstd = newBlockIndex(s.Index), s.References, s.Plain, s.Zstd
-	b.values, b.substreams, b.stored = s.Values, len(s.Values.Plain), s.Values.Bytes()
+	b.values, b.substreams, b.storedBytes = s.Values, len(s.Values.Plain), s.Values.Bytes()
 }
 
 // blockEvents returns what is merged of the block.
@@ -139,7 +139,7 @@ func (b *Block) memory() int64 {
 
 // totals counts the block.
 func (b *Block) totals() format.Totals {
-	return format.Totals{Blocks: 1, Events: int64(b.Events()), Bytes: b.stored}
+	return format.Totals{Blocks: 1, Events: int64(b.Events()), Bytes: b.storedBytes}
 }
 
 // startUS returns the first stamp of the block or its gap; 0 if it has neither.

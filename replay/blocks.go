@@ -44,12 +44,12 @@ type blockStore struct {
 }
 
 // newBlockStore returns the store of l's blocks.
-func newBlockStore(l *Log) *blockStore {
+func newBlockStore(l *Log, sources *logstore.Sources) *blockStore {
 	return &blockStore{
 		store:       l.store,
 		snap:        &l.snap,
 		key:         l.spans.Key(),
-		sources:     l.sources,
+		sources:     sources,
 		cfg:         &l.cfg,
 		cache:       newCache(l.cfg.CacheBytes),
 		lookupSlots: make(chan struct{}, ahead.MaxLookups),

@@ -95,7 +95,7 @@ func TestFailedWrites(t *testing.T) {
 				b = w.block(w.m)
 			}
 			sealed := b.seal(t, w.log)
-			w.m.append(b, sealed.stored)
+			w.m.append(b, sealed.storedBytes)
 			if err := w.log.Append(sealed); !errors.Is(err, ErrFailed) {
 				t.Fatalf("append: %v", err)
 			}

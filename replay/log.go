@@ -10,7 +10,6 @@ import (
 
 	"millrace/dict"
 	"millrace/replay/internal/clocktrust"
-	"millrace/replay/internal/counts"
 	"millrace/replay/internal/format"
 	"millrace/replay/internal/logstore"
 	"millrace/replay/internal/pebblestore"
@@ -53,8 +52,6 @@ type Log struct {
 	blocks  *blockStore // what is read of store
 	stored  storedDictionary
 	metrics *metrics
-	counts  *counts.Counter
-	sources *logstore.Sources
 	trims   trims
 	closing chan struct{} // closed when Close begins
 
@@ -146,7 +143,7 @@ func (l *Log) Append(bs ...*Block) error {
 	}
 	size := 1 << 10
 	for _, b := range bs {
-		size += int(b.stored) + 1<<9
+		size += int(b.storedBytes) + 1<<9
 	}
 	p.batch = l.store.Pebble().NewBatchWithSize(size)
 	defer l.store.CloseBatch(p.batch)
@@ -159,7 +156,7 @@ func (l *Log) Append(bs ...*Block) error {
 		return fmt.Errorf("append: %w", err)
 	}
 	l.metrics.syncSeconds.Observe(time.Since(start).Seconds())
-	l.sources.Stored(len(p.sources))
+	l.blocks.sources.Stored(len(p.sources))
 	p.strip(bs)
 	if l.cfg.Retention == 0 {
 		p.next.forgetBeforeTail()

@@ -34,12 +34,13 @@ type metrics struct {
 	trimmedBlocks  prometheus.Counter
 	clockSteps     prometheus.Counter
 	trimPaused     atomic.Bool
+	counts         *counts.Counter
 }
 
 // newMetrics makes the metrics of l and registers them with reg, if it is not nil. If a name is
 // taken already (by another log in the same process), none is registered.
 func newMetrics(reg prometheus.Registerer, l *Log) *metrics {
-	m := &metrics{unregister: func() {}}
+	m := &metrics{unregister: func() {}, counts: counts.New(l.cfg.Now(), l.cfg.Monotonic())}
 	own := prometheus.NewRegistry() // so that all register, or none
 	auto := promauto.With(own)
 	counter := func(name, help string) prometheus.Counter {
@@ -88,7 +89,7 @@ func (m *metrics) registerState(auto promauto.Factory, l *Log) {
 	add(prometheus.GaugeValue, "tail_bytes", "Memory that the newest blocks take.",
 		func() float64 { return float64(l.snap.Load().tailBytes) })
 	add(prometheus.GaugeValue, "paths", "Sources of references that have a number.",
-		func() float64 { return float64(len(l.sources.Known())) })
+		func() float64 { return float64(len(l.blocks.sources.Known())) })
 	add(prometheus.GaugeValue, "gaps", "Gaps in the log.", func() float64 { return float64(len(l.snap.Load().gaps)) })
 	add(prometheus.GaugeValue, "oldest_seconds", "time_us of the oldest event, in seconds; 0 if there is none.",
 		func() float64 { return float64(l.snap.Load().Oldest.TimeUS) / 1e6 })
@@ -137,7 +138,7 @@ type CollectionCount = counts.CollectionCount
 // Counts returns what was appended until now. It copies some hundred kilobytes at most, once per
 // call.
 func (l *Log) Counts() Counts {
-	c := l.counts.Read(l.cfg.Monotonic())
+	c := l.metrics.counts.Read(l.cfg.Monotonic())
 	c.Until = l.cfg.Now()
 	return c
 }

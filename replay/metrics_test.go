@@ -46,7 +46,7 @@ func TestMetrics(t *testing.T) {
 		"blocks_total": 10, "bytes_total": float64(appended), "merged_blocks_total": 0,
 		"references_dropped_total": 1, "readers_total": 2, "readers_trimmed_total": 1, "variants_built_total": 1,
 		"trims_total": 1, "trimmed_blocks_total": 3, "clock_steps_total": 0, "events_total": 30,
-		"log_events": 21, "log_blocks": 7, "log_bytes": float64(held.Bytes), "paths": float64(len(a.l.sources.Known())), "gaps": 0,
+		"log_events": 21, "log_blocks": 7, "log_bytes": float64(held.Bytes), "paths": float64(len(a.l.blocks.sources.Known())), "gaps": 0,
 		"oldest_seconds": float64(held.Oldest.TimeUS) / 1e6, "newest_seconds": float64(held.Newest.TimeUS) / 1e6,
 		"position_seq": 10, "epoch": 1, "trim_paused": 0, "failed": 0,
 	}

@@ -345,7 +345,7 @@ func (w *world) append() {
 	for range 1 + w.rng.IntN(4) {
 		b := w.block(w.m)
 		sealed := b.seal(w.t, w.log)
-		w.m.append(b, sealed.stored)
+		w.m.append(b, sealed.storedBytes)
 		bs = append(bs, sealed)
 	}
 	if err := w.log.Append(bs...); err != nil {

@@ -9,7 +9,6 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"millrace/replay/internal/clocktrust"
-	"millrace/replay/internal/counts"
 	"millrace/replay/internal/format"
 	"millrace/replay/internal/logstore"
 	"millrace/replay/internal/pebblestore"
@@ -46,7 +45,6 @@ func open(cfg Config, st *pebblestore.Store) (*Log, error) {
 		cfg:     cfg,
 		store:   st,
 		stored:  storedDictionary{Dictionary: cfg.Dictionaries.Stored()},
-		sources: logstore.NewSources(),
 		closing: make(chan struct{}),
 	}
 	enc, err := cfg.Dictionaries.Encoder(l.stored.ID())
@@ -56,8 +54,9 @@ func open(cfg Config, st *pebblestore.Store) (*Log, error) {
 	l.stored.encoder = enc
 	o := opener{log: l, cfg: &cfg, store: st, batch: st.Pebble().NewBatch(), snap: &snapshot{changed: make(chan struct{})}}
 	defer st.CloseBatch(o.batch)
+	sources := logstore.NewSources()
 	for _, step := range []func() error{o.format, o.uidStore, o.readState, o.streams, o.state, o.dictionaries, o.gaps, o.references,
-		func() error { return l.sources.Load(st) }, o.fingerprintKey, o.openSpan} {
+		func() error { return sources.Load(st) }, o.fingerprintKey, o.openSpan} {
 		if err := step(); err != nil {
 			return nil, err
 		}
@@ -70,11 +69,10 @@ func open(cfg Config, st *pebblestore.Store) (*Log, error) {
 	s := o.snap
 	s.beforeTail = s.Newest
 	l.spans = o.spans
-	l.blocks = newBlockStore(l)
+	l.blocks = newBlockStore(l, sources)
 	l.snap.Store(s)
 	l.trims.clock = clocktrust.New(clocktrust.Reading{Wall: cfg.Now(), Mono: cfg.Monotonic()}, s.TimeUS, cfg.FrameAge != nil)
 	l.metrics = newMetrics(cfg.Registerer, l)
-	l.counts = counts.New(cfg.Now(), cfg.Monotonic())
 	cfg.Logger.Info("log is open", "stream", s.streams.Tag(s.Epoch).String(), "epoch", s.Epoch, "seq", s.Seq,
 		"oldest_us", s.Oldest.TimeUS, "newest_us", s.Newest.TimeUS,
 		"events", s.Total.Minus(s.Trimmed).Events, "bytes", s.Total.Minus(s.Trimmed).Bytes)

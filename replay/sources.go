@@ -12,7 +12,7 @@ import (
 // logstore.MaxSourceBytes. So it does if the log has as many sources as it may. It keeps nothing of
 // source, and is safe for concurrent use.
 func (l *Log) SourceNumber(source []byte) (number uint32, ok bool) {
-	if number, ok = l.sources.Number(source, l.cfg.ReadOnly); !ok {
+	if number, ok = l.blocks.sources.Number(source, l.cfg.ReadOnly); !ok {
 		l.metrics.sourcesRefused.Inc()
 	}
 	return number, ok
@@ -20,19 +20,19 @@ func (l *Log) SourceNumber(source []byte) (number uint32, ok bool) {
 
 // FindSource returns the number of a source; false if it has none.
 func (l *Log) FindSource(source string) (number uint32, ok bool) {
-	return l.sources.Find(source)
+	return l.blocks.sources.Find(source)
 }
 
 // SourceOf is the inverse of FindSource.
 func (l *Log) SourceOf(number uint32) (source string, ok bool) {
-	return l.sources.Source(number)
+	return l.blocks.sources.Source(number)
 }
 
 // putSources adds the sources to the batch that are not in the store. Those of the blocks to be
 // appended have had their numbers before those were sealed.
 func (p *appendCall) putSources() (err error) {
 	var more bool
-	if p.sources, more, err = p.log.sources.Put(p.batch); err != nil || !more {
+	if p.sources, more, err = p.log.blocks.sources.Put(p.batch); err != nil || !more {
 		return err
 	}
 	return p.next.raiseVersion(p.batch, format.VersionReferences)
@@ -47,11 +47,11 @@ func NumberSources(cfg Config, sources []string) error {
 		return err
 	}
 	for _, source := range sources {
-		l.sources.Number([]byte(source), false)
+		l.blocks.sources.Number([]byte(source), false)
 	}
 	batch := st.Pebble().NewBatch()
 	defer st.CloseBatch(batch)
-	if _, _, err = l.sources.Put(batch); err == nil {
+	if _, _, err = l.blocks.sources.Put(batch); err == nil {
 		err = l.snap.Load().next().raiseVersion(batch, format.VersionReferences)
 	}
 	if err == nil {

@@ -14,7 +14,7 @@ func (p *appendCall) joinSpan(b *Block) error {
 	if l.cfg.Retention == 0 || b.idx.Key() <= p.next.Floor.TimeUS {
 		return nil
 	}
-	err := l.spans.Join(p.batch, b.blockEvents(), b.stored)
+	err := l.spans.Join(p.batch, b.blockEvents(), b.storedBytes)
 	p.next.spanEnds(l.spans.Through())
 	return err
 }

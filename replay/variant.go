@@ -123,7 +123,7 @@ func (p *nextCall) newFrameBuilder(x *blockIndex) (b format.FrameBuilder, err er
 // frameReferences returns the references of a block as frames have them, without strings.
 func (p *nextCall) frameReferences(refs *format.References) *format.FrameReferences {
 	return format.NewFrameReferences(refs, func(number uint32) string {
-		source, _ := p.r.log.sources.Source(number) // the log has given the number
+		source, _ := p.r.log.blocks.sources.Source(number) // the log has given the number
 		return source
 	})
 }
