@@ -71,7 +71,7 @@ func (s *Server) handleCursors(w http.ResponseWriter, _ *http.Request) {
 	for i, g := range gaps {
 		answer.Gaps[i] = gapJSON{From: g.From.String(), To: g.To.String(), TimeUS: g.TimeUS}
 	}
-	writeJSON(w, s.log, http.StatusOK, answer)
+	writeJSON(w, s.cfg.Logger, http.StatusOK, answer)
 }
 
 // writeJSON answers with v, which must be marshallable, and is not to be cached.

@@ -189,7 +189,7 @@ func (s *Server) Run(ctx context.Context) error {
 		}
 		err := s.day.save(s.cfg.DayFile)
 		if err != nil && saved {
-			s.log.Warn("the day of samples cannot be written: a restart loses the page's curves", "file", s.cfg.DayFile, "err", err)
+			s.cfg.Logger.Warn("the day of samples cannot be written: a restart loses the page's curves", "file", s.cfg.DayFile, "err", err)
 		}
 		saved = err == nil
 	}
@@ -227,7 +227,7 @@ func (s *Server) sample() {
 func (s *Server) handleDay(w http.ResponseWriter, _ *http.Request) {
 	body, err := s.day.json(minuteOf(time.Now()))
 	if err != nil {
-		s.log.Error("answer cannot be encoded", "err", err)
+		s.cfg.Logger.Error("answer cannot be encoded", "err", err)
 		http.Error(w, "internal error", http.StatusInternalServerError)
 		return
 	}

@@ -46,7 +46,7 @@ func (s *Server) handleDictionaries(w http.ResponseWriter, _ *http.Request) {
 		}
 		answer.Dictionaries = append(answer.Dictionaries, j)
 	}
-	writeJSON(w, s.log, http.StatusOK, answer)
+	writeJSON(w, s.cfg.Logger, http.StatusOK, answer)
 }
 
 // handleDictionary serves one dictionary's file. An ID never changes its content, so that it may be

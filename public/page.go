@@ -112,7 +112,7 @@ func (s *Server) handleAsset(w http.ResponseWriter, r *http.Request) {
 func (s *Server) serveAsset(w http.ResponseWriter, r *http.Request, name string) {
 	assets, err := s.assets()
 	if err != nil {
-		s.log.Error("the page cannot be served", "err", err)
+		s.cfg.Logger.Error("the page cannot be served", "err", err)
 		http.Error(w, "internal error", http.StatusInternalServerError)
 		return
 	}

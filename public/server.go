@@ -79,7 +79,6 @@ type catchUpLimits struct {
 // Server serves the log. Its methods are safe for concurrent use.
 type Server struct {
 	cfg       Config
-	log       *slog.Logger
 	events    eventLog
 	timing    timing
 	metrics   metrics
@@ -111,7 +110,7 @@ func newServer(cfg Config, src eventLog, t timing) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		cfg: cfg, log: cfg.Logger, events: src, timing: t,
+		cfg: cfg, events: src, timing: t,
 		catchUp: catchUpLimits{
 			slots:  make(chan struct{}, 2*runtime.GOMAXPROCS(0)),
 			chunks: admission.NewChunks(max(cfg.ChunkBytes, maxChunkBytes)),
@@ -123,7 +122,7 @@ func newServer(cfg Config, src eventLog, t timing) (*Server, error) {
 		sessions: newSessions(),
 	}
 	if err := s.day.load(cfg.DayFile); err != nil {
-		s.log.Warn("the day of samples cannot be read: the page's curves begin anew", "file", cfg.DayFile, "err", err)
+		s.cfg.Logger.Warn("the day of samples cannot be read: the page's curves begin anew", "file", cfg.DayFile, "err", err)
 	}
 	s.admission = newAdmission(&cfg, t.header, s.rejected)
 	s.metrics = newMetrics(s, cfg.Registerer)
@@ -208,7 +207,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    admission.MaxHeaderBytes,
 		ConnState:         s.admission.ConnState,
-		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+		ErrorLog:          slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelDebug),
 	}
 	if !s.addServer(hs) {
 		ln.Close()
@@ -220,7 +219,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.ShutdownTimeout)
 		defer cancel()
 		if err := s.Shutdown(limited); err != nil {
-			s.log.Warn("some connections were cut off at the shutdown", "err", err)
+			s.cfg.Logger.Warn("some connections were cut off at the shutdown", "err", err)
 		}
 	})
 	err := hs.Serve(s.admission.Listen(ln))
@@ -282,7 +281,7 @@ func (s *Server) start(sub *subscriber) {
 func (s *Server) ended(sub *subscriber, e ending) {
 	s.metrics.subscribers.WithLabelValues(sub.opts.variant()).Dec()
 	s.metrics.ends.WithLabelValues(e.reason).Inc()
-	s.log.Debug("subscriber ended", "address", sub.client, "reason", e.reason, "variant", sub.opts.variant(),
+	s.cfg.Logger.Debug("subscriber ended", "address", sub.client, "reason", e.reason, "variant", sub.opts.variant(),
 		"events", sub.events, "bytes", sub.bytes, "duration", time.Since(sub.begun))
 	s.remove(sub)
 }
@@ -316,5 +315,5 @@ func (s *Server) logReadError(err error) {
 	if last != 0 && now-last < int64(readErrorEvery) || !s.readErrorAt.CompareAndSwap(last, now) {
 		return
 	}
-	s.log.Error("the log cannot be read", "err", err)
+	s.cfg.Logger.Error("the log cannot be read", "err", err)
 }

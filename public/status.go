@@ -73,7 +73,7 @@ func (s *Server) handleStatus(w http.ResponseWriter, r *http.Request) {
 	}
 	body, err := s.statusBody(steps)
 	if err != nil {
-		s.log.Error("answer cannot be encoded", "err", err)
+		s.cfg.Logger.Error("answer cannot be encoded", "err", err)
 		http.Error(w, "internal error", http.StatusInternalServerError)
 		return
 	}

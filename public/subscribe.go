@@ -103,7 +103,7 @@ func (s *Server) subscribe(
 // rejected accounts for a client that was turned away before it was a subscriber.
 func (s *Server) rejected(client netip.Addr, reason string) {
 	s.metrics.rejected.WithLabelValues(reason).Inc()
-	s.log.Debug("client turned away", "address", client, "reason", reason)
+	s.cfg.Logger.Debug("client turned away", "address", client, "reason", reason)
 }
 
 // admit checks who asks. If it returns no refusal the caller must tell s.admission when client
@@ -115,7 +115,7 @@ func (s *Server) admit(r *http.Request) (netip.Addr, *refusal) {
 	}
 	v := s.admission.Admit(client, forwards, time.Now())
 	if v.Shared {
-		s.log.Warn("many clients come through one address that is no trusted proxy: they share its limits",
+		s.cfg.Logger.Warn("many clients come through one address that is no trusted proxy: they share its limits",
 			"address", client, "flag", "--trusted-proxies")
 	}
 	switch v.Reason {
