@@ -194,9 +194,13 @@ func graphServe(ctx context.Context, f follows, name string, d time.Duration, ou
 		return err
 	}
 	r := rand.New(rand.NewPCG(3, 4))
+	draw := func(top int) (viewer, subject uint64) {
+		return viewers[r.IntN(len(viewers))], graphUID(uint64(r.IntN(top)))
+	}
 	against := func(top int) func() *graph.Expr {
 		return func() *graph.Expr {
-			return graph.Join(graph.And, graph.Of(0, graph.Out, viewers[r.IntN(len(viewers))]), graph.Of(0, graph.In, graphUID(uint64(r.IntN(top)))))
+			viewer, subject := draw(top)
+			return graph.Join(graph.And, graph.Of(0, graph.Out, viewer), graph.Of(0, graph.In, subject))
 		}
 	}
 	t := newTable(out, "evaluations", "per second and core", "CPU us each", "p50", "p99", "members")
@@ -215,6 +219,9 @@ func graphServe(ctx context.Context, f follows, name string, d time.Duration, ou
 		if err := graphMeasure(ctx, t, g, c.what, c.expr, d); err != nil {
 			return err
 		}
+	}
+	if err := graphProofs(ctx, t, g, filepath.Dir(name), d, func() (viewer, subject uint64) { return draw(500) }); err != nil {
+		return err
 	}
 	return t.end()
 }

@@ -23,10 +23,11 @@ import (
 	"millrace/replay/references"
 )
 
-// linkNames gives the synthetic UIDs names, which have the UID in their last characters. For each
-// it asks a UID store for another string, so that a look-up costs what it costs.
-type linkNames struct {
+// names gives synthetic UIDs names, which have the UID in their last characters. For each it asks a
+// UID store for another string, so that a look-up costs what it costs.
+type names struct {
 	*intern.Interner
+	name    func(uid uint64) string
 	uids    []uint64 // of the store
 	strings []byte   // of uids, one after the other, as the garbage collector marks pointers
 	ends    []int    // of each
@@ -35,26 +36,26 @@ type linkNames struct {
 // uidStrings is how many URIs are in the UID store.
 func (b *linksBench) uidStrings() int { return min(b.edges/500*500, 1_000_000) }
 
-func openLinkNames(ctx context.Context, store *pebblekv.Store, n int) (*linkNames, error) {
+func openNames(ctx context.Context, store *pebblekv.Store, n int, name func(uid uint64) string) (*names, error) {
 	in, err := intern.Open(ctx, intern.Config{Store: store, Alone: true,
 		CacheBytes: 2 * linksTwentieth / 4 * 3, NameBytes: 2 * linksTwentieth / 4})
 	if err != nil {
 		return nil, err
 	}
-	names := &linkNames{Interner: in, ends: []int{0}}
+	l := &names{Interner: in, name: name, ends: []int{0}}
 	source, b := newTraffic(), newBatch(500)
-	for len(names.uids) < n {
+	for len(l.uids) < n {
 		source.next(b)
 		if err := in.Resolve(ctx, b.reqs, b.out); err != nil {
 			return nil, errors.Join(err, in.Close())
 		}
 		for i := range b.out {
-			names.uids = append(names.uids, b.out[i].URIUID)
-			names.strings = append(names.strings, uri(&b.reqs[i])...)
-			names.ends = append(names.ends, len(names.strings))
+			l.uids = append(l.uids, b.out[i].URIUID)
+			l.strings = append(l.strings, uri(&b.reqs[i])...)
+			l.ends = append(l.ends, len(l.strings))
 		}
 	}
-	return names, nil
+	return l, nil
 }
 
 // linkName returns the name of a UID.
@@ -66,10 +67,10 @@ func linkName(uid uint64) string {
 	return "at://did:plc:aaaaaaaabbbbbbbbcccccccc/app.bsky.feed.post/" + digits
 }
 
-// LookupStrings implements public.UIDs for the names of linkName.
-func (l *linkNames) LookupStrings(ctx context.Context, names []string, uids []uint64) error {
-	others := make([]string, len(names))
-	for i, name := range names {
+// LookupStrings implements public.UIDs for the names of name.
+func (l *names) LookupStrings(ctx context.Context, strings []string, uids []uint64) error {
+	others := make([]string, len(strings))
+	for i, name := range strings {
 		uid, err := strconv.ParseUint(name[max(0, len(name)-16):], 16, 64)
 		if err != nil {
 			return fmt.Errorf("look up %q: %w", name, err)
@@ -81,16 +82,16 @@ func (l *linkNames) LookupStrings(ctx context.Context, names []string, uids []ui
 }
 
 // LookupUIDs implements public.UIDs.
-func (l *linkNames) LookupUIDs(ctx context.Context, uids []uint64, names []string) error {
+func (l *names) LookupUIDs(ctx context.Context, uids []uint64, strings []string) error {
 	others := make([]uint64, len(uids))
 	for i, uid := range uids {
 		others[i] = l.uids[mix(uid)%uint64(len(l.uids))]
 	}
-	if err := l.Interner.LookupUIDs(ctx, others, names); err != nil {
+	if err := l.Interner.LookupUIDs(ctx, others, strings); err != nil {
 		return err
 	}
 	for i, uid := range uids {
-		names[i] = linkName(uid)
+		strings[i] = l.name(uid)
 	}
 	return nil
 }
@@ -107,7 +108,7 @@ func (b *linksBench) serve(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, uids.Close()) }()
-	names, err := openLinkNames(ctx, uids, b.uidStrings())
+	names, err := openNames(ctx, uids, b.uidStrings(), linkName)
 	if err != nil {
 		return err
 	}
@@ -151,7 +152,7 @@ func (b *linksBench) serve(ctx context.Context) (err error) {
 
 // ask asks for the links of subjects that were drawn by their links: for half of them to warm up.
 func (b *linksBench) ask(ctx context.Context, host string) error {
-	client, err := dialLinks(ctx, host)
+	client, err := dialHTTP(ctx, host)
 	if err != nil {
 		return err
 	}
@@ -190,43 +191,52 @@ func (b *linksBench) ask(ctx context.Context, host string) error {
 	return nil
 }
 
-// linkClient is one connection that is kept. It takes no goroutine beside its caller's: what those
+// httpClient is one connection that is kept. It takes no goroutine beside its caller's: what those
 // of http.Client cost would be measured with the server.
-type linkClient struct {
+type httpClient struct {
 	net.Conn
 	answers *bufio.Reader
 }
 
-// dialLinks connects to a host and port. ctx bounds the connection's life.
-func dialLinks(ctx context.Context, host string) (*linkClient, error) {
+// dialHTTP connects to a host and port. ctx bounds the connection's life.
+func dialHTTP(ctx context.Context, host string) (*httpClient, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", host)
 	if err != nil {
 		return nil, err
 	}
 	context.AfterFunc(ctx, func() { conn.Close() })
-	return &linkClient{conn, bufio.NewReader(conn)}, nil
+	return &httpClient{conn, bufio.NewReader(conn)}, nil
 }
 
-// total does a request, adds how long it took until its last byte, and returns its total.
-func (c *linkClient) total(query string, took *lags) (int64, error) {
+// total asks for links, adds how long it took until the answer's last byte, and returns its total.
+func (c *httpClient) total(query string, took *lags) (int64, error) {
 	begun := time.Now()
-	if _, err := fmt.Fprintf(c, "GET /xrpc/blue.microcosm.links.%s HTTP/1.1\r\nHost: bench\r\n\r\n", query); err != nil {
-		return 0, err
-	}
-	resp, err := http.ReadResponse(c.answers, nil)
+	body, err := c.get("/xrpc/blue.microcosm.links." + query)
 	if err != nil {
 		return 0, err
-	}
-	body, err := io.ReadAll(resp.Body)
-	resp.Body.Close()
-	if err != nil {
-		return 0, fmt.Errorf("get %s: %w", query, err)
-	}
-	if resp.StatusCode != http.StatusOK {
-		return 0, fmt.Errorf("get %s: %s: %s", query, resp.Status, body)
 	}
 	took.add(time.Since(begun))
 	var answer struct{ Total int64 }
 	err = json.Unmarshal(body, &answer)
 	return answer.Total, err
+}
+
+// get does a request and returns the body of the answer, which is to have status 200.
+func (c *httpClient) get(path string) ([]byte, error) {
+	if _, err := fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: bench\r\n\r\n", path); err != nil {
+		return nil, err
+	}
+	resp, err := http.ReadResponse(c.answers, nil)
+	if err != nil {
+		return nil, err
+	}
+	body, err := io.ReadAll(resp.Body)
+	resp.Body.Close()
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("get %s: %w", path, err)
+	case resp.StatusCode != http.StatusOK:
+		return nil, fmt.Errorf("get %s: %s: %s", path, resp.Status, body)
+	}
+	return body, nil
 }

@@ -53,7 +53,7 @@ func (b *linksBench) follow(ctx context.Context) (err error) {
 		return err
 	}
 	defer likes.close()
-	client, err := dialLinks(ctx, s.addr)
+	client, err := dialHTTP(ctx, s.addr)
 	if err != nil {
 		return err
 	}
