@@ -15,7 +15,7 @@
 // ordinal. A reference of 0 is the empty set; one with the top bit is the number of a bitmap. Any
 // other is a slot in the slab, in units of eight bytes:
 //
-//	class:u8  members:u16  bytes of deltas:u16  deltas:uvarint…
+//	class:u8  members:u16  deltas:uvarint…  0x80…
 //
 // Members are sorted ordinals; a delta is the difference to the member before. A set of 4,096
 // members becomes a roaring bitmap, and one of fewer than 2,048 a slot again. A bitmap has a filter

@@ -1,10 +1,9 @@
 package graph
 
 import (
+	"context"
 	"errors"
-	"runtime"
 	"slices"
-	"sync"
 	"unsafe"
 
 	"golang.org/x/sync/errgroup"
@@ -14,7 +13,8 @@ const (
 	// fillEdge and fillAccount are what an edge and an account take at the most when the In sets
 	// are made, and fillFraction is which fraction of the memory making them takes meanwhile.
 	fillEdge, fillAccount, fillFraction = 5, 24, 8
-	wordBytes                           = 4
+	wordBytes, cursorBytes              = 4, 8
+	inversions                          = 2 // one that collects edges, one whose lists become sets
 )
 
 // Filler gives a graph the edges of a table. It is fast with an empty graph and if those of an
@@ -174,57 +174,79 @@ func newGroupCounts(accounts int) []uint32 { return make([]uint32, accounts>>gro
 
 // invertLocked makes the In sets of a source from its Out sets. Its edges are sorted by subject, as
 // many at a time as a part of the memory holds, in two steps that each stay in the processor's
-// cache: into buckets of subjects, and within a bucket.
+// cache: into buckets of subjects, and within a bucket. While the lists of one pass become sets, the
+// edges of the next go into buckets.
 func (g *Graph) invertLocked(source int, counts []uint32) error {
 	out, in := g.indexes[2*source].frozen(), g.indexes[2*source+1]
 	accounts := len(g.accounts.uids)
-	if !g.roomLocked(wordBytes * int64(accounts)) {
+	if !g.roomLocked((wordBytes + cursorBytes) * int64(accounts)) {
 		return errFull
 	}
 	in.refs = make([]uint32, accounts)
-	workers := min(runtime.GOMAXPROCS(0), fillFraction)
-	atOnce := int(g.cfg.Memory/fillFraction) / workers / (2 * wordBytes) // of 64 bits
-	var putting sync.Mutex
-	var tasks errgroup.Group
-	tasks.SetLimit(workers)
-	for first, last := 0, 0; first < len(counts); first = last {
-		edges := 0
-		for last = first; last < len(counts) && (last == first || edges+int(counts[last]) <= atOnce); last++ {
-			edges += int(counts[last])
+	passes, most := passesOf(counts, int(g.cfg.Memory/fillFraction)/inversions/(2*wordBytes))
+	c, err := newCollector(out)
+	if err != nil {
+		return err
+	}
+	defer c.drop()
+	free, full := make(chan *inversion, inversions), make(chan *inversion)
+	for range inversions {
+		v, err := newInversion(most)
+		if err != nil {
+			return err
 		}
-		tasks.Go(func() error {
-			v, err := newInversion(first, counts[first:last])
-			if err != nil {
+		defer v.drop()
+		free <- v
+	}
+	tasks, ctx := errgroup.WithContext(context.Background())
+	tasks.Go(func() error {
+		defer close(full)
+		for _, p := range passes {
+			var v *inversion
+			select {
+			case v = <-free:
+			case <-ctx.Done():
+				return nil
+			}
+			if err := v.begin(p); err != nil {
 				return err
 			}
-			defer v.drop()
-			v.collect(out)
-			for n := range v.buckets {
-				v.sortBucket(n)
-				if err := g.putLists(&putting, in, v); err != nil {
-					return err
-				}
+			c.collect(v)
+			select {
+			case full <- v:
+			case <-ctx.Done():
+				return nil
 			}
-			return nil
-		})
-	}
+		}
+		return nil
+	})
+	tasks.Go(func() error {
+		for v := range full {
+			if err := g.putLists(in, v); err != nil {
+				return err
+			}
+			free <- v
+		}
+		return nil
+	})
 	return tasks.Wait()
 }
 
-// putLists makes sets of the lists of a bucket.
-func (g *Graph) putLists(putting *sync.Mutex, in *index, v *inversion) error {
-	putting.Lock()
-	defer putting.Unlock()
-	begin := uint32(0)
-	for i, end := range v.ends {
-		if end == begin {
-			continue
+// putLists makes sets of the lists of a pass.
+func (g *Graph) putLists(in *index, v *inversion) error {
+	for n := range v.buckets {
+		v.sortBucket(n)
+		begin := uint32(0)
+		for i, end := range v.ends {
+			if end == begin {
+				continue
+			}
+			if !g.roomLocked(0) {
+				return errFull
+			}
+			in.put(v.subject+uint32(i), v.lists[begin:end])
+			begin = end
 		}
-		if !g.roomLocked(0) {
-			return errFull
-		}
-		in.put(v.subject+uint32(i), v.lists[begin:end])
-		begin = end
 	}
 	return nil
 }

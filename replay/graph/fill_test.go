@@ -53,6 +53,7 @@ func TestFill(t *testing.T) {
 		accounts       uint64
 		edges, before  int
 		sorted, static bool
+		chunks         int64 // of memory; 0: enough for one pass
 	}{
 		{accounts: 10},
 		{accounts: 10, edges: 100, sorted: true},
@@ -61,9 +62,14 @@ func TestFill(t *testing.T) {
 		{accounts: 200, edges: 3000, sorted: true, static: true},
 		{accounts: 9000, edges: 60_000, sorted: true},
 		{accounts: 9000, edges: 60_000},
+		{accounts: 20_000, edges: 600_000, sorted: true, chunks: 3}, // three passes
 	} {
 		t.Run(fmt.Sprintf("%+v", tc), func(t *testing.T) {
-			g, m := newTest(t, testConfig()), model{}
+			cfg := testConfig()
+			if tc.chunks > 0 {
+				cfg.Memory = tc.chunks * chunkBytes
+			}
+			g, m := newTest(t, cfg), model{}
 			var edges []Change
 			for n := range tc.edges {
 				e := Edge{Actor: 1 + r.Uint64N(tc.accounts), Subject: 1 + r.Uint64N(tc.accounts), Record: uint64(n + 1)}

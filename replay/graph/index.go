@@ -8,11 +8,12 @@ import (
 )
 
 const (
-	headBytes  = 5                              // class, members, bytes of deltas
+	headBytes  = 3                              // class, members
 	largeFrom  = 4096                           // members from which a set is a bitmap
 	smallBelow = 2048                           // members below which a bitmap is a slot again
 	maxPlace   = headBytes + largeFrom*5 + unit // bytes
 	largeBit   = 1 << 31
+	padding    = 0x80 // after the deltas: no delta ends with it
 )
 
 // index is the sets of one source and direction.
@@ -25,6 +26,7 @@ type index struct {
 	largeBytes int64           // of the bitmaps and their filters, estimated
 	incomplete *roaring.Bitmap // ordinals whose sets miss edges for want of memory
 	static     *roaring.Bitmap // ordinals whose sets have or had edges without records
+	deltas     []byte          // used again
 }
 
 func newIndex(a *slab) *index {
@@ -48,9 +50,11 @@ func (x *index) set(ordinal uint32) set {
 		bitmap := x.large[ref&^largeBit]
 		return set{members: int(bitmap.GetCardinality()), bitmap: bitmap, filter: x.filters[ref&^largeBit]}
 	}
-	slot := x.slab.at(ref)
-	used := int(binary.LittleEndian.Uint16(slot[3:]))
-	return set{members: int(binary.LittleEndian.Uint16(slot[1:])), deltas: slot[headBytes : headBytes+used]}
+	slot := x.slab.slot(ref)
+	for slot[len(slot)-1] == padding {
+		slot = slot[:len(slot)-1]
+	}
+	return set{members: int(binary.LittleEndian.Uint16(slot[1:])), deltas: slot[headBytes:]}
 }
 
 // appendTo appends the members of a set to dst.
@@ -61,8 +65,14 @@ func (s set) appendTo(dst []uint32) []uint32 {
 		}
 		return dst
 	}
-	member := uint32(0)
-	for b := s.deltas; len(b) > 0; {
+	dst, _, _ = appendBelow(dst, s.deltas, 0, largeBit)
+	return dst
+}
+
+// appendBelow appends the members below an ordinal that deltas stand for, of which the first is
+// that to the member before. It returns the deltas of the others, and the last member appended.
+func appendBelow(dst []uint32, b []byte, before, below uint32) (members []uint32, rest []byte, last uint32) {
+	for len(b) > 0 {
 		delta, n := uint32(b[0]), 1
 		switch { // most deltas have up to three bytes
 		case delta < 0x80:
@@ -73,11 +83,14 @@ func (s set) appendTo(dst []uint32) []uint32 {
 		default:
 			delta, n = uvarint(b)
 		}
-		member += delta
-		dst = append(dst, member)
+		if before+delta >= below {
+			break
+		}
+		before += delta
+		dst = append(dst, before)
 		b = b[n:]
 	}
-	return dst
+	return dst, b, before
 }
 
 func (s set) contains(member uint32) bool {
@@ -153,13 +166,13 @@ func (x *index) put(ordinal uint32, members []uint32) {
 		x.setLarge(ordinal, roaring.BitmapOf(members...))
 		return
 	}
-	var deltas [4096]byte
-	x.splice(ordinal, len(members), appendDeltas(deltas[:0], members), nil, nil)
+	x.deltas = appendDeltas(x.deltas[:0], members)
+	x.splice(ordinal, len(members), x.deltas, nil, nil)
 }
 
 // frozen is the index for readers beside one who changes other sets.
 func (x *index) frozen() *index {
-	return &index{slab: &slab{chunks: slices.Clone(x.slab.chunks)}, refs: x.refs, large: x.large, filters: x.filters}
+	return &index{slab: &slab{chunks: slices.Clone(x.slab.chunks), sizes: x.slab.sizes}, refs: x.refs, large: x.large, filters: x.filters}
 }
 
 // growth is how many references are allocated before an ordinal has one.
@@ -210,17 +223,19 @@ func (x *index) splice(ordinal uint32, members int, first, changed, rest []byte)
 	} else {
 		class = int(x.slab.at(old)[0])
 	}
-	slot := x.slab.at(ref)
+	slot := x.slab.at(ref)[:x.slab.sizes[class]]
 	deltas := slot[headBytes:]
 	copy(deltas[len(first)+len(changed):], rest) // before what it may overlap
 	copy(deltas[len(first):], changed)
 	copy(deltas, first)
+	for i := used; i < len(deltas); i++ {
+		deltas[i] = padding
+	}
 	if ref != old {
 		x.drop(ordinal)
 	}
 	slot[0] = byte(class)
 	binary.LittleEndian.PutUint16(slot[1:], uint16(members))
-	binary.LittleEndian.PutUint16(slot[3:], uint16(used))
 	x.refs[ordinal] = ref
 }
 

@@ -1,16 +1,33 @@
 package graph
 
-import (
-	"slices"
-	"unsafe"
-)
+import "unsafe"
 
 const (
 	groupBits   = 8       // edges are counted by groups of 256 subjects
 	bucketEdges = 1 << 16 // a bucket has fewer, or one group
 )
 
-// inversion sorts the edges to some groups of subjects. Its memory is outside the Go heap.
+// pass is consecutive groups whose edges are sorted at once.
+type pass struct {
+	group  int      // the first
+	counts []uint32 // of their edges
+}
+
+// passesOf divides groups into passes of at most so many edges, or of one group. most is how many
+// edges a pass has at the most.
+func passesOf(counts []uint32, atOnce int) (passes []pass, most int) {
+	for group := 0; group < len(counts); {
+		p, edges := pass{group: group}, 0
+		for ; group < len(counts) && (group == p.group || edges+int(counts[group]) <= atOnce); group++ {
+			edges += int(counts[group])
+		}
+		p.counts = counts[p.group:group]
+		passes, most = append(passes, p), max(most, edges)
+	}
+	return passes, most
+}
+
+// inversion sorts the edges of a pass by subject. Its memory is outside the Go heap.
 type inversion struct {
 	first    uint32   // subject
 	bucketOf []uint32 // by group
@@ -31,11 +48,20 @@ type bucket struct {
 	begin, end    uint32 // in edges
 }
 
-// newInversion makes one of groups from a group on, with as many edges each as counts says.
-func newInversion(group int, counts []uint32) (*inversion, error) {
-	v := &inversion{first: uint32(group) << groupBits}
+// newInversion makes one for passes of at most so many edges.
+func newInversion(most int) (*inversion, error) {
+	edges, drop, err := mapWords(2 * most)
+	if err != nil {
+		return nil, err
+	}
+	return &inversion{edges: unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(edges))), most), drops: []func(){drop}}, nil
+}
+
+// begin begins a pass.
+func (v *inversion) begin(p pass) error {
+	v.first, v.bucketOf, v.buckets = uint32(p.group)<<groupBits, v.bucketOf[:0], v.buckets[:0]
 	all, most := uint32(0), uint32(0)
-	for n, count := range counts {
+	for n, count := range p.counts {
 		last := len(v.buckets) - 1
 		if last < 0 || all-v.buckets[last].begin+count >= bucketEdges {
 			v.buckets = append(v.buckets, bucket{group: n, begin: all, end: all})
@@ -46,18 +72,15 @@ func newInversion(group int, counts []uint32) (*inversion, error) {
 		all += count
 		most = max(most, all-v.buckets[last].begin)
 	}
-	edges, drop, err := mapWords(2 * int(all))
+	if int(most) <= len(v.space) {
+		return nil
+	}
+	space, drop, err := mapWords(int(most))
 	if err != nil {
-		return nil, err
+		return err
 	}
-	v.drops = append(v.drops, drop)
-	v.edges = unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(edges))), all)
-	if v.space, drop, err = mapWords(int(most)); err != nil {
-		v.drop()
-		return nil, err
-	}
-	v.drops = append(v.drops, drop)
-	return v, nil
+	v.space, v.drops = space, append(v.drops, drop)
+	return nil
 }
 
 func (v *inversion) drop() {
@@ -66,23 +89,57 @@ func (v *inversion) drop() {
 	}
 }
 
-// collect puts the edges of all sets that have such a subject into their buckets, in the order of
-// their actors.
-func (v *inversion) collect(x *index) {
-	var list []uint32
-	for actor := range x.refs {
-		list = x.set(uint32(actor)).appendTo(list[:0])
-		from, _ := slices.BinarySearch(list, v.first)
-		for _, subject := range list[from:] {
-			group := (subject - v.first) >> groupBits
-			if int(group) >= len(v.bucketOf) {
-				break
-			}
-			b := &v.buckets[v.bucketOf[group]]
+// collector gives the edges of sets to one pass after the other. Its memory is outside the Go heap.
+type collector struct {
+	from    *index
+	cursors []cursor // by actor
+	list    []uint32 // used again
+	drop    func()
+}
+
+// cursor says what of a set's deltas was read.
+type cursor struct {
+	read uint32 // bytes
+	last uint32 // member
+}
+
+func newCollector(from *index) (*collector, error) {
+	words, drop, err := mapWords(cursorBytes / wordBytes * len(from.refs))
+	if err != nil {
+		return nil, err
+	}
+	cursors := unsafe.Slice((*cursor)(unsafe.Pointer(unsafe.SliceData(words))), len(from.refs))
+	return &collector{from: from, cursors: cursors, drop: drop}, nil
+}
+
+// collect puts the edges to the subjects of v's pass into its buckets, in the order of their
+// actors. The pass follows the last one.
+func (c *collector) collect(v *inversion) {
+	end := v.first + uint32(len(v.bucketOf))<<groupBits
+	for actor := range c.cursors {
+		for _, subject := range c.next(uint32(actor), v.first, end) {
+			b := &v.buckets[v.bucketOf[(subject-v.first)>>groupBits]]
 			v.edges[b.end] = uint64(subject)<<32 | uint64(actor)
 			b.end++
 		}
 	}
+}
+
+// next returns the subjects of an actor from first on and below end.
+func (c *collector) next(actor, first, end uint32) []uint32 {
+	c.list = c.list[:0]
+	s, at := c.from.set(actor), &c.cursors[actor]
+	if s.bitmap != nil {
+		it := s.bitmap.Iterator()
+		for it.AdvanceIfNeeded(first); it.HasNext() && it.PeekNext() < end; {
+			c.list = append(c.list, it.Next())
+		}
+		return c.list
+	}
+	var rest []byte
+	c.list, rest, at.last = appendBelow(c.list, s.deltas[at.read:], at.last, end)
+	at.read = uint32(len(s.deltas) - len(rest))
+	return c.list
 }
 
 // sortBucket makes the lists of a bucket.

@@ -13,6 +13,7 @@ import (
 	"slices"
 
 	"github.com/RoaringBitmap/roaring/v2"
+	"golang.org/x/sync/errgroup"
 )
 
 var errShort = errors.New("the section is too short")
@@ -43,6 +44,12 @@ func (g *Graph) load(name string) error {
 		return errors.New("it is not a graph snapshot of this version")
 	}
 	l := &loader{g: g}
+	err = l.sections(r)
+	return errors.Join(err, l.tasks.Wait())
+}
+
+// sections reads the sections up to the last, and the end of the file.
+func (l *loader) sections(r *bufio.Reader) error {
 	at := int64(len(magic))
 	var payload []byte
 	for last := byte(0); last != sectionEnd; {
@@ -96,6 +103,7 @@ type loader struct {
 	source int      // next source whose flags come
 	next   int      // next ordinal of that source
 	counts []uint32 // of its edges, see invertLocked
+	tasks  errgroup.Group
 }
 
 func (l *loader) section(last, kind byte, payload []byte) error {
@@ -165,11 +173,11 @@ func (l *loader) readAccounts(b []byte) error {
 	if len(b)%8 != 0 || len(a.uids)+len(b)/8 > l.header.Accounts {
 		return fmt.Errorf("it has %d bytes of accounts, after %d of %d accounts: too many, or not 8 an account", len(b), len(a.uids), l.header.Accounts)
 	}
-	for ; len(b) > 0; b = b[8:] {
-		uid := binary.LittleEndian.Uint64(b)
-		if _, added := a.add(uid); !added {
-			return fmt.Errorf("account %d occurs twice", uid)
-		}
+	for i := 0; i < len(b); i += 8 {
+		a.uids = append(a.uids, binary.LittleEndian.Uint64(b[i:]))
+	}
+	if len(b) > 0 && len(a.uids) == l.header.Accounts {
+		l.tasks.Go(a.fill) // beside the sets, which do not need the table
 	}
 	return nil
 }

@@ -1,6 +1,9 @@
 package graph
 
-import "math/bits"
+import (
+	"fmt"
+	"math/bits"
+)
 
 // ordinals gives each account a dense number. Both directions are without pointers.
 type ordinals struct {
@@ -35,9 +38,19 @@ func (o *ordinals) full() bool { return 4*(len(o.uids)+1) > 3*len(o.table) }
 
 func (o *ordinals) grow() {
 	o.table = make([]uint32, max(1<<10, 2*len(o.table)))
+	_ = o.fill() // add has seen to it that none occurs twice
+}
+
+// fill fills a table that is empty and has room.
+func (o *ordinals) fill() error {
 	for i, uid := range o.uids {
-		o.table[o.place(uid)] = uint32(i + 1)
+		at := o.place(uid)
+		if o.table[at] != 0 {
+			return fmt.Errorf("account %d occurs twice", uid)
+		}
+		o.table[at] = uint32(i + 1)
 	}
+	return nil
 }
 
 // place is where in the table an account is, or would be.

@@ -19,7 +19,7 @@ type slab struct {
 
 func newSlab() *slab {
 	a := &slab{next: 1, end: 1} // no slot has reference 0
-	for size := 16; size <= maxPlace*5/4; size += max(unit, size/32/unit*unit) {
+	for size := unit; size <= maxPlace*5/4; size += max(unit, size/32/unit*unit) {
 		a.sizes = append(a.sizes, size)
 	}
 	a.free = make([]uint32, len(a.sizes))
@@ -73,6 +73,12 @@ func (a *slab) take(class int) uint32 {
 func (a *slab) give(ref uint32, class int) {
 	binary.LittleEndian.PutUint32(a.at(ref), a.free[class])
 	a.free[class] = ref
+}
+
+// slot returns the bytes of a slot in use, which begins with its class.
+func (a *slab) slot(ref uint32) []byte {
+	b := a.at(ref)
+	return b[:a.sizes[b[0]]]
 }
 
 // at returns the bytes of a slot and of all after it in its chunk.

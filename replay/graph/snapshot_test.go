@@ -194,8 +194,10 @@ func TestDamagedLength(t *testing.T) {
 func TestLoadMemory(t *testing.T) {
 	g := newTest(t, testConfig())
 	var edges []Change
-	for n := range uint64(150_000) { // more slots than a chunk has
-		edges = append(edges, Change{Edge: Edge{n + 1, n + 2, n + 1}})
+	for n := range uint64(280_000) { // more slots than a chunk has
+		for k := range uint64(3) {
+			edges = append(edges, Change{Edge: Edge{n + 1, n + 2 + k*20_000, 3*n + k + 1}})
+		}
 	}
 	if err := g.Build(edges); err != nil {
 		t.Fatal(err)
