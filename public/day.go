@@ -187,7 +187,7 @@ func (s *Server) Run(ctx context.Context) error {
 		if s.cfg.DayFile == "" {
 			return
 		}
-		err := s.day.save(s.cfg.DayFile)
+		err := s.status.day.save(s.cfg.DayFile)
 		if err != nil && saved {
 			s.cfg.Logger.Warn("the day of samples cannot be written: a restart loses the page's curves", "file", s.cfg.DayFile, "err", err)
 		}
@@ -220,12 +220,12 @@ func (s *Server) sample() {
 	if process.FreeBytes != nil {
 		now.FreeBytes = *process.FreeBytes
 	}
-	s.day.add(now)
+	s.status.day.add(now)
 }
 
 // handleDay reports what the page's curves show.
 func (s *Server) handleDay(w http.ResponseWriter, _ *http.Request) {
-	body, err := s.day.json(minuteOf(time.Now()))
+	body, err := s.status.day.json(minuteOf(time.Now()))
 	if err != nil {
 		s.cfg.Logger.Error("answer cannot be encoded", "err", err)
 		http.Error(w, "internal error", http.StatusInternalServerError)

@@ -122,8 +122,8 @@ func TestDay(t *testing.T) {
 				}
 			}
 		}
-		if got := s.dayOf(); len(got.LagS) != dayMinutes {
-			t.Errorf("%d minutes", len(got.LagS))
+		if diff := cmp.Diff(wantDay(of, minuteOf(time.Now())), s.dayOf()); diff != "" {
+			t.Errorf("at the end: -want +got\n%s", diff)
 		}
 		s.count.Store(0)
 		stop()

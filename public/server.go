@@ -88,7 +88,6 @@ type Server struct {
 	filters   sharedFilters
 	handler   http.Handler
 	status    status
-	day       day
 	assets    func() (map[string]*asset, error)
 	lookups   *lookupAPI
 	sessions
@@ -121,7 +120,7 @@ func newServer(cfg Config, src eventLog, t timing) (*Server, error) {
 		assets:   sync.OnceValues(loadAssets),
 		sessions: newSessions(),
 	}
-	if err := s.day.load(cfg.DayFile); err != nil {
+	if err := s.status.day.load(cfg.DayFile); err != nil {
 		s.cfg.Logger.Warn("the day of samples cannot be read: the page's curves begin anew", "file", cfg.DayFile, "err", err)
 	}
 	s.admission = newAdmission(&cfg, t.header, s.rejected)

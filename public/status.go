@@ -58,6 +58,8 @@ type status struct {
 	steps historyJSON // all there are
 	// now, encoded, by the length of the history: at most replay.CountSteps + 1
 	bodies map[int][]byte
+
+	day day // under a lock of its own
 }
 
 // handleStatus reports what the page shows.
@@ -146,7 +148,7 @@ func (s *Server) computeStatus() (statusJSON, historyJSON) {
 		}
 	}
 	if free := process.FreeBytes; free != nil {
-		answer.Disk = &diskJSON{*free, s.day.daysUntilFull(minuteOf(time.Now()))}
+		answer.Disk = &diskJSON{*free, s.status.day.daysUntilFull(minuteOf(time.Now()))}
 	}
 	if u := process.UIDs; u != nil {
 		answer.UIDs = &uidsJSON{Total: u.Total, NewDIDs: u.NewDIDs, NewURIs: u.NewURIs, Scope: "all"}
