@@ -334,7 +334,7 @@ func TestChangeOfNoSource(t *testing.T) {
 	}
 }
 
-// TestListsMeetBitmaps: each operator, of sets that are lists and sets that are bitmaps.
+// TestListsMeetBitmaps: each operator, of sets that are lists, bitmaps and empty.
 func TestListsMeetBitmaps(t *testing.T) {
 	g, m := newTest(t, testConfig()), model{}
 	var edges []Change
@@ -358,7 +358,7 @@ func TestListsMeetBitmaps(t *testing.T) {
 		}
 	}
 	of := func(actor uint64) *Expr { return Of(0, Out, actor) }
-	sides := []*Expr{of(1), of(2), of(3), of(5), Join(Or, of(3), of(4)), Join(And, of(1), of(2)), Given([]uint64{1000, 1001, 1012, 7})}
+	sides := []*Expr{of(1), of(2), of(3), of(5), of(9), Join(Or, of(3), of(4)), Join(And, of(1), of(2)), Given([]uint64{1000, 1001, 1012, 7})}
 	for _, left := range sides {
 		for _, right := range sides {
 			for _, op := range []Op{And, Or, AndNot} {
