@@ -21,8 +21,8 @@ const (
 // spreadBits is the stripe bits of a store whose keys should be spread.
 const spreadBits = 8
 
-// formatVersion is the first number in the header.
-const formatVersion = 1
+// FormatVersion is the version of the store's format, the first number in the header.
+const FormatVersion = 1
 
 // ErrPrefixBits means: the store was created with another number of prefix bits.
 var ErrPrefixBits = errors.New("UID store has other prefix bits")
@@ -55,7 +55,7 @@ func newHeader(prefixBits int, limits kv.Limits) header {
 }
 
 func (h *header) appendTo(dst []byte) []byte {
-	dst = binary.AppendUvarint(dst, formatVersion)
+	dst = binary.AppendUvarint(dst, FormatVersion)
 	dst = append(dst, byte(h.prefixBits), byte(h.stripeBits))
 	return append(dst, h.storeID[:]...)
 }
@@ -65,8 +65,8 @@ func parseHeader(b []byte) (h header, err error) {
 	if !ok {
 		return header{}, broken("header", b)
 	}
-	if version > formatVersion {
-		return header{}, fmt.Errorf("%w: %d, and this millrace knows up to %d: use a newer millrace", ErrNewerFormat, version, formatVersion)
+	if version > FormatVersion {
+		return header{}, fmt.Errorf("%w: %d, and this millrace knows up to %d: use a newer millrace", ErrNewerFormat, version, FormatVersion)
 	}
 	if version == 0 || len(rest) != 2+len(h.storeID) || rest[0] < minPrefixBits || rest[0] > maxPrefixBits || rest[1] > 8 {
 		return header{}, broken("header", b)

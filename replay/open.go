@@ -139,7 +139,7 @@ func (o *opener) isEmpty() bool {
 // uidStore checks whose UIDs the log holds. Interning may be turned off and on again, but the store
 // that was used first stays the log's.
 func (o *opener) uidStore() error {
-	v, ok, err := logstore.Meta(o.store, format.MetaUIDs, func(b []byte) (string, error) { return string(b), nil })
+	v, ok, err := uidStoreOf(o.store)
 	if err != nil {
 		return err
 	}

@@ -220,6 +220,8 @@ func (c *command) completeWords(typed string) []string {
 	switch {
 	case strings.Contains(c.args, "FILE"):
 		return []string{completeFile}
+	case c.args == "DIR":
+		return []string{completeDir}
 	case slices.Equal(strings.Split(c.args, "|"), shells()):
 		return slices.DeleteFunc(shells(), func(s string) bool { return !strings.HasPrefix(s, typed) })
 	}

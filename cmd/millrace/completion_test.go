@@ -42,6 +42,7 @@ func TestComplete(t *testing.T) {
 		{"serve --nope ", ""},
 		{"dict train --compare ", ":file"},
 		{"dict train ", ":file"},
+		{"doctor --json ", ":dir"},
 		{"completion ", "bash zsh fish"},
 		{"nothing ", "serve tail …"},
 	} {

@@ -48,7 +48,8 @@ type daemon struct {
 	server      *public.Server
 	health      *health
 
-	stuck func() // ends the process if a stop hangs; tests have none
+	ran   *lastRun // nil: it has not listened yet
+	stuck func()   // ends the process if a stop hangs; tests have none
 
 	publicListener  net.Listener
 	metricsListener net.Listener // nil: off
@@ -134,7 +135,12 @@ func newDaemon(ctx context.Context, cfg *config, logger *slog.Logger) (d *daemon
 	if err := d.buildIngest(shares); err != nil {
 		return d, err
 	}
-	return d, d.buildServing(shares)
+	if err := d.buildServing(shares); err != nil {
+		return d, err
+	}
+	d.ran = &lastRun{Version: thisBuild().version, Listen: d.publicListener.Addr().String(), Started: time.Now().UTC()}
+	d.noteRun()
+	return d, nil
 }
 
 // makeDataDir makes the directory if there is none, so that a power loss cannot take it back.
@@ -479,23 +485,26 @@ func (d *daemon) close() {
 			_ = l.Close() // closed already after a clean stop
 		}
 	}
-	if d.log != nil {
-		if err := d.log.Close(); err != nil {
-			d.logger.Error("the log could not be closed", "err", err)
+	clean := true
+	closed := func(what string, err error) {
+		if err != nil {
+			d.logger.Error("a store could not be closed", "store", what, "err", err)
+			clean = false
 		}
+	}
+	if d.log != nil {
+		closed("log", d.log.Close())
 	}
 	if d.graph != nil { // before the store whose rows it may be reading
-		if err := d.graph.Close(); err != nil {
-			d.logger.Error("the graph could not be closed", "err", err)
-		}
+		closed("graph", d.graph.Close())
 	}
 	if d.refs != nil {
-		if err := d.refs.Close(); err != nil {
-			d.logger.Error("the reference store could not be closed", "err", err)
-		}
+		closed("references", d.refs.Close())
 	}
-	if err := d.uids.close(); err != nil {
-		d.logger.Error("the UID store could not be closed", "err", err)
+	closed("UIDs", d.uids.close())
+	if d.ran != nil && clean {
+		d.ran.Stopped = time.Now().UTC()
+		d.noteRun()
 	}
 	if d.dicts != nil {
 		d.dicts.Close()

@@ -2,6 +2,7 @@ package graph
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"encoding/binary"
 	"encoding/json"
@@ -11,6 +12,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/RoaringBitmap/roaring/v2"
 	"golang.org/x/sync/errgroup"
@@ -39,9 +41,8 @@ func (g *Graph) load(name string) error {
 	}
 	defer f.Close()
 	r := bufio.NewReaderSize(f, sectionBytes)
-	start := make([]byte, len(magic))
-	if _, err := io.ReadFull(r, start); err != nil || string(start) != magic {
-		return errors.New("it is not a graph snapshot of this version")
+	if err := readMagic(r); err != nil {
+		return err
 	}
 	l := &loader{g: g}
 	err = l.sections(r)
@@ -65,6 +66,40 @@ func (l *loader) sections(r *bufio.Reader) error {
 	}
 	if _, err := r.ReadByte(); err != io.EOF {
 		return fmt.Errorf("data follows its end, at byte %d", at)
+	}
+	return nil
+}
+
+// Peek reads the header of a snapshot.
+func Peek(name string) (h Header, err error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return h, err
+	}
+	defer f.Close()
+	r := bufio.NewReader(f)
+	err = readMagic(r)
+	var payload []byte
+	if err == nil {
+		_, payload, err = readSection(r, nil)
+	}
+	if err == nil {
+		err = json.Unmarshal(payload, &h)
+	}
+	if err != nil {
+		return h, fmt.Errorf("graph: snapshot %s cannot be used: %w", name, err)
+	}
+	return h, nil
+}
+
+// readMagic reads the first line of a snapshot, which has its version.
+func readMagic(r *bufio.Reader) error {
+	line := make([]byte, len(magic))
+	if _, err := io.ReadFull(r, line); err != nil || !strings.HasPrefix(string(line), magicStart) {
+		return errors.New("it is not a graph snapshot")
+	}
+	if string(line) != magic {
+		return fmt.Errorf("it is of version %q, and this millrace knows %q", bytes.TrimSpace(line[len(magicStart):]), bytes.TrimSpace([]byte(magic[len(magicStart):])))
 	}
 	return nil
 }

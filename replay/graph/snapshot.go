@@ -20,7 +20,8 @@ import (
 )
 
 const (
-	magic        = "millrace graph 2\n"
+	magicStart   = "millrace graph "
+	magic        = magicStart + "2\n"
 	sectionBytes = 1 << 20 // from which a section ends; a large set may exceed it
 	maxSection   = 1 << 30
 	saveBatch    = 4096 // sets that are read in one lock

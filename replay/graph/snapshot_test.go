@@ -9,6 +9,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
 	"runtime"
 	"slices"
 	"strings"
@@ -73,6 +74,43 @@ func loadSections(t *testing.T, cfg Config, sections []section) (*Graph, error) 
 		t.Cleanup(func() { g.Close() })
 	}
 	return g, err
+}
+
+// TestPeek: a look at a snapshot reads its header, and says what is wrong with the file's start.
+func TestPeek(t *testing.T) {
+	want := Header{StoreID: "store", Generation: 3, Sources: testSources, Accounts: 7}
+	payload, err := json.Marshal(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file bytes.Buffer
+	file.WriteString(magic)
+	w := &sectionWriter{w: bufio.NewWriter(&file)}
+	w.section(sectionHeader, payload)
+	if err := errors.Join(w.err, w.w.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	damaged := bytes.Clone(file.Bytes())
+	damaged[len(damaged)-6] ^= 1
+	for says, raw := range map[string][]byte{
+		"": file.Bytes(), "checksum": damaged, "it is not a graph snapshot": []byte("letter"), "read its head": []byte(magic),
+		`it is of version "3", and this millrace knows "2"`:  []byte(magicStart + "3\n"),
+		`it is of version "10", and this millrace knows "2"`: []byte(magicStart + "10\n"),
+	} {
+		name := filepath.Join(t.TempDir(), "snapshot")
+		if err := os.WriteFile(name, raw, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		h, err := Peek(name)
+		if says == "" && (err != nil || !reflect.DeepEqual(h, want)) {
+			t.Errorf("got %+v, %v, want %+v", h, err, want)
+		} else if says != "" && (err == nil || !strings.Contains(err.Error(), says)) {
+			t.Errorf("got %v, want %q", err, says)
+		}
+	}
+	if _, err := Peek(filepath.Join(t.TempDir(), "snapshot")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("without a file: %v", err)
+	}
 }
 
 // TestWrongContents writes snapshots whose checksums hold and whose contents cannot be.

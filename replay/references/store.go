@@ -3,6 +3,7 @@ package references
 import (
 	"bytes"
 	"cmp"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"sync"
@@ -183,6 +184,15 @@ func (s *Store) fail(what string, err error) error {
 
 // Generation returns the current one. Its number is 0 if none was begun.
 func (s *Store) Generation() Generation { return *s.commits.generation.Load() }
+
+// FormatVersion returns the version of the store's format.
+func (s *Store) FormatVersion() (uint32, error) {
+	format, ok, err := s.db.Value(metaKey(metaFormat))
+	if err != nil || !ok {
+		return 0, cmp.Or(err, errNoStore)
+	}
+	return binary.BigEndian.Uint32(format), nil // Open has decoded it
+}
 
 // Position returns what the last Apply has reached: what follows it in the log comes next.
 func (s *Store) Position() Position { return s.commits.state.Load().position }

@@ -1,0 +1,317 @@
+package main
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"millrace/replay/references"
+)
+
+// treeOf returns what is below dir, itself included: kind, time and bytes of each name.
+func treeOf(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	tree := make(map[string]string)
+	err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := os.Stat(path)
+		if err != nil {
+			return err
+		}
+		sum := [32]byte{}
+		if !info.IsDir() {
+			raw, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			sum = sha256.Sum256(raw)
+		}
+		tree[path] = fmt.Sprintf("%v %d %x", info.Mode(), info.ModTime().UnixNano(), sum)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tree
+}
+
+// doctor runs millrace doctor in a process of its own, as JSON and as text.
+func doctor(t *testing.T, dir string) (code int, text string, c checkup) {
+	t.Helper()
+	bin, err := binaries()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, form := range []string{"--json", "--json=false"} {
+		cmd := exec.CommandContext(t.Context(), bin["millrace"], "doctor", form, dir)
+		out, err := cmd.CombinedOutput()
+		if cmd.ProcessState == nil {
+			t.Fatal(err)
+		}
+		code, text = cmd.ProcessState.ExitCode(), string(out)
+		if form == "--json" && json.Unmarshal(out, &c) != nil {
+			t.Errorf("no JSON: %s", out)
+		}
+	}
+	return code, text, c
+}
+
+// unchanged is doctor, of a directory that must not change.
+func unchanged(t *testing.T, dir string) (code int, text string, c checkup) {
+	t.Helper()
+	before := treeOf(t, dir)
+	code, text, c = doctor(t, dir)
+	if diff := cmp.Diff(before, treeOf(t, dir)); diff != "" {
+		t.Errorf("millrace doctor has changed the directory: -before +after\n%s", diff)
+	}
+	return code, text, c
+}
+
+// checkDoctor compares what millrace doctor says of dir.
+func checkDoctor(t *testing.T, dir string, wantCode int, state string, says ...string) checkup {
+	t.Helper()
+	code, text, c := unchanged(t, dir)
+	if code != wantCode || c.State != state || (len(c.Trouble) > 0) != (wantCode == exitFailed) {
+		t.Errorf("exit code %d, state %q, want %d, %q; trouble %q", code, c.State, wantCode, state, c.Trouble)
+	}
+	for _, s := range says {
+		if !strings.Contains(text, s) {
+			t.Errorf("does not say %q:\n%s", s, text)
+		}
+	}
+	return c
+}
+
+// TestDoctor: what a directory holds and in what state it is, in every state. No byte, name or time
+// in it changes.
+func TestDoctor(t *testing.T) {
+	t.Parallel()
+	sim := startRelaysim(t, "--frames", "500", "--wait-for-consumer")
+	dir := t.TempDir()
+	flags := []string{"--memory", "256MiB", "--references=on", "--links", "--graph", "--graph-memory", "64MiB"}
+	d := startDaemon(t, sim.url, dir, flags...)
+	sim.waitMade(t, 500)
+	want := readTruth(t, sim.truth)
+	readAll(t, d.addr, "cursor=0", len(want))
+	if err := d.stop(); err != nil {
+		t.Fatal(err)
+	}
+	d = startDaemon(t, sim.url, dir, flags...) // puts what write-ahead logs have into tables
+	if err := d.stop(); err != nil {
+		t.Fatal(err)
+	}
+	saved := filepath.Join(t.TempDir(), "saved")
+	if code, out := millrace(t, "backup", "--data-dir", dir, "--to", saved); code != exitOK {
+		t.Fatalf("backup: exit code %d\n%s", code, out)
+	}
+	held, at := d.log.Range(), d.log.Progress()
+
+	t.Run("stopped", func(t *testing.T) {
+		t.Parallel()
+		c := checkDoctor(t, dir, exitOK, stateStopped, "stopped in order", "event log", "It can be started.")
+		if c.Log == nil || c.UIDs == nil || c.References == nil || c.Graph == nil || c.LastRun == nil {
+			t.Fatalf("found %+v", c)
+		}
+		if l := c.Log; l.Events != held.Events || l.Events == 0 || l.Oldest.Cursor != held.Oldest.Position.String() ||
+			l.Newest.Cursor != held.Newest.Position.String() || l.Seq != at.Seq || l.Epoch != 1 || l.Version != 8 ||
+			l.Stream != at.Stream.String() || l.UIDStore != c.UIDs.ID || len(l.Dictionaries) != 1 {
+			t.Errorf("log %+v, want %+v at %+v", l, held, at)
+		}
+		if c.UIDs.ID != d.uids.storeID() || c.UIDs.UIDs == 0 || c.LastRun.Version != thisBuild().version || c.LastRun.Stopped.Before(c.LastRun.Started) {
+			t.Errorf("UIDs %+v, last run %+v", c.UIDs, c.LastRun)
+		}
+		if (references.Position{Epoch: c.References.Epoch, Seq: c.References.Seq}) != d.refs.Position() || !c.References.Links || c.References.LinksBuilt != 1 ||
+			c.Graph.Seq != c.References.Seq || c.References.Version != 2 {
+			t.Errorf("references %+v, graph %+v, want %+v", c.References, c.Graph, d.refs.Position())
+		}
+		for _, e := range c.Contents {
+			if e.Is == "" || e.Bytes == 0 || (e.Pebble > 0) != (e.Name == "log" || e.Name == "intern" || e.Name == "refs") {
+				t.Errorf("content %+v", e)
+			}
+		}
+	})
+	t.Run("killed", func(t *testing.T) {
+		t.Parallel()
+		data := t.TempDir()
+		p := startMillrace(t, newTestRelay(t).url, data, freeAddr(t), "--references=on")
+		waitServing(t, p.addr)
+		subscribe(t, p.addr, "") // it serves, and not only listens
+		p.kill()
+		checkDoctor(t, data, exitOK, stateKilled, "killed", "what was committed is safe")
+		// by a build that wrote no run.json
+		copied := copyDir(t, data)
+		if err := os.Remove(filepath.Join(copied, lastRunFile)); err != nil {
+			t.Fatal(err)
+		}
+		checkDoctor(t, copied, exitOK, stateUnknown, "stopped or killed")
+		writeFile(t, filepath.Join(copied, controlFile), "{}")
+		checkDoctor(t, copied, exitOK, stateKilled, "killed")
+	})
+	t.Run("killed with commits in write-ahead logs", func(t *testing.T) {
+		t.Parallel()
+		data, relay := t.TempDir(), newTestRelay(t)
+		p := startMillrace(t, relay.url, data, freeAddr(t))
+		waitServing(t, p.addr)
+		s := subscribe(t, p.addr, "")
+		relay.send <- identityFrame(t, 7).Data
+		s.lines(t, 1)
+		p.kill()
+		if c := checkDoctor(t, data, exitOK, stateKilled); c.Log == nil || c.Log.Seq != 7 || c.Log.Newest == nil {
+			t.Errorf("log %+v, want it at seq 7", c.Log)
+		}
+	})
+	t.Run("in use", func(t *testing.T) {
+		t.Parallel()
+		data, relay := t.TempDir(), newTestRelay(t)
+		p := startMillrace(t, relay.url, data, freeAddr(t))
+		waitServing(t, p.addr)
+		s := subscribe(t, p.addr, "")
+		relay.send <- identityFrame(t, 7).Data
+		s.lines(t, 1)
+		by := fmt.Sprintf("in use by process %d", p.cmd.Process.Pid)
+		code, text, c := doctor(t, data)
+		if code != exitOK || c.State != stateRunning || c.Process != p.cmd.Process.Pid || !strings.Contains(text, by) ||
+			c.Log == nil || c.Log.Newest == nil || !strings.HasSuffix(c.Log.Newest.Cursor, "-7-0") {
+			t.Errorf("exit code %d, want what the server says\n%s", code, text)
+		}
+		if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		checkDoctor(t, data, exitOK, stateRunning, by, "/readyz")
+		if err := p.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+			t.Fatal(err)
+		}
+		relay.send <- identityFrame(t, 8).Data
+		s.lines(t, 1) // it was not disturbed
+	})
+	t.Run("a backup", func(t *testing.T) {
+		t.Parallel()
+		checkDoctor(t, saved, exitOK, stateBackup, "a backup of", "raises every sequence")
+	})
+	t.Run("empty", func(t *testing.T) {
+		t.Parallel()
+		checkDoctor(t, t.TempDir(), exitOK, stateEmpty, "begins here")
+	})
+	t.Run("foreign", func(t *testing.T) {
+		t.Parallel()
+		foreign := t.TempDir()
+		writeFile(t, filepath.Join(foreign, "letter.txt"), "x")
+		for i := range maxPrinted {
+			writeFile(t, filepath.Join(foreign, fmt.Sprintf("z%d.txt", i)), "x")
+		}
+		checkDoctor(t, foreign, exitFailed, stateForeign, "letter.txt", "not millrace's", "and 1 more")
+		checkDoctor(t, filepath.Join(dir, "log"), exitFailed, stateForeign, "not log itself")
+	})
+	t.Run("damaged", func(t *testing.T) {
+		t.Parallel()
+		for _, tc := range []struct {
+			of   string // the file, by a pattern
+			keep int64  // bytes of it; -1: it is missing
+			says string
+		}{
+			{"log/*.sst", -1, "it is missing"},
+			{"log/marker.manifest.*", -1, "marker.manifest"},
+			{"refs/*.sst", -1, "it is missing"},
+			{"intern/*.sst", -1, "it is missing"},
+			{"intern/marker.format-version.*", -1, "marker.format-version"},
+			{"log/*.sst", 100, "it has 100 bytes"},
+			{"run.json", 10, "run.json"},
+		} {
+			damaged := copyDir(t, dir)
+			file := oneOf(t, filepath.Join(damaged, tc.of))
+			err := os.Remove(file)
+			if tc.keep >= 0 {
+				err = errors.Join(err, os.WriteFile(file, []byte("{         "), 0o644), os.Truncate(file, tc.keep))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			code, text, c := unchanged(t, damaged)
+			if code != exitFailed || !strings.Contains(text, "trouble: ") || !strings.Contains(text, tc.says) || strings.Contains(text, "panic") {
+				t.Errorf("%s: exit code %d, trouble %q\n%s", tc.of, code, c.Trouble, text)
+			}
+		}
+	})
+	t.Run("another UID store", func(t *testing.T) {
+		t.Parallel()
+		mixed, other := copyDir(t, dir), t.TempDir()
+		madeLog(t, other)
+		if err := os.RemoveAll(filepath.Join(mixed, "intern")); err != nil {
+			t.Fatal(err)
+		}
+		checkDoctor(t, mixed, exitOK, stateStopped, "which is not here", "--intern=fdb")
+		if err := os.CopyFS(filepath.Join(mixed, "intern"), os.DirFS(filepath.Join(other, "data", "intern"))); err != nil {
+			t.Fatal(err)
+		}
+		checkDoctor(t, mixed, exitFailed, stateStopped, "the log has UIDs of store "+d.uids.storeID(), "no server starts with both")
+	})
+	t.Run("a snapshot of no use", func(t *testing.T) {
+		t.Parallel()
+		copied := copyDir(t, dir)
+		writeFile(t, filepath.Join(copied, "graph.snapshot"), "millrace graph 3\n")
+		checkDoctor(t, copied, exitOK, stateStopped, `version "3"`, "builds the graph anew")
+	})
+}
+
+// Gaps are listed; an advice is given once.
+func TestDoctorFindings(t *testing.T) {
+	t.Parallel()
+	sim := startRelaysim(t, "--rate", "1000", "--wait-for-consumer")
+	dir := t.TempDir()
+	d := startDaemon(t, sim.url, dir)
+	sim.waitMade(t, 100)
+	waitFor(t, "something in the log", func() bool { return d.log.Progress().Seq > 0 })
+	if err := d.stop(); err != nil {
+		t.Fatal(err)
+	}
+	sim.waitMade(t, sim.messages(t)+300)
+	sim.do(t, "forget?keep=50")
+	d = startDaemon(t, sim.url, dir)
+	waitFor(t, "the gap", func() bool { return len(d.log.Range().Gaps) == 1 })
+	if err := d.stop(); err != nil {
+		t.Fatal(err)
+	}
+	gap := d.log.Range().Gaps[0]
+	checkDoctor(t, dir, exitOK, stateStopped, fmt.Sprintf("gap from %s to %s", gap.From, gap.To))
+
+	c := &checkup{}
+	c.fault(os.ErrPermission)
+	c.fault(os.ErrPermission)
+	if len(c.Trouble) != 2 || len(c.Advice) != 1 || c.Advice[0] != runAsServer {
+		t.Errorf("%q, %q", c.Trouble, c.Advice)
+	}
+}
+
+// Wrong usage, and directories that cannot be looked at.
+func TestDoctorUsage(t *testing.T) {
+	t.Parallel()
+	file := writeFile(t, filepath.Join(t.TempDir(), "file"), "x")
+	for _, tc := range []struct {
+		args []string
+		code int
+		says string
+	}{
+		{nil, exitUsage, "usage: millrace doctor [FLAGS] DIR"},
+		{[]string{"a", "b"}, exitUsage, "usage"},
+		{[]string{"--nope", "a"}, exitUsage, "--nope"},
+		{[]string{"--help"}, exitOK, "--json"},
+		{[]string{file + "x"}, exitFailed, "Name the server's --data-dir"},
+		{[]string{file}, exitFailed, "not a directory"},
+	} {
+		if code, out := millrace(t, append([]string{"doctor"}, tc.args...)...); code != tc.code || !strings.Contains(out, tc.says) {
+			t.Errorf("%q: exit code %d\n%s", tc.args, code, out)
+		}
+	}
+}
