@@ -66,7 +66,7 @@ func parseHeader(b []byte) (h header, err error) {
 		return header{}, broken("header", b)
 	}
 	if version > FormatVersion {
-		return header{}, fmt.Errorf("%w: %d, and this millrace knows up to %d: use a newer millrace", ErrNewerFormat, version, FormatVersion)
+		return header{}, fmt.Errorf("%w: version %d, and this millrace knows up to %d", ErrNewerFormat, version, FormatVersion)
 	}
 	if version == 0 || len(rest) != 2+len(h.storeID) || rest[0] < minPrefixBits || rest[0] > maxPrefixBits || rest[1] > 8 {
 		return header{}, broken("header", b)

@@ -41,8 +41,8 @@ var (
 	errReadOnly = errors.New("the log is open for reading only")
 	// errOlderFormat: a version of millrace before the first release wrote this log.
 	errOlderFormat = errors.New("the log has an older format")
-	// errNewerFormat: a newer millrace wrote this log.
-	errNewerFormat = format.ErrNewerVersion
+	// ErrNewerFormat: a newer millrace wrote this log.
+	ErrNewerFormat = format.ErrNewerVersion
 )
 
 // CorruptionError says that bytes this log wrote are no longer what it wrote. The process should

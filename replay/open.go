@@ -17,7 +17,7 @@ import (
 // Open opens the log in cfg.Dir, or makes an empty one. It reads the meta values, the sources, the
 // keys of the spans, and the indexes of the blocks that no span covers yet. A log of 36 hours at
 // 1,500 events/s has some 3,000 spans. Errors: ErrNoLog, ErrInUse (both if read only),
-// ErrRelayMismatch, errUIDStoreMismatch, errNewerFormat, *CorruptionError, and those of the disk.
+// ErrRelayMismatch, errUIDStoreMismatch, ErrNewerFormat, *CorruptionError, and those of the disk.
 func Open(cfg Config) (*Log, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -120,8 +120,7 @@ func (o *opener) format() error {
 			errOlderFormat, got, format.Version)
 	}
 	if got > format.NewestVersion {
-		return fmt.Errorf("%w: version %d, this program knows %d: start the newer program again, or move the directory away to begin an empty log",
-			errNewerFormat, got, format.NewestVersion)
+		return fmt.Errorf("%w: version %d, and this millrace knows up to %d", ErrNewerFormat, got, format.NewestVersion)
 	}
 	o.snap.version = got
 	return nil

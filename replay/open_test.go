@@ -81,7 +81,7 @@ func TestOpenRefuses(t *testing.T) {
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(cfg); !errors.Is(err, errNewerFormat) {
+	if _, err := Open(cfg); !errors.Is(err, ErrNewerFormat) {
 		t.Errorf("a newer format: %v", err)
 	}
 }

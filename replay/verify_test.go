@@ -526,7 +526,7 @@ func TestVerifyRefuses(t *testing.T) {
 	tamper(t, fs, func(db *pebble.DB) {
 		(&editor{t: t, db: db}).set(format.MetaKey(format.MetaFormat), []byte{0, 0, 0, format.NewestVersion + 1})
 	})
-	if _, err := verify.Run(t.Context(), verify.Config{Dir: "log", FS: fs}); !errors.Is(err, errNewerFormat) {
+	if _, err := verify.Run(t.Context(), verify.Config{Dir: "log", FS: fs}); !errors.Is(err, ErrNewerFormat) {
 		t.Errorf("a newer format: %v", err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"millrace/intern"
 	"millrace/replay"
+	"millrace/replay/references"
 )
 
 // advised is an error and what to do about it, which is printed on a line of its own.
@@ -62,15 +63,38 @@ func adviseDataDir(err error, dataDir string) error {
 		return advise(fmt.Errorf("--data-dir %s: %w", dataDir, syscallOf(err)), "The file system is mounted read-only. Name another directory with --data-dir.")
 	case errors.Is(err, syscall.ENOTDIR), errors.Is(err, os.ErrExist), errors.Is(err, os.ErrNotExist):
 		return advise(fmt.Errorf("--data-dir %s: %w", dataDir, err), "No directory can be made there. Name another with --data-dir.")
-	// Pebble's, which has no type
-	case errors.Is(err, intern.ErrNewerFormat), strings.Contains(err.Error(), "unknown format major version"):
-		return advise(err, "A newer millrace wrote it: start that one again, or give this one another --data-dir.")
+	case isNewer(err):
+		return adviseNewer(err, dataDir)
 	case errors.Is(err, intern.ErrPrefixBits):
 		return advise(err, "They are fixed when a store is made: give --uid-prefix-bits the number it was made with.")
 	case errors.Is(err, intern.ErrUnfinished):
 		return advise(err, "millrace intern import with the same file goes on where it stopped.")
 	}
 	return err
+}
+
+// isNewer says whether a newer millrace, or its Pebble, wrote a store.
+func isNewer(err error) bool {
+	return errors.Is(err, replay.ErrNewerFormat) || errors.Is(err, intern.ErrNewerFormat) || errors.Is(err, references.ErrNewerFormat) ||
+		err != nil && strings.Contains(err.Error(), "unknown format major version") // Pebble's, which has no type
+}
+
+// adviseNewer adds which build a store of a newer format needs. Other errors stay as they are.
+func adviseNewer(err error, dataDir string) error {
+	if !isNewer(err) {
+		return err
+	}
+	by := "A newer millrace"
+	run, _ := readLastRun(dataDir) // what cannot be read is not known
+	backup, _ := readBackupManifest(dataDir)
+	switch {
+	case run != nil:
+		by = "millrace " + run.Version
+	case backup != nil:
+		by = "millrace " + backup.Version
+	}
+	return advise(err, fmt.Sprintf("%s wrote it, and this is millrace %s: start that one or a newer one, restore a backup from before the upgrade, or give this one another --data-dir.",
+		by, thisBuild().version))
 }
 
 // syscallOf returns the operating system's error with the path it is about, without what was

@@ -82,7 +82,7 @@ func runBackup(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	}
 	m, err := cfg.backUp(ctx)
 	if err != nil {
-		return fmt.Errorf("back up %s: %w", cfg.dataDir, err)
+		return fmt.Errorf("back up %s: %w", cfg.dataDir, adviseNewer(err, cfg.dataDir))
 	}
 	uids := "no UID store (interning is off, or UIDs are in FoundationDB)"
 	if m.UIDStore != "" {

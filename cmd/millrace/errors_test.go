@@ -183,12 +183,12 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 			relay := madeLog(t, dir)
 			setMeta(t, filepath.Join(dir, "data", "log"), "format", binary.BigEndian.AppendUint32(nil, 99))
 			return serveArgs(dir, "--relay", relay)
-		}, "", exitFailed, []string{"newer format", "version 99", "start the newer program again"}},
+		}, "", exitFailed, []string{"newer format", "version 99", "this is millrace " + version, "a newer one"}},
 		{"UID store of a newer version", func(t *testing.T, dir string) []string {
 			relay := madeLog(t, dir)
 			setMeta(t, filepath.Join(dir, "data", "intern"), "store", append([]byte{9, 14, 0}, make([]byte, 16)...))
 			return serveArgs(dir, "--relay", relay)
-		}, "", exitFailed, []string{"newer format: 9", "newer millrace"}},
+		}, "", exitFailed, []string{"newer format: version 9", "this is millrace " + version, "a newer one"}},
 		{"store of another kind", func(t *testing.T, dir string) []string {
 			if err := os.MkdirAll(filepath.Join(dir, "data", "intern", "marker.format-version.000099.099"), 0o755); err != nil {
 				t.Fatal(err)

@@ -82,7 +82,8 @@ func (job *internJob) start(ctx context.Context, args []string, stdout, stderr i
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	return job.run(&internRun{store: store, file: where.file, by: where.by, dir: where.dataDir(), stdout: stdout, stderr: stderr}, ctx)
+	r := &internRun{store: store, file: where.file, by: where.by, dir: where.dataDir(), stdout: stdout, stderr: stderr}
+	return adviseNewer(job.run(r, ctx), where.dataDir())
 }
 
 // internFlags are the flags of a job.

@@ -84,7 +84,7 @@ func (p *refsFlags) open(ctx context.Context, mode refsMode, stderr io.Writer) (
 		if isLocked(err) {
 			err = advise(err, "If a server uses it, stop the server first.")
 		}
-		if err != nil {
+		if err = adviseNewer(err, p.data); err != nil {
 			err = errors.Join(err, s.close())
 		}
 	}()

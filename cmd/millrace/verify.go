@@ -60,7 +60,7 @@ func runVerify(ctx context.Context, args []string, stdout, stderr io.Writer) err
 	case errors.Is(err, verify.ErrNoLog):
 		return fmt.Errorf("%w: name the server's --data-dir", err)
 	case err != nil:
-		return err
+		return adviseNewer(err, cfg.dataDir)
 	}
 	return printReport(stdout, report, time.Since(p.begun))
 }

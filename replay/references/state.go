@@ -12,8 +12,8 @@ import (
 // opened.
 const version = 2
 
-// errNewerVersion means: a newer version of this program wrote the store.
-var errNewerVersion = errors.New("the reference store has a newer format")
+// ErrNewerFormat means: a newer millrace wrote the store.
+var ErrNewerFormat = errors.New("the reference store has a newer format")
 
 // errPrefixBits means: the store was made for UIDs with another number of prefix bits.
 var errPrefixBits = errors.New("the reference store has other prefix bits")
@@ -35,7 +35,7 @@ func decodeFormat(b []byte) (prefixBits uint, err error) {
 		return 0, errShort
 	}
 	if v := binary.BigEndian.Uint32(b); v != version && v != 1 {
-		return 0, fmt.Errorf("%w: version %d, this program writes version %d: use a newer millrace", errNewerVersion, v, version)
+		return 0, fmt.Errorf("%w: version %d, and this millrace knows up to %d", ErrNewerFormat, v, version)
 	}
 	if len(b) != 5 || b[4] < 1 || b[4] > maxPrefixBits {
 		return 0, errForm

@@ -66,7 +66,7 @@ type commits struct {
 }
 
 // Open opens the store in cfg.Dir, or makes an empty one. Only one process can have it open.
-// Errors: errNoStore, errNewerVersion, errPrefixBits, and those of pebbleguard.Open, which says
+// Errors: errNoStore, ErrNewerFormat, errPrefixBits, and those of pebbleguard.Open, which says
 // when a directory is damaged, or holds a database's files but none.
 func Open(cfg Config) (*Store, error) {
 	cfg = cfg.withDefaults()
@@ -166,7 +166,7 @@ func (s *Store) commitDurably(batch *pebble.Batch) error {
 }
 
 func (s *Store) damagedMeta(name string, err error) error {
-	if errors.Is(err, errNewerVersion) {
+	if errors.Is(err, ErrNewerFormat) {
 		return err
 	}
 	return damaged(metaKey(name), err)

@@ -86,7 +86,7 @@ func (v *verifier) meta() error {
 	case len(version) != 4:
 		v.fault(format.RangeMeta, 0, "%s has %d bytes, not 4", format.MetaFormat, len(version))
 	case binary.BigEndian.Uint32(version) > format.NewestVersion:
-		return fmt.Errorf("%w: version %d, this program knows %d: use the newer program", format.ErrNewerVersion, binary.BigEndian.Uint32(version), format.NewestVersion)
+		return fmt.Errorf("%w: version %d, and this millrace knows up to %d", format.ErrNewerVersion, binary.BigEndian.Uint32(version), format.NewestVersion)
 	}
 	v.metaValue(format.MetaStreams, true, func(b []byte) (err error) { v.streams, err = format.DecodeStreams(b); return })
 	v.metaValue(format.MetaState, true, func(b []byte) (err error) {

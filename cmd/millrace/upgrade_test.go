@@ -1,0 +1,190 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// unpackOld unpacks testdata/upgrade.tar.gz, which the programs of commit d9d72bb wrote. They took
+// 200 frames of relaysim --generate 200 --accounts 50, stopped, took 100 more, and were killed. It
+// returns the data directory, and what its server sent for extended=true&cursor=0, a line an event.
+func unpackOld(t *testing.T) (dir string, sent [][]byte) {
+	t.Helper()
+	f, err := os.Open(filepath.Join("testdata", "upgrade.tar.gz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	unzipped, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to := t.TempDir()
+	for files := tar.NewReader(unzipped); ; {
+		h, err := files.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := filepath.Join(to, h.Name)
+		if h.FileInfo().IsDir() {
+			err = os.MkdirAll(name, 0o755)
+		} else {
+			var raw []byte
+			raw, err = io.ReadAll(files)
+			err = errors.Join(err, os.WriteFile(name, raw, 0o644))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	raw, err := os.ReadFile(filepath.Join(to, "events.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(to, "data"), bytes.Split(bytes.TrimSpace(raw), []byte("\n"))
+}
+
+// TestUpgrade: the data directory of a build from before the first release, killed, opens. Each
+// event is there, byte for byte, with its stamp, position and UIDs. The log goes on in the same
+// stream, with the same UIDs for the same strings, and is sound.
+func TestUpgrade(t *testing.T) {
+	t.Parallel()
+	skipUnderRace(t)
+	for name, flags := range map[string][]string{
+		"as it was": nil, "with all that is new": {"--references=on", "--links", "--graph", "--graph-memory", "64MiB"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir, sent := unpackOld(t)
+			seen := streams{}
+			var old []truthEvent
+			for _, line := range sent {
+				old = append(old, seen.parse(t, string(line)))
+			}
+			last := old[len(old)-1].Seq
+			if c := checkDoctor(t, dir, exitOK, stateUnknown); c.Log == nil || c.Log.Version != 7 || c.Log.Seq < last || c.Log.Events != int64(len(old)) {
+				t.Errorf("before: log %+v, want %d events up to seq %d", c.Log, len(old), last)
+			}
+			// The relay is the one that the log names, with further frames of the same accounts.
+			sim := startRelaysim(t, "--generate", "200", "--accounts", "50", "--first-seq", fmt.Sprint(last+1), "--frames", "100", "--wait-for-consumer")
+			relay := newNetwork(t, strings.TrimPrefix(sim.url, "ws://"))
+			relay.tunnel = true
+			addr := freeAddr(t)
+			p := startMillraceUnder(t, []string{"env", "HTTP_PROXY=http://" + relay.Addr().String()}, "ws://relay.test", dir, addr, flags...)
+			sim.waitMade(t, 100)
+			want := readTruth(t, sim.truth)
+			waitServing(t, addr)
+
+			s := subscribe(t, addr, "extended=true&cursor=0")
+			var all []truthEvent
+			for len(all) < len(old)+len(want) {
+				message := s.lines(t, 1)[0]
+				if i := len(all); i < len(old) && message != string(sent[i]) {
+					t.Fatalf("event %d is\n%s\nand was\n%s", i, message, sent[i])
+				}
+				if isEvent([]byte(message)) {
+					all = append(all, seen.parse(t, message))
+				}
+			}
+			checkExact(t, "what follows", all[len(old):], want)
+			uids, first := uidsOf(t, all), uidsOf(t, old)
+			again := 0
+			for _, e := range all[len(old):] {
+				if _, known := first[e.DID]; known {
+					again++
+				}
+			}
+			if again == 0 || len(uids) == len(first) || all[len(old)].TimeUS <= old[len(old)-1].TimeUS {
+				t.Errorf("%d of %d new events are of accounts from before; %d UIDs, %d before", again, len(want), len(uids), len(first))
+			}
+			p.terminate()
+			checks := [][]string{{"verify"}, {"intern", "verify"}}
+			if len(flags) > 0 {
+				checks = append(checks, []string{"references", "verify"})
+			}
+			for _, check := range checks {
+				if code, out := millrace(t, append(check, "--data-dir", dir)...); code != exitOK || !strings.Contains(out, " 0 problems") {
+					t.Errorf("%v: exit code %d\n%s", check, code, out)
+				}
+			}
+			checkDoctor(t, dir, exitOK, stateStopped)
+		})
+	}
+}
+
+// TestDowngrade: a store whose format is one version newer is refused by each command that opens
+// it, with that version, the build that is needed, and what to do. Of a newer graph snapshot the
+// log of the process says the version, and the graph is built anew.
+func TestDowngrade(t *testing.T) {
+	t.Parallel()
+	sim := startRelaysim(t, "--frames", "300", "--wait-for-consumer")
+	served := t.TempDir()
+	d := startDaemon(t, sim.url, served, "--references=on")
+	sim.waitMade(t, 300)
+	want := readTruth(t, sim.truth)
+	readAll(t, d.addr, "cursor=0", len(want))
+	if err := d.stop(); err != nil {
+		t.Fatal(err)
+	}
+	newer := lastRun{Version: "0.2.0+feedface0000"}
+	if err := newer.write(served); err != nil {
+		t.Fatal(err)
+	}
+	out := filepath.Join(t.TempDir(), "out")
+	for _, tc := range []struct {
+		store, key string
+		value      []byte
+		says       string
+		commands   []string
+	}{
+		{"log", "format", binary.BigEndian.AppendUint32(nil, 10), "the log has a newer format: version 10, and this millrace knows up to 9",
+			[]string{"serve", "verify", "dict train", "backup", "references verify", "doctor"}},
+		{"intern", "store", append([]byte{2, 14, 0}, make([]byte, 16)...), "UID store has a newer format: version 2, and this millrace knows up to 1",
+			[]string{"serve", "intern verify", "intern export", "references export", "backup", "doctor"}},
+		{"refs", "format", []byte{0, 0, 0, 3, 14}, "the reference store has a newer format: version 3, and this millrace knows up to 2",
+			[]string{"serve", "references verify", "references export", "backup", "doctor"}},
+	} {
+		dir := copyDir(t, served)
+		setMeta(t, filepath.Join(dir, tc.store), tc.key, tc.value)
+		commands := storeCommands(t, dir)
+		commands["serve"] = serveArgs("", "--data-dir", dir, "--relay", sim.url, "--references=on")
+		commands["doctor"] = []string{"doctor", dir}
+		commands["references verify"] = []string{"references", "verify", "--data-dir", dir}
+		commands["references export"] = []string{"references", "export", "--data-dir", dir, "--out", out}
+		for _, name := range tc.commands {
+			code, text := millrace(t, commands[name]...)
+			for _, says := range []string{tc.says, "millrace 0.2.0+feedface0000 wrote it, and this is millrace " + version, "restore a backup from before the upgrade"} {
+				if code != exitFailed || !strings.Contains(text, says) {
+					t.Errorf("%s of a newer store in %s: exit code %d, does not say %q:\n%s", name, tc.store, code, says, text)
+				}
+			}
+		}
+	}
+
+	writeFile(t, filepath.Join(served, "graph.snapshot"), "millrace graph 3\n")
+	cfg, err := parseServe(serveArgs("", "--data-dir", served, "--relay", sim.url, "--references=on", "--graph", "--graph-memory", "64MiB")[1:], nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := &lockedBuffer{}
+	g, err := newDaemon(t.Context(), cfg, newLogger(cfg, said))
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.close()
+	if text := said.String(); !strings.Contains(text, `it is of version \"3\", and this millrace knows \"2\"`) || !strings.Contains(text, "the graph is built from the reference store") {
+		t.Errorf("of a newer snapshot it says\n%s", text)
+	}
+}
