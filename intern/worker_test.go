@@ -71,3 +71,17 @@ func TestSequencesAreGivenBack(t *testing.T) {
 		t.Errorf("only the sequences %v were used", left)
 	}
 }
+
+// TestTransactionKeepsNothing: a worker's buffers do not grow with the transactions that it makes.
+func TestTransactionKeepsNothing(t *testing.T) {
+	in := openOn(t, simkv.New(simkv.Config{}), Config{Alone: true, Workers: 1})
+	for i := range 1000 {
+		resolve(t, in, fmt.Sprintf("at://did:web:a.com/a.b.c/%d", i))
+	}
+	if err := in.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n := cap(in.workers[0].txn.buffer); n == 0 || n > 512 {
+		t.Errorf("after transactions of one string the buffer has %d bytes", n)
+	}
+}
