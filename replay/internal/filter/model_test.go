@@ -136,7 +136,7 @@ func index(t *testing.T, events []modelEvent) (*format.Index, *format.References
 // none of its events passes, and is if its tables say so.
 func TestMatcher(t *testing.T) {
 	var m Matcher
-	for seed := range uint64(2000) {
+	for seed := range uint64(700) {
 		rng := rand.New(rand.NewPCG(seed, 0))
 		events, cfg := randomEvents(rng), randomConfig(rng)
 		f := mustNew(t, cfg)
@@ -203,7 +203,7 @@ func TestMatcher(t *testing.T) {
 // TestBlocks holds the blocks that a filter wants of random spans against the model: they are those
 // that have wanted collections and kinds, and nothing else.
 func TestBlocks(t *testing.T) {
-	for seed := range uint64(1500) {
+	for seed := range uint64(700) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		cfg := randomConfig(rng)
 		f := mustNew(t, cfg)
