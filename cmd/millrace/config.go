@@ -69,8 +69,9 @@ type config struct {
 
 // testHooks are what tests put in the place of the real things. No flag sets them.
 type testHooks struct {
-	now func() time.Time // the wall clock of the log's stamps and of retention; nil: time.Now
-	fs  vfs.FS           // of both stores; nil: the real one
+	now  func() time.Time // the wall clock of the log's stamps and of retention; nil: time.Now
+	fs   vfs.FS           // of both stores; nil: the real one
+	uids closableStore    // nil: the one that --intern names
 }
 
 // now is the wall clock that events are stamped with.

@@ -118,6 +118,13 @@ type testDaemon struct {
 // startDaemon runs `millrace serve` in this process with further flags, on a port of its own.
 func startDaemon(t *testing.T, relay, dir string, flags ...string) *testDaemon {
 	t.Helper()
+	return startDaemonOn(t, testHooks{}, relay, dir, flags...)
+}
+
+// startDaemonOn is startDaemon with hooks. With a test's UID store the daemon takes itself for one
+// of several.
+func startDaemonOn(t *testing.T, hooks testHooks, relay, dir string, flags ...string) *testDaemon {
+	t.Helper()
 	args := append([]string{
 		"--relay", relay, "--data-dir", dir, "--listen", "127.0.0.1:0", "--metrics-listen", "",
 		"--memory", "64MiB", "--min-free-disk", "0", "--log-level", "warn",
@@ -125,6 +132,9 @@ func startDaemon(t *testing.T, relay, dir string, flags ...string) *testDaemon {
 	cfg, err := parseServe(args, nil)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if cfg.hooks = hooks; hooks.uids != nil {
+		cfg.intern.value = "fdb" // which this program may not have
 	}
 	d, err := newDaemon(t.Context(), cfg, slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelError})))
 	if err != nil {

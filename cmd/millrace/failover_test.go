@@ -87,12 +87,11 @@ type switcher struct {
 	reasons map[string]int
 }
 
-func newSwitcher(t *testing.T, truth, name string, v2 bool, replicas []*replica) *switcher {
+func newSwitcher(t *testing.T, truth, name string, v2 bool, addrs ...string) *switcher {
 	t.Helper()
 	s := &switcher{name: name, v2: v2, reasons: map[string]int{}}
 	cfg := client.Config{Cursor: "0", Kinds: client.AllKinds(), Heartbeat: time.Second, Lag: failoverLag, OnDisconnect: s.disconnected}
-	for _, r := range replicas {
-		url := r.front.Addr().String()
+	for _, url := range addrs {
 		if v2 {
 			url += client.V2Path
 		}
@@ -202,15 +201,17 @@ func TestFailover(t *testing.T) {
 	}
 	sim := startRelaysim(t, "--rate", cmpOr(os.Getenv("MILLRACE_TEST_FAILOVER_RATE"), "1000"), "--wait-for-consumer", "--window-bytes", "1000000000", "--window-frames", "1000000", "--truth-sync")
 	var replicas []*replica
+	var fronts []string
 	for range 3 {
 		replicas = append(replicas, startReplica(t, sim))
+		fronts = append(fronts, replicas[len(replicas)-1].front.Addr().String())
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var reading errgroup.Group
 	var readers []*switcher
 	for _, v2 := range []bool{false, true} {
-		s := newSwitcher(t, sim.truth, map[bool]string{false: "/subscribe", true: "v2"}[v2], v2, replicas)
+		s := newSwitcher(t, sim.truth, map[bool]string{false: "/subscribe", true: "v2"}[v2], v2, fronts...)
 		readers = append(readers, s)
 		reading.Go(func() error { return s.run(ctx) })
 	}

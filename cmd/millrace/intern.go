@@ -74,6 +74,9 @@ func (d *daemon) internConfig(store kv.Store, shares memoryShares, logger *slog.
 // ends.
 func (d *daemon) openUIDStore(ctx context.Context, shares memoryShares, logger *slog.Logger) (store closableStore, location string, err error) {
 	cfg := d.cfg
+	if cfg.hooks.uids != nil {
+		return cfg.hooks.uids, "a test's store", nil
+	}
 	if cfg.intern.value == "fdb" {
 		store, err = openFoundation(ctx, cfg.fdbCluster, logger)
 		return store, "FoundationDB", err

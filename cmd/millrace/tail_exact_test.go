@@ -32,6 +32,8 @@ type network struct {
 	to     string
 	tunnel bool // it is an HTTP proxy: each connection begins with CONNECT, wherever to
 
+	refuses atomic.Bool // new connections, as the machine of a dead server
+
 	mu    sync.Mutex
 	conns []net.Conn
 	open  chan struct{} // closed while bytes pass
@@ -64,6 +66,10 @@ func (n *network) run() {
 			return
 		}
 		s, err := dialLoopback(n.to)
+		if err == nil && n.refuses.Load() {
+			s.Close()
+			err = net.ErrClosed
+		}
 		if err != nil {
 			c.Close()
 			continue
