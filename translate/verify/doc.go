@@ -20,8 +20,8 @@
 // # What the caller brings
 //
 // Verifier.Open names the account. Its key is the one of the moment, from a cache that does not
-// wait: nil while it is not known. A bad_signature may mean that the key has changed; who asks for
-// it anew checks the frame again. now is the caller's clock.
+// wait: nil while it is not known. A bad_signature may mean that the key has changed: a caller that
+// fetches it anew opens and checks the frame again. now is the caller's clock.
 //
 // A State is all that is kept of an account: 40 bytes, zero for one that is not known. Follow
 // returns the next one. Only signed frames move it, whatever else is wrong with them, since the
