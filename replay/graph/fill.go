@@ -174,8 +174,8 @@ func newGroupCounts(accounts int) []uint32 { return make([]uint32, accounts>>gro
 
 // invertLocked makes the In sets of a source from its Out sets. Its edges are sorted by subject, as
 // many at a time as a part of the memory holds, in two steps that each stay in the processor's
-// cache: into buckets of subjects, and within a bucket. While the lists of one pass become sets, the
-// edges of the next go into buckets.
+// cache: into buckets of subjects, and within a bucket. While the lists of one pass become sets,
+// the edges of the next go into buckets.
 func (g *Graph) invertLocked(source int, counts []uint32) error {
 	out, in := g.indexes[2*source].frozen(), g.indexes[2*source+1]
 	accounts := len(g.accounts.uids)

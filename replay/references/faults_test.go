@@ -362,8 +362,8 @@ func TestDamagedLinksOfApply(t *testing.T) {
 	}
 }
 
-// TestSweptBetweenHydrateAndApply: links of a row that was applied and swept after a later change of
-// the record was hydrated go once.
+// TestSweptBetweenHydrateAndApply: links of a row that was applied and swept after a later change
+// of the record was hydrated go once.
 func TestSweptBetweenHydrateAndApply(t *testing.T) {
 	cfg := Config{FS: vfs.NewMem(), Links: LinksOn}
 	cfg.hooks.chunkLinks, cfg.hooks.checkLinks = 2, 1

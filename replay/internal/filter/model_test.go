@@ -30,7 +30,8 @@ func modelDID(n int) string {
 	return []string{"did:plc:aaaaaaaaaaaaaaaaaaaaaaaa", "did:plc:aaaaaaaaaaaaaaaaaaaaaaab", "did:web:a.example", "did:web:b.example"}[n]
 }
 
-// randomEvents returns a block's events. Subject 10n is a DID, 10n+1 an AT URI with it, 5 a handle's.
+// randomEvents returns a block's events. Subject 10n is a DID, 10n+1 an AT URI with it, 5 that of
+// a handle.
 func randomEvents(rng *rand.Rand) []modelEvent {
 	events := make([]modelEvent, 1+rng.IntN(70))
 	collections, dids, kinds := 1+rng.IntN(len(modelCollections)), 1+rng.IntN(4), rng.IntN(4)
