@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,6 +21,7 @@ import (
 
 // dayWorld is what a server's samples are of.
 type dayWorld struct {
+	mu                sync.Mutex
 	relay             *Relay
 	disk, free, count int64
 }
@@ -28,10 +30,19 @@ type dayWorld struct {
 func runDay(t *testing.T, w *dayWorld, file string, log *syncBuffer) (s *testServer, stop func()) {
 	t.Helper()
 	src, _ := statusSource(replay.Counts{Step: -1})
-	src.diskBytes = func() int64 { return w.disk }
+	src.diskBytes = func() int64 {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.disk
+	}
 	s = serveSourceBubble(t, src, newRegistry(t), func(cfg *Config, _ *timing) {
 		cfg.DayFile, cfg.Logger = file, newTextLogger(log)
-		cfg.Process = func() Process { return Process{Relay: w.relay, FreeBytes: &w.free} }
+		cfg.Process = func() Process {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			free := w.free
+			return Process{Relay: w.relay, FreeBytes: &free}
+		}
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -102,8 +113,10 @@ func TestDay(t *testing.T) {
 		}
 		observe()
 		for at := range 1600 * 6 {
+			w.mu.Lock()
 			w.disk, w.free = r.Int64N(1e12), r.Int64N(1e12)
 			w.relay = &Relay{Connected: r.IntN(50) > 0, Lag: time.Duration(r.IntN(5e9)), Pending: time.Duration(r.IntN(1e9))}
+			w.mu.Unlock()
 			w.count = r.Int64N(1e4)
 			s.count.Store(w.count)
 			testwait.Elapse(sampleEvery)

@@ -125,6 +125,9 @@ func (s *Server) serveAsset(w http.ResponseWriter, r *http.Request, name string)
 	pageHeaders(h)
 	h.Set("Content-Type", a.contentType)
 	h.Add("Vary", "Accept-Encoding")
+	if path.Ext(name) == ".svg" { // at hand when the server is gone
+		h.Set("Cache-Control", "max-age=86400")
+	}
 	body, tag := a.body, a.tag
 	if a.gzipped != nil && accepts(r.Header.Values("Accept-Encoding"), "gzip") {
 		body, tag = a.gzipped, a.tag+"-gzip"

@@ -46,6 +46,9 @@ func TestPageIsServed(t *testing.T) {
 			h.Get("X-Content-Type-Options") != "nosniff" || h.Get("Referrer-Policy") != "no-referrer" {
 			t.Errorf("%s: %v", path, h)
 		}
+		if cache := h.Get("Cache-Control"); cache != map[bool]string{true: "max-age=86400", false: "no-cache"}[strings.HasSuffix(name, ".svg")] {
+			t.Errorf("%s: Cache-Control %q", path, cache)
+		}
 		header.Set("If-None-Match", h.Get("ETag"))
 		if w := s.get("GET", path, header); w.Code != http.StatusNotModified || w.Body.Len() > 0 {
 			t.Errorf("%s again: %d", path, w.Code)
@@ -91,7 +94,7 @@ func TestPageIsWhole(t *testing.T) {
 		}
 	}
 	elsewhere := regexp.MustCompile(`(?i)(?:src|href)="(?:https?:)?//|@import|:\s*url\(|\son[a-z]+="|\sstyle="|<script>|innerHTML|insertAdjacentHTML|document\.write|\beval\(`)
-	for _, name := range []string{"index.html", "page.css", "page.js", "chart.js", "history.js", "watch.js", "event.js", "format.js", "linked.js"} {
+	for _, name := range []string{"index.html", "page.css", "page.js", "chart.js", "day.js", "history.js", "watch.js", "event.js", "format.js", "linked.js"} {
 		if found := elsewhere.Find(assets[name].body); found != nil {
 			t.Errorf("%s has %q", name, found)
 		}

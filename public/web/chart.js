@@ -14,7 +14,7 @@ const names = { other: 'other collections' };
 
 const nameOf = (series) => names[series.name] ?? series.name;
 
-function svg(tag, attributes, ...children) {
+export function svg(tag, attributes, ...children) {
   const e = document.createElementNS('http://www.w3.org/2000/svg', tag);
   for (const [name, value] of Object.entries(attributes)) e.setAttribute(name, value);
   e.append(...children);

@@ -1,16 +1,20 @@
-// The page: asks /status every two seconds and shows it. The live view is in watch.js.
+// The page: asks /status every two seconds, less often in a hidden tab, and shows it.
 
 import { Chart } from './chart.js';
+import { Day } from './day.js';
 import { bytes, clock, count, duration, element, rate } from './format.js';
 import { History } from './history.js';
 import { Linked } from './linked.js';
 import { Watch } from './watch.js';
 
 const every = 2000; // ms between two questions
+const hiddenEvery = 30_000; // while the tab is hidden, whose title still says how the server is
+const maxGaps = 20; // listed
 const $ = (id) => document.getElementById(id);
 
 const history = new History();
 const chart = new Chart($('chart'), $('legend'), $('legend-when'));
+const day = new Day($('day'));
 const linked = new Linked($('linked'));
 const watch = new Watch(new URL('subscribe', location.href));
 const delivered = []; // the last answers, to make rates of
@@ -20,9 +24,29 @@ for (const radio of document.querySelectorAll('[name=split]')) {
   if (radio.checked) chart.split = radio.value; // browsers remember choices
 }
 
+// The states of the tab: fine has the usual title and icon. The other icons are loaded beforehand, as
+// a server that is gone serves none.
+const titles = { behind: 'Behind', unready: 'Not ready', gone: 'Gone' };
+const icon = (kind) => `web/icon${kind in titles ? `-${kind}` : ''}.svg`;
+for (const kind of Object.keys(titles)) new Image().src = icon(kind);
+
 function state(kind, text) {
-  if ($('state').dataset.state !== kind) $('state').dataset.state = kind;
   if ($('state-text').textContent !== text) $('state-text').textContent = text;
+  if ($('state').dataset.state === kind) return;
+  $('state').dataset.state = kind;
+  document.body.classList.toggle('gone', kind === 'gone');
+  document.title = kind in titles ? `${titles[kind]} · millrace` : 'millrace';
+  document.querySelector('link[rel=icon]').href = icon(kind);
+}
+
+function showState({ relay, checks }) {
+  const failed = checks.filter((c) => !c.ok);
+  const worst = failed.find((c) => c.name !== 'lag_small');
+  if (relay && !relay.connected) state('unready', `${relay.host} is not connected`);
+  else if (worst) state('unready', worst.detail ?? worst.name);
+  else if (relay?.lag_s > 60) state('behind', `Catching up with ${relay.host}`);
+  else if (failed.length > 0) state('behind', failed[0].detail ?? failed[0].name);
+  else state('fine', relay ? `Following ${relay.host}` : 'Serving');
 }
 
 // rows fills a card's list: [term, text or element, tooltip]; null rows are left out.
@@ -37,16 +61,8 @@ function figure(id, text, small) {
 
 function showRelay(relay) {
   if (!relay) {
-    state('ok', 'Serving');
     figure('relay-lag', '–');
     return rows('relay', []);
-  }
-  if (!relay.connected) {
-    state('bad', `${relay.host} is not connected`);
-  } else if (relay.lag_s > 60) {
-    state('warn', `Catching up with ${relay.host}`);
-  } else {
-    state('ok', `Following ${relay.host}`);
   }
   const lag = relay.lag_s + relay.pending_s;
   figure('relay-lag', relay.connected ? (lag > 0 ? duration(lag) : 'up to date') : 'offline', relay.connected && lag > 0 ? 'behind' : '');
@@ -56,10 +72,14 @@ function showRelay(relay) {
     ['Position', `${relay.stream}-${relay.seq}`, `stream ${relay.stream}, epoch ${relay.epoch}, seq ${count(relay.seq)}`],
     [relay.connected ? 'Connected since' : 'Lost', clock(since), since.toISOString()],
     relay.error ? ['Because', relay.error, relay.error, true] : null,
+    relay.advice ? ['Advice', relay.advice, relay.advice, true] : null,
   ]);
 }
 
-function showLog(log) {
+// fullIn writes days until the disk is full.
+const fullIn = (days) => (days >= 365 ? 'a year or more' : duration(Math.max(1, days * 86400)));
+
+function showLog({ log, disk }) {
   if (!log.oldest) {
     figure('log-span', 'empty');
   } else {
@@ -71,9 +91,31 @@ function showLog(log) {
     log.newest ? ['Newest', ...place(log.newest)] : null,
     ['Events', count(log.events)],
     ['On disk', bytes(log.disk_bytes), `${bytes(log.bytes)} before the store compresses them`],
+    disk ? ['Free disk', bytes(disk.free_bytes)] : null,
+    disk && disk.days_until_full !== null
+      ? ['Full in', fullIn(disk.days_until_full), 'at the pace of the last six hours', disk.days_until_full < 1] : null,
     ['Kept for', log.retention_s ? duration(log.retention_s) : 'as long as in memory'],
-    ['Gaps', count(log.gaps), 'where the relay withheld something; see /cursors', log.gaps > 0],
+    ['Gaps', count(log.gaps), 'where the relay withheld something', log.gaps > 0],
   ]);
+  if (gaps !== log.gaps) showGaps(log.gaps);
+}
+
+let gaps = 0; // listed, or left out
+
+// showGaps lists the newest gaps of n.
+async function showGaps(n) {
+  gaps = n;
+  $('gaps').hidden = n === 0;
+  if (n === 0) return;
+  try {
+    const response = await fetch('cursors', { cache: 'no-store', signal: AbortSignal.timeout(10_000) });
+    const newest = (await response.json()).gaps.slice(-maxGaps).reverse();
+    $('gaps-state').textContent = `The relay withheld what lay between these positions.${n > newest.length ? ` The newest ${newest.length} of ${count(n)}:` : ''}`;
+    $('gap-list').replaceChildren(...newest.map((g) => element('li', {},
+      element('span', { class: 'muted' }, clock(new Date(g.time_us / 1000))), element('code', {}, `${g.from} to ${g.to}`))));
+  } catch {
+    gaps = -1; // once more with the next status
+  }
 }
 
 function showSubscribers(answer) {
@@ -113,8 +155,9 @@ function showRest(answer) {
 }
 
 function show(answer) {
+  showState(answer);
   showRelay(answer.relay);
-  showLog(answer.log);
+  showLog(answer);
   showSubscribers(answer);
   showRest(answer);
   const e = answer.events;
@@ -124,6 +167,7 @@ function show(answer) {
   watch.suggest(e.collections.map((c) => c.name));
   watch.offerAbout(answer.references);
   if (answer.links) linked.update();
+  day.update();
 }
 
 async function ask() {
@@ -133,6 +177,7 @@ async function ask() {
   return response.json();
 }
 
+let answered = new Date(); // when the server last did
 async function tick() {
   try {
     let answer = await ask();
@@ -141,8 +186,9 @@ async function tick() {
       history.merge(answer.history);
     }
     show(answer);
+    answered = new Date();
   } catch {
-    state('bad', 'The server does not answer');
+    state('gone', `The server does not answer since ${clock(answered)}`);
   }
 }
 
@@ -150,11 +196,11 @@ let timer;
 let busy = false;
 async function run() {
   clearTimeout(timer);
-  if (document.hidden || busy) return;
+  if (busy) return;
   busy = true;
   await tick();
   busy = false;
-  timer = setTimeout(run, every);
+  timer = setTimeout(run, document.hidden ? hiddenEvery : every);
 }
 document.addEventListener('visibilitychange', run);
 run();

@@ -1,5 +1,6 @@
-// The live view: a subscription, its filter, and the command that does the same in a terminal. What
-// arrives was written by anybody on the network: it only ever becomes text.
+// The live view: a subscription, its filter, which is in the page's address, too, and the line that
+// does the same elsewhere. What arrives was written by anybody on the network: it only ever becomes
+// text.
 
 import { copy, row } from './event.js';
 import { count, element } from './format.js';
@@ -10,6 +11,7 @@ const rowsPerTick = 6;      // drawn each time; the newest, if more came
 const maxPerSecond = 30_000; // a page cannot take more: it gives up
 const hiddenMS = 60_000;    // it watches on for that long when nobody looks
 const maxCollections = 100;
+const checkboxes = ['about', 'commits', 'extended'];
 const maxDIDs = 1000;       // a URL holds some more
 
 const $ = (id) => document.getElementById(id);
@@ -30,6 +32,7 @@ export class Watch {
     this.paused = false;
     this.clear();
     this.listen();
+    this.restore();
     this.update();
   }
 
@@ -44,7 +47,9 @@ export class Watch {
       e.preventDefault();
       this.addTyped();
     });
-    for (const id of ['dids', 'from', 'about', 'commits', 'extended']) $(id).addEventListener('input', () => this.changed());
+    for (const id of ['dids', 'from', ...checkboxes]) $(id).addEventListener('input', () => this.changed());
+    $('tool').addEventListener('change', () => this.update());
+    addEventListener('hashchange', () => this.restore());
     $('copy').addEventListener('click', () => copy(this.command(), $('copy'), $('line')));
     $('pause').addEventListener('click', () => this.setPaused(!this.paused));
     $('clear').addEventListener('click', () => this.clear());
@@ -132,12 +137,49 @@ export class Watch {
     if (about || $('extended').checked) q.push('extended=true');
     if (about) q.push('references=true');
     const from = $('from').value;
+    this.flags = [
+      this.picked.size && `--collections '${[...this.picked].join()}'`,
+      dids.length && `--${about ? 'subject-dids' : 'dids'} '${dids.join()}'`,
+      (about || $('commits').checked) && '--kinds commit',
+      about ? '--references' : $('extended').checked && '--extended',
+      from === 'oldest' ? '--cursor 0' : from && `--since ${from / 60}m`,
+    ].filter(Boolean);
     if (from === 'oldest') q.push('cursor=0');
     else if (from) q.push(`cursor=${(Math.floor(Date.now() / 1000) - Number(from)) * 1e6}`);
     return q.length ? `?${q.join('&')}` : '';
   }
 
-  command() { return `websocat '${this.address ?? this.url}'`; }
+  // command returns the line for the tool that is selected.
+  command() {
+    const url = this.address ?? this.url;
+    switch ($('tool').value) {
+      case 'tail': return ['millrace tail', `--url '${this.url}'`, ...(this.flags ?? [])].join(' ');
+      case 'javascript': return `new WebSocket('${url}').onmessage = (e) => console.log(JSON.parse(e.data));`;
+      case 'curl': return `curl -sN '${url}'`;
+      default: return `websocat '${url}'`;
+    }
+  }
+
+  // remember puts the filter into the page's address, and restore takes it from there.
+  remember() {
+    const q = new URLSearchParams();
+    if (this.picked.size > 0) q.set('collections', [...this.picked].join());
+    for (const id of ['dids', 'from']) if ($(id).value) q.set(id, $(id).value);
+    for (const id of checkboxes) if ($(id).checked) q.set(id, 1);
+    const hash = String(q).replaceAll('%3A', ':').replaceAll('%2C', ',');
+    if (hash || location.hash.includes('=')) history.replaceState(null, '', hash ? `#${hash}` : location.pathname + location.search);
+  }
+
+  restore() {
+    if (!location.hash.includes('=')) return;
+    const q = new URLSearchParams(location.hash.slice(1));
+    this.picked = new Set((q.get('collections') ?? '').split(',').filter((n) => isCollection.test(n)).slice(0, maxCollections));
+    for (const id of ['dids', 'from']) $(id).value = q.get(id) ?? '';
+    if ($('from').selectedIndex < 0) $('from').value = '';
+    for (const id of checkboxes) $(id).checked = q.has(id);
+    this.drawChips();
+    this.changed();
+  }
 
   // update shows the command for what is picked.
   update() {
@@ -145,6 +187,7 @@ export class Watch {
     if (query === null) return false;
     this.address = this.url + query;
     $('line').textContent = this.command();
+    this.remember();
     return true;
   }
 
