@@ -28,10 +28,11 @@ func (in *Interner) direct(c *call, items []*item) bool {
 	for _, i := range items {
 		size += len(i.did) + len(i.coll) + len(i.text)
 	}
-	w := in.workers[0]
-	if w.txn.collect(items); w.txn.numbers() || size > maxItemBytes {
+	if size > maxItemBytes {
 		return false
 	}
+	w := in.workers[0]
+	w.txn.collect(items)
 	begun := time.Now()
 	if err := in.attempt(c.ctx, w.txn.run); err != nil {
 		w.txn.failed(!errors.Is(err, kv.ErrConflict))
