@@ -77,7 +77,7 @@ func TestFlagsReachTheParts(t *testing.T) {
 	compare("consume in a new epoch", relay, d.relayConfig(at))
 	compare("intern", intern.Config{PrefixBits: 15, CacheBytes: s.strings, Scope: intern.ScopeDIDs, Timeout: 64 * time.Second}, d.internConfig(nil, s, d.logger))
 	serving := d.servingConfig(s, proxies)
-	compare("public", public.Config{Version: thisBuild().version, MaxConnections: 650, MaxConnectionsPerIP: 66, MaxHandshakes: 74, TrustedProxies: proxies,
+	compare("public", public.Config{Version: thisBuild().version, DayFile: filepath.Join(dir, dayFile), MaxConnections: 650, MaxConnectionsPerIP: 66, MaxHandshakes: 74, TrustedProxies: proxies,
 		MaxEventsPerSecond: 67, SlowTimeout: 68 * time.Second, ClientBytes: s.clients, ChunkBytes: s.chunks()}, serving)
 	if serving.UIDs != nil || serving.Links != nil || serving.Graph != nil {
 		t.Error("the server has stores that there are not")
