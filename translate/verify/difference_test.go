@@ -66,6 +66,11 @@ func differences() []difference {
 			g.records["com.example.a"] = g.record().id
 			return g.frame(g.change("-com.example.a"))
 		}},
+		// Package translate takes DAG-CBOR only, whose one tag is 42.
+		{"CAR header with another tag", InvalidCAR, func(g *generator) []byte {
+			message := g.frame(g.change("com.example.a/1"))
+			return bytes.Replace(message, []byte("eroots\x81\xd8\x2a"), []byte("eroots\x81\xd8\x2b"), 1)
+		}},
 		// A commit has these six fields, and is signed with them only.
 		{"commit with another field", InvalidCommit, func(g *generator) []byte {
 			c := g.change("com.example.a/1")
