@@ -124,6 +124,9 @@ func balanceHere(t *testing.T, members []*member) (addr string) {
 
 // balanceCaddy starts Caddy with the configuration in deploy.
 func balanceCaddy(t *testing.T, members []*member) (addr string) {
+	if raceEnabled {
+		t.Skip("the race detector has seen the servers behind the other balancer")
+	}
 	caddy, err := exec.LookPath("caddy")
 	if err != nil {
 		t.Skip("SKIPPED: caddy is not installed")
