@@ -83,6 +83,9 @@ func TestVerifyLinks(t *testing.T) {
 		"wrong chunk": {func(b *pebble.Batch) error {
 			return b.Merge(postings.AppendChunk(nil, c, large, 2999), link(1, 5), nil)
 		}, "wrong chunk"},
+		"link of no account": {func(b *pebble.Batch) error {
+			return b.Merge(postings.AppendSet(nil, c, postings.RangeMembers, small), postings.AppendEntries(nil, []postings.Entry{{Arrival: 7000, Link: []byte{0xff}}}), nil)
+		}, "key "},
 		"not as written": {func(b *pebble.Batch) error {
 			return b.Set(postings.AppendSet(nil, c, postings.RangeHead, small), []byte{0}, nil)
 		}, "cut short"},
