@@ -50,6 +50,18 @@ func TestParse(t *testing.T) {
 	}
 }
 
+// TestParseNumbers: a number in place of any string that is read is an error.
+func TestParseNumbers(t *testing.T) {
+	var p parser
+	for _, name := range []string{"did", "kind", "rev", "operation", "collection", "rkey", "cid", "cursor"} {
+		begin := strings.Index(commitLine, `"`+name+`":"`) + len(name) + 3
+		end := begin + 1 + strings.IndexByte(commitLine[begin+1:], '"') + 1
+		if e, err := p.parse([]byte(commitLine[:begin] + "7" + commitLine[end:])); err == nil {
+			t.Errorf("%s 7 is read as %+v", name, e)
+		}
+	}
+}
+
 // TestReferences: what is asked for is in the URL, or in an update if that would be too long. What
 // comes is in the event.
 func TestReferences(t *testing.T) {

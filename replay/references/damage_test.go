@@ -52,6 +52,8 @@ func TestDamagedValues(t *testing.T) {
 			_, err := s.buildLinks()
 			return err
 		},
+		"Run, of links":   func(s *Store) error { return runUntilIdle(s) },
+		"Run, of deletes": func(s *Store) error { return runUntilIdle(s) },
 	}
 	for _, tc := range []struct {
 		name  string
@@ -59,10 +61,10 @@ func TestDamagedValues(t *testing.T) {
 		value []byte
 		reads []string
 	}{
-		{"row", func(s *Store) []byte { return s.codec.recordKey(recordID{1, 10}) }, []byte{}, []string{"Row", "Rows", "Hydrate", "References", "DecodeRow", "buildLinks"}},
+		{"row", func(s *Store) []byte { return s.codec.recordKey(recordID{1, 10}) }, []byte{}, []string{"Row", "Rows", "Hydrate", "References", "DecodeRow", "buildLinks", "Run, of links"}},
 		{"cut row", func(s *Store) []byte { return s.codec.recordKey(recordID{1, 10}) }, []byte{1, 1}, []string{"Row", "Rows", "Hydrate", "References", "DecodeRow", "buildLinks"}},
 		{"state", func(s *Store) []byte { return s.codec.accountKey(rangeAccount, 1) }, []byte{1}, []string{"Row", "Rows", "Hydrate", "Account"}},
-		{"deleted row", func(s *Store) []byte { return s.codec.recordKey(recordID{2, 20}) }, []byte{}, []string{"Rows", "sweep"}},
+		{"deleted row", func(s *Store) []byte { return s.codec.recordKey(recordID{2, 20}) }, []byte{}, []string{"Rows", "sweep", "Run, of deletes"}},
 	} {
 		for _, read := range tc.reads {
 			t.Run(tc.name+"/"+read, func(t *testing.T) {
@@ -74,7 +76,7 @@ func TestDamagedValues(t *testing.T) {
 					t.Fatal(err)
 				}
 				cfg = s.cfg
-				if read == "buildLinks" {
+				if read == "buildLinks" || read == "Run, of links" {
 					cfg.Links = LinksOn
 				}
 				s = openTest(t, cfg)
@@ -86,4 +88,12 @@ func TestDamagedValues(t *testing.T) {
 			})
 		}
 	}
+}
+
+// runUntilIdle calls Run until it has nothing more to do.
+func runUntilIdle(s *Store) error {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	s.cfg.hooks.idle = cancel
+	return s.Run(ctx)
 }

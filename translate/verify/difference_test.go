@@ -86,6 +86,10 @@ func differences() []difference {
 			b = keyAt(0, a)
 			return g.ofTree(mst.NodeData{Entries: []mst.EntryData{{KeySuffix: []byte(b), Value: g.record().id}, g.entryAfter(b, a)}})
 		}},
+		{"key twice", InvalidTree, func(g *generator) []byte {
+			a := keyAt(0, "")
+			return g.ofTree(mst.NodeData{Entries: []mst.EntryData{{KeySuffix: []byte(a), Value: g.record().id}, g.entryAfter(a, a)}})
+		}},
 		{"key at another layer", InvalidTree, func(g *generator) []byte {
 			a, b := keyAt(0, ""), ""
 			b = keyAt(1, a)

@@ -119,12 +119,20 @@ func check(message []byte, key atcrypto.PublicKey, now time.Time) Verdict {
 	return v.Check(key, now)
 }
 
-// compare holds the verdict on a frame against indigo's, but for the differences.
+// used has verified other frames before.
+var used Verifier
+
+// compare holds the verdict on a frame against indigo's, but for the differences, and against that
+// of a Verifier that has verified other frames.
 func compare(tb testing.TB, message []byte, key atcrypto.PublicKey, now time.Time) Verdict {
 	tb.Helper()
 	var v Verifier
 	v.Open(message)
 	verdict := v.Check(key, now)
+	used.Open(message)
+	if again := used.Check(key, now); again.Reason != verdict.Reason {
+		tb.Errorf("%v, after other frames %v", verdict.Reason, again.Reason)
+	}
 	ours := verdict.Reason == Valid || verdict.Reason == NoKey
 	err := indigoCheck(message, key)
 	if ours != (err == nil) && !differs(&v, verdict.Reason, err) {

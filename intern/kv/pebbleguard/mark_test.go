@@ -11,6 +11,17 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
+// TestNewMark: a new file has its blocks on disk before the database is used.
+func TestNewMark(t *testing.T) {
+	fs := vfs.NewCrashableMem()
+	db := mustOpen(t, testConfig(fs))
+	crashed := fs.CrashClone(vfs.CrashCloneCfg{})
+	mustClose(t, db)
+	if n := len(readFile(t, crashed, MarkFile)); n != 2*markSlotBytes {
+		t.Errorf("after a power loss the file has %d bytes", n)
+	}
+}
+
 // TestMark: the mark that is read is the last that was written whole, whatever happened to the
 // other slot.
 func TestMark(t *testing.T) {

@@ -208,6 +208,19 @@ func fold(t *testing.T, rng *rand.Rand, values [][]byte, base bool) []byte {
 	return value
 }
 
+// TestDamagedArrivals: arrival numbers that do not rise, or are more than 64 bits, are damage. The
+// merger has the name that stores were made with.
+func TestDamagedArrivals(t *testing.T) {
+	for _, b := range []string{"\x00", "\x05\x00", "\x80", "\x05\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"} {
+		if got, err := DecodeArrivals(nil, []byte(b)); err == nil {
+			t.Errorf("%x is taken for %v", b, got)
+		}
+	}
+	if name := Merger().Name; name != "pebble.concatenate" {
+		t.Errorf("the merger is %s", name)
+	}
+}
+
 // TestTwice: a number that is added twice is damage.
 func TestTwice(t *testing.T) {
 	_, err := Fold([]Entry{{1, []byte{1}}, {1, []byte{1}}}, true)
