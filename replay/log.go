@@ -96,6 +96,29 @@ func (l *Log) Range() Range {
 	return r
 }
 
+// About is what a log says about itself, beside Progress, Range and Dictionaries.
+type About struct {
+	Version  uint32 // of its format
+	Relay    string // that it follows: a host
+	UIDStore string // whose UIDs it holds; "": it has had none
+}
+
+// About reads what the log says about itself. Errors: ErrClosed, *CorruptionError, the disk's.
+func (l *Log) About() (About, error) {
+	l.blocks.storeMu.RLock()
+	defer l.blocks.storeMu.RUnlock()
+	if l.blocks.closed {
+		return About{}, ErrClosed
+	}
+	s := l.snap.Load()
+	a := About{Version: s.version, Relay: s.streams[len(s.streams)-1].Relay}
+	var err error
+	if a.UIDStore, _, err = uidStoreOf(l.store); err != nil {
+		return About{}, fmt.Errorf("read the ID of the UID store: %w", err)
+	}
+	return a, nil
+}
+
 // DiskBytes returns how much disk the log takes, its write-ahead log and what a compaction has yet
 // to delete included. It is 0 once it is closed or has failed.
 func (l *Log) DiskBytes() int64 {

@@ -307,3 +307,8 @@ func (o *opener) references() error {
 // FormatVersion is the version of the formats that this package writes, of logs without references
 // and #sync events.
 const FormatVersion = format.Version
+
+// uidStoreOf returns the ID of the UID store whose UIDs the log in st holds; false: it has none.
+func uidStoreOf(st *pebblestore.Store) (id string, ok bool, err error) {
+	return logstore.Meta(st, format.MetaUIDs, func(b []byte) (string, error) { return string(b), nil })
+}
