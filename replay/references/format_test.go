@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
@@ -95,6 +96,27 @@ func TestUIDOrder(t *testing.T) {
 			last = b
 		}
 	}
+}
+
+// TestVersion1: a store of version 1 becomes one of this version, unless it is only read.
+func TestVersion1(t *testing.T) {
+	s := openTest(t, Config{})
+	do(t, s, 1, like(1, 10, 1, 100))
+	old := binary.BigEndian.AppendUint32(nil, 1)
+	old = append(old, appendFormat(nil, s.codec.prefixBits)[4:]...)
+	Harm(t, s, func(b *pebble.Batch) error { return b.Set(metaKey(metaFormat), old, nil) })
+	for _, readOnly := range []bool{true, false} {
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		cfg := s.cfg
+		cfg.ReadOnly = readOnly
+		s = openTest(t, cfg)
+		if b, _, err := s.db.Value(metaKey(metaFormat)); err != nil || bytes.Equal(b, old) != readOnly || !slices.Equal(rows(t, s), []uint64{10}) {
+			t.Errorf("read only %t: format %x, %v, rows %v", readOnly, b, err, rows(t, s))
+		}
+	}
+	_ = s.Close()
 }
 
 // FuzzDecoders: no input makes a decoder panic, and what one takes is written as it was. The

@@ -243,6 +243,36 @@ func (w *importWorld) run(files [][]byte, asOf time.Time, batches int) (done Imp
 
 var errKilled = errors.New("killed")
 
+// TestFinishIsDurable: a power loss after Finish takes nothing back.
+func TestFinishIsDurable(t *testing.T) {
+	w := &importWorld{t: t, rng: rand.New(rand.NewPCG(6, 1)), uids: make(fakeUIDs), log: &fakeLog{paths: []string{worldPath}, begin: 39},
+		fs: vfs.NewCrashableMem(), at: time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)}
+	w.open()
+	for range 40 {
+		w.step()
+	}
+	if err := errors.Join(w.store.Begin("", references.Position{Epoch: 1, Seq: 39}), w.store.Follow(t.Context(), w.log, nil)); err != nil {
+		t.Fatal(err)
+	}
+	var files [][]byte
+	for did := range w.states[39] {
+		files = append(files, w.file(did, 39, false))
+	}
+	if done, err := w.run(files, time.UnixMicro(w.log.events[39].TimeUS), -1); err != nil || done.Imported == 0 {
+		t.Fatalf("%+v, %v", done, err)
+	}
+	crashed := w.fs.CrashClone(vfs.CrashCloneCfg{})
+	_ = w.store.Close()
+	w.fs = crashed
+	w.open()
+	defer func() { _ = w.store.Close() }()
+	for did, want := range w.states[39] {
+		if diff := cmp.Diff(want, w.rows(did), cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("%s -want +got\n%s", did, diff)
+		}
+	}
+}
+
 // TestImportModel: after an import over a log an account has what the network had at the log's end.
 // Else it is refused and has what it had. So it is after kills, a second import, and more events.
 func TestImportModel(t *testing.T) {
