@@ -7,15 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"net/url"
 	"os"
-	"path/filepath"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
-	"millrace/intern/kv/pebblekv"
 	"millrace/public"
 	"millrace/replay/graph"
 	"millrace/replay/references"
@@ -44,47 +41,15 @@ func graphProofs(ctx context.Context, t *table, g *graph.Graph, dir string, d ti
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	uids, err := pebblekv.Open(pebblekv.Config{Dir: filepath.Join(dir, "uids"), CacheBytes: 2 * linksTwentieth / 4, MemTableBytes: 2 * linksTwentieth / 4})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, uids.Close()) }()
-	names, err := openNames(ctx, uids, 1_000_000, graphName)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, names.Close()) }()
-	dicts, err := newDictionaries()
-	if err != nil {
-		return err
-	}
-	defer dicts.Close()
-	log, err := openReplayLog(filepath.Join(dir, logDirectory), dicts)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, log.Close()) }()
-	server, err := public.New(public.Config{Log: log, Dictionaries: dicts, UIDs: names, Graph: graphView{g}})
-	if err != nil {
-		return err
-	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	ctx, stop := context.WithCancel(ctx)
-	tasks, ctx := errgroup.WithContext(ctx)
-	tasks.Go(func() error { return server.Serve(ctx, ln) })
-	tasks.Go(func() error {
-		defer stop()
+	add := func(c *public.Config) error { c.Graph = graphView{g}; return nil }
+	return serveView(ctx, dir, 1_000_000, graphName, add, func(ctx context.Context, host string) error {
 		p := &proofs{graph: g, draw: draw}
-		if p.client, err = dialHTTP(ctx, ln.Addr().String()); err != nil {
+		if p.client, err = dialHTTP(ctx, host); err != nil {
 			return err
 		}
 		defer p.client.Close()
 		return p.measure(ctx, t, d)
 	})
-	return tasks.Wait()
 }
 
 // graphName is the DID that stands for an account.
@@ -92,11 +57,10 @@ func graphName(uid uint64) string { return fmt.Sprintf("did:plc:aaaaaaaa%016x", 
 
 // proofs asks for social proof over one connection.
 type proofs struct {
-	graph   *graph.Graph
-	draw    func() (viewer, subject uint64)
-	client  *httpClient
-	took    lags
-	members int
+	graph  *graph.Graph
+	draw   func() (viewer, subject uint64)
+	client *httpClient
+	took   lags
 }
 
 // measure measures as many requests as the server answers one by one, and then proofRate of them.
@@ -149,12 +113,11 @@ func (p *proofs) one(viewer, subject uint64, due time.Time) (members int, err er
 // ask asks for so long, with one request due each every; 0: one after the other.
 func (p *proofs) ask(t *table, d, every time.Duration) error {
 	p.took.reset()
-	p.members = 0
 	before, err := usageOf(os.Getpid())
 	if err != nil {
 		return err
 	}
-	n, begun := 0, time.Now()
+	n, members, begun := 0, 0, time.Now()
 	for ; time.Since(begun) < d; n++ {
 		due := time.Now()
 		if every > 0 {
@@ -162,11 +125,11 @@ func (p *proofs) ask(t *table, d, every time.Duration) error {
 			time.Sleep(time.Until(due))
 		}
 		viewer, subject := p.draw()
-		members, err := p.one(viewer, subject, due)
+		found, err := p.one(viewer, subject, due)
 		if err != nil {
 			return err
 		}
-		p.members += members
+		members += found
 	}
 	after, err := usageOf(os.Getpid())
 	if err != nil {
@@ -177,7 +140,7 @@ func (p *proofs) ask(t *table, d, every time.Duration) error {
 	if every > 0 {
 		what = fmt.Sprintf("the same, %s requests a second", grouped(float64(n)/d.Seconds()))
 	}
-	t.row(what, grouped(float64(n)/cpu), fmt.Sprintf("%.1f", cpu/float64(n)*1e6), p.took.p50(), p.took.p99(), p.members/n)
+	t.row(what, grouped(float64(n)/cpu), fmt.Sprintf("%.1f", cpu/float64(n)*1e6), p.took.p50(), p.took.p99(), members/n)
 	return nil
 }
 
