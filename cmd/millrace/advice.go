@@ -85,7 +85,7 @@ func adviseNewer(err error, dataDir string) error {
 		return err
 	}
 	by := "A newer millrace"
-	run, _ := readLastRun(dataDir) // what cannot be read is not known
+	run, _ := readDataFile[lastRun](dataDir, lastRunFile) // what cannot be read is not known
 	backup, _ := readBackupManifest(dataDir)
 	switch {
 	case run != nil:

@@ -29,21 +29,11 @@ const controlFile = "control.json"
 
 // readControl returns nil if there is no such file.
 func readControl(dataDir string) (*control, error) {
-	raw, err := os.ReadFile(filepath.Join(dataDir, controlFile))
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
-	}
+	c, err := readDataFile[control](dataDir, controlFile)
 	if errors.Is(err, os.ErrPermission) {
-		return nil, advise(err, "Run this as the user that the server runs as.")
+		return nil, advise(err, runAsServer)
 	}
-	if err != nil {
-		return nil, err
-	}
-	c := &control{}
-	if err := json.Unmarshal(raw, c); err != nil {
-		return nil, fmt.Errorf("read %s: %w", filepath.Join(dataDir, controlFile), err)
-	}
-	return c, nil
+	return c, err
 }
 
 // publish writes the file. What an earlier process left, which did not end in good order, is

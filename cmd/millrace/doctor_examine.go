@@ -62,7 +62,7 @@ func examine(ctx context.Context, dir string) (*checkup, error) {
 		c.Trouble = append(c.Trouble, "it has files, but none of millrace's")
 		c.advise("Name the server's --data-dir: the directory that holds log, not log itself.")
 	default:
-		c.LastRun, err = readLastRun(dir)
+		c.LastRun, err = readDataFile[lastRun](dir, lastRunFile)
 		c.fault(err)
 		c.Backup, err = readBackupManifest(dir)
 		c.fault(err)

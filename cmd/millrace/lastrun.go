@@ -3,14 +3,13 @@ package main
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"time"
 )
 
 // lastRun says which build served a data directory last, and whether it closed the stores. It is
-// the file run.json there.
+// the file run.json there. None is in a new directory, in a backup, and in one of an older build.
 type lastRun struct {
 	Version string    `json:"version"`
 	Listen  string    `json:"listen"` // the public address
@@ -19,24 +18,6 @@ type lastRun struct {
 }
 
 const lastRunFile = "run.json"
-
-// readLastRun returns nil if there is no such file: the directory is new, a backup, or of a build
-// that wrote none.
-func readLastRun(dataDir string) (*lastRun, error) {
-	name := filepath.Join(dataDir, lastRunFile)
-	raw, err := os.ReadFile(name)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
-	}
-	r := &lastRun{}
-	if err == nil {
-		err = json.Unmarshal(raw, r)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", name, err)
-	}
-	return r, nil
-}
 
 // write writes the file, whole or not at all.
 func (r *lastRun) write(dataDir string) error {

@@ -2,9 +2,9 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -18,19 +18,11 @@ const restoredFile = "restored.json"
 
 // readBackupManifest returns what is known of the backup that dir is, and nil if dir is none.
 func readBackupManifest(dir string) (*backupManifest, error) {
-	name := filepath.Join(dir, manifestFile)
-	raw, err := os.ReadFile(name)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
+	m, err := readDataFile[backupManifest](dir, manifestFile)
+	if err != nil && !errors.As(err, new(*fs.PathError)) { // it is damaged
+		return nil, adviseSkip(err, dir)
 	}
-	if err != nil {
-		return nil, err
-	}
-	m := &backupManifest{}
-	if err := json.Unmarshal(raw, m); err != nil {
-		return nil, adviseSkip(fmt.Errorf("read %s: %w", name, err), dir)
-	}
-	return m, nil
+	return m, err
 }
 
 // adviseSkip is for a backup whose age is unknown or cannot be.
