@@ -217,8 +217,11 @@ func (l *logFound) print(w io.Writer) {
 // history says in what state the directory is, and since when.
 func (c *checkup) history() string {
 	begun, ended := "", ""
-	if r := c.LastRun; r != nil {
+	switch r := c.LastRun; {
+	case r == nil:
+	case r.Stopped.IsZero():
 		begun = fmt.Sprintf(", by millrace %s, which started at %s", r.Version, timeText(r.Started))
+	default: // what came after it has not written its name
 		ended = fmt.Sprintf(" at %s, by millrace %s", timeText(r.Stopped), r.Version)
 	}
 	switch c.State {

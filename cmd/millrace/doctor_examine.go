@@ -153,14 +153,14 @@ func (c *checkup) look(ctx context.Context) {
 		{at.internDir(), func() (err error) { c.UIDs, err = lookAtUIDs(ctx, at.internDir(), files); return err }},
 		{at.referencesDir(), func() (err error) { c.References, err = lookAtReferences(at.referencesDir(), files); return err }},
 	} {
-		if _, err := os.Stat(store.path); errors.Is(err, os.ErrNotExist) {
+		if _, err := os.Lstat(store.path); errors.Is(err, os.ErrNotExist) {
 			continue
 		}
 		switch err := store.look(); {
 		case isLocked(err):
 			c.State = stateRunning
-		case errors.Is(err, os.ErrPermission):
-			c.fault(err) // nothing is to be written
+		case errors.As(err, new(*fs.PathError)):
+			c.fault(err) // the other advice is for a server, which writes
 		default:
 			c.fault(adviseDataDir(err, c.Dir))
 		}
@@ -170,10 +170,10 @@ func (c *checkup) look(ctx context.Context) {
 	switch {
 	case c.State == stateRunning:
 		c.ask(ctx)
-	case c.LastRun != nil && !c.LastRun.Stopped.IsZero():
-		c.State = stateStopped
-	case c.LastRun != nil || c.has(controlFile):
+	case c.has(controlFile) || c.LastRun != nil && c.LastRun.Stopped.IsZero():
 		c.State = stateKilled
+	case c.LastRun != nil:
+		c.State = stateStopped
 	case c.Backup != nil:
 		c.State = stateBackup
 	default:
@@ -272,8 +272,8 @@ func (c *checkup) lookAtGraph(file string) {
 
 // ask asks the running server what its log holds.
 func (c *checkup) ask(ctx context.Context) {
-	if c.LastRun == nil {
-		return
+	if c.LastRun == nil || !c.LastRun.Stopped.IsZero() {
+		return // it is another program, or of a build that writes no run.json
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()

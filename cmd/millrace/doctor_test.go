@@ -12,9 +12,11 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"millrace/intern/kv/pebblekv"
 	"millrace/replay/references"
 )
 
@@ -26,12 +28,12 @@ func treeOf(t *testing.T, dir string) map[string]string {
 		if err != nil {
 			return err
 		}
-		info, err := os.Stat(path)
+		info, err := os.Lstat(path)
 		if err != nil {
 			return err
 		}
 		sum := [32]byte{}
-		if !info.IsDir() {
+		if info.Mode().IsRegular() {
 			raw, err := os.ReadFile(path)
 			if err != nil {
 				return err
@@ -92,6 +94,18 @@ func checkDoctor(t *testing.T, dir string, wantCode int, state string, says ...s
 		}
 	}
 	return c
+}
+
+// serving starts a server that has one event, of seq 7.
+func serving(t *testing.T, relay *testRelay) (dir string, p *millraceProcess, s *subscriber) {
+	t.Helper()
+	dir = t.TempDir()
+	p = startMillrace(t, relay.url, dir, freeAddr(t))
+	waitServing(t, p.addr)
+	s = subscribe(t, p.addr, "")
+	relay.send <- identityFrame(t, 7).Data
+	s.lines(t, 1)
+	return dir, p, s
 }
 
 // TestDoctor: what a directory holds and in what state it is, in every state. No byte, name or time
@@ -157,16 +171,16 @@ func TestDoctor(t *testing.T) {
 		}
 		checkDoctor(t, copied, exitOK, stateUnknown, "stopped or killed")
 		writeFile(t, filepath.Join(copied, controlFile), "{}")
-		checkDoctor(t, copied, exitOK, stateKilled, "killed")
+		checkDoctor(t, copied, exitOK, stateKilled, "killed\n")
+		last := lastRun{Version: "1", Stopped: time.Now()} // of a newer build, before
+		if err := last.write(copied); err != nil {
+			t.Fatal(err)
+		}
+		checkDoctor(t, copied, exitOK, stateKilled, "killed\n")
 	})
 	t.Run("killed with commits in write-ahead logs", func(t *testing.T) {
 		t.Parallel()
-		data, relay := t.TempDir(), newTestRelay(t)
-		p := startMillrace(t, relay.url, data, freeAddr(t))
-		waitServing(t, p.addr)
-		s := subscribe(t, p.addr, "")
-		relay.send <- identityFrame(t, 7).Data
-		s.lines(t, 1)
+		data, p, _ := serving(t, newTestRelay(t))
 		p.kill()
 		if c := checkDoctor(t, data, exitOK, stateKilled); c.Log == nil || c.Log.Seq != 7 || c.Log.Newest == nil {
 			t.Errorf("log %+v, want it at seq 7", c.Log)
@@ -174,12 +188,8 @@ func TestDoctor(t *testing.T) {
 	})
 	t.Run("in use", func(t *testing.T) {
 		t.Parallel()
-		data, relay := t.TempDir(), newTestRelay(t)
-		p := startMillrace(t, relay.url, data, freeAddr(t))
-		waitServing(t, p.addr)
-		s := subscribe(t, p.addr, "")
-		relay.send <- identityFrame(t, 7).Data
-		s.lines(t, 1)
+		relay := newTestRelay(t)
+		data, p, s := serving(t, relay)
 		by := fmt.Sprintf("in use by process %d", p.cmd.Process.Pid)
 		code, text, c := doctor(t, data)
 		if code != exitOK || c.State != stateRunning || c.Process != p.cmd.Process.Pid || !strings.Contains(text, by) ||
@@ -195,6 +205,23 @@ func TestDoctor(t *testing.T) {
 		}
 		relay.send <- identityFrame(t, 8).Data
 		s.lines(t, 1) // it was not disturbed
+	})
+	t.Run("in use by another command", func(t *testing.T) {
+		t.Parallel()
+		relay := newTestRelay(t)
+		_, elsewhere, _ := serving(t, relay)
+		copied := copyDir(t, dir)
+		last := lastRun{Version: "1", Listen: elsewhere.addr, Stopped: time.Now()}
+		err := last.write(copied)
+		held, openErr := pebblekv.Open(pebblekv.Config{Dir: filepath.Join(copied, "intern")})
+		if err := errors.Join(err, openErr); err != nil {
+			t.Fatal(err)
+		}
+		defer held.Close()
+		by := fmt.Sprintf("in use by process %d\n", os.Getpid())
+		if code, text, c := doctor(t, copied); code != exitOK || c.State != stateRunning || c.Log == nil || c.Log.Events == 0 || !strings.Contains(text, by) {
+			t.Errorf("exit code %d, want %q and its own log\n%s", code, by, text)
+		}
 	})
 	t.Run("a backup", func(t *testing.T) {
 		t.Parallel()
@@ -242,6 +269,17 @@ func TestDoctor(t *testing.T) {
 			if code != exitFailed || !strings.Contains(text, "trouble: ") || !strings.Contains(text, tc.says) || strings.Contains(text, "panic") {
 				t.Errorf("%s: exit code %d, trouble %q\n%s", tc.of, code, c.Trouble, text)
 			}
+		}
+	})
+	t.Run("a disk that is not there", func(t *testing.T) {
+		t.Parallel()
+		for _, store := range []string{"log", "intern", "refs"} {
+			copied := copyDir(t, dir)
+			file := filepath.Join(copied, store)
+			if err := errors.Join(os.RemoveAll(file), os.Symlink(file+".disk", file)); err != nil {
+				t.Fatal(err)
+			}
+			checkDoctor(t, copied, exitFailed, stateStopped, "trouble: open", "Copy the directory")
 		}
 	})
 	t.Run("another UID store", func(t *testing.T) {
