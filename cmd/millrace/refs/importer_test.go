@@ -111,6 +111,14 @@ type importWorld struct {
 
 const worldPath = "app.bsky.feed.like:subject.uri"
 
+// newImportWorld returns one with an empty log and an open store.
+func newImportWorld(t *testing.T, seed uint64) *importWorld {
+	w := &importWorld{t: t, rng: rand.New(rand.NewPCG(seed, 1)), uids: make(fakeUIDs), log: &fakeLog{paths: []string{worldPath}},
+		fs: vfs.NewCrashableMem(), at: time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)}
+	w.open()
+	return w
+}
+
 func (w *importWorld) open() {
 	w.t.Helper()
 	var err error
@@ -245,9 +253,8 @@ var errKilled = errors.New("killed")
 
 // TestFinishIsDurable: a power loss after Finish takes nothing back.
 func TestFinishIsDurable(t *testing.T) {
-	w := &importWorld{t: t, rng: rand.New(rand.NewPCG(6, 1)), uids: make(fakeUIDs), log: &fakeLog{paths: []string{worldPath}, begin: 39},
-		fs: vfs.NewCrashableMem(), at: time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)}
-	w.open()
+	w := newImportWorld(t, 6)
+	w.log.begin = 39
 	for range 40 {
 		w.step()
 	}
@@ -296,9 +303,7 @@ func TestImportModel(t *testing.T) {
 }
 
 func importOnce(t *testing.T, seed uint64, sum map[string]int) {
-	w := &importWorld{t: t, rng: rand.New(rand.NewPCG(seed, 1)), uids: make(fakeUIDs), log: &fakeLog{paths: []string{worldPath}},
-		fs: vfs.NewCrashableMem(), at: time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)}
-	w.open()
+	w := newImportWorld(t, seed)
 	defer func() { _ = w.store.Close() }()
 	for range 60 {
 		w.step()
@@ -388,9 +393,7 @@ func importOnce(t *testing.T, seed uint64, sum map[string]int) {
 // TestCheck: a row that the log does not have, one that is missing, and one with other references
 // are found. What the store has not read yet is not compared.
 func TestCheck(t *testing.T) {
-	w := &importWorld{t: t, rng: rand.New(rand.NewPCG(1, 1)), uids: make(fakeUIDs), log: &fakeLog{paths: []string{worldPath}},
-		fs: vfs.NewMem(), at: time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)}
-	w.open()
+	w := newImportWorld(t, 1)
 	defer func() { _ = w.store.Close() }()
 	for range 60 {
 		w.step()
@@ -450,9 +453,7 @@ func TestCheck(t *testing.T) {
 
 // TestRowsTwice: a row that comes twice is one reference.
 func TestRowsTwice(t *testing.T) {
-	w := &importWorld{t: t, rng: rand.New(rand.NewPCG(6, 1)), uids: make(fakeUIDs), log: &fakeLog{paths: []string{worldPath}},
-		fs: vfs.NewMem(), at: time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)}
-	w.open()
+	w := newImportWorld(t, 6)
 	defer func() { _ = w.store.Close() }()
 	w.step()
 	if err := errors.Join(w.store.Begin("", references.Position{Epoch: 1}), w.store.Follow(t.Context(), w.log, nil)); err != nil {
@@ -469,7 +470,7 @@ func TestRowsTwice(t *testing.T) {
 // came before that nothing is.
 func TestClockSlack(t *testing.T) {
 	for before, want := range map[time.Duration]int{9*time.Minute + 59*time.Second: 0, 10*time.Minute + time.Second: 1} {
-		w := &importWorld{t: t, rng: rand.New(rand.NewPCG(7, 1)), uids: make(fakeUIDs), log: &fakeLog{paths: []string{worldPath}}, fs: vfs.NewMem()}
+		w := newImportWorld(t, 7)
 		asOf := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
 		const did, key, subject = "did:web:9.example.com", "app.bsky.feed.like/a", "did:web:s.example.com"
 		event := func(at time.Time, did, key string) {
@@ -481,7 +482,6 @@ func TestClockSlack(t *testing.T) {
 		event(asOf.Add(-time.Hour), "did:web:1.example.com", key)
 		event(asOf.Add(-before), did, key)
 		event(asOf.Add(time.Minute), "did:web:1.example.com", key)
-		w.open()
 		if err := errors.Join(w.store.Begin("", references.Position{Epoch: 1}), w.store.Follow(t.Context(), w.log, nil)); err != nil {
 			t.Fatal(err)
 		}
@@ -499,9 +499,7 @@ func TestClockSlack(t *testing.T) {
 // TestPurged: what was purged is no problem of a check, and a repository of the rev up to which its
 // account was purged is refused.
 func TestPurged(t *testing.T) {
-	w := &importWorld{t: t, rng: rand.New(rand.NewPCG(5, 1)), uids: make(fakeUIDs), log: &fakeLog{paths: []string{worldPath}},
-		fs: vfs.NewMem(), at: time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)}
-	w.open()
+	w := newImportWorld(t, 5)
 	defer func() { _ = w.store.Close() }()
 	for range 40 {
 		w.step()
@@ -531,81 +529,5 @@ func TestPurged(t *testing.T) {
 	err = r.Read(t.Context(), bytes.NewReader(w.file(did, 39, false)), imp)
 	if err = errors.Join(err, imp.Finish()); err != nil || refused != 1 || imp.Done.Refused != 1 || imp.Done.Imported != 0 {
 		t.Errorf("an import: %v, %d refused, %+v", err, refused, imp.Done)
-	}
-}
-
-// TestImportStale: a repository that is older than --as-of says is refused, if the table knows a
-// later commit that the log has no more.
-func TestImportStale(t *testing.T) {
-	w := &importWorld{t: t, rng: rand.New(rand.NewPCG(3, 1)), uids: make(fakeUIDs), log: &fakeLog{paths: []string{worldPath}},
-		fs: vfs.NewMem(), at: time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)}
-	w.open()
-	defer func() { _ = w.store.Close() }()
-	for range 45 {
-		w.step()
-	}
-	if err := errors.Join(w.store.Begin("", references.Position{Epoch: 1}), w.store.Follow(t.Context(), w.log, nil)); err != nil {
-		t.Fatal(err)
-	}
-	w.log.begin = 40
-	refused := 0
-	for did := range w.states[19] {
-		if rev := w.revs[44][did]; w.revs[19][did] == rev || w.revs[39][did] != rev {
-			continue
-		}
-		before := w.rows(did)
-		done, err := w.run([][]byte{w.file(did, 19, false)}, w.at, -1)
-		if err != nil || done.Refused != 1 || !maps.Equal(before, w.rows(did)) {
-			t.Errorf("%s: %+v, %v", did, done, err)
-		}
-		refused++
-	}
-	if refused == 0 {
-		t.Error("no account has its last commit among those that were trimmed")
-	}
-}
-
-// TestImportLate: a repository that is older than --as-of says has laid over it all that the log
-// has above it. It is refused if the log does not reach back to it, but not if --as-of is right.
-func TestImportLate(t *testing.T) {
-	laid, refused, idle := 0, 0, 0
-	for seed := range uint64(40) {
-		w := &importWorld{t: t, rng: rand.New(rand.NewPCG(seed, 1)), uids: make(fakeUIDs), log: &fakeLog{paths: []string{worldPath}},
-			fs: vfs.NewMem(), at: time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)}
-		w.open()
-		for range 45 {
-			w.step()
-		}
-		if err := errors.Join(w.store.Begin("", references.Position{Epoch: 1}), w.store.Follow(t.Context(), w.log, nil)); err != nil {
-			t.Fatal(err)
-		}
-		w.log.begin = int64(w.rng.IntN(20)) // trimmed
-		for did := range w.states[19] {
-			rev := w.revs[19][did]
-			if rev == 0 || w.revs[33][did] == rev {
-				continue // its next commit is within the clocks' slack
-			}
-			asOf, late := time.UnixMicro(w.log.events[19].TimeUS), seed%2 == 0
-			if late {
-				asOf = w.at
-			}
-			done, err := w.run([][]byte{w.file(did, 19, false)}, asOf, -1)
-			if diff := cmp.Diff(w.states[44][did], w.rows(did), cmpopts.EquateEmpty()); diff != "" || err != nil {
-				t.Fatalf("seed %d: %s: %+v, %v -want +got\n%s", seed, did, done, err, diff)
-			}
-			old := int64(rev>>10) < w.log.events[w.log.begin].TimeUS
-			if done.Refused == 1 != (old && late) {
-				t.Errorf("seed %d: %s: %+v, old: %t, late: %t", seed, did, done, old, late)
-			}
-			if old && !late {
-				idle++
-			}
-			laid += int(done.Laid)
-			refused += int(done.Refused)
-		}
-		_ = w.store.Close()
-	}
-	if laid == 0 || refused == 0 || idle == 0 {
-		t.Errorf("%d laid, %d refused, %d idle", laid, refused, idle)
 	}
 }

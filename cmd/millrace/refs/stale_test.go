@@ -1,0 +1,85 @@
+package refs
+
+import (
+	"errors"
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"millrace/replay/references"
+)
+
+// TestImportStale: a repository that is older than --as-of says is refused, if the table knows a
+// later commit that the log has no more.
+func TestImportStale(t *testing.T) {
+	w := newImportWorld(t, 3)
+	defer func() { _ = w.store.Close() }()
+	for range 45 {
+		w.step()
+	}
+	if err := errors.Join(w.store.Begin("", references.Position{Epoch: 1}), w.store.Follow(t.Context(), w.log, nil)); err != nil {
+		t.Fatal(err)
+	}
+	w.log.begin = 40
+	refused := 0
+	for did := range w.states[19] {
+		if rev := w.revs[44][did]; w.revs[19][did] == rev || w.revs[39][did] != rev {
+			continue
+		}
+		before := w.rows(did)
+		done, err := w.run([][]byte{w.file(did, 19, false)}, w.at, -1)
+		if err != nil || done.Refused != 1 || !maps.Equal(before, w.rows(did)) {
+			t.Errorf("%s: %+v, %v", did, done, err)
+		}
+		refused++
+	}
+	if refused == 0 {
+		t.Error("no account has its last commit among those that were trimmed")
+	}
+}
+
+// TestImportLate: a repository that is older than --as-of says has laid over it all that the log
+// has above it. It is refused if the log does not reach back to it, but not if --as-of is right.
+func TestImportLate(t *testing.T) {
+	laid, refused, idle := 0, 0, 0
+	for seed := range uint64(40) {
+		w := newImportWorld(t, seed)
+		for range 45 {
+			w.step()
+		}
+		if err := errors.Join(w.store.Begin("", references.Position{Epoch: 1}), w.store.Follow(t.Context(), w.log, nil)); err != nil {
+			t.Fatal(err)
+		}
+		w.log.begin = int64(w.rng.IntN(20)) // trimmed
+		for did := range w.states[19] {
+			rev := w.revs[19][did]
+			if rev == 0 || w.revs[33][did] == rev {
+				continue // its next commit is within the clocks' slack
+			}
+			asOf, late := time.UnixMicro(w.log.events[19].TimeUS), seed%2 == 0
+			if late {
+				asOf = w.at
+			}
+			done, err := w.run([][]byte{w.file(did, 19, false)}, asOf, -1)
+			if diff := cmp.Diff(w.states[44][did], w.rows(did), cmpopts.EquateEmpty()); diff != "" || err != nil {
+				t.Fatalf("seed %d: %s: %+v, %v -want +got\n%s", seed, did, done, err, diff)
+			}
+			old := int64(rev>>10) < w.log.events[w.log.begin].TimeUS
+			if done.Refused == 1 != (old && late) {
+				t.Errorf("seed %d: %s: %+v, old: %t, late: %t", seed, did, done, old, late)
+			}
+			if old && !late {
+				idle++
+			}
+			laid += int(done.Laid)
+			refused += int(done.Refused)
+		}
+		_ = w.store.Close()
+	}
+	if laid == 0 || refused == 0 || idle == 0 {
+		t.Errorf("%d laid, %d refused, %d idle", laid, refused, idle)
+	}
+}
