@@ -47,8 +47,9 @@
 // A commit whose rev is not above its account's last is repeated, with all its changes: an epoch
 // that starts over sends it again. A deletion of an account is repeated if its time is not above
 // the last one's.
-// A #sync is repeated if its rev is not above the last commit's. Else
-// deletes may be missing: the account says since when, until it is imported, deleted or purged.
+//
+// A #sync is repeated if its rev is not above the last commit's. Else deletes may be missing: the
+// account says since when, until it is imported, deleted or purged.
 //
 // # Floors and generations
 //
