@@ -297,6 +297,9 @@ func (c *checkup) judge() {
 			c.advise("The log has UIDs of store " + l.UIDStore + ", which is not here. With --intern=fdb it is in FoundationDB; else put intern back.")
 		}
 	}
+	if len(c.Trouble) > 0 {
+		return // that comes first
+	}
 	switch c.State {
 	case stateRunning:
 		if c.Log == nil {
@@ -305,13 +308,9 @@ func (c *checkup) judge() {
 			c.advise("Nothing needs to be done. GET /readyz says whether the server is well; stop it to look at its stores.")
 		}
 	case stateStopped:
-		if len(c.Trouble) == 0 {
-			c.advise("It can be started.")
-		}
+		c.advise("It can be started.")
 	case stateKilled, stateUnknown:
-		if len(c.Trouble) == 0 {
-			c.advise("It can be started: what was committed is safe, and the relay is asked for what follows.")
-		}
+		c.advise("It can be started: what was committed is safe, and the relay is asked for what follows.")
 	case stateBackup:
 		c.advise("Copy it and start a server on the copy. The first start raises every sequence, so that no UID is given twice.")
 	}

@@ -266,7 +266,7 @@ func TestDoctor(t *testing.T) {
 				t.Fatal(err)
 			}
 			code, text, c := unchanged(t, damaged)
-			if code != exitFailed || !strings.Contains(text, "trouble: ") || !strings.Contains(text, tc.says) || strings.Contains(text, "panic") {
+			if code != exitFailed || strings.Contains(text, "can be started") || !strings.Contains(text, "trouble: ") || !strings.Contains(text, tc.says) || strings.Contains(text, "panic") {
 				t.Errorf("%s: exit code %d, trouble %q\n%s", tc.of, code, c.Trouble, text)
 			}
 		}
@@ -303,7 +303,7 @@ func TestDoctor(t *testing.T) {
 	})
 }
 
-// Gaps are listed; an advice is given once.
+// Gaps are listed; an advice is given once, and none to use what is damaged.
 func TestDoctorFindings(t *testing.T) {
 	t.Parallel()
 	sim := startRelaysim(t, "--rate", "1000", "--wait-for-consumer")
@@ -324,10 +324,10 @@ func TestDoctorFindings(t *testing.T) {
 	gap := d.log.Range().Gaps[0]
 	checkDoctor(t, dir, exitOK, stateStopped, fmt.Sprintf("gap from %s to %s", gap.From, gap.To))
 
-	c := &checkup{}
+	c := &checkup{State: stateBackup}
 	c.fault(os.ErrPermission)
 	c.fault(os.ErrPermission)
-	if len(c.Trouble) != 2 || len(c.Advice) != 1 || c.Advice[0] != runAsServer {
+	if c.judge(); len(c.Trouble) != 2 || len(c.Advice) != 1 || c.Advice[0] != runAsServer {
 		t.Errorf("%q, %q", c.Trouble, c.Advice)
 	}
 }

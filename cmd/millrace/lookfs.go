@@ -12,7 +12,7 @@ import (
 // errLookOnly is the error of whatever would change a directory that is looked at.
 var errLookOnly = errors.New("the directory is only looked at")
 
-// lookFS is the file system of those who look at stores: nothing changes, no file's time either.
+// lookFS is a file system to look at stores: nothing changes, no modification time either.
 type lookFS struct {
 	vfs.FS
 	holder int // process that holds the lock that Lock did not get; 0: not known
