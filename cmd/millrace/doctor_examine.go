@@ -94,6 +94,9 @@ func (c *content) measure(path string) {
 		if err != nil {
 			return nil //nolint:nilerr // see above
 		}
+		if c.Is == "" && e.Name() == manifestFile {
+			c.Is = "a backup"
+		}
 		c.Files++
 		c.Bytes += info.Size()
 		if rest, ok := strings.CutPrefix(e.Name(), "marker.format-version."); ok {

@@ -226,6 +226,11 @@ func TestDoctor(t *testing.T) {
 	t.Run("a backup", func(t *testing.T) {
 		t.Parallel()
 		checkDoctor(t, saved, exitOK, stateBackup, "a backup of", "raises every sequence")
+		with := copyDir(t, dir)
+		if err := os.CopyFS(filepath.Join(with, "backup-1"), os.DirFS(saved)); err != nil {
+			t.Fatal(err)
+		}
+		checkDoctor(t, with, exitOK, stateStopped, "files  a backup")
 	})
 	t.Run("empty", func(t *testing.T) {
 		t.Parallel()
