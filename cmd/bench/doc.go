@@ -38,7 +38,7 @@
 //
 // # Layout
 //
-// Files carry their subject's name first. What several share: main.go the sub-commands, table.go the
-// tables, lags.go the histogram of durations, traffic.go events made in this process, views.go
-// requests over HTTP for links and graph.
+// Files carry their subject's name first. What several share: main.go has the sub-commands,
+// table.go the tables, lags.go the histogram of durations, traffic.go events made in this process,
+// and views.go links and graph over HTTP.
 package main

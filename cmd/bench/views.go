@@ -28,8 +28,8 @@ type names struct {
 	ends    []int    // of each
 }
 
-// serveView serves what add adds, over HTTP, while ask asks it at a host and port. Names come from a
-// UID store of so many strings in dir, and the log there has no events.
+// serveView serves what add adds, over HTTP, while ask asks it at a host and port. Names come from
+// a UID store of so many strings in dir, and the log there has no events.
 func serveView(ctx context.Context, dir string, uidStrings int, name func(uid uint64) string, add func(*public.Config) error, ask func(ctx context.Context, host string) error) (err error) {
 	uids, err := pebblekv.Open(pebblekv.Config{Dir: filepath.Join(dir, "uids"), CacheBytes: 2 * linksTwentieth / 4, MemTableBytes: 2 * linksTwentieth / 4})
 	if err != nil {
