@@ -115,7 +115,12 @@ func runRefsPurge(ctx context.Context, args []string, stdout, stderr io.Writer) 
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.close()) }()
+	rows := 0
+	defer func() {
+		if err = errors.Join(err, s.close()); err == nil { // it is durable
+			fmt.Fprintf(stdout, "purged %s: %d records are forgotten\n", did, rows)
+		}
+	}()
 	uid, err := s.uidOf(ctx, did)
 	if err != nil {
 		return err
@@ -123,7 +128,6 @@ func runRefsPurge(ctx context.Context, args []string, stdout, stderr io.Writer) 
 	if _, err := s.follow(ctx); err != nil {
 		return err
 	}
-	rows := 0
 	if _, err := s.store.RowsOf(ctx, uid, func(*references.Row) error { rows++; return nil }); err != nil {
 		return err
 	}
@@ -131,12 +135,5 @@ func runRefsPurge(ctx context.Context, args []string, stdout, stderr io.Writer) 
 	if err := s.store.Hydrate(ctx, &b); err != nil {
 		return err
 	}
-	if err := s.store.Apply(&b); err != nil {
-		return err
-	}
-	if _, err := s.store.Flush(); err != nil {
-		return err
-	}
-	fmt.Fprintf(stdout, "purged %s: %d records are forgotten\n", did, rows)
-	return nil
+	return s.store.Apply(&b)
 }
