@@ -440,6 +440,9 @@ func TestVerifyFinds(t *testing.T) {
 		if err != nil || report.Sound() || len(report.Examples) == 0 || seen > 0 {
 			t.Errorf("%s: %+v, %v", name, report, err)
 		}
+		if found := strings.Contains(strings.Join(report.Examples, "; "), "is not a DID"); found != (name == "authority not a DID" || name == "chunk gone") {
+			t.Errorf("%s: %+v", name, report)
+		}
 	}
 }
 

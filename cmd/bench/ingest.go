@@ -162,5 +162,9 @@ func (f *ingestFlags) print(ctx context.Context, out io.Writer, results []*inges
 	if err := t.end(); err != nil || f.profile == "" || !picked(f.only, groupFull) {
 		return err
 	}
-	return printProfile(ctx, out, results[0], f.profile)
+	total, spent, err := readProfile(ctx, f.profile)
+	if err != nil {
+		return err
+	}
+	return printProfile(out, results[0], total, spent)
 }

@@ -43,12 +43,9 @@ func profileLines() []profileLine {
 	}
 }
 
-// printProfile prints how the cell's CPU profile divides an event's time.
-func printProfile(ctx context.Context, out io.Writer, r *ingestResult, file string) error {
-	total, spent, err := readProfile(ctx, file)
-	if err != nil {
-		return err
-	}
+// printProfile prints how the cell's CPU profile divides an event's time. The profile has total,
+// of which spent is by function.
+func printProfile(out io.Writer, r *ingestResult, total time.Duration, spent map[string]time.Duration) error {
 	events := float64(max(r.reading.events, 1))
 	each := func(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 / events }
 	// The profile misses a little of what the system counts; it says how the system's count

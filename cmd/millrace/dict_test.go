@@ -111,6 +111,22 @@ func TestDictTrainFromFiles(t *testing.T) {
 		fmt.Sprintf("SHA-256   %x", dict.BuiltIn().SHA256()))
 }
 
+// TestWriteNewFile: a file that exists stays as it is, also one that came during minutes of work.
+func TestWriteNewFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "new.zdict")
+	for i, want := range []string{"", "exists already", "exists already"} {
+		if err := writeNewFile(path, []byte{byte(i)}); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("write %d: %v", i, err)
+		}
+		if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, []byte{0}) {
+			t.Errorf("after write %d the file has %q, %v", i, got, err)
+		}
+	}
+	if err := writeNewFile(filepath.Join(path, "x"), nil); err == nil || !strings.Contains(err.Error(), "write dictionary: ") {
+		t.Errorf("where no file can be: %v", err)
+	}
+}
+
 // TestDictTrainFromServer: the events come over a websocket, on as many connections as it takes.
 func TestDictTrainFromServer(t *testing.T) {
 	events := dictEvents(600)

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"flag"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -169,5 +171,41 @@ func TestExitCodes(t *testing.T) {
 		if got := run(t.Context(), tc.args, &out, &out); got != tc.want {
 			t.Errorf("millrace %v: exit code %d, want %d", tc.args, got, tc.want)
 		}
+	}
+}
+
+// TestTwins: a command that has twins of flags takes those from the environment, and no others.
+func TestTwins(t *testing.T) {
+	file := writeFile(t, filepath.Join(t.TempDir(), "file"), "")
+	t.Setenv("MILLRACE_DATA_DIR", filepath.Join(file, "data")) // which cannot be
+	out := filepath.Join(t.TempDir(), "out")
+	args := map[string]string{
+		"millrace backup": "--to " + out, "millrace intern export": out, "millrace intern import": "/dev/null",
+		"millrace references import": "--as-of 2026-11-24T12:00:00Z /dev/null", "millrace references purge": "did:web:example.com",
+	}
+	tried := 0
+	var try func(c *command)
+	try = func(c *command) {
+		for _, sub := range c.subs {
+			try(sub)
+		}
+		if len(c.twins) == 0 || c.hasTwin("relay") { // serve goes on for ever
+			return
+		}
+		tried++
+		line := strings.Fields(c.name + " " + args[c.name])[1:]
+		if code, text := millrace(t, line...); code != exitFailed || !strings.Contains(text, file) {
+			t.Errorf("%s with MILLRACE_DATA_DIR: exit code %d\n%s", c.name, code, text)
+		}
+		t.Setenv("MILLRACE_INTERN", "nope")
+		code, text := millrace(t, line...)
+		os.Unsetenv("MILLRACE_INTERN")
+		if strings.Contains(text, "MILLRACE_INTERN") != c.hasTwin("intern") {
+			t.Errorf("%s with MILLRACE_INTERN: exit code %d\n%s", c.name, code, text)
+		}
+	}
+	try(program())
+	if tried != 12 {
+		t.Errorf("%d commands have a data directory", tried)
 	}
 }

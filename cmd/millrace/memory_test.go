@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"strconv"
 	"testing"
+
+	"millrace/replay/references"
 )
 
 // --memory bounds how many subscribers there may be, whatever --max-connections says; and that
@@ -36,5 +38,38 @@ func TestMemoryBoundsSubscribers(t *testing.T) {
 		if n := int64(s.subscribers()) * subscriberBytes; n > s.garbage*3/4 || n < s.garbage*7/10 {
 			t.Errorf("%s MiB: subscribers take %d bytes of %d", strconv.FormatInt(mib, 10), n, s.garbage)
 		}
+	}
+}
+
+// TestMemoryShares: a part has its share of what is not fixed, and gives of it what references and
+// links need.
+func TestMemoryShares(t *testing.T) {
+	const unit = 1 << 20 // a twentieth
+	const total = fixedBytes + 20*unit
+	c := &config{memory: total}
+	want := memoryShares{inFlight: 2 * unit, tail: 2 * unit, cache: 2 * unit, log: 4 * unit, uids: 3 * unit, strings: 2 * unit, clients: unit,
+		garbage: 4 * unit, fixed: fixedBytes}
+	compare := func(limit, names int64) {
+		t.Helper()
+		if got := c.memoryShares(); got != want {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+		if got := want.goLimit(total); got != limit {
+			t.Errorf("the Go runtime's limit is %d, want %d", got, limit)
+		}
+		if got := want.names(c); got != names {
+			t.Errorf("%d for names, want %d", got, names)
+		}
+	}
+	compare(total-programBytes-7*unit/8*9, 0)
+	c.references.value = "on"
+	want.tail, want.cache, want.log, want.uids, want.references, want.overlay = unit, unit, 3*unit, 2*unit, 3*unit, unit
+	compare(total-programBytes-unit*9, unit/2)
+	c.links = true
+	const links = references.RecentBytes + references.HeadFilterBytes
+	want.log, want.references = 2*unit, 4*unit-links
+	compare(total-programBytes-(8*unit-links)/8*9, unit/2)
+	if want.chunks() != unit || want.subscribers() != 3*unit/subscriberBytes {
+		t.Errorf("%d bytes for chunks, %d subscribers", want.chunks(), want.subscribers())
 	}
 }

@@ -54,3 +54,11 @@ func BuildLinks(t *testing.T, s *Store) (more bool) {
 func RowKey(s *Store, account, record uint64) []byte {
 	return s.codec.recordKey(recordID{account, record})
 }
+
+// SplitBy makes a set of more links than so many large, and looks at each addition.
+func SplitBy(cfg *Config, links int) { cfg.hooks.chunkLinks, cfg.hooks.checkLinks = links, 1 }
+
+// Ranges are the first bytes of keys.
+const (
+	RangeMeta, RangeAccount, RangeSweep, RangePurged, RangeRecord = byte(rangeMeta), byte(rangeAccount), byte(rangeSweep), byte(rangePurged), byte(rangeRecord)
+)
