@@ -123,7 +123,7 @@ func newDumpReader(r io.Reader) *dumpReader {
 func (r *dumpReader) open() error {
 	magic := make([]byte, len(dumpMagic))
 	if _, err := io.ReadFull(r.r, magic); err != nil || string(magic) != dumpMagic {
-		return fmt.Errorf("%w: it does not begin as millrace intern export begins one", errDump)
+		return r.damage(err, "it does not begin as millrace intern export begins one")
 	}
 	r.sum.Write(magic)
 	r.offset = int64(len(magic))

@@ -171,6 +171,68 @@ func TestEachFailedCall(t *testing.T) {
 	}
 }
 
+// failingFile fails its n-th call with errStore.
+type failingFile struct {
+	File
+	n, calls int
+}
+
+func (f *failingFile) call(do func() (int64, error)) (int64, error) {
+	if f.calls++; f.calls == f.n {
+		return 0, errStore
+	}
+	return do()
+}
+
+func (f *failingFile) Read(b []byte) (int, error) {
+	n, err := f.call(func() (int64, error) { n, err := f.File.Read(b); return int64(n), err })
+	return int(n), err
+}
+
+func (f *failingFile) Write(b []byte) (int, error) {
+	n, err := f.call(func() (int64, error) { n, err := f.File.Write(b); return int64(n), err })
+	return int(n), err
+}
+
+func (f *failingFile) Seek(offset int64, whence int) (int64, error) {
+	return f.call(func() (int64, error) { return f.File.Seek(offset, whence) })
+}
+
+func (f *failingFile) Truncate(size int64) error {
+	_, err := f.call(func() (int64, error) { return 0, f.File.Truncate(size) })
+	return err
+}
+
+// TestEachFailedFile: whichever call of a dump's file fails, its error is that of the export or
+// import.
+func TestEachFailedFile(t *testing.T) {
+	store := simkv.New(simkv.Config{})
+	filled(t, store, 20_000)
+	dump := exported(t, store)
+	for name, begun := range map[string]int{"export": 0, "export that goes on": len(dump) / 2, "export that is there": len(dump), "import": len(dump)} {
+		for n := 0; ; n++ { // 0: none
+			inner := create(t, "dump")
+			_, err := inner.Write(dump[:begun])
+			_, seekErr := inner.Seek(0, 0)
+			if err := errors.Join(err, seekErr); err != nil {
+				t.Fatal(err)
+			}
+			f := &failingFile{File: inner, n: n}
+			if name == "import" {
+				_, err = Import(ctx, simkv.New(simkv.Config{}), f, nil)
+			} else {
+				_, err = Export(ctx, store, f, nil)
+			}
+			if reached := n > 0 && f.calls >= n; errors.Is(err, errStore) != reached || (err == nil) == reached {
+				t.Errorf("%s: call %d fails: %v", name, n, err)
+			}
+			if _ = inner.Close(); f.calls < n {
+				break
+			}
+		}
+	}
+}
+
 // TestDamagedNumbers: a value that is more or less than one number is damage.
 func TestDamagedNumbers(t *testing.T) {
 	c := codec{prefixBits: 14}

@@ -75,7 +75,6 @@ func (in *Interner) lookupNames(ctx context.Context, txn kv.Txn, names []name, u
 	var uriKeys [][]byte
 	var at []int
 	for i := range names {
-		uids[i] = 0
 		key, uid, err := in.lookupKey(&names[i], values[2*i], values[2*i+1])
 		if err != nil {
 			return err

@@ -81,12 +81,12 @@ func checkDID(s []byte) string {
 		return fmt.Sprintf("DID has %d bytes, more than %d", len(s), maxDID)
 	}
 	rest, ok := bytes.CutPrefix(s, []byte("did:"))
-	method, id, sep := bytes.Cut(rest, []byte(":"))
+	method, id, _ := bytes.Cut(rest, []byte(":"))
 	switch {
 	case !ok:
 		return `DID does not begin with "did:"`
-	case len(method) == 0 || !sep:
-		return "DID has no method or no identifier"
+	case len(method) == 0:
+		return "DID has no method"
 	case !lower(method):
 		return "DID's method is not all lower-case letters"
 	case len(id) == 0 || !all(id, classDID):

@@ -2,6 +2,7 @@ package intern
 
 import (
 	"bytes"
+	"errors"
 	"slices"
 	"testing"
 
@@ -53,8 +54,10 @@ func TestVerifyEachValue(t *testing.T) {
 		"at://did:plc:ewvi7nxzyoun6zhxrhs64oiz", "at://did:plc:ewvi7nxzyoun6zhxrhs64oiz/a.b.c/3mbx7q2k3c2aa")
 	_ = in.Close()
 	pairs := pairsOf(t, store)
+	known := map[string]bool{}
 	want := Report{DIDs: 2, URIs: 5, Keys: 7, Collections: 2, Given: 7}
 	for _, p := range pairs {
+		known[string(p.Key)] = true
 		switch p.Key[0] {
 		case tagUIDs:
 			want.Chunks++
@@ -90,6 +93,19 @@ func TestVerifyEachValue(t *testing.T) {
 			}
 		}
 		put(t, store, p)
+		for _, key := range [][]byte{append(bytes.Clone(p.Key), 0), p.Key[:len(p.Key)-1]} { // of another form
+			if p.Key[0] == tagMeta || known[string(key)] {
+				continue
+			}
+			put(t, store, kv.Pair{Key: key, Value: p.Value})
+			if report, err := Verify(ctx, store, nil); err == nil && report.Sound() {
+				t.Errorf("key %x, beside %x, is sound", key, p.Key)
+			}
+			if _, err := Export(ctx, store, create(t, "dump"), nil); !errors.Is(err, errBroken) && (key[0] == tagUIDs || key[0] == tagCollNumber) {
+				t.Errorf("key %x, beside %x, is exported: %v", key, p.Key, err)
+			}
+			put(t, store, kv.Pair{Key: key})
+		}
 	}
 	if report, err := Verify(ctx, store, nil); err != nil || !report.Sound() {
 		t.Errorf("as it was: %+v, %v", report, err)
