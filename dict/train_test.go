@@ -134,7 +134,7 @@ func TestWithID(t *testing.T) {
 		t.Errorf("chosen ID: %v", err)
 	}
 	// A derived ID is a function of the content, small, private, and not one of ours.
-	seen := make(map[uint32]bool)
+	seen, above := make(map[uint32]bool), 0
 	for i := range 300 {
 		other := bytes.Clone(raw)
 		other[len(other)-1], other[len(other)-2] = byte(i), byte(i>>8)
@@ -149,7 +149,12 @@ func TestWithID(t *testing.T) {
 		if err != nil || again.ID() != d.ID() {
 			t.Errorf("derived again: %v", err)
 		}
-		seen[d.ID()] = true
+		if seen[d.ID()] = true; d.ID() > lastBuiltInID {
+			above++
+		}
+	}
+	if above < 30 {
+		t.Errorf("%d of 300 IDs are above those that are built in", above)
 	}
 	if len(seen) < 280 {
 		t.Errorf("300 dictionaries have %d IDs", len(seen))
