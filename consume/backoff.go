@@ -69,13 +69,8 @@ func (r *reconnects) wait(now time.Time, e ending) time.Duration {
 
 // sleep waits for d or until ctx is done.
 func sleep(ctx context.Context, d time.Duration) {
-	if d <= 0 {
-		return
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
 	select {
-	case <-t.C:
+	case <-time.After(d):
 	case <-ctx.Done():
 	}
 }

@@ -13,6 +13,7 @@ func TestURL(t *testing.T) {
 		{"bsky.network:443", "wss://bsky.network" + path, "bsky.network"},
 		{"bsky.network:8443/", "wss://bsky.network:8443" + path, "bsky.network:8443"},
 		{"localhost:2470", "ws://localhost:2470" + path, "localhost:2470"},
+		{"localhost:02470", "ws://localhost:2470" + path, "localhost:2470"},
 		{"127.0.0.1", "ws://127.0.0.1" + path, "127.0.0.1"},
 		{"[::1]:2470", "ws://[::1]:2470" + path, "[::1]:2470"},
 		{"[::0:1]", "ws://[::1]" + path, "[::1]"},
