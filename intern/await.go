@@ -25,7 +25,7 @@ type waitingString struct {
 }
 
 // registry has the strings that wait for their UIDs. Resolve asks it for each Name, and for its
-// authority, before it returns; ResolveStrings for each string.
+// authority, before it returns.
 type registry struct {
 	strings atomic.Int64 // that wait; written under mu
 
@@ -34,11 +34,11 @@ type registry struct {
 }
 
 // Await calls found with the UID of each of the strings. That is at once for those that have one.
-// For the others it is as soon as Resolve has it for a Name or its authority, or ResolveStrings,
-// before that call returns. So a caller that uses the found UIDs misses no event that refers to the
-// strings. It must read the events that Resolve has not returned yet when Await does. found may be
-// called from any goroutine, and more than once for a string; it must not call the Interner. The
-// strings are kept until Close. At most MaxLookup.
+// For the others it is as soon as Resolve has it for a Name or its authority, before that call
+// returns. So a caller that uses the found UIDs misses no event that refers to the strings. It must
+// read the events that Resolve has not returned yet when Await does. found may be called from any
+// goroutine, and more than once for a string; it must not call the Interner. The strings are kept
+// until Close. At most MaxLookup.
 func (in *Interner) Await(ctx context.Context, strings []string, found func(uid uint64)) (*Waiting, error) {
 	w := &Waiting{registry: &in.registry, found: found, strings: make([]waitingString, len(strings))}
 	for i, s := range strings {

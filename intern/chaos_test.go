@@ -103,7 +103,7 @@ func chaosLife(t *testing.T, store kv.Store, rng *rand.Rand, mu *sync.Mutex, wan
 				}
 				var err error
 				if own.IntN(2) == 0 {
-					err = in.ResolveStrings(call, strings, uids)
+					err = resolveStrings(call, in, strings, uids)
 				} else {
 					strings, uids, err = resolveSubjects(call, in, strings)
 				}

@@ -72,7 +72,7 @@ func TestDirectBesideWorkers(t *testing.T) {
 				}
 				at := (g*37 + round*71) % (len(all) - n)
 				uids := make([]uint64, n)
-				if err := in.ResolveStrings(ctx, all[at:at+n], uids); err != nil {
+				if err := resolveStrings(ctx, in, all[at:at+n], uids); err != nil {
 					t.Error(err)
 					return
 				}
@@ -113,7 +113,7 @@ func TestDirectFails(t *testing.T) {
 	if err := in.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := in.ResolveStrings(ctx, []string{"did:web:late.example"}, uids); err != errClosed { //nolint:errorlint // it is returned as it is
+	if err := resolveStrings(ctx, in, []string{"did:web:late.example"}, uids); err != errClosed { //nolint:errorlint // it is returned as it is
 		t.Errorf("after Close: %v", err)
 	}
 }

@@ -128,7 +128,7 @@ func TestFoundationChild(t *testing.T) {
 			for range 60 {
 				strings := randomStrings(rng, 1+rng.IntN(40))
 				uids := make([]uint64, len(strings))
-				if err := in.ResolveStrings(ctx, strings, uids); err != nil {
+				if err := resolveStrings(ctx, in, strings, uids); err != nil {
 					t.Error(err)
 					return
 				}
@@ -158,7 +158,7 @@ func TestFoundationOneStream(t *testing.T) {
 				awaitPeers(t, in, instances-1)
 			}
 			// numbers the collections
-			_ = all[0].ResolveStrings(ctx, streamBatch(0, 40), make([]uint64, 40))
+			_ = resolveStrings(ctx, all[0], streamBatch(0, 40), make([]uint64, 40))
 			var mu sync.Mutex
 			want := make(map[string]uint64)
 			var wg sync.WaitGroup

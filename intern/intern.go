@@ -230,17 +230,19 @@ func (in *Interner) Resolve(ctx context.Context, reqs []Request, out []Result) e
 			c.addHandle(in, &n, i)
 		}
 	}
-	err := in.finish(c, func(items []item) {
-		for i := range items {
-			if item := &items[i]; item.isAuthority {
-				out[item.index].DIDUID = item.uriUID // the URI's own item came before
-			} else {
-				out[item.index] = Result{DIDUID: item.didUID, URIUID: item.uriUID, New: item.isNew}
-			}
-		}
-	})
-	if err != nil || !in.registry.waits() {
+	if err := in.finish(c); err != nil {
 		return err
+	}
+	for i := range c.items {
+		if item := &c.items[i]; item.isAuthority {
+			out[item.index].DIDUID = item.uriUID // the URI's own item came before
+		} else {
+			out[item.index] = Result{DIDUID: item.didUID, URIUID: item.uriUID, New: item.isNew}
+		}
+	}
+	in.release(c)
+	if !in.registry.waits() {
+		return nil
 	}
 	for i := range reqs {
 		if name := reqs[i].Name; len(name) > 0 {
@@ -266,33 +268,9 @@ func (r *Request) name() (name, string) {
 	return n, reason
 }
 
-// ResolveStrings is Resolve for whole strings: uids[i] is the UID of strings[i], a DID or any valid
-// AT URI.
-func (in *Interner) ResolveStrings(ctx context.Context, strings []string, uids []uint64) error {
-	c := in.newCall(ctx)
-	for i, s := range strings {
-		n, reason := parseName([]byte(s))
-		if reason != "" {
-			in.release(c)
-			return &InvalidError{Index: i, Reason: reason}
-		}
-		c.add(in, &n, i)
-	}
-	return in.finish(c, func(items []item) {
-		for i := range items {
-			item := &items[i]
-			if uids[item.index] = item.uriUID; item.form.isDID() {
-				uids[item.index] = item.didUID
-			}
-			if in.registry.waits() {
-				in.registry.resolved([]byte(strings[item.index]), item.didUID, item.uriUID)
-			}
-		}
-	})
-}
-
-// finish has the workers do what the caches could not, waits, and passes all items on.
-func (in *Interner) finish(c *call, results func([]item)) error {
+// finish has the workers do what the caches could not, and waits. After an error the call is no
+// longer the caller's.
+func (in *Interner) finish(c *call) error {
 	if in.dispatch(c) {
 		select {
 		case <-c.ready:
@@ -306,8 +284,6 @@ func (in *Interner) finish(c *call, results func([]item)) error {
 		in.release(c)
 		return fmt.Errorf("intern: %w", err)
 	}
-	results(c.items)
-	in.release(c)
 	return nil
 }
 

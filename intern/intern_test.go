@@ -41,7 +41,7 @@ func openOn(t *testing.T, store kv.Store, cfg Config) *Interner {
 func resolve(t *testing.T, in *Interner, strings ...string) []uint64 {
 	t.Helper()
 	uids := make([]uint64, len(strings))
-	if err := in.ResolveStrings(ctx, strings, uids); err != nil {
+	if err := resolveStrings(ctx, in, strings, uids); err != nil {
 		t.Fatal(err)
 	}
 	return uids
@@ -231,7 +231,7 @@ func TestInvalid(t *testing.T) {
 			t.Errorf("%+v: %v", bad, err)
 		}
 	}
-	if err := in.ResolveStrings(ctx, []string{"did:web:a.co", "x"}, make([]uint64, 2)); !errors.Is(err, errInvalid) {
+	if err := resolveStrings(ctx, in, []string{"did:web:a.co", "x"}, make([]uint64, 2)); !errors.Is(err, errInvalid) {
 		t.Errorf("invalid string: %v", err)
 	}
 	if _, ok, _ := in.Lookup(ctx, "did:web:a.co"); ok {
@@ -279,7 +279,7 @@ func TestOpen(t *testing.T) {
 	}
 	_ = one.Close()
 	_ = one.Close()
-	if err := one.ResolveStrings(ctx, []string{"did:web:b.co"}, make([]uint64, 1)); !errors.Is(err, errClosed) {
+	if err := resolveStrings(ctx, one, []string{"did:web:b.co"}, make([]uint64, 1)); !errors.Is(err, errClosed) {
 		t.Errorf("after Close: %v", err)
 	}
 	store.SetDown(true)
@@ -347,7 +347,7 @@ func TestExhausted(t *testing.T) {
 			batch[i] = fmt.Sprintf("did:web:%d.%d.com", n, i)
 		}
 		uids := make([]uint64, len(batch))
-		if err := in.ResolveStrings(ctx, batch, uids); err != nil {
+		if err := resolveStrings(ctx, in, batch, uids); err != nil {
 			if !errors.Is(err, errExhausted) {
 				t.Error(err)
 			}
@@ -377,12 +377,12 @@ func TestOutage(t *testing.T) {
 	store.SetDown(true)
 	short, cancel := context.WithTimeout(ctx, 30*time.Millisecond)
 	defer cancel()
-	if err := in.ResolveStrings(short, []string{"did:web:a.co"}, make([]uint64, 1)); !errors.Is(err, context.DeadlineExceeded) {
+	if err := resolveStrings(short, in, []string{"did:web:a.co"}, make([]uint64, 1)); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("cancelled during an outage: %v", err)
 	}
 	done := make(chan error, 1)
 	uids := make([]uint64, 1)
-	go func() { done <- in.ResolveStrings(ctx, []string{"did:web:b.co"}, uids) }()
+	go func() { done <- resolveStrings(ctx, in, []string{"did:web:b.co"}, uids) }()
 	select {
 	case err := <-done:
 		t.Fatalf("Resolve returned during the outage: %v", err)
@@ -433,7 +433,7 @@ func TestTooLarge(t *testing.T) {
 	huge := "did:x:" + strings.Repeat("y", 2000)
 	limits.Bytes = 1000
 	in = openOn(t, simkv.New(simkv.Config{Limits: limits}), Config{})
-	if err := in.ResolveStrings(ctx, []string{huge}, make([]uint64, 1)); !errors.Is(err, kv.ErrTooLarge) {
+	if err := resolveStrings(ctx, in, []string{huge}, make([]uint64, 1)); !errors.Is(err, kv.ErrTooLarge) {
 		t.Errorf("a string over the store's limit: %v", err)
 	}
 }
@@ -448,7 +448,7 @@ func TestDamage(t *testing.T) {
 			t.Fatal(err)
 		}
 		in = openOn(t, store, Config{CacheBytes: -1, Workers: 1})
-		if err := in.ResolveStrings(ctx, []string{"at://did:web:a.co/a.b.c/y"}, make([]uint64, 1)); !errors.Is(err, errBroken) {
+		if err := resolveStrings(ctx, in, []string{"at://did:web:a.co/a.b.c/y"}, make([]uint64, 1)); !errors.Is(err, errBroken) {
 			t.Errorf("key %q: %v", key, err)
 		}
 		if report, err := Verify(ctx, store, nil); err != nil || report.Sound() {
@@ -471,7 +471,7 @@ func TestConcurrentCallers(t *testing.T) {
 			for range 20 {
 				batch := randomStrings(rng, 1+rng.IntN(60))
 				uids := make([]uint64, len(batch))
-				if err := in.ResolveStrings(ctx, batch, uids); err != nil {
+				if err := resolveStrings(ctx, in, batch, uids); err != nil {
 					t.Error(err)
 					return
 				}
@@ -525,6 +525,15 @@ func resolveSubjects(ctx context.Context, in *Interner, subjects []string) (name
 		names, uids = append(names, s, authority), append(uids, results[i].URIUID, results[i].DIDUID)
 	}
 	return names, uids, nil
+}
+
+// resolveStrings sets uids[i] to the UID of strings[i].
+func resolveStrings(ctx context.Context, in *Interner, strings []string, uids []uint64) error {
+	_, pairs, err := resolveSubjects(ctx, in, strings)
+	for i := range len(pairs) / 2 {
+		uids[i] = pairs[2*i]
+	}
+	return err
 }
 
 // randomStrings draws from a few thousand strings of all forms.

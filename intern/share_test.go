@@ -71,7 +71,7 @@ func followStream(in *Interner, batches, size, inFlight int, done func(n int, st
 			defer func() { <-slots }()
 			strings := streamBatch(n, size)
 			uids := make([]uint64, len(strings))
-			if err := in.ResolveStrings(ctx, strings, uids); err != nil {
+			if err := resolveStrings(ctx, in, strings, uids); err != nil {
 				first.CompareAndSwap(nil, err)
 				return
 			}

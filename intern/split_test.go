@@ -66,7 +66,7 @@ func TestSplit(t *testing.T) {
 			in := openOn(t, store, Config{Workers: 1})
 			store.writes, store.over, store.commits, store.broken = 20, over, commits, broken
 			uids := make([]uint64, len(names))
-			err := in.ResolveStrings(ctx, names, uids)
+			err := resolveStrings(ctx, in, names, uids)
 			if err != nil && !errors.Is(err, broken) {
 				t.Fatalf("%s, broken after %d commits: %v", name, commits, err)
 			}
@@ -92,7 +92,7 @@ func TestSplit(t *testing.T) {
 	store := &smallStore{Store: simkv.New(simkv.Config{}), writes: 1 << 30}
 	in := openOn(t, store, Config{Workers: 1})
 	store.writes, store.over = 0, kv.ErrTooLarge
-	if err := in.ResolveStrings(ctx, names, make([]uint64, len(names))); !errors.Is(err, kv.ErrTooLarge) {
+	if err := resolveStrings(ctx, in, names, make([]uint64, len(names))); !errors.Is(err, kv.ErrTooLarge) {
 		t.Errorf("not even one string fits: %v", err)
 	}
 }

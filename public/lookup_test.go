@@ -58,12 +58,12 @@ const (
 
 func TestUIDLookups(t *testing.T) {
 	in := newInterner(t, nil)
-	uids := make([]uint64, 2)
-	if err := in.ResolveStrings(t.Context(), []string{lookupDID, lookupURI}, uids); err != nil {
+	uids := make([]intern.Result, 1)
+	if err := in.Resolve(t.Context(), []intern.Request{{Name: []byte(lookupURI)}}, uids); err != nil {
 		t.Fatal(err)
 	}
-	did := newUIDJSON(uids[0], lookupDID)
-	uri := newUIDJSON(uids[1], lookupURI)
+	did := newUIDJSON(uids[0].DIDUID, lookupDID)
+	uri := newUIDJSON(uids[0].URIUID, lookupURI)
 	h := lookupServer(t, in)
 	for _, tc := range []struct {
 		target string
@@ -102,11 +102,11 @@ func TestUIDLookups(t *testing.T) {
 
 func TestUIDBatches(t *testing.T) {
 	in := newInterner(t, nil)
-	uids := make([]uint64, 2)
-	if err := in.ResolveStrings(t.Context(), []string{lookupDID, lookupURI}, uids); err != nil {
+	uids := make([]intern.Result, 1)
+	if err := in.Resolve(t.Context(), []intern.Request{{Name: []byte(lookupURI)}}, uids); err != nil {
 		t.Fatal(err)
 	}
-	did := newUIDJSON(uids[0], lookupDID).UID
+	did := newUIDJSON(uids[0].DIDUID, lookupDID).UID
 	many := func(n int) string {
 		return `{"strings":["` + strings.Repeat(lookupDID+`","`, n-1) + lookupDID + `"]}`
 	}

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"millrace/intern"
 )
 
 // savedBackup returns a backup that a stopped server's directory was copied to, and the directory.
@@ -45,13 +47,15 @@ func giveUIDs(t *testing.T, dir, name string, flags ...string) (uids []uint64, l
 	}
 	defer d.close()
 	if d.uids != nil {
-		names := make([]string, 200)
-		for i := range names {
-			names[i] = fmt.Sprintf("did:web:%s%d.example.com", name, i)
+		requests, results := make([]intern.Request, 200), make([]intern.Result, 200)
+		for i := range requests {
+			requests[i].DID = fmt.Appendf(nil, "did:web:%s%d.example.com", name, i)
 		}
-		uids = make([]uint64, len(names))
-		if err := d.uids.interner.ResolveStrings(t.Context(), names, uids); err != nil {
+		if err := d.uids.interner.Resolve(t.Context(), requests, results); err != nil {
 			t.Fatal(err)
+		}
+		for _, r := range results {
+			uids = append(uids, r.DIDUID)
 		}
 	}
 	return uids, out.String()
