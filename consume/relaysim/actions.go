@@ -25,7 +25,7 @@ func numberingActions() []action {
 	return []action{
 		number("jump", "by=N: leave out N numbers; no frame is lost", "by", 1000, maxJump,
 			func(r *Relay, n int64) (map[string]any, error) {
-				if r.producer.cfg.traffic.verbatim {
+				if r.producer.traffic.verbatim {
 					return nil, errVerbatim
 				}
 				r.producer.now.seq += n
@@ -37,7 +37,7 @@ func numberingActions() []action {
 			}, func(rng *rand.Rand) int64 { return 1 + rng.Int64N(200) }),
 		number("again", "n=N: send the newest N frames again, under new numbers, with their revs and times", "n", 1000, maxAgain,
 			func(r *Relay, n int64) (map[string]any, error) {
-				t := r.producer.cfg.traffic
+				t := r.producer.traffic
 				if t.verbatim {
 					return nil, errVerbatim
 				}
@@ -55,7 +55,7 @@ func numberingActions() []action {
 			}, func(rng *rand.Rand) int64 { return rng.Int64N(1000) }).asRisky(),
 		number("restart-numbering", "after=N: close connections and begin again after N (0), silently", "after", 0, maxJump,
 			func(r *Relay, n int64) (map[string]any, error) {
-				if r.producer.cfg.traffic.verbatim {
+				if r.producer.traffic.verbatim {
 					return nil, errVerbatim
 				}
 				r.producer.renumber(n)
@@ -93,7 +93,7 @@ func drawDuration(rng *rand.Rand, most time.Duration) url.Values {
 }
 
 func runInject(ctx context.Context, r *Relay, q url.Values) (result map[string]any, err error) {
-	if r.producer.cfg.traffic.verbatim {
+	if r.producer.traffic.verbatim {
 		return nil, errVerbatim
 	}
 	kind, err := findHostile(q.Get("kind"))

@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"strings"
+	"text/tabwriter"
 	"time"
 )
 
@@ -113,24 +115,33 @@ func (c Config) Validate() error {
 // verbatim says that frames go out as they were captured.
 func (c *Config) verbatim() bool { return c.Capture != "" && c.Once }
 
-// kinds returns the hostile kinds that are asked for.
-func (c *Config) kinds() ([]*hostileKind, error) {
-	all := hostileKinds()
-	if c.HostileKinds == "" {
+// choose returns those of all that have one of the names, which are between commas; "": all. A name
+// may end in *. An error names the flag, and says what a name is of and what lists all.
+func choose[T any](all []T, nameOf func(T) string, names, flag, what, lister string) (chosen []T, err error) {
+	if names == "" {
 		return all, nil
 	}
-	var chosen []*hostileKind
-	for name := range strings.SplitSeq(c.HostileKinds, ",") {
+	for name := range strings.SplitSeq(names, ",") {
 		before := len(chosen)
 		prefix, many := strings.CutSuffix(name, "*")
-		for _, kind := range all {
-			if kind.name == name || many && strings.HasPrefix(kind.name, prefix) {
-				chosen = append(chosen, kind)
+		for _, one := range all {
+			if nameOf(one) == name || many && strings.HasPrefix(nameOf(one), prefix) {
+				chosen = append(chosen, one)
 			}
 		}
 		if len(chosen) == before {
-			return nil, fmt.Errorf("--hostile-kinds: no kind is called %q; --list-hostile names them", name)
+			return nil, fmt.Errorf("--%s: no %s is called %q; %s names them", flag, what, name, lister)
 		}
 	}
 	return chosen, nil
+}
+
+// printReasons prints names, a line each, with what a correct consumer makes of each.
+func printReasons[T any](w io.Writer, all []T, of func(T) (name, reason string)) {
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	defer t.Flush()
+	for _, one := range all {
+		name, reason := of(one)
+		fmt.Fprintf(t, "%s\t%s\n", name, cmp.Or(reason, "(served)"))
+	}
 }

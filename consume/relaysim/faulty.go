@@ -3,12 +3,9 @@ package relaysim
 import (
 	"bytes"
 	"crypto/elliptic"
-	"fmt"
-	"io"
 	"math/big"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	comatproto "github.com/bluesky-social/indigo/api/atproto"
@@ -44,6 +41,8 @@ type carBlock struct {
 	id   cid.Cid
 	data []byte
 }
+
+func (k CommitFault) String() string { return k.Name }
 
 // Signed reports whether the frame has a new commit that its account has signed.
 func (k *CommitFault) Signed() bool { return k.replaces && k.plant != nil }
@@ -279,30 +278,4 @@ func (m *faultyMix) plant(tmpl *template, now time.Time, withTruth bool) (faulty
 	}
 	m.count, m.next = 0, (m.next+1)%len(m.kinds)
 	return faulty, kind.replaces
-}
-
-// commitFaults returns the faults that are asked for.
-func (c *Config) commitFaults() ([]CommitFault, error) {
-	all := CommitFaults()
-	if c.FaultyKinds == "" {
-		return all, nil
-	}
-	var chosen []CommitFault
-	for name := range strings.SplitSeq(c.FaultyKinds, ",") {
-		i := slices.IndexFunc(all, func(f CommitFault) bool { return f.Name == name })
-		if i < 0 {
-			return nil, fmt.Errorf("--faulty-kinds: no fault is called %q; --list-faulty names them", name)
-		}
-		chosen = append(chosen, all[i])
-	}
-	return chosen, nil
-}
-
-// ListFaulty prints the faults of commits, a line each: name, and what a correct verifier says.
-func ListFaulty(w io.Writer) {
-	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	defer t.Flush()
-	for _, fault := range CommitFaults() {
-		fmt.Fprintf(t, "%s\t%s\n", fault.Name, fault.Reason)
-	}
 }

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/ipfs/go-cid"
 	"github.com/multiformats/go-multihash"
@@ -18,6 +19,8 @@ type hostileKind struct {
 	make   func(k *messageBuilder) hostileMessage
 	huge   bool // megabytes: comes rarely in the mix
 }
+
+func (k *hostileKind) String() string { return k.name }
 
 // hostileMessage is what a kind makes.
 type hostileMessage struct {
@@ -97,15 +100,7 @@ func findHostile(name string) (*hostileKind, error) {
 
 // hostileKinds returns the whole library, in the order of docs/input.md.
 func hostileKinds() []*hostileKind {
-	var all []*hostileKind
-	all = append(all, messageKinds()...)
-	all = append(all, streamKinds()...)
-	all = append(all, envelopeKinds()...)
-	all = append(all, syncKinds()...)
-	all = append(all, carKinds()...)
-	all = append(all, opKinds()...)
-	all = append(all, recordKinds()...)
-	return append(all, hugeKinds()...)
+	return slices.Concat(messageKinds(), streamKinds(), envelopeKinds(), syncKinds(), carKinds(), opKinds(), recordKinds(), hugeKinds())
 }
 
 // messageBuilder makes the parts of one hostile message.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync/atomic"
 	"time"
 )
@@ -25,25 +24,12 @@ type numbering struct {
 	win   *window
 }
 
-// producerConfig says what to produce and how fast.
-type producerConfig struct {
-	traffic *traffic
-	hostile *hostileMix // nil: none
-	truth   *truthFile  // nil: none
-
-	rate            float64 // frames a second; 0: as fast as the consumers take them
-	frames          int64   // messages in all; 0: no end
-	waitForConsumer bool
-	firstSeq        int64
-	renumberAfter   int64 // messages; 0: never
-	windowFrames    int64
-	windowBytes     int64
-	log             *slog.Logger
-}
-
 // producer numbers the messages and puts them into the window.
 type producer struct {
-	cfg      producerConfig
+	cfg      Config
+	traffic  *traffic
+	hostile  *hostileMix // nil: none
+	truth    *truthFile  // nil: none
 	commands chan func()
 	current  atomic.Pointer[numbering]
 	made     atomic.Int64 // messages so far
@@ -62,15 +48,16 @@ type producer struct {
 	finished bool
 }
 
-func newProducer(cfg producerConfig) *producer {
-	p := &producer{cfg: cfg, commands: make(chan func())}
-	p.begin(cfg.firstSeq - 1)
+// newProducer makes a producer that begins with the number firstSeq.
+func newProducer(cfg Config, firstSeq int64, t *traffic, h *hostileMix, truth *truthFile) *producer {
+	p := &producer{cfg: cfg, traffic: t, hostile: h, truth: truth, commands: make(chan func())}
+	p.begin(firstSeq - 1)
 	return p
 }
 
 // begin starts a numbering after seq.
 func (p *producer) begin(seq int64) {
-	p.now = numbering{epoch: p.epochs, seq: seq, win: newWindow(seq, p.cfg.windowFrames, p.cfg.windowBytes)}
+	p.now = numbering{epoch: p.epochs, seq: seq, win: newWindow(seq, p.cfg.WindowFrames, p.cfg.WindowBytes)}
 	p.epochs++
 	p.inEpoch = 0
 	p.publish()
@@ -129,10 +116,10 @@ func (p *producer) run(ctx context.Context) error {
 func (p *producer) allowed(now time.Time) (frames int64, wait time.Duration) {
 	const idle = time.Minute
 	left := int64(batchFrames)
-	if p.cfg.frames > 0 {
-		left = min(left, p.cfg.frames-p.made.Load())
+	if p.cfg.Frames > 0 {
+		left = min(left, p.cfg.Frames-p.made.Load())
 	}
-	if left <= 0 || p.cfg.traffic.done() {
+	if left <= 0 || p.traffic.done() {
 		p.finish()
 		return 0, idle
 	}
@@ -141,7 +128,7 @@ func (p *producer) allowed(now time.Time) (frames int64, wait time.Duration) {
 		return 0, wait
 	}
 	lead, leadBytes, joined := p.now.win.lead()
-	if !p.started && p.cfg.waitForConsumer && joined == 0 {
+	if !p.started && p.cfg.WaitForConsumer && joined == 0 {
 		p.due = now
 		return 0, idle
 	}
@@ -149,13 +136,13 @@ func (p *producer) allowed(now time.Time) (frames int64, wait time.Duration) {
 	if p.burst > 0 {
 		return min(left, p.burst), 0
 	}
-	if p.cfg.rate > 0 {
+	if p.cfg.Rate > 0 {
 		return p.rated(now, left)
 	}
-	if lead >= p.cfg.windowFrames/2 || leadBytes >= p.cfg.windowBytes/2 {
+	if lead >= p.cfg.WindowFrames/2 || leadBytes >= p.cfg.WindowBytes/2 {
 		return 0, idle
 	}
-	return min(left, p.cfg.windowFrames/2-lead), 0
+	return min(left, p.cfg.WindowFrames/2-lead), 0
 }
 
 // rated says how many frames are due.
@@ -166,7 +153,7 @@ func (p *producer) rated(now time.Time, left int64) (frames int64, wait time.Dur
 	if wait := p.due.Sub(now); wait > 0 {
 		return 0, wait
 	}
-	return min(left, 1+int64(now.Sub(p.due).Seconds()*p.cfg.rate)), 0
+	return min(left, 1+int64(now.Sub(p.due).Seconds()*p.cfg.Rate)), 0
 }
 
 // spend takes frames that were made off what is due.
@@ -174,8 +161,8 @@ func (p *producer) spend(made int64) {
 	switch {
 	case p.burst > 0:
 		p.burst -= made
-	case p.cfg.rate > 0:
-		p.due = p.due.Add(time.Duration(float64(made) / p.cfg.rate * float64(time.Second)))
+	case p.cfg.Rate > 0:
+		p.due = p.due.Add(time.Duration(float64(made) / p.cfg.Rate * float64(time.Second)))
 	}
 }
 
@@ -183,15 +170,15 @@ func (p *producer) spend(made int64) {
 func (p *producer) finish() {
 	if !p.finished {
 		p.finished = true
-		p.cfg.log.Info("stream ended", "messages", p.made.Load(), "seq", p.now.seq)
+		p.cfg.Logger.Info("stream ended", "messages", p.made.Load(), "seq", p.now.seq)
 	}
 }
 
 // produce makes up to n messages, publishes them, and says how many there were.
 func (p *producer) produce(n int64) (made int64, err error) {
 	p.batch.reset()
-	for made < n && len(p.batch.wire) < batchBytes && !p.cfg.traffic.done() {
-		if p.cfg.renumberAfter > 0 && p.inEpoch == p.cfg.renumberAfter {
+	for made < n && len(p.batch.wire) < batchBytes && !p.traffic.done() {
+		if p.cfg.RenumberAfter > 0 && p.inEpoch == p.cfg.RenumberAfter {
 			if err := p.flush(); err != nil {
 				return made, err
 			}
@@ -205,10 +192,10 @@ func (p *producer) produce(n int64) (made int64, err error) {
 
 // one adds one message to the batch.
 func (p *producer) one() {
-	if h := p.cfg.hostile; h != nil && h.isDue() {
+	if h := p.hostile; h != nil && h.isDue() {
 		p.now.seq = h.append(&p.batch, h.nextKind(), p.now.epoch, p.now.seq)
 	} else {
-		p.cfg.traffic.append(&p.batch, p.now.epoch, p.now.seq+1)
+		p.traffic.append(&p.batch, p.now.epoch, p.now.seq+1)
 		p.now.seq = max(p.now.seq, p.batch.entries[len(p.batch.entries)-1].seq)
 	}
 	p.inEpoch++
@@ -220,7 +207,7 @@ func (p *producer) flush() error {
 	if len(p.batch.entries) == 0 {
 		return nil
 	}
-	if err := p.cfg.truth.write(p.batch.truth); err != nil {
+	if err := p.truth.write(p.batch.truth); err != nil {
 		return err
 	}
 	p.now.win.publish(&p.batch)
@@ -236,7 +223,7 @@ func (p *producer) renumber(seq int64) {
 	p.old = &old
 	p.begin(seq)
 	old.win.close(errRenumbering)
-	p.cfg.log.Info("numbering began anew", "epoch", p.now.epoch, "old_seq", old.seq, "seq", seq)
+	p.cfg.Logger.Info("numbering began anew", "epoch", p.now.epoch, "old_seq", old.seq, "seq", seq)
 }
 
 var errNoOldNumbering = errors.New("there is no older numbering to come back to")
@@ -253,7 +240,7 @@ func (p *producer) comeback() error {
 	p.now.win.reopen()
 	p.publish()
 	now.win.close(errRenumbering)
-	p.cfg.log.Info("old numbering came back", "epoch", p.now.epoch, "seq", p.now.seq)
+	p.cfg.Logger.Info("old numbering came back", "epoch", p.now.epoch, "seq", p.now.seq)
 	return nil
 }
 

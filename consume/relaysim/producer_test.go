@@ -22,11 +22,11 @@ func TestTruthComesFirst(t *testing.T) {
 	var failed error
 	var next int64
 	if err := p.do(t.Context(), func() {
-		truth := p.cfg.truth
-		p.cfg.truth = &truthFile{f: full}
+		truth := p.truth
+		p.truth = &truthFile{f: full}
 		_, failed = p.produce(1)
 		next = p.now.win.next
-		p.cfg.truth = truth
+		p.truth = truth
 	}); err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"text/tabwriter"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -32,11 +31,11 @@ func New(cfg Config) (*Relay, error) {
 	}
 	cfg = cfg.withDefaults()
 	began, log := time.Now(), cfg.Logger
-	kinds, err := cfg.kinds()
+	kinds, err := choose(hostileKinds(), (*hostileKind).String, cfg.HostileKinds, "hostile-kinds", "kind", "--list-hostile")
 	if err != nil {
 		return nil, err
 	}
-	commitFaults, err := cfg.commitFaults()
+	commitFaults, err := choose(CommitFaults(), CommitFault.String, cfg.FaultyKinds, "faulty-kinds", "fault", "--list-faulty")
 	if err != nil {
 		return nil, err
 	}
@@ -78,11 +77,7 @@ func New(cfg Config) (*Relay, error) {
 		conns: make(map[*conn]struct{}), truth: truth,
 		hostile: &hostileMix{kinds: kinds, every: cfg.HostileEvery, syncs: cfg.TruthSync, builder: &messageBuilder{clock: clk, population: population, rng: newRand(cfg.Seed, "hostile")}},
 	}
-	r.producer = newProducer(producerConfig{
-		traffic: t, hostile: r.hostile, truth: truth, rate: cfg.Rate, frames: cfg.Frames,
-		waitForConsumer: cfg.WaitForConsumer, firstSeq: firstSeq, renumberAfter: cfg.RenumberAfter,
-		windowFrames: cfg.WindowFrames, windowBytes: cfg.WindowBytes, log: log,
-	})
+	r.producer = newProducer(cfg, firstSeq, t, r.hostile, truth)
 	return r, nil
 }
 
@@ -138,13 +133,10 @@ func (r *Relay) Serve(ctx context.Context, listener net.Listener) (err error) {
 // ListHostile prints the library of malformed messages, a line each: name, and what a correct
 // consumer counts it as.
 func ListHostile(w io.Writer) {
-	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	defer t.Flush()
-	for _, kind := range hostileKinds() {
-		reason := kind.reason
-		if reason == "" {
-			reason = "(served)"
-		}
-		fmt.Fprintf(t, "%s\t%s\n", kind.name, reason)
-	}
+	printReasons(w, hostileKinds(), func(k *hostileKind) (name, reason string) { return k.name, k.reason })
+}
+
+// ListFaulty prints the faults of commits, a line each: name, and what a correct verifier says.
+func ListFaulty(w io.Writer) {
+	printReasons(w, CommitFaults(), func(f CommitFault) (name, reason string) { return f.Name, f.Reason })
 }

@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -80,16 +79,8 @@ func (r *Relay) happen(ctx context.Context, a action, rng *rand.Rand) fault {
 // drawable returns the actions of those names, or for "" those after which a consumer can still
 // hold everything.
 func drawable(names string) (drawn []action, err error) {
-	all := actions()
 	if names == "" {
-		return slices.DeleteFunc(all, func(a action) bool { return a.risky }), nil
+		return slices.DeleteFunc(actions(), func(a action) bool { return a.risky }), nil
 	}
-	for name := range strings.SplitSeq(names, ",") {
-		i := slices.IndexFunc(all, func(a action) bool { return a.name == name })
-		if i < 0 {
-			return nil, fmt.Errorf("--fault-kinds: no action is called %q; GET /admin/ names them", name)
-		}
-		drawn = append(drawn, all[i])
-	}
-	return drawn, nil
+	return choose(actions(), func(a action) string { return a.name }, names, "fault-kinds", "action", "GET /admin/")
 }

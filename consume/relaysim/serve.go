@@ -231,14 +231,15 @@ func (c *conn) end(why error, wire []byte) error {
 
 // errorFrame makes the message of an error, header included.
 func errorFrame(name, message string) []byte {
-	payload := cbor.Append(nil, map[string]any{"op": -1})
-	payload = cbor.Append(payload, map[string]any{"error": name, "message": message})
-	return append(appendWireHeader(nil, false, len(payload)), payload...)
+	return wireFrame(map[string]any{"op": -1}, map[string]any{"error": name, "message": message})
 }
 
 // infoFrame makes an #info message, header included.
 func infoFrame(name, message string) []byte {
-	payload := cbor.Append(nil, map[string]any{"op": 1, "t": "#info"})
-	payload = cbor.Append(payload, map[string]any{"name": name, "message": message})
+	return wireFrame(map[string]any{"op": 1, "t": "#info"}, map[string]any{"name": name, "message": message})
+}
+
+func wireFrame(header, body map[string]any) []byte {
+	payload := cbor.Append(cbor.Append(nil, header), body)
 	return append(appendWireHeader(nil, false, len(payload)), payload...)
 }

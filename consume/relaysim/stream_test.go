@@ -205,7 +205,7 @@ func TestSameBytesTwice(t *testing.T) {
 func TestRate(t *testing.T) {
 	const rate = 1000
 	now := time.Unix(1_800_000_000, 0)
-	p := &producer{cfg: producerConfig{rate: rate}, due: now}
+	p := &producer{cfg: Config{Rate: rate}, due: now}
 	after := func(d time.Duration, left int64) (made int64) {
 		now = now.Add(d)
 		for {

@@ -259,8 +259,8 @@ func TestTruthReferences(t *testing.T) {
 		t.Errorf("%d ops with references, %d whose record had some, %d of them updates", len(found), had, updates)
 	}
 
-	r.producer.cfg.hostile = nil
-	r.producer.cfg.traffic.again.left = again
+	r.producer.hostile = nil
+	r.producer.traffic.again.left = again
 	r.producer.renumber(0)
 	produce(t, r, again)
 	repeated := readLines(t, name)[len(lines):]

@@ -13,7 +13,7 @@ func (r *Relay) Take(n int) []Message {
 	for range n {
 		b.reset()
 		p.one()
-		fault := p.cfg.traffic.faulty.planted
+		fault := p.traffic.faulty.planted
 		out = append(out, Message{Payload: append([]byte(nil), wirePayload(b.wire)...), Fault: fault})
 	}
 	return out

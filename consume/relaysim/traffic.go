@@ -87,12 +87,11 @@ func (t *traffic) append(b *batch, epoch uint32, seq int64) {
 	switch {
 	case t.verbatim:
 		b.add(v.seq, false, tmpl.raw)
-	case t.cycle == 0 && !t.fresh:
-		v.seq, v.time = seq, t.clock.tick()
-		b.addPattern(seq, &tmpl.frame, v)
 	default:
 		v.seq, v.time = seq, t.clock.tick()
-		t.rewrite(tmpl)
+		if t.cycle > 0 || t.fresh {
+			t.rewrite(tmpl)
+		}
 		b.addPattern(seq, &tmpl.frame, v)
 	}
 	t.again.keep(tmpl, v)

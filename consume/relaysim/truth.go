@@ -87,6 +87,12 @@ const (
 	standInSeq  = 7_210_340_051
 )
 
+// standIn is the text of a stand-in, and the hole that it is replaced by.
+type standIn struct {
+	text string
+	hole
+}
+
 var errStandIn = errors.New("no place for a hole in the JSON")
 
 // addTruth makes the truth lines of the template's frame.
@@ -113,59 +119,47 @@ func (t *template) addLine(e expectation) error {
 	p.hole(holeSeq, 0)
 	p.text(`,"op":` + strconv.Itoa(e.op) + `,"event":`)
 
-	stand := []hole{{kind: holeDID}}
-	text := []string{standInDID}
+	did, rev := standIn{standInDID, hole{kind: holeDID}}, standIn{standInRev, hole{kind: holeRev}}
+	seq, at := standIn{strconv.Itoa(standInSeq), hole{kind: holeSeq}}, standIn{standInTime, hole{kind: holeTime}}
+	stand := []standIn{did}
 	e.event.DID = standInDID
 	switch {
 	case e.event.Commit != nil:
 		c := *e.event.Commit
+		c.Rev, stand = standInRev, append(stand, rev)
 		if rkey, ok := t.findRKey(c.RKey); ok {
-			stand, text = append(stand, hole{kind: holeRKey, rkey: rkey}), append(text, standInRKey)
-			c.RKey = standInRKey
+			c.RKey, stand = standInRKey, append(stand, standIn{standInRKey, hole{kind: holeRKey, rkey: rkey}})
 		}
-		c.Rev = standInRev
-		stand, text = insertSecond(stand, hole{kind: holeRev}), insertSecond(text, standInRev)
 		e.event.Commit = &c
 	case e.event.Identity != nil:
 		i := *e.event.Identity
 		i.Did, i.Seq, i.Time = standInDID, standInSeq, standInTime
-		e.event.Identity = &i
-		stand = append(stand, hole{kind: holeDID}, hole{kind: holeSeq}, hole{kind: holeTime})
-		text = append(text, standInDID, strconv.Itoa(standInSeq), standInTime)
+		e.event.Identity, stand = &i, append(stand, did, seq, at)
 	case e.event.Account != nil:
 		a := *e.event.Account
 		a.Did, a.Seq, a.Time = standInDID, standInSeq, standInTime
-		e.event.Account = &a
-		stand = append(stand, hole{kind: holeDID}, hole{kind: holeSeq}, hole{kind: holeTime})
-		text = append(text, standInDID, strconv.Itoa(standInSeq), standInTime)
+		e.event.Account, stand = &a, append(stand, did, seq, at)
 	case e.event.Sync != nil:
 		s := *e.event.Sync
 		s.Did, s.Rev, s.Seq, s.Time = standInDID, standInRev, standInSeq, standInTime
-		e.event.Sync = &s
-		stand = append(stand, hole{kind: holeDID}, hole{kind: holeRev}, hole{kind: holeSeq}, hole{kind: holeTime})
-		text = append(text, standInDID, standInRev, strconv.Itoa(standInSeq), standInTime)
+		e.event.Sync, stand = &s, append(stand, did, rev, seq, at)
 	}
 	line, err := json.Marshal(&e.event)
 	if err != nil {
 		return err
 	}
 	rest := string(line)
-	for i, s := range text {
-		before, after, ok := strings.Cut(rest, s)
+	for _, s := range stand {
+		before, after, ok := strings.Cut(rest, s.text)
 		if !ok {
 			return errStandIn
 		}
 		p.text(before)
-		p.hole(stand[i].kind, stand[i].rkey)
+		p.hole(s.kind, s.rkey)
 		rest = after
 	}
 	p.text(rest + "}\n")
 	return nil
-}
-
-// insertSecond puts e after the first element: rev comes between the DID and the record key.
-func insertSecond[E any](list []E, e E) []E {
-	return append(list[:1:1], append([]E{e}, list[1:]...)...)
 }
 
 func (t *template) findRKey(rkey string) (uint16, bool) {

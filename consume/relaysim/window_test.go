@@ -235,23 +235,23 @@ func TestAllowed(t *testing.T) {
 		"at half the window":    {func(p *producer) { p.now.win.next = 150 }, 0, time.Minute, 0, 0},
 		"near half the window":  {func(p *producer) { p.now.win.next = 149 }, 1, 0, 0, 0},
 		"half the bytes ahead":  {func(p *producer) { p.now.win.wireBytes = modelBytes / 2 }, 0, time.Minute, 0, 0},
-		"a batch at most":       {func(p *producer) { p.cfg.windowFrames = 10_000 }, batchFrames, 0, 0, 0},
-		"the last ones":         {func(p *producer) { p.cfg.frames = 10; p.made.Store(8) }, 2, 0, 0, 0},
-		"all are made":          {func(p *producer) { p.cfg.frames = 10; p.made.Store(10) }, 0, time.Minute, 0, 0},
-		"nobody has come":       {func(p *producer) { p.cfg.waitForConsumer, p.due = true, now.Add(-second) }, 0, time.Minute, 0, 0},
-		"somebody has come":     {func(p *producer) { p.cfg.waitForConsumer = true; p.now.win.join(0, true) }, 150, 0, 0, 0},
-		"somebody had come":     {func(p *producer) { p.cfg.waitForConsumer, p.started = true, true }, 150, 0, 0, 0},
+		"a batch at most":       {func(p *producer) { p.cfg.WindowFrames = 10_000 }, batchFrames, 0, 0, 0},
+		"the last ones":         {func(p *producer) { p.cfg.Frames = 10; p.made.Store(8) }, 2, 0, 0, 0},
+		"all are made":          {func(p *producer) { p.cfg.Frames = 10; p.made.Store(10) }, 0, time.Minute, 0, 0},
+		"nobody has come":       {func(p *producer) { p.cfg.WaitForConsumer, p.due = true, now.Add(-second) }, 0, time.Minute, 0, 0},
+		"somebody has come":     {func(p *producer) { p.cfg.WaitForConsumer = true; p.now.win.join(0, true) }, 150, 0, 0, 0},
+		"somebody had come":     {func(p *producer) { p.cfg.WaitForConsumer, p.started = true, true }, 150, 0, 0, 0},
 		"quiet":                 {func(p *producer) { p.stalled = now.Add(3 * second) }, 0, 3 * second, 3 * second, 0},
 		"quiet until now":       {func(p *producer) { p.stalled = now }, 150, 0, 0, 0},
-		"a burst":               {func(p *producer) { p.cfg.rate, p.burst = 10, 7 }, 7, 0, 0, 0},
+		"a burst":               {func(p *producer) { p.cfg.Rate, p.burst = 10, 7 }, 7, 0, 0, 0},
 		"a burst of many":       {func(p *producer) { p.burst = 1000 }, batchFrames, 0, 0, 1000 - batchFrames},
-		"one is due":            {func(p *producer) { p.cfg.rate = 10 }, 1, 0, second / 10, 0},
-		"some are due":          {func(p *producer) { p.cfg.rate, p.due = 10, now.Add(-second/2) }, 6, 0, second / 10, 0},
-		"none is due":           {func(p *producer) { p.cfg.rate, p.due = 10, now.Add(second/20) }, 0, second / 20, second / 20, 0},
-		"behind for long":       {func(p *producer) { p.cfg.rate, p.due = 10, now.Add(-time.Hour) }, 11, 0, second / 10, 0},
+		"one is due":            {func(p *producer) { p.cfg.Rate = 10 }, 1, 0, second / 10, 0},
+		"some are due":          {func(p *producer) { p.cfg.Rate, p.due = 10, now.Add(-second/2) }, 6, 0, second / 10, 0},
+		"none is due":           {func(p *producer) { p.cfg.Rate, p.due = 10, now.Add(second/20) }, 0, second / 20, second / 20, 0},
+		"behind for long":       {func(p *producer) { p.cfg.Rate, p.due = 10, now.Add(-time.Hour) }, 11, 0, second / 10, 0},
 	} {
-		p := newProducer(producerConfig{traffic: &traffic{templates: []*template{{}}}, windowFrames: modelFrames, windowBytes: modelBytes,
-			firstSeq: 1, log: slog.New(slog.DiscardHandler)})
+		p := newProducer(Config{WindowFrames: modelFrames, WindowBytes: modelBytes, Logger: slog.New(slog.DiscardHandler)}, 1,
+			&traffic{templates: []*template{{}}}, nil, nil)
 		p.due = now
 		tt.set(p)
 		frames, wait := p.allowed(now)
