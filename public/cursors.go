@@ -77,6 +77,11 @@ func (s *Server) handleCursors(w http.ResponseWriter, _ *http.Request) {
 // writeJSON answers with v, which must be marshallable, and is not to be cached.
 func writeJSON(w http.ResponseWriter, log *slog.Logger, status int, v any) {
 	body, err := json.Marshal(v)
+	writeEncoded(w, log, status, append(body, '\n'), err)
+}
+
+// writeEncoded answers with JSON that is not to be cached, unless err says why there is none.
+func writeEncoded(w http.ResponseWriter, log *slog.Logger, status int, body []byte, err error) {
 	if err != nil {
 		log.Error("answer cannot be encoded", "err", err)
 		http.Error(w, "internal error", http.StatusInternalServerError)
@@ -85,5 +90,5 @@ func writeJSON(w http.ResponseWriter, log *slog.Logger, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
-	w.Write(append(body, '\n'))
+	w.Write(body)
 }

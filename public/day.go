@@ -226,12 +226,5 @@ func (s *Server) sample() {
 // handleDay reports what the page's curves show.
 func (s *Server) handleDay(w http.ResponseWriter, _ *http.Request) {
 	body, err := s.status.day.json(minuteOf(time.Now()))
-	if err != nil {
-		s.cfg.Logger.Error("answer cannot be encoded", "err", err)
-		http.Error(w, "internal error", http.StatusInternalServerError)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Cache-Control", "no-store")
-	w.Write(body)
+	writeEncoded(w, s.cfg.Logger, http.StatusOK, body, err)
 }

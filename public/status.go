@@ -74,14 +74,7 @@ func (s *Server) handleStatus(w http.ResponseWriter, r *http.Request) {
 		steps = min(n, replay.CountSteps)
 	}
 	body, err := s.statusBody(steps)
-	if err != nil {
-		s.cfg.Logger.Error("answer cannot be encoded", "err", err)
-		http.Error(w, "internal error", http.StatusInternalServerError)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Cache-Control", "no-store")
-	w.Write(body)
+	writeEncoded(w, s.cfg.Logger, http.StatusOK, body, err)
 }
 
 // statusBody returns the status with that much history, encoded. It is shared: nobody may change
