@@ -241,7 +241,7 @@ func TestClose(t *testing.T) {
 	if err := r.Next(&c); err != nil || !c.Live {
 		t.Fatal(err, c.Live)
 	}
-	wait := r.Wait()
+	wait := a.l.Changed()
 	for range 2 {
 		if err := a.l.Close(); err != nil {
 			t.Error(err)

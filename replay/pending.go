@@ -40,7 +40,6 @@ func (r *Reader) Pending(scratch *PendingScratch) (through Point, pending bool) 
 	case s.err != nil, r.after != (format.Place{}), r.atFloor, r.next <= s.Floor.TimeUS, r.next <= s.beforeTail.TimeUS:
 		return r.through, true // Next knows what to make of it
 	}
-	r.changed = s.changed
 	if r.next <= s.TimeUS {
 		if _, gap := s.gapAt(max(r.gapNext, r.next)); gap || !r.skipBlocks(s, scratch) {
 			return r.through, true

@@ -48,7 +48,6 @@ type Reader struct {
 
 	readerPlace
 	planner
-	changed <-chan struct{}
 	matcher filter.Matcher
 	runs    []format.Run
 	parts   openParts
@@ -104,7 +103,6 @@ func (l *Log) NewReader(cfg ReaderConfig) (*Reader, error) {
 		log:      l,
 		variant:  variant{extended: !cfg.V2 && (cfg.Extended || cfg.References), references: cfg.References, v2: cfg.V2, dictionary: cfg.Dictionary},
 		maxBytes: cfg.MaxChunkBytes,
-		changed:  s.changed,
 		parts:    openParts{bs: l.blocks},
 	}
 	if r.maxBytes <= 0 {
@@ -153,10 +151,6 @@ func (r *Reader) Clamped() (oldest Point, clamped bool) { return r.oldest, r.cla
 // Before says whether the reader has yet to look at what is stamped us or earlier.
 func (r *Reader) Before(us int64) bool { return r.next <= us }
 
-// Wait returns a channel that is closed once there is more than the last Next saw, or the log is
-// closed. Get it after Next returned a Chunk that is Live.
-func (r *Reader) Wait() <-chan struct{} { return r.changed }
-
 // Next overwrites c with what comes next. It may read the disk but never waits for new events.
 // Errors: ErrTrimmed, ErrClosed, ErrFailed, *CorruptionError. After one, c is empty and the reader
 // stays where it was.
@@ -169,7 +163,6 @@ func (r *Reader) Next(c *Chunk) error {
 	l.blocks.storeMu.RLock()
 	defer l.blocks.storeMu.RUnlock()
 	s := l.snap.Load()
-	r.changed = s.changed
 	if s.err != nil {
 		return s.err
 	}

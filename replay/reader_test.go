@@ -108,6 +108,7 @@ func follow(l *Log, rc ReaderConfig, begin, newest int64, want map[int64]bool) e
 func followFrom(r *Reader, at, newest int64, want map[int64]bool) error {
 	var c Chunk
 	for at < newest {
+		changed := r.log.Changed()
 		if err := r.Next(&c); err != nil {
 			return err
 		}
@@ -125,7 +126,7 @@ func followFrom(r *Reader, at, newest int64, want map[int64]bool) error {
 			continue
 		}
 		select {
-		case <-r.Wait():
+		case <-changed:
 		case <-time.After(time.Minute):
 			return fmt.Errorf("nothing comes after frame %d of %d, the log is at %+v", at, newest, r.log.Progress())
 		}

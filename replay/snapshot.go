@@ -39,9 +39,7 @@ type snapshot struct {
 	spanned int64   // key of the newest span; 0: none
 	spans   []int64 // the keys of all after floor
 
-	// changed is closed when this snapshot is superseded, or the log closed. A reader takes it from
-	// the snapshot it looked at: whatever is published later, even before the reader starts to
-	// wait, closes that very channel. So no wake-up can be lost.
+	// changed is closed when this snapshot is superseded, or the log closed. See Log.Changed.
 	changed chan struct{}
 	err     error // the log is closed
 }
