@@ -85,6 +85,15 @@ func TestV2ErrorsAreShort(t *testing.T) {
 			t.Errorf("a rune is cut: %s", w.Body)
 		}
 	}
+	// One that just fits is not cut.
+	for n, whole := range map[int]bool{987: true, 988: false} {
+		w := httptest.NewRecorder()
+		text := strings.Repeat("x", n)
+		writeV2Error(w, http.StatusBadRequest, "CursorTooOld", text)
+		if strings.Contains(w.Body.String(), text) != whole || whole && w.Body.Len() != maxV2ErrorBytes {
+			t.Errorf("a message of %d bytes comes whole: %t, in %d bytes", n, !whole, w.Body.Len())
+		}
+	}
 }
 
 func TestV2Cursor(t *testing.T) {

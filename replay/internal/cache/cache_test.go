@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 )
 
 func newTest() *Cache[int, []byte] {
@@ -174,4 +175,29 @@ func TestOnce(t *testing.T) {
 	if b, err := c.Get(1, load(1)); err != nil || len(b) != 1 {
 		t.Errorf("afterwards: %d bytes, %v", len(b), err)
 	}
+}
+
+// TestPeekOfFailure: a value that is being loaded while it is looked for, and cannot be, is not
+// there.
+func TestPeekOfFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTest()
+		end, no := make(chan struct{}), errors.New("no")
+		go func() { _, _ = c.Get(1, func() ([]byte, error) { <-end; return []byte{1}, no }) }()
+		synctest.Wait()
+		peeked := false
+		go func() {
+			if b, ok := c.Peek(1); ok {
+				t.Errorf("%x is there", b)
+			}
+			peeked = true
+		}()
+		if synctest.Wait(); peeked {
+			t.Error("Peek does not wait for what is about to be there")
+		}
+		close(end)
+		if synctest.Wait(); !peeked {
+			t.Error("Peek waits on")
+		}
+	})
 }
