@@ -58,7 +58,8 @@ func runGraph(ctx context.Context, args []string, out io.Writer) error {
 	mean := flags.Float64("mean", 29.8, "follows of an account")
 	part := flags.Int("part", 10, "the baselines have one account of so many")
 	dir := flags.String("dir", os.TempDir(), "where the snapshot is written")
-	child := flags.String("child", "", "measure one cell in this process: build, serve, maps or redis")
+	child := flags.String("child", "", "measure one cell in this process: build, serve, http, maps or redis")
+	profile := flags.String("cpuprofile", "", "http: write the server's CPU profile to this file")
 	duration := flags.Duration("duration", 5*time.Second, "of each measurement")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -71,6 +72,10 @@ func runGraph(ctx context.Context, args []string, out io.Writer) error {
 		return graphBuild(ctx, whole, name, out)
 	case "serve":
 		return graphServe(ctx, whole, name, *duration, out)
+	case "http":
+		return graphHTTP(ctx, args, name, *duration, out)
+	case "server":
+		return graphServer(ctx, whole, name, *profile, out)
 	case "maps":
 		return graphMaps(small, *duration, out)
 	case "redis":
@@ -85,7 +90,7 @@ func runGraph(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	defer os.Remove(name)
-	for _, cell := range []string{"build", "serve", "maps", "redis"} {
+	for _, cell := range []string{"build", "serve", "http", "maps", "redis"} {
 		fmt.Fprintf(out, "%s\n", cell)
 		cmd := exec.CommandContext(ctx, self, append([]string{"graph", "-child", cell}, args...)...)
 		cmd.SysProcAttr, cmd.Stdout, cmd.Stderr = childAttributes(), out, os.Stderr
@@ -219,9 +224,6 @@ func graphServe(ctx context.Context, f follows, name string, d time.Duration, ou
 		if err := graphMeasure(ctx, t, g, c.what, c.expr, d); err != nil {
 			return err
 		}
-	}
-	if err := graphProofs(ctx, t, g, filepath.Dir(name), d, func() (viewer, subject uint64) { return draw(500) }); err != nil {
-		return err
 	}
 	return t.end()
 }

@@ -6,9 +6,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/url"
 	"os"
+	"path/filepath"
+	"runtime/pprof"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -19,9 +24,12 @@ import (
 )
 
 const (
-	proofRate    = 4000 // requests a second, for the lag
-	proofChanges = 2000 // follows that begin or end in a second
-	proofChecked = 200  // answers compared with the graph's own
+	proofRate        = 4000 // requests a second, for the lag
+	proofConnections = 8    // that are kept, for the rate
+	proofClients     = 64   // and for the lag
+	proofChanges     = 2000 // follows that begin or end in a second
+	proofChecked     = 200  // answers compared with the graph's own
+	proofServes      = "serves at "
 )
 
 // graphView serves one graph that is complete.
@@ -34,72 +42,26 @@ func (v graphView) Wait(context.Context, references.Position) error { return nil
 func (v graphView) Since() (p references.Position)                  { return p }
 func (v graphView) InexactSince() (us int64)                        { return 0 }
 
-// graphProofs asks over HTTP which of those that a viewer follows follow a subject, while the graph
-// changes. draw draws a viewer and a subject.
-func graphProofs(ctx context.Context, t *table, g *graph.Graph, dir string, d time.Duration, draw func() (viewer, subject uint64)) (err error) {
-	if dir, err = os.MkdirTemp(dir, "graph-http-"); err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	add := func(c *public.Config) error { c.Graph = graphView{g}; return nil }
-	return serveView(ctx, dir, 1_000_000, graphName, add, func(ctx context.Context, host string) error {
-		p := &proofs{graph: g, draw: draw}
-		if p.client, err = dialHTTP(ctx, host); err != nil {
-			return err
-		}
-		defer p.client.Close()
-		return p.measure(ctx, t, d)
-	})
-}
-
 // graphName is the DID that stands for an account.
 func graphName(uid uint64) string { return fmt.Sprintf("did:plc:aaaaaaaa%016x", uid) }
 
-// proofs asks for social proof over one connection.
+// proofs are questions for social proof: which of those that a viewer follows follow a subject.
 type proofs struct {
-	graph  *graph.Graph
-	draw   func() (viewer, subject uint64)
-	client *httpClient
-	took   lags
+	viewers []uint64
+	rng     *rand.Rand
 }
 
-// measure measures as many requests as the server answers one by one, and then proofRate of them.
-func (p *proofs) measure(ctx context.Context, t *table, d time.Duration) error {
-	for range proofChecked {
-		if err := p.check(ctx); err != nil {
-			return err
-		}
-	}
-	tasks, ctx := errgroup.WithContext(ctx)
-	ctx, stop := context.WithCancel(ctx)
-	tasks.Go(func() error { return p.change(ctx) })
-	tasks.Go(func() error {
-		defer stop()
-		return errors.Join(p.ask(t, d, 0), p.ask(t, d, time.Second/proofRate))
-	})
-	return tasks.Wait()
+// draw draws a viewer, and one of the 500 largest accounts.
+func (p *proofs) draw() (viewer, subject uint64) {
+	return p.viewers[p.rng.IntN(len(p.viewers))], graphUID(p.rng.Uint64N(500))
 }
 
-// check compares an answer with the graph's.
-func (p *proofs) check(ctx context.Context) error {
-	viewer, subject := p.draw()
-	want, err := p.graph.Count(ctx, graph.Join(graph.And, graph.Of(0, graph.Out, viewer), graph.Of(0, graph.In, subject)), graph.Limits{})
-	if err != nil {
-		return err
-	}
-	if got, err := p.one(viewer, subject, time.Now()); err != nil || got != want.Count {
-		return errors.Join(err, fmt.Errorf("%s and %s: the answer has %d members, and the graph %d", graphName(viewer), graphName(subject), got, want.Count))
-	}
-	return nil
-}
-
-// one does one request that was due at some time, and returns how many members there are.
-func (p *proofs) one(viewer, subject uint64, due time.Time) (members int, err error) {
-	body, err := p.client.get("/graph/follows-following?" + url.Values{"viewer": {graphName(viewer)}, "subject": {graphName(subject)}}.Encode())
+// one asks, and returns how many members there are.
+func (p *proofs) one(client *httpClient, viewer, subject uint64) (members int, err error) {
+	body, err := client.get("/graph/follows-following?" + url.Values{"viewer": {graphName(viewer)}, "subject": {graphName(subject)}}.Encode())
 	if err != nil {
 		return 0, err
 	}
-	p.took.add(time.Since(due))
 	var answer struct {
 		Subjects []struct{ Count int }
 		Complete bool
@@ -110,46 +72,79 @@ func (p *proofs) one(viewer, subject uint64, due time.Time) (members int, err er
 	return answer.Subjects[0].Count, nil
 }
 
-// ask asks for so long, with one request due each every; 0: one after the other.
-func (p *proofs) ask(t *table, d, every time.Duration) error {
-	p.took.reset()
-	before, err := usageOf(os.Getpid())
+// graphServer serves the snapshot, in a process of its own, until ctx ends. It compares some
+// answers with the graph's, writes who are viewers beside the snapshot, prints where it serves, and
+// changes the graph.
+func graphServer(ctx context.Context, f follows, name, profile string, out io.Writer) (err error) {
+	g, err := graph.Load(name, graphConfig())
 	if err != nil {
 		return err
 	}
-	n, members, begun := 0, 0, time.Now()
-	for ; time.Since(begun) < d; n++ {
-		due := time.Now()
-		if every > 0 {
-			due = begun.Add(time.Duration(n) * every)
-			time.Sleep(time.Until(due))
+	defer g.Close()
+	p := &proofs{rng: rand.New(rand.NewPCG(3, 4))}
+	if p.viewers, err = graphViewers(ctx, g, f); err != nil {
+		return err
+	}
+	viewers, err := json.Marshal(p.viewers)
+	if err == nil {
+		err = os.WriteFile(name+".viewers", viewers, 0o600)
+	}
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp(filepath.Dir(name), "graph-http-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	fmt.Fprintln(out, "loaded")
+	add := func(c *public.Config) error { c.Graph = graphView{g}; return nil }
+	names := viewNames{count: 1_000_000, dids: true, name: graphName}
+	return serveView(ctx, dir, names, add, func(ctx context.Context, host string) error {
+		if err := p.check(ctx, g, host); err != nil {
+			return err
 		}
+		fmt.Fprintln(out, proofServes+host)
+		if profile != "" {
+			file, err := os.Create(profile)
+			if err != nil {
+				return err
+			}
+			defer file.Close()
+			if err := pprof.StartCPUProfile(file); err != nil {
+				return err
+			}
+			defer pprof.StopCPUProfile()
+		}
+		return p.change(ctx, g)
+	})
+}
+
+// check compares answers with the graph's.
+func (p *proofs) check(ctx context.Context, g *graph.Graph, host string) error {
+	client, err := dialHTTP(ctx, host)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	for range proofChecked {
 		viewer, subject := p.draw()
-		found, err := p.one(viewer, subject, due)
+		want, err := g.Count(ctx, graph.Join(graph.And, graph.Of(0, graph.Out, viewer), graph.Of(0, graph.In, subject)), graph.Limits{})
 		if err != nil {
 			return err
 		}
-		members += found
+		if got, err := p.one(client, viewer, subject); err != nil || got != want.Count {
+			return errors.Join(err, fmt.Errorf("%s and %s: the answer has %d members, and the graph %d", graphName(viewer), graphName(subject), got, want.Count))
+		}
 	}
-	after, err := usageOf(os.Getpid())
-	if err != nil {
-		return err
-	}
-	cpu := (after.cpu - before.cpu).Seconds()
-	what := "the first over HTTP beside 2,000 changes a second"
-	if every > 0 {
-		what = fmt.Sprintf("the same, %s requests a second", grouped(float64(n)/d.Seconds()))
-	}
-	t.row(what, grouped(float64(n)/cpu), fmt.Sprintf("%.1f", cpu/float64(n)*1e6), p.took.p50(), p.took.p99(), members/n)
 	return nil
 }
 
 // change lets accounts follow others, and ends that a second later, until ctx is done.
-func (p *proofs) change(ctx context.Context) error {
+func (p *proofs) change(ctx context.Context, g *graph.Graph) error {
 	const batches = 200 // a second, as many as a server's blocks
 	tick := time.NewTicker(time.Second / batches)
 	defer tick.Stop()
-	r := rand.New(rand.NewPCG(5, 6))
 	var open []graph.Change // follows to be ended
 	for seq := int64(1); ; seq++ {
 		select {
@@ -160,7 +155,7 @@ func (p *proofs) change(ctx context.Context) error {
 		var changes []graph.Change
 		for range proofChanges / batches / 2 {
 			actor, _ := p.draw()
-			changes = append(changes, graph.Change{Edge: graph.Edge{Actor: actor, Subject: graphUID(r.Uint64N(1 << 22)), Record: 1<<62 + uint64(seq)}})
+			changes = append(changes, graph.Change{Edge: graph.Edge{Actor: actor, Subject: graphUID(p.rng.Uint64N(1 << 22)), Record: 1<<62 + uint64(seq)}})
 		}
 		open = append(open, changes...)
 		if ends := len(open) - proofChanges/2; ends > 0 {
@@ -170,8 +165,108 @@ func (p *proofs) change(ctx context.Context) error {
 			}
 			open = open[ends:]
 		}
-		if err := p.graph.Apply(references.Position{Epoch: 1, Seq: seq}, changes); err != nil {
+		if err := g.Apply(references.Position{Epoch: 1, Seq: seq}, changes); err != nil {
 			return err
 		}
+	}
+}
+
+// graphHTTP asks a server in another process while its graph changes.
+func graphHTTP(ctx context.Context, args []string, name string, d time.Duration, out io.Writer) (err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	server, err := startProcess(ctx, self, append(append([]string{"graph"}, args...), "-child", "server")...)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, server.stop()) }()
+	if err := server.await(func(line string) bool { return line == "loaded" }); err != nil {
+		return err
+	}
+	c := &proofClient{server: server}
+	err = server.await(func(line string) (ok bool) {
+		c.host, ok = strings.CutPrefix(line, proofServes)
+		return ok
+	})
+	if err != nil {
+		return err
+	}
+	viewers, err := os.ReadFile(name + ".viewers")
+	if err = errors.Join(err, os.Remove(name+".viewers"), json.Unmarshal(viewers, &c.viewers)); err != nil {
+		return err
+	}
+	t := newTable(out, fmt.Sprintf("over HTTP, beside %s changes a second", grouped(proofChanges)), "connections", "per second and core of the server", "CPU us each", "p50", "p99", "members")
+	err = c.ask(ctx, t, "the first, one after the other", proofConnections, d, 0)
+	if err == nil {
+		err = c.ask(ctx, t, fmt.Sprintf("the same, %s due a second", grouped(proofRate)), proofClients, d, time.Second/proofRate)
+	}
+	return errors.Join(err, t.end())
+}
+
+// proofClient asks a server over several connections.
+type proofClient struct {
+	server  *process
+	host    string
+	viewers []uint64
+
+	took          lags
+	next, members atomic.Int64
+}
+
+// ask asks for so long, with one request due each every, on whichever connection is free; 0: on
+// each connection one after the other. A request takes from when it is due.
+func (c *proofClient) ask(ctx context.Context, t *table, what string, connections int, d, every time.Duration) error {
+	c.took.reset()
+	c.next.Store(0)
+	c.members.Store(0)
+	before, err := c.server.usage()
+	if err != nil {
+		return err
+	}
+	begun := time.Now()
+	tasks, ctx := errgroup.WithContext(ctx)
+	for n := range connections {
+		tasks.Go(func() error { return c.connection(ctx, uint64(n), begun, d, every) })
+	}
+	if err := tasks.Wait(); err != nil {
+		return err
+	}
+	after, err := c.server.usage()
+	if err != nil {
+		return err
+	}
+	cpu, n := (after.cpu - before.cpu).Seconds(), c.next.Load()
+	t.row(what, connections, grouped(float64(n)/cpu), fmt.Sprintf("%.1f", cpu/float64(n)*1e6), c.took.p50(), c.took.p99(), c.members.Load()/n)
+	return nil
+}
+
+func (c *proofClient) connection(ctx context.Context, number uint64, begun time.Time, d, every time.Duration) error {
+	client, err := dialHTTP(ctx, c.host)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	p := &proofs{viewers: c.viewers, rng: rand.New(rand.NewPCG(5, number))}
+	for {
+		due := time.Now()
+		if every > 0 {
+			due = begun.Add(time.Duration(c.next.Load()) * every)
+		}
+		if due.Sub(begun) >= d {
+			return nil
+		}
+		if n := c.next.Add(1) - 1; every > 0 {
+			due = begun.Add(time.Duration(n) * every)
+			time.Sleep(time.Until(due))
+		}
+		viewer, subject := p.draw()
+		found, err := p.one(client, viewer, subject)
+		if err != nil {
+			return err
+		}
+		c.took.add(time.Since(due))
+		c.members.Add(int64(found))
 	}
 }

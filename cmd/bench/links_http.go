@@ -45,7 +45,7 @@ func (b *linksBench) serve(ctx context.Context) (err error) {
 		}
 		return nil
 	}
-	return serveView(ctx, b.work, b.uidStrings(), linkName, add, b.ask)
+	return serveView(ctx, b.work, viewNames{count: b.uidStrings(), name: linkName}, add, b.ask)
 }
 
 // ask asks for the links of subjects that were drawn by their links: for half of them to warm up.

@@ -3,6 +3,8 @@ package main
 import (
 	"bufio"
 	"context"
+	"encoding/base32"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +12,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sync/errgroup"
 
@@ -22,21 +25,28 @@ import (
 // UID store for another string, so that a look-up costs what it costs.
 type names struct {
 	*intern.Interner
-	name    func(uid uint64) string
+	viewNames
 	uids    []uint64 // of the store
 	strings []byte   // of uids, one after the other, as the garbage collector marks pointers
 	ends    []int    // of each
 }
 
+// viewNames says which strings the UID store of a view has.
+type viewNames struct {
+	count int  // of strings
+	dids  bool // they are DIDs, and not AT URIs
+	name  func(uid uint64) string
+}
+
 // serveView serves what add adds, over HTTP, while ask asks it at a host and port. Names come from
-// a UID store of so many strings in dir, and the log there has no events.
-func serveView(ctx context.Context, dir string, uidStrings int, name func(uid uint64) string, add func(*public.Config) error, ask func(ctx context.Context, host string) error) (err error) {
+// a UID store in dir, and the log there has no events.
+func serveView(ctx context.Context, dir string, view viewNames, add func(*public.Config) error, ask func(ctx context.Context, host string) error) (err error) {
 	uids, err := pebblekv.Open(pebblekv.Config{Dir: filepath.Join(dir, "uids"), CacheBytes: 2 * linksTwentieth / 4, MemTableBytes: 2 * linksTwentieth / 4})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, uids.Close()) }()
-	names, err := openNames(ctx, uids, uidStrings, name)
+	names, err := openNames(ctx, uids, view)
 	if err != nil {
 		return err
 	}
@@ -73,32 +83,48 @@ func serveView(ctx context.Context, dir string, uidStrings int, name func(uid ui
 	return tasks.Wait()
 }
 
-func openNames(ctx context.Context, store *pebblekv.Store, n int, name func(uid uint64) string) (*names, error) {
+func openNames(ctx context.Context, store *pebblekv.Store, view viewNames) (*names, error) {
 	in, err := intern.Open(ctx, intern.Config{Store: store, Alone: true,
 		CacheBytes: 2 * linksTwentieth / 4 * 3, NameBytes: 2 * linksTwentieth / 4})
 	if err != nil {
 		return nil, err
 	}
-	l := &names{Interner: in, name: name, ends: []int{0}}
+	l := &names{Interner: in, viewNames: view, ends: []int{0}}
 	source, b := newTraffic(), newBatch(500)
-	for len(l.uids) < n {
-		source.next(b)
+	for len(l.uids) < l.count {
+		if l.dids {
+			l.nextDIDs(b)
+		} else {
+			source.next(b)
+		}
 		if err := in.Resolve(ctx, b.reqs, b.out); err != nil {
 			return nil, errors.Join(err, in.Close())
 		}
 		for i := range b.out {
-			l.uids = append(l.uids, b.out[i].URIUID)
-			l.strings = append(l.strings, uri(&b.reqs[i])...)
+			uid, s := b.out[i].DIDUID, b.reqs[i].DID
+			if !l.dids {
+				uid, s = b.out[i].URIUID, uri(&b.reqs[i])
+			}
+			l.uids = append(l.uids, uid)
+			l.strings = append(l.strings, s...)
 			l.ends = append(l.ends, len(l.strings))
 		}
 	}
 	return l, nil
 }
 
+// nextDIDs fills b with DIDs that were never made before.
+func (l *names) nextDIDs(b *batch) {
+	for i := range b.reqs {
+		n := binary.BigEndian.AppendUint64(make([]byte, 7, 15), mix(uint64(len(l.uids)+i)))
+		b.reqs[i] = intern.Request{DID: []byte("did:plc:" + strings.ToLower(base32.StdEncoding.EncodeToString(n)))}
+	}
+}
+
 // LookupStrings implements public.UIDs for the names of name.
-func (l *names) LookupStrings(ctx context.Context, strings []string, uids []uint64) error {
-	others := make([]string, len(strings))
-	for i, name := range strings {
+func (l *names) LookupStrings(ctx context.Context, names []string, uids []uint64) error {
+	others := make([]string, len(names))
+	for i, name := range names {
 		uid, err := strconv.ParseUint(name[max(0, len(name)-16):], 16, 64)
 		if err != nil {
 			return fmt.Errorf("look up %q: %w", name, err)
