@@ -33,23 +33,38 @@ func (in *Interner) LookupStrings(ctx context.Context, strings []string, uids []
 	if len(strings) > MaxLookup {
 		return fmt.Errorf("%d strings to look up at once, more than %d", len(strings), MaxLookup)
 	}
-	names := make([]name, len(strings))
+	var names []name // those that are not cached
+	var at []int     // their places
+	var key []byte
 	for i, s := range strings {
 		n, reason := parseName([]byte(s))
 		if reason != "" {
 			return &InvalidError{Index: i, Reason: reason}
 		}
-		names[i] = n
+		if n.form.isDID() {
+			key = appendDIDKey(key[:0], n.did)
+			if uids[i] = in.dids.get(hashKey(key), key); uids[i] != 0 {
+				continue
+			}
+		}
+		names, at = append(names, n), append(at, i)
 	}
+	found := make([]uint64, min(len(names), lookupStep))
 	for len(names) > 0 {
 		n := min(len(names), lookupStep)
 		err := in.retry(ctx, func(ctx context.Context, txn kv.Txn) error {
-			return in.lookupNames(ctx, txn, names[:n], uids[:n])
+			return in.lookupNames(ctx, txn, names[:n], found[:n])
 		})
 		if err != nil {
 			return fmt.Errorf("look up strings: %w", err)
 		}
-		names, uids = names[n:], uids[n:]
+		for j, i := range at[:n] {
+			if uids[i] = found[j]; found[j] != 0 && names[j].form.isDID() {
+				key = appendDIDKey(key[:0], names[j].did)
+				in.dids.put(hashKey(key), key, found[j])
+			}
+		}
+		names, at = names[n:], at[n:]
 	}
 	return nil
 }
