@@ -134,6 +134,9 @@ func (c *backupConfig) copyStopped(dir string) (*backupManifest, error) {
 	if err := copyReferences(source.referencesDir(), filepath.Join(dir, "refs")); err != nil {
 		return nil, err
 	}
+	if err := source.copyStatic(dir); err != nil {
+		return nil, err
+	}
 	if _, err := os.Stat(source.internDir()); errors.Is(err, os.ErrNotExist) {
 		return m, nil // --intern=off, or UIDs are kept elsewhere
 	}
@@ -150,6 +153,21 @@ func copyReferences(from, to string) (err error) {
 		return err
 	}
 	return errors.Join(store.Checkpoint(to), store.Close())
+}
+
+// copyStatic puts the file of static edges into another data directory, if there is one. No process
+// changes it once it has its name.
+func (c *config) copyStatic(dir string) error {
+	from, to := c.staticFile(), (&config{dataDir: dir}).staticFile()
+	if err := os.Link(from, to); err == nil || errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	f, err := os.Open(from) // the directories are of two file systems
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return writeWhole(to, nil, func(w io.Writer) error { _, err := io.Copy(w, f); return err })
 }
 
 // copyUIDs copies the embedded UID store in from, which no process has open.

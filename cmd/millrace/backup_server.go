@@ -145,6 +145,9 @@ func (d *daemon) backUp(to string) (*backupManifest, error) {
 				return nil, err
 			}
 		}
+		if err := d.cfg.copyStatic(dir); err != nil {
+			return nil, err
+		}
 		at, err := d.log.Checkpoint(filepath.Join(dir, "log"))
 		if err != nil {
 			return nil, err

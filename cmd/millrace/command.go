@@ -41,7 +41,7 @@ func program() *command {
 		name:    "millrace",
 		summary: "the AT Protocol firehose as JSON events, exact, replayable, with UIDs",
 		subs: []*command{
-			serveCommand(), tailCommand(), dictCommand(), uidCommand(), internCommand(), referencesCommand(), linksCommand(), verifyCommand(), doctorCommand(), backupCommand(),
+			serveCommand(), tailCommand(), dictCommand(), uidCommand(), internCommand(), referencesCommand(), linksCommand(), graphCommand(), verifyCommand(), doctorCommand(), backupCommand(),
 			{name: "millrace version", summary: "print the version and how it was built", flags: noFlags("version"), run: runVersion},
 			completionCommand(),
 			{name: "millrace man", summary: "print the manual page", flags: noFlags("man"), run: runMan,

@@ -75,7 +75,7 @@ func examine(ctx context.Context, dir string) (*checkup, error) {
 // kindOf says what is called name in a data directory; "": nothing of ours.
 func kindOf(name string) string {
 	return map[string]string{
-		"log": "event log", "intern": "UID store", "refs": "reference store", "graph.snapshot": "graph",
+		"log": "event log", "intern": "UID store", "refs": "reference store", "graph.snapshot": "graph", "graph.static": "static edges of the graph",
 		lastRunFile: "the last run", controlFile: "for commands to a running server",
 		manifestFile: "says that this is a backup", restoredFile: "says that this was a backup", dayFile: "the last day, for the page",
 	}[strings.TrimSuffix(name, ".tmp")]

@@ -14,6 +14,9 @@ import (
 // graphFile is the graph's snapshot.
 func (c *config) graphFile() string { return filepath.Join(c.dataDir, "graph.snapshot") }
 
+// staticFile has the graph's static edges.
+func (c *config) staticFile() string { return filepath.Join(c.dataDir, "graph.static") }
+
 // validateGraph says what --graph does not go with.
 func (c *config) validateGraph() error {
 	switch {
@@ -45,6 +48,7 @@ func (d *daemon) graphConfig(shares memoryShares) feed.Config {
 		SourceNumber: d.log.SourceNumber,
 		StoreID:      d.uids.storeID(),
 		File:         d.cfg.graphFile(),
+		Static:       d.cfg.staticFile(),
 		Memory:       int64(d.cfg.graphMemory),
 		SaveTimeout:  d.cfg.shutdownTimeout / 2,
 		Heap:         func(bytes int64) { debug.SetMemoryLimit(limit + bytes) },

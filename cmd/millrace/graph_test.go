@@ -61,18 +61,19 @@ type graphPage struct {
 	Members  []string
 	Cursor   *string
 	Complete bool
+	Static   bool
 }
 
-// graphMembers pages through an expression.
-func graphMembers(t *testing.T, addr, expr string, limit int) (members []string) {
+// graphMembers pages through an expression, whose sets have static edges or not.
+func graphMembers(t *testing.T, addr, expr string, limit int, static bool) (members []string) {
 	t.Helper()
 	values := url.Values{"expr": {expr}, "limit": {fmt.Sprint(limit)}}
 	for {
 		var page graphPage
 		getLinks(t, addr, "/sets", values, &page)
 		members = append(members, page.Members...)
-		if !page.Complete {
-			t.Fatalf("%s is not complete", expr)
+		if page.Complete == page.Static || page.Static != static {
+			t.Fatalf("%s: complete %v, static %v", expr, page.Complete, page.Static)
 		}
 		if page.Cursor == nil {
 			if page.Count != len(members) {
@@ -92,12 +93,12 @@ func checkGraph(t *testing.T, addr string, sets map[string]map[string]bool, step
 	names := sorted(sets)
 	for i := 0; i < len(names); i += step {
 		name := names[i]
-		if diff := gocmp.Diff(sorted(sets[name]), graphMembers(t, addr, name, 1+i%7)); diff != "" {
+		if diff := gocmp.Diff(sorted(sets[name]), graphMembers(t, addr, name, 1+i%7, false)); diff != "" {
 			t.Fatalf("%s (-want +got):\n%.2000s", name, diff)
 		}
 		other := names[(i*31+7)%len(names)]
 		both := slices.DeleteFunc(sorted(sets[name]), func(did string) bool { return !sets[other][did] })
-		if diff := gocmp.Diff(both, graphMembers(t, addr, name+" and "+other, 100)); diff != "" && len(both) > 0 {
+		if diff := gocmp.Diff(both, graphMembers(t, addr, name+" and "+other, 100, false)); diff != "" && len(both) > 0 {
 			t.Fatalf("%s and %s (-want +got):\n%.2000s", name, other, diff)
 		}
 	}
@@ -260,4 +261,111 @@ func TestGraphForgotten(t *testing.T) {
 			t.Errorf("after %v: %v", c.args, err)
 		}
 	}
+}
+
+// TestGraphCommands: static edges are in the answers of every later server, flagged, over restarts
+// and in a backup, until they are removed. Exports can be imported.
+func TestGraphCommands(t *testing.T) {
+	t.Parallel()
+	sim := startRelaysim(t, "--frames", "600", "--wait-for-consumer")
+	dir, addr := t.TempDir(), freeAddr(t)
+	flags := []string{"--references=on", "--graph", "--graph-memory", "64MiB"}
+	d := startMillrace(t, sim.url, dir, addr, flags...)
+	sim.waitMade(t, 600)
+	log := readAll(t, addr, "cursor=0", len(readTruth(t, sim.truth)))
+	waitGraph(t, addr, lastCursor(t, addr))
+	sets := graphOf(t, log)
+	if code, out := millrace(t, "graph", "import", "--data-dir", dir, "/dev/null"); code != exitFailed || !strings.Contains(out, "stop the server") {
+		t.Errorf("beside a running server: exit code %d\n%s", code, out)
+	}
+	d.terminate()
+
+	graph := func(code int, says string, args ...string) {
+		t.Helper()
+		got, out := millrace(t, append([]string{"graph", args[0], "--data-dir", dir}, args[1:]...)...)
+		if got != code || !strings.Contains(out, says) {
+			t.Fatalf("graph %v: exit code %d, which should say %q:\n%s", args, got, says, out)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "edges.csv")
+	exported := func(args ...string) []string {
+		t.Helper()
+		graph(exitOK, "exported ", append([]string{"export", "--out", file + ".out"}, args...)...)
+		return sortedLines(t, file+".out")
+	}
+	ofRecords := exported()
+	if want := 1 + countEdges(sets, "follows:"); len(ofRecords) != want {
+		t.Errorf("%d lines are exported, want %d", len(ofRecords), want)
+	}
+	const unknown = "did:web:unknown.example.com"
+	var follower, followed string // of a record
+	for _, name := range sorted(sets) {
+		if did, ok := strings.CutPrefix(name, "follows:"); ok {
+			follower, followed = did, sorted(sets[name])[0]
+		}
+	}
+	edges := []string{follower + "," + followed, follower + "," + unknown, unknown + "," + followed}
+	writeFile(t, file, strings.Join(edges, "\n"))
+	graph(exitFailed, "line 2: \"x\" is no DID", "import", writeFile(t, file+".bad", edges[0]+"\n"+follower+",x\n"))
+	graph(exitFailed, "graph.static", "export", "--static")
+	graph(exitFailed, "graph.snapshot", "export")
+	for range 2 {
+		graph(exitOK, "read 3 lines; there are 3 static edges now", "import", file)
+	}
+	graph(exitOK, "read 1 lines; there are 4 static edges now", "import", "--kind", "blocks", writeFile(t, file+".blocks", edges[2]))
+	slices.Sort(edges)
+	if got := exported("--static"); !slices.Equal(got, append([]string{"actor,subject"}, edges...)) {
+		t.Errorf("exported %q", got)
+	}
+	graph(exitOK, "read 3 lines; there are 4 static edges now", "import", file+".out")
+
+	static := func(dir string) {
+		t.Helper()
+		d := startMillrace(t, sim.url, dir, addr, flags...)
+		waitServing(t, addr)
+		waitGraph(t, addr, lastCursor(t, addr))
+		for expr, want := range map[string][]string{
+			"follows:" + follower:                           append(sorted(sets["follows:"+follower]), unknown),
+			"followers:" + followed:                         append(sorted(sets["followers:"+followed]), unknown),
+			"followers:" + unknown:                          {follower},
+			"blocks:" + unknown:                             {followed},
+			"blocks:" + unknown + " and follows:" + unknown: {followed},
+		} {
+			slices.Sort(want)
+			if diff := gocmp.Diff(want, graphMembers(t, addr, expr, 3, true)); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", expr, diff)
+			}
+		}
+		other := "follows:" + followed
+		if diff := gocmp.Diff(sorted(sets[other]), graphMembers(t, addr, other, 100, false)); diff != "" && len(sets[other]) > 0 {
+			t.Errorf("%s (-want +got):\n%s", other, diff)
+		}
+		d.terminate()
+	}
+	static(dir) // builds the graph
+	static(dir) // loads its snapshot
+	saved := filepath.Join(t.TempDir(), "saved")
+	if code, out := millrace(t, "backup", "--data-dir", dir, "--to", saved); code != exitOK {
+		t.Fatalf("exit code %d\n%s", code, out)
+	}
+	static(saved)
+	if got := exported(); !slices.Equal(got, ofRecords) {
+		t.Errorf("%d lines of records, want %d", len(got), len(ofRecords))
+	}
+	graph(exitOK, "there are no static edges now", "remove")
+	d = startMillrace(t, sim.url, dir, addr, flags...)
+	waitServing(t, addr)
+	waitGraph(t, addr, lastCursor(t, addr))
+	checkGraph(t, addr, sets, 1)
+	d.terminate()
+}
+
+// countEdges counts the members of the sets with a prefix.
+func countEdges(sets map[string]map[string]bool, prefix string) (n int) {
+	for name, set := range sets {
+		if strings.HasPrefix(name, prefix) {
+			n += len(set)
+		}
+	}
+	return n
 }

@@ -125,7 +125,7 @@ func (s *refsStores) openUIDs(ctx context.Context, readOnly bool, stderr io.Writ
 	if err != nil {
 		return err
 	}
-	s.uids, err = intern.Open(ctx, intern.Config{Store: s.kv, CacheBytes: 256 << 20, Alone: readOnly})
+	s.uids, err = intern.Open(ctx, intern.Config{Store: s.kv, CacheBytes: 256 << 20, NameBytes: 256 << 20, Alone: readOnly})
 	return err
 }
 

@@ -173,7 +173,7 @@ func TestDowngrade(t *testing.T) {
 		}
 	}
 
-	writeFile(t, filepath.Join(served, "graph.snapshot"), "millrace graph 3\n")
+	writeFile(t, filepath.Join(served, "graph.snapshot"), "millrace graph 4\n")
 	cfg, err := parseServe(serveArgs("", "--data-dir", served, "--relay", sim.url, "--references=on", "--graph", "--graph-memory", "64MiB")[1:], nil)
 	if err != nil {
 		t.Fatal(err)
@@ -184,7 +184,7 @@ func TestDowngrade(t *testing.T) {
 		t.Fatal(err)
 	}
 	g.close()
-	if text := said.String(); !strings.Contains(text, `it is of version \"3\", and this millrace knows \"2\"`) || !strings.Contains(text, "the graph is built from the reference store") {
+	if text := said.String(); !strings.Contains(text, `it is of version \"4\", and this millrace knows \"3\"`) || !strings.Contains(text, "the graph is built from the reference store") {
 		t.Errorf("of a newer snapshot it says\n%s", text)
 	}
 }

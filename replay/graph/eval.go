@@ -28,7 +28,7 @@ type Result struct {
 	Build    uint64              // changes when members may have got another order
 	Position references.Position // what the answer counts up to
 	Complete bool                // no set of the expression misses members
-	Static   bool                // a set has or had edges that were imported without records
+	Static   bool                // a set has static edges
 }
 
 // Eval returns a page of an expression's members.
@@ -126,6 +126,7 @@ func (g *Graph) answer(ctx context.Context, exprs []*Expr, l Limits, do func(*qu
 	}
 	q := &query{g: g, leaves: map[*Expr]leaf{}}
 	q.findUnknown(given)
+	exprs = g.withStatic(exprs)
 	results, cost := make([]Result, len(exprs)), int64(0)
 	for i, e := range exprs {
 		results[i] = Result{Build: g.build, Position: g.position, Complete: true}
@@ -140,6 +141,34 @@ func (g *Graph) answer(ctx context.Context, exprs []*Expr, l Limits, do func(*qu
 	}
 	return results, nil
 }
+
+// withStatic returns expressions whose sets have their static edges, too.
+func (g *Graph) withStatic(exprs []*Expr) []*Expr {
+	if !slices.ContainsFunc(g.indexes[g.tables():], func(x *index) bool { return len(x.refs) > 0 }) {
+		return exprs
+	}
+	var with func(e *Expr) *Expr
+	with = func(e *Expr) *Expr {
+		if e.Op != 0 {
+			return &Expr{Op: e.Op, Left: with(e.Left), Right: with(e.Right)}
+		}
+		static := &Expr{Set: e.Set}
+		static.Set.Source += len(g.cfg.Sources)
+		ordinal, found := g.accounts.find(e.Set.UID)
+		if e.Given != nil || !found || g.indexOf(static.Set).set(ordinal).members == 0 {
+			return e
+		}
+		return Join(Or, e, static)
+	}
+	all := make([]*Expr, len(exprs))
+	for i, e := range exprs {
+		all[i] = with(e)
+	}
+	return all
+}
+
+// indexOf returns where a set is; Source is its table.
+func (g *Graph) indexOf(s Set) *index { return g.indexes[2*s.Source+int(s.Direction)] }
 
 // sortedGiven collects the given UIDs, sorted, of all leaves: outside the lock.
 func sortedGiven(e *Expr, into map[*Expr][]uint64) {
@@ -197,7 +226,7 @@ func (q *query) resolve(e *Expr, given map[*Expr][]uint64, r *Result) {
 		r.Complete = r.Complete && !e.Partial
 		return
 	}
-	x := q.g.indexes[2*e.Set.Source+int(e.Set.Direction)]
+	x := q.g.indexOf(e.Set)
 	ordinal, found := q.g.accounts.find(e.Set.UID)
 	if !found {
 		r.Complete = r.Complete && !q.g.lost
@@ -206,7 +235,7 @@ func (q *query) resolve(e *Expr, given map[*Expr][]uint64, r *Result) {
 	}
 	q.leaves[e] = leaf{set: x.set(ordinal)}
 	r.Complete = r.Complete && !x.incomplete.Contains(ordinal)
-	r.Static = r.Static || x.static.Contains(ordinal)
+	r.Static = r.Static || e.Set.Source >= len(q.g.cfg.Sources)
 }
 
 // member returns the ordinal of a UID or, if the graph has none, the number that its place among

@@ -21,8 +21,9 @@ const (
 // actor come together. Until End nobody else may use the graph, but for its Stats.
 type Filler struct {
 	g      *Graph
+	before int64    // edges that were there
 	run    []Change // of one actor, not in the graph yet
-	single bool     // In sets are there: edges are added one by one
+	single bool     // all In sets are there: edges are added one by one
 
 	keys []uint64 // used again
 	new  []uint32 // used again
@@ -32,10 +33,10 @@ type Filler struct {
 func (g *Graph) Fill() *Filler {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return &Filler{g: g, single: g.edges > 0}
+	return &Filler{g: g, before: g.edges}
 }
 
-// Add adds edges; of a Change it reads Source and Edge.
+// Add adds edges; of a Change it reads Source and Edge. What it is given may be changed afterwards.
 func (f *Filler) Add(changes []Change) error {
 	f.g.mu.Lock()
 	defer f.g.mu.Unlock()
@@ -63,24 +64,30 @@ func (f *Filler) End() error {
 	return errors.Join(f.flushLocked(), f.invertLocked())
 }
 
-// invertLocked makes the In sets, once.
+// invertLocked makes the In sets that are not there, once.
 func (f *Filler) invertLocked() error {
 	f.g.reserve = 0
 	if f.single {
 		return nil
 	}
 	f.single = true
-	for source := range f.g.cfg.Sources {
-		if err := f.g.countAndInvertLocked(source); err != nil {
+	for table := range f.g.tables() {
+		if f.g.isInverted(table) || len(f.g.indexes[2*table].refs) == 0 {
+			continue
+		}
+		if err := f.g.countAndInvertLocked(table); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// countAndInvertLocked makes the In sets of a source from its Out sets.
-func (g *Graph) countAndInvertLocked(source int) error {
-	out := g.indexes[2*source]
+// isInverted says whether a table has In sets.
+func (g *Graph) isInverted(table int) bool { return len(g.indexes[2*table+1].refs) > 0 }
+
+// countAndInvertLocked makes the In sets of a table from its Out sets.
+func (g *Graph) countAndInvertLocked(table int) error {
+	out := g.indexes[2*table]
 	counts := newGroupCounts(len(g.accounts.uids))
 	var list []uint32
 	for actor := range out.refs {
@@ -89,62 +96,70 @@ func (g *Graph) countAndInvertLocked(source int) error {
 			counts[subject>>groupBits]++
 		}
 	}
-	return g.invertLocked(source, counts)
+	return g.invertLocked(table, counts)
 }
 
-// flushLocked puts the run into the Out sets of its actor. Without room for the In sets it goes on
-// edge by edge.
+// flushLocked puts the run into the Out sets of its actor. Without room for the In sets, or with In
+// sets there, it goes on edge by edge.
 func (f *Filler) flushLocked() error {
-	run := f.run
+	run, tables := f.run, 0
 	f.run = f.run[:0]
-	if !f.single && len(run) > 0 && f.putLocked(run) {
+	if len(run) == 0 {
 		return nil
+	}
+	if !f.single {
+		if tables = f.putLocked(run); tables == f.g.tables() {
+			return nil
+		}
 	}
 	if err := f.invertLocked(); err != nil {
 		return err
 	}
-	for _, c := range run {
-		f.g.addLocked(c)
+	for i := range run {
+		if f.g.tableOf(&run[i]) >= tables {
+			f.g.addLocked(run[i])
+		}
 	}
 	return nil
 }
 
-// putLocked puts edges of one actor into its Out sets, or else says that there is no room.
-func (f *Filler) putLocked(run []Change) bool {
+// putLocked puts edges of one actor into its Out sets. It returns in how many tables, from the
+// first on, it has done so: in all, unless there is no room, or In sets are there.
+func (f *Filler) putLocked(run []Change) (tables int) {
 	g := f.g
-	g.reserve = g.cfg.Memory/fillFraction + fillEdge*(g.edges+int64(len(run))) +
+	g.reserve = g.cfg.Memory/fillFraction + fillEdge*(g.edges-f.before+int64(len(run))) +
 		fillAccount*int64(len(g.accounts.uids)+2*len(run))*int64(len(g.cfg.Sources))
 	actor, _, ok := g.pairLocked(run[0].Edge)
 	if !ok || !g.roomLocked(int64(len(run))*fillEdge) {
-		return false
+		return 0
 	}
-	for source := range g.cfg.Sources {
+	for table := range g.tables() {
 		f.keys = f.keys[:0]
-		for i, c := range run {
-			if c.Source != source {
+		for i := range run {
+			if g.tableOf(&run[i]) != table {
 				continue
 			}
-			_, subject, ok := g.pairLocked(c.Edge)
+			_, subject, ok := g.pairLocked(run[i].Edge)
 			if !ok {
-				return false
+				return table
 			}
 			f.keys = append(f.keys, uint64(subject)<<32|uint64(i))
 		}
 		if len(f.keys) == 0 {
 			continue
 		}
-		out := g.indexes[2*source]
-		if !g.roomLocked(wordBytes*int64(out.growth(actor)) + int64(len(f.keys))*fillEdge) {
-			return false
+		out := g.indexes[2*table]
+		if g.isInverted(table) || !g.roomLocked(wordBytes*int64(out.growth(actor))+int64(len(f.keys))*fillEdge) {
+			return table
 		}
-		f.putSourceLocked(source, actor, run)
+		f.putTableLocked(table, actor, run)
 	}
-	return true
+	return g.tables()
 }
 
-// putSourceLocked puts those edges of a run into a set whose subjects and numbers are in keys.
-func (f *Filler) putSourceLocked(source int, actor uint32, run []Change) {
-	g, out, in := f.g, f.g.indexes[2*source], f.g.indexes[2*source+1]
+// putTableLocked puts those edges of a run into a set whose subjects and numbers are in keys.
+func (f *Filler) putTableLocked(table int, actor uint32, run []Change) {
+	g, out := f.g, f.g.indexes[2*table]
 	slices.Sort(f.keys)
 	old := out.set(actor)
 	f.new = f.new[:0]
@@ -152,16 +167,12 @@ func (f *Filler) putSourceLocked(source int, actor uint32, run []Change) {
 		subject, record := uint32(key>>32), run[uint32(key)].Record
 		if n := len(f.new); n > 0 && f.new[n-1] == subject || old.members > 0 && old.contains(subject) {
 			if record != 0 {
-				p := pair{uint32(source), actor, subject}
+				p := pair{uint32(table), actor, subject}
 				g.more[p] = append(g.more[p], record)
 			}
 			continue
 		}
 		f.new = append(f.new, subject)
-		if record == 0 {
-			out.static.Add(actor)
-			in.static.Add(subject)
-		}
 	}
 	if len(f.new) > 0 {
 		g.edges += int64(len(f.new))
@@ -172,12 +183,12 @@ func (f *Filler) putSourceLocked(source int, actor uint32, run []Change) {
 // newGroupCounts returns counts of the edges to each group of subjects.
 func newGroupCounts(accounts int) []uint32 { return make([]uint32, accounts>>groupBits+1) }
 
-// invertLocked makes the In sets of a source from its Out sets. Its edges are sorted by subject, as
+// invertLocked makes the In sets of a table from its Out sets. Its edges are sorted by subject, as
 // many at a time as a part of the memory holds, in two steps that each stay in the processor's
 // cache: into buckets of subjects, and within a bucket. While the lists of one pass become sets,
 // the edges of the next go into buckets.
-func (g *Graph) invertLocked(source int, counts []uint32) error {
-	out, in := g.indexes[2*source].frozen(), g.indexes[2*source+1]
+func (g *Graph) invertLocked(table int, counts []uint32) error {
+	out, in := g.indexes[2*table].frozen(), g.indexes[2*table+1]
 	accounts := len(g.accounts.uids)
 	if !g.roomLocked((wordBytes + cursorBytes) * int64(accounts)) {
 		return errFull

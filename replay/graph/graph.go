@@ -60,12 +60,12 @@ func (c Config) validate() error {
 // that was imported without its record.
 type Edge struct{ Actor, Subject, Record uint64 }
 
-// Change adds the record of an edge, or removes it.
+// Change adds the record of an edge, or removes it. Static edges are not removed.
 type Change struct {
 	Source int // number in Config.Sources
 	Edge
 	Remove bool
-	// All, with Remove, means all edges of the actor, of all sources. Source, Subject and Record
+	// All, with Remove, means all records of the actor, of all sources. Source, Subject and Record
 	// have no meaning then.
 	All bool
 }
@@ -86,8 +86,8 @@ type Graph struct {
 	build    uint64 // which numbering of accounts it is
 	accounts ordinals
 	slab     *slab
-	indexes  []*index          // Out and In of each source
-	edges    int64             // those of two records count once
+	indexes  []*index          // Out and In of each table
+	edges    int64             // of all tables; those of two records count once
 	more     map[pair][]uint64 // second and later records
 	lost     bool              // an account got no ordinal: sets of unknown accounts are incomplete
 	walk     *walk             // of a Save under way
@@ -101,10 +101,22 @@ func New(cfg Config) (*Graph, error) {
 		return nil, err
 	}
 	g := &Graph{cfg: cfg, build: newBuild(), slab: newSlab(), more: map[pair][]uint64{}}
-	for range 2 * len(cfg.Sources) {
+	for range 2 * g.tables() {
 		g.indexes = append(g.indexes, newIndex(g.slab))
 	}
 	return g, nil
+}
+
+// tables is how many tables of edges there are: one for the records of each source, and after all
+// these one for the static edges of each.
+func (g *Graph) tables() int { return 2 * len(g.cfg.Sources) }
+
+// tableOf returns the table of an edge that is added.
+func (g *Graph) tableOf(c *Change) int {
+	if c.Record == 0 {
+		return len(g.cfg.Sources) + c.Source
+	}
+	return c.Source
 }
 
 func newBuild() uint64 { return 1 + rand.Uint64N(1<<32) }
@@ -188,7 +200,8 @@ func (g *Graph) changeLocked(changes []Change) error {
 }
 
 func (g *Graph) addLocked(c Change) {
-	out, in := g.indexes[2*c.Source], g.indexes[2*c.Source+1]
+	table := g.tableOf(&c)
+	out, in := g.indexes[2*table], g.indexes[2*table+1]
 	actor, subject, ok := g.pairLocked(c.Edge)
 	known := ok && out.set(actor).contains(subject)
 	if known && c.Record != 0 {
@@ -207,14 +220,10 @@ func (g *Graph) addLocked(c Change) {
 		}
 		return
 	}
-	g.keepLocked(c.Source, actor)
+	g.keepLocked(table, actor)
 	out.add(actor, subject)
 	in.add(subject, actor)
 	g.edges++
-	if c.Record == 0 {
-		out.static.Add(actor)
-		in.static.Add(subject)
-	}
 }
 
 func (g *Graph) removeLocked(c Change) {
@@ -240,7 +249,7 @@ func (g *Graph) removeLocked(c Change) {
 	g.edges--
 }
 
-// removeAllLocked removes the edges of an actor, with all their records.
+// removeAllLocked removes the edges of an actor, with all their records. Static edges stay.
 func (g *Graph) removeAllLocked(actor uint64) {
 	a, found := g.accounts.find(actor)
 	if !found {
@@ -314,7 +323,7 @@ func (g *Graph) heapLocked() int64 {
 // Stats is what a graph holds.
 type Stats struct {
 	Accounts   int
-	Edges      int64 // those of two records count once
+	Edges      int64 // those of two records count once, those that are static too count twice
 	Bytes      int64 // of memory
 	HeapBytes  int64 // of them on the Go heap
 	Incomplete int   // sets that miss edges for want of memory

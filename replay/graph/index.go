@@ -16,7 +16,7 @@ const (
 	padding    = 0x80 // after the deltas: no delta ends with it
 )
 
-// index is the sets of one source and direction.
+// index is the sets of one table and direction.
 type index struct {
 	slab       *slab
 	refs       []uint32 // by ordinal
@@ -25,12 +25,11 @@ type index struct {
 	freeLarge  []uint32
 	largeBytes int64           // of the bitmaps and their filters, estimated
 	incomplete *roaring.Bitmap // ordinals whose sets miss edges for want of memory
-	static     *roaring.Bitmap // ordinals whose sets have or had edges without records
 	deltas     []byte          // used again
 }
 
 func newIndex(a *slab) *index {
-	return &index{slab: a, incomplete: roaring.New(), static: roaring.New()}
+	return &index{slab: a, incomplete: roaring.New()}
 }
 
 // set is one set of an index, valid while the lock is held.

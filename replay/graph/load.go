@@ -27,14 +27,14 @@ func Load(name string, cfg Config) (*Graph, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := g.load(name); err != nil {
+	if err := (&loader{g: g}).load(name); err != nil {
 		g.Close()
 		return nil, fmt.Errorf("graph: snapshot %s cannot be used, the graph must be built anew: %w", name, err)
 	}
 	return g, nil
 }
 
-func (g *Graph) load(name string) error {
+func (l *loader) load(name string) (err error) {
 	f, err := os.Open(name)
 	if err != nil {
 		return err
@@ -44,13 +44,12 @@ func (g *Graph) load(name string) error {
 	if err := readMagic(r); err != nil {
 		return err
 	}
-	l := &loader{g: g}
-	err = l.sections(r)
-	return errors.Join(err, l.tasks.Wait())
+	return l.sections(r)
 }
 
 // sections reads the sections up to the last, and the end of the file.
-func (l *loader) sections(r *bufio.Reader) error {
+func (l *loader) sections(r *bufio.Reader) (err error) {
+	defer func() { err = errors.Join(err, l.tasks.Wait()) }()
 	at := int64(len(magic))
 	var payload []byte
 	for last := byte(0); last != sectionEnd; {
@@ -134,11 +133,21 @@ func readSection(r io.Reader, buf []byte) (kind byte, payload []byte, err error)
 // loader fills a graph from the sections of a snapshot.
 type loader struct {
 	g      *Graph
+	each   func(*Edges) error // gets the edges instead of the graph, if it is set
+	edges  Edges              // for each, used again
 	header Header
-	source int      // next source whose flags come
-	next   int      // next ordinal of that source
+	at     int      // in the header's Tables, of the table whose flags come next
+	next   int      // next ordinal of that table
 	counts []uint32 // of its edges, see invertLocked
 	tasks  errgroup.Group
+}
+
+// table is whose sets come next, -1 after the last.
+func (l *loader) table() int {
+	if l.at == len(l.header.Tables) {
+		return -1
+	}
+	return l.header.Tables[l.at]
 }
 
 func (l *loader) section(last, kind byte, payload []byte) error {
@@ -159,8 +168,8 @@ func (l *loader) section(last, kind byte, payload []byte) error {
 	case sectionRecords:
 		err = l.readRecords(d)
 	case sectionEnd:
-		if l.source != len(l.header.Sources) {
-			err = fmt.Errorf("the snapshot ends after %d of %d sources", l.source, len(l.header.Sources))
+		if l.table() >= 0 {
+			err = fmt.Errorf("the snapshot ends after %d of %d tables", l.at, len(l.header.Tables))
 		}
 	default:
 		err = fmt.Errorf("unknown section kind %d", kind)
@@ -180,6 +189,9 @@ func (l *loader) readHeader(b []byte) error {
 		return fmt.Errorf("it is of generation %d, and the reference store of %d", h.Generation, cfg.Generation)
 	case !slices.Equal(h.Sources, cfg.Sources):
 		return fmt.Errorf("it has the sources %q, not %q", h.Sources, cfg.Sources)
+	case !slices.IsSorted(h.Tables) || len(slices.Compact(slices.Clone(h.Tables))) != len(h.Tables) ||
+		len(h.Tables) > 0 && (h.Tables[0] < 0 || h.Tables[len(h.Tables)-1] >= l.g.tables()):
+		return fmt.Errorf("it has the tables %d, of %d", h.Tables, l.g.tables())
 	case h.Accounts < 0 || int64(h.Accounts) > min(1<<31-1, cfg.Memory/16):
 		return l.tooLarge()
 	}
@@ -191,8 +203,8 @@ func (l *loader) readHeader(b []byte) error {
 			a.table = make([]uint32, size)
 		}
 	}
-	for source := range h.Sources {
-		l.g.indexes[2*source].refs = make([]uint32, h.Accounts)
+	for _, table := range h.Tables {
+		l.g.indexes[2*table].refs = make([]uint32, h.Accounts)
 	}
 	l.counts = newGroupCounts(h.Accounts)
 	return nil
@@ -218,14 +230,15 @@ func (l *loader) readAccounts(b []byte) error {
 }
 
 func (l *loader) readSets(d *decoder) error {
-	if source, first := int(d.u8()), int(d.u32()); source != l.source || source >= len(l.header.Sources) || first != l.next {
-		return fmt.Errorf("sets of source %d from ordinal %d; expected source %d, ordinal %d", source, first, l.source, l.next)
+	if table, first := int(d.u8()), int(d.u32()); table != l.table() || first != l.next || len(l.g.accounts.uids) != l.header.Accounts {
+		return fmt.Errorf("sets of table %d from ordinal %d, after %d of %d accounts; expected table %d, ordinal %d",
+			table, first, len(l.g.accounts.uids), l.header.Accounts, l.table(), l.next)
 	}
 	for len(d.b) > 0 && d.err == nil {
 		if l.next >= l.header.Accounts {
-			return fmt.Errorf("a source has more than %d sets, one of each account", l.header.Accounts)
+			return fmt.Errorf("a table has more than %d sets, one of each account", l.header.Accounts)
 		}
-		if err := l.readSet(d, l.g.indexes[2*l.source], uint32(l.next)); err != nil {
+		if err := l.readSet(d, uint32(l.next)); err != nil {
 			return fmt.Errorf("set of ordinal %d: %w", l.next, err)
 		}
 		l.next++
@@ -233,7 +246,7 @@ func (l *loader) readSets(d *decoder) error {
 	return nil
 }
 
-func (l *loader) readSet(d *decoder, x *index, ordinal uint32) error {
+func (l *loader) readSet(d *decoder, ordinal uint32) error {
 	head := d.uvarint()
 	if head == 0 {
 		return nil
@@ -243,10 +256,7 @@ func (l *loader) readSet(d *decoder, x *index, ordinal uint32) error {
 	if d.err != nil {
 		return d.err
 	}
-	if !l.g.roomLocked(0) {
-		return l.tooLarge()
-	}
-	l.g.edges += int64(members)
+	s := set{members: members}
 	switch {
 	case head&1 != 0:
 		bitmap, err := readBitmap(data)
@@ -259,11 +269,28 @@ func (l *loader) readSet(d *decoder, x *index, ordinal uint32) error {
 		for it := bitmap.Iterator(); it.HasNext(); {
 			l.counts[it.Next()>>groupBits]++
 		}
-		x.setLarge(ordinal, bitmap)
+		s.bitmap = bitmap
 	case members < largeFrom && l.countDeltas(data, members):
-		x.splice(ordinal, members, data, nil, nil)
+		s.deltas = data
 	default:
 		return fmt.Errorf("a list of %d members in %d bytes is not valid", members, len(data))
+	}
+	if l.each != nil {
+		return l.pass(ordinal, s)
+	}
+	return l.put(ordinal, s)
+}
+
+// put gives the graph an Out set.
+func (l *loader) put(ordinal uint32, s set) error {
+	if !l.g.roomLocked(0) {
+		return l.tooLarge()
+	}
+	l.g.edges += int64(s.members)
+	if x := l.g.indexes[2*l.table()]; s.bitmap != nil {
+		x.setLarge(ordinal, s.bitmap)
+	} else {
+		x.splice(ordinal, s.members, s.deltas, nil, nil)
 	}
 	return nil
 }
@@ -283,26 +310,27 @@ func (l *loader) countDeltas(b []byte, members int) bool {
 	return n == members
 }
 
-// readFlags reads the flags of a source, and makes its In sets: all its Out sets are there.
+// readFlags reads the flags of a table, and makes its In sets: all its Out sets are there.
 func (l *loader) readFlags(d *decoder) error {
-	if source := int(d.u8()); source != l.source || source >= len(l.header.Sources) || l.next != l.header.Accounts ||
-		len(l.g.accounts.uids) != l.header.Accounts {
-		return fmt.Errorf("flags of source %d after %d sets and %d accounts; expected source %d, after %d of both",
-			source, l.next, len(l.g.accounts.uids), l.source, l.header.Accounts)
+	if table := int(d.u8()); table != l.table() || l.next != l.header.Accounts {
+		return fmt.Errorf("flags of table %d after %d sets; expected table %d, after %d", table, l.next, l.table(), l.header.Accounts)
 	}
-	out, in := l.g.indexes[2*l.source], l.g.indexes[2*l.source+1]
-	for _, into := range []**roaring.Bitmap{&out.incomplete, &out.static, &in.incomplete, &in.static} {
+	out, in := l.g.indexes[2*l.table()], l.g.indexes[2*l.table()+1]
+	for _, into := range []**roaring.Bitmap{&out.incomplete, &in.incomplete} {
 		bitmap, err := readBitmap(d.bytes(uint64(d.u32())))
 		if err != nil {
 			return err
 		}
 		*into = bitmap
 	}
-	err := l.g.invertLocked(l.source, l.counts)
+	var err error
+	if l.each == nil {
+		err = l.g.invertLocked(l.table(), l.counts)
+	}
 	if errors.Is(err, errFull) {
 		return l.tooLarge()
 	}
-	l.source, l.next = l.source+1, 0
+	l.at, l.next = l.at+1, 0
 	clear(l.counts)
 	return err
 }
@@ -320,8 +348,11 @@ func readBitmap(b []byte) (*roaring.Bitmap, error) {
 }
 
 func (l *loader) readRecords(d *decoder) error {
-	if l.source != len(l.header.Sources) {
+	if l.table() >= 0 {
 		return errors.New("records come before the last set")
+	}
+	if l.each != nil {
+		d.b = nil
 	}
 	for len(d.b) > 0 && d.err == nil {
 		p := pair{d.u32(), d.u32(), d.u32()}

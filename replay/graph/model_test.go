@@ -32,17 +32,18 @@ func newTest(t *testing.T, cfg Config) *Graph {
 type modelEdge struct {
 	source         int
 	actor, subject uint64
+	static         bool
 }
 
-// model has the records of each edge.
+// model has the records of each edge. A static edge has the record 0.
 type model map[modelEdge]map[uint64]bool
 
 func (m model) apply(c Change) {
 	if c.All {
-		maps.DeleteFunc(m, func(e modelEdge, _ map[uint64]bool) bool { return e.actor == c.Actor })
+		maps.DeleteFunc(m, func(e modelEdge, _ map[uint64]bool) bool { return e.actor == c.Actor && !e.static })
 		return
 	}
-	e := modelEdge{c.Source, c.Actor, c.Subject}
+	e := modelEdge{c.Source, c.Actor, c.Subject, c.Record == 0}
 	if !c.Remove {
 		if m[e] == nil {
 			m[e] = map[uint64]bool{}
@@ -66,6 +67,19 @@ func (m model) set(s Set) map[uint64]bool {
 		}
 	}
 	return members
+}
+
+// isStatic says whether a set of e has static edges.
+func (m model) isStatic(e *Expr) bool {
+	if e.Op != 0 {
+		return m.isStatic(e.Left) || m.isStatic(e.Right)
+	}
+	for edge := range m {
+		if edge.static && e.Given == nil && edge.source == e.Set.Source && e.Set.UID == [2]uint64{edge.actor, edge.subject}[e.Set.Direction] {
+			return true
+		}
+	}
+	return false
 }
 
 func (m model) eval(e *Expr) map[uint64]bool {
@@ -92,10 +106,9 @@ func (m model) eval(e *Expr) map[uint64]bool {
 }
 
 // allPages reads an expression page by page, and counts it in both ways.
-func allPages(t *testing.T, g *Graph, e *Expr, limit int) []uint64 {
+func allPages(t *testing.T, g *Graph, e *Expr, limit int) (all []uint64, static bool) {
 	t.Helper()
 	ctx := context.Background()
-	var all []uint64
 	l := Limits{Limit: limit}
 	for {
 		r, err := g.Eval(ctx, e, l)
@@ -107,20 +120,21 @@ func allPages(t *testing.T, g *Graph, e *Expr, limit int) []uint64 {
 		}
 		if l.After, l.Build = r.Next, r.Build; l.After == 0 {
 			c, err := g.Count(ctx, e, Limits{})
-			if err != nil || c.Count != len(all) || r.Count != len(all) {
-				t.Fatalf("%d members; counted %d and %d, %v", len(all), c.Count, r.Count, err)
+			if err != nil || c.Count != len(all) || r.Count != len(all) || c.Static != r.Static {
+				t.Fatalf("%d members; counted %d and %d, %v, static %v and %v", len(all), c.Count, r.Count, err, c.Static, r.Static)
 			}
-			return all
+			return all, r.Static
 		}
 	}
 }
 
 func check(t *testing.T, g *Graph, m model, e *Expr, limit int) {
 	t.Helper()
-	got := slices.Sorted(slices.Values(allPages(t, g, e, limit)))
+	got, static := allPages(t, g, e, limit)
+	slices.Sort(got)
 	want := slices.Sorted(maps.Keys(m.eval(e)))
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Fatalf("(-want +got):\n%s", diff)
+	if diff := cmp.Diff(want, got); diff != "" || static != m.isStatic(e) {
+		t.Fatalf("static %v, (-want +got):\n%s", static, diff)
 	}
 }
 
@@ -143,12 +157,18 @@ func (w *world) change() Change {
 			return cmpUint(a.actor*31+a.subject+uint64(a.source), b.actor*31+b.subject+uint64(b.source))
 		})
 		e := edges[w.r.IntN(len(edges))]
+		if e.static {
+			return Change{Source: e.source, Edge: Edge{Actor: e.actor, Subject: e.subject}}
+		}
 		records := slices.Sorted(maps.Keys(w.m[e]))
 		if w.r.IntN(2) == 0 {
 			return Change{Source: e.source, Edge: Edge{e.actor, e.subject, records[w.r.IntN(len(records))]}, Remove: true}
 		}
 		w.record++
 		return Change{Source: e.source, Edge: Edge{e.actor, e.subject, w.record}}
+	}
+	if w.r.IntN(5) == 0 {
+		return Change{Source: w.r.IntN(2), Edge: Edge{Actor: w.uid(), Subject: w.uid()}}
 	}
 	w.record++
 	return Change{Source: w.r.IntN(2), Edge: Edge{w.uid(), w.uid(), w.record}}

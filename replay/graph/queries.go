@@ -17,6 +17,9 @@ const (
 	SourceBlock  = "app.bsky.graph.block:subject"
 )
 
+// DefaultSources are all of them.
+func DefaultSources() []string { return []string{SourceFollow, SourceBlock} }
+
 // Queries is what a server asks; package feed implements it. It is safe for concurrent use.
 type Queries interface {
 	// Graph returns the graph that answers now; it stays the feed's, which closes it. Each of its

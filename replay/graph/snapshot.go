@@ -21,7 +21,7 @@ import (
 
 const (
 	magicStart   = "millrace graph "
-	magic        = magicStart + "2\n"
+	magic        = magicStart + "3\n"
 	sectionBytes = 1 << 20 // from which a section ends; a large set may exceed it
 	maxSection   = 1 << 30
 	saveBatch    = 4096 // sets that are read in one lock
@@ -45,6 +45,7 @@ type Header struct {
 	StoreID    string
 	Generation uint64
 	Sources    []string
+	Tables     []int // that the file has, in order; the static edges of the first source have number len(Sources)
 	Position   references.Position
 	Build      uint64 // of Result
 	Accounts   int
@@ -53,9 +54,9 @@ type Header struct {
 
 var errChanged = errors.New("too much was changed while it was written: its sets would take too much memory")
 
-// walk is where a Save is: all Out sets before (source, next) are written.
+// walk is where a Save is: all Out sets before (table, next) are written.
 type walk struct {
-	source   int
+	table    int
 	next     uint32
 	accounts int
 	saved    map[setKey][]byte // encoded sets that changed before the walk reached them
@@ -63,22 +64,22 @@ type walk struct {
 	failed   bool              // they were too many
 }
 
-// setKey names an Out set by its source and ordinal.
+// setKey names an Out set by its table and ordinal.
 type setKey struct {
-	source  int
+	table   int
 	ordinal uint32
 }
 
 // keepLocked copies an Out set that changes, if a Save has yet to write it.
-func (g *Graph) keepLocked(source int, actor uint32) {
-	w, p := g.walk, setKey{source, actor}
-	if w == nil || w.failed || int(actor) >= w.accounts || source < w.source || source == w.source && actor < w.next {
+func (g *Graph) keepLocked(table int, actor uint32) {
+	w, p := g.walk, setKey{table, actor}
+	if w == nil || w.failed || int(actor) >= w.accounts || table < w.table || table == w.table && actor < w.next {
 		return
 	}
 	if _, found := w.saved[p]; found {
 		return
 	}
-	w.saved[p] = appendSet(nil, g.indexes[2*source].set(actor))
+	w.saved[p] = appendSet(nil, g.indexes[2*table].set(actor))
 	if w.bytes.Add(savedBytes+int64(len(w.saved[p]))) > g.cfg.Memory/savedFraction {
 		w.saved, w.failed = nil, true
 		w.bytes.Store(0)
@@ -172,20 +173,20 @@ func (g *Graph) writeSections(ctx context.Context, w *sectionWriter) error {
 		w.section(sectionAccounts, b)
 	}
 	payload := make([]byte, 0, 2*sectionBytes)
-	for source := range header.Sources {
+	for i, table := range header.Tables {
 		for first := 0; first < header.Accounts && w.err == nil; {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			payload = append(payload[:0], byte(source))
+			payload = append(payload[:0], byte(table))
 			payload = binary.LittleEndian.AppendUint32(payload, uint32(first))
-			payload, first = g.appendSets(payload, source, first)
+			payload, first = g.appendSets(payload, table, first)
 			if g.walkFailed() {
 				return errChanged
 			}
 			w.section(sectionSets, payload)
 		}
-		w.section(sectionFlags, append([]byte{byte(source)}, flags[source]...))
+		w.section(sectionFlags, append([]byte{byte(table)}, flags[i]...))
 	}
 	g.writeRecords(w, more)
 	w.section(sectionEnd, nil)
@@ -209,10 +210,14 @@ func (g *Graph) begin() (header Header, uids []uint64, flags [][]byte, more map[
 	}
 	header = Header{StoreID: g.cfg.StoreID, Generation: g.cfg.Generation, Sources: g.cfg.Sources,
 		Position: g.position, Build: g.build, Accounts: len(g.accounts.uids), Lost: g.lost}
-	for source := range g.cfg.Sources {
+	for table := range g.tables() {
 		var b []byte
-		out, in := g.indexes[2*source], g.indexes[2*source+1]
-		for _, bitmap := range []*roaring.Bitmap{out.incomplete, out.static, in.incomplete, in.static} {
+		out, in := g.indexes[2*table], g.indexes[2*table+1]
+		if len(out.refs) == 0 && out.incomplete.IsEmpty() && in.incomplete.IsEmpty() {
+			continue
+		}
+		header.Tables = append(header.Tables, table)
+		for _, bitmap := range []*roaring.Bitmap{out.incomplete, in.incomplete} {
 			encoded, err := bitmap.ToBytes()
 			if err != nil {
 				return header, nil, nil, nil, err
@@ -229,23 +234,23 @@ func (g *Graph) begin() (header Header, uids []uint64, flags [][]byte, more map[
 	return header, g.accounts.uids[:header.Accounts], flags, more, nil
 }
 
-// appendSets appends the next Out sets of a source until a section is full, and returns what comes
+// appendSets appends the next Out sets of a table until a section is full, and returns what comes
 // next.
-func (g *Graph) appendSets(payload []byte, source, first int) ([]byte, int) {
+func (g *Graph) appendSets(payload []byte, table, first int) ([]byte, int) {
 	for first < g.walk.accounts && len(payload) < sectionBytes {
 		end := min(first+saveBatch, g.walk.accounts)
 		g.mu.RLock()
 		for ; first < end && len(payload) < sectionBytes; first++ {
-			p := setKey{source, uint32(first)}
+			p := setKey{table, uint32(first)}
 			if saved, found := g.walk.saved[p]; found {
 				payload = append(payload, saved...)
 				delete(g.walk.saved, p)
 				g.walk.bytes.Add(-savedBytes - int64(len(saved)))
 			} else {
-				payload = appendSet(payload, g.indexes[2*source].set(p.ordinal))
+				payload = appendSet(payload, g.indexes[2*table].set(p.ordinal))
 			}
 		}
-		g.walk.source, g.walk.next = source, uint32(first)
+		g.walk.table, g.walk.next = table, uint32(first)
 		g.mu.RUnlock()
 	}
 	return payload, first

@@ -50,7 +50,7 @@ func bitmapOf(t *testing.T, members ...uint32) []byte {
 
 func headerOf(t *testing.T, accounts int) section {
 	t.Helper()
-	b, err := json.Marshal(Header{StoreID: "store", Generation: 3, Sources: testSources[:1], Accounts: accounts})
+	b, err := json.Marshal(Header{StoreID: "store", Generation: 3, Sources: testSources[:1], Tables: []int{0}, Accounts: accounts})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,8 +94,8 @@ func TestPeek(t *testing.T) {
 	damaged[len(damaged)-6] ^= 1
 	for says, raw := range map[string][]byte{
 		"": file.Bytes(), "checksum": damaged, "it is not a graph snapshot": []byte("letter"), "read its head": []byte(magic),
-		`it is of version "3", and this millrace knows "2"`:  []byte(magicStart + "3\n"),
-		`it is of version "10", and this millrace knows "2"`: []byte(magicStart + "10\n"),
+		`it is of version "4", and this millrace knows "3"`:  []byte(magicStart + "4\n"),
+		`it is of version "10", and this millrace knows "3"`: []byte(magicStart + "10\n"),
 	} {
 		name := filepath.Join(t.TempDir(), "snapshot")
 		if err := os.WriteFile(name, raw, 0o600); err != nil {
@@ -118,7 +118,7 @@ func TestWrongContents(t *testing.T) {
 	cfg := Config{Sources: testSources[:1], StoreID: "store", Generation: 3}
 	none := bitmapOf(t)
 	noFlags := func(source byte) section {
-		return section{sectionFlags, join([]byte{source}, bytes.Repeat(join(words(uint32(len(none))), none), 4))}
+		return section{sectionFlags, join([]byte{source}, bytes.Repeat(join(words(uint32(len(none))), none), 2))}
 	}
 	accounts := section{sectionAccounts, words(7, 0, 8, 0, 9, 0)} // the accounts 7, 8, and 9
 	encoded := func(head uint64, data []byte) []byte {
@@ -145,6 +145,13 @@ func TestWrongContents(t *testing.T) {
 	for i := range large {
 		large[i] = 1
 	}
+	withTables := func(tables ...int) section {
+		b, err := json.Marshal(Header{StoreID: "store", Generation: 3, Sources: testSources[:1], Tables: tables, Accounts: 3})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return section{sectionHeader, b}
+	}
 	replace := func(at int, p ...section) []section { return slices.Replace(slices.Clone(good), at, at+1, p...) }
 	setsOf0 := func(s ...[]byte) []section { return replace(2, sets(0, 0, s...)) }
 	for _, tc := range []struct {
@@ -159,11 +166,15 @@ func TestWrongContents(t *testing.T) {
 		{"a kind that is none", "unknown section kind 7", replace(4, section{7, nil})},
 		{"half an account", "bytes of accounts", replace(1, section{sectionAccounts, words(7, 0, 8, 0, 9)})},
 		{"an account too many", "bytes of accounts", replace(0, headerOf(t, 2))},
-		{"an account too few", "after 3 sets and 2 accounts", replace(1, section{sectionAccounts, words(7, 0, 8, 0)})},
+		{"an account too few", "after 2 of 3 accounts", replace(1, section{sectionAccounts, words(7, 0, 8, 0)})},
 		{"an account twice", "account 7 occurs twice", replace(1, section{sectionAccounts, words(7, 0, 8, 0, 7, 0)})},
-		{"sets of the next source", "sets of source 1 from ordinal 0; expected source 0, ordinal 0", replace(2, sets(1, 0, empty, empty, empty))},
-		{"sets from further on", "sets of source 0 from ordinal 1; expected source 0, ordinal 0", replace(2, sets(0, 1, empty, empty, empty))},
-		{"sets of no source", "sets of source 1", replace(4, sets(1, 0, empty))},
+		{"a table that is none", "it has the tables [2], of 2", replace(0, withTables(2))},
+		{"a table below all", "it has the tables [-1], of 2", replace(0, withTables(-1))},
+		{"tables out of order", "it has the tables [1 0], of 2", replace(0, withTables(1, 0))},
+		{"a table twice", "it has the tables [0 0], of 2", replace(0, withTables(0, 0))},
+		{"sets of the next table", "sets of table 1 from ordinal 0, after 3 of 3 accounts; expected table 0, ordinal 0", replace(2, sets(1, 0, empty, empty, empty))},
+		{"sets from further on", "sets of table 0 from ordinal 1, after 3 of 3 accounts; expected table 0, ordinal 0", replace(2, sets(0, 1, empty, empty, empty))},
+		{"sets of no table", "sets of table 1", replace(4, sets(1, 0, empty))},
 		{"a set too many", "more than 3 sets", setsOf0(empty, empty, empty, empty)},
 		{"a set too few", "after 2 sets", setsOf0(list(2, 1, 1), empty)},
 		{"a set that ends early", errShort.Error(), replace(2, section{sectionSets, out.payload[:len(out.payload)-3]})},
@@ -180,16 +191,16 @@ func TestWrongContents(t *testing.T) {
 		{"a bitmap of one more", "its bitmap does not have the members", setsOf0(bitmap(2, bitmapOf(t, 0)))},
 		{"a bitmap of no account", "its bitmap does not have the members", setsOf0(bitmap(1, bitmapOf(t, 3)))},
 		{"a bitmap that is none", "read a bitmap", setsOf0(bitmap(1, []byte{1, 2, 3}))},
-		{"flags of the next source", "flags of source 1", replace(3, noFlags(1))},
-		{"flags before the sets", "after 0 sets and 3 accounts", replace(2, noFlags(0))},
-		{"flags of no source", "flags of source 1", replace(4, noFlags(1))},
+		{"flags of the next table", "flags of table 1", replace(3, noFlags(1))},
+		{"flags before the sets", "flags of table 0 after 0 sets", replace(2, noFlags(0))},
+		{"flags of no table", "flags of table 1", replace(4, noFlags(1))},
 		{"flags that are no bitmap", "read a bitmap", replace(3, section{sectionFlags, join([]byte{0}, words(3), []byte{1, 2, 3})})},
 		{"flags without the second", "read a bitmap", replace(3, section{sectionFlags, join([]byte{0}, words(uint32(len(none))), none)})},
 		{"records before the last set", "records come before the last set", replace(3, record, noFlags(0))},
 		{"a record of no source", "a record of an edge that does not exist", replace(4, section{sectionRecords, words(1, 0, 2, 77, 0)})},
 		{"a record of no edge", "a record of an edge that does not exist", replace(4, section{sectionRecords, words(0, 2, 0, 77, 0)})},
 		{"half a record", errShort.Error(), replace(4, section{sectionRecords, words(0, 0, 2, 77)})},
-		{"an end before the last source", "ends after 0 of 1 sources", slices.Concat(good[:3], []section{end})},
+		{"an end before the last table", "ends after 0 of 1 tables", slices.Concat(good[:3], []section{end})},
 		{"no end", "read its head", good[:5]},
 		{"another end", "data follows its end", append(slices.Clone(good), end)},
 	} {

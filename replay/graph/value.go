@@ -64,8 +64,13 @@ func (q *query) eval(e *Expr) value {
 		return value{bitmap: roaring.AndNot(v.bitmap, q.eval(e.Right).asBitmap())}
 	case Or:
 		v, w := q.eval(e.Left), q.eval(e.Right)
-		if v.bitmap == nil && w.bitmap == nil {
+		switch {
+		case v.bitmap == nil && w.bitmap == nil:
 			return value{list: union(v.list, w.list)}
+		case v.len() == 0:
+			return w
+		case w.len() == 0:
+			return v
 		}
 		return value{bitmap: roaring.Or(v.asBitmap(), w.asBitmap())}
 	}

@@ -34,7 +34,7 @@ func askHas(ctx context.Context, g *graph.Graph, r *request) ([]graph.Result, er
 }
 
 // append returns the answer as JSON: the members that write appends, then those that every answer
-// has.
+// has. One that static edges affect is not called complete.
 func (r *request) append(write func([]byte, *request) []byte) []byte {
 	body := make([]byte, 0, 128+40*(len(r.names)+len(r.subjects)))
 	body = write(append(body, '{'), r)
@@ -44,7 +44,7 @@ func (r *request) append(write func([]byte, *request) []byte) []byte {
 		static = static || r.results[i].Static
 	}
 	body = append(body, `,"complete":`...)
-	body = strconv.AppendBool(body, complete)
+	body = strconv.AppendBool(body, complete && !static)
 	if static {
 		body = append(body, `,"static":true`...)
 	}

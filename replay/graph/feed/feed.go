@@ -42,6 +42,7 @@ type Config struct {
 	Sources      []string // none: follows and blocks
 	StoreID      string   // of the UID store
 	File         string   // the snapshot
+	Static       string   // the file of static edges, which need not exist
 
 	Memory      int64         // bytes for the graph and what it has not taken yet; 4 GiB
 	SaveEvery   time.Duration // between two snapshots while it runs; 10 min
@@ -56,7 +57,7 @@ type Config struct {
 
 func (c Config) withDefaults() Config {
 	if len(c.Sources) == 0 {
-		c.Sources = []string{graph.SourceFollow, graph.SourceBlock}
+		c.Sources = graph.DefaultSources()
 	}
 	c.Memory = cmp.Or(c.Memory, defaultMemory)
 	c.SaveEvery = cmp.Or(c.SaveEvery, defaultSaveEvery)
@@ -158,7 +159,7 @@ func (f *Feed) load(ctx context.Context) (*graph.Graph, error) {
 	g, err := graph.Load(f.cfg.File, cfg)
 	if errors.Is(err, os.ErrNotExist) {
 		f.cfg.Logger.Info("the graph has no snapshot: it is built from the reference store")
-		return graph.New(cfg)
+		return f.begin(cfg)
 	}
 	if err == nil {
 		saved := g.Position()
@@ -179,7 +180,20 @@ func (f *Feed) load(ctx context.Context) (*graph.Graph, error) {
 	if err := Forget(f.cfg.File); err != nil {
 		return nil, err
 	}
-	return graph.New(cfg)
+	return f.begin(cfg)
+}
+
+// begin returns the graph that gets the edges of the rows: that of the static edges, if there are
+// any.
+func (f *Feed) begin(cfg graph.Config) (*graph.Graph, error) {
+	g, err := graph.LoadStatic(f.cfg.Static, f.cfg.StoreID, cfg)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return graph.New(cfg)
+	case err != nil:
+		return nil, fmt.Errorf("%w; raise --graph-memory if they need more, or import them again after millrace graph remove", err)
+	}
+	return g, nil
 }
 
 // touchedAfter returns the accounts whose edges may have changed between a snapshot and the store.
@@ -207,8 +221,8 @@ func (f *Feed) touchedAfter(ctx context.Context, from, to references.Position) (
 	return touched, nil
 }
 
-// Forget removes a snapshot, if there is one. Whoever changes the rows, and not by the log, calls
-// it before.
+// Forget removes a snapshot, if there is one. Whoever changes the rows, and not by the log, or the
+// static edges, calls it before.
 func Forget(file string) error {
 	if err := os.Remove(file); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("remove the graph's snapshot: %w", err)

@@ -107,6 +107,7 @@ type world struct {
 	applied  int                 // of log
 	durable  int                 // of log: what is not of the log is flushed
 	begun    model               // before the log
+	static   model               // the static edges, as records
 
 	builds, loads, goesOn int
 }
@@ -114,7 +115,7 @@ type world struct {
 func newWorld(t *testing.T, seed uint64) *world {
 	t.Logf("MILLRACE_TEST_SEED=%d", seed)
 	w := &world{t: t, r: rand.New(rand.NewPCG(seed, 9)), fs: vfs.NewCrashableMem(), file: filepath.Join(t.TempDir(), "graph"),
-		at: references.Position{Epoch: 1}, alive: model{}, begun: model{}}
+		at: references.Position{Epoch: 1}, alive: model{}, begun: model{}, static: model{}}
 	w.open()
 	if err := w.store.Begin("test", w.at); err != nil {
 		t.Fatal(err)
@@ -159,7 +160,7 @@ func (w *world) newFeed() {
 }
 
 func (w *world) config() Config {
-	cfg := Config{Store: w.store, Log: worldLog{w}, SourceNumber: numberOf, StoreID: "uids", File: w.file, Memory: MinMemory}
+	cfg := Config{Store: w.store, Log: worldLog{w}, SourceNumber: numberOf, StoreID: "uids", File: w.file, Static: w.file + ".static", Memory: MinMemory}
 	if w.with != nil {
 		w.with(&cfg)
 	}
@@ -303,21 +304,25 @@ func (w *world) check() {
 	if g.Position() != w.store.Position() {
 		w.t.Fatalf("the graph is at %v, the store at %v", g.Position(), w.store.Position())
 	}
-	compare(w.t, g, want)
+	compare(w.t, g, want, w.static)
 }
 
-func compare(t *testing.T, g *graph.Graph, want model) {
+func compare(t *testing.T, g *graph.Graph, records, static model) {
 	t.Helper()
 	for source := range 2 {
 		for uid := range uint64(testAccounts) {
 			for _, direction := range []graph.Direction{graph.Out, graph.In} {
 				set := graph.Set{Source: source, Direction: direction, UID: uid + 1}
 				r, err := g.Eval(context.Background(), graph.Of(source, direction, uid+1), graph.Limits{})
-				if err != nil || !r.Complete {
+				imported := static.set(set)
+				if err != nil || !r.Complete || r.Static != (len(imported) > 0) {
 					t.Fatalf("%+v: %+v, %v", set, r, err)
 				}
 				slices.Sort(r.UIDs)
-				if diff := cmp.Diff(want.set(set), r.UIDs); diff != "" && len(want.set(set))+len(r.UIDs) > 0 {
+				want := append(records.set(set), imported...)
+				slices.Sort(want)
+				want = slices.Compact(want)
+				if diff := cmp.Diff(want, r.UIDs); diff != "" && len(want)+len(r.UIDs) > 0 {
 					t.Fatalf("%+v (-want +got):\n%s", set, diff)
 				}
 			}
@@ -340,6 +345,53 @@ func (w *world) restart() {
 	w.newFeed()
 	if w.feed.rows != nil {
 		w.t.Fatal("a graph that was saved is built")
+	}
+}
+
+// importStatic stops, and begins anew with more static edges, or with none.
+func (w *world) importStatic() {
+	w.t.Helper()
+	for len(w.hydrated) > 0 {
+		w.apply()
+	}
+	w.check()
+	w.closeAll()
+	w.durable = w.applied
+	if err := Forget(w.file); err != nil { // as the commands do
+		w.t.Fatal(err)
+	}
+	if w.r.IntN(3) == 0 {
+		if err := os.Remove(w.file + ".static"); err != nil && !os.IsNotExist(err) {
+			w.t.Fatal(err)
+		}
+		clear(w.static)
+	} else {
+		w.addStatic()
+	}
+	w.open()
+	w.newFeed()
+}
+
+// addStatic adds static edges to the file.
+func (w *world) addStatic() {
+	w.t.Helper()
+	s, err := graph.OpenStatic(w.file+".static", graph.Config{Sources: graph.DefaultSources(), StoreID: "uids"})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer s.Close()
+	for range 1 + w.r.IntN(4) {
+		source, e := w.r.IntN(2), graph.Edge{Actor: w.account(), Subject: w.account()}
+		if err := s.Add(source, []graph.Edge{e}); err != nil {
+			w.t.Fatal(err)
+		}
+		if w.static[e.Actor] == nil {
+			w.static[e.Actor] = map[uint64][]references.Reference{}
+		}
+		w.static[e.Actor][uint64(len(w.static[e.Actor]))] = []references.Reference{{Path: []uint32{3, 5}[source], Subject: e.Subject, Authority: e.Subject}}
+	}
+	if _, err := s.Save(w.t.Context(), w.file+".static"); err != nil {
+		w.t.Fatal(err)
 	}
 }
 
@@ -433,8 +485,10 @@ func TestModel(t *testing.T) {
 				case n < 95:
 					w.check()
 					w.feed.save(t.Context())
-				case n < 97:
+				case n < 96:
 					w.restart()
+				case n < 97:
+					w.importStatic()
 				default:
 					w.crash()
 				}

@@ -43,7 +43,7 @@ func TestRun(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		compare(t, g, w.alive)
+		compare(t, g, w.alive, w.static)
 	}
 	ahead := references.Position{Epoch: w.at.Epoch, Seq: w.at.Seq + 1}
 	short, cancel := context.WithTimeout(t.Context(), time.Millisecond)

@@ -1,0 +1,253 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"millrace/cmd/millrace/refs"
+	"millrace/replay/graph"
+)
+
+func graphCommand() *command {
+	return &command{
+		name: "millrace graph", summary: "import, export and remove edges of the graph, of a server that is not running",
+		subs: []*command{graphImportCommand(), graphExportCommand(), graphRemoveCommand()},
+	}
+}
+
+func graphImportCommand() *command {
+	return &command{
+		name: "millrace graph import", args: "FILE…", summary: "read follows or blocks without records, as static edges",
+		about: `A file is CSV with the columns actor and subject, both DIDs; plain, or compressed with gzip or zstd; - is standard
+input. Lines are in any order; sorted by actor they are read fastest. What was imported before stays, and repeats
+change nothing. If a line is wrong, nothing is imported. The server loads static edges at its next start, as
+millrace serve --graph says; no answer that they affect is called complete.`,
+		flags: func() *flag.FlagSet { fs, _ := newGraphImportFlags(); return fs },
+		twins: refsTwins(), run: runGraphImport,
+	}
+}
+
+// graphFlags are what the commands that read or write edges have.
+type graphFlags struct {
+	refsFlags
+	kind choice
+}
+
+func (p *graphFlags) register(fs *flag.FlagSet) {
+	p.refsFlags.register(fs)
+	p.kind = choice{"follows", []string{"follows", "blocks"}}
+	fs.Var(&p.kind, "kind", "what an edge is: follows or blocks")
+}
+
+// source is the number of the kind's source.
+func (p *graphFlags) source() int {
+	if p.kind.value == "blocks" {
+		return 1
+	}
+	return 0
+}
+
+// graphImportConfig is what the flags of `millrace graph import` set.
+type graphImportConfig struct {
+	graphFlags
+	memory byteSize
+}
+
+func newGraphImportFlags() (*flag.FlagSet, *graphImportConfig) {
+	c := &graphImportConfig{memory: 4 << 30}
+	fs := flag.NewFlagSet("graph import", flag.ContinueOnError)
+	c.register(fs)
+	fs.Var(&c.memory, "graph-memory", "memory for all static edges (`SIZE`), as of the server")
+	return fs, c
+}
+
+// static is the configuration of the static edges' file.
+func (s *refsStores) static(memory byteSize) graph.Config {
+	return graph.Config{Sources: graph.DefaultSources(), StoreID: s.uids.StoreID(), Memory: int64(memory)}
+}
+
+// importBatch is how many edges are sorted together.
+const importBatch = 1 << 20
+
+func runGraphImport(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
+	fs, c := newGraphImportFlags()
+	if err := parseFlags(fs, args, environOf(refsTwins()...)); err != nil {
+		return err
+	}
+	if fs.NArg() == 0 {
+		return usageError{errors.New("usage: " + graphImportCommand().usageLine())}
+	}
+	if err := c.validate(); err != nil {
+		return usageError{err}
+	}
+	s, err := c.open(ctx, refsImport, stderr)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	name := c.config().staticFile()
+	static, err := graph.OpenStatic(name, s.static(c.memory))
+	if err != nil {
+		return err
+	}
+	defer static.Close()
+	r := &refs.EdgeReader{UIDs: s.uids}
+	var batch []graph.Edge
+	flush := func() error {
+		err := static.Add(c.source(), batch)
+		batch = batch[:0]
+		return err
+	}
+	begun := time.Now()
+	say := everySoOften(func() {
+		n := r.Lines.Load()
+		fmt.Fprintf(stderr, "%d lines, %.0f a second\n", n, float64(n)/time.Since(begun).Seconds())
+	})
+	for _, file := range fs.Args() {
+		err := readFile(file, func(in io.Reader) error {
+			return r.Read(ctx, in, func(edges []graph.Edge) error {
+				say()
+				if batch = append(batch, edges...); len(batch) < importBatch {
+					return nil
+				}
+				return flush()
+			})
+		})
+		if err != nil {
+			return fmt.Errorf("%s: %w; nothing was imported", file, err)
+		}
+	}
+	if err := flush(); err != nil {
+		return err
+	}
+	edges, err := static.Save(ctx, name)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(stdout, "read %d lines; there are %d static edges now\n", r.Lines.Load(), edges)
+	return nil
+}
+
+// readFile lets do read a file, or standard input.
+func readFile(name string, do func(in io.Reader) error) error {
+	if name == "-" {
+		return do(os.Stdin)
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return do(f)
+}
+
+func graphRemoveCommand() *command {
+	return &command{
+		name: "millrace graph remove", summary: "remove all static edges",
+		flags: func() *flag.FlagSet { fs, _ := newGraphRemoveFlags(); return fs },
+		twins: refsTwins(), run: runGraphRemove,
+	}
+}
+
+func newGraphRemoveFlags() (*flag.FlagSet, *refsFlags) {
+	c := &refsFlags{}
+	fs := flag.NewFlagSet("graph remove", flag.ContinueOnError)
+	c.register(fs)
+	return fs, c
+}
+
+func runGraphRemove(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
+	fs, c := newGraphRemoveFlags()
+	if err := parseFlags(fs, args, environOf(refsTwins()...)); err != nil {
+		return err
+	}
+	if err := noArguments(fs); err != nil {
+		return err
+	}
+	if err := c.validate(); err != nil {
+		return usageError{err}
+	}
+	s, err := c.open(ctx, refsChange, stderr)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	if err := os.Remove(c.config().staticFile()); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	fmt.Fprintln(stdout, "there are no static edges now")
+	return syncDir(c.data)
+}
+
+func graphExportCommand() *command {
+	return &command{
+		name: "millrace graph export", summary: "write follows or blocks as CSV, with the columns actor and subject",
+		about: `The edges are those of the records, at the position that standard error says, or with --static those that were
+imported. It reads what a server with --graph writes when it ends, unless its memory was too small.`,
+		flags:  func() *flag.FlagSet { fs, _ := newGraphExportFlags(); return fs },
+		groups: []flagGroup{{"What is written", []string{"kind", "static", "out"}}, {"Where it comes from", refsTwins()}},
+		twins:  refsTwins(), run: runGraphExport,
+	}
+}
+
+// graphExportConfig is what the flags of `millrace graph export` set.
+type graphExportConfig struct {
+	graphFlags
+	static bool
+	out    string
+}
+
+func newGraphExportFlags() (*flag.FlagSet, *graphExportConfig) {
+	c := &graphExportConfig{}
+	fs := flag.NewFlagSet("graph export", flag.ContinueOnError)
+	c.register(fs)
+	fs.BoolVar(&c.static, "static", false, "static edges, and not those of records")
+	fs.StringVar(&c.out, "out", "", "write to this `file`, which gets its name when it is whole; left out: standard output")
+	return fs, c
+}
+
+func runGraphExport(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
+	fs, c := newGraphExportFlags()
+	if err := parseFlags(fs, args, environOf(refsTwins()...)); err != nil {
+		return err
+	}
+	if err := noArguments(fs); err != nil {
+		return err
+	}
+	if err := c.validate(); err != nil {
+		return usageError{err}
+	}
+	s, err := c.open(ctx, refsRead, stderr)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	file := c.config().graphFile()
+	if c.static {
+		file = c.config().staticFile()
+	}
+	h, err := graph.Peek(file)
+	if errors.Is(err, os.ErrNotExist) {
+		return advise(err, "A server with --graph writes graph.snapshot when it ends, and millrace graph import graph.static.")
+	}
+	if err != nil {
+		return err
+	}
+	x := &refs.EdgeExport{Names: s.uids, Source: c.source(), Static: c.static}
+	x.Progress = everySoOften(func() { fmt.Fprintf(stderr, "%d edges\n", x.Edges) })
+	err = writeWhole(c.out, stdout, func(w io.Writer) error { return x.Run(ctx, file, w) })
+	if err != nil {
+		return err
+	}
+	of := "static edges"
+	if !c.static {
+		of = fmt.Sprintf("edges, of seq %d of epoch %d", h.Position.Seq, h.Position.Epoch)
+	}
+	fmt.Fprintf(stderr, "exported %d %s\n", x.Edges, of)
+	return nil
+}
