@@ -181,7 +181,7 @@ func TestTwins(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "out")
 	args := map[string]string{
 		"millrace backup": "--to " + out, "millrace intern export": out, "millrace intern import": "/dev/null",
-		"millrace graph import": "/dev/null",
+		"millrace graph import":      "/dev/null",
 		"millrace references import": "--as-of 2026-11-24T12:00:00Z /dev/null", "millrace references purge": "did:web:example.com",
 	}
 	tried := 0
