@@ -21,7 +21,8 @@ const usage = `relaysim is a simulated AT Protocol relay. It serves
   ws://ADDRESS/xrpc/com.atproto.sync.subscribeRepos[?cursor=N]
 
 from a generated world of accounts with real signed repositories or, with --capture, from captured
-frames. Its first line on standard output is "listening ws://ADDRESS".
+frames. Its first line on standard output is "listening ws://ADDRESS". GET http://ADDRESS/DID is a PLC
+directory with the keys that the accounts sign with.
 
 The stream is made ahead, and then repeated with fresh envelopes (seq, time, rev, record keys of creates,
 DIDs drawn from a skewed population) for as long as it runs. With --rate frames are due at fixed times,

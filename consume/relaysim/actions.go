@@ -143,7 +143,22 @@ func connectionActions() []action {
 				return q
 			},
 		},
+		action{
+			name: "plc", help: "fault=NAME: from now on the PLC directory, GET /DID, fails in that way, or in none; did=DID&key-of=OTHER: an account has the key of another", run: runPLC,
+			draw: func(rng *rand.Rand, _ *Relay) url.Values {
+				names := append(PLCFaults(), "")
+				return url.Values{"fault": {names[rng.IntN(len(names))]}}
+			},
+		}.asRisky(),
 	}
+}
+
+func runPLC(_ context.Context, r *Relay, q url.Values) (map[string]any, error) {
+	if did := q.Get("did"); did != "" {
+		r.plc.SetKeyOf(did, q.Get("key-of"))
+		return map[string]any{"requests": r.plc.Requests()}, nil
+	}
+	return map[string]any{"requests": r.plc.Requests()}, r.plc.SetFault(q.Get("fault"))
 }
 
 func runDisconnect(_ context.Context, r *Relay, q url.Values) (map[string]any, error) {

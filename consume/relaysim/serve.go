@@ -34,6 +34,7 @@ type Relay struct {
 	faults   *faults
 	hostile  *hostileMix
 	truth    *truthFile
+	plc      PLC
 	log      *slog.Logger
 
 	mu    sync.Mutex
@@ -60,9 +61,13 @@ func (r *Relay) handler() http.Handler {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write([]byte(`{"version":"relaysim"}` + "\n"))
 	})
+	mux.Handle("GET /{did}", &r.plc)
 	r.routeAdmin(mux)
 	return mux
 }
+
+// PLC returns the PLC directory that the relay serves beside the stream.
+func (r *Relay) PLC() *PLC { return &r.plc }
 
 // subscribe serves one consumer for as long as it stays.
 func (r *Relay) subscribe(w http.ResponseWriter, req *http.Request) {

@@ -1,0 +1,240 @@
+package relaysim
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// PLC is a PLC directory that has each did:plc, with the key that the account signs with in every
+// world. It is the handler of GET /DID. The zero value is ready for use. Safe for concurrent use.
+type PLC struct {
+	requests atomic.Int64
+
+	mu    sync.Mutex
+	fault func(w http.ResponseWriter, req *http.Request, did string)
+	keyOf map[string]string
+}
+
+// plcFault is one way in which a directory can fail or lie.
+type plcFault struct {
+	name   string
+	answer func(p *PLC, w http.ResponseWriter, req *http.Request, did string)
+}
+
+const (
+	// PLCSlow is how long the fault "slow" takes for each answer, which is that of its beginning.
+	PLCSlow = 2 * time.Second
+	// trickleEvery is how often the fault "trickle" sends a byte.
+	trickleEvery = 100 * time.Millisecond
+)
+
+// plcFaults returns all of them.
+func plcFaults() []plcFault {
+	status := func(code int) func(*PLC, http.ResponseWriter, *http.Request, string) {
+		return func(_ *PLC, w http.ResponseWriter, _ *http.Request, _ string) {
+			http.Error(w, `{"message":"no"}`, code)
+		}
+	}
+	changed := func(change func(document map[string]any, did string)) func(*PLC, http.ResponseWriter, *http.Request, string) {
+		return func(p *PLC, w http.ResponseWriter, _ *http.Request, did string) {
+			document := p.document(did)
+			change(document, did)
+			_ = json.NewEncoder(w).Encode(document)
+		}
+	}
+	key := func(field, value string) func(*PLC, http.ResponseWriter, *http.Request, string) {
+		return changed(func(document map[string]any, _ string) {
+			document["verificationMethod"].([]any)[0].(map[string]any)[field] = value
+		})
+	}
+	return []plcFault{
+		{"down", func(*PLC, http.ResponseWriter, *http.Request, string) { panic(http.ErrAbortHandler) }},
+		{"silent", func(_ *PLC, _ http.ResponseWriter, req *http.Request, _ string) { <-req.Context().Done() }},
+		{"slow", (*PLC).answerSlowly},
+		{"trickle", func(_ *PLC, w http.ResponseWriter, req *http.Request, _ string) { pour(w, req, " ", trickleEvery) }},
+		{"endless", func(_ *PLC, w http.ResponseWriter, req *http.Request, _ string) {
+			pour(w, req, strings.Repeat(" ", 32<<10), 0)
+		}},
+		{"endless-headers", func(_ *PLC, w http.ResponseWriter, _ *http.Request, _ string) { pourHeaders(w) }},
+		{"error", status(http.StatusInternalServerError)},
+		{"busy", func(_ *PLC, w http.ResponseWriter, _ *http.Request, _ string) {
+			w.Header().Set("Retry-After", "2")
+			http.Error(w, `{"message":"Too Many Requests"}`, http.StatusTooManyRequests)
+		}},
+		{"absent", status(http.StatusNotFound)},
+		{"tombstone", status(http.StatusGone)},
+		{"redirects", func(_ *PLC, w http.ResponseWriter, req *http.Request, _ string) {
+			http.Redirect(w, req, req.URL.Path, http.StatusFound)
+		}},
+		{"garbage", func(_ *PLC, w http.ResponseWriter, _ *http.Request, _ string) {
+			_, _ = io.WriteString(w, "\x00<html>\xff")
+		}},
+		{"truncated", func(p *PLC, w http.ResponseWriter, _ *http.Request, did string) {
+			text, _ := json.Marshal(p.document(did))
+			_, _ = w.Write(text[:len(text)/2])
+		}},
+		{"other-did", changed(func(document map[string]any, did string) { document["id"] = did[:len(did)-1] + "z" })},
+		{"other-controller", key("controller", "did:plc:"+strings.Repeat("z", 24))},
+		{"other-key", changed(func(document map[string]any, did string) {
+			document["verificationMethod"] = verificationMethod(did, did+"y")
+		})},
+		{"no-key", changed(func(document map[string]any, _ string) { delete(document, "verificationMethod") })},
+		{"key-type", key("type", "Ed25519VerificationKey2020")},
+		{"key-bytes", key("publicKeyMultibase", "zQ3shZZZZZZ")},
+	}
+}
+
+// PLCFaults returns the names of the faults that SetFault knows.
+func PLCFaults() []string {
+	var names []string
+	for _, f := range plcFaults() {
+		names = append(names, f.name)
+	}
+	return names
+}
+
+// SetFault makes all answers from now on faulty in that way; "": in none.
+func (p *PLC) SetFault(name string) error {
+	faults := plcFaults()
+	i := slices.IndexFunc(faults, func(f plcFault) bool { return f.name == name })
+	if name != "" && i < 0 {
+		return fmt.Errorf("the PLC directory has no fault called %q, but %s", name, strings.Join(PLCFaults(), ", "))
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.fault = nil; i >= 0 {
+		p.fault = func(w http.ResponseWriter, req *http.Request, did string) { faults[i].answer(p, w, req, did) }
+	}
+	return nil
+}
+
+// SetKeyOf makes the directory say that the account has the key of other. The fault "foreign-key"
+// of commits signs with that of the account's DID and an x.
+func (p *PLC) SetKeyOf(did, other string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.keyOf == nil {
+		p.keyOf = make(map[string]string)
+	}
+	p.keyOf[did] = other
+}
+
+// Requests is how many requests have come.
+func (p *PLC) Requests() int64 { return p.requests.Load() }
+
+// ServeHTTP implements http.Handler.
+func (p *PLC) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	p.requests.Add(1)
+	did := strings.TrimPrefix(req.URL.Path, "/")
+	if !strings.HasPrefix(did, "did:plc:") || len(did) != didLen {
+		http.Error(w, `{"message":"DID not registered: `+did+`"}`, http.StatusNotFound)
+		return
+	}
+	p.mu.Lock()
+	fault := p.fault
+	p.mu.Unlock()
+	w.Header().Set("Content-Type", "application/did+ld+json")
+	if fault != nil {
+		fault(w, req, did)
+		return
+	}
+	_ = json.NewEncoder(w).Encode(p.document(did))
+}
+
+// signer returns the DID whose key the account has.
+func (p *PLC) signer(did string) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if other, ok := p.keyOf[did]; ok {
+		return other
+	}
+	return did
+}
+
+// document returns the DID document of an account.
+func (p *PLC) document(did string) map[string]any {
+	return map[string]any{
+		"@context":           []any{"https://www.w3.org/ns/did/v1", "https://w3id.org/security/multikey/v1"},
+		"id":                 did,
+		"alsoKnownAs":        []any{"at://" + did[len("did:plc:"):] + ".example.com"},
+		"verificationMethod": verificationMethod(did, p.signer(did)),
+		"service":            []any{map[string]any{"id": "#atproto_pds", "type": "AtprotoPersonalDataServer", "serviceEndpoint": "https://pds.example.com"}},
+	}
+}
+
+// verificationMethod says that did has the key of signer.
+func verificationMethod(did, signer string) []any {
+	key, err := PublicKey(signer)
+	if err != nil {
+		panic("relaysim: " + err.Error()) // all DIDs have one
+	}
+	return []any{map[string]any{"id": did + "#atproto", "type": "Multikey", "controller": did, "publicKeyMultibase": key.Multibase()}}
+}
+
+// answerSlowly answers after a while.
+func (p *PLC) answerSlowly(w http.ResponseWriter, req *http.Request, did string) {
+	document := p.document(did)
+	select {
+	case <-req.Context().Done():
+	case <-time.After(PLCSlow):
+		_ = json.NewEncoder(w).Encode(document)
+	}
+}
+
+// Export writes the operations that have made the accounts, as GET /export of a directory does.
+func (p *PLC) Export(w io.Writer, dids ...string) error {
+	b := bufio.NewWriter(w)
+	lines := json.NewEncoder(b)
+	for _, did := range dids {
+		key, err := PublicKey(p.signer(did))
+		if err != nil {
+			return err
+		}
+		if err := lines.Encode(map[string]any{
+			"did": did, "cid": "bafyreib2rxk3rybpkfq5i5g2d6k4a7xxu5x5n5e5rhpadg2r3msdxdzxke", "nullified": false, "createdAt": "2026-01-01T00:00:00.000Z",
+			"operation": map[string]any{
+				"type": "plc_operation", "prev": nil, "sig": "", "rotationKeys": []any{key.DIDKey()},
+				"verificationMethods": map[string]any{"atproto": key.DIDKey()},
+				"alsoKnownAs":         []any{}, "services": map[string]any{},
+			},
+		}); err != nil {
+			return err
+		}
+	}
+	return b.Flush()
+}
+
+// pour writes text again and again until the client leaves.
+func pour(w http.ResponseWriter, req *http.Request, text string, every time.Duration) {
+	for {
+		if _, err := io.WriteString(w, text); err != nil || http.NewResponseController(w).Flush() != nil {
+			return
+		}
+		select {
+		case <-req.Context().Done():
+			return
+		case <-time.After(every):
+		}
+	}
+}
+
+// pourHeaders writes headers until the client leaves.
+func pourHeaders(w http.ResponseWriter) {
+	conn, out, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	_, err = out.WriteString("HTTP/1.1 200 OK\r\n")
+	for err == nil {
+		_, err = out.WriteString("X-More: " + strings.Repeat("x", 1000) + "\r\n")
+	}
+}

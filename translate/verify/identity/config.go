@@ -1,0 +1,105 @@
+package identity
+
+import (
+	"cmp"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/bluesky-social/indigo/atproto/identity"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Defaults and bounds of Config.
+const (
+	defaultEntries     = 2_000_000
+	defaultBytes       = 8 << 20
+	defaultConcurrency = 8
+	minBytes           = 1 << 20
+	maxConcurrency     = 1 << 10
+)
+
+// Config is what Open needs. Dir must be set. Zero fields take their defaults.
+type Config struct {
+	Dir string // the cache's own directory, made if absent
+	FS  vfs.FS // nil: the real file system
+
+	// PLC is the URL of the PLC directory, which is trusted and may have any address. "": the
+	// public one.
+	PLC string
+	// Export is a file of /export of a PLC directory, plain, gzip or zstd, that replaces it. It is
+	// read once, into the cache's directory.
+	Export string
+
+	AllowPrivate bool  // hosts of did:web may have addresses that are not public
+	Entries      int   // accounts in the cache on disk; 0: 2,000,000
+	Bytes        int64 // memory of the cache, that of Pebble included; 0: 8 MiB
+	Concurrency  int   // fetches at once from the PLC directory, and from hosts of did:web; 0: 8
+
+	Now        func() time.Time      // nil: time.Now
+	Logger     *slog.Logger          // nil: discard
+	Registerer prometheus.Registerer // nil: no metrics
+
+	hooks testHooks
+}
+
+// testHooks changes what only tests may change. The zero value changes nothing.
+type testHooks struct {
+	resolver *net.Resolver  // nil: the system's
+	dial     dialFunc       // of the PLC directory; nil: a socket
+	webPort  string         // "": that of the URL
+	roots    *x509.CertPool // of hosts of did:web; nil: the system's
+	queue    int            // jobs that wait for each kind of worker; 0: maxQueue
+	finished func(did string)
+}
+
+func (c Config) withDefaults() Config {
+	if c.Export == "" {
+		c.PLC = strings.TrimRight(cmp.Or(c.PLC, identity.DefaultPLCURL), "/")
+	}
+	c.Entries = cmp.Or(c.Entries, defaultEntries)
+	c.Bytes = cmp.Or(c.Bytes, defaultBytes)
+	c.Concurrency = cmp.Or(c.Concurrency, defaultConcurrency)
+	c.hooks.queue = cmp.Or(c.hooks.queue, maxQueue)
+	if c.FS == nil {
+		c.FS = vfs.Default
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.hooks.finished == nil {
+		c.hooks.finished = func(string) {}
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	switch {
+	case c.Dir == "":
+		return errors.New("identity: field Dir: must be set")
+	case c.Export != "" && c.PLC != "":
+		return errors.New("identity: field Export: not beside PLC")
+	case c.Entries < 2:
+		return fmt.Errorf("identity: field Entries: %d is less than 2", c.Entries)
+	case c.Bytes < minBytes:
+		return fmt.Errorf("identity: field Bytes: %d is less than %d", c.Bytes, minBytes)
+	case c.Concurrency < 1 || c.Concurrency > maxConcurrency:
+		return fmt.Errorf("identity: field Concurrency: %d is not 1 to %d", c.Concurrency, maxConcurrency)
+	case c.Export != "":
+		return nil
+	}
+	u, err := url.Parse(c.PLC)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.RawQuery != "" || u.Fragment != "" {
+		return fmt.Errorf("identity: field PLC: %q is no http or https URL of a directory", c.PLC)
+	}
+	return nil
+}

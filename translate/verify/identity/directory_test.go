@@ -1,0 +1,399 @@
+package identity
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"millrace/consume/relaysim"
+	"millrace/consume/relaysim/pipenet"
+	"millrace/consume/relaysim/testmetrics"
+	"millrace/consume/relaysim/testwait"
+)
+
+// harness is a directory and the PLC directory that it asks, in a bubble.
+type harness struct {
+	*Directory
+	t      *testing.T
+	plc    *relaysim.PLC
+	cfg    Config
+	last   float64       // requests at the last call of asked
+	passed time.Duration // ahead of the bubble's time
+}
+
+// inBubble runs f with a directory in a bubble.
+func inBubble(t *testing.T, cfg Config, f func(h *harness)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		h := &harness{t: t, plc: &relaysim.PLC{}, cfg: cfg}
+		listener := pipenet.Listen()
+		server := &http.Server{Handler: h.plc}
+		done := make(chan struct{})
+		go func() { defer close(done); _ = server.Serve(listener) }()
+		h.cfg.FS, h.cfg.Dir, h.cfg.hooks.dial = vfs.NewMem(), "identities", listener.Dial
+		if h.cfg.PLC == "" {
+			h.cfg.PLC = "http://plc.example"
+		}
+		h.cfg.Now = func() time.Time { return time.Now().Add(h.passed) }
+		h.open()
+		f(h)
+		h.shut()
+		server.Close()
+		listener.Close()
+		<-done
+	})
+}
+
+func (h *harness) open() {
+	h.t.Helper()
+	h.cfg.Registerer = prometheus.NewRegistry()
+	var err error
+	if h.Directory, err = Open(h.cfg); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+func (h *harness) shut() {
+	h.t.Helper()
+	for range 2 {
+		if err := h.Close(); err != nil {
+			h.t.Error(err)
+		}
+	}
+	synctest.Wait()
+}
+
+// metric returns the value of a metric.
+func (h *harness) metric(name string) float64 {
+	h.t.Helper()
+	values := testmetrics.Values(h.t, h.cfg.Registerer.(*prometheus.Registry), "millrace_identity_")
+	value, ok := values[name]
+	if !ok {
+		h.t.Fatalf("no metric %s", name)
+	}
+	return value
+}
+
+// expect asks for a key and compares the state, and the key with that of signer.
+func (h *harness) expect(n int, state State, signer string) {
+	h.t.Helper()
+	before := time.Now()
+	key, got := h.Key(uint64(n), didOf(n))
+	if got != state {
+		h.t.Fatalf("account %d is %v, not %v", n, got, state)
+	}
+	if (key != nil) != (signer != "") || key != nil && !key.Equal(keyOf(h.t, signer)) {
+		h.t.Fatalf("account %d has the key %v", n, key)
+	}
+	if time.Now() != before {
+		h.t.Fatal("Key has waited")
+	}
+	synctest.Wait()
+}
+
+// pass lets the caches' time pass.
+func (h *harness) pass(d time.Duration) { h.passed += d }
+
+// known has an account fetched.
+func (h *harness) known(n int) {
+	h.t.Helper()
+	h.expect(n, Unknown, "")
+	h.expect(n, Current, didOf(n))
+}
+
+// asked compares the number of requests since the last time.
+func (h *harness) asked(want float64) {
+	h.t.Helper()
+	synctest.Wait()
+	now := float64(h.plc.Requests())
+	if now-h.last != want {
+		h.t.Fatalf("%v requests, not %v", now-h.last, want)
+	}
+	h.last = now
+}
+
+// TestKey: the first call starts a fetch, the next one has the key, which survives a restart and
+// expires.
+func TestKey(t *testing.T) {
+	inBubble(t, Config{Bytes: minBytes}, func(h *harness) {
+		for n := range 8 {
+			h.known(n)
+		}
+		h.asked(8)
+		h.shut()
+		h.open()
+		for n := range 8 {
+			h.expect(n, Current, didOf(n))
+		}
+		h.asked(0)
+		h.pass(freshFor)
+		h.expect(3, Stale, didOf(3))
+		h.asked(1)
+		h.expect(3, Current, didOf(3))
+		h.pass(keepFor)
+		h.expect(3, Unknown, "")
+		h.expect(3, Current, didOf(3))
+		if got := h.metric("lookups_total unknown"); got != 1 { // since the start
+			t.Errorf("%v look-ups without a key", got)
+		}
+		if got := h.metric("fetches_total found"); got != 2 {
+			t.Errorf("%v fetches", got)
+		}
+	})
+}
+
+// TestAbsent: accounts without a key, and DIDs that can have none.
+func TestAbsent(t *testing.T) {
+	inBubble(t, Config{}, func(h *harness) {
+		if err := h.plc.SetFault("absent"); err != nil {
+			t.Fatal(err)
+		}
+		h.expect(1, Unknown, "")
+		h.expect(1, Absent, "")
+		h.pass(negativeFor - time.Nanosecond)
+		h.expect(1, Absent, "")
+		h.asked(1)
+		h.shut()
+		h.open()
+		h.expect(1, Absent, "")
+		h.pass(time.Nanosecond)
+		_ = h.plc.SetFault("")
+		h.known(1)
+		for i, did := range []string{"did:key:z6Mk", "", "example", "did:web:" + strings.Repeat("a", 300), "did:plc:" + strings.Repeat("a", 300)} {
+			h.Key(uint64(100+i), did)
+			if _, state := h.Key(uint64(100+i), did); state != Absent {
+				t.Errorf("%q is %v", did, state)
+			}
+		}
+		h.asked(1)
+	})
+}
+
+// TestOtherDID: a UID that meant another DID gives nothing.
+func TestOtherDID(t *testing.T) {
+	inBubble(t, Config{}, func(h *harness) {
+		h.known(1)
+		if key, state := h.Key(1, didOf(2)); key != nil || state != Unknown {
+			t.Errorf("got %v, %v", key, state)
+		}
+		synctest.Wait()
+		if key, state := h.Key(1, didOf(2)); state != Current || !key.Equal(keyOf(t, didOf(2))) {
+			t.Errorf("got %v, %v", key, state)
+		}
+	})
+}
+
+// TestChanged: after an #identity event the key is not known, on disk either, until it is fetched.
+// Accounts that nobody asks for are not fetched.
+func TestChanged(t *testing.T) {
+	inBubble(t, Config{}, func(h *harness) {
+		h.known(1)
+		h.Changed(2, didOf(2))
+		h.asked(1)
+		h.pass(changedEvery)
+		h.plc.SetKeyOf(didOf(1), didOf(5))
+		h.expect(1, Current, didOf(1)) // nothing has come yet
+		_ = h.plc.SetFault("error")
+		h.Changed(1, didOf(1))
+		h.expect(1, Unknown, "")
+		if err := h.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		h.shut()
+		h.open()
+		h.expect(1, Unknown, "")
+		_ = h.plc.SetFault("")
+		h.pass(retryAfter)
+		testwait.Elapse(firstPause)
+		h.expect(1, Unknown, "")
+		h.expect(1, Current, didOf(5))
+		h.asked(3)
+		for range 100 { // one fetch a second
+			h.Changed(1, didOf(1))
+			h.expect(1, Unknown, "")
+		}
+		h.asked(0)
+		h.pass(changedEvery)
+		h.expect(1, Unknown, "")
+		h.expect(1, Current, didOf(5))
+		h.asked(1)
+	})
+}
+
+// TestChangedWhileFetched: the answer to a request from before an #identity event is not used.
+func TestChangedWhileFetched(t *testing.T) {
+	inBubble(t, Config{}, func(h *harness) {
+		_ = h.plc.SetFault("slow")
+		h.expect(1, Unknown, "")
+		h.Changed(1, didOf(1))
+		_ = h.plc.SetFault("")
+		testwait.Elapse(relaysim.PLCSlow)
+		h.asked(1)
+		h.expect(1, Unknown, "")
+		h.pass(changedEvery)
+		h.known(1)
+		if got := h.metric("fetches_total outdated"); got != 1 {
+			t.Errorf("%v outdated", got)
+		}
+	})
+}
+
+// TestRefresh: a key that has not verified a signature is fetched anew, seldom, and is stale
+// meanwhile.
+func TestRefresh(t *testing.T) {
+	inBubble(t, Config{}, func(h *harness) {
+		h.known(1)
+		h.plc.SetKeyOf(didOf(1), didOf(5))
+		if h.Refresh(1, didOf(1)) {
+			t.Error("it was fetched just now")
+		}
+		h.pass(refreshEvery)
+		_ = h.plc.SetFault("slow")
+		for range 2 {
+			if !h.Refresh(1, didOf(1)) {
+				t.Error("not fetched")
+			}
+		}
+		h.expect(1, Stale, didOf(1))
+		testwait.Elapse(relaysim.PLCSlow)
+		h.expect(1, Current, didOf(5))
+		h.asked(2)
+		if h.Refresh(1, didOf(1)) {
+			t.Error("fetched again")
+		}
+		h.pass(refreshEvery)
+		_ = h.plc.SetFault("garbage")
+		if !h.Refresh(1, didOf(1)) {
+			t.Error("not fetched")
+		}
+		synctest.Wait()
+		if h.expect(1, Current, didOf(5)); h.Refresh(1, didOf(1)) {
+			t.Error("fetched again after a failure")
+		}
+		_ = h.plc.SetFault("")
+		if !h.Refresh(2, didOf(2)) { // of an account that is not known
+			t.Error("not fetched")
+		}
+		synctest.Wait()
+		h.expect(2, Current, didOf(2))
+	})
+}
+
+// TestFaults: whatever the directory does, no call waits, no wrong key is taken, and it is asked
+// again in time.
+func TestFaults(t *testing.T) {
+	after := map[string]State{"absent": Absent, "tombstone": Absent, "no-key": Absent, "key-type": Absent, "key-bytes": Absent, "other-controller": Absent}
+	failing := map[string]bool{"down": true, "silent": true, "trickle": true, "error": true, "busy": true, "endless-headers": true}
+	for _, fault := range relaysim.PLCFaults() {
+		if fault == "slow" || fault == "other-key" {
+			continue // these are no faults to a reader
+		}
+		t.Run(fault, func(t *testing.T) {
+			inBubble(t, Config{}, func(h *harness) {
+				h.known(1)
+				h.pass(freshFor)
+				if err := h.plc.SetFault(fault); err != nil {
+					t.Fatal(err)
+				}
+				h.expect(1, Stale, didOf(1))
+				h.expect(2, Unknown, "")
+				testwait.Elapse(fetchTimeout)
+				h.expect(2, after[fault], "")
+				if after[fault] != Absent {
+					h.expect(1, Stale, didOf(1))
+				}
+				if got := h.metric("directory_failing"); got != number(failing[fault]) {
+					t.Errorf("failing: %v", got)
+				}
+				_ = h.plc.SetFault("")
+				h.pass(negativeFor)
+				testwait.Elapse(maxPause)
+				h.expect(2, Unknown, "")
+				h.expect(2, Current, didOf(2))
+				if got := h.metric("directory_failing"); got != 0 {
+					t.Errorf("failing after an answer")
+				}
+			})
+		})
+	}
+}
+
+// TestDirectoryIsLeftAlone: one that fails is asked less and less, however many accounts wait.
+func TestDirectoryIsLeftAlone(t *testing.T) {
+	inBubble(t, Config{Concurrency: 2}, func(h *harness) {
+		_ = h.plc.SetFault("error")
+		for n := range 1000 {
+			h.Key(uint64(n), didOf(n))
+		}
+		testwait.Elapse(10 * time.Minute)
+		if got := h.plc.Requests(); got < 10 || got > 70 {
+			t.Errorf("%d requests in ten minutes", got)
+		}
+		_ = h.plc.SetFault("")
+		testwait.Elapse(maxPause + 20*time.Second)
+		if got := h.metric("queue"); got != 0 {
+			t.Errorf("%v wait", got)
+		}
+		h.expect(999, Current, didOf(999))
+	})
+}
+
+// TestQueueIsBounded: what a full queue does not take is tried again by the next call.
+func TestQueueIsBounded(t *testing.T) {
+	inBubble(t, Config{Concurrency: 1, hooks: testHooks{queue: 2}}, func(h *harness) {
+		_ = h.plc.SetFault("slow")
+		for n := range 10 {
+			h.expect(n, Unknown, "")
+			h.expect(n, Unknown, "")
+		}
+		if queue, dropped := h.metric("queue"), h.metric("dropped_total"); queue != 3 || dropped != 14 {
+			t.Errorf("%v wait, %v dropped", queue, dropped)
+		}
+		_ = h.plc.SetFault("")
+		testwait.Elapse(relaysim.PLCSlow)
+		for n := range 10 {
+			if n < 3 {
+				h.expect(n, Current, didOf(n))
+			} else {
+				h.known(n)
+			}
+		}
+	})
+}
+
+// TestAnotherDirectory: keys of one directory are not those of another.
+func TestAnotherDirectory(t *testing.T) {
+	inBubble(t, Config{}, func(h *harness) {
+		h.known(1)
+		h.shut()
+		h.cfg.PLC += "/"
+		h.open()
+		h.expect(1, Current, didOf(1))
+		h.shut()
+		h.cfg.PLC = "http://other.example"
+		h.open()
+		h.expect(1, Unknown, "")
+	})
+}
+
+// TestConfig: fields that cannot be.
+func TestConfig(t *testing.T) {
+	for field, cfg := range map[string]Config{
+		"Dir":         {},
+		"Export":      {Dir: "d", Export: "file", PLC: "http://plc.example"},
+		"Entries":     {Dir: "d", Entries: 1},
+		"Bytes":       {Dir: "d", Bytes: 1},
+		"Concurrency": {Dir: "d", Concurrency: -1},
+		"PLC":         {Dir: "d", PLC: "plc.example"},
+	} {
+		cfg.FS = vfs.NewMem()
+		if _, err := Open(cfg); err == nil || !strings.HasPrefix(err.Error(), "identity: field "+field+":") {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+}

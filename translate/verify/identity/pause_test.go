@@ -1,0 +1,45 @@
+package identity
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+)
+
+// TestPause: pauses grow to a bound, end with the first answer, and are as long as the server asks.
+func TestPause(t *testing.T) {
+	var p pause
+	down := fmt.Errorf("fetch: %w", &serverError{err: errors.New("down")})
+	now := time.Unix(1000, 0)
+	for i, want := range []time.Duration{1, 2, 4, 8, 16, 30, 30, 30} {
+		p.observe(now, down)
+		if got := p.until.Sub(now); got != want*time.Second {
+			t.Errorf("pause %d: %v", i, got)
+		}
+		p.observe(now.Add(want*time.Second-1), down) // sent before
+		if got := p.until.Sub(now); got != want*time.Second {
+			t.Errorf("pause %d became %v", i, got)
+		}
+		now = p.until
+	}
+	for range 1000 {
+		p.observe(p.until, down)
+	}
+	p.observe(now, errNoSigningKey)
+	if p != (pause{}) {
+		t.Errorf("an answer leaves %v", p)
+	}
+	p.observe(now, &serverError{err: errors.New("busy"), retryAfter: 2 * time.Minute})
+	if got := p.until.Sub(now); got != 2*time.Minute {
+		t.Errorf("pause %v of 2 minutes", got)
+	}
+	p.observe(now, &serverError{err: errors.New("busy"), retryAfter: time.Minute})
+	if got := p.until.Sub(now); got != 2*time.Minute {
+		t.Errorf("a shorter one makes it %v", got)
+	}
+	p.observe(now, &serverError{err: errors.New("busy"), retryAfter: time.Hour})
+	if got := p.until.Sub(now); got != maxAskedWait {
+		t.Errorf("pause %v of an hour", got)
+	}
+}

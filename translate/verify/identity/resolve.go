@@ -1,0 +1,200 @@
+package identity
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/bluesky-social/indigo/atproto/atcrypto"
+	"github.com/bluesky-social/indigo/atproto/identity"
+	"github.com/bluesky-social/indigo/atproto/syntax"
+)
+
+// Bounds of one fetch.
+const (
+	fetchTimeout     = 10 * time.Second // all of it: name, redirects, body
+	handshakeTimeout = 5 * time.Second
+	maxHeaderBytes   = 16 << 10
+	maxDocumentBytes = 64 << 10 // decompressed
+	maxRedirects     = 3
+)
+
+const userAgent = "millrace"
+
+var (
+	errNoSigningKey = errors.New("the account has no signing key of a known type")
+	errTooLong      = errors.New("the answer is too long")
+	errRedirect     = errors.New("redirect refused")
+)
+
+// isAbsent says whether an error of resolve means that the account has no key that can be had. Any
+// other may be another the next time.
+func isAbsent(err error) bool {
+	return errors.Is(err, errNoSigningKey) || errors.Is(err, identity.ErrDIDNotFound) || errors.Is(err, errNotPublic)
+}
+
+// dialFunc is net.Dialer.DialContext.
+type dialFunc func(ctx context.Context, network, address string) (net.Conn, error)
+
+// resolver fetches keys. Safe for concurrent use.
+type resolver struct {
+	plc, web identity.BaseDirectory
+	export   *store // nil: plc is asked
+}
+
+func newResolver(cfg *Config, s *store, e *export) *resolver {
+	r := &resolver{
+		plc: identity.BaseDirectory{PLCURL: cfg.PLC, UserAgent: userAgent, HTTPClient: plcClient(cfg)},
+		web: identity.BaseDirectory{UserAgent: userAgent, HTTPClient: webClient(cfg)},
+	}
+	if e != nil {
+		r.export = s
+	}
+	return r
+}
+
+// close closes the connections that are kept.
+func (r *resolver) close() {
+	r.plc.HTTPClient.CloseIdleConnections()
+	r.web.HTTPClient.CloseIdleConnections()
+}
+
+// resolve returns the signing key of an account. Errors: what isAbsent knows, a *serverError, and
+// those of answers that make no sense.
+func (r *resolver) resolve(ctx context.Context, did string) (atcrypto.PublicKey, error) {
+	parsed, err := syntax.ParseDID(did)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errNoSigningKey, err)
+	}
+	directory := &r.web
+	if parsed.Method() == "plc" {
+		if r.export != nil {
+			return r.export.exported(did)
+		}
+		directory = &r.plc
+	}
+	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
+	defer cancel()
+	doc, err := directory.ResolveDID(ctx, parsed)
+	if err != nil {
+		return nil, err
+	}
+	id := identity.ParseIdentity(doc)
+	key, err := id.PublicKey()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errNoSigningKey, err)
+	}
+	return key, nil
+}
+
+// plcClient returns the client for the PLC directory. It does not leave the directory's host.
+func plcClient(cfg *Config) http.Client {
+	dial := cfg.hooks.dial
+	if dial == nil {
+		dial = (&net.Dialer{Timeout: handshakeTimeout}).DialContext
+	}
+	t := transport(dial)
+	t.Proxy = http.ProxyFromEnvironment
+	t.ForceAttemptHTTP2 = true
+	t.MaxIdleConnsPerHost, t.MaxConnsPerHost = cfg.Concurrency, cfg.Concurrency
+	return http.Client{Transport: &limiter{t}, CheckRedirect: func(req *http.Request, via []*http.Request) error {
+		if len(via) > maxRedirects || req.URL.Hostname() != via[0].URL.Hostname() {
+			return errRedirect
+		}
+		return nil
+	}}
+}
+
+// webClient returns the client for hosts of did:web. Anybody can name any host, so it keeps no
+// connection, takes no proxy and connects to public addresses only.
+func webClient(cfg *Config) http.Client {
+	dialer := &net.Dialer{Timeout: handshakeTimeout, Resolver: cfg.hooks.resolver}
+	if !cfg.AllowPrivate {
+		dialer.Control = refusePrivate
+	}
+	t := transport(func(ctx context.Context, network, address string) (net.Conn, error) {
+		if cfg.hooks.webPort != "" {
+			host, _, _ := net.SplitHostPort(address)
+			address = net.JoinHostPort(host, cfg.hooks.webPort)
+		}
+		return dialer.DialContext(ctx, network, address)
+	})
+	t.TLSClientConfig = &tls.Config{RootCAs: cfg.hooks.roots}
+	t.DisableKeepAlives = true
+	return http.Client{Transport: &limiter{t}, CheckRedirect: func(req *http.Request, via []*http.Request) error {
+		if len(via) > maxRedirects || req.URL.Scheme != "https" {
+			return errRedirect
+		}
+		return nil
+	}}
+}
+
+func transport(dial dialFunc) *http.Transport {
+	return &http.Transport{
+		DialContext:            dial,
+		TLSHandshakeTimeout:    handshakeTimeout,
+		IdleConnTimeout:        time.Minute,
+		MaxResponseHeaderBytes: maxHeaderBytes,
+	}
+}
+
+// limiter bounds the bodies of answers, and tells failures of a server from those of an account.
+type limiter struct{ next *http.Transport }
+
+// CloseIdleConnections is what http.Client's calls.
+func (l *limiter) CloseIdleConnections() { l.next.CloseIdleConnections() }
+
+// RoundTrip implements http.RoundTripper.
+func (l *limiter) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := l.next.RoundTrip(req)
+	if err != nil {
+		return nil, &serverError{err: err}
+	}
+	switch s := resp.StatusCode; {
+	case s == http.StatusGone: // a tombstone
+		resp.StatusCode = http.StatusNotFound
+	case s == http.StatusTooManyRequests || s >= http.StatusInternalServerError:
+		resp.Body.Close()
+		return nil, &serverError{err: fmt.Errorf("status %d", s), retryAfter: retryAfterOf(resp.Header)}
+	}
+	resp.Body = &limitedBody{resp.Body, maxDocumentBytes}
+	return resp, nil
+}
+
+// retryAfterOf returns the seconds that a server asks to wait, 0 if it does not.
+func retryAfterOf(h http.Header) time.Duration {
+	seconds, err := strconv.ParseUint(strings.TrimSpace(h.Get("Retry-After")), 10, 16)
+	if err != nil {
+		return 0
+	}
+	return time.Duration(seconds) * time.Second
+}
+
+// limitedBody is a body that fails after so many bytes.
+type limitedBody struct {
+	io.ReadCloser
+	left int
+}
+
+// Read implements io.Reader.
+func (b *limitedBody) Read(p []byte) (int, error) {
+	if b.left < 0 {
+		return 0, errTooLong
+	}
+	n, err := b.ReadCloser.Read(p[:min(len(p), b.left+1)])
+	if b.left -= n; b.left < 0 {
+		return n, errTooLong
+	}
+	var timeout net.Error
+	if errors.As(err, &timeout) && timeout.Timeout() {
+		err = &serverError{err: err}
+	}
+	return n, err
+}
