@@ -204,6 +204,9 @@ func (p *appendCall) put(b *Block, total format.Totals) error {
 	if x.Kinds.Has(translate.KindSync) {
 		err = errors.Join(err, p.next.raiseVersion(p.batch, format.VersionSync))
 	}
+	if x.full.Unverified != nil {
+		err = errors.Join(err, p.next.raiseVersion(p.batch, format.VersionUnverified))
+	}
 	for s, value := range b.values.Plain {
 		err = errors.Join(err, p.batch.Set(format.SubstreamKey(key, s), value, nil))
 	}

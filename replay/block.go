@@ -206,6 +206,7 @@ func (l *Log) sealEvents(in *Input) (b format.SealedBlock, err error) {
 			Payload:    in.Batch.Payload(i),
 			References: refs,
 			Repeated:   repeated,
+			Unverified: e.Unverified,
 		})
 		if err != nil {
 			return b, err

@@ -18,6 +18,7 @@ import (
 	"millrace/dict"
 	"millrace/replay/internal/format"
 	"millrace/translate"
+	"millrace/translate/verify"
 )
 
 const testRelay = "relay.example.com"
@@ -143,6 +144,7 @@ type testEvent struct {
 	payload    string
 	refs       []Reference
 	repeated   bool
+	unverified verify.Reason
 }
 
 // testBlock is a block's input as the tests know it.
@@ -179,7 +181,7 @@ func (b testBlock) seal(t testing.TB, l *Log) *Block {
 func (e testEvent) event() format.Event {
 	return format.Event{Place: e.Place, TimeUS: e.timeUS, Kind: e.kind, Operation: e.operation,
 		Collection: []byte(e.collection), DID: []byte(e.did), DIDUID: e.didUID, URIUID: e.uriUID,
-		Payload: []byte(e.payload), References: e.refs, Repeated: e.repeated}
+		Payload: []byte(e.payload), References: e.refs, Repeated: e.repeated, Unverified: uint8(e.unverified)}
 }
 
 // json returns what a subscriber gets for e.
@@ -194,6 +196,9 @@ func (e testEvent) json(extended bool) string {
 		s += fmt.Sprintf(`,"uids":{"did":"%d","uri":"%d"}`, e.didUID, e.uriUID)
 	case e.didUID != 0:
 		s += fmt.Sprintf(`,"uids":{"did":"%d"}`, e.didUID)
+	}
+	if e.unverified != verify.Valid {
+		s += fmt.Sprintf(`,"unverified":"%s"`, e.unverified)
 	}
 	return s + "}"
 }
@@ -229,6 +234,9 @@ func randomEvent(rng *rand.Rand, p format.Place, timeUS int64) testEvent {
 	}
 	if e.kind == translate.KindCommit {
 		e.refs, e.repeated = randomReferences(rand.New(rand.NewPCG(uint64(timeUS), uint64(p.Seq))), e.operation)
+	}
+	if signed := e.kind == translate.KindCommit || e.kind == translate.KindSync; signed && uint64(timeUS)%16 == 0 {
+		e.unverified = 1 + verify.Reason(uint64(p.Seq)%uint64(verify.NumReasons-1))
 	}
 	size := rng.IntN(400)
 	switch rng.IntN(60) {

@@ -3,6 +3,8 @@ package translate
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
+	"strings"
 	"testing"
 )
 
@@ -82,6 +84,51 @@ func TestScribble(t *testing.T) {
 		t.Errorf("%d events\nleft alone %s\nscribbled  %s", len(clean.Events), clean.JSON, dirty.JSON)
 	}
 	checkBatch(t, &dirty)
+}
+
+// TestRemove: what is left of a batch is as if the events had not come.
+func TestRemove(t *testing.T) {
+	tr, err := New(Config{References: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var frames [][]byte
+	for i, tc := range referenceCases {
+		rec := cborOf(tc.record)
+		op := createOp("app.bsky.feed.post/"+strings.Repeat("a", 1+i%7), rec)
+		frames = append(frames, frameOf("#commit", commitBody(carOf(blockOf(rec)), op, op)))
+	}
+	describe := func(b *Batch) (lines []string) {
+		for i := range b.Events {
+			lines = append(lines, string(b.Payload(i)))
+			for j := range b.References {
+				if int(b.References[j].Event) == i {
+					lines = append(lines, string(b.ReferencePath(j))+" "+string(b.Subject(j)))
+				}
+			}
+		}
+		return lines
+	}
+	for keep := range 4 {
+		var all, kept Batch
+		gone := make(map[int]bool)
+		for n, frame := range frames {
+			from := len(all.Events)
+			tr.AppendFrame(&all, frame)
+			if n%3 == keep || keep == 3 {
+				tr.AppendFrame(&kept, frame)
+				continue
+			}
+			for i := from; i < len(all.Events); i++ {
+				gone[i] = true
+			}
+		}
+		i := -1
+		all.Remove(func(*Event) bool { i++; return gone[i] })
+		if got, want := describe(&all), describe(&kept); !slices.Equal(got, want) || len(all.References) != len(kept.References) {
+			t.Errorf("keeping %d: left are %d events, %d references: %q\nwant %q", keep, len(all.Events), len(all.References), got, want)
+		}
+	}
 }
 
 // TestNoAllocs holds that in steady state nothing is allocated, whatever the frames hold.

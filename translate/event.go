@@ -122,6 +122,8 @@ type Event struct {
 	Kind      Kind
 	Operation Operation
 	NewURI    bool // URIUID was given while the batch got its UIDs
+	// Unverified is the verify.Reason of the event's frame, 0 if it is verified, or was not to be.
+	Unverified uint8
 }
 
 // stampDigits is the width of every time_us from September 2001 until November 2286, which is why
@@ -175,6 +177,26 @@ func (b *Batch) Release(keep int) {
 	if cap(b.refText)+cap(b.References)*referenceBytes > keep {
 		b.References, b.refText = nil, nil
 	}
+}
+
+// Remove takes the events out of which remove says so, and their references. Their JSON stays.
+func (b *Batch) Remove(remove func(e *Event) bool) {
+	kept, next := b.Events[:0], 0
+	refs := b.References[:0]
+	for i := range b.Events {
+		gone := remove(&b.Events[i])
+		for ; next < len(b.References) && int(b.References[next].Event) == i; next++ {
+			if !gone {
+				r := b.References[next]
+				r.Event = uint32(len(kept))
+				refs = append(refs, r)
+			}
+		}
+		if !gone {
+			kept = append(kept, b.Events[i])
+		}
+	}
+	b.Events, b.References = kept, refs
 }
 
 // Payload returns the JSON of event i. It aliases b.JSON.

@@ -140,6 +140,8 @@ func checkColumns(x *format.Index, i int) error {
 		return fmt.Errorf("a commit event without a collection")
 	case kind != translate.KindCommit && x.URIUID != nil && x.URIUID[i] != 0:
 		return fmt.Errorf("an event of kind %s with URI UID %d", kind, x.URIUID[i])
+	case x.Unverified != nil && x.Unverified[i] != 0 && (kind == translate.KindIdentity || kind == translate.KindAccount):
+		return fmt.Errorf("an event of kind %s is unverified: %d", kind, x.Unverified[i])
 	}
 	return nil
 }

@@ -28,7 +28,7 @@ func Concat(bs []BlockEvents, substreamsBytes int) SealedBlock {
 		plain = append(plain, b.Plain...)
 		zstd = append(zstd, b.Zstd...)
 	}
-	x.dropZeroUIDs()
+	x.dropZeros()
 	return seal(x, t, plain, zstd, substreamsBytes)
 }
 
@@ -54,14 +54,15 @@ func (x *Index) concat(o *Index, t *sealScratch, plain, zstd uint32) {
 		x.PlainEnd = append(x.PlainEnd, plain+o.PlainEnd[i])
 		x.ZstdEnd = append(x.ZstdEnd, zstd+o.ZstdEnd[i])
 	}
-	x.DIDUID = appendUIDs(x.DIDUID, o.DIDUID, o.Events())
-	x.URIUID = appendUIDs(x.URIUID, o.URIUID, o.Events())
+	x.DIDUID = appendOptional(x.DIDUID, o.DIDUID, o.Events())
+	x.URIUID = appendOptional(x.URIUID, o.URIUID, o.Events())
+	x.Unverified = appendOptional(x.Unverified, o.Unverified, o.Events())
 }
 
-// appendUIDs appends n UIDs; nil stands for zeros.
-func appendUIDs(dst, uids []uint64, n int) []uint64 {
-	if uids != nil {
-		return append(dst, uids...)
+// appendOptional appends n values; nil stands for zeros.
+func appendOptional[T number](dst, values []T, n int) []T {
+	if values != nil {
+		return append(dst, values...)
 	}
 	start := len(dst)
 	dst = slices.Grow(dst, n)[:start+n]
@@ -69,11 +70,15 @@ func appendUIDs(dst, uids []uint64, n int) []uint64 {
 	return dst
 }
 
-// dropZeroUIDs makes columns nil that are all 0.
-func (x *Index) dropZeroUIDs() {
-	for _, u := range []*[]uint64{&x.DIDUID, &x.URIUID} {
-		if !slices.ContainsFunc(*u, func(v uint64) bool { return v != 0 }) {
-			*u = nil
-		}
+// dropZeros makes columns nil that may be, and are all 0.
+func (x *Index) dropZeros() {
+	dropZeros(&x.DIDUID)
+	dropZeros(&x.URIUID)
+	dropZeros(&x.Unverified)
+}
+
+func dropZeros[T number](column *[]T) {
+	if !slices.ContainsFunc(*column, func(v T) bool { return v != 0 }) {
+		*column = nil
 	}
 }

@@ -20,12 +20,13 @@ type testEvent struct {
 	payload    string
 	refs       []Reference
 	repeated   bool
+	unverified uint8
 }
 
 func (e testEvent) event() Event {
 	return Event{Place: e.Place, TimeUS: e.timeUS, Kind: e.kind, Operation: e.operation,
 		Collection: []byte(e.collection), DID: []byte(e.did), DIDUID: e.didUID, URIUID: e.uriUID,
-		Payload: []byte(e.payload), References: e.refs, Repeated: e.repeated}
+		Payload: []byte(e.payload), References: e.refs, Repeated: e.repeated, Unverified: e.unverified}
 }
 
 func testDID(n int) string { return fmt.Sprintf("did:plc:%024d", n) }
@@ -51,6 +52,9 @@ func randomEvent(rng *rand.Rand, p Place, timeUS int64) testEvent {
 		if e.didUID != 0 {
 			e.uriUID = rng.Uint64() | 1
 		}
+	}
+	if rng.IntN(8) == 0 && CopiedKinds&(1<<e.kind) == 0 {
+		e.unverified = uint8(1 + rng.IntN(19))
 	}
 	size := rng.IntN(400)
 	if rng.IntN(60) == 0 {

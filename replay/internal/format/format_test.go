@@ -30,13 +30,13 @@ func goldenBlock(t testing.TB) SealedBlock {
 	s := NewSealer(3, fakeCompressor{}, 51001, 4, 100)
 	for _, e := range []testEvent{
 		{Place{3, 31527015321, 0}, 1782907200000001, translate.KindCommit, translate.OpCreate, "app.bsky.feed.like",
-			"did:plc:aaaaaaaaaaaaaaaaaaaaaaaa", 4611686018427387905, 9223372036854775809, `{"did":"did:plc:aaaaaaaaaaaaaaaaaaaaaaaa","n":1}`, nil, false},
+			"did:plc:aaaaaaaaaaaaaaaaaaaaaaaa", 4611686018427387905, 9223372036854775809, `{"did":"did:plc:aaaaaaaaaaaaaaaaaaaaaaaa","n":1}`, nil, false, 0},
 		{Place{3, 31527015321, 2}, 1782907200000002, translate.KindCommit, translate.OpDelete, "app.bsky.feed.post",
-			"did:plc:aaaaaaaaaaaaaaaaaaaaaaaa", 4611686018427387905, 1, `{"did":"did:plc:aaaaaaaaaaaaaaaaaaaaaaaa","n":2}`, nil, false},
+			"did:plc:aaaaaaaaaaaaaaaaaaaaaaaa", 4611686018427387905, 1, `{"did":"did:plc:aaaaaaaaaaaaaaaaaaaaaaaa","n":2}`, nil, false, 0},
 		{Place{3, 31527015325, 0}, 1782907200001000, translate.KindIdentity, translate.OpNone, "",
-			"did:web:example.com", 7, 0, `{"did":"did:web:example.com","kind":"identity","x":"` + strings.Repeat("y", 200) + `"}`, nil, false},
+			"did:web:example.com", 7, 0, `{"did":"did:web:example.com","kind":"identity","x":"` + strings.Repeat("y", 200) + `"}`, nil, false, 0},
 		{Place{3, 31527015330, 0}, 1782907200300000, translate.KindCommit, translate.OpUpdate, "app.bsky.feed.like",
-			"did:web:example.com", 7, 8, `{"did":"did:web:example.com","n":4}`, nil, false},
+			"did:web:example.com", 7, 8, `{"did":"did:web:example.com","n":4}`, nil, false, 0},
 	} {
 		if err := s.Add(e.event()); err != nil {
 			t.Fatal(err)

@@ -34,8 +34,8 @@ package format
 // versions can read) ends in a trailer. Its key is the number in the value's key: time_us, lastSeq,
 // the ID, the source's number, or 0 for meta. Meta format is 7, as the version in trailers, until
 // the log is opened for references, or gets its first block with some. The batch that has that
-// block sets it to 8, that of the first block with a #sync event to 9. An older program then
-// refuses the log.
+// block sets it to 8, that of the first block with a #sync event to 9, with an unverified
+// event to 10. An older program then refuses the log.
 //
 //	| value … | range:u8 | version:u8 | 0:u16
 //	| xxhash64(key:u64be, value, range, version, 0):u64 |
@@ -57,7 +57,7 @@ package format
 //	| column 16: time_us | 17: seq | 18: op | 19: kind + 16*operation
 //	| 20: collection + 1, 0 = none |
 //	| 21: DID | 22: DID UID | 23: URI UID | 24: ends in plain | 25: ends in zstd
-//	| 26: reserved, all 0 |
+//	| 26: reason why the event is unverified, 0 = none; see verify.Reason |
 //
 // The slim index repeats what readers need that neither look for DIDs nor want UIDs, in a fifth of
 // the bytes.

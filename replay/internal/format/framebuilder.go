@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"millrace/translate"
+	"millrace/translate/verify"
 )
 
 // FrameBuilder makes the frames of a variant that is not stored out of a block's plain ones.
@@ -125,7 +126,8 @@ func (b *FrameBuilder) All(plain []byte) (data []byte, ends []uint32) {
 	return data, ends
 }
 
-// appendExtended appends event i's JSON with its cursor and UIDs added at the end of the object.
+// appendExtended appends event i's JSON. At the end of the object are added its cursor, its UIDs,
+// and why it is unverified.
 func appendExtended(dst []byte, x *Index, i int, payload []byte, stream translate.Stream) []byte {
 	dst = append(dst, payload[:len(payload)-1]...)
 	dst = append(dst, `,"cursor":"`...)
@@ -148,6 +150,9 @@ func appendExtended(dst []byte, x *Index, i int, payload []byte, stream translat
 			dst = append(dst, '"')
 		}
 		dst = append(dst, '}')
+	}
+	if x.Unverified != nil && x.Unverified[i] != 0 {
+		dst = append(append(append(dst, `,"unverified":"`...), verify.Reason(x.Unverified[i]).String()...), '"')
 	}
 	return append(dst, '}')
 }

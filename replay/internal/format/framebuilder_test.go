@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"millrace/translate"
+	"millrace/translate/verify"
 )
 
 // TestFrameBuilder makes frames of plain ones, which are known, in each form.
@@ -13,7 +14,7 @@ func TestFrameBuilder(t *testing.T) {
 	payloads := []string{`{"a":1}`, `{"b":[2,3]}`}
 	for i, p := range payloads {
 		e := Event{Place: Place{Epoch: 1, Seq: int64(i + 5), Op: uint32(i)}, TimeUS: int64(i + 1), Kind: translate.KindCommit,
-			Operation: translate.OpCreate, Collection: []byte("a.b.c"), DID: []byte("did:web:example.com"), DIDUID: uint64(7 * i), URIUID: uint64(9 * i), Payload: []byte(p)}
+			Operation: translate.OpCreate, Collection: []byte("a.b.c"), DID: []byte("did:web:example.com"), DIDUID: uint64(7 * i), URIUID: uint64(9 * i), Payload: []byte(p), Unverified: uint8(i) * uint8(verify.BrokenChain)}
 		if err := s.Add(e); err != nil {
 			t.Fatal(err)
 		}
@@ -27,7 +28,7 @@ func TestFrameBuilder(t *testing.T) {
 	}
 	extended := []string{
 		`{"a":1,"cursor":"` + cursor(5, 0) + `"}`,
-		`{"b":[2,3],"cursor":"` + cursor(6, 1) + `","uids":{"did":"7","uri":"9"}}`,
+		`{"b":[2,3],"cursor":"` + cursor(6, 1) + `","uids":{"did":"7","uri":"9"},"unverified":"broken_chain"}`,
 	}
 	for name, tc := range map[string]struct {
 		extended   bool

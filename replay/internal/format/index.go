@@ -16,6 +16,8 @@ type Index struct {
 	DIDUID []uint64 // nil: all 0
 	URIUID []uint64 // nil: all 0
 	DIDs   NameTable
+
+	Unverified []uint8 // verify.Reason of the event's frame; nil: all 0
 }
 
 // Memory returns about how many bytes the index takes, with what HashDIDs returns.
@@ -26,6 +28,9 @@ func (x *Index) Memory() int64 {
 	}
 	if x.URIUID != nil {
 		perEvent += 8
+	}
+	if x.Unverified != nil {
+		perEvent++
 	}
 	return x.SlimIndex.Memory() + int64(perEvent*x.Events()+x.DIDs.bytes()+8*x.DIDs.Len())
 }
@@ -74,7 +79,7 @@ func AppendIndex(dst []byte, x *Index) []byte {
 	dst = appendColumn(dst, columnURIUID, false, x.URIUID)
 	dst = appendColumn(dst, columnPlainEnd, true, x.PlainEnd)
 	dst = appendColumn(dst, columnZstdEnd, true, x.ZstdEnd)
-	return appendColumn(dst, columnReserved, false, []uint8(nil))
+	return appendColumn(dst, columnUnverified, false, x.Unverified)
 }
 
 // DecodeIndex decodes what AppendIndex appended. It keeps nothing of b. It checks all that users
@@ -117,21 +122,24 @@ func (x *Index) set(c column) {
 	case columnDID:
 		decode(c, x.DID)
 	case columnDIDUID:
-		x.DIDUID = decodeUIDs(c, x.Events())
+		x.DIDUID = decodeOptional[uint64](c, x.Events())
 	case columnURIUID:
-		x.URIUID = decodeUIDs(c, x.Events())
+		x.URIUID = decodeOptional[uint64](c, x.Events())
+	case columnUnverified:
+		x.Unverified = decodeOptional[uint8](c, x.Events())
 	default:
 		x.SlimIndex.set(c)
 	}
 }
 
-func decodeUIDs(c column, n int) []uint64 {
+// decodeOptional decodes a column of n values; nil if all are 0.
+func decodeOptional[T number](c column, n int) []T {
 	if c.allZero() {
 		return nil
 	}
-	u := make([]uint64, n)
-	decode(c, u)
-	return u
+	v := make([]T, n)
+	decode(c, v)
+	return v
 }
 
 // check makes sure of what users rely on.

@@ -20,7 +20,8 @@ type Event struct {
 	URIUID     uint64
 	Payload    []byte // one JSON object
 	References []Reference
-	Repeated   bool // the operation came again and changed nothing
+	Repeated   bool  // the operation came again and changed nothing
+	Unverified uint8 // verify.Reason of its frame
 }
 
 // BlockEvents are the events of a block: the index, and the frames back to back. All is immutable.
@@ -117,7 +118,6 @@ type Sealer struct {
 	enc   Compressor
 	plain []byte
 	*sealScratch
-	uids [2]bool // whether any DID, URI has a UID
 }
 
 // NewSealer makes a sealer for a block of about so many events with so many bytes of JSON. enc
@@ -138,6 +138,7 @@ func newIndex(epoch, dictionary uint32, events int) *Index {
 	x.allocate(events)
 	x.DIDUID = make([]uint64, 0, events)
 	x.URIUID = make([]uint64, 0, events)
+	x.Unverified = make([]uint8, 0, events)
 	x.TimeUS, x.Seq, x.Op = x.TimeUS[:0], x.Seq[:0], x.Op[:0]
 	x.PlainEnd, x.ZstdEnd = x.PlainEnd[:0], x.ZstdEnd[:0]
 	x.Collection, x.DID, x.Kind = x.Collection[:0], x.DID[:0], x.Kind[:0]
@@ -182,8 +183,7 @@ func (s *Sealer) Add(e Event) error {
 	x.DID = append(x.DID, s.dids.number(e.DID))
 	x.DIDUID = append(x.DIDUID, e.DIDUID)
 	x.URIUID = append(x.URIUID, e.URIUID)
-	s.uids[0] = s.uids[0] || e.DIDUID != 0
-	s.uids[1] = s.uids[1] || e.URIUID != 0
+	x.Unverified = append(x.Unverified, e.Unverified)
 	x.PlainEnd = append(x.PlainEnd, uint32(len(s.plain)))
 	x.ZstdEnd = append(x.ZstdEnd, uint32(len(s.zstd)))
 	return nil
@@ -199,12 +199,7 @@ func (s *Sealer) Finish(firstSeq, lastSeq int64, substreamsBytes int) (SealedBlo
 		return SealedBlock{}, fmt.Errorf("its events are of frames %d to %d, not all within the block's", x.Seq[0], x.Seq[last])
 	}
 	x.FirstSeq, x.LastSeq = firstSeq, lastSeq
-	if !s.uids[0] {
-		x.DIDUID = nil
-	}
-	if !s.uids[1] {
-		x.URIUID = nil
-	}
+	x.dropZeros()
 	zstd := append(make([]byte, 0, len(s.zstd)+TrailerBytes), s.zstd...)
 	b := seal(x, s.sealScratch, s.plain, zstd, substreamsBytes)
 	s.sealScratch.free()
@@ -225,7 +220,7 @@ func seal(x *Index, t *sealScratch, plain, zstd []byte, substreamsBytes int) Sea
 	v := blockValuesPool.Get().(*BlockValues)
 	v.Zstd = AppendTrailer(zstd, RangeZstd, key)
 	v.buffer = slices.Grow(v.buffer[:0], maxPagesLen(len(plain), len(x.TimeUS))+(32+15)*len(x.TimeUS)+
-		len(t.dids.text)+2*len(t.collections.text)+512+256+maxReferencesLen(refs))
+		len(t.dids.text)+2*len(t.collections.text)+512+len(x.Unverified)+256+maxReferencesLen(refs))
 	rest := v.buffer
 	v.Index, rest = cut(AppendTrailer(AppendIndex(rest, x), RangeIndex, key))
 	k := pagePackers.Get().(*pagePacker)

@@ -24,8 +24,8 @@ const (
 	columnURIUID     byte = 23
 	columnPlainEnd   byte = 24
 	columnZstdEnd    byte = 25
-	columnReserved   byte = 26 // all zero
-	columnLast            = columnReserved
+	columnUnverified byte = 26
+	columnLast            = columnUnverified
 
 	slimColumns = 7
 )

@@ -186,7 +186,7 @@ func (c *copiesBuilder) add(x *Index, plain, zstd []byte) bool {
 func (c *copiesBuilder) finish() *Index {
 	x := c.idx
 	x.FirstSeq, x.LastSeq = x.Seq[0], x.Seq[len(x.Seq)-1]
-	x.dropZeroUIDs()
+	x.dropZeros()
 	x.DIDs = c.dids.table()
 	return x
 }

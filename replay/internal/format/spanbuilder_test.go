@@ -23,7 +23,7 @@ func TestSpanSaysWhatBlocksHave(t *testing.T) {
 		var block []testEvent
 		for i := range 20 {
 			seq++
-			e := randomEvent(rng, Place{1, seq, uint32(rng.IntN(3))}, 1000+10*seq+int64(i))
+			e := randomEvent(rng, Place{1, seq, uint32(rng.IntN(3))}, 1000+20*seq+int64(i))
 			block = append(block, e)
 			switch e.kind {
 			case translate.KindIdentity:

@@ -10,7 +10,7 @@ import (
 
 const (
 	// Version is the version of everything this package writes, and of a log that has had no
-	// references and no #sync events. A change that older code would misread raises it.
+	// references, #sync or unverified events. A change that older code would misread raises it.
 	Version = 7
 	// VersionReferences is the version of a log that has had references. Its values are of Version,
 	// but code that knows no later one than that would not trim references, and lose them where it
@@ -20,8 +20,12 @@ const (
 	// values are of Version, but code that knows no later one than those two would send such events
 	// to subscribers that did not ask for them.
 	VersionSync = 9
+	// VersionUnverified is the version of a log that has had unverified events, and maybe what the
+	// versions before it are for. Its values are of Version, but older code would send such events
+	// without their reason, and lose it where it merges blocks.
+	VersionUnverified = 10
 	// NewestVersion is the newest that this code knows.
-	NewestVersion = VersionSync
+	NewestVersion = VersionUnverified
 )
 
 // TrailerBytes is the length of the trailer that ends each stored value: range, version, two zero
