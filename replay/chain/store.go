@@ -1,0 +1,176 @@
+package chain
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"millrace/intern/kv/pebbleguard"
+	"millrace/translate/verify"
+)
+
+// Position is how far the log has come: a frame.
+type Position struct {
+	Epoch uint32
+	Seq   int64
+}
+
+// Change is what one frame has changed of an account.
+type Change struct {
+	Account       uint64
+	Before, After verify.State
+}
+
+// Store is the open store. See the package comment for its concurrency.
+type Store struct {
+	cfg Config
+	db  *pebbleguard.DB
+	at  Position // of the last Commit
+
+	mu      sync.Mutex
+	pending map[uint64]pending // by account
+
+	close    sync.Once
+	closeErr error
+}
+
+// pending is the newest state of an account that the database does not have.
+type pending struct {
+	state   verify.State
+	changes int // that are set and not committed
+}
+
+// Open opens the store in cfg.Dir, or makes an empty one, and brings it to cfg.At. Errors are those
+// of pebbleguard.Open.
+func Open(cfg Config) (*Store, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	db, err := cfg.open()
+	if err != nil {
+		return nil, fmt.Errorf("open store of chains in %s: %w", cfg.Dir, err)
+	}
+	s := &Store{cfg: cfg, db: db, at: cfg.At, pending: make(map[uint64]pending)}
+	if err := s.load(); err != nil {
+		return nil, fmt.Errorf("open store of chains in %s: %w", cfg.Dir, errors.Join(err, db.Close()))
+	}
+	return s, nil
+}
+
+// load brings the database to the log's position.
+func (s *Store) load() error {
+	value, known, err := s.db.Value(metaKey())
+	if err != nil {
+		return err
+	}
+	undo, _, err := s.db.Value(undoKey())
+	if err != nil {
+		return err
+	}
+	batch := s.db.Pebble().NewBatch()
+	defer s.db.CloseBatch(batch)
+	m := decodeMeta(value)
+	before, replaced := decodeUndo(undo)
+	switch want := (meta{formatNumber, s.cfg.Sample, s.cfg.At}); {
+	case m == want:
+		return nil
+	case m.version == want.version && m.sample == want.sample && undo != nil && before == s.cfg.At:
+		for i := len(replaced) - 1; i >= 0; i-- {
+			if err := setState(batch, replaced[i].Account, replaced[i].Before); err != nil {
+				return err
+			}
+		}
+	default:
+		if known {
+			s.cfg.Logger.Info("the store of chains is not at the log's position, or of another --verify-sample: it begins anew",
+				"epoch", m.at.Epoch, "seq", m.at.Seq, "log_epoch", s.cfg.At.Epoch, "log_seq", s.cfg.At.Seq)
+		}
+		if err := batch.DeleteRange(stateKey(0)[:1], []byte{rangeState + 1}, nil); err != nil {
+			return err
+		}
+	}
+	if err := errors.Join(batch.Delete(undoKey(), nil), s.setMeta(batch, s.cfg.At)); err != nil {
+		return err
+	}
+	return s.db.Commit(batch, true)
+}
+
+func (s *Store) setMeta(batch *pebble.Batch, at Position) error {
+	return batch.Set(metaKey(), appendMeta(nil, meta{formatNumber, s.cfg.Sample, at}), nil)
+}
+
+// Get returns the newest state of an account, zero if it is not known.
+func (s *Store) Get(account uint64) (state verify.State, err error) {
+	s.mu.Lock()
+	p, ok := s.pending[account]
+	s.mu.Unlock()
+	if ok {
+		return p.state, nil
+	}
+	value, closer, err := s.db.Get(stateKey(account))
+	if errors.Is(err, pebble.ErrNotFound) {
+		return state, nil
+	}
+	if err == nil {
+		if state, err = decodeState(value); err != nil {
+			err = s.db.FailOn("read a state", &pebbleguard.CorruptionError{Store: "store of chains", Advice: advice, Err: err})
+		}
+		err = errors.Join(err, closer.Close())
+	}
+	if err != nil {
+		return state, fmt.Errorf("read the state of an account: %w", err)
+	}
+	return state, nil
+}
+
+// Set makes c.After the newest state of its account. A Commit must follow.
+func (s *Store) Set(c Change) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pending[c.Account] = pending{c.After, s.pending[c.Account].changes + 1}
+}
+
+// Commit makes durable the changes up to a position, all that were set and not committed, in their
+// order. The log gets the frames after that. An error is the failure of the store.
+func (s *Store) Commit(at Position, changes []Change) error {
+	batch := s.db.Pebble().NewBatch()
+	defer s.db.CloseBatch(batch)
+	err := errors.Join(batch.Set(undoKey(), appendUndo(nil, s.at, changes), nil), s.setMeta(batch, at))
+	for i := range changes {
+		err = errors.Join(err, setState(batch, changes[i].Account, changes[i].After))
+	}
+	if err == nil {
+		err = s.db.Commit(batch, true)
+	}
+	if err != nil {
+		return fmt.Errorf("commit the states of accounts: %w", err)
+	}
+	s.at = at
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range changes {
+		account := changes[i].Account
+		p := s.pending[account]
+		if p.changes--; p.changes <= 0 {
+			delete(s.pending, account)
+			continue
+		}
+		s.pending[account] = p
+	}
+	return nil
+}
+
+// Failed is closed when a write or a sync failed, or damage was found. Err says why.
+func (s *Store) Failed() <-chan struct{} { return s.db.Failed() }
+
+// Err returns the failure, nil while there is none.
+func (s *Store) Err() error { return s.db.Err() }
+
+// Close closes the store. Nothing else may be under way. Safe twice.
+func (s *Store) Close() error {
+	s.close.Do(func() { s.closeErr = s.db.Close() })
+	return s.closeErr
+}
