@@ -26,6 +26,7 @@ type Config struct {
 	Graph        graph.Queries  // nil: it is off; needs UIDs
 	Health       func() Health  // asked by /readyz; nil: always ready
 	Process      func() Process // asked by /status; nil: nothing is known
+	LeftOut      func() int64   // events that failed verification and so are not in Log; nil: none
 	Version      string         // "dev"
 	DayFile      string         // where Run keeps a day of samples; "": in memory only
 

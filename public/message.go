@@ -159,6 +159,12 @@ func (m *messages) appendGap(dst []byte, g *replay.Gap) []byte {
 	return m.endInfo(dst, strconv.AppendInt(p, g.TimeUS, 10))
 }
 
+// appendLeftOut says that so many events are missing, since it was said last, or since live.
+func (m *messages) appendLeftOut(dst []byte, events int64) []byte {
+	p := beginInfo("left_out", "events that failed verification were left out")
+	return m.endInfo(dst, strconv.AppendInt(append(p, `,"events":`...), events, 10))
+}
+
 // appendGoingAway announces a shutdown. through is where to resume, zero if that is not known
 // exactly.
 func (m *messages) appendGoingAway(dst []byte, through replay.Point) []byte {

@@ -47,6 +47,7 @@ type subscriber struct {
 	out      outbound
 	filter   filter // in force
 	notice   referencesNotice
+	leftOut  leftOutNotice
 	chunk    replay.Chunk
 	claimed  int64 // of Server.catchUp.chunks, for chunk
 	atEnd    bool  // the last chunk reached the end of the log
@@ -265,6 +266,11 @@ func (s *subscriber) deliver() error {
 		s.live = true
 		if s.opts.extended {
 			out.tail = out.messages.appendLive(out.tail, c.Through)
+		}
+	}
+	if s.live && s.opts.extended && s.server.cfg.LeftOut != nil {
+		if n := s.leftOut.due(s.server.cfg.LeftOut(), time.Now()); n > 0 {
+			out.tail = out.messages.appendLeftOut(out.tail, n)
 		}
 	}
 	if c.Events == 0 {

@@ -43,11 +43,12 @@ const (
 	groupFull      = "full"
 	groupNoCgo     = "nocgo"     // the server is built without cgo
 	groupJetstream = "jetstream" // the server is the baseline
+	groupVerify    = "verify"    // the relay's commits are signed
 )
 
 // ingestGroups are the names that -only takes.
 func ingestGroups() []string {
-	return []string{groupFull, "off", groupNoCgo, groupJetstream, "quiet", "cost"}
+	return []string{groupFull, "off", groupNoCgo, groupJetstream, "quiet", "cost", groupVerify}
 }
 
 func runIngest(ctx context.Context, args []string, out io.Writer) error {
@@ -94,6 +95,9 @@ func (f *ingestFlags) cells() []ingestCell {
 	for _, rate := range f.rates {
 		cells = append(cells, ingestCell{group: "cost", name: "at " + grouped(rate) + " events/s", rate: rate})
 	}
+	for _, how := range []string{"off", "flag"} {
+		cells = append(cells, ingestCell{group: groupVerify, name: "1,500 signed frames/s, --verify=" + how, args: []string{"--verify", how}, rate: signedRate})
+	}
 	for i := range cells {
 		if cells[i].duration == 0 {
 			cells[i].duration = f.cell
@@ -101,6 +105,9 @@ func (f *ingestFlags) cells() []ingestCell {
 	}
 	return slices.DeleteFunc(cells, func(c ingestCell) bool { return !picked(f.only, c.group) })
 }
+
+// signedRate is 1,500 frames a second, in events.
+const signedRate = 1_500 * opsAFrame
 
 // run measures the cells one after the other.
 func (f *ingestFlags) run(ctx context.Context) (results []*ingestResult, bare bareResources, err error) {

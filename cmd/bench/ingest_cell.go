@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -71,6 +72,9 @@ func (f *ingestFlags) relayArgs(c *ingestCell) []string {
 	if c.group == groupJetstream {
 		args = append(args, "--keep-record-keys") // a record is looked for by its path
 	}
+	if c.group == groupVerify {
+		args = append(args, "--signed")
+	}
 	if c.rate > 0 {
 		return append(args, "--rate", fmt.Sprint(float64(c.rate)/opsAFrame), "--window-frames", ratedWindowFrames, "--window-bytes", ratedWindowBytes)
 	}
@@ -104,6 +108,9 @@ func (f *ingestFlags) measure(ctx context.Context, c *ingestCell, dir string) (r
 		p.server, err = startBaseline(ctx, p.relay.url, data)
 	case groupNoCgo:
 		p.server, err = startMillrace(ctx, f.noCgo(), p.relay.url, data, c.args...)
+	case groupVerify: // the relay is the directory of its accounts, too
+		plc := strings.Replace(p.relay.url, "ws://", "http://", 1)
+		p.server, err = startMillrace(ctx, f.millrace(), p.relay.url, data, append(c.args, "--plc", plc)...)
 	default:
 		p.server, err = startMillrace(ctx, f.millrace(), p.relay.url, data, c.args...)
 	}

@@ -47,6 +47,8 @@ type config struct {
 	graph       bool
 	graphMemory byteSize
 
+	verification verification
+
 	dictionary string
 	memory     byteSize
 
@@ -117,6 +119,7 @@ carry a unit (KiB, MiB, GiB, kB, MB, GB); durations are Go's (90s, 36h).`,
 			{"Storage", []string{"retention-bytes", "min-free-disk", "zstd-dictionary"}},
 			{"UIDs", []string{"intern", "intern-scope", "uid-prefix-bits", "intern-timeout", "fdb-cluster-file"}},
 			{"References", []string{"references", "links", "graph", "graph-memory"}},
+			{"Verification", []string{"verify", "verify-sample", "plc", "plc-export", "did-web-private"}},
 			{"Subscribers", []string{"max-connections", "max-connections-per-ip", "max-events-per-second", "trusted-proxies", "slow-timeout"}},
 			{"Operating", []string{"metrics-listen", "log-level", "log-format", "shutdown-timeout"}},
 		},
@@ -127,6 +130,7 @@ carry a unit (KiB, MiB, GiB, kB, MB, GB); durations are Go's (90s, 36h).`,
 			divideMemory(c.memory).withReferences().printReferences(w)
 			divideMemory(c.memory).withReferences().withLinks().printLinks(w)
 			printGraph(w, c.graphMemory)
+			divideMemory(c.memory).withVerification().printVerification(w)
 		},
 		run: runServe,
 	}
@@ -146,6 +150,7 @@ func newServeFlags() (*flag.FlagSet, *config) {
 	fs := flag.NewFlagSet("serve", flag.ContinueOnError)
 	c.registerRelay(fs)
 	c.registerStores(fs)
+	c.verification.register(fs)
 	c.registerServing(fs)
 	return fs, c
 }
@@ -249,7 +254,7 @@ func (c *config) validate() error {
 	if c.intern.value == "fdb" && !hasFoundation {
 		return errNoFoundation
 	}
-	if err := errors.Join(c.validateReferences(), c.validateGraph()); err != nil {
+	if err := errors.Join(c.validateReferences(), c.validateGraph(), c.verification.validate(c.given)); err != nil {
 		return err
 	}
 	return c.validateAddresses()

@@ -64,7 +64,7 @@ func TestDocsMetrics(t *testing.T) {
 	t.Parallel()
 	docs := readDocs(t)
 	relay := newTestRelay(t)
-	real := metricsOf(t, startDaemon(t, relay.url, t.TempDir(), "--references=on", "--links", "--graph"))
+	real := metricsOf(t, startDaemon(t, relay.url, t.TempDir(), "--references=on", "--links", "--graph", "--verify=flag", "--plc", "http://127.0.0.1:1"))
 	if len(real) < 50 {
 		t.Fatalf("found only %d metrics", len(real))
 	}

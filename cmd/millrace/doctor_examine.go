@@ -76,6 +76,7 @@ func examine(ctx context.Context, dir string) (*checkup, error) {
 func kindOf(name string) string {
 	return map[string]string{
 		"log": "event log", "intern": "UID store", "refs": "reference store", "graph.snapshot": "graph", "graph.static": "static edges of the graph",
+		"chains": "last commits of accounts", "identities": "keys of accounts",
 		lastRunFile: "the last run", controlFile: "for commands to a running server",
 		manifestFile: "says that this is a backup", restoredFile: "says that this was a backup", dayFile: "the last day, for the page",
 	}[strings.TrimSuffix(name, ".tmp")]

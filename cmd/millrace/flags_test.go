@@ -43,6 +43,13 @@ func TestServeFlags(t *testing.T) {
 		{name: "references without UIDs", args: []string{"--references=on", "--intern=off"}, err: "--references=on needs UIDs"},
 		{name: "references of DIDs only", args: []string{"--references=on", "--intern-scope=dids"}, err: "--intern-scope=dids"},
 		{name: "references without a log", args: []string{"--references=on", "--retention=0"}, err: "--retention"},
+		{name: "no such verification", args: []string{"--verify=on"}, err: "off, flag, drop"},
+		{name: "verification", args: []string{"--verify=flag", "--verify-sample=9", "--intern=off", "--plc=http://127.0.0.1:1"}, check: func(c *config) bool {
+			return c.verification.verifies() && c.verification.sample == 9
+		}},
+		{name: "sample of nothing", args: []string{"--verify-sample=0"}, err: "--verify-sample 0 is below 1"},
+		{name: "no directory", args: []string{"--plc=plc.directory"}, err: "--plc"},
+		{name: "two directories", args: []string{"--plc=http://x", "--plc-export=y"}, err: "one of them"},
 		{name: "negative duration", args: []string{"--retention=-1h"}, err: "--retention"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -117,7 +124,7 @@ func TestServeHelp(t *testing.T) {
 		"--metrics-listen", "--retention", "--retention-bytes", "--collections", "--intern", "--intern-scope",
 		"--fdb-cluster-file", "--intern-timeout", "--uid-prefix-bits", "--references", "With --references=on 33 MiB", "--zstd-dictionary", "--memory", "--max-connections",
 		"--max-connections-per-ip", "--max-events-per-second", "--trusted-proxies", "--slow-timeout", "--shutdown-timeout", "--min-free-disk",
-		"--log-format", "--log-level", "How --memory 256MiB is shared out", "there is room for 2,140.",
+		"--log-format", "--log-level", "--verify ", "--verify-sample", "--plc URL", "--plc-export", "--did-web-private", "With --verify 11 MiB", "How --memory 256MiB is shared out", "there is room for 2,140.",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the manual lacks %q", want)
@@ -133,6 +140,9 @@ func TestServeHelp(t *testing.T) {
 	}
 	if r := s.withReferences(); r.inFlight+r.tail+r.cache+r.log+r.uids+r.strings+r.clients+r.garbage+r.fixed+r.references+r.overlay != sum {
 		t.Errorf("with references the shares are %+v, which add up to another sum than %d", r, sum)
+	}
+	if v := s.withReferences().withVerification(); v.inFlight+v.tail+v.cache+v.log+v.uids+v.strings+v.clients+v.garbage+v.fixed+v.references+v.overlay+v.chains+v.keys != sum {
+		t.Errorf("with verification the shares are %+v, which add up to another sum than %d", v, sum)
 	}
 	if heap := s.inFlight + s.tail + s.cache + s.strings + s.clients; s.goLimit(minMemory) <= heap {
 		t.Errorf("the Go runtime's limit %d leaves nothing beside %d of live heap", s.goLimit(minMemory), heap)

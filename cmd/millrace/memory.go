@@ -37,6 +37,10 @@ type memoryShares struct {
 	// with --references=on only
 	references int64 // Pebble of the reference store: memtables and block cache
 	overlay    int64 // changes on their way into it, and accounts
+
+	// with --verify only
+	chains int64 // Pebble of the states of accounts: memtables and block cache
+	keys   int64 // of accounts
 }
 
 // divideMemory divides the budget: what is not fixed, in twentieths.
@@ -71,6 +75,14 @@ func (s memoryShares) withLinks() memoryShares {
 	return s
 }
 
+// withVerification takes the shares of what verifies, a tenth, from the UID store and its strings.
+func (s memoryShares) withVerification() memoryShares {
+	twentieth := s.clients
+	s.uids, s.strings = s.uids-twentieth, s.strings-twentieth
+	s.chains, s.keys = twentieth, twentieth
+	return s
+}
+
 // memoryShares divides the budget as the other flags ask.
 func (c *config) memoryShares() memoryShares {
 	s := divideMemory(c.memory)
@@ -79,6 +91,9 @@ func (c *config) memoryShares() memoryShares {
 	}
 	if c.links {
 		s = s.withLinks()
+	}
+	if c.verification.verifies() {
+		s = s.withVerification()
 	}
 	return s
 }
@@ -104,7 +119,7 @@ func (s memoryShares) frameJSON() int64 { return ingest.FrameJSONBytes(s.inFligh
 // goLimit is what remains for the Go runtime: Pebble keeps its memtables and block cache outside of
 // it, as the program's own pages are. An eighth is what malloc loses between blocks.
 func (s memoryShares) goLimit(total byteSize) int64 {
-	return int64(total) - (s.log+s.uids+s.references)/8*9 - programBytes
+	return int64(total) - (s.log+s.uids+s.references+s.chains)/8*9 - programBytes
 }
 
 func (s memoryShares) print(w io.Writer, total byteSize) {
@@ -142,6 +157,12 @@ func (s memoryShares) printReferences(w io.Writer) {
 // printGraph says what --graph takes.
 func printGraph(w io.Writer, memory byteSize) {
 	fmt.Fprintf(w, "With --graph the process takes up to --graph-memory %s more, some 7 bytes a follow.\n", memory)
+}
+
+// printVerification says what --verify changes.
+func (s memoryShares) printVerification(w io.Writer) {
+	fmt.Fprintf(w, "With --verify %.0f MiB are for the keys of accounts, and as many for their last commits.\n"+
+		"The UID store's Pebble gives the one, its hot strings the other.\n", float64(s.keys)/(1<<20))
 }
 
 // printLinks says what --links changes.

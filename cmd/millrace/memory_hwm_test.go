@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"strconv"
 	"strings"
@@ -107,6 +108,29 @@ func TestMemoryIngest(t *testing.T) {
 					waitGraph(t, addr, lastCursor(t, addr))
 					memory += smallGraph
 				}
+				p.checkPeak(t, memory)
+			})
+		}
+	}
+}
+
+// Commits are verified within --memory, whatever the directory of keys sends, and all become
+// durable.
+func TestMemoryVerification(t *testing.T) {
+	const frames = 20_000
+	for _, memory := range memorySizes(t) {
+		for _, fault := range []string{"", "endless", "endless-headers", "silent"} {
+			t.Run(mebibytes(memory)+"/"+fault, func(t *testing.T) {
+				sim := startRelaysim(t, "--frames", strconv.Itoa(frames), "--signed", "--generate", strconv.Itoa(frames), "--wait-for-consumer")
+				resp, err := http.Post(sim.admin+"plc?fault="+fault, "", nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				resp.Body.Close()
+				addr := freeAddr(t)
+				p := startMillrace(t, sim.url, t.TempDir(), addr, "--memory", mebibytes(memory), "--verify=flag", "--plc", strings.TrimSuffix(sim.admin, "/admin/"))
+				waitServing(t, addr)
+				checkWhole(t, sim, addr, frames)
 				p.checkPeak(t, memory)
 			})
 		}

@@ -41,8 +41,8 @@ func TestMemoryBoundsSubscribers(t *testing.T) {
 	}
 }
 
-// TestMemoryShares: a part has its share of what is not fixed, and gives of it what references and
-// links need.
+// TestMemoryShares: a part has its share of what is not fixed, and gives of it what references,
+// links and verification need.
 func TestMemoryShares(t *testing.T) {
 	const unit = 1 << 20 // a twentieth
 	const total = fixedBytes + 20*unit
@@ -69,6 +69,9 @@ func TestMemoryShares(t *testing.T) {
 	const links = references.RecentBytes + references.HeadFilterBytes
 	want.log, want.references = 2*unit, 4*unit-links
 	compare(total-programBytes-(8*unit-links)/8*9, unit/2)
+	c.verification.verify.value = "drop"
+	want.uids, want.strings, want.chains, want.keys = unit, unit, unit, unit
+	compare(total-programBytes-(8*unit-links)/8*9, unit/4)
 	if want.chunks() != unit || want.subscribers() != 3*unit/subscriberBytes {
 		t.Errorf("%d bytes for chunks, %d subscribers", want.chunks(), want.subscribers())
 	}

@@ -42,6 +42,7 @@ type daemon struct {
 	log         *replay.Log
 	refs        *references.Store // nil: --references=off
 	graph       *feed.Feed        // nil: it is off
+	verifier    *verifier         // nil: --verify=off
 	pipeline    *ingest.Pipeline
 	client      *consume.Client
 	disk        *diskWatch
@@ -125,6 +126,9 @@ func newDaemon(ctx context.Context, cfg *config, logger *slog.Logger) (d *daemon
 	if cfg.referencesOn() {
 		stores++
 	}
+	if cfg.verification.verifies() {
+		stores += 2
+	}
 	if d.files, err = divideDescriptors(limit, stores); err != nil {
 		return d, err
 	}
@@ -190,6 +194,9 @@ func (d *daemon) openStores(ctx context.Context, shares memoryShares) error {
 		return err
 	}
 	if err := d.openReferences(ctx, shares, backup); err != nil {
+		return err
+	}
+	if err := d.openVerifier(shares); err != nil {
 		return err
 	}
 	if err := d.openGraph(ctx, shares); err != nil || backup == nil {
@@ -262,6 +269,7 @@ func (d *daemon) ingestConfig(shares memoryShares) ingest.Config {
 	pipeline := ingest.Config{
 		Log:           d.log,
 		Collections:   cfg.collections,
+		Verify:        d.verifier.ingestConfig(&cfg.verification),
 		InFlightBytes: shares.inFlight,
 		AppendBytes:   int(shares.log / 8),
 		Now:           cfg.now(),
@@ -311,6 +319,9 @@ func (d *daemon) storeDirs() []string {
 	}
 	if d.refs != nil {
 		dirs = append(dirs, cfg.referencesDir())
+	}
+	if d.verifier != nil {
+		dirs = append(dirs, cfg.chainsDir(), cfg.identitiesDir())
 	}
 	return dirs
 }
@@ -370,6 +381,9 @@ func (d *daemon) servingConfig(shares memoryShares, proxies []netip.Prefix) publ
 	if d.graph != nil {
 		serving.Graph = d.graph
 	}
+	if cfg.verification.verify.value == "drop" {
+		serving.LeftOut = d.pipeline.LeftOut
+	}
 	return serving
 }
 
@@ -396,6 +410,9 @@ func (d *daemon) run(ctx context.Context) error {
 	g.Go(func() error { return d.uids.run(gctx) })
 	if d.refs != nil {
 		g.Go(func() error { return d.refs.Run(gctx) })
+	}
+	if d.verifier != nil {
+		g.Go(func() error { return d.verifier.run(gctx) })
 	}
 	if d.graph != nil {
 		following, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -501,6 +518,7 @@ func (d *daemon) close() {
 	if d.refs != nil {
 		closed("references", d.refs.Close())
 	}
+	closed("verification", d.verifier.close())
 	closed("UIDs", d.uids.close())
 	if d.ran != nil && clean {
 		d.ran.Stopped = time.Now().UTC()

@@ -214,7 +214,7 @@ func (t *tailer) inform(i client.Info) {
 	case i.Name == client.InfoHeartbeat: // the client's own
 	case t.cfg.extended && !t.readable:
 		t.write(append(i.Raw, '\n'))
-	case i.Name == client.InfoClamped || i.Name == client.InfoGap || i.Name == client.InfoReferencesBegin:
+	case i.Name == client.InfoClamped || i.Name == client.InfoGap || i.Name == client.InfoReferencesBegin || i.Name == client.InfoLeftOut:
 		t.say("%s", describe(i))
 	}
 	if i.Name == client.InfoLive {
@@ -229,6 +229,9 @@ func (t *tailer) inform(i client.Info) {
 func describe(i client.Info) string {
 	if i.Name == client.InfoGap {
 		return fmt.Sprintf("the relay may have lost events between %s and %s", i.From, i.To)
+	}
+	if i.Name == client.InfoLeftOut {
+		return fmt.Sprintf("%d events that failed verification were left out", i.LeftOut)
 	}
 	if i.Name == client.InfoReferencesBegin {
 		return fmt.Sprintf("what records point at is known from %s on: events before that do not match", i.Cursor)

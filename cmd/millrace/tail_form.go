@@ -102,6 +102,9 @@ func (f form) appendEvent(dst []byte, e *client.Event) []byte {
 		dst = f.pad(dst, colourPurple, printable(string(e.Kind), maxExcerpt), len("identity"))
 		dst = append(dst, printable(string(e.Raw), maxExcerpt)...)
 	}
+	if e.Unverified != "" {
+		dst = f.appendColoured(append(dst, ' '), colourRed, "unverified: "+printable(e.Unverified, maxExcerpt))
+	}
 	return append(dst, '\n')
 }
 

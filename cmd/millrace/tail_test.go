@@ -192,6 +192,11 @@ func TestTailForm(t *testing.T) {
 	if got := string(plain.appendEvent(nil, gone)); !strings.HasSuffix(got, "did:plc:x/3k → at://y\n") {
 		t.Errorf("a delete that says what it deleted is %s", got)
 	}
+	flagged := commit("delete", "")
+	flagged.Unverified = "broken_chain"
+	if got := string(plain.appendEvent(nil, flagged)); !strings.HasSuffix(got, "did:plc:x/3k unverified: broken_chain\n") {
+		t.Errorf("an unverified event is %s", got)
+	}
 	coloured := string(form{colour: true, zone: time.UTC}.appendEvent(nil, commit("delete", "")))
 	if !strings.Contains(coloured, colourRed+"delete"+colourNone) || strings.Contains(printable("\x1b[31m\u202e", 10), "\x1b") {
 		t.Errorf("%q", coloured)

@@ -149,7 +149,7 @@ func TestDowngrade(t *testing.T) {
 		says       string
 		commands   []string
 	}{
-		{"log", "format", binary.BigEndian.AppendUint32(nil, 10), "the log has a newer format: version 10, and this millrace knows up to 9",
+		{"log", "format", binary.BigEndian.AppendUint32(nil, 11), "the log has a newer format: version 11, and this millrace knows up to 10",
 			[]string{"serve", "verify", "dict train", "backup", "references verify", "doctor"}},
 		{"intern", "store", append([]byte{2, 14, 0}, make([]byte, 16)...), "UID store has a newer format: version 2, and this millrace knows up to 1",
 			[]string{"serve", "intern verify", "intern export", "references export", "backup", "doctor"}},

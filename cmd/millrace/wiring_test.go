@@ -19,8 +19,10 @@ import (
 	"millrace/intern"
 	"millrace/public"
 	"millrace/replay"
+	"millrace/replay/chain"
 	"millrace/replay/graph/feed"
 	"millrace/replay/references"
+	"millrace/translate/verify/identity"
 )
 
 // plainFields compares the fields of a configuration that are plain values.
@@ -65,7 +67,7 @@ func TestFlagsReachTheParts(t *testing.T) {
 	}
 	pipeline := d.ingestConfig(s)
 	compare("ingest", ingest.Config{Collections: []string{"a.b.c"}, InFlightBytes: s.inFlight, AppendBytes: int(s.log / 8)}, pipeline)
-	if pipeline.NewResolver != nil || pipeline.References != nil {
+	if pipeline.NewResolver != nil || pipeline.References != nil || pipeline.Verify != nil || d.servingConfig(s, nil).LeftOut != nil {
 		t.Error("the pipeline has stores that there are not")
 	}
 	start := int64(17)
@@ -100,5 +102,43 @@ func TestFlagsReachTheParts(t *testing.T) {
 	}
 	if dirs := d.storeDirs(); !slices.Equal(dirs, []string{cfg.logDir(), cfg.internDir(), cfg.referencesDir()}) {
 		t.Errorf("the stores are in %v", dirs)
+	}
+}
+
+// TestVerificationReachesTheParts: likewise the flags of verification.
+func TestVerificationReachesTheParts(t *testing.T) {
+	dir := t.TempDir()
+	d := &daemon{logger: slog.New(slog.DiscardHandler), registry: prometheus.NewRegistry(), verifier: &verifier{keys: &identity.Directory{}, chains: &chain.Store{}},
+		files: descriptors{storeFiles: 73}, pipeline: &ingest.Pipeline{}}
+	for _, mode := range []string{"flag", "drop"} {
+		cfg, err := parseServe([]string{"--data-dir", dir, "--verify", mode, "--verify-sample", "74", "--plc", "http://plc.test", "--did-web-private"}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.cfg = cfg
+		s := cfg.memoryShares()
+		if v := d.ingestConfig(s).Verify; v == nil || v.Keys != d.verifier.keys || v.Chains != d.verifier.chains || v.Sample != 74 || v.Drop != (mode == "drop") {
+			t.Errorf("%s: %+v", mode, v)
+		}
+		if said := d.servingConfig(s, nil).LeftOut != nil; said != (mode == "drop") {
+			t.Errorf("%s: subscribers are told of what is left out: %t", mode, said)
+		}
+		c, k := d.chainConfig(replay.Progress{Epoch: 3, Seq: 9}, s), d.identityConfig(s)
+		if c.Dir != filepath.Join(dir, "chains") || c.At != (chain.Position{Epoch: 3, Seq: 9}) || c.Sample != 74 || c.PebbleBytes != s.chains || c.OpenFiles != 73 {
+			t.Errorf("%s: chains: %+v", mode, c)
+		}
+		if k.Dir != filepath.Join(dir, "identities") || k.PLC != "http://plc.test" || !k.AllowPrivate || k.Bytes != s.keys || k.Registerer == nil {
+			t.Errorf("%s: identities: %+v", mode, k)
+		}
+		if dirs := d.storeDirs(); !slices.Equal(dirs, []string{cfg.logDir(), cfg.internDir(), cfg.chainsDir(), cfg.identitiesDir()}) {
+			t.Errorf("the stores are in %v", dirs)
+		}
+	}
+	cfg, err := parseServe([]string{"--verify=flag", "--plc-export", "export.jsonl"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.cfg = cfg; d.identityConfig(cfg.memoryShares()).PLC != "" || d.identityConfig(cfg.memoryShares()).Export != "export.jsonl" {
+		t.Errorf("an export: %+v", d.identityConfig(cfg.memoryShares()))
 	}
 }

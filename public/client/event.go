@@ -52,6 +52,10 @@ type Event struct {
 	// delete all that it did.
 	References, DeletedReferences []Reference
 
+	// Unverified says why the server could not verify the commit or sync, "" if it could, or does
+	// not. Reasons are in docs/verification.md.
+	Unverified string
+
 	Raw json.RawMessage // all of it, as it came
 
 	timeAt, timeEnd int // time_us's value in Raw
@@ -139,7 +143,7 @@ func (e *Event) URI() string {
 }
 
 // AppendPlain appends the event as Jetstream's clients know it: Raw without what a millrace adds to
-// it: position, UIDs and references.
+// it: position, UIDs, references, and why it is unverified.
 func (e *Event) AppendPlain(dst []byte) []byte {
 	if e.plainEnd == 0 {
 		return append(dst, e.Raw...)
@@ -213,6 +217,10 @@ func (p *parser) parse(raw []byte) (Event, error) {
 			f.cursor, err = text(value)
 		case "uids":
 			e.UIDs, err = parseUIDs(value)
+		case "unverified":
+			var reason []byte
+			reason, err = text(value)
+			e.Unverified = p.name(reason)
 		case "references":
 			e.References, err = parseReferences(value)
 		case "deleted_references":

@@ -16,6 +16,8 @@ const (
 	InfoHeartbeat = "heartbeat"  // all that is wanted up to TimeUS, Cursor has been sent
 	// events up to Cursor are without references
 	InfoReferencesBegin = "references_begin"
+	// events that failed the server's verification are not served: LeftOut
+	InfoLeftOut = "left_out"
 )
 
 // Info is a message that is no event.
@@ -30,6 +32,7 @@ type Info struct {
 	OldestUS     int64  // InfoClamped: where the log begins; 0: it is empty
 	OldestCursor string
 	From, To     string // InfoGap: the positions around it
+	LeftOut      int64  // InfoLeftOut: how many since the last such message, or since InfoLive
 
 	Raw json.RawMessage // all of it, as it came
 }
@@ -47,6 +50,7 @@ func parseInfo(raw []byte) (Info, error) {
 			Requested                       json.RawMessage
 			Oldest                          json.RawMessage
 			OldestCursor                    string `json:"oldest_cursor"`
+			Events                          int64
 		}
 	}
 	if err := json.Unmarshal(raw, &m); err != nil {
@@ -61,7 +65,8 @@ func parseInfo(raw []byte) (Info, error) {
 	}
 	i := Info{
 		Name: m.Info.Name, Message: m.Info.Message, TimeUS: m.Info.TimeUS, Cursor: m.Info.Cursor,
-		Requested: bare(m.Info.Requested), OldestCursor: m.Info.OldestCursor, From: m.Info.From, To: m.Info.To, Raw: raw,
+		Requested: bare(m.Info.Requested), OldestCursor: m.Info.OldestCursor, From: m.Info.From, To: m.Info.To,
+		LeftOut: m.Info.Events, Raw: raw,
 	}
 	i.OldestUS, _ = strconv.ParseInt(bare(m.Info.Oldest), 10, 64)
 	return i, nil

@@ -194,6 +194,7 @@ func TestParseInfo(t *testing.T) {
 		`{"kind":"heartbeat","time_us":5,"cursor":"a-1-0"}`:                                                   {Name: InfoHeartbeat, TimeUS: 5, Cursor: "a-1-0"},
 		`{"kind":"info","info":{"name":"live","message":"m","time_us":5,"cursor":"a-1-0"}}`:                   {Name: InfoLive, Message: "m", TimeUS: 5, Cursor: "a-1-0"},
 		`{"kind":"info","info":{"name":"gap","from":"a-1-0","to":"a-3-0","time_us":5}}`:                       {Name: InfoGap, From: "a-1-0", To: "a-3-0", TimeUS: 5},
+		`{"kind":"info","info":{"name":"left_out","events":7}}`:                                               {Name: InfoLeftOut, LeftOut: 7},
 		`{"kind":"info","info":{"name":"cursor_clamped","requested":"1","oldest":9,"oldest_cursor":"a-1-0"}}`: {Name: InfoClamped, Requested: "1", OldestUS: 9, OldestCursor: "a-1-0"},
 		`{"kind":"info","info":{"name":"cursor_clamped","requested":1,"oldest":9}}`:                           {Name: InfoClamped, Requested: "1", OldestUS: 9},
 		`{"kind":"news"}`: {},

@@ -14,6 +14,9 @@ const maxGroup = jobsInFlight
 // commit makes sealed jobs durable in order, as many at a time as are ready.
 func (p *Pipeline) commit(ctx context.Context) error {
 	c := &committer{p: p}
+	if v := p.cfg.Verify; v != nil {
+		c.chains = &heldChains{to: v.Chains}
+	}
 	positions := time.NewTicker(maxPositionAge / 2)
 	defer positions.Stop()
 	for {
@@ -56,6 +59,7 @@ type committer struct {
 	jobs   []*job
 	blocks []*replay.Block
 	idle   *replay.Block // newest block without events, not yet appended
+	chains *heldChains   // with Config.Verify, else nil
 }
 
 // gather takes j and those jobs directly after it that are sealed already.
@@ -103,6 +107,7 @@ func (c *committer) gather(ctx context.Context, j *job) error {
 func (c *committer) flush(all bool) error {
 	m := c.p.metrics
 	for _, j := range c.jobs {
+		c.chains.add(j)
 		if len(j.batch.Events) == 0 && j.gap == nil {
 			c.idle = j.blocks[0]
 			continue
@@ -112,13 +117,18 @@ func (c *committer) flush(all bool) error {
 		}
 		c.idle = nil
 		c.blocks = append(c.blocks, j.blocks...)
+		c.chains.cover()
 	}
-	if all && c.idle != nil {
+	if (all || c.chains.full()) && c.idle != nil {
 		c.blocks = append(c.blocks, c.idle)
 		c.idle = nil
+		c.chains.cover()
 	}
 	if len(c.blocks) > 0 {
 		start := time.Now()
+		if err := c.chains.commit(); err != nil {
+			return err
+		}
 		if err := c.p.cfg.Log.Append(c.blocks...); err != nil {
 			return fmt.Errorf("append to the log: %w", err)
 		}

@@ -35,6 +35,7 @@ type Config struct {
 	NewResolver   func() Resolver       // one per goroutine; nil: events get no UIDs
 	Collections   []string              // exact NSIDs or prefixes that end in ".*"; none: all
 	References    References            // nil: nobody asks what records point at
+	Verify        *Verification         // nil: frames are not verified
 	InFlightBytes int64                 // memory for what is between the relay's socket and the disk
 	AppendBytes   int                   // of blocks that share one sync, about; 0: 8 MiB
 	Now           func() time.Time      // wall clock; nil: time.Now
@@ -69,6 +70,8 @@ func (c Config) validate() error {
 		return errors.New("ingest: field Log: must be set")
 	case c.References != nil && c.NewResolver == nil:
 		return errors.New("ingest: field References: needs NewResolver")
+	case c.Verify != nil && (c.Verify.Keys == nil || c.Verify.Chains == nil || c.Verify.Sample == 0):
+		return errors.New("ingest: field Verify: Keys, Chains and Sample must be set")
 	case c.InFlightBytes <= 0:
 		return fmt.Errorf("ingest: field InFlightBytes: %d is not positive", c.InFlightBytes)
 	case c.AppendBytes < 0:

@@ -5,6 +5,7 @@ import (
 
 	"millrace/consume"
 	"millrace/replay"
+	"millrace/replay/chain"
 	"millrace/translate"
 )
 
@@ -24,6 +25,8 @@ type job struct {
 
 	from, to int // the frames that batch covers
 	batch    translate.Batch
+	checks   []check         // with Config.Verify: of the batch's frames
+	chains   []chain.Change  // likewise, what they change
 	changes  changes         // with Config.References
 	blocks   []*replay.Block // one most often
 
@@ -65,6 +68,7 @@ func (j *job) reset(keepBytes int) {
 	clear(j.blocks)
 	j.frames, j.gap, j.blocks = j.frames[:0], nil, j.blocks[:0]
 	j.from, j.to = 0, 0
+	j.checks, j.chains = j.checks[:0], j.chains[:0]
 	j.batch.Release(keepBytes)
 	j.batch.Reset()
 	j.changes.reset(keepBytes)
@@ -80,13 +84,16 @@ func (j *job) translate(t *frameTranslator, limit int, whole bool) error {
 		if len(frame) == 0 {
 			continue // it was too large; consume has counted it
 		}
-		counts := j.batch.Counts
+		counts, events := j.batch.Counts, len(j.batch.Events)
 		if err := t.append(&j.batch, frame, j.frames[j.to].seq); err != nil {
 			return err
 		}
 		if !whole && j.batch.Counts.Drops[translate.ReasonTooLarge] > counts.Drops[translate.ReasonTooLarge] {
 			j.batch.Counts = counts
 			break
+		}
+		if t.checker != nil {
+			j.checks = t.checker.check(j.checks, frame, j.frames[j.to].seq, &j.batch, events)
 		}
 	}
 	return nil
@@ -108,6 +115,7 @@ func (j *job) split() *job {
 	first.epoch, first.gap, first.began = j.epoch, j.gap, j.began
 	first.frames, first.from, first.to = j.frames, j.from, j.to
 	first.batch, j.batch = j.batch, first.batch
+	first.checks, j.checks = j.checks, first.checks
 	first.done = make(chan struct{})
 	j.gap = nil
 	return first

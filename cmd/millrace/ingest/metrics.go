@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"millrace/translate"
+	"millrace/translate/verify"
 )
 
 // metrics are the daemon's own: what came of frames, and where time goes between the relay's
@@ -19,6 +20,8 @@ type metrics struct {
 	excess      prometheus.Counter
 	panics      prometheus.Counter
 	blocked     prometheus.Counter
+	verified    [verify.NumReasons]prometheus.Counter
+	leftOut     prometheus.Counter
 	blockEvents prometheus.Histogram
 	age         prometheus.Histogram
 	groupBlocks prometheus.Histogram
@@ -66,6 +69,7 @@ func newMetrics(reg prometheus.Registerer, p *Pipeline) *metrics {
 			Buckets: prometheus.LinearBuckets(1, 1, maxGroup),
 		}),
 	}
+	m.addVerification(auto)
 	for i := range m.frames {
 		m.frames[i] = frames.WithLabelValues(translate.FrameKind(i).String())
 	}
@@ -84,6 +88,19 @@ func newMetrics(reg prometheus.Registerer, p *Pipeline) *metrics {
 	}
 	m.registerGauges(reg, p)
 	return m
+}
+
+// addVerification adds what is counted of verified frames.
+func (m *metrics) addVerification(auto promauto.Factory) {
+	verified := auto.NewCounterVec(prometheus.CounterOpts{
+		Name: "millrace_verify_frames_total", Help: "Commits and syncs that were verified, by reason why they failed; valid: they did not.",
+	}, []string{"reason"})
+	for i := range m.verified {
+		m.verified[i] = verified.WithLabelValues(verify.Reason(i).String())
+	}
+	m.leftOut = auto.NewCounter(prometheus.CounterOpts{
+		Name: "millrace_verify_left_out_events_total", Help: "Events that --verify=drop left out.",
+	})
 }
 
 // registerGauges registers what is read from the pipeline when it is asked for.

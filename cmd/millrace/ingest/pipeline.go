@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -79,6 +80,7 @@ type Pipeline struct {
 	finished bool        // no more frames come
 
 	stamper *replay.Stamper // the ordering stage's own
+	leftOut atomic.Int64    // events whose frames failed verification
 }
 
 // FrameAge returns the clock less the time of the frames that came in the last minute, as
@@ -418,7 +420,7 @@ func (p *Pipeline) worker(ctx context.Context) error {
 
 // newTranslator makes a translator that drops frames of more than maxJSONBytes.
 func (p *Pipeline) newTranslator(maxJSONBytes int) *frameTranslator {
-	return &frameTranslator{
+	t := &frameTranslator{
 		make: func() (translator, error) {
 			return translate.New(translate.Config{
 				Collections: p.cfg.Collections, MaxFrameJSONBytes: maxJSONBytes, References: p.cfg.References != nil,
@@ -427,6 +429,10 @@ func (p *Pipeline) newTranslator(maxJSONBytes int) *frameTranslator {
 		panics: p.metrics.panics,
 		logger: p.cfg.Logger,
 	}
+	if p.cfg.Verify != nil {
+		t.checker = &checker{cfg: p.cfg.Verify, now: p.cfg.Now, logger: p.cfg.Logger}
+	}
+	return t
 }
 
 // translate fills j's batch, as job.translate does.
@@ -521,6 +527,11 @@ func next(ctx context.Context, from <-chan *job) (*job, error) {
 // forward stamps j and hands it on, once there is room for its JSON and references. A job that
 // needs more takes all the room.
 func (p *Pipeline) forward(ctx context.Context, j *job) error {
+	if p.cfg.Verify != nil {
+		if err := p.follow(j); err != nil {
+			return err
+		}
+	}
 	j.room = int64(min(j.batch.Bytes(), p.frameBytes))
 	if err := p.room.Acquire(ctx, j.room); err != nil {
 		return context.Cause(ctx)

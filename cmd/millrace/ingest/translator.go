@@ -18,10 +18,12 @@ type translator interface {
 // dropped, for no frame may stop the stream, and would again after a restart. One goroutine uses
 // it.
 type frameTranslator struct {
-	make   func() (translator, error)
-	t      translator
-	panics prometheus.Counter
-	logger *slog.Logger
+	make func() (translator, error)
+	t    translator
+	// checker verifies what was translated; nil: nothing is.
+	checker *checker
+	panics  prometheus.Counter
+	logger  *slog.Logger
 }
 
 // append appends the events of a frame. It fails only if a new translator cannot be made.

@@ -1,0 +1,549 @@
+package ingest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/bluesky-social/indigo/atproto/atcrypto"
+	"github.com/bluesky-social/indigo/events"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/google/go-cmp/cmp"
+	dto "github.com/prometheus/client_model/go"
+	"golang.org/x/sys/unix"
+
+	"millrace/consume"
+	"millrace/consume/relaysim"
+	"millrace/dict"
+	"millrace/replay"
+	"millrace/replay/chain"
+	"millrace/translate"
+	"millrace/translate/verify"
+	"millrace/translate/verify/identity"
+)
+
+// simKeys has the keys of relaysim's accounts, but for one account in five.
+type simKeys struct{ t testing.TB }
+
+func (k simKeys) Key(account uint64, did string) (atcrypto.PublicKey, identity.State) {
+	if account%5 == 0 {
+		return nil, identity.Unknown
+	}
+	key, err := relaysim.PublicKey(did)
+	if err != nil {
+		k.t.Error(err)
+	}
+	return key, identity.Current
+}
+
+func (simKeys) Refresh(uint64, string) bool { return false }
+func (simKeys) Changed(uint64, string)      {}
+
+// signedFrames are frames of a world with faulty commits among them.
+func signedFrames(t testing.TB, n int) (frames []consume.Frame) {
+	t.Helper()
+	r, err := relaysim.New(relaysim.Config{Seed: 4, Generate: 300, Accounts: 40, Signed: true, FaultyEvery: 5})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, m := range r.Take(n) {
+		frames = append(frames, consume.Frame{Epoch: 1, Seq: int64(1 + i), Data: m.Payload})
+	}
+	return frames
+}
+
+// verifiedEvent is what the log must have of an event.
+type verifiedEvent struct {
+	Seq    int64
+	Op     uint32
+	Reason verify.Reason
+}
+
+// verifiedEvents verifies and translates one frame after the other.
+func verifiedEvents(t testing.TB, frames []consume.Frame, drop bool) (events []verifiedEvent, reasons map[verify.Reason]int) {
+	t.Helper()
+	translator, err := translate.New(translate.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var v verify.Verifier
+	states, reasons := make(map[string]verify.State), make(map[verify.Reason]int)
+	for _, f := range frames {
+		reason := verify.Valid
+		if did := string(v.Open(f.Data)); did != "" {
+			key, _ := simKeys{t}.Key(accountOf([]byte(did)), did)
+			verdict := v.Check(key, time.Now())
+			reason, states[did] = verdict.Follow(states[did])
+			reasons[reason]++
+		}
+		if drop && reason != verify.Valid && reason != verify.NoKey {
+			continue
+		}
+		var b translate.Batch
+		translator.AppendFrame(&b, f.Data)
+		for _, e := range b.Events {
+			events = append(events, verifiedEvent{f.Seq, e.Op, reason})
+		}
+	}
+	return events, reasons
+}
+
+// verifiedLog notes the events that are appended.
+type verifiedLog struct {
+	*replay.Log
+	fail func() error // called before each Append
+
+	mu     sync.Mutex
+	sealed map[*replay.Block][]verifiedEvent
+	got    []verifiedEvent
+}
+
+func (l *verifiedLog) Seal(in replay.Input) (*replay.Block, error) {
+	b, err := l.Log.Seal(in)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, e := range in.Batch.Events {
+		l.sealed[b] = append(l.sealed[b], verifiedEvent{e.Seq, e.Op, verify.Reason(e.Unverified)})
+	}
+	return b, err
+}
+
+func (l *verifiedLog) Append(blocks ...*replay.Block) error {
+	if err := l.fail(); err != nil {
+		return err
+	}
+	if err := l.Log.Append(blocks...); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, b := range blocks {
+		l.got = append(l.got, l.sealed[b]...)
+	}
+	return nil
+}
+
+// failingChains fails when it is asked to, before it commits or after.
+type failingChains struct {
+	*chain.Store
+	fail func() error
+}
+
+func (s failingChains) Commit(at chain.Position, changes []chain.Change) error {
+	if err := s.fail(); err != nil {
+		return err
+	}
+	return errors.Join(s.Store.Commit(at, changes), s.fail())
+}
+
+// TestVerificationModel takes signed frames through the pipeline, faulty ones among them, while the
+// power goes now and then: before a Commit of chains, after it, or before the Append that follows.
+// Each event in the log has the reason that its frame has if all are verified one after the other.
+func TestVerificationModel(t *testing.T) {
+	frames := signedFrames(t, 900)
+	for _, drop := range []bool{false, true} {
+		t.Run(fmt.Sprintf("drop %t", drop), func(t *testing.T) {
+			want, reasons := verifiedEvents(t, frames, drop)
+			for _, r := range []verify.Reason{verify.Valid, verify.NoKey, verify.BadSignature, verify.BrokenChain, verify.RevOld, verify.MissingBlock} {
+				if reasons[r] == 0 {
+					t.Errorf("no frame is %s: %v", r, reasons)
+				}
+			}
+			if diff := cmp.Diff(want, verifyWithCrashes(t, frames, drop)); diff != "" {
+				t.Errorf("-want +got\n%.4000s", diff)
+			}
+		})
+	}
+}
+
+// verifyWithCrashes returns what the log gets.
+func verifyWithCrashes(t *testing.T, frames []consume.Frame, drop bool) (got []verifiedEvent) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	dicts, err := dict.NewRegistry(dict.BuiltIn())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dicts.Close()
+	fs := vfs.NewCrashableMem()
+	for life := 0; ; life++ {
+		log, err := replay.Open(replay.Config{Dir: "log", FS: fs, Relay: "relay.example.com", Retention: time.Hour, Dictionaries: dicts})
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := log.Progress()
+		store, err := chain.Open(chain.Config{Dir: "chains", FS: fs, At: chain.Position{Epoch: at.Epoch, Seq: at.Seq}, Sample: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		left := rng.IntN(40)
+		fail := func() error { // called by the commit stage only
+			if left--; left < 0 && life < 12 {
+				return errCut
+			}
+			return nil
+		}
+		l := &verifiedLog{Log: log, fail: fail, sealed: make(map[*replay.Block][]verifiedEvent)}
+		cfg := Config{Log: l, InFlightBytes: 8 << 20, hooks: testHooks{blockBytes: 1 << uint(8+rng.IntN(9))},
+			Verify: &Verification{Keys: simKeys{t}, Chains: failingChains{store, fail}, Sample: 1, Drop: drop}}
+		err = runPipelineWith(t, cfg, func(ctx context.Context, p *Pipeline) error {
+			for _, f := range frames {
+				if f.Seq <= at.Seq {
+					continue
+				}
+				if err := p.Handle(ctx, f); err != nil {
+					return nil // Run says why
+				}
+			}
+			return nil
+		})
+		got = append(got, l.got...)
+		next := fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: rng.IntN(3) * 50, RNG: rand.New(rand.NewPCG(seed, uint64(life)))})
+		_ = log.Close()
+		_ = store.Close()
+		if err == nil {
+			return got
+		}
+		if !errors.Is(err, errCut) && !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		fs = next
+	}
+}
+
+// committedChains notes what is committed.
+type committedChains struct {
+	Chains
+	at      chain.Position
+	changes int
+}
+
+func (c *committedChains) Commit(at chain.Position, changes []chain.Change) error {
+	c.at, c.changes = at, c.changes+len(changes)
+	return nil
+}
+
+// TestHeldChains: the changes of a frame are committed with the block that the log gets of it, or
+// of a later one, and not before. They do not wait for ever.
+func TestHeldChains(t *testing.T) {
+	log, chains := &fakeLog{}, &committedChains{}
+	p := newPipeline(t, Config{Log: log, InFlightBytes: 8 << 20})
+	c := &committer{p: p, chains: &heldChains{to: chains}}
+	seq := int64(0)
+	// flush takes jobs, with an event (e) or without (-), and changes each.
+	flush := func(jobs string, changes int, all bool, want int64) {
+		t.Helper()
+		for _, kind := range jobs {
+			seq++
+			b, err := log.Seal(replay.Input{Epoch: 1, FirstSeq: seq, LastSeq: seq, Batch: &translate.Batch{}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			j := newJob()
+			j.epoch, j.frames, j.to, j.chains = 1, []frameRef{{seq, 0}}, 1, make([]chain.Change, changes)
+			if j.blocks, j.done = []*replay.Block{b}, make(chan struct{}); kind == 'e' {
+				j.batch.Events = make([]translate.Event, 1)
+			}
+			c.jobs = append(c.jobs, j)
+		}
+		if err := c.flush(all); err != nil {
+			t.Fatal(err)
+		}
+		if chains.at.Seq != want || int64(chains.changes) != want {
+			t.Fatalf("%q: %d changes are committed, up to %v; want %d", jobs, chains.changes, chains.at, want)
+		}
+		if blocks := log.blocks(); len(blocks) > 0 && blocks[len(blocks)-1].last != want {
+			t.Fatalf("%q: the log is at %d, want %d", jobs, blocks[len(blocks)-1].last, want)
+		}
+	}
+	flush("-", 1, false, 0)
+	flush("e", 1, false, 2)
+	flush("e-", 1, false, 3)
+	flush("--", 1, false, 3)
+	flush("-", 1, true, 7)
+	flush("-e-", 1, false, 9)
+	flush("", 1, true, 10)
+	chains.changes -= maxHeldChains // a job with many
+	flush("-", maxHeldChains+1, false, 11)
+}
+
+// changingKeys is a directory whose answers a test sets.
+type changingKeys struct {
+	key      atcrypto.PublicKey
+	state    identity.State
+	pending  bool
+	calls    string
+	accounts map[uint64]string
+}
+
+func (k *changingKeys) note(call string, account uint64, did string) {
+	k.calls += call
+	k.accounts[account] = did
+}
+
+func (k *changingKeys) Key(account uint64, did string) (atcrypto.PublicKey, identity.State) {
+	k.note("k", account, did)
+	return k.key, k.state
+}
+
+func (k *changingKeys) Refresh(account uint64, did string) bool {
+	k.note("r", account, did)
+	return k.pending
+}
+
+func (k *changingKeys) Changed(account uint64, did string) { k.note("c", account, did) }
+
+func newTestChecker(keys Keys, sample uint64) *checker {
+	return &checker{cfg: &Verification{Keys: keys, Sample: sample}, now: time.Now, logger: slog.New(slog.DiscardHandler)}
+}
+
+// TestKeys: what is known of a key decides whether a signature is bad, and what the directory is
+// told. A signature that may be of a newer key is not bad.
+func TestKeys(t *testing.T) {
+	translator, err := translate.New(translate.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var commit []byte
+	var did string
+	for _, f := range signedFrames(t, 300) {
+		var v verify.Verifier
+		if _, ok := relaysim.PlantFault("foreign-key", f.Data, time.Now()); ok {
+			if did = string(v.Open(f.Data)); did != "" {
+				key, _ := relaysim.PublicKey(did)
+				if verdict := v.Check(key, time.Now()); verdict.Reason == verify.Valid {
+					commit = f.Data
+					break
+				}
+			}
+		}
+	}
+	forged, ok := relaysim.PlantFault("foreign-key", commit, time.Now())
+	if !ok {
+		t.Fatal("no commit")
+	}
+	key, err := relaysim.PublicKey(did)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		frame []byte
+		keys  changingKeys
+		want  verify.Reason
+		calls string
+	}{
+		"good":                      {commit, changingKeys{key: key, state: identity.Current}, verify.Valid, "k"},
+		"good, of an expired key":   {commit, changingKeys{key: key, state: identity.Stale}, verify.Valid, "k"},
+		"good, of an unknown key":   {commit, changingKeys{}, verify.NoKey, "k"},
+		"forged, of an unknown key": {forged, changingKeys{}, verify.NoKey, "k"},
+		"forged":                    {forged, changingKeys{key: key, state: identity.Current}, verify.BadSignature, "kr"},
+		"of a newer key, maybe":     {forged, changingKeys{key: key, state: identity.Current, pending: true}, verify.NoKey, "kr"},
+		"expired, and not of it":    {forged, changingKeys{key: key, state: identity.Stale}, verify.NoKey, "kr"},
+		"no key":                    {commit, changingKeys{state: identity.Absent}, verify.BadSignature, "k"},
+		"of an identity":            {identityFrame(t, 1).Data, changingKeys{}, verify.Valid, "c"},
+		"of an account":             {accountFrame(t, 1, did, "deleted", time.Now()).Data, changingKeys{}, verify.Valid, ""},
+	} {
+		tc.keys.accounts = make(map[uint64]string)
+		c := newTestChecker(&tc.keys, 1)
+		var b translate.Batch
+		translator.AppendFrame(&b, tc.frame)
+		got := verify.Valid
+		for _, found := range c.check(nil, tc.frame, 1, &b, 0) {
+			got = found.verdict.Reason
+			if found.account != accountOf([]byte(did)) || found.to != len(b.Events) {
+				t.Errorf("%s: %+v", name, found)
+			}
+		}
+		if got != tc.want || tc.keys.calls != tc.calls {
+			t.Errorf("%s: %s, calls %q; want %s, %q", name, got, tc.keys.calls, tc.want, tc.calls)
+		}
+		for account, did := range tc.keys.accounts {
+			if account != accountOf([]byte(did)) {
+				t.Errorf("%s: %s is account %d", name, did, account)
+			}
+		}
+	}
+}
+
+// TestSample: of one account in so many all frames are verified, of the others none. Their changes
+// of identity are none of ours.
+func TestSample(t *testing.T) {
+	keys := &changingKeys{accounts: make(map[uint64]string)}
+	c := newTestChecker(keys, 3)
+	translator, err := translate.New(translate.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	checked, left := 0, 0
+	for _, f := range append(signedFrames(t, 300), identityFrame(t, 301)) {
+		var b translate.Batch
+		translator.AppendFrame(&b, f.Data)
+		var v verify.Verifier
+		did := v.Open(f.Data)
+		want := 0
+		if did != nil && accountOf(did)%3 == 0 {
+			want = 1
+		}
+		if n := len(c.check(nil, f.Data, f.Seq, &b, 0)); n != want {
+			t.Fatalf("%q: %d checks, want %d", did, n, want)
+		}
+		checked, left = checked+want, left+1-want
+	}
+	if checked == 0 || left == 0 {
+		t.Errorf("%d checked, %d not", checked, left)
+	}
+	for account := range keys.accounts {
+		if account%3 != 0 {
+			t.Errorf("the directory is asked for account %d", account)
+		}
+	}
+}
+
+// TestUnreadableCommit: a commit that translation serves and the verifier cannot read fails.
+func TestUnreadableCommit(t *testing.T) {
+	var head bytes.Buffer
+	if err := (&events.EventHeader{Op: events.EvtKindMessage, MsgType: "#commit"}).MarshalCBOR(&head); err != nil {
+		t.Fatal(err)
+	}
+	bad := append(bytes.Clone(deletesFrame(t, 1, 2).Data), "hprevData\x01"...)
+	bad[head.Len()]++ // one member more
+	translator, err := translate.New(translate.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b translate.Batch
+	translator.AppendFrame(&b, bad)
+	c := newTestChecker(&changingKeys{accounts: make(map[uint64]string)}, 1)
+	found := c.check(nil, bad, 1, &b, 0)
+	if len(b.Events) != 2 || len(found) != 1 || found[0].verdict.Reason != verify.InvalidFrame || found[0].to != 2 {
+		t.Errorf("%d events, found %+v", len(b.Events), found)
+	}
+}
+
+// TestVerifierPanics: a frame on which the verifier panics fails, and the next is verified.
+func TestVerifierPanics(t *testing.T) {
+	translator, err := translate.New(translate.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	frame := signedFrames(t, 1)[0].Data
+	var b translate.Batch
+	translator.AppendFrame(&b, frame)
+	c := newTestChecker(nil, 1) // no directory: it panics
+	found := c.check(nil, frame, 1, &b, 0)
+	if len(b.Events) == 0 || len(found) != 1 || found[0].verdict.Reason != verify.InvalidFrame || found[0].to != len(b.Events) {
+		t.Errorf("%d events, found %+v", len(b.Events), found)
+	}
+	c.cfg.Keys = simKeys{t}
+	if found = c.check(nil, frame, 1, &b, 0); len(found) != 1 || found[0].verdict.Reason == verify.InvalidFrame {
+		t.Errorf("found %+v", found)
+	}
+}
+
+// BenchmarkPipeline takes signed commits from the socket to the disk, without UIDs, verified or
+// not. cpu-us/op is that of a frame.
+func BenchmarkPipeline(b *testing.B) {
+	r, err := relaysim.New(relaysim.Config{Seed: 4, Generate: 4000, Accounts: 1000, Signed: true})
+	if err != nil {
+		b.Fatal(err)
+	}
+	var frames []consume.Frame
+	for i, m := range r.Take(4000) {
+		frames = append(frames, consume.Frame{Epoch: 1, Seq: int64(1 + i), Data: m.Payload})
+	}
+	keys := &knownKeys{keys: make(map[uint64]atcrypto.PublicKey)}
+	for _, f := range frames {
+		var v verify.Verifier
+		if did := v.Open(f.Data); did != nil {
+			if keys.keys[accountOf(did)], err = relaysim.PublicKey(string(did)); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	for _, verified := range []bool{false, true} {
+		b.Run(fmt.Sprintf("verify=%t", verified), func(b *testing.B) {
+			var cpu, wall time.Duration
+			n := 0
+			for b.Loop() {
+				c, w := takeThrough(b, frames, keys, verified)
+				cpu, wall, n = cpu+c, wall+w, n+len(frames)
+			}
+			b.ReportMetric(float64(cpu.Microseconds())/float64(n), "cpu-us/frame")
+			b.ReportMetric(float64(n)/wall.Seconds(), "frames/s")
+		})
+	}
+}
+
+// knownKeys knows all keys.
+type knownKeys struct{ keys map[uint64]atcrypto.PublicKey }
+
+func (k *knownKeys) Key(account uint64, _ string) (atcrypto.PublicKey, identity.State) {
+	return k.keys[account], identity.Current
+}
+func (*knownKeys) Refresh(uint64, string) bool { return false }
+func (*knownKeys) Changed(uint64, string)      {}
+
+// takeThrough takes the frames through a pipeline to a log on disk, and returns what that took.
+func takeThrough(b *testing.B, frames []consume.Frame, keys Keys, verified bool) (cpu, wall time.Duration) {
+	b.Helper()
+	dir := b.TempDir()
+	dicts, err := dict.NewRegistry(dict.BuiltIn())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer dicts.Close()
+	log, err := replay.Open(replay.Config{Dir: filepath.Join(dir, "log"), Relay: "relay.example.com", Retention: time.Hour, Dictionaries: dicts})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer log.Close()
+	store, err := chain.Open(chain.Config{Dir: filepath.Join(dir, "chains"), At: chain.Position{Epoch: log.Progress().Epoch}, Sample: 1})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer store.Close()
+	cfg := Config{Log: log, InFlightBytes: 25 << 20}
+	if verified {
+		cfg.Verify = &Verification{Keys: keys, Chains: store, Sample: 1}
+	}
+	p, err := New(cfg)
+	if err != nil {
+		b.Fatal(err)
+	}
+	begun, before := time.Now(), cpuTime(b)
+	ended := make(chan error, 1)
+	go func() { ended <- p.Run(b.Context()) }()
+	for _, f := range frames {
+		if err := p.Handle(b.Context(), f); err != nil {
+			b.Fatal(err)
+		}
+	}
+	p.Finish()
+	if err := <-ended; err != nil {
+		b.Fatal(err)
+	}
+	if verified {
+		var valid dto.Metric
+		if err := p.metrics.verified[verify.Valid].Write(&valid); err != nil || int(valid.GetCounter().GetValue()) < len(frames)*8/10 {
+			b.Fatalf("%v of %d frames are valid; %v", valid.GetCounter().GetValue(), len(frames), err)
+		}
+	}
+	return cpuTime(b) - before, time.Since(begun)
+}
+
+// cpuTime is what the process has used.
+func cpuTime(b *testing.B) time.Duration {
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
