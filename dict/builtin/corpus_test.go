@@ -115,10 +115,10 @@ func TestLoad(t *testing.T) {
 	if n := len(train.events) + len(held.events); authors != len(dids) || n != len(records) || len(held.posts) == 0 {
 		t.Errorf("%d authors; %d events of %d", authors, n, len(records))
 	}
-	for name, line := range map[string]string{"post_refs.ndjson.zst": `{"uri":1}`, "records.ndjson.zst": `{"did":1}`} {
-		packed(t, filepath.Join(dir, name), line)
-		if _, _, err := load(dir); err == nil || !strings.Contains(err.Error(), name) {
-			t.Errorf("%s: %v", name, err)
+	for _, wrong := range [][2]string{{"post_refs.ndjson.zst", `{"uri":1}`}, {"records.ndjson.zst", `{"did":1}`}} { // the last one is read first
+		packed(t, filepath.Join(dir, wrong[0]), wrong[1])
+		if _, _, err := load(dir); err == nil || !strings.Contains(err.Error(), wrong[0]) {
+			t.Errorf("%s: %v", wrong[0], err)
 		}
 	}
 	packed(t, filepath.Join(dir, "records.ndjson.zst"), `{"commit":{"collection":"app.bsky.feed.post","record":{"text":1}}}`)
