@@ -58,7 +58,7 @@ func TestSignedGoesOn(t *testing.T) {
 // TestFaultsArePlanted: each in turn, and no other message is changed. What a consumer must hold of
 // them is in the truth.
 func TestFaultsArePlanted(t *testing.T) {
-	cfg := Config{Seed: 4, Generate: 300, Accounts: 40, FaultyEvery: 5, Truth: filepath.Join(t.TempDir(), "truth")}
+	cfg := Config{Seed: 4, Generate: 300, Accounts: 40, FaultyEvery: 5, Truth: filepath.Join(t.TempDir(), "truth"), TruthSync: true}
 	r := signedRelay(t, cfg)
 	seen := make(map[string]int)
 	var frames [][]byte

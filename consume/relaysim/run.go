@@ -43,17 +43,13 @@ func New(cfg Config) (*Relay, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, t := range templates {
-		if t.ofSync && !cfg.TruthSync {
-			t.truth = pattern{}
-		}
-	}
 	population := newPopulation(cfg.Seed, cfg.Population, newRand(cfg.Seed, "population"))
 	t, err := newTraffic(templates, clk, population, newRand(cfg.Seed, "traffic"))
 	if err != nil {
 		return nil, err
 	}
-	t.keepKeys = cfg.KeepKeys
+	t.keepKeys, t.syncs = cfg.KeepKeys, cfg.TruthSync
+	t.dropSyncs()
 	t.faulty = faultyMix{kinds: commitFaults, every: cfg.FaultyEvery, follows: make(map[string]bool)}
 	if cfg.Signed && !cfg.Once {
 		t.world = w

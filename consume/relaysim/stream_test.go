@@ -45,12 +45,19 @@ func TestTruthOfWorld(t *testing.T) {
 	checkTruth(t, recompute(t, 0, messages), r.lines())
 }
 
-// TestTruthWithoutSync: the truth has the events of #sync frames only if they are asked for.
+// TestTruthWithoutSync: the truth has the events of #sync frames only if they are asked for, also of
+// a world that goes on.
 func TestTruthWithoutSync(t *testing.T) {
+	testTruthWithoutSync(t, false)
+	testTruthWithoutSync(t, true)
+}
+
+func testTruthWithoutSync(t *testing.T, signed bool) {
+	t.Helper()
 	var truth [2][]byte
 	for i, sync := range []bool{false, true} {
 		name := filepath.Join(t.TempDir(), "truth")
-		cfg := Config{Truth: name, TruthSync: sync, Generate: 2000, Accounts: 100, HostileEvery: 50, HostileKinds: "sync*", Clock: "virtual"}
+		cfg := Config{Truth: name, TruthSync: sync, Signed: signed, Generate: 500, Accounts: 100, HostileEvery: 50, HostileKinds: "sync*", Clock: "virtual"}
 		r, err := New(cfg)
 		if err != nil {
 			t.Fatal(err)

@@ -32,6 +32,7 @@ type traffic struct {
 	once      bool // end after the first cycle
 	fresh     bool // rewrite the first cycle too
 	keepKeys  bool // leave record keys as the frames' trees have them
+	syncs     bool // the truth has the events of #sync frames
 
 	clock      *clock
 	population *population
@@ -113,6 +114,16 @@ func (t *traffic) advance() {
 	var err error
 	if t.templates, err = t.world.frames(signedFrames); err != nil {
 		panic("relaysim: " + err.Error()) // it went well so far
+	}
+	t.dropSyncs()
+}
+
+// dropSyncs takes the events of #sync frames out of the truth, unless it has them.
+func (t *traffic) dropSyncs() {
+	for _, tmpl := range t.templates {
+		if tmpl.ofSync && !t.syncs {
+			tmpl.truth = pattern{}
+		}
 	}
 }
 
