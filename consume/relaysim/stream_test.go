@@ -45,8 +45,8 @@ func TestTruthOfWorld(t *testing.T) {
 	checkTruth(t, recompute(t, 0, messages), r.lines())
 }
 
-// TestTruthWithoutSync: the truth has the events of #sync frames only if they are asked for, also of
-// a world that goes on.
+// TestTruthWithoutSync: the truth has the events of #sync frames only if they are asked for, also
+// of a world that goes on.
 func TestTruthWithoutSync(t *testing.T) {
 	testTruthWithoutSync(t, false)
 	testTruthWithoutSync(t, true)
