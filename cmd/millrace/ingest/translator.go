@@ -54,3 +54,20 @@ func (f *frameTranslator) try(dst *translate.Batch, frame []byte) (reason any) {
 	f.t.AppendFrame(dst, frame)
 	return nil
 }
+
+// newTranslator makes a translator that drops frames of more than maxJSONBytes.
+func (p *Pipeline) newTranslator(maxJSONBytes int) *frameTranslator {
+	t := &frameTranslator{
+		make: func() (translator, error) {
+			return translate.New(translate.Config{
+				Collections: p.cfg.Collections, MaxFrameJSONBytes: maxJSONBytes, References: p.cfg.References != nil,
+			})
+		},
+		panics: p.metrics.panics,
+		logger: p.cfg.Logger,
+	}
+	if p.cfg.Verify != nil {
+		t.checker = &checker{cfg: p.cfg.Verify, now: p.cfg.Now, logger: p.cfg.Logger}
+	}
+	return t
+}
