@@ -37,8 +37,9 @@ func TestLimitListener(t *testing.T) {
 			}
 		}
 		want(2)
+		second := accepted[1] // read before Close: the next connection is appended right after it
 		for range 2 {
-			accepted[1].Close() // safe twice
+			second.Close() // safe twice
 		}
 		want(3)
 		accepted[0].Close()
