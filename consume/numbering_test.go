@@ -120,7 +120,7 @@ func (s *simRun) connect() {
 		}
 		row := rows[0]
 		if old := row.seq - 1000; old > 0 && s.n.have && old < s.n.last && s.rng.IntN(50) == 0 {
-			row.seq = old // a stray one, before the row
+			row.seq = old // an old number comes before the row
 		} else {
 			rows = rows[1:]
 		}
@@ -292,7 +292,7 @@ func TestOldFramesAmongGoodOnes(t *testing.T) {
 	for i := range int64(1000) {
 		seq := n.last + 1
 		if i%2 == 1 {
-			seq++ // the old frame took a number
+			seq++ // leaves a number out
 		}
 		if v, gap := n.frame(now, seq, false); v != deliver || gap != nil {
 			t.Fatalf("frame %d: %v, gap %v", i, v, gap)

@@ -175,7 +175,7 @@ func TestTrainSteps(t *testing.T) {
 		size, ratio, err := tryTrainer(ts[i], MinTrainBytes, fit, check)
 		tolerance := 0.0
 		if strings.HasPrefix(s.Setting, "klauspost") {
-			tolerance = 0.05 // its dictionaries depend on the order of maps
+			tolerance = 0.05 // its dictionaries depend on Go's random order of maps
 		}
 		same := math.Abs(float64(s.Bytes-size)) <= tolerance*float64(size) && math.Abs(s.Ratio-ratio) <= tolerance*ratio
 		if s.Step != i+1 || s.Steps != len(ts) || s.Setting != ts[i].setting || !same || (s.Err == nil) != (err == nil) {

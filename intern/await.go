@@ -116,7 +116,7 @@ func (r *registry) forgetLocked() {
 // waits says whether a string waits.
 func (r *registry) waits() bool { return r.strings.Load() > 0 }
 
-// resolved gives those that wait the UIDs of a DID, or of an AT URI and its authority.
+// resolved gives the UIDs of a DID, or of an AT URI and its authority, to those that wait for them.
 func (r *registry) resolved(name []byte, did, uri uint64) {
 	if rest, isURI := bytes.CutPrefix(name, []byte(schemeAT)); isURI {
 		r.give(name, uri)

@@ -179,7 +179,7 @@ func TestCrashes(t *testing.T) {
 		}
 		testwait.Eventually(t, patience, fmt.Sprintf("seed %d: %d strings", seed, enough), func() bool { return have() >= enough })
 		mu.Lock()
-		kill() // what is recorded was returned before, so before the crash
+		kill() // under mu: what is recorded was returned before the crash
 		clone := fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: rng.IntN(4) * 33, RNG: rand.New(rand.NewPCG(seed, uint64(round)))})
 		mu.Unlock()
 		wg.Wait()

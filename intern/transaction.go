@@ -84,7 +84,7 @@ func (t *transaction) collect(items []*item) {
 		if i.coll != nil && i.collNum == 0 {
 			if n := t.in.collections.number(i.coll); n != 0 { // committed since the item was made
 				i.collNum = n
-			} else if at, ok := t.index[alias(i.coll)]; ok { // no NSID is the key of a DID
+			} else if at, ok := t.index[alias(i.coll)]; ok { // NSIDs differ from keys of DIDs
 				i.collAt = at
 			} else {
 				i.collAt = int32(len(t.colls))

@@ -2,16 +2,16 @@ package public
 
 import "time"
 
-// leftOutEvery is how often a live subscriber is told of events that were left out, at most.
+// leftOutEvery is the least time between two info messages about events that were left out.
 const leftOutEvery = time.Minute
 
-// leftOutNotice decides when a subscriber is told how many events were left out.
+// leftOutNotice decides when a subscriber gets an info message with the number of events left out.
 type leftOutNotice struct {
-	said int64     // what the count was when it was said last, or when the subscriber became live
-	next time.Time // not before; zero: it has just become live
+	said int64     // the count at the last message, or when the subscriber became live
+	next time.Time // no message before; zero: it has just become live
 }
 
-// due returns how many to say now that the count is total; 0: nothing is to be said.
+// due returns how many events the message that is due has; 0: none is due. total is the count now.
 func (n *leftOutNotice) due(total int64, now time.Time) (events int64) {
 	switch {
 	case n.next.IsZero():

@@ -380,7 +380,7 @@ func (s *subscriber) say(e *ending) {
 	if e.reason == endShutdown && s.opts.extended {
 		through := s.through
 		if s.out.writer.unsent != nil {
-			through = replay.Point{} // events of the last chunk were not sent
+			through = replay.Point{} // not all events up to it were sent: no cursor
 		}
 		last = s.out.messages.appendGoingAway(last, through)
 	}

@@ -30,8 +30,8 @@ type writer struct {
 	quota       admission.Quota // for what a slow client has yet to take
 	// stop is asked while a write blocks: whether to cut it short now.
 	stop func() bool
-	// kept is informed that the frames' memory may go, as a slow client gets a copy of the rest;
-	// nil: nobody.
+	// kept, if not nil, is called when the frames' memory may be freed: a slow client has a copy of
+	// the rest.
 	kept func()
 
 	bufs    net.Buffers // what is yet to be written; consumed by the kernel

@@ -117,7 +117,7 @@ func (c *changesScan) step() (more bool, err error) {
 	return more, nil
 }
 
-// seek finds what comes after the frame sought.
+// seek sets where the scan goes on: after the frame c.sought.
 func (c *changesScan) seek(s *snapshot) error {
 	p := format.Place{Epoch: c.sought.Epoch, Seq: c.sought.Seq, Op: math.MaxUint32}
 	next := int64(1)

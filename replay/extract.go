@@ -181,7 +181,7 @@ func (p *storedPart) copyRuns(dst []byte, runs []format.Run) error {
 			runs = runs[1:]
 		}
 		if len(runs) > 0 && int(runs[0].From) < to {
-			runs[0].From = uint32(to) // it goes on in the next page
+			runs[0].From = uint32(to) // the rest of the run is in the next page
 		}
 	}
 	return nil
@@ -191,7 +191,7 @@ func (p *storedPart) copyRuns(dst []byte, runs []format.Run) error {
 // how much that is.
 func (p *storedPart) copyPage(dst []byte, i int, runs []format.Run, mem *buffer.Scratch) (n int, err error) {
 	from, to := p.pages.Page(i)
-	data := p.pages.FirstValue() // as it is, if it is not packed
+	data := p.pages.FirstValue() // all frames, if they are stored as they are
 	if p.pages.NumSubstreams() > 1 {
 		n, err = p.pages.Gather(dst, i, runs, mem, p)
 		return n, p.corrupt(err)

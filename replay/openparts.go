@@ -18,7 +18,7 @@ type openParts struct {
 	reached atomic.Int64 // the key of the block whose frames it came to last
 
 	mu sync.Mutex
-	// the reader takes nothing that is read ahead until it opens a part; guarded by mu
+	// the reader waits, and nothing is read ahead for it until it opens a part; guarded by mu
 	idle  bool
 	ahead []storedPart // charged; guarded by mu
 }

@@ -16,7 +16,7 @@ type blockScan struct {
 	it *pebbleguard.Iterator // nil until the first find
 	at int64                 // key the iterator is at; 0: nowhere
 
-	slim   bool        // its user takes slim indexes for indexes
+	slim   bool        // find returns slim indexes
 	before *blockIndex // its user was in that block before; nil: in none
 
 	spans *pebbleguard.Iterator // nil until the first spansFrom

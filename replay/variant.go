@@ -176,9 +176,9 @@ const minBuildShare = 4
 // builtBound bounds a chunk of a variant that is not stored, but for a single larger event.
 func (r *Reader) builtBound() int { return r.maxBytes + r.maxBytes/2 }
 
-// matchBuilt is match for a variant that is not stored. Its frames are built of the stored plain
-// ones: first of those that choose found, of bytes in all and up to event through. They are in the
-// chunk's own memory, so that it keeps nothing else of a large block.
+// matchBuilt is match for a variant that is not stored. It builds frames from the stored plain
+// ones, into the chunk's own memory, so that the chunk keeps no large block. The first plain frames
+// are those that choose found: they are in r.runs, have so many bytes, and go up to event through.
 func (p *nextCall) matchBuilt(cand candidate, stored *storedPart, i, through, end, bytes int) (int, error) {
 	r := p.r
 	b, err := p.newFrameBuilder(cand.idx)

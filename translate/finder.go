@@ -14,13 +14,13 @@ type finder struct {
 	seed   maphash.Seed
 	batch  *Batch   // of the frame
 	frame  int      // where the frame's references begin in the batch
-	first  int      // where the record's do
-	text   int      // where their bytes do
+	first  int      // where the record's references begin in it
+	text   int      // where their bytes begin in its refText
 	excess uint64   // references of the record that are over a limit
 	hashes []uint64 // of the record's references
 	steps  []step   // from the record to the item that is being read
 	path   []byte   // of the first few steps
-	built  int      // how many those are
+	built  int      // how many steps path has
 	types  []elementType
 	typed  int // types has each element that begins before this offset and may still be asked for
 }
@@ -36,7 +36,7 @@ type step struct {
 // elementType is the $type of an element that is a map.
 type elementType struct {
 	at     uint32 // where the element begins in the record
-	name   uint32 // where the type does
+	name   uint32 // where its type begins
 	length uint32 // 0: it has none
 }
 

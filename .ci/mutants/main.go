@@ -31,7 +31,7 @@ const (
 	dir     = ".ci/mutants"
 	page    = ".ci/mutants/README.md"
 	heading = "| wrong edit | breaks the promise | caught by |\n|---|---|---|\n"
-	quick   = 10 * time.Second // for a test of the touched package, of half of the edits
+	quick   = 10 * time.Second // half of the edits must fail a test of their package in that time
 )
 
 // mutant is one wrong edit.

@@ -72,9 +72,9 @@ func (p *proofs) one(client *httpClient, viewer, subject uint64) (members int, e
 	return answer.Subjects[0].Count, nil
 }
 
-// graphServer serves the snapshot, in a process of its own, until ctx ends. It compares some
-// answers with the graph's, writes who are viewers beside the snapshot, prints where it serves, and
-// changes the graph.
+// graphServer serves the snapshot until ctx ends; it runs in a process of its own. It compares some
+// answers with the graph's, writes the viewers to a file beside the snapshot, prints its address,
+// and changes the graph meanwhile.
 func graphServer(ctx context.Context, f follows, name, profile string, out io.Writer) (err error) {
 	g, err := graph.Load(name, graphConfig())
 	if err != nil {

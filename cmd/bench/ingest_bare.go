@@ -25,7 +25,7 @@ const (
 	bareSyncs      = 500
 )
 
-// measureBare measures them; the file is made in dir.
+// measureBare measures the bare resources. It writes its file to dir.
 func measureBare(ctx context.Context, dir string) (b bareResources, err error) {
 	frame := append([]byte{0x82, 126, 0xff, 0xfc}, make([]byte, bareWriteBytes-4)...)
 	got, err := bareSocket(ctx, frame, bareBytes)

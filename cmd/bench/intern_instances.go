@@ -36,7 +36,8 @@ func (i *instance) run(ctx context.Context, f *internFlags) (err error) {
 	return err
 }
 
-// sameUIDs says of how many batches, that all have done, the UIDs are the same.
+// sameUIDs reports whether the batches that all instances have done have the same UIDs, and how
+// many they are.
 func sameUIDs(all []instance) string {
 	for n := 0; ; n++ {
 		first, ok := all[0].sums.Load(n)

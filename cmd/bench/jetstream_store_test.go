@@ -11,8 +11,8 @@ import (
 	jetstreamv1 "millrace/dict/jetstream"
 )
 
-// TestJetstreamStore puts events, replays them from a cursor after reopening, both ways, and takes
-// keys apart.
+// TestJetstreamStore puts events, and replays them from a cursor after reopening, plain and
+// compressed. It parses keys, good and bad.
 func TestJetstreamStore(t *testing.T) {
 	dir := t.TempDir()
 	s, err := openJetstreamStore(dir)

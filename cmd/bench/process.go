@@ -20,7 +20,7 @@ import (
 // process is a child of the measurement.
 type process struct {
 	cmd   *exec.Cmd
-	lines chan string // what it prints first
+	lines chan string // the first lines that it prints
 	done  chan struct{}
 	err   error // after done
 

@@ -51,7 +51,7 @@ func underOpenFiles(n int) []string {
 	return []string{"sh", "-c", `ulimit -n "$1"; shift; exec "$@"`, "sh", strconv.Itoa(n)}
 }
 
-// A limit of open files that is too low is informed before anything is touched.
+// TestTooFewDescriptors: too low a limit of open files is reported, and nothing is created.
 func TestTooFewDescriptors(t *testing.T) {
 	t.Parallel()
 	bin, err := binaries()

@@ -20,7 +20,7 @@ func actions() []action {
 	return append(numberingActions(), connectionActions()...)
 }
 
-// numberingActions change the stream.
+// numberingActions are those that change the numbers or contents of the stream.
 func numberingActions() []action {
 	return []action{
 		number("jump", "by=N: leave out N numbers; no frame is lost", "by", 1000, maxJump,

@@ -47,7 +47,7 @@ func record(name string, data []byte) *hostileKind {
 	return amid(name, reasonRecord, func(k *messageBuilder) hostileOp { return k.put("create", "app.bsky.feed.post", data) })
 }
 
-// odd makes a kind with a record that is not canonical, and is served none the less.
+// odd makes a kind with a record that is not canonical, but must be served.
 func odd(name string, data []byte) *hostileKind {
 	return amid(name, "", func(k *messageBuilder) hostileOp { return k.put("create", "app.bsky.feed.post", data) })
 }

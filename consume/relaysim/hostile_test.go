@@ -72,14 +72,15 @@ func TestHostileSizes(t *testing.T) {
 	}
 }
 
-// differs names the kinds of which indigo holds more or less than docs/input.md says.
+// differs names the kinds of which indigo keeps more or less than docs/input.md says. The comments
+// say what indigo does.
 func differs(name string) bool {
 	return slices.Contains([]string{
-		"body-without-seq", "body-seq-negative", // knows no positions
-		"block-other", "block-bit", // its CAR reader gives up at the first bad block
+		"body-without-seq", "body-seq-negative", // does not check seq
+		"block-other", "block-bit", // drops a CAR with one bad block
 		"record-null",                          // reads it as an empty map
 		"record-depth-80", "record-depth-5000", // has no limit
-		// replaces what is invalid
+		// replaces invalid UTF-8
 		"record-utf8-value", "record-utf8-surrogate", "record-utf8-overlong", "record-utf8-key",
 		"record-indefinite-map", "record-indefinite-array", "record-indefinite-text", "record-indefinite-bytes",
 		"record-uint64", "record-nint64-least", // wraps around

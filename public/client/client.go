@@ -43,8 +43,8 @@ type Client struct {
 	parser  parser  // of Events
 	decoder decoder // of Events
 	served  bool    // of Events: a message has come, on any connection
-	lenient bool    // Events': no server has what comes after the cursor
-	last    *server // Events': of the last connection; nil: none was made
+	lenient bool    // of Events: no server has what comes after the cursor
+	last    *server // of Events: that of the last connection; nil: none was made
 
 	mu       sync.Mutex
 	options  Options
@@ -336,7 +336,7 @@ func (c *Client) connect(ctx context.Context, i int) (*conn, error) {
 		}
 		return nil, err
 	}
-	if !c.v2 { // whose events do not say whether the server is the same still
+	if !c.v2 { // events of v2's wire do not show whether the server is a millrace
 		k.live.heartbeat = s.heartbeat
 	}
 	c.decoder.refused = false

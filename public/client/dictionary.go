@@ -49,7 +49,7 @@ type decoder struct {
 	refused   bool   // the server has refused one since the last connection
 	dir       string // "": memory only
 	known     [][]byte
-	dec       *zstd.Decoder // of known; nil: to be made
+	dec       *zstd.Decoder // with the known dictionaries; nil: not made yet
 	http      *http.Client
 	header    http.Header
 	fetches   func() // counts one

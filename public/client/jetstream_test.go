@@ -93,9 +93,8 @@ func (j *jetstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// A plain Jetstream breaks connections, and another one with other stamps is behind the same
-// address. Each event once, those from before the start not at all, none of a kind that was not
-// wanted.
+// TestPlainJetstream: a Jetstream breaks connections, and another one with other stamps answers at
+// the same address. Each wanted event since the start comes once.
 func TestPlainJetstream(t *testing.T) {
 	t.Parallel()
 	rng := testSeed(t)

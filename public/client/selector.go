@@ -25,7 +25,7 @@ type selector struct {
 	lenient bool // the oldest log first: no server has what comes after the cursor
 
 	minLag, lag time.Duration
-	lagLeft     time.Time  // the last switch for lag
+	lagLeft     time.Time  // when a server was left for lag last
 	fronts      []frontier // rising
 	streams     []string   // as they followed each other on some server
 }

@@ -16,7 +16,7 @@ const (
 	stateBytes    = 8 + len(verify.Digest{})
 )
 
-// meta is what the store says of itself.
+// meta is the store's own value, under metaKey.
 type meta struct {
 	version uint32
 	sample  uint64
@@ -30,7 +30,7 @@ func stateKey(account uint64) []byte {
 	return binary.BigEndian.AppendUint64([]byte{rangeState}, account)
 }
 
-// setState sets the state of an account; a zero one is none.
+// setState sets the state of an account. The zero state removes it.
 func setState(b *pebble.Batch, account uint64, state verify.State) error {
 	if state == (verify.State{}) {
 		return b.Delete(stateKey(account), nil)
@@ -70,7 +70,7 @@ func decodeMeta(b []byte) (m meta) {
 	return m
 }
 
-// appendUndo appends what puts back the changes that were made from a position on.
+// appendUndo appends the position that changes were made from, and each account's state before.
 func appendUndo(dst []byte, from Position, changes []Change) []byte {
 	dst = appendPosition(dst, from)
 	for i := range changes {
@@ -79,7 +79,7 @@ func appendUndo(dst []byte, from Position, changes []Change) []byte {
 	return dst
 }
 
-// decodeUndo decodes what appendUndo appended. What it was not it does not see as one.
+// decodeUndo decodes what appendUndo appended. Other bytes give a position that no log has.
 func decodeUndo(b []byte) (from Position, replaced []Change) {
 	const changeBytes = 8 + stateBytes
 	if len(b) < positionBytes || (len(b)-positionBytes)%changeBytes != 0 {
@@ -87,7 +87,7 @@ func decodeUndo(b []byte) (from Position, replaced []Change) {
 	}
 	from = decodePosition(b)
 	for b = b[positionBytes:]; len(b) > 0; b = b[changeBytes:] {
-		state, _ := decodeState(b[8:changeBytes]) // it has the length
+		state, _ := decodeState(b[8:changeBytes]) // only another length is an error
 		replaced = append(replaced, Change{Account: binary.LittleEndian.Uint64(b), Before: state})
 	}
 	return from, replaced

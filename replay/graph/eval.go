@@ -186,7 +186,7 @@ func sortedGiven(e *Expr, into map[*Expr][]uint64) {
 // query is an evaluation, in the read lock.
 type query struct {
 	g       *Graph
-	unknown []uint64 // given UIDs without an ordinal, sorted: member largeBit|i
+	unknown []uint64 // given UIDs without an ordinal, sorted; largeBit|i stands for unknown[i]
 	leaves  map[*Expr]leaf
 }
 

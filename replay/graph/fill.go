@@ -123,8 +123,8 @@ func (f *Filler) flushLocked() error {
 	return nil
 }
 
-// putLocked puts edges of one actor into its Out sets. It returns in how many tables, from the
-// first on, it has done so: in all, unless there is no room, or In sets are there.
+// putLocked puts edges of one actor into its Out sets, table by table. It stops at the first table
+// that has In sets already, or for which there is no room. It returns how many tables are done.
 func (f *Filler) putLocked(run []Change) (tables int) {
 	g := f.g
 	g.reserve = g.cfg.Memory/fillFraction + fillEdge*(g.edges-f.before+int64(len(run))) +

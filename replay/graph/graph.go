@@ -121,8 +121,8 @@ func (g *Graph) tableOf(c *Change) int {
 
 func newBuild() uint64 { return 1 + rand.Uint64N(1<<32) }
 
-// Renew says that accounts which the graph gets from now on may get other ordinals than they had
-// before a crash: pages do not go on from those before.
+// Renew gives the graph a new build number, so that cursors of before a crash are refused. Accounts
+// that come again after it may get other ordinals.
 func (g *Graph) Renew() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -312,7 +312,7 @@ func TestEvalAll(t *testing.T) {
 	}
 }
 
-// TestChangeOfNoSource: changes of which one cannot be are refused, and none is made.
+// TestChangeOfNoSource: if one change is of no source of the graph, all are refused.
 func TestChangeOfNoSource(t *testing.T) {
 	g := newTest(t, testConfig())
 	for _, source := range []int{-1, len(testSources)} {

@@ -57,7 +57,7 @@ func newInversion(most int) (*inversion, error) {
 	return &inversion{edges: unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(edges))), most), drops: []func(){drop}}, nil
 }
 
-// begin begins a pass.
+// begin divides a pass's groups into buckets, and has room to sort the largest.
 func (v *inversion) begin(p pass) error {
 	v.first, v.bucketOf, v.buckets = uint32(p.group)<<groupBits, v.bucketOf[:0], v.buckets[:0]
 	all, most := uint32(0), uint32(0)
@@ -89,7 +89,7 @@ func (v *inversion) drop() {
 	}
 }
 
-// collector gives the edges of sets to one pass after the other. Its memory is outside the Go heap.
+// collector reads the Out sets once, a part for each pass. Its memory is outside the Go heap.
 type collector struct {
 	from    *index
 	cursors []cursor // by actor
@@ -142,7 +142,7 @@ func (c *collector) next(actor, first, end uint32) []uint32 {
 	return c.list
 }
 
-// sortBucket makes the lists of a bucket.
+// sortBucket sorts a bucket's edges by subject, into v.lists and v.ends.
 func (v *inversion) sortBucket(n int) {
 	b := &v.buckets[n]
 	edges := v.edges[b.begin:b.end]

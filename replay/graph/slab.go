@@ -44,7 +44,7 @@ func (a *slab) ready(slots int) bool {
 	return a.end-a.next >= int64(slots*a.sizes[len(a.sizes)-1]/unit)
 }
 
-// grow maps a chunk; what is left of the last one is lost.
+// grow maps a chunk. The rest of the chunk before is never used.
 func (a *slab) grow() error {
 	if len(a.chunks) >= maxChunks {
 		return errFull

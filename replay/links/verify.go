@@ -291,7 +291,7 @@ func (c *verifier) head(set postings.Set, head postings.Head) error {
 	return err
 }
 
-// accounts makes sure that accounts are of large sets.
+// accounts checks that only large sets, which have a head, have accounts.
 func (c *verifier) accounts() error {
 	begin, end := bounds(postings.RangeAccount)
 	var sets []Set

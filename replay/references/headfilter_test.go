@@ -8,8 +8,8 @@ import (
 	"millrace/replay/internal/postings"
 )
 
-// TestHeads: no head is read of a set that is small, and that of a large one counts on, also after
-// a restart.
+// TestHeads: a link of a small set reads no head. The head of a large set counts all its links,
+// also after a restart.
 func TestHeads(t *testing.T) {
 	cfg := Config{Links: LinksOn, FS: vfs.NewMem()}
 	cfg.hooks.chunkLinks, cfg.hooks.checkLinks = 2, 1

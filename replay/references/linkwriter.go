@@ -137,7 +137,7 @@ type largeSet struct {
 	set      postings.Set
 	head     postings.Head
 	chunks   map[uint64][]edge   // by their start
-	accounts map[uint64][]uint64 // arrival numbers of those that the edges are of
+	accounts map[uint64][]uint64 // of the accounts in edges, the arrival numbers of their links
 }
 
 func (l *largeSet) write(edges []edge) error {

@@ -12,8 +12,8 @@ type interns struct {
 	done  bool
 }
 
-// intern begins to ask for the UIDs of a step's records, or gives several steps theirs at once. The
-// steps are in flight, in any order.
+// intern draws for each step in flight whether its interning begins, or ends if it has begun. Those
+// that end get the UIDs of their records in one transaction.
 func (w *modelWorld) intern() {
 	all := w.rng.IntN(2) == 0
 	var together []*step

@@ -18,7 +18,7 @@ const (
 type overlay struct {
 	records map[recordID]recordEntry
 	bytes   int64
-	left    uint64 // the last batch that is in the database
+	left    uint64 // number of the last batch that left for the database
 }
 
 // recordEntry is the newest state of a record.

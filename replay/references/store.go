@@ -194,7 +194,7 @@ func (s *Store) FormatVersion() (uint32, error) {
 	return binary.BigEndian.Uint32(format), nil // Open has decoded it
 }
 
-// Position returns what the last Apply has reached: what follows it in the log comes next.
+// Position returns the position of the last batch that was applied. The next one follows it.
 func (s *Store) Position() Position { return s.commits.state.Load().position }
 
 // Flush makes durable what was applied, and returns the position reached with it. A crash does not

@@ -155,7 +155,7 @@ func closeIter(it *pebbleguard.Iterator) error {
 	return it.Close()
 }
 
-// joiner gives rows the states of their accounts. Accounts and rows are in one order.
+// joiner decodes rows with the states of their accounts: a merge join, both sorted by account.
 type joiner struct {
 	codec    UIDCodec
 	accounts *pebbleguard.Iterator

@@ -77,7 +77,7 @@ func readCAR(b []byte) error {
 // indigoCheck is what indigo says of a frame; no key: without the signature.
 func indigoCheck(message []byte, key atcrypto.PublicKey) (err error) {
 	defer func() {
-		if p := recover(); p != nil { // it trusts the prefix lengths of nodes
+		if p := recover(); p != nil { // indigo does not check prefix lengths in nodes
 			err = fmt.Errorf("panic: %v", p)
 		}
 	}()

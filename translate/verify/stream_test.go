@@ -57,7 +57,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// next returns what a message's reason must be.
+// next returns the reason that a message must get.
 func (m chains) next(t *testing.T, message relaysim.Message) string {
 	t.Helper()
 	own := ""

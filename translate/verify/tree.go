@@ -99,7 +99,7 @@ func (t *tree) loadBlock(block []byte, layer int, isRoot bool) Reason {
 	return Valid
 }
 
-// undo takes the ops, which are sorted by path, out of the tree: into t.before.
+// undo fills t.before: the items of the tree with the ops, which are sorted by path, undone.
 func (t *tree) undo(ops []op) Reason {
 	t.before = t.before[:0]
 	at := 0

@@ -303,7 +303,8 @@ func newGenerator(seed uint64, key atcrypto.PrivateKey) *generator {
 	return g
 }
 
-// checkGenerated makes commits and compares the verdicts. What is valid is true.
+// checkGenerated makes commits and compares the verdicts with indigo's. Of a commit that is valid
+// the ops must be what has changed.
 func checkGenerated(t *testing.T, seed uint64, key atcrypto.PrivateKey) (reasons [NumReasons]int) {
 	public, err := key.PublicKey()
 	if err != nil {

@@ -20,7 +20,7 @@ func (p *Pipeline) commit(ctx context.Context) error {
 	positions := time.NewTicker(maxPositionAge / 2)
 	defer positions.Stop()
 	for {
-		j := c.next // taken from commits earlier, when it was not sealed yet
+		j := c.next // gather took it from commits before it was sealed
 		if c.next = nil; j == nil {
 			var ok bool
 			select {

@@ -51,7 +51,7 @@ func TestHandleEnds(t *testing.T) {
 		name      string
 		large     bool
 		hold      func(p *Pipeline)
-		raws      int // that are there afterwards
+		raws      int // free buffers afterwards
 		handedOn  int
 		mayHandle bool // the frame is taken in, as nothing is waited for
 	}{

@@ -77,7 +77,7 @@ func TestPipelineIdle(t *testing.T) {
 				t.Error("it does not wait again behind a small block")
 			}
 			p.Idle()
-			handle(identityFrame(t, seq+1)) // nothing but Idle would hand it on
+			handle(identityFrame(t, seq+1)) // only Idle starts its block
 			p.gate.set(false)
 			stuck, cancel := context.WithTimeout(ctx, time.Second)
 			defer cancel()

@@ -26,7 +26,7 @@ type job struct {
 	from, to int // the frames that batch covers
 	batch    translate.Batch
 	checks   []check         // with Config.Verify: of the batch's frames
-	chains   []chain.Change  // likewise, what they change
+	chains   []chain.Change  // with Config.Verify: what the frames change of their accounts' chains
 	changes  changes         // with Config.References
 	blocks   []*replay.Block // one most often
 

@@ -8,9 +8,9 @@ import (
 	"millrace/translate"
 )
 
-// frameShare is the part of the in-flight share that the JSON of the blocks between the ordering
-// stage and the disk may have. So it is that of one frame. A block is made of it in two forms, and
-// each is copied for the store.
+// frameShare divides the in-flight share: one part is for the JSON of all blocks between the
+// ordering stage and the disk, and so for that of one frame. The others are for the blocks' plain
+// and compressed values, which the store copies.
 const frameShare = 3
 
 // FrameJSONBytes returns how many bytes of JSON one frame may have, of a share for what is in

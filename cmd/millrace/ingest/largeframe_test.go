@@ -15,8 +15,8 @@ import (
 	"millrace/translate"
 )
 
-// A frame that is larger than a block is not copied: Handle returns when it is translated, and its
-// caller may use the memory again. Its neighbours come before and after it.
+// TestPipelineLargeFrames: a frame larger than a block is not copied. Handle returns when it is
+// translated, and its caller may use the memory again. The order of frames is kept.
 func TestPipelineLargeFrames(t *testing.T) {
 	log := &fakeLog{}
 	large := func(seq int64) consume.Frame {

@@ -31,7 +31,7 @@ type changes struct {
 // hydrated says whether the job goes through the reference store.
 func (j *job) hydrated() bool { return len(j.batch.Events) > 0 || j.gap != nil }
 
-// gatherChanges makes the changes of j, whose events have their UIDs.
+// gatherChanges makes the reference store's changes of j's events, which have their UIDs.
 func (p *Pipeline) gatherChanges(j *job) {
 	c := &j.changes
 	c.batch.Position = references.Position{Epoch: j.epoch, Seq: j.frames[j.to-1].seq}

@@ -321,7 +321,7 @@ func TestHostileCAR(t *testing.T) {
 			}
 		})
 	}
-	// A mistake at a random place is refused, or drops records.
+	// A file with a changed byte is refused, or records are missing.
 	for i := rand.IntN(5); i < len(good); i += 5 {
 		if i == 10 {
 			continue // the tag of the link in the header, which the library passes over

@@ -28,7 +28,7 @@ type CheckReport struct {
 	Events, Records uint64 // that were compared
 }
 
-// Run compares. It reads the log as often as its records need memory.
+// Run compares. It reads the log once for each maxCheckRecords events.
 func (c *Check) Run(ctx context.Context) (*CheckReport, error) {
 	from, ok := c.Log.References()
 	g := c.Store.Generation()

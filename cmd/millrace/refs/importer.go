@@ -41,7 +41,7 @@ type Import struct {
 	current *importedAccount   // nil: it is passed over
 	group   []*importedAccount // complete, not imported yet
 	changes int                // of the group and the current account
-	resume  []resumePoint      // of what was read of the log, to go on from
+	resume  []resumePoint      // places in the log from which a group can be read
 	limits  importLimits
 }
 
@@ -73,15 +73,15 @@ type importedAccount struct {
 	known  references.Account
 	rev    uint64
 	rows   bool  // it came as rows, without a rev
-	asOfUS int64 // when its file was true
+	asOfUS int64 // stamp of the state that its file has
 	fromUS int64 // from when on the log's events count
 	late   bool  // the log has a newer commit than the file, from before asOfUS
 	record []references.Change
-	at     map[uint64]int // by record, in record
+	at     map[uint64]int // by UID of the record: its index in record
 	laid   []references.Change
 }
 
-// importLimits are what tests make smaller.
+// importLimits are maxGroupChanges and maxBatchChanges, which tests make smaller.
 type importLimits struct{ group, batch int }
 
 // Limits of what is gathered before the log is read for it.

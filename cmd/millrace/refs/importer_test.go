@@ -172,7 +172,7 @@ func (w *importWorld) step() {
 	w.states, w.revs = append(w.states, state), append(w.revs, revs)
 }
 
-// rows is what the table has of an account, as its records and subjects.
+// rows returns what the table has of an account: subjects by record.
 func (w *importWorld) rows(did string) map[string]string {
 	w.t.Helper()
 	names := make(map[uint64]string)

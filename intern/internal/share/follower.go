@@ -126,7 +126,7 @@ func (f *follower) admit(t task) {
 	g := &group{call: t.call, left: len(t.items)}
 	now := time.Now()
 	v := f.group.instances.view.Load()
-	var ours []*waiter // since they were queued
+	var ours []*waiter // of strings that this instance leads since they were queued
 	for _, i := range t.items {
 		w := &waiter{item: i, group: g, leader: v.leader(i.Hash()), since: now}
 		f.waiting++

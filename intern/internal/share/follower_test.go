@@ -208,7 +208,7 @@ func TestFollower(t *testing.T) {
 	if len(third.interned) != 1 || third.done != 0 || f.waiting != 1 || leader.lateness.count != 1 || other.lateness.count != 0 {
 		t.Fatalf("interned %v, %d done, late %d and %d", third.interned, third.done, leader.lateness.count, other.lateness.count)
 	}
-	// Of a leader that is another now it is not waited for.
+	// The partition has another leader now: its hold-off is not waited for.
 	lead(1, other)
 	f.expire()
 	if !slices.Equal(asked(), []string{"e"}) {

@@ -50,8 +50,8 @@ type Item interface {
 
 // Call is the batch that items belong to.
 type Call interface {
-	InternHere(items []Item) // the Interner's workers have to intern them
-	Done()                   // of what was followed nothing is left
+	InternHere(items []Item) // the Interner's workers must intern them
+	Done()                   // the follower has none of the items left
 }
 
 // Lookup looks items up in the store without giving them UIDs.

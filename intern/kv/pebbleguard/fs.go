@@ -170,7 +170,7 @@ func (c *Config) lock(name string) (io.Closer, error) {
 	case errors.Is(err, syscall.EROFS) && c.ReadOnly:
 		return noLock{}, nil // nobody can write there
 	case errors.Is(err, syscall.EAGAIN), errors.Is(err, syscall.EWOULDBLOCK), !errors.As(err, &errno):
-		// Without a number it is vfs's own: this process has it.
+		// An error without an errno is vfs's own: this process has the lock.
 		return nil, fmt.Errorf("%w: %s: end the process that has it open first: %w", ErrInUse, c.Dir, err)
 	}
 	return nil, fmt.Errorf("lock %s: %w", c.Dir, err)

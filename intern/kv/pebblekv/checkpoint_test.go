@@ -67,7 +67,7 @@ func TestCheckpoint(t *testing.T) {
 		if a, b := get(c); a != b || a < before || a > n {
 			t.Errorf("copy %d has %d and %d, want one number of %d to %d", i, a, b, before, n)
 		}
-		set(c, 1) // a store of its own
+		set(c, 1) // must not change s
 		if err := c.Close(); err != nil {
 			t.Fatal(err)
 		}

@@ -77,7 +77,7 @@ func TestCrash(t *testing.T) {
 			t.Fatal(err)
 		}
 		const workers = 4
-		committed := make([]uint64, workers) // by each worker, reported
+		committed := make([]uint64, workers) // the number that each worker's last commit wrote
 		var mu sync.Mutex
 		var wg sync.WaitGroup
 		crash := make(chan struct{})

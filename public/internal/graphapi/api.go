@@ -183,7 +183,7 @@ func (a *API) ask(ctx context.Context, r *request, e *endpoint) (err error) {
 	return graph.ErrClosed
 }
 
-// supported says which set the server does not have.
+// supported returns an error that names a set that the server does not have.
 func (a *API) supported(q *query) (err error) {
 	q.eachSet(func(s setexpr.Set) {
 		if source, _ := sourceOf(s.Name); source == "" {

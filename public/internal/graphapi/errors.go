@@ -11,7 +11,7 @@ import (
 	"millrace/replay/links"
 )
 
-// Names of errors that only the graph has.
+// Names of errors that viewapi does not have.
 const (
 	errBuilding    = "GraphNotBuilt"
 	errLinks       = "LinksNotBuilt"

@@ -60,7 +60,7 @@ func authority(uri string) string {
 	return did
 }
 
-// builder makes expressions of the graph. It keeps the first error.
+// builder turns parsed expressions into those of package graph. It keeps the first error.
 type builder struct {
 	api   *API
 	links *linkReader

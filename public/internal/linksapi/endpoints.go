@@ -55,7 +55,7 @@ func parseOldDIDs(p *params) query {
 	return q
 }
 
-// parseNothing is of requests about all subjects.
+// parseNothing parses requests about all subjects, which have no parameters.
 func parseNothing(*params) query { return query{anySubject: true} }
 
 func parseTarget(p *params) query { return query{subject: p.Required("target")} }

@@ -119,7 +119,7 @@ func (w *world) Wait(ctx context.Context, at references.Position) error {
 // view answers by looking at every record.
 type view struct {
 	w          *world
-	links.View // nil, for the methods that view does not have
+	links.View // nil: a method that view does not override panics
 }
 
 func (v view) Position() references.Position { return v.w.position }
@@ -173,7 +173,7 @@ func (v view) Count(_ context.Context, set links.Set) (links.Counts, error) {
 	return countEdges(v.edges(set, nil)), nil
 }
 
-// pageOf cuts what is active out of a list, and says where the next page begins.
+// pageOf returns the edges of a page, of active accounts only, and where the next page begins.
 func pageOf(all []edge, page links.Page) (part []edge, next uint64) {
 	if !page.Reverse {
 		slices.Reverse(all)

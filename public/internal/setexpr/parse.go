@@ -135,7 +135,7 @@ func (p *parser) term() Expr {
 	return e.simple()
 }
 
-// add appends an operand, or those of an operand that does the same.
+// add appends an operand. Of one with e's operator it appends the operands.
 func (e *Expr) add(operand Expr) {
 	if operand.Op == e.Op && !operand.Subtracted {
 		e.Operands = append(e.Operands, operand.Operands...)

@@ -103,14 +103,15 @@ func TestHandle(t *testing.T) {
 	}
 }
 
-// TestAwait waits for a view as long as the request allows, and says whether it came so far.
+// TestAwait: Await waits at most as long as the request allows. Reached reports whether the view
+// came to the position.
 func TestAwait(t *testing.T) {
 	frame := references.Position{Epoch: 3, Seq: 7}
 	for name, tc := range map[string]struct {
 		query string
-		comes time.Duration // when the view comes there
+		comes time.Duration // when the view has reached the position
 		err   error         // of the view
-		gone  bool          // the client
+		gone  bool          // the client has disconnected
 		took  time.Duration
 		want  error
 	}{

@@ -25,10 +25,10 @@ type At struct {
 	wait     time.Duration
 }
 
-// View says of which part of the stream a view knows the events.
+// View is the part of the stream whose events a view knows.
 type View struct {
-	Since    references.Position // it knows all that came after this frame,
-	Position references.Position // up to and with this one
+	Since    references.Position // the last frame before the part
+	Position references.Position // the last frame of the part
 	Inexact  int64               // Unix microseconds since when deletes may be missing; 0: none is
 }
 

@@ -147,8 +147,8 @@ func New(ctx context.Context, cfg Config) (*Feed, error) {
 	return f, rows.Close()
 }
 
-// load returns the graph of the snapshot, or an empty one. A snapshot of no use is removed: later
-// the store may be where it is, and have other rows.
+// load returns the graph of the snapshot, or an empty one. A snapshot that does not fit the store
+// is removed: a later position of the store could equal its own, with other rows.
 func (f *Feed) load(ctx context.Context) (*graph.Graph, error) {
 	at, generation := f.cfg.Store.Position(), f.cfg.Store.Generation()
 	cfg := graph.Config{

@@ -262,7 +262,7 @@ func (w *world) apply() {
 	if len(w.hydrated) == 0 {
 		return
 	}
-	if w.log[w.applied].ours { // as the commands do
+	if w.log[w.applied].ours { // as millrace references import and purge do
 		if err := Forget(w.file); err != nil {
 			w.t.Fatal(err)
 		}
@@ -337,7 +337,7 @@ func (w *world) restart() {
 		w.apply()
 	}
 	w.check()
-	w.feed.saved = references.Position{} // a change of ours may have removed the file
+	w.feed.saved = references.Position{} // so that it saves: apply may have removed the file
 	w.feed.save(w.t.Context())
 	w.closeAll()
 	w.durable = w.applied
@@ -357,7 +357,7 @@ func (w *world) importStatic() {
 	w.check()
 	w.closeAll()
 	w.durable = w.applied
-	if err := Forget(w.file); err != nil { // as the commands do
+	if err := Forget(w.file); err != nil { // as millrace graph import does
 		w.t.Fatal(err)
 	}
 	if w.r.IntN(3) == 0 {

@@ -175,7 +175,7 @@ func (f *Feed) take() error {
 		var err error
 		if f.graph.Position().Before(i.at) {
 			err = f.graph.Apply(i.at, i.changes)
-		} else { // what is not of the log leaves the position as it is
+		} else { // a batch that is not of the log keeps the position
 			err = f.graph.Build(i.changes)
 		}
 		if err != nil {

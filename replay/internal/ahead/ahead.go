@@ -58,8 +58,8 @@ const (
 	// is not evicted before it is used.
 	CacheShare = 8
 	// blocksPerCore is how many blocks are read ahead at once for each core, of all readers that
-	// do not wait for the disk. maxBlocks is how many at most. With few, their reader finds all
-	// places taken by some that walk on, or wait for a core.
+	// do not wait for the disk. maxBlocks is how many at most. Some of them only read indexes, or
+	// wait for a core, so that fewer would leave a reader without a block.
 	blocksPerCore = 4
 	maxBlocks     = 8
 	// KnownBlocks is how many blocks such a reader is ahead of itself, if it knows which they are.

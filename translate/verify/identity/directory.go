@@ -116,8 +116,8 @@ func (d *Directory) Refresh(uid uint64, did string) (pending bool) {
 	return e.suspect
 }
 
-// Flush makes durable what Changed has dropped. A caller that reads #identity events again after a
-// crash calls it before it moves the place from which it does.
+// Flush makes the drops of Changed durable. After a crash the caller calls Changed again for the
+// #identity events since Flush.
 func (d *Directory) Flush() error { return d.cache.store.sync() }
 
 // Failed is closed when the cache on disk has failed; Err says why. The process should stop.

@@ -323,7 +323,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestDirectoryIsLeftAlone: one that fails is asked less and less, however many accounts wait.
+// TestDirectoryIsLeftAlone: a PLC directory that fails is asked ever more seldom, however many
+// accounts wait.
 func TestDirectoryIsLeftAlone(t *testing.T) {
 	inBubble(t, Config{Concurrency: 2}, func(h *harness) {
 		_ = h.plc.SetFault("error")

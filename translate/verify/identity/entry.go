@@ -11,7 +11,7 @@ import (
 // State says what is known of an account's key.
 type State uint8
 
-// The states. There is a key with Current and Stale only.
+// The states. Only Current and Stale come with a key.
 const (
 	// Unknown: it is being fetched, or could not be a short while ago.
 	Unknown State = iota
@@ -19,7 +19,7 @@ const (
 	Current
 	// Stale: it was fetched longer ago, or is being fetched anew after Refresh.
 	Stale
-	// Absent: the account has no signing key that can be had.
+	// Absent: there is no such account, or it has no valid signing key.
 	Absent
 
 	// NumStates is the number of states.
@@ -52,7 +52,7 @@ type entry struct {
 	suspect bool               // it is being fetched after Refresh
 }
 
-// judge says what e is worth, and whether it is to be fetched now.
+// judge returns the state of an account with this entry, and whether its key must be fetched now.
 func (e *entry) judge(now time.Time) (state State, due bool) {
 	due = now.UnixNano() >= e.next
 	age := now.Sub(time.Unix(0, e.fetched))

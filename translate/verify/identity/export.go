@@ -21,7 +21,7 @@ import (
 // Bounds of reading an export.
 const (
 	maxLineBytes   = 1 << 20
-	maxWindowBytes = 8 << 20 // of zstd: that of its levels up to 19
+	maxWindowBytes = 8 << 20 // of a zstd frame; levels up to 19 need no more
 	batchBytes     = 256 << 10
 )
 
@@ -171,7 +171,7 @@ func (s *store) exported(did string) (atcrypto.PublicKey, error) {
 	return key, nil
 }
 
-// exportKey returns the key of an account of did:plc.
+// exportKey returns the store's key for what the export has of a did:plc.
 func exportKey(did string) []byte {
 	return append([]byte{prefixExport}, did[len("did:plc:"):]...)
 }

@@ -26,7 +26,7 @@ type job struct {
 	uid, check uint64
 	did        string
 	begun      bool
-	outdated   bool // Changed has come since it was begun
+	outdated   bool // Changed was called after the fetch began
 }
 
 // outcome is how a fetch has ended.
@@ -36,7 +36,7 @@ const (
 	found    outcome = iota // there is a key
 	absent                  // there is no key
 	failed                  // it is not known
-	outdated                // Changed has come meanwhile: the result is not used
+	outdated                // Changed was called meanwhile: the result is not used
 
 	numOutcomes
 )
@@ -47,8 +47,8 @@ type result struct {
 	key     atcrypto.PublicKey // nil unless found
 }
 
-// fetcher does the jobs: a bounded number at once, those of the PLC directory apart from those of
-// hosts of did:web, which are anybody's.
+// fetcher does the jobs with a fixed number of workers. did:web, whose hosts anybody may run and
+// make slow, has workers of its own.
 type fetcher struct {
 	d        *Directory
 	resolver *resolver

@@ -94,7 +94,7 @@ func (r *resolver) resolve(ctx context.Context, did string) (atcrypto.PublicKey,
 	return key, nil
 }
 
-// plcClient returns the client for the PLC directory. It does not leave the directory's host.
+// plcClient returns the client for the PLC directory. It follows no redirect to another host.
 func plcClient(cfg *Config) http.Client {
 	dial := cfg.hooks.dial
 	if dial == nil {

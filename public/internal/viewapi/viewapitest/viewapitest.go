@@ -14,7 +14,7 @@ import (
 // UIDs is a UID store in memory: viewapi.UIDs.
 type UIDs struct {
 	Names []string // by UID - 1
-	Down  error    // of each look-up, if it is set
+	Down  error    // what each look-up returns; nil: look-ups work
 }
 
 // UID returns the UID of a string, which it gets if it has none.
