@@ -45,13 +45,13 @@ func spanDamages() []logDamage {
 		{"no span", func(e *editor) { e.remove(format.TimeKey(format.RangeSpan, e.keys[s])) }, "span_dids", s, -1, "no span has it", false},
 		{"span's collection count", func(e *editor) { e.span(func(s *format.Span) { s.Counts[1]++ }) }, "span", s, -1, "events of collection", true},
 		{"span's identities", func(e *editor) { e.span(func(s *format.Span) { s.Identities-- }) }, "span", s, -1, "identity", true},
-		{"span lacks a block of a collection", func(e *editor) { e.span(func(s *format.Span) { s.Present[0][0] &^= 2 }) }, "span", s, -1, "for its collection", true},
+		{"span lacks a block of a collection", func(e *editor) { e.span(func(s *format.Span) { s.Present[0][0] &^= 2 }) }, "span", s, -1, "whether it has collection", true},
 		{"span has one too many", func(e *editor) {
 			e.span(func(s *format.Span) {
 				s.Collections = format.NewNameTable(append(names(s.Collections), "a.b.c")...)
 				s.Counts, s.Present = append(s.Counts, 0), append(s.Present, format.BlockSet{2})
 			})
-		}, "span", s, -1, "for its collection", true},
+		}, "span", s, -1, "whether it has collection", true},
 		{"span lacks a collection", func(e *editor) {
 			e.span(func(s *format.Span) {
 				all := names(s.Collections)

@@ -90,6 +90,14 @@ func runGraphImport(ctx context.Context, args []string, stdout, stderr io.Writer
 		return err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("%w; nothing was imported", err)
+		}
+		if errors.Is(err, graph.ErrStaticMemory) {
+			err = advise(err, "Raise --graph-memory. A server that loads these edges needs as much.")
+		}
+	}()
 	name := c.config().staticFile()
 	static, err := graph.OpenStatic(name, s.static(c.memory))
 	if err != nil {
@@ -119,7 +127,7 @@ func runGraphImport(ctx context.Context, args []string, stdout, stderr io.Writer
 			})
 		})
 		if err != nil {
-			return fmt.Errorf("%s: %w; nothing was imported", file, err)
+			return fmt.Errorf("%s: %w", file, err)
 		}
 	}
 	if err := flush(); err != nil {

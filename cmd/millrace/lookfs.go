@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errLookOnly is the error of whatever would change a directory that is looked at.
-var errLookOnly = errors.New("the directory is only looked at")
+// errLookOnly is the error of calls that would change the directory.
+var errLookOnly = errors.New("millrace doctor changes nothing")
 
 // lookFS is a file system to look at stores: nothing changes, no modification time either.
 type lookFS struct {

@@ -100,7 +100,7 @@ type tailConfig struct {
 func newTailFlags() (*flag.FlagSet, *tailConfig) {
 	c := &tailConfig{}
 	fs := flag.NewFlagSet("tail", flag.ContinueOnError)
-	fs.Func("url", "server `URL`, or host and port; the path /subscribe is added where it is missing. May be repeated, for instances behind\none relay, or Jetstreams: when one fails, is silent or lags, another goes on where it was", func(s string) error {
+	fs.Func("url", "server `URL`, or host and port; the path /subscribe is added where it is missing. May be repeated, for instances behind\none relay, or Jetstreams: when one fails, is silent or lags, another takes over where it ended", func(s string) error {
 		c.urls = append(c.urls, s)
 		return nil
 	})

@@ -31,8 +31,8 @@ var (
 // errOutdated ends a strict subscription on Jetstream v2's wire, whose server clamps times.
 var errOutdated = errors.New("the cursor is older than the server's log")
 
-// errOwnSeqs passes over a server of Jetstream v2's wire whose seqs no other has.
-var errOwnSeqs = errors.New("the server is no millrace, so its seqs are its own: of several on this wire each must be one")
+// errOwnSeqs is why a server of Jetstream v2's wire is passed over: no other server has its seqs.
+var errOwnSeqs = errors.New("the server is no millrace, and its seqs are its own: of several servers on Jetstream v2's wire, each must be a millrace")
 
 // errLeft ends a connection because the caller has left the loop.
 var errLeft = errors.New("the loop was left")

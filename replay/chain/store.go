@@ -85,7 +85,7 @@ func (s *Store) load() error {
 		}
 	default:
 		if known {
-			s.cfg.Logger.Info("the store of chains is not at the log's position, or of another --verify-sample: it begins anew",
+			s.cfg.Logger.Info("the store of chains begins anew, as it is not at the log's position, or of another --verify-sample: the next commit of each account is not compared",
 				"epoch", m.at.Epoch, "seq", m.at.Seq, "log_epoch", s.cfg.At.Epoch, "log_seq", s.cfg.At.Seq)
 		}
 		if err := batch.DeleteRange(stateKey(0)[:1], []byte{rangeState + 1}, nil); err != nil {

@@ -191,7 +191,7 @@ func (l *loader) readHeader(b []byte) error {
 		return fmt.Errorf("it has the sources %q, not %q", h.Sources, cfg.Sources)
 	case !slices.IsSorted(h.Tables) || len(slices.Compact(slices.Clone(h.Tables))) != len(h.Tables) ||
 		len(h.Tables) > 0 && (h.Tables[0] < 0 || h.Tables[len(h.Tables)-1] >= l.g.tables()):
-		return fmt.Errorf("it has the tables %d, of %d", h.Tables, l.g.tables())
+		return fmt.Errorf("its header lists the tables %d; expected numbers from 0 to %d, rising", h.Tables, l.g.tables()-1)
 	case h.Accounts < 0 || int64(h.Accounts) > min(1<<31-1, cfg.Memory/16):
 		return l.tooLarge()
 	}

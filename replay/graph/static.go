@@ -64,6 +64,9 @@ func (l *loader) pass(ordinal uint32, s set) error {
 	return l.each(e)
 }
 
+// ErrStaticMemory means that static edges need more than Config.Memory.
+var ErrStaticMemory = errors.New("graph: the static edges do not fit into the memory")
+
 // Static collects static edges for a file that graphs begin with. It belongs to one goroutine.
 type Static struct {
 	g       *Graph
@@ -121,7 +124,7 @@ func (s *Static) Add(source int, edges []Edge) error {
 // full is an error if the edges do not fit: the filler has gone over to the graph's own way then.
 func (s *Static) full() error {
 	if s.filler.single {
-		return fmt.Errorf("graph: %d static edges do not fit into %d bytes", s.g.edges, s.g.cfg.Memory)
+		return fmt.Errorf("%w of %d bytes", ErrStaticMemory, s.g.cfg.Memory)
 	}
 	return nil
 }

@@ -185,7 +185,7 @@ func TestStaticMemory(t *testing.T) {
 	for n := range uint64(200_000) {
 		edges = append(edges, Edge{Actor: n + 1, Subject: n + 2})
 	}
-	if err := s.Add(0, edges); err == nil || !strings.Contains(err.Error(), "do not fit into 8388608 bytes") {
+	if err := s.Add(0, edges); !errors.Is(err, ErrStaticMemory) || !strings.Contains(err.Error(), "memory of 8388608 bytes") {
 		t.Errorf("too many edges: %v", err)
 	}
 	if _, err := s.Save(t.Context(), name); err == nil {

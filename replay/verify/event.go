@@ -141,7 +141,7 @@ func checkColumns(x *format.Index, i int) error {
 	case kind != translate.KindCommit && x.URIUID != nil && x.URIUID[i] != 0:
 		return fmt.Errorf("an event of kind %s with URI UID %d", kind, x.URIUID[i])
 	case x.Unverified != nil && x.Unverified[i] != 0 && (kind == translate.KindIdentity || kind == translate.KindAccount):
-		return fmt.Errorf("an event of kind %s is unverified: %d", kind, x.Unverified[i])
+		return fmt.Errorf("an event of kind %s, which is never verified, is unverified for reason %d", kind, x.Unverified[i])
 	}
 	return nil
 }

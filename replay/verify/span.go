@@ -146,17 +146,16 @@ func checkSpannedBlock(s *format.Span, i int, b *spannedBlock, names map[string]
 	}
 	for n, is := range present {
 		if said := s.Present[n].Has(i); said != is {
-			return fmt.Errorf("the span says %t for its collection %.*q", said, maxNamed, s.Collections.At(n))
+			return fmt.Errorf("whether it has collection %.*q: the span says %t, the block %t", maxNamed, s.Collections.At(n), said, is)
 		}
 	}
-	if said := s.IdentityIn.Has(i); said != (x.Kinds&format.Kinds(translate.KindIdentity) != 0) {
-		return fmt.Errorf("the span says %t for identity events", said)
-	}
-	if said := s.AccountIn.Has(i); said != (x.Kinds&format.Kinds(translate.KindAccount) != 0) {
-		return fmt.Errorf("the span says %t for account events", said)
-	}
-	if said := s.SyncIn.Has(i); said != (x.Kinds&format.Kinds(translate.KindSync) != 0) {
-		return fmt.Errorf("the span says %t for sync events", said)
+	for _, kind := range []struct {
+		kind   translate.Kind
+		blocks *format.BlockSet
+	}{{translate.KindIdentity, &s.IdentityIn}, {translate.KindAccount, &s.AccountIn}, {translate.KindSync, &s.SyncIn}} {
+		if said, is := kind.blocks.Has(i), x.Kinds&format.Kinds(kind.kind) != 0; said != is {
+			return fmt.Errorf("whether it has %s events: the span says %t, the block %t", kind.kind, said, is)
+		}
 	}
 	return nil
 }

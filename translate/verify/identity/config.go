@@ -87,7 +87,7 @@ func (c Config) validate() error {
 	case c.Dir == "":
 		return errors.New("identity: field Dir: must be set")
 	case c.Export != "" && c.PLC != "":
-		return errors.New("identity: field Export: not beside PLC")
+		return errors.New("identity: field Export: PLC is set, too")
 	case c.Entries < 2:
 		return fmt.Errorf("identity: field Entries: %d is less than 2", c.Entries)
 	case c.Bytes < minBytes:

@@ -88,7 +88,7 @@ const (
 	headBytes = 8 + 4 + 1
 )
 
-var errValue = errors.New("no value of an entry")
+var errValue = errors.New("a stored key of an account is malformed")
 
 // appendValue appends the stored form of e, of which something must be known: check:u64 |
 // fetched:u32 in seconds | curve:u8 | the compressed key. Numbers are big-endian.

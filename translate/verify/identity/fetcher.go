@@ -109,7 +109,7 @@ func (f *fetcher) prepare(ctx context.Context, e *export) error {
 	case err == nil:
 		close(f.ready)
 	case ctx.Err() == nil:
-		f.d.cfg.Logger.Error("the PLC directory is not asked; no account of did:plc gets a key", "err", err)
+		f.d.cfg.Logger.Error("the PLC export cannot be used: no did:plc gets a key until a start with another --plc-export, or with --plc", "err", err)
 	}
 	return nil
 }
