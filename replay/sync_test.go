@@ -191,9 +191,9 @@ func TestSyncVersion(t *testing.T) {
 func TestVerifySyncs(t *testing.T) {
 	for _, d := range []logDamage{
 		{"none", func(*editor) {}, "", 0, 0, "", false},
-		{"span lacks syncs of a block", func(e *editor) { e.span(func(s *format.Span) { s.SyncIn[0] &^= 4 }) }, "span", lastSpanned, -1, "for sync events", true},
+		{"span lacks syncs of a block", func(e *editor) { e.span(func(s *format.Span) { s.SyncIn[0] &^= 4 }) }, "span", lastSpanned, -1, "whether it has sync events", true},
 		{"span's syncs", func(e *editor) { e.span(func(s *format.Span) { s.Syncs-- }) }, "span", lastSpanned, -1, "14 sync events", true},
-		{"span without syncs", func(e *editor) { e.span(func(s *format.Span) { s.Syncs, s.SyncIn = 0, format.BlockSet{} }) }, "span", lastSpanned, -1, "for sync events", false},
+		{"span without syncs", func(e *editor) { e.span(func(s *format.Span) { s.Syncs, s.SyncIn = 0, format.BlockSet{} }) }, "span", lastSpanned, -1, "whether it has sync events", false},
 	} {
 		t.Run(d.name, func(t *testing.T) {
 			l, cfg, all := syncLog(t, 1, shapedEvent)

@@ -61,8 +61,8 @@ func spanDamages() []logDamage {
 				s.Collections = format.NewNameTable(all...)
 			})
 		}, "span", s, -1, "is not among the span's", false},
-		{"span lacks identities of a block", func(e *editor) { e.span(func(s *format.Span) { s.IdentityIn[0] &^= 1 }) }, "span", s, -1, "for identity", true},
-		{"span lacks accounts of a block", func(e *editor) { e.span(func(s *format.Span) { s.AccountIn[0] &^= 4 }) }, "span", s, -1, "for account", true},
+		{"span lacks identities of a block", func(e *editor) { e.span(func(s *format.Span) { s.IdentityIn[0] &^= 1 }) }, "span", s, -1, "whether it has identity events", true},
+		{"span lacks accounts of a block", func(e *editor) { e.span(func(s *format.Span) { s.AccountIn[0] &^= 4 }) }, "span", s, -1, "whether it has account events", true},
 		{"span's block begins elsewhere", func(e *editor) { e.span(func(s *format.Span) { s.First[2]++ }) }, "span", s, -1, "it says stamps", true},
 		{"span's block has fewer events", func(e *editor) { e.span(func(s *format.Span) { s.Events[2]-- }) }, "span", s, -1, "it says stamps", true},
 		{"span of fewer blocks", func(e *editor) {
