@@ -10,7 +10,7 @@ import (
 // WaitingBytes is how much memory a string that waits for its UID takes, at most, beside its bytes.
 const WaitingBytes = 112
 
-// Waiting is who waits for the UIDs of strings. See Await.
+// Waiting waits for the UIDs of strings. See Await.
 type Waiting struct {
 	registry *registry
 	found    func(uid uint64)

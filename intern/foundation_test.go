@@ -28,7 +28,7 @@ const (
 )
 
 // TestFoundationBijection has several processes intern overlapping strings through one real server
-// and kills them, with kill -9, again and again. Every UID that one of them told is there
+// and kills them, with kill -9, again and again. Every UID that one of them printed is there
 // afterwards, and the whole store is a bijection.
 func TestFoundationBijection(t *testing.T) {
 	seed := rand.Uint64()

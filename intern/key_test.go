@@ -286,7 +286,7 @@ func TestInteropSyntax(t *testing.T) {
 	}
 }
 
-// TestReasons: what is wrong with a string is said as it looks to who wrote it.
+// TestReasons: an error says what is wrong with a string in the words of its syntax.
 func TestReasons(t *testing.T) {
 	for s, want := range map[string]string{
 		"x": "begins with neither", "at://did:web:a.co/": "ends in a slash or has an empty collection", "at://jo.hn//x": "an empty collection",

@@ -57,7 +57,7 @@ func appendBase32(dst []byte, n uint64, digits int) []byte {
 	return dst
 }
 
-// follow has an Interner resolve batches in order, several in flight, and tells when each is done.
+// followStream has an Interner resolve batches in order, several in flight. done gets each.
 func followStream(in *Interner, batches, size, inFlight int, done func(n int, strings []string, uids []uint64)) error {
 	var wg sync.WaitGroup
 	var first atomic.Value

@@ -14,8 +14,8 @@ import (
 	"millrace/replay"
 )
 
-// TestQueuedReplaysAreKeptAlive keeps the log from all replays. They must be pinged, told of
-// silence, ended if dead and only then, and go on once they get their turn.
+// TestQueuedReplaysAreKeptAlive keeps the log from all replays. They must get pings and heartbeats,
+// end if the client is dead and only then, and go on once they get their turn.
 func TestQueuedReplaysAreKeptAlive(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l, all := mixed(t)

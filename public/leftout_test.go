@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestLeftOut: a live subscriber of the extended wire is told how many events were left out since,
-// at most once a minute. Others are not.
+// TestLeftOut: a live subscriber of the extended wire gets the number of events that were left out,
+// at most once a minute. Others do not.
 func TestLeftOut(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var total atomic.Int64

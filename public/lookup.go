@@ -191,7 +191,7 @@ func (a *lookupAPI) handleUIDs(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), lookupTimeout)
 	defer cancel()
-	// Before any of the body is read: those who wait take no room meanwhile.
+	// Before any of the body is read: requests that wait take no memory for it.
 	if refused := takeTurn(ctx, a.batches); refused != nil {
 		refused.write(w)
 		return

@@ -62,7 +62,7 @@ func (m *mailbox) firstEnding() ending {
 	return *m.ending
 }
 
-// cut says whether a write that blocks is to be given up. Then the connection is ending, and not in
+// cut says whether a write that blocks must be given up. Then the connection is ending, and not in
 // a way that leaves time for the rest of the chunk.
 func (m *mailbox) cut() bool {
 	m.mu.Lock()

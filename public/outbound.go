@@ -65,7 +65,7 @@ func (o *outbound) send(frames [][]byte) error {
 	return err
 }
 
-// silent says whether the client is to be taken for dead. Since the ping it sent nothing, not even
+// silent says whether the client must be taken for dead. Since the ping it sent nothing, not even
 // pongs, for longer than a slow one needs to read what it was sent. Silence before a ping says
 // nothing.
 func (o *outbound) silent() bool {

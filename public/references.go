@@ -46,9 +46,9 @@ func (s *Server) beforeReferences(r reader) (begin replay.Point, before bool) {
 	return begin, r.Before(begin.TimeUS)
 }
 
-// referencesBegin is called before the next chunk is read. It returns the point that is to be told
-// before it, if one is.
-func (s *subscriber) referencesBegin() (begin replay.Point, tell bool) {
+// referencesBegin is called before the next chunk is read. It returns the point of the message
+// references_begin, if one must be sent before the chunk.
+func (s *subscriber) referencesBegin() (begin replay.Point, due bool) {
 	if s.notice.checked {
 		return begin, false
 	}
@@ -56,7 +56,7 @@ func (s *subscriber) referencesBegin() (begin replay.Point, tell bool) {
 	if s.notice.said || !s.opts.extended && !s.opts.v2 || !s.wantsReferences() {
 		return begin, false
 	}
-	begin, tell = s.server.beforeReferences(s.reader)
-	s.notice.said = tell
-	return begin, tell
+	begin, due = s.server.beforeReferences(s.reader)
+	s.notice.said = due
+	return begin, due
 }

@@ -66,8 +66,7 @@ func TestFilterKeys(t *testing.T) {
 	}
 }
 
-// TestFilterIsSharedUntilUpdate: a filter is shared by those who want the same, until they want
-// something else.
+// TestFilterIsSharedUntilUpdate: subscribers with equal filters share one until they update it.
 func TestFilterIsSharedUntilUpdate(t *testing.T) {
 	l := newTestLog(t)
 	l.add(posts(1)...)

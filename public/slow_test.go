@@ -54,8 +54,7 @@ func TestSlowSubscriberIsEnded(t *testing.T) {
 			}
 			return true
 		})
-		// The plain one was reset. What it has yet to read ends in the middle of nothing it is
-		// told.
+		// The plain one was reset: no close frame is in what it can still read.
 		for {
 			first, _, err := plain.frame()
 			if err != nil {
@@ -69,7 +68,7 @@ func TestSlowSubscriberIsEnded(t *testing.T) {
 		for {
 			first, payload, err := extended.frame()
 			if err != nil {
-				t.Fatalf("the slow extended subscriber was not told: %v", err)
+				t.Fatalf("the slow extended subscriber got no close frame: %v", err)
 			}
 			if first == frameClose {
 				if code := int(payload[0])<<8 | int(payload[1]); code != websocket.CloseTryAgainLater {

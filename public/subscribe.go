@@ -106,8 +106,8 @@ func (s *Server) rejected(client netip.Addr, reason string) {
 	s.cfg.Logger.Debug("client turned away", "address", client, "reason", reason)
 }
 
-// admit checks who asks. If it returns no refusal the caller must tell s.admission when client
-// leaves.
+// admit checks the client's address. If it returns no refusal, the caller must call
+// s.admission.Leave when the client leaves.
 func (s *Server) admit(r *http.Request) (netip.Addr, *refusal) {
 	client, forwards := s.admission.ClientOf(r)
 	if forwards {

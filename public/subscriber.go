@@ -159,7 +159,7 @@ func (s *subscriber) nextChunk() (ok bool, err error) {
 	}
 	s.applyFilter()
 	s.out.head = s.out.head[:0]
-	if begin, tell := s.referencesBegin(); tell {
+	if begin, due := s.referencesBegin(); due {
 		s.out.head = s.out.messages.appendReferencesBegin(s.out.head, begin)
 	}
 	if err := s.reader.Next(&s.chunk); err != nil {
@@ -374,7 +374,7 @@ func (s *subscriber) finish() {
 	s.server.ended(s, e)
 }
 
-// say sends what is to be sent last, and gives the client time to take it.
+// say sends what must be sent last, and gives the client time to take it.
 func (s *subscriber) say(e *ending) {
 	var last []byte
 	if e.reason == endShutdown && s.opts.extended {

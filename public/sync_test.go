@@ -21,8 +21,8 @@ func withSyncs(t *testing.T) (l *testLog, all []truth) {
 	return l, l.all()
 }
 
-// TestSyncsAreAskedFor: #sync events come to those who ask for them only, replayed and live, and
-// whatever collections are wanted.
+// TestSyncsAreAskedFor: only subscribers that ask for #sync events get them, replayed and live, and
+// whatever collections they want.
 func TestSyncsAreAskedFor(t *testing.T) {
 	l, all := withSyncs(t)
 	s := serve(t, l, nil)

@@ -60,8 +60,8 @@ func TestV2NothingIsRead(t *testing.T) {
 	}
 }
 
-// TestV2Errors: before an end that a client recovers from it is told why, in a frame that is
-// compressed where the events are.
+// TestV2Errors: before an end that a client recovers from it gets an error frame, compressed if its
+// events are.
 func TestV2Errors(t *testing.T) {
 	for name, e := range map[string]struct {
 		err         error
@@ -96,7 +96,7 @@ func TestV2Errors(t *testing.T) {
 	}
 }
 
-// TestV2SlowSubscriber: it is told why if it takes bytes again within the grace period.
+// TestV2SlowSubscriber: it gets an error frame if it takes bytes again within the grace period.
 func TestV2SlowSubscriber(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := serveSourceBubble(t, endless(1000), newRegistry(t), func(cfg *Config, tm *timing) {

@@ -88,7 +88,7 @@ func TestWakePassesShareACore(t *testing.T) {
 						}
 					})
 				}
-				testwait.Elapse(time.Second) // until the passes for those who joined are over
+				testwait.Elapse(time.Second) // until the passes for new members are over
 				for i := range wakes {
 					wakes[i].Store(0)
 				}

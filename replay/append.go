@@ -57,7 +57,7 @@ func (p *appendCall) check(bs []*Block) error {
 	return nil
 }
 
-// stage applies the blocks, which were checked, to next, and adds to the batch what is to be
+// stage applies the blocks, which were checked, to next, and adds to the batch what must be
 // stored.
 func (p *appendCall) stage(bs []*Block) error {
 	l, n := p.log, p.next

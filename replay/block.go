@@ -87,7 +87,7 @@ type Block struct {
 	plain []byte // frames back to back
 	zstd  []byte
 
-	values      *format.BlockValues // what is to be stored; nil: it was appended, or has no event
+	values      *format.BlockValues // what must be stored; nil: it was appended, or has no event
 	substreams  int                 // of the plain part, as stored
 	storedBytes int64               // of its values, before Pebble compresses them
 }

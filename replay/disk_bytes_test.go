@@ -26,7 +26,7 @@ func failingManifest(t *testing.T) (l *Log, fail func()) {
 }
 
 // TestDiskBytesAfterFailure: Pebble stops with its lock held when it cannot write its manifest. So
-// it must not be asked again, and who had asked must not keep Close waiting.
+// it must not be asked again, and a call that waits for it must not keep Close waiting.
 func TestDiskBytesAfterFailure(t *testing.T) {
 	l, fail := failingManifest(t)
 	fail()

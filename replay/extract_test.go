@@ -70,8 +70,8 @@ func pages(l *Log) (n int) {
 	return n
 }
 
-// TestPages: who reads alone leaves no frames in the cache, those who come later share what they
-// unpack, and all read the same. A chunk keeps its bytes whatever other chunks do.
+// TestPages: a single reader leaves no frames in the cache. Later readers share what they unpack,
+// and all read the same. A chunk keeps its bytes whatever other chunks do.
 func TestPages(t *testing.T) {
 	l, want := fatBlocks(t)
 	unpacked := 0

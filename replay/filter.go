@@ -26,8 +26,8 @@ type Filter = filter.Filter
 // FilterConfig.Bytes for what it takes.
 func NewFilter(cfg FilterConfig) (*Filter, error) { return filter.New(cfg) }
 
-// match makes m the matcher of f for a block. It returns false if no event of the block passes, as
-// far as the tables tell.
+// match makes m the matcher of f for a block. It returns false if the tables show that no event of
+// the block passes.
 func (bs *blockStore) match(m *filter.Matcher, f *Filter, cand candidate) (some bool, err error) {
 	x := cand.idx
 	if !m.Reset(f, x.SlimIndex) || f.ByDID() && !m.MatchDIDs(x.full, x.hashes()) {

@@ -32,7 +32,7 @@ type candidate struct {
 	skip format.Point
 }
 
-// bounds returns how many of the events are to be looked at, and the stamp where to go on after
+// bounds returns how many of the events must be looked at, and the stamp where to go on after
 // them.
 func (s candidate) bounds() (end int, next int64) {
 	if s.others != 0 {

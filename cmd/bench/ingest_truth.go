@@ -13,7 +13,7 @@ import (
 )
 
 // truth is what the relay says a correct consumer must hold, event by event, as it makes it. The
-// relay writes it into a pipe: at full speed a file would take the disk that is to be measured. One
+// relay writes it into a pipe: at full speed a file would take the disk that is measured. One
 // goroutine calls next.
 type truth struct {
 	name  string

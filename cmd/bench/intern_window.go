@@ -79,7 +79,7 @@ func enterWindow(ctx context.Context, txn kv.Txn) (start uint64, err error) {
 		start += windowSize(start)
 	}
 	key := windowKey(windowCounters, start)
-	// Those who enter do not conflict. A store that cannot add blindly would lose additions: its
+	// Callers that enter do not conflict. A store that cannot add blindly would lose additions: its
 	// windows would fill up, and callers would draw numbers for ever.
 	adder, ok := txn.(interface{ Add(key []byte, n uint64) })
 	if !ok {

@@ -262,7 +262,7 @@ func (f *subscribersFlags) measure(ctx context.Context, s scenario, dir string) 
 		if r.ends, err = endsOf(server); err != nil {
 			return nil, err
 		}
-		all.drop() // those who read slowly would hold the end up
+		all.drop() // slow subscribers would delay the end
 		if log, err = awaitEnd(ctx, relay, frames, server, truth); err != nil {
 			return nil, err
 		}

@@ -193,7 +193,7 @@ func (s *subscribers) snapshot(i int) {
 	}
 }
 
-// drop closes the connections of those who read slowly.
+// drop closes the connections of slow subscribers.
 func (s *subscribers) drop() {
 	for _, k := range s.all {
 		if k.class.pace != asItComes {

@@ -21,7 +21,7 @@ import (
 	"millrace/translate"
 )
 
-// config is everything `millrace serve` can be told.
+// config is what the flags of `millrace serve` set.
 type config struct {
 	relay         string
 	relayCursor   optionalInt

@@ -86,8 +86,8 @@ func (l *stallingProxy) carry(c net.Conn, relay string, mayStall bool) {
 // in order.
 func TestHoppingBetweenInstances(t *testing.T) {
 	t.Parallel()
-	// The subscriber must keep up with the rate, also under the race detector, or it comes to
-	// nobody who is behind it.
+	// The subscriber must keep up with the rate, also under the race detector. Else no instance is
+	// behind it.
 	duration, rate, stay := 6*time.Second, 250, 300*time.Millisecond
 	if long() {
 		duration, rate, stay = time.Minute, 1000, 3*time.Second

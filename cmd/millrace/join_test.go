@@ -65,7 +65,7 @@ func TestCursorsNearTheNewestEvent(t *testing.T) {
 			reading.Go(func() { j.got = s.readThrough(t, &streams{}, &end) })
 		}
 	}
-	sim.waitMade(t, sim.messages(t)+100) // something comes for those who are live
+	sim.waitMade(t, sim.messages(t)+100) // events for live subscribers
 	want := sim.settle(t)
 	end.Store(want[len(want)-1].Seq)
 	reading.Wait()

@@ -16,17 +16,17 @@ const (
 	// fixedBytes is what the process takes whatever it does: its pages, stacks, the Go runtime's
 	// own.
 	fixedBytes = programBytes + 8<<20
-	// subscriberBytes is about what a subscriber takes who waits: two stacks, its reader and its
+	// subscriberBytes is about what a waiting subscriber takes: two stacks, its reader and its
 	// buffers. They take three quarters of the room for garbage at the most; with more the
 	// collector would never rest.
 	subscriberBytes = 16 << 10
 )
 
-// memoryShares says who may hold how much of --memory, in bytes.
+// memoryShares is how --memory is divided, in bytes.
 type memoryShares struct {
 	inFlight int64 // frames read, events translated, blocks sealed but not yet committed
 	tail     int64 // newest blocks, shared by all live subscribers
-	cache    int64 // decoded blocks and built variants, shared by all who replay
+	cache    int64 // decoded blocks and built variants, shared by all replays
 	log      int64 // Pebble of the event log: memtables and block cache
 	uids     int64 // Pebble of the UID store: memtables and block cache
 	strings  int64 // the cache of hot strings and their UIDs
@@ -130,7 +130,7 @@ func (s memoryShares) print(w io.Writer, total byteSize) {
 	}{
 		{s.inFlight, "frames and blocks between the relay's socket and the disk"},
 		{s.tail, "the tail: newest blocks, shared by all live subscribers"},
-		{s.cache, "decoded blocks and built variants, shared by all who replay"},
+		{s.cache, "decoded blocks and built variants, shared by all replays"},
 		{s.log, "the event log's Pebble: memtables and block cache"},
 		{s.uids, "the UID store's Pebble: memtables and block cache"},
 		{s.strings, "hot strings and their UIDs"},

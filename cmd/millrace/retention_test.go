@@ -13,8 +13,8 @@ import (
 )
 
 // Ten subscribers sit at the oldest end of a log that is trimmed, and stop reading. The trims do
-// not wait for them, and somebody who reads on misses nothing. When they read again, what they get
-// is the log from where they began, whole and in order, up to where the log was trimmed. Then they
+// not wait for them, and a subscriber that reads on misses nothing. When they read again, they get
+// the log from where they began, whole and in order, up to where the log was trimmed. Then they
 // are ended in the way they asked for.
 func TestRetentionDoesNotWaitForSlowReaders(t *testing.T) {
 	t.Parallel()

@@ -462,7 +462,7 @@ const stuckTimeout = 5 * time.Second
 // errShutdownTimeout is the cause of what is cut off when a stop takes too long.
 var errShutdownTimeout = errors.New("--shutdown-timeout is over")
 
-// endSubscribers informs subscribers to come back later. Those who do not listen are cut off.
+// endSubscribers asks subscribers to come back later. Those that take nothing more are cut off.
 func (d *daemon) endSubscribers(within time.Duration) {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), within, errShutdownTimeout)
 	defer cancel()

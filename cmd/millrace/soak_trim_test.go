@@ -41,7 +41,7 @@ func (r *round) together() bool {
 	return false
 }
 
-// leastSeq is that of the place where the subscriber goes on who is furthest behind.
+// leastSeq is the seq from which the subscriber that is furthest behind goes on.
 func (r *round) leastSeq() int64 {
 	all := r.watchers[0] // gets every event, with its place
 	all.mu.Lock()

@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// A process under load is told to stop, and started again. It ends in order, and a subscriber is
-// told where to go on. One that does so, or that was cut off because it was slow, has the truth
+// A process under load is stopped by SIGTERM, and started again. It ends in order, and gives
+// subscribers a cursor. One that resumes there, or that was cut off as it was slow, has the truth
 // once, in order. Some subscribers read nothing meanwhile, and change none of that. That streams
 // end between two frames is TestShutdownUnderLoad of package public.
 func TestRestartUnderLoad(t *testing.T) {
@@ -36,10 +36,10 @@ func TestRestartUnderLoad(t *testing.T) {
 		return p
 	}
 	p := start()
-	var told atomic.Int64
+	var goneAway atomic.Int64
 	readers := make([]*loadReader, count)
 	for i := range readers {
-		readers[i] = &loadReader{t: t, addr: addr, told: &told, extended: i%2 == 0, compressed: i%4 >= 2, cursor: "0"}
+		readers[i] = &loadReader{t: t, addr: addr, goneAway: &goneAway, extended: i%2 == 0, compressed: i%4 >= 2, cursor: "0"}
 	}
 	for i := range restarts {
 		var reading sync.WaitGroup
@@ -64,8 +64,8 @@ func TestRestartUnderLoad(t *testing.T) {
 		}
 		p = start()
 	}
-	if told.Load() == 0 {
-		t.Error("no subscriber was told that the server goes away")
+	if goneAway.Load() == 0 {
+		t.Error("no subscriber got going_away")
 	}
 	sim.waitMade(t, int64(frames))
 	want := readTruth(t, sim.truth)
@@ -90,7 +90,7 @@ type loadReader struct {
 	t                    *testing.T
 	addr, cursor         string
 	extended, compressed bool
-	told                 *atomic.Int64 // how often any reader was told that the server goes away
+	goneAway             *atomic.Int64 // how many going_away messages all readers got
 
 	conn   net.Conn
 	br     *bufio.Reader
@@ -124,7 +124,7 @@ func (r *loadReader) read() {
 		case isEvent(payload):
 			r.events = append(r.events, string(payload))
 		case bytes.Contains(payload, []byte("going_away")):
-			r.told.Add(1)
+			r.goneAway.Add(1)
 		}
 	}
 }

@@ -71,13 +71,13 @@ func readTruth(t *testing.T, path string) []truthEvent {
 	return out
 }
 
-// withoutSyncs returns the events that come to those who do not ask for #sync.
+// withoutSyncs returns the events without #sync, which is what subscribers get by default.
 func withoutSyncs(events []truthEvent) []truthEvent {
 	return slices.DeleteFunc(events, func(e truthEvent) bool { return strings.Contains(e.JSON, `,"kind":"sync","sync":`) })
 }
 
-// streams numbers stream tags in the order they are first seen, which is that of the epochs for who
-// reads from the beginning. Readers of one log may share it.
+// streams numbers stream tags in the order they are first seen. A reader from the beginning sees
+// them in the order of epochs. Readers of one log may share it.
 type streams struct {
 	mu   sync.Mutex
 	tags map[translate.Stream]int
@@ -181,7 +181,7 @@ func readAll(t *testing.T, addr, query string, n int) []truthEvent {
 // for a while does not show the end of a stream from a machine that stands still.
 func (s *subscriber) readThrough(t *testing.T, seen *streams, end *atomic.Int64) (out []truthEvent) {
 	t.Helper()
-	var events []string // parsed when all is read: nobody is to be slow
+	var events []string // parsed at the end, so that no reader is slow
 	defer func() {
 		for _, e := range events {
 			out = append(out, seen.parse(t, e))

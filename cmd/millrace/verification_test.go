@@ -225,8 +225,8 @@ func TestVerification(t *testing.T) {
 }
 
 // TestKeyRotation: a signature with a key that the server does not know yet is not called bad. It
-// is, once the key is of the past. So it is for a rotation that #identity tells of, and for one
-// that it does not.
+// is, once the key is of the past. So it is for a rotation with an #identity event, and for one
+// without.
 func TestKeyRotation(t *testing.T) {
 	w := newVerifiedWorld(t)
 	sim, err := relaysim.New(relaysim.Config{Seed: 9, Generate: 300, Accounts: 4, Signed: true})

@@ -28,7 +28,7 @@ func (a *again) keep(t *template, v *values) {
 	s.v.did, s.v.time, s.v.rkeys = did, at, rkeys
 }
 
-// take returns the next frame that is to be sent once more; nil: none is.
+// take returns the next frame that must be sent once more; nil: none is.
 func (a *again) take() *sentFrame {
 	if a.left == 0 {
 		return nil

@@ -34,7 +34,7 @@ func newChurn(every int64, clk *clock, seed uint64, truth bool) *churn {
 	}
 }
 
-// isDue counts a message, and says whether it is to be one of these.
+// isDue counts a message, and says whether it must be one of these.
 func (c *churn) isDue() bool {
 	if c.every == 0 {
 		return false

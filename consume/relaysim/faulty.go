@@ -240,7 +240,7 @@ type faultyMix struct {
 	follows map[string]bool
 }
 
-// isDue counts a message, and says whether it is to be a faulty one.
+// isDue counts a message, and says whether it must be a faulty one.
 func (m *faultyMix) isDue() bool {
 	m.count++
 	return m.every > 0 && m.count >= m.every
@@ -253,7 +253,7 @@ func (m *faultyMix) note(tmpl *template) {
 	}
 }
 
-// plant returns the faulty commit that is to be sent before tmpl's frame, or instead of it if
+// plant returns the faulty commit that must be sent before tmpl's frame, or instead of it if
 // replaces is set. It may be nil. Where tmpl's frame cannot have the next fault, a later one is to.
 func (m *faultyMix) plant(tmpl *template, now time.Time, withTruth bool) (faulty *template, replaces bool) {
 	kind := &m.kinds[m.next]

@@ -46,7 +46,7 @@ type hostileMix struct {
 	round int
 }
 
-// isDue counts a message, and says whether it is to be a hostile one.
+// isDue counts a message, and says whether it must be a hostile one.
 func (h *hostileMix) isDue() bool {
 	if h.every == 0 {
 		return false

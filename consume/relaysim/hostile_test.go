@@ -88,7 +88,7 @@ func differs(name string) bool {
 	}, name)
 }
 
-// TestHostileAgainstIndigo compares what is to be kept of each kind with what indigo would keep:
+// TestHostileAgainstIndigo compares what must be kept of each kind with what indigo would keep:
 // the bad part is bad, the good ones are good. Where the two differ, it says so.
 func TestHostileAgainstIndigo(t *testing.T) {
 	for _, kind := range hostileKinds() {
@@ -109,7 +109,7 @@ func TestHostileAgainstIndigo(t *testing.T) {
 	}
 }
 
-// TestTranslateKeepsTruth runs translate over each kind: it holds what is to be held, and nothing
+// TestTranslateKeepsTruth runs translate over each kind: it holds what must be held, and nothing
 // else.
 func TestTranslateKeepsTruth(t *testing.T) {
 	for _, kind := range hostileKinds() {

@@ -48,9 +48,8 @@ type expectation struct {
 }
 
 // expect says which events a correct consumer makes of frame, with indigo's decoders: the reference
-// that the code under test is not part of. It holds for frames as relays send them; what is to be
-// kept of hostile frames is known to those who make them. A frame that gives no events is not an
-// error.
+// that the code under test is not part of. It holds for frames as relays send them; what must be
+// kept of hostile frames is known where they are made. A frame that gives no events is no error.
 func expect(frame []byte) ([]expectation, error) {
 	kind, body, err := splitFrame(frame)
 	if err != nil {

@@ -77,7 +77,7 @@ func (t *truthFile) close() error {
 	return t.f.Close()
 }
 
-// The stand-ins that are marshalled where a hole is to be. The fields come in a fixed order before
+// The stand-ins that are marshalled where a hole comes. The fields come in a fixed order before
 // everything that a user has written, so the first occurrence is always the right one.
 const (
 	standInDID  = "did:hole:did"

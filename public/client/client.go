@@ -145,12 +145,12 @@ func (c *Client) Update(o Options) error {
 		conn.ws.Close() // the next one asks for them
 		return nil
 	}
-	return c.tell(conn)
+	return c.sendOptions(conn)
 }
 
-// tell sends the options over k. They are the newest when it is k's turn to be written to, so that
-// what the server hears last is never older.
-func (c *Client) tell(k *conn) error {
+// sendOptions sends the options over k. It takes the newest when it may write to k, so that the
+// update that the server gets last is the newest.
+func (c *Client) sendOptions(k *conn) error {
 	k.writeMu.Lock()
 	defer k.writeMu.Unlock()
 	c.mu.Lock()
@@ -348,7 +348,7 @@ func (c *Client) connect(ctx context.Context, i int) (*conn, error) {
 	case changed && c.v2:
 		k.ws.Close() // as Update does
 	case hello || changed:
-		return k, c.tell(k)
+		return k, c.sendOptions(k)
 	}
 	return k, nil
 }

@@ -94,8 +94,7 @@ type Config struct {
 	// now on.
 	Cursor string
 	// Strict makes a cursor that is older than the server's log an error. Else the subscription
-	// starts at the oldest event, and OnInfo is told (InfoClamped). Plain Jetstreams do so in
-	// silence.
+	// starts at the oldest event, and OnInfo gets an InfoClamped. Jetstreams send no message.
 	Strict bool
 
 	// Compress asks for zstd: of a millrace with its built-in dictionary, on v2's wire with the

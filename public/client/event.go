@@ -90,8 +90,8 @@ type Account struct {
 	Time   string `json:"time"`
 }
 
-// Sync says in which state a repository is: what came before may not tell. Such events must be
-// asked for, with Config.Kinds.
+// Sync says in which state a repository is: the events before may not lead to it. Such events must
+// be asked for, with Config.Kinds.
 type Sync struct {
 	Blocks []byte // a CAR with the commit, as its sender made it
 	DID    string

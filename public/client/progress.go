@@ -35,7 +35,7 @@ func newProgress(cursor string, overlap time.Duration, v2 bool) *progress {
 	return p
 }
 
-// take notes the event, and says whether it is to be given out.
+// take notes the event, and says whether the caller must get it.
 func (p *progress) take(e *Event) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -26,7 +26,7 @@ type selector struct {
 
 	minLag, lag time.Duration
 	lagLeft     time.Time  // when a server was left for lag last
-	fronts      []frontier // rising
+	frontiers   []frontier // rising
 	streams     []string   // as they followed each other on some server
 }
 
@@ -64,13 +64,13 @@ func (s *selector) answered(i int, newest position, oldestUS int64, askedAt, now
 			s.streams = s.streams[max(0, len(s.streams)-maxStreams):]
 		}
 	}
-	if n := len(s.fronts); n == 0 || s.before(s.fronts[n-1].at, newest) {
-		s.fronts = append(s.fronts, frontier{newest, now})
-		s.fronts = s.fronts[max(0, len(s.fronts)-maxFrontiers):]
+	if n := len(s.frontiers); n == 0 || s.before(s.frontiers[n-1].at, newest) {
+		s.frontiers = append(s.frontiers, frontier{newest, now})
+		s.frontiers = s.frontiers[max(0, len(s.frontiers)-maxFrontiers):]
 	}
 	// The newest one that is older than the longest lag is still of use.
-	for len(s.fronts) > 1 && now.Sub(s.fronts[1].seen) > 2*maxLagFactor*s.minLag {
-		s.fronts = s.fronts[1:]
+	for len(s.frontiers) > 1 && now.Sub(s.frontiers[1].seen) > 2*maxLagFactor*s.minLag {
+		s.frontiers = s.frontiers[1:]
 	}
 }
 
@@ -89,7 +89,7 @@ func (s *selector) before(p, q position) bool {
 // behind says whether server i lagged when it was asked last.
 func (s *selector) behind(i int) bool {
 	state := &s.servers[i]
-	for _, f := range slices.Backward(s.fronts) {
+	for _, f := range slices.Backward(s.frontiers) {
 		if state.askedAt.Sub(f.seen) >= s.lag {
 			return s.before(state.newest, f.at)
 		}
@@ -134,7 +134,7 @@ func (s *selector) best(now time.Time) int {
 	return best
 }
 
-// better says whether server i is to be preferred to j.
+// better says whether server i is preferred to j.
 func (s *selector) better(i, j int, now time.Time) bool {
 	a, b := &s.servers[i], &s.servers[j]
 	switch aWaits, bWaits := now.Before(a.notBefore), now.Before(b.notBefore); {

@@ -24,7 +24,7 @@ type linkWriter struct {
 	links      []byte // of entries
 }
 
-// errNotTable means that a link is to be added that is there, or to be removed that is not.
+// errNotTable means that a link to add is there already, or that one to remove is not.
 var errNotTable = errors.New("the links differ from the table")
 
 func (w *linkWriter) write(set postings.Set, edges []edge) error {

@@ -18,7 +18,7 @@ type Verdict struct {
 
 	sync    bool
 	signed  bool // the signature is good
-	keyless bool // there was no key to tell
+	keyless bool // the signature was not checked, for want of a key
 }
 
 // Follow returns the reason of the frame as the account's next one after last, and the state it

@@ -184,7 +184,7 @@ func (p *Pipeline) fillLocked(ctx context.Context, epoch uint32, gap *replay.Gap
 
 // Idle is consume's: everything that came was handled, and the next read would wait. While little
 // comes it sleeps until the filling job is due. So its frames are read together instead of one by
-// one, and nothing need be woken to dispatch it. It returns true when it is to be looked once more
+// one, and nothing need be woken to dispatch it. It returns true if the caller must look once more
 // whether something came.
 func (p *Pipeline) Idle() (again bool) {
 	p.mu.Lock()

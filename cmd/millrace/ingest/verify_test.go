@@ -305,8 +305,8 @@ func newTestChecker(keys Keys, sample uint64) *checker {
 	return &checker{cfg: &Verification{Keys: keys, Sample: sample}, now: time.Now, logger: slog.New(slog.DiscardHandler)}
 }
 
-// TestKeys: what is known of a key decides whether a signature is bad, and what the directory is
-// told. A signature that may be of a newer key is not bad.
+// TestKeys: the state of a key decides whether a signature is bad, and which calls the directory
+// gets. A signature that may be of a newer key is not bad.
 func TestKeys(t *testing.T) {
 	translator, err := translate.New(translate.Config{})
 	if err != nil {

@@ -117,7 +117,7 @@ func TestEdges(t *testing.T) {
 	}
 }
 
-// TestEdgesEnd: the reading ends with the error of who takes the edges, or with its context.
+// TestEdgesEnd: Read ends with the error of the function that takes the edges, or with its context.
 func TestEdgesEnd(t *testing.T) {
 	r, _ := edgeReader(t)
 	file := strings.Repeat("did:plc:aaaaaaaaaaaaaaaaaaaaaaaa,did:web:example.com\n", 100_000)

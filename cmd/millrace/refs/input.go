@@ -55,9 +55,9 @@ type Reader struct {
 }
 
 // Read reads a file: a repository as a CAR file, or references as rows, in NDJSON or CSV; plain or
-// compressed with gzip or zstd. What it is is told by its content. A repository's structure is
-// checked before sink sees anything; rows come as they are read. An error says where in the file it
-// is wrong.
+// compressed with gzip or zstd. Its first bytes show which. A repository's structure is checked
+// before sink sees anything; rows come as they are read. An error says where in the file it is
+// wrong.
 func (r *Reader) Read(ctx context.Context, in io.Reader, sink Sink) error {
 	plain, err := decompress(in)
 	if err != nil {

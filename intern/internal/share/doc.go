@@ -4,7 +4,7 @@
 //
 // # Parts
 //
-//	instances.go  heartbeats in the store; who leads each of 256 partitions of the strings
+//	instances.go  heartbeats in the store; which instance leads which of the 256 partitions
 //	feed.go       reads the names that the other instances write, chunk by chunk
 //	follower.go   holds the strings that others lead until they come, and takes over what does not
 //	lateness.go   how long a leader whose results were late is not waited for

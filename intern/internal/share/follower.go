@@ -196,7 +196,7 @@ func (f *follower) end(w *waiter) {
 	f.waiting--
 }
 
-// deliver caches the names that the feed has read, and gives them to those who wait for them.
+// deliver caches the names that the feed has read, and gives them to the items that wait for them.
 func (f *follower) deliver(names []Name) {
 	f.interner.Cache(names)
 	for i := range names {

@@ -89,7 +89,7 @@ func (i *fakeItem) Advance(dst []byte) ([]byte, bool) {
 
 func (i *fakeItem) Set(n *Name) { i.set, i.keys = append(i.set, n.UID), i.keys[1:] }
 
-// fakeCall notes what a call is told.
+// fakeCall notes what the follower calls.
 type fakeCall struct {
 	interned []Item
 	done     int

@@ -67,7 +67,7 @@ type instances struct {
 	read []record // by the heartbeat under way
 }
 
-// view is who leads what. It is never changed.
+// view is which instance leads which partition. It is never changed.
 type view struct {
 	leaders [partitions]*instance // nil: this one
 	alone   bool                  // it leads all
@@ -205,7 +205,7 @@ func (i *instances) note() {
 	maps.DeleteFunc(i.known, func(id uint64, _ *instance) bool { return !seen[id] })
 }
 
-// elect works out who leads what.
+// elect makes the view: it chooses a leader for each partition.
 func (i *instances) elect() {
 	v := &view{feeds: make(map[uint64][]uint32)}
 	for _, other := range i.known {

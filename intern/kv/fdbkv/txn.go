@@ -146,7 +146,7 @@ func (t *txn) Clear(key []byte) {
 }
 
 // Add adds n to a little-endian number of 8 bytes without reading it, and so without a conflict
-// among those who add. It is no part of kv.Txn; the comparison of allocators (cmd/bench) uses it.
+// between two Adds. It is no part of kv.Txn; the comparison of allocators (cmd/bench) uses it.
 func (t *txn) Add(key []byte, n uint64) {
 	t.wrote = true
 	t.size += len(key) + 8

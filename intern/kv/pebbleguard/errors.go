@@ -29,7 +29,7 @@ type CorruptionError struct {
 	File   string // path; "": Err says which, or it is not known
 	Advice string // what to do; "": whoever reports it says that
 	Err    error
-	// After is the least key after what the file covers, for those who read on; nil: not known.
+	// After is the least key after what the file covers, from where to read on; nil: not known.
 	After []byte
 }
 

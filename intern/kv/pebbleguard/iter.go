@@ -89,7 +89,7 @@ func (i *Iterator) SeekGE(key []byte) bool { return i.move(func() bool { return 
 // SeekLT moves to the last key before key.
 func (i *Iterator) SeekLT(key []byte) bool { return i.move(func() bool { return i.it.SeekLT(key) }) }
 
-// SeekPrefixGE is SeekGE for those who want key only.
+// SeekPrefixGE is SeekGE for a caller that wants key only.
 func (i *Iterator) SeekPrefixGE(key []byte) bool {
 	return i.move(func() bool { return i.it.SeekPrefixGE(key) })
 }

@@ -23,8 +23,8 @@ type Matcher struct {
 	sourceMem, subjectMem []bool // whether they are wanted: by the tables of refs
 }
 
-// Reset applies f to x, DIDs and references apart. It returns false if no event of the block
-// passes, as far as the tables tell.
+// Reset applies f to x, DIDs and references apart. It returns false if the tables show that no
+// event of the block passes.
 func (m *Matcher) Reset(f *Filter, x *format.SlimIndex) bool {
 	m.f, m.idx, m.did, m.collections, m.dids = f, x, nil, nil, nil
 	m.byReference, m.refs = false, nil
@@ -58,8 +58,8 @@ func (m *Matcher) matchCollections() bool {
 }
 
 // MatchDIDs goes on after Reset, for a filter that wants certain DIDs. x is the block's full index,
-// hashes are those of its DIDs. It returns false if no event of the block passes, as far as the
-// tables tell.
+// hashes are those of its DIDs. It returns false if the tables show that no event of the block
+// passes.
 func (m *Matcher) MatchDIDs(x *format.Index, hashes []uint64) bool {
 	m.didMem = m.didMem[:0]
 	any := false
@@ -115,8 +115,8 @@ func (m *Matcher) Sparse() bool {
 }
 
 // MatchReferences goes on after Reset, for a filter that wants references: refs are the block's,
-// nil if it has none, with numbers of sources. It returns false if no event of the block passes, as
-// far as the tables tell.
+// nil if it has none, with numbers of sources. It returns false if the tables show that no event of
+// the block passes.
 func (m *Matcher) MatchReferences(refs *format.References, sources Sources) bool {
 	f := m.f.references
 	m.refs, m.byReference = refs, true

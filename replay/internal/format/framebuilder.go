@@ -17,7 +17,7 @@ type FrameBuilder struct {
 	Stream   translate.Stream // of those cursors
 	// of events that are to carry them, and are extended or as V2 has them; nil: they are not
 	References *FrameReferences
-	// of events that are to be as Jetstream v2's wire has them, and are not extended; nil: they
+	// of events that must be as Jetstream v2's wire has them, and are not extended; nil: they
 	// are not
 	V2         *SlimIndex
 	SeqBase    int64      // of the index's epoch, on that wire
