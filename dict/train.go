@@ -30,7 +30,7 @@ const checkPercent = 25
 // errTooFewEvents is returned by Train if it cannot learn from what it was given.
 var errTooFewEvents = errors.New("too few events to train a dictionary")
 
-// TrainConfig says what Train is to do.
+// TrainConfig says what Train does.
 type TrainConfig struct {
 	Events   [][]byte        // events' JSON, as subscribers get it; only read
 	MaxBytes int             // size of the dictionary file; 0 means DefaultTrainBytes

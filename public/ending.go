@@ -100,7 +100,7 @@ func (e *ending) closeFrame(extended bool) []byte {
 	return appendCloseFrame(nil, e.code, e.text)
 }
 
-// v2Frame is closeFrame of v2's wire: an error frame, where the client is to come back.
+// v2Frame is closeFrame of v2's wire: an error frame, if the client should come back.
 func (e *ending) v2Frame(m *messages) []byte {
 	switch {
 	case e.frame != nil || !e.recoverable:

@@ -116,7 +116,7 @@ func (s *subscriber) run() {
 	s.finish()
 }
 
-// pull sends until the connection is to end: then it returns nil, or the error of a write.
+// pull sends until the connection must end: then it returns nil, or the error of a write.
 func (s *subscriber) pull() error {
 	if s.opts.requireHello {
 		if err := s.awaitHello(); err != nil || s.ended() {
@@ -147,7 +147,7 @@ func (s *subscriber) pull() error {
 	return nil
 }
 
-// nextChunk reads the next chunk, unless the connection is to end. Its error is that of a write.
+// nextChunk reads the next chunk, unless the connection must end. Its error is that of a write.
 // Only a few subscribers that are catching up read at a time. Looking through the log is all work
 // and no waiting, and those that are live would wait for it.
 func (s *subscriber) nextChunk() (ok bool, err error) {
@@ -175,7 +175,7 @@ func (s *subscriber) nextChunk() (ok bool, err error) {
 }
 
 // awaitTurn waits for the bytes of a chunk and a slot of Server.catchUp, and sends what is due
-// meanwhile. It comes back without the slot if the connection is to end.
+// meanwhile. It comes back without the slot if the connection must end.
 func (s *subscriber) awaitTurn() (ok bool, err error) {
 	granted := s.server.catchUp.chunks.Take(maxChunkBytes)
 	var slots chan<- struct{} // nil: the bytes come first

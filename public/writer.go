@@ -142,7 +142,7 @@ func (w *writer) keepRest(head []byte, frames [][]byte, tail []byte, n int64) er
 }
 
 // sendUnsent goes on until the client has taken everything, or nothing for slowTimeout, or the
-// connection is to end.
+// connection must end.
 func (w *writer) sendUnsent(progress bool) error {
 	since := time.Now()
 	if !progress {

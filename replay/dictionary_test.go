@@ -61,7 +61,7 @@ func (l *dictionaryLog) appendBlocks(n int) {
 	}
 }
 
-// want compares the dictionaries that the log says it keeps with those it is to have, and with
+// want compares the dictionaries that the log says it keeps with those it must have, and with
 // those in the store.
 func (l *dictionaryLog) want(what string, want ...DictionaryUse) {
 	l.t.Helper()

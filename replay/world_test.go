@@ -148,7 +148,7 @@ func (w *world) read() {
 	}
 }
 
-// checkBefore checks that a reader that is to give these items knows whether it is before an event
+// checkBefore checks that a reader that gives these items knows whether it is before an event
 // of the log.
 func (w *world) checkBefore(r *Reader, items []item) {
 	w.t.Helper()

@@ -21,7 +21,7 @@ type client struct {
 	buf      []byte
 	from, to int    // what is unread in buf
 	most     int    // bytes a read; 0: as many as there is room for
-	full     bool   // the newest read filled buf
+	full     bool   // the last read filled buf
 	run      []byte // data frames that next has yet to return
 
 	came   time.Time // when the newest bytes came

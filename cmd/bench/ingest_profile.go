@@ -43,8 +43,8 @@ func profileLines() []profileLine {
 	}
 }
 
-// printProfile prints how the cell's CPU profile divides an event's time. The profile has total,
-// of which spent is by function.
+// printProfile prints how the cell's CPU profile divides an event's time. total is the CPU time in
+// the profile, spent that of each function.
 func printProfile(out io.Writer, r *ingestResult, total time.Duration, spent map[string]time.Duration) error {
 	events := float64(max(r.reading.events, 1))
 	each := func(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 / events }

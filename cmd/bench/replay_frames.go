@@ -66,7 +66,7 @@ func (p *framePlanter) plant(frame []byte, seq int64) []byte {
 	return p.scratch
 }
 
-// due says whether the next of so many rare values, of which some are planted, is to come now. The
+// due says whether the next of so many rare values, of which some are planted, must come now. The
 // last comes well before the end.
 func (p *framePlanter) due(planted, wanted int) bool {
 	return planted < wanted && p.seen >= (2*planted+1)*p.frames/(2*wanted)

@@ -167,7 +167,7 @@ func dialHTTP(ctx context.Context, host string) (*httpClient, error) {
 	return &httpClient{conn, bufio.NewReader(conn)}, nil
 }
 
-// get does a request and returns the body of the answer, which is to have status 200.
+// get does a request and returns the body of the answer, which must have status 200.
 func (c *httpClient) get(path string) ([]byte, error) {
 	if _, err := fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: bench\r\n\r\n", path); err != nil {
 		return nil, err

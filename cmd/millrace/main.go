@@ -19,7 +19,7 @@ const (
 	exitInterrupted = 130 // by a signal, before the work was done
 )
 
-// exitCode is an error that says nothing but how the process is to end.
+// exitCode is an error that says nothing but how the process ends.
 type exitCode int
 
 func (c exitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }

@@ -281,7 +281,7 @@ func (r *round) exited() {
 	r.total.add("stops on failed writes", 1)
 }
 
-// take returns the process, which is to end now, and nil if none runs, or it has ended by itself.
+// take returns the process, which must end now, and nil if none runs, or it has ended by itself.
 func (r *round) take() *millraceProcess {
 	p := r.process
 	if p == nil {

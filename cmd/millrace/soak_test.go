@@ -21,7 +21,7 @@ import (
 // soakRound is how long one round of a long soak produces events.
 const soakRound = 45 * time.Second
 
-// soakPlan is what one round is to do. Everything in it, and everything drawn during the round,
+// soakPlan is what one round does. Everything in it, and everything drawn during the round,
 // follows from seed; when the process gets the CPU does not.
 type soakPlan struct {
 	seed       uint64

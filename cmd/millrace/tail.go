@@ -287,7 +287,7 @@ func (t *tailer) watchEnd(ctx context.Context) {
 	}
 }
 
-// ended says how the process is to end.
+// ended says how the process ends.
 func (t *tailer) ended(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(t.failed, syscall.EPIPE):

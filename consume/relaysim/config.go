@@ -16,7 +16,7 @@ import (
 // makes of it.
 type Config struct {
 	Capture    string // file of captured frames; "": a generated world
-	Once       bool   // end when each frame was sent once
+	Once       bool   // end after each frame was sent once
 	Seed       uint64 // everything random follows from it; 0: 1
 	Generate   int    // frames of the generated world; 0: 20,000
 	Accounts   int    // of the generated world; 0: 4,000

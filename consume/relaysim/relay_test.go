@@ -136,7 +136,7 @@ func (c *testConsumer) drain(n int) (messages []received) {
 	}
 }
 
-// untilItEnds is how many messages drain waits for on a connection that is to end.
+// untilItEnds is how many messages drain waits for on a connection that ends.
 const untilItEnds = 1 << 30
 
 // post does something over the admin endpoint.

@@ -139,7 +139,7 @@ func TestLagOfTurns(t *testing.T) {
 	if got := fmt.Sprint(left[:4]); got != "[10s 10s 20s 40s]" {
 		t.Errorf("left after %s", got)
 	}
-	if len(s.fronts) > maxFrontiers || s.lag != maxLagFactor*lag {
-		t.Errorf("%d positions kept, lag %v", len(s.fronts), s.lag)
+	if len(s.frontiers) > maxFrontiers || s.lag != maxLagFactor*lag {
+		t.Errorf("%d positions kept, lag %v", len(s.frontiers), s.lag)
 	}
 }

@@ -25,7 +25,7 @@ func openTest(t *testing.T, fs vfs.FS, at Position, sample uint64) *Store {
 
 func randomState(rng *rand.Rand) (s verify.State) {
 	if rng.IntN(8) == 0 {
-		return s // a frame without a key of an account that is not known
+		return s // the state after a first commit without a key
 	}
 	s.Rev = rng.Uint64()
 	if rng.IntN(3) > 0 {

@@ -14,7 +14,7 @@ import (
 )
 
 // TestEndWithoutUIDs: without a UID store the ordering stage may hand a job to the sealers although
-// the pipeline is to end by now.
+// the pipeline must end by now.
 func TestEndWithoutUIDs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPipeline(t, Config{Log: &fakeLog{}, InFlightBytes: 8 << 20, Now: time.Now})

@@ -260,7 +260,7 @@ func (p *Pipeline) releaseRaw(j *job) {
 	p.raws <- raw
 }
 
-// flushAged runs when the filling job may be as old as it is to get.
+// flushAged runs when the filling job has its full age.
 func (p *Pipeline) flushAged() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -143,7 +143,7 @@ func (p *checkScan) compare(ctx context.Context) error {
 		}
 		if d := p.deleted[r.account]; d.event > r.event {
 			if r.stampUS > d.timeUS+clockSlack.Microseconds() {
-				continue // the deletion may have come again, of an epoch before
+				continue // the relay may have sent a deletion of an epoch before again
 			}
 			r.gone = true
 		}

@@ -67,7 +67,7 @@ type mostLinked struct {
 	Records uint64 `json:"records"`
 }
 
-// allAnswer is by collection and path.
+// allAnswer is the answer of /links/all and /links/all/count: counts by collection and path.
 type allAnswer[T any] struct {
 	Links map[string]map[string]T `json:"links"`
 }

@@ -41,7 +41,7 @@ type element struct {
 	id
 }
 
-// id is what an element remains: itself, also when its JSON has other counts.
+// id identifies an element in two answers, also if its counts in JSON differ.
 type id struct {
 	name    string
 	arrival uint64 // of its record, or its first one

@@ -190,7 +190,8 @@ func TestFailuresEndRun(t *testing.T) {
 	}
 }
 
-// TestSaves saves a graph that it follows again and again, and gives up the last time.
+// TestSaves saves a graph every SaveEvery while it follows the store, and gives up the last save
+// after SaveTimeout.
 func TestSaves(t *testing.T) {
 	w := newWorld(t, 12)
 	for range 20 {

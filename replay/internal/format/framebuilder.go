@@ -12,10 +12,10 @@ import (
 // FrameBuilder makes the frames of a variant that is not stored out of a block's plain ones.
 type FrameBuilder struct {
 	Ends []uint32 // of the plain frames
-	// of events that are to carry their cursor and UIDs; nil: they are not
+	// of events that carry their cursor and UIDs; nil: they are not
 	Extended *Index
 	Stream   translate.Stream // of those cursors
-	// of events that are to carry them, and are extended or as V2 has them; nil: they are not
+	// of events that carry them, and are extended or as V2 has them; nil: they are not
 	References *FrameReferences
 	// of events that must be as Jetstream v2's wire has them, and are not extended; nil: they
 	// are not
