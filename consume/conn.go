@@ -143,7 +143,7 @@ func (c *conn) answer(data string) error {
 
 // keep writes pings and pongs until it is stopped. It cuts the connection if it cannot, if ctx is
 // done or if one of the timers fires. It pings only while a read waits: otherwise there is traffic,
-// or nobody to read the pong.
+// or no read that could get the pong.
 func (c *conn) keep(ctx context.Context, every time.Duration) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()

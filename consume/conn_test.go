@@ -287,7 +287,7 @@ func TestHandshakeTimeout(t *testing.T) {
 	})
 }
 
-// TestCutBeforeRead cuts a connection that nobody reads: the next read must not wait.
+// TestCutBeforeRead cuts a connection that is not being read: the next read must not wait.
 func TestCutBeforeRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours, theirs := net.Pipe()

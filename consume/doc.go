@@ -38,7 +38,7 @@
 //   - A gap. The first frame after a resume lies beyond the next number: the relay's window may
 //     have moved on. The frame carries a Gap. A jump in the middle of a connection is none.
 //     Several relays leave numbers out (frames they filter, batches they reserve), and a
-//     connection is ordered and whole, so nobody was sent the missing number.
+//     connection is ordered and whole, so no consumer was sent the missing number.
 //   - A suspected reset. The relay may have restarted its numbering if all frames since a connect
 //     lie below the last one. Later two or more in a row suffice. Some relays answer the cursor
 //     with the error FutureCursor. Then the next connection asks for no cursor, so that frames are

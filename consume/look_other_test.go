@@ -7,5 +7,5 @@ import (
 	"testing"
 )
 
-// awaitBytes is called by nobody where sockets cannot be looked into.
+// awaitBytes is not called where sockets cannot be looked into.
 func awaitBytes(*testing.T, syscall.RawConn, int) {}

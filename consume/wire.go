@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// wire is the connection below TLS. Each read may take timeout, counted from its beginning: time in
-// which nobody reads does not count.
+// wire is the connection below TLS. Each read may take timeout, counted from its beginning: time
+// between reads does not count.
 type wire struct {
 	net.Conn
 	timeout time.Duration // zero during the handshake, which has a deadline of its own

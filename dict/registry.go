@@ -21,7 +21,7 @@ type Registry struct {
 	closed bool
 }
 
-// entry is a dictionary and, once somebody asked for them, its encoder and its decoder.
+// entry is a dictionary and, once they were asked for, its encoder and its decoder.
 type entry struct {
 	d    *Dictionary
 	once sync.Once

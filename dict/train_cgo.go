@@ -60,7 +60,7 @@ func (s samples) cover(maxBytes, k, d int, id uint32) ([]byte, error) {
 	return raw[:n], nil
 }
 
-// FinishContent makes a dictionary of content that somebody chose, with the entropy tables that
+// FinishContent makes a dictionary of content that the caller chose, with the entropy tables that
 // suit events. It needs libzstd.
 func FinishContent(content []byte, events [][]byte, id uint32) (*Dictionary, error) {
 	const maxTableBytes = 1 << 10

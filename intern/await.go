@@ -122,7 +122,7 @@ func (r *registry) resolved(name []byte, did, uri uint64) {
 		r.give(name, uri)
 		name, _, _ = bytes.Cut(rest, []byte("/"))
 	}
-	r.give(name, did) // nobody waits for a handle
+	r.give(name, did) // handles are not waited for
 }
 
 // give gives the UID of a string, 0 if it has none, to those that wait for it.
@@ -138,7 +138,7 @@ func (r *registry) give(text []byte, uid uint64) {
 	delete(r.first, string(text))
 	r.forgetLocked()
 	r.mu.Unlock()
-	for s != nil { // nobody else changes it: it is no longer in the map
+	for s != nil { // only this call has it: it is not in the map
 		next := s.next
 		s.of.found(uid)
 		s = next

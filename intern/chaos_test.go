@@ -199,8 +199,8 @@ func TestCrashes(t *testing.T) {
 	t.Logf("%d strings", len(want))
 }
 
-// TestUnknownOutcomes has every commit report that nobody knows, at first, one kind after the
-// other.
+// TestUnknownOutcomes has every commit report an unknown outcome at first, one kind of it
+// after the other.
 func TestUnknownOutcomes(t *testing.T) {
 	for _, faults := range []simkv.Faults{{UnknownApplied: 0.5}, {UnknownLost: 0.5}, {UnknownLate: 0.5, LateBy: 3 * time.Millisecond}} {
 		store := simkv.New(simkv.Config{Seed: 1})

@@ -13,9 +13,9 @@ const maxDirect = 64
 
 // direct interns the items of a small call in the caller's own goroutine and in one transaction,
 // while no worker has one in flight. It takes the first worker's place. On a quiet stream a block
-// so costs one commit instead of one for each worker whose share it touches. Nobody is woken for
-// it. It makes one attempt; false means that the workers must do it. Only on a store that is ours
-// alone: on one that is shared, the instances' transactions stay as they are.
+// so costs one commit instead of one for each worker whose share it touches. It wakes no
+// goroutine. It makes one attempt; false means that the workers must do it. Only on a store that
+// is ours alone: on one that is shared, the instances' transactions stay as they are.
 func (in *Interner) direct(c *call, items []*item) bool {
 	if !in.exclusive || len(items) > maxDirect || !in.working.TryLock() {
 		return false

@@ -35,7 +35,7 @@ type Summary struct {
 	Bytes       int64
 }
 
-// Export writes a dump of a store that nobody writes meanwhile. If the file holds the beginning of
+// Export writes a dump of a store that is not written meanwhile. If the file holds the beginning of
 // a dump of the same store, it goes on after the last good segment. A complete dump is only
 // checked. The caller syncs and closes the file. progress, if not nil, gets the number of names
 // written so far.

@@ -118,7 +118,7 @@ type Interner struct {
 	sequences   *sequences
 	workers     []*worker
 	calls       sync.Pool    // of *call
-	exclusive   bool         // nobody else has the store open
+	exclusive   bool         // no other process has the store open
 	working     sync.RWMutex // held by a worker through a transaction, and by direct, exclusively
 	numbering   sync.Mutex   // held by a worker through a transaction that numbers collections
 	group       *share.Group // of the instances on a shared store; nil: the store is not shared

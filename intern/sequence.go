@@ -66,7 +66,7 @@ type allocator struct {
 
 	held     bool
 	sequence uint32 // if held
-	known    bool   // whether expect is what the counter must be, if nobody else uses the sequence
+	known    bool   // whether expect is what the counter must be, if no other worker uses the sequence
 	expect   uint64
 	last     uint64 // last n given out
 	stored   uint64 // what the counter held in this transaction
@@ -134,7 +134,7 @@ func (a *allocator) change(ctx context.Context, txn kv.Txn) error {
 	return errExhausted
 }
 
-// uid returns a UID that is nobody's once the transaction commits.
+// uid returns a UID that no string has if the transaction commits.
 func (a *allocator) uid(ctx context.Context, txn kv.Txn) (uint64, error) {
 	if a.last >= a.codec.maxN() {
 		a.metrics.sequenceExhausted.Inc()
@@ -160,7 +160,7 @@ func (a *allocator) committed() {
 	a.endTransaction()
 }
 
-// failed says that it was not, or that nobody knows.
+// failed notes that it was not committed, or that the outcome is unknown.
 func (a *allocator) failed(unknown bool) {
 	if unknown {
 		a.known = false

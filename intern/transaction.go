@@ -245,8 +245,8 @@ func (t *transaction) flushChunk(txn kv.Txn) {
 }
 
 // listURIs makes the keys of the URIs, each once. Those of a new DID or in a new collection cannot
-// be in the store. Whoever brings them there meanwhile conflicts with us over the DID or the
-// collection.
+// be in the store. A transaction that writes one meanwhile conflicts with this one over the DID or
+// the collection.
 func (t *transaction) listURIs() {
 	t.uris, t.read = t.uris[:0], t.read[:0]
 	clear(t.index)

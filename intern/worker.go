@@ -45,7 +45,7 @@ func (w *worker) work(first task) {
 	w.in.working.RLock()
 	w.gather(first)
 	err := w.intern(w.items)
-	w.in.working.RUnlock() // before anybody goes on: what comes next may be done directly
+	w.in.working.RUnlock() // before calls return: the next call may then run without a worker
 	for i := range w.batch {
 		w.batch[i].call.finish(err)
 	}

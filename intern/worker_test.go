@@ -26,7 +26,7 @@ func TestTransactionBytes(t *testing.T) {
 	}
 }
 
-// TestAbandoned: a batch is given up only when nobody waits for it.
+// TestAbandoned: a batch is given up only when no call waits for it.
 func TestAbandoned(t *testing.T) {
 	gone := errors.New("gone")
 	ctx, cancel := context.WithCancelCause(context.Background())

@@ -108,7 +108,7 @@ type dayJSON struct {
 	Subscribers []*uint32  `json:"subscribers"`
 }
 
-// json returns the answer of /status/day. It is shared: nobody may change it.
+// json returns the answer of /status/day. It is shared: callers must not change it.
 func (d *day) json(minute uint32) ([]byte, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

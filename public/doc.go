@@ -20,7 +20,7 @@
 //
 // # Backpressure
 //
-// A client that takes bytes slowly makes its pull loop wait, and nobody else. What is left of the
+// A client that takes bytes slowly makes its pull loop wait, and no other. What is left of the
 // chunk is copied, so that it pins no block of the log; the copy counts against Config.ClientBytes,
 // as do filters. Each of the two has half of it, so that slow clients refuse nobody a filter. One
 // address has at most an eighth, but room for two large filters; loopback has no such share. What

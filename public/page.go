@@ -94,7 +94,7 @@ func gzipped(body []byte) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// handleIndex answers browsers with the page, and everybody else with a few lines of text.
+// handleIndex answers browsers with the page, and other clients with a few lines of text.
 func (s *Server) handleIndex(w http.ResponseWriter, r *http.Request) {
 	w.Header().Add("Vary", "Accept")
 	if !accepts(r.Header.Values("Accept"), "text/html") {

@@ -50,7 +50,7 @@ func (t *sharedFilters) take(key string, cfg replay.FilterConfig) (*sharedFilter
 	return f, nil
 }
 
-// release forgets the filter once nobody has it. No reader of the caller may hold it.
+// release forgets the filter once no subscriber has it. No reader of the caller may hold it.
 func (f *sharedFilter) release() {
 	if f == nil {
 		return

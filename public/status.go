@@ -77,8 +77,8 @@ func (s *Server) handleStatus(w http.ResponseWriter, r *http.Request) {
 	writeEncoded(w, s.cfg.Logger, http.StatusOK, body, err)
 }
 
-// statusBody returns the status with that much history, encoded. It is shared: nobody may change
-// it.
+// statusBody returns the status with that much history, encoded. It is shared: callers must not
+// change it.
 func (s *Server) statusBody(steps int) ([]byte, error) {
 	st := &s.status
 	st.mu.Lock()

@@ -315,7 +315,7 @@ func (r *idleReader) Pending(*replay.PendingScratch) (replay.Point, bool) {
 }
 
 // TestPendingIsNotThrough: how far a reader that waits for its position has looked is behind that
-// position. Nobody may be asked to go on from there.
+// position. No client may be asked to go on from there.
 func TestPendingIsNotThrough(t *testing.T) {
 	var visits atomic.Int64
 	s := newSleeper(&busyReader{visits: &visits})

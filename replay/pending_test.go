@@ -154,6 +154,6 @@ func TestVerdictsAreShared(t *testing.T) {
 	add(2)
 	pending(first, false)
 	shared := &g.verdicts[f.ID()%uint64(len(g.verdicts))]
-	shared.nothing = false // as nobody would find it
+	shared.nothing = false // as no reader has set it
 	pending(second, true)
 }

@@ -9,7 +9,7 @@ import (
 	"millrace/replay/internal/format"
 )
 
-// aheadEventBytes is about what a part has for an event, of blocks that nobody looked at.
+// aheadEventBytes is about what a part has for an event, of blocks that no reader looked at.
 const aheadEventBytes = 256
 
 // readahead is the goroutines that read blocks before their readers want them.

@@ -39,7 +39,7 @@ func TestReadAhead(t *testing.T) {
 		cache int64
 		busy  bool         // others read ahead already
 		loads uint64       // into the cache
-		part  format.Range // of the second block, that was read though nobody asked for it
+		part  format.Range // of the second block, that was read ahead
 	}{
 		// The indexes of two blocks, as the second shows that the chunk is full. Then what was read
 		// ahead. It walks on over the slim indexes of all nine blocks on disk.

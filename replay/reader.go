@@ -496,7 +496,7 @@ func (p *nextCall) choose(f frames, i, room, limit int) (through, events, bytes 
 	return through, events, bytes
 }
 
-// trimToPages leaves of what choose gathered what wholePages keeps, if there is no filter.
+// trimToPages reduces what choose gathered to whole pages (wholePages), if there is no filter.
 func (p *nextCall) trimToPages(stored *storedPart, ends []uint32, i, through, events, bytes int) (int, int, int) {
 	r := p.r
 	if r.passing != nil && r.passing != r.log.blocks.unfiltered || events == 0 {

@@ -93,7 +93,7 @@ func TestReadOnly(t *testing.T) {
 	if diff := cmp.Diff(before, contents(t, cfg.Dir)); diff != "" {
 		t.Errorf("the directory changed: -before +after\n%s", diff)
 	}
-	// And it can be opened for writing again, by whoever it belongs to.
+	// And it can be opened for writing again, by its own process.
 	if err := mustOpen(t, cfg).Close(); err != nil {
 		t.Error(err)
 	}

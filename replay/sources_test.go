@@ -14,8 +14,8 @@ import (
 	"millrace/replay/internal/logstore"
 )
 
-// TestSources: a source has one number for ever, whoever asks first. One that is in no block may be
-// forgotten in a crash, one that is in a block never is.
+// TestSources: a source has one number for ever, whichever goroutine asks first. One that is in no
+// block may be forgotten in a crash, one that is in a block never is.
 func TestSources(t *testing.T) {
 	fs := vfs.NewCrashableMem()
 	cfg := testConfig(t, fs, newTestClock())

@@ -140,8 +140,8 @@ const (
 const didAt = 8
 
 // Batch holds the events of consecutive frames: their JSON back to back, and what the later steps
-// must know of each. It is owned by one goroutine at a time and reused after Reset; whoever keeps
-// bytes of it longer copies them.
+// must know of each. It is owned by one goroutine at a time and reused after Reset: bytes that are
+// kept longer must be copied.
 type Batch struct {
 	Events     []Event
 	JSON       []byte

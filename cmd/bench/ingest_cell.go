@@ -55,7 +55,7 @@ type cellParts struct {
 // opsAFrame is about how many events a frame of the generated world comes to.
 const opsAFrame = 1.064
 
-// Of a relay that waits for nobody: how far a server may fall behind before it is thrown out.
+// For a relay with a rate: how far a server may fall behind before it is disconnected.
 const (
 	ratedWindowFrames = "500000"
 	ratedWindowBytes  = "1073741824"

@@ -7,7 +7,7 @@ import (
 )
 
 // jetstreamCounts are the metrics that Jetstream v1 looks up by their labels for each frame and
-// each operation. Nobody reads them: they are there for what they cost. They are safe for
+// each operation. They are not read: only their cost is measured. They are safe for
 // concurrent use.
 type jetstreamCounts struct {
 	relay             string

@@ -108,7 +108,7 @@ func (p programs) millrace() string { return filepath.Join(p.bin, "millrace") }
 func (p programs) relaysim() string { return filepath.Join(p.bin, "relaysim") }
 func (p programs) noCgo() string    { return filepath.Join(p.bin, "millrace-nocgo") }
 
-// build builds them, unless somebody has.
+// build builds them, unless p.bin has them already.
 func (p *programs) build(ctx context.Context, dir string, noCgo bool) error {
 	if p.bin != "" {
 		return nil

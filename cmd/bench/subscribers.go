@@ -159,9 +159,9 @@ type result struct {
 	scenario
 	seconds float64    // length of the measurement
 	frames  float64    // the relay made in that time
-	alone   float64    // cores the server took before anybody subscribed
+	alone   float64    // cores the server took without subscribers
 	cores   [3]float64 // of server, relay and clients
-	before  int64      // bytes resident, before anybody subscribed
+	before  int64      // bytes resident without subscribers
 	grown   int64      // of a server beside it that has no subscribers, since then; quiet only
 	rss     int64      // with all connected
 	most    int64

@@ -182,7 +182,7 @@ func someDIDs(truth string) ([]string, error) {
 	return all, nil
 }
 
-// snapshot notes what everybody has, at the begin (0) or end (1) of the measurement.
+// snapshot notes what each subscriber has, at the begin (0) or end (1) of the measurement.
 func (s *subscribers) snapshot(i int) {
 	s.at[i] = time.Now().UnixMicro()
 	s.tallies[i] = make(map[*subscriber]tally, len(s.all))
@@ -208,7 +208,8 @@ func (s *subscribers) close() {
 	_ = s.group.Wait() // none fails
 }
 
-// drain waits until everybody has all that is for it in the log, or nothing came for some seconds.
+// drain waits until each subscriber has all that is for it in the log, or nothing came for some
+// seconds.
 func (s *subscribers) drain(ctx context.Context, log *heldLog) {
 	const patience = 5 * time.Second
 	last, since := int64(-1), time.Now()

@@ -76,7 +76,7 @@ type slowReader struct {
 	first    []byte
 }
 
-// check reads to the end, and compares what comes with the log as somebody else saw it.
+// check reads to the end, and compares what comes with the log as another subscriber got it.
 func (r *slowReader) check(t *testing.T, i int, log []truthEvent) {
 	var events []string
 	msg, err := r.first, error(nil)

@@ -35,7 +35,7 @@ func (v *verification) register(fs *flag.FlagSet) {
 	fs.BoolVar(&v.allowPrivate, "did-web-private", false, "did:web names may lead to addresses that are not public")
 }
 
-// validate says what cannot be.
+// validate returns an error for values that cannot be used.
 func (v *verification) validate(given map[string]bool) error {
 	if v.sample < 1 {
 		return fmt.Errorf("--verify-sample %d is below 1", v.sample)

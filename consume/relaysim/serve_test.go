@@ -186,7 +186,7 @@ func TestFlatOutReturn(t *testing.T) {
 	}
 }
 
-// TestFlatOutAlone: with nobody there, the stream stops after half a window.
+// TestFlatOutAlone: without a consumer, the stream stops after half a window.
 func TestFlatOutAlone(t *testing.T) {
 	r := startRelay(t, "--window-frames", "1000")
 	waitMade(t, r, 500)
@@ -197,7 +197,7 @@ func TestFlatOutAlone(t *testing.T) {
 
 func itoa(n int64) string { return strconv.FormatInt(n, 10) }
 
-// TestTooSlow: with a rate nobody is waited for.
+// TestTooSlow: with a rate, the relay waits for no consumer.
 func TestTooSlow(t *testing.T) {
 	r := startRelay(t, "--window-frames", "50", "--rate", "20000", "--wait-for-consumer")
 	c := r.connect("")
@@ -266,7 +266,7 @@ func TestPings(t *testing.T) {
 // TestRestartNumbering: connections end, numbers begin at 1, the old ones are gone, the truth says
 // so.
 func TestRestartNumbering(t *testing.T) {
-	// Flat out, so that no numbering is over before somebody is there.
+	// Flat out, so that no numbering is over before a consumer connects.
 	r := startRelay(t, "--frames", "100", "--restart-numbering-after", "40", "--wait-for-consumer", "--window-frames", "60")
 	var epochs [][]received
 	var last int64

@@ -21,7 +21,7 @@ func (c *Client) Updates() int {
 	return c.version
 }
 
-// HoldWrites keeps everybody from writing to the connection that there is, until release is called.
+// HoldWrites blocks all writes to the connection that there is, until release is called.
 func (c *Client) HoldWrites() (release func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -27,7 +27,7 @@ type Expr struct {
 	Op          Op
 	Left, Right *Expr // of an operator
 	Set         Set
-	Given       []uint64 // UIDs from outside, in any order
+	Given       []uint64 // the caller's UIDs, in any order
 	// Partial says that Given misses members.
 	Partial bool
 }
@@ -37,7 +37,7 @@ func Of(source int, direction Direction, uid uint64) *Expr {
 	return &Expr{Set: Set{Source: source, Direction: direction, UID: uid}}
 }
 
-// Given is the leaf of UIDs from outside.
+// Given is the leaf of UIDs that the caller has, in place of a set of the graph.
 func Given(uids []uint64) *Expr {
 	if uids == nil {
 		uids = []uint64{}

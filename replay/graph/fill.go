@@ -18,7 +18,7 @@ const (
 )
 
 // Filler gives a graph the edges of a table. It is fast with an empty graph and if those of an
-// actor come together. Until End nobody else may use the graph, but for its Stats.
+// actor come together. Until End only the Filler may use the graph, but for its Stats.
 type Filler struct {
 	g      *Graph
 	before int64    // edges that were there

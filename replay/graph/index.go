@@ -147,7 +147,7 @@ func (x *index) add(ordinal, member uint32) {
 	x.splice(ordinal, s.members+1, s.deltas[:at], changed[:n], rest)
 }
 
-// extend sees to a reference for an ordinal.
+// extend makes refs long enough for an ordinal.
 func (x *index) extend(ordinal uint32) {
 	if n := x.growth(ordinal); n > 0 {
 		x.refs = append(make([]uint32, 0, cap(x.refs)+n), x.refs...)

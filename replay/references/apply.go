@@ -187,7 +187,7 @@ func (c *commits) moved() {
 	}
 }
 
-// signal wakes whoever waits for c, or next does.
+// signal wakes the goroutine that waits for c, or the next that does.
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

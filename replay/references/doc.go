@@ -15,8 +15,8 @@
 // only what Flush has made durable. Broken own data and failed writes end the store, as package
 // pebbleguard says.
 //
-// Import and Purge are not in the log, so Flush follows them; Begin and Rebase flush. Whoever began
-// them does so again if a crash came before.
+// Import and Purge are not in the log, so Flush follows them; Begin and Rebase flush. A crash
+// before the Flush may undo them: they are done again.
 //
 // # What the log must hold
 //

@@ -93,12 +93,12 @@ func (p Problem) String() string {
 	return b.String() + ": " + strings.Join(strings.Fields(p.Text), " ")
 }
 
-// Run checks a log that nobody has open, whole and without changing it. Every value must be what
-// was written. Stamps and positions must ascend. Columns and tables must say what the events' bytes
-// say. The compressed events must be the plain ones, byte for byte, with dictionaries that the log
-// has. Block pointers, spans, gaps and the progress record must fit the blocks. What is wrong is in
-// the report. An error means that the check could not be made: ErrNoLog, ErrInUse, ctx's, the
-// disk's, and that of a log of a newer version.
+// Run checks a log that no process has open, whole and without changing it. Every value must be
+// what was written. Stamps and positions must ascend. Columns and tables must say what the events'
+// bytes say. The compressed events must be the plain ones, byte for byte, with dictionaries that
+// the log has. Block pointers, spans, gaps and the progress record must fit the blocks. What is
+// wrong is in the report. An error means that the check could not be made: ErrNoLog, ErrInUse,
+// ctx's, the disk's, and that of a log of a newer version.
 func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if cfg.Dir == "" {
 		return nil, errors.New("verify log: Config.Dir is not set")

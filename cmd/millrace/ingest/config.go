@@ -34,7 +34,7 @@ type Config struct {
 	Log           Log
 	NewResolver   func() Resolver       // one per goroutine; nil: events get no UIDs
 	Collections   []string              // exact NSIDs or prefixes that end in ".*"; none: all
-	References    References            // nil: nobody asks what records point at
+	References    References            // nil: references are off
 	Verify        *Verification         // nil: frames are not verified
 	InFlightBytes int64                 // memory for what is between the relay's socket and the disk
 	AppendBytes   int                   // of blocks that share one sync, about; 0: 8 MiB

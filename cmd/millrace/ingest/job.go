@@ -75,8 +75,8 @@ func (j *job) reset(keepBytes int) {
 }
 
 // translate fills the batch with the frames from j.to on, until all are in it or it has limit bytes
-// of JSON and references. It sets j.from and j.to to those it covers. One that comes to more JSON
-// than t allows is left for a t that allows more, unless whole: then it is dropped.
+// of JSON and references. It sets j.from and j.to to those it covers. It ends before a frame with
+// more JSON than t allows, so that another t can translate it. With whole it drops such a frame.
 func (j *job) translate(t *frameTranslator, limit int, whole bool) error {
 	j.from = j.to
 	for ; j.to < len(j.frames) && j.batch.Bytes() < limit; j.to++ {

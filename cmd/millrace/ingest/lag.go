@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// lagSamples is how many blocks the relay's lag is the median of. Frames carry the time of whoever
-// sent them to the relay, whose clock may be off, or lie.
+// lagSamples is how many blocks the relay's lag is the median of. Frames carry the time of the
+// server that sent them to the relay. Its clock may be wrong on purpose.
 const lagSamples = 31
 
 // lagMemory is how long a sample counts. If the relay is quiet for longer, the server is caught up,

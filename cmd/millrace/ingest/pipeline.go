@@ -58,7 +58,7 @@ type Pipeline struct {
 	frameBytes int                 // bytes of JSON that one frame may have
 	room       *semaphore.Weighted // bytes of JSON free for jobs from the ordering stage to the disk
 
-	free    chan *job   // jobs that nobody uses
+	free    chan *job   // unused jobs
 	raws    chan []byte // unused buffers for frames
 	work    chan *job   // to be translated
 	ordered chan *job   // the same jobs in the relay's order

@@ -9,7 +9,7 @@ import (
 	"millrace/translate"
 )
 
-// translator is a *translate.Translator.
+// translator translates frames; *translate.Translator does.
 type translator interface {
 	AppendFrame(dst *translate.Batch, frame []byte)
 }

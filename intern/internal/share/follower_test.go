@@ -301,7 +301,7 @@ func newTestFollower(holdOff time.Duration) (*follower, *fakeStore, *instance) {
 }
 
 // TestFollowerEnds: a string ends once, whatever comes while a look-up of it is under way, and
-// whoever leads it by then.
+// whichever instance leads it by then.
 func TestFollowerEnds(t *testing.T) {
 	f, store, leader := newTestFollower(time.Hour)
 	call := &fakeCall{}

@@ -204,7 +204,7 @@ func (d *DB) Pebble() *pebble.DB { return d.db }
 // Mark returns the high-water mark; nil if read only.
 func (d *DB) Mark() *Mark { return d.mark }
 
-// Fail records the first failure and lets everybody know.
+// Fail records the first failure and closes what Failed returns.
 func (d *DB) Fail(err error) {
 	var c *CorruptionError
 	if !errors.As(err, &c) {
@@ -286,8 +286,8 @@ func (d *DB) panicked(p any) error {
 	return err
 }
 
-// Commit writes b, synced if sync is set. An error is the failure of the database: after one nobody
-// knows what of b is on disk.
+// Commit writes b, synced if sync is set. An error is the failure of the database: after one
+// it is unknown what of b is on disk.
 func (d *DB) Commit(b *pebble.Batch, sync bool) error {
 	opts := pebble.NoSync
 	if sync {

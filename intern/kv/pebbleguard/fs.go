@@ -159,8 +159,8 @@ func (f *guardFS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
 	return file, nil
 }
 
-// lock locks the directory with the file of that name. It says whether a failure means that
-// somebody has it.
+// lock locks the directory with the file of that name. The error is an
+// ErrInUse if a process has it.
 func (c *Config) lock(name string) (io.Closer, error) {
 	l, err := c.FS.Lock(name)
 	var errno syscall.Errno

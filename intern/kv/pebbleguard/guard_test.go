@@ -388,7 +388,7 @@ func (f *lockFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) 
 	return f.FS.Create(name, c)
 }
 
-// TestLock: only a lock that somebody holds is reported as that. A read-only file system is read
+// TestLock: only a lock that is held is reported as that. A read-only file system is read
 // without one, and nothing is written without one.
 func TestLock(t *testing.T) {
 	for _, tc := range []struct {

@@ -17,8 +17,8 @@
 //     its own writes implies that, since the WAL is written in order; only a transaction without
 //     writes has to wait.
 //
-// Errors of the disk are final: after a failed write or sync, or a damaged file, nobody knows what
-// is on disk. Every call then fails, and Failed is closed (package pebbleguard).
+// Errors of the disk are final: after a failed write or sync, or a damaged file, it is
+// unknown what is on disk. Every call then fails, and Failed is closed (package pebbleguard).
 //
 // A key of the store's own, 0xff "mark", repeats the high-water mark (mark.go).
 //

@@ -268,8 +268,9 @@ func TestTracker(t *testing.T) {
 	}
 }
 
-// TestTrackerOutOfOrder has a commit become visible before the one ahead of it. Whoever begins then
-// sees it, and is not refused for having read what it wrote, only for what the other wrote.
+// TestTrackerOutOfOrder has a commit become visible before the one ahead of it. A transaction that
+// begins then sees it, and is not refused for having read what it wrote, only for what the other
+// wrote.
 func TestTrackerOutOfOrder(t *testing.T) {
 	tr := newTracker()
 	slow, _, _ := tr.admit(tr.begin(), nil, []uint64{1})

@@ -141,7 +141,8 @@ func (s *Store) oldestLocked() uint64 {
 	return oldest
 }
 
-// maxVersions is how many versions of a row are kept before those that nobody can read are pruned.
+// maxVersions is how many versions of a row are kept before those that no transaction can read are
+// pruned.
 const maxVersions = 8
 
 // applyLocked checks for conflicts and applies the writes.

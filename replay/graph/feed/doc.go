@@ -17,12 +17,12 @@
 // there is no such snapshot, Run builds the graph from all rows. Both go on beside the running
 // server, and then take what has come meanwhile.
 //
-// Without a snapshot the graph begins with the file of static edges, which whoever imports them
-// writes. A snapshot has them.
+// Without a snapshot the graph begins with the file of static edges, which millrace graph
+// import writes. A snapshot has them.
 //
 // Run saves the graph at once, every ten minutes, and at its end. Import and Purge are not in the
-// log, and leave the position as it is: whoever makes them, or changes the static edges, removes
-// the snapshot before, with Forget.
+// log, and leave the position as it is. A program that makes them, or changes the static edges,
+// removes the snapshot before, with Forget.
 //
 // Accounts that the snapshot does not have may get other ordinals than they had. So pages go on
 // after a clean stop, and not after a crash.

@@ -221,8 +221,8 @@ func (f *Feed) touchedAfter(ctx context.Context, from, to references.Position) (
 	return touched, nil
 }
 
-// Forget removes a snapshot, if there is one. Whoever changes the rows, and not by the log, or the
-// static edges, calls it before.
+// Forget removes a snapshot, if there is one. A program calls it before it changes the static
+// edges, or the rows other than by the log.
 func Forget(file string) error {
 	if err := os.Remove(file); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("remove the graph's snapshot: %w", err)

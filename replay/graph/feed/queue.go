@@ -91,7 +91,7 @@ func (q *queue) close() {
 	signal(q.room)
 }
 
-// signal wakes whoever waits for c, or next does.
+// signal wakes the goroutine that waits for c, or the next that does.
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

@@ -41,7 +41,7 @@ func TestBound(t *testing.T) {
 	}
 }
 
-// TestCounts: what is there is a hit, whoever asks, and what must be loaded a miss.
+// TestCounts: what is there is a hit for each caller, and what must be loaded a miss.
 func TestCounts(t *testing.T) {
 	c := newTest()
 	if _, ok := c.Peek(1); ok {

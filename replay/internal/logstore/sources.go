@@ -14,8 +14,8 @@ import (
 // bytes.
 const MaxSourceBytes = 317 + 1 + 512
 
-// maxSourcesBytes bounds the text of all sources together. It comes from records, which nobody
-// vouches for, and is in memory.
+// maxSourcesBytes bounds the text of all sources together. It is in memory, and comes from
+// records, in which anything may be.
 const maxSourcesBytes = 8 << 20
 
 // Sources has the numbers of the sources of references: collection, ':' and path. A number is given
@@ -102,7 +102,7 @@ func (t *Sources) Put(batch *pebble.Batch) (known []string, more bool, err error
 	return known, t.stored < len(known), nil
 }
 
-// Stored notes that n sources are in the store. Nobody may call Put meanwhile.
+// Stored notes that n sources are in the store. No Put may be under way.
 func (t *Sources) Stored(n int) { t.stored = n }
 
 // Load reads the sources that have numbers in the store.

@@ -291,7 +291,7 @@ func TestFaults(t *testing.T) {
 	failing := map[string]bool{"down": true, "silent": true, "trickle": true, "error": true, "busy": true, "endless-headers": true}
 	for _, fault := range relaysim.PLCFaults() {
 		if fault == "slow" || fault == "other-key" {
-			continue // these are no faults to a reader
+			continue // such an answer is used as any other
 		}
 		t.Run(fault, func(t *testing.T) {
 			inBubble(t, Config{}, func(h *harness) {

@@ -48,7 +48,8 @@ func (m *model) close() {
 	}
 }
 
-// now says that an account has a stamp, or with 0 nothing. Eviction is always allowed.
+// now makes stamp the only one that get may give for an account; 0: nothing is kept of it. Eviction
+// is always allowed.
 func (m *model) now(uid uint64, stamp int64) { m.allowed[uid] = []int64{stamp} }
 
 // check looks at what the store holds.
