@@ -86,9 +86,9 @@ func (m *muted) Write(p []byte) (int, error) {
 func TestWriteFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, l := pipeRelay(t, nil)
-		r.deaf.Store(true)
+		r.readsNothing.Store(true)
 		r.script = func(p *peer) {
-			r.deaf.Store(false)
+			r.readsNothing.Store(false)
 			next := int64(11)
 			if p.cursor != "10" {
 				fmt.Sscan(p.cursor, &next)

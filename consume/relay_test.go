@@ -39,11 +39,11 @@ func TestMain(m *testing.M) {
 // relay is an in-process relay. Each connection runs script; when that returns the connection
 // breaks, without a close frame.
 type relay struct {
-	t      testing.TB
-	script func(p *peer)
-	conns  atomic.Int64
-	deaf   atomic.Bool // connections made from now on read nothing, so answer no ping
-	wg     sync.WaitGroup
+	t            testing.TB
+	script       func(p *peer)
+	conns        atomic.Int64
+	readsNothing atomic.Bool // connections made from now on read nothing, so answer no ping
+	wg           sync.WaitGroup
 
 	mu      sync.Mutex
 	asked   []string // the cursor of each connection, "live" without one
@@ -58,7 +58,7 @@ type peer struct {
 	n      int // counts connections from 1
 	cursor string
 	ws     *websocket.Conn
-	gone   chan struct{} // closed when the client has gone; never on a deaf relay
+	gone   chan struct{} // closed when the client has gone; never on a relay that reads nothing
 }
 
 func (r *relay) ServeHTTP(w http.ResponseWriter, req *http.Request) {
@@ -86,7 +86,7 @@ func (r *relay) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 	defer ws.Close()
 	p.ws = ws
-	if !r.deaf.Load() {
+	if !r.readsNothing.Load() {
 		r.wg.Go(func() {
 			defer close(p.gone)
 			for {

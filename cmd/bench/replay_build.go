@@ -33,7 +33,7 @@ type replayBuilder struct {
 	log        *replay.Log
 	baseline   *jetstreamStore
 	encoder    *zstd.Encoder
-	planter    framePlanter
+	injector   frameInjector
 	translator *translate.Translator
 
 	batch    translate.Batch // of the block that is being made
@@ -65,7 +65,7 @@ func buildReplayLog(ctx context.Context, relaysim, dir string, p replayParams, s
 	b := &replayBuilder{
 		m: &replayManifest{Params: p, Kinds: map[string]int64{}, Collections: map[string]int64{}, Lists: map[int]replayDIDs{},
 			Baseline: replayBaselinePart{Collections: map[string]int64{}}},
-		dir: dir, said: said, planter: framePlanter{frames: int(p.Events) * 4 / 5},
+		dir: dir, said: said, injector: frameInjector{frames: int(p.Events) * 4 / 5},
 		nextUS: begun.UnixMicro() - p.Events*eventStepUS,
 		dids:   map[string]*buildDID{}, uris: make([]uint64, 1<<14), rng: rand.New(rand.NewPCG(p.Seed, 11)),
 	}
@@ -147,7 +147,7 @@ func (b *replayBuilder) handle(_ context.Context, f consume.Frame) error {
 	if b.raw == 0 {
 		b.firstSeq = f.Seq
 	}
-	frame := b.planter.plant(f.Data, f.Seq)
+	frame := b.injector.inject(f.Data, f.Seq)
 	b.raw += len(frame)
 	b.translator.AppendFrame(&b.batch, frame)
 	if b.raw < buildRawBytes {

@@ -25,20 +25,20 @@ const (
 	didBytes  = 32 // of a did:plc
 )
 
-// framePlanter rewrites frames of a simulated relay so that the log gets its rare values. One
+// frameInjector rewrites frames of a simulated relay so that the log gets its rare values. One
 // goroutine uses it.
-type framePlanter struct {
+type frameInjector struct {
 	frames     int // about how many there will be, at least
 	seen       int
-	dids       int // rare values planted
+	dids       int // rare values injected
 	collection int
 	identities int
 	scratch    []byte
 }
 
-// plant returns frame, or one that takes its place under the same seq. The result is good until the
-// next call.
-func (p *framePlanter) plant(frame []byte, seq int64) []byte {
+// inject returns frame, or one that takes its place under the same seq. The result is good until
+// the next call.
+func (p *frameInjector) inject(frame []byte, seq int64) []byte {
 	p.seen++
 	if bytes.Count(frame, []byte("\x64path")) != 1 || !bytes.Contains(frame, []byte("\x66create")) {
 		return frame
@@ -66,10 +66,10 @@ func (p *framePlanter) plant(frame []byte, seq int64) []byte {
 	return p.scratch
 }
 
-// due says whether the next of so many rare values, of which some are planted, must come now. The
+// due says whether the next of so many rare values, of which some are injected, must come now. The
 // last comes well before the end.
-func (p *framePlanter) due(planted, wanted int) bool {
-	return planted < wanted && p.seen >= (2*planted+1)*p.frames/(2*wanted)
+func (p *frameInjector) due(injected, wanted int) bool {
+	return injected < wanted && p.seen >= (2*injected+1)*p.frames/(2*wanted)
 }
 
 // appendIdentity appends an #identity frame (DAG-CBOR, keys in canonical order).

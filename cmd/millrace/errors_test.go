@@ -365,7 +365,7 @@ func TestFullDisk(t *testing.T) {
 		return dir
 	}
 	full := mount("64k")
-	writeFile(t, filepath.Join(full, "ballast"), strings.Repeat("x", 48<<10))
+	writeFile(t, filepath.Join(full, "filler"), strings.Repeat("x", 48<<10))
 	bin, err := binaries()
 	if err != nil {
 		t.Fatal(err)

@@ -45,7 +45,7 @@ func mountDisk(t *testing.T, dir string) *smallDisk {
 
 func (d *smallDisk) isFull() bool { return d != nil && d.full }
 
-func (d *smallDisk) ballast() string { return filepath.Join(d.dir, "ballast") }
+func (d *smallDisk) filler() string { return filepath.Join(d.dir, "filler") }
 
 // fillOrEmpty leaves the disk with little room, or with plenty, at random.
 func (d *smallDisk) fillOrEmpty(r *round) {
@@ -61,7 +61,7 @@ func (d *smallDisk) fillOrEmpty(r *round) {
 		r.t.Fatal(err)
 	}
 	left := r.rng.Int64N(4 << 20)
-	if out, err := exec.Command("fallocate", "-l", strconv.FormatInt(max(free-left, 1), 10), d.ballast()).CombinedOutput(); err != nil {
+	if out, err := exec.Command("fallocate", "-l", strconv.FormatInt(max(free-left, 1), 10), d.filler()).CombinedOutput(); err != nil {
 		r.t.Fatalf("fill the disk: %v: %s", err, out)
 	}
 	d.full = true
@@ -73,7 +73,7 @@ func (d *smallDisk) empty(t *testing.T) {
 	if d == nil {
 		return
 	}
-	if err := os.Remove(d.ballast()); err != nil && !os.IsNotExist(err) {
+	if err := os.Remove(d.filler()); err != nil && !os.IsNotExist(err) {
 		t.Fatal(err)
 	}
 	d.full = false

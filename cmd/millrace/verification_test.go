@@ -263,7 +263,7 @@ func TestKeyRotation(t *testing.T) {
 	// asOther is a commit that the key of another account has signed.
 	asOther := func(frame []byte) []byte {
 		t.Helper()
-		forged, ok := relaysim.PlantFault("foreign-key", frame, time.Now())
+		forged, ok := relaysim.InjectFault("foreign-key", frame, time.Now())
 		if !ok {
 			t.Fatal("no commit")
 		}

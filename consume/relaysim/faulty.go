@@ -24,7 +24,7 @@ type CommitFault struct {
 	Reason string // what a correct verifier says of it, or of the next commit of the account
 	// The frame has the account's own commit, and so stands for the good one. Else it comes before.
 	replaces bool
-	plant    func(f *faultyCommit) bool // false: this commit cannot have the fault
+	inject   func(f *faultyCommit) bool // false: this commit cannot have the fault
 }
 
 // faultyCommit is a commit's frame taken apart. What becomes of its parts is signed again.
@@ -45,15 +45,15 @@ type carBlock struct {
 func (k CommitFault) String() string { return k.Name }
 
 // Signed reports whether the frame has a new commit that its account has signed.
-func (k *CommitFault) Signed() bool { return k.replaces && k.plant != nil }
+func (k *CommitFault) Signed() bool { return k.replaces && k.inject != nil }
 
 // CommitFaults returns all of them.
 func CommitFaults() []CommitFault {
-	before := func(name, reason string, plant func(f *faultyCommit) bool) CommitFault {
-		return CommitFault{Name: name, Reason: reason, plant: plant}
+	before := func(name, reason string, inject func(f *faultyCommit) bool) CommitFault {
+		return CommitFault{Name: name, Reason: reason, inject: inject}
 	}
-	instead := func(name, reason string, plant func(f *faultyCommit) bool) CommitFault {
-		return CommitFault{Name: name, Reason: reason, replaces: true, plant: plant}
+	instead := func(name, reason string, inject func(f *faultyCommit) bool) CommitFault {
+		return CommitFault{Name: name, Reason: reason, replaces: true, inject: inject}
 	}
 	return []CommitFault{
 		before("signature-bit", "bad_signature", func(f *faultyCommit) bool {
@@ -103,11 +103,11 @@ func CommitFaults() []CommitFault {
 	}
 }
 
-// PlantFault returns the frame of a commit with the fault of that name. ok is false if this frame
+// InjectFault returns the frame of a commit with the fault of that name. ok is false if this frame
 // cannot have it; the fault "lost" none can.
-func PlantFault(name string, frame []byte, now time.Time) (faulty []byte, ok bool) {
+func InjectFault(name string, frame []byte, now time.Time) (faulty []byte, ok bool) {
 	for _, fault := range CommitFaults() {
-		if fault.Name == name && fault.plant != nil {
+		if fault.Name == name && fault.inject != nil {
 			return fault.in(frame, now)
 		}
 	}
@@ -117,7 +117,7 @@ func PlantFault(name string, frame []byte, now time.Time) (faulty []byte, ok boo
 // in returns the frame with the fault.
 func (k *CommitFault) in(frame []byte, now time.Time) (faulty []byte, ok bool) {
 	f := faultyCommit{now: now}
-	if !f.takeApart(frame) || !k.plant(&f) {
+	if !f.takeApart(frame) || !k.inject(&f) {
 		return nil, false
 	}
 	faulty, err := f.assemble()
@@ -231,11 +231,11 @@ func (f *faultyCommit) swapOps() bool {
 // faultyMix puts faulty commits among the good ones: all kinds in turn, every so often. It is not
 // safe for concurrent use.
 type faultyMix struct {
-	kinds   []CommitFault
-	every   int64 // 0: none
-	count   int64 // messages since the last one
-	next    int
-	planted string // the fault of the newest message; "": none
+	kinds    []CommitFault
+	every    int64 // 0: none
+	count    int64 // messages since the last one
+	next     int
+	injected string // the fault of the newest message; "": none
 	// accounts whose next commit follows on one that was sent; only these get faults
 	follows map[string]bool
 }
@@ -253,15 +253,15 @@ func (m *faultyMix) note(tmpl *template) {
 	}
 }
 
-// plant returns the faulty commit that must be sent before tmpl's frame, or instead of it if
+// inject returns the faulty commit that must be sent before tmpl's frame, or instead of it if
 // replaces is set. It may be nil. Where tmpl's frame cannot have the next fault, a later one is to.
-func (m *faultyMix) plant(tmpl *template, now time.Time, withTruth bool) (faulty *template, replaces bool) {
+func (m *faultyMix) inject(tmpl *template, now time.Time, withTruth bool) (faulty *template, replaces bool) {
 	kind := &m.kinds[m.next]
 	if !m.follows[string(tmpl.original.did)] {
 		return nil, false
 	}
 	frame := tmpl.frame.append(nil, &tmpl.original)
-	if kind.plant != nil {
+	if kind.inject != nil {
 		var ok bool
 		if frame, ok = kind.in(frame, now); !ok {
 			return nil, false
@@ -270,7 +270,7 @@ func (m *faultyMix) plant(tmpl *template, now time.Time, withTruth bool) (faulty
 		if faulty, err = newTemplate(frame, withTruth); err != nil {
 			panic("relaysim: " + err.Error()) // it is well-formed
 		}
-		m.planted = kind.Name
+		m.injected = kind.Name
 	} else if !(&faultyCommit{}).takeApart(frame) {
 		return nil, false
 	} else {

@@ -75,7 +75,7 @@ func TestFaultsArePlanted(t *testing.T) {
 	}
 	for _, fault := range CommitFaults() {
 		if fault.Name != "lost" && seen[fault.Name] < 2 {
-			t.Errorf("%s was planted %d times", fault.Name, seen[fault.Name])
+			t.Errorf("%s was injected %d times", fault.Name, seen[fault.Name])
 		}
 	}
 	again := signedRelay(t, cfg)
@@ -90,21 +90,21 @@ func TestFaultsArePlanted(t *testing.T) {
 	}
 }
 
-// TestPlantFault: only commits can have faults.
-func TestPlantFault(t *testing.T) {
-	planted := 0
+// TestInjectFault: only commits can have faults.
+func TestInjectFault(t *testing.T) {
+	injected := 0
 	for _, frame := range originals(testWorld(t, 7, 300, false)) {
-		out, ok := PlantFault("prev-data", frame, time.Now())
+		out, ok := InjectFault("prev-data", frame, time.Now())
 		if c := decode(t, frame).RepoCommit; ok != (c != nil && !c.TooBig) {
-			t.Fatalf("planted %v in %.100q", ok, frame)
+			t.Fatalf("injected %v in %.100q", ok, frame)
 		} else if ok {
-			planted++
+			injected++
 			if _, err := repo.VerifyCommitMessage(context.Background(), decode(t, out).RepoCommit); err == nil {
 				t.Fatal("indigo finds nothing")
 			}
 		}
 	}
-	if _, ok := PlantFault("nice", nil, time.Now()); ok || planted == 0 {
-		t.Errorf("planted %d, and an unknown fault: %v", planted, ok)
+	if _, ok := InjectFault("nice", nil, time.Now()); ok || injected == 0 {
+		t.Errorf("injected %d, and an unknown fault: %v", injected, ok)
 	}
 }

@@ -59,11 +59,13 @@ func plcFaults() []plcFault {
 		{"down", func(*PLC, http.ResponseWriter, *http.Request, string) { panic(http.ErrAbortHandler) }},
 		{"silent", func(_ *PLC, _ http.ResponseWriter, req *http.Request, _ string) { <-req.Context().Done() }},
 		{"slow", (*PLC).answerSlowly},
-		{"trickle", func(_ *PLC, w http.ResponseWriter, req *http.Request, _ string) { pour(w, req, " ", trickleEvery) }},
-		{"endless", func(_ *PLC, w http.ResponseWriter, req *http.Request, _ string) {
-			pour(w, req, strings.Repeat(" ", 32<<10), 0)
+		{"trickle", func(_ *PLC, w http.ResponseWriter, req *http.Request, _ string) {
+			writeEndlessly(w, req, " ", trickleEvery)
 		}},
-		{"endless-headers", func(_ *PLC, w http.ResponseWriter, _ *http.Request, _ string) { pourHeaders(w) }},
+		{"endless", func(_ *PLC, w http.ResponseWriter, req *http.Request, _ string) {
+			writeEndlessly(w, req, strings.Repeat(" ", 32<<10), 0)
+		}},
+		{"endless-headers", func(_ *PLC, w http.ResponseWriter, _ *http.Request, _ string) { writeHeadersEndlessly(w) }},
 		{"error", status(http.StatusInternalServerError)},
 		{"busy", func(_ *PLC, w http.ResponseWriter, _ *http.Request, _ string) {
 			w.Header().Set("Retry-After", "2")
@@ -212,8 +214,8 @@ func (p *PLC) Export(w io.Writer, dids ...string) error {
 	return b.Flush()
 }
 
-// pour writes text again and again until the client leaves.
-func pour(w http.ResponseWriter, req *http.Request, text string, every time.Duration) {
+// writeEndlessly writes text again and again until the client leaves.
+func writeEndlessly(w http.ResponseWriter, req *http.Request, text string, every time.Duration) {
 	for {
 		if _, err := io.WriteString(w, text); err != nil || http.NewResponseController(w).Flush() != nil {
 			return
@@ -226,8 +228,8 @@ func pour(w http.ResponseWriter, req *http.Request, text string, every time.Dura
 	}
 }
 
-// pourHeaders writes headers until the client leaves.
-func pourHeaders(w http.ResponseWriter) {
+// writeHeadersEndlessly writes headers until the client leaves.
+func writeHeadersEndlessly(w http.ResponseWriter) {
 	conn, out, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		return

@@ -3,7 +3,7 @@ package relaysim
 // Message is one message of the stream.
 type Message struct {
 	Payload []byte
-	Fault   string // that was planted in it; "": none
+	Fault   string // that it has; "": none
 }
 
 // Take returns the next n messages. It is for tests without a connection, instead of Serve.
@@ -13,7 +13,7 @@ func (r *Relay) Take(n int) []Message {
 	for range n {
 		b.reset()
 		p.one()
-		fault := p.traffic.faulty.planted
+		fault := p.traffic.faulty.injected
 		out = append(out, Message{Payload: append([]byte(nil), wirePayload(b.wire)...), Fault: fault})
 	}
 	return out

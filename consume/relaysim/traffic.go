@@ -67,7 +67,7 @@ func (t *traffic) done() bool { return t.once && t.cycle > 0 }
 // append adds the next frame to b, under seq unless frames are sent verbatim, with its truth. It
 // must not be called once the traffic is done.
 func (t *traffic) append(b *batch, epoch uint32, seq int64) {
-	t.faulty.planted = ""
+	t.faulty.injected = ""
 	if s := t.again.take(); s != nil {
 		s.send(b, epoch, seq)
 		return
@@ -131,7 +131,7 @@ func (t *traffic) dropSyncs() {
 // returns false if the next frame must be added.
 func (t *traffic) appendFaulty(b *batch, epoch uint32, seq int64) bool {
 	at := t.clock.tick()
-	tmpl, replaces := t.faulty.plant(t.templates[t.next], time.UnixMicro(t.clock.last), t.world.cfg.truth)
+	tmpl, replaces := t.faulty.inject(t.templates[t.next], time.UnixMicro(t.clock.last), t.world.cfg.truth)
 	if replaces {
 		t.advance()
 	}

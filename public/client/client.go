@@ -243,7 +243,7 @@ func (c *Client) run(ctx context.Context, yield func(Event, error) bool) error {
 			}
 		}
 		if c.several() {
-			c.survey(ctx, surveyTimeout)
+			c.probeAll(ctx, probeTimeout)
 			now = time.Now()
 		}
 		i, wait = c.next(now)

@@ -97,8 +97,8 @@ func (s *selector) behind(i int) bool {
 	return false
 }
 
-// overtaken says which server to read instead of the current one, which lags.
-func (s *selector) overtaken(now time.Time) (by int, ok bool) {
+// lagging says which server to read instead of the current one, which lags.
+func (s *selector) lagging(now time.Time) (by int, ok bool) {
 	if now.Sub(s.lagLeft) > 4*s.lag {
 		s.lag = s.minLag
 	}
@@ -157,8 +157,8 @@ func (s *selector) allRefused() bool {
 	return !slices.ContainsFunc(s.servers, func(state serverState) bool { return !state.refused })
 }
 
-// relent lets all servers be asked again, at once, for less: for what they have.
-func (s *selector) relent() {
+// beginLenient has all servers tried again at once. They need not have what comes after the cursor.
+func (s *selector) beginLenient() {
 	s.lenient = true
 	for i := range s.servers {
 		s.servers[i].refused, s.servers[i].notBefore = false, time.Time{}

@@ -92,12 +92,12 @@ func TestSelector(t *testing.T) {
 		"the oldest log, when none has the cursor's": {func(s *selector) {
 			s.answered(1, at(10), 300, clock(0), clock(0))
 			s.answered(2, at(10), 200, clock(0), clock(0))
-			s.relent()
+			s.beginLenient()
 		}, 0, 2, 0, 0},
 	} {
 		s := newSelector(3, lag)
 		tc.observe(&s)
-		by, ok := s.overtaken(clock(tc.now))
+		by, ok := s.lagging(clock(tc.now))
 		if !ok {
 			by = 0
 		}
@@ -126,7 +126,7 @@ func TestLagOfTurns(t *testing.T) {
 		for i, p := range both {
 			s.answered(i, p, 0, now, now)
 		}
-		if _, ok := s.overtaken(now); ok {
+		if _, ok := s.lagging(now); ok {
 			left = append(left, fmt.Sprint(now.Sub(since).Truncate(lag)))
 			since = now
 			s.leaveForLag(now)

@@ -17,8 +17,8 @@ const (
 	firstAttempt = time.Second
 	// probesPerLag is how often in Config.Lag all servers are asked how far they are.
 	probesPerLag = 4
-	// surveyTimeout is how long they may take to answer when one of them is chosen.
-	surveyTimeout = 500 * time.Millisecond
+	// probeTimeout is how long they may take to answer when one of them is chosen.
+	probeTimeout = 500 * time.Millisecond
 )
 
 // server is one of those that a client may read. But for kind it is of the goroutine of Events.
@@ -93,7 +93,7 @@ func (c *Client) refusedFor(i int, long time.Duration) bool {
 		return false
 	case c.strict() && !c.cfg.Strict:
 		c.lenient = true
-		c.selector.relent()
+		c.selector.beginLenient()
 		return false
 	}
 	return true
@@ -146,8 +146,8 @@ func (c *Client) probe(ctx context.Context, hc *http.Client, i int) error {
 	return err
 }
 
-// survey asks all servers how far they are.
-func (c *Client) survey(ctx context.Context, timeout time.Duration) {
+// probeAll asks all servers how far they are.
+func (c *Client) probeAll(ctx context.Context, timeout time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	var probes sync.WaitGroup
@@ -165,11 +165,11 @@ func (c *Client) watch(ctx context.Context) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
-		c.survey(ctx, max(every, firstAttempt))
+		c.probeAll(ctx, max(every, firstAttempt))
 		if ctx.Err() != nil {
 			return
 		}
-		c.overtake(time.Now())
+		c.leaveLagging(time.Now())
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -178,12 +178,12 @@ func (c *Client) watch(ctx context.Context) {
 	}
 }
 
-// overtake draws conclusions from the answers: it ends the connection if its server lags.
-func (c *Client) overtake(now time.Time) {
+// leaveLagging draws conclusions from the answers: it ends the connection if its server lags.
+func (c *Client) leaveLagging(now time.Time) {
 	c.mu.Lock()
 	c.progress.joinByTime(slices.ContainsFunc(c.servers, func(s *server) bool { return s.kind != kindMillrace }))
 	k := c.conn
-	by, lags := c.selector.overtaken(now)
+	by, lags := c.selector.lagging(now)
 	if lags = lags && k != nil && k.left == nil; lags {
 		k.left = fmt.Errorf("%w: over %v behind %s", ErrLag, c.selector.lag, c.servers[by].subscribe.Redacted())
 		c.selector.leaveForLag(now)

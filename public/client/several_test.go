@@ -87,8 +87,8 @@ func events(ws *websocket.Conn, from, to int) {
 	}
 }
 
-// beat says a heartbeat each second until the connection ends.
-func beat(ws *websocket.Conn) {
+// sendHeartbeats sends a heartbeat each second until the connection ends.
+func sendHeartbeats(ws *websocket.Conn) {
 	for ws.WriteMessage(websocket.TextMessage, []byte(`{"kind":"heartbeat","time_us":1790000000000000}`)) == nil {
 		time.Sleep(time.Second) // of the bubble
 	}
@@ -169,8 +169,8 @@ func TestSilentServerIsLeft(t *testing.T) {
 // and all that is as far as the others is not.
 func TestLaggingServerIsLeft(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		a := &scripted{say: func(ws *websocket.Conn) { events(ws, 1, 3); beat(ws) }}
-		b := &scripted{say: func(ws *websocket.Conn) { events(ws, 4, 5); beat(ws) }}
+		a := &scripted{say: func(ws *websocket.Conn) { events(ws, 1, 3); sendHeartbeats(ws) }}
+		b := &scripted{say: func(ws *websocket.Conn) { events(ws, 4, 5); sendHeartbeats(ws) }}
 		dead := &scripted{}
 		a.reach(3)
 		b.reach(3)

@@ -15,7 +15,7 @@ import (
 // chains is the model of what Follow keeps: the root that each account has signed last.
 type chains map[string]cid.Cid
 
-// TestFaults follows a stream of both curves with all faults planted. Each frame has the reason
+// TestFaults follows a stream of both curves with all faults injected. Each frame has the reason
 // that it must have, and indigo's verdict.
 func TestFaults(t *testing.T) {
 	model, states := make(chains), make(map[string]State)

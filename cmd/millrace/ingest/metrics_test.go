@@ -123,7 +123,7 @@ func TestPipelineMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const frames = 2 * jobsInFlight
 		reg := prometheus.NewRegistry()
-		log := &fakeLog{dawdle: time.Second}
+		log := &fakeLog{appendTime: time.Second}
 		cfg := Config{Log: log, InFlightBytes: 8 << 20, Registerer: reg, References: brokenReferences{}, hooks: testHooks{blockBytes: 1}}
 		cfg.NewResolver = func() Resolver { return delayedResolver{} }
 		sent := time.Now().Add(-10 * time.Second)

@@ -27,9 +27,9 @@ import (
 
 // fakeLog remembers what was sealed and appended, and fails or dawdles on demand.
 type fakeLog struct {
-	sealErr   error
-	appendErr error
-	dawdle    time.Duration // of each Append
+	sealErr    error
+	appendErr  error
+	appendTime time.Duration // of each Append
 
 	mu      sync.Mutex
 	sealed  map[*replay.Block]sealedInput
@@ -72,7 +72,7 @@ func (l *fakeLog) Seal(in replay.Input) (*replay.Block, error) {
 }
 
 func (l *fakeLog) Append(blocks ...*replay.Block) error {
-	time.Sleep(l.dawdle)
+	time.Sleep(l.appendTime)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.appendErr != nil {
@@ -281,7 +281,7 @@ func TestPipelineBackPressure(t *testing.T) {
 	for name, blockBytes := range map[string]int{"full": 1, "aged": 1 << 20} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				log, most := &fakeLog{dawdle: time.Second}, 0
+				log, most := &fakeLog{appendTime: time.Second}, 0
 				cfg := Config{Log: log, InFlightBytes: 8 << 20, hooks: testHooks{blockBytes: blockBytes}}
 				err := runPipelineWith(t, cfg, func(ctx context.Context, p *Pipeline) error {
 					for seq := int64(1); seq <= frames; seq++ {

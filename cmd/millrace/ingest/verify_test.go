@@ -316,7 +316,7 @@ func TestKeys(t *testing.T) {
 	var did string
 	for _, f := range signedFrames(t, 300) {
 		var v verify.Verifier
-		if _, ok := relaysim.PlantFault("foreign-key", f.Data, time.Now()); ok {
+		if _, ok := relaysim.InjectFault("foreign-key", f.Data, time.Now()); ok {
 			if did = string(v.Open(f.Data)); did != "" {
 				key, _ := relaysim.PublicKey(did)
 				if verdict := v.Check(key, time.Now()); verdict.Reason == verify.Valid {
@@ -326,7 +326,7 @@ func TestKeys(t *testing.T) {
 			}
 		}
 	}
-	forged, ok := relaysim.PlantFault("foreign-key", commit, time.Now())
+	forged, ok := relaysim.InjectFault("foreign-key", commit, time.Now())
 	if !ok {
 		t.Fatal("no commit")
 	}
