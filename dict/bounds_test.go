@@ -157,8 +157,8 @@ func TestTryTrainer(t *testing.T) {
 	}
 }
 
-// TestTrainSteps: each setting is tried once, in order, on the authors that are kept for it, and
-// reported with what it gave; the dictionary has the ID and the bytes that were asked for.
+// TestTrainSteps: each setting is tried once, in order, and reported with its result on the authors
+// kept for it. The dictionary has the ID and at most the bytes that were asked for.
 func TestTrainSteps(t *testing.T) {
 	events := madeEvents(minTrainEvents, 20)
 	fit, check := splitByAuthor(events, checkPercent, "settings")

@@ -66,8 +66,9 @@ func (t *failingTxn) Commit(ctx context.Context) error {
 	return t.Txn.Commit(ctx)
 }
 
-// TestEachFailedCall: whichever call of the store fails, its error is that of what needed it: no
-// string or UID is missing instead, no damage is found, and no dump ends early.
+// TestEachFailedCall: each call of the store fails in turn, and the operation that needed it
+// returns its error. No string or UID is missing instead, no damage is found, and no dump ends
+// early.
 func TestEachFailedCall(t *testing.T) {
 	filled := func() kv.Store {
 		store := simkv.New(simkv.Config{})

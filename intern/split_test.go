@@ -51,8 +51,8 @@ func (t *smallTxn) Commit(c context.Context) error {
 	return t.Txn.Commit(c)
 }
 
-// TestSplit: what does not fit into one transaction goes into smaller ones, as small as they must
-// be; an error of any of them is that of the call, and none of its strings is lost for later calls.
+// TestSplit: what does not fit into one transaction goes into smaller ones. An error of one of them
+// is that of the call, and later calls find none of its strings lost.
 func TestSplit(t *testing.T) {
 	broken := errors.New("broken")
 	var names []string

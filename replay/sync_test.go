@@ -16,9 +16,9 @@ import (
 	"millrace/translate"
 )
 
-// syncLog makes a log of five blocks, the last an hour later, of which a span has the first four: 0
-// and 3 without a #sync event, 1 with some, 2 with nothing else. The i-th event of a block that is
-// none is other's.
+// syncLog makes a log of five blocks, the last an hour later. A span has the first four: 0 and 3
+// without a #sync event, 1 with some, 2 with #sync events only. other makes the i-th event of a
+// block if it is no #sync event.
 func syncLog(t *testing.T, tailBytes int64, other func(p format.Place, us int64, i int) testEvent) (l *Log, cfg Config, all []testEvent) {
 	t.Helper()
 	cfg = testConfig(t, vfs.NewMem(), newTestClock())

@@ -44,10 +44,10 @@
 //
 // # Making In sets
 //
-// A snapshot has Out sets only, and a Filler takes the edges of an actor together. Both then make
-// the In sets of a source at once, by sorting its edges by subject: some groups of subjects at a
-// time, whose edges go into buckets in the order of their actors, and then into lists. The edges
-// take an eighth of the memory, so there may be several passes.
+// A snapshot has Out sets only, and a Filler takes the edges of an actor together. The In sets of
+// a source are then made at once, by sorting its edges by subject. A pass takes some groups of
+// subjects: their edges go into buckets in the order of their actors, and then into lists. The
+// edges of a pass take an eighth of the memory, so there may be several.
 //
 // # Snapshot
 //

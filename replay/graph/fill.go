@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// fillEdge and fillAccount are what an edge and an account take at the most when the In sets
-	// are made, and fillFraction is which fraction of the memory making them takes meanwhile.
+	// fillEdge and fillAccount are the bytes that the In sets take for an edge and an account, at
+	// most. Meanwhile a fillFraction-th of the memory is used to make them.
 	fillEdge, fillAccount, fillFraction = 5, 24, 8
 	wordBytes, cursorBytes              = 4, 8
 	inversions                          = 2 // one that collects edges, one whose lists become sets
@@ -183,10 +183,10 @@ func (f *Filler) putTableLocked(table int, actor uint32, run []Change) {
 // newGroupCounts returns counts of the edges to each group of subjects.
 func newGroupCounts(accounts int) []uint32 { return make([]uint32, accounts>>groupBits+1) }
 
-// invertLocked makes the In sets of a table from its Out sets. Its edges are sorted by subject, as
-// many at a time as a part of the memory holds, in two steps that each stay in the processor's
-// cache: into buckets of subjects, and within a bucket. While the lists of one pass become sets,
-// the edges of the next go into buckets.
+// invertLocked makes the In sets of a table from its Out sets. A pass sorts as many edges by
+// subject as a part of the memory holds: into buckets of subjects, then within each bucket. Both
+// steps stay in the processor's cache. While the lists of one pass become sets, the edges of the
+// next go into buckets.
 func (g *Graph) invertLocked(table int, counts []uint32) error {
 	out, in := g.indexes[2*table].frozen(), g.indexes[2*table+1]
 	accounts := len(g.accounts.uids)

@@ -42,8 +42,8 @@ func checkSets(t *testing.T, g *Graph, m model, accounts uint64) {
 	}
 }
 
-// TestFill compares a graph that is filled, and then changed, with the model: with actors in order
-// and not, edges of several records, edges that were there before, and sets that are bitmaps.
+// TestFill compares a graph that is filled, and then changed, with the model. Actors are in order
+// or not; there are edges of several records, edges from before, and sets that are bitmaps.
 func TestFill(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

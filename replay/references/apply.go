@@ -57,8 +57,8 @@ func (s *Store) Apply(b *Batch) error {
 	return nil
 }
 
-// stage adds what p says to the batch of the database, each range in the order of its keys: so the
-// memtable looks for the place of a key beside that of the key before.
+// stage adds p's rows to the batch of the database, each range in the order of its keys. The
+// memtable then finds the place of a key next to that of the key before.
 func (s *Store) stage(batch *pebble.Batch, p *pending) error {
 	slices.SortStableFunc(p.records, func(a, b recordWrite) int { return a.id.compare(b.id) })
 	slices.SortFunc(p.accounts, func(a, b accountWrite) int { return cmp.Compare(a.account, b.account) })

@@ -129,7 +129,7 @@ func TestBlockAge(t *testing.T) {
 }
 
 // TestFlushAged: the filling job is handed on when it is old enough and no more than busyJobs are
-// in flight, by a timer, by a reader that is idle, or when others land.
+// in flight. A timer, an idle reader or the end of another job does so.
 func TestFlushAged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPipeline(t, Config{Log: &fakeLog{}, InFlightBytes: 8 << 20, Now: time.Now})

@@ -143,8 +143,8 @@ func (s failingChains) Commit(at chain.Position, changes []chain.Change) error {
 	return errors.Join(s.Store.Commit(at, changes), s.fail())
 }
 
-// TestVerificationModel takes signed frames through the pipeline, faulty ones among them, while the
-// power goes now and then: before a Commit of chains, after it, or before the Append that follows.
+// TestVerificationModel takes signed frames through the pipeline, faulty ones among them. Power
+// losses come before a Commit of chains, after it, and before the Append that follows.
 // Each event in the log has the reason that its frame has if all are verified one after the other.
 func TestVerificationModel(t *testing.T) {
 	frames := signedFrames(t, 900)
