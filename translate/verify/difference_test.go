@@ -151,11 +151,16 @@ func (g *generator) change(paths ...string) *generated {
 func (g *generator) ofTree(n mst.NodeData) []byte {
 	b, root, err := n.Bytes()
 	g.must(err)
-	c := &generated{before: g.records, blocks: []block{{*root, b}}}
+	return g.ofRoot(block{*root, b})
+}
+
+// ofRoot makes a commit without ops, on a tree of one block.
+func (g *generator) ofRoot(root block) []byte {
+	c := &generated{before: g.records, blocks: []block{root}}
 	g.begin(c)
-	prevData := lexutil.LexLink(*root)
+	prevData := lexutil.LexLink(root.id)
 	c.message.PrevData = &prevData
-	c.commit = repo.Commit{DID: generatedDID, Version: 3, Data: *root, Rev: c.message.Rev}
+	c.commit = repo.Commit{DID: generatedDID, Version: 3, Data: root.id, Rev: c.message.Rev}
 	return g.frame(c)
 }
 

@@ -45,7 +45,8 @@
 // the fuzz target holds the two equal everywhere else.
 //
 // Frames are untrusted. Each node is read once, none is deeper than its key's hash says, and
-// nothing that a frame declares is allocated for. No goroutine, no I/O, no clock. A Verifier is
+// nothing that a frame declares is allocated for. Ops and the keys of a tree, which may take much
+// more memory than in the frame, are bounded. No goroutine, no I/O, no clock. A Verifier is
 // scratch memory and belongs to one goroutine at a time. It parses the frame and hashes the records
 // again: package translate knows nothing of it.
 package verify

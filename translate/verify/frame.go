@@ -71,9 +71,16 @@ func (f *frame) read(message []byte) Reason {
 	return Valid
 }
 
-// readOps reads the value of ops. It returns false if one is none that the protocol allows.
+// readOps reads the value of ops. It returns false if one is none that the protocol allows, or if
+// they are too many, which are not kept.
 func (f *frame) readOps(d *translate.Decoder) bool {
 	n, ok := d.Array(), true
+	if n > translate.MaxOps {
+		for range n {
+			d.Skip()
+		}
+		return false
+	}
 	for range n {
 		o := op{}
 		for range d.Map() {
@@ -97,7 +104,7 @@ func (f *frame) readOps(d *translate.Decoder) bool {
 		ok = ok && o.valid()
 		f.noPrev = f.noPrev || o.prev == nil && o.action != translate.OpCreate
 	}
-	return ok && n <= translate.MaxOps
+	return ok
 }
 
 func actionOf(name []byte) translate.Operation {

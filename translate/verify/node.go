@@ -63,6 +63,9 @@ func (t *tree) readEntry(d *translate.Decoder, prev []byte) (e entry, ok bool) {
 	if p < uint64(len(prev)) && suffix[0] == prev[p] {
 		return e, false
 	}
+	if t.room -= itemBytes + int(length); t.room < 0 {
+		return e, false
+	}
 	start := len(t.keys)
 	t.keys = append(append(t.keys, prev[:p]...), suffix...)
 	e.key = t.keys[start:len(t.keys):len(t.keys)]

@@ -27,13 +27,14 @@ const (
 	RevInFuture
 	// BadSignature: the signature is not the account's, or has a high S.
 	BadSignature
-	// InvalidOp: an op is none that the protocol allows, or two have one path.
+	// InvalidOp: an op is none that the protocol allows, two have one path, or they are too many.
 	InvalidOp
 	// MissingBlock: the CAR lacks the commit, a record, or a node that the ops depend on.
 	MissingBlock
 	// CIDMismatch: the SHA-256 of such a block is not that of its CID.
 	CIDMismatch
-	// InvalidTree: a node is no node of a Merkle search tree, or not where it must be.
+	// InvalidTree: a node is no node of a Merkle search tree, or not where it must be, or the CAR
+	// has far more of the tree than the ops can need.
 	InvalidTree
 	// OpMismatch: the tree does not have at the path of an op what the op says.
 	OpMismatch

@@ -8,8 +8,15 @@ import (
 	"millrace/translate"
 )
 
-// maxKeyBytes is the largest key of a tree.
-const maxKeyBytes = 1024
+const (
+	// maxKeyBytes is the largest key of a tree.
+	maxKeyBytes = 1024
+	// maxTreeBytes is about how much memory a partial tree may take: some twenty thousand keys. A
+	// commit of 200 ops, the protocol's limit, has a quarter of that.
+	maxTreeBytes = 4 << 20
+	// itemBytes is what a key takes in it, as an entry and twice as an item, beside its bytes.
+	itemBytes = 192
+)
 
 // item is a part of a tree: a key, or a subtree that the CAR lacks.
 type item struct {
@@ -31,6 +38,7 @@ type tree struct {
 	before  []item  // the items without the ops
 	entries []entry // of the nodes that are being read
 	keys    []byte
+	room    int    // bytes that further keys may take
 	out     []byte // nodes that are being written
 	partial bool   // the root depends on a subtree that the CAR lacks
 }
@@ -38,7 +46,7 @@ type tree struct {
 // load reads the tree of a root.
 func (t *tree) load(car *translate.CAR, root []byte) Reason {
 	t.car, t.items, t.nodes, t.last = car, t.items[:0], 0, nil
-	t.entries, t.keys = t.entries[:0], t.keys[:0]
+	t.entries, t.keys, t.room = t.entries[:0], t.keys[:0], maxTreeBytes
 	block, found := car.Block(root)
 	if !found {
 		return MissingBlock
