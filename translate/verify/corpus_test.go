@@ -3,6 +3,7 @@ package verify
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
 	"os"
@@ -10,10 +11,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bluesky-social/indigo/atproto/atcrypto"
 	"github.com/bluesky-social/indigo/atproto/repo"
 	"github.com/bluesky-social/indigo/atproto/repo/mst"
 	"github.com/ipfs/go-cid"
 	"github.com/klauspost/compress/zstd"
+	"gitlab.com/yawning/secp256k1-voi/secec"
 
 	"millrace/translate"
 )
@@ -71,6 +74,61 @@ func TestCorpus(t *testing.T) {
 	if commits < 50 {
 		t.Errorf("only %d commits", commits)
 	}
+}
+
+// TestCorpusSignatures: real commits verify with the keys that follow from their signatures, as
+// with indigo, and with no other.
+func TestCorpusSignatures(t *testing.T) {
+	for i, frame := range corpusFrames(t) {
+		c := decode(t, frame)
+		if c == nil {
+			continue
+		}
+		keys := recoverKeys(t, c.Blocks)
+		if len(keys) == 0 {
+			t.Errorf("frame %d: no key", i)
+		}
+		for _, key := range keys {
+			if verdict := compare(t, frame, key, corpusNow()); verdict.Reason != Valid {
+				t.Errorf("frame %d: %v", i, verdict.Reason)
+			}
+		}
+		if verdict := compare(t, frame, publicKey(t, c.Repo), corpusNow()); verdict.Reason != BadSignature {
+			t.Errorf("frame %d, with a foreign key: %v", i, verdict.Reason)
+		}
+	}
+}
+
+// recoverKeys returns the keys of curve K-256 that verify the commit in a CAR, by indigo.
+func recoverKeys(t *testing.T, blocks []byte) (keys []atcrypto.PublicKey) {
+	t.Helper()
+	commit, _, err := repo.LoadCommitFromCAR(context.Background(), bytes.NewReader(blocks))
+	if err != nil {
+		t.Fatal(err)
+	}
+	unsigned, err := commit.UnsignedBytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	digest := sha256.Sum256(unsigned)
+	r, s, err := secec.ParseCompactSignature(commit.Sig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id := range byte(4) {
+		recovered, err := secec.RecoverPublicKey(digest[:], r, s, id)
+		if err != nil {
+			continue // no such point
+		}
+		key, err := atcrypto.ParsePublicUncompressedBytesK256(recovered.Bytes())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if commit.VerifySignature(key) == nil {
+			keys = append(keys, key)
+		}
+	}
+	return keys
 }
 
 // TestProofFixtures undoes the ops of the AT Protocol's own fixtures.
