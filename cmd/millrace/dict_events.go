@@ -12,8 +12,6 @@ import (
 	"os"
 	"time"
 
-	"github.com/klauspost/compress/zstd"
-
 	"millrace/dict"
 	"millrace/public/client"
 	"millrace/replay"
@@ -72,17 +70,12 @@ func (s *sampler) readFile(ctx context.Context, path string) error {
 		defer f.Close()
 		in = f
 	}
-	buffered := bufio.NewReaderSize(in, 64<<10)
-	in = buffered
-	if start, _ := buffered.Peek(4); string(start) == "\x28\xb5\x2f\xfd" {
-		dec, err := zstd.NewReader(buffered, zstd.WithDecoderMaxWindow(maxDictWindow))
-		if err != nil {
-			return err
-		}
-		defer dec.Close()
-		in = dec
+	plain, err := dict.NewFileReader(in, maxDictWindow)
+	if err != nil {
+		return err
 	}
-	lines := bufio.NewScanner(in)
+	defer plain.Close()
+	lines := bufio.NewScanner(plain)
 	lines.Buffer(nil, maxDictEvent)
 	for n := 1; lines.Scan(); n++ {
 		if err := context.Cause(ctx); err != nil {

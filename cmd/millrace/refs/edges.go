@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"millrace/dict"
 	"millrace/intern"
 	"millrace/replay/graph"
 )
@@ -37,7 +38,7 @@ type lineBlock struct {
 // Read reads a file, plain or compressed with gzip or zstd. do gets its edges, some thousand at a
 // time and in any order, from one goroutine. An error says which line is wrong.
 func (r *EdgeReader) Read(ctx context.Context, in io.Reader, do func(edges []graph.Edge) error) error {
-	plain, err := decompress(in)
+	plain, err := dict.NewFileReader(in, maxWindowBytes)
 	if err != nil {
 		return err
 	}

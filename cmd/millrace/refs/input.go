@@ -3,7 +3,6 @@ package refs
 import (
 	"bufio"
 	"bytes"
-	"compress/gzip"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -11,7 +10,7 @@ import (
 	"io"
 	"os"
 
-	"github.com/klauspost/compress/zstd"
+	"millrace/dict"
 )
 
 // Record is a record that is alive, with what it points at. Its bytes are good until the call ends.
@@ -59,7 +58,7 @@ type Reader struct {
 // before sink sees anything; rows come as they are read. An error says where in the file it is
 // wrong.
 func (r *Reader) Read(ctx context.Context, in io.Reader, sink Sink) error {
-	plain, err := decompress(in)
+	plain, err := dict.NewFileReader(in, maxWindowBytes)
 	if err != nil {
 		return err
 	}
@@ -83,7 +82,7 @@ func (r *Reader) Read(ctx context.Context, in io.Reader, sink Sink) error {
 
 // IsRepository says whether a file is a repository, and not rows.
 func IsRepository(in io.Reader) (bool, error) {
-	plain, err := decompress(in)
+	plain, err := dict.NewFileReader(in, maxWindowBytes)
 	if err != nil {
 		return false, err
 	}
@@ -102,26 +101,6 @@ func isCAR(b *bufio.Reader) bool {
 	start, _ := b.Peek(binary.MaxVarintLen16 + len(carHeaderRoots))
 	length, n := binary.Uvarint(start)
 	return n > 0 && length <= maxCARHeader && bytes.HasPrefix(start[n:], []byte(carHeaderRoots))
-}
-
-// decompress returns a reader of the plain bytes. Closing it does not close in.
-func decompress(in io.Reader) (io.ReadCloser, error) {
-	b := bufio.NewReaderSize(in, 64<<10)
-	switch start, _ := b.Peek(4); {
-	case bytes.HasPrefix(start, []byte{0x1f, 0x8b}):
-		z, err := gzip.NewReader(b)
-		if err != nil {
-			return nil, fmt.Errorf("read gzip: %w", err)
-		}
-		return z, nil
-	case string(start) == "\x28\xb5\x2f\xfd":
-		z, err := zstd.NewReader(b, zstd.WithDecoderMaxWindow(maxWindowBytes), zstd.WithDecoderConcurrency(1))
-		if err != nil {
-			return nil, fmt.Errorf("read zstd: %w", err)
-		}
-		return z.IOReadCloser(), nil
-	}
-	return io.NopCloser(b), nil
 }
 
 // Spool copies what can be read once only to a temporary file in dir, which is removed as soon as

@@ -2,8 +2,6 @@ package identity
 
 import (
 	"bufio"
-	"bytes"
-	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,7 +13,8 @@ import (
 
 	"github.com/bluesky-social/indigo/atproto/atcrypto"
 	"github.com/bluesky-social/indigo/atproto/identity"
-	"github.com/klauspost/compress/zstd"
+
+	"millrace/dict"
 )
 
 // Bounds of reading an export.
@@ -113,7 +112,7 @@ func (o *operation) key() (key string, ok bool) {
 
 // readExport writes the key of each account that the operations of in lead to.
 func (s *store) readExport(ctx context.Context, in io.Reader) (lines, invalid int, err error) {
-	plain, err := decompress(in)
+	plain, err := dict.NewFileReader(in, maxWindowBytes)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -174,25 +173,4 @@ func (s *store) exported(did string) (atcrypto.PublicKey, error) {
 // exportKey returns the store's key for what the export has of a did:plc.
 func exportKey(did string) []byte {
 	return append([]byte{prefixExport}, did[len("did:plc:"):]...)
-}
-
-// decompress returns a reader of the plain bytes. Closing it does not close in.
-func decompress(in io.Reader) (io.ReadCloser, error) {
-	b := bufio.NewReaderSize(in, 64<<10)
-	start, _ := b.Peek(4)
-	switch {
-	case bytes.HasPrefix(start, []byte("\x1f\x8b")):
-		z, err := gzip.NewReader(b)
-		if err != nil {
-			return nil, fmt.Errorf("read gzip: %w", err)
-		}
-		return z, nil
-	case string(start) == "\x28\xb5\x2f\xfd":
-		z, err := zstd.NewReader(b, zstd.WithDecoderMaxWindow(maxWindowBytes), zstd.WithDecoderConcurrency(1))
-		if err != nil {
-			return nil, fmt.Errorf("read zstd: %w", err)
-		}
-		return z.IOReadCloser(), nil
-	}
-	return io.NopCloser(b), nil
 }
