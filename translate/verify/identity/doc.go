@@ -11,10 +11,11 @@
 //
 // # What is trusted
 //
-// The PLC directory is: the log of operations behind a DID document is not verified. DID documents
-// must be of the DID that was asked for; their first key with the fragment #atproto counts, which
-// must be of curve K-256 or P-256. Hosts of did:web are anybody's. They are asked over https and at
-// public addresses only, which is checked when the connection is made.
+// The PLC directory is: the log of operations behind a DID document is not verified. An export says
+// nothing of an account that it lacks. DID documents must be of the DID that was asked for; their
+// first key with the fragment #atproto counts, which must be of curve K-256 or P-256. Hosts of
+// did:web are anybody's. They are asked over https and at public addresses only, which is checked
+// when the connection is made.
 //
 // # What is bounded
 //

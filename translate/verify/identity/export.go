@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	"github.com/bluesky-social/indigo/atproto/atcrypto"
-	"github.com/bluesky-social/indigo/atproto/identity"
 
 	"millrace/dict"
 )
@@ -24,7 +23,10 @@ const (
 	batchBytes     = 256 << 10
 )
 
-var errNoExport = errors.New("no line of it is an operation of a PLC directory")
+var (
+	errNoExport    = errors.New("no line of it is an operation of a PLC directory")
+	errNotExported = errors.New("the PLC export does not have the account")
+)
 
 // export is the file of a PLC directory's operations, one JSON line each, oldest first.
 type export struct {
@@ -161,7 +163,7 @@ func (s *store) exported(did string) (atcrypto.PublicKey, error) {
 	case err != nil:
 		return nil, s.db.FailOn("read the PLC export", err)
 	case !ok:
-		return nil, identity.ErrDIDNotFound
+		return nil, errNotExported // it may be newer than the export
 	}
 	key, err := atcrypto.ParsePublicDIDKey(string(value))
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"millrace/consume/relaysim"
+	"millrace/consume/relaysim/testwait"
 )
 
 // operations returns lines of an export that has accounts 0 to 9, of which some have changed.
@@ -87,9 +88,10 @@ func exportStates(t *testing.T, fs vfs.FS, path string) string {
 	return strings.Join(out, " ")
 }
 
-const exported = "0 101 2 absent 4 5 absent absent"
+const exported = "0 101 2 absent 4 5 absent unknown"
 
-// TestExport: the last operation of each account counts, whatever the file is compressed with.
+// TestExport: the last operation of each account counts, whatever the file is compressed with. Of
+// an account that it lacks it says nothing.
 func TestExport(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "export")
 	plain := operations(t)
@@ -124,7 +126,7 @@ func TestExportOnce(t *testing.T) {
 		t.Errorf("the same file: got %s", got)
 	}
 	writeExport(t, path, other, 1)
-	if got := exportStates(t, fs, path); got != "0 101 2 absent absent 5 absent current" {
+	if got := exportStates(t, fs, path); got != "0 101 2 absent unknown 5 absent current" {
 		t.Errorf("another file: got %s", got)
 	}
 }
@@ -153,6 +155,23 @@ func TestExportInterrupted(t *testing.T) {
 	}
 	if got := exportStates(t, fs, path); got != exported {
 		t.Errorf("got %s", got)
+	}
+}
+
+// TestBrokenExport: without a whole file no key is known, and a metric says so.
+func TestBrokenExport(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "export")
+	writeExport(t, path, []byte("\x1f\x8b\x08cut"), 0)
+	d, err := Open(Config{FS: vfs.NewMem(), Dir: "ids", Export: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	testwait.Eventually(t, time.Minute, "the directory fails", d.fetcher.paused)
+	if _, state := d.Key(1, didOf(1)); state != Unknown {
+		t.Errorf("a key is %v", state)
+	}
+	if err := d.Close(); err != nil {
+		t.Error(err)
 	}
 }
 

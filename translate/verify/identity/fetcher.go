@@ -103,12 +103,16 @@ func (f *fetcher) queueOf(did string) chan<- *job {
 	return nil
 }
 
-// prepare reads the export, if that has yet to be done. Until then jobs wait.
+// prepare reads the export, if that has yet to be done. Until then jobs wait, and if it cannot be
+// read for ever.
 func (f *fetcher) prepare(ctx context.Context, e *export) error {
 	switch err := e.load(ctx, f.d.cache.store, f.d.cfg.source(e), f.d.cfg.Logger); {
 	case err == nil:
 		close(f.ready)
 	case ctx.Err() == nil:
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.pause.failures++
 		f.d.cfg.Logger.Error("the PLC export cannot be used: no did:plc gets a key until a start with another --plc-export, or with --plc", "err", err)
 	}
 	return nil

@@ -57,7 +57,7 @@ func newMetrics(reg prometheus.Registerer, d *Directory) *metrics {
 	}
 	add("queue", "Accounts that are being fetched or wait for it.", locked(func() int { return len(d.jobs) }))
 	add("entries", "Accounts in the cache on disk, at most.", locked(func() int { return d.cache.store.count + d.cache.store.older }))
-	add("directory_failing", "1 while the PLC directory fails.", func() float64 { return number(d.fetcher.paused()) })
+	add("directory_failing", "1 while the PLC directory fails, or its export cannot be read.", func() float64 { return number(d.fetcher.paused()) })
 	add("failed", "1 after a write of the cache failed, or it was found damaged.", func() float64 { return number(d.Err() != nil) })
 	if reg != nil && reg.Register(own) == nil {
 		m.unregister = sync.OnceFunc(func() { reg.Unregister(own) })
