@@ -14,8 +14,8 @@ const maxGroup = jobsInFlight
 // commit makes sealed jobs durable in order, as many at a time as are ready.
 func (p *Pipeline) commit(ctx context.Context) error {
 	c := &committer{p: p}
-	if v := p.cfg.Verify; v != nil {
-		c.chains = &heldChains{to: v.Chains}
+	if p.cfg.Verify != nil {
+		c.chains = &heldChains{cfg: p.cfg.Verify}
 	}
 	positions := time.NewTicker(maxPositionAge / 2)
 	defer positions.Stop()

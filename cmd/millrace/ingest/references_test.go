@@ -304,61 +304,35 @@ func (n *refNames) yield() {
 }
 
 // refLog is a log that notes the references of the events that are appended.
-type refLog struct {
-	*replay.Log
-	names *refNames
-	fail  func() error // called before each Append
-	most  int          // references of a block of several frames
+type refLog struct{ notedLog[refEvent] }
 
-	mu     sync.Mutex
-	sealed map[*replay.Block][]refEvent
-	got    []refEvent
-}
-
-func (l *refLog) Seal(in replay.Input) (*replay.Block, error) {
-	b, err := l.Log.Seal(in)
-	var events []refEvent
-	var from uint32
-	if e := in.Batch.Events; len(e) > 0 && len(in.References.List) > l.most && e[0].Seq != e[len(e)-1].Seq {
-		err = errors.Join(err, fmt.Errorf("frames %d to %d: %d references, at most %d fit", e[0].Seq, e[len(e)-1].Seq, len(in.References.List), l.most))
-	}
-	l.names.mu.Lock()
-	defer l.names.mu.Unlock()
-	for i := range in.Batch.Events {
-		e := refEvent{Epoch: in.Epoch, Seq: in.Batch.Events[i].Seq, Op: in.Batch.Events[i].Op}
-		r := in.References
-		for _, ref := range r.List[from:r.Ends[i]] {
-			name := l.names.names[ref.Subject]
-			if ref.Had {
-				e.Had = append(e.Had, name)
-			} else {
-				e.Has = append(e.Has, name)
-			}
+// newRefLog makes one in which a block of several frames has so many references at most.
+func newRefLog(log *replay.Log, names *refNames, most int, fail func() error) *refLog {
+	note := func(in replay.Input) (events []refEvent, err error) {
+		if e := in.Batch.Events; len(e) > 0 && len(in.References.List) > most && e[0].Seq != e[len(e)-1].Seq {
+			err = fmt.Errorf("frames %d to %d: %d references, at most %d fit", e[0].Seq, e[len(e)-1].Seq, len(in.References.List), most)
 		}
-		from = r.Ends[i]
-		e.Repeated = r.Repeated != nil && r.Repeated[i]
-		events = append(events, e)
+		names.mu.Lock()
+		defer names.mu.Unlock()
+		var from uint32
+		for i := range in.Batch.Events {
+			e := refEvent{Epoch: in.Epoch, Seq: in.Batch.Events[i].Seq, Op: in.Batch.Events[i].Op}
+			r := in.References
+			for _, ref := range r.List[from:r.Ends[i]] {
+				name := names.names[ref.Subject]
+				if ref.Had {
+					e.Had = append(e.Had, name)
+				} else {
+					e.Has = append(e.Has, name)
+				}
+			}
+			from = r.Ends[i]
+			e.Repeated = r.Repeated != nil && r.Repeated[i]
+			events = append(events, e)
+		}
+		return events, err
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.sealed[b] = events
-	return b, err
-}
-
-func (l *refLog) Append(blocks ...*replay.Block) error {
-	if err := l.fail(); err != nil {
-		return err
-	}
-	if err := l.Log.Append(blocks...); err != nil {
-		return err
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, b := range blocks {
-		l.got = append(l.got, l.sealed[b]...)
-		delete(l.sealed, b)
-	}
-	return nil
+	return &refLog{notedLog[refEvent]{Log: log, note: note, fail: fail}}
 }
 
 // failingStore is a reference store whose Apply fails when it is asked to, before it does anything.
@@ -433,9 +407,10 @@ func TestReferencesModel(t *testing.T) {
 			}
 			return nil
 		}
-		l := &refLog{Log: log, names: names, fail: fail, most: 1 << uint(rng.IntN(10)), sealed: make(map[*replay.Block][]refEvent)}
+		most := 1 << uint(rng.IntN(10))
+		l := newRefLog(log, names, most, fail)
 		cfg := Config{Log: l, References: failingStore{store, fail}, InFlightBytes: 8 << 20, NewResolver: func() Resolver { return names },
-			hooks: testHooks{blockBytes: 1 << uint(rng.IntN(13)), blockReferences: l.most}}
+			hooks: testHooks{blockBytes: 1 << uint(rng.IntN(13)), blockReferences: most}}
 		err = runPipelineWith(t, cfg, func(ctx context.Context, p *Pipeline) error {
 			for _, f := range m.frames {
 				if f.Epoch < at.Epoch || f.Epoch == at.Epoch && f.Seq <= at.Seq {
@@ -507,8 +482,7 @@ func TestReferencesInFlight(t *testing.T) {
 			}
 			names := &refNames{numbers: make(map[string]uint64), names: make(map[uint64]string), rng: rand.New(rand.NewPCG(1, 1))}
 			allSealed := make(chan struct{})
-			l := &refLog{Log: log, names: names, most: 1000, sealed: make(map[*replay.Block][]refEvent)}
-			l.fail = func() error { <-allSealed; return nil }
+			l := newRefLog(log, names, 1000, func() error { <-allSealed; return nil })
 			sealed := 0
 			cfg := Config{Log: countSeals{l, func(events int) {
 				if sealed += events; sealed == 10 {

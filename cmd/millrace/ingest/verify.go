@@ -24,11 +24,12 @@ type Verification struct {
 }
 
 // Keys gives the signing keys of accounts, which it knows by accountOf. *identity.Directory
-// implements it. Safe for concurrent use; nothing waits.
+// implements it. Safe for concurrent use; nothing waits but Flush, which one goroutine calls.
 type Keys interface {
 	Key(account uint64, did string) (atcrypto.PublicKey, identity.State)
 	Refresh(account uint64, did string) (pending bool)
 	Changed(account uint64, did string)
+	Flush() error // no crash takes back what Changed did
 }
 
 // Chains keeps the states of accounts. *chain.Store implements it. One goroutine calls Get and Set,
@@ -154,7 +155,7 @@ const maxHeldChains = 1 << 14
 // heldChains are the changes of chains of frames that are not in the log. It belongs to the commit
 // stage. A nil one holds nothing.
 type heldChains struct {
-	to      Chains
+	cfg     *Verification
 	changes []chain.Change // in the relay's order
 	ready   int            // how many of them are of blocks that are about to be appended
 	at      chain.Position // of the last of these blocks
@@ -179,12 +180,16 @@ func (h *heldChains) cover() {
 // full says whether no more changes should wait.
 func (h *heldChains) full() bool { return h != nil && len(h.changes) > maxHeldChains }
 
-// commit makes durable what belongs to the blocks that are about to be appended.
+// commit makes durable what belongs to the blocks that are about to be appended: also that the keys
+// of accounts whose #identity they have are not those of before.
 func (h *heldChains) commit() error {
 	if h == nil {
 		return nil
 	}
-	if err := h.to.Commit(h.at, h.changes[:h.ready]); err != nil {
+	if err := h.cfg.Keys.Flush(); err != nil {
+		return fmt.Errorf("flush the keys of accounts: %w", err)
+	}
+	if err := h.cfg.Chains.Commit(h.at, h.changes[:h.ready]); err != nil {
 		return err
 	}
 	h.changes = append(h.changes[:0], h.changes[h.ready:]...)

@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"net/http/httptest"
 	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
@@ -21,6 +21,7 @@ import (
 
 	"millrace/consume"
 	"millrace/consume/relaysim"
+	"millrace/consume/relaysim/testwait"
 	"millrace/dict"
 	"millrace/replay"
 	"millrace/replay/chain"
@@ -45,6 +46,7 @@ func (k simKeys) Key(account uint64, did string) (atcrypto.PublicKey, identity.S
 
 func (simKeys) Refresh(uint64, string) bool { return false }
 func (simKeys) Changed(uint64, string)      {}
+func (simKeys) Flush() error                { return nil }
 
 // signedFrames are frames of a world with faulty commits among them.
 func signedFrames(t testing.TB, n int) (frames []consume.Frame) {
@@ -93,41 +95,6 @@ func verifiedEvents(t testing.TB, frames []consume.Frame, drop bool) (events []v
 		}
 	}
 	return events, reasons
-}
-
-// verifiedLog notes the events that are appended.
-type verifiedLog struct {
-	*replay.Log
-	fail func() error // called before each Append
-
-	mu     sync.Mutex
-	sealed map[*replay.Block][]verifiedEvent
-	got    []verifiedEvent
-}
-
-func (l *verifiedLog) Seal(in replay.Input) (*replay.Block, error) {
-	b, err := l.Log.Seal(in)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, e := range in.Batch.Events {
-		l.sealed[b] = append(l.sealed[b], verifiedEvent{e.Seq, e.Op, verify.Reason(e.Unverified)})
-	}
-	return b, err
-}
-
-func (l *verifiedLog) Append(blocks ...*replay.Block) error {
-	if err := l.fail(); err != nil {
-		return err
-	}
-	if err := l.Log.Append(blocks...); err != nil {
-		return err
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, b := range blocks {
-		l.got = append(l.got, l.sealed[b]...)
-	}
-	return nil
 }
 
 // failingChains fails when it is asked to, before it commits or after.
@@ -191,7 +158,12 @@ func verifyWithCrashes(t *testing.T, frames []consume.Frame, drop bool) (got []v
 			}
 			return nil
 		}
-		l := &verifiedLog{Log: log, fail: fail, sealed: make(map[*replay.Block][]verifiedEvent)}
+		l := &notedLog[verifiedEvent]{Log: log, fail: fail, note: func(in replay.Input) (events []verifiedEvent, _ error) {
+			for _, e := range in.Batch.Events {
+				events = append(events, verifiedEvent{e.Seq, e.Op, verify.Reason(e.Unverified)})
+			}
+			return events, nil
+		}}
 		cfg := Config{Log: l, InFlightBytes: 8 << 20, hooks: testHooks{blockBytes: 1 << uint(8+rng.IntN(9))},
 			Verify: &Verification{Keys: simKeys{t}, Chains: failingChains{store, fail}, Sample: 1, Drop: drop}}
 		err = runPipelineWith(t, cfg, func(ctx context.Context, p *Pipeline) error {
@@ -236,7 +208,7 @@ func (c *committedChains) Commit(at chain.Position, changes []chain.Change) erro
 func TestHeldChains(t *testing.T) {
 	log, chains := &fakeLog{}, &committedChains{}
 	p := newPipeline(t, Config{Log: log, InFlightBytes: 8 << 20})
-	c := &committer{p: p, chains: &heldChains{to: chains}}
+	c := &committer{p: p, chains: &heldChains{cfg: &Verification{Keys: simKeys{t}, Chains: chains}}}
 	seq := int64(0)
 	// flush takes jobs, with an event (e) or without (-), and changes each.
 	flush := func(jobs string, changes int, all bool, want int64) {
@@ -275,6 +247,70 @@ func TestHeldChains(t *testing.T) {
 	flush("-", maxHeldChains+1, false, 11)
 }
 
+// TestDroppedKeyStaysDropped: when the log has an #identity event, no crash brings back the key
+// that it made go.
+func TestDroppedKeyStaysDropped(t *testing.T) {
+	dicts, err := dict.NewRegistry(dict.BuiltIn())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dicts.Close()
+	plc := &relaysim.PLC{}
+	server := httptest.NewServer(plc)
+	defer server.Close()
+	const did = "did:plc:ewvi7nxzyoun6zhxrhs64oiz" // of identityFrame
+	account := accountOf([]byte(did))
+	openKeys := func(fs vfs.FS) *identity.Directory {
+		t.Helper()
+		keys, err := identity.Open(identity.Config{Dir: "keys", FS: fs, PLC: server.URL})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return keys
+	}
+	openLog := func(fs vfs.FS) *replay.Log {
+		t.Helper()
+		log, err := replay.Open(replay.Config{Dir: "log", FS: fs, Relay: "relay.example.com", Retention: time.Hour, Dictionaries: dicts})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return log
+	}
+	fs := vfs.NewCrashableMem()
+	keys := openKeys(fs)
+	testwait.Eventually(t, time.Minute, "the key is known", func() bool {
+		_, state := keys.Key(account, did)
+		return state == identity.Current
+	})
+	if err := keys.Close(); err != nil { // which makes it durable
+		t.Fatal(err)
+	}
+	keys, log := openKeys(fs), openLog(fs)
+	store, err := chain.Open(chain.Config{Dir: "chains", FS: fs, Sample: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = plc.SetFault("error")
+	cfg := Config{Log: log, InFlightBytes: 8 << 20, Verify: &Verification{Keys: keys, Chains: store, Sample: 1}}
+	if err := runPipelineWith(t, cfg, func(ctx context.Context, p *Pipeline) error { return p.Handle(ctx, identityFrame(t, 1)) }); err != nil {
+		t.Fatal(err)
+	}
+	crashed := fs.CrashClone(vfs.CrashCloneCfg{})
+	if err := errors.Join(keys.Close(), store.Close(), log.Close()); err != nil {
+		t.Fatal(err)
+	}
+	keys, log = openKeys(crashed), openLog(crashed)
+	if at := log.Progress(); at.Seq != 1 {
+		t.Errorf("the log is at %+v", at)
+	}
+	if _, state := keys.Key(account, did); state != identity.Unknown {
+		t.Errorf("the key is %v", state)
+	}
+	if err := errors.Join(keys.Close(), log.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // changingKeys is a directory whose answers a test sets.
 type changingKeys struct {
 	key      atcrypto.PublicKey
@@ -300,6 +336,7 @@ func (k *changingKeys) Refresh(account uint64, did string) bool {
 }
 
 func (k *changingKeys) Changed(account uint64, did string) { k.note("c", account, did) }
+func (k *changingKeys) Flush() error                       { return nil }
 
 func newTestChecker(keys Keys, sample uint64) *checker {
 	return &checker{cfg: &Verification{Keys: keys, Sample: sample}, now: time.Now, logger: slog.New(slog.DiscardHandler)}
@@ -448,8 +485,8 @@ func TestVerifierPanics(t *testing.T) {
 	}
 }
 
-// BenchmarkPipeline takes signed commits from the socket to the disk, without UIDs, verified or
-// not. cpu-us/op is that of a frame.
+// BenchmarkPipeline takes signed commits from the socket to the disk, without UIDs: not verified,
+// with all keys known, and with a directory of keys that fails in some way.
 func BenchmarkPipeline(b *testing.B) {
 	r, err := relaysim.New(relaysim.Config{Seed: 4, Generate: 4000, Accounts: 1000, Signed: true})
 	if err != nil {
@@ -459,26 +496,42 @@ func BenchmarkPipeline(b *testing.B) {
 	for i, m := range r.Take(4000) {
 		frames = append(frames, consume.Frame{Epoch: 1, Seq: int64(1 + i), Data: m.Payload})
 	}
-	keys := &knownKeys{keys: make(map[uint64]atcrypto.PublicKey)}
+	known := &knownKeys{keys: make(map[uint64]atcrypto.PublicKey)}
 	for _, f := range frames {
 		var v verify.Verifier
 		if did := v.Open(f.Data); did != nil {
-			if keys.keys[accountOf(did)], err = relaysim.PublicKey(string(did)); err != nil {
+			if known.keys[accountOf(did)], err = relaysim.PublicKey(string(did)); err != nil {
 				b.Fatal(err)
 			}
 		}
 	}
-	for _, verified := range []bool{false, true} {
-		b.Run(fmt.Sprintf("verify=%t", verified), func(b *testing.B) {
+	run := func(name string, keys Keys) {
+		b.Run(name, func(b *testing.B) {
 			var cpu, wall time.Duration
 			n := 0
 			for b.Loop() {
-				c, w := takeThrough(b, frames, keys, verified)
+				c, w := takeThrough(b, frames, keys)
 				cpu, wall, n = cpu+c, wall+w, n+len(frames)
 			}
 			b.ReportMetric(float64(cpu.Microseconds())/float64(n), "cpu-us/frame")
 			b.ReportMetric(float64(n)/wall.Seconds(), "frames/s")
 		})
+	}
+	run("off", nil)
+	run("known", known)
+	plc := &relaysim.PLC{}
+	server := httptest.NewServer(plc)
+	defer server.Close()
+	for _, fault := range []string{"down", "silent", "slow", "endless", "other-did"} {
+		_ = plc.SetFault(fault)
+		keys, err := identity.Open(identity.Config{Dir: b.TempDir(), PLC: server.URL})
+		if err != nil {
+			b.Fatal(err)
+		}
+		run(fault, keys)
+		if err := keys.Close(); err != nil {
+			b.Fatal(err)
+		}
 	}
 }
 
@@ -490,9 +543,11 @@ func (k *knownKeys) Key(account uint64, _ string) (atcrypto.PublicKey, identity.
 }
 func (*knownKeys) Refresh(uint64, string) bool { return false }
 func (*knownKeys) Changed(uint64, string)      {}
+func (*knownKeys) Flush() error                { return nil }
 
 // takeThrough takes the frames through a pipeline to a log on disk, and returns what that took.
-func takeThrough(b *testing.B, frames []consume.Frame, keys Keys, verified bool) (cpu, wall time.Duration) {
+// They are verified if keys is not nil.
+func takeThrough(b *testing.B, frames []consume.Frame, keys Keys) (cpu, wall time.Duration) {
 	b.Helper()
 	dir := b.TempDir()
 	dicts, err := dict.NewRegistry(dict.BuiltIn())
@@ -511,7 +566,7 @@ func takeThrough(b *testing.B, frames []consume.Frame, keys Keys, verified bool)
 	}
 	defer store.Close()
 	cfg := Config{Log: log, InFlightBytes: 25 << 20}
-	if verified {
+	if keys != nil {
 		cfg.Verify = &Verification{Keys: keys, Chains: store, Sample: 1}
 	}
 	p, err := New(cfg)
@@ -530,7 +585,7 @@ func takeThrough(b *testing.B, frames []consume.Frame, keys Keys, verified bool)
 	if err := <-ended; err != nil {
 		b.Fatal(err)
 	}
-	if verified {
+	if _, known := keys.(*knownKeys); known {
 		var valid dto.Metric
 		if err := p.metrics.verified[verify.Valid].Write(&valid); err != nil || int(valid.GetCounter().GetValue()) < len(frames)*8/10 {
 			b.Fatalf("%v of %d frames are valid; %v", valid.GetCounter().GetValue(), len(frames), err)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/bluesky-social/indigo/atproto/atcrypto"
 	"github.com/cespare/xxhash/v2"
@@ -21,6 +22,8 @@ type Directory struct {
 	mu    sync.Mutex
 	cache cache
 	jobs  map[uint64]*job // queued or being fetched, by UID
+
+	unsynced atomic.Bool // a crash may take back what Changed has dropped
 
 	close    sync.Once
 	closeErr error
@@ -88,6 +91,7 @@ func (d *Directory) Changed(uid uint64, did string) {
 	} else {
 		d.metrics.purged.Inc()
 		d.cache.purge(uid)
+		d.unsynced.Store(true)
 		again.next = min(e.fetched, now) + int64(changedEvery)
 	}
 	d.cache.keep(uid, again)
@@ -116,9 +120,15 @@ func (d *Directory) Refresh(uid uint64, did string) (pending bool) {
 	return e.suspect
 }
 
-// Flush makes the drops of Changed durable. After a crash the caller calls Changed again for the
-// #identity events since Flush.
-func (d *Directory) Flush() error { return d.cache.store.sync() }
+// Flush makes the drops of Changed durable; it costs nothing if there are none. A caller that reads
+// #identity events again after a crash calls it before it moves the place from which it does. One
+// goroutine calls it.
+func (d *Directory) Flush() error {
+	if !d.unsynced.Swap(false) {
+		return nil
+	}
+	return d.cache.store.sync()
+}
 
 // Failed is closed when the cache on disk has failed; Err says why. The process should stop.
 func (d *Directory) Failed() <-chan struct{} { return d.cache.store.db.Failed() }

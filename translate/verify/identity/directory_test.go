@@ -2,6 +2,7 @@ package identity
 
 import (
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -223,6 +224,53 @@ func TestChanged(t *testing.T) {
 		h.expect(1, Current, didOf(5))
 		h.asked(1)
 	})
+}
+
+// TestFlush: once Flush has returned no crash brings back a key that Changed has dropped. Before,
+// one may.
+func TestFlush(t *testing.T) {
+	plc := &relaysim.PLC{}
+	server := httptest.NewServer(plc)
+	defer server.Close()
+	finished := make(chan string, 10)
+	open := func(fs vfs.FS) *Directory {
+		t.Helper()
+		d, err := Open(Config{FS: fs, Dir: "ids", PLC: server.URL, hooks: testHooks{finished: func(did string) { finished <- did }}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	fs := vfs.NewCrashableMem()
+	d := open(fs)
+	d.Key(1, didOf(1))
+	<-finished
+	if err := d.Close(); err != nil { // which makes the key durable
+		t.Fatal(err)
+	}
+	d = open(fs)
+	_ = plc.SetFault("error")
+	d.Changed(1, didOf(1))
+	before := fs.CrashClone(vfs.CrashCloneCfg{})
+	if err := d.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	after := fs.CrashClone(vfs.CrashCloneCfg{})
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		fs   vfs.FS
+		want State
+	}{{before, Current}, {after, Unknown}} {
+		d := open(tc.fs)
+		if _, state := d.Key(1, didOf(1)); state != tc.want {
+			t.Errorf("%v, want %v", state, tc.want)
+		}
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 // TestChangedWhileFetched: the answer to a request from before an #identity event is not used.
