@@ -70,20 +70,22 @@ func checkWhole(t *testing.T, sim *simulator, addr string, frames int64) {
 	checkExact(t, "the log", readAll(t, addr, "cursor=0", len(want)), want)
 }
 
-// Frames at and beyond the limits of the protocol do not make the process larger than --memory.
-// Those that are within them are in the log.
+// Frames at and beyond the limits of the protocol do not make the process larger than --memory,
+// verified or not. Those that are within them are in the log.
 func TestMemoryHostileFrames(t *testing.T) {
 	for _, memory := range memorySizes(t) {
 		for _, kinds := range []string{"odd-records-of-256-kib", "ops-10*,odd-ops*,control*,records-of*,odd-records*,odd-frame*"} {
-			t.Run(mebibytes(memory)+"/"+kinds, func(t *testing.T) {
-				const frames = 40
-				sim := startRelaysim(t, "--frames", strconv.Itoa(frames), "--hostile-every", "2", "--generate", "200", "--accounts", "50", "--hostile-kinds", kinds, "--wait-for-consumer")
-				addr := freeAddr(t)
-				p := startMillrace(t, sim.url, t.TempDir(), addr, "--memory", mebibytes(memory))
-				waitServing(t, addr)
-				checkWhole(t, sim, addr, frames)
-				p.checkPeak(t, memory)
-			})
+			for _, verify := range []string{"off", "flag"} {
+				t.Run(mebibytes(memory)+"/"+kinds+"/"+verify, func(t *testing.T) {
+					const frames = 40
+					sim := startRelaysim(t, "--frames", strconv.Itoa(frames), "--hostile-every", "2", "--generate", "200", "--accounts", "50", "--hostile-kinds", kinds, "--wait-for-consumer")
+					addr := freeAddr(t)
+					p := startMillrace(t, sim.url, t.TempDir(), addr, "--memory", mebibytes(memory), "--verify", verify, "--plc", sim.plc())
+					waitServing(t, addr)
+					checkWhole(t, sim, addr, frames)
+					p.checkPeak(t, memory)
+				})
+			}
 		}
 	}
 }
@@ -128,7 +130,7 @@ func TestMemoryVerification(t *testing.T) {
 				}
 				resp.Body.Close()
 				addr := freeAddr(t)
-				p := startMillrace(t, sim.url, t.TempDir(), addr, "--memory", mebibytes(memory), "--verify=flag", "--plc", strings.TrimSuffix(sim.admin, "/admin/"))
+				p := startMillrace(t, sim.url, t.TempDir(), addr, "--memory", mebibytes(memory), "--verify=flag", "--plc", sim.plc())
 				waitServing(t, addr)
 				checkWhole(t, sim, addr, frames)
 				p.checkPeak(t, memory)

@@ -125,9 +125,17 @@ func trySoakRound(t *testing.T, plan soakPlan, total *survived) bool {
 	if plan.graph {
 		r.flags = append(r.flags, "--graph", "--graph-memory", "64MiB")
 	}
-	r.sim = startRelaysim(t, "--seed", strconv.FormatUint(plan.seed, 10), "--rate", strconv.Itoa(plan.rate), "--wait-for-consumer",
+	var signed []string
+	if plan.verify {
+		world = 2000
+		signed = []string{"--signed", "--faulty-every", "20"}
+	}
+	r.sim = startRelaysim(t, append(signed, "--seed", strconv.FormatUint(plan.seed, 10), "--rate", strconv.Itoa(plan.rate), "--wait-for-consumer",
 		"--generate", strconv.Itoa(world), "--accounts", strconv.Itoa(world/5), "--first-seq", strconv.FormatInt(r.floor+1, 10), "--churn-every", "10", "--truth-sync", "--hostile-every", strconv.Itoa(plan.hostile),
-		"--outdated-cursor-info="+strconv.FormatBool(plan.seed%2 == 0), "--future-cursor-error="+strconv.FormatBool(plan.seed%4 < 2))
+		"--outdated-cursor-info="+strconv.FormatBool(plan.seed%2 == 0), "--future-cursor-error="+strconv.FormatBool(plan.seed%4 < 2))...)
+	if plan.verify {
+		r.flags = append(r.flags, "--verify=flag", "--plc", r.sim.plc())
+	}
 
 	r.watchers = newWatchers(r)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -162,6 +170,9 @@ func trySoakRound(t *testing.T, plan soakPlan, total *survived) bool {
 		r.replays(r.trim(log))
 	} else {
 		r.replays(log)
+	}
+	if plan.verify {
+		r.checkVerified(log)
 	}
 	if plan.links {
 		r.checkLinks(observer, log)

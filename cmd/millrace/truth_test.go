@@ -34,6 +34,7 @@ type truthEvent struct {
 	URI    string
 	JSON   string // the plain event with time_us 0
 
+	Unverified    string // why its frame failed; "": it did not, or was not verified
 	References    string // see referenceNames
 	ReferenceUIDs string // a line for each: UID and what it stands for
 }
@@ -109,11 +110,13 @@ func (s *streams) parse(t *testing.T, line string) truthEvent {
 		UIDs   struct{ DID, URI string }
 		Has    []servedReference `json:"references"`
 		Gone   []servedReference `json:"deleted_references"`
+
+		Unverified string
 	}
 	if err := json.Unmarshal([]byte(line), &tail); err != nil {
 		t.Fatalf("not JSON: %v: %.300s", err, line)
 	}
-	e := truthEvent{TimeUS: tail.TimeUS, DID: tail.UIDs.DID, URI: tail.UIDs.URI}
+	e := truthEvent{TimeUS: tail.TimeUS, DID: tail.UIDs.DID, URI: tail.UIDs.URI, Unverified: tail.Unverified}
 	e.References, e.ReferenceUIDs = servedNames(tail.Has, tail.Gone)
 	if tail.Cursor != "" {
 		p, err := translate.ParsePosition(tail.Cursor)
@@ -249,6 +252,9 @@ func startRelaysim(t *testing.T, flags ...string) *simulator {
 	sim.admin = "http://" + listener.Addr().String() + "/admin/"
 	return sim
 }
+
+// plc is the URL of the relay's PLC directory.
+func (s *simulator) plc() string { return strings.TrimSuffix(s.admin, "/admin/") }
 
 // do asks for an action of relaysim's admin endpoints.
 func (s *simulator) do(t *testing.T, action string) {

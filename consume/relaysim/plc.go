@@ -136,7 +136,7 @@ func (p *PLC) Requests() int64 { return p.requests.Load() }
 func (p *PLC) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	p.requests.Add(1)
 	did := strings.TrimPrefix(req.URL.Path, "/")
-	if !strings.HasPrefix(did, "did:plc:") || len(did) != didLen {
+	if !HasKey(did) {
 		http.Error(w, `{"message":"DID not registered: `+did+`"}`, http.StatusNotFound)
 		return
 	}
@@ -150,6 +150,9 @@ func (p *PLC) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 	_ = json.NewEncoder(w).Encode(p.document(did))
 }
+
+// HasKey reports whether a directory without faults has the account.
+func HasKey(did string) bool { return strings.HasPrefix(did, "did:plc:") && len(did) == didLen }
 
 // signer returns the DID whose key the account has.
 func (p *PLC) signer(did string) string {
