@@ -13,7 +13,7 @@
 // is of one of the two.
 //
 // An Expr is in canonical form: an operand of Or is no Or, and an operand of And no And unless it
-// is subtracted. Its String is the shortest text of that form, which parses to the same Expr.
+// is subtracted.
 //
 // The package is pure: it knows no store, and does not look up what it names.
 package setexpr

@@ -11,6 +11,47 @@ import (
 
 const post = "at://did:plc:a/app.bsky.feed.post/3k"
 
+// records reports whether the set is of records. If not, it is of accounts.
+func (e *Expr) records() bool {
+	for e.Op != Leaf {
+		e = &e.Operands[0]
+	}
+	return names()[e.Set.Name].records
+}
+
+// String returns the shortest text of an expression in canonical form.
+func (e *Expr) String() string {
+	var b strings.Builder
+	e.write(&b)
+	return b.String()
+}
+
+func (e *Expr) write(b *strings.Builder) {
+	if e.Op == Leaf {
+		b.WriteString(e.Set.Name.String() + ":" + e.Set.Argument)
+		return
+	}
+	for i := range e.Operands {
+		operand := &e.Operands[i]
+		switch {
+		case i == 0:
+		case e.Op == Or:
+			b.WriteString(" or ")
+		case operand.Subtracted:
+			b.WriteString(" and not ")
+		default:
+			b.WriteString(" and ")
+		}
+		if e.Op == And && operand.Op != Leaf {
+			b.WriteByte('(')
+			operand.write(b)
+			b.WriteByte(')')
+		} else {
+			operand.write(b)
+		}
+	}
+}
+
 func TestParse(t *testing.T) {
 	for _, tc := range []struct{ text, want string }{
 		{"follows:did:plc:a", "follows:did:plc:a"},
@@ -29,8 +70,8 @@ func TestParse(t *testing.T) {
 			t.Errorf("%s: %v", tc.text, err)
 			continue
 		}
-		if got := e.String(); got != tc.want || e.Records() != strings.Contains(tc.text, "liked") {
-			t.Errorf("%s: got %s, records %t", tc.text, got, e.Records())
+		if got := e.String(); got != tc.want || e.records() != strings.Contains(tc.text, "liked") {
+			t.Errorf("%s: got %s, records %t", tc.text, got, e.records())
 		}
 	}
 }
