@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -92,6 +93,11 @@ func TestTrainRefuses(t *testing.T) {
 	for _, size := range []int{MinTrainBytes - 1, MaxBytes + 1, -1} {
 		if _, err := Train(t.Context(), TrainConfig{Events: madeEvents(1000, 50), MaxBytes: size}); err == nil {
 			t.Errorf("size %d is taken", size)
+		}
+	}
+	for n, want := range map[int]string{1024: errTooFewEvents.Error(), 1025: "take fewer"} {
+		if _, err := Train(t.Context(), TrainConfig{Events: slices.Repeat([][]byte{make([]byte, 1<<20)}, n)}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%d MiB: %v", n, err)
 		}
 	}
 	stopped := errors.New("stopped")

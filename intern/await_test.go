@@ -153,6 +153,32 @@ func TestAwaitRandom(t *testing.T) {
 	}
 }
 
+// TestNamesForgotten: a string is kept until half of the bytes are of later ones.
+func TestNamesForgotten(t *testing.T) {
+	c, got := nameCache{maxBytes: 4 * (nameBytes + 1)}, make([]string, 2)
+	for i, step := range []struct {
+		puts       bool
+		uid        uint64
+		young, old []uint64
+	}{
+		{true, 1, []uint64{1}, nil}, {true, 1, []uint64{1}, nil}, {true, 2, []uint64{1, 2}, nil}, {true, 3, []uint64{3}, []uint64{1, 2}},
+		{false, 1, []uint64{1, 3}, []uint64{1, 2}}, {true, 4, []uint64{4}, []uint64{1, 3}}, {false, 4, []uint64{4}, []uint64{1, 3}},
+	} {
+		if name := fmt.Sprint(step.uid); step.puts {
+			c.put([]uint64{8, step.uid}, []string{"", name})
+		} else if missing := c.find([]uint64{9, step.uid}, got); !slices.Equal(missing, []int{0}) || got[0] != "" || got[1] != name {
+			t.Errorf("step %d: %q, missing %v", i, got, missing)
+		}
+		if young, old := slices.Sorted(maps.Keys(c.young)), slices.Sorted(maps.Keys(c.old)); !slices.Equal(young, step.young) || !slices.Equal(old, step.old) {
+			t.Errorf("step %d: %v and %v are kept", i, young, old)
+		}
+	}
+	none := nameCache{}
+	if none.put([]uint64{1}, []string{"1"}); len(none.find([]uint64{1}, got[:1])) != 1 {
+		t.Error("without bytes a string is kept")
+	}
+}
+
 // TestNameCache: look-ups of UIDs are right whatever is remembered, which is what was looked up
 // last, within its bytes.
 func TestNameCache(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"millrace/intern/kv"
+	"millrace/intern/kv/simkv"
 )
 
 // TestHealth has one transaction run out of time among others that do not. That is no outage. When
@@ -46,5 +47,23 @@ func TestHealth(t *testing.T) {
 	h.note(kv.ErrUnavailable)
 	if h.status().Reachable {
 		t.Error("the store says that it is unavailable, and is reachable")
+	}
+}
+
+// TestWhoseTime: a transaction that its caller ends says nothing about the store. One that takes
+// the configured time does.
+func TestWhoseTime(t *testing.T) {
+	in := openOn(t, simkv.New(simkv.Config{}), Config{})
+	in.health.mu.Lock()
+	in.health.heard = time.Time{}
+	in.health.mu.Unlock()
+	wait := func(ctx context.Context, _ kv.Txn) error { <-ctx.Done(); return context.Cause(ctx) }
+	short, cancel := context.WithDeadline(ctx, time.Time{})
+	defer cancel()
+	if err := in.attempt(short, wait); err == nil || !in.Status().Reachable {
+		t.Errorf("of a caller without time: %v, %+v", err, in.Status())
+	}
+	if err := in.attemptWithin(ctx, 0, wait); err == nil || in.Status().Reachable {
+		t.Errorf("of a store without time: %v, %+v", err, in.Status())
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/hex"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -281,6 +282,28 @@ func TestInteropSyntax(t *testing.T) {
 		for _, s := range fixtures(t, part.name+"_syntax_invalid.txt") {
 			if part.check([]byte(s)) == "" {
 				t.Errorf("%s %q is accepted", part.name, s)
+			}
+		}
+	}
+}
+
+// TestLengths: a string may be as long as the specifications allow, and no longer.
+func TestLengths(t *testing.T) {
+	x := func(n int) string { return strings.Repeat("x", n) }
+	labels := strings.Repeat(x(63)+".", 3) // 192 bytes
+	for _, tc := range []struct {
+		max   int
+		check func([]byte) string
+		of    func(n int) string
+	}{
+		{2048, checkDID, func(n int) string { return "did:web:" + x(n-8) }},
+		{253, checkHandle, func(n int) string { return labels + x(n-192) }},
+		{317, checkNSID, func(n int) string { return labels + x(63) + "." + x(n-256) }},
+		{512, checkRecordKey, x},
+	} {
+		for n, valid := range map[int]bool{tc.max: true, tc.max + 1: false} {
+			if reason := tc.check([]byte(tc.of(n))); (reason == "") != valid || !valid && !strings.Contains(reason, fmt.Sprint(n, " bytes")) {
+				t.Errorf("%d bytes, of %d at most: %s", n, tc.max, reason)
 			}
 		}
 	}

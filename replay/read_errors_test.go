@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -34,6 +35,13 @@ var readings = map[string]func(t *testing.T, w *world, l *Log) ([]string, error)
 	},
 	"subject": func(t *testing.T, w *world, l *Log) ([]string, error) {
 		f, err := NewFilter(FilterConfig{Subjects: []uint64{testSubject(1).UID}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return drainOf(t, l, ReaderConfig{Cursor: TimeCursor(0), MaxChunkBytes: 1 << 12, Filter: f})
+	},
+	"collection": func(t *testing.T, w *world, l *Log) ([]string, error) {
+		f, err := NewFilter(FilterConfig{Collections: testCollections[4:5]})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -110,6 +118,9 @@ func TestReadErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	readings["open"] = readings["all"]
+	for _, name := range []string{"collection", "accounts", "subject"} {
+		readings[name+", ahead"] = readings[name]
+	}
 	for name, read := range readings {
 		t.Run(name, func(t *testing.T) {
 			var want []string
@@ -120,6 +131,7 @@ func TestReadErrors(t *testing.T) {
 					return (op.Kind == errorfs.OpFileReadAt || op.Kind == errorfs.OpFileRead || op.Kind == errorfs.OpOpen) && n.Add(1) == i+1
 				}}
 				cfg := w.cfg
+				cfg.hooks.alwaysSlow = strings.HasSuffix(name, ", ahead")
 				cfg.FS = faults.wrap(w.fs.CrashClone(vfs.CrashCloneCfg{})) // a store that failed keeps its lock
 				faults.armed.Store(name == "open")
 				l, err := Open(cfg)

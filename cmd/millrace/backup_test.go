@@ -2,17 +2,22 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -320,5 +325,66 @@ func TestBackupEndpoint(t *testing.T) {
 	defer resp.Body.Close()
 	if body, _ := io.ReadAll(resp.Body); resp.StatusCode != http.StatusUnauthorized || !strings.Contains(string(body), controlFile) {
 		t.Errorf("%s: %s", resp.Status, body)
+	}
+}
+
+// TestIsWithin: a path is within a directory by what it leads to.
+func TestIsWithin(t *testing.T) {
+	dir := t.TempDir()
+	if err := errors.Join(os.MkdirAll(filepath.Join(dir, "log", "deep"), 0o755), os.Mkdir(filepath.Join(dir, "logs"), 0o755), os.Symlink("log", filepath.Join(dir, "link"))); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]bool{
+		"log": true, "log/x": true, "log/deep/x": true, "log/..x": true, "link/x": true, "log/deep/../x": true,
+		"x": false, "logs": false, "logs/x": false, "log/../x": false, "..": false, "none/x": false, ".": false,
+	} {
+		for _, of := range []string{"log", "link"} {
+			if got := isWithin(filepath.Join(dir, path), filepath.Join(dir, of)); got != want {
+				t.Errorf("%s is within %s: %t", path, of, got)
+			}
+		}
+	}
+}
+
+// TestControlFor: a server that listens everywhere is asked on the loopback interface.
+func TestControlFor(t *testing.T) {
+	for listens, want := range map[string]string{"0.0.0.0:7": "127.0.0.1:7", "[::]:7": "127.0.0.1:7", "192.0.2.1:7": "192.0.2.1:7", "[::1]:7": "[::1]:7"} {
+		a, b := controlFor(net.TCPAddrFromAddrPort(netip.MustParseAddrPort(listens))), controlFor(&net.TCPAddr{})
+		if a.Address != want || len(a.Token) < 20 || a.Token == b.Token {
+			t.Errorf("%s: %+v", listens, a)
+		}
+	}
+}
+
+// TestFromHere: a request is from this machine if it comes by loopback, or from the address that it
+// came to.
+func TestFromHere(t *testing.T) {
+	for _, tc := range []struct {
+		remote, local string // local "": not known
+		want          bool
+	}{
+		{"127.0.0.1:9", "", true}, {"[::ffff:127.9.0.1]:9", "", true}, {"192.0.2.1:9", "192.0.2.1:7", true}, {"192.0.2.1:9", "[::ffff:192.0.2.1]:7", true},
+		{"192.0.2.1:9", "192.0.2.2:7", false}, {"192.0.2.1:9", "", false}, {"x", "192.0.2.1:7", false},
+	} {
+		r := httptest.NewRequest(http.MethodPost, "/backup", nil)
+		if r.RemoteAddr = tc.remote; tc.local != "" {
+			addr := net.TCPAddrFromAddrPort(netip.MustParseAddrPort(tc.local))
+			r = r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, net.Addr(addr)))
+		}
+		if got := fromHere(r); got != tc.want {
+			t.Errorf("%s to %s: %t", tc.remote, tc.local, got)
+		}
+	}
+}
+
+// TestAdviseMkdir: what to do if a backup's directory cannot be made.
+func TestAdviseMkdir(t *testing.T) {
+	for err, want := range map[error]string{
+		os.ErrExist: "x exists: a backup was interrupted, or is being made\n  Remove it", os.ErrNotExist: "\n  Make the directory above it",
+		os.ErrPermission: "\n  A running server makes the backup with its own rights", syscall.ENOSPC: "",
+	} {
+		if got := adviseMkdir(err, "x"); !strings.Contains(got.Error(), want) || (want == "") != (got == err) {
+			t.Errorf("%v: %v", err, got)
+		}
 	}
 }

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
+	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,8 +18,9 @@ func TestDiskWatch(t *testing.T) {
 	trims := 0
 	clock := time.Unix(1e9, 0)
 	reading := true
+	var log bytes.Buffer
 	d := &diskWatch{
-		dirs: []string{"log"}, minFree: 1000, logger: slog.New(slog.DiscardHandler), gauge: newDiskGauge(nil),
+		dirs: []string{"log"}, minFree: 1000, logger: slog.New(slog.NewTextHandler(&log, nil)), gauge: newDiskGauge(nil),
 		reading: func(on bool) bool {
 			changed := on != reading
 			reading = on
@@ -31,18 +35,20 @@ func TestDiskWatch(t *testing.T) {
 		state diskState
 		read  bool
 		trims int
+		says  string
 	}{
-		{5000, diskFine, true, 0},
-		{999, diskShort, true, 1},
-		{1050, diskShort, true, 2}, // not enough to leave the state
-		{1101, diskFine, true, 2},
-		{499, diskFull, false, 3},
-		{540, diskFull, false, 4},
-		{560, diskShort, true, 5},
-		{0, diskFull, false, 6},
-		{1050, diskShort, true, 7}, // nor out of the worse one
-		{0, diskFull, false, 8},
-		{5000, diskFine, true, 8},
+		{1000, diskFine, true, 0, ""},
+		{999, diskShort, true, 1, "WARN disk is short: trimming the log early"},
+		{1099, diskShort, true, 2, ""}, // not enough to leave the state
+		{1100, diskFine, true, 2, "INFO disk has room again"},
+		{500, diskShort, true, 3, "WARN disk is short: trimming"},
+		{499, diskFull, false, 4, "ERROR disk is nearly full"},
+		{549, diskFull, false, 5, ""},
+		{550, diskShort, true, 6, "WARN disk is short: trimming"},
+		{0, diskFull, false, 7, "ERROR disk is nearly full"},
+		{1099, diskShort, true, 8, "WARN disk is short: trimming"}, // nor out of the worse one
+		{0, diskFull, false, 9, "ERROR disk is nearly full"},
+		{1100, diskFine, true, 9, "INFO disk has room again"},
 	} {
 		free = step.free
 		clock = clock.Add(diskTrimEvery)
@@ -50,6 +56,9 @@ func TestDiskWatch(t *testing.T) {
 		if got := diskState(d.state.Load()); got != step.state || reading != step.read || trims != step.trims {
 			t.Fatalf("with %d free: state %d, reading %v, %d trims; want %d, %v, %d",
 				step.free, got, reading, trims, step.state, step.read, step.trims)
+		}
+		if got := logged(t, &log); !strings.HasPrefix(got, step.says) || (got == "") != (step.says == "") {
+			t.Errorf("with %d free it logs %q", step.free, got)
 		}
 		if got := testutil.ToFloat64(d.gauge); got != float64(step.free) {
 			t.Errorf("with %d free the metric says %v", step.free, got)
@@ -59,8 +68,8 @@ func TestDiskWatch(t *testing.T) {
 	free = 0
 	d.check(t.Context())
 	d.check(t.Context())
-	if free = 5000; trims != 9 {
-		t.Errorf("%d trims, want one within diskTrimEvery", trims-8)
+	if free = 5000; trims != 10 {
+		t.Errorf("%d trims, want one within diskTrimEvery", trims-9)
 	}
 	d.check(t.Context())
 	// A file system that cannot be asked changes nothing.
@@ -69,7 +78,38 @@ func TestDiskWatch(t *testing.T) {
 	if diskState(d.state.Load()) != diskFine || !reading {
 		t.Error("an unknown amount of free disk stopped reading")
 	}
+	_ = logged(t, &log)
+	d.free = func(string) (int64, error) { return 0, nil }
+	d.trim = func(context.Context) error { return errors.New("stale handle") }
+	clock = clock.Add(diskTrimEvery)
+	d.check(t.Context())
+	if got := logged(t, &log); !strings.Contains(got, "ERROR the log could not be trimmed early") {
+		t.Errorf("a trim that fails: %q", got)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	clock = clock.Add(diskTrimEvery)
+	if d.check(ended); log.Len() > 0 {
+		t.Errorf("a trim that the end of the process ends: %q", &log)
+	}
 }
+
+// logged returns level and message of each line, and forgets them.
+func logged(t *testing.T, log *bytes.Buffer) string {
+	t.Helper()
+	var lines []string
+	for line := range strings.Lines(log.String()) {
+		m := logLevelText.FindStringSubmatch(line)
+		if m == nil {
+			t.Fatalf("a line of the log is %q", line)
+		}
+		lines = append(lines, m[1]+" "+m[2])
+	}
+	log.Reset()
+	return strings.Join(lines, "\n")
+}
+
+var logLevelText = regexp.MustCompile(`level=(\w+) msg="(.*?)"`)
 
 // TestDisksOfStores: the fullest disk counts, and the log is trimmed only if its own is short.
 func TestDisksOfStores(t *testing.T) {

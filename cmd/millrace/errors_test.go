@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -19,6 +20,10 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+
+	"millrace/intern"
+	"millrace/replay"
+	"millrace/replay/references"
 )
 
 // trouble is a way in which millrace may be started that cannot work.
@@ -391,6 +396,53 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
+// TestAdviseDataDir: each reason for which a directory cannot be used has its advice, and what was
+// wrapped around the system's error goes.
+func TestAdviseDataDir(t *testing.T) {
+	at := func(no syscall.Errno) error {
+		return fmt.Errorf("open the log: %w", &os.PathError{Op: "open", Path: "/d/x", Err: no})
+	}
+	dir := t.TempDir()
+	for _, tc := range []struct {
+		err  error
+		want string // the beginning of each line; "": the error stays as it is
+	}{
+		{fmt.Errorf("open: %w", replay.ErrInUse), "--data-dir " + dir + " is in use by another process\n  Most likely another millrace runs on it (fuser " + dir + "/log/LOCK names it)."},
+		{at(syscall.EACCES), fmt.Sprintf("--data-dir %s: open /d/x: permission denied\n  millrace runs as user %d, who may not write there. Give it the directory (chown -R %d %s)", dir, os.Geteuid(), os.Geteuid(), dir)},
+		{at(syscall.ENOSPC), "--data-dir " + dir + ": open /d/x: no space left on device\n  Free some room there"},
+		{at(syscall.EDQUOT), "--data-dir " + dir + ": open /d/x: disk quota exceeded\n  Free some room there"},
+		{at(syscall.EMFILE), "--data-dir " + dir + ": open /d/x: too many open files\n  Raise it"},
+		{at(syscall.EROFS), "--data-dir " + dir + ": open /d/x: read-only file system\n  The file system is mounted read-only."},
+		{at(syscall.ENOTDIR), "--data-dir " + dir + ": open the log: open /d/x: not a directory\n  No directory can be made there."},
+		{at(syscall.EEXIST), "--data-dir " + dir + ": open the log: open /d/x: file exists\n  No directory can be made there."},
+		{at(syscall.ENOENT), "--data-dir " + dir + ": open the log: open /d/x: no such file or directory\n  No directory can be made there."},
+		{fmt.Errorf("open: %w", intern.ErrPrefixBits), "open: " + intern.ErrPrefixBits.Error() + "\n  They are fixed"},
+		{intern.ErrUnfinished, intern.ErrUnfinished.Error() + "\n  millrace intern import with the same file"},
+		{replay.ErrNewerFormat, replay.ErrNewerFormat.Error() + "\n  A newer millrace wrote it, and this is millrace " + thisBuild().version + ":"},
+		{intern.ErrNewerFormat, intern.ErrNewerFormat.Error() + "\n  A newer millrace wrote it"},
+		{references.ErrNewerFormat, references.ErrNewerFormat.Error() + "\n  A newer millrace wrote it"},
+		{errors.New("pebble: unknown format major version 99"), "pebble: unknown format major version 99\n  A newer millrace wrote it"},
+		{errors.New("another"), ""},
+		{&advised{errors.New("known"), "Do it."}, ""},
+	} {
+		got := adviseDataDir(tc.err, dir)
+		if tc.want == "" && got != tc.err || !strings.HasPrefix(got.Error(), tc.want) {
+			t.Errorf("%v: %v, want %q", tc.err, got, tc.want)
+		}
+	}
+	if adviseDataDir(nil, dir) != nil || adviseNewer(nil, dir) != nil {
+		t.Error("no error becomes one")
+	}
+	writeFile(t, filepath.Join(dir, manifestFile), `{"version": "7.1"}`)
+	if got := adviseNewer(replay.ErrNewerFormat, dir).Error(); !strings.Contains(got, "  millrace 7.1 wrote it") {
+		t.Errorf("of a backup: %s", got)
+	}
+	writeFile(t, filepath.Join(dir, lastRunFile), `{"version": "7.2"}`)
+	if got := adviseNewer(replay.ErrNewerFormat, dir).Error(); !strings.Contains(got, "  millrace 7.2 wrote it") {
+		t.Errorf("of a backup that a server has used: %s", got)
+	}
+}
+
 // Addresses are reported as they were given, whatever is wrong with them.
 func TestAdviseListen(t *testing.T) {
 	_, err := net.Listen("tcp", "127.0.0.1:http-of-nobody")
@@ -400,7 +452,12 @@ func TestAdviseListen(t *testing.T) {
 	if got := adviseListen(err, "listen", "127.0.0.1:http-of-nobody").Error(); !strings.HasPrefix(got, "--listen 127.0.0.1:http-of-nobody: ") || !strings.Contains(got, "host:port") {
 		t.Errorf("got %q", got)
 	}
-	if got := adviseListen(&net.OpError{Op: "listen", Err: os.NewSyscallError("bind", syscall.EACCES)}, "listen", ":80").Error(); !strings.Contains(got, "higher port") {
-		t.Errorf("got %q", got)
+	for no, want := range map[syscall.Errno]string{
+		syscall.EACCES: "permission denied\n  Ports below 1024", syscall.EMFILE: "too many open files\n  Raise it", syscall.EADDRINUSE: "address already in use\n  Another process listens there",
+		syscall.EADDRNOTAVAIL: "cannot assign requested address\n  This machine has no such address", syscall.EINVAL: "invalid argument\n  Give host:port",
+	} {
+		if got := adviseListen(&net.OpError{Op: "listen", Err: os.NewSyscallError("bind", no)}, "listen", ":80").Error(); !strings.HasPrefix(got, "--listen :80: bind: "+want) {
+			t.Errorf("%v: %q", no, got)
+		}
 	}
 }

@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"millrace/replay/verify"
 )
 
 func TestServeFlags(t *testing.T) {
@@ -50,6 +53,7 @@ func TestServeFlags(t *testing.T) {
 		{name: "sample of nothing", args: []string{"--verify-sample=0"}, err: "--verify-sample 0 is below 1"},
 		{name: "no directory", args: []string{"--plc=plc.directory"}, err: "--plc"},
 		{name: "two directories", args: []string{"--plc=http://x", "--plc-export=y"}, err: "one of them"},
+		{name: "two free ports", args: []string{"--listen=:0", "--metrics-listen=:0"}},
 		{name: "negative duration", args: []string{"--retention=-1h"}, err: "--retention"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -71,10 +75,55 @@ func TestServeFlags(t *testing.T) {
 	}
 }
 
+// TestBounds: each flag takes its least and its highest value, and none beyond.
+func TestBounds(t *testing.T) {
+	for _, tc := range []struct {
+		flag string
+		good []string
+		bad  []string
+	}{
+		{"epoch-patience", []string{"1s"}, []string{"999ms"}},
+		{"retention", []string{"0"}, []string{"-1ns"}},
+		{"intern-timeout", []string{"100ms"}, []string{"99ms"}},
+		{"slow-timeout", []string{"1s"}, []string{"999ms"}},
+		{"shutdown-timeout", []string{"100ms"}, []string{"99ms"}},
+		{"memory", []string{"64MiB"}, []string{"67108863"}},
+		{"uid-prefix-bits", []string{"1", "24"}, []string{"0", "25"}},
+		{"max-connections", []string{"1"}, []string{"0"}},
+		{"max-connections-per-ip", []string{"1"}, []string{"0"}},
+		{"max-events-per-second", []string{"0"}, []string{"-1"}},
+		{"data-dir", []string{"x"}, []string{""}},
+		{"collections", []string{"a.b.c"}, []string{"a"}},
+		{"verify-sample", []string{"1"}, []string{"0"}},
+		{"plc", []string{"http://a", "https://a"}, []string{"ftp://a", "https:a", "%"}},
+		{"plc-export", []string{"x"}, nil},
+		{"graph-memory", []string{"64MiB"}, []string{"67108863"}},
+		{"graph", []string{"true"}, []string{"maybe"}},
+		{"listen", []string{":0", "[::1]:6008", ":http"}, []string{"", ":", "a", ":65536", "127.0.0.1:6009"}},
+		{"metrics-listen", []string{"", ":0", ":6009"}, []string{":", ":6008"}},
+		{"relay-cursor", []string{"0"}, []string{"-1", "x"}},
+		{"retention-bytes", []string{"0", "4194304TiB"}, []string{"-1", "x", "4194305TiB"}},
+	} {
+		for _, with := range []string{"--references=off", "--references=on --links --graph"} {
+			for i, value := range append(tc.good, tc.bad...) {
+				args := append(strings.Fields(with), "--"+tc.flag+"="+value)
+				want := i < len(tc.good) || tc.flag == "graph-memory" && with == "--references=off" // then it has no meaning
+				if tc.flag == "graph" && value == "true" && with == "--references=off" || tc.flag == "retention" && value == "0" && with != "--references=off" {
+					want = false // one needs the other
+				}
+				if _, err := parseServe(args, nil); (err == nil) != want || !want && !strings.Contains(err.Error(), tc.flag) {
+					t.Errorf("%v: %v", args, err)
+				}
+			}
+		}
+	}
+}
+
 func TestByteSize(t *testing.T) {
 	for in, want := range map[string]byteSize{
 		"0": 0, "1048576": 1 << 20, "256MiB": 256 << 20, "2GiB": 2 << 30, "1.5GiB": 3 << 29,
 		"500MB": 500e6, "10kB": 10e3, "7B": 7, "2 GiB": 2 << 30,
+		"3KiB": 3 << 10, "1TiB": 1 << 40, "4KB": 4e3, "2GB": 2e9, "1TB": 1e12, "4194304TiB": 1 << 62,
 	} {
 		got, err := parseByteSize(in)
 		if err != nil || got != want {
@@ -84,7 +133,7 @@ func TestByteSize(t *testing.T) {
 			t.Errorf("%d writes itself as %q, which reads as %d, %v", got, got, back, err)
 		}
 	}
-	for _, in := range []string{"", "MiB", "-1", "1e30", "NaN", "12XB", "Inf"} {
+	for _, in := range []string{"", "MiB", "-1", "1e30", "NaN", "12XB", "Inf", "4194305TiB"} {
 		if got, err := parseByteSize(in); err == nil {
 			t.Errorf("parseByteSize(%q) = %d, want an error", in, got)
 		}
@@ -181,6 +230,84 @@ func TestExitCodes(t *testing.T) {
 		if got := run(t.Context(), tc.args, &out, &out); got != tc.want {
 			t.Errorf("millrace %v: exit code %d, want %d", tc.args, got, tc.want)
 		}
+	}
+}
+
+// TestCommandUsage: each command refuses what it cannot do before it looks for data. What is within
+// its bounds it takes.
+func TestCommandUsage(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for line, want := range map[string]int{
+		"references import --as-of 2019-12-31T23:59:59Z -": exitUsage, "references import --as-of 2020-01-01T00:00:00Z -": exitFailed,
+		"references import --as-of " + time.Now().Add(time.Hour).UTC().Format(time.RFC3339) + " -": exitUsage,
+		"references import --as-of " + time.Now().UTC().Format(time.RFC3339) + " -":                exitFailed,
+		"references export": exitFailed, "references export --source a:b --did did:web:a.example": exitFailed, "references export --did alice": exitUsage,
+		"references purge alice": exitUsage, "references purge did:web:a.example": exitFailed,
+		"graph import": exitUsage, "graph import --kind likes -": exitUsage, "graph import --kind blocks -": exitFailed,
+		"graph export": exitFailed, "graph export x": exitUsage, "graph remove": exitFailed, "graph remove x": exitUsage,
+		"links verify": exitFailed, "links verify x": exitUsage, "references verify": exitFailed,
+		"verify": exitFailed, "verify x": exitUsage, "verify --problems 1 --workers 0": exitFailed, "verify --workers -1": exitUsage,
+		"intern export": exitUsage, "intern export a b": exitUsage, "intern export a": exitFailed, "intern import": exitUsage, "intern verify x": exitUsage,
+		"intern compact x": exitUsage, "intern skip-ahead --by x": exitUsage, "intern skip-ahead --by 1": exitFailed,
+		"backup": exitUsage, "backup --to x y": exitUsage, "backup --to x": exitFailed,
+		"uid": exitUsage, "uid x": exitUsage, "uid --url ftp://x 7": exitUsage, "uid" + strings.Repeat(" 7", maxUIDArgs+1): exitUsage,
+		"uid --url 127.0.0.1:1" + strings.Repeat(" 7", maxUIDArgs): exitFailed,
+		"completion": exitUsage, "completion bash x": exitUsage, "completion bash": exitOK, "completion words": exitOK, "man x": exitUsage, "man": exitOK, "version x": exitUsage,
+		"doctor": exitUsage, "doctor x": exitFailed,
+	} {
+		if got, out := millrace(t, strings.Fields(line)...); got != want {
+			t.Errorf("millrace %.80s: exit code %d, want %d\n%.300s", line, got, want, out)
+		}
+	}
+	if !hasFoundation {
+		for _, line := range []string{"references import -", "references export", "references purge did:web:a.example", "graph import -", "graph export", "graph remove", "intern verify"} {
+			if got, out := millrace(t, append(strings.Fields(line), "--intern=fdb")...); got != exitUsage || !strings.Contains(out, "-tags fdb") {
+				t.Errorf("millrace %s with FoundationDB: exit code %d\n%s", line, got, out)
+			}
+		}
+	}
+	if left, err := os.ReadDir("."); err != nil || len(left) > 0 {
+		t.Errorf("%v is made, %v", left, err)
+	}
+}
+
+// TestReports: of what checks have found the first problems are printed, a line each, and how many
+// more there are.
+func TestReports(t *testing.T) {
+	r := &verify.Report{Blocks: 3, Events: 40, Bytes: 5, Spans: 6, Gaps: 7, Dictionaries: 8}
+	counts := "40 events in 3 blocks, 5 bytes; 6 spans, 7 gaps, 8 dictionaries; %d problems; 2.0 s, 20 events/s\n"
+	var b bytes.Buffer
+	if err := printReport(&b, r, 2*time.Second); err != nil || b.String() != fmt.Sprintf(counts, 0) {
+		t.Errorf("a whole log: %v, %s", err, &b)
+	}
+	p := verify.Problem{Part: "index", Block: 9, Event: -1, Offset: -1, Text: "torn"}
+	for problems, more := range map[int64]string{1: "", 3: "and 2 more\n"} {
+		b.Reset()
+		r.Problems, r.Examples = problems, []verify.Problem{p}
+		if err := printReport(&b, r, 2*time.Second); err == nil || b.String() != fmt.Sprint(p)+"\n"+more+fmt.Sprintf(counts, problems) {
+			t.Errorf("%d problems: %v, %s", problems, err, &b)
+		}
+		b.Reset()
+		if printProblems(&b, []string{"torn"}, uint64(problems)); b.String() != "torn\n"+more {
+			t.Errorf("%d problems: %s", problems, &b)
+		}
+	}
+	b.Reset()
+	v := verifyProgress{w: &b, begun: time.Now(), printed: time.Now()}
+	if v.print(verify.Progress{Events: 1}); b.Len() > 0 {
+		t.Errorf("at once: %s", &b)
+	}
+	v.printed = time.Now().Add(-progressEvery)
+	if v.print(verify.Progress{Events: 1, Bytes: 1, TotalBytes: 8}); !strings.HasPrefix(b.String(), " 12.5 %, 1 events, ") {
+		t.Errorf("later: %s", &b)
+	}
+	if v.print(verify.Progress{Events: 1}); strings.Count(b.String(), "\n") != 1 {
+		t.Errorf("at once again: %s", &b)
+	}
+	v.printed, v.begun = time.Time{}, time.Now().Add(-time.Hour)
+	b.Reset()
+	if v.print(verify.Progress{Events: 36_000}); b.String() != "36000 events, 10 events/s\n" {
+		t.Errorf("without a total: %s", &b)
 	}
 }
 

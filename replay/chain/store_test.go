@@ -1,14 +1,17 @@
 package chain
 
 import (
+	"encoding/hex"
 	"errors"
 	"maps"
 	"math/rand/v2"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"millrace/intern/kv/pebbleguard"
 	"millrace/translate/verify"
@@ -158,5 +161,100 @@ func TestConfig(t *testing.T) {
 		if s, err := Open(c); err == nil || !strings.HasPrefix(err.Error(), "chain: field "+field+": ") {
 			t.Errorf("%+v: %v, %v", c, s, err)
 		}
+	}
+	if err := (Config{Dir: "x", Sample: 1, PebbleBytes: minPebbleBytes}).validate(); err != nil {
+		t.Error(err)
+	}
+	c := Config{}.withDefaults()
+	if c.Logger == nil || c.PebbleBytes != 8<<20 || c.OpenFiles != 1000 {
+		t.Errorf("defaults: %+v", c)
+	}
+	set := Config{PebbleBytes: 1, OpenFiles: 2, Logger: c.Logger}
+	if got := set.withDefaults(); got != set {
+		t.Errorf("what is set becomes %+v", got)
+	}
+}
+
+// TestFormats: keys and values are what stores have, and what has another length is not taken for
+// one.
+func TestFormats(t *testing.T) {
+	state := verify.State{Rev: 5, Data: verify.Digest{6}}
+	at := Position{Epoch: 3, Seq: 4}
+	const atHex, stateHex = "030000000400000000000000", "05000000000000000600000000000000000000000000000000000000000000000000000000000000"
+	undo := appendUndo(nil, at, []Change{{Account: 7, Before: state}})
+	for want, got := range map[string][]byte{
+		"01": metaKey(), "02": undoKey(), "030000000000000102": stateKey(258), stateHex: appendState(nil, state),
+		"010000000200000000000000" + atHex: appendMeta(nil, meta{1, 2, at}), atHex + "0700000000000000" + stateHex: undo,
+	} {
+		if hex.EncodeToString(got) != want {
+			t.Errorf("%x, want %s", got, want)
+		}
+	}
+	if from, replaced := decodeUndo(undo); from != at || len(replaced) != 1 || replaced[0] != (Change{Account: 7, Before: state}) {
+		t.Errorf("%v, %v", from, replaced)
+	}
+	for n := range len(undo) {
+		if from, replaced := decodeUndo(undo[:n]); (from == at) != (n == positionBytes) || len(replaced) > 0 {
+			t.Errorf("%d bytes: %v, %v", n, from, replaced)
+		}
+	}
+	m := appendMeta(nil, meta{1, 2, at})
+	if got := decodeMeta(append(m, 0)); decodeMeta(m) != (meta{1, 2, at}) || got != (meta{}) || decodeMeta(m[1:]) != (meta{}) {
+		t.Errorf("one byte more: %+v", got)
+	}
+}
+
+// TestEachFailedCall fails each call of the file system in turn. Open and Commit return it, and a
+// Get gives no other state. After a crash the store is at one of the two positions.
+func TestEachFailedCall(t *testing.T) {
+	made, errDisk := vfs.NewCrashableMem(), errors.New("the disk")
+	states := map[uint64]verify.State{3: {Rev: 3}, 4: {Rev: 4}}
+	first := Position{Epoch: 1, Seq: 1}
+	s := openTest(t, made, Position{}, 1)
+	err := s.Commit(first, []Change{{Account: 3, After: states[3]}, {Account: 4, After: states[4]}})
+	// No write-ahead log is left: where one is replayed, Pebble panics if Open then fails.
+	if err := errors.Join(err, s.db.Flush(), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	fails := 0
+	for n := int64(1); ; n++ {
+		var calls atomic.Int64
+		fs := made.CrashClone(vfs.CrashCloneCfg{})
+		failing := errorfs.Wrap(fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if calls.Add(1) == n {
+				return errDisk
+			}
+			return nil
+		}))
+		failed := func() bool { return calls.Load() >= n }
+		s, err := Open(Config{Dir: "chains", FS: failing, At: first, Sample: 1})
+		if err == nil {
+			for account := range uint64(6) {
+				if got, err := s.Get(account); err == nil && got != states[account] {
+					t.Fatalf("call %d: account %d is in state %v", n, account, got)
+				}
+			}
+			err = s.Commit(Position{Epoch: 1, Seq: 2}, []Change{{Account: 3, Before: states[3]}})
+			if err != nil && s.Err() == nil {
+				t.Fatalf("call %d: %v, and the store has not failed", n, err)
+			}
+			_ = s.Close()
+		}
+		if err != nil {
+			fails++
+		}
+		if !failed() {
+			break
+		}
+		at, want := first, states
+		if err == nil {
+			at, want = Position{Epoch: 1, Seq: 2}, map[uint64]verify.State{4: states[4]}
+		}
+		s = openTest(t, fs.CrashClone(vfs.CrashCloneCfg{}), at, 1)
+		checkStates(t, s, want)
+		_ = s.Close()
+	}
+	if fails < 5 {
+		t.Errorf("only %d calls fail", fails)
 	}
 }

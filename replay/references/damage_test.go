@@ -90,6 +90,17 @@ func TestDamagedValues(t *testing.T) {
 	}
 }
 
+// TestDamagedState: there is no view of a store whose position is not as it was written.
+func TestDamagedState(t *testing.T) {
+	s := openTest(t, Config{})
+	do(t, s, 1, like(1, 10, 1, 100))
+	Harm(t, s, func(b *pebble.Batch) error { return b.Set(metaKey(metaState), []byte{0x80}, nil) })
+	var damage *pebbleguard.CorruptionError
+	if v, err := s.View(); !errors.As(err, &damage) {
+		t.Errorf("view %+v, %v", v, err)
+	}
+}
+
 // runUntilIdle calls Run until it has nothing more to do.
 func runUntilIdle(s *Store) error {
 	ctx, cancel := context.WithCancel(context.Background())

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
 // Harm writes to the database of s.
@@ -49,6 +50,9 @@ func BuildLinks(t *testing.T, s *Store) (more bool) {
 	}
 	return more
 }
+
+// FaultStore is faultStore.
+func FaultStore(t *testing.T) (*vfs.MemFS, Config) { return faultStore(t) }
 
 // RowKey is the key of a record's row.
 func RowKey(s *Store, account, record uint64) []byte {

@@ -115,6 +115,9 @@ func TestVersion1(t *testing.T) {
 		if b, _, err := s.db.Value(metaKey(metaFormat)); err != nil || bytes.Equal(b, old) != readOnly || !slices.Equal(rows(t, s), []uint64{10}) {
 			t.Errorf("read only %t: format %x, %v, rows %v", readOnly, b, err, rows(t, s))
 		}
+		if version, err := s.FormatVersion(); err != nil || (version == 1) != readOnly {
+			t.Errorf("read only %t: version %d, %v", readOnly, version, err)
+		}
 	}
 	_ = s.Close()
 }

@@ -5,9 +5,13 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	"github.com/google/go-cmp/cmp"
 
 	"millrace/intern/kv/pebbleguard"
 	"millrace/replay/internal/postings"
@@ -15,36 +19,30 @@ import (
 	"millrace/replay/references"
 )
 
-// linkReads are the methods of a view, of subject 1, which is linked by many.
-var linkReads = map[string]func(ctx context.Context, v links.View) error{
-	"Count": func(ctx context.Context, v links.View) error {
-		_, err := v.Count(ctx, links.Set{Path: 1, Subject: 1})
-		return err
-	},
-	"Records": func(ctx context.Context, v links.View) error {
-		_, err := v.Records(ctx, links.Set{Path: 1, Subject: 1}, links.Page{Limit: 3000})
-		return err
-	},
-	"Records of accounts": func(ctx context.Context, v links.View) error {
-		_, err := v.Records(ctx, links.Set{Path: 1, Subject: 1}, links.Page{Limit: 10, Accounts: []uint64{76, 77}})
-		return err
-	},
-	"Accounts": func(ctx context.Context, v links.View) error {
-		_, err := v.Accounts(ctx, links.Set{Path: 1, Subject: 1}, links.Page{Limit: 3000})
-		return err
-	},
-	"Sources": func(ctx context.Context, v links.View) error {
-		_, err := v.Sources(ctx, 1)
-		return err
-	},
-	"Others": func(ctx context.Context, v links.View) error {
-		_, err := v.Others(ctx, links.OthersQuery{Set: links.Set{Path: 1, Subject: 1}, OtherPath: 1, Limit: 3000})
-		return err
-	},
-	"OtherCounts": func(ctx context.Context, v links.View) error {
-		_, err := v.OtherCounts(ctx, links.OthersQuery{Set: links.Set{Path: 1, Subject: 1}, OtherPath: 1, Limit: 3000})
-		return err
-	},
+// linkReads are the methods of a view, of a subject, and of two of the accounts that link to it.
+func linkReads(set links.Set, accounts [2]uint64) map[string]func(ctx context.Context, v links.View) (any, error) {
+	others := links.OthersQuery{Set: set, OtherPath: set.Path, Limit: 3000}
+	return map[string]func(ctx context.Context, v links.View) (any, error){
+		"Count": func(ctx context.Context, v links.View) (any, error) { return v.Count(ctx, set) },
+		"Records": func(ctx context.Context, v links.View) (any, error) {
+			return v.Records(ctx, set, links.Page{Limit: 3000})
+		},
+		"Records of accounts": func(ctx context.Context, v links.View) (any, error) {
+			return v.Records(ctx, set, links.Page{Limit: 10, Accounts: accounts[:]})
+		},
+		"Accounts": func(ctx context.Context, v links.View) (any, error) {
+			return v.Accounts(ctx, set, links.Page{Limit: 3000})
+		},
+		"Sources":     func(ctx context.Context, v links.View) (any, error) { return v.Sources(ctx, set.Subject) },
+		"Others":      func(ctx context.Context, v links.View) (any, error) { return v.Others(ctx, others) },
+		"OtherCounts": func(ctx context.Context, v links.View) (any, error) { return v.OtherCounts(ctx, others) },
+		"Linked":      func(ctx context.Context, v links.View) (any, error) { return v.Linked(ctx, accounts[1], set.Path, 100) },
+	}
+}
+
+// likedReads are those of the store of liked.
+func likedReads() map[string]func(ctx context.Context, v links.View) (any, error) {
+	return linkReads(links.Set{Path: 1, Subject: 1}, [2]uint64{76, 77})
 }
 
 // TestDamagedLinks: each question that needs a value which is not as it was written has an error,
@@ -55,8 +53,8 @@ func TestDamagedLinks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, read := range linkReads {
-		if err := read(t.Context(), v); err != nil {
+	for name, read := range likedReads() {
+		if _, err := read(t.Context(), v); err != nil {
 			t.Errorf("%s of a sound store: %v", name, err)
 		}
 	}
@@ -82,17 +80,17 @@ func TestDamagedLinks(t *testing.T) {
 		{"chunk", postings.AppendSet(nil, c, postings.RangeMembers, set), []byte{0xff}, []string{"Records", "Records of accounts", "Accounts", "Others", "OtherCounts"}},
 		{"start of a chunk", append(postings.AppendSet(nil, c, postings.RangeMembers, set), 1), []byte{0xff}, []string{"Records", "Accounts", "Others", "OtherCounts"}},
 		{"set", append(postings.AppendSubject(nil, c, postings.RangeMembers, 1), 0xff), nil, []string{"Sources"}},
-		{"row", references.RowKey(s, 77, 10_067), []byte{}, []string{"Others", "OtherCounts"}},
+		{"row", references.RowKey(s, 77, 10_067), []byte{}, []string{"Others", "OtherCounts", "Linked"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := liked(t)
 			references.Harm(t, s, func(b *pebble.Batch) error { return b.Set(tc.key, tc.value, nil) })
-			for name, read := range linkReads {
+			for name, read := range likedReads() {
 				v, err := links.New(s).View()
 				if err != nil {
 					t.Fatal(err)
 				}
-				err = read(t.Context(), v)
+				_, err = read(t.Context(), v)
 				var damage *pebbleguard.CorruptionError
 				if errors.As(err, &damage) != slices.Contains(tc.fails, name) || err != nil && damage == nil {
 					t.Errorf("%s: %v", name, err)
@@ -112,7 +110,7 @@ func TestLinkWithoutRow(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := linkReads[name](t.Context(), v); err == nil || !strings.Contains(err.Error(), "the table does not have") {
+		if _, err := likedReads()[name](t.Context(), v); err == nil || !strings.Contains(err.Error(), "the table does not have") {
 			t.Errorf("%s: %v", name, err)
 		}
 		_ = v.Close()
@@ -125,17 +123,70 @@ func TestCancelledLinks(t *testing.T) {
 	why := errors.New("the client has gone")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(why)
-	for name, read := range linkReads {
+	for name, read := range likedReads() {
 		v, err := links.New(s).View()
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := read(ctx, v); !errors.Is(err, why) && name != "Count" { // which waits for nothing
+		if _, err := read(ctx, v); !errors.Is(err, why) && name != "Count" { // which waits for nothing
 			t.Errorf("%s: %v", name, err)
 		}
 		_ = v.Close()
 	}
 	if _, err := links.Verify(ctx, s, nil); !errors.Is(err, why) {
 		t.Errorf("Verify: %v", err)
+	}
+}
+
+var errRead = errors.New("the disk cannot be read")
+
+// TestEachFailedLinkRead: a read of the disk that fails is the error of the question that needs it,
+// never a missing link or damage.
+func TestEachFailedLinkRead(t *testing.T) {
+	fs, cfg := references.FaultStore(t)
+	for name, read := range linkReads(links.Set{Path: 1, Subject: 100}, [2]uint64{1, 2}) {
+		t.Run(name, func(t *testing.T) {
+			var want any
+			fails := 0
+			for n := int64(0); ; n++ { // 0: none
+				var calls atomic.Int64
+				var armed atomic.Bool
+				cfg := cfg
+				cfg.FS = errorfs.Wrap(fs.CrashClone(vfs.CrashCloneCfg{}), errorfs.InjectorFunc(func(op errorfs.Op) error {
+					if armed.Load() && op.Kind == errorfs.OpFileReadAt && calls.Add(1) == n {
+						return errRead
+					}
+					return nil
+				}))
+				s, err := references.Open(cfg)
+				if err != nil {
+					t.Fatal(err)
+				}
+				armed.Store(true)
+				var got any
+				v, err := links.New(s).View()
+				if err == nil {
+					got, err = read(t.Context(), v)
+					_ = v.Close()
+				}
+				armed.Store(false)
+				_ = s.Close()
+				var damage *pebbleguard.CorruptionError
+				switch {
+				case n == 0 && err == nil:
+					want = got
+				case err == nil && !cmp.Equal(want, got), err != nil && (!errors.Is(err, errRead) || errors.As(err, &damage)):
+					t.Fatalf("read %d fails: %+v, %v", n, got, err)
+				case err != nil:
+					fails++
+				}
+				if calls.Load() < n {
+					break
+				}
+			}
+			if fails < 2 {
+				t.Errorf("only %d reads fail", fails)
+			}
+		})
 	}
 }

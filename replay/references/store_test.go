@@ -3,6 +3,8 @@ package references
 import (
 	"context"
 	"errors"
+	"math"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -404,7 +406,7 @@ func TestPurgeOutlivesGenerations(t *testing.T) {
 	fs := vfs.NewMem()
 	s := openTest(t, Config{FS: fs})
 	do(t, s, 1, like(1, 10, 5, 100), like(2, 10, 5, 100))
-	do(t, s, 9, Change{Operation: Purge, Account: 1})
+	do(t, s, 9, Change{Operation: Purge, Account: 1}, Change{Operation: Deactivate, Account: 1, TimeUS: 9})
 	if err := s.Begin("another", Position{1, 20}); err != nil {
 		t.Fatal(err)
 	}
@@ -485,5 +487,26 @@ func TestHadIsCharged(t *testing.T) {
 	defer s.mu.Unlock()
 	if s.overlay.bytes != 0 {
 		t.Errorf("%d bytes are charged for nothing", s.overlay.bytes)
+	}
+}
+
+// TestFractionBefore: the estimate grows with the accounts, from nothing to all rows.
+func TestFractionBefore(t *testing.T) {
+	s := openTest(t, Config{})
+	const accounts = 4000
+	rng := rand.New(rand.NewPCG(28, 0))
+	var changes []Change
+	for account := range uint64(accounts) {
+		changes = append(changes, like(account+1, rng.Uint64(), 1, rng.Uint64()|1))
+	}
+	do(t, s, 1, changes...)
+	if err := s.db.Pebble().Flush(); err != nil {
+		t.Fatal(err)
+	}
+	for quarter := range 5 {
+		want := float64(quarter) / 4
+		if got, err := s.FractionBefore(uint64(quarter*accounts/4) + 1); err != nil || math.Abs(got-want) > 0.2 {
+			t.Errorf("%v of the rows are estimated as %v, %v", want, got, err)
+		}
 	}
 }

@@ -166,6 +166,12 @@ func TestFailuresEndRun(t *testing.T) {
 				want = errTest
 				ctx, cancel := context.WithCancelCause(t.Context())
 				cancel(errTest)
+				for _, touched := range [][]uint64{nil, {}, {1}} {
+					w.feed.touched = touched
+					if err := w.feed.buildRows(ctx); !errors.Is(err, want) {
+						t.Errorf("of the accounts %v: %v", touched, err)
+					}
+				}
 				if err := w.feed.build(ctx); !errors.Is(err, want) {
 					t.Errorf("build: %v", err)
 				}

@@ -63,8 +63,8 @@ func TestRun(t *testing.T) {
 	w.closeAll()
 	w.open()
 	w.newFeed()
-	if w.feed.rows != nil || !w.feed.Progress().Complete {
-		t.Fatal("a graph that Run has saved is built")
+	if w.feed.rows != nil || !w.feed.Progress().Complete || w.feed.saved != w.store.Position() {
+		t.Fatalf("a graph that Run has saved is built, or saved again: %v", w.feed.saved)
 	}
 	w.check()
 }

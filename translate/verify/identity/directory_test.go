@@ -165,12 +165,14 @@ func TestAbsent(t *testing.T) {
 		h.pass(time.Nanosecond)
 		_ = h.plc.SetFault("")
 		h.known(1)
-		for i, did := range []string{"did:key:z6Mk", "", "example", "did:web:" + strings.Repeat("a", 300), "did:plc:" + strings.Repeat("a", 300)} {
+		for i, did := range []string{"did:key:z6Mk", "", "example", "did:web:" + strings.Repeat("a", 254), "did:plc:" + strings.Repeat("a", 254)} {
 			h.Key(uint64(100+i), did)
 			if _, state := h.Key(uint64(100+i), did); state != Absent {
 				t.Errorf("%q is %v", did, state)
 			}
 		}
+		h.asked(1)
+		h.Key(200, "did:plc:"+strings.Repeat("a", 253)) // the longest
 		h.asked(1)
 	})
 }
@@ -444,5 +446,17 @@ func TestConfig(t *testing.T) {
 		if _, err := Open(cfg); err == nil || !strings.HasPrefix(err.Error(), "identity: field "+field+":") {
 			t.Errorf("%s: %v", field, err)
 		}
+	}
+	for i, c := range []Config{
+		{Dir: "d", Entries: 2, Bytes: minBytes, Concurrency: 1, PLC: "http://[::1]:80/x"}, {Dir: "d", Concurrency: maxConcurrency}, {Dir: "d", Export: "file"},
+		{Dir: "d", Concurrency: maxConcurrency + 1}, {Dir: "d", Bytes: minBytes - 1}, {Dir: "d", PLC: "ftp://x"}, {Dir: "d", PLC: "http://x?a"}, {Dir: "d", PLC: "http://x#a"}, {Dir: "d", PLC: "http://:80"}, {Dir: "d", PLC: "%"},
+	} {
+		if err := c.withDefaults().validate(); (err == nil) != (i < 3) {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+	c := Config{}.withDefaults()
+	if c.PLC != "https://plc.directory" || c.Entries != 2_000_000 || c.Bytes != 8<<20 || c.Concurrency != 8 || c.hooks.queue != 4096 || c.FS == nil || c.Now == nil || c.Logger == nil {
+		t.Errorf("defaults: %+v", c)
 	}
 }

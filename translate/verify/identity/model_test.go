@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http/httptest"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"millrace/consume/relaysim"
 )
@@ -254,5 +256,68 @@ func TestChangedIsNeverUndone(t *testing.T) {
 	group.Wait()
 	if err := d.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestEachFailedStoreCall fails each call of the file system in turn. It is the error of opening,
+// or the failure of the cache. If there is neither, the cache has what was put, and nothing else.
+func TestEachFailedStoreCall(t *testing.T) {
+	made, errDisk := vfs.NewCrashableMem(), errors.New("the disk")
+	open := func(fs vfs.FS) (*store, error) {
+		cfg := Config{Dir: "ids", FS: fs, Bytes: minBytes}.withDefaults()
+		return openStore(&cfg, "test")
+	}
+	at := func(uid uint64) *entry { return &entry{check: uid, fetched: 1_767_225_600e9} }
+	s, err := open(made)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.put(1, at(1))
+	s.put(2, at(2))
+	// No write-ahead log is left: where one is replayed, Pebble panics if opening then fails.
+	if err := errors.Join(s.setSource("test"), s.sync(), s.db.Flush(), s.db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	fails := 0
+	for n := int64(1); ; n++ {
+		var calls atomic.Int64
+		fs := made.CrashClone(vfs.CrashCloneCfg{})
+		s, err := open(errorfs.Wrap(fs, errorfs.InjectorFunc(func(errorfs.Op) error {
+			if calls.Add(1) == n {
+				return errDisk
+			}
+			return nil
+		})))
+		if err == nil {
+			has := [3]bool{s.get(1) != nil, s.get(2) != nil, s.get(3) != nil}
+			sourced, sourceErr := s.hasSource()
+			s.put(3, at(3))
+			s.delete(2)
+			synced := s.sync()
+			err = errors.Join(sourceErr, s.db.Err())
+			if synced != nil && s.db.Err() == nil {
+				t.Errorf("call %d: %v, and the cache has not failed", n, synced)
+			}
+			if err == nil && (has != [3]bool{true, true, false} || !sourced) {
+				t.Errorf("call %d: entries %v, a source %t", n, has, sourced)
+			}
+			_ = s.db.Close()
+		}
+		if err != nil {
+			fails++
+		} else if s, err = open(fs.CrashClone(vfs.CrashCloneCfg{})); err != nil {
+			t.Fatal(err)
+		} else {
+			if has := [3]bool{s.get(1) != nil, s.get(2) != nil, s.get(3) != nil}; has != [3]bool{true, false, true} || s.count != 2 {
+				t.Errorf("call %d: later there are the entries %v, counted as %d", n, has, s.count)
+			}
+			_ = s.db.Close()
+		}
+		if calls.Load() < n {
+			break
+		}
+	}
+	if fails < 5 {
+		t.Errorf("only %d calls fail", fails)
 	}
 }

@@ -1,0 +1,300 @@
+package refs
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"millrace/replay"
+	"millrace/replay/graph"
+	"millrace/replay/references"
+)
+
+var errTest = errors.New("no more")
+
+// failingWriter takes so many bytes.
+type failingWriter struct{ left int }
+
+func (w *failingWriter) Write(p []byte) (int, error) {
+	if w.left -= len(p); w.left < 0 {
+		return 0, errTest
+	}
+	return len(p), nil
+}
+
+// fewNames knows UIDs below a number.
+type fewNames struct {
+	numberNames
+	below uint64
+	err   error
+}
+
+func (n *fewNames) LookupUIDs(ctx context.Context, uids []uint64, names []string) error {
+	err := errors.Join(n.err, n.numberNames.LookupUIDs(ctx, uids, names))
+	for i, uid := range uids {
+		if uid >= n.below {
+			names[i] = ""
+		}
+	}
+	return err
+}
+
+// TestExportFails: an export ends with what it cannot name or write.
+func TestExportFails(t *testing.T) {
+	store := exportStore(t, 2)
+	whole := bytes.Buffer{}
+	reported := uint64(0)
+	e := Export{Store: store, Names: &numberNames{}, Table: twoPaths{}, Progress: func(rows uint64) { reported = rows }}
+	if rows, _, err := e.Run(t.Context(), NewRowWriter(&whole, "csv")); err != nil || rows != 12 || reported != rows {
+		t.Fatalf("%d rows, %d reported, %v", rows, reported, err)
+	}
+	for says, change := range map[string]func(e *Export){
+		"UID 10000 is not in the UID store":     func(e *Export) { e.Names = &fewNames{below: 10_000} },
+		"UID 900 stands for \"did:web:900.exam": func(e *Export) { e.Store = storeOfRecord(t, 900, 1) },
+		"a reference with source 3":             func(e *Export) { e.Store = storeOfRecord(t, 10_000, 3) },
+		errTest.Error():                         func(e *Export) { e.Names = &fewNames{below: 1 << 40, err: errTest} },
+	} {
+		failing := e
+		if change(&failing); !fails(failing.Run(t.Context(), NewRowWriter(io.Discard, "csv")))(says) {
+			t.Errorf("%q is not the error", says)
+		}
+	}
+	for _, format := range []string{"csv", "ndjson"} {
+		var file bytes.Buffer
+		if _, _, err := e.Run(t.Context(), NewRowWriter(&file, format)); err != nil {
+			t.Fatal(err)
+		}
+		for left := range file.Len() {
+			if _, _, err := e.Run(t.Context(), NewRowWriter(&failingWriter{left}, format)); !errors.Is(err, errTest) {
+				t.Errorf("%s of %d bytes, of which %d are written: %v", format, file.Len(), left, err)
+			}
+		}
+	}
+	empty := e
+	empty.Accounts = []uint64{}
+	if _, _, err := empty.Run(t.Context(), NewRowWriter(&failingWriter{}, "csv")); !errors.Is(err, errTest) {
+		t.Errorf("the names of the columns alone: %v", err)
+	}
+}
+
+// fails returns whether an error says something.
+func fails(_ uint64, _ references.Position, err error) func(says string) bool {
+	return func(says string) bool { return err != nil && strings.Contains(err.Error(), says) }
+}
+
+// storeOfRecord returns a store of one record.
+func storeOfRecord(t *testing.T, record uint64, path uint32) *references.Store {
+	t.Helper()
+	s := exportStore(t, 0)
+	b := references.Batch{Position: references.Position{Epoch: 1, Seq: 4}, Changes: []references.Change{{
+		Operation: references.Create, Seq: 4, Account: 1, Record: record, Rev: 2, References: []references.Reference{{Path: path, Subject: 500, Authority: 500}}}}}
+	if err := errors.Join(s.Hydrate(t.Context(), &b), s.Apply(&b)); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestEdgeExport writes more edges than are looked up at once: those of the source that is asked
+// for, each once. It ends with what it cannot name or write.
+func TestEdgeExport(t *testing.T) {
+	const many = exportLookup
+	file := filepath.Join(t.TempDir(), "static")
+	static, err := graph.OpenStatic(file, graph.Config{Sources: graph.DefaultSources(), StoreID: "uids"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer static.Close()
+	want := []string{"actor,subject\n"}
+	var edges []graph.Edge
+	for n := range uint64(many) {
+		e := graph.Edge{Actor: 1 + n%3, Subject: 10 + n/3}
+		edges, want = append(edges, e), append(want, fmt.Sprintf("did:web:%d.example.com,did:web:%d.example.com\n", e.Actor, e.Subject))
+	}
+	if err := errors.Join(static.Add(0, edges), static.Add(1, []graph.Edge{{Actor: 7, Subject: 8}})); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := static.Save(t.Context(), file); err != nil {
+		t.Fatal(err)
+	}
+	progress := 0
+	run := func(names Names, source int, isStatic bool, w io.Writer) (uint64, error) {
+		x := EdgeExport{Names: names, Source: source, Static: isStatic, Progress: func() { progress++ }}
+		err := x.Run(t.Context(), file, w)
+		return x.Edges, err
+	}
+	const small = "actor,subject\ndid:web:7.example.com,did:web:8.example.com\n"
+	wide := &wideNames{}
+	var got bytes.Buffer
+	n, err := run(wide, 0, true, &got)
+	lines := slices.Collect(strings.Lines(got.String()))
+	if err != nil || n != many || lines[0] != want[0] || progress != 3 {
+		t.Errorf("%d edges; progress %d times; %v", n, progress, err)
+	}
+	slices.Sort(lines)
+	if slices.Sort(want); !slices.Equal(lines, want) {
+		t.Errorf("%d lines are not the %d that they should be", len(lines), len(want))
+	}
+	for _, tc := range []struct {
+		source   int
+		isStatic bool
+		want     string
+	}{{1, true, small}, {0, false, "actor,subject\n"}} {
+		got.Reset()
+		if _, err := run(wide, tc.source, tc.isStatic, &got); err != nil || got.String() != tc.want {
+			t.Errorf("%+v: %q, %v", tc, &got, err)
+		}
+	}
+	for left := range len(small) {
+		if _, err := run(wide, 1, true, &failingWriter{left}); !errors.Is(err, errTest) {
+			t.Errorf("of which %d bytes are written: %v", left, err)
+		}
+	}
+	for _, below := range []uint64{7, 8} {
+		if _, err := run(&fewNames{below: below}, 1, true, io.Discard); err == nil || !strings.Contains(err.Error(), "an edge has UIDs 7 and 8") {
+			t.Errorf("UIDs below %d are known: %v", below, err)
+		}
+	}
+	if _, err := run(&fewNames{below: 99, err: errTest}, 1, true, io.Discard); !errors.Is(err, errTest) {
+		t.Errorf("a UID store that fails: %v", err)
+	}
+	if _, err := run(&fewNames{below: 9, err: errTest}, 0, true, io.Discard); !errors.Is(err, errTest) {
+		t.Errorf("a UID store that fails before the end: %v", err)
+	}
+	if err := (&EdgeExport{}).Run(t.Context(), file+"x", io.Discard); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a file that is not there: %v", err)
+	}
+}
+
+// wideNames names all UIDs as accounts.
+type wideNames struct{ numberNames }
+
+func (n *wideNames) LookupUIDs(ctx context.Context, uids []uint64, names []string) error {
+	err := n.numberNames.LookupUIDs(ctx, uids, names)
+	for i, uid := range uids {
+		names[i] = fmt.Sprintf("did:web:%d.example.com", uid)
+	}
+	return err
+}
+
+// TestReadFails: what no file can be is said so, and an error of reading is returned.
+func TestReadFails(t *testing.T) {
+	for _, tc := range []struct {
+		in   io.Reader
+		says string
+	}{
+		{strings.NewReader(""), "the file is empty"},
+		{strings.NewReader("letter"), "it is neither a CAR file"},
+		{iotest.ErrReader(errTest), "read: no more"},
+		{strings.NewReader("\x1f\x8b\x00\x00"), "read gzip: "},
+		{strings.NewReader("\x28\xb5\x2f\xfd\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"), "read: "},
+		{io.MultiReader(strings.NewReader(`{"did":`), iotest.ErrReader(errTest)), "line 1: "},
+		{io.MultiReader(strings.NewReader("did:web:example.com,"), iotest.ErrReader(errTest)), "no more"},
+	} {
+		if err := (&Reader{}).Read(t.Context(), tc.in, &gathered{}); err == nil || !strings.Contains(err.Error(), tc.says) {
+			t.Errorf("%v, want %q", err, tc.says)
+		}
+	}
+	if _, err := IsRepository(strings.NewReader("\x1f\x8b\x00\x00")); err == nil {
+		t.Error("what is no gzip is a file")
+	}
+	if err := (&Reader{Collections: []string{"x"}}).Read(t.Context(), strings.NewReader("{}"), &gathered{}); err == nil {
+		t.Error("a collection that is none")
+	}
+}
+
+// refusing is a sink that refuses an account, or a record.
+type refusing struct{ begin, add error }
+
+func (r refusing) Begin(string, uint64) error { return r.begin }
+func (r refusing) Add(*Record) error          { return r.add }
+
+// TestSinkEndsRows: an error of the sink, and the end of the context, end the reading.
+func TestSinkEndsRows(t *testing.T) {
+	row := fmt.Sprintf(`{"did":%q,"collection":"a.b.c","rkey":"1","path":"a","subject":%q}`, testDID, subject)
+	ended, cancel := context.WithCancelCause(t.Context())
+	cancel(errTest)
+	for name, tc := range map[string]struct {
+		ctx  context.Context
+		sink refusing
+	}{"the account": {t.Context(), refusing{begin: errTest}}, "the record": {t.Context(), refusing{add: errTest}}, "the context": {ended, refusing{}}} {
+		if err := (&Reader{}).Read(tc.ctx, strings.NewReader(row), tc.sink); !errors.Is(err, errTest) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	// Rows of collections that are not kept are counted, and their account is known.
+	r := Reader{Collections: []string{"x.y.z"}}
+	if err := r.Read(t.Context(), strings.NewReader(row), refusing{add: errTest}); err != nil || r.Counts.Filtered != 1 || r.Counts.Accounts != 1 || r.Counts.References != 0 {
+		t.Errorf("%+v, %v", r.Counts, err)
+	}
+	// A line may be as long as the limit, and the file may end without a new line.
+	long := row + strings.Repeat(" ", maxRowBytes-len(row))
+	for n, ok := range map[int]bool{maxRowBytes: false, maxRowBytes - 1: true} {
+		if err := (&Reader{}).Read(t.Context(), strings.NewReader(long[:n]), &gathered{}); (err == nil) != ok {
+			t.Errorf("a line of %d bytes: %v", n, err)
+		}
+	}
+}
+
+// TestSpool: what was read once can be read from the beginning, and the file has no name.
+func TestSpool(t *testing.T) {
+	dir := t.TempDir()
+	f, err := Spool(strings.NewReader("text"), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(f)
+	left, dirErr := os.ReadDir(dir)
+	if err := errors.Join(err, dirErr, f.Close()); err != nil || string(text) != "text" || len(left) > 0 {
+		t.Errorf("%q, %v is left, %v", text, left, err)
+	}
+	if _, err := Spool(iotest.ErrReader(errTest), dir); !errors.Is(err, errTest) {
+		t.Errorf("an error of reading: %v", err)
+	}
+	if _, err := Spool(strings.NewReader("text"), filepath.Join(dir, "none")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a directory that is not there: %v", err)
+	}
+}
+
+// emptyLog has no references, or no events.
+type emptyLog struct {
+	fakeLog
+	on bool
+}
+
+func (l *emptyLog) References() (replay.EpochEnd, bool) { return replay.EpochEnd{Epoch: 1}, l.on }
+
+// TestImportNeedsALog: an import needs a log with references and events, and rows need a time.
+func TestImportNeedsALog(t *testing.T) {
+	for on, want := range map[bool]string{false: "start the server with --references=on first", true: "the log has no events with references yet"} {
+		if _, err := NewImport(t.Context(), ImportConfig{Log: &emptyLog{on: on}}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("references %t: %v", on, err)
+		}
+	}
+	if _, err := NewImport(t.Context(), ImportConfig{Log: &fakeLog{begin: -1, events: []replay.Change{{Seq: 1}}}}); err != nil {
+		t.Error(err)
+	}
+	ended, cancel := context.WithCancelCause(t.Context())
+	cancel(errTest)
+	if _, err := NewImport(ended, ImportConfig{Log: &fakeLog{}}); !errors.Is(err, errTest) {
+		t.Errorf("%v", err)
+	}
+	i, err := NewImport(t.Context(), ImportConfig{Log: &fakeLog{events: []replay.Change{{Seq: 1, TimeUS: 1}}}, UIDs: make(fakeUIDs), Progress: func(*ImportCounts) {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := i.Begin("did:web:example.com", 0); err == nil || !strings.Contains(err.Error(), "give --as-of TIME") {
+		t.Errorf("rows without a time: %v", err)
+	}
+	if i.AsOf = time.UnixMicro(1); i.Begin("did:web:example.com", 0) != nil {
+		t.Error("rows of a time are refused")
+	}
+}
