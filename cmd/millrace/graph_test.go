@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -13,6 +14,8 @@ import (
 	"testing"
 
 	gocmp "github.com/google/go-cmp/cmp"
+
+	"millrace/replay/graph"
 )
 
 // graphSource is the source of each kind of edge, by the names of its sets.
@@ -368,4 +371,20 @@ func countEdges(sets map[string]map[string]bool, prefix string) (n int) {
 		}
 	}
 	return n
+}
+
+// TestGraphImportAdvice: an import that fails has imported nothing. If memory was short, it names
+// the flag.
+func TestGraphImportAdvice(t *testing.T) {
+	var has *advised
+	err := adviseImport(fmt.Errorf("edges.csv: %w", graph.ErrStaticMemory))
+	if !errors.As(err, &has) || !strings.Contains(has.advice, "--graph-memory") || !strings.HasSuffix(has.err.Error(), "; nothing was imported") {
+		t.Errorf("of short memory it says %v", err)
+	}
+	if err := adviseImport(os.ErrNotExist); errors.As(err, &has) || !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("of a missing file it says %v", err)
+	}
+	if err := adviseImport(nil); err != nil {
+		t.Errorf("of success it says %v", err)
+	}
 }

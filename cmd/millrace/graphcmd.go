@@ -90,14 +90,7 @@ func runGraphImport(ctx context.Context, args []string, stdout, stderr io.Writer
 		return err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("%w; nothing was imported", err)
-		}
-		if errors.Is(err, graph.ErrStaticMemory) {
-			err = advise(err, "Raise --graph-memory. A server that loads these edges needs as much.")
-		}
-	}()
+	defer func() { err = adviseImport(err) }()
 	name := c.config().staticFile()
 	static, err := graph.OpenStatic(name, s.static(c.memory))
 	if err != nil {
@@ -139,6 +132,18 @@ func runGraphImport(ctx context.Context, args []string, stdout, stderr io.Writer
 	}
 	fmt.Fprintf(stdout, "read %d lines; there are %d static edges now\n", r.Lines.Load(), edges)
 	return nil
+}
+
+// adviseImport says what a failed import leaves, and what to do if memory is short.
+func adviseImport(err error) error {
+	if err == nil {
+		return nil
+	}
+	err = fmt.Errorf("%w; nothing was imported", err)
+	if errors.Is(err, graph.ErrStaticMemory) {
+		return advise(err, "Raise --graph-memory. A server that loads these edges needs as much.")
+	}
+	return err
 }
 
 // readFile lets do read a file, or standard input.
