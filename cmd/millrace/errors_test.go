@@ -142,6 +142,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 			exitFailed, []string{"--listen 127.0.0.1:", "address already in use", "ss -ltnp", "another address with --listen"}},
 		{"metrics port in use", func(t *testing.T, dir string) []string { return serveArgs(dir, "--metrics-listen", taken(t)) }, "",
 			exitFailed, []string{"--metrics-listen 127.0.0.1:", "already in use", "another address with --metrics-listen"}},
+		{"no export", with("--verify=flag", "--plc-export", "/nowhere/export"), "", exitFailed, []string{"open /nowhere/export: no such file", "--plc-export a file"}},
 		{"no address", with("--listen", "6008"), "", exitUsage, []string{"--listen 6008", "such as :6008"}},
 		{"no port", with("--listen", "nonsense"), "", exitUsage, []string{"--listen nonsense", "missing port", "such as :6008"}},
 		{"port beyond", with("--listen", "127.0.0.1:99999"), "", exitUsage, []string{"--listen 127.0.0.1:99999", "is not a port"}},

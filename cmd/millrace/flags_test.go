@@ -95,7 +95,7 @@ func TestBounds(t *testing.T) {
 		{"data-dir", []string{"x"}, []string{""}},
 		{"collections", []string{"a.b.c"}, []string{"a"}},
 		{"verify-sample", []string{"1"}, []string{"0"}},
-		{"plc", []string{"http://a", "https://a"}, []string{"ftp://a", "https:a", "%"}},
+		{"plc", []string{"http://a", "https://a"}, []string{"ftp://a", "https:a", "https://:1", "https://a?b", "https://a#b", "%"}},
 		{"plc-export", []string{"x"}, nil},
 		{"graph-memory", []string{"64MiB"}, []string{"67108863"}},
 		{"graph", []string{"true"}, []string{"maybe"}},

@@ -40,7 +40,7 @@ func (v *verification) validate(given map[string]bool) error {
 	if v.sample < 1 {
 		return fmt.Errorf("--verify-sample %d is below 1", v.sample)
 	}
-	if u, err := url.Parse(v.plc); err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" {
+	if u, err := url.Parse(v.plc); err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Hostname() == "" || u.RawQuery != "" || u.Fragment != "" {
 		return fmt.Errorf("--plc %q is no URL such as https://plc.directory", v.plc)
 	}
 	if v.plcExport != "" && given["plc"] {
@@ -101,7 +101,9 @@ func (d *daemon) openVerifier(shares memoryShares) (err error) {
 	if d.verifier.chains, err = chain.Open(d.chainConfig(d.log.Progress(), shares)); err != nil {
 		return adviseDataDir(err, d.cfg.dataDir)
 	}
-	d.verifier.keys, err = identity.Open(d.identityConfig(shares))
+	if d.verifier.keys, err = identity.Open(d.identityConfig(shares)); errors.Is(err, identity.ErrExport) {
+		return advise(err, "Give --plc-export a file that a PLC directory's /export has made, or leave it out.")
+	}
 	return adviseDataDir(err, d.cfg.dataDir)
 }
 

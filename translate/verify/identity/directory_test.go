@@ -1,6 +1,8 @@
 package identity
 
 import (
+	"bytes"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -335,7 +337,7 @@ func TestRefresh(t *testing.T) {
 }
 
 // TestFaults: whatever the directory does, no call waits, no wrong key is taken, and it is asked
-// again in time.
+// again in time. What is logged names no account.
 func TestFaults(t *testing.T) {
 	after := map[string]State{"absent": Absent, "tombstone": Absent, "no-key": Absent, "key-type": Absent, "key-bytes": Absent, "other-controller": Absent}
 	failing := map[string]bool{"down": true, "silent": true, "trickle": true, "error": true, "busy": true, "endless-headers": true}
@@ -344,7 +346,8 @@ func TestFaults(t *testing.T) {
 			continue // such an answer is used as any other
 		}
 		t.Run(fault, func(t *testing.T) {
-			inBubble(t, Config{}, func(h *harness) {
+			var logged bytes.Buffer
+			inBubble(t, Config{Logger: slog.New(slog.NewTextHandler(&logged, nil))}, func(h *harness) {
 				h.known(1)
 				h.pass(freshFor)
 				if err := h.plc.SetFault(fault); err != nil {
@@ -369,6 +372,9 @@ func TestFaults(t *testing.T) {
 					t.Errorf("failing after an answer")
 				}
 			})
+			if text := logged.String(); strings.Contains(text, "did:") || failing[fault] != strings.Contains(text, "err=") {
+				t.Errorf("logged: %s", text)
+			}
 		})
 	}
 }

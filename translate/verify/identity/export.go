@@ -23,6 +23,9 @@ const (
 	batchBytes     = 256 << 10
 )
 
+// ErrExport is the error of Open for an export file that cannot be opened.
+var ErrExport = errors.New("open PLC export")
+
 var (
 	errNoExport    = errors.New("no line of it is an operation of a PLC directory")
 	errNotExported = errors.New("the PLC export does not have the account")
@@ -41,11 +44,11 @@ func openExport(path string) (*export, error) {
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("open PLC export: %w", err)
+		return nil, fmt.Errorf("%w: %w", ErrExport, err)
 	}
 	info, err := f.Stat()
 	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("open PLC export: %s is no regular file", path)
+		err = fmt.Errorf("%w: %s is no regular file", ErrExport, path)
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())

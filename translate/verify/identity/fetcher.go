@@ -2,6 +2,7 @@ package identity
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync"
 	"time"
@@ -187,6 +188,7 @@ func (f *fetcher) wait(ctx context.Context) bool {
 }
 
 // observe takes the error of a fetch from the PLC directory into account, unless ctx has ended it.
+// What is logged of it is without the URL, which has a DID.
 func (f *fetcher) observe(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return
@@ -195,9 +197,10 @@ func (f *fetcher) observe(ctx context.Context, err error) {
 	defer f.mu.Unlock()
 	before := f.pause.failures
 	f.pause.observe(time.Now(), err)
+	var s *serverError
 	switch {
-	case before == 0 && f.pause.failures > 0:
-		f.d.cfg.Logger.Warn("the PLC directory fails; it is asked again after a while", "err", err)
+	case before == 0 && errors.As(err, &s):
+		f.d.cfg.Logger.Warn("the PLC directory fails; it is asked again after a while", "err", s.err)
 	case before > 0 && f.pause.failures == 0:
 		f.d.cfg.Logger.Info("the PLC directory answers again")
 	}
