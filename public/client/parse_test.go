@@ -43,10 +43,98 @@ func TestParse(t *testing.T) {
 		"", "{", "{}", "[]", "null", `{"did":"x"}`, `{"did":"x","time_us":"1"}`, `{"did":"x","time_us":1`, `{"did":"x","time_us":1}}`,
 		`{"did":"x" "time_us":1}`, `{"did":"x","time_us":1,"commit":[]}`, `{"did":1,"time_us":1}`, `{"did":"x","time_us":1,"uids":{"did":"-1"}}`,
 		`{"did":"x\","time_us":1}`, `{"did":"x","time_us":1,"commit":{"rev":"\q"}}`, `{"did":"x","time_us":}`, `{"did":"x","time_us":1,"identity":"x"}`,
+		`{"did" "x"}`, `{"did`, `{"did":"x","time_us":1,"x":[1`, `{"did":"x","time_us":1,"x":["a}`, `{"did":"x","time_us":1,"x":`, `{"did":"x","time_us":1,"unverified":1}`,
+		`{"did":"x","time_us":1,"uids":{"did":7}}`, `{"did":"x","time_us":1,"uids":{"did"}}`, `{"did":"x","time_us":1,"account":1}`, `{"did":"x","time_us":1,"references":1}`,
+		`{"did":"x","time_us":1,"deleted_references":1}`, `{"did":"x","time_us":1,"sync":1}`, `{"time_us":1}`,
 	} {
 		if e, err := p.parse([]byte(bad)); err == nil {
 			t.Errorf("%s is read as %+v", bad, e)
 		}
+	}
+}
+
+// TestMembers walks objects as other servers may write them, and stays at the end of one that is
+// none.
+func TestMembers(t *testing.T) {
+	for object, want := range map[string]string{
+		` { "a" : [ { } , "]\"}" ] , "b" : -1e5 , "c":{"d":[]} } `: `a=[ { } , "]\"}" ] b=-1e5 c={"d":[]} `, "{}": "", "{ }": "", `{"a":null}`: "a=null ",
+		`{"a":1}x`: "a=1 !", `{"a":1,`: "a=1 !", `{"a":1,}`: "a=1 !", `{"a":1 2}`: "a=1 !", `{"a"1}`: "!", `{"a":}`: "!", `{"a":"x}`: "!", `{"a":{"x}`: "!", `{"a":[}`: "a=[} !", `{"a":`: "!", `{a:1}`: "!",
+		`["a"]`: "!", "": "!", "{": "!",
+	} {
+		m, got := members{b: []byte(object)}, ""
+		for {
+			name, value, at, ok := m.next()
+			if !ok {
+				break
+			}
+			if got += fmt.Sprintf("%s=%s ", name, value); object[at:at+len(value)] != string(value) {
+				t.Errorf("%s: %s is not at %d", object, value, at)
+			}
+		}
+		if m.err != nil {
+			got += "!"
+			m = members{b: []byte(`{"a":1}`), err: m.err}
+			if _, _, _, ok := m.next(); ok {
+				t.Errorf("%s goes on after its error", object)
+			}
+		}
+		if got != want {
+			t.Errorf("%s: %s, want %s", object, got, want)
+		}
+	}
+	for _, bad := range []string{"", `"`, "1", "12"} {
+		if s, err := text([]byte(bad)); err == nil {
+			t.Errorf("%q is the text %q", bad, s)
+		}
+	}
+	for in, want := range map[string]string{`""`: "", `"a"`: "a", `"\u0061"`: "a", "\"\xff\"": "\ufffd"} {
+		if s, err := text([]byte(in)); err != nil || string(s) != want {
+			t.Errorf("%s is %q, %v", in, s, err)
+		}
+	}
+}
+
+// TestParseV2: what is no message of v2's wire is an error; an event has all that the client goes
+// by.
+func TestParseV2(t *testing.T) {
+	var p parser
+	message := func(payload string) string { return `{"$type":"message","payload":` + payload + `}` }
+	event := func(kind, rest string) string {
+		return message(`{"$type":"` + v2Types + kind + `","did":"did:web:a","seq":7,"time":"2026-08-01T02:03:04.000006Z"` + rest + `}`)
+	}
+	good, err := p.parseV2([]byte(event("commit", `,"rev":"r","operation":"create","collection":"a.b.c","rkey":"k","record":{},"cid":"c","references":[{"path":"a"}],"more":1`)))
+	at := time.Date(2026, 8, 1, 2, 3, 4, 6000, time.UTC)
+	if e := good.event; err != nil || e.Kind != KindCommit || e.DID != "did:web:a" || e.Cursor != "7" || !e.Time().Equal(at) || e.Commit.Rev != "r" || e.Commit.RKey != "k" ||
+		e.Commit.CID != "c" || e.Commit.Collection != "a.b.c" || e.Commit.Operation != OpCreate || string(e.Commit.Record) != "{}" || len(e.References) != 1 {
+		t.Errorf("%+v, %v", good, err)
+	}
+	if m, err := p.parseV2([]byte(`{"$type":"error","error":"a","message":"b"}`)); err != nil || m.failure != "a: b" {
+		t.Errorf("%+v, %v", m, err)
+	}
+	own := func(rest string) string { return message(`{"$type":"` + v2OwnTypes + `heartbeat"` + rest + `}`) }
+	if m, err := p.parseV2([]byte(own(`,"seq":9,"time":"2026-08-01T02:03:04.000006Z"`))); err != nil || m.info.Name != InfoHeartbeat || m.info.Cursor != "9" || m.info.TimeUS != at.UnixMicro() {
+		t.Errorf("%+v, %v", m, err)
+	}
+	for _, bad := range []string{
+		"", "x", `{"$type":1}`, `{"$type":"message"}`, `{"payload":{}}`, `{"$type":"other","payload":{}}`, `{"$type":"error","error":1}`, `{"$type":"error","message":1}`,
+		message(`[]`), message(`{}`), message(`{"a":1}`), message(`{"a"}`), message(`{"$type":1}`), message(`{"$type":"` + v2Types + `info","name":1}`),
+		own(`,"seq":"x"`), own(`,"seq":1.5`), own(`,"time":1`), own(`,"time":"noon"`),
+		event("commit", `,"rev":1`), event("commit", `,"references":1`), event("commit", `,"deleted_references":1`), event("identity", `,"identity":1`), event("account", `,"account":1`),
+		event("sync", `,"sync":1`), event("commit", `,"did":""`), event("commit", `,"did":1`), event("commit", `,"seq":"7"`), event("commit", `,"time":"noon"`),
+		message(`{"$type":"` + v2Types + `account","seq":7,"time":"2026-08-01T02:03:04.000006Z"}`), message(`{"$type":"` + v2Types + `account","did":"did:web:a","seq":7}`),
+		message(`{"$type":"` + v2Types + `account","did":"did:web:a","time":"2026-08-01T02:03:04.000006Z"}`),
+	} {
+		if m, err := p.parseV2([]byte(bad)); err == nil {
+			t.Errorf("%s is read as %+v", bad, m)
+		}
+	}
+}
+
+// TestUnverified: why an event is not verified comes with it.
+func TestUnverified(t *testing.T) {
+	var p parser
+	if e, err := p.parse([]byte(`{"did":"x","time_us":1,"unverified":"signature"}`)); err != nil || e.Unverified != "signature" {
+		t.Errorf("%+v, %v", e, err)
 	}
 }
 
@@ -223,7 +311,7 @@ func TestPositionsOrder(t *testing.T) {
 			t.Errorf("%s follows %s: %v", tc.p, tc.q, !tc.want)
 		}
 	}
-	for _, bad := range []string{"", "a", "a-1", "-1-0", "a-x-0", "a-1-x", "a--1-0", "a-1-0-0"} {
+	for _, bad := range []string{"", "a", "a-1", "-1-0", "a-x-0", "a-1-x", "a--1-0", "a--0", "a-1--1", "a-1-4294967296", "a-1-0-0"} {
 		if _, ok := parsePosition(bad); ok {
 			t.Errorf("%q is a position", bad)
 		}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -31,6 +32,102 @@ func TestStats(t *testing.T) {
 	want := Stats{Connects: 1, Failures: 2, Disconnects: 3, Events: 4, Bytes: 5, Duplicates: 6, Fetches: 7, Switches: 8}
 	if got := c.Stats(); got != want {
 		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+// TestStrict: a server refuses a cursor that is older than its log if that was asked for, or if
+// another server may be asked.
+func TestStrict(t *testing.T) {
+	two := []*server{{}, {}}
+	for _, tc := range []struct {
+		c    *Client
+		want bool
+	}{
+		{&Client{servers: two[:1]}, false}, {&Client{servers: two}, true}, {&Client{servers: two, lenient: true}, false},
+		{&Client{servers: two, cfg: Config{NoReconnect: true}}, false}, {&Client{servers: two[:1], cfg: Config{Strict: true}}, true},
+	} {
+		if got := tc.c.strict(); got != tc.want {
+			t.Errorf("%d servers, lenient %t, %+v: %t", len(tc.c.servers), tc.c.lenient, tc.c.cfg, got)
+		}
+	}
+}
+
+// TestOddCursors: an event whose cursor is no position is given out, whatever came before it.
+func TestOddCursors(t *testing.T) {
+	p := newProgress("", time.Second, false)
+	for i, cursor := range []string{"odd", "odd", "a-5-0", "odd", "a-5-0", "a-5-1"} {
+		if !p.take(&Event{Cursor: cursor, DID: fmt.Sprint(i), timeEnd: 1}) {
+			t.Errorf("event %d, at %s, is not given out", i, cursor)
+		}
+	}
+	if p.take(&Event{Cursor: "a-5-1"}) {
+		t.Error("an event comes twice")
+	}
+}
+
+// TestLiveForgets: the window is of no use at the end of a log, unless logs are joined by time.
+func TestLiveForgets(t *testing.T) {
+	for _, byTime := range []bool{false, true} {
+		p := newProgress("", time.Second, false)
+		p.joinByTime(byTime)
+		var parsed parser
+		e, err := parsed.parse([]byte(commitLine))
+		if err != nil || !p.window.add(&e) {
+			t.Fatal(err)
+		}
+		if p.live("a-1-0", 1, time.Now()); len(p.window.seen) > 0 != byTime {
+			t.Errorf("by time %t: %d are remembered", byTime, len(p.window.seen))
+		}
+	}
+}
+
+// TestNewOfURLs: who asks is said as the Config has it, and a dictionary that the URL names is not
+// asked for.
+func TestNewOfURLs(t *testing.T) {
+	for agent, header := range map[string]http.Header{"mine": {"User-Agent": {"mine"}}, "of the field": {"X": {"y"}}} {
+		c, err := New(Config{URL: "ws://127.0.0.1:1", Header: header, UserAgent: "of the field"})
+		if err != nil || c.header.Get("User-Agent") != agent {
+			t.Errorf("%v: %v, %v", header, c.header, err)
+		}
+	}
+	c, err := New(Config{URL: "ws://127.0.0.1:1" + V2Path + "?zstdDictionary=7", Compress: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if query, hello, err := c.query(t.Context(), c.servers[0], kindMillrace, Options{}); err != nil || hello || !strings.Contains(query, "zstdDictionary=7") {
+		t.Errorf("%s, %t, %v", query, hello, err)
+	}
+	for address, want := range map[string]string{"%": "", "ftp://a": "", "ws://": "", "a.test": "ws://a.test/subscribe", "https://a.test": "wss://a.test/subscribe", "http://a.test/x": "ws://a.test/x"} {
+		if u, err := SubscribeURL(address); (err != nil) != (want == "") || err == nil && u.String() != want {
+			t.Errorf("%s: %v, %v", address, u, err)
+		}
+	}
+}
+
+// TestRangeOfServers: the first server that says what its log has is believed.
+func TestRangeOfServers(t *testing.T) {
+	answers := func(status int, body string) string {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(status)
+			_, _ = io.WriteString(w, body)
+		}))
+		t.Cleanup(s.Close)
+		return s.URL
+	}
+	refuses, garbles, knows := answers(404, "no"), answers(200, "{"), answers(200, `{"newest":{"cursor":"a-1-0"},"retention_s":7,"gaps":[{"from":"a-0-0"}]}`)
+	for _, tc := range []struct {
+		urls []string
+		says string
+	}{{[]string{refuses, garbles, knows}, ""}, {[]string{knows}, ""}, {[]string{garbles, refuses}, "404"}, {[]string{refuses, garbles}, "client: range of the log: unexpected end"}} {
+		c, err := New(Config{URLs: tc.urls})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := c.Range(t.Context())
+		if tc.says == "" && (err != nil || r.Newest == nil || r.Newest.Cursor != "a-1-0" || r.Retention != 7*time.Second || len(r.Gaps) != 1) ||
+			tc.says != "" && (err == nil || !strings.Contains(err.Error(), tc.says)) {
+			t.Errorf("%v: %+v, %v", tc.urls, r, err)
+		}
 	}
 }
 

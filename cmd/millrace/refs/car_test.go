@@ -247,6 +247,14 @@ func TestHostileCAR(t *testing.T) {
 		}
 		return c.addNode(t, n)
 	}
+	header := func(version int, roots ...cid.Cid) []byte {
+		links := []any{}
+		for _, r := range roots {
+			links = append(links, cbor.Link(r.Bytes()))
+		}
+		b := cbor.Append(nil, cbor.Map{{Key: "roots", Value: links}, {Key: "version", Value: version}})
+		return append([]byte{byte(len(b))}, b...)
+	}
 	good := buildCAR(t, testDID, testRev, map[string]cbor.Map{"a.b.c/1": like(subject), "a.b.c/2": like(subject + "x")}).bytes()
 	for name, tc := range map[string]struct {
 		file []byte
@@ -303,6 +311,10 @@ func TestHostileCAR(t *testing.T) {
 			}
 			return id
 		}), "has no keys"},
+		"a key that is none":  {tree(func(c *carFile, v cid.Cid) cid.Cid { return leaf(c, v, nil) }), "of 0 bytes, is not valid"},
+		"a node that is none": {tree(func(c *carFile, _ cid.Cid) cid.Cid { return c.add([]byte{0xff}) }), "tree: node "},
+		"no root":             {header(1), "it has version 1 and 0 roots"},
+		"another version":     {header(2, cidOf(nil)), "it has version 2 and 1 roots"},
 		"a node many times": {tree(func(c *carFile, v cid.Cid) cid.Cid {
 			id := leaf(c, v, keyOn(0, 0))
 			for level := 1; level < 4; level++ {

@@ -14,9 +14,14 @@ import (
 	"testing/iotest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"millrace/intern"
 	"millrace/replay"
 	"millrace/replay/graph"
 	"millrace/replay/references"
+	"millrace/translate"
 )
 
 var errTest = errors.New("no more")
@@ -169,6 +174,9 @@ func TestEdgeExport(t *testing.T) {
 	if _, err := run(&fewNames{below: 9, err: errTest}, 0, true, io.Discard); !errors.Is(err, errTest) {
 		t.Errorf("a UID store that fails before the end: %v", err)
 	}
+	if _, err := run(wide, 0, false, &failingWriter{}); !errors.Is(err, errTest) {
+		t.Errorf("the names of the columns alone: %v", err)
+	}
 	if err := (&EdgeExport{}).Run(t.Context(), file+"x", io.Discard); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a file that is not there: %v", err)
 	}
@@ -296,5 +304,125 @@ func TestImportNeedsALog(t *testing.T) {
 	}
 	if i.AsOf = time.UnixMicro(1); i.Begin("did:web:example.com", 0) != nil {
 		t.Error("rows of a time are refused")
+	}
+}
+
+// failingUIDs fails a look-up, or to resolve.
+type failingUIDs struct {
+	fakeUIDs
+	lookup, resolve error
+}
+
+func (f failingUIDs) Lookup(ctx context.Context, s string) (uint64, bool, error) {
+	uid, ok, err := f.fakeUIDs.Lookup(ctx, s)
+	return uid, ok, errors.Join(err, f.lookup)
+}
+
+func (f failingUIDs) Resolve(ctx context.Context, reqs []intern.Request, out []intern.Result) error {
+	return errors.Join(f.resolve, f.fakeUIDs.Resolve(ctx, reqs, out))
+}
+
+// followedWorld returns one whose store has read its log.
+func followedWorld(t *testing.T, steps int, from references.Position) *importWorld {
+	t.Helper()
+	w := newImportWorld(t, 11)
+	t.Cleanup(func() { _ = w.store.Close() })
+	for range steps {
+		w.step()
+	}
+	if err := errors.Join(w.store.Begin("", from), w.store.Follow(t.Context(), w.log, nil)); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// TestImportFails: what the UID store or the log fails with ends the import.
+func TestImportFails(t *testing.T) {
+	w := followedWorld(t, 30, references.Position{Epoch: 1})
+	const did = "did:web:1.example.com"
+	rows := func(n int, path string) string {
+		text := ""
+		for i := range n {
+			text += fmt.Sprintf("did:web:new.example.com,app.bsky.feed.like,%d,%s,did:web:s.example.com\n", i, path)
+		}
+		return text
+	}
+	number := func([]string) (Log, error) { return w.log, nil }
+	for name, tc := range map[string]struct {
+		uids   UIDs
+		number func([]string) (Log, error)
+		file   string
+	}{
+		"a look-up":           {failingUIDs{fakeUIDs: w.uids, lookup: errTest}, number, string(w.file(did, 29, false))},
+		"UIDs at the end":     {failingUIDs{fakeUIDs: w.uids, resolve: errTest}, number, rows(1, "subject.uri")},
+		"UIDs before the end": {failingUIDs{fakeUIDs: w.uids, resolve: errTest}, number, rows(maxRequests, "subject.uri")},
+		"numbers of sources":  {w.uids, func([]string) (Log, error) { return nil, errTest }, rows(1, "new")},
+	} {
+		i, err := NewImport(t.Context(), ImportConfig{Store: w.store, UIDs: tc.uids, Log: w.log, NumberSources: tc.number, AsOf: w.at, Progress: func(*ImportCounts) {}, Refused: func(string, error) {}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		read := (&Reader{}).Read(t.Context(), strings.NewReader(tc.file), i)
+		if early := name != "UIDs at the end"; errors.Is(read, errTest) != early || !early && !errors.Is(i.Finish(), errTest) || i.Done.Imported > 0 {
+			t.Errorf("%s: %v, %+v", name, read, i.Done)
+		}
+	}
+}
+
+// TestImportLimits: more records than UIDs are asked for at once are imported; references over the
+// limits are counted.
+func TestImportLimits(t *testing.T) {
+	w := followedWorld(t, 30, references.Position{Epoch: 1})
+	many, wide := "", ""
+	for n := range maxRequests {
+		many += fmt.Sprintf("did:web:many.example.com,app.bsky.feed.like,%d,subject.uri,did:web:s.example.com\n", n)
+	}
+	for n := range translate.MaxReferences + 3 {
+		wide += fmt.Sprintf("did:web:wide.example.com,app.bsky.feed.like,1,subject.uri,did:web:%d.example.com\n", n)
+	}
+	done, err := w.run([][]byte{[]byte(many), []byte(wide)}, w.at, -1)
+	if err != nil || done.Imported != 2 || done.Records != maxRequests+1 || done.References != maxRequests+translate.MaxReferences || done.Excess != 3 || len(w.rows("did:web:many.example.com")) != maxRequests {
+		t.Errorf("%+v, %v", done, err)
+	}
+	// The log takes no more sources.
+	i, err := NewImport(t.Context(), ImportConfig{Store: w.store, UIDs: w.uids, Log: w.log, NumberSources: func([]string) (Log, error) { return w.log, nil }, AsOf: w.at,
+		Progress: func(*ImportCounts) {}, Refused: func(string, error) {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := "did:web:new.example.com,app.bsky.feed.like,1,new,did:web:s.example.com\n"
+	if err := errors.Join((&Reader{}).Read(t.Context(), strings.NewReader(file), i), i.Finish()); err != nil || i.Done.Excess != 1 || i.Done.Records != 1 || i.Done.References != 0 {
+		t.Errorf("%+v, %v", i.Done, err)
+	}
+}
+
+// TestImportByRev: without a time a repository is as old as its rev, and the log from there on is
+// laid over it.
+func TestImportByRev(t *testing.T) {
+	w := followedWorld(t, 40, references.Position{Epoch: 1})
+	const did = "did:web:1.example.com"
+	done, err := w.run([][]byte{w.file(did, 20, false)}, time.Time{}, -1)
+	if diff := cmp.Diff(w.states[39][did], w.rows(did), cmpopts.EquateEmpty()); err != nil || done.Imported != 1 || done.Refused != 0 || diff != "" {
+		t.Errorf("%+v, %v, -want +got\n%s", done, err, diff)
+	}
+}
+
+// TestCheckBegins compares what the log has from the beginning of the table on, and says how far it
+// is; without references there is nothing to compare.
+func TestCheckBegins(t *testing.T) {
+	w := followedWorld(t, 30, references.Position{Epoch: 1, Seq: 8})
+	seen := uint64(0)
+	c := Check{Store: w.store, Log: w.log, Progress: func(n uint64) { seen = n }}
+	if r, err := c.Run(t.Context()); err != nil || r.Events != 22 || seen != 22 || r.Records == 0 || r.Problems > 0 {
+		t.Errorf("%+v, %d seen, %v", r, seen, err)
+	}
+	ended, cancel := context.WithCancelCause(t.Context())
+	cancel(errTest)
+	if r, err := c.Run(ended); !errors.Is(err, errTest) || !strings.HasPrefix(err.Error(), "compare the table with the log: ") {
+		t.Errorf("%+v, %v", r, err)
+	}
+	c.Log = &emptyLog{}
+	if r, err := c.Run(t.Context()); err != nil || r.Events != 0 || r.Records != 0 {
+		t.Errorf("without references: %+v, %v", r, err)
 	}
 }

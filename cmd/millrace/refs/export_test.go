@@ -16,7 +16,7 @@ import (
 // numberNames names UIDs by rule: those of exportWorld. It takes as many as an Interner does.
 type numberNames struct{ most int }
 
-func (n *numberNames) LookupUIDs(_ context.Context, uids []uint64, names []string) error {
+func (n *numberNames) LookupUIDs(ctx context.Context, uids []uint64, names []string) error {
 	if n.most = max(n.most, len(uids)); n.most > intern.MaxLookup {
 		return fmt.Errorf("%d UIDs at once", len(uids))
 	}
@@ -26,7 +26,7 @@ func (n *numberNames) LookupUIDs(_ context.Context, uids []uint64, names []strin
 			names[i] = fmt.Sprintf("at://did:web:%d.example.com/a.b.c/%d", uid/10_000, uid)
 		}
 	}
-	return nil
+	return ctx.Err()
 }
 
 type twoPaths struct{}

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/google/go-cmp/cmp"
 
 	"millrace/dict"
@@ -56,10 +58,67 @@ func sourceOf(number uint32, source string) value {
 	return sealed(format.SourceKey(number), []byte(source), format.RangeSource, int64(number))
 }
 
+// reader reads something of a range.
+type reader struct {
+	r  format.Range
+	of func(st *pebblestore.Store) (any, error)
+}
+
+var errDisk = errors.New("the disk")
+
+// failReads fails each read of the disk in turn, which is no damage and no end.
+func failReads(t *testing.T, name string, values []value, want any, read func(st *pebblestore.Store) (any, error)) {
+	t.Helper()
+	fs, fails := vfs.NewCrashableMem(), 0
+	cfg := pebblestore.Config{Dir: "log", Bytes: 8 << 20, FS: fs}
+	st, err := Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := st.Pebble().NewBatch()
+	for _, v := range values {
+		err = errors.Join(err, b.Set(v.key, v.value, nil))
+	}
+	if err := errors.Join(err, st.Commit(b, true), st.Flush(), st.Close()); err != nil {
+		t.Fatal(err)
+	}
+	for n := int64(1); ; n++ {
+		var calls atomic.Int64
+		var armed atomic.Bool
+		cfg.FS = errorfs.Wrap(fs.CrashClone(vfs.CrashCloneCfg{}), errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if armed.Load() && op.Kind == errorfs.OpFileReadAt && calls.Add(1) == n {
+				return errDisk
+			}
+			return nil
+		}))
+		st, err := Open(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		armed.Store(true)
+		got, err := read(st)
+		armed.Store(false)
+		_ = st.Close()
+		var damage *CorruptionError
+		if err == nil && !cmp.Equal(got, want) || err != nil && (!errors.Is(err, errDisk) || errors.As(err, &damage)) {
+			t.Errorf("%s: read %d fails: %v, %v", name, n, got, err)
+		}
+		if err != nil {
+			fails++
+		}
+		if calls.Load() < n {
+			break
+		}
+	}
+	if fails == 0 {
+		t.Errorf("%s: no read fails", name)
+	}
+}
+
 // TestReads: each reader takes what is within its bounds. What is not as it was written is damage,
 // and names the range.
 func TestReads(t *testing.T) {
-	gaps := func(st *pebblestore.Store) (any, error) {
+	gaps := reader{format.RangeGap, func(st *pebblestore.Store) (any, error) {
 		all, err := Gaps(st, 5)
 		var at []int64
 		for _, g := range all {
@@ -68,10 +127,10 @@ func TestReads(t *testing.T) {
 			}
 		}
 		return at, err
-	}
-	spans := func(st *pebblestore.Store) (any, error) { return Spans(st, 5, 9) }
+	}}
+	spans := reader{format.RangeSpan, func(st *pebblestore.Store) (any, error) { return Spans(st, 5, 9) }}
 	span := func(us int64) value { return value{format.TimeKey(format.RangeSpan, us), nil} }
-	frames := func(st *pebblestore.Store) (any, error) {
+	frames := reader{format.RangeSeq, func(st *pebblestore.Store) (any, error) {
 		var last [3]int64
 		var err error
 		for i := range last {
@@ -80,8 +139,8 @@ func TestReads(t *testing.T) {
 			}
 		}
 		return last, nil
-	}
-	blocks := func(st *pebblestore.Store) (any, error) {
+	}}
+	blocks := reader{format.RangeIndex, func(st *pebblestore.Store) (any, error) {
 		var last [4]int64
 		var err error
 		for i, through := range []int64{9, 8, 6, 5} {
@@ -90,9 +149,9 @@ func TestReads(t *testing.T) {
 			}
 		}
 		return last, nil
-	}
+	}}
 	index := func(us int64) value { return value{format.TimeKey(format.RangeIndex, us), nil} }
-	cuts := func(st *pebblestore.Store) (any, error) {
+	cuts := reader{format.RangeSeq, func(st *pebblestore.Store) (any, error) {
 		var keys []int64
 		for _, c := range []struct{ newest, most int64 }{{3, 20}, {3, 19}, {3, 0}, {2, 0}, {0, 0}} {
 			s := format.State{Newest: format.Point{TimeUS: c.newest}, Total: format.Totals{Bytes: 30}}
@@ -103,12 +162,12 @@ func TestReads(t *testing.T) {
 			keys = append(keys, key)
 		}
 		return keys, nil
-	}
-	pointer := func(st *pebblestore.Store) (any, error) {
+	}}
+	pointer := reader{format.RangeSeq, func(st *pebblestore.Store) (any, error) {
 		p, err := Pointer(st, 1, 7, 3)
 		return p.Bytes, err
-	}
-	meta := func(st *pebblestore.Store) (any, error) {
+	}}
+	meta := reader{format.RangeMeta, func(st *pebblestore.Store) (any, error) {
 		v, ok, err := Meta(st, "x", func(b []byte) (string, error) {
 			if len(b) == 0 {
 				return "", errors.New("it is empty")
@@ -116,8 +175,8 @@ func TestReads(t *testing.T) {
 			return string(b), nil
 		})
 		return fmt.Sprint(v, ok), err
-	}
-	dictionaries := func(st *pebblestore.Store) (any, error) {
+	}}
+	dictionaries := reader{format.RangeDictionary, func(st *pebblestore.Store) (any, error) {
 		files, err := Dictionaries(st)
 		var ids []uint32
 		for id, d := range files {
@@ -126,19 +185,19 @@ func TestReads(t *testing.T) {
 			}
 		}
 		return ids, err
-	}
+	}}
 	builtIn := int64(dict.BuiltInID)
-	sources := func(st *pebblestore.Store) (any, error) {
+	sources := reader{format.RangeSource, func(st *pebblestore.Store) (any, error) {
 		table := NewSources()
 		err := table.Load(st)
 		return table.Known(), err
-	}
+	}}
 	malformed := func(r format.Range) value { return value{append(format.TimeKey(r, 7), 0), nil} }
 	untrailed := func(v value) value { return value{v.key, v.value[:len(v.value)-1]} }
 	dictionary := sealed(format.DictionaryKey(dict.BuiltInID), dict.BuiltIn().Bytes(), format.RangeDictionary, builtIn)
 	for _, tc := range []struct {
 		name   string
-		read   func(st *pebblestore.Store) (any, error)
+		read   reader
 		values []value
 		want   any // without an error
 		says   string
@@ -180,11 +239,19 @@ func TestReads(t *testing.T) {
 		{"a source twice", sources, []value{sourceOf(1, "a"), sourceOf(2, "a")}, nil, `"a" has two numbers`},
 		{"a source's trailer", sources, []value{untrailed(sourceOf(1, "a"))}, nil, "part of block 1"},
 	} {
-		got, err := tc.read(storeOf(t, tc.values...))
+		values := tc.values
+		for _, r := range format.Ranges() {
+			if r != tc.read.r {
+				values = append(values, value{[]byte{byte(r), 0xff}, nil}) // which is not looked at
+			}
+		}
+		got, err := tc.read.of(storeOf(t, values...))
 		var damage *CorruptionError
 		switch {
 		case tc.says == "" && (err != nil || !cmp.Equal(tc.want, got)):
 			t.Errorf("%s: %v, %v; want %v", tc.name, got, err, tc.want)
+		case tc.says == "" && tc.values != nil:
+			failReads(t, tc.name, tc.values, tc.want, tc.read.of)
 		case tc.says != "" && (!errors.As(err, &damage) || !strings.Contains(err.Error(), tc.says)):
 			t.Errorf("%s: %v, want %q", tc.name, err, tc.says)
 		}
