@@ -175,6 +175,36 @@ func TestConfig(t *testing.T) {
 	}
 }
 
+// TestBeginsAnew: a store of another sample or version knows nothing, also where the log is at the
+// position before its last Commit. An account whose state is zero has none.
+func TestBeginsAnew(t *testing.T) {
+	state, first, second := verify.State{Rev: 3}, Position{Epoch: 1, Seq: 1}, Position{Epoch: 1, Seq: 2}
+	for _, tc := range []struct {
+		name    string
+		version uint32
+		sample  uint64
+		known   bool
+	}{{"the same", formatNumber, 1, true}, {"another sample", formatNumber, 2, false}, {"another version", formatNumber + 1, 1, false}} {
+		fs := vfs.NewMem()
+		s := openTest(t, fs, Position{}, 1)
+		err := errors.Join(s.Commit(first, []Change{{Account: 3, After: state}}), s.Commit(second, []Change{{Account: 3, Before: state}}))
+		if _, ok, valueErr := s.db.Value(stateKey(3)); ok || errors.Join(err, valueErr) != nil {
+			t.Errorf("a zero state is kept: %v, %v", err, valueErr)
+		}
+		b := s.db.Pebble().NewBatch()
+		if err := errors.Join(b.Set(metaKey(), appendMeta(nil, meta{tc.version, 1, second}), nil), s.db.Commit(b, true), s.Close()); err != nil {
+			t.Fatal(err)
+		}
+		s = openTest(t, fs, first, tc.sample)
+		if got, err := s.Get(3); err != nil || (got == state) != tc.known || !tc.known && got != (verify.State{}) {
+			t.Errorf("%s: %v, %v", tc.name, got, err)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // TestFormats: keys and values are what stores have, and what has another length is not taken for
 // one.
 func TestFormats(t *testing.T) {

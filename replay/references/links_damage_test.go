@@ -3,6 +3,7 @@ package references_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -78,6 +79,8 @@ func TestDamagedLinks(t *testing.T) {
 		{"account", postings.AppendAccount(nil, c, set, 77), []byte{0xff}, []string{"Records of accounts", "Accounts"}},
 		{"account of another link", postings.AppendAccount(nil, c, set, 77), postings.AppendArrivals(nil, []uint64{69}), []string{"Records of accounts"}},
 		{"chunk", postings.AppendSet(nil, c, postings.RangeMembers, set), []byte{0xff}, []string{"Records", "Records of accounts", "Accounts", "Others", "OtherCounts"}},
+		{"link", postings.AppendSet(nil, c, postings.RangeMembers, set), postings.AppendEntries(nil, []postings.Entry{{Arrival: 1, Link: []byte{0xff}}}),
+			[]string{"Records", "Records of accounts", "Accounts", "Others", "OtherCounts"}},
 		{"start of a chunk", append(postings.AppendSet(nil, c, postings.RangeMembers, set), 1), []byte{0xff}, []string{"Records", "Accounts", "Others", "OtherCounts"}},
 		{"set", append(postings.AppendSubject(nil, c, postings.RangeMembers, 1), 0xff), nil, []string{"Sources"}},
 		{"row", references.RowKey(s, 77, 10_067), []byte{}, []string{"Others", "OtherCounts", "Linked"}},
@@ -130,6 +133,9 @@ func TestCancelledLinks(t *testing.T) {
 		}
 		if _, err := read(ctx, v); !errors.Is(err, why) && name != "Count" { // which waits for nothing
 			t.Errorf("%s: %v", name, err)
+		}
+		if _, err := v.MostLinked(ctx, 5); !errors.Is(err, why) {
+			t.Errorf("MostLinked: %v", err)
 		}
 		_ = v.Close()
 	}
@@ -188,5 +194,37 @@ func TestEachFailedLinkRead(t *testing.T) {
 				t.Errorf("only %d reads fail", fails)
 			}
 		})
+	}
+}
+
+// TestIndex: what an index says of its store.
+func TestIndex(t *testing.T) {
+	s := liked(t)
+	x := links.New(s)
+	if p := x.Progress(); p != (links.Progress{Complete: true, Done: 1}) || p.String() != "complete" || (links.Progress{Done: 0.1234}).String() != "12.3 % built" {
+		t.Errorf("progress %+v, %s", p, p)
+	}
+	if x.Since() != (references.Position{Epoch: 1}) || x.InexactSince() != 0 {
+		t.Errorf("since %v, inexact since %d", x.Since(), x.InexactSince())
+	}
+	at := references.Position{Epoch: 1, Seq: s.Position().Seq + 1}
+	b := references.Batch{Position: at, Changes: []references.Change{{Operation: references.Gap, Seq: at.Seq, TimeUS: 77}}}
+	if err := errors.Join(s.Hydrate(t.Context(), &b), s.Apply(&b), x.Wait(t.Context(), at)); err != nil || x.InexactSince() != 77 {
+		t.Errorf("inexact since %d, %v", x.InexactSince(), err)
+	}
+	why := errors.New("the client has gone")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(why)
+	at.Seq++
+	if err := x.Wait(ctx, at); !errors.Is(err, why) || !strings.HasPrefix(err.Error(), fmt.Sprintf("wait for links at 1-%d: ", at.Seq)) {
+		t.Errorf("wait: %v", err)
+	}
+	off, err := references.Open(references.Config{Dir: "refs", FS: vfs.NewMem()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer off.Close()
+	if p := links.New(off).Progress(); p != (links.Progress{}) {
+		t.Errorf("without links: %+v", p)
 	}
 }

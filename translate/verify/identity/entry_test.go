@@ -94,7 +94,9 @@ func TestValue(t *testing.T) {
 	if got, err := decodeValue(none.appendValue(nil)); err != nil || got.key != nil {
 		t.Errorf("no key: %v, %v", got, err)
 	}
-	if _, err := decodeValue(append(bytes.Repeat([]byte{0}, 12), 3)); err == nil {
-		t.Error("a third curve")
+	for name, value := range map[string][]byte{"a third curve": append(bytes.Repeat([]byte{0}, 12), 3), "no key, and a byte of one": append(none.appendValue(nil), 0)} {
+		if _, err := decodeValue(value); err == nil {
+			t.Error(name)
+		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -256,6 +257,35 @@ func TestChangedIsNeverUndone(t *testing.T) {
 	group.Wait()
 	if err := d.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestPurgeOfOlder: what is purged is gone from the older generation, too.
+func TestPurgeOfOlder(t *testing.T) {
+	m := &model{t: t}
+	m.open(vfs.NewMem())
+	defer m.close()
+	c := newCache(m.cache.store, 2)
+	for uid := range uint64(2) {
+		c.put(uid, &entry{check: 7, fetched: 1_767_225_600e9})
+	}
+	if c.purge(0); c.get(0, 7) != nil || c.get(1, 7) == nil || c.get(1, 8) != nil {
+		t.Errorf("%v, %v", c.get(0, 7), c.get(1, 7))
+	}
+}
+
+// TestStoreVersion: a cache of another version is refused.
+func TestStoreVersion(t *testing.T) {
+	m, fs := &model{t: t}, vfs.NewMem()
+	m.open(fs)
+	db := m.cache.store.db
+	b := db.Pebble().NewBatch()
+	if err := errors.Join(b.Set([]byte(metaFormat), []byte{storeVersion + 1}, nil), db.Commit(b, true)); err != nil {
+		t.Fatal(err)
+	}
+	m.close()
+	if _, err := openStore(&m.cfg, "test"); err == nil || !strings.Contains(err.Error(), "another version than 1") {
+		t.Errorf("%v", err)
 	}
 }
 
