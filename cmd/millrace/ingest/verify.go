@@ -29,7 +29,7 @@ type Keys interface {
 	Key(account uint64, did string) (atcrypto.PublicKey, identity.State)
 	Refresh(account uint64, did string) (pending bool)
 	Changed(account uint64, did string)
-	Flush() error // no crash takes back what Changed did
+	Flush() error // makes the drops of Changed durable
 }
 
 // Chains keeps the states of accounts. *chain.Store implements it. One goroutine calls Get and Set,
@@ -180,8 +180,8 @@ func (h *heldChains) cover() {
 // full says whether no more changes should wait.
 func (h *heldChains) full() bool { return h != nil && len(h.changes) > maxHeldChains }
 
-// commit makes durable what belongs to the blocks that are about to be appended: also that the keys
-// of accounts whose #identity they have are not those of before.
+// commit makes durable what belongs to the blocks that are about to be appended: the changes of
+// chains, and the drop of each key whose account has an #identity event in them.
 func (h *heldChains) commit() error {
 	if h == nil {
 		return nil

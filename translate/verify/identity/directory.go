@@ -120,9 +120,8 @@ func (d *Directory) Refresh(uid uint64, did string) (pending bool) {
 	return e.suspect
 }
 
-// Flush makes the drops of Changed durable; it costs nothing if there are none. A caller that reads
-// #identity events again after a crash calls it before it moves the place from which it does. One
-// goroutine calls it.
+// Flush makes the drops of Changed durable; without drops it costs nothing. After a crash the
+// caller calls Changed again for the #identity events since Flush. One goroutine calls it.
 func (d *Directory) Flush() error {
 	if !d.unsynced.Swap(false) {
 		return nil

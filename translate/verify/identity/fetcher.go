@@ -104,8 +104,8 @@ func (f *fetcher) queueOf(did string) chan<- *job {
 	return nil
 }
 
-// prepare reads the export, if that has yet to be done. Until then jobs wait, and if it cannot be
-// read for ever.
+// prepare reads the export, if that has yet to be done. Until then jobs wait. If it cannot be read
+// they wait for ever.
 func (f *fetcher) prepare(ctx context.Context, e *export) error {
 	switch err := e.load(ctx, f.d.cache.store, f.d.cfg.source(e), f.d.cfg.Logger); {
 	case err == nil:
