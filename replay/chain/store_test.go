@@ -235,13 +235,15 @@ func TestFormats(t *testing.T) {
 }
 
 // TestEachFailedCall fails each call of the file system in turn. Open and Commit return it, and a
-// Get gives no other state. After a crash the store is at one of the two positions.
+// Get gives no other state. After a crash the store is at one of the two positions. It was one
+// Commit ahead.
 func TestEachFailedCall(t *testing.T) {
 	made, errDisk := vfs.NewCrashableMem(), errors.New("the disk")
 	states := map[uint64]verify.State{3: {Rev: 3}, 4: {Rev: 4}}
 	first := Position{Epoch: 1, Seq: 1}
 	s := openTest(t, made, Position{}, 1)
-	err := s.Commit(first, []Change{{Account: 3, After: states[3]}, {Account: 4, After: states[4]}})
+	err := errors.Join(s.Commit(first, []Change{{Account: 3, After: states[3]}, {Account: 4, After: states[4]}}),
+		s.Commit(Position{Epoch: 1, Seq: 9}, []Change{{Account: 3, Before: states[3]}, {Account: 4, Before: states[4], After: verify.State{Rev: 9}}, {Account: 5, After: verify.State{Rev: 5}}}))
 	// No write-ahead log is left: where one is replayed, Pebble panics if Open then fails.
 	if err := errors.Join(err, s.db.Flush(), s.Close()); err != nil {
 		t.Fatal(err)

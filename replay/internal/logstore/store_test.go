@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"millrace/dict"
+	"millrace/intern/kv/pebbleguard"
 	"millrace/replay/internal/format"
 	"millrace/replay/internal/pebblestore"
 	"millrace/translate"
@@ -255,6 +256,36 @@ func TestReads(t *testing.T) {
 		case tc.says != "" && (!errors.As(err, &damage) || !strings.Contains(err.Error(), tc.says)):
 			t.Errorf("%s: %v, want %q", tc.name, err, tc.says)
 		}
+	}
+}
+
+// TestPutMeta: the version and the streams are what is read again; bases of seqs are there if one
+// is not 0.
+func TestPutMeta(t *testing.T) {
+	for _, base := range []int64{0, 7} {
+		st := storeOf(t)
+		streams := format.Streams{{Relay: "a.test", Epoch: 1}, {Relay: "b.test", Epoch: 2, SeqBase: base}}
+		b := st.Pebble().NewBatch()
+		if err := errors.Join(PutStreams(b, streams), PutVersion(b, 9), st.Commit(b, true)); err != nil {
+			t.Fatal(err)
+		}
+		got, ok, err := Meta(st, format.MetaStreams, format.DecodeStreams)
+		if err != nil || !ok || len(got) != 2 || got[1].Relay != "b.test" || got[1].Epoch != 2 {
+			t.Errorf("%+v, %v", got, err)
+		}
+		_, bases, err := st.Value(format.MetaKey(format.MetaSeqBases))
+		version, _, versionErr := st.Value(format.MetaKey(format.MetaFormat))
+		if errors.Join(err, versionErr) != nil || bases != (base != 0) || !bytes.Equal(version, []byte{0, 0, 0, 9}) {
+			t.Errorf("base %d: bases are there: %t, version %x, %v, %v", base, bases, version, err, versionErr)
+		}
+	}
+	torn := errors.New("torn")
+	err := Corrupt(format.RangeGap, 7, &pebbleguard.CorruptionError{File: "000001.sst", Advice: "look", Err: torn})
+	if want := "log is corrupt: gap part of block 7 in 000001.sst: torn (" + pebblestore.Advice + ")"; err.Error() != want || !errors.Is(err, torn) {
+		t.Errorf("%v, want %s", err, want)
+	}
+	if err := MissingMeta("x"); !errors.Is(err, format.ErrMissing) || !strings.Contains(err.Error(), "meta part of block 0: x: ") {
+		t.Errorf("%v", err)
 	}
 }
 
