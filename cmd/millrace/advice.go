@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -8,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"millrace/intern"
 	"millrace/replay"
@@ -95,6 +98,22 @@ func adviseNewer(err error, dataDir string) error {
 	}
 	return advise(err, fmt.Sprintf("%s wrote it, and this is millrace %s: start that one or a newer one, restore a backup from before the upgrade, or give this one another --data-dir.",
 		by, thisBuild().version))
+}
+
+// refuseNewer returns an error if a newer millrace wrote a store of dataDir; "": there is none. The
+// stores are opened for reading only, and nothing changes. If this build had them open last, none
+// is. What else is wrong is found later.
+func refuseNewer(ctx context.Context, dataDir string) error {
+	run, err := readDataFile[lastRun](dataDir, lastRunFile)
+	if dataDir == "" || err == nil && run != nil && run.Version == thisBuild().version {
+		return nil
+	}
+	for _, err := range new(storesFound).lookAtStores(ctx, dataDir, &lookFS{FS: vfs.Default}) {
+		if isNewer(err) {
+			return err
+		}
+	}
+	return nil
 }
 
 // syscallOf returns the operating system's error with the path it is about, without what was

@@ -115,6 +115,9 @@ func (c *backupConfig) backUp(ctx context.Context) (*backupManifest, error) {
 // copyStopped copies the stores of a server that does not run.
 func (c *backupConfig) copyStopped(dir string) (*backupManifest, error) {
 	source := config{dataDir: c.dataDir}
+	if err := refuseNewer(context.Background(), c.dataDir); err != nil {
+		return nil, err
+	}
 	dicts, err := dict.NewRegistry(dict.BuiltIn(), dict.Shipped()...)
 	if err != nil {
 		return nil, err

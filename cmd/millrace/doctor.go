@@ -220,9 +220,9 @@ func (c *checkup) history() string {
 	switch r := c.LastRun; {
 	case r == nil:
 	case r.Stopped.IsZero():
-		begun = fmt.Sprintf(", by millrace %s, which started at %s", r.Version, timeText(r.Started))
+		begun = fmt.Sprintf(", by %s, which started at %s", r.by(), timeText(r.Started))
 	default: // what came after it has not written its name
-		ended = fmt.Sprintf(" at %s, by millrace %s", timeText(r.Stopped), r.Version)
+		ended = fmt.Sprintf(" at %s, by %s", timeText(r.Stopped), r.by())
 	}
 	switch c.State {
 	case stateRunning:

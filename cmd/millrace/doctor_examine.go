@@ -148,19 +148,8 @@ func (c *checkup) fault(err error) {
 // read into memory.
 func (c *checkup) look(ctx context.Context) {
 	files := &lookFS{FS: vfs.Default}
-	at := config{dataDir: c.Dir}
-	for _, store := range []struct {
-		path string
-		look func() error
-	}{
-		{at.logDir(), func() (err error) { c.Log, err = lookAtLog(at.logDir(), files); return err }},
-		{at.internDir(), func() (err error) { c.UIDs, err = lookAtUIDs(ctx, at.internDir(), files); return err }},
-		{at.referencesDir(), func() (err error) { c.References, err = lookAtReferences(at.referencesDir(), files); return err }},
-	} {
-		if _, err := os.Lstat(store.path); errors.Is(err, os.ErrNotExist) {
-			continue
-		}
-		switch err := store.look(); {
+	for _, err := range c.lookAtStores(ctx, c.Dir, files) {
+		switch {
 		case isLocked(err):
 			c.State = stateRunning
 		case errors.As(err, new(*fs.PathError)):
@@ -169,20 +158,41 @@ func (c *checkup) look(ctx context.Context) {
 			c.fault(adviseDataDir(err, c.Dir))
 		}
 	}
-	c.lookAtGraph(at.graphFile())
+	c.lookAtGraph((&config{dataDir: c.Dir}).graphFile())
 	c.Process = files.holder
 	switch {
 	case c.State == stateRunning:
 		c.ask(ctx)
 	case c.has(controlFile) || c.LastRun != nil && c.LastRun.Stopped.IsZero():
 		c.State = stateKilled
-	case c.LastRun != nil:
-		c.State = stateStopped
 	case c.Backup != nil:
 		c.State = stateBackup
+	case c.LastRun != nil:
+		c.State = stateStopped
 	default:
 		c.State = stateUnknown
 	}
+}
+
+// lookAtStores opens each store that there is, for reading only, and returns their errors.
+func (s *storesFound) lookAtStores(ctx context.Context, dir string, files vfs.FS) (errs []error) {
+	at := config{dataDir: dir}
+	for _, store := range []struct {
+		path string
+		look func() error
+	}{
+		{at.logDir(), func() (err error) { s.Log, err = lookAtLog(at.logDir(), files); return err }},
+		{at.internDir(), func() (err error) { s.UIDs, err = lookAtUIDs(ctx, at.internDir(), files); return err }},
+		{at.referencesDir(), func() (err error) { s.References, err = lookAtReferences(at.referencesDir(), files); return err }},
+	} {
+		if _, err := os.Lstat(store.path); errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err := store.look(); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errs
 }
 
 // has says whether the directory has something of that name.
@@ -276,8 +286,8 @@ func (c *checkup) lookAtGraph(file string) {
 
 // ask asks the running server what its log holds.
 func (c *checkup) ask(ctx context.Context) {
-	if c.LastRun == nil || !c.LastRun.Stopped.IsZero() {
-		return // it is another program, or of a build that writes no run.json
+	if c.LastRun == nil || !c.LastRun.Stopped.IsZero() || c.LastRun.Command != "" {
+		return // it is no server, or of a build that writes no run.json
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -306,7 +316,9 @@ func (c *checkup) judge() {
 	}
 	switch c.State {
 	case stateRunning:
-		if c.Log == nil {
+		if r := c.LastRun; r != nil && r.Command != "" && r.Stopped.IsZero() {
+			c.advise("Wait until that command has ended.")
+		} else if c.Log == nil {
 			c.advise("Ask the server for more, with GET /cursors and /readyz, or stop it and look again.")
 		} else {
 			c.advise("Nothing needs to be done. GET /readyz says whether the server is well; stop it to look at its stores.")

@@ -223,6 +223,39 @@ func TestDoctor(t *testing.T) {
 			t.Errorf("exit code %d, want %q and its own log\n%s", code, by, text)
 		}
 	})
+	t.Run("an import", func(t *testing.T) {
+		t.Parallel()
+		bin, err := binaries()
+		if err != nil {
+			t.Fatal(err)
+		}
+		copied := copyDir(t, dir)
+		p := exec.CommandContext(t.Context(), bin["millrace"], "references", "import", "--data-dir", copied, "--as-of", "2026-11-24T12:00:00Z", "-")
+		input, err := p.StdinPipe() // it waits for that
+		if err := errors.Join(err, p.Start()); err != nil {
+			t.Fatal(err)
+		}
+		defer input.Close()
+		waitFor(t, "the import's stores", func() bool {
+			r, err := readDataFile[lastRun](copied, lastRunFile)
+			return err == nil && r != nil && r.Command != ""
+		})
+		const by = ", by millrace references import of version "
+		if code, text, c := doctor(t, copied); code != exitOK || c.State != stateRunning || c.Process != p.Process.Pid || !strings.Contains(text, by) || !strings.Contains(text, "Wait until") {
+			t.Errorf("exit code %d\n%s", code, text)
+		}
+		_ = p.Process.Kill()
+		_ = p.Wait()
+		checkDoctor(t, copied, exitOK, stateKilled, "killed"+by, "what was committed is safe")
+		if code, text := millrace(t, "references", "purge", "--data-dir", copied, "did:web:unknown.test"); code != exitFailed || !strings.Contains(text, "not known") {
+			t.Errorf("purge: exit code %d\n%s", code, text)
+		}
+		checkDoctor(t, copied, exitOK, stateStopped, "stopped in order at ", ", by millrace references purge of version ", "It can be started.")
+		if code, text := millrace(t, "intern", "compact", "--data-dir", copied); code != exitOK {
+			t.Errorf("compact: exit code %d\n%s", code, text)
+		}
+		checkDoctor(t, copied, exitOK, stateStopped, ", by millrace intern compact of version ")
+	})
 	t.Run("a backup", func(t *testing.T) {
 		t.Parallel()
 		checkDoctor(t, saved, exitOK, stateBackup, "a backup of", "raises every sequence")

@@ -85,7 +85,7 @@ func runGraphImport(ctx context.Context, args []string, stdout, stderr io.Writer
 	if err := c.validate(); err != nil {
 		return usageError{err}
 	}
-	s, err := c.open(ctx, refsImport, stderr)
+	s, err := c.open(ctx, "graph import", refsImport, stderr)
 	if err != nil {
 		return err
 	}
@@ -185,7 +185,7 @@ func runGraphRemove(ctx context.Context, args []string, stdout, stderr io.Writer
 	if err := c.validate(); err != nil {
 		return usageError{err}
 	}
-	s, err := c.open(ctx, refsChange, stderr)
+	s, err := c.open(ctx, "graph remove", refsChange, stderr)
 	if err != nil {
 		return err
 	}
@@ -235,7 +235,7 @@ func runGraphExport(ctx context.Context, args []string, stdout, stderr io.Writer
 	if err := c.validate(); err != nil {
 		return usageError{err}
 	}
-	s, err := c.open(ctx, refsRead, stderr)
+	s, err := c.open(ctx, "graph export", refsRead, stderr)
 	if err != nil {
 		return err
 	}

@@ -20,9 +20,9 @@ const progressEvery = 2 * time.Second
 func internCommand() *command {
 	c := &command{name: "millrace intern", summary: "care for the UID store of servers that are not running"}
 	for _, job := range []*internJob{
-		{name: "export", summary: "write all UIDs to a file; begun again, it goes on where it stopped", file: true, run: (*internRun).export},
+		{name: "export", summary: "write all UIDs to a file; begun again, it goes on where it stopped", file: true, reads: true, run: (*internRun).export},
 		{name: "import", summary: "read such a file into an empty store; begun again, it goes on where it stopped", file: true, create: true, run: (*internRun).imports},
-		{name: "verify", summary: "scan both directions: one string, one UID, counters above every UID", run: (*internRun).verify},
+		{name: "verify", summary: "scan both directions: one string, one UID, counters above every UID", reads: true, run: (*internRun).verify},
 		{name: "compact", summary: "rewrite the store to its final size", embedded: true, run: (*internRun).compact},
 		{name: "skip-ahead", summary: "after restoring an older copy: raise every sequence, so that no UID is given twice", skips: true, run: (*internRun).skipAhead},
 	} {
@@ -36,6 +36,7 @@ type internJob struct {
 	name, summary string
 	file          bool // it takes the name of a file
 	create        bool // there need not be a store
+	reads         bool // nothing is changed
 	embedded      bool // it is for the embedded store only
 	skips         bool
 	run           func(r *internRun, ctx context.Context) error
@@ -77,11 +78,22 @@ func (job *internJob) start(ctx context.Context, args []string, stdout, stderr i
 			return fmt.Errorf("read the dump: %w", err)
 		}
 	}
+	changed := where.dataDir()
+	if job.reads {
+		changed = ""
+	}
+	if err := refuseNewer(ctx, changed); err != nil {
+		return adviseNewer(err, changed)
+	}
 	store, err := where.open(ctx, job, stderr)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, store.Close()) }()
+	ended, err := noteCommand(changed, "intern "+job.name)
+	if err != nil {
+		return errors.Join(err, store.Close())
+	}
+	defer func() { err = errors.Join(err, ended(store.Close())) }()
 	r := &internRun{store: store, file: where.file, by: where.by, dir: where.dataDir(), stdout: stdout, stderr: stderr}
 	return adviseNewer(job.run(r, ctx), where.dataDir())
 }
@@ -152,7 +164,7 @@ func (p *internFlags) open(ctx context.Context, job *internJob, stderr io.Writer
 		Dir:           dir,
 		CacheBytes:    128 << 20,
 		MemTableBytes: 64 << 20,
-		ReadOnly:      job.name == "verify" || job.name == "export",
+		ReadOnly:      job.reads,
 		KeepGoing:     job.name == "verify",
 		AcceptLoss:    job.name == "skip-ahead",
 	})

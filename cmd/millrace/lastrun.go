@@ -8,11 +8,13 @@ import (
 	"time"
 )
 
-// lastRun says which build served a data directory last, and whether it closed the stores. It is
-// the file run.json there. None is in a new directory, in a backup, and in one of an older build.
+// lastRun says which build had the stores of a data directory open for writing last, and whether it
+// closed them. It is the file run.json there. None is in a new directory, in a backup, and in one
+// of an older build.
 type lastRun struct {
 	Version string    `json:"version"`
-	Listen  string    `json:"listen"` // the public address
+	Command string    `json:"command,omitempty"` // "": serve
+	Listen  string    `json:"listen,omitempty"`  // the public address of serve
 	Started time.Time `json:"started"`
 	Stopped time.Time `json:"stopped,omitzero"` // zero: it runs, or was killed
 }
@@ -36,6 +38,30 @@ func (r *lastRun) write(dataDir string) error {
 		return err
 	}
 	return syncDir(dataDir)
+}
+
+// noteCommand writes that a command has opened the stores of dataDir, if that is not "". What it
+// returns writes that they are closed, unless there was an error.
+func noteCommand(dataDir, command string) (ended func(error) error, err error) {
+	if dataDir == "" {
+		return func(err error) error { return err }, nil
+	}
+	r := &lastRun{Version: thisBuild().version, Command: command, Started: time.Now().UTC()}
+	return func(err error) error {
+		if err == nil {
+			r.Stopped = time.Now().UTC()
+			err = r.write(dataDir)
+		}
+		return err
+	}, r.write(dataDir)
+}
+
+// by names the build, and the command if that was not serve.
+func (r *lastRun) by() string {
+	if r.Command == "" {
+		return "millrace " + r.Version
+	}
+	return "millrace " + r.Command + " of version " + r.Version
 }
 
 // noteRun writes that a run has begun or ended. The server works without it.

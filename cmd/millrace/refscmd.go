@@ -61,6 +61,7 @@ type refsStores struct {
 	uids  *intern.Interner // likewise
 	log   *replay.Log
 	store *references.Store
+	ended func(error) error // nil: nothing is changed
 }
 
 // refsMode says what a command does with the stores. The log is only read, in all of them.
@@ -73,8 +74,8 @@ const (
 	refsImport                 // the UID store too
 )
 
-// open opens what the mode needs.
-func (p *refsFlags) open(ctx context.Context, mode refsMode, stderr io.Writer) (s *refsStores, err error) {
+// open opens what the mode needs, for a command.
+func (p *refsFlags) open(ctx context.Context, command string, mode refsMode, stderr io.Writer) (s *refsStores, err error) {
 	dir := p.config().referencesDir()
 	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("there is no reference store in %s: name the --data-dir of a server that ran with --references=on", dir)
@@ -88,6 +89,11 @@ func (p *refsFlags) open(ctx context.Context, mode refsMode, stderr io.Writer) (
 			err = errors.Join(err, s.close())
 		}
 	}()
+	if mode > refsRead {
+		if err := refuseNewer(ctx, p.data); err != nil {
+			return s, err
+		}
+	}
 	if mode != refsCheck {
 		if err := s.openUIDs(ctx, mode != refsImport, stderr); err != nil {
 			return s, err
@@ -101,6 +107,9 @@ func (p *refsFlags) open(ctx context.Context, mode refsMode, stderr io.Writer) (
 		return s, err
 	}
 	if err := s.openLog(); err != nil || mode <= refsRead {
+		return s, err
+	}
+	if s.ended, err = noteCommand(p.data, command); err != nil {
 		return s, err
 	}
 	return s, feed.Forget(p.config().graphFile())
@@ -171,6 +180,9 @@ func (s *refsStores) close() (err error) {
 	}
 	if s.dicts != nil {
 		s.dicts.Close()
+	}
+	if s.ended != nil {
+		err = s.ended(err)
 	}
 	return err
 }

@@ -40,7 +40,7 @@ func openStoreCheck(ctx context.Context, name string, args []string, stderr io.W
 	if err := noArguments(fs); err != nil {
 		return nil, err
 	}
-	return p.open(ctx, refsCheck, stderr)
+	return p.open(ctx, name, refsCheck, stderr)
 }
 
 func runRefsVerify(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
@@ -111,7 +111,7 @@ func runRefsPurge(ctx context.Context, args []string, stdout, stderr io.Writer) 
 	if err := errors.Join(checkDID(did), p.validate()); err != nil {
 		return usageError{err}
 	}
-	s, err := p.open(ctx, refsChange, stderr)
+	s, err := p.open(ctx, "references purge", refsChange, stderr)
 	if err != nil {
 		return err
 	}

@@ -71,7 +71,7 @@ func runRefsExport(ctx context.Context, args []string, stdout, stderr io.Writer)
 	if err := c.validate(); err != nil {
 		return usageError{err}
 	}
-	s, err := c.open(ctx, refsRead, stderr)
+	s, err := c.open(ctx, "references export", refsRead, stderr)
 	if err != nil {
 		return err
 	}

@@ -76,7 +76,7 @@ func runRefsImport(ctx context.Context, args []string, stdout, stderr io.Writer)
 			return err
 		}
 	}
-	s, err := c.open(ctx, refsImport, stderr)
+	s, err := c.open(ctx, "references import", refsImport, stderr)
 	if err != nil {
 		return err
 	}

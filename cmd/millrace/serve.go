@@ -164,6 +164,9 @@ func (d *daemon) openStores(ctx context.Context, shares memoryShares) error {
 	if err != nil {
 		return err
 	}
+	if err := refuseNewer(ctx, cfg.dataDir); err != nil {
+		return adviseNewer(err, cfg.dataDir)
+	}
 	if err := makeDataDir(cfg.dataDir); err != nil {
 		return adviseDataDir(err, cfg.dataDir)
 	}

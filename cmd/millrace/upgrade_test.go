@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // unpackOld unpacks testdata/upgrade.tar.gz, which the programs of commit d9d72bb wrote. They took
@@ -125,8 +127,8 @@ func TestUpgrade(t *testing.T) {
 }
 
 // TestDowngrade: a store whose format is one version newer is refused by each command that opens
-// it, with that version, the build that is needed, and what to do. Of a newer graph snapshot the
-// log of the process says the version, and the graph is built anew.
+// it, with that version, the build that is needed, and what to do. No byte of any store changes. Of
+// a newer graph snapshot the log of the process says the version, and the graph is built anew.
 func TestDowngrade(t *testing.T) {
 	t.Parallel()
 	sim := startRelaysim(t, "--frames", "300", "--wait-for-consumer")
@@ -150,11 +152,11 @@ func TestDowngrade(t *testing.T) {
 		commands   []string
 	}{
 		{"log", "format", binary.BigEndian.AppendUint32(nil, 11), "the log has a newer format: version 11, and this millrace knows up to 10",
-			[]string{"serve", "verify", "dict train", "backup", "references verify", "doctor"}},
+			[]string{"serve", "verify", "dict train", "backup", "references verify", "references purge", "intern compact", "doctor"}},
 		{"intern", "store", append([]byte{2, 14, 0}, make([]byte, 16)...), "UID store has a newer format: version 2, and this millrace knows up to 1",
-			[]string{"serve", "intern verify", "intern export", "references export", "backup", "doctor"}},
+			[]string{"serve", "intern verify", "intern export", "intern compact", "references export", "references purge", "backup", "doctor"}},
 		{"refs", "format", []byte{0, 0, 0, 3, 14}, "the reference store has a newer format: version 3, and this millrace knows up to 2",
-			[]string{"serve", "references verify", "references export", "backup", "doctor"}},
+			[]string{"serve", "references verify", "references export", "references purge", "intern compact", "backup", "doctor"}},
 	} {
 		dir := copyDir(t, served)
 		setMeta(t, filepath.Join(dir, tc.store), tc.key, tc.value)
@@ -163,8 +165,14 @@ func TestDowngrade(t *testing.T) {
 		commands["doctor"] = []string{"doctor", dir}
 		commands["references verify"] = []string{"references", "verify", "--data-dir", dir}
 		commands["references export"] = []string{"references", "export", "--data-dir", dir, "--out", out}
+		commands["references purge"] = []string{"references", "purge", "--data-dir", dir, "did:web:example.com"}
+		commands["intern compact"] = []string{"intern", "compact", "--data-dir", dir}
+		before := hashesOf(t, dir)
 		for _, name := range tc.commands {
 			code, text := millrace(t, commands[name]...)
+			if diff := cmp.Diff(before, hashesOf(t, dir)); diff != "" {
+				t.Fatalf("%s of a newer store in %s has changed the directory: -before +after\n%s", name, tc.store, diff)
+			}
 			for _, says := range []string{tc.says, "millrace 0.2.0+feedface0000 wrote it, and this is millrace " + version, "restore a backup from before the upgrade"} {
 				if code != exitFailed || !strings.Contains(text, says) {
 					t.Errorf("%s of a newer store in %s: exit code %d, does not say %q:\n%s", name, tc.store, code, says, text)
