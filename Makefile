@@ -32,8 +32,8 @@ demo: build ## a simulated relay and millrace on this machine, nothing else need
 test: ## all that takes two minutes or so, of PACKAGES
 	$(GO) test -count=1 -timeout 30m $(TESTFLAGS) $(PACKAGES)
 
-test-long: ## kill -9 in mid-stream, long random schedules: the packages that have such tests
-	MILLRACE_TEST_LONG=1 $(GO) test -count=1 -timeout 30m $(TESTFLAGS) ./replay ./public ./public/internal/linksapi ./cmd/bench ./cmd/millrace
+test-long: ## kill -9 in mid-stream, long random schedules: the tests that MILLRACE_TEST_LONG changes
+	tests=$$($(GO) run ./.ci/long) && MILLRACE_TEST_LONG=1 $(GO) test -count=1 -timeout 30m -parallel 4 $(TESTFLAGS) $$tests
 
 race: ## the tests with the race detector; some minutes
 	$(GO) test -count=1 -race -timeout 30m $(TESTFLAGS) ./...

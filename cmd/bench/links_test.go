@@ -12,8 +12,8 @@ import (
 	"millrace/replay/references"
 )
 
-// TestLinks runs every part of the command, small.
-func TestLinks(t *testing.T) {
+// TestLinksCommand runs every part of the command, small.
+func TestLinksCommand(t *testing.T) {
 	var out bytes.Buffer
 	lag := os.Getenv("MILLRACE_TEST_LONG") != "" // it builds two programs
 	if err := run(t.Context(), []string{"links", "-dir", t.TempDir(), "-edges", "3000", "-requests", "50", "-lag=" + strconv.FormatBool(lag)}, &out); err != nil {

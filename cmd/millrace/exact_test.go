@@ -100,11 +100,11 @@ func startMillraceUnder(t *testing.T, wrapper []string, relay, dir, addr string,
 }
 
 // lives waits that long, or until the process has exited. It says whether it lives.
-func (p *millraceProcess) lives(long time.Duration) bool {
+func (p *millraceProcess) lives(d time.Duration) bool {
 	select {
 	case <-p.exited:
 		return false
-	case <-time.After(long):
+	case <-time.After(d):
 		return true
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -51,5 +52,46 @@ func TestDocsMutants(t *testing.T) {
 	check.Dir = filepath.Join("..", "..")
 	if text, err := check.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, text)
+	}
+}
+
+// TestLongTests: make test-long runs each test that reads MILLRACE_TEST_LONG, also by a function of
+// another file, and not the others.
+func TestLongTests(t *testing.T) {
+	list := exec.Command("go", "run", "./.ci/long")
+	list.Dir = filepath.Join("..", "..")
+	out, err := list.CombinedOutput()
+	said := strings.Fields(string(out))
+	if err != nil || len(said) < 3 || said[0] != "-run" {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	runs, packages := regexp.MustCompile(said[1]), said[2:]
+	function := regexp.MustCompile(`^func (?:\([^)]*\) )?(\w+)\(`)
+	reads := regexp.MustCompile(`\blong\(\)|Getenv\("MILLRACE_TEST_LONG"\)`)
+	within, found := "", 0
+	sourceLines(t, []string{"_test.go"}, func(name string, _ int, text string) {
+		if m := function.FindStringSubmatch(text); m != nil {
+			within = m[1]
+		}
+		if !strings.HasPrefix(within, "Test") || !reads.MatchString(text) {
+			return
+		}
+		found++
+		if dir := filepath.Dir(name); !runs.MatchString(within) || !slices.ContainsFunc(packages, func(p string) bool { return strings.HasSuffix(dir, p[1:]) }) {
+			t.Errorf("%s of %s is not run: %s", within, dir, out)
+		}
+	})
+	for _, name := range []string{"TestPowerLoss", "TestMemoryLinks", "TestOthersClients"} { // by another function
+		if !runs.MatchString(name) {
+			t.Errorf("%s is not run: %s", name, out)
+		}
+	}
+	for _, name := range []string{"TestSoak", "TestGolden", "TestDocsFlags"} {
+		if runs.MatchString(name) {
+			t.Errorf("%s is run: %s", name, out)
+		}
+	}
+	if found < 15 {
+		t.Errorf("only %d tests", found)
 	}
 }
