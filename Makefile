@@ -49,10 +49,12 @@ lint: ## go vet and golangci-lint
 	$(GO) run $(LINT) run ./...
 
 fuzz: ## every fuzz target for FUZZTIME each
-	@for p in $$($(GO) list ./...); do \
-	  for f in $$($(GO) test -list '^Fuzz' $$p | grep '^Fuzz'); do \
-	    echo "$$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$p || exit 1; \
-	  done; \
+	@bin=$$(mktemp) && trap 'rm -f "$$bin"' EXIT && cache=$$($(GO) env GOCACHE)/fuzz/millrace && \
+	for p in $$(grep -rl --include='*_test.go' '^func Fuzz' * | xargs -n 1 dirname | sort -u); do \
+	  $(GO) test -c -fuzz . -o "$$bin" ./$$p || exit 1; \
+	  (cd $$p && for f in $$("$$bin" -test.list '^Fuzz'); do \
+	    echo "$$p $$f"; "$$bin" -test.run '^$$' -test.fuzz "^$$f\$$" -test.fuzztime $(FUZZTIME) -test.fuzzcachedir "$$cache/$$p" || exit 1; \
+	  done) || exit 1; \
 	done
 
 bench: ## what millrace is to reach, a table for each subject: whole processes; ten minutes, of which the first run takes two to build a log (docs/performance.md)
