@@ -16,6 +16,7 @@ import (
 
 	"millrace/consume/relaysim"
 	"millrace/consume/relaysim/pipenet"
+	"millrace/consume/relaysim/testwait"
 )
 
 const (
@@ -391,6 +392,9 @@ func FuzzReferences(f *testing.F) {
 // TestGeneratedReferences holds generated records with references against the walk. It prints its
 // seed.
 func TestGeneratedReferences(t *testing.T) {
+	if testwait.Race {
+		t.Skip("one goroutine that computes much: the race detector finds nothing")
+	}
 	seed := rand.Uint64()
 	g := &generator{Rand: rand.New(rand.NewPCG(seed, 0)), refers: true}
 	tr := newReferenceTranslator(t)
@@ -412,6 +416,9 @@ func TestGeneratedReferences(t *testing.T) {
 // TestHostileReferences holds that records made to cost much are over in bounded time, that look
 // ahead included, and that the memory is not kept. The limit is for slow machines.
 func TestHostileReferences(t *testing.T) {
+	if testwait.Race {
+		t.Skip("one goroutine that computes much: the race detector finds nothing")
+	}
 	const spare = 4096
 	many := func(n int, elements ...any) cborRaw { // as many elements as come to n bytes
 		var items []byte

@@ -8,22 +8,29 @@ import (
 	"io"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"millrace/consume/relaysim/testwait"
 	"millrace/dict"
 	"millrace/dict/jetstream"
 )
 
 const corpusDir = "../../../shared/corpus"
 
-// loadCorpus returns what the corpus gives, or skips the test where there is none.
+var composed = sync.OnceValues(func() (*material, error) { return compose(corpusDir) })
+
+// loadCorpus returns what the corpus gives, for all tests, or skips the test where there is none.
 func loadCorpus(t *testing.T) *material {
 	t.Helper()
+	if testwait.Race {
+		t.Skip("one goroutine that computes much: the race detector finds nothing")
+	}
 	if _, err := os.Stat(corpusDir); err != nil {
 		t.Skipf("the corpus of real data is not there: %v", err)
 	}
-	m, err := compose(corpusDir)
+	m, err := composed()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"millrace/consume/relaysim/testwait"
 )
 
 // fill gives a graph edges in runs of random lengths.
@@ -67,6 +69,9 @@ func TestFill(t *testing.T) {
 		{accounts: 20_000, edges: 600_000, sorted: true, chunks: 3}, // three passes
 	} {
 		t.Run(fmt.Sprintf("%+v", tc), func(t *testing.T) {
+			if testwait.Race && (tc.edges > 100_000 || tc.edges > 10_000 && !tc.sorted) {
+				t.Skip("the race detector has watched the same with fewer edges")
+			}
 			cfg := testConfig()
 			if tc.chunks > 0 {
 				cfg.Memory = tc.chunks * chunkBytes

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sync/errgroup"
 
+	"millrace/consume/relaysim/testwait"
 	"millrace/replay/references"
 )
 
@@ -177,6 +178,9 @@ func TestConcurrent(t *testing.T) {
 
 // TestMemory fills a graph: what is lost is said, what is answered as complete is exact.
 func TestMemory(t *testing.T) {
+	if testwait.Race {
+		t.Skip("one goroutine that computes much: the race detector finds nothing")
+	}
 	t.Run("Build", func(t *testing.T) { testMemory(t, (*Graph).Build) })
 	t.Run("Fill", func(t *testing.T) {
 		testMemory(t, func(g *Graph, edges []Change) error {
@@ -336,6 +340,9 @@ func TestChangeOfNoSource(t *testing.T) {
 
 // TestListsMeetBitmaps: each operator, of sets that are lists, bitmaps and empty.
 func TestListsMeetBitmaps(t *testing.T) {
+	if testwait.Race {
+		t.Skip("one goroutine that computes much: the race detector finds nothing")
+	}
 	g, m := newTest(t, testConfig()), model{}
 	var edges []Change
 	add := func(actor uint64, members, step int) {
