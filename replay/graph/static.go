@@ -18,7 +18,7 @@ func LoadStatic(name, uidStore string, cfg Config) (*Graph, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := (&loader{g: g}).load(name); err != nil {
+	if err := newLoader(g).load(name); err != nil {
 		g.Close()
 		return nil, fmt.Errorf("graph: load the static edges of %s: %w", name, err)
 	}
@@ -47,7 +47,9 @@ func Each(name string, do func(e *Edges) error) error {
 		return err
 	}
 	defer g.Close()
-	if err := (&loader{g: g, each: do}).load(name); err != nil {
+	l := newLoader(g)
+	l.each = do
+	if err := l.load(name); err != nil {
 		return fmt.Errorf("graph: read the edges of %s: %w", name, err)
 	}
 	return nil
@@ -105,11 +107,20 @@ func OpenStatic(name string, cfg Config) (s *Static, err error) {
 	})
 }
 
-// Add adds edges, which it sorts by actor; Record has no meaning. Many at once are fast.
+// fewOfActor is of how many edges of an actor in succession it is worth to sort them.
+const fewOfActor = 8
+
+// Add adds edges, which it sorts by actor unless most of an actor come together; Record has no
+// meaning. Many at once are fast.
 func (s *Static) Add(source int, edges []Edge) error {
-	byActor := func(a, b Edge) int { return cmp.Compare(a.Actor, b.Actor) }
-	if !slices.IsSortedFunc(edges, byActor) {
-		slices.SortFunc(edges, byActor)
+	runs := 0
+	for i := range edges {
+		if i == 0 || edges[i].Actor != edges[i-1].Actor {
+			runs++
+		}
+	}
+	if runs*fewOfActor > len(edges) {
+		slices.SortFunc(edges, func(a, b Edge) int { return cmp.Compare(a.Actor, b.Actor) })
 	}
 	s.changes = s.changes[:0]
 	for _, e := range edges {

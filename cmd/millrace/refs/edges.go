@@ -1,13 +1,13 @@
 package refs
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"runtime"
+	"slices"
 	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
@@ -75,43 +75,51 @@ func (r *EdgeReader) Read(ctx context.Context, in io.Reader, do func(edges []gra
 
 // readLines cuts a file into blocks.
 func readLines(ctx context.Context, in io.Reader, blocks chan<- lineBlock) error {
-	lines := bufio.NewReaderSize(in, maxEdgeLine)
-	b := lineBlock{first: 1}
-	for number := 1; ; number++ {
-		line, err := lines.ReadSlice('\n')
-		switch {
-		case errors.Is(err, bufio.ErrBufferFull):
-			return fmt.Errorf("line %d: it is longer than %d bytes", number, maxEdgeLine)
-		case err != nil && !errors.Is(err, io.EOF):
-			return fmt.Errorf("line %d: %w", number, err)
+	newline := []byte("\n")
+	var rest []byte // a line whose end has not been read
+	for number, ended := 1, false; !ended; {
+		text := append(make([]byte, 0, edgeBlock), rest...)
+		for len(text) < edgeBlock && !ended {
+			n, err := in.Read(text[len(text):edgeBlock])
+			text = text[:len(text)+n]
+			if ended = errors.Is(err, io.EOF); err != nil && !ended {
+				return fmt.Errorf("line %d: %w", number+bytes.Count(text, newline), err)
+			}
 		}
-		if number == 1 && string(bytes.TrimRight(line, "\r\n")) == "actor,subject" {
-			line = line[len(line):]
-			b.first++
+		if !ended {
+			whole := bytes.LastIndexByte(text, '\n') + 1
+			text, rest = text[:whole], text[whole:]
 		}
-		b.text = append(b.text, line...)
-		if err == nil && len(b.text) < edgeBlock {
-			continue
+		if len(rest) > maxEdgeLine {
+			return lineTooLong(number + bytes.Count(text, newline))
 		}
+		b := lineBlock{number, text}
+		if first, others, _ := bytes.Cut(text, newline); number == 1 && string(bytes.TrimRight(first, "\r")) == "actor,subject" {
+			b = lineBlock{2, others}
+		}
+		number += bytes.Count(text, newline)
 		select {
 		case blocks <- b:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		if err != nil {
-			return nil //nolint:nilerr // the end of the file
-		}
-		b = lineBlock{first: number + 1, text: make([]byte, 0, edgeBlock+maxEdgeLine)}
 	}
+	return nil
+}
+
+func lineTooLong(number int) error {
+	return fmt.Errorf("line %d: it is longer than %d bytes", number, maxEdgeLine)
 }
 
 // resolve makes edges of blocks.
 func (r *EdgeReader) resolve(ctx context.Context, blocks <-chan lineBlock, found chan<- []graph.Edge) error {
+	resolver := edgeResolver{uids: r.UIDs}
 	for b := range blocks {
-		edges, err := r.edges(ctx, b)
+		edges, err := resolver.edges(ctx, b)
 		if err != nil {
 			return err
 		}
+		r.Lines.Add(uint64(len(edges)))
 		select {
 		case found <- edges:
 		case <-ctx.Done():
@@ -121,49 +129,53 @@ func (r *EdgeReader) resolve(ctx context.Context, blocks <-chan lineBlock, found
 	return nil
 }
 
+// edgeResolver makes edges of one block after the other. What is of a block is used again.
+type edgeResolver struct {
+	uids  UIDs
+	reqs  []intern.Request
+	out   []intern.Result
+	lines []edgeRequests
+}
+
+// edgeRequests says which requests are for the accounts of a line.
+type edgeRequests struct{ actor, subject int }
+
 // edges makes edges of a block. Each line has a request for its subject, and before it one for its
 // actor unless that is the actor of the line before.
-func (r *EdgeReader) edges(ctx context.Context, b lineBlock) ([]graph.Edge, error) {
-	var reqs []intern.Request
-	var actors []int // by line, the request of its actor
-	var subjects []int
-	lineOf := func(request int) int { // the line of a request that is wrong
-		for i, subject := range subjects {
-			if subject >= request {
-				return b.first + i
-			}
+func (r *edgeResolver) edges(ctx context.Context, b lineBlock) ([]graph.Edge, error) {
+	r.reqs, r.lines = r.reqs[:0], r.lines[:0]
+	for text := range bytes.Lines(b.text) {
+		number := b.first + len(r.lines)
+		if len(text) > maxEdgeLine {
+			return nil, lineTooLong(number)
 		}
-		return b.first
-	}
-	for line := range bytes.Lines(b.text) {
-		actor, subject, ok := cutEdge(line)
+		actor, subject, ok := cutEdge(text)
 		if !ok {
-			return nil, fmt.Errorf("line %d: %.100q is not actor,subject", b.first+len(actors), line)
+			return nil, fmt.Errorf("line %d: %.100q is not actor,subject", number, text)
 		}
-		last := len(actors) - 1
-		if last < 0 || !bytes.Equal(reqs[actors[last]].DID, actor) {
-			actors = append(actors, len(reqs))
-			reqs = append(reqs, intern.Request{DID: actor})
+		line := edgeRequests{actor: len(r.reqs)}
+		if last := len(r.lines) - 1; last >= 0 && bytes.Equal(r.reqs[r.lines[last].actor].DID, actor) {
+			line.actor = r.lines[last].actor
 		} else {
-			actors = append(actors, actors[last])
+			r.reqs = append(r.reqs, intern.Request{DID: actor})
 		}
-		subjects = append(subjects, len(reqs))
-		reqs = append(reqs, intern.Request{DID: subject})
+		line.subject = len(r.reqs)
+		r.reqs, r.lines = append(r.reqs, intern.Request{DID: subject}), append(r.lines, line)
 	}
-	out := make([]intern.Result, len(reqs))
-	err := r.UIDs.Resolve(ctx, reqs, out)
+	r.out = slices.Grow(r.out[:0], len(r.reqs))[:len(r.reqs)]
+	err := r.uids.Resolve(ctx, r.reqs, r.out)
 	var invalid *intern.InvalidError
 	if errors.As(err, &invalid) {
-		return nil, fmt.Errorf("line %d: %.100q is no DID: %s", lineOf(invalid.Index), reqs[invalid.Index].DID, invalid.Reason)
+		line := slices.IndexFunc(r.lines, func(l edgeRequests) bool { return l.subject >= invalid.Index })
+		return nil, fmt.Errorf("line %d: %.100q is no DID: %s", b.first+line, r.reqs[invalid.Index].DID, invalid.Reason)
 	}
 	if err != nil {
 		return nil, err
 	}
-	edges := make([]graph.Edge, len(actors))
-	for i := range edges {
-		edges[i] = graph.Edge{Actor: out[actors[i]].DIDUID, Subject: out[subjects[i]].DIDUID}
+	edges := make([]graph.Edge, len(r.lines))
+	for i, l := range r.lines {
+		edges[i] = graph.Edge{Actor: r.out[l.actor].DIDUID, Subject: r.out[l.subject].DIDUID}
 	}
-	r.Lines.Add(uint64(len(edges)))
 	return edges, nil
 }
 

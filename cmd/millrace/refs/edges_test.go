@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -114,6 +115,19 @@ func TestEdges(t *testing.T) {
 				t.Errorf("%s, %s: %v, %d edges: %.3q", name, form, err, len(pairs), pairs)
 			}
 		}
+	}
+}
+
+// TestEdgesCut: a compressed file that is cut short is an error, as if a line were wrong.
+func TestEdgesCut(t *testing.T) {
+	var file bytes.Buffer
+	w := gzip.NewWriter(&file)
+	_, err := io.WriteString(w, strings.Repeat("did:plc:aaaaaaaaaaaaaaaaaaaaaaaa,did:web:example.com\n", 1000))
+	if err = errors.Join(err, w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readEdges(t, file.Bytes()[:file.Len()-20]); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("the error is %v", err)
 	}
 }
 
