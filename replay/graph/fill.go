@@ -252,10 +252,11 @@ func (g *Graph) putLists(in *index, v *inversion) error {
 			if end == begin {
 				continue
 			}
-			if !g.roomLocked(0) {
+			list := v.lists[begin:end]
+			if !g.fitsLocked(len(list) >= largeFrom) {
 				return errFull
 			}
-			in.put(v.subject+uint32(i), v.lists[begin:end])
+			in.put(v.subject+uint32(i), list)
 			begin = end
 		}
 	}

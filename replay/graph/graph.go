@@ -297,6 +297,12 @@ func (g *Graph) roomLocked(bytes int64) bool {
 	return g.slabReadyLocked() && g.bytesLocked()+bytes <= g.cfg.Memory
 }
 
+// fitsLocked is roomLocked for a set in the slab, or for a bitmap, if it was true before and only
+// sets came since.
+func (g *Graph) fitsLocked(bitmap bool) bool {
+	return !bitmap && g.slab.ready(2) || g.roomLocked(0)
+}
+
 // slabReadyLocked sees to room for two slots.
 func (g *Graph) slabReadyLocked() bool {
 	return g.slab.ready(2) || g.bytesLocked()+chunkBytes <= g.cfg.Memory && g.slab.grow() == nil

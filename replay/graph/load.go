@@ -27,7 +27,7 @@ func Load(name string, cfg Config) (*Graph, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := (&loader{g: g}).load(name); err != nil {
+	if err := newLoader(g).load(name); err != nil {
 		g.Close()
 		return nil, fmt.Errorf("graph: snapshot %s cannot be used, the graph must be built anew: %w", name, err)
 	}
@@ -51,9 +51,9 @@ func (l *loader) load(name string) (err error) {
 func (l *loader) sections(r *bufio.Reader) (err error) {
 	defer func() { err = errors.Join(err, l.tasks.Wait()) }()
 	at := int64(len(magic))
-	var payload []byte
+	var buf, placing []byte // a section's, and those of the one before, whose sets are being placed
 	for last := byte(0); last != sectionEnd; {
-		kind, read, err := readSection(r, payload[:0])
+		kind, read, err := readSection(r, buf[:0])
 		if err == nil {
 			err = l.section(last, kind, read)
 		}
@@ -61,7 +61,7 @@ func (l *loader) sections(r *bufio.Reader) (err error) {
 			return fmt.Errorf("section at byte %d: %w", at, err)
 		}
 		at += int64(len(read)) + 9
-		last, payload = kind, read
+		last, buf, placing = kind, placing, read
 	}
 	if _, err := r.ReadByte(); err != io.EOF {
 		return fmt.Errorf("data follows its end, at byte %d", at)
@@ -140,6 +140,24 @@ type loader struct {
 	next   int      // next ordinal of that table
 	counts []uint32 // of its edges, see invertLocked
 	tasks  errgroup.Group
+
+	found, spare []foundSet // read, and not placed; used again
+	placed       chan error // has the result of place, until the next one takes it
+}
+
+// foundSet is an Out set that is valid.
+type foundSet struct {
+	ordinal uint32
+	set
+}
+
+// placeBatch is how many sets are placed while the next ones are read.
+const placeBatch = 4096
+
+func newLoader(g *Graph) *loader {
+	l := &loader{g: g, placed: make(chan error, 1)}
+	l.placed <- nil
+	return l
 }
 
 // table is whose sets come next, -1 after the last.
@@ -238,52 +256,89 @@ func (l *loader) readSets(d *decoder) error {
 		if l.next >= l.header.Accounts {
 			return fmt.Errorf("a table has more than %d sets, one of each account", l.header.Accounts)
 		}
-		if err := l.readSet(d, uint32(l.next)); err != nil {
+		s, err := l.readSet(d)
+		if err != nil {
 			return fmt.Errorf("set of ordinal %d: %w", l.next, err)
 		}
+		if s.members > 0 {
+			l.found = append(l.found, foundSet{uint32(l.next), s})
+		}
 		l.next++
+		if len(l.found) == placeBatch {
+			if err := l.place(); err != nil {
+				return err
+			}
+		}
+	}
+	return l.place()
+}
+
+func (l *loader) readSet(d *decoder) (s set, err error) {
+	head := d.uvarint()
+	if head == 0 {
+		return s, nil
+	}
+	s.members = int(head / 2)
+	data := d.bytes(d.uvarint())
+	switch {
+	case d.err != nil:
+		return s, d.err
+	case head&1 != 0:
+		if s.bitmap, err = readBitmap(data); err != nil {
+			return s, err
+		}
+		if int(s.bitmap.GetCardinality()) != s.members || s.members == 0 || int(s.bitmap.Maximum()) >= l.header.Accounts {
+			return s, errors.New("its bitmap does not have the members that the set states")
+		}
+		for it := s.bitmap.Iterator(); it.HasNext(); {
+			l.counts[it.Next()>>groupBits]++
+		}
+	case s.members < largeFrom && l.countDeltas(data, s.members):
+		s.deltas = data
+	default:
+		return s, fmt.Errorf("a list of %d members in %d bytes is not valid", s.members, len(data))
+	}
+	return s, nil
+}
+
+// place places what was found, while the next sets are read. It first takes the result of the call
+// before.
+func (l *loader) place() error {
+	if err := <-l.placed; err != nil {
+		return err
+	}
+	found := l.found
+	l.found, l.spare = l.spare[:0], found
+	l.tasks.Go(func() error {
+		l.placed <- l.placeAll(found)
+		return nil
+	})
+	return nil
+}
+
+// settle waits until all that was found is placed.
+func (l *loader) settle() error {
+	err := <-l.placed
+	l.placed <- err
+	return err
+}
+
+func (l *loader) placeAll(found []foundSet) error {
+	place := l.put
+	if l.each != nil {
+		place = l.pass
+	}
+	for _, s := range found {
+		if err := place(s.ordinal, s.set); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-func (l *loader) readSet(d *decoder, ordinal uint32) error {
-	head := d.uvarint()
-	if head == 0 {
-		return nil
-	}
-	members := int(head / 2)
-	data := d.bytes(d.uvarint())
-	if d.err != nil {
-		return d.err
-	}
-	s := set{members: members}
-	switch {
-	case head&1 != 0:
-		bitmap, err := readBitmap(data)
-		if err != nil {
-			return err
-		}
-		if int(bitmap.GetCardinality()) != members || members == 0 || int(bitmap.Maximum()) >= l.header.Accounts {
-			return errors.New("its bitmap does not have the members that the set states")
-		}
-		for it := bitmap.Iterator(); it.HasNext(); {
-			l.counts[it.Next()>>groupBits]++
-		}
-		s.bitmap = bitmap
-	case members < largeFrom && l.countDeltas(data, members):
-		s.deltas = data
-	default:
-		return fmt.Errorf("a list of %d members in %d bytes is not valid", members, len(data))
-	}
-	if l.each != nil {
-		return l.pass(ordinal, s)
-	}
-	return l.put(ordinal, s)
-}
-
 // put gives the graph an Out set.
 func (l *loader) put(ordinal uint32, s set) error {
-	if !l.g.roomLocked(0) {
+	if !l.g.fitsLocked(s.bitmap != nil) {
 		return l.tooLarge()
 	}
 	l.g.edges += int64(s.members)
@@ -314,6 +369,9 @@ func (l *loader) countDeltas(b []byte, members int) bool {
 func (l *loader) readFlags(d *decoder) error {
 	if table := int(d.u8()); table != l.table() || l.next != l.header.Accounts {
 		return fmt.Errorf("flags of table %d after %d sets; expected table %d, after %d", table, l.next, l.table(), l.header.Accounts)
+	}
+	if err := l.settle(); err != nil {
+		return err
 	}
 	out, in := l.g.indexes[2*l.table()], l.g.indexes[2*l.table()+1]
 	for _, into := range []**roaring.Bitmap{&out.incomplete, &in.incomplete} {

@@ -26,8 +26,11 @@ func newSlab() *slab {
 	return a
 }
 
-// class is the smallest with room for so many bytes.
+// class is the smallest with room for so many bytes. The first sizes are multiples of the unit.
 func (a *slab) class(size int) int {
+	if size <= 64*unit {
+		return (size - 1) / unit
+	}
 	low, high := 0, len(a.sizes)-1
 	for low < high {
 		if middle := (low + high) / 2; a.sizes[middle] < size {

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -74,6 +75,47 @@ func loadSections(t *testing.T, cfg Config, sections []section) (*Graph, error) 
 		t.Cleanup(func() { g.Close() })
 	}
 	return g, err
+}
+
+// TestLoadSections: a snapshot of several sections is loaded as it was saved.
+func TestLoadSections(t *testing.T) {
+	g, r := newTest(t, testConfig()), rand.New(rand.NewPCG(1, 2))
+	f := g.Fill()
+	for actor := range uint64(800) {
+		var changes []Change
+		for record := range uint64(3000) {
+			changes = append(changes, Change{Edge: Edge{1 + actor, 2000 + r.Uint64N(1<<16), 1 + record}})
+		}
+		if err := f.Add(changes); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.End(); err != nil {
+		t.Fatal(err)
+	}
+	clear(g.more) // which has no order
+	dir := t.TempDir()
+	saved := func(g *Graph, name string) []byte {
+		t.Helper()
+		name = filepath.Join(dir, name)
+		raw, err := []byte(nil), g.Save(t.Context(), name)
+		if err == nil {
+			raw, err = os.ReadFile(name)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return raw
+	}
+	first := saved(g, "first")
+	loaded, err := Load(filepath.Join(dir, "first"), testConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer loaded.Close()
+	if len(first) < 2*sectionBytes || !bytes.Equal(first, saved(loaded, "again")) {
+		t.Errorf("of %d bytes, what is loaded is not what was saved", len(first))
+	}
 }
 
 // TestPeek: a look at a snapshot reads its header, and says what is wrong with the file's start.
