@@ -241,7 +241,7 @@ func TestTrafficShares(t *testing.T) {
 // TestFollows: an account follows others once each, as many in the mean as is said, few have most,
 // and account 0 has the most followers.
 func TestFollows(t *testing.T) {
-	f := follows{accounts: 20_000, mean: 30}
+	f := follows{accounts: 20_000, mean: 30, uid: graphUID}
 	followers := map[uint64]int{}
 	var sizes []int
 	err := f.each(func(actor uint64, subjects []uint64) error {

@@ -22,6 +22,7 @@ import (
 type follows struct {
 	accounts int
 	mean     float64
+	uid      func(n uint64) uint64 // of an account
 }
 
 // each calls do with the follows of one account after the other. The number an account has, and
@@ -39,10 +40,10 @@ func (f follows) each(do func(actor uint64, subjects []uint64) error) error {
 			rank := uint64(math.Pow(r.Float64(), 3) * float64(f.accounts))
 			if !seen[rank] {
 				seen[rank] = true
-				subjects = append(subjects, graphUID(rank))
+				subjects = append(subjects, f.uid(rank))
 			}
 		}
-		if err := do(graphUID(uint64(actor)), subjects); err != nil {
+		if err := do(f.uid(uint64(actor)), subjects); err != nil {
 			return err
 		}
 	}
@@ -58,15 +59,15 @@ func runGraph(ctx context.Context, args []string, out io.Writer) error {
 	mean := flags.Float64("mean", 29.8, "follows of an account")
 	part := flags.Int("part", 10, "the baselines have one account of so many")
 	dir := flags.String("dir", os.TempDir(), "where the snapshot is written")
-	child := flags.String("child", "", "measure one cell in this process: build, serve, http, maps or redis")
+	child := flags.String("child", "", "measure one cell in this process: build, serve, http, rows, maps or redis")
 	profile := flags.String("cpuprofile", "", "http: write the server's CPU profile to this file")
 	duration := flags.Duration("duration", 5*time.Second, "of each measurement")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	name := filepath.Join(*dir, "bench.graph")
-	whole := follows{*accounts, *mean}
-	small := follows{max(*accounts / *part, 1000), *mean}
+	whole := follows{*accounts, *mean, graphUID}
+	small := follows{max(*accounts / *part, 1000), *mean, graphUID}
 	switch *child {
 	case "build":
 		return graphBuild(ctx, whole, name, out)
@@ -76,6 +77,8 @@ func runGraph(ctx context.Context, args []string, out io.Writer) error {
 		return graphHTTP(ctx, args, name, *duration, out)
 	case "server":
 		return graphServer(ctx, whole, name, *profile, out)
+	case "rows":
+		return graphRows(ctx, follows{max(*accounts/50, 1000), *mean, accountUID}, *dir, out)
 	case "maps":
 		return graphMaps(small, *duration, out)
 	case "redis":
@@ -90,7 +93,7 @@ func runGraph(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	defer os.Remove(name)
-	for _, cell := range []string{"build", "serve", "http", "maps", "redis"} {
+	for _, cell := range []string{"build", "serve", "http", "rows", "maps", "redis"} {
 		fmt.Fprintf(out, "%s\n", cell)
 		cmd := exec.CommandContext(ctx, self, append([]string{"graph", "-child", cell}, args...)...)
 		cmd.SysProcAttr, cmd.Stdout, cmd.Stderr = childAttributes(), out, os.Stderr

@@ -216,7 +216,8 @@ type proofClient struct {
 }
 
 // ask asks for so long, with one request due each every, on whichever connection is free; 0: on
-// each connection one after the other. A request takes from when it is due.
+// each connection one after the other. A request takes from when it is due. If a connection waits
+// for that, it is when its timer fires: what that is late by is not the server's.
 func (c *proofClient) ask(ctx context.Context, t *table, what string, connections int, d, every time.Duration) error {
 	c.took.reset()
 	c.next.Store(0)
@@ -258,8 +259,10 @@ func (c *proofClient) connection(ctx context.Context, number uint64, begun time.
 			return nil
 		}
 		if n := c.next.Add(1) - 1; every > 0 {
-			due = begun.Add(time.Duration(n) * every)
-			time.Sleep(time.Until(due))
+			if due = begun.Add(time.Duration(n) * every); time.Until(due) > 0 {
+				time.Sleep(time.Until(due))
+				due = time.Now()
+			}
 		}
 		viewer, subject := p.draw()
 		found, err := p.one(client, viewer, subject)
