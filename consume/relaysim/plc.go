@@ -83,7 +83,9 @@ func plcFaults() []plcFault {
 			text, _ := json.Marshal(p.document(did))
 			_, _ = w.Write(text[:len(text)/2])
 		}},
-		{"other-did", changed(func(document map[string]any, did string) { document["id"] = did[:len(did)-1] + "z" })},
+		{"other-did", changed(func(document map[string]any, did string) {
+			document["id"] = did[:len(did)-1] + "1" // no did:plc has a 1
+		})},
 		{"other-controller", key("controller", "did:plc:"+strings.Repeat("z", 24))},
 		{"other-key", changed(func(document map[string]any, did string) {
 			document["verificationMethod"] = verificationMethod(did, did+"y")
