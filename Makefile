@@ -53,7 +53,7 @@ fuzz: ## every fuzz target for FUZZTIME each
 	for p in $$(grep -rl --include='*_test.go' '^func Fuzz' * | xargs -n 1 dirname | sort -u); do \
 	  $(GO) test -c -fuzz . -o "$$bin" ./$$p || exit 1; \
 	  (cd $$p && for f in $$("$$bin" -test.list '^Fuzz'); do \
-	    echo "$$p $$f"; "$$bin" -test.run '^$$' -test.fuzz "^$$f\$$" -test.fuzztime $(FUZZTIME) -test.fuzzcachedir "$$cache/$$p" || exit 1; \
+	    echo "$$p $$f"; "$$bin" -test.run '^$$' -test.fuzz "^$$f\$$" -test.fuzztime $(FUZZTIME) -test.fuzzminimizetime 100x -test.fuzzcachedir "$$cache/$$p" || exit 1; \
 	  done) || exit 1; \
 	done
 
