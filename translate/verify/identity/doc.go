@@ -1,8 +1,8 @@
 // Package identity gives the signing keys of accounts, from a cache that no caller waits for.
 //
-//	Key ──▶ memory ──▶ disk ──▶ queue ──▶ workers ──▶ PLC directory, export or host of did:web
-//	             ▲        ▲                  │
-//	             └────────┴──── result ◀─────┘
+//	Key → memory → disk → queue → workers → PLC directory, export or host of did:web
+//	        ▲       ▲                │
+//	        └───────┴─── result ◀────┘
 //
 // Key answers with what is known and has the rest fetched. A key is current for a day, and is used
 // as a stale one for a week if it cannot be fetched again. That an account has none counts for an
