@@ -226,8 +226,8 @@ func TestGraphUsage(t *testing.T) {
 	}
 }
 
-// TestGraphForgotten: commands that change the table remove the graph's snapshot, which has the
-// same position; others do not.
+// TestGraphForgotten: commands that change the table or the static edges remove the graph's
+// snapshot, which has the same position; others, and those that fail, do not.
 func TestGraphForgotten(t *testing.T) {
 	t.Parallel()
 	relay := newTestRelay(t)
@@ -238,26 +238,28 @@ func TestGraphForgotten(t *testing.T) {
 	if err := d.stop(); err != nil {
 		t.Fatal(err)
 	}
-	rows := filepath.Join(t.TempDir(), "rows.csv")
-	if err := os.WriteFile(rows, []byte("did,collection,rkey,path,subject\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rows := writeFile(t, filepath.Join(t.TempDir(), "rows.csv"), "did,collection,rkey,path,subject\n")
+	edges := writeFile(t, filepath.Join(t.TempDir(), "edges.csv"), "did:web:a.example,did:web:b.example\n")
+	wrong := writeFile(t, filepath.Join(t.TempDir(), "wrong.csv"), "did:web:a.example\n")
 	snapshot := filepath.Join(dir, "graph.snapshot")
 	for _, c := range []struct {
 		keeps bool
+		code  int
 		args  []string
 	}{
-		{true, []string{"verify"}},
-		{true, []string{"export"}},
-		{false, []string{"purge", "did:plc:ewvi7nxzyoun6zhxrhs64oiz"}},
-		{false, []string{"import", "--as-of", "2026-11-24T12:00:00Z", rows}},
+		{true, exitOK, []string{"references", "verify"}},
+		{true, exitOK, []string{"references", "export"}},
+		{true, exitOK, []string{"graph", "export"}},
+		{true, exitFailed, []string{"graph", "import", wrong}},
+		{false, exitOK, []string{"references", "purge", "did:plc:ewvi7nxzyoun6zhxrhs64oiz"}},
+		{false, exitOK, []string{"references", "import", "--as-of", "2026-11-24T12:00:00Z", rows}},
+		{false, exitOK, []string{"graph", "import", edges}},
+		{false, exitOK, []string{"graph", "remove"}},
 	} {
 		if !c.keeps {
-			if err := os.WriteFile(snapshot, nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			writeFile(t, snapshot, "")
 		}
-		if code, out := millrace(t, append([]string{"references", c.args[0], "--data-dir", dir}, c.args[1:]...)...); code != exitOK {
+		if code, out := millrace(t, append([]string{c.args[0], c.args[1], "--data-dir", dir}, c.args[2:]...)...); code != c.code {
 			t.Fatalf("%v: exit code %d\n%s", c.args, code, out)
 		}
 		if _, err := os.Stat(snapshot); (err == nil) != c.keeps {
@@ -311,10 +313,10 @@ func TestGraphCommands(t *testing.T) {
 	writeFile(t, file, strings.Join(edges, "\n"))
 	graph(exitFailed, "line 2: \"x\" is no DID", "import", writeFile(t, file+".bad", edges[0]+"\n"+follower+",x\n"))
 	graph(exitFailed, "graph.static", "export", "--static")
-	graph(exitFailed, "graph.snapshot", "export")
 	for range 2 {
 		graph(exitOK, "read 3 lines; there are 3 static edges now", "import", file)
 	}
+	graph(exitFailed, "graph.snapshot", "export")
 	graph(exitOK, "read 1 lines; there are 4 static edges now", "import", "--kind", "blocks", writeFile(t, file+".blocks", edges[2]))
 	slices.Sort(edges)
 	if got := exported("--static"); !slices.Equal(got, append([]string{"actor,subject"}, edges...)) {

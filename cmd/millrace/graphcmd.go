@@ -11,6 +11,7 @@ import (
 
 	"millrace/cmd/millrace/refs"
 	"millrace/replay/graph"
+	"millrace/replay/graph/feed"
 )
 
 func graphCommand() *command {
@@ -85,7 +86,7 @@ func runGraphImport(ctx context.Context, args []string, stdout, stderr io.Writer
 	if err := c.validate(); err != nil {
 		return usageError{err}
 	}
-	s, err := c.open(ctx, "graph import", refsImport, stderr)
+	s, err := c.open(ctx, "graph import", refsName, stderr)
 	if err != nil {
 		return err
 	}
@@ -124,6 +125,9 @@ func runGraphImport(ctx context.Context, args []string, stdout, stderr io.Writer
 		}
 	}
 	if err := flush(); err != nil {
+		return err
+	}
+	if err := feed.Forget(c.config().graphFile()); err != nil {
 		return err
 	}
 	edges, err := static.Save(ctx, name)
@@ -176,20 +180,14 @@ func newGraphRemoveFlags() (*flag.FlagSet, *refsFlags) {
 
 func runGraphRemove(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
 	fs, c := newGraphRemoveFlags()
-	if err := parseFlags(fs, args, environOf(refsTwins()...)); err != nil {
-		return err
-	}
-	if err := noArguments(fs); err != nil {
-		return err
-	}
-	if err := c.validate(); err != nil {
-		return usageError{err}
-	}
-	s, err := c.open(ctx, "graph remove", refsChange, stderr)
+	s, err := openRefs(ctx, fs, c, args, refsName, stderr)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
+	if err := feed.Forget(c.config().graphFile()); err != nil {
+		return err
+	}
 	if err := os.Remove(c.config().staticFile()); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
@@ -226,16 +224,7 @@ func newGraphExportFlags() (*flag.FlagSet, *graphExportConfig) {
 
 func runGraphExport(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
 	fs, c := newGraphExportFlags()
-	if err := parseFlags(fs, args, environOf(refsTwins()...)); err != nil {
-		return err
-	}
-	if err := noArguments(fs); err != nil {
-		return err
-	}
-	if err := c.validate(); err != nil {
-		return usageError{err}
-	}
-	s, err := c.open(ctx, "graph export", refsRead, stderr)
+	s, err := openRefs(ctx, fs, c, args, refsRead, stderr)
 	if err != nil {
 		return err
 	}

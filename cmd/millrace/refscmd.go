@@ -70,8 +70,9 @@ type refsMode uint8
 const (
 	refsCheck  refsMode = iota // without UIDs; damage does not end it
 	refsRead                   // nothing is changed
+	refsName                   // the UID store
 	refsChange                 // the reference store
-	refsImport                 // the UID store too
+	refsImport                 // both
 )
 
 // open opens what the mode needs, for a command.
@@ -95,11 +96,11 @@ func (p *refsFlags) open(ctx context.Context, command string, mode refsMode, std
 		}
 	}
 	if mode != refsCheck {
-		if err := s.openUIDs(ctx, mode != refsImport, stderr); err != nil {
+		if err := s.openUIDs(ctx, mode != refsName && mode != refsImport, stderr); err != nil {
 			return s, err
 		}
 	}
-	cfg := references.Config{Dir: dir, ReadOnly: mode <= refsRead, KeepGoing: mode == refsCheck, PebbleBytes: 256 << 20}
+	cfg := references.Config{Dir: dir, ReadOnly: mode <= refsName, KeepGoing: mode == refsCheck, PebbleBytes: 256 << 20}
 	if s.store, err = references.Open(cfg); err != nil {
 		return s, err
 	}
@@ -109,10 +110,30 @@ func (p *refsFlags) open(ctx context.Context, command string, mode refsMode, std
 	if err := s.openLog(); err != nil || mode <= refsRead {
 		return s, err
 	}
-	if s.ended, err = noteCommand(p.data, command); err != nil {
+	if s.ended, err = noteCommand(p.data, command); err != nil || mode == refsName {
 		return s, err
 	}
 	return s, feed.Forget(p.config().graphFile())
+}
+
+// refsCommand is the flags of a command that has no arguments.
+type refsCommand interface {
+	validate() error
+	open(ctx context.Context, command string, mode refsMode, stderr io.Writer) (*refsStores, error)
+}
+
+// openRefs reads the flags of a command that has no arguments, and opens what the mode needs.
+func openRefs(ctx context.Context, fs *flag.FlagSet, c refsCommand, args []string, mode refsMode, stderr io.Writer) (*refsStores, error) {
+	if err := parseFlags(fs, args, environOf(refsTwins()...)); err != nil {
+		return nil, err
+	}
+	if err := noArguments(fs); err != nil {
+		return nil, err
+	}
+	if err := c.validate(); err != nil {
+		return nil, usageError{err}
+	}
+	return c.open(ctx, fs.Name(), mode, stderr)
 }
 
 // openUIDs opens the UID store, which must exist.

@@ -62,16 +62,7 @@ func (c *refsExportConfig) validate() error {
 
 func runRefsExport(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
 	fs, c := newRefsExportFlags()
-	if err := parseFlags(fs, args, environOf(refsTwins()...)); err != nil {
-		return err
-	}
-	if err := noArguments(fs); err != nil {
-		return err
-	}
-	if err := c.validate(); err != nil {
-		return usageError{err}
-	}
-	s, err := c.open(ctx, "references export", refsRead, stderr)
+	s, err := openRefs(ctx, fs, c, args, refsRead, stderr)
 	if err != nil {
 		return err
 	}
