@@ -51,6 +51,9 @@ func serveView(ctx context.Context, dir string, view viewNames, add func(*public
 		return err
 	}
 	defer func() { err = errors.Join(err, names.Close()) }()
+	if _, err := awaitRest(filepath.Join(dir, "uids")); err != nil {
+		return err
+	}
 	dicts, err := newDictionaries()
 	if err != nil {
 		return err
