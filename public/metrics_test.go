@@ -38,6 +38,8 @@ func TestMetricsOfSubscribers(t *testing.T) {
 	clients["plain"].update(`{}`)
 	s.waitUpdates(1)
 	s.waitIdle(len(clients))
+	handshakesOver := func() bool { return s.metric("unfinished_handshakes", "") == 0 }
+	eventually(t, "those that were refused are gone", handshakesOver)
 	want := map[string]float64{
 		"delivered_events_total v1": float64(len(clients) * (len(all) + 1)), "delivered_bytes_total v1": float64(bytes),
 		"rejected_total bad_request": 2, "options_updates_total": 1, "lag_seconds": 2 * float64(len(clients)),
@@ -61,7 +63,7 @@ func TestMetricsOfSubscribers(t *testing.T) {
 		delete(want, "subscribers "+name)
 	}
 	want["ends_total invalid_message"], want["ends_total client_gone"] = 1, 2
-	eventually(t, "nobody is left", func() bool { return s.count.Load() == 0 && s.metric("unfinished_handshakes", "") == 0 })
+	eventually(t, "nobody is left", func() bool { return s.count.Load() == 0 && handshakesOver() })
 	got := s.moved()
 	delete(got, "addresses") // they are forgotten in time
 	if diff := cmp.Diff(want, got); diff != "" {
