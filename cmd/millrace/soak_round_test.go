@@ -158,7 +158,7 @@ func trySoakRound(t *testing.T, plan soakPlan, total *survived) bool {
 	r.settle()
 	truth, log, gaps := r.check()
 	for _, w := range r.watchers {
-		w.waitFor(t, log)
+		w.waitFor(t, log, gaps)
 	}
 	cancel()
 	watching.Wait()
@@ -349,8 +349,8 @@ func (r *round) terminate(p *millraceProcess) {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-p.exited:
-	case <-time.After(30 * time.Second):
-		r.t.Errorf("the daemon did not stop within 30 s of SIGTERM")
+	case <-time.After(patience):
+		r.t.Errorf("the daemon did not stop within %v of SIGTERM", patience)
 		p.kill()
 		return
 	}

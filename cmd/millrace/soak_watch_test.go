@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -183,8 +184,8 @@ func (w *watcher) message(msg []byte) {
 	}
 }
 
-// waitFor waits until the watcher has seen the log.
-func (w *watcher) waitFor(t *testing.T, log []truthEvent) {
+// waitFor waits until the watcher has seen the log and the gaps in it.
+func (w *watcher) waitFor(t *testing.T, log []truthEvent, gaps []soakGap) {
 	t.Helper()
 	want := len(w.filter.apply(log, factsOf(t, log)))
 	testwait.Becomes(soakSettle, func() bool {
@@ -193,7 +194,7 @@ func (w *watcher) waitFor(t *testing.T, log []truthEvent) {
 		if w.updates != nil {
 			return w.through >= log[len(log)-1].TimeUS || w.err != nil
 		}
-		return len(w.events) >= want || w.err != nil
+		return len(w.events) >= want && len(w.missed(gaps)) == 0 || w.err != nil
 	})
 }
 
@@ -212,12 +213,15 @@ func (w *watcher) check(t *testing.T, log []truthEvent, gaps []soakGap) {
 	if err != nil {
 		t.Fatalf("subscriber (%s): %v", w.name, err)
 	}
+	if missed := w.missed(gaps); len(missed) > 0 {
+		t.Errorf("subscriber (%s): did not get the gaps %v", w.name, missed)
+	}
+}
+
+// missed returns the gaps that the watcher was not sent, and must be.
+func (w *watcher) missed(gaps []soakGap) []soakGap {
 	if !w.extended {
-		return
+		return nil
 	}
-	for _, g := range gaps {
-		if !w.gaps[g] {
-			t.Errorf("subscriber (%s): did not get the gap %v", w.name, g)
-		}
-	}
+	return slices.DeleteFunc(slices.Clone(gaps), func(g soakGap) bool { return w.gaps[g] })
 }
