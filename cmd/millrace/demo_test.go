@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -83,6 +84,10 @@ func TestDemo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// A shell cannot trap what is ignored when it begins, as in a job in the background.
+	caught := make(chan os.Signal, 1)
+	signal.Notify(caught, os.Interrupt)
+	defer signal.Stop(caught)
 	d := startDemo(t, filepath.Dir(bin["millrace"]), "LISTEN=:0", "RATE=2000")
 	link, err := firstLine(d.stdout, "  http://localhost:")
 	if err != nil {
