@@ -15,7 +15,14 @@ type Limits struct {
 	Limit   int    // members of a page; default 100
 	After   uint64 // UID of the last member of the page before, 0 for the first page
 	Build   uint64 // with After: of that page's Result; another one than the graph's is ErrRenewed
-	MaxCost int64  // see Cost; 0 for no limit
+	MaxCost int64  // members that the evaluation may visit; 0 for no limit
+}
+
+func (l Limits) withDefaults() Limits {
+	if l.Limit <= 0 {
+		l.Limit = 100
+	}
+	return l
 }
 
 // Result is an answer. Members come in an order that an account keeps while the process lives and
@@ -39,9 +46,7 @@ func (g *Graph) Eval(ctx context.Context, e *Expr, l Limits) (Result, error) {
 // EvalAll returns a page of each of several expressions, all of one position. MaxCost is that of
 // all together.
 func (g *Graph) EvalAll(ctx context.Context, exprs []*Expr, l Limits) ([]Result, error) {
-	if l.Limit <= 0 {
-		l.Limit = 100
-	}
+	l = l.withDefaults()
 	return g.answer(ctx, exprs, l, func(q *query, e *Expr, r *Result) {
 		v := q.eval(e)
 		r.Count = v.len()
@@ -65,9 +70,7 @@ func (g *Graph) Count(ctx context.Context, e *Expr, l Limits) (Result, error) {
 
 // Sample returns up to Limit members, each of which is as likely as any other.
 func (g *Graph) Sample(ctx context.Context, e *Expr, l Limits, random *rand.Rand) (Result, error) {
-	if l.Limit <= 0 {
-		l.Limit = 100
-	}
+	l = l.withDefaults()
 	return one(g.answer(ctx, []*Expr{e}, l, func(q *query, e *Expr, r *Result) {
 		v := q.eval(e)
 		r.Count = v.len()
@@ -223,7 +226,6 @@ func (q *query) resolve(e *Expr, given map[*Expr][]uint64, r *Result) {
 		}
 		slices.Sort(list)
 		q.leaves[e] = leaf{set: set{members: len(list)}, list: list}
-		r.Complete = r.Complete && !e.Partial
 		return
 	}
 	x := q.g.indexOf(e.Set)

@@ -28,8 +28,6 @@ type Expr struct {
 	Left, Right *Expr // of an operator
 	Set         Set
 	Given       []uint64 // the caller's UIDs, in any order
-	// Partial says that Given misses members.
-	Partial bool
 }
 
 // Of is the leaf of a set.
@@ -71,11 +69,11 @@ func (e *Expr) mayHaveUnknown() bool {
 func (e *Expr) check(sources int) (sets int, err error) {
 	switch {
 	case e == nil:
-		return 0, fmt.Errorf("%w: an operator lacks an operand", ErrInvalid)
+		return 0, fmt.Errorf("%w: an operator lacks an operand", errInvalid)
 	case e.Op > AndNot:
-		return 0, fmt.Errorf("%w: unknown operator %d", ErrInvalid, e.Op)
+		return 0, fmt.Errorf("%w: unknown operator %d", errInvalid, e.Op)
 	case e.Op == 0 && e.Given == nil && (e.Set.Source < 0 || e.Set.Source >= sources || e.Set.Direction > In):
-		return 0, fmt.Errorf("%w: unknown source %d or direction %d", ErrInvalid, e.Set.Source, e.Set.Direction)
+		return 0, fmt.Errorf("%w: unknown source %d or direction %d", errInvalid, e.Set.Source, e.Set.Direction)
 	case e.Op == 0:
 		return 1, nil
 	}
@@ -85,7 +83,7 @@ func (e *Expr) check(sources int) (sets int, err error) {
 	}
 	right, err := e.Right.check(sources)
 	if err == nil && left+right > maxSets {
-		err = fmt.Errorf("%w: more than %d sets", ErrInvalid, maxSets)
+		err = fmt.Errorf("%w: more than %d sets", errInvalid, maxSets)
 	}
 	return left + right, err
 }

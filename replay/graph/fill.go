@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"unsafe"
 
 	"golang.org/x/sync/errgroup"
 )
@@ -261,16 +260,4 @@ func (g *Graph) putLists(in *index, v *inversion) error {
 		}
 	}
 	return nil
-}
-
-// mapWords maps numbers outside the Go heap; drop gives them back.
-func mapWords(n int) (words []uint32, drop func(), err error) {
-	if n == 0 {
-		return nil, func() {}, nil
-	}
-	b, err := mapBytes(n * wordBytes)
-	if err != nil {
-		return nil, nil, err
-	}
-	return unsafe.Slice((*uint32)(unsafe.Pointer(unsafe.SliceData(b))), n), func() { unmapBytes(b) }, nil
 }

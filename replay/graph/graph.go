@@ -14,10 +14,10 @@ import (
 var (
 	ErrClosed    = errors.New("graph: closed")
 	ErrTooCostly = errors.New("graph: the expression costs too much")
-	ErrInvalid   = errors.New("graph: invalid expression")
 	ErrRenewed   = errors.New("graph: the page before is of another build of the graph: begin again at the first page")
 
-	errFull = errors.New("graph: no memory left")
+	errInvalid = errors.New("graph: invalid expression")
+	errFull    = errors.New("graph: no memory left")
 )
 
 // Direction says which set of an account is meant.

@@ -50,11 +50,11 @@ type bucket struct {
 
 // newInversion makes one for passes of at most so many edges.
 func newInversion(most int) (*inversion, error) {
-	edges, drop, err := mapWords(2 * most)
+	edges, drop, err := mapSlice[uint64](most)
 	if err != nil {
 		return nil, err
 	}
-	return &inversion{edges: unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(edges))), most), drops: []func(){drop}}, nil
+	return &inversion{edges: edges, drops: []func(){drop}}, nil
 }
 
 // begin divides a pass's groups into buckets, and has room to sort the largest.
@@ -75,7 +75,7 @@ func (v *inversion) begin(p pass) error {
 	if int(most) <= len(v.space) {
 		return nil
 	}
-	space, drop, err := mapWords(int(most))
+	space, drop, err := mapSlice[uint32](int(most))
 	if err != nil {
 		return err
 	}
@@ -104,11 +104,10 @@ type cursor struct {
 }
 
 func newCollector(from *index) (*collector, error) {
-	words, drop, err := mapWords(cursorBytes / wordBytes * len(from.refs))
+	cursors, drop, err := mapSlice[cursor](len(from.refs))
 	if err != nil {
 		return nil, err
 	}
-	cursors := unsafe.Slice((*cursor)(unsafe.Pointer(unsafe.SliceData(words))), len(from.refs))
 	return &collector{from: from, cursors: cursors, drop: drop}, nil
 }
 
@@ -162,4 +161,16 @@ func (v *inversion) sortBucket(n int) {
 		v.lists[*end] = uint32(e)
 		*end++
 	}
+}
+
+// mapSlice maps n values outside the Go heap; drop gives them back. They have no pointers.
+func mapSlice[T any](n int) (values []T, drop func(), err error) {
+	if n == 0 {
+		return nil, func() {}, nil
+	}
+	b, err := mapBytes(n * int(unsafe.Sizeof(*new(T))))
+	if err != nil {
+		return nil, nil, err
+	}
+	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b))), n), func() { unmapBytes(b) }, nil
 }

@@ -1,6 +1,6 @@
 package graph
 
-import "sort"
+import "slices"
 
 // members returns the members of any set.
 func members(s set) []uint32 {
@@ -47,7 +47,8 @@ func gallop(list []uint32, m uint32) int {
 	}
 	low := step / 2
 	window := list[low:min(step+1, len(list))]
-	return low + sort.Search(len(window), func(i int) bool { return window[i] >= m })
+	at, _ := slices.BinarySearch(window, m)
+	return low + at
 }
 
 // without returns the members of a that are not in b.

@@ -22,7 +22,7 @@ func TestInvalidExpr(t *testing.T) {
 		"operator": Join(AndNot+1, good, good), "source": Of(2, Out, 7), "a source below all": Of(-1, Out, 7), "direction": Of(0, In+1, 7), "left": Join(And, Of(2, Out, 7), good),
 		"right": Join(Or, good, Of(2, Out, 7)), "no operand": {Op: And, Left: good}, "nothing": nil,
 	} {
-		if _, err := e.check(2); !errors.Is(err, ErrInvalid) {
+		if _, err := e.check(2); !errors.Is(err, errInvalid) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

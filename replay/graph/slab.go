@@ -1,6 +1,9 @@
 package graph
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"slices"
+)
 
 const (
 	chunkBytes = 4 << 20
@@ -31,15 +34,8 @@ func (a *slab) class(size int) int {
 	if size <= 64*unit {
 		return (size - 1) / unit
 	}
-	low, high := 0, len(a.sizes)-1
-	for low < high {
-		if middle := (low + high) / 2; a.sizes[middle] < size {
-			low = middle + 1
-		} else {
-			high = middle
-		}
-	}
-	return low
+	class, _ := slices.BinarySearch(a.sizes, size)
+	return class
 }
 
 // ready says whether take works for so many slots of any class without a new chunk.

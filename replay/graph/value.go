@@ -1,7 +1,7 @@
 package graph
 
 import (
-	"sort"
+	"slices"
 
 	"github.com/RoaringBitmap/roaring/v2"
 )
@@ -30,8 +30,8 @@ func (v value) at(i int) uint32 {
 // after returns up to n members from first on.
 func (v value) after(first uint32, n int) []uint32 {
 	if v.bitmap == nil {
-		list := v.list[sort.Search(len(v.list), func(i int) bool { return v.list[i] >= first }):]
-		return list[:min(n, len(list))]
+		at, _ := slices.BinarySearch(v.list, first)
+		return v.list[at:min(at+n, len(v.list))]
 	}
 	var page []uint32
 	it := v.bitmap.Iterator()

@@ -167,7 +167,7 @@ func (a *API) await(ctx context.Context, q *query) error {
 }
 
 // ask asks the graph, again if it was replaced meanwhile.
-func (a *API) ask(ctx context.Context, r *request, e *endpoint) (err error) {
+func (a *API) ask(ctx context.Context, r *request, e *endpoint) error {
 	for range 2 {
 		g, err := a.cfg.Graph.Graph()
 		if errors.Is(err, graph.ErrBuilding) {

@@ -65,7 +65,7 @@ func (p *params) checkDID(name, s string) {
 	}
 }
 
-// dids returns the DIDs, from two on, of a parameter that is repeated.
+// dids returns the DIDs of a parameter that is repeated.
 func (p *params) dids(name string, least, most int) []string {
 	dids := p.List(name, most)
 	if len(dids) < least {
