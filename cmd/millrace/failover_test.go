@@ -26,6 +26,9 @@ import (
 // failoverLag is the lag that the clients of TestFailover tolerate.
 const failoverLag = 2 * time.Second
 
+// probeTime is how long a client at most asks all servers how far they are, when it leaves one.
+const probeTime = 500 * time.Millisecond
+
 // replica is one of several servers behind one relay. Its clients reach it over front, and it
 // reaches the relay over back.
 type replica struct {
@@ -80,6 +83,7 @@ type switcher struct {
 	events atomic.Int64
 
 	mu      sync.Mutex
+	last    time.Time // when the last event came
 	lost    time.Time // since when there has been no connection; zero: there is one
 	longest time.Duration
 	trail   string // since lost
@@ -114,15 +118,20 @@ func newSwitcher(t *testing.T, truth, name string, v2 bool, addrs ...string) *sw
 	return s
 }
 
+// disconnected is told after the client has asked all servers how far they are.
 func (s *switcher) disconnected(err error, _ time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	noticed := time.Now().Add(-probeTime)
 	if !s.lost.IsZero() {
 		s.reasons["another attempt"]++
 		s.trail += fmt.Sprintf("; %v later %v", time.Since(s.lost), err)
+		if errors.Is(err, client.ErrSilent) {
+			s.lost = noticed // it was connected, and must leave that server as well
+		}
 		return
 	}
-	s.lost, s.trail = time.Now(), err.Error()
+	s.lost, s.trail = noticed, err.Error()
 	switch {
 	case errors.Is(err, client.ErrSilent):
 		s.reasons["silence"]++
@@ -130,6 +139,7 @@ func (s *switcher) disconnected(err error, _ time.Duration) {
 		s.reasons["lag"]++
 	default:
 		s.reasons["error"]++
+		s.lost = s.last
 	}
 }
 
@@ -159,6 +169,7 @@ func (s *switcher) take(e *client.Event) error {
 		}
 		s.lost = time.Time{}
 	}
+	s.last = time.Now()
 	s.mu.Unlock()
 	line, err := s.lines.ReadBytes('\n')
 	if err != nil {

@@ -223,7 +223,10 @@ func (c *Client) run(ctx context.Context, yield func(Event, error) bool) error {
 		}
 		if messages > 0 || time.Since(began) > healthyAfter {
 			s.backoff.reset()
-			s.failures, c.lenient, refusedSince = 0, false, time.Time{}
+			for _, any := range c.servers {
+				any.failures = 0
+			}
+			c.lenient, refusedSince = false, time.Time{}
 		}
 		if errors.Is(err, ErrUnreadable) {
 			if at := c.Cursor(); at != unreadableAt {

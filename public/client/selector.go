@@ -18,7 +18,9 @@ const (
 //
 // A server lags if it has not reached a position that another one reported longer ago than lag.
 // Each switch for lag doubles that, up to maxLagFactor times minLag. After four times as long
-// without such a switch it is minLag again.
+// without such a switch it is minLag again. For as long as was tolerated, the client does not
+// switch back to the server that it left for lag. Where the current one fails it does, if that has
+// caught up, or if no other answers.
 type selector struct {
 	servers []serverState
 	current int
@@ -33,6 +35,7 @@ type selector struct {
 // serverState is what is known of one server.
 type serverState struct {
 	notBefore time.Time // it is left alone until then
+	lagUntil  time.Time // it was left for lag: others that answer are preferred while it lags
 	refused   bool      // the last attempt was: it does not serve what is asked
 	dead      bool      // it did not answer when it was asked last
 	newest    position  // of its log
@@ -105,15 +108,20 @@ func (s *selector) lagging(now time.Time) (by int, ok bool) {
 	if !s.behind(s.current) {
 		return 0, false
 	}
-	by = s.best(now)
-	other := &s.servers[by]
-	return by, by != s.current && !other.refused && !other.dead && !now.Before(other.notBefore) &&
-		s.before(s.servers[s.current].newest, other.newest)
+	by = s.current
+	for i := range s.servers {
+		other := &s.servers[i]
+		waits := now.Before(other.notBefore) || now.Before(other.lagUntil)
+		if !waits && !other.refused && !other.dead && s.before(s.servers[by].newest, other.newest) {
+			by = i
+		}
+	}
+	return by, by != s.current
 }
 
 // leaveForLag notes that the current server is left because it lags.
 func (s *selector) leaveForLag(now time.Time) {
-	s.servers[s.current].notBefore, s.lagLeft = now.Add(s.lag), now
+	s.servers[s.current].lagUntil, s.lagLeft = now.Add(s.lag), now
 	s.lag = min(2*s.lag, maxLagFactor*s.minLag)
 }
 
@@ -137,19 +145,37 @@ func (s *selector) best(now time.Time) int {
 // better says whether server i is preferred to j.
 func (s *selector) better(i, j int, now time.Time) bool {
 	a, b := &s.servers[i], &s.servers[j]
-	switch aWaits, bWaits := now.Before(a.notBefore), now.Before(b.notBefore); {
-	case aWaits != bWaits:
-		return bWaits
-	case aWaits:
-		return a.notBefore.Before(b.notBefore)
+	switch aDue, bDue := a.due(now), b.due(now); {
+	case !aDue.Equal(bDue):
+		return aDue.Before(bDue)
 	case a.refused != b.refused:
 		return b.refused
 	case a.dead != b.dead:
 		return b.dead
+	case s.spared(i, now) != s.spared(j, now):
+		return s.spared(j, now)
 	case s.lenient && a.oldestUS != b.oldestUS:
 		return b.oldestUS == 0 || a.oldestUS != 0 && a.oldestUS < b.oldestUS
 	}
 	return s.before(b.newest, a.newest)
+}
+
+// due returns when an attempt may be of use: if the server did not answer, or refused, not before
+// another one that need only wait for less than an attempt takes.
+func (s *serverState) due(now time.Time) time.Time {
+	due := now
+	if s.notBefore.After(now) {
+		due = s.notBefore
+	}
+	if s.dead || s.refused {
+		due = due.Add(firstAttempt)
+	}
+	return due
+}
+
+// spared says whether server i was left for lag, and still lags.
+func (s *selector) spared(i int, now time.Time) bool {
+	return now.Before(s.servers[i].lagUntil) && s.behind(i)
 }
 
 // allRefused says whether no server takes what is asked for.

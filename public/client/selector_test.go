@@ -39,6 +39,12 @@ func TestSelector(t *testing.T) {
 		"refused beats waiting": {func(s *selector) {
 			s.servers[0].notBefore, s.servers[1].notBefore, s.servers[2].refused = clock(3), clock(3), true
 		}, 0, 2, 0, 0},
+		"the others are dead, and it waits for less than an attempt takes": {func(s *selector) {
+			s.servers[0].notBefore, s.servers[1].dead, s.servers[2].refused = clock(0.9), true, true
+		}, 0, 0, 0.9, 0},
+		"the others are dead, and it waits for longer": {func(s *selector) {
+			s.servers[0].notBefore, s.servers[1].dead, s.servers[2].refused = clock(1.1), true, true
+		}, 0, 1, 0, 0},
 		"all wait": {func(s *selector) {
 			s.servers[0].notBefore, s.servers[1].notBefore, s.servers[2].notBefore = clock(5), clock(4), clock(3.5)
 		}, 1, 2, 2.5, 0},
@@ -63,6 +69,21 @@ func TestSelector(t *testing.T) {
 			says(s, 0, at(10), at(20))
 			says(s, 10, at(20), at(9000))
 		}, 10, 1, 0, 0},
+		"left for lag, but has caught up": {func(s *selector) {
+			says(s, 0, at(10), at(10), at(10))
+			says(s, 10, at(20), at(9), at(15))
+			s.servers[0].lagUntil = clock(20)
+		}, 10, 0, 0, 0},
+		"left for lag, and lags": {func(s *selector) {
+			says(s, 0, at(10), at(20), at(10))
+			says(s, 10, at(15), at(20), at(14))
+			s.servers[0].lagUntil, s.servers[1].dead = clock(20), true
+		}, 10, 2, 0, 0},
+		"left for lag, and lags, with the others dead": {func(s *selector) {
+			says(s, 0, at(10), at(20), at(20))
+			says(s, 10, at(15), at(20), at(20))
+			s.servers[0].lagUntil, s.servers[1].dead, s.servers[2].dead = clock(20), true, true
+		}, 10, 0, 0, 0},
 		"does not answer": {func(s *selector) {
 			says(s, 0, at(10), at(20))
 			s.answered(1, at(30), 0, clock(30), clock(30))

@@ -25,7 +25,7 @@ const (
 type server struct {
 	subscribe *url.URL
 	backoff   backoff
-	failures  int  // attempts since it was of use
+	failures  int  // attempts since any server was of use
 	builtIn   bool // the built-in dictionary is asked for
 	// It has heartbeats; 0: it has none, as far as is known.
 	heartbeat time.Duration

@@ -24,6 +24,7 @@ type scripted struct {
 
 	mu       sync.Mutex
 	cursors  string                                 // the answer of /cursors; "": 404
+	hangs    bool                                   // it answers nothing
 	refuse   func(query map[string][]string) string // "": it takes the subscription
 	say      func(ws *websocket.Conn)               // until it returns; then pings are answered
 	accepted []string                               // their cursors
@@ -33,8 +34,12 @@ func (s *scripted) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.handling.Add(1)
 	defer s.handling.Done()
 	s.mu.Lock()
-	cursors, refuse, say := s.cursors, s.refuse, s.say
+	cursors, hangs, refuse, say := s.cursors, s.hangs, s.refuse, s.say
 	s.mu.Unlock()
+	if hangs {
+		<-r.Context().Done()
+		return
+	}
 	if r.URL.Path == "/cursors" {
 		if cursors == "" {
 			http.NotFound(w, r)
@@ -186,6 +191,50 @@ func TestLaggingServerIsLeft(t *testing.T) {
 		}
 		if got := b.asked(); got != "b7e1c0-3-0" {
 			t.Errorf("asked for %s", got)
+		}
+	})
+}
+
+// TestSwitchIsShort: where two of three servers fail, the client is at the third within a second,
+// though that was left for lag a moment ago, or broke the connection just now.
+func TestSwitchIsShort(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var broke time.Time
+		var waits []time.Duration
+		ended := func(ws *websocket.Conn) { broke = time.Now(); ws.Close() }
+		reads := 0
+		a, b, hangs := new(scripted), new(scripted), &scripted{hangs: true}
+		a.say = func(ws *websocket.Conn) {
+			switch reads++; reads {
+			case 1:
+				events(ws, 1, 3)
+				sendHeartbeats(ws)
+			case 2:
+				waits = append(waits, time.Since(broke))
+				events(ws, 6, 7)
+				ended(ws)
+			default:
+				waits = append(waits, time.Since(broke))
+				events(ws, 8, 9)
+			}
+		}
+		b.say = func(ws *websocket.Conn) {
+			events(ws, 4, 5)
+			time.Sleep(time.Second) // of the bubble
+			a.reach(7)
+			time.Sleep(3 * time.Second)
+			b.mu.Lock()
+			b.hangs = true
+			b.mu.Unlock()
+			ended(ws)
+		}
+		a.reach(3)
+		b.reach(3)
+		time.AfterFunc(time.Minute, func() { b.reach(5) })
+		c := several(t, client.Config{OnDisconnect: func(error, time.Duration) {}}, a, b, hangs)
+		follow(t, c, 1, 9)
+		if len(waits) != 2 || max(waits[0], waits[1]) > 1250*time.Millisecond {
+			t.Errorf("the switches took %v", waits)
 		}
 	})
 }
