@@ -45,7 +45,7 @@ func TestHalfSentUpdatesStarveNobody(t *testing.T) {
 		if _, err := c.Write(mask(frameText, largeUpdate(3<<20, didN(5)))); err != nil {
 			t.Fatal(err)
 		}
-		s.waitMetric("options_updates_total", "", 1)
+		s.waitUpdates(1)
 		want := l.add(identity(didN(5)))
 		if _, payload, err := c.frame(); err != nil || string(payload) != want[0].json {
 			t.Errorf("got %s, %v", payload, err)
