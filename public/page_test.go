@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -45,6 +46,9 @@ func TestPageIsServed(t *testing.T) {
 		if csp := h.Get("Content-Security-Policy"); !strings.HasPrefix(csp, "default-src 'none';") || strings.Contains(csp, "unsafe") ||
 			h.Get("X-Content-Type-Options") != "nosniff" || h.Get("Referrer-Policy") != "no-referrer" {
 			t.Errorf("%s: %v", path, h)
+		}
+		if vary := h.Values("Vary"); !slices.Contains(vary, "Accept-Encoding") || slices.Contains(vary, "Accept") != (path == "/") {
+			t.Errorf("%s: Vary is %q", path, vary)
 		}
 		if cache := h.Get("Cache-Control"); cache != map[bool]string{true: "max-age=86400", false: "no-cache"}[strings.HasSuffix(name, ".svg")] {
 			t.Errorf("%s: Cache-Control %q", path, cache)

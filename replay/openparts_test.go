@@ -183,6 +183,21 @@ func TestStaleParts(t *testing.T) {
 	checkHeld(t, "in the second block", l, 1)
 }
 
+// TestReadAheadAfterRelease: what is read ahead is kept again for a reader that opens a part after
+// its release.
+func TestReadAheadAfterRelease(t *testing.T) {
+	l, first, second := twoBlocks(t)
+	r := mustRead(t, l, ReaderConfig{Cursor: TimeCursor(0)})
+	r.Release()
+	if _, err := r.parts.open(first, format.RangePlain, first.Key(), int(first.PlainEnd[first.Events()-1])); err != nil {
+		t.Fatal(err)
+	}
+	l.blocks.fetch(second, &aheadBlock{parts: &r.parts}, false)
+	if len(r.parts.ahead) != 1 || r.parts.ahead[0].key != second.Key() {
+		t.Errorf("%d parts are kept", len(r.parts.ahead))
+	}
+}
+
 // TestUnfinishedPartIsKept: a part that is not read to its end is open when the reader comes to it
 // again. A span's copies between two blocks are such.
 func TestUnfinishedPartIsKept(t *testing.T) {

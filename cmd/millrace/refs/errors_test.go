@@ -426,3 +426,19 @@ func TestCheckBegins(t *testing.T) {
 		t.Errorf("without references: %+v, %v", r, err)
 	}
 }
+
+// TestCheckRepeated: operations that come again, from an epoch that started over, are no problem.
+func TestCheckRepeated(t *testing.T) {
+	w := followedWorld(t, 40, references.Position{Epoch: 1})
+	for _, e := range w.log.events[:20] {
+		e.Repeated, e.Seq, e.TimeUS = true, e.Seq+40, e.TimeUS+40*time.Minute.Microseconds()
+		w.log.events = append(w.log.events, e)
+	}
+	if err := w.store.Follow(t.Context(), w.log, nil); err != nil {
+		t.Fatal(err)
+	}
+	c := Check{Store: w.store, Log: w.log}
+	if r, err := c.Run(t.Context()); err != nil || r.Events != 60 || r.Records == 0 || r.Problems > 0 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
