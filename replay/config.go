@@ -41,8 +41,7 @@ type Config struct {
 	Retention      time.Duration // 0: position and tail only, nothing else is stored
 	RetentionBytes int64         // stored bytes before compression; 0: no limit
 	// Hold returns the last frame that may be trimmed, whatever the retention and TrimTo say; nil:
-	// any may be. It may wait for the disk: only trims and
-	// Log.Close wait for it.
+	// any may be. It may wait for the disk: only trims and Log.Close wait for it.
 	Hold func() EpochEnd
 
 	// References says that what is appended from now on has its references, if it has any. The log
