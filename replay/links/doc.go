@@ -14,6 +14,7 @@
 //	20 subject path [start]   chunk: entries …                                       2 + 12 bytes
 //	21 subject path           of a large set: records, accounts, tail:uvarint        –
 //	22 subject path account   of a large set: arrival numbers of the account's links  8, if so
+//	23 subject path start     of a large set: a chunk starts there                    –
 //	entry                     | (difference to the number before) << 5 | bytes of the link
 //	                          | link |
 //	link                      | uid of the account | account XOR record, without zeros before it |
@@ -31,8 +32,8 @@
 // as merge operands, which Pebble folds when it reads and compacts. To small sets it adds unread.
 // One addition of 128, by its arrival number, reads its chunk. If that has more than 1,024 links,
 // its later half becomes a chunk of its own, and the set is large for good. Of a large set the
-// writer knows from 22 whether an account is new to it, and counts in 21. A small set is counted
-// when it is read.
+// writer knows from 22 whether an account is new to it, and counts in 21. From 23 it knows the
+// chunk of an arrival number, without the value of a chunk. A small set is counted when it is read.
 //
 // So the links are a function of the log, but for empty chunks, which stay.
 //

@@ -54,8 +54,9 @@ type verifier struct {
 	report   Report
 	seen     uint64
 
-	seed maphash.Seed
-	sums [verifyBuckets]uint64
+	seed   maphash.Seed
+	sums   [verifyBuckets]uint64
+	starts uint64 // of the keys of chunks with a start, less those of starts
 }
 
 // named is a link of a set.
@@ -132,6 +133,8 @@ func (c *verifier) eachLink(begin, end []byte, fn func(l named, start uint64)) e
 		}
 		if start == 0 {
 			c.report.Sets++
+		} else {
+			c.starts += maphash.Bytes(c.seed, key[1:])
 		}
 		return nil
 	})
@@ -143,7 +146,8 @@ func (c *verifier) rows() error {
 	return c.eachRow(func(l named) { c.sums[c.bucket(l.set.Subject)] += maphash.Comparable(c.seed, l) })
 }
 
-// chunks takes what chunks say away from the sums, and checks their order.
+// chunks takes what chunks say away from the sums, and checks their order and the list of their
+// starts.
 func (c *verifier) chunks() error {
 	var last named
 	var several []Set // that must be large
@@ -159,6 +163,17 @@ func (c *verifier) chunks() error {
 		}
 		last = l
 	})
+	begin, end = bounds(postings.RangeStart)
+	err = errors.Join(err, c.scan(begin, end, func(key, value []byte) error {
+		c.starts -= maphash.Bytes(c.seed, key[1:])
+		if len(value) > 0 {
+			c.report.Problem("key %x: it has a value", key)
+		}
+		return nil
+	}))
+	if c.starts != 0 {
+		c.report.Problem("the starts that are listed are not those of the chunks")
+	}
 	for _, set := range several {
 		if _, large, err2 := c.view.head(set); err2 != nil {
 			err = errors.Join(err, err2)

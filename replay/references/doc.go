@@ -71,7 +71,7 @@
 //	03 uid      account that waits for its sweep: the key at which it goes on, or nothing
 //	04 uid      account that was purged: the rev up to which it was:u64
 //	10 uid uid  row of (account, record): arrival:uvarint | references …
-//	20 to 22    links, of package links; there are some if there is the meta value
+//	20 to 23    links, of package links; there are some if there is the meta value
 //	reference   | path << 3 | authority:uvarint | uid of the subject | authority |
 //	format      | version:u32 | p:u8 |
 //	generation  | number:u32 | epoch:u32 | seq:u64 | basis … |

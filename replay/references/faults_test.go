@@ -344,7 +344,7 @@ func TestDamagedLinksOfApply(t *testing.T) {
 			return postings.AppendAccount(nil, c, set, 1), postings.AppendArrivals(nil, nil)
 		},
 		"start of a chunk": func(c UIDCodec) ([]byte, []byte) {
-			return append(postings.AppendChunk(nil, c, set, 1), 0xff), []byte{0xff}
+			return append(postings.AppendStart(nil, c, set, 1), 0xff), nil
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

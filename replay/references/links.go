@@ -10,7 +10,6 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
-	"millrace/intern/kv/pebbleguard"
 	"millrace/replay/internal/postings"
 )
 
@@ -173,7 +172,7 @@ func (s *Store) stageEdges(batch *pebble.Batch, edges []edge) (err error) {
 		return a.set == b.set && a.arrival == b.arrival && a.removed == b.removed
 	})
 	w := linkWriter{store: s, batch: batch}
-	defer func() { err = errors.Join(err, closeIter(w.chunks)) }()
+	defer func() { err = errors.Join(err, closeIter(w.starts)) }()
 	for len(edges) > 0 {
 		n := 1
 		for n < len(edges) && edges[n].set == edges[0].set {
@@ -267,10 +266,4 @@ func (s *Store) nextEdges(from []byte) (next []byte, edges []edge, err error) {
 	}
 	s.commits.edges = edges
 	return next, edges, it.Error()
-}
-
-// chunkIter returns an iterator over the chunks of all sets.
-func (s *Store) chunkIter() (*pebbleguard.Iterator, error) {
-	return s.db.NewIter(&pebble.IterOptions{
-		LowerBound: []byte{byte(postings.RangeMembers)}, UpperBound: []byte{byte(postings.RangeMembers) + 1}})
 }

@@ -1,6 +1,7 @@
 package references_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -13,9 +14,11 @@ import (
 )
 
 // liked opens a store in which 3,000 accounts like the record 1, and one the record 2.
-func liked(t *testing.T) *references.Store {
+func liked(t *testing.T) *references.Store { return likedIn(t, vfs.NewMem()) }
+
+func likedIn(t *testing.T, fs vfs.FS) *references.Store {
 	t.Helper()
-	s, err := references.Open(references.Config{Dir: "refs", FS: vfs.NewMem(), Links: references.LinksOn})
+	s, err := references.Open(references.Config{Dir: "refs", FS: fs, Links: references.LinksOn})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,6 +86,11 @@ func TestVerifyLinks(t *testing.T) {
 		"wrong chunk": {func(b *pebble.Batch) error {
 			return b.Merge(postings.AppendChunk(nil, c, large, 2999), link(1, 5), nil)
 		}, "wrong chunk"},
+		"start missing": {func(b *pebble.Batch) error {
+			start, end := []byte{byte(postings.RangeStart)}, []byte{byte(postings.RangeStart) + 1}
+			return b.DeleteRange(start, end, nil)
+		}, "starts"},
+		"start of no chunk": {func(b *pebble.Batch) error { return b.Set(postings.AppendStart(nil, c, small, 7), nil, nil) }, "starts"},
 		"link of no account": {func(b *pebble.Batch) error {
 			return b.Merge(postings.AppendSet(nil, c, postings.RangeMembers, small), postings.AppendEntries(nil, []postings.Entry{{Arrival: 7000, Link: []byte{0xff}}}), nil)
 		}, "key "},
@@ -231,4 +239,34 @@ func TestLinksBuiltBesideChanges(t *testing.T) {
 	if report, err := links.Verify(t.Context(), s, nil); err != nil || !report.Sound() || report.Links != 5 {
 		t.Errorf("%+v, %v", report, err)
 	}
+}
+
+// TestLinksOfVersion2: links without starts of chunks are not complete, and are built again.
+func TestLinksOfVersion2(t *testing.T) {
+	fs := vfs.NewMem()
+	s := likedIn(t, fs)
+	references.Harm(t, s, func(b *pebble.Batch) error {
+		start, end := []byte{byte(postings.RangeStart)}, []byte{byte(postings.RangeStart) + 1}
+		format := append([]byte{references.RangeMeta}, "format"...)
+		return errors.Join(b.DeleteRange(start, end, nil), b.Set(format, []byte{0, 0, 0, 2, 14}, nil))
+	})
+	for _, cfg := range []references.Config{{ReadOnly: true}, {}, {Links: references.LinksOn}} {
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		cfg.Dir, cfg.FS = "refs", fs
+		var err error
+		if s, err = references.Open(cfg); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := links.Verify(t.Context(), s, nil); !errors.Is(err, links.ErrBuilding) {
+			t.Errorf("%+v: %v", cfg, err)
+		}
+	}
+	for references.BuildLinks(t, s) {
+	}
+	if report, err := links.Verify(t.Context(), s, nil); err != nil || !report.Sound() || report.Links != 3001 || report.Large != 1 {
+		t.Errorf("%+v, %v", report, err)
+	}
+	_ = s.Close()
 }

@@ -18,7 +18,7 @@ import (
 type linkWriter struct {
 	store  *Store
 	batch  *pebble.Batch
-	chunks *pebbleguard.Iterator // opened when needed
+	starts *pebbleguard.Iterator // opened when needed
 
 	key, value []byte
 	links      []byte // of entries
@@ -110,22 +110,22 @@ func (w *linkWriter) mergeEntries(entries []postings.Entry) error {
 
 // chunkOf returns where the chunk of an arrival number starts: the last one that is not after it.
 func (w *linkWriter) chunkOf(set postings.Set, arrival uint64) (start uint64, err error) {
-	if w.chunks == nil {
-		if w.chunks, err = w.store.chunkIter(); err != nil {
+	if w.starts == nil {
+		if w.starts, err = w.store.rangeIter(keyRange(postings.RangeStart)); err != nil {
 			return 0, err
 		}
 	}
-	w.key = postings.AppendChunk(w.key[:0], w.store.codec, set, arrival+1)
-	if !w.chunks.SeekLT(w.key) {
-		return 0, w.chunks.Error()
+	w.key = postings.AppendStart(w.key[:0], w.store.codec, set, arrival+1)
+	if !w.starts.SeekLT(w.key) {
+		return 0, w.starts.Error()
 	}
-	prefix := postings.AppendChunk(nil, w.store.codec, set, 0)
-	rest, ok := bytes.CutPrefix(w.chunks.Key(), prefix)
+	prefix := postings.AppendSet(nil, w.store.codec, postings.RangeStart, set)
+	rest, ok := bytes.CutPrefix(w.starts.Key(), prefix)
 	if !ok {
 		return 0, nil
 	}
 	if start, err = postings.ParseStart(rest); err != nil {
-		return 0, damaged(bytes.Clone(w.chunks.Key()), err)
+		return 0, damaged(bytes.Clone(w.starts.Key()), err)
 	}
 	return start, nil
 }
@@ -208,6 +208,10 @@ func (l *largeSet) split(start uint64, members []postings.Entry) error {
 	begins := moved[0].Arrival
 	l.key = postings.AppendChunk(l.key[:0], l.store.codec, l.set, begins)
 	if err := l.mergeEntries(moved); err != nil {
+		return err
+	}
+	l.key = postings.AppendStart(l.key[:0], l.store.codec, l.set, begins)
+	if err := l.batch.Set(l.key, nil, nil); err != nil {
 		return err
 	}
 	removed := make([]postings.Entry, len(moved))

@@ -8,9 +8,9 @@ import (
 )
 
 // version is the version of everything this package writes. A change that older code would misread
-// raises it. Version 1 has neither links nor the status of accounts; it becomes this one when it is
-// opened.
-const version = 2
+// raises it. Version 1 has neither links nor the status of accounts, version 2 no starts of chunks.
+// They become this one when they are opened: links of version 2 are then built again.
+const version = 3
 
 // ErrNewerFormat means: a newer millrace wrote the store.
 var ErrNewerFormat = errors.New("the reference store has a newer format")
@@ -34,7 +34,7 @@ func decodeFormat(b []byte) (prefixBits uint, err error) {
 	if len(b) < 4 {
 		return 0, errShort
 	}
-	if v := binary.BigEndian.Uint32(b); v != version && v != 1 {
+	if v := binary.BigEndian.Uint32(b); v < 1 || v > version {
 		return 0, fmt.Errorf("%w: version %d, and this millrace knows up to %d", ErrNewerFormat, v, version)
 	}
 	if len(b) != 5 || b[4] < 1 || b[4] > maxPrefixBits {

@@ -32,6 +32,7 @@ type Store struct {
 	db      *pebbleguard.DB
 	codec   UIDCodec
 	metrics *metrics
+	older   bool // it was of an older format when it was opened
 
 	hydration hydration
 	commits   commits
@@ -100,8 +101,9 @@ func (s *Store) load() error {
 		if bits != 0 && bits != s.codec.prefixBits {
 			return fmt.Errorf("%w: it was made for %d, the UID store has %d", errPrefixBits, s.codec.prefixBits, bits)
 		}
-		if !s.cfg.ReadOnly && !bytes.Equal(format, appendFormat(nil, s.codec.prefixBits)) {
-			if err := s.form(); err != nil { // of version 1
+		s.older = !bytes.Equal(format, appendFormat(nil, s.codec.prefixBits))
+		if s.older && !s.cfg.ReadOnly {
+			if err := s.form(); err != nil {
 				return err
 			}
 		}
@@ -147,11 +149,19 @@ func (s *Store) load() error {
 	return nil
 }
 
-// form writes the format.
+// form writes the format. Links of an older one are dropped, and built again.
 func (s *Store) form() error {
+	_, on, err := s.db.Value(metaKey(metaLinks))
+	if err != nil {
+		return err
+	}
 	batch := s.db.Pebble().NewBatch()
 	defer s.db.CloseBatch(batch)
-	if err := batch.Set(metaKey(metaFormat), appendFormat(nil, s.codec.prefixBits), nil); err != nil {
+	err = batch.Set(metaKey(metaFormat), appendFormat(nil, s.codec.prefixBits), nil)
+	if on {
+		err = errors.Join(err, dropLinks(batch), setLinks(batch, &linkState{on: true, next: rangeRecord.start()}))
+	}
+	if err != nil {
 		return err
 	}
 	return s.commitDurably(batch)

@@ -29,6 +29,7 @@ func (s *Store) View() (*View, error) {
 		_ = v.Close() // after a failed read it says nothing more
 		return nil, fmt.Errorf("read references: %w", err)
 	}
+	v.LinksComplete = v.LinksComplete && !(s.older && s.cfg.ReadOnly) // Open would drop them
 	return v, nil
 }
 

@@ -13,7 +13,8 @@ const (
 	RangeMembers  Range = 0x20
 	RangeHead     Range = 0x21
 	RangeAccount  Range = 0x22
-	rangeEnd      Range = 0x23
+	RangeStart    Range = 0x23
+	rangeEnd      Range = 0x24
 	startBytes          = 8
 	maxHeadBytes        = 3 * binary.MaxVarintLen64
 	maxPathNumber       = 1<<32 - 1
@@ -46,6 +47,11 @@ func AppendChunk(dst []byte, c UIDs, s Set, start uint64) []byte {
 		return dst
 	}
 	return binary.BigEndian.AppendUint64(dst, start)
+}
+
+// AppendStart appends the key which says that a chunk starts at an arrival number.
+func AppendStart(dst []byte, c UIDs, s Set, start uint64) []byte {
+	return binary.BigEndian.AppendUint64(AppendSet(dst, c, RangeStart, s), start)
 }
 
 // AppendAccount appends the key of an account's links in a set.

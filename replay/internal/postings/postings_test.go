@@ -60,6 +60,7 @@ func TestGolden(t *testing.T) {
 		{"20" + "0000000000000001" + "ac02" + "0000000000000007", AppendChunk(nil, c, set, 7)},
 		{"21" + "0000000000000001" + "ac02", AppendSet(nil, c, RangeHead, set)},
 		{"22" + "0000000000000001" + "ac02" + "0000000000000009", AppendAccount(nil, c, set, 9)},
+		{"23" + "0000000000000001" + "ac02" + "0000000000000007", AppendStart(nil, c, set, 7)},
 		{"ac020107", Head{300, 1, 7}.Append(nil)},
 		{"05ac02", AppendArrivals(nil, []uint64{5, 305})},
 	} {
