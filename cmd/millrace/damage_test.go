@@ -139,6 +139,11 @@ func TestDamagedStores(t *testing.T) {
 					t.Errorf("%s has changed something: -before +after\n%s", command, diff)
 				}
 			}
+			if name == "missing UID table" {
+				if _, out := millrace(t, "intern", "verify", "--data-dir", dir); !strings.Contains(out, " problems\n") {
+					t.Errorf("intern verify does not go on:\n%s", out)
+				}
+			}
 			if strings.Contains(name, "value file") {
 				if _, out := millrace(t, "verify", "--data-dir", dir); !strings.Contains(out, " events in ") || strings.Contains(out, "\n0 events") {
 					t.Errorf("verify does not go on:\n%s", out)
