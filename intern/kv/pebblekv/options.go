@@ -73,6 +73,9 @@ func (c *Config) options() *pebble.Options {
 		WALBytesPerSync:             1 << 20,
 	}
 	o.CompactionConcurrencyRange = func() (int, int) { return 1, 2 }
+	// The values of UIDs are whole chunks of names. Pebble counts their bytes, takes look-ups for
+	// scans, and would rewrite tables beside them to save a level.
+	o.Experimental.ReadSamplingMultiplier = -1
 	o.TargetFileSizes[0] = 4 << 20
 	last := len(o.Levels) - 1
 	for i := range o.Levels {
