@@ -147,7 +147,7 @@ func TestDoctor(t *testing.T) {
 			t.Errorf("UIDs %+v, last run %+v", c.UIDs, c.LastRun)
 		}
 		if (references.Position{Epoch: c.References.Epoch, Seq: c.References.Seq}) != d.refs.Position() || !c.References.Links || c.References.LinksBuilt != 1 ||
-			c.Graph.Seq != c.References.Seq || c.References.Version != 2 {
+			c.Graph.Seq != c.References.Seq || c.References.Version != 3 {
 			t.Errorf("references %+v, graph %+v, want %+v", c.References, c.Graph, d.refs.Position())
 		}
 		for _, e := range c.Contents {
