@@ -155,7 +155,7 @@ func TestDowngrade(t *testing.T) {
 			[]string{"serve", "verify", "dict train", "backup", "references verify", "references purge", "intern compact", "doctor"}},
 		{"intern", "store", append([]byte{2, 14, 0}, make([]byte, 16)...), "UID store has a newer format: version 2, and this millrace knows up to 1",
 			[]string{"serve", "intern verify", "intern export", "intern compact", "references export", "references purge", "backup", "doctor"}},
-		{"refs", "format", []byte{0, 0, 0, 3, 14}, "the reference store has a newer format: version 3, and this millrace knows up to 2",
+		{"refs", "format", []byte{0, 0, 0, 4, 14}, "the reference store has a newer format: version 4, and this millrace knows up to 3",
 			[]string{"serve", "references verify", "references export", "references purge", "intern compact", "backup", "doctor"}},
 	} {
 		dir := copyDir(t, served)
