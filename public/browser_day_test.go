@@ -13,8 +13,10 @@ import (
 )
 
 // fillDay gives a server a day of samples, with an hour in which it did not run and one without a
-// relay. It returns the last minute.
+// relay. It returns the last minute, with which the day ends although a minute passes: the server
+// keeps its answer until there is another sample.
 func fillDay(s *testServer) uint32 {
+	s.t.Helper()
 	now := minuteOf(time.Now())
 	for back := range uint32(dayMinutes) {
 		sm := sample{Minute: now - back, LagMS: 40 + back%97, Subscribers: back % 311, DiskBytes: 90e9 - 1e7*int64(back), FreeBytes: 3e11 + 1e8*int64(back)}
@@ -27,6 +29,9 @@ func fillDay(s *testServer) uint32 {
 			sm.LagMS = offlineMS
 		}
 		s.Server.status.day.add(sm)
+	}
+	if _, err := s.Server.status.day.json(now); err != nil {
+		s.t.Fatal(err)
 	}
 	return now
 }

@@ -27,9 +27,13 @@ type browser struct {
 	base string // of its DevTools, http://127.0.0.1:port
 }
 
-// startBrowser skips the test, saying so, where there is no Chromium.
+// startBrowser skips the test, saying so, where there is no Chromium, or the race detector slows
+// the server that a browser waits for.
 func startBrowser(t *testing.T) *browser {
 	t.Helper()
+	if testwait.Race {
+		t.Skip("SKIPPED: no browser with the race detector")
+	}
 	var path string
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
 		if found, err := exec.LookPath(name); err == nil {
