@@ -401,6 +401,26 @@ func TestDeletedAccount(t *testing.T) {
 	}
 }
 
+// TestSweepGoesOn: a sweep comes to the rows that go, although more than a step looks at stay
+// before them.
+func TestSweepGoesOn(t *testing.T) {
+	cfg := Config{}
+	cfg.hooks.sweepRows = 2
+	s := openTest(t, cfg)
+	do(t, s, 1, like(1, 50, 1, 100))
+	do(t, s, 300, Change{Operation: DeleteAccount, Account: 1, TimeUS: 500},
+		like(1, 10, 300, 100), like(1, 11, 301, 100), like(1, 12, 302, 100))
+	for range 3 { // two steps with rows, and one that finds nothing to do
+		if _, err := s.sweep(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	report, err := s.Verify(t.Context(), nil)
+	if err != nil || !report.Sound() || report.Below != 0 || report.Sweeps != 0 || report.Rows != 3 {
+		t.Errorf("after three steps: %+v, %v", report, err)
+	}
+}
+
 // TestPurgeOutlivesGenerations: what was purged comes back neither by the log nor by an import.
 func TestPurgeOutlivesGenerations(t *testing.T) {
 	fs := vfs.NewMem()
