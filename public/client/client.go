@@ -223,8 +223,8 @@ func (c *Client) run(ctx context.Context, yield func(Event, error) bool) error {
 		}
 		if messages > 0 || time.Since(began) > healthyAfter {
 			s.backoff.reset()
-			for _, any := range c.servers {
-				any.failures = 0
+			for _, other := range c.servers {
+				other.failures = 0
 			}
 			c.lenient, refusedSince = false, time.Time{}
 		}
