@@ -14,6 +14,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/google/go-cmp/cmp"
 
+	"millrace/consume/relaysim/testwait"
 	"millrace/dict"
 	"millrace/replay/internal/format"
 	"millrace/translate"
@@ -420,7 +421,7 @@ func (w *world) readAll() {
 // crashes.
 func TestModel(t *testing.T) {
 	seeds := 6
-	if testing.Short() || raceEnabled {
+	if testing.Short() || testwait.Race {
 		seeds = 2
 	}
 	base := uint64(time.Now().UnixNano())

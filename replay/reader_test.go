@@ -12,6 +12,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"millrace/consume/relaysim/testwait"
 	"millrace/dict"
 	"millrace/replay/internal/format"
 	"millrace/translate"
@@ -289,7 +290,7 @@ func TestSetFilter(t *testing.T) {
 // TestNextAllocs: an unfiltered or filtered live read allocates nothing. The runtime counts what
 // the whole process allocates, so of several counts the lowest is Next's.
 func TestNextAllocs(t *testing.T) {
-	if raceEnabled {
+	if testwait.Race {
 		t.Skip("the race detector allocates")
 	}
 	clock := newTestClock()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"millrace/consume/relaysim/testwait"
 	"millrace/replay/internal/format"
 	"millrace/translate"
 )
@@ -103,7 +104,7 @@ func (w *verifyWorld) check() {
 // is wrong with it.
 func TestVerifyRandom(t *testing.T) {
 	seeds := uint64(8)
-	if raceEnabled {
+	if testwait.Race {
 		seeds = 2
 	}
 	if os.Getenv("MILLRACE_TEST_LONG") != "" {

@@ -19,6 +19,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"golang.org/x/sync/errgroup"
 
+	"millrace/consume/relaysim/testwait"
 	"millrace/intern/kv"
 	"millrace/intern/kv/simkv"
 )
@@ -124,7 +125,7 @@ func balanceHere(t *testing.T, members []*member) (addr string) {
 
 // balanceCaddy starts Caddy with the configuration in deploy.
 func balanceCaddy(t *testing.T, members []*member) (addr string) {
-	if raceEnabled {
+	if testwait.Race {
 		t.Skip("the race detector has seen the servers behind the other balancer")
 	}
 	caddy, err := exec.LookPath("caddy")

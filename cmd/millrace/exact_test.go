@@ -14,6 +14,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"millrace/consume/relaysim/testwait"
 	"millrace/translate"
 )
 
@@ -38,7 +39,7 @@ func testSeed(t *testing.T) uint64 {
 // nothing of it, and slow down the clients that are to keep up with it.
 func skipUnderRace(t *testing.T) {
 	t.Helper()
-	if raceEnabled {
+	if testwait.Race {
 		t.Skip("the server is a process that the race detector does not watch")
 	}
 }
@@ -46,7 +47,7 @@ func skipUnderRace(t *testing.T) {
 // sustainedRate is --rate of a relay whose frames the test reads to the end. It is a fifth under
 // the race detector, whose server would never catch up.
 func sustainedRate(frames int) string {
-	if raceEnabled {
+	if testwait.Race {
 		frames /= 5
 	}
 	return strconv.Itoa(frames)
