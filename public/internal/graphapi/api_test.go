@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -212,20 +214,28 @@ func TestUnavailable(t *testing.T) {
 }
 
 // TestLinksAreKept asks for a set of links several times. It is read once, and again when a later
-// position is asked for.
+// position is asked for or it is old.
 func TestLinksAreKept(t *testing.T) {
-	w := small(t)
-	_, h := newTestAPI(t, w)
-	path := sets("/sets/count", "likers:"+post(1))
-	for range 3 {
-		if got := viewapitest.Get(h, path); got.Code != 200 || w.linksRead != 1 {
-			t.Fatalf("%d %s, read %d times", got.Code, got.Body, w.linksRead)
+	synctest.Test(t, func(t *testing.T) {
+		w := small(t)
+		_, h := newTestAPI(t, w)
+		path := sets("/sets/count", "likers:"+post(1))
+		for range 3 {
+			if got := viewapitest.Get(h, path); got.Code != 200 || w.linksRead != 1 {
+				t.Fatalf("%d %s, read %d times", got.Code, got.Body, w.linksRead)
+			}
 		}
-	}
-	w.linksAt.Seq = 12
-	if got := viewapitest.Get(h, path+"&at=abc001-12-0"); got.Code != 200 || w.linksRead != 2 || got.Header().Get("Millrace-View-Cursor") != "abc001-12-4294967295" {
-		t.Errorf("a later position: %d %s, read %d times", got.Code, got.Body, w.linksRead)
-	}
+		w.linksAt.Seq = 12
+		if got := viewapitest.Get(h, path+"&at=abc001-12-0"); got.Code != 200 || w.linksRead != 2 || got.Header().Get("Millrace-View-Cursor") != "abc001-12-4294967295" {
+			t.Errorf("a later position: %d %s, read %d times", got.Code, got.Body, w.linksRead)
+		}
+		for i, wait := range []time.Duration{keepFor, 1} {
+			time.Sleep(wait)
+			if got := viewapitest.Get(h, path); got.Code != 200 || w.linksRead != 2+i {
+				t.Errorf("%v later: %d %s, read %d times", wait, got.Code, got.Body, w.linksRead)
+			}
+		}
+	})
 }
 
 // TestUnknownSource: a set of links is empty if the log has never seen its source.
