@@ -3,13 +3,13 @@ package public
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -133,7 +133,7 @@ func TestPageAboutAnAccount(t *testing.T) {
 	}
 }
 
-// mostLinks answers, once, which subjects are most linked, and nothing else.
+// mostLinks answers which subjects are most linked, and nothing else.
 type mostLinks struct {
 	links.Queries
 	view mostView
@@ -145,19 +145,16 @@ func (*mostLinks) InexactSince() int64         { return 0 }
 
 type mostView struct {
 	links.View
-	most chan links.MostLinked
+	most  links.MostLinked
+	asked atomic.Int64
 }
 
 func (*mostView) Position() references.Position { return references.Position{} }
 func (*mostView) Close() error                  { return nil }
 
 func (v *mostView) MostLinked(context.Context, int) (links.MostLinked, error) {
-	select {
-	case most := <-v.most:
-		return most, nil
-	default:
-		return links.MostLinked{}, errors.New("asked too often")
-	}
+	v.asked.Add(1)
+	return v.most, nil
 }
 
 // TestPageMostLinked: a server with links shows which subjects are most linked. Another shows
@@ -171,10 +168,9 @@ func TestPageMostLinked(t *testing.T) {
 	if err := l.uids.LookupStrings(t.Context(), []string{didN(8), postURI(9)}, uids); err != nil || source == 0 {
 		t.Fatal(err, source)
 	}
-	m := &mostLinks{view: mostView{most: make(chan links.MostLinked, 1)}}
-	m.view.most <- links.MostLinked{Since: time.Now(), Sets: []links.RecentCount{
+	m := &mostLinks{view: mostView{most: links.MostLinked{Since: time.Now(), Sets: []links.RecentCount{
 		{Set: links.Set{Path: source, Subject: uids[0]}, Records: 12345}, {Set: links.Set{Path: source, Subject: uids[1]}, Records: 7},
-	}}
+	}}}}
 	s := serve(t, l.testLog, func(cfg *Config, t *timing) {
 		l.config(cfg, t)
 		cfg.Log, cfg.Links = l.Log, m
@@ -189,6 +185,12 @@ func TestPageMostLinked(t *testing.T) {
 	var to string
 	if err := json.Unmarshal(p.eval(`document.querySelector('#linked-subjects a').href`), &to); err != nil || to != "http://"+s.addr+"/links/all?target="+url.QueryEscape(didN(8)) {
 		t.Errorf("the first leads to %s, %v", to, err)
+	}
+	p.until("it shows the status anew", `document.dispatchEvent(new Event('visibilitychange')) &&
+		performance.getEntriesByType('resource').filter((e) => e.name.includes('/status?')).length > 3`)
+	asked, ms := m.view.asked.Load(), 0.0
+	if err := json.Unmarshal(p.eval(`performance.now()`), &ms); err != nil || float64(asked) > 1+ms/10_000 {
+		t.Errorf("it asked %d times within %.0f ms, %v", asked, ms, err)
 	}
 	p.calm(s.addr)
 
