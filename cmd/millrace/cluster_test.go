@@ -178,6 +178,9 @@ func TestCluster(t *testing.T) {
 				}
 			}
 			all("events", 100)
+			for _, m := range members { // until something is committed a restart begins live
+				waitFor(t, "a server's first event", func() bool { return m.daemon.log.Progress().Seq > 0 })
+			}
 			for _, end := range []func(*member){(*member).drain, (*member).kill} {
 				for _, m := range members {
 					end(m)

@@ -139,6 +139,8 @@ func TestGraph(t *testing.T) {
 	dir, addr := t.TempDir(), freeAddr(t)
 	flags := []string{"--references=on", "--graph", "--graph-memory", "64MiB"}
 	without := startMillrace(t, sim.url, dir, addr, "--references=on")
+	waitServing(t, addr)
+	readFirst(t, addr, 1) // until something is committed a restart begins live
 	sim.waitMade(t, frames/4)
 	without.kill()
 	killed := startMillrace(t, sim.url, dir, addr, flags...)

@@ -102,6 +102,8 @@ func TestLinks(t *testing.T) {
 	sim := startRelaysim(t, "--rate", sustainedRate(frames), "--frames", fmt.Sprint(frames), "--wait-for-consumer", "--churn-every", "5", "--truth-references")
 	dir, addr := t.TempDir(), freeAddr(t)
 	without := startMillrace(t, sim.url, dir, addr, "--references=on")
+	waitServing(t, addr)
+	readFirst(t, addr, 1) // until something is committed a restart begins live
 	sim.waitMade(t, frames/3)
 	without.kill()
 	with := startMillrace(t, sim.url, dir, addr, "--references=on", "--links")

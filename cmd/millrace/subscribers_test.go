@@ -36,6 +36,7 @@ func TestRestartUnderLoad(t *testing.T) {
 		return p
 	}
 	p := start()
+	readFirst(t, addr, 1) // until something is committed a restart begins live
 	var goneAway atomic.Int64
 	readers := make([]*loadReader, count)
 	for i := range readers {
