@@ -173,6 +173,7 @@ func TestStoredDictionaryChanges(t *testing.T) {
 		if err := d.stop(); err != nil {
 			t.Fatal(err)
 		}
+		relay.left(t)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -70,8 +71,9 @@ func corpusEvents(t *testing.T) []string {
 
 // testRelay is a relay that sends what the test gives it, to one consumer at a time.
 type testRelay struct {
-	url  string
-	send chan []byte
+	url   string
+	send  chan []byte
+	conns atomic.Int64 // consumers that may get what is sent
 }
 
 func newTestRelay(t *testing.T) *testRelay {
@@ -83,6 +85,8 @@ func newTestRelay(t *testing.T) *testRelay {
 			return
 		}
 		defer c.Close()
+		r.conns.Add(1)
+		defer r.conns.Add(-1)
 		gone := make(chan struct{})
 		go func() { // answers pings and notices the end; ends with the connection
 			defer close(gone)
@@ -106,6 +110,12 @@ func newTestRelay(t *testing.T) *testRelay {
 	t.Cleanup(srv.Close)
 	r.url = "ws" + strings.TrimPrefix(srv.URL, "http")
 	return r
+}
+
+// left waits until no consumer is there. One that has just stopped may still get what is sent.
+func (r *testRelay) left(t *testing.T) {
+	t.Helper()
+	waitFor(t, "the relay sees that its consumer has gone", func() bool { return r.conns.Load() == 0 })
 }
 
 // testDaemon is a daemon of this process.

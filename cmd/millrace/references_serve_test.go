@@ -66,6 +66,7 @@ func TestReferencesOnAndOff(t *testing.T) {
 	seq := int64(0)
 	live := func(what string, generation uint32, sinceStart bool, flags ...string) {
 		t.Helper()
+		relay.left(t)
 		d := startDaemon(t, relay.url, dir, flags...)
 		at := d.log.Progress()
 		seq++

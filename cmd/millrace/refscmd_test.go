@@ -237,7 +237,10 @@ func TestDeleteOfAnImportedRecord(t *testing.T) {
 	const unknown, subject = "did:web:unknown.example.com", "at://did:web:example.com/a.b.c/1"
 	relay := newTestRelay(t)
 	dir := t.TempDir()
-	start := func() *testDaemon { return startDaemon(t, relay.url, dir, "--references", "on", "--memory", "256MiB") }
+	start := func() *testDaemon {
+		relay.left(t)
+		return startDaemon(t, relay.url, dir, "--references", "on", "--memory", "256MiB")
+	}
 	d := start()
 	relay.send <- identityFrame(t, 1).Data
 	waitFor(t, "an event", func() bool { return d.log.Progress().Seq == 1 })

@@ -44,6 +44,7 @@ func newVerifiedWorld(t *testing.T) *verifiedWorld {
 // gone.
 func (w *verifiedWorld) start(forget bool, flags ...string) *testDaemon {
 	w.t.Helper()
+	w.relay.left(w.t)
 	if forget {
 		for _, store := range []string{"log", "intern", "chains"} {
 			if err := os.RemoveAll(filepath.Join(w.dir, store)); err != nil {
