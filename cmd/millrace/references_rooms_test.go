@@ -268,7 +268,7 @@ func TestReferencesOfRooms(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if w.rng.IntN(30) == 0 {
+		if w.rng.IntN(30) == 0 || len(frames) == 0 { // at least once
 			w.crash()
 			crashes++
 		}
