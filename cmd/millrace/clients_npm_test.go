@@ -56,7 +56,7 @@ func npmInstall(t *testing.T, project string) (dir string) {
 			t.Fatal(err)
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*patience)
 	defer cancel()
 	install := exec.CommandContext(ctx, "npm", command, "--no-audit", "--no-fund", "--ignore-scripts")
 	install.Dir = dir

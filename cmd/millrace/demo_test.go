@@ -155,7 +155,7 @@ func TestDemoFails(t *testing.T) {
 		startDemo(t, fake(t, "echo no luck >&2")).wantEnd(t, 1, "relay ended", "no luck")
 	})
 	t.Run("late", func(t *testing.T) {
-		d := startDemo(t, fake(t, "echo in thought >&2; exec sleep 1000"), "START_TIMEOUT=2")
-		d.wantEnd(t, 1, "not ready within 2 s", "in thought")
+		d := startDemo(t, fake(t, "echo in thought >&2; exec sleep 1000"), "START_TIMEOUT=5")
+		d.wantEnd(t, 1, "not ready within 5 s", "in thought")
 	})
 }

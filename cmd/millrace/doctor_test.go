@@ -191,9 +191,12 @@ func TestDoctor(t *testing.T) {
 		relay := newTestRelay(t)
 		data, p, s := serving(t, relay)
 		by := fmt.Sprintf("in use by process %d", p.cmd.Process.Pid)
-		code, text, c := doctor(t, data)
+		var code int
+		var text string
+		var c checkup
+		waitFor(t, "the server's answer", func() bool { code, text, c = doctor(t, data); return c.Log != nil })
 		if code != exitOK || c.State != stateRunning || c.Process != p.cmd.Process.Pid || !strings.Contains(text, by) ||
-			c.Log == nil || c.Log.Newest == nil || !strings.HasSuffix(c.Log.Newest.Cursor, "-7-0") {
+			c.Log.Newest == nil || !strings.HasSuffix(c.Log.Newest.Cursor, "-7-0") {
 			t.Errorf("exit code %d, want what the server says\n%s", code, text)
 		}
 		if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {

@@ -20,7 +20,7 @@ func TestRetentionDoesNotWaitForSlowReaders(t *testing.T) {
 	t.Parallel()
 	const frames, trimmed = 20_000, 10_000
 	sim := startRelaysim(t, "--rate", "2500", "--frames", strconv.Itoa(frames), "--wait-for-consumer")
-	d := startDaemon(t, sim.url, t.TempDir(), "--intern=off", "--retention", "100s", "--retention-bytes", "4MiB", "--slow-timeout", "5m")
+	d := startDaemon(t, sim.url, t.TempDir(), "--intern=off", "--retention", "100s", "--retention-bytes", "4MiB", "--slow-timeout", "1h")
 	healthy := subscribe(t, d.addr, "extended=true&cursor=0")
 	var lines []string
 	var count atomic.Int64 // of lines

@@ -372,7 +372,7 @@ func TestTailPlainJetstream(t *testing.T) {
 		t.Errorf("the file says %q, %v", s, err)
 	}
 	mu.Lock()
-	stamps = append(stamps, base+5, time.Now().Add(time.Minute).UnixMicro())
+	stamps = append(stamps, base+5, time.Now().Add(time.Hour).UnixMicro())
 	mu.Unlock()
 	got := read("--until", "now") // the last one is not of now
 	if len(got) != 3 || !strings.Contains(got[0], strconv.FormatInt(base+3, 10)) || !strings.Contains(got[2], strconv.FormatInt(base+5, 10)) {

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -128,7 +129,9 @@ func TestParseMoment(t *testing.T) {
 	}
 }
 
-func TestCursorFile(t *testing.T) {
+func TestCursorFile(t *testing.T) { synctest.Test(t, testCursorFile) }
+
+func testCursorFile(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "at")
 	if s, err := readCursorFile(name); s != "" || err != nil {
 		t.Errorf("no file: %q, %v", s, err)
