@@ -12,6 +12,9 @@ import (
 // millrace runs a command line in this process and returns its exit code and what it printed.
 func millrace(t *testing.T, args ...string) (int, string) {
 	t.Helper()
+	if args[0] == "serve" {
+		defer giveHeapBack()
+	}
 	var out bytes.Buffer
 	code := run(t.Context(), args, &out, &out)
 	return code, out.String()
