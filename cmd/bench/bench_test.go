@@ -53,7 +53,7 @@ func TestTraffic(t *testing.T) {
 // TestIntern runs every part of the command, small.
 func TestIntern(t *testing.T) {
 	var out bytes.Buffer
-	args := []string{"intern", "-dir", t.TempDir(), "-workers", "2", "-time", "20ms",
+	args := []string{"intern", "-dir", t.TempDir(), "-workers", "2", "-time", "250ms",
 		"-uris", "2000,4000"}
 	if err := run(context.Background(), args, &out); err != nil {
 		t.Fatal(err)
@@ -73,7 +73,7 @@ func TestIntern(t *testing.T) {
 // TestInstances: Interners that share a store give the same UIDs.
 func TestInstances(t *testing.T) {
 	var out bytes.Buffer
-	args := []string{"intern", "-only", "instances", "-store", "sim", "-instances", "1,2", "-run", "300ms", "-block", "64"}
+	args := []string{"intern", "-only", "instances", "-store", "sim", "-instances", "1,2", "-run", "1s", "-block", "64"}
 	if err := run(t.Context(), args, &out); err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ func TestReplay(t *testing.T) {
 	dir := t.TempDir()
 	var out bytes.Buffer
 	args := []string{"-dir", dir, "-events", "5000", "-baseline-events", "1000", "-repeat", "1", "-cold", "1", "-readers", "4",
-		"-live-rate", "500", "-live", "700ms", "-memory", "64MiB"}
+		"-live-rate", "500", "-live", "2s", "-memory", "64MiB"}
 	if err := run(t.Context(), append([]string{"replay"}, args...), &out); err != nil {
 		t.Fatal(err)
 	}
