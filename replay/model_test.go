@@ -427,7 +427,7 @@ func TestModel(t *testing.T) {
 	base := uint64(time.Now().UnixNano())
 	merged, substreamsBytes := 0, 0
 	defer func() {
-		if merged == 0 || substreamsBytes == 0 {
+		if seeds > 2 && (merged == 0 || substreamsBytes == 0) { // two may have too small tails
 			t.Errorf("%d blocks were merged, and %d substreams seen, in all runs", merged, substreamsBytes)
 		}
 	}()
