@@ -188,6 +188,7 @@ func TestSlowSubstreams(t *testing.T) {
 	cfg.Monotonic = monotonic
 	cfg.TailBytes, cfg.CacheBytes, cfg.PebbleBytes, cfg.hooks.blobValue = 1, 256<<20, 256<<20, 1
 	cfg.Retention = logstore.SpanRetentionShare * 50 * time.Millisecond // spans of five blocks
+	held := holdReadAhead(&cfg)
 	l := mustOpen(t, cfg)
 	rng := rand.New(rand.NewPCG(6, 6))
 	const blocks = 40
@@ -210,6 +211,8 @@ func TestSlowSubstreams(t *testing.T) {
 		t.Fatal(err)
 	}
 	disk.armed.Store(true)
+	held.Lock() // what is read ahead in time is not waited for
+	defer held.Unlock()
 	filter := must(NewFilter(FilterConfig{Collections: []string{"com.example.small"}, Kinds: Kinds(translate.KindCommit)}))
 	r := mustRead(t, l, ReaderConfig{Cursor: TimeCursor(0), MaxChunkBytes: 1, Filter: filter})
 	var c Chunk
