@@ -16,6 +16,11 @@ import (
 	"time"
 )
 
+// noDNS is a machine's resolver that reaches no server: the machine's own may take minutes.
+var noDNS = &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
+	return nil, errors.New("there is no network")
+}}
+
 // Each way in which a relay may refuse is reported with what to do about it.
 func TestAdvice(t *testing.T) {
 	answer := func(status int, header ...string) func(*testing.T) string {
@@ -82,6 +87,11 @@ func TestAdvice(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { c.Close() })
+			far, err := l.Accept() // else the end of l would end the connection
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { far.Close() })
 			// the port is taken, so that nobody else comes to listen there
 			return "ws://" + c.LocalAddr().String()
 		}, "nothing listens there"},
@@ -99,7 +109,7 @@ func TestAdvice(t *testing.T) {
 			if tc.name == "no answer" {
 				timeout = time.Second
 			}
-			d := dialer{dial: (&net.Dialer{}).DialContext, handshakeTimeout: timeout, pingInterval: time.Minute, silenceTimeout: time.Minute}
+			d := dialer{dial: (&net.Dialer{Resolver: noDNS}).DialContext, handshakeTimeout: timeout, pingInterval: time.Minute, silenceTimeout: time.Minute}
 			c, err := d.open(context.Background(), u.String())
 			if err == nil {
 				c.close(false)
