@@ -205,7 +205,7 @@ func TestSaves(t *testing.T) {
 		w.apply()
 	}
 	logged := make(messages, 10)
-	w.reopen(func(c *Config) { c.SaveEvery, c.SaveTimeout, c.Logger = time.Millisecond, 1, slog.New(logged) })
+	w.reopen(func(c *Config) { c.SaveEvery, c.SaveTimeout, c.Logger = time.Millisecond, -1, slog.New(logged) })
 	ctx, stop := context.WithCancel(t.Context())
 	var run errgroup.Group
 	run.Go(func() error { return w.feed.Run(ctx) })
