@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"millrace/intern/kv"
@@ -13,7 +14,9 @@ import (
 
 // TestHealth has one transaction run out of time among others that do not. That is no outage. When
 // none has been answered for a while it is, and so is a store that says that it cannot be reached.
-func TestHealth(t *testing.T) {
+func TestHealth(t *testing.T) { synctest.Test(t, healthOf) }
+
+func healthOf(t *testing.T) {
 	m, err := newMetrics(nil, &registry{})
 	if err != nil {
 		t.Fatal(err)
