@@ -148,7 +148,7 @@ func verifyWithCrashes(t *testing.T, frames []consume.Frame, drop bool) (got []v
 		if err != nil {
 			t.Fatal(err)
 		}
-		left := rng.IntN(40)
+		left := rng.IntN(12)
 		fail := func() error { // called by the commit stage only
 			if left--; left < 0 && life < 12 {
 				return errCut
