@@ -237,7 +237,10 @@ func TestCorruption(t *testing.T) {
 	for _, r := range []format.Range{format.RangeIndex, format.RangePlain, format.RangeZstd, format.RangeSeq, format.RangeGap, format.RangeDictionary, format.RangeMeta,
 		format.RangeSpan, format.RangeSpanDIDs, format.RangeCopiesIndex, format.RangeCopiesPlain, format.RangeCopiesZstd, format.RangeSlimIndex,
 		format.RangeReferences, format.RangeSpanSubjects} {
-		for _, how := range []string{"flip", "cut", "delete"} {
+		for _, how := range []string{"flip", "cut", "delete", "flip, by collection"} {
+			if how == "flip, by collection" && r != format.RangeSpan {
+				continue
+			}
 			if how == "delete" && (r == format.RangeIndex || r == format.RangeSeq || r == format.RangeGap || r == format.RangeDictionary || r == format.RangeSpan || r == format.RangeSlimIndex) {
 				continue // nothing else refers to it; Pebble itself notices when a table is lost
 			}
@@ -255,8 +258,14 @@ func TestCorruption(t *testing.T) {
 				position := a.l.Range().Newest.Position
 				position.Seq = 5
 				_ = a.l.Close()
-				damage(t, cfg, r, how)
-				err := readEverything(t, cfg, position)
+				damage(t, cfg, r, strings.TrimSuffix(how, ", by collection"))
+				var err error
+				if strings.HasSuffix(how, ", by collection") { // what is read first of everything goes by DIDs
+					filter := must(NewFilter(FilterConfig{Collections: []string{"com.example.none"}}))
+					_, err = drainOf(t, mustOpen(t, cfg), ReaderConfig{Cursor: TimeCursor(0), Filter: filter})
+				} else {
+					err = readEverything(t, cfg, position)
+				}
 				var c *CorruptionError
 				if !errors.As(err, &c) {
 					t.Fatalf("got %v", err)
