@@ -159,6 +159,23 @@ func TestInboundFlood(t *testing.T) {
 	})
 }
 
+// TestFloodsApart: a client that sends too much now and then waits, and is not ended.
+func TestFloodsApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newConn(nil, 10*time.Second)
+		for range 3 {
+			c.credit = 0
+			if err := c.throttle(); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(15 * time.Second)
+			if err := c.throttle(); err != nil { // it has all its credit again
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
 func TestGarbage(t *testing.T) {
 	t.Parallel()
 	l, _ := mixed(t)
