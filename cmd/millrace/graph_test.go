@@ -280,7 +280,7 @@ func TestGraphCommands(t *testing.T) {
 	dir, addr := t.TempDir(), freeAddr(t)
 	flags := []string{"--references=on", "--graph", "--graph-memory", "64MiB"}
 	d := startMillrace(t, sim.url, dir, addr, flags...)
-	sim.waitMade(t, 1200)
+	sim.waitMade(t, 600)
 	log := readAll(t, addr, "cursor=0", len(readTruth(t, sim.truth)))
 	waitGraph(t, addr, lastCursor(t, addr))
 	sets := graphOf(t, log)
