@@ -1,6 +1,7 @@
 package intern
 
 import (
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -54,5 +55,27 @@ func TestCountFaltering(t *testing.T) {
 	left.Store(2)
 	if n, err := in.Count(ctx); err != nil || n != 1 {
 		t.Errorf("%d, %v", n, err)
+	}
+}
+
+// TestCountAfterInterruptedSkip: what counts as skipped was raised, the counters were not.
+func TestCountAfterInterruptedSkip(t *testing.T) {
+	transactions := 0
+	broken := &hookedStore{Store: simkv.New(simkv.Config{}), beforeBegin: func() error {
+		if transactions++; transactions > 1 {
+			return errors.New("broken")
+		}
+		return nil
+	}}
+	in := openOn(t, broken.Store, Config{})
+	resolve(t, in, "did:web:a.com")
+	if _, err := SkipAhead(ctx, broken, 1000); err == nil {
+		t.Fatal("the skip was not interrupted")
+	}
+	if skipped, err := in.Skipped(ctx); err != nil || skipped != 1000 {
+		t.Fatalf("%d skipped, %v", skipped, err)
+	}
+	if n, err := in.Count(ctx); err != nil || n > 1 {
+		t.Errorf("%d UIDs, %v", n, err)
 	}
 }

@@ -89,7 +89,7 @@ func TestPageDay(t *testing.T) {
 	}
 	p.tabTo("the slider", `e.type === 'range'`)
 	p.key("Home")
-	at := time.Unix(60*int64(last-dayMinutes+1), 0).Format("15:04")
+	at := time.Unix(60*int64(last-dayMinutes+1), 0).In(machineZone).Format("15:04")
 	p.until("the oldest minute is selected", fmt.Sprintf(`document.querySelector('#day output').textContent.endsWith(%q)`, at))
 	if got := string(p.eval(`document.querySelector('#day input').getAttribute('aria-valuetext')`)); !strings.Contains(got, at+": Lag 121 ms, Log on disk 75.6 GB, Subscribers 195") {
 		t.Errorf("it says %s", got)

@@ -178,12 +178,15 @@ func TestAppendOutOfOrder(t *testing.T) {
 	twice := a.block(1, 11, 11, format.Place{Seq: 11}).seal(t, a.l)
 	late := a.block(1, 12, 12, format.Place{Seq: 12})
 	late.events[0].timeUS = before.TimeUS
+	behind := a.block(1, 12, 12, format.Place{Seq: 12})
+	gap := &Block{epoch: 1, firstSeq: 11, lastSeq: 11, gap: &Gap{TimeUS: behind.events[0].timeUS}}
 	for name, bs := range map[string][]*Block{
 		"a repeat":              {a.block(1, 10, 12, format.Place{Seq: 12}).seal(t, a.l)},
 		"an older stamp":        {late.seal(t, a.l)},
 		"the same block twice":  {twice, twice},
 		"a good one, then not":  {a.block(1, 11, 11, format.Place{Seq: 11}).seal(t, a.l), a.block(1, 11, 12, format.Place{Seq: 12}).seal(t, a.l)},
 		"position going back":   {a.block(1, 9, 9).seal(t, a.l)},
+		"a gap's own stamp":     {gap, behind.seal(t, a.l)},
 		"gap stamped in before": {&Block{epoch: 1, firstSeq: 11, lastSeq: 11, gap: &Gap{TimeUS: before.TimeUS}}},
 	} {
 		if err := a.l.Append(bs...); !errors.Is(err, errOutOfOrder) {

@@ -62,7 +62,11 @@ func doctor(t *testing.T, dir string) (code int, text string, c checkup) {
 		if cmd.ProcessState == nil {
 			t.Fatal(err)
 		}
+		asJSON := code
 		code, text = cmd.ProcessState.ExitCode(), string(out)
+		if form != "--json" && code != asJSON {
+			t.Errorf("exit code %d, as JSON %d", code, asJSON)
+		}
 		if form == "--json" && json.Unmarshal(out, &c) != nil {
 			t.Errorf("no JSON: %s", out)
 		}
