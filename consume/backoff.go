@@ -38,7 +38,7 @@ func (b *backoff) reset() { b.attempt = 0 }
 
 // reconnects decides how long to wait before the next connection. It reads no clock.
 type reconnects struct {
-	patience time.Duration // EpochPatience
+	patience time.Duration // Config.EpochPatience
 
 	dials     backoff
 	epochs    backoff

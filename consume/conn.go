@@ -46,7 +46,7 @@ type conn struct {
 	ws      *websocket.Conn
 	wire    *wire
 	recheck *time.Timer // when it fires, the keeper cuts the connection
-	failed  *time.Timer // the same, when nothing follows an error frame
+	failed  *time.Timer // cuts it too, when nothing follows an error frame
 	pongs   chan string // the newest ping to be answered
 
 	stopKeeper chan struct{}

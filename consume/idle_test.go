@@ -138,7 +138,7 @@ func TestLook(t *testing.T) {
 	if got := read(); got != "two" || asked != 3 {
 		t.Errorf("%q, Idle called %d times", got, asked)
 	}
-	if err := near.SetReadDeadline(time.Now().Add(-time.Second)); err != nil { // an earlier read's
+	if err := near.SetReadDeadline(time.Now().Add(-time.Second)); err != nil { // left by a read
 		t.Fatal(err)
 	}
 	send("three")

@@ -95,7 +95,7 @@ func TestSockets(t *testing.T) {
 			next = uint64(last) + 1
 		}
 		stream, seqs := raw(t, synthetic(1000, 200))
-		if p.n <= 3 { // break in the middle of it all
+		if p.n <= 3 { // break while frames are sent
 			time.AfterFunc(50*time.Millisecond, func() { p.ws.Close() })
 		}
 		flood(p.ws.NetConn(), stream, seqs, next)

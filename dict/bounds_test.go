@@ -50,8 +50,8 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// TestClosedRegistry: encoders and decoders that it gave out hold no memory after it is closed. An
-// encoder stores then. The others end with an error that names the dictionary.
+// TestClosedRegistry: the coders of a registry hold no memory after it is closed. An encoder then
+// stores the content uncompressed. A decoder returns an error that names the dictionary.
 func TestClosedRegistry(t *testing.T) {
 	d, other := withID(t, 40_000), withID(t, 40_001)
 	r, err := NewRegistry(d, other)

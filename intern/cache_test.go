@@ -121,8 +121,8 @@ func TestResolveKnown(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	run() // makes them
-	run() // reads them, and puts them into the caches
+	run() // gives the strings UIDs
+	run() // reads the UIDs, and puts them into the caches
 	before := in.metrics.committed
 	count := counterValue(t, before)
 	// 1; more with -race, where pools forget

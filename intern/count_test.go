@@ -41,7 +41,7 @@ func TestCount(t *testing.T) {
 	check(in, 200, 50, 0)
 }
 
-// TestCountFaltering: a server that starts does not end since the store was away for a moment.
+// TestCountFaltering: a server that starts goes on after the store was unavailable for a moment.
 func TestCountFaltering(t *testing.T) {
 	var left atomic.Int32
 	store := &hookedStore{Store: simkv.New(simkv.Config{}), beforeBegin: func() error {

@@ -208,8 +208,8 @@ type Request struct {
 // AT URI: as an authority it has the UID of the AT URI that ends with it, at://handle.
 type Result struct {
 	DIDUID, URIUID uint64
-	// New: URIUID was given while Resolve ran, to whichever call asked for it. So nothing that had
-	// its UIDs before has this one. False says nothing.
+	// New: URIUID was given while Resolve ran, to this call or another. So whatever got its UIDs
+	// before the call does not have it. False says nothing.
 	New bool
 }
 

@@ -80,7 +80,7 @@ func uvarint(b []byte) (v uint64, rest []byte, ok bool) {
 	return v, b[n:], true
 }
 
-// sequenceOf returns the sequence of a UID and its n.
+// split returns the sequence of a UID, and its number n in that.
 func (c codec) split(uid uint64) (sequence uint32, n uint64) {
 	return uint32(uid >> (64 - c.prefixBits)), uid & (1<<(64-c.prefixBits) - 1)
 }

@@ -121,7 +121,7 @@ func (c *conn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// SetWriteDeadline is the pull loop's business once frames are flowing.
+// SetWriteDeadline does nothing once frames are sent: then the pull loop sets the deadlines.
 func (c *conn) SetWriteDeadline(t time.Time) error {
 	if c.framing.Load() {
 		return nil

@@ -233,8 +233,8 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 }
 
 // Shutdown refuses new subscribers, informs those there are (docs/wire.md, section 6), and waits
-// until all have ended. When ctx is done it closes what is left without a word, waits for that, and
-// returns ctx's error. It is safe to call twice.
+// until all have ended. When ctx is done it closes what is left without a message, waits for that,
+// and returns ctx's error. It is safe to call twice.
 func (s *Server) Shutdown(ctx context.Context) error {
 	subs, servers := s.close()
 	patience := s.timing.patience

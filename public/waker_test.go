@@ -158,7 +158,7 @@ func TestNobodyIsWokenInVain(t *testing.T) {
 		if n := pulls.Load() - before; n > 2*100+2 {
 			t.Errorf("%d pulls for 100 blocks that only one subscriber wants", n)
 		}
-		// A heartbeat reports how far they have been looked at for, and what comes then is sent.
+		// Heartbeats report how far the log was searched for each. Events that come then are sent.
 		for _, c := range quiet {
 			for {
 				if m := c.info("heartbeat"); fmt.Sprint(m["cursor"]) == last.cursor() {

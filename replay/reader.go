@@ -14,8 +14,8 @@ import (
 const (
 	// defaultChunkBytes is a chunk's bound if ReaderConfig names none.
 	defaultChunkBytes = 256 << 10
-	// maxBlocksPerNext bounds what one call of Next looks at, so that a reader whose filter passes
-	// little still hears of its caller's deadlines.
+	// maxBlocksPerNext bounds the blocks that one call of Next looks at, so that the caller can
+	// keep its deadlines though the filter passes little.
 	maxBlocksPerNext = 256
 	// A chunk may keep blocks alive, by aliasing them, of pinFactor times its own bound. Beyond
 	// that, matches that are less than 1/pinFactor of their block are copied.
@@ -440,7 +440,7 @@ func (p *nextCall) match(cand candidate, i, end int) (through int, err error) {
 		return i, err
 	}
 	defer func() {
-		// else the next call goes on here
+		// stored stays open otherwise: the next call goes on in it
 		if err != nil || through == len(ends) || !r.log.blocks.charge(stored) {
 			stored.close()
 		}

@@ -142,7 +142,7 @@ func (l *Log) hold(s *snapshot, key int64) (int64, error) {
 	}
 	last := l.cfg.Hold()
 	p := format.Place{Epoch: last.Epoch, Seq: last.Seq, Op: math.MaxUint32}
-	var us int64 // it has no event after this
+	var us int64 // the last block to trim has no event after this
 	switch {
 	case s.Newest.Place.Before(p):
 		return key, nil

@@ -105,7 +105,7 @@ type corpusCommit struct {
 	record []byte
 }
 
-// corpusCommits returns that set, without its deletes.
+// corpusCommits returns the corpus's larger set, without its deletes.
 func corpusCommits(tb testing.TB) []corpusCommit {
 	tb.Helper()
 	var out []corpusCommit

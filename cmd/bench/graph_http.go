@@ -216,8 +216,8 @@ type proofClient struct {
 }
 
 // ask asks for so long, with one request due each every, on whichever connection is free; 0: on
-// each connection one after the other. A request takes from when it is due. If a connection waits
-// for that, it is when its timer fires: what that is late by is not the server's.
+// each connection one after the other. A request's time begins when it is due. If a connection is
+// idle then, it begins when the timer fires, so that the timer's delay does not count.
 func (c *proofClient) ask(ctx context.Context, t *table, what string, connections int, d, every time.Duration) error {
 	c.took.reset()
 	c.next.Store(0)

@@ -69,7 +69,7 @@ func graphTable(ctx context.Context, f follows, cfg references.Config) (edges in
 	if err := s.Begin("bench", references.Position{Epoch: 1}); err != nil {
 		return 0, err
 	}
-	var last [linkWorkers]uint64 // numbers of records
+	var last [linkWorkers]uint64 // number of each worker's last record
 	b := &references.Batch{}
 	flush := func() error {
 		if len(b.Changes) == 0 {

@@ -47,7 +47,7 @@ func TestLags(t *testing.T) {
 	if l.reset(); l.quantile(1) != 0 {
 		t.Errorf("%v after a reset", l.quantile(1))
 	}
-	for i := range int64(20) { // steps are exact here
+	for i := range int64(20) { // so short lags are counted exactly
 		l.addMany(i+1, 3)
 	}
 	l.addMany(30, 60)

@@ -69,13 +69,13 @@ func (l *loader) run(ctx context.Context, more func() bool, done func(b *batch))
 	return float64(resolved.Load()) / time.Since(begun).Seconds(), err
 }
 
-// batches says that there is more until that many batches were begun.
+// batches returns a function that is true for its first n calls, one a batch.
 func batches(n int) func() bool {
 	var begun atomic.Int64
 	return func() bool { return begun.Add(1) <= int64(n) }
 }
 
-// lasting says that there is more until that time has passed.
+// lasting returns a function that is true until d has passed.
 func lasting(d time.Duration) func() bool {
 	end := time.Now().Add(d)
 	return func() bool { return time.Now().Before(end) }

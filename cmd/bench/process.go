@@ -22,7 +22,7 @@ type process struct {
 	cmd   *exec.Cmd
 	lines chan string // the first lines that it prints
 	done  chan struct{}
-	err   error // after done
+	err   error // set before done is closed
 
 	mu   sync.Mutex
 	tail [][]byte // the newest lines of both its outputs

@@ -77,7 +77,7 @@ func readManifest(dir string, p replayParams) (*replayManifest, error) {
 	if json.Unmarshal(raw, m) == nil && m.Params == p {
 		return m, nil
 	}
-	return nil, nil // another version's, or of other parameters
+	return nil, nil // written by another version, or with other parameters
 }
 
 func (m *replayManifest) write(dir string) error {

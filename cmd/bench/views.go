@@ -26,9 +26,9 @@ import (
 type names struct {
 	*intern.Interner
 	viewNames
-	uids    []uint64 // of the store
-	strings []byte   // of uids, one after the other, as the garbage collector marks pointers
-	ends    []int    // of each
+	uids    []uint64 // the UIDs that are looked up
+	strings []byte   // of uids, one after the other: the garbage collector would mark pointers
+	ends    []int    // where each string begins; the last: where the last one ends
 }
 
 // viewNames says which strings the UID store of a view has.

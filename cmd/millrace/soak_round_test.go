@@ -493,7 +493,7 @@ func hostileKindNames() (names []string) {
 	return names
 }
 
-// relayFails lets the relay do wrong until ctx ends.
+// relayFails makes the relay misbehave until ctx ends.
 func (r *round) relayFails(ctx context.Context) {
 	kinds := hostileKindNames()
 	rng := rand.New(rand.NewPCG(r.plan.seed, 3))

@@ -52,7 +52,7 @@ func parseUntil(s string, now time.Time) (e end, askServer bool, err error) {
 	if err != nil {
 		return end{}, false, fmt.Errorf("--until %w", err)
 	}
-	// If that is past already, what is live comes after it.
+	// If us is past already, live events come after it.
 	return end{timeUS: us, live: us <= now.UnixMicro()}, false, nil
 }
 

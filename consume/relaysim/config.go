@@ -12,8 +12,8 @@ import (
 )
 
 // Config says what a simulated relay sends, how fast, and what goes wrong. Its zero value is a
-// generated world, sent flat out. What a field means in detail says the flag that DefineFlags
-// makes of it.
+// generated world, sent as fast as possible. The flags that DefineFlags makes say in detail what
+// the fields mean.
 type Config struct {
 	Capture    string // file of captured frames; "": a generated world
 	Once       bool   // end after each frame was sent once
@@ -25,7 +25,7 @@ type Config struct {
 	Signed     bool   // no frames are repeated: the world goes on
 	Clock      string // "wall", or "virtual": the bytes sent follow from Config alone; "": wall
 
-	Rate            float64 // frames a second; 0: flat out
+	Rate            float64 // frames a second; 0: as many as possible
 	Frames          int64   // stop after that many messages; 0: never
 	WaitForConsumer bool    // begin when the first consumer is connected
 	FirstSeq        int64   // number of the first frame; 0: 1

@@ -38,7 +38,7 @@ type liveConn struct {
 	heartbeat time.Duration // for a message to come; 0: it need not
 	messages  int           // that came
 	seen      int           // of them, when waiting began
-	waiting   time.Time     // since
+	waiting   time.Time     // when waiting began
 }
 
 // Read implements net.Conn. It is called when all that came before is used up.

@@ -17,10 +17,10 @@ const (
 // time. The zero serverState is that of a server of which nothing is known.
 //
 // A server lags if it has not reached a position that another one reported longer ago than lag.
-// Each switch for lag doubles that, up to maxLagFactor times minLag. After four times as long
-// without such a switch it is minLag again. For as long as was tolerated, the client does not
-// switch back to the server that it left for lag. Where the current one fails it does, if that has
-// caught up, or if no other answers.
+// Each switch for lag doubles lag, up to maxLagFactor times minLag. After four times lag without
+// such a switch it is minLag again. For the time of lag before the switch, the client does not
+// return to the server that it left, unless the current one fails. Then it returns if that server
+// has caught up, or if no other answers.
 type selector struct {
 	servers []serverState
 	current int
@@ -160,8 +160,8 @@ func (s *selector) better(i, j int, now time.Time) bool {
 	return s.before(b.newest, a.newest)
 }
 
-// due returns when an attempt may be of use: if the server did not answer, or refused, not before
-// another one that need only wait for less than an attempt takes.
+// due returns when to try the server. One that did not answer, or refused, is due firstAttempt
+// later: others that are due by then are tried before it.
 func (s *serverState) due(now time.Time) time.Time {
 	due := now
 	if s.notBefore.After(now) {

@@ -80,9 +80,9 @@ func (c *Client) leave(i int, err error, now time.Time) {
 	}
 }
 
-// refusedFor notes that server i refuses what is asked for, and says whether the last one does
-// after so long without an answer. Before that all are asked for what they have, if that is
-// allowed.
+// refusedFor notes that server i refuses what is asked for. It says whether nothing is left to try:
+// there is one server, or all refuse, or long has reached the client's patience. If it is allowed,
+// lenient requests are begun first.
 func (c *Client) refusedFor(i int, long time.Duration) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

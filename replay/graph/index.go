@@ -169,7 +169,7 @@ func (x *index) put(ordinal uint32, members []uint32) {
 	x.splice(ordinal, len(members), x.deltas, nil, nil)
 }
 
-// frozen is the index for readers beside one who changes other sets.
+// frozen is the index for goroutines that read while one changes other sets.
 func (x *index) frozen() *index {
 	return &index{slab: &slab{chunks: slices.Clone(x.slab.chunks), sizes: x.slab.sizes}, refs: x.refs, large: x.large, filters: x.filters}
 }
@@ -224,7 +224,7 @@ func (x *index) splice(ordinal uint32, members int, first, changed, rest []byte)
 	}
 	slot := x.slab.at(ref)[:x.slab.sizes[class]]
 	deltas := slot[headBytes:]
-	copy(deltas[len(first)+len(changed):], rest) // before what it may overlap
+	copy(deltas[len(first)+len(changed):], rest) // first, as the other copies may overwrite rest
 	copy(deltas[len(first):], changed)
 	copy(deltas, first)
 	for i := used; i < len(deltas); i++ {
@@ -282,7 +282,7 @@ func appendDeltas(dst []byte, members []uint32) []byte {
 	return dst
 }
 
-// uvarint reads a delta; n is 0 if there is none, which slots never have.
+// uvarint reads a delta; n is 0 if b does not begin with one, which never happens in a slot.
 func uvarint(b []byte) (value uint32, n int) {
 	if b[0] < 0x80 {
 		return uint32(b[0]), 1

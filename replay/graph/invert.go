@@ -9,8 +9,8 @@ const (
 
 // pass is consecutive groups whose edges are sorted at once.
 type pass struct {
-	group  int      // the first
-	counts []uint32 // of their edges
+	group  int      // index of the first group
+	counts []uint32 // edges of each group
 }
 
 // passesOf divides groups into passes of at most so many edges, or of one group. most is how many

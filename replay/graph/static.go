@@ -107,7 +107,7 @@ func OpenStatic(name string, cfg Config) (s *Static, err error) {
 	})
 }
 
-// fewOfActor is of how many edges of an actor in succession it is worth to sort them.
+// fewOfActor: edges are sorted if runs of one actor's have fewer than this on average.
 const fewOfActor = 8
 
 // Add adds edges, which it sorts by actor unless most of an actor come together; Record has no

@@ -95,7 +95,7 @@ func (v *view) OtherCounts(ctx context.Context, q OthersQuery) (OtherCounts, err
 	var all []grouped
 	stopped, err := v.eachOther(ctx, q, OthersCursor{}, maxGrouped, func(l *Link, _ int, subject uint64) (bool, error) {
 		if n := len(all); n > 0 && all[n-1].arrival == l.Arrival {
-			return true, nil // it is not the record's first
+			return true, nil // not the first other subject of the record
 		}
 		all = append(all, grouped{subject, l.Account, l.Arrival})
 		return true, nil

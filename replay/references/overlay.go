@@ -55,7 +55,7 @@ type accountWrite struct {
 
 func newOverlay() overlay { return overlay{records: make(map[recordID]recordEntry)} }
 
-// leave removes what p wrote last: it is in the database.
+// leave removes what p wrote and no later batch replaced: the database has it.
 func (o *overlay) leave(p *pending) {
 	for i := range p.records {
 		id := p.records[i].id

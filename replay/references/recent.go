@@ -15,8 +15,8 @@ import (
 const (
 	recentSpan   = time.Hour
 	recentPeriod = 5 * time.Minute
-	recentSets   = 8192 // that a period counts while it lasts
-	recentTop    = 256  // that are kept of one that is over
+	recentSets   = 8192 // sets that the current period counts
+	recentTop    = 256  // sets that are kept of a period that is over
 	// RecentBytes is what recent links take at most.
 	RecentBytes = 1 << 20
 )

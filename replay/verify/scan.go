@@ -75,7 +75,7 @@ func (s *rangeScan) skipValue(err error) bool {
 	if us, _, ok := s.parseKey(k); ok && s.r != format.RangeSeq {
 		s.key = us
 	}
-	// or Pebble takes a SeekGE after one whose value failed for being at the end already
+	// Without this, after a failed value, Pebble's SeekGE finds itself at the end already.
 	s.it.First()
 	return s.it.SeekGE(append(k, 0))
 }

@@ -31,7 +31,7 @@ const (
 	InvalidOp
 	// MissingBlock: the CAR lacks the commit, a record, or a node that the ops depend on.
 	MissingBlock
-	// CIDMismatch: the SHA-256 of such a block is not that of its CID.
+	// CIDMismatch: the SHA-256 of a block that is needed is not that of its CID.
 	CIDMismatch
 	// InvalidTree: a node is no node of a Merkle search tree, or not where it must be, or the CAR
 	// has far more of the tree than the ops can need.

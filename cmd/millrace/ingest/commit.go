@@ -83,7 +83,7 @@ func (c *committer) gather(ctx context.Context, j *job) error {
 		}
 		if c.next == nil {
 			select {
-			case c.next = <-c.p.commits: // nil: closed, which the next receive sees too
+			case c.next = <-c.p.commits: // nil if closed; the next receive returns that too
 			default:
 			}
 		}

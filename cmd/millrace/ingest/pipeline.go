@@ -44,8 +44,8 @@ const (
 	maxLowRateBytes = 64 << 10
 	// sleepOver makes a sleep of whole milliseconds one wait of the runtime's instead of two.
 	sleepOver = 60 * time.Microsecond
-	// workerShare is the part of a block that one frame's JSON may have where several are
-	// translated at once. A frame of more is left to the ordering stage.
+	// workerShare: where several frames are translated at once, the JSON of one may have a
+	// workerShare-th of a block. A frame with more is left to the ordering stage.
 	workerShare = 4
 )
 

@@ -25,7 +25,7 @@ import (
 	"millrace/translate"
 )
 
-// fakeLog remembers what was sealed and appended, and fails or dawdles on demand.
+// fakeLog remembers what was sealed and appended, and fails or is slow on demand.
 type fakeLog struct {
 	sealErr    error
 	appendErr  error

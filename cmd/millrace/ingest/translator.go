@@ -47,7 +47,7 @@ func (f *frameTranslator) try(dst *translate.Batch, frame []byte) (reason any) {
 	before := *dst
 	defer func() {
 		if reason = recover(); reason != nil {
-			before.Time = dst.Time // was overwritten
+			before.Time = dst.Time // this frame's: the bytes of before's are overwritten
 			*dst = before
 		}
 	}()

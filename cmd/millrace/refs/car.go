@@ -30,7 +30,7 @@ type repository struct {
 
 // repositoryKey is an entry of the tree.
 type repositoryKey struct {
-	path  []byte // collection/rkey, if its author means well
+	path  []byte // collection/rkey if valid, which is not known yet
 	block cid.Cid
 }
 

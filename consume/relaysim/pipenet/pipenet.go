@@ -1,6 +1,6 @@
 // Package pipenet is a network of net.Pipes for tests in synctest bubbles. There a goroutine that
 // waits for a socket keeps the bubble's time from passing, and one that waits for a pipe does not.
-// A pipe has no buffer, and cannot be closed by halves.
+// A pipe has no buffer, and cannot be half-closed.
 package pipenet
 
 import (

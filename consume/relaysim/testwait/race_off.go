@@ -2,6 +2,6 @@
 
 package testwait
 
-// Race says whether the race detector watches. It finds nothing in a test of one goroutine, and
-// makes one that computes much ten times as long.
+// Race says whether the race detector is on. In a test of one goroutine it finds nothing; a test
+// that computes much takes many times as long with it.
 const Race = false

@@ -54,7 +54,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// write sets key in one attempt.
+// set sets key in one attempt.
 func set(s *Store, key string) error {
 	ctx := context.Background()
 	return kv.Once(ctx, s, func(txn kv.Txn) error {

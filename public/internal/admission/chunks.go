@@ -22,7 +22,7 @@ type chunkRequest struct {
 func NewChunks(bytes int64) *Chunks { return &Chunks{free: bytes} }
 
 // Take takes n bytes: at once, and returns nil, or later: then it closes the channel that it
-// returns. Who does not wait for that any longer calls Cancel.
+// returns. A caller that stops waiting calls Cancel.
 func (c *Chunks) Take(n int64) (granted <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

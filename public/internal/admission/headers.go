@@ -8,8 +8,8 @@ import (
 const (
 	// MaxHeaderBytes is how large a request line and headers may be; the http.Server enforces it.
 	MaxHeaderBytes = 1 << 20
-	// smallHeaderBytes is how much of them every connection may send at once. Larger ones wait for
-	// a slot.
+	// smallHeaderBytes is how many bytes of a request line and headers a connection may send
+	// without a slot.
 	smallHeaderBytes = 32 << 10
 )
 

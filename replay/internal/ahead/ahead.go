@@ -9,8 +9,8 @@ import "time"
 // hundred times in a row. So after a slow look-up the planner does several at once, and has the
 // blocks that its reader will want read meanwhile.
 const (
-	// MaxLookups is how many spans a reader looks up at once, and how many blocks it has read, at
-	// most. It is also the limit of all readers together.
+	// MaxLookups is how many spans a reader looks up at once, and how many blocks are read ahead
+	// for it, at most. It is also the limit of all readers together.
 	MaxLookups = 16
 	// slowLookup is how long a look-up takes that waited for the disk.
 	slowLookup = 200 * time.Microsecond
@@ -62,14 +62,14 @@ const (
 	// wait for a core, so that fewer would leave a reader without a block.
 	blocksPerCore = 4
 	maxBlocks     = 8
-	// KnownBlocks is how many blocks such a reader is ahead of itself, if it knows which they are.
+	// KnownBlocks is how many blocks are read ahead for such a reader, if it knows which.
 	KnownBlocks = 3
-	// NextBlocks is how many blocks any other reader is ahead of itself, if the slim index of the
-	// first is known. One is too few where a chunk has the rest of a block and the begin of the
+	// NextBlocks is how many blocks are read ahead for any other reader, if the slim index of the
+	// first is known. One is too few where a chunk has the end of a block and the start of the
 	// next.
 	NextBlocks = 2
-	// WalkBlocks is of how many blocks slim indexes are read at once by a goroutine that reads a
-	// block ahead. One by one, to seek each takes as long as to read it.
+	// WalkBlocks is how many slim indexes a goroutine that reads a block ahead reads at once. One
+	// by one, the seek to each takes as long as its read.
 	WalkBlocks = 8
 )
 

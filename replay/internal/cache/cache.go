@@ -85,7 +85,7 @@ func (c *Cache[K, V]) Peek(k K) (v V, ok bool) {
 	return e.value, e.err == nil
 }
 
-// findLocked returns the entry of k, which is used now; nil: there is none.
+// findLocked returns the entry of k, and makes it the most recent; nil: there is none.
 func (c *Cache[K, V]) findLocked(k K) *entry[K, V] {
 	e := c.entries[k]
 	if e == nil {

@@ -95,7 +95,7 @@ func (m *Matcher) Next(i int) int {
 	return n
 }
 
-// sparseEvents: such a share of a block's events are few.
+// sparseEvents: few of a block's events are at most one in so many.
 const sparseEvents = 32
 
 // Sparse says whether the block has few events that pass, sizes apart, which may lie anywhere in

@@ -202,7 +202,7 @@ func (k FingerprintKey) Fingerprint(s string) uint64 {
 	return v.a ^ v.b ^ v.c ^ v.d
 }
 
-// What a UID is to the reference that has it: a fingerprint is of both.
+// The roles of a UID in a reference. A fingerprint is of a UID and its role.
 const (
 	uidOfSubject byte = iota
 	uidOfAuthority

@@ -129,8 +129,8 @@ func (cfg *Config) options() *pebble.Options {
 	}
 	opts.Experimental.ValueSeparationPolicy = func() pebble.ValueSeparationPolicy { return blobs }
 	opts.TargetFileSizes[0] = targetFileBytes
-	// What SpanPolicy does not have compressed is stored as it is. A copy of the profile, as Pebble
-	// compresses nothing with its own, whatever SpanPolicy says.
+	// What SpanPolicy does not have compressed is stored as it is. The profile is a copy: with
+	// NoCompression itself Pebble ignores SpanPolicy and compresses nothing.
 	compression := *sstable.NoCompression
 	compression.Name = "millrace"
 	for i := range opts.Levels {

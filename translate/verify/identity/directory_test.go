@@ -343,7 +343,7 @@ func TestFaults(t *testing.T) {
 	failing := map[string]bool{"down": true, "silent": true, "trickle": true, "error": true, "busy": true, "endless-headers": true}
 	for _, fault := range relaysim.PLCFaults() {
 		if fault == "slow" || fault == "other-key" {
-			continue // such an answer is used as any other
+			continue // its answer is valid, and used
 		}
 		t.Run(fault, func(t *testing.T) {
 			var logged bytes.Buffer

@@ -34,7 +34,7 @@ var (
 // export is the file of a PLC directory's operations, one JSON line each, oldest first.
 type export struct {
 	file   *os.File
-	source string // names its content
+	source string // identifies the content, by size and time
 }
 
 // openExport opens the file; nil if path is "".
