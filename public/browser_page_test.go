@@ -207,6 +207,7 @@ func TestPageMostLinked(t *testing.T) {
 func testChartByKeyboard(p *tab) {
 	p.t.Helper()
 	const key = `document.querySelector('#chart').dispatchEvent(new KeyboardEvent('keydown', {key: '%s', cancelable: true}))`
+	p.until("there are two moments", `Number(document.querySelector('#chart').getAttribute('aria-valuemax')) > 0`)
 	p.eval(`document.querySelector('#chart').focus()`)
 	if got := string(p.eval(`document.activeElement.id`)); got != `"chart"` {
 		p.t.Errorf("the focus is on %s", got)

@@ -171,7 +171,7 @@ func TestShutdownOfASlowSubscriber(t *testing.T) {
 
 func TestLastWordsSurviveUnreadBytes(t *testing.T) {
 	l, _ := mixed(t)
-	s := serve(t, l, func(_ *Config, tm *timing) { tm.linger = testTimeout })
+	s := serve(t, l, func(_ *Config, tm *timing) { tm.linger = time.Hour })
 	c := s.rawDial("")
 	if _, err := c.Write(appendFrame(nil, frameText, []byte("unmasked"))); err != nil {
 		t.Fatal(err)
