@@ -291,6 +291,7 @@ func TestSeamByTime(t *testing.T) {
 					_ = ws.WriteMessage(websocket.TextMessage, []byte(msg))
 				}
 				turn++
+				time.Sleep(10 * time.Millisecond) // of the bubble: the other may be asked again
 				ws.Close()
 			}
 		}
