@@ -171,11 +171,13 @@ func TestTrainSteps(t *testing.T) {
 		t.Errorf("ID %d, %d bytes", d.ID(), len(d.Bytes()))
 	}
 	ts := trainers()
+	// one of them depends on Go's random order of maps
+	random := func(setting string) bool { return strings.HasPrefix(setting, "klauspost") }
 	for i, s := range steps {
 		size, ratio, err := tryTrainer(ts[i], MinTrainBytes, fit, check)
 		tolerance := 0.0
-		if strings.HasPrefix(s.Setting, "klauspost") {
-			tolerance = 0.05 // its dictionaries depend on Go's random order of maps
+		if random(s.Setting) {
+			tolerance = 0.05
 		}
 		same := math.Abs(float64(s.Bytes-size)) <= tolerance*float64(size) && math.Abs(s.Ratio-ratio) <= tolerance*ratio
 		if s.Step != i+1 || s.Steps != len(ts) || s.Setting != ts[i].setting || !same || (s.Err == nil) != (err == nil) {
@@ -191,7 +193,7 @@ func TestTrainSteps(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want, err := WithID(raw, 77); err != nil || !bytes.Equal(d.Bytes(), want.Bytes()) {
+	if want, err := WithID(raw, 77); err != nil || !random(best.Setting) && !bytes.Equal(d.Bytes(), want.Bytes()) {
 		t.Errorf("the dictionary is not what %s makes of all events: %v", best.Setting, err)
 	}
 	for percent, want := range map[int]int{0: 0, 100: len(events)} {
