@@ -125,6 +125,7 @@ func (j *jsonRows) next(r *Row) (int, error) {
 type csvRows struct {
 	in    rowLimit
 	csv   *csv.Reader
+	line  int // on which the last row began
 	first bool
 }
 
@@ -143,9 +144,10 @@ func (c *csvRows) next(r *Row) (int, error) {
 	if errors.As(err, &bad) {
 		return bad.Line, bad.Err
 	}
-	line := 0
+	line := c.line + 1
 	if err == nil {
 		line, _ = c.csv.FieldPos(0)
+		c.line = line
 		for _, f := range fields {
 			if !utf8.ValidString(f) {
 				return line, errors.New("it is not UTF-8")

@@ -82,7 +82,7 @@ func TestBadRows(t *testing.T) {
 		"CSV, names twice":  {csv + strings.Join(columns(), ",") + "\n", "line 2: "},
 		"CSV, no subject":   {strings.Join(columns(), ",") + "\n" + csv + strings.Replace(csv, subject, "x", 1), "line 3: \"x\" is no subject"},
 		"CSV, a stray mark": {csv + `did:web:example.com,a.b.c,1,a"b,` + subject, "line 2: bare \" in non-quoted-field"},
-		"CSV, an open mark": {csv + `"` + strings.Repeat("a\n", maxRowBytes), "it is longer"},
+		"CSV, an open mark": {csv + `"` + strings.Repeat("a\n", maxRowBytes), "line 2: it is longer"},
 		"CSV, not UTF-8":    {csv + strings.Replace(csv, "a.b.c", "a\xff", 1), "line 2: it is not UTF-8"},
 	} {
 		t.Run(name, func(t *testing.T) {
