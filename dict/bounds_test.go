@@ -193,8 +193,16 @@ func TestTrainSteps(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want, err := WithID(raw, 77); err != nil || !random(best.Setting) && !bytes.Equal(d.Bytes(), want.Bytes()) {
-		t.Errorf("the dictionary is not what %s makes of all events: %v", best.Setting, err)
+	want, err := WithID(raw, 77)
+	if err != nil {
+		t.Fatal(err)
+	}
+	same := bytes.Equal(d.Bytes(), want.Bytes())
+	if random(best.Setting) {
+		same = math.Abs(float64(len(d.Bytes())-len(want.Bytes()))) <= 0.05*float64(len(want.Bytes()))
+	}
+	if !same {
+		t.Errorf("the dictionary is not what %s makes of all events", best.Setting)
 	}
 	for percent, want := range map[int]int{0: 0, 100: len(events)} {
 		if train, held := SplitByAuthor(events, percent); len(held) != want || len(train) != len(events)-want {
