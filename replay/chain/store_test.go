@@ -202,6 +202,23 @@ func TestBeginsAnew(t *testing.T) {
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
+		// The Commit before that of the states is no longer known, nor is the log's beginning it.
+		s = openTest(t, fs, Position{}, tc.sample)
+		if got, err := s.Get(3); err != nil || got != (verify.State{}) {
+			t.Errorf("%s, of a log that was replaced: %v, %v", tc.name, got, err)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestCloseFails: an error of the database's end is returned each time.
+func TestCloseFails(t *testing.T) {
+	s := openTest(t, vfs.NewMem(), Position{}, 1)
+	s.db.Pebble().NewSnapshot() // leaks
+	if err := s.Close(); err == nil || s.Close() == nil {
+		t.Errorf("closed: %v", err)
 	}
 }
 

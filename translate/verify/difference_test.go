@@ -206,7 +206,7 @@ func TestTreeBomb(t *testing.T) {
 	}
 }
 
-// TestEachBlockMissing leaves each block of commits out in turn.
+// TestEachBlockMissing leaves each block of commits out in turn, and changes it.
 func TestEachBlockMissing(t *testing.T) {
 	g := newGenerator(7, testKey(0))
 	reasons := make(map[Reason]int)
@@ -224,12 +224,22 @@ func TestEachBlockMissing(t *testing.T) {
 	if reasons[MissingBlock] == 0 {
 		t.Errorf("no block was missed: %v", reasons)
 	}
+	c := g.change("com.example.a/1", "com.example.b/2")
+	for i := range c.blocks {
+		c.blocks[i].data[0] ^= 1
+		if got := check(g.frame(c), nil, corpusNow()).Reason; got != CIDMismatch {
+			t.Errorf("block %d of %d changed: %v", i, len(c.blocks), got)
+		}
+		c.blocks[i].data[0] ^= 1
+	}
 }
 
 // TestForm has frames that are wrong in ways that the simulated relay has not.
 func TestForm(t *testing.T) {
 	g := newGenerator(2, testKey(0))
 	good := g.frame(g.change("com.example.a/1"))
+	empty, _, err := (&mst.NodeData{}).Bytes()
+	g.must(err)
 	for _, tc := range []struct {
 		name   string
 		reason Reason
@@ -241,6 +251,8 @@ func TestForm(t *testing.T) {
 		{"cut short", InvalidFrame, good[:len(good)-1]},
 		{"more behind", InvalidFrame, append(bytes.Clone(good), 0)},
 		{"identity", InvalidFrame, bytes.Replace(good, []byte("#commit"), []byte("#commis"), 1)},
+		{"another kind", InvalidFrame, bytes.Replace(good, []byte("g#commit"), []byte("i#identity"), 1)},
+		{"more behind a node", InvalidTree, g.ofRoot(blockOf(append(empty, 0)))},
 		{"no CAR", InvalidCAR, bytes.Replace(good, []byte("fblocks"), []byte("fblockz"), 1)},
 		{"no DID", InvalidFrame, bytes.Replace(good, []byte("drepo"), []byte("drepp"), 1)},
 		{"version 2", InvalidCommit, g.versioned(2)},

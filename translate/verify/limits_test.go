@@ -10,7 +10,8 @@ import (
 )
 
 // TestMemoryIsBounded: neither empty ops nor keys that have nearly all in common with the one
-// before make a Verifier take many times the frame's bytes.
+// before make a Verifier take many times the
+// frame's bytes, nor keep them.
 func TestMemoryIsBounded(t *testing.T) {
 	g := newGenerator(1, testKey(1))
 	value := g.record().id
@@ -39,13 +40,18 @@ func TestMemoryIsBounded(t *testing.T) {
 		if _, _, ok := translate.ReadHeader(tc.message); !ok {
 			t.Fatalf("%s: a frame of %d bytes is too large", tc.name, len(tc.message))
 		}
+		var v Verifier
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		verdict := check(tc.message, nil, corpusNow())
+		v.Open(tc.message)
+		verdict := v.Check(nil, corpusNow())
 		runtime.ReadMemStats(&after)
 		// What grows step by step is allocated several times.
 		if n := after.TotalAlloc - before.TotalAlloc; verdict.Reason != tc.want || n > 6*maxTreeBytes {
 			t.Errorf("%s: %v after %d bytes for a frame of %d", tc.name, verdict.Reason, n, len(tc.message))
+		}
+		if n := max(cap(v.tree.items), cap(v.tree.entries), cap(v.frame.ops)); n > maxKept || cap(v.tree.keys) > 64*maxKept || v.frame.did != nil {
+			t.Errorf("%s: a Verifier keeps the frame of %q, and room for %d", tc.name, v.frame.did, n)
 		}
 	}
 }

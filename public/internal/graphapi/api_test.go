@@ -2,6 +2,7 @@ package graphapi
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -178,6 +179,72 @@ func TestWaitForPosition(t *testing.T) {
 	if got := viewapitest.Get(h, path); got.Code != 200 || got.Header().Get("Millrace-View-Cursor") != fmt.Sprintf("abc001-%d-4294967295", w.position.Seq) {
 		t.Errorf("%s: %d %s %v", path, got.Code, got.Body, got.Header())
 	}
+	// Links are waited for if there are sets of them.
+	w.linksDown = errors.New("down")
+	checkError(t, sets("/sets/count", "likers:"+post(1)+" and follows:"+account(1))+"&wait=1&at=abc001-99-0", h, 500, "InternalServerError", "")
+	if got := viewapitest.Get(h, sets("/sets/count", "follows:"+account(1))+fmt.Sprintf("&wait=10000&at=abc001-%d-0", w.position.Seq+1)); got.Code != 200 || w.linkWaits != 2 {
+		t.Errorf("without links: %d %s; links were waited for %d times", got.Code, got.Body, w.linkWaits)
+	}
+}
+
+// TestFailures: whatever fails below, the answer is no success, and each view is closed.
+func TestFailures(t *testing.T) {
+	for call, set := range map[string]string{
+		"": "members:" + list(1), "view": "members:" + list(1), "close": "members:" + list(1), "count": "members:" + list(1), "others": "members:" + list(1),
+		"accounts": "likers:" + post(1), "linked": "liked:" + account(2), "names": "liked:" + account(2),
+	} {
+		w := small(t)
+		w.fails = map[string]error{call: errors.New("down")}
+		_, h := newTestAPI(t, w)
+		if got := viewapitest.Get(h, sets("/sets", set)); (got.Code == 200) != (call == "") || got.Code != 200 && got.Code < 500 || w.views > 0 && call != "view" {
+			t.Errorf("%q fails: %d %s; %d views are open", call, got.Code, got.Body, w.views)
+		}
+	}
+}
+
+// TestComplete: an answer is complete if each of its sets is, and no static edge affects it.
+func TestComplete(t *testing.T) {
+	whole, part, static := graph.Result{Complete: true}, graph.Result{}, graph.Result{Complete: true, Static: true}
+	for _, tc := range []struct {
+		results []graph.Result
+		want    string
+	}{
+		{[]graph.Result{whole, whole}, `{,"complete":true}`}, {[]graph.Result{part, whole}, `{,"complete":false}`}, {[]graph.Result{whole, part}, `{,"complete":false}`},
+		{[]graph.Result{static, whole}, `{,"complete":false,"static":true}`}, {[]graph.Result{part, static}, `{,"complete":false,"static":true}`},
+	} {
+		r := &request{query: &query{}, results: tc.results}
+		if got := string(r.append(func(b []byte, _ *request) []byte { return b })); got != tc.want {
+			t.Errorf("%+v: %s, want %s", tc.results, got, tc.want)
+		}
+	}
+}
+
+// TestInexact: answers say since when deletes may be missing.
+func TestInexact(t *testing.T) {
+	w := small(t)
+	_, h := newTestAPI(t, w)
+	for inexact, want := range map[int64]string{0: "", 77: "77"} {
+		w.inexact = inexact
+		if got := viewapitest.Get(h, sets("/sets", "follows:"+account(1))).Header().Get("Millrace-Inexact-Since"); got != want {
+			t.Errorf("since %d: %q", inexact, got)
+		}
+	}
+}
+
+// TestDefaultLimits: a request that names no limit gets the documented one.
+func TestDefaultLimits(t *testing.T) {
+	for query, want := range map[string]struct {
+		parse func(*params) query
+		limit int
+	}{
+		"expr=follows:" + account(1): {parsePage, 100}, "expr=follows:" + account(2): {parseSample, 100}, "did=did:a": {parseMutuals, 100}, "did=did:b": {parseNotFollowing, 100},
+		"did=did:a&did=did:b": {parseCommonFollows, 100}, "did=did:a&did=did:c": {parseCommonFollowers, 100}, "viewer=did:a&subject=did:b": {parseFollowsFollowing, 10},
+	} {
+		p := &params{viewapi.NewParams(query)}
+		if q := want.parse(p); q.limit != want.limit || p.Err() != nil {
+			t.Errorf("%s: %d, %v", query, q.limit, p.Err())
+		}
+	}
 }
 
 func TestCost(t *testing.T) {
@@ -280,6 +347,9 @@ func TestConfig(t *testing.T) {
 		if _, err := New(cfg); err == nil {
 			t.Errorf("%+v is accepted", cfg)
 		}
+	}
+	if a, err := New(Config{Graph: w, UIDs: w, Log: w}); err != nil || a.cfg.MaxCost != 100_000_000 {
+		t.Errorf("the default of MaxCost is not 100 million: %v", err)
 	}
 	if max(viewapi.MaxLimit, maxSubjects*maxShownOfOne) > intern.MaxLookup {
 		t.Error("an answer has more members than one look-up of names takes")

@@ -2,6 +2,7 @@ package graphapi
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -37,8 +38,12 @@ type world struct {
 	noLinks   bool // they are being built
 	noBlocks  bool
 	noSource  string // has no number in the log
-	closed    int    // how often Graph returns one that is closed
-	views     int    // that are open
+	inexact   int64
+	linkWaits int              // of Wait of links
+	linksDown error            // what it returns
+	fails     map[string]error // what a call of a view returns, with its result
+	closed    int              // how often Graph returns one that is closed
+	views     int              // that are open
 	linksRead int
 	linksAt   references.Position
 
@@ -119,6 +124,11 @@ func (w *world) EpochOfStream(s translate.Stream) (uint32, bool) {
 	return uint32(s) - 0xabc000, uint32(s)>>12 == 0xabc
 }
 
+// LookupUIDs implements viewapi.UIDs.
+func (w *world) LookupUIDs(ctx context.Context, uids []uint64, names []string) error {
+	return errors.Join(w.UIDs.LookupUIDs(ctx, uids, names), w.fails["names"])
+}
+
 // graph.Queries.
 
 func (w *world) Graph() (*graph.Graph, error) {
@@ -143,7 +153,7 @@ func (w *world) Source(name string) (int, bool) {
 
 func (w *world) Progress() graph.Progress   { return graph.Progress{Done: .25, Edges: 7} }
 func (w *world) Since() references.Position { return references.Position{Epoch: 1, Seq: 2} }
-func (w *world) InexactSince() int64        { return 0 }
+func (w *world) InexactSince() int64        { return w.inexact }
 
 func (w *world) Wait(ctx context.Context, at references.Position) error {
 	select {
@@ -161,21 +171,24 @@ type worldLinks struct{ *world }
 
 func (w worldLinks) Progress() links.Progress { return links.Progress{Done: .5} }
 
-func (w worldLinks) Wait(context.Context, references.Position) error { return nil }
+func (w worldLinks) Wait(context.Context, references.Position) error {
+	w.linkWaits++
+	return w.linksDown
+}
 
 func (w worldLinks) View() (links.View, error) {
 	if w.noLinks {
 		return nil, links.ErrBuilding
 	}
 	w.views++
-	return view(w), nil
+	return view(w), w.fails["view"]
 }
 
 // view answers from the plain model.
 type view struct{ *world }
 
 func (v view) Position() references.Position { return v.linksAt }
-func (v view) Close() error                  { v.views--; return nil }
+func (v view) Close() error                  { v.views--; return v.fails["close"] }
 
 func (v view) name(uid uint64) string { return v.Names[uid-1] }
 
@@ -191,30 +204,36 @@ func (v view) Count(_ context.Context, set links.Set) (links.Counts, error) {
 	if v.name(set.Subject) == post(99) {
 		return links.Counts{Records: maxLinks + 1}, nil
 	}
-	return links.Counts{Records: maxLinks}, nil
+	return links.Counts{Records: maxLinks}, v.fails["count"]
 }
 
 func (v view) Accounts(_ context.Context, set links.Set, page links.Page) (links.Accounts, error) {
-	return links.Accounts{Accounts: v.uids([]string{"", "likers:", "reposters:"}[set.Path] + v.name(set.Subject))}, nil
+	if page.Limit != maxLinks || page.Cursor != 0 || len(page.Accounts) > 0 {
+		v.t.Errorf("asked for the page %+v", page)
+	}
+	return links.Accounts{Accounts: v.uids([]string{"", "likers:", "reposters:"}[set.Path] + v.name(set.Subject))}, v.fails["accounts"]
 }
 
 func (v view) Linked(_ context.Context, account uint64, path uint32, most int) ([]uint64, error) {
+	if most != maxLinks {
+		v.t.Errorf("asked for at most %d", most)
+	}
 	if v.name(account) == account99 {
 		return nil, fmt.Errorf("read: %w", links.ErrTooLarge)
 	}
-	return v.uids("liked:" + v.name(account)), nil
+	return v.uids("liked:" + v.name(account)), v.fails["linked"]
 }
 
 const account99 = "did:plc:000000000000000000000099"
 
 func (v view) Others(_ context.Context, q links.OthersQuery) (o links.Others, _ error) {
-	if q.Set.Path != 3 || q.OtherPath != 4 || len(q.Accounts) != 1 || !strings.HasPrefix(v.name(q.Set.Subject), "at://"+v.name(q.Accounts[0])+"/") {
+	if q.Set.Path != 3 || q.OtherPath != 4 || q.Limit != maxLinks || len(q.Accounts) != 1 || !strings.HasPrefix(v.name(q.Set.Subject), "at://"+v.name(q.Accounts[0])+"/") {
 		v.t.Errorf("asked for %+v", q)
 	}
 	for _, uid := range v.uids("members:" + v.name(q.Set.Subject)) {
 		o.Items = append(o.Items, links.Other{Subject: uid})
 	}
-	return o, nil
+	return o, v.fails["others"]
 }
 
 func newTestAPI(t *testing.T, w *world) (*API, http.Handler) {
