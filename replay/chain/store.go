@@ -77,7 +77,7 @@ func (s *Store) load() error {
 	switch want := (meta{formatNumber, s.cfg.Sample, s.cfg.At}); {
 	case m == want:
 		return nil
-	case m.version == want.version && m.sample == want.sample && undo != nil && before == s.cfg.At:
+	case m.version == want.version && m.sample == want.sample && before == s.cfg.At:
 		for i := len(replaced) - 1; i >= 0; i-- {
 			if err := setState(batch, replaced[i].Account, replaced[i].Before); err != nil {
 				return err

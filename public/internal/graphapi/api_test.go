@@ -181,7 +181,7 @@ func TestWaitForPosition(t *testing.T) {
 	}
 	// Links are waited for if there are sets of them.
 	w.linksDown = errors.New("down")
-	checkError(t, sets("/sets/count", "likers:"+post(1)+" and follows:"+account(1))+"&wait=1&at=abc001-99-0", h, 500, "InternalServerError", "")
+	checkError(t, sets("/sets/count", "likers:"+post(1)+" and follows:"+account(1))+"&wait=10000&at=abc001-99-0", h, 500, "InternalServerError", "")
 	if got := viewapitest.Get(h, sets("/sets/count", "follows:"+account(1))+fmt.Sprintf("&wait=10000&at=abc001-%d-0", w.position.Seq+1)); got.Code != 200 || w.linkWaits != 2 {
 		t.Errorf("without links: %d %s; links were waited for %d times", got.Code, got.Body, w.linkWaits)
 	}
@@ -192,11 +192,13 @@ func TestFailures(t *testing.T) {
 	for call, set := range map[string]string{
 		"": "members:" + list(1), "view": "members:" + list(1), "close": "members:" + list(1), "count": "members:" + list(1), "others": "members:" + list(1),
 		"accounts": "likers:" + post(1), "linked": "liked:" + account(2), "names": "liked:" + account(2),
+		"graph": "follows:" + account(1), "wait": "likers:" + post(1),
 	} {
 		w := small(t)
+		close(w.reached)
 		w.fails = map[string]error{call: errors.New("down")}
 		_, h := newTestAPI(t, w)
-		if got := viewapitest.Get(h, sets("/sets", set)); (got.Code == 200) != (call == "") || got.Code != 200 && got.Code < 500 || w.views > 0 && call != "view" {
+		if got := viewapitest.Get(h, sets("/sets", set)+fmt.Sprintf("&wait=10000&at=abc001-%d-0", w.position.Seq+1)); (got.Code == 200) != (call == "") || got.Code != 200 && got.Code < 500 || w.views > 0 && call != "view" {
 			t.Errorf("%q fails: %d %s; %d views are open", call, got.Code, got.Body, w.views)
 		}
 	}

@@ -143,7 +143,7 @@ func (w *world) Graph() (*graph.Graph, error) {
 		}
 		return gone, err
 	}
-	return w.g, nil
+	return w.g, w.fails["graph"]
 }
 
 func (w *world) Source(name string) (int, bool) {
@@ -160,7 +160,7 @@ func (w *world) Wait(ctx context.Context, at references.Position) error {
 	case <-w.reached:
 		w.apply()
 		w.linksAt = at
-		return w.Down
+		return w.fails["wait"]
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
