@@ -56,7 +56,7 @@ func (r *reconnects) wait(now time.Time, e ending) time.Duration {
 	case causeNewEpoch:
 		// A relay that restarts is followed at once. One that shows other events under the same
 		// numbers again and again is not: each change costs an epoch, a gap and repeats.
-		soon := !r.lastEpoch.IsZero() && now.Sub(r.lastEpoch) < r.patience
+		soon := now.Sub(r.lastEpoch) < r.patience
 		r.lastEpoch = now
 		if soon {
 			return r.epochs.next()

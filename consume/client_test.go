@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -440,6 +441,34 @@ func TestHandleErrorEndsRun(t *testing.T) {
 			t.Errorf("close frames (-want +got):\n%s", diff)
 		}
 	})
+}
+
+// TestHandleStops: a Handle that returns why it was stopped is no failure of Run; any other error
+// is.
+func TestHandleStops(t *testing.T) {
+	why, failed := errors.New("shutdown"), errors.New("disk is full")
+	for _, tc := range []struct {
+		name      string
+		err, want error
+	}{{"canceled", context.Canceled, nil}, {"cause", why, nil}, {"failure", failed, failed}} {
+		synctest.Test(t, func(t *testing.T) {
+			_, l := pipeRelay(t, func(p *peer) {
+				p.commits(11, 20)
+				p.wait()
+			})
+			ctx, stop := context.WithCancelCause(t.Context())
+			c, err := New(Config{Dial: l.Dial, Cursor: 10, URL: "ws://relay.test", Handle: func(context.Context, Frame) error {
+				stop(why)
+				return fmt.Errorf("handle: %w", tc.err)
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := c.Run(ctx); !errors.Is(err, tc.want) {
+				t.Errorf("%s: %v, want %v", tc.name, err, tc.want)
+			}
+		})
+	}
 }
 
 func TestStatus(t *testing.T) {

@@ -258,6 +258,10 @@ func TestSkipDeep(t *testing.T) {
 	if got := skipItem(deep[:len(deep)-1], 0); got != -1 {
 		t.Errorf("skipped a cut off item to %d", got)
 	}
+	// A length that is negative as an int leads back into the message.
+	if got := skipItem(append([]byte{0x83, 0, 0, 0x5b}, bytes.Repeat([]byte{0xff}, 8)...), 0); got != -1 {
+		t.Errorf("skipped bytes that are not there, to %d", got)
+	}
 }
 
 func FuzzSkim(f *testing.F) {
