@@ -202,6 +202,22 @@ func TestReadCAR(t *testing.T) {
 	}
 }
 
+// TestOtherKindOfBlock: a record under a CID that the protocol does not allow is dropped, and
+// counted.
+func TestOtherKindOfBlock(t *testing.T) {
+	record := cbor.Append(nil, like(subject))
+	c := &carFile{blocks: make(map[cid.Cid][]byte)}
+	id := cid.NewCidV1(cid.DagProtobuf, cidOf(record).Hash())
+	c.set(id, record)
+	c.sign(t, testDID, testRev, c.addNode(t, mst.NodeData{Entries: []mst.EntryData{{KeySuffix: []byte("app.bsky.feed.like/a"), Value: id}}}))
+	var r Reader
+	var g gathered
+	err := r.Read(t.Context(), bytes.NewReader(c.bytes()), &g)
+	if diff := cmp.Diff(map[string]uint64{"invalid_cid": 1}, r.Counts.Dropped); err != nil || len(g.lines) > 0 || diff != "" {
+		t.Errorf("%v, %q, dropped -want +got\n%s", err, g.lines, diff)
+	}
+}
+
 // TestRepeatedBlocks: of two blocks under one CID the first counts; both count against the limit.
 func TestRepeatedBlocks(t *testing.T) {
 	c := buildCAR(t, testDID, testRev, map[string]cbor.Map{"app.bsky.feed.like/a": like(subject)})

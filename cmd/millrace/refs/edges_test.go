@@ -80,6 +80,7 @@ func TestEdges(t *testing.T) {
 		"names of columns later": {file: a + "," + b + "\nactor,subject\n", wrong: `line 2: "actor" is no DID`},
 		"wrong in a later block": {file: many + a + ",x\n", wrong: fmt.Sprintf(`line %d: "x" is no DID`, lines+1)},
 		"a long line":            {file: a + "," + b + "\n" + a + "," + strings.Repeat("x", maxEdgeLine) + "\n", wrong: "line 2: it is longer than 8192 bytes"},
+		"longer than a block":    {file: a + "," + b + "\n" + a + "," + strings.Repeat("x", edgeBlock) + "\n", wrong: "line 2: it is longer than 8192 bytes"},
 	} {
 		for form, encode := range map[string]func(string) []byte{
 			"plain": func(s string) []byte { return []byte(s) },

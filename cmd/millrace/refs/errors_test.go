@@ -205,6 +205,7 @@ func TestReadFails(t *testing.T) {
 		{strings.NewReader("\x1f\x8b\x00\x00"), "read gzip: "},
 		{strings.NewReader("\x28\xb5\x2f\xfd\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"), "read: "},
 		{io.MultiReader(strings.NewReader(`{"did":`), iotest.ErrReader(errTest)), "line 1: "},
+		{io.MultiReader(strings.NewReader("\n"), iotest.ErrReader(errTest)), "line 2: no more"},
 		{io.MultiReader(strings.NewReader("did:web:example.com,"), iotest.ErrReader(errTest)), "no more"},
 	} {
 		if err := (&Reader{}).Read(t.Context(), tc.in, &gathered{}); err == nil || !strings.Contains(err.Error(), tc.says) {
