@@ -1,6 +1,9 @@
 package graph
 
-import "unsafe"
+import (
+	"sync"
+	"unsafe"
+)
 
 const (
 	groupBits   = 8       // edges are counted by groups of 256 subjects
@@ -32,6 +35,8 @@ type inversion struct {
 	first    uint32   // subject
 	bucketOf []uint32 // by group
 	buckets  []bucket
+	fronts   []uint32 // by bucket, where its next edge of a low actor goes
+	backs    []uint32 // and behind its next one of a high actor
 	edges    []uint64 // subject and actor, by bucket
 	drops    []func()
 
@@ -64,13 +69,19 @@ func (v *inversion) begin(p pass) error {
 	for n, count := range p.counts {
 		last := len(v.buckets) - 1
 		if last < 0 || all-v.buckets[last].begin+count >= bucketEdges {
-			v.buckets = append(v.buckets, bucket{group: n, begin: all, end: all})
+			v.buckets = append(v.buckets, bucket{group: n, begin: all})
 			last++
 		}
-		v.buckets[last].groups++
+		b := &v.buckets[last]
+		b.groups++
 		v.bucketOf = append(v.bucketOf, uint32(last))
 		all += count
-		most = max(most, all-v.buckets[last].begin)
+		b.end = all
+		most = max(most, b.end-b.begin)
+	}
+	v.fronts, v.backs = v.fronts[:0], v.backs[:0]
+	for _, b := range v.buckets {
+		v.fronts, v.backs = append(v.fronts, b.begin), append(v.backs, b.end)
 	}
 	if int(most) <= len(v.space) {
 		return nil
@@ -93,7 +104,6 @@ func (v *inversion) drop() {
 type collector struct {
 	from    *index
 	cursors []cursor // by actor
-	list    []uint32 // used again
 	drop    func()
 }
 
@@ -112,33 +122,50 @@ func newCollector(from *index) (*collector, error) {
 }
 
 // collect puts the edges to the subjects of v's pass into its buckets, in the order of their
-// actors. The pass follows the last one.
+// actors. The pass follows the last one. Two goroutines fill each bucket: one from its front, from
+// the first actor on, the other from its back, from the last one down.
 func (c *collector) collect(v *inversion) {
-	end := v.first + uint32(len(v.bucketOf))<<groupBits
-	for actor := range c.cursors {
-		for _, subject := range c.next(uint32(actor), v.first, end) {
-			b := &v.buckets[v.bucketOf[(subject-v.first)>>groupBits]]
-			v.edges[b.end] = uint64(subject)<<32 | uint64(actor)
-			b.end++
+	half := uint32(len(c.cursors) / 2)
+	var high sync.WaitGroup
+	high.Go(func() {
+		var list []uint32
+		for actor := uint32(len(c.cursors)); actor > half; {
+			actor--
+			list = c.next(list[:0], actor, v)
+			for _, subject := range list {
+				back := &v.backs[v.bucketOf[(subject-v.first)>>groupBits]]
+				*back--
+				v.edges[*back] = uint64(subject)<<32 | uint64(actor)
+			}
+		}
+	})
+	var list []uint32
+	for actor := range half {
+		list = c.next(list[:0], actor, v)
+		for _, subject := range list {
+			front := &v.fronts[v.bucketOf[(subject-v.first)>>groupBits]]
+			v.edges[*front] = uint64(subject)<<32 | uint64(actor)
+			*front++
 		}
 	}
+	high.Wait()
 }
 
-// next returns the subjects of an actor from first on and below end.
-func (c *collector) next(actor, first, end uint32) []uint32 {
-	c.list = c.list[:0]
+// next appends an actor's subjects of v's pass to list.
+func (c *collector) next(list []uint32, actor uint32, v *inversion) []uint32 {
+	end := v.first + uint32(len(v.bucketOf))<<groupBits
 	s, at := c.from.set(actor), &c.cursors[actor]
 	if s.bitmap != nil {
 		it := s.bitmap.Iterator()
-		for it.AdvanceIfNeeded(first); it.HasNext() && it.PeekNext() < end; {
-			c.list = append(c.list, it.Next())
+		for it.AdvanceIfNeeded(v.first); it.HasNext() && it.PeekNext() < end; {
+			list = append(list, it.Next())
 		}
-		return c.list
+		return list
 	}
 	var rest []byte
-	c.list, rest, at.last = appendBelow(c.list, s.deltas[at.read:], at.last, end)
+	list, rest, at.last = appendBelow(list, s.deltas[at.read:], at.last, end)
 	at.read = uint32(len(s.deltas) - len(rest))
-	return c.list
+	return list
 }
 
 // sortBucket sorts a bucket's edges by subject, into v.lists and v.ends.
