@@ -361,6 +361,9 @@ func TestExhausted(t *testing.T) {
 	if len(want) > 4*left || len(want) < 3*left {
 		t.Errorf("%d UIDs were given out, of %d", len(want), 4*left)
 	}
+	if n := testutil.ToFloat64(in.metrics.sequenceExhausted); n < 3 {
+		t.Errorf("%v exhausted sequences are counted", n)
+	}
 	checkStore(t, store, want)
 }
 
@@ -391,15 +394,15 @@ func TestOutage(t *testing.T) {
 	if !testwait.Becomes(patience, func() bool { return !in.Status().Reachable }) {
 		t.Fatal("the outage is not noticed")
 	}
-	if s := in.Status(); s.Reachable || s.Err == nil {
-		t.Errorf("status during the outage: %+v", s)
+	if s, up := in.Status(), testutil.ToFloat64(in.metrics.up); s.Reachable || s.Err == nil || up != 0 {
+		t.Errorf("status during the outage: %+v, up %v", s, up)
 	}
 	store.SetDown(false)
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	if s := in.Status(); !s.Reachable || s.Err != nil {
-		t.Errorf("status after the outage: %+v", s)
+	if s, up := in.Status(), testutil.ToFloat64(in.metrics.up); !s.Reachable || s.Err != nil || up != 1 {
+		t.Errorf("status after the outage: %+v, up %v", s, up)
 	}
 	if n := testutil.ToFloat64(in.metrics.outages); n != 1 {
 		t.Errorf("%v outages counted", n)

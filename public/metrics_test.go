@@ -35,14 +35,14 @@ func TestMetricsOfSubscribers(t *testing.T) {
 	s.waitIdle(len(clients))
 	l.add(identity(didN(3)))
 	read(1)
-	clients["plain"].update(`{}`)
+	clients["plain"].update(`{` + strings.Repeat(" ", smallMessageBytes) + `}`)
 	s.waitUpdates(1)
 	s.waitIdle(len(clients))
 	handshakesOver := func() bool { return s.metric("unfinished_handshakes", "") == 0 }
 	eventually(t, "those that were refused are gone", handshakesOver)
 	want := map[string]float64{
 		"delivered_events_total v1": float64(len(clients) * (len(all) + 1)), "delivered_bytes_total v1": float64(bytes),
-		"rejected_total bad_request": 2, "options_updates_total": 1, "lag_seconds": 2 * float64(len(clients)),
+		"rejected_total bad_request": 2, "options_updates_total": 1, "large_messages_total": 1, "lag_seconds": 2 * float64(len(clients)),
 		"subscribers plain": 1, "subscribers zstd": 1, "subscribers extended": 1,
 		"connections_limit": 20_000, "connections_per_address_limit": 100, "client_bytes_limit": 32 << 20, "addresses": 1,
 	}

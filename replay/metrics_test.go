@@ -41,8 +41,16 @@ func TestMetrics(t *testing.T) {
 	if _, ok := a.l.SourceNumber([]byte(strings.Repeat("s", logstore.MaxSourceBytes+1))); ok {
 		t.Error("a source of any length gets a number")
 	}
-	held := a.l.Range()
+	if _, err := a.l.Seal(Input{Epoch: 1, FirstSeq: 11, LastSeq: 11}); err != nil {
+		t.Fatal(err)
+	}
+	held, cached := a.l.Range(), a.l.blocks.cache.Stats()
+	if cached.Hits+cached.Misses == 0 || cached.Bytes == 0 {
+		t.Errorf("the cache was not used: %+v", cached)
+	}
 	want := map[string]float64{
+		"sealed_blocks_total": 1, "commit_seconds": 10, "tail_bytes": float64(a.l.snap.Load().tailBytes),
+		"cache_bytes": float64(cached.Bytes), "cache_hits_total": float64(cached.Hits), "cache_misses_total": float64(cached.Misses),
 		"blocks_total": 10, "bytes_total": float64(appended), "merged_blocks_total": 0,
 		"references_dropped_total": 1, "readers_total": 2, "readers_trimmed_total": 1, "variants_built_total": 1,
 		"trims_total": 1, "trimmed_blocks_total": 3, "clock_steps_total": 0, "events_total": 30,
@@ -75,7 +83,7 @@ func gathered(t *testing.T, reg *prometheus.Registry, want map[string]float64) m
 		name := strings.TrimPrefix(f.GetName(), "millrace_replay_")
 		if _, ok := want[name]; ok {
 			m := f.GetMetric()[0]
-			got[name] = m.GetCounter().GetValue() + m.GetGauge().GetValue()
+			got[name] = m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
 		}
 	}
 	return got

@@ -260,6 +260,7 @@ func TestBackPressure(t *testing.T) {
 	if err := end(done); !errors.Is(err, cause) {
 		t.Errorf("a wait that was ended: %v", err)
 	}
+	waited := testutil.ToFloat64(s.metrics.waitSeconds)
 	done = begin(t.Context(), second)
 	apply(t, s, first)
 	if err := end(done); err != nil {
@@ -267,6 +268,9 @@ func TestBackPressure(t *testing.T) {
 	}
 	if len(second.Changes[0].Had) != 1 {
 		t.Errorf("had %v", second.Changes[0].Had)
+	}
+	if testutil.ToFloat64(s.metrics.waitSeconds) <= waited {
+		t.Error("the wait for room is not counted")
 	}
 	done = begin(t.Context(), &Batch{Position: Position{1, 4}, Changes: []Change{{Operation: Gap, Seq: 4}}})
 	s.db.Fail(errors.New("the disk said no"))

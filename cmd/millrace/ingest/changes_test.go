@@ -65,6 +65,16 @@ func newReferenceStore(t *testing.T) *references.Store {
 	return store
 }
 
+// TestLogReferences: the log gets each number of a reference in its place.
+func TestLogReferences(t *testing.T) {
+	for _, had := range []bool{false, true} {
+		got := appendLogReferences(nil, []references.Reference{{Path: 1, Subject: 2, Authority: 3}}, had)
+		if want := []replay.Reference{{Source: 1, Subject: 2, Authority: 3, Had: had}}; !slices.Equal(got, want) {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+	}
+}
+
 // TestSealReferences seals one job as several blocks. Each has its own frames, references and marks
 // of what came again. The gap is before the first, and a reference without a UID is left out.
 func TestSealReferences(t *testing.T) {

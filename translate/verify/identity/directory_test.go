@@ -227,6 +227,16 @@ func TestChanged(t *testing.T) {
 		h.expect(1, Unknown, "")
 		h.expect(1, Current, didOf(5))
 		h.asked(1)
+		if n := h.metric("purged_total"); n != 1 {
+			t.Errorf("%v keys were dropped for events since the cache was opened", n)
+		}
+		fetches := 0.0
+		for _, outcome := range []string{"found", "absent", "failed", "outdated"} {
+			fetches += h.metric("fetches_total " + outcome)
+		}
+		if n := h.metric("fetch_seconds"); n != fetches || n == 0 {
+			t.Errorf("%v fetches were timed, of %v", n, fetches)
+		}
 	})
 }
 
