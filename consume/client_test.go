@@ -526,6 +526,16 @@ func TestConfig(t *testing.T) {
 			t.Errorf("error %v, want %q", err, tc.want)
 		}
 	}
+	c, err := New(Config{URL: "a.test", Handle: ok})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.cfg.PingInterval != 15*time.Second || c.cfg.SilenceTimeout != 45*time.Second || c.cfg.HandshakeTimeout != 20*time.Second || c.cfg.UserAgent != "millrace" {
+		t.Errorf("the defaults differ from Config's comments: %+v", c.cfg)
+	}
+	if c.cfg.EpochPatience != 5*time.Minute || maxMessageBytes != 5<<20 || errorFrameWait != 10*time.Second || backoffCap != 30*time.Second {
+		t.Errorf("what docs/operations.md and docs/input.md say is not so: %v, %d bytes, %v, %v", c.cfg.EpochPatience, maxMessageBytes, errorFrameWait, backoffCap)
+	}
 }
 
 // TestSinceStays: failed attempts to connect do not change since when there is no connection.

@@ -169,6 +169,24 @@ func FuzzDecoders(f *testing.F) {
 	})
 }
 
+// TestCutValues: a value is read whole, also without a basis, and not if its end is missing.
+func TestCutValues(t *testing.T) {
+	for name, v := range map[string]struct {
+		value  []byte
+		decode func([]byte) error
+	}{
+		"account":    {appendAccount(nil, &accountState{1 << 60, 1, 2, 300, 400, 500, 600, true}), func(b []byte) error { _, err := decodeAccount(b); return err }},
+		"generation": {appendGeneration(nil, &Generation{Number: 1, From: Position{2, 77}}), func(b []byte) error { _, err := decodeGeneration(b); return err }},
+		"state":      {appendState(nil, &state{position: Position{2, 77}}), func(b []byte) error { _, err := decodeState(b); return err }},
+	} {
+		for n := range len(v.value) + 1 {
+			if err := v.decode(v.value[:n]); (err == nil) != (n == len(v.value)) {
+				t.Errorf("%s, %d of %d bytes: %v", name, n, len(v.value), err)
+			}
+		}
+	}
+}
+
 // TestRow: references come back as they were, after what dst had.
 func TestRow(t *testing.T) {
 	seed := rand.Uint64()

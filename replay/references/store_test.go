@@ -399,6 +399,8 @@ func TestDeletedAccount(t *testing.T) {
 	check()
 	do(t, s, 400, Change{Operation: Purge, Account: 2})
 	swept(1)
+	do(t, s, 500, Change{Operation: DeleteAccount, Account: 1, TimeUS: 600})
+	swept(0)
 	cancel()
 	if err := <-done; err != nil {
 		t.Error(err)

@@ -53,6 +53,9 @@ func TestParams(t *testing.T) {
 			t.Errorf("%s: error %v, want %s", tc.query, err, tc.wrong)
 		}
 	}
+	if DefaultLimit != 100 || MaxLimit != 1000 {
+		t.Errorf("limits of pages are %d and %d, documented as 100 and 1,000", DefaultLimit, MaxLimit)
+	}
 	if got := (&Params{values: url.Values{}}).Values("v", []string{" a ", "", "b"}, 2); !slices.Equal(got, []string{"a", "b"}) {
 		t.Errorf("values %q", got)
 	}

@@ -9,7 +9,7 @@ import (
 // whether events may be trimmed by age.
 func TestTrust(t *testing.T) {
 	start := time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
-	const steady, known = SteadyTime, true
+	const steady, maxError, known = 10 * time.Minute, 5 * time.Minute, true
 	type reading struct {
 		after, step time.Duration // since the last reading; how far the wall clock was set
 		age         time.Duration
@@ -26,14 +26,14 @@ func TestTrust(t *testing.T) {
 		{"no reference", false, 0, true, []reading{{after: time.Second, want: true}}},
 		{"no reference, behind the log", false, time.Hour, false, []reading{{after: steady - 1}, {after: 1, want: true}}},
 		{"no reference, a step", false, 0, true, []reading{{after: 1, step: time.Hour}, {after: steady - 1}, {after: 1, want: true}}},
-		{"no reference, a small step", false, 0, true, []reading{{after: 1, step: maxStep, want: true}}},
+		{"no reference, a small step", false, 0, true, []reading{{after: 1, step: time.Minute, want: true}}},
 		{"the first minutes", true, 0, false, []reading{{after: steady - 1, known: known}, {after: 1, known: known, want: true}}},
 		{"no frames", true, 0, false, []reading{{after: steady}, {after: 24 * time.Hour}, {after: time.Second, known: known, want: true}}},
 		{"ahead", true, 0, false, []reading{{after: steady, age: 48 * time.Hour, known: known}, {after: 24 * time.Hour, age: 48 * time.Hour, known: known}}},
-		{"just within", true, 0, false, []reading{{after: steady, age: MaxError, known: known, want: true}}},
-		{"just beyond", true, 0, false, []reading{{after: steady, age: MaxError + 1, known: known}}},
-		{"behind", true, 0, false, []reading{{after: steady, age: -MaxError - 1, known: known}}},
-		{"just behind", true, 0, false, []reading{{after: steady, age: -MaxError, known: known, want: true}}},
+		{"just within", true, 0, false, []reading{{after: steady, age: maxError, known: known, want: true}}},
+		{"just beyond", true, 0, false, []reading{{after: steady, age: maxError + 1, known: known}}},
+		{"behind", true, 0, false, []reading{{after: steady, age: -maxError - 1, known: known}}},
+		{"just behind", true, 0, false, []reading{{after: steady, age: -maxError, known: known, want: true}}},
 		{"a backlog, and then none", true, 0, false, []reading{{after: steady, age: time.Hour, known: known}, {after: steady, age: time.Second, known: known, want: true}}},
 		{"a backlog later on", true, 0, false, []reading{{after: steady, known: known, want: true}, {after: 1, age: time.Hour, known: known, want: true}}},
 		{"set ahead", true, 0, false, []reading{

@@ -134,7 +134,7 @@ func TestKey(t *testing.T) {
 			h.expect(n, Current, didOf(n))
 		}
 		h.asked(0)
-		h.pass(freshFor)
+		h.pass(24 * time.Hour)
 		h.expect(3, Stale, didOf(3))
 		h.asked(1)
 		h.expect(3, Current, didOf(3))
