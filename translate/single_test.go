@@ -33,7 +33,7 @@ func TestAppendRecord(t *testing.T) {
 		tr.AppendRecord(&all, didOf(want), []byte(path), record)
 		got := all.Counts
 		if got.Drops != plus(before.Drops, want.Counts.Drops) || got.Filtered-before.Filtered != want.Counts.Filtered ||
-			got.ExcessReferences-before.ExcessReferences != want.Counts.ExcessReferences {
+			got.ExcessReferences-before.ExcessReferences != want.Counts.ExcessReferences || got.Events[EventCreate]-before.Events[EventCreate] != want.Counts.Events[EventCreate] {
 			t.Errorf("%s: counted %+v\n, then %+v; of a frame %+v", name, before, got, want.Counts)
 		}
 		if len(all.Events)-events != len(want.Events) || len(all.References)-refs != len(want.References) {
