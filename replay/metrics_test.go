@@ -69,6 +69,11 @@ func TestMetrics(t *testing.T) {
 	if d := cmp.Diff(want, gathered(t, reg, want)); d != "" {
 		t.Errorf("after a step of the clock, -want +got:\n%s", d)
 	}
+	a.l.store.Fail(errors.New("the disk said no"))
+	want = map[string]float64{"failed": 1}
+	if d := cmp.Diff(want, gathered(t, reg, want)); d != "" {
+		t.Errorf("after a failure, -want +got:\n%s", d)
+	}
 }
 
 // gathered returns the values of the metrics that are wanted.

@@ -1,6 +1,7 @@
 package references
 
 import (
+	"errors"
 	"maps"
 	"testing"
 
@@ -42,5 +43,9 @@ func TestMetrics(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
+	}
+	s.db.Fail(errors.New("the disk said no"))
+	if got := testmetrics.Values(t, reg, "millrace_references_")["failed"]; got != 1 {
+		t.Errorf("failed is %v after a failure", got)
 	}
 }

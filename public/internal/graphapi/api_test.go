@@ -295,6 +295,12 @@ func TestLinksAreKept(t *testing.T) {
 			}
 		}
 		w.linksAt.Seq = 12
+		for _, sets := range []string{"reposters:" + post(1) + " or likers:" + post(1), "likers:" + post(1) + " or reposters:" + post(2)} {
+			if got := viewapitest.Get(h, "/sets/count?expr="+url.QueryEscape(sets)).Header().Get("Millrace-View-Cursor"); got != "abc001-9-4294967295" {
+				t.Errorf("%s, of which one set is older: up to %s", sets, got)
+			}
+		}
+		w.linksRead = 1
 		if got := viewapitest.Get(h, path+"&at=abc001-12-0"); got.Code != 200 || w.linksRead != 2 || got.Header().Get("Millrace-View-Cursor") != "abc001-12-4294967295" {
 			t.Errorf("a later position: %d %s, read %d times", got.Code, got.Body, w.linksRead)
 		}

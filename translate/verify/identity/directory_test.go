@@ -237,6 +237,9 @@ func TestChanged(t *testing.T) {
 		if n := h.metric("fetch_seconds"); n != fetches || n == 0 {
 			t.Errorf("%v fetches were timed, of %v", n, fetches)
 		}
+		if n, failed := h.metric("entries"), h.metric("failed"); n != 1 || failed != 0 {
+			t.Errorf("%v accounts are in the cache, failed %v", n, failed)
+		}
 	})
 }
 
