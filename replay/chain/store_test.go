@@ -158,6 +158,7 @@ func TestConfig(t *testing.T) {
 		"PebbleBytes": {Dir: "x", Sample: 1, PebbleBytes: 1},
 		"OpenFiles":   {Dir: "x", Sample: 1, OpenFiles: -1},
 	} {
+		c.FS = vfs.NewMem()
 		if s, err := Open(c); err == nil || !strings.HasPrefix(err.Error(), "chain: field "+field+": ") {
 			t.Errorf("%+v: %v, %v", c, s, err)
 		}

@@ -451,6 +451,23 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// TestImportedReferences: a reference has the UIDs of its subject and of the subject's DID.
+func TestImportedReferences(t *testing.T) {
+	const other = "did:web:s.example.com"
+	w := followedWorld(t, 30, references.Position{Epoch: 1})
+	for key, subject := range map[string]string{"1": other, "2": "at://" + other + "/a.b.c/1"} {
+		account := "did:web:new" + key + ".example.com"
+		row := fmt.Sprintf("%s,app.bsky.feed.like,%s,subject.uri,%s\n", account, key, subject)
+		if done, err := w.run([][]byte{[]byte(row)}, w.at, -1); err != nil || done.References != 1 {
+			t.Fatalf("%+v, %v", done, err)
+		}
+		got, _, err := w.store.Row(w.uids.uid(account), w.uids.uid("at://"+account+"/app.bsky.feed.like/"+key))
+		if err != nil || len(got.References) != 1 || got.References[0].Subject != w.uids.uid(subject) || got.References[0].Authority != w.uids.uid(other) {
+			t.Errorf("%s: %+v, %v", subject, got, err)
+		}
+	}
+}
+
 // TestRowsTwice: a row that comes twice is one reference.
 func TestRowsTwice(t *testing.T) {
 	w := newImportWorld(t, 6)
