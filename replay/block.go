@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"millrace/replay/internal/filter"
 	"millrace/replay/internal/format"
 	"millrace/translate"
 )
@@ -255,7 +256,9 @@ type blockIndex struct {
 	*format.SlimIndex
 	full *format.Index // nil: only the slim index is at hand
 
-	didHashes atomic.Pointer[[]uint64] // of the full index; nil: no reader asked for them
+	didHashes atomic.Pointer[[]uint64] // of a block of the tail; nil: no reader asked for them
+	// of a block on disk, for the filter that it was matched with last; nil: with none yet
+	wanted atomic.Pointer[filter.WantedDIDs]
 
 	touched atomic.Uint64 // which substreams of the plain part's pages a reader unpacked
 	after   atomic.Int64  // the key of the block after it; 0: not known

@@ -83,26 +83,20 @@ func (p *storedPart) Load(s int) error {
 	return p.corrupt(err)
 }
 
-// loadFor reads what a reader with that filter will want of it; p.err says whether it could.
-func (p *storedPart) loadFor(f *Filter) {
+// loadFor reads what a reader will want of it whose filter's matcher is m, or all if that is nil;
+// p.err says whether it could.
+func (p *storedPart) loadFor(m *filter.Matcher) {
 	if p.pages.NumSubstreams() < 2 {
 		return
 	}
-	var m filter.Matcher
-	if f != nil {
-		var some bool
-		if some, p.err = p.bs.match(&m, f, candidate{idx: p.x}); !some {
-			return
-		}
-	}
 	var wanted [format.MaxSubstreams]bool
-	for i := 0; f != nil && i < p.x.Events(); i++ {
+	for i := 0; m != nil && i < p.x.Events(); i++ {
 		if i = m.Next(i); i < p.x.Events() {
 			wanted[p.pages.SubstreamOf(i)%format.MaxSubstreams] = true
 		}
 	}
 	for s := range p.pages.NumSubstreams() {
-		if (f == nil || wanted[s]) && p.Load(s) != nil {
+		if (m == nil || wanted[s]) && p.Load(s) != nil {
 			return
 		}
 	}

@@ -30,7 +30,7 @@ func NewFilter(cfg FilterConfig) (*Filter, error) { return filter.New(cfg) }
 // the block passes.
 func (bs *blockStore) match(m *filter.Matcher, f *Filter, cand candidate) (some bool, err error) {
 	x := cand.idx
-	if !m.Reset(f, x.SlimIndex) || f.ByDID() && !m.MatchDIDs(x.full, x.hashes()) {
+	if !m.Reset(f, x.SlimIndex) || f.ByDID() && !matchDIDs(m, f, cand) {
 		return false, nil
 	}
 	if !f.ByReference() {
@@ -41,6 +41,18 @@ func (bs *blockStore) match(m *filter.Matcher, f *Filter, cand candidate) (some 
 		return false, err
 	}
 	return m.MatchReferences(refs, bs.sources), nil
+}
+
+// matchDIDs goes on after m.Reset, as m.MatchDIDs does. A block on disk is often matched twice:
+// when it is read ahead, and by its reader.
+func matchDIDs(m *filter.Matcher, f *Filter, cand candidate) bool {
+	x := cand.idx
+	if cand.blk != nil {
+		return m.MatchDIDs(x.full, x.hashes())
+	}
+	w := f.WantedDIDs(x.full, x.wanted.Load())
+	x.wanted.Store(w)
+	return m.TakeDIDs(x.full, w)
 }
 
 // referencesIn returns the references of a block; nil if it has none.

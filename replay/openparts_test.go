@@ -142,7 +142,7 @@ func TestLateParts(t *testing.T) {
 		r := mustRead(t, l, ReaderConfig{Cursor: TimeCursor(0)})
 		r.parts.reached.Store(tc.reached)
 		r.parts.idle = tc.idle
-		l.blocks.fetch(x, &aheadBlock{parts: &r.parts}, false)
+		l.blocks.fetch(x, &aheadBlock{parts: &r.parts}, nil)
 		checkHeld(t, tc.name+" the block", l, tc.want)
 		r.Close()
 		checkHeld(t, "closed", l, 0)
@@ -170,7 +170,7 @@ func TestStaleParts(t *testing.T) {
 	l, first, second := twoBlocks(t)
 	r := mustRead(t, l, ReaderConfig{Cursor: TimeCursor(0)})
 	for _, x := range []*blockIndex{first, second, second} {
-		l.blocks.fetch(x, &aheadBlock{parts: &r.parts}, false)
+		l.blocks.fetch(x, &aheadBlock{parts: &r.parts}, nil)
 	}
 	checkHeld(t, "read ahead", l, 3)
 	r.parts.reached.Store(second.Key())
@@ -192,7 +192,7 @@ func TestReadAheadAfterRelease(t *testing.T) {
 	if _, err := r.parts.open(first, format.RangePlain, first.Key(), int(first.PlainEnd[first.Events()-1])); err != nil {
 		t.Fatal(err)
 	}
-	l.blocks.fetch(second, &aheadBlock{parts: &r.parts}, false)
+	l.blocks.fetch(second, &aheadBlock{parts: &r.parts}, nil)
 	if len(r.parts.ahead) != 1 || r.parts.ahead[0].key != second.Key() {
 		t.Errorf("%d parts are kept", len(r.parts.ahead))
 	}

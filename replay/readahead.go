@@ -140,18 +140,16 @@ func (bs *blockStore) load(a *aheadBlock) {
 		return // the reader meets it itself
 	}
 	wanted := a.parts.reached.Load() < x.Key()
-	if a.filter.MatchesAll(x.Kinds) {
-		a.filter = nil
-	}
-	var m filter.Matcher
-	if wanted && a.filter != nil {
-		if wanted, err = bs.match(&m, a.filter, candidate{idx: x}); err != nil {
+	var m *filter.Matcher
+	if wanted && !a.filter.MatchesAll(x.Kinds) {
+		m = new(filter.Matcher)
+		if wanted, err = bs.match(m, a.filter, candidate{idx: x}); err != nil {
 			return // likewise
 		}
 		wanted = wanted && m.Next(0) < x.Events()
 	}
 	if wanted {
-		bs.fetch(x, a, a.filter != nil && m.Sparse())
+		bs.fetch(x, a, m)
 	}
 	if a.slim && !a.sparse {
 		scan.walkOn(a.s, x)
@@ -197,8 +195,8 @@ func (bs *blockStore) knows(x *blockIndex, n int) bool {
 }
 
 // fetch opens for a's reader what is stored of those of block x's frames that it wants, with its
-// checksums computed. These are few if sparse is set.
-func (bs *blockStore) fetch(x *blockIndex, a *aheadBlock, sparse bool) {
+// checksums computed. m is the matcher of its filter; nil: it wants all.
+func (bs *blockStore) fetch(x *blockIndex, a *aheadBlock, m *filter.Matcher) {
 	cand := candidate{idx: x}
 	v := a.variant
 	ends := v.storedEnds(x)
@@ -206,14 +204,14 @@ func (bs *blockStore) fetch(x *blockIndex, a *aheadBlock, sparse bool) {
 		v, ends = variant{}, x.PlainEnd
 	}
 	part := cand.part(v)
-	if sparse && a.variant == (variant{}) {
+	if m != nil && a.variant == (variant{}) && m.Sparse() {
 		part, ends = format.RangeZstd, x.ZstdEnd
 	}
 	p, err := bs.openPart(x, part, x.Key(), int(ends[len(ends)-1]))
 	if err != nil {
 		return // the reader meets it itself
 	}
-	if p.loadFor(a.filter); p.err != nil {
+	if p.loadFor(m); p.err != nil {
 		p.close() // likewise
 		return
 	}

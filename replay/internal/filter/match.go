@@ -3,6 +3,8 @@ package filter
 import (
 	"slices"
 
+	"github.com/cespare/xxhash/v2"
+
 	"millrace/replay/internal/format"
 )
 
@@ -70,6 +72,34 @@ func (m *Matcher) MatchDIDs(x *format.Index, hashes []uint64) bool {
 	}
 	m.dids, m.did = m.didMem, x.DID
 	return any
+}
+
+// WantedDIDs says which of a block's DIDs a filter wants. It is immutable.
+type WantedDIDs struct {
+	filter uint64 // its id
+	dids   []bool // by the block's table of DIDs
+	any    bool
+}
+
+// WantedDIDs returns which DIDs of x, a block's full index, f wants: known, if that is f's. known
+// may be nil.
+func (f *Filter) WantedDIDs(x *format.Index, known *WantedDIDs) *WantedDIDs {
+	if known != nil && known.filter == f.id {
+		return known
+	}
+	w := &WantedDIDs{filter: f.id, dids: make([]bool, x.DIDs.Len())}
+	for i := range w.dids {
+		did := x.DIDs.At(i)
+		w.dids[i] = f.dids.Has(xxhash.Sum64String(did), did)
+		w.any = w.any || w.dids[i]
+	}
+	return w
+}
+
+// TakeDIDs is MatchDIDs with what WantedDIDs returned for x.
+func (m *Matcher) TakeDIDs(x *format.Index, w *WantedDIDs) bool {
+	m.dids, m.did = w.dids, x.DID
+	return w.any
 }
 
 // Next returns the first event from i on that passes, sizes apart; the block's number of events if

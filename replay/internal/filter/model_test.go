@@ -137,6 +137,7 @@ func index(t *testing.T, events []modelEvent) (*format.Index, *format.References
 // none of its events passes, and is if its tables say so.
 func TestMatcher(t *testing.T) {
 	var m Matcher
+	other := mustNew(t, Config{DIDs: []string{modelDID(0), modelDID(1)}})
 	for seed := range uint64(700) {
 		rng := rand.New(rand.NewPCG(seed, 0))
 		events, cfg := randomEvents(rng), randomConfig(rng)
@@ -168,7 +169,15 @@ func TestMatcher(t *testing.T) {
 		ok := check("kinds and collections", m.Reset(f, &x.SlimIndex), kinds && (len(cfg.Collections) == 0 || others ||
 			some(func(e *modelEvent) bool { return e.kind == translate.KindCommit && e.passesCollections(&cfg) })))
 		if ok && f.ByDID() {
-			ok = check("DIDs", m.MatchDIDs(x, x.HashDIDs()), some(func(e *modelEvent) bool { return slices.Contains(cfg.DIDs, e.did) }))
+			wanted := some(func(e *modelEvent) bool { return slices.Contains(cfg.DIDs, e.did) })
+			ok = check("DIDs", m.MatchDIDs(x, x.HashDIDs()), wanted)
+			if seed%2 == 0 {
+				w := f.WantedDIDs(x, other.WantedDIDs(x, nil))
+				check("DIDs wanted", m.TakeDIDs(x, w), wanted)
+				if f.WantedDIDs(x, w) != w {
+					fail("its wanted DIDs are looked up again")
+				}
+			}
 		}
 		if ok && f.ByReference() {
 			if ok = m.MatchReferences(refs, modelSources); !ok && len(want) > 0 {
