@@ -63,7 +63,7 @@ const (
 	blocksPerCore = 4
 	maxBlocks     = 8
 	// KnownBlocks is how many blocks are read ahead for such a reader, if it knows which.
-	KnownBlocks = 3
+	KnownBlocks = 6
 	// NextBlocks is how many blocks are read ahead for any other reader, if the slim index of the
 	// first is known. One is too few where a chunk has the end of a block and the start of the
 	// next.

@@ -34,7 +34,7 @@ func TestLookupPolicy(t *testing.T) {
 		cache int64
 		bytes int
 		want  int
-	}{{1, 1 << 30, 1000, KnownBlocks}, {10, 1 << 30, 1000, 10}, {10, CacheShare * 5000, 1000, 5}, {10, 1, 1000, KnownBlocks}} {
+	}{{1, 1 << 30, 1000, KnownBlocks}, {10, 1 << 30, 1000, 10}, {10, CacheShare * 7000, 1000, 7}, {10, 1, 1000, KnownBlocks}} {
 		if got := Window(tc.depth, tc.cache, tc.bytes); got != tc.want {
 			t.Errorf("at depth %d, with a cache of %d bytes and blocks of %d, %d are read ahead, want %d", tc.depth, tc.cache, tc.bytes, got, tc.want)
 		}
