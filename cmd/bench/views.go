@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"runtime/debug"
 	"strconv"
 	"strings"
 
@@ -39,8 +40,9 @@ type viewNames struct {
 }
 
 // serveView serves what add adds, over HTTP, while ask asks it at a host and port. Names come from
-// a UID store in dir, and the log there has no events.
+// a UID store in dir, and the log there has no events. Garbage is collected as by `millrace serve`.
 func serveView(ctx context.Context, dir string, view viewNames, add func(*public.Config) error, ask func(ctx context.Context, host string) error) (err error) {
+	debug.SetGCPercent(300)
 	uids, err := pebblekv.Open(pebblekv.Config{Dir: filepath.Join(dir, "uids"), CacheBytes: 2 * linksTwentieth / 4, MemTableBytes: 2 * linksTwentieth / 4})
 	if err != nil {
 		return err
