@@ -10,8 +10,7 @@ import (
 )
 
 // TestMemoryIsBounded: neither empty ops nor keys that have nearly all in common with the one
-// before make a Verifier take many times the
-// frame's bytes, nor keep them.
+// before make a Verifier take many times the frame's bytes, nor keep them.
 func TestMemoryIsBounded(t *testing.T) {
 	g := newGenerator(1, testKey(1))
 	value := g.record().id
