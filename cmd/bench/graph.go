@@ -56,7 +56,7 @@ func graphUID(n uint64) uint64 { return (n + 1) * 0x9e3779b97f4a7c15 >> 1 }
 func runGraph(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("graph", flag.ContinueOnError)
 	accounts := flags.Int("accounts", 5_500_000, "accounts")
-	mean := flags.Float64("mean", 29.8, "follows of an account")
+	mean := flags.Float64("mean", 30.8, "follows of an account")
 	part := flags.Int("part", 10, "the baselines have one account of so many")
 	dir := flags.String("dir", os.TempDir(), "where the snapshot is written")
 	child := flags.String("child", "", "measure one cell in this process: build, serve, http, rows, maps or redis")

@@ -15,14 +15,15 @@
 // ordinal. A reference of 0 is the empty set; one with the top bit is the number of a bitmap. Any
 // other is a slot in the slab, in units of eight bytes:
 //
-//	class:u8  members:u16  deltas:uvarint…  0x80…
+//	class:u8  low:u8  members:u16  code  0…
 //
-// Members are sorted ordinals; a delta is the difference to the member before. A set of 4,096
-// members becomes a roaring bitmap, and one of fewer than 2,048 a slot again. A bitmap has a filter
-// that excludes most accounts that are not in it, which takes half a byte to a byte a member.
+// Members are sorted ordinals in Rice's code, see rice.go. A set of 4,096 members becomes a roaring
+// bitmap, and one of fewer than 2,048 a slot again. A bitmap has a filter that excludes most
+// accounts that are not in it, which takes half a byte to a byte a member.
 //
-// The slab's chunks are mapped outside the Go heap: the collector neither scans nor counts them for
-// its goal. Slots have size classes, and a freed slot is used again for its class.
+// The slab's chunks are mapped outside the Go heap, on Linux in huge pages: the collector neither
+// scans nor counts them for its goal. Slots have size classes, and a freed slot is used again for
+// its class.
 //
 // # Records
 //
@@ -51,7 +52,7 @@
 //
 // # Snapshot
 //
-//	file     "millrace graph 3\n" section …
+//	file     "millrace graph 4\n" section …
 //	section  kind:u8 length:u32 payload CRC-32C of kind, length and payload:u32
 //	  1      head: JSON, see Header; first
 //	  2      UIDs of the next accounts:u64 …
@@ -60,6 +61,6 @@
 //	  5      (source:u32 actor:u32 subject:u32 record:u64) …: second and later records
 //	  6      the end: nothing
 //
-// Numbers are little-endian. The data of a set is deltas, or a bitmap in roaring's portable format;
-// one without members has neither length nor data.
+// Numbers are little-endian. The data of a set is low:u8 and its code without zero bytes at the
+// end, or a bitmap in roaring's portable format. A set without members has neither length nor data.
 package graph

@@ -12,7 +12,7 @@ const (
 	// fillEdge and fillAccount are the bytes that the In sets take for an edge and an account, at
 	// most. Meanwhile a fillFraction-th of the memory is used to make them.
 	fillEdge, fillAccount, fillFraction = 5, 24, 8
-	wordBytes, cursorBytes              = 4, 8
+	wordBytes, cursorBytes              = 4, 12
 	inversions                          = 2 // one that collects edges, one whose lists become sets
 )
 
@@ -90,7 +90,8 @@ func (g *Graph) countAndInvertLocked(table int) error {
 	counts := newGroupCounts(len(g.accounts.uids))
 	var list []uint32
 	for actor := range out.refs {
-		list = out.set(uint32(actor)).appendTo(list[:0])
+		s := out.set(uint32(actor))
+		list = s.appendTo(list[:0])
 		for _, subject := range list {
 			counts[subject>>groupBits]++
 		}

@@ -203,7 +203,7 @@ func (g *Graph) addLocked(c Change) {
 	table := g.tableOf(&c)
 	out, in := g.indexes[2*table], g.indexes[2*table+1]
 	actor, subject, ok := g.pairLocked(c.Edge)
-	known := ok && out.set(actor).contains(subject)
+	known := ok && out.contains(actor, subject)
 	if known && c.Record != 0 {
 		p := pair{uint32(c.Source), actor, subject}
 		g.more[p] = append(g.more[p], c.Record)
@@ -230,7 +230,7 @@ func (g *Graph) removeLocked(c Change) {
 	out, in := g.indexes[2*c.Source], g.indexes[2*c.Source+1]
 	actor, found := g.accounts.find(c.Actor)
 	subject, also := g.accounts.find(c.Subject)
-	if !found || !also || !out.set(actor).contains(subject) {
+	if !found || !also || !out.contains(actor, subject) {
 		return // lost for want of memory, or removed with its account
 	}
 	p := pair{uint32(c.Source), actor, subject}

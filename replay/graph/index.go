@@ -8,12 +8,11 @@ import (
 )
 
 const (
-	headBytes  = 3                              // class, members
-	largeFrom  = 4096                           // members from which a set is a bitmap
-	smallBelow = 2048                           // members below which a bitmap is a slot again
-	maxPlace   = headBytes + largeFrom*5 + unit // bytes
+	headBytes  = 4    // class, low bits, members
+	largeFrom  = 4096 // members from which a set is a bitmap
+	smallBelow = 2048 // members below which a bitmap is a slot again
+	maxPlace   = headBytes + largeFrom*3
 	largeBit   = 1 << 31
-	padding    = 0x80 // after the deltas: no delta ends with it
 )
 
 // index is the sets of one table and direction.
@@ -25,7 +24,8 @@ type index struct {
 	freeLarge  []uint32
 	largeBytes int64           // of the bitmaps and their filters, estimated
 	incomplete *roaring.Bitmap // ordinals whose sets miss edges for want of memory
-	deltas     []byte          // used again
+	members    []uint32        // used again
+	code       []byte          // used again
 }
 
 func newIndex(a *slab) *index {
@@ -35,8 +35,9 @@ func newIndex(a *slab) *index {
 // set is one set of an index, valid while the lock is held.
 type set struct {
 	members int
-	deltas  []byte
-	bitmap  *roaring.Bitmap // instead of deltas
+	low     uint            // low bits of a gap in the code
+	code    []byte          // see rice.go
+	bitmap  *roaring.Bitmap // instead of a code
 	filter  filter          // of bitmap
 }
 
@@ -50,68 +51,31 @@ func (x *index) set(ordinal uint32) set {
 		return set{members: int(bitmap.GetCardinality()), bitmap: bitmap, filter: x.filters[ref&^largeBit]}
 	}
 	slot := x.slab.slot(ref)
-	for slot[len(slot)-1] == padding {
-		slot = slot[:len(slot)-1]
-	}
-	return set{members: int(binary.LittleEndian.Uint16(slot[1:])), deltas: slot[headBytes:]}
+	return set{members: int(binary.LittleEndian.Uint16(slot[2:])), low: uint(slot[1]), code: slot[headBytes:]}
+}
+
+// contains says whether a set has a member.
+func (x *index) contains(ordinal, member uint32) bool {
+	s := x.set(ordinal)
+	return s.contains(member)
 }
 
 // appendTo appends the members of a set to dst.
-func (s set) appendTo(dst []uint32) []uint32 {
+func (s *set) appendTo(dst []uint32) []uint32 {
 	if s.bitmap != nil {
 		for it := s.bitmap.Iterator(); it.HasNext(); {
 			dst = append(dst, it.Next())
 		}
 		return dst
 	}
-	dst, _, _ = appendBelow(dst, s.deltas, 0, largeBit)
-	return dst
+	return s.appendBelow(dst, &cursor{}, largeBit)
 }
 
-// appendBelow appends the members below an ordinal that deltas stand for, of which the first is
-// that to the member before. It returns the deltas of the others, and the last member appended.
-func appendBelow(dst []uint32, b []byte, before, below uint32) (members []uint32, rest []byte, last uint32) {
-	for len(b) > 0 {
-		delta, n := uint32(b[0]), 1
-		switch { // most deltas have up to three bytes
-		case delta < 0x80:
-		case len(b) > 1 && b[1] < 0x80:
-			delta, n = delta&0x7f|uint32(b[1])<<7, 2
-		case len(b) > 2 && b[2] < 0x80:
-			delta, n = delta&0x7f|uint32(b[1]&0x7f)<<7|uint32(b[2])<<14, 3
-		default:
-			delta, n = uvarint(b)
-		}
-		if before+delta >= below {
-			break
-		}
-		before += delta
-		dst = append(dst, before)
-		b = b[n:]
-	}
-	return dst, b, before
-}
-
-func (s set) contains(member uint32) bool {
+func (s *set) contains(member uint32) bool {
 	if s.bitmap != nil {
 		return s.filter.mayHave(member) && s.bitmap.Contains(member)
 	}
-	_, _, found := s.find(member)
-	return found
-}
-
-// find returns where the first member that is not below the given one begins, and the member
-// before it.
-func (s set) find(member uint32) (at int, before uint32, found bool) {
-	for at < len(s.deltas) {
-		delta, n := uvarint(s.deltas[at:])
-		if before+delta >= member {
-			return at, before, before+delta == member
-		}
-		before += delta
-		at += n
-	}
-	return at, before, false
+	return s.lists(member)
 }
 
 // add puts a member that is not in the set into it. The slab is ready.
@@ -135,16 +99,10 @@ func (x *index) add(ordinal, member uint32) {
 		x.setLarge(ordinal, bitmap)
 		return
 	}
-	at, before, _ := s.find(member)
-	var changed [10]byte
-	n := binary.PutUvarint(changed[:], uint64(member-before))
-	rest := s.deltas[at:]
-	if len(rest) > 0 {
-		delta, old := uvarint(rest)
-		n += binary.PutUvarint(changed[n:], uint64(before+delta-member))
-		rest = rest[old:]
-	}
-	x.splice(ordinal, s.members+1, s.deltas[:at], changed[:n], rest)
+	list := s.appendTo(x.members[:0])
+	at, _ := slices.BinarySearch(list, member)
+	x.members = slices.Insert(list, at, member)
+	x.place(ordinal, x.members)
 }
 
 // extend makes refs long enough for an ordinal.
@@ -165,8 +123,7 @@ func (x *index) put(ordinal uint32, members []uint32) {
 		x.setLarge(ordinal, roaring.BitmapOf(members...))
 		return
 	}
-	x.deltas = appendDeltas(x.deltas[:0], members)
-	x.splice(ordinal, len(members), x.deltas, nil, nil)
+	x.place(ordinal, members)
 }
 
 // frozen is the index for goroutines that read while one changes other sets.
@@ -189,52 +146,45 @@ func (x *index) remove(ordinal, member uint32) {
 		s.bitmap.Remove(member)
 		x.largeBytes -= 2
 		if s.members-1 < smallBelow && x.slab.ready(1) {
-			left := appendDeltas(nil, s.bitmap.ToArray())
+			left := s.bitmap.ToArray()
 			x.dropLarge(ordinal)
-			x.splice(ordinal, s.members-1, left, nil, nil)
+			x.place(ordinal, left)
 		}
 		return
 	}
-	at, before, _ := s.find(member)
-	_, n := uvarint(s.deltas[at:])
-	rest := s.deltas[at+n:]
-	var changed [5]byte
-	m := 0
-	if len(rest) > 0 {
-		delta, next := uvarint(rest)
-		m = binary.PutUvarint(changed[:], uint64(member+delta-before))
-		rest = rest[next:]
-	}
-	x.splice(ordinal, s.members-1, s.deltas[:at], changed[:m], rest)
+	list := s.appendTo(x.members[:0])
+	at, _ := slices.BinarySearch(list, member)
+	x.members = slices.Delete(list, at, at+1)
+	x.place(ordinal, x.members)
 }
 
-// splice makes a set of three runs of deltas; they may be those of the set itself.
-func (x *index) splice(ordinal uint32, members int, first, changed, rest []byte) {
-	old := x.refs[ordinal]
-	used := len(first) + len(changed) + len(rest)
-	if members == 0 {
+// place makes a set of a list that is too short for a bitmap. There is none now.
+func (x *index) place(ordinal uint32, members []uint32) {
+	if len(members) == 0 {
 		x.drop(ordinal)
 		return
 	}
-	class, ref := x.slab.class(headBytes+used), old
+	low := lowBits(members)
+	x.code = appendCode(x.code[:0], members, low)
+	x.placeCode(ordinal, set{members: len(members), low: low, code: x.code})
+}
+
+// placeCode makes a set of an encoded list.
+func (x *index) placeCode(ordinal uint32, s set) {
+	old := x.refs[ordinal]
+	class, ref := x.slab.class(headBytes+len(s.code)), old
 	if old == 0 || x.moves(int(x.slab.at(old)[0]), class) {
 		ref = x.slab.take(class)
 	} else {
 		class = int(x.slab.at(old)[0])
 	}
 	slot := x.slab.at(ref)[:x.slab.sizes[class]]
-	deltas := slot[headBytes:]
-	copy(deltas[len(first)+len(changed):], rest) // first, as the other copies may overwrite rest
-	copy(deltas[len(first):], changed)
-	copy(deltas, first)
-	for i := used; i < len(deltas); i++ {
-		deltas[i] = padding
-	}
+	clear(slot[headBytes+copy(slot[headBytes:], s.code):])
 	if ref != old {
 		x.drop(ordinal)
 	}
-	slot[0] = byte(class)
-	binary.LittleEndian.PutUint16(slot[1:], uint16(members))
+	slot[0], slot[1] = byte(class), byte(s.low)
+	binary.LittleEndian.PutUint16(slot[2:], uint16(s.members))
 	x.refs[ordinal] = ref
 }
 
@@ -270,32 +220,4 @@ func (x *index) dropLarge(ordinal uint32) {
 	x.large[at], x.filters[at] = nil, nil
 	x.freeLarge = append(x.freeLarge, at)
 	x.refs[ordinal] = 0
-}
-
-// appendDeltas encodes sorted members.
-func appendDeltas(dst []byte, members []uint32) []byte {
-	before := uint32(0)
-	for _, m := range members {
-		dst = binary.AppendUvarint(dst, uint64(m-before))
-		before = m
-	}
-	return dst
-}
-
-// uvarint reads a delta; n is 0 if b does not begin with one, which never happens in a slot.
-func uvarint(b []byte) (value uint32, n int) {
-	if b[0] < 0x80 {
-		return uint32(b[0]), 1
-	}
-	return longUvarint(b)
-}
-
-func longUvarint(b []byte) (value uint32, n int) {
-	for i, c := range b[:min(len(b), 5)] {
-		value |= uint32(c&0x7f) << (7 * i)
-		if c < 0x80 {
-			return value, i + 1
-		}
-	}
-	return 0, 0
 }

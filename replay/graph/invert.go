@@ -107,12 +107,6 @@ type collector struct {
 	drop    func()
 }
 
-// cursor says what of a set's deltas was read.
-type cursor struct {
-	read uint32 // bytes
-	last uint32 // member
-}
-
 func newCollector(from *index) (*collector, error) {
 	cursors, drop, err := mapSlice[cursor](len(from.refs))
 	if err != nil {
@@ -162,10 +156,7 @@ func (c *collector) next(list []uint32, actor uint32, v *inversion) []uint32 {
 		}
 		return list
 	}
-	var rest []byte
-	list, rest, at.last = appendBelow(list, s.deltas[at.read:], at.last, end)
-	at.read = uint32(len(s.deltas) - len(rest))
-	return list
+	return s.appendBelow(list, at, end)
 }
 
 // sortBucket sorts a bucket's edges by subject, into v.lists and v.ends.

@@ -139,6 +139,7 @@ type loader struct {
 	at     int      // in the header's Tables, of the table whose flags come next
 	next   int      // next ordinal of that table
 	counts []uint32 // of its edges, see invertLocked
+	list   []uint32 // used again
 	tasks  errgroup.Group
 
 	found, spare []foundSet // read, and not placed; used again
@@ -293,8 +294,7 @@ func (l *loader) readSet(d *decoder) (s set, err error) {
 		for it := s.bitmap.Iterator(); it.HasNext(); {
 			l.counts[it.Next()>>groupBits]++
 		}
-	case s.members < largeFrom && l.countDeltas(data, s.members):
-		s.deltas = data
+	case s.members < largeFrom && l.countList(&s, data):
 	default:
 		return s, fmt.Errorf("a list of %d members in %d bytes is not valid", s.members, len(data))
 	}
@@ -345,24 +345,24 @@ func (l *loader) put(ordinal uint32, s set) error {
 	if x := l.g.indexes[2*l.table()]; s.bitmap != nil {
 		x.setLarge(ordinal, s.bitmap)
 	} else {
-		x.splice(ordinal, s.members, s.deltas, nil, nil)
+		x.placeCode(ordinal, s)
 	}
 	return nil
 }
 
-// countDeltas counts the members of a list by subject. It says whether deltas are so many rising
-// members below the number of accounts.
-func (l *loader) countDeltas(b []byte, members int) bool {
-	member, n := uint64(0), 0
-	for ; len(b) > 0; n++ {
-		delta, size := uvarint(b)
-		if member += uint64(delta); size == 0 || n > 0 && delta == 0 || member >= uint64(l.header.Accounts) {
-			return false
-		}
-		l.counts[member>>groupBits]++
-		b = b[size:]
+// countList reads the data of a list into s, and counts its members by subject. It says whether
+// they are as many as s states, each an account, and no byte is left over.
+func (l *loader) countList(s *set, data []byte) bool {
+	if len(data) == 0 || data[0] > maxLow || len(data) > maxPlace-headBytes {
+		return false
 	}
-	return n == members
+	s.low, s.code = uint(data[0]), data[1:]
+	var end cursor
+	l.list = s.appendBelow(l.list[:0], &end, uint32(l.header.Accounts))
+	for _, member := range l.list {
+		l.counts[member>>groupBits]++
+	}
+	return len(l.list) == s.members && len(s.code) <= int(end.at+7)/8
 }
 
 // readFlags reads the flags of a table, and makes its In sets: all its Out sets are there.
@@ -415,7 +415,7 @@ func (l *loader) readRecords(d *decoder) error {
 	for len(d.b) > 0 && d.err == nil {
 		p := pair{d.u32(), d.u32(), d.u32()}
 		record := d.u64()
-		if int(p.source) >= len(l.header.Sources) || !l.g.indexes[2*p.source].set(p.actor).contains(p.subject) {
+		if int(p.source) >= len(l.header.Sources) || !l.g.indexes[2*p.source].contains(p.actor, p.subject) {
 			return fmt.Errorf("it has a record of an edge that does not exist: %v", p)
 		}
 		l.g.more[p] = append(l.g.more[p], record)

@@ -2,6 +2,7 @@ package graph
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -21,7 +22,7 @@ import (
 
 const (
 	magicStart   = "millrace graph "
-	magic        = magicStart + "3\n"
+	magic        = magicStart + "4\n"
 	sectionBytes = 1 << 20 // from which a section ends; a large set may exceed it
 	maxSection   = 1 << 30
 	saveBatch    = 4096 // sets that are read in one lock
@@ -257,15 +258,18 @@ func (g *Graph) appendSets(payload []byte, table, first int) ([]byte, int) {
 }
 
 func appendSet(b []byte, s set) []byte {
-	head, data := 2*uint64(s.members), s.deltas
+	if s.members == 0 {
+		return append(b, 0)
+	}
 	if s.bitmap != nil {
-		head |= 1
-		data, _ = s.bitmap.ToBytes() // writes to memory: no error
+		data, _ := s.bitmap.ToBytes() // writes to memory: no error
+		b = binary.AppendUvarint(b, 2*uint64(s.members)|1)
+		return append(binary.AppendUvarint(b, uint64(len(data))), data...)
 	}
-	if b = binary.AppendUvarint(b, head); head == 0 {
-		return b
-	}
-	return append(binary.AppendUvarint(b, uint64(len(data))), data...)
+	code := bytes.TrimRight(s.code, "\x00")
+	b = binary.AppendUvarint(b, 2*uint64(s.members))
+	b = binary.AppendUvarint(b, uint64(1+len(code)))
+	return append(append(b, byte(s.low)), code...)
 }
 
 func (g *Graph) writeRecords(w *sectionWriter, more map[pair][]uint64) {

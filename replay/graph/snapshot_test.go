@@ -137,8 +137,8 @@ func TestPeek(t *testing.T) {
 	damaged[len(damaged)-6] ^= 1
 	for says, raw := range map[string][]byte{
 		"": file.Bytes(), "checksum": damaged, "it is not a graph snapshot": []byte("letter"), "read its head": []byte(magic),
-		`it is of version "4", and this millrace knows "3"`:  []byte(magicStart + "4\n"),
-		`it is of version "10", and this millrace knows "3"`: []byte(magicStart + "10\n"),
+		`it is of version "3", and this millrace knows "4"`:  []byte(magicStart + "3\n"),
+		`it is of version "10", and this millrace knows "4"`: []byte(magicStart + "10\n"),
 	} {
 		name := filepath.Join(t.TempDir(), "snapshot")
 		if err := os.WriteFile(name, raw, 0o600); err != nil {
@@ -167,13 +167,16 @@ func TestWrongContents(t *testing.T) {
 	encoded := func(head uint64, data []byte) []byte {
 		return join(binary.AppendUvarint(binary.AppendUvarint(nil, head), uint64(len(data))), data)
 	}
-	list := func(members uint64, deltas ...byte) []byte { return encoded(2*members, deltas) }
+	list := func(members uint64, ordinals ...uint32) []byte {
+		low := lowBits(ordinals)
+		return encoded(2*members, appendCode([]byte{byte(low)}, ordinals, low))
+	}
 	bitmap := func(members uint64, data []byte) []byte { return encoded(2*members+1, data) }
 	sets := func(source byte, first uint32, sets ...[]byte) section {
 		return section{sectionSets, join([]byte{source}, words(first), join(sets...))}
 	}
 	empty := []byte{0}
-	out := sets(0, 0, list(2, 1, 1), bitmap(1, bitmapOf(t, 0)), empty) // 0 → 1, 0 → 2, 1 → 0
+	out := sets(0, 0, list(2, 1, 2), bitmap(1, bitmapOf(t, 0)), empty) // 0 → 1, 0 → 2, 1 → 0
 	record := section{sectionRecords, words(0, 0, 2, 77, 0)}
 	end := section{kind: sectionEnd}
 	good := []section{headerOf(t, 3), accounts, out, noFlags(0), record, end}
@@ -184,9 +187,9 @@ func TestWrongContents(t *testing.T) {
 	if s := g.Stats(); s.Accounts != 3 || s.Edges != 3 || len(g.more) != 1 {
 		t.Fatalf("loaded %+v", s)
 	}
-	large := make([]byte, largeFrom) // so many members, if there were as many accounts
+	large := make([]uint32, largeFrom) // so many members, if there were as many accounts
 	for i := range large {
-		large[i] = 1
+		large[i] = uint32(i)
 	}
 	withTables := func(tables ...int) section {
 		b, err := json.Marshal(Header{StoreID: "store", Generation: 3, Sources: testSources[:1], Tables: tables, Accounts: 3})
@@ -219,17 +222,19 @@ func TestWrongContents(t *testing.T) {
 		{"sets from further on", "sets of table 0 from ordinal 1, after 3 of 3 accounts; expected table 0, ordinal 0", replace(2, sets(0, 1, empty, empty, empty))},
 		{"sets of no table", "sets of table 1", replace(4, sets(1, 0, empty))},
 		{"a set too many", "more than 3 sets", setsOf0(empty, empty, empty, empty)},
-		{"a set too few", "after 2 sets", setsOf0(list(2, 1, 1), empty)},
+		{"a set too few", "after 2 sets", setsOf0(list(2, 1, 2), empty)},
 		{"a set that ends early", errShort.Error(), replace(2, section{sectionSets, out.payload[:len(out.payload)-3]})},
 		{"a set without data", errShort.Error(), replace(2, sets(0, 0, []byte{2}))},
 		{"a head that never ends", errShort.Error(), replace(2, sets(0, 0, bytes.Repeat([]byte{0x80}, 11)))},
 		{"a list of none", "is not valid", setsOf0(encoded(1<<63, nil))},
-		{"a list too short", "a list of 3 members", setsOf0(list(3, 0, 1))},
-		{"a list too long", "a list of 1 members", setsOf0(list(1, 0, 1))},
-		{"a member twice", "a list of 2 members", setsOf0(list(2, 1, 0))},
+		{"a list without data", "a list of 1 members in 0 bytes", setsOf0(encoded(2, nil))},
+		{"a list too short", "a list of 3 members", setsOf0(list(3, 1, 2))},
+		{"a list too long", "a list of 1 members", setsOf0(encoded(2, []byte{0, 0, 1}))},
+		{"a list far too long", "a list of 1 members", setsOf0(encoded(2, join([]byte{0}, bytes.Repeat([]byte{0xff}, 1<<20))))},
 		{"a member that is no account", "a list of 1 members", setsOf0(list(1, 3))},
-		{"a sum that is no account", "a list of 2 members", setsOf0(list(2, 2, 1))},
-		{"a delta that never ends", "a list of 1 members", setsOf0(list(1, 0x80))},
+		{"a sum that is no account", "a list of 2 members", setsOf0(list(2, 2, 3))},
+		{"a gap that is too long", "a list of 1 members", setsOf0(encoded(2, join([]byte{31}, bytes.Repeat([]byte{0xff}, 1<<10))))},
+		{"too many low bits", "a list of 1 members", setsOf0(encoded(2, []byte{32}))},
 		{"a bitmap of none", "its bitmap does not have the members", setsOf0(bitmap(0, none))},
 		{"a bitmap of one more", "its bitmap does not have the members", setsOf0(bitmap(2, bitmapOf(t, 0)))},
 		{"a bitmap of no account", "its bitmap does not have the members", setsOf0(bitmap(1, bitmapOf(t, 3)))},
@@ -260,6 +265,10 @@ func TestWrongContents(t *testing.T) {
 	if _, err := loadSections(t, cfg, append(many, sets(0, 0, list(largeFrom, large...)))); err == nil ||
 		!strings.Contains(err.Error(), "a list of 4096 members") {
 		t.Errorf("a list that must be a bitmap: %v", err)
+	}
+	long := encoded(2*4000, join([]byte{31}, make([]byte, 4*4000))) // 32 bits a member
+	if _, err := loadSections(t, cfg, append(many, sets(0, 0, long))); err == nil || !strings.Contains(err.Error(), "a list of 4000 members") {
+		t.Errorf("a list that is longer than any slot: %v", err)
 	}
 }
 

@@ -1,0 +1,107 @@
+package graph
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// TestCode: the bits of a list, written by hand.
+func TestCode(t *testing.T) {
+	for _, tc := range []struct {
+		members []uint32
+		low     uint
+		want    []byte
+	}{
+		{[]uint32{0}, 0, nil},                                  // 0
+		{[]uint32{0, 1, 2}, 0, nil},                            // 0 0 0
+		{[]uint32{3, 4, 9}, 1, []byte{0b0110_0101}},            // 10 1, 0 0, 110 0
+		{[]uint32{37}, 0, []byte{255, 255, 255, 255, 31}},      // 37 ones, 0
+		{[]uint32{1<<31 - 1}, 30, []byte{0xfd, 255, 255, 255}}, // 10, 30 ones
+	} {
+		if got := appendCode([]byte{0}, tc.members, tc.low); !bytes.Equal(got, append([]byte{0}, tc.want...)) {
+			t.Errorf("%d, %d low bits: %b, want 0 and %b", tc.members, tc.low, got, tc.want)
+		}
+	}
+	if low := lowBits([]uint32{3, 4, 9}); low != 1 {
+		t.Errorf("%d low bits, want 1", low)
+	}
+}
+
+// randomList returns up to n members, some in runs and some far apart.
+func randomList(r *rand.Rand, n int) []uint32 {
+	members, next := []uint32{}, uint64(0)
+	bits := r.IntN(32)
+	for range 1 + r.IntN(n) {
+		gap := r.Uint64() >> (64 - bits)
+		if r.IntN(50) == 0 {
+			gap = r.Uint64() >> (64 - r.IntN(32))
+		}
+		if next+gap >= largeBit {
+			break
+		}
+		members, next = append(members, uint32(next+gap)), next+gap+1
+	}
+	if len(members) == 0 || r.IntN(4) == 0 && next < largeBit {
+		members = append(members, largeBit-1)
+	}
+	return members
+}
+
+// TestLists: lists of all kinds are read as they were written, whole or in steps, also from a slot
+// that is longer. A list of fewer members than a bitmap has fits a slot.
+func TestLists(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	for n := range 3000 {
+		members := randomList(r, []int{3, 100, largeFrom - 2}[n%3])
+		s := set{members: len(members), low: lowBits(members)}
+		s.code = appendCode(nil, members, s.low)
+		if size := headBytes + len(s.code); size > maxPlace {
+			t.Fatalf("%d members take %d bytes", len(members), size)
+		}
+		s.code = append(s.code, make([]byte, r.IntN(9))...)
+		if got := s.appendTo(nil); !slices.Equal(got, members) {
+			t.Fatalf("%d low bits: got %d, want %d", s.low, got, members)
+		}
+		var got []uint32
+		var at cursor
+		for len(got) < len(members) {
+			i, _ := slices.BinarySearch(members, uint32(r.IntN(largeBit)))
+			i = max(i, len(got)+1)
+			below := members[i-1] + uint32(r.IntN(2)) // the last of them is left, or not
+			if got = append(got, s.appendBelow(nil, &at, below)...); !slices.Equal(got, members[:len(got)]) {
+				t.Fatalf("in steps: got %d, want %d", got, members)
+			}
+			if want, _ := slices.BinarySearch(members, below); len(got) != want {
+				t.Fatalf("%d members below %d, want %d", len(got), below, want)
+			}
+		}
+		if more := s.appendBelow(nil, &at, largeBit); len(more) > 0 {
+			t.Fatalf("%d follow the last of %d members", more, len(members))
+		}
+		for _, m := range []uint32{0, members[0], members[r.IntN(len(members))] + 1, members[len(members)-1], uint32(r.IntN(largeBit))} {
+			if _, want := slices.BinarySearch(members, m); s.lists(m) != want {
+				t.Fatalf("that %d is among %d members is said to be %v", m, len(members), !want)
+			}
+		}
+	}
+}
+
+// TestSlotUsedAgain: what a slot held before is no part of the list that comes into it.
+func TestSlotUsedAgain(t *testing.T) {
+	a := newSlab()
+	if err := a.grow(); err != nil {
+		t.Fatal(err)
+	}
+	defer a.close()
+	x := newIndex(a)
+	for _, want := range [][]uint32{{largeBit - 1}, {0}, {5, 7}, nil, {1}} {
+		x.put(3, want)
+		if s := x.set(3); !slices.Equal(s.appendTo(nil), want) {
+			t.Errorf("got %d, want %d", s.appendTo(nil), want)
+		}
+	}
+}
