@@ -158,7 +158,8 @@ func (x *index) remove(ordinal, member uint32) {
 	x.place(ordinal, x.members)
 }
 
-// place makes a set of a list that is too short for a bitmap. There is none now.
+// place makes a list that is too short for a bitmap the set of an ordinal that has none. A list
+// that lost a member can have a longer code: if there is no room, it becomes a bitmap.
 func (x *index) place(ordinal uint32, members []uint32) {
 	if len(members) == 0 {
 		x.drop(ordinal)
@@ -166,6 +167,10 @@ func (x *index) place(ordinal uint32, members []uint32) {
 	}
 	low := lowBits(members)
 	x.code = appendCode(x.code[:0], members, low)
+	if old := x.refs[ordinal]; old != 0 && len(x.code) > len(x.slab.slot(old))-headBytes && !x.slab.ready(1) {
+		x.setLarge(ordinal, roaring.BitmapOf(members...))
+		return
+	}
 	x.placeCode(ordinal, set{members: len(members), low: low, code: x.code})
 }
 

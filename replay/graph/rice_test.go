@@ -105,3 +105,39 @@ func TestSlotUsedAgain(t *testing.T) {
 		}
 	}
 }
+
+// TestRemoveWithoutRoom: a list whose code grows when it loses a member keeps the others, also if
+// the slab is full.
+func TestRemoveWithoutRoom(t *testing.T) {
+	a := newSlab()
+	if err := a.grow(); err != nil {
+		t.Fatal(err)
+	}
+	defer a.close()
+	x := newIndex(a)
+	want := []uint32{}
+	for m := uint32(5); m < 500; m++ {
+		want = append(want, m)
+	}
+	x.put(3, want)
+	before := len(a.slot(x.refs[3]))
+	a.next = a.end
+	x.remove(3, 400)
+	want = slices.Delete(want, 395, 396)
+	s := x.set(3)
+	if got := members(s); !slices.Equal(got, want) || s.bitmap == nil {
+		t.Errorf("got %d members, want %d: %d", len(got), len(want), got)
+	}
+	if size := headBytes + len(appendCode(nil, want, lowBits(want))); size <= before {
+		t.Errorf("the list takes %d bytes, and took %d before: the test holds nothing", size, before)
+	}
+	x.remove(3, 7) // there is still no room
+	want = slices.Delete(want, 2, 3)
+	if err := a.grow(); err != nil {
+		t.Fatal(err)
+	}
+	x.remove(3, 499) // there is
+	if s := x.set(3); !slices.Equal(members(s), want[:len(want)-1]) || s.bitmap != nil || x.largeBytes < 0 {
+		t.Errorf("got %d, %d bytes of bitmaps; want %d", members(s), x.largeBytes, want)
+	}
+}
