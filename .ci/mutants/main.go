@@ -9,7 +9,8 @@
 // The edit is applied to copies of the files that it changes, which the go command reads in place
 // of the real ones (-overlay). Where the named test passes, all tests of its package and of the
 // changed packages run, to say what catches the edit instead. The run fails all the same. So it
-// does where any of the patches does not apply.
+// does where any of the patches does not apply. As many edits are tried at a time as there are
+// processors.
 package main
 
 import (
@@ -22,9 +23,13 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 const (
@@ -90,13 +95,21 @@ func run(o options, names []string) error {
 		return err
 	}
 	results := results{start: time.Now()}
+	var tries errgroup.Group
+	tries.SetLimit(runtime.NumCPU())
 	for i, m := range mutants {
 		if o.part >= 0 && i%10 != o.part || len(names) > 0 && !slices.Contains(names, m.name) {
 			continue
 		}
-		if err := results.try(m, o); err != nil {
-			return fmt.Errorf("%s: %w", m.name, err)
-		}
+		tries.Go(func() error {
+			if err := results.try(m, o); err != nil {
+				return fmt.Errorf("%s: %w", m.name, err)
+			}
+			return nil
+		})
+	}
+	if err := tries.Wait(); err != nil {
+		return err
 	}
 	return results.end()
 }
@@ -221,7 +234,9 @@ func (m mutant) packages() []string {
 
 // results counts what became of the edits that were tried.
 type results struct {
-	start                    time.Time
+	start time.Time
+
+	mu                       sync.Mutex
 	tried, killed, soon      int
 	survived, caughtByOthers []string
 }
@@ -233,17 +248,12 @@ func (r *results) try(m mutant, opts options) error {
 		return err
 	}
 	defer remove()
-	r.tried++
 	o, err := test(overlay, opts.limit, m.pkg, m.test)
 	if err != nil {
 		return err
 	}
 	if o.failed {
-		r.killed++
-		if o.tests < quick && m.ofOwnPackage() {
-			r.soon++
-		}
-		o.print("killed", m)
+		r.add("killed", m, o)
 		return nil
 	}
 	o.print("PASSED", m)
@@ -257,14 +267,31 @@ func (r *results) try(m mutant, opts options) error {
 			return err
 		}
 		if o.failed {
-			o.print("KILLED BY ANOTHER", m)
-			r.caughtByOthers = append(r.caughtByOthers, m.name)
+			r.add("KILLED BY ANOTHER", m, o)
 			return nil
 		}
 	}
-	o.print("SURVIVED", m)
-	r.survived = append(r.survived, m.name)
+	r.add("SURVIVED", m, o)
 	return nil
+}
+
+// add counts and prints what became of an edit.
+func (r *results) add(what string, m mutant, o outcome) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tried++
+	switch what {
+	case "killed":
+		r.killed++
+		if o.tests < quick && m.ofOwnPackage() {
+			r.soon++
+		}
+	case "SURVIVED":
+		r.survived = append(r.survived, m.name)
+	default:
+		r.caughtByOthers = append(r.caughtByOthers, m.name)
+	}
+	o.print(what, m)
 }
 
 func (r *results) end() error {
