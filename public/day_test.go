@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -147,6 +148,25 @@ func TestDay(t *testing.T) {
 			t.Errorf("log: %s", text)
 		}
 	})
+}
+
+// TestMinuteOfTheDayBefore: a minute without a sample does not get that of a day before.
+func TestMinuteOfTheDayBefore(t *testing.T) {
+	const now = 11*dayMinutes + 7
+	var d day
+	for _, minute := range []uint32{now - dayMinutes - 4, now - 3, now - dayMinutes - 2, now} {
+		d.add(sample{Minute: minute})
+	}
+	var got []uint32
+	for _, s := range d.lastLocked(10, now) {
+		if s == nil {
+			s = &sample{}
+		}
+		got = append(got, s.Minute)
+	}
+	if want := []uint32{now - 3, 0, 0, now}; !slices.Equal(got, want) {
+		t.Errorf("the last minutes are %d, want %d", got, want)
+	}
 }
 
 // TestDayIsKeptEachMinute: a server that dies loses a minute of samples at most.
