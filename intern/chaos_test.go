@@ -202,9 +202,15 @@ func TestCrashes(t *testing.T) {
 // TestUnknownOutcomes has every commit report an unknown outcome at first, one kind of it
 // after the other.
 func TestUnknownOutcomes(t *testing.T) {
+	for name, shared := range map[string]bool{"direct": false, "workers": true} {
+		t.Run(name, func(t *testing.T) { testUnknownOutcomes(t, shared) })
+	}
+}
+
+func testUnknownOutcomes(t *testing.T, shared bool) {
 	for _, faults := range []simkv.Faults{{UnknownApplied: 0.5}, {UnknownLost: 0.5}, {UnknownLate: 0.5, LateBy: 3 * time.Millisecond}} {
-		store := simkv.New(simkv.Config{Seed: 1})
-		in := openOn(t, store, Config{CacheBytes: -1, Workers: 2})
+		store := simkv.New(simkv.Config{Seed: 1, Shared: shared})
+		in := openOn(t, store, Config{CacheBytes: -1, Workers: 2, Alone: true})
 		store.SetFaults(faults)
 		want := make(map[string]uint64)
 		var mu sync.Mutex
