@@ -18,8 +18,9 @@
 //	class:u8  low:u8  members:u16  code  0…
 //
 // Members are sorted ordinals in Rice's code, see rice.go. A set of 4,096 members becomes a roaring
-// bitmap, and one of fewer than 2,048 a slot again. A bitmap has a filter that excludes most
-// accounts that are not in it, which takes half a byte to a byte a member.
+// bitmap, as does one whose code grows while the slab is full. One of fewer than 2,048 becomes a
+// slot again. A bitmap has a filter that excludes most accounts that are not in it, which takes
+// half a byte to a byte a member.
 //
 // The slab's chunks are mapped outside the Go heap, on Linux in huge pages: the collector neither
 // scans nor counts them for its goal. Slots have size classes, and a freed slot is used again for

@@ -8,10 +8,10 @@ import (
 )
 
 const (
-	headBytes  = 4    // class, low bits, members
-	largeFrom  = 4096 // members from which a set is a bitmap
-	smallBelow = 2048 // members below which a bitmap is a slot again
-	maxPlace   = headBytes + largeFrom*3
+	headBytes  = 4                       // class, low bits, members
+	largeFrom  = 4096                    // members from which a set is a bitmap
+	smallBelow = 2048                    // members below which a bitmap is a slot again
+	maxPlace   = headBytes + largeFrom*3 // bytes; a gap takes at most 22 bits in a long list
 	largeBit   = 1 << 31
 )
 
@@ -139,7 +139,7 @@ func (x *index) growth(ordinal uint32) int {
 	return max(int(ordinal)+1-cap(x.refs), cap(x.refs)/8, 1024)
 }
 
-// remove takes a member out of the set that has it. It needs no room.
+// remove takes a member out of the set that has it. It needs no room in the slab.
 func (x *index) remove(ordinal, member uint32) {
 	s := x.set(ordinal)
 	if s.bitmap != nil {
@@ -158,8 +158,8 @@ func (x *index) remove(ordinal, member uint32) {
 	x.place(ordinal, x.members)
 }
 
-// place makes a list that is too short for a bitmap the set of an ordinal that has none. A list
-// that lost a member can have a longer code: if there is no room, it becomes a bitmap.
+// place makes members the set of an ordinal that has no bitmap; they are fewer than largeFrom. A
+// list that lost a member can have a longer code: if there is no room, it becomes a bitmap.
 func (x *index) place(ordinal uint32, members []uint32) {
 	if len(members) == 0 {
 		x.drop(ordinal)

@@ -236,13 +236,13 @@ func (l *loader) tooLarge() error {
 
 func (l *loader) readAccounts(b []byte) error {
 	a := &l.g.accounts
-	if len(b)%8 != 0 || len(a.uids)+len(b)/8 > l.header.Accounts {
-		return fmt.Errorf("it has %d bytes of accounts, after %d of %d accounts: too many, or not 8 an account", len(b), len(a.uids), l.header.Accounts)
+	if len(b) == 0 || len(b)%8 != 0 || len(a.uids)+len(b)/8 > l.header.Accounts {
+		return fmt.Errorf("it has %d bytes of accounts, after %d of %d accounts: none, too many, or not 8 an account", len(b), len(a.uids), l.header.Accounts)
 	}
 	for i := 0; i < len(b); i += 8 {
 		a.uids = append(a.uids, binary.LittleEndian.Uint64(b[i:]))
 	}
-	if len(b) > 0 && len(a.uids) == l.header.Accounts {
+	if len(a.uids) == l.header.Accounts {
 		l.tasks.Go(a.fill) // beside the sets, which do not need the table
 	}
 	return nil
@@ -351,9 +351,9 @@ func (l *loader) put(ordinal uint32, s set) error {
 }
 
 // countList reads the data of a list into s, and counts its members by subject. It says whether
-// they are as many as s states, each an account, and no byte is left over.
+// they are as many as s states, each an account, encoded as appendCode does. So a slot has room.
 func (l *loader) countList(s *set, data []byte) bool {
-	if len(data) == 0 || data[0] > maxLow || len(data) > maxPlace-headBytes {
+	if len(data) == 0 {
 		return false
 	}
 	s.low, s.code = uint(data[0]), data[1:]
@@ -362,7 +362,7 @@ func (l *loader) countList(s *set, data []byte) bool {
 	for _, member := range l.list {
 		l.counts[member>>groupBits]++
 	}
-	return len(l.list) == s.members && len(s.code) <= int(end.at+7)/8
+	return len(l.list) == s.members && s.low == lowBits(l.list) && len(s.code) <= int(end.at+7)/8
 }
 
 // readFlags reads the flags of a table, and makes its In sets: all its Out sets are there.

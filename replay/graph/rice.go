@@ -5,14 +5,12 @@ import (
 	"math/bits"
 )
 
-const maxLow = 31 // low bits of a gap
-
 // A list of rising members is stored in Rice's code. A member is written as the gap before it: how
 // many ordinals lie between the member before and this one. The gap without its low bits is in
 // unary, so many ones and a zero, and the low bits follow. The code begins with the lowest bit of
 // its first byte. Zero bytes at its end are left out.
 
-// lowBits returns how many low bits the gaps of a list have: about as many as its mean gap.
+// lowBits returns how many bits of a gap are not in unary: one fewer than the mean gap has.
 func lowBits(members []uint32) uint {
 	n := uint32(len(members))
 	return uint(max(bits.Len32((members[n-1]+1-n)/n), 1) - 1)
@@ -54,7 +52,7 @@ type cursor struct {
 	next uint32 // the least ordinal that the next member may be
 }
 
-// appendBelow appends those members from the cursor on that are below an ordinal.
+// appendBelow appends those members of a list from the cursor on that are below an ordinal.
 func (s *set) appendBelow(dst []uint32, c *cursor, below uint32) []uint32 {
 	at, read, next := uint(c.at), int(c.read), c.next
 	for ; read < s.members; read++ {
@@ -91,7 +89,7 @@ func gapAt(code []byte, at, low uint) (gap uint64, after uint) {
 	from := min(at/8, uint(len(code)-8))
 	word := binary.LittleEndian.Uint64(code[from:]) >> (at - 8*from)
 	ones := uint(bits.TrailingZeros64(^word))
-	if ones+1+low > 64-7 { // the word may begin with bits before the gap
+	if ones+1+low > 64-7 { // up to seven bits may be missing at its end
 		return longGapAt(code, at, low)
 	}
 	return uint64(ones)<<low | word>>(ones+1)&(1<<low-1), at + ones + 1 + low

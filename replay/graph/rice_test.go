@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/RoaringBitmap/roaring/v2"
 )
 
 // TestCode: the bits of a list, written by hand.
@@ -92,12 +94,7 @@ func TestLists(t *testing.T) {
 
 // TestSlotUsedAgain: what a slot held before is no part of the list that comes into it.
 func TestSlotUsedAgain(t *testing.T) {
-	a := newSlab()
-	if err := a.grow(); err != nil {
-		t.Fatal(err)
-	}
-	defer a.close()
-	x := newIndex(a)
+	x, _ := fullSlab(t)
 	for _, want := range [][]uint32{{largeBit - 1}, {0}, {5, 7}, nil, {1}} {
 		x.put(3, want)
 		if s := x.set(3); !slices.Equal(s.appendTo(nil), want) {
@@ -106,38 +103,84 @@ func TestSlotUsedAgain(t *testing.T) {
 	}
 }
 
-// TestRemoveWithoutRoom: a list whose code grows when it loses a member keeps the others, also if
-// the slab is full.
-func TestRemoveWithoutRoom(t *testing.T) {
+// fullSlab returns an index whose slab has one chunk, and a function that fills it.
+func fullSlab(t *testing.T) (x *index, fill func()) {
+	t.Helper()
 	a := newSlab()
 	if err := a.grow(); err != nil {
 		t.Fatal(err)
 	}
-	defer a.close()
-	x := newIndex(a)
-	want := []uint32{}
-	for m := uint32(5); m < 500; m++ {
+	t.Cleanup(a.close)
+	return newIndex(a), func() { a.next = a.end }
+}
+
+// TestRemoveWithoutRoom: a list whose code grows by a byte when it loses a member keeps the others,
+// also if the slab is full.
+func TestRemoveWithoutRoom(t *testing.T) {
+	x, fill := fullSlab(t)
+	var want []uint32
+	for m := uint32(5); m < 34; m++ {
 		want = append(want, m)
 	}
 	x.put(3, want)
-	before := len(a.slot(x.refs[3]))
-	a.next = a.end
-	x.remove(3, 400)
-	want = slices.Delete(want, 395, 396)
+	size := len(x.slab.slot(x.refs[3]))
+	fill()
+	x.remove(3, 32)
+	want = slices.Delete(want, 27, 28)
+	if used := headBytes + len(appendCode(nil, want, lowBits(want))); used != size+1 {
+		t.Fatalf("the list takes %d bytes, in place of a slot of %d: the test holds nothing", used, size)
+	}
 	s := x.set(3)
 	if got := members(s); !slices.Equal(got, want) || s.bitmap == nil {
-		t.Errorf("got %d members, want %d: %d", len(got), len(want), got)
-	}
-	if size := headBytes + len(appendCode(nil, want, lowBits(want))); size <= before {
-		t.Errorf("the list takes %d bytes, and took %d before: the test holds nothing", size, before)
+		t.Errorf("got %d, want %d, in a bitmap", got, want)
 	}
 	x.remove(3, 7) // there is still no room
 	want = slices.Delete(want, 2, 3)
-	if err := a.grow(); err != nil {
+	if err := x.slab.grow(); err != nil {
 		t.Fatal(err)
 	}
-	x.remove(3, 499) // there is
+	x.remove(3, 33) // there is
 	if s := x.set(3); !slices.Equal(members(s), want[:len(want)-1]) || s.bitmap != nil || x.largeBytes < 0 {
 		t.Errorf("got %d, %d bytes of bitmaps; want %d", members(s), x.largeBytes, want)
+	}
+}
+
+// TestSlotKeptWithoutRoom: a list that gets shorter keeps the whole of its slot while the slab is
+// full.
+func TestSlotKeptWithoutRoom(t *testing.T) {
+	x, fill := fullSlab(t)
+	x.put(3, []uint32{1, 1 << 20, 2 << 20, 3 << 20})
+	ref, size := x.refs[3], len(x.slab.slot(x.refs[3]))
+	fill()
+	for n := range uint32(3) {
+		x.remove(3, (n+1)<<20)
+	}
+	s := x.set(3)
+	if x.refs[3] != ref || len(x.slab.slot(ref)) != size || !slices.Equal(members(s), []uint32{1}) {
+		t.Errorf("%d in a slot of %d bytes, of %d before", members(s), len(x.slab.slot(ref)), size)
+	}
+}
+
+// TestLoadMemoryOfBitmaps: bitmaps count before In sets are made of them.
+func TestLoadMemoryOfBitmaps(t *testing.T) {
+	g, err := New(Config{Sources: testSources, Memory: 2 * chunkBytes})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	l := newLoader(g)
+	l.header.Tables = []int{0}
+	g.indexes[0].refs = make([]uint32, 1000)
+	b := roaring.New()
+	for m := range uint32(2 * largeFrom) {
+		b.Add(8 * m)
+	}
+	for n := range uint32(1000) {
+		if err = l.put(n, set{members: 2 * largeFrom, bitmap: b}); err != nil {
+			break
+		}
+	}
+	if bytes := g.bytesLocked(); err == nil || bytes > g.cfg.Memory+1<<15 {
+		t.Errorf("%d bytes of %d: %v", bytes, g.cfg.Memory, err)
 	}
 }
