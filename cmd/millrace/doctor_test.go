@@ -343,8 +343,8 @@ func TestDoctor(t *testing.T) {
 	t.Run("a snapshot of no use", func(t *testing.T) {
 		t.Parallel()
 		copied := copyDir(t, dir)
-		writeFile(t, filepath.Join(copied, "graph.snapshot"), "millrace graph 4\n")
-		checkDoctor(t, copied, exitOK, stateStopped, `version "4"`, "builds the graph anew")
+		writeFile(t, filepath.Join(copied, "graph.snapshot"), "millrace graph 5\n")
+		checkDoctor(t, copied, exitOK, stateStopped, `version "5"`, "builds the graph anew")
 	})
 }
 

@@ -181,7 +181,7 @@ func TestDowngrade(t *testing.T) {
 		}
 	}
 
-	writeFile(t, filepath.Join(served, "graph.snapshot"), "millrace graph 4\n")
+	writeFile(t, filepath.Join(served, "graph.snapshot"), "millrace graph 5\n")
 	cfg, err := parseServe(serveArgs("", "--data-dir", served, "--relay", sim.url, "--references=on", "--graph", "--graph-memory", "64MiB")[1:], nil)
 	if err != nil {
 		t.Fatal(err)
@@ -192,7 +192,7 @@ func TestDowngrade(t *testing.T) {
 		t.Fatal(err)
 	}
 	g.close()
-	if text := said.String(); !strings.Contains(text, `it is of version \"4\", and this millrace knows \"3\"`) || !strings.Contains(text, "the graph is built from the reference store") {
+	if text := said.String(); !strings.Contains(text, `it is of version \"5\", and this millrace knows \"4\"`) || !strings.Contains(text, "the graph is built from the reference store") {
 		t.Errorf("of a newer snapshot it says\n%s", text)
 	}
 }
