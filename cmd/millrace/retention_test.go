@@ -63,9 +63,12 @@ func TestRetentionDoesNotWaitForSlowReaders(t *testing.T) {
 		got = append(got, seen.parse(t, line))
 	}
 	checkExact(t, "the subscriber that reads on", got, want)
-	defer reading.Wait()
+	var coded atomic.Int64
 	for i, r := range slow {
-		reading.Go(func() { r.check(t, i, got) })
+		reading.Go(func() { r.check(t, i, got, &coded) })
+	}
+	if reading.Wait(); coded.Load() == 0 {
+		t.Error("no extended reader got the close code of a trimmed place")
 	}
 }
 
@@ -76,8 +79,9 @@ type slowReader struct {
 	first    []byte
 }
 
-// check reads to the end, and compares what comes with the log as another subscriber got it.
-func (r *slowReader) check(t *testing.T, i int, log []truthEvent) {
+// check reads to the end, and compares what comes with the log as another subscriber got it. One
+// that reads on too late for a close frame gets a reset; coded counts the extended ones without.
+func (r *slowReader) check(t *testing.T, i int, log []truthEvent, coded *atomic.Int64) {
 	var events []string
 	msg, err := r.first, error(nil)
 	for ; err == nil; msg, err = r.next(patience) {
@@ -89,9 +93,10 @@ func (r *slowReader) check(t *testing.T, i int, log []truthEvent) {
 	if r.extended {
 		code = 4001
 	}
-	// no less abnormal than an end without a close frame
-	reset := !r.extended && errors.Is(err, syscall.ECONNRESET)
-	if !websocket.IsCloseError(err, code) && !reset {
+	switch ended := websocket.IsCloseError(err, code); {
+	case ended && r.extended:
+		coded.Add(1)
+	case !ended && !errors.Is(err, syscall.ECONNRESET):
 		t.Errorf("reader %d, extended %t, ended with %v, want code %d", i, r.extended, err, code)
 	}
 	seen := streams{}
