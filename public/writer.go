@@ -1,6 +1,7 @@
 package public
 
 import (
+	"bytes"
 	"errors"
 	"net"
 	"os"
@@ -68,7 +69,6 @@ func (w *writer) send(head []byte, frames [][]byte, tail []byte) error {
 		return err
 	}
 	if err := w.keepRest(head, frames, tail, n); err != nil {
-		w.broken = true
 		return err
 	}
 	clear(frames)
@@ -106,7 +106,7 @@ func (w *writer) trim() {
 }
 
 // keepRest copies what is left after n bytes of head, frames and tail, from the start of the frame
-// that was cut.
+// that was cut. If there is no memory for that, it keeps that frame only, for finish.
 func (w *writer) keepRest(head []byte, frames [][]byte, tail []byte, n int64) error {
 	var left int64
 	for _, b := range w.bufs {
@@ -118,16 +118,16 @@ func (w *writer) keepRest(head []byte, frames [][]byte, tail []byte, n int64) er
 			n -= int64(len(b))
 			continue
 		}
-		start := 0
-		for {
-			size := frameLen(b[start:])
-			if int64(start+size) > n || size == 0 {
-				break
-			}
+		start, size := 0, frameLen(b)
+		for int64(start+size) <= n && size > 0 {
 			start += size
+			size = frameLen(b[start:])
 		}
 		total := left + n - int64(start)
 		if !w.quota.Reserve(total) {
+			if w.broken = size > maxChunkBytes; !w.broken {
+				w.unsent, w.unsentAt = bytes.Clone(b[start:start+size]), int(n)-start
+			}
 			return errNoMemory
 		}
 		w.unsent = make([]byte, 0, total)

@@ -32,8 +32,8 @@ func (c *stubbornConn) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// TestWriterEndsAtAFrame cuts a write at every byte. What was sent must then be whole frames, no
-// more than the one that was cut.
+// TestWriterEndsAtAFrame cuts a write at every byte, with and without memory for what is left. What
+// was sent must then be whole frames, no more than the one that was cut.
 func TestWriterEndsAtAFrame(t *testing.T) {
 	head := appendFrame(appendFrame(nil, framePong, []byte("p")), framePing, nil)
 	var frames [][]byte
@@ -49,18 +49,22 @@ func TestWriterEndsAtAFrame(t *testing.T) {
 		at += frameLen(all[at:])
 		ends = append(ends, at)
 	}
-	for cut := range len(all) {
-		// The first write gets half of it, the next one the other half.
-		c := &stubbornConn{room: cut / 2}
-		limits := admission.New(admission.Config{Bytes: 2 << 20})
+	for n := range 2 * len(all) {
+		// The first write gets half of it, the next one the other half; all, where there is no next.
+		cut, room, memory, want := n/2, n/4, int64(2<<20), errCut
+		if n%2 == 1 {
+			room, memory, want = cut, 0, errNoMemory
+		}
+		c := &stubbornConn{room: room}
+		limits := admission.New(admission.Config{Bytes: memory})
 		asked := 0
 		w := writer{raw: c, slowTimeout: time.Hour, quota: limits.Quota(admission.Unsent, netip.IPv6Loopback()), stop: func() bool {
-			c.room += cut - cut/2
+			c.room += cut - room
 			asked++
 			return asked > 1
 		}}
-		if err := w.send(head, append([][]byte(nil), frames...), tail); !errors.Is(err, errCut) {
-			t.Fatalf("cut at %d: %v", cut, err)
+		if err := w.send(head, append([][]byte(nil), frames...), tail); !errors.Is(err, want) {
+			t.Fatalf("cut at %d: %v, want %v", cut, err, want)
 		}
 		c.room = 1 << 20
 		if err := w.finish(last, time.Second); err != nil {
@@ -154,6 +158,10 @@ func TestWriterOfBrokenFrame(t *testing.T) {
 		{failingConn{err: failed}, 1 << 20, failed},
 		{failingConn{err: os.ErrDeadlineExceeded}, 0, errNoMemory},
 	} {
+		frame := frame
+		if tc.bytes == 0 {
+			frame = appendFrame(nil, frameText, make([]byte, maxChunkBytes))
+		}
 		w := writer{
 			raw: &tc.conn, slowTimeout: time.Hour, stop: func() bool { return true },
 			quota: admission.New(admission.Config{Bytes: tc.bytes}).Quota(admission.Unsent, netip.IPv6Loopback()),
