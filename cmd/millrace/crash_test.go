@@ -234,7 +234,7 @@ func testPowerLoss(t *testing.T, query string, flags ...string) (got []truthEven
 		lives = 60
 	}
 	rng := rand.New(rand.NewPCG(testSeed(t), 0))
-	sim := startRelaysim(t, "--rate", sustainedRate(1000), "--churn-every", "5", "--wait-for-consumer", "--window-frames", "2000000", "--window-bytes", strconv.Itoa(1<<30))
+	sim := startRelaysim(t, "--rate", "250", "--churn-every", "5", "--wait-for-consumer", "--window-frames", "2000000", "--window-bytes", strconv.Itoa(1<<30))
 	m := &machine{t: t, rng: rng, relay: sim.url, dir: filepath.Join(t.TempDir(), "data"), disk: vfs.NewCrashableMem(), cursor: "0", flags: flags, query: query}
 
 	// The first one commits something: before, a restart begins live.

@@ -152,7 +152,7 @@ func TestReferencesOutliveAll(t *testing.T) {
 		rounds = 6
 	}
 	seed := testSeed(t)
-	sim := startRelaysim(t, "--rate", sustainedRate(500), "--seed", strconv.FormatUint(seed, 10), "--churn-every", "4", "--truth-references", "--wait-for-consumer",
+	sim := startRelaysim(t, "--rate", "150", "--seed", strconv.FormatUint(seed, 10), "--churn-every", "4", "--truth-references", "--wait-for-consumer",
 		"--window-frames", "2000000", "--window-bytes", strconv.Itoa(1<<30))
 	w := &referencesWorld{t: t, rng: rand.New(rand.NewPCG(seed, 7)), sim: sim, dir: filepath.Join(t.TempDir(), "data")}
 	w.live("first on", true, "--references=on")

@@ -246,7 +246,7 @@ func TestReferencesOfRooms(t *testing.T) {
 	t.Parallel()
 	messages := 3000
 	if long() {
-		messages = 60_000
+		messages = 20_000
 	}
 	seed := testSeed(t)
 	sim := startRelaysim(t, "--seed", strconv.FormatUint(seed, 10), "--frames", strconv.Itoa(messages), "--wait-for-consumer",

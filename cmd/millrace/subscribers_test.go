@@ -25,7 +25,7 @@ func TestRestartUnderLoad(t *testing.T) {
 	t.Parallel()
 	restarts, count, frames := 2, 40, 12_000
 	if long() {
-		restarts, count, frames = 8, 100, 30_000
+		restarts, count, frames = 6, 60, 15_000
 	}
 	sim := startRelaysim(t, "--rate", "1500", "--frames", strconv.Itoa(frames), "--wait-for-consumer")
 	dir, addr := t.TempDir(), freeAddr(t)
