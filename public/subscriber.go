@@ -44,24 +44,24 @@ type subscriber struct {
 	sleeper
 
 	// Of the pull loop only:
-	out      outbound
-	filter   filter // in force
-	notice   referencesNotice
-	leftOut  leftOutNotice
-	chunk    replay.Chunk
-	claimed  int64 // of Server.catchUp.chunks, for chunk
-	atEnd    bool  // the last chunk reached the end of the log
-	live     bool  // one did
-	timer    *time.Timer
-	resumeAt time.Time // no event is sent before, if events/s are limited
+	out     outbound
+	filter  filter // in force
+	notice  referencesNotice
+	leftOut leftOutNotice
+	chunk   replay.Chunk
+	claimed int64 // of Server.catchUp.chunks, for chunk
+	atEnd   bool  // the last chunk reached the end of the log
+	live    bool  // one did
+	timer   *time.Timer
 	delivered
 }
 
 // delivered is what was sent.
 type delivered struct {
-	begun  time.Time
-	events int64
-	bytes  int64
+	begun    time.Time
+	events   int64
+	bytes    int64
+	resumeAt time.Time // no event is sent before, if events/s are limited
 }
 
 // filters is what the subscriber's filters count against.
