@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -121,4 +122,41 @@ func BenchmarkResolveKnown(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(b.N*len(reqs))/b.Elapsed().Seconds(), "strings/s")
+}
+
+// BenchmarkLookupUIDs looks up a page of 30 accounts, none of which is in a cache of names.
+func BenchmarkLookupUIDs(b *testing.B) {
+	store, err := pebblekv.Open(pebblekv.Config{FS: vfs.NewMem(), Dir: "uids", CacheBytes: 64 << 20})
+	if err != nil {
+		b.Fatal(err)
+	}
+	in, err := Open(b.Context(), Config{Store: store, Alone: true})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = in.Close() })
+	source := newTraffic(1, 200_000)
+	reqs, out := make([]Request, 500), make([]Result, 500)
+	var all []uint64
+	for dids := range slices.Chunk(source.dids, len(reqs)) {
+		for i, did := range dids {
+			reqs[i] = Request{DID: did}
+		}
+		if err := in.Resolve(b.Context(), reqs, out); err != nil {
+			b.Fatal(err)
+		}
+		for i := range out {
+			all = append(all, out[i].DIDUID)
+		}
+	}
+	uids, names := make([]uint64, 30), make([]string, 30)
+	b.ReportAllocs()
+	for b.Loop() {
+		for i := range uids {
+			uids[i] = all[source.rng.IntN(len(all))]
+		}
+		if err := in.LookupUIDs(b.Context(), uids, names); err != nil {
+			b.Fatal(err)
+		}
+	}
 }

@@ -208,7 +208,7 @@ func (x *exporter) uids(ctx context.Context) error {
 	}
 	err := kv.ScanAll(ctx, x.store, from, exportStep, func(p kv.Pair) error {
 		_, count, err := openChunk(x.header.codec, p.Value)
-		if err != nil || len(p.Key) != 9 {
+		if err != nil || len(p.Key) != uidKeyBytes {
 			return broken("chunk", p.Value)
 		}
 		x.w.counts.names += uint64(count)

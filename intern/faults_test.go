@@ -46,8 +46,8 @@ func (t *failingTxn) Get(ctx context.Context, keys, values [][]byte) error {
 	return errors.Join(t.s.fails(), t.Txn.Get(ctx, keys, values))
 }
 
-func (t *failingTxn) Last(ctx context.Context, ranges []kv.Range, pairs []kv.Pair) error {
-	return errors.Join(t.s.fails(), t.Txn.Last(ctx, ranges, pairs))
+func (t *failingTxn) Last(ctx context.Context, ranges []kv.Range, fn func(i int, p kv.Pair) error) error {
+	return errors.Join(t.s.fails(), t.Txn.Last(ctx, ranges, fn))
 }
 
 // Scan fails behind the first pair.

@@ -40,7 +40,7 @@ func (in shared) ReadSequence(ctx context.Context, txn kv.Txn, sequence uint32, 
 	r := kv.Range{Begin: appendUIDKey(nil, from), End: append(appendUIDKey(nil, c.join(sequence, c.maxN())), 0)}
 	chunks := 0
 	err := txn.Scan(ctx, r, func(p kv.Pair) (bool, error) {
-		if len(p.Key) != 9 {
+		if len(p.Key) != uidKeyBytes {
 			return false, broken("UID key", p.Key)
 		}
 		chunk, count, err := openChunk(c, bytes.Clone(p.Value))

@@ -185,6 +185,8 @@ func appendCollNumberKey(dst []byte, coll uint32) []byte {
 	return binary.BigEndian.AppendUint32(append(dst, tagCollNumber), coll)
 }
 
+const uidKeyBytes = 9 // of what appendUIDKey appends
+
 func appendUIDKey(dst []byte, uid uint64) []byte {
 	return binary.BigEndian.AppendUint64(append(dst, tagUIDs), uid)
 }

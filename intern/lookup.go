@@ -1,6 +1,7 @@
 package intern
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 
@@ -188,6 +189,7 @@ func (in *Interner) lookupUIDs(ctx context.Context, txn kv.Txn, uids []uint64, s
 		}
 		didOf[authorities[i]] = &dids[i]
 	}
+	var text []byte
 	for i := range entries {
 		e := &entries[i]
 		var coll string
@@ -198,7 +200,8 @@ func (in *Interner) lookupUIDs(ctx context.Context, txn kv.Txn, uids []uint64, s
 		}
 		strings[i] = ""
 		if uids[i] != 0 && (e.text != nil || e.auth != 0) {
-			strings[i] = string(appendName(nil, e, didOf[e.auth], coll))
+			text = appendName(text[:0], e, didOf[e.auth], coll)
+			strings[i] = string(text)
 		}
 	}
 	return nil
@@ -240,45 +243,41 @@ func (in *Interner) collectionName(ctx context.Context, txn kv.Txn, number uint3
 	return string(value), err
 }
 
-// entries reads the entries of uids; a UID that stands for nothing has the zero entry. Their texts
-// live as long as txn.
+// entries reads the entries of uids; a UID that stands for nothing has the zero entry.
 func (c codec) entries(ctx context.Context, txn kv.Txn, uids []uint64) ([]entry, error) {
 	ranges := make([]kv.Range, len(uids))
+	keys := make([]byte, 0, 2*(uidKeyBytes+1)*len(uids)) // of all ranges
 	for i, uid := range uids {
 		// The chunk that holds uid begins at uid or before, in the same sequence, at most
 		// maxChunkNames before.
 		sequence, n := c.split(uid)
 		first := c.join(sequence, n-min(n, maxChunkNames-1))
-		ranges[i] = kv.Range{Begin: appendUIDKey(nil, first), End: append(appendUIDKey(nil, uid), 0)}
-	}
-	pairs := make([]kv.Pair, len(uids))
-	if err := txn.Last(ctx, ranges, pairs); err != nil {
-		return nil, err
+		begin := len(keys)
+		keys = appendUIDKey(keys, first)
+		end := len(keys)
+		keys = append(appendUIDKey(keys, uid), 0)
+		ranges[i] = kv.Range{Begin: keys[begin:end], End: keys[end:]}
 	}
 	entries := make([]entry, len(uids))
-	for i, p := range pairs {
-		if p.Key == nil {
-			continue
-		}
-		if len(p.Key) != 9 {
-			return nil, broken("UID key", p.Key)
+	err := txn.Last(ctx, ranges, func(i int, p kv.Pair) error {
+		if len(p.Key) != uidKeyBytes {
+			return broken("UID key", p.Key)
 		}
 		r, count, err := openChunk(c, p.Value)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		at := uids[i] - uidOfKey(p.Key)
+		e, at := &entries[i], uids[i]-uidOfKey(p.Key)
 		if at >= uint64(count) {
-			continue
+			return nil
 		}
-		for ; ; at-- {
-			if !r.next(&entries[i]) {
-				return nil, r.err
-			}
-			if at == 0 {
-				break
+		for range at + 1 {
+			if !r.next(e) {
+				return r.err
 			}
 		}
-	}
-	return entries, nil
+		e.text = bytes.Clone(e.text)
+		return nil
+	})
+	return entries, err
 }

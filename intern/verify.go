@@ -214,7 +214,7 @@ func (v *verifier) names(ctx context.Context) error {
 // chunk takes the names of one chunk.
 func (v *verifier) chunk(p kv.Pair) error {
 	v.report.Chunks++
-	if len(p.Key) != 9 {
+	if len(p.Key) != uidKeyBytes {
 		return broken("UID key", p.Key)
 	}
 	uid := binary.BigEndian.Uint64(p.Key[1:])

@@ -60,12 +60,12 @@ func allocWindow(ctx context.Context, txn kv.Txn, w *caller, uids []uint64) erro
 // newestWindow returns where the newest window begins and how many have entered it, read without a
 // conflict.
 func newestWindow(ctx context.Context, txn kv.Txn) (start, entered uint64, err error) {
-	pairs := make([]kv.Pair, 1)
 	r := kv.Range{Begin: []byte(windowCounters), End: []byte(windowTaken)}
-	if err := txn.Last(ctx, []kv.Range{r}, pairs); err != nil || pairs[0].Key == nil {
-		return 0, 0, err
-	}
-	return binary.BigEndian.Uint64(pairs[0].Key[len(windowCounters):]), binary.LittleEndian.Uint64(pairs[0].Value), nil
+	err = txn.Last(ctx, []kv.Range{r}, func(_ int, p kv.Pair) error {
+		start, entered = binary.BigEndian.Uint64(p.Key[len(windowCounters):]), binary.LittleEndian.Uint64(p.Value)
+		return nil
+	})
+	return start, entered, err
 }
 
 // enterWindow counts the transaction into the newest window, or into the next one if that is half

@@ -71,8 +71,9 @@ type Txn interface {
 	// nil if there is none. Values are never nil for a key that exists. They are valid until Close.
 	// The keys are read as conflicting. Ascending keys are read fastest.
 	Get(ctx context.Context, keys, values [][]byte) error
-	// Last sets pairs[i] to the greatest key in ranges[i], as a snapshot read.
-	Last(ctx context.Context, ranges []Range, pairs []Pair) error
+	// Last calls fn with the greatest key in ranges[i] for each i, in order, but for ranges without
+	// one, until fn returns an error. It is a snapshot read. The pair is valid during the call only.
+	Last(ctx context.Context, ranges []Range, fn func(i int, p Pair) error) error
 	// Scan calls fn with the keys of r in order, as a snapshot read, until fn returns false or an
 	// error. The pair is valid during the call only.
 	Scan(ctx context.Context, r Range, fn func(Pair) (bool, error)) error

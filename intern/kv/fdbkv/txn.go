@@ -72,7 +72,7 @@ func (t *txn) keyRange(r kv.Range) fdb.KeyRange {
 }
 
 // Last implements kv.Txn.
-func (t *txn) Last(ctx context.Context, ranges []kv.Range, pairs []kv.Pair) error {
+func (t *txn) Last(ctx context.Context, ranges []kv.Range, fn func(i int, p kv.Pair) error) error {
 	stop, err := t.watch(ctx)
 	if err != nil {
 		return err
@@ -88,9 +88,10 @@ func (t *txn) Last(ctx context.Context, ranges []kv.Range, pairs []kv.Pair) erro
 		if err != nil {
 			return fmt.Errorf("read last key: %w", translate(ctx, err, false))
 		}
-		pairs[i] = kv.Pair{}
 		if len(found) > 0 {
-			pairs[i] = t.pair(found[0])
+			if err := fn(i, t.pair(found[0])); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

@@ -179,16 +179,20 @@ func last(t *testing.T, s kv.Store) {
 	for _, r := range [][2]string{{"a", "b"}, {"a", "b\x00"}, {"b", "f"}, {"d", "e"}, {"e", "f"}, {"a", "z"}, {"f\x00", "z"}} {
 		ranges = append(ranges, kv.Range{Begin: []byte(r[0]), End: []byte(r[1])})
 	}
-	pairs := make([]kv.Pair, len(ranges))
-	if err := txn.Last(context.Background(), ranges, pairs); err != nil {
+	got := make([]string, len(ranges))
+	err := txn.Last(context.Background(), ranges, func(i int, p kv.Pair) error {
+		got[i] += string(p.Key) + string(p.Value)
+		return nil
+	})
+	if err != nil {
 		t.Fatal(err)
-	}
-	var got []string
-	for _, p := range pairs {
-		got = append(got, string(p.Key)+string(p.Value))
 	}
 	if want := []string{"", "b1", "d2", "d2", "", "f3", ""}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
+	}
+	enough, calls := errors.New("enough"), 0
+	if err := txn.Last(context.Background(), ranges, func(int, kv.Pair) error { calls++; return enough }); !errors.Is(err, enough) || calls != 1 {
+		t.Errorf("after an error fn was called again, %d times in all, or it is lost: %v", calls, err)
 	}
 }
 

@@ -70,7 +70,10 @@ func TestEachFailedRead(t *testing.T) {
 			for i, key := range keys {
 				ranges[i] = kv.Range{Begin: key, End: append(key[:3:3], 0)}
 			}
-			err := txn.Last(t.Context(), ranges, pairs)
+			err := txn.Last(t.Context(), ranges, func(i int, p kv.Pair) error {
+				pairs[i] = kv.Pair{Key: bytes.Clone(p.Key), Value: bytes.Clone(p.Value)}
+				return nil
+			})
 			return pairs, err
 		},
 		"scan": func(txn kv.Txn) (pairs []kv.Pair, err error) {

@@ -21,7 +21,7 @@ type txn struct {
 	writes  []uint64              // hashes of the keys written
 	size    int                   // counts against maxBytes
 	err     error                 // first write over a limit
-	buffer  []byte                // what Get and Last returned lies here; never moved, see keep
+	buffer  []byte                // what Get returned lies here; never moved, see keep
 	done    bool                  // committed or closed
 	closed  bool
 }
@@ -66,7 +66,7 @@ func (t *txn) Get(ctx context.Context, keys, values [][]byte) error {
 }
 
 // Last implements kv.Txn.
-func (t *txn) Last(ctx context.Context, ranges []kv.Range, pairs []kv.Pair) error {
+func (t *txn) Last(ctx context.Context, ranges []kv.Range, fn func(i int, p kv.Pair) error) error {
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}
@@ -74,13 +74,14 @@ func (t *txn) Last(ctx context.Context, ranges []kv.Range, pairs []kv.Pair) erro
 		return err
 	}
 	for i, r := range ranges {
-		pairs[i] = kv.Pair{}
 		if t.iter.SeekLT(r.End) && bytes.Compare(t.iter.Key(), r.Begin) >= 0 {
 			value, err := t.iter.ValueAndErr()
 			if err != nil {
 				return fmt.Errorf("read value: %w", err)
 			}
-			pairs[i] = kv.Pair{Key: t.keep(t.iter.Key()), Value: t.keep(value)}
+			if err := fn(i, kv.Pair{Key: t.iter.Key(), Value: value}); err != nil {
+				return err
+			}
 		} else if err := t.iter.Error(); err != nil {
 			return fmt.Errorf("read last key: %w", err)
 		}

@@ -1,6 +1,7 @@
 package simkv
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"time"
@@ -71,7 +72,7 @@ func (t *txn) Get(ctx context.Context, keys, values [][]byte) error {
 }
 
 // Last implements kv.Txn.
-func (t *txn) Last(ctx context.Context, ranges []kv.Range, pairs []kv.Pair) error {
+func (t *txn) Last(ctx context.Context, ranges []kv.Range, fn func(i int, p kv.Pair) error) error {
 	if err := t.read(ctx); err != nil {
 		return err
 	}
@@ -79,14 +80,18 @@ func (t *txn) Last(ctx context.Context, ranges []kv.Range, pairs []kv.Pair) erro
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	for i, r := range ranges {
-		pairs[i] = kv.Pair{}
 		begin := string(r.Begin)
 		for row := range s.table.before(string(r.End)) {
 			if row.key < begin {
 				break
 			}
 			if value := row.value(t.at); value != nil {
-				pairs[i] = kv.Pair{Key: []byte(row.key), Value: value}
+				p := kv.Pair{Key: []byte(row.key), Value: bytes.Clone(value)}
+				if err := fn(i, p); err != nil {
+					return err
+				}
+				clear(p.Key) // as it is valid during the call only
+				clear(p.Value)
 				break
 			}
 		}
