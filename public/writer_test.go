@@ -50,7 +50,8 @@ func TestWriterEndsAtAFrame(t *testing.T) {
 		ends = append(ends, at)
 	}
 	for n := range 2 * len(all) {
-		// The first write gets half of it, the next one the other half; all, where there is no next.
+		// The first write gets half of it, the next one the other half. Without memory there is no
+		// next one, and the first gets all.
 		cut, room, memory, want := n/2, n/4, int64(2<<20), errCut
 		if n%2 == 1 {
 			room, memory, want = cut, 0, errNoMemory

@@ -72,7 +72,8 @@ type Txn interface {
 	// The keys are read as conflicting. Ascending keys are read fastest.
 	Get(ctx context.Context, keys, values [][]byte) error
 	// Last calls fn with the greatest key in ranges[i] for each i, in order, but for ranges without
-	// one, until fn returns an error. It is a snapshot read. The pair is valid during the call only.
+	// one, until fn returns an error. It is a snapshot read. The pair is valid during the call
+	// only.
 	Last(ctx context.Context, ranges []Range, fn func(i int, p Pair) error) error
 	// Scan calls fn with the keys of r in order, as a snapshot read, until fn returns false or an
 	// error. The pair is valid during the call only.
