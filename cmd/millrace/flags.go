@@ -53,7 +53,22 @@ func parseFlags(fs *flag.FlagSet, args, environ []string) error {
 		}
 		others, args = append(others, rest[0]), rest[1:]
 	}
+	if err := checkFlagValues(fs); err != nil {
+		return usageError{err}
+	}
 	return fs.Parse(append([]string{"--"}, others...)) // sets what fs.Args returns, and no flag
+}
+
+// checkFlagValues finds a flag that has another one as its value, for want of a value of its own.
+func checkFlagValues(fs *flag.FlagSet) (err error) {
+	fs.Visit(func(f *flag.Flag) {
+		value := f.Value.String()
+		name, _, _ := strings.Cut(strings.TrimLeft(value, "-"), "=")
+		if strings.HasPrefix(value, "-") && fs.Lookup(name) != nil {
+			err = fmt.Errorf("--%s has no value: %s is another flag", f.Name, value)
+		}
+	})
+	return err
 }
 
 // isForeignEnv recognizes variables that begin like ours and belong to other programs. They are

@@ -34,6 +34,7 @@ func TestServeFlags(t *testing.T) {
 		{name: "variables of tests pass", environ: []string{"MILLRACE_TEST_LONG=1"}},
 		{name: "variables of Kubernetes pass", environ: []string{"MILLRACE_SERVICE_HOST=10.0.0.1", "MILLRACE_PORT=tcp://10.0.0.1:6008", "MILLRACE_PORT_6008_TCP_ADDR=10.0.0.1"}},
 		{name: "bad value in variable", environ: []string{"MILLRACE_MEMORY=much"}, err: `MILLRACE_MEMORY="much"`},
+		{name: "flag for a value", args: []string{"--relay", "--references=on"}, err: "--relay has no value: --references=on is another flag"},
 		{name: "stray argument", args: []string{"bsky.network"}, err: "takes no argument"},
 		{name: "relay cursor 0 is not absent", args: []string{"--relay-cursor=0"}, check: func(c *config) bool { return c.relayCursor.set && c.relayCursor.value == 0 }},
 		{name: "negative relay cursor", args: []string{"--relay-cursor=-1"}, err: "0 or more"},
