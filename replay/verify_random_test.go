@@ -108,7 +108,7 @@ func TestVerifyRandom(t *testing.T) {
 		seeds = 2
 	}
 	if os.Getenv("MILLRACE_TEST_LONG") != "" {
-		seeds = 60
+		seeds = 30
 	}
 	for seed := range seeds {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
