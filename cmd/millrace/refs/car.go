@@ -173,6 +173,10 @@ func (held *repository) block(id cid.Cid) ([]byte, error) {
 	return block, nil
 }
 
+// emptyTree is the only node of an empty repository, {"e": [], "l": null}. A record decodes as a node
+// without keys, too.
+const emptyTree = "\xa2\x61e\x80\x61l\xf6"
+
 // walk gathers the keys at and below a node. level is that of the node's keys, one less than that
 // of its parent; -1: the node is the root. So the depth is at most the number of levels of a key.
 // Each node must have a key at or below it that is greater than those before, so no node is visited
@@ -187,8 +191,8 @@ func (held *repository) walk(id cid.Cid, level int) error {
 		return fmt.Errorf("node %v: %w", id, err)
 	}
 	if len(node.Entries) == 0 {
-		if level < 0 && node.Left == nil {
-			return nil // an empty repository
+		if level < 0 && string(block) == emptyTree {
+			return nil
 		}
 		if level <= 0 || node.Left == nil {
 			return fmt.Errorf("node %v has no keys", id)

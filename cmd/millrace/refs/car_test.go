@@ -316,6 +316,7 @@ func TestHostileCAR(t *testing.T) {
 			below := leaf(c, v, keyOn(0, 0))
 			return c.addNode(t, mst.NodeData{Left: &below, Entries: []mst.EntryData{{KeySuffix: keyOn(0, 500), Value: v}}})
 		}), "lowest level"},
+		"a record as the tree": {tree(func(_ *carFile, v cid.Cid) cid.Cid { return v }), "has no keys"},
 		"a node without keys": {tree(func(c *carFile, v cid.Cid) cid.Cid {
 			below := c.addNode(t, mst.NodeData{})
 			return c.addNode(t, mst.NodeData{Left: &below, Entries: []mst.EntryData{{KeySuffix: keyOn(1, 0), Value: v}}})
