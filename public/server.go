@@ -125,11 +125,7 @@ func newServer(cfg Config, src eventLog, t timing) (*Server, error) {
 	}
 	s.admission = newAdmission(&cfg, t.header, s.rejected)
 	s.metrics = newMetrics(s, cfg.Registerer)
-	mux := s.routes()
-	if err := s.routeViews(mux); err != nil {
-		return nil, err
-	}
-	s.handler = s.withHeaders(s.withV2(mux))
+	s.handler = s.withHeaders(s.withV2(s.routes()))
 	return s, nil
 }
 
@@ -151,30 +147,17 @@ func (s *Server) routes() *http.ServeMux {
 	mux.HandleFunc("GET /status/day", s.handleDay)
 	mux.HandleFunc("GET /web/{path...}", s.handleAsset)
 	mux.HandleFunc("GET /{$}", s.handleIndex)
-	return mux
-}
-
-// routeViews adds what answers from views of the log, as far as there are any.
-func (s *Server) routeViews(mux *http.ServeMux) error {
 	if s.cfg.Links != nil {
-		api, err := linksapi.New(linksapi.Config{
+		linksapi.New(linksapi.Config{
 			Links: s.cfg.Links, UIDs: s.cfg.UIDs, Log: s.cfg.Log, Logger: s.cfg.Logger, Registerer: s.cfg.Registerer,
-		})
-		if err != nil {
-			return err
-		}
-		api.Route(mux)
+		}).Route(mux)
 	}
 	if s.cfg.Graph != nil {
-		api, err := graphapi.New(graphapi.Config{
+		graphapi.New(graphapi.Config{
 			Graph: s.cfg.Graph, Links: s.cfg.Links, UIDs: s.cfg.UIDs, Log: s.cfg.Log, Logger: s.cfg.Logger, Registerer: s.cfg.Registerer,
-		})
-		if err != nil {
-			return err
-		}
-		api.Route(mux)
+		}).Route(mux)
 	}
-	return nil
+	return mux
 }
 
 // withHeaders adds what all answers have, and answers preflights.

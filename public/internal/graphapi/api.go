@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
 
@@ -23,7 +22,7 @@ type Log interface {
 	FindSource(source string) (number uint32, ok bool)
 }
 
-// Config is what New needs. Graph, UIDs and Log must be set.
+// Config is what New needs. Graph, UIDs and Log must be set; New does not check that.
 type Config struct {
 	Graph      graph.Queries
 	Links      links.Queries // nil: there are no sets of links
@@ -34,21 +33,6 @@ type Config struct {
 	Registerer prometheus.Registerer // nil: metrics are not registered
 }
 
-func (c Config) withDefaults() Config {
-	c.MaxCost = cmp.Or(c.MaxCost, 100_000_000)
-	return c
-}
-
-func (c Config) validate() error {
-	switch {
-	case c.Graph == nil:
-		return errors.New("graphapi: field Graph: must be set")
-	case c.MaxCost < 0:
-		return fmt.Errorf("graphapi: field MaxCost: %d is negative", c.MaxCost)
-	}
-	return nil
-}
-
 // API answers requests. It is safe for concurrent use.
 type API struct {
 	*viewapi.API
@@ -57,18 +41,11 @@ type API struct {
 }
 
 // New makes an API. It starts nothing.
-func New(cfg Config) (*API, error) {
-	cfg = cfg.withDefaults()
-	if err := cfg.validate(); err != nil {
-		return nil, err
-	}
-	view, err := viewapi.New(viewapi.Config{
+func New(cfg Config) *API {
+	cfg.MaxCost = cmp.Or(cfg.MaxCost, 100_000_000)
+	return &API{cfg: cfg, cache: newCache(), API: viewapi.New(viewapi.Config{
 		Kind: "graph", UIDs: cfg.UIDs, Log: cfg.Log, Failure: failure, Logger: cfg.Logger, Registerer: cfg.Registerer,
-	})
-	if err != nil {
-		return nil, err
-	}
-	return &API{API: view, cfg: cfg, cache: newCache()}, nil
+	})}
 }
 
 // endpoint is one path. Its parse reads the request's own parameters; its ask asks the graph, and

@@ -61,12 +61,8 @@ func BenchmarkFollowsFollowing(b *testing.B) {
 		}
 	}
 	w := &world{g: g, linksAt: g.Position()}
-	a, err := New(Config{Graph: w, UIDs: benchUIDs{}, Log: w})
-	if err != nil {
-		b.Fatal(err)
-	}
 	mux := http.NewServeMux()
-	a.Route(mux)
+	New(Config{Graph: w, UIDs: benchUIDs{}, Log: w}).Route(mux)
 	mux.HandleFunc("GET /bare", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "{}\n") })
 	s := httptest.NewServer(mux)
 	defer s.Close()

@@ -238,10 +238,7 @@ func (v view) Others(_ context.Context, q links.OthersQuery) (o links.Others, _ 
 
 func newTestAPI(t *testing.T, w *world) (*API, http.Handler) {
 	t.Helper()
-	a, err := New(Config{Graph: w, Links: worldLinks{w}, UIDs: w, Log: w, MaxCost: 1000})
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := New(Config{Graph: w, Links: worldLinks{w}, UIDs: w, Log: w, MaxCost: 1000})
 	mux := http.NewServeMux()
 	a.Route(mux)
 	return a, mux

@@ -19,7 +19,7 @@ type Log interface {
 	SourceOf(number uint32) (source string, ok bool)
 }
 
-// Config is what New needs. Links, UIDs and Log must be set.
+// Config is what New needs. Links, UIDs and Log must be set; New does not check that.
 type Config struct {
 	Links      links.Queries
 	UIDs       viewapi.UIDs
@@ -35,17 +35,10 @@ type API struct {
 }
 
 // New makes an API. It starts nothing.
-func New(cfg Config) (*API, error) {
-	if cfg.Links == nil {
-		return nil, errors.New("linksapi: field Links: must be set")
-	}
-	view, err := viewapi.New(viewapi.Config{
+func New(cfg Config) *API {
+	return &API{cfg: cfg, API: viewapi.New(viewapi.Config{
 		Kind: "links", UIDs: cfg.UIDs, Log: cfg.Log, Failure: failure, Logger: cfg.Logger, Registerer: cfg.Registerer,
-	})
-	if err != nil {
-		return nil, err
-	}
-	return &API{view, cfg}, nil
+	})}
 }
 
 // endpoint is one path. Its parse reads the request's own parameters; its answer returns what is to

@@ -18,10 +18,7 @@ import (
 
 func newTestAPI(t *testing.T, w *world) (*API, http.Handler) {
 	t.Helper()
-	a, err := New(Config{Links: w, UIDs: w, Log: w})
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := New(Config{Links: w, UIDs: w, Log: w})
 	mux := http.NewServeMux()
 	a.Route(mux)
 	return a, mux

@@ -18,7 +18,7 @@ const (
 	requestTimeout = 10 * time.Second
 )
 
-// Config is what New needs. All but Logger and Registerer must be set.
+// Config is what New needs. All but Logger and Registerer must be set; New does not check that.
 type Config struct {
 	Kind string // what the view is of, such as links: in messages and names of metrics
 	UIDs UIDs
@@ -29,20 +29,6 @@ type Config struct {
 	Registerer prometheus.Registerer // nil: metrics are not registered
 }
 
-func (c Config) withDefaults() Config {
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
-	return c
-}
-
-func (c Config) validate() error {
-	if c.Kind == "" || c.UIDs == nil || c.Log == nil || c.Failure == nil {
-		return errors.New("viewapi: fields Kind, UIDs, Log, Failure: must be set")
-	}
-	return nil
-}
-
 // API is what requests of one kind share. It is safe for concurrent use.
 type API struct {
 	cfg     Config
@@ -51,12 +37,11 @@ type API struct {
 }
 
 // New makes an API. It starts nothing.
-func New(cfg Config) (*API, error) {
-	cfg = cfg.withDefaults()
-	if err := cfg.validate(); err != nil {
-		return nil, err
+func New(cfg Config) *API {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &API{cfg: cfg, metrics: newMetrics(cfg.Kind, cfg.Registerer), turns: make(chan struct{}, RequestsAtOnce)}, nil
+	return &API{cfg: cfg, metrics: newMetrics(cfg.Kind, cfg.Registerer), turns: make(chan struct{}, RequestsAtOnce)}
 }
 
 // Handle answers a request of an endpoint with the JSON that serve returns, or with its error.

@@ -43,12 +43,9 @@ func (p *Params) Err() error {
 }
 
 // Fail says that a parameter is wrong.
-func (p *Params) Fail(format string, args ...any) { p.FailWith(Invalid(format, args...)) }
-
-// FailWith is Fail with an error of another name.
-func (p *Params) FailWith(err *Error) {
+func (p *Params) Fail(format string, args ...any) {
 	if p.err == nil {
-		p.err = err
+		p.err = Invalid(format, args...)
 	}
 }
 
