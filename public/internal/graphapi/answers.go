@@ -2,9 +2,7 @@ package graphapi
 
 import (
 	"context"
-	"encoding/json"
 	"math/rand/v2"
-	"strconv"
 
 	"millrace/replay/graph"
 )
@@ -33,76 +31,81 @@ func askHas(ctx context.Context, g *graph.Graph, r *request) ([]graph.Result, er
 	return []graph.Result{result}, err
 }
 
-// append returns the answer as JSON: the members that write appends, then those that every answer
-// has. One that static edges affect is not called complete.
-func (r *request) append(write func([]byte, *request) []byte) []byte {
-	body := make([]byte, 0, 128+40*(len(r.names)+len(r.subjects)))
-	body = write(append(body, '{'), r)
-	complete, static := true, false
+// The answers. No list is null.
+
+// completeness ends every answer. One that static edges affect is not called complete.
+type completeness struct {
+	Complete bool `json:"complete"`
+	Static   bool `json:"static,omitempty"`
+}
+
+func (r *request) completeness() completeness {
+	c := completeness{Complete: true}
 	for i := range r.results {
-		complete = complete && r.results[i].Complete
-		static = static || r.results[i].Static
+		c.Complete = c.Complete && r.results[i].Complete
+		c.Static = c.Static || r.results[i].Static
 	}
-	body = append(body, `,"complete":`...)
-	body = strconv.AppendBool(body, complete && !static)
-	if static {
-		body = append(body, `,"static":true`...)
-	}
-	return append(body, '}')
+	c.Complete = c.Complete && !c.Static
+	return c
 }
 
-func writeCount(dst []byte, r *request) []byte { return appendCount(dst, &r.results[0]) }
-
-func appendCount(dst []byte, result *graph.Result) []byte {
-	return strconv.AppendInt(append(dst, `"count":`...), int64(result.Count), 10)
+type countAnswer struct {
+	Count int `json:"count"`
+	completeness
 }
 
-func writeSample(dst []byte, r *request) []byte {
-	return appendMembers(appendCount(dst, &r.results[0]), r.names)
+func answerCount(r *request) any { return countAnswer{r.results[0].Count, r.completeness()} }
+
+// members is how many members a set has, and some of them.
+type members struct {
+	Count   int      `json:"count"`
+	Members []string `json:"members"`
 }
 
-func writePage(dst []byte, r *request) []byte {
-	return appendCursor(append(writeSample(dst, r), `,"cursor":`...), r.results[0].Build, r.results[0].Next)
+type sampleAnswer struct {
+	members
+	completeness
 }
 
-func writeFollows(dst []byte, r *request) []byte {
-	return strconv.AppendBool(append(dst, `"follows":`...), r.results[0].Count > 0)
+func answerSample(r *request) any {
+	return sampleAnswer{members{r.results[0].Count, r.names}, r.completeness()}
 }
 
-func writeSubjects(dst []byte, r *request) []byte {
-	dst = append(dst, `"subjects":[`...)
+type pageAnswer struct {
+	members
+	Cursor *string `json:"cursor"` // null on the last page
+	completeness
+}
+
+func answerPage(r *request) any {
+	page := &r.results[0]
+	return pageAnswer{members{page.Count, r.names}, encodeCursor(page.Build, page.Next), r.completeness()}
+}
+
+type followsAnswer struct {
+	Follows bool `json:"follows"`
+	completeness
+}
+
+func answerFollows(r *request) any { return followsAnswer{r.results[0].Count > 0, r.completeness()} }
+
+type subject struct {
+	DID string `json:"did"`
+	members
+}
+
+type subjectsAnswer struct {
+	Subjects []subject `json:"subjects"`
+	completeness
+}
+
+func answerSubjects(r *request) any {
+	answer := subjectsAnswer{make([]subject, len(r.subjects)), r.completeness()}
 	names := r.names
 	for i, did := range r.subjects {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		dst = appendString(append(dst, `{"did":`...), did)
 		n := len(r.results[i].UIDs)
-		dst = appendMembers(appendCount(append(dst, ','), &r.results[i]), names[:n])
-		dst, names = append(dst, '}'), names[n:]
+		answer.Subjects[i] = subject{did, members{r.results[i].Count, names[:n]}}
+		names = names[n:]
 	}
-	return append(dst, ']')
-}
-
-func appendMembers(dst []byte, names []string) []byte {
-	dst = append(dst, `,"members":[`...)
-	for i, name := range names {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		dst = appendString(dst, name)
-	}
-	return append(dst, ']')
-}
-
-// appendString appends a DID or AT URI as JSON: as it is, but for rare characters.
-func appendString(dst []byte, s string) []byte {
-	for i := range len(s) {
-		if c := s[i]; c < 0x20 || c > 0x7e || c == '"' || c == '\\' {
-			quoted, _ := json.Marshal(s) // strings are always encoded
-			return append(dst, quoted...)
-		}
-	}
-	dst = append(append(dst, '"'), s...)
-	return append(dst, '"')
+	return answer
 }

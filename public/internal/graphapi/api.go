@@ -3,6 +3,7 @@ package graphapi
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -49,25 +50,25 @@ func New(cfg Config) *API {
 }
 
 // endpoint is one path. Its parse reads the request's own parameters; its ask asks the graph, and
-// its write appends the answer's own members.
+// its answer returns what is to be JSON.
 type endpoint struct {
-	path  string
-	parse func(*params) query
-	ask   func(context.Context, *graph.Graph, *request) ([]graph.Result, error)
-	write func([]byte, *request) []byte
+	path   string
+	parse  func(*params) query
+	ask    func(context.Context, *graph.Graph, *request) ([]graph.Result, error)
+	answer func(*request) any
 }
 
 func endpoints() []endpoint {
 	return []endpoint{
-		{"/sets", parsePage, askPage, writePage},
-		{"/sets/count", parseExpr, askCount, writeCount},
-		{"/sets/sample", parseSample, askSample, writeSample},
-		{"/graph/follows-following", parseFollowsFollowing, askPage, writeSubjects},
-		{"/graph/mutuals", parseMutuals, askPage, writePage},
-		{"/graph/does-follow", parseDoesFollow, askHas, writeFollows},
-		{"/graph/common-follows", parseCommonFollows, askPage, writePage},
-		{"/graph/common-followers", parseCommonFollowers, askPage, writePage},
-		{"/graph/followers-not-following", parseNotFollowing, askPage, writePage},
+		{"/sets", parsePage, askPage, answerPage},
+		{"/sets/count", parseExpr, askCount, answerCount},
+		{"/sets/sample", parseSample, askSample, answerSample},
+		{"/graph/follows-following", parseFollowsFollowing, askPage, answerSubjects},
+		{"/graph/mutuals", parseMutuals, askPage, answerPage},
+		{"/graph/does-follow", parseDoesFollow, askHas, answerFollows},
+		{"/graph/common-follows", parseCommonFollows, askPage, answerPage},
+		{"/graph/common-followers", parseCommonFollowers, askPage, answerPage},
+		{"/graph/followers-not-following", parseNotFollowing, askPage, answerPage},
 	}
 }
 
@@ -129,7 +130,7 @@ func (a *API) serve(h http.Header, r *http.Request, e *endpoint) ([]byte, error)
 	if req.names, err = a.Names(ctx, members); err != nil {
 		return nil, err
 	}
-	return req.append(e.write), nil
+	return json.Marshal(e.answer(req))
 }
 
 // await waits until the graph, and links if they are asked for, have come to a position.

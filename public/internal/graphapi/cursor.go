@@ -8,18 +8,17 @@ import (
 // kind is the first byte of a cursor. Those of links have other ones.
 const kind = 's'
 
-// appendCursor appends, as JSON, the cursor of the page after a member; null if after is 0. It is
-// valid for one build of the graph.
-func appendCursor(dst []byte, build, after uint64) []byte {
+// encodeCursor returns the cursor of the page after a member; nil if after is 0. It is valid for one
+// build of the graph.
+func encodeCursor(build, after uint64) *string {
 	if after == 0 {
-		return append(dst, "null"...)
+		return nil
 	}
-	dst = append(dst, '"')
-	dst = base64.RawURLEncoding.AppendEncode(dst, binary.AppendUvarint(binary.AppendUvarint([]byte{kind}, build), after))
-	return append(dst, '"')
+	s := base64.RawURLEncoding.EncodeToString(binary.AppendUvarint(binary.AppendUvarint([]byte{kind}, build), after))
+	return &s
 }
 
-// parseCursor is the inverse of appendCursor. It refuses every other spelling.
+// parseCursor is the inverse of encodeCursor. It refuses every other spelling.
 func parseCursor(s string) (build, after uint64, ok bool) {
 	b, err := base64.RawURLEncoding.DecodeString(s)
 	if err != nil || len(b) == 0 {
@@ -30,5 +29,6 @@ func parseCursor(s string) (build, after uint64, ok bool) {
 		return 0, 0, false
 	}
 	after, _ = binary.Uvarint(b[1+n:])
-	return build, after, string(appendCursor(nil, build, after)) == `"`+s+`"`
+	again := encodeCursor(build, after)
+	return build, after, again != nil && *again == s
 }

@@ -2,7 +2,6 @@ package graphapi
 
 import (
 	"encoding/base64"
-	"encoding/json"
 	"math"
 	"testing"
 	"time"
@@ -15,33 +14,20 @@ import (
 func TestCursors(t *testing.T) {
 	for _, build := range []uint64{0, 1, 200, math.MaxUint64} {
 		for _, after := range []uint64{1, 127, 128, math.MaxUint64} {
-			var s string
-			if err := json.Unmarshal(appendCursor(nil, build, after), &s); err != nil {
-				t.Fatal(err)
-			}
+			s := *encodeCursor(build, after)
 			if b, a, ok := parseCursor(s); !ok || b != build || a != after {
 				t.Errorf("%d, %d becomes %d, %d, %t", build, after, b, a, ok)
 			}
 		}
 	}
-	if got := string(appendCursor([]byte("x"), 1, 0)); got != "xnull" {
-		t.Errorf("after nothing: %s", got)
+	if got := encodeCursor(1, 0); got != nil {
+		t.Errorf("after nothing: %s", *got)
 	}
 	for _, bad := range []string{"", "!", base64.RawURLEncoding.EncodeToString([]byte{kind}), base64.RawURLEncoding.EncodeToString([]byte{kind, 0x80}), base64.RawURLEncoding.EncodeToString([]byte{kind, 1}),
 		base64.RawURLEncoding.EncodeToString([]byte{kind, 1, 0}), base64.RawURLEncoding.EncodeToString([]byte{kind, 1, 2, 3}), base64.RawURLEncoding.EncodeToString([]byte{kind + 1, 1, 2}),
 		base64.StdEncoding.EncodeToString([]byte{kind, 1, 2, 3}), base64.RawURLEncoding.EncodeToString([]byte{kind, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1})} {
 		if build, after, ok := parseCursor(bad); ok {
 			t.Errorf("%q is %d, %d", bad, build, after)
-		}
-	}
-}
-
-// TestStrings: a string of an answer is JSON, whatever is in it.
-func TestStrings(t *testing.T) {
-	for _, s := range []string{"", "did:web:a", "~ !", "\"", "\\", "\x1f", "\x7f", "ü"} {
-		var got string
-		if err := json.Unmarshal(appendString(nil, s), &got); err != nil || got != s {
-			t.Errorf("%q becomes %s, %v", s, appendString(nil, s), err)
 		}
 	}
 }
