@@ -1,7 +1,7 @@
 package admission
 
 import (
-	"container/list"
+	"slices"
 	"sync"
 )
 
@@ -9,8 +9,8 @@ import (
 // first gets first. Its methods are safe for concurrent use.
 type Chunks struct {
 	mu      sync.Mutex
-	free    int64     // below 0 after Add
-	waiting list.List // of *chunkRequest
+	free    int64 // below 0 after Add
+	waiting []chunkRequest
 }
 
 type chunkRequest struct {
@@ -26,12 +26,12 @@ func NewChunks(bytes int64) *Chunks { return &Chunks{free: bytes} }
 func (c *Chunks) Take(n int64) (granted <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.waiting.Len() == 0 && c.free >= n {
+	if len(c.waiting) == 0 && c.free >= n {
 		c.free -= n
 		return nil
 	}
-	r := &chunkRequest{bytes: n, granted: make(chan struct{})}
-	c.waiting.PushBack(r)
+	r := chunkRequest{bytes: n, granted: make(chan struct{})}
+	c.waiting = append(c.waiting, r)
 	return r.granted
 }
 
@@ -39,14 +39,11 @@ func (c *Chunks) Take(n int64) (granted <-chan struct{}) {
 func (c *Chunks) Cancel(granted <-chan struct{}, n int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for e := c.waiting.Front(); e != nil; e = e.Next() {
-		if e.Value.(*chunkRequest).granted == granted {
-			c.waiting.Remove(e)
-			c.grantLocked()
-			return
-		}
+	waiting := len(c.waiting)
+	c.waiting = slices.DeleteFunc(c.waiting, func(r chunkRequest) bool { return r.granted == granted })
+	if len(c.waiting) == waiting {
+		c.free += n
 	}
-	c.free += n
 	c.grantLocked()
 }
 
@@ -67,13 +64,9 @@ func (c *Chunks) Release(n int64) {
 }
 
 func (c *Chunks) grantLocked() {
-	for e := c.waiting.Front(); e != nil; e = c.waiting.Front() {
-		r := e.Value.(*chunkRequest)
-		if c.free < r.bytes {
-			return
-		}
-		c.free -= r.bytes
-		c.waiting.Remove(e)
-		close(r.granted)
+	for len(c.waiting) > 0 && c.free >= c.waiting[0].bytes {
+		c.free -= c.waiting[0].bytes
+		close(c.waiting[0].granted)
+		c.waiting = c.waiting[1:]
 	}
 }

@@ -32,8 +32,8 @@ func TestChunks(t *testing.T) {
 	c.Cancel(second, 10) // it was granted
 	c.Release(10)
 	c.Release(10)
-	if c.free != 30 || c.waiting.Len() != 0 {
-		t.Errorf("%d bytes are free, and %d wait", c.free, c.waiting.Len())
+	if c.free != 30 || len(c.waiting) != 0 {
+		t.Errorf("%d bytes are free, and %d wait", c.free, len(c.waiting))
 	}
 	big := c.Take(40)
 	small := c.Take(10)

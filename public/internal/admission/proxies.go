@@ -4,17 +4,13 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
 // trusts reports whether addr is a trusted proxy's.
 func (c *Controller) trusts(addr netip.Addr) bool {
-	for _, network := range c.cfg.TrustedProxies {
-		if network.Contains(addr) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.cfg.TrustedProxies, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
 // ClientOf returns the address that a request comes from. It is the peer's or, if that is a trusted

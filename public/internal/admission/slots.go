@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -83,20 +84,11 @@ func (c *Controller) claim(index int, client netip.Addr, done <-chan struct{}, p
 // error is ErrNoSlot, or net.ErrClosed once done is closed.
 func (c *Claim) Take() error {
 	for _, slots := range []chan struct{}{c.slots.medium, c.slots.large} {
-		if !c.holds(slots) {
+		if !slices.Contains(c.held, slots) {
 			return c.take(slots)
 		}
 	}
 	return nil
-}
-
-func (c *Claim) holds(slots chan struct{}) bool {
-	for _, h := range c.held {
-		if h == slots {
-			return true
-		}
-	}
-	return false
 }
 
 func (c *Claim) take(slots chan struct{}) error {
