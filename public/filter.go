@@ -103,11 +103,10 @@ func waitingBytes(strings []string) int64 {
 func (a *lookupAPI) uidsOf(ctx context.Context, strings []string) (known []uint64, unknown []string, err error) {
 	uids := make([]uint64, len(strings))
 	err = a.inTurn(ctx, func(ctx context.Context) error { return a.uids.LookupStrings(ctx, strings, uids) })
-	var invalid *intern.InvalidError
-	switch {
-	case errors.As(err, &invalid):
+	if invalid, ok := errors.AsType[*intern.InvalidError](err); ok {
 		return nil, nil, invalidOption("invalid subject: %.80q: %s", strings[invalid.Index], invalid.Reason)
-	case err != nil:
+	}
+	if err != nil {
 		return nil, nil, err
 	}
 	known = uids[:0]
@@ -145,8 +144,7 @@ func (a *lookupAPI) inTurn(ctx context.Context, f func(context.Context) error) e
 		return errUIDStore
 	}
 	err := f(ctx)
-	var invalid *intern.InvalidError
-	if err == nil || errors.As(err, &invalid) {
+	if _, invalid := errors.AsType[*intern.InvalidError](err); err == nil || invalid {
 		return err
 	}
 	a.log.Warn("UID look-up failed", "err", err)

@@ -8,8 +8,8 @@ import (
 // kind is the first byte of a cursor. Those of links have other ones.
 const kind = 's'
 
-// encodeCursor returns the cursor of the page after a member; nil if after is 0. It is valid for one
-// build of the graph.
+// encodeCursor returns the cursor of the page after a member; nil if after is 0. It is valid for
+// one build of the graph.
 func encodeCursor(build, after uint64) *string {
 	if after == 0 {
 		return nil

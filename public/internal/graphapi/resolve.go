@@ -40,8 +40,7 @@ func (a *API) resolve(ctx context.Context, r *request) (oldest *references.Posit
 	})
 	uids := make([]uint64, len(names))
 	if err := a.cfg.UIDs.LookupStrings(ctx, names, uids); err != nil {
-		var invalid *intern.InvalidError
-		if errors.As(err, &invalid) {
+		if invalid, ok := errors.AsType[*intern.InvalidError](err); ok {
 			return nil, viewapi.Invalid("%.200q is neither a DID nor an AT URI: %s", names[invalid.Index], invalid.Reason)
 		}
 		return nil, a.StoreFailure(err)

@@ -63,8 +63,8 @@ func noDID(s string) error { return viewapi.Invalid("a filter by DIDs has %.200q
 
 // lookupFailure says which string has no UID and never will, or that the store does not answer.
 func (a *API) lookupFailure(q *query, err error) error {
-	var invalid *intern.InvalidError
-	if !errors.As(err, &invalid) {
+	invalid, ok := errors.AsType[*intern.InvalidError](err)
+	if !ok {
 		return a.StoreFailure(err)
 	}
 	switch i := invalid.Index - 1; {

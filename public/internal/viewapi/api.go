@@ -69,11 +69,10 @@ func (a *API) Handle(w http.ResponseWriter, r *http.Request, endpoint string,
 
 // failure returns a client's answer for an error. Errors that the client has not caused are logged.
 func (a *API) failure(err error) *Error {
-	var failure *Error
-	switch {
-	case errors.As(err, &failure):
+	if failure, ok := errors.AsType[*Error](err); ok {
 		return failure
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+	}
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return Unavailable("the request took too long: ask for less, or try again in five seconds")
 	}
 	if failure := a.cfg.Failure(err); failure != nil {
