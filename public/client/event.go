@@ -202,7 +202,8 @@ func (p *parser) parse(raw []byte) (Event, error) {
 			kind, err = text(value)
 			e.Kind = Kind(p.name(kind))
 		case "commit":
-			err = p.parseCommit(&e, &f, value)
+			e.Commit = new(Commit)
+			err = eachMember(value, func(name, value []byte) error { return p.parseCommitMember(e.Commit, &f, name, value) })
 		case "identity":
 			e.Identity = new(Identity)
 			err = json.Unmarshal(value, e.Identity)
@@ -242,21 +243,6 @@ func (p *parser) parse(raw []byte) (Event, error) {
 	}
 	p.copyFields(&e, &f)
 	return e, nil
-}
-
-func (p *parser) parseCommit(e *Event, f *fields, value []byte) error {
-	c := new(Commit)
-	e.Commit = c
-	m := members{b: value}
-	for {
-		name, value, _, ok := m.next()
-		if !ok {
-			return m.err
-		}
-		if err := p.parseCommitMember(c, f, name, value); err != nil {
-			return err
-		}
-	}
 }
 
 func (p *parser) parseCommitMember(c *Commit, f *fields, name, value []byte) (err error) {
@@ -307,27 +293,20 @@ func parseReferences(value []byte) (refs []Reference, err error) {
 	return refs, err
 }
 
-func parseUIDs(value []byte) (UIDs, error) {
-	var u UIDs
-	m := members{b: value}
-	for {
-		name, value, _, ok := m.next()
-		if !ok {
-			return u, m.err
-		}
+func parseUIDs(value []byte) (u UIDs, err error) {
+	err = eachMember(value, func(name, value []byte) error {
 		s, err := text(value)
 		if err != nil {
-			return u, err
+			return err
 		}
 		n, err := strconv.ParseUint(string(s), 10, 64)
-		if err != nil {
-			return u, err
-		}
 		switch string(name) {
 		case "did":
 			u.DID = n
 		case "uri":
 			u.URI = n
 		}
-	}
+		return err
+	})
+	return u, err
 }

@@ -13,20 +13,14 @@ type position struct {
 }
 
 func parsePosition(s string) (position, bool) {
-	stream, rest, ok := strings.Cut(s, "-")
-	if !ok || stream == "" {
+	stream, rest, _ := strings.Cut(s, "-")
+	seqText, opText, _ := strings.Cut(rest, "-")
+	seq, seqErr := strconv.ParseInt(seqText, 10, 64)
+	op, opErr := strconv.ParseUint(opText, 10, 32)
+	if stream == "" || seqErr != nil || seq < 0 || opErr != nil {
 		return position{}, false
 	}
-	seqText, opText, ok := strings.Cut(rest, "-")
-	if !ok {
-		return position{}, false
-	}
-	seq, err := strconv.ParseInt(seqText, 10, 64)
-	if err != nil || seq < 0 {
-		return position{}, false
-	}
-	op, err := strconv.ParseUint(opText, 10, 32)
-	return position{stream, seq, op}, err == nil
+	return position{stream, seq, op}, true
 }
 
 // follows says whether p comes after q, which positions of different streams are taken to do: the

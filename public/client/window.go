@@ -8,13 +8,11 @@ const maxWindow = 1 << 17
 // window remembers the newest events by hash, to drop those that come again. A plain Jetstream has
 // no better way: its cursors are times, inclusive, and another instance's stamps are others.
 type window struct {
-	seed    maphash.Seed
-	seen    map[uint64]struct{}
-	order   []windowEntry // a ring from head on
-	head    int
-	spanUS  int64
-	newest  int64
-	started bool
+	seed   maphash.Seed
+	seen   map[uint64]struct{} // nil: there is no seed yet
+	order  []windowEntry
+	spanUS int64
+	newest int64
 }
 
 type windowEntry struct {
@@ -24,8 +22,8 @@ type windowEntry struct {
 
 // hash returns a hash of the event but for its stamp and what a millrace adds to it.
 func (w *window) hash(e *Event) uint64 {
-	if !w.started {
-		w.seed, w.seen, w.started = maphash.MakeSeed(), make(map[uint64]struct{}), true
+	if w.seen == nil {
+		w.seed, w.seen = maphash.MakeSeed(), make(map[uint64]struct{})
 	}
 	var h maphash.Hash
 	h.SetSeed(w.seed)
@@ -41,13 +39,9 @@ func (w *window) add(e *Event) bool {
 		return false
 	}
 	w.newest = max(w.newest, e.TimeUS)
-	for len(w.order)-w.head >= maxWindow || w.head < len(w.order) && w.order[w.head].timeUS < w.newest-w.spanUS {
-		delete(w.seen, w.order[w.head].hash)
-		w.head++
-	}
-	if w.head > 0 && w.head >= len(w.order)/2 {
-		w.order = append(w.order[:0], w.order[w.head:]...)
-		w.head = 0
+	for len(w.order) >= maxWindow || len(w.order) > 0 && w.order[0].timeUS < w.newest-w.spanUS {
+		delete(w.seen, w.order[0].hash)
+		w.order = w.order[1:]
 	}
 	w.seen[h] = struct{}{}
 	w.order = append(w.order, windowEntry{h, e.TimeUS})
@@ -57,5 +51,5 @@ func (w *window) add(e *Event) bool {
 // forget empties the window.
 func (w *window) forget() {
 	clear(w.seen)
-	w.order, w.head, w.newest = w.order[:0], 0, 0
+	w.order, w.newest = w.order[:0], 0
 }
