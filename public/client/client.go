@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -121,8 +122,7 @@ func (c *Client) transport() *http.Transport {
 // covers the event at hand. After the loop it covers a later position if the server has said that
 // nothing that is wanted came before that.
 func (c *Client) Cursor() string {
-	cursor, _ := c.progress.current()
-	return cursor
+	return c.progress.current()
 }
 
 // Update replaces the options. They are in force from some later event on, and over all
@@ -140,31 +140,26 @@ func (c *Client) Update(o Options) error {
 	c.progress.changed()
 	switch {
 	case conn == nil:
-		return nil
 	case c.v2:
 		conn.ws.Close() // the next one asks for them
-		return nil
+	default:
+		c.sendOptions(conn)
 	}
-	return c.sendOptions(conn)
+	return nil
 }
 
 // sendOptions sends the options over k. It takes the newest when it may write to k, so that the
 // update that the server gets last is the newest.
-func (c *Client) sendOptions(k *conn) error {
+func (c *Client) sendOptions(k *conn) {
 	k.writeMu.Lock()
 	defer k.writeMu.Unlock()
 	c.mu.Lock()
 	o := c.options
 	c.mu.Unlock()
-	msg, err := updateMessage(o)
-	if err != nil {
-		return err
-	}
-	k.writeLocked(msg)
-	return nil
+	k.writeLocked(updateMessage(o))
 }
 
-func updateMessage(o Options) ([]byte, error) {
+func updateMessage(o Options) []byte {
 	type payload struct {
 		Collections []string `json:"wantedCollections"`
 		DIDs        []string `json:"wantedDids"`
@@ -173,11 +168,12 @@ func updateMessage(o Options) ([]byte, error) {
 		SubjectDIDs []string `json:"wantedSubjectDids,omitempty"`
 		Sources     []string `json:"wantedSources,omitempty"`
 	}
-	return json.Marshal(struct {
+	msg, _ := json.Marshal(struct { // strings and numbers always can
 		Type    string  `json:"type"`
 		Payload payload `json:"payload"`
 	}{"options_update", payload{append([]string{}, o.Collections...), append([]string{}, o.DIDs...), o.MaxMessageBytes,
 		o.Subjects, o.SubjectDIDs, o.Sources}})
+	return msg
 }
 
 // Events connects, and yields the events from the cursor on, each once and in order, over as many
@@ -265,7 +261,7 @@ func (c *Client) run(ctx context.Context, yield func(Event, error) bool) error {
 // connection reads one connection to its end. It returns how many messages came.
 func (c *Client) connection(ctx context.Context, i int, yield func(Event, error) bool) (messages int, err error) {
 	k, err := c.connect(ctx, i)
-	if k == nil {
+	if err != nil {
 		c.servers[i].failures++
 		c.counts.failures.Add(1)
 		return 0, err
@@ -285,9 +281,6 @@ func (c *Client) connection(ctx context.Context, i int, yield func(Event, error)
 		c.counts.disconnects.Add(1)
 	}()
 	defer context.AfterFunc(ctx, func() { k.ws.Close() })()
-	if err != nil {
-		return 0, err
-	}
 	for {
 		kind, msg, err := k.read()
 		if err != nil {
@@ -309,8 +302,7 @@ func (c *Client) connection(ctx context.Context, i int, yield func(Event, error)
 	}
 }
 
-// connect makes a connection to server i that has the newest options. One that is returned with an
-// error must be closed, too.
+// connect makes a connection to server i that has the newest options.
 func (c *Client) connect(ctx context.Context, i int) (*conn, error) {
 	c.mu.Lock()
 	o, version, kind := c.options, c.version, c.servers[i].kind
@@ -351,7 +343,7 @@ func (c *Client) connect(ctx context.Context, i int) (*conn, error) {
 	case changed && c.v2:
 		k.ws.Close() // as Update does
 	case hello || changed:
-		return k, c.sendOptions(k)
+		c.sendOptions(k)
 	}
 	return k, nil
 }
@@ -382,12 +374,12 @@ func (c *Client) query(ctx context.Context, s *server, kind serverKind, o Option
 // yields says whether the client asks for less, at once, since the server refused what it asked.
 func (c *Client) yields(s *server, err error) bool {
 	switch {
-	case s.builtIn && lacksDictionary(err):
+	case s.builtIn && strings.Contains(badRequest(err), "unknown "+dictionaryParameter):
 		s.builtIn = false // an older millrace, which lacks the built-in one
 		return true
-	case c.v2 && refusedAs(err, v2UnknownDictionary):
+	case c.v2 && strings.HasPrefix(badRequest(err), v2UnknownDictionary+": "):
 		return c.decoder.outdated()
-	case c.v2 && !c.strict() && refusedAs(err, v2CursorTooOld):
+	case c.v2 && !c.strict() && strings.HasPrefix(badRequest(err), v2CursorTooOld+": "):
 		return c.progress.clamp()
 	}
 	return false

@@ -242,44 +242,45 @@ func endpoint(subscribe *url.URL, path string) string {
 // one asks for is sent as an options update.
 const maxQueryBytes = 4 << 10
 
-// addReferences adds what commits are to refer to.
-func (o *Options) addReferences(q url.Values) {
-	q["wantedSubjects"] = append(q["wantedSubjects"], o.Subjects...)
-	q["wantedSubjectDids"] = append(q["wantedSubjectDids"], o.SubjectDIDs...)
-	q["wantedSources"] = append(q["wantedSources"], o.Sources...)
-}
-
-// query returns what a connection asks for. If hello is set the options are left out, and an update
-// with them must be sent first.
-func (c *Config) query(base url.Values, o Options, cursor string) (query string, hello bool) {
-	q := make(url.Values)
-	for k, v := range base {
-		q[k] = v
-	}
-	q.Set("extended", "true") // a plain Jetstream ignores what it does not know
+// addTo adds what both wires ask for. A Jetstream ignores what it does not know.
+func (c *Config) addTo(q url.Values, kinds, cursor string) {
 	q.Set("heartbeat", strconv.Itoa(int(c.Heartbeat/time.Second)))
 	if cursor != "" {
 		q.Set("cursor", cursor)
 	}
+	if c.References {
+		q.Set("references", "true")
+	}
+	for _, k := range c.Kinds {
+		q.Add(kinds, string(k))
+	}
+}
+
+// addTo adds the options, of which two have names of the wire.
+func (o *Options) addTo(q url.Values, collections, dids string) {
+	q[collections] = append(q[collections], o.Collections...)
+	q[dids] = append(q[dids], o.DIDs...)
+	q["wantedSubjects"] = append(q["wantedSubjects"], o.Subjects...)
+	q["wantedSubjectDids"] = append(q["wantedSubjectDids"], o.SubjectDIDs...)
+	q["wantedSources"] = append(q["wantedSources"], o.Sources...)
+	if o.MaxMessageBytes > 0 {
+		q.Set("maxMessageSizeBytes", strconv.Itoa(o.MaxMessageBytes))
+	}
+}
+
+// query returns q, which it changes, with what a connection asks for. If hello is set the options
+// are left out, and an update with them must be sent first.
+func (c *Config) query(q url.Values, o Options, cursor string) (query string, hello bool) {
+	q.Set("extended", "true")
+	c.addTo(q, "wantedKinds", cursor)
 	if c.Compress {
 		q.Set("compress", "true")
 	}
 	if c.Strict {
 		q.Set("strict", "true")
 	}
-	if c.References {
-		q.Set("references", "true")
-	}
-	for _, k := range c.Kinds {
-		q.Add("wantedKinds", string(k))
-	}
 	short := q.Encode()
-	q["wantedCollections"] = append(q["wantedCollections"], o.Collections...)
-	q["wantedDids"] = append(q["wantedDids"], o.DIDs...)
-	o.addReferences(q)
-	if o.MaxMessageBytes > 0 {
-		q.Set("maxMessageSizeBytes", strconv.Itoa(o.MaxMessageBytes))
-	}
+	o.addTo(q, "wantedCollections", "wantedDids")
 	if long := q.Encode(); len(long) <= maxQueryBytes {
 		return long, false
 	}

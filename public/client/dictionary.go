@@ -10,7 +10,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/klauspost/compress/zstd"
@@ -33,13 +32,6 @@ const (
 	dictionaryParameter = "zstdDictionary"
 	builtInDictionary   = 51001
 )
-
-// lacksDictionary reports whether err is a millrace's answer that it does not have the dictionary
-// that it was asked for.
-func lacksDictionary(err error) bool {
-	var refused *RefusedError
-	return errors.As(err, &refused) && refused.Status == http.StatusBadRequest && strings.Contains(refused.Reason, "unknown "+dictionaryParameter)
-}
 
 // decoder decompresses messages, and gets the dictionaries that it needs. One goroutine uses it.
 type decoder struct {
@@ -138,29 +130,26 @@ func (d *decoder) load(id uint32) []byte {
 		return nil
 	}
 	raw, err := os.ReadFile(d.file(id))
-	if err != nil || checkDictionary(raw, id) != nil {
+	if err != nil {
+		return nil
+	}
+	if _, err := dictionaryID(raw, id); err != nil {
 		return nil
 	}
 	return raw
 }
 
-// checkDictionary checks that raw is a whole zstd dictionary with that ID; 0: with any.
-func checkDictionary(raw []byte, id uint32) error {
-	got, err := dictionaryID(raw)
-	if err == nil && got != id && id != 0 {
-		err = fmt.Errorf("its ID is %d", got)
-	}
-	return err
-}
-
-// dictionaryID returns the ID of a whole zstd dictionary.
-func dictionaryID(raw []byte) (uint32, error) {
+// dictionaryID returns the ID of a whole zstd dictionary, which must be want unless that is 0.
+func dictionaryID(raw []byte, want uint32) (uint32, error) {
 	if len(raw) > maxDictionaryBytes {
 		return 0, fmt.Errorf("it has more than %d bytes", maxDictionaryBytes)
 	}
 	d, err := zstd.InspectDictionary(raw)
-	if err != nil {
+	switch {
+	case err != nil:
 		return 0, err
+	case want != 0 && d.ID() != want:
+		return 0, fmt.Errorf("its ID is %d", d.ID())
 	}
 	return d.ID(), nil
 }
@@ -191,7 +180,7 @@ func (d *decoder) current(ctx context.Context) (id uint32, err error) {
 	if err != nil {
 		return 0, err
 	}
-	if d.asked, err = dictionaryID(raw); err != nil {
+	if d.asked, err = dictionaryID(raw, 0); err != nil {
 		return 0, err
 	}
 	if len(d.known) < maxDictionaries { // else learn says so
@@ -221,14 +210,13 @@ func (d *decoder) fetch(ctx context.Context, id uint32) ([]byte, error) {
 		}
 	}
 	raw, err := get(ctx, d.http, d.header, address, maxDictionaryBytes+1)
-	var refused *RefusedError
-	if errors.As(err, &refused) && refused.permanent() {
+	if refused, ok := errors.AsType[*RefusedError](err); ok && refused.permanent() {
 		return nil, fmt.Errorf("%w %d: %s: %w (give its file, if you have it)", ErrDictionary, id, address, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("fetch dictionary %d: %w", id, err)
 	}
-	if err := checkDictionary(raw, id); err != nil {
+	if _, err := dictionaryID(raw, id); err != nil {
 		return nil, fmt.Errorf("%w %d: %s: %w", ErrDictionary, id, address, err)
 	}
 	return raw, nil

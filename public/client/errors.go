@@ -94,12 +94,10 @@ func parseRetryAfter(s string, now time.Time) time.Duration {
 
 // isPermanent says whether err ends the subscription.
 func isPermanent(err error) bool {
-	var refused *RefusedError
-	var closed *ClosedError
-	switch {
-	case errors.As(err, &refused):
+	if refused, ok := errors.AsType[*RefusedError](err); ok {
 		return refused.permanent()
-	case errors.As(err, &closed):
+	}
+	if closed, ok := errors.AsType[*ClosedError](err); ok {
 		return closed.permanent()
 	}
 	return errors.Is(err, ErrDictionary) || errors.Is(err, ErrTooLarge) || errors.Is(err, errOutdated) || errors.Is(err, errOwnSeqs)
@@ -107,14 +105,21 @@ func isPermanent(err error) bool {
 
 // isRefusal says whether err is the answer to a handshake; a dictionary may be refused, too.
 func isRefusal(err error) bool {
-	var refused *RefusedError
-	return errors.As(err, &refused) && !errors.Is(err, ErrDictionary)
+	_, ok := errors.AsType[*RefusedError](err)
+	return ok && !errors.Is(err, ErrDictionary)
+}
+
+// badRequest returns what the server says is wrong with the request; "": err is no such answer.
+func badRequest(err error) (reason string) {
+	if refused, ok := errors.AsType[*RefusedError](err); ok && refused.Status == http.StatusBadRequest {
+		return refused.Reason
+	}
+	return ""
 }
 
 // retryAfter is how long the server wants to be left alone.
 func retryAfter(err error) time.Duration {
-	var refused *RefusedError
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*RefusedError](err); ok {
 		return refused.RetryAfter
 	}
 	return 0

@@ -143,8 +143,8 @@ func (p *progress) resume(plain bool) string {
 }
 
 // current returns what Client.Cursor does.
-func (p *progress) current() (cursor string, timeUS int64) {
+func (p *progress) current() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.cursor, p.lastUS
+	return p.cursor
 }

@@ -125,7 +125,7 @@ func (c *Client) probe(ctx context.Context, hc *http.Client, i int) error {
 	now := time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var refused *RefusedError
+	refused, _ := errors.AsType[*RefusedError](err)
 	switch {
 	case err == nil:
 		c.servers[i].kind = kindMillrace
@@ -137,7 +137,7 @@ func (c *Client) probe(ctx context.Context, hc *http.Client, i int) error {
 			oldestUS = r.Oldest.TimeUS
 		}
 		c.selector.answered(i, newest, oldestUS, asked, now)
-	case errors.As(err, &refused) && refused.permanent():
+	case refused != nil && refused.permanent():
 		c.servers[i].kind, c.selector.servers[i].dead = kindJetstream, false
 		return nil
 	default:

@@ -249,7 +249,7 @@ func TestRefusalOf(t *testing.T) {
 // TestDictionaryDir: a directory that cannot be written is no cache, and does no harm.
 func TestDictionaryDir(t *testing.T) {
 	raw := jetstream.Dictionary()
-	id, err := dictionaryID(raw)
+	id, err := dictionaryID(raw, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -281,12 +281,14 @@ func TestDictionaryDir(t *testing.T) {
 		t.Error("the dictionary of another server is used")
 	}
 	for what, bad := range map[string][]byte{"too large": make([]byte, maxDictionaryBytes+1), "cut": raw[:8], "text": []byte("no dictionary")} {
-		if _, err := dictionaryID(bad); err == nil {
+		if _, err := dictionaryID(bad, 0); err == nil {
 			t.Errorf("%s: no error", what)
 		}
 	}
-	if checkDictionary(raw, 0) != nil || checkDictionary(raw, id) != nil || checkDictionary(raw, id+1) == nil {
-		t.Error("dictionaries are taken by another ID")
+	for want, ok := range map[uint32]bool{id: true, id + 1: false} {
+		if _, err := dictionaryID(raw, want); (err == nil) != ok {
+			t.Errorf("dictionary %d is taken as %d: %v", id, want, err)
+		}
 	}
 }
 

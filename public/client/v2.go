@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
@@ -51,35 +49,11 @@ func (c *Config) validateV2() error {
 	return nil
 }
 
-// queryV2 returns what a connection asks for. The server reads nothing later.
-func (c *Config) queryV2(base url.Values, o Options, cursor string) string {
-	q := make(url.Values)
-	for k, v := range base {
-		q[k] = v
-	}
-	q.Set("heartbeat", strconv.Itoa(int(c.Heartbeat/time.Second))) // Jetstream v2 ignores it
-	if cursor != "" {
-		q.Set("cursor", cursor)
-	}
-	if c.References {
-		q.Set("references", "true")
-	}
-	o.addReferences(q)
-	for _, k := range c.Kinds {
-		q.Add("kinds", string(k))
-	}
-	q["collections"] = append(q["collections"], o.Collections...)
-	q["dids"] = append(q["dids"], o.DIDs...)
-	if o.MaxMessageBytes > 0 {
-		q.Set("maxMessageSizeBytes", strconv.Itoa(o.MaxMessageBytes))
-	}
+// queryV2 is query of v2's wire. The server reads nothing later.
+func (c *Config) queryV2(q url.Values, o Options, cursor string) string {
+	c.addTo(q, "kinds", cursor)
+	o.addTo(q, "collections", "dids")
 	return q.Encode()
-}
-
-// refusedAs says whether err is a refusal of v2's wire by that name.
-func refusedAs(err error, name string) bool {
-	var refused *RefusedError
-	return errors.As(err, &refused) && refused.Status == http.StatusBadRequest && strings.HasPrefix(refused.Reason, name+": ")
 }
 
 // giveV2 is give of v2's wire.
