@@ -40,22 +40,22 @@ var (
 // it. Errors: errFilterMemory, errUIDStore, or what is wrong with w.
 func (s *Server) compile(ctx context.Context, w *wants, kinds replay.KindSet, quota admission.Quota) (f filter, err error) {
 	cfg := replay.FilterConfig{
-		Collections:     w.collections.members,
-		DIDs:            w.dids.members,
+		Collections:     w.Collections.members,
+		DIDs:            w.DIDs.members,
 		Kinds:           kinds,
-		MaxPayloadBytes: w.maxPayload,
-		Sources:         w.sources.members, // nil: none was given
+		MaxPayloadBytes: w.MaxPayload,
+		Sources:         w.Sources.members, // nil: none was given
 	}
 	f.byReference = w.byReference()
-	if len(cfg.Collections)+len(cfg.DIDs) == 0 && w.maxPayload == 0 && kinds == 0 && !f.byReference {
+	if len(cfg.Collections)+len(cfg.DIDs) == 0 && w.MaxPayload == 0 && kinds == 0 && !f.byReference {
 		return filter{}, nil
 	}
 	var subjects, dids []string // that have no UID
-	if len(w.subjects.members)+len(w.subjectDIDs.members) > 0 {
-		if cfg.Subjects, subjects, err = s.lookups.uidsOf(ctx, w.subjects.members); err != nil {
+	if len(w.Subjects.members)+len(w.SubjectDIDs.members) > 0 {
+		if cfg.Subjects, subjects, err = s.lookups.uidsOf(ctx, w.Subjects.members); err != nil {
 			return filter{}, err
 		}
-		if cfg.SubjectDIDs, dids, err = s.lookups.uidsOf(ctx, w.subjectDIDs.members); err != nil {
+		if cfg.SubjectDIDs, dids, err = s.lookups.uidsOf(ctx, w.SubjectDIDs.members); err != nil {
 			return filter{}, err
 		}
 		cfg.MoreSubjects, cfg.MoreSubjectDIDs = len(subjects), len(dids)

@@ -401,16 +401,16 @@ func TestParseMessages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{didN(2), didN(1)}, w.dids.members); diff != "" {
+	if diff := cmp.Diff([]string{didN(2), didN(1)}, w.DIDs.members); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff([]string{"a.b.c", "a.*"}, w.collections.members); diff != "" {
+	if diff := cmp.Diff([]string{"a.b.c", "a.*"}, w.Collections.members); diff != "" {
 		t.Error(diff)
 	}
-	if w.maxPayload != 7 {
-		t.Errorf("maxPayload %d", w.maxPayload)
+	if w.MaxPayload != 7 {
+		t.Errorf("maxPayload %d", w.MaxPayload)
 	}
-	if w, err := parseUpdate([]byte(`{"type":"options_update","payload":{"maxMessageSizeBytes":-1}}`)); err != nil || w.maxPayload != 0 {
+	if w, err := parseUpdate([]byte(`{"type":"options_update","payload":{"maxMessageSizeBytes":-1}}`)); err != nil || w.MaxPayload != 0 {
 		t.Errorf("a negative size: %+v, %v", w, err)
 	}
 }
@@ -421,7 +421,7 @@ func TestParseEscapedMembers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"did:plc:abc", "did:plc:d"}, w.dids.members); diff != "" {
+	if diff := cmp.Diff([]string{"did:plc:abc", "did:plc:d"}, w.DIDs.members); diff != "" {
 		t.Error(diff)
 	}
 	for _, bad := range []string{`"x\""`, `"\\"`, `"\\","did:plc:a"`} {
@@ -439,8 +439,8 @@ func FuzzParseUpdate(f *testing.F) {
 		if w == nil || err != nil {
 			return
 		}
-		if len(w.dids.members) > maxWantedDIDs || len(w.collections.members) > maxWantedCollections || w.maxPayload < 0 {
-			t.Errorf("%d DIDs, %d collections, maxPayload %d", len(w.dids.members), len(w.collections.members), w.maxPayload)
+		if len(w.DIDs.members) > maxWantedDIDs || len(w.Collections.members) > maxWantedCollections || w.MaxPayload < 0 {
+			t.Errorf("%d DIDs, %d collections, maxPayload %d", len(w.DIDs.members), len(w.Collections.members), w.MaxPayload)
 		}
 		// What it took must be what encoding/json sees.
 		var plain struct {
@@ -452,7 +452,7 @@ func FuzzParseUpdate(f *testing.F) {
 			t.Fatalf("taken, but encoding/json says: %v", err)
 		}
 		for _, did := range plain.Payload.WantedDIDs {
-			if !slices.Contains(w.dids.members, did) {
+			if !slices.Contains(w.DIDs.members, did) {
 				t.Errorf("%q is missing", did)
 			}
 		}

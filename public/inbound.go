@@ -134,36 +134,22 @@ func (s *subscriber) waitForUpdate() error {
 	}
 }
 
-// readUpTo appends to data until r ends or data has limit bytes; more says that it did not end.
+// readUpTo appends to data until r ends, or one byte more than limit shows that there is more.
 func readUpTo(data []byte, r io.Reader, limit int) (_ []byte, more bool, err error) {
-	for {
-		if len(data) == limit {
-			// One more byte shows whether the message ends here.
-			var one [1]byte
-			n, err := io.ReadFull(r, one[:])
-			if n == 1 {
-				return append(data, one[0]), true, nil
-			}
-			if errors.Is(err, io.EOF) {
-				err = nil
-			}
-			return data, false, err
-		}
+	for len(data) <= limit && err == nil {
 		if len(data) == cap(data) {
-			size := min(max(2*cap(data), 512), limit)
-			grown := make([]byte, len(data), size)
+			grown := make([]byte, len(data), min(max(2*cap(data), 512), limit+1))
 			copy(grown, data)
 			data = grown
 		}
-		n, err := r.Read(data[len(data):cap(data)])
+		var n int
+		n, err = r.Read(data[len(data):cap(data)])
 		data = data[:len(data)+n]
-		if errors.Is(err, io.EOF) {
-			return data, false, nil
-		}
-		if err != nil {
-			return data, false, err
-		}
 	}
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return data, len(data) > limit, err
 }
 
 // update does what a text message asks for.
@@ -179,7 +165,7 @@ func (s *subscriber) update(data []byte) {
 	err = s.server.checkReferences(&options{wants: w})
 	var f filter
 	if err == nil {
-		if w.kinds.given {
+		if w.Kinds.given {
 			s.opts.kinds = w.kindSet()
 		}
 		f, err = s.server.compile(context.Background(), w, s.opts.kinds, s.filters())

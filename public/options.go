@@ -34,30 +34,33 @@ func invalidOption(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", errInvalidOptions, fmt.Sprintf(format, args...))
 }
 
-// wants is the part of the options that an options update replaces.
+// wants is the part of the options that an options update replaces, by the names it has there.
 type wants struct {
-	collections wantedSet
-	dids        wantedSet
-	maxPayload  int // bytes; 0: no limit
+	Collections wantedSet `json:"wantedCollections"`
+	DIDs        wantedSet `json:"wantedDids"`
+	MaxPayload  int       `json:"maxMessageSizeBytes"` // 0: no limit
 
 	// ours
-	subjects    wantedSet
-	subjectDIDs wantedSet
-	sources     wantedSet
-	kinds       wantedSet // of an options update; its given says whether it replaces the kinds
+	Subjects    wantedSet `json:"wantedSubjects"`
+	SubjectDIDs wantedSet `json:"wantedSubjectDids"`
+	Sources     wantedSet `json:"wantedSources"`
+	Kinds       wantedSet `json:"wantedKinds"` // of an update; its given says whether it replaces the kinds
 }
 
 func newWants() *wants {
 	return &wants{
-		collections: newCollectionSet(), dids: newDIDSet("DID"),
-		subjects: newSubjectSet(), subjectDIDs: newDIDSet("subject DID"), sources: newSourceSet(),
-		kinds: wantedSet{limit: maxKinds, what: "kind", valid: func(s string) bool { _, ok := kindNamed(s); return ok }},
+		Collections: wantedSet{limit: maxWantedCollections, what: "collection", valid: validCollection},
+		DIDs:        wantedSet{limit: maxWantedDIDs, what: "DID", valid: validDID},
+		Subjects:    wantedSet{limit: maxWantedSubjects, what: "subject", valid: validSubject},
+		SubjectDIDs: wantedSet{limit: maxWantedSubjects, what: "subject DID", valid: validDID},
+		Sources:     wantedSet{limit: maxWantedSources, what: "source", valid: validSource},
+		Kinds:       wantedSet{limit: maxKinds, what: "kind", valid: validKind},
 	}
 }
 
 // kindSet returns the kinds that an options update asks for; 0: none are named.
 func (w *wants) kindSet() (set replay.KindSet) {
-	for _, name := range w.kinds.members {
+	for _, name := range w.Kinds.members {
 		kind, _ := kindNamed(name)
 		set |= kind
 	}
@@ -66,14 +69,14 @@ func (w *wants) kindSet() (set replay.KindSet) {
 
 // addByReference adds what commits are to refer to.
 func (w *wants) addByReference(q url.Values) {
-	w.subjects.addNonEmpty(q["wantedSubjects"])
-	w.subjectDIDs.addNonEmpty(q["wantedSubjectDids"])
-	w.sources.addNonEmpty(q["wantedSources"])
+	w.Subjects.addNonEmpty(q["wantedSubjects"])
+	w.SubjectDIDs.addNonEmpty(q["wantedSubjectDids"])
+	w.Sources.addNonEmpty(q["wantedSources"])
 }
 
 // byReference says whether commits are wanted by what they refer to.
 func (w *wants) byReference() bool {
-	return len(w.subjects.members)+len(w.subjectDIDs.members)+len(w.sources.members) > 0
+	return len(w.Subjects.members)+len(w.SubjectDIDs.members)+len(w.Sources.members) > 0
 }
 
 // options is what one subscriber asked for.
@@ -105,10 +108,10 @@ func parseOptions(r *http.Request) (options, error) {
 	}
 	o.wants = newWants()
 	// An empty value stands for none at all: "empty = all collections".
-	o.wants.collections.addNonEmpty(q["wantedCollections"])
-	o.wants.dids.addNonEmpty(q["wantedDids"])
+	o.wants.Collections.addNonEmpty(q["wantedCollections"])
+	o.wants.DIDs.addNonEmpty(q["wantedDids"])
 	o.wants.addByReference(q)
-	o.wants.maxPayload = parseMaxMessageSize(q.Get("maxMessageSizeBytes"))
+	o.wants.MaxPayload = parseMaxMessageSize(q.Get("maxMessageSizeBytes"))
 	if err := o.wants.check(); err != nil {
 		return options{}, err
 	}
@@ -250,7 +253,7 @@ func parseMaxMessageSize(s string) int {
 }
 
 func (w *wants) check() error {
-	for _, s := range []*wantedSet{&w.collections, &w.dids, &w.subjects, &w.subjectDIDs, &w.sources, &w.kinds} {
+	for _, s := range []*wantedSet{&w.Collections, &w.DIDs, &w.Subjects, &w.SubjectDIDs, &w.Sources, &w.Kinds} {
 		if s.err != nil {
 			return s.err
 		}
@@ -268,29 +271,15 @@ type update struct {
 const typeOptionsUpdate = "options_update"
 
 type updatePayload struct {
-	present bool
-	wants   wants
-	err     error
+	wants *wants // nil: there is no payload
+	err   error
 }
 
 // UnmarshalJSON implements json.Unmarshaler. It never fails: the error is kept.
 func (p *updatePayload) UnmarshalJSON(data []byte) error {
-	w := newWants()
-	fields := struct {
-		WantedCollections   wantedSet `json:"wantedCollections"`
-		WantedDIDs          wantedSet `json:"wantedDids"`
-		MaxMessageSizeBytes int       `json:"maxMessageSizeBytes"`
-		WantedSubjects      wantedSet `json:"wantedSubjects"`
-		WantedSubjectDIDs   wantedSet `json:"wantedSubjectDids"`
-		WantedSources       wantedSet `json:"wantedSources"`
-		WantedKinds         wantedSet `json:"wantedKinds"`
-	}{w.collections, w.dids, 0, w.subjects, w.subjectDIDs, w.sources, w.kinds}
-	p.present = true
-	p.err = json.Unmarshal(data, &fields)
-	p.wants = wants{
-		fields.WantedCollections, fields.WantedDIDs, max(fields.MaxMessageSizeBytes, 0),
-		fields.WantedSubjects, fields.WantedSubjectDIDs, fields.WantedSources, fields.WantedKinds,
-	}
+	p.wants = newWants()
+	p.err = json.Unmarshal(data, p.wants)
+	p.wants.MaxPayload = max(p.wants.MaxPayload, 0)
 	return nil
 }
 
@@ -304,7 +293,7 @@ func parseUpdate(data []byte) (*wants, error) {
 	if m.Type != typeOptionsUpdate {
 		return nil, nil
 	}
-	if !m.Payload.present {
+	if m.Payload.wants == nil {
 		return nil, errors.New("failed to unmarshal subscriber options update: there is no payload")
 	}
 	if err := m.Payload.err; err != nil {
@@ -313,7 +302,7 @@ func parseUpdate(data []byte) (*wants, error) {
 	if err := m.Payload.wants.check(); err != nil {
 		return nil, fmt.Errorf("failed to parse subscriber options: %w", err)
 	}
-	return &m.Payload.wants, nil
+	return m.Payload.wants, nil
 }
 
 // wantedSet is a set of collections, DIDs or others in which duplicates cost nothing. A message of
@@ -326,33 +315,22 @@ type wantedSet struct {
 	given   bool // by a message, empty or not
 	members []string
 	seen    map[string]struct{}
-	bytes   int
 	err     error // the first thing that was wrong
-}
-
-func newCollectionSet() wantedSet {
-	return wantedSet{limit: maxWantedCollections, what: "collection", valid: validCollection}
-}
-
-// newDIDSet makes a set of DIDs: of accounts, or of subjects. The limit is the same.
-func newDIDSet(what string) wantedSet {
-	return wantedSet{limit: maxWantedDIDs, what: what, valid: validDID}
-}
-
-func newSubjectSet() wantedSet {
-	return wantedSet{limit: maxWantedSubjects, what: "subject", valid: func(s string) bool {
-		_, err := syntax.ParseATURI(s)
-		return err == nil || validDID(s)
-	}}
-}
-
-func newSourceSet() wantedSet {
-	return wantedSet{limit: maxWantedSources, what: "source", valid: validSource}
 }
 
 func validDID(s string) bool {
 	_, err := syntax.ParseDID(s)
 	return err == nil
+}
+
+func validSubject(s string) bool {
+	_, err := syntax.ParseATURI(s)
+	return err == nil || validDID(s)
+}
+
+func validKind(s string) bool {
+	_, ok := kindNamed(s)
+	return ok
 }
 
 // validSource accepts an NSID, ':', and a path as translate.Reference has it.
@@ -403,14 +381,13 @@ func (s *wantedSet) add(v string) {
 	}
 	s.seen[v] = struct{}{}
 	s.members = append(s.members, v)
-	s.bytes += len(v)
 }
 
 // UnmarshalJSON implements json.Unmarshaler for an array of strings, or null. It fails only if data
 // is something else; what is wrong with a member is in s.err.
 func (s *wantedSet) UnmarshalJSON(data []byte) error {
 	// of two arrays under one name the last counts
-	s.given, s.members, s.seen, s.bytes, s.err = true, nil, nil, 0, nil
+	s.given, s.members, s.seen, s.err = true, nil, nil, nil
 	if data[0] == 'n' {
 		return nil
 	}

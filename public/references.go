@@ -17,9 +17,9 @@ func (s *Server) checkReferences(o *options) error {
 		yes  bool
 	}{
 		{"references", o.references},
-		{"wantedSubjects", len(o.wants.subjects.members) > 0},
-		{"wantedSubjectDids", len(o.wants.subjectDIDs.members) > 0},
-		{"wantedSources", len(o.wants.sources.members) > 0},
+		{"wantedSubjects", len(o.wants.Subjects.members) > 0},
+		{"wantedSubjectDids", len(o.wants.SubjectDIDs.members) > 0},
+		{"wantedSources", len(o.wants.Sources.members) > 0},
 	} {
 		if asked.yes {
 			return invalidOption("%s: needs a server with --references=on", asked.name)

@@ -58,7 +58,7 @@ type planRequest struct {
 }
 
 func (p *planRequest) check() error {
-	asked := wants{collections: newV2CollectionSet(), dids: newDIDSet("DID")}
+	asked := newV2Wants()
 	if _, err := asked.addV2(p.Kinds, p.DIDs, p.Collections); err != nil {
 		return err
 	}

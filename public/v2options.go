@@ -27,8 +27,7 @@ func (s *Server) parseV2Options(r *http.Request) (options, *refusal) {
 	if err != nil {
 		return options{}, badRequest(invalidOption("query string: %v", err))
 	}
-	o := options{v2: true, wants: newWants()}
-	o.wants.collections = newV2CollectionSet()
+	o := options{v2: true, wants: newV2Wants()}
 	if wantsJetstreamZstd(r, q) {
 		return o, badRequest(invalidOption("compress=true and Socket-Encoding: zstd are for /subscribe only: use zstdDictionary=<id>, with the dictionary of getZstdDictionary"))
 	}
@@ -69,7 +68,7 @@ func (o *options) parseV2Filters(q url.Values) error {
 		if err != nil || len(v) > 1 {
 			return invalidOption("maxMessageSizeBytes must be one number from 0 to 4294967295")
 		}
-		o.wants.maxPayload = int(n)
+		o.wants.MaxPayload = int(n)
 	}
 	var err error
 	o.kinds, err = o.wants.addV2(q["kinds"], q["dids"], q["collections"])
@@ -89,6 +88,12 @@ func (o *options) parseV2Own(q url.Values) (err error) {
 	return err
 }
 
+func newV2Wants() *wants {
+	w := newWants()
+	w.Collections.valid = validV2Collection
+	return w
+}
+
 // addV2 adds to w, which has none, what v2's wire or planSnapshot asks for.
 func (w *wants) addV2(kinds, dids, collections []string) (replay.KindSet, error) {
 	for _, p := range []struct {
@@ -106,10 +111,10 @@ func (w *wants) addV2(kinds, dids, collections []string) (replay.KindSet, error)
 		return 0, err
 	}
 	for _, d := range dids {
-		w.dids.add(strings.Clone(d)) // so that it does not keep the whole query
+		w.DIDs.add(strings.Clone(d)) // so that it does not keep the whole query
 	}
 	for _, c := range collections {
-		w.collections.add(strings.Clone(c))
+		w.Collections.add(strings.Clone(c))
 	}
 	if err := w.check(); err != nil {
 		return 0, err
@@ -132,15 +137,13 @@ func parseV2Kinds(values []string) (set replay.KindSet, err error) {
 	return cmp.Or(set, replay.AllKinds), nil
 }
 
-// newV2CollectionSet makes a set of NSIDs, and of prefixes head.* where head.x would be an NSID.
-func newV2CollectionSet() wantedSet {
-	return wantedSet{limit: maxWantedCollections, what: "collection", valid: func(s string) bool {
-		if head, ok := strings.CutSuffix(s, ".*"); ok {
-			s = head + ".x"
-		}
-		_, err := syntax.ParseNSID(s)
-		return err == nil
-	}}
+// validV2Collection accepts NSIDs, and prefixes head.* where head.x would be an NSID.
+func validV2Collection(s string) bool {
+	if head, ok := strings.CutSuffix(s, ".*"); ok {
+		s = head + ".x"
+	}
+	_, err := syntax.ParseNSID(s)
+	return err == nil
 }
 
 // parseV2Cursor reads a seq, or Unix microseconds. 0 is the oldest event.
