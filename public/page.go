@@ -6,8 +6,6 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
-	"fmt"
-	"io/fs"
 	"net/http"
 	"path"
 	"strings"
@@ -36,29 +34,18 @@ type asset struct {
 	gzipped     []byte // nil: no smaller
 }
 
-// loadAssets returns the page's files by their paths below web.
-func loadAssets() (map[string]*asset, error) {
+// loadAssets returns the page's files by their names below web, which has no directories. What is
+// embedded can be read.
+func loadAssets() map[string]*asset {
 	assets := make(map[string]*asset)
-	err := fs.WalkDir(webFiles, "web", func(name string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
-			return err
-		}
-		body, err := webFiles.ReadFile(name)
-		if err != nil {
-			return err
-		}
+	entries, _ := webFiles.ReadDir("web")
+	for _, entry := range entries {
+		name := entry.Name()
+		body, _ := webFiles.ReadFile("web/" + name)
 		sum := sha256.Sum256(body)
-		a := &asset{contentType: contentType(name), tag: hex.EncodeToString(sum[:16]), body: body}
-		if a.gzipped, err = gzipped(body); err != nil {
-			return err
-		}
-		assets[strings.TrimPrefix(name, "web/")] = a
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("load the page: %w", err)
+		assets[name] = &asset{contentType: contentType(name), tag: hex.EncodeToString(sum[:16]), body: body, gzipped: gzipped(body)}
 	}
-	return assets, nil
+	return assets
 }
 
 func contentType(name string) string {
@@ -75,23 +62,16 @@ func contentType(name string) string {
 	return "text/plain; charset=utf-8"
 }
 
-// gzipped returns body compressed, nil if that is no smaller.
-func gzipped(body []byte) ([]byte, error) {
+// gzipped returns body compressed, nil if that is no smaller. In memory nothing of it fails.
+func gzipped(body []byte) []byte {
 	var b bytes.Buffer
-	w, err := gzip.NewWriterLevel(&b, gzip.BestCompression)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := w.Write(body); err != nil {
-		return nil, err
-	}
-	if err := w.Close(); err != nil {
-		return nil, err
-	}
+	w, _ := gzip.NewWriterLevel(&b, gzip.BestCompression)
+	_, _ = w.Write(body)
+	_ = w.Close()
 	if b.Len() >= len(body) {
-		return nil, nil
+		return nil
 	}
-	return b.Bytes(), nil
+	return b.Bytes()
 }
 
 // handleIndex answers browsers with the page, and other clients with a few lines of text.
@@ -110,14 +90,8 @@ func (s *Server) handleAsset(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) serveAsset(w http.ResponseWriter, r *http.Request, name string) {
-	assets, err := s.assets()
-	if err != nil {
-		s.cfg.Logger.Error("the page cannot be served", "err", err)
-		http.Error(w, "internal error", http.StatusInternalServerError)
-		return
-	}
-	a, ok := assets[name]
-	if !ok {
+	a := s.assets()[name]
+	if a == nil {
 		http.NotFound(w, r)
 		return
 	}

@@ -9,8 +9,9 @@ import (
 	"net/http"
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"time"
+
+	"golang.org/x/time/rate"
 
 	"millrace/public/internal/admission"
 	"millrace/public/internal/graphapi"
@@ -88,11 +89,11 @@ type Server struct {
 	filters   sharedFilters
 	handler   http.Handler
 	status    status
-	assets    func() (map[string]*asset, error)
+	assets    func() map[string]*asset
 	lookups   *lookupAPI
 	sessions
 
-	readErrorAt atomic.Int64 // Unix nanoseconds when logReadError logged last; 0: never
+	readErrors rate.Sometimes // when logReadError logs
 }
 
 // New makes a Server. It starts nothing.
@@ -117,8 +118,10 @@ func newServer(cfg Config, src eventLog, t timing) (*Server, error) {
 		waker:    newWaker(src.changed),
 		filters:  sharedFilters{of: make(map[string]*sharedFilter)},
 		lookups:  newLookupAPI(cfg.UIDs, cfg.Logger, t.body),
-		assets:   sync.OnceValues(loadAssets),
+		assets:   sync.OnceValue(loadAssets),
 		sessions: newSessions(),
+
+		readErrors: rate.Sometimes{Interval: readErrorEvery},
 	}
 	if err := s.status.day.load(cfg.DayFile); err != nil {
 		s.cfg.Logger.Warn("the day of samples cannot be read: the page's curves begin anew", "file", cfg.DayFile, "err", err)
@@ -225,9 +228,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		patience = min(patience, time.Until(deadline)/2)
 	}
 	for _, sub := range subs {
-		if sub.started.Load() {
-			sub.end(shutdownEnding(patience))
-		}
+		sub.end(shutdownEnding(patience))
 	}
 	stop := context.AfterFunc(ctx, s.closeAll)
 	for _, hs := range servers {
@@ -248,14 +249,14 @@ func (s *Server) Shutdown(ctx context.Context) error {
 // start runs sub on goroutines of its own.
 func (s *Server) start(sub *subscriber) {
 	s.metrics.subscribers.WithLabelValues(sub.opts.variant()).Inc()
+	if closing := s.begin(sub); closing { // Shutdown may have missed it
+		sub.end(shutdownEnding(0))
+	}
 	if s.waker.join(&sub.sleeper) {
 		s.running.Go(s.waker.run)
 	}
 	s.running.Go(sub.readLoop)
 	s.running.Go(sub.run)
-	if closing := s.begin(sub); closing { // Shutdown may have missed it
-		sub.end(shutdownEnding(0))
-	}
 	s.running.Done() // register's
 }
 
@@ -292,10 +293,5 @@ func (s *Server) logReadError(err error) {
 	if errors.Is(err, replay.ErrTrimmed) || errors.Is(err, replay.ErrClosed) {
 		return
 	}
-	now := time.Now().UnixNano()
-	last := s.readErrorAt.Load()
-	if last != 0 && now-last < int64(readErrorEvery) || !s.readErrorAt.CompareAndSwap(last, now) {
-		return
-	}
-	s.cfg.Logger.Error("the log cannot be read", "err", err)
+	s.readErrors.Do(func() { s.cfg.Logger.Error("the log cannot be read", "err", err) })
 }

@@ -13,13 +13,13 @@ type sessions struct {
 	count   atomic.Int64   // len(subscribers)
 
 	mu          sync.Mutex
-	subscribers map[*subscriber]struct{}
+	subscribers map[*subscriber]bool // whether its connection is set
 	servers     map[*http.Server]struct{}
 	closing     bool
 }
 
 func newSessions() sessions {
-	return sessions{subscribers: make(map[*subscriber]struct{}), servers: make(map[*http.Server]struct{})}
+	return sessions{subscribers: make(map[*subscriber]bool), servers: make(map[*http.Server]struct{})}
 }
 
 // addServer reports whether hs may serve.
@@ -42,17 +42,17 @@ func (s *sessions) register(sub *subscriber, maxConnections int) *refusal {
 	case len(s.subscribers) >= maxConnections:
 		return unavailable(rejectMaximum, fmt.Sprintf("too many subscribers: there are %d, the most that this server takes", maxConnections))
 	}
-	s.subscribers[sub] = struct{}{}
+	s.subscribers[sub] = false
 	s.count.Store(int64(len(s.subscribers)))
 	s.running.Add(1)
 	return nil
 }
 
-// begin notes that sub's goroutines run, and reports whether the server is closing.
+// begin notes that sub's connection is set, and reports whether the server is closing.
 func (s *sessions) begin(sub *subscriber) (closing bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	sub.started.Store(true)
+	s.subscribers[sub] = true
 	return s.closing
 }
 
@@ -64,13 +64,15 @@ func (s *sessions) drop(sub *subscriber) {
 	s.count.Store(int64(len(s.subscribers)))
 }
 
-// close lets nothing begin from now on, and returns what there is.
+// close lets nothing begin from now on, and returns what has begun.
 func (s *sessions) close() (subs []*subscriber, servers []*http.Server) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closing = true
-	for sub := range s.subscribers {
-		subs = append(subs, sub)
+	for sub, begun := range s.subscribers {
+		if begun {
+			subs = append(subs, sub)
+		}
 	}
 	for hs := range s.servers {
 		servers = append(servers, hs)
@@ -89,8 +91,8 @@ func (s *sessions) isClosing() bool {
 func (s *sessions) closeAll() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for sub := range s.subscribers {
-		if sub.started.Load() {
+	for sub, begun := range s.subscribers {
+		if begun {
 			sub.conn.Conn.Close()
 		}
 	}

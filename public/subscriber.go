@@ -5,7 +5,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"sync/atomic"
 	"time"
 
 	"github.com/gorilla/websocket"
@@ -39,7 +38,6 @@ type subscriber struct {
 	conn     *conn
 	updates  *rate.Limiter // read loop
 	readDone chan struct{} // closed when the read loop has ended
-	started  atomic.Bool   // ws, conn and out are set
 	mailbox
 	sleeper
 
