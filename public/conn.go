@@ -132,10 +132,7 @@ func (c *conn) SetWriteDeadline(t time.Time) error {
 // pinged notes a ping to be answered. An older one that still waits is forgotten (RFC 6455, 5.5.3).
 func (c *conn) pinged(payload string) error {
 	c.mu.Lock()
-	c.pong = append(c.pong[:0], payload...)
-	if c.pong == nil {
-		c.pong = []byte{}
-	}
+	c.pong = []byte(payload) // not nil, even if it is empty
 	c.mu.Unlock()
 	c.wake()
 	return nil

@@ -40,18 +40,23 @@ func appendFrame(dst []byte, first byte, payload []byte) []byte {
 	return append(dst, payload...)
 }
 
-// appendCloseFrame appends a close frame. The reason is cut to what fits, at a rune's boundary.
+// appendCloseFrame appends a close frame. The reason is cut to what fits.
 func appendCloseFrame(dst []byte, code int, reason string) []byte {
-	if len(reason) > maxCloseReasonBytes {
-		cut := maxCloseReasonBytes
-		for cut > 0 && !utf8.RuneStart(reason[cut]) {
-			cut--
-		}
-		reason = reason[:cut]
-	}
+	reason = cutAt(reason, maxCloseReasonBytes)
 	dst = append(dst, frameClose, byte(2+len(reason)))
 	dst = binary.BigEndian.AppendUint16(dst, uint16(code))
 	return append(dst, reason...)
+}
+
+// cutAt returns what begins s, at most n bytes, and ends at a rune's boundary.
+func cutAt(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
 }
 
 // frameLen returns the length of the unmasked frame that b begins with, 0 if b is too short.

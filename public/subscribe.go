@@ -159,9 +159,12 @@ func (s *Server) newSubscriber(ctx context.Context, client netip.Addr, opts opti
 	sub := &subscriber{
 		server: s, opts: opts, client: client, filter: f,
 		out: outbound{
-			messages: s.messages(opts.v2, enc), heartbeat: opts.heartbeat, timing: &s.timing, pings: s.metrics.pings,
+			messages: messages{enc: enc}, heartbeat: opts.heartbeat, timing: &s.timing, pings: s.metrics.pings,
 		},
 		readDone: make(chan struct{}),
+	}
+	if opts.v2 {
+		sub.out.messages.v2Seq = s.events.v2Seq
 	}
 	if refused := sub.openReader(); refused != nil {
 		f.release(filters)
@@ -173,15 +176,6 @@ func (s *Server) newSubscriber(ctx context.Context, client netip.Addr, opts opti
 		return nil, refused
 	}
 	return sub, nil
-}
-
-// messages returns what writes a connection's messages.
-func (s *Server) messages(v2 bool, enc *dict.Encoder) messages {
-	m := messages{enc: enc}
-	if v2 {
-		m.v2Seq = s.events.v2Seq
-	}
-	return m
 }
 
 // encoder returns the encoder of a dictionary that a client asks for, nil for ID 0.

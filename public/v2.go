@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/gorilla/websocket"
 
@@ -68,17 +67,15 @@ func (s *Server) withV2(next http.Handler) http.Handler {
 // writeV2Error answers with an error, its message cut to what fits.
 func writeV2Error(w http.ResponseWriter, status int, name, message string) {
 	var body []byte
-	for limit := len(message); ; limit = limit * 3 / 4 {
-		for limit < len(message) && !utf8.RuneStart(message[limit]) {
-			limit--
-		}
+	for {
 		body, _ = json.Marshal(struct { // strings always can
 			Error   string `json:"error"`
 			Message string `json:"message"`
-		}{name, message[:limit]})
+		}{name, message})
 		if len(body) <= maxV2ErrorBytes {
 			break
 		}
+		message = cutAt(message, len(message)*3/4)
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
