@@ -98,10 +98,7 @@ func (s *testServer) noFilterWaits() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for sub := range s.subscribers {
-		sub.mu.Lock()
-		waits := sub.posted
-		sub.mu.Unlock()
-		if waits {
+		if sub.posted.Load() != nil {
 			return false
 		}
 	}

@@ -46,8 +46,7 @@
 //
 // # Locks
 //
-// sessions.mu (the set of subscribers), mailbox.mu, waker.mu, sharedFilters.mu and those of package
-// admission are leaves. Nothing is called and no other lock is taken while one is held.
-// sleeper.sleepMu is held while the waker uses a reader; mailbox.mu is taken, and conn.wake called,
-// under it.
+// sessions.mu (the set of subscribers), waker.mu, sharedFilters.mu and those of package admission
+// are leaves. Nothing is called and no other lock is taken while one is held. sleeper.sleepMu is
+// held while the waker uses a reader; conn.wake is called under it.
 package public

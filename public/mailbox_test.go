@@ -32,9 +32,9 @@ func TestFilterThatIsNeverInForce(t *testing.T) {
 func TestFirstEndingCounts(t *testing.T) {
 	var m mailbox
 	m.putEnding(ending{reason: endSlow, patience: time.Hour})
-	at := m.firstEnding().at
+	at := m.ending.Load().at
 	m.putEnding(ending{reason: endClientGone})
-	if e := m.firstEnding(); e.reason != endSlow || e.at != at || m.cut() {
+	if e := m.ending.Load(); e.reason != endSlow || e.at != at || m.cut() {
 		t.Errorf("the ending is %+v", e)
 	}
 }

@@ -51,7 +51,7 @@ func (s *sleeper) peek(scratch *replay.PendingScratch) bool {
 		s.missed = s.missed || !s.woken
 		return false
 	}
-	if s.mailbox.hasPosted() {
+	if s.mailbox.posted.Load() != nil {
 		// The pull loop is about to put a new filter in force. The old one might skip what the
 		// new one wants.
 		s.missed = true

@@ -69,19 +69,20 @@ func (s *subscriber) filters() admission.Quota {
 
 // post leaves a filter for the pull loop. It owns f's share of the budget from now on.
 func (s *subscriber) post(f filter) {
-	old := s.putFilter(f)
-	old.release(s.filters())
+	if old := s.posted.Swap(&f); old != nil {
+		old.release(s.filters())
+	}
 	s.conn.wake()
 }
 
 // takeFilter puts a posted filter in force and says whether there was one.
 func (s *subscriber) takeFilter() bool {
-	f, posted := s.takePosted()
-	if posted {
+	f := s.posted.Swap(nil)
+	if f != nil {
 		s.filter.release(s.filters())
-		s.filter, s.notice.checked = f, false
+		s.filter, s.notice.checked = *f, false
 	}
-	return posted
+	return f != nil
 }
 
 // applyFilter gives a posted filter to the reader.
@@ -361,7 +362,7 @@ func (s *subscriber) endingOfWriteError(err error) ending {
 
 // finish ends the connection as its ending asks, and forgets the subscriber.
 func (s *subscriber) finish() {
-	e := s.firstEnding()
+	e := *s.ending.Load()
 	if !e.dead {
 		s.say(&e)
 	}
