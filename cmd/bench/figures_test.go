@@ -19,7 +19,7 @@ func TestNumbers(t *testing.T) {
 	table := newTable(&out, "what", "a", "b")
 	table.row("numbers", grouped(999), grouped(int64(1000)))
 	table.row("more", grouped(1234567.6), mib(3<<19))
-	table.row("times", ms(1234567*time.Nanosecond), micros(3*time.Millisecond, 2))
+	table.row("times", ms(1234567*time.Nanosecond), ms(150*time.Millisecond))
 	if err := table.end(); err != nil {
 		t.Fatal(err)
 	}
@@ -27,7 +27,7 @@ func TestNumbers(t *testing.T) {
 |---      |---:       |---:    |
 | numbers | 999       | 1,000  |
 | more    | 1,234,568 | 1.5    |
-| times   | 1.23      | 1500.0 |
+| times   | 1.23      | 150.00 |
 
 `
 	if d := cmp.Diff(want, out.String()); d != "" {

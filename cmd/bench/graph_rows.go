@@ -38,7 +38,7 @@ func graphRows(ctx context.Context, f follows, dir string, out io.Writer) (err e
 	if _, err := awaitRest(cfg.Dir); err != nil {
 		return err
 	}
-	begun, before := time.Now(), ownCPU()
+	begun := time.Now()
 	graphs, err := feed.New(ctx, feed.Config{Store: s, Log: emptyLog{}, Sources: []string{graph.SourceFollow}, StoreID: "bench",
 		SourceNumber: func([]byte) (uint32, bool) { return 1, true }, File: filepath.Join(work, "snapshot")})
 	if err != nil {
@@ -49,13 +49,12 @@ func graphRows(ctx context.Context, f follows, dir string, out io.Writer) (err e
 	var run errgroup.Group
 	run.Go(func() error { return graphs.Run(running) })
 	err = graphs.Wait(ctx, s.Position())
-	took, cpu := time.Since(begun), ownCPU()-before
+	took := time.Since(begun)
 	stop()
 	if err = errors.Join(err, run.Wait()); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "  built from %s rows of %s accounts: %s a second, %s us of CPU each\n", grouped(edges), grouped(f.accounts),
-		grouped(float64(edges)/took.Seconds()), fmt.Sprintf("%.2f", cpu.Seconds()*1e6/float64(edges)))
+	fmt.Fprintf(out, "  built from %s rows of %s accounts: %s a second\n", grouped(edges), grouped(f.accounts), grouped(float64(edges)/took.Seconds()))
 	return nil
 }
 

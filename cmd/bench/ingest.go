@@ -123,7 +123,7 @@ func (f *ingestFlags) run(ctx context.Context) (results []*ingestResult, bare ba
 		return nil, bare, err
 	}
 	for _, c := range f.cells() {
-		fmt.Fprintf(os.Stderr, "  %s, %v\n", c.name, c.duration)
+		say("  %s, %v", c.name, c.duration)
 		work := filepath.Join(dir, "cell")
 		if err := os.Mkdir(work, 0o755); err != nil {
 			return results, bare, err

@@ -32,23 +32,20 @@ type linksFlags struct {
 // linksBench is one run.
 type linksBench struct {
 	linksFlags
+	progress
 	work   string // where the stores are
 	stream *linkStream
-	said   time.Time
-	rows   []linksRow
+	t      *table
 }
-
-// linksRow is a row of the table.
-type linksRow struct{ what, measured string }
 
 func (b *linksBench) row(what, measured string) {
 	say("  %s: %s", what, measured)
-	b.rows = append(b.rows, linksRow{what, measured})
+	b.t.row(what, measured)
 }
 
 // runLinks measures links: made with the record table, served, and built from it.
 func runLinks(ctx context.Context, args []string, out io.Writer) (err error) {
-	b := &linksBench{}
+	b := &linksBench{t: newTable(out, "links", "measured")}
 	fs := flag.NewFlagSet("bench links", flag.ContinueOnError)
 	fs.StringVar(&b.dir, "dir", "", "where the stores are made and removed again, 1 GB; empty: the system's temporary directory")
 	fs.IntVar(&b.edges, "edges", 20_000_000, "links to make, at least")
@@ -78,19 +75,11 @@ func runLinks(ctx context.Context, args []string, out io.Writer) (err error) {
 			return fmt.Errorf("%s: %w", part.name, err)
 		}
 	}
-	return b.print(out)
-}
-
-func (b *linksBench) print(out io.Writer) error {
 	printMachine(out)
 	fmt.Fprintf(out, "%s bytes of memory are Pebble's and %s for the overlay and accounts, as of millrace serve --memory 256MiB.\n%s\n"+
 		"Client and server are one process. Each name comes from a look-up in a UID store of %s URIs.\n\n",
 		grouped(4*linksTwentieth), grouped(linksTwentieth), b.stream.describe(), grouped(b.uidStrings()))
-	t := newTable(out, "links", "measured")
-	for _, r := range b.rows {
-		t.row(r.what, r.measured)
-	}
-	return t.end()
+	return b.t.end()
 }
 
 func (b *linksBench) open(links references.Links) (*references.Store, error) {
@@ -109,7 +98,7 @@ func (b *linksBench) feed(ctx context.Context) error {
 	if err := s.Begin("bench", references.Position{Epoch: 1}); err != nil {
 		return errors.Join(err, s.Close())
 	}
-	begun, before := time.Now(), ownCPU()
+	begun := time.Now()
 	// As in millrace serve, a batch is hydrated while the one before is applied.
 	hydrated := make(chan *references.Batch, 1)
 	g, ctx := errgroup.WithContext(ctx)
@@ -126,7 +115,7 @@ func (b *linksBench) feed(ctx context.Context) error {
 			case <-ctx.Done():
 				return context.Cause(ctx)
 			}
-			b.progress("%s links, %s/s", grouped(b.stream.edges), grouped(float64(b.stream.edges)/time.Since(begun).Seconds()))
+			b.report("%s links, %s/s", grouped(b.stream.edges), grouped(float64(b.stream.edges)/time.Since(begun).Seconds()))
 		}
 		return nil
 	})
@@ -141,10 +130,7 @@ func (b *linksBench) feed(ctx context.Context) error {
 	if err := errors.Join(g.Wait(), s.Close()); err != nil {
 		return err
 	}
-	took := time.Since(begun)
-	rate := float64(b.stream.edges) / took.Seconds()
-	b.row("links/s made, beside deletes and counts", grouped(rate))
-	b.row("CPU µs a link made, its generator included", micros(ownCPU()-before, b.stream.edges))
+	b.row("links/s made, beside deletes and counts", grouped(float64(b.stream.edges)/time.Since(begun).Seconds()))
 	return nil
 }
 
@@ -169,20 +155,19 @@ func (b *linksBench) build(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	begun, before := time.Now(), ownCPU()
+	begun := time.Now()
 	ctx, stop := context.WithCancel(ctx)
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.Run(ctx) })
 	g.Go(func() error { defer stop(); return b.awaitLinks(ctx, s) })
 	err = g.Wait()
-	took, cpu := time.Since(begun), ownCPU()-before
+	took := time.Since(begun)
 	if err := errors.Join(err, s.Close()); err != nil {
 		return err
 	}
 	tenMillion := took.Seconds() * 10e6 / float64(b.stream.live())
 	b.row(fmt.Sprintf("s to build links from %s rows, in the share of ten million", grouped(b.stream.live())),
 		fmt.Sprintf("%.1f", tenMillion))
-	b.row("CPU µs a row of that", micros(cpu, b.stream.live()))
 	return nil
 }
 
@@ -195,7 +180,7 @@ func (b *linksBench) awaitLinks(ctx context.Context, s *references.Store) error 
 		if err != nil || built == 1 {
 			return err
 		}
-		b.progress("%.0f %% built", 100*built)
+		b.report("%.0f %% built", 100*built)
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -214,30 +199,5 @@ func (b *linksBench) settle(links references.Links) (bytes int64, err error) {
 	if err := errors.Join(err, s.Close()); err != nil {
 		return 0, err
 	}
-	err = eachFile(b.store(), func(file *os.File) error {
-		info, err := file.Stat()
-		if err == nil {
-			bytes += info.Size()
-		}
-		return err
-	})
-	return bytes, err
-}
-
-// ownCPU is what this process has taken; 0 if that is not known here.
-func ownCPU() time.Duration {
-	u, _ := usageOf(os.Getpid())
-	return u.cpu
-}
-
-func micros(all time.Duration, n int64) string {
-	return fmt.Sprintf("%.1f", all.Seconds()*1e6/float64(n))
-}
-
-// progress says how far a part is, every five seconds.
-func (b *linksBench) progress(format string, args ...any) {
-	if time.Since(b.said) > 5*time.Second {
-		b.said = time.Now()
-		say("  "+format, args...)
-	}
+	return bytesIn(b.store(), func(string) bool { return true })
 }

@@ -79,7 +79,7 @@ func (b *linksBench) ask(ctx context.Context, host string) error {
 			return fmt.Errorf("subject %d: %d links are counted and %d listed; %d were made", subject, count, listed, made)
 		}
 		found += count
-		b.progress("%s of %s subjects", grouped(i), grouped(len(draws)))
+		b.report("%s of %s subjects", grouped(i), grouped(len(draws)))
 	}
 	if found == 0 {
 		return errors.New("no subject has links")

@@ -154,7 +154,7 @@ func (b *replayBench) prepare(ctx context.Context, params replayParams) (err err
 		}
 	}
 	say("making a log of %s events in %s", grouped(params.Events), b.dir)
-	if b.m, err = buildReplayLog(ctx, b.relaysim(), b.dir, params, os.Stderr); err != nil {
+	if b.m, err = buildReplayLog(ctx, b.relaysim(), b.dir, params); err != nil {
 		return err
 	}
 	return b.copyLog(b.data)
@@ -174,9 +174,6 @@ func (b *replayBench) copyLog(data string) error {
 	_, err = replay.CheckpointClosed(replay.Config{Dir: filepath.Join(b.dir, logDirectory), Dictionaries: dicts}, filepath.Join(data, "log"))
 	return err
 }
-
-// say reports what is at work.
-func say(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
 
 // describe says what was measured, and how.
 func (b *replayBench) describe() string {

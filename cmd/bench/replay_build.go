@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
@@ -28,6 +27,7 @@ const (
 
 // replayBuilder makes the log that is kept. One goroutine uses it.
 type replayBuilder struct {
+	progress
 	m          *replayManifest
 	dir        string
 	log        *replay.Log
@@ -40,12 +40,10 @@ type replayBuilder struct {
 	raw      int             // bytes of its frames
 	firstSeq int64
 
-	nextUS  int64
-	dids    map[string]*buildDID
-	uris    []uint64 // UIDs taken from each sequence
-	rng     *rand.Rand
-	said    io.Writer
-	printed time.Time
+	nextUS int64
+	dids   map[string]*buildDID
+	uris   []uint64 // UIDs taken from each sequence
+	rng    *rand.Rand
 }
 
 type buildDID struct {
@@ -57,7 +55,7 @@ type buildDID struct {
 var errBuilt = errors.New("the log has its events")
 
 // buildReplayLog makes a log of p in dir, with the store laid out as Jetstream's beside it.
-func buildReplayLog(ctx context.Context, relaysim, dir string, p replayParams, said io.Writer) (*replayManifest, error) {
+func buildReplayLog(ctx context.Context, relaysim, dir string, p replayParams) (*replayManifest, error) {
 	if err := removeKept(dir); err != nil {
 		return nil, err
 	}
@@ -65,7 +63,7 @@ func buildReplayLog(ctx context.Context, relaysim, dir string, p replayParams, s
 	b := &replayBuilder{
 		m: &replayManifest{Params: p, Kinds: map[string]int64{}, Collections: map[string]int64{}, Lists: map[int]replayDIDs{},
 			Baseline: replayBaselinePart{Collections: map[string]int64{}}},
-		dir: dir, said: said, injector: frameInjector{frames: int(p.Events) * 4 / 5},
+		dir: dir, injector: frameInjector{frames: int(p.Events) * 4 / 5},
 		nextUS: begun.UnixMicro() - p.Events*eventStepUS,
 		dids:   map[string]*buildDID{}, uris: make([]uint64, 1<<14), rng: rand.New(rand.NewPCG(p.Seed, 11)),
 	}
@@ -161,10 +159,7 @@ func (b *replayBuilder) handle(_ context.Context, f consume.Frame) error {
 	if events >= b.m.Params.Events {
 		return errBuilt
 	}
-	if time.Since(b.printed) > 5*time.Second {
-		b.printed = time.Now()
-		fmt.Fprintf(b.said, "  %s events\n", grouped(events))
-	}
+	b.report("%s events", grouped(events))
 	return nil
 }
 

@@ -10,12 +10,11 @@ import (
 	"time"
 )
 
-// tableBytesIn is how much the tables under dir hold. (Write-ahead logs that are kept to be used
-// again say nothing.)
-func tableBytesIn(dir string) (total int64, err error) {
+// bytesIn is how much the files under dir hold whose names counts takes.
+func bytesIn(dir string, counts func(name string) bool) (total int64, err error) {
 	err = eachFile(dir, func(file *os.File) error {
 		info, err := file.Stat()
-		if err == nil && (strings.HasSuffix(file.Name(), ".sst") || strings.HasSuffix(file.Name(), ".blob")) {
+		if err == nil && counts(file.Name()) {
 			total += info.Size()
 		}
 		return err
@@ -23,12 +22,17 @@ func tableBytesIn(dir string) (total int64, err error) {
 	return total, err
 }
 
+// isTable leaves out write-ahead logs: those that are kept to be used again say nothing.
+func isTable(name string) bool {
+	return strings.HasSuffix(name, ".sst") || strings.HasSuffix(name, ".blob")
+}
+
 // awaitRest waits until the tables under dir have not changed their size for a second, for half a
 // minute at most, and returns it.
 func awaitRest(dir string) (bytes int64, err error) {
 	for quiet, round := 0, 0; quiet < 5 && round < 150; round++ {
 		time.Sleep(200 * time.Millisecond)
-		now, err := tableBytesIn(dir)
+		now, err := bytesIn(dir, isTable)
 		if err != nil {
 			return 0, err
 		}

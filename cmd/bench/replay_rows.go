@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -338,7 +337,7 @@ func (b *replayBench) measureLive(ctx context.Context) (err error) {
 	}
 	defer func() { _ = r.stop() }()
 	if done, err := forgetCached(data); err != nil || !done {
-		fmt.Fprintf(os.Stderr, "  the page cache was not dropped (%v)\n", err)
+		say("  the page cache was not dropped (%v)", err)
 	}
 	s, err := b.start(ctx, data, r.url, "--new-epoch")
 	if err != nil {

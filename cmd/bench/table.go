@@ -36,6 +36,19 @@ func (t *table) end() error {
 	return err
 }
 
+// say reports what is at work.
+func say(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
+
+// progress reports how far a part is, every five seconds.
+type progress struct{ said time.Time }
+
+func (p *progress) report(format string, args ...any) {
+	if time.Since(p.said) > 5*time.Second {
+		p.said = time.Now()
+		say("  "+format, args...)
+	}
+}
+
 // printMachine says what was measured on, and when.
 func printMachine(out io.Writer) {
 	model := runtime.GOARCH
