@@ -10,21 +10,20 @@ import (
 	"time"
 )
 
-// profileLine is a part of an event's CPU time.
+// profileLine is a part of the server's CPU time.
 type profileLine struct {
 	what string
-	// functions of the server's profile, of which none calls another; nil: of the relay, the
-	// clients or all the rest
-	of []string
+	of   []string // functions of its profile, of which none calls another
 }
 
+// Parts of an event's CPU time that are no functions of the server's profile.
 const (
 	profileRelay   = "relay: frames made, numbered, written, and the truth of them"
 	profileClients = "subscriber: read, parsed, held against the truth"
 	profileRest    = "server: all else (scheduler, timers, metrics)"
 )
 
-// profileLines are those of the whole pipeline, relay and subscriber included.
+// profileLines are the stages of the server.
 func profileLines() []profileLine {
 	return []profileLine{
 		{"server: read the socket, find type and number, copy", []string{"millrace/consume.(*Client).Run"}},
@@ -37,9 +36,6 @@ func profileLines() []profileLine {
 		{"server: flushes and compactions, both stores", []string{"github.com/cockroachdb/pebble/v2.(*DB).runCompaction"}},
 		{"server: one subscriber", []string{"millrace/public.(*subscriber).run"}},
 		{"server: garbage collection", []string{"runtime.gcBgMarkWorker", "runtime.bgsweep", "runtime.bgscavenge"}},
-		{profileRest, nil},
-		{profileRelay, nil},
-		{profileClients, nil},
 	}
 }
 
@@ -53,24 +49,21 @@ func printProfile(out io.Writer, r *ingestResult, total time.Duration, spent map
 	scale := float64(r.server) / float64(max(total, 1))
 	t := newTable(out, "where an event's time goes", "µs")
 	sum, rest := 0.0, total
+	row := func(what string, us float64) {
+		sum += us
+		t.row(what, fmt.Sprintf("%.2f", us))
+	}
 	for _, line := range profileLines() {
 		var us float64
-		switch line.what {
-		case profileRelay:
-			us = each(r.relay)
-		case profileClients:
-			us = each(r.clients)
-		case profileRest:
-			us = each(rest) * scale
-		default:
-			for _, f := range line.of {
-				us += each(spent[f]) * scale
-				rest -= spent[f]
-			}
+		for _, f := range line.of {
+			us += each(spent[f]) * scale
+			rest -= spent[f]
 		}
-		sum += us
-		t.row(line.what, fmt.Sprintf("%.2f", us))
+		row(line.what, us)
 	}
+	row(profileRest, each(rest)*scale)
+	row(profileRelay, each(r.relay))
+	row(profileClients, each(r.clients))
 	t.row("all", fmt.Sprintf("%.2f", sum))
 	return t.end()
 }

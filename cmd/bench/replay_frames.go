@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
-	"encoding/binary"
+
+	comatproto "github.com/bluesky-social/indigo/api/atproto"
+	"github.com/bluesky-social/indigo/events"
 )
 
 // The rare values: what the log of bench replay has few of, spread evenly over it.
@@ -72,29 +74,14 @@ func (p *frameInjector) due(injected, wanted int) bool {
 	return injected < wanted && p.seen >= (2*injected+1)*p.frames/(2*wanted)
 }
 
-// appendIdentity appends an #identity frame (DAG-CBOR, keys in canonical order).
+// appendIdentity appends an #identity frame.
 func appendIdentity(dst, did []byte, seq int64) []byte {
-	dst = append(dst, "\xa2\x61t\x69#identity\x62op\x01"...)
-	dst = append(dst, "\xa4\x63did\x78\x20"...)
-	dst = append(dst, did...)
-	dst = append(dst, "\x63seq"...)
-	dst = appendCBORUint(dst, uint64(seq))
-	dst = append(dst, "\x64time\x78\x182026-01-01T00:00:00.000Z\x66handle\x78\x1f"...)
-	dst = append(dst, did[len("did:plc:"):len("did:plc:")+18]...)
-	return append(dst, ".bsky.example"...)
-}
-
-// appendCBORUint appends an unsigned number in its shortest form.
-func appendCBORUint(dst []byte, v uint64) []byte {
-	switch {
-	case v < 24:
-		return append(dst, byte(v))
-	case v < 1<<8:
-		return append(dst, 24, byte(v))
-	case v < 1<<16:
-		return binary.BigEndian.AppendUint16(append(dst, 25), uint16(v))
-	case v < 1<<32:
-		return binary.BigEndian.AppendUint32(append(dst, 26), uint32(v))
+	handle := string(did[len("did:plc:"):][:18]) + ".bsky.example"
+	frame := bytes.NewBuffer(dst)
+	e := events.XRPCStreamEvent{RepoIdentity: &comatproto.SyncSubscribeRepos_Identity{
+		Did: string(did), Handle: &handle, Seq: seq, Time: "2026-01-01T00:00:00.000Z"}}
+	if err := e.Serialize(frame); err != nil {
+		panic(err) // a buffer takes all
 	}
-	return binary.BigEndian.AppendUint64(append(dst, 27), v)
+	return frame.Bytes()
 }
