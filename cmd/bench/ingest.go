@@ -110,7 +110,7 @@ func (f *ingestFlags) cells() []ingestCell {
 const signedRate = 1_500 * opsAFrame
 
 // run measures the cells one after the other.
-func (f *ingestFlags) run(ctx context.Context) (results []*ingestResult, bare bareResources, err error) {
+func (f *ingestFlags) run(ctx context.Context) (results []*ingestResult, bare float64, err error) {
 	dir, err := os.MkdirTemp(f.dir, "millrace-bench-")
 	if err != nil {
 		return nil, bare, err
@@ -119,7 +119,7 @@ func (f *ingestFlags) run(ctx context.Context) (results []*ingestResult, bare ba
 	if err := f.build(ctx, dir, picked(f.only, groupNoCgo)); err != nil {
 		return nil, bare, err
 	}
-	if bare, err = measureBare(ctx, dir); err != nil {
+	if bare, err = measureBare(ctx); err != nil {
 		return nil, bare, err
 	}
 	for _, c := range f.cells() {
@@ -138,9 +138,8 @@ func (f *ingestFlags) run(ctx context.Context) (results []*ingestResult, bare ba
 }
 
 // print prints what was measured.
-func (f *ingestFlags) print(ctx context.Context, out io.Writer, results []*ingestResult, bare bareResources) error {
-	fmt.Fprintf(out, "Bare: %s MB/s through a loopback socket in writes of 64 KiB; %s ms an fdatasync of 64 KiB (median of %d).\n\n",
-		grouped(bare.socket/1e6), ms(bare.sync), bareSyncs)
+func (f *ingestFlags) print(ctx context.Context, out io.Writer, results []*ingestResult, bare float64) error {
+	fmt.Fprintf(out, "Bare: %s MB/s through a loopback socket in writes of 64 KiB.\n\n", grouped(bare/1e6))
 	t := newTable(out, "what", "s", "events/s", "events a frame", "bytes an event", "CPU µs an event: server", "relay", "clients",
 		"lag ms from stamp, p50", "p99", "from relay, p50", "p99", "resident MiB", "peak", "longest gap ms", "over 100 ms")
 	for _, r := range results {

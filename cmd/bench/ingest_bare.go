@@ -5,38 +5,24 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
-	"path/filepath"
-	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 )
 
-// bareResources is what the machine gives without us.
-type bareResources struct {
-	socket float64       // bytes a second through a loopback socket in writes of 64 KiB
-	sync   time.Duration // median of an fdatasync after a write of 64 KiB
-}
-
 const (
 	bareWriteBytes = 64 << 10
 	bareBytes      = 4 << 30
-	bareSyncs      = 500
 )
 
-// measureBare measures the bare resources. It writes its file to dir.
-func measureBare(ctx context.Context, dir string) (b bareResources, err error) {
+// measureBare returns how many bytes a second go through a loopback socket.
+func measureBare(ctx context.Context) (rate float64, err error) {
 	frame := append([]byte{0x82, 126, 0xff, 0xfc}, make([]byte, bareWriteBytes-4)...)
 	got, err := bareSocket(ctx, frame, bareBytes)
 	if err != nil {
-		return b, fmt.Errorf("bare socket: %w", err)
+		return 0, fmt.Errorf("bare socket: %w", err)
 	}
-	b.socket = float64(got.bytes) / got.took.Seconds()
-	if b.sync, err = syncTime(dir, bareSyncs); err != nil {
-		return b, fmt.Errorf("bare sync: %w", err)
-	}
-	return b, nil
+	return float64(got.bytes) / got.took.Seconds(), nil
 }
 
 // bareSocket sends that many bytes of a subscription's own frames through a loopback connection, 64
@@ -74,28 +60,4 @@ func bareSocket(ctx context.Context, frames []byte, size int64) (streamed, error
 	c.close()
 	got := streamed{c.events, c.bytes, time.Since(begun)}
 	return got, errors.Join(sender.Wait(), context.Cause(ctx))
-}
-
-// syncTime is the median of n syncs.
-func syncTime(dir string, n int) (time.Duration, error) {
-	f, err := os.Create(filepath.Join(dir, "sync"))
-	if err != nil {
-		return 0, err
-	}
-	defer os.Remove(f.Name())
-	defer f.Close()
-	buf := make([]byte, bareWriteBytes)
-	var took []time.Duration
-	for range n {
-		if _, err := f.Write(buf); err != nil {
-			return 0, err
-		}
-		begun := time.Now()
-		if err := syncData(f); err != nil {
-			return 0, err
-		}
-		took = append(took, time.Since(begun))
-	}
-	slices.Sort(took)
-	return took[n/2], nil
 }

@@ -19,9 +19,6 @@ func growPipe(f *os.File, bytes int) error {
 	return err
 }
 
-// syncData makes a file's data durable.
-func syncData(f *os.File) error { return unix.Fdatasync(int(f.Fd())) }
-
 // dropPages drops a file's clean pages from the page cache. That takes no privileges, and leaves
 // others' files alone.
 func dropPages(f *os.File) error {

@@ -17,6 +17,4 @@ func makePipe(string) error { return errLinux }
 
 func growPipe(*os.File, int) error { return errLinux }
 
-func syncData(f *os.File) error { return f.Sync() }
-
 func dropPages(*os.File) error { return errLinux }

@@ -21,7 +21,6 @@ type replayFlags struct {
 	events         int64
 	baselineEvents int64
 	seed           uint64
-	rebuild        bool
 	only           string
 	repeat         int
 	cold           int
@@ -59,7 +58,6 @@ func (f *replayFlags) parse(args []string) error {
 	fs.Int64Var(&f.events, "events", 10_000_000, "in the log, at least")
 	fs.Int64Var(&f.baselineEvents, "baseline-events", 0, "of them, the oldest, in the store laid out as Jetstream's; default: a fifth")
 	fs.Uint64Var(&f.seed, "seed", 1, "of the events")
-	fs.BoolVar(&f.rebuild, "rebuild", false, "make the log anew, even if there is one")
 	fs.StringVar(&f.only, "only", "", "of "+strings.Join(parts, ", ")+", between commas; empty: all")
 	fs.IntVar(&f.repeat, "repeat", 3, "times that a replay is measured; the median counts")
 	fs.IntVar(&f.cold, "cold", 3, "times that one is measured with a server that has served nothing and the log not in the page cache; the worst counts")
@@ -144,7 +142,7 @@ func (b *replayBench) prepare(ctx context.Context, params replayParams) (err err
 	if b.m, err = readManifest(b.dir, params); err != nil {
 		return err
 	}
-	if b.m != nil && !b.rebuild {
+	if b.m != nil {
 		if err = b.copyLog(b.data); err == nil {
 			return nil
 		}

@@ -166,7 +166,6 @@ type result struct {
 	rss     int64      // with all connected
 	most    int64
 	budget  float64 // bytes of clients' memory that the server counts, at its most
-	kernel  int64   // bytes that the kernel's sockets take more, of both ends
 	classes []classResult
 	ends    []string // connections ended by the server's count, by reason
 }
@@ -178,8 +177,7 @@ func (r *result) print(out io.Writer) error {
 	if r.name == quietScenario {
 		n := int64(r.mix[0].n)
 		took := (r.rss - r.before - r.grown) / n
-		each = fmt.Sprintf("; a server without subscribers grew by %s meanwhile; each takes %d bytes; the kernel's sockets %d bytes, both ends",
-			mib(r.grown), took, r.kernel/n)
+		each = fmt.Sprintf("; a server without subscribers grew by %s meanwhile; each takes %d bytes", mib(r.grown), took)
 	}
 	fmt.Fprintf(out, "- cores: server %.3f (%.3f without subscribers), relay %.3f, clients %.3f\n", r.cores[0], r.alone, r.cores[1], r.cores[2])
 	fmt.Fprintf(out, "- resident MiB: server %s (%s without subscribers), at most %s, %s of the clients' budget%s\n", mib(r.rss), mib(r.before), mib(r.most),
@@ -239,7 +237,6 @@ func (f *subscribersFlags) measure(ctx context.Context, s scenario, dir string) 
 	if err != nil {
 		return nil, err
 	}
-	kernel := socketBytes()
 	all, err := subscribeAll(ctx, s, server, truth)
 	if err != nil {
 		return nil, err
@@ -256,7 +253,6 @@ func (f *subscribersFlags) measure(ctx context.Context, s scenario, dir string) 
 		return nil, err
 	}
 	r.grown = ended.rss - begun.rss
-	r.kernel = socketBytes() - kernel
 	var log *heldLog // nil: nothing is compared
 	if s.name != originalScenario {
 		if r.ends, err = endsOf(server); err != nil {
@@ -353,18 +349,6 @@ func endsOf(server *server) (ends []string, err error) {
 		}
 	}
 	return ends, err
-}
-
-// socketBytes is what the kernel's TCP buffers take.
-func socketBytes() int64 {
-	raw, _ := os.ReadFile("/proc/net/sockstat") // Linux has it
-	for line := range strings.Lines(string(raw)) {
-		if fields := strings.Fields(line); len(fields) > 0 && fields[0] == "TCP:" {
-			pages, _ := strconv.ParseInt(fields[len(fields)-1], 10, 64)
-			return pages * int64(os.Getpagesize())
-		}
-	}
-	return 0
 }
 
 // awaitEnd waits for the relay's last frame and returns what the server holds, once it was found to
