@@ -47,15 +47,14 @@ const (
 // in parallel through indigo's repository. One goroutine stamps, marshals, compresses and stores
 // event by event. It hands each event to each subscriber by a goroutine, and a subscriber gets each
 // by a write of its own. A subscriber with a cursor gets what the store has from there on, and a
-// close frame where the original goes live. It differs from the original in three things. It traces
-// nothing. Its libraries are newer: indigo decodes frames and trees in two thirds of the time. And
-// it waits for a slow subscriber instead of disconnecting it.
+// close frame where the original goes live. It differs from the original in three things. It keeps
+// no traces and no metrics. Its libraries are newer: indigo decodes frames and trees in two thirds
+// of the time. And it waits for a slow subscriber instead of disconnecting it.
 type jetstream struct {
 	store   *jetstreamStore
 	encoder *zstd.Encoder
 	events  chan *relaysim.JetstreamEvent
 	log     *slog.Logger
-	counts  *jetstreamCounts
 	pace    *rate.Limiter // the original asks one before each read and write; this one lets all pass
 
 	mu       sync.RWMutex
@@ -88,7 +87,7 @@ func runJetstream(ctx context.Context, args []string, out io.Writer) error {
 	defer encoder.Close()
 	j := &jetstream{
 		store: store, encoder: encoder, events: make(chan *relaysim.JetstreamEvent, jetstreamBuffer), outboxes: make(map[chan []byte]<-chan struct{}),
-		log: slog.New(slog.NewJSONHandler(os.Stderr, nil)), counts: newJetstreamCounts(*relay), pace: rate.NewLimiter(noPace, noPace),
+		log: slog.New(slog.NewJSONHandler(os.Stderr, nil)), pace: rate.NewLimiter(noPace, noPace),
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -122,7 +121,7 @@ func runJetstream(ctx context.Context, args []string, out io.Writer) error {
 
 // consume reads the relay with indigo's reader and its parallel scheduler.
 func (j *jetstream) consume(ctx context.Context, relay string) error {
-	ws, response, err := websocket.DefaultDialer.DialContext(ctx, relay+"/xrpc/com.atproto.sync.subscribeRepos", nil)
+	ws, response, err := websocket.DefaultDialer.DialContext(ctx, relay+subscribeRepos, nil)
 	if err != nil {
 		return fmt.Errorf("dial the relay: %w", err)
 	}
@@ -140,24 +139,11 @@ func (j *jetstream) handle(ctx context.Context, e *events.XRPCStreamEvent) error
 	case e.RepoCommit != nil:
 		return j.commit(ctx, e.RepoCommit)
 	case e.RepoIdentity != nil:
-		return j.other(ctx, "identity", e.RepoIdentity.Seq, e.RepoIdentity.Time,
-			&relaysim.JetstreamEvent{DID: e.RepoIdentity.Did, Kind: "identity", Identity: e.RepoIdentity})
+		return j.hand(ctx, &relaysim.JetstreamEvent{DID: e.RepoIdentity.Did, Kind: "identity", Identity: e.RepoIdentity})
 	case e.RepoAccount != nil:
-		return j.other(ctx, "account", e.RepoAccount.Seq, e.RepoAccount.Time,
-			&relaysim.JetstreamEvent{DID: e.RepoAccount.Did, Kind: "account", Account: e.RepoAccount})
+		return j.hand(ctx, &relaysim.JetstreamEvent{DID: e.RepoAccount.Did, Kind: "account", Account: e.RepoAccount})
 	}
 	return nil
-}
-
-// other hands on what is not a commit.
-func (j *jetstream) other(ctx context.Context, kind string, seq int64, made string, e *relaysim.JetstreamEvent) error {
-	begun := time.Now()
-	at, err := time.Parse(time.RFC3339, made)
-	if err != nil {
-		return nil //nolint:nilerr // dropped, as all that is malformed
-	}
-	j.counts.frame(kind, seq, at, begun)
-	return j.hand(ctx, e)
 }
 
 // hand gives an event to the sequencer.
@@ -175,14 +161,8 @@ func (j *jetstream) commit(ctx context.Context, commit *comatproto.SyncSubscribe
 	if commit.TooBig {
 		return nil
 	}
-	begun := time.Now()
 	log := j.log.With("repo", commit.Repo, "seq", commit.Seq, "commit", commit.Commit.String())
 	slice, err := readSlice(ctx, commit.Blocks)
-	if err != nil {
-		log.Error("commit dropped", "err", err)
-		return nil
-	}
-	at, err := time.Parse(time.RFC3339, commit.Time)
 	if err != nil {
 		log.Error("commit dropped", "err", err)
 		return nil
@@ -193,7 +173,6 @@ func (j *jetstream) commit(ctx context.Context, commit *comatproto.SyncSubscribe
 			continue
 		}
 		log = log.With("action", op.Action, "collection", collection)
-		j.counts.ops.WithLabelValues(op.Action, collection, j.counts.relay).Inc()
 		e := &relaysim.JetstreamEvent{DID: commit.Repo, Kind: "commit", Commit: &relaysim.JetstreamCommit{
 			Rev: commit.Rev, Operation: op.Action, Collection: collection, RKey: rkey,
 		}}
@@ -207,7 +186,6 @@ func (j *jetstream) commit(ctx context.Context, commit *comatproto.SyncSubscribe
 			return err
 		}
 	}
-	j.counts.frame("commit", commit.Seq, at, begun)
 	return nil
 }
 

@@ -19,8 +19,8 @@ import (
 // key, as v1's do. (v1 also limits the pace of a replay; this does not.) One goroutine puts; any
 // number replay.
 type jetstreamStore struct {
-	plain, compressed *pebble.DB
-	key               []byte // Put's scratch
+	halves [2]*pebble.DB // of plain and of compressed events
+	key    []byte        // Put's scratch
 }
 
 // jetstreamEnd is above every key of an event.
@@ -37,15 +37,12 @@ type jetstreamEvent struct {
 // openJetstreamStore opens or makes the store in dir.
 func openJetstreamStore(dir string) (*jetstreamStore, error) {
 	s := &jetstreamStore{}
-	for _, half := range []struct {
-		name string
-		db   **pebble.DB
-	}{{"plain", &s.plain}, {"compressed", &s.compressed}} {
-		db, err := pebble.Open(filepath.Join(dir, half.name), &pebble.Options{Logger: quietPebble{}})
+	for i, name := range []string{"plain", "compressed"} {
+		db, err := pebble.Open(filepath.Join(dir, name), &pebble.Options{Logger: quietPebble{}})
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("open the store laid out as Jetstream's: %w", err), s.Close())
 		}
-		*half.db = db
+		s.halves[i] = db
 	}
 	return s, nil
 }
@@ -58,11 +55,10 @@ func (s *jetstreamStore) Put(timeUS int64, did, collection string, plain, compre
 	if collection != "" {
 		s.key = append(append(s.key, '_'), collection...)
 	}
-	if err := s.plain.Set(s.key, plain, pebble.NoSync); err != nil {
-		return fmt.Errorf("put an event: %w", err)
-	}
-	if err := s.compressed.Set(s.key, compressed, pebble.NoSync); err != nil {
-		return fmt.Errorf("put a compressed event: %w", err)
+	for i, payload := range [...][]byte{plain, compressed} {
+		if err := s.halves[i].Set(s.key, payload, pebble.NoSync); err != nil {
+			return fmt.Errorf("put an event: %w", err)
+		}
 	}
 	return nil
 }
@@ -70,9 +66,9 @@ func (s *jetstreamStore) Put(timeUS int64, did, collection string, plain, compre
 // Replay calls emit for each event from cursor (inclusive) on, with plain or compressed payloads,
 // and stops at its first error, which it returns.
 func (s *jetstreamStore) Replay(compressed bool, cursor int64, emit func(e *jetstreamEvent) error) error {
-	db := s.plain
+	db := s.halves[0]
 	if compressed {
-		db = s.compressed
+		db = s.halves[1]
 	}
 	it, err := db.NewIter(&pebble.IterOptions{LowerBound: strconv.AppendInt(nil, cursor, 10), UpperBound: []byte(jetstreamEnd)})
 	if err != nil {
@@ -111,15 +107,15 @@ func (e *jetstreamEvent) parseKey(key []byte) error {
 }
 
 // Flush writes both memtables out, so that tables hold everything.
-func (s *jetstreamStore) Flush() error { return errors.Join(s.plain.Flush(), s.compressed.Flush()) }
+func (s *jetstreamStore) Flush() error { return errors.Join(s.halves[0].Flush(), s.halves[1].Flush()) }
 
 // Close closes both stores. It is safe twice.
 func (s *jetstreamStore) Close() error {
 	var errs []error
-	for _, db := range []**pebble.DB{&s.plain, &s.compressed} {
-		if *db != nil {
-			errs = append(errs, (*db).Close())
-			*db = nil
+	for i, db := range s.halves {
+		if db != nil {
+			errs = append(errs, db.Close())
+			s.halves[i] = nil
 		}
 	}
 	return errors.Join(errs...)
