@@ -27,7 +27,6 @@ type client struct {
 	came   time.Time // when the newest bytes came
 	events int64     // data frames that more has returned
 	bytes  int64     // of all frames, headers included
-	code   int       // of the server's close frame; -1: it has none; 0: no such frame came
 }
 
 const (
@@ -114,11 +113,11 @@ func (c *client) control(first byte, payload []byte) error {
 		_, err := c.conn.Write(pong)
 		return err
 	case closeFrame:
-		c.code = -1
+		code := -1 // it has none
 		if len(payload) >= 2 {
-			c.code = int(binary.BigEndian.Uint16(payload))
+			code = int(binary.BigEndian.Uint16(payload))
 		}
-		return fmt.Errorf("%w: %d %q", errClosed, c.code, payload[min(2, len(payload)):])
+		return fmt.Errorf("%w: %d %q", errClosed, code, payload[min(2, len(payload)):])
 	}
 	return nil
 }
@@ -146,17 +145,21 @@ func (c *client) fill(frame int) error {
 
 // next returns the payload of the next data frame, which is good until the next call.
 func (c *client) next() ([]byte, error) {
+	frame, header, err := c.nextFrame()
+	return frame[header:], err
+}
+
+// nextFrame returns the next data frame, which is good until the next call, and the length of its
+// header.
+func (c *client) nextFrame() (frame []byte, header int, err error) {
 	if len(c.run) == 0 {
-		run, _, err := c.more()
-		if err != nil {
-			return nil, err
+		if c.run, _, err = c.more(); err != nil {
+			return nil, 0, err
 		}
-		c.run = run
 	}
 	header, size := frameHeader(c.run)
-	payload := c.run[header : header+size]
-	c.run = c.run[header+size:]
-	return payload, nil
+	frame, c.run = c.run[:header+size], c.run[header+size:]
+	return frame, header, nil
 }
 
 // wholeFrames returns the data frames that b begins with whole, and how many they are. It stops at

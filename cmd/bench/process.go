@@ -130,13 +130,8 @@ func (u usage) cores(before usage) float64 {
 // clockTicks is how many ticks a second has in the CPU times of /proc. On Linux it is always 100.
 const clockTicks = 100
 
-// usage returns the CPU time and memory that the process has used so far, zero if p is nil.
-func (p *process) usage() (usage, error) {
-	if p == nil {
-		return usage{}, nil
-	}
-	return usageOf(p.cmd.Process.Pid)
-}
+// usage returns the CPU time and memory that the process has used so far.
+func (p *process) usage() (usage, error) { return usageOf(p.cmd.Process.Pid) }
 
 func usageOf(pid int) (u usage, err error) {
 	u.at = time.Now()

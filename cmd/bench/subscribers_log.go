@@ -85,17 +85,13 @@ func eachFrame(ctx context.Context, address string, n int, f func(i int, frame, 
 		return err
 	}
 	defer c.close()
-	for i := 0; i < n; {
-		frames, _, err := c.more()
+	for i := range n {
+		frame, header, err := c.nextFrame()
 		if err != nil {
 			return fmt.Errorf("%w: %d of %d events: %w", errNotExact, i, n, err)
 		}
-		for ; len(frames) > 0 && i < n; i++ {
-			header, size := frameHeader(frames)
-			if err := f(i, frames[:header+size], frames[header:header+size]); err != nil {
-				return err
-			}
-			frames = frames[header+size:]
+		if err := f(i, frame, frame[header:]); err != nil {
+			return err
 		}
 	}
 	return nil

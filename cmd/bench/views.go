@@ -3,8 +3,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"encoding/base32"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -13,7 +11,6 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"strconv"
-	"strings"
 
 	"golang.org/x/sync/errgroup"
 
@@ -98,7 +95,9 @@ func openNames(ctx context.Context, store *pebblekv.Store, view viewNames) (*nam
 	source, b := newTraffic(), newBatch(500)
 	for len(l.uids) < l.count {
 		if l.dids {
-			l.nextDIDs(b)
+			for i := range b.reqs {
+				b.reqs[i] = intern.Request{DID: appendDID(nil, uint64(len(l.uids)+i))}
+			}
 		} else {
 			source.next(b)
 		}
@@ -116,14 +115,6 @@ func openNames(ctx context.Context, store *pebblekv.Store, view viewNames) (*nam
 		}
 	}
 	return l, nil
-}
-
-// nextDIDs fills b with DIDs that were never made before.
-func (l *names) nextDIDs(b *batch) {
-	for i := range b.reqs {
-		n := binary.BigEndian.AppendUint64(make([]byte, 7, 15), mix(uint64(len(l.uids)+i)))
-		b.reqs[i] = intern.Request{DID: []byte("did:plc:" + strings.ToLower(base32.StdEncoding.EncodeToString(n)))}
-	}
 }
 
 // LookupStrings implements public.UIDs for the names of name.
