@@ -91,9 +91,17 @@ func (t *tailer) run(ctx context.Context) error {
 		return usageError{err}
 	}
 	if t.cfg.askServer {
-		if t.end.timeUS, err = askNewest(ctx, c, t.stderr, t.cfg.once, t.end.timeUS); err != nil {
+		newest, err := askNewest(ctx, c, t.stderr, t.cfg.once, t.end.timeUS)
+		if err != nil {
 			return t.ended(ctx, err)
 		}
+		if newest == 0 && t.cfg.v2 {
+			return nil // nothing on that wire says that the log is empty
+		}
+		if t.cfg.until != "now" { // which is the server's
+			newest = min(newest, t.end.timeUS)
+		}
+		t.end.timeUS = newest
 	}
 	following, done := context.WithCancelCause(ctx)
 	t.done = done
@@ -220,7 +228,8 @@ func (t *tailer) inform(i client.Info) {
 	if i.Name == client.InfoLive {
 		t.live.Store(true)
 	}
-	if i.TimeUS > 0 && i.TimeUS >= t.end.timeUS || i.Name == client.InfoLive && t.end.live {
+	reached := i.Name != client.InfoReferencesBegin // whose place may lie ahead
+	if reached && i.TimeUS > 0 && i.TimeUS >= t.end.timeUS || i.Name == client.InfoLive && t.end.live {
 		t.done(errTailDone)
 	}
 }

@@ -204,6 +204,8 @@ func (c *tailConfig) parseSpan(now time.Time) (err error) {
 	if c.end, c.askServer, err = parseUntil(c.until, now); err != nil {
 		return err
 	}
+	// Nothing on v2's wire says that all was sent, but heartbeats say up to where.
+	c.askServer = c.askServer || c.v2 && c.end.live
 	start := int64(math.MinInt64)
 	switch {
 	case c.since != "":

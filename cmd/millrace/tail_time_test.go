@@ -2,6 +2,7 @@ package main
 
 import (
 	"math"
+	"strings"
 	"testing"
 	"time"
 )
@@ -30,6 +31,17 @@ func TestParseUntil(t *testing.T) {
 	for _, s := range []string{"soon", "-1h", "17899999999999990"} {
 		if _, _, err := parseUntil(s, now); err == nil {
 			t.Errorf("--until %q is taken", s)
+		}
+	}
+}
+
+// TestTailAsksTheServer: what "now" is, and on v2's wire what "live" is, is for the server to say.
+func TestTailAsksTheServer(t *testing.T) {
+	for args, want := range map[string]bool{
+		"--until now": true, "--until live": false, "--v2 --until live": true, "--v2 --until 1s": true, "--v2 --until 2099-01-01": false, "--v2": false,
+	} {
+		if cfg, err := parseTail(strings.Fields(args), time.Now()); err != nil || cfg.askServer != want {
+			t.Errorf("%s: asks the server %t, %v", args, cfg.askServer, err)
 		}
 	}
 }
