@@ -156,7 +156,7 @@ func (c *Client) sendOptions(k *conn) {
 	c.mu.Lock()
 	o := c.options
 	c.mu.Unlock()
-	k.writeLocked(updateMessage(o))
+	k.writeLocked(updateMessage(o.with(k.server.subscribe.Query())))
 }
 
 func updateMessage(o Options) []byte {

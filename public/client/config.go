@@ -268,6 +268,26 @@ func (o *Options) addTo(q url.Values, collections, dids string) {
 	}
 }
 
+// with returns o and the filter that a URL has, as query joins them.
+func (o Options) with(base url.Values) Options {
+	o = o.clone()
+	for name, list := range map[string]*[]string{
+		"wantedCollections": &o.Collections, "wantedDids": &o.DIDs,
+		"wantedSubjects": &o.Subjects, "wantedSubjectDids": &o.SubjectDIDs, "wantedSources": &o.Sources,
+	} {
+		for _, v := range base[name] {
+			if v != "" {
+				*list = append(*list, v)
+			}
+		}
+	}
+	if o.MaxMessageBytes == 0 {
+		n, _ := strconv.Atoi(base.Get("maxMessageSizeBytes")) // as a server has it
+		o.MaxMessageBytes = max(n, 0)
+	}
+	return o
+}
+
 // query returns q, which it changes, with what a connection asks for. If hello is set the options
 // are left out, and an update with them must be sent first.
 func (c *Config) query(q url.Values, o Options, cursor string) (query string, hello bool) {

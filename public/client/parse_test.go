@@ -195,6 +195,28 @@ func TestReferences(t *testing.T) {
 	}
 }
 
+// TestFilterOfTheURL: a filter in the URL holds, whether the options are sent in the URL or in an
+// update.
+func TestFilterOfTheURL(t *testing.T) {
+	c, err := New(Config{URL: "ws://h/subscribe?wantedCollections=a.b.c&wantedDids=did:web:x.test&wantedDids=&wantedSources=a.b.c:x&maxMessageSizeBytes=1000"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := Options{DIDs: []string{"did:web:y.test"}}
+	base := c.servers[0].subscribe.Query()
+	if query, _ := c.cfg.query(base, o, ""); !strings.Contains(query, "&wantedCollections=a.b.c&wantedDids=did%3Aweb%3Ax.test&wantedDids=&wantedDids=did%3Aweb%3Ay.test&") {
+		t.Errorf("it asks for %s", query)
+	}
+	const update = `{"type":"options_update","payload":{"wantedCollections":["a.b.c"],"wantedDids":["did:web:y.test","did:web:x.test"],` +
+		`"maxMessageSizeBytes":1000,"wantedSources":["a.b.c:x"]}}`
+	if msg := updateMessage(o.with(c.servers[0].subscribe.Query())); string(msg) != update {
+		t.Errorf("the update is %s", msg)
+	}
+	if o.MaxMessageBytes = 5; o.with(base).MaxMessageBytes != 5 || len(o.DIDs) != 1 {
+		t.Errorf("%+v", o)
+	}
+}
+
 // FuzzParse: nothing makes the parser panic, and what encoding/json takes for an event it reads
 // alike.
 func FuzzParse(f *testing.F) {
