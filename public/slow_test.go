@@ -186,6 +186,25 @@ func TestEventsPerSecond(t *testing.T) {
 
 // Chunks that are being written to subscribers that catch up take no more memory than
 // Config.ChunkBytes. A client that does not take its chunk gives way after firstPatience.
+// TestUpdateWhileHeldBack: an options update that comes while --max-events-per-second holds a live
+// subscriber back is in force when the hold ends, and not only at the next ping.
+func TestUpdateWhileHeldBack(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l := newTestLog(t)
+		s := serveBubble(t, l, func(cfg *Config, _ *timing) { cfg.MaxEventsPerSecond = 10 })
+		c := s.dial("")
+		synctest.Wait()
+		c.want(l.add(posts(5)...)...) // it is live, and held back for 500 ms
+		c.update(`{}`)
+		synctest.Wait()
+		begin := time.Now()
+		c.want(l.add(posts(1)...)...)
+		if took := time.Since(begin); took > time.Second {
+			t.Errorf("an event after the hold of 500 ms came after %v", took)
+		}
+	})
+}
+
 func TestChunksShareTheirBytes(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const room, clients = 3, 10

@@ -304,6 +304,7 @@ func (s *subscriber) rest() error {
 			case <-s.timerAt(earlier(s.out.dueAt(), s.resumeAt)):
 			}
 		case s.atEnd:
+			s.applyFilter() // a hold may have taken its interrupt, and with one posted the waker wakes nothing
 			s.fallAsleep(s.server.waker)
 			select {
 			case <-s.conn.interrupt:
