@@ -93,3 +93,17 @@ func TestSilenceBeforeAPingIsNoDeath(t *testing.T) {
 		}
 	})
 }
+
+// TestSilenceAfterManyBytes: however much a client was sent, it may be silent for a while after a
+// ping.
+func TestSilenceAfterManyBytes(t *testing.T) {
+	for _, written := range []int64{1 << 30, 10 << 30} {
+		tm := defaultTiming()
+		c := &conn{started: time.Now().Add(-time.Hour)}
+		c.heard.Store(int64(time.Hour - 40*time.Second))
+		o := outbound{conn: c, timing: &tm, writer: writer{written: written}, pinged: time.Hour - 31*time.Second}
+		if o.silent() {
+			t.Errorf("after %d bytes a client is taken for dead 31 s after a ping", written)
+		}
+	}
+}

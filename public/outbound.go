@@ -73,7 +73,7 @@ func (o *outbound) silent() bool {
 		return false
 	}
 	backlog := o.writer.written - o.conn.taken.Load()
-	return time.Since(o.conn.started)-o.pinged > o.timing.silent+time.Duration(backlog)*time.Second/slowestBytesPerSecond
+	return time.Since(o.conn.started)-o.pinged > o.timing.silent+time.Duration(backlog/slowestBytesPerSecond)*time.Second
 }
 
 // dueAt is when the next ping or heartbeat is due.
