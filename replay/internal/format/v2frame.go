@@ -30,7 +30,9 @@ const (
 )
 
 // V2Seq returns the seq on v2's wire of an event, whose epoch has that base.
-func V2Seq(base, seq int64, op uint32) int64 { return base + seq<<V2OpBits | int64(op) }
+func V2Seq(base, seq int64, op uint32) int64 {
+	return base + (seq<<V2OpBits | int64(min(op, 1<<V2OpBits-1))) // op may stand for all of the frame's
+}
 
 // Beginnings of the JSON that translate makes, and of what is in it.
 const (

@@ -3,6 +3,7 @@ package format
 import (
 	"bytes"
 	"encoding/json"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -87,6 +88,14 @@ func TestV2Events(t *testing.T) {
 	}
 	if got, ok := v.append(nil, 0, 1, 1, []byte(v1Events["create"].payload), referencesOfEvent{}); ok || len(got) > 0 {
 		t.Errorf("an event of no kind is %s", got)
+	}
+}
+
+// TestV2SeqOfAWholeFrame: the place after all ops of a frame, where references may begin, has a seq
+// before the next frame's.
+func TestV2SeqOfAWholeFrame(t *testing.T) {
+	if got, next := V2Seq(0, 400, math.MaxUint32), V2Seq(0, 401, 0); got < V2Seq(0, 400, 1022) || got >= next {
+		t.Errorf("the seq after frame 400 is %d, frame 401 begins at %d", got, next)
 	}
 }
 
