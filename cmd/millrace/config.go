@@ -297,17 +297,20 @@ func validateAddress(address string) error {
 	return nil
 }
 
-// proxies parses --trusted-proxies; a bare address is a network of one.
+// proxies parses --trusted-proxies; a bare address is a network of one. A peer's IPv4 address is
+// compared as such, however the network is written.
 func (c *config) proxies() ([]netip.Prefix, error) {
 	var ps []netip.Prefix
 	for _, s := range c.trustedProxies {
-		if a, err := netip.ParseAddr(s); err == nil {
-			ps = append(ps, netip.PrefixFrom(a, a.BitLen()))
-			continue
-		}
 		p, err := netip.ParsePrefix(s)
+		if a, notAddr := netip.ParseAddr(s); notAddr == nil {
+			p, err = netip.PrefixFrom(a, a.BitLen()), nil
+		}
 		if err != nil {
 			return nil, fmt.Errorf("--trusted-proxies %q is neither an address nor a network such as 10.0.0.0/8", s)
+		}
+		if p.Addr().Is4In6() && p.Bits() >= 96 {
+			p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
 		}
 		ps = append(ps, p)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -43,6 +44,10 @@ func TestServeFlags(t *testing.T) {
 			check: func(c *config) bool { return strings.Join(c.collections, " ") == "a.b.c d.e.* f.g.h" }},
 		{name: "choice", args: []string{"--intern", "redis"}, err: "pebble, fdb, off"},
 		{name: "proxies", args: []string{"--trusted-proxies", "10.0.0.1,fd00::/8"}},
+		{name: "proxies in IPv6's spelling", args: []string{"--trusted-proxies", "::ffff:10.0.0.1,::ffff:10.1.0.0/112"}, check: func(c *config) bool {
+			ps, err := c.proxies()
+			return err == nil && ps[0] == netip.MustParsePrefix("10.0.0.1/32") && ps[1] == netip.MustParsePrefix("10.1.0.0/16")
+		}},
 		{name: "bad proxy", args: []string{"--trusted-proxies", "nginx"}, err: "10.0.0.0/8"},
 		{name: "references without UIDs", args: []string{"--references=on", "--intern=off"}, err: "--references=on needs UIDs"},
 		{name: "references of DIDs only", args: []string{"--references=on", "--intern-scope=dids"}, err: "--intern-scope=dids"},
