@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -80,27 +79,18 @@ func readProfile(ctx context.Context, file string) (total time.Duration, by map[
 	return total, by, nil
 }
 
-// parseProfile is readProfile of what pprof prints.
+// parseProfile is readProfile of what pprof prints. A time that is none counts as 0.
 func parseProfile(text string) (total time.Duration, by map[string]time.Duration) {
 	by = map[string]time.Duration{}
 	for line := range strings.Lines(text) {
 		if _, after, ok := strings.Cut(line, "Total samples = "); ok {
-			total = milliseconds(strings.Fields(after)[0])
+			total, _ = time.ParseDuration(strings.Fields(after)[0])
 			continue
 		}
 		// flat flat% sum% cum cum% name; " (inline)" may follow
 		if f := strings.Fields(line); len(f) >= 6 && strings.HasSuffix(f[4], "%") {
-			by[f[5]] = milliseconds(f[3])
+			by[f[5]], _ = time.ParseDuration(f[3])
 		}
 	}
 	return total, by
-}
-
-// milliseconds reads what pprof prints with -unit=ms: 12ms, 0.
-func milliseconds(s string) time.Duration {
-	v, err := strconv.ParseFloat(strings.TrimSuffix(s, "ms"), 64)
-	if err != nil {
-		return 0
-	}
-	return time.Duration(v * float64(time.Millisecond))
 }

@@ -7,9 +7,10 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 	"sync"
 	"syscall"
+
+	"github.com/bluesky-social/indigo/atproto/syntax"
 )
 
 // truth is what the relay says a correct consumer must hold, event by event, as it makes it. The
@@ -122,13 +123,6 @@ func madeAt(event []byte) int64 {
 	if at < 0 || len(event) < at+len(commit)+tidCharacters {
 		return 0
 	}
-	var tid int64
-	for _, c := range event[at+len(commit):][:tidCharacters] {
-		n := strings.IndexByte(tidAlphabet, c)
-		if n < 0 {
-			return 0
-		}
-		tid = tid<<5 | int64(n)
-	}
-	return tid >> 10
+	rev := syntax.TID(event[at+len(commit):][:tidCharacters])
+	return int64(rev.Integer() >> 10)
 }

@@ -25,17 +25,6 @@ type instance struct {
 	sums     sync.Map // number of a batch -> hash of its UIDs
 }
 
-func (i *instance) open(ctx context.Context, store kv.Store) (err error) {
-	i.in, i.registry, err = openInterner(ctx, store, loadWorkers, false)
-	return err
-}
-
-func (i *instance) run(ctx context.Context, f *internFlags) (err error) {
-	i.l = newLoader(i.in, f.block, f.callers)
-	i.rate, err = i.l.run(ctx, lasting(f.runFor), func(b *batch) { i.sums.Store(b.number, hashUIDs(b)) })
-	return err
-}
-
 // sameUIDs reports whether the batches that all instances have done have the same UIDs, and how
 // many they are.
 func sameUIDs(all []instance) string {
@@ -92,14 +81,21 @@ func benchInstances(ctx context.Context, f *internFlags, out io.Writer) error {
 func runInstances(ctx context.Context, f *internFlags, store kv.Store, n int) ([]instance, error) {
 	all := make([]instance, n)
 	for i := range all {
-		if err := all[i].open(ctx, store); err != nil {
+		one := &all[i]
+		var err error
+		if one.in, one.registry, err = openInterner(ctx, store, loadWorkers, false); err != nil {
 			return nil, err
 		}
-		defer all[i].in.Close()
+		defer one.in.Close()
+		one.l = newLoader(one.in, f.block, f.callers)
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	for i := range all {
-		g.Go(func() error { return all[i].run(ctx, f) })
+		one := &all[i]
+		g.Go(func() (err error) {
+			one.rate, err = one.l.run(ctx, lasting(f.runFor), func(b *batch) { one.sums.Store(b.number, hashUIDs(b)) })
+			return err
+		})
 	}
 	return all, g.Wait()
 }
