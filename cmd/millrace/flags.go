@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,25 +23,11 @@ func envName(flagName string) string {
 	return envPrefix + strings.ToUpper(strings.ReplaceAll(flagName, "-", "_"))
 }
 
-// parseFlags sets fs from the environment first and the arguments second, so that an argument wins.
-// A variable that begins with MILLRACE_ and names no flag of fs is an error, as is an argument that
-// is no flag. Flags and other arguments may come in any order; what follows -- is no flag.
+// parseFlags sets fs from the arguments and, where they give no flag, from the environment. A
+// variable that begins with MILLRACE_ and names no flag of fs is an error, as is an argument that is
+// no flag. Flags and other arguments may come in any order; what follows -- is no flag.
 func parseFlags(fs *flag.FlagSet, args, environ []string) error {
 	fs.SetOutput(io.Discard)
-	for _, kv := range environ {
-		name, value, _ := strings.Cut(kv, "=")
-		if !strings.HasPrefix(name, envPrefix) || isForeignEnv(name) {
-			continue
-		}
-		flagName := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(name, envPrefix), "_", "-"))
-		if fs.Lookup(flagName) == nil {
-			return usageError{fmt.Errorf("environment variable %s names no flag of millrace %s%s; unset it or see millrace %s --help",
-				name, fs.Name(), didYouMean(name, namesOf(fs, envName)), fs.Name())}
-		}
-		if err := fs.Set(flagName, value); err != nil {
-			return usageError{fmt.Errorf("environment variable %s=%q: %s", name, value, whatIsWanted(fs, flagName, err.Error()))}
-		}
-	}
 	var others []string
 	for {
 		if err := fs.Parse(args); err != nil {
@@ -53,10 +40,37 @@ func parseFlags(fs *flag.FlagSet, args, environ []string) error {
 		}
 		others, args = append(others, rest[0]), rest[1:]
 	}
+	if err := setFromEnviron(fs, environ); err != nil {
+		return usageError{err}
+	}
 	if err := checkFlagValues(fs); err != nil {
 		return usageError{err}
 	}
 	return fs.Parse(append([]string{"--"}, others...)) // sets what fs.Args returns, and no flag
+}
+
+// setFromEnviron sets the flags that no argument has set.
+func setFromEnviron(fs *flag.FlagSet, environ []string) error {
+	given := map[string]bool{}
+	fs.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	for _, kv := range environ {
+		name, value, _ := strings.Cut(kv, "=")
+		if !strings.HasPrefix(name, envPrefix) || isForeignEnv(name) {
+			continue
+		}
+		flagName := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(name, envPrefix), "_", "-"))
+		if fs.Lookup(flagName) == nil {
+			return fmt.Errorf("environment variable %s names no flag of millrace %s%s; unset it or see millrace %s --help",
+				name, fs.Name(), didYouMean(name, namesOf(fs, envName)), fs.Name())
+		}
+		if given[flagName] {
+			continue
+		}
+		if err := fs.Set(flagName, value); err != nil {
+			return fmt.Errorf("environment variable %s=%q: %s", name, value, whatIsWanted(fs, flagName, err.Error()))
+		}
+	}
+	return nil
 }
 
 // checkFlagValues finds a flag that has another one as its value, for want of a value of its own.
@@ -71,11 +85,13 @@ func checkFlagValues(fs *flag.FlagSet) (err error) {
 	return err
 }
 
-// isForeignEnv recognizes variables that begin like ours and belong to other programs. They are
-// those of tests, and those that Kubernetes sets in pods beside a service of the name millrace.
+// kubernetesEnv matches variables that Kubernetes sets in pods beside a service whose name begins
+// with millrace.
+var kubernetesEnv = regexp.MustCompile(`_SERVICE_(HOST|PORT)|_PORT(_[0-9]|$)`)
+
+// isForeignEnv recognizes variables that begin like ours and are for tests or other programs.
 func isForeignEnv(name string) bool {
-	return strings.HasPrefix(name, envTestPrefix) || strings.HasPrefix(name, envPrefix+"SERVICE_") ||
-		name == envPrefix+"PORT" || strings.HasPrefix(name, envPrefix+"PORT_")
+	return strings.HasPrefix(name, envTestPrefix) || kubernetesEnv.MatchString(name)
 }
 
 // osEnviron is what parseFlags is given outside of tests.

@@ -86,7 +86,7 @@ func (d *daemon) openReferences(ctx context.Context, shares memoryShares, backup
 		return err
 	}
 	basis := d.cfg.referencesBasis(d.uids.storeID(), skipped)
-	if g := d.refs.Generation(); backup != nil && g.Number > 0 && g.Basis == d.cfg.referencesBasis(backup.UIDStore, backup.Skipped) {
+	if g := d.refs.Generation(); backup != nil && g.Number > 0 && d.cfg.isRestored(g.Basis, backup, skipped) {
 		if err := d.refs.Rebase(basis); err != nil {
 			return err
 		}
@@ -104,6 +104,17 @@ func (d *daemon) openReferences(ctx context.Context, shares memoryShares, backup
 	g := d.refs.Generation()
 	logger.Info("references are on", "generation", g.Number, "since_epoch", g.From.Epoch, "since_seq", g.From.Seq)
 	return nil
+}
+
+// isRestored reports whether basis is that of a table from the backup. A start that failed after it
+// skipped UIDs may have written what was skipped by then.
+func (c *config) isRestored(basis string, backup *backupManifest, skipped uint64) bool {
+	var store string
+	var n uint64
+	if _, err := fmt.Sscanf(basis, "UID store %s %d skipped", &store, &n); err != nil {
+		return false
+	}
+	return backup.Skipped <= n && n <= skipped && basis == c.referencesBasis(backup.UIDStore, n)
 }
 
 // whyNewGeneration says why the reference store cannot go on from where it is; "": it can. from is
