@@ -106,15 +106,13 @@ func (d *daemon) openReferences(ctx context.Context, shares memoryShares, backup
 	return nil
 }
 
-// isRestored reports whether basis is that of a table from the backup. A start that failed after it
-// skipped UIDs may have written what was skipped by then.
+// isRestored says whether a basis is that of the table in a backup, or what a start that failed since
+// then made of it: each skips UIDs.
 func (c *config) isRestored(basis string, backup *backupManifest, skipped uint64) bool {
 	var store string
-	var n uint64
-	if _, err := fmt.Sscanf(basis, "UID store %s %d skipped", &store, &n); err != nil {
-		return false
-	}
-	return backup.Skipped <= n && n <= skipped && basis == c.referencesBasis(backup.UIDStore, n)
+	var then uint64
+	_, err := fmt.Sscanf(basis, "UID store %s %d skipped", &store, &then)
+	return err == nil && backup.Skipped <= then && then <= skipped && basis == c.referencesBasis(backup.UIDStore, then)
 }
 
 // whyNewGeneration says why the reference store cannot go on from where it is; "": it can. from is

@@ -129,8 +129,11 @@ func TestReferencesRestored(t *testing.T) {
 	if code, out := millrace(t, "backup", "--data-dir", dir, "--to", stopped); code != exitOK {
 		t.Fatalf("millrace backup: exit code %d\n%s", code, out)
 	}
-	interrupted := copyOf(t, stopped)
+	interrupted, late := copyOf(t, stopped), copyOf(t, stopped)
 	failToStart(t, relay.url, interrupted)
+	for range 2 { // UIDs are skipped by each
+		failToStartLate(t, relay.url, late)
+	}
 	goesOn := func(what, dir string, generation uint32, flags ...string) {
 		t.Helper()
 		d := startDaemon(t, relay.url, dir, append(flags, "--references=on")...)
@@ -154,6 +157,7 @@ func TestReferencesRestored(t *testing.T) {
 	}
 	goesOn("running", running, 1)
 	goesOn("interrupted", interrupted, 1)
+	goesOn("interrupted late", late, 1)
 	goesOn("stopped", stopped, 1)
 	goesOn("again", stopped, 1)
 	second := filepath.Join(base, "second")
@@ -177,6 +181,16 @@ func failToStart(t *testing.T, relay, dir string) {
 	}
 	if err := errors.Join(os.Remove(refs), os.Rename(away, refs)); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// failToStartLate is failToStart with a reference store that can be opened: what the server verifies
+// with cannot.
+func failToStartLate(t *testing.T, relay, dir string) {
+	t.Helper()
+	code, out := millrace(t, serveArgs("", "--relay", relay, "--data-dir", dir, "--references=on", "--verify=flag", "--plc-export", filepath.Join(dir, "none"))...)
+	if code == exitOK || !strings.Contains(out, "UIDs are skipped") {
+		t.Fatalf("exit code %d\n%s", code, out)
 	}
 }
 
