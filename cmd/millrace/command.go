@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 )
 
@@ -78,12 +79,7 @@ func (c *command) sub(word string) *command {
 
 // hasTwin reports whether a flag may be given by the environment.
 func (c *command) hasTwin(flagName string) bool {
-	for _, name := range c.twins {
-		if name == flagName || name == allTwins {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(c.twins, flagName) || slices.Contains(c.twins, allTwins)
 }
 
 func isHelpWord(s string) bool { return s == "-h" || s == "-help" || s == "--help" || s == "help" }

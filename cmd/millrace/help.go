@@ -37,12 +37,8 @@ func flagKind(f *flag.Flag) (kind, text string) {
 // usageLine is how the command is called.
 func (c *command) usageLine() string {
 	line := c.name
-	if c.flags != nil {
-		fs, any := c.flags(), false
-		fs.VisitAll(func(*flag.Flag) { any = true })
-		if any {
-			line += " [FLAGS]"
-		}
+	if c.flags != nil && c.groupsOf(c.flags()) != nil {
+		line += " [FLAGS]"
 	}
 	if c.subs != nil {
 		line += " COMMAND"
