@@ -51,9 +51,7 @@ func runLinksVerify(ctx context.Context, args []string, stdout, stderr io.Writer
 
 // verifyLinks checks links and says how far it is.
 func verifyLinks(ctx context.Context, store *references.Store, stderr io.Writer) (*links.Report, error) {
-	var seen uint64
-	say := everySoOften(func() { fmt.Fprintf(stderr, "%d keys of rows and links\n", seen) })
-	return links.Verify(ctx, store, func(n uint64) { seen = n; say() })
+	return links.Verify(ctx, store, sayCount(stderr, "keys of rows and links"))
 }
 
 func linksFound(r *links.Report) string {
@@ -61,7 +59,7 @@ func linksFound(r *links.Report) string {
 }
 
 // printProblems prints the first problems, a line each, and how many more there are.
-func printProblems(stdout io.Writer, examples []string, problems uint64) {
+func printProblems[T any](stdout io.Writer, examples []T, problems uint64) {
 	for _, p := range examples {
 		fmt.Fprintln(stdout, p)
 	}

@@ -255,6 +255,13 @@ func everySoOften(print func()) func() {
 	}
 }
 
+// sayCount prints how many things are done at most every progressEvery.
+func sayCount(w io.Writer, things string) func(done uint64) {
+	var count uint64
+	say := everySoOften(func() { fmt.Fprintf(w, "%d %s\n", count, things) })
+	return func(done uint64) { count = done; say() }
+}
+
 func checkDID(did string) error {
 	if !strings.HasPrefix(did, "did:") {
 		return fmt.Errorf("%.100q is no DID (did:…)", did)

@@ -49,14 +49,11 @@ func runRefsVerify(ctx context.Context, args []string, stdout, stderr io.Writer)
 		return err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
-	var seen uint64
-	say := everySoOften(func() { fmt.Fprintf(stderr, "%d keys\n", seen) })
-	held, err := s.store.Verify(ctx, func(n uint64) { seen = n; say() })
+	held, err := s.store.Verify(ctx, sayCount(stderr, "keys"))
 	if err != nil {
 		return err
 	}
-	say = everySoOften(func() { fmt.Fprintf(stderr, "%d events\n", seen) })
-	check := refs.Check{Store: s.store, Log: s.log, Events: s.log.Range().Events, Progress: func(n uint64) { seen = n; say() }}
+	check := refs.Check{Store: s.store, Log: s.log, Events: s.log.Range().Events, Progress: sayCount(stderr, "events")}
 	compared, err := check.Run(ctx)
 	if err != nil {
 		return err

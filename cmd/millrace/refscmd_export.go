@@ -67,7 +67,7 @@ func runRefsExport(ctx context.Context, args []string, stdout, stderr io.Writer)
 		return err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
-	e := refs.Export{Store: s.store, Names: s.uids, Table: s.log}
+	e := refs.Export{Store: s.store, Names: s.uids, Table: s.log, Progress: sayCount(stderr, "references")}
 	for _, did := range c.dids {
 		uid, err := s.uidOf(ctx, did)
 		if err != nil {
@@ -81,13 +81,11 @@ func runRefsExport(ctx context.Context, args []string, stdout, stderr io.Writer)
 	for _, source := range c.sources {
 		e.Sources[source] = true
 	}
-	var rows uint64
-	say := everySoOften(func() { fmt.Fprintf(stderr, "%d references\n", rows) })
-	e.Progress = func(n uint64) { rows = n; say() }
 	asOf, err := s.asOf(ctx)
 	if err != nil {
 		return err
 	}
+	var rows uint64
 	err = writeWhole(c.out, stdout, func(w io.Writer) error {
 		rows, _, err = e.Run(ctx, refs.NewRowWriter(w, c.format.value))
 		return err

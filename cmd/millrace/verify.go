@@ -84,12 +84,7 @@ func (p *verifyProgress) print(at verify.Progress) {
 
 // printReport prints what was found. A damaged log is an error.
 func printReport(w io.Writer, r *verify.Report, took time.Duration) error {
-	for _, p := range r.Examples {
-		fmt.Fprintln(w, p)
-	}
-	if more := r.Problems - int64(len(r.Examples)); more > 0 {
-		fmt.Fprintf(w, "and %d more\n", more)
-	}
+	printProblems(w, r.Examples, uint64(r.Problems))
 	fmt.Fprintf(w, "%d events in %d blocks, %d bytes; %d spans, %d gaps, %d dictionaries; %d problems; %.1f s, %.0f events/s\n",
 		r.Events, r.Blocks, r.Bytes, r.Spans, r.Gaps, r.Dictionaries, r.Problems, took.Seconds(), float64(r.Events)/took.Seconds())
 	if !r.Sound() {
