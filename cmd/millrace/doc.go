@@ -1,8 +1,8 @@
 // Command millrace is a daemon between an AT Protocol relay and the people who read it.
 //
 // main.go knows the sub-commands, exit codes and signals; config.go the flags of serve and their
-// MILLRACE_* twins. serve.go builds the parts, runs them and stops them in order. pipeline.go is
-// the way of an event from the relay's frame to the durable log.
+// MILLRACE_* twins. serve.go builds the parts, runs them and stops them in order. Package
+// ingest is the way of an event from the relay's frame to the durable log.
 //
 // # Concurrency
 //

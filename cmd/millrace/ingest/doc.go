@@ -10,7 +10,7 @@
 // one. While more than busyJobs are in flight a job that is not full keeps taking frames, however
 // old it is. A job whose frames come to more bytes of JSON than a block may have becomes several
 // blocks, one at a time. A frame that alone has more bytes than a block's frames may have is not
-// copied: Handle returns once it is translated (large.go).
+// copied: Handle returns once it is translated (largeframe.go).
 //
 // # Stages
 //
