@@ -13,6 +13,7 @@ const maxGroup = jobsInFlight
 
 // commit makes sealed jobs durable in order, as many at a time as are ready.
 func (p *Pipeline) commit(ctx context.Context) error {
+	profileAs(ctx, stageCommit)
 	c := &committer{p: p}
 	if p.cfg.Verify != nil {
 		c.chains = &heldChains{cfg: p.cfg.Verify}

@@ -356,15 +356,9 @@ func (p *Pipeline) Run(ctx context.Context) error {
 	g.Go(func() error { return p.order(ctx) })
 	g.Go(func() error { return p.internAll(ctx) })
 	if p.hydrates != nil {
-		g.Go(func() error {
-			profileAs(ctx, stageHydrate)
-			return p.hydrate(ctx)
-		})
+		g.Go(func() error { return p.hydrate(ctx) })
 	}
-	g.Go(func() error {
-		profileAs(ctx, stageCommit)
-		return p.commit(ctx)
-	})
+	g.Go(func() error { return p.commit(ctx) })
 	return g.Wait()
 }
 
@@ -544,15 +538,13 @@ func (p *Pipeline) internAll(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for range internsInFlight {
 		r := p.cfg.NewResolver()
-		g.Go(func() error {
-			profileAs(ctx, stageIntern)
-			return p.intern(ctx, r)
-		})
+		g.Go(func() error { return p.intern(ctx, r) })
 	}
 	return g.Wait()
 }
 
 func (p *Pipeline) intern(ctx context.Context, r Resolver) error {
+	profileAs(ctx, stageIntern)
 	for {
 		j, err := next(ctx, p.interns)
 		if j == nil {

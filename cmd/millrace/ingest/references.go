@@ -98,6 +98,7 @@ func (c *changes) reset(keepBytes int) {
 
 // hydrate fills in what deletes and updates had, in the relay's order, and hands the jobs on.
 func (p *Pipeline) hydrate(ctx context.Context) error {
+	profileAs(ctx, stageHydrate)
 	defer close(p.seals)
 	for {
 		j, err := next(ctx, p.hydrates)
