@@ -71,6 +71,9 @@ func (x *exporter) run(ctx context.Context, f File) error {
 		if err := step(ctx); err != nil {
 			return err
 		}
+		if err := x.flush(); err != nil {
+			return err
+		}
 	}
 	if now, err := storeHeader(ctx, x.store); err != nil || now != header {
 		return errors.Join(err, errWritten)
@@ -178,7 +181,7 @@ func (x *exporter) collections(ctx context.Context) error {
 		return nil
 	}
 	skip := x.w.counts.collections
-	err := kv.ScanAll(ctx, x.store, tagRange(tagCollNumber), exportStep, func(p kv.Pair) error {
+	return kv.ScanAll(ctx, x.store, tagRange(tagCollNumber), exportStep, func(p kv.Pair) error {
 		if skip > 0 {
 			skip--
 			return nil
@@ -192,10 +195,6 @@ func (x *exporter) collections(ctx context.Context) error {
 			return append(binary.AppendUvarint(dst, uint64(len(p.Value))), p.Value...)
 		})
 	})
-	if err != nil {
-		return err
-	}
-	return x.flush()
 }
 
 func (x *exporter) uids(ctx context.Context) error {
@@ -206,7 +205,7 @@ func (x *exporter) uids(ctx context.Context) error {
 	if x.old.next > 0 {
 		from.Begin = appendUIDKey(nil, x.old.next)
 	}
-	err := kv.ScanAll(ctx, x.store, from, exportStep, func(p kv.Pair) error {
+	return kv.ScanAll(ctx, x.store, from, exportStep, func(p kv.Pair) error {
 		_, count, err := openChunk(x.header.codec, p.Value)
 		if err != nil || len(p.Key) != uidKeyBytes {
 			return broken("chunk", p.Value)
@@ -217,15 +216,11 @@ func (x *exporter) uids(ctx context.Context) error {
 			return append(binary.AppendUvarint(dst, uint64(len(p.Value))), p.Value...)
 		})
 	})
-	if err != nil {
-		return err
-	}
-	return x.flush()
 }
 
 func (x *exporter) sequences(ctx context.Context) error {
 	skip := x.w.counts.sequences
-	err := kv.ScanAll(ctx, x.store, tagRange(tagSequence), exportStep, func(p kv.Pair) error {
+	return kv.ScanAll(ctx, x.store, tagRange(tagSequence), exportStep, func(p kv.Pair) error {
 		if skip > 0 {
 			skip--
 			return nil
@@ -235,10 +230,6 @@ func (x *exporter) sequences(ctx context.Context) error {
 			return append(append(dst, bytes.TrimPrefix(p.Key, []byte{tagSequence})...), p.Value...)
 		})
 	})
-	if err != nil {
-		return err
-	}
-	return x.flush()
 }
 
 func (h *dumpHeader) summary(c dumpCounts, size int64) *Summary {
