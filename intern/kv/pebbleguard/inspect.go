@@ -66,7 +66,7 @@ func (c *Config) beginCreating() error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(f.Sync(), f.Close(), c.syncDir())
+	return errors.Join(f.Sync(), f.Close(), syncDir(c.FS, c.Dir))
 }
 
 // endCreating notes that it is ready.
@@ -74,10 +74,8 @@ func (c *Config) endCreating() error {
 	if err := c.FS.Remove(c.FS.PathJoin(c.Dir, creatingFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	return c.syncDir()
+	return syncDir(c.FS, c.Dir)
 }
-
-func (c *Config) syncDir() error { return syncDir(c.FS, c.Dir) }
 
 func syncDir(fs vfs.FS, name string) error {
 	d, err := fs.OpenDir(name)

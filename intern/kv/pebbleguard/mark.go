@@ -103,8 +103,7 @@ func openMark(fs vfs.FS, dir string) (m *Mark, err error) {
 	if fresh {
 		// The file gets its disk blocks now, so later writes work on a full disk too.
 		_, err = file.WriteAt(make([]byte, 2*markSlotBytes), 0)
-		c := Config{FS: fs, Dir: dir}
-		err = errors.Join(err, file.Sync(), c.syncDir())
+		err = errors.Join(err, file.Sync(), syncDir(fs, dir))
 	} else {
 		m.value, m.generation, _, err = decodeMark(file)
 	}
