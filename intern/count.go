@@ -48,10 +48,10 @@ func (in *Interner) Skipped(ctx context.Context) (uids uint64, err error) {
 // storedNumber reads the number under a key, 0 if there is none.
 func storedNumber(ctx context.Context, txn kv.Txn, key []byte) (uint64, error) {
 	value, err := kv.GetOne(ctx, txn, key)
-	if err != nil || value == nil {
+	if err != nil {
 		return 0, err
 	}
-	return number(value)
+	return numberOrZero(value)
 }
 
 // Given returns how many UIDs this Interner has given to DIDs and to AT URIs since it was opened.

@@ -201,7 +201,7 @@ func (l *lookup) Apply(i int) {
 }
 
 // readNames reads the DIDs and collections.
-func (l *lookup) readNames(ctx context.Context, txn kv.Txn) error {
+func (l *lookup) readNames(ctx context.Context, txn kv.Txn) (err error) {
 	var keys [][]byte
 	var at []int
 	for i := range l.wanted {
@@ -222,24 +222,19 @@ func (l *lookup) readNames(ctx context.Context, txn kv.Txn) error {
 		switch {
 		case value == nil:
 		case keys[j][0] == tagCollName:
-			n, err := number(value)
-			if err != nil || n == 0 || n > maxCollection {
-				return broken("collection number", value)
-			}
-			w.collNum = uint32(n)
+			w.collNum, err = collectionNumber(value)
 		default:
-			uid, err := l.in.codec.uidValue(value)
-			if err != nil {
-				return err
-			}
-			w.didUID = uid
+			w.didUID, err = l.in.codec.uidValue(value)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
 // readURIs reads the URIs whose DIDs and collections are known.
-func (l *lookup) readURIs(ctx context.Context, txn kv.Txn) error {
+func (l *lookup) readURIs(ctx context.Context, txn kv.Txn) (err error) {
 	var keys [][]byte
 	var at []int
 	for i := range l.wanted {
@@ -257,14 +252,11 @@ func (l *lookup) readURIs(ctx context.Context, txn kv.Txn) error {
 		return err
 	}
 	for j, value := range values {
-		if value == nil {
-			continue
-		}
-		uid, err := l.in.codec.uidValue(value)
-		if err != nil {
+		w := &l.wanted[at[j]]
+		if w.uriUID, err = l.in.codec.uidOrZero(value); err != nil {
 			return err
 		}
-		l.wanted[at[j]].uriUID, l.wanted[at[j]].found = uid, true
+		w.found = w.uriUID != 0
 	}
 	return nil
 }

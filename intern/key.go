@@ -203,6 +203,23 @@ func number(b []byte) (uint64, error) {
 	return v, nil
 }
 
+// numberOrZero is number, or 0 for nil: there is no value.
+func numberOrZero(b []byte) (uint64, error) {
+	if b == nil {
+		return 0, nil
+	}
+	return number(b)
+}
+
+// collectionNumber reads a value that holds a collection's number.
+func collectionNumber(b []byte) (uint32, error) {
+	coll, rest, ok := collection(b)
+	if !ok || len(rest) > 0 {
+		return 0, broken("collection number", b)
+	}
+	return coll, nil
+}
+
 // uidValue reads a value that holds one UID.
 func (c codec) uidValue(b []byte) (uint64, error) {
 	uid, rest, ok := c.uid(b)
@@ -210,6 +227,14 @@ func (c codec) uidValue(b []byte) (uint64, error) {
 		return 0, broken("UID", b)
 	}
 	return uid, nil
+}
+
+// uidOrZero is uidValue, or 0 for nil: there is no value.
+func (c codec) uidOrZero(b []byte) (uint64, error) {
+	if b == nil {
+		return 0, nil
+	}
+	return c.uidValue(b)
 }
 
 // appendDIDKey appends the forward key of a valid DID.

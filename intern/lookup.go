@@ -72,7 +72,7 @@ func (in *Interner) LookupStrings(ctx context.Context, strings []string, uids []
 
 // lookupNames reads DIDs and collections first, then the URIs' keys, which consist of their
 // numbers.
-func (in *Interner) lookupNames(ctx context.Context, txn kv.Txn, names []name, uids []uint64) error {
+func (in *Interner) lookupNames(ctx context.Context, txn kv.Txn, names []name, uids []uint64) (err error) {
 	keys := make([][]byte, 0, 2*len(names))
 	for i := range names {
 		did, coll := []byte{tagMeta}, []byte{tagMeta} // there is no such key
@@ -105,12 +105,8 @@ func (in *Interner) lookupNames(ctx context.Context, txn kv.Txn, names []name, u
 		return err
 	}
 	for j, value := range values {
-		if value != nil {
-			uid, err := in.codec.uidValue(value)
-			if err != nil {
-				return err
-			}
-			uids[at[j]] = uid
+		if uids[at[j]], err = in.codec.uidOrZero(value); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -130,11 +126,9 @@ func (in *Interner) lookupKey(n *name, did, coll []byte) (key []byte, uid uint64
 		return nil, e.auth, err
 	}
 	if len(n.coll) > 0 {
-		number, err := number(coll)
-		if err != nil {
+		if e.coll, err = collectionNumber(coll); err != nil {
 			return nil, 0, err
 		}
-		e.coll = uint32(number)
 	}
 	return in.codec.appendKey(nil, &e), 0, nil
 }

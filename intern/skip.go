@@ -92,12 +92,9 @@ func (c codec) raise(ctx context.Context, txn kv.Txn, keys [][]byte, n uint64) e
 		return err
 	}
 	for i, value := range values {
-		last := uint64(0)
-		if value != nil {
-			var err error
-			if last, err = number(value); err != nil {
-				return err
-			}
+		last, err := numberOrZero(value)
+		if err != nil {
+			return err
 		}
 		last += min(n, c.maxN()-min(last, c.maxN()))
 		txn.Set(keys[i], appendNumber(last))

@@ -133,7 +133,7 @@ func (t *transaction) get(ctx context.Context, txn kv.Txn) error {
 
 // readNames reads the counter of the sequence, the DIDs and the collections, and numbers new
 // collections.
-func (t *transaction) readNames(ctx context.Context, txn kv.Txn) error {
+func (t *transaction) readNames(ctx context.Context, txn kv.Txn) (err error) {
 	t.keys = append(t.keys[:0], t.allocator.counterKey())
 	for i := range t.dids {
 		t.keys = append(t.keys, t.dids[i].key)
@@ -154,13 +154,9 @@ func (t *transaction) readNames(ctx context.Context, txn kv.Txn) error {
 	}
 	for i := range t.dids {
 		d := &t.dids[i]
-		d.uid, d.fresh = 0, false
-		if value := t.values[1+i]; value != nil {
-			uid, err := t.in.codec.uidValue(value)
-			if err != nil {
-				return err
-			}
-			d.uid = uid
+		d.fresh = false
+		if d.uid, err = t.in.codec.uidOrZero(t.values[1+i]); err != nil {
+			return err
 		}
 	}
 	return t.numberCollections(txn, t.keys[1+len(t.dids):], t.values[1+len(t.dids):])
@@ -172,22 +168,17 @@ func (t *transaction) numberCollections(txn kv.Txn, keys, values [][]byte) error
 	if len(t.colls) == 0 {
 		return nil
 	}
-	last, before := uint64(0), uint64(0)
-	if counter := values[len(t.colls)]; counter != nil {
-		n, err := number(counter)
-		if err != nil {
-			return err
-		}
-		last, before = n, n
+	before, err := numberOrZero(values[len(t.colls)])
+	if err != nil {
+		return err
 	}
+	last := before
 	for i := range t.colls {
 		c := &t.colls[i]
 		if c.fresh = values[i] == nil; !c.fresh {
-			n, err := number(values[i])
-			if err != nil || n == 0 || n > maxCollection {
-				return broken("collection number", values[i])
+			if c.number, err = collectionNumber(values[i]); err != nil {
+				return err
 			}
-			c.number = uint32(n)
 			continue
 		}
 		if last++; last > maxCollection {
@@ -276,7 +267,7 @@ func (t *transaction) listURIs() {
 	slices.SortFunc(t.read, func(a, b int32) int { return bytes.Compare(t.uris[a].key, t.uris[b].key) })
 }
 
-func (t *transaction) readURIs(ctx context.Context, txn kv.Txn) error {
+func (t *transaction) readURIs(ctx context.Context, txn kv.Txn) (err error) {
 	t.keys = t.keys[:0]
 	for _, at := range t.read {
 		if u := &t.uris[at]; !u.fresh {
@@ -295,15 +286,11 @@ func (t *transaction) readURIs(ctx context.Context, txn kv.Txn) error {
 		if u.fresh {
 			continue
 		}
-		value := t.values[next]
-		next++
-		if u.fresh = value == nil; !u.fresh {
-			uid, err := t.in.codec.uidValue(value)
-			if err != nil {
-				return err
-			}
-			u.uid = uid
+		if u.uid, err = t.in.codec.uidOrZero(t.values[next]); err != nil {
+			return err
 		}
+		u.fresh = u.uid == 0
+		next++
 	}
 	return nil
 }
