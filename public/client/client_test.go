@@ -248,12 +248,17 @@ func TestFilters(t *testing.T) {
 		"DIDs, by URL": {client.Config{Options: client.Options{DIDs: []string{didN(2), didN(5)}}},
 			func(s string) bool { return strings.Contains(s, didN(2)) || strings.Contains(s, didN(5)) }},
 		"DIDs, by update": {client.Config{Options: client.Options{DIDs: many}}, func(s string) bool { return strings.Contains(s, didN(3)) }},
+		"DIDs, by update, and collections in the URL": {
+			client.Config{URL: "/subscribe?wantedCollections=app.bsky.feed.*", Options: client.Options{DIDs: many}, Kinds: []client.Kind{client.KindCommit}},
+			func(s string) bool {
+				return strings.Contains(s, didN(3)) && strings.Contains(s, `"collection":"app.bsky.feed.`)
+			}},
 		"kinds": {client.Config{Kinds: []client.Kind{client.KindIdentity, client.KindAccount}},
 			func(s string) bool { return !isCommit(s) }},
 		"size": {client.Config{Options: client.Options{MaxMessageBytes: 400}, Kinds: []client.Kind{client.KindAccount}},
 			func(s string) bool { return strings.Contains(s, `"kind":"account"`) }},
 	} {
-		tc.cfg.URL, tc.cfg.Cursor = s.URL, "0"
+		tc.cfg.URL, tc.cfg.Cursor = s.URL+tc.cfg.URL, "0"
 		c := newClient(t, tc.cfg)
 		want := pick(tc.want)
 		check(t, read(t, c, len(want)), want)
