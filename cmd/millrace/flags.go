@@ -24,8 +24,8 @@ func envName(flagName string) string {
 }
 
 // parseFlags sets fs from the arguments and, where they give no flag, from the environment. A
-// variable that begins with MILLRACE_ and names no flag of fs is an error, as is an argument that is
-// no flag. Flags and other arguments may come in any order; what follows -- is no flag.
+// variable that begins with MILLRACE_ and names no flag of fs is an error, as is an argument that
+// is no flag. Flags and other arguments may come in any order; what follows -- is no flag.
 func parseFlags(fs *flag.FlagSet, args, environ []string) error {
 	fs.SetOutput(io.Discard)
 	var others []string

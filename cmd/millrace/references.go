@@ -106,8 +106,8 @@ func (d *daemon) openReferences(ctx context.Context, shares memoryShares, backup
 	return nil
 }
 
-// isRestored says whether a basis is that of the table in a backup, or what a start that failed since
-// then made of it: each skips UIDs.
+// isRestored says whether a basis is that of the table in a backup, or what a start that failed
+// since then made of it: each skips UIDs.
 func (c *config) isRestored(basis string, backup *backupManifest, skipped uint64) bool {
 	var store string
 	var then uint64

@@ -184,8 +184,8 @@ func failToStart(t *testing.T, relay, dir string) {
 	}
 }
 
-// failToStartLate is failToStart with a reference store that can be opened: what the server verifies
-// with cannot.
+// failToStartLate is failToStart with a reference store that can be opened: what the server
+// verifies with cannot.
 func failToStartLate(t *testing.T, relay, dir string) {
 	t.Helper()
 	code, out := millrace(t, serveArgs("", "--relay", relay, "--data-dir", dir, "--references=on", "--verify=flag", "--plc-export", filepath.Join(dir, "none"))...)

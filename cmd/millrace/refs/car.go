@@ -173,8 +173,8 @@ func (held *repository) block(id cid.Cid) ([]byte, error) {
 	return block, nil
 }
 
-// emptyTree is the only node of an empty repository, {"e": [], "l": null}. A record decodes as a node
-// without keys, too.
+// emptyTree is the only node of an empty repository, {"e": [], "l": null}. A record decodes as a
+// node without keys, too.
 const emptyTree = "\xa2\x61e\x80\x61l\xf6"
 
 // walk gathers the keys at and below a node. level is that of the node's keys, one less than that
