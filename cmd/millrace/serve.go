@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"golang.org/x/sync/errgroup"
@@ -167,6 +169,13 @@ func (d *daemon) openStores(ctx context.Context, shares memoryShares) error {
 	if err := refuseNewer(ctx, cfg.dataDir); err != nil {
 		return adviseNewer(err, cfg.dataDir)
 	}
+	host, err := consume.Host(cfg.relay)
+	if err != nil {
+		return usageError{fmt.Errorf("--%w", err)} // its errors begin with "relay"
+	}
+	if err := cfg.checkRelayCursor(host); err != nil {
+		return err
+	}
 	if err := makeDataDir(cfg.dataDir); err != nil {
 		return adviseDataDir(err, cfg.dataDir)
 	}
@@ -176,10 +185,6 @@ func (d *daemon) openStores(ctx context.Context, shares memoryShares) error {
 	}
 	if d.dicts, err = dict.NewRegistry(stored, append(dict.Shipped(), v1)...); err != nil {
 		return fmt.Errorf("load the dictionaries: %w", err)
-	}
-	host, err := consume.Host(cfg.relay)
-	if err != nil {
-		return usageError{fmt.Errorf("--%w", err)} // its errors begin with "relay"
 	}
 	if d.uids, err = d.openUIDs(ctx, shares); err != nil {
 		return adviseDataDir(err, cfg.dataDir)
@@ -243,9 +248,8 @@ func (d *daemon) logConfig(host string, shares memoryShares) replay.Config {
 func (d *daemon) buildIngest(shares memoryShares) error {
 	cfg := d.cfg
 	at := d.log.Progress()
-	if cfg.relayCursor.set && cfg.relayCursor.value < at.Seq {
-		return usageError{fmt.Errorf("--relay-cursor %d is below the log's position %d: the events in between would be "+
-			"in the log twice; leave it out to resume, or give --new-epoch too", cfg.relayCursor.value, at.Seq)}
+	if err := cfg.relayCursorFits(at.Seq); err != nil {
+		return err
 	}
 	var err error
 	if d.pipeline, err = ingest.New(d.ingestConfig(shares)); err != nil {
@@ -265,6 +269,28 @@ func (d *daemon) buildIngest(shares memoryShares) error {
 		gauge:   newDiskGauge(d.registry),
 	}
 	return nil
+}
+
+// relayCursorFits returns an error if --relay-cursor is below the log's position.
+func (c *config) relayCursorFits(seq int64) error {
+	if !c.relayCursor.set || c.relayCursor.value >= seq {
+		return nil
+	}
+	return usageError{fmt.Errorf("--relay-cursor %d is below the log's position %d: the events in between would be "+
+		"in the log twice; leave it out to resume, or give --new-epoch too", c.relayCursor.value, seq)}
+}
+
+// checkRelayCursor does that before anything is opened for writing, which does what --retention and
+// --references say. What is wrong with the log itself is for opening it to say.
+func (c *config) checkRelayCursor(host string) error {
+	if !c.relayCursor.set || c.newEpoch {
+		return nil
+	}
+	found, err := lookAtLog(c.logDir(), &lookFS{FS: cmp.Or(c.hooks.fs, vfs.Default)})
+	if err != nil || found.Relay != host {
+		return nil //nolint:nilerr // see above
+	}
+	return c.relayCursorFits(found.Seq)
 }
 
 func (d *daemon) ingestConfig(shares memoryShares) ingest.Config {

@@ -40,6 +40,7 @@ type Import struct {
 	request requests
 	current *importedAccount   // nil: it is passed over
 	group   []*importedAccount // complete, not imported yet
+	grouped map[string]bool    // the DIDs of group
 	changes int                // of the group and the current account
 	resume  []resumePoint      // places in the log from which a group can be read
 	limits  importLimits
@@ -100,7 +101,7 @@ var errTooOld = errors.New("it is too old: the log does not reach back to it. Ge
 
 // NewImport begins an import.
 func NewImport(ctx context.Context, cfg ImportConfig) (*Import, error) {
-	i := &Import{ImportConfig: cfg, ctx: ctx, limits: importLimits{maxGroupChanges, maxBatchChanges}}
+	i := &Import{ImportConfig: cfg, ctx: ctx, grouped: make(map[string]bool), limits: importLimits{maxGroupChanges, maxBatchChanges}}
 	var err error
 	if i.since, err = i.firstStamp(); err != nil {
 		return nil, err
@@ -135,6 +136,11 @@ func (i *Import) firstStamp() (us int64, err error) {
 func (i *Import) Begin(did string, rev uint64) error {
 	if err := i.end(); err != nil {
 		return err
+	}
+	if i.grouped[did] { // another file has it, too: of an account a group lays the log over one state
+		if err := i.importGroup(); err != nil {
+			return err
+		}
 	}
 	a := &importedAccount{did: did, rev: rev, rows: rev == 0}
 	switch {
@@ -304,6 +310,7 @@ func (i *Import) end() error {
 	}
 	i.current.at = nil
 	i.group = append(i.group, i.current)
+	i.grouped[i.current.did] = true
 	i.current = nil
 	if i.changes < i.limits.group && len(i.group) < maxGroupAccounts {
 		return nil
@@ -366,6 +373,7 @@ func (i *Import) importGroup() error {
 		changes = append(changes, own...)
 	}
 	i.group, i.changes = nil, 0
+	clear(i.grouped)
 	return flush()
 }
 
