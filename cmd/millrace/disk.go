@@ -38,6 +38,7 @@ type diskWatch struct {
 	gauge   prometheus.Gauge
 
 	state   atomic.Int32             // a diskState
+	log     diskState                // of the log's disk; check's own
 	least   atomic.Pointer[diskFree] // when last looked
 	trimmed time.Time                // when trim was last called; check's own
 }
@@ -89,7 +90,8 @@ func (d *diskWatch) check(ctx context.Context) {
 	}
 	d.gauge.Set(float64(least.bytes))
 	d.least.Store(least)
-	was, now := diskState(d.state.Load()), d.next(least.bytes)
+	was := diskState(d.state.Load())
+	now := d.next(was, least.bytes)
 	d.state.Store(int32(now))
 	if d.reading(now != diskFull) || was != now {
 		level, text := slog.LevelInfo, "disk has room again"
@@ -121,7 +123,8 @@ func (d *diskWatch) look() (least *diskFree, ok bool) {
 			return nil, false
 		}
 		if i == 0 {
-			least.log = d.next(free) != diskFine
+			d.log = d.next(d.log, free)
+			least.log = d.log != diskFine
 		}
 		if i == 0 || free < least.bytes {
 			least.dir, least.bytes = dir, free
@@ -130,11 +133,11 @@ func (d *diskWatch) look() (least *diskFree, ok bool) {
 	return least, true
 }
 
-// next applies the thresholds. Leaving a state takes a tenth more room than entering it, so that
-// a disk at the edge does not flap.
-func (d *diskWatch) next(free int64) diskState {
+// next applies the thresholds to a disk that was in a state. Leaving a state takes a tenth more
+// room than entering it, so that a disk at the edge does not flap.
+func (d *diskWatch) next(was diskState, free int64) diskState {
 	short, full := d.minFree, d.minFree/2
-	switch diskState(d.state.Load()) {
+	switch was {
 	case diskFull:
 		full += full / 10
 		short += short / 10

@@ -111,6 +111,30 @@ func logged(t *testing.T, log *bytes.Buffer) string {
 
 var logLevelText = regexp.MustCompile(`level=(\w+) msg="(.*?)"`)
 
+// TestLogDiskNotShort: the log is not trimmed while only another store's disk is short, even if its
+// own would be at the edge had it been short.
+func TestLogDiskNotShort(t *testing.T) {
+	free := map[string]int64{"log": 1050, "intern": 5000}
+	trims := 0
+	clock := time.Unix(1e9, 0)
+	d := &diskWatch{
+		dirs: []string{"log", "intern"}, minFree: 1000, logger: slog.New(slog.DiscardHandler), gauge: newDiskGauge(nil),
+		reading: func(bool) bool { return false },
+		now:     func() time.Time { return clock },
+		free:    func(dir string) (int64, error) { return free[dir], nil },
+		trim:    func(context.Context) error { trims++; return nil },
+	}
+	d.check(t.Context())
+	free["intern"] = 900
+	for range 5 {
+		clock = clock.Add(30 * time.Second)
+		d.check(t.Context())
+	}
+	if trims != 0 {
+		t.Errorf("%d trims of a log whose disk has 1050 free, of 1000 asked for", trims)
+	}
+}
+
 // TestDisksOfStores: the fullest disk counts, and the log is trimmed only if its own is short.
 func TestDisksOfStores(t *testing.T) {
 	free := map[string]int64{}
