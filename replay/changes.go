@@ -61,7 +61,8 @@ func (l *Log) References() (after EpochEnd, ok bool) {
 		return after, false
 	}
 	after = EpochEnd{Epoch: s.references.Epoch, Seq: s.references.Seq}
-	if before(after, s.Floor.Epoch, s.Floor.Seq) {
+	// Before a log that was not trimmed there was nothing.
+	if s.Floor.TimeUS > 0 && before(after, s.Floor.Epoch, s.Floor.Seq) {
 		after = EpochEnd{Epoch: s.Floor.Epoch, Seq: s.Floor.Seq}
 	}
 	return after, true

@@ -93,3 +93,18 @@ func TestReferencesBegin(t *testing.T) {
 		t.Errorf("after a trim of all: %v, %t", after, ok)
 	}
 }
+
+// TestReferencesOfANewLog: before a log that began with references and was not trimmed there was
+// nothing, whatever the relay's first frame is.
+func TestReferencesOfANewLog(t *testing.T) {
+	clock := newTestClock()
+	cfg := testConfig(t, vfs.NewMem(), clock)
+	cfg.References = true
+	a := &lines{t: t, l: mustOpen(t, cfg), clock: clock}
+	before, ok := a.l.References()
+	clock.advance(time.Second)
+	a.append(a.block(1, 700, 700, format.Place{Seq: 700}))
+	if after, on := a.l.References(); !ok || !on || after != before {
+		t.Errorf("references after %v, %t; before the first event %v, %t", after, on, before, ok)
+	}
+}
