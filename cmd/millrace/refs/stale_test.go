@@ -83,3 +83,55 @@ func TestImportLate(t *testing.T) {
 		t.Errorf("%d laid, %d refused, %d idle", laid, refused, idle)
 	}
 }
+
+// TestImportTwice: of two repositories of one account the first is imported, with the log laid over
+// it, as if it came alone: also if the second is the same, or older.
+func TestImportTwice(t *testing.T) {
+	tried := 0
+	for seed := range uint64(20) {
+		for did := range importedWorld(t, seed).states[19] {
+			rows := func(states ...int) map[string]string {
+				w := importedWorld(t, seed)
+				var files [][]byte
+				for _, n := range states {
+					if w.revs[n][did] == 0 {
+						return nil
+					}
+					files = append(files, w.file(did, n, false))
+				}
+				done, err := w.run(files, time.UnixMicro(w.log.events[19].TimeUS), -1)
+				if err != nil || done.Refused != 0 {
+					t.Fatalf("seed %d, %s: states %v: %+v, %v", seed, did, states, done, err)
+				}
+				return w.rows(did)
+			}
+			for _, second := range []int{19, 10} {
+				alone, both := rows(19), rows(19, second)
+				if alone == nil || both == nil {
+					continue
+				}
+				if diff := cmp.Diff(alone, both); diff != "" {
+					t.Errorf("seed %d, %s: with state %d after it (-alone +both):\n%s", seed, did, second, diff)
+				}
+				tried++
+			}
+		}
+	}
+	if tried < 20 {
+		t.Errorf("only %d imports", tried)
+	}
+}
+
+// importedWorld returns a world of 45 steps whose table follows the log.
+func importedWorld(t *testing.T, seed uint64) *importWorld {
+	t.Helper()
+	w := newImportWorld(t, seed)
+	t.Cleanup(func() { _ = w.store.Close() })
+	for range 45 {
+		w.step()
+	}
+	if err := errors.Join(w.store.Begin("", references.Position{Epoch: 1}), w.store.Follow(t.Context(), w.log, nil)); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
