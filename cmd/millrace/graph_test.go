@@ -327,6 +327,11 @@ func TestGraphCommands(t *testing.T) {
 		t.Errorf("exported %q", got)
 	}
 	graph(exitOK, "read 3 lines; there are 4 static edges now", "import", file+".out")
+	others := copyOf(t, dir)
+	saveStaticOf(t, filepath.Join(others, "graph.static"), "another")
+	if code, out := millrace(t, "graph", "export", "--data-dir", others, "--static"); code != exitFailed || !strings.Contains(out, "has UIDs of store another") {
+		t.Errorf("exit code %d\n%s", code, out)
+	}
 
 	static := func(dir string) {
 		t.Helper()
@@ -392,5 +397,21 @@ func TestGraphImportAdvice(t *testing.T) {
 	}
 	if err := adviseImport(nil); err != nil {
 		t.Errorf("of success it says %v", err)
+	}
+}
+
+// saveStaticOf writes a file of static edges of a UID store.
+func saveStaticOf(t *testing.T, name, uidStore string) {
+	t.Helper()
+	g, err := graph.OpenStatic(filepath.Join(t.TempDir(), "none"), graph.Config{Sources: graph.DefaultSources(), StoreID: uidStore, Memory: 64 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = g.Add(0, []graph.Edge{{Actor: 1, Subject: 2}})
+	if err == nil {
+		_, err = g.Save(t.Context(), name)
+	}
+	if err := errors.Join(err, g.Close()); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"millrace/cmd/millrace/refs"
@@ -239,6 +240,10 @@ func runGraphExport(ctx context.Context, args []string, stdout, stderr io.Writer
 	}
 	if err != nil {
 		return err
+	}
+	// A snapshot names the generation of its table, too.
+	if store, _, _ := strings.Cut(h.StoreID, " from "); store != s.uids.StoreID() {
+		return fmt.Errorf("%s has UIDs of store %s, and here is store %s: export it where it was made", file, store, s.uids.StoreID())
 	}
 	x := &refs.EdgeExport{Names: s.uids, Source: c.source(), Static: c.static}
 	x.Progress = everySoOften(func() { fmt.Fprintf(stderr, "%d edges\n", x.Edges) })
