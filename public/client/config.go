@@ -299,6 +299,7 @@ func (c *Config) query(q url.Values, o Options, cursor string) (query string, he
 	if c.Strict {
 		q.Set("strict", "true")
 	}
+	q.Del("requireHello") // of the URL: an update is sent if, and only if, hello is set
 	short := q.Encode()
 	o.addTo(q, "wantedCollections", "wantedDids")
 	if long := q.Encode(); len(long) <= maxQueryBytes {

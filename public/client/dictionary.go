@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/klauspost/compress/zstd"
@@ -183,6 +185,9 @@ func (d *decoder) current(ctx context.Context) (id uint32, err error) {
 	if d.asked, err = dictionaryID(raw, 0); err != nil {
 		return 0, err
 	}
+	d.save(d.asked, raw)
+	// of several servers, or after a change back, it may be known
+	d.known = slices.DeleteFunc(d.known, func(k []byte) bool { return bytes.Equal(k, raw) })
 	if len(d.known) < maxDictionaries { // else learn says so
 		d.known = append(d.known, raw)
 	}

@@ -1,10 +1,18 @@
 package client
 
 import (
+	"bytes"
 	"errors"
+	"io"
 	"net/http"
 	"net/url"
+	"os"
 	"testing"
+
+	"github.com/klauspost/compress/zstd"
+
+	"millrace/dict"
+	jetstreamv1 "millrace/dict/jetstream"
 )
 
 type transportFunc func(*http.Request) (*http.Response, error)
@@ -26,5 +34,38 @@ func TestDictionariesAreBounded(t *testing.T) {
 		if asked != want || fetches != want || errors.Is(err, offline) != (want == 1) || errors.Is(err, ErrDictionary) != (want == 0) {
 			t.Errorf("with %d known: asked %d times, counted %d, error %v", known, asked, fetches, err)
 		}
+	}
+}
+
+// TestV2DictionaryOfSeveralServers: a dictionary that several servers have is kept once, on the disk
+// too, and leaves room for others.
+func TestV2DictionaryOfSeveralServers(t *testing.T) {
+	file := jetstreamv1.Dictionary()
+	d := &decoder{
+		v2: true, dir: t.TempDir(), fetches: func() {}, header: http.Header{},
+		http: &http.Client{Transport: transportFunc(func(*http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(bytes.NewReader(file))}, nil
+		})},
+	}
+	for n := range maxDictionaries {
+		d.use(&url.URL{Scheme: "ws", Host: []string{"a.test", "b.test"}[n%2], Path: V2Path})
+		if _, err := d.current(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if files, err := os.ReadDir(d.dir); len(d.known) != 1 || len(files) == 0 || err != nil {
+		t.Errorf("one dictionary is kept %d times, and in %d files: %v", len(d.known), len(files), err)
+	}
+	file = dict.BuiltIn().Bytes() // of --zstd-dictionary builtin
+	d.use(&url.URL{Scheme: "ws", Host: "a.test", Path: V2Path})
+	if _, err := d.current(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	enc, err := zstd.NewWriter(nil, zstd.WithEncoderDict(file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = d.decode(t.Context(), enc.EncodeAll([]byte(commitLine), nil)); err != nil {
+		t.Errorf("after a change of the dictionary: %v", err)
 	}
 }

@@ -212,6 +212,9 @@ func TestFilterOfTheURL(t *testing.T) {
 	if msg := updateMessage(o.with(c.servers[0].subscribe.Query())); string(msg) != update {
 		t.Errorf("the update is %s", msg)
 	}
+	if query, hello := c.cfg.query(url.Values{"requireHello": {"true"}}, o, ""); hello || strings.Contains(query, "requireHello") {
+		t.Errorf("it waits for an update that is not sent: %s", query)
+	}
 	if o.MaxMessageBytes = 5; o.with(base).MaxMessageBytes != 5 || len(o.DIDs) != 1 {
 		t.Errorf("%+v", o)
 	}
