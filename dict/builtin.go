@@ -15,6 +15,11 @@ const (
 	lastBuiltInID  = 51999
 )
 
+// ReservedID says whether an ID is kept for dictionaries that millrace ships.
+func ReservedID(id uint32) bool {
+	return id == JetstreamID || id >= firstBuiltInID && id <= lastBuiltInID
+}
+
 // JetstreamID is the ID of the dictionary that Jetstream v1 and its clients carry, which
 // compress=true means on the wire. Package dict/jetstream has the file.
 const JetstreamID = 1612007021

@@ -142,7 +142,7 @@ func WithID(raw []byte, id uint32) (*Dictionary, error) {
 	if id == 0 {
 		sum := sha256.Sum256(raw[header:])
 		id = MinPrivateID + uint32(binary.LittleEndian.Uint16(sum[:]))%(1<<16-MinPrivateID)
-		if id >= firstBuiltInID && id <= lastBuiltInID {
+		if ReservedID(id) {
 			id -= firstBuiltInID - MinPrivateID
 		}
 	}

@@ -91,6 +91,8 @@ func (c *dictTrainConfig) validate(files []string) error {
 		return fmt.Errorf("--samples %d: at least 1 is needed, some thousands are sensible", c.samples)
 	case c.id != 0 && (c.id < dict.MinPrivateID || c.id > dict.MaxPrivateID):
 		return fmt.Errorf("--id %d is outside of %d to %d, the IDs that zstd leaves to private use", c.id, dict.MinPrivateID, dict.MaxPrivateID)
+	case dict.ReservedID(uint32(c.id)):
+		return fmt.Errorf("--id %d is kept for dictionaries that millrace ships: choose another, or leave it out", c.id)
 	case c.size < dict.MinTrainBytes || c.size > dict.MaxBytes:
 		return fmt.Errorf("--size %s is not %s to %s", c.size, byteSize(dict.MinTrainBytes), byteSize(dict.MaxBytes))
 	}

@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -96,6 +97,12 @@ func TestDictTrainFromFiles(t *testing.T) {
 	}
 
 	// A second run does not replace it.
+	for _, id := range []string{"51001", strconv.Itoa(dict.JetstreamID)} {
+		err := runDict(t.Context(), []string{"train", "--id", id, plain}, &bytes.Buffer{}, &bytes.Buffer{})
+		if err == nil || !strings.Contains(err.Error(), "kept for dictionaries that millrace ships") {
+			t.Errorf("--id %s: %v", id, err)
+		}
+	}
 	err = runDict(t.Context(), []string{"train", "--size", "8KiB", "--out", out, plain}, &bytes.Buffer{}, &bytes.Buffer{})
 	if err == nil || !strings.Contains(err.Error(), "--out") {
 		t.Errorf("error %v", err)
