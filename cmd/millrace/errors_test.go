@@ -465,8 +465,8 @@ func TestAdviseListen(t *testing.T) {
 	}
 }
 
-// TestWrongUsageChangesNothing: a start that ends with exit code 2 leaves the log as it was, whatever
-// its other flags ask for.
+// TestWrongUsageChangesNothing: a start that ends with exit code 2 leaves the log as it was,
+// whatever its other flags ask for.
 func TestWrongUsageChangesNothing(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	registry, err := dict.NewRegistry(dict.BuiltIn())

@@ -37,8 +37,8 @@ func TestDictionariesAreBounded(t *testing.T) {
 	}
 }
 
-// TestV2DictionaryOfSeveralServers: a dictionary that several servers have is kept once, on the disk
-// too, and leaves room for others.
+// TestV2DictionaryOfSeveralServers: a dictionary that several servers have is kept once, and leaves
+// room for others.
 func TestV2DictionaryOfSeveralServers(t *testing.T) {
 	file := jetstreamv1.Dictionary()
 	d := &decoder{
