@@ -158,7 +158,9 @@ func (c *checkup) look(ctx context.Context) {
 			c.fault(adviseDataDir(err, c.Dir))
 		}
 	}
-	c.lookAtGraph((&config{dataDir: c.Dir}).graphFile())
+	at := config{dataDir: c.Dir}
+	c.lookAtGraph(at.graphFile())
+	c.lookAtStatic(at.staticFile())
 	c.Process = files.holder
 	switch {
 	case c.State == stateRunning:
@@ -281,6 +283,22 @@ func (c *checkup) lookAtGraph(file string) {
 		c.advise(fmt.Sprintf("%v: a server with --graph builds the graph anew.", err))
 	default:
 		c.Graph = &graphFound{Epoch: h.Position.Epoch, Seq: h.Position.Seq, Accounts: h.Accounts}
+	}
+}
+
+// lookAtStatic reads the header of the file of static edges, without which no server with --graph
+// starts.
+func (c *checkup) lookAtStatic(file string) {
+	h, err := graph.Peek(file)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return
+	case err == nil && c.UIDs != nil && h.StoreID != c.UIDs.ID:
+		err = fmt.Errorf("%s has UIDs of store %s, and store %s is in intern", file, h.StoreID, c.UIDs.ID)
+	}
+	if err != nil {
+		c.Trouble = append(c.Trouble, fmt.Sprintf("%v: no server with --graph starts", err))
+		c.advise("millrace graph remove drops the static edges; import them again after it.")
 	}
 }
 

@@ -346,6 +346,17 @@ func TestDoctor(t *testing.T) {
 		writeFile(t, filepath.Join(copied, "graph.snapshot"), "millrace graph 5\n")
 		checkDoctor(t, copied, exitOK, stateStopped, `version "5"`, "builds the graph anew")
 	})
+	t.Run("static edges", func(t *testing.T) {
+		t.Parallel()
+		copied := copyDir(t, dir)
+		static := filepath.Join(copied, "graph.static")
+		saveStaticOf(t, static, d.uids.storeID())
+		checkDoctor(t, copied, exitOK, stateStopped, "It can be started.")
+		saveStaticOf(t, static, "another")
+		checkDoctor(t, copied, exitFailed, stateStopped, "UIDs of store another", "millrace graph remove")
+		writeFile(t, static, "millrace graph 5\n")
+		checkDoctor(t, copied, exitFailed, stateStopped, `version "5"`, "no server with --graph starts")
+	})
 }
 
 // Gaps are listed; an advice is given once, and none to use what is damaged.
