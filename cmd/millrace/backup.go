@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -23,14 +22,16 @@ import (
 )
 
 func backupCommand() *command {
+	c, fs := &backupConfig{}, newFlags("backup")
+	fs.StringVar(&c.dataDir, "data-dir", "./data", "the server's data directory (`DIR`)")
+	fs.StringVar(&c.to, "to", "", "directory to make (`DIR`); on the file system of --data-dir it takes a moment and at first no room")
 	return &command{
 		name: "millrace backup", summary: "copy the event log, the embedded UID store and the reference store, also of a running server",
 		about: `A running server makes the copy itself: it is asked over its --metrics-listen address, which it leaves,
 with a secret, in DIR/control.json. Whoever may read that file may ask. Without a running server the
 stores are opened and copied here. The copy is a data directory: docs/operations.md says how to restore it.`,
-		flags:  func() *flag.FlagSet { fs, _ := newBackupFlags(); return fs },
-		groups: []flagGroup{{"Flags", []string{"to", "data-dir"}}},
-		twins:  []string{"data-dir"}, run: runBackup,
+		flags: fs, groups: []flagGroup{{"Flags", []string{"to", "data-dir"}}}, twins: []string{"data-dir"},
+		check: c.check, run: c.run,
 	}
 }
 
@@ -57,32 +58,20 @@ type backupConfig struct {
 	to      string
 }
 
-func newBackupFlags() (*flag.FlagSet, *backupConfig) {
-	c := &backupConfig{}
-	fs := flag.NewFlagSet("backup", flag.ContinueOnError)
-	fs.StringVar(&c.dataDir, "data-dir", "./data", "the server's data directory (`DIR`)")
-	fs.StringVar(&c.to, "to", "", "directory to make (`DIR`); on the file system of --data-dir it takes a moment and at first no room")
-	return fs, c
+func (c *backupConfig) check([]string) error {
+	if c.to == "" {
+		return errors.New("--to is missing: name a directory that does not exist, to put the backup into")
+	}
+	return nil
 }
 
-func runBackup(ctx context.Context, args []string, stdout, _ io.Writer) error {
-	fs, cfg := newBackupFlags()
-	err := parseFlags(fs, args, environOf("data-dir"))
-	if err != nil {
-		return err
-	}
-	if err := noArguments(fs); err != nil {
-		return err
-	}
-	if cfg.to == "" {
-		return usageError{errors.New("--to is missing: name a directory that does not exist, to put the backup into")}
-	}
-	if cfg.to, err = filepath.Abs(cfg.to); err != nil {
+func (c *backupConfig) run(ctx context.Context, _ []string, stdout, _ io.Writer) (err error) {
+	if c.to, err = filepath.Abs(c.to); err != nil {
 		return fmt.Errorf("--to: %w", err)
 	}
-	m, err := cfg.backUp(ctx)
+	m, err := c.backUp(ctx)
 	if err != nil {
-		return fmt.Errorf("back up %s: %w", cfg.dataDir, adviseNewer(err, cfg.dataDir))
+		return fmt.Errorf("back up %s: %w", c.dataDir, adviseNewer(err, c.dataDir))
 	}
 	uids := "no UID store (interning is off, or UIDs are in FoundationDB)"
 	if m.UIDStore != "" {

@@ -89,7 +89,7 @@ func TestCompressedClients(t *testing.T) {
 			t.Errorf("%s: the example: -want +got\n%s", name, diff)
 		}
 		var out, errs bytes.Buffer
-		err := runTail(t.Context(), []string{"--url", addr, "--cursor", "0", "--compress", "--dictionary-cache", "", "--count", fmt.Sprint(len(want))}, &out, &errs)
+		err := dispatch(t.Context(), []string{"tail", "--url", addr, "--cursor", "0", "--compress", "--dictionary-cache", "", "--count", fmt.Sprint(len(want))}, &out, &errs)
 		if err != nil {
 			t.Fatalf("%s: millrace tail: %v\n%s", name, err, errs.String())
 		}

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 )
@@ -14,17 +15,18 @@ import (
 // read the same ones.
 type command struct {
 	name    string // with the names of those above it: millrace intern export
-	args    string // what it takes besides flags; "": nothing
+	args    string // what it takes besides flags: "", FILE, FILE… (one or more), or [FILE…]
 	summary string // one line
 	about   string // paragraphs, for the manual
 	more    func(w io.Writer)
 
-	flags  func() *flag.FlagSet // nil: none
-	groups []flagGroup          // of the flags; nil: one group of all
-	twins  []string             // names of the flags that have a MILLRACE_* twin; see allTwins
+	flags  *flag.FlagSet // nil: it has sub-commands
+	groups []flagGroup   // of the flags; nil: one group of all
+	twins  []string      // names of the flags that have a MILLRACE_* twin; see allTwins
 
-	run  func(ctx context.Context, args []string, stdout, stderr io.Writer) error
-	subs []*command // nil: run
+	check func(args []string) error // of what flags and args say; nil: the rest is no mistake
+	run   func(ctx context.Context, args []string, stdout, stderr io.Writer) error
+	subs  []*command // nil: run
 }
 
 // flagGroup is the flags that serve one purpose, most used first.
@@ -43,17 +45,16 @@ func program() *command {
 		summary: "the AT Protocol firehose as JSON events, exact, replayable, with UIDs",
 		subs: []*command{
 			serveCommand(), tailCommand(), dictCommand(), uidCommand(), internCommand(), referencesCommand(), linksCommand(), graphCommand(), verifyCommand(), doctorCommand(), backupCommand(),
-			{name: "millrace version", summary: "print the version and how it was built", flags: noFlags("version"), run: runVersion},
+			{name: "millrace version", summary: "print the version and how it was built", flags: newFlags("version"), run: runVersion},
 			completionCommand(),
-			{name: "millrace man", summary: "print the manual page", flags: noFlags("man"), run: runMan,
+			{name: "millrace man", summary: "print the manual page", flags: newFlags("man"), run: runMan,
 				about: "It is made of the same text as --help: millrace man | man -l -, or millrace man >millrace.1."},
 		},
 	}
 }
 
-func noFlags(name string) func() *flag.FlagSet {
-	return func() *flag.FlagSet { return flag.NewFlagSet(name, flag.ContinueOnError) }
-}
+// newFlags returns the set of the flags of millrace NAME, empty.
+func newFlags(name string) *flag.FlagSet { return flag.NewFlagSet(name, flag.ContinueOnError) }
 
 // word is the last part of the name.
 func (c *command) word() string { return c.name[strings.LastIndexByte(c.name, ' ')+1:] }
@@ -87,8 +88,12 @@ func isHelpWord(s string) bool { return s == "-h" || s == "-help" || s == "--hel
 // dispatch finds the command that args name and runs it.
 func dispatch(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	c := program()
-	if len(args) > 0 && (args[0] == "--version" || args[0] == "-version") {
+	switch {
+	case len(args) > 0 && (args[0] == "--version" || args[0] == "-version"):
 		args = []string{"version"}
+	case len(args) > 1 && args[0] == "completion" && args[1] == "words":
+		c.printCandidates(stdout, args[2:])
+		return nil
 	}
 	for c.subs != nil {
 		switch {
@@ -106,18 +111,48 @@ func dispatch(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 		}
 		c, args = next, args[1:]
 	}
-	err := c.run(ctx, args, stdout, stderr)
+	args, err := c.parse(args, c.environ())
 	if errors.Is(err, flag.ErrHelp) {
 		c.printManual(stdout)
 		return nil
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return c.run(ctx, args, stdout, stderr)
 }
 
-// noArguments is a usage error if the flags of a command are followed by anything.
-func noArguments(fs *flag.FlagSet) error {
-	if fs.NArg() == 0 {
-		return nil
+// environ returns the variables that c takes flags from. With allTwins others are mistakes.
+func (c *command) environ() []string {
+	if slices.Contains(c.twins, allTwins) {
+		return os.Environ()
 	}
-	return usageError{fmt.Errorf("millrace %s takes no argument %.80q; see millrace %s --help", fs.Name(), fs.Arg(0), fs.Name())}
+	var environ []string
+	for _, name := range c.twins {
+		if v, ok := os.LookupEnv(envName(name)); ok {
+			environ = append(environ, envName(name)+"="+v)
+		}
+	}
+	return environ
+}
+
+// parse sets the flags and returns the other arguments. Its error is that of the user, or
+// flag.ErrHelp.
+func (c *command) parse(args, environ []string) ([]string, error) {
+	if err := parseFlags(c.flags, args, environ); err != nil {
+		return nil, err
+	}
+	args = c.flags.Args()
+	switch {
+	case c.args == "" && len(args) > 0:
+		return nil, usageError{fmt.Errorf("%s takes no argument %.80q; see %s --help", c.name, args[0], c.name)}
+	case len(args) == 0 && c.args != "" && c.args[0] != '[', len(args) > 1 && !strings.Contains(c.args, "…"):
+		return nil, usageError{errors.New("usage: " + c.usageLine())}
+	}
+	if c.check != nil {
+		if err := c.check(args); err != nil {
+			return nil, usageError{err}
+		}
+	}
+	return args, nil
 }

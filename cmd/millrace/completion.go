@@ -24,7 +24,7 @@ func completionCommand() *command {
   fish   millrace completion fish | source                           in ~/.config/fish/config.fish
 
 The scripts ask the millrace that is being typed, so they need no change when it does.`,
-		flags: noFlags("completion"), run: runCompletion,
+		flags: newFlags("completion"), run: runCompletion,
 	}
 }
 
@@ -83,26 +83,22 @@ complete -c millrace -f -a '(__millrace_complete)'
 }
 
 func runCompletion(_ context.Context, args []string, stdout, _ io.Writer) error {
-	if len(args) > 0 && args[0] == "words" { // for the scripts
-		args = args[1:]
-		if len(args) > 0 && args[0] == "--" {
-			args = args[1:]
-		}
-		for _, candidate := range program().complete(args) {
-			fmt.Fprintln(stdout, candidate)
-		}
-		return nil
-	}
-	fs := noFlags("completion")()
-	if err := parseFlags(fs, args, nil); err != nil {
-		return err
-	}
-	script := completionScripts()[fs.Arg(0)]
-	if fs.NArg() != 1 || script == "" {
+	script, ok := completionScripts()[args[0]]
+	if !ok {
 		return usageError{errors.New("usage: millrace completion " + strings.Join(shells(), "|"))}
 	}
 	_, err := io.WriteString(stdout, script)
 	return err
+}
+
+// printCandidates answers the scripts: what the words, which come after --, can become.
+func (c *command) printCandidates(w io.Writer, words []string) {
+	if len(words) > 0 && words[0] == "--" {
+		words = words[1:]
+	}
+	for _, candidate := range c.complete(words) {
+		fmt.Fprintln(w, candidate)
+	}
 }
 
 // complete returns what the last of words, which may be empty, can become.
@@ -112,31 +108,24 @@ func (c *command) complete(words []string) []string {
 	}
 	words = joinEquals(words)
 	last, before := words[len(words)-1], words[:len(words)-1]
-	var fs *flag.FlagSet
 	var valueOf *flag.Flag // the word to complete is its value
 	for _, w := range before {
 		if next := c.sub(w); next != nil && valueOf == nil {
-			c, fs = next, nil
+			c = next
 			continue
 		}
-		if fs == nil && c.flags != nil {
-			fs = c.flags()
-		}
-		valueOf = needsValue(fs, w, valueOf)
-	}
-	if fs == nil && c.flags != nil {
-		fs = c.flags()
+		valueOf = needsValue(c.flags, w, valueOf)
 	}
 	switch name, value, ok := strings.Cut(last, "="); {
 	case valueOf != nil:
 		return valuesOf(valueOf, "", last)
-	case ok && strings.HasPrefix(name, "-") && fs != nil:
-		if f := fs.Lookup(strings.TrimLeft(name, "-")); f != nil {
+	case ok && strings.HasPrefix(name, "-") && c.flags != nil:
+		if f := c.flags.Lookup(strings.TrimLeft(name, "-")); f != nil {
 			return valuesOf(f, name+"=", value)
 		}
 		return nil
 	case strings.HasPrefix(last, "-"):
-		return c.completeFlags(fs, last)
+		return c.completeFlags(last)
 	}
 	return c.completeWords(last)
 }
@@ -190,7 +179,7 @@ func valuesOf(f *flag.Flag, prefix, typed string) []string {
 	return values
 }
 
-func (c *command) completeFlags(fs *flag.FlagSet, typed string) []string {
+func (c *command) completeFlags(typed string) []string {
 	found := []string{}
 	add := func(name, text string) {
 		if strings.HasPrefix(name, typed) {
@@ -198,12 +187,10 @@ func (c *command) completeFlags(fs *flag.FlagSet, typed string) []string {
 			found = append(found, name+"\t"+text)
 		}
 	}
-	if fs != nil {
-		for _, g := range c.groupsOf(fs) {
-			for _, name := range g.names {
-				_, text := flagKind(fs.Lookup(name))
-				add("--"+name, text)
-			}
+	for _, g := range c.flagGroups() {
+		for _, name := range g.names {
+			_, text := flagKind(c.flags.Lookup(name))
+			add("--"+name, text)
 		}
 	}
 	add("--help", "the manual")

@@ -66,12 +66,11 @@ func TestCompleteWordOrFile(t *testing.T) {
 // Every flag is in exactly one group of its command, and every group's flags exist.
 func TestFlagGroups(t *testing.T) {
 	program().eachRunnable(func(c *command) {
-		fs := c.flags()
 		var have []string
-		for _, g := range c.groupsOf(fs) {
+		for _, g := range c.flagGroups() {
 			have = append(have, g.names...)
 		}
-		want := namesOf(fs, func(s string) string { return s })
+		want := namesOf(c.flags, func(s string) string { return s })
 		slices.Sort(have)
 		if !slices.Equal(have, want) {
 			t.Errorf("%s: the groups have\n%v, and the flags are\n%v", c.name, have, want)
@@ -143,7 +142,7 @@ func TestManPage(t *testing.T) {
 		if !strings.Contains(page, "\n.SH "+strings.ToUpper(roff(c.name))+"\n") {
 			t.Errorf("there is no section %s", c.name)
 		}
-		for _, name := range namesOf(c.flags(), func(s string) string { return roff("--" + s) }) {
+		for _, name := range namesOf(c.flags, func(s string) string { return roff("--" + s) }) {
 			if !strings.Contains(page, `\fB`+name+`\fR`) {
 				t.Errorf("the flag %s of %s is missing", name, c.name)
 			}

@@ -107,12 +107,35 @@ func (o *optionalInt) Set(s string) error {
 	return nil
 }
 
-func serveCommand() *command {
+func serveCommand() *command { return newConfig().command() }
+
+func newConfig() *config {
+	return &config{
+		intern:      choice{"pebble", []string{"pebble", "fdb", "off"}},
+		internScope: choice{"all", []string{"all", "dids"}},
+		references:  choice{"off", []string{"on", "off"}},
+		graphMemory: 1 << 30,
+		memory:      256 << 20,
+		minFreeDisk: 2 << 30,
+		logFormat:   choice{"text", []string{"text", "json"}},
+		logLevel:    choice{"info", []string{"debug", "info", "warn", "error"}},
+		given:       make(map[string]bool),
+	}
+}
+
+// command is the one that sets c and serves.
+func (c *config) command() *command {
+	fs := newFlags("serve")
+	c.registerRelay(fs)
+	c.registerStores(fs)
+	c.verification.register(fs)
+	c.registerServing(fs)
+	memory, graphMemory := c.memory, c.graphMemory // by default
 	return &command{
 		name: "millrace serve", summary: "follow a relay, keep its events, serve them over websockets",
 		about: `Every flag has a twin in the environment (right column); a flag wins over it. Sizes are bytes or
 carry a unit (KiB, MiB, GiB, kB, MB, GB); durations are Go's (90s, 36h).`,
-		flags: func() *flag.FlagSet { fs, _ := newServeFlags(); return fs },
+		flags: fs,
 		groups: []flagGroup{
 			{"To begin with", []string{"relay", "data-dir", "listen", "retention", "memory"}},
 			{"The relay", []string{"relay-cursor", "new-epoch", "epoch-patience", "collections"}},
@@ -125,34 +148,19 @@ carry a unit (KiB, MiB, GiB, kB, MB, GB); durations are Go's (90s, 36h).`,
 		},
 		twins: []string{allTwins},
 		more: func(w io.Writer) {
-			_, c := newServeFlags()
-			divideMemory(c.memory).print(w, c.memory)
-			divideMemory(c.memory).withReferences().printReferences(w)
-			divideMemory(c.memory).withReferences().withLinks().printLinks(w)
-			printGraph(w, c.graphMemory)
-			divideMemory(c.memory).withVerification().printVerification(w)
+			s := divideMemory(memory)
+			s.print(w, memory)
+			s.withReferences().printReferences(w)
+			s.withReferences().withLinks().printLinks(w)
+			printGraph(w, graphMemory)
+			s.withVerification().printVerification(w)
 		},
-		run: runServe,
+		check: func([]string) error {
+			fs.Visit(func(f *flag.Flag) { c.given[f.Name] = true })
+			return c.validate()
+		},
+		run: c.serve,
 	}
-}
-
-func newServeFlags() (*flag.FlagSet, *config) {
-	c := &config{
-		intern:      choice{"pebble", []string{"pebble", "fdb", "off"}},
-		internScope: choice{"all", []string{"all", "dids"}},
-		references:  choice{"off", []string{"on", "off"}},
-		graphMemory: 1 << 30,
-		memory:      256 << 20,
-		minFreeDisk: 2 << 30,
-		logFormat:   choice{"text", []string{"text", "json"}},
-		logLevel:    choice{"info", []string{"debug", "info", "warn", "error"}},
-	}
-	fs := flag.NewFlagSet("serve", flag.ContinueOnError)
-	c.registerRelay(fs)
-	c.registerStores(fs)
-	c.verification.register(fs)
-	c.registerServing(fs)
-	return fs, c
 }
 
 func (c *config) registerRelay(fs *flag.FlagSet) {
@@ -194,23 +202,7 @@ func (c *config) registerServing(fs *flag.FlagSet) {
 	fs.Var(&c.logLevel, "log-level", "least severe level that is logged")
 }
 
-// parseServe reads flags and environment and checks what can be checked without touching anything.
-func parseServe(args, environ []string) (*config, error) {
-	fs, c := newServeFlags()
-	if err := parseFlags(fs, args, environ); err != nil {
-		return nil, err
-	}
-	c.given = make(map[string]bool)
-	fs.Visit(func(f *flag.Flag) { c.given[f.Name] = true })
-	if err := noArguments(fs); err != nil {
-		return nil, err
-	}
-	if err := c.validate(); err != nil {
-		return nil, usageError{err}
-	}
-	return c, nil
-}
-
+// validate checks what can be checked without touching anything.
 func (c *config) validate() error {
 	for _, d := range []struct {
 		name  string

@@ -125,6 +125,13 @@ type testDaemon struct {
 	stop func() error // stops it and returns what run returned; safe twice
 }
 
+// parseServe returns what serve makes of its arguments and environment.
+func parseServe(args, environ []string) (*config, error) {
+	c := newConfig()
+	_, err := c.command().parse(args, environ)
+	return c, err
+}
+
 // startDaemon runs `millrace serve` in this process with further flags, on a port of its own.
 func startDaemon(t *testing.T, relay, dir string, flags ...string) *testDaemon {
 	t.Helper()

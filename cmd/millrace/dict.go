@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"millrace/dict"
+	"millrace/public/client"
 )
 
 const (
@@ -27,23 +28,29 @@ func dictCommand() *command {
 	return &command{
 		name: "millrace dict", summary: "train a zstd dictionary, or print what one is",
 		subs: []*command{
-			{
-				name: "millrace dict train", args: "[FILE…]", summary: "make a zstd dictionary of events",
-				about: `  millrace dict train FILE…           of JSON events, one a line, also zstd-compressed; - is stdin
+			dictTrainCommand(),
+			{name: "millrace dict inspect", args: "FILE…", summary: "print what dictionaries are", flags: newFlags("dict inspect"), run: runDictInspect},
+		},
+	}
+}
+
+func dictTrainCommand() *command {
+	c, fs := &dictTrainConfig{size: dict.DefaultTrainBytes}, newFlags("dict train")
+	c.register(fs)
+	return &command{
+		name: "millrace dict train", args: "[FILE…]", summary: "make a zstd dictionary of events",
+		about: `  millrace dict train FILE…           of JSON events, one a line, also zstd-compressed; - is stdin
   millrace dict train --url URL       of a running server's events
   millrace dict train --data-dir DIR  of what a stopped server has in its log, which is only read
 
 A trained dictionary has pieces of the events in it, also of what people wrote, and a server hands its
 dictionaries to anybody. Do not train with events that are not public.`,
-				flags: func() *flag.FlagSet { fs, _ := newDictTrainFlags(); return fs },
-				groups: []flagGroup{
-					{"Where the events come from", []string{"url", "data-dir", "cursor", "samples"}},
-					{"What is made", []string{"out", "size", "id", "compare"}},
-				},
-				run: runDictTrain,
-			},
-			{name: "millrace dict inspect", args: "FILE…", summary: "print what dictionaries are", flags: noFlags("dict inspect"), run: runDictInspect},
+		flags: fs,
+		groups: []flagGroup{
+			{"Where the events come from", []string{"url", "data-dir", "cursor", "samples"}},
+			{"What is made", []string{"out", "size", "id", "compare"}},
 		},
+		check: c.check, run: c.run,
 	}
 }
 
@@ -59,9 +66,7 @@ type dictTrainConfig struct {
 	compare list
 }
 
-func newDictTrainFlags() (*flag.FlagSet, *dictTrainConfig) {
-	c := &dictTrainConfig{size: dict.DefaultTrainBytes}
-	fs := flag.NewFlagSet("dict train", flag.ContinueOnError)
+func (c *dictTrainConfig) register(fs *flag.FlagSet) {
 	fs.StringVar(&c.url, "url", "", "take the events of the server at this `URL` instead of files'")
 	fs.StringVar(&c.dataDir, "data-dir", "", "take the events in the log of the server whose --data-dir is this `DIR`; it must not be running")
 	fs.StringVar(&c.cursor, "cursor", "", "with --url or --data-dir, start at this `cursor`; 0: the oldest event; left out: with --url live,\nwith --data-dir the oldest event")
@@ -70,10 +75,9 @@ func newDictTrainFlags() (*flag.FlagSet, *dictTrainConfig) {
 	fs.Uint64Var(&c.id, "id", 0, "ID of the dictionary, a `number` from 32768 to 2147483647; up to 65535 it takes two bytes of each\nevent, above four; 0: one of the former, derived from the contents")
 	fs.StringVar(&c.out, "out", "", "write the dictionary to this `file`, which must not exist; left out: <ID>.zdict")
 	fs.Var(&c.compare, "compare", "report on this dictionary `file` too (may be repeated)")
-	return fs, c
 }
 
-func (c *dictTrainConfig) validate(files []string) error {
+func (c *dictTrainConfig) check(files []string) error {
 	sources := 0
 	for _, given := range []bool{c.url != "", c.dataDir != "", len(files) > 0} {
 		if given {
@@ -102,50 +106,43 @@ func (c *dictTrainConfig) validate(files []string) error {
 		}
 	}
 	if c.url != "" {
-		if _, err := subscribeURL(c.url); err != nil {
+		if _, err := client.SubscribeURL(c.url); err != nil {
 			return fmt.Errorf("--url: %w", err)
 		}
 	}
 	return nil
 }
 
-func runDictTrain(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	fs, cfg := newDictTrainFlags()
-	if err := parseFlags(fs, args, nil); err != nil {
-		return err
-	}
-	if err := cfg.validate(fs.Args()); err != nil {
-		return usageError{err}
-	}
-	if cfg.out != "" {
-		if _, err := os.Lstat(cfg.out); err == nil { // before minutes of work
-			return errDictExists(cfg.out)
+func (c *dictTrainConfig) run(ctx context.Context, files []string, stdout, stderr io.Writer) error {
+	if c.out != "" {
+		if _, err := os.Lstat(c.out); err == nil { // before minutes of work
+			return errDictExists(c.out)
 		}
 	}
-	compared, err := loadDictionaries(cfg.compare)
+	compared, err := loadDictionaries(c.compare)
 	if err != nil {
 		return err
 	}
-	events, err := cfg.events(ctx, fs.Args(), stderr)
+	events, err := c.events(ctx, files, stderr)
 	if err != nil {
 		return err
 	}
 	train, held := dict.SplitByAuthor(events, dictHeldOutPercent)
 	fmt.Fprintf(stderr, "%d events: %d to train with, %d by other authors to report on\n", len(events), len(train), len(held))
 	d, err := dict.Train(ctx, dict.TrainConfig{
-		Events: train, MaxBytes: int(cfg.size), ID: uint32(cfg.id),
+		Events: train, MaxBytes: int(c.size), ID: uint32(c.id),
 		Progress: func(s dict.TrainStep) { printTrainStep(stderr, s) },
 	})
 	if err != nil {
 		return err
 	}
-	if cfg.out == "" {
-		cfg.out = strconv.Itoa(int(d.ID())) + ".zdict"
+	if c.out == "" {
+		c.out = strconv.Itoa(int(d.ID())) + ".zdict"
 	}
-	if err := writeNewFile(cfg.out, d.Bytes()); err != nil {
+	if err := writeNewFile(c.out, d.Bytes()); err != nil {
 		return err
 	}
-	return reportDictionary(stdout, cfg.out, d, compared, held)
+	return reportDictionary(stdout, c.out, d, compared, held)
 }
 
 func printTrainStep(w io.Writer, s dict.TrainStep) {
@@ -244,15 +241,8 @@ func reportDictionary(w io.Writer, path string, d *dict.Dictionary, compared []n
 }
 
 // runDictInspect prints what dictionary files are.
-func runDictInspect(_ context.Context, args []string, stdout, _ io.Writer) error {
-	fs := noFlags("dict inspect")()
-	if err := parseFlags(fs, args, nil); err != nil {
-		return err
-	}
-	if fs.NArg() == 0 {
-		return usageError{errors.New("millrace dict inspect needs the name of a dictionary file")}
-	}
-	ds, err := loadDictionaries(fs.Args())
+func runDictInspect(_ context.Context, files []string, stdout, _ io.Writer) error {
+	ds, err := loadDictionaries(files)
 	if err != nil {
 		return err
 	}

@@ -196,8 +196,7 @@ func TestDocsFlags(t *testing.T) {
 			t.Errorf("no --help of millrace has --%s", name)
 		}
 	}
-	fs, _ := newServeFlags()
-	for _, twin := range namesOf(fs, envName) {
+	for _, twin := range namesOf(serveCommand().flags, envName) {
 		if !strings.Contains(manual, twin) {
 			t.Errorf("no --help of millrace has %s", twin)
 		}
@@ -221,8 +220,7 @@ func manuals(t *testing.T) string {
 func TestDocsVariables(t *testing.T) {
 	docs := readDocs(t)
 	known := make(map[string]bool)
-	fs, _ := newServeFlags()
-	for _, twin := range namesOf(fs, envName) {
+	for _, twin := range namesOf(serveCommand().flags, envName) {
 		known[twin] = true
 	}
 	err := filepath.WalkDir(filepath.Join("..", ".."), func(path string, e os.DirEntry, err error) error {

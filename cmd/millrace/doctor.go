@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -15,37 +14,30 @@ import (
 )
 
 func doctorCommand() *command {
+	fs := newFlags("doctor")
+	asJSON := fs.Bool("json", false, "print JSON")
 	return &command{
 		name: "millrace doctor", args: "DIR", summary: "say what a data directory holds, in what state, and what to do next, without changing it",
 		about: `Contents and sizes, versions, the oldest and newest event, gaps, whether the log and the UID store belong together,
 whether the server runs, was stopped or was killed, and advice. No event is read: millrace verify does that.
 The stores of a running server are left alone; it is asked for the range of its log.
 Exit code 0: nothing is wrong; 1: something is, or it could not be looked at; 2: wrong usage.`,
-		flags: func() *flag.FlagSet { fs, _ := newDoctorFlags(); return fs }, run: runDoctor,
+		flags: fs,
+		run: func(ctx context.Context, args []string, stdout, _ io.Writer) error {
+			return runDoctor(ctx, args[0], *asJSON, stdout)
+		},
 	}
 }
 
-func newDoctorFlags() (*flag.FlagSet, *bool) {
-	fs := flag.NewFlagSet("doctor", flag.ContinueOnError)
-	return fs, fs.Bool("json", false, "print JSON")
-}
-
-func runDoctor(ctx context.Context, args []string, stdout, _ io.Writer) error {
-	fs, asJSON := newDoctorFlags()
-	if err := parseFlags(fs, args, nil); err != nil {
-		return err
-	}
-	if fs.NArg() != 1 {
-		return usageError{errors.New("usage: " + doctorCommand().usageLine())}
-	}
-	c, err := examine(ctx, fs.Arg(0))
+func runDoctor(ctx context.Context, dir string, asJSON bool, stdout io.Writer) error {
+	c, err := examine(ctx, dir)
 	switch {
 	case errors.Is(err, os.ErrPermission):
 		return advise(err, runAsServer)
 	case err != nil:
 		return advise(err, "Name the server's --data-dir.")
 	}
-	if *asJSON {
+	if asJSON {
 		raw, err := json.MarshalIndent(c, "", "  ")
 		if err != nil {
 			return err

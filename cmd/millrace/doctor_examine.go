@@ -114,7 +114,7 @@ func (c *checkup) free(dirs []string) {
 	if ok {
 		c.FreeBytes = least.bytes
 	}
-	if _, serve := newServeFlags(); ok && least.bytes < int64(serve.minFreeDisk) {
+	if ok && least.bytes < int64(newConfig().minFreeDisk) {
 		c.Trouble = append(c.Trouble, fmt.Sprintf("less is free in %s than --min-free-disk is by default", least.dir))
 		c.advise("Free some room: a server is not ready, trims its log early, and stops reading the relay before the disk is full.")
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -92,20 +91,6 @@ var kubernetesEnv = regexp.MustCompile(`_SERVICE_(HOST|PORT)|_PORT(_[0-9]|$)`)
 // isForeignEnv recognizes variables that begin like ours and are for tests or other programs.
 func isForeignEnv(name string) bool {
 	return strings.HasPrefix(name, envTestPrefix) || kubernetesEnv.MatchString(name)
-}
-
-// osEnviron is what parseFlags is given outside of tests.
-func osEnviron() []string { return os.Environ() }
-
-// environOf returns the part of the environment that stands for some flags.
-func environOf(flagNames ...string) []string {
-	env := []string{}
-	for _, name := range flagNames {
-		if v, ok := os.LookupEnv(envName(name)); ok {
-			env = append(env, envName(name)+"="+v)
-		}
-	}
-	return env
 }
 
 // usageError is a mistake in how millrace was called: exit code 2.

@@ -23,25 +23,27 @@ func graphCommand() *command {
 }
 
 func graphImportCommand() *command {
+	c, fs := &graphImport{memory: 4 << 30}, newFlags("graph import")
+	c.register(fs)
+	fs.Var(&c.memory, "graph-memory", "memory for all static edges (`SIZE`), as of the server")
 	return &command{
 		name: "millrace graph import", args: "FILE…", summary: "read follows or blocks without records, as static edges",
 		about: `A file is CSV with the columns actor and subject, both DIDs; plain, or compressed with gzip or zstd; - is standard
 input. Lines are in any order; sorted by actor they are read fastest. What was imported before stays, and repeats
 change nothing. If a line is wrong, nothing is imported. The server loads static edges at its next start, as
 millrace serve --graph says; no answer that they affect is called complete.`,
-		flags: func() *flag.FlagSet { fs, _ := newGraphImportFlags(); return fs },
-		twins: refsTwins(), run: runGraphImport,
+		flags: fs, twins: storeTwins(), check: c.check, run: c.with(refsName, c.importFiles),
 	}
 }
 
 // graphFlags are what the commands that read or write edges have.
 type graphFlags struct {
-	refsFlags
+	storeFlags
 	kind choice
 }
 
 func (p *graphFlags) register(fs *flag.FlagSet) {
-	p.refsFlags.register(fs)
+	p.storeFlags.register(fs)
 	p.kind = choice{"follows", []string{"follows", "blocks"}}
 	fs.Var(&p.kind, "kind", "what an edge is: follows or blocks")
 }
@@ -54,47 +56,19 @@ func (p *graphFlags) source() int {
 	return 0
 }
 
-// graphImportConfig is what the flags of `millrace graph import` set.
-type graphImportConfig struct {
+// graphImport is what the flags of `millrace graph import` set.
+type graphImport struct {
 	graphFlags
 	memory byteSize
-}
-
-func newGraphImportFlags() (*flag.FlagSet, *graphImportConfig) {
-	c := &graphImportConfig{memory: 4 << 30}
-	fs := flag.NewFlagSet("graph import", flag.ContinueOnError)
-	c.register(fs)
-	fs.Var(&c.memory, "graph-memory", "memory for all static edges (`SIZE`), as of the server")
-	return fs, c
-}
-
-// static is the configuration of the static edges' file.
-func (s *refsStores) static(memory byteSize) graph.Config {
-	return graph.Config{Sources: graph.DefaultSources(), StoreID: s.uids.StoreID(), Memory: int64(memory)}
 }
 
 // importBatch is how many edges are sorted together.
 const importBatch = 1 << 20
 
-func runGraphImport(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
-	fs, c := newGraphImportFlags()
-	if err := parseFlags(fs, args, environOf(refsTwins()...)); err != nil {
-		return err
-	}
-	if fs.NArg() == 0 {
-		return usageError{errors.New("usage: " + graphImportCommand().usageLine())}
-	}
-	if err := c.validate(); err != nil {
-		return usageError{err}
-	}
-	s, err := c.open(ctx, "graph import", refsName, stderr)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, s.close()) }()
+func (c *graphImport) importFiles(ctx context.Context, s *refsStores, files []string, stdout, stderr io.Writer) (err error) {
 	defer func() { err = adviseImport(err) }()
 	name := c.config().staticFile()
-	static, err := graph.OpenStatic(name, s.static(c.memory))
+	static, err := graph.OpenStatic(name, graph.Config{Sources: graph.DefaultSources(), StoreID: s.uids.StoreID(), Memory: int64(c.memory)})
 	if err != nil {
 		return err
 	}
@@ -111,7 +85,7 @@ func runGraphImport(ctx context.Context, args []string, stdout, stderr io.Writer
 		n := r.Lines.Load()
 		fmt.Fprintf(stderr, "%d lines, %.0f a second\n", n, float64(n)/time.Since(begun).Seconds())
 	})
-	for _, file := range fs.Args() {
+	for _, file := range files {
 		err := readFile(file, func(in io.Reader) error {
 			return r.Read(ctx, in, func(edges []graph.Edge) error {
 				say()
@@ -165,71 +139,49 @@ func readFile(name string, do func(in io.Reader) error) error {
 }
 
 func graphRemoveCommand() *command {
+	p, fs := &storeFlags{}, newFlags("graph remove")
+	p.register(fs)
 	return &command{
 		name: "millrace graph remove", summary: "remove all static edges",
-		flags: func() *flag.FlagSet { fs, _ := newGraphRemoveFlags(); return fs },
-		twins: refsTwins(), run: runGraphRemove,
+		flags: fs, twins: storeTwins(), check: p.check, run: p.with(refsName, removeStatic),
 	}
 }
 
-func newGraphRemoveFlags() (*flag.FlagSet, *refsFlags) {
-	c := &refsFlags{}
-	fs := flag.NewFlagSet("graph remove", flag.ContinueOnError)
-	c.register(fs)
-	return fs, c
-}
-
-func runGraphRemove(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
-	fs, c := newGraphRemoveFlags()
-	s, err := openRefs(ctx, fs, c, args, refsName, stderr)
-	if err != nil {
+func removeStatic(_ context.Context, s *refsStores, _ []string, stdout, _ io.Writer) error {
+	at := s.flags.config()
+	if err := feed.Forget(at.graphFile()); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.close()) }()
-	if err := feed.Forget(c.config().graphFile()); err != nil {
-		return err
-	}
-	if err := os.Remove(c.config().staticFile()); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := os.Remove(at.staticFile()); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	fmt.Fprintln(stdout, "there are no static edges now")
-	return syncDir(c.data)
+	return syncDir(at.dataDir)
 }
 
 func graphExportCommand() *command {
+	c, fs := &graphExport{}, newFlags("graph export")
+	c.register(fs)
+	fs.BoolVar(&c.static, "static", false, "static edges, and not those of records")
+	fs.StringVar(&c.out, "out", "", "write to this `file`, which gets its name when it is whole; left out: standard output")
 	return &command{
 		name: "millrace graph export", summary: "write follows or blocks as CSV, with the columns actor and subject",
 		about: `The edges are those of the records, at the position that standard error says, or with --static those that were
 imported. It reads what a server with --graph writes when it ends, unless its memory was too small.`,
-		flags:  func() *flag.FlagSet { fs, _ := newGraphExportFlags(); return fs },
-		groups: []flagGroup{{"What is written", []string{"kind", "static", "out"}}, {"Where it comes from", refsTwins()}},
-		twins:  refsTwins(), run: runGraphExport,
+		flags:  fs,
+		groups: []flagGroup{{"What is written", []string{"kind", "static", "out"}}, {"Where it comes from", storeTwins()}},
+		twins:  storeTwins(), check: c.check, run: c.with(refsRead, c.export),
 	}
 }
 
-// graphExportConfig is what the flags of `millrace graph export` set.
-type graphExportConfig struct {
+// graphExport is what the flags of `millrace graph export` set.
+type graphExport struct {
 	graphFlags
 	static bool
 	out    string
 }
 
-func newGraphExportFlags() (*flag.FlagSet, *graphExportConfig) {
-	c := &graphExportConfig{}
-	fs := flag.NewFlagSet("graph export", flag.ContinueOnError)
-	c.register(fs)
-	fs.BoolVar(&c.static, "static", false, "static edges, and not those of records")
-	fs.StringVar(&c.out, "out", "", "write to this `file`, which gets its name when it is whole; left out: standard output")
-	return fs, c
-}
-
-func runGraphExport(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
-	fs, c := newGraphExportFlags()
-	s, err := openRefs(ctx, fs, c, args, refsRead, stderr)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, s.close()) }()
+func (c *graphExport) export(ctx context.Context, s *refsStores, _ []string, stdout, stderr io.Writer) error {
 	file := c.config().graphFile()
 	if c.static {
 		file = c.config().staticFile()

@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// groupsOf returns the command's flags, group by group.
-func (c *command) groupsOf(fs *flag.FlagSet) []flagGroup {
-	if c.groups != nil {
+// flagGroups returns the command's flags, group by group.
+func (c *command) flagGroups() []flagGroup {
+	if c.groups != nil || c.flags == nil {
 		return c.groups
 	}
 	g := flagGroup{title: "Flags"}
-	fs.VisitAll(func(f *flag.Flag) { g.names = append(g.names, f.Name) })
-	if len(g.names) == 0 {
+	c.flags.VisitAll(func(f *flag.Flag) { g.names = append(g.names, f.Name) })
+	if g.names == nil {
 		return nil
 	}
 	return []flagGroup{g}
@@ -37,7 +37,7 @@ func flagKind(f *flag.Flag) (kind, text string) {
 // usageLine is how the command is called.
 func (c *command) usageLine() string {
 	line := c.name
-	if c.flags != nil && c.groupsOf(c.flags()) != nil {
+	if c.flagGroups() != nil {
 		line += " [FLAGS]"
 	}
 	if c.subs != nil {
@@ -59,13 +59,10 @@ func (c *command) printManual(w io.Writer) {
 		}
 		fmt.Fprintf(w, "\n%s COMMAND --help is the manual of each.\n", c.name)
 	}
-	if c.flags != nil {
-		fs := c.flags()
-		for _, g := range c.groupsOf(fs) {
-			fmt.Fprintf(w, "\n%s\n\n", g.title)
-			for _, name := range g.names {
-				c.printFlag(w, fs.Lookup(name))
-			}
+	for _, g := range c.flagGroups() {
+		fmt.Fprintf(w, "\n%s\n\n", g.title)
+		for _, name := range g.names {
+			c.printFlag(w, c.flags.Lookup(name))
 		}
 	}
 	if c.more != nil {

@@ -3,10 +3,8 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"time"
 
@@ -14,219 +12,142 @@ import (
 	"millrace/intern/kv/pebblekv"
 )
 
-// progressEvery is how often a long job on the UID store says how far it is.
+// progressEvery is how often a long job on a store says how far it is.
 const progressEvery = 2 * time.Second
 
 func internCommand() *command {
-	c := &command{name: "millrace intern", summary: "care for the UID store of servers that are not running"}
-	for _, job := range []*internJob{
-		{name: "export", summary: "write all UIDs to a file; begun again, it goes on where it stopped", file: true, reads: true, run: (*internRun).export},
-		{name: "import", summary: "read such a file into an empty store; begun again, it goes on where it stopped", file: true, create: true, run: (*internRun).imports},
-		{name: "verify", summary: "scan both directions: one string, one UID, counters above every UID", reads: true, run: (*internRun).verify},
-		{name: "compact", summary: "rewrite the store to its final size", embedded: true, run: (*internRun).compact},
-		{name: "skip-ahead", summary: "after restoring an older copy: raise every sequence, so that no UID is given twice", skips: true, run: (*internRun).skipAhead},
-	} {
-		c.subs = append(c.subs, job.command())
+	export := &internJob{options: pebblekv.Config{ReadOnly: true}, do: (*internJob).export}
+	imports := &internJob{create: true, do: (*internJob).imports}
+	verify := &internJob{options: pebblekv.Config{ReadOnly: true, KeepGoing: true}, do: (*internJob).verify}
+	compact := &internJob{do: (*internJob).compact}
+	skip := &internJob{options: pebblekv.Config{AcceptLoss: true}, do: (*internJob).skipAhead}
+	return &command{
+		name: "millrace intern", summary: "care for the UID store of servers that are not running",
+		subs: []*command{
+			export.subCommand("export", "FILE", "write all UIDs to a file; begun again, it goes on where it stopped"),
+			imports.subCommand("import", "FILE", "read such a file into an empty store; begun again, it goes on where it stopped"),
+			verify.subCommand("verify", "", "scan both directions: one string, one UID, counters above every UID"),
+			compact.subCommand("compact", "", "rewrite the store to its final size"),
+			skip.subCommand("skip-ahead", "", "after restoring an older copy: raise every sequence, so that no UID is given twice"),
+		},
 	}
-	return c
 }
 
 // internJob is one of the sub-commands of `millrace intern`.
 type internJob struct {
-	name, summary string
-	file          bool // it takes the name of a file
-	create        bool // there need not be a store
-	reads         bool // nothing is changed
-	embedded      bool // it is for the embedded store only
-	skips         bool
-	run           func(r *internRun, ctx context.Context) error
+	storeFlags
+	by      uint64          // of skip-ahead; 0: by the age of the backup, if it is one
+	options pebblekv.Config // of the embedded store; read-only: nothing is changed
+	create  bool            // there need not be a store
+	do      func(j *internJob, ctx context.Context) error
+
+	file           string // of export and import
+	store          closableStore
+	stdout, stderr io.Writer
 }
 
-func (job *internJob) command() *command {
-	c := &command{
-		name: "millrace intern " + job.name, summary: job.summary,
-		flags: func() *flag.FlagSet { fs, _ := job.newFlags(); return fs },
-		twins: internTwins(), run: job.start,
+func (j *internJob) subCommand(name, args, summary string) *command {
+	fs := newFlags("intern " + name)
+	j.register(fs)
+	fs.Lookup("intern").Usage = "which UID store: pebble, the embedded one, or fdb, FoundationDB; stop every server that uses it"
+	if name == "skip-ahead" {
+		fs.Uint64Var(&j.by, "by", 0, "more UIDs (`number`) than one sequence gave out since the copy was made; left out: more than\n"+
+			"is possible since the backup was made, or 2^32 if --data-dir is none")
 	}
-	if job.file {
-		c.args = "FILE"
-	}
-	return c
+	return &command{name: "millrace intern " + name, args: args, summary: summary, flags: fs, twins: storeTwins(), check: j.check, run: j.run}
 }
 
-// internTwins are the server's variables that say where its store is.
-func internTwins() []string { return []string{"data-dir", "intern", "fdb-cluster-file"} }
-
-// internRun is what a job works with.
-type internRun struct {
-	store   closableStore
-	file    string // of export and import
-	by      uint64 // of skip-ahead; 0: by the age of the backup, if it is one
-	dir     string // the data directory; "": the store is elsewhere
-	stdout  io.Writer
-	stderr  io.Writer
-	printed time.Time
+func (j *internJob) check(args []string) error {
+	if j.intern.value == "fdb" && j.command == "intern compact" {
+		return errors.New("millrace intern compact is for the embedded store; FoundationDB sees to its files itself")
+	}
+	return j.storeFlags.check(args)
 }
 
-func (job *internJob) start(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
-	where, err := job.parse(args)
-	if err != nil {
-		return err
+func (j *internJob) run(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
+	j.stdout, j.stderr = stdout, stderr
+	if len(args) > 0 {
+		j.file = args[0]
 	}
-	if job.create { // before a store is made for nothing
-		if _, err := os.Stat(where.file); err != nil {
+	if j.create { // before a store is made for nothing
+		if _, err := os.Stat(j.file); err != nil {
 			return fmt.Errorf("read the dump: %w", err)
 		}
 	}
-	changed := where.dataDir()
-	if job.reads {
+	dir := j.storeDir()
+	changed := dir
+	if j.options.ReadOnly {
 		changed = ""
 	}
 	if err := refuseNewer(ctx, changed); err != nil {
 		return adviseNewer(err, changed)
 	}
-	store, err := where.open(ctx, job, stderr)
-	if err != nil {
-		return err
-	}
-	ended, err := noteCommand(changed, "intern "+job.name)
-	if err != nil {
-		return errors.Join(err, store.Close())
-	}
-	defer func() { err = errors.Join(err, ended(store.Close())) }()
-	r := &internRun{store: store, file: where.file, by: where.by, dir: where.dataDir(), stdout: stdout, stderr: stderr}
-	return adviseNewer(job.run(r, ctx), where.dataDir())
-}
-
-// internFlags are the flags of a job.
-type internFlags struct {
-	data    string // data directory of the embedded store
-	intern  choice
-	cluster string
-	file    string
-	by      uint64
-}
-
-func (job *internJob) newFlags() (*flag.FlagSet, *internFlags) {
-	p := &internFlags{intern: choice{"pebble", []string{"pebble", "fdb"}}}
-	fs := flag.NewFlagSet("intern "+job.name, flag.ContinueOnError)
-	fs.StringVar(&p.data, "data-dir", "./data", "the server's data directory (`DIR`)")
-	fs.Var(&p.intern, "intern", "which UID store: pebble, the embedded one, or fdb, FoundationDB; stop every server that uses it")
-	fs.StringVar(&p.cluster, "fdb-cluster-file", "", "cluster `file` of FoundationDB, with --intern=fdb")
-	if job.skips {
-		fs.Uint64Var(&p.by, "by", 0, "more UIDs (`number`) than one sequence gave out since the copy was made; left out: more than\n"+
-			"is possible since the backup was made, or 2^32 if --data-dir is none")
-	}
-	return fs, p
-}
-
-func (job *internJob) parse(args []string) (*internFlags, error) {
-	fs, p := job.newFlags()
-	if err := parseFlags(fs, args, environOf(internTwins()...)); err != nil {
-		return nil, err
-	}
-	switch {
-	case job.file && fs.NArg() != 1, !job.file && fs.NArg() > 0:
-		return nil, usageError{errors.New("usage: " + job.command().usageLine())}
-	case p.intern.value == "fdb" && job.embedded:
-		return nil, usageError{fmt.Errorf("millrace intern %s is for the embedded store; FoundationDB sees to its files itself", job.name)}
-	case p.intern.value == "fdb" && !hasFoundation:
-		return nil, usageError{errNoFoundation}
-	}
-	p.file = fs.Arg(0)
-	return p, nil
-}
-
-// dataDir is the data directory of the embedded store, "" of another store.
-func (p *internFlags) dataDir() string {
-	if p.intern.value != "pebble" {
-		return ""
-	}
-	return p.data
-}
-
-// open opens the store for the job. Unless the job creates one there must be one already. Jobs that
-// only read change nothing.
-func (p *internFlags) open(ctx context.Context, job *internJob, stderr io.Writer) (closableStore, error) {
-	if p.intern.value == "fdb" {
-		return openFoundation(ctx, p.cluster, slog.New(slog.NewTextHandler(stderr, nil)))
-	}
-	dir := (&config{dataDir: p.data}).internDir()
-	if _, err := os.Stat(dir); !job.create && errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("there is no UID store in %s: name the server's --data-dir", dir)
-	}
-	if job.create {
-		if err := os.MkdirAll(p.data, 0o755); err != nil {
-			return nil, fmt.Errorf("make --data-dir: %w", err)
+	if j.create && dir != "" {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return fmt.Errorf("make --data-dir: %w", err)
 		}
 	}
-	store, err := pebblekv.Open(pebblekv.Config{
-		Dir:           dir,
-		CacheBytes:    128 << 20,
-		MemTableBytes: 64 << 20,
-		ReadOnly:      job.reads,
-		KeepGoing:     job.name == "verify",
-		AcceptLoss:    job.name == "skip-ahead",
-	})
-	if isLocked(err) {
-		err = advise(err, "If a server uses it, stop the server first.")
+	if j.store, err = j.openUIDs(ctx, j.options, j.create, stderr); err != nil {
+		return err
 	}
+	ended, err := noteCommand(changed, j.command)
 	if err != nil {
-		return nil, err
+		return errors.Join(err, j.store.Close())
 	}
-	return store, nil
+	defer func() { err = errors.Join(err, ended(j.store.Close())) }()
+	return adviseNewer(j.do(j, ctx), dir)
 }
 
-// progress reports how many names or keys are done, now and then.
-func (r *internRun) progress(done uint64) {
-	if now := time.Now(); now.Sub(r.printed) >= progressEvery {
-		r.printed = now
-		fmt.Fprintf(r.stderr, "%d\n", done)
+// storeDir is the data directory of the embedded store, "" of another store.
+func (j *internJob) storeDir() string {
+	if j.intern.value != "pebble" {
+		return ""
 	}
+	return j.dataDir
 }
 
-func (r *internRun) export(ctx context.Context) error {
-	f, err := os.OpenFile(r.file, os.O_RDWR|os.O_CREATE, 0o644)
+func (j *internJob) export(ctx context.Context) error {
+	f, err := os.OpenFile(j.file, os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	s, err := intern.Export(ctx, r.store, f, r.progress)
+	s, err := intern.Export(ctx, j.store, f, sayCount(j.stderr, "names"))
 	if err != nil {
 		return err
 	}
 	if err := errors.Join(f.Sync(), f.Close()); err != nil {
-		return fmt.Errorf("write %s: %w", r.file, err)
+		return fmt.Errorf("write %s: %w", j.file, err)
 	}
-	r.summary("exported", s)
+	j.summary("exported", s)
 	return nil
 }
 
-func (r *internRun) imports(ctx context.Context) error {
-	f, err := os.Open(r.file)
+func (j *internJob) imports(ctx context.Context) error {
+	f, err := os.Open(j.file)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	s, err := intern.Import(ctx, r.store, f, r.progress)
+	s, err := intern.Import(ctx, j.store, f, sayCount(j.stderr, "names"))
 	if err != nil {
 		return err
 	}
-	r.summary("imported", s)
+	j.summary("imported", s)
 	return nil
 }
 
-func (r *internRun) summary(done string, s *intern.Summary) {
-	fmt.Fprintf(r.stdout, "%s %d DIDs and URIs, %d collections, %d sequences, %d bytes; store %s, %d prefix bits\n",
+func (j *internJob) summary(done string, s *intern.Summary) {
+	fmt.Fprintf(j.stdout, "%s %d DIDs and URIs, %d collections, %d sequences, %d bytes; store %s, %d prefix bits\n",
 		done, s.Names, s.Collections, s.Sequences, s.Bytes, s.StoreID, s.PrefixBits)
 }
 
-func (r *internRun) verify(ctx context.Context) error {
+func (j *internJob) verify(ctx context.Context) error {
 	var damage []error
-	if store, ok := r.store.(*pebblekv.Store); ok {
+	if store, ok := j.store.(*pebblekv.Store); ok {
 		damage = store.Damage()
 	}
-	report, err := intern.Verify(ctx, r.store, r.progress)
+	report, err := intern.Verify(ctx, j.store, sayCount(j.stderr, "keys"))
 	if err != nil {
 		return errors.Join(append(damage, err)...)
 	}
@@ -234,10 +155,10 @@ func (r *internRun) verify(ctx context.Context) error {
 		report.Problems++
 		report.Examples = append(report.Examples, err.Error())
 	}
-	fmt.Fprintf(r.stdout, "%d DIDs, %d URIs, %d keys, %d collections, %d sequences in use, %d problems\n",
+	fmt.Fprintf(j.stdout, "%d DIDs, %d URIs, %d keys, %d collections, %d sequences in use, %d problems\n",
 		report.DIDs, report.URIs, report.Keys, report.Collections, report.Sequences, report.Problems)
 	for _, p := range report.Examples {
-		fmt.Fprintln(r.stdout, p)
+		fmt.Fprintln(j.stdout, p)
 	}
 	if !report.Sound() {
 		return errors.New("the UID store is damaged: restore a copy, then run millrace intern skip-ahead")
@@ -245,46 +166,46 @@ func (r *internRun) verify(ctx context.Context) error {
 	return nil
 }
 
-func (r *internRun) compact(ctx context.Context) error {
-	store, ok := r.store.(*pebblekv.Store)
+func (j *internJob) compact(ctx context.Context) error {
+	store, ok := j.store.(*pebblekv.Store)
 	if !ok {
 		return errors.New("compact is for the embedded store")
 	}
 	return store.Compact(ctx)
 }
 
-func (r *internRun) skipAhead(ctx context.Context) error {
-	raised, err := r.skip(ctx)
+func (j *internJob) skipAhead(ctx context.Context) error {
+	raised, err := j.skip(ctx)
 	if err != nil {
 		return err
 	}
-	if store, ok := r.store.(*pebblekv.Store); ok {
+	if store, ok := j.store.(*pebblekv.Store); ok {
 		if err := store.RaiseMark(); err != nil {
 			return err
 		}
 	}
-	fmt.Fprintf(r.stdout, "raised %d sequences, and where unused ones begin, by %d\n", raised, r.by)
-	if r.dir == "" {
-		return nil
+	fmt.Fprintf(j.stdout, "raised %d sequences, and where unused ones begin, by %d\n", raised, j.by)
+	if dir := j.storeDir(); dir != "" {
+		return markRestored(dir)
 	}
-	return markRestored(r.dir)
+	return nil
 }
 
 // skip raises the sequences by what --by says, else by the age of the backup that the directory is,
 // else by the default.
-func (r *internRun) skip(ctx context.Context) (raised int, err error) {
-	if r.by == 0 && r.dir != "" {
-		m, err := readBackupManifest(r.dir)
+func (j *internJob) skip(ctx context.Context) (raised int, err error) {
+	if dir := j.storeDir(); j.by == 0 && dir != "" {
+		m, err := readBackupManifest(dir)
 		if err != nil {
 			return 0, err
 		}
 		if m != nil {
-			r.by, raised, err = intern.SkipRestored(ctx, r.store, m.age())
+			j.by, raised, err = intern.SkipRestored(ctx, j.store, m.age())
 			return raised, err
 		}
 	}
-	if r.by == 0 {
-		r.by = intern.DefaultSkip
+	if j.by == 0 {
+		j.by = intern.DefaultSkip
 	}
-	return intern.SkipAhead(ctx, r.store, r.by)
+	return intern.SkipAhead(ctx, j.store, j.by)
 }

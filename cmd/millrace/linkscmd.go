@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 
@@ -19,21 +18,13 @@ func linksCommand() *command {
 }
 
 func linksVerifyCommand() *command {
-	return &command{
-		name: "millrace links verify", summary: "check links against the reference store's table, and their counts",
-		about: `The links must be those of the table's rows, and the counts those of the links. millrace references verify does
+	return storeCheckCommand("links verify", "check links against the reference store's table, and their counts",
+		`The links must be those of the table's rows, and the counts those of the links. millrace references verify does
 this too, and checks the table.
-Exit code 0: they are; 1: they are not, and how is on standard output, a line a problem; or they could not be checked.`,
-		flags: func() *flag.FlagSet { fs, _ := newStoreCheckFlags("links verify"); return fs }, twins: []string{"data-dir"}, run: runLinksVerify,
-	}
+Exit code 0: they are; 1: they are not, and how is on standard output, a line a problem; or they could not be checked.`, runLinksVerify)
 }
 
-func runLinksVerify(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
-	s, err := openStoreCheck(ctx, "links verify", args, stderr)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, s.close()) }()
+func runLinksVerify(ctx context.Context, s *refsStores, _ []string, stdout, stderr io.Writer) error {
 	report, err := verifyLinks(ctx, s.store, stderr)
 	if errors.Is(err, links.ErrBuilding) {
 		return errors.New("there are no complete links: run the server with --links until its log says that links are complete")

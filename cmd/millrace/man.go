@@ -9,14 +9,7 @@ import (
 	"strings"
 )
 
-func runMan(_ context.Context, args []string, stdout, _ io.Writer) error {
-	fs := noFlags("man")()
-	if err := parseFlags(fs, args, nil); err != nil {
-		return err
-	}
-	if err := noArguments(fs); err != nil {
-		return err
-	}
+func runMan(_ context.Context, _ []string, stdout, _ io.Writer) error {
 	_, err := stdout.Write(program().appendMan(nil))
 	return err
 }
@@ -49,13 +42,10 @@ func (c *command) writeMan(b *bytes.Buffer) {
 	if c.about != "" {
 		fmt.Fprintf(b, ".PP\n.nf\n%s\n.fi\n", roff(strings.TrimSpace(c.about)))
 	}
-	if c.flags != nil {
-		fs := c.flags()
-		for _, g := range c.groupsOf(fs) {
-			fmt.Fprintf(b, ".SS %s\n", roff(g.title))
-			for _, name := range g.names {
-				c.writeManFlag(b, fs.Lookup(name))
-			}
+	for _, g := range c.flagGroups() {
+		fmt.Fprintf(b, ".SS %s\n", roff(g.title))
+		for _, name := range g.names {
+			c.writeManFlag(b, c.flags.Lookup(name))
 		}
 	}
 	if c.more != nil {

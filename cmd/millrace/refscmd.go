@@ -3,10 +3,8 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"strings"
 	"time"
@@ -27,35 +25,9 @@ func referencesCommand() *command {
 	}
 }
 
-// refsTwins are the server's variables that say where its stores are.
-func refsTwins() []string { return []string{"data-dir", "intern", "fdb-cluster-file"} }
-
-// refsFlags are the flags that say where the stores are.
-type refsFlags struct {
-	data    string
-	intern  choice
-	cluster string
-}
-
-func (p *refsFlags) register(fs *flag.FlagSet) {
-	p.intern = choice{"pebble", []string{"pebble", "fdb"}}
-	fs.StringVar(&p.data, "data-dir", "./data", "the server's data directory (`DIR`)")
-	fs.Var(&p.intern, "intern", "where UIDs come from: pebble (embedded) or fdb (FoundationDB)")
-	fs.StringVar(&p.cluster, "fdb-cluster-file", "", "cluster `file` of FoundationDB, with --intern=fdb")
-}
-
-func (p *refsFlags) validate() error {
-	if p.intern.value == "fdb" && !hasFoundation {
-		return errNoFoundation
-	}
-	return nil
-}
-
-func (p *refsFlags) config() *config { return &config{dataDir: p.data} }
-
 // refsStores are the stores of a server that does not run.
 type refsStores struct {
-	flags *refsFlags
+	flags *storeFlags
 	dicts *dict.Registry
 	kv    closableStore    // nil: not needed
 	uids  *intern.Interner // likewise
@@ -75,8 +47,23 @@ const (
 	refsImport                 // both
 )
 
-// open opens what the mode needs, for a command.
-func (p *refsFlags) open(ctx context.Context, command string, mode refsMode, stderr io.Writer) (s *refsStores, err error) {
+// refsJob is what a command does with the stores.
+type refsJob func(ctx context.Context, s *refsStores, args []string, stdout, stderr io.Writer) error
+
+// with returns a command's run that opens what the mode needs, lets do work, and closes it.
+func (p *storeFlags) with(mode refsMode, do refsJob) func(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	return func(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+		s, err := p.open(ctx, mode, stderr)
+		if err != nil {
+			return err
+		}
+		err = do(ctx, s, args, stdout, stderr)
+		return errors.Join(err, s.close())
+	}
+}
+
+// open opens what the mode needs.
+func (p *storeFlags) open(ctx context.Context, mode refsMode, stderr io.Writer) (s *refsStores, err error) {
 	dir := p.config().referencesDir()
 	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("there is no reference store in %s: name the --data-dir of a server that ran with --references=on", dir)
@@ -84,14 +71,14 @@ func (p *refsFlags) open(ctx context.Context, command string, mode refsMode, std
 	s = &refsStores{flags: p}
 	defer func() {
 		if isLocked(err) {
-			err = advise(err, "If a server uses it, stop the server first.")
+			err = advise(err, stopFirst)
 		}
-		if err = adviseNewer(err, p.data); err != nil {
+		if err = adviseNewer(err, p.dataDir); err != nil {
 			err = errors.Join(err, s.close())
 		}
 	}()
 	if mode > refsRead {
-		if err := refuseNewer(ctx, p.data); err != nil {
+		if err := refuseNewer(ctx, p.dataDir); err != nil {
 			return s, err
 		}
 	}
@@ -110,49 +97,14 @@ func (p *refsFlags) open(ctx context.Context, command string, mode refsMode, std
 	if err := s.openLog(); err != nil || mode <= refsRead {
 		return s, err
 	}
-	if s.ended, err = noteCommand(p.data, command); err != nil || mode == refsName {
+	if s.ended, err = noteCommand(p.dataDir, p.command); err != nil || mode == refsName {
 		return s, err
 	}
 	return s, feed.Forget(p.config().graphFile())
 }
 
-// refsCommand is the flags of a command that has no arguments.
-type refsCommand interface {
-	validate() error
-	open(ctx context.Context, command string, mode refsMode, stderr io.Writer) (*refsStores, error)
-}
-
-// openRefs reads the flags of a command that has no arguments, and opens what the mode needs.
-func openRefs(ctx context.Context, fs *flag.FlagSet, c refsCommand, args []string, mode refsMode, stderr io.Writer) (*refsStores, error) {
-	if err := parseFlags(fs, args, environOf(refsTwins()...)); err != nil {
-		return nil, err
-	}
-	if err := noArguments(fs); err != nil {
-		return nil, err
-	}
-	if err := c.validate(); err != nil {
-		return nil, usageError{err}
-	}
-	return c.open(ctx, fs.Name(), mode, stderr)
-}
-
-// openUIDs opens the UID store, which must exist.
 func (s *refsStores) openUIDs(ctx context.Context, readOnly bool, stderr io.Writer) (err error) {
-	p := s.flags
-	if p.intern.value == "fdb" {
-		s.kv, err = openFoundation(ctx, p.cluster, slog.New(slog.NewTextHandler(stderr, nil)))
-	} else {
-		dir := p.config().internDir()
-		if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("there is no UID store in %s: name the server's --data-dir, or --intern=fdb", dir)
-		}
-		var kv *pebblekv.Store
-		kv, err = pebblekv.Open(pebblekv.Config{Dir: dir, CacheBytes: 128 << 20, MemTableBytes: 64 << 20, ReadOnly: readOnly})
-		if err == nil { // a nil *Store is no nil closableStore
-			s.kv = kv
-		}
-	}
-	if err != nil {
+	if s.kv, err = s.flags.openUIDs(ctx, pebblekv.Config{ReadOnly: readOnly}, false, stderr); err != nil {
 		return err
 	}
 	s.uids, err = intern.Open(ctx, intern.Config{Store: s.kv, CacheBytes: 256 << 20, NameBytes: 256 << 20, Alone: readOnly})

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"slices"
@@ -14,41 +13,20 @@ import (
 )
 
 func refsVerifyCommand() *command {
-	return &command{
-		name: "millrace references verify", summary: "check the reference store's files, and its table against the log",
-		about: `Every key and value is checked, and that each record has the row that its last event in the log says, or none.
+	return storeCheckCommand("references verify", "check the reference store's files, and its table against the log",
+		`Every key and value is checked, and that each record has the row that its last event in the log says, or none.
 Links, if they are complete, must be those of the rows.
-Exit code 0: it is sound; 1: it is not, and how is on standard output, a line a problem; or it could not be checked.`,
-		flags: func() *flag.FlagSet { fs, _ := newStoreCheckFlags("references verify"); return fs }, twins: []string{"data-dir"}, run: runRefsVerify,
-	}
+Exit code 0: it is sound; 1: it is not, and how is on standard output, a line a problem; or it could not be checked.`, runRefsVerify)
 }
 
-// newStoreCheckFlags returns the flags of a command that checks what is in a data directory.
-func newStoreCheckFlags(name string) (*flag.FlagSet, *refsFlags) {
-	p := &refsFlags{}
-	fs := flag.NewFlagSet(name, flag.ContinueOnError)
-	fs.StringVar(&p.data, "data-dir", "./data", "the server's data directory (`DIR`)")
-	return fs, p
+// storeCheckCommand is a command that checks what is in a data directory.
+func storeCheckCommand(name, summary, about string, do refsJob) *command {
+	p, fs := &storeFlags{}, newFlags(name)
+	fs.StringVar(&p.dataDir, "data-dir", "./data", "the server's data directory (`DIR`)")
+	return &command{name: "millrace " + name, summary: summary, about: about, flags: fs, twins: []string{"data-dir"}, run: p.with(refsCheck, do)}
 }
 
-// openStoreCheck opens what such a command checks.
-func openStoreCheck(ctx context.Context, name string, args []string, stderr io.Writer) (*refsStores, error) {
-	fs, p := newStoreCheckFlags(name)
-	if err := parseFlags(fs, args, environOf("data-dir")); err != nil {
-		return nil, err
-	}
-	if err := noArguments(fs); err != nil {
-		return nil, err
-	}
-	return p.open(ctx, name, refsCheck, stderr)
-}
-
-func runRefsVerify(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
-	s, err := openStoreCheck(ctx, "references verify", args, stderr)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, s.close()) }()
+func runRefsVerify(ctx context.Context, s *refsStores, _ []string, stdout, stderr io.Writer) error {
 	held, err := s.store.Verify(ctx, sayCount(stderr, "keys"))
 	if err != nil {
 		return err
@@ -81,51 +59,43 @@ func runRefsVerify(ctx context.Context, args []string, stdout, stderr io.Writer)
 }
 
 func refsPurgeCommand() *command {
+	c, fs := &refsPurge{}, newFlags("references purge")
+	c.register(fs)
 	return &command{
 		name: "millrace references purge", args: "DID", summary: "forget what the records of an account point at",
 		about: `Its rows go, and neither the log nor an import brings back what is of the same or an earlier revision, also
 after the table was made anew. Later commits of the account count again. The log itself and its UIDs stay.`,
-		flags: func() *flag.FlagSet { fs, _ := newRefsPurgeFlags(); return fs }, twins: refsTwins(), run: runRefsPurge,
+		flags: fs, twins: storeTwins(), check: c.check, run: c.run,
 	}
 }
 
-func newRefsPurgeFlags() (*flag.FlagSet, *refsFlags) {
-	p := &refsFlags{}
-	fs := flag.NewFlagSet("references purge", flag.ContinueOnError)
-	p.register(fs)
-	return fs, p
+// refsPurge is `millrace references purge`.
+type refsPurge struct {
+	storeFlags
+	rows int // that were forgotten
 }
 
-func runRefsPurge(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
-	fs, p := newRefsPurgeFlags()
-	if err := parseFlags(fs, args, environOf(refsTwins()...)); err != nil {
-		return err
+func (c *refsPurge) check(args []string) error {
+	return errors.Join(checkDID(args[0]), c.storeFlags.check(args))
+}
+
+func (c *refsPurge) run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	err := c.with(refsChange, c.purge)(ctx, args, stdout, stderr)
+	if err == nil { // it is durable
+		fmt.Fprintf(stdout, "purged %s: %d records are forgotten\n", args[0], c.rows)
 	}
-	if fs.NArg() != 1 {
-		return usageError{errors.New("usage: " + refsPurgeCommand().usageLine())}
-	}
-	did := fs.Arg(0)
-	if err := errors.Join(checkDID(did), p.validate()); err != nil {
-		return usageError{err}
-	}
-	s, err := p.open(ctx, "references purge", refsChange, stderr)
-	if err != nil {
-		return err
-	}
-	rows := 0
-	defer func() {
-		if err = errors.Join(err, s.close()); err == nil { // it is durable
-			fmt.Fprintf(stdout, "purged %s: %d records are forgotten\n", did, rows)
-		}
-	}()
-	uid, err := s.uidOf(ctx, did)
+	return err
+}
+
+func (c *refsPurge) purge(ctx context.Context, s *refsStores, args []string, _, _ io.Writer) error {
+	uid, err := s.uidOf(ctx, args[0])
 	if err != nil {
 		return err
 	}
 	if _, err := s.follow(ctx); err != nil {
 		return err
 	}
-	if _, err := s.store.RowsOf(ctx, uid, func(*references.Row) error { rows++; return nil }); err != nil {
+	if _, err := s.store.RowsOf(ctx, uid, func(*references.Row) error { c.rows++; return nil }); err != nil {
 		return err
 	}
 	b := references.Batch{Position: s.store.Position(), Changes: []references.Change{{Operation: references.Purge, Account: uid}}}

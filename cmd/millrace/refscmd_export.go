@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -17,36 +16,31 @@ import (
 )
 
 func refsExportCommand() *command {
-	return &command{
-		name: "millrace references export", summary: "write what records that are alive point at, as NDJSON or CSV",
-		about: `Each line is a reference: did, collection, rkey, path and subject. The last line on standard error says --as-of
-what TIME millrace references import may read it again.`,
-		flags:  func() *flag.FlagSet { fs, _ := newRefsExportFlags(); return fs },
-		groups: []flagGroup{{"What is written", []string{"did", "source", "format", "out"}}, {"Where it comes from", refsTwins()}},
-		twins:  refsTwins(), run: runRefsExport,
-	}
-}
-
-// refsExportConfig is what the flags of `millrace references export` set.
-type refsExportConfig struct {
-	refsFlags
-	dids, sources list
-	format        choice
-	out           string
-}
-
-func newRefsExportFlags() (*flag.FlagSet, *refsExportConfig) {
-	c := &refsExportConfig{format: choice{"ndjson", []string{"ndjson", "csv"}}}
-	fs := flag.NewFlagSet("references export", flag.ContinueOnError)
+	c, fs := &refsExport{format: choice{"ndjson", []string{"ndjson", "csv"}}}, newFlags("references export")
 	c.register(fs)
 	fs.Var(&c.dids, "did", "only of these accounts (`DID`s, separated by commas, may be repeated)")
 	fs.Var(&c.sources, "source", "only of these sources (`collection:path`, such as app.bsky.feed.like:subject.uri;\nseparated by commas, may be repeated)")
 	fs.Var(&c.format, "format", "form of a line")
 	fs.StringVar(&c.out, "out", "", "write to this `file`, which gets its name when it is whole; left out: standard output")
-	return fs, c
+	return &command{
+		name: "millrace references export", summary: "write what records that are alive point at, as NDJSON or CSV",
+		about: `Each line is a reference: did, collection, rkey, path and subject. The last line on standard error says --as-of
+what TIME millrace references import may read it again.`,
+		flags:  fs,
+		groups: []flagGroup{{"What is written", []string{"did", "source", "format", "out"}}, {"Where it comes from", storeTwins()}},
+		twins:  storeTwins(), check: c.check, run: c.with(refsRead, c.export),
+	}
 }
 
-func (c *refsExportConfig) validate() error {
+// refsExport is what the flags of `millrace references export` set.
+type refsExport struct {
+	storeFlags
+	dids, sources list
+	format        choice
+	out           string
+}
+
+func (c *refsExport) check(args []string) error {
 	for _, did := range c.dids {
 		if err := checkDID(did); err != nil {
 			return fmt.Errorf("--did: %w", err)
@@ -57,16 +51,10 @@ func (c *refsExportConfig) validate() error {
 			return fmt.Errorf("--source %.100q is not collection:path", source)
 		}
 	}
-	return c.refsFlags.validate()
+	return c.storeFlags.check(args)
 }
 
-func runRefsExport(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
-	fs, c := newRefsExportFlags()
-	s, err := openRefs(ctx, fs, c, args, refsRead, stderr)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, s.close()) }()
+func (c *refsExport) export(ctx context.Context, s *refsStores, _ []string, stdout, stderr io.Writer) error {
 	e := refs.Export{Store: s.store, Names: s.uids, Table: s.log, Progress: sayCount(stderr, "references")}
 	for _, did := range c.dids {
 		uid, err := s.uidOf(ctx, did)

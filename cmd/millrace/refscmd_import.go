@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"maps"
@@ -15,6 +14,9 @@ import (
 )
 
 func refsImportCommand() *command {
+	c, fs := &refsImportConfig{}, newFlags("references import")
+	c.register(fs)
+	fs.StringVar(&c.asOf, "as-of", "", "time of which the files are, such as 2026-11-24T12:00:00Z (`TIME`): when the first of the repositories was\nfetched, or as export said; rows need it")
 	return &command{
 		name: "millrace references import", args: "FILE…", summary: "read what records point at from repositories, or from rows",
 		about: `A file is a repository as a CAR file (com.atproto.sync.getRepo), or rows as NDJSON or CSV with did, collection, rkey,
@@ -23,32 +25,18 @@ input. A file replaces what is known of its accounts; of several the first count
 does not reach back to it, it is refused as too old. A repository is as old as its last commit, unless --as-of
 says when it was fetched. Its blocks and tree are checked, the signature of its commit is not. Begun again, an
 import passes over what it has done, and over what is older. Exit code 1: some files or accounts were refused, as standard error says.`,
-		flags: func() *flag.FlagSet { fs, _ := newRefsImportFlags(); return fs },
-		twins: refsTwins(), run: runRefsImport,
+		flags: fs, twins: storeTwins(), check: c.check, run: c.run,
 	}
 }
 
 // refsImportConfig is what the flags of `millrace references import` set.
 type refsImportConfig struct {
-	refsFlags
-	asOf  string
-	time  time.Time // asOf
-	files []string
+	storeFlags
+	asOf string
+	time time.Time // asOf
 }
 
-func newRefsImportFlags() (*flag.FlagSet, *refsImportConfig) {
-	c := &refsImportConfig{}
-	fs := flag.NewFlagSet("references import", flag.ContinueOnError)
-	c.register(fs)
-	fs.StringVar(&c.asOf, "as-of", "", "time of which the files are, such as 2026-11-24T12:00:00Z (`TIME`): when the first of the repositories was\nfetched, or as export said; rows need it")
-	return fs, c
-}
-
-func (c *refsImportConfig) validate(files []string) (err error) {
-	c.files = files
-	if len(files) == 0 {
-		return errors.New("usage: " + refsImportCommand().usageLine())
-	}
+func (c *refsImportConfig) check(args []string) (err error) {
 	if c.asOf != "" {
 		if c.time, err = time.Parse(time.RFC3339, c.asOf); err != nil {
 			return fmt.Errorf("--as-of %.40q is not a time such as 2026-11-24T12:00:00Z", c.asOf)
@@ -57,18 +45,11 @@ func (c *refsImportConfig) validate(files []string) (err error) {
 			return fmt.Errorf("--as-of %s: give the time when the files were fetched or written", c.asOf)
 		}
 	}
-	return c.refsFlags.validate()
+	return c.storeFlags.check(args)
 }
 
-func runRefsImport(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
-	fs, c := newRefsImportFlags()
-	if err := parseFlags(fs, args, environOf(refsTwins()...)); err != nil {
-		return err
-	}
-	if err := c.validate(fs.Args()); err != nil {
-		return usageError{err}
-	}
-	for _, name := range c.files { // before a store is opened
+func (c *refsImportConfig) run(ctx context.Context, files []string, stdout, stderr io.Writer) error {
+	for _, name := range files { // before a store is opened
 		if name == "-" {
 			continue
 		}
@@ -76,11 +57,10 @@ func runRefsImport(ctx context.Context, args []string, stdout, stderr io.Writer)
 			return err
 		}
 	}
-	s, err := c.open(ctx, "references import", refsImport, stderr)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, s.close()) }()
+	return c.with(refsImport, c.importFiles)(ctx, files, stdout, stderr)
+}
+
+func (c *refsImportConfig) importFiles(ctx context.Context, s *refsStores, files []string, stdout, stderr io.Writer) error {
 	collections, err := s.follow(ctx)
 	if err != nil {
 		return err
@@ -95,7 +75,7 @@ func runRefsImport(ctx context.Context, args []string, stdout, stderr io.Writer)
 	if err != nil {
 		return err
 	}
-	for _, name := range c.files {
+	for _, name := range files {
 		if err := r.file(ctx, name); err != nil {
 			r.say(stdout)
 			return err
@@ -151,7 +131,7 @@ func (r *refsImportRun) file(ctx context.Context, name string) error {
 // openFile opens a file that can be read twice.
 func (r *refsImportRun) openFile(name string) (*os.File, error) {
 	if name == "-" {
-		return refs.Spool(os.Stdin, r.data)
+		return refs.Spool(os.Stdin, r.dataDir)
 	}
 	return os.Open(name)
 }

@@ -63,11 +63,7 @@ type daemon struct {
 // which the memory limit bounds anyhow. It makes a cold replay some 15 % faster.
 const gcPercent = 300
 
-func runServe(ctx context.Context, args []string, _, stderr io.Writer) error {
-	cfg, err := parseServe(args, osEnviron())
-	if err != nil {
-		return err
-	}
+func (cfg *config) serve(ctx context.Context, _ []string, _, stderr io.Writer) error {
 	tidyMalloc()
 	debug.SetGCPercent(gcPercent)
 	debug.SetMemoryLimit(cfg.memoryShares().goLimit(cfg.memory))

@@ -144,7 +144,7 @@ func TestStopWhileStarting(t *testing.T) {
 	var said bytes.Buffer
 	args := []string{"--relay", "ws://127.0.0.1:1", "--data-dir", t.TempDir(), "--listen", "127.0.0.1:0", "--metrics-listen", ""}
 	defer giveHeapBack()
-	if err := runServe(ctx, args, io.Discard, &said); err != nil {
+	if err := dispatch(ctx, append([]string{"serve"}, args...), io.Discard, &said); err != nil {
 		t.Errorf("%v\n%s", err, &said)
 	}
 }

@@ -29,19 +29,14 @@ const (
 	connectPatience = 5 * time.Second
 )
 
-func runTail(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	now := time.Now()
-	cfg, err := parseTail(args, now)
-	if err != nil {
-		return err
-	}
+func (c *tailConfig) run(ctx context.Context, _ []string, stdout, stderr io.Writer) error {
 	// With the pipe's reader gone a write is to fail, not to end the process with a signal.
 	signal.Ignore(syscall.SIGPIPE)
 	t := &tailer{
-		cfg: cfg, stderr: stderr, out: bufio.NewWriterSize(stdout, tailBuffer),
-		readable: cfg.pretty || !cfg.json && isTerminal(stdout),
+		cfg: c, stderr: stderr, out: bufio.NewWriterSize(stdout, tailBuffer),
+		readable: c.pretty || !c.json && isTerminal(stdout),
 		form:     form{colour: wantsColour() && isTerminal(stdout), zone: time.Local},
-		progress: progress{now: time.Now}, begun: now, end: cfg.end,
+		progress: progress{now: time.Now}, end: c.end,
 	}
 	if isTerminal(stderr) {
 		t.progress.w = stderr
@@ -62,7 +57,6 @@ type tailer struct {
 	progress progress
 	line     []byte // scratch
 
-	begun   time.Time
 	end     end
 	done    context.CancelCauseFunc // ends the subscription
 	printed int64
@@ -146,7 +140,7 @@ func (t *tailer) follow(ctx context.Context, c *client.Client) error {
 			continue
 		case e.TimeUS > t.end.timeUS:
 			return nil
-		case (e.Cursor == "" || t.cfg.v2) && t.end.live && e.TimeUS > t.begun.UnixMicro():
+		case (e.Cursor == "" || t.cfg.v2) && t.end.live && e.TimeUS > t.cfg.now.UnixMicro():
 			return nil // neither a plain Jetstream nor v2's wire says that it is live
 		}
 		t.print(&e)

@@ -356,7 +356,7 @@ func TestTailPlainJetstream(t *testing.T) {
 		t.Helper()
 		var out, errs bytes.Buffer
 		args := append([]string{"--url", srv.URL, "--cursor", "0", "--cursor-file", file}, flags...)
-		if err := runTail(t.Context(), args, &out, &errs); err != nil || errs.Len() > 0 {
+		if err := dispatch(t.Context(), append([]string{"tail"}, args...), &out, &errs); err != nil || errs.Len() > 0 {
 			t.Fatalf("%v\n%s", err, &errs)
 		}
 		return strings.Split(strings.TrimSpace(out.String()), "\n")

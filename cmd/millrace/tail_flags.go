@@ -5,7 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"math"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -45,28 +44,32 @@ microseconds. By this machine's clock; without a zone, in its time zone.
 Exit codes: 0 done, or interrupted when there was no end to wait for, or the reader of the pipe has left;
 130 interrupted before --count or --until was reached; 1 an error, with the server's reason; 2 wrong usage.`
 
-func tailCommand() *command {
+func tailCommand() *command { return (&tailConfig{now: time.Now()}).command() }
+
+// command is the one that sets c and prints events.
+func (c *tailConfig) command() *command {
+	fs := newFlags("tail")
+	c.register(fs)
+	if f := fs.Lookup("dictionary-cache"); f.DefValue != "" {
+		f.DefValue = "the user's" // where that is differs
+	}
 	return &command{
 		name: "millrace tail", summary: "print events of a running server, or of any Jetstream, a line each", about: tailAbout,
-		flags: func() *flag.FlagSet {
-			fs, _ := newTailFlags()
-			if f := fs.Lookup("dictionary-cache"); f.DefValue != "" {
-				f.DefValue = "the user's" // where that is differs
-			}
-			return fs
-		},
+		flags: fs,
 		groups: []flagGroup{
 			{"What to read", []string{"url", "v2", "collections", "dids", "kinds", "subjects", "subject-dids", "sources", "max-message-bytes"}},
 			{"Where to start and end", []string{"since", "until", "cursor", "cursor-file", "strict", "count", "once"}},
 			{"What to print", []string{"json", "pretty", "extended", "references"}},
 			{"Compression", []string{"compress", "zstd-dictionary", "dictionary-cache"}},
 		},
-		run: runTail,
+		check: c.check, run: c.run,
 	}
 }
 
 // tailConfig is what the flags of `millrace tail` set.
 type tailConfig struct {
+	now time.Time // times count from then
+
 	urls            []string
 	v2              bool
 	collections     list
@@ -97,9 +100,7 @@ type tailConfig struct {
 	askServer bool // the end is what the server has when it is asked
 }
 
-func newTailFlags() (*flag.FlagSet, *tailConfig) {
-	c := &tailConfig{}
-	fs := flag.NewFlagSet("tail", flag.ContinueOnError)
+func (c *tailConfig) register(fs *flag.FlagSet) {
 	fs.Func("url", "server `URL`, or host and port; the path /subscribe is added where it is missing. May be repeated, for instances behind\none relay, or Jetstreams: when one fails, is silent or lags, another takes over where it ended", func(s string) error {
 		c.urls = append(c.urls, s)
 		return nil
@@ -127,7 +128,6 @@ func newTailFlags() (*flag.FlagSet, *tailConfig) {
 	fs.BoolVar(&c.pretty, "pretty", false, "the form for terminals even if standard output is none")
 	fs.Int64Var(&c.count, "count", 0, "end after this `number` of events; 0: never")
 	fs.BoolVar(&c.once, "once", false, "end when the connection ends instead of connecting again")
-	return fs, c
 }
 
 // defaultDictionaryCache is in the user's cache directory, if there is one.
@@ -139,43 +139,32 @@ func defaultDictionaryCache() string {
 	return filepath.Join(dir, "millrace", "dictionaries")
 }
 
-// parseTail reads the arguments; times count from now. Its error is that of the user, or
-// flag.ErrHelp.
-func parseTail(args []string, now time.Time) (*tailConfig, error) {
-	fs, c := newTailFlags()
-	if err := parseFlags(fs, args, nil); err != nil {
-		return nil, err
-	}
-	if err := noArguments(fs); err != nil {
-		return nil, err
-	}
-	wrong := func(format string, args ...any) (*tailConfig, error) {
-		return nil, usageError{fmt.Errorf(format, args...)}
-	}
+// check finds what is wrong with the flags, and completes what they leave out.
+func (c *tailConfig) check([]string) error {
 	switch {
 	case c.count < 0:
-		return wrong("--count %d is negative", c.count)
+		return fmt.Errorf("--count %d is negative", c.count)
 	case c.maxMessageBytes < 0:
-		return wrong("--max-message-bytes %d is negative", c.maxMessageBytes)
+		return fmt.Errorf("--max-message-bytes %d is negative", c.maxMessageBytes)
 	case c.cursor != "" && c.since != "":
-		return wrong("--cursor and --since both say where to start; give one")
+		return errors.New("--cursor and --since both say where to start; give one")
 	case c.json && c.pretty:
-		return wrong("--json and --pretty both say what to print; give one")
+		return errors.New("--json and --pretty both say what to print; give one")
 	case len(c.collections) > client.MaxCollections:
-		return wrong("--collections has %d, a server takes %d", len(c.collections), client.MaxCollections)
+		return fmt.Errorf("--collections has %d, a server takes %d", len(c.collections), client.MaxCollections)
 	case len(c.dids) > client.MaxDIDs:
-		return wrong("--dids has %d, a server takes %d", len(c.dids), client.MaxDIDs)
+		return fmt.Errorf("--dids has %d, a server takes %d", len(c.dids), client.MaxDIDs)
 	case len(c.subjects) > client.MaxSubjects:
-		return wrong("--subjects has %d, a server takes %d", len(c.subjects), client.MaxSubjects)
+		return fmt.Errorf("--subjects has %d, a server takes %d", len(c.subjects), client.MaxSubjects)
 	case len(c.subjectDIDs) > client.MaxSubjects:
-		return wrong("--subject-dids has %d, a server takes %d", len(c.subjectDIDs), client.MaxSubjects)
+		return fmt.Errorf("--subject-dids has %d, a server takes %d", len(c.subjectDIDs), client.MaxSubjects)
 	case len(c.sources) > client.MaxSources:
-		return wrong("--sources has %d, a server takes %d", len(c.sources), client.MaxSources)
+		return fmt.Errorf("--sources has %d, a server takes %d", len(c.sources), client.MaxSources)
 	}
 	c.extended = c.extended || c.references
 	for _, k := range c.kinds {
 		if !slices.Contains(client.AllKinds(), client.Kind(k)) {
-			return wrong("--kinds %q is none of %v", k, client.AllKinds())
+			return fmt.Errorf("--kinds %q is none of %v", k, client.AllKinds())
 		}
 	}
 	if len(c.urls) == 0 {
@@ -183,9 +172,9 @@ func parseTail(args []string, now time.Time) (*tailConfig, error) {
 	}
 	v2 := c.v2
 	for i := range c.urls {
-		u, err := subscribeURL(c.urls[i])
+		u, err := client.SubscribeURL(c.urls[i])
 		if err != nil {
-			return wrong("--url: %w", err)
+			return fmt.Errorf("--url: %w", err)
 		}
 		if v2 && !strings.HasSuffix(u.Path, client.V2Path) { // in place of v1's, before a query
 			u.Path = strings.TrimSuffix(strings.TrimSuffix(u.Path, "/"), "/subscribe") + client.V2Path
@@ -193,15 +182,12 @@ func parseTail(args []string, now time.Time) (*tailConfig, error) {
 		}
 		c.v2 = strings.HasSuffix(u.Path, client.V2Path)
 	}
-	if err := c.parseSpan(now); err != nil {
-		return nil, usageError{err}
-	}
-	return c, nil
+	return c.parseSpan()
 }
 
 // parseSpan reads where to start and where to end.
-func (c *tailConfig) parseSpan(now time.Time) (err error) {
-	if c.end, c.askServer, err = parseUntil(c.until, now); err != nil {
+func (c *tailConfig) parseSpan() (err error) {
+	if c.end, c.askServer, err = parseUntil(c.until, c.now); err != nil {
 		return err
 	}
 	// Nothing on v2's wire says that all was sent, but heartbeats say up to where.
@@ -209,7 +195,7 @@ func (c *tailConfig) parseSpan(now time.Time) (err error) {
 	start := int64(math.MinInt64)
 	switch {
 	case c.since != "":
-		if start, err = parseMoment(c.since, now); err != nil {
+		if start, err = parseMoment(c.since, c.now); err != nil {
 			return fmt.Errorf("--since %w", err)
 		}
 		c.from = strconv.FormatInt(start, 10)
@@ -276,9 +262,6 @@ func (c *tailConfig) clientConfig() (client.Config, error) {
 	}
 	return cfg, nil
 }
-
-// subscribeURL completes what a person types: a host, a base URL, or the whole of it.
-func subscribeURL(s string) (*url.URL, error) { return client.SubscribeURL(s) }
 
 // errMoment ends a complaint about a time.
 var errMoment = errors.New("is no time such as 2h, 2026-11-20, \"2026-11-20 21:30\" or 2026-11-20T21:30:00Z")

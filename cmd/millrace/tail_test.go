@@ -66,6 +66,13 @@ func TestTailFlags(t *testing.T) {
 	}
 }
 
+// parseTail returns what tail makes of its arguments; times count from now.
+func parseTail(args []string, now time.Time) (*tailConfig, error) {
+	c := &tailConfig{now: now}
+	_, err := c.command().parse(args, nil)
+	return c, err
+}
+
 // --v2 takes every URL that names a server of v1's wire.
 func TestTailV2URL(t *testing.T) {
 	const want = "://example.test" + client.V2Path
@@ -80,7 +87,7 @@ func TestTailV2URL(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		u, err := subscribeURL(c.urls[0])
+		u, err := client.SubscribeURL(c.urls[0])
 		if err != nil || u.String() != want || !c.v2 {
 			t.Errorf("%s is %s, %v, want %s", url, u, err, want)
 		}
@@ -273,14 +280,14 @@ func TestSubscribeURL(t *testing.T) {
 		"wss://h/jet/subscribe":              "wss://h/jet/subscribe",
 		"ws://h:1/subscribe?wantedDids=did:": "ws://h:1/subscribe?wantedDids=did:",
 	} {
-		u, err := subscribeURL(in)
+		u, err := client.SubscribeURL(in)
 		if err != nil || u.String() != want {
-			t.Errorf("subscribeURL(%q) = %v, %v; want %s", in, u, err, want)
+			t.Errorf("SubscribeURL(%q) = %v, %v; want %s", in, u, err, want)
 		}
 	}
 	for _, in := range []string{"", "ws://", "gopher://x", "://"} {
-		if u, err := subscribeURL(in); err == nil {
-			t.Errorf("subscribeURL(%q) = %v, want an error", in, u)
+		if u, err := client.SubscribeURL(in); err == nil {
+			t.Errorf("SubscribeURL(%q) = %v, want an error", in, u)
 		}
 	}
 }
@@ -307,7 +314,7 @@ func TestTailForeignCursorFile(t *testing.T) {
 	if err := os.WriteFile(name, []byte("ddcead-8428-0\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	err := runTail(t.Context(), []string{"--url", server.URL, "--cursor-file", name}, io.Discard, io.Discard)
+	err := dispatch(t.Context(), []string{"tail", "--url", server.URL, "--cursor-file", name}, io.Discard, io.Discard)
 	if err == nil || !strings.Contains(err.Error(), "if "+name+" is of another server's log, remove it") {
 		t.Errorf("%v", err)
 	}

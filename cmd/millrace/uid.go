@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -12,44 +11,42 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"millrace/public/client"
 )
 
 // maxUIDArgs is how many a server looks up at once.
 const maxUIDArgs = 1000
 
 func uidCommand() *command {
+	fs := newFlags("uid")
+	server := fs.String("url", "http://127.0.0.1:6008", "the server's `URL`")
 	return &command{
 		name: "millrace uid", args: "DID|URI|UID…", summary: "ask a running server what UIDs stand for, or what stands for them",
 		about: "It prints a line for each: the UID, a tab, the string. What the server does not know is \"unknown\", and makes the exit code 1.",
-		flags: func() *flag.FlagSet { fs, _ := newUIDFlags(); return fs }, run: runUID,
+		flags: fs, check: checkUIDArgs,
+		run: func(ctx context.Context, args []string, stdout, _ io.Writer) error {
+			base, err := client.SubscribeURL(*server)
+			if err != nil {
+				return usageError{fmt.Errorf("--url: %w", err)}
+			}
+			base.Scheme = strings.Replace(base.Scheme, "ws", "http", 1)
+			base.Path = strings.TrimSuffix(base.Path, "/subscribe") + "/uids"
+			return lookupUIDs(ctx, base, args, stdout)
+		},
 	}
 }
 
-func newUIDFlags() (fs *flag.FlagSet, url *string) {
-	fs = flag.NewFlagSet("uid", flag.ContinueOnError)
-	return fs, fs.String("url", "http://127.0.0.1:6008", "the server's `URL`")
-}
-
-func runUID(ctx context.Context, args []string, stdout, _ io.Writer) error {
-	fs, server := newUIDFlags()
-	if err := parseFlags(fs, args, nil); err != nil {
-		return err
+func checkUIDArgs(args []string) error {
+	if len(args) > maxUIDArgs {
+		return fmt.Errorf("%d arguments are too many: a server looks up %d at once", len(args), maxUIDArgs)
 	}
-	if fs.NArg() == 0 || fs.NArg() > maxUIDArgs {
-		return usageError{fmt.Errorf("usage: %s, up to %d", uidCommand().usageLine(), maxUIDArgs)}
-	}
-	for _, a := range fs.Args() {
+	for _, a := range args {
 		if !isUID(a) && !strings.HasPrefix(a, "did:") && !strings.HasPrefix(a, "at://") {
-			return usageError{fmt.Errorf("%.80q is no DID (did:…), AT URI (at://…) or UID (a number)", a)}
+			return fmt.Errorf("%.80q is no DID (did:…), AT URI (at://…) or UID (a number)", a)
 		}
 	}
-	base, err := subscribeURL(*server)
-	if err != nil {
-		return usageError{fmt.Errorf("--url: %w", err)}
-	}
-	base.Scheme = strings.Replace(base.Scheme, "ws", "http", 1)
-	base.Path = strings.TrimSuffix(base.Path, "/subscribe") + "/uids"
-	return lookupUIDs(ctx, base, fs.Args(), stdout)
+	return nil
 }
 
 // lookupUIDs prints the UID and the string of each argument, "unknown" for one that has no other

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"time"
@@ -12,6 +11,10 @@ import (
 )
 
 func verifyCommand() *command {
+	c, fs := &verifyConfig{}, newFlags("verify")
+	fs.StringVar(&c.dataDir, "data-dir", "./data", "the server's data directory (`DIR`)")
+	fs.IntVar(&c.problems, "problems", 100, "print the first so many problems (`NUMBER`); all are counted")
+	fs.IntVar(&c.workers, "workers", 0, "blocks checked at once (`NUMBER`); 0: one a processor")
 	return &command{
 		name: "millrace verify", summary: "check the event log of a server that is not running, without changing it",
 		about: `Every value is compared with its checksum, columns with the events' bytes, compressed events with the plain ones, and
@@ -19,7 +22,7 @@ references, spans, gaps and the position with the blocks. Exit code 0: the log i
 is on standard output, a line a problem; or it could not be checked. Progress goes to standard error.
 (What the last second of commits lost is not seen: that looks like a crash before them. The log is then whole without
 them, and the server asks the relay for them again. docs/operations.md says more.)`,
-		flags: func() *flag.FlagSet { fs, _ := newVerifyFlags(); return fs }, twins: []string{"data-dir"}, run: runVerify,
+		flags: fs, twins: []string{"data-dir"}, check: c.check, run: c.run,
 	}
 }
 
@@ -29,38 +32,25 @@ type verifyConfig struct {
 	problems, workers int
 }
 
-func newVerifyFlags() (*flag.FlagSet, *verifyConfig) {
-	c := &verifyConfig{}
-	fs := flag.NewFlagSet("verify", flag.ContinueOnError)
-	fs.StringVar(&c.dataDir, "data-dir", "./data", "the server's data directory (`DIR`)")
-	fs.IntVar(&c.problems, "problems", 100, "print the first so many problems (`NUMBER`); all are counted")
-	fs.IntVar(&c.workers, "workers", 0, "blocks checked at once (`NUMBER`); 0: one a processor")
-	return fs, c
+func (c *verifyConfig) check([]string) error {
+	if c.problems < 1 || c.workers < 0 {
+		return errors.New("--problems must be at least 1, --workers at least 0")
+	}
+	return nil
 }
 
-// runVerify checks the log of a server that does not run.
-func runVerify(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	fs, cfg := newVerifyFlags()
-	if err := parseFlags(fs, args, environOf("data-dir")); err != nil {
-		return err
-	}
-	if err := noArguments(fs); err != nil {
-		return err
-	}
-	if cfg.problems < 1 || cfg.workers < 0 {
-		return usageError{errors.New("--problems must be at least 1, --workers at least 0")}
-	}
+func (c *verifyConfig) run(ctx context.Context, _ []string, stdout, stderr io.Writer) error {
 	p := verifyProgress{w: stderr, begun: time.Now(), printed: time.Now()}
 	report, err := verify.Run(ctx, verify.Config{
-		Dir: (&config{dataDir: cfg.dataDir}).logDir(), Workers: cfg.workers, ProblemsKept: cfg.problems, Progress: p.print,
+		Dir: (&config{dataDir: c.dataDir}).logDir(), Workers: c.workers, ProblemsKept: c.problems, Progress: p.print,
 	})
 	switch {
 	case errors.Is(err, verify.ErrInUse):
-		return fmt.Errorf("%w: stop the server that uses --data-dir %s, or verify a copy", err, cfg.dataDir)
+		return fmt.Errorf("%w: stop the server that uses --data-dir %s, or verify a copy", err, c.dataDir)
 	case errors.Is(err, verify.ErrNoLog):
 		return fmt.Errorf("%w: name the server's --data-dir", err)
 	case err != nil:
-		return adviseNewer(err, cfg.dataDir)
+		return adviseNewer(err, c.dataDir)
 	}
 	return printReport(stdout, report, time.Since(p.begun))
 }

@@ -128,14 +128,7 @@ func (b build) print(w io.Writer) {
 	}
 }
 
-func runVersion(_ context.Context, args []string, stdout, _ io.Writer) error {
-	fs := noFlags("version")()
-	if err := parseFlags(fs, args, nil); err != nil {
-		return err
-	}
-	if err := noArguments(fs); err != nil {
-		return err
-	}
+func runVersion(_ context.Context, _ []string, stdout, _ io.Writer) error {
 	thisBuild().print(stdout)
 	return nil
 }
