@@ -85,7 +85,7 @@ func (t *tailer) run(ctx context.Context) error {
 		return usageError{err}
 	}
 	if t.cfg.askServer {
-		newest, err := askNewest(ctx, c, t.stderr, t.cfg.once, t.end.timeUS)
+		newest, err := askNewest(ctx, c, t.stderr, cfg.NoReconnect, t.end.timeUS)
 		if err != nil {
 			return t.ended(ctx, err)
 		}
@@ -116,12 +116,12 @@ func (t *tailer) run(ctx context.Context) error {
 // start says where to start: where the last run ended, or as the flags say.
 func (t *tailer) start() (string, error) {
 	if t.cfg.cursorFile == "" {
-		return t.cfg.from, nil
+		return t.cfg.client.Cursor, nil
 	}
 	t.file = &cursorFile{name: t.cfg.cursorFile}
 	kept, err := readCursorFile(t.cfg.cursorFile)
 	if err != nil || kept == "" {
-		return t.cfg.from, err
+		return t.cfg.client.Cursor, err
 	}
 	// A time is inclusive, a position is not.
 	t.skipUS, _ = parseMicros(kept)

@@ -70,64 +70,51 @@ func (c *tailConfig) command() *command {
 type tailConfig struct {
 	now time.Time // times count from then
 
-	urls            []string
-	v2              bool
-	collections     list
-	dids            list
-	kinds           list
-	subjects        list
-	subjectDIDs     list
-	sources         list
-	maxMessageBytes int
-	cursor          string
-	since           string
-	until           string
-	cursorFile      string
-	strict          bool
-	compress        bool
-	dictionary      string
-	dictionaryCache string
-	extended        bool
-	references      bool
-	json            bool
-	pretty          bool
-	count           int64
-	once            bool
+	client     client.Config // what its fields are named for; Cursor may come of --since
+	v2         bool
+	kinds      list
+	since      string
+	until      string
+	cursorFile string
+	dictionary string
+	extended   bool
+	json       bool
+	pretty     bool
+	count      int64
 
-	// What --cursor, --since and --until say.
-	from      string // "": live
+	// What --until says.
 	end       end
 	askServer bool // the end is what the server has when it is asked
 }
 
 func (c *tailConfig) register(fs *flag.FlagSet) {
 	fs.Func("url", "server `URL`, or host and port; the path /subscribe is added where it is missing. May be repeated, for instances behind\none relay, or Jetstreams: when one fails, is silent or lags, another takes over where it ended", func(s string) error {
-		c.urls = append(c.urls, s)
+		c.client.URLs = append(c.client.URLs, s)
 		return nil
 	})
 	fs.Lookup("url").DefValue = defaultServer
 	fs.BoolVar(&c.v2, "v2", false, "speak Jetstream v2's wire: --url gets its path, and a cursor is a seq")
-	fs.Var(&c.collections, "collections", "only these (`NSID`s or prefix.*, separated by commas, may be repeated); identity and account events still come,\nsee --kinds")
-	fs.Var(&c.dids, "dids", "only these `DID`s (separated by commas, may be repeated)")
+	fs.Var((*list)(&c.client.Options.Collections), "collections", "only these (`NSID`s or prefix.*, separated by commas, may be repeated); identity and account events still come,\nsee --kinds")
+	fs.Var((*list)(&c.client.Options.DIDs), "dids", "only these `DID`s (separated by commas, may be repeated)")
 	fs.Var(&c.kinds, "kinds", "only these kinds (`KIND`s): commit, identity, account, sync; left out: all, but sync only with --v2")
-	fs.Var(&c.subjects, "subjects", "only commits that point at one of these (`SUBJECT`s: DIDs or AT URIs), or, deletes and updates, pointed at it before; this and the\nnext two: a millrace with --references=on only")
-	fs.Var(&c.subjectDIDs, "subject-dids", "only commits that point at these `DID`s or at a record of theirs")
-	fs.Var(&c.sources, "sources", "only commits with a reference of one of these `SOURCE`s, such as app.bsky.feed.like:subject.uri")
-	fs.IntVar(&c.maxMessageBytes, "max-message-bytes", 0, "leave out events that are larger than so many `bytes` as sent; 0: no limit")
-	fs.StringVar(&c.cursor, "cursor", "", "start at this time_us, or after this position (`cursor`); 0: the oldest event; left out: live")
+	fs.Var((*list)(&c.client.Options.Subjects), "subjects", "only commits that point at one of these (`SUBJECT`s: DIDs or AT URIs), or, deletes and updates, pointed at it before; this and the\nnext two: a millrace with --references=on only")
+	fs.Var((*list)(&c.client.Options.SubjectDIDs), "subject-dids", "only commits that point at these `DID`s or at a record of theirs")
+	fs.Var((*list)(&c.client.Options.Sources), "sources", "only commits with a reference of one of these `SOURCE`s, such as app.bsky.feed.like:subject.uri")
+	fs.IntVar(&c.client.Options.MaxMessageBytes, "max-message-bytes", 0, "leave out events that are larger than so many `bytes` as sent; 0: no limit")
+	fs.StringVar(&c.client.Cursor, "cursor", "", "start at this time_us, or after this position (`cursor`); 0: the oldest event; left out: live")
 	fs.StringVar(&c.since, "since", "", "start at this `time`, see above")
 	fs.StringVar(&c.until, "until", "", "end with the last event up to this `time`, see above; now: with the newest event that the server has at the start;\nlive: once all that the server has is printed")
 	fs.StringVar(&c.cursorFile, "cursor-file", "", "keep in this `file` how far the output is written, and go on from there if it exists (--cursor and --since\nare for the first time). After kill -9 what came in its last quarter of a second comes again")
-	fs.BoolVar(&c.strict, "strict", false, "fail if the cursor is older than the server's log, instead of starting at its oldest event (millrace only)")
-	fs.BoolVar(&c.compress, "compress", false, "ask for zstd: of a millrace with its built-in dictionary, which is fetched from it, of a Jetstream with\nJetstream's")
+	fs.BoolVar(&c.client.Strict, "strict", false, "fail if the cursor is older than the server's log, instead of starting at its oldest event (millrace only)")
+	fs.BoolVar(&c.client.Compress, "compress", false, "ask for zstd: of a millrace with its built-in dictionary, which is fetched from it, of a Jetstream with\nJetstream's")
 	fs.StringVar(&c.dictionary, "zstd-dictionary", "", "dictionary `file` for --compress, for servers that do not serve theirs")
-	fs.StringVar(&c.dictionaryCache, "dictionary-cache", defaultDictionaryCache(), "`dir`ectory where fetched dictionaries are kept; empty: nowhere")
+	fs.StringVar(&c.client.DictionaryDir, "dictionary-cache", defaultDictionaryCache(), "`dir`ectory where fetched dictionaries are kept; empty: nowhere")
 	fs.BoolVar(&c.extended, "extended", false, "events with position and UIDs, and info messages, as lines of their own (millrace only)")
-	fs.BoolVar(&c.references, "references", false, "as --extended, and with what records point at, and pointed at (a millrace with --references=on only)")
+	fs.BoolVar(&c.client.References, "references", false, "as --extended, and with what records point at, and pointed at (a millrace with --references=on only)")
 	fs.BoolVar(&c.json, "json", false, "JSON on a terminal, too")
 	fs.BoolVar(&c.pretty, "pretty", false, "the form for terminals even if standard output is none")
 	fs.Int64Var(&c.count, "count", 0, "end after this `number` of events; 0: never")
-	fs.BoolVar(&c.once, "once", false, "end when the connection ends instead of connecting again")
+	fs.BoolVar(&c.client.NoReconnect, "once", false, "end when the connection ends instead of connecting again")
 }
 
 // defaultDictionaryCache is in the user's cache directory, if there is one.
@@ -144,45 +131,59 @@ func (c *tailConfig) check([]string) error {
 	switch {
 	case c.count < 0:
 		return fmt.Errorf("--count %d is negative", c.count)
-	case c.maxMessageBytes < 0:
-		return fmt.Errorf("--max-message-bytes %d is negative", c.maxMessageBytes)
-	case c.cursor != "" && c.since != "":
+	case c.client.Options.MaxMessageBytes < 0:
+		return fmt.Errorf("--max-message-bytes %d is negative", c.client.Options.MaxMessageBytes)
+	case c.client.Cursor != "" && c.since != "":
 		return errors.New("--cursor and --since both say where to start; give one")
 	case c.json && c.pretty:
 		return errors.New("--json and --pretty both say what to print; give one")
-	case len(c.collections) > client.MaxCollections:
-		return fmt.Errorf("--collections has %d, a server takes %d", len(c.collections), client.MaxCollections)
-	case len(c.dids) > client.MaxDIDs:
-		return fmt.Errorf("--dids has %d, a server takes %d", len(c.dids), client.MaxDIDs)
-	case len(c.subjects) > client.MaxSubjects:
-		return fmt.Errorf("--subjects has %d, a server takes %d", len(c.subjects), client.MaxSubjects)
-	case len(c.subjectDIDs) > client.MaxSubjects:
-		return fmt.Errorf("--subject-dids has %d, a server takes %d", len(c.subjectDIDs), client.MaxSubjects)
-	case len(c.sources) > client.MaxSources:
-		return fmt.Errorf("--sources has %d, a server takes %d", len(c.sources), client.MaxSources)
 	}
-	c.extended = c.extended || c.references
+	for _, l := range []struct {
+		name  string
+		given []string
+		most  int
+	}{
+		{"collections", c.client.Options.Collections, client.MaxCollections},
+		{"dids", c.client.Options.DIDs, client.MaxDIDs},
+		{"subjects", c.client.Options.Subjects, client.MaxSubjects},
+		{"subject-dids", c.client.Options.SubjectDIDs, client.MaxSubjects},
+		{"sources", c.client.Options.Sources, client.MaxSources},
+	} {
+		if len(l.given) > l.most {
+			return fmt.Errorf("--%s has %d, a server takes %d", l.name, len(l.given), l.most)
+		}
+	}
+	c.extended = c.extended || c.client.References
 	for _, k := range c.kinds {
 		if !slices.Contains(client.AllKinds(), client.Kind(k)) {
 			return fmt.Errorf("--kinds %q is none of %v", k, client.AllKinds())
 		}
+		c.client.Kinds = append(c.client.Kinds, client.Kind(k))
 	}
-	if len(c.urls) == 0 {
-		c.urls = []string{defaultServer}
+	if err := c.completeURLs(); err != nil {
+		return fmt.Errorf("--url: %w", err)
+	}
+	return c.parseSpan()
+}
+
+// completeURLs gives each --url the path of v2's wire if --v2 is set. A URL with that path sets it.
+func (c *tailConfig) completeURLs() error {
+	if len(c.client.URLs) == 0 {
+		c.client.URLs = []string{defaultServer}
 	}
 	v2 := c.v2
-	for i := range c.urls {
-		u, err := client.SubscribeURL(c.urls[i])
+	for i, given := range c.client.URLs {
+		u, err := client.SubscribeURL(given)
 		if err != nil {
-			return fmt.Errorf("--url: %w", err)
+			return err
 		}
 		if v2 && !strings.HasSuffix(u.Path, client.V2Path) { // in place of v1's, before a query
 			u.Path = strings.TrimSuffix(strings.TrimSuffix(u.Path, "/"), "/subscribe") + client.V2Path
-			c.urls[i] = u.String()
+			c.client.URLs[i] = u.String()
 		}
 		c.v2 = strings.HasSuffix(u.Path, client.V2Path)
 	}
-	return c.parseSpan()
+	return nil
 }
 
 // parseSpan reads where to start and where to end.
@@ -198,16 +199,15 @@ func (c *tailConfig) parseSpan() (err error) {
 		if start, err = parseMoment(c.since, c.now); err != nil {
 			return fmt.Errorf("--since %w", err)
 		}
-		c.from = strconv.FormatInt(start, 10)
-	case c.cursor != "":
-		cursor, err := parseCursor(c.cursor)
+		c.client.Cursor = strconv.FormatInt(start, 10)
+	case c.client.Cursor != "":
+		cursor, err := parseCursor(c.client.Cursor)
 		if err != nil {
 			return err
 		}
 		if us, ok := cursor.TimeUS(); ok {
 			start = us
 		}
-		c.from = c.cursor
 	}
 	if start > c.end.timeUS {
 		return fmt.Errorf("nothing lies between the start, %s, and --until %s, %s, which is earlier", moment(start), c.until, moment(c.end.timeUS))
@@ -229,24 +229,9 @@ func moment(us int64) string { return time.UnixMicro(us).Format("2006-01-02 15:0
 
 // clientConfig is the configuration of the client by the flags alone.
 func (c *tailConfig) clientConfig() (client.Config, error) {
-	cfg := client.Config{
-		URLs: c.urls,
-		Options: client.Options{
-			Collections: c.collections, DIDs: c.dids, MaxMessageBytes: c.maxMessageBytes,
-			Subjects: c.subjects, SubjectDIDs: c.subjectDIDs, Sources: c.sources,
-		},
-		References: c.references,
-		Cursor:     c.from,
-		Strict:     c.strict,
-		Compress:   c.compress, DictionaryDir: c.dictionaryCache,
-		NoReconnect: c.once,
-		Heartbeat:   tailHeartbeat,
-		UserAgent:   "millrace-tail/" + version,
-	}
-	for _, k := range c.kinds {
-		cfg.Kinds = append(cfg.Kinds, client.Kind(k))
-	}
-	if !c.compress {
+	cfg := c.client
+	cfg.Heartbeat, cfg.UserAgent = tailHeartbeat, "millrace-tail/"+version
+	if !cfg.Compress {
 		return cfg, nil
 	}
 	cfg.Dictionaries = [][]byte{jetstream.Dictionary()}

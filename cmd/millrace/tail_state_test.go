@@ -259,7 +259,7 @@ func TestTailStart(t *testing.T) {
 	}{
 		"": {"flags", 0}, filepath.Join(t.TempDir(), "none"): {"flags", 0}, kept: {"1795210200000000", 1795210200000000}, position: {"a1b2c3-7-0", 0},
 	} {
-		tl := &tailer{cfg: &tailConfig{cursorFile: file, from: "flags"}}
+		tl := &tailer{cfg: &tailConfig{cursorFile: file, client: client.Config{Cursor: "flags"}}}
 		from, err := tl.start()
 		if err != nil || from != want.from || tl.skipUS != want.skipUS || (tl.file == nil) != (file == "") {
 			t.Errorf("file %q: from %s, skips %d, %v", file, from, tl.skipUS, err)
@@ -300,7 +300,7 @@ func TestTailClientConfig(t *testing.T) {
 		t.Errorf("by default: %v, %s", err, cmp.Diff(want, got))
 	}
 	for want, file := range map[string]string{"--zstd-dictionary: open": "nowhere", "--zstd-dictionary ": writeFile(t, filepath.Join(t.TempDir(), "text"), "no dictionary")} {
-		if _, err := (&tailConfig{compress: true, dictionary: file}).clientConfig(); err == nil || !strings.HasPrefix(err.Error(), want) {
+		if _, err := (&tailConfig{client: client.Config{Compress: true}, dictionary: file}).clientConfig(); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("dictionary %s: %v", file, err)
 		}
 	}
@@ -318,7 +318,7 @@ func TestTailOfV2(t *testing.T) {
 		{[]string{"--url", "ws://h" + client.V2Path, "--v2"}, "ws://h" + client.V2Path, true},
 		{[]string{"--url", "ws://h" + client.V2Path}, "ws://h" + client.V2Path, true},
 	} {
-		if cfg, err := parseTail(tc.args, time.Now()); err != nil || cfg.urls[0] != tc.url || cfg.v2 != tc.v2 {
+		if cfg, err := parseTail(tc.args, time.Now()); err != nil || cfg.client.URLs[0] != tc.url || cfg.v2 != tc.v2 {
 			t.Errorf("%v: %+v, %v", tc.args, cfg, err)
 		}
 	}

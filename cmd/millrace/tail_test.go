@@ -87,7 +87,7 @@ func TestTailV2URL(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		u, err := client.SubscribeURL(c.urls[0])
+		u, err := client.SubscribeURL(c.client.URLs[0])
 		if err != nil || u.String() != want || !c.v2 {
 			t.Errorf("%s is %s, %v, want %s", url, u, err, want)
 		}
