@@ -159,7 +159,7 @@ func (c *config) copyStatic(dir string) error {
 		return err
 	}
 	defer f.Close()
-	return writeWhole(to, nil, func(w io.Writer) error { _, err := io.Copy(w, f); return err })
+	return replaceFile(to, func(w io.Writer) error { _, err := io.Copy(w, f); return err })
 }
 
 // copyUIDs copies the embedded UID store in from, which no process has open.
@@ -239,24 +239,6 @@ func adviseMkdir(err error, partial string) error {
 		return advise(err, "A running server makes the backup with its own rights: name a place where it may write.")
 	}
 	return err
-}
-
-// writeSynced writes a new file and syncs it.
-func writeSynced(name string, raw []byte, mode os.FileMode) error {
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(raw)
-	return errors.Join(err, f.Sync(), f.Close())
-}
-
-func syncDir(name string) error {
-	d, err := os.Open(name)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
 
 // errNotOurs means: at the address in control.json something else answers.

@@ -38,16 +38,7 @@ func readControl(dataDir string) (*control, error) {
 
 // publish writes the file. What an earlier process left, which did not end in good order, is
 // replaced.
-func (c *control) publish(dataDir string) error {
-	raw, err := json.Marshal(c)
-	if err != nil {
-		return err
-	}
-	if err := withdrawControl(dataDir); err != nil {
-		return err
-	}
-	return writeSynced(filepath.Join(dataDir, controlFile), append(raw, '\n'), 0o600)
-}
+func (c *control) publish(dataDir string) error { return writeDataFile(dataDir, controlFile, c, 0o600) }
 
 // withdrawControl removes the file, if there is one.
 func withdrawControl(dataDir string) error {

@@ -180,29 +180,15 @@ func errDictExists(path string) error {
 }
 
 // writeNewFile writes a file that does not exist yet, whole or not at all.
-func writeNewFile(path string, data []byte) (err error) {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
-	if errors.Is(err, os.ErrExist) {
+func writeNewFile(path string, data []byte) error {
+	err := writeSynced(path, data, 0o644)
+	switch {
+	case errors.Is(err, os.ErrExist):
 		return errDictExists(path)
-	}
-	if err != nil {
+	case err != nil:
 		return fmt.Errorf("write dictionary: %w", err)
 	}
-	defer func() {
-		if err != nil {
-			os.Remove(path)
-			err = fmt.Errorf("write dictionary: %w", err)
-		}
-	}()
-	if _, err := f.Write(data); err != nil {
-		f.Close()
-		return err
-	}
-	if err := f.Sync(); err != nil {
-		f.Close()
-		return err
-	}
-	return f.Close()
+	return nil
 }
 
 // reportDictionary prints what the new dictionary is worth beside others.

@@ -1,12 +1,6 @@
 package main
 
-import (
-	"encoding/json"
-	"errors"
-	"os"
-	"path/filepath"
-	"time"
-)
+import "time"
 
 // lastRun says which build had the stores of a data directory open for writing last, and whether it
 // closed them. It is the file run.json there. None is in a new directory, in a backup, and in one
@@ -21,24 +15,7 @@ type lastRun struct {
 
 const lastRunFile = "run.json"
 
-// write writes the file, whole or not at all.
-func (r *lastRun) write(dataDir string) error {
-	raw, err := json.Marshal(r)
-	if err != nil {
-		return err
-	}
-	name := filepath.Join(dataDir, lastRunFile)
-	if err := os.Remove(name + ".tmp"); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	if err := writeSynced(name+".tmp", append(raw, '\n'), 0o644); err != nil {
-		return err
-	}
-	if err := os.Rename(name+".tmp", name); err != nil {
-		return err
-	}
-	return syncDir(dataDir)
-}
+func (r *lastRun) write(dataDir string) error { return writeDataFile(dataDir, lastRunFile, r, 0o644) }
 
 // noteCommand writes that a command has opened the stores of dataDir, if that is not "". What it
 // returns writes that they are closed, unless there was an error.

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -104,29 +102,10 @@ func (s *refsStores) asOf(ctx context.Context) (string, error) {
 
 // writeWhole lets fill write to a file, which gets its name when it is whole and on disk, or to
 // stdout if it has none.
-func writeWhole(name string, stdout io.Writer, fill func(w io.Writer) error) (err error) {
-	if name == "" {
-		b := bufio.NewWriterSize(stdout, 1<<16)
-		return errors.Join(fill(b), b.Flush())
+func writeWhole(name string, stdout io.Writer, fill func(w io.Writer) error) error {
+	if name != "" {
+		return replaceFile(name, fill)
 	}
-	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*")
-	if err != nil {
-		return fmt.Errorf("--out: %w", err)
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, f.Close(), os.Remove(f.Name()))
-		}
-	}()
-	b := bufio.NewWriterSize(f, 1<<16)
-	if err := fill(b); err != nil {
-		return err
-	}
-	if err := errors.Join(b.Flush(), f.Chmod(0o644), f.Sync()); err != nil {
-		return fmt.Errorf("write %s: %w", name, err)
-	}
-	if err := os.Rename(f.Name(), name); err != nil {
-		return err
-	}
-	return errors.Join(f.Close(), syncDir(filepath.Dir(name)))
+	b := bufio.NewWriterSize(stdout, 1<<16)
+	return errors.Join(fill(b), b.Flush())
 }

@@ -3,8 +3,8 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -76,23 +76,9 @@ func (f *cursorFile) writeLocked() {
 	if f.pending == "" || f.err != nil {
 		return
 	}
-	f.err = replaceFile(f.name, f.pending+"\n")
+	f.err = replaceFile(f.name, func(w io.Writer) error { _, err := fmt.Fprintln(w, f.pending); return err })
+	if f.err != nil {
+		f.err = fmt.Errorf("--cursor-file: %w", f.err)
+	}
 	f.pending = ""
-}
-
-func replaceFile(name, content string) error {
-	tmp, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".*")
-	if err != nil {
-		return fmt.Errorf("--cursor-file: %w", err)
-	}
-	_, err = tmp.WriteString(content)
-	err = errors.Join(err, tmp.Chmod(0o644), tmp.Sync(), tmp.Close())
-	if err == nil {
-		err = os.Rename(tmp.Name(), name)
-	}
-	if err != nil {
-		_ = os.Remove(tmp.Name())
-		return fmt.Errorf("--cursor-file: %w", err)
-	}
-	return nil
 }

@@ -387,7 +387,7 @@ func TestCursorFileIsReplaced(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(name, "full"), 0o755); err != nil { // so rename fails
 		t.Fatal(err)
 	}
-	err := replaceFile(name, "x")
+	err := (&cursorFile{name: name, pending: "x"}).close()
 	files, _ := os.ReadDir(dir)
 	if err == nil || !strings.HasPrefix(err.Error(), "--cursor-file: ") || len(files) != 1 {
 		t.Errorf("%v, left %v", err, files)
@@ -406,7 +406,7 @@ func TestCursorFileIsReplaced(t *testing.T) {
 		t.Errorf("a directory: %v", err)
 	}
 	good := filepath.Join(dir, "good")
-	if err := replaceFile(good, "x"); err != nil {
+	if err := (&cursorFile{name: good, pending: "x"}).close(); err != nil {
 		t.Fatal(err)
 	}
 	if st, err := os.Stat(good); err != nil || st.Mode().Perm() != 0o644 {
