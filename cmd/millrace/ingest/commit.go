@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -65,13 +66,8 @@ type committer struct {
 
 // gather takes j and those jobs directly after it that are sealed already.
 func (c *committer) gather(ctx context.Context, j *job) error {
-	select {
-	case err := <-j.sealed:
-		if err != nil {
-			return fmt.Errorf("seal block: %w", err)
-		}
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	if failed, err := next(ctx, j.sealed); failed != nil || err != nil {
+		return cmp.Or(failed, err)
 	}
 	for bytes := 0; ; {
 		c.p.metrics.stages[stageCommit].started(j)
@@ -82,24 +78,23 @@ func (c *committer) gather(ctx context.Context, j *job) error {
 		if len(c.jobs) == maxGroup || bytes >= c.p.cfg.AppendBytes {
 			return nil
 		}
-		if c.next == nil {
-			select {
-			case c.next = <-c.p.commits: // nil if closed; the next receive returns that too
-			default:
-			}
-		}
-		if c.next == nil {
-			return nil
-		}
 		select {
-		case err := <-c.next.sealed:
-			if err != nil {
-				return fmt.Errorf("seal block: %w", err)
-			}
+		case j = <-c.p.commits:
 		default:
 			return nil
 		}
-		j, c.next = c.next, nil
+		if j == nil {
+			return nil // closed; the next receive returns that too
+		}
+		select {
+		case err := <-j.sealed:
+			if err != nil {
+				return err
+			}
+		default:
+			c.next = j
+			return nil
+		}
 	}
 }
 

@@ -82,11 +82,14 @@ func newMetrics(reg prometheus.Registerer, p *Pipeline) *metrics {
 	waits := auto.NewCounterVec(prometheus.CounterOpts{
 		Name: "millrace_pipeline_wait_seconds_total", Help: "Time that blocks waited for a stage to take them, by stage. The stage that most is waited for is the limit.",
 	}, []string{"stage"})
+	waiting := auto.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "millrace_pipeline_queue_blocks", Help: "Blocks that wait for a stage to take them, by stage.",
+	}, []string{"stage"})
 	for s := range m.stages {
 		label := stage(s).String()
-		m.stages[s] = &stageMetrics{seconds: stages.WithLabelValues(label), wait: waits.WithLabelValues(label)}
+		m.stages[s] = &stageMetrics{seconds: stages.WithLabelValues(label), wait: waits.WithLabelValues(label), waiting: waiting.WithLabelValues(label)}
 	}
-	m.registerGauges(reg, p)
+	m.addGauges(auto, p)
 	return m
 }
 
@@ -103,21 +106,14 @@ func (m *metrics) addVerification(auto promauto.Factory) {
 	})
 }
 
-// registerGauges registers what is read from the pipeline when it is asked for.
-func (m *metrics) registerGauges(reg prometheus.Registerer, p *Pipeline) {
-	auto := promauto.With(reg)
+// addGauges adds what is read from the pipeline when it is asked for.
+func (m *metrics) addGauges(auto promauto.Factory, p *Pipeline) {
 	auto.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "millrace_pipeline_blocks_in_flight", Help: "Blocks between the relay's socket and the disk, of " + strconv.Itoa(jobsInFlight) + " at most.",
 	}, func() float64 { return float64(p.inFlight()) })
 	auto.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "millrace_relay_lag_seconds", Help: "How old frames were when they came, by their own time: median of the newest blocks of the last minute.",
 	}, func() float64 { return p.RelayLag().Seconds() })
-	if reg != nil {
-		reg.MustRegister(&queueGauge{
-			desc:   prometheus.NewDesc("millrace_pipeline_queue_blocks", "Blocks that wait for a stage to take them, by stage.", []string{"stage"}, nil),
-			stages: &m.stages,
-		})
-	}
 }
 
 // translated adds what one batch counted.

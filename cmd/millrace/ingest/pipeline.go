@@ -242,12 +242,7 @@ func take[T any](ctx context.Context, from <-chan T, blocked prometheus.Counter)
 	}
 	begun := time.Now()
 	defer func() { blocked.Add(time.Since(begun).Seconds()) }()
-	select {
-	case v = <-from:
-		return v, nil
-	case <-ctx.Done():
-		return v, context.Cause(ctx)
-	}
+	return next(ctx, from)
 }
 
 // releaseRaw gives the buffer back of a job whose frames are translated.
@@ -374,45 +369,40 @@ func (p *Pipeline) worker(ctx context.Context) error {
 	work, seals := p.work, p.seals
 	as := newStageContexts(ctx)
 	for work != nil || seals != nil {
+		var j *job // nil: its channel is closed
+		sealing := true
 		select {
-		case j, ok := <-seals:
-			if !ok {
-				seals = nil
-				continue
-			}
-			p.seal(j, &as)
-			continue
+		case j = <-seals:
 		default:
+			select {
+			case j = <-seals:
+			case j = <-work:
+				sealing = false
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
 		}
-		select {
-		case j, ok := <-seals:
-			if !ok {
-				seals = nil
-				continue
-			}
+		switch {
+		case j == nil && sealing:
+			seals = nil
+		case j == nil:
+			work = nil
+		case sealing:
 			p.seal(j, &as)
-		case j, ok := <-work:
-			if !ok {
-				work = nil
-				continue
-			}
+		default:
 			as.enter(stageTranslate)
 			p.metrics.stages[stageTranslate].started(j)
 			if err := p.translate(j, t, false); err != nil {
 				return err
 			}
-			if j.to == len(j.frames) {
-				p.releaseRaw(j)
-			}
 			j.translated <- struct{}{}
-		case <-ctx.Done():
-			return context.Cause(ctx)
 		}
 	}
 	return nil
 }
 
-// translate fills j's batch, as job.translate does.
+// translate fills j's batch, as job.translate does. Once all frames are in it, it gives their
+// buffer back.
 func (p *Pipeline) translate(j *job, t *frameTranslator, whole bool) error {
 	start := time.Now()
 	if err := j.translate(t, p.blockBytes, whole); err != nil {
@@ -421,6 +411,9 @@ func (p *Pipeline) translate(j *job, t *frameTranslator, whole bool) error {
 	p.relay.observe(string(j.batch.Time), p.cfg.Now())
 	p.metrics.stages[stageTranslate].done(start)
 	p.metrics.translated(&j.batch)
+	if j.to == len(j.frames) {
+		p.releaseRaw(j)
+	}
 	return nil
 }
 
@@ -441,8 +434,11 @@ func (p *Pipeline) seal(j *job, as *stageContexts) {
 
 func (p *Pipeline) sealBlock(j *job, in replay.Input) error {
 	b, err := p.cfg.Log.Seal(in)
+	if err != nil {
+		return fmt.Errorf("seal block: %w", err)
+	}
 	j.blocks = append(j.blocks, b)
-	return err
+	return nil
 }
 
 // order stamps the jobs one after the other, as the relay sent them. A job whose frames come to
@@ -460,10 +456,8 @@ func (p *Pipeline) order(ctx context.Context) error {
 		if j == nil {
 			return err
 		}
-		select {
-		case <-j.translated:
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		if _, err := next(ctx, j.translated); err != nil {
+			return err
 		}
 		for j.to < len(j.frames) {
 			if j.to > j.from {
@@ -471,17 +465,12 @@ func (p *Pipeline) order(ctx context.Context) error {
 				if err := p.forward(ctx, first); err != nil {
 					return err
 				}
-				select {
-				case <-first.done:
-				case <-ctx.Done():
-					return context.Cause(ctx)
+				if _, err := next(ctx, first.done); err != nil {
+					return err
 				}
 			}
 			if err := p.translate(j, t, true); err != nil {
 				return err
-			}
-			if j.to == len(j.frames) {
-				p.releaseRaw(j)
 			}
 		}
 		if err := p.forward(ctx, j); err != nil {
@@ -490,14 +479,14 @@ func (p *Pipeline) order(ctx context.Context) error {
 	}
 }
 
-// next returns the next job of a stage: nil once the channel is closed, or, with an error, once ctx
-// ends. A stage that only waited for its channel would wait for frames when another has failed.
-func next(ctx context.Context, from <-chan *job) (*job, error) {
+// next receives from a channel: the zero value once it is closed or, with an error, once ctx ends.
+// A stage that only waited for its channel would wait for frames when another has failed.
+func next[T any](ctx context.Context, from <-chan T) (v T, err error) {
 	select {
-	case j := <-from:
-		return j, nil
+	case v = <-from:
+		return v, nil
 	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+		return v, context.Cause(ctx)
 	}
 }
 

@@ -105,10 +105,8 @@ func (p *Pipeline) hydrate(ctx context.Context) error {
 		if j == nil {
 			return err
 		}
-		select {
-		case <-j.interned:
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		if _, err := next(ctx, j.interned); err != nil {
+			return err
 		}
 		start := p.metrics.stages[stageHydrate].started(j)
 		if j.hydrated() {

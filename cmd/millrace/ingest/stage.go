@@ -3,7 +3,6 @@ package ingest
 import (
 	"context"
 	"runtime/pprof"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -31,39 +30,25 @@ func (s stage) String() string {
 type stageMetrics struct {
 	seconds prometheus.Observer // of work on a block
 	wait    prometheus.Counter  // seconds that blocks waited for it
-	waiting atomic.Int64        // blocks that wait now
+	waiting prometheus.Gauge    // blocks that wait now
 }
 
 // queued notes that j waits for the stage from now on.
 func (m *stageMetrics) queued(j *job) {
 	j.queued = time.Now()
-	m.waiting.Add(1)
+	m.waiting.Inc()
 }
 
 // started notes that the stage takes j, and returns when that was.
 func (m *stageMetrics) started(j *job) time.Time {
 	now := time.Now()
 	m.wait.Add(now.Sub(j.queued).Seconds())
-	m.waiting.Add(-1)
+	m.waiting.Dec()
 	return now
 }
 
 // done notes that the work that began at start is done.
 func (m *stageMetrics) done(start time.Time) { m.seconds.Observe(time.Since(start).Seconds()) }
-
-// queueGauge shows how many blocks wait for each stage. It implements prometheus.Collector.
-type queueGauge struct {
-	desc   *prometheus.Desc
-	stages *[numStages]*stageMetrics
-}
-
-func (q *queueGauge) Describe(to chan<- *prometheus.Desc) { to <- q.desc }
-
-func (q *queueGauge) Collect(to chan<- prometheus.Metric) {
-	for s, m := range q.stages {
-		to <- prometheus.MustNewConstMetric(q.desc, prometheus.GaugeValue, float64(m.waiting.Load()), stage(s).String())
-	}
-}
 
 // stageContexts carry the labels that CPU profiles show stages by: go tool pprof -tagfocus
 // stage=seal.
