@@ -24,7 +24,7 @@ import (
 // config is what the flags of `millrace serve` set.
 type config struct {
 	relay         string
-	relayCursor   optionalInt
+	relayCursor   *int64 // nil: left out
 	newEpoch      bool
 	epochPatience time.Duration
 
@@ -84,29 +84,6 @@ func (c *config) now() func() time.Time {
 	return time.Now
 }
 
-// optionalInt is a whole number that may be left out.
-type optionalInt struct {
-	set   bool
-	value int64
-}
-
-func (o *optionalInt) String() string {
-	if o == nil || !o.set {
-		return ""
-	}
-	return strconv.FormatInt(o.value, 10)
-}
-
-// Set implements flag.Value.
-func (o *optionalInt) Set(s string) error {
-	v, err := strconv.ParseInt(s, 10, 64)
-	if err != nil || v < 0 {
-		return fmt.Errorf("%q is not a whole number of 0 or more", s)
-	}
-	*o = optionalInt{true, v}
-	return nil
-}
-
 func serveCommand() *command { return newConfig().command() }
 
 func newConfig() *config {
@@ -150,10 +127,7 @@ carry a unit (KiB, MiB, GiB, kB, MB, GB); durations are Go's (90s, 36h).`,
 		more: func(w io.Writer) {
 			s := divideMemory(memory)
 			s.print(w, memory)
-			s.withReferences().printReferences(w)
-			s.withReferences().withLinks().printLinks(w)
-			printGraph(w, graphMemory)
-			s.withVerification().printVerification(w)
+			s.printOptions(w, graphMemory)
 		},
 		check: func([]string) error {
 			fs.Visit(func(f *flag.Flag) { c.given[f.Name] = true })
@@ -165,7 +139,14 @@ carry a unit (KiB, MiB, GiB, kB, MB, GB); durations are Go's (90s, 36h).`,
 
 func (c *config) registerRelay(fs *flag.FlagSet) {
 	fs.StringVar(&c.relay, "relay", "wss://bsky.network", "relay `URL`: a host or a full URL; the path of\ncom.atproto.sync.subscribeRepos is added where it is missing")
-	fs.Var(&c.relayCursor, "relay-cursor", "start at this `seq` of the relay when the log is empty (0: as far back as the relay\ngoes; left out: live); below the position of a log that has one it needs --new-epoch")
+	fs.Func("relay-cursor", "start at this `seq` of the relay when the log is empty (0: as far back as the relay\ngoes; left out: live); below the position of a log that has one it needs --new-epoch", func(s string) error {
+		v, err := strconv.ParseInt(s, 10, 64)
+		if err != nil || v < 0 {
+			return fmt.Errorf("%q is not a whole number of 0 or more", s)
+		}
+		c.relayCursor = &v
+		return nil
+	})
 	fs.BoolVar(&c.newEpoch, "new-epoch", false, "begin a new epoch: the relay has restarted its numbering, or --relay names\nanother host than the log was written from")
 	fs.DurationVar(&c.epochPatience, "epoch-patience", 5*time.Minute, "how long a relay may send nothing but old numbers before millrace believes that\nits numbering has restarted (`duration`)")
 	fs.Var(&c.collections, "collections", "store and serve only these collections (`NSID`s or prefix.*, separated by commas,\nmay be repeated); identity and account events are always kept")

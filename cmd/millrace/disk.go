@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"golang.org/x/sys/unix"
 )
 
@@ -51,13 +52,9 @@ type diskFree struct {
 }
 
 func newDiskGauge(reg prometheus.Registerer) prometheus.Gauge {
-	g := prometheus.NewGauge(prometheus.GaugeOpts{
+	return promauto.With(reg).NewGauge(prometheus.GaugeOpts{
 		Name: "millrace_disk_free_bytes", Help: "Free disk where the log, the UID store and the reference store are; of several disks the least.",
 	})
-	if reg != nil {
-		reg.MustRegister(g)
-	}
-	return g
 }
 
 // freeBytes is what an unprivileged process may still write.

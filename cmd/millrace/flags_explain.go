@@ -43,11 +43,7 @@ func explainFlag(fs *flag.FlagSet, err error) error {
 // whatIsWanted returns an example of a right value where package flag says only that it could not
 // parse. Otherwise it returns said.
 func whatIsWanted(fs *flag.FlagSet, name, said string) string {
-	f := fs.Lookup(name)
-	if f == nil {
-		return said
-	}
-	g, ok := f.Value.(flag.Getter)
+	g, ok := fs.Lookup(name).Value.(flag.Getter)
 	if !ok {
 		return said
 	}

@@ -25,7 +25,7 @@ func TestServeFlags(t *testing.T) {
 	}{
 		{name: "defaults", check: func(c *config) bool {
 			return c.relay == "wss://bsky.network" && c.retention == 36*time.Hour && c.memory == 256<<20 &&
-				c.intern.value == "pebble" && c.uidPrefixBits == 14 && !c.relayCursor.set
+				c.intern.value == "pebble" && c.uidPrefixBits == 14 && c.relayCursor == nil
 		}},
 		{name: "twin", environ: []string{"MILLRACE_DATA_DIR=/x", "PATH=/bin"}, check: func(c *config) bool { return c.dataDir == "/x" }},
 		{name: "argument wins over twin", args: []string{"--data-dir", "/y"}, environ: []string{"MILLRACE_DATA_DIR=/x"},
@@ -40,7 +40,7 @@ func TestServeFlags(t *testing.T) {
 		{name: "bad value in variable", environ: []string{"MILLRACE_MEMORY=much"}, err: `MILLRACE_MEMORY="much"`},
 		{name: "flag for a value", args: []string{"--relay", "--references=on"}, err: "--relay has no value: --references=on is another flag"},
 		{name: "stray argument", args: []string{"bsky.network"}, err: "takes no argument"},
-		{name: "relay cursor 0 is not absent", args: []string{"--relay-cursor=0"}, check: func(c *config) bool { return c.relayCursor.set && c.relayCursor.value == 0 }},
+		{name: "relay cursor 0 is not absent", args: []string{"--relay-cursor=0"}, check: func(c *config) bool { return c.relayCursor != nil && *c.relayCursor == 0 }},
 		{name: "negative relay cursor", args: []string{"--relay-cursor=-1"}, err: "0 or more"},
 		{name: "too little memory", args: []string{"--memory", "32MiB"}, err: "below 64MiB"},
 		{name: "lists", args: []string{"--collections", "a.b.c,d.e.*", "--collections", "a.b.c f.g.h"},

@@ -43,33 +43,20 @@ func (fs *lookFS) Lock(name string) (io.Closer, error) {
 	return f, nil
 }
 
-// Unwrap implements vfs.FS. There is no way around it.
+// Unwrap returns nil: there is no way around the file system.
 func (fs *lookFS) Unwrap() vfs.FS { return nil }
 
-// Create implements vfs.FS.
+// What would change something fails.
+
 func (fs *lookFS) Create(string, vfs.DiskWriteCategory) (vfs.File, error) { return nil, errLookOnly }
-
-// Link implements vfs.FS.
-func (fs *lookFS) Link(string, string) error { return errLookOnly }
-
-// OpenReadWrite implements vfs.FS.
+func (fs *lookFS) Link(string, string) error                              { return errLookOnly }
 func (fs *lookFS) OpenReadWrite(string, vfs.DiskWriteCategory, ...vfs.OpenOption) (vfs.File, error) {
 	return nil, errLookOnly
 }
-
-// Remove implements vfs.FS.
-func (fs *lookFS) Remove(string) error { return errLookOnly }
-
-// RemoveAll implements vfs.FS.
-func (fs *lookFS) RemoveAll(string) error { return errLookOnly }
-
-// Rename implements vfs.FS.
+func (fs *lookFS) Remove(string) error         { return errLookOnly }
+func (fs *lookFS) RemoveAll(string) error      { return errLookOnly }
 func (fs *lookFS) Rename(string, string) error { return errLookOnly }
-
-// ReuseForWrite implements vfs.FS.
 func (fs *lookFS) ReuseForWrite(string, string, vfs.DiskWriteCategory) (vfs.File, error) {
 	return nil, errLookOnly
 }
-
-// MkdirAll implements vfs.FS.
 func (fs *lookFS) MkdirAll(string, os.FileMode) error { return errLookOnly }

@@ -113,9 +113,6 @@ func (s memoryShares) subscribers() int { return int(s.garbage / 4 * 3 / subscri
 // the subscribers themselves leave of the room for garbage.
 func (s memoryShares) chunks() int64 { return s.garbage / 4 }
 
-// frameJSON is how many bytes of JSON one frame may have.
-func (s memoryShares) frameJSON() int64 { return ingest.FrameJSONBytes(s.inFlight) }
-
 // goLimit is what remains for the Go runtime: Pebble keeps its memtables and block cache outside of
 // it, as the program's own pages are. An eighth is what malloc loses between blocks.
 func (s memoryShares) goLimit(total byteSize) int64 {
@@ -138,35 +135,22 @@ func (s memoryShares) print(w io.Writer, total byteSize) {
 		{s.garbage, "garbage not yet collected"},
 		{s.fixed, "the program itself"},
 	} {
-		fmt.Fprintf(w, "  %5.0f MiB  %s\n", float64(row.bytes)/(1<<20), row.what)
+		fmt.Fprintf(w, "  %5.0f MiB  %s\n", inMiB(row.bytes), row.what)
 	}
-	fmt.Fprintf(w, "A frame of more than %.1f MiB as JSON is dropped and counted as too_large.\n", float64(s.frameJSON())/(1<<20))
+	fmt.Fprintf(w, "A frame of more than %.1f MiB as JSON is dropped and counted as too_large.\n", inMiB(ingest.FrameJSONBytes(s.inFlight)))
 	fmt.Fprintf(w, "A subscriber takes about %d KiB of the room for garbage, and all of them three quarters of it at the most:\n"+
 		"there is room for %s. One more is turned away with 503, as by --max-connections.\n"+
 		"The last quarter is for events that are being written to subscribers that catch up.\n",
 		subscriberBytes>>10, thousands(int64(s.subscribers())))
 }
 
-// printReferences says what --references=on changes.
-func (s memoryShares) printReferences(w io.Writer) {
+// printOptions says what the flags beside --memory change of s.
+func (s memoryShares) printOptions(w io.Writer, graph byteSize) {
+	r, v := s.withReferences(), s.withVerification()
 	fmt.Fprintf(w, "With --references=on %.0f MiB are the reference store's Pebble's, and %.0f MiB for changes on their way into it.\n"+
-		"The tail, the decoded blocks, the event log's Pebble and the UID store's each give a quarter of that.\n",
-		float64(s.references)/(1<<20), float64(s.overlay)/(1<<20))
-}
-
-// printGraph says what --graph takes.
-func printGraph(w io.Writer, memory byteSize) {
-	fmt.Fprintf(w, "With --graph the process takes up to --graph-memory %s more, some 7 bytes a follow.\n", memory)
-}
-
-// printVerification says what --verify changes.
-func (s memoryShares) printVerification(w io.Writer) {
+		"The tail, the decoded blocks, the event log's Pebble and the UID store's each give a quarter of that.\n", inMiB(r.references), inMiB(r.overlay))
+	fmt.Fprintf(w, "With --links the reference store's Pebble has %.0f MiB; what it has more is of the event log's Pebble.\n", inMiB(r.withLinks().references))
+	fmt.Fprintf(w, "With --graph the process takes up to --graph-memory %s more, some 7 bytes a follow.\n", graph)
 	fmt.Fprintf(w, "With --verify %.0f MiB are for the keys of accounts, and as many for their last commits.\n"+
-		"The UID store's Pebble gives the one, its hot strings the other.\n", float64(s.keys)/(1<<20))
-}
-
-// printLinks says what --links changes.
-func (s memoryShares) printLinks(w io.Writer) {
-	fmt.Fprintf(w, "With --links the reference store's Pebble has %.0f MiB; what it has more is of the event log's Pebble.\n",
-		float64(s.references)/(1<<20))
+		"The UID store's Pebble gives the one, its hot strings the other.\n", inMiB(v.keys))
 }

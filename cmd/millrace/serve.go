@@ -269,17 +269,17 @@ func (d *daemon) buildIngest(shares memoryShares) error {
 
 // relayCursorFits returns an error if --relay-cursor is below the log's position.
 func (c *config) relayCursorFits(seq int64) error {
-	if !c.relayCursor.set || c.relayCursor.value >= seq {
+	if c.relayCursor == nil || *c.relayCursor >= seq {
 		return nil
 	}
 	return usageError{fmt.Errorf("--relay-cursor %d is below the log's position %d: the events in between would be "+
-		"in the log twice; leave it out to resume, or give --new-epoch too", c.relayCursor.value, seq)}
+		"in the log twice; leave it out to resume, or give --new-epoch too", *c.relayCursor, seq)}
 }
 
 // checkRelayCursor does that before anything is opened for writing, which does what --retention and
 // --references say. What is wrong with the log itself is for opening it to say.
 func (c *config) checkRelayCursor(host string) error {
-	if !c.relayCursor.set || c.newEpoch {
+	if c.relayCursor == nil || c.newEpoch {
 		return nil
 	}
 	found, err := lookAtLog(c.logDir(), &lookFS{FS: cmp.Or(c.hooks.fs, vfs.Default)})
@@ -317,15 +317,13 @@ func (d *daemon) relayConfig(at replay.Progress) consume.Config {
 		URL:           cfg.relay,
 		Epoch:         at.Epoch,
 		Cursor:        at.Seq,
+		Start:         cfg.relayCursor,
 		EpochPatience: cfg.epochPatience,
 		Handle:        d.pipeline.Handle,
 		Idle:          d.pipeline.Idle,
 		UserAgent:     "millrace/" + version,
 		Logger:        d.logger.With("part", "consume"),
 		Registerer:    d.registry,
-	}
-	if cfg.relayCursor.set {
-		client.Start = &cfg.relayCursor.value
 	}
 	if p := at.Previous; p.Epoch != 0 {
 		// An operator's new epoch: what lies between the end of the one before and the first frame

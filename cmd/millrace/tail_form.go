@@ -71,9 +71,7 @@ func (f form) pad(dst []byte, colour, s string, width int) []byte {
 func (f form) appendEvent(dst []byte, e *client.Event) []byte {
 	dst = f.appendColoured(dst, colourDim, e.Time().In(f.zone).Format("15:04:05.000"))
 	dst = append(dst, ' ')
-	switch {
-	case e.Commit != nil:
-		c := e.Commit
+	if c := e.Commit; c != nil {
 		colour := map[string]string{client.OpCreate: colourGreen, client.OpUpdate: colourYellow, client.OpDelete: colourRed}[c.Operation]
 		dst = f.pad(dst, colour, printable(c.Operation, maxExcerpt), len("identity"))
 		dst = f.pad(dst, colourCyan, printable(c.Collection, maxExcerpt), len("app.bsky.graph.listitem"))
@@ -85,27 +83,29 @@ func (f form) appendEvent(dst []byte, e *client.Event) []byte {
 		if text != "" {
 			dst = append(append(dst, ' '), text...)
 		}
-	case e.Identity != nil:
-		dst = f.pad(dst, colourPurple, string(e.Kind), len("identity"))
-		dst = append(dst, printable(strings.TrimSpace(e.Identity.DID+" "+e.Identity.Handle), 3*maxExcerpt)...)
-	case e.Account != nil:
-		status := "active"
-		if !e.Account.Active {
-			status = "inactive"
-		}
-		dst = f.pad(dst, colourPurple, string(e.Kind), len("identity"))
-		dst = append(dst, printable(strings.TrimSpace(e.Account.DID+" "+status+" "+e.Account.Status), 3*maxExcerpt)...)
-	case e.Sync != nil:
-		dst = f.pad(dst, colourPurple, string(e.Kind), len("identity"))
-		dst = append(dst, printable(e.Sync.DID+" "+e.Sync.Rev, 3*maxExcerpt)...)
-	default:
+	} else {
 		dst = f.pad(dst, colourPurple, printable(string(e.Kind), maxExcerpt), len("identity"))
-		dst = append(dst, printable(string(e.Raw), maxExcerpt)...)
+		dst = append(dst, printable(ofAccount(e), 3*maxExcerpt)...)
 	}
 	if e.Unverified != "" {
 		dst = f.appendColoured(append(dst, ' '), colourRed, "unverified: "+printable(e.Unverified, maxExcerpt))
 	}
 	return append(dst, '\n')
+}
+
+// ofAccount is what an event that is no commit says.
+func ofAccount(e *client.Event) string {
+	switch {
+	case e.Identity != nil:
+		return strings.TrimSpace(e.Identity.DID + " " + e.Identity.Handle)
+	case e.Account != nil && e.Account.Active:
+		return strings.TrimSpace(e.Account.DID + " active " + e.Account.Status)
+	case e.Account != nil:
+		return strings.TrimSpace(e.Account.DID + " inactive " + e.Account.Status)
+	case e.Sync != nil:
+		return e.Sync.DID + " " + e.Sync.Rev
+	}
+	return printable(string(e.Raw), maxExcerpt)
 }
 
 // excerpt is what a record says, as far as one line can show.

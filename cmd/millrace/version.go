@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -64,7 +65,8 @@ func readBuild(info *debug.BuildInfo) build {
 		b.zstd = "libzstd by way of cgo (DataDog/zstd " + known(modules[libzstdModule]) + ")"
 	}
 	b.uidStore = "pebble, off"
-	if hasTag(settings["-tags"], "fdb") {
+	tags := strings.FieldsFunc(settings["-tags"], func(r rune) bool { return r == ',' || r == ' ' })
+	if slices.Contains(tags, "fdb") {
 		b.uidStore = "pebble, fdb, off"
 	}
 	return b
@@ -101,22 +103,7 @@ func commitOf(settings map[string]string) string {
 	return commit
 }
 
-func known(s string) string {
-	if s == "" {
-		return "unknown"
-	}
-	return s
-}
-
-// hasTag reports whether tags, separated as the Go tool records them, has tag.
-func hasTag(tags, tag string) bool {
-	for t := range strings.FieldsFuncSeq(tags, func(r rune) bool { return r == ',' || r == ' ' }) {
-		if t == tag {
-			return true
-		}
-	}
-	return false
-}
+func known(s string) string { return cmp.Or(s, "unknown") }
 
 // print writes the version on the first line, as other programs may read it, and the rest below.
 func (b build) print(w io.Writer) {

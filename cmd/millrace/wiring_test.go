@@ -75,7 +75,7 @@ func TestFlagsReachTheParts(t *testing.T) {
 	compare("consume", relay, d.relayConfig(replay.Progress{Epoch: 3, Seq: 9}))
 	at := replay.Progress{Epoch: 3, Seq: 9, Previous: replay.EpochEnd{Epoch: 2, Seq: 8}}
 	relay.Previous, relay.Start = &consume.EpochEnd{Epoch: 2, Seq: 8}, nil
-	cfg.relayCursor.set = false
+	cfg.relayCursor = nil
 	compare("consume in a new epoch", relay, d.relayConfig(at))
 	compare("intern", intern.Config{PrefixBits: 15, CacheBytes: s.strings, Scope: intern.ScopeDIDs, Timeout: 64 * time.Second}, d.internConfig(nil, s, d.logger))
 	serving := d.servingConfig(s, proxies)
