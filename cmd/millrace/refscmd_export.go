@@ -73,7 +73,7 @@ func (c *refsExport) export(ctx context.Context, s *refsStores, _ []string, stdo
 	}
 	var rows uint64
 	err = writeWhole(c.out, stdout, func(w io.Writer) error {
-		rows, _, err = e.Run(ctx, refs.NewRowWriter(w, c.format.value))
+		rows, err = e.Run(ctx, refs.NewRowWriter(w, c.format.value))
 		return err
 	})
 	if err != nil {
@@ -85,17 +85,13 @@ func (c *refsExport) export(ctx context.Context, s *refsStores, _ []string, stdo
 
 // asOf is the time of the table: that of the newest event it has read, or before.
 func (s *refsStores) asOf(ctx context.Context) (string, error) {
-	at, us := s.store.Position(), s.log.Progress().TimeUS
-	errFound := errors.New("found")
-	err := s.log.Changes(ctx, replay.EpochEnd(at), func(c *replay.Changes) error {
-		if len(c.Events) == 0 {
-			return nil
-		}
-		us = c.Events[0].TimeUS - 1 // the log is ahead of the table
-		return errFound
-	})
-	if err != nil && !errors.Is(err, errFound) {
+	us := s.log.Progress().TimeUS
+	first, ahead, err := refs.FirstEvent(ctx, s.log, replay.EpochEnd(s.store.Position()))
+	if err != nil {
 		return "", err
+	}
+	if ahead { // the log, of the table
+		us = first - 1
 	}
 	return time.UnixMicro(us).UTC().Format(time.RFC3339Nano), nil
 }

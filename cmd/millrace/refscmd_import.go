@@ -66,11 +66,9 @@ func (c *refsImportConfig) importFiles(ctx context.Context, s *refsStores, files
 		return err
 	}
 	r := &refsImportRun{refsImportConfig: c, stderr: stderr, reader: refs.Reader{Collections: collections}}
-	say := everySoOften(func() { r.say(stderr) })
 	r.to, err = refs.NewImport(ctx, refs.ImportConfig{
 		Store: s.store, UIDs: s.uids, Log: s.log, NumberSources: s.numberSources, AsOf: c.time,
-		Refused:  r.refuse,
-		Progress: func(*refs.ImportCounts) { say() },
+		Refused: r.refuse, Progress: everySoOften(func() { r.say(stderr) }),
 	})
 	if err != nil {
 		return err

@@ -59,7 +59,7 @@ func TestExportFails(t *testing.T) {
 	whole := bytes.Buffer{}
 	reported := uint64(0)
 	e := Export{Store: store, Names: &numberNames{}, Table: twoPaths{}, Progress: func(rows uint64) { reported = rows }}
-	if rows, _, err := e.Run(t.Context(), NewRowWriter(&whole, "csv")); err != nil || rows != 12 || reported != rows {
+	if rows, err := e.Run(t.Context(), NewRowWriter(&whole, "csv")); err != nil || rows != 12 || reported != rows {
 		t.Fatalf("%d rows, %d reported, %v", rows, reported, err)
 	}
 	for says, change := range map[string]func(e *Export){
@@ -75,24 +75,24 @@ func TestExportFails(t *testing.T) {
 	}
 	for _, format := range []string{"csv", "ndjson"} {
 		var file bytes.Buffer
-		if _, _, err := e.Run(t.Context(), NewRowWriter(&file, format)); err != nil {
+		if _, err := e.Run(t.Context(), NewRowWriter(&file, format)); err != nil {
 			t.Fatal(err)
 		}
 		for left := range file.Len() {
-			if _, _, err := e.Run(t.Context(), NewRowWriter(&failingWriter{left}, format)); !errors.Is(err, errTest) {
+			if _, err := e.Run(t.Context(), NewRowWriter(&failingWriter{left}, format)); !errors.Is(err, errTest) {
 				t.Errorf("%s of %d bytes, of which %d are written: %v", format, file.Len(), left, err)
 			}
 		}
 	}
 	empty := e
 	empty.Accounts = []uint64{}
-	if _, _, err := empty.Run(t.Context(), NewRowWriter(&failingWriter{}, "csv")); !errors.Is(err, errTest) {
+	if _, err := empty.Run(t.Context(), NewRowWriter(&failingWriter{}, "csv")); !errors.Is(err, errTest) {
 		t.Errorf("the names of the columns alone: %v", err)
 	}
 }
 
 // fails returns whether an error says something.
-func fails(_ uint64, _ references.Position, err error) func(says string) bool {
+func fails(_ uint64, err error) func(says string) bool {
 	return func(says string) bool { return err != nil && strings.Contains(err.Error(), says) }
 }
 
@@ -296,7 +296,7 @@ func TestImportNeedsALog(t *testing.T) {
 	if _, err := NewImport(ended, ImportConfig{Log: &fakeLog{}}); !errors.Is(err, errTest) {
 		t.Errorf("%v", err)
 	}
-	i, err := NewImport(t.Context(), ImportConfig{Log: &fakeLog{events: []replay.Change{{Seq: 1, TimeUS: 1}}}, UIDs: make(fakeUIDs), Progress: func(*ImportCounts) {}})
+	i, err := NewImport(t.Context(), ImportConfig{Log: &fakeLog{events: []replay.Change{{Seq: 1, TimeUS: 1}}}, UIDs: make(fakeUIDs), Progress: func() {}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -359,7 +359,7 @@ func TestImportFails(t *testing.T) {
 		"UIDs before the end": {failingUIDs{fakeUIDs: w.uids, resolve: errTest}, number, rows(maxRequests, "subject.uri")},
 		"numbers of sources":  {w.uids, func([]string) (Log, error) { return nil, errTest }, rows(1, "new")},
 	} {
-		i, err := NewImport(t.Context(), ImportConfig{Store: w.store, UIDs: tc.uids, Log: w.log, NumberSources: tc.number, AsOf: w.at, Progress: func(*ImportCounts) {}, Refused: func(string, error) {}})
+		i, err := NewImport(t.Context(), ImportConfig{Store: w.store, UIDs: tc.uids, Log: w.log, NumberSources: tc.number, AsOf: w.at, Progress: func() {}, Refused: func(string, error) {}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -387,7 +387,7 @@ func TestImportLimits(t *testing.T) {
 	}
 	// The log takes no more sources.
 	i, err := NewImport(t.Context(), ImportConfig{Store: w.store, UIDs: w.uids, Log: w.log, NumberSources: func([]string) (Log, error) { return w.log, nil }, AsOf: w.at,
-		Progress: func(*ImportCounts) {}, Refused: func(string, error) {}})
+		Progress: func() {}, Refused: func(string, error) {}})
 	if err != nil {
 		t.Fatal(err)
 	}

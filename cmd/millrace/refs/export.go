@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/csv"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -37,15 +36,15 @@ type Export struct {
 const exportLookup = 8000
 
 // Run writes a row for each reference of a record that is alive, in the order of accounts and
-// records. It returns how many, and the position at which they are.
-func (e *Export) Run(ctx context.Context, w RowWriter) (rows uint64, at references.Position, err error) {
+// records. It returns how many.
+func (e *Export) Run(ctx context.Context, w RowWriter) (rows uint64, err error) {
 	x := exporter{Export: e, ctx: ctx, w: w}
 	if e.Accounts == nil {
-		at, err = e.Store.Rows(ctx, x.add)
+		_, err = e.Store.Rows(ctx, x.add)
 	}
 	for _, account := range e.Accounts {
 		if err == nil {
-			at, err = e.Store.RowsOf(ctx, account, x.add)
+			_, err = e.Store.RowsOf(ctx, account, x.add)
 		}
 	}
 	if err == nil {
@@ -54,7 +53,7 @@ func (e *Export) Run(ctx context.Context, w RowWriter) (rows uint64, at referenc
 	if err == nil {
 		err = w.Flush()
 	}
-	return x.rows, at, err
+	return x.rows, err
 }
 
 // exporter is one run of Export.
@@ -135,7 +134,9 @@ type RowWriter interface {
 // NewRowWriter writes rows to w as "ndjson" or "csv".
 func NewRowWriter(w io.Writer, format string) RowWriter {
 	if format == "csv" {
-		return &csvWriter{w: csv.NewWriter(w)}
+		c := &csvWriter{csv.NewWriter(w)}
+		_ = c.w.Write(columns()) // it is buffered; Flush reports an error
+		return c
 	}
 	j := &jsonWriter{json.NewEncoder(w)}
 	j.w.SetEscapeHTML(false)
@@ -147,29 +148,16 @@ type jsonWriter struct{ w *json.Encoder }
 func (j *jsonWriter) Write(r *Row) error { return j.w.Encode(r) }
 func (j *jsonWriter) Flush() error       { return nil }
 
-type csvWriter struct {
-	w     *csv.Writer
-	begun bool
-}
+type csvWriter struct{ w *csv.Writer }
 
 func (c *csvWriter) Write(r *Row) error {
 	if strings.Contains(r.Path, "\r") {
 		return fmt.Errorf("the path %.100q has a carriage return, which readers of CSV do not keep: export as ndjson", r.Path)
 	}
-	return errors.Join(c.head(), c.w.Write([]string{r.DID, r.Collection, r.Key, r.Path, r.Subject}))
-}
-
-// head writes the first line, once.
-func (c *csvWriter) head() error {
-	if c.begun {
-		return nil
-	}
-	c.begun = true
-	return c.w.Write(columns())
+	return c.w.Write([]string{r.DID, r.Collection, r.Key, r.Path, r.Subject})
 }
 
 func (c *csvWriter) Flush() error {
-	err := c.head()
 	c.w.Flush()
-	return errors.Join(err, c.w.Error())
+	return c.w.Error()
 }

@@ -56,7 +56,7 @@ type ImportConfig struct {
 	NumberSources func(sources []string) (Log, error)
 	AsOf          time.Time                      // of the files; zero: each account's rev gives it
 	Refused       func(did string, reason error) // gets the accounts that are not imported
-	Progress      func(done *ImportCounts)       // after each batch
+	Progress      func()                         // after each batch
 }
 
 // ImportCounts says what became of accounts.
@@ -115,21 +115,28 @@ func (i *Import) firstStamp() (us int64, err error) {
 	if !ok {
 		return 0, errors.New("the log has no references: start the server with --references=on first")
 	}
+	us, ok, err = FirstEvent(i.ctx, i.Log, after)
+	if err == nil && !ok {
+		err = errors.New("the log has no events with references yet: nothing could be laid over what is imported. Run the server first, then fetch repositories")
+	}
+	return us, err
+}
+
+// FirstEvent returns the stamp of the first event that the log has after a frame; ok is false if it
+// has none.
+func FirstEvent(ctx context.Context, log Log, after replay.EpochEnd) (us int64, ok bool, err error) {
 	errFound := errors.New("found")
-	err = i.Log.Changes(i.ctx, after, func(c *replay.Changes) error {
+	err = log.Changes(ctx, after, func(c *replay.Changes) error {
 		if len(c.Events) == 0 {
 			return nil
 		}
 		us = c.Events[0].TimeUS
 		return errFound
 	})
-	switch {
-	case errors.Is(err, errFound):
-		return us, nil
-	case err == nil:
-		return 0, errors.New("the log has no events with references yet: nothing could be laid over what is imported. Run the server first, then fetch repositories")
+	if errors.Is(err, errFound) {
+		return us, true, nil
 	}
-	return 0, err
+	return 0, false, err
 }
 
 // Begin implements Sink.
@@ -348,7 +355,7 @@ func (i *Import) importGroup() error {
 		if err == nil {
 			i.Done.Imported += accounts
 			accounts, changes = 0, nil
-			i.Progress(&i.Done)
+			i.Progress()
 			err = context.Cause(i.ctx)
 		}
 		return err

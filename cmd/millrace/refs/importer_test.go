@@ -229,7 +229,7 @@ func (w *importWorld) run(files [][]byte, asOf time.Time, batches int) (done Imp
 				w.t.Errorf("%s was refused: %v", did, reason)
 			}
 		},
-		Progress: func(*ImportCounts) {
+		Progress: func() {
 			if batches--; batches == 0 {
 				stop(errKilled)
 			}
@@ -536,7 +536,7 @@ func TestPurged(t *testing.T) {
 	}
 	refused := 0
 	imp, err := NewImport(t.Context(), ImportConfig{
-		Store: w.store, UIDs: w.uids, Log: w.log, AsOf: w.at, Progress: func(*ImportCounts) {},
+		Store: w.store, UIDs: w.uids, Log: w.log, AsOf: w.at, Progress: func() {},
 		Refused: func(string, error) { refused++ },
 	})
 	if err != nil {

@@ -110,13 +110,14 @@ func Spool(in io.Reader, dir string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := os.Remove(f.Name()); err != nil {
-		return nil, errors.Join(err, f.Close())
+	err = os.Remove(f.Name())
+	if err == nil {
+		_, err = io.Copy(f, in)
 	}
-	if _, err := io.Copy(f, in); err != nil {
-		return nil, errors.Join(err, f.Close())
+	if err == nil {
+		_, err = f.Seek(0, io.SeekStart)
 	}
-	if _, err := f.Seek(0, io.SeekStart); err != nil {
+	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
