@@ -367,7 +367,6 @@ func (p *Pipeline) queue(to chan<- *job, j *job, s stage) {
 func (p *Pipeline) worker(ctx context.Context) error {
 	t := p.newTranslator(min(p.blockBytes/workerShare, p.frameBytes))
 	work, seals := p.work, p.seals
-	as := newStageContexts(ctx)
 	for work != nil || seals != nil {
 		var j *job // nil: its channel is closed
 		sealing := true
@@ -388,9 +387,9 @@ func (p *Pipeline) worker(ctx context.Context) error {
 		case j == nil:
 			work = nil
 		case sealing:
-			p.seal(j, &as)
+			p.seal(ctx, j)
 		default:
-			as.enter(stageTranslate)
+			profileAs(ctx, stageTranslate)
 			p.metrics.stages[stageTranslate].started(j)
 			if err := p.translate(j, t, false); err != nil {
 				return err
@@ -417,8 +416,8 @@ func (p *Pipeline) translate(j *job, t *frameTranslator, whole bool) error {
 	return nil
 }
 
-func (p *Pipeline) seal(j *job, as *stageContexts) {
-	as.enter(stageSeal)
+func (p *Pipeline) seal(ctx context.Context, j *job) {
+	profileAs(ctx, stageSeal)
 	start := p.metrics.stages[stageSeal].started(j)
 	var err error
 	if p.cfg.References == nil {

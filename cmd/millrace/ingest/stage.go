@@ -50,22 +50,8 @@ func (m *stageMetrics) started(j *job) time.Time {
 // done notes that the work that began at start is done.
 func (m *stageMetrics) done(start time.Time) { m.seconds.Observe(time.Since(start).Seconds()) }
 
-// stageContexts carry the labels that CPU profiles show stages by: go tool pprof -tagfocus
-// stage=seal.
-type stageContexts [numStages]context.Context
-
-func newStageContexts(ctx context.Context) (c stageContexts) {
-	for s := range c {
-		c[s] = pprof.WithLabels(ctx, pprof.Labels("stage", stage(s).String()))
-	}
-	return c
-}
-
-// enter labels what this goroutine does from now on.
-func (c *stageContexts) enter(s stage) { pprof.SetGoroutineLabels(c[s]) }
-
-// profileAs labels everything that this goroutine does from now on.
+// profileAs labels what this goroutine does from now on. CPU profiles show stages by it: go tool
+// pprof -tagfocus stage=seal.
 func profileAs(ctx context.Context, s stage) {
-	c := newStageContexts(ctx)
-	c.enter(s)
+	pprof.SetGoroutineLabels(pprof.WithLabels(ctx, pprof.Labels("stage", s.String())))
 }
