@@ -181,28 +181,17 @@ func (s *sampler) readLog(ctx context.Context, log *replay.Log, from replay.Curs
 // cutFrame cuts the first of some unmasked websocket frames off (RFC 6455, 5.2). Both results alias
 // b.
 func cutFrame(b []byte) (payload, rest []byte, err error) {
-	errCut := errors.New("a frame is cut short")
-	if len(b) < 2 {
-		return nil, nil, errCut
-	}
-	head, n := 2, uint64(b[1])
+	var head [10]byte // the longest, without a mask
+	copy(head[:], b)
+	begin, n := 2, uint64(head[1])
 	switch n {
 	case 126:
-		head = 4
+		begin, n = 4, uint64(binary.BigEndian.Uint16(head[2:]))
 	case 127:
-		head = 10
+		begin, n = 10, binary.BigEndian.Uint64(head[2:])
 	}
-	if len(b) < head {
-		return nil, nil, errCut
+	if len(b) < begin || n > uint64(len(b)-begin) {
+		return nil, nil, errors.New("a frame is cut short")
 	}
-	switch head {
-	case 4:
-		n = uint64(binary.BigEndian.Uint16(b[2:]))
-	case 10:
-		n = binary.BigEndian.Uint64(b[2:])
-	}
-	if n > uint64(len(b)-head) {
-		return nil, nil, errCut
-	}
-	return b[head : head+int(n)], b[head+int(n):], nil
+	return b[begin : begin+int(n)], b[begin+int(n):], nil
 }

@@ -102,6 +102,7 @@ func (e usageError) Unwrap() error { return e.err }
 // byteSize is a flag value in bytes: 256MiB, 2GiB, 500MB, 1048576.
 type byteSize int64
 
+// byteUnits begin with the binary ones.
 var byteUnits = []struct {
 	suffix string
 	bytes  int64
@@ -127,10 +128,7 @@ func parseByteSize(s string) (byteSize, error) {
 
 // String writes the size in the largest binary unit that divides it.
 func (b byteSize) String() string {
-	for _, u := range []struct {
-		suffix string
-		bytes  int64
-	}{{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}} {
+	for _, u := range slices.Backward(byteUnits[:4]) {
 		if b != 0 && int64(b)%u.bytes == 0 {
 			return strconv.FormatInt(int64(b)/u.bytes, 10) + u.suffix
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"millrace/intern"
@@ -155,10 +156,7 @@ func (r *batchResolver) Resolve(ctx context.Context, b *translate.Batch) error {
 	for i := range b.References {
 		r.requests = append(r.requests, intern.Request{Name: b.Subject(i)})
 	}
-	if n := len(r.requests); cap(r.results) < n {
-		r.results = make([]intern.Result, n)
-	}
-	r.results = r.results[:len(r.requests)]
+	r.results = slices.Grow(r.results[:0], len(r.requests))[:len(r.requests)]
 	if err := r.interner.Resolve(ctx, r.requests, r.results); err != nil {
 		return err
 	}

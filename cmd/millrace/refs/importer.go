@@ -182,7 +182,7 @@ func (i *Import) Begin(did string, rev uint64) error {
 		i.refuse(did, errTooOld)
 	default:
 		i.current = a
-		i.request.add(intern.Request{DID: []byte(did)})
+		i.request.reqs = append(i.request.reqs, intern.Request{DID: []byte(did)})
 	}
 	return nil
 }
@@ -202,7 +202,8 @@ func (i *Import) Add(r *Record) error {
 	if err != nil {
 		return err
 	}
-	i.request.add(intern.Request{DID: []byte(a.did), Collection: bytes.Clone(r.Collection), RecordKey: bytes.Clone(r.Key)})
+	q := &i.request
+	q.reqs = append(q.reqs, intern.Request{DID: []byte(a.did), Collection: bytes.Clone(r.Collection), RecordKey: bytes.Clone(r.Key)})
 	var sources []uint32
 	for n, ref := range r.References {
 		if numbers[n] == 0 {
@@ -210,10 +211,10 @@ func (i *Import) Add(r *Record) error {
 			continue
 		}
 		sources = append(sources, numbers[n])
-		i.request.add(intern.Request{Name: bytes.Clone(ref.Subject)})
+		q.reqs = append(q.reqs, intern.Request{Name: bytes.Clone(ref.Subject)})
 	}
-	i.request.records = append(i.request.records, sources)
-	if len(i.request.reqs) < maxRequests {
+	q.records = append(q.records, sources)
+	if len(q.reqs) < maxRequests {
 		return nil
 	}
 	return i.resolve()
@@ -251,8 +252,6 @@ type requests struct {
 	out     []intern.Result
 	records [][]uint32 // of each the numbers of its references' sources
 }
-
-func (r *requests) add(req intern.Request) { r.reqs = append(r.reqs, req) }
 
 // resolve gives the strings their UIDs and makes changes of the records.
 func (i *Import) resolve() error {
