@@ -46,8 +46,7 @@ soak: ## kills, relay faults, failed writes by a random schedule for MINUTES; SE
 mutants: ## the wrong edits that tests must catch; PART=0 to 9 tries a tenth of them (docs/testing.md)
 	$(GO) run ./.ci/mutants -part $(or $(PART),-1)
 
-lint: ## go vet and golangci-lint
-	$(GO) vet ./...
+lint: ## golangci-lint, which has go vet's checks
 	$(GO) run $(LINT) run ./...
 
 fuzz: ## every fuzz target for FUZZTIME each
