@@ -15,6 +15,9 @@ import (
 // TestReplay runs every part of the measurement on a small log. A second run with the same flags
 // uses that log again; a run with other flags makes a new one.
 func TestReplay(t *testing.T) {
+	if os.Getenv("MILLRACE_TEST_LONG") == "" {
+		t.Skip("runs every row of a benchmark: MILLRACE_TEST_LONG=1")
+	}
 	dir := t.TempDir()
 	var out bytes.Buffer
 	args := []string{"-dir", dir, "-events", "5000", "-baseline-events", "1000", "-repeat", "1", "-cold", "1", "-readers", "4",

@@ -115,6 +115,7 @@ func identities(t *testing.T, from, to int64) (frames [][]byte) {
 // TestStoredDictionaryChanges: --zstd-dictionary may name another dictionary at each start. New
 // events are stored with it, and subscribers of any dictionary read across the change.
 func TestStoredDictionaryChanges(t *testing.T) {
+	onlyLong(t)
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "operator.zdict")
 	own, err := dict.WithID(dict.BuiltIn().Bytes(), 40_002)

@@ -223,6 +223,7 @@ func TestPowerLoss(t *testing.T) {
 // The same with references: the reference store loses power too, often between the log's commit and
 // its own. Each create, update and delete has the references that the truth has for it.
 func TestPowerLossReferences(t *testing.T) {
+	onlyLong(t)
 	t.Parallel()
 	checkReferences(t, "the log", testPowerLoss(t, "&references=true", "--references=on"))
 }

@@ -130,6 +130,7 @@ func TestDemo(t *testing.T) {
 
 // TestDemoFails: a demo that cannot start says why, and leaves nothing behind.
 func TestDemoFails(t *testing.T) {
+	onlyLong(t)
 	t.Parallel()
 	bin, err := binaries()
 	if err != nil {

@@ -21,6 +21,14 @@ import (
 // long reports whether the tests may take minutes: make test-long.
 func long() bool { return os.Getenv("MILLRACE_TEST_LONG") != "" }
 
+// onlyLong is for a test that keeps both cores busy for ten seconds and more.
+func onlyLong(t *testing.T) {
+	t.Helper()
+	if !long() {
+		t.Skip("it takes long: MILLRACE_TEST_LONG=1, as make test-long")
+	}
+}
+
 // testSeed is MILLRACE_TEST_SEED, to repeat a failure, or a fresh one; it is printed.
 func testSeed(t *testing.T) uint64 {
 	t.Helper()

@@ -243,11 +243,9 @@ func readFrames(t *testing.T, relay string, messages int) (frames [][]byte) {
 // What deletes and updates had, and which records are alive, is what the relay's truth says,
 // through crashes of the reference store at any moment. A crash changes nothing of it.
 func TestReferencesOfRooms(t *testing.T) {
+	onlyLong(t)
 	t.Parallel()
-	messages := 3000
-	if long() {
-		messages = 20_000
-	}
+	const messages = 20_000
 	seed := testSeed(t)
 	sim := startRelaysim(t, "--seed", strconv.FormatUint(seed, 10), "--frames", strconv.Itoa(messages), "--wait-for-consumer",
 		"--churn-every", "3", "--hostile-every", "20", "--truth-references", "--truth-sync")

@@ -91,6 +91,7 @@ func switchLinksOn(t *testing.T, dir string) {
 // TestReferencesCommands: what a server noted is sound and can be exported, forgotten, and imported
 // again, from both formats and from a repository. Each command says what it did.
 func TestReferencesCommands(t *testing.T) {
+	onlyLong(t)
 	t.Parallel()
 	sim := startRelaysim(t, "--frames", "800", "--wait-for-consumer")
 	dir := t.TempDir()

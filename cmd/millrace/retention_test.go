@@ -17,6 +17,7 @@ import (
 // the log from where they began, whole and in order, up to where the log was trimmed. Then they
 // are ended in the way they asked for.
 func TestRetentionDoesNotWaitForSlowReaders(t *testing.T) {
+	onlyLong(t)
 	t.Parallel()
 	const frames, trimmed = 20_000, 10_000
 	sim := startRelaysim(t, "--rate", "2500", "--frames", strconv.Itoa(frames), "--wait-for-consumer")

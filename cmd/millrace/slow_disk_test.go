@@ -27,6 +27,7 @@ func slowSyncFS(by time.Duration) vfs.FS {
 // A relay sends as fast as it is read, and every sync of both stores takes 50 ms. Then reading
 // slows down and memory stays where it was.
 func TestSlowDiskSlowsReading(t *testing.T) {
+	onlyLong(t)
 	relay := startRelaysim(t, "--generate", "500", "--window-frames", "2000", "--wait-for-consumer", "--truth", "")
 	cfg, err := parseServe([]string{"--relay", relay.url, "--data-dir", t.TempDir(), "--listen", "127.0.0.1:0",
 		"--metrics-listen", "", "--memory", "64MiB", "--min-free-disk", "0"}, nil)

@@ -74,11 +74,15 @@ func planSoak(seed uint64, round int, length time.Duration) soakPlan {
 	return p
 }
 
-// TestSoak is a few seconds of soak with a seed of its own each time. Or it is as much of it, from
-// the seed, as MILLRACE_TEST_SOAK_MINUTES and MILLRACE_TEST_SOAK_SEED say.
+// TestSoak is as much of it as MILLRACE_TEST_SOAK_MINUTES says, from the seed of
+// MILLRACE_TEST_SOAK_SEED or one of its own.
 func TestSoak(t *testing.T) {
 	skipUnderRace(t)
-	minutes, err := strconv.ParseFloat(cmpOr(os.Getenv("MILLRACE_TEST_SOAK_MINUTES"), "0"), 64)
+	lasting := os.Getenv("MILLRACE_TEST_SOAK_MINUTES")
+	if lasting == "" {
+		t.Skip("it is run by make soak")
+	}
+	minutes, err := strconv.ParseFloat(lasting, 64)
 	if err != nil {
 		t.Fatalf("MILLRACE_TEST_SOAK_MINUTES: %v", err)
 	}
@@ -88,20 +92,13 @@ func TestSoak(t *testing.T) {
 			t.Fatalf("MILLRACE_TEST_SOAK_SEED: %v", err)
 		}
 	}
-	t.Logf("seed %d: make soak SEED=%d MINUTES=%s", seed, seed, cmpOr(os.Getenv("MILLRACE_TEST_SOAK_MINUTES"), "1"))
+	t.Logf("seed %d: make soak SEED=%d MINUTES=%s", seed, seed, lasting)
 	total := newSurvived()
 	defer func() {
 		if !t.Failed() { // else what failed comes last
 			t.Logf("survived, seed %d:\n%s", seed, total)
 		}
 	}()
-	if minutes == 0 {
-		t.Parallel()
-		plan := planSoak(seed, 0, 2*time.Second)
-		plan.killEvery, plan.faultEvery = 400*time.Millisecond, 50*time.Millisecond
-		runSoakRound(t, plan, total)
-		return
-	}
 	length := min(soakRound, time.Duration(minutes*float64(time.Minute))/6)
 	end := time.Now().Add(time.Duration(minutes * float64(time.Minute)))
 	for round := 0; time.Now().Before(end) && !t.Failed(); round++ {

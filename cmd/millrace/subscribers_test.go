@@ -22,11 +22,9 @@ import (
 // once, in order. Some subscribers read nothing meanwhile, and change none of that. That streams
 // end between two frames is TestShutdownUnderLoad of package public.
 func TestRestartUnderLoad(t *testing.T) {
+	onlyLong(t)
 	t.Parallel()
-	restarts, count, frames := 2, 40, 12_000
-	if long() {
-		restarts, count, frames = 6, 60, 15_000
-	}
+	const restarts, count, frames = 6, 60, 15_000
 	sim := startRelaysim(t, "--rate", "1500", "--frames", strconv.Itoa(frames), "--wait-for-consumer")
 	dir, addr := t.TempDir(), freeAddr(t)
 	const deadline = 6 * time.Second
