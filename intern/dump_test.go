@@ -97,7 +97,7 @@ func TestExportImport(t *testing.T) {
 	}
 	resolve(t, two, "did:web:after.com") // and it works
 	checkStore(t, to, want)
-	if _, err := Import(ctx, to, bytes.NewReader(dump), nil); !errors.Is(err, errNotEmpty) {
+	if _, err := Import(ctx, to, bytes.NewReader(dump), nil); !errors.Is(err, errNotEmpty) || !strings.Contains(err.Error(), "nothing is left to do") {
 		t.Errorf("import into a store in use: %v", err)
 	}
 }
@@ -382,6 +382,27 @@ func TestSkipRestored(t *testing.T) {
 				given[uid] = age
 			}
 			_ = in.Close()
+		}
+	}
+}
+
+// TestSkipCopy is that of a copy whose age is unknown: the time of the restore tells two apart.
+func TestSkipCopy(t *testing.T) {
+	for _, bits := range []int{1, DefaultPrefixBits, 24} {
+		store := simkv.New(simkv.Config{})
+		_ = openOn(t, store, Config{PrefixBits: bits}).Close()
+		dump := exported(t, store)
+		var last uint64
+		for _, day := range []int{-400, 0, 1, 2, 30_000} {
+			restored := simkv.New(simkv.Config{})
+			if _, err := Import(ctx, restored, bytes.NewReader(dump), nil); err != nil {
+				t.Fatal(err)
+			}
+			n, _, err := SkipCopy(ctx, restored, time.Unix(copyEpoch, 0).AddDate(0, 0, day))
+			if least := last + 1<<20; err != nil || day > 0 && n < least || n < DefaultSkip {
+				t.Errorf("%d prefix bits, day %d: %d are skipped, want %d at least: %v", bits, day, n, least, err)
+			}
+			last = n
 		}
 	}
 }

@@ -101,6 +101,9 @@ func (m *importer) begin(ctx context.Context, txn kv.Txn) error {
 		m.done = int64(binary.BigEndian.Uint64(value[at:]))
 		return nil
 	}
+	if h, err := loadHeader(ctx, txn); err == nil && h.storeID == m.reader.header.storeID {
+		return fmt.Errorf("%w; this one is of the same dump, or what it was made from: nothing is left to do", errNotEmpty)
+	}
 	err = txn.Scan(ctx, kv.Range{Begin: []byte{0}, End: []byte{0xff}}, func(kv.Pair) (bool, error) { return false, errNotEmpty })
 	if err != nil {
 		return err

@@ -96,6 +96,12 @@ func (d *daemon) openUIDStore(ctx context.Context, shares memoryShares, logger *
 	return store, cfg.internDir(), nil
 }
 
+// embedded says whether the store is in the data directory, and not shared.
+func (u *uidStore) embedded() bool {
+	_, ok := u.store.(*pebblekv.Store)
+	return ok
+}
+
 // storeID returns what logs record, "" without a store.
 func (u *uidStore) storeID() string {
 	if u == nil {

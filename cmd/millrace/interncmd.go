@@ -51,8 +51,8 @@ func (j *internJob) subCommand(name, args, summary string) *command {
 	j.register(fs)
 	fs.Lookup("intern").Usage = "which UID store: pebble, the embedded one, or fdb, FoundationDB; stop every server that uses it"
 	if name == "skip-ahead" {
-		fs.Uint64Var(&j.by, "by", 0, "more UIDs (`number`) than one sequence gave out since the copy was made; left out: more than\n"+
-			"is possible since the backup was made, or 2^32 if --data-dir is none")
+		fs.Uint64Var(&j.by, "by", 0, "more UIDs (`number`) than one sequence gave out since the copy was made; left out: more than is\n"+
+			"possible since the backup was made, or if --data-dir is none 2^32 and more, the later the more")
 	}
 	return &command{name: "millrace intern " + name, args: args, summary: summary, flags: fs, twins: storeTwins(), check: j.check, run: j.run}
 }
@@ -120,6 +120,11 @@ func (j *internJob) export(ctx context.Context) error {
 		return fmt.Errorf("write %s: %w", j.file, err)
 	}
 	j.summary("exported", s)
+	if dir := j.storeDir(); dir != "" {
+		if m, err := readBackupManifest(dir); m != nil || err != nil {
+			fmt.Fprintf(j.stderr, "%s is a backup: run millrace intern skip-ahead once on the store that gets this dump, so that no UID is given twice\n", dir)
+		}
+	}
 	return nil
 }
 
@@ -185,27 +190,27 @@ func (j *internJob) skipAhead(ctx context.Context) error {
 		}
 	}
 	fmt.Fprintf(j.stdout, "raised %d sequences, and where unused ones begin, by %d\n", raised, j.by)
+	// The first start on a backup raises them once more, and keeps its reference store.
 	if dir := j.storeDir(); dir != "" {
-		return markRestored(dir)
+		if _, err := readBackupManifest(dir); err != nil {
+			return markRestored(dir)
+		}
 	}
 	return nil
 }
 
 // skip raises the sequences by what --by says, else by the age of the backup that the directory is,
-// else by the default.
+// else by what suits a copy of unknown age.
 func (j *internJob) skip(ctx context.Context) (raised int, err error) {
-	if dir := j.storeDir(); j.by == 0 && dir != "" {
-		m, err := readBackupManifest(dir)
-		if err != nil {
-			return 0, err
-		}
-		if m != nil {
+	if j.by > 0 {
+		return intern.SkipAhead(ctx, j.store, j.by)
+	}
+	if dir := j.storeDir(); dir != "" {
+		if m, err := readBackupManifest(dir); err == nil && m != nil {
 			j.by, raised, err = intern.SkipRestored(ctx, j.store, m.age())
 			return raised, err
 		}
 	}
-	if j.by == 0 {
-		j.by = intern.DefaultSkip
-	}
-	return intern.SkipAhead(ctx, j.store, j.by)
+	j.by, raised, err = intern.SkipCopy(ctx, j.store, time.Now())
+	return raised, err
 }

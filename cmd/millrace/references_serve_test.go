@@ -129,7 +129,10 @@ func TestReferencesRestored(t *testing.T) {
 	if code, out := millrace(t, "backup", "--data-dir", dir, "--to", stopped); code != exitOK {
 		t.Fatalf("millrace backup: exit code %d\n%s", code, out)
 	}
-	interrupted, late := copyOf(t, stopped), copyOf(t, stopped)
+	interrupted, late, skipped := copyOf(t, stopped), copyOf(t, stopped), copyOf(t, stopped)
+	if code, out := millrace(t, "intern", "skip-ahead", "--data-dir", skipped); code != exitOK {
+		t.Fatalf("millrace intern skip-ahead: exit code %d\n%s", code, out)
+	}
 	failToStart(t, relay.url, interrupted)
 	for range 2 { // UIDs are skipped by each
 		failToStartLate(t, relay.url, late)
@@ -158,6 +161,7 @@ func TestReferencesRestored(t *testing.T) {
 	goesOn("running", running, 1)
 	goesOn("interrupted", interrupted, 1)
 	goesOn("interrupted late", late, 1)
+	goesOn("skipped by hand", skipped, 1)
 	goesOn("stopped", stopped, 1)
 	goesOn("again", stopped, 1)
 	second := filepath.Join(base, "second")

@@ -82,8 +82,14 @@ func (p *storeFlags) open(ctx context.Context, mode refsMode, stderr io.Writer) 
 			return s, err
 		}
 	}
+	gives := mode == refsName || mode == refsImport
+	if gives && p.intern.value == "pebble" {
+		if err := refuseBackup(p.dataDir); err != nil {
+			return s, err
+		}
+	}
 	if mode != refsCheck {
-		if err := s.openUIDs(ctx, mode != refsName && mode != refsImport, stderr); err != nil {
+		if err := s.openUIDs(ctx, !gives, stderr); err != nil {
 			return s, err
 		}
 	}

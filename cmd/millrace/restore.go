@@ -20,14 +20,20 @@ const restoredFile = "restored.json"
 func readBackupManifest(dir string) (*backupManifest, error) {
 	m, err := readDataFile[backupManifest](dir, manifestFile)
 	if err != nil && !errors.As(err, new(*fs.PathError)) { // it is damaged
-		return nil, adviseSkip(err, dir)
+		return nil, advise(err, fmt.Sprintf("Run millrace intern skip-ahead --data-dir %s, and start again.", dir))
 	}
 	return m, err
 }
 
-// adviseSkip is for a backup whose age is unknown or cannot be.
-func adviseSkip(err error, dir string) error {
-	return advise(err, fmt.Sprintf("Run millrace intern skip-ahead --data-dir %s --by %d, and start again.", dir, uint64(intern.DefaultSkip)))
+// refuseBackup returns an error for a command that gives out UIDs, if dir is a backup that no
+// server has started on: its sequences are yet to be raised.
+func refuseBackup(dir string) error {
+	m, err := readBackupManifest(dir)
+	if err != nil || m == nil || m.UIDStore == "" {
+		return err
+	}
+	return advise(fmt.Errorf("%s is a backup, or was restored from one, and no server has started on it: UIDs would be given twice", dir),
+		"Start a server on it once, stop it, and try again.")
 }
 
 // markRestored records that the sequences of the restored dir are raised. Without a manifest it
@@ -58,14 +64,14 @@ func (d *daemon) skipRestored(ctx context.Context) (*backupManifest, error) {
 	}
 	logger := d.logger.With("made", m.Made, "seq", m.Seq, "epoch", m.Epoch)
 	switch {
-	case m.UIDStore == "":
-		logger.Info("restored from a backup of the log only; if a shared UID store was restored as well, stop its servers and run millrace intern skip-ahead")
-	case d.uids == nil:
+	case m.UIDStore != "" && d.uids == nil:
 		return nil, nil // with --intern=off no UID is given out; a later start skips
+	case m.UIDStore == "" || !d.uids.embedded():
+		logger.Info("restored from a backup of the log only; if a shared UID store was restored as well, stop its servers and run millrace intern skip-ahead")
 	default:
 		n, raised, err := intern.SkipRestored(ctx, d.uids.store, m.age())
 		if err != nil {
-			return nil, adviseSkip(fmt.Errorf("restored from a backup of %v: %w", m.Made, err), dir)
+			return nil, fmt.Errorf("restored from a backup of %v: %w", m.Made, err)
 		}
 		logger.Info("restored from a backup: UIDs are skipped that may have been given out since", "uids", n, "sequences", raised)
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"millrace/intern"
+	"millrace/intern/kv/simkv"
 )
 
 // savedBackup returns a backup that a stopped server's directory was copied to, and the directory.
@@ -15,7 +16,7 @@ func savedBackup(t *testing.T) (saved, dir string) {
 	t.Helper()
 	base := t.TempDir()
 	dir, saved = filepath.Join(base, "data"), filepath.Join(base, "saved")
-	giveUIDs(t, dir, "before")
+	giveUIDs(t, dir, "before", "--references=on")
 	if code, out := millrace(t, "backup", "--data-dir", dir, "--to", saved); code != exitOK {
 		t.Fatalf("millrace backup: exit code %d\n%s", code, out)
 	}
@@ -123,11 +124,39 @@ func TestRestoreVariants(t *testing.T) {
 	})
 	t.Run("skipped by hand", func(t *testing.T) {
 		dir := copyOf(t, saved)
-		if code, out := millrace(t, "intern", "skip-ahead", "--data-dir", dir); code != exitOK || isBackup(t, dir) {
+		if code, out := millrace(t, "intern", "skip-ahead", "--data-dir", dir); code != exitOK || !isBackup(t, dir) {
 			t.Fatalf("exit code %d\n%s", code, out)
 		}
-		if _, logged := giveUIDs(t, dir, "on"); strings.Contains(logged, "UIDs are skipped") {
-			t.Errorf("it skips once more: %s", logged)
+		if _, logged := giveUIDs(t, dir, "on"); !strings.Contains(logged, "UIDs are skipped") || isBackup(t, dir) {
+			t.Errorf("logged %s", logged)
+		}
+	})
+	t.Run("other commands first", func(t *testing.T) {
+		dir := copyOf(t, saved)
+		file := filepath.Join(t.TempDir(), "edges.csv")
+		writeFile(t, file, "actor,subject\ndid:web:a.example.com,did:web:b.example.com\n")
+		for _, command := range [][]string{{"references", "import", "--as-of", "2026-11-24T12:00:00Z"}, {"graph", "import"}} {
+			code, out := millrace(t, append(command, "--data-dir", dir, file)...)
+			if code != exitFailed || !strings.Contains(out, "no server has started on it") {
+				t.Errorf("%v: exit code %d\n%s", command, code, out)
+			}
+		}
+		if code, out := millrace(t, "intern", "export", "--data-dir", dir, file+".dump"); code != exitOK || !strings.Contains(out, "run millrace intern skip-ahead") {
+			t.Errorf("export: exit code %d\n%s", code, out)
+		}
+	})
+	t.Run("shared UIDs", func(t *testing.T) {
+		shared := simkv.New(simkv.Config{})
+		dir := copyOf(t, saved)
+		if err := os.RemoveAll(filepath.Join(dir, "log")); err != nil { // it has UIDs of the other store
+			t.Fatal(err)
+		}
+		d := startDaemonOn(t, testHooks{uids: &clusterStore{Store: shared}}, newTestRelay(t).url, dir)
+		if n, err := d.uids.interner.Skipped(t.Context()); n > 0 || err != nil {
+			t.Errorf("%d UIDs are skipped in a store that was not restored: %v", n, err)
+		}
+		if err := d.stop(); err != nil {
+			t.Fatal(err)
 		}
 	})
 	t.Run("a backup of a backup", func(t *testing.T) {
@@ -143,10 +172,10 @@ func TestRestoreVariants(t *testing.T) {
 		dir := copyOf(t, saved)
 		writeFile(t, filepath.Join(dir, manifestFile), "{")
 		code, out := millrace(t, serveArgs("", "--data-dir", dir, "--uid-prefix-bits", "1")...)
-		if code != exitFailed || !strings.Contains(out, "millrace intern skip-ahead --data-dir "+dir) {
+		if code != exitFailed || !strings.Contains(out, "millrace intern skip-ahead --data-dir "+dir+",") {
 			t.Errorf("exit code %d\n%s", code, out)
 		}
-		if code, out = millrace(t, "intern", "skip-ahead", "--data-dir", dir, "--by", "4294967296"); code != exitOK || isBackup(t, dir) {
+		if code, out = millrace(t, "intern", "skip-ahead", "--data-dir", dir); code != exitOK || isBackup(t, dir) {
 			t.Errorf("the advice: exit code %d\n%s", code, out)
 		}
 	})
