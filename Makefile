@@ -35,10 +35,10 @@ test: ## all that takes two minutes or so, of PACKAGES
 test-long: ## kill -9 in mid-stream, long random schedules: the tests that MILLRACE_TEST_LONG changes
 	tests=$$($(GO) run ./.ci/long) && MILLRACE_TEST_LONG=1 $(GO) test -count=1 -vet=off -timeout 30m -parallel 4 $(TESTFLAGS) $$tests
 
-# Not those of tools and of packages without a goroutine, nor those that compute for long in one, or
-# start one server after another.
+# Not those of tools and of packages without a goroutine, nor those of .ci/race-skip: they compute in
+# one, or start one server after another.
 race: ## the tests with the race detector; some minutes
-	$(GO) test -count=1 -race -vet=off -timeout 30m -skip '^Test(AppendStored|BackupSays|BitmapsAreCounted|Damaged|Dashboard|Demo|DictTrain|Docs|Doctor|Downgrade|EachFailed|Flush(EndsGroup|edPartsStay)|HostileAgainst|Import(Fails|Limits|Model)|Intern(Commands|Scopes)|LongTests|Numbering$$|Pending$$|ReadErrors|ReferencesOutliveAll|RestoreVariants|RoundTrip$$|SameBytesTwice|StoredDictionary|SubjectsLive|TrainRefuses|TruthReferences|Verify(EachValue|Finds|Links|ManyProblems|Random))' $(TESTFLAGS) $$($(GO) list ./... | grep -v -e /bench -e /relaysim -e /format -e /postings -e /filter -e translate/verify$$)
+	$(GO) test -count=1 -race -vet=off -timeout 30m -skip "^Test($$(paste -sd '|' .ci/race-skip))" $(TESTFLAGS) $$($(GO) list ./... | grep -v -e /bench -e /relaysim -e /format -e /postings -e /filter -e translate/verify$$)
 
 soak: ## kills, relay faults, failed writes by a random schedule for MINUTES; SEED repeats one, LINKS=1 has links in each round, VERIFY=1 verifies (docs/testing.md)
 	MILLRACE_TEST_SOAK_LINKS=$(LINKS) MILLRACE_TEST_SOAK_VERIFY=$(VERIFY) MILLRACE_TEST_SOAK_SEED=$(SEED) MILLRACE_TEST_SOAK_MINUTES=$(MINUTES) $(GO) test -count=1 -timeout 0 -v $(TESTFLAGS) -run '^TestSoak$$' ./cmd/millrace
