@@ -66,20 +66,20 @@ func (v *view) eachOther(ctx context.Context, q OthersQuery, from OthersCursor, 
 			others[subject] = true
 		}
 	}
-	var refs []references.Reference
+	var row references.Row
 	return v.each(ctx, l, most, func(l *Link) (more bool, err error) {
-		var ok bool
-		if refs, ok, err = v.References(refs[:0], l.Account, l.Record); err != nil {
+		ok, err := v.Row(&row, l.Account, l.Record)
+		if err != nil {
 			return false, err
 		}
 		if !ok {
 			return false, fmt.Errorf("record %x of account %x: %w", l.Record, l.Account, errRow)
 		}
-		for i := range refs {
-			if refs[i].Path != q.OtherPath || others != nil && !others[refs[i].Subject] {
+		for i, r := range row.References {
+			if r.Path != q.OtherPath || others != nil && !others[r.Subject] {
 				continue
 			}
-			if more, err := fn(l, i, refs[i].Subject); err != nil || !more {
+			if more, err := fn(l, i, r.Subject); err != nil || !more {
 				return false, err
 			}
 		}

@@ -30,8 +30,8 @@ func TestDamagedValues(t *testing.T) {
 		"Hydrate": func(s *Store) error {
 			return s.Hydrate(context.Background(), &Batch{Position: Position{Epoch: 1, Seq: 9}, Changes: []Change{{Operation: Delete, Account: 1, Record: 10, Rev: 5, Seq: 8}}})
 		},
-		"References": func(s *Store) error {
-			return withView(s, func(v *View) error { _, _, err := v.References(nil, 1, 10); return err })
+		"View.Row": func(s *Store) error {
+			return withView(s, func(v *View) error { _, err := v.Row(new(Row), 1, 10); return err })
 		},
 		"DecodeRow": func(s *Store) error {
 			return withView(s, func(v *View) error {
@@ -61,8 +61,8 @@ func TestDamagedValues(t *testing.T) {
 		value []byte
 		reads []string
 	}{
-		{"row", func(s *Store) []byte { return s.codec.recordKey(recordID{1, 10}) }, []byte{}, []string{"Row", "Rows", "Hydrate", "References", "DecodeRow", "buildLinks", "Run, of links"}},
-		{"cut row", func(s *Store) []byte { return s.codec.recordKey(recordID{1, 10}) }, []byte{1, 1}, []string{"Row", "Rows", "Hydrate", "References", "DecodeRow", "buildLinks"}},
+		{"row", func(s *Store) []byte { return s.codec.recordKey(recordID{1, 10}) }, []byte{}, []string{"Row", "Rows", "Hydrate", "View.Row", "DecodeRow", "buildLinks", "Run, of links"}},
+		{"cut row", func(s *Store) []byte { return s.codec.recordKey(recordID{1, 10}) }, []byte{1, 1}, []string{"Row", "Rows", "Hydrate", "View.Row", "DecodeRow", "buildLinks"}},
 		{"state", func(s *Store) []byte { return s.codec.accountKey(rangeAccount, 1) }, []byte{1}, []string{"Row", "Rows", "Hydrate", "Account"}},
 		{"deleted row", func(s *Store) []byte { return s.codec.recordKey(recordID{2, 20}) }, []byte{}, []string{"Rows", "sweep", "Run, of deletes"}},
 	} {

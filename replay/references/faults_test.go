@@ -120,10 +120,10 @@ func TestEachFailedRead(t *testing.T) {
 			floor, inactive, err := v.Account(3)
 			all = append(all, fmt.Sprint(v.Position, v.LinksComplete, floor, inactive))
 			for record := uint64(0); record < 32 && err == nil; record++ {
-				var refs []Reference
+				var row Row
 				var ok bool
-				refs, ok, err = v.References(nil, 3, record)
-				all = append(all, fmt.Sprint(refs, ok))
+				ok, err = v.Row(&row, 3, record)
+				all = append(all, fmt.Sprint(row.References, ok))
 			}
 			return all, err
 		}},

@@ -34,7 +34,7 @@ func (s *Store) Hydrate(ctx context.Context, b *Batch) error {
 	h := &s.hydration
 	h.begin(b)
 	s.mu.Lock()
-	h.gather(&s.overlay, b)
+	h.gather(b)
 	s.mu.Unlock()
 	if err := h.fetch(s); err != nil {
 		return s.fail("hydrate references", err)
@@ -204,7 +204,8 @@ func (h *hydration) begin(b *Batch) {
 
 // gather takes what the overlay has of what the changes need, and notes the rest. An entry may
 // leave the overlay before change is called; so it is kept here.
-func (h *hydration) gather(o *overlay, b *Batch) {
+func (h *hydration) gather(b *Batch) {
+	o := h.overlay
 	// Batches after Since may have records that are new to this one: their UIDs were given
 	// together, or to this one first. The overlay shows them unless one has left it.
 	overlaid := o.left <= b.Since

@@ -43,8 +43,6 @@ func (l *linkState) built(key []byte) bool {
 	return l.on && (l.next == nil || bytes.Compare(key, l.next) < 0)
 }
 
-func appendLinkState(dst []byte, l *linkState) []byte { return append(dst, l.next...) }
-
 func decodeLinkState(b []byte) linkState {
 	l := linkState{on: true}
 	if len(b) > 0 {
@@ -97,7 +95,7 @@ func setLinks(batch *pebble.Batch, l *linkState) error {
 	if !l.on {
 		return batch.Delete(metaKey(metaLinks), nil)
 	}
-	return batch.Set(metaKey(metaLinks), appendLinkState(nil, l), nil)
+	return batch.Set(metaKey(metaLinks), l.next, nil)
 }
 
 // edge is a link that comes or goes.
@@ -108,21 +106,17 @@ type edge struct {
 	removed         bool
 }
 
-// appendEdges appends the edges of a row.
-func (s *Store) appendEdges(dst []edge, id recordID, value []byte, removed bool) ([]edge, error) {
+// appendEdges appends the edges of a row; of none, if value is nil. commits.mu is held.
+func (s *Store) appendEdges(dst []edge, key, value []byte, removed bool) ([]edge, error) {
 	if value == nil {
 		return dst, nil
 	}
-	arrival, encoded, err := rowArrival(value)
-	if err == nil {
-		s.commits.refs, err = s.codec.appendReferences(s.commits.refs[:0], id.account, encoded)
+	row := &s.commits.row
+	if err := s.codec.decodeRow(row, key, value); err != nil {
+		return dst, damaged(key, err)
 	}
-	if err != nil {
-		return dst, damaged(s.codec.recordKey(id), err)
-	}
-	for i := range s.commits.refs {
-		r := &s.commits.refs[i]
-		dst = append(dst, edge{postings.Set{Subject: r.Subject, Path: r.Path}, arrival, id.account, id.record, removed})
+	for _, r := range row.References {
+		dst = append(dst, edge{postings.Set{Subject: r.Subject, Path: r.Path}, row.Arrival, row.Account, row.Record, removed})
 	}
 	return dst, nil
 }
@@ -148,8 +142,8 @@ func (s *Store) stageLinks(batch *pebble.Batch, p *pending) error {
 			}
 		}
 		var err error
-		if edges, err = s.appendEdges(edges, w.id, old, true); err == nil {
-			edges, err = s.appendEdges(edges, w.id, w.value, false)
+		if edges, err = s.appendEdges(edges, key, old, true); err == nil {
+			edges, err = s.appendEdges(edges, key, w.value, false)
 		}
 		if err != nil {
 			return err
@@ -256,11 +250,7 @@ func (s *Store) nextEdges(from []byte) (next []byte, edges []edge, err error) {
 			next = bytes.Clone(it.Key())
 			break
 		}
-		id, err := s.codec.parseRecordKey(it.Key())
-		if err != nil {
-			return nil, nil, damaged(bytes.Clone(it.Key()), err)
-		}
-		if edges, err = s.appendEdges(edges, id, it.Value(), false); err != nil {
+		if edges, err = s.appendEdges(edges, it.Key(), it.Value(), false); err != nil {
 			return nil, nil, err
 		}
 	}

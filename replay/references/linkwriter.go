@@ -125,7 +125,7 @@ func (w *linkWriter) chunkOf(set postings.Set, arrival uint64) (start uint64, er
 		return 0, nil
 	}
 	if start, err = postings.ParseStart(rest); err != nil {
-		return 0, damaged(bytes.Clone(w.starts.Key()), err)
+		return 0, damaged(w.starts.Key(), err)
 	}
 	return start, nil
 }

@@ -68,8 +68,8 @@ func (o *observer) collect(s *Store, p *pending) error {
 		if w.below { // gone since the floor was raised
 			old = nil
 		}
-		floor := floors[w.id.account]
-		if err := errors.Join(o.add(s, w.id, old, floor, true), o.add(s, w.id, w.value, floor, false)); err != nil {
+		key, floor := s.codec.recordKey(w.id), floors[w.id.account]
+		if err := errors.Join(o.add(s, key, old, floor, true), o.add(s, key, w.value, floor, false)); err != nil {
 			return err
 		}
 	}
@@ -77,22 +77,20 @@ func (o *observer) collect(s *Store, p *pending) error {
 }
 
 // add adds the edges of a row, unless it is below a floor that the batch has raised.
-func (o *observer) add(s *Store, id recordID, value []byte, floor uint64, removed bool) error {
+func (o *observer) add(s *Store, key, value []byte, floor uint64, removed bool) error {
 	if value == nil {
 		return nil
 	}
-	arrival, encoded, err := rowArrival(value)
-	if err == nil && arrival >= floor {
-		s.commits.refs, err = s.codec.appendReferences(s.commits.refs[:0], id.account, encoded)
-	} else {
-		s.commits.refs = s.commits.refs[:0]
+	row := &s.commits.row
+	if err := s.codec.decodeRow(row, key, value); err != nil {
+		return damaged(key, err)
 	}
-	if err != nil {
-		return damaged(s.codec.recordKey(id), err)
+	if row.Arrival < floor {
+		return nil
 	}
-	for i := range s.commits.refs {
-		if r := &s.commits.refs[i]; r.Subject == r.Authority && slices.Contains(o.paths, r.Path) {
-			o.batch.Edges = append(o.batch.Edges, EdgeChange{r.Path, id.account, id.record, r.Subject, removed})
+	for _, r := range row.References {
+		if r.Subject == r.Authority && slices.Contains(o.paths, r.Path) {
+			o.batch.Edges = append(o.batch.Edges, EdgeChange{r.Path, row.Account, row.Record, r.Subject, removed})
 		}
 	}
 	return nil

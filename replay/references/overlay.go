@@ -53,8 +53,6 @@ type accountWrite struct {
 	purged  bool // its purged rev was raised
 }
 
-func newOverlay() overlay { return overlay{records: make(map[recordID]recordEntry)} }
-
 // leave removes what p wrote and no later batch replaced: the database has it.
 func (o *overlay) leave(p *pending) {
 	for i := range p.records {

@@ -63,7 +63,7 @@ type commits struct {
 	heads  headFilter // with links
 
 	edges []edge // used again
-	refs  []Reference
+	row   Row
 }
 
 // Open opens the store in cfg.Dir, or makes an empty one. Only one process can have it open.
@@ -78,7 +78,8 @@ func Open(cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open reference store in %s: %w", cfg.Dir, err)
 	}
-	s := &Store{cfg: cfg, db: db, room: make(chan struct{}, 1), sweeps: make(chan struct{}, 1), overlay: newOverlay()}
+	s := &Store{cfg: cfg, db: db, room: make(chan struct{}, 1), sweeps: make(chan struct{}, 1),
+		overlay: overlay{records: make(map[recordID]recordEntry)}}
 	if err := s.load(); err != nil {
 		return nil, fmt.Errorf("open reference store in %s: %w", cfg.Dir, errors.Join(err, db.Close()))
 	}

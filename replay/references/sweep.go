@@ -9,7 +9,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
-	"millrace/intern/kv/pebbleguard"
+	"millrace/replay/internal/postings"
 )
 
 // maxSweepRows is how many rows a step of the sweep looks at; Apply waits for it.
@@ -127,7 +127,7 @@ func (s *Store) sweep() (more bool, err error) {
 // floor. next is the key that the sweep goes on at; nil: it is done.
 func (s *Store) stageSweep(batch *pebble.Batch, account uint64, from []byte, floor uint64) (next []byte, swept int, err error) {
 	lower := s.codec.accountKey(rangeRecord, account)
-	upper := prefixEnd(lower)
+	upper := postings.PrefixEnd(lower)
 	if bytes.Compare(from, lower) > 0 {
 		lower = from
 	}
@@ -150,13 +150,15 @@ func (s *Store) stageSweep(batch *pebble.Batch, account uint64, from []byte, flo
 		}
 		arrival, _, err := rowArrival(it.Value())
 		if err != nil {
-			return nil, 0, damaged(bytes.Clone(it.Key()), err)
+			return nil, 0, damaged(it.Key(), err)
 		}
 		if arrival < floor {
 			run.keys = append(run.keys, bytes.Clone(it.Key()))
 			swept++
-			if edges, err = s.sweepEdges(edges, links, it); err != nil {
-				return nil, 0, err
+			if links.built(it.Key()) {
+				if edges, err = s.appendEdges(edges, it.Key(), it.Value(), true); err != nil {
+					return nil, 0, err
+				}
 			}
 		} else if err := run.end(); err != nil {
 			return nil, 0, err
@@ -167,18 +169,6 @@ func (s *Store) stageSweep(batch *pebble.Batch, account uint64, from []byte, flo
 	}
 	s.commits.edges = edges
 	return next, swept, errors.Join(run.end(), s.stageEdges(batch, edges))
-}
-
-// sweepEdges appends the edges of a row that goes, if its links are kept.
-func (s *Store) sweepEdges(dst []edge, links *linkState, row *pebbleguard.Iterator) ([]edge, error) {
-	if !links.built(row.Key()) {
-		return dst, nil
-	}
-	id, err := s.codec.parseRecordKey(row.Key())
-	if err != nil {
-		return dst, damaged(bytes.Clone(row.Key()), err)
-	}
-	return s.appendEdges(dst, id, row.Value(), true)
 }
 
 // sweepRun is rows that follow each other, all below the floor.
@@ -200,14 +190,4 @@ func (r *sweepRun) end() error {
 		}
 	}
 	return nil
-}
-
-// prefixEnd returns the least key after all that begin with prefix, whose first byte is no 0xff.
-func prefixEnd(prefix []byte) []byte {
-	end := bytes.Clone(prefix)
-	for i := len(end) - 1; ; i-- {
-		if end[i]++; end[i] != 0 {
-			return end[:i+1]
-		}
-	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"millrace/intern/kv/pebbleguard"
+	"millrace/replay/internal/postings"
 )
 
 // Row is a record that is alive.
@@ -57,12 +58,7 @@ func (s *Store) Row(account, record uint64) (row Row, ok bool, err error) {
 	if err != nil || value == nil {
 		return row, false, err
 	}
-	row = Row{Account: account, Record: record}
-	var refs []byte
-	if row.Arrival, refs, err = rowArrival(value); err == nil {
-		row.References, err = s.codec.appendReferences(nil, account, refs)
-	}
-	if err != nil {
+	if err := s.codec.decodeRow(&row, key, value); err != nil {
 		return row, false, damaged(key, err)
 	}
 	return row, row.Arrival >= state.floor, nil
@@ -77,7 +73,7 @@ func (s *Store) Rows(ctx context.Context, fn func(*Row) error) (at Position, err
 // RowsOf is Rows of one account.
 func (s *Store) RowsOf(ctx context.Context, account uint64, fn func(*Row) error) (at Position, err error) {
 	begin := s.codec.accountKey(rangeRecord, account)
-	return s.rows(ctx, begin, prefixEnd(begin), fn)
+	return s.rows(ctx, begin, postings.PrefixEnd(begin), fn)
 }
 
 func (s *Store) rows(ctx context.Context, begin, end []byte, fn func(*Row) error) (at Position, err error) {
@@ -166,24 +162,15 @@ type joiner struct {
 
 // decode decodes the row at which the iterator is. alive is false if it is below the floor.
 func (j *joiner) decode(row *Row, rows *pebbleguard.Iterator) (alive bool, err error) {
-	id, err := j.codec.parseRecordKey(rows.Key())
-	if err != nil {
-		return false, damaged(bytes.Clone(rows.Key()), err)
+	if err := j.codec.decodeRow(row, rows.Key(), rows.Value()); err != nil {
+		return false, damaged(rows.Key(), err)
 	}
-	arrival, refs, err := rowArrival(rows.Value())
-	if err == nil {
-		row.References, err = j.codec.appendReferences(row.References[:0], id.account, refs)
-	}
-	if err != nil {
-		return false, damaged(bytes.Clone(rows.Key()), err)
-	}
-	row.Account, row.Record, row.Arrival = id.account, id.record, arrival
-	if id.account != j.account {
-		if err := j.seek(id.account); err != nil {
+	if row.Account != j.account {
+		if err := j.seek(row.Account); err != nil {
 			return false, err
 		}
 	}
-	return arrival >= j.state.floor, nil
+	return row.Arrival >= j.state.floor, nil
 }
 
 // seek goes on to the state of an account.

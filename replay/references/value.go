@@ -68,6 +68,20 @@ func (c UIDCodec) appendReferences(dst []Reference, account uint64, b []byte) ([
 	return dst, nil
 }
 
+// decodeRow decodes a row into row, whose memory it uses again.
+func (c UIDCodec) decodeRow(row *Row, key, value []byte) error {
+	id, err := c.parseRecordKey(key)
+	if err != nil {
+		return err
+	}
+	row.Account, row.Record = id.account, id.record
+	var refs []byte
+	if row.Arrival, refs, err = rowArrival(value); err == nil {
+		row.References, err = c.appendReferences(row.References[:0], id.account, refs)
+	}
+	return err
+}
+
 func (c UIDCodec) nextReference(account uint64, b []byte) (r Reference, rest []byte, err error) {
 	head, b, err := postings.NextUvarint(b)
 	if err != nil {

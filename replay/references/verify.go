@@ -72,7 +72,7 @@ type verifier struct {
 		floor   uint64
 		waits   bool // for its sweep
 	}
-	refs []Reference
+	decoded Row // used again
 }
 
 // scan calls check with each key of a range. An error of check is a problem, and does not end the
@@ -164,23 +164,15 @@ func (v *verifier) purged(key, value []byte) error {
 }
 
 func (v *verifier) row(key, value []byte) error {
-	c := v.store.codec
-	id, err := c.parseRecordKey(key)
-	if err != nil {
+	if err := v.store.codec.decodeRow(&v.decoded, key, value); err != nil {
 		return err
 	}
-	arrival, encoded, err := rowArrival(value)
-	if err == nil {
-		v.refs, err = c.appendReferences(v.refs[:0], id.account, encoded)
-	}
-	if err != nil {
-		return err
-	}
+	account, arrival := v.decoded.Account, v.decoded.Arrival
 	if arrival > v.state.arrival {
 		return fmt.Errorf("arrival number %d is above the last, %d", arrival, v.state.arrival)
 	}
-	if v.last.account != id.account {
-		if err := v.next(id.account); err != nil {
+	if v.last.account != account {
+		if err := v.next(account); err != nil {
 			return err
 		}
 	}
@@ -189,7 +181,7 @@ func (v *verifier) row(key, value []byte) error {
 		return errAbsent
 	case arrival >= v.last.floor:
 		v.report.Rows++
-		v.report.References += uint64(len(v.refs))
+		v.report.References += uint64(len(v.decoded.References))
 	case !v.last.waits:
 		return fmt.Errorf("arrival number %d is below the account's floor, %d, and no sweep is recorded", arrival, v.last.floor)
 	default:

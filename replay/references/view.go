@@ -1,7 +1,6 @@
 package references
 
 import (
-	"bytes"
 	"fmt"
 
 	"millrace/intern/kv/pebbleguard"
@@ -79,22 +78,15 @@ func (v *View) Account(account uint64) (floor uint64, inactive bool, err error) 
 	return state.floor, state.inactive, nil
 }
 
-// References appends the references of a record. ok is false if there is no such row. It does not
-// look whether the row is below its account's floor.
-func (v *View) References(dst []Reference, account, record uint64) (refs []Reference, ok bool, err error) {
+// Row reads the row of a record into row, whose memory it uses again. ok is false if there is none.
+// It may be below its account's floor.
+func (v *View) Row(row *Row, account, record uint64) (ok bool, err error) {
 	key := v.Codec.recordKey(recordID{account, record})
 	value, ok, err := v.Get(key)
 	if err != nil || !ok {
-		return dst, false, err
+		return false, err
 	}
-	_, encoded, err := rowArrival(value)
-	if err == nil {
-		dst, err = v.Codec.appendReferences(dst, account, encoded)
-	}
-	if err != nil {
-		return dst, false, damaged(key, err)
-	}
-	return dst, true, nil
+	return true, v.DecodeRow(row, key, value)
 }
 
 // RowBounds returns the first key that a row may have, and the first after all.
@@ -103,25 +95,16 @@ func RowBounds() (start, end []byte) { return rangeRecord.start(), rangeRecord.e
 // AccountRows returns what the keys of an account's rows begin with, and no others.
 func (v *View) AccountRows(account uint64) []byte { return v.Codec.accountKey(rangeRecord, account) }
 
-// DecodeRow decodes a row into row. It may be below its account's floor.
+// DecodeRow decodes a row into row, whose memory it uses again.
 func (v *View) DecodeRow(row *Row, key, value []byte) error {
-	id, err := v.Codec.parseRecordKey(key)
-	if err != nil {
-		return damaged(bytes.Clone(key), err)
+	if err := v.Codec.decodeRow(row, key, value); err != nil {
+		return damaged(key, err)
 	}
-	var encoded []byte
-	if row.Arrival, encoded, err = rowArrival(value); err == nil {
-		row.References, err = v.Codec.appendReferences(row.References[:0], id.account, encoded)
-	}
-	if err != nil {
-		return damaged(bytes.Clone(key), err)
-	}
-	row.Account, row.Record = id.account, id.record
 	return nil
 }
 
 // Damaged says that the value of a key is not what was written.
-func (v *View) Damaged(key []byte, err error) error { return damaged(bytes.Clone(key), err) }
+func (v *View) Damaged(key []byte, err error) error { return damaged(key, err) }
 
 // Close ends the use of the view.
 func (v *View) Close() error { return v.it.Close() }
