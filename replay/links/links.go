@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"millrace/replay/internal/postings"
 	"millrace/replay/references"
 )
 
@@ -64,11 +65,8 @@ type View interface {
 	Close() error
 }
 
-// Set names the links from a source to a subject.
-type Set struct {
-	Path    uint32 // number of the source, from replay.Log's FindSource
-	Subject uint64 // UID of the DID or AT URI
-}
+// Set names the links from a source, whose number is from replay.Log's FindSource, to a subject.
+type Set = postings.Set
 
 // Counts are exact. A record counts once, however often it names the subject at the path.
 type Counts struct {

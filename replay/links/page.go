@@ -95,7 +95,7 @@ func (p *picker) next() ([]Link, error) {
 		return nil, err
 	}
 	if len(links) == 0 || links[0].Arrival != want.Arrival || links[0].Account != want.Account {
-		return nil, p.view.Damaged(postings.AppendAccount(nil, p.view.Codec, p.set.key(), want.Account), errMember)
+		return nil, p.view.Damaged(postings.AppendAccount(nil, p.view.Codec, p.set, want.Account), errMember)
 	}
 	p.link[0] = links[0]
 	return p.link[:], nil
@@ -103,7 +103,7 @@ func (p *picker) next() ([]Link, error) {
 
 // arrivals returns the arrival numbers of an account's links in a large set.
 func (v *view) arrivals(set Set, account uint64) ([]uint64, error) {
-	v.key = postings.AppendAccount(v.key[:0], v.Codec, set.key(), account)
+	v.key = postings.AppendAccount(v.key[:0], v.Codec, set, account)
 	value, ok, err := v.Get(v.key)
 	if err != nil || !ok {
 		return nil, err

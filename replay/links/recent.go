@@ -21,7 +21,7 @@ func (v *view) MostLinked(ctx context.Context, limit int) (m MostLinked, err err
 			m.Others = max(m.Others, set.AtMost)
 			break
 		}
-		c := RecentCount{Set: Set{Path: set.Path, Subject: set.Subject}}
+		c := RecentCount{Set: set.Set}
 		if c.Records, err = v.countFrom(ctx, c.Set, recent.From); err != nil {
 			return MostLinked{}, fmt.Errorf("count recent links: %w", err)
 		}
@@ -35,7 +35,7 @@ func (v *view) MostLinked(ctx context.Context, limit int) (m MostLinked, err err
 // add keeps c if it is among the first ones.
 func (m *MostLinked) add(c RecentCount, limit int) {
 	at, _ := slices.BinarySearchFunc(m.Sets, c, func(a, b RecentCount) int {
-		return cmp.Or(cmp.Compare(b.Records, a.Records), cmp.Compare(a.Subject, b.Subject), cmp.Compare(a.Path, b.Path))
+		return cmp.Or(cmp.Compare(b.Records, a.Records), a.Set.Compare(b.Set))
 	})
 	m.Sets = slices.Insert(m.Sets, at, c)
 	if len(m.Sets) > limit {

@@ -123,7 +123,7 @@ func (c *verifier) eachLink(begin, end []byte, fn func(l named, start uint64)) e
 			if err != nil {
 				break
 			}
-			l := named{set: Set{set.Path, set.Subject}, link: Link{Arrival: entries[i].Arrival}}
+			l := named{set: set, link: Link{Arrival: entries[i].Arrival}}
 			if l.link.Account, l.link.Record, err = postings.DecodeLink(c.view.Codec, entries[i].Link); err == nil {
 				fn(l, start)
 			}
@@ -174,14 +174,19 @@ func (c *verifier) chunks() error {
 	if c.starts != 0 {
 		c.report.Problem("the starts that are listed are not those of the chunks")
 	}
-	for _, set := range several {
-		if _, large, err2 := c.view.head(set); err2 != nil {
-			err = errors.Join(err, err2)
+	return errors.Join(err, c.haveHeads(several, "several chunks"))
+}
+
+// haveHeads checks that sets which have what only large ones have are large.
+func (c *verifier) haveHeads(sets []Set, what string) error {
+	for _, set := range sets {
+		if _, large, err := c.view.head(set); err != nil {
+			return err
 		} else if !large {
-			c.report.Problem("links to %x from %d: they have several chunks, but no counts", set.Subject, set.Path)
+			c.report.Problem("links to %x from %d: they have %s, but no counts", set.Subject, set.Path, what)
 		}
 	}
-	return err
+	return nil
 }
 
 // compare spells out what differs, if that is anything.
@@ -234,7 +239,7 @@ func (c *verifier) hash(account, arrival uint64) uint64 {
 func (c *verifier) heads() error {
 	begin, end := bounds(postings.RangeHead)
 	for {
-		var set postings.Set
+		var set Set
 		var head postings.Head
 		found := false
 		err := c.scan(begin, end, func(key, value []byte) (err error) {
@@ -264,7 +269,7 @@ func (c *verifier) heads() error {
 // errStop ends a scan.
 var errStop = errors.New("the scan goes on later")
 
-func (c *verifier) head(set postings.Set, head postings.Head) error {
+func (c *verifier) head(set Set, head postings.Head) error {
 	var links, accounts tally
 	var tail uint64
 	prefix := postings.AppendSet(nil, c.view.Codec, postings.RangeMembers, set)
@@ -314,17 +319,10 @@ func (c *verifier) accounts() error {
 		set, _, err := postings.ParseSet(c.view.Codec, key)
 		if err != nil {
 			c.report.Problem("key %x: %v", key, err)
-		} else if s := (Set{set.Path, set.Subject}); len(sets) == 0 || sets[len(sets)-1] != s {
-			sets = append(sets, s)
+		} else if len(sets) == 0 || sets[len(sets)-1] != set {
+			sets = append(sets, set)
 		}
 		return nil
 	})
-	for _, set := range sets {
-		if _, large, err2 := c.view.head(set); err2 != nil {
-			err = errors.Join(err, err2)
-		} else if !large {
-			c.report.Problem("links to %x from %d: they have accounts, but no counts", set.Subject, set.Path)
-		}
-	}
-	return err
+	return errors.Join(err, c.haveHeads(sets, "accounts"))
 }

@@ -36,8 +36,6 @@ func (v *view) Close() error {
 	return nil
 }
 
-func (s Set) key() postings.Set { return postings.Set{Subject: s.Subject, Path: s.Path} }
-
 // Count implements View.
 func (v *view) Count(_ context.Context, set Set) (Counts, error) {
 	c, err := v.count(set)
@@ -58,7 +56,7 @@ func (v *view) count(set Set) (c Counts, err error) {
 
 // small returns the links of a small set, the oldest first. They are the one chunk that it has.
 func (v *view) small(set Set) ([]Link, error) {
-	v.key = postings.AppendSet(v.key[:0], v.Codec, postings.RangeMembers, set.key())
+	v.key = postings.AppendSet(v.key[:0], v.Codec, postings.RangeMembers, set)
 	value, ok, err := v.Get(v.key)
 	if err != nil || !ok {
 		return nil, err
@@ -70,7 +68,7 @@ func (v *view) small(set Set) ([]Link, error) {
 
 // head returns what is kept of a large set. large is false of others.
 func (v *view) head(set Set) (head postings.Head, large bool, err error) {
-	v.key = postings.AppendSet(v.key[:0], v.Codec, postings.RangeHead, set.key())
+	v.key = postings.AppendSet(v.key[:0], v.Codec, postings.RangeHead, set)
 	value, large, err := v.Get(v.key)
 	if err != nil || !large {
 		return head, false, err

@@ -22,14 +22,14 @@ type walker struct {
 // walk reads the links of a set that come past after.
 func (v *view) walk(set Set, after uint64, forward bool) *walker {
 	w := &walker{view: v, after: after, forward: forward}
-	w.prefix = postings.AppendSet(nil, v.Codec, postings.RangeMembers, set.key())
+	w.prefix = postings.AppendSet(nil, v.Codec, postings.RangeMembers, set)
 	switch {
 	case after == 0 && forward:
 		w.at = w.prefix
 	case after == 0:
 		w.at = postings.PrefixEnd(w.prefix)
 	default:
-		w.at = postings.AppendChunk(nil, v.Codec, set.key(), after)
+		w.at = postings.AppendChunk(nil, v.Codec, set, after)
 		if forward { // the chunk before that key may have members after it
 			it := v.Iterator()
 			if it.SeekLT(append(bytes.Clone(w.at), 0)) && bytes.HasPrefix(it.Key(), w.prefix) {

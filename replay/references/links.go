@@ -2,7 +2,6 @@ package references
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -158,9 +157,7 @@ func (s *Store) stageLinks(batch *pebble.Batch, p *pending) error {
 
 // stageEdges adds edges to batch, those of a set together and in their order.
 func (s *Store) stageEdges(batch *pebble.Batch, edges []edge) (err error) {
-	slices.SortStableFunc(edges, func(a, b edge) int {
-		return cmp.Or(cmp.Compare(a.set.Subject, b.set.Subject), cmp.Compare(a.set.Path, b.set.Path))
-	})
+	slices.SortStableFunc(edges, func(a, b edge) int { return a.set.Compare(b.set) })
 	// A record counts once for a set.
 	edges = slices.CompactFunc(edges, func(a, b edge) bool {
 		return a.set == b.set && a.arrival == b.arrival && a.removed == b.removed

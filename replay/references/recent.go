@@ -116,9 +116,8 @@ type Recent struct {
 
 // RecentSet is a set of links; the one that may have got most comes first.
 type RecentSet struct {
-	Path    uint32 // number of the source
-	Subject uint64 // UID
-	AtMost  uint64 // links that it got since Recent.Since, those that are gone again included
+	postings.Set
+	AtMost uint64 // links that it got since Recent.Since, those that are gone again included
 }
 
 // Recent returns the sets that got most links in the last hour since the store was opened and its
@@ -142,10 +141,10 @@ func (r *recentLinks) report(now time.Time) (recent Recent) {
 		}
 	}
 	for set, n := range sums {
-		recent.Sets = append(recent.Sets, RecentSet{set.Path, set.Subject, n + recent.Others})
+		recent.Sets = append(recent.Sets, RecentSet{set, n + recent.Others})
 	}
 	slices.SortFunc(recent.Sets, func(a, b RecentSet) int {
-		return cmp.Or(cmp.Compare(b.AtMost, a.AtMost), cmp.Compare(a.Subject, b.Subject), cmp.Compare(a.Path, b.Path))
+		return cmp.Or(cmp.Compare(b.AtMost, a.AtMost), a.Set.Compare(b.Set))
 	})
 	return recent
 }

@@ -2,6 +2,7 @@ package postings
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 )
 
@@ -25,8 +26,13 @@ func Bounds() (start, end []byte) { return []byte{byte(RangeMembers)}, []byte{by
 
 // Set names the links from a source to a subject.
 type Set struct {
-	Subject uint64 // UID
+	Subject uint64 // UID of the DID or AT URI
 	Path    uint32 // number of the source
+}
+
+// Compare orders sets by subject, and then by source.
+func (s Set) Compare(o Set) int {
+	return cmp.Or(cmp.Compare(s.Subject, o.Subject), cmp.Compare(s.Path, o.Path))
 }
 
 // AppendSubject appends what all keys of a subject in a range begin with, and no others.
