@@ -62,8 +62,8 @@ func (l *Log) References() (after EpochEnd, ok bool) {
 	}
 	after = EpochEnd{Epoch: s.references.Epoch, Seq: s.references.Seq}
 	// Before a log that was not trimmed there was nothing.
-	if s.Floor.TimeUS > 0 && before(after, s.Floor.Epoch, s.Floor.Seq) {
-		after = EpochEnd{Epoch: s.Floor.Epoch, Seq: s.Floor.Seq}
+	if floor := (EpochEnd{Epoch: s.Floor.Epoch, Seq: s.Floor.Seq}); s.Floor.TimeUS > 0 && after.Before(floor) {
+		after = floor
 	}
 	return after, true
 }
@@ -77,11 +77,6 @@ type changesScan struct {
 	out     Changes
 	data    []byte // of a block's plain part
 	refs    []Reference
-}
-
-// before says whether the frame comes before one of an epoch.
-func before(a EpochEnd, epoch uint32, seq int64) bool {
-	return a.Epoch < epoch || a.Epoch == epoch && a.Seq < seq
 }
 
 // step makes the next Changes. more is false if there are none.
@@ -113,8 +108,9 @@ func (c *changesScan) step() (more bool, err error) {
 		return true, c.block(cand)
 	}
 	c.next = max(c.next, s.TimeUS+1)
-	more = before(c.out.Through, s.Epoch, s.Seq)
-	c.out.Through = EpochEnd{Epoch: s.Epoch, Seq: s.Seq}
+	end := EpochEnd{Epoch: s.Epoch, Seq: s.Seq}
+	more = c.out.Through.Before(end)
+	c.out.Through = end
 	return more, nil
 }
 
@@ -161,10 +157,11 @@ func (c *changesScan) gap(s *snapshot, x *blockIndex) bool {
 		}
 		c.gapNext = g.TimeUS + 1
 		epoch, ok := s.streams.Epoch(g.To.Stream)
-		if !ok || !before(c.out.Through, epoch, g.To.Seq) {
+		to := EpochEnd{Epoch: epoch, Seq: g.To.Seq}
+		if !ok || !c.out.Through.Before(to) {
 			continue // the caller has it, or its epoch is forgotten
 		}
-		c.out.Gap, c.out.Through = g, EpochEnd{Epoch: epoch, Seq: g.To.Seq}
+		c.out.Gap, c.out.Through = g, to
 		if x != nil && x.Epoch == epoch {
 			c.out.Through.Seq = min(g.To.Seq, x.Seq[x.FirstAt(c.next)]-1)
 		}

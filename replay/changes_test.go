@@ -38,7 +38,7 @@ func (w *world) changes() {
 	var got []string
 	through := after
 	err := w.log.Changes(t.Context(), after, func(c *Changes) error {
-		if !before(through, c.Through.Epoch, c.Through.Seq) && (c.Gap == nil || c.Through != through) {
+		if !through.Before(c.Through) && (c.Gap == nil || c.Through != through) {
 			t.Fatalf("after %v came %v", through, c.Through)
 		}
 		if c.Gap != nil {
@@ -46,8 +46,8 @@ func (w *world) changes() {
 		}
 		for i := range c.Events {
 			e := &c.Events[i]
-			if c.Gap != nil || !before(EpochEnd{Epoch: c.Through.Epoch, Seq: e.Seq - 1}, c.Through.Epoch, c.Through.Seq) ||
-				!before(through, c.Through.Epoch, e.Seq) {
+			if c.Gap != nil || !(EpochEnd{Epoch: c.Through.Epoch, Seq: e.Seq - 1}).Before(c.Through) ||
+				!through.Before(EpochEnd{Epoch: c.Through.Epoch, Seq: e.Seq}) {
 				t.Fatalf("frame %d is not between %v and %v", e.Seq, through, c.Through)
 			}
 			got = append(got, fmt.Sprint(e.Seq, e.Kind, e.Operation, e.DIDUID, e.URIUID, string(e.Payload), w.unnumbered(slices.Clone(e.References))))
@@ -67,7 +67,7 @@ func (w *world) changes() {
 	if !slices.Equal(got, want) {
 		t.Fatalf("after %v came\n%q, want\n%q", after, got, want)
 	}
-	if end := (EpochEnd{Epoch: m.epoch, Seq: m.seq}); before(after, end.Epoch, end.Seq) && through != end {
+	if end := (EpochEnd{Epoch: m.epoch, Seq: m.seq}); after.Before(end) && through != end {
 		t.Fatalf("it ends at %v, the log at %v", through, end)
 	}
 }

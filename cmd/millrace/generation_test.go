@@ -47,7 +47,7 @@ func TestWhyNewGeneration(t *testing.T) {
 		{"basis", 0, 1, "references were off"},
 		{"basis", 1, 0, "older"},
 	} {
-		if err := store.Begin("basis", references.Position(at(tc.store))); err != nil {
+		if err := store.Begin("basis", at(tc.store)); err != nil {
 			t.Fatal(err)
 		}
 		why := d.whyNewGeneration(tc.basis, at(tc.from))

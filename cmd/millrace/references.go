@@ -94,7 +94,7 @@ func (d *daemon) openReferences(ctx context.Context, shares memoryShares, backup
 	from, _ := d.log.References()
 	if why := d.whyNewGeneration(basis, from); why != "" {
 		logger.Info("the reference store begins anew", "why", why, "epoch", from.Epoch, "seq", from.Seq)
-		if err := d.refs.Begin(basis, references.Position(from)); err != nil {
+		if err := d.refs.Begin(basis, from); err != nil {
 			return err
 		}
 	}
@@ -124,7 +124,7 @@ func (d *daemon) whyNewGeneration(basis string, from replay.EpochEnd) string {
 		return "there was none"
 	case g.Basis != basis:
 		return "--collections or the UID store changed"
-	case at.Before(references.Position(from)):
+	case at.Before(from):
 		return "references were off, or the log was trimmed past it"
 	case (references.Position{Epoch: end.Epoch, Seq: end.Seq}).Before(at):
 		return "the log is older than it"
@@ -151,5 +151,5 @@ func (d *daemon) holdLog() replay.EpochEnd {
 		return replay.EpochEnd{} // the reference store is not open yet
 	}
 	at, _ := d.refs.Flush() // a failure of the store ends the server
-	return replay.EpochEnd(at)
+	return at
 }

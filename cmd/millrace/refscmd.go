@@ -187,7 +187,7 @@ func (s *refsStores) follow(ctx context.Context) (collections []string, err erro
 		return nil, fmt.Errorf("the table was made with another UID store, or before UIDs were skipped: %s", start)
 	case !on:
 		return nil, fmt.Errorf("the log has no references: %s", start)
-	case at.Before(references.Position(from)) || (references.Position{Epoch: end.Epoch, Seq: end.Seq}).Before(at):
+	case at.Before(from) || (references.Position{Epoch: end.Epoch, Seq: end.Seq}).Before(at):
 		return nil, fmt.Errorf("the log does not have what follows the table, which the server makes anew: %s", start)
 	}
 	return collections, s.store.Follow(ctx, s.log, nil)

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"millrace/cmd/millrace/refs"
-	"millrace/replay"
 )
 
 func refsExportCommand() *command {
@@ -86,7 +85,7 @@ func (c *refsExport) export(ctx context.Context, s *refsStores, _ []string, stdo
 // asOf is the time of the table: that of the newest event it has read, or before.
 func (s *refsStores) asOf(ctx context.Context) (string, error) {
 	us := s.log.Progress().TimeUS
-	first, ahead, err := refs.FirstEvent(ctx, s.log, replay.EpochEnd(s.store.Position()))
+	first, ahead, err := refs.FirstEvent(ctx, s.log, s.store.Position())
 	if err != nil {
 		return "", err
 	}

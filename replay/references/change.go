@@ -1,6 +1,10 @@
 package references
 
-import "fmt"
+import (
+	"fmt"
+
+	"millrace/replay"
+)
 
 // Operation is what a change does.
 type Operation uint8
@@ -88,18 +92,7 @@ type Change struct {
 }
 
 // Position says up to which frame the log was read.
-type Position struct {
-	Epoch uint32
-	Seq   int64
-}
-
-// Before says whether p comes before q in the log.
-func (p Position) Before(q Position) bool {
-	if p.Epoch != q.Epoch {
-		return p.Epoch < q.Epoch
-	}
-	return p.Seq < q.Seq
-}
+type Position = replay.EpochEnd
 
 // Batch is the changes of whole frames of one epoch, and the position reached with them. Hydrate
 // and then Apply must be called with it, once each; until then it stays as it is.

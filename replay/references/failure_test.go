@@ -64,7 +64,7 @@ func TestFailedDisk(t *testing.T) {
 			}
 			crashed := fs.CrashClone(vfs.CrashCloneCfg{})
 			armed.Store(false)
-			if err := s.Hydrate(t.Context(), &Batch{Position: Position{1, 99}}); !errors.Is(err, ErrFailed) {
+			if err := s.Hydrate(t.Context(), &Batch{Position: Position{Epoch: 1, Seq: 99}}); !errors.Is(err, ErrFailed) {
 				t.Errorf("hydrate after it: %v", err)
 			}
 			if err := s.Run(t.Context()); !errors.Is(err, ErrFailed) {
@@ -165,7 +165,7 @@ func TestReadOnly(t *testing.T) {
 	if got := rows(t, r); !slices.Equal(got, []uint64{10}) {
 		t.Errorf("rows %v", got)
 	}
-	if err := r.Hydrate(t.Context(), &Batch{Position: Position{1, 9}}); !errors.Is(err, errReadOnly) {
+	if err := r.Hydrate(t.Context(), &Batch{Position: Position{Epoch: 1, Seq: 9}}); !errors.Is(err, errReadOnly) {
 		t.Errorf("hydrate: %v", err)
 	}
 	if err := r.Begin("", Position{}); !errors.Is(err, errReadOnly) {
@@ -232,7 +232,7 @@ func TestDamagedTable(t *testing.T) {
 	for i := range deletes {
 		deletes[i].Seq = 50_000 + int64(i)
 	}
-	err = s.Hydrate(t.Context(), &Batch{Position: Position{1, 90_000}, Changes: deletes})
+	err = s.Hydrate(t.Context(), &Batch{Position: Position{Epoch: 1, Seq: 90_000}, Changes: deletes})
 	var damage *pebbleguard.CorruptionError
 	if !errors.Is(err, ErrFailed) || !errors.As(err, &damage) || damage.Store != "reference store" {
 		t.Errorf("hydrate: %v", err)
@@ -300,7 +300,7 @@ func TestVerifyFindsProblems(t *testing.T) {
 	}
 	delete := unlike(1, 10, 2)
 	delete.Seq = 9
-	err := s.Hydrate(t.Context(), &Batch{Position: Position{1, 9}, Changes: []Change{delete}})
+	err := s.Hydrate(t.Context(), &Batch{Position: Position{Epoch: 1, Seq: 9}, Changes: []Change{delete}})
 	if !errors.Is(err, ErrFailed) || !strings.Contains(err.Error(), advice) {
 		t.Errorf("hydrate: %v", err)
 	}

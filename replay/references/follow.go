@@ -21,9 +21,9 @@ type Log interface {
 // the log holds, and needs a new generation.
 func (s *Store) Follow(ctx context.Context, log Log, progress func(Position)) error {
 	var changes []Change
-	err := log.Changes(ctx, replay.EpochEnd(s.Position()), func(c *replay.Changes) error {
+	err := log.Changes(ctx, s.Position(), func(c *replay.Changes) error {
 		changes = AppendLogChanges(changes[:0], c)
-		b := Batch{Position: Position(c.Through), Changes: changes}
+		b := Batch{Position: c.Through, Changes: changes}
 		if err := s.Hydrate(ctx, &b); err != nil {
 			return err
 		}
@@ -44,7 +44,7 @@ func (s *Store) Follow(ctx context.Context, log Log, progress func(Position)) er
 // Touched calls f with each account whose records of some collections the log may have changed
 // after a position, and maybe with others; with some more than once. Errors are f's and the log's.
 func Touched(ctx context.Context, log Log, after Position, collections [][]byte, f func(account uint64) error) error {
-	return log.Changes(ctx, replay.EpochEnd(after), func(c *replay.Changes) error {
+	return log.Changes(ctx, after, func(c *replay.Changes) error {
 		for i := range c.Events {
 			e := &c.Events[i]
 			named := func(collection []byte) bool { return bytes.Contains(e.Payload, collection) }

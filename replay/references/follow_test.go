@@ -59,7 +59,7 @@ func TestFollow(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if want := []Position{{1, 5}, {1, 6}, {1, 9}, {2, 3}}; !slices.Equal(reached, want) || s.Position() != want[3] {
+	if want := []Position{{Epoch: 1, Seq: 5}, {Epoch: 1, Seq: 6}, {Epoch: 1, Seq: 9}, {Epoch: 2, Seq: 3}}; !slices.Equal(reached, want) || s.Position() != want[3] {
 		t.Errorf("it came to %v, want %v", reached, want)
 	}
 	row, ok, err := s.Row(1, 10)

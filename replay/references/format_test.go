@@ -52,8 +52,8 @@ func TestGolden(t *testing.T) {
 		add("meta key", metaKey(name))
 	}
 	add("format", appendFormat(nil, 14))
-	add("generation", appendGeneration(nil, &Generation{3, "basis", Position{2, 77}}))
-	add("state", appendState(nil, &state{Position{2, 31527015330}, 1 << 34, 1_782_907_200_000_000}))
+	add("generation", appendGeneration(nil, &Generation{3, "basis", Position{Epoch: 2, Seq: 77}}))
+	add("state", appendState(nil, &state{Position{Epoch: 2, Seq: 31527015330}, 1 << 34, 1_782_907_200_000_000}))
 	file := filepath.Join("testdata", "formats.golden")
 	if *update {
 		if err := errors.Join(os.MkdirAll("testdata", 0o755), os.WriteFile(file, []byte(out.String()), 0o644)); err != nil {
@@ -176,8 +176,8 @@ func TestCutValues(t *testing.T) {
 		decode func([]byte) error
 	}{
 		"account":    {appendAccount(nil, &accountState{1 << 60, 1, 2, 300, 400, 500, 600, true}), func(b []byte) error { _, err := decodeAccount(b); return err }},
-		"generation": {appendGeneration(nil, &Generation{Number: 1, From: Position{2, 77}}), func(b []byte) error { _, err := decodeGeneration(b); return err }},
-		"state":      {appendState(nil, &state{position: Position{2, 77}}), func(b []byte) error { _, err := decodeState(b); return err }},
+		"generation": {appendGeneration(nil, &Generation{Number: 1, From: Position{Epoch: 2, Seq: 77}}), func(b []byte) error { _, err := decodeGeneration(b); return err }},
+		"state":      {appendState(nil, &state{position: Position{Epoch: 2, Seq: 77}}), func(b []byte) error { _, err := decodeState(b); return err }},
 	} {
 		for n := range len(v.value) + 1 {
 			if err := v.decode(v.value[:n]); (err == nil) != (n == len(v.value)) {

@@ -71,7 +71,7 @@ func TestObserve(t *testing.T) {
 		t.Fatal(err)
 	}
 	got = nil
-	b := &Batch{Position: Position{2, 1}, Changes: []Change{op(Create, 1, 10, 1, edge(5, 2))}}
+	b := &Batch{Position: Position{Epoch: 2, Seq: 1}, Changes: []Change{op(Create, 1, 10, 1, edge(5, 2))}}
 	if err := s.Hydrate(t.Context(), b); err != nil {
 		t.Fatal(err)
 	}

@@ -86,7 +86,7 @@ func TestNewRecords(t *testing.T) {
 			before := lookUps(t, s)
 			gone, made := unlike(1, 20, 8), like(1, 30, 9, 102)
 			gone.Seq, made.Seq, gone.New, made.New = 90, 91, true, true
-			b := &Batch{Position: Position{1, 91}, Changes: []Change{gone, made}, Since: since}
+			b := &Batch{Position: Position{Epoch: 1, Seq: 91}, Changes: []Change{gone, made}, Since: since}
 			if err := s.Hydrate(t.Context(), b); err != nil {
 				t.Fatal(err)
 			}

@@ -51,7 +51,7 @@ func nextPosition(b []byte) (p Position, rest []byte, err error) {
 	if len(b) < 12 {
 		return p, nil, errShort
 	}
-	p = Position{binary.BigEndian.Uint32(b), int64(binary.BigEndian.Uint64(b[4:]))}
+	p = Position{Epoch: binary.BigEndian.Uint32(b), Seq: int64(binary.BigEndian.Uint64(b[4:]))}
 	if p.Seq < 0 {
 		return p, nil, errForm
 	}

@@ -252,7 +252,7 @@ func TestBackPressure(t *testing.T) {
 	}
 	delete := unlike(1, 10, 2)
 	delete.Seq = 3
-	second := &Batch{Position: Position{1, 3}, Changes: []Change{delete}}
+	second := &Batch{Position: Position{Epoch: 1, Seq: 3}, Changes: []Change{delete}}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	done := begin(ctx, second)
 	cause := errors.New("enough")
@@ -272,7 +272,7 @@ func TestBackPressure(t *testing.T) {
 	if testutil.ToFloat64(s.metrics.waitSeconds) <= waited {
 		t.Error("the wait for room is not counted")
 	}
-	done = begin(t.Context(), &Batch{Position: Position{1, 4}, Changes: []Change{{Operation: Gap, Seq: 4}}})
+	done = begin(t.Context(), &Batch{Position: Position{Epoch: 1, Seq: 4}, Changes: []Change{{Operation: Gap, Seq: 4}}})
 	s.db.Fail(errors.New("the disk said no"))
 	if err := end(done); !errors.Is(err, ErrFailed) {
 		t.Errorf("a wait when the store fails: %v", err)
@@ -285,13 +285,13 @@ func TestRefusedBatches(t *testing.T) {
 	do(t, s, 1, like(1, 10, 1, 100))
 	at := func(epoch uint32, seq int64, c Change) *Batch {
 		c.Seq = seq
-		return &Batch{Position: Position{epoch, seq}, Changes: []Change{c}}
+		return &Batch{Position: Position{Epoch: epoch, Seq: seq}, Changes: []Change{c}}
 	}
 	again := hydrate(t, s, 3, like(1, 11, 2, 100))
 	for want, b := range map[string]*Batch{
-		"is before":             {Position: Position{1, 1}},
+		"is before":             {Position: Position{Epoch: 1, Seq: 1}},
 		"seq 4 is not 5":        at(1, 4, like(1, 12, 3, 1)),
-		"seq 9 is not 0 to 8":   {Position: Position{2, 8}, Changes: []Change{{Operation: Gap, Seq: 9}}},
+		"seq 9 is not 0 to 8":   {Position: Position{Epoch: 2, Seq: 8}, Changes: []Change{{Operation: Gap, Seq: 9}}},
 		"was hydrated before":   again,
 		"no account":            at(1, 9, like(0, 12, 3, 1)),
 		"no record":             at(1, 9, like(1, 0, 3, 1)),
@@ -301,7 +301,7 @@ func TestRefusedBatches(t *testing.T) {
 		"unknown operation 77":  at(1, 9, Change{Operation: 77}),
 		"seq -1 is negative":    at(1, -1, Change{Operation: Gap}),
 		"unknown operation 0":   at(2, 9, Change{}),
-		"change 1: seq 9 is no": {Position: Position{1, 12}, Changes: []Change{{Operation: Gap, Seq: 10}, {Operation: Gap, Seq: 9}}},
+		"change 1: seq 9 is no": {Position: Position{Epoch: 1, Seq: 12}, Changes: []Change{{Operation: Gap, Seq: 10}, {Operation: Gap, Seq: 9}}},
 	} {
 		if want == "seq -1 is negative" {
 			b.Position.Seq = 9
@@ -317,7 +317,7 @@ func TestRefusedBatches(t *testing.T) {
 	if err := s.Apply(&Batch{}); err == nil {
 		t.Error("a batch that was not hydrated is applied")
 	}
-	if err := s.Begin("other", Position{1, 9}); err == nil || !strings.Contains(err.Error(), "2 batches") {
+	if err := s.Begin("other", Position{Epoch: 1, Seq: 9}); err == nil || !strings.Contains(err.Error(), "2 batches") {
 		t.Errorf("a generation between: %v", err)
 	}
 	apply(t, s, again, next)
@@ -433,7 +433,7 @@ func TestPurgeOutlivesGenerations(t *testing.T) {
 	s := openTest(t, Config{FS: fs})
 	do(t, s, 1, like(1, 10, 5, 100), like(2, 10, 5, 100))
 	do(t, s, 9, Change{Operation: Purge, Account: 1}, Change{Operation: Deactivate, Account: 1, TimeUS: 9})
-	if err := s.Begin("another", Position{1, 20}); err != nil {
+	if err := s.Begin("another", Position{Epoch: 1, Seq: 20}); err != nil {
 		t.Fatal(err)
 	}
 	if got := rows(t, s); len(got) > 0 {
@@ -458,7 +458,7 @@ func TestPurgeOutlivesGenerations(t *testing.T) {
 	if got := rows(t, s); !slices.Equal(got, []uint64{11, 30}) {
 		t.Errorf("rows %v", got)
 	}
-	want := Generation{Number: 2, Basis: "another", From: Position{1, 20}}
+	want := Generation{Number: 2, Basis: "another", From: Position{Epoch: 1, Seq: 20}}
 	if d := cmp.Diff(want, s.Generation(), cmpopts.EquateEmpty()); d != "" {
 		t.Errorf("generation (-want +got):\n%s", d)
 	}
@@ -495,7 +495,7 @@ func TestHadIsCharged(t *testing.T) {
 	}
 	do(t, s, 1, full)
 	gone := hydrate(t, s, 10, unlike(1, 10, 2))
-	next := &Batch{Position: Position{1, 20}, Changes: []Change{unlike(1, 11, 3)}}
+	next := &Batch{Position: Position{Epoch: 1, Seq: 20}, Changes: []Change{unlike(1, 11, 3)}}
 	next.Changes[0].Seq = 20
 	ended := make(chan error, 1)
 	go func() { ended <- s.Hydrate(t.Context(), next) }()

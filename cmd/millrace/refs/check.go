@@ -32,8 +32,8 @@ type CheckReport struct {
 func (c *Check) Run(ctx context.Context) (*CheckReport, error) {
 	from, ok := c.Log.References()
 	g := c.Store.Generation()
-	if begun := replay.EpochEnd(g.From); ok && references.Position(from).Before(g.From) {
-		from = begun
+	if ok && from.Before(g.From) {
+		from = g.From
 	}
 	r := &CheckReport{}
 	if !ok || g.Number == 0 {

@@ -444,10 +444,10 @@ type worldLog struct{ *world }
 // Changes implements references.Log. Each event names a collection of the graph's.
 func (w worldLog) Changes(_ context.Context, after replay.EpochEnd, f func(*replay.Changes) error) error {
 	for _, s := range w.log[:w.applied] {
-		if s.ours || !references.Position(after).Before(s.batch.Position) {
+		if s.ours || !after.Before(s.batch.Position) {
 			continue
 		}
-		c := replay.Changes{Through: replay.EpochEnd(s.batch.Position)}
+		c := replay.Changes{Through: s.batch.Position}
 		for i := range s.batch.Changes {
 			e := replay.Change{Kind: translate.KindCommit, DIDUID: s.batch.Changes[i].Account, Payload: []byte(`"app.bsky.graph.block"`)}
 			if s.batch.Changes[i].Operation == references.DeleteAccount {

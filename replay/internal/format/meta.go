@@ -78,6 +78,11 @@ type EpochEnd struct {
 	Seq   int64
 }
 
+// Before says whether e comes before o in the log.
+func (e EpochEnd) Before(o EpochEnd) bool {
+	return e.Epoch < o.Epoch || e.Epoch == o.Epoch && e.Seq < o.Seq
+}
+
 // Totals count blocks. bytes are those of the stored values, before Pebble compresses them.
 type Totals struct {
 	Blocks, Events, Bytes int64
