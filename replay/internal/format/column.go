@@ -23,35 +23,27 @@ type number interface {
 // with delta.
 func appendColumn[T number](dst []byte, id byte, delta bool, values []T) []byte {
 	var base, most uint64
-	if delta {
-		var last uint64
-		if len(values) > 0 {
-			base = uint64(values[0])
-			last = base
-		}
-		for _, v := range values {
-			most = max(most, uint64(v)-last)
-			last = uint64(v)
-		}
-	} else {
-		base = math.MaxUint64
+	if len(values) > 0 {
+		base = uint64(values[0])
+	}
+	coding := codingDelta
+	if !delta {
+		coding = codingOffset
 		for _, v := range values {
 			base = min(base, uint64(v))
-			most = max(most, uint64(v))
 		}
-		if len(values) == 0 {
-			base = 0
+	}
+	from := base
+	for _, v := range values {
+		most = max(most, uint64(v)-from)
+		if delta {
+			from = uint64(v)
 		}
-		most -= base
 	}
 	width := widthOf(most)
-	coding := codingOffset
-	if delta {
-		coding = codingDelta
-	}
 	dst = append(dst, id, coding, byte(width))
 	dst = binary.AppendUvarint(dst, base)
-	from := base
+	from = base
 	for _, v := range values {
 		dst = appendUint(dst, uint64(v)-from, width)
 		if delta {
@@ -171,16 +163,20 @@ func (d *decoder) int64() int64 {
 	return int64(v)
 }
 
-// column reads the next column, of n values.
-func (d *decoder) column(n int) column {
-	c := column{id: d.byte(), coding: d.byte(), width: int(d.byte())}
-	base, k := binary.Uvarint(d.b)
+// uvarint reads a number of variable length.
+func (d *decoder) uvarint() uint64 {
+	v, k := binary.Uvarint(d.b)
 	if k <= 0 {
 		d.fail(errShort)
-		return column{}
+		return 0
 	}
 	d.b = d.b[k:]
-	c.base = base
+	return v
+}
+
+// column reads the next column, of n values.
+func (d *decoder) column(n int) column {
+	c := column{id: d.byte(), coding: d.byte(), width: int(d.byte()), base: d.uvarint()}
 	switch {
 	case c.coding > codingDelta:
 		d.fail(fmt.Errorf("column %d has unknown coding %d", c.id, c.coding))
@@ -194,25 +190,9 @@ func (d *decoder) column(n int) column {
 // decode writes the column's values to dst, which has as many as the column. Values that do not fit
 // T are cut; callers bound what matters.
 func decode[T number](c column, dst []T) {
-	raw, v := c.raw, T(c.base)
-	delta := c.coding == codingDelta
-	switch {
-	case c.width == 1 && delta:
-		raw = raw[:len(dst)]
-		for i := range dst {
-			v += T(raw[i])
-			dst[i] = v
-		}
-		return
-	case c.width == 2 && delta:
-		for i := range dst {
-			v += T(binary.LittleEndian.Uint16(raw[2*i:]))
-			dst[i] = v
-		}
-		return
-	}
 	numbers(c, dst)
-	if delta {
+	v := T(c.base)
+	if c.coding == codingDelta {
 		for i := range dst {
 			v += dst[i]
 			dst[i] = v
@@ -221,6 +201,17 @@ func decode[T number](c column, dst []T) {
 		for i := range dst {
 			dst[i] += v
 		}
+	}
+}
+
+// decodeNext decodes the column that must come next.
+func decodeNext[T number](d *decoder, id byte, dst []T) {
+	c := d.column(len(dst))
+	if d.err == nil && c.id != id {
+		d.fail(fmt.Errorf("column %d where %d should be", c.id, id))
+	}
+	if d.err == nil {
+		decode(c, dst)
 	}
 }
 

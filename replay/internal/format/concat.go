@@ -43,31 +43,26 @@ func (x *Index) concat(o *Index, t *sealScratch, plain, zstd uint32) {
 	for i := range dids {
 		dids[i] = t.dids.numberString(o.DIDs.At(i))
 	}
-	x.Kinds |= o.Kinds
-	x.TimeUS = append(x.TimeUS, o.TimeUS...)
-	x.Seq = append(x.Seq, o.Seq...)
-	x.Op = append(x.Op, o.Op...)
-	x.Kind = append(x.Kind, o.Kind...)
 	for i := range o.Events() {
-		x.Collection = append(x.Collection, collections[o.Collection[i]])
-		x.DID = append(x.DID, dids[o.DID[i]])
-		x.PlainEnd = append(x.PlainEnd, plain+o.PlainEnd[i])
-		x.ZstdEnd = append(x.ZstdEnd, zstd+o.ZstdEnd[i])
+		x.appendEvent(o, i, collections[o.Collection[i]], dids[o.DID[i]], plain+o.PlainEnd[i], zstd+o.ZstdEnd[i])
 	}
-	x.DIDUID = appendOptional(x.DIDUID, o.DIDUID, o.Events())
-	x.URIUID = appendOptional(x.URIUID, o.URIUID, o.Events())
-	x.Unverified = appendOptional(x.Unverified, o.Unverified, o.Events())
 }
 
-// appendOptional appends n values; nil stands for zeros.
-func appendOptional[T number](dst, values []T, n int) []T {
-	if values != nil {
-		return append(dst, values...)
-	}
-	start := len(dst)
-	dst = slices.Grow(dst, n)[:start+n]
-	clear(dst[start:])
-	return dst
+// appendEvent appends event i of o, with the numbers of its names and the ends of its frames in x.
+func (x *Index) appendEvent(o *Index, i int, collection, did uint16, plainEnd, zstdEnd uint32) {
+	x.Kinds |= 1 << o.KindAt(i)
+	x.TimeUS = append(x.TimeUS, o.TimeUS[i])
+	x.Seq = append(x.Seq, o.Seq[i])
+	x.Op = append(x.Op, o.Op[i])
+	x.Kind = append(x.Kind, o.Kind[i])
+	x.Collection = append(x.Collection, collection)
+	x.DID = append(x.DID, did)
+	didUID, uriUID := o.UIDs(i)
+	x.DIDUID = append(x.DIDUID, didUID)
+	x.URIUID = append(x.URIUID, uriUID)
+	x.Unverified = append(x.Unverified, o.UnverifiedAt(i))
+	x.PlainEnd = append(x.PlainEnd, plainEnd)
+	x.ZstdEnd = append(x.ZstdEnd, zstdEnd)
 }
 
 // dropZeros makes columns nil that may be, and are all 0.

@@ -151,8 +151,8 @@ func appendExtended(dst []byte, x *Index, i int, payload []byte, stream translat
 		}
 		dst = append(dst, '}')
 	}
-	if x.Unverified != nil && x.Unverified[i] != 0 {
-		dst = append(append(append(dst, `,"unverified":"`...), verify.Reason(x.Unverified[i]).String()...), '"')
+	if reason := x.UnverifiedAt(i); reason != 0 {
+		dst = append(append(append(dst, `,"unverified":"`...), verify.Reason(reason).String()...), '"')
 	}
 	return append(dst, '}')
 }

@@ -55,6 +55,14 @@ func (x *Index) UIDs(i int) (did, uri uint64) {
 	return did, uri
 }
 
+// UnverifiedAt returns why event i is unverified, a verify.Reason; 0: it is not.
+func (x *Index) UnverifiedAt(i int) uint8 {
+	if x.Unverified == nil {
+		return 0
+	}
+	return x.Unverified[i]
+}
+
 // AppendIndex appends the encoded index, without trailer.
 func AppendIndex(dst []byte, x *Index) []byte {
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(x.Events()))

@@ -41,15 +41,11 @@ func appendTable(dst []byte, id byte, t *NameTable) []byte {
 
 // table reads a table of n names.
 func (d *decoder) table(id byte, n int) NameTable {
-	c := d.column(n)
-	if d.err == nil && c.id != id {
-		d.fail(fmt.Errorf("column %d where %d should be", c.id, id))
-	}
+	t := NameTable{ends: make([]uint32, n)}
+	decodeNext(d, id, t.ends)
 	if d.err != nil || n == 0 {
 		return NameTable{}
 	}
-	t := NameTable{ends: make([]uint32, n)}
-	decode(c, t.ends)
 	for i := 1; i < n; i++ {
 		if t.ends[i] < t.ends[i-1] {
 			d.fail(fmt.Errorf("table %d does not ascend", id))

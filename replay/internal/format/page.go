@@ -173,8 +173,8 @@ type Scratch interface {
 	Take(n int) []byte
 }
 
-// Unpack writes page i to dst, which is as long as the page. src may be nil.
-func (p *Pages) Unpack(dst []byte, i int, mem Scratch, src SubstreamSource) error {
+// unpack writes page i to dst, which is as long as the page.
+func (p *Pages) unpack(dst []byte, i int, mem Scratch) error {
 	switch {
 	case p.heads == nil:
 		copy(dst, p.bodies[0])
@@ -183,7 +183,7 @@ func (p *Pages) Unpack(dst []byte, i int, mem Scratch, src SubstreamSource) erro
 		return p.UnpackSubstream(dst, i, 0)
 	}
 	from, to := p.Page(i)
-	_, err := p.Gather(dst, i, []Run{{uint32(from), uint32(to)}}, mem, src)
+	_, err := p.Gather(dst, i, []Run{{uint32(from), uint32(to)}}, mem, nil)
 	return err
 }
 
@@ -298,20 +298,6 @@ func (c *runCursor) has(offset uint32) bool {
 	return len(c.runs) > 0 && c.runs[0].From <= offset
 }
 
-// AppendFrames appends all frames to dst. src may be nil.
-func (p *Pages) AppendFrames(dst []byte, mem Scratch, src SubstreamSource) ([]byte, error) {
-	start := len(dst)
-	dst = slices.Grow(dst, p.bytes)[:start+p.bytes]
-	for at, i := 0, 0; at < p.bytes; i++ {
-		from, to := p.Page(i)
-		if err := p.Unpack(dst[start+from:start+to], i, mem, src); err != nil {
-			return nil, err
-		}
-		at = to
-	}
-	return dst, nil
-}
-
 // grown is memory that pages borrow: as much as the largest so far.
 type grown []byte
 
@@ -341,5 +327,13 @@ func UnpackFrames(first []byte, ends []uint32, substreams *[MaxSubstreams][]byte
 		}
 	}
 	var mem grown
-	return p.AppendFrames(nil, &mem, nil)
+	frames := make([]byte, p.bytes)
+	for at, i := 0, 0; at < p.bytes; i++ {
+		from, to := p.Page(i)
+		if err := p.unpack(frames[from:to], i, &mem); err != nil {
+			return nil, err
+		}
+		at = to
+	}
+	return frames, nil
 }

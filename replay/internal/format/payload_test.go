@@ -89,7 +89,7 @@ func testPages(t *testing.T, rng *rand.Rand, n, letters, most int) {
 	for at, i := 0, 0; at < n; i++ {
 		from, to := p.Page(i)
 		page := make([]byte, to-from)
-		switch err := p.Unpack(page, i, &mem, nil); {
+		switch err := p.unpack(page, i, &mem); {
 		case err != nil || from != at || !bytes.Equal(page, frames[from:to]) || p.PageAt(from) != i || p.PageAt(to-1) != i:
 			t.Fatalf("page %d is %d to %d, not from %d: %v", i, from, to, at, err)
 		case most <= PageBytes && (!isEnd[to] || to-from > PageBytes):
@@ -174,7 +174,7 @@ func TestSubstreams(t *testing.T) {
 				}
 			}
 		}
-		if err := q.Unpack(make([]byte, to), 0, &mem, nil); !errors.Is(err, ErrMissing) {
+		if err := q.unpack(make([]byte, to), 0, &mem); !errors.Is(err, ErrMissing) {
 			t.Errorf("the other substreams than %d are not missed: %v", substream, err)
 		}
 	}

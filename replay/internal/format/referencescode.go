@@ -191,17 +191,6 @@ func (d *decoder) entries(r *References, i, next int) int {
 	return next
 }
 
-// uvarint reads a number of variable length.
-func (d *decoder) uvarint() uint64 {
-	v, k := binary.Uvarint(d.b)
-	if k <= 0 {
-		d.fail(errShort)
-		return 0
-	}
-	d.b = d.b[k:]
-	return v
-}
-
 // UIDs are packed by their upper 16 bits, the prefix, which few are of, and as many bytes of the
 // rest as the largest has.
 const (

@@ -94,8 +94,7 @@ func AppendSpan(dst []byte, s *Span) []byte {
 	dst = appendColumn(dst, columnSpanSeq, true, s.Seq)
 	dst = appendColumn(dst, columnSpanOp, false, s.Op)
 	dst = appendColumn(dst, columnSpanEvents, false, s.Events)
-	dst = appendColumn(dst, columnCollectionEnds, true, s.Collections.ends)
-	dst = append(dst, s.Collections.text...)
+	dst = appendTable(dst, columnCollectionEnds, &s.Collections)
 	dst = appendColumn(dst, columnSpanCounts, false, s.Counts)
 	n := (len(s.Keys) + 7) / 8
 	dst = appendBlockSet(dst, &s.IdentityIn, n)
@@ -145,9 +144,8 @@ func DecodeSpan(b []byte) (*Span, error) {
 	if err := d.end(); err != nil {
 		return nil, err
 	}
-	all := FirstBlocks(n)
 	for _, set := range append(s.Present, s.IdentityIn, s.AccountIn, s.SyncIn) {
-		if rest := set; func() bool { rest.Intersect(&all); return rest != set }() {
+		if set.Next(n) < MaxSpanBlocks {
 			return nil, fmt.Errorf("it names a block after its last, %d", n)
 		}
 	}
@@ -159,15 +157,4 @@ func DecodeSpan(b []byte) (*Span, error) {
 		last = s.Keys[i]
 	}
 	return s, nil
-}
-
-// decodeNext decodes the column that must come next.
-func decodeNext[T number](d *decoder, id byte, dst []T) {
-	c := d.column(len(dst))
-	if d.err == nil && c.id != id {
-		d.fail(fmt.Errorf("column %d where %d should be", c.id, id))
-	}
-	if d.err == nil {
-		decode(c, dst)
-	}
 }

@@ -166,18 +166,8 @@ func (c *copiesBuilder) add(x *Index, plain, zstd []byte) bool {
 		if len(c.plain) > maxCopiesBytes || len(c.zstd) > maxCopiesBytes {
 			return false
 		}
-		y.Kinds |= 1 << x.KindAt(i)
-		y.TimeUS = append(y.TimeUS, x.TimeUS[i])
-		y.Seq = append(y.Seq, x.Seq[i])
-		y.Op = append(y.Op, x.Op[i])
-		y.Kind = append(y.Kind, x.Kind[i])
-		y.Collection = append(y.Collection, 0)
-		y.DID = append(y.DID, c.dids.numberString(x.DIDs.At(int(x.DID[i]))))
-		did, uri := x.UIDs(i)
-		y.DIDUID = append(y.DIDUID, did)
-		y.URIUID = append(y.URIUID, uri)
-		y.PlainEnd = append(y.PlainEnd, uint32(len(c.plain)))
-		y.ZstdEnd = append(y.ZstdEnd, uint32(len(c.zstd)))
+		did := c.dids.numberString(x.DIDs.At(int(x.DID[i])))
+		y.appendEvent(x, i, 0, did, uint32(len(c.plain)), uint32(len(c.zstd)))
 	}
 	return true
 }
