@@ -55,7 +55,7 @@ func (b *blockCheck) problem(r format.Range, event int, offset int64, err error)
 }
 
 // check finds what is wrong with the block by itself.
-func (b *blockCheck) check(decoders *decoders) {
+func (b *blockCheck) check(decoders decoders) {
 	b.idx, b.refs, b.plain, b.zstd, b.bytes, b.whole, b.problems = nil, nil, nil, nil, 0, true, b.problems[:0]
 	var parts [numParts][]byte
 	for i, r := range partRanges() {
@@ -218,8 +218,8 @@ func (b *blockCheck) checkPlain(x *format.Index, plain []byte) {
 
 // checkZstd checks the compressed frames' headers and that they hold the plain payloads. plain is
 // nil if that part cannot be read.
-func (b *blockCheck) checkZstd(x *format.Index, plain, zstd []byte, decoders *decoders) {
-	dec := decoders.byID[x.Dictionary]
+func (b *blockCheck) checkZstd(x *format.Index, plain, zstd []byte, decoders decoders) {
+	dec := decoders[x.Dictionary]
 	if dec == nil {
 		b.problem(format.RangeZstd, -1, -1, fmt.Errorf("it is made with dictionary %d, which the log does not have", x.Dictionary))
 		return
@@ -273,25 +273,23 @@ func differ(got, want []byte) error {
 const maxVerifiedEvent = 16 << 20
 
 // decoders has a decoder for each dictionary of the log. Safe for concurrent use once made.
-type decoders struct {
-	byID map[uint32]*dict.Decoder
-}
+type decoders map[uint32]*dict.Decoder
 
-func newDecoders(files map[uint32]*dict.Dictionary) (*decoders, error) {
-	d := &decoders{byID: make(map[uint32]*dict.Decoder, len(files))}
+func newDecoders(files map[uint32]*dict.Dictionary) (decoders, error) {
+	d := make(decoders, len(files))
 	for id, file := range files {
 		dec, err := dict.NewDecoder(maxVerifiedEvent, file)
 		if err != nil {
 			d.close()
 			return nil, fmt.Errorf("dictionary %d: %w", id, err)
 		}
-		d.byID[id] = dec
+		d[id] = dec
 	}
 	return d, nil
 }
 
-func (d *decoders) close() {
-	for _, dec := range d.byID {
+func (d decoders) close() {
+	for _, dec := range d {
 		dec.Close()
 	}
 }

@@ -3,6 +3,7 @@ package verify
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -84,23 +85,19 @@ func (c *chain) add(v *verifier, b *blockCheck) {
 func (c *chain) follow(v *verifier, x *format.Index) {
 	key := x.Key()
 	if x.TimeUS[0] <= c.lastKey {
-		v.note(Problem{Part: format.RangeIndex.String(), Block: key, Event: 0, Offset: -1,
-			Text: fmt.Sprintf("time_us %d is not after the block before, %d", x.TimeUS[0], c.lastKey)})
+		v.eventFault(format.RangeIndex, key, 0, "time_us %d is not after the block before, %d", x.TimeUS[0], c.lastKey)
 	}
 	if c.last != (format.Point{}) {
 		switch p := x.PlaceAt(0); {
 		case !c.last.Before(p):
-			v.note(Problem{Part: format.RangeIndex.String(), Block: key, Event: 0, Offset: -1,
-				Text: fmt.Sprintf("seq %d, op %d of epoch %d does not follow seq %d, op %d of epoch %d", p.Seq, p.Op, p.Epoch, c.last.Seq, c.last.Op, c.last.Epoch)})
+			v.eventFault(format.RangeIndex, key, 0, "seq %d, op %d of epoch %d does not follow seq %d, op %d of epoch %d",
+				p.Seq, p.Op, p.Epoch, c.last.Seq, c.last.Op, c.last.Epoch)
 		case x.Epoch == c.last.Epoch && x.FirstSeq <= c.lastSeq:
 			v.fault(format.RangeIndex, key, "its frames begin with %d, those of a block before end with %d", x.FirstSeq, c.lastSeq)
 		}
 	}
-	known := len(v.streams) == 0
-	for _, s := range v.streams {
-		known = known || s.Epoch == x.Epoch
-	}
-	if !known {
+	known := func(s format.Stream) bool { return s.Epoch == x.Epoch }
+	if len(v.streams) > 0 && !slices.ContainsFunc(v.streams, known) {
 		v.fault(format.RangeIndex, key, "it is of epoch %d, which the log does not know", x.Epoch)
 	}
 }
@@ -172,8 +169,7 @@ func (c *chain) checkUIDs(v *verifier, x *format.Index) {
 		case !ok && len(c.uids) < maxVerifiedDIDs:
 			c.uids[hashes[d]] = uid
 		case ok && have != uid:
-			v.note(Problem{Part: format.RangeIndex.String(), Block: x.Key(), Event: i, Offset: -1,
-				Text: fmt.Sprintf("%.*q has UID %d, and in an earlier block %d", maxNamed, x.DIDs.At(int(d)), uid, have)})
+			v.eventFault(format.RangeIndex, x.Key(), i, "%.*q has UID %d, and in an earlier block %d", maxNamed, x.DIDs.At(int(d)), uid, have)
 		}
 	}
 }
@@ -240,10 +236,10 @@ func (v *verifier) keys() error {
 			return fmt.Errorf("look for unknown keys: %w", err)
 		}
 		if it.First() {
-			v.note(Problem{Part: "store", Event: -1, Offset: -1, Text: fmt.Sprintf("key %x is of no range that this version writes", it.Key())})
+			v.storeFault(fmt.Sprintf("key %x is of no range that this version writes", it.Key()))
 		}
 		if err := it.Close(); err != nil {
-			v.note(Problem{Part: "store", Event: -1, Offset: -1, Text: err.Error()})
+			v.storeFault(err.Error())
 		}
 	}
 	return nil

@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -26,8 +27,8 @@ func (h *eventHead) literal(s string) {
 	if h.err != nil {
 		return
 	}
-	if len(h.b)-h.at < len(s) || string(h.b[h.at:h.at+len(s)]) != s {
-		h.err = fmt.Errorf("has %.*q where %q should be", maxNamed, h.b[min(h.at, len(h.b)):min(h.at+len(s), len(h.b))], s)
+	if !bytes.HasPrefix(h.b[h.at:], []byte(s)) {
+		h.err = fmt.Errorf("has %.*q where %q should be", maxNamed, h.b[h.at:min(h.at+len(s), len(h.b))], s)
 		return
 	}
 	h.at += len(s)
@@ -51,24 +52,18 @@ func (h *eventHead) skipString() {
 	if h.err != nil {
 		return
 	}
-	for i := h.at; i < len(h.b); i++ {
-		if h.b[i] == '"' {
-			h.at = i + 1
-			return
-		}
+	n := bytes.IndexByte(h.b[h.at:], '"')
+	if n < 0 {
+		h.err = errors.New("cut short")
+		return
 	}
-	h.err = errors.New("cut short")
+	h.at += n + 1
 }
 
 // text returns what is at the reader's place, up to a quote.
 func (h *eventHead) text() []byte {
-	rest := h.b[h.at:min(h.at+maxNamed, len(h.b))]
-	for i, c := range rest {
-		if c == '"' {
-			return rest[:i]
-		}
-	}
-	return rest
+	text, _, _ := bytes.Cut(h.b[h.at:min(h.at+maxNamed, len(h.b))], []byte{'"'})
+	return text
 }
 
 // checkPayload compares an event's JSON with the index. It returns the first wrong byte's offset.
@@ -140,8 +135,8 @@ func checkColumns(x *format.Index, i int) error {
 		return fmt.Errorf("a commit event without a collection")
 	case kind != translate.KindCommit && x.URIUID != nil && x.URIUID[i] != 0:
 		return fmt.Errorf("an event of kind %s with URI UID %d", kind, x.URIUID[i])
-	case x.Unverified != nil && x.Unverified[i] != 0 && (kind == translate.KindIdentity || kind == translate.KindAccount):
-		return fmt.Errorf("an event of kind %s, which is never verified, is unverified for reason %d", kind, x.Unverified[i])
+	case x.UnverifiedAt(i) != 0 && (kind == translate.KindIdentity || kind == translate.KindAccount):
+		return fmt.Errorf("an event of kind %s, which is never verified, is unverified for reason %d", kind, x.UnverifiedAt(i))
 	}
 	return nil
 }

@@ -116,8 +116,7 @@ func (v *verifier) checkSources(b *blockCheck) {
 		for _, e := range b.refs.Entries(i) {
 			source := v.sources[b.refs.Sources[e.Source]-1]
 			if c := b.idx.Collection[i]; c > 0 && source != "" && !strings.HasPrefix(source, b.idx.Collections.At(int(c)-1)+":") {
-				v.note(Problem{Part: format.RangeReferences.String(), Block: b.key, Event: i, Offset: -1,
-					Text: fmt.Sprintf("an event of %.*q has source %.*q", maxNamed, b.idx.Collections.At(int(c)-1), maxNamed, source)})
+				v.eventFault(format.RangeReferences, b.key, i, "an event of %.*q has source %.*q", maxNamed, b.idx.Collections.At(int(c)-1), maxNamed, source)
 			}
 		}
 	}

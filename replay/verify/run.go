@@ -37,7 +37,7 @@ type verifier struct {
 	files    map[uint32]*dict.Dictionary
 	gaps     []format.Gap
 	sources  []string // the sources of references, by number - 1; "": it cannot be read
-	decoders *decoders
+	decoders decoders
 
 	chain chain // the collector's
 }
@@ -46,17 +46,30 @@ type verifier struct {
 func (v *verifier) note(p Problem) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.report.add(p, v.cfg.ProblemsKept)
+	v.report.Problems++
+	if len(v.report.Examples) < v.cfg.ProblemsKept {
+		v.report.Examples = append(v.report.Examples, p)
+	}
 }
 
 // fault notes a problem of a value as a whole.
 func (v *verifier) fault(r format.Range, key int64, text string, args ...any) {
-	v.note(Problem{Part: r.String(), Block: key, Event: -1, Offset: -1, Text: fmt.Sprintf(text, args...)})
+	v.eventFault(r, key, -1, text, args...)
+}
+
+// eventFault notes a problem of an event of a block.
+func (v *verifier) eventFault(r format.Range, key int64, event int, text string, args ...any) {
+	v.note(Problem{Part: r.String(), Block: key, Event: event, Offset: -1, Text: fmt.Sprintf(text, args...)})
+}
+
+// storeFault notes a problem of the store that no value has.
+func (v *verifier) storeFault(text string) {
+	v.note(Problem{Part: "store", Event: -1, Offset: -1, Text: text})
 }
 
 func (v *verifier) run(ctx context.Context) error {
 	for _, err := range v.db.Damage {
-		v.note(Problem{Part: "store", Event: -1, Offset: -1, Text: err.Error()})
+		v.storeFault(err.Error())
 	}
 	if err := v.meta(); err != nil {
 		return err
@@ -81,7 +94,7 @@ func (v *verifier) meta() error {
 	switch {
 	case err != nil:
 		v.fault(format.RangeMeta, 0, "%s: %v", format.MetaFormat, err)
-	case version == nil && v.isEmpty() && len(v.db.Damage) == 0:
+	case version == nil && logstore.IsEmpty(v.db) && len(v.db.Damage) == 0:
 		return logstore.ErrNoLog
 	case len(version) != 4:
 		v.fault(format.RangeMeta, 0, "%s has %d bytes, not 4", format.MetaFormat, len(version))
@@ -134,15 +147,6 @@ func (v *verifier) get(key []byte) ([]byte, error) {
 	return value, err
 }
 
-func (v *verifier) isEmpty() bool {
-	it, err := v.db.NewIter(nil)
-	if err != nil {
-		return false
-	}
-	empty := !it.First()
-	return it.Close() == nil && empty
-}
-
 // dictionaries reads the dictionaries, and compares them with those that the log says it uses.
 func (v *verifier) dictionaries() error {
 	it, err := v.db.NewIter(&pebble.IterOptions{LowerBound: format.RangeDictionary.Start(), UpperBound: format.RangeDictionary.End()})
@@ -190,11 +194,7 @@ func (v *verifier) readGaps() error {
 	}
 	defer s.close()
 	for ; s.ok; s.next() {
-		b, err := format.OpenTrailer(s.value, format.RangeGap, s.key)
-		var g format.Gap
-		if err == nil {
-			g, err = format.DecodeGap(b, s.key)
-		}
+		g, err := format.OpenGap(s.value, s.key)
 		switch {
 		case err != nil:
 			v.fault(format.RangeGap, s.key, "%v", err)

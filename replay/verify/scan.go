@@ -18,7 +18,7 @@ type rangeScan struct {
 	r         format.Range
 	it        *pebbleguard.Iterator
 	ok        bool   // it is at a value
-	key       int64  // the number in its key: of ranges that are keyed by time_us
+	key       int64  // the number in its key: time_us, or of RangeSeq the seq
 	substream int    // of RangePlain: which one the value has
 	value     []byte // good until next
 	lastKey   []byte
@@ -39,29 +39,22 @@ func (s *rangeScan) next() { s.settle(s.it.Next()) }
 // settle goes on from where the iterator is until it is at a value or at the end, and notes what
 // cannot be read.
 func (s *rangeScan) settle(ok bool) {
-	for {
+	for s.ok = false; !s.ok; {
 		if ok {
 			var err error
-			if s.value, err = s.it.ValueAndErr(); err == nil && s.takeKey() {
-				s.ok = true
-				return
-			}
-			if err != nil {
+			if s.value, err = s.it.ValueAndErr(); err != nil {
 				ok = s.skipValue(err)
-				continue
+			} else if s.ok = s.takeKey(); !s.ok {
+				ok = s.it.Next()
 			}
-			ok = s.it.Next()
 			continue
 		}
 		err := s.it.Error()
 		if err == nil {
-			s.ok = false
 			return
 		}
-		s.v.note(Problem{Part: s.r.String(), Block: s.key, Event: -1, Offset: -1,
-			Text: fmt.Sprintf("what follows cannot be read: %v", err)})
+		s.v.fault(s.r, s.key, "what follows cannot be read: %v", err)
 		if ok = s.skip(); !ok {
-			s.ok = false
 			return
 		}
 	}
@@ -71,9 +64,10 @@ func (s *rangeScan) settle(ok bool) {
 // whole.
 func (s *rangeScan) skipValue(err error) bool {
 	k := bytes.Clone(s.it.Key())
-	s.v.note(Problem{Part: s.r.String(), Block: s.number(k), Event: -1, Offset: -1, Text: err.Error()})
-	if us, _, ok := s.parseKey(k); ok && s.r != format.RangeSeq {
-		s.key = us
+	key, _, ok := s.parseKey(k)
+	s.v.fault(s.r, key, "%v", err)
+	if ok {
+		s.key = key
 	}
 	// Without this, after a failed value, Pebble's SeekGE finds itself at the end already.
 	s.it.First()
@@ -82,36 +76,27 @@ func (s *rangeScan) skipValue(err error) bool {
 
 // takeKey reads the key that the iterator is at. A key of another shape is noted, and left out.
 func (s *rangeScan) takeKey() bool {
-	k := s.it.Key()
-	s.lastKey = append(s.lastKey[:0], k...)
-	if s.r == format.RangeSeq {
-		if _, _, ok := format.ParseSeqKey(k); ok {
-			return true
-		}
-	} else if us, substream, ok := s.parseKey(k); ok {
-		s.key, s.substream = us, substream
-		return true
+	s.lastKey = append(s.lastKey[:0], s.it.Key()...)
+	key, substream, ok := s.parseKey(s.lastKey)
+	if !ok {
+		s.v.fault(s.r, 0, "no value of this range has key %x", s.lastKey)
+		return false
 	}
-	s.v.note(Problem{Part: s.r.String(), Event: -1, Offset: -1, Text: fmt.Sprintf("no value of this range has key %x", k)})
-	return false
+	s.key, s.substream = key, substream
+	return true
 }
 
-// number returns the number that a problem names for a key.
-func (s *rangeScan) number(k []byte) int64 {
-	if _, seq, ok := format.ParseSeqKey(k); ok && s.r == format.RangeSeq {
-		return seq
-	}
-	us, _, _ := s.parseKey(k)
-	return us
-}
-
-// parseKey takes the key of a range that is keyed by time_us apart.
-func (s *rangeScan) parseKey(k []byte) (us int64, substream int, ok bool) {
-	if s.r == format.RangePlain {
+// parseKey takes the range's key apart.
+func (s *rangeScan) parseKey(k []byte) (key int64, substream int, ok bool) {
+	switch s.r {
+	case format.RangePlain:
 		return format.ParseSubstreamKey(k)
+	case format.RangeSeq:
+		_, key, ok = format.ParseSeqKey(k)
+	default:
+		key, ok = format.ParseTimeKey(k)
 	}
-	us, ok = format.ParseTimeKey(k)
-	return us, 0, ok
+	return key, 0, ok
 }
 
 // skip goes on after what cannot be read, whose end is not known. It looks for the next value that

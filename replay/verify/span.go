@@ -87,11 +87,7 @@ func (c *spanCheck) check() {
 	key := c.spans.key
 	c.v.report.Spans++
 	c.seen[key] = spanParts{}
-	b, err := format.OpenTrailer(c.spans.value, format.RangeSpan, key)
-	var s *format.Span
-	if err == nil {
-		s, err = format.DecodeSpan(b)
-	}
+	s, err := format.Open(c.spans.value, format.RangeSpan, key, format.DecodeSpan)
 	if err == nil && s.Key() != key {
 		err = fmt.Errorf("its last block is %d", s.Key())
 	}
@@ -339,7 +335,7 @@ func (c *spanCheck) checkOthers(s *format.Span) {
 				continue
 			}
 			if err := copyDiffers(x, i, b.idx, e); err != nil {
-				c.v.note(Problem{Part: format.RangeCopiesIndex.String(), Block: key, Event: i, Offset: -1, Text: fmt.Sprintf("the copy of block %d's event %d: %v", b.key, e, err)})
+				c.v.eventFault(format.RangeCopiesIndex, key, i, "the copy of block %d's event %d: %v", b.key, e, err)
 				return
 			}
 			for _, p := range []struct {

@@ -126,11 +126,3 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	}
 	return v.report, nil
 }
-
-// add notes a problem.
-func (r *Report) add(p Problem, keep int) {
-	r.Problems++
-	if len(r.Examples) < keep {
-		r.Examples = append(r.Examples, p)
-	}
-}

@@ -111,7 +111,7 @@ func TestGolden(t *testing.T) {
 	if got, err := DecodeState(AppendState(nil, &st)); err != nil || got != st {
 		t.Errorf("state becomes %+v, %v", got, err)
 	}
-	if got, err := DecodeGap(AppendGap(nil, gap), gap.TimeUS); err != nil || got != *gap {
+	if got, err := OpenGap(AppendTrailer(AppendGap(nil, gap), RangeGap, gap.TimeUS), gap.TimeUS); err != nil || got != *gap {
 		t.Errorf("gap becomes %+v, %v", got, err)
 	}
 }

@@ -305,10 +305,14 @@ func AppendGap(dst []byte, g *Gap) []byte {
 	return dst
 }
 
-// DecodeGap decodes what AppendGap appended.
-func DecodeGap(b []byte, timeUS int64) (Gap, error) {
-	d := &decoder{b: b}
+// OpenGap decodes the value, with trailer, of a key of RangeGap.
+func OpenGap(sealed []byte, timeUS int64) (Gap, error) {
 	g := Gap{TimeUS: timeUS}
+	b, err := OpenTrailer(sealed, RangeGap, timeUS)
+	if err != nil {
+		return g, err
+	}
+	d := &decoder{b: b}
 	for _, p := range []*translate.Position{&g.From, &g.To} {
 		*p = translate.Position{Stream: translate.Stream(d.uint32()), Seq: d.int64(), Op: d.uint32()}
 	}

@@ -31,7 +31,9 @@ func TestMeta(t *testing.T) {
 		{"state", state, AppendState(nil, &state), func(b []byte) (any, error) { return DecodeState(b) }, 0},
 		{"streams", Streams(streams), AppendStreams(nil, streams), func(b []byte) (any, error) { return DecodeStreams(b) }, 0},
 		{"uses", uses, AppendUses(nil, uses), func(b []byte) (any, error) { return DecodeUses(b) }, 28},
-		{"gap", gap, AppendGap(nil, &gap), func(b []byte) (any, error) { return DecodeGap(b, 7) }, 0},
+		{"gap", gap, AppendGap(nil, &gap), func(b []byte) (any, error) {
+			return OpenGap(AppendTrailer(b[:len(b):len(b)], RangeGap, 7), 7)
+		}, 0},
 		{"pointer", pointer, AppendBlockPointer(nil, pointer), func(b []byte) (any, error) {
 			return OpenBlockPointer(AppendTrailer(b[:len(b):len(b)], RangeSeq, 9), 9)
 		}, 0},

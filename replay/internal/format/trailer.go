@@ -69,6 +69,15 @@ func OpenTrailer(sealed []byte, r Range, key int64) ([]byte, error) {
 	return sealed[:n:n], nil
 }
 
+// Open checks the trailer of a value, and decodes what precedes it.
+func Open[T any](sealed []byte, r Range, key int64, decode func([]byte) (T, error)) (v T, err error) {
+	b, err := OpenTrailer(sealed, r, key)
+	if err != nil {
+		return v, err
+	}
+	return decode(b)
+}
+
 func valueHash(body []byte, key int64) uint64 {
 	var d xxhash.Digest
 	d.Reset()

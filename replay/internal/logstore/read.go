@@ -17,11 +17,7 @@ func Meta[T any](st *pebblestore.Store, name string, decode func([]byte) (T, err
 	if err != nil || !ok {
 		return v, false, err
 	}
-	b, err := format.OpenTrailer(sealed, format.RangeMeta, 0)
-	if err == nil {
-		v, err = decode(b)
-	}
-	if err != nil {
+	if v, err = format.Open(sealed, format.RangeMeta, 0, decode); err != nil {
 		return v, false, Corrupt(format.RangeMeta, 0, fmt.Errorf("%s: %w", name, err))
 	}
 	return v, true, nil
@@ -67,11 +63,7 @@ func Gaps(st *pebblestore.Store, floorUS int64) ([]format.Gap, error) {
 		if !ok {
 			return nil, Corrupt(format.RangeGap, 0, fmt.Errorf("malformed key %x", it.Key()))
 		}
-		v, err := format.OpenTrailer(it.Value(), format.RangeGap, us)
-		if err != nil {
-			return nil, Corrupt(format.RangeGap, us, err)
-		}
-		g, err := format.DecodeGap(v, us)
+		g, err := format.OpenGap(it.Value(), us)
 		if err != nil {
 			return nil, Corrupt(format.RangeGap, us, err)
 		}

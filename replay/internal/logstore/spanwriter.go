@@ -80,14 +80,10 @@ func (w *SpanWriter) Gather(st *pebblestore.Store, batch *pebble.Batch, floorUS 
 	for ok := it.First(); ok; ok = it.Next() {
 		key, _ := format.ParseTimeKey(it.Key())
 		sealed, err := it.ValueAndErr()
-		if err != nil {
-			return Corrupt(format.RangeIndex, key, err)
+		var x *format.Index
+		if err == nil {
+			x, err = format.Open(sealed, format.RangeIndex, key, format.DecodeIndex)
 		}
-		body, err := format.OpenTrailer(sealed, format.RangeIndex, key)
-		if err != nil {
-			return Corrupt(format.RangeIndex, key, err)
-		}
-		x, err := format.DecodeIndex(body)
 		if err != nil {
 			return Corrupt(format.RangeIndex, key, err)
 		}
@@ -113,13 +109,11 @@ func references(st *pebblestore.Store, x *format.Index) (*format.References, err
 	if err == nil && !ok {
 		err = format.ErrMissing
 	}
-	var b []byte
-	if err == nil {
-		b, err = format.OpenTrailer(sealed, format.RangeReferences, key)
-	}
 	var r *format.References
 	if err == nil {
-		r, err = format.DecodeReferences(b, x.Events())
+		r, err = format.Open(sealed, format.RangeReferences, key, func(b []byte) (*format.References, error) {
+			return format.DecodeReferences(b, x.Events())
+		})
 	}
 	if err != nil {
 		return nil, Corrupt(format.RangeReferences, key, err)

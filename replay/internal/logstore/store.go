@@ -28,6 +28,16 @@ func Open(cfg pebblestore.Config) (*pebblestore.Store, error) {
 	return st, err
 }
 
+// IsEmpty says whether the store has no key. It is false if that cannot be read.
+func IsEmpty(st *pebblestore.Store) bool {
+	it, err := st.NewIter(nil)
+	if err != nil {
+		return false
+	}
+	empty := !it.First()
+	return it.Close() == nil && empty
+}
+
 // RaiseMark moves the high-water mark of st to s, which was committed. No other call for the mark
 // may be under way.
 func RaiseMark(st *pebblestore.Store, s *format.State) error {
@@ -47,13 +57,9 @@ func checkHighWater(db *pebbleguard.DB, mark []byte, dir string) error {
 	var s format.State // zero if the log is empty
 	_, formed, err := db.Value(format.MetaKey(format.MetaFormat))
 	if err == nil && formed {
-		var sealed, value []byte
-		sealed, _, err = db.Value(format.MetaKey(format.MetaState))
-		if err == nil {
-			value, err = format.OpenTrailer(sealed, format.RangeMeta, 0)
-		}
-		if err == nil {
-			s, err = format.DecodeState(value)
+		var sealed []byte
+		if sealed, _, err = db.Value(format.MetaKey(format.MetaState)); err == nil {
+			s, err = format.Open(sealed, format.RangeMeta, 0, format.DecodeState)
 		}
 	}
 	if err != nil {
