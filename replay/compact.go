@@ -4,15 +4,7 @@ import (
 	"millrace/replay/internal/format"
 )
 
-// Blocks of a quiet relay are small: every 5 ms makes one. So the newest small blocks, the group,
-// are replaced by one block that has all their events as soon as they are enough. It happens within
-// the Append that fills the group. One synced batch has the merged block under the key of the
-// group's last block, deletions of the others' keys, and what is new. All of this is still in the
-// memtable, where SINGLEDEL takes its SET along. So a flush writes the merged block and nothing of
-// the small ones.
-//
-// A group is always in the tail, so no reader looks for its blocks in the store. Readers hold
-// places, not blocks, and find their place in the merged block as they would have in the small one.
+// Bounds of a group, whose small blocks become one: see Small blocks in the package's doc.
 const (
 	maxSmallEvents = 256 // a block of more is not small, nor one of half a group's memory
 	maxGroupEvents = 1024
@@ -95,8 +87,7 @@ func (p *appendCall) closeGroup() error {
 		}
 	}
 	n.tail = append(n.tail[:len(n.tail)-len(group)], merged)
-	n.Total = base
-	n.Total = n.Total.Plus(merged.totals())
+	n.Total = base.Plus(merged.totals())
 	p.unwritten = 0
 	p.merged = append(p.merged, merged)
 	if err := p.joinSpan(merged); err != nil {

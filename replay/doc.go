@@ -30,13 +30,11 @@
 // part missing, then reads the floor again. While the floor is below its place, all that it needs
 // is there; else the log was trimmed past its place (ErrTrimmed).
 //
-// blockStore has what readers share of the blocks on disk: look-ups of indexes, parts and spans,
-// the cache, and reading ahead. When a reader of everything comes to a block there, goroutines open
-// the next two for it. Meanwhile its caller writes the first to the socket (readahead.go,
-// openparts.go). Then they read the slim indexes of the blocks after, several at a time. After a
-// slow look-up, a selective query looks up as many as ahead.MaxLookups spans at once. It has as
-// many blocks read that they name (plan.go). Blob files have the kernel read ahead where reads
-// follow each other and wait for the disk (internal/pebblestore).
+// blockStore has what readers share of the blocks on disk: look-ups, the cache, and reading ahead.
+// While the caller of a reader of everything writes a block to the socket, goroutines open the next
+// two for it, and read the slim indexes of those after (readahead.go, openparts.go). After a slow
+// look-up, a selective query looks up several spans at once, and has the blocks read that they name
+// (plan.go, internal/ahead).
 //
 // Memory: tail and cache are bounded by Config. Pebble has its own share. Between calls of Next a
 // reader keeps its current part open, and those that were read ahead for it. All readers together
@@ -44,25 +42,22 @@
 // Reader.Close and Log.Close close them.
 //
 // A Chunk has MaxChunkBytes of memory until it is Reset, and half more of a variant that is not
-// stored. What comes from the disk is in it. A reader unpacks a substream into it, and builds there
-// the wanted frames of such a variant. A substream that another reader has unpacked before goes to
-// the cache instead, for all, if it is one of the part's first 64. What comes from the tail is not
-// copied. A Chunk keeps the blocks alive that its Frames alias: at most about 2*pinFactor times
-// MaxChunkBytes, since sparse matches are copied. Of blocks of the tail a variant is built whole,
-// in the cache.
+// stored. What comes from the disk is unpacked, or built, in it. A substream that another reader
+// has unpacked before, and a variant of a block of the tail, are in the cache instead, for all.
+// What comes from the tail is not copied. A Chunk keeps the blocks alive that its Frames alias: at
+// most about 2*pinFactor times MaxChunkBytes, since sparse matches are copied.
 //
 // # Small blocks
 //
 // A quiet relay makes 180 blocks of a few events a second. The newest small blocks (at most 256
 // events) are a group. The Append that brings it to about 1,024 events, or to a quarter of the
-// tail's memory, replaces it by one block. That has the group's parts one after the other. The
-// batch has the merged block under the key of the group's last, SINGLEDELs for the others, and what
-// is new. The snapshot that follows has the merged block in the tail. Readers hold a place and no
-// block, so they do not see it happen. A group is always wholly in the tail, so no reader looks for
-// its blocks in the store. A group never spans a gap, two epochs or two memtables (the log begins
-// flushes itself, before Pebble must). So SET and SINGLEDEL meet in one flush, and nothing of the
-// small blocks is ever written to a table. A trim that would cut a group ends it: its blocks stay
-// small. So do those of the last group before a crash.
+// tail's memory, replaces it by one block with all their events. The batch has the merged block
+// under the key of the group's last, SINGLEDELs for the others, and what is new. Readers hold
+// places and no blocks, so they do not see it happen. A group is always wholly in the tail, so no
+// reader looks for its blocks in the store. It never spans a gap, two epochs or two memtables (the
+// log begins flushes itself, before Pebble must). So SET and SINGLEDEL meet in one flush, and
+// nothing of the small blocks is ever written to a table. A trim that would cut a group ends it:
+// its blocks stay small. So do those of the last group before a crash.
 //
 // # References
 //
@@ -83,10 +78,9 @@
 // start it comes from the indexes of those blocks.
 //
 // A span says in which blocks each collection, DID and subject is. For DIDs and subjects it has
-// fingerprints: SipHash-2-4 under a key that is random for each log and never leaves it, so that
-// nobody can choose DIDs that collide. They are in 32 shards, so that a look-up of one DID reads
-// some 8 KiB of a span. Identity and account events are in it once more, copied (unless they are
-// more than 1 MiB), since they pass every collection filter.
+// fingerprints under a key that is random for each log and never leaves it, in 32 shards: a look-up
+// of one DID reads some 8 KiB. Identity and account events are in it once more, copied (unless they
+// are more than 1 MiB), since they pass every collection filter.
 //
 // #sync events are for readers that ask for their kind. The index of a block says whether it has
 // some. If not, a reader without a filter copies it whole; else it takes the other events. A log is
@@ -102,9 +96,8 @@
 // # Formats
 //
 // Package internal/format has the encodings of all keys and values, and draws them (formats.go).
-// Pebble holds one key range for each part of a block; tables are cut where ranges meet
-// (logstore.SpanPolicy), so compactions do not merge ranges. See internal/pebblestore for when they
-// run.
+// Tables are cut where key ranges meet (logstore.SpanPolicy), so compactions do not merge ranges.
+// See internal/pebblestore for when they run.
 //
 // # Concurrency and lock order
 //

@@ -90,7 +90,7 @@ func (l *Log) Range() Range {
 		r.References = &since
 	}
 	if s.Oldest != (format.Point{}) {
-		held := s.Total.Minus(s.Trimmed)
+		held := s.held()
 		r.Oldest, r.Newest, r.Events, r.Bytes = s.export(s.Oldest), s.export(s.Newest), held.Events, held.Bytes
 	}
 	return r

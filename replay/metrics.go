@@ -8,7 +8,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"millrace/replay/internal/counts"
-	"millrace/replay/internal/format"
 )
 
 const (
@@ -69,45 +68,37 @@ func newMetrics(reg prometheus.Registerer, l *Log) *metrics {
 	return m
 }
 
-// registerState registers what is read from the log's snapshot.
+// registerState registers what is read from the log when it is asked for.
 func (m *metrics) registerState(auto promauto.Factory, l *Log) {
-	add := func(typ prometheus.ValueType, name, help string, value func() float64) {
-		desc := prometheus.Opts{Namespace: metricsNamespace, Subsystem: metricsSubsystem, Name: name, Help: help}
-		if typ == prometheus.CounterValue {
-			auto.NewCounterFunc(prometheus.CounterOpts(desc), value)
-			return
-		}
-		auto.NewGaugeFunc(prometheus.GaugeOpts(desc), value)
+	gauge := func(name, help string, value func() float64) {
+		auto.NewGaugeFunc(prometheus.GaugeOpts{Namespace: metricsNamespace, Subsystem: metricsSubsystem, Name: name, Help: help}, value)
 	}
-	held := func() format.Totals { s := l.snap.Load(); return s.Total.Minus(s.Trimmed) }
-	add(prometheus.CounterValue, "events_total", "Events appended since the log was made.",
-		func() float64 { return float64(l.snap.Load().Total.Events) })
-	add(prometheus.GaugeValue, "log_events", "Events in the log.", func() float64 { return float64(held().Events) })
-	add(prometheus.GaugeValue, "log_blocks", "Blocks in the log.", func() float64 { return float64(held().Blocks) })
-	add(prometheus.GaugeValue, "log_bytes", "Bytes in the log, before the store compresses them.",
-		func() float64 { return float64(held().Bytes) })
-	add(prometheus.GaugeValue, "tail_bytes", "Memory that the newest blocks take.",
-		func() float64 { return float64(l.snap.Load().tailBytes) })
-	add(prometheus.GaugeValue, "paths", "Sources of references that have a number.",
-		func() float64 { return float64(len(l.blocks.sources.Known())) })
-	add(prometheus.GaugeValue, "gaps", "Gaps in the log.", func() float64 { return float64(len(l.snap.Load().gaps)) })
-	add(prometheus.GaugeValue, "oldest_seconds", "time_us of the oldest event, in seconds; 0 if there is none.",
+	counter := func(name, help string, value func() float64) {
+		auto.NewCounterFunc(prometheus.CounterOpts{Namespace: metricsNamespace, Subsystem: metricsSubsystem, Name: name, Help: help}, value)
+	}
+	of := func(value func(s *snapshot) int64) func() float64 {
+		return func() float64 { return float64(value(l.snap.Load())) }
+	}
+	counter("events_total", "Events appended since the log was made.", of(func(s *snapshot) int64 { return s.Total.Events }))
+	gauge("log_events", "Events in the log.", of(func(s *snapshot) int64 { return s.held().Events }))
+	gauge("log_blocks", "Blocks in the log.", of(func(s *snapshot) int64 { return s.held().Blocks }))
+	gauge("log_bytes", "Bytes in the log, before the store compresses them.", of(func(s *snapshot) int64 { return s.held().Bytes }))
+	gauge("tail_bytes", "Memory that the newest blocks take.", of(func(s *snapshot) int64 { return s.tailBytes }))
+	gauge("gaps", "Gaps in the log.", of(func(s *snapshot) int64 { return int64(len(s.gaps)) }))
+	gauge("oldest_seconds", "time_us of the oldest event, in seconds; 0 if there is none.",
 		func() float64 { return float64(l.snap.Load().Oldest.TimeUS) / 1e6 })
-	add(prometheus.GaugeValue, "newest_seconds", "time_us of the newest event, in seconds; 0 if there is none.",
+	gauge("newest_seconds", "time_us of the newest event, in seconds; 0 if there is none.",
 		func() float64 { return float64(l.snap.Load().Newest.TimeUS) / 1e6 })
-	add(prometheus.GaugeValue, "position_seq", "The relay's seq that is committed.",
-		func() float64 { return float64(l.snap.Load().Seq) })
-	add(prometheus.GaugeValue, "epoch", "The epoch of the relay's numbering.",
-		func() float64 { return float64(l.snap.Load().Epoch) })
-	add(prometheus.GaugeValue, "cache_bytes", "Memory that cached parts and variants take.",
-		func() float64 { return float64(l.blocks.cache.Stats().Bytes) })
-	add(prometheus.CounterValue, "cache_hits_total", "Parts and variants found in the cache.",
-		func() float64 { return float64(l.blocks.cache.Stats().Hits) })
-	add(prometheus.CounterValue, "cache_misses_total", "Parts loaded and variants built for the cache.",
+	gauge("position_seq", "The relay's seq that is committed.", of(func(s *snapshot) int64 { return s.Seq }))
+	gauge("epoch", "The epoch of the relay's numbering.", of(func(s *snapshot) int64 { return int64(s.Epoch) }))
+	gauge("paths", "Sources of references that have a number.", func() float64 { return float64(l.blocks.sources.Len()) })
+	gauge("cache_bytes", "Memory that cached parts and variants take.", func() float64 { return float64(l.blocks.cache.Stats().Bytes) })
+	counter("cache_hits_total", "Parts and variants found in the cache.", func() float64 { return float64(l.blocks.cache.Stats().Hits) })
+	counter("cache_misses_total", "Parts loaded and variants built for the cache.",
 		func() float64 { return float64(l.blocks.cache.Stats().Misses) })
-	add(prometheus.GaugeValue, "trim_paused", "1 while trimming by age is paused because the clock is not trusted.",
+	gauge("trim_paused", "1 while trimming by age is paused because the clock is not trusted.",
 		func() float64 { return oneIf(m.trimPaused.Load()) })
-	add(prometheus.GaugeValue, "failed", "1 after a write or sync failed, or the log was found corrupt.",
+	gauge("failed", "1 after a write or sync failed, or the log was found corrupt.",
 		func() float64 { return oneIf(l.store.Err() != nil) })
 }
 

@@ -52,7 +52,7 @@ func open(cfg Config, st *pebblestore.Store) (*Log, error) {
 		return nil, fmt.Errorf("make the encoder: %w", err)
 	}
 	l.stored.encoder = enc
-	o := opener{log: l, cfg: &cfg, store: st, batch: st.Pebble().NewBatch(), snap: &snapshot{changed: make(chan struct{})}}
+	o := opener{cfg: &cfg, store: st, batch: st.Pebble().NewBatch(), snap: &snapshot{changed: make(chan struct{})}}
 	defer st.CloseBatch(o.batch)
 	sources := logstore.NewSources()
 	for _, step := range []func() error{o.format, o.uidStore, o.readState, o.streams, o.state, o.dictionaries, o.gaps, o.references,
@@ -75,13 +75,12 @@ func open(cfg Config, st *pebblestore.Store) (*Log, error) {
 	l.metrics = newMetrics(cfg.Registerer, l)
 	cfg.Logger.Info("log is open", "stream", s.streams.Tag(s.Epoch).String(), "epoch", s.Epoch, "seq", s.Seq,
 		"oldest_us", s.Oldest.TimeUS, "newest_us", s.Newest.TimeUS,
-		"events", s.Total.Minus(s.Trimmed).Events, "bytes", s.Total.Minus(s.Trimmed).Bytes)
+		"events", s.held().Events, "bytes", s.held().Bytes)
 	return l, nil
 }
 
 // opener reads the meta values into snap, in steps, and gathers what must be written in batch.
 type opener struct {
-	log   *Log
 	cfg   *Config
 	store *pebblestore.Store
 	batch *pebble.Batch
@@ -102,7 +101,7 @@ func (o *opener) format() error {
 		return err
 	}
 	if !ok {
-		if !o.isEmpty() {
+		if !logstore.IsEmpty(o.store) {
 			return logstore.Corrupt(format.RangeMeta, 0, fmt.Errorf("%s: %w", format.MetaFormat, format.ErrMissing))
 		}
 		if o.cfg.ReadOnly {
@@ -124,15 +123,6 @@ func (o *opener) format() error {
 	}
 	o.snap.version = got
 	return nil
-}
-
-func (o *opener) isEmpty() bool {
-	it, err := o.store.NewIter(nil)
-	if err != nil {
-		return false
-	}
-	empty := !it.First()
-	return it.Close() == nil && empty
 }
 
 // uidStore checks whose UIDs the log holds. Interning may be turned off and on again, but the store
@@ -164,11 +154,8 @@ func (o *opener) streams() error {
 		if !o.fresh {
 			return logstore.MissingMeta(format.MetaStreams)
 		}
-		if o.snap.streams, err = format.Streams.Add(nil, o.cfg.Relay, firstEpoch, 0); err != nil {
-			return err
-		}
 		o.snap.Epoch = firstEpoch
-		return logstore.PutStreams(o.batch, o.snap.streams)
+		return o.follow(firstEpoch)
 	}
 	if err := o.seqBases(streams); err != nil {
 		return err
@@ -230,7 +217,7 @@ func (o *opener) unused() bool {
 	return s.Seq == 0 && s.TimeUS == 0 && s.Previous == (EpochEnd{}) && s.Newest == (format.Point{})
 }
 
-// follow makes epoch one of the configured relay, of a log that is not used yet.
+// follow makes epoch the only one, of the configured relay: the log is not used yet.
 func (o *opener) follow(epoch uint32) (err error) {
 	if o.snap.streams, err = format.Streams.Add(nil, o.cfg.Relay, epoch, 0); err != nil {
 		return err

@@ -25,17 +25,16 @@ func (r *Reader) seek(s *snapshot, c Cursor) error {
 	return nil
 }
 
-func (r *Reader) startAtEnd(s *snapshot) {
-	r.next = s.TimeUS + 1
-	r.gapNext = r.next
-	r.through = s.end()
+// startAt makes next the first stamp that is looked at.
+func (r *Reader) startAt(next int64, through Point) {
+	r.next, r.gapNext, r.through = next, next, through
 }
+
+func (r *Reader) startAtEnd(s *snapshot) { r.startAt(s.TimeUS+1, s.end()) }
 
 // startAtFloor starts with the oldest event.
 func (r *Reader) startAtFloor(s *snapshot) {
-	r.next = s.Floor.TimeUS + 1
-	r.gapNext = r.next
-	r.through = Point{TimeUS: s.Floor.TimeUS}
+	r.startAt(s.Floor.TimeUS+1, Point{TimeUS: s.Floor.TimeUS})
 	r.atFloor = true
 	if r.clamped {
 		r.oldest = s.export(s.Oldest)
@@ -52,8 +51,7 @@ func (r *Reader) seekTime(s *snapshot, us int64) {
 	case us > s.TimeUS: // not newest's: a gap may lie after it
 		r.startAtEnd(s)
 	default:
-		r.next, r.gapNext = us, us
-		r.through = Point{TimeUS: us - 1}
+		r.startAt(us, Point{TimeUS: us - 1})
 	}
 }
 
@@ -97,18 +95,15 @@ func (r *Reader) seekPlace(s *snapshot, p format.Place, pos translate.Position) 
 		r.startAtEnd(s)
 		return nil
 	}
-	if s.Newest.Place.Before(p) || s.Newest.Place == p {
-		r.next = s.Newest.TimeUS + 1
-		r.gapNext = r.next
-		r.through = Point{s.Newest.TimeUS, pos}
+	if !p.Before(s.Newest.Place) {
+		r.startAt(s.Newest.TimeUS+1, Point{s.Newest.TimeUS, pos})
 		return nil
 	}
 	next, err := r.log.blocks.findAfter(s, p)
 	if err != nil {
 		return err
 	}
-	r.next, r.gapNext = next, next
-	r.through = Point{next - 1, pos}
+	r.startAt(next, Point{next - 1, pos})
 	return nil
 }
 
@@ -116,7 +111,7 @@ func (r *Reader) seekPlace(s *snapshot, p format.Place, pos translate.Position) 
 // that lies between. p is at or after the floor and before the newest event.
 func (bs *blockStore) findAfter(s *snapshot, p format.Place) (int64, error) {
 	// The block that p is in, or the first one after it, is the first whose last event is after p.
-	if s.beforeTail.Place.Before(p) || s.beforeTail.Place == p {
+	if !p.Before(s.beforeTail.Place) {
 		i := 0
 		for ; i < len(s.tail)-1 && !p.Before(s.tail[i].idx.LastPoint().Place); i++ {
 		}

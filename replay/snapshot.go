@@ -51,6 +51,9 @@ func (s *snapshot) next() *snapshot {
 	return &n
 }
 
+// held counts the blocks that are in the log.
+func (s *snapshot) held() format.Totals { return s.Total.Minus(s.Trimmed) }
+
 // raiseVersion adds to the batch that the log is of a version, unless it is of that or a later one.
 func (s *snapshot) raiseVersion(batch *pebble.Batch, version uint32) error {
 	if s.version >= version {

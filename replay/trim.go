@@ -200,7 +200,7 @@ func (l *Log) cutByBytes(s *snapshot, maxBytes int64) (key int64, more bool, err
 	if maxBytes < 0 {
 		return s.Newest.TimeUS, false, nil
 	}
-	if maxBytes == 0 || s.Total.Bytes-s.Trimmed.Bytes <= maxBytes {
+	if maxBytes == 0 || s.held().Bytes <= maxBytes {
 		return 0, false, nil
 	}
 	key, more, err = logstore.CutByBytes(l.store, &s.State, maxBytes)
