@@ -268,8 +268,7 @@ func (g *Graph) pairLocked(e Edge) (actor, subject uint32, ok bool) {
 	find := func(uid uint64) uint32 {
 		n, found := g.accounts.find(uid)
 		if !found && g.accountRoomLocked() {
-			n, _ = g.accounts.add(uid)
-			return n
+			return g.accounts.add(uid)
 		}
 		ok = ok && found
 		return n

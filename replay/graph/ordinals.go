@@ -20,18 +20,15 @@ func (o *ordinals) find(uid uint64) (uint32, bool) {
 	return max(n, 1) - 1, n != 0
 }
 
-// add gives an account the next ordinal, unless it has one.
-func (o *ordinals) add(uid uint64) (n uint32, added bool) {
+// add gives an account that has none the next ordinal.
+func (o *ordinals) add(uid uint64) uint32 {
 	if o.full() {
 		o.grow()
 	}
-	at := o.place(uid)
-	if n := o.table[at]; n != 0 {
-		return n - 1, false
-	}
+	n := uint32(len(o.uids))
+	o.table[o.place(uid)] = n + 1
 	o.uids = append(o.uids, uid)
-	o.table[at] = uint32(len(o.uids))
-	return o.table[at] - 1, true
+	return n
 }
 
 func (o *ordinals) full() bool { return 4*(len(o.uids)+1) > 3*len(o.table) }

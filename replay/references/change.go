@@ -31,27 +31,13 @@ const (
 
 // String returns the operation as metrics have it.
 func (o Operation) String() string {
-	switch o {
-	case Create:
-		return "create"
-	case Update:
-		return "update"
-	case Delete:
-		return "delete"
-	case DeleteAccount:
-		return "delete_account"
-	case Deactivate:
-		return "deactivate"
-	case Activate:
-		return "activate"
-	case Sync:
-		return "sync"
-	case Gap:
-		return "gap"
-	case Import:
-		return "import"
-	case Purge:
-		return "purge"
+	names := [...]string{
+		Create: "create", Update: "update", Delete: "delete",
+		DeleteAccount: "delete_account", Deactivate: "deactivate", Activate: "activate",
+		Sync: "sync", Gap: "gap", Import: "import", Purge: "purge",
+	}
+	if o >= Create && int(o) < len(names) {
+		return names[o]
 	}
 	return fmt.Sprintf("operation(%d)", uint8(o))
 }

@@ -267,12 +267,8 @@ func (f *Feed) Graph() (*graph.Graph, error) {
 
 // Source implements graph.Queries.
 func (f *Feed) Source(name string) (number int, ok bool) {
-	for i, source := range f.cfg.Sources {
-		if source == name {
-			return i, true
-		}
-	}
-	return 0, false
+	number = slices.Index(f.cfg.Sources, name)
+	return max(number, 0), number >= 0
 }
 
 // Wait implements graph.Queries.

@@ -30,18 +30,15 @@ const (
 
 // New makes a set of the DIDs, of which some may be the same.
 func New(dids []string) *Set {
-	s := &Set{}
+	s := &Set{other: make(map[string]struct{})}
 	plc := 0
 	for _, d := range dids {
 		var slot [slotBytes]byte
 		if packPLC(&slot, d) {
 			plc++
-			continue
+		} else {
+			s.other[strings.Clone(d)] = struct{}{}
 		}
-		if s.other == nil {
-			s.other = make(map[string]struct{})
-		}
-		s.other[strings.Clone(d)] = struct{}{}
 	}
 	s.starts = make([]uint32, plc/slotsPerBucket+2)
 	s.slots = make([][slotBytes]byte, plc)
@@ -92,9 +89,6 @@ func (s *Set) Has(hash uint64, did string) bool {
 		if s.slots[i] == slot {
 			return true
 		}
-	}
-	if s.other == nil {
-		return false
 	}
 	_, ok := s.other[did]
 	return ok

@@ -46,39 +46,14 @@ func BlockRanges() [4]Range { return [4]Range{RangeIndex, RangePlain, RangeZstd,
 
 // String returns the range's name in errors: "index", "plain", …
 func (r Range) String() string {
-	switch r {
-	case RangeMeta:
-		return "meta"
-	case RangeDictionary:
-		return "dictionary"
-	case RangeSource:
-		return "source"
-	case RangeGap:
-		return "gap"
-	case RangeSeq:
-		return "seq"
-	case RangeIndex:
-		return "index"
-	case RangePlain:
-		return "plain"
-	case RangeZstd:
-		return "zstd"
-	case RangeSlimIndex:
-		return "slim_index"
-	case RangeSpanSubjects:
-		return "span_subjects"
-	case RangeReferences:
-		return "references"
-	case RangeSpan:
-		return "span"
-	case RangeSpanDIDs:
-		return "span_dids"
-	case RangeCopiesIndex:
-		return "copies_index"
-	case RangeCopiesPlain:
-		return "copies_plain"
-	case RangeCopiesZstd:
-		return "copies_zstd"
+	names := [...]string{
+		RangeMeta: "meta", RangeDictionary: "dictionary", RangeSource: "source", RangeGap: "gap", RangeSeq: "seq",
+		RangeSpan: "span", RangeSpanDIDs: "span_dids", RangeSpanSubjects: "span_subjects",
+		RangeIndex: "index", RangeSlimIndex: "slim_index", RangePlain: "plain", RangeZstd: "zstd", RangeReferences: "references",
+		RangeCopiesIndex: "copies_index", RangeCopiesPlain: "copies_plain", RangeCopiesZstd: "copies_zstd",
+	}
+	if int(r) < len(names) && names[r] != "" {
+		return names[r]
 	}
 	return fmt.Sprintf("range %#02x", byte(r))
 }
