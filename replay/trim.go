@@ -156,7 +156,7 @@ func (l *Log) hold(s *snapshot, key int64) (int64, error) {
 	if us >= key {
 		return key, nil
 	}
-	l.cfg.Logger.Warn("the log is not trimmed as it should be: the reference store has not read that far",
+	l.cfg.Logger.Warn("the log is not trimmed as it should be: the reference store, or a backup of it, has not read that far",
 		"read_epoch", last.Epoch, "read_seq", last.Seq)
 	held, err := l.lastBlockAt(s, us)
 	return s.spanBefore(held), err

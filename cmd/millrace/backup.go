@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"millrace/dict"
 	"millrace/intern"
 	"millrace/intern/kv/pebblekv"
@@ -47,6 +49,7 @@ type backupManifest struct {
 	TimeUS   int64     `json:"time_us"`             // newest stamp given out by then
 	UIDStore string    `json:"uid_store,omitempty"` // ID; empty: UIDs are not in the backup
 	Skipped  uint64    `json:"skipped,omitempty"`   // UIDs that were skipped in that store by then
+	LeftOut  string    `json:"left_out,omitempty"`  // ID of a UID store that was there and is not the log's
 }
 
 // manifestFile is the name of backupManifest's file.
@@ -74,31 +77,36 @@ func (c *backupConfig) run(ctx context.Context, _ []string, stdout, _ io.Writer)
 		return fmt.Errorf("back up %s: %w", c.dataDir, adviseNewer(err, c.dataDir))
 	}
 	uids := "no UID store (interning is off, or UIDs are in FoundationDB)"
-	if m.UIDStore != "" {
+	switch {
+	case m.UIDStore != "":
 		uids = "UID store " + m.UIDStore
+	case m.LeftOut != "":
+		uids = fmt.Sprintf("no UID store (the log has UIDs of another than %s, which is in intern)", m.LeftOut)
 	}
 	fmt.Fprintf(stdout, "backed up to %s: the log up to seq %d of epoch %d, %s\n", m.Dir, m.Seq, m.Epoch, uids)
 	return nil
 }
 
-// backUp asks the server that runs, or copies the stores of one that does not.
+// backUp asks the server that has the log open, or copies the stores of one that does not run. A
+// server that was killed leaves control.json behind, and a copy of the directory has it.
 func (c *backupConfig) backUp(ctx context.Context) (*backupManifest, error) {
-	running, err := readControl(c.dataDir)
-	if err != nil {
-		return nil, err
+	_, err := lookAtLog((&config{dataDir: c.dataDir}).logDir(), &lookFS{FS: vfs.Default})
+	if isLocked(err) {
+		running, err := readControl(c.dataDir)
+		if err != nil {
+			return nil, err
+		}
+		if running != nil {
+			m, err := running.backUp(ctx, c.to)
+			if !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, errNotOurs) {
+				return m, err
+			}
+		}
+	} else if m, err := makeBackup(c.to, c.copyStopped); !isLocked(err) {
+		return m, err
 	}
-	if running != nil {
-		m, err := running.backUp(ctx, c.to)
-		if !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, errNotOurs) {
-			return m, err
-		} // the server was killed, and left control.json behind
-	}
-	m, err := makeBackup(c.to, c.copyStopped)
-	if err != nil && isLocked(err) {
-		return nil, advise(fmt.Errorf("%s is in use by another process, which cannot be asked for a backup", c.dataDir),
-			"It runs with --metrics-listen '', or is no server. Start it with --metrics-listen 127.0.0.1:6009, or stop it while the backup is made.")
-	}
-	return m, err
+	return nil, advise(fmt.Errorf("%s is in use by another process, which cannot be asked for a backup", c.dataDir),
+		"It runs with --metrics-listen '', or is no server. Start it with --metrics-listen 127.0.0.1:6009, or stop it while the backup is made.")
 }
 
 // copyStopped copies the stores of a server that does not run.
@@ -116,6 +124,9 @@ func (c *backupConfig) copyStopped(dir string) (*backupManifest, error) {
 	if errors.Is(err, replay.ErrNoLog) {
 		return nil, advise(err, "Give --data-dir the directory that the server is given.")
 	}
+	if errors.Is(err, os.ErrPermission) {
+		return nil, advise(err, runAsServer)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -129,10 +140,7 @@ func (c *backupConfig) copyStopped(dir string) (*backupManifest, error) {
 	if err := source.copyStatic(dir); err != nil {
 		return nil, err
 	}
-	if _, err := os.Stat(source.internDir()); errors.Is(err, os.ErrNotExist) {
-		return m, nil // --intern=off, or UIDs are kept elsewhere
-	}
-	return m, m.copyUIDs(source.internDir(), filepath.Join(dir, "intern"))
+	return m, m.copyUIDs(source.internDir(), dir)
 }
 
 // copyReferences copies the reference store in from, if there is one; no process has it open.
@@ -162,8 +170,16 @@ func (c *config) copyStatic(dir string) error {
 	return replaceFile(to, func(w io.Writer) error { _, err := io.Copy(w, f); return err })
 }
 
-// copyUIDs copies the embedded UID store in from, which no process has open.
-func (m *backupManifest) copyUIDs(from, to string) (err error) {
+// copyUIDs puts the embedded UID store in from, if there is one, into the backup in dir, which has
+// the log; no process has it open. One that is not the log's stays out: no server starts with both.
+func (m *backupManifest) copyUIDs(from, dir string) (err error) {
+	if _, err := os.Stat(from); errors.Is(err, os.ErrNotExist) {
+		return nil // --intern=off, or UIDs are kept elsewhere
+	}
+	log, err := lookAtLog(filepath.Join(dir, "log"), &lookFS{FS: vfs.Default})
+	if err != nil {
+		return err
+	}
 	store, err := pebblekv.Open(pebblekv.Config{Dir: from})
 	if err != nil {
 		return err
@@ -173,9 +189,16 @@ func (m *backupManifest) copyUIDs(from, to string) (err error) {
 	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, interner.Close()) }()
+	if log.UIDStore != "" && log.UIDStore != interner.StoreID() {
+		m.LeftOut = interner.StoreID()
+		return nil
+	}
 	m.UIDStore = interner.StoreID()
-	m.Skipped, err = interner.Skipped(context.Background())
-	return errors.Join(err, interner.Close(), store.Checkpoint(to))
+	if m.Skipped, err = interner.Skipped(context.Background()); err != nil {
+		return err
+	}
+	return store.Checkpoint(filepath.Join(dir, "intern"))
 }
 
 // manifestOf describes a copy of dataDir whose log ends at the position. A copy of a backup, and of
@@ -268,7 +291,10 @@ func (c *control) backUp(ctx context.Context, to string) (*backupManifest, error
 	switch resp.StatusCode {
 	case http.StatusOK:
 		m := &backupManifest{}
-		return m, json.Unmarshal(answer, m)
+		if json.Unmarshal(answer, m) != nil {
+			return nil, errNotOurs
+		}
+		return m, nil
 	case http.StatusUnauthorized, http.StatusNotFound, http.StatusMethodNotAllowed:
 		return nil, errNotOurs
 	}

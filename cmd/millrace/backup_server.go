@@ -15,6 +15,8 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+
+	"millrace/replay"
 )
 
 // control is how a command on the same machine reaches the server of a data directory. It is the
@@ -131,21 +133,19 @@ func (d *daemon) backUp(to string) (*backupManifest, error) {
 		}
 	}
 	m, err := makeBackup(filepath.Clean(to), func(dir string) (*backupManifest, error) {
-		if d.refs != nil {
-			if err := d.refs.Checkpoint(filepath.Join(dir, "refs")); err != nil {
-				return nil, err
-			}
+		at, err := d.copyLog(dir)
+		if err != nil {
+			return nil, err
 		}
 		if err := d.cfg.copyStatic(dir); err != nil {
 			return nil, err
 		}
-		at, err := d.log.Checkpoint(filepath.Join(dir, "log"))
+		m, err := manifestOf(at, d.cfg.dataDir)
 		if err != nil {
 			return nil, err
 		}
-		m, err := manifestOf(at, d.cfg.dataDir)
-		if err != nil || d.uids == nil {
-			return m, err
+		if d.uids == nil {
+			return m, m.copyUIDs(d.cfg.internDir(), dir)
 		}
 		store, ok := d.uids.store.(interface{ Checkpoint(dir string) error })
 		if !ok {
@@ -163,6 +163,24 @@ func (d *daemon) backUp(to string) (*backupManifest, error) {
 	}
 	d.logger.Info("backup made", "to", m.Dir, "epoch", m.Epoch, "seq", m.Seq)
 	return m, nil
+}
+
+// copyLog copies the reference store and then the log, which meanwhile keeps what the first copy
+// lacks. A reference store that is there though references are off is not open.
+func (d *daemon) copyLog(dir string) (at replay.Progress, err error) {
+	refs := filepath.Join(dir, "refs")
+	if d.refs == nil {
+		err = copyReferences(d.cfg.referencesDir(), refs)
+	} else {
+		begun := d.refs.Position()
+		d.copied.Store(&begun)
+		defer d.copied.Store(nil)
+		err = d.refs.Checkpoint(refs)
+	}
+	if err != nil {
+		return at, err
+	}
+	return d.log.Checkpoint(filepath.Join(dir, "log"))
 }
 
 // isWithin reports whether path is dir or below it. Symbolic links in the part that exists are

@@ -291,20 +291,53 @@ func TestBackupIsGuarded(t *testing.T) {
 	}
 }
 
-// What answers at the address in control.json may be something else by now.
+// A directory that no process has open is backed up as it is, whatever its control.json says: a
+// copy of a running server's has that server's.
 func TestBackupAsksTheRightServer(t *testing.T) {
-	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		http.NotFound(w, r)
-	}))
-	defer other.Close()
-	dir := t.TempDir()
-	stale := &control{Address: strings.TrimPrefix(other.URL, "http://"), Token: "old"}
-	if err := stale.publish(dir); err != nil {
-		t.Fatal(err)
+	t.Parallel()
+	relay := newTestRelay(t)
+	d := startDaemon(t, relay.url, t.TempDir(), "--metrics-listen", "127.0.0.1:0")
+	s := subscribe(t, d.addr, "")
+	relay.send <- identityFrame(t, 7).Data
+	s.lines(t, 1)
+	copied := copyDir(t, d.cfg.dataDir)
+	relay.send <- identityFrame(t, 8).Data
+	s.lines(t, 1)
+	to := filepath.Join(t.TempDir(), "saved")
+	for _, tc := range []struct {
+		name, of string
+		seq      int64
+	}{{"running", d.cfg.dataDir, 8}, {"copied", copied, 7}} {
+		if code, out := millrace(t, "backup", "--data-dir", tc.of, "--to", to+tc.name); code != exitOK {
+			t.Errorf("%s: exit code %d\n%s", tc.name, code, out)
+		} else if m := readManifest(t, to+tc.name); m.Seq != tc.seq {
+			t.Errorf("%s: the backup is at seq %d, want %d", tc.name, m.Seq, tc.seq)
+		}
 	}
-	code, out := millrace(t, "backup", "--data-dir", dir, "--to", filepath.Join(t.TempDir(), "saved"))
-	if code != exitFailed || !strings.Contains(out, "there is no log") {
-		t.Errorf("exit code %d\n%s", code, out)
+	writeFile(t, filepath.Join(copied, controlFile), "")
+	if code, out := millrace(t, "backup", "--data-dir", copied, "--to", to); code != exitOK {
+		t.Errorf("with an empty control.json: exit code %d\n%s", code, out)
+	}
+}
+
+// What answers at the address in control.json may be something else by now.
+func TestBackupOfAnotherAnswer(t *testing.T) {
+	t.Parallel()
+	d := startDaemon(t, newTestRelay(t).url, t.TempDir())
+	for name, handler := range map[string]http.HandlerFunc{
+		"not found": http.NotFound,
+		"a page":    func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") },
+	} {
+		other := httptest.NewServer(handler)
+		defer other.Close()
+		stale := &control{Address: strings.TrimPrefix(other.URL, "http://"), Token: "old"}
+		if err := stale.publish(d.cfg.dataDir); err != nil {
+			t.Fatal(err)
+		}
+		code, out := millrace(t, "backup", "--data-dir", d.cfg.dataDir, "--to", filepath.Join(t.TempDir(), "saved"))
+		if code != exitFailed || !strings.Contains(out, "cannot be asked for a backup") {
+			t.Errorf("%s: exit code %d\n%s", name, code, out)
+		}
 	}
 }
 

@@ -167,7 +167,7 @@ func (c *checkup) look(ctx context.Context) {
 		c.ask(ctx)
 	case c.has(controlFile) || c.LastRun != nil && c.LastRun.Stopped.IsZero():
 		c.State = stateKilled
-	case c.Backup != nil:
+	case c.Backup != nil && (c.LastRun == nil || c.LastRun.Command != ""):
 		c.State = stateBackup
 	case c.LastRun != nil:
 		c.State = stateStopped
@@ -323,8 +323,8 @@ func (c *checkup) judge() {
 	if l, u := c.Log, c.UIDs; l != nil && c.State != stateRunning {
 		switch {
 		case u != nil && l.UIDStore != "" && l.UIDStore != u.ID:
-			c.Trouble = append(c.Trouble, fmt.Sprintf("the log has UIDs of store %s, but store %s is in intern: no server starts with both", l.UIDStore, u.ID))
-			c.advise("Put the UID store back that the log was made with, or move log away to begin an empty one.")
+			c.Trouble = append(c.Trouble, fmt.Sprintf("the log has UIDs of store %s, but store %s is in intern: no server starts with --intern=pebble", l.UIDStore, u.ID))
+			c.advise("Put the UID store back that the log was made with, start with --intern=off, or move log away to begin an empty one.")
 		case u == nil && l.UIDStore != "" && !c.has("intern"):
 			c.advise("The log has UIDs of store " + l.UIDStore + ", which is not here. With --intern=fdb it is in FoundationDB; else put intern back.")
 		}
@@ -347,5 +347,8 @@ func (c *checkup) judge() {
 		c.advise("It can be started: what was committed is safe, and the relay is asked for what follows.")
 	case stateBackup:
 		c.advise("Copy it and start a server on the copy. The first start raises every sequence, so that no UID is given twice.")
+	}
+	if c.Backup != nil && c.Backup.UIDStore != "" && c.State != stateBackup {
+		c.advise("It was restored from a backup, and has given out no UID yet: the next start without --intern=off raises every sequence.")
 	}
 }

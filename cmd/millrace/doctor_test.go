@@ -266,6 +266,13 @@ func TestDoctor(t *testing.T) {
 	t.Run("a backup", func(t *testing.T) {
 		t.Parallel()
 		checkDoctor(t, saved, exitOK, stateBackup, "a backup of", "raises every sequence")
+		used := copyDir(t, saved)
+		giveUIDs(t, used, "off", "--relay", sim.url, "--intern=off")
+		checkDoctor(t, used, exitOK, stateStopped, "stopped in order", "It can be started.", "raises every sequence")
+		giveUIDs(t, used, "on", "--relay", sim.url, "--uid-prefix-bits", "14")
+		if c := checkDoctor(t, used, exitOK, stateStopped); len(c.Advice) != 1 {
+			t.Errorf("after a start with UIDs the advice is %q", c.Advice)
+		}
 		with := copyDir(t, dir)
 		if err := os.CopyFS(filepath.Join(with, "backup-1"), os.DirFS(saved)); err != nil {
 			t.Fatal(err)
@@ -338,7 +345,7 @@ func TestDoctor(t *testing.T) {
 		if err := os.CopyFS(filepath.Join(mixed, "intern"), os.DirFS(filepath.Join(other, "data", "intern"))); err != nil {
 			t.Fatal(err)
 		}
-		checkDoctor(t, mixed, exitFailed, stateStopped, "the log has UIDs of store "+d.uids.storeID(), "no server starts with both")
+		checkDoctor(t, mixed, exitFailed, stateStopped, "the log has UIDs of store "+d.uids.storeID(), "no server starts with --intern=pebble")
 	})
 	t.Run("a snapshot of no use", func(t *testing.T) {
 		t.Parallel()

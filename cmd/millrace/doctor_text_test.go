@@ -122,6 +122,8 @@ func TestJudge(t *testing.T) {
 		{checkup{State: stateKilled}, "", []string{"It can be started: what was committed"}},
 		{checkup{State: stateUnknown}, "", []string{"It can be started: what was committed"}},
 		{checkup{State: stateBackup}, "", []string{"Copy it and start"}},
+		{checkup{State: stateKilled, Backup: &backupManifest{UIDStore: "a"}}, "", []string{"It can be started", "It was restored from a backup"}},
+		{checkup{State: stateKilled, Backup: &backupManifest{}}, "", []string{"It can be started"}},
 		{checkup{State: stateBackup, Trouble: []string{"x"}}, "x", nil},
 	} {
 		c := tc.c

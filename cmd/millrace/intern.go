@@ -1,13 +1,17 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"slices"
 	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"millrace/intern"
 	"millrace/intern/kv"
@@ -33,6 +37,24 @@ var errNoFoundation = errors.New("--intern=fdb: this binary was built without -t
 
 // internDir is where the embedded store is.
 func (c *config) internDir() string { return filepath.Join(c.dataDir, "intern") }
+
+// checkUIDStore returns an error if the embedded store would begin empty for a log that has UIDs
+// already, before it is made. What is wrong with the log itself is for opening it to say.
+func (c *config) checkUIDStore() error {
+	fs := cmp.Or(c.hooks.fs, vfs.Default)
+	if _, err := fs.Stat(c.internDir()); c.intern.value != "pebble" || !errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	switch found, err := lookAtLog(c.logDir(), &lookFS{FS: fs}); {
+	case isLocked(err):
+		return adviseDataDir(err, c.dataDir)
+	case err != nil || found.UIDStore == "":
+		return nil //nolint:nilerr // see above
+	default:
+		return advise(fmt.Errorf("the log belongs to another UID store: its UIDs are of store %s, and there is no %s", found.UIDStore, c.internDir()),
+			"Put that back, give --intern=fdb if its UIDs are in FoundationDB or --intern=off for none, or move the log's directory away to begin an empty log.")
+	}
+}
 
 // openUIDs opens the UID store that cfg asks for. With --intern=off there is none: nil.
 func (d *daemon) openUIDs(ctx context.Context, shares memoryShares) (*uidStore, error) {

@@ -151,5 +151,9 @@ func (d *daemon) holdLog() replay.EpochEnd {
 		return replay.EpochEnd{} // the reference store is not open yet
 	}
 	at, _ := d.refs.Flush() // a failure of the store ends the server
+	// After the flush: a backup that begins after this has at least what was flushed.
+	if copied := d.copied.Load(); copied != nil {
+		at = *copied
+	}
 	return at
 }

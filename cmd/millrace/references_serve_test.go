@@ -172,6 +172,85 @@ func TestReferencesRestored(t *testing.T) {
 	goesOn("other collections", running, 2, "--collections=a.b.c")
 }
 
+// TestBackupOfWhatIsOff: an online backup has the stores that the server does not use. A server
+// that is restored from it goes on with them.
+func TestBackupOfWhatIsOff(t *testing.T) {
+	relay := newTestRelay(t)
+	base := t.TempDir()
+	dir, saved := filepath.Join(base, "data"), filepath.Join(base, "saved")
+	d := startDaemon(t, relay.url, dir, "--references=on")
+	uids := d.uids.storeID()
+	if err := d.stop(); err != nil {
+		t.Fatal(err)
+	}
+	d = startDaemon(t, relay.url, dir, "--intern=off")
+	if m, err := d.backUp(saved); err != nil || m.UIDStore != uids || m.LeftOut != "" {
+		t.Fatalf("manifest %+v, want UID store %s: %v", m, uids, err)
+	}
+	if err := d.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := lookAtReferences(filepath.Join(saved, "refs"), vfs.Default); err != nil {
+		t.Error(err)
+	}
+	d = startDaemon(t, relay.url, saved, "--references=on")
+	if got := d.uids.storeID(); got != uids {
+		t.Errorf("restored: UID store %s, want %s", got, uids)
+	}
+}
+
+// makingFS calls made after a directory is made.
+type makingFS struct {
+	vfs.FS
+	made func(dir string)
+}
+
+func (fs makingFS) MkdirAll(dir string, mode os.FileMode) error {
+	err := fs.FS.MkdirAll(dir, mode)
+	fs.made(dir)
+	return err
+}
+
+// TestTrimWhileBackedUp: the log is trimmed after the copy of the reference store has begun. The
+// copy of the log has what that lacks all the same: a server that is restored goes on with its
+// table.
+func TestTrimWhileBackedUp(t *testing.T) {
+	relay := newTestRelay(t)
+	base := t.TempDir()
+	dir, saved := filepath.Join(base, "data"), filepath.Join(base, "saved")
+	var d *testDaemon
+	send := func(seq int64) {
+		relay.send <- createFrame(t, seq, nil).Data
+		waitFor(t, "the event", func() bool { return d.refs.Position().Seq == seq })
+	}
+	trimmed := false
+	hooks := testHooks{fs: makingFS{vfs.Default, func(made string) {
+		if made != filepath.Join(saved+".partial", "refs") {
+			return
+		}
+		send(2)
+		if err := d.log.TrimTo(t.Context(), 0); err != nil {
+			t.Error(err)
+		}
+		trimmed = d.log.Range().Events == 1
+	}}}
+	d = startDaemonOn(t, hooks, relay.url, dir, "--references=on")
+	send(1)
+	if _, err := d.backUp(saved); err != nil || !trimmed {
+		t.Fatalf("the event that the copy has was trimmed meanwhile, and no other: %t; %v", trimmed, err)
+	}
+	if err := d.log.TrimTo(t.Context(), 0); err != nil || d.log.Range().Events != 0 {
+		t.Errorf("after it the log has %d events: %v", d.log.Range().Events, err)
+	}
+	if err := d.stop(); err != nil {
+		t.Fatal(err)
+	}
+	d = startDaemon(t, relay.url, saved, "--references=on")
+	if g := d.refs.Generation(); g.Number != 1 || d.refs.Position().Seq != 2 {
+		t.Errorf("restored: generation %d at %v, want the first at seq 2", g.Number, d.refs.Position())
+	}
+}
+
 // failToStart starts a server on a restored directory that ends after it has skipped UIDs: its
 // reference store cannot be opened.
 func failToStart(t *testing.T, relay, dir string) {

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"millrace/intern"
 	"millrace/intern/kv/simkv"
 )
@@ -184,6 +186,23 @@ func TestRestoreVariants(t *testing.T) {
 			t.Errorf("logged %s", logged)
 		}
 	})
+	t.Run("another UID store", func(t *testing.T) {
+		base := t.TempDir()
+		dir, to := copyOf(t, saved), filepath.Join(base, "saved")
+		if err := os.RemoveAll(filepath.Join(dir, "intern")); err != nil {
+			t.Fatal(err)
+		}
+		giveUIDs(t, filepath.Join(base, "other"), "other")
+		if err := os.Rename(filepath.Join(base, "other", "intern"), filepath.Join(dir, "intern")); err != nil {
+			t.Fatal(err)
+		}
+		if code, out := millrace(t, "backup", "--data-dir", dir, "--to", to); code != exitOK || !strings.Contains(out, "the log has UIDs of another than") {
+			t.Fatalf("exit code %d\n%s", code, out)
+		}
+		if _, err := os.Stat(filepath.Join(to, "intern")); !os.IsNotExist(err) {
+			t.Errorf("a UID store that is not the log's is in the backup: %v", err)
+		}
+	})
 	t.Run("log only", func(t *testing.T) {
 		base := t.TempDir()
 		dir, to := filepath.Join(base, "data"), filepath.Join(base, "saved")
@@ -219,5 +238,33 @@ func TestBackupSaysWhereTheLogEnds(t *testing.T) {
 	defer restored.close()
 	if want := fmt.Sprintf("up to seq %d of epoch", restored.log.Progress().Seq); !strings.Contains(out, want) {
 		t.Errorf("it does not say %q:\n%s", want, out)
+	}
+}
+
+// TestRefusedUIDStoreIsNotMade: a start that is refused since the log has UIDs of a store that is
+// not there makes no other in its place.
+func TestRefusedUIDStoreIsNotMade(t *testing.T) {
+	t.Parallel()
+	saved, _ := savedBackup(t)
+	if err := os.RemoveAll(filepath.Join(saved, "intern")); err != nil {
+		t.Fatal(err)
+	}
+	before := treeOf(t, saved)
+	code, out := millrace(t, serveArgs("", "--data-dir", saved)...)
+	if code != exitFailed || !strings.Contains(out, "belongs to another UID store") || !strings.Contains(out, "--intern=off") {
+		t.Errorf("exit code %d\n%s", code, out)
+	}
+	if diff := cmp.Diff(before, treeOf(t, saved)); diff != "" {
+		t.Errorf("the refused start has changed the directory: -before +after\n%s", diff)
+	}
+	giveUIDs(t, saved, "off", "--intern=off")
+
+	base := t.TempDir()
+	runElsewhere(t, base, "--intern=off")
+	if code, out := millrace(t, serveArgs(base)...); code != exitFailed || !strings.Contains(out, "in use by another process") {
+		t.Errorf("exit code %d\n%s", code, out)
+	}
+	if _, err := os.Stat(filepath.Join(base, "data", "intern")); !os.IsNotExist(err) {
+		t.Errorf("a UID store was made beside the log that a server has open: %v", err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"sync/atomic"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -42,9 +43,10 @@ type daemon struct {
 	uids        *uidStore // nil: --intern=off
 	uidsAtStart uint64    // given out before
 	log         *replay.Log
-	refs        *references.Store // nil: --references=off
-	graph       *feed.Feed        // nil: it is off
-	verifier    *verifier         // nil: --verify=off
+	refs        *references.Store                   // nil: --references=off
+	copied      atomic.Pointer[references.Position] // the log keeps what follows it; nil: no backup is being made
+	graph       *feed.Feed                          // nil: it is off
+	verifier    *verifier                           // nil: --verify=off
 	pipeline    *ingest.Pipeline
 	client      *consume.Client
 	disk        *diskWatch
@@ -170,6 +172,9 @@ func (d *daemon) openStores(ctx context.Context, shares memoryShares) error {
 		return usageError{fmt.Errorf("--%w", err)} // its errors begin with "relay"
 	}
 	if err := cfg.checkRelayCursor(host); err != nil {
+		return err
+	}
+	if err := cfg.checkUIDStore(); err != nil {
 		return err
 	}
 	if err := makeDataDir(cfg.dataDir); err != nil {
