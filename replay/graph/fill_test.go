@@ -145,3 +145,39 @@ func TestFillOfTwoTables(t *testing.T) {
 	m.apply(gone)
 	checkSets(t, g, m, 4)
 }
+
+// TestFillWithoutRoom fills a graph with edges of two new accounts each: at first all at once, then
+// one by one, and at last without room for the accounts. Only then do answers miss edges.
+func TestFillWithoutRoom(t *testing.T) {
+	cfg := testConfig()
+	cfg.Memory = 2 * chunkBytes
+	g := newTest(t, cfg)
+	f := g.Fill()
+	added := int64(0)
+	add := func() {
+		t.Helper()
+		added++
+		if err := f.Add([]Change{{Edge: Edge{Actor: uint64(2 * added), Subject: uint64(2*added + 1), Record: uint64(added)}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	complete := func(when string, want bool) {
+		t.Helper()
+		r, err := g.Count(t.Context(), Of(0, Out, 1), Limits{})
+		if s := g.Stats(); err != nil || r.Complete != want || s.Incomplete == 0 != want {
+			t.Errorf("%s, with %d of %d edges: %d sets are incomplete, an unknown account's follows %+v, %v",
+				when, s.Edges, added, s.Incomplete, r, err)
+		}
+	}
+	for !f.single {
+		add()
+	}
+	if s := g.Stats(); s.Edges != added-1 { // the last run is not in the graph
+		t.Fatalf("%d edges of %d fit at once", s.Edges, added)
+	}
+	complete("one by one", true)
+	for g.Stats().Edges == added-1 {
+		add()
+	}
+	complete("without room", false)
+}

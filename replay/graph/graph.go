@@ -212,6 +212,7 @@ func (g *Graph) addLocked(c Change) {
 		return
 	}
 	if !ok || !g.roomLocked(4*int64(out.growth(actor)+in.growth(subject))) {
+		g.lost = g.lost || !ok
 		if a, found := g.accounts.find(c.Actor); found {
 			out.incomplete.Add(a)
 		}
@@ -275,7 +276,6 @@ func (g *Graph) pairLocked(e Edge) (actor, subject uint32, ok bool) {
 	}
 	ok = true
 	actor, subject = find(e.Actor), find(e.Subject)
-	g.lost = g.lost || !ok
 	return actor, subject, ok
 }
 
@@ -331,7 +331,7 @@ type Stats struct {
 	Edges      int64 // those of two records count once, those that are static too count twice
 	Bytes      int64 // of memory
 	HeapBytes  int64 // of them on the Go heap
-	Incomplete int   // sets that miss edges for want of memory
+	Incomplete int   // sets that miss edges for want of memory; those of all unknown accounts are one
 }
 
 // Stats returns what the graph holds now.
@@ -344,6 +344,9 @@ func (g *Graph) Stats() Stats {
 	s := Stats{Accounts: len(g.accounts.uids), Edges: g.edges, Bytes: g.bytesLocked(), HeapBytes: g.heapLocked()}
 	for _, x := range g.indexes {
 		s.Incomplete += int(x.incomplete.GetCardinality())
+	}
+	if g.lost {
+		s.Incomplete++
 	}
 	return s
 }

@@ -163,7 +163,9 @@ func (f *Feed) load(ctx context.Context) (*graph.Graph, error) {
 	}
 	if err == nil {
 		saved := g.Position()
-		if saved != at {
+		if g.Stats().Incomplete > 0 { // lost while it was saved, or saved by an older millrace
+			err = errors.New("it misses edges for want of memory")
+		} else if saved != at {
 			g.Renew()
 			f.touched, err = f.touchedAfter(ctx, saved, at)
 		}

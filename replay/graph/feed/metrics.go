@@ -27,7 +27,7 @@ func newMetrics(reg prometheus.Registerer, f *Feed) metrics {
 	gauge("accounts", "Accounts that have or had edges.", func() float64 { return float64(f.graph.Stats().Accounts) })
 	gauge("edges", "Edges; one that two records state counts once.", func() float64 { return float64(f.graph.Stats().Edges) })
 	gauge("bytes", "Memory that the graph takes.", func() float64 { return float64(f.graph.Stats().Bytes) })
-	gauge("incomplete_sets", "Sets that miss edges for want of memory.", func() float64 { return float64(f.graph.Stats().Incomplete) })
+	gauge("incomplete_sets", "Sets that miss edges for want of memory; those of all unknown accounts are one.", func() float64 { return float64(f.graph.Stats().Incomplete) })
 	gauge("complete", "1 when the graph answers, 0 while it is built.", func() float64 {
 		if f.ready.Load() == nil {
 			return 0

@@ -130,7 +130,7 @@ func TestSnapshotAhead(t *testing.T) {
 	}
 }
 
-// TestLittleMemory does not save a graph that misses edges.
+// TestLittleMemory does not save a graph that misses edges, and does not load one that was saved.
 func TestLittleMemory(t *testing.T) {
 	w := newWorld(t, 4)
 	reg := prometheus.NewRegistry()
@@ -165,6 +165,14 @@ func TestLittleMemory(t *testing.T) {
 	if len(heap) == 0 || max(heap[len(heap)-1]-s.HeapBytes, s.HeapBytes-heap[len(heap)-1]) >= heapStep {
 		t.Errorf("the heap is %d, reported are %d", s.HeapBytes, heap)
 	}
+	if err := w.feed.graph.Save(t.Context(), w.file); err != nil {
+		t.Fatal(err)
+	}
+	w.reopen(nil)
+	if _, err := os.Stat(w.file); w.feed.rows == nil || !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a graph that misses edges is loaded: %v", err)
+	}
+	w.check()
 }
 
 func TestRefused(t *testing.T) {
