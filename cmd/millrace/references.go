@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"millrace/replay"
+	"millrace/replay/graph/feed"
 	"millrace/replay/references"
 )
 
@@ -94,6 +95,10 @@ func (d *daemon) openReferences(ctx context.Context, shares memoryShares, backup
 	from, _ := d.log.References()
 	if why := d.whyNewGeneration(basis, from); why != "" {
 		logger.Info("the reference store begins anew", "why", why, "epoch", from.Epoch, "seq", from.Seq)
+		// A store that replaces one that was moved away has its generation's number again.
+		if err := feed.Forget(d.cfg.graphFile()); err != nil {
+			return err
+		}
 		if err := d.refs.Begin(basis, from); err != nil {
 			return err
 		}

@@ -101,7 +101,11 @@ func TestReferencesOnAndOff(t *testing.T) {
 	if err := os.RemoveAll(filepath.Join(dir, "refs")); err != nil {
 		t.Fatal(err)
 	}
+	snapshot := writeFile(t, filepath.Join(dir, "graph.snapshot"), "of the table that is lost")
 	live("lost", 1, false, "--references=on")
+	if _, err := os.Stat(snapshot); !os.IsNotExist(err) {
+		t.Errorf("the graph's snapshot of the lost table, whose generation had the same number: %v", err)
+	}
 	if err := os.RemoveAll(filepath.Join(dir, "log")); err != nil {
 		t.Fatal(err)
 	}
