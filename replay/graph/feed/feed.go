@@ -166,8 +166,10 @@ func (f *Feed) load(ctx context.Context) (*graph.Graph, error) {
 		if g.Stats().Incomplete > 0 { // lost while it was saved, or saved by an older millrace
 			err = errors.New("it misses edges for want of memory")
 		} else if saved != at {
-			g.Renew()
-			f.touched, err = f.touchedAfter(ctx, saved, at)
+			// A clean stop may leave frames without events after the snapshot: cursors hold.
+			if f.touched, err = f.touchedAfter(ctx, saved, at); len(f.touched) > 0 {
+				g.Renew()
+			}
 		}
 		if err == nil {
 			f.saved = saved
