@@ -98,7 +98,15 @@ func (c *refsPurge) purge(ctx context.Context, s *refsStores, args []string, _, 
 	if _, err := s.store.RowsOf(ctx, uid, func(*references.Row) error { c.rows++; return nil }); err != nil {
 		return err
 	}
-	b := references.Batch{Position: s.store.Position(), Changes: []references.Change{{Operation: references.Purge, Account: uid}}}
+	known, _, err := s.store.Account(uid)
+	if err != nil {
+		return err
+	}
+	purge := references.Change{Operation: references.Purge, Account: uid}
+	if known.Rev == 0 { // there is no commit of it: what is purged is of before the log's end
+		purge.Rev = uint64(s.log.Range().Newest.TimeUS) << 10
+	}
+	b := references.Batch{Position: s.store.Position(), Changes: []references.Change{purge}}
 	if err := s.store.Hydrate(ctx, &b); err != nil {
 		return err
 	}

@@ -189,6 +189,15 @@ func TestReferencesCommands(t *testing.T) {
 	run(exitFailed, "the account was purged", "import", "--as-of", asOf, writeFile(t, out+".own", strings.Join(own, "\n")))
 	same("after the import of what was purged", others)
 	sound(false) // of what was imported the import counts
+
+	// So does one that is known as a subject only.
+	const subject = "did:web:subject.example.com"
+	follow := func(did, subject string) string {
+		return writeFile(t, out+".follow", `{"did":"`+did+`","collection":"app.bsky.graph.follow","rkey":"1","path":"subject","subject":"`+subject+`"}`)
+	}
+	run(exitOK, "imported 1 accounts", "import", "--as-of", asOf, follow("did:web:follower.example.com", subject))
+	run(exitOK, "purged "+subject+": 0 records", "purge", subject)
+	run(exitFailed, "the account was purged", "import", "--as-of", asOf, follow(subject, did))
 	if err := os.Rename(filepath.Join(dir, "refs"), filepath.Join(dir, "refs.moved")); err != nil {
 		t.Fatal(err)
 	}
