@@ -237,9 +237,9 @@ func (t *Translator) appendIdentity(dst *Batch) Reason {
 	}
 	e := appendEvent(dst, seq, did, KindIdentity)
 	json := append(append(dst.JSON, `"did":"`...), did...)
-	json, ok := appendMember(append(json, '"'), `,"handle":`, t.body.fields[fieldHandle])
-	if !ok {
-		return ReasonInvalidBody
+	json, reason = t.appendMember(append(json, '"'), `,"handle":`, t.body.fields[fieldHandle], int(e.start))
+	if reason != kept {
+		return reason
 	}
 	json = strconv.AppendInt(append(json, `,"seq":`...), seq, 10)
 	json = append(append(json, `,"time":"`...), time...)
@@ -263,9 +263,9 @@ func (t *Translator) appendAccount(dst *Batch) Reason {
 	json := strconv.AppendBool(append(dst.JSON, `"active":`...), active)
 	json = append(append(json, `,"did":"`...), did...)
 	json = strconv.AppendInt(append(json, `","seq":`...), seq, 10)
-	json, ok = appendMember(json, `,"status":`, t.body.fields[fieldStatus])
-	if !ok {
-		return ReasonInvalidBody
+	json, reason = t.appendMember(json, `,"status":`, t.body.fields[fieldStatus], int(e.start))
+	if reason != kept {
+		return reason
 	}
 	json = append(append(json, `,"time":"`...), time...)
 	dst.JSON = append(json, `"}}`...)
@@ -307,15 +307,21 @@ func (t *Translator) appendSync(dst *Batch) Reason {
 	return kept
 }
 
-// appendMember appends name and the text that value holds, or nothing if value is absent or null.
-// ok is false if it is anything else.
-func appendMember(json []byte, name string, value []byte) (_ []byte, ok bool) {
+// appendMember appends name and the text that value holds, or nothing if value is absent or null. It
+// returns a reason if it is anything else, or if the event that begins at start would be too large.
+func (t *Translator) appendMember(json []byte, name string, value []byte, start int) ([]byte, Reason) {
 	if isNull(value) {
-		return json, true
+		return json, kept
 	}
 	text, ok := textOf(value)
 	if !ok {
-		return json, false
+		return json, ReasonInvalidBody
 	}
-	return appendQuoted(append(json, name...), text)
+	if room := start + t.maxJSONBytes - len(json); maxQuotedLen(len(text)) > room && quotedLen(text) > room {
+		return json, ReasonTooLarge
+	}
+	if json, ok = appendQuoted(append(json, name...), text); !ok {
+		return json, ReasonInvalidBody
+	}
+	return json, kept
 }

@@ -329,3 +329,23 @@ func TestSharedBlocks(t *testing.T) {
 		checkBatch(t, &b)
 	}
 }
+
+// TestLargeHandle: an #identity or #account has no more JSON than the limit of a frame allows.
+func TestLargeHandle(t *testing.T) {
+	long := string(bytes.Repeat([]byte{0}, maxFrameBytes-300))
+	const limit = 1 << 20
+	for _, frame := range [][]byte{
+		frameOf("#identity", identityBody().With("handle", long)),
+		frameOf("#account", accountBody().With("status", long)),
+	} {
+		tr, err := New(Config{MaxFrameJSONBytes: limit})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b Batch
+		tr.AppendFrame(&b, frame)
+		if len(b.JSON) > limit || b.Counts.Drops[ReasonTooLarge] != 1 {
+			t.Errorf("a frame of %d bytes gave %d bytes of JSON, the limit is %d; too_large %d", len(frame), len(b.JSON), limit, b.Counts.Drops[ReasonTooLarge])
+		}
+	}
+}
