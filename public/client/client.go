@@ -207,8 +207,8 @@ func (c *Client) run(ctx context.Context, yield func(Event, error) bool) error {
 	refusedSince, unreadableAt := time.Time{}, "never"
 	i, wait := c.selector.current, time.Duration(0)
 	for {
-		s, began := c.servers[i], time.Now()
-		messages, err := c.connection(ctx, i, yield)
+		s := c.servers[i]
+		useful, err := c.connection(ctx, i, yield)
 		switch {
 		case errors.Is(err, errLeft):
 			return err
@@ -217,7 +217,7 @@ func (c *Client) run(ctx context.Context, yield func(Event, error) bool) error {
 		case c.cfg.NoReconnect:
 			return err
 		}
-		if messages > 0 || time.Since(began) > healthyAfter {
+		if useful {
 			s.backoff.reset()
 			for _, other := range c.servers {
 				other.failures = 0
@@ -258,14 +258,16 @@ func (c *Client) run(ctx context.Context, yield func(Event, error) bool) error {
 	}
 }
 
-// connection reads one connection to its end. It returns how many messages came.
-func (c *Client) connection(ctx context.Context, i int, yield func(Event, error) bool) (messages int, err error) {
+// connection reads one connection to its end. It says whether the connection was of use: a message
+// came, or it lasted.
+func (c *Client) connection(ctx context.Context, i int, yield func(Event, error) bool) (useful bool, err error) {
 	k, err := c.connect(ctx, i)
 	if err != nil {
 		c.servers[i].failures++
 		c.counts.failures.Add(1)
-		return 0, err
+		return false, err
 	}
+	made := time.Now() // an attempt that fails may take long, too
 	c.counts.connects.Add(1)
 	if s := c.servers[i]; s != c.last {
 		if c.last != nil {
@@ -279,25 +281,26 @@ func (c *Client) connection(ctx context.Context, i int, yield func(Event, error)
 		c.mu.Unlock()
 		k.close()
 		c.counts.disconnects.Add(1)
+		useful = useful || time.Since(made) > healthyAfter
 	}()
 	defer context.AfterFunc(ctx, func() { k.ws.Close() })()
 	for {
 		kind, msg, err := k.read()
 		if err != nil {
-			return k.live.messages, cmp.Or(c.leftFor(k), err)
+			return useful, cmp.Or(c.leftFor(k), err)
 		}
-		c.served = true
+		c.served, useful = true, true
 		c.counts.bytes.Add(int64(len(msg)))
 		var own []byte
 		if kind == websocket.BinaryMessage {
 			if own, err = c.decoder.decode(ctx, msg); err != nil {
-				return k.live.messages, err
+				return useful, err
 			}
 		} else {
 			own = slices.Clone(msg)
 		}
 		if err := c.give(k, own, yield); err != nil {
-			return k.live.messages, err
+			return useful, err
 		}
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -176,6 +178,27 @@ func TestPatienceBeginsAnew(t *testing.T) {
 		c := servePipes(t, h, client.Config{OnDisconnect: func(error, time.Duration) {}})
 		if got := read(t, c, 3); len(got) != 3 || time.Since(begin) < 100*time.Second {
 			t.Errorf("%d events in %v", len(got), time.Since(begin))
+		}
+	})
+}
+
+// The pause grows also where each attempt takes as long as a connection that counts as a success.
+func TestBackoffWhereNothingAnswers(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		var waits []time.Duration
+		c := newClient(t, client.Config{URL: "ws://nowhere.test", MinBackoff: time.Second, OnDisconnect: func(_ error, wait time.Duration) {
+			if waits = append(waits, wait); len(waits) == 5 {
+				cancel(io.EOF)
+			}
+		}})
+		c.DialBy(func(ctx context.Context, _, _ string) (net.Conn, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		})
+		// A pause is at least half of its base, which doubles.
+		if err := firstErrorOf(ctx, c); !errors.Is(err, io.EOF) || waits[len(waits)-1] < 8*time.Second {
+			t.Errorf("%v after pauses of %v", err, waits)
 		}
 	})
 }

@@ -274,6 +274,25 @@ func TestServerWithoutTheCursorIsPassedOver(t *testing.T) {
 	})
 }
 
+// TestTrimmedServerAndHangingOne: where one server has trimmed the position and the other does not
+// answer, the oldest log is read after a minute.
+func TestTrimmedServerAndHangingOne(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		trimmed, hangs := &scripted{say: func(ws *websocket.Conn) { events(ws, 30, 31) }}, &scripted{hangs: true}
+		trimmed.refuse = func(query map[string][]string) string {
+			if query["strict"] != nil {
+				return "cursor is too old"
+			}
+			return ""
+		}
+		trimmed.reach(30)
+		c := several(t, client.Config{Cursor: "b7e1c0-3-0", MinBackoff: time.Second, OnDisconnect: func(error, time.Duration) {}}, trimmed, hangs)
+		if took := follow(t, c, 30, 2); took < time.Minute || took > 3*time.Minute {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
 // TestSeamByTime: a plain Jetstream and a millrace take turns. Where they meet each has some of the
 // other's events again, with its own stamps; each event is given out once, in order.
 func TestSeamByTime(t *testing.T) {
