@@ -259,7 +259,7 @@ func (c *Client) run(ctx context.Context, yield func(Event, error) bool) error {
 }
 
 // connection reads one connection to its end. It says whether the connection was of use: a message
-// came, or it lasted.
+// was taken, or it lasted.
 func (c *Client) connection(ctx context.Context, i int, yield func(Event, error) bool) (useful bool, err error) {
 	k, err := c.connect(ctx, i)
 	if err != nil {
@@ -289,7 +289,7 @@ func (c *Client) connection(ctx context.Context, i int, yield func(Event, error)
 		if err != nil {
 			return useful, cmp.Or(c.leftFor(k), err)
 		}
-		c.served, useful = true, true
+		c.served = true
 		c.counts.bytes.Add(int64(len(msg)))
 		var own []byte
 		if kind == websocket.BinaryMessage {
@@ -302,6 +302,7 @@ func (c *Client) connection(ctx context.Context, i int, yield func(Event, error)
 		if err := c.give(k, own, yield); err != nil {
 			return useful, err
 		}
+		useful = true
 	}
 }
 

@@ -203,6 +203,31 @@ func TestBackoffWhereNothingAnswers(t *testing.T) {
 	})
 }
 
+// The pause grows also where a message comes over each connection, but its dictionary does not.
+func TestBackoffWithoutDictionary(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		events, _ := fakeHandler(func(_ int, ws *websocket.Conn) {
+			_ = ws.WriteMessage(websocket.BinaryMessage, []byte{0x28, 0xb5, 0x2f, 0xfd, 0x23, 0xd1, 0x2f, 1, 0, 2, 0x11, 0, 0, '{', '}'}) // of dictionary 77777
+		})
+		ctx, cancel := context.WithCancelCause(t.Context())
+		var waits []time.Duration
+		c := servePipes(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if strings.HasPrefix(r.URL.Path, "/dictionaries/") {
+				http.Error(w, "not now", http.StatusServiceUnavailable)
+				return
+			}
+			events.ServeHTTP(w, r)
+		}), client.Config{Compress: true, MinBackoff: time.Second, OnDisconnect: func(_ error, wait time.Duration) {
+			if waits = append(waits, wait); len(waits) == 5 {
+				cancel(io.EOF)
+			}
+		}})
+		if err := firstErrorOf(ctx, c); !errors.Is(err, io.EOF) || waits[len(waits)-1] < 8*time.Second {
+			t.Errorf("%v after pauses of %v", err, waits)
+		}
+	})
+}
+
 // Options that change while a connection is made are sent over it.
 func TestUpdateWhileConnecting(t *testing.T) {
 	t.Parallel()
